@@ -1,0 +1,159 @@
+// Package policy turns what a webhook answered into what happens to the
+// message. It is pure: the time, the random number and everything else it
+// decides from are arguments, and it imports nothing of pushlease.
+package policy
+
+import "time"
+
+// Action is what happens to a delivery.
+type Action string
+
+// The actions.
+const (
+	// Complete: the webhook has taken the message.
+	Complete Action = "complete"
+	// Abandon: try again after a delay.
+	Abandon Action = "abandon"
+	// DeadLetter: give up and keep the message as a dead letter.
+	DeadLetter Action = "dead-letter"
+	// Hold: park the delivery, attempts untouched, until something outside
+	// changes (a webhook is enabled, an operator acts).
+	Hold Action = "hold"
+	// NoVerdict: the try was cut short by us; nothing is charged to anybody
+	// and the message is given back.
+	NoVerdict Action = "no-verdict"
+)
+
+// Reason says why. The set is closed, so that it can label a metric.
+type Reason string
+
+// The reasons of a decision.
+const (
+	// Delivered: the webhook answered 2xx, or steered to complete.
+	Delivered Reason = "Delivered"
+	// RetryableError: the answer is worth another try.
+	RetryableError Reason = "RetryableError"
+	// ReceiverBusy: 429 or 503 that named a wait; not charged.
+	ReceiverBusy Reason = "ReceiverBusy"
+	// NonRetryableError: the answer will not get better.
+	NonRetryableError Reason = "NonRetryableError"
+	// MaxDeliveryCountExceeded: the attempts have run out.
+	MaxDeliveryCountExceeded Reason = "MaxDeliveryCountExceeded"
+	// MaxAgeExceeded: the time for attempts has run out.
+	MaxAgeExceeded Reason = "MaxAgeExceeded"
+	// MessageExpiring: the next try would fall after the message's expiry.
+	MessageExpiring Reason = "MessageExpiring"
+	// PoisonMessage: received over and over with no outcome ever recorded.
+	PoisonMessage Reason = "PoisonMessage"
+	// Undecodable: the text is not what the queue's encoding promises.
+	Undecodable Reason = "Undecodable"
+	// BlockedAddress: the address guard refused the webhook's address.
+	BlockedAddress Reason = "BlockedAddress"
+	// WebhookGone: the webhook answered 410 and is disabled.
+	WebhookGone Reason = "WebhookGone"
+	// ReceiverAsked: the receiver steered to dead-letter or disable.
+	ReceiverAsked Reason = "ReceiverAsked"
+	// WebhookDisabled: the delivery waits until the webhook is enabled.
+	WebhookDisabled Reason = "WebhookDisabled"
+	// WebhookDeleted: the delivery's webhook is not registered any more.
+	WebhookDeleted Reason = "WebhookDeleted"
+	// NoWebhook: no webhook of the queue takes the message.
+	NoWebhook Reason = "NoWebhook"
+	// LeaseLost: storage said that the lease has ended.
+	LeaseLost Reason = "LeaseLost"
+	// Stopping: the process is shutting down.
+	Stopping Reason = "Stopping"
+	// StorageFault: our own storage could not be asked.
+	StorageFault Reason = "StorageFault"
+	// InternalFault: a fault inside pushlease.
+	InternalFault Reason = "InternalFault"
+)
+
+// Actions and Reasons list the closed sets, for documentation tests and metrics.
+func Actions() []Action {
+	return []Action{Complete, Abandon, DeadLetter, Hold, NoVerdict}
+}
+
+// Reasons lists every Reason.
+func Reasons() []Reason {
+	return []Reason{
+		Delivered, RetryableError, ReceiverBusy, NonRetryableError, MaxDeliveryCountExceeded,
+		MaxAgeExceeded, MessageExpiring, PoisonMessage, Undecodable, BlockedAddress, WebhookGone,
+		ReceiverAsked, WebhookDisabled, WebhookDeleted, NoWebhook, LeaseLost, Stopping, StorageFault,
+		InternalFault,
+	}
+}
+
+// ErrorClass names how a POST failed without a usable answer; empty when there
+// was an answer.
+type ErrorClass string
+
+// The classes of failure without an answer.
+const (
+	ClassTimeout  ErrorClass = "timeout"  // the whole-exchange deadline passed
+	ClassConnect  ErrorClass = "connect"  // refused, unreachable
+	ClassDNS      ErrorClass = "dns"      // the name did not resolve
+	ClassTLS      ErrorClass = "tls"      // handshake or certificate
+	ClassReset    ErrorClass = "reset"    // the connection died before an answer
+	ClassProtocol ErrorClass = "protocol" // not HTTP, or a malformed answer
+	ClassBlocked  ErrorClass = "blocked"  // refused by the address guard
+	ClassRequest  ErrorClass = "request"  // the request could not be built from the registration
+	ClassCanceled ErrorClass = "canceled" // cut short by us: no verdict
+)
+
+// ErrorClasses lists every ErrorClass.
+func ErrorClasses() []ErrorClass {
+	return []ErrorClass{ClassTimeout, ClassConnect, ClassDNS, ClassTLS, ClassReset, ClassProtocol, ClassBlocked, ClassRequest, ClassCanceled}
+}
+
+// Response is what came back from one POST.
+type Response struct {
+	// Status is the HTTP status; 0 when there was none.
+	Status int
+	// Class is set when there was no usable answer.
+	Class ErrorClass
+	// RetryAfter, RateLimit and Steering are the values of the answer's headers
+	// Retry-After, RateLimit and pushlease-decision; empty when absent.
+	RetryAfter string
+	RateLimit  string
+	Steering   string
+	// Body is the beginning of the answer's body, for rules that match on text.
+	Body string
+}
+
+// Try is what Decide decides from.
+type Try struct {
+	// Now is when the answer arrived.
+	Now time.Time
+	// Charged counts the charged attempts before this one.
+	Charged int
+	// Waits counts the uncharged waits (ReceiverBusy) before this one.
+	Waits int
+	// FirstAt is when the delivery's first attempt began.
+	FirstAt time.Time
+	// ExpiresAt is when the message vanishes; zero means never.
+	ExpiresAt time.Time
+	// Random is uniform in [0, 1).
+	Random float64
+	// Response is the answer.
+	Response Response
+}
+
+// Decision says what happens next, and why.
+type Decision struct {
+	Action Action
+	Reason Reason
+	// Delay until the next try, in whole seconds; for Abandon and Hold.
+	Delay time.Duration
+	// NextAt is Now + Delay; zero unless Action is Abandon or Hold.
+	NextAt time.Time
+	// Charged is whether the try counts against MaxAttempts.
+	Charged bool
+	// Disable asks that the webhook be disabled.
+	Disable bool
+	// Pause asks that nothing be sent to the webhook for so long.
+	Pause time.Duration
+	// Explanation is one sentence for a person. It never holds anything that
+	// the receiver or the message chose, but for numbers.
+	Explanation string
+}

@@ -1,0 +1,78 @@
+package policy
+
+import (
+	"fmt"
+	"time"
+)
+
+// Duration is a time.Duration that is written as a Go string ("30s").
+type Duration time.Duration
+
+// MarshalText writes the Go string.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText reads a Go string such as "30s" or "1h30m".
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	if err != nil {
+		return fmt.Errorf("%q is not a duration: write a number and a unit, such as 30s, 5m or 1h30m", text)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+func (d Duration) String() string { return time.Duration(d).String() }
+
+// Policy is what one webhook's answers mean; pure data, shown in the API. Make
+// one with Preset and change what differs; Validate says what is wrong.
+type Policy struct {
+	// Preset is the name of the preset it began as.
+	Preset string `json:"preset"`
+	// MaxAttempts is the number of charged attempts after which a delivery is
+	// dead-lettered; 1 means that nothing is tried twice.
+	MaxAttempts int `json:"max_attempts"`
+	// MaxAge is how long after the delivery's first attempt a further one may
+	// still begin.
+	MaxAge Duration `json:"max_age"`
+	// Backoff is the delay between attempts.
+	Backoff Backoff `json:"backoff"`
+	// RetryAfterCap is the longest wait that a receiver can ask for.
+	RetryAfterCap Duration `json:"retry_after_cap"`
+	// MaxWaits is how many waits that a 429 or 503 asked for are not charged.
+	MaxWaits int `json:"max_waits"`
+	// AllowSteering lets the answer header pushlease-decision override the
+	// table.
+	AllowSteering bool `json:"allow_steering"`
+	// Rules override the default table; the first that matches decides.
+	Rules []Rule `json:"rules,omitempty"`
+}
+
+// Backoff is the schedule of delays between attempts: either exponential, or a
+// list whose last entry repeats.
+type Backoff struct {
+	// Initial is the delay after the first attempt.
+	Initial Duration `json:"initial,omitempty"`
+	// Factor multiplies the delay after each further attempt.
+	Factor float64 `json:"factor,omitempty"`
+	// Max bounds the delay before jitter.
+	Max Duration `json:"max,omitempty"`
+	// Delays replaces Initial, Factor and Max.
+	Delays []Duration `json:"delays,omitempty"`
+	// Jitter adds up to this share of the delay (0.3 is +0–30 %); it never
+	// shortens one.
+	Jitter float64 `json:"jitter"`
+}
+
+// Rule overrides the default table for answers that match.
+type Rule struct {
+	// Match is a status (404), a class of statuses (4xx), an ErrorClass
+	// (timeout, connect, dns, tls, reset, protocol), or * for every answer that
+	// is not 2xx.
+	Match string `json:"match"`
+	// BodyContains narrows Match to answers whose body has this text, without
+	// regard to case. Only the beginning of the body is looked at.
+	BodyContains string `json:"body_contains,omitempty"`
+	// Action is complete, abandon, dead-letter or disable; disable also
+	// dead-letters the message.
+	Action string `json:"action"`
+}

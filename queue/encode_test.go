@@ -1,0 +1,150 @@
+package queue
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestAutoDecodesOnlyCanonicalBase64OfAJSONObjectOrArray(t *testing.T) {
+	b64 := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+	tests := []struct{ name, text, body string }{
+		{"base64 of an object", b64(`{"a":1}`), `{"a":1}`},
+		{"base64 of an array", b64(`[1,2]`), `[1,2]`},
+		{"base64 of an object after a byte order mark", b64("\xef\xbb\xbf{\"a\":1}"), "\xef\xbb\xbf{\"a\":1}"},
+		{"plain word that is valid base64", "SEND", "SEND"},
+		{"digits that are valid base64", "12345678", "12345678"},
+		{"letters that are valid base64", "abcd", "abcd"},
+		{"plain JSON", `{"a":1}`, `{"a":1}`},
+		{"base64 of a JSON string", b64(`"hello there, world"`), b64(`"hello there, world"`)},
+		{"base64 of text", b64("hello there, general text"), b64("hello there, general text")},
+		{"base64 of broken JSON", b64(`{"a":`), b64(`{"a":`)},
+		{"base64 broken over two lines", b64(`{"a":1}`)[:4] + "\n" + b64(`{"a":1}`)[4:], b64(`{"a":1}`)[:4] + "\n" + b64(`{"a":1}`)[4:]},
+		{"empty", "", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := Decode(EncodingAuto, []byte(tt.text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(got.Bytes) != tt.body {
+				t.Errorf("body = %q, want %q", got.Bytes, tt.body)
+			}
+		})
+	}
+}
+
+func TestBase64QueueRefusesOtherTextAndTakesAnEmptyOne(t *testing.T) {
+	for _, text := range []string{`{"a":1}`, "!!!!", "abc", "YQ=", "YR=="} {
+		if _, err := Decode(EncodingBase64, []byte(text)); !errors.Is(err, ErrUndecodable) {
+			t.Errorf("Decode(%q) = %v, want ErrUndecodable", text, err)
+		}
+	}
+	if b, err := Decode(EncodingBase64, nil); err != nil || len(b.Bytes) != 0 {
+		t.Errorf("empty text: %q, %v", b.Bytes, err)
+	}
+}
+
+func TestEncodePrefersWhatOtherConsumersExpect(t *testing.T) {
+	tests := []struct {
+		name, body, contentType string
+		want                    Encoding
+	}{
+		{"plain text", "hello", "", EncodingNone},
+		{"JSON with its usual type", `{"a":1}`, "application/json", EncodingNone},
+		{"JSON with a type of its own", `{"a":1}`, "application/cloudevents+json", encodingEnvelope},
+		{"binary", "\xff\xfe\x00\x01", "", encodingEnvelope},
+		{"text that auto would decode", "eyJhIjoxfQ==", "", encodingEnvelope},
+		{"JSON with a character XML can't carry", "{\"a\":\"\uffff\"}", "", EncodingBase64},
+		{"a body that looks like an envelope", `{"pushlease":1,"body":"aGk="}`, "", EncodingBase64},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			text, err := Encode(EncodingAuto, []byte(tt.body), tt.contentType)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := Decode(EncodingAuto, text)
+			if err != nil || string(got.Bytes) != tt.body || got.Encoding != tt.want {
+				t.Errorf("text %q reads back as %q (%s), %v; want encoding %s", text, got.Bytes, got.Encoding, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestEncodeSizes(t *testing.T) {
+	tests := []struct {
+		name string
+		body []byte
+		ok   bool
+	}{
+		{"64 KiB of text", bytes.Repeat([]byte("a"), MaxTextBytes), true},
+		{"64 KiB + 1 of text", bytes.Repeat([]byte("a"), MaxTextBytes+1), false},
+		{"64 KiB that escaping makes larger", bytes.Repeat([]byte("&"), MaxTextBytes), true},
+		{"48,000 binary bytes", bytes.Repeat([]byte{0xff}, 48000), true},
+		{"64 KiB of binary", bytes.Repeat([]byte{0xff}, MaxTextBytes), false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			text, err := Encode(EncodingAuto, tt.body, "")
+			if tt.ok != (err == nil) || (err != nil && !errors.Is(err, ErrTooLarge)) {
+				t.Fatalf("err = %v, want ok = %t", err, tt.ok)
+			}
+			if len(text) > MaxTextBytes {
+				t.Errorf("text has %d bytes", len(text))
+			}
+		})
+	}
+}
+
+func TestEnvelopeWithAHostileContentTypeIsPlainText(t *testing.T) {
+	text := []byte(`{"pushlease":1,"content_type":"a/b\r\nX: 1","body":"aGk="}`)
+	got, err := Decode(EncodingNone, text)
+	if err != nil || !bytes.Equal(got.Bytes, text) {
+		t.Errorf("got %q, %v; want the text as it stands", got.Bytes, err)
+	}
+}
+
+func FuzzDecodeOfEncodeGivesTheSameBytes(f *testing.F) {
+	for _, s := range []string{"", "SEND", `{"a":1}`, "\xff\xfe", "eyJhIjoxfQ==", `{"pushlease":1,"body":""}`, strings.Repeat("é", 100)} {
+		f.Add([]byte(s), "")
+		f.Add([]byte(s), "text/csv")
+	}
+	f.Fuzz(func(t *testing.T, body []byte, contentType string) {
+		if !validContentType(contentType) {
+			t.Skip()
+		}
+		for _, setting := range []Encoding{EncodingAuto, EncodingBase64, EncodingNone} {
+			text, err := Encode(setting, body, contentType)
+			if errors.Is(err, ErrTooLarge) {
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := Decode(setting, text)
+			if err != nil || !bytes.Equal(got.Bytes, body) {
+				t.Fatalf("%s: %q → %q → %q, %v", setting, body, text, got.Bytes, err)
+			}
+			if !XMLSafe(text) {
+				t.Fatalf("%s: text %q is not XML-safe", setting, text)
+			}
+		}
+	})
+}
+
+func TestValidateName(t *testing.T) {
+	for _, good := range []string{"abc", "orders", "a-b-c", "0orders9", strings.Repeat("a", 63)} {
+		if err := ValidateName(good); err != nil {
+			t.Errorf("%s: %v", good, err)
+		}
+	}
+	for _, bad := range []string{"", "ab", "-abc", "abc-", "a--b", "Orders", "a_b", "a/b", "ordérs", "a b", strings.Repeat("a", 64), "a\x00b"} {
+		if err := ValidateName(bad); err == nil {
+			t.Errorf("%q was accepted", bad)
+		}
+	}
+}

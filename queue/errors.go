@@ -1,0 +1,64 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+)
+
+// The errors of the contract. Adapters wrap them; test with errors.Is.
+var (
+	// ErrLeaseLost: the receipt is not valid any more, because the message was
+	// received by someone else, was settled, or has expired. Definitive.
+	ErrLeaseLost = errors.New("lease lost")
+	// ErrQueueNotFound: the queue does not exist.
+	ErrQueueNotFound = errors.New("queue not found")
+	// ErrTooLarge: the text is over MaxTextBytes.
+	ErrTooLarge = errors.New("message too large")
+	// ErrUnsendable: the text has characters that this queue can't carry.
+	ErrUnsendable = errors.New("text can't be stored in this queue")
+	// ErrBusy: storage refused the call before it took effect (throttling,
+	// queue being deleted, connection refused). Back off and try again.
+	ErrBusy = errors.New("storage is busy")
+	// ErrDenied: storage refused the credentials or their permissions.
+	ErrDenied = errors.New("storage denied access")
+)
+
+// Ambiguous reports whether a call that failed with err may nevertheless have
+// taken effect: everything but a definitive answer is ambiguous.
+func Ambiguous(err error) bool {
+	if err == nil {
+		return false
+	}
+	for _, definitive := range []error{ErrLeaseLost, ErrQueueNotFound, ErrTooLarge, ErrUnsendable, ErrBusy, ErrDenied} {
+		if errors.Is(err, definitive) {
+			return false
+		}
+	}
+	return true
+}
+
+// ValidateName says why storage would refuse a queue name, with the cure; nil
+// for a good name. Source: Azure "Naming queues and metadata".
+func ValidateName(name string) error {
+	switch {
+	case len(name) < 3 || len(name) > 63:
+		return fmt.Errorf("a queue name has 3 to 63 characters, this one has %d", len(name))
+	case name[0] == '-' || name[len(name)-1] == '-':
+		return errors.New("a queue name begins and ends with a letter or digit")
+	}
+	for i := range len(name) {
+		c := name[i]
+		switch {
+		case c >= 'a' && c <= 'z', c >= '0' && c <= '9':
+		case c == '-':
+			if name[i-1] == '-' {
+				return errors.New("a queue name has no two hyphens in a row")
+			}
+		case c >= 'A' && c <= 'Z':
+			return errors.New("a queue name has lower-case letters only")
+		default:
+			return fmt.Errorf("a queue name has only a-z, 0-9 and '-', not %q", rune(c))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,153 @@
+package tables
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+)
+
+// DeadLetterStatus says what became of a dead letter.
+type DeadLetterStatus string
+
+// The statuses of a dead letter.
+const (
+	// Waiting for an operator.
+	Waiting DeadLetterStatus = "waiting"
+	// Replaying: a replay was asked for and is not delivered yet.
+	Replaying DeadLetterStatus = "replaying"
+	// Replayed: the replay was delivered.
+	Replayed DeadLetterStatus = "replayed"
+)
+
+// DeadLetter is a message that was given up for one webhook, with everything
+// needed to understand it and to send it again.
+type DeadLetter struct {
+	// ID is made by DeadLetterID; it finds the row and orders the list.
+	ID string
+	MessageKey
+	// WebhookID is empty when the message as a whole was given up.
+	WebhookID string
+	// Generation of the delivery that was given up.
+	Generation int
+	Status     DeadLetterStatus
+	Reason     policy.Reason
+	// Description is one sentence for a person.
+	Description string
+	// Attempts of that generation, and what the last one gave.
+	Attempts       int
+	LastStatus     int
+	LastErrorClass policy.ErrorClass
+	FirstAt        time.Time
+	LastAt         time.Time
+	// DeadLetteredAt is when it was decided.
+	DeadLetteredAt time.Time
+	// Text is the queue message's stored text, exactly as received. Lists leave
+	// it out.
+	Text []byte
+	// Encoding is the queue's setting when it was received, which reads Text.
+	Encoding string
+	Size     int
+	BodyHash string
+	// DequeueCount and InsertedAt are the queue message's.
+	DequeueCount int64
+	InsertedAt   time.Time
+	// CopiedToQueue names the queue that holds a copy; empty when none was made
+	// yet.
+	CopiedToQueue string
+	// ReplayToken is the secret of the replay under way; never shown.
+	ReplayToken string
+	// Replays counts the replays that were asked for; ReplayedAt is the last one.
+	Replays    int
+	ReplayedAt time.Time
+	Instance   string
+	// ETag is the store's.
+	ETag string
+}
+
+// DeadLetterID makes the id of a dead letter from what never changes, so that a
+// repeated step finds the row that it already wrote. at is when it was decided.
+// The id names its queue, and its second half sorts newest first.
+func DeadLetterID(key MessageKey, webhookID string, generation int, at time.Time) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d", key.Queue, key.MessageID, webhookID, generation))
+	return fmt.Sprintf("%s.%013d-%s", key.Queue, maxMillis-at.UnixMilli(), hex.EncodeToString(sum[:8]))
+}
+
+// maxMillis inverts times so that newer ones sort first; it has 13 digits.
+const maxMillis = 9_999_999_999_999
+
+// SplitDeadLetterID returns the two halves of an id: the queue, and the part that
+// orders dead letters of all queues newest first. ok is false for what
+// DeadLetterID can't have made.
+func SplitDeadLetterID(id string) (queue, order string, ok bool) {
+	queue, order, ok = strings.Cut(id, ".")
+	if !ok || queue == "" || len(queue) > 63 || len(order) != 13+1+16 || order[13] != '-' {
+		return "", "", false
+	}
+	for i := range len(queue) {
+		if c := queue[i]; c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z') {
+			return "", "", false
+		}
+	}
+	for i := range len(order) {
+		c := order[i]
+		if i != 13 && (c < '0' || c > '9') && (i < 13 || c < 'a' || c > 'f') {
+			return "", "", false
+		}
+	}
+	return queue, order, true
+}
+
+// DeadLetters remembers dead letters until they are replayed, deleted or cleaned
+// up. Safe for concurrent use.
+type DeadLetters interface {
+	// PutDeadLetter durably inserts d and returns the row with its ETag. When the id
+	// is already there the row is left as it is and returned, without an error:
+	// repeating the step never resurrects or overwrites.
+	PutDeadLetter(ctx context.Context, d DeadLetter) (DeadLetter, error)
+
+	// UpdateDeadLetter replaces the row while its ETag is still d.ETag and returns
+	// it with the new one. ErrConflict or ErrNotFound.
+	UpdateDeadLetter(ctx context.Context, d DeadLetter) (DeadLetter, error)
+
+	// GetDeadLetter returns one row with its Text, or ErrNotFound.
+	GetDeadLetter(ctx context.Context, id string) (DeadLetter, error)
+
+	// ListDeadLetters lists rows newest first, without Text.
+	ListDeadLetters(ctx context.Context, f DeadLetterFilter, page Page) ([]DeadLetter, Cursor, error)
+
+	// DeleteDeadLetter removes a row if its ETag is still etag (an empty etag removes
+	// any). ErrConflict or ErrNotFound.
+	DeleteDeadLetter(ctx context.Context, id, etag string) error
+}
+
+// DeadLetterFilter narrows a list of dead letters; zero fields do not narrow.
+type DeadLetterFilter struct {
+	Queue     string
+	WebhookID string
+	MessageID string
+	Reason    policy.Reason
+	Status    DeadLetterStatus
+	// From is inclusive, Until exclusive; both about DeadLetteredAt.
+	From  time.Time
+	Until time.Time
+}
+
+// Matches reports whether d passes f.
+func (f DeadLetterFilter) Matches(d DeadLetter) bool {
+	switch {
+	case f.Queue != "" && f.Queue != d.Queue,
+		f.WebhookID != "" && f.WebhookID != d.WebhookID,
+		f.MessageID != "" && f.MessageID != d.MessageID,
+		f.Reason != "" && f.Reason != d.Reason,
+		f.Status != "" && f.Status != d.Status,
+		!f.From.IsZero() && d.DeadLetteredAt.Before(f.From),
+		!f.Until.IsZero() && !d.DeadLetteredAt.Before(f.Until):
+		return false
+	}
+	return true
+}

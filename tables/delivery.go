@@ -1,0 +1,204 @@
+package tables
+
+import (
+	"context"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+)
+
+// State is how far one delivery has come.
+type State string
+
+// The states of a delivery. Delivered and DeadLettered are terminal within a
+// generation: they never change, but for a replay, which begins a new one.
+const (
+	// Pending: not delivered yet; the next try is due at NextAt.
+	Pending State = "pending"
+	// Delivered: the webhook has taken the message.
+	Delivered State = "delivered"
+	// Held: parked until something outside changes.
+	Held State = "held"
+	// DeadLettering: decided, but its dead-letter row is not surely there yet.
+	DeadLettering State = "dead_lettering"
+	// DeadLettered: its dead-letter row is durable.
+	DeadLettered State = "dead_lettered"
+	// Published: sent through our API; a message-level record only.
+	Published State = "published"
+)
+
+// States lists every State.
+func States() []State {
+	return []State{Pending, Delivered, Held, DeadLettering, DeadLettered, Published}
+}
+
+// Terminal reports whether nothing more will be sent in this generation.
+func (s State) Terminal() bool {
+	return s == Delivered || s == DeadLettering || s == DeadLettered
+}
+
+// MessageKey finds a message's records.
+type MessageKey struct {
+	// Queue is the queue that the message came from.
+	Queue string
+	// MessageID is the storage's id of the message first received; a replay
+	// keeps it.
+	MessageID string
+	// Day is the insertion time of the queue message that carries it. It is
+	// constant over redeliveries, so that records can be kept in tables by day.
+	Day time.Time
+}
+
+// Delivery is one message times one webhook, and its state. A record whose
+// WebhookID is empty is about the message itself (published, undecodable,
+// poison, no webhook).
+type Delivery struct {
+	MessageKey
+	WebhookID string
+	// Generation is 0 at first and one more with each replay.
+	Generation int
+	State      State
+	// Reason of the last decision.
+	Reason policy.Reason
+	// Attempts counts all attempts of this generation, Charged those that count
+	// against the policy's maximum, Waits those that were not charged because
+	// the receiver asked to wait.
+	Attempts int
+	Charged  int
+	Waits    int
+	// Excused counts receives that ended without an attempt through no fault of
+	// the message (shutdown, our storage), so that the poison guard can leave
+	// them out.
+	Excused int
+	// MissingRecords counts attempts whose own record could not be written.
+	MissingRecords int
+	LastStatus     int
+	LastErrorClass policy.ErrorClass
+	// FirstAt and LastAt are when the first and last attempt began; zero before.
+	FirstAt time.Time
+	LastAt  time.Time
+	// NextAt is when the next try is due; zero when none is.
+	NextAt time.Time
+	// UpdatedAt is when this state was reached.
+	UpdatedAt time.Time
+	// ExpiresAt is the queue message's expiry; zero means never.
+	ExpiresAt time.Time
+	// About the message: how its text was read, the body's size and the first
+	// 16 hex digits of its SHA-256.
+	Encoding string
+	Size     int
+	BodyHash string
+	// DeadLetterID is set from DeadLettering on.
+	DeadLetterID string
+	// Instance is the process that wrote this.
+	Instance string
+}
+
+// Attempt is the record of one try at the POST, a failed dial included.
+type Attempt struct {
+	MessageKey
+	WebhookID  string
+	Generation int
+	// Number counts from 1 within the generation.
+	Number    int
+	StartedAt time.Time
+	Duration  time.Duration
+	// Status is 0 when there was no answer; ErrorClass and Error then say why.
+	Status     int
+	ErrorClass policy.ErrorClass
+	Error      string
+	// Snippet is the beginning of the answer's body as text, at most
+	// MaxSnippetUnits long.
+	Snippet string
+	// RetryAfter is the answer's Retry-After as it came.
+	RetryAfter string
+	// RedirectHost is where a 3xx pointed.
+	RedirectHost string
+	// Redials counts connections tried again at once, not charged.
+	Redials int
+	// The decision.
+	Action      policy.Action
+	Reason      policy.Reason
+	Charged     bool
+	Delay       time.Duration
+	NextAt      time.Time
+	Explanation string
+	Instance    string
+}
+
+// MaxSnippetUnits is the longest snippet that is kept, in UTF-16 code units, the
+// measure that Azure Table Storage counts in.
+const MaxSnippetUnits = 1024
+
+// Record is what is written together about one message, atomically.
+type Record struct {
+	Deliveries []Delivery
+	Attempts   []Attempt
+}
+
+// Deliveries remembers how far each delivery has come. Safe for concurrent use.
+type Deliveries interface {
+	// Load returns all deliveries of one message, message-level records
+	// included, in ascending order of webhook id. A message without records
+	// gives an empty slice and no error. An error means that the store could not
+	// be asked: never that there is nothing.
+	Load(ctx context.Context, key MessageKey) ([]Delivery, error)
+
+	// Record durably writes rows that all belong to one message, all or none.
+	// A delivery is replaced whole; an attempt is written once, and writing the
+	// same (webhook, generation, number) again replaces it. When Record
+	// returns nil the rows survive a crash. After an error they may or may not be
+	// there; calling again with the same rows is harmless. At most 100 rows.
+	Record(ctx context.Context, r Record) error
+}
+
+// History answers what happened. It may lag behind Deliveries by a moment.
+type History interface {
+	// Message returns everything recorded about a message id: its deliveries in
+	// ascending order of webhook id, and its attempts in the order they began.
+	// queue narrows the search when it is not empty. ErrNotFound when nothing is
+	// known (never recorded, or older than the retention).
+	Message(ctx context.Context, queue, messageID string) ([]Delivery, []Attempt, error)
+
+	// Attempts lists attempts newest first (by StartedAt, to the millisecond).
+	Attempts(ctx context.Context, f AttemptFilter, page Page) ([]Attempt, Cursor, error)
+
+	// Expire removes the records of messages whose Day is before the UTC day of
+	// before, and returns how many rows (0 where the store can't count). Dead
+	// letters and webhooks are not touched.
+	Expire(ctx context.Context, before time.Time) (int64, error)
+}
+
+// AttemptFilter narrows a list of attempts; zero fields do not narrow.
+type AttemptFilter struct {
+	WebhookID string
+	Queue     string
+	MessageID string
+	// Status matches exactly; StatusClass (1..5) matches its hundred.
+	Status      int
+	StatusClass int
+	ErrorClass  policy.ErrorClass
+	Action      policy.Action
+	Reason      policy.Reason
+	// From is inclusive, Until exclusive.
+	From  time.Time
+	Until time.Time
+}
+
+// Matches reports whether a passes f.
+func (f AttemptFilter) Matches(a Attempt) bool {
+	switch {
+	case f.WebhookID != "" && f.WebhookID != a.WebhookID,
+		f.Queue != "" && f.Queue != a.Queue,
+		f.MessageID != "" && f.MessageID != a.MessageID,
+		f.Status != 0 && f.Status != a.Status,
+		f.StatusClass != 0 && f.StatusClass != a.Status/100,
+		f.ErrorClass != "" && f.ErrorClass != a.ErrorClass,
+		f.Action != "" && f.Action != a.Action,
+		f.Reason != "" && f.Reason != a.Reason,
+		!f.From.IsZero() && a.StartedAt.Before(f.From),
+		!f.Until.IsZero() && !a.StartedAt.Before(f.Until):
+		return false
+	}
+	return true
+}

@@ -1,0 +1,54 @@
+package tables
+
+import (
+	"context"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/webhook"
+)
+
+// Registration is a webhook as it is registered: where to send, what its answers
+// mean, and whether it is sent to at all.
+type Registration struct {
+	webhook.Webhook
+	Policy  policy.Policy `json:"policy"`
+	Enabled bool          `json:"enabled"`
+	// DisabledReason says why it is not enabled: "operator", "gone" (it answered
+	// 410), "rule" or "receiver"; DisabledAt since when.
+	DisabledReason string    `json:"disabled_reason,omitempty"`
+	DisabledAt     time.Time `json:"disabled_at,omitzero"`
+	CreatedAt      time.Time `json:"created_at"`
+	UpdatedAt      time.Time `json:"updated_at"`
+	// ETag changes with every write. It is the store's, opaque, and never part of
+	// what is stored.
+	ETag string `json:"-"`
+}
+
+// Webhooks remembers registrations. Safe for concurrent use.
+type Webhooks interface {
+	// PutWebhook writes r and returns it with its new ETag. With an empty r.ETag it
+	// inserts, and returns ErrExists when the id is taken; otherwise it replaces
+	// the row only while its ETag is still r.ETag, and returns ErrConflict
+	// when it was changed, ErrNotFound when it is gone. A repeated insert of the same
+	// row whose first answer was lost is not an ErrExists.
+	PutWebhook(ctx context.Context, r Registration) (Registration, error)
+
+	// GetWebhook returns one registration, or ErrNotFound.
+	GetWebhook(ctx context.Context, id string) (Registration, error)
+
+	// ListWebhooks returns all registrations in ascending order of id. A row that
+	// can't be read is left out and named in the error list, so that one bad
+	// row never hides the others.
+	ListWebhooks(ctx context.Context) ([]Registration, []RowError, error)
+
+	// DeleteWebhook removes a registration if its ETag is still etag (an empty etag
+	// removes any). ErrConflict or ErrNotFound as for PutWebhook.
+	DeleteWebhook(ctx context.Context, id, etag string) error
+}
+
+// RowError names a row that could not be read. Err never holds its content.
+type RowError struct {
+	ID  string
+	Err error
+}

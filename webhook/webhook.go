@@ -1,0 +1,84 @@
+// Package webhook is a registered target and the one signed, guarded POST to
+// it.
+package webhook
+
+import (
+	"log/slog"
+	"time"
+)
+
+// Webhook is a registered target, as far as sending to it goes.
+type Webhook struct {
+	// ID is constant, [a-zA-Z0-9_], at most 64 bytes.
+	ID string `json:"id"`
+	// Name is for people.
+	Name string `json:"name,omitempty"`
+	// Queue is the queue whose messages it gets.
+	Queue string `json:"queue"`
+	// URL is the absolute http(s) URL that is POSTed to, without userinfo.
+	URL string `json:"url"`
+	// Secrets sign the requests, newest first. All that have not expired sign.
+	Secrets []Secret `json:"secrets"`
+	// Headers are sent as they are; ValidateHeaders says which are allowed.
+	Headers map[string]string `json:"headers,omitempty"`
+	// Timeout is the deadline of one whole exchange: dial, TLS, request,
+	// answer's head and body. Progress does not extend it.
+	Timeout time.Duration `json:"timeout"`
+}
+
+// Secret is one signing secret. It prints and logs as [secret]; only its JSON
+// form, which is for the tables, holds the key.
+type Secret struct {
+	// Key is whsec_ and standard base64 of 24 to 64 bytes.
+	Key string `json:"key"`
+	// CreatedAt is when it was made.
+	CreatedAt time.Time `json:"created_at"`
+	// ExpiresAt ends its use for signing; zero means never.
+	ExpiresAt time.Time `json:"expires_at,omitzero"`
+}
+
+func (Secret) String() string       { return "[secret]" }
+func (Secret) GoString() string     { return "[secret]" }
+func (Secret) LogValue() slog.Value { return slog.StringValue("[secret]") }
+
+// Request is one message to POST.
+type Request struct {
+	// MessageID becomes the header webhook-id: constant over attempts, webhooks
+	// and replays. Characters outside [A-Za-z0-9_-] are escaped.
+	MessageID string
+	// Queue and Attempt (from 1) become pushlease-queue and pushlease-attempt.
+	Queue   string
+	Attempt int
+	// Body is sent and signed exactly as it is.
+	Body []byte
+	// ContentType of the body.
+	ContentType string
+}
+
+// Result is what one POST gave.
+type Result struct {
+	// StartedAt and Duration cover the whole exchange.
+	StartedAt time.Time
+	Duration  time.Duration
+	// Status is the answer's status; 0 when there was none.
+	Status int
+	// ErrorClass is why there was none; empty otherwise. Its values are those
+	// of policy.ErrorClass.
+	ErrorClass string
+	// Error is a short text about the failure, without URL, secret, payload or
+	// anything the receiver sent. Empty when there was an answer.
+	Error string
+	// RetryAfter, RateLimit and Steering are the answer's headers Retry-After,
+	// RateLimit and pushlease-decision, each cut at 256 bytes.
+	RetryAfter string
+	RateLimit  string
+	Steering   string
+	// RedirectHost is the host that a 3xx pointed to; it was not asked.
+	RedirectHost string
+	// Body is the beginning of the answer's body: for rules, at most
+	// MaxBodyRead bytes.
+	Body []byte
+	// Redials counts the connections that failed before the exchange could
+	// begin and were tried once more at once (DESIGN section 14).
+	Redials int
+}

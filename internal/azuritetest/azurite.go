@@ -1,0 +1,165 @@
+package azuritetest
+
+import (
+	"bufio"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// The emulator's account and key are public and the same everywhere. Source:
+// Microsoft Learn, "Connect to Azurite".
+const (
+	account = "devstoreaccount1"
+	key     = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+)
+
+// Azurite is a running emulator with one empty account.
+type Azurite struct {
+	// QueueURL and TableURL are the service addresses, account included and
+	// without a slash at the end.
+	QueueURL, TableURL string
+	// Account and Key are the credentials.
+	Account, Key string
+}
+
+// ConnectionString names both services, for the adapters.
+func (a *Azurite) ConnectionString() string {
+	return connectionString(a.QueueURL, a.TableURL)
+}
+
+func connectionString(queueURL, tableURL string) string {
+	return fmt.Sprintf("AccountName=%s;AccountKey=%s;QueueEndpoint=%s;TableEndpoint=%s", account, key, queueURL, tableURL)
+}
+
+// errNoNode is the one reason for which tests are left out.
+var errNoNode = errors.New("Node.js (node and npm) is not on the PATH")
+
+// shared starts the emulator on the first call. It ends with the test binary,
+// because its standard input closes then.
+var shared = sync.OnceValues(start)
+
+// Start returns the emulator of this test binary. The first call installs and
+// starts it.
+func Start(t testing.TB) *Azurite {
+	t.Helper()
+	a, err := shared()
+	switch {
+	case err == nil:
+		return a
+	case errors.Is(err, errNoNode) && os.Getenv("CI") != "true":
+		fmt.Fprintf(os.Stderr, "\n*** LEFT OUT: %s needs Azurite, and %v. Install Node 20 or later to run it. ***\n\n", t.Name(), err)
+		t.Skipf("LEFT OUT: needs Azurite, and %v", err)
+	default:
+		t.Fatalf("Azurite: %v", err)
+	}
+	return nil
+}
+
+var names atomic.Int64
+
+// Name returns prefix with a number that no other test of this binary has. It
+// is good for a queue and for a table if prefix is.
+func Name(prefix string) string {
+	return fmt.Sprintf("%s%d", prefix, names.Add(1))
+}
+
+//go:embed server.js
+var serverScript string
+
+// startTimeout is generous: loading the modules takes 1.5 s on an idle machine.
+const startTimeout = 90 * time.Second
+
+func start() (*Azurite, error) {
+	node, errNode := exec.LookPath("node")
+	npm, errNPM := exec.LookPath("npm")
+	if errNode != nil || errNPM != nil {
+		return nil, errNoNode
+	}
+	installed, err := install(npm)
+	if err != nil {
+		return nil, err
+	}
+	data, err := os.MkdirTemp("", "pushlease-azurite-")
+	if err != nil {
+		return nil, err
+	}
+	// The script removes the folder when it ends.
+	a, err := run(node, installed, data)
+	if err != nil {
+		os.RemoveAll(data)
+		return nil, fmt.Errorf("start: %w", err)
+	}
+	return a, nil
+}
+
+// run leaves the process behind: it ends when the write end of its standard
+// input closes, which the system does when this process ends.
+func run(node, installed, data string) (*Azurite, error) {
+	logName := filepath.Join(data, "stderr.log")
+	log, err := os.Create(logName)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command(node, "-e", serverScript, installed, data)
+	cmd.Dir = data
+	cmd.Env = environment()
+	cmd.Stderr = log
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	tooSlow := time.AfterFunc(startTimeout, func() { cmd.Process.Kill() })
+	line, err := bufio.NewReader(stdout).ReadBytes('\n')
+	tooSlow.Stop()
+	var addresses struct{ Queue, Table string }
+	if err == nil {
+		err = json.Unmarshal(line, &addresses)
+	}
+	if err != nil {
+		stdin.Close()
+		cmd.Process.Kill()
+		cmd.Wait()
+		said, _ := os.ReadFile(logName)
+		return nil, fmt.Errorf("no address after at most %v: %w\n%s", startTimeout, err, said)
+	}
+	keepOpen = append(keepOpen, stdin, stdout)
+	return &Azurite{
+		QueueURL: addresses.Queue + "/" + account,
+		TableURL: addresses.Table + "/" + account,
+		Account:  account,
+		Key:      key,
+	}, nil
+}
+
+// keepOpen holds the pipes to the emulator, which a finalizer would close.
+var keepOpen []io.Closer
+
+// environment leaves out what would change the emulator's account or store.
+func environment() []string {
+	var env []string
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "AZURITE_") && !strings.HasPrefix(v, "NODE_OPTIONS=") {
+			env = append(env, v)
+		}
+	}
+	return env
+}

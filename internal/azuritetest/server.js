@@ -1,0 +1,52 @@
+// Runs Azurite's queue and table services in one process, for the tests of one
+// Go test binary. Arguments: the folder Azurite is installed in, the folder to
+// keep data in. Prints one line of JSON with the addresses once it listens.
+//
+// The process ends when its standard input closes, so that it never outlives
+// the test binary, however that one ended.
+"use strict";
+const fs = require("fs");
+const path = require("path");
+
+const [installed, data] = process.argv.slice(1);
+const load = (name) => require(path.join(installed, "node_modules/azurite/dist/src", name));
+
+const stop = () => {
+  fs.rmSync(data, { recursive: true, force: true, maxRetries: 3 });
+  process.exit(0);
+};
+process.stdin.on("close", stop);
+process.stdin.resume();
+
+load("common/Logger").configLogger(false);
+load("common/Telemetry").AzuriteTelemetryClient.init(data, false, {});
+
+const QueueConfiguration = load("queue/QueueConfiguration").default;
+const QueueServer = load("queue/QueueServer").default;
+const TableConfiguration = load("table/TableConfiguration").default;
+const TableServer = load("table/TableServer").default;
+const file = (name) => path.join(data, name);
+
+// Positional arguments of Azurite 3.35.0. Port 0 picks a free one; data is on
+// disk because the in-memory store stalls for many seconds while it collects.
+const loose = false, skipApiVersionCheck = true;
+const queue = new QueueServer(new QueueConfiguration(
+  "127.0.0.1", 0, 120, file("queue.json"), file("queue_extent.json"),
+  [{ locationId: "Default", locationPath: file("queue"), maxConcurrency: 1 }],
+  false, undefined, false, undefined, loose, skipApiVersionCheck));
+const table = new TableServer(new TableConfiguration(
+  "127.0.0.1", 0, 120, file("table.json"),
+  false, false, undefined, undefined, loose, skipApiVersionCheck));
+
+// Azurite joins request bodies chunk by chunk as strings, which breaks a
+// character that is split over two TCP segments. With an encoding set, the
+// stream keeps such characters whole. Batches are joined as bytes: leave them.
+for (const server of [queue, table]) {
+  server.httpServer.prependListener("request", (request) => {
+    if (!request.url.includes("$batch")) request.setEncoding("utf8");
+  });
+}
+
+Promise.all([queue.start(), table.start()]).then(
+  () => console.log(JSON.stringify({ queue: queue.getHttpServerAddress(), table: table.getHttpServerAddress() })),
+  (err) => { console.error(err); process.exit(1); });

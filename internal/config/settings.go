@@ -1,0 +1,222 @@
+package config
+
+import (
+	"log/slog"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pushlease/pushlease/queue"
+)
+
+// Setting is one row of the table that flags, environment, YAML file and
+// documentation are made from.
+type Setting struct {
+	// Name is the YAML key.
+	Name string
+	// Flag is the name of the flag, without dashes.
+	Flag string
+	// Env is the environment variable.
+	Env string
+	// Default is the value in force when nothing is set, in the form that flags
+	// take; empty where Help says what happens.
+	Default string
+	// Help is one or two sentences with units and limits.
+	Help string
+	// Secret settings are never printed.
+	Secret bool
+
+	kind kind
+	set  func(*Config, string) error
+	show func(Config) string
+}
+
+// kind says which YAML values a setting takes.
+type kind int
+
+const (
+	scalar kind = iota
+	boolean
+	list
+	queueMap
+)
+
+// Settings lists every setting in the order in which they are documented.
+func Settings() []Setting { return slices.Clone(table) }
+
+// Limits of the settings.
+const (
+	minLease          = 2 * time.Second
+	maxConcurrency    = 10_000
+	maxWebhookTimeout = 10 * time.Minute
+	minRetention      = time.Hour
+	maxRetention      = 366 * 24 * time.Hour
+	maxNameBytes      = 64
+	maxTablePrefix    = 20
+)
+
+// The intervals of RegistryRefresh when it is not set: reading a local file is
+// free, reading an Azure table is not.
+const (
+	registryRefreshLocal = 5 * time.Second
+	registryRefreshAzure = 15 * time.Second
+)
+
+var table = named([]Setting{
+	{
+		Name: "storage", Default: "sqlite:pushlease.db", Secret: true,
+		Help: "Where messages and records are: sqlite:<file> (one embedded database file), an Azure Storage connection string (UseDevelopmentStorage=true included), or azure:<account> (Entra identity). " +
+			"As an Azure Functions custom handler it defaults to AzureWebJobsStorage. Set a connection string in the environment or the file: a flag can be seen by other users of the machine.",
+		set:  func(c *Config, v string) (err error) { c.Storage, err = parseStorage(v); return err },
+		show: func(c Config) string { return c.Storage.String() },
+	},
+	{
+		Name: "listen", Default: "127.0.0.1:8080",
+		Help: "Address of the HTTP server, host:port. Anything but a loopback address needs api_keys. :8080 listens on all addresses, port 0 takes a free one.",
+		set:  func(c *Config, v string) (err error) { c.Listen, err = parseListen(v); return err },
+		show: func(c Config) string { return c.Listen },
+	},
+	flag("dev", "false", "Development: allow webhooks with http URLs and loopback addresses. Not for production.",
+		func(c *Config) *bool { return &c.Dev }),
+	{
+		Name: "api_keys", Secret: true, kind: list,
+		Help: "Who may use the API: a list of name:scope+scope:sha256-hex (comma-separated outside YAML). Scopes: publish, read, operate (replay, enable, purge), admin (webhooks and secrets). " +
+			"Make one with: pushlease api-key new. Without keys only loopback is served.",
+		set:  func(c *Config, v string) (err error) { c.APIKeys, err = parseAPIKeys(v); return err },
+		show: func(c Config) string { return joinList(c.APIKeys) },
+	},
+	duration("lease", "60s", "How long a message is received for at first; renewed at half of it while the message is in work. 2s to 168h, in whole seconds.",
+		minLease, queue.MaxLease, func(c *Config) *time.Duration { return &c.Lease }),
+	{
+		Name: "concurrency", Default: "64",
+		Help: "Most messages of one queue in work at a time. 1 to 10000.",
+		set:  func(c *Config, v string) (err error) { c.Concurrency, err = parseInt(v, 1, maxConcurrency); return err },
+		show: func(c Config) string { return strconv.Itoa(c.Concurrency) },
+	},
+	duration("poll_min", "100ms", "Shortest pause between two receives of an empty queue. 10ms to 1h, not above poll_max.",
+		10*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.PollMin }),
+	duration("poll_max", "30s", "Longest pause between two receives of an empty queue; each receive is a paid storage transaction. 10ms to 1h.",
+		10*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.PollMax }),
+	{
+		Name: "poll_backoff", Default: "2",
+		Help: "Factor by which the pause grows with each empty receive. 1.1 to 10.",
+		set:  func(c *Config, v string) (err error) { c.PollBackoff, err = parseFloat(v, 1.1, 10); return err },
+		show: func(c Config) string { return strconv.FormatFloat(c.PollBackoff, 'g', -1, 64) },
+	},
+	duration("drain", "35s", "How long a stopping process waits for POSTs in flight. 0s to 1h. Give the process at least 10s more before it is killed.",
+		0, time.Hour, func(c *Config) *time.Duration { return &c.Drain }),
+	duration("registry_refresh", "", "How often the registered webhooks are read again, to see what other instances changed. 1s to 5m. Unset: 5s on sqlite, 15s on Azure.",
+		time.Second, 5*time.Minute, func(c *Config) *time.Duration { return &c.RegistryRefresh }),
+	{
+		Name: "encoding", Default: string(queue.EncodingAuto),
+		Help: "How stored texts stand for bodies, for queues that queues does not name: auto (decode base64 of a JSON object or array only), base64 or none.",
+		set:  func(c *Config, v string) (err error) { c.Encoding, err = queue.ParseEncoding(v); return err },
+		show: func(c Config) string { return string(c.Encoding) },
+	},
+	{
+		Name: "queues", kind: queueMap,
+		Help: "Settings per queue. YAML: a map of queue to {encoding: …}; elsewhere: orders=base64,invoices=none.",
+		set:  func(c *Config, v string) (err error) { c.Queues, err = parseQueues(v); return err },
+		show: func(c Config) string { return showQueues(c.Queues) },
+	},
+	flag("poison_copy", "true", "Put a copy of each dead-lettered message on <queue>-poison.",
+		func(c *Config) *bool { return &c.PoisonCopy }),
+	duration("retention", "192h", "How long delivery and attempt records are kept. 1h to 8784h. Shorter than a message's life (168h by default) means that a message that comes back after it is POSTed again.",
+		minRetention, maxRetention, func(c *Config) *time.Duration { return &c.Retention }),
+	duration("webhook_timeout", "30s", "Deadline of one whole POST for webhooks that name none. 1s to 10m.",
+		time.Second, maxWebhookTimeout, func(c *Config) *time.Duration { return &c.WebhookTimeout }),
+	cidrs("allow_cidrs", "Address ranges that webhooks may have although the guard refuses them (private, loopback, link-local …): a list such as 10.1.0.0/16 (comma-separated outside YAML).",
+		func(c *Config) *prefixes { return (*prefixes)(&c.AllowCIDRs) }),
+	cidrs("deny_cidrs", "Address ranges that webhooks may not have, beyond those the guard refuses anyway; wins over allow_cidrs. A list of CIDRs.",
+		func(c *Config) *prefixes { return (*prefixes)(&c.DenyCIDRs) }),
+	{
+		Name: "table_prefix", Default: "pushlease",
+		Help: "Beginning of the names of all Azure tables, so that several installations can share an account. 3 to 20 letters and digits, beginning with a letter.",
+		set:  func(c *Config, v string) (err error) { c.TablePrefix, err = parseTablePrefix(v); return err },
+		show: func(c Config) string { return c.TablePrefix },
+	},
+	{
+		Name: "managed_identity_client_id",
+		Help: "Client id of the user-assigned managed identity to sign in with; only for storage azure:<account>. Unset: the default Azure credential chain.",
+		set:  func(c *Config, v string) (err error) { c.ManagedIdentityClientID, err = parseClientID(v); return err },
+		show: func(c Config) string { return c.ManagedIdentityClientID },
+	},
+	{
+		Name: "log_level", Default: "info",
+		Help: "Least important level that is logged: debug, info, warn or error.",
+		set:  func(c *Config, v string) (err error) { c.LogLevel, err = parseLevel(v); return err },
+		show: func(c Config) string { return showLevel(c.LogLevel) },
+	},
+	{
+		Name: "log_format", Default: "json",
+		Help: "Form of the log on standard error: json or text.",
+		set:  func(c *Config, v string) (err error) { c.LogFormat, err = oneOf(v, "json", "text"); return err },
+		show: func(c Config) string { return c.LogFormat },
+	},
+	{
+		Name: "otlp_endpoint",
+		Help: "Base URL of an OpenTelemetry collector (OTLP over HTTP) for metrics and traces, such as http://127.0.0.1:4318. Unset: the standard OTEL_* variables decide; without them nothing is sent.",
+		set:  func(c *Config, v string) (err error) { c.OTLPEndpoint, err = parseEndpoint(v); return err },
+		show: func(c Config) string { return c.OTLPEndpoint },
+	},
+	{
+		Name: "instance",
+		Help: "Name of this process in records and metrics, 1 to 64 letters, digits, '-', '_' and '.'; two processes must not share one. Unset: the host's name and a random suffix.",
+		set:  func(c *Config, v string) (err error) { c.Instance, err = parseInstance(v); return err },
+		show: func(c Config) string { return c.Instance },
+	},
+})
+
+// named fills in the names that follow from Name.
+func named(rows []Setting) []Setting {
+	for i := range rows {
+		rows[i].Flag = strings.ReplaceAll(rows[i].Name, "_", "-")
+		rows[i].Env = envPrefix + strings.ToUpper(rows[i].Name)
+	}
+	return rows
+}
+
+func duration(name, def, help string, least, most time.Duration, field func(*Config) *time.Duration) Setting {
+	return Setting{
+		Name: name, Default: def, Help: help,
+		set:  func(c *Config, v string) (err error) { *field(c), err = parseDuration(v, least, most); return err },
+		show: func(c Config) string { return field(&c).String() },
+	}
+}
+
+func flag(name, def, help string, field func(*Config) *bool) Setting {
+	return Setting{
+		Name: name, Default: def, Help: help, kind: boolean,
+		set:  func(c *Config, v string) (err error) { *field(c), err = parseBool(v); return err },
+		show: func(c Config) string { return strconv.FormatBool(*field(&c)) },
+	}
+}
+
+func cidrs(name, help string, field func(*Config) *prefixes) Setting {
+	return Setting{
+		Name: name, Help: help, kind: list,
+		set:  func(c *Config, v string) (err error) { *field(c), err = parseCIDRs(v); return err },
+		show: func(c Config) string { return joinList(*field(&c)) },
+	}
+}
+
+// fillUnset gives values to what has no fixed default.
+func fillUnset(c *Config) {
+	if c.RegistryRefresh == 0 {
+		c.RegistryRefresh = registryRefreshAzure
+		if c.Storage.Kind() == StorageSQLite {
+			c.RegistryRefresh = registryRefreshLocal
+		}
+	}
+	if c.Instance == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			host = "pushlease"
+		}
+		c.Instance = randomInstance(host)
+	}
+}
+
+func showLevel(l slog.Level) string { return strings.ToLower(l.String()) }

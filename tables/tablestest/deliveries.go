@@ -1,0 +1,271 @@
+package tablestest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
+)
+
+var deliveryTests = []test{
+	{"LoadOfNothingIsEmpty", loadNothing},
+	{"EveryFieldIsKept", deliveryFields},
+	{"ZeroTimesStayZero", deliveryZeroTimes},
+	{"TimesAreCutToTheMillisecondInUTC", deliveryTimes},
+	{"RecordReplacesWholeRows", recordReplaces},
+	{"WebhooksOfOneMessageInOrder", severalWebhooks},
+	{"MessagesAreSeparate", messagesSeparate},
+	{"RecordsAreFoundByUTCDay", foundByDay},
+	{"HostileKeysAreKept", deliveryHostileKeys},
+	{"RecordRefusesWhatItCannotDoAtomically", recordRefuses},
+	{"HundredRowsInOneRecord", hundredRows},
+	{"ConcurrentRecordsStayWhole", concurrentRecords},
+	{"ExpireRemovesOldDays", expireDays},
+}
+
+func key(id string) tables.MessageKey {
+	return tables.MessageKey{Queue: "orders", MessageID: id, Day: day}
+}
+
+func delivery(id, webhookID string) tables.Delivery {
+	return tables.Delivery{
+		MessageKey: key(id), WebhookID: webhookID, Generation: 2, State: tables.Pending, Reason: policy.RetryableError,
+		Attempts: 5, Charged: 3, Waits: 2, Excused: 1, MissingRecords: 4, LastStatus: 503, LastErrorClass: policy.ClassTimeout,
+		FirstAt: day.Add(time.Millisecond), LastAt: day.Add(time.Second), NextAt: day.Add(time.Hour),
+		UpdatedAt: day.Add(2 * time.Second), ExpiresAt: day.Add(7 * 24 * time.Hour),
+		Encoding: "base64", Size: 49152, BodyHash: "0123456789abcdef", DeadLetterID: "orders.1", Instance: "host-1",
+	}
+}
+
+func mustRecord(t *testing.T, s tables.Store, r tables.Record) {
+	t.Helper()
+	if err := s.Record(t.Context(), r); err != nil {
+		t.Fatalf("Record: %v", err)
+	}
+}
+
+func mustLoad(t *testing.T, s tables.Store, k tables.MessageKey) []tables.Delivery {
+	t.Helper()
+	ds, err := s.Load(t.Context(), k)
+	if err != nil {
+		t.Fatalf("Load(%.40q): %v", k.MessageID, err)
+	}
+	return ds
+}
+
+func wantLoaded(t *testing.T, s tables.Store, k tables.MessageKey, want ...tables.Delivery) {
+	t.Helper()
+	if d := diff(want, mustLoad(t, s, k)); d != "" {
+		t.Errorf("Load(%.40q) (-want +got):\n%s", k.MessageID, d)
+	}
+}
+
+func loadNothing(t *testing.T, s tables.Store) {
+	wantLoaded(t, s, key("nothing"))
+	mustRecord(t, s, tables.Record{})
+	wantLoaded(t, s, key("nothing"))
+}
+
+func deliveryFields(t *testing.T, s tables.Store) {
+	for i, state := range tables.States() {
+		d := delivery(fmt.Sprint("m", i), "wh")
+		d.State = state
+		d.Instance = strings.Repeat("long ", 200)
+		mustRecord(t, s, tables.Record{Deliveries: []tables.Delivery{d}})
+		wantLoaded(t, s, d.MessageKey, d)
+	}
+}
+
+func deliveryZeroTimes(t *testing.T, s tables.Store) {
+	d := tables.Delivery{MessageKey: key("m"), WebhookID: "wh", State: tables.Held}
+	mustRecord(t, s, tables.Record{Deliveries: []tables.Delivery{d}})
+	wantLoaded(t, s, d.MessageKey, d)
+	got := mustLoad(t, s, d.MessageKey)[0]
+	if !got.FirstAt.IsZero() || !got.NextAt.IsZero() || !got.ExpiresAt.IsZero() || !got.UpdatedAt.IsZero() {
+		t.Errorf("zero times came back as %v, %v, %v, %v", got.FirstAt, got.NextAt, got.ExpiresAt, got.UpdatedAt)
+	}
+}
+
+func deliveryTimes(t *testing.T, s tables.Store) {
+	zone := time.FixedZone("west", -5*60*60)
+	at := day.Add(456789 * time.Nanosecond)
+	d := delivery("m", "wh")
+	d.Day, d.FirstAt, d.NextAt = at.In(zone), at.In(zone), at.Add(time.Hour).In(zone)
+	mustRecord(t, s, tables.Record{Deliveries: []tables.Delivery{d}})
+	want := d
+	want.Day, want.FirstAt, want.NextAt = day, day, day.Add(time.Hour)
+	wantLoaded(t, s, d.MessageKey, want)
+}
+
+func recordReplaces(t *testing.T, s tables.Store) {
+	first := delivery("m", "wh")
+	mustRecord(t, s, tables.Record{Deliveries: []tables.Delivery{first}})
+	mustRecord(t, s, tables.Record{Deliveries: []tables.Delivery{first}})
+	wantLoaded(t, s, first.MessageKey, first)
+
+	// A new generation replaces the row too; nothing of the old one is left.
+	second := tables.Delivery{MessageKey: first.MessageKey, WebhookID: "wh", Generation: 3, State: tables.Delivered, Reason: policy.Delivered}
+	mustRecord(t, s, tables.Record{Deliveries: []tables.Delivery{second}})
+	wantLoaded(t, s, first.MessageKey, second)
+}
+
+func severalWebhooks(t *testing.T, s tables.Store) {
+	all := []tables.Delivery{delivery("m", ""), delivery("m", "B"), delivery("m", "a"), delivery("m", "a1"), delivery("m", "b")}
+	all[0].State = tables.Published
+	shuffled := []tables.Delivery{all[3], all[0], all[4], all[1], all[2]}
+	mustRecord(t, s, tables.Record{Deliveries: shuffled[:3]})
+	mustRecord(t, s, tables.Record{Deliveries: shuffled[3:]})
+	wantLoaded(t, s, key("m"), all...)
+
+	all[2].State, all[2].Attempts = tables.Delivered, 6
+	mustRecord(t, s, tables.Record{Deliveries: all[2:3]})
+	wantLoaded(t, s, key("m"), all...)
+}
+
+func messagesSeparate(t *testing.T, s tables.Store) {
+	a, b, c := delivery("m", "wh"), delivery("m2", "wh"), delivery("m", "wh")
+	b.Attempts = 7
+	c.Queue, c.Attempts = "orders-2", 8
+	for _, d := range []tables.Delivery{a, b, c} {
+		mustRecord(t, s, tables.Record{Deliveries: []tables.Delivery{d}})
+	}
+	for _, d := range []tables.Delivery{a, b, c} {
+		wantLoaded(t, s, d.MessageKey, d)
+	}
+}
+
+func foundByDay(t *testing.T, s tables.Store) {
+	d := delivery("m", "wh")
+	mustRecord(t, s, tables.Record{Deliveries: []tables.Delivery{d}})
+	midnight := day.Truncate(24 * time.Hour)
+	for _, same := range []time.Time{midnight, midnight.Add(24*time.Hour - 1), day.In(time.FixedZone("east", 14*60*60))} {
+		k := d.MessageKey
+		k.Day = same
+		wantLoaded(t, s, k, d)
+	}
+	for _, other := range []time.Time{midnight.Add(-1), midnight.Add(24 * time.Hour)} {
+		k := d.MessageKey
+		k.Day = other
+		wantLoaded(t, s, k)
+	}
+}
+
+func deliveryHostileKeys(t *testing.T, s tables.Store) {
+	ids := append(hostile(), "", longID("m"), longID("é"), longID("m")+"x")
+	for i, id := range ids {
+		d := delivery(id, "wh")
+		d.Attempts = i
+		mustRecord(t, s, tables.Record{Deliveries: []tables.Delivery{d}, Attempts: []tables.Attempt{attempt(id, "wh", 1)}})
+	}
+	for i, id := range ids {
+		d := delivery(id, "wh")
+		d.Attempts = i
+		wantLoaded(t, s, d.MessageKey, d)
+	}
+
+	var want []tables.Delivery
+	for _, id := range append(hostile(), "", longID("w")) {
+		want = append(want, delivery("hostile webhooks", id))
+	}
+	slices.SortFunc(want, func(a, b tables.Delivery) int { return strings.Compare(a.WebhookID, b.WebhookID) })
+	mustRecord(t, s, tables.Record{Deliveries: want})
+	wantLoaded(t, s, key("hostile webhooks"), want...)
+}
+
+func recordRefuses(t *testing.T, s tables.Store) {
+	mixed := []tables.Delivery{delivery("m1", "wh"), delivery("m2", "wh")}
+	if err := s.Record(t.Context(), tables.Record{Deliveries: mixed}); err == nil {
+		t.Error("Record of two messages succeeded, want an error")
+	}
+	if err := s.Record(t.Context(), tables.Record{Deliveries: mixed[:1], Attempts: []tables.Attempt{attempt("m2", "wh", 1)}}); err == nil {
+		t.Error("Record of a delivery and another message's attempt succeeded, want an error")
+	}
+	var many []tables.Delivery
+	for i := range 101 {
+		many = append(many, delivery("m1", fmt.Sprint("wh", i)))
+	}
+	if err := s.Record(t.Context(), tables.Record{Deliveries: many}); err == nil {
+		t.Error("Record of 101 rows succeeded, want an error")
+	}
+	wantLoaded(t, s, key("m1"))
+	wantLoaded(t, s, key("m2"))
+}
+
+func hundredRows(t *testing.T, s tables.Store) {
+	var r tables.Record
+	for i := range 50 {
+		wh := fmt.Sprintf("wh%02d", i)
+		r.Deliveries = append(r.Deliveries, delivery("m", wh))
+		r.Attempts = append(r.Attempts, attempt("m", wh, 1))
+	}
+	mustRecord(t, s, r)
+	wantLoaded(t, s, key("m"), r.Deliveries...)
+}
+
+func concurrentRecords(t *testing.T, s tables.Store) {
+	const writers = 8
+	var wg sync.WaitGroup
+	for i := range writers {
+		wg.Go(func() {
+			d, a := delivery("m", "wh"), attempt("m", "wh", i+1)
+			d.Attempts, d.Charged = i, i
+			if err := s.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{d}, Attempts: []tables.Attempt{a}}); err != nil {
+				t.Errorf("Record: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	ds := mustLoad(t, s, key("m"))
+	if len(ds) != 1 || ds[0].Attempts != ds[0].Charged {
+		t.Errorf("Load = %+v, want one row that one writer wrote whole", ds)
+	}
+	eventually(t, "all attempts are there", func() bool {
+		_, as, err := s.Message(t.Context(), "orders", "m")
+		return err == nil && len(as) == writers
+	})
+}
+
+func expireDays(t *testing.T, s tables.Store) {
+	old, kept := delivery("m-old", "wh"), delivery("m-kept", "wh")
+	old.Day = day.Add(-3 * 24 * time.Hour)
+	oldAttempt := attempt("m-old", "wh", 1)
+	oldAttempt.Day, oldAttempt.StartedAt = old.Day, old.Day
+	mustRecord(t, s, tables.Record{Deliveries: []tables.Delivery{old}, Attempts: []tables.Attempt{oldAttempt}})
+	mustRecord(t, s, tables.Record{Deliveries: []tables.Delivery{kept}, Attempts: []tables.Attempt{attempt("m-kept", "wh", 1)}})
+	hook := mustPutWebhook(t, s, registration("wh1"))
+	letter := mustPutDeadLetter(t, s, deadLetter("m-old", "wh", old.Day))
+	eventually(t, "both attempts are listed", func() bool { return len(listAttempts(t, s, tables.AttemptFilter{}, 10, nil)) == 2 })
+
+	if n, err := s.Expire(t.Context(), old.Day); err != nil || n != 0 {
+		t.Errorf("Expire(the oldest day) = %d, %v, want nothing removed: that day is not before itself", n, err)
+	}
+	wantLoaded(t, s, old.MessageKey, old)
+	n, err := s.Expire(t.Context(), day)
+	if err != nil || (n != 0 && n != 2) {
+		t.Errorf("Expire = %d, %v, want 2 rows (or 0 from a store that can't count)", n, err)
+	}
+	wantLoaded(t, s, old.MessageKey)
+	wantLoaded(t, s, kept.MessageKey, kept)
+	if _, _, err := s.Message(t.Context(), "", "m-old"); !errors.Is(err, tables.ErrNotFound) {
+		t.Errorf("Message after Expire = %v, want ErrNotFound", err)
+	}
+	as := listAttempts(t, s, tables.AttemptFilter{}, 10, nil)
+	if len(as) != 1 || as[0].MessageID != "m-kept" {
+		t.Errorf("Attempts after Expire = %d rows, want the kept one", len(as))
+	}
+	if _, err := s.GetWebhook(t.Context(), hook.ID); err != nil {
+		t.Errorf("the webhook is gone: %v", err)
+	}
+	if _, err := s.GetDeadLetter(t.Context(), letter.ID); err != nil {
+		t.Errorf("the dead letter is gone: %v", err)
+	}
+	if _, err := s.Expire(t.Context(), day); err != nil {
+		t.Errorf("second Expire: %v", err)
+	}
+}

@@ -29,11 +29,13 @@ type Reason string
 
 // The reasons of a decision.
 const (
-	// Delivered: the webhook answered 2xx, or steered to complete.
+	// Delivered: the webhook answered 2xx or steered to complete, or a rule
+	// takes its answer as complete.
 	Delivered Reason = "Delivered"
 	// RetryableError: the answer is worth another try.
 	RetryableError Reason = "RetryableError"
-	// ReceiverBusy: 429 or 503 that named a wait; not charged.
+	// ReceiverBusy: 429 or 503 that named a wait; not charged. (Beyond MaxWaits
+	// it is charged, and a RetryableError.)
 	ReceiverBusy Reason = "ReceiverBusy"
 	// NonRetryableError: the answer will not get better.
 	NonRetryableError Reason = "NonRetryableError"
@@ -59,6 +61,9 @@ const (
 	WebhookDeleted Reason = "WebhookDeleted"
 	// NoWebhook: no webhook of the queue takes the message.
 	NoWebhook Reason = "NoWebhook"
+	// ReplayEnded: a replay pointer whose replay was finished, asked for anew, or
+	// whose dead letter was deleted; there is nothing left to send.
+	ReplayEnded Reason = "ReplayEnded"
 	// LeaseLost: storage said that the lease has ended.
 	LeaseLost Reason = "LeaseLost"
 	// Stopping: the process is shutting down.
@@ -79,7 +84,7 @@ func Reasons() []Reason {
 	return []Reason{
 		Delivered, RetryableError, ReceiverBusy, NonRetryableError, MaxDeliveryCountExceeded,
 		MaxAgeExceeded, MessageExpiring, PoisonMessage, Undecodable, BlockedAddress, WebhookGone,
-		ReceiverAsked, WebhookDisabled, WebhookDeleted, NoWebhook, LeaseLost, Stopping, StorageFault,
+		ReceiverAsked, WebhookDisabled, WebhookDeleted, NoWebhook, ReplayEnded, LeaseLost, Stopping, StorageFault,
 		InternalFault,
 	}
 }
@@ -145,13 +150,15 @@ type Decision struct {
 	Reason Reason
 	// Delay until the next try, in whole seconds; for Abandon and Hold.
 	Delay time.Duration
-	// NextAt is Now + Delay; zero unless Action is Abandon or Hold.
+	// NextAt is Now + Delay; zero unless Action is Abandon or Hold. Decide
+	// itself never holds.
 	NextAt time.Time
 	// Charged is whether the try counts against MaxAttempts.
 	Charged bool
 	// Disable asks that the webhook be disabled.
 	Disable bool
-	// Pause asks that nothing be sent to the webhook for so long.
+	// Pause asks that nothing be sent to the webhook for so long: what a 429 or
+	// 503 asked for, whatever becomes of this message.
 	Pause time.Duration
 	// Explanation is one sentence for a person. It never holds anything that
 	// the receiver or the message chose, but for numbers.

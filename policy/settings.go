@@ -15,7 +15,7 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d)
 func (d *Duration) UnmarshalText(text []byte) error {
 	v, err := time.ParseDuration(string(text))
 	if err != nil {
-		return fmt.Errorf("%q is not a duration: write a number and a unit, such as 30s, 5m or 1h30m", text)
+		return fmt.Errorf("%.40q is not a duration: write a number and a unit, such as 30s, 5m or 1h30m", text)
 	}
 	*d = Duration(v)
 	return nil
@@ -29,19 +29,22 @@ type Policy struct {
 	// Preset is the name of the preset it began as.
 	Preset string `json:"preset"`
 	// MaxAttempts is the number of charged attempts after which a delivery is
-	// dead-lettered; 1 means that nothing is tried twice.
+	// dead-lettered; with 1, and MaxWaits 0, nothing is tried twice.
 	MaxAttempts int `json:"max_attempts"`
 	// MaxAge is how long after the delivery's first attempt a further one may
 	// still begin.
 	MaxAge Duration `json:"max_age"`
 	// Backoff is the delay between attempts.
 	Backoff Backoff `json:"backoff"`
-	// RetryAfterCap is the longest wait that a receiver can ask for.
+	// RetryAfterCap is the longest wait that a receiver can ask for; jitter comes
+	// on top. With 0 receivers can't ask for any.
 	RetryAfterCap Duration `json:"retry_after_cap"`
-	// MaxWaits is how many waits that a 429 or 503 asked for are not charged.
+	// MaxWaits is how many waits of a delivery that a 429 or 503 asked for are
+	// not charged.
 	MaxWaits int `json:"max_waits"`
-	// AllowSteering lets the answer header pushlease-decision override the
-	// table.
+	// AllowSteering lets the answer header pushlease-decision (complete,
+	// abandon, dead-letter or disable) override the rules and the table: it is
+	// about this one message, which they know nothing of.
 	AllowSteering bool `json:"allow_steering"`
 	// Rules override the default table; the first that matches decides.
 	Rules []Rule `json:"rules,omitempty"`
@@ -66,8 +69,8 @@ type Backoff struct {
 // Rule overrides the default table for answers that match.
 type Rule struct {
 	// Match is a status (404), a class of statuses (4xx), an ErrorClass
-	// (timeout, connect, dns, tls, reset, protocol), or * for every answer that
-	// is not 2xx.
+	// (timeout, connect, dns, tls, reset, protocol), or * for everything that
+	// is not 2xx, no answer included. Blocked addresses are never up to rules.
 	Match string `json:"match"`
 	// BodyContains narrows Match to answers whose body has this text, without
 	// regard to case. Only the beginning of the body is looked at.

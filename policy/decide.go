@@ -1,0 +1,212 @@
+package policy
+
+import (
+	"fmt"
+	"time"
+)
+
+// ExpiryMargin is how long before a message's expiry its last attempt may begin:
+// enough to send, to record the outcome and to write a dead letter while the
+// message is still there.
+const ExpiryMargin = 30 * time.Second
+
+// Decide says what the answer of one try means for its delivery.
+//
+// Who decides, first to last: a try that we cut short ourselves gives no
+// verdict; the address guard and a registration that can't be sent end the
+// delivery; then the receiver's steering header if it is allowed, the rules, and
+// the default table. A status decides even when the answer's body broke off.
+//
+// An abandoned delivery is tried again after the schedule's delay or the wait
+// that the receiver asked for, whichever is longer. It becomes a dead letter
+// instead when its attempts are used up, when the next one would begin later than
+// MaxAge after the first, or when it would begin later than ExpiryMargin before
+// the message's expiry. In the last case a delay that only the schedule asks for
+// is shortened first, so that the time that is left is still used; a wait that
+// the receiver asked for is never shortened.
+//
+// A no-verdict decision has the reason InternalFault: only the caller, who cut
+// the try short, knows the true one (Stopping, LeaseLost), and puts it there.
+func (p Policy) Decide(t Try) Decision {
+	r := t.Response.settled()
+	if r.Class == ClassCanceled {
+		return Decision{
+			Action: NoVerdict, Reason: InternalFault,
+			Explanation: "The attempt was cut short by pushlease itself, so it says nothing about the webhook and is not counted.",
+		}
+	}
+	asked, hasAsked := p.askedWait(r, t.Now)
+	v := p.judge(r)
+	d := Decision{Action: v.action, Reason: v.reason, Charged: true, Disable: v.disable}
+	if busy(r.Status) && hasAsked {
+		d.Pause = max(ceilSecond(asked), time.Second)
+	}
+	switch v.action {
+	case Complete:
+		d.Explanation = fmt.Sprintf("%s, so the message is complete for this webhook%s.", r.subject(), v.because)
+	case DeadLetter:
+		d.Explanation = fmt.Sprintf("%s: the message is dead-lettered after attempt %d%s.", r.subject(), p.attempt(t), v.because)
+	default:
+		if d.Pause > 0 && t.Waits < p.MaxWaits {
+			d.Reason, d.Charged = ReceiverBusy, false
+		}
+		p.again(&d, t, r.subject(), v.because, asked)
+	}
+	return d
+}
+
+// again completes d for a try that is worth another one: when, or why not.
+func (p Policy) again(d *Decision, t Try, subject, because string, asked time.Duration) {
+	n := p.attempt(t)
+	if d.Charged && n >= p.MaxAttempts {
+		d.deadLetter(MaxDeliveryCountExceeded, "%s: attempt %d of %d failed, so the attempts are used up.", subject, n, p.MaxAttempts)
+		return
+	}
+	delay := jittered(max(p.Backoff.base(n-1), asked), p.Backoff.Jitter, t.Random)
+	first := t.FirstAt
+	if first.IsZero() {
+		first = t.Now
+	}
+	if t.Now.Add(delay).Sub(first) > time.Duration(p.MaxAge) {
+		d.deadLetter(MaxAgeExceeded, "%s: the next attempt would be due in %s, later than %s after the first one.", subject, delay, p.MaxAge)
+		return
+	}
+	if !t.ExpiresAt.IsZero() {
+		left := t.ExpiresAt.Sub(t.Now)
+		usable := (left - ExpiryMargin).Truncate(time.Second)
+		if delay > usable && usable < max(ceilSecond(asked), time.Second) {
+			d.deadLetter(MessageExpiring, "%s: the next attempt would be due in %s, but the message expires in %s.",
+				subject, delay, max(left, 0).Truncate(time.Second))
+			return
+		}
+		delay = min(delay, usable)
+	}
+	d.Delay, d.NextAt = delay, t.Now.Add(delay)
+	if d.Charged {
+		d.Explanation = fmt.Sprintf("%s: attempt %d of %d failed, and the next one is due in %s%s.", subject, n, p.MaxAttempts, delay, because)
+		return
+	}
+	d.Explanation = fmt.Sprintf("%s and asked for a wait: the next attempt is due in %s, and this one is not counted (wait %d of %d).",
+		subject, delay, max(t.Waits, 0)+1, p.MaxWaits)
+}
+
+func (d *Decision) deadLetter(reason Reason, format string, args ...any) {
+	d.Action, d.Reason = DeadLetter, reason
+	d.Explanation = fmt.Sprintf(format, args...)
+}
+
+// attempt is the number of this try among the charged ones, from 1.
+func (p Policy) attempt(t Try) int { return max(t.Charged, 0) + 1 }
+
+// askedWait is the wait that the answer names, up to RetryAfterCap; the longer
+// one when both headers name one. With RetryAfterCap 0 a receiver can't ask for any.
+func (p Policy) askedWait(r Response, now time.Time) (time.Duration, bool) {
+	limit := min(time.Duration(p.RetryAfterCap), MaxDelay)
+	if limit <= 0 {
+		return 0, false
+	}
+	after, ok := ParseRetryAfter(r.RetryAfter, now)
+	reset, limited := ParseRateLimit(r.RateLimit)
+	return min(max(after, reset), limit), ok || limited
+}
+
+// verdict is what the answer means before attempts, age and expiry are looked at.
+type verdict struct {
+	action  Action
+	reason  Reason
+	disable bool
+	because string // ends the explanation; says who decided when it was not the table
+}
+
+func (p Policy) judge(r Response) verdict {
+	switch r.Class {
+	case ClassBlocked:
+		return verdict{action: DeadLetter, reason: BlockedAddress}
+	case ClassRequest:
+		return verdict{action: DeadLetter, reason: NonRetryableError}
+	}
+	if p.AllowSteering && r.Class == "" {
+		if v, ok := steered(r.Steering); ok {
+			return v
+		}
+	}
+	if i, ok := match(p.Rules, r); ok {
+		return p.Rules[i].verdict(i)
+	}
+	return byDefault(r)
+}
+
+// byDefault is the default table (DESIGN section 7).
+func byDefault(r Response) verdict {
+	switch {
+	case r.Class != "":
+	case class(r.Status) == 2:
+		return verdict{action: Complete, reason: Delivered}
+	case r.Status == 410:
+		return verdict{action: DeadLetter, reason: WebhookGone, disable: true, because: ", and the webhook is disabled"}
+	case final(r.Status):
+		return verdict{action: DeadLetter, reason: NonRetryableError, because: ", since another one would not change the answer"}
+	}
+	return verdict{action: Abandon, reason: RetryableError}
+}
+
+// final tells whether a status will not get better by trying again.
+func final(status int) bool {
+	switch status {
+	case 400, 401, 403, 404, 405, 409, 411, 413, 414, 415, 422, 431, 501, 505:
+		return true
+	}
+	return false
+}
+
+// busy tells whether a status, together with a wait, says that the whole webhook
+// is to be left alone for that long.
+func busy(status int) bool { return status == 429 || status == 503 }
+
+// class is the first digit of a final status, 2 to 5; 0 for everything else.
+func class(status int) int {
+	if status < 200 || status > 599 {
+		return 0
+	}
+	return status / 100
+}
+
+// settled resolves an answer that has both a status and an error class: a final
+// status decides, since the failure then came after it; otherwise the class does.
+// An informational status is never an answer.
+func (r Response) settled() Response {
+	switch {
+	case class(r.Status) != 0:
+		r.Class = ""
+	case r.Class != "":
+		r.Status = 0
+	}
+	return r
+}
+
+// subject begins an explanation.
+func (r Response) subject() string {
+	switch r.Class {
+	case ClassTimeout:
+		return "The webhook did not answer in time"
+	case ClassConnect:
+		return "No connection to the webhook could be made"
+	case ClassDNS:
+		return "The webhook's host name did not resolve"
+	case ClassTLS:
+		return "No TLS session with the webhook could be made"
+	case ClassReset:
+		return "The connection broke before the webhook answered"
+	case ClassProtocol:
+		return "The webhook's answer was not valid HTTP"
+	case ClassBlocked:
+		return "The webhook's address is not one that may be sent to"
+	case ClassRequest:
+		return "No request could be made from the webhook's registration"
+	case "":
+		if r.Status != 0 {
+			return fmt.Sprintf("The webhook answered %d", r.Status)
+		}
+	}
+	return "The webhook gave no answer"
+}

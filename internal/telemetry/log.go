@@ -1,0 +1,83 @@
+package telemetry
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+)
+
+// maxErrorText bounds what is logged of an exporter's error, which may quote
+// the collector's answer.
+const maxErrorText = 300
+
+func newHandler(o Options) slog.Handler {
+	opts := &slog.HandlerOptions{Level: o.LogLevel, ReplaceAttr: durationsAsText}
+	if o.LogFormat == "text" {
+		return traceHandler{slog.NewTextHandler(o.LogOutput, opts)}
+	}
+	return traceHandler{slog.NewJSONHandler(o.LogOutput, opts)}
+}
+
+// durationsAsText writes durations as everywhere else in pushlease ("30s"); slog
+// alone would write nanoseconds into JSON.
+func durationsAsText(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return a
+}
+
+// traceHandler adds the ids of the span in the context.
+type traceHandler struct{ slog.Handler }
+
+func (h traceHandler) Handle(ctx context.Context, r slog.Record) error {
+	if sc := trace.SpanContextFromContext(ctx); sc.IsValid() {
+		r = r.Clone()
+		r.AddAttrs(slog.String("trace_id", sc.TraceID().String()), slog.String("span_id", sc.SpanID().String()))
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h traceHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return traceHandler{h.Handler.WithAttrs(attrs)}
+}
+
+func (h traceHandler) WithGroup(name string) slog.Handler {
+	return traceHandler{h.Handler.WithGroup(name)}
+}
+
+// errorLog logs the errors of exporters, at most one in each period: a collector
+// that is down for a day must not fill the log.
+type errorLog struct {
+	log   *slog.Logger
+	every time.Duration
+
+	mu         sync.Mutex
+	last       time.Time
+	suppressed int
+}
+
+// Handle implements otel.ErrorHandler.
+func (e *errorLog) Handle(err error) {
+	if err == nil {
+		return
+	}
+	e.mu.Lock()
+	now := time.Now()
+	if !e.last.IsZero() && now.Sub(e.last) < e.every {
+		e.suppressed++
+		e.mu.Unlock()
+		return
+	}
+	suppressed := e.suppressed
+	e.last, e.suppressed = now, 0
+	e.mu.Unlock()
+	text := err.Error()
+	if len(text) > maxErrorText {
+		text = text[:maxErrorText] + "…"
+	}
+	e.log.Warn("telemetry could not be sent", "error", text, "suppressed", suppressed)
+}

@@ -1,0 +1,151 @@
+package dispatcher
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
+)
+
+// attempt makes one POST and records what came of it. It returns the delivery's
+// new state, which is durable, or kept in memory until it can be.
+func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t target) tables.Delivery {
+	if left := time.Until(p.m.Lease.Until()); left < leaseMargin(p.m.Lease.Granted()) || ctx.Err() != nil {
+		return d.notBegun(ctx, p, t)
+	}
+	ctx, span := d.startAttemptSpan(ctx, p, t)
+	defer span.End()
+
+	res := d.o.Sender.Send(ctx, &t.registration.Webhook, webhook.Request{
+		MessageID: p.key.MessageID, Queue: p.key.Queue, Attempt: t.delivery.Attempts + 1,
+		Body: p.body.Bytes, ContentType: p.body.ContentType,
+	})
+	now := time.Now()
+	del := t.delivery
+	if now.After(p.m.Lease.Until()) || ctx.Err() != nil {
+		// Someone else may have gone on with the message meanwhile: never overwrite
+		// what they recorded with something older.
+		del = d.rebase(ctx, p, del)
+		if del.State.Terminal() {
+			return del
+		}
+	}
+	dec := t.registration.Policy.Decide(policy.Try{
+		Now: now, Charged: del.Charged, Waits: del.Waits, FirstAt: firstOf(del.FirstAt, res.StartedAt),
+		ExpiresAt: p.m.ExpiresAt, Random: rand.Float64(), Response: responseOf(res),
+	})
+	if dec.Action == policy.NoVerdict {
+		dec.Reason = interruption(ctx)
+	}
+	del, att := advance(del, res, dec, d.o.Instance)
+	if !d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}, Attempts: []tables.Attempt{att}}) {
+		del.MissingRecords++
+	}
+	if dec.Disable {
+		d.disable(d.writing(ctx), t.registration.ID, dec.Reason)
+	}
+	d.logAttempt(ctx, p, att)
+	d.metrics.attempted(p.key.Queue, t.registration.ID, att)
+	span.SetAttributes(attribute.String("decision", string(dec.Action)), attribute.String("reason", string(dec.Reason)),
+		attribute.Int("http.response.status_code", res.Status))
+	if dec.Action != policy.Complete {
+		span.SetStatus(codes.Error, string(dec.Reason))
+	}
+	return del
+}
+
+// notBegun is the outcome when no POST may start: nothing is charged.
+func (d *Dispatcher) notBegun(ctx context.Context, p *parcel, t target) tables.Delivery {
+	reason := policy.LeaseLost
+	if ctx.Err() != nil {
+		reason = interruption(ctx)
+	}
+	d.log.Info("no POST was begun", "queue", p.key.Queue, "message", p.key.MessageID,
+		"webhook", t.registration.ID, "reason", reason)
+	t.delivery.Reason = reason
+	return t.delivery
+}
+
+// rebase brings a delivery up to what the store knows now.
+func (d *Dispatcher) rebase(ctx context.Context, p *parcel, del tables.Delivery) tables.Delivery {
+	stored, err := retryWrite(d.writing(ctx), func(ctx context.Context) ([]tables.Delivery, error) {
+		return d.o.Store.Load(ctx, p.key)
+	})
+	if err != nil {
+		return del
+	}
+	for _, s := range stored {
+		if s.WebhookID == del.WebhookID && newer(s, del) {
+			return s
+		}
+	}
+	return del
+}
+
+// advance applies one result and its decision to a delivery.
+func advance(del tables.Delivery, res webhook.Result, dec policy.Decision, instance string) (tables.Delivery, tables.Attempt) {
+	del.Attempts++
+	if dec.Charged {
+		del.Charged++
+	}
+	if dec.Reason == policy.ReceiverBusy {
+		del.Waits++
+	}
+	end := res.StartedAt.Add(res.Duration).UTC().Truncate(time.Millisecond)
+	del.FirstAt, del.LastAt = firstOf(del.FirstAt, res.StartedAt).UTC(), res.StartedAt.UTC()
+	del.LastStatus, del.LastErrorClass = res.Status, policy.ErrorClass(res.ErrorClass)
+	del.Reason, del.Instance, del.UpdatedAt = dec.Reason, instance, end
+	switch dec.Action {
+	case policy.Complete:
+		del.State, del.NextAt = tables.Delivered, time.Time{}
+	case policy.DeadLetter:
+		del = giveUp(del, dec.Reason, end)
+	case policy.NoVerdict:
+		del.State, del.NextAt = tables.Pending, end
+	default:
+		del.State, del.NextAt = tables.Pending, dec.NextAt.UTC()
+	}
+	return del, tables.Attempt{
+		MessageKey: del.MessageKey, WebhookID: del.WebhookID, Generation: del.Generation, Number: del.Attempts,
+		StartedAt: res.StartedAt.UTC(), Duration: res.Duration,
+		Status: res.Status, ErrorClass: policy.ErrorClass(res.ErrorClass), Error: res.Error,
+		Snippet:    tables.CutText(string(res.Body), tables.MaxSnippetUnits),
+		RetryAfter: res.RetryAfter, RedirectHost: res.RedirectHost, Redials: res.Redials,
+		Action: dec.Action, Reason: dec.Reason, Charged: dec.Charged,
+		Delay: dec.Delay, NextAt: del.NextAt, Explanation: dec.Explanation, Instance: instance,
+	}
+}
+
+func responseOf(res webhook.Result) policy.Response {
+	return policy.Response{
+		Status: res.Status, Class: policy.ErrorClass(res.ErrorClass), RetryAfter: res.RetryAfter,
+		RateLimit: res.RateLimit, Steering: res.Steering, Body: string(res.Body),
+	}
+}
+
+// leaseMargin is how much of a lease must be left for a POST to begin.
+func leaseMargin(granted time.Duration) time.Duration {
+	return min(granted/10, 5*time.Second)
+}
+
+func firstOf(a, b time.Time) time.Time {
+	if a.IsZero() {
+		return b
+	}
+	return a
+}
+
+// logAttempt writes the one line that tells everything about an attempt, but for
+// what the webhook or the message said.
+func (d *Dispatcher) logAttempt(ctx context.Context, p *parcel, a tables.Attempt) {
+	d.log.InfoContext(ctx, "attempt", "queue", a.Queue, "message", a.MessageID, "webhook", a.WebhookID,
+		"attempt", a.Number, "generation", a.Generation, "delivery_count", p.m.DequeueCount,
+		"status", a.Status, "error_class", a.ErrorClass, "duration_ms", a.Duration.Milliseconds(),
+		"decision", a.Action, "reason", a.Reason, "charged", a.Charged, "delay", a.Delay.String(), "redials", a.Redials)
+}

@@ -1,0 +1,134 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// poisonSuffix names the queue that holds copies of dead-lettered messages, as the
+// Functions tooling expects it.
+const poisonSuffix = "-poison"
+
+// maxQueueName is the longest name that storage takes.
+const maxQueueName = 63
+
+// DeadLetter makes one dead letter durable: the row, then the copy in the poison
+// queue, then the delivery's state. Every step may be repeated; after an error the
+// queue message must not be completed, and the redelivery goes on from here.
+func (d *Dispatcher) DeadLetter(ctx context.Context, dl *DeadLettering) error {
+	row := dl.Row
+	ctx, span := d.o.Tracer.Start(ctx, "dead-letter "+row.Queue, trace.WithAttributes(
+		attribute.String("message.id", row.MessageID), attribute.Int64("delivery.count", row.DequeueCount),
+		attribute.String("queue.name", row.Queue), attribute.String("dlq.reason", string(row.Reason)),
+		attribute.String("dlq.error_description", row.Description)))
+	defer span.End()
+
+	stored, err := retryWrite(ctx, func(ctx context.Context) (tables.DeadLetter, error) {
+		return d.o.Store.PutDeadLetter(ctx, row)
+	})
+	if err != nil {
+		return fmt.Errorf("write dead letter %s: %w", row.ID, err)
+	}
+	if dl.Copy && d.o.PoisonCopy && stored.CopiedToQueue == "" {
+		if err := d.copyToPoison(ctx, stored, row.Text); err != nil {
+			return err
+		}
+	}
+	done := dl.Delivery
+	done.State, done.UpdatedAt = tables.DeadLettered, time.Now().UTC()
+	d.record(ctx, tables.Record{Deliveries: []tables.Delivery{done}})
+	d.log.Warn("message dead-lettered", "queue", row.Queue, "message", row.MessageID, "webhook", row.WebhookID,
+		"reason", row.Reason, "attempts", row.Attempts, "status", row.LastStatus, "error_class", row.LastErrorClass,
+		"delivery_count", row.DequeueCount, "dead_letter", row.ID, "description", row.Description)
+	d.metrics.deadLettered(row.Queue, row.Reason)
+	return nil
+}
+
+// copyToPoison puts the unchanged text on <queue>-poison, without an expiry. A queue
+// that is a poison queue itself, or whose name leaves no room, gets none. A
+// definitive refusal does not keep the message: its row is durable already.
+func (d *Dispatcher) copyToPoison(ctx context.Context, row tables.DeadLetter, text []byte) error {
+	name := row.Queue + poisonSuffix
+	if strings.HasSuffix(row.Queue, poisonSuffix) || len(name) > maxQueueName {
+		return nil
+	}
+	q, err := d.o.Queues.Queue(name)
+	if err != nil {
+		return fmt.Errorf("open queue %s: %w", name, err)
+	}
+	_, err = retryWrite(ctx, func(ctx context.Context) (queue.Sent, error) {
+		return q.Send(ctx, text, queue.SendOptions{TTL: queue.NoExpiry})
+	})
+	if errors.Is(err, queue.ErrDenied) || errors.Is(err, queue.ErrTooLarge) || errors.Is(err, queue.ErrUnsendable) {
+		d.log.Error("no copy in the poison queue; the dead letter itself is kept", "queue", name, "dead_letter", row.ID, "error", err)
+		d.metrics.poisonCopyRefused(row.Queue)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("copy to %s: %w", name, err)
+	}
+	d.Wake(name)
+	row.CopiedToQueue = name
+	if row.Text == nil {
+		row.Text = text
+	}
+	if _, err := d.o.Store.UpdateDeadLetter(ctx, row); err != nil {
+		// The copy is there. Repeating the step could only add a second one.
+		d.log.Warn("the copy in the poison queue could not be noted on the dead letter", "dead_letter", row.ID, "error", err)
+	}
+	return nil
+}
+
+// finishReplay notes on a dead letter that its replay has ended.
+func (d *Dispatcher) finishReplay(ctx context.Context, row tables.DeadLetter) error {
+	_, err := retryWrite(ctx, func(ctx context.Context) (tables.DeadLetter, error) {
+		now, err := d.o.Store.GetDeadLetter(ctx, row.ID)
+		if errors.Is(err, tables.ErrNotFound) {
+			return now, nil // deleted by an operator meanwhile
+		}
+		if err != nil || now.ReplayToken != row.ReplayToken || now.Status == tables.Replayed {
+			return now, err // a newer replay is under way, or this was done before
+		}
+		now.Status, now.ReplayToken = tables.Replayed, ""
+		return d.o.Store.UpdateDeadLetter(ctx, now)
+	})
+	if err != nil {
+		return fmt.Errorf("finish replay of %s: %w", row.ID, err)
+	}
+	return nil
+}
+
+// retryWrite makes a few quick tries of a repeatable write, each with its own
+// deadline.
+func retryWrite[T any](ctx context.Context, write func(context.Context) (T, error)) (T, error) {
+	for try := 1; ; try++ {
+		callCtx, cancel := context.WithTimeout(ctx, settleTimeout)
+		v, err := write(callCtx)
+		cancel()
+		if err == nil || try == quickTries || definitive(err) {
+			return v, err
+		}
+		if !sleepCtx(ctx, backoff(try, quickRetry/2, 2*time.Second)) {
+			return v, err
+		}
+	}
+}
+
+// definitive errors do not get better by trying again.
+func definitive(err error) bool {
+	for _, e := range []error{queue.ErrDenied, queue.ErrTooLarge, queue.ErrUnsendable, queue.ErrLeaseLost, tables.ErrNotFound, tables.ErrExists} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,191 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// Deliver POSTs a leased message to every webhook that is due, records what came of
+// it, and returns what should happen to the message. It neither renews the lease
+// nor settles: both belong to the caller. ctx ends with the cause
+// queue.ErrLeaseLost or ErrStopping to cut POSTs short; nothing is charged then.
+func (d *Dispatcher) Deliver(ctx context.Context, queueName string, m *queue.Message) (decision Decision) {
+	defer func() {
+		if r := recover(); r != nil {
+			d.log.Error("panic while delivering; the message is given back", "queue", queueName, "message", m.ID,
+				"panic", fmt.Sprintf("%T", r), "stack", string(debug.Stack()))
+			decision = ownFault(m, policy.InternalFault)
+		}
+	}()
+	p, err := d.open(ctx, queueName, m)
+	switch {
+	case errors.Is(err, errStaleReplay):
+		d.log.Info("a replay pointer without a replay is removed", "queue", queueName, "message", m.ID)
+		return Decision{Action: policy.Complete, Reason: policy.ReplayEnded}
+	case err != nil && !errors.Is(err, queue.ErrUndecodable):
+		d.log.Error("the message can't be opened now", "queue", queueName, "message", m.ID, "error", err)
+		return ownFault(m, policy.StorageFault)
+	}
+	h := d.claim(ctx, p)
+	if err != nil {
+		return d.giveUpMessage(ctx, p, h, policy.Undecodable)
+	}
+	targets := d.targets(ctx, p, h)
+	if len(targets) == 0 {
+		return d.nobody(ctx, p, h)
+	}
+	if h.isPoison(m, targets) {
+		return d.giveUpMessage(ctx, p, h, policy.PoisonMessage)
+	}
+	d.post(ctx, p, targets)
+	return d.fold(p, h, targets)
+}
+
+// post makes all due POSTs at once, so that one webhook never waits for another.
+func (d *Dispatcher) post(ctx context.Context, p *parcel, targets []target) {
+	now := time.Now()
+	var posts sync.WaitGroup
+	posted := false
+	for i := range targets {
+		t := &targets[i]
+		switch {
+		case t.due(now):
+			posted = true
+			posts.Go(func() {
+				defer func() {
+					if r := recover(); r != nil {
+						d.log.Error("panic during an attempt; the message is given back", "queue", p.key.Queue,
+							"message", p.key.MessageID, "panic", fmt.Sprintf("%T", r), "stack", string(debug.Stack()))
+						t.delivery.State, t.delivery.Reason = tables.Pending, policy.InternalFault
+						t.delivery.NextAt = time.Now().Add(ownFaultDelay(p.m))
+					}
+				}()
+				t.delivery = d.attempt(ctx, p, *t)
+			})
+		case !t.registration.Enabled && !t.delivery.State.Terminal():
+			t.delivery = d.hold(ctx, p, t.delivery, policy.WebhookDisabled)
+		}
+	}
+	posts.Wait()
+	if !posted && p.m.DequeueCount > 1 && allDelivered(targets) {
+		d.log.Warn("a message that was delivered came back; it is deleted without a POST",
+			"queue", p.key.Queue, "message", p.key.MessageID, "delivery_count", p.m.DequeueCount)
+		d.metrics.duplicate(p.key.Queue)
+	}
+}
+
+// fold makes one decision for the message from the states of its deliveries: it is
+// completed when none is pending, and otherwise given back until the earliest
+// next time.
+func (d *Dispatcher) fold(p *parcel, h history, targets []target) Decision {
+	decision := Decision{Action: policy.Complete, Reason: policy.Delivered, Replayed: p.replay}
+	now := time.Now()
+	copied := false
+	for _, del := range h.deliveries {
+		copied = copied || del.State == tables.DeadLettered
+	}
+	var next time.Time
+	for _, t := range targets {
+		del := t.delivery
+		switch del.State {
+		case tables.Delivered, tables.DeadLettered:
+			continue
+		case tables.DeadLettering:
+			decision.DeadLetters = append(decision.DeadLetters,
+				DeadLettering{Row: p.deadLetter(del, describe(del)), Delivery: del, Copy: !copied && p.replay == nil})
+			copied = true
+			if decision.Action == policy.Complete {
+				decision.Reason = del.Reason
+			}
+			continue
+		}
+		at := del.NextAt
+		if at.Before(now) {
+			at = now
+		}
+		if next.IsZero() || at.Before(next) {
+			next = at
+			decision.Action, decision.Reason = actionOf(del), del.Reason
+		}
+	}
+	if !next.IsZero() {
+		decision.Delay = min(max(next.Sub(now), 0), queue.MaxDelay)
+		decision.Replayed = nil // not ended yet
+	}
+	return decision
+}
+
+// actionOf says how a message with this unfinished delivery is given back.
+func actionOf(del tables.Delivery) policy.Action {
+	switch del.Reason {
+	case policy.LeaseLost, policy.Stopping, policy.StorageFault, policy.InternalFault:
+		return policy.NoVerdict
+	case policy.WebhookDisabled, policy.WebhookDeleted, policy.NoWebhook:
+		return policy.Hold
+	}
+	return policy.Abandon
+}
+
+// giveUpMessage dead-letters the message as a whole, without a POST.
+func (d *Dispatcher) giveUpMessage(ctx context.Context, p *parcel, h history, reason policy.Reason) Decision {
+	del, ok := h.deliveries[""]
+	if !ok || !del.State.Terminal() {
+		del = giveUp(p.newDelivery("", d.o.Instance), reason, time.Now())
+		del.Size, del.Encoding = len(p.text), string(p.setting)
+		d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
+	}
+	return d.fold(p, h, []target{{delivery: del}})
+}
+
+// ownFault gives the message back because of us.
+func ownFault(m *queue.Message, reason policy.Reason) Decision {
+	return Decision{Action: policy.NoVerdict, Reason: reason, Delay: ownFaultDelay(m)}
+}
+
+func allDelivered(targets []target) bool {
+	for _, t := range targets {
+		if t.delivery.State != tables.Delivered {
+			return false
+		}
+	}
+	return true
+}
+
+// describe says in one sentence why a delivery was given up.
+func describe(del tables.Delivery) string {
+	last := fmt.Sprintf("the last answer was %d", del.LastStatus)
+	if del.LastStatus == 0 {
+		last = fmt.Sprintf("the last attempt ended without an answer (%s)", del.LastErrorClass)
+	}
+	switch del.Reason {
+	case policy.NonRetryableError:
+		return fmt.Sprintf("After %d attempts %s, which the webhook's policy does not retry.", del.Attempts, last)
+	case policy.MaxDeliveryCountExceeded:
+		return fmt.Sprintf("All %d attempts are used up; %s.", del.Charged, last)
+	case policy.MaxAgeExceeded:
+		return fmt.Sprintf("The time for attempts is used up after %d attempts; %s.", del.Attempts, last)
+	case policy.MessageExpiring:
+		return fmt.Sprintf("The next attempt would fall after the message's expiry; %s.", last)
+	case policy.BlockedAddress:
+		return "The webhook's address is one that must not be reached; no connection was made."
+	case policy.WebhookGone:
+		return "The webhook answered 410 Gone and was disabled."
+	case policy.ReceiverAsked:
+		return fmt.Sprintf("The receiver asked for it; %s.", last)
+	case policy.PoisonMessage:
+		return "The message was received over and over with no outcome ever recorded, so it was not sent again."
+	case policy.Undecodable:
+		return "The text is not what the queue's encoding promises; it is kept as it was received."
+	case policy.WebhookDisabled, policy.WebhookDeleted, policy.NoWebhook:
+		return "No webhook took the message before it would have expired."
+	}
+	return "The delivery was given up."
+}

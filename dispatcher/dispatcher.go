@@ -1,0 +1,204 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// ErrStopping is the cause with which work is cut short at the end of a drain.
+var ErrStopping = errors.New("stopping")
+
+// settleBound is how long settling may go on after work was cut short.
+const settleBound = 10 * time.Second
+
+// Dispatcher receives, delivers and settles. Make one with New, run it once with
+// Run. Wake, RegistryChanged, Queue and Deliver may be called at any time from
+// any goroutine.
+type Dispatcher struct {
+	o        Options
+	log      *slog.Logger
+	metrics  *metrics
+	registry *registry
+	memory   *memory
+
+	mu      sync.Mutex
+	pollers map[string]*poller
+
+	handlers sync.WaitGroup
+
+	// write outlives work: records and settling go on while work is cut short. It
+	// ends when Run returns.
+	write     context.Context
+	stopWrite context.CancelFunc
+}
+
+// New validates o and makes a Dispatcher. It asks storage for nothing.
+func New(o Options) (*Dispatcher, error) {
+	o = o.withDefaults()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	m, err := newMetrics(o.Meter)
+	if err != nil {
+		return nil, err
+	}
+	write, stopWrite := context.WithCancel(context.Background())
+	return &Dispatcher{
+		write: write, stopWrite: stopWrite,
+		o: o, log: o.Logger, metrics: m,
+		registry: newRegistry(o.Store, o.Logger),
+		memory:   newMemory(),
+		pollers:  map[string]*poller{},
+	}, nil
+}
+
+// Run works until ctx ends, then drains. It stops in three steps: no more
+// receives at once; work in flight is cut short with the cause ErrStopping when
+// Drain has passed; writing ends settleBound later. What was cut short is given
+// back and charged to nobody. No fault of storage makes Run return.
+func (d *Dispatcher) Run(ctx context.Context) {
+	work, stopWork := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer d.stopWrite()
+
+	var flusher sync.WaitGroup
+	flusher.Go(func() { d.flushRecords(d.write) })
+
+	d.supervise(ctx, work)
+
+	// ctx has ended and all pollers have returned: nothing is received any more.
+	drained := make(chan struct{})
+	go func() { d.handlers.Wait(); close(drained) }()
+	if !waitFor(drained, d.o.Drain) {
+		d.log.Warn("drain bound reached: cutting POSTs in flight short", "drain", d.o.Drain)
+	}
+	stopWork(ErrStopping)
+	if !waitFor(drained, settleBound) {
+		d.log.Warn("settling did not end in time: the messages in question come back when their lease ends")
+	}
+	d.stopWrite()
+	<-drained
+	flusher.Wait()
+}
+
+// supervise keeps one poller for every queue that has an enabled webhook, until
+// ctx ends. It never gives up: a store that can't be asked is asked again.
+func (d *Dispatcher) supervise(ctx, work context.Context) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	faults := 0
+	for {
+		wait := d.o.RegistryRefresh
+		if err := d.registry.refresh(ctx); err != nil {
+			faults++
+			wait = min(wait, backoff(faults, 500*time.Millisecond, wait))
+		} else {
+			faults = 0
+		}
+		d.reconcile(ctx, work, &running)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		case <-d.registry.changed:
+		}
+	}
+}
+
+// reconcile starts and stops pollers so that they fit the registry.
+func (d *Dispatcher) reconcile(ctx, work context.Context, running *sync.WaitGroup) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	wanted := d.registry.queuesToPoll()
+	for name, p := range d.pollers {
+		if !wanted[name] {
+			p.stop()
+			delete(d.pollers, name)
+			d.log.Info("polling stopped: no enabled webhook is left on the queue", "queue", name)
+		}
+	}
+	for name := range wanted {
+		if d.pollers[name] != nil || ctx.Err() != nil {
+			continue
+		}
+		q, err := d.o.Queues.Queue(name)
+		if err != nil {
+			d.log.Error("a webhook is registered on a queue that can't be opened", "queue", name, "error", err)
+			continue
+		}
+		p := newPoller(d, q, work)
+		pollCtx, stop := context.WithCancel(ctx)
+		p.stop = stop
+		d.pollers[name] = p
+		running.Go(func() { defer stop(); p.run(pollCtx) })
+		d.log.Info("polling started", "queue", name)
+	}
+}
+
+// Wake makes the queue's poller receive at once, because a message was just sent.
+func (d *Dispatcher) Wake(queueName string) {
+	d.mu.Lock()
+	p := d.pollers[queueName]
+	d.mu.Unlock()
+	if p != nil {
+		p.wakeUp()
+	}
+}
+
+// RegistryChanged makes the dispatcher read the registered webhooks again at once.
+func (d *Dispatcher) RegistryChanged() {
+	select {
+	case d.registry.changed <- struct{}{}:
+	default:
+	}
+}
+
+// disable switches a webhook off because of what it answered.
+func (d *Dispatcher) disable(ctx context.Context, id string, reason policy.Reason) {
+	why := map[policy.Reason]string{policy.WebhookGone: "gone", policy.ReceiverAsked: "receiver"}[reason]
+	if why == "" {
+		why = "rule"
+	}
+	for range 3 { // someone may be changing it at the same time
+		r, err := d.o.Store.GetWebhook(ctx, id)
+		if err == nil && r.Enabled {
+			now := time.Now().UTC()
+			r.Enabled, r.DisabledReason, r.DisabledAt, r.UpdatedAt = false, why, now, now
+			_, err = d.o.Store.PutWebhook(ctx, r)
+		}
+		if err == nil || errors.Is(err, tables.ErrNotFound) {
+			d.log.Warn("webhook disabled; its messages wait until it is enabled again", "webhook", id, "reason", why)
+			d.RegistryChanged()
+			return
+		}
+		if !errors.Is(err, tables.ErrConflict) {
+			d.log.Error("webhook could not be disabled", "webhook", id, "reason", why, "error", err)
+			return
+		}
+	}
+}
+
+// writing is the context for records and settling: it carries ctx's trace, not its
+// end.
+func (d *Dispatcher) writing(ctx context.Context) context.Context {
+	return trace.ContextWithSpanContext(d.write, trace.SpanContextFromContext(ctx))
+}
+
+// waitFor waits for done, at most for bound, and reports whether it came.
+func waitFor(done <-chan struct{}, bound time.Duration) bool {
+	t := time.NewTimer(bound)
+	defer t.Stop()
+	select {
+	case <-done:
+		return true
+	case <-t.C:
+		return false
+	}
+}

@@ -1,0 +1,177 @@
+package dispatcher
+
+import (
+	"container/list"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/pushlease/pushlease/tables"
+)
+
+const (
+	// memorySize bounds the deliveries remembered, memoryAge how long.
+	memorySize = 20_000
+	memoryAge  = time.Hour
+	// flushEvery is how often records that could not be written are tried again.
+	flushEvery = 5 * time.Second
+)
+
+// memory holds the newest known state of the deliveries that this process worked
+// on. It is the first tier when the store can't be asked, and keeps records
+// that could not be written until they can. Bounded in number and age; what falls
+// out was either written or counted as lost.
+type memory struct {
+	mu     sync.Mutex
+	byKey  map[memoryKey]*list.Element
+	oldest *list.List // of *remembered, least recently changed first
+}
+
+type memoryKey struct{ queue, message, webhook string }
+
+type remembered struct {
+	key       memoryKey
+	at        time.Time
+	delivery  tables.Delivery
+	unwritten *tables.Record // rows that the store did not take
+}
+
+func newMemory() *memory {
+	return &memory{byKey: map[memoryKey]*list.Element{}, oldest: list.New()}
+}
+
+func keyOf(del tables.Delivery) memoryKey {
+	return memoryKey{del.Queue, del.MessageID, del.WebhookID}
+}
+
+// remember notes the state of rec's deliveries. Unless written, the rows are
+// kept for flushRecords; lost counts unwritten records that had to make room.
+func (m *memory) remember(rec tables.Record, written bool) (lost int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	for _, del := range rec.Deliveries {
+		k := keyOf(del)
+		e, ok := m.byKey[k]
+		if !ok {
+			e = m.oldest.PushBack(&remembered{key: k})
+			m.byKey[k] = e
+		}
+		m.oldest.MoveToBack(e)
+		r := e.Value.(*remembered)
+		r.at, r.delivery = now, del
+		switch {
+		case written:
+			r.unwritten = nil
+		default:
+			u := tables.Record{Deliveries: []tables.Delivery{del}}
+			if r.unwritten != nil {
+				u.Attempts = r.unwritten.Attempts
+			}
+			for _, a := range rec.Attempts {
+				if a.WebhookID == del.WebhookID && len(u.Attempts) < 90 {
+					u.Attempts = append(u.Attempts, a)
+				}
+			}
+			r.unwritten = &u
+		}
+	}
+	for m.oldest.Len() > 0 {
+		r := m.oldest.Front().Value.(*remembered)
+		if m.oldest.Len() <= memorySize && (now.Sub(r.at) < memoryAge || r.unwritten != nil) {
+			break
+		}
+		if r.unwritten != nil {
+			lost++
+		}
+		m.oldest.Remove(m.oldest.Front())
+		delete(m.byKey, r.key)
+	}
+	return lost
+}
+
+// merge lays what is remembered over what the store said: the newer state wins.
+func (m *memory) merge(key tables.MessageKey, stored []tables.Delivery, webhooks []string) []tables.Delivery {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at := map[string]int{}
+	for i, del := range stored {
+		at[del.WebhookID] = i
+	}
+	for _, id := range webhooks {
+		e, ok := m.byKey[memoryKey{key.Queue, key.MessageID, id}]
+		if !ok {
+			continue
+		}
+		known := e.Value.(*remembered).delivery
+		if i, ok := at[id]; !ok {
+			stored = append(stored, known)
+		} else if newer(known, stored[i]) {
+			stored[i] = known
+		}
+	}
+	return stored
+}
+
+// newer reports whether a is a later state of the same delivery than b.
+func newer(a, b tables.Delivery) bool {
+	switch {
+	case a.Generation != b.Generation:
+		return a.Generation > b.Generation
+	case a.State.Terminal() != b.State.Terminal():
+		return a.State.Terminal()
+	case a.Attempts != b.Attempts:
+		return a.Attempts > b.Attempts
+	}
+	return a.UpdatedAt.After(b.UpdatedAt)
+}
+
+// unwritten returns a copy of the records that wait to be written.
+func (m *memory) unwritten(max int) []tables.Record {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var recs []tables.Record
+	for e := m.oldest.Front(); e != nil && len(recs) < max; e = e.Next() {
+		if r := e.Value.(*remembered); r.unwritten != nil {
+			recs = append(recs, *r.unwritten)
+		}
+	}
+	return recs
+}
+
+// written notes that rec is in the store, unless it changed meanwhile.
+func (m *memory) written(rec tables.Record) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, del := range rec.Deliveries {
+		if e, ok := m.byKey[keyOf(del)]; ok {
+			if r := e.Value.(*remembered); r.delivery == del {
+				r.unwritten = nil
+			}
+		}
+	}
+}
+
+// flushRecords writes what could not be written before, until ctx ends.
+func (d *Dispatcher) flushRecords(ctx context.Context) {
+	t := time.NewTicker(flushEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		for _, rec := range d.memory.unwritten(100) {
+			callCtx, cancel := context.WithTimeout(ctx, settleTimeout)
+			err := d.o.Store.Record(callCtx, rec)
+			cancel()
+			if err != nil {
+				break // the store still can't be written; next round
+			}
+			d.memory.written(rec)
+			d.log.Info("a record that could not be written before is written now",
+				"queue", rec.Deliveries[0].Queue, "message", rec.Deliveries[0].MessageID, "webhook", rec.Deliveries[0].WebhookID)
+		}
+	}
+}

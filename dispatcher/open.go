@@ -1,0 +1,132 @@
+package dispatcher
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// parcel is one received message, opened: what to POST, and under which name it is
+// remembered.
+type parcel struct {
+	m   *queue.Message
+	key tables.MessageKey
+	// receivedAt is when it was received by this process.
+	receivedAt time.Time
+	// setting is the queue's encoding setting, and text the stored text that it
+	// reads; for a replay the dead letter's, not the pointer's.
+	setting queue.Encoding
+	text    []byte
+	body    queue.Body
+	hash    string
+	// insertedAt is when the original message was inserted.
+	insertedAt time.Time
+	// generation is 0 but for a replay.
+	generation int
+	// replay is the dead letter that is being replayed, nil otherwise.
+	replay *tables.DeadLetter
+}
+
+// errStaleReplay: the pointer's dead letter is gone, or its replay was finished or
+// asked for anew.
+var errStaleReplay = errors.New("replay pointer without a replay")
+
+// open decodes a message. An error that wraps queue.ErrUndecodable or
+// errStaleReplay concerns this message; any other means that storage could not be
+// asked.
+func (d *Dispatcher) open(ctx context.Context, queueName string, m *queue.Message) (*parcel, error) {
+	p := &parcel{
+		m: m, receivedAt: time.Now(), text: m.Text, insertedAt: m.InsertedAt,
+		key:     tables.MessageKey{Queue: queueName, MessageID: m.ID, Day: m.InsertedAt},
+		setting: d.o.Encoding(queueName),
+	}
+	var err error
+	if p.body, err = queue.Decode(p.setting, m.Text); err != nil {
+		p.hash = bodyHash(m.Text)
+		return p, fmt.Errorf("decode: %w", err)
+	}
+	if p.body.Replay != nil {
+		if err := d.openReplay(ctx, p, *p.body.Replay); err != nil {
+			return p, err
+		}
+	}
+	if p.body.ContentType == "" {
+		p.body.ContentType = queue.DefaultContentType(p.body.Bytes)
+	}
+	p.hash = bodyHash(p.body.Bytes)
+	return p, nil
+}
+
+// openReplay loads what a replay pointer stands for: the original text under the
+// original id, as a new generation, for the dead letter's webhook only.
+func (d *Dispatcher) openReplay(ctx context.Context, p *parcel, r queue.Replay) error {
+	owner, _, ok := tables.SplitDeadLetterID(r.DeadLetter)
+	if !ok || owner != p.key.Queue {
+		return errStaleReplay
+	}
+	row, err := retryWrite(ctx, func(ctx context.Context) (tables.DeadLetter, error) {
+		return d.o.Store.GetDeadLetter(ctx, r.DeadLetter)
+	})
+	if errors.Is(err, tables.ErrNotFound) {
+		return errStaleReplay
+	}
+	if err != nil {
+		return fmt.Errorf("load dead letter %s: %w", r.DeadLetter, err)
+	}
+	if row.ReplayToken == "" || subtle.ConstantTimeCompare([]byte(row.ReplayToken), []byte(r.Token)) != 1 {
+		return errStaleReplay
+	}
+	p.replay = &row
+	p.key.MessageID = row.MessageID // Day stays the pointer's: the original's records may have expired
+	p.generation = row.Generation + row.Replays
+	p.text, p.insertedAt = row.Text, row.InsertedAt
+	if p.body, err = queue.Decode(p.setting, row.Text); err != nil {
+		p.hash = bodyHash(row.Text)
+		return fmt.Errorf("decode: %w", err)
+	}
+	return nil
+}
+
+// newDelivery is a delivery of this parcel that has seen nothing yet.
+func (p *parcel) newDelivery(webhookID, instance string) tables.Delivery {
+	return tables.Delivery{
+		MessageKey: p.key, WebhookID: webhookID, Generation: p.generation, State: tables.Pending,
+		ExpiresAt: p.m.ExpiresAt, Encoding: string(p.body.Encoding), Size: len(p.body.Bytes), BodyHash: p.hash,
+		Instance: instance,
+	}
+}
+
+// deadLetter makes the dead letter of a delivery that was given up.
+func (p *parcel) deadLetter(del tables.Delivery, description string) tables.DeadLetter {
+	return tables.DeadLetter{
+		ID: del.DeadLetterID, MessageKey: p.key, WebhookID: del.WebhookID, Generation: del.Generation,
+		Status: tables.Waiting, Reason: del.Reason, Description: description,
+		Attempts: del.Attempts, LastStatus: del.LastStatus, LastErrorClass: del.LastErrorClass,
+		FirstAt: del.FirstAt, LastAt: del.LastAt, DeadLetteredAt: del.UpdatedAt,
+		Text: p.text, Encoding: string(p.setting), Size: del.Size, BodyHash: del.BodyHash,
+		DequeueCount: p.m.DequeueCount, InsertedAt: p.insertedAt, Instance: del.Instance,
+	}
+}
+
+// giveUp marks a delivery as dead-lettering. Its row is written by settle.
+func giveUp(del tables.Delivery, reason policy.Reason, now time.Time) tables.Delivery {
+	now = now.UTC().Truncate(time.Millisecond)
+	del.State, del.Reason, del.UpdatedAt, del.NextAt = tables.DeadLettering, reason, now, time.Time{}
+	del.DeadLetterID = tables.DeadLetterID(del.MessageKey, del.WebhookID, del.Generation, now)
+	return del
+}
+
+// bodyHash is the first 16 hex digits of the SHA-256: enough to tell two bodies
+// apart, too little to confirm a guess of a secret one by its full digest.
+func bodyHash(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:8])
+}

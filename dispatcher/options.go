@@ -1,0 +1,111 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
+)
+
+// Store is what the dispatcher remembers and looks up.
+type Store interface {
+	tables.Deliveries
+	tables.Webhooks
+	tables.DeadLetters
+}
+
+// Sender makes the POST.
+type Sender interface {
+	Send(ctx context.Context, w *webhook.Webhook, r webhook.Request) webhook.Result
+}
+
+// Options configure a Dispatcher. Queues, Store and Sender are required; zero
+// values of the others mean the default given.
+type Options struct {
+	Queues queue.Service
+	Store  Store
+	Sender Sender
+
+	// Encoding says how a queue's texts are read; default auto for all.
+	Encoding func(queueName string) queue.Encoding
+	// Lease is asked for at each receive; default 60 s, at least 2 s.
+	// It is renewed at half of what storage granted.
+	Lease time.Duration
+	// Concurrency is the most messages of one queue in flight in this process;
+	// default 64.
+	Concurrency int
+	// PollMin and PollMax bound the wait between receives of an empty queue:
+	// it doubles from one to the other, randomised. Defaults 100 ms and 30 s.
+	PollMin time.Duration
+	PollMax time.Duration
+	// Drain is how long a stop waits for POSTs in flight before it cuts them
+	// short; default 35 s.
+	Drain time.Duration
+	// RegistryRefresh is how often the registered webhooks are read again; default
+	// 15 s. What changes through this process is seen at once.
+	RegistryRefresh time.Duration
+	// PoisonCopy copies each dead-lettered message to <queue>-poison.
+	PoisonCopy bool
+	// Instance names this process in records.
+	Instance string
+
+	Logger *slog.Logger
+	Meter  metric.Meter
+	Tracer trace.Tracer
+}
+
+func (o Options) withDefaults() Options {
+	if o.Encoding == nil {
+		o.Encoding = func(string) queue.Encoding { return queue.EncodingAuto }
+	}
+	if o.Lease == 0 {
+		o.Lease = time.Minute
+	}
+	if o.Concurrency == 0 {
+		o.Concurrency = 64
+	}
+	if o.PollMin == 0 {
+		o.PollMin = 100 * time.Millisecond
+	}
+	if o.PollMax == 0 {
+		o.PollMax = 30 * time.Second
+	}
+	if o.Drain == 0 {
+		o.Drain = 35 * time.Second
+	}
+	if o.RegistryRefresh == 0 {
+		o.RegistryRefresh = 15 * time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+func (o Options) validate() error {
+	var errs []error
+	need := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("dispatcher: "+format, args...))
+		}
+	}
+	need(o.Queues != nil, "Queues is required")
+	need(o.Store != nil, "Store is required")
+	need(o.Sender != nil, "Sender is required")
+	need(o.Meter != nil, "Meter is required")
+	need(o.Tracer != nil, "Tracer is required")
+	need(o.Lease >= 2*time.Second && o.Lease <= queue.MaxLease, "Lease is %s: it must be 2s to 168h, so that it can be renewed at half", o.Lease)
+	need(o.Concurrency >= 1, "Concurrency is %d: at least 1", o.Concurrency)
+	need(o.PollMin > 0 && o.PollMin <= o.PollMax, "PollMin is %s and PollMax %s: 0 < PollMin ≤ PollMax", o.PollMin, o.PollMax)
+	need(o.Drain > 0, "Drain is %s: it must be positive", o.Drain)
+	need(o.RegistryRefresh > 0, "RegistryRefresh is %s: it must be positive", o.RegistryRefresh)
+	return errors.Join(errs...)
+}

@@ -1,0 +1,250 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/pushlease/pushlease/queue"
+)
+
+const (
+	// receiveTimeout bounds one receive. A stop does not cut a receive short:
+	// what it had taken would be hidden for a whole lease.
+	receiveTimeout = 10 * time.Second
+	// errorBackoffMin is the first wait after a failed receive.
+	errorBackoffMin = 500 * time.Millisecond
+	// errorLogEvery is how often the same receive error is logged at most.
+	errorLogEvery = 30 * time.Second
+)
+
+// poller receives from one queue and starts a handler per message.
+type poller struct {
+	d     *Dispatcher
+	q     queue.Queue
+	work  context.Context
+	stop  context.CancelFunc
+	wake  chan struct{}
+	slots chan struct{} // one element per message in flight or being received
+
+	inFlight atomic.Int64
+
+	mu         sync.Mutex
+	lastPollAt time.Time // last receive that storage answered
+	lastErr    error
+	lastErrAt  time.Time
+	loggedAt   time.Time
+}
+
+func newPoller(d *Dispatcher, q queue.Queue, work context.Context) *poller {
+	return &poller{
+		d: d, q: q, work: work,
+		wake:  make(chan struct{}, 1),
+		slots: make(chan struct{}, d.o.Concurrency),
+	}
+}
+
+func (p *poller) wakeUp() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run receives until ctx ends. It never receives more than can start now.
+func (p *poller) run(ctx context.Context) {
+	empty, faults := 0, 0
+	for {
+		n := p.takeSlots(ctx)
+		if n == 0 {
+			return
+		}
+		messages, err := p.receive(ctx, n)
+		for range n - len(messages) {
+			<-p.slots
+		}
+		for _, m := range messages {
+			p.start(ctx, m)
+		}
+		var wait time.Duration
+		switch {
+		case err != nil:
+			faults++
+			wait = backoff(faults, errorBackoffMin, p.d.o.PollMax)
+		case len(messages) == 0:
+			faults = 0
+			empty++
+			wait = backoff(empty, p.d.o.PollMin, p.d.o.PollMax)
+		default:
+			empty, faults = 0, 0
+			continue
+		}
+		if woken := p.sleep(ctx, wait); woken {
+			empty = 0
+		}
+	}
+}
+
+// takeSlots waits for one free slot and takes as many as one receive can use. It
+// returns 0 when ctx has ended.
+func (p *poller) takeSlots(ctx context.Context) int {
+	if ctx.Err() != nil {
+		return 0
+	}
+	select {
+	case <-ctx.Done():
+		return 0
+	case p.slots <- struct{}{}:
+	}
+	for n := 1; n < queue.MaxReceive; n++ {
+		select {
+		case p.slots <- struct{}{}:
+		default:
+			return n
+		}
+	}
+	return queue.MaxReceive
+}
+
+func (p *poller) receive(ctx context.Context, n int) ([]*queue.Message, error) {
+	callCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), receiveTimeout)
+	defer cancel()
+	callCtx, span := p.d.o.Tracer.Start(callCtx, "receive "+p.q.Name(), trace.WithSpanKind(trace.SpanKindClient),
+		trace.WithAttributes(attribute.String("queue.name", p.q.Name())))
+	defer span.End()
+	messages, err := p.q.Receive(callCtx, n, p.d.o.Lease)
+	span.SetAttributes(attribute.Int("messaging.batch.message_count", len(messages)))
+	p.observe(err)
+	return messages, err
+}
+
+// observe keeps what the API shows of this poller, and logs the same error at a
+// limited rate.
+func (p *poller) observe(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if err == nil {
+		if p.lastErr != nil && !p.loggedAt.IsZero() {
+			p.d.log.Info("receiving again", "queue", p.q.Name())
+		}
+		p.lastPollAt, p.lastErr, p.loggedAt = now, nil, time.Time{}
+		return
+	}
+	p.d.metrics.receiveError(p.q.Name())
+	same := p.lastErr != nil && p.lastErr.Error() == err.Error()
+	if !same || now.Sub(p.loggedAt) >= errorLogEvery {
+		p.loggedAt = now
+		if errors.Is(err, queue.ErrQueueNotFound) {
+			p.d.log.Warn("the queue does not exist yet; the first publish creates it", "queue", p.q.Name())
+		} else {
+			p.d.log.Error("receive failed; trying again with backoff", "queue", p.q.Name(), "error", err)
+		}
+	}
+	p.lastErr, p.lastErrAt = err, now
+}
+
+// start hands the message to a handler, or gives it back when the poller was
+// stopped while it was being received.
+func (p *poller) start(ctx context.Context, m *queue.Message) {
+	p.d.handlers.Go(func() {
+		p.inFlight.Add(1)
+		defer func() { p.inFlight.Add(-1); <-p.slots }()
+		if ctx.Err() != nil {
+			p.d.giveBack(p.q, m)
+			return
+		}
+		p.d.handle(p.work, p.q, m)
+	})
+}
+
+// sleep waits for d, or less when woken or stopped; it reports a wake-up.
+func (p *poller) sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	case <-p.wake:
+		return true
+	}
+	return false
+}
+
+// backoff doubles from first to limit with n = 1, 2, …, and takes a random value
+// in the upper half, so that instances do not move in step.
+func backoff(n int, first, limit time.Duration) time.Duration {
+	d := limit
+	if n < 32 {
+		if shifted := first << (n - 1); shifted>>(n-1) == first && shifted > 0 {
+			d = min(limit, shifted)
+		}
+	}
+	return d/2 + time.Duration(rand.Int64N(int64(d/2)+1))
+}
+
+// QueueStatus is what is known about the polling of one queue.
+type QueueStatus struct {
+	Polling  bool
+	InFlight int
+	Lease    time.Duration
+	// LastPollAt is the last receive that storage answered.
+	LastPollAt time.Time
+	// LastError is the last receive error while it lasts; nil when receiving works.
+	LastError   error
+	LastErrorAt time.Time
+	// Webhooks counts the registrations on the queue, Enabled those enabled.
+	Webhooks int
+	Enabled  int
+}
+
+// Queue returns the status of one queue; all zero for one without webhooks.
+func (d *Dispatcher) Queue(name string) QueueStatus {
+	s := QueueStatus{Lease: d.o.Lease}
+	for _, r := range d.registry.of(name) {
+		s.Webhooks++
+		if r.Enabled {
+			s.Enabled++
+		}
+	}
+	d.mu.Lock()
+	p := d.pollers[name]
+	d.mu.Unlock()
+	if p == nil {
+		return s
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.Polling, s.InFlight = true, int(p.inFlight.Load())
+	s.LastPollAt, s.LastError, s.LastErrorAt = p.lastPollAt, p.lastErr, p.lastErrAt
+	return s
+}
+
+// Health says whether the dispatcher can do its job: nil, or what is wrong, for
+// the registry and for each queue that is polled.
+func (d *Dispatcher) Health() map[string]error {
+	health := map[string]error{}
+	readAt, err := d.registry.status()
+	if err == nil && readAt.IsZero() {
+		err = errors.New("the registered webhooks have not been read yet")
+	}
+	health["webhooks"] = err
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name, p := range d.pollers {
+		p.mu.Lock()
+		err := p.lastErr
+		p.mu.Unlock()
+		if errors.Is(err, queue.ErrQueueNotFound) {
+			err = nil // the first publish creates it
+		}
+		health["queue "+name] = err
+	}
+	return health
+}

@@ -1,0 +1,60 @@
+package dispatcher
+
+import (
+	"context"
+	"time"
+
+	"github.com/pushlease/pushlease/tables"
+)
+
+const (
+	recordTimeout = 5 * time.Second
+	// recordPatience is how long the record of a delivered message is tried before
+	// the message is completed without it; it is then kept in memory and written
+	// when the store can be asked again.
+	recordPatience = 20 * time.Second
+)
+
+// record writes rec durably. When the store can't, the rows are kept in memory, the
+// store is tried again in the background, and false is returned: progress never
+// depends on a record, and a fault of ours is never the webhook's (I3).
+func (d *Dispatcher) record(ctx context.Context, rec tables.Record) bool {
+	patience := time.Duration(0)
+	for _, del := range rec.Deliveries {
+		if del.State == tables.Delivered {
+			patience = recordPatience
+		}
+	}
+	start := time.Now()
+	for try := 1; ; try++ {
+		callCtx, cancel := context.WithTimeout(ctx, recordTimeout)
+		err := d.o.Store.Record(callCtx, rec)
+		cancel()
+		if err == nil {
+			d.memory.remember(rec, true)
+			return true
+		}
+		if (try >= quickTries && time.Since(start) >= patience) || !sleepCtx(ctx, backoff(try, quickRetry/2, 4*time.Second)) {
+			first := rec.Deliveries[0]
+			d.log.Error("record could not be written; it is kept in memory and written later",
+				"queue", first.Queue, "message", first.MessageID, "webhook", first.WebhookID, "state", first.State, "error", err)
+			d.metrics.recordDeferred(first.Queue)
+			for range d.memory.remember(rec, false) {
+				d.metrics.recordLost()
+			}
+			return false
+		}
+	}
+}
+
+// sleepCtx waits; false when ctx ended first.
+func sleepCtx(ctx context.Context, wait time.Duration) bool {
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

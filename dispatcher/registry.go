@@ -1,0 +1,103 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/pushlease/pushlease/tables"
+)
+
+// registryTimeout bounds one reading of the registered webhooks.
+const registryTimeout = 15 * time.Second
+
+// registry is the last known state of the registered webhooks, by queue. A store
+// that can't be asked leaves it as it was.
+type registry struct {
+	store   tables.Webhooks
+	log     *slog.Logger
+	changed chan struct{}
+
+	mu      sync.RWMutex
+	byQueue map[string][]tables.Registration
+	readAt  time.Time // start of the last successful reading
+	lastErr error
+	bad     map[string]bool // rows already reported as unreadable
+}
+
+func newRegistry(store tables.Webhooks, log *slog.Logger) *registry {
+	return &registry{store: store, log: log, changed: make(chan struct{}, 1), bad: map[string]bool{}}
+}
+
+func (r *registry) refresh(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, registryTimeout)
+	defer cancel()
+	start := time.Now()
+	all, rowErrs, err := r.store.ListWebhooks(ctx)
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		if r.lastErr == nil && ctx.Err() == nil {
+			r.log.Error("the registered webhooks can't be read; going on with those known", "error", err)
+		}
+		r.lastErr = err
+		return fmt.Errorf("read webhooks: %w", err)
+	}
+	if r.lastErr != nil {
+		r.log.Info("the registered webhooks can be read again")
+	}
+	for _, e := range rowErrs {
+		if !r.bad[e.ID] {
+			r.bad[e.ID] = true
+			r.log.Error("a registered webhook can't be read and gets nothing; the others go on", "webhook", e.ID, "error", e.Err)
+		}
+	}
+	byQueue := map[string][]tables.Registration{}
+	for _, reg := range all {
+		byQueue[reg.Queue] = append(byQueue[reg.Queue], reg)
+	}
+	r.byQueue, r.readAt, r.lastErr = byQueue, start, nil
+	return nil
+}
+
+// of returns the registrations on a queue, enabled or not.
+func (r *registry) of(queueName string) []tables.Registration {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.byQueue[queueName]
+}
+
+// fresh re-reads the registry unless that was done since start, and
+// reports whether it is known to be as new as that.
+func (r *registry) fresh(ctx context.Context, start time.Time) bool {
+	r.mu.RLock()
+	done := r.readAt.After(start)
+	r.mu.RUnlock()
+	return done || r.refresh(ctx) == nil
+}
+
+// queuesToPoll names the queues that have an enabled webhook.
+func (r *registry) queuesToPoll() map[string]bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	names := map[string]bool{}
+	for name, regs := range r.byQueue {
+		for _, reg := range regs {
+			if reg.Enabled {
+				names[name] = true
+				break
+			}
+		}
+	}
+	return names
+}
+
+// status says whether the registry was ever read and what the last error was.
+func (r *registry) status() (readAt time.Time, err error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.readAt, r.lastErr
+}

@@ -1,0 +1,161 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// Decision is what happens to one queue message, folded from its deliveries.
+type Decision struct {
+	// Action is Complete, Abandon, Hold (abandoned for longer) or NoVerdict
+	// (given back, nothing charged). Dead letters are in DeadLetters: once they are
+	// durable, Action is what happens to the queue message.
+	Action policy.Action
+	Reason policy.Reason
+	// Delay before the message is shown again, unless Action is Complete.
+	Delay time.Duration
+	// DeadLetters must be durable before Action is applied (see DeadLetter).
+	DeadLetters []DeadLettering
+	// Replayed is the dead letter whose replay has ended with this.
+	Replayed *tables.DeadLetter
+}
+
+// DeadLettering is one dead letter to make durable.
+type DeadLettering struct {
+	Row tables.DeadLetter
+	// Delivery is recorded as DeadLettered afterwards.
+	Delivery tables.Delivery
+	// Copy is whether the row's text is also to be copied to the poison queue:
+	// once per message, however many webhooks gave it up.
+	Copy bool
+}
+
+const (
+	settleTimeout    = 5 * time.Second
+	quickTries       = 3
+	quickRetry       = 500 * time.Millisecond
+	completeRetryMax = 30 * time.Second
+	ownFaultDelayMin = 2 * time.Second
+	ownFaultDelayMax = 5 * time.Minute
+)
+
+// handle walks one message from the received lease to the settled message.
+func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Message) {
+	start := time.Now()
+	d.metrics.received(q.Name(), m)
+	k := d.keepLease(work, q, m)
+	defer k.stop()
+	ctx, span := d.startMessageSpan(k.ctx, q.Name(), m)
+	defer span.End()
+
+	decision := d.Deliver(ctx, q.Name(), m)
+	result := d.settle(d.writing(ctx), k, decision)
+
+	d.endMessageSpan(span, decision, result)
+	d.metrics.settled(q.Name(), decision, result, time.Since(start), m.Lease.Granted())
+}
+
+// settle is the one place where a queue message is completed, abandoned or
+// dead-lettered. What it can't do now heals on redelivery.
+func (d *Dispatcher) settle(ctx context.Context, k *keeper, decision Decision) (result string) {
+	if k.isLost() && (decision.Action != policy.Complete || len(decision.DeadLetters) > 0) {
+		return "lease_lost" // the message is someone else's now, and goes on from what was recorded
+	}
+	for i := range decision.DeadLetters {
+		if err := d.DeadLetter(ctx, &decision.DeadLetters[i]); err != nil {
+			d.log.Error("dead letter could not be written; the message stays and is tried again",
+				"queue", k.q.Name(), "message", k.m.ID, "error", err)
+			d.excuse(ctx, decision.DeadLetters[i].Delivery)
+			decision.Action, decision.Reason = policy.NoVerdict, policy.StorageFault
+			decision.Delay = ownFaultDelay(k.m)
+			decision.Replayed = nil
+			break
+		}
+	}
+	if decision.Replayed != nil {
+		if err := d.finishReplay(ctx, *decision.Replayed); err != nil {
+			d.log.Error("the dead letter could not be marked as replayed", "dead_letter", decision.Replayed.ID, "error", err)
+		}
+	}
+	switch decision.Action {
+	case policy.Complete, policy.DeadLetter:
+		return d.complete(ctx, k)
+	default:
+		return d.abandon(ctx, k, decision.Delay)
+	}
+}
+
+// complete removes the message: a few quick tries, then with backoff for as long
+// as the lease can be kept. "Deleted" is what storage answered, not hope.
+func (d *Dispatcher) complete(ctx context.Context, k *keeper) (result string) {
+	unanswered := false // an earlier try may have taken effect
+	for try := 1; ; try++ {
+		callCtx, cancel := context.WithTimeout(ctx, settleTimeout)
+		err := k.settling(func() error { return k.q.Complete(callCtx, k.m) })
+		cancel()
+		switch {
+		case err == nil:
+			return "deleted"
+		case errors.Is(err, queue.ErrLeaseLost) && unanswered:
+			return "deleted" // gone, after a try of ours that was not answered
+		case errors.Is(err, queue.ErrLeaseLost):
+			d.log.Warn("the message could not be deleted: its lease was lost; when it comes back it is deleted without a POST",
+				"queue", k.q.Name(), "message", k.m.ID)
+			return "lease_lost"
+		case errors.Is(err, queue.ErrQueueNotFound):
+			return "deleted" // with its queue
+		}
+		unanswered = unanswered || queue.Ambiguous(err)
+		wait := quickRetry
+		if try >= quickTries {
+			wait = backoff(try-quickTries+1, time.Second, completeRetryMax)
+			d.log.Warn("delete failed; trying again while the lease is kept", "queue", k.q.Name(), "message", k.m.ID, "try", try, "error", err)
+		}
+		if k.isLost() || !sleepCtx(ctx, wait) {
+			d.log.Error("the message could not be deleted; when it comes back it is deleted without a POST",
+				"queue", k.q.Name(), "message", k.m.ID, "error", err)
+			return "failed"
+		}
+	}
+}
+
+// abandon gives the message back after delay. When that fails, the lease's own end
+// gives it back: later, but surely.
+func (d *Dispatcher) abandon(ctx context.Context, k *keeper, delay time.Duration) (result string) {
+	for try := 1; ; try++ {
+		callCtx, cancel := context.WithTimeout(ctx, settleTimeout)
+		err := k.settling(func() error { return k.q.Abandon(callCtx, k.m, delay) })
+		cancel()
+		switch {
+		case err == nil:
+			return "abandoned"
+		case errors.Is(err, queue.ErrLeaseLost):
+			return "lease_lost"
+		case try >= quickTries || !sleepCtx(ctx, quickRetry):
+			d.log.Warn("the message could not be given back with its delay; it comes back when its lease ends",
+				"queue", k.q.Name(), "message", k.m.ID, "error", err)
+			return "failed"
+		}
+	}
+}
+
+// giveBack returns a message that was received but not begun.
+func (d *Dispatcher) giveBack(q queue.Queue, m *queue.Message) {
+	ctx, cancel := context.WithTimeout(d.write, settleTimeout)
+	defer cancel()
+	if err := q.Abandon(ctx, m, 0); err != nil {
+		d.log.Warn("a message received while stopping could not be given back; it comes back when its lease ends",
+			"queue", q.Name(), "message", m.ID, "error", err)
+	}
+}
+
+// ownFaultDelay spaces out redeliveries that our own faults cause. It grows with the
+// dequeue count, the only counter that works when nothing can be recorded.
+func ownFaultDelay(m *queue.Message) time.Duration {
+	return backoff(int(min(m.DequeueCount, 30)), ownFaultDelayMin, ownFaultDelayMax)
+}

@@ -1,0 +1,96 @@
+package dispatcher
+
+import (
+	"context"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
+)
+
+const (
+	// holdDelay is how long a held message is given back for before it is looked at
+	// again.
+	holdDelay = 10 * time.Minute
+	// expiryMargin is how long before its expiry a held message is dead-lettered.
+	expiryMargin = time.Minute
+)
+
+// target is one webhook that the parcel is due to.
+type target struct {
+	registration tables.Registration
+	delivery     tables.Delivery
+}
+
+// due reports whether a POST may be made now.
+func (t target) due(now time.Time) bool {
+	del := t.delivery
+	return t.registration.Enabled && !del.State.Terminal() && (del.State == tables.Held || !del.NextAt.After(now))
+}
+
+// targets finds the webhooks that the parcel is due to: those it was due to before,
+// and every other one on the queue that was registered when the message was
+// inserted, or that sees it with the first receive. Without any, the registry is
+// re-read first: a stale one must never decide that nobody wants a message.
+func (d *Dispatcher) targets(ctx context.Context, p *parcel, h history) []target {
+	found := d.targetsNow(p, h)
+	if len(found) == 0 && d.registry.fresh(ctx, p.receivedAt) {
+		found = d.targetsNow(p, h)
+	}
+	return found
+}
+
+func (d *Dispatcher) targetsNow(p *parcel, h history) []target {
+	var found []target
+	first := len(h.deliveries) == 0
+	for _, r := range d.registry.of(p.key.Queue) {
+		if p.replay != nil && p.replay.WebhookID != "" && p.replay.WebhookID != r.ID {
+			continue
+		}
+		del, known := h.deliveries[r.ID]
+		if !known {
+			if !first && r.CreatedAt.After(p.insertedAt) {
+				continue
+			}
+			del = p.newDelivery(r.ID, d.o.Instance)
+		}
+		found = append(found, target{registration: r, delivery: del})
+	}
+	return found
+}
+
+// hold parks a delivery until something outside changes. The state is written once
+// per receive, so that the receive is excused.
+func (d *Dispatcher) hold(ctx context.Context, p *parcel, del tables.Delivery, reason policy.Reason) tables.Delivery {
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	if !p.m.ExpiresAt.IsZero() && now.Add(holdDelay+expiryMargin).After(p.m.ExpiresAt) {
+		del = giveUp(del, reason, now)
+	} else {
+		del.State, del.Reason, del.NextAt, del.UpdatedAt = tables.Held, reason, now.Add(holdDelay), now
+	}
+	d.excuse(d.writing(ctx), del)
+	return del
+}
+
+// nobody decides about a message that no webhook takes.
+func (d *Dispatcher) nobody(ctx context.Context, p *parcel, h history) Decision {
+	reason := policy.NoWebhook
+	for id := range h.deliveries {
+		if id != "" {
+			reason = policy.WebhookDeleted
+		}
+	}
+	if p.replay != nil && p.replay.WebhookID != "" {
+		reason = policy.WebhookDeleted
+	}
+	del, ok := h.deliveries[""]
+	if !ok || del.State == tables.Published {
+		del = p.newDelivery("", d.o.Instance)
+	}
+	if !del.State.Terminal() {
+		del = d.hold(ctx, p, del, reason)
+		d.log.Warn("no webhook takes the message; it is held", "queue", p.key.Queue, "message", p.key.MessageID,
+			"reason", reason, "next", del.NextAt)
+	}
+	return d.fold(p, h, []target{{delivery: del}})
+}

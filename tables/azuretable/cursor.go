@@ -1,0 +1,66 @@
+package azuretable
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+
+	"github.com/pushlease/pushlease/tables"
+)
+
+// position is a place between two rows of a list: behind the row (Partition, Row)
+// of a day's table, or before the partitions after Partition when Row is empty.
+// Rows are only ever added before or behind it, never moved, so it stays good.
+// Lists that have no days or partitions leave those empty.
+type position struct {
+	Day       string `json:"d,omitempty"`
+	Partition string `json:"p,omitempty"`
+	Row       string `json:"r,omitempty"`
+	// NextPartition and NextRow are where the service goes on, when it gave up on
+	// looking for rows behind the position half-way.
+	NextPartition string `json:"np,omitempty"`
+	NextRow       string `json:"nr,omitempty"`
+}
+
+const maxCursor = 4 << 10
+
+func (p position) token() token { return token{pk: p.NextPartition, rk: p.NextRow} }
+
+func (p position) withToken(t token) position {
+	p.NextPartition, p.NextRow = t.pk, t.rk
+	return p
+}
+
+func (p position) cursor() tables.Cursor {
+	b, err := json.Marshal(p)
+	if err != nil { // strings always encode
+		panic(err)
+	}
+	return tables.Cursor(base64.RawURLEncoding.EncodeToString(b))
+}
+
+// parsePosition reads a cursor; an empty one is the beginning. What it returns is
+// safe within a filter.
+func parsePosition(c tables.Cursor) (position, error) {
+	if c == "" {
+		return position{}, nil
+	}
+	if len(c) > maxCursor {
+		return position{}, tables.ErrBadCursor
+	}
+	b, err := base64.RawURLEncoding.DecodeString(string(c))
+	if err != nil {
+		return position{}, tables.ErrBadCursor
+	}
+	var p position
+	dec := json.NewDecoder(strings.NewReader(string(b)))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&p); err != nil || dec.More() {
+		return position{}, tables.ErrBadCursor
+	}
+	if (p.Day != "" && !validDay(p.Day)) || !safeKey(p.Partition) || !safeKey(p.Row) ||
+		(p.Day == "") != (p.Partition == "") && p.Row == "" || p == (position{}) {
+		return position{}, tables.ErrBadCursor
+	}
+	return p, nil
+}

@@ -1,0 +1,87 @@
+package azuretable
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/pushlease/pushlease/tables"
+)
+
+// Load implements tables.Deliveries.
+func (s *Store) Load(ctx context.Context, key tables.MessageKey) ([]tables.Delivery, error) {
+	rows, err := s.all(ctx, query{
+		table:  s.logTable(day(key.Day)),
+		filter: filter{}.partition(s.logPartition(key.MessageID)).prefix("RowKey", deliveriesPrefix(key.Queue, key.MessageID)),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load deliveries: %w", err)
+	}
+	var ds []tables.Delivery
+	for _, e := range rows {
+		ds = append(ds, e.delivery())
+	}
+	slices.SortFunc(ds, func(a, b tables.Delivery) int { return cmp.Compare(a.WebhookID, b.WebhookID) })
+	return ds, nil
+}
+
+var errMixedRecord = errors.New("rows of one record must be about one message")
+
+// Record implements tables.Deliveries.
+func (s *Store) Record(ctx context.Context, r tables.Record) error {
+	if len(r.Deliveries)+len(r.Attempts) == 0 {
+		return nil
+	}
+	p, rows, err := s.recordRows(r)
+	if err == nil {
+		err = s.commits.commit(ctx, p, rows, r.Attempts)
+	}
+	if err != nil {
+		return fmt.Errorf("record: %w", err)
+	}
+	return nil
+}
+
+// recordRows encodes a record's rows, each key once: the last one wins.
+func (s *Store) recordRows(r tables.Record) (partition, []row, error) {
+	var key tables.MessageKey
+	if len(r.Deliveries) > 0 {
+		key = r.Deliveries[0].MessageKey
+	} else {
+		key = r.Attempts[0].MessageKey
+	}
+	if len(r.Deliveries)+len(r.Attempts) > maxBatchRows {
+		return partition{}, nil, fmt.Errorf("%d rows: at most %d can be written together", len(r.Deliveries)+len(r.Attempts), maxBatchRows)
+	}
+	p := partition{table: s.logTable(day(key.Day)), key: s.logPartition(key.MessageID)}
+	m := &commit{}
+	add := func(k tables.MessageKey, rk string, c columns) error {
+		if k.Queue != key.Queue || k.MessageID != key.MessageID || day(k.Day) != day(key.Day) {
+			return errMixedRecord
+		}
+		encoded, err := c.row(p.key, rk)
+		m.rows = append(m.rows, encoded)
+		return err
+	}
+	for _, d := range r.Deliveries {
+		if err := add(d.MessageKey, deliveryKey(d), deliveryColumns(d)); err != nil {
+			return p, nil, err
+		}
+	}
+	for _, a := range r.Attempts {
+		if err := add(a.MessageKey, attemptKey(a), attemptColumns(a)); err != nil {
+			return p, nil, err
+		}
+	}
+	rows, _ := merge([]*commit{m})
+	size := 0
+	for _, r := range rows {
+		size += r.size()
+	}
+	if size > maxBatchBytes {
+		return p, nil, fmt.Errorf("%d rows of %d bytes: more than the 4 MiB that can be written together", len(rows), size)
+	}
+	return p, rows, nil
+}

@@ -1,0 +1,149 @@
+package azuretable
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pushlease/pushlease/tables"
+)
+
+// Keys are made of [A-Za-z0-9_.-] only, whatever the ids hold; '~' separates
+// their parts and sorts after all of them, so that everything that begins with
+// "x~" lies in the range ["x~", "x~~").
+const (
+	separator = "~"
+	// maxEncoded bounds one id within a key. A key may have 512 characters.
+	maxEncoded = 200
+)
+
+const hexDigits = "0123456789abcdef"
+
+// encodeID escapes an id for use in a key: a byte outside [A-Za-z0-9_-] becomes
+// '.' and two hex digits, so a GUID stays as it is. An id whose escaped form is
+// longer than maxEncoded becomes ".." and its SHA-256; the row's columns always
+// hold the id itself.
+func encodeID(id string) string {
+	var b strings.Builder
+	for i := range len(id) {
+		if c := id[i]; plainKeyByte(c) {
+			b.WriteByte(c)
+		} else {
+			b.Write([]byte{'.', hexDigits[c>>4], hexDigits[c&15]})
+		}
+		if b.Len() > maxEncoded {
+			sum := sha256.Sum256([]byte(id))
+			return ".." + hex.EncodeToString(sum[:])
+		}
+	}
+	return b.String()
+}
+
+// decodeID undoes encodeID. ok is false for a hashed id and for what encodeID
+// can't have made.
+func decodeID(s string) (id string, ok bool) {
+	b := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] != '.' {
+			if !plainKeyByte(s[i]) {
+				return "", false
+			}
+			b = append(b, s[i])
+			continue
+		}
+		if i+2 >= len(s) {
+			return "", false
+		}
+		high, low := strings.IndexByte(hexDigits, s[i+1]), strings.IndexByte(hexDigits, s[i+2])
+		if high < 0 || low < 0 {
+			return "", false
+		}
+		b = append(b, byte(high<<4|low))
+		i += 2
+	}
+	return string(b), true
+}
+
+func plainKeyByte(c byte) bool {
+	return c == '-' || c == '_' || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z')
+}
+
+// safeKey reports whether s can be a key, or a part of one, that we made.
+func safeKey(s string) bool {
+	for i := range len(s) {
+		if !plainKeyByte(s[i]) && s[i] != '.' && s[i] != '~' {
+			return false
+		}
+	}
+	return len(s) <= 512
+}
+
+// Row keys of a Log table:
+//
+//	<message id>~<queue>~d~<webhook id>                          a delivery
+//	<message id>~<queue>~a~<webhook id>~<generation>~<number>    an attempt
+func messagePrefix(messageID string) string {
+	return encodeID(messageID) + separator
+}
+
+func queuePrefix(queue, messageID string) string {
+	return messagePrefix(messageID) + encodeID(queue) + separator
+}
+
+func deliveriesPrefix(queue, messageID string) string {
+	return queuePrefix(queue, messageID) + "d" + separator
+}
+
+func deliveryKey(d tables.Delivery) string {
+	return deliveriesPrefix(d.Queue, d.MessageID) + encodeID(d.WebhookID)
+}
+
+// isDelivery tells the two kinds of row keys in a Log table apart.
+func isDelivery(rk string) bool {
+	parts := strings.SplitN(rk, separator, 4)
+	return len(parts) == 4 && parts[2] == "d"
+}
+
+func attemptKey(a tables.Attempt) string {
+	return fmt.Sprintf("%sa%s%s~%04d~%06d", queuePrefix(a.Queue, a.MessageID), separator, encodeID(a.WebhookID), a.Generation, a.Number)
+}
+
+// logPartition is the partition of a message's rows within its Log table.
+func (s *Store) logPartition(messageID string) string {
+	sum := sha256.Sum256([]byte(messageID))
+	return fmt.Sprintf("s%d", binary.BigEndian.Uint32(sum[:4])%uint32(s.shards))
+}
+
+// Keys of a Recent table. Hours and milliseconds are inverted, so that ascending
+// keys, the only order there is, mean newest first.
+const allWebhooks = "all" + separator
+
+func webhookPrefix(webhookID string) string {
+	return "w" + separator + encodeID(webhookID) + separator
+}
+
+func invertedHour(t time.Time) string {
+	return fmt.Sprintf("%02d", 23-t.UTC().Hour())
+}
+
+// maxMillis inverts times; it has 13 digits.
+const maxMillis = 9_999_999_999_999
+
+func invertedMillis(t time.Time) string {
+	return fmt.Sprintf("%013d", maxMillis-min(max(t.UnixMilli(), 0), maxMillis))
+}
+
+func recentKey(a tables.Attempt) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d.%s%d.%s%s", len(a.Queue), a.Queue, len(a.MessageID), a.MessageID, a.WebhookID))
+	return fmt.Sprintf("%s~%s~%04d~%06d", invertedMillis(a.StartedAt), hex.EncodeToString(sum[:8]), a.Generation, a.Number)
+}
+
+const dayLayout = "20060102"
+
+func day(t time.Time) string { return t.UTC().Format(dayLayout) }
+
+func (s *Store) logTable(day string) string    { return s.prefix + "Log" + day }
+func (s *Store) recentTable(day string) string { return s.prefix + "Recent" + day }

@@ -1,0 +1,189 @@
+package azuretable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
+	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
+
+	"github.com/pushlease/pushlease/tables"
+)
+
+// withTable calls f, which writes to table, and when the table is missing creates
+// it and calls f again.
+func (s *Store) withTable(ctx context.Context, table string, f func() error) error {
+	err := f()
+	for try := 0; tableMissing(err) && try < 3; try++ {
+		if err := s.createTable(ctx, table); err != nil {
+			return err
+		}
+		err = f()
+	}
+	return err
+}
+
+// The pause between two tries to create a table that is being deleted, which
+// takes the service 40 seconds or more.
+const (
+	firstCreatePause = 200 * time.Millisecond
+	maxCreatePause   = 5 * time.Second
+)
+
+// createTable makes sure that table exists. It waits for a deletion under way as
+// long as ctx lasts.
+func (s *Store) createTable(ctx context.Context, table string) error {
+	const operation = "create table"
+	for pause := firstCreatePause; ; pause = min(2*pause, maxCreatePause) {
+		err := twice(ctx, func() error {
+			_, err := s.service.CreateTable(ctx, table, nil)
+			return storageErr(ctx, operation, err)
+		})
+		switch {
+		case err == nil || hasCode(err, string(aztables.TableAlreadyExists)):
+			s.listing.forget()
+			return nil
+		case !hasCode(err, string(aztables.TableBeingDeleted)):
+			return err
+		}
+		if !sleep(ctx, pause) {
+			return fmt.Errorf("table %s can't be created: storage is still deleting the one of that name, which takes about a minute: %w", table, ctx.Err())
+		}
+	}
+}
+
+// listing caches which tables by day exist, so that nothing is asked of tables
+// that don't.
+type listing struct {
+	mu   sync.Mutex
+	at   time.Time
+	days days
+	// version grows with forget, so that an answer from before is not kept.
+	version int
+}
+
+// listingAge is how long tables that other processes made may stay unseen.
+const listingAge = 10 * time.Second
+
+// days are the days that have tables, newest first.
+type days struct {
+	log, recent []string
+}
+
+func (l *listing) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.at = time.Time{}
+	l.version++
+}
+
+// existing returns the days that have tables, not older than maxAge.
+func (s *Store) existing(ctx context.Context, maxAge time.Duration) (days, error) {
+	l := &s.listing
+	l.mu.Lock()
+	cached, version, fresh := l.days, l.version, time.Since(l.at) <= maxAge
+	l.mu.Unlock()
+	if fresh {
+		return cached, nil
+	}
+	at := time.Now()
+	found, err := s.listDays(ctx)
+	if err != nil {
+		return days{}, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.version == version {
+		l.at, l.days = at, found
+	}
+	return found, nil
+}
+
+func (s *Store) listDays(ctx context.Context) (days, error) {
+	var d days
+	opts := &aztables.ListTablesOptions{
+		// Log… to Recent…; what else lies between is sorted out below.
+		Filter: to.Ptr(filter{}.where("TableName", "ge", s.logTable("")).where("TableName", "lt", s.recentTable("a")).String()),
+	}
+	for {
+		var page aztables.ListTablesResponse
+		err := twice(ctx, func() (err error) {
+			page, err = s.service.NewListTablesPager(opts).NextPage(ctx)
+			return storageErr(ctx, "list tables", err)
+		})
+		if err != nil {
+			return days{}, err
+		}
+		for _, t := range page.Tables {
+			name := deref(t.Name)
+			if day, ok := cutDay(name, s.logTable("")); ok {
+				d.log = append(d.log, day)
+			} else if day, ok := cutDay(name, s.recentTable("")); ok {
+				d.recent = append(d.recent, day)
+			}
+		}
+		if deref(page.NextTableName) == "" {
+			break
+		}
+		opts.NextTableName = page.NextTableName
+	}
+	for _, list := range [][]string{d.log, d.recent} {
+		slices.Sort(list)
+		slices.Reverse(list)
+	}
+	return d, nil
+}
+
+// cutDay returns the day of a table's name. Names of tables are the same in
+// either case.
+func cutDay(name, prefix string) (string, bool) {
+	if len(name) != len(prefix)+len(dayLayout) || !strings.EqualFold(name[:len(prefix)], prefix) {
+		return "", false
+	}
+	day := name[len(prefix):]
+	return day, validDay(day)
+}
+
+func validDay(day string) bool {
+	_, err := time.Parse(dayLayout, day)
+	return err == nil
+}
+
+// Expire implements tables.History by dropping whole tables. It does not count
+// rows.
+func (s *Store) Expire(ctx context.Context, before time.Time) (int64, error) {
+	existing, err := s.existing(ctx, 0)
+	if err != nil {
+		return 0, err
+	}
+	limit := day(before)
+	var errs []error
+	for _, d := range existing.log {
+		if d < limit {
+			errs = append(errs, s.deleteTable(ctx, s.logTable(d)))
+		}
+	}
+	for _, d := range existing.recent {
+		if d < limit {
+			errs = append(errs, s.deleteTable(ctx, s.recentTable(d)))
+		}
+	}
+	s.listing.forget()
+	return 0, errors.Join(errs...)
+}
+
+func (s *Store) deleteTable(ctx context.Context, table string) error {
+	err := rowErr(twice(ctx, func() error {
+		_, err := s.service.DeleteTable(ctx, table, nil)
+		return storageErr(ctx, "delete table", err)
+	}))
+	if errors.Is(err, tables.ErrNotFound) {
+		return nil
+	}
+	return err
+}

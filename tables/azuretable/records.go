@@ -1,0 +1,128 @@
+package azuretable
+
+import (
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// The longest text columns, in UTF-16 units. They are far below the service's
+// 32,768 so that the 100 rows of a Record fit into one transaction.
+const (
+	maxShortText = 256
+	maxText      = 1024
+	maxLongText  = 4096
+)
+
+func (c columns) key(k tables.MessageKey) {
+	c.exact("Queue", k.Queue)
+	c.exact("MessageID", k.MessageID)
+	c.time("DayMs", k.Day)
+}
+
+func (e entity) key() tables.MessageKey {
+	return tables.MessageKey{Queue: e.text("Queue"), MessageID: e.text("MessageID"), Day: e.time("DayMs")}
+}
+
+func deliveryColumns(d tables.Delivery) columns {
+	c := columns{}
+	c.key(d.MessageKey)
+	c.exact("WebhookID", d.WebhookID)
+	c.number("Generation", d.Generation)
+	c.exact("State", string(d.State))
+	c.exact("Reason", string(d.Reason))
+	c.number("Attempts", d.Attempts)
+	c.number("Charged", d.Charged)
+	c.number("Waits", d.Waits)
+	c.number("Excused", d.Excused)
+	c.number("MissingRecords", d.MissingRecords)
+	c.number("LastStatus", d.LastStatus)
+	c.exact("LastErrorClass", string(d.LastErrorClass))
+	c.time("FirstAtMs", d.FirstAt)
+	c.time("LastAtMs", d.LastAt)
+	c.time("NextAtMs", d.NextAt)
+	c.time("UpdatedAtMs", d.UpdatedAt)
+	c.time("ExpiresAtMs", d.ExpiresAt)
+	c.exact("Encoding", d.Encoding)
+	c.number("Size", d.Size)
+	c.exact("BodyHash", d.BodyHash)
+	c.exact("DeadLetterID", d.DeadLetterID)
+	c.text("Instance", d.Instance, maxText)
+	return c
+}
+
+func (e entity) delivery() tables.Delivery {
+	return tables.Delivery{
+		MessageKey:     e.key(),
+		WebhookID:      e.text("WebhookID"),
+		Generation:     e.number("Generation"),
+		State:          tables.State(e.text("State")),
+		Reason:         policy.Reason(e.text("Reason")),
+		Attempts:       e.number("Attempts"),
+		Charged:        e.number("Charged"),
+		Waits:          e.number("Waits"),
+		Excused:        e.number("Excused"),
+		MissingRecords: e.number("MissingRecords"),
+		LastStatus:     e.number("LastStatus"),
+		LastErrorClass: policy.ErrorClass(e.text("LastErrorClass")),
+		FirstAt:        e.time("FirstAtMs"),
+		LastAt:         e.time("LastAtMs"),
+		NextAt:         e.time("NextAtMs"),
+		UpdatedAt:      e.time("UpdatedAtMs"),
+		ExpiresAt:      e.time("ExpiresAtMs"),
+		Encoding:       e.text("Encoding"),
+		Size:           e.number("Size"),
+		BodyHash:       e.text("BodyHash"),
+		DeadLetterID:   e.text("DeadLetterID"),
+		Instance:       e.text("Instance"),
+	}
+}
+
+func attemptColumns(a tables.Attempt) columns {
+	c := columns{}
+	c.key(a.MessageKey)
+	c.exact("WebhookID", a.WebhookID)
+	c.number("Generation", a.Generation)
+	c.number("Number", a.Number)
+	c.time("StartedAtMs", a.StartedAt)
+	c.duration("DurationNs", a.Duration)
+	c.number("Status", a.Status)
+	c.exact("ErrorClass", string(a.ErrorClass))
+	c.text("Error", a.Error, maxText)
+	c.text("Snippet", a.Snippet, tables.MaxSnippetUnits)
+	c.text("RetryAfter", a.RetryAfter, maxShortText)
+	c.text("RedirectHost", a.RedirectHost, maxShortText)
+	c.number("Redials", a.Redials)
+	c.exact("Action", string(a.Action))
+	c.exact("Reason", string(a.Reason))
+	c.flag("Charged", a.Charged)
+	c.duration("DelayNs", a.Delay)
+	c.time("NextAtMs", a.NextAt)
+	c.text("Explanation", a.Explanation, maxLongText)
+	c.text("Instance", a.Instance, maxText)
+	return c
+}
+
+func (e entity) attempt() tables.Attempt {
+	return tables.Attempt{
+		MessageKey:   e.key(),
+		WebhookID:    e.text("WebhookID"),
+		Generation:   e.number("Generation"),
+		Number:       e.number("Number"),
+		StartedAt:    e.time("StartedAtMs"),
+		Duration:     e.duration("DurationNs"),
+		Status:       e.number("Status"),
+		ErrorClass:   policy.ErrorClass(e.text("ErrorClass")),
+		Error:        e.text("Error"),
+		Snippet:      e.text("Snippet"),
+		RetryAfter:   e.text("RetryAfter"),
+		RedirectHost: e.text("RedirectHost"),
+		Redials:      e.number("Redials"),
+		Action:       policy.Action(e.text("Action")),
+		Reason:       policy.Reason(e.text("Reason")),
+		Charged:      e.flag("Charged"),
+		Delay:        e.duration("DelayNs"),
+		NextAt:       e.time("NextAtMs"),
+		Explanation:  e.text("Explanation"),
+		Instance:     e.text("Instance"),
+	}
+}

@@ -1,0 +1,112 @@
+// Package azuretable remembers deliveries, attempts, webhooks and dead letters in
+// Azure Table Storage.
+//
+// Tables, all beginning with a prefix:
+//
+//   - Webhooks: one partition; a registration is JSON in a binary property.
+//   - Log<yyyymmdd>, by the UTC day of the message: deliveries and attempts. All
+//     rows of a message are in one partition, so that one transaction commits
+//     them; expiry drops whole tables.
+//   - Recent<yyyymmdd>, by the UTC day of the attempt: a copy of each attempt,
+//     newest first, for lists over all messages. It is written in the
+//     background and best effort; nothing but lists depends on it.
+//   - DeadLetters: a partition for each queue.
+//
+// Tables are created when the first row is written. Every request is billed, so
+// rows that are waiting travel together (see committer).
+package azuretable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"sync"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
+
+	"github.com/pushlease/pushlease/internal/azureconn"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// Options of a Store.
+type Options struct {
+	// Prefix begins the name of every table: a letter, then letters and digits,
+	// at most 40. Default "pushlease".
+	Prefix string
+	// Shards is the number of partitions of a day's deliveries, 1 to 64; default
+	// 4. One partition takes about 2,000 rows a second. Records are found
+	// through it, so it must not change while messages are under way.
+	Shards int
+	// OnTransaction, when set, is called once for each request on the wire, from
+	// many goroutines. service is "table"; status is 0 and err set when
+	// there was no answer.
+	OnTransaction func(service, operation string, status int, err error)
+	// OnDropped, when set, is called with the number of rows that are missing
+	// from the index of recent attempts, because it could not be written or
+	// did not keep up. The records themselves are not affected.
+	OnDropped func(rows int)
+}
+
+var validPrefix = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]{0,39}$`)
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Prefix == "" {
+		o.Prefix = "pushlease"
+	}
+	if o.Shards == 0 {
+		o.Shards = 4
+	}
+	var errs []error
+	if !validPrefix.MatchString(o.Prefix) {
+		errs = append(errs, fmt.Errorf("table prefix %q: use a letter, then letters and digits, at most 40", o.Prefix))
+	}
+	if o.Shards < 1 || o.Shards > 64 {
+		errs = append(errs, fmt.Errorf("shards %d: use 1 to 64", o.Shards))
+	}
+	return o, errors.Join(errs...)
+}
+
+// Store implements tables.Store. Safe for concurrent use.
+type Store struct {
+	service   *aztables.ServiceClient
+	transport *transport
+	prefix    string
+	shards    int
+	commits   committer
+	recent    *recentIndex
+	listing   listing
+	// queues holds the queues whose name is known to be in the DeadLetters table.
+	queues sync.Map
+}
+
+var _ tables.Store = (*Store)(nil)
+
+// Open returns a Store over the table service of cfg. It makes no network
+// call, so it works while the service is away.
+func Open(cfg azureconn.Config, opts Options) (*Store, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("open table storage: %w", err)
+	}
+	t := newTransport(opts.OnTransaction)
+	service, err := newServiceClient(cfg, t)
+	if err != nil {
+		return nil, fmt.Errorf("open table storage: %w", err)
+	}
+	s := &Store{service: service, transport: t, prefix: opts.Prefix, shards: opts.Shards}
+	s.commits = committer{submit: s.submit, committed: s.indexAttempts}
+	s.recent = newRecentIndex(s.writeRecent, opts.OnDropped)
+	return s, nil
+}
+
+// Close writes what is waiting for the index of recent attempts, or gives up on
+// it when ctx ends first. Call it once nothing else uses the store.
+func (s *Store) Close(ctx context.Context) error {
+	err := s.recent.close(ctx)
+	s.transport.client.CloseIdleConnections()
+	if err != nil {
+		return fmt.Errorf("write the index of recent attempts: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,126 @@
+package azuretable
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
+
+	"github.com/pushlease/pushlease/internal/azureconn"
+)
+
+const (
+	// tryTimeout bounds one request, the reading of its answer included. The SDK
+	// has no default: a silent peer would hang it for ever.
+	tryTimeout = 10 * time.Second
+	// connections is how many idle ones are kept; with the SDK's 10, a burst
+	// would dial anew for nearly every request.
+	connections = 64
+)
+
+// clientOptions returns options for one client. Constructors of the SDK change
+// what they are given, so every client gets its own.
+func clientOptions(transport policy.Transporter) *aztables.ClientOptions {
+	return &aztables.ClientOptions{ClientOptions: azcore.ClientOptions{
+		Transport: transport,
+		// The SDK repeats nothing: each operation here knows what its repetition means.
+		Retry:     policy.RetryOptions{MaxRetries: -1, TryTimeout: tryTimeout},
+		Telemetry: policy.TelemetryOptions{ApplicationID: "pushlease"},
+	}}
+}
+
+// newServiceClient returns a client for the table service of cfg. It makes no
+// network call.
+func newServiceClient(cfg azureconn.Config, t policy.Transporter) (*aztables.ServiceClient, error) {
+	if cfg.TableURL == "" {
+		return nil, errors.New("the connection string names no table service: add TableEndpoint, or AccountName to derive it from")
+	}
+	switch cfg.Credential {
+	case azureconn.SharedKey:
+		key, err := aztables.NewSharedKeyCredential(cfg.Account, cfg.Key())
+		if err != nil {
+			return nil, errors.New("the account key is not base64") // err may quote it
+		}
+		return aztables.NewServiceClientWithSharedKey(cfg.TableURL, key, clientOptions(t))
+	case azureconn.SAS:
+		client, err := aztables.NewServiceClientWithNoCredential(cfg.TableURL+"/?"+cfg.SAS(), clientOptions(t))
+		if err != nil {
+			return nil, errors.New("the table service's address is not valid") // err may quote the SAS
+		}
+		return client, nil
+	case azureconn.Identity:
+		identity, err := azidentity.NewDefaultAzureCredential(nil)
+		if err != nil {
+			return nil, fmt.Errorf("find an Entra identity: %w", err)
+		}
+		return aztables.NewServiceClient(cfg.TableURL, identity, clientOptions(t))
+	}
+	return nil, fmt.Errorf("credential %q can't be used for tables", cfg.Credential)
+}
+
+// transport sends the requests and counts each one on the wire.
+type transport struct {
+	client *http.Client
+	count  func(service, operation string, status int, err error)
+}
+
+func newTransport(count func(service, operation string, status int, err error)) *transport {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.MaxIdleConns = connections
+	t.MaxIdleConnsPerHost = connections
+	t.IdleConnTimeout = 55 * time.Second // the service closes idle connections from 60 s on
+	t.ResponseHeaderTimeout = tryTimeout
+	// Whole rows in one write: the Azurite emulator corrupts a character that is
+	// split over two reads.
+	t.WriteBufferSize = 64 << 10
+	return &transport{client: &http.Client{Transport: t}, count: count}
+}
+
+// Do implements policy.Transporter.
+func (t *transport) Do(req *http.Request) (*http.Response, error) {
+	resp, err := t.client.Do(req)
+	if t.count != nil {
+		status := 0
+		if err == nil {
+			status = resp.StatusCode
+		} else {
+			err = noAnswer(err)
+		}
+		t.count("table", operationOf(req), status, err)
+	}
+	return resp, err
+}
+
+// operationOf names the REST operation of a request.
+func operationOf(req *http.Request) string {
+	last := req.URL.Path[strings.LastIndexByte(req.URL.Path, '/')+1:]
+	onTables := last == "Tables" || strings.HasPrefix(last, "Tables(")
+	oneRow := strings.Contains(last, "(PartitionKey=")
+	switch {
+	case last == "$batch":
+		return "EntityGroupTransaction"
+	case onTables && req.Method == http.MethodPost:
+		return "CreateTable"
+	case onTables && req.Method == http.MethodDelete:
+		return "DeleteTable"
+	case onTables:
+		return "QueryTables"
+	case req.Method == http.MethodPost:
+		return "InsertEntity"
+	case req.Method == http.MethodDelete:
+		return "DeleteEntity"
+	case req.Method == http.MethodPut && req.Header.Get("If-Match") == "":
+		return "InsertOrReplaceEntity"
+	case req.Method == http.MethodPut:
+		return "UpdateEntity"
+	case oneRow:
+		return "GetEntity"
+	}
+	return "QueryEntities"
+}

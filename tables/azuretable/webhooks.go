@@ -1,0 +1,125 @@
+package azuretable
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"slices"
+
+	"github.com/pushlease/pushlease/tables"
+)
+
+const webhooksPartition = "webhooks"
+
+func (s *Store) webhooksTable() string { return s.prefix + "Webhooks" }
+
+// PutWebhook implements tables.Webhooks.
+func (s *Store) PutWebhook(ctx context.Context, r tables.Registration) (tables.Registration, error) {
+	c, err := registrationColumns(r)
+	if err != nil {
+		return tables.Registration{}, fmt.Errorf("put webhook: %w", err)
+	}
+	if r.ETag == "" {
+		r.ETag, err = s.insertWebhook(ctx, r, c)
+	} else {
+		r.ETag, err = s.replace(ctx, s.webhooksTable(), webhooksPartition, encodeID(r.ID), c, r.ETag)
+	}
+	if err != nil {
+		return tables.Registration{}, fmt.Errorf("put webhook: %w", err)
+	}
+	return r, nil
+}
+
+// insertWebhook returns the new row's ETag, or that of the row that is there when
+// it says the same.
+func (s *Store) insertWebhook(ctx context.Context, r tables.Registration, c columns) (string, error) {
+	etag, err := s.insert(ctx, s.webhooksTable(), webhooksPartition, encodeID(r.ID), c)
+	if !errors.Is(err, tables.ErrExists) {
+		return etag, err
+	}
+	there, getErr := s.get(ctx, s.webhooksTable(), webhooksPartition, encodeID(r.ID))
+	if getErr != nil {
+		return "", err
+	}
+	want := entity{columns: c}
+	if !bytes.Equal(want.binary(registrationColumn), there.binary(registrationColumn)) {
+		return "", err
+	}
+	return there.etag, nil
+}
+
+// GetWebhook implements tables.Webhooks.
+func (s *Store) GetWebhook(ctx context.Context, id string) (tables.Registration, error) {
+	e, err := s.get(ctx, s.webhooksTable(), webhooksPartition, encodeID(id))
+	if err != nil {
+		return tables.Registration{}, fmt.Errorf("get webhook: %w", err)
+	}
+	r, err := e.registration()
+	if err != nil {
+		return tables.Registration{}, fmt.Errorf("get webhook: %w", err)
+	}
+	return r, nil
+}
+
+// ListWebhooks implements tables.Webhooks.
+func (s *Store) ListWebhooks(ctx context.Context) ([]tables.Registration, []tables.RowError, error) {
+	rows, err := s.all(ctx, query{table: s.webhooksTable(), filter: filter{}.partition(webhooksPartition), etags: true})
+	if err != nil {
+		return nil, nil, fmt.Errorf("list webhooks: %w", err)
+	}
+	var rs []tables.Registration
+	var bad []tables.RowError
+	for _, e := range rows {
+		r, err := e.registration()
+		if err != nil {
+			id, ok := decodeID(e.rk)
+			if !ok {
+				id = e.rk
+			}
+			bad = append(bad, tables.RowError{ID: id, Err: err})
+			continue
+		}
+		rs = append(rs, r)
+	}
+	slices.SortFunc(rs, func(a, b tables.Registration) int { return cmp.Compare(a.ID, b.ID) })
+	return rs, bad, nil
+}
+
+// DeleteWebhook implements tables.Webhooks.
+func (s *Store) DeleteWebhook(ctx context.Context, id, etag string) error {
+	if err := s.remove(ctx, s.webhooksTable(), webhooksPartition, encodeID(id), etag); err != nil {
+		return fmt.Errorf("delete webhook: %w", err)
+	}
+	return nil
+}
+
+// registrationColumn holds the registration as JSON. It is binary because a
+// string property takes only half as much.
+const registrationColumn = "Registration"
+
+func registrationColumns(r tables.Registration) (columns, error) {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return nil, errors.New("registration can't be encoded") // err may quote it
+	}
+	c := columns{"Enabled": r.Enabled} // for people, as is Queue
+	c.exact("Queue", r.Queue)
+	c.binary(registrationColumn, b)
+	return c, nil
+}
+
+func (e entity) registration() (tables.Registration, error) {
+	var r tables.Registration
+	if err := json.Unmarshal(e.binary(registrationColumn), &r); err != nil {
+		return tables.Registration{}, errors.New("registration is malformed") // err may quote it
+	}
+	if encodeID(r.ID) != e.rk {
+		return tables.Registration{}, errors.New("registration is another webhook's")
+	}
+	r.ETag = e.etag
+	return r, nil
+}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Overlay lays a JSON object over base, the way that the API creates and changes
@@ -183,7 +184,7 @@ func (o *overlay) set(path string, raw []byte, reset func(), to any) {
 	default:
 		want = "write a string"
 	}
-	o.add(path, want, "%s is not such a value", shown(raw))
+	o.add(path, want, "%s is not such a value", shown(string(raw)))
 }
 
 // object decodes raw as an object that has only known fields; null is an empty
@@ -191,7 +192,7 @@ func (o *overlay) set(path string, raw []byte, reset func(), to any) {
 func (o *overlay) object(path string, raw []byte, known ...string) map[string]json.RawMessage {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &fields); err != nil {
-		o.add(path, "write a JSON object with the fields "+strings.Join(known, ", "), "%s is not an object", shown(raw))
+		o.add(path, "write a JSON object with the fields "+strings.Join(known, ", "), "%s is not a JSON object", shown(string(raw)))
 		return nil
 	}
 	prefix := path + "."
@@ -200,7 +201,7 @@ func (o *overlay) object(path string, raw []byte, known ...string) map[string]js
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if !slices.Contains(known, name) {
-			o.add(prefix+fmt.Sprintf("%.40s", name), "use only "+strings.Join(known, ", "), "there is no such field")
+			o.add(prefix+shown(name), "use only "+strings.Join(known, ", "), "there is no such field")
 			delete(fields, name)
 		}
 	}
@@ -211,7 +212,7 @@ func (o *overlay) object(path string, raw []byte, known ...string) map[string]js
 func (o *overlay) list(path string, raw []byte, most int) []json.RawMessage {
 	var items []json.RawMessage
 	if err := json.Unmarshal(raw, &items); err != nil {
-		o.add(path, "write a JSON array", "%s is not an array", shown(raw))
+		o.add(path, "write a JSON array", "%s is not a JSON array", shown(string(raw)))
 		return nil
 	}
 	if len(items) > most {
@@ -221,10 +222,17 @@ func (o *overlay) list(path string, raw []byte, most int) []json.RawMessage {
 	return items
 }
 
-// shown cuts a value for an error.
-func shown(raw []byte) string {
-	if len(raw) > 40 {
-		return strings.ToValidUTF8(string(raw[:40]), "") + "…"
+// shown is the beginning of what was sent, fit for an error.
+func shown(raw string) string {
+	cut := raw[:min(len(raw), 40)]
+	safe := strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, strings.ToValidUTF8(cut, ""))
+	if len(cut) < len(raw) {
+		safe += "…"
 	}
-	return string(raw)
+	return safe
 }

@@ -1,0 +1,134 @@
+package azurequeue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/queueerror"
+
+	"github.com/pushlease/pushlease/queue"
+)
+
+// errQueueExists: a queue of this name is there, with other metadata.
+var errQueueExists = errors.New("queue exists")
+
+// translate turns an error of the SDK into one of the contract. None of the
+// SDK's own text gets through: it holds URLs with signatures and receipts, and
+// whole answers.
+func (s *Service) translate(ctx, bounded context.Context, c *call, queueName string, err error) error {
+	what := c.operation
+	if queueName != "" {
+		what += " in queue " + queueName
+	}
+	var refused *azcore.ResponseError
+	var noToken *tokenError
+	ended := bounded.Err() != nil
+	switch {
+	case errors.As(err, &refused):
+		return fmt.Errorf("%s: %w", what, refusal(c.operation, refused))
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: %w", what, ctx.Err())
+	case errors.As(err, &noToken):
+		return fmt.Errorf("%s: %w", what, noToken.translate())
+	case c.answered && ended:
+		return fmt.Errorf("%s: the answer was not complete after %v", what, s.timeout)
+	case c.answered:
+		return fmt.Errorf("%s: the answer was cut or is not readable", what)
+	case c.err == nil && ended:
+		return fmt.Errorf("%s: %w: no token after %v", what, queue.ErrBusy, s.timeout)
+	case c.err == nil:
+		return fmt.Errorf("%s: the request could not be made", what)
+	case c.unsent(ended) && ended:
+		return fmt.Errorf("%s: %w: no connection after %v", what, queue.ErrBusy, s.timeout)
+	case c.unsent(ended):
+		return fmt.Errorf("%s: %w: %w", what, queue.ErrBusy, c.err)
+	case ended:
+		return fmt.Errorf("%s: no answer after %v", what, s.timeout)
+	}
+	return fmt.Errorf("%s: no answer: %w", what, c.err)
+}
+
+// refusal translates an answer that says no.
+func refusal(operation string, r *azcore.ResponseError) error {
+	status := fmt.Sprintf("status %d", r.StatusCode)
+	if code := safeCode(r.ErrorCode); code != "" {
+		status += " " + code
+	}
+	wrap := func(sentinel error) error { return fmt.Errorf("%w (%s)", sentinel, status) }
+	switch code := queueerror.Code(r.ErrorCode); {
+	case r.StatusCode == http.StatusUnauthorized || r.StatusCode == http.StatusForbidden:
+		return fmt.Errorf("%w (%s)%s", queue.ErrDenied, status, denialHint(operation, r))
+	case code == queueerror.QueueNotFound:
+		return wrap(queue.ErrQueueNotFound)
+	case isStaleReceipt(operation, r):
+		return wrap(queue.ErrLeaseLost)
+	case code == queueerror.QueueBeingDeleted, code == queueerror.QueueDisabled,
+		code == queueerror.ServerBusy, r.StatusCode == http.StatusTooManyRequests:
+		return wrap(queue.ErrBusy)
+	case code == queueerror.QueueAlreadyExists:
+		return wrap(errQueueExists)
+	case code == queueerror.MessageTooLarge, code == queueerror.RequestBodyTooLarge,
+		r.StatusCode == http.StatusRequestEntityTooLarge:
+		return wrap(queue.ErrTooLarge)
+	}
+	return errors.New("storage answered " + status)
+}
+
+// isStaleReceipt: the receipt belongs to nobody's lease any more. The real
+// service says 404 MessageNotFound, its documentation (and Azurite) also 400
+// PopReceiptMismatch, and 400 InvalidQueryParameterValue for a receipt that it
+// can't read.
+func isStaleReceipt(operation string, r *azcore.ResponseError) bool {
+	if operation != opRenew && operation != opAbandon && operation != opComplete {
+		return false
+	}
+	switch queueerror.Code(r.ErrorCode) {
+	case queueerror.MessageNotFound, queueerror.PopReceiptMismatch:
+		return true
+	case queueerror.InvalidQueryParameterValue:
+		body, err := runtime.Payload(r.RawResponse)
+		return err == nil && strings.Contains(strings.ToLower(string(body)), "<queryparametername>popreceipt<")
+	}
+	return false
+}
+
+// bigSkew is far below the 15 minutes that the service tolerates, and far
+// above what a request takes.
+const bigSkew = 2 * time.Minute
+
+// denialHint names the two causes that the service's own answer doesn't.
+func denialHint(operation string, r *azcore.ResponseError) string {
+	if r.RawResponse != nil {
+		if date, err := http.ParseTime(r.RawResponse.Header.Get("Date")); err == nil {
+			if skew := time.Since(date).Round(time.Second); skew.Abs() > bigSkew {
+				ahead := "ahead of"
+				if skew < 0 {
+					ahead = "behind"
+				}
+				return fmt.Sprintf(": this machine's clock is %v %s storage's; set it right", skew.Abs(), ahead)
+			}
+		}
+	}
+	if r.ErrorCode == "AuthorizationPermissionMismatch" && (operation == opRenew || operation == opAbandon) {
+		return ": the identity needs the role Storage Queue Data Contributor; Message Processor may not renew"
+	}
+	return ""
+}
+
+var codeLike = regexp.MustCompile(`^[A-Za-z0-9]{1,64}$`)
+
+// safeCode lets only what looks like an error code into a text: it comes from
+// a header that anything on the way may have written.
+func safeCode(code string) string {
+	if codeLike.MatchString(code) {
+		return code
+	}
+	return ""
+}

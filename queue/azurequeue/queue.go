@@ -1,0 +1,232 @@
+package azurequeue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue"
+
+	"github.com/pushlease/pushlease/queue"
+)
+
+// azureQueue implements queue.Queue.
+type azureQueue struct {
+	service *Service
+	name    string
+	client  *azqueue.QueueClient
+}
+
+func (q *azureQueue) Name() string { return q.name }
+
+func (q *azureQueue) do(ctx context.Context, operation string, request func(context.Context) error) error {
+	return q.service.do(ctx, operation, q.name, request)
+}
+
+func (q *azureQueue) Receive(ctx context.Context, limit int, lease time.Duration) ([]*queue.Message, error) {
+	if limit < 1 || limit > queue.MaxReceive {
+		return nil, fmt.Errorf("%s: max is %d, it must be 1 to %d", opReceive, limit, queue.MaxReceive)
+	}
+	granted, err := checkLease(opReceive, lease)
+	if err != nil {
+		return nil, err
+	}
+	var answer azqueue.DequeueMessagesResponse
+	start := time.Now()
+	err = q.do(ctx, opReceive, func(ctx context.Context) (err error) {
+		answer, err = q.client.DequeueMessages(ctx, &azqueue.DequeueMessagesOptions{
+			NumberOfMessages: new(int32(limit)), VisibilityTimeout: new(seconds(granted)),
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	messages := make([]*queue.Message, 0, len(answer.Messages))
+	for _, m := range answer.Messages {
+		// Without these two it can't be settled: it comes back when its lease ends.
+		if m == nil || m.MessageID == nil || m.PopReceipt == nil {
+			continue
+		}
+		messages = append(messages, &queue.Message{
+			ID:           *m.MessageID,
+			Text:         []byte(value(m.MessageText)),
+			DequeueCount: value(m.DequeueCount),
+			InsertedAt:   value(m.InsertionTime).UTC(),
+			ExpiresAt:    expiry(m.ExpirationTime),
+			Lease:        queue.NewLease(*m.PopReceipt, start, granted),
+		})
+	}
+	return messages, nil
+}
+
+func (q *azureQueue) Renew(ctx context.Context, m *queue.Message, lease time.Duration) error {
+	granted, err := checkLease(opRenew, lease)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	receipt, err := q.update(ctx, opRenew, m, granted)
+	if err != nil {
+		return err
+	}
+	m.Lease.Renewed(receipt, start, granted)
+	return nil
+}
+
+func (q *azureQueue) Abandon(ctx context.Context, m *queue.Message, delay time.Duration) error {
+	if delay < 0 || delay > queue.MaxDelay {
+		return fmt.Errorf("%s: delay is %v, it must be 0 to %v", opAbandon, delay, queue.MaxDelay)
+	}
+	// The new receipt is dropped: the lease has ended, and nobody may settle
+	// the message with it.
+	_, err := q.update(ctx, opAbandon, m, wholeSeconds(delay))
+	return err
+}
+
+func (q *azureQueue) Complete(ctx context.Context, m *queue.Message) error {
+	return q.do(ctx, opComplete, func(ctx context.Context) error {
+		_, err := q.client.DeleteMessage(ctx, m.ID, m.Lease.Receipt(), nil)
+		return err
+	})
+}
+
+func (q *azureQueue) Send(ctx context.Context, text []byte, opts queue.SendOptions) (queue.Sent, error) {
+	options, err := sendOptions(opts)
+	if err != nil {
+		return queue.Sent{}, err
+	}
+	switch {
+	case len(text) > queue.MaxTextBytes:
+		return queue.Sent{}, fmt.Errorf("%s to queue %s: %w: %d bytes, at most %d", opSend, q.name, queue.ErrTooLarge, len(text), queue.MaxTextBytes)
+	case !queue.XMLSafe(text):
+		// The SDK would replace what XML can't carry, without a word.
+		return queue.Sent{}, fmt.Errorf("%s to queue %s: %w: encode it as base64", opSend, q.name, queue.ErrUnsendable)
+	}
+	sent, err := q.put(ctx, string(text), options)
+	if !errors.Is(err, queue.ErrQueueNotFound) {
+		return sent, err
+	}
+	if err := q.create(ctx); err != nil {
+		return queue.Sent{}, err
+	}
+	return q.put(ctx, string(text), options)
+}
+
+func (q *azureQueue) put(ctx context.Context, text string, options *azqueue.EnqueueMessageOptions) (queue.Sent, error) {
+	var answer azqueue.EnqueueMessagesResponse
+	err := q.do(ctx, opSend, func(ctx context.Context) (err error) {
+		answer, err = q.client.EnqueueMessage(ctx, text, options)
+		return err
+	})
+	if err != nil {
+		return queue.Sent{}, err
+	}
+	if len(answer.Messages) != 1 || answer.Messages[0] == nil {
+		return queue.Sent{}, fmt.Errorf("%s to queue %s: the answer names %d messages instead of one", opSend, q.name, len(answer.Messages))
+	}
+	m := answer.Messages[0]
+	return queue.Sent{
+		ID:         value(m.MessageID),
+		InsertedAt: value(m.InsertionTime).UTC(),
+		ExpiresAt:  expiry(m.ExpirationTime),
+	}, nil
+}
+
+// create makes the queue. One that is there already is fine, whatever its
+// metadata.
+func (q *azureQueue) create(ctx context.Context) error {
+	err := q.do(ctx, opCreate, func(ctx context.Context) error {
+		_, err := q.client.Create(ctx, nil)
+		return err
+	})
+	if errors.Is(err, errQueueExists) {
+		return nil
+	}
+	return err
+}
+
+// Depth takes two transactions, or one for an empty queue: the service counts
+// hidden messages and estimates, so up to 32 visible ones are peeked at.
+func (q *azureQueue) Depth(ctx context.Context) (queue.Depth, error) {
+	var properties azqueue.GetQueuePropertiesResponse
+	err := q.do(ctx, opDepth, func(ctx context.Context) (err error) {
+		properties, err = q.client.GetProperties(ctx, nil)
+		return err
+	})
+	// "Approximate" is never lower than the actual number. Source: Get Queue
+	// Metadata.
+	total := int64(value(properties.ApproximateMessagesCount))
+	if err != nil || total == 0 {
+		return queue.Depth{}, err
+	}
+	var peeked azqueue.PeekMessagesResponse
+	err = q.do(ctx, opPeek, func(ctx context.Context) (err error) {
+		peeked, err = q.client.PeekMessages(ctx, &azqueue.PeekMessagesOptions{NumberOfMessages: new(int32(queue.MaxReceive))})
+		return err
+	})
+	if err != nil {
+		return queue.Depth{}, err
+	}
+	visible := int64(len(peeked.Messages))
+	return queue.Depth{Total: max(total, visible), Visible: visible}, nil
+}
+
+func checkLease(operation string, lease time.Duration) (time.Duration, error) {
+	// Anything above nothing is rounded up to MinLease.
+	if lease <= 0 || lease > queue.MaxLease {
+		return 0, fmt.Errorf("%s: lease is %v, it must be %v to %v", operation, lease, queue.MinLease, queue.MaxLease)
+	}
+	return wholeSeconds(lease), nil
+}
+
+func sendOptions(opts queue.SendOptions) (*azqueue.EnqueueMessageOptions, error) {
+	if opts.Delay < 0 || opts.Delay > queue.MaxDelay {
+		return nil, fmt.Errorf("%s: Delay is %v, it must be 0 to %v", opSend, opts.Delay, queue.MaxDelay)
+	}
+	delay, ttl := wholeSeconds(opts.Delay), opts.TTL
+	if ttl == 0 {
+		ttl = queue.DefaultTTL
+	}
+	options := &azqueue.EnqueueMessageOptions{VisibilityTimeout: new(seconds(delay)), TimeToLive: new(int32(-1))}
+	if ttl == queue.NoExpiry {
+		return options, nil
+	}
+	if ttl = wholeSeconds(ttl); ttl <= delay {
+		return nil, fmt.Errorf("%s: TTL is %v, it must be NoExpiry, or longer than Delay (%v)", opSend, opts.TTL, delay)
+	}
+	*options.TimeToLive = seconds(ttl)
+	return options, nil
+}
+
+// wholeSeconds rounds up: storage counts nothing shorter.
+func wholeSeconds(d time.Duration) time.Duration {
+	if whole := d.Truncate(time.Second); whole < d {
+		return whole + time.Second
+	}
+	return d.Truncate(time.Second)
+}
+
+func seconds(d time.Duration) int32 {
+	return int32(min(int64(d/time.Second), math.MaxInt32))
+}
+
+// expiry turns the service's way to say never (the year 9999) into the zero
+// time.
+func expiry(t *time.Time) time.Time {
+	if t == nil || t.Year() >= 9999 {
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+// value is what p points to, or nothing: any element of an answer may be missing.
+func value[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
+}

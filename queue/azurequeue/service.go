@@ -1,0 +1,159 @@
+// Package azurequeue is Azure Storage Queues as a queue.Service.
+//
+// It uses azqueue v1.0.1 and works around what is unsafe in it for a leased
+// queue: the SDK's retries repeat calls whose answer was lost (messages sent
+// twice, receipts lost for good), and its UpdateMessage erases the content.
+// Here every call is one request, nothing is repeated by the SDK or by
+// net/http, and errors tell apart "refused", "not sent" and "unknown" (see
+// queue.Ambiguous). "Visibility timeout" and "pop receipt" are the service's
+// names for lease and receipt; they stay in this package.
+package azurequeue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue"
+
+	"github.com/pushlease/pushlease/internal/azureconn"
+	"github.com/pushlease/pushlease/queue"
+)
+
+// Options tune a Service. The zero value is good.
+type Options struct {
+	// Connections is how many calls run at the same time at most; as many idle
+	// connections are kept for reuse. Zero means 64.
+	Connections int
+	// Timeout bounds one request, the reading of its answer included; the
+	// caller's context wins when it ends sooner. Zero means 10 s.
+	Timeout time.Duration
+	// ManagedIdentityClientID picks one user-assigned managed identity when the
+	// account is used with an Entra identity. Empty means what azidentity's
+	// DefaultAzureCredential finds.
+	ManagedIdentityClientID string
+	// OnTransaction is called once for every request that went out on the wire,
+	// which is what the service bills. operation is one of receive, renew,
+	// abandon, complete, send, create, depth, peek and list. status is 0 and
+	// err tells why when no answer came. It is called from many goroutines and
+	// must not block. Nil is allowed.
+	OnTransaction func(service, operation string, status int, err error)
+}
+
+func (o Options) withDefaults() (Options, error) {
+	var errs []error
+	if o.Connections < 0 {
+		errs = append(errs, fmt.Errorf("Connections is %d; it must not be negative", o.Connections))
+	}
+	if o.Timeout < 0 {
+		errs = append(errs, fmt.Errorf("Timeout is %v; it must not be negative", o.Timeout))
+	}
+	if o.Connections == 0 {
+		o.Connections = 64
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 10 * time.Second
+	}
+	if o.OnTransaction == nil {
+		o.OnTransaction = func(string, string, int, error) {}
+	}
+	return o, errors.Join(errs...)
+}
+
+// Service is one account's queues.
+type Service struct {
+	client    *azqueue.ServiceClient
+	transport *transport
+	timeout   time.Duration
+}
+
+var _ queue.Service = (*Service)(nil)
+
+// Open prepares the account's queues for use. It makes no network call.
+func Open(cfg azureconn.Config, opts Options) (*Service, error) {
+	if cfg.QueueURL == "" {
+		return nil, errors.New("azure queues: the connection string names no queue service; add QueueEndpoint")
+	}
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("azure queues: %w", err)
+	}
+	s := &Service{transport: newTransport(opts), timeout: opts.Timeout}
+	if s.client, err = newClient(cfg, opts, s.transport); err != nil {
+		return nil, fmt.Errorf("azure queues: %w", err)
+	}
+	return s, nil
+}
+
+func newClient(cfg azureconn.Config, opts Options, t *transport) (*azqueue.ServiceClient, error) {
+	// Made anew for each client: the SDK adds its own policies to it.
+	options := &azqueue.ClientOptions{ClientOptions: azcore.ClientOptions{
+		Retry:           policy.RetryOptions{MaxRetries: -1},
+		Telemetry:       policy.TelemetryOptions{ApplicationID: "pushlease"},
+		Transport:       t,
+		PerCallPolicies: []policy.Policy{keepBodyPolicy{}},
+	}}
+	switch cfg.Credential {
+	case azureconn.SharedKey:
+		key, err := azqueue.NewSharedKeyCredential(cfg.Account, cfg.Key())
+		if err != nil {
+			return nil, errors.New("AccountKey is not base64")
+		}
+		return azqueue.NewServiceClientWithSharedKeyCredential(cfg.QueueURL, key, options)
+	case azureconn.SAS:
+		return azqueue.NewServiceClientWithNoCredential(cfg.QueueURL+"?"+cfg.SAS(), options)
+	case azureconn.Identity:
+		tokens, err := newTokens(opts.ManagedIdentityClientID)
+		if err != nil {
+			return nil, err
+		}
+		return azqueue.NewServiceClient(cfg.QueueURL, tokens, options)
+	}
+	return nil, fmt.Errorf("credential %v is not supported", cfg.Credential)
+}
+
+// Close gives the idle connections back. Calls in flight go on.
+func (s *Service) Close() { s.transport.base.CloseIdleConnections() }
+
+// Queue returns the named queue without asking storage for anything.
+func (s *Service) Queue(name string) (queue.Queue, error) {
+	if err := queue.ValidateName(name); err != nil {
+		return nil, err
+	}
+	return &azureQueue{service: s, name: name, client: s.client.NewQueueClient(name)}, nil
+}
+
+// maxPages bounds List: at 5,000 queues a page, five million queues.
+const maxPages = 1000
+
+// List returns the names of all queues, in ascending order. It takes one
+// transaction per 5,000 queues.
+func (s *Service) List(ctx context.Context) ([]string, error) {
+	names := []string{}
+	pager := s.client.NewListQueuesPager(nil)
+	for range maxPages {
+		var page azqueue.ListQueuesResponse
+		err := s.do(ctx, opList, "", func(ctx context.Context) (err error) {
+			page, err = pager.NextPage(ctx)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, q := range page.Queues {
+			if q != nil && q.Name != nil {
+				names = append(names, *q.Name)
+			}
+		}
+		// An empty page with a continuation is not the end.
+		if !pager.More() {
+			slices.Sort(names)
+			return names, nil
+		}
+	}
+	return nil, fmt.Errorf("%s: the list does not end after %d pages", opList, maxPages)
+}

@@ -1,0 +1,115 @@
+package azurequeue
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// The operations, as Options.OnTransaction names them.
+const (
+	opReceive  = "receive"
+	opRenew    = "renew"
+	opAbandon  = "abandon"
+	opComplete = "complete"
+	opSend     = "send"
+	opCreate   = "create"
+	opDepth    = "depth"
+	opPeek     = "peek"
+	opList     = "list"
+)
+
+// call is what is known about one request. It travels in the context, because
+// the SDK's pipeline lies between the caller and the transport.
+type call struct {
+	operation string
+	connected atomic.Bool // a connection was there to write to
+	written   atomic.Bool // the request's head was written
+	answered  bool        // an answer's head was read
+	err       error       // why there was none
+}
+
+type callKey struct{}
+
+func callFrom(ctx context.Context) (*call, bool) {
+	c, ok := ctx.Value(callKey{}).(*call)
+	return c, ok
+}
+
+// do runs one request of the SDK under its own deadline and translates its
+// error.
+func (s *Service) do(ctx context.Context, operation, queueName string, request func(context.Context) error) error {
+	c := &call{operation: operation}
+	bounded, cancel := context.WithTimeout(context.WithValue(ctx, callKey{}, c), s.timeout)
+	defer cancel()
+	err := request(bounded)
+	if err == nil {
+		return nil
+	}
+	return s.translate(ctx, bounded, c, queueName, err)
+}
+
+// unsent is true when storage can't have acted on the request: there was no
+// connection, or one that broke before the request's head was out.
+func (c *call) unsent(ended bool) bool {
+	// At the end of its context a request may still be on its way out.
+	return !c.connected.Load() || (!ended && !c.written.Load())
+}
+
+// transport sends requests once and counts them.
+type transport struct {
+	base          *http.Transport
+	onTransaction func(service, operation string, status int, err error)
+}
+
+// idleTimeout is shorter than what the service and load balancers before it
+// allow an idle connection, so that ours closes first: a request on a
+// connection that just closed at the other end has an unknown outcome.
+const idleTimeout = 45 * time.Second
+
+// maxAnswer bounds an answer in memory. 32 messages of 64 KiB are 12 MiB when
+// every character is escaped.
+const maxAnswer = 32 << 20
+
+func newTransport(opts Options) *transport {
+	base := http.DefaultTransport.(*http.Transport).Clone()
+	base.MaxIdleConns = 0 // no bound of its own: there is one host
+	base.MaxIdleConnsPerHost = opts.Connections
+	base.IdleConnTimeout = idleTimeout
+	return &transport{base: base, onTransaction: opts.OnTransaction}
+}
+
+// Do implements policy.Transporter. It uses RoundTrip and not a Client: storage
+// redirects nowhere, and a Client's errors hold the URL with the signature.
+func (t *transport) Do(req *http.Request) (*http.Response, error) {
+	c, ok := callFrom(req.Context())
+	if !ok {
+		c = &call{operation: "other"}
+	}
+	trace := &httptrace.ClientTrace{
+		GotConn:      func(httptrace.GotConnInfo) { c.connected.Store(true) },
+		WroteHeaders: func() { c.written.Store(true) },
+	}
+	req = req.WithContext(httptrace.WithClientTrace(req.Context(), trace))
+	if req.Method == http.MethodGet {
+		// net/http repeats a GET when a reused connection breaks, but a receive
+		// is a GET with an effect: the messages of the lost answer would stay
+		// hidden, and nobody would know. It repeats nothing whose body it can't
+		// get again, and sends no body where there is nothing to read.
+		req.Body, req.GetBody = io.NopCloser(strings.NewReader("")), nil
+	}
+	res, err := t.base.RoundTrip(req)
+	c.answered, c.err = err == nil, err
+	switch {
+	case err == nil:
+		t.onTransaction("queue", c.operation, res.StatusCode, nil)
+		res.Body = http.MaxBytesReader(nil, res.Body, maxAnswer)
+	case !c.unsent(req.Context().Err() != nil):
+		t.onTransaction("queue", c.operation, 0, err)
+	}
+	return res, err
+}

@@ -1,0 +1,18 @@
+package webhook
+
+import "errors"
+
+// ErrBlockedAddress is why no connection is opened to an address that the
+// guard refuses.
+var ErrBlockedAddress = errors.New("the address guard refused the address")
+
+// FieldError says what is wrong with something that is being registered, and
+// what to do about it. Neither text repeats a secret, a URL or a header's value.
+type FieldError struct {
+	Problem string
+	Cure    string
+}
+
+func (e *FieldError) Error() string { return e.Problem + ": " + e.Cure }
+
+func invalid(problem, cure string) error { return &FieldError{Problem: problem, Cure: cure} }

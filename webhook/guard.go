@@ -1,0 +1,117 @@
+package webhook
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+)
+
+// Resolver turns a name into addresses. *net.Resolver is one.
+type Resolver interface {
+	// LookupNetIP gives all addresses of a host; network is "ip".
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+// DialFunc opens a connection to an address of the form ip:port.
+type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
+const (
+	// fallbackAfter is the longest wait for an address while others are left.
+	fallbackAfter = 3 * time.Second
+	// maxDials bounds the addresses of one name that are dialled.
+	maxDials = 8
+)
+
+// guard opens connections only to addresses that its options allow. It resolves
+// once and dials what it has checked, so that a name can not change in between.
+type guard struct {
+	options  GuardOptions
+	resolver Resolver
+	dialer   DialFunc
+}
+
+func newGuard(options GuardOptions, resolver Resolver, dialer DialFunc) *guard {
+	g := &guard{options: options, resolver: resolver, dialer: dialer}
+	if g.resolver == nil {
+		g.resolver = net.DefaultResolver
+	}
+	if g.dialer == nil {
+		// No timeout of its own: the exchange has the one deadline.
+		d := &net.Dialer{ControlContext: g.control}
+		g.dialer = d.DialContext
+	}
+	return g
+}
+
+// control checks the address that a socket is about to be connected to.
+func (g *guard) control(_ context.Context, _, address string, _ syscall.RawConn) error {
+	target, err := netip.ParseAddrPort(address)
+	if err != nil || !g.options.allows(target.Addr()) {
+		return ErrBlockedAddress
+	}
+	return nil
+}
+
+// dial connects to host:port. Its error is a *failure.
+func (g *guard) dial(ctx context.Context, address string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, connectFailure(err)
+	}
+	addrs, err := g.resolve(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	addrs = addrs[:min(len(addrs), maxDials)]
+	for i, addr := range addrs {
+		conn, err := g.dialOne(ctx, net.JoinHostPort(addr.String(), port), len(addrs)-i)
+		if err == nil {
+			return conn, nil
+		}
+		if i == len(addrs)-1 || ctx.Err() != nil {
+			return nil, connectFailure(err)
+		}
+	}
+	return nil, dnsFailure(&net.DNSError{IsNotFound: true})
+}
+
+// dialOne leaves time for the addresses that are left, itself included.
+func (g *guard) dialOne(ctx context.Context, address string, left int) (net.Conn, error) {
+	if deadline, ok := ctx.Deadline(); ok && left > 1 {
+		share := min(time.Until(deadline)/time.Duration(left), fallbackAfter)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, share)
+		defer cancel()
+	}
+	return g.dialer(ctx, "tcp", address)
+}
+
+// resolve gives the host's addresses, or a *failure when one of them is refused
+// or there is none. One bad address among good ones is how rebinding looks.
+func (g *guard) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{addr}, g.check(addr)
+	}
+	addrs, err := g.resolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, dnsFailure(err)
+	}
+	checked := make([]netip.Addr, len(addrs))
+	for i, addr := range addrs {
+		// net.Resolver gives IPv4 addresses in the mapped form at times.
+		checked[i] = addr.Unmap()
+		if err := g.check(checked[i]); err != nil {
+			return nil, err
+		}
+	}
+	return checked, nil
+}
+
+func (g *guard) check(addr netip.Addr) error {
+	if !g.options.allows(addr) {
+		return connectFailure(ErrBlockedAddress)
+	}
+	return nil
+}

@@ -1,0 +1,254 @@
+package webhook
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+)
+
+const (
+	// MaxBodyRead is how much of an answer's body is read and kept, in bytes.
+	// It is never decompressed.
+	MaxBodyRead = 64 << 10
+	// maxDrain is read beyond that, so that the connection can be used again.
+	maxDrain = 4 << 10
+	// maxHeaderRead bounds an answer's head. Well above what servers send: past
+	// it the status is lost, and with it the delivery.
+	maxHeaderRead = 1<<20 + 64<<10
+	// maxAnswerHeader is how much of an answer's header is kept, in bytes.
+	maxAnswerHeader = 256
+
+	defaultContentType = "application/octet-stream"
+)
+
+// Options are the settings of a Sender. The zero value is for production.
+type Options struct {
+	// Version is written into the header User-Agent as pushlease/<version>.
+	Version string
+	// Guard says which addresses are allowed.
+	Guard GuardOptions
+	// Resolver resolves the hosts of webhooks; nil means net.DefaultResolver.
+	Resolver Resolver
+	// DialContext opens connections to addresses that the guard has checked;
+	// nil means TCP, checked once more at the socket. For tests.
+	DialContext DialFunc
+	// RootCAs verify receivers; nil means those of the system.
+	RootCAs *x509.CertPool
+	// TracerProvider makes the spans of requests; nil means that of the span in
+	// the context, or the global one.
+	TracerProvider trace.TracerProvider
+}
+
+// Sender POSTs messages to webhooks. It is safe for concurrent use.
+type Sender struct {
+	userAgent string
+	allowHTTP bool
+	pool      *pool
+	client    *retryablehttp.Client
+}
+
+// NewSender makes a Sender. Close it when the last Send has returned.
+func NewSender(opts Options) (*Sender, error) {
+	for _, p := range slices.Concat(opts.Guard.AllowCIDRs, opts.Guard.DenyCIDRs) {
+		if p == (netip.Prefix{}) || !p.IsValid() || p.Addr().Is4In6() {
+			return nil, invalid("an address range is not valid", "write it as 10.0.0.0/8 or fd00::/8")
+		}
+	}
+	version := cleanValue(opts.Version)
+	if version == "" {
+		version = "dev"
+	}
+	s := &Sender{
+		userAgent: "pushlease/" + version,
+		allowHTTP: opts.Guard.AllowPrivate,
+		pool:      newPool(newGuard(opts.Guard, opts.Resolver, opts.DialContext), opts.RootCAs),
+	}
+	s.client = newClient(&link{pool: s.pool}, opts.TracerProvider)
+	return s, nil
+}
+
+// newClient puts the layers together. Metrics of otelhttp are off, since they
+// carry the receiver's address as a label; baggage is for nobody outside.
+func newClient(inner http.RoundTripper, provider trace.TracerProvider) *retryablehttp.Client {
+	traced := otelhttp.NewTransport(inner,
+		otelhttp.WithTracerProvider(provider),
+		otelhttp.WithMeterProvider(noop.NewMeterProvider()),
+		otelhttp.WithPropagators(propagation.TraceContext{}),
+	)
+	return &retryablehttp.Client{
+		HTTPClient: &http.Client{
+			Transport:     traced,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		RetryMax:     1,
+		CheckRetry:   checkRetry,
+		Backoff:      func(_, _ time.Duration, _ int, _ *http.Response) time.Duration { return 0 },
+		ErrorHandler: retryablehttp.PassthroughErrorHandler,
+	}
+}
+
+// checkRetry never looks at the answer: one that is there is the outcome.
+func checkRetry(ctx context.Context, _ *http.Response, err error) (bool, error) {
+	var f *failure
+	return errors.As(err, &f) && exchangeOf(ctx).again(f), nil
+}
+
+// Close closes the connections that are open. Send must not be in progress.
+func (s *Sender) Close() { s.pool.close() }
+
+// Send makes the one signed POST of an attempt and waits for its end: an
+// answer, a failure, the webhook's timeout, or the end of ctx. It never panics
+// and never returns an error; the Result says everything. The body must not be
+// changed afterwards, and the webhook not during the call.
+func (s *Sender) Send(ctx context.Context, w *Webhook, r Request) Result {
+	started := time.Now()
+	result := s.send(ctx, w, r, started)
+	result.StartedAt, result.Duration = started, time.Since(started)
+	return result
+}
+
+func (s *Sender) send(ctx context.Context, w *Webhook, r Request, now time.Time) Result {
+	target, header, err := s.prepare(w, r, now)
+	if err != nil {
+		return Result{ErrorClass: classRequest, Error: err.Error()}
+	}
+	ctx, stop := context.WithTimeoutCause(ctx, w.Timeout, errDeadline)
+	defer stop()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	x := &exchange{ctx: ctx, cancel: cancel, target: target, empty: len(r.Body) == 0}
+
+	request, err := newRequest(context.WithValue(ctx, exchangeKey{}, x), target, header, r.Body)
+	if err != nil {
+		return Result{ErrorClass: classRequest, Error: "the request could not be built from the registration"}
+	}
+	resp, err := s.client.Do(request)
+	result := Result{Redials: max(0, x.starts-1)}
+	if err != nil {
+		f := failureOf(ctx, err)
+		result.ErrorClass, result.Error = f.class, f.text
+		return result
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode < 200 {
+		result.ErrorClass = classProtocol
+		result.Error = "the answer's status " + strconv.Itoa(resp.StatusCode) + " is not a final one"
+		return result
+	}
+	result.Status = resp.StatusCode
+	result.RetryAfter = answerHeader(resp.Header, "Retry-After")
+	result.RateLimit = answerHeader(resp.Header, "RateLimit")
+	result.Steering = answerHeader(resp.Header, "Pushlease-Decision")
+	if resp.StatusCode < 400 && resp.StatusCode >= 300 {
+		result.RedirectHost = redirectHost(target, x.location)
+	}
+	result.Body = readBody(resp.Body)
+	return result
+}
+
+// prepare checks the registration again, since a row in the tables can be older
+// than the rules.
+func (s *Sender) prepare(w *Webhook, r Request, now time.Time) (*url.URL, http.Header, error) {
+	if w.Timeout <= 0 {
+		return nil, nil, invalid("the webhook has no timeout", "set one")
+	}
+	target, err := parseTarget(w.URL, s.allowHTTP)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := ValidateHeaders(w.Headers); err != nil {
+		return nil, nil, err
+	}
+	id := EscapeID(r.MessageID)
+	signature, err := signAll(w.Secrets, id, now, r.Body)
+	if err != nil {
+		return nil, nil, err
+	}
+	header := make(http.Header, len(w.Headers)+8)
+	header.Set("User-Agent", s.userAgent)
+	header.Set("Content-Type", cleanValue(r.ContentType))
+	if header.Get("Content-Type") == "" {
+		header.Set("Content-Type", defaultContentType)
+	}
+	for name, value := range w.Headers {
+		header.Set(name, value)
+	}
+	header.Set("Accept-Encoding", "identity")
+	header.Set(HeaderID, id)
+	header.Set(HeaderTimestamp, strconv.FormatInt(now.Unix(), 10))
+	header.Set(HeaderSignature, signature)
+	header.Set("Pushlease-Queue", cleanValue(r.Queue))
+	header.Set("Pushlease-Attempt", strconv.Itoa(r.Attempt))
+	return target, header, nil
+}
+
+func newRequest(ctx context.Context, target *url.URL, header http.Header, body []byte) (*retryablehttp.Request, error) {
+	var raw any // nil for an empty body, which gives Content-Length: 0
+	if len(body) > 0 {
+		raw = body
+	}
+	origin := url.URL{Scheme: target.Scheme, Host: target.Host}
+	request, err := retryablehttp.NewRequestWithContext(ctx, http.MethodPost, origin.String(), raw)
+	if err != nil {
+		return nil, err
+	}
+	request.Header = header
+	return request, nil
+}
+
+// failureOf never passes the text of an error on that is not ours.
+func failureOf(ctx context.Context, err error) *failure {
+	var f *failure
+	switch {
+	case errors.As(err, &f):
+		return f
+	case ctx.Err() != nil:
+		return ended(ctx)
+	}
+	return &failure{class: classRequest, text: "the request could not be sent as it is registered"}
+}
+
+// readBody reads the beginning of a body. The status has decided already, so a
+// body that is endless or breaks off is no failure.
+func readBody(body io.Reader) []byte {
+	read, _ := io.ReadAll(io.LimitReader(body, MaxBodyRead))
+	if len(read) == MaxBodyRead {
+		_, _ = io.CopyN(io.Discard, body, maxDrain)
+	}
+	return read
+}
+
+func answerHeader(header http.Header, name string) string {
+	value := strings.Join(header.Values(name), ", ")
+	return value[:min(len(value), maxAnswerHeader)]
+}
+
+// redirectHost gives the host that a Location means, without anything else.
+func redirectHost(base *url.URL, location string) string {
+	if location == "" {
+		return ""
+	}
+	u, err := base.Parse(location)
+	if err != nil {
+		return ""
+	}
+	host, err := normaliseHost(u.Hostname())
+	if err != nil {
+		return ""
+	}
+	return strings.Trim(host, "[]")
+}

@@ -1,0 +1,188 @@
+package api
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
+)
+
+// testView is what a test POST gave, and what would have followed for a message.
+type testView struct {
+	MessageID    string            `json:"message_id"`
+	StartedAt    time.Time         `json:"started_at"`
+	Duration     policy.Duration   `json:"duration"`
+	Status       int               `json:"status,omitempty"`
+	ErrorClass   policy.ErrorClass `json:"error_class,omitempty"`
+	Error        string            `json:"error,omitempty"`
+	RetryAfter   string            `json:"retry_after,omitempty"`
+	RedirectHost string            `json:"redirect_host,omitempty"`
+	Snippet      string            `json:"snippet,omitempty"`
+	Decision     decisionView      `json:"decision"`
+}
+
+type decisionView struct {
+	Action      policy.Action   `json:"action"`
+	Reason      policy.Reason   `json:"reason"`
+	Delay       policy.Duration `json:"delay,omitzero"`
+	Charged     bool            `json:"charged"`
+	Disable     bool            `json:"disable"`
+	Pause       policy.Duration `json:"pause,omitzero"`
+	Explanation string          `json:"explanation"`
+}
+
+// testWebhook sends one POST, as a first attempt would, and changes nothing:
+// no message, no record, and the webhook stays as it is whatever it answers.
+func (a *API) testWebhook(w http.ResponseWriter, r *http.Request) error {
+	if err := errors.Join(readQuery(r).err(), noBody(w, r)); err != nil {
+		return err
+	}
+	reg, err := a.loadWebhook(r)
+	if err != nil {
+		return err
+	}
+	id := "test_" + strings.ToLower(rand.Text())
+	body, err := json.Marshal(map[string]any{"pushlease": "test", "webhook_id": reg.ID, "message_id": id})
+	if err != nil {
+		return err
+	}
+	res := a.Sender.Send(r.Context(), &reg.Webhook, webhook.Request{
+		MessageID: id, Queue: reg.Queue, Attempt: 1, Body: body, ContentType: "application/json",
+	})
+	decision := reg.Policy.Decide(policy.Try{
+		Now: res.StartedAt.Add(res.Duration), FirstAt: res.StartedAt, Random: mathrand.Float64(),
+		Response: policy.Response{
+			Status: res.Status, Class: policy.ErrorClass(res.ErrorClass), RetryAfter: res.RetryAfter,
+			RateLimit: res.RateLimit, Steering: res.Steering, Body: string(res.Body),
+		},
+	})
+	return writeJSON(w, http.StatusOK, testView{
+		MessageID: id, StartedAt: utc(res.StartedAt), Duration: policy.Duration(res.Duration), Status: res.Status,
+		ErrorClass: policy.ErrorClass(res.ErrorClass), Error: res.Error, RetryAfter: res.RetryAfter,
+		RedirectHost: res.RedirectHost, Snippet: snippet(reg, res.Body),
+		Decision: decisionView{
+			Action: decision.Action, Reason: decision.Reason, Delay: policy.Duration(decision.Delay), Charged: decision.Charged,
+			Disable: decision.Disable, Pause: policy.Duration(decision.Pause), Explanation: decision.Explanation,
+		},
+	})
+}
+
+// snippet is the beginning of an answer, without what the webhook was sent in
+// confidence: receivers that echo their request are common in tests.
+func snippet(reg tables.Registration, body []byte) string {
+	text := string(body)
+	for _, value := range reg.Headers {
+		text = hide(text, value)
+		if _, credentials, ok := strings.Cut(value, " "); ok { // Bearer, Basic, …
+			text = hide(text, credentials)
+		}
+	}
+	for _, s := range reg.Secrets {
+		text = hide(text, strings.TrimPrefix(s.Key, secretPrefix))
+	}
+	if _, query, ok := strings.Cut(reg.URL, "?"); ok {
+		text = hide(text, query)
+	}
+	return tables.CutText(text, tables.MaxSnippetUnits)
+}
+
+// hide leaves very short values: they are no secrets, and are everywhere.
+func hide(text, secret string) string {
+	if len(secret) < 4 {
+		return text
+	}
+	return strings.ReplaceAll(text, secret, redacted)
+}
+
+// Bounds of a rotation.
+const (
+	defaultOverlap = 24 * time.Hour
+	maxOverlap     = 7 * 24 * time.Hour
+	// maxSecrets bounds the signatures that each request carries.
+	maxSecrets = 5
+)
+
+// rotationView is the answer to a rotation: the only one that shows the new secret.
+type rotationView struct {
+	Secret  string       `json:"secret"`
+	Secrets []secretView `json:"secrets"`
+}
+
+// rotateSecret puts a new secret first and lets the old ones sign beside it until
+// the overlap ends, so that receivers can change over one after the other.
+func (a *API) rotateSecret(w http.ResponseWriter, r *http.Request) error {
+	if err := readQuery(r).err(); err != nil {
+		return err
+	}
+	in, err := readFields(w, r, true)
+	if err != nil {
+		return err
+	}
+	if err := onlyFields(in, "secret", "overlap"); err != nil {
+		return err
+	}
+	now := time.Now().UTC()
+	fresh, overlap, err := readRotation(in, now)
+	if err != nil {
+		return err
+	}
+	saved, err := a.change(r, func(reg *tables.Registration) error { return rotate(reg, fresh, now, overlap) })
+	if err != nil {
+		return err
+	}
+	w.Header().Set("ETag", etagOf(saved.ETag))
+	return writeJSON(w, http.StatusOK, rotationView{Secret: fresh.Key, Secrets: a.view(r, saved).Secrets})
+}
+
+func readRotation(in fields, now time.Time) (webhook.Secret, time.Duration, error) {
+	e := &editor{as: creating}
+	raw, ok := in["secret"]
+	if !ok {
+		raw = json.RawMessage("null")
+	}
+	fresh, _ := e.readSecret(raw, now)
+	overlap := policy.Duration(defaultOverlap)
+	if raw, ok := in["overlap"]; ok && !isNull(raw) {
+		cure := fmt.Sprintf(`give a duration from 0s (the old secrets end at once) to %s, such as "24h"`, maxOverlap)
+		if problem := decode("overlap", raw, &overlap, cure); problem != nil {
+			e.problems = append(e.problems, *problem)
+		} else if overlap < 0 || time.Duration(overlap) > maxOverlap {
+			e.fail("overlap", "is out of range", cure)
+		}
+	}
+	if len(e.problems) > 0 {
+		return webhook.Secret{}, 0, invalid(e.problems...)
+	}
+	return fresh, time.Duration(overlap), nil
+}
+
+func rotate(reg *tables.Registration, fresh webhook.Secret, now time.Time, overlap time.Duration) error {
+	end := now.Add(overlap)
+	secrets := []webhook.Secret{fresh}
+	for _, old := range reg.Secrets {
+		if old.Key == fresh.Key {
+			return invalid(fieldError{"secret", "is one that the webhook has already", "give another one, or leave it out to have one made"})
+		}
+		if old.ExpiresAt.IsZero() || old.ExpiresAt.After(end) {
+			old.ExpiresAt = end
+		}
+		if old.ExpiresAt.After(now) {
+			secrets = append(secrets, old)
+		}
+	}
+	if len(secrets) > maxSecrets {
+		return conflict("too-many-secrets", "Too many secrets sign at once",
+			fmt.Sprintf("A webhook signs with at most %d secrets.", maxSecrets),
+			fieldError{"overlap", "would keep too many old secrets", "wait until an old one has ended (see secrets of the webhook), or rotate with a shorter overlap; 0s ends them all"})
+	}
+	reg.Secrets = secrets
+	return nil
+}

@@ -1,0 +1,200 @@
+// Package api is the REST API under /api/v1, and /healthz, /readyz and /metrics
+// beside it. It registers webhooks, publishes messages, and answers what happened
+// to a message and what happens next. The document that describes it is
+// openapi.yaml, which it serves.
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
+)
+
+// Options is what an API is made of. Everything but Keys and Meter is required.
+type Options struct {
+	// The store.
+	Webhooks    tables.Webhooks
+	Deliveries  tables.Deliveries
+	History     tables.History
+	DeadLetters tables.DeadLetters
+	Queues      queue.Service
+	// Encoding is the setting of a queue.
+	Encoding func(queue string) queue.Encoding
+	// Dispatcher is told what changed and asked how its queues fare.
+	Dispatcher Dispatcher
+	// Sender sends test POSTs.
+	Sender Sender
+	// ValidateURL says why a webhook's URL is refused, with the cure.
+	ValidateURL func(url string) error
+	// Keys are the callers that are let in. Without any, only this machine is.
+	Keys []Key
+	// Metrics serves /metrics.
+	Metrics http.Handler
+	// Ready makes the checks behind /readyz; it returns when ctx ends.
+	Ready func(ctx context.Context) []Check
+	// Meter counts publishes; nil counts nothing.
+	Meter metric.Meter
+	// Logger gets one line per request.
+	Logger *slog.Logger
+	// Version is shown by /healthz.
+	Version string
+}
+
+// Dispatcher is what the API needs to know of the dispatcher. Safe for concurrent
+// use; none of the methods waits for storage.
+type Dispatcher interface {
+	// Wake makes the queue's poller look at once.
+	Wake(queue string)
+	// RegistryChanged makes the registered webhooks be read again at once.
+	RegistryChanged()
+	// Queue describes a queue that the dispatcher knows.
+	Queue(name string) (QueueState, bool)
+}
+
+// QueueState is the dispatcher's view of one queue.
+type QueueState struct {
+	// Polling is whether messages are being received from it.
+	Polling bool
+	// InFlight counts the messages that are being worked on.
+	InFlight int
+	// Lease is how long a message is leased for when it is received next.
+	Lease time.Duration
+	// LastPollAt is when storage last answered a poll.
+	LastPollAt time.Time
+	// LastError is a short text about the last failed poll, without a secret;
+	// empty after a poll that succeeded.
+	LastError   string
+	LastErrorAt time.Time
+	// Webhooks counts the enabled webhooks that the dispatcher knows of.
+	Webhooks int
+}
+
+// Sender makes one POST to a webhook.
+type Sender interface {
+	Send(ctx context.Context, w *webhook.Webhook, r webhook.Request) webhook.Result
+}
+
+// Check is one condition of being ready.
+type Check struct {
+	Name string `json:"name"`
+	OK   bool   `json:"ok"`
+	// Detail says what is wrong, in a sentence without secrets.
+	Detail string `json:"detail,omitempty"`
+}
+
+// API serves the REST API; it is an http.Handler, safe for concurrent use. Times
+// to read a request and to write an answer are the server's to bound.
+type API struct {
+	Options
+	router     *chi.Mux
+	crossSite  *http.CrossOriginProtection
+	published  metric.Int64Counter
+	unrecorded metric.Int64Counter
+}
+
+// New returns the API, or an error that names everything missing or wrong.
+func New(opts Options) (*API, error) {
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	if opts.Meter == nil {
+		opts.Meter = noop.Meter{}
+	}
+	a := &API{Options: opts, crossSite: http.NewCrossOriginProtection()}
+	var err error
+	a.published, err = opts.Meter.Int64Counter("messages_published",
+		metric.WithUnit("{message}"), metric.WithDescription("Messages sent to a queue through the API."))
+	if err != nil {
+		return nil, fmt.Errorf("make counter: %w", err)
+	}
+	a.unrecorded, err = opts.Meter.Int64Counter("publish_records_failed",
+		metric.WithUnit("{message}"), metric.WithDescription("Published messages whose record could not be written; they are delivered all the same."))
+	if err != nil {
+		return nil, fmt.Errorf("make counter: %w", err)
+	}
+	a.router = a.routes()
+	return a, nil
+}
+
+func (o Options) validate() error {
+	var errs []error
+	for _, required := range []struct {
+		name    string
+		missing bool
+	}{
+		{"Webhooks", o.Webhooks == nil},
+		{"Deliveries", o.Deliveries == nil},
+		{"History", o.History == nil},
+		{"DeadLetters", o.DeadLetters == nil},
+		{"Queues", o.Queues == nil},
+		{"Encoding", o.Encoding == nil},
+		{"Dispatcher", o.Dispatcher == nil},
+		{"Sender", o.Sender == nil},
+		{"ValidateURL", o.ValidateURL == nil},
+		{"Metrics", o.Metrics == nil},
+		{"Ready", o.Ready == nil},
+		{"Logger", o.Logger == nil},
+	} {
+		if required.missing {
+			errs = append(errs, fmt.Errorf("api: option %s is missing", required.name))
+		}
+	}
+	for i, k := range o.Keys {
+		if err := k.validate(); err != nil {
+			errs = append(errs, fmt.Errorf("api: option Keys[%d]: %w", i, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// ServeHTTP serves one request.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.router.ServeHTTP(w, r) }
+
+func (a *API) routes() *chi.Mux {
+	r := chi.NewRouter()
+	r.Use(a.observe, middleware.GetHead)
+	r.NotFound(a.allow(scopeAnyone, notFound))
+	r.MethodNotAllowed(a.allow(scopeAnyone, methodNotAllowed))
+
+	r.Get("/healthz", a.open(a.healthz))
+	r.Get("/readyz", a.open(a.readyz))
+	r.Get("/metrics", a.allow(ScopeRead, a.metrics))
+
+	r.Get("/api/v1/openapi.yaml", a.allow(scopeAnyone, openapi))
+
+	r.Get("/api/v1/webhooks", a.allow(ScopeRead, a.listWebhooks))
+	r.Post("/api/v1/webhooks", a.allow(ScopeAdmin, a.createWebhook))
+	r.Get("/api/v1/webhooks/{id}", a.allow(ScopeRead, a.getWebhook))
+	r.Patch("/api/v1/webhooks/{id}", a.allow(ScopeAdmin, a.patchWebhook))
+	r.Delete("/api/v1/webhooks/{id}", a.allow(ScopeAdmin, a.deleteWebhook))
+	r.Post("/api/v1/webhooks/{id}/enable", a.allow(ScopeOperate, a.enableWebhook))
+	r.Post("/api/v1/webhooks/{id}/disable", a.allow(ScopeOperate, a.disableWebhook))
+	r.Post("/api/v1/webhooks/{id}/test", a.allow(ScopeOperate, a.testWebhook))
+	r.Post("/api/v1/webhooks/{id}/rotate-secret", a.allow(ScopeAdmin, a.rotateSecret))
+
+	r.Get("/api/v1/queues", a.allow(ScopeRead, a.listQueues))
+	r.Get("/api/v1/queues/{queue}", a.allow(ScopeRead, a.getQueue))
+	r.Post("/api/v1/queues/{queue}/messages", a.allow(ScopePublish, a.publish))
+
+	r.Get("/api/v1/messages/{id}", a.allow(ScopeRead, a.getMessage))
+	r.Get("/api/v1/attempts", a.allow(ScopeRead, a.listAttempts))
+
+	r.Get("/api/v1/dead-letters", a.allow(ScopeRead, a.listDeadLetters))
+	r.Get("/api/v1/dead-letters/{id}", a.allow(ScopeRead, a.getDeadLetter))
+	r.Delete("/api/v1/dead-letters/{id}", a.allow(ScopeOperate, a.deleteDeadLetter))
+	r.Get("/api/v1/dead-letters/{id}/body", a.allow(ScopeOperate, a.getDeadLetterBody))
+	r.Post("/api/v1/dead-letters/{id}/replay", a.allow(ScopeOperate, a.replayDeadLetter))
+	return r
+}

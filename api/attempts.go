@@ -1,0 +1,91 @@
+package api
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// attemptView is one attempt as it is shown.
+type attemptView struct {
+	MessageID    string            `json:"message_id"`
+	Queue        string            `json:"queue"`
+	WebhookID    string            `json:"webhook_id"`
+	Generation   int               `json:"generation"`
+	Number       int               `json:"number"`
+	StartedAt    time.Time         `json:"started_at"`
+	Duration     policy.Duration   `json:"duration"`
+	Status       int               `json:"status,omitempty"`
+	ErrorClass   policy.ErrorClass `json:"error_class,omitempty"`
+	Error        string            `json:"error,omitempty"`
+	Snippet      string            `json:"snippet,omitempty"`
+	RetryAfter   string            `json:"retry_after,omitempty"`
+	RedirectHost string            `json:"redirect_host,omitempty"`
+	Redials      int               `json:"redials,omitempty"`
+	Action       policy.Action     `json:"action"`
+	Reason       policy.Reason     `json:"reason"`
+	Charged      bool              `json:"charged"`
+	Delay        policy.Duration   `json:"delay,omitzero"`
+	NextAt       time.Time         `json:"next_at,omitzero"`
+	Explanation  string            `json:"explanation,omitempty"`
+	Instance     string            `json:"instance,omitempty"`
+}
+
+func newAttemptView(t tables.Attempt) attemptView {
+	return attemptView{
+		MessageID: t.MessageID, Queue: t.Queue, WebhookID: t.WebhookID, Generation: t.Generation, Number: t.Number,
+		StartedAt: utc(t.StartedAt), Duration: policy.Duration(t.Duration), Status: t.Status, ErrorClass: t.ErrorClass,
+		Error: t.Error, Snippet: t.Snippet, RetryAfter: t.RetryAfter, RedirectHost: t.RedirectHost, Redials: t.Redials,
+		Action: t.Action, Reason: t.Reason, Charged: t.Charged, Delay: policy.Duration(t.Delay), NextAt: utc(t.NextAt),
+		Explanation: t.Explanation, Instance: t.Instance,
+	}
+}
+
+// listAttempts lists attempts, newest first.
+func (a *API) listAttempts(w http.ResponseWriter, r *http.Request) error {
+	q := readQuery(r, "webhook", "queue", "message", "status", "error_class", "action", "reason", "from", "until", "limit", "cursor")
+	filter := tables.AttemptFilter{
+		WebhookID:  q.text("webhook"),
+		Queue:      q.queue("queue"),
+		MessageID:  q.text("message"),
+		ErrorClass: oneOf(q, "error_class", policy.ErrorClasses()),
+		Action:     oneOf(q, "action", policy.Actions()),
+		Reason:     oneOf(q, "reason", policy.Reasons()),
+	}
+	filter.Status, filter.StatusClass = q.status("status")
+	filter.From, filter.Until = q.span()
+	page := q.page()
+	if err := q.err(); err != nil {
+		return err
+	}
+	attempts, next, err := a.History.Attempts(r.Context(), filter, page)
+	if err != nil {
+		return listFault("list the attempts", err)
+	}
+	views := make([]attemptView, len(attempts))
+	for i, t := range attempts {
+		views[i] = newAttemptView(t)
+	}
+	return writeJSON(w, http.StatusOK, newList(views, next))
+}
+
+// status reads an HTTP status, such as 503, or a class of them, such as 5xx.
+func (q *query) status(name string) (status, class int) {
+	v := q.values.Get(name)
+	if v == "" {
+		return 0, 0
+	}
+	if len(v) == 3 && v[0] >= '1' && v[0] <= '5' {
+		if v[1:] == "xx" {
+			return 0, int(v[0] - '0')
+		}
+		if n, err := strconv.Atoi(v); err == nil {
+			return n, 0
+		}
+	}
+	q.fail(name, "is not an HTTP status", "write one such as 503, or a class such as 5xx; use error_class for attempts without an answer")
+	return 0, 0
+}

@@ -1,0 +1,179 @@
+package api
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Scope is what a key is allowed.
+type Scope string
+
+// The scopes of a key.
+const (
+	// ScopePublish sends messages.
+	ScopePublish Scope = "publish"
+	// ScopeRead reads everything but message bodies, secrets and header values.
+	ScopeRead Scope = "read"
+	// ScopeOperate replays and deletes dead letters, reads their bodies, and
+	// enables, disables and tests webhooks. It implies ScopeRead.
+	ScopeOperate Scope = "operate"
+	// ScopeAdmin registers webhooks and rotates secrets. It implies all others.
+	ScopeAdmin Scope = "admin"
+
+	// scopeAnyone needs no key where there are keys; without keys it is for this
+	// machine like everything else.
+	scopeAnyone Scope = ""
+)
+
+// Key is one caller that is let in.
+type Key struct {
+	// Name tells keys apart in the log.
+	Name string
+	// Hash is the SHA-256 of the token.
+	Hash [sha256.Size]byte
+	// Scopes that the key has.
+	Scopes []Scope
+}
+
+func (k Key) validate() error {
+	if k.Name == "" {
+		return errors.New("a key needs a name")
+	}
+	if k.Hash == [sha256.Size]byte{} {
+		return fmt.Errorf("key %s has no hash", k.Name)
+	}
+	if len(k.Scopes) == 0 {
+		return fmt.Errorf("key %s has no scope", k.Name)
+	}
+	for _, s := range k.Scopes {
+		if !slices.Contains([]Scope{ScopePublish, ScopeRead, ScopeOperate, ScopeAdmin}, s) {
+			return fmt.Errorf("key %s has an unknown scope; use publish, read, operate or admin", k.Name)
+		}
+	}
+	return nil
+}
+
+func (k Key) has(s Scope) bool {
+	return slices.Contains(k.Scopes, s) || slices.Contains(k.Scopes, ScopeAdmin) ||
+		s == ScopeRead && slices.Contains(k.Scopes, ScopeOperate)
+}
+
+// authorize says why the request may not do what needs s; nil when it may.
+func (a *API) authorize(r *http.Request, s Scope) error {
+	if len(a.Keys) == 0 {
+		return a.authorizeLocal(r)
+	}
+	if s == scopeAnyone {
+		return nil
+	}
+	k, ok := a.keyOf(r)
+	if !ok {
+		p := newProblem(http.StatusUnauthorized, "unauthorized", "An API key is needed",
+			"The request has no API key that is known here.",
+			fieldError{"Authorization", "is missing or not a known key", "send the header Authorization: Bearer <token>, once, with the token of an API key"})
+		p.header = map[string]string{"WWW-Authenticate": `Bearer realm="pushlease"`}
+		return p
+	}
+	noteOf(r).key = k.Name
+	if !k.has(s) {
+		p := newProblem(http.StatusForbidden, "scope-missing", "The API key does not allow this",
+			fmt.Sprintf("This needs the scope %s.", s),
+			fieldError{"Authorization", fmt.Sprintf("is a key without the scope %s", s), "use a key that has it, or give it to this one in the setting api_keys"})
+		p.header = map[string]string{"WWW-Authenticate": fmt.Sprintf(`Bearer realm="pushlease", error="insufficient_scope", scope="%s"`, s)}
+		return p
+	}
+	return nil
+}
+
+// may reports whether the caller, who was let in, also has s.
+func (a *API) may(r *http.Request, s Scope) bool {
+	if len(a.Keys) == 0 {
+		return a.authorizeLocal(r) == nil
+	}
+	k, ok := a.keyOf(r)
+	return ok && k.has(s)
+}
+
+// keyOf finds the request's key. It looks at all keys, and compares hashes in
+// constant time, so that the time taken tells nothing about any of them.
+func (a *API) keyOf(r *http.Request) (Key, bool) {
+	headers := r.Header.Values("Authorization")
+	if len(headers) != 1 {
+		return Key{}, false
+	}
+	scheme, token, ok := strings.Cut(headers[0], " ")
+	if !ok || !strings.EqualFold(scheme, "Bearer") {
+		return Key{}, false
+	}
+	sum := sha256.Sum256([]byte(strings.TrimSpace(token)))
+	found := -1
+	for i := range a.Keys {
+		if subtle.ConstantTimeCompare(sum[:], a.Keys[i].Hash[:]) == 1 {
+			found = i
+		}
+	}
+	if found < 0 {
+		return Key{}, false
+	}
+	return a.Keys[found], true
+}
+
+// setKeys is the cure for everything that is refused for want of keys.
+const setKeys = "set API keys (setting api_keys, PUSHLEASE_API_KEYS; make one with: pushlease api-key new) and send one as Authorization: Bearer <token>"
+
+// authorizeLocal lets in what comes from this machine and was meant for it. The
+// peer's address alone does not prove that: a page in a browser here can reach
+// us under a name that it makes resolve to 127.0.0.1, and a proxy here brings
+// requests from elsewhere. So the Host must be a loopback one too, no proxy may
+// have left its mark, and a browser may write only from a page of ours.
+func (a *API) authorizeLocal(r *http.Request) error {
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil || !peer.Addr().Unmap().IsLoopback() {
+		return localOnly("the caller's address", "is not on this machine")
+	}
+	if !loopbackHost(r.Host) {
+		return localOnly("Host", "is not localhost or a loopback address")
+	}
+	for _, name := range proxyHeaders {
+		if _, ok := r.Header[name]; ok {
+			return localOnly(name, "shows that the request came through a proxy")
+		}
+	}
+	if err := a.crossSite.Check(r); err != nil {
+		return newProblem(http.StatusForbidden, "cross-origin", "Requests from other web pages are refused",
+			"Without API keys, a browser can change nothing here from a page of another origin.",
+			fieldError{"Origin", "is another one than this server's", "use curl or the pushlease command, or " + setKeys})
+	}
+	return nil
+}
+
+// proxyHeaders are left by proxies, the Functions host among them.
+var proxyHeaders = []string{
+	"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via",
+	"X-Azure-Functions-Invocationid", "X-Azure-Functions-Hostversion", "X-Original-Url",
+}
+
+func localOnly(field, what string) *problem {
+	return newProblem(http.StatusForbidden, "local-only", "Without API keys only this machine is served",
+		"No API keys are set, so only requests from this machine, addressed to localhost, are served.",
+		fieldError{field, what, "call http://localhost or http://127.0.0.1 on the machine itself, or " + setKeys})
+}
+
+func loopbackHost(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.Unmap().IsLoopback()
+}

@@ -1,0 +1,336 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+	"unicode/utf8"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// deadLetterView is one dead letter as it is shown: without its replay token, and
+// without its body unless that was asked for.
+type deadLetterView struct {
+	ID             string                  `json:"id"`
+	Queue          string                  `json:"queue"`
+	MessageID      string                  `json:"message_id"`
+	WebhookID      string                  `json:"webhook_id,omitempty"`
+	Generation     int                     `json:"generation"`
+	Status         tables.DeadLetterStatus `json:"status"`
+	Reason         policy.Reason           `json:"reason"`
+	Description    string                  `json:"description,omitempty"`
+	Attempts       int                     `json:"attempts"`
+	LastStatus     int                     `json:"last_status,omitempty"`
+	LastErrorClass policy.ErrorClass       `json:"last_error_class,omitempty"`
+	FirstAt        time.Time               `json:"first_at,omitzero"`
+	LastAt         time.Time               `json:"last_at,omitzero"`
+	DeadLetteredAt time.Time               `json:"dead_lettered_at"`
+	InsertedAt     time.Time               `json:"inserted_at,omitzero"`
+	DequeueCount   int64                   `json:"dequeue_count"`
+	Encoding       string                  `json:"encoding,omitempty"`
+	Size           int                     `json:"size"`
+	BodyHash       string                  `json:"body_hash,omitempty"`
+	CopiedToQueue  string                  `json:"copied_to_queue,omitempty"`
+	Replays        int                     `json:"replays"`
+	ReplayedAt     time.Time               `json:"replayed_at,omitzero"`
+	Instance       string                  `json:"instance,omitempty"`
+	Body           *bodyView               `json:"body,omitempty"`
+	Warnings       []string                `json:"warnings,omitempty"`
+}
+
+// bodyView is a dead letter's body. Text is there only when the body is UTF-8.
+type bodyView struct {
+	Base64      []byte  `json:"base64"`
+	Text        *string `json:"text"`
+	ContentType string  `json:"content_type"`
+	// Encoding is how the stored text was read; undecodable when it could not
+	// be, and the body is then the text itself.
+	Encoding string `json:"encoding"`
+}
+
+func newDeadLetterView(d tables.DeadLetter) deadLetterView {
+	return deadLetterView{
+		ID: d.ID, Queue: d.Queue, MessageID: d.MessageID, WebhookID: d.WebhookID, Generation: d.Generation,
+		Status: d.Status, Reason: d.Reason, Description: d.Description, Attempts: d.Attempts, LastStatus: d.LastStatus,
+		LastErrorClass: d.LastErrorClass, FirstAt: utc(d.FirstAt), LastAt: utc(d.LastAt), DeadLetteredAt: utc(d.DeadLetteredAt),
+		InsertedAt: utc(d.InsertedAt), DequeueCount: d.DequeueCount, Encoding: d.Encoding, Size: d.Size, BodyHash: d.BodyHash,
+		CopiedToQueue: d.CopiedToQueue, Replays: d.Replays, ReplayedAt: utc(d.ReplayedAt), Instance: d.Instance,
+	}
+}
+
+// listDeadLetters lists dead letters, newest first, without bodies.
+func (a *API) listDeadLetters(w http.ResponseWriter, r *http.Request) error {
+	q := readQuery(r, "queue", "webhook", "message", "reason", "status", "from", "until", "limit", "cursor")
+	filter := tables.DeadLetterFilter{
+		Queue:     q.queue("queue"),
+		WebhookID: q.text("webhook"),
+		MessageID: q.text("message"),
+		Reason:    oneOf(q, "reason", policy.Reasons()),
+		Status:    oneOf(q, "status", []tables.DeadLetterStatus{tables.Waiting, tables.Replaying, tables.Replayed}),
+	}
+	filter.From, filter.Until = q.span()
+	page := q.page()
+	if err := q.err(); err != nil {
+		return err
+	}
+	rows, next, err := a.DeadLetters.ListDeadLetters(r.Context(), filter, page)
+	if err != nil {
+		return listFault("list the dead letters", err)
+	}
+	views := make([]deadLetterView, len(rows))
+	for i, d := range rows {
+		views[i] = newDeadLetterView(d)
+	}
+	return writeJSON(w, http.StatusOK, newList(views, next))
+}
+
+// getDeadLetter shows one dead letter; its body only to a key that may operate,
+// and only when asked.
+func (a *API) getDeadLetter(w http.ResponseWriter, r *http.Request) error {
+	q := readQuery(r, "body")
+	withBody := q.bool("body")
+	if err := q.err(); err != nil {
+		return err
+	}
+	if withBody {
+		if err := a.authorize(r, ScopeOperate); err != nil {
+			return err
+		}
+	}
+	d, err := a.loadDeadLetter(r.Context(), pathParam(r, "id"))
+	if err != nil {
+		return err
+	}
+	view := newDeadLetterView(d)
+	if withBody {
+		view.Body = readBody(d)
+	}
+	w.Header().Set("ETag", etagOf(d.ETag))
+	return writeJSON(w, http.StatusOK, view)
+}
+
+// getDeadLetterBody answers the body's bytes as they were. They come from
+// outside: the answer is a download of octets, so that no browser runs them.
+func (a *API) getDeadLetterBody(w http.ResponseWriter, r *http.Request) error {
+	if err := readQuery(r).err(); err != nil {
+		return err
+	}
+	d, err := a.loadDeadLetter(r.Context(), pathParam(r, "id"))
+	if err != nil {
+		return err
+	}
+	body := readBody(d)
+	h := w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Content-Disposition", `attachment; filename="body"`)
+	h.Set("Content-Security-Policy", "default-src 'none'; sandbox")
+	h.Set("Pushlease-Content-Type", body.ContentType)
+	_, _ = w.Write(body.Base64) // the caller is gone: nobody left to tell
+	return nil
+}
+
+func (a *API) loadDeadLetter(ctx context.Context, id string) (tables.DeadLetter, error) {
+	if _, _, ok := tables.SplitDeadLetterID(id); !ok {
+		return tables.DeadLetter{}, noDeadLetter
+	}
+	d, err := a.DeadLetters.GetDeadLetter(ctx, id)
+	switch {
+	case errors.Is(err, tables.ErrNotFound):
+		return tables.DeadLetter{}, noDeadLetter
+	case err != nil:
+		return tables.DeadLetter{}, storageFault("read the dead letter", err)
+	}
+	return d, nil
+}
+
+var noDeadLetter = missing("dead letter", "No dead letter has that id. It may have been deleted or cleaned up; GET /api/v1/dead-letters lists those that there are.")
+
+// readBody decodes a dead letter's text as its queue would. The token of a
+// replay pointer that was itself dead-lettered is taken out.
+func readBody(d tables.DeadLetter) *bodyView {
+	view := &bodyView{Base64: d.Text, Encoding: "undecodable"}
+	if b, err := queue.Decode(queue.Encoding(d.Encoding), d.Text); err == nil {
+		view.Base64, view.ContentType, view.Encoding = b.Bytes, b.ContentType, string(b.Encoding)
+		if b.Replay != nil {
+			view.Base64, _ = queue.EncodeReplay(queue.Replay{DeadLetter: b.Replay.DeadLetter}) // strings can't fail to encode
+		}
+	}
+	view.Base64 = orEmpty(view.Base64)
+	if view.ContentType == "" {
+		view.ContentType = queue.DefaultContentType(view.Base64)
+	}
+	if utf8.Valid(view.Base64) {
+		text := string(view.Base64)
+		view.Text = &text
+	}
+	return view
+}
+
+// deleteDeadLetter ends a dead letter: the message is gone for good.
+func (a *API) deleteDeadLetter(w http.ResponseWriter, r *http.Request) error {
+	if err := errors.Join(readQuery(r).err(), noBody(w, r)); err != nil {
+		return err
+	}
+	id, want := pathParam(r, "id"), ifMatch(r)
+	d, err := a.loadDeadLetter(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	etag := ""
+	if want != "" {
+		if !matches(want, d.ETag) {
+			return errPrecondition
+		}
+		etag = d.ETag
+	}
+	switch err := a.DeadLetters.DeleteDeadLetter(r.Context(), id, etag); {
+	case errors.Is(err, tables.ErrNotFound):
+		return noDeadLetter
+	case errors.Is(err, tables.ErrConflict):
+		return errPrecondition
+	case err != nil:
+		return storageFault("delete the dead letter", err)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// Bounds of a replay.
+const (
+	// replayPatience is how long a replay may be under way before another one is
+	// let past it without force.
+	replayPatience = 10 * time.Minute
+	// replayTimeout bounds the steps of asking for a replay. They go on when the
+	// caller hangs up: half a replay helps nobody.
+	replayTimeout = 20 * time.Second
+)
+
+// replayDeadLetter has a dead letter POSTed again: it marks the row with a fresh
+// token, and then sends the message that points to it.
+func (a *API) replayDeadLetter(w http.ResponseWriter, r *http.Request) error {
+	q := readQuery(r, "force")
+	force := q.bool("force")
+	if err := errors.Join(q.err(), noBody(w, r)); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), replayTimeout)
+	defer cancel()
+	before, marked, err := a.markReplaying(ctx, r, force)
+	if err != nil {
+		return err
+	}
+	if err := a.sendReplay(ctx, before, marked); err != nil {
+		return err
+	}
+	view := newDeadLetterView(marked)
+	view.Warnings = a.replayWarnings(ctx, marked)
+	w.Header().Set("ETag", etagOf(marked.ETag))
+	return writeJSON(w, http.StatusAccepted, view)
+}
+
+// markReplaying returns the row as it was and as it was written.
+func (a *API) markReplaying(ctx context.Context, r *http.Request, force bool) (before, marked tables.DeadLetter, err error) {
+	want := ifMatch(r)
+	for range maxTries {
+		before, err = a.loadDeadLetter(ctx, pathParam(r, "id"))
+		if err != nil {
+			return before, marked, err
+		}
+		if want != "" && !matches(want, before.ETag) {
+			return before, marked, errPrecondition
+		}
+		if err := a.replayable(ctx, before, force); err != nil {
+			return before, marked, err
+		}
+		next := before
+		next.Status, next.ReplayToken = tables.Replaying, newReplayToken()
+		next.Replays, next.ReplayedAt = before.Replays+1, time.Now().UTC()
+		marked, err = a.DeadLetters.UpdateDeadLetter(ctx, next)
+		switch {
+		case err == nil:
+			return before, marked, nil
+		case errors.Is(err, tables.ErrNotFound):
+			return before, marked, noDeadLetter
+		case !errors.Is(err, tables.ErrConflict):
+			return before, marked, storageFault("mark the dead letter for replay", err)
+		}
+	}
+	return before, marked, errBusyRow
+}
+
+// replayable says why a dead letter can't be replayed now.
+func (a *API) replayable(ctx context.Context, d tables.DeadLetter, force bool) error {
+	if d.Status == tables.Replaying && !force && time.Since(d.ReplayedAt) < replayPatience {
+		return conflict("replaying", "A replay is under way",
+			fmt.Sprintf("A replay was asked for at %s and is not delivered yet.", stamp(d.ReplayedAt)),
+			fieldError{"status", "is replaying", fmt.Sprintf("follow it at /api/v1/messages/%s, ask again after %s, or add ?force=true to start over (the webhook may then be sent it twice)", d.MessageID, replayPatience)})
+	}
+	if d.WebhookID == "" {
+		return nil
+	}
+	switch _, err := a.Webhooks.GetWebhook(ctx, d.WebhookID); {
+	case errors.Is(err, tables.ErrNotFound):
+		return conflict("webhook-deleted", "Its webhook is not registered any more",
+			"The replay would have nowhere to go.",
+			fieldError{"webhook_id", "names a webhook that was deleted", "read the body at /api/v1/dead-letters/" + d.ID + "/body and publish it to the queue again, or delete the dead letter"})
+	case err != nil:
+		return storageFault("read the dead letter's webhook", err)
+	}
+	return nil
+}
+
+// sendReplay sends the pointer. When that surely failed the row goes back to what
+// it was, so that the next replay is not told that one is under way.
+func (a *API) sendReplay(ctx context.Context, before, marked tables.DeadLetter) error {
+	text, err := queue.EncodeReplay(queue.Replay{DeadLetter: marked.ID, Token: marked.ReplayToken})
+	if err != nil {
+		return err
+	}
+	q, err := a.Queues.Queue(marked.Queue)
+	if err != nil {
+		return err
+	}
+	_, err = q.Send(ctx, text, queue.SendOptions{})
+	if err == nil {
+		a.Dispatcher.Wake(marked.Queue)
+		return nil
+	}
+	p := storageFault("send the replay", err)
+	if queue.Ambiguous(err) {
+		p.Detail = fmt.Sprintf("Storage did not answer, so the replay may or may not be under way. Follow it at /api/v1/messages/%s; replay again after %s, or with ?force=true.", marked.MessageID, replayPatience)
+		return p
+	}
+	undone := before
+	undone.ETag = marked.ETag
+	if _, err := a.DeadLetters.UpdateDeadLetter(ctx, undone); err != nil {
+		p.cause = errors.Join(p.cause, fmt.Errorf("undo the mark: %w", err))
+		p.Detail = fmt.Sprintf("The replay could not be sent, and the dead letter is still marked as replaying. Replay it again after %s, or with ?force=true.", replayPatience)
+	}
+	return p
+}
+
+// replayWarnings says what will keep the replay waiting.
+func (a *API) replayWarnings(ctx context.Context, d tables.DeadLetter) []string {
+	if d.WebhookID == "" {
+		return nil
+	}
+	reg, err := a.Webhooks.GetWebhook(ctx, d.WebhookID)
+	if err != nil || reg.Enabled {
+		return nil
+	}
+	return []string{"The webhook is disabled: the replay is held until it is enabled (POST /api/v1/webhooks/" + reg.ID + "/enable)."}
+}
+
+// newReplayToken makes the secret that only the row and the pointer share.
+func newReplayToken() string {
+	var b [20]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}

@@ -1,0 +1,184 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Bounds of a JSON request.
+const (
+	maxJSONBytes = 1 << 20
+	maxJSONDepth = 16
+)
+
+// fields are the members of a JSON object, read one by one so that whatever is
+// wrong can be said about the field that it is in.
+type fields map[string]json.RawMessage
+
+// readFields reads a request's JSON object. With optional, an empty body is an
+// empty object.
+func readFields(w http.ResponseWriter, r *http.Request, optional bool) (fields, error) {
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxJSONBytes))
+	if err != nil {
+		return nil, bodyFault(err, fmt.Sprintf("send at most %d bytes of JSON", maxJSONBytes))
+	}
+	if len(raw) == 0 && optional {
+		return fields{}, nil
+	}
+	if err := checkJSONType(r); err != nil {
+		return nil, err
+	}
+	if problem := checkJSON(raw); problem != "" {
+		return nil, invalid(fieldError{"body", problem, "send one JSON object in UTF-8"})
+	}
+	var in fields
+	if err := json.Unmarshal(raw, &in); err != nil || in == nil {
+		return nil, invalid(fieldError{"body", "is not a JSON object", `send an object, such as {"queue":"orders","url":"https://example.com/hook"}`})
+	}
+	return in, nil
+}
+
+// bodyFault says why a body could not be read.
+func bodyFault(err error, cure string) error {
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		return newProblem(http.StatusRequestEntityTooLarge, "too-large", "The body is too large",
+			fmt.Sprintf("The body has more than %d bytes.", tooLarge.Limit),
+			fieldError{"body", fmt.Sprintf("is over the limit of %d bytes", tooLarge.Limit), cure})
+	}
+	return invalid(fieldError{"body", "did not arrive whole", "send the request again, with a Content-Length that is right"})
+}
+
+func checkJSONType(r *http.Request) error {
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err == nil && (media == "application/json" || media == "application/merge-patch+json" && r.Method == http.MethodPatch) {
+		return nil
+	}
+	return newProblem(http.StatusUnsupportedMediaType, "unsupported-media-type", "The body is not marked as JSON",
+		"This address takes JSON.",
+		fieldError{"Content-Type", "is not application/json", "send the header Content-Type: application/json (curl: -H 'Content-Type: application/json')"})
+}
+
+// checkJSON says what is wrong with a document before any of it is used: bad
+// syntax, text after it, bytes that are no UTF-8 (the decoder would replace them
+// silently), too deep, or a name that is there twice (the decoder would take the
+// last one, and takes names in any case).
+func checkJSON(raw []byte) string {
+	if !utf8.Valid(raw) {
+		return "is not UTF-8"
+	}
+	var whole json.RawMessage
+	if err := json.Unmarshal(raw, &whole); err != nil {
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) {
+			line := 1 + bytes.Count(raw[:min(int(syntax.Offset), len(raw))], []byte("\n"))
+			return fmt.Sprintf("is not valid JSON: %s, at byte %d on line %d", syntax, syntax.Offset, line)
+		}
+		return "is not valid JSON"
+	}
+	return checkValue(json.NewDecoder(bytes.NewReader(raw)), nil)
+}
+
+// checkValue reads one value; path leads to it.
+func checkValue(dec *json.Decoder, path []string) string {
+	if len(path) > maxJSONDepth {
+		return fmt.Sprintf("is nested more than %d levels deep", maxJSONDepth)
+	}
+	token, err := dec.Token()
+	if err != nil {
+		return "is not valid JSON"
+	}
+	open, ok := token.(json.Delim)
+	if !ok {
+		return ""
+	}
+	seen := map[string]bool{}
+	for dec.More() {
+		name := "[]"
+		if open == '{' {
+			token, err := dec.Token()
+			if err != nil {
+				return "is not valid JSON"
+			}
+			name, _ = token.(string)
+			if folded := strings.ToLower(name); seen[folded] {
+				return fmt.Sprintf("has %s twice (upper and lower case are one name here)", quoteName(strings.Join(append(path, name), ".")))
+			} else {
+				seen[folded] = true
+			}
+		}
+		if problem := checkValue(dec, append(slices.Clip(path), name)); problem != "" {
+			return problem
+		}
+	}
+	_, _ = dec.Token() // the closing delimiter: the syntax is known to be good
+	return ""
+}
+
+// decode reads one field into v. want says what is expected, with an example.
+func decode(field string, raw json.RawMessage, v any, want string) *fieldError {
+	err := json.Unmarshal(raw, v)
+	if err == nil {
+		return nil
+	}
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) {
+		if wrong.Field != "" {
+			field += "." + wrong.Field
+		}
+		return &fieldError{field, fmt.Sprintf("is a JSON %s, which is the wrong type", wrong.Value), want}
+	}
+	return &fieldError{field, "is not right: " + err.Error(), want}
+}
+
+func isNull(raw json.RawMessage) bool { return string(raw) == "null" }
+
+// unknownField refuses what a request must not have.
+func unknownField(name string, known []string) fieldError {
+	cure := "send no fields here"
+	if len(known) > 0 {
+		cure = "use only: " + strings.Join(known, ", ")
+	}
+	return fieldError{quoteName(name), "is not a field that can be set here", cure}
+}
+
+// noBody refuses a body where none is taken.
+func noBody(w http.ResponseWriter, r *http.Request) error {
+	in, err := readFields(w, r, true)
+	if err != nil {
+		return err
+	}
+	return onlyFields(in)
+}
+
+// onlyFields refuses fields that are not known.
+func onlyFields(in fields, known ...string) error {
+	var problems []fieldError
+	for _, name := range in.names() {
+		if !slices.Contains(known, name) {
+			problems = append(problems, unknownField(name, known))
+		}
+	}
+	if len(problems) > 0 {
+		return invalid(problems...)
+	}
+	return nil
+}
+
+// names returns the names in a constant order.
+func (f fields) names() []string {
+	names := make([]string, 0, len(f))
+	for name := range f {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,244 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// messageView is what happened to a message and what happens next.
+type messageView struct {
+	MessageID string     `json:"message_id"`
+	Queue     string     `json:"queue"`
+	Size      int        `json:"size"`
+	BodyHash  string     `json:"body_hash,omitempty"`
+	Encoding  string     `json:"encoding,omitempty"`
+	ExpiresAt time.Time  `json:"expires_at,omitzero"`
+	Events    []event    `json:"events"`
+	Next      []nextView `json:"next"`
+}
+
+// event is one thing that happened.
+type event struct {
+	At           time.Time    `json:"at"`
+	Kind         eventKind    `json:"event"`
+	WebhookID    string       `json:"webhook_id,omitempty"`
+	Generation   int          `json:"generation"`
+	Text         string       `json:"text"`
+	Attempt      *attemptView `json:"attempt,omitempty"`
+	DeadLetterID string       `json:"dead_letter_id,omitempty"`
+}
+
+// eventKind names what happened.
+type eventKind string
+
+// The kinds, in the order in which they happen at one moment.
+const (
+	eventPublished    eventKind = "published"
+	eventAttempt      eventKind = "attempt"
+	eventDelivered    eventKind = "delivered"
+	eventHeld         eventKind = "held"
+	eventDeadLettered eventKind = "dead_lettered"
+	eventReplayed     eventKind = "replayed"
+)
+
+var eventOrder = map[eventKind]int{
+	eventPublished: 0, eventAttempt: 1, eventDelivered: 2, eventHeld: 3, eventDeadLettered: 4, eventReplayed: 5,
+}
+
+// nextView is where the message stands with one webhook; with an empty webhook id,
+// as a whole.
+type nextView struct {
+	WebhookID    string        `json:"webhook_id,omitempty"`
+	State        tables.State  `json:"state"`
+	Reason       policy.Reason `json:"reason,omitempty"`
+	Generation   int           `json:"generation"`
+	Attempts     int           `json:"attempts"`
+	Charged      int           `json:"charged"`
+	Waits        int           `json:"waits"`
+	NextAt       time.Time     `json:"next_at,omitzero"`
+	DeadLetterID string        `json:"dead_letter_id,omitempty"`
+	Text         string        `json:"text"`
+}
+
+// getMessage shows the timeline of one message.
+func (a *API) getMessage(w http.ResponseWriter, r *http.Request) error {
+	q := readQuery(r, "queue")
+	name, id := q.queue("queue"), pathParam(r, "id")
+	if err := q.err(); err != nil {
+		return err
+	}
+	if len(id) > maxIDBytes {
+		return noMessage
+	}
+	deliveries, attempts, err := a.History.Message(r.Context(), name, id)
+	known := !errors.Is(err, tables.ErrNotFound)
+	if known && err != nil {
+		return storageFault("read the message's records", err)
+	}
+	var dead []tables.DeadLetter
+	if !known || slices.ContainsFunc(deliveries, wasDeadLettered) {
+		if dead, err = a.deadLettersOf(r.Context(), name, id); err != nil {
+			return err
+		}
+	}
+	if !known && len(dead) == 0 {
+		return noMessage
+	}
+	return writeJSON(w, http.StatusOK, newMessageView(id, deliveries, attempts, dead, time.Now()))
+}
+
+var noMessage = missing("message", "Nothing is recorded about that message: it was never received or published here, its records are older than the retention, or it is on a queue without a webhook. Ids are those that storage gave, as in the answer to a publish.")
+
+// wasDeadLettered is false for most messages, which saves looking through the dead
+// letters for them.
+func wasDeadLettered(d tables.Delivery) bool {
+	return d.DeadLetterID != "" || d.Generation > 0
+}
+
+func (a *API) deadLettersOf(ctx context.Context, name, id string) ([]tables.DeadLetter, error) {
+	rows, _, err := a.DeadLetters.ListDeadLetters(ctx, tables.DeadLetterFilter{Queue: name, MessageID: id}, tables.Page{Limit: tables.MaxPage})
+	if err != nil {
+		return nil, storageFault("read the message's dead letters", err)
+	}
+	return rows, nil
+}
+
+func newMessageView(id string, deliveries []tables.Delivery, attempts []tables.Attempt, dead []tables.DeadLetter, now time.Time) messageView {
+	v := messageView{MessageID: id, Events: []event{}, Next: []nextView{}}
+	for _, d := range dead {
+		v.Queue, v.Size, v.BodyHash = d.Queue, d.Size, d.BodyHash
+		v.Events = append(v.Events, deadLetterEvents(d)...)
+	}
+	for _, t := range attempts {
+		v.Queue = t.Queue
+		v.Events = append(v.Events, attemptEvent(t))
+	}
+	alone := len(deliveries) == 1
+	for _, d := range deliveries {
+		v.Queue, v.Size, v.BodyHash, v.Encoding = d.Queue, d.Size, d.BodyHash, d.Encoding
+		if !d.ExpiresAt.IsZero() {
+			v.ExpiresAt = utc(d.ExpiresAt)
+		}
+		if e, ok := deliveryEvent(d, dead); ok {
+			v.Events = append(v.Events, e)
+		}
+		if d.State != tables.Published || alone { // once received, the deliveries tell
+			v.Next = append(v.Next, newNextView(d, now))
+		}
+	}
+	slices.SortStableFunc(v.Events, func(x, y event) int {
+		return cmp.Or(x.At.Compare(y.At), cmp.Compare(eventOrder[x.Kind], eventOrder[y.Kind]))
+	})
+	return v
+}
+
+func attemptEvent(t tables.Attempt) event {
+	view := newAttemptView(t)
+	outcome := "no answer (" + string(t.ErrorClass) + ")"
+	if t.Status != 0 {
+		outcome = "answered " + strconv.Itoa(t.Status)
+	}
+	text := fmt.Sprintf("Attempt %d: %s after %s.", t.Number, outcome, t.Duration.Round(time.Millisecond))
+	if t.Explanation != "" {
+		text += " " + t.Explanation
+	}
+	return event{At: utc(t.StartedAt), Kind: eventAttempt, WebhookID: t.WebhookID, Generation: t.Generation, Text: text, Attempt: &view}
+}
+
+// deliveryEvent is the event of reaching a state that is not told by an attempt or a
+// dead letter.
+func deliveryEvent(d tables.Delivery, dead []tables.DeadLetter) (event, bool) {
+	e := event{At: utc(d.UpdatedAt), WebhookID: d.WebhookID, Generation: d.Generation}
+	switch d.State {
+	case tables.Published:
+		e.Kind, e.Text = eventPublished, "Published through the API."
+	case tables.Delivered:
+		e.Kind, e.Text = eventDelivered, "The webhook has taken the message."
+	case tables.Held:
+		e.Kind, e.Text = eventHeld, fmt.Sprintf("Held (%s).", d.Reason)
+	case tables.DeadLettered:
+		if slices.ContainsFunc(dead, func(l tables.DeadLetter) bool { return l.ID == d.DeadLetterID }) {
+			return event{}, false
+		}
+		e.Kind, e.DeadLetterID = eventDeadLettered, d.DeadLetterID
+		e.Text = fmt.Sprintf("Dead-lettered (%s); the dead letter has since been deleted or cleaned up.", d.Reason)
+	default:
+		return event{}, false
+	}
+	return e, true
+}
+
+func deadLetterEvents(d tables.DeadLetter) []event {
+	text := fmt.Sprintf("Dead-lettered (%s).", d.Reason)
+	if d.Description != "" {
+		text += " " + d.Description
+	}
+	events := []event{{At: utc(d.DeadLetteredAt), Kind: eventDeadLettered, WebhookID: d.WebhookID, Generation: d.Generation, Text: text, DeadLetterID: d.ID}}
+	if d.Replays > 0 {
+		text := "A replay was asked for."
+		if d.Replays > 1 {
+			text = fmt.Sprintf("A replay was asked for, the %d. time.", d.Replays)
+		}
+		events = append(events, event{At: utc(d.ReplayedAt), Kind: eventReplayed, WebhookID: d.WebhookID, Generation: d.Generation + d.Replays, Text: text, DeadLetterID: d.ID})
+	}
+	return events
+}
+
+func newNextView(d tables.Delivery, now time.Time) nextView {
+	return nextView{
+		WebhookID: d.WebhookID, State: d.State, Reason: d.Reason, Generation: d.Generation, Attempts: d.Attempts,
+		Charged: d.Charged, Waits: d.Waits, NextAt: utc(d.NextAt), DeadLetterID: d.DeadLetterID, Text: whatIsNext(d, now),
+	}
+}
+
+// whatIsNext says in a sentence what happens next and when.
+func whatIsNext(d tables.Delivery, now time.Time) string {
+	switch d.State {
+	case tables.Published:
+		if d.NextAt.After(now) {
+			return "Delayed by its publisher: it can be received from " + stamp(d.NextAt) + "."
+		}
+		return "On the queue: it is received as soon as the queue's poller has a free slot; a queue without an enabled webhook is not polled."
+	case tables.Delivered:
+		return "Nothing: it is delivered."
+	case tables.Held:
+		return heldText(d)
+	case tables.DeadLettering:
+		return "It is being dead-lettered: its dead letter is written with the next receive at the latest."
+	case tables.DeadLettered:
+		return "Nothing by itself. POST /api/v1/dead-letters/" + d.DeadLetterID + "/replay sends it again."
+	}
+	attempt := fmt.Sprintf("Attempt %d", d.Attempts+1)
+	switch {
+	case d.NextAt.IsZero():
+		return attempt + " is under way or follows at once."
+	case d.NextAt.After(now):
+		return attempt + " is due at " + stamp(d.NextAt) + "."
+	}
+	return attempt + " has been due since " + stamp(d.NextAt) + " and follows when the message is received next."
+}
+
+func heldText(d tables.Delivery) string {
+	until := ""
+	if !d.ExpiresAt.IsZero() {
+		until = " It is dead-lettered before the message expires at " + stamp(d.ExpiresAt) + "."
+	}
+	switch d.Reason {
+	case policy.WebhookDisabled:
+		return "Held until the webhook is enabled: POST /api/v1/webhooks/" + d.WebhookID + "/enable releases it." + until
+	case policy.WebhookDeleted:
+		return "Held because its webhook is not registered any more." + until
+	case policy.NoWebhook:
+		return "Held because no webhook of the queue takes it: register one, or enable one." + until
+	}
+	return "Held until an operator acts." + until
+}

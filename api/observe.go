@@ -1,0 +1,131 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+)
+
+// note is what is known about a request for its log line.
+type note struct {
+	id  string
+	key string // name of the API key
+	err error
+}
+
+type noteKey struct{}
+
+func noteOf(r *http.Request) *note { return r.Context().Value(noteKey{}).(*note) }
+
+// handler handles a request; an error becomes a problem.
+type handler func(w http.ResponseWriter, r *http.Request) error
+
+// open serves h to anybody.
+func (a *API) open(h handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := h(w, r); err != nil {
+			noteOf(r).err = err
+			writeProblem(w, r, err)
+		}
+	}
+}
+
+// allow serves h to callers with the scope.
+func (a *API) allow(s Scope, h handler) http.HandlerFunc {
+	return a.open(func(w http.ResponseWriter, r *http.Request) error {
+		if err := a.authorize(r, s); err != nil {
+			return err
+		}
+		return h(w, r)
+	})
+}
+
+// observe gives each request an id, sets the headers that every answer has, turns
+// a panic into a problem, and writes one log line. That line has the route
+// pattern, never the URL: paths and queries can hold what must not be logged.
+func (a *API) observe(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		start := time.Now()
+		n := &note{id: strings.ToLower(rand.Text())}
+		r = r.WithContext(context.WithValue(r.Context(), noteKey{}, n))
+		ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
+		ww.Header().Set("X-Request-Id", n.id)
+		ww.Header().Set("X-Content-Type-Options", "nosniff")
+		ww.Header().Set("Cache-Control", "no-store")
+		defer func() {
+			if v := recover(); v != nil {
+				if v == http.ErrAbortHandler { //nolint:errorlint // net/http compares the panic value too
+					panic(v)
+				}
+				n.err = &panicError{value: v, stack: debug.Stack()}
+				if ww.Status() == 0 {
+					writeProblem(ww, r, n.err)
+				}
+			}
+			a.logRequest(r, n, ww.Status(), time.Since(start))
+		}()
+		next.ServeHTTP(ww, r)
+	})
+}
+
+func (a *API) logRequest(r *http.Request, n *note, status int, took time.Duration) {
+	route := chi.RouteContext(r.Context()).RoutePattern()
+	level := slog.LevelInfo
+	switch {
+	case status >= 500 && route != "/readyz":
+		level = slog.LevelError
+	case route == "/healthz" || route == "/readyz" || route == "/metrics":
+		level = slog.LevelDebug
+	}
+	attrs := []slog.Attr{
+		slog.String("method", logMethod(r.Method)),
+		slog.String("route", route),
+		slog.Int("status", status),
+		slog.Duration("duration", took),
+		slog.String("request_id", n.id),
+	}
+	if n.key != "" {
+		attrs = append(attrs, slog.String("api_key", n.key))
+	}
+	if n.err != nil && status >= 500 { // what a 4xx says can be the caller's own words
+		attrs = append(attrs, slog.String("error", n.err.Error()))
+	}
+	var p *panicError
+	if errors.As(n.err, &p) {
+		attrs = append(attrs, slog.String("stack", string(p.stack)))
+	}
+	a.Logger.LogAttrs(r.Context(), level, "http request", attrs...)
+}
+
+// logMethod keeps a made-up method out of the log.
+func logMethod(m string) string {
+	switch m {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch, http.MethodDelete, http.MethodPut, http.MethodOptions:
+		return m
+	}
+	return "other"
+}
+
+// panicError is a panic that was caught. Its text is the value only when the
+// runtime made it: others can hold what a request brought.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (p *panicError) Error() string {
+	if err, ok := p.value.(runtime.Error); ok {
+		return "panic: " + err.Error()
+	}
+	return fmt.Sprintf("panic with a %T", p.value)
+}

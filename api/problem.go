@@ -1,0 +1,154 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/pushlease/pushlease/tables"
+)
+
+// problem is an error answer, RFC 9457. Kind becomes its type.
+type problem struct {
+	Type     string       `json:"type"`
+	Title    string       `json:"title"`
+	Status   int          `json:"status"`
+	Detail   string       `json:"detail"`
+	Instance string       `json:"instance,omitempty"`
+	Errors   []fieldError `json:"errors,omitempty"`
+	// Checks are those of /readyz.
+	Checks []Check `json:"checks,omitempty"`
+
+	// cause is for the log, not for the caller.
+	cause  error
+	header map[string]string
+}
+
+// fieldError names one thing wrong with a request and what to do about it. It
+// never repeats a value that could be a secret or a payload.
+type fieldError struct {
+	Field   string `json:"field"`
+	Problem string `json:"problem"`
+	Cure    string `json:"cure"`
+}
+
+func (p *problem) Error() string {
+	if p.cause != nil {
+		return p.Detail + ": " + p.cause.Error()
+	}
+	return p.Detail
+}
+
+func (p *problem) Unwrap() error { return p.cause }
+
+// problemType prefixes the kinds; they are names, not addresses.
+const problemType = "urn:pushlease:problem:"
+
+func newProblem(status int, kind, title, detail string, errs ...fieldError) *problem {
+	return &problem{Type: problemType + kind, Title: title, Status: status, Detail: detail, Errors: errs}
+}
+
+// invalid answers 400 with everything that is wrong.
+func invalid(errs ...fieldError) *problem {
+	detail := make([]string, len(errs))
+	for i, e := range errs {
+		detail[i] = e.Field + " " + e.Problem
+	}
+	return newProblem(http.StatusBadRequest, "invalid-request", "The request is not valid", strings.Join(detail, "; ")+".", errs...)
+}
+
+func missing(what, detail string) *problem {
+	return newProblem(http.StatusNotFound, "not-found", "There is no such "+what, detail)
+}
+
+func conflict(kind, title, detail string, errs ...fieldError) *problem {
+	return newProblem(http.StatusConflict, kind, title, detail, errs...)
+}
+
+var errPrecondition = newProblem(http.StatusPreconditionFailed, "changed", "It was changed since you read it",
+	"If-Match does not name the current version.",
+	fieldError{"If-Match", "is not the current ETag", "read it again, and send the ETag of that answer, or leave If-Match out"})
+
+// retryAfter is what a 503 suggests: long enough for a throttled store to
+// recover, short enough for a person to wait.
+const retryAfter = 5 * time.Second
+
+// storageFault answers 503: our store could not be asked or did not answer. doing
+// completes "could not …".
+func storageFault(doing string, err error) *problem {
+	p := newProblem(http.StatusServiceUnavailable, "storage-unavailable", "Storage did not answer",
+		"Could not "+doing+"; the fault is in pushlease's storage, not in the request. Send the request again in a moment; /readyz says what is wrong.")
+	p.cause = err
+	p.header = map[string]string{"Retry-After": strconv.Itoa(int(retryAfter.Seconds()))}
+	return p
+}
+
+// storeError turns a store's answer to a list into a problem.
+func listFault(doing string, err error) *problem {
+	if errors.Is(err, tables.ErrBadCursor) {
+		return invalid(badCursor)
+	}
+	return storageFault(doing, err)
+}
+
+var badCursor = fieldError{"cursor", "is not one that this list gave", "use the next_cursor of the page before as it is, or leave cursor out to begin at the first page"}
+
+// writeProblem answers with err, which is a *problem or a fault of ours.
+func writeProblem(w http.ResponseWriter, r *http.Request, err error) {
+	var found *problem
+	if !errors.As(err, &found) {
+		found = newProblem(http.StatusInternalServerError, "internal", "Something went wrong in pushlease",
+			"The request could not be handled. The log line of this request says more; its id is in instance.")
+	}
+	p := *found
+	p.Instance = "urn:pushlease:request:" + noteOf(r).id
+	for name, value := range p.header {
+		w.Header().Set(name, value)
+	}
+	writeBody(w, p.Status, "application/problem+json", &p)
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) error {
+	writeBody(w, status, "application/json", v)
+	return nil
+}
+
+func writeBody(w http.ResponseWriter, status int, contentType string, v any) {
+	body, err := json.Marshal(v)
+	if err != nil { // no type that is written here can fail
+		panic(err)
+	}
+	w.Header().Set("Content-Type", contentType)
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n')) // the caller is gone: nobody left to tell
+}
+
+func notFound(http.ResponseWriter, *http.Request) error {
+	return missing("address", "Nothing is served here. The addresses are listed in /api/v1/openapi.yaml.")
+}
+
+func methodNotAllowed(_ http.ResponseWriter, r *http.Request) error {
+	path := r.URL.Path
+	if r.URL.RawPath != "" {
+		path = r.URL.RawPath
+	}
+	var allowed []string
+	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete} {
+		if chi.RouteContext(r.Context()).Routes.Match(chi.NewRouteContext(), m, path) {
+			allowed = append(allowed, m)
+			if m == http.MethodGet {
+				allowed = append(allowed, http.MethodHead)
+			}
+		}
+	}
+	list := strings.Join(allowed, ", ")
+	p := newProblem(http.StatusMethodNotAllowed, "method-not-allowed", "This address does not take that method",
+		"Use one of: "+list+".")
+	p.header = map[string]string{"Allow": list}
+	return p
+}

@@ -1,0 +1,175 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// queueView is one queue as it is shown.
+type queueView struct {
+	Name string `json:"name"`
+	// Exists is false for a queue that has webhooks but no message yet: it is
+	// made by the first message.
+	Exists bool `json:"exists"`
+	// Depth is null where there is no queue to count, or storage did not count.
+	Depth    *depthView      `json:"depth"`
+	Encoding queue.Encoding  `json:"encoding"`
+	Lease    policy.Duration `json:"lease,omitzero"`
+	// Poller is null for a queue that the dispatcher does not know.
+	Poller   *pollerView    `json:"poller"`
+	Webhooks []queueWebhook `json:"webhooks"`
+}
+
+type depthView struct {
+	Total   int64 `json:"total"`
+	Visible int64 `json:"visible"`
+	Exact   bool  `json:"exact"`
+}
+
+type pollerView struct {
+	Polling     bool      `json:"polling"`
+	InFlight    int       `json:"in_flight"`
+	Webhooks    int       `json:"webhooks"`
+	LastPollAt  time.Time `json:"last_poll_at,omitzero"`
+	LastError   string    `json:"last_error,omitempty"`
+	LastErrorAt time.Time `json:"last_error_at,omitzero"`
+}
+
+type queueWebhook struct {
+	ID      string `json:"id"`
+	Name    string `json:"name,omitempty"`
+	Enabled bool   `json:"enabled"`
+}
+
+// listQueues lists the queues of the store and those that webhooks name.
+func (a *API) listQueues(w http.ResponseWriter, r *http.Request) error {
+	q := readQuery(r, "limit", "cursor")
+	page := q.page()
+	if err := q.err(); err != nil {
+		return err
+	}
+	stored, err := a.Queues.List(r.Context())
+	if err != nil {
+		return storageFault("list the queues", err)
+	}
+	registered, err := a.webhooksByQueue(r.Context())
+	if err != nil {
+		return err
+	}
+	names := slices.Clone(stored)
+	for name := range registered {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	names, next, err := pageByName(slices.Compact(names), func(s string) string { return s }, page)
+	if err != nil {
+		return err
+	}
+	views, err := a.queueViews(r.Context(), names, registered)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, newList(views, next))
+}
+
+func (a *API) getQueue(w http.ResponseWriter, r *http.Request) error {
+	name, err := queueParam(r)
+	if err != nil {
+		return err
+	}
+	if err := readQuery(r).err(); err != nil {
+		return err
+	}
+	registered, err := a.webhooksByQueue(r.Context())
+	if err != nil {
+		return err
+	}
+	view, err := a.queueView(r.Context(), name, registered[name])
+	if err != nil {
+		return err
+	}
+	if !view.Exists && len(view.Webhooks) == 0 {
+		return missing("queue", "There is no queue of that name and no webhook for it. A queue is made by the first message that is published to it.")
+	}
+	return writeJSON(w, http.StatusOK, view)
+}
+
+// depthsAtOnce bounds how many queues one request counts at the same time.
+const depthsAtOnce = 8
+
+func (a *API) queueViews(ctx context.Context, names []string, registered map[string][]queueWebhook) ([]queueView, error) {
+	views, errs := make([]queueView, len(names)), make([]error, len(names))
+	slots := make(chan struct{}, depthsAtOnce)
+	var wg sync.WaitGroup
+	for i, name := range names {
+		wg.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			views[i], errs[i] = a.queueView(ctx, name, registered[name])
+		})
+	}
+	wg.Wait()
+	// One queue that is being deleted must not hide the others; a store that
+	// counts none of them is down.
+	if i := slices.IndexFunc(errs, func(err error) bool { return err == nil }); i < 0 && len(errs) > 0 {
+		return nil, errs[0]
+	}
+	return views, nil
+}
+
+// queueView describes a queue as far as it can: the view is good but for its depth
+// when there is an error.
+func (a *API) queueView(ctx context.Context, name string, webhooks []queueWebhook) (queueView, error) {
+	view := queueView{Name: name, Encoding: a.Encoding(name), Webhooks: orEmpty(webhooks)}
+	if s, ok := a.Dispatcher.Queue(name); ok {
+		view.Lease = policy.Duration(s.Lease)
+		view.Poller = &pollerView{
+			Polling: s.Polling, InFlight: s.InFlight, Webhooks: s.Webhooks, LastPollAt: utc(s.LastPollAt),
+			LastError: s.LastError, LastErrorAt: utc(s.LastErrorAt),
+		}
+	}
+	depth, err := a.depth(ctx, name)
+	switch {
+	case errors.Is(err, queue.ErrQueueNotFound):
+		return view, nil
+	case err != nil:
+		view.Exists = true
+		return view, storageFault("count the messages of a queue", err)
+	}
+	view.Exists, view.Depth = true, &depthView{depth.Total, depth.Visible, depth.Exact}
+	return view, nil
+}
+
+// depth counts a queue. Its name may come from the store, which can hold queues
+// that ValidateName refuses ($logs and its like).
+func (a *API) depth(ctx context.Context, name string) (queue.Depth, error) {
+	q, err := a.Queues.Queue(name)
+	if err != nil {
+		return queue.Depth{}, queue.ErrQueueNotFound
+	}
+	return q.Depth(ctx)
+}
+
+func (a *API) webhooksByQueue(ctx context.Context) (map[string][]queueWebhook, error) {
+	all, _, err := a.Webhooks.ListWebhooks(ctx)
+	if err != nil {
+		return nil, storageFault("read the webhooks", err)
+	}
+	byQueue := map[string][]queueWebhook{}
+	for _, reg := range all {
+		byQueue[reg.Queue] = append(byQueue[reg.Queue], shortView(reg))
+	}
+	return byQueue, nil
+}
+
+func shortView(reg tables.Registration) queueWebhook {
+	return queueWebhook{ID: reg.ID, Name: reg.Name, Enabled: reg.Enabled}
+}

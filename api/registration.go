@@ -1,0 +1,285 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
+)
+
+// Bounds of what a registration can say. A timeout above ten minutes would hold
+// leases and connections for receivers that are better off answering at once and
+// working later.
+const (
+	defaultTimeout = 30 * time.Second
+	minTimeout     = time.Second
+	maxTimeout     = 10 * time.Minute
+	maxNameRunes   = 200
+	// secretPrefix marks a stored secret (Standard Webhooks 1.0).
+	secretPrefix = "whsec_"
+)
+
+// intent is whether a registration is being made or changed.
+type intent bool
+
+const (
+	creating intent = true
+	changing intent = false
+)
+
+var (
+	createFields = []string{"queue", "url", "name", "headers", "secret", "timeout", "enabled", "policy"}
+	changeFields = []string{"url", "name", "headers", "timeout", "enabled", "policy"}
+)
+
+// edit applies the fields of a request to reg: a merge patch (RFC 7396), where null
+// means the default. It gathers everything that is wrong.
+func (a *API) edit(reg *tables.Registration, in fields, as intent) error {
+	e := &editor{api: a, reg: reg, as: as}
+	if as == creating {
+		for _, required := range []string{"queue", "url"} {
+			if _, ok := in[required]; !ok {
+				e.fail(required, "is missing", e.cureOf(required))
+			}
+		}
+		if _, ok := in["secret"]; !ok {
+			e.secret(json.RawMessage("null"))
+		}
+	}
+	for _, name := range in.names() {
+		e.set(name, in[name])
+	}
+	if len(e.problems) > 0 {
+		return invalid(e.problems...)
+	}
+	return nil
+}
+
+type editor struct {
+	api      *API
+	reg      *tables.Registration
+	as       intent
+	problems []fieldError
+}
+
+func (e *editor) fail(field, what, cure string) {
+	e.problems = append(e.problems, fieldError{field, what, cure})
+}
+
+// refuse says what the webhook package has against a field.
+func (e *editor) refuse(field string, err error) {
+	var wrong *webhook.FieldError
+	if errors.As(err, &wrong) {
+		e.fail(field, "can't be used: "+wrong.Problem, wrong.Cure)
+		return
+	}
+	e.fail(field, "can't be used: "+err.Error(), e.cureOf(field))
+}
+
+func (e *editor) cureOf(field string) string {
+	switch field {
+	case "queue":
+		return `name the queue whose messages are pushed, such as "orders"`
+	case "url":
+		return `give the address to POST to, such as "https://example.com/hook"`
+	case "name":
+		return `give a text for people, such as "billing"`
+	case "headers":
+		return `give an object of names and values, such as {"X-Api-Key":"…"}`
+	case "secret":
+		return `leave it out to have one made, or give "whsec_" and the standard base64 of 24 to 64 random bytes`
+	case "timeout":
+		return fmt.Sprintf(`give a duration from %s to %s, such as "30s"`, minTimeout, maxTimeout)
+	case "enabled":
+		return "give true or false"
+	}
+	return `give an object, such as {"preset":"standard","max_attempts":5}`
+}
+
+// read decodes raw into v and says whether it could.
+func (e *editor) read(field string, raw json.RawMessage, v any) bool {
+	if problem := decode(field, raw, v, e.cureOf(field)); problem != nil {
+		e.problems = append(e.problems, *problem)
+		return false
+	}
+	return true
+}
+
+func (e *editor) set(name string, raw json.RawMessage) {
+	switch name {
+	case "queue":
+		e.queue(raw)
+	case "url":
+		e.url(raw)
+	case "name":
+		e.name(raw)
+	case "headers":
+		e.headers(raw)
+	case "secret":
+		e.secret(raw)
+	case "timeout":
+		e.timeout(raw)
+	case "enabled":
+		on := true
+		if isNull(raw) || e.read(name, raw, &on) {
+			setEnabled(e.reg, on)
+		}
+	case "policy":
+		e.policy(raw)
+	case "id", "secrets", "created_at", "updated_at", "disabled_reason", "disabled_at", "warnings":
+		e.fail(name, "is set by pushlease", "leave it out")
+	default:
+		known := changeFields
+		if e.as == creating {
+			known = createFields
+		}
+		e.problems = append(e.problems, unknownField(name, known))
+	}
+}
+
+func (e *editor) queue(raw json.RawMessage) {
+	var name string
+	if !e.read("queue", raw, &name) {
+		return
+	}
+	if err := queue.ValidateName(name); err != nil {
+		e.problems = append(e.problems, badQueue("queue", err))
+		return
+	}
+	if e.as == changing && name != e.reg.Queue {
+		e.fail("queue", "can't be changed: what is under way belongs to the old queue", "register another webhook for the new queue, then disable or delete this one")
+		return
+	}
+	e.reg.Queue = name
+}
+
+func (e *editor) url(raw json.RawMessage) {
+	var address string
+	if !e.read("url", raw, &address) {
+		return
+	}
+	if strings.Contains(address, redacted) {
+		e.fail("url", "has a part that is not shown to your key", "leave url out to keep it, or give it whole")
+		return
+	}
+	if err := e.api.ValidateURL(address); err != nil {
+		e.refuse("url", err)
+		return
+	}
+	e.reg.URL = address
+}
+
+func (e *editor) name(raw json.RawMessage) {
+	var name string
+	if !e.read("name", raw, &name) { // null gives the empty name
+		return
+	}
+	if utf8.RuneCountInString(name) > maxNameRunes || strings.ContainsFunc(name, unicode.IsControl) {
+		e.fail("name", "is too long or has control characters", fmt.Sprintf("give at most %d characters on one line", maxNameRunes))
+		return
+	}
+	e.reg.Name = name
+}
+
+// headers merges: a header whose value is null is taken away.
+func (e *editor) headers(raw json.RawMessage) {
+	if isNull(raw) {
+		e.reg.Headers = nil
+		return
+	}
+	var patch map[string]*string
+	if !e.read("headers", raw, &patch) {
+		return
+	}
+	merged := map[string]string{}
+	for name, value := range e.reg.Headers {
+		merged[name] = value
+	}
+	for name, value := range patch {
+		for have := range merged {
+			if strings.EqualFold(have, name) { // header names are the same in any case
+				delete(merged, have)
+			}
+		}
+		switch {
+		case value == nil:
+		case *value == redacted:
+			e.fail("headers."+quoteName(name), "has the mark that stands for a hidden value", "leave the header out to keep its value, or give the value")
+		default:
+			merged[name] = *value
+		}
+	}
+	if err := webhook.ValidateHeaders(merged); err != nil {
+		e.refuse("headers", err)
+		return
+	}
+	if len(merged) == 0 {
+		merged = nil
+	}
+	e.reg.Headers = merged
+}
+
+func (e *editor) secret(raw json.RawMessage) {
+	if e.as == changing {
+		e.fail("secret", "is not changed here", "use POST /api/v1/webhooks/"+e.reg.ID+"/rotate-secret, which lets the old one sign for a while")
+		return
+	}
+	if s, ok := e.readSecret(raw, e.reg.CreatedAt); ok {
+		e.reg.Secrets = []webhook.Secret{s}
+	}
+}
+
+// readSecret reads a secret in either form that ParseSecret takes; null has one
+// made.
+func (e *editor) readSecret(raw json.RawMessage, now time.Time) (webhook.Secret, bool) {
+	if isNull(raw) {
+		return webhook.NewSecret(now), true
+	}
+	var text string
+	if !e.read("secret", raw, &text) {
+		return webhook.Secret{}, false
+	}
+	if _, err := webhook.ParseSecret(text); err != nil {
+		e.refuse("secret", err)
+		return webhook.Secret{}, false
+	}
+	return webhook.Secret{Key: secretPrefix + strings.TrimPrefix(text, secretPrefix), CreatedAt: now}, true
+}
+
+func (e *editor) timeout(raw json.RawMessage) {
+	timeout := policy.Duration(defaultTimeout)
+	if !isNull(raw) && !e.read("timeout", raw, &timeout) {
+		return
+	}
+	if t := time.Duration(timeout); t < minTimeout || t > maxTimeout {
+		e.fail("timeout", "is out of range", e.cureOf("timeout"))
+		return
+	}
+	e.reg.Timeout = time.Duration(timeout)
+}
+
+func (e *editor) policy(raw json.RawMessage) {
+	p, err := policy.Overlay(e.reg.Policy, raw)
+	if err == nil {
+		err = p.Validate()
+	}
+	if err != nil {
+		for _, f := range policy.FieldErrors(err) {
+			field := "policy"
+			if f.Field != "policy" {
+				field += "." + f.Field
+			}
+			e.fail(field, "is not right: "+f.Problem, f.Cure)
+		}
+		return
+	}
+	e.reg.Policy = p
+}

@@ -1,0 +1,311 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// redacted stands for what is not shown.
+const redacted = "[redacted]"
+
+// webhookView is a registration as it is shown: secrets without their keys,
+// headers without their values, which are credentials more often than not.
+type webhookView struct {
+	ID             string            `json:"id"`
+	Name           string            `json:"name,omitempty"`
+	Queue          string            `json:"queue"`
+	URL            string            `json:"url"`
+	Headers        map[string]string `json:"headers"`
+	Timeout        policy.Duration   `json:"timeout"`
+	Enabled        bool              `json:"enabled"`
+	DisabledReason string            `json:"disabled_reason,omitempty"`
+	DisabledAt     time.Time         `json:"disabled_at,omitzero"`
+	Policy         policy.Policy     `json:"policy"`
+	Secrets        []secretView      `json:"secrets"`
+	CreatedAt      time.Time         `json:"created_at"`
+	UpdatedAt      time.Time         `json:"updated_at"`
+	// Secret is shown once: in the answer to its creation or rotation.
+	Secret   string   `json:"secret,omitempty"`
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+type secretView struct {
+	CreatedAt time.Time `json:"created_at"`
+	ExpiresAt time.Time `json:"expires_at,omitzero"`
+}
+
+// webhookList also names the rows that can't be read, so that one of them does not
+// hide the others.
+type webhookList struct {
+	list[webhookView]
+	Unreadable []unreadableView `json:"unreadable,omitempty"`
+}
+
+type unreadableView struct {
+	ID      string `json:"id"`
+	Problem string `json:"problem"`
+}
+
+// view shows reg to the caller of r. The query of a URL is often a signature that
+// lets its bearer POST, so only those see it who may set it.
+func (a *API) view(r *http.Request, reg tables.Registration) webhookView {
+	v := webhookView{
+		ID: reg.ID, Name: reg.Name, Queue: reg.Queue, URL: reg.URL, Headers: map[string]string{},
+		Timeout: policy.Duration(reg.Timeout), Enabled: reg.Enabled, DisabledReason: reg.DisabledReason,
+		DisabledAt: utc(reg.DisabledAt), Policy: reg.Policy, Secrets: []secretView{},
+		CreatedAt: utc(reg.CreatedAt), UpdatedAt: utc(reg.UpdatedAt),
+	}
+	if base, _, ok := strings.Cut(reg.URL, "?"); ok && !a.may(r, ScopeAdmin) {
+		v.URL = base + "?" + redacted
+	}
+	for name := range reg.Headers {
+		v.Headers[name] = redacted
+	}
+	for _, s := range reg.Secrets {
+		v.Secrets = append(v.Secrets, secretView{utc(s.CreatedAt), utc(s.ExpiresAt)})
+	}
+	return v
+}
+
+func (a *API) writeWebhook(w http.ResponseWriter, r *http.Request, status int, reg tables.Registration) error {
+	w.Header().Set("ETag", etagOf(reg.ETag))
+	return writeJSON(w, status, a.view(r, reg))
+}
+
+// listWebhooks lists the registrations in ascending order of id.
+func (a *API) listWebhooks(w http.ResponseWriter, r *http.Request) error {
+	q := readQuery(r, "queue", "enabled", "limit", "cursor")
+	name, enabled := q.queue("queue"), q.bool("enabled")
+	page := q.page()
+	if err := q.err(); err != nil {
+		return err
+	}
+	all, bad, err := a.Webhooks.ListWebhooks(r.Context())
+	if err != nil {
+		return storageFault("list the webhooks", err)
+	}
+	all = slices.DeleteFunc(all, func(reg tables.Registration) bool {
+		return name != "" && reg.Queue != name || q.values.Has("enabled") && reg.Enabled != enabled
+	})
+	all, next, err := pageByName(all, func(reg tables.Registration) string { return reg.ID }, page)
+	if err != nil {
+		return err
+	}
+	views := make([]webhookView, len(all))
+	for i, reg := range all {
+		views[i] = a.view(r, reg)
+	}
+	answer := webhookList{list: newList(views, next)}
+	for _, b := range bad {
+		answer.Unreadable = append(answer.Unreadable, unreadableView{b.ID, "its row in storage can't be read, so nothing is sent to it; delete and register it again"})
+	}
+	return writeJSON(w, http.StatusOK, answer)
+}
+
+// createWebhook registers a webhook. Its secret is in this answer and in no other.
+func (a *API) createWebhook(w http.ResponseWriter, r *http.Request) error {
+	if err := readQuery(r).err(); err != nil {
+		return err
+	}
+	in, err := readFields(w, r, false)
+	if err != nil {
+		return err
+	}
+	now := time.Now().UTC()
+	reg := tables.Registration{Enabled: true, CreatedAt: now, UpdatedAt: now}
+	reg.ID = "wh_" + strings.ToLower(rand.Text())
+	reg.Timeout = defaultTimeout
+	reg.Policy, err = policy.Preset(policy.DefaultPreset)
+	if err != nil {
+		return err
+	}
+	if err := a.edit(&reg, in, creating); err != nil {
+		return err
+	}
+	saved, err := a.Webhooks.PutWebhook(r.Context(), reg)
+	if err != nil {
+		return storageFault("register the webhook", err)
+	}
+	a.Dispatcher.RegistryChanged()
+
+	view := a.view(r, saved)
+	view.Secret = reg.Secrets[0].Key
+	view.Warnings = a.queueWarnings(r.Context(), reg.Queue)
+	w.Header().Set("Location", "/api/v1/webhooks/"+saved.ID)
+	w.Header().Set("ETag", etagOf(saved.ETag))
+	return writeJSON(w, http.StatusCreated, view)
+}
+
+// queueWarnings says so when the queue is not there yet: a name that was
+// misspelt would otherwise wait for messages for ever.
+func (a *API) queueWarnings(ctx context.Context, name string) []string {
+	if _, err := a.depth(ctx, name); errors.Is(err, queue.ErrQueueNotFound) {
+		return []string{"The queue " + name + " does not exist yet: it is made by the first message that is published to it."}
+	}
+	return nil
+}
+
+func (a *API) getWebhook(w http.ResponseWriter, r *http.Request) error {
+	if err := readQuery(r).err(); err != nil {
+		return err
+	}
+	reg, err := a.loadWebhook(r)
+	if err != nil {
+		return err
+	}
+	return a.writeWebhook(w, r, http.StatusOK, reg)
+}
+
+// patchWebhook changes what the merge patch (RFC 7396) names.
+func (a *API) patchWebhook(w http.ResponseWriter, r *http.Request) error {
+	if err := readQuery(r).err(); err != nil {
+		return err
+	}
+	in, err := readFields(w, r, false)
+	if err != nil {
+		return err
+	}
+	return a.changeAndShow(w, r, func(reg *tables.Registration) error { return a.edit(reg, in, changing) })
+}
+
+func (a *API) enableWebhook(w http.ResponseWriter, r *http.Request) error {
+	return a.switchWebhook(w, r, true)
+}
+
+func (a *API) disableWebhook(w http.ResponseWriter, r *http.Request) error {
+	return a.switchWebhook(w, r, false)
+}
+
+func (a *API) switchWebhook(w http.ResponseWriter, r *http.Request, on bool) error {
+	if err := errors.Join(readQuery(r).err(), noBody(w, r)); err != nil {
+		return err
+	}
+	return a.changeAndShow(w, r, func(reg *tables.Registration) error {
+		setEnabled(reg, on)
+		return nil
+	})
+}
+
+// setEnabled does nothing to a webhook that already is so: why and since when it
+// was disabled stays known.
+func setEnabled(reg *tables.Registration, on bool) {
+	if reg.Enabled == on {
+		return
+	}
+	reg.Enabled, reg.DisabledReason, reg.DisabledAt = on, "", time.Time{}
+	if !on {
+		reg.DisabledReason, reg.DisabledAt = "operator", time.Now().UTC()
+	}
+}
+
+// deleteWebhook ends a registration. What is queued for it alone is held by the
+// dispatcher, with that reason. A row that can't be read can be deleted too.
+func (a *API) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
+	if err := errors.Join(readQuery(r).err(), noBody(w, r)); err != nil {
+		return err
+	}
+	id, etag := pathParam(r, "id"), ""
+	if !webhookID(id) {
+		return noWebhook
+	}
+	if want := ifMatch(r); want != "" {
+		reg, err := a.loadWebhook(r)
+		if err != nil {
+			return err
+		}
+		if !matches(want, reg.ETag) {
+			return errPrecondition
+		}
+		etag = reg.ETag
+	}
+	switch err := a.Webhooks.DeleteWebhook(r.Context(), id, etag); {
+	case errors.Is(err, tables.ErrNotFound):
+		return noWebhook
+	case errors.Is(err, tables.ErrConflict):
+		return errPrecondition
+	case err != nil:
+		return storageFault("delete the webhook", err)
+	}
+	a.Dispatcher.RegistryChanged()
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+var noWebhook = missing("webhook", "No webhook has that id. It may have been deleted; GET /api/v1/webhooks lists those that there are.")
+
+// webhookID reports whether an id can be one: storage is not asked for others.
+func webhookID(id string) bool {
+	return id != "" && len(id) <= 64 && !strings.ContainsFunc(id, func(c rune) bool {
+		return c != '_' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z')
+	})
+}
+
+func (a *API) loadWebhook(r *http.Request) (tables.Registration, error) {
+	id := pathParam(r, "id")
+	if !webhookID(id) {
+		return tables.Registration{}, noWebhook
+	}
+	reg, err := a.Webhooks.GetWebhook(r.Context(), id)
+	switch {
+	case errors.Is(err, tables.ErrNotFound):
+		return tables.Registration{}, noWebhook
+	case err != nil:
+		return tables.Registration{}, storageFault("read the webhook", err)
+	}
+	return reg, nil
+}
+
+func (a *API) changeAndShow(w http.ResponseWriter, r *http.Request, f func(*tables.Registration) error) error {
+	reg, err := a.change(r, f)
+	if err != nil {
+		return err
+	}
+	return a.writeWebhook(w, r, http.StatusOK, reg)
+}
+
+// change reads a registration, applies f and writes it, all again when someone
+// else wrote in between. A caller who sent If-Match wants to know instead, and the
+// next round finds out. Nothing is written when f changed nothing.
+func (a *API) change(r *http.Request, f func(*tables.Registration) error) (tables.Registration, error) {
+	want := ifMatch(r)
+	for range maxTries {
+		reg, err := a.loadWebhook(r)
+		if err != nil {
+			return reg, err
+		}
+		if want != "" && !matches(want, reg.ETag) {
+			return reg, errPrecondition
+		}
+		next := reg
+		next.Headers, next.Secrets = maps.Clone(reg.Headers), slices.Clone(reg.Secrets)
+		if err := f(&next); err != nil {
+			return reg, err
+		}
+		if reflect.DeepEqual(reg, next) {
+			return reg, nil
+		}
+		next.UpdatedAt = time.Now().UTC()
+		saved, err := a.Webhooks.PutWebhook(r.Context(), next)
+		switch {
+		case err == nil:
+			a.Dispatcher.RegistryChanged()
+			return saved, nil
+		case errors.Is(err, tables.ErrNotFound):
+			return reg, noWebhook
+		case !errors.Is(err, tables.ErrConflict):
+			return reg, storageFault("change the webhook", err)
+		}
+	}
+	return tables.Registration{}, errBusyRow
+}

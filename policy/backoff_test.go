@@ -42,6 +42,26 @@ func TestDelaysAreWholeSecondsRoundedUp(t *testing.T) {
 	}
 }
 
+func TestSettingsThatWereNeverValidatedStillGiveASchedule(t *testing.T) {
+	initial := policy.Duration(5 * time.Second)
+	for _, tt := range []struct {
+		name    string
+		backoff policy.Backoff
+		want    time.Duration // after attempt 3
+	}{
+		{"no maximum", policy.Backoff{Initial: initial, Factor: 2}, 40 * time.Second},
+		{"no factor", policy.Backoff{Initial: initial}, 5 * time.Second},
+		{"factor NaN", policy.Backoff{Initial: initial, Factor: math.NaN()}, 5 * time.Second},
+		{"factor infinite", policy.Backoff{Initial: initial, Factor: math.Inf(1), Max: policy.Duration(time.Minute)}, time.Minute},
+		{"maximum below the first delay", policy.Backoff{Initial: initial, Factor: 2, Max: policy.Duration(2 * time.Second)}, 2 * time.Second},
+		{"nothing", policy.Backoff{}, time.Second},
+	} {
+		if got := tt.backoff.Delay(3, 0); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}
+
 // C33: attempt 0 to 10^6 and base 1 ns to 1 h stay in range.
 func TestNoAttemptNumberOrBaseLeavesTheRange(t *testing.T) {
 	randoms := []float64{0, 0.5, math.Nextafter(1, 0), 1, 2, -1, math.NaN(), math.Inf(1), math.Inf(-1)}

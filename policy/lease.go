@@ -66,10 +66,7 @@ func RecommendLease(e Estimate, m Measured) Recommendation {
 		rec.Reasoning = fmt.Sprintf("Nothing was measured or estimated, so the lease is the shortest one, %s.", MinLease)
 		return rec
 	}
-	lease := MaxLease
-	if base < MaxLease { // bounded before it is multiplied
-		lease = roundLease(base + base/4*3 + base%4*3/4)
-	}
+	lease := roundLease(min(base, MaxLease) * 7 / 4) // plus LeaseBuffer; bounded before it is multiplied
 	rec.Reasoning = fmt.Sprintf("%s is %s: with a buffer of %.0f %%, rounded up to a multiple of %s, that is %s",
 		source, base.Round(time.Millisecond), LeaseBuffer*100, LeaseStep, lease)
 	enough := lease

@@ -25,6 +25,9 @@ func TestLeaseFollowsProcessingTime(t *testing.T) {
 		if got := time.Duration(measured.Lease); got != want {
 			t.Errorf("measured %s: lease %s, want %s", base, got, want)
 		}
+		if strings.Contains(measured.Reasoning, "lengthened") {
+			t.Errorf("measured %s, nothing slower: %q", base, measured.Reasoning)
+		}
 		estimated := policy.RecommendLease(policy.Estimate{Min: sec, Average: base, Max: base}, policy.Measured{})
 		if got := time.Duration(estimated.Lease); got != want {
 			t.Errorf("estimated %s: lease %s, want %s", base, got, want)

@@ -83,9 +83,7 @@ func parseMember(member string) (name string, params map[string]string, ok bool)
 	params = map[string]string{}
 	for rest, more, first := member, true, true; more; first = false {
 		var part string
-		if part, rest, more, ok = cutOutsideQuotes(rest, ';'); !ok {
-			return "", nil, false
-		}
+		part, rest, more, _ = cutOutsideQuotes(rest, ';') // the quotes are even, or it were no member
 		part = strings.Trim(part, " \t")
 		if part == "" {
 			return "", nil, false

@@ -207,7 +207,7 @@ func TestRefused(t *testing.T) {
 		{name: "bare path", args: []string{"--storage=pushlease.db"}, setting: "storage", cure: "sqlite:<file>"},
 		{name: "connection string without key", args: []string{"--storage=AccountName=abc"}, setting: "storage", cure: "azure:<account>"},
 		{name: "connection string without account", args: []string{"--storage=AccountKey=abc"}, setting: "storage", cure: "AccountName"},
-		{name: "shared access without endpoints", args: []string{"--storage=SharedAccessSignature=sv=1"}, setting: "storage", cure: "TableEndpoint"},
+		{name: "shared access without endpoints", args: []string{"--storage=QueueEndpoint=https://a.example.com;SharedAccessSignature=sv=1&sig=x"}, setting: "storage", cure: "TableEndpoint"},
 		{name: "key with two parts", args: []string{"--api-keys=ops:" + hashA}, setting: "api_keys", cure: "api-key new"},
 		{name: "key with a token for a hash", args: []string{"--api-keys=ops:read:token"}, setting: "api_keys", cure: "not the token itself"},
 		{name: "key without scope", args: []string{"--api-keys=ops::" + hashA}, setting: "api_keys", cure: "publish, read"},
@@ -252,7 +252,8 @@ func TestAccepted(t *testing.T) {
 		{"another loopback address", []string{"--listen=127.0.0.2:8080"}, nil},
 		{"bare bool flag", []string{"--dev"}, nil},
 		{"longest lease", []string{"--lease=168h"}, nil},
-		{"shared access", []string{"--storage=QueueEndpoint=https://a/;TableEndpoint=https://b/;SharedAccessSignature=sv=1"}, nil},
+		{"shared access", []string{"--storage=QueueEndpoint=https://a/;TableEndpoint=https://b/;SharedAccessSignature=sv=1&sig=x"}, nil},
+		{"another cloud", []string{"--storage=azure:abc;EndpointSuffix=core.chinacloudapi.cn"}, nil},
 		{"the client's variables", nil, []string{"PUSHLEASE_SERVER=x", "PUSHLEASE_API_KEY=y"}},
 		{"other programs' variables", nil, []string{"PUSHLEASEX=1", "NOTHING"}},
 		{"what Kubernetes sets for a Service called pushlease", nil, []string{

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/pushlease/pushlease/internal/azureconn"
 )
 
 // StorageKind says which adapter a Storage needs.
@@ -35,7 +37,8 @@ func (s Storage) Path() string { return s.only(StorageSQLite) }
 // ConnectionString is secret; empty unless Kind is StorageConnection.
 func (s Storage) ConnectionString() string { return s.only(StorageConnection) }
 
-// Account is the account's name; empty unless Kind is StorageAzure.
+// Account is what follows azure:, the account's name and its EndpointSuffix if
+// that is not the usual one; empty unless Kind is StorageAzure.
 func (s Storage) Account() string { return s.only(StorageAzure) }
 
 func (s Storage) only(kind StorageKind) string {
@@ -51,13 +54,10 @@ func (s Storage) String() string {
 	case StorageSQLite:
 		return "sqlite:" + s.value
 	case StorageAzure:
-		return "azure:" + s.value
+		return azurePrefix + s.value
 	case StorageConnection:
-		if strings.EqualFold(strings.TrimRight(s.value, "; "), "UseDevelopmentStorage=true") {
-			return "UseDevelopmentStorage=true"
-		}
-		if name := connectionPart(s.value, "AccountName"); validAccount(name) {
-			return "connection string of " + name + " [redacted]"
+		if conn, err := azureconn.Parse(s.value); err == nil && conn.Account != "" {
+			return "connection string of " + conn.Account + " [redacted]"
 		}
 		return "connection string [redacted]"
 	}
@@ -69,6 +69,8 @@ func (s Storage) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String
 
 // MarshalText writes what String says.
 func (s Storage) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+const azurePrefix = "azure:"
 
 const storageForms = "use sqlite:<file>, azure:<account>, or an Azure Storage connection string"
 
@@ -84,51 +86,20 @@ func parseStorage(v string) (Storage, error) {
 		}
 		return Storage{StorageSQLite, path}, nil
 	}
-	if account, ok := strings.CutPrefix(v, "azure:"); ok {
-		if !validAccount(account) {
-			return Storage{}, errors.New("azure: takes the name of a storage account: 3 to 24 lower-case letters and digits, no URL and no key")
-		}
-		return Storage{StorageAzure, account}, nil
-	}
-	if strings.EqualFold(strings.TrimRight(v, "; "), "UseDevelopmentStorage=true") {
-		return Storage{StorageConnection, v}, nil
-	}
-	if !strings.Contains(v, "=") {
+	account, identity := strings.CutPrefix(v, azurePrefix)
+	if !identity && !strings.Contains(v, "=") {
 		return Storage{}, errors.New("this is no form of storage; " + storageForms)
 	}
-	if err := checkConnectionString(v); err != nil {
+	conn, err := azureconn.Parse(v)
+	switch {
+	case err != nil:
 		return Storage{}, err
+	case conn.QueueURL == "" || conn.TableURL == "":
+		return Storage{}, errors.New("the connection string names only one of the two services; add QueueEndpoint and TableEndpoint, or copy the whole string from the portal")
+	case identity:
+		return Storage{StorageAzure, account}, nil
 	}
 	return Storage{StorageConnection, v}, nil
-}
-
-func checkConnectionString(v string) error {
-	has := func(key string) bool { return connectionPart(v, key) != "" }
-	switch {
-	case has("SharedAccessSignature"):
-		if !has("QueueEndpoint") || !has("TableEndpoint") {
-			return errors.New("a connection string with a SharedAccessSignature needs QueueEndpoint and TableEndpoint; copy the whole string from the portal")
-		}
-	case !has("AccountName"):
-		return errors.New("the connection string has no AccountName; copy the whole string from the portal, or " + storageForms)
-	case !has("AccountKey"):
-		return errors.New("the connection string has neither AccountKey nor SharedAccessSignature; add one, or use azure:<account> to sign in with an Entra identity")
-	}
-	return nil
-}
-
-// connectionPart returns the value of one key of a connection string.
-func connectionPart(v, key string) string {
-	for part := range strings.SplitSeq(v, ";") {
-		if k, val, ok := strings.Cut(part, "="); ok && strings.EqualFold(strings.TrimSpace(k), key) {
-			return strings.TrimSpace(val)
-		}
-	}
-	return ""
-}
-
-func validAccount(name string) bool {
-	return len(name) >= 3 && len(name) <= 24 && only(name, "abcdefghijklmnopqrstuvwxyz0123456789")
 }
 
 func only(s, chars string) bool { return strings.Trim(s, chars) == "" }

@@ -73,7 +73,7 @@ func (p Policy) again(d *Decision, t Try, subject, because string, asked time.Du
 	}
 	if !t.ExpiresAt.IsZero() {
 		left := t.ExpiresAt.Sub(t.Now)
-		usable := (left - ExpiryMargin).Truncate(time.Second)
+		usable := t.ExpiresAt.Add(-ExpiryMargin).Sub(t.Now).Truncate(time.Second)
 		if delay > usable && usable < max(ceilSecond(asked), time.Second) {
 			d.deadLetter(MessageExpiring, "%s: the next attempt would be due in %s, but the message expires in %s.",
 				subject, delay, max(left, 0).Truncate(time.Second))

@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -262,6 +263,7 @@ func TestMessageIsDeadLetteredBeforeItExpires(t *testing.T) {
 		{"no whole second left", "", 999*time.Millisecond + policy.ExpiryMargin, 0},
 		{"inside the margin", "", policy.ExpiryMargin / 2, 0},
 		{"expired", "", -time.Hour, 0},
+		{"expired centuries ago", "", math.MinInt64, 0},
 		{"an asked wait is not shortened", "60", 59*time.Second + policy.ExpiryMargin, 0},
 		{"an asked wait fits", "60", 60*time.Second + policy.ExpiryMargin, time.Minute},
 		{"shortened down to the asked wait", "10", 10*time.Second + policy.ExpiryMargin, 10 * time.Second},

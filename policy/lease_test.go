@@ -18,7 +18,7 @@ func TestLeaseFollowsProcessingTime(t *testing.T) {
 		0: 30 * sec, 10 * sec: 30 * sec, 15 * sec: 30 * sec, 30 * sec: 60 * sec, 45 * sec: 90 * sec,
 		60 * sec: 120 * sec, 90 * sec: 180 * sec, 120 * sec: 210 * sec,
 		1: 30 * sec, 240 * sec: 420 * sec, 240*sec + 1: 450 * sec,
-		4 * 24 * time.Hour: policy.MaxLease, 7 * 24 * time.Hour: policy.MaxLease, math.MaxInt64: policy.MaxLease,
+		4 * 24 * time.Hour: policy.MaxLease, 7 * 24 * time.Hour: policy.MaxLease, math.MaxInt64: policy.MaxLease, math.MaxInt64 / 5: policy.MaxLease,
 		-sec: 30 * sec,
 	} {
 		measured := policy.RecommendLease(policy.Estimate{}, policy.Measured{Samples: policy.EnoughSamples, Average: base})

@@ -20,83 +20,87 @@ func fieldsOf(err error) []string {
 	return fields
 }
 
+type change = func(*policy.Policy)
+
+func dur(d time.Duration) policy.Duration { return policy.Duration(d) }
+
+func rules(rs ...policy.Rule) change { return func(p *policy.Policy) { p.Rules = rs } }
+
+func list(ds ...policy.Duration) change {
+	return func(p *policy.Policy) { p.Backoff = policy.Backoff{Delays: ds} }
+}
+
+var validations = []struct {
+	name   string
+	change change
+	want   string // fields, separated by blanks
+}{
+	{"nothing", func(*policy.Policy) {}, ""},
+	{"unknown preset", func(p *policy.Policy) { p.Preset = "fast" }, "preset"},
+	{"no attempts", func(p *policy.Policy) { p.MaxAttempts = 0 }, "max_attempts"},
+	{"too many attempts", func(p *policy.Policy) { p.MaxAttempts = 1001 }, "max_attempts"},
+	{"negative waits", func(p *policy.Policy) { p.MaxWaits = -1 }, "max_waits"},
+	{"too many waits", func(p *policy.Policy) { p.MaxWaits = 1001 }, "max_waits"},
+	{"no age", func(p *policy.Policy) { p.MaxAge = 0 }, "max_age"},
+	{"too old", func(p *policy.Policy) { p.MaxAge = dur(31 * 24 * time.Hour) }, "max_age"},
+	{"age shorter than the first delay", func(p *policy.Policy) { p.MaxAge = dur(4 * time.Second) }, "max_age"},
+	{"which is nothing to a single attempt", func(p *policy.Policy) { p.MaxAge, p.MaxAttempts = dur(4*time.Second), 1 }, ""},
+	{"negative cap", func(p *policy.Policy) { p.RetryAfterCap = -1 }, "retry_after_cap"},
+	{"cap beyond seven days", func(p *policy.Policy) { p.RetryAfterCap = dur(policy.MaxDelay + 1) }, "retry_after_cap"},
+	{"cap of zero", func(p *policy.Policy) { p.RetryAfterCap = 0 }, ""},
+	{"negative jitter", func(p *policy.Policy) { p.Backoff.Jitter = -0.1 }, "backoff.jitter"},
+	{"jitter above 1", func(p *policy.Policy) { p.Backoff.Jitter = 30 }, "backoff.jitter"},
+	{"jitter NaN", func(p *policy.Policy) { p.Backoff.Jitter = math.NaN() }, "backoff.jitter"},
+	{"factor NaN", func(p *policy.Policy) { p.Backoff.Factor = math.NaN() }, "backoff.factor"},
+	{"factor infinite", func(p *policy.Policy) { p.Backoff.Factor = math.Inf(1) }, "backoff.factor"},
+	{"factor below 1", func(p *policy.Policy) { p.Backoff.Factor = 0.5 }, "backoff.factor"},
+	{"factor 1", func(p *policy.Policy) { p.Backoff.Factor = 1 }, ""},
+	{"no initial delay", func(p *policy.Policy) { p.Backoff.Initial = 0 }, "backoff.initial"},
+	{"negative delays", func(p *policy.Policy) { p.Backoff.Initial, p.Backoff.Max = -1, -1 }, "backoff.initial backoff.max"},
+	{"maximum below the first delay", func(p *policy.Policy) { p.Backoff.Max = dur(time.Second) }, "backoff.max"},
+	{"maximum beyond seven days", func(p *policy.Policy) { p.Backoff.Max = dur(policy.MaxDelay + 1) }, "backoff.max"},
+	{"no schedule", func(p *policy.Policy) { p.Backoff = policy.Backoff{} }, "backoff.initial backoff.max backoff.factor"},
+	{"a list", list(dur(time.Second), dur(time.Minute)), ""},
+	{"a list with zero, negative and long delays", list(0, -1, dur(time.Second), dur(policy.MaxDelay+1)), "backoff.delays[0] backoff.delays[1] backoff.delays[3]"},
+	{"a long list", list(slices.Repeat([]policy.Duration{dur(time.Second)}, 101)...), "backoff.delays"},
+	{"both kinds of schedule", func(p *policy.Policy) { p.Backoff.Delays = []policy.Duration{dur(time.Second)} }, "backoff.initial backoff.factor backoff.max"},
+	{"a list and a factor NaN", func(p *policy.Policy) {
+		p.Backoff = policy.Backoff{Delays: []policy.Duration{dur(time.Second)}, Factor: math.NaN()}
+	}, "backoff.factor"},
+	{"sound rules", rules(
+		policy.Rule{Match: "404", BodyContains: "soon", Action: "abandon"}, policy.Rule{Match: "404", Action: "complete"},
+		policy.Rule{Match: "4xx", Action: "abandon"}, policy.Rule{Match: "timeout", Action: "dead-letter"},
+		policy.Rule{Match: "*", Action: "disable"}, policy.Rule{Match: "207", Action: "abandon"}, policy.Rule{Match: "2xx", Action: "complete"}), ""},
+	{"empty rule", rules(policy.Rule{}), "rules[0].action rules[0].match"},
+	{"unknown actions", rules(policy.Rule{Match: "404", Action: "retry"}, policy.Rule{Match: "405", Action: "hold"}), "rules[0].action rules[1].action"},
+	{"matches of nothing", rules(
+		policy.Rule{Match: "1xx", Action: "abandon"}, policy.Rule{Match: "199", Action: "abandon"}, policy.Rule{Match: "600", Action: "abandon"},
+		policy.Rule{Match: "4XX", Action: "abandon"}, policy.Rule{Match: "40x", Action: "abandon"}, policy.Rule{Match: "2+1", Action: "abandon"},
+		policy.Rule{Match: "blocked", Action: "abandon"}, policy.Rule{Match: "canceled", Action: "complete"}, policy.Rule{Match: "request", Action: "abandon"}),
+		"rules[0].match rules[1].match rules[2].match rules[3].match rules[4].match rules[5].match rules[6].match rules[7].match rules[8].match"},
+	{"a text where there is no answer", rules(policy.Rule{Match: "dns", BodyContains: "x", Action: "abandon"}), "rules[0].body_contains"},
+	{"an overlong text", rules(policy.Rule{Match: "*", BodyContains: strings.Repeat("x", 257), Action: "abandon"}), "rules[0].body_contains"},
+	{"a blank text", rules(policy.Rule{Match: "*", BodyContains: " \n", Action: "abandon"}), "rules[0].body_contains"},
+	{"a text that is not UTF-8", rules(policy.Rule{Match: "*", BodyContains: "\xff", Action: "abandon"}), "rules[0].body_contains"},
+	{"the same rule twice", rules(policy.Rule{Match: "404", Action: "abandon"}, policy.Rule{Match: "404", Action: "complete"}), "rules[1].match"},
+	{"a status after its class", rules(policy.Rule{Match: "4xx", Action: "abandon"}, policy.Rule{Match: "404", Action: "complete"}), "rules[1].match"},
+	{"rules after everything", rules(
+		policy.Rule{Match: "*", Action: "abandon"}, policy.Rule{Match: "404", Action: "complete"}, policy.Rule{Match: "5xx", Action: "complete"},
+		policy.Rule{Match: "tls", Action: "complete"}, policy.Rule{Match: "*", BodyContains: "x", Action: "complete"}),
+		"rules[1].match rules[2].match rules[3].match rules[4].match"},
+	{"a longer text after a shorter one", rules(
+		policy.Rule{Match: "5xx", BodyContains: "Duplicate", Action: "abandon"}, policy.Rule{Match: "500", BodyContains: "a duplicate invoice", Action: "complete"}), "rules[1].match"},
+	{"a shorter text after a longer one", rules(
+		policy.Rule{Match: "5xx", BodyContains: "a duplicate invoice", Action: "abandon"}, policy.Rule{Match: "500", BodyContains: "Duplicate", Action: "complete"}), ""},
+	{"too many rules", func(p *policy.Policy) {
+		for i := range 101 {
+			p.Rules = append(p.Rules, policy.Rule{Match: fmt.Sprint(400 + i), Action: "abandon"})
+		}
+	}, "rules"},
+}
+
 func TestValidateNamesEachFieldThatIsWrong(t *testing.T) {
-	dur := func(d time.Duration) policy.Duration { return policy.Duration(d) }
-	rules := func(rs ...policy.Rule) func(*policy.Policy) {
-		return func(p *policy.Policy) { p.Rules = rs }
-	}
-	list := func(ds ...policy.Duration) func(*policy.Policy) {
-		return func(p *policy.Policy) { p.Backoff = policy.Backoff{Delays: ds} }
-	}
-	tests := []struct {
-		name   string
-		change func(*policy.Policy)
-		want   string // fields, separated by blanks
-	}{
-		{"nothing", func(*policy.Policy) {}, ""},
-		{"unknown preset", func(p *policy.Policy) { p.Preset = "fast" }, "preset"},
-		{"no attempts", func(p *policy.Policy) { p.MaxAttempts = 0 }, "max_attempts"},
-		{"too many attempts", func(p *policy.Policy) { p.MaxAttempts = 1001 }, "max_attempts"},
-		{"negative waits", func(p *policy.Policy) { p.MaxWaits = -1 }, "max_waits"},
-		{"too many waits", func(p *policy.Policy) { p.MaxWaits = 1001 }, "max_waits"},
-		{"no age", func(p *policy.Policy) { p.MaxAge = 0 }, "max_age"},
-		{"too old", func(p *policy.Policy) { p.MaxAge = dur(31 * 24 * time.Hour) }, "max_age"},
-		{"age shorter than the first delay", func(p *policy.Policy) { p.MaxAge = dur(4 * time.Second) }, "max_age"},
-		{"which is nothing to a single attempt", func(p *policy.Policy) { p.MaxAge, p.MaxAttempts = dur(4*time.Second), 1 }, ""},
-		{"negative cap", func(p *policy.Policy) { p.RetryAfterCap = -1 }, "retry_after_cap"},
-		{"cap beyond seven days", func(p *policy.Policy) { p.RetryAfterCap = dur(policy.MaxDelay + 1) }, "retry_after_cap"},
-		{"cap of zero", func(p *policy.Policy) { p.RetryAfterCap = 0 }, ""},
-		{"negative jitter", func(p *policy.Policy) { p.Backoff.Jitter = -0.1 }, "backoff.jitter"},
-		{"jitter above 1", func(p *policy.Policy) { p.Backoff.Jitter = 30 }, "backoff.jitter"},
-		{"jitter NaN", func(p *policy.Policy) { p.Backoff.Jitter = math.NaN() }, "backoff.jitter"},
-		{"factor NaN", func(p *policy.Policy) { p.Backoff.Factor = math.NaN() }, "backoff.factor"},
-		{"factor infinite", func(p *policy.Policy) { p.Backoff.Factor = math.Inf(1) }, "backoff.factor"},
-		{"factor below 1", func(p *policy.Policy) { p.Backoff.Factor = 0.5 }, "backoff.factor"},
-		{"factor 1", func(p *policy.Policy) { p.Backoff.Factor = 1 }, ""},
-		{"no initial delay", func(p *policy.Policy) { p.Backoff.Initial = 0 }, "backoff.initial"},
-		{"negative delays", func(p *policy.Policy) { p.Backoff.Initial, p.Backoff.Max = -1, -1 }, "backoff.initial backoff.max"},
-		{"maximum below the first delay", func(p *policy.Policy) { p.Backoff.Max = dur(time.Second) }, "backoff.max"},
-		{"maximum beyond seven days", func(p *policy.Policy) { p.Backoff.Max = dur(policy.MaxDelay + 1) }, "backoff.max"},
-		{"no schedule", func(p *policy.Policy) { p.Backoff = policy.Backoff{} }, "backoff.initial backoff.max backoff.factor"},
-		{"a list", list(dur(time.Second), dur(time.Minute)), ""},
-		{"a list with zero, negative and long delays", list(0, -1, dur(time.Second), dur(policy.MaxDelay+1)), "backoff.delays[0] backoff.delays[1] backoff.delays[3]"},
-		{"a long list", list(slices.Repeat([]policy.Duration{dur(time.Second)}, 101)...), "backoff.delays"},
-		{"both kinds of schedule", func(p *policy.Policy) { p.Backoff.Delays = []policy.Duration{dur(time.Second)} }, "backoff.initial backoff.factor backoff.max"},
-		{"a list and a factor NaN", func(p *policy.Policy) {
-			p.Backoff = policy.Backoff{Delays: []policy.Duration{dur(time.Second)}, Factor: math.NaN()}
-		}, "backoff.factor"},
-		{"sound rules", rules(
-			policy.Rule{Match: "404", BodyContains: "soon", Action: "abandon"}, policy.Rule{Match: "404", Action: "complete"},
-			policy.Rule{Match: "4xx", Action: "abandon"}, policy.Rule{Match: "timeout", Action: "dead-letter"},
-			policy.Rule{Match: "*", Action: "disable"}, policy.Rule{Match: "207", Action: "abandon"}, policy.Rule{Match: "2xx", Action: "complete"}), ""},
-		{"empty rule", rules(policy.Rule{}), "rules[0].action rules[0].match"},
-		{"unknown actions", rules(policy.Rule{Match: "404", Action: "retry"}, policy.Rule{Match: "405", Action: "hold"}), "rules[0].action rules[1].action"},
-		{"matches of nothing", rules(
-			policy.Rule{Match: "1xx", Action: "abandon"}, policy.Rule{Match: "199", Action: "abandon"}, policy.Rule{Match: "600", Action: "abandon"},
-			policy.Rule{Match: "4XX", Action: "abandon"}, policy.Rule{Match: "40x", Action: "abandon"}, policy.Rule{Match: "2+1", Action: "abandon"},
-			policy.Rule{Match: "blocked", Action: "abandon"}, policy.Rule{Match: "canceled", Action: "complete"}, policy.Rule{Match: "request", Action: "abandon"}),
-			"rules[0].match rules[1].match rules[2].match rules[3].match rules[4].match rules[5].match rules[6].match rules[7].match rules[8].match"},
-		{"a text where there is no answer", rules(policy.Rule{Match: "dns", BodyContains: "x", Action: "abandon"}), "rules[0].body_contains"},
-		{"an overlong text", rules(policy.Rule{Match: "*", BodyContains: strings.Repeat("x", 257), Action: "abandon"}), "rules[0].body_contains"},
-		{"a blank text", rules(policy.Rule{Match: "*", BodyContains: " \n", Action: "abandon"}), "rules[0].body_contains"},
-		{"a text that is not UTF-8", rules(policy.Rule{Match: "*", BodyContains: "\xff", Action: "abandon"}), "rules[0].body_contains"},
-		{"the same rule twice", rules(policy.Rule{Match: "404", Action: "abandon"}, policy.Rule{Match: "404", Action: "complete"}), "rules[1].match"},
-		{"a status after its class", rules(policy.Rule{Match: "4xx", Action: "abandon"}, policy.Rule{Match: "404", Action: "complete"}), "rules[1].match"},
-		{"rules after everything", rules(
-			policy.Rule{Match: "*", Action: "abandon"}, policy.Rule{Match: "404", Action: "complete"}, policy.Rule{Match: "5xx", Action: "complete"},
-			policy.Rule{Match: "tls", Action: "complete"}, policy.Rule{Match: "*", BodyContains: "x", Action: "complete"}),
-			"rules[1].match rules[2].match rules[3].match rules[4].match"},
-		{"a longer text after a shorter one", rules(
-			policy.Rule{Match: "5xx", BodyContains: "Duplicate", Action: "abandon"}, policy.Rule{Match: "500", BodyContains: "a duplicate invoice", Action: "complete"}), "rules[1].match"},
-		{"a shorter text after a longer one", rules(
-			policy.Rule{Match: "5xx", BodyContains: "a duplicate invoice", Action: "abandon"}, policy.Rule{Match: "500", BodyContains: "Duplicate", Action: "complete"}), ""},
-		{"too many rules", func(p *policy.Policy) {
-			for i := range 101 {
-				p.Rules = append(p.Rules, policy.Rule{Match: fmt.Sprint(400 + i), Action: "abandon"})
-			}
-		}, "rules"},
-	}
-	for _, tt := range tests {
+	for _, tt := range validations {
 		t.Run(tt.name, func(t *testing.T) {
 			p := preset(t, "standard")
 			tt.change(&p)

@@ -1,0 +1,257 @@
+package azuretable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pushlease/pushlease/tables"
+)
+
+// service is a stand-in for the table service that notes each transaction.
+type service struct {
+	mu      sync.Mutex
+	batches [][]row
+	rows    map[string]string // by row key
+	active  int
+	// answer decides about a transaction; nil accepts all.
+	answer func(ctx context.Context, rows []row) error
+}
+
+func (s *service) submit(ctx context.Context, _ string, rows []row) error {
+	s.mu.Lock()
+	s.batches = append(s.batches, rows)
+	s.active++
+	if s.active > 1 {
+		panic("two transactions of one partition at once")
+	}
+	s.mu.Unlock()
+	time.Sleep(10 * time.Millisecond) // in a bubble
+	var err error
+	if s.answer != nil {
+		err = s.answer(ctx, rows)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.active--
+	if err == nil {
+		for _, r := range rows {
+			s.rows[r.rk] = string(r.json)
+		}
+	}
+	return err
+}
+
+func newCommitter(answer func(context.Context, []row) error) (*committer, *service) {
+	s := &service{rows: make(map[string]string), answer: answer}
+	return &committer{submit: s.submit, committed: func([]tables.Attempt) {}}, s
+}
+
+var somePartition = partition{table: "t", key: "s0"}
+
+func oneRow(key, value string) []row { return []row{{pk: "s0", rk: key, json: []byte(value)}} }
+
+// refusal is the service's answer to a transaction whose row index is bad.
+func refusal(index int) error {
+	return &storageError{operation: transaction, status: http.StatusBadRequest, code: "PropertyValueTooLarge", index: index}
+}
+
+func TestWhatWaitsIsWrittenTogetherAndTheLastOfAKeyWins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := newCommitter(nil)
+		var wg sync.WaitGroup
+		for i := range 250 {
+			key := fmt.Sprint("m", i)
+			if i == 200 {
+				key = "m199"
+			}
+			wg.Go(func() {
+				if err := c.commit(t.Context(), somePartition, oneRow(key, fmt.Sprint(i)), nil); err != nil {
+					t.Errorf("commit: %v", err)
+				}
+			})
+			synctest.Wait() // so that they wait in this order
+		}
+		wg.Wait()
+		if len(s.rows) != 249 || s.rows["m199"] != "200" {
+			t.Errorf("%d rows, m199 = %s; want 249 and the last one, 200", len(s.rows), s.rows["m199"])
+		}
+		// The first alone, since nothing else waited, then 100 and 100 and the rest.
+		if len(s.batches) != 4 {
+			t.Errorf("%d transactions, want 4", len(s.batches))
+		}
+		for _, b := range s.batches {
+			if len(b) > maxBatchRows {
+				t.Errorf("a transaction has %d rows", len(b))
+			}
+		}
+		if len(c.waiting) != 0 {
+			t.Errorf("%d partitions are left behind", len(c.waiting))
+		}
+	})
+}
+
+func TestAnIdlePartitionWritesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := newCommitter(nil)
+		start := time.Now()
+		if err := c.commit(t.Context(), somePartition, oneRow("m", "1"), nil); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took != 10*time.Millisecond {
+			t.Errorf("took %v, want only the 10ms of the service", took)
+		}
+	})
+}
+
+// commitAll commits callers' rows while a first commit keeps the partition busy, so
+// that they travel together, and returns their errors.
+func commitAll(t *testing.T, c *committer, rows ...[]row) []error {
+	t.Helper()
+	errs := make([]error, len(rows))
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = c.commit(t.Context(), somePartition, oneRow("first", ""), nil) })
+	synctest.Wait()
+	for i, r := range rows {
+		wg.Go(func() { errs[i] = c.commit(t.Context(), somePartition, r, nil) })
+		synctest.Wait()
+	}
+	wg.Wait()
+	return errs
+}
+
+func TestARefusedRowFailsItsOwnerOnly(t *testing.T) {
+	for _, named := range []bool{true, false} {
+		t.Run(fmt.Sprintf("service names the row: %t", named), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, s := newCommitter(func(_ context.Context, rows []row) error {
+					for i, r := range rows {
+						if string(r.json) == "bad" && named {
+							return refusal(i)
+						} else if string(r.json) == "bad" {
+							return refusal(-1)
+						}
+					}
+					return nil
+				})
+				owner := append(oneRow("b1", "good half"), oneRow("b2", "bad")...)
+				errs := commitAll(t, c, oneRow("a", "1"), owner, oneRow("b1", "2"), oneRow("c", "bad"), oneRow("d", "3"))
+				for i, wantErr := range []bool{false, true, false, true, false} {
+					if (errs[i] != nil) != wantErr {
+						t.Errorf("caller %d got %v, want an error: %t", i, errs[i], wantErr)
+					}
+				}
+				if s.rows["a"] != "1" || s.rows["b1"] != "2" || s.rows["d"] != "3" || len(s.rows) != 4 {
+					t.Errorf("stored %v; want a, b1 of its second writer, d and first", s.rows)
+				}
+			})
+		})
+	}
+}
+
+func TestARefusedRowUncoversTheRowThatItReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := newCommitter(func(_ context.Context, rows []row) error {
+			for i, r := range rows {
+				if string(r.json) == "bad" {
+					return refusal(i)
+				}
+			}
+			return nil
+		})
+		errs := commitAll(t, c, oneRow("m", "1"), oneRow("m", "bad"))
+		if errs[0] != nil || errs[1] == nil || s.rows["m"] != "1" {
+			t.Errorf("errors %v, row %q; want the first caller's row stored", errs, s.rows["m"])
+		}
+	})
+}
+
+func TestEveryCallerLearnsThatTheServiceIsAway(t *testing.T) {
+	away := &storageError{operation: transaction, status: http.StatusServiceUnavailable, code: "ServerBusy", index: -1}
+	synctest.Test(t, func(t *testing.T) {
+		c, s := newCommitter(func(context.Context, []row) error { return away })
+		for i, err := range commitAll(t, c, oneRow("a", "1"), oneRow("b", "2")) {
+			if !errors.Is(err, away) {
+				t.Errorf("caller %d got %v", i, err)
+			}
+		}
+		if len(s.batches) != 2 {
+			t.Errorf("%d transactions, want 2: one that is away is not asked for each caller", len(s.batches))
+		}
+	})
+}
+
+func TestLargeRowsAreSpreadOverTransactionsButAMessageIsNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := newCommitter(nil)
+		big := strings.Repeat("x", 900<<10)
+		message := append(oneRow("m~1", big), oneRow("m~2", big)...)
+		errs := commitAll(t, c, oneRow("a", big), oneRow("b", big), oneRow("c", big), message)
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range s.batches {
+			size, ofMessage := 0, 0
+			for _, r := range b {
+				size += r.size()
+				if strings.HasPrefix(r.rk, "m~") {
+					ofMessage++
+				}
+			}
+			if size > maxBatchBytes || ofMessage == 1 {
+				t.Errorf("a transaction has %d bytes and %d of 2 rows of the message", size, ofMessage)
+			}
+		}
+	})
+}
+
+func TestACallerThatHangsUpNeitherWaitsNorFailsOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := newCommitter(func(ctx context.Context, _ []row) error { return ctx.Err() })
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Millisecond)
+		defer cancel()
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = c.commit(t.Context(), somePartition, oneRow("first", ""), nil) })
+		synctest.Wait()
+		wg.Go(func() {
+			if err := c.commit(ctx, somePartition, oneRow("a", "1"), nil); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("the caller that hung up got %v", err)
+			}
+		})
+		wg.Go(func() {
+			if err := c.commit(t.Context(), somePartition, oneRow("b", "2"), nil); err != nil {
+				t.Errorf("the other caller got %v", err)
+			}
+		})
+		wg.Wait()
+		if s.rows["b"] != "2" {
+			t.Error("the other caller's row is not stored")
+		}
+	})
+}
+
+func TestATransactionThatNobodyWaitsForIsCutShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ended error
+		c, _ := newCommitter(func(ctx context.Context, _ []row) error {
+			<-ctx.Done()
+			ended = ctx.Err()
+			return ended
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := c.commit(ctx, somePartition, oneRow("a", "1"), nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("commit = %v, want the caller's deadline", err)
+		}
+		synctest.Wait()
+		if ended == nil {
+			t.Error("the transaction still runs")
+		}
+	})
+}

@@ -1,0 +1,121 @@
+package azuretable
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf16"
+)
+
+// roundTrip encodes columns the way they travel and reads them back.
+func roundTrip(t *testing.T, c columns) entity {
+	t.Helper()
+	r, err := c.row("p", "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := parseEntity(r.json)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestColumnsComeBack(t *testing.T) {
+	c := columns{}
+	texts := map[string]string{
+		"Plain": "it's <a> & \"b\"", "Emoji": "🙂", "Lines": " a\r\n\tb ", "Nul": "a\x00b", "C1": "a\u0085b", "NonCharacter": "\uffff",
+		"Broken": "\xff\xfe", "Long": strings.Repeat("é", 40_000),
+	}
+	for name, s := range texts {
+		c.exact(name, s)
+	}
+	numbers := map[string]int{"Zero": 0, "Small": -3, "MaxInt32": math.MaxInt32, "Large": math.MaxInt32 + 1, "Max": math.MaxInt}
+	for name, n := range numbers {
+		c.number(name, n)
+	}
+	at := time.Date(1, 1, 1, 0, 0, 0, 1e6, time.UTC)
+	c.time("Early", at)
+	c.time("Never", time.Time{})
+	c.duration("Duration", math.MaxInt64)
+	c.flag("Yes", true)
+	c.flag("No", false)
+	e := roundTrip(t, c)
+	for name, s := range texts {
+		if got := e.text(name); got != s {
+			t.Errorf("%s = %.40q, want %.40q", name, got, s)
+		}
+	}
+	for name, n := range numbers {
+		if got := e.number(name); got != n {
+			t.Errorf("%s = %d, want %d", name, got, n)
+		}
+	}
+	if !e.time("Early").Equal(at) || !e.time("Never").IsZero() {
+		t.Errorf("times = %v, %v", e.time("Early"), e.time("Never"))
+	}
+	if e.duration("Duration") != math.MaxInt64 || !e.flag("Yes") || e.flag("No") {
+		t.Error("duration or flag did not come back")
+	}
+}
+
+func TestNoStringPropertyIsLongerThanTheServiceTakes(t *testing.T) {
+	c := columns{}
+	c.exact("A", strings.Repeat("🙂", 100_000))
+	c.exact("B", strings.Repeat("a", 32<<10))
+	c.text("C", strings.Repeat("🙂", 100_000), maxDescription)
+	for name, v := range c {
+		switch v := v.(type) {
+		case string:
+			if n := len(utf16.Encode([]rune(v))); n > 32<<10 {
+				t.Errorf("%s has %d UTF-16 units", name, n)
+			}
+		default:
+			if b, _ := json.Marshal(v); len(b) > 4*maxBinary/3+8 {
+				t.Errorf("%s has %d bytes", name, len(b))
+			}
+		}
+	}
+	if got := roundTrip(t, c).text("A"); got != strings.Repeat("🙂", 100_000) {
+		t.Errorf("a long string came back as %d bytes", len(got))
+	}
+}
+
+func TestBinaryIsSplitAt64KiB(t *testing.T) {
+	for n, parts := range map[int]int{0: 0, 1: 1, maxBinary: 1, maxBinary + 1: 2, 3 * maxBinary: 3} {
+		c := columns{}
+		want := bytes.Repeat([]byte{0xff}, n)
+		c.binary("B", want)
+		if len(c) != parts {
+			t.Errorf("%d bytes are in %d properties, want %d", n, len(c), parts)
+		}
+		if got := roundTrip(t, c).binary("B"); !bytes.Equal(got, want) {
+			t.Errorf("%d bytes came back as %d", n, len(got))
+		}
+	}
+	c := columns{}
+	c.binary("B", make([]byte, 1<<20))
+	if _, err := c.row("p", "r"); !errors.Is(err, errRowTooLarge) {
+		t.Errorf("a row of 1 MiB = %v, want errRowTooLarge", err)
+	}
+}
+
+func TestMissingAndForeignColumnsReadAsZero(t *testing.T) {
+	// The service answers null for a column that was asked for and is missing.
+	e, err := parseEntity([]byte(`{"PartitionKey":"p","RowKey":"r","A":null,"B":"text","C":3,"D@odata.type":"Edm.DateTime","D":"2026-01-01T00:00:00Z"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"A", "B", "C", "D", "E"} {
+		if !e.time(name).IsZero() || e.flag(name) || e.binary(name) != nil || (name != "B" && e.text(name) != "") || (name != "C" && e.number(name) != 0) {
+			t.Errorf("column %s does not read as zero", name)
+		}
+	}
+	if _, err := parseEntity([]byte(`{"PartitionKey":3,"Secret":"s3cret"`)); err == nil || strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("error of a malformed row = %v, want one without content", err)
+	}
+}

@@ -14,16 +14,21 @@ import (
 // open opens the account that a connection string names.
 func open(t testing.TB, connection string, opts azurequeue.Options) *azurequeue.Service {
 	t.Helper()
-	cfg, err := azureconn.Parse(connection)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := azurequeue.Open(cfg, opts)
+	s, err := azurequeue.Open(parse(t, connection), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
 	return s
+}
+
+func parse(t testing.TB, connection string) azureconn.Config {
+	t.Helper()
+	cfg, err := azureconn.Parse(connection)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
 }
 
 func TestAzuriteFulfilsTheContract(t *testing.T) {

@@ -156,11 +156,17 @@ func (q *azureQueue) Depth(ctx context.Context) (queue.Depth, error) {
 		properties, err = q.client.GetProperties(ctx, nil)
 		return err
 	})
+	if err != nil {
+		return queue.Depth{}, err
+	}
+	if properties.ApproximateMessagesCount == nil {
+		return queue.Depth{}, fmt.Errorf("%s of queue %s: the answer has no count", opDepth, q.name)
+	}
 	// "Approximate" is never lower than the actual number. Source: Get Queue
 	// Metadata.
-	total := int64(value(properties.ApproximateMessagesCount))
-	if err != nil || total == 0 {
-		return queue.Depth{}, err
+	total := int64(*properties.ApproximateMessagesCount)
+	if total == 0 {
+		return queue.Depth{}, nil
 	}
 	var peeked azqueue.PeekMessagesResponse
 	err = q.do(ctx, opPeek, func(ctx context.Context) (err error) {

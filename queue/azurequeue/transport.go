@@ -2,7 +2,10 @@ package azurequeue
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"strings"
@@ -103,6 +106,7 @@ func (t *transport) Do(req *http.Request) (*http.Response, error) {
 		req.Body, req.GetBody = io.NopCloser(strings.NewReader("")), nil
 	}
 	res, err := t.base.RoundTrip(req)
+	err = withoutQuotes(err)
 	c.answered, c.err = err == nil, err
 	switch {
 	case err == nil:
@@ -112,4 +116,22 @@ func (t *transport) Do(req *http.Request) (*http.Response, error) {
 		t.onTransaction("queue", c.operation, 0, err)
 	}
 	return res, err
+}
+
+// errNotHTTP stands for errors of net/http that quote what the peer said.
+var errNotHTTP = errors.New("the other end broke off, or does not speak HTTP")
+
+// withoutQuotes lets only errors through that were made at this end.
+func withoutQuotes(err error) error {
+	var (
+		network     net.Error // dial, DNS, reset, time-outs, ends of contexts
+		certificate *tls.CertificateVerificationError
+		notTLS      tls.RecordHeaderError
+	)
+	switch {
+	case err == nil, errors.Is(err, context.Canceled), errors.As(err, &network), errors.As(err, &certificate),
+		errors.As(err, &notTLS), errors.Is(err, io.EOF), errors.Is(err, http.ErrSchemeMismatch):
+		return err
+	}
+	return errNotHTTP
 }

@@ -1,0 +1,159 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pushlease/pushlease/tables"
+)
+
+// maxRecordRows is the contract's bound, that of one Azure entity group transaction.
+const maxRecordRows = 100
+
+const deliveryColumns = `message_id, queue, inserted_at, webhook_id, generation, state, reason, attempts, charged, waits, excused,
+missing_records, last_status, last_error_class, first_at, last_at, next_at, updated_at, expires_at, encoding, size, body_hash,
+dead_letter_id, instance`
+
+func deliveryArgs(d tables.Delivery) []any {
+	return []any{
+		d.MessageID, d.Queue, millis(d.Day), d.WebhookID, d.Generation, d.State, d.Reason, d.Attempts, d.Charged, d.Waits, d.Excused,
+		d.MissingRecords, d.LastStatus, d.LastErrorClass, millis(d.FirstAt), millis(d.LastAt), millis(d.NextAt), millis(d.UpdatedAt),
+		millis(d.ExpiresAt), d.Encoding, d.Size, d.BodyHash, d.DeadLetterID, d.Instance,
+	}
+}
+
+func scanDelivery(scan func(...any) error) (d tables.Delivery, err error) {
+	err = scan(
+		&d.MessageID, &d.Queue, timeOf(&d.Day), &d.WebhookID, &d.Generation, &d.State, &d.Reason, &d.Attempts, &d.Charged, &d.Waits, &d.Excused,
+		&d.MissingRecords, &d.LastStatus, &d.LastErrorClass, timeOf(&d.FirstAt), timeOf(&d.LastAt), timeOf(&d.NextAt), timeOf(&d.UpdatedAt),
+		timeOf(&d.ExpiresAt), &d.Encoding, &d.Size, &d.BodyHash, &d.DeadLetterID, &d.Instance,
+	)
+	return d, err
+}
+
+const loadSQL = "SELECT " + deliveryColumns + " FROM deliveries WHERE message_id = ? AND queue = ? AND day = ? ORDER BY webhook_id"
+
+// Load implements tables.Deliveries.
+func (db *DB) Load(ctx context.Context, key tables.MessageKey) ([]tables.Delivery, error) {
+	ds, err := db.readDeliveries(ctx, "load", query{loadSQL, []any{key.MessageID, key.Queue, dayOf(key.Day)}})
+	if err != nil {
+		return nil, fmt.Errorf("load deliveries: %w", err)
+	}
+	return ds, nil
+}
+
+func (db *DB) readDeliveries(ctx context.Context, operation string, q query) ([]tables.Delivery, error) {
+	var ds []tables.Delivery
+	err := db.read(ctx, serviceTable, operation, q, func(scan func(...any) error) (bool, error) {
+		d, err := scanDelivery(scan)
+		ds = append(ds, d)
+		return true, err
+	})
+	return ds, err
+}
+
+var (
+	putDeliverySQL = upsert("deliveries", deliveryColumns+", day")
+	putAttemptSQL  = upsert("attempts", attemptColumns+", day")
+)
+
+func columnNames(columns string) []string {
+	return strings.FieldsFunc(columns, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' })
+}
+
+// insertOnce is the statement that inserts a row unless its key is taken.
+func insertOnce(table, columns string) string {
+	return fmt.Sprintf("INSERT INTO %s (%s) VALUES (?%s) ON CONFLICT DO NOTHING",
+		table, columns, strings.Repeat(", ?", len(columnNames(columns))-1))
+}
+
+// upsert is the statement that inserts a row or replaces all columns of the one that
+// has the same key.
+func upsert(table, columns string) string {
+	names := columnNames(columns)
+	sets := make([]string, len(names))
+	for i, n := range names {
+		sets[i] = n + " = excluded." + n
+	}
+	return strings.Replace(insertOnce(table, columns), "DO NOTHING", "DO UPDATE SET "+strings.Join(sets, ", "), 1)
+}
+
+// Record implements tables.Deliveries.
+func (db *DB) Record(ctx context.Context, r tables.Record) error {
+	if len(r.Deliveries)+len(r.Attempts) == 0 {
+		return nil
+	}
+	if err := checkRecord(r); err != nil {
+		return err
+	}
+	err := db.write(ctx, serviceTable, "record", func(tx *tx) error {
+		for _, d := range r.Deliveries {
+			if _, err := tx.exec(putDeliverySQL, append(deliveryArgs(d), dayOf(d.Day))...); err != nil {
+				return err
+			}
+		}
+		for _, a := range r.Attempts {
+			if _, err := tx.exec(putAttemptSQL, append(attemptArgs(a), dayOf(a.Day))...); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("record: %w", err)
+	}
+	return nil
+}
+
+// checkRecord refuses what another store could not write at once.
+func checkRecord(r tables.Record) error {
+	if n := len(r.Deliveries) + len(r.Attempts); n > maxRecordRows {
+		return fmt.Errorf("record of %d rows: at most %d are written at once", n, maxRecordRows)
+	}
+	keys := make([]tables.MessageKey, 0, len(r.Deliveries)+len(r.Attempts))
+	for _, d := range r.Deliveries {
+		keys = append(keys, d.MessageKey)
+	}
+	for _, a := range r.Attempts {
+		keys = append(keys, a.MessageKey)
+	}
+	for _, k := range keys {
+		if k.Queue != keys[0].Queue || k.MessageID != keys[0].MessageID || dayOf(k.Day) != dayOf(keys[0].Day) {
+			return errors.New("record: the rows belong to more than one message")
+		}
+	}
+	return nil
+}
+
+// Expire implements tables.History. It removes rows in small operations, so that other
+// writes go on in between.
+func (db *DB) Expire(ctx context.Context, before time.Time) (int64, error) {
+	var total int64
+	for _, text := range []string{expireAttemptsSQL, expireDeliveriesSQL} {
+		for {
+			var n int64
+			err := db.write(ctx, serviceTable, "expire", func(tx *tx) (err error) {
+				n, err = tx.exec(text, dayOf(before), expireAtOnce)
+				return err
+			})
+			if err != nil {
+				return total, fmt.Errorf("expire records: %w", err)
+			}
+			total += n
+			if n < expireAtOnce {
+				break
+			}
+		}
+	}
+	return total, nil
+}
+
+const (
+	expireAttemptsSQL = `DELETE FROM attempts WHERE seq IN (
+  SELECT seq FROM attempts INDEXED BY attempts_day WHERE day < ? LIMIT ?)`
+	expireDeliveriesSQL = `DELETE FROM deliveries WHERE seq IN (
+  SELECT seq FROM deliveries INDEXED BY deliveries_day WHERE day < ? LIMIT ?)`
+)

@@ -1,0 +1,63 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+
+	driver "modernc.org/sqlite"
+	codes "modernc.org/sqlite/lib"
+
+	"github.com/pushlease/pushlease/queue"
+)
+
+// ErrClosed is returned by every call after Close.
+var ErrClosed = errors.New("the database is closed")
+
+var errForeign = errors.New("the file is an SQLite database of another program: name another file")
+
+// code returns SQLite's primary result code for err; 0 when err is not SQLite's.
+func code(err error) int {
+	var e *driver.Error
+	if errors.As(err, &e) {
+		return e.Code() & 0xff
+	}
+	return 0
+}
+
+func isBusy(err error) bool {
+	c := code(err)
+	return c == codes.SQLITE_BUSY || c == codes.SQLITE_LOCKED
+}
+
+// breaksTransaction reports whether SQLite may have rolled back everything, not
+// just the statement, so that nothing after it in the transaction counts.
+func breaksTransaction(err error) bool {
+	switch code(err) {
+	case codes.SQLITE_BUSY, codes.SQLITE_LOCKED, codes.SQLITE_NOMEM, codes.SQLITE_READONLY, codes.SQLITE_INTERRUPT,
+		codes.SQLITE_IOERR, codes.SQLITE_CORRUPT, codes.SQLITE_FULL, codes.SQLITE_CANTOPEN, codes.SQLITE_PROTOCOL,
+		codes.SQLITE_NOTADB, codes.SQLITE_ABORT, codes.SQLITE_MISUSE:
+		return true
+	}
+	return false
+}
+
+// explain wraps an error of SQLite with what a person can do about it.
+func (db *DB) explain(err error) error {
+	switch code(err) {
+	case 0:
+		return err
+	case codes.SQLITE_BUSY, codes.SQLITE_LOCKED:
+		return fmt.Errorf("%w: another process has kept %s locked: end what holds it open (a backup, a shell): %w", queue.ErrBusy, db.path, err)
+	case codes.SQLITE_READONLY, codes.SQLITE_PERM, codes.SQLITE_AUTH:
+		return fmt.Errorf("%w: %s can't be written: check the permissions of the file and its folder, and that the disk is not mounted read-only: %w", queue.ErrDenied, db.path, err)
+	case codes.SQLITE_FULL:
+		return fmt.Errorf("the disk that holds %s is full: free some space: %w", db.path, err)
+	case codes.SQLITE_CANTOPEN:
+		return fmt.Errorf("%s can't be opened: check that its folder exists and may be written: %w", db.path, err)
+	case codes.SQLITE_NOTADB, codes.SQLITE_CORRUPT:
+		return fmt.Errorf("%s is damaged or no SQLite database: restore it from a backup, or name another file: %w", db.path, err)
+	case codes.SQLITE_IOERR:
+		return fmt.Errorf("the disk that holds %s failed: %w", db.path, err)
+	}
+	return fmt.Errorf("database %s: %w", db.path, err)
+}

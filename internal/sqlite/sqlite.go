@@ -1,0 +1,255 @@
+// Package sqlite keeps queues and tables in one SQLite file: it is the store of a
+// pushlease without a storage account, and the fast one of its tests.
+//
+// All writes go through one goroutine and one connection. A commit takes whatever
+// is waiting when the one before ends, so throughput grows with the number of
+// callers while a lone caller waits for nothing but its own commit. Every call
+// that writes returns after its commit is durable (WAL, synchronous=FULL).
+//
+// Several processes may open one file on a local disk.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	_ "modernc.org/sqlite" // the driver
+)
+
+const (
+	// busyTimeout is how long SQLite itself waits for a lock, in one go.
+	busyTimeout = 200 * time.Millisecond
+	// busyPatience is how long a write is tried again before it fails with
+	// queue.ErrBusy.
+	busyPatience = 10 * time.Second
+	// readers is how many reads run at once; the rest wait.
+	readers = 4
+)
+
+// Options are what Open can be told; the zero value is good.
+type Options struct {
+	// OnTransaction is called once after every operation that asked storage for
+	// something; service is "queue" or "table". It may be called concurrently.
+	OnTransaction func(service, operation string, err error)
+	// OnExpired is called after messages were removed because their time to
+	// live was over. Writes wait for it: it must not block, nor call the DB.
+	OnExpired func(messages int64)
+}
+
+// DB is one open file. It implements tables.Store; Queues gives its queues. Safe
+// for concurrent use.
+type DB struct {
+	path   string
+	opts   Options
+	writer *writer
+	pool   *sql.DB // of the writer's connection
+	reads  *sql.DB
+	clock  *clock
+
+	stop       chan struct{} // ends the background goroutines
+	background sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	calls  sync.WaitGroup // calls under way
+}
+
+// Open opens the file at path, or creates it, readable by its owner only. The folder
+// must exist. ctx bounds the opening only.
+func Open(ctx context.Context, path string, opts Options) (*DB, error) {
+	return open(ctx, path, opts, newClock(time.Now))
+}
+
+func open(ctx context.Context, path string, opts Options, c *clock) (*DB, error) {
+	db := &DB{path: path, opts: opts, clock: c, stop: make(chan struct{})}
+	if db.opts.OnTransaction == nil {
+		db.opts.OnTransaction = func(string, string, error) {}
+	}
+	if db.opts.OnExpired == nil {
+		db.opts.OnExpired = func(int64) {}
+	}
+	if err := createFile(path); err != nil {
+		return nil, err
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	dsn := "file:" + (&url.URL{Path: filepath.ToSlash(abs)}).EscapedPath() + "?_pragma=busy_timeout(%d)"
+	if db.pool, err = sql.Open("sqlite", fmt.Sprintf(dsn, busyTimeout.Milliseconds())); err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	conn, err := db.prepare(ctx)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open database: %w", db.explain(err)), db.pool.Close())
+	}
+	db.reads, err = sql.Open("sqlite", fmt.Sprintf(dsn, busyPatience.Milliseconds())+"&_pragma=query_only(1)")
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open database: %w", err), conn.Close(), db.pool.Close())
+	}
+	db.reads.SetMaxOpenConns(readers)
+	db.reads.SetMaxIdleConns(readers)
+	db.writer = newWriter(db, conn)
+	db.background.Go(db.writer.run)
+	db.background.Go(db.keepHouse)
+	if err := db.tidy(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("open database: %w", err), db.Close())
+	}
+	return db, nil
+}
+
+// createFile makes sure that the file is there. SQLite would create it readable by
+// others; its journals copy the mode.
+func createFile(path string) error {
+	if path == "" {
+		return errors.New("open database: the path is empty: name a file")
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("open database: the folder %s does not exist: create it, or name another file: %w", filepath.Dir(path), err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("open database: this user may not write %s: change the owner or mode of the file and its folder, or name another file: %w", path, err)
+	case err != nil:
+		return fmt.Errorf("open database: %s can't be used: name a file on a disk that may be written: %w", path, err)
+	}
+	return f.Close()
+}
+
+// prepare opens the writer's connection. Switching to WAL and making the schema meet
+// locks of other processes that open the file at the same time.
+func (db *DB) prepare(ctx context.Context) (*sql.Conn, error) {
+	for start := time.Now(); ; {
+		conn, err := db.connect(ctx)
+		if err == nil || !isBusy(err) || time.Since(start) > busyPatience {
+			return conn, err
+		}
+		retry := time.NewTimer(busyTimeout / 10)
+		select {
+		case <-ctx.Done():
+			retry.Stop()
+			return nil, ctx.Err()
+		case <-retry.C:
+		}
+	}
+}
+
+func (db *DB) connect(ctx context.Context) (*sql.Conn, error) {
+	conn, err := db.pool.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, pragma := range []string{
+		"PRAGMA journal_mode = WAL",
+		"PRAGMA synchronous = FULL",
+		"PRAGMA journal_size_limit = 67108864",
+	} {
+		if _, err := conn.ExecContext(ctx, pragma); err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+	}
+	if err := prepareFile(ctx, conn); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
+}
+
+// Close waits for the calls under way and closes the file. Further calls return
+// ErrClosed; a second Close does nothing.
+func (db *DB) Close() error {
+	db.mu.Lock()
+	if db.closed {
+		db.mu.Unlock()
+		return nil
+	}
+	db.closed = true
+	db.mu.Unlock()
+	db.calls.Wait()
+	close(db.stop)
+	db.background.Wait()
+	if err := errors.Join(db.reads.Close(), db.writer.close(), db.pool.Close()); err != nil {
+		return fmt.Errorf("close database: %w", db.explain(err))
+	}
+	return nil
+}
+
+// enter registers a call, so that Close waits for it. leave ends it.
+func (db *DB) enter() error {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if db.closed {
+		return ErrClosed
+	}
+	db.calls.Add(1)
+	return nil
+}
+
+func (db *DB) leave() { db.calls.Done() }
+
+// Services of OnTransaction.
+const (
+	serviceQueue = "queue"
+	serviceTable = "table"
+)
+
+// write runs operation in the writer and returns after its commit.
+func (db *DB) write(ctx context.Context, service, operation string, op func(tx *tx) error) error {
+	if err := db.enter(); err != nil {
+		return err
+	}
+	defer db.leave()
+	err := db.explain(db.writer.do(ctx, op))
+	db.opts.OnTransaction(service, operation, err)
+	return err
+}
+
+// read runs a query and calls each for every row until it returns false.
+func (db *DB) read(ctx context.Context, service, operation string, q query, each func(scan func(into ...any) error) (bool, error)) error {
+	if err := db.enter(); err != nil {
+		return err
+	}
+	defer db.leave()
+	err := db.explain(db.readRows(ctx, q, each))
+	db.opts.OnTransaction(service, operation, err)
+	return err
+}
+
+// query is one statement and its arguments.
+type query struct {
+	text string
+	args []any
+}
+
+func (db *DB) readRows(ctx context.Context, q query, each func(scan func(into ...any) error) (bool, error)) (err error) {
+	rows, err := db.reads.QueryContext(ctx, q.text, q.args...)
+	if err != nil {
+		return ctxOr(ctx, err)
+	}
+	defer func() {
+		if closeErr := rows.Close(); err == nil {
+			err = ctxOr(ctx, closeErr)
+		}
+	}()
+	for rows.Next() {
+		if more, err := each(rows.Scan); err != nil || !more {
+			return err
+		}
+	}
+	return ctxOr(ctx, rows.Err())
+}
+
+// ctxOr prefers the context's error to SQLite's "interrupted".
+func ctxOr(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}

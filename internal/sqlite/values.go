@@ -1,0 +1,68 @@
+package sqlite
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/pushlease/pushlease/tables"
+)
+
+// millis is how rows hold times; 0 is the zero time.
+func millis(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+func fromMillis(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
+}
+
+// timeScanner reads what millis wrote.
+type timeScanner struct{ into *time.Time }
+
+func timeOf(into *time.Time) timeScanner { return timeScanner{into} }
+
+// Scan implements sql.Scanner.
+func (s timeScanner) Scan(v any) error {
+	ms, ok := v.(int64)
+	if !ok {
+		return fmt.Errorf("a time is stored as %T", v)
+	}
+	*s.into = fromMillis(ms)
+	return nil
+}
+
+// dayOf is the UTC day of t, counted from 1970.
+func dayOf(t time.Time) int64 {
+	const perDay = 24 * 60 * 60
+	s := t.Unix()
+	if s < 0 {
+		s -= perDay - 1
+	}
+	return s / perDay
+}
+
+// newETag returns one that no row ever had.
+func newETag() string {
+	var b [10]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// scanBound is the most rows that one page looks at. A filter that few rows pass then
+// gives a short page, with a cursor, and not a long wait.
+const scanBound = 5000
+
+func checkPage(p tables.Page) error {
+	if p.Limit < 1 || p.Limit > tables.MaxPage {
+		return fmt.Errorf("a page of %d rows is out of bounds: it has 1 to %d", p.Limit, tables.MaxPage)
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/pushlease/pushlease/tables"
+)
+
+// PutWebhook implements tables.Webhooks.
+func (db *DB) PutWebhook(ctx context.Context, r tables.Registration) (tables.Registration, error) {
+	stored, err := json.Marshal(r)
+	if err != nil {
+		return tables.Registration{}, fmt.Errorf("put webhook: %w", err)
+	}
+	expected := r.ETag
+	err = db.write(ctx, serviceTable, "put_webhook", func(tx *tx) error {
+		r.ETag = newETag()
+		if expected == "" {
+			return tx.insertWebhook(&r, string(stored))
+		}
+		n, err := tx.exec("UPDATE webhooks SET etag = ?, registration = ? WHERE id = ? AND etag = ?", r.ETag, string(stored), r.ID, expected)
+		if err == nil && n == 0 {
+			err = tx.whyUnchanged("SELECT 1 FROM webhooks WHERE id = ?", r.ID)
+		}
+		return err
+	})
+	if err != nil {
+		return tables.Registration{}, fmt.Errorf("put webhook: %w", err)
+	}
+	return r, nil
+}
+
+// insertWebhook inserts r, or finds that it is there already, word for word.
+func (t *tx) insertWebhook(r *tables.Registration, stored string) error {
+	n, err := t.exec("INSERT INTO webhooks (id, etag, registration) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", r.ID, r.ETag, stored)
+	if err != nil || n == 1 {
+		return err
+	}
+	var there string
+	if err := t.row("SELECT etag, registration FROM webhooks WHERE id = ?", []any{r.ID}, &r.ETag, &there); err != nil {
+		return err
+	}
+	if there != stored {
+		return tables.ErrExists
+	}
+	return nil
+}
+
+// whyUnchanged tells a row that is gone from one that was changed; query finds it by
+// its key alone.
+func (t *tx) whyUnchanged(query string, key ...any) error {
+	var one int
+	switch err := t.row(query, key, &one); {
+	case errors.Is(err, sql.ErrNoRows):
+		return tables.ErrNotFound
+	case err != nil:
+		return err
+	}
+	return tables.ErrConflict
+}
+
+// GetWebhook implements tables.Webhooks.
+func (db *DB) GetWebhook(ctx context.Context, id string) (tables.Registration, error) {
+	rows, bad, err := db.readWebhooks(ctx, "get_webhook", query{"SELECT id, etag, registration FROM webhooks WHERE id = ?", []any{id}})
+	switch {
+	case err != nil:
+	case len(bad) > 0:
+		err = bad[0].Err
+	case len(rows) == 0:
+		err = tables.ErrNotFound
+	default:
+		return rows[0], nil
+	}
+	return tables.Registration{}, fmt.Errorf("get webhook: %w", err)
+}
+
+// ListWebhooks implements tables.Webhooks.
+func (db *DB) ListWebhooks(ctx context.Context) ([]tables.Registration, []tables.RowError, error) {
+	rows, bad, err := db.readWebhooks(ctx, "list_webhooks", query{text: "SELECT id, etag, registration FROM webhooks ORDER BY id"})
+	if err != nil {
+		return nil, nil, fmt.Errorf("list webhooks: %w", err)
+	}
+	return rows, bad, nil
+}
+
+// errUnreadable says nothing about the row's content, which holds secrets.
+var errUnreadable = errors.New("the stored registration can't be read: delete the webhook and register it again")
+
+func (db *DB) readWebhooks(ctx context.Context, operation string, q query) (rows []tables.Registration, bad []tables.RowError, err error) {
+	err = db.read(ctx, serviceTable, operation, q, func(scan func(...any) error) (bool, error) {
+		var id, etag, stored string
+		if err := scan(&id, &etag, &stored); err != nil {
+			return false, err
+		}
+		var r tables.Registration
+		if json.Unmarshal([]byte(stored), &r) != nil || r.ID != id {
+			bad = append(bad, tables.RowError{ID: id, Err: errUnreadable})
+			return true, nil
+		}
+		r.ETag = etag
+		rows = append(rows, r)
+		return true, nil
+	})
+	return rows, bad, err
+}
+
+// DeleteWebhook implements tables.Webhooks.
+func (db *DB) DeleteWebhook(ctx context.Context, id, etag string) error {
+	err := db.write(ctx, serviceTable, "delete_webhook", func(tx *tx) error {
+		n, err := tx.exec("DELETE FROM webhooks WHERE id = ? AND (? = '' OR etag = ?)", id, etag, etag)
+		if err == nil && n == 0 {
+			err = tx.whyUnchanged("SELECT 1 FROM webhooks WHERE id = ?", id)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("delete webhook: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,243 @@
+package archtest
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/pushlease/pushlease/"
+
+// allowed says which of our packages a package may import (docs/architecture.md
+// draws it). "*" means any. A package that is not here fails the test: decide
+// where it belongs first.
+var allowed = map[string][]string{
+	"policy":               {},
+	"webhook":              {},
+	"webhook/webhooktest":  {"webhook"},
+	"queue":                {},
+	"queue/azurequeue":     {"queue", "internal/azureconn"},
+	"queue/queuetest":      {"queue"},
+	"tables":               {"policy", "webhook"},
+	"tables/azuretable":    {"tables", "policy", "webhook", "internal/azureconn"},
+	"tables/tablestest":    {"tables", "policy", "webhook"},
+	"dispatcher":           {"queue", "webhook", "policy", "tables"},
+	"api":                  {"tables", "webhook", "queue", "policy"},
+	"functions":            {"dispatcher", "queue", "policy"},
+	"internal/sqlite":      {"queue", "tables", "policy", "webhook"},
+	"internal/azureconn":   {},
+	"internal/azuritetest": {},
+	"internal/config":      {"queue", "internal/azureconn"},
+	"internal/telemetry":   {},
+	"internal/archtest":    {},
+	"internal/app":         {"*"},
+	"cmd/pushlease":        {"internal/app", "internal/config", "webhook", "policy", "queue"},
+	"cmd/pushlease-bench":  {"*"},
+}
+
+// reserved says who alone may import a foreign module, and why.
+var reserved = []struct {
+	prefix string
+	by     []string
+	why    string
+}{
+	{"github.com/Azure/", []string{"queue/azurequeue", "tables/azuretable"}, "the Azure SDKs stay behind the contracts"},
+	{"github.com/go-chi/", []string{"api"}, "routing is the API's; others mount its handler"},
+	{"modernc.org/sqlite", []string{"internal/sqlite"}, "one package owns the database file"},
+	{"github.com/hashicorp/go-retryablehttp", []string{"webhook"}, "nothing else repeats a request"},
+	{"github.com/spf13/cobra", []string{"cmd/pushlease"}, "commands are the program's"},
+	{"go.opentelemetry.io/otel/sdk", []string{"internal/telemetry"}, "packages use the API; telemetry sets it up"},
+	{"go.opentelemetry.io/otel/exporters", []string{"internal/telemetry"}, "packages use the API; telemetry sets it up"},
+	{"testing", []string{"webhook/webhooktest", "queue/queuetest", "tables/tablestest", "internal/azuritetest"}, "test support stays in test packages"},
+}
+
+// source is one Go file.
+type source struct {
+	pkg  string // directory below the module
+	name string
+	file *ast.File
+	set  *token.FileSet
+	text string
+}
+
+func (s source) test() bool { return strings.HasSuffix(s.name, "_test.go") }
+
+func parse(t *testing.T, pkg, name, text string) source {
+	t.Helper()
+	set := token.NewFileSet()
+	f, err := parser.ParseFile(set, name, text, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return source{pkg: pkg, name: name, file: f, set: set, text: text}
+}
+
+func sources(t *testing.T) []source {
+	t.Helper()
+	root := filepath.Join("..", "..")
+	var all []source
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (strings.HasPrefix(d.Name(), ".") && path != root || d.Name() == "node_modules" || d.Name() == "testdata" || d.Name() == "dist"):
+			return filepath.SkipDir
+		case d.IsDir() || !strings.HasSuffix(path, ".go"):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		rel = filepath.ToSlash(rel)
+		all = append(all, parse(t, filepath.ToSlash(filepath.Dir(rel)), rel, string(text)))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 20 {
+		t.Fatalf("only %d files found: the walk is wrong", len(all))
+	}
+	return all
+}
+
+// forbiddenImports lists what is wrong with a file's imports. Tests may use any
+// of our packages, but the message path stays out of them in policy, webhook and
+// queue, so that these can be understood alone.
+func forbiddenImports(s source) []string {
+	rule, known := allowed[s.pkg]
+	if !known {
+		return []string{fmt.Sprintf("%s: package %s is not in the table of internal/archtest", s.name, s.pkg)}
+	}
+	var bad []string
+	for _, imp := range s.file.Imports {
+		path := strings.Trim(imp.Path.Value, `"`)
+		if ours, ok := strings.CutPrefix(path, module); ok && !s.test() {
+			if !slices.Contains(rule, "*") && !slices.Contains(rule, ours) {
+				bad = append(bad, fmt.Sprintf("%s imports %s: %s may import %v", s.name, ours, s.pkg, rule))
+			}
+		}
+		for _, r := range reserved {
+			if (path == r.prefix || strings.HasPrefix(path, strings.TrimSuffix(r.prefix, "/")+"/")) && !s.test() && !slices.Contains(r.by, s.pkg) {
+				bad = append(bad, fmt.Sprintf("%s imports %s, which is for %v: %s", s.name, path, r.by, r.why))
+			}
+		}
+		if path == module+"dispatcher" && s.pkg != "dispatcher" && s.pkg != "functions" && s.pkg != "internal/app" {
+			bad = append(bad, fmt.Sprintf("%s imports dispatcher: only functions and internal/app may", s.name))
+		}
+	}
+	return bad
+}
+
+func TestImportsFollowTheLayout(t *testing.T) {
+	for _, s := range sources(t) {
+		for _, problem := range forbiddenImports(s) {
+			t.Error(problem)
+		}
+	}
+}
+
+func TestForbiddenImportIsFound(t *testing.T) {
+	tests := []struct{ pkg, imports string }{
+		{"policy", module + "queue"},
+		{"queue", module + "tables"},
+		{"webhook", module + "policy"},
+		{"api", module + "dispatcher"},
+		{"api", module + "internal/sqlite"},
+		{"dispatcher", module + "internal/sqlite"},
+		{"dispatcher", "github.com/Azure/azure-sdk-for-go/sdk/azcore"},
+		{"tables", "github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"},
+		{"functions", "github.com/go-chi/chi/v5"},
+		{"dispatcher", "testing"},
+		{"brand/new", "fmt"},
+	}
+	for _, tt := range tests {
+		s := parse(t, tt.pkg, tt.pkg+"/x.go", "package x\nimport _ \""+tt.imports+"\"\n")
+		if len(forbiddenImports(s)) == 0 {
+			t.Errorf("%s importing %s was not found", tt.pkg, tt.imports)
+		}
+	}
+	if bad := forbiddenImports(parse(t, "dispatcher", "dispatcher/x.go", "package x\nimport _ \""+module+"queue\"\n")); len(bad) > 0 {
+		t.Errorf("an allowed import was refused: %v", bad)
+	}
+}
+
+const (
+	maxFileLines     = 500
+	maxTestFileLines = 800
+	maxFuncLines     = 80
+)
+
+func TestFilesAndFunctionsFitTheirBudget(t *testing.T) {
+	for _, s := range sources(t) {
+		limit := maxFileLines
+		if s.test() {
+			limit = maxTestFileLines
+		}
+		if n := strings.Count(s.text, "\n"); n > limit {
+			t.Errorf("%s has %d lines, over %d", s.name, n, limit)
+		}
+		for _, decl := range s.file.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok || s.test() {
+				continue
+			}
+			if n := s.set.Position(f.End()).Line - s.set.Position(f.Pos()).Line + 1; n > maxFuncLines {
+				t.Errorf("%s: %s has %d lines, over %d", s.name, f.Name.Name, n, maxFuncLines)
+			}
+		}
+	}
+}
+
+func TestEveryPackageIsExplainedInOnePlace(t *testing.T) {
+	comments := map[string]int{}
+	for _, s := range sources(t) {
+		if s.test() {
+			continue
+		}
+		if s.file.Doc != nil {
+			comments[s.pkg]++
+		} else if _, seen := comments[s.pkg]; !seen {
+			comments[s.pkg] = 0
+		}
+	}
+	for pkg, n := range comments {
+		if n != 1 {
+			t.Errorf("%s has %d package comments, want exactly one", pkg, n)
+		}
+	}
+}
+
+// root is everything that may lie in the repository's first level.
+var root = []string{
+	".ci", ".editorconfig", ".gitattributes", ".github", ".gitignore", ".golangci.yml", "CHANGELOG.md", "CONTRIBUTING.md",
+	"LICENSE", "README.md", "SECURITY.md", "Taskfile.yml", "api", "cmd", "dispatcher", "docs", "functions", "go.mod", "go.sum",
+	"host.json", "internal", "policy", "queue", "tables", "webhook",
+}
+
+// ignored are what builds and runs leave behind; .gitignore names them too.
+var ignored = []string{".git", ".task", "bin", "dist", "pushlease", "pushlease-bench"}
+
+func TestTheRootStaysQuiet(t *testing.T) {
+	entries, err := os.ReadDir(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if !slices.Contains(root, e.Name()) && !slices.Contains(ignored, e.Name()) && !strings.Contains(e.Name(), ".db") {
+			t.Errorf("%s: the root holds only what DESIGN's layout names", e.Name())
+		}
+	}
+}

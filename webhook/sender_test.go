@@ -289,7 +289,7 @@ func TestDeadlineIsNotExtended(t *testing.T) {
 // The status decides, also when the body takes until the deadline or breaks.
 func TestStatusDecidesWhateverTheBodyDoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		wire := webhooktest.NewWire(t, webhooktest.DripBody(200, time.Second))
+		wire := webhooktest.NewWire(t, webhooktest.DripBody(200, 1100*time.Millisecond))
 		s := newSender(t, wire.Dial)
 		got := s.Send(t.Context(), hook(), message("{}"))
 		wantAnswer(t, got, 200)
@@ -360,6 +360,7 @@ func TestBadRegistrationIsARequestFailure(t *testing.T) {
 		"userinfo":       func(w *webhook.Webhook) { w.URL = "http://u:path-secret@receiver.example/" },
 		"header":         func(w *webhook.Webhook) { w.Headers = map[string]string{"X": "a\r\nY: 1"} },
 		"override":       func(w *webhook.Webhook) { w.Headers = map[string]string{"WEBHOOK-signature": "v1,x"} },
+		"repeatable":     func(w *webhook.Webhook) { w.Headers = map[string]string{"idempotency-key": "1"} },
 		"secret":         func(w *webhook.Webhook) { w.Secrets = []webhook.Secret{{Key: "whsec_path-secret"}} },
 		"no secret":      func(w *webhook.Webhook) { w.Secrets = nil },
 		"expired secret": func(w *webhook.Webhook) { w.Secrets[0].ExpiresAt = time.Now() },

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -416,6 +417,27 @@ func TestNoConnectionIsBusyAndCountsNothing(t *testing.T) {
 	if err := q.Complete(ctx, held("r")); !errors.Is(err, context.Canceled) {
 		t.Errorf("Complete with a cancelled context = %v", err)
 	}
+}
+
+// The peer takes the connection and then says nothing, so TLS never begins.
+func TestAHandshakeThatHangsIsBusyAndCountsNothing(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	counted := 0
+	q, err := open(t, "QueueEndpoint=https://"+l.Addr().String()+";SharedAccessSignature="+fakeSAS, azurequeue.Options{
+		Timeout: 100 * time.Millisecond, OnTransaction: func(string, string, int, error) { counted++ },
+	}).Queue("orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = q.Send(t.Context(), []byte("a"), queue.SendOptions{})
+	if !errors.Is(err, queue.ErrBusy) || counted != 0 {
+		t.Errorf("Send = %v, %d counted; want ErrBusy and none", err, counted)
+	}
+	noSecrets(t, err)
 }
 
 func TestOpenRefusesWhatCannotWork(t *testing.T) {

@@ -1,0 +1,312 @@
+package dispatcher
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
+)
+
+func TestShutdownFinishesWhatItHasBegun(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.sender.takes = 10 * time.Second
+		_, stop := b.start(nil)
+		sent := b.send("x")
+		time.Sleep(2 * time.Second)
+		start := time.Now()
+		stop()
+		if took := time.Since(start); took > 9*time.Second {
+			t.Errorf("stop took %s, want the rest of the POST", took)
+		}
+		want(t, "POSTs", b.sender.count(), 1)
+		want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
+		want(t, "messages left", b.total(testQueue), 0)
+	})
+}
+
+func TestShutdownPastTheDrainBoundBurnsNoAttempt(t *testing.T) {
+	inBubble(t, func(b *bench) { // C12, I3
+		b.webhook.Policy.MaxAttempts = 1
+		b.update(b.webhook)
+		b.sender.takes = time.Hour
+		_, stop := b.start(func(o *Options) { o.Drain = 5 * time.Second })
+		sent := b.send("x")
+		time.Sleep(2 * time.Second)
+		start := time.Now()
+		stop()
+		if took := time.Since(start); took < 5*time.Second || took > 6*time.Second {
+			t.Errorf("stop took %s, want the drain bound of 5s", took)
+		}
+		del := b.delivery(sent, "wh_a")
+		want(t, "charged", del.Charged, 0)
+		want(t, "reason", del.Reason, policy.Stopping)
+		b.sender.takes = 0
+		_, stop = b.start(nil)
+		time.Sleep(5 * time.Second) // given back at once, not at the end of its lease
+		stop()
+		want(t, "POSTs", b.sender.count(), 2)
+		want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
+		want(t, "dead letters", len(b.deadLetters()), 0)
+	})
+}
+
+func TestPollerSurvivesEveryReceiveFaultAndReturnsToFullConcurrency(t *testing.T) {
+	inBubble(t, func(b *bench) { // C11
+		down := true
+		b.queues.on("receive", func(int) fault {
+			if down {
+				return failBefore
+			}
+			return 0
+		})
+		b.sender.takes = 10 * time.Second
+		_, stop := b.start(func(o *Options) { o.Concurrency = 16; o.PollMax = 10 * time.Second })
+		time.Sleep(10 * time.Minute)
+		if n := b.queues.count("receive"); n > 10*60/5+15 {
+			t.Errorf("%d receives in ten minutes of outage: the loop spins", n)
+		}
+		if n := strings.Count(b.log.String(), "receive failed"); n > 10*60/30+2 {
+			t.Errorf("%d log lines about the same error", n)
+		}
+		for range 16 {
+			b.send("x")
+		}
+		down = false
+		time.Sleep(10*time.Second + time.Second)
+		want(t, "POSTs open at the same time", b.sender.count(), 16)
+		time.Sleep(time.Minute)
+		stop()
+		want(t, "messages left", b.total(testQueue), 0)
+	})
+}
+
+func TestIdleQueueIsPolledRarely(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		_, stop := b.start(func(o *Options) { o.PollMax = 30 * time.Second })
+		time.Sleep(time.Minute)
+		before := b.queues.count("receive")
+		time.Sleep(time.Hour)
+		stop()
+		if n := b.queues.count("receive") - before; n > 3600/15 {
+			t.Errorf("%d receives in an idle hour, want at most one per 15 s", n)
+		}
+	})
+}
+
+func TestPublishWakesThePoller(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		d, stop := b.start(func(o *Options) { o.PollMax = time.Hour })
+		time.Sleep(5 * time.Hour)
+		b.send("x")
+		d.Wake(testQueue)
+		time.Sleep(10 * time.Millisecond)
+		want(t, "POSTs", b.sender.count(), 1)
+		stop()
+	})
+}
+
+func TestRecordThatCannotBeWrittenNeitherLosesNorDoublesNorCharges(t *testing.T) {
+	t.Run("of a delivered message", func(t *testing.T) {
+		inBubble(t, func(b *bench) {
+			down := true
+			b.store.on("record", func(int) fault {
+				if down {
+					return failBefore
+				}
+				return 0
+			})
+			_, stop := b.start(nil)
+			sent := b.send("x")
+			time.Sleep(2 * time.Minute)
+			want(t, "messages left", b.total(testQueue), 0)
+			want(t, "recorded", b.delivery(sent, "wh_a").State, "")
+			down = false
+			time.Sleep(time.Minute)
+			want(t, "recorded late", b.delivery(sent, "wh_a").State, tables.Delivered)
+			stop()
+			want(t, "POSTs", b.sender.count(), 1)
+		})
+	})
+	t.Run("of a failed attempt", func(t *testing.T) {
+		inBubble(t, func(b *bench) { // C05
+			b.webhook.Policy.MaxAttempts = 3
+			b.update(b.webhook)
+			b.sender.answer = statuses(500)
+			b.store.on("record", firstCalls(3, failBefore)) // all tries for attempt 1
+			_, stop := b.start(nil)
+			b.send("x")
+			time.Sleep(10 * time.Minute)
+			stop()
+			want(t, "POSTs", b.sender.count(), 3)
+			list := b.deadLetters()
+			want(t, "dead letters", len(list), 1)
+			want(t, "attempts", list[0].Attempts, 3)
+		})
+	})
+	t.Run("answer lost", func(t *testing.T) {
+		inBubble(t, func(b *bench) {
+			b.sender.answer = statuses(500, 200)
+			b.store.on("record", func(n int) fault {
+				if n%2 == 1 {
+					return answerLost
+				}
+				return 0
+			})
+			_, stop := b.start(nil)
+			sent := b.send("x")
+			time.Sleep(time.Minute)
+			stop()
+			want(t, "POSTs", b.sender.count(), 2)
+			want(t, "attempts", len(b.attempts(sent)), 2)
+			want(t, "messages left", b.total(testQueue), 0)
+		})
+	})
+}
+
+func TestDeadLetterThatCannotBeWrittenKeepsTheMessageAndIsNotPostedAgain(t *testing.T) {
+	for _, what := range []fault{failBefore, answerLost} {
+		inBubble(t, func(b *bench) { // I1, I3
+			down := true
+			b.store.on("put-dead-letter", func(int) fault {
+				if down {
+					return what
+				}
+				return 0
+			})
+			b.sender.answer = statuses(400)
+			_, stop := b.start(nil)
+			b.send("x")
+			time.Sleep(24 * time.Hour)
+			want(t, "messages left", b.total(testQueue), 1)
+			down = false
+			time.Sleep(time.Hour)
+			stop()
+			want(t, "POSTs", b.sender.count(), 1)
+			want(t, "messages left", b.total(testQueue), 0)
+			list := b.deadLetters()
+			want(t, "dead letters", len(list), 1)
+			want(t, "reason", list[0].Reason, policy.NonRetryableError)
+			want(t, "copies", b.total(testQueue+"-poison"), 1)
+		})
+	}
+}
+
+func TestDeadLetterHealsWhateverStepItsProcessDiedAt(t *testing.T) {
+	// The process "dies" where an operation fails for ever and it is stopped; the
+	// next one finds what is there.
+	for _, step := range []string{"put-dead-letter", "send", "update-dead-letter", "complete"} {
+		for _, what := range []fault{failBefore, answerLost} {
+			inBubble(t, func(b *bench) {
+				rule := func(n int) fault {
+					if n == 1 && what == answerLost {
+						return answerLost
+					}
+					return failBefore
+				}
+				if step == "send" || step == "complete" {
+					b.queues.on(step, rule)
+				} else {
+					b.store.on(step, rule)
+				}
+				b.sender.answer = statuses(400)
+				_, stop := b.start(func(o *Options) { o.Lease = 10 * time.Second; o.Drain = time.Second })
+				b.send("x")
+				time.Sleep(4 * time.Second)
+				stop()
+				b.queues.on(step, nil)
+				b.store.on(step, nil)
+				_, stop = b.start(nil)
+				time.Sleep(10 * time.Minute)
+				stop()
+				want(t, step+": POSTs", b.sender.count(), 1)
+				want(t, step+": messages left", b.total(testQueue), 0)
+				want(t, step+": dead letters", len(b.deadLetters()), 1)
+				if n := b.total(testQueue + "-poison"); n < 1 || n > 2 {
+					t.Errorf("%s: %d copies, want one (two when the answer to the copy was lost)", step, n)
+				}
+			})
+		}
+	}
+}
+
+func TestStoreThatCannotBeAskedDoesNotStopADelivery(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.sender.answer = statuses(500, 200)
+		b.store.on("load", always(failBefore))
+		_, stop := b.start(nil)
+		sent := b.send("x")
+		time.Sleep(time.Minute)
+		stop()
+		want(t, "POSTs", b.sender.count(), 2)
+		want(t, "messages left", b.total(testQueue), 0)
+		want(t, "attempts from memory", b.delivery(sent, "wh_a").Attempts, 2)
+	})
+}
+
+func TestStartWithADeadStoreRecoversByItself(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		down := true
+		b.store.on("list-webhooks", func(int) fault {
+			if down {
+				return failBefore
+			}
+			return 0
+		})
+		d, stop := b.start(nil)
+		b.send("x")
+		time.Sleep(10 * time.Minute)
+		if d.Health()["webhooks"] == nil {
+			t.Error("health does not say that the webhooks can't be read")
+		}
+		if n := b.store.count("list-webhooks"); n > 10*60/2 {
+			t.Errorf("%d readings in ten minutes: the loop spins", n)
+		}
+		down = false
+		time.Sleep(10 * time.Second)
+		stop()
+		want(t, "POSTs", b.sender.count(), 1)
+		want(t, "health", d.Health()["webhooks"], nil)
+	})
+}
+
+func TestNothingIsPostedOnALeaseThatHasEnded(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		q := b.queue(testQueue)
+		b.send("x")
+		got, err := q.Receive(b.t.Context(), 1, 10*time.Second)
+		if err != nil || len(got) != 1 {
+			t.Fatalf("%d, %v", len(got), err)
+		}
+		d, stop := b.start(func(o *Options) { o.PollMin, o.PollMax = time.Hour, time.Hour })
+		time.Sleep(9500 * time.Millisecond)
+		decision := d.Deliver(b.t.Context(), testQueue, got[0])
+		want(t, "action", decision.Action, policy.NoVerdict)
+		want(t, "reason", decision.Reason, policy.LeaseLost)
+		want(t, "POSTs", b.sender.count(), 0)
+		stop()
+	})
+}
+
+func TestReceiverThatAsksToWaitIsNotCharged(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.sender.answer = func(_ webhook.Request, n int) webhook.Result {
+			if n <= 2 {
+				return webhook.Result{Status: 503, RetryAfter: "20"}
+			}
+			return webhook.Result{Status: 200}
+		}
+		_, stop := b.start(nil)
+		sent := b.send("x")
+		time.Sleep(2 * time.Minute)
+		stop()
+		atts := b.attempts(sent)
+		want(t, "attempts", len(atts), 3)
+		want(t, "charged", b.delivery(sent, "wh_a").Charged, 1)
+		if gap := atts[1].StartedAt.Sub(atts[0].StartedAt); gap < 20*time.Second || gap > 24*time.Second {
+			t.Errorf("second attempt after %s, want 20 s", gap)
+		}
+	})
+}

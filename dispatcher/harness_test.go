@@ -1,0 +1,411 @@
+package dispatcher
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/otel/metric/noop"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/pushlease/pushlease/internal/sqlite"
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
+)
+
+// bench is one store with a scripted receiver, and dispatchers over it. Everything
+// runs in a synctest bubble on the real embedded store: an hour takes milliseconds.
+type bench struct {
+	t       *testing.T
+	db      *sqlite.DB
+	queues  *faultyQueues
+	store   *faultyStore
+	sender  *scripted
+	log     *bytes.Buffer
+	logger  *slog.Logger
+	webhook tables.Registration
+}
+
+const testQueue = "orders"
+
+// inBubble runs f with a fresh bench in a synctest bubble.
+func inBubble(t *testing.T, f func(b *bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "test.db"), sqlite.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := db.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		var log lockedBuffer
+		b := &bench{
+			t: t, db: db, sender: &scripted{}, log: &log.buf, logger: slog.New(slog.NewJSONHandler(&log, nil)),
+			queues: &faultyQueues{Service: db.Queues()}, store: &faultyStore{Store: db},
+		}
+		b.sender.answer = func(webhook.Request, int) webhook.Result { return webhook.Result{Status: 200} }
+		b.webhook = b.register("wh_a", nil)
+		f(b)
+	})
+}
+
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+// register adds a webhook on testQueue; change may alter it first.
+func (b *bench) register(id string, change func(*tables.Registration)) tables.Registration {
+	b.t.Helper()
+	p, err := policy.Preset("standard")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	p.Backoff.Jitter = 0
+	r := tables.Registration{
+		Webhook: webhook.Webhook{ID: id, Queue: testQueue, URL: "https://example.com/hook", Timeout: 30 * time.Second},
+		Policy:  p, Enabled: true, CreatedAt: time.Now().UTC(), UpdatedAt: time.Now().UTC(),
+	}
+	if change != nil {
+		change(&r)
+	}
+	r, err = b.db.PutWebhook(b.t.Context(), r)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return r
+}
+
+func (b *bench) update(r tables.Registration) tables.Registration {
+	b.t.Helper()
+	r, err := b.db.PutWebhook(b.t.Context(), r)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return r
+}
+
+// start runs a dispatcher; the returned stop ends it and waits.
+func (b *bench) start(change func(*Options)) (d *Dispatcher, stop func()) {
+	b.t.Helper()
+	o := Options{
+		Queues: b.queues, Store: b.store, Sender: b.sender, Lease: time.Minute, PollMax: 2 * time.Second,
+		RegistryRefresh: 5 * time.Second, PoisonCopy: true, Instance: "test", Logger: b.logger,
+		Meter: noop.NewMeterProvider().Meter(""), Tracer: tracenoop.NewTracerProvider().Tracer(""),
+	}
+	if change != nil {
+		change(&o)
+	}
+	d, err := New(o)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.t.Context())
+	done := make(chan struct{})
+	go func() { d.Run(ctx); close(done) }()
+	return d, func() { cancel(); <-done }
+}
+
+func (b *bench) queue(name string) queue.Queue {
+	b.t.Helper()
+	q, err := b.db.Queues().Queue(name)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return q
+}
+
+func (b *bench) send(body string) queue.Sent {
+	b.t.Helper()
+	text, err := queue.Encode(queue.EncodingAuto, []byte(body), "")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return b.sendText(text, queue.SendOptions{})
+}
+
+func (b *bench) sendText(text []byte, o queue.SendOptions) queue.Sent {
+	b.t.Helper()
+	sent, err := b.queue(testQueue).Send(b.t.Context(), text, o)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return sent
+}
+
+func (b *bench) total(queueName string) int64 {
+	b.t.Helper()
+	depth, err := b.queue(queueName).Depth(b.t.Context())
+	if errors.Is(err, queue.ErrQueueNotFound) {
+		return 0
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return depth.Total
+}
+
+// delivery returns the recorded delivery of a message to a webhook.
+func (b *bench) delivery(sent queue.Sent, webhookID string) tables.Delivery {
+	b.t.Helper()
+	all, err := b.db.Load(b.t.Context(), tables.MessageKey{Queue: testQueue, MessageID: sent.ID, Day: sent.InsertedAt})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, del := range all {
+		if del.WebhookID == webhookID {
+			return del
+		}
+	}
+	return tables.Delivery{}
+}
+
+func (b *bench) attempts(sent queue.Sent) []tables.Attempt {
+	b.t.Helper()
+	_, attempts, err := b.db.Message(b.t.Context(), testQueue, sent.ID)
+	if err != nil && !errors.Is(err, tables.ErrNotFound) {
+		b.t.Fatal(err)
+	}
+	return attempts
+}
+
+func (b *bench) deadLetters() []tables.DeadLetter {
+	b.t.Helper()
+	list, _, err := b.db.ListDeadLetters(b.t.Context(), tables.DeadLetterFilter{}, tables.Page{Limit: 100})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return list
+}
+
+// want compares two values with ==.
+func want[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s = %v, want %v", what, got, want)
+	}
+}
+
+// scripted is a receiver: answer is called with the request and its number among
+// those for the same message and webhook, from 1.
+type scripted struct {
+	mu     sync.Mutex
+	answer func(r webhook.Request, n int) webhook.Result
+	// takes is how long an answer takes.
+	takes time.Duration
+	posts []post
+	seen  map[string]int
+}
+
+type post struct {
+	webhook string
+	request webhook.Request
+	at      time.Time
+}
+
+// Send blocks for takes, or until ctx ends, as the real sender does.
+func (s *scripted) Send(ctx context.Context, w *webhook.Webhook, r webhook.Request) webhook.Result {
+	start := time.Now()
+	s.mu.Lock()
+	if s.seen == nil {
+		s.seen = map[string]int{}
+	}
+	key := w.ID + "/" + r.MessageID
+	s.seen[key]++
+	n, takes, answer := s.seen[key], s.takes, s.answer
+	s.posts = append(s.posts, post{w.ID, r, start})
+	s.mu.Unlock()
+	if takes > 0 && !sleepCtx(ctx, takes) {
+		return webhook.Result{StartedAt: start, Duration: time.Since(start), ErrorClass: string(policy.ClassCanceled)}
+	}
+	res := answer(r, n)
+	res.StartedAt, res.Duration = start, time.Since(start)
+	return res
+}
+
+func (s *scripted) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.posts)
+}
+
+func statuses(list ...int) func(webhook.Request, int) webhook.Result {
+	return func(_ webhook.Request, n int) webhook.Result {
+		return webhook.Result{Status: list[min(n, len(list))-1]}
+	}
+}
+
+// fault says what happens to one call: it fails before it takes effect, or it takes
+// effect and only the answer is lost.
+type fault int
+
+const (
+	failBefore fault = iota + 1
+	answerLost
+)
+
+var (
+	errBefore = fmt.Errorf("injected: %w", queue.ErrBusy)
+	errLost   = errors.New("injected: the answer was lost")
+)
+
+// faults decides by operation and call number, from 1.
+type faults struct {
+	mu    sync.Mutex
+	rules map[string]func(n int) fault
+	calls map[string]int
+}
+
+func (f *faults) on(operation string, rule func(n int) fault) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.rules == nil {
+		f.rules = map[string]func(int) fault{}
+	}
+	f.rules[operation] = rule
+}
+
+func (f *faults) count(operation string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.calls[operation]
+}
+
+// do makes one call with the fault that its number asks for.
+func (f *faults) do(operation string, call func() error) error {
+	f.mu.Lock()
+	if f.calls == nil {
+		f.calls = map[string]int{}
+	}
+	f.calls[operation]++
+	var what fault
+	if rule := f.rules[operation]; rule != nil {
+		what = rule(f.calls[operation])
+	}
+	f.mu.Unlock()
+	if what == failBefore {
+		return errBefore
+	}
+	if err := call(); err != nil {
+		return err
+	}
+	if what == answerLost {
+		return errLost
+	}
+	return nil
+}
+
+func firstCalls(n int, what fault) func(int) fault {
+	return func(call int) fault {
+		if call <= n {
+			return what
+		}
+		return 0
+	}
+}
+
+func always(what fault) func(int) fault { return func(int) fault { return what } }
+
+type faultyQueues struct {
+	queue.Service
+	faults
+	last sync.Map // message id → *queue.Message of the last receive
+}
+
+func (s *faultyQueues) received(id string) *queue.Message {
+	m, _ := s.last.Load(id)
+	return m.(*queue.Message)
+}
+
+func (s *faultyQueues) Queue(name string) (queue.Queue, error) {
+	q, err := s.Service.Queue(name)
+	return &faultyQueue{q, s}, err
+}
+
+type faultyQueue struct {
+	queue.Queue
+	s *faultyQueues
+}
+
+func (q *faultyQueue) Receive(ctx context.Context, n int, lease time.Duration) (got []*queue.Message, err error) {
+	err = q.s.do("receive", func() error { got, err = q.Queue.Receive(ctx, n, lease); return err })
+	if err != nil {
+		got = nil
+	}
+	for _, m := range got {
+		q.s.last.Store(m.ID, m)
+	}
+	return got, err
+}
+
+// Renew with a lost answer loses the new receipt too, as on Azure.
+func (q *faultyQueue) Renew(ctx context.Context, m *queue.Message, lease time.Duration) error {
+	return q.s.do("renew", func() error {
+		old, until, granted := m.Lease.Receipt(), m.Lease.Until(), m.Lease.Granted()
+		err := q.Queue.Renew(ctx, m, lease)
+		if rule := q.s.rules["renew"]; err == nil && rule != nil && rule(q.s.count("renew")) == answerLost {
+			m.Lease.Renewed(old, until.Add(-granted), granted)
+		}
+		return err
+	})
+}
+
+func (q *faultyQueue) Complete(ctx context.Context, m *queue.Message) error {
+	return q.s.do("complete", func() error { return q.Queue.Complete(ctx, m) })
+}
+
+func (q *faultyQueue) Abandon(ctx context.Context, m *queue.Message, delay time.Duration) error {
+	return q.s.do("abandon", func() error { return q.Queue.Abandon(ctx, m, delay) })
+}
+
+func (q *faultyQueue) Send(ctx context.Context, text []byte, o queue.SendOptions) (sent queue.Sent, err error) {
+	err = q.s.do("send", func() error { sent, err = q.Queue.Send(ctx, text, o); return err })
+	return sent, err
+}
+
+type faultyStore struct {
+	Store
+	faults
+}
+
+func (s *faultyStore) Load(ctx context.Context, key tables.MessageKey) (dels []tables.Delivery, err error) {
+	err = s.do("load", func() error { dels, err = s.Store.Load(ctx, key); return err })
+	return dels, err
+}
+
+func (s *faultyStore) Record(ctx context.Context, r tables.Record) error {
+	return s.do("record", func() error { return s.Store.Record(ctx, r) })
+}
+
+func (s *faultyStore) ListWebhooks(ctx context.Context) (list []tables.Registration, bad []tables.RowError, err error) {
+	err = s.do("list-webhooks", func() error { list, bad, err = s.Store.ListWebhooks(ctx); return err })
+	return list, bad, err
+}
+
+func (s *faultyStore) PutDeadLetter(ctx context.Context, dl tables.DeadLetter) (row tables.DeadLetter, err error) {
+	err = s.do("put-dead-letter", func() error { row, err = s.Store.PutDeadLetter(ctx, dl); return err })
+	return row, err
+}
+
+func (s *faultyStore) UpdateDeadLetter(ctx context.Context, dl tables.DeadLetter) (row tables.DeadLetter, err error) {
+	err = s.do("update-dead-letter", func() error { row, err = s.Store.UpdateDeadLetter(ctx, dl); return err })
+	return row, err
+}

@@ -1,0 +1,207 @@
+// Package app is the composition root: it builds, starts and stops everything
+// that one pushlease process is made of.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pushlease/pushlease/api"
+	"github.com/pushlease/pushlease/dispatcher"
+	"github.com/pushlease/pushlease/internal/config"
+	"github.com/pushlease/pushlease/internal/telemetry"
+	"github.com/pushlease/pushlease/webhook"
+)
+
+const (
+	// httpDrain bounds how long requests in progress are waited for at a stop.
+	httpDrain = 5 * time.Second
+	// closeBound bounds the closing of storage and telemetry at a stop.
+	closeBound = 8 * time.Second
+	// housekeepingEvery is how often expired records are removed.
+	housekeepingEvery = time.Hour
+)
+
+// Options are what the program, not its user, decides.
+type Options struct {
+	Version   string
+	LogOutput io.Writer
+}
+
+// App is one pushlease process. Make one with New, then Run it once.
+type App struct {
+	cfg        config.Config
+	log        *slog.Logger
+	stores     stores
+	dispatcher *dispatcher.Dispatcher
+	listener   net.Listener
+	server     *http.Server
+	cleanups   cleanups
+	draining   atomic.Bool
+}
+
+// New builds everything and opens the listening socket, so that an address that is
+// taken is an error at once; requests are served by Run.
+func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) {
+	a := &App{cfg: cfg}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.cleanups.run(context.WithoutCancel(ctx)))
+		}
+	}()
+	t, err := telemetry.Start(ctx, telemetry.Options{
+		Version: o.Version, Instance: cfg.Instance, LogOutput: o.LogOutput,
+		LogLevel: cfg.LogLevel, LogFormat: cfg.LogFormat, OTLPEndpoint: cfg.OTLPEndpoint,
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.cleanups.add("telemetry", t.Shutdown)
+	a.log = t.Logger
+	meter := t.MeterProvider.Meter("pushlease")
+
+	count, err := newStorageCounter(meter)
+	if err != nil {
+		return nil, err
+	}
+	if a.stores, err = openStores(ctx, cfg, a.log, count); err != nil {
+		return nil, err
+	}
+	a.cleanups.add("storage", a.stores.close)
+
+	sender, err := webhook.NewSender(webhook.Options{
+		Version: o.Version, Guard: guard(cfg), TracerProvider: t.TracerProvider,
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.cleanups.add("sender", func(context.Context) error { sender.Close(); return nil })
+
+	a.dispatcher, err = dispatcher.New(dispatcher.Options{
+		Queues: a.stores.queues, Store: a.stores.tables, Sender: sender, Encoding: cfg.QueueEncoding,
+		Lease: cfg.Lease, Concurrency: cfg.Concurrency, PollMin: cfg.PollMin, PollMax: cfg.PollMax,
+		Drain: cfg.Drain, RegistryRefresh: registryRefresh(cfg), PoisonCopy: cfg.PoisonCopy,
+		Instance: cfg.Instance, Logger: a.log, Meter: meter, Tracer: t.TracerProvider.Tracer("pushlease"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	handler, err := api.New(api.Options{
+		Webhooks: a.stores.tables, Deliveries: a.stores.tables, History: a.stores.tables, DeadLetters: a.stores.tables,
+		Queues: a.stores.queues, Encoding: cfg.QueueEncoding, Dispatcher: view{a.dispatcher}, Sender: sender,
+		ValidateURL: func(raw string) error { return webhook.ValidateURL(raw, guard(cfg)) },
+		Keys:        apiKeys(cfg), Metrics: t.Handler(), Ready: a.ready, Meter: meter, Logger: a.log, Version: o.Version,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return a, a.listen(ctx, handler)
+}
+
+func (a *App) listen(ctx context.Context, handler http.Handler) error {
+	var err error
+	if a.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", a.cfg.Listen); err != nil {
+		return fmt.Errorf("setting listen: %w (is another process on that port? choose another with --listen)", err)
+	}
+	a.cleanups.add("listener", func(context.Context) error { _ = a.listener.Close(); return nil }) // the server closes it first
+	a.server = &http.Server{
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
+	}
+	return nil
+}
+
+// URL is the base URL of the API.
+func (a *App) URL() string { return "http://" + a.listener.Addr().String() }
+
+// Logger is the process's logger.
+func (a *App) Logger() *slog.Logger { return a.log }
+
+// Run serves and dispatches until ctx ends, then drains: the API stops taking
+// requests, the dispatcher finishes what it has begun within the drain bound, and
+// storage and telemetry are flushed and closed.
+func (a *App) Run(ctx context.Context) error {
+	a.log.Info("pushlease is up", "url", a.URL(), "storage", a.cfg.Storage.String(), "instance", a.cfg.Instance,
+		"api_keys", len(a.cfg.APIKeys), "dev", a.cfg.Dev)
+	if len(a.cfg.APIKeys) == 0 {
+		a.log.Info("no API keys are set: only requests from this machine are served")
+	}
+	runCtx, stop := context.WithCancel(ctx)
+	defer stop()
+
+	var parts sync.WaitGroup
+	parts.Go(func() { a.dispatcher.Run(runCtx) })
+	parts.Go(func() { a.housekeeping(runCtx) })
+	served := make(chan error, 1)
+	go func() { served <- a.server.Serve(a.listener) }()
+
+	var failed error
+	select {
+	case <-ctx.Done():
+	case err := <-served: // the socket died: nothing can be asked of this process any more
+		failed = fmt.Errorf("serve: %w", err)
+	}
+	a.draining.Store(true)
+	stop()
+	a.log.Info("stopping: no more messages are received; those in flight are finished", "drain", a.cfg.Drain)
+	httpCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), httpDrain)
+	if err := a.server.Shutdown(httpCtx); err != nil {
+		a.log.Warn("requests in progress were cut short", "error", err)
+		_ = a.server.Close() // Shutdown already said what is wrong
+	}
+	cancel()
+	parts.Wait()
+
+	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeBound)
+	defer cancel()
+	a.log.Info("stopped")
+	return errors.Join(failed, a.cleanups.run(closeCtx))
+}
+
+// housekeeping removes records that are older than the retention.
+func (a *App) housekeeping(ctx context.Context) {
+	t := time.NewTicker(housekeepingEvery)
+	defer t.Stop()
+	for {
+		before := time.Now().Add(-a.cfg.Retention)
+		callCtx, cancel := context.WithTimeout(ctx, time.Minute)
+		n, err := a.stores.tables.Expire(callCtx, before)
+		cancel()
+		switch {
+		case err != nil && ctx.Err() == nil:
+			a.log.Warn("expired records could not be removed; trying again in an hour", "error", err)
+		case n > 0:
+			a.log.Info("expired records removed", "rows", n, "before", before.UTC().Format(time.DateOnly))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
+}
+
+func guard(cfg config.Config) webhook.GuardOptions {
+	return webhook.GuardOptions{AllowPrivate: cfg.Dev, AllowCIDRs: cfg.AllowCIDRs, DenyCIDRs: cfg.DenyCIDRs}
+}
+
+func apiKeys(cfg config.Config) []api.Key {
+	var keys []api.Key
+	for _, k := range cfg.APIKeys {
+		key := api.Key{Name: k.Name, Hash: k.Hash()}
+		for _, s := range k.Scopes {
+			key.Scopes = append(key.Scopes, api.Scope(s))
+		}
+		keys = append(keys, key)
+	}
+	return keys
+}

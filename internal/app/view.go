@@ -1,0 +1,45 @@
+package app
+
+import (
+	"context"
+	"sort"
+
+	"github.com/pushlease/pushlease/api"
+	"github.com/pushlease/pushlease/dispatcher"
+)
+
+// view is what the API sees of the dispatcher.
+type view struct{ d *dispatcher.Dispatcher }
+
+func (v view) Wake(queueName string) { v.d.Wake(queueName) }
+func (v view) RegistryChanged()      { v.d.RegistryChanged() }
+
+func (v view) Queue(name string) (api.QueueState, bool) {
+	s := v.d.Queue(name)
+	state := api.QueueState{
+		Polling: s.Polling, InFlight: s.InFlight, Lease: s.Lease,
+		LastPollAt: s.LastPollAt, LastErrorAt: s.LastErrorAt, Webhooks: s.Enabled,
+	}
+	if s.LastError != nil {
+		state.LastError = s.LastError.Error()
+	}
+	return state, s.Webhooks > 0 || s.Polling
+}
+
+// ready makes the checks behind /readyz from what the dispatcher last saw: asking
+// storage again for every probe would cost a transaction each.
+func (a *App) ready(context.Context) []api.Check {
+	checks := []api.Check{{Name: "draining", OK: !a.draining.Load()}}
+	if !checks[0].OK {
+		checks[0].Detail = "the process is stopping"
+	}
+	for name, err := range a.dispatcher.Health() {
+		c := api.Check{Name: name, OK: err == nil}
+		if err != nil {
+			c.Detail = err.Error()
+		}
+		checks = append(checks, c)
+	}
+	sort.Slice(checks, func(i, j int) bool { return checks[i].Name < checks[j].Name })
+	return checks
+}

@@ -1,0 +1,89 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/pushlease/pushlease/internal/azureconn"
+	"github.com/pushlease/pushlease/internal/config"
+	"github.com/pushlease/pushlease/internal/sqlite"
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/queue/azurequeue"
+	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/tables/azuretable"
+)
+
+// stores are the two halves of one storage: its queues and its tables.
+type stores struct {
+	queues queue.Service
+	tables tables.Store
+	close  func(context.Context) error
+}
+
+// openStores picks the adapters. On Azure nothing is asked yet, so that the process
+// starts while storage is away and says so on /readyz.
+func openStores(ctx context.Context, cfg config.Config, log *slog.Logger, count storageCounter) (stores, error) {
+	if cfg.Storage.Kind() == config.StorageSQLite {
+		db, err := sqlite.Open(ctx, cfg.Storage.Path(), sqlite.Options{OnTransaction: func(service, operation string, _ error) {
+			count(service, operation)
+		}})
+		if err != nil {
+			return stores{}, fmt.Errorf("open storage: %w", err)
+		}
+		return stores{queues: db.Queues(), tables: db, close: func(context.Context) error { return db.Close() }}, nil
+	}
+	source := cfg.Storage.ConnectionString()
+	if cfg.Storage.Kind() == config.StorageAzure {
+		source = "azure:" + cfg.Storage.Account()
+	}
+	conn, err := azureconn.Parse(source)
+	if err != nil {
+		return stores{}, fmt.Errorf("setting storage: %w", err)
+	}
+	onTransaction := func(service, operation string, _ int, _ error) { count(service, operation) }
+	queues, err := azurequeue.Open(conn, azurequeue.Options{
+		Connections: max(64, 2*cfg.Concurrency), ManagedIdentityClientID: cfg.ManagedIdentityClientID, OnTransaction: onTransaction,
+	})
+	if err != nil {
+		return stores{}, fmt.Errorf("open queue service: %w", err)
+	}
+	rows, err := azuretable.Open(conn, azuretable.Options{
+		Prefix: cfg.TablePrefix, OnTransaction: onTransaction,
+	})
+	if err != nil {
+		return stores{}, fmt.Errorf("open table service: %w", err)
+	}
+	return stores{queues: queues, tables: rows, close: rows.Close}, nil
+}
+
+// storageCounter counts one storage transaction.
+type storageCounter func(service, operation string)
+
+func newStorageCounter(m metric.Meter) (storageCounter, error) {
+	c, err := m.Int64Counter("storage.transactions",
+		metric.WithDescription("Storage transactions, by service and operation, counted at the transport."))
+	if err != nil {
+		return nil, fmt.Errorf("make counter: %w", err)
+	}
+	return func(service, operation string) {
+		c.Add(context.Background(), 1, metric.WithAttributes(
+			attribute.String("service", service), attribute.String("operation", operation)))
+	}, nil
+}
+
+// registryRefresh is how often another instance's changes are looked for: asking the
+// embedded file costs nothing, asking Azure costs a transaction.
+func registryRefresh(cfg config.Config) time.Duration {
+	if cfg.RegistryRefresh > 0 {
+		return cfg.RegistryRefresh
+	}
+	if cfg.Storage.Kind() == config.StorageSQLite {
+		return 5 * time.Second
+	}
+	return 15 * time.Second
+}

@@ -45,9 +45,9 @@ func (s *Service) translate(ctx, bounded context.Context, c *call, queueName str
 		return fmt.Errorf("%s: %w: no token after %v", what, queue.ErrBusy, s.timeout)
 	case c.err == nil:
 		return fmt.Errorf("%s: the request could not be made", what)
-	case c.unsent(ended) && ended:
+	case c.unsent() && ended:
 		return fmt.Errorf("%s: %w: no connection after %v", what, queue.ErrBusy, s.timeout)
-	case c.unsent(ended):
+	case c.unsent():
 		return fmt.Errorf("%s: %w: %w", what, queue.ErrBusy, c.err)
 	case ended:
 		return fmt.Errorf("%s: no answer after %v", what, s.timeout)

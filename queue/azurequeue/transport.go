@@ -31,7 +31,6 @@ const (
 type call struct {
 	operation string
 	connected atomic.Bool // a connection was there to write to
-	written   atomic.Bool // the request's head was written
 	answered  bool        // an answer's head was read
 	err       error       // why there was none
 }
@@ -56,12 +55,9 @@ func (s *Service) do(ctx context.Context, operation, queueName string, request f
 	return s.translate(ctx, bounded, c, queueName, err)
 }
 
-// unsent is true when storage can't have acted on the request: there was no
-// connection, or one that broke before the request's head was out.
-func (c *call) unsent(ended bool) bool {
-	// At the end of its context a request may still be on its way out.
-	return !c.connected.Load() || (!ended && !c.written.Load())
-}
+// unsent is true when storage can't have acted on the request, because there
+// was no connection. What happened on a connection that broke is not known.
+func (c *call) unsent() bool { return !c.connected.Load() }
 
 // transport sends requests once and counts them.
 type transport struct {
@@ -93,10 +89,7 @@ func (t *transport) Do(req *http.Request) (*http.Response, error) {
 	if !ok {
 		c = &call{operation: "other"}
 	}
-	trace := &httptrace.ClientTrace{
-		GotConn:      func(httptrace.GotConnInfo) { c.connected.Store(true) },
-		WroteHeaders: func() { c.written.Store(true) },
-	}
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { c.connected.Store(true) }}
 	req = req.WithContext(httptrace.WithClientTrace(req.Context(), trace))
 	if req.Method == http.MethodGet {
 		// net/http repeats a GET when a reused connection breaks, but a receive
@@ -112,7 +105,7 @@ func (t *transport) Do(req *http.Request) (*http.Response, error) {
 	case err == nil:
 		t.onTransaction("queue", c.operation, res.StatusCode, nil)
 		res.Body = http.MaxBytesReader(nil, res.Body, maxAnswer)
-	case !c.unsent(req.Context().Err() != nil):
+	case !c.unsent():
 		t.onTransaction("queue", c.operation, 0, err)
 	}
 	return res, err

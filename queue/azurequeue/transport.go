@@ -37,10 +37,8 @@ type call struct {
 
 type callKey struct{}
 
-func callFrom(ctx context.Context) (*call, bool) {
-	c, ok := ctx.Value(callKey{}).(*call)
-	return c, ok
-}
+// callFrom returns the call that do put there: every request goes through it.
+func callFrom(ctx context.Context) *call { return ctx.Value(callKey{}).(*call) }
 
 // do runs one request of the SDK under its own deadline and translates its
 // error.
@@ -79,16 +77,17 @@ func newTransport(opts Options) *transport {
 	base.MaxIdleConns = 0 // no bound of its own: there is one host
 	base.MaxIdleConnsPerHost = opts.Connections
 	base.IdleConnTimeout = idleTimeout
+	// The service speaks HTTP/1.1, and net/http's HTTP/2 repeats requests by
+	// rules of its own.
+	base.Protocols = new(http.Protocols)
+	base.Protocols.SetHTTP1(true)
 	return &transport{base: base, onTransaction: opts.OnTransaction}
 }
 
 // Do implements policy.Transporter. It uses RoundTrip and not a Client: storage
 // redirects nowhere, and a Client's errors hold the URL with the signature.
 func (t *transport) Do(req *http.Request) (*http.Response, error) {
-	c, ok := callFrom(req.Context())
-	if !ok {
-		c = &call{operation: "other"}
-	}
+	c := callFrom(req.Context())
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { c.connected.Store(true) }}
 	req = req.WithContext(httptrace.WithClientTrace(req.Context(), trace))
 	if req.Method == http.MethodGet {

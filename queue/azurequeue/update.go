@@ -44,8 +44,7 @@ type keepBodyPolicy struct{}
 
 func (keepBodyPolicy) Do(req *policy.Request) (*http.Response, error) {
 	raw := req.Raw()
-	c, ok := callFrom(raw.Context())
-	if !ok || raw.Method != http.MethodPut || (c.operation != opRenew && c.operation != opAbandon) {
+	if operation := callFrom(raw.Context()).operation; operation != opRenew && operation != opAbandon {
 		return req.Next()
 	}
 	if err := req.SetBody(nil, ""); err != nil {

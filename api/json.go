@@ -110,7 +110,7 @@ func checkValue(dec *json.Decoder, path []string) string {
 			}
 			name, _ = token.(string)
 			if folded := strings.ToLower(name); seen[folded] {
-				return fmt.Sprintf("has %s twice (upper and lower case are one name here)", quoteName(strings.Join(append(path, name), ".")))
+				return fmt.Sprintf("has %s twice (upper and lower case are one name here)", shownName(strings.Join(append(path, name), ".")))
 			} else {
 				seen[folded] = true
 			}
@@ -147,7 +147,7 @@ func unknownField(name string, known []string) fieldError {
 	if len(known) > 0 {
 		cure = "use only: " + strings.Join(known, ", ")
 	}
-	return fieldError{quoteName(name), "is not a field that can be set here", cure}
+	return fieldError{shownName(name), "is not a field that can be set here", cure}
 }
 
 // noBody refuses a body where none is taken.

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -114,7 +113,7 @@ func refuseUnkept(r *http.Request) error {
 	}
 	for name := range r.Header {
 		if strings.HasPrefix(name, "Ce-") {
-			problems = append(problems, fieldError{quoteName(strings.ToLower(name)), "is a CloudEvents attribute in a header, which a queue message can't keep",
+			problems = append(problems, fieldError{shownName(strings.ToLower(name)), "is a CloudEvents attribute in a header, which a queue message can't keep",
 				"send the event in structured mode: one JSON object with Content-Type: application/cloudevents+json"})
 			break
 		}

@@ -72,7 +72,7 @@ func readQuery(r *http.Request, known ...string) *query {
 			if len(known) > 0 {
 				cure = "use one of: " + strings.Join(known, ", ")
 			}
-			q.fail(quoteName(name), "is not a parameter of this address", cure)
+			q.fail(shownName(name), "is not a parameter of this address", cure)
 		case len(values[name]) > 1:
 			q.fail(name, "is there more than once", "give it once")
 		}
@@ -86,8 +86,16 @@ func functionsKey(r *http.Request, name string) bool {
 	return (name == "code" || name == "clientId") && r.Header.Get("X-Azure-Functions-InvocationId") != ""
 }
 
-// quoteName makes a name that the caller made up fit to be shown.
-func quoteName(name string) string { return strconv.QuoteToASCII(tables.CutText(name, 64)) }
+// shownName makes a name that the caller made up fit to be shown.
+func shownName(name string) string {
+	odd := func(c rune) bool {
+		return c != '-' && c != '_' && c != '.' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z')
+	}
+	if name != "" && len(name) <= 64 && !strings.ContainsFunc(name, odd) {
+		return name
+	}
+	return strconv.QuoteToASCII(tables.CutText(name, 64))
+}
 
 func (q *query) fail(field, what, cure string) {
 	q.problems = append(q.problems, fieldError{field, what, cure})

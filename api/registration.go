@@ -85,6 +85,9 @@ func (e *editor) refuse(field string, err error) {
 }
 
 func (e *editor) cureOf(field string) string {
+	if strings.HasPrefix(field, "headers.") {
+		return "give the value as a string, or null to take the header away"
+	}
 	switch field {
 	case "queue":
 		return `name the queue whose messages are pushed, such as "orders"`
@@ -195,7 +198,7 @@ func (e *editor) headers(raw json.RawMessage) {
 		e.reg.Headers = nil
 		return
 	}
-	var patch map[string]*string
+	var patch fields
 	if !e.read("headers", raw, &patch) {
 		return
 	}
@@ -203,19 +206,23 @@ func (e *editor) headers(raw json.RawMessage) {
 	for name, value := range e.reg.Headers {
 		merged[name] = value
 	}
-	for name, value := range patch {
+	for _, name := range patch.names() {
 		for have := range merged {
 			if strings.EqualFold(have, name) { // header names are the same in any case
 				delete(merged, have)
 			}
 		}
+		field, value := "headers."+shownName(name), ""
 		switch {
-		case value == nil:
-		case *value == redacted:
-			e.fail("headers."+quoteName(name), "has the mark that stands for a hidden value", "leave the header out to keep its value, or give the value")
-		default:
-			merged[name] = *value
+		case isNull(patch[name]):
+			continue
+		case !e.read(field, patch[name], &value):
+			return
+		case value == redacted:
+			e.fail(field, "has the mark that stands for a hidden value", "leave the header out to keep its value, or give the value")
+			return
 		}
+		merged[name] = value
 	}
 	if err := webhook.ValidateHeaders(merged); err != nil {
 		e.refuse("headers", err)

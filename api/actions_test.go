@@ -1,0 +1,119 @@
+package api
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
+)
+
+func TestTestPostShowsTheDecisionAndStoresNothing(t *testing.T) {
+	var got *http.Request
+	var body []byte
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = r
+		body, _ = io.ReadAll(r.Body)
+		w.Header().Set("Retry-After", "120")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, "you sent "+r.Header.Get("X-Api-Key")+" and "+r.Header.Get("Authorization")+" to "+r.URL.String()+" <script>")
+	}))
+	defer receiver.Close()
+	h := newHarness(t, allowLocal)
+	a := h.register(`{"queue":"orders","url":"` + receiver.URL + `/hook?sig=SIGNED","enabled":false,"headers":{"X-Api-Key":"K3Y-VALUE","Authorization":"Bearer T0KEN"}}`)
+	secret, target := a.text("secret"), "/api/v1/webhooks/"+a.text("id")
+
+	res := h.do(http.StatusOK, "POST", target+"/test", "")
+	if res.get("status") != 503.0 || res.text("decision", "action") != "abandon" || res.text("decision", "pause") != "2m0s" || res.text("retry_after") != "120" {
+		t.Errorf("answer: %s", res.body)
+	}
+	for _, hidden := range []string{"K3Y-VALUE", "T0KEN", "SIGNED", secret} {
+		res.wantNot(hidden)
+	}
+	if !strings.Contains(res.text("snippet"), "you sent [redacted]") {
+		t.Errorf("snippet = %q", res.text("snippet"))
+	}
+	if err := webhook.Verify([]string{secret}, got.Header, body, time.Now(), time.Minute); err != nil {
+		t.Errorf("the test POST does not verify: %v", err)
+	}
+	if got.Header.Get("webhook-id") != res.text("message_id") || !strings.Contains(string(body), res.text("message_id")) {
+		t.Errorf("sent %v %s", got.Header, body)
+	}
+	h.do(http.StatusNotFound, "GET", "/api/v1/messages/"+res.text("message_id"), "")
+	if n := len(h.do(http.StatusOK, "GET", "/api/v1/attempts", "").get("data").([]any)); n != 0 {
+		t.Errorf("%d attempts were recorded", n)
+	}
+	if one := h.do(http.StatusOK, "GET", target, ""); one.header.Get("ETag") != a.header.Get("ETag") {
+		t.Error("the webhook was changed")
+	}
+	receiver.Close()
+	if res := h.do(http.StatusOK, "POST", target+"/test", ""); res.text("error_class") != "connect" || res.get("status") != nil {
+		t.Errorf("without a receiver: %s", res.body)
+	}
+}
+
+func TestRotationKeepsOldSecretsForTheOverlap(t *testing.T) {
+	h := newHarness(t)
+	a := h.register(hook)
+	id, target := a.text("id"), "/api/v1/webhooks/"+a.text("id")+"/rotate-secret"
+	load := func() []webhook.Secret {
+		t.Helper()
+		reg, err := h.db.GetWebhook(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return reg.Secrets
+	}
+
+	second := h.do(http.StatusOK, "POST", target, "").text("secret")
+	s := load()
+	if len(s) != 2 || s[0].Key != second || s[1].Key != a.text("secret") || !s[0].ExpiresAt.IsZero() {
+		t.Fatalf("after the first rotation: %d secrets", len(s))
+	}
+	if left := time.Until(s[1].ExpiresAt); left < 23*time.Hour || left > 24*time.Hour {
+		t.Errorf("the old secret ends in %s, want 24h", left)
+	}
+	const given = "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+	if got := h.do(http.StatusOK, "POST", target, `{"secret":"`+given+`","overlap":"1h"}`).text("secret"); got != "whsec_"+given {
+		t.Errorf("secret = %q", got)
+	}
+	for _, old := range load()[1:] {
+		if time.Until(old.ExpiresAt) > time.Hour {
+			t.Error("a shorter overlap did not shorten the life of the old secrets")
+		}
+	}
+	h.do(http.StatusBadRequest, "POST", target, `{"secret":"whsec_`+given+`"}`).wantProblem("secret")
+	h.do(http.StatusOK, "POST", target, "")
+	h.do(http.StatusOK, "POST", target, "{}")
+	h.do(http.StatusConflict, "POST", target, "").wantProblem("overlap")
+	h.do(http.StatusOK, "POST", target, `{"overlap":"0s"}`)
+	if n := len(load()); n != 1 {
+		t.Errorf("%d secrets after an overlap of 0s, want 1", n)
+	}
+	for body, field := range map[string]string{
+		`{"overlap":"8d"}`: "overlap", `{"overlap":"169h"}`: "overlap", `{"overlap":"-1s"}`: "overlap", `{"overlap":3}`: "overlap",
+		`{"secret":"short"}`: "secret", `{"key":"x"}`: "key",
+	} {
+		h.do(http.StatusBadRequest, "POST", target, body).wantProblem(field)
+	}
+}
+
+func TestExpiredSecretsLeaveWithTheNextRotation(t *testing.T) {
+	now := time.Now()
+	reg := tables.Registration{}
+	reg.Secrets = []webhook.Secret{
+		webhook.NewSecret(now),
+		{Key: webhook.NewSecret(now).Key, ExpiresAt: now.Add(-time.Second)},
+		{Key: webhook.NewSecret(now).Key, ExpiresAt: now.Add(time.Minute)},
+	}
+	if err := rotate(&reg, webhook.NewSecret(now), now, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if len(reg.Secrets) != 3 || !reg.Secrets[1].ExpiresAt.Equal(now.Add(time.Hour)) || !reg.Secrets[2].ExpiresAt.Equal(now.Add(time.Minute)) {
+		t.Errorf("%d secrets are left, want the new one and two that end by themselves", len(reg.Secrets))
+	}
+}

@@ -1,0 +1,341 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/go-chi/chi/v5"
+
+	"github.com/pushlease/pushlease/internal/sqlite"
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
+)
+
+// harness is an API on a real store. Every answer is checked against openapi.yaml.
+type harness struct {
+	*testing.T
+	api  *API
+	db   *sqlite.DB
+	doc  *openapi3.T
+	log  *syncBuffer
+	view *dispatcherView
+}
+
+func newHarness(t *testing.T, change ...func(*Options)) *harness {
+	t.Helper()
+	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "api.db"), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	guard := webhook.GuardOptions{AllowPrivate: true}
+	sender, err := webhook.NewSender(webhook.Options{Guard: guard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sender.Close)
+	h := &harness{T: t, db: db, doc: document(t), log: &syncBuffer{}, view: &dispatcherView{queues: map[string]QueueState{}}}
+	opts := Options{
+		Webhooks: db, Deliveries: db, History: db, DeadLetters: db, Queues: db.Queues(),
+		Encoding:    func(string) queue.Encoding { return queue.EncodingAuto },
+		Dispatcher:  h.view,
+		Sender:      sender,
+		ValidateURL: func(u string) error { return webhook.ValidateURL(u, webhook.GuardOptions{}) },
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+			_, _ = io.WriteString(w, "up 1\n")
+		}),
+		Ready:   func(context.Context) []Check { return []Check{{Name: "storage", OK: true}} },
+		Logger:  slog.New(slog.NewJSONHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Version: "test",
+	}
+	for _, f := range change {
+		f(&opts)
+	}
+	if h.api, err = New(opts); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// allowLocal lets webhooks have http URLs on this machine.
+func allowLocal(o *Options) {
+	o.ValidateURL = func(u string) error { return webhook.ValidateURL(u, webhook.GuardOptions{AllowPrivate: true}) }
+}
+
+// withKeys gives the API one key per scope; its token is the scope's name.
+func withKeys(o *Options) {
+	for _, s := range []Scope{ScopePublish, ScopeRead, ScopeOperate, ScopeAdmin} {
+		o.Keys = append(o.Keys, Key{Name: "key-" + string(s), Hash: sha256.Sum256([]byte(s)), Scopes: []Scope{s}})
+	}
+}
+
+var document = func() func(*testing.T) *openapi3.T {
+	load := sync.OnceValues(func() (*openapi3.T, error) { return openapi3.NewLoader().LoadFromData(openapiYAML) })
+	return func(t *testing.T) *openapi3.T {
+		t.Helper()
+		doc, err := load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return doc
+	}
+}()
+
+type answer struct {
+	*testing.T
+	status int
+	header http.Header
+	body   []byte
+}
+
+// request makes a request as it comes from this machine; headers are pairs.
+func request(method, target, body string, headers ...string) *http.Request {
+	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	r.RemoteAddr, r.Host = "127.0.0.1:50000", "localhost:8080"
+	if strings.HasPrefix(body, "{") && !strings.HasSuffix(target, "/messages") {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			r.Host = headers[i+1]
+			continue
+		}
+		r.Header.Add(headers[i], headers[i+1])
+	}
+	return r
+}
+
+// do makes a request and wants the status.
+func (h *harness) do(status int, method, target, body string, headers ...string) answer {
+	h.Helper()
+	return h.serve(status, request(method, target, body, headers...))
+}
+
+func (h *harness) serve(status int, r *http.Request) answer {
+	h.Helper()
+	w := httptest.NewRecorder()
+	h.api.ServeHTTP(w, r)
+	a := answer{h.T, w.Code, w.Header(), w.Body.Bytes()}
+	if a.status != status {
+		h.Fatalf("%s %s = %d, want %d: %s", r.Method, r.URL, a.status, status, a.body)
+	}
+	h.checkAnswer(r, a)
+	return a
+}
+
+// checkAnswer holds an answer against the document.
+func (h *harness) checkAnswer(r *http.Request, a answer) {
+	h.Helper()
+	if a.header.Get("X-Request-Id") == "" || a.header.Get("X-Content-Type-Options") != "nosniff" || a.header.Get("Cache-Control") != "no-store" {
+		h.Errorf("%s %s: headers are missing: %v", r.Method, r.URL, a.header)
+	}
+	method := strings.Replace(r.Method, http.MethodHead, http.MethodGet, 1)
+	match := chi.NewRouteContext()
+	path := r.URL.Path
+	if r.URL.RawPath != "" {
+		path = r.URL.RawPath
+	}
+	if !h.api.router.Match(match, method, path) {
+		if !strings.HasPrefix(a.header.Get("Content-Type"), "application/problem+json") {
+			h.Errorf("%s %s: content type %q, want a problem", r.Method, r.URL, a.header.Get("Content-Type"))
+		}
+		return
+	}
+	responses := h.doc.Paths.Find(match.RoutePattern()).GetOperation(method).Responses
+	response := responses.Status(a.status)
+	if response == nil && a.status >= 500 {
+		response = responses.Default()
+	}
+	if response == nil {
+		h.Fatalf("%s %s: the document has no answer %d", method, match.RoutePattern(), a.status)
+	}
+	if len(a.body) == 0 {
+		return
+	}
+	contentType := a.header.Get("Content-Type")
+	media := response.Value.Content.Get(contentType)
+	if media == nil {
+		h.Fatalf("%s %s: the document has no answer %d of type %q", method, match.RoutePattern(), a.status, contentType)
+	}
+	if !strings.Contains(contentType, "json") {
+		return
+	}
+	if err := media.Schema.Value.VisitJSON(a.json(), openapi3.VisitAsResponse(), openapi3.MultiErrors(), openapi3.EnableFormatValidation()); err != nil {
+		h.Errorf("%s %s: answer %d is not what the document says: %v\n%s", method, match.RoutePattern(), a.status, err, a.body)
+	}
+}
+
+func (a answer) json() any {
+	a.Helper()
+	var v any
+	if err := json.Unmarshal(a.body, &v); err != nil {
+		a.Fatalf("answer is not JSON: %v: %s", err, a.body)
+	}
+	return v
+}
+
+// get walks into the answer's JSON: object members by name, array items by index.
+func (a answer) get(path ...any) any {
+	a.Helper()
+	v := a.json()
+	for _, step := range path {
+		switch s := step.(type) {
+		case string:
+			m, ok := v.(map[string]any)
+			if !ok {
+				a.Fatalf("no %v in %s", path, a.body)
+			}
+			v = m[s]
+		case int:
+			l, ok := v.([]any)
+			if !ok || s >= len(l) {
+				a.Fatalf("no %v in %s", path, a.body)
+			}
+			v = l[s]
+		}
+	}
+	return v
+}
+
+func (a answer) text(path ...any) string {
+	a.Helper()
+	s, ok := a.get(path...).(string)
+	if !ok {
+		a.Fatalf("%v is no string in %s", path, a.body)
+	}
+	return s
+}
+
+// wantProblem wants a problem that blames the field and has a cure.
+func (a answer) wantProblem(field string) {
+	a.Helper()
+	var p problem
+	if err := json.Unmarshal(a.body, &p); err != nil {
+		a.Fatal(err)
+	}
+	for _, e := range p.Errors {
+		if e.Field == field && e.Problem != "" && e.Cure != "" {
+			return
+		}
+	}
+	a.Errorf("no error about %q in %s", field, a.body)
+}
+
+func (a answer) wantNot(text string) {
+	a.Helper()
+	if bytes.Contains(a.body, []byte(text)) {
+		a.Errorf("%q is in the answer: %s", text, a.body)
+	}
+}
+
+// register makes a webhook and returns the answer.
+func (h *harness) register(body string) answer {
+	h.Helper()
+	return h.do(http.StatusCreated, "POST", "/api/v1/webhooks", body)
+}
+
+// receive takes the one visible message of a queue.
+func (h *harness) receive(name string) *queue.Message {
+	h.Helper()
+	q, err := h.db.Queues().Queue(name)
+	if err != nil {
+		h.Fatal(err)
+	}
+	got, err := q.Receive(h.Context(), queue.MaxReceive, time.Minute)
+	if err != nil || len(got) != 1 {
+		h.Fatalf("received %d messages, %v; want 1", len(got), err)
+	}
+	return got[0]
+}
+
+// dispatcherView stands where the dispatcher would.
+type dispatcherView struct {
+	mu      sync.Mutex
+	woken   []string
+	changes int
+	queues  map[string]QueueState
+}
+
+func (v *dispatcherView) Wake(name string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.woken = append(v.woken, name)
+}
+
+func (v *dispatcherView) RegistryChanged() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.changes++
+}
+
+func (v *dispatcherView) Queue(name string) (QueueState, bool) {
+	s, ok := v.queues[name]
+	return s, ok
+}
+
+// syncBuffer is a buffer that may be written concurrently.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// failingSends lets every Send fail; everything else is the real store.
+type failingSends struct {
+	queue.Service
+	err error
+}
+
+func (s failingSends) Queue(name string) (queue.Queue, error) {
+	q, err := s.Service.Queue(name)
+	return failingQueue{q, s.err}, err
+}
+
+type failingQueue struct {
+	queue.Queue
+	err error
+}
+
+func (q failingQueue) Send(context.Context, []byte, queue.SendOptions) (queue.Sent, error) {
+	return queue.Sent{}, q.err
+}
+
+// racingWebhooks runs before ahead of each write, as another instance might.
+type racingWebhooks struct {
+	tables.Webhooks
+	before func()
+}
+
+func (r racingWebhooks) PutWebhook(ctx context.Context, reg tables.Registration) (tables.Registration, error) {
+	r.before()
+	return r.Webhooks.PutWebhook(ctx, reg)
+}

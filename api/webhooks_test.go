@@ -1,0 +1,300 @@
+package api
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/pushlease/pushlease/webhook"
+)
+
+const hook = `{"queue":"orders","url":"https://example.com/hook?sig=SIGNED","headers":{"Authorization":"Bearer T0KEN-VALUE"},"name":"billing"}`
+
+func TestRegistrationShowsItsSecretOnceAndNeverItsHeaders(t *testing.T) {
+	h := newHarness(t)
+	a := h.register(hook)
+	id, secret := a.text("id"), a.text("secret")
+	if !regexp.MustCompile(`^wh_[a-z2-7]{26}$`).MatchString(id) {
+		t.Errorf("id = %q", id)
+	}
+	if _, err := webhook.ParseSecret(secret); err != nil {
+		t.Errorf("secret: %v", err)
+	}
+	if got := a.header.Get("Location"); got != "/api/v1/webhooks/"+id {
+		t.Errorf("Location = %q", got)
+	}
+	if !strings.Contains(a.text("warnings", 0), "orders does not exist yet") {
+		t.Errorf("warnings = %v", a.get("warnings"))
+	}
+	if h.view.changes != 1 {
+		t.Errorf("the dispatcher was told %d times, want once", h.view.changes)
+	}
+	one := h.do(http.StatusOK, "GET", "/api/v1/webhooks/"+id, "")
+	list := h.do(http.StatusOK, "GET", "/api/v1/webhooks?queue=orders&enabled=true", "")
+	changed := h.do(http.StatusOK, "PATCH", "/api/v1/webhooks/"+id, `{"name":"x"}`)
+	for _, later := range []answer{one, list, changed} {
+		later.wantNot(strings.TrimPrefix(secret, "whsec_"))
+		later.wantNot("T0KEN-VALUE")
+	}
+	a.wantNot("T0KEN-VALUE")
+	if one.text("headers", "Authorization") != redacted || list.text("data", 0, "id") != id {
+		t.Errorf("got %s and %s", one.body, list.body)
+	}
+	if one.text("timeout") != "30s" || one.text("policy", "preset") != "standard" || one.get("enabled") != true {
+		t.Errorf("defaults: %s", one.body)
+	}
+	if one.header.Get("ETag") != a.header.Get("ETag") {
+		t.Errorf("ETag = %s, then %s", a.header.Get("ETag"), one.header.Get("ETag"))
+	}
+	h.do(http.StatusAccepted, "POST", "/api/v1/queues/orders/messages", "first")
+	if b := h.register(hook); b.get("warnings") != nil {
+		t.Errorf("warnings although the queue is there: %v", b.get("warnings"))
+	}
+}
+
+func TestQueryOfAURLIsShownOnlyToThoseWhoMaySetIt(t *testing.T) {
+	h := newHarness(t, withKeys)
+	a := h.do(http.StatusCreated, "POST", "/api/v1/webhooks", hook, "Authorization", "Bearer admin")
+	target := "/api/v1/webhooks/" + a.text("id")
+	h.do(http.StatusOK, "GET", target, "", "Authorization", "Bearer read").wantNot("SIGNED")
+	h.do(http.StatusOK, "POST", target+"/disable", "", "Authorization", "Bearer operate").wantNot("SIGNED")
+	if got := h.do(http.StatusOK, "GET", target, "", "Authorization", "Bearer admin").text("url"); !strings.HasSuffix(got, "?sig=SIGNED") {
+		t.Errorf("url for an admin = %q", got)
+	}
+	h.do(http.StatusBadRequest, "PATCH", target, `{"url":"https://example.com/hook?[redacted]"}`, "Authorization", "Bearer admin").wantProblem("url")
+}
+
+func TestBadRegistrationsNameTheFieldAndTheCure(t *testing.T) {
+	h := newHarness(t)
+	const good = `"queue":"orders","url":"https://example.com/hook"`
+	deep := strings.Repeat(`{"a":`, 20) + "1" + strings.Repeat("}", 20)
+	tests := []struct{ name, body, field string }{
+		{"nothing", `{}`, "queue"},
+		{"nothing", `{}`, "url"},
+		{"no object", `{"queue"`, "body"},
+		{"text after it", `{` + good + `} {}`, "body"},
+		{"too deep", `{` + good + `,"policy":` + deep + `}`, "body"},
+		{"a name twice", `{` + good + `,"url":"https://example.com/other"}`, "body"},
+		{"a name twice in another case", `{` + good + `,"URL":"https://example.com/other"}`, "body"},
+		{"no UTF-8", "{" + good + ",\"name\":\"\xff\"}", "body"},
+		{"unknown field", `{` + good + `,"urll":"x"}`, "urll"},
+		{"field in upper case", `{"QUEUE":"orders","url":"https://example.com/hook"}`, "QUEUE"},
+		{"field of an answer", `{` + good + `,"created_at":"2026-01-01T00:00:00Z"}`, "created_at"},
+		{"queue of the wrong type", `{"queue":7,"url":"https://example.com/hook"}`, "queue"},
+		{"queue in upper case", `{"queue":"Orders","url":"https://example.com/hook"}`, "queue"},
+		{"queue with two hyphens", `{"queue":"or--ders","url":"https://example.com/hook"}`, "queue"},
+		{"queue null", `{"queue":null,"url":"https://example.com/hook"}`, "queue"},
+		{"hostile queue", `{"queue":"../../etc","url":"https://example.com/hook"}`, "queue"},
+		{"url null", `{"queue":"orders","url":null}`, "url"},
+		{"url with userinfo", `{"queue":"orders","url":"https://u:p@example.com/"}`, "url"},
+		{"url on a private address", `{"queue":"orders","url":"https://10.0.0.1/"}`, "url"},
+		{"url on loopback", `{"queue":"orders","url":"https://127.1/"}`, "url"},
+		{"url on metadata", `{"queue":"orders","url":"https://169.254.169.254/"}`, "url"},
+		{"url http", `{"queue":"orders","url":"http://example.com/"}`, "url"},
+		{"url of another kind", `{"queue":"orders","url":"file:///etc/passwd"}`, "url"},
+		{"name too long", `{` + good + `,"name":"` + strings.Repeat("é", 201) + `"}`, "name"},
+		{"name on two lines", `{` + good + `,"name":"a\nb"}`, "name"},
+		{"headers of the wrong type", `{` + good + `,"headers":["a"]}`, "headers"},
+		{"header value of the wrong type", `{` + good + `,"headers":{"X-A":1}}`, "headers.X-A"},
+		{"header with a line end", `{` + good + `,"headers":{"X-A":"a\r\nX: 1"}}`, "headers"},
+		{"header with a NUL", `{` + good + `,"headers":{"X-A":"\u0000"}}`, "headers"},
+		{"header not ASCII", `{` + good + `,"headers":{"X-A":"é"}}`, "headers"},
+		{"header of 100 KB", `{` + good + `,"headers":{"X-A":"` + strings.Repeat("a", 100<<10) + `"}}`, "headers"},
+		{"header without name", `{` + good + `,"headers":{"":"a"}}`, "headers"},
+		{"header reserved", `{` + good + `,"headers":{"Webhook-Signature":"a"}}`, "headers"},
+		{"header of HTTP itself", `{` + good + `,"headers":{"content-length":"1"}}`, "headers"},
+		{"header twice", `{` + good + `,"headers":{"X-A":"1","x-a":"2"}}`, "body"},
+		{"header with the mark", `{` + good + `,"headers":{"X-A":"[redacted]"}}`, "headers.X-A"},
+		{"secret too short", `{` + good + `,"secret":"whsec_YWJj"}`, "secret"},
+		{"secret with a version", `{` + good + `,"secret":"v1,whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}`, "secret"},
+		{"secret URL-safe", `{` + good + `,"secret":"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLa-_"}`, "secret"},
+		{"secret of the wrong type", `{` + good + `,"secret":{}}`, "secret"},
+		{"timeout a number", `{` + good + `,"timeout":30}`, "timeout"},
+		{"timeout without unit", `{` + good + `,"timeout":"30"}`, "timeout"},
+		{"timeout too long", `{` + good + `,"timeout":"11m"}`, "timeout"},
+		{"timeout negative", `{` + good + `,"timeout":"-1s"}`, "timeout"},
+		{"enabled a string", `{` + good + `,"enabled":"yes"}`, "enabled"},
+		{"policy a string", `{` + good + `,"policy":"standard"}`, "policy"},
+		{"policy field", `{` + good + `,"policy":{"max_attemptz":3}}`, "policy.max_attemptz"},
+		{"policy preset", `{` + good + `,"policy":{"preset":"fast"}}`, "policy.preset"},
+		{"policy type", `{` + good + `,"policy":{"backoff":{"factor":"x"}}}`, "policy.backoff.factor"},
+		{"policy value", `{` + good + `,"policy":{"max_attempts":0}}`, "policy.max_attempts"},
+		{"policy rule", `{` + good + `,"policy":{"rules":[{"match":"999","action":"complete"}]}}`, "policy.rules[0].match"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			h.do(http.StatusBadRequest, "POST", "/api/v1/webhooks", tt.body).wantProblem(tt.field)
+		})
+	}
+	h.do(http.StatusBadRequest, "POST", "/api/v1/webhooks", `[]`, "Content-Type", "application/json").wantProblem("body")
+	h.do(http.StatusBadRequest, "POST", "/api/v1/webhooks", `null`, "Content-Type", "application/json").wantProblem("body")
+	h.do(http.StatusBadRequest, "POST", "/api/v1/webhooks", ``, "Content-Type", "application/json").wantProblem("body")
+	h.do(http.StatusUnsupportedMediaType, "POST", "/api/v1/webhooks", `"x"`, "Content-Type", "text/plain").wantProblem("Content-Type")
+	h.do(http.StatusRequestEntityTooLarge, "POST", "/api/v1/webhooks", `{"name":"`+strings.Repeat("a", maxJSONBytes)+`"}`).wantProblem("body")
+	if got := h.do(http.StatusOK, "GET", "/api/v1/webhooks", "").get("data"); len(got.([]any)) != 0 {
+		t.Errorf("something was registered: %v", got)
+	}
+}
+
+func TestSecretsAreNotRepeatedInProblems(t *testing.T) {
+	h := newHarness(t)
+	const secret = "whsec_TOPSECRETTOPSECRET"
+	h.do(http.StatusBadRequest, "POST", "/api/v1/webhooks",
+		`{"queue":"orders","url":"https://user:TOPSECRET@example.com/","secret":"`+secret+`","headers":{"X-A":"TOPSECRET\n"}}`).wantNot("TOPSECRET")
+}
+
+func TestPatchMergesAndNullGivesTheDefault(t *testing.T) {
+	h := newHarness(t)
+	id := h.register(`{"queue":"orders","url":"https://example.com/hook","name":"n","timeout":"5s","headers":{"X-A":"1","X-B":"2"},"policy":{"preset":"short","max_attempts":2}}`).text("id")
+	target := "/api/v1/webhooks/" + id
+
+	h.do(http.StatusOK, "PATCH", target, `{"headers":{"x-a":null,"X-C":"3"},"policy":{"max_attempts":7}}`, "Content-Type", "application/merge-patch+json")
+	reg, err := h.db.GetWebhook(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(reg.Headers) != 2 || reg.Headers["X-B"] != "2" || reg.Headers["X-C"] != "3" {
+		t.Errorf("headers = %v", reg.Headers)
+	}
+	if reg.Policy.Preset != "short" || reg.Policy.MaxAttempts != 7 || reg.Name != "n" {
+		t.Errorf("changed: %+v", reg)
+	}
+	a := h.do(http.StatusOK, "PATCH", target, `{"headers":null,"timeout":null,"name":null,"policy":{"preset":"standard"},"queue":"orders"}`)
+	if a.text("timeout") != "30s" || a.get("name") != nil || a.get("policy", "max_attempts") != 8.0 || len(a.get("headers").(map[string]any)) != 0 {
+		t.Errorf("after null: %s", a.body)
+	}
+	h.do(http.StatusBadRequest, "PATCH", target, `{"queue":"others"}`).wantProblem("queue")
+	h.do(http.StatusBadRequest, "PATCH", target, `{"secret":null}`).wantProblem("secret")
+	h.do(http.StatusBadRequest, "PATCH", target, `{"id":"wh_1"}`).wantProblem("id")
+	h.do(http.StatusBadRequest, "PATCH", target, `{"nme":"x"}`).wantProblem("nme")
+}
+
+func TestIfMatchGuardsAChange(t *testing.T) {
+	h := newHarness(t)
+	a := h.register(hook)
+	target, first := "/api/v1/webhooks/"+a.text("id"), a.header.Get("ETag")
+	second := h.do(http.StatusOK, "PATCH", target, `{"name":"b"}`, "If-Match", first).header.Get("ETag")
+	if second == first {
+		t.Fatal("the ETag did not change")
+	}
+	for _, method := range []string{"PATCH", "DELETE"} {
+		for _, etag := range []string{first, "W/" + second, "nonsense"} {
+			body := ""
+			if method == "PATCH" {
+				body = `{"name":"c"}`
+			}
+			h.do(http.StatusPreconditionFailed, method, target, body, "If-Match", etag).wantProblem("If-Match")
+		}
+	}
+	h.do(http.StatusPreconditionFailed, "POST", target+"/disable", "", "If-Match", first)
+	h.do(http.StatusPreconditionFailed, "POST", target+"/rotate-secret", "", "If-Match", first)
+	if got := h.do(http.StatusOK, "PATCH", target, `{"name":"b"}`).header.Get("ETag"); got != second {
+		t.Error("a patch that changes nothing made a new version")
+	}
+	h.do(http.StatusOK, "PATCH", target, `{"name":"c"}`, "If-Match", `"other", *`)
+	h.do(http.StatusNoContent, "DELETE", target, "", "If-Match", "*")
+	h.do(http.StatusNotFound, "DELETE", target, "")
+	h.do(http.StatusNotFound, "GET", target, "")
+	h.do(http.StatusNotFound, "PATCH", target, `{"name":"c"}`)
+}
+
+func TestAChangeIsTriedAgainWhenAnotherOneCameBetween(t *testing.T) {
+	var races int
+	var h *harness
+	h = newHarness(t, func(o *Options) {
+		o.Webhooks = racingWebhooks{o.Webhooks, func() {
+			if races <= 0 {
+				return
+			}
+			races--
+			all, _, err := h.db.ListWebhooks(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, reg := range all {
+				reg.Headers = map[string]string{"X-Race": strings.Repeat("x", races+1)}
+				if _, err := h.db.PutWebhook(t.Context(), reg); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}}
+	})
+	a := h.register(hook)
+	target := "/api/v1/webhooks/" + a.text("id")
+
+	races = 2
+	got := h.do(http.StatusOK, "PATCH", target, `{"name":"mine"}`)
+	if got.text("name") != "mine" || got.text("headers", "X-Race") != redacted {
+		t.Errorf("one of the changes was lost: %s", got.body)
+	}
+	races = 1
+	h.do(http.StatusPreconditionFailed, "PATCH", target, `{"name":"guarded"}`, "If-Match", got.header.Get("ETag"))
+	races = 100
+	h.do(http.StatusConflict, "PATCH", target, `{"name":"unlucky"}`).wantProblem("request")
+}
+
+func TestDisablingKeepsWhyAndSinceWhen(t *testing.T) {
+	h := newHarness(t)
+	target := "/api/v1/webhooks/" + h.register(hook).text("id")
+	a := h.do(http.StatusOK, "POST", target+"/disable", "")
+	if a.get("enabled") != false || a.text("disabled_reason") != "operator" || a.text("disabled_at") == "" {
+		t.Errorf("disabled: %s", a.body)
+	}
+	again := h.do(http.StatusOK, "POST", target+"/disable", "{}")
+	if again.text("disabled_at") != a.text("disabled_at") || again.header.Get("ETag") != a.header.Get("ETag") {
+		t.Errorf("disabled twice: %s", again.body)
+	}
+	b := h.do(http.StatusOK, "POST", target+"/enable", "")
+	if b.get("enabled") != true || b.get("disabled_reason") != nil || b.get("disabled_at") != nil {
+		t.Errorf("enabled: %s", b.body)
+	}
+	h.do(http.StatusBadRequest, "POST", target+"/enable", `{"reason":"x"}`).wantProblem("reason")
+	h.do(http.StatusBadRequest, "POST", target+"/enable?now=1", "").wantProblem("now")
+	h.do(http.StatusNotFound, "POST", "/api/v1/webhooks/wh_none/enable", "")
+}
+
+func TestWebhooksAreListedInPages(t *testing.T) {
+	h := newHarness(t)
+	want := map[string]bool{}
+	for range 5 {
+		want[h.register(hook).text("id")] = true
+	}
+	h.register(`{"queue":"others","url":"https://example.com/"}`)
+	cursor := ""
+	for page := 0; ; page++ {
+		a := h.do(http.StatusOK, "GET", "/api/v1/webhooks?queue=orders&limit=2&cursor="+cursor, "")
+		for _, w := range a.get("data").([]any) {
+			id := w.(map[string]any)["id"].(string)
+			if !want[id] {
+				t.Errorf("%s is there twice or should not be", id)
+			}
+			delete(want, id)
+		}
+		next, more := a.get("next_cursor").(string)
+		if !more {
+			if page != 2 {
+				t.Errorf("%d pages, want 3", page+1)
+			}
+			break
+		}
+		cursor = next
+	}
+	if len(want) != 0 {
+		t.Errorf("not listed: %v", want)
+	}
+	h.do(http.StatusBadRequest, "GET", "/api/v1/webhooks?enabled=yes", "").wantProblem("enabled")
+}
+
+func TestHostileIdsAreNotFound(t *testing.T) {
+	h := newHarness(t)
+	for _, id := range []string{"%2e%2e", "a%2Fb", "%00", "'%3B--", strings.Repeat("a", 3<<10), "%ff", "é"} {
+		h.do(http.StatusNotFound, "GET", "/api/v1/webhooks/"+id, "")
+		h.do(http.StatusNotFound, "DELETE", "/api/v1/webhooks/"+id, "")
+		h.do(http.StatusNotFound, "GET", "/api/v1/dead-letters/"+id, "")
+		h.do(http.StatusNotFound, "POST", "/api/v1/dead-letters/"+id+"/replay", "")
+		h.do(http.StatusNotFound, "GET", "/api/v1/messages/"+id, "")
+		h.do(http.StatusBadRequest, "GET", "/api/v1/queues/"+id, "").wantProblem("queue")
+		h.do(http.StatusBadRequest, "POST", "/api/v1/queues/"+id+"/messages", "x").wantProblem("queue")
+	}
+}

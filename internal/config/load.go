@@ -37,13 +37,23 @@ type value struct {
 func AddFlags(flags *pflag.FlagSet) {
 	flags.String(configFlag, "", "YAML file with settings ("+configEnv+")")
 	for _, s := range table {
-		usage := s.Help + " (" + s.Env + ")"
-		flags.String(s.Flag, s.Default, usage)
+		flags.Var(&flagValue{s.Default, s.kind}, s.Flag, s.Help+" ("+s.Env+")")
 		if s.kind == boolean {
 			flags.Lookup(s.Flag).NoOptDefVal = "true"
 		}
 	}
 }
+
+// flagValue keeps a flag's text: Load parses it, so that one error tells all
+// mistakes. It is a type of its own for the help, which names the kind.
+type flagValue struct {
+	text string
+	kind kind
+}
+
+func (f *flagValue) String() string     { return f.text }
+func (f *flagValue) Set(v string) error { f.text = v; return nil }
+func (f *flagValue) Type() string       { return string(f.kind) }
 
 // Load reads the settings: flags (those of AddFlags that were set; nil for none)
 // before environ (as os.Environ gives it; empty values count as unset) before

@@ -33,14 +33,15 @@ type Setting struct {
 	show func(Config) string
 }
 
-// kind says which YAML values a setting takes.
-type kind int
+// kind says which YAML values a setting takes; the help names it.
+type kind string
 
 const (
-	scalar kind = iota
-	boolean
-	list
-	queueMap
+	scalar   kind = "value"
+	period   kind = "duration"
+	boolean  kind = "bool"
+	list     kind = "list"
+	queueMap kind = "map"
 )
 
 // Settings lists every setting in the order in which they are documented.
@@ -87,7 +88,7 @@ var table = named([]Setting{
 		set:  func(c *Config, v string) (err error) { c.APIKeys, err = parseAPIKeys(v); return err },
 		show: func(c Config) string { return joinList(c.APIKeys) },
 	},
-	duration("lease", "60s", "How long a message is received for at first; renewed at half of it while the message is in work. 2s to 168h, in whole seconds.",
+	duration("lease", "60s", "How long a message is received for at first; renewed at half of it while the message is in work. 2s to 168h, rounded up to whole seconds.",
 		minLease, queue.MaxLease, func(c *Config) *time.Duration { return &c.Lease }),
 	{
 		Name: "concurrency", Default: "64",
@@ -174,13 +175,16 @@ func named(rows []Setting) []Setting {
 	for i := range rows {
 		rows[i].Flag = strings.ReplaceAll(rows[i].Name, "_", "-")
 		rows[i].Env = envPrefix + strings.ToUpper(rows[i].Name)
+		if rows[i].kind == "" {
+			rows[i].kind = scalar
+		}
 	}
 	return rows
 }
 
 func duration(name, def, help string, least, most time.Duration, field func(*Config) *time.Duration) Setting {
 	return Setting{
-		Name: name, Default: def, Help: help,
+		Name: name, Default: def, Help: help, kind: period,
 		set:  func(c *Config, v string) (err error) { *field(c), err = parseDuration(v, least, most); return err },
 		show: func(c Config) string { return field(&c).String() },
 	}

@@ -1,0 +1,246 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+const (
+	defaultServer = "http://127.0.0.1:8080"
+	serverEnv     = "PUSHLEASE_SERVER"
+	apiKeyEnv     = "PUSHLEASE_API_KEY"
+	// requestTimeout bounds one request, with one exception: testing a webhook
+	// takes as long as the webhook does.
+	requestTimeout = 30 * time.Second
+	// maxAnswerBytes bounds what is read of an answer.
+	maxAnswerBytes = 32 << 20
+)
+
+// client calls the REST API of a server. It never retries: the caller decides
+// whether to send something twice.
+type client struct {
+	server string
+	output
+}
+
+// addFlags adds the flags that all commands have that talk to a server.
+func (c *client) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&c.server, "server", "", "URL of the server (default $"+serverEnv+", else "+defaultServer+"); an API key is read from $"+apiKeyEnv)
+	c.addFlag(cmd)
+}
+
+// request is one call of the API.
+type request struct {
+	method, path string
+	query        url.Values
+	header       map[string]string
+	body         []byte
+	timeout      time.Duration
+}
+
+// answer is what the server sent back with a status below 300.
+type answer struct {
+	header http.Header
+	body   []byte
+}
+
+// into reads the answer's JSON.
+func (a answer) into(v any) error {
+	if err := json.Unmarshal(a.body, v); err != nil {
+		return fmt.Errorf("the answer is not what a pushlease server sends (is --server right?): %w", err)
+	}
+	return nil
+}
+
+// base returns the URL to put paths behind.
+func (c *client) base() (string, error) {
+	server := c.server
+	for _, other := range []string{os.Getenv(serverEnv), defaultServer} {
+		if server == "" {
+			server = other
+		}
+	}
+	u, err := url.Parse(server)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return "", usagef("the server is not an http or https URL without user and query; write %s", defaultServer)
+	}
+	return strings.TrimRight(server, "/"), nil
+}
+
+// do makes one request. An answer with another status than 2xx is an *apiError.
+func (c *client) do(ctx context.Context, r request) (answer, error) {
+	base, err := c.base()
+	if err != nil {
+		return answer{}, err
+	}
+	if r.timeout == 0 {
+		r.timeout = requestTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	target := base + r.path
+	if len(r.query) > 0 {
+		target += "?" + r.query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, target, bytes.NewReader(r.body))
+	if err != nil {
+		return answer{}, fmt.Errorf("make request: %w", err)
+	}
+	for name, value := range r.header {
+		req.Header.Set(name, value)
+	}
+	req.Header.Set("User-Agent", "pushlease/"+buildVersion())
+	if key := os.Getenv(apiKeyEnv); key != "" {
+		req.Header.Set("Authorization", "Bearer "+key)
+	}
+	// A redirect could take the key elsewhere, and the API has none.
+	httpClient := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := httpClient.Do(req)
+	if err != nil {
+		return answer{}, unreachable(base, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
+	if err != nil {
+		return answer{}, fmt.Errorf("read the answer of %s: %w", base, err)
+	}
+	if resp.StatusCode/100 != 2 {
+		return answer{}, newAPIError(resp, body)
+	}
+	return answer{resp.Header, body}, nil
+}
+
+// unreachable says in one line what failed, without the wrapping of net/http.
+func unreachable(base string, err error) error {
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err
+	}
+	return fmt.Errorf("can't reach the server at %s: %w; is it running (pushlease serve), and is --server or %s right?", base, err, serverEnv)
+}
+
+// apiError is an answer that is no success. Its fields are those of RFC 9457.
+type apiError struct {
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+	Errors []struct {
+		Field   string `json:"field"`
+		Problem string `json:"problem"`
+		Cure    string `json:"cure"`
+	} `json:"errors"`
+	Checks []struct {
+		Name   string `json:"name"`
+		OK     bool   `json:"ok"`
+		Detail string `json:"detail"`
+	} `json:"checks"`
+}
+
+func newAPIError(resp *http.Response, body []byte) *apiError {
+	var e apiError
+	if err := json.Unmarshal(body, &e); err != nil || e.Title == "" {
+		e = apiError{Title: http.StatusText(resp.StatusCode), Detail: "The answer is not one of a pushlease server; is --server right?"}
+	}
+	e.Status = resp.StatusCode
+	return &e
+}
+
+func (e *apiError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s (%d)", e.Title, e.Status)
+	if len(e.Errors) == 0 && e.Detail != "" {
+		b.WriteString(": " + e.Detail)
+	}
+	for _, f := range e.Errors {
+		fmt.Fprintf(&b, "\n  %s %s\n    → %s", f.Field, f.Problem, f.Cure)
+	}
+	for _, check := range e.Checks {
+		if !check.OK {
+			fmt.Fprintf(&b, "\n  %s: %s", check.Name, check.Detail)
+		}
+	}
+	return b.String()
+}
+
+func (e *apiError) exitCode() int {
+	switch {
+	case e.Status == http.StatusNotFound:
+		return exitNotFound
+	case e.Status/100 == 4:
+		return exitRefused
+	}
+	return exitFailed
+}
+
+// page is one page of a list; rows stay as the server sent them.
+type page struct {
+	Data       []json.RawMessage `json:"data"`
+	NextCursor *string           `json:"next_cursor"`
+}
+
+// list reads up to limit rows of a list, over as many pages as that takes.
+// NextCursor is set when there are more.
+func (c *client) list(ctx context.Context, path string, query url.Values, limit int) (page, error) {
+	all := page{Data: []json.RawMessage{}}
+	for {
+		query.Set("limit", strconv.Itoa(min(limit-len(all.Data), maxPage)))
+		a, err := c.do(ctx, request{method: http.MethodGet, path: path, query: query})
+		if err != nil {
+			return page{}, err
+		}
+		var p page
+		if err := a.into(&p); err != nil {
+			return page{}, err
+		}
+		all.Data, all.NextCursor = append(all.Data, p.Data...), p.NextCursor
+		if p.NextCursor == nil || *p.NextCursor == "" || len(all.Data) >= limit {
+			return all, nil
+		}
+		query.Set("cursor", *p.NextCursor)
+	}
+}
+
+// maxPage is the most rows that the server gives at once.
+const maxPage = 500
+
+// addLimit adds the flag that bounds a list.
+func addLimit(cmd *cobra.Command, limit *int, def int) {
+	cmd.Flags().IntVar(limit, "limit", def, "most rows to show, 1 to 100000")
+}
+
+func checkLimit(limit int) error {
+	if limit < 1 || limit > 100_000 {
+		return usagef("--limit %d: use 1 to 100000", limit)
+	}
+	return nil
+}
+
+// rows decodes each row of a page.
+func rows[T any](p page) ([]T, error) {
+	out := make([]T, len(p.Data))
+	for i, raw := range p.Data {
+		if err := json.Unmarshal(raw, &out[i]); err != nil {
+			return nil, fmt.Errorf("row %d of the answer: %w", i+1, err)
+		}
+	}
+	return out, nil
+}
+
+// more tells a person that the list goes on.
+func more(cmd *cobra.Command, p page) {
+	if p.NextCursor != nil && *p.NextCursor != "" {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "There are more; --limit shows more than these %d.\n", len(p.Data))
+	}
+}

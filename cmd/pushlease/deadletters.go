@@ -1,0 +1,228 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// deadLetterRow is what is shown of a dead letter.
+type deadLetterRow struct {
+	ID             string    `json:"id"`
+	Queue          string    `json:"queue"`
+	MessageID      string    `json:"message_id"`
+	WebhookID      string    `json:"webhook_id"`
+	Status         string    `json:"status"`
+	Reason         string    `json:"reason"`
+	Description    string    `json:"description"`
+	Attempts       int       `json:"attempts"`
+	LastStatus     int       `json:"last_status"`
+	LastErrorClass string    `json:"last_error_class"`
+	DeadLetteredAt time.Time `json:"dead_lettered_at"`
+	InsertedAt     time.Time `json:"inserted_at"`
+	Size           int       `json:"size"`
+	CopiedToQueue  string    `json:"copied_to_queue"`
+	Replays        int       `json:"replays"`
+	ReplayedAt     time.Time `json:"replayed_at"`
+	Warnings       []string  `json:"warnings"`
+}
+
+// last says how the last attempt ended.
+func (d deadLetterRow) last() string {
+	if d.LastStatus != 0 {
+		return strconv.Itoa(d.LastStatus)
+	}
+	return d.LastErrorClass
+}
+
+func newDeadLettersCommand() *cobra.Command {
+	cmd := group(&cobra.Command{
+		Use:     "dead-letters",
+		Aliases: []string{"dead-letter"},
+		Short:   "Look at messages that were given up, and send them again",
+		Example: `  pushlease dead-letters list --queue orders --status waiting
+  pushlease dead-letters get DEAD-LETTER-ID --body
+  pushlease dead-letters replay DEAD-LETTER-ID`,
+	})
+	cmd.AddCommand(
+		newDeadLettersListCommand(),
+		newDeadLettersGetCommand(),
+		newDeadLettersReplayCommand(),
+		newDeadLettersDeleteCommand(),
+	)
+	return cmd
+}
+
+func deadLetterPath(id string) string { return "/api/v1/dead-letters/" + url.PathEscape(id) }
+
+var oneDeadLetter = arguments(1, 1, "the id of one dead letter (pushlease dead-letters list shows them)")
+
+func newDeadLettersListCommand() *cobra.Command {
+	c := &client{}
+	var limit int
+	filters := []string{"queue", "webhook", "message", "reason", "status", "from", "until"}
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List dead letters, newest first, without their bodies",
+		Example: "  pushlease dead-letters list --status waiting\n  pushlease dead-letters list --reason NonRetryableError --from 2026-01-31T00:00:00Z -o json",
+		Args:    arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkLimit(limit); err != nil {
+				return err
+			}
+			query := url.Values{}
+			for _, name := range filters {
+				if v := cmd.Flags().Lookup(name).Value.String(); v != "" {
+					query.Set(name, v)
+				}
+			}
+			p, err := c.list(cmd.Context(), "/api/v1/dead-letters", query, limit)
+			if err != nil {
+				return err
+			}
+			if c.json() {
+				return c.value(cmd, p)
+			}
+			list, err := rows[deadLetterRow](p)
+			if err != nil {
+				return err
+			}
+			var cells [][]string
+			for _, d := range list {
+				cells = append(cells, []string{clock(d.DeadLetteredAt), d.Queue, d.Status, d.Reason, d.last(), d.ID})
+			}
+			more(cmd, p)
+			return table(cmd.OutOrStdout(), []string{"TIME", "QUEUE", "STATUS", "REASON", "LAST", "ID"}, cells)
+		},
+	}
+	help := map[string]string{
+		"queue": "only those of this queue", "webhook": "only those of this webhook's id", "message": "only those of this message id",
+		"reason": "only those with this reason, such as NonRetryableError", "status": "only waiting, replaying or replayed ones",
+		"from": "only those from this time on, such as 2026-01-31T15:04:05Z", "until": "only those before this time",
+	}
+	for _, name := range filters {
+		cmd.Flags().String(name, "", help[name])
+	}
+	addLimit(cmd, &limit, 50)
+	c.addFlags(cmd)
+	return cmd
+}
+
+func newDeadLettersGetCommand() *cobra.Command {
+	c := &client{}
+	var body bool
+	cmd := &cobra.Command{
+		Use:   "get DEAD-LETTER-ID",
+		Short: "Show a dead letter, or its body",
+		Long: `Shows a dead letter. With --body it prints the message's bytes and nothing else, as
+they were received; with -o json too, the body is part of the JSON.`,
+		Example: "  pushlease dead-letters get ID\n  pushlease dead-letters get ID --body > message.json",
+		Args:    oneDeadLetter,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r := request{method: http.MethodGet, path: deadLetterPath(args[0])}
+			switch {
+			case body && c.json():
+				r.query = url.Values{"body": {"true"}}
+			case body:
+				r.path += "/body"
+			}
+			a, err := c.do(cmd.Context(), r)
+			if err != nil {
+				return err
+			}
+			if body && !c.json() {
+				return c.writeBody(cmd, a.body)
+			}
+			return c.showDeadLetter(cmd, a)
+		},
+	}
+	cmd.Flags().BoolVar(&body, "body", false, "the message's body")
+	c.addFlags(cmd)
+	return cmd
+}
+
+// writeBody prints the exact bytes, but for a person at a terminal what could
+// steer it is taken out.
+func (c *client) writeBody(cmd *cobra.Command, body []byte) error {
+	out := cmd.OutOrStdout()
+	if isTerminalWriter(out) {
+		body = []byte(clean(string(body)) + "\n")
+	}
+	_, err := out.Write(body)
+	return err
+}
+
+func newDeadLettersReplayCommand() *cobra.Command {
+	c := &client{}
+	var force bool
+	cmd := &cobra.Command{
+		Use:     "replay DEAD-LETTER-ID",
+		Short:   "Send a dead letter to its webhook again",
+		Example: "  pushlease dead-letters replay ID",
+		Args:    oneDeadLetter,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r := request{method: http.MethodPost, path: deadLetterPath(args[0]) + "/replay"}
+			if force {
+				r.query = url.Values{"force": {"true"}}
+			}
+			a, err := c.do(cmd.Context(), r)
+			if err != nil {
+				return err
+			}
+			return c.showDeadLetter(cmd, a)
+		},
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "even while a replay is under way; the webhook may get it twice")
+	c.addFlags(cmd)
+	return cmd
+}
+
+func newDeadLettersDeleteCommand() *cobra.Command {
+	c := &client{}
+	var ifMatch string
+	cmd := &cobra.Command{
+		Use:     "delete DEAD-LETTER-ID",
+		Short:   "Delete a dead letter: the message is gone for good",
+		Example: "  pushlease dead-letters delete ID",
+		Args:    oneDeadLetter,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r := request{method: http.MethodDelete, path: deadLetterPath(args[0])}
+			if ifMatch != "" {
+				r.header = map[string]string{"If-Match": ifMatch}
+			}
+			a, err := c.do(cmd.Context(), r)
+			if err != nil {
+				return err
+			}
+			return c.showDeleted(cmd, args[0], a)
+		},
+	}
+	addIfMatch(cmd, &ifMatch)
+	c.addFlags(cmd)
+	return cmd
+}
+
+func (c *client) showDeadLetter(cmd *cobra.Command, a answer) error {
+	if c.json() {
+		return c.raw(cmd, a)
+	}
+	var d deadLetterRow
+	if err := a.into(&d); err != nil {
+		return err
+	}
+	replayed := ""
+	if d.Replays > 0 {
+		replayed = fmt.Sprintf("%d times, last at %s", d.Replays, clock(d.ReplayedAt))
+	}
+	return fields(cmd.OutOrStdout(), [][2]string{
+		{"id", d.ID}, {"queue", d.Queue}, {"message", d.MessageID}, {"webhook", d.WebhookID}, {"status", d.Status},
+		{"reason", strings.TrimSuffix(d.Reason+": "+d.Description, ": ")}, {"attempts", strconv.Itoa(d.Attempts)}, {"last answer", d.last()},
+		{"inserted", clock(d.InsertedAt)}, {"dead-lettered", clock(d.DeadLetteredAt)}, {"size", strconv.Itoa(d.Size) + " bytes"},
+		{"copied to", d.CopiedToQueue}, {"replayed", replayed}, {"note", strings.Join(d.Warnings, " ")},
+	})
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pushlease/pushlease/internal/config"
+)
+
+// verdict is how one check of the doctor ended.
+type verdict string
+
+const (
+	verdictOK      verdict = "ok"
+	verdictWarning verdict = "warning"
+	verdictFailed  verdict = "failed"
+	verdictSkipped verdict = "skipped"
+)
+
+// finding is what one check found. Detail and Cure hold no secrets.
+type finding struct {
+	Check   string  `json:"check"`
+	Verdict verdict `json:"verdict"`
+	Detail  string  `json:"detail"`
+	// Cure is what to do about it; empty when nothing needs to be done.
+	Cure string `json:"cure,omitempty"`
+}
+
+// storageCheck looks at the storage of cfg by calls that only read.
+type storageCheck func(ctx context.Context, cfg config.Config) []finding
+
+const (
+	// doctorTimeout bounds all checks together.
+	doctorTimeout = 30 * time.Second
+	// maxSkew is how far apart clocks may be: receivers refuse signatures that
+	// are more than five minutes off, and Azure Storage requests that are fifteen.
+	maxSkew = time.Minute
+)
+
+func newDoctorCommand(storage ...storageCheck) *cobra.Command {
+	c := &client{}
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check configuration, storage, port, server and clock",
+		Long: `Checks the configuration that serve would start with, whether its storage can be
+reached, whether its port is free or a server answers there, whether that server is
+ready, and whether the clocks agree. It creates, sends and deletes nothing.
+
+Exits with 1 when a check failed; each finding says what to do about it.`,
+		Example: `  pushlease doctor
+  PUSHLEASE_STORAGE=azure:myaccount pushlease doctor -o json
+  pushlease doctor --config /etc/pushlease.yaml --server https://pushlease.example.com`,
+		Args: arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), doctorTimeout)
+			defer cancel()
+			return c.report(cmd, c.examine(ctx, cmd, storage))
+		},
+	}
+	c.addFlags(cmd)
+	config.AddFlags(cmd.Flags())
+	return cmd
+}
+
+// examine makes all checks, in the order in which they are shown.
+func (c *client) examine(ctx context.Context, cmd *cobra.Command, storage []storageCheck) []finding {
+	cfg, err := config.Load(cmd.Flags(), os.Environ())
+	if err != nil {
+		return append(configFindings(err), finding{"everything else", verdictSkipped, "the other checks need a valid configuration", ""})
+	}
+	found := []finding{{"configuration", verdictOK, changedSettings(cfg), ""}}
+	for _, check := range storage {
+		found = append(found, check(ctx, cfg)...)
+	}
+	here := c.server == "" && os.Getenv(serverEnv) == ""
+	if here {
+		c.server = "http://" + reachable(cfg.Listen)
+	}
+	resp, err := c.ask(ctx, "/healthz")
+	switch {
+	case err != nil && here:
+		return append(found, portFinding(ctx, cfg.Listen))
+	case err != nil:
+		return append(found, finding{"server", verdictFailed, err.Error(), "start it, or correct --server"})
+	}
+	return append(found, c.readiness(ctx), skewFinding(resp.header, time.Now()))
+}
+
+func configFindings(err error) []finding {
+	var invalid *config.Error
+	if !errors.As(err, &invalid) {
+		return []finding{{"configuration", verdictFailed, err.Error(), ""}}
+	}
+	var found []finding
+	for _, p := range invalid.Problems {
+		found = append(found, finding{"configuration", verdictFailed, p.Setting + " (" + p.Where + "): " + p.Text, "correct " + p.Setting})
+	}
+	return found
+}
+
+// changedSettings names what is not at its default.
+func changedSettings(cfg config.Config) string {
+	text := "valid; storage is " + cfg.Storage.String()
+	for _, e := range cfg.Effective() {
+		if e.Source != "default" && e.Name != "storage" {
+			text += fmt.Sprintf("; %s=%s (%s)", e.Name, e.Value, e.Source)
+		}
+	}
+	return text
+}
+
+// reachable is the address to call a server at that listens on listen.
+func reachable(listen string) string {
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return listen
+	}
+	if ip := net.ParseIP(host); host == "" || (ip != nil && ip.IsUnspecified()) {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// ask gets a path and accepts any answer of a pushlease server.
+func (c *client) ask(ctx context.Context, path string) (answer, error) {
+	a, err := c.do(ctx, request{method: http.MethodGet, path: path, timeout: 10 * time.Second})
+	if err != nil {
+		return a, err
+	}
+	var health struct {
+		Status string `json:"status"`
+	}
+	if err := json.Unmarshal(a.body, &health); err != nil || health.Status == "" {
+		return a, errors.New("what answers there is not a pushlease server")
+	}
+	return a, nil
+}
+
+// portFinding is about the port of a server that does not run.
+func portFinding(ctx context.Context, listen string) finding {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", listen)
+	if err != nil {
+		return finding{"port", verdictFailed, "no pushlease server answers, and the address can't be listened on: " + err.Error(),
+			"stop the other program that uses " + listen + ", or set listen (PUSHLEASE_LISTEN) to another address"}
+	}
+	_ = l.Close() // only its being possible was of interest
+	return finding{"port", verdictOK, listen + " is free; no server is running there", ""}
+}
+
+func (c *client) readiness(ctx context.Context) finding {
+	_, err := c.ask(ctx, "/readyz")
+	var api *apiError
+	switch {
+	case errors.As(err, &api):
+		return finding{"server", verdictFailed, api.Error(), "the failing checks say what is wrong; with API keys, set " + apiKeyEnv + " to one with the scope read to see their details"}
+	case err != nil:
+		return finding{"server", verdictFailed, err.Error(), "see the server's log"}
+	}
+	return finding{"server", verdictOK, c.server + " is running and ready", ""}
+}
+
+// skewFinding compares our clock with the Date of an answer, which has whole
+// seconds.
+func skewFinding(h http.Header, now time.Time) finding {
+	date, err := http.ParseTime(h.Get("Date"))
+	if err != nil {
+		return finding{"clock", verdictSkipped, "the answer has no date to compare with", ""}
+	}
+	if skew := now.Sub(date).Abs(); skew > maxSkew {
+		return finding{"clock", verdictFailed, fmt.Sprintf("this machine's clock and the server's are %s apart", skew.Round(time.Second)),
+			"synchronise the clocks (NTP): receivers refuse signatures whose time is minutes off"}
+	}
+	return finding{"clock", verdictOK, "this machine's clock agrees with the server's", ""}
+}
+
+// report prints the findings, and fails if one of them did.
+func (c *client) report(cmd *cobra.Command, found []finding) error {
+	ok := true
+	for _, f := range found {
+		ok = ok && f.Verdict != verdictFailed
+	}
+	if c.json() {
+		if err := c.value(cmd, struct {
+			OK       bool      `json:"ok"`
+			Findings []finding `json:"findings"`
+		}{ok, found}); err != nil {
+			return err
+		}
+	} else {
+		for _, f := range found {
+			text := fmt.Sprintf("%-8s %s: %s", f.Verdict, f.Check, f.Detail)
+			if f.Cure != "" {
+				text += "\n         → " + f.Cure
+			}
+			if _, err := fmt.Fprintln(cmd.OutOrStdout(), clean(text)); err != nil {
+				return err
+			}
+		}
+	}
+	if !ok {
+		return silentError{}
+	}
+	return nil
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/internal/config"
+)
+
+// examine runs doctor with a storage check of the test's own.
+func examine(t *testing.T, storage storageCheck, args ...string) (result, map[string]verdict) {
+	t.Helper()
+	t.Setenv(apiKeyEnv, "")
+	var out bytes.Buffer
+	cmd := newDoctorCommand(storage)
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true // as under the root command
+	cmd.SetOut(&out)
+	cmd.SetErr(io.Discard)
+	code := run(t.Context(), cmd, append(args, "-o", "json"), io.Discard)
+	var report struct {
+		OK       bool
+		Findings []finding
+	}
+	if err := json.Unmarshal(out.Bytes(), &report); err != nil {
+		t.Fatalf("%v: %s", err, out.String())
+	}
+	if report.OK != (code == exitOK) {
+		t.Errorf("ok is %t, the exit code %d", report.OK, code)
+	}
+	verdicts := map[string]verdict{}
+	for _, f := range report.Findings {
+		verdicts[f.Check] = f.Verdict
+		if f.Verdict == verdictFailed && f.Cure == "" {
+			t.Errorf("no cure: %+v", f)
+		}
+	}
+	return result{out: out.String(), code: code}, verdicts
+}
+
+func goodStorage(context.Context, config.Config) []finding {
+	return []finding{{"storage", verdictOK, "reached", ""}}
+}
+
+func TestDoctorWithNoServer(t *testing.T) {
+	t.Setenv(serverEnv, "")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	_ = l.Close()
+	r, v := examine(t, goodStorage, "--listen", address)
+	if r.code != exitOK || v["configuration"] != verdictOK || v["storage"] != verdictOK || v["port"] != verdictOK {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestDoctorFindsThePortTakenByAnotherProgram(t *testing.T) {
+	t.Setenv(serverEnv, "")
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
+	r, v := examine(t, goodStorage, "--listen", strings.TrimPrefix(other.URL, "http://"))
+	if r.code != exitFailed || v["port"] != verdictFailed {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestDoctorListsEverythingWrongWithTheConfiguration(t *testing.T) {
+	r, v := examine(t, goodStorage, "--lease=1s", "--storage=AccountKey=c2VzYW1l")
+	if r.code != exitFailed || v["storage"] != "" || strings.Count(r.out, `"check":"configuration"`) != 2 || strings.Contains(r.out, "c2VzYW1l") {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestDoctorReportsFailedStorage(t *testing.T) {
+	t.Setenv(serverEnv, "")
+	r, _ := examine(t, func(context.Context, config.Config) []finding {
+		return []finding{{"storage", verdictFailed, "denied", "grant the role"}}
+	}, "--listen", "127.0.0.1:0")
+	if r.code != exitFailed || !strings.Contains(r.out, "grant the role") {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestDoctorAsksTheServer(t *testing.T) {
+	const ready = `{"status":"ready","checks":[]}`
+	const notReady = `{"title":"Not ready","status":503,"checks":[{"name":"storage","ok":false,"detail":"throttled"}]}`
+	tests := []struct {
+		name          string
+		status        int
+		body, date    string
+		server, clock verdict
+		says          string
+	}{
+		{"ready", 200, ready, "", verdictOK, verdictOK, "ready"},
+		{"not ready", 503, notReady, "", verdictFailed, verdictOK, "storage: throttled"},
+		{"clock off", 200, ready, "Mon, 02 Jan 2006 15:04:05 GMT", verdictOK, verdictFailed, "NTP"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method != http.MethodGet {
+					t.Errorf("doctor sends %s", r.Method)
+				}
+				if tt.date != "" {
+					w.Header().Set("Date", tt.date)
+				}
+				if r.URL.Path == "/healthz" {
+					_, _ = io.WriteString(w, `{"status":"ok","version":"1"}`)
+					return
+				}
+				w.WriteHeader(tt.status)
+				_, _ = io.WriteString(w, tt.body)
+			}))
+			defer f.Close()
+			r, v := examine(t, goodStorage, "--server", f.URL)
+			if v["server"] != tt.server || v["clock"] != tt.clock || !strings.Contains(r.out, tt.says) {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
+func TestDoctorForPeople(t *testing.T) {
+	var out bytes.Buffer
+	cmd := newDoctorCommand(goodStorage)
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetOut(&out)
+	if code := run(t.Context(), cmd, []string{"--server", "http://127.0.0.1:1"}, io.Discard); code != exitFailed {
+		t.Errorf("code %d", code)
+	}
+	if got := out.String(); !strings.Contains(got, "ok       storage: reached\n") || !strings.Contains(got, "failed   server: ") || !strings.Contains(got, "\n         → ") {
+		t.Error(got)
+	}
+}
+
+func TestReachableAddress(t *testing.T) {
+	for listen, want := range map[string]string{
+		":8080": "127.0.0.1:8080", "0.0.0.0:8080": "127.0.0.1:8080", "[::]:8080": "127.0.0.1:8080",
+		"127.0.0.1:8080": "127.0.0.1:8080", "10.0.0.1:80": "10.0.0.1:80", "[::1]:80": "[::1]:80",
+	} {
+		if got := reachable(listen); got != want {
+			t.Errorf("%s: %s, want %s", listen, got, want)
+		}
+	}
+}
+
+func TestSkewAllowsForWholeSeconds(t *testing.T) {
+	now := time.Now()
+	for skew, want := range map[time.Duration]verdict{0: verdictOK, 30 * time.Second: verdictOK, -30 * time.Second: verdictOK, 2 * time.Minute: verdictFailed, -2 * time.Minute: verdictFailed} {
+		h := http.Header{"Date": {now.Add(skew).UTC().Format(http.TimeFormat)}}
+		if got := skewFinding(h, now).Verdict; got != want {
+			t.Errorf("%s: %s, want %s", skew, got, want)
+		}
+	}
+	if got := skewFinding(http.Header{}, now).Verdict; got != verdictSkipped {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pushlease/pushlease/webhook"
+)
+
+const listenLong = `Receives webhooks, prints what came, and answers what it is told to. Listens on
+this machine only, unless --host says otherwise.
+
+An answer is STATUS, optionally followed by ,retry-after=SECONDS ,delay=DURATION and
+,body=TEXT (last). For each request the first of these decides:
+  --fail-first N         the first N requests of each message get 503
+  --match 'TEXT=>ANSWER' requests whose body has the text (repeatable, first match)
+  --script 503,503,200   one status after the other for each message; the last repeats
+  --answer ANSWER        everything else
+--delay, --retry-after and --body are for all answers that do not say otherwise;
+--retry-after and --body only for those where they make sense: no 2xx has a
+Retry-After.
+
+Ctrl-C ends it with a summary: requests, messages, retries, duplicates (a message that
+was answered 2xx came again) and bad signatures.`
+
+const listenExample = `  pushlease listen --port 9000
+  pushlease listen --secret whsec_… -o json
+  pushlease listen --answer 503 --retry-after 5
+  pushlease listen --script 503,503,200
+  pushlease listen --match '"order": 7=>400' --match 'slow=>200,delay=90s'`
+
+// listenCommand is one run of listen.
+type listenCommand struct {
+	output
+	host                       string
+	port                       int
+	secrets, matches           []string
+	answer, script             string
+	delay, retryAfter, bodyOut string
+	failFirst                  int
+}
+
+func newListenCommand() *cobra.Command {
+	c := &listenCommand{}
+	cmd := &cobra.Command{
+		Use:     "listen",
+		Short:   "Receive webhooks here and print them",
+		Long:    listenLong,
+		Example: listenExample,
+		Args:    arguments(0, 0, ""),
+		RunE:    c.run,
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&c.host, "host", "127.0.0.1", "address to listen on")
+	flags.IntVar(&c.port, "port", 9000, "port to listen on; 0 takes a free one")
+	flags.StringArrayVar(&c.secrets, "secret", nil, "verify signatures with this secret, whsec_… (repeatable)")
+	flags.StringVar(&c.answer, "answer", "200", "what to answer")
+	flags.StringVar(&c.delay, "delay", "", "wait so long before every answer, such as 2s")
+	flags.StringVar(&c.retryAfter, "retry-after", "", "Retry-After of answers that are no success: seconds, or a date")
+	flags.StringVar(&c.bodyOut, "body", "", "body of the answers")
+	flags.StringArrayVar(&c.matches, "match", nil, "'TEXT=>ANSWER' for requests whose body has the text (repeatable)")
+	flags.StringVar(&c.script, "script", "", "statuses to answer one after the other for each message")
+	flags.IntVar(&c.failFirst, "fail-first", 0, "answer 503 to the first requests of each message, so many")
+	c.addFlag(cmd)
+	return cmd
+}
+
+// options reads the flags into what a receiver needs; every error is one of usage.
+func (c *listenCommand) options() (receiverOptions, error) {
+	base, err := c.base()
+	if err != nil {
+		return receiverOptions{}, err
+	}
+	opts := receiverOptions{Secrets: c.secrets, FailFirst: c.failFirst, Failure: base}
+	opts.Failure.Status = http.StatusServiceUnavailable
+	if c.port < 0 || c.port > 65535 {
+		return opts, usagef("--port %d: use 0 to 65535", c.port)
+	}
+	if c.failFirst < 0 {
+		return opts, usagef("--fail-first %d: use 0 or more", c.failFirst)
+	}
+	for i, secret := range c.secrets {
+		if _, err := webhook.ParseSecret(secret); err != nil {
+			return opts, usagef("--secret number %d: %s", i+1, err)
+		}
+	}
+	if opts.Answer, err = parseReply(c.answer, base); err != nil {
+		return opts, usagef("--answer: %s", err)
+	}
+	for _, text := range c.matches {
+		rule, err := parseMatch(text, base)
+		if err != nil {
+			return opts, usagef("--match: %s", err)
+		}
+		opts.Rules = append(opts.Rules, rule)
+	}
+	if c.script != "" {
+		if opts.Script, err = parseScript(c.script, base); err != nil {
+			return opts, usagef("--script: %s", err)
+		}
+	}
+	return opts, nil
+}
+
+// base is what all answers share.
+func (c *listenCommand) base() (reply, error) {
+	r := reply{Body: c.bodyOut}
+	var err error
+	if c.delay != "" {
+		if r.Delay, err = parseDelay(c.delay); err != nil {
+			return r, usagef("--delay: %s", err)
+		}
+	}
+	if c.retryAfter != "" {
+		if r.RetryAfter, err = parseRetryAfter(c.retryAfter); err != nil {
+			return r, usagef("--retry-after: %s", err)
+		}
+	}
+	return r, nil
+}
+
+func (c *listenCommand) run(cmd *cobra.Command, _ []string) error {
+	opts, err := c.options()
+	if err != nil {
+		return err
+	}
+	printer := &printer{out: cmd.OutOrStdout(), json: c.json()}
+	opts.OnReceived = printer.received
+	rc := newReceiver(opts)
+	var lc net.ListenConfig
+	l, err := lc.Listen(cmd.Context(), "tcp", net.JoinHostPort(c.host, strconv.Itoa(c.port)))
+	if err != nil {
+		return fmt.Errorf("can't listen: %w; choose another --port", err)
+	}
+	// On standard error, so that standard output has nothing but what came.
+	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Receiving on http://%s/ (Ctrl-C ends)\n", l.Addr())
+	if err := serveReceiver(cmd.Context(), l, rc); err != nil {
+		return err
+	}
+	return printer.summary(rc.Totals())
+}
+
+// stopTimeout is how long answers in hand may take when the receiver ends.
+const stopTimeout = 2 * time.Second
+
+// serveReceiver serves until ctx ends.
+func serveReceiver(ctx context.Context, l net.Listener, h http.Handler) error {
+	server := &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       time.Minute,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          log.New(io.Discard, "", 0), // broken requests are the sender's to see
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(l) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("receive: %w", err)
+	case <-ctx.Done():
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		_ = server.Close() // answers that wait longer are cut off
+	}
+	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("receive: %w", err)
+	}
+	return nil
+}

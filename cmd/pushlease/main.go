@@ -1,0 +1,74 @@
+// Command pushlease leases messages from Azure Storage Queues and POSTs them to
+// webhooks, and talks to a pushlease server.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pushlease/pushlease/internal/config"
+)
+
+// The exit codes, which scripts rely on.
+const (
+	exitOK       = 0
+	exitFailed   = 1 // it was tried and did not work
+	exitUsage    = 2 // it was asked for wrongly, or the configuration is wrong
+	exitNotFound = 3 // there is no such thing
+	exitRefused  = 4 // the server refused it: not valid, not allowed, or changed since
+)
+
+func main() {
+	// The first signal ends ctx, so that work in hand can be finished; with stop
+	// called, the second one has its usual effect and ends the process at once.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	code := run(ctx, newRootCommand(), os.Args[1:], os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run executes one command line and returns its exit code.
+func run(ctx context.Context, root *cobra.Command, args []string, stderr io.Writer) int {
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	var silent silentError
+	if err != nil && !errors.As(err, &silent) {
+		_, _ = fmt.Fprintln(stderr, "pushlease: "+clean(err.Error()))
+	}
+	return exitCode(err)
+}
+
+// usageError is a command line that makes no sense.
+type usageError struct{ text string }
+
+func (e usageError) Error() string { return e.text }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Sprintf(format, args...)} }
+
+// silentError fails without a further word: the output says it all.
+type silentError struct{}
+
+func (silentError) Error() string { return "failed" }
+
+func exitCode(err error) int {
+	var usage usageError
+	var configuration *config.Error
+	var api *apiError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &usage), errors.As(err, &configuration):
+		return exitUsage
+	case errors.As(err, &api):
+		return api.exitCode()
+	}
+	return exitFailed
+}

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// timeline is what happened to a message and what happens next.
+type timeline struct {
+	MessageID string          `json:"message_id"`
+	Queue     string          `json:"queue"`
+	Size      int             `json:"size"`
+	Events    []timelineEvent `json:"events"`
+	Next      []timelineNext  `json:"next"`
+}
+
+type timelineEvent struct {
+	At           time.Time `json:"at"`
+	Event        string    `json:"event"`
+	WebhookID    string    `json:"webhook_id"`
+	Text         string    `json:"text"`
+	DeadLetterID string    `json:"dead_letter_id"`
+}
+
+type timelineNext struct {
+	WebhookID    string `json:"webhook_id"`
+	State        string `json:"state"`
+	Text         string `json:"text"`
+	DeadLetterID string `json:"dead_letter_id"`
+}
+
+// settled reports whether nothing more happens by itself. A message that was
+// published and not received yet has more to come.
+func (t timeline) settled() bool {
+	for _, n := range t.Next {
+		if n.State != "delivered" && n.State != "dead_lettered" {
+			return false
+		}
+	}
+	return len(t.Next) > 0
+}
+
+// failed reports whether a webhook did not get the message.
+func (t timeline) failed() bool {
+	for _, n := range t.Next {
+		if n.State == "dead_lettered" {
+			return true
+		}
+	}
+	return false
+}
+
+func newMessagesCommand() *cobra.Command {
+	cmd := group(&cobra.Command{
+		Use:     "messages",
+		Aliases: []string{"message"},
+		Short:   "See what happened to a message, and what happens next",
+		Example: "  pushlease messages show MESSAGE-ID\n  pushlease messages show MESSAGE-ID --watch",
+	})
+	cmd.AddCommand(newMessagesShowCommand())
+	return cmd
+}
+
+// messagesShow is one run of messages show.
+type messagesShow struct {
+	client
+	queue string
+	watch bool
+	every time.Duration
+}
+
+func newMessagesShowCommand() *cobra.Command {
+	c := &messagesShow{every: time.Second}
+	cmd := &cobra.Command{
+		Use:   "show MESSAGE-ID",
+		Short: "Show the timeline of a message",
+		Long: `Shows what happened to a message and what happens next. With --watch it goes on
+until the message is delivered or dead-lettered for every webhook; it then exits
+with 0 when all were delivered, and with 1 when one was dead-lettered.`,
+		Example: "  pushlease messages show 0b5f…\n  pushlease messages show 0b5f… --watch -o json",
+		Args:    arguments(1, 1, "the id of one message (pushlease send prints it)"),
+		RunE:    c.run,
+	}
+	cmd.Flags().StringVar(&c.queue, "queue", "", "queue that the message came from; makes the search shorter")
+	cmd.Flags().BoolVar(&c.watch, "watch", false, "go on until nothing more happens by itself")
+	c.addFlags(cmd)
+	return cmd
+}
+
+func (c *messagesShow) run(cmd *cobra.Command, args []string) error {
+	if !c.watch {
+		a, t, err := c.read(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		if c.json() {
+			return c.raw(cmd, a)
+		}
+		if err := writeHeading(cmd.OutOrStdout(), t); err != nil {
+			return err
+		}
+		if err := writeEvents(cmd.OutOrStdout(), t.Events); err != nil {
+			return err
+		}
+		return writeNext(cmd.OutOrStdout(), t.Next)
+	}
+	return c.follow(cmd, args[0])
+}
+
+func (c *messagesShow) read(ctx context.Context, id string) (answer, timeline, error) {
+	r := request{method: http.MethodGet, path: "/api/v1/messages/" + url.PathEscape(id)}
+	if c.queue != "" {
+		r.query = url.Values{"queue": {c.queue}}
+	}
+	a, err := c.do(ctx, r)
+	if err != nil {
+		return a, timeline{}, err
+	}
+	var t timeline
+	err = a.into(&t)
+	return a, t, err
+}
+
+// follow prints what is new until the message is settled. Reading is harmless, so
+// a server that is away for a moment is asked again.
+func (c *messagesShow) follow(cmd *cobra.Command, id string) error {
+	seen := map[timelineEvent]bool{}
+	shown, next := false, ""
+	for ctx := cmd.Context(); ; {
+		_, t, err := c.read(ctx, id)
+		switch {
+		case err != nil && !(shown && temporary(err)):
+			return err
+		case err == nil:
+			if !shown && !c.json() {
+				if err := writeHeading(cmd.OutOrStdout(), t); err != nil {
+					return err
+				}
+			}
+			shown = true
+			if next, err = c.printNew(cmd, t, seen, next); err != nil {
+				return err
+			}
+			if t.settled() && t.failed() {
+				return silentError{}
+			}
+			if t.settled() {
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil // Ctrl-C is how one stops watching
+		case <-time.After(c.every):
+		}
+	}
+}
+
+// temporary reports whether asking again may help.
+func temporary(err error) bool {
+	var api *apiError
+	return !errors.As(err, &api) || api.Status/100 == 5 || api.Status == http.StatusTooManyRequests
+}
+
+// printNew prints the events that were not there before, and what is next if that
+// has changed; it returns what is next.
+func (c *messagesShow) printNew(cmd *cobra.Command, t timeline, seen map[timelineEvent]bool, before string) (string, error) {
+	var fresh []timelineEvent
+	for _, e := range t.Events {
+		if !seen[e] {
+			seen[e] = true
+			fresh = append(fresh, e)
+		}
+	}
+	next := fmt.Sprint(t.Next)
+	if c.json() {
+		for _, e := range fresh {
+			if err := c.value(cmd, e); err != nil {
+				return next, err
+			}
+		}
+		return next, nil
+	}
+	if err := writeEvents(cmd.OutOrStdout(), fresh); err != nil {
+		return next, err
+	}
+	if next != before {
+		return next, writeNext(cmd.OutOrStdout(), t.Next)
+	}
+	return next, nil
+}
+
+func writeHeading(w io.Writer, t timeline) error {
+	_, err := fmt.Fprintf(w, "message %s  queue %s  %d bytes\n", oneLine(t.MessageID), oneLine(t.Queue), t.Size)
+	return err
+}
+
+func writeEvents(w io.Writer, events []timelineEvent) error {
+	for _, e := range events {
+		line := strings.Join([]string{clock(e.At), fmt.Sprintf("%-13s", e.Event), e.WebhookID, e.Text}, "  ")
+		if e.DeadLetterID != "" {
+			line += "  (dead letter " + e.DeadLetterID + ")"
+		}
+		if _, err := fmt.Fprintln(w, oneLine(line)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeNext(w io.Writer, next []timelineNext) error {
+	for _, n := range next {
+		who := n.WebhookID
+		if who == "" {
+			who = "message"
+		}
+		if _, err := fmt.Fprintln(w, oneLine("→ "+who+": "+n.State+". "+n.Text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/spf13/cobra"
+)
+
+// output is how a command prints: for people, or for programs.
+type output struct{ format string }
+
+func (o *output) addFlag(cmd *cobra.Command) {
+	cmd.Flags().VarP(o, "output", "o", "text (for people) or json (for programs)")
+}
+
+// String, Set and Type make output a flag that refuses other values.
+func (o *output) String() string {
+	if o.format == "" {
+		return "text"
+	}
+	return o.format
+}
+
+// Set takes text or json.
+func (o *output) Set(v string) error {
+	if v != "text" && v != "json" {
+		return fmt.Errorf("use text or json")
+	}
+	o.format = v
+	return nil
+}
+
+// Type is shown in the help.
+func (o *output) Type() string { return "format" }
+
+func (o *output) json() bool { return o.format == "json" }
+
+// value prints v as JSON, one document on one line.
+func (o *output) value(cmd *cobra.Command, v any) error {
+	enc := json.NewEncoder(cmd.OutOrStdout())
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// table prints rows under a heading in aligned columns.
+func table(w io.Writer, heading []string, rows [][]string) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range append([][]string{heading}, rows...) {
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = oneLine(cell)
+		}
+		_, _ = fmt.Fprintln(tw, strings.Join(cells, "\t")) // Flush reports it
+	}
+	return tw.Flush()
+}
+
+// fields prints names and values below each other; empty values are left out.
+func fields(w io.Writer, pairs [][2]string) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, p := range pairs {
+		if p[1] != "" {
+			_, _ = fmt.Fprintf(tw, "%s\t%s\n", p[0], oneLine(p[1])) // Flush reports it
+		}
+	}
+	return tw.Flush()
+}
+
+// clean makes text from elsewhere fit for a terminal: a message, a webhook's
+// answer or a server could otherwise move the cursor or change the title. Line
+// breaks and tabs stay.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' || unicode.IsGraphic(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, s)
+}
+
+// oneLine is clean for table cells.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' {
+			return ' '
+		}
+		return r
+	}, clean(s))
+}
+
+// clock shows a time in the reader's zone; empty for the zero time.
+func clock(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Local().Format("2006-01-02 15:04:05")
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+const rootLong = `pushlease leases messages from Azure Storage Queues, POSTs each to the webhooks
+registered for its queue while it holds the lease, and settles the message by the
+answer: complete, abandon with a delay, or dead-letter.
+
+Without any configuration it keeps everything in one embedded database file.
+
+Exit codes: 0 ok, 1 failed, 2 wrong usage or configuration, 3 not found, 4 refused
+by the server.`
+
+const rootExample = `  # See it work, with nothing to set up
+  pushlease demo
+
+  # Three terminals: a server, a receiver, and a message
+  pushlease serve --dev
+  pushlease listen --port 9000
+  pushlease webhooks create --queue orders --url http://127.0.0.1:9000/
+  pushlease send orders '{"order": 1}'
+
+  # What happened to a message, and what happens next?
+  pushlease messages show MESSAGE-ID --watch
+
+  # What was given up, and try it again
+  pushlease dead-letters list --queue orders
+  pushlease dead-letters replay DEAD-LETTER-ID
+
+  # On an Azure Storage account
+  PUSHLEASE_STORAGE='azure:myaccount' pushlease doctor
+  PUSHLEASE_STORAGE='azure:myaccount' pushlease serve`
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "pushlease",
+		Short:         "Push messages of Azure Storage Queues to webhooks",
+		Long:          rootLong,
+		Example:       rootExample,
+		Version:       buildVersion(),
+		SilenceErrors: true, // run prints them once
+		SilenceUsage:  true,
+	}
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped 100 "))
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%s (see %s --help)", err, cmd.CommandPath())
+	})
+	group(root)
+	root.AddCommand(
+		newSendCommand(),
+		newListenCommand(),
+		newWebhooksCommand(),
+		newDeadLettersCommand(),
+		newMessagesCommand(),
+		newDoctorCommand(),
+		newAPIKeyCommand(),
+		newVersionCommand(),
+	)
+	return root
+}
+
+// group makes cmd a command that only has sub-commands: alone it shows its help,
+// and a word that is none of them is refused with what was probably meant.
+func group(cmd *cobra.Command) *cobra.Command {
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		hint := "see " + cmd.CommandPath() + " --help"
+		if cmd.SuggestionsMinimumDistance == 0 {
+			cmd.SuggestionsMinimumDistance = 2
+		}
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			hint = "did you mean " + strings.Join(near, " or ") + "?"
+		}
+		return usagef("%s has no command %q; %s", cmd.CommandPath(), args[0], hint)
+	}
+	return cmd
+}
+
+// arguments takes least to most arguments, named in the error.
+func arguments(least, most int, names string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) >= least && len(args) <= most:
+			return nil
+		case most == 0:
+			return usagef("%s takes no arguments, only flags (see %s --help)", cmd.CommandPath(), cmd.CommandPath())
+		}
+		return usagef("%s needs %s (see %s --help)", cmd.CommandPath(), names, cmd.CommandPath())
+	}
+}

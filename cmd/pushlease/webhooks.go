@@ -1,0 +1,293 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// webhookRow is what is shown of a webhook.
+type webhookRow struct {
+	ID             string            `json:"id"`
+	Name           string            `json:"name"`
+	Queue          string            `json:"queue"`
+	URL            string            `json:"url"`
+	Headers        map[string]string `json:"headers"`
+	Timeout        string            `json:"timeout"`
+	Enabled        bool              `json:"enabled"`
+	DisabledReason string            `json:"disabled_reason"`
+	Policy         struct {
+		Preset      string `json:"preset"`
+		MaxAttempts int    `json:"max_attempts"`
+		MaxAge      string `json:"max_age"`
+	} `json:"policy"`
+	CreatedAt time.Time `json:"created_at"`
+	Secret    string    `json:"secret"`
+	Warnings  []string  `json:"warnings"`
+}
+
+func (w webhookRow) state() string {
+	switch {
+	case w.Enabled:
+		return "enabled"
+	case w.DisabledReason != "":
+		return "disabled (" + w.DisabledReason + ")"
+	}
+	return "disabled"
+}
+
+func newWebhooksCommand() *cobra.Command {
+	cmd := group(&cobra.Command{
+		Use:     "webhooks",
+		Aliases: []string{"webhook"},
+		Short:   "Register and manage webhooks",
+		Example: `  pushlease webhooks create --queue orders --url https://example.com/hook
+  pushlease webhooks list --queue orders
+  pushlease webhooks update WEBHOOK-ID --timeout 1m --preset patient
+  pushlease webhooks test WEBHOOK-ID`,
+	})
+	cmd.AddCommand(
+		newWebhooksListCommand(),
+		newWebhooksCreateCommand(),
+		newWebhooksUpdateCommand(),
+		newWebhookCommand("get", "Show a webhook", http.MethodGet, "", (*client).showWebhook),
+		newWebhookCommand("delete", "Delete a webhook; what waits for it alone is held", http.MethodDelete, "", (*client).showDeleted),
+		newWebhookCommand("enable", "Enable a webhook; what was held for it is delivered", http.MethodPost, "/enable", (*client).showWebhook),
+		newWebhookCommand("disable", "Disable a webhook; what comes for it is held", http.MethodPost, "/disable", (*client).showWebhook),
+		newWebhooksRotateCommand(),
+		newWebhookCommand("test", "Send a test message to a webhook at once; fails unless it answers 2xx", http.MethodPost, "/test", (*client).showTest),
+	)
+	return cmd
+}
+
+var oneWebhook = arguments(1, 1, "the id of one webhook (pushlease webhooks list shows them)")
+
+func webhookPath(id string) string { return "/api/v1/webhooks/" + url.PathEscape(id) }
+
+// newWebhookCommand makes a command that is one call about one webhook.
+func newWebhookCommand(verb, short, method, suffix string, show func(*client, *cobra.Command, string, answer) error) *cobra.Command {
+	c := &client{}
+	var ifMatch string
+	cmd := &cobra.Command{
+		Use:     verb + " WEBHOOK-ID",
+		Short:   short,
+		Example: "  pushlease webhooks " + verb + " wh_abc",
+		Args:    oneWebhook,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r := request{method: method, path: webhookPath(args[0]) + suffix}
+			if suffix == "/test" {
+				r.timeout = testTimeout
+			}
+			if ifMatch != "" {
+				r.header = map[string]string{"If-Match": ifMatch}
+			}
+			a, err := c.do(cmd.Context(), r)
+			if err != nil {
+				return err
+			}
+			return show(c, cmd, args[0], a)
+		},
+	}
+	if method != http.MethodGet && suffix != "/test" {
+		addIfMatch(cmd, &ifMatch)
+	}
+	c.addFlags(cmd)
+	return cmd
+}
+
+func newWebhooksRotateCommand() *cobra.Command {
+	c := &client{}
+	var overlap, secretFile, ifMatch string
+	cmd := &cobra.Command{
+		Use:   "rotate-secret WEBHOOK-ID",
+		Short: "Make a new secret; the old ones sign beside it for a while",
+		Example: `  pushlease webhooks rotate-secret wh_abc
+  pushlease webhooks rotate-secret wh_abc --overlap 0s   # a secret has leaked`,
+		Args: oneWebhook,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body := map[string]any{}
+			if overlap != "" {
+				body["overlap"] = overlap
+			}
+			if err := addSecret(cmd, secretFile, body); err != nil {
+				return err
+			}
+			r := request{method: http.MethodPost, path: webhookPath(args[0]) + "/rotate-secret"}
+			if ifMatch != "" {
+				r.header = map[string]string{"If-Match": ifMatch}
+			}
+			a, err := c.send(cmd, r, body)
+			if err != nil {
+				return err
+			}
+			return c.showRotated(cmd, a)
+		},
+	}
+	cmd.Flags().StringVar(&overlap, "overlap", "", "how long the old secrets go on signing, 0s to 168h (default 24h)")
+	cmd.Flags().StringVar(&secretFile, "secret-file", "", "file with the new secret (whsec_…), - for standard input (default: one is made)")
+	addIfMatch(cmd, &ifMatch)
+	c.addFlags(cmd)
+	return cmd
+}
+
+func (c *client) showRotated(cmd *cobra.Command, a answer) error {
+	if c.json() {
+		return c.raw(cmd, a)
+	}
+	var rotated struct {
+		Secret  string `json:"secret"`
+		Secrets []struct {
+			ExpiresAt time.Time `json:"expires_at"`
+		} `json:"secrets"`
+	}
+	if err := a.into(&rotated); err != nil {
+		return err
+	}
+	pairs := [][2]string{{"secret", rotated.Secret + shownOnce}}
+	for _, old := range rotated.Secrets {
+		if !old.ExpiresAt.IsZero() {
+			pairs = append(pairs, [2]string{"an old one", "signs until " + clock(old.ExpiresAt)})
+		}
+	}
+	return fields(cmd.OutOrStdout(), pairs)
+}
+
+// shownOnce stands behind a secret.
+const shownOnce = "  (shown only now: keep it, receivers verify with it)"
+
+// testTimeout is above the longest timeout that a webhook can have.
+const testTimeout = 11 * time.Minute
+
+func addIfMatch(cmd *cobra.Command, ifMatch *string) {
+	cmd.Flags().StringVar(ifMatch, "if-match", "", "do it only while the ETag is still this one")
+}
+
+func newWebhooksListCommand() *cobra.Command {
+	c := &client{}
+	var queueName string
+	var limit int
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List webhooks",
+		Example: "  pushlease webhooks list\n  pushlease webhooks list --queue orders -o json | jq -r '.data[].id'",
+		Args:    arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkLimit(limit); err != nil {
+				return err
+			}
+			query := url.Values{}
+			if queueName != "" {
+				query.Set("queue", queueName)
+			}
+			p, err := c.list(cmd.Context(), "/api/v1/webhooks", query, limit)
+			if err != nil {
+				return err
+			}
+			if c.json() {
+				return c.value(cmd, p)
+			}
+			list, err := rows[webhookRow](p)
+			if err != nil {
+				return err
+			}
+			var cells [][]string
+			for _, w := range list {
+				cells = append(cells, []string{w.ID, w.Queue, w.URL, w.state(), w.Name})
+			}
+			more(cmd, p)
+			return table(cmd.OutOrStdout(), []string{"ID", "QUEUE", "URL", "STATE", "NAME"}, cells)
+		},
+	}
+	cmd.Flags().StringVar(&queueName, "queue", "", "only those of this queue")
+	addLimit(cmd, &limit, 1000)
+	c.addFlags(cmd)
+	return cmd
+}
+
+// raw prints the answer's JSON on one line.
+func (c *client) raw(cmd *cobra.Command, a answer) error {
+	var v any
+	dec := json.NewDecoder(strings.NewReader(string(a.body)))
+	dec.UseNumber()
+	if err := dec.Decode(&v); err != nil {
+		return fmt.Errorf("the answer is not JSON (is --server right?): %w", err)
+	}
+	return c.value(cmd, v)
+}
+
+func (c *client) showWebhook(cmd *cobra.Command, _ string, a answer) error {
+	if c.json() {
+		return c.raw(cmd, a)
+	}
+	var w webhookRow
+	if err := a.into(&w); err != nil {
+		return err
+	}
+	pairs := [][2]string{
+		{"id", w.ID}, {"name", w.Name}, {"queue", w.Queue}, {"url", w.URL}, {"state", w.state()}, {"timeout", w.Timeout},
+		{"policy", fmt.Sprintf("%s, at most %d attempts within %s", w.Policy.Preset, w.Policy.MaxAttempts, w.Policy.MaxAge)},
+		{"headers", strings.Join(slices.Sorted(maps.Keys(w.Headers)), ", ")},
+		{"created", clock(w.CreatedAt)}, {"etag", a.header.Get("ETag")},
+	}
+	if w.Secret != "" {
+		pairs = append(pairs, [2]string{"secret", w.Secret + shownOnce})
+	}
+	for _, warning := range w.Warnings {
+		pairs = append(pairs, [2]string{"note", warning})
+	}
+	return fields(cmd.OutOrStdout(), pairs)
+}
+
+// showDeleted confirms; with -o json the id is all that there is to say.
+func (c *client) showDeleted(cmd *cobra.Command, id string, _ answer) error {
+	if c.json() {
+		return c.value(cmd, map[string]string{"deleted": id})
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), "deleted "+clean(id))
+	return err
+}
+
+// showTest prints what a test POST gave, and fails unless that was a 2xx.
+func (c *client) showTest(cmd *cobra.Command, _ string, a answer) error {
+	var result struct {
+		Status     int    `json:"status"`
+		ErrorClass string `json:"error_class"`
+		Error      string `json:"error"`
+		Duration   string `json:"duration"`
+		Snippet    string `json:"snippet"`
+		Decision   struct {
+			Explanation string `json:"explanation"`
+		} `json:"decision"`
+	}
+	if err := a.into(&result); err != nil {
+		return err
+	}
+	if c.json() {
+		if err := c.raw(cmd, a); err != nil {
+			return err
+		}
+	} else {
+		status := ""
+		if result.Status != 0 {
+			status = strconv.Itoa(result.Status) + " " + http.StatusText(result.Status)
+		}
+		if err := fields(cmd.OutOrStdout(), [][2]string{
+			{"answer", status}, {"error", strings.TrimSpace(result.ErrorClass + " " + result.Error)}, {"took", result.Duration},
+			{"body", result.Snippet}, {"for a message", result.Decision.Explanation},
+		}); err != nil {
+			return err
+		}
+	}
+	if result.Status/100 != 2 {
+		return silentError{}
+	}
+	return nil
+}

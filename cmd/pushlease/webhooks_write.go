@@ -1,0 +1,237 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// webhookFlags are the fields of a webhook that flags can set.
+type webhookFlags struct {
+	queue, url, name, timeout string
+	headers, removeHeaders    []string
+	disabled                  bool
+	preset, policyFile        string
+	secretFile, from, ifMatch string
+	maxAttempts               int
+}
+
+// maxInputBytes bounds the files that are read for a request.
+const maxInputBytes = 1 << 20
+
+func newWebhooksCreateCommand() *cobra.Command {
+	c, f := &client{}, &webhookFlags{}
+	cmd := &cobra.Command{
+		Use:   "create --queue QUEUE --url URL",
+		Short: "Register a webhook",
+		Long: `Registers a webhook: messages of the queue are POSTed to the URL. The signing secret
+is shown once, in the answer.`,
+		Example: `  pushlease webhooks create --queue orders --url https://example.com/hook
+  pushlease webhooks create --queue orders --url https://example.com/hook --preset realtime --timeout 10s
+  pushlease webhooks create --from webhook.json -o json | jq -r .secret`,
+		Args: arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			body, err := f.body(cmd)
+			if err != nil {
+				return err
+			}
+			if f.from == "" && (f.queue == "" || f.url == "") {
+				return usagef("--queue and --url are needed: the queue whose messages are pushed, and the address that gets them")
+			}
+			return c.write(cmd, request{method: http.MethodPost, path: "/api/v1/webhooks"}, body)
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().StringVar(&f.queue, "queue", "", "queue whose messages are pushed")
+	cmd.Flags().StringVar(&f.secretFile, "secret-file", "", "file with the signing secret (whsec_…), - for standard input (default: one is made)")
+	cmd.Flags().BoolVar(&f.disabled, "disabled", false, "register it disabled")
+	c.addFlags(cmd)
+	return cmd
+}
+
+func newWebhooksUpdateCommand() *cobra.Command {
+	c, f := &client{}, &webhookFlags{}
+	cmd := &cobra.Command{
+		Use:   "update WEBHOOK-ID",
+		Short: "Change a webhook; what no flag names stays as it is",
+		Example: `  pushlease webhooks update wh_abc --timeout 1m
+  pushlease webhooks update wh_abc --header 'X-Team: billing' --remove-header X-Old
+  echo '{"policy":{"max_attempts":3}}' | pushlease webhooks update wh_abc --from -`,
+		Args: oneWebhook,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body, err := f.body(cmd)
+			if err != nil {
+				return err
+			}
+			if len(body) == 0 {
+				return usagef("there is nothing to change; name at least one flag, such as --timeout 1m")
+			}
+			r := request{method: http.MethodPatch, path: webhookPath(args[0])}
+			if f.ifMatch != "" {
+				r.header = map[string]string{"If-Match": f.ifMatch}
+			}
+			return c.write(cmd, r, body)
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().StringSliceVar(&f.removeHeaders, "remove-header", nil, "name of a header that is sent no more (repeatable)")
+	addIfMatch(cmd, &f.ifMatch)
+	c.addFlags(cmd)
+	return cmd
+}
+
+func (f *webhookFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.url, "url", "", "address to POST to")
+	flags.StringVar(&f.name, "name", "", "name for people")
+	flags.StringVar(&f.timeout, "timeout", "", "deadline of one POST, 1s to 10m (default 30s)")
+	flags.StringArrayVar(&f.headers, "header", nil, "header to send, 'Name: value' (repeatable)")
+	flags.StringVar(&f.preset, "preset", "", "retry policy: standard, realtime, short or patient")
+	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "attempts after which a message is dead-lettered")
+	flags.StringVar(&f.policyFile, "policy-file", "", "JSON file with a retry policy, - for standard input")
+	flags.StringVar(&f.from, "from", "", "JSON file with the fields, - for standard input; flags win over it")
+}
+
+// body is the request's JSON object: the file of --from, and the flags on top.
+func (f *webhookFlags) body(cmd *cobra.Command) (map[string]any, error) {
+	body := map[string]any{}
+	if err := readJSON(cmd, f.from, "--from", &body); err != nil {
+		return nil, err
+	}
+	for name, value := range map[string]string{"queue": f.queue, "url": f.url, "timeout": f.timeout} {
+		if value != "" {
+			body[name] = value
+		}
+	}
+	if cmd.Flags().Changed("name") { // an empty one takes the name away
+		body["name"] = f.name
+	}
+	if f.disabled {
+		body["enabled"] = false
+	}
+	if err := f.addHeaders(body); err != nil {
+		return nil, err
+	}
+	if err := addSecret(cmd, f.secretFile, body); err != nil {
+		return nil, err
+	}
+	return body, f.addPolicy(cmd, body)
+}
+
+func (f *webhookFlags) addHeaders(body map[string]any) error {
+	headers, _ := body["headers"].(map[string]any)
+	if headers == nil {
+		headers = map[string]any{}
+	}
+	for i, h := range f.headers {
+		name, value, ok := strings.Cut(h, ":")
+		if !ok { // it may be all value, and a secret
+			return usagef("--header number %d has no colon; write 'Name: value'", i+1)
+		}
+		headers[strings.TrimSpace(name)] = strings.TrimSpace(value)
+	}
+	for _, name := range f.removeHeaders {
+		headers[name] = nil
+	}
+	if len(headers) > 0 {
+		body["headers"] = headers
+	}
+	return nil
+}
+
+func (f *webhookFlags) addPolicy(cmd *cobra.Command, body map[string]any) error {
+	policy, _ := body["policy"].(map[string]any)
+	if policy == nil {
+		policy = map[string]any{}
+	}
+	if err := readJSON(cmd, f.policyFile, "--policy-file", &policy); err != nil {
+		return err
+	}
+	if f.preset != "" {
+		policy["preset"] = f.preset
+	}
+	if cmd.Flags().Changed("max-attempts") {
+		policy["max_attempts"] = f.maxAttempts
+	}
+	if len(policy) > 0 {
+		body["policy"] = policy
+	}
+	return nil
+}
+
+// addSecret reads a secret from a file: an argument could be seen by other users
+// of the machine.
+func addSecret(cmd *cobra.Command, path string, body map[string]any) error {
+	if path == "" {
+		return nil
+	}
+	secret, err := readInput(cmd, path, "--secret-file")
+	if err == nil {
+		body["secret"] = strings.TrimSpace(string(secret))
+	}
+	return err
+}
+
+// write sends a webhook's fields and shows the webhook that comes of it.
+func (c *client) write(cmd *cobra.Command, r request, body map[string]any) error {
+	a, err := c.send(cmd, r, body)
+	if err != nil {
+		return err
+	}
+	return c.showWebhook(cmd, "", a)
+}
+
+// send makes a request with a JSON object.
+func (c *client) send(cmd *cobra.Command, r request, body map[string]any) (answer, error) {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return answer{}, fmt.Errorf("encode the request: %w", err)
+	}
+	r.body = raw
+	if r.header == nil {
+		r.header = map[string]string{}
+	}
+	r.header["Content-Type"] = "application/json"
+	return c.do(cmd.Context(), r)
+}
+
+// readJSON reads an object from a file, if one is named.
+func readJSON(cmd *cobra.Command, path, flag string, into *map[string]any) error {
+	if path == "" {
+		return nil
+	}
+	raw, err := readInput(cmd, path, flag)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(raw, into); err != nil || *into == nil {
+		return usagef("%s: the file is not one JSON object", flag)
+	}
+	return nil
+}
+
+func readInput(cmd *cobra.Command, path, flag string) ([]byte, error) {
+	in := cmd.InOrStdin()
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, usagef("%s: %s", flag, err)
+		}
+		defer func() { _ = f.Close() }()
+		in = f
+	}
+	raw, err := io.ReadAll(io.LimitReader(in, maxInputBytes+1))
+	if err == nil && len(raw) > maxInputBytes {
+		err = errors.New("the file is too large")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	return raw, nil
+}

@@ -130,10 +130,14 @@ func (w *walk) run(ctx context.Context) ([]tables.Attempt, tables.Cursor, error)
 	if !slices.Contains(w.days.recent, w.at.Day) && !w.nextDay() {
 		return nil, "", nil
 	}
+	given := w.at.token()
 	for range maxRequests {
 		rows, next, err := w.store.page(ctx, query{
 			table: w.store.recentTable(w.at.Day), filter: w.span(), top: max(w.limit+1-len(w.found), pageRows),
 		}, w.at.token())
+		if w.at.token() == given && given != (token{}) && isRefused(err) {
+			return nil, "", tables.ErrBadCursor
+		}
 		if err != nil {
 			return nil, "", err
 		}

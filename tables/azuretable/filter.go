@@ -26,5 +26,5 @@ func (f filter) partition(pk string) filter { return f.where("PartitionKey", "eq
 // prefix selects the keys of column that begin with prefix, which ends with the
 // separator.
 func (f filter) prefix(column, prefix string) filter {
-	return f.where(column, "ge", prefix).where(column, "lt", prefix+separator)
+	return f.where(column, "ge", prefix).where(column, "lt", prefix+separator+separator)
 }

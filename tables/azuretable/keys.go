@@ -13,11 +13,12 @@ import (
 
 // Keys are made of [A-Za-z0-9_.-] only, whatever the ids hold; '~' separates
 // their parts and sorts after all of them, so that everything that begins with
-// "x~" lies in the range ["x~", "x~~").
+// "x~" lies in the range ["x~", "x~~~"): no key has three in a row.
 const (
 	separator = "~"
-	// maxEncoded bounds one id within a key. A key may have 512 characters.
-	maxEncoded = 200
+	// maxEncoded bounds one id within a key. A key may have 512 characters, and
+	// a row key holds three ids.
+	maxEncoded = 160
 )
 
 const hexDigits = "0123456789abcdef"

@@ -57,11 +57,11 @@ func FuzzEncodedIDsComeBackAndAreSafeKeys(f *testing.F) {
 			t.Fatalf("%q and %q have the same key", id, other)
 		}
 		rk := deliveryKey(tables.Delivery{MessageKey: tables.MessageKey{Queue: other, MessageID: id}, WebhookID: other})
-		if prefix := messagePrefix(id); rk < prefix || rk >= prefix+separator || !isDelivery(rk) || len(rk) > 512 {
+		if prefix := messagePrefix(id); rk < prefix || rk >= prefix+separator+separator || !isDelivery(rk) || len(rk) > 512 {
 			t.Fatalf("row key %q lies outside of its message's range", rk)
 		}
 		if id != other {
-			if prefix := messagePrefix(other); rk >= prefix && rk < prefix+separator {
+			if prefix := messagePrefix(other); rk >= prefix && rk < prefix+separator+separator {
 				t.Fatalf("row key %q lies in the range of message %q", rk, other)
 			}
 		}

@@ -21,7 +21,7 @@ import (
 // may pass. Only for requests that may be repeated.
 func twice(ctx context.Context, f func() error) error {
 	err := f()
-	if err == nil || !passing(err) || !sleep(ctx, 100*time.Millisecond+rand.N(100*time.Millisecond)) {
+	if err == nil || !passing(err) || !sleep(ctx, 50*time.Millisecond+rand.N(50*time.Millisecond)) {
 		return err
 	}
 	return f()

@@ -15,11 +15,16 @@ import (
 // open opens a store with tables of its own.
 func open(t *testing.T, connection string, opts azuretable.Options) *azuretable.Store {
 	t.Helper()
+	opts.Prefix = azuritetest.Name("t")
+	return openAs(t, connection, opts)
+}
+
+func openAs(t *testing.T, connection string, opts azuretable.Options) *azuretable.Store {
+	t.Helper()
 	cfg, err := azureconn.Parse(connection)
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts.Prefix = azuritetest.Name("t")
 	s, err := azuretable.Open(cfg, opts)
 	if err != nil {
 		t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
@@ -23,9 +22,8 @@ const (
 
 // exchange is the state of one Send. Its tries run one after the other.
 type exchange struct {
-	// ctx ends with the deadline, with the caller's context, or by cancel.
-	ctx    context.Context
-	cancel context.CancelCauseFunc
+	// ctx ends with the deadline or with the caller's context.
+	ctx context.Context
 	// target is the URL that is asked. The layers above know only its scheme
 	// and host, so that no path or query can get into a span.
 	target *url.URL
@@ -43,8 +41,10 @@ type exchange struct {
 // written by its reading goroutine, the rest before that begins to read.
 type try struct {
 	*exchange
+	// stop ends the try alone; repeated says that net/http had begun to repeat it.
+	stop      context.CancelFunc
+	repeated  bool
 	conns     int
-	conn      net.Conn
 	reused    bool
 	http2     bool
 	firstByte atomic.Bool
@@ -71,8 +71,10 @@ type link struct {
 func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 	x := exchangeOf(r.Context())
 	x.tries++
-	t := &try{exchange: x}
-	r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+	// It ends with the context of the exchange at the latest, after the body.
+	ctx, stop := context.WithCancel(r.Context())
+	t := &try{exchange: x, stop: stop}
+	r = r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn:              t.gotConn,
 		GotFirstResponseByte: func() { t.firstByte.Store(true) },
 		Got1xxResponse:       t.got1xx,
@@ -105,17 +107,22 @@ func (t *try) failure(err error) *failure {
 	if t.conns == 0 {
 		return connectFailure(err)
 	}
+	if t.repeated {
+		return &failure{class: classReset, text: "the receiver refused the request before it answered"}
+	}
 	return exchangeFailure(err, t.reused, t.firstByte.Load())
 }
 
 func (t *try) gotConn(info httptrace.GotConnInfo) {
 	// HTTP/2 repeats a request without a body up to six times by itself, also
 	// after resets that do not mean that it was not processed.
-	if t.empty && t.http2 && (info.Conn == t.conn || t.conns > 1) {
-		t.cancel(errRepeat)
+	if t.empty && t.http2 {
+		t.repeated = true
+		t.stop()
+		return
 	}
 	t.conns++
-	t.conn, t.reused = info.Conn, info.Reused
+	t.reused = info.Reused
 	secure, ok := info.Conn.(*tls.Conn)
 	t.http2 = ok && secure.ConnectionState().NegotiatedProtocol == "h2"
 }
@@ -125,7 +132,7 @@ func (t *try) got1xx(int, textproto.MIMEHeader) error {
 		return nil
 	}
 	if t.http2 { // its reading goroutine serves other requests too
-		return errRepeat
+		return errFlood
 	}
 	pause := time.NewTimer(interimPause)
 	defer pause.Stop()

@@ -40,19 +40,14 @@ func (f *failure) Error() string { return f.text }
 // ErrorType is what otelhttp writes into the span's attribute error.type.
 func (f *failure) ErrorType() string { return f.class }
 
-// Causes with which the context of an exchange ends.
 var (
 	errDeadline = errors.New("the deadline of the exchange has passed")
-	// errRepeat stops net/http when it begins to repeat a request by itself.
-	errRepeat = errors.New("the request would be repeated")
+	errFlood    = errors.New("too many interim answers")
 )
 
 func ended(ctx context.Context) *failure {
-	switch context.Cause(ctx) {
-	case errDeadline:
+	if context.Cause(ctx) == errDeadline {
 		return &failure{class: classTimeout, text: "the exchange was not over within the webhook's timeout"}
-	case errRepeat:
-		return &failure{class: classReset, text: "the receiver refused the request before it answered"}
 	}
 	return &failure{class: classCanceled, text: "the exchange was cut short by pushlease"}
 }
@@ -104,9 +99,9 @@ func tlsFailure(err error) *failure {
 
 // exchangeFailure is about a connection that was there and gave no answer.
 func exchangeFailure(err error, reused, firstByte bool) *failure {
-	var alert tls.AlertError
+	var op *net.OpError
 	switch {
-	case errors.As(err, &alert):
+	case errors.As(err, &op) && op.Op == "remote error":
 		// With TLS 1.3 a receiver refuses a client after the handshake.
 		return &failure{class: classTLS, text: "the receiver ended the TLS connection with an alert"}
 	case unprocessed(err):
@@ -119,18 +114,29 @@ func exchangeFailure(err error, reused, firstByte bool) *failure {
 	return &failure{class: classProtocol, text: "the answer is not HTTP, or its head is malformed or too large"}
 }
 
+// What net/http's HTTP/2 says in the texts of errors; it exports none of them.
+const (
+	h2CannotRepeat = "http2: Transport: cannot retry err ["
+	h2GoAway       = "http2: Transport received Server's graceful shutdown GOAWAY"
+	h2Unusable     = "http2: client conn not usable"
+	h2StreamError  = "stream error: stream ID "
+	h2Refused      = "REFUSED_STREAM; received from peer"
+)
+
 // unprocessed is whether HTTP/2 guarantees that the receiver did not begin with
 // the request: GOAWAY with a lower last stream, REFUSED_STREAM, or a connection
-// that took no further stream. net/http exports no errors for these.
+// that took no further stream. Texts that a receiver could write are not
+// looked at.
 func unprocessed(err error) bool {
-	text := err.Error()
-	return strings.Contains(text, "Transport received Server's graceful shutdown GOAWAY") ||
-		strings.Contains(text, "REFUSED_STREAM") ||
-		strings.Contains(text, "client conn not usable")
+	text := strings.TrimPrefix(err.Error(), h2CannotRepeat)
+	return strings.HasPrefix(text, h2GoAway) || strings.HasPrefix(text, h2Unusable) ||
+		strings.HasPrefix(text, h2StreamError) && strings.Contains(text, h2Refused)
 }
 
 // streamReset is whether only the HTTP/2 stream ended: its connection lives.
-func streamReset(err error) bool { return strings.Contains(err.Error(), "stream error: stream ID") }
+func streamReset(err error) bool {
+	return strings.HasPrefix(strings.TrimPrefix(err.Error(), h2CannotRepeat), h2StreamError)
+}
 
 func died(err error) bool {
 	var op *net.OpError

@@ -128,9 +128,7 @@ func (s *Sender) send(ctx context.Context, w *Webhook, r Request, now time.Time)
 	}
 	ctx, stop := context.WithTimeoutCause(ctx, w.Timeout, errDeadline)
 	defer stop()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	x := &exchange{ctx: ctx, cancel: cancel, target: target, empty: len(r.Body) == 0}
+	x := &exchange{ctx: ctx, target: target, empty: len(r.Body) == 0}
 
 	request, err := newRequest(context.WithValue(ctx, exchangeKey{}, x), target, header, r.Body)
 	if err != nil {

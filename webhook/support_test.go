@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"io"
+	"log"
 	"net"
 	"net/http/httptest"
 	"net/netip"
@@ -110,3 +112,5 @@ func with(r webhook.Resolver) func(*webhook.Options) {
 func guarded(g webhook.GuardOptions) func(*webhook.Options) {
 	return func(o *webhook.Options) { o.Guard = g }
 }
+
+func discardLog() *log.Logger { return log.New(io.Discard, "", 0) }

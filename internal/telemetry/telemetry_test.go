@@ -303,7 +303,6 @@ func TestShutdownDoesNotWaitForACollectorThatNeverAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }()
 	tel := start(t, Options{OTLPEndpoint: "http://" + l.Addr().String()})
 	counter(t, tel, "x").Add(t.Context(), 1)
 	_, span := tel.TracerProvider.Tracer("test").Start(t.Context(), "x")
@@ -319,6 +318,15 @@ func TestShutdownDoesNotWaitForACollectorThatNeverAnswers(t *testing.T) {
 	}
 	if err := tel.Shutdown(t.Context()); err != nil {
 		t.Errorf("second call: %v", err)
+	}
+	// The SDK goes on with the export in hand; its end must not reach other tests.
+	ended := make(chan error, 10)
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { ended <- err }))
+	_ = l.Close()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Error("the export in hand does not end when its collector goes away")
 	}
 }
 

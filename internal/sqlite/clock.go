@@ -13,13 +13,19 @@ const jumpTolerance = time.Second
 // clock is the wall clock, watched by the monotonic one, and the leases of this
 // process by the monotonic one. Rows hold wall-clock times, since other processes
 // and later ones read them; when the wall clock is set, the rows are put right.
-// Everything but now is for the writer's goroutine.
+// Everything but wall is for the writer's goroutine.
 type clock struct {
-	wall  func() time.Time
-	base  time.Time // the wall clock's reading at start
-	start time.Time // the monotonic one's
+	wall func() time.Time
+	// The wall clock read base when the monotonic one read start, and so they did
+	// for every transaction, but for drift.
+	base  time.Time
+	start time.Time
 	drift time.Duration
-	held  map[int64]heldLease
+	// A transaction reads the wall clock once, when it begins, and goes on by the
+	// monotonic one: a clock that is set meanwhile is noticed by the next.
+	begunWall time.Time
+	begun     time.Time
+	held      map[int64]heldLease
 }
 
 // heldLease is a lease that this process holds, by the monotonic clock.
@@ -29,15 +35,20 @@ type heldLease struct {
 }
 
 func newClock(wall func() time.Time) *clock {
-	return &clock{wall: wall, base: wall().Round(0), start: time.Now(), held: make(map[int64]heldLease)}
+	c := &clock{wall: wall, start: time.Now(), held: make(map[int64]heldLease)}
+	c.base = wall().Round(0)
+	c.begun, c.begunWall = c.start, c.base
+	return c
 }
 
-// now is the wall clock's time in milliseconds, rounded down.
-func (c *clock) now() int64 { return c.wall().UnixMilli() }
+func (c *clock) time() time.Time { return c.begunWall.Add(time.Since(c.begun)) }
+
+// now is the transaction's time in milliseconds, rounded down.
+func (c *clock) now() int64 { return c.time().UnixMilli() }
 
 // after is when d from now has surely passed: rounded up.
 func (c *clock) after(d time.Duration) int64 {
-	return c.wall().Add(d + time.Millisecond - 1).UnixMilli()
+	return c.time().Add(d + time.Millisecond - 1).UnixMilli()
 }
 
 // jump is how the wall clock was set since it was looked at before.
@@ -46,8 +57,10 @@ type jump struct {
 	drift time.Duration
 }
 
+// look reads the clocks for a transaction that begins.
 func (c *clock) look() jump {
-	drift := c.wall().Round(0).Sub(c.base) - time.Since(c.start)
+	c.begun, c.begunWall = time.Now(), c.wall().Round(0)
+	drift := c.begunWall.Sub(c.base) - c.begun.Sub(c.start)
 	step := drift - c.drift
 	if step.Abs() < jumpTolerance {
 		return jump{}
@@ -81,9 +94,11 @@ func (c *clock) forgetLapsed() {
 
 // followClock puts the rows right after the wall clock was set. The leases of this
 // process last as long as the monotonic clock says, whichever way the clock went.
-// When it went back, everything else that is hidden is moved with it, so that
-// nothing waits longer than was asked for; a row is moved by the first process that
-// notices only, since afterwards it was not hidden in the future any more.
+//
+// When it went forward, messages that would have expired by that alone live on. When
+// it went back, everything else that is hidden is moved with it, so that nothing
+// waits longer than was asked for. Both are done by the first process that notices
+// only: afterwards the rows do not match any more.
 func (w *writer) followClock(j jump) error {
 	if j.step == 0 {
 		return nil
@@ -97,13 +112,17 @@ func (w *writer) followClock(j jump) error {
 			return err
 		}
 	}
-	if j.step > 0 {
-		return nil
-	}
 	step := j.step.Milliseconds()
+	if j.step > 0 {
+		_, err := w.exec(liveOnSQL, step, now-step, now)
+		return err
+	}
 	_, err := w.exec(moveBackSQL, step, step, now, now+jumpTolerance.Milliseconds())
 	return err
 }
+
+const liveOnSQL = `UPDATE messages SET expires_at = expires_at + ?
+WHERE seq IN (SELECT seq FROM messages INDEXED BY messages_expiry WHERE expires_at > 0 AND expires_at > ? AND expires_at <= ?)`
 
 const moveBackSQL = `UPDATE messages SET visible_at = visible_at + ?, hidden_at = hidden_at + ?
 WHERE seq IN (SELECT m.seq FROM queues q JOIN messages m INDEXED BY messages_visible ON m.queue = q.id

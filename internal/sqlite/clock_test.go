@@ -87,6 +87,32 @@ func TestHeldLeaseSurvivesAClockSetForward(t *testing.T) {
 	})
 }
 
+// A machine that starts with a clock years behind must not lose what it took in before
+// the clock was set.
+func TestClockSetForwardExpiresNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var clock wallClock
+		path := filepath.Join(t.TempDir(), "test.db")
+		_, q := openAt(t, path, &clock)
+		_, other := openAt(t, path, &clock)
+		mustSend(t, q, "expired before", queue.SendOptions{TTL: time.Minute})
+		mustSend(t, q, "lives on", queue.SendOptions{TTL: time.Hour})
+		time.Sleep(30*time.Minute + time.Second)
+		clock.set(25 * 365 * 24 * time.Hour)
+		for _, q := range []queue.Queue{q, other} {
+			ms := wantVisible(t, q, "after the clock was set forward", 1)
+			if len(ms) != 1 || string(ms[0].Text) != "lives on" {
+				t.Fatalf("received %d messages, want the one that lives on", len(ms))
+			}
+			if err := q.Abandon(t.Context(), ms[0], 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(30 * time.Minute)
+		wantVisible(t, q, "when its hour is over", 0)
+	})
+}
+
 func TestNothingWaitsLongerAfterAClockSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var clock wallClock
@@ -145,9 +171,9 @@ func TestRowHiddenBeyondTheLongestDelayIsClamped(t *testing.T) {
 		var clock wallClock
 		db, q := openAt(t, filepath.Join(t.TempDir(), "test.db"), &clock)
 		mustSend(t, q, "lost in time", queue.SendOptions{TTL: queue.NoExpiry})
-		far := db.clock.now() + (365 * 24 * time.Hour).Milliseconds()
+		far := clock.now().Add(365 * 24 * time.Hour)
 		err := db.write(t.Context(), serviceQueue, "test", func(tx *tx) error {
-			_, err := tx.exec("UPDATE messages SET visible_at = ?", far)
+			_, err := tx.exec("UPDATE messages SET visible_at = ?", far.UnixMilli())
 			return err
 		})
 		if err != nil {
@@ -160,7 +186,7 @@ func TestRowHiddenBeyondTheLongestDelayIsClamped(t *testing.T) {
 		err = db.readRows(t.Context(), query{text: "SELECT visible_at FROM messages"}, func(scan func(...any) error) (bool, error) {
 			return false, scan(&visible)
 		})
-		if latest := db.clock.now() + queue.MaxDelay.Milliseconds(); err != nil || visible > latest {
+		if latest := clock.now().Add(queue.MaxDelay).UnixMilli(); err != nil || visible > latest {
 			t.Errorf("visible_at = %d, %v, want at most %d", visible, err, latest)
 		}
 	})

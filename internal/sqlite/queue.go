@@ -250,7 +250,7 @@ WHERE q.name = ? GROUP BY q.id`
 
 // Depth implements queue.Queue. It takes time in proportion to the depth.
 func (q *leasedQueue) Depth(ctx context.Context) (queue.Depth, error) {
-	now := q.db.clock.now()
+	now := q.db.clock.wall().UnixMilli()
 	var total, visible, expired, expiredVisible int64
 	found := false
 	err := q.db.read(ctx, serviceQueue, "depth", query{depthSQL, []any{now, now, now, now, q.name}}, func(scan func(...any) error) (bool, error) {

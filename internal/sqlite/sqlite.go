@@ -83,15 +83,15 @@ func open(ctx context.Context, path string, opts Options, c *clock) (*DB, error)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	dsn := "file:" + (&url.URL{Path: filepath.ToSlash(abs)}).EscapedPath() + "?_pragma=busy_timeout(%d)"
-	if db.pool, err = sql.Open("sqlite", fmt.Sprintf(dsn, busyTimeout.Milliseconds())); err != nil {
+	file := "file:" + (&url.URL{Path: filepath.ToSlash(abs)}).EscapedPath()
+	if db.pool, err = sql.Open("sqlite", file+fmt.Sprintf("?_pragma=busy_timeout(%d)", busyTimeout.Milliseconds())); err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	conn, err := db.prepare(ctx)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open database: %w", db.explain(err)), db.pool.Close())
 	}
-	db.reads, err = sql.Open("sqlite", fmt.Sprintf(dsn, busyPatience.Milliseconds())+"&_pragma=query_only(1)")
+	db.reads, err = sql.Open("sqlite", file+fmt.Sprintf("?_pragma=busy_timeout(%d)&_pragma=query_only(1)", busyPatience.Milliseconds()))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open database: %w", err), conn.Close(), db.pool.Close())
 	}

@@ -18,6 +18,16 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// TestMain keeps the settings of the machine that runs the tests out of them.
+func TestMain(m *testing.M) {
+	for _, line := range os.Environ() {
+		if name, _, _ := strings.Cut(line, "="); strings.HasPrefix(name, "PUSHLEASE_") {
+			_ = os.Unsetenv(name)
+		}
+	}
+	os.Exit(m.Run())
+}
+
 // result is what a command line gave.
 type result struct {
 	out, err string
@@ -260,6 +270,16 @@ func TestWebhooksList(t *testing.T) {
 	}
 }
 
+func TestRowsThatTheServerCantReadAreNamed(t *testing.T) {
+	newFakeAPI(t, map[string]canned{"GET /api/v1/webhooks": {200, `{"data":[],"next_cursor":null,"unreadable":[{"id":"wh_bad","problem":"register it again"}]}`}})
+	if r := execute(t, "", "webhooks", "list"); r.code != exitOK || !strings.Contains(r.err, "wh_bad, register it again") {
+		t.Errorf("%+v", r)
+	}
+	if r := execute(t, "", "webhooks", "list", "-o", "json"); !strings.Contains(r.out, `"unreadable":[{"id":"wh_bad"`) {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestTheAPIKeyIsSentAndNeverShown(t *testing.T) {
 	const key = "pl_very-secret"
 	for _, status := range []int{200, 401, 500} {
@@ -345,6 +365,7 @@ func TestMessagesWatchEndsWhenTheMessageIsSettled(t *testing.T) {
 		}, exitOK},
 		{"dead-lettered", []string{
 			`{"events":[` + published + `],"next":[{"state":"dead_lettering"}]}`,
+			`{"events":[` + published + `,{"event":"replayed"}],"next":[{"state":"dead_lettered"}]}`,
 			`{"events":[` + published + `,` + attempt + `],"next":[{"state":"delivered"},{"state":"dead_lettered"}]}`,
 		}, exitFailed},
 	}

@@ -188,6 +188,11 @@ func (e *apiError) exitCode() int {
 type page struct {
 	Data       []json.RawMessage `json:"data"`
 	NextCursor *string           `json:"next_cursor"`
+	// Unreadable names rows that the server could not read.
+	Unreadable []struct {
+		ID      string `json:"id"`
+		Problem string `json:"problem"`
+	} `json:"unreadable,omitempty"`
 }
 
 // list reads up to limit rows of a list, over as many pages as that takes.
@@ -205,6 +210,7 @@ func (c *client) list(ctx context.Context, path string, query url.Values, limit 
 			return page{}, err
 		}
 		all.Data, all.NextCursor = append(all.Data, p.Data...), p.NextCursor
+		all.Unreadable = p.Unreadable // every page names them all
 		if p.NextCursor == nil || *p.NextCursor == "" || len(all.Data) >= limit {
 			return all, nil
 		}
@@ -238,8 +244,11 @@ func rows[T any](p page) ([]T, error) {
 	return out, nil
 }
 
-// more tells a person that the list goes on.
+// more tells a person that the list goes on, and what is missing in it.
 func more(cmd *cobra.Command, p page) {
+	for _, u := range p.Unreadable {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Not shown: %s, %s.\n", oneLine(u.ID), oneLine(u.Problem))
+	}
 	if p.NextCursor != nil && *p.NextCursor != "" {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "There are more; --limit shows more than these %d.\n", len(p.Data))
 	}

@@ -217,12 +217,12 @@ func (c *client) showDeadLetter(cmd *cobra.Command, a answer) error {
 	}
 	replayed := ""
 	if d.Replays > 0 {
-		replayed = fmt.Sprintf("%d times, last at %s", d.Replays, clock(d.ReplayedAt))
+		replayed = fmt.Sprintf("%d, last at %s", d.Replays, clock(d.ReplayedAt))
 	}
 	return fields(cmd.OutOrStdout(), [][2]string{
 		{"id", d.ID}, {"queue", d.Queue}, {"message", d.MessageID}, {"webhook", d.WebhookID}, {"status", d.Status},
 		{"reason", strings.TrimSuffix(d.Reason+": "+d.Description, ": ")}, {"attempts", strconv.Itoa(d.Attempts)}, {"last answer", d.last()},
 		{"inserted", clock(d.InsertedAt)}, {"dead-lettered", clock(d.DeadLetteredAt)}, {"size", strconv.Itoa(d.Size) + " bytes"},
-		{"copied to", d.CopiedToQueue}, {"replayed", replayed}, {"note", strings.Join(d.Warnings, " ")},
+		{"copied to", d.CopiedToQueue}, {"replays", replayed}, {"note", strings.Join(d.Warnings, " ")},
 	})
 }

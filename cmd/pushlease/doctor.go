@@ -83,6 +83,8 @@ func (c *client) examine(ctx context.Context, cmd *cobra.Command, storage []stor
 	here := c.server == "" && os.Getenv(serverEnv) == ""
 	if here {
 		c.server = "http://" + reachable(cfg.Listen)
+	} else if c.server == "" {
+		c.server = os.Getenv(serverEnv)
 	}
 	resp, err := c.ask(ctx, "/healthz")
 	switch {

@@ -142,6 +142,13 @@ func TestDoctorForPeople(t *testing.T) {
 	}
 }
 
+func TestDoctorNamesTheServerOfTheEnvironment(t *testing.T) {
+	f := newFakeAPI(t, map[string]canned{"GET /healthz": {200, `{"status":"ok"}`}, "GET /readyz": {200, `{"status":"ready"}`}})
+	if r, _ := examine(t, goodStorage); r.code != exitOK || !strings.Contains(r.out, f.URL+" is running and ready") {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestReachableAddress(t *testing.T) {
 	for listen, want := range map[string]string{
 		":8080": "127.0.0.1:8080", "0.0.0.0:8080": "127.0.0.1:8080", "[::]:8080": "127.0.0.1:8080",

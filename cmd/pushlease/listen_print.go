@@ -103,7 +103,7 @@ func (p *printer) summary(t receiverTotals) error {
 		}
 		answers += fmt.Sprintf("%d × %d", t.Answers[status], status)
 	}
-	_, err := fmt.Fprintf(p.out, "\n%d requests for %d messages: %d retries, %d duplicates, %d bad signatures; answered %s\n",
+	_, err := fmt.Fprintf(p.out, "\nrequests %d, messages %d, retries %d, duplicates %d, bad signatures %d; answered %s\n",
 		t.Requests, t.IDs, t.Retries, t.Duplicates, t.BadSignatures, answers)
 	return err
 }

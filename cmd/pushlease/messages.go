@@ -38,8 +38,12 @@ type timelineNext struct {
 }
 
 // settled reports whether nothing more happens by itself. A message that was
-// published and not received yet has more to come.
+// published and not received yet has more to come, and so has one that is being
+// replayed: its state is that of before until the replay is received.
 func (t timeline) settled() bool {
+	if n := len(t.Events); n > 0 && t.Events[n-1].Event == "replayed" {
+		return false
+	}
 	for _, n := range t.Next {
 		if n.State != "delivered" && n.State != "dead_lettered" {
 			return false

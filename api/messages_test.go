@@ -1,0 +1,190 @@
+package api
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
+)
+
+var testTime = time.Now().UTC().Truncate(time.Millisecond)
+
+func (h *harness) record(r tables.Record) {
+	h.Helper()
+	if err := h.db.Record(h.Context(), r); err != nil {
+		h.Fatal(err)
+	}
+}
+
+func (h *harness) putDeadLetter(d tables.DeadLetter) tables.DeadLetter {
+	h.Helper()
+	if d.ID == "" {
+		d.ID = tables.DeadLetterID(d.MessageKey, d.WebhookID, d.Generation, d.DeadLetteredAt)
+	}
+	saved, err := h.db.PutDeadLetter(h.Context(), d)
+	if err != nil {
+		h.Fatal(err)
+	}
+	return saved
+}
+
+func TestTimelineTellsWhatHappenedAndWhatIsNext(t *testing.T) {
+	h := newHarness(t)
+	key := tables.MessageKey{Queue: "orders", MessageID: "m-1", Day: testTime.Add(-time.Hour)}
+	dead := h.putDeadLetter(tables.DeadLetter{
+		MessageKey: key, WebhookID: "wh_dead", Status: tables.Waiting, Reason: policy.NonRetryableError, Description: "The webhook answered 400.",
+		DeadLetteredAt: testTime.Add(-20 * time.Minute), Text: []byte("x"), Encoding: "auto",
+	})
+	h.record(tables.Record{
+		Deliveries: []tables.Delivery{
+			{MessageKey: key, State: tables.Published, UpdatedAt: testTime.Add(-time.Hour), NextAt: testTime.Add(-time.Hour), Size: 5, BodyHash: "0123456789abcdef", Encoding: "none"},
+			{MessageKey: key, WebhookID: "wh_dead", State: tables.DeadLettered, Reason: policy.NonRetryableError, DeadLetterID: dead.ID, Attempts: 1, UpdatedAt: testTime.Add(-20 * time.Minute), Size: 5},
+			{MessageKey: key, WebhookID: "wh_done", State: tables.Delivered, Reason: policy.Delivered, Attempts: 1, UpdatedAt: testTime.Add(-10 * time.Minute), Size: 5},
+			{MessageKey: key, WebhookID: "wh_held", State: tables.Held, Reason: policy.WebhookDisabled, UpdatedAt: testTime.Add(-5 * time.Minute), Size: 5},
+			{MessageKey: key, WebhookID: "wh_wait", State: tables.Pending, Reason: policy.RetryableError, Attempts: 1, Charged: 1, NextAt: testTime.Add(time.Hour), UpdatedAt: testTime.Add(-30 * time.Minute), Size: 5},
+		},
+		Attempts: []tables.Attempt{
+			{MessageKey: key, WebhookID: "wh_wait", Number: 1, StartedAt: testTime.Add(-30 * time.Minute), Duration: time.Second, Status: 503, Action: policy.Abandon, Reason: policy.RetryableError, Charged: true, NextAt: testTime.Add(time.Hour), Explanation: "It is tried again."},
+			{MessageKey: key, WebhookID: "wh_dead", Number: 1, StartedAt: testTime.Add(-21 * time.Minute), Duration: time.Second, ErrorClass: policy.ClassTimeout, Action: policy.DeadLetter, Reason: policy.NonRetryableError, Charged: true},
+			{MessageKey: key, WebhookID: "wh_done", Number: 1, StartedAt: testTime.Add(-11 * time.Minute), Duration: time.Second, Status: 200, Action: policy.Complete, Reason: policy.Delivered, Charged: true, Snippet: "<script>x</script>"},
+		},
+	})
+	a := h.do(http.StatusOK, "GET", "/api/v1/messages/m-1", "")
+	var events []string
+	for i := range a.get("events").([]any) {
+		id, _ := a.get("events", i, "webhook_id").(string)
+		events = append(events, strings.TrimSpace(a.text("events", i, "event")+" "+id))
+	}
+	want := []string{"published", "attempt wh_wait", "attempt wh_dead", "dead_lettered wh_dead", "attempt wh_done", "delivered wh_done", "held wh_held"}
+	if diff := cmp.Diff(want, events); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	if got := a.text("events", 1, "text"); got != "Attempt 1: answered 503 after 1s. It is tried again." {
+		t.Errorf("attempt: %q", got)
+	}
+	if got := a.text("events", 2, "text"); got != "Attempt 1: no answer (timeout) after 1s." {
+		t.Errorf("attempt: %q", got)
+	}
+	a.wantNot("<script>") // escaped, whoever shows it
+	next := map[string]string{
+		"wh_dead": "POST /api/v1/dead-letters/" + dead.ID + "/replay sends it again",
+		"wh_done": "it is delivered",
+		"wh_held": "POST /api/v1/webhooks/wh_held/enable",
+		"wh_wait": "Attempt 2 is due at " + stamp(testTime.Add(time.Hour)),
+	}
+	for i, n := range a.get("next").([]any) {
+		id := n.(map[string]any)["webhook_id"].(string)
+		if !strings.Contains(a.text("next", i, "text"), next[id]) {
+			t.Errorf("%s: %q, want %q", id, a.text("next", i, "text"), next[id])
+		}
+		delete(next, id)
+	}
+	if len(next) != 0 {
+		t.Errorf("nothing is said about %v", next)
+	}
+}
+
+func TestTimelineOutlivesItsRecordsInTheDeadLetter(t *testing.T) {
+	h := newHarness(t)
+	key := tables.MessageKey{Queue: "orders", MessageID: "m-2", Day: testTime}
+	h.putDeadLetter(tables.DeadLetter{MessageKey: key, Status: tables.Replaying, Reason: policy.Undecodable, DeadLetteredAt: testTime, Replays: 2, ReplayedAt: testTime.Add(time.Minute), Text: []byte("x"), Encoding: "base64"})
+	a := h.do(http.StatusOK, "GET", "/api/v1/messages/m-2", "")
+	if a.text("queue") != "orders" || a.text("events", 0, "event") != "dead_lettered" || a.text("events", 1, "event") != "replayed" || a.get("events", 1, "generation") != 2.0 {
+		t.Errorf("timeline: %s", a.body)
+	}
+}
+
+func TestSentenceForEveryState(t *testing.T) {
+	now := testTime
+	tests := []struct {
+		d    tables.Delivery
+		want string
+	}{
+		{tables.Delivery{State: tables.Pending}, "Attempt 1 is under way"},
+		{tables.Delivery{State: tables.Pending, Attempts: 2, NextAt: now.Add(-time.Minute)}, "Attempt 3 has been due since"},
+		{tables.Delivery{State: tables.DeadLettering}, "being dead-lettered"},
+		{tables.Delivery{State: tables.Held, Reason: policy.WebhookDeleted, ExpiresAt: now.Add(time.Hour)}, "not registered any more. It is dead-lettered before the message expires at"},
+		{tables.Delivery{State: tables.Held, Reason: policy.NoWebhook}, "register one"},
+		{tables.Delivery{State: tables.Held, Reason: policy.InternalFault}, "until an operator acts"},
+		{tables.Delivery{State: tables.Published}, "On the queue"},
+	}
+	for _, tt := range tests {
+		if got := whatIsNext(tt.d, now); !strings.Contains(got, tt.want) {
+			t.Errorf("%s %s: %q, want %q", tt.d.State, tt.d.Reason, got, tt.want)
+		}
+	}
+	for _, s := range tables.States() {
+		if whatIsNext(tables.Delivery{State: s}, now) == "" {
+			t.Errorf("%s: nothing is said", s)
+		}
+	}
+}
+
+func TestAttemptsAreFilteredAndPaged(t *testing.T) {
+	h := newHarness(t)
+	key := tables.MessageKey{Queue: "orders", MessageID: "m-3", Day: testTime}
+	attempt := func(n, status int, class policy.ErrorClass, action policy.Action, reason policy.Reason) tables.Attempt {
+		return tables.Attempt{MessageKey: key, WebhookID: "wh_1", Number: n, StartedAt: testTime.Add(time.Duration(n) * time.Minute), Status: status, ErrorClass: class, Action: action, Reason: reason}
+	}
+	h.record(tables.Record{
+		Deliveries: []tables.Delivery{{MessageKey: key, WebhookID: "wh_1", State: tables.Pending, UpdatedAt: testTime}},
+		Attempts: []tables.Attempt{
+			attempt(1, 503, "", policy.Abandon, policy.RetryableError),
+			attempt(2, 0, policy.ClassTimeout, policy.Abandon, policy.RetryableError),
+			attempt(3, 500, "", policy.Abandon, policy.RetryableError),
+			attempt(4, 200, "", policy.Complete, policy.Delivered),
+		},
+	})
+	at := func(n int) string {
+		return testTime.Add(time.Duration(n) * time.Minute).Format(time.RFC3339Nano)
+	}
+	for query, want := range map[string]string{
+		"":                                  "4 3 2 1",
+		"status=503":                        "1",
+		"status=5xx":                        "3 1",
+		"error_class=timeout":               "2",
+		"action=complete":                   "4",
+		"reason=RetryableError":             "3 2 1",
+		"webhook=wh_1":                      "4 3 2 1",
+		"webhook=wh_2":                      "",
+		"queue=orders":                      "4 3 2 1",
+		"queue=others":                      "",
+		"message=m-3&status=2xx":            "4",
+		"from=" + at(2) + "&until=" + at(4): "3 2",
+	} {
+		cursor, got := "", []string{}
+		for {
+			a := h.do(http.StatusOK, "GET", "/api/v1/attempts?limit=1&cursor="+cursor+"&"+query, "")
+			for i := range a.get("data").([]any) {
+				got = append(got, strconv.Itoa(int(a.get("data", i, "number").(float64))))
+			}
+			next, more := a.get("next_cursor").(string)
+			if !more {
+				break
+			}
+			cursor = next
+		}
+		if s := strings.Join(got, " "); s != want {
+			t.Errorf("%s: attempts %s, want %s", query, s, want)
+		}
+	}
+	for query, field := range map[string]string{
+		"status=5x": "status", "status=600": "status", "status=abc": "status", "status=099": "status",
+		"error_class=slow": "error_class", "action=retry": "action", "reason=Unknown": "reason",
+		"from=yesterday": "from", "until=2026-01-01": "until", "from=2026-01-02T00:00:00Z&until=2026-01-01T00:00:00Z": "until",
+		"limit=0": "limit", "limit=501": "limit", "limit=-1": "limit", "limit=ten": "limit", "limit=1e2": "limit",
+		"cursor=nonsense!": "cursor", "cursor=" + strings.Repeat("a", 5000): "cursor",
+		"queue=Bad": "queue", "webhook=" + strings.Repeat("a", 300): "webhook", "message=%ff": "message", "stauts=500": "stauts", "a%20b=1": `"a b"`, "limit=1&limit=2": "limit", "a;b": "query",
+	} {
+		h.do(http.StatusBadRequest, "GET", "/api/v1/attempts?"+query, "").wantProblem(field)
+	}
+	keyed := newHarness(t, withKeys)
+	keyed.do(http.StatusOK, "GET", "/api/v1/attempts?code=function-key", "", "X-Azure-Functions-InvocationId", "1", "Authorization", "Bearer read")
+	keyed.do(http.StatusBadRequest, "GET", "/api/v1/attempts?code=1", "", "Authorization", "Bearer read").wantProblem("code")
+}

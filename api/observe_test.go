@@ -1,0 +1,199 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/webhooktest"
+)
+
+func TestUnknownAddressesAndMethodsAreProblems(t *testing.T) {
+	h := newHarness(t)
+	for _, target := range []string{"/", "/api", "/api/v1", "/api/v1/", "/api/v1/webhooks/", "/api/v2/webhooks", "/api/v1/queues/orders/messages/1", "//healthz"} {
+		h.do(http.StatusNotFound, "GET", target, "")
+	}
+	for target, allow := range map[string]string{
+		"/healthz":                          "GET, HEAD",
+		"/api/v1/webhooks":                  "GET, HEAD, POST",
+		"/api/v1/webhooks/wh_1":             "GET, HEAD, PATCH, DELETE",
+		"/api/v1/webhooks/wh_1/enable":      "POST",
+		"/api/v1/queues/orders/messages":    "POST",
+		"/api/v1/dead-letters/a%2Fb/replay": "POST",
+	} {
+		r := request("PUT", target, "")
+		w := httptest.NewRecorder()
+		h.api.ServeHTTP(w, r)
+		if w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != allow || w.Header().Get("Content-Type") != "application/problem+json" {
+			t.Errorf("PUT %s = %d, Allow %q", target, w.Code, w.Header().Get("Allow"))
+		}
+	}
+	for _, method := range []string{"TRACE", "MADE-UP"} {
+		w := httptest.NewRecorder()
+		h.api.ServeHTTP(w, request(method, "/api/v1/webhooks", ""))
+		if w.Code != http.StatusMethodNotAllowed {
+			t.Errorf("%s = %d", method, w.Code)
+		}
+	}
+	w := httptest.NewRecorder()
+	h.api.ServeHTTP(w, request("HEAD", "/api/v1/queues/orders/messages", ""))
+	if w.Code != http.StatusMethodNotAllowed {
+		t.Errorf("HEAD of what only takes POST = %d", w.Code)
+	}
+}
+
+func TestHeadIsAnsweredWhereGetIs(t *testing.T) {
+	h := newHarness(t)
+	id := h.register(hook).text("id")
+	for _, target := range []string{"/healthz", "/readyz", "/metrics", "/api/v1/openapi.yaml", "/api/v1/webhooks", "/api/v1/webhooks/" + id} {
+		h.do(http.StatusOK, "HEAD", target, "")
+	}
+}
+
+func TestReadinessSaysWhyNot(t *testing.T) {
+	ready := func(o *Options) {
+		o.Ready = func(ctx context.Context) []Check {
+			if _, bounded := ctx.Deadline(); !bounded {
+				t.Error("the checks have no deadline")
+			}
+			return []Check{{Name: "storage", OK: false, Detail: "account contoso answers 403"}, {Name: "webhooks", OK: true}}
+		}
+	}
+	a := newHarness(t, ready).do(http.StatusServiceUnavailable, "GET", "/readyz", "")
+	if a.text("checks", 0, "detail") == "" || a.get("checks", 1, "ok") != true {
+		t.Errorf("checks: %s", a.body)
+	}
+	h := newHarness(t, ready, withKeys)
+	h.do(http.StatusServiceUnavailable, "GET", "/readyz", "").wantNot("contoso")
+	h.do(http.StatusServiceUnavailable, "GET", "/readyz", "", "Authorization", "Bearer publish").wantNot("contoso")
+	if a := h.do(http.StatusServiceUnavailable, "GET", "/readyz", "", "Authorization", "Bearer read"); a.text("checks", 0, "detail") == "" {
+		t.Errorf("no details for a reader: %s", a.body)
+	}
+	r := request("GET", "/healthz", "", "Host", "10.0.0.7")
+	r.RemoteAddr = "192.0.2.1:5000"
+	newHarness(t, ready).serve(http.StatusOK, r)
+}
+
+func TestStorageFaultIsA503AndLoggedOnce(t *testing.T) {
+	h := newHarness(t)
+	id := h.register(hook).text("id")
+	dead := tables.DeadLetterID(tables.MessageKey{Queue: "orders", MessageID: "m"}, "wh_1", 0, testTime)
+	if err := h.db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, call := range []struct{ method, target, body string }{
+		{"GET", "/api/v1/webhooks", ""},
+		{"POST", "/api/v1/webhooks", hook},
+		{"GET", "/api/v1/webhooks/" + id, ""},
+		{"PATCH", "/api/v1/webhooks/" + id, `{"name":"x"}`},
+		{"DELETE", "/api/v1/webhooks/" + id, ""},
+		{"POST", "/api/v1/webhooks/" + id + "/enable", ""},
+		{"POST", "/api/v1/webhooks/" + id + "/test", ""},
+		{"POST", "/api/v1/webhooks/" + id + "/rotate-secret", ""},
+		{"GET", "/api/v1/queues", ""},
+		{"GET", "/api/v1/queues/orders", ""},
+		{"POST", publishTarget, "x"},
+		{"GET", "/api/v1/messages/m", ""},
+		{"GET", "/api/v1/attempts", ""},
+		{"GET", "/api/v1/dead-letters", ""},
+		{"GET", "/api/v1/dead-letters/" + dead, ""},
+		{"GET", "/api/v1/dead-letters/" + dead + "/body", ""},
+		{"DELETE", "/api/v1/dead-letters/" + dead, ""},
+		{"POST", "/api/v1/dead-letters/" + dead + "/replay", ""},
+	} {
+		before := len(h.log.String())
+		a := h.do(http.StatusServiceUnavailable, call.method, call.target, call.body)
+		if a.header.Get("Retry-After") != "5" {
+			t.Errorf("%s %s: Retry-After = %q", call.method, call.target, a.header.Get("Retry-After"))
+		}
+		if lines := strings.Count(h.log.String()[before:], "\n"); lines != 1 {
+			t.Errorf("%s %s: %d log lines, want one:\n%s", call.method, call.target, lines, h.log.String()[before:])
+		}
+	}
+	h.do(http.StatusOK, "GET", "/healthz", "")
+}
+
+// panicking panics with what a request brought.
+type panicking struct{ tables.Webhooks }
+
+func (panicking) GetWebhook(_ context.Context, id string) (tables.Registration, error) {
+	panic("PAYLOAD of " + id)
+}
+
+func (panicking) ListWebhooks(context.Context) ([]tables.Registration, []tables.RowError, error) {
+	panic(http.ErrAbortHandler)
+}
+
+func TestPanicIsAProblemAndLoggedOnceWithoutItsValue(t *testing.T) {
+	h := newHarness(t, func(o *Options) { o.Webhooks = panicking{o.Webhooks} })
+	a := h.do(http.StatusInternalServerError, "GET", "/api/v1/webhooks/wh_1", "")
+	a.wantNot("PAYLOAD")
+	log := h.log.String()
+	if strings.Contains(log, "PAYLOAD") || strings.Count(log, "\n") != 1 || !strings.Contains(log, "observe_test.go") {
+		t.Errorf("log: %s", log)
+	}
+	if !strings.Contains(log, strings.TrimPrefix(a.text("instance"), "urn:pushlease:request:")) {
+		t.Error("the log line has another request id than the answer")
+	}
+	defer func() {
+		if recover() != http.ErrAbortHandler {
+			t.Error("an abort was swallowed")
+		}
+	}()
+	h.api.ServeHTTP(httptest.NewRecorder(), request("GET", "/api/v1/webhooks", ""))
+}
+
+func TestLogHasNeitherPathNorQueryNorSecretNorPayload(t *testing.T) {
+	h := newHarness(t, withKeys, func(o *Options) { o.Deliveries = failingRecords{o.Deliveries} })
+	auth := []string{"Authorization", "Bearer admin"}
+	a := h.do(http.StatusCreated, "POST", "/api/v1/webhooks?", hook, auth...)
+	id := a.text("id")
+	rotated := h.do(http.StatusOK, "POST", "/api/v1/webhooks/"+id+"/rotate-secret", "", auth...)
+	h.do(http.StatusAccepted, "POST", publishTarget, "PAYL0AD", auth...)
+	h.do(http.StatusBadRequest, "GET", "/api/v1/attempts?webhook=QUERYVALUE&bad=QUERYVALUE", "", auth...)
+	h.do(http.StatusUnauthorized, "GET", "/api/v1/webhooks/"+id, "", "Authorization", "Bearer WR0NG-TOKEN")
+	h.do(http.StatusNotFound, "GET", "/PATHVALUE", "", auth...)
+	w := httptest.NewRecorder()
+	h.api.ServeHTTP(w, request("METHODVALUE", "/api/v1/webhooks", ""))
+
+	webhooktest.AssertNoSecrets(t, []string{h.log.String()},
+		a.text("secret"), rotated.text("secret"), "T0KEN-VALUE", "SIGNED", "PAYL0AD", "QUERYVALUE", "WR0NG-TOKEN", "PATHVALUE", "METHODVALUE", "Bearer", "example.com")
+	var line struct {
+		Method, Route, Duration any
+		Status                  int
+		RequestID               string `json:"request_id"`
+		Key                     string `json:"api_key"`
+	}
+	if err := json.Unmarshal([]byte(strings.SplitN(h.log.String(), "\n", 2)[0]), &line); err != nil {
+		t.Fatal(err)
+	}
+	if line.Method != "POST" || line.Route != "/api/v1/webhooks" || line.Status != 201 || line.RequestID != a.header.Get("X-Request-Id") || line.Key != "key-admin" {
+		t.Errorf("log line: %+v", line)
+	}
+}
+
+// faultyLister has one row that can't be read.
+type faultyLister struct{ tables.Webhooks }
+
+func (f faultyLister) ListWebhooks(ctx context.Context) ([]tables.Registration, []tables.RowError, error) {
+	all, _, err := f.Webhooks.ListWebhooks(ctx)
+	return all, []tables.RowError{{ID: "wh_bad", Err: queue.ErrBusy}}, err
+}
+
+func TestARowThatCanNotBeReadIsNamedBesideTheOthers(t *testing.T) {
+	h := newHarness(t, func(o *Options) { o.Webhooks = faultyLister{o.Webhooks} })
+	h.register(hook)
+	a := h.do(http.StatusOK, "GET", "/api/v1/webhooks", "")
+	if a.text("unreadable", 0, "id") != "wh_bad" || len(a.get("data").([]any)) != 1 {
+		t.Errorf("list: %s", a.body)
+	}
+}
+
+// The sender that the composition root passes is the real one.
+var _ Sender = (*webhook.Sender)(nil)

@@ -1,0 +1,181 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+)
+
+const publishTarget = "/api/v1/queues/orders/messages"
+
+func TestPublishedBytesAndTypeArriveAsTheyWere(t *testing.T) {
+	tests := []struct{ name, body, contentType, want string }{
+		{"JSON", `{"b":1,"a":"<é & \u001B>","n":12345678901234567890}`, "application/json", ""},
+		{"JSON as curl -d marks it", `{"a":1}`, "application/x-www-form-urlencoded", ""},
+		{"a form", `a=1&b=2`, "application/x-www-form-urlencoded", "application/x-www-form-urlencoded"},
+		{"CloudEvent", `{"specversion":"1.0"}`, "application/cloudevents+json; charset=utf-8", "application/cloudevents+json; charset=utf-8"},
+		{"binary", "\xff\xfe\x00\x01", "", ""},
+		{"binary with a type", "\xff\xfe\x00\x01", "application/gzip", "application/gzip"},
+		{"text with line ends", "\r\n\tü\r\n", "", ""},
+		{"word that is base64", "SEND", "", ""},
+		{"what looks like an envelope", `{"pushlease":1,"body":"YQ=="}`, "", ""},
+		{"byte order mark", "\xef\xbb\xbf{}", "application/json", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHarness(t)
+			var headers []string
+			if tt.contentType != "" {
+				headers = []string{"Content-Type", tt.contentType}
+			}
+			a := h.do(http.StatusAccepted, "POST", publishTarget, tt.body, headers...)
+			m := h.receive("orders")
+			body, err := queue.Decode(queue.EncodingAuto, m.Text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(body.Bytes) != tt.body || body.ContentType != tt.want {
+				t.Errorf("received %q as %q, want %q as %q", body.Bytes, body.ContentType, tt.body, tt.want)
+			}
+			if m.ID != a.text("message_id") || a.header.Get("Location") != "/api/v1/messages/"+m.ID {
+				t.Errorf("id %s, answer %s, Location %s", m.ID, a.body, a.header.Get("Location"))
+			}
+			if len(h.view.woken) != 1 || h.view.woken[0] != "orders" {
+				t.Errorf("woken: %v", h.view.woken)
+			}
+		})
+	}
+}
+
+func TestPublishRecordsTheMessageForItsTimeline(t *testing.T) {
+	h := newHarness(t)
+	a := h.do(http.StatusAccepted, "POST", publishTarget+"?delay=90m&ttl=2h", `{"a":1}`)
+	at := func(field string) time.Time {
+		t.Helper()
+		v, err := time.Parse(time.RFC3339, a.text(field))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	if d := at("visible_at").Sub(at("inserted_at")); d != 90*time.Minute {
+		t.Errorf("visible after %s", d)
+	}
+	if d := at("expires_at").Sub(at("inserted_at")); d != 2*time.Hour {
+		t.Errorf("expires after %s", d)
+	}
+	m := h.do(http.StatusOK, "GET", a.header.Get("Location"), "")
+	sum := sha256.Sum256([]byte(`{"a":1}`))
+	if m.text("events", 0, "event") != "published" || m.get("size") != 7.0 || m.text("body_hash") != hex.EncodeToString(sum[:8]) || m.text("encoding") != "none" {
+		t.Errorf("timeline: %s", m.body)
+	}
+	if !strings.Contains(m.text("next", 0, "text"), "can be received from "+stamp(at("visible_at"))) {
+		t.Errorf("next: %v", m.get("next"))
+	}
+	h.do(http.StatusNotFound, "GET", a.header.Get("Location")+"?queue=others", "")
+}
+
+func TestPublishTakesDelayAndLife(t *testing.T) {
+	h := newHarness(t)
+	if a := h.do(http.StatusAccepted, "POST", publishTarget+"?ttl=never&delay=100ms", "x"); a.get("expires_at") != nil || a.text("visible_at") == a.text("inserted_at") {
+		t.Errorf("ttl=never: %s", a.body)
+	}
+	for query, field := range map[string]string{
+		"delay=5": "delay", "delay=-1s": "delay", "delay=169h": "delay", "delay=168h": "delay", "delay=2h&ttl=1h": "delay",
+		"ttl=0s": "ttl", "ttl=-1s": "ttl", "ttl=forever": "ttl", "ttl=1000000h": "ttl", "dealy=5s": "dealy", "delay=1s&delay=2s": "delay", "delay=%zz": "query",
+	} {
+		h.do(http.StatusBadRequest, "POST", publishTarget+"?"+query, "x").wantProblem(field)
+	}
+	h.do(http.StatusAccepted, "POST", publishTarget+"?delay=168h&ttl=169h", "x")
+}
+
+func TestPublishRefusesWhatItCouldOnlyDropSilently(t *testing.T) {
+	h := newHarness(t)
+	h.do(http.StatusBadRequest, "POST", publishTarget, "x", "Idempotency-Key", `"abc"`).wantProblem("Idempotency-Key")
+	h.do(http.StatusBadRequest, "POST", publishTarget, "x", "ce-type", "a").wantProblem("ce-type")
+	h.do(http.StatusBadRequest, "POST", publishTarget, "").wantProblem("body")
+	h.do(http.StatusUnsupportedMediaType, "POST", publishTarget, "x", "Content-Encoding", "gzip").wantProblem("Content-Encoding")
+	h.do(http.StatusAccepted, "POST", publishTarget, "x", "Content-Encoding", "identity")
+	for _, contentType := range []string{"json", "é/é", "a/b\x7f", "text/plain; charset", strings.Repeat("a", 200) + "/" + strings.Repeat("b", 100)} {
+		h.do(http.StatusUnsupportedMediaType, "POST", publishTarget, "x", "Content-Type", contentType).wantProblem("Content-Type")
+	}
+	h.do(http.StatusUnsupportedMediaType, "POST", publishTarget, "x", "Content-Type", "text/plain", "Content-Type", "text/html").wantProblem("Content-Type")
+	r := request("POST", publishTarget, "")
+	r.Body = io.NopCloser(iotest.ErrReader(errors.New("connection reset")))
+	h.serve(http.StatusBadRequest, r).wantProblem("body")
+}
+
+func TestPublishNamesTheLimit(t *testing.T) {
+	h := newHarness(t)
+	const limit = queue.MaxTextBytes
+	h.do(http.StatusAccepted, "POST", publishTarget, strings.Repeat("a", limit))
+	for name, body := range map[string]string{
+		"one byte too many":     strings.Repeat("a", limit+1),
+		"binary of that length": strings.Repeat("\xff", limit),
+		"megabytes":             strings.Repeat("a", 1<<22),
+	} {
+		a := h.do(http.StatusRequestEntityTooLarge, "POST", publishTarget, body)
+		a.wantProblem("body")
+		if !strings.Contains(string(a.body), "65536") {
+			t.Errorf("%s: the limit is not named: %s", name, a.body)
+		}
+	}
+	h.do(http.StatusRequestEntityTooLarge, "POST", publishTarget, strings.Repeat("a", 50_000), "Content-Type", "application/x-custom").wantProblem("body")
+}
+
+func TestFailedPublishSaysWhetherTheMessageMayBeThere(t *testing.T) {
+	tests := []struct {
+		name   string
+		err    error
+		status int
+		detail string
+	}{
+		{"refused before effect", queue.ErrBusy, http.StatusServiceUnavailable, "was not published"},
+		{"denied", queue.ErrDenied, http.StatusServiceUnavailable, "was not published"},
+		{"no answer", errors.New("connection reset SECRET-DETAIL"), http.StatusServiceUnavailable, "may or may not be in the queue"},
+		{"cancelled", context.Canceled, http.StatusServiceUnavailable, "may or may not be in the queue"},
+		{"characters", queue.ErrUnsendable, http.StatusUnprocessableEntity, "can't carry"},
+		{"too large for the service", queue.ErrTooLarge, http.StatusRequestEntityTooLarge, "65536"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHarness(t, func(o *Options) { o.Queues = failingSends{o.Queues, tt.err} })
+			a := h.do(tt.status, "POST", publishTarget, "x")
+			if !strings.Contains(a.text("detail"), tt.detail) {
+				t.Errorf("detail = %q", a.text("detail"))
+			}
+			a.wantNot("SECRET-DETAIL")
+			if (a.header.Get("Retry-After") != "") != (tt.status == http.StatusServiceUnavailable) {
+				t.Errorf("Retry-After = %q", a.header.Get("Retry-After"))
+			}
+			if len(h.view.woken) != 0 {
+				t.Error("the dispatcher was woken for nothing")
+			}
+		})
+	}
+}
+
+type failingRecords struct{ tables.Deliveries }
+
+func (failingRecords) Record(context.Context, tables.Record) error { return errors.New("table down") }
+
+func TestPublishSucceedsWithoutItsRecord(t *testing.T) {
+	h := newHarness(t, func(o *Options) { o.Deliveries = failingRecords{o.Deliveries} })
+	a := h.do(http.StatusAccepted, "POST", publishTarget, "x")
+	if m := h.receive("orders"); m.ID != a.text("message_id") {
+		t.Errorf("received %s, published %s", m.ID, a.text("message_id"))
+	}
+	if n := strings.Count(h.log.String(), "table down"); n != 1 {
+		t.Errorf("the fault was logged %d times, want once", n)
+	}
+}

@@ -278,7 +278,7 @@ func TestDeliveryToADisabledWebhookIsHeldAndReleasedWhenItIsEnabled(t *testing.T
 func TestHeldMessageIsDeadLetteredBeforeItExpires(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.register("wh_b", func(r *tables.Registration) { r.Enabled = false })
-		_, stop := b.start(nil)
+		_, stop := b.start(func(o *Options) { o.PollMax = 30 * time.Second })
 		b.sendText([]byte("x"), queue.SendOptions{TTL: 2 * time.Hour})
 		time.Sleep(3 * time.Hour)
 		stop()

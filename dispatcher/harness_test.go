@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -319,6 +320,20 @@ func firstCalls(n int, what fault) func(int) fault {
 			return what
 		}
 		return 0
+	}
+}
+
+// outage lasts until it is ended.
+type outage struct{ over atomic.Bool }
+
+func (o *outage) end() { o.over.Store(true) }
+
+func (o *outage) rule(what fault) func(int) fault {
+	return func(int) fault {
+		if o.over.Load() {
+			return 0
+		}
+		return what
 	}
 }
 

@@ -51,9 +51,6 @@ type tokenError struct{ err error }
 func (*tokenError) Error() string   { return "no token" }
 func (e *tokenError) Unwrap() error { return e.err }
 
-// NonRetriable tells the SDK that the credential has done its own retries.
-func (*tokenError) NonRetriable() {}
-
 // translate: nothing was sent to storage. A token service that is busy or
 // silent is ErrBusy, one that refuses is ErrDenied.
 func (e *tokenError) translate() error {

@@ -3,6 +3,7 @@ package webhook
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptrace"
@@ -101,7 +102,8 @@ func (t *try) failure(err error) *failure {
 	if t.ctx.Err() != nil {
 		return ended(t.ctx)
 	}
-	if f, ok := err.(*failure); ok { // from the guard or the handshake
+	var f *failure // from the guard or the handshake
+	if errors.As(err, &f) {
 		return f
 	}
 	if t.conns == 0 {
@@ -151,7 +153,7 @@ type answerBody struct {
 
 func (b *answerBody) Read(p []byte) (int, error) {
 	n, err := b.body.Read(p)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		err = &failure{class: classReset, text: "the answer's body broke off"}
 	}
 	return n, err

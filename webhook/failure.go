@@ -46,7 +46,7 @@ var (
 )
 
 func ended(ctx context.Context) *failure {
-	if context.Cause(ctx) == errDeadline {
+	if errors.Is(context.Cause(ctx), errDeadline) {
 		return &failure{class: classTimeout, text: "the exchange was not over within the webhook's timeout"}
 	}
 	return &failure{class: classCanceled, text: "the exchange was cut short by pushlease"}

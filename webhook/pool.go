@@ -19,8 +19,8 @@ const (
 	// balancers close, often just as the next request arrives.
 	idleTimeout = 30 * time.Second
 
-	maxIdle        = 1024
-	maxIdlePerHost = 64
+	maxIdle        = 2048
+	maxIdlePerHost = 256
 	tlsSessions    = 1024
 )
 

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -24,7 +25,7 @@ import (
 func tlsServer(t *testing.T, handler http.HandlerFunc, http2 bool) (*httptest.Server, *webhook.Sender, *webhook.Webhook) {
 	server := httptest.NewUnstartedServer(handler)
 	server.EnableHTTP2 = http2
-	server.Config.ErrorLog = discardLog()
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	_, roots := certificate(t)

@@ -148,10 +148,10 @@ func (s *Sender) send(ctx context.Context, w *Webhook, r Request, now time.Time)
 		return result
 	}
 	result.Status = resp.StatusCode
-	result.RetryAfter = answerHeader(resp.Header, "Retry-After")
-	result.RateLimit = answerHeader(resp.Header, "RateLimit")
-	result.Steering = answerHeader(resp.Header, "Pushlease-Decision")
-	if resp.StatusCode < 400 && resp.StatusCode >= 300 {
+	result.RetryAfter = cut(resp.Header.Get("Retry-After"))
+	result.RateLimit = cut(strings.Join(resp.Header.Values("RateLimit"), ", "))
+	result.Steering = cut(resp.Header.Get("pushlease-decision"))
+	if resp.StatusCode >= 300 && resp.StatusCode < 400 {
 		result.RedirectHost = redirectHost(target, x.location)
 	}
 	result.Body = readBody(resp.Body)
@@ -230,10 +230,7 @@ func readBody(body io.Reader) []byte {
 	return read
 }
 
-func answerHeader(header http.Header, name string) string {
-	value := strings.Join(header.Values(name), ", ")
-	return value[:min(len(value), maxAnswerHeader)]
-}
+func cut(value string) string { return value[:min(len(value), maxAnswerHeader)] }
 
 // redirectHost gives the host that a Location means, without anything else.
 func redirectHost(base *url.URL, location string) string {

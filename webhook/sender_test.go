@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -147,6 +148,66 @@ func TestBytesSentAreBytesSigned(t *testing.T) {
 			}
 		})
 	}
+}
+
+// C29: hours apart, each attempt has the same id and a signature of its own time.
+func TestEachAttemptIsSignedAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		receiver := webhooktest.NewReceiver(webhooktest.Status(500))
+		defer receiver.Close()
+		s := newSender(t, receiver.Dial)
+		defer s.Close()
+		for attempt := range 6 {
+			r := message("{}")
+			r.MessageID, r.Attempt = "a.b", attempt+1
+			wantAnswer(t, s.Send(t.Context(), hook(), r), 500)
+			time.Sleep(3 * time.Hour)
+		}
+		got := receiver.Received()
+		if len(got) != 6 {
+			t.Fatalf("%d requests, want 6", len(got))
+		}
+		for i, r := range got {
+			if err := webhook.Verify([]string{testSecret}, r.Header, r.Body, r.At, 5*time.Second); err != nil || r.Header.Get("webhook-id") != "a~2Eb" {
+				t.Errorf("attempt %d: id %q, %v", i+1, r.Header.Get("webhook-id"), err)
+			}
+		}
+	})
+}
+
+// C28: during a rotation a receiver with either secret verifies, after it only
+// one with the new.
+func TestRotationSignsWithBothSecrets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		receiver := webhooktest.NewReceiver(nil)
+		defer receiver.Close()
+		s := newSender(t, receiver.Dial)
+		defer s.Close()
+		fresh := webhook.NewSecret(time.Now())
+		w := hook()
+		w.Secrets = []webhook.Secret{fresh, {Key: testSecret, ExpiresAt: time.Now().Add(24 * time.Hour)}}
+		wantAnswer(t, s.Send(t.Context(), w, message("{}")), 200)
+		time.Sleep(24 * time.Hour)
+		wantAnswer(t, s.Send(t.Context(), w, message("{}")), 200)
+
+		during, after := receiver.Received()[0], receiver.Received()[1]
+		first, _, two := strings.Cut(during.Header.Get("webhook-signature"), " ")
+		newest, err := webhook.Sign(fresh.Key, during.Header.Get("webhook-id"), during.At, during.Body)
+		if err != nil || !two || first != newest {
+			t.Errorf("two signatures %v, newest first %v, error %v", two, first == newest, err)
+		}
+		for _, secret := range []string{fresh.Key, testSecret} {
+			if err := webhook.Verify([]string{secret}, during.Header, during.Body, during.At, time.Minute); err != nil {
+				t.Errorf("during the rotation: %v", err)
+			}
+		}
+		if err := webhook.Verify([]string{fresh.Key}, after.Header, after.Body, after.At, time.Minute); err != nil {
+			t.Errorf("the new secret after the rotation: %v", err)
+		}
+		if err := webhook.Verify([]string{testSecret}, after.Header, after.Body, after.At, time.Minute); !errors.Is(err, webhook.ErrBadSignature) {
+			t.Errorf("the old secret after the rotation: %v", err)
+		}
+	})
 }
 
 // C24: every status is given as it came; 1xx and what is no status are not.
@@ -350,7 +411,7 @@ func TestCancelledIsToldFromTimeout(t *testing.T) {
 
 // A row that is older than the rules fails by itself (C30), without a socket.
 func TestBadRegistrationIsARequestFailure(t *testing.T) {
-	s := newSender(t, func(context.Context, string, string) (conn netConn, err error) {
+	s := newSender(t, func(context.Context, string, string) (conn net.Conn, err error) {
 		t.Error("dialled")
 		return nil, io.EOF
 	})
@@ -406,7 +467,7 @@ func TestConnectionsAreReusedAcrossFailuresOfOthers(t *testing.T) {
 		good := webhooktest.NewReceiver(nil)
 		defer good.Close()
 		bad := webhooktest.NewWire(t, webhooktest.Reset)
-		s := newSender(t, func(ctx context.Context, network, address string) (netConn, error) {
+		s := newSender(t, func(ctx context.Context, network, address string) (net.Conn, error) {
 			if strings.HasSuffix(address, ":81") {
 				return bad.Dial(ctx, network, address)
 			}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"io"
-	"log"
 	"net"
 	"net/http/httptest"
 	"net/netip"
@@ -14,8 +12,6 @@ import (
 
 	"github.com/pushlease/pushlease/webhook"
 )
-
-type netConn = net.Conn
 
 func stalledDial(ctx context.Context, _, _ string) (net.Conn, error) {
 	<-ctx.Done()
@@ -112,5 +108,3 @@ func with(r webhook.Resolver) func(*webhook.Options) {
 func guarded(g webhook.GuardOptions) func(*webhook.Options) {
 	return func(o *webhook.Options) { o.Guard = g }
 }
-
-func discardLog() *log.Logger { return log.New(io.Discard, "", 0) }

@@ -63,6 +63,9 @@ func parseTarget(raw string, allowHTTP bool) (*url.URL, error) {
 		return nil, invalid("the URL holds a user name or password", "send it in a header, such as Authorization, instead")
 	case strings.Contains(raw, "#"):
 		return nil, invalid("the URL has a fragment", "remove # and what follows it; it would not be sent")
+	case strings.ContainsFunc(u.RawQuery, func(r rune) bool { return r <= ' ' || r > '~' }):
+		// net/http would write it as it is, blanks into the request line too.
+		return nil, invalid("the URL's query has blanks or characters that are not ASCII", "percent-encode them")
 	}
 	host, err := normaliseHost(u.Hostname())
 	if err != nil {

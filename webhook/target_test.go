@@ -18,7 +18,7 @@ var (
 func TestGoodURLsAreTaken(t *testing.T) {
 	for _, raw := range []string{
 		"https://good.example/", "https://good.example", "https://GOOD.example:8443/a?b=c", "https://good.example./x",
-		"https://bücher.example/ü?q=ü", "https://xn--bcher-kva.example/", "https://8.8.8.8/", "https://[2606:4700::1111]:443/",
+		"https://bücher.example/ü?q=%C3%BC", "https://good.example/a b", "https://xn--bcher-kva.example/", "https://8.8.8.8/", "https://[2606:4700::1111]:443/",
 		"https://a_b.example/", "HTTPS://good.example/", "https://good.example:65535/", "https://localhost.example/",
 		"https://1password.example/", "https://0x7f.example/", "https://good.example/%20",
 		"https://good.example/" + strings.Repeat("a", 2048-21),
@@ -45,7 +45,7 @@ var badURLs = []string{
 	"", " ", "https://", "https:///x", "https:good.example", "good.example", "//good.example/", "/x", "ftp://good.example/", "javascript:alert(1)",
 	"file:///etc/passwd", "https://good.example/#f", "https://good.example/#", "https://u:p@good.example/", "https://u@good.example/",
 	"https://@good.example/", "http://good.example@127.0.0.1/", "https://good.example:0/", "https://good.example:65536/", "https://good.example:/",
-	"https://good.example:a/", "https://good.example:-1/", "https://good .example/", " https://good.example/", "https://good.example/\r\nX: 1",
+	"https://good.example:a/", "https://good.example:-1/", "https://good .example/", " https://good.example/", "https://good.example/\r\nX: 1", "https://good.example/? HTTP/1.1", "https://good.example/?q=ü",
 	"https://good.example\\@127.0.0.1/", "https://good..example/", "https://.example/", "https://./", "https://%31%32%37.0.0.1/", "https://good%00.example/",
 	"https://good%E3%80%82%E3%80%82example/", "https://[fe80::1%25eth0]/", "https://[::1%25lo]/", "https://[::1", "https://::1/", "https://[127.0.0.1]/",
 	"https://2130706433/", "https://0x7f.1/", "https://0177.0.0.1/", "https://127.1/", "https://0x7f000001/", "https://0/", "https://127.0.0.1.1/",

@@ -5,7 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"slices"
@@ -46,7 +46,7 @@ func NewReceiver(handler http.Handler) *Receiver {
 		handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	}
 	r := &Receiver{listener: newPipeListener(), done: make(chan struct{})}
-	r.server = &http.Server{Handler: r.record(handler), ErrorLog: log.New(io.Discard, "", 0)}
+	r.server = &http.Server{Handler: r.record(handler), ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
 	go func() {
 		defer close(r.done)
 		_ = r.server.Serve(r.listener)

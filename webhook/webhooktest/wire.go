@@ -100,9 +100,11 @@ func (w *Wire) accept() {
 	}
 }
 
-// Address is the listener's address; URL is http:// with it and a path.
+// Address is the listener's address.
 func (w *Wire) Address() string { return w.listener.Addr().String() }
-func (w *Wire) URL() string     { return "http://" + w.Address() + "/hook" }
+
+// URL is a webhook's URL for it, over http.
+func (w *Wire) URL() string { return "http://" + w.Address() + "/hook" }
 
 // Dial connects to the receiver, whatever the address.
 func (w *Wire) Dial(ctx context.Context, _, _ string) (net.Conn, error) {

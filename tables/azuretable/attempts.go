@@ -53,6 +53,9 @@ func checkLimit(limit int) error {
 
 // attemptsOfMessage lists from the Log tables, which know a message by its id.
 func (s *Store) attemptsOfMessage(ctx context.Context, f tables.AttemptFilter, limit int, at position) ([]tables.Attempt, tables.Cursor, error) {
+	if at.Day != "" {
+		return nil, "", tables.ErrBadCursor // of another list
+	}
 	_, all, err := s.message(ctx, f.Queue, f.MessageID)
 	if err != nil {
 		return nil, "", err
@@ -73,7 +76,7 @@ func (s *Store) recentAttempts(ctx context.Context, f tables.AttemptFilter, limi
 	if f.WebhookID != "" {
 		prefix = webhookPrefix(f.WebhookID)
 	}
-	if at.Day != "" && !strings.HasPrefix(at.Partition, prefix) {
+	if (at.Day == "" && at.Row != "") || !strings.HasPrefix(at.Partition, prefix) && at.Day != "" {
 		return nil, "", tables.ErrBadCursor // of another list
 	}
 	wait, cancel := context.WithTimeout(ctx, flushWait)

@@ -79,6 +79,7 @@ func TestWhatWaitsIsWrittenTogetherAndTheLastOfAKeyWins(t *testing.T) {
 			synctest.Wait() // so that they wait in this order
 		}
 		wg.Wait()
+		synctest.Wait()
 		if len(s.rows) != 249 || s.rows["m199"] != "200" {
 			t.Errorf("%d rows, m199 = %s; want 249 and the last one, 200", len(s.rows), s.rows["m199"])
 		}

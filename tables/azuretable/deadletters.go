@@ -113,6 +113,9 @@ func (s *Store) ListDeadLetters(ctx context.Context, f tables.DeadLetterFilter, 
 		return nil, "", err
 	}
 	after, err := parsePosition(page.After)
+	if err == nil && after.Day != "" {
+		err = tables.ErrBadCursor // of another list
+	}
 	if err != nil {
 		return nil, "", fmt.Errorf("list dead letters: %w", err)
 	}

@@ -44,16 +44,38 @@ func (s *Store) Record(ctx context.Context, r tables.Record) error {
 	return nil
 }
 
-// recordRows encodes a record's rows, each key once: the last one wins.
+// recordRows encodes a record's rows. Should they not fit into one transaction,
+// texts for people are cut shorter: the record counts more than they do.
 func (s *Store) recordRows(r tables.Record) (partition, []row, error) {
+	if n := len(r.Deliveries) + len(r.Attempts); n > maxBatchRows {
+		return partition{}, nil, fmt.Errorf("%d rows: at most %d can be written together", n, maxBatchRows)
+	}
+	p, rows, err := s.encodeRecord(r)
+	if err != nil || totalSize(rows) <= maxBatchBytes {
+		return p, rows, err
+	}
+	r.Attempts = slices.Clone(r.Attempts)
+	for i := range r.Attempts {
+		a := &r.Attempts[i]
+		a.Error = tables.CutText(a.Error, maxShortText)
+		a.Snippet = tables.CutText(a.Snippet, maxShortText)
+		a.Explanation = tables.CutText(a.Explanation, maxShortText)
+	}
+	p, rows, err = s.encodeRecord(r)
+	if size := totalSize(rows); err == nil && size > maxBatchBytes {
+		err = fmt.Errorf("%d rows of %d bytes: more than the 4 MiB that can be written together", len(rows), size)
+	}
+	return p, rows, err
+}
+
+// encodeRecord encodes rows that are all about one message, each key once: the
+// last one wins.
+func (s *Store) encodeRecord(r tables.Record) (partition, []row, error) {
 	var key tables.MessageKey
 	if len(r.Deliveries) > 0 {
 		key = r.Deliveries[0].MessageKey
 	} else {
 		key = r.Attempts[0].MessageKey
-	}
-	if len(r.Deliveries)+len(r.Attempts) > maxBatchRows {
-		return partition{}, nil, fmt.Errorf("%d rows: at most %d can be written together", len(r.Deliveries)+len(r.Attempts), maxBatchRows)
 	}
 	p := partition{table: s.logTable(day(key.Day)), key: s.logPartition(key.MessageID)}
 	m := &commit{}
@@ -76,12 +98,12 @@ func (s *Store) recordRows(r tables.Record) (partition, []row, error) {
 		}
 	}
 	rows, _ := merge([]*commit{m})
-	size := 0
-	for _, r := range rows {
-		size += r.size()
-	}
-	if size > maxBatchBytes {
-		return p, nil, fmt.Errorf("%d rows of %d bytes: more than the 4 MiB that can be written together", len(rows), size)
-	}
 	return p, rows, nil
+}
+
+func totalSize(rows []row) (n int) {
+	for _, r := range rows {
+		n += r.size()
+	}
+	return n
 }

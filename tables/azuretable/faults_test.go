@@ -45,6 +45,7 @@ func behindProxy(t *testing.T, opts azuretable.Options) (*azuritetest.Proxy, *az
 }
 
 func TestContractWithEmptyPagesEverywhere(t *testing.T) {
+	t.Parallel()
 	azurite := azuritetest.Start(t)
 	tablestest.Run(t, func(t *testing.T) tables.Store {
 		proxy := azurite.Proxy(t)
@@ -54,6 +55,7 @@ func TestContractWithEmptyPagesEverywhere(t *testing.T) {
 }
 
 func TestContractWhileEveryFirstAnswerOfAKindIsLost(t *testing.T) {
+	t.Parallel()
 	azurite := azuritetest.Start(t)
 	tablestest.Run(t, func(t *testing.T) tables.Store {
 		proxy := azurite.Proxy(t)

@@ -2,8 +2,10 @@ package azuretable_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/pushlease/pushlease/internal/azureconn"
 	"github.com/pushlease/pushlease/internal/azuritetest"
@@ -40,6 +42,64 @@ func openAs(t *testing.T, connection string, opts azuretable.Options) *azuretabl
 }
 
 func TestContract(t *testing.T) {
+	t.Parallel()
 	azurite := azuritetest.Start(t)
 	tablestest.Run(t, func(t *testing.T) tables.Store { return open(t, azurite.ConnectionString(), azuretable.Options{}) })
+}
+
+func TestOpenMakesNoCallAndChecksItsOptions(t *testing.T) {
+	for _, connection := range []string{
+		"AccountName=a;AccountKey=a2V5;TableEndpoint=http://127.0.0.1:1/a",
+		"TableEndpoint=http://127.0.0.1:1/a;SharedAccessSignature=?sv=1&sig=x",
+		"azure:myaccount",
+	} {
+		openAs(t, connection, azuretable.Options{
+			OnTransaction: func(string, string, int, error) { t.Errorf("%.20s…: Open made a request", connection) },
+		})
+	}
+	cfg, err := azureconn.Parse("AccountName=a;AccountKey=a2V5;TableEndpoint=http://127.0.0.1:1/a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	queueOnly := cfg
+	queueOnly.TableURL = ""
+	for name, bad := range map[string]struct {
+		cfg  azureconn.Config
+		opts azuretable.Options
+	}{
+		"table prefix":  {cfg, azuretable.Options{Prefix: "1-x"}},
+		"shards":        {cfg, azuretable.Options{Shards: 65}},
+		"TableEndpoint": {queueOnly, azuretable.Options{}},
+	} {
+		if _, err := azuretable.Open(bad.cfg, bad.opts); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("Open = %v, want an error that names %q", err, name)
+		}
+	}
+}
+
+func TestARecordOfLongTextsIsAlwaysWritten(t *testing.T) {
+	s := open(t, azuritetest.Start(t).ConnectionString(), azuretable.Options{})
+	var r tables.Record
+	for i := range 100 {
+		a := record("m", i+1).Attempts[0]
+		a.Error, a.Explanation = strings.Repeat("<", 200<<10), strings.Repeat("&", 200<<10)
+		a.Snippet, a.Instance = strings.Repeat("🙂", 50<<10), strings.Repeat(">", 200<<10)
+		a.RetryAfter, a.RedirectHost = a.Error, a.Error
+		r.Attempts = append(r.Attempts, a)
+	}
+	if err := s.Record(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	_, as, err := s.Message(t.Context(), "orders", "m")
+	if err != nil || len(as) != 100 {
+		t.Fatalf("Message = %d attempts, %v; want 100", len(as), err)
+	}
+	if n := len(as[0].Explanation); n > 300 {
+		t.Errorf("the explanation has %d bytes: 100 such rows can't have fitted", n)
+	}
+	for _, a := range as {
+		if !utf8.ValidString(a.Snippet) || a.Snippet == "" || a.Error == "" || a.Explanation == "" {
+			t.Fatalf("attempt %d has texts of %d, %d and %d bytes", a.Number, len(a.Snippet), len(a.Error), len(a.Explanation))
+		}
+	}
 }

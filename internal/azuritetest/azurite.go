@@ -43,7 +43,7 @@ func connectionString(queueURL, tableURL string) string {
 }
 
 // errNoNode is the one reason for which tests are left out.
-var errNoNode = errors.New("Node.js (node and npm) is not on the PATH")
+var errNoNode = errors.New("no Node.js on the PATH (node and npm)")
 
 // shared starts the emulator on the first call. It ends with the test binary,
 // because its standard input closes then.
@@ -58,8 +58,8 @@ func Start(t testing.TB) *Azurite {
 	case err == nil:
 		return a
 	case errors.Is(err, errNoNode) && os.Getenv("CI") != "true":
-		fmt.Fprintf(os.Stderr, "\n*** LEFT OUT: %s needs Azurite, and %v. Install Node 20 or later to run it. ***\n\n", t.Name(), err)
-		t.Skipf("LEFT OUT: needs Azurite, and %v", err)
+		fmt.Fprintf(os.Stderr, "\n*** LEFT OUT: %s needs Azurite, and there is %v. Install Node 20 or later to run it. ***\n\n", t.Name(), err)
+		t.Skipf("LEFT OUT: needs Azurite, and there is %v", err)
 	default:
 		t.Fatalf("Azurite: %v", err)
 	}

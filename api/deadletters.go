@@ -150,7 +150,7 @@ func (a *API) loadDeadLetter(ctx context.Context, id string) (tables.DeadLetter,
 	return d, nil
 }
 
-var noDeadLetter = missing("dead letter", "No dead letter has that id. It may have been deleted or cleaned up; GET /api/v1/dead-letters lists those that there are.")
+var noDeadLetter = missing("dead letter", "No dead letter has that id. It may have been deleted or cleaned up.", "id", "take an id from GET /api/v1/dead-letters")
 
 // readBody decodes a dead letter's text as its queue would. The token of a
 // replay pointer that was itself dead-lettered is taken out.

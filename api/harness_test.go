@@ -147,6 +147,11 @@ func (h *harness) checkAnswer(r *http.Request, a answer) {
 	if a.header.Get("X-Request-Id") == "" || a.header.Get("X-Content-Type-Options") != "nosniff" || a.header.Get("Cache-Control") != "no-store" {
 		h.Errorf("%s %s: headers are missing: %v", r.Method, r.URL, a.header)
 	}
+	if a.status >= 400 && a.status < 500 && r.Method != http.MethodHead {
+		if len(a.get("errors").([]any)) == 0 || a.text("errors", 0, "cure") == "" {
+			h.Errorf("%s %s: no field and cure in %s", r.Method, r.URL, a.body)
+		}
+	}
 	method := strings.Replace(r.Method, http.MethodHead, http.MethodGet, 1)
 	match := chi.NewRouteContext()
 	path := r.URL.Path

@@ -96,7 +96,9 @@ func (a *API) getMessage(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, newMessageView(id, deliveries, attempts, dead, time.Now()))
 }
 
-var noMessage = missing("message", "Nothing is recorded about that message: it was never received or published here, its records are older than the retention, or it is on a queue without a webhook. Ids are those that storage gave, as in the answer to a publish.")
+var noMessage = missing("message",
+	"Nothing is recorded about that message: it was never received or published here, its records are older than the retention, or it is on a queue without a webhook.",
+	"id", "take the message_id from the answer to its publish, from GET /api/v1/attempts or from GET /api/v1/dead-letters; leave the parameter queue out to look everywhere")
 
 // wasDeadLettered is false for most messages, which saves looking through the dead
 // letters for them.

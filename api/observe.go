@@ -82,6 +82,7 @@ func (a *API) logRequest(r *http.Request, n *note, status int, took time.Duratio
 	route := chi.RouteContext(r.Context()).RoutePattern()
 	level := slog.LevelInfo
 	switch {
+	case r.Context().Err() != nil: // the caller has gone: what failed then is no news
 	case status >= 500 && route != "/readyz":
 		level = slog.LevelError
 	case route == "/healthz" || route == "/readyz" || route == "/metrics":

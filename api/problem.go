@@ -62,8 +62,9 @@ func invalid(errs ...fieldError) *problem {
 	return newProblem(http.StatusBadRequest, "invalid-request", "The request is not valid", strings.Join(detail, "; ")+".", errs...)
 }
 
-func missing(what, detail string) *problem {
-	return newProblem(http.StatusNotFound, "not-found", "There is no such "+what, detail)
+func missing(what, detail, field, cure string) *problem {
+	return newProblem(http.StatusNotFound, "not-found", "There is no such "+what, detail,
+		fieldError{field, "names nothing that is there", cure})
 }
 
 func conflict(kind, title, detail string, errs ...fieldError) *problem {
@@ -88,7 +89,7 @@ func storageFault(doing string, err error) *problem {
 	return p
 }
 
-// storeError turns a store's answer to a list into a problem.
+// listFault turns a store's answer to a list into a problem.
 func listFault(doing string, err error) *problem {
 	if errors.Is(err, tables.ErrBadCursor) {
 		return invalid(badCursor)
@@ -129,7 +130,7 @@ func writeBody(w http.ResponseWriter, status int, contentType string, v any) {
 }
 
 func notFound(http.ResponseWriter, *http.Request) error {
-	return missing("address", "Nothing is served here. The addresses are listed in /api/v1/openapi.yaml.")
+	return missing("address", "Nothing is served here.", "path", "use one of the addresses in /api/v1/openapi.yaml")
 }
 
 func methodNotAllowed(_ http.ResponseWriter, r *http.Request) error {
@@ -148,7 +149,7 @@ func methodNotAllowed(_ http.ResponseWriter, r *http.Request) error {
 	}
 	list := strings.Join(allowed, ", ")
 	p := newProblem(http.StatusMethodNotAllowed, "method-not-allowed", "This address does not take that method",
-		"Use one of: "+list+".")
+		"It takes: "+list+".", fieldError{"method", "is not taken here", "use one of: " + list})
 	p.header = map[string]string{"Allow": list}
 	return p
 }

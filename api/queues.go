@@ -97,7 +97,7 @@ func (a *API) getQueue(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if !view.Exists && len(view.Webhooks) == 0 {
-		return missing("queue", "There is no queue of that name and no webhook for it. A queue is made by the first message that is published to it.")
+		return missing("queue", "There is no queue of that name and no webhook for it.", "queue", "take a name from GET /api/v1/queues, or publish a message to it: the first one makes the queue")
 	}
 	return writeJSON(w, http.StatusOK, view)
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -22,7 +23,7 @@ import (
 )
 
 // tlsServer serves a name that resolves to this machine.
-func tlsServer(t *testing.T, handler http.HandlerFunc, http2 bool) (*httptest.Server, *webhook.Sender, *webhook.Webhook) {
+func tlsServer(t *testing.T, handler http.HandlerFunc, http2 bool) (*webhook.Sender, *webhook.Webhook) {
 	server := httptest.NewUnstartedServer(handler)
 	server.EnableHTTP2 = http2
 	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
@@ -33,7 +34,7 @@ func tlsServer(t *testing.T, handler http.HandlerFunc, http2 bool) (*httptest.Se
 	w := hook()
 	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
 	w.URL = "https://example.com:" + port + "/hook"
-	return server, s, w
+	return s, w
 }
 
 // C31: a guarded dial keeps the name for SNI, the certificate and Host.
@@ -42,7 +43,7 @@ func TestTLSReceiverWithACertificateForItsName(t *testing.T) {
 		t.Run(proto, func(t *testing.T) {
 			var got *http.Request
 			var body []byte
-			_, s, w := tlsServer(t, func(_ http.ResponseWriter, r *http.Request) {
+			s, w := tlsServer(t, func(_ http.ResponseWriter, r *http.Request) {
 				got = r
 				body, _ = io.ReadAll(r.Body)
 			}, proto == "HTTP/2.0")
@@ -54,6 +55,34 @@ func TestTLSReceiverWithACertificateForItsName(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Many requests share a connection and none is charged for it.
+func TestHTTP2ConnectionIsShared(t *testing.T) {
+	var mu sync.Mutex
+	clients := map[string]bool{}
+	s, w := tlsServer(t, func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		clients[r.RemoteAddr] = true
+		mu.Unlock()
+		_, _ = io.Copy(w, r.Body)
+	}, true)
+	wantAnswer(t, s.Send(t.Context(), w, message("first")), 200)
+	var work sync.WaitGroup
+	for i := range 50 {
+		work.Go(func() {
+			body := strings.Repeat(strconv.Itoa(i), 1000)
+			got := s.Send(t.Context(), w, message(body))
+			wantAnswer(t, got, 200)
+			if string(got.Body) != body || got.Redials != 0 {
+				t.Errorf("%d redials, answer of %d bytes", got.Redials, len(got.Body))
+			}
+		})
+	}
+	work.Wait()
+	if len(clients) != 1 {
+		t.Errorf("%d connections, want 1", len(clients))
 	}
 }
 
@@ -182,10 +211,10 @@ func (r *frames) serve(c *webhooktest.Conn) {
 	}
 }
 
-func answer200(f *http2.Framer, stream uint32) error {
+func answerHeaders(f *http2.Framer, stream uint32, status string, last bool) error {
 	var block bytes.Buffer
-	_ = hpack.NewEncoder(&block).WriteField(hpack.HeaderField{Name: ":status", Value: "200"})
-	return f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true})
+	_ = hpack.NewEncoder(&block).WriteField(hpack.HeaderField{Name: ":status", Value: status})
+	return f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: last})
 }
 
 // C23 b, and what HTTP/2 says was not processed: once more on a new connection.
@@ -204,13 +233,13 @@ func TestHTTP2RefusalsAndResets(t *testing.T) {
 			if conn == 1 {
 				return goAway(f, 0)
 			}
-			return answer200(f, stream)
+			return answerHeaders(f, stream, "200", true)
 		}, 2, ""},
 		"refused, then an answer": {func(f *http2.Framer, conn int, stream uint32) error {
 			if conn == 1 {
 				return f.WriteRSTStream(stream, http2.ErrCodeRefusedStream)
 			}
-			return answer200(f, stream)
+			return answerHeaders(f, stream, "200", true)
 		}, 2, ""},
 		"GOAWAY before it, always": {func(f *http2.Framer, _ int, _ uint32) error { return goAway(f, 0) }, 2, "reset"},
 		"refused, always": {func(f *http2.Framer, _ int, stream uint32) error {
@@ -239,7 +268,7 @@ func TestHTTP2RefusalsAndResets(t *testing.T) {
 				w.URL = strings.Replace(wire.URL(), "http:", "https:", 1)
 				got := newSender(t, nil, trusting(roots)).Send(t.Context(), w, message(body))
 				requests, class := c.requests, c.class
-				if body == "" {
+				if body == "" && class != "protocol" {
 					// net/http would repeat it by itself, for any reason, so it is stopped.
 					requests, class = 1, "reset"
 				}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -304,4 +305,24 @@ func TestEveryOperationIsCountedOnce(t *testing.T) {
 			t.Errorf("%d expired messages were counted, want 1", expired)
 		}
 	})
+}
+
+func TestEmptyReceivesWriteNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "test.db")
+	q := mustQueue(t, openFile(t, path, Options{}))
+	mustSend(t, q, "a", queue.SendOptions{Delay: time.Hour})
+	size := func() int64 {
+		info, err := os.Stat(path + "-wal")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	before := size()
+	for range 50 {
+		wantVisible(t, q, "while it is delayed", 0)
+	}
+	if after := size(); after != before {
+		t.Errorf("50 empty receives wrote %d bytes", after-before)
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
 
 	"github.com/pushlease/pushlease/tables"
@@ -84,7 +85,7 @@ func rowErr(err error) error {
 	}
 	mapped := *e
 	switch {
-	case e.code == string(aztables.ResourceNotFound) || e.code == string(aztables.TableNotFound) || e.code == string(aztables.TableBeingDeleted):
+	case hasCode(err, string(aztables.ResourceNotFound), string(aztables.EntityNotFound), string(aztables.TableNotFound), string(aztables.TableBeingDeleted)):
 		mapped.cause = tables.ErrNotFound
 	case e.status == http.StatusPreconditionFailed:
 		mapped.cause = tables.ErrConflict
@@ -110,12 +111,16 @@ func noAnswer(err error) error {
 	}
 	var netErr *net.OpError
 	var dnsErr *net.DNSError
+	var tokens *azidentity.AuthenticationFailedError
 	var credential interface{ NonRetriable() }
+	var plain *noAnswerError
 	switch {
+	case errors.As(err, &plain):
+		return plain
 	case errors.Is(err, context.Canceled):
-		return errors.New("canceled")
+		return &noAnswerError{"canceled"}
 	case errors.Is(err, context.DeadlineExceeded): // of this try only
-		return fmt.Errorf("none within %s", tryTimeout)
+		return &noAnswerError{"none within " + tryTimeout.String()}
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return io.ErrUnexpectedEOF
 	case errors.Is(err, io.EOF):
@@ -124,11 +129,21 @@ func noAnswer(err error) error {
 		return dnsErr
 	case errors.As(err, &netErr):
 		return netErr
+	case errors.As(err, &tokens) && tokens.RawResponse != nil:
+		return &noAnswerError{fmt.Sprintf("no token: the token service answered status %d", tokens.RawResponse.StatusCode)}
+	case errors.As(err, &tokens):
+		return &noAnswerError{"no token: the token service can't be reached"}
 	case errors.As(err, &credential):
-		return errors.New("the credential gave no token")
+		return &noAnswerError{"no token: no Entra credential is available here; assign a managed identity, or set AZURE_TOKEN_CREDENTIALS"}
 	}
-	return fmt.Errorf("%T", err)
+	return &noAnswerError{fmt.Sprintf("%T", err)}
 }
+
+// noAnswerError is an error that noAnswer made. The transport makes it first,
+// and the SDK hands it on.
+type noAnswerError struct{ text string }
+
+func (e *noAnswerError) Error() string { return e.text }
 
 // safeCode keeps a hostile answer from writing what it likes into our errors.
 func safeCode(code string) string {

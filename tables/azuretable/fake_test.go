@@ -33,7 +33,7 @@ type fake struct {
 
 	mu           sync.Mutex
 	tables       map[string]bool
-	rows         map[string]bool // by row key
+	rows         map[string]bool // by table, partition and row key
 	transactions int
 }
 
@@ -142,7 +142,7 @@ func (f *fake) transaction(w http.ResponseWriter, body string) {
 		answer(innerFailure(http.StatusBadRequest, "PropertyValueTooLarge", fmt.Sprintf("%d:The property value is too large.", index)))
 	default:
 		for k := range keys {
-			f.rows[k] = true
+			f.rows[lines[0][1]+"/"+lines[0][2]+"/"+k] = true
 		}
 		answer(slices.Repeat([]string{written}, len(lines))...)
 	}
@@ -199,6 +199,35 @@ func TestARowThatTheServiceRefusesFailsAlone(t *testing.T) {
 	wg.Wait()
 	if len(f.rows) != 38 {
 		t.Errorf("%d rows are stored, want 38", len(f.rows))
+	}
+}
+
+func TestEveryTransactionIsOneThatTheServiceTakes(t *testing.T) {
+	f, s := newFake(t) // which checks each
+	var wg sync.WaitGroup
+	for i := range 120 {
+		r := fakeDelivery(fmt.Sprint("m", i))
+		for n := range 3 {
+			r.Attempts = append(r.Attempts, tables.Attempt{
+				MessageKey: r.Deliveries[0].MessageKey, WebhookID: fmt.Sprint("wh", n), Number: 1,
+				StartedAt: r.Deliveries[0].Day.Add(time.Duration(i) * 15 * time.Minute),
+			})
+		}
+		wg.Go(func() {
+			if err := s.Record(t.Context(), r); err != nil {
+				t.Errorf("Record: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if want := 120 + 3*120 + 2*3*120; len(f.rows) != want {
+		t.Errorf("%d rows are stored, want %d: deliveries, attempts, and the index of attempts twice", len(f.rows), want)
+	}
+	if f.transactions > 480 {
+		t.Errorf("%d transactions: rows that wait do not travel together", f.transactions)
 	}
 }
 

@@ -38,6 +38,10 @@ type Options struct {
 	// 4. One partition takes about 2,000 rows a second. Records are found
 	// through it, so it must not change while messages are under way.
 	Shards int
+	// ManagedIdentityClientID picks one user-assigned managed identity when the
+	// account is used with an Entra identity. Empty means what azidentity's
+	// DefaultAzureCredential finds.
+	ManagedIdentityClientID string
 	// OnTransaction, when set, is called once for each request on the wire, from
 	// many goroutines. service is "table"; status is 0 and err set when
 	// there was no answer.
@@ -90,7 +94,7 @@ func Open(cfg azureconn.Config, opts Options) (*Store, error) {
 		return nil, fmt.Errorf("open table storage: %w", err)
 	}
 	t := newTransport(opts.OnTransaction)
-	service, err := newServiceClient(cfg, t)
+	service, err := newServiceClient(cfg, opts.ManagedIdentityClientID, t)
 	if err != nil {
 		return nil, fmt.Errorf("open table storage: %w", err)
 	}
@@ -104,7 +108,7 @@ func Open(cfg azureconn.Config, opts Options) (*Store, error) {
 // it when ctx ends first. Call it once nothing else uses the store.
 func (s *Store) Close(ctx context.Context) error {
 	err := s.recent.close(ctx)
-	s.transport.client.CloseIdleConnections()
+	s.transport.base.CloseIdleConnections()
 	if err != nil {
 		return fmt.Errorf("write the index of recent attempts: %w", err)
 	}

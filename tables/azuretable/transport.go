@@ -37,7 +37,7 @@ func clientOptions(transport policy.Transporter) *aztables.ClientOptions {
 
 // newServiceClient returns a client for the table service of cfg. It makes no
 // network call.
-func newServiceClient(cfg azureconn.Config, t policy.Transporter) (*aztables.ServiceClient, error) {
+func newServiceClient(cfg azureconn.Config, managedIdentityClientID string, t policy.Transporter) (*aztables.ServiceClient, error) {
 	if cfg.TableURL == "" {
 		return nil, errors.New("the connection string names no table service: add TableEndpoint, or AccountName to derive it from")
 	}
@@ -55,43 +55,60 @@ func newServiceClient(cfg azureconn.Config, t policy.Transporter) (*aztables.Ser
 		}
 		return client, nil
 	case azureconn.Identity:
-		identity, err := azidentity.NewDefaultAzureCredential(nil)
+		identity, err := newIdentity(managedIdentityClientID)
 		if err != nil {
-			return nil, fmt.Errorf("find an Entra identity: %w", err)
+			return nil, fmt.Errorf("no Entra credential can be used: %w", err)
 		}
 		return aztables.NewServiceClient(cfg.TableURL, identity, clientOptions(t))
 	}
 	return nil, fmt.Errorf("credential %q can't be used for tables", cfg.Credential)
 }
 
+func newIdentity(managedIdentityClientID string) (azcore.TokenCredential, error) {
+	if managedIdentityClientID == "" {
+		return azidentity.NewDefaultAzureCredential(nil)
+	}
+	return azidentity.NewManagedIdentityCredential(&azidentity.ManagedIdentityCredentialOptions{ID: azidentity.ClientID(managedIdentityClientID)})
+}
+
 // transport sends the requests and counts each one on the wire.
 type transport struct {
-	client *http.Client
-	count  func(service, operation string, status int, err error)
+	base  *http.Transport
+	count func(service, operation string, status int, err error)
 }
+
+// maxAnswer bounds an answer in memory: 1,000 rows are at most 4 MiB by the
+// service's own rule.
+const maxAnswer = 16 << 20
 
 func newTransport(count func(service, operation string, status int, err error)) *transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConns = connections
 	t.MaxIdleConnsPerHost = connections
-	t.IdleConnTimeout = 55 * time.Second // the service closes idle connections from 60 s on
+	t.IdleConnTimeout = 45 * time.Second // the service closes idle connections from 60 s on
 	t.ResponseHeaderTimeout = tryTimeout
+	// The service speaks HTTP/1.1, and net/http's HTTP/2 repeats requests by
+	// rules of its own.
+	t.Protocols = new(http.Protocols)
+	t.Protocols.SetHTTP1(true)
 	// Whole rows in one write: the Azurite emulator corrupts a character that is
 	// split over two reads.
 	t.WriteBufferSize = 64 << 10
-	return &transport{client: &http.Client{Transport: t}, count: count}
+	return &transport{base: t, count: count}
 }
 
-// Do implements policy.Transporter.
+// Do implements policy.Transporter. It uses RoundTrip and not a Client: storage
+// redirects nowhere, and a signature must not follow a redirect.
 func (t *transport) Do(req *http.Request) (*http.Response, error) {
-	resp, err := t.client.Do(req)
+	resp, err := t.base.RoundTrip(req)
+	status := 0
+	if err != nil {
+		err = noAnswer(err)
+	} else {
+		status = resp.StatusCode
+		resp.Body = http.MaxBytesReader(nil, resp.Body, maxAnswer)
+	}
 	if t.count != nil {
-		status := 0
-		if err == nil {
-			status = resp.StatusCode
-		} else {
-			err = noAnswer(err)
-		}
 		t.count("table", operationOf(req), status, err)
 	}
 	return resp, err

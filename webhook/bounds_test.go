@@ -2,6 +2,7 @@ package webhook_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -182,5 +183,46 @@ func TestInvalidOptionsAreRefused(t *testing.T) {
 			s.Close()
 			t.Errorf("%v was taken", bad)
 		}
+	}
+}
+
+// A body a little over the cap is drained, so that its connection is used again.
+func TestConnectionIsReusedAfterALittleTooMuch(t *testing.T) {
+	for size, conns := range map[int64]int{0: 1, 10: 1, webhook.MaxBodyRead: 1, webhook.MaxBodyRead + 1000: 1, webhook.MaxBodyRead + 100_000: 3} {
+		wire := webhooktest.NewTCPWire(t, func(c *webhooktest.Conn) {
+			for {
+				if _, _, err := c.ReadRequest(); err != nil {
+					return
+				}
+				head := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", size)
+				if _, err := io.WriteString(c, head+strings.Repeat("x", int(size))); err != nil {
+					return
+				}
+			}
+		})
+		w := hook()
+		w.URL = wire.URL()
+		s := newSender(t, nil)
+		for range 3 {
+			got := s.Send(t.Context(), w, message("{}"))
+			wantAnswer(t, got, 200)
+			if want := min(size, webhook.MaxBodyRead); int64(len(got.Body)) != want || got.Redials != 0 {
+				t.Errorf("size %d: %d bytes, %d redials", size, len(got.Body), got.Redials)
+			}
+		}
+		if wire.Conns() != conns {
+			t.Errorf("size %d: %d connections, want %d", size, wire.Conns(), conns)
+		}
+	}
+}
+
+func TestNothingIsDialledWhenTheCallerHasGone(t *testing.T) {
+	d := &dials{next: fails(io.EOF)}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	got := newSender(t, d.dial).Send(ctx, hook(), message("{}"))
+	wantFailure(t, got, "canceled")
+	if len(d.list()) != 0 || got.Redials != 0 {
+		t.Errorf("dialled %v, %d redials", d.list(), got.Redials)
 	}
 }

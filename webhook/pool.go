@@ -104,7 +104,7 @@ func (p *pool) dialTLS(ctx context.Context, network, address string) (net.Conn, 
 	config.ServerName, _, _ = net.SplitHostPort(address)
 	conn := tls.Client(raw, config)
 	if err := conn.HandshakeContext(exchangeOf(ctx).ctx); err != nil {
-		raw.Close()
+		_ = raw.Close()
 		return nil, tlsFailure(err)
 	}
 	return conn, nil

@@ -141,7 +141,7 @@ func (s *Sender) send(ctx context.Context, w *Webhook, r Request, now time.Time)
 		result.ErrorClass, result.Error = f.class, f.text
 		return result
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode < 200 {
 		result.ErrorClass = classProtocol
 		result.Error = "the answer's status " + strconv.Itoa(resp.StatusCode) + " is not a final one"

@@ -14,7 +14,7 @@ const maxURL = 2048
 
 // hostProfile maps a name as browsers do: case, full-width characters, other
 // full stops, internationalised labels.
-var hostProfile = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.StrictDomainName(false))
+var hostProfile = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.StrictDomainName(false), idna.CheckHyphens(false))
 
 // ValidateURL says whether a webhook may be registered with the URL. It looks at
 // the text only; which addresses a name has is checked whenever one is dialled.

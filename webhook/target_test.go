@@ -20,7 +20,7 @@ func TestGoodURLsAreTaken(t *testing.T) {
 		"https://good.example/", "https://good.example", "https://GOOD.example:8443/a?b=c", "https://good.example./x",
 		"https://bücher.example/ü?q=%C3%BC", "https://good.example/a b", "https://xn--bcher-kva.example/", "https://8.8.8.8/", "https://[2606:4700::1111]:443/",
 		"https://a_b.example/", "HTTPS://good.example/", "https://good.example:65535/", "https://localhost.example/",
-		"https://1password.example/", "https://0x7f.example/", "https://good.example/%20",
+		"https://1password.example/", "https://r3---sn.example/", "https://faß.example/", "https://例え.テスト/", "https://0x7f.example/", "https://good.example/%20",
 		"https://good.example/" + strings.Repeat("a", 2048-21),
 	} {
 		if err := webhook.ValidateURL(raw, production); err != nil {

@@ -52,12 +52,14 @@ func newRootCommand() *cobra.Command {
 	})
 	group(root)
 	root.AddCommand(
+		newServeCommand(),
+		newDemoCommand(),
 		newSendCommand(),
 		newListenCommand(),
 		newWebhooksCommand(),
 		newDeadLettersCommand(),
 		newMessagesCommand(),
-		newDoctorCommand(),
+		newDoctorCommand(checkStorage),
 		newAPIKeyCommand(),
 		newVersionCommand(),
 	)

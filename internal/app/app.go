@@ -72,7 +72,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	if err != nil {
 		return nil, err
 	}
-	if a.stores, err = openStores(ctx, cfg, a.log, count); err != nil {
+	if a.stores, err = openStores(ctx, cfg, count); err != nil {
 		return nil, err
 	}
 	a.cleanups.add("storage", a.stores.close)
@@ -88,7 +88,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	a.dispatcher, err = dispatcher.New(dispatcher.Options{
 		Queues: a.stores.queues, Store: a.stores.tables, Sender: sender, Encoding: cfg.QueueEncoding,
 		Lease: cfg.Lease, Concurrency: cfg.Concurrency, PollMin: cfg.PollMin, PollMax: cfg.PollMax,
-		Drain: cfg.Drain, RegistryRefresh: registryRefresh(cfg), PoisonCopy: cfg.PoisonCopy,
+		Drain: cfg.Drain, RegistryRefresh: cfg.RegistryRefresh, PoisonCopy: cfg.PoisonCopy,
 		Instance: cfg.Instance, Logger: a.log, Meter: meter, Tracer: t.TracerProvider.Tracer("pushlease"),
 	})
 	if err != nil {

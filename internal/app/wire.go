@@ -3,8 +3,6 @@ package app
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -27,7 +25,7 @@ type stores struct {
 
 // openStores picks the adapters. On Azure nothing is asked yet, so that the process
 // starts while storage is away and says so on /readyz.
-func openStores(ctx context.Context, cfg config.Config, log *slog.Logger, count storageCounter) (stores, error) {
+func openStores(ctx context.Context, cfg config.Config, count storageCounter) (stores, error) {
 	if cfg.Storage.Kind() == config.StorageSQLite {
 		db, err := sqlite.Open(ctx, cfg.Storage.Path(), sqlite.Options{OnTransaction: func(service, operation string, _ error) {
 			count(service, operation)
@@ -58,7 +56,10 @@ func openStores(ctx context.Context, cfg config.Config, log *slog.Logger, count 
 	if err != nil {
 		return stores{}, fmt.Errorf("open table service: %w", err)
 	}
-	return stores{queues: queues, tables: rows, close: rows.Close}, nil
+	return stores{queues: queues, tables: rows, close: func(ctx context.Context) error {
+		queues.Close()
+		return rows.Close(ctx)
+	}}, nil
 }
 
 // storageCounter counts one storage transaction.
@@ -74,16 +75,4 @@ func newStorageCounter(m metric.Meter) (storageCounter, error) {
 		c.Add(context.Background(), 1, metric.WithAttributes(
 			attribute.String("service", service), attribute.String("operation", operation)))
 	}, nil
-}
-
-// registryRefresh is how often another instance's changes are looked for: asking the
-// embedded file costs nothing, asking Azure costs a transaction.
-func registryRefresh(cfg config.Config) time.Duration {
-	if cfg.RegistryRefresh > 0 {
-		return cfg.RegistryRefresh
-	}
-	if cfg.Storage.Kind() == config.StorageSQLite {
-		return 5 * time.Second
-	}
-	return 15 * time.Second
 }

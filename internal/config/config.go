@@ -32,9 +32,8 @@ type Config struct {
 	// Concurrency is the most messages of one queue in work at a time.
 	Concurrency int
 	// PollMin and PollMax bound the pause between two receives of an empty
-	// queue, PollBackoff is the factor by which it grows.
+	// queue.
 	PollMin, PollMax time.Duration
-	PollBackoff      float64
 	// Drain is how long a stopping process waits for POSTs in flight.
 	Drain time.Duration
 	// RegistryRefresh is how often the registered webhooks are read again.

@@ -47,7 +47,7 @@ func TestDefaults(t *testing.T) {
 	switch {
 	case c.Storage.Path() != "pushlease.db", c.Listen != "127.0.0.1:8080", c.Dev, len(c.APIKeys) != 0,
 		c.Lease != time.Minute, c.Concurrency != 64, c.PollMin != 100*time.Millisecond, c.PollMax != 30*time.Second,
-		c.PollBackoff != 2, c.Drain != 35*time.Second, c.RegistryRefresh != 5*time.Second, c.Encoding != queue.EncodingAuto,
+		c.Drain != 35*time.Second, c.RegistryRefresh != 5*time.Second, c.Encoding != queue.EncodingAuto,
 		!c.PoisonCopy, c.Retention != 8*24*time.Hour, c.WebhookTimeout != 30*time.Second, c.TablePrefix != "pushlease",
 		c.LogLevel != slog.LevelInfo, c.LogFormat != "json", c.OTLPEndpoint != "", c.Instance == "":
 		t.Errorf("defaults: %v", c)
@@ -117,7 +117,6 @@ func TestFileTakesListsMapsAndScalars(t *testing.T) {
 storage: "azure:myaccount"
 dev: false
 concurrency: 8
-poll_backoff: 1.5
 poison_copy: false
 api_keys:
   - ops:operate+read:`+hashA+`
@@ -131,7 +130,7 @@ queues:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Storage.Account() != "myaccount" || c.Concurrency != 8 || c.PollBackoff != 1.5 || c.PoisonCopy ||
+	if c.Storage.Account() != "myaccount" || c.Concurrency != 8 || c.PoisonCopy ||
 		len(c.APIKeys) != 2 || c.APIKeys[0].Name != "ops" || len(c.APIKeys[0].Scopes) != 2 ||
 		joinList(c.AllowCIDRs) != "10.1.0.0/16,192.0.2.7/32" || c.RegistryRefresh != 15*time.Second {
 		t.Errorf("config: %v", c)
@@ -168,9 +167,7 @@ var refusals = []struct {
 	{name: "concurrency 10001", args: []string{"--concurrency=10001"}, setting: "concurrency", cure: "1 to 10000"},
 	{name: "poll_min above poll_max", args: []string{"--poll-min=2s", "--poll-max=1s"}, setting: "poll_min", cure: "lower poll_min"},
 	{name: "poll_min of nothing", args: []string{"--poll-min=0s"}, setting: "poll_min", cure: "10ms"},
-	{name: "poll_backoff of 1", args: []string{"--poll-backoff=1"}, setting: "poll_backoff", cure: "1.1 to 10"},
-	{name: "poll_backoff NaN", args: []string{"--poll-backoff=NaN"}, setting: "poll_backoff", cure: "1.1 to 10"},
-	{name: "negative drain", args: []string{"--drain=-1s"}, setting: "drain", cure: "use 0s"},
+	{name: "negative drain", args: []string{"--drain=-1s"}, setting: "drain", cure: "use 1s"},
 	{name: "refresh too often", args: []string{"--registry-refresh=1ms"}, setting: "registry_refresh", cure: "use 1s"},
 	{name: "unknown encoding", args: []string{"--encoding=utf8"}, setting: "encoding", cure: "auto, base64 or none"},
 	{name: "queues without encoding", args: []string{"--queues=orders"}, setting: "queues", cure: "orders=base64"},

@@ -43,14 +43,6 @@ func parseInt(v string, least, most int) (int, error) {
 	return n, nil
 }
 
-func parseFloat(v string, least, most float64) (float64, error) {
-	f, err := strconv.ParseFloat(v, 64)
-	if err != nil || !(f >= least && f <= most) { // so written, NaN is refused
-		return 0, fmt.Errorf("%q is not a number from %g to %g", v, least, most)
-	}
-	return f, nil
-}
-
 func parseBool(v string) (bool, error) {
 	b, err := strconv.ParseBool(v)
 	if err != nil {

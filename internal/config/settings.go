@@ -100,14 +100,8 @@ var table = named([]Setting{
 		10*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.PollMin }),
 	duration("poll_max", "30s", "Longest pause between two receives of an empty queue; each receive is a paid storage transaction. 10ms to 1h.",
 		10*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.PollMax }),
-	{
-		Name: "poll_backoff", Default: "2",
-		Help: "Factor by which the pause grows with each empty receive. 1.1 to 10.",
-		set:  func(c *Config, v string) (err error) { c.PollBackoff, err = parseFloat(v, 1.1, 10); return err },
-		show: func(c Config) string { return strconv.FormatFloat(c.PollBackoff, 'g', -1, 64) },
-	},
-	duration("drain", "35s", "How long a stopping process waits for POSTs in flight. 0s to 1h. Give the process at least 10s more before it is killed.",
-		0, time.Hour, func(c *Config) *time.Duration { return &c.Drain }),
+	duration("drain", "35s", "How long a stopping process waits for POSTs in flight. 1s to 1h. Give the process at least 10s more before it is killed.",
+		time.Second, time.Hour, func(c *Config) *time.Duration { return &c.Drain }),
 	duration("registry_refresh", "", "How often the registered webhooks are read again, to see what other instances changed. 1s to 5m. Unset: 5s on sqlite, 15s on Azure.",
 		time.Second, 5*time.Minute, func(c *Config) *time.Duration { return &c.RegistryRefresh }),
 	{

@@ -1,0 +1,21 @@
+package main
+
+import (
+	"context"
+
+	"github.com/pushlease/pushlease/internal/app"
+	"github.com/pushlease/pushlease/internal/config"
+)
+
+// checkStorage asks storage by calls that only read.
+func checkStorage(ctx context.Context, cfg config.Config) []finding {
+	var found []finding
+	for _, p := range app.CheckStorage(ctx, cfg) {
+		f := finding{Check: p.Name, Verdict: verdictOK, Detail: p.Detail, Cure: p.Cure}
+		if !p.OK {
+			f.Verdict = verdictFailed
+		}
+		found = append(found, f)
+	}
+	return found
+}

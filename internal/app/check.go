@@ -1,0 +1,88 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/pushlease/pushlease/internal/config"
+	"github.com/pushlease/pushlease/queue"
+)
+
+// Probe is what one look at storage found.
+type Probe struct {
+	Name   string
+	OK     bool
+	Detail string
+	// Cure says what to do; empty when OK.
+	Cure string
+}
+
+// CheckStorage looks whether the storage of cfg can be used, by calls that only
+// read: nothing is created, sent or deleted, and no message is received.
+func CheckStorage(ctx context.Context, cfg config.Config) []Probe {
+	if cfg.Storage.Kind() == config.StorageSQLite {
+		return []Probe{checkFile(cfg.Storage.Path())}
+	}
+	s, err := openStores(ctx, cfg, func(string, string) {})
+	if err != nil {
+		return []Probe{{Name: "storage", Detail: err.Error(), Cure: "correct the setting storage"}}
+	}
+	defer func() { _ = s.close(ctx) }() // nothing was written
+	queues := Probe{Name: "queue service", OK: true}
+	if names, err := s.queues.List(ctx); err != nil {
+		queues = failedProbe(queues.Name, err, "Storage Queue Data Contributor")
+	} else {
+		queues.Detail = fmt.Sprintf("can be reached; %d queues", len(names))
+	}
+	rows := Probe{Name: "table service", OK: true}
+	if all, bad, err := s.tables.ListWebhooks(ctx); err != nil {
+		rows = failedProbe(rows.Name, err, "Storage Table Data Contributor")
+	} else {
+		rows.Detail = fmt.Sprintf("can be reached; %d webhooks registered", len(all))
+		if len(bad) > 0 {
+			rows.OK, rows.Detail = false, fmt.Sprintf("%d registered webhooks can't be read", len(bad))
+			rows.Cure = "delete them and register them again"
+		}
+	}
+	return []Probe{queues, rows}
+}
+
+func failedProbe(name string, err error, role string) Probe {
+	p := Probe{Name: name, Detail: err.Error(), Cure: "check the account's name, its firewall and the network"}
+	if errors.Is(err, queue.ErrDenied) {
+		p.Cure = "check the key, or give the identity the role " + role + " on the account"
+	}
+	return p
+}
+
+// sqliteMagic begins every SQLite database.
+const sqliteMagic = "SQLite format 3\x00"
+
+func checkFile(path string) Probe {
+	p := Probe{Name: "storage file"}
+	f, err := os.Open(path) //nolint:gosec // the operator's own setting
+	if errors.Is(err, fs.ErrNotExist) {
+		if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
+			p.Detail, p.Cure = "the folder of "+path+" does not exist", "create the folder, or set storage to a file elsewhere"
+			return p
+		}
+		p.OK, p.Detail = true, path+" does not exist yet; serve creates it"
+		return p
+	}
+	if err != nil {
+		p.Detail, p.Cure = err.Error(), "give this user the right to read and write the file"
+		return p
+	}
+	defer func() { _ = f.Close() }() // only read
+	head := make([]byte, len(sqliteMagic))
+	if n, _ := f.Read(head); n > 0 && string(head[:n]) != sqliteMagic { // an empty file is a new database
+		p.Detail, p.Cure = path+" is not a SQLite database", "set storage to another file"
+		return p
+	}
+	p.OK, p.Detail = true, path+" is a SQLite database"
+	return p
+}

@@ -87,7 +87,9 @@ type Store struct {
 var _ tables.Store = (*Store)(nil)
 
 // Open returns a Store over the table service of cfg. It makes no network
-// call, so it works while the service is away.
+// call, so it works while the service is away. Since tables come and go by day,
+// an identity needs the role Storage Table Data Contributor, and a SAS must be
+// one of the account, not of a table.
 func Open(cfg azureconn.Config, opts Options) (*Store, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {

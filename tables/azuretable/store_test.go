@@ -7,6 +7,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
+
 	"github.com/pushlease/pushlease/internal/azureconn"
 	"github.com/pushlease/pushlease/internal/azuritetest"
 	"github.com/pushlease/pushlease/tables"
@@ -45,6 +47,30 @@ func TestContract(t *testing.T) {
 	t.Parallel()
 	azurite := azuritetest.Start(t)
 	tablestest.Run(t, func(t *testing.T) tables.Store { return open(t, azurite.ConnectionString(), azuretable.Options{}) })
+}
+
+func TestASignatureOfTheAccountIsEnough(t *testing.T) {
+	azurite := azuritetest.Start(t)
+	key, err := aztables.NewSharedKeyCredential(azurite.Account, azurite.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signature, err := aztables.AccountSASSignatureValues{
+		ExpiryTime: time.Now().Add(time.Hour), Permissions: "rwdlacu", Services: "t", ResourceTypes: "sco",
+	}.Sign(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, "TableEndpoint="+azurite.TableURL+";SharedAccessSignature="+signature.Encode(), azuretable.Options{})
+	if err := s.Record(t.Context(), record("m", 1)); err != nil {
+		t.Fatal(err)
+	}
+	if as, _, err := s.Attempts(t.Context(), tables.AttemptFilter{}, tables.Page{Limit: 10}); err != nil || len(as) != 1 {
+		t.Errorf("Attempts = %d rows, %v; want 1", len(as), err)
+	}
+	if _, err := s.Expire(t.Context(), today.Add(24*time.Hour)); err != nil {
+		t.Errorf("Expire: %v", err)
+	}
 }
 
 func TestOpenMakesNoCallAndChecksItsOptions(t *testing.T) {

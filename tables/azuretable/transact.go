@@ -42,7 +42,7 @@ func (s *Store) transact(ctx context.Context, table string, rows []row) (err err
 	if readErr != nil {
 		return storageErr(ctx, transaction, readErr)
 	}
-	return transactionErr(resp.StatusCode, body, len(rows))
+	return transactionErr(resp.StatusCode, resp.Header.Get("x-ms-error-code"), body, len(rows))
 }
 
 var errBadAnswer = errors.New("the answer is incomplete")
@@ -53,13 +53,13 @@ var (
 	innerIndex  = regexp.MustCompile(`"value"\s*:\s*"(\d{1,3}):`)
 )
 
-// transactionErr reads the answer to a transaction of n rows. Its own status says
-// only that the request was read: what happened is inside, a status for each
-// row on success or a single one on failure, whose message begins with the
-// number of the row. The SDK takes an answer without any status inside for a
+// transactionErr reads the answer to a transaction of n rows. Its own status and
+// code say only whether the request was read: what happened is inside, a status
+// for each row on success or a single one on failure, whose message begins with
+// the number of the row. The SDK takes an answer without any status inside for a
 // success; it is none.
-func transactionErr(status int, body []byte, n int) error {
-	e := &storageError{operation: transaction, status: status, index: -1}
+func transactionErr(status int, code string, body []byte, n int) error {
+	e := &storageError{operation: transaction, index: -1}
 	statuses := innerStatus.FindAllSubmatch(body, -1)
 	for _, m := range statuses {
 		inner, _ := strconv.Atoi(string(m[1]))
@@ -71,10 +71,10 @@ func transactionErr(status int, body []byte, n int) error {
 	case status < http.StatusMultipleChoices && len(statuses) == n:
 		return nil
 	case status < http.StatusMultipleChoices:
-		e.status, e.cause = 0, errBadAnswer
+		e.cause = errBadAnswer
 		return e
 	}
-	e.status = status
+	e.status, e.code = status, safeCode(code)
 	if m := innerCode.FindSubmatch(body); m != nil {
 		e.code = safeCode(string(m[1]))
 	}

@@ -30,27 +30,29 @@ func TestTheInnerStatusOfATransactionDecides(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		status int
+		code   string
 		body   string
 		want   storageError
 	}{
-		{"all written", 202, batchAnswer(written, written), storageError{}},
-		{"a row is refused", 202, batchAnswer(innerFailure(400, "PropertyValueTooLarge", "1:The property value exceeds the maximum")),
+		{"all written", 202, "", batchAnswer(written, written), storageError{}},
+		{"a row is refused", 202, "", batchAnswer(innerFailure(400, "PropertyValueTooLarge", "1:The property value exceeds the maximum")),
 			storageError{status: 400, code: "PropertyValueTooLarge", index: 1}},
-		{"the row has two digits", 202, batchAnswer(innerFailure(409, "EntityAlreadyExists", "99:The specified entity already exists.")),
+		{"the row has two digits", 202, "", batchAnswer(innerFailure(409, "EntityAlreadyExists", "99:The specified entity already exists.")),
 			storageError{status: 409, code: "EntityAlreadyExists", index: 99}},
-		{"no row is named", 202, batchAnswer(innerFailure(400, "InvalidInput", "One of the request inputs is not valid.")),
+		{"no row is named", 202, "", batchAnswer(innerFailure(400, "InvalidInput", "One of the request inputs is not valid.")),
 			storageError{status: 400, code: "InvalidInput", index: -1}},
-		{"the table is missing", 202, batchAnswer(innerFailure(404, "TableNotFound", "0:The table specified does not exist.")),
+		{"the table is missing", 202, "", batchAnswer(innerFailure(404, "TableNotFound", "0:The table specified does not exist.")),
 			storageError{status: 404, code: "TableNotFound", index: 0}},
-		{"outer failure", 503, `{"odata.error":{"code":"ServerBusy","message":{"lang":"en-US","value":"The server is busy."}}}`,
+		{"outer failure", 503, "", `{"odata.error":{"code":"ServerBusy","message":{"lang":"en-US","value":"The server is busy."}}}`,
 			storageError{status: 503, code: "ServerBusy", index: -1}},
-		{"outer failure without a body", 502, "", storageError{status: 502, index: -1}},
-		{"nothing inside", 202, "", storageError{index: -1, cause: errBadAnswer}},
-		{"one of two", 202, batchAnswer(written), storageError{index: -1, cause: errBadAnswer}},
-		{"not a transaction", 200, "<html>login</html>", storageError{index: -1, cause: errBadAnswer}},
+		{"outer failure without a body", 502, "", "", storageError{status: 502, index: -1}},
+		{"code in the header only", 403, "AuthorizationFailure", "<Error/>", storageError{status: 403, code: "AuthorizationFailure", index: -1}},
+		{"nothing inside", 202, "", "", storageError{index: -1, cause: errBadAnswer}},
+		{"one of two", 202, "", batchAnswer(written), storageError{index: -1, cause: errBadAnswer}},
+		{"not a transaction", 200, "", "<html>login</html>", storageError{index: -1, cause: errBadAnswer}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			err := transactionErr(tt.status, []byte(tt.body), 2)
+			err := transactionErr(tt.status, tt.code, []byte(tt.body), 2)
 			if tt.want == (storageError{}) {
 				if err != nil {
 					t.Fatal(err)

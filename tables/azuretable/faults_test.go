@@ -324,12 +324,13 @@ func TestTransactionsAreCountedOncePerRequest(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	total := 0
-	for operation, want := range map[string]string{
-		"EntityGroupTransaction": "batch", "CreateTable": "create-table", "InsertEntity": "insert", "UpdateEntity": "replace", "QueryEntities": "query",
-		"DeleteEntity": "delete-entity", "QueryTables": "list-tables", "DeleteTable": "delete-table", "GetEntity": "get",
-	} {
-		if counts[operation] != proxy.Count("table", want) {
-			t.Errorf("%s counted %d times, the proxy saw %d", operation, counts[operation], proxy.Count("table", want))
+	for _, operation := range []string{"batch", "create-table", "insert", "replace", "query", "delete", "list-tables", "delete-table", "get"} {
+		seen := proxy.Count("table", operation)
+		if operation == "delete" {
+			seen = proxy.Count("table", "delete-entity")
+		}
+		if counts[operation] != seen {
+			t.Errorf("%s counted %d times, the proxy saw %d", operation, counts[operation], seen)
 		}
 		total += counts[operation]
 	}

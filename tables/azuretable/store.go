@@ -43,8 +43,9 @@ type Options struct {
 	// DefaultAzureCredential finds.
 	ManagedIdentityClientID string
 	// OnTransaction, when set, is called once for each request on the wire, from
-	// many goroutines. service is "table"; status is 0 and err set when
-	// there was no answer.
+	// many goroutines. service is "table"; operation is batch, query, get,
+	// insert, replace, delete, list-tables, create-table or delete-table;
+	// status is 0 and err set when there was no answer.
 	OnTransaction func(service, operation string, status int, err error)
 	// OnDropped, when set, is called with the number of rows that are missing
 	// from the index of recent attempts, because it could not be written or

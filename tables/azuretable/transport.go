@@ -114,30 +114,27 @@ func (t *transport) Do(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// operationOf names the REST operation of a request.
+// operationOf names what a request does, as Options.OnTransaction gets it.
 func operationOf(req *http.Request) string {
 	last := req.URL.Path[strings.LastIndexByte(req.URL.Path, '/')+1:]
 	onTables := last == "Tables" || strings.HasPrefix(last, "Tables(")
-	oneRow := strings.Contains(last, "(PartitionKey=")
 	switch {
 	case last == "$batch":
-		return "EntityGroupTransaction"
+		return "batch"
 	case onTables && req.Method == http.MethodPost:
-		return "CreateTable"
+		return "create-table"
 	case onTables && req.Method == http.MethodDelete:
-		return "DeleteTable"
+		return "delete-table"
 	case onTables:
-		return "QueryTables"
+		return "list-tables"
 	case req.Method == http.MethodPost:
-		return "InsertEntity"
+		return "insert"
 	case req.Method == http.MethodDelete:
-		return "DeleteEntity"
-	case req.Method == http.MethodPut && req.Header.Get("If-Match") == "":
-		return "InsertOrReplaceEntity"
+		return "delete"
 	case req.Method == http.MethodPut:
-		return "UpdateEntity"
-	case oneRow:
-		return "GetEntity"
+		return "replace"
+	case strings.Contains(last, "(PartitionKey="):
+		return "get"
 	}
-	return "QueryEntities"
+	return "query"
 }

@@ -51,7 +51,7 @@ func openStores(ctx context.Context, cfg config.Config, count storageCounter) (s
 		return stores{}, fmt.Errorf("open queue service: %w", err)
 	}
 	rows, err := azuretable.Open(conn, azuretable.Options{
-		Prefix: cfg.TablePrefix, OnTransaction: onTransaction,
+		Prefix: cfg.TablePrefix, ManagedIdentityClientID: cfg.ManagedIdentityClientID, OnTransaction: onTransaction,
 	})
 	if err != nil {
 		return stores{}, fmt.Errorf("open table service: %w", err)

@@ -62,6 +62,17 @@ func (d *Dispatcher) claim(ctx context.Context, p *parcel) history {
 	return h
 }
 
+// anyWebhook reports whether the message was due to any webhook before. A record about
+// the message alone (published, held without a webhook) does not count.
+func (h history) anyWebhook() bool {
+	for id := range h.deliveries {
+		if id != "" {
+			return true
+		}
+	}
+	return false
+}
+
 // isPoison reports whether the message was received over and over with no outcome
 // ever recorded: then something about it kills whoever handles it.
 func (h history) isPoison(m *queue.Message, targets []target) bool {

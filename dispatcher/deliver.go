@@ -35,15 +35,18 @@ func (d *Dispatcher) Deliver(ctx context.Context, queueName string, m *queue.Mes
 		return ownFault(m, policy.StorageFault)
 	}
 	h := d.claim(ctx, p)
+	if whole, ok := h.deliveries[""]; ok && whole.State.Terminal() {
+		return d.fold(p, h, []target{{delivery: whole}}) // given up before, as a whole
+	}
 	if err != nil {
-		return d.giveUpMessage(ctx, p, h, policy.Undecodable)
+		return d.giveUpMessage(ctx, p, policy.Undecodable)
 	}
 	targets := d.targets(ctx, p, h)
 	if len(targets) == 0 {
 		return d.nobody(ctx, p, h)
 	}
 	if h.isPoison(m, targets) {
-		return d.giveUpMessage(ctx, p, h, policy.PoisonMessage)
+		return d.giveUpMessage(ctx, p, policy.PoisonMessage)
 	}
 	d.post(ctx, p, targets)
 	return d.fold(p, h, targets)
@@ -135,14 +138,11 @@ func actionOf(del tables.Delivery) policy.Action {
 }
 
 // giveUpMessage dead-letters the message as a whole, without a POST.
-func (d *Dispatcher) giveUpMessage(ctx context.Context, p *parcel, h history, reason policy.Reason) Decision {
-	del, ok := h.deliveries[""]
-	if !ok || !del.State.Terminal() {
-		del = giveUp(p.newDelivery("", d.o.Instance), reason, time.Now())
-		del.Size, del.Encoding = len(p.text), string(p.setting)
-		d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
-	}
-	return d.fold(p, h, []target{{delivery: del}})
+func (d *Dispatcher) giveUpMessage(ctx context.Context, p *parcel, reason policy.Reason) Decision {
+	del := giveUp(p.newDelivery("", d.o.Instance), reason, time.Now())
+	del.Size, del.Encoding = len(p.text), string(p.setting)
+	d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
+	return d.fold(p, history{}, []target{{delivery: del}})
 }
 
 // ownFault gives the message back because of us.

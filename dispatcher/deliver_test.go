@@ -432,3 +432,45 @@ func TestPanicDuringAnAttemptGivesTheMessageBack(t *testing.T) {
 		want(t, "charged", b.delivery(sent, "wh_a").Charged, 1)
 	})
 }
+
+func TestWebhookThatIsNewerThanThePublishedMessageStillGetsItAfterACrash(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		sent := b.send("x")
+		published := tables.Delivery{
+			MessageKey: tables.MessageKey{Queue: testQueue, MessageID: sent.ID, Day: sent.InsertedAt}, State: tables.Published,
+		}
+		if err := b.db.Record(b.t.Context(), tables.Record{Deliveries: []tables.Delivery{published}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if err := b.db.DeleteWebhook(b.t.Context(), "wh_a", ""); err != nil {
+			t.Fatal(err)
+		}
+		b.register("wh_new", nil)
+		// The first receiver dies without a trace.
+		if _, err := b.queue(testQueue).Receive(b.t.Context(), 1, 2*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		_, stop := b.start(nil)
+		time.Sleep(10 * time.Second)
+		stop()
+		want(t, "POSTs", b.sender.count(), 1)
+		want(t, "state", b.delivery(sent, "wh_new").State, tables.Delivered)
+	})
+}
+
+func TestWebhookRegisteredLaterDoesNotGetWhatOthersAreBusyWith(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.sender.answer = statuses(500, 200)
+		d, stop := b.start(nil)
+		sent := b.send("x")
+		time.Sleep(2 * time.Second)
+		b.register("wh_late", nil)
+		d.RegistryChanged()
+		time.Sleep(time.Minute)
+		stop()
+		want(t, "POSTs", b.sender.count(), 2)
+		want(t, "late webhook", b.delivery(sent, "wh_late").State, "")
+	})
+}

@@ -162,16 +162,21 @@ func (d *Dispatcher) flushRecords(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		for _, rec := range d.memory.unwritten(100) {
-			callCtx, cancel := context.WithTimeout(ctx, settleTimeout)
-			err := d.o.Store.Record(callCtx, rec)
-			cancel()
-			if err != nil {
-				break // the store still can't be written; next round
-			}
-			d.memory.written(rec)
-			d.log.Info("a record that could not be written before is written now",
-				"queue", rec.Deliveries[0].Queue, "message", rec.Deliveries[0].MessageID, "webhook", rec.Deliveries[0].WebhookID)
+		d.flushOnce(ctx)
+	}
+}
+
+// flushOnce writes what is waiting, up to the first failure.
+func (d *Dispatcher) flushOnce(ctx context.Context) {
+	for _, rec := range d.memory.unwritten(100) {
+		callCtx, cancel := context.WithTimeout(ctx, settleTimeout)
+		err := d.o.Store.Record(callCtx, rec)
+		cancel()
+		if err != nil {
+			return // the store still can't be written; next round
 		}
+		d.memory.written(rec)
+		d.log.Info("a record that could not be written before is written now",
+			"queue", rec.Deliveries[0].Queue, "message", rec.Deliveries[0].MessageID, "webhook", rec.Deliveries[0].WebhookID)
 	}
 }

@@ -42,7 +42,7 @@ func (d *Dispatcher) targets(ctx context.Context, p *parcel, h history) []target
 
 func (d *Dispatcher) targetsNow(p *parcel, h history) []target {
 	var found []target
-	first := len(h.deliveries) == 0
+	first := !h.anyWebhook()
 	for _, r := range d.registry.of(p.key.Queue) {
 		if p.replay != nil && p.replay.WebhookID != "" && p.replay.WebhookID != r.ID {
 			continue
@@ -75,22 +75,15 @@ func (d *Dispatcher) hold(ctx context.Context, p *parcel, del tables.Delivery, r
 // nobody decides about a message that no webhook takes.
 func (d *Dispatcher) nobody(ctx context.Context, p *parcel, h history) Decision {
 	reason := policy.NoWebhook
-	for id := range h.deliveries {
-		if id != "" {
-			reason = policy.WebhookDeleted
-		}
-	}
-	if p.replay != nil && p.replay.WebhookID != "" {
+	if h.anyWebhook() || p.replay != nil && p.replay.WebhookID != "" {
 		reason = policy.WebhookDeleted
 	}
 	del, ok := h.deliveries[""]
 	if !ok || del.State == tables.Published {
 		del = p.newDelivery("", d.o.Instance)
 	}
-	if !del.State.Terminal() {
-		del = d.hold(ctx, p, del, reason)
-		d.log.Warn("no webhook takes the message; it is held", "queue", p.key.Queue, "message", p.key.MessageID,
-			"reason", reason, "next", del.NextAt)
-	}
+	del = d.hold(ctx, p, del, reason)
+	d.log.Warn("no webhook takes the message", "queue", p.key.Queue, "message", p.key.MessageID,
+		"state", del.State, "reason", reason, "next", del.NextAt)
 	return d.fold(p, h, []target{{delivery: del}})
 }

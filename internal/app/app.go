@@ -72,7 +72,11 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	if err != nil {
 		return nil, err
 	}
-	if a.stores, err = openStores(ctx, cfg, count); err != nil {
+	dropped, err := newDropCounter(meter)
+	if err != nil {
+		return nil, err
+	}
+	if a.stores, err = openStores(ctx, cfg, count, dropped); err != nil {
 		return nil, err
 	}
 	a.cleanups.add("storage", a.stores.close)

@@ -25,7 +25,7 @@ type stores struct {
 
 // openStores picks the adapters. On Azure nothing is asked yet, so that the process
 // starts while storage is away and says so on /readyz.
-func openStores(ctx context.Context, cfg config.Config, count storageCounter) (stores, error) {
+func openStores(ctx context.Context, cfg config.Config, count storageCounter, dropped func(rows int)) (stores, error) {
 	if cfg.Storage.Kind() == config.StorageSQLite {
 		db, err := sqlite.Open(ctx, cfg.Storage.Path(), sqlite.Options{OnTransaction: func(service, operation string, _ error) {
 			count(service, operation)
@@ -60,6 +60,17 @@ func openStores(ctx context.Context, cfg config.Config, count storageCounter) (s
 		queues.Close()
 		return rows.Close(ctx)
 	}}, nil
+}
+
+// newDropCounter counts what is missing from the index of recent attempts; the
+// records themselves are not affected.
+func newDropCounter(m metric.Meter) (func(rows int), error) {
+	c, err := m.Int64Counter("attempt.index.dropped",
+		metric.WithDescription("Rows missing from the index of recent attempts, because it could not be written or did not keep up."))
+	if err != nil {
+		return nil, fmt.Errorf("make counter: %w", err)
+	}
+	return func(rows int) { c.Add(context.Background(), int64(rows)) }, nil
 }
 
 // storageCounter counts one storage transaction.

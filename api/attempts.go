@@ -49,7 +49,7 @@ func (a *API) listAttempts(w http.ResponseWriter, r *http.Request) error {
 	q := readQuery(r, "webhook", "queue", "message", "status", "error_class", "action", "reason", "from", "until", "limit", "cursor")
 	filter := tables.AttemptFilter{
 		WebhookID:  q.text("webhook"),
-		Queue:      q.queue("queue"),
+		Queue:      q.queue(),
 		MessageID:  q.text("message"),
 		ErrorClass: oneOf(q, "error_class", policy.ErrorClasses()),
 		Action:     oneOf(q, "action", policy.Actions()),

@@ -69,7 +69,7 @@ func newDeadLetterView(d tables.DeadLetter) deadLetterView {
 func (a *API) listDeadLetters(w http.ResponseWriter, r *http.Request) error {
 	q := readQuery(r, "queue", "webhook", "message", "reason", "status", "from", "until", "limit", "cursor")
 	filter := tables.DeadLetterFilter{
-		Queue:     q.queue("queue"),
+		Queue:     q.queue(),
 		WebhookID: q.text("webhook"),
 		MessageID: q.text("message"),
 		Reason:    oneOf(q, "reason", policy.Reasons()),

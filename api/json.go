@@ -109,11 +109,11 @@ func checkValue(dec *json.Decoder, path []string) string {
 				return "is not valid JSON"
 			}
 			name, _ = token.(string)
-			if folded := strings.ToLower(name); seen[folded] {
+			folded := strings.ToLower(name)
+			if seen[folded] {
 				return fmt.Sprintf("has %s twice (upper and lower case are one name here)", shownName(strings.Join(append(path, name), ".")))
-			} else {
-				seen[folded] = true
 			}
+			seen[folded] = true
 		}
 		if problem := checkValue(dec, append(slices.Clip(path), name)); problem != "" {
 			return problem

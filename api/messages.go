@@ -72,7 +72,7 @@ type nextView struct {
 // getMessage shows the timeline of one message.
 func (a *API) getMessage(w http.ResponseWriter, r *http.Request) error {
 	q := readQuery(r, "queue")
-	name, id := q.queue("queue"), pathParam(r, "id")
+	name, id := q.queue(), pathParam(r, "id")
 	if err := q.err(); err != nil {
 		return err
 	}

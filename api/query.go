@@ -121,7 +121,8 @@ func (q *query) text(name string) string {
 	return v
 }
 
-func (q *query) queue(name string) string {
+func (q *query) queue() string {
+	const name = "queue"
 	v := q.values.Get(name)
 	if v == "" {
 		return ""

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -86,7 +85,7 @@ func (a *API) writeWebhook(w http.ResponseWriter, r *http.Request, status int, r
 // listWebhooks lists the registrations in ascending order of id.
 func (a *API) listWebhooks(w http.ResponseWriter, r *http.Request) error {
 	q := readQuery(r, "queue", "enabled", "limit", "cursor")
-	name, enabled := q.queue("queue"), q.bool("enabled")
+	name, enabled := q.queue(), q.bool("enabled")
 	page := q.page()
 	if err := q.err(); err != nil {
 		return err
@@ -288,7 +287,6 @@ func (a *API) change(r *http.Request, f func(*tables.Registration) error) (table
 			return reg, errPrecondition
 		}
 		next := reg
-		next.Headers, next.Secrets = maps.Clone(reg.Headers), slices.Clone(reg.Secrets)
 		if err := f(&next); err != nil {
 			return reg, err
 		}

@@ -134,7 +134,7 @@ func (d *Dispatcher) reconcile(ctx, work context.Context, running *sync.WaitGrou
 			d.log.Debug("a webhook is registered on a queue that can't be opened", "error", err)
 			continue
 		}
-		p := newPoller(d, q, work)
+		p := newPoller(work, d, q)
 		pollCtx, stop := context.WithCancel(ctx)
 		p.stop = stop
 		d.pollers[name] = p

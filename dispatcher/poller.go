@@ -42,7 +42,7 @@ type poller struct {
 	loggedAt   time.Time
 }
 
-func newPoller(d *Dispatcher, q queue.Queue, work context.Context) *poller {
+func newPoller(work context.Context, d *Dispatcher, q queue.Queue) *poller {
 	return &poller{
 		d: d, q: q, work: work,
 		wake:  make(chan struct{}, 1),

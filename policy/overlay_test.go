@@ -132,7 +132,7 @@ func TestOverlayRefusesWhatItDoesNotKnow(t *testing.T) {
 		if err != nil && len(err.Error()) > 800 {
 			t.Errorf("%.60s: the error repeats the input", tt.patch)
 		}
-		if err != nil && strings.ContainsAny(err.Error(), "\x1b\xff") {
+		if err != nil && (strings.Contains(err.Error(), "\x1b") || strings.Contains(err.Error(), "\xff")) {
 			t.Errorf("%q: the error holds control characters: %q", tt.patch, err)
 		}
 		if !cmp.Equal(got, base) {

@@ -37,8 +37,13 @@ type Secret struct {
 	ExpiresAt time.Time `json:"expires_at,omitzero"`
 }
 
-func (Secret) String() string       { return "[secret]" }
-func (Secret) GoString() string     { return "[secret]" }
+// String hides the key from %v and %s.
+func (Secret) String() string { return "[secret]" }
+
+// GoString hides the key from %#v.
+func (Secret) GoString() string { return "[secret]" }
+
+// LogValue hides the key from slog.
 func (Secret) LogValue() slog.Value { return slog.StringValue("[secret]") }
 
 // Request is one message to POST.

@@ -51,7 +51,8 @@ func openStores(ctx context.Context, cfg config.Config, count storageCounter, dr
 		return stores{}, fmt.Errorf("open queue service: %w", err)
 	}
 	rows, err := azuretable.Open(conn, azuretable.Options{
-		Prefix: cfg.TablePrefix, ManagedIdentityClientID: cfg.ManagedIdentityClientID, OnTransaction: onTransaction,
+		Prefix: cfg.TablePrefix, ManagedIdentityClientID: cfg.ManagedIdentityClientID,
+		OnTransaction: onTransaction, OnDropped: dropped,
 	})
 	if err != nil {
 		return stores{}, fmt.Errorf("open table service: %w", err)

@@ -72,11 +72,11 @@ func parseListen(v string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%q is not host:port; write 127.0.0.1:8080, or :8080 for all addresses", v)
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil {
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
 		return "", fmt.Errorf("%q is not a port; use 0 to 65535", port)
-	} else {
-		port = strconv.FormatUint(n, 10)
 	}
+	port = strconv.FormatUint(n, 10)
 	if host != "" && host != "localhost" {
 		if _, err := netip.ParseAddr(host); err != nil {
 			return "", fmt.Errorf("%q is not an IP address; write an address such as 127.0.0.1 or 0.0.0.0, or localhost", host)

@@ -106,7 +106,7 @@ func (db *DB) UpdateDeadLetter(ctx context.Context, d tables.DeadLetter) (tables
 func (db *DB) GetDeadLetter(ctx context.Context, id string) (tables.DeadLetter, error) {
 	queue, place, ok := tables.SplitDeadLetterID(id)
 	var d tables.DeadLetter
-	err := error(tables.ErrNotFound)
+	err := tables.ErrNotFound
 	if ok {
 		found := false
 		err = db.read(ctx, serviceTable, "get_dead_letter", query{getDeadLetterSQL, []any{queue, place}}, func(scan func(...any) error) (_ bool, err error) {

@@ -112,7 +112,7 @@ func createFile(path string) error {
 	if path == "" {
 		return errors.New("open database: the path is empty: name a file")
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator names the file
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("open database: the folder %s does not exist: create it, or name another file: %w", filepath.Dir(path), err)

@@ -97,7 +97,7 @@ func (db *DB) readWebhooks(ctx context.Context, operation string, q query) (rows
 			return false, err
 		}
 		var r tables.Registration
-		if json.Unmarshal([]byte(stored), &r) != nil || r.ID != id {
+		if readable := json.Unmarshal([]byte(stored), &r) == nil && r.ID == id; !readable {
 			bad = append(bad, tables.RowError{ID: id, Err: errUnreadable})
 			return true, nil
 		}

@@ -47,10 +47,10 @@ type Options struct {
 func (o Options) withDefaults() (Options, error) {
 	var errs []error
 	if o.Connections < 0 {
-		errs = append(errs, fmt.Errorf("Connections is %d; it must not be negative", o.Connections))
+		errs = append(errs, fmt.Errorf("option Connections is %d; it must not be negative", o.Connections))
 	}
 	if o.Timeout < 0 {
-		errs = append(errs, fmt.Errorf("Timeout is %v; it must not be negative", o.Timeout))
+		errs = append(errs, fmt.Errorf("option Timeout is %v; it must not be negative", o.Timeout))
 	}
 	if o.Connections == 0 {
 		o.Connections = 64

@@ -25,7 +25,7 @@ func completeRemoves(s *suite) {
 	if err := s.queue.Complete(s.Context(), s.one(time.Second)); err != nil {
 		s.Fatal(err)
 	}
-	s.h.Advance(start.Add(1500 * time.Millisecond).Sub(time.Now()))
+	s.h.Advance(time.Until(start.Add(1500 * time.Millisecond)))
 	s.none()
 	d, err := s.queue.Depth(s.Context())
 	if err != nil || d.Total != 0 || d.Visible != 0 {

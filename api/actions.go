@@ -49,6 +49,9 @@ func (a *API) testWebhook(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := patience(w, reg.Timeout+testMargin); err != nil {
+		return err
+	}
 	id := "test_" + strings.ToLower(rand.Text())
 	body, err := json.Marshal(map[string]any{"pushlease": "test", "webhook_id": reg.ID, "message_id": id})
 	if err != nil {
@@ -73,6 +76,21 @@ func (a *API) testWebhook(w http.ResponseWriter, r *http.Request) error {
 			Disable: decision.Disable, Pause: policy.Duration(decision.Pause), Explanation: decision.Explanation,
 		},
 	})
+}
+
+// testMargin is the time beyond the webhook's timeout to answer the caller in.
+const testMargin = 10 * time.Second
+
+// patience gives a request its own deadlines in place of the server's, which are
+// made for requests that need no answer from elsewhere: net/http would cancel
+// the test when the time to read the request is over.
+func patience(w http.ResponseWriter, d time.Duration) error {
+	c, deadline := http.NewResponseController(w), time.Now().Add(d)
+	err := errors.Join(c.SetReadDeadline(deadline), c.SetWriteDeadline(deadline))
+	if err != nil && !errors.Is(err, http.ErrNotSupported) { // not every server has deadlines
+		return fmt.Errorf("set the request's deadlines: %w", err)
+	}
+	return nil
 }
 
 // snippet is the beginning of an answer, without what the webhook was sent in

@@ -51,6 +51,13 @@ func TestWithoutKeysOnlyThisMachineIsServed(t *testing.T) {
 	}
 }
 
+func TestWithoutKeysNothingThatAProxyBringsIsServed(t *testing.T) {
+	h := newHarness(t)
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP", "Via", "X-Original-URL", "X-Azure-Functions-InvocationId", "X-Azure-Functions-HostVersion"} {
+		h.do(http.StatusForbidden, "GET", "/api/v1/webhooks", "", name, "x").wantProblem(http.CanonicalHeaderKey(name))
+	}
+}
+
 func TestWithoutKeysWebPagesOfOthersChangeNothing(t *testing.T) {
 	h := newHarness(t)
 	const body = `{"queue":"orders","url":"https://example.com/hook"}`

@@ -71,6 +71,9 @@ func TestTimelineTellsWhatHappenedAndWhatIsNext(t *testing.T) {
 	if got := a.text("events", 2, "text"); got != "Attempt 1: no answer (timeout) after 1s." {
 		t.Errorf("attempt: %q", got)
 	}
+	if got := a.text("events", 3, "text"); got != "Dead-lettered (NonRetryableError). The webhook answered 400." {
+		t.Errorf("dead letter: %q", got)
+	}
 	a.wantNot("<script>") // escaped, whoever shows it
 	next := map[string]string{
 		"wh_dead": "POST /api/v1/dead-letters/" + dead.ID + "/replay sends it again",

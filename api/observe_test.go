@@ -156,14 +156,14 @@ func TestLogHasNeitherPathNorQueryNorSecretNorPayload(t *testing.T) {
 	id := a.text("id")
 	rotated := h.do(http.StatusOK, "POST", "/api/v1/webhooks/"+id+"/rotate-secret", "", auth...)
 	h.do(http.StatusAccepted, "POST", publishTarget, "PAYL0AD", auth...)
-	h.do(http.StatusBadRequest, "GET", "/api/v1/attempts?webhook=QUERYVALUE&bad=QUERYVALUE", "", auth...)
+	h.do(http.StatusBadRequest, "GET", "/api/v1/attempts?webhook=QUERYVALUE&QUERYNAME=QUERYVALUE", "", auth...)
 	h.do(http.StatusUnauthorized, "GET", "/api/v1/webhooks/"+id, "", "Authorization", "Bearer WR0NG-TOKEN")
 	h.do(http.StatusNotFound, "GET", "/PATHVALUE", "", auth...)
 	w := httptest.NewRecorder()
 	h.api.ServeHTTP(w, request("METHODVALUE", "/api/v1/webhooks", ""))
 
 	webhooktest.AssertNoSecrets(t, []string{h.log.String()},
-		a.text("secret"), rotated.text("secret"), "T0KEN-VALUE", "SIGNED", "PAYL0AD", "QUERYVALUE", "WR0NG-TOKEN", "PATHVALUE", "METHODVALUE", "Bearer", "example.com")
+		a.text("secret"), rotated.text("secret"), "T0KEN-VALUE", "SIGNED", "PAYL0AD", "QUERYVALUE", "QUERYNAME", "WR0NG-TOKEN", "PATHVALUE", "METHODVALUE", "Bearer", "example.com")
 	var line struct {
 		Method, Route, Duration any
 		Status                  int

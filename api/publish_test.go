@@ -179,3 +179,32 @@ func TestPublishSucceedsWithoutItsRecord(t *testing.T) {
 		t.Errorf("the fault was logged %d times, want once", n)
 	}
 }
+
+// hangUps ends the request's context as soon as the message is stored.
+type hangUps struct {
+	queue.Service
+	hangUp context.CancelFunc
+}
+
+func (s hangUps) Queue(name string) (queue.Queue, error) {
+	q, err := s.Service.Queue(name)
+	return hangUpQueue{q, s.hangUp}, err
+}
+
+type hangUpQueue struct {
+	queue.Queue
+	hangUp context.CancelFunc
+}
+
+func (q hangUpQueue) Send(ctx context.Context, text []byte, opts queue.SendOptions) (queue.Sent, error) {
+	defer q.hangUp()
+	return q.Queue.Send(ctx, text, opts)
+}
+
+func TestPublishIsRecordedAlthoughTheCallerHangsUp(t *testing.T) {
+	ctx, hangUp := context.WithCancel(t.Context())
+	defer hangUp()
+	h := newHarness(t, func(o *Options) { o.Queues = hangUps{o.Queues, hangUp} })
+	a := h.serve(http.StatusAccepted, request("POST", publishTarget, "x").WithContext(ctx))
+	h.do(http.StatusOK, "GET", a.header.Get("Location"), "")
+}

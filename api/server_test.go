@@ -7,7 +7,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/webhooktest"
 )
 
 // The handler on a real server, as curl meets it.
@@ -66,3 +72,65 @@ func TestABodyThatLiesAboutItsLengthStoresNothing(t *testing.T) {
 		t.Errorf("queues %v, %v: something was stored", names, err)
 	}
 }
+
+func TestTestPostMayTakeLongerThanTheServerReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		receiver := webhooktest.NewReceiver(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(20 * time.Second) }))
+		defer receiver.Close()
+		sender, err := webhook.NewSender(webhook.Options{Guard: webhook.GuardOptions{AllowPrivate: true}, DialContext: receiver.Dial})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sender.Close()
+		h := newHarness(t, allowLocal, func(o *Options) { o.Sender = sender })
+		id := h.register(`{"queue":"orders","url":"http://127.0.0.1/hook"}`).text("id")
+
+		client, conn := net.Pipe()
+		server := &http.Server{Handler: asLocal(h.api), ReadTimeout: time.Second, WriteTimeout: time.Second}
+		listener := &oneConn{conn: make(chan net.Conn, 1)}
+		listener.conn <- conn
+		go func() { _ = server.Serve(listener) }()
+		defer server.Close()
+		defer client.Close()
+		if _, err := io.WriteString(client, "POST /api/v1/webhooks/"+id+"/test HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(client), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil || !strings.Contains(string(body), `"action":"complete"`) {
+			t.Errorf("answer %d %s, %v", resp.StatusCode, body, err)
+		}
+	})
+}
+
+// asLocal makes a request over a pipe one from this machine.
+func asLocal(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.RemoteAddr = "127.0.0.1:50000"
+		next.ServeHTTP(w, r)
+	})
+}
+
+// oneConn is a listener with one connection.
+type oneConn struct {
+	conn   chan net.Conn
+	closed sync.Once
+}
+
+func (l *oneConn) Accept() (net.Conn, error) {
+	if c, ok := <-l.conn; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (l *oneConn) Close() error {
+	l.closed.Do(func() { close(l.conn) })
+	return nil
+}
+
+func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{} }

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -18,14 +20,25 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestMain keeps the settings of the machine that runs the tests out of them.
+// TestMain keeps the settings of the machine that runs the tests out of them, and
+// removes the binary that they built.
 func TestMain(m *testing.M) {
 	for _, line := range os.Environ() {
 		if name, _, _ := strings.Cut(line, "="); strings.HasPrefix(name, "PUSHLEASE_") {
 			_ = os.Unsetenv(name)
 		}
 	}
-	os.Exit(m.Run())
+	// The end-to-end tests mostly wait for processes of their own, so more of them
+	// can run at once than there are processors.
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == fmt.Sprint(runtime.GOMAXPROCS(0)) {
+		_ = f.Value.Set("8")
+	}
+	code := m.Run()
+	if builtIn != "" {
+		_ = os.RemoveAll(builtIn)
+	}
+	os.Exit(code)
 }
 
 // result is what a command line gave.

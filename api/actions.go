@@ -70,7 +70,7 @@ func (a *API) testWebhook(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, testView{
 		MessageID: id, StartedAt: utc(res.StartedAt), Duration: policy.Duration(res.Duration), Status: res.Status,
 		ErrorClass: policy.ErrorClass(res.ErrorClass), Error: res.Error, RetryAfter: res.RetryAfter,
-		RedirectHost: res.RedirectHost, Snippet: snippet(reg, res.Body),
+		RedirectHost: res.RedirectHost, Snippet: tables.CutText(reg.Redact(string(res.Body), nil), tables.MaxSnippetUnits),
 		Decision: decisionView{
 			Action: decision.Action, Reason: decision.Reason, Delay: policy.Duration(decision.Delay), Charged: decision.Charged,
 			Disable: decision.Disable, Pause: policy.Duration(decision.Pause), Explanation: decision.Explanation,
@@ -91,33 +91,6 @@ func patience(w http.ResponseWriter, d time.Duration) error {
 		return fmt.Errorf("set the request's deadlines: %w", err)
 	}
 	return nil
-}
-
-// snippet is the beginning of an answer, without what the webhook was sent in
-// confidence: receivers that echo their request are common in tests.
-func snippet(reg tables.Registration, body []byte) string {
-	text := string(body)
-	for _, value := range reg.Headers {
-		text = hide(text, value)
-		if _, credentials, ok := strings.Cut(value, " "); ok { // Bearer, Basic, …
-			text = hide(text, credentials)
-		}
-	}
-	for _, s := range reg.Secrets {
-		text = hide(text, strings.TrimPrefix(s.Key, secretPrefix))
-	}
-	if _, query, ok := strings.Cut(reg.URL, "?"); ok {
-		text = hide(text, query)
-	}
-	return tables.CutText(text, tables.MaxSnippetUnits)
-}
-
-// hide leaves very short values: they are no secrets, and are everywhere.
-func hide(text, secret string) string {
-	if len(secret) < 4 {
-		return text
-	}
-	return strings.ReplaceAll(text, secret, redacted)
 }
 
 // Bounds of a rotation.

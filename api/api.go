@@ -22,7 +22,7 @@ import (
 	"github.com/pushlease/pushlease/webhook"
 )
 
-// Options is what an API is made of. Everything but Keys and Meter is required.
+// Options is what an API is made of. Everything but Keys, Meter and WebhookTimeout is required.
 type Options struct {
 	// The store.
 	Webhooks    tables.Webhooks
@@ -44,6 +44,8 @@ type Options struct {
 	Metrics http.Handler
 	// Ready makes the checks behind /readyz; it returns when ctx ends.
 	Ready func(ctx context.Context) []Check
+	// WebhookTimeout is given to registrations that name none; zero means 30 s.
+	WebhookTimeout time.Duration
 	// Meter counts publishes; nil counts nothing.
 	Meter metric.Meter
 	// Logger gets one line per request.
@@ -108,6 +110,9 @@ type API struct {
 func New(opts Options) (*API, error) {
 	if err := opts.validate(); err != nil {
 		return nil, err
+	}
+	if opts.WebhookTimeout == 0 {
+		opts.WebhookTimeout = defaultTimeout
 	}
 	if opts.Meter == nil {
 		opts.Meter = noop.Meter{}

@@ -262,7 +262,7 @@ func (e *editor) readSecret(raw json.RawMessage, now time.Time) (webhook.Secret,
 }
 
 func (e *editor) timeout(raw json.RawMessage) {
-	timeout := policy.Duration(defaultTimeout)
+	timeout := policy.Duration(e.api.WebhookTimeout)
 	if !isNull(raw) && !e.read("timeout", raw, &timeout) {
 		return
 	}

@@ -124,7 +124,7 @@ func (a *API) createWebhook(w http.ResponseWriter, r *http.Request) error {
 	now := time.Now().UTC()
 	reg := tables.Registration{Enabled: true, CreatedAt: now, UpdatedAt: now}
 	reg.ID = "wh_" + strings.ToLower(rand.Text())
-	reg.Timeout = defaultTimeout
+	reg.Timeout = a.WebhookTimeout
 	reg.Policy, err = policy.Preset(policy.DefaultPreset)
 	if err != nil {
 		return err

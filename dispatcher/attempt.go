@@ -44,6 +44,7 @@ func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t target) tables.De
 		dec.Reason = interruption(ctx)
 	}
 	del, att := advance(del, res, dec, d.o.Instance)
+	att.Snippet = tables.CutText(t.registration.Redact(string(res.Body), p.body.Bytes), tables.MaxSnippetUnits)
 	if !d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}, Attempts: []tables.Attempt{att}}) {
 		del.MissingRecords++
 	}
@@ -115,7 +116,6 @@ func advance(del tables.Delivery, res webhook.Result, dec policy.Decision, insta
 		MessageKey: del.MessageKey, WebhookID: del.WebhookID, Generation: del.Generation, Number: del.Attempts,
 		StartedAt: res.StartedAt.UTC(), Duration: res.Duration,
 		Status: res.Status, ErrorClass: policy.ErrorClass(res.ErrorClass), Error: res.Error,
-		Snippet:    tables.CutText(string(res.Body), tables.MaxSnippetUnits),
 		RetryAfter: res.RetryAfter, RedirectHost: res.RedirectHost, Redials: res.Redials,
 		Action: dec.Action, Reason: dec.Reason, Charged: dec.Charged,
 		Delay: dec.Delay, NextAt: del.NextAt, Explanation: dec.Explanation, Instance: instance,

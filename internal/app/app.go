@@ -103,6 +103,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 		Queues: a.stores.queues, Encoding: cfg.QueueEncoding, Dispatcher: view{a.dispatcher}, Sender: sender,
 		ValidateURL: func(raw string) error { return webhook.ValidateURL(raw, guard(cfg)) },
 		Keys:        apiKeys(cfg), Metrics: t.Handler(), Ready: a.ready, Meter: meter, Logger: a.log, Version: o.Version,
+		WebhookTimeout: cfg.WebhookTimeout,
 	})
 	if err != nil {
 		return nil, err

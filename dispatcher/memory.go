@@ -3,6 +3,8 @@ package dispatcher
 import (
 	"container/list"
 	"context"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -170,13 +172,38 @@ func (d *Dispatcher) flushRecords(ctx context.Context) {
 func (d *Dispatcher) flushOnce(ctx context.Context) {
 	for _, rec := range d.memory.unwritten(100) {
 		callCtx, cancel := context.WithTimeout(ctx, settleTimeout)
-		err := d.o.Store.Record(callCtx, rec)
+		err := d.writeLate(callCtx, rec)
 		cancel()
 		if err != nil {
-			return // the store still can't be written; next round
+			return // the store still can't be asked; next round
 		}
 		d.memory.written(rec)
 		d.log.Info("a record that could not be written before is written now",
 			"queue", rec.Deliveries[0].Queue, "message", rec.Deliveries[0].MessageID, "webhook", rec.Deliveries[0].WebhookID)
 	}
+}
+
+// writeLate writes an old record: its attempts, and its deliveries only where nobody
+// went on meanwhile, since another process may have received the message again.
+func (d *Dispatcher) writeLate(ctx context.Context, rec tables.Record) error {
+	stored, err := d.o.Store.Load(ctx, rec.Deliveries[0].MessageKey)
+	if err != nil {
+		return fmt.Errorf("load: %w", err)
+	}
+	late := tables.Record{Attempts: rec.Attempts}
+	for _, del := range rec.Deliveries {
+		superseded := slices.ContainsFunc(stored, func(s tables.Delivery) bool {
+			return s.WebhookID == del.WebhookID && newer(s, del)
+		})
+		if !superseded {
+			late.Deliveries = append(late.Deliveries, del)
+		}
+	}
+	if len(late.Deliveries)+len(late.Attempts) == 0 {
+		return nil
+	}
+	if err := d.o.Store.Record(ctx, late); err != nil {
+		return fmt.Errorf("record: %w", err)
+	}
+	return nil
 }

@@ -69,9 +69,9 @@ func soak(b *bench, seed uint64) {
 	})
 	rule := func(int) fault {
 		switch {
-		case chance(0.05):
+		case chance(0.08):
 			return failBefore
-		case chance(0.05):
+		case chance(0.08):
 			return answerLost
 		}
 		return 0

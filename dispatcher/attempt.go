@@ -45,9 +45,7 @@ func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t target) tables.De
 	}
 	del, att := advance(del, res, dec, d.o.Instance)
 	att.Snippet = tables.CutText(t.registration.Redact(string(res.Body), p.body.Bytes), tables.MaxSnippetUnits)
-	if !d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}, Attempts: []tables.Attempt{att}}) {
-		del.MissingRecords++
-	}
+	d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}, Attempts: []tables.Attempt{att}})
 	if dec.Disable {
 		d.disable(d.writing(ctx), t.registration.ID, dec.Reason)
 	}

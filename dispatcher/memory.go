@@ -15,6 +15,9 @@ const (
 	// memorySize bounds the deliveries remembered, memoryAge how long.
 	memorySize = 20_000
 	memoryAge  = time.Hour
+	// maxUnwritten bounds the attempts of one delivery that wait to be written; one
+	// batch holds 100 rows.
+	maxUnwritten = 90
 	// flushEvery is how often records that could not be written are tried again.
 	flushEvery = 5 * time.Second
 )
@@ -62,21 +65,20 @@ func (m *memory) remember(rec tables.Record, written bool) (lost int) {
 		m.oldest.MoveToBack(e)
 		r := e.Value.(*remembered)
 		r.at, r.delivery = now, del
-		switch {
-		case written:
-			r.unwritten = nil
-		default:
-			u := tables.Record{Deliveries: []tables.Delivery{del}}
-			if r.unwritten != nil {
-				u.Attempts = r.unwritten.Attempts
-			}
-			for _, a := range rec.Attempts {
-				if a.WebhookID == del.WebhookID && len(u.Attempts) < 90 {
-					u.Attempts = append(u.Attempts, a)
-				}
-			}
-			r.unwritten = &u
+		u := tables.Record{Deliveries: []tables.Delivery{del}}
+		if r.unwritten != nil { // attempts that wait still do
+			u.Attempts = r.unwritten.Attempts
 		}
+		if written && len(u.Attempts) == 0 {
+			r.unwritten = nil
+			continue
+		}
+		for _, a := range rec.Attempts {
+			if !written && a.WebhookID == del.WebhookID && len(u.Attempts) < maxUnwritten {
+				u.Attempts = append(u.Attempts, a)
+			}
+		}
+		r.unwritten = &u
 	}
 	for m.oldest.Len() > 0 {
 		r := m.oldest.Front().Value.(*remembered)
@@ -192,6 +194,7 @@ func (d *Dispatcher) writeLate(ctx context.Context, rec tables.Record) error {
 	}
 	late := tables.Record{Attempts: rec.Attempts}
 	for _, del := range rec.Deliveries {
+		del.MissingRecords = max(0, del.MissingRecords-attemptsOf(rec, del.WebhookID))
 		superseded := slices.ContainsFunc(stored, func(s tables.Delivery) bool {
 			return s.WebhookID == del.WebhookID && newer(s, del)
 		})

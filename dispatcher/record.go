@@ -16,9 +16,9 @@ const (
 )
 
 // record writes rec durably. When the store can't, the rows are kept in memory, the
-// store is tried again in the background, and false is returned: progress never
-// depends on a record, and a fault of ours is never the webhook's (I3).
-func (d *Dispatcher) record(ctx context.Context, rec tables.Record) bool {
+// store is tried again in the background: progress never depends on a record, and a
+// fault of ours is never the webhook's (I3).
+func (d *Dispatcher) record(ctx context.Context, rec tables.Record) {
 	patience := time.Duration(0)
 	for _, del := range rec.Deliveries {
 		if del.State == tables.Delivered {
@@ -32,19 +32,33 @@ func (d *Dispatcher) record(ctx context.Context, rec tables.Record) bool {
 		cancel()
 		if err == nil {
 			d.memory.remember(rec, true)
-			return true
+			return
 		}
 		if (try >= quickTries && time.Since(start) >= patience) || !sleepCtx(ctx, backoff(try, quickRetry/2, 4*time.Second)) {
 			first := rec.Deliveries[0]
 			d.log.Error("record could not be written; it is kept in memory and written later",
 				"queue", first.Queue, "message", first.MessageID, "webhook", first.WebhookID, "state", first.State, "error", err)
 			d.metrics.recordDeferred(first.Queue)
+			for i := range rec.Deliveries {
+				rec.Deliveries[i].MissingRecords += attemptsOf(rec, rec.Deliveries[i].WebhookID)
+			}
 			for range d.memory.remember(rec, false) {
 				d.metrics.recordLost()
 			}
-			return false
+			return
 		}
 	}
+}
+
+// attemptsOf counts the attempts in rec that are about one webhook.
+func attemptsOf(rec tables.Record, webhookID string) int {
+	n := 0
+	for _, a := range rec.Attempts {
+		if a.WebhookID == webhookID {
+			n++
+		}
+	}
+	return n
 }
 
 // sleepCtx waits; false when ctx ended first.

@@ -141,10 +141,8 @@ func (a *API) authorizeLocal(r *http.Request) error {
 	if !loopbackHost(r.Host) {
 		return localOnly("Host", "is not localhost or a loopback address")
 	}
-	for _, name := range proxyHeaders {
-		if _, ok := r.Header[name]; ok {
-			return localOnly(name, "shows that the request came through a proxy")
-		}
+	if name := proxyHeader(r.Header); name != "" {
+		return localOnly(name, "shows that the request came through a proxy")
 	}
 	if err := a.crossSite.Check(r); err != nil {
 		return newProblem(http.StatusForbidden, "cross-origin", "Requests from other web pages are refused",
@@ -154,10 +152,27 @@ func (a *API) authorizeLocal(r *http.Request) error {
 	return nil
 }
 
-// proxyHeaders are left by proxies, the Functions host among them.
+// proxyHeaders are left by proxies, load balancers, tunnels and the Functions host;
+// one that ends in - stands for all that begin so.
 var proxyHeaders = []string{
-	"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via",
-	"X-Azure-Functions-Invocationid", "X-Azure-Functions-Hostversion", "X-Original-Url",
+	"Forwarded", "Via", "X-Forwarded", "X-Forwarded-", "X-Real-Ip", "X-Original-", "X-Rewrite-Url", "X-Proxy-",
+	"Client-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip", "Fastly-Client-Ip", "Fly-Client-Ip", "X-Remote-",
+	"Cf-", "Cdn-Loop", "X-Envoy-", "X-Arr-", "X-Azure-", "X-Appgw-", "X-Amzn-", "X-Appengine-", "X-Cloud-Trace-Context",
+}
+
+// proxyHeader returns the first header, by name, that a proxy has left; empty when
+// there is none.
+func proxyHeader(h http.Header) string {
+	found := ""
+	for name := range h {
+		left := slices.ContainsFunc(proxyHeaders, func(mark string) bool {
+			return name == mark || strings.HasSuffix(mark, "-") && strings.HasPrefix(name, mark)
+		})
+		if left && (found == "" || name < found) {
+			found = name
+		}
+	}
+	return found
 }
 
 func localOnly(field, what string) *problem {

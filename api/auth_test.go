@@ -53,7 +53,8 @@ func TestWithoutKeysOnlyThisMachineIsServed(t *testing.T) {
 
 func TestWithoutKeysNothingThatAProxyBringsIsServed(t *testing.T) {
 	h := newHarness(t)
-	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP", "Via", "X-Original-URL", "X-Azure-Functions-InvocationId", "X-Azure-Functions-HostVersion"} {
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP", "Via", "X-Original-URL", "X-Azure-Functions-InvocationId", "X-Azure-Functions-HostVersion",
+		"X-Forwarded", "X-Forwarded-Server", "X-Forwarded-Port", "X-Client-IP", "True-Client-IP", "CF-Connecting-IP", "X-Envoy-External-Address", "X-ARR-ClientCert", "X-Original-Host"} {
 		h.do(http.StatusForbidden, "GET", "/api/v1/webhooks", "", name, "x").wantProblem(http.CanonicalHeaderKey(name))
 	}
 }

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -35,10 +36,8 @@ func (a *API) readyz(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	checks := slices.Clone(a.Ready(ctx))
 	ready := !slices.ContainsFunc(checks, func(c Check) bool { return !c.OK })
-	if !a.may(r, ScopeRead) { // the details name parts of the installation
-		for i := range checks {
-			checks[i].Detail = ""
-		}
+	if !a.may(r, ScopeRead) {
+		checks = kindsOf(checks)
 	}
 	if !ready {
 		p := newProblem(http.StatusServiceUnavailable, "not-ready", "Not ready", "At least one check fails; see checks.")
@@ -49,6 +48,22 @@ func (a *API) readyz(w http.ResponseWriter, r *http.Request) error {
 		Status string  `json:"status"`
 		Checks []Check `json:"checks"`
 	}{"ready", orEmpty(checks)})
+}
+
+// kindsOf is what everybody may know of the checks: one for each kind, the first
+// word of the name, which passes when all of its kind do. What follows it and the
+// details name parts of the installation.
+func kindsOf(checks []Check) []Check {
+	var kinds []Check
+	for _, c := range checks {
+		kind, _, _ := strings.Cut(c.Name, " ")
+		i := slices.IndexFunc(kinds, func(k Check) bool { return k.Name == kind })
+		if i < 0 {
+			i, kinds = len(kinds), append(kinds, Check{Name: kind, OK: true})
+		}
+		kinds[i].OK = kinds[i].OK && c.OK
+	}
+	return kinds
 }
 
 func (a *API) metrics(w http.ResponseWriter, r *http.Request) error {

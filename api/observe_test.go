@@ -80,6 +80,23 @@ func TestReadinessSaysWhyNot(t *testing.T) {
 	newHarness(t, ready).serve(http.StatusOK, r)
 }
 
+func TestReadinessNamesNoQueueToStrangers(t *testing.T) {
+	h := newHarness(t, withKeys, func(o *Options) {
+		o.Ready = func(context.Context) []Check {
+			return []Check{{Name: "draining", OK: true}, {Name: "queue merger", OK: true}, {Name: "queue payroll", OK: false, Detail: "status 403"}}
+		}
+	})
+	a := h.do(http.StatusServiceUnavailable, "GET", "/readyz", "")
+	a.wantNot("merger")
+	a.wantNot("payroll")
+	if a.text("checks", 1, "name") != "queue" || a.get("checks", 1, "ok") != false || a.get("checks", 0, "ok") != true {
+		t.Errorf("checks: %s", a.body)
+	}
+	if a := h.do(http.StatusServiceUnavailable, "GET", "/readyz", "", "Authorization", "Bearer read"); a.text("checks", 2, "name") != "queue payroll" {
+		t.Errorf("a reader is not told which queue: %s", a.body)
+	}
+}
+
 func TestStorageFaultIsA503AndLoggedOnce(t *testing.T) {
 	h := newHarness(t)
 	id := h.register(hook).text("id")

@@ -53,13 +53,23 @@ func newProblem(status int, kind, title, detail string, errs ...fieldError) *pro
 	return &problem{Type: problemType + kind, Title: title, Status: status, Detail: detail, Errors: errs}
 }
 
-// invalid answers 400 with everything that is wrong.
+// maxErrors bounds the errors of one answer: a request of a megabyte could have
+// an answer of twenty.
+const maxErrors = 50
+
+// invalid answers 400 with everything that is wrong, up to maxErrors.
 func invalid(errs ...fieldError) *problem {
+	more := len(errs) - maxErrors
+	errs = errs[:min(len(errs), maxErrors)]
 	detail := make([]string, len(errs))
 	for i, e := range errs {
 		detail[i] = e.Field + " " + e.Problem
 	}
-	return newProblem(http.StatusBadRequest, "invalid-request", "The request is not valid", strings.Join(detail, "; ")+".", errs...)
+	text := strings.Join(detail, "; ")
+	if more > 0 {
+		text += "; and " + strconv.Itoa(more) + " more"
+	}
+	return newProblem(http.StatusBadRequest, "invalid-request", "The request is not valid", text+".", errs...)
 }
 
 func missing(what, detail, field, cure string) *problem {

@@ -23,6 +23,9 @@ const (
 	minTimeout     = time.Second
 	maxTimeout     = 10 * time.Minute
 	maxNameRunes   = 200
+	// maxHeaderChanges bounds the headers that one request names, since each is
+	// compared with the others; a webhook has far fewer.
+	maxHeaderChanges = 200
 	// secretPrefix marks a stored secret (Standard Webhooks 1.0).
 	secretPrefix = "whsec_"
 )
@@ -200,6 +203,10 @@ func (e *editor) headers(raw json.RawMessage) {
 	}
 	var patch fields
 	if !e.read("headers", raw, &patch) {
+		return
+	}
+	if len(patch) > maxHeaderChanges {
+		e.fail("headers", fmt.Sprintf("names %d headers", len(patch)), fmt.Sprintf("name at most %d at once", maxHeaderChanges))
 		return
 	}
 	merged := map[string]string{}

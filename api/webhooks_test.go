@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"net/http"
 	"regexp"
 	"strings"
@@ -135,6 +136,22 @@ func TestBadRegistrationsNameTheFieldAndTheCure(t *testing.T) {
 	if got := h.do(http.StatusOK, "GET", "/api/v1/webhooks", "").get("data"); len(got.([]any)) != 0 {
 		t.Errorf("something was registered: %v", got)
 	}
+}
+
+func TestARequestOfManyFieldsHasABoundedAnswer(t *testing.T) {
+	h := newHarness(t)
+	var many strings.Builder
+	for i := range 60_000 {
+		fmt.Fprintf(&many, `"x-%d":"a",`, i)
+	}
+	members := strings.TrimSuffix(many.String(), ",")
+	a := h.do(http.StatusBadRequest, "POST", "/api/v1/webhooks", "{"+members+"}")
+	if len(a.body) > 64<<10 || !strings.Contains(a.text("detail"), " more.") {
+		t.Errorf("an answer of %d bytes", len(a.body))
+	}
+	// Comparing each with all others would take the better part of a minute.
+	h.do(http.StatusBadRequest, "POST", "/api/v1/webhooks",
+		`{"queue":"orders","url":"https://example.com/","headers":{`+members+`}}`).wantProblem("headers")
 }
 
 func TestSecretsAreNotRepeatedInProblems(t *testing.T) {

@@ -117,12 +117,18 @@ func (a *App) listen(ctx context.Context, handler http.Handler) error {
 		return fmt.Errorf("setting listen: %w (is another process on that port? choose another with --listen)", err)
 	}
 	a.cleanups.add("listener", func(context.Context) error { _ = a.listener.Close(); return nil }) // the server closes it first
-	a.server = &http.Server{
-		Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute,
-		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
-	}
+	a.server = newServer(handler, a.log)
 	return nil
+}
+
+// newServer bounds what a caller can hold on to: without a time to write, one that
+// takes no answer would keep its connection for ever.
+func newServer(handler http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 2 * time.Minute,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
 }
 
 // URL is the base URL of the API.

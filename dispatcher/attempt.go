@@ -43,6 +43,9 @@ func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t target) tables.De
 	if dec.Action == policy.NoVerdict {
 		dec.Reason = interruption(ctx)
 	}
+	if dec.Reason == policy.InternalFault { // it may last, and must not be tried in a loop
+		dec.Delay = ownFaultDelay(p.m)
+	}
 	del, att := advance(del, res, dec, d.o.Instance)
 	att.Snippet = tables.CutText(t.registration.Redact(string(res.Body), p.body.Bytes), tables.MaxSnippetUnits)
 	d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}, Attempts: []tables.Attempt{att}})
@@ -106,7 +109,7 @@ func advance(del tables.Delivery, res webhook.Result, dec policy.Decision, insta
 	case policy.DeadLetter:
 		del = giveUp(del, dec.Reason, end)
 	case policy.NoVerdict:
-		del.State, del.NextAt = tables.Pending, end
+		del.State, del.NextAt = tables.Pending, end.Add(dec.Delay)
 	default:
 		del.State, del.NextAt = tables.Pending, dec.NextAt.UTC()
 	}

@@ -292,3 +292,18 @@ func TestReceiverThatAsksToWaitIsNotCharged(t *testing.T) {
 		}
 	})
 }
+
+func TestOwnFaultOfAnAttemptIsNotTriedInALoop(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.sender.answer = func(webhook.Request, int) webhook.Result {
+			return webhook.Result{ErrorClass: string(policy.ClassCanceled), Error: "no socket left"}
+		}
+		_, stop := b.start(nil)
+		b.send(`{"a":1}`)
+		time.Sleep(10 * time.Minute)
+		stop()
+		if n := b.sender.count(); n < 2 || n > 60 {
+			t.Errorf("%d attempts within ten minutes", n)
+		}
+	})
+}

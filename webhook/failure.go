@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -54,10 +55,25 @@ func ended(ctx context.Context) *failure {
 
 func dnsFailure(err error) *failure {
 	var dns *net.DNSError
-	if errors.As(err, &dns) && dns.IsNotFound {
+	switch isDNS := errors.As(err, &dns); {
+	case isDNS && dns.IsNotFound:
 		return &failure{class: classDNS, text: "the host name does not exist or has no address"}
+	case short(err), isDNS && slices.ContainsFunc(shortages, func(e syscall.Errno) bool { return strings.HasSuffix(dns.Err, e.Error()) }):
+		return shortFailure()
 	}
 	return &failure{class: classDNS, text: "the host name could not be resolved", again: true}
+}
+
+// shortages are what the system answers when this machine has no more sockets.
+var shortages = []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM}
+
+func short(err error) bool {
+	return slices.ContainsFunc(shortages, func(e syscall.Errno) bool { return errors.Is(err, e) })
+}
+
+// shortFailure says nothing about the receiver, so that nothing is charged to it.
+func shortFailure() *failure {
+	return &failure{class: classCanceled, text: "this machine has no socket left: raise the limit of open files, or lower the concurrency"}
 }
 
 func connectFailure(err error) *failure {
@@ -66,6 +82,8 @@ func connectFailure(err error) *failure {
 	switch {
 	case errors.Is(err, ErrBlockedAddress):
 		return &failure{class: classBlocked, text: ErrBlockedAddress.Error()}
+	case short(err):
+		return shortFailure()
 	case errors.Is(err, syscall.ECONNREFUSED):
 		f.text = "the connection was refused"
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 	"syscall"
 	"testing"
@@ -342,4 +343,23 @@ func TestRotationDoesNotHurtWhatIsInFlight(t *testing.T) {
 			t.Errorf("%d connections in five minutes, want one per 45 s", n)
 		}
 	})
+}
+
+// A limit of this machine says nothing about the receiver: it is charged to nobody.
+func TestAShortageOfThisMachineIsNoFailureOfTheReceiver(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
+		dial := &dials{next: fails(&net.OpError{Op: "dial", Err: os.NewSyscallError("socket", errno)})}
+		s := newSender(t, dial.dial)
+		if got := s.Send(t.Context(), hook(), message("1")); got.ErrorClass != "canceled" || len(dial.list()) != 1 {
+			t.Errorf("%v: %q after %d dials, %s", errno, got.ErrorClass, len(dial.list()), got.Error)
+		}
+		// The resolver opens sockets too, and passes on nothing but the text.
+		lookup := &net.DNSError{Err: "dial udp 127.0.0.53:53: socket: " + errno.Error(), Name: "hooks.test", IsTemporary: true}
+		s = newSender(t, fails(errors.New("not dialled")), with(resolving("hooks.test", answer{err: lookup})))
+		w := hook()
+		w.URL = "https://hooks.test/"
+		if got := s.Send(t.Context(), w, message("1")); got.ErrorClass != "canceled" {
+			t.Errorf("%v in the resolver: %q, %s", errno, got.ErrorClass, got.Error)
+		}
+	}
 }

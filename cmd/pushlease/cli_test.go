@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/pushlease/pushlease/policy"
 )
 
 // TestMain keeps the settings of the machine that runs the tests out of them, and
@@ -461,5 +463,12 @@ func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
 	}
 	if r := execute(t, ""); r.code != exitOK || !strings.Contains(r.out, "Usage") {
 		t.Errorf("%+v", r)
+	}
+}
+
+func TestTheHelpNamesEveryPreset(t *testing.T) {
+	help := strings.Join(strings.Fields(execute(t, "", "webhooks", "create", "--help").out), " ")
+	if want := strings.Join(policy.PresetNames(), ", "); !strings.Contains(help, want) {
+		t.Errorf("the help does not name the presets %s:\n%s", want, help)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/pushlease/pushlease/policy"
 )
 
 // webhookFlags are the fields of a webhook that flags can set.
@@ -92,7 +94,7 @@ func (f *webhookFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.name, "name", "", "name for people")
 	flags.StringVar(&f.timeout, "timeout", "", "deadline of one POST, 1s to 10m (default 30s)")
 	flags.StringArrayVar(&f.headers, "header", nil, "header to send, 'Name: value' (repeatable)")
-	flags.StringVar(&f.preset, "preset", "", "retry policy: standard, realtime, short or patient")
+	flags.StringVar(&f.preset, "preset", "", "retry policy: "+strings.Join(policy.PresetNames(), ", "))
 	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "attempts after which a message is dead-lettered")
 	flags.StringVar(&f.policyFile, "policy-file", "", "JSON file with a retry policy, - for standard input")
 	flags.StringVar(&f.from, "from", "", "JSON file with the fields, - for standard input; flags win over it")
@@ -146,21 +148,21 @@ func (f *webhookFlags) addHeaders(body map[string]any) error {
 }
 
 func (f *webhookFlags) addPolicy(cmd *cobra.Command, body map[string]any) error {
-	policy, _ := body["policy"].(map[string]any)
-	if policy == nil {
-		policy = map[string]any{}
+	fields, _ := body["policy"].(map[string]any)
+	if fields == nil {
+		fields = map[string]any{}
 	}
-	if err := readJSON(cmd, f.policyFile, "--policy-file", &policy); err != nil {
+	if err := readJSON(cmd, f.policyFile, "--policy-file", &fields); err != nil {
 		return err
 	}
 	if f.preset != "" {
-		policy["preset"] = f.preset
+		fields["preset"] = f.preset
 	}
 	if cmd.Flags().Changed("max-attempts") {
-		policy["max_attempts"] = f.maxAttempts
+		fields["max_attempts"] = f.maxAttempts
 	}
-	if len(policy) > 0 {
-		body["policy"] = policy
+	if len(fields) > 0 {
+		body["policy"] = fields
 	}
 	return nil
 }

@@ -31,6 +31,7 @@ type Dispatcher struct {
 
 	mu      sync.Mutex
 	pollers map[string]*poller
+	inWork  map[inWork]*keeper
 
 	handlers sync.WaitGroup
 
@@ -57,6 +58,7 @@ func New(o Options) (*Dispatcher, error) {
 		registry: newRegistry(o.Store, o.Logger),
 		memory:   newMemory(),
 		pollers:  map[string]*poller{},
+		inWork:   map[inWork]*keeper{},
 	}, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 )
 
@@ -79,11 +80,16 @@ func (k *keeper) run() {
 		if !k.pause(wait) {
 			return
 		}
-		start := time.Now()
+		start, receipt := time.Now(), k.m.Lease.Receipt()
 		err := k.renew()
 		switch {
 		case err == nil:
 			silent, maybeUntil = 0, time.Time{}
+		case errors.Is(err, queue.ErrLeaseLost) && k.expired():
+			k.d.log.Warn("the message expired while it was being handled; the work goes on, and what fails now is dead-lettered",
+				"queue", k.q.Name(), "message", k.m.ID)
+			k.d.metrics.leaseLost(k.q.Name(), "expired")
+			return
 		case errors.Is(err, queue.ErrLeaseLost):
 			// A renewal whose answer was lost took the receipt with it. Nobody else can
 			// have the message before that renewal ends, so the work may go on until then.
@@ -95,8 +101,10 @@ func (k *keeper) run() {
 					return
 				}
 			}
-			k.lose()
-			return
+			if k.lose(receipt) {
+				return
+			}
+			silent, maybeUntil = 0, time.Time{}
 		case k.d.write.Err() != nil:
 			return
 		default:
@@ -108,6 +116,12 @@ func (k *keeper) run() {
 				"queue", k.q.Name(), "message", k.m.ID, "lease_left", time.Until(k.m.Lease.Until()).Round(time.Millisecond), "error", err)
 		}
 	}
+}
+
+// expired tells the one case in which a lost lease leaves the message to nobody else:
+// cutting the work short then would lose it. The clocks here and in storage differ.
+func (k *keeper) expired() bool {
+	return !k.m.ExpiresAt.IsZero() && time.Until(k.m.ExpiresAt) < policy.ExpiryMargin
 }
 
 func (k *keeper) renew() error {
@@ -124,13 +138,63 @@ func (k *keeper) renew() error {
 	return err
 }
 
-func (k *keeper) lose() {
+// lose ends the work because storage does not know receipt any more. It does
+// nothing, and returns false, when the message was received anew meanwhile.
+func (k *keeper) lose(receipt string) bool {
 	k.mu.Lock()
+	if k.m.Lease.Receipt() != receipt {
+		k.mu.Unlock()
+		return false
+	}
 	k.lost = true
 	k.mu.Unlock()
 	k.cancel(queue.ErrLeaseLost)
 	k.d.log.Warn("lease lost: someone else may receive the message", "queue", k.q.Name(), "message", k.m.ID)
 	k.d.metrics.leaseLost(k.q.Name(), "lost")
+	return true
+}
+
+// adopt takes over the lease with which the message was received anew, because this
+// one could not be renewed in time. It returns false when this one is lost.
+func (k *keeper) adopt(again *queue.Message) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.lost {
+		return false
+	}
+	granted := again.Lease.Granted()
+	k.m.Lease.Renewed(again.Lease.Receipt(), again.Lease.Until().Add(-granted), granted)
+	return true
+}
+
+// inWork names a message that is being delivered by this process.
+type inWork struct{ queue, message string }
+
+// begin notes that k's message is being delivered. It returns false when this
+// process is at work on it already: then that work goes on, with the lease that was
+// received now. One process never POSTs one message twice at a time.
+func (d *Dispatcher) begin(k *keeper) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	key := inWork{k.q.Name(), k.m.ID}
+	if first := d.inWork[key]; first != nil && first.adopt(k.m) {
+		d.log.Warn("a message came back while it is worked on, because its lease had ended; the work goes on with the new one",
+			"queue", key.queue, "message", key.message, "delivery_count", k.m.DequeueCount)
+		d.metrics.leaseLost(key.queue, "received_again")
+		return false
+	}
+	d.inWork[key] = k
+	return true
+}
+
+// end forgets what begin noted. It comes before settling: a message that was given
+// back may be received again before that has returned.
+func (d *Dispatcher) end(k *keeper) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if key := (inWork{k.q.Name(), k.m.ID}); d.inWork[key] == k {
+		delete(d.inWork, key)
+	}
 }
 
 // pause waits and reports whether the keeper should go on.

@@ -50,10 +50,14 @@ func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Messag
 	d.metrics.received(q.Name(), m)
 	k := d.keepLease(work, q, m)
 	defer k.stop()
+	if !d.begin(k) {
+		return
+	}
 	ctx, span := d.startMessageSpan(k.ctx, q.Name(), m)
 	defer span.End()
 
 	decision := d.Deliver(ctx, q.Name(), m)
+	d.end(k)
 	result := d.settle(d.writing(ctx), k, decision)
 
 	d.endMessageSpan(span, decision, result)
@@ -155,7 +159,12 @@ func (d *Dispatcher) giveBack(q queue.Queue, m *queue.Message) {
 }
 
 // ownFaultDelay spaces out redeliveries that our own faults cause. It grows with the
-// dequeue count, the only counter that works when nothing can be recorded.
+// dequeue count, the only counter that works when nothing can be recorded. A
+// message that will expire is never hidden for more than half of what is left of it.
 func ownFaultDelay(m *queue.Message) time.Duration {
-	return backoff(int(min(m.DequeueCount, 30)), ownFaultDelayMin, ownFaultDelayMax)
+	delay := backoff(int(min(m.DequeueCount, 30)), ownFaultDelayMin, ownFaultDelayMax)
+	if !m.ExpiresAt.IsZero() {
+		delay = min(delay, max(time.Until(m.ExpiresAt)/2, time.Second))
+	}
+	return delay
 }

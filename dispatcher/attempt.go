@@ -28,9 +28,11 @@ func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t target) tables.De
 	})
 	now := time.Now()
 	del := t.delivery
-	if now.After(p.m.Lease.Until()) || ctx.Err() != nil {
-		// Someone else may have gone on with the message meanwhile: never overwrite
-		// what they recorded with something older.
+	delivered := res.Status/100 == 2
+	if now.After(p.m.Lease.Until()) || ctx.Err() != nil || p.shared && !delivered {
+		// Someone else may have gone on with the message meanwhile, or an earlier
+		// holder may have ended only now: never overwrite what they recorded with
+		// something older, nor what was delivered with a failure.
 		del = d.rebase(ctx, p, del)
 		if del.State.Terminal() {
 			return del
@@ -74,15 +76,15 @@ func (d *Dispatcher) notBegun(ctx context.Context, p *parcel, t target) tables.D
 	return t.delivery
 }
 
-// rebase brings a delivery up to what the store knows now.
+// rebase brings a delivery up to what is known now, in the store or here.
 func (d *Dispatcher) rebase(ctx context.Context, p *parcel, del tables.Delivery) tables.Delivery {
 	stored, err := retryWrite(d.writing(ctx), func(ctx context.Context) ([]tables.Delivery, error) {
 		return d.o.Store.Load(ctx, p.key)
 	})
 	if err != nil {
-		return del
+		stored = nil
 	}
-	for _, s := range stored {
+	for _, s := range d.memory.merge(p.key, stored, []string{del.WebhookID}) {
 		if s.WebhookID == del.WebhookID && newer(s, del) {
 			return s
 		}

@@ -47,8 +47,10 @@ func (d *Dispatcher) claim(ctx context.Context, p *parcel) history {
 	for _, r := range d.registry.of(p.key.Queue) {
 		ids = append(ids, r.ID)
 	}
+	receives := 0 // with an outcome, at least: each adds one to a delivery at most
 	for _, del := range d.memory.merge(p.key, stored, ids) {
 		h.explained += del.Attempts + del.Excused
+		receives = max(receives, del.Attempts+del.Excused)
 		if del.Generation == p.generation {
 			h.deliveries[del.WebhookID] = del
 		}
@@ -59,6 +61,7 @@ func (d *Dispatcher) claim(ctx context.Context, p *parcel) history {
 			h.deliveries[del.WebhookID] = del
 		}
 	}
+	p.shared = !h.known || int64(receives) < p.m.DequeueCount-1
 	return h
 }
 

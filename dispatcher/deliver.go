@@ -63,15 +63,13 @@ func (d *Dispatcher) post(ctx context.Context, p *parcel, targets []target) {
 		case t.due(now):
 			posted = true
 			posts.Go(func() {
-				defer func() {
-					if r := recover(); r != nil {
-						d.log.Error("panic during an attempt; the message is given back", "queue", p.key.Queue,
-							"message", p.key.MessageID, "panic", fmt.Sprintf("%T", r), "stack", string(debug.Stack()))
-						t.delivery.State, t.delivery.Reason = tables.Pending, policy.InternalFault
-						t.delivery.NextAt = time.Now().Add(ownFaultDelay(p.m))
-					}
-				}()
-				t.delivery = d.attempt(ctx, p, *t)
+				if d.survives(p, func() { t.delivery = d.attempt(ctx, p, *t) }) {
+					return
+				}
+				t.delivery.State, t.delivery.Reason = tables.Pending, policy.InternalFault
+				t.delivery.NextAt = time.Now().Add(ownFaultDelay(p.m))
+				// Recorded, so that the message stays due to this webhook.
+				d.survives(p, func() { d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}}) })
 			})
 		case !t.registration.Enabled && !t.delivery.State.Terminal():
 			t.delivery = d.hold(ctx, p, t.delivery, policy.WebhookDisabled)
@@ -83,6 +81,18 @@ func (d *Dispatcher) post(ctx context.Context, p *parcel, targets []target) {
 			"queue", p.key.Queue, "message", p.key.MessageID, "delivery_count", p.m.DequeueCount)
 		d.metrics.duplicate(p.key.Queue)
 	}
+}
+
+// survives runs f and reports whether it ended without a panic.
+func (d *Dispatcher) survives(p *parcel, f func()) (ok bool) {
+	defer func() {
+		if r := recover(); r != nil {
+			d.log.Error("panic during an attempt; the message is given back", "queue", p.key.Queue,
+				"message", p.key.MessageID, "panic", fmt.Sprintf("%T", r), "stack", string(debug.Stack()))
+		}
+	}()
+	f()
+	return true
 }
 
 // fold makes one decision for the message from the states of its deliveries: it is
@@ -97,7 +107,7 @@ func (d *Dispatcher) fold(p *parcel, h history, targets []target) Decision {
 	}
 	var next time.Time
 	for _, t := range targets {
-		del := t.delivery
+		del := p.beforeExpiry(t.delivery, now)
 		switch del.State {
 		case tables.Delivered, tables.DeadLettered:
 			continue

@@ -474,3 +474,66 @@ func TestWebhookRegisteredLaterDoesNotGetWhatOthersAreBusyWith(t *testing.T) {
 		want(t, "late webhook", b.delivery(sent, "wh_late").State, "")
 	})
 }
+
+func TestReplaySendsTheSameBytesWhateverTheQueueIsSetToByNow(t *testing.T) {
+	tests := []struct {
+		before, after queue.Encoding
+		text, want    string
+	}{
+		{queue.EncodingNone, queue.EncodingAuto, "eyJhIjoxfQ==", "eyJhIjoxfQ=="},
+		{queue.EncodingAuto, queue.EncodingNone, "eyJhIjoxfQ==", `{"a":1}`},
+		{queue.EncodingBase64, queue.EncodingNone, "plain", "plain"}, // undecodable before
+	}
+	for _, tt := range tests {
+		inBubble(t, func(b *bench) {
+			b.sender.answer = statuses(400, 200)
+			if tt.before == queue.EncodingBase64 {
+				b.sender.answer = statuses(200)
+			}
+			setting := func(e queue.Encoding) func(*Options) {
+				return func(o *Options) { o.Encoding = func(string) queue.Encoding { return e } }
+			}
+			_, stop := b.start(setting(tt.before))
+			b.sendText([]byte(tt.text), queue.SendOptions{})
+			time.Sleep(10 * time.Second)
+			stop()
+			_, stop = b.start(setting(tt.after))
+			b.replay(b.deadLetters()[0].ID, "token-1")
+			time.Sleep(10 * time.Second)
+			stop()
+			posts := b.sender.posts
+			want(t, "body", string(posts[len(posts)-1].request.Body), tt.want)
+			want(t, "messages left", b.total(testQueue), 0)
+		})
+	}
+}
+
+func TestPanicLeavesTheMessageDueToAWebhookNewerThanIt(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		sent := b.send("x")
+		time.Sleep(time.Minute)
+		b.register("wh_new", nil)
+		s := &perWebhook{scripted: b.sender, statuses: map[string][]int{"wh_a": {200}, "wh_new": {200}}}
+		panicked := false
+		_, stop := b.start(func(o *Options) {
+			o.Sender = anySender(func(ctx context.Context, w *webhook.Webhook, r webhook.Request) webhook.Result {
+				if w.ID == "wh_new" && !panicked {
+					panicked = true
+					panic("boom")
+				}
+				return s.Send(ctx, w, r)
+			})
+		})
+		time.Sleep(time.Minute)
+		stop()
+		want(t, "state", b.delivery(sent, "wh_new").State, tables.Delivered)
+		want(t, "POSTs to the other", s.posts("wh_a"), 1)
+	})
+}
+
+// anySender makes a Sender of a function.
+type anySender func(context.Context, *webhook.Webhook, webhook.Request) webhook.Result
+
+func (f anySender) Send(ctx context.Context, w *webhook.Webhook, r webhook.Request) webhook.Result {
+	return f(ctx, w, r)
+}

@@ -143,3 +143,28 @@ func (b *bench) steal(sent queue.Sent) {
 		b.t.Fatalf("stealing: %d messages, %v", len(got), err)
 	}
 }
+
+func TestFailureNeverOverwritesWhatAnEarlierHolderDelivered(t *testing.T) {
+	inBubble(t, func(b *bench) { // I2: storage was silent for the first holder only
+		b.sender.takes = 20 * time.Second
+		b.sender.answer = statuses(200, 500, 200)
+		silent := &faultyQueues{Service: b.db.Queues()}
+		silent.on("renew", always(failBefore))
+		silent.on("receive", func(n int) fault {
+			if n > 1 {
+				return failBefore
+			}
+			return 0
+		})
+		sent := b.send("x")
+		_, stop1 := b.start(func(o *Options) { o.Lease, o.Queues = 10*time.Second, silent })
+		time.Sleep(time.Second)
+		_, stop2 := b.start(func(o *Options) { o.Lease = 10 * time.Second })
+		time.Sleep(3 * time.Minute)
+		stop1()
+		stop2()
+		want(t, "POSTs", b.sender.count(), 2) // both were under way before either ended
+		want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
+		want(t, "messages left", b.total(testQueue), 0)
+	})
+}

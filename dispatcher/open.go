@@ -21,8 +21,8 @@ type parcel struct {
 	key tables.MessageKey
 	// receivedAt is when it was received by this process.
 	receivedAt time.Time
-	// setting is the queue's encoding setting, and text the stored text that it
-	// reads; for a replay the dead letter's, not the pointer's.
+	// setting is the encoding setting, and text the stored text that it reads; for a
+	// replay both are the dead letter's.
 	setting queue.Encoding
 	text    []byte
 	body    queue.Body
@@ -31,6 +31,9 @@ type parcel struct {
 	insertedAt time.Time
 	// generation is 0 but for a replay.
 	generation int
+	// shared: an earlier receive has no outcome yet. It may have been lost, or its
+	// holder may be at work still on a lease that has ended.
+	shared bool
 	// replay is the dead letter that is being replayed, nil otherwise.
 	replay *tables.DeadLetter
 }
@@ -88,6 +91,11 @@ func (d *Dispatcher) openReplay(ctx context.Context, p *parcel, r queue.Replay) 
 	p.key.MessageID = row.MessageID // Day stays the pointer's: the original's records may have expired
 	p.generation = row.Generation + row.Replays
 	p.text, p.insertedAt = row.Text, row.InsertedAt
+	if setting, err := queue.ParseEncoding(row.Encoding); err == nil && row.Reason != policy.Undecodable {
+		// The same bytes as before, whatever the queue is set to by now. What could
+		// not be read is replayed because the setting was put right.
+		p.setting = setting
+	}
 	if p.body, err = queue.Decode(p.setting, row.Text); err != nil {
 		p.hash = bodyHash(row.Text)
 		return fmt.Errorf("decode: %w", err)
@@ -122,6 +130,23 @@ func giveUp(del tables.Delivery, reason policy.Reason, now time.Time) tables.Del
 	del.State, del.Reason, del.UpdatedAt, del.NextAt = tables.DeadLettering, reason, now, time.Time{}
 	del.DeadLetterID = tables.DeadLetterID(del.MessageKey, del.WebhookID, del.Generation, now)
 	return del
+}
+
+// beforeExpiry gives up a delivery that was cut short by us when the message would
+// be gone before it can be tried again. The policy has seen to all others. One whose
+// lease was lost is its new holder's to decide about.
+func (p *parcel) beforeExpiry(del tables.Delivery, now time.Time) tables.Delivery {
+	if p.m.ExpiresAt.IsZero() || del.State.Terminal() || actionOf(del) != policy.NoVerdict || del.Reason == policy.LeaseLost {
+		return del
+	}
+	at := del.NextAt
+	if at.Before(now) {
+		at = now
+	}
+	if p.m.ExpiresAt.Sub(at) >= policy.ExpiryMargin {
+		return del
+	}
+	return giveUp(del, policy.MessageExpiring, now)
 }
 
 // bodyHash is the first 16 hex digits of the SHA-256: enough to tell two bodies

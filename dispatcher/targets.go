@@ -49,7 +49,9 @@ func (d *Dispatcher) targetsNow(p *parcel, h history) []target {
 		}
 		del, known := h.deliveries[r.ID]
 		if !known {
-			if !first && r.CreatedAt.After(p.insertedAt) {
+			// For a replay it counts when that was asked for: a message that no webhook
+			// took is replayed to those that were registered since.
+			if !first && r.CreatedAt.After(p.m.InsertedAt) {
 				continue
 			}
 			del = p.newDelivery(r.ID, d.o.Instance)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -81,3 +82,22 @@ func (e *errorLog) Handle(err error) {
 	}
 	e.log.Warn("telemetry could not be sent", "error", text, "suppressed", suppressed)
 }
+
+// sdkLog takes what the SDK logs about itself. Left alone, the SDK writes to standard
+// error, and quotes the variable that it can't read: the headers for the collector
+// are credentials. So the values and the error, which quotes them too, are left out.
+type sdkLog struct{ log *slog.Logger }
+
+func (sdkLog) Init(logr.RuntimeInfo) {}
+
+func (sdkLog) Enabled(int) bool { return false } // of what is no error
+
+func (sdkLog) Info(int, string, ...any) {}
+
+func (s sdkLog) Error(_ error, msg string, _ ...any) {
+	s.log.Warn("OpenTelemetry can't use a setting; check the OTEL_* variables", "step", msg)
+}
+
+func (s sdkLog) WithValues(...any) logr.LogSink { return s }
+
+func (s sdkLog) WithName(string) logr.LogSink { return s }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -73,14 +74,15 @@ type Telemetry struct {
 }
 
 // Start sets everything up. It asks no collector for anything, so it neither
-// waits for one nor fails without one. The one OpenTelemetry global that it sets
-// is the error handler, because the exporters report nowhere else.
+// waits for one nor fails without one. The only OpenTelemetry globals that it sets
+// are the error handler and the logger, because the exporters report nowhere else.
 func Start(ctx context.Context, o Options) (*Telemetry, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
 	t := &Telemetry{Logger: slog.New(newHandler(o)), Propagator: propagation.TraceContext{}}
 	otel.SetErrorHandler(&errorLog{log: t.Logger, every: time.Minute})
+	otel.SetLogger(logr.New(sdkLog{t.Logger}))
 
 	res, err := newResource(ctx, o)
 	if err != nil {

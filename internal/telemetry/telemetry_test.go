@@ -137,6 +137,7 @@ func TestHTTPInstrumentationHasNoUnboundedLabels(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = resp.Body.Close()
+	server.Close() // it counts a request after its answer
 	got := scrape(t, tel)
 	if !strings.Contains(got, "http_client_request_duration_seconds_bucket") || !strings.Contains(got, `le="600"`) ||
 		!strings.Contains(got, "http_server_request_duration_seconds_bucket") {
@@ -354,6 +355,24 @@ func TestExportersReportToOurLog(t *testing.T) {
 	otel.Handle(errors.New("collector is down"))
 	if !strings.Contains(out.String(), "collector is down") {
 		t.Errorf("log: %s", out.String())
+	}
+}
+
+func TestVariablesThatCanNotBeReadAreNotQuoted(t *testing.T) {
+	for name, value := range map[string]string{
+		"OTEL_EXPORTER_OTLP_HEADERS":  "Authorization: Bearer COLLECTOR-KEY",
+		"OTEL_EXPORTER_OTLP_ENDPOINT": "http://user:COLLECTOR-KEY and more@127.0.0.1:1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			noCollector(t)
+			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+			t.Setenv(name, value)
+			var log bytes.Buffer
+			start(t, Options{LogOutput: &log})
+			if !strings.Contains(log.String(), "OTEL_*") || strings.Contains(log.String(), "COLLECTOR-KEY") {
+				t.Errorf("log: %s", log.String())
+			}
+		})
 	}
 }
 

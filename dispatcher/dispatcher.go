@@ -63,9 +63,10 @@ func New(o Options) (*Dispatcher, error) {
 }
 
 // Run works until ctx ends, then drains. It stops in three steps: no more
-// receives at once; work in flight is cut short with the cause ErrStopping when
-// Drain has passed; writing ends settleBound later. What was cut short is given
-// back and charged to nobody. No fault of storage makes Run return.
+// receives at once; work in flight, a receive that hangs included, is cut short with
+// the cause ErrStopping when Drain has passed; writing ends settleBound later. What
+// was cut short is given back and charged to nobody. No fault of storage makes Run
+// return.
 func (d *Dispatcher) Run(ctx context.Context) {
 	work, stopWork := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer d.stopWrite()
@@ -73,19 +74,25 @@ func (d *Dispatcher) Run(ctx context.Context) {
 	var flusher sync.WaitGroup
 	flusher.Go(func() { d.flushRecords(d.write) })
 
-	d.supervise(ctx, work)
-
-	// ctx has ended and all pollers have returned: nothing is received any more.
 	drained := make(chan struct{})
-	go func() { d.handlers.Wait(); close(drained) }()
+	go func() {
+		d.supervise(ctx, work)
+		d.handlers.Wait() // all pollers have returned: nothing is received any more
+		close(drained)
+	}()
+	<-ctx.Done()
 	if !waitFor(drained, d.o.Drain) {
 		d.log.Warn("drain bound reached: cutting POSTs in flight short", "drain", d.o.Drain)
 	}
 	stopWork(ErrStopping)
-	if !waitFor(drained, settleBound) {
+	last, cancel := context.WithTimeout(d.write, settleBound)
+	defer cancel()
+	select {
+	case <-drained:
+	case <-last.Done():
 		d.log.Warn("settling did not end in time: the messages in question come back when their lease ends")
 	}
-	d.flushOnce(d.write) // the last chance of what the store did not take so far
+	d.flushOnce(last) // the last chance of what the store did not take so far
 	d.stopWrite()
 	<-drained
 	flusher.Wait()

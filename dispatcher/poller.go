@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// receiveTimeout bounds one receive. A stop does not cut a receive short:
-	// what it had taken would be hidden for a whole lease.
+	// receiveTimeout bounds one receive. A stop does not cut a receive short before
+	// the drain bound: what it had taken would be hidden for a whole lease.
 	receiveTimeout = 10 * time.Second
 	// errorBackoffMin is the first wait after a failed receive.
 	errorBackoffMin = 500 * time.Millisecond
@@ -65,7 +65,7 @@ func (p *poller) run(ctx context.Context) {
 		if n == 0 {
 			return
 		}
-		messages, err := p.receive(ctx, n)
+		messages, err := p.receive(n)
 		for range n - len(messages) {
 			<-p.slots
 		}
@@ -112,8 +112,8 @@ func (p *poller) takeSlots(ctx context.Context) int {
 	return queue.MaxReceive
 }
 
-func (p *poller) receive(ctx context.Context, n int) ([]*queue.Message, error) {
-	callCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), receiveTimeout)
+func (p *poller) receive(n int) ([]*queue.Message, error) {
+	callCtx, cancel := context.WithTimeout(p.work, receiveTimeout)
 	defer cancel()
 	callCtx, span := p.d.o.Tracer.Start(callCtx, "receive "+p.q.Name(), trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithAttributes(attribute.String("queue.name", p.q.Name())))

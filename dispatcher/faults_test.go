@@ -1,11 +1,14 @@
 package dispatcher
 
 import (
+	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
 )
@@ -306,4 +309,71 @@ func TestOwnFaultOfAnAttemptIsNotTriedInALoop(t *testing.T) {
 			t.Errorf("%d attempts within ten minutes", n)
 		}
 	})
+}
+
+func TestStopWritesAllRecordsThatWait(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		var down outage
+		b.store.on("record", down.rule(failBefore))
+		var sent []queue.Sent
+		for range 250 {
+			sent = append(sent, b.send("x"))
+		}
+		_, stop := b.start(func(o *Options) { o.Concurrency = 300 })
+		time.Sleep(40 * time.Second)
+		down.end()
+		stop()
+		for _, s := range sent {
+			want(t, "state", b.delivery(s, "wh_a").State, tables.Delivered)
+		}
+	})
+}
+
+// A store may refuse one record for good, such as one whose table is being deleted.
+func TestRecordThatIsNeverTakenDoesNotKeepTheOthersWaiting(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		var down outage
+		store := &refusing{Store: b.store}
+		b.store.on("record", down.rule(failBefore))
+		for range 5 {
+			store.never = append(store.never, b.send("x").ID)
+		}
+		_, stop := b.start(func(o *Options) { o.Store = store })
+		time.Sleep(time.Minute)
+		later := b.send("y")
+		time.Sleep(time.Minute)
+		down.end()
+		time.Sleep(30 * time.Second)
+		want(t, "state", b.delivery(later, "wh_a").State, tables.Delivered)
+		stop()
+	})
+}
+
+func TestStateThatIsNewerThanALateRecordIsWrittenAgain(t *testing.T) {
+	m := newMemory()
+	key := tables.MessageKey{Queue: testQueue, MessageID: "m"}
+	old := tables.Record{Deliveries: []tables.Delivery{{MessageKey: key, State: tables.Pending, Attempts: 1}}}
+	now := tables.Record{Deliveries: []tables.Delivery{{MessageKey: key, State: tables.Delivered, Attempts: 2}}}
+	m.remember(old, false)
+	late := m.unwritten()
+	m.remember(now, true) // written before the late one was
+	m.written(late[0])
+	again := m.unwritten()
+	want(t, "records that wait", len(again), 1)
+	want(t, "state", again[0].Deliveries[0].State, tables.Delivered)
+	m.written(again[0])
+	want(t, "records that wait", len(m.unwritten()), 0)
+}
+
+// refusing never takes the records of some messages.
+type refusing struct {
+	Store
+	never []string
+}
+
+func (s *refusing) Record(ctx context.Context, r tables.Record) error {
+	if slices.Contains(s.never, r.Deliveries[0].MessageID) {
+		return errBefore
+	}
+	return s.Store.Record(ctx, r)
 }

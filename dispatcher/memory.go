@@ -20,6 +20,8 @@ const (
 	maxUnwritten = 90
 	// flushEvery is how often records that could not be written are tried again.
 	flushEvery = 5 * time.Second
+	// flushFaults is how many records in a row may fail before a round ends.
+	flushFaults = 3
 )
 
 // memory holds the newest known state of the deliveries that this process worked
@@ -131,11 +133,11 @@ func newer(a, b tables.Delivery) bool {
 }
 
 // unwritten returns a copy of the records that wait to be written.
-func (m *memory) unwritten(max int) []tables.Record {
+func (m *memory) unwritten() []tables.Record {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var recs []tables.Record
-	for e := m.oldest.Front(); e != nil && len(recs) < max; e = e.Next() {
+	for e := m.oldest.Front(); e != nil; e = e.Next() {
 		if r := e.Value.(*remembered); r.unwritten != nil {
 			recs = append(recs, *r.unwritten)
 		}
@@ -143,17 +145,47 @@ func (m *memory) unwritten(max int) []tables.Record {
 	return recs
 }
 
-// written notes that rec is in the store, unless it changed meanwhile.
+// written notes that rec is in the store. Where the delivery went on meanwhile, its
+// newer state may have been written before rec was: it is written once more.
 func (m *memory) written(rec tables.Record) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, del := range rec.Deliveries {
-		if e, ok := m.byKey[keyOf(del)]; ok {
-			if r := e.Value.(*remembered); r.delivery == del {
-				r.unwritten = nil
-			}
+		e, ok := m.byKey[keyOf(del)]
+		if !ok {
+			continue
+		}
+		switch r := e.Value.(*remembered); {
+		case r.delivery == del:
+			r.unwritten = nil
+		case r.unwritten == nil:
+			r.unwritten = &tables.Record{Deliveries: []tables.Delivery{r.delivery}}
 		}
 	}
+}
+
+// putOff moves rec behind the others that wait, so that one that the store never
+// takes does not keep them waiting.
+func (m *memory) putOff(rec tables.Record) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, del := range rec.Deliveries {
+		if e, ok := m.byKey[keyOf(del)]; ok {
+			m.oldest.MoveToBack(e)
+		}
+	}
+}
+
+// waiting counts the records that wait to be written.
+func (m *memory) waiting() (n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for e := m.oldest.Front(); e != nil; e = e.Next() {
+		if e.Value.(*remembered).unwritten != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // flushRecords writes what could not be written before, until ctx ends.
@@ -170,15 +202,21 @@ func (d *Dispatcher) flushRecords(ctx context.Context) {
 	}
 }
 
-// flushOnce writes what is waiting, up to the first failure.
+// flushOnce writes what is waiting, until the store fails several times in a row.
 func (d *Dispatcher) flushOnce(ctx context.Context) {
-	for _, rec := range d.memory.unwritten(100) {
+	faults := 0
+	for _, rec := range d.memory.unwritten() {
 		callCtx, cancel := context.WithTimeout(ctx, settleTimeout)
 		err := d.writeLate(callCtx, rec)
 		cancel()
 		if err != nil {
-			return // the store still can't be asked; next round
+			d.memory.putOff(rec)
+			if faults++; faults == flushFaults || ctx.Err() != nil {
+				return // the store still can't be asked; next round
+			}
+			continue
 		}
+		faults = 0
 		d.memory.written(rec)
 		d.log.Info("a record that could not be written before is written now",
 			"queue", rec.Deliveries[0].Queue, "message", rec.Deliveries[0].MessageID, "webhook", rec.Deliveries[0].WebhookID)

@@ -422,6 +422,23 @@ func TestMetricsInPagesAreThoseOfTheCode(t *testing.T) {
 	}
 }
 
+func TestEveryDirectDependencyHasItsReason(t *testing.T) {
+	const page = "docs/adr/0008-dependencies.md"
+	var named []string
+	for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(read(t, page), -1) {
+		named = append(named, m[1])
+	}
+	direct := regexp.MustCompile(`(?m)^\t(\S+) v\S+$`).FindAllStringSubmatch(read(t, "go.mod"), -1)
+	if len(direct) < 10 {
+		t.Fatalf("only %d direct dependencies found in go.mod", len(direct))
+	}
+	for _, m := range direct {
+		if !slices.ContainsFunc(named, func(n string) bool { return m[1] == n || strings.HasPrefix(m[1], n+"/") }) {
+			t.Errorf("%s does not say what %s saves", page, m[1])
+		}
+	}
+}
+
 // TestFunctionsFolderIsWhatTheHostTakes checks what the Functions host is strict
 // about: one function.json in each folder and nothing else, and valid names.
 func TestFunctionsFolderIsWhatTheHostTakes(t *testing.T) {

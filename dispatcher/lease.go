@@ -211,14 +211,21 @@ func (k *keeper) pause(wait time.Duration) bool {
 }
 
 // settling runs one settling call with the newest receipt: it waits, bounded, for
-// a renewal in flight, and keeps the next one away.
+// a renewal in flight, and keeps the next one away. Once the message is settled there
+// is nothing left to renew: a renewal that waited would take a message that was
+// given back away again, or call the lease of a deleted one lost.
 func (k *keeper) settling(call func() error) error {
 	t := time.NewTimer(renewWait)
 	defer t.Stop()
+	held := false
 	select {
 	case k.using <- struct{}{}:
-		defer func() { <-k.using }()
+		held = true
 	case <-t.C:
 	}
-	return call()
+	err := call()
+	if held && err != nil && !errors.Is(err, queue.ErrLeaseLost) {
+		<-k.using
+	}
+	return err
 }

@@ -55,6 +55,9 @@ func (r *registry) refresh(ctx context.Context) error {
 			r.log.Error("a registered webhook can't be read and gets nothing; the others go on", "webhook", e.ID, "error", e.Err)
 		}
 	}
+	if start.Before(r.readAt) {
+		return nil // a reading that began later has ended first, and knows more
+	}
 	byQueue := map[string][]tables.Registration{}
 	for _, reg := range all {
 		byQueue[reg.Queue] = append(byQueue[reg.Queue], reg)

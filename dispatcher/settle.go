@@ -83,7 +83,9 @@ func (d *Dispatcher) settle(ctx context.Context, k *keeper, decision Decision) (
 	}
 	if decision.Replayed != nil {
 		if err := d.finishReplay(ctx, *decision.Replayed); err != nil {
-			d.log.Error("the dead letter could not be marked as replayed", "dead_letter", decision.Replayed.ID, "error", err)
+			d.log.Error("the dead letter could not be marked as replayed; the message stays and is tried again",
+				"dead_letter", decision.Replayed.ID, "error", err)
+			decision.Action, decision.Reason, decision.Delay = policy.NoVerdict, policy.StorageFault, ownFaultDelay(k.m)
 		}
 	}
 	switch decision.Action {

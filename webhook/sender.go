@@ -148,7 +148,7 @@ func (s *Sender) send(ctx context.Context, w *Webhook, r Request, now time.Time)
 		return result
 	}
 	result.Status = resp.StatusCode
-	result.RetryAfter = cut(resp.Header.Get("Retry-After"))
+	result.RetryAfter = retryAfter(resp.Header.Get("Retry-After"))
 	result.RateLimit = cut(strings.Join(resp.Header.Values("RateLimit"), ", "))
 	result.Steering = cut(resp.Header.Get("pushlease-decision"))
 	if resp.StatusCode >= 300 && resp.StatusCode < 400 {
@@ -228,6 +228,19 @@ func readBody(body io.Reader) []byte {
 		_, _ = io.CopyN(io.Discard, body, maxDrain)
 	}
 	return read
+}
+
+// retryAfter leaves nothing of a value that is neither a number of seconds nor a
+// date: it is recorded, and would be whatever the receiver made up or echoed.
+func retryAfter(value string) string {
+	value = cut(strings.TrimSpace(value))
+	if value != "" && strings.Trim(value, "0123456789") == "" {
+		return value
+	}
+	if _, err := http.ParseTime(value); err != nil {
+		return ""
+	}
+	return value
 }
 
 func cut(value string) string { return value[:min(len(value), maxAnswerHeader)] }

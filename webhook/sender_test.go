@@ -515,3 +515,25 @@ func TestConcurrentSendsKeepTheirBodies(t *testing.T) {
 		}
 	})
 }
+
+func TestARetryAfterThatIsNoneIsNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var answer string
+		receiver := webhooktest.NewReceiver(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", answer)
+			w.WriteHeader(503)
+		}))
+		defer receiver.Close()
+		s := newSender(t, receiver.Dial)
+		defer s.Close()
+		for value, want := range map[string]string{
+			"Bearer T0KEN": "", "-1": "", "1.5": "", "soon": "", "0": "0", "120": "120",
+			"Wed, 21 Oct 2026 07:28:00 GMT": "Wed, 21 Oct 2026 07:28:00 GMT",
+		} {
+			answer = value
+			if got := s.Send(t.Context(), hook(), message("{}")); got.RetryAfter != want {
+				t.Errorf("%q is kept as %q", value, got.RetryAfter)
+			}
+		}
+	})
+}

@@ -74,7 +74,8 @@ type Result struct {
 	// anything the receiver sent. Empty when there was an answer.
 	Error string
 	// RetryAfter, RateLimit and Steering are the answer's headers Retry-After,
-	// RateLimit and pushlease-decision, each cut at 256 bytes.
+	// RateLimit and pushlease-decision, each cut at 256 bytes. RetryAfter is empty
+	// when it is neither a number nor a date; the other two are for no record.
 	RetryAfter string
 	RateLimit  string
 	Steering   string

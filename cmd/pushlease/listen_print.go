@@ -30,12 +30,12 @@ func (p *printer) received(r received) {
 			BodyBase64 []byte `json:"body_base64,omitempty"`
 		}{received: r}
 		switch {
+		case !utf8.Valid(r.Body): // json.Valid does not mind
+			line.BodyBase64 = r.Body
 		case json.Valid(r.Body):
 			line.Body = json.RawMessage(r.Body)
-		case utf8.Valid(r.Body):
-			line.Body = string(r.Body)
 		default:
-			line.BodyBase64 = r.Body
+			line.Body = string(r.Body)
 		}
 		_ = p.line(line) // as below
 		return
@@ -78,7 +78,7 @@ func prettyBody(body []byte) string {
 			text += fmt.Sprintf("\n… %d bytes in all", len(body))
 		}
 		return text
-	case json.Indent(&indented, body, "", "  ") == nil:
+	case indentable(body) && json.Indent(&indented, body, "", "  ") == nil:
 		text = indented.String()
 	}
 	if len(text) > maxShownBody {
@@ -89,6 +89,24 @@ func prettyBody(body []byte) string {
 		text = fmt.Sprintf("%s\n… %d bytes in all", text[:cut], len(body))
 	}
 	return clean(strings.TrimRight(text, "\n"))
+}
+
+// indentable is false for what would grow out of all proportion: each line is
+// indented by the depth, so a few thousand brackets make hundreds of megabytes.
+func indentable(body []byte) bool {
+	const deepest = 64
+	depth := 0
+	for _, c := range body {
+		switch c {
+		case '[', '{':
+			if depth++; depth > deepest {
+				return false
+			}
+		case ']', '}':
+			depth--
+		}
+	}
+	return len(body) <= maxBodyBytes
 }
 
 // summary prints the totals.
@@ -108,8 +126,4 @@ func (p *printer) summary(t receiverTotals) error {
 	return err
 }
 
-func (p *printer) line(v any) error {
-	enc := json.NewEncoder(p.out)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
-}
+func (p *printer) line(v any) error { return writeJSON(p.out, v) }

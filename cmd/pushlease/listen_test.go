@@ -237,6 +237,9 @@ func TestPrinter(t *testing.T) {
 		{"text", "hello\nthere", []string{"    hello\n    there\n"}, []string{`"body":"hello\nthere"`}},
 		{"text with escapes", "a\x1b[2J", []string{"    a\ufffd[2J\n"}, []string{`"body":"a\u001b[2J"`}},
 		{"binary", "\xff\xfe", []string{"ff fe"}, []string{`"body_base64":"//4="`}},
+		{"JSON that is not UTF-8", "\"\x9b2J\"", []string{"9b 32"}, []string{`"body_base64":`}},
+		{"JSON with escapes of a terminal", "\"\u009b2J\u202e\U000e0001\x7f\"", []string{"\"\ufffd2J"}, []string{`"body":"\u009b2J\u202e\udb40\udc01\u007f"`}},
+		{"deep JSON", strings.Repeat("[", 9000) + strings.Repeat("]", 9000), []string{"    [[[", "… 18000 bytes in all"}, nil},
 		{"empty", "", []string{"(no body)"}, []string{`"body":""`}},
 		{"long", strings.Repeat("é", 5000), []string{"… 10000 bytes in all"}, nil},
 	}

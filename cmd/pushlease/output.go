@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf16"
 
 	"github.com/spf13/cobra"
 )
@@ -43,9 +45,32 @@ func (o *output) json() bool { return o.format == "json" }
 
 // value prints v as JSON, one document on one line.
 func (o *output) value(cmd *cobra.Command, v any) error {
-	enc := json.NewEncoder(cmd.OutOrStdout())
+	return writeJSON(cmd.OutOrStdout(), v)
+}
+
+// writeJSON writes one line of JSON that is harmless for a terminal, where it ends
+// up too: JSON itself escapes only some of what could steer one.
+func writeJSON(w io.Writer, v any) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	var line strings.Builder
+	for _, r := range b.String() {
+		switch {
+		case r == '\n' || unicode.IsGraphic(r):
+			line.WriteRune(r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&line, `\u%04x\u%04x`, high, low)
+		default: // within a string: nothing else may have such characters
+			fmt.Fprintf(&line, `\u%04x`, r)
+		}
+	}
+	_, err := io.WriteString(w, line.String())
+	return err
 }
 
 // table prints rows under a heading in aligned columns.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/sha256"
 	"errors"
 	"io"
 	"net/http"
@@ -83,11 +84,16 @@ type receiver struct {
 	opts receiverOptions
 
 	mu     sync.Mutex
-	ids    map[string]*idState
+	ids    map[idKey]*idState
 	totals receiverTotals
 
 	reporting sync.Mutex // keeps reports apart without holding up the counting
 }
+
+// idKey stands for a webhook-id, which a sender can make as long as a header.
+type idKey [sha256.Size]byte
+
+func keyOf(id string) idKey { return sha256.Sum256([]byte(id)) }
 
 type idState struct {
 	count     int
@@ -95,7 +101,7 @@ type idState struct {
 }
 
 func newReceiver(opts receiverOptions) *receiver {
-	return &receiver{opts: opts, ids: map[string]*idState{}, totals: receiverTotals{Answers: map[int]int{}}}
+	return &receiver{opts: opts, ids: map[idKey]*idState{}, totals: receiverTotals{Answers: map[int]int{}}}
 }
 
 // Totals returns what was received so far.
@@ -153,7 +159,7 @@ func (rc *receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (rc *receiver) delivered(id string) {
 	rc.mu.Lock()
 	defer rc.mu.Unlock()
-	if state := rc.ids[id]; state != nil {
+	if state := rc.ids[keyOf(id)]; state != nil {
 		state.delivered = true
 	}
 }
@@ -178,11 +184,11 @@ func (rc *receiver) verify(h http.Header, body []byte, now time.Time) string {
 func (rc *receiver) count(got *received) reply {
 	rc.mu.Lock()
 	defer rc.mu.Unlock()
-	state := rc.ids[got.ID]
+	state := rc.ids[keyOf(got.ID)]
 	if state == nil {
 		state = &idState{}
 		if got.ID != "" && len(rc.ids) < maxTrackedIDs {
-			rc.ids[got.ID] = state
+			rc.ids[keyOf(got.ID)] = state
 		}
 		rc.totals.IDs++
 	} else if state.delivered {

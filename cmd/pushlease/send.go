@@ -94,8 +94,7 @@ func (c *sendCommand) sendOne(cmd *cobra.Command, r request) error {
 		return err
 	}
 	if c.json() {
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), strings.TrimSpace(string(a.body)))
-		return err
+		return c.raw(cmd, a)
 	}
 	line := fmt.Sprintf("sent %s to %s", sent.MessageID, sent.Queue)
 	if time.Until(sent.VisibleAt) > time.Second {

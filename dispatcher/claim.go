@@ -37,8 +37,8 @@ func (d *Dispatcher) claim(ctx context.Context, p *parcel) history {
 	stored, err := retryWrite(ctx, func(ctx context.Context) ([]tables.Delivery, error) {
 		return d.o.Store.Load(ctx, p.key)
 	})
+	h.known = err == nil
 	if err != nil && ctx.Err() == nil {
-		h.known = false
 		d.log.Error("earlier deliveries can't be looked up; delivering anyway",
 			"queue", p.key.Queue, "message", p.key.MessageID, "error", err)
 		d.metrics.lookupFailed(p.key.Queue)

@@ -59,8 +59,7 @@ func (d *Dispatcher) post(ctx context.Context, p *parcel, targets []target) {
 	posted := false
 	for i := range targets {
 		t := &targets[i]
-		switch {
-		case t.due(now):
+		if t.due(now) {
 			posted = true
 			posts.Go(func() {
 				if d.survives(p, func() { t.delivery = d.attempt(ctx, p, *t) }) {
@@ -71,7 +70,10 @@ func (d *Dispatcher) post(ctx context.Context, p *parcel, targets []target) {
 				// Recorded, so that the message stays due to this webhook.
 				d.survives(p, func() { d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}}) })
 			})
-		case !t.registration.Enabled && !t.delivery.State.Terminal():
+		}
+	}
+	for i := range targets { // meanwhile: noting who has to wait delays nobody's POST
+		if t := &targets[i]; !t.registration.Enabled && !t.delivery.State.Terminal() {
 			t.delivery = d.hold(ctx, p, t.delivery, policy.WebhookDisabled)
 		}
 	}

@@ -176,23 +176,27 @@ func (d *Dispatcher) disable(ctx context.Context, id string, reason policy.Reaso
 	if why == "" {
 		why = "rule"
 	}
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	var err error
 	for range 3 { // someone may be changing it at the same time
-		r, err := d.o.Store.GetWebhook(ctx, id)
-		if err == nil && r.Enabled {
+		var r tables.Registration
+		if r, err = d.o.Store.GetWebhook(ctx, id); err == nil && r.Enabled {
 			now := time.Now().UTC()
 			r.Enabled, r.DisabledReason, r.DisabledAt, r.UpdatedAt = false, why, now, now
-			_, err = d.o.Store.PutWebhook(ctx, r)
+			if _, err = d.o.Store.PutWebhook(ctx, r); err == nil {
+				d.log.Warn("webhook disabled; its messages wait until it is enabled again", "webhook", id, "reason", why)
+			}
 		}
 		if err == nil || errors.Is(err, tables.ErrNotFound) {
-			d.log.Warn("webhook disabled; its messages wait until it is enabled again", "webhook", id, "reason", why)
 			d.RegistryChanged()
 			return
 		}
 		if !errors.Is(err, tables.ErrConflict) {
-			d.log.Error("webhook could not be disabled", "webhook", id, "reason", why, "error", err)
-			return
+			break
 		}
 	}
+	d.log.Error("webhook could not be disabled; the next answer of this kind tries again", "webhook", id, "reason", why, "error", err)
 }
 
 // writing is the context for records and settling: it carries ctx's trace, not its

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/pushlease/pushlease/policy"
@@ -30,7 +31,8 @@ func (t target) due(now time.Time) bool {
 
 // targets finds the webhooks that the parcel is due to: those it was due to before,
 // and every other one on the queue that was registered when the message was
-// inserted, or that sees it with the first receive. Without any, the registry is
+// inserted, or that sees it with the first receive. Dead letters that are owed for
+// deleted ones come along. Without any, the registry is
 // re-read first: a stale one must never decide that nobody wants a message.
 func (d *Dispatcher) targets(ctx context.Context, p *parcel, h history) []target {
 	found := d.targetsNow(p, h)
@@ -58,7 +60,20 @@ func (d *Dispatcher) targetsNow(p *parcel, h history) []target {
 		}
 		found = append(found, target{registration: r, delivery: del})
 	}
-	return found
+	return append(found, unfinished(h, found)...)
+}
+
+// unfinished are the deliveries that were given up without a dead letter so far, and
+// whose webhook was deleted since: their dead letters are still owed.
+func unfinished(h history, found []target) []target {
+	var owed []target
+	for id, del := range h.deliveries {
+		if id != "" && del.State == tables.DeadLettering &&
+			!slices.ContainsFunc(found, func(t target) bool { return t.registration.ID == id }) {
+			owed = append(owed, target{delivery: del})
+		}
+	}
+	return owed
 }
 
 // hold parks a delivery until something outside changes. The state is written once

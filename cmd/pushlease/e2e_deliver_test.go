@@ -166,14 +166,13 @@ func TestSlowReceiverGetsOnePost(t *testing.T) {
 func TestTwoProcessesShareAQueue(t *testing.T) {
 	onStores(t, func(t *testing.T, s *store) {
 		a, b := s.start(t, "PUSHLEASE_CONCURRENCY=4"), s.start(t, "PUSHLEASE_CONCURRENCY=4")
-		in := newInbox(t, receiverOptions{Answer: reply{Status: 200, Delay: 50 * time.Millisecond}})
+		in := newInbox(t, receiverOptions{Answer: reply{Status: 200, Delay: 200 * time.Millisecond}})
 		queue := queueName("shared")
-		h := a.register(queue, in.url, map[string]any{"enabled": false})
+		a.register(queue, in.url, nil)
+		a.waitPolling(queue)
+		b.waitPolling(queue)
 		const messages = 60
-		for i := range messages {
-			a.publish(queue, fmt.Sprintf(`{"n":%d,"text":%q}`, i, bodyMark))
-		}
-		b.call(http.MethodPost, "/api/v1/webhooks/"+h.ID+"/enable", "", http.StatusOK, nil)
+		a.publishMany(queue, messages)
 		in.wait(t, messages)
 		a.waitEmpty(20*time.Second, queue)
 		if got := in.Totals(); got.Requests != messages || got.IDs != messages {
@@ -184,5 +183,18 @@ func TestTwoProcessesShareAQueue(t *testing.T) {
 				t.Errorf("process %d received nothing", i+1)
 			}
 		}
+	})
+}
+
+// waitPolling waits until the process receives from the queue.
+func (p *process) waitPolling(queue string) {
+	p.t.Helper()
+	waitUntil(p.t, 20*time.Second, func() string {
+		var q struct{ Poller *struct{ Polling bool } }
+		p.call(http.MethodGet, "/api/v1/queues/"+queue, "", http.StatusOK, &q)
+		if q.Poller != nil && q.Poller.Polling {
+			return ""
+		}
+		return "the queue is not polled"
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -224,7 +225,10 @@ func (p *process) checkLog() {
 		}
 	}
 	if p.t.Failed() {
-		p.t.Logf("the log of %s:\n%s", p.url, text[max(0, len(text)-20_000):])
+		lines := strings.Split(text, "\n")
+		lines = slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, `"http request"`) })
+		text = strings.Join(lines, "\n")
+		p.t.Logf("the log of %s without its requests:\n%s", p.url, text[max(0, len(text)-10_000):])
 	}
 }
 

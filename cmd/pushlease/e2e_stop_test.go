@@ -248,3 +248,87 @@ func TestStoreThatDiesDuringAPostCostsNothing(t *testing.T) {
 		t.Errorf("%d POSTs, and the record is %+v", n, next)
 	}
 }
+
+// Renewals that fail while receives work bring a message back to the process that
+// is still at work on it.
+func TestMessageThatComesBackDuringItsPostIsPostedOnce(t *testing.T) {
+	t.Parallel()
+	s := faultyStore(t)
+	p := s.start(t, "PUSHLEASE_LEASE=2s")
+	in := newInbox(t, receiverOptions{Answer: reply{Status: 200, Delay: 7 * time.Second}})
+	queue := queueName("back")
+	s.proxy.Fault(azuritetest.Match{Service: "queue", Operation: "update"}, azuritetest.Throttle())
+	h := p.register(queue, in.url, nil)
+	id := p.publish(queue, `{"text":"`+bodyMark+`"}`)
+	in.wait(t, 1)
+	waitUntil(t, 20*time.Second, func() string {
+		if n := p.metric("messages_received_total", `queue="`+queue+`"`); n < 2 {
+			return fmt.Sprintf("received %v times, want 2", n)
+		}
+		return ""
+	})
+	next := p.waitState(30*time.Second, queue, id, h.ID, "delivered")
+	p.waitEmpty(10*time.Second, queue)
+	if n := len(in.all()); n != 1 || next.Attempts != 1 {
+		t.Errorf("%d POSTs, and the record is %+v", n, next)
+	}
+}
+
+// A stop is bounded although nothing can be recorded or given back.
+func TestStopIsBoundedWhileTheStoreIsDead(t *testing.T) {
+	t.Parallel()
+	s := faultyStore(t)
+	p := s.start(t, "PUSHLEASE_DRAIN=1s")
+	in := newInbox(t, receiverOptions{Script: []reply{{Status: 200, Delay: 40 * time.Second}, {Status: 200}}})
+	queue := queueName("dead")
+	h := p.register(queue, in.url, map[string]any{"timeout": "60s"})
+	id := p.publish(queue, `{"text":"`+bodyMark+`"}`)
+	in.wait(t, 1)
+	s.proxy.Down()
+	start := time.Now()
+	p.terminate()
+	p.ended(40 * time.Second)
+	if took := time.Since(start); took > 15*time.Second {
+		t.Errorf("the stop took %s with a drain of 1s, want at most 10s more", took)
+	}
+	p.exitedCleanly()
+	s.proxy.Up()
+	p = s.start(t)
+	next := p.waitState(20*time.Second, queue, id, h.ID, "delivered")
+	p.waitEmpty(10*time.Second, queue)
+	if next.Charged != 1 || len(in.all()) != 2 {
+		t.Errorf("%d POSTs, and the record is %+v: want two, one of them charged", len(in.all()), next)
+	}
+}
+
+func TestStopIsBoundedWhileTheStoreHangs(t *testing.T) {
+	t.Parallel()
+	s := faultyStore(t)
+	p := s.start(t, "PUSHLEASE_DRAIN=1s")
+	in := newInbox(t, receiverOptions{Script: []reply{{Status: 200, Delay: 40 * time.Second}, {Status: 200}}})
+	queue := queueName("hangs")
+	h := p.register(queue, in.url, map[string]any{"timeout": "60s"})
+	id := p.publish(queue, `{"text":"`+bodyMark+`"}`)
+	in.wait(t, 1)
+	receives := s.proxy.Count("queue", "receive")
+	s.proxy.Fault(azuritetest.Match{}, azuritetest.Delay(time.Minute))
+	waitUntil(t, 10*time.Second, func() string {
+		if s.proxy.Count("queue", "receive") == receives {
+			return "no receive hangs yet"
+		}
+		return ""
+	})
+	start := time.Now()
+	p.terminate()
+	p.ended(40 * time.Second)
+	if took := time.Since(start); took > 15*time.Second {
+		t.Errorf("the stop took %s with a drain of 1s, want at most 10s more", took)
+	}
+	s.proxy.Heal()
+	p = s.start(t)
+	next := p.waitState(20*time.Second, queue, id, h.ID, "delivered")
+	p.waitEmpty(10*time.Second, queue)
+	if next.Charged != 1 || len(in.all()) != 2 {
+		t.Errorf("%d POSTs, and the record is %+v: want two, one of them charged", len(in.all()), next)
+	}
+}

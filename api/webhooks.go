@@ -65,9 +65,7 @@ func (a *API) view(r *http.Request, reg tables.Registration) webhookView {
 		DisabledAt: utc(reg.DisabledAt), Policy: reg.Policy, Secrets: []secretView{},
 		CreatedAt: utc(reg.CreatedAt), UpdatedAt: utc(reg.UpdatedAt),
 	}
-	if base, _, ok := strings.Cut(reg.URL, "?"); ok && !a.may(r, ScopeAdmin) {
-		v.URL = base + "?" + redacted
-	}
+	v.URL = shownURL(reg.URL, a.may(r, ScopeAdmin))
 	for name := range reg.Headers {
 		v.Headers[name] = redacted
 	}
@@ -75,6 +73,29 @@ func (a *API) view(r *http.Request, reg tables.Registration) webhookView {
 		v.Secrets = append(v.Secrets, secretView{utc(s.CreatedAt), utc(s.ExpiresAt)})
 	}
 	return v
+}
+
+// shownURL leaves out the query for those who may not see it, and a user and
+// password for everybody: none can be registered, but a row can be older than that
+// rule, or edited by hand.
+func shownURL(raw string, whole bool) string {
+	base, _, hasQuery := strings.Cut(raw, "?")
+	shown := raw
+	if hasQuery && !whole {
+		shown = base + "?" + redacted
+	}
+	start := 0
+	if i := strings.Index(base, "//"); i >= 0 {
+		start = i + 2
+	}
+	end := len(base)
+	if i := strings.IndexAny(base[start:], `/\#`); i >= 0 {
+		end = start + i
+	}
+	if at := strings.LastIndexByte(base[start:end], '@'); at >= 0 {
+		shown = shown[:start] + redacted + shown[start+at:]
+	}
+	return shown
 }
 
 func (a *API) writeWebhook(w http.ResponseWriter, r *http.Request, status int, reg tables.Registration) error {

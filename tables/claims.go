@@ -47,7 +47,7 @@ const ClaimWindow = 7 * 24 * time.Hour
 func ClaimKey(parts ...string) string {
 	h := sha256.New()
 	for _, p := range parts {
-		fmt.Fprintf(h, "%d:%s", len(p), p)
+		h.Write(fmt.Appendf(nil, "%d:%s", len(p), p))
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }

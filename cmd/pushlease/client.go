@@ -20,7 +20,7 @@ import (
 const (
 	defaultServer = "http://127.0.0.1:8080"
 	serverEnv     = "PUSHLEASE_SERVER"
-	apiKeyEnv     = "PUSHLEASE_API_KEY"
+	apiKeyEnv     = "PUSHLEASE_API_KEY" //nolint:gosec // the variable's name, no key
 	// requestTimeout bounds one request, with one exception: testing a webhook
 	// takes as long as the webhook does.
 	requestTimeout = 30 * time.Second

@@ -52,7 +52,7 @@ func (c *demoCommand) run(cmd *cobra.Command, _ []string) (err error) {
 		return fmt.Errorf("make a temporary folder: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	logFile, err := os.Create(filepath.Join(folder, "server.log"))
+	logFile, err := os.Create(filepath.Join(folder, "server.log")) //nolint:gosec // a folder of our own
 	if err != nil {
 		return fmt.Errorf("make the server's log: %w", err)
 	}

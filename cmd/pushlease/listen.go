@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"strconv"
@@ -160,7 +159,7 @@ func serveReceiver(ctx context.Context, l net.Listener, h http.Handler) error {
 		ReadTimeout:       time.Minute,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          log.New(io.Discard, "", 0), // broken requests are the sender's to see
+		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // broken requests are the sender's to see
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(l) }()

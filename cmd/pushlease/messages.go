@@ -141,7 +141,7 @@ func (c *messagesShow) follow(cmd *cobra.Command, id string) error {
 	for ctx := cmd.Context(); ; {
 		_, t, err := c.read(ctx, id)
 		switch {
-		case err != nil && !(shown && temporary(err)):
+		case err != nil && (!shown || !temporary(err)):
 			return err
 		case err == nil:
 			if !shown && !c.json() {

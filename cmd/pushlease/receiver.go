@@ -185,15 +185,16 @@ func (rc *receiver) count(got *received) reply {
 	rc.mu.Lock()
 	defer rc.mu.Unlock()
 	state := rc.ids[keyOf(got.ID)]
-	if state == nil {
+	switch {
+	case state == nil:
 		state = &idState{}
 		if got.ID != "" && len(rc.ids) < maxTrackedIDs {
 			rc.ids[keyOf(got.ID)] = state
 		}
 		rc.totals.IDs++
-	} else if state.delivered {
+	case state.delivered:
 		rc.totals.Duplicates++
-	} else {
+	default:
 		rc.totals.Retries++
 	}
 	state.count++

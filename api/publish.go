@@ -59,7 +59,7 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) error {
 	}
 	q, err := a.Queues.Queue(name)
 	if err != nil {
-		return invalid(badQueue("queue", err))
+		return invalid(badQueue(err))
 	}
 	sent, err := q.Send(r.Context(), text, opts)
 	if err != nil {

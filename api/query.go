@@ -34,13 +34,13 @@ func pathParam(r *http.Request, name string) string {
 func queueParam(r *http.Request) (string, error) {
 	name := pathParam(r, "queue")
 	if err := queue.ValidateName(name); err != nil {
-		return "", invalid(badQueue("queue", err))
+		return "", invalid(badQueue(err))
 	}
 	return name, nil
 }
 
-func badQueue(field string, err error) fieldError {
-	return fieldError{field, "is not a queue name: " + err.Error(), "use 3 to 63 lower-case letters, digits and single hyphens, such as orders or orders-eu"}
+func badQueue(err error) fieldError {
+	return fieldError{"queue", "is not a queue name: " + err.Error(), "use 3 to 63 lower-case letters, digits and single hyphens, such as orders or orders-eu"}
 }
 
 // query reads a request's query parameters and gathers what is wrong with them. A
@@ -128,7 +128,7 @@ func (q *query) queue() string {
 		return ""
 	}
 	if err := queue.ValidateName(v); err != nil {
-		q.problems = append(q.problems, badQueue(name, err))
+		q.problems = append(q.problems, badQueue(err))
 	}
 	return v
 }

@@ -157,7 +157,7 @@ func (e *editor) queue(raw json.RawMessage) {
 		return
 	}
 	if err := queue.ValidateName(name); err != nil {
-		e.problems = append(e.problems, badQueue("queue", err))
+		e.problems = append(e.problems, badQueue(err))
 		return
 	}
 	if e.as == changing && name != e.reg.Queue {

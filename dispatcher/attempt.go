@@ -73,6 +73,9 @@ func (d *Dispatcher) notBegun(ctx context.Context, p *parcel, t target) tables.D
 	d.log.Info("no POST was begun", "queue", p.key.Queue, "message", p.key.MessageID,
 		"webhook", t.registration.ID, "reason", reason)
 	t.delivery.Reason = reason
+	if t.noted && reason != policy.LeaseLost {
+		d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})
+	}
 	return t.delivery
 }
 

@@ -3,16 +3,21 @@ package dispatcher
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
 
-// poisonMargin is how many receives without a recorded outcome are allowed on top
-// of the policy's attempts: lost answers of storage and killed processes cause
-// them too.
-const poisonMargin = 10
+const (
+	// poisonMargin is how many receives without a recorded outcome are allowed on top
+	// of the policy's attempts before a message is suspected: lost answers of storage
+	// and killed processes cause them too.
+	poisonMargin = 7
+	// poisonProofs is how many POSTs must then have begun and left no outcome.
+	poisonProofs = 3
+)
 
 // history is what was done about a parcel before.
 type history struct {
@@ -76,9 +81,9 @@ func (h history) anyWebhook() bool {
 	return false
 }
 
-// isPoison reports whether the message was received over and over with no outcome
-// ever recorded: then something about it kills whoever handles it.
-func (h history) isPoison(m *queue.Message, targets []target) bool {
+// suspect reports whether the message was received over and over with no outcome
+// ever recorded: something about it may kill whoever handles it.
+func (h history) suspect(m *queue.Message, targets []target) bool {
 	if !h.known {
 		return false
 	}
@@ -87,6 +92,40 @@ func (h history) isPoison(m *queue.Message, targets []target) bool {
 		limit = max(limit, int64(t.registration.Policy.MaxAttempts))
 	}
 	return m.DequeueCount-1-int64(h.explained) > limit+poisonMargin
+}
+
+// isPoison tells a message that kills its process from one whose receives were in
+// vain because of us. The count of receives only raises the suspicion: from then on
+// a POST is noted before it begins, and its outcome takes the note back. Notes that
+// stay are the proof. A note that can't be written keeps no message back.
+func (d *Dispatcher) isPoison(ctx context.Context, p *parcel, h history, targets []target) bool {
+	if !h.suspect(p.m, targets) {
+		return false
+	}
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	notes := tables.Record{}
+	for i := range targets {
+		t := &targets[i]
+		if !t.due(now) {
+			continue
+		}
+		if t.delivery.MissingRecords >= poisonProofs {
+			return true
+		}
+		t.delivery.UpdatedAt, t.noted = now, true
+		note := t.delivery
+		note.MissingRecords++
+		notes.Deliveries = append(notes.Deliveries, note)
+	}
+	if len(notes.Deliveries) > 0 {
+		d.log.Warn("the message was received many times without an outcome; this attempt is noted before it begins",
+			"queue", p.key.Queue, "message", p.key.MessageID, "delivery_count", p.m.DequeueCount)
+		_, err := retryWrite(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, d.o.Store.Record(ctx, notes) })
+		if err != nil {
+			d.log.Error("the attempt could not be noted", "queue", p.key.Queue, "message", p.key.MessageID, "error", err)
+		}
+	}
+	return false
 }
 
 // excuse records that a receive ended without an attempt through no fault of the

@@ -45,7 +45,7 @@ func (d *Dispatcher) Deliver(ctx context.Context, queueName string, m *queue.Mes
 	if len(targets) == 0 {
 		return d.nobody(ctx, p, h)
 	}
-	if h.isPoison(m, targets) {
+	if d.isPoison(ctx, p, h, targets) {
 		return d.giveUpMessage(ctx, p, policy.PoisonMessage)
 	}
 	d.post(ctx, p, targets)
@@ -67,7 +67,9 @@ func (d *Dispatcher) post(ctx context.Context, p *parcel, targets []target) {
 				}
 				t.delivery.State, t.delivery.Reason = tables.Pending, policy.InternalFault
 				t.delivery.NextAt = time.Now().Add(ownFaultDelay(p.m))
-				// Recorded, so that the message stays due to this webhook.
+				t.delivery.MissingRecords++
+				// Recorded, so that the message stays due to this webhook, and so that a
+				// message that always ends so does not go on for ever.
 				d.survives(p, func() { d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}}) })
 			})
 		}

@@ -189,28 +189,6 @@ func TestUndecodableMessageIsDeadLetteredAndDoesNotStopTheOthers(t *testing.T) {
 	})
 }
 
-func TestMessageWithoutAnyRecordedOutcomeIsPoison(t *testing.T) {
-	inBubble(t, func(b *bench) { // C06: its handling killed the process again and again
-		sent := b.send("x")
-		q := b.queue(testQueue)
-		for range 8 + poisonMargin + 1 {
-			got, err := q.Receive(b.t.Context(), 1, 2*time.Second)
-			if err != nil || len(got) != 1 {
-				t.Fatalf("received %d, %v", len(got), err)
-			}
-			time.Sleep(3 * time.Second)
-		}
-		_, stop := b.start(nil)
-		time.Sleep(10 * time.Second)
-		stop()
-		want(t, "POSTs", b.sender.count(), 0)
-		list := b.deadLetters()
-		want(t, "dead letters", len(list), 1)
-		want(t, "reason", list[0].Reason, policy.PoisonMessage)
-		want(t, "message", list[0].MessageID, sent.ID)
-	})
-}
-
 func TestDequeueCountAloneIsNoAttempt(t *testing.T) {
 	inBubble(t, func(b *bench) { // C12: maxAttempts 1, received before without a POST
 		b.webhook.Policy.MaxAttempts = 1

@@ -21,6 +21,8 @@ const (
 type target struct {
 	registration tables.Registration
 	delivery     tables.Delivery
+	// noted: the store holds a note that a POST began (see isPoison).
+	noted bool
 }
 
 // due reports whether a POST may be made now.

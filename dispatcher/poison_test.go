@@ -1,0 +1,134 @@
+package dispatcher
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
+)
+
+func rarely(o *Options) { o.PollMax, o.RegistryRefresh = time.Minute, time.Minute }
+
+// killed lets the message's POST end its process: nothing is written any more, and
+// what was in memory is gone.
+func (b *bench) killed() {
+	b.t.Helper()
+	dead := func() {
+		b.store.on("record", always(failBefore))
+		b.queues.on("abandon", always(failBefore))
+		b.queues.on("complete", always(failBefore))
+	}
+	_, stop := b.start(func(o *Options) {
+		o.Lease = 2 * time.Second
+		o.Drain = time.Second
+		o.Sender = anySender(func(ctx context.Context, w *webhook.Webhook, r webhook.Request) webhook.Result {
+			dead()
+			return b.sender.Send(ctx, w, r)
+		})
+	})
+	time.Sleep(time.Second)
+	stop()
+	b.store.on("record", nil)
+	b.queues.on("abandon", nil)
+	b.queues.on("complete", nil)
+	time.Sleep(10 * time.Second)
+}
+
+func TestMessageThatKillsItsProcessIsPoison(t *testing.T) {
+	inBubble(t, func(b *bench) { // C06
+		b.sender.answer = statuses(500)
+		sent := b.send("x")
+		kills := 0
+		for ; len(b.deadLetters()) == 0 && kills < 50; kills++ {
+			b.killed()
+		}
+		if most := 8 + poisonMargin + poisonProofs + 2; kills > most || b.sender.count() > most {
+			t.Errorf("given up after %d starts and %d POSTs, want at most %d", kills, b.sender.count(), most)
+		}
+		list := b.deadLetters()
+		want(t, "dead letters", len(list), 1)
+		want(t, "reason", list[0].Reason, policy.PoisonMessage)
+		want(t, "message", list[0].MessageID, sent.ID)
+	})
+}
+
+func TestMessageThatAlwaysEndsInAPanicIsPoison(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.sender.answer = func(webhook.Request, int) webhook.Result { panic("boom") }
+		_, stop := b.start(rarely)
+		b.send("x")
+		time.Sleep(4 * time.Hour)
+		stop()
+		list := b.deadLetters()
+		want(t, "dead letters", len(list), 1)
+		want(t, "reason", list[0].Reason, policy.PoisonMessage)
+	})
+}
+
+func TestReceivesThatCameToNothingAreNoPoison(t *testing.T) {
+	t.Run("their answers were lost", func(t *testing.T) {
+		inBubble(t, func(b *bench) { // I3
+			b.sender.answer = statuses(500, 500, 500, 500, 200)
+			sent := b.send("x")
+			for range 40 {
+				if _, err := b.queue(testQueue).Receive(b.t.Context(), 1, 2*time.Second); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(3 * time.Second)
+			}
+			_, stop := b.start(rarely)
+			time.Sleep(time.Hour)
+			stop()
+			want(t, "POSTs", b.sender.count(), 5)
+			want(t, "dead letters", len(b.deadLetters()), 0)
+			want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
+			want(t, "missing records", b.delivery(sent, "wh_a").MissingRecords, 0)
+		})
+	})
+	t.Run("it could not be given back with its delay", func(t *testing.T) {
+		inBubble(t, func(b *bench) {
+			b.queues.on("abandon", always(failBefore))
+			b.sender.answer = statuses(500, 500, 500, 500, 500, 200)
+			_, stop := b.start(rarely)
+			b.send("x")
+			time.Sleep(3 * time.Hour)
+			stop()
+			want(t, "POSTs", b.sender.count(), 6)
+			want(t, "dead letters", len(b.deadLetters()), 0)
+		})
+	})
+	t.Run("its dead letter could not be read for the replay", func(t *testing.T) {
+		inBubble(t, func(b *bench) {
+			b.sender.answer = statuses(400, 200)
+			_, stop := b.start(nil)
+			b.send("x")
+			time.Sleep(10 * time.Second)
+			stop()
+			b.replay(b.deadLetters()[0].ID, "token-1")
+			unread := &unreadable{Store: b.store}
+			_, stop = b.start(func(o *Options) { rarely(o); o.Store = unread })
+			time.Sleep(3 * time.Hour)
+			unread.over.end()
+			time.Sleep(time.Hour)
+			stop()
+			want(t, "POSTs", b.sender.count(), 2)
+			want(t, "status", b.deadLetters()[0].Status, tables.Replayed)
+		})
+	})
+}
+
+// unreadable is a store whose dead letters can't be read until it is over.
+type unreadable struct {
+	Store
+	over outage
+}
+
+func (s *unreadable) GetDeadLetter(ctx context.Context, id string) (tables.DeadLetter, error) {
+	if !s.over.over.Load() {
+		return tables.DeadLetter{}, errBefore
+	}
+	return s.Store.GetDeadLetter(ctx, id)
+}

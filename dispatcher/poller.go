@@ -178,7 +178,7 @@ func (p *poller) sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // backoff doubles from first to limit with n = 1, 2, …, and takes a random value
-// in the upper half, so that instances do not move in step.
+// in the upper half, so that instances do not move in step; never less than first.
 func backoff(n int, first, limit time.Duration) time.Duration {
 	d := limit
 	if n < 32 {
@@ -186,7 +186,7 @@ func backoff(n int, first, limit time.Duration) time.Duration {
 			d = min(limit, shifted)
 		}
 	}
-	return d/2 + time.Duration(rand.Int64N(int64(d/2)+1))
+	return max(d/2+time.Duration(rand.Int64N(int64(d/2)+1)), min(first, limit))
 }
 
 // QueueStatus is what is known about the polling of one queue.
@@ -204,7 +204,8 @@ type QueueStatus struct {
 	Enabled  int
 }
 
-// Queue returns the status of one queue; all zero for one without webhooks.
+// Queue returns the status of one queue; all but Lease zero for one without
+// webhooks.
 func (d *Dispatcher) Queue(name string) QueueStatus {
 	s := QueueStatus{Lease: d.o.Lease}
 	for _, r := range d.registry.of(name) {

@@ -79,7 +79,7 @@ var table = named([]Setting{
 		set:  func(c *Config, v string) (err error) { c.Listen, err = parseListen(v); return err },
 		show: func(c Config) string { return c.Listen },
 	},
-	flag("dev", "false", "Development: allow webhooks with http URLs and loopback addresses. Not for production.",
+	flag("dev", "false", "Development: allow webhooks with http URLs, and with loopback and private addresses. Not for production.",
 		func(c *Config) *bool { return &c.Dev }),
 	{
 		Name: "api_keys", Secret: true, kind: list,
@@ -100,7 +100,7 @@ var table = named([]Setting{
 		10*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.PollMin }),
 	duration("poll_max", "30s", "Longest pause between two receives of an empty queue; each receive is a paid storage transaction. 10ms to 1h.",
 		10*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.PollMax }),
-	duration("drain", "35s", "How long a stopping process waits for POSTs in flight. 1s to 1h. Give the process at least 10s more before it is killed.",
+	duration("drain", "35s", "How long a stopping process waits for POSTs in flight. 1s to 1h. Give the process at least 20s more before it is killed.",
 		time.Second, time.Hour, func(c *Config) *time.Duration { return &c.Drain }),
 	duration("registry_refresh", "", "How often the registered webhooks are read again, to see what other instances changed. 1s to 5m. Unset: 5s on sqlite, 15s on Azure.",
 		time.Second, 5*time.Minute, func(c *Config) *time.Duration { return &c.RegistryRefresh }),

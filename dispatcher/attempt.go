@@ -35,6 +35,9 @@ func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t target) tables.De
 		// something older, nor what was delivered with a failure.
 		del = d.rebase(ctx, p, del)
 		if del.State.Terminal() {
+			d.log.Warn("an answer came after its delivery had ended elsewhere; it changes nothing and is not recorded",
+				"queue", p.key.Queue, "message", p.key.MessageID, "webhook", t.registration.ID, "status", res.Status,
+				"error_class", res.ErrorClass, "state", del.State)
 			return del
 		}
 	}

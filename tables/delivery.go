@@ -70,7 +70,8 @@ type Delivery struct {
 	// the message (shutdown, our storage), so that the poison guard can leave
 	// them out.
 	Excused int
-	// MissingRecords counts attempts whose own record could not be written.
+	// MissingRecords counts attempts without a record of their own: it could not be
+	// written, or the attempt began and left no outcome.
 	MissingRecords int
 	LastStatus     int
 	LastErrorClass policy.ErrorClass

@@ -25,24 +25,34 @@ const (
 	maxNumberPower  = 9999
 )
 
-// ParseFilter reads the JSON form of a filter strictly: no unknown field, none twice,
-// nothing of a wrong type, and all that Validate asks for. null is the zero Filter. The
-// Field of a problem is the path within the filter, empty when it is the whole.
-func ParseFilter(raw []byte) (Filter, []FieldError) {
-	document := jsonDocument(raw)
+// OverlayFilter lays a JSON object over base, the way that the API creates and changes
+// filters: a list that the patch does not name stays, null takes one away, any other
+// replaces it whole; null for the patch is the zero Filter. It is strict: no unknown
+// field, none twice, nothing of a wrong type, and all that Validate asks for. The Field
+// of a problem is the path within the filter, empty when it is the whole; the Filter is
+// base then.
+func OverlayFilter(base Filter, patch []byte) (Filter, []FieldError) {
+	document := jsonDocument(patch)
 	var p filterProblems
 	switch {
 	case document == nil:
 		p.add("", "is not JSON", `give an object, such as {"types":["com.example.*"]}`)
-	case len(raw) > MaxFilterSize:
-		p.add("", fmt.Sprintf("has %d bytes", len(raw)), fmt.Sprintf("keep it within %d; split it over several webhooks", MaxFilterSize))
+	case len(patch) > MaxFilterSize:
+		p.add("", fmt.Sprintf("has %d bytes", len(patch)), fmt.Sprintf("keep it within %d; split it over several webhooks", MaxFilterSize))
 	case string(document) == "null":
+		return Filter{}, nil
 	case document[0] != '{':
 		p.add("", "is not an object", `give an object, such as {"types":["com.example.*"]}`)
 	default:
-		return p.filter(document)
+		f := p.filter(base, document)
+		if len(p) == 0 {
+			p = f.Validate()
+		}
+		if len(p) == 0 {
+			return f, nil
+		}
 	}
-	return Filter{}, p
+	return base, p
 }
 
 // Validate returns everything that is wrong with the filter. The Field of a problem is
@@ -86,17 +96,22 @@ func (p *filterProblems) object(at string, object []byte, known ...string) map[s
 	return fields
 }
 
-func (p *filterProblems) filter(document []byte) (Filter, []FieldError) {
-	var f Filter
+func (p *filterProblems) filter(f Filter, document []byte) Filter {
 	fields := p.object("", document, "types", "sources", "subjects", "fields")
 	lists := map[string]*[]string{"types": &f.Types, "sources": &f.Sources, "subjects": &f.Subjects}
 	for _, name := range slices.Sorted(maps.Keys(lists)) {
-		if value, ok := fields[name]; ok && json.Unmarshal(value, lists[name]) != nil {
+		value, ok := fields[name]
+		if !ok {
+			continue
+		}
+		*lists[name] = nil // never write into what base shares
+		if json.Unmarshal(value, lists[name]) != nil {
 			p.add(name, "is not a list of texts", `give a list, such as ["com.example.order.*"]`)
 		}
 	}
-	if value, ok := fields["fields"]; ok && string(value) != "null" {
-		if value[0] != '[' {
+	if value, ok := fields["fields"]; ok {
+		f.Fields = nil
+		if value[0] != '[' && string(value) != "null" {
 			p.add("fields", "is not a list", `give a list, such as [{"field":"data.amount","op":"gte","value":100}]`)
 		}
 		for element := range elements(value) {
@@ -106,13 +121,7 @@ func (p *filterProblems) filter(document []byte) (Filter, []FieldError) {
 			}
 		}
 	}
-	if len(*p) == 0 {
-		*p = f.Validate()
-	}
-	if len(*p) > 0 {
-		return Filter{}, *p
-	}
-	return f, nil
+	return f
 }
 
 func (p *filterProblems) parseCondition(at string, value []byte) Condition {

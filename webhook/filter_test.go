@@ -16,7 +16,7 @@ import (
 // filter reads a filter that must be right.
 func filter(t testing.TB, text string) webhook.Filter {
 	t.Helper()
-	f, problems := webhook.ParseFilter([]byte(text))
+	f, problems := webhook.OverlayFilter(webhook.Filter{}, []byte(text))
 	if len(problems) > 0 {
 		t.Fatalf("%s: %v", text, problems)
 	}
@@ -192,7 +192,7 @@ func TestProblemsNameTheFieldAndTheCure(t *testing.T) {
 		{`{"fields":[{"field":"a","op":"contains"}]}`, "fields[0].value", "is missing"},
 	}
 	for _, test := range tests {
-		f, problems := webhook.ParseFilter([]byte(test.filter))
+		f, problems := webhook.OverlayFilter(webhook.Filter{}, []byte(test.filter))
 		if len(problems) != 1 || problems[0].Field != test.field || problems[0].Problem != test.problem || problems[0].Cure == "" {
 			t.Errorf("%.200s: %v; want %s %s", test.filter, problems, test.field, test.problem)
 		}
@@ -200,7 +200,7 @@ func TestProblemsNameTheFieldAndTheCure(t *testing.T) {
 			t.Errorf("%.200s: a filter in spite of the problem", test.filter)
 		}
 	}
-	_, problems := webhook.ParseFilter([]byte(`{"types":[""],"fields":[{"field":"","op":"eq","value":1},{"field":"a","op":"x"}]}`))
+	_, problems := webhook.OverlayFilter(webhook.Filter{}, []byte(`{"types":[""],"fields":[{"field":"","op":"eq","value":1},{"field":"a","op":"x"}]}`))
 	var fields []string
 	for _, p := range problems {
 		fields = append(fields, p.Field)
@@ -225,6 +225,30 @@ func TestFilterKeepsItsJSON(t *testing.T) {
 	}
 }
 
+func TestFilterIsChangedListByList(t *testing.T) {
+	base := filter(t, `{"types":["a"],"sources":["s"],"fields":[{"field":"n","op":"exists"}]}`)
+	for patch, want := range map[string]string{
+		`{}`:                             `{"types":["a"],"sources":["s"],"fields":[{"field":"n","op":"exists"}]}`,
+		`{"types":["b","c"]}`:            `{"types":["b","c"],"sources":["s"],"fields":[{"field":"n","op":"exists"}]}`,
+		`{"sources":null,"fields":null}`: `{"types":["a"]}`,
+		`{"types":[],"fields":[{"field":"m","op":"exists"}]}`: `{"sources":["s"],"fields":[{"field":"m","op":"exists"}]}`,
+		`null`: `{}`,
+	} {
+		got, problems := webhook.OverlayFilter(base, []byte(patch))
+		text, err := json.Marshal(got)
+		if err != nil || len(problems) > 0 || string(text) != want {
+			t.Errorf("%s: %s, %v, %v; want %s", patch, text, problems, err, want)
+		}
+	}
+	got, problems := webhook.OverlayFilter(base, []byte(`{"types":["b"],"sources":1}`))
+	if diff := cmp.Diff(base, got); diff != "" || len(problems) != 1 {
+		t.Error("a bad patch changed something", diff, problems)
+	}
+	if base.Types[0] != "a" {
+		t.Error("the base was changed in place")
+	}
+}
+
 // A row of a newer version must not lose messages.
 func TestUnknownConditionsHold(t *testing.T) {
 	f := webhook.Filter{Fields: []webhook.Condition{
@@ -235,7 +259,7 @@ func TestUnknownConditionsHold(t *testing.T) {
 	}
 }
 
-// For any filter and body: nothing panics, what passes ParseFilter passes Validate, the
+// For any filter and body: nothing panics, what passes OverlayFilter passes Validate, the
 // negations are negations, and no reason repeats the body.
 func FuzzFilter(f *testing.F) {
 	f.Add("a.b", "eq", `"secret-text"`, []byte(`{"a":{"b":"secret-text"}}`))
@@ -255,9 +279,9 @@ func FuzzFilter(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, problems := webhook.ParseFilter(raw)
+		again, problems := webhook.OverlayFilter(webhook.Filter{}, raw)
 		if len(problems) > 0 {
-			t.Fatalf("%s passes Validate and not ParseFilter: %v", raw, problems)
+			t.Fatalf("%s passes Validate and not OverlayFilter: %v", raw, problems)
 		}
 		took, reason := stored.Match(content)
 		if tookAgain, _ := again.Match(content); took != tookAgain {

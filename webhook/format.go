@@ -40,6 +40,13 @@ func ParseFormat(s string) (Format, error) {
 	return "", invalid("the format is not known", "use "+listOf(Formats()))
 }
 
+// Keeps is whether a header of the webhook's own is sent in the format: in CloudEvents
+// the content type says which mode it is, and the attributes are the event's.
+func (f Format) Keeps(header string) bool {
+	header = strings.ToLower(header)
+	return f == FormatRaw || f == "" || header != "content-type" && !strings.HasPrefix(header, "ce-")
+}
+
 const (
 	structuredType = "application/cloudevents+json"
 	// wrappedType is the type of an event that is made of a raw body.

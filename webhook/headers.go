@@ -90,6 +90,16 @@ func cleanValue(s string) string {
 	return strings.TrimSpace(s[:min(len(s), maxMetadata)])
 }
 
+// setMessageHeaders sets those that came with a message. None can take the place of what
+// pushlease sets or of what HTTP is made of.
+func setMessageHeaders(header http.Header, fromMessage map[string]string) {
+	for name, value := range fromMessage {
+		if validateHeaderName(name) == nil && !strings.ContainsFunc(value, notPrintableASCII) {
+			header.Set(name, value)
+		}
+	}
+}
+
 func notPrintableASCII(r rune) bool { return r < ' ' || r > '~' }
 
 // notTokenRune: RFC 9110 section 5.6.2.

@@ -183,8 +183,11 @@ func (s *Sender) prepare(w *Webhook, r Request, now time.Time) (*url.URL, http.H
 		header.Set("Content-Type", defaultContentType)
 	}
 	for name, value := range w.Headers {
-		header.Set(name, value)
+		if w.Format.Keeps(name) {
+			header.Set(name, value)
+		}
 	}
+	setMessageHeaders(header, r.Headers)
 	header.Set("Accept-Encoding", "identity")
 	header.Set(HeaderID, id)
 	header.Set(HeaderTimestamp, strconv.FormatInt(now.Unix(), 10))

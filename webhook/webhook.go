@@ -24,6 +24,10 @@ type Webhook struct {
 	// Timeout is the deadline of one whole exchange: dial, TLS, request,
 	// answer's head and body. Progress does not extend it.
 	Timeout time.Duration `json:"timeout"`
+	// Filter says which of the queue's messages it takes.
+	Filter Filter `json:"filter,omitzero"`
+	// Format is the form in which it gets them.
+	Format Format `json:"format,omitempty"`
 }
 
 // Secret is one signing secret. It prints and logs as [secret]; only its JSON
@@ -58,6 +62,18 @@ type Request struct {
 	Body []byte
 	// ContentType of the body.
 	ContentType string
+	// Headers come with the message (see Payload); they replace the webhook's own of
+	// the same name. One that HTTP can't carry is left out.
+	Headers map[string]string
+}
+
+// Request makes the request of one attempt: the message in the webhook's format.
+func (w *Webhook) Request(c Content, o Origin, attempt int) Request {
+	p := w.Format.Payload(c, o)
+	return Request{
+		MessageID: o.MessageID, Queue: o.Queue, Attempt: attempt,
+		Body: p.Body, ContentType: p.ContentType, Headers: p.Headers,
+	}
 }
 
 // Result is what one POST gave.

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/net/netutil"
+
 	"github.com/pushlease/pushlease/api"
 	"github.com/pushlease/pushlease/dispatcher"
 	"github.com/pushlease/pushlease/internal/config"
@@ -28,6 +30,10 @@ const (
 	closeBound = 8 * time.Second
 	// housekeepingEvery is how often expired records are removed.
 	housekeepingEvery = time.Hour
+	// maxConnections bounds the callers at a time. More of them wait, since those who
+	// have not even said who they are would otherwise take the sockets that the
+	// deliveries need.
+	maxConnections = 1024
 )
 
 // Options are what the program, not its user, decides.
@@ -42,6 +48,8 @@ type App struct {
 	log        *slog.Logger
 	stores     stores
 	dispatcher *dispatcher.Dispatcher
+	api        *api.API
+	expiry     *deadLetterExpiry
 	listener   net.Listener
 	server     *http.Server
 	cleanups   cleanups
@@ -98,7 +106,11 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	if err != nil {
 		return nil, err
 	}
-	handler, err := api.New(api.Options{
+	a.expiry, err = newDeadLetterExpiry(a.stores.tables, cfg.Retention, cfg.DeadLetterRetention, a.log, meter)
+	if err != nil {
+		return nil, err
+	}
+	a.api, err = api.New(api.Options{
 		Webhooks: a.stores.tables, Deliveries: a.stores.tables, History: a.stores.tables, DeadLetters: a.stores.tables,
 		Queues: a.stores.queues, Encoding: cfg.QueueEncoding, Dispatcher: view{a.dispatcher}, Sender: sender,
 		ValidateURL: func(raw string) error { return webhook.ValidateURL(raw, guard(cfg)) },
@@ -108,7 +120,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	if err != nil {
 		return nil, err
 	}
-	return a, a.listen(ctx, handler)
+	return a, a.listen(ctx, a.api)
 }
 
 func (a *App) listen(ctx context.Context, handler http.Handler) error {
@@ -129,6 +141,10 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
+}
+
+func (a *App) serve() error {
+	return a.server.Serve(netutil.LimitListener(a.listener, maxConnections))
 }
 
 // URL is the base URL of the API.
@@ -152,8 +168,9 @@ func (a *App) Run(ctx context.Context) error {
 	var parts sync.WaitGroup
 	parts.Go(func() { a.dispatcher.Run(runCtx) })
 	parts.Go(func() { a.housekeeping(runCtx) })
+	parts.Go(func() { a.api.Run(runCtx) })
 	served := make(chan error, 1)
-	go func() { served <- a.server.Serve(a.listener) }()
+	go func() { served <- a.serve() }()
 
 	var failed error
 	select {
@@ -178,7 +195,7 @@ func (a *App) Run(ctx context.Context) error {
 	return errors.Join(failed, a.cleanups.run(closeCtx))
 }
 
-// housekeeping removes records that are older than the retention.
+// housekeeping removes records and dead letters that are older than their retention.
 func (a *App) housekeeping(ctx context.Context) {
 	t := time.NewTicker(housekeepingEvery)
 	defer t.Stop()
@@ -193,6 +210,7 @@ func (a *App) housekeeping(ctx context.Context) {
 		case n > 0:
 			a.log.Info("expired records removed", "rows", n, "before", before.UTC().Format(time.DateOnly))
 		}
+		a.expiry.run(ctx, time.Now())
 		select {
 		case <-ctx.Done():
 			return

@@ -18,9 +18,10 @@ type DeadLetterStatus string
 const (
 	// Waiting for an operator.
 	Waiting DeadLetterStatus = "waiting"
-	// Replaying: a replay was asked for and is not delivered yet.
+	// Replaying: a replay was asked for and has not ended yet.
 	Replaying DeadLetterStatus = "replaying"
-	// Replayed: the replay was delivered.
+	// Replayed: the replay has ended: it was delivered, or became a dead letter of
+	// its own.
 	Replayed DeadLetterStatus = "replayed"
 )
 

@@ -56,11 +56,15 @@ func TestACallerThatTakesNoAnswerIsLetGo(t *testing.T) {
 // flood is a listener to which a new caller comes whenever one is accepted.
 type flood struct {
 	accepted atomic.Int64
+	closed   atomic.Bool
 	mu       sync.Mutex
 	callers  []net.Conn
 }
 
 func (l *flood) Accept() (net.Conn, error) {
+	if l.closed.Load() {
+		return nil, net.ErrClosed
+	}
 	l.accepted.Add(1)
 	client, conn := net.Pipe()
 	l.mu.Lock()
@@ -68,7 +72,7 @@ func (l *flood) Accept() (net.Conn, error) {
 	l.callers = append(l.callers, client)
 	return conn, nil
 }
-func (l *flood) Close() error   { return nil }
+func (l *flood) Close() error   { l.closed.Store(true); return nil }
 func (l *flood) Addr() net.Addr { return &net.TCPAddr{} }
 
 func TestAFloodOfCallersLeavesSocketsForDeliveries(t *testing.T) {

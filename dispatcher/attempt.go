@@ -91,7 +91,7 @@ func (d *Dispatcher) rebase(ctx context.Context, p *parcel, del tables.Delivery)
 		stored = nil
 	}
 	for _, s := range d.memory.merge(p.key, stored, []string{del.WebhookID}) {
-		if s.WebhookID == del.WebhookID && newer(s, del) {
+		if s.WebhookID == del.WebhookID && p.owns(s) && newer(s, del) {
 			return s
 		}
 	}

@@ -54,6 +54,9 @@ func (d *Dispatcher) claim(ctx context.Context, p *parcel) history {
 	}
 	receives := 0 // with an outcome, at least: each adds one to a delivery at most
 	for _, del := range d.memory.merge(p.key, stored, ids) {
+		if !p.owns(del) {
+			continue
+		}
 		h.explained += del.Attempts + del.Excused
 		receives = max(receives, del.Attempts+del.Excused)
 		if del.Generation == p.generation {

@@ -515,3 +515,29 @@ type anySender func(context.Context, *webhook.Webhook, webhook.Request) webhook.
 func (f anySender) Send(ctx context.Context, w *webhook.Webhook, r webhook.Request) webhook.Result {
 	return f(ctx, w, r)
 }
+
+func TestReplayOfAnOlderDeadLetterIsNotMistakenForANewerOne(t *testing.T) {
+	inBubble(t, func(b *bench) { // I1: the second replay of row 0 comes after those of rows 1 and 2
+		b.sender.answer = statuses(400, 400, 400, 400, 500, 200)
+		_, stop := b.start(nil)
+		b.send("x")
+		time.Sleep(10 * time.Second)
+		first := b.deadLetters()[0].ID
+		for _, token := range []string{"t1", "t2", "t3"} {
+			b.replay(b.deadLetters()[0].ID, token)
+			time.Sleep(10 * time.Second)
+		}
+		stop()
+		want(t, "POSTs", b.sender.count(), 4)
+		b.replay(first, "t4")
+		if got, err := b.queue(testQueue).Receive(b.t.Context(), 1, 2*time.Second); err != nil || len(got) != 1 {
+			t.Fatalf("received %d, %v", len(got), err) // and its answer is lost
+		}
+		time.Sleep(3 * time.Second)
+		_, stop = b.start(nil)
+		time.Sleep(time.Minute)
+		stop()
+		want(t, "POSTs", b.sender.count(), 6)
+		want(t, "messages left", b.total(testQueue), 0)
+	})
+}

@@ -163,12 +163,8 @@ func (d *Dispatcher) Wake(queueName string) {
 }
 
 // RegistryChanged makes the dispatcher read the registered webhooks again at once.
-func (d *Dispatcher) RegistryChanged() {
-	select {
-	case d.registry.changed <- struct{}{}:
-	default:
-	}
-}
+// Messages that are received from now on go by what it finds.
+func (d *Dispatcher) RegistryChanged() { d.registry.tell() }
 
 // disable switches a webhook off because of what it answered.
 func (d *Dispatcher) disable(ctx context.Context, id string, reason policy.Reason) {

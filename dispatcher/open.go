@@ -103,6 +103,14 @@ func (d *Dispatcher) openReplay(ctx context.Context, p *parcel, r queue.Replay) 
 	return nil
 }
 
+// owns reports whether a record under the parcel's key can be about it. One message
+// may have several dead letters, each replayed on its own, and what came of one
+// replay says nothing about another: only the same pointer was inserted at the same
+// time.
+func (p *parcel) owns(del tables.Delivery) bool {
+	return p.replay == nil || del.Day.UnixMilli() == p.key.Day.UnixMilli()
+}
+
 // newDelivery is a delivery of this parcel that has seen nothing yet.
 func (p *parcel) newDelivery(webhookID, instance string) tables.Delivery {
 	return tables.Delivery{

@@ -23,6 +23,7 @@ type registry struct {
 	mu      sync.RWMutex
 	byQueue map[string][]tables.Registration
 	readAt  time.Time // start of the last successful reading
+	askedAt time.Time // when a change was last told of
 	lastErr error
 	bad     map[string]bool // rows already reported as unreadable
 }
@@ -46,6 +47,9 @@ func (r *registry) refresh(ctx context.Context) error {
 		r.lastErr = err
 		return fmt.Errorf("read webhooks: %w", err)
 	}
+	if start.Before(r.readAt) {
+		return nil // a later reading has ended before this one
+	}
 	if r.lastErr != nil {
 		r.log.Info("the registered webhooks can be read again")
 	}
@@ -64,6 +68,30 @@ func (r *registry) refresh(ctx context.Context) error {
 	}
 	r.byQueue, r.readAt, r.lastErr = byQueue, start, nil
 	return nil
+}
+
+// tell notes that the registered webhooks have changed.
+func (r *registry) tell() {
+	r.mu.Lock()
+	r.askedAt = time.Now()
+	r.mu.Unlock()
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
+}
+
+// catchUp re-reads the registry when a change was told of that it does not show yet:
+// who has registered a webhook may publish at once.
+func (r *registry) catchUp(ctx context.Context) {
+	r.mu.RLock()
+	asked, behind := r.askedAt, !r.readAt.After(r.askedAt)
+	r.mu.RUnlock()
+	if behind && !asked.IsZero() {
+		ctx, cancel := context.WithTimeout(ctx, settleTimeout) // a store that is away delays nothing for longer
+		defer cancel()
+		r.fresh(ctx, asked)
+	}
 }
 
 // of returns the registrations on a queue, enabled or not.

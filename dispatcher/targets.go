@@ -37,6 +37,7 @@ func (t target) due(now time.Time) bool {
 // deleted ones come along. Without any, the registry is
 // re-read first: a stale one must never decide that nobody wants a message.
 func (d *Dispatcher) targets(ctx context.Context, p *parcel, h history) []target {
+	d.registry.catchUp(ctx)
 	found := d.targetsNow(p, h)
 	if len(found) == 0 && d.registry.fresh(ctx, p.receivedAt) {
 		found = d.targetsNow(p, h)

@@ -1,0 +1,51 @@
+package dispatcher
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/tables"
+)
+
+func TestWebhookGetsWhatIsPublishedRightAfterItsRegistration(t *testing.T) {
+	for _, early := range []time.Duration{0, 100 * time.Millisecond} { // before or during a reading
+		inBubble(t, func(b *bench) { // I1
+			d, stop := b.start(func(o *Options) { o.Store = slowList{b.store} })
+			time.Sleep(5300*time.Millisecond - early)
+			b.register("wh_b", nil)
+			d.RegistryChanged()
+			time.Sleep(5 * time.Millisecond)
+			sent := b.send("x")
+			d.Wake(testQueue)
+			time.Sleep(10 * time.Second)
+			stop()
+			want(t, "POSTs", b.sender.count(), 2)
+			want(t, "state", b.delivery(sent, "wh_b").State, tables.Delivered)
+		})
+	}
+}
+
+func TestReadingThatEndsLateDoesNotBringBackWhatWasKnownBefore(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		r := newRegistry(slowList{b.store}, b.logger)
+		go func() { _ = r.refresh(b.t.Context()) }()
+		time.Sleep(100 * time.Millisecond)
+		b.register("wh_b", nil)
+		r.store = b.store
+		if err := r.refresh(b.t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		want(t, "webhooks", len(r.of(testQueue)), 2)
+	})
+}
+
+// slowList takes its time after it has read.
+type slowList struct{ Store }
+
+func (s slowList) ListWebhooks(ctx context.Context) ([]tables.Registration, []tables.RowError, error) {
+	list, bad, err := s.Store.ListWebhooks(ctx)
+	time.Sleep(300 * time.Millisecond)
+	return list, bad, err
+}

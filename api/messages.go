@@ -124,7 +124,6 @@ func newMessageView(id string, deliveries []tables.Delivery, attempts []tables.A
 		v.Queue = t.Queue
 		v.Events = append(v.Events, attemptEvent(t))
 	}
-	alone := len(deliveries) == 1
 	for _, d := range deliveries {
 		v.Queue, v.Size, v.BodyHash, v.Encoding = d.Queue, d.Size, d.BodyHash, d.Encoding
 		if !d.ExpiresAt.IsZero() {
@@ -133,7 +132,7 @@ func newMessageView(id string, deliveries []tables.Delivery, attempts []tables.A
 		if e, ok := deliveryEvent(d, dead); ok {
 			v.Events = append(v.Events, e)
 		}
-		if d.State != tables.Published || alone { // once received, the deliveries tell
+		if !overtaken(d, deliveries) {
 			v.Next = append(v.Next, newNextView(d, now))
 		}
 	}
@@ -141,6 +140,19 @@ func newMessageView(id string, deliveries []tables.Delivery, attempts []tables.A
 		return cmp.Or(x.At.Compare(y.At), cmp.Compare(eventOrder[x.Kind], eventOrder[y.Kind]))
 	})
 	return v
+}
+
+// overtaken reports whether d is about the message as a whole and says no more what is
+// next, since the deliveries do: once it is received, or once a webhook takes what was
+// held.
+func overtaken(d tables.Delivery, all []tables.Delivery) bool {
+	switch {
+	case d.WebhookID != "":
+		return false
+	case d.State == tables.Published:
+		return len(all) > 1
+	}
+	return d.State == tables.Held && slices.ContainsFunc(all, func(o tables.Delivery) bool { return o.UpdatedAt.After(d.UpdatedAt) })
 }
 
 func attemptEvent(t tables.Attempt) event {

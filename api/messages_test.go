@@ -191,3 +191,26 @@ func TestAttemptsAreFilteredAndPaged(t *testing.T) {
 	keyed.do(http.StatusOK, "GET", "/api/v1/attempts?code=function-key", "", "X-Azure-Functions-InvocationId", "1", "Authorization", "Bearer read")
 	keyed.do(http.StatusBadRequest, "GET", "/api/v1/attempts?code=1", "", "Authorization", "Bearer read").wantProblem("code")
 }
+
+func TestWhatHeldAMessageIsNotNextOnceAWebhookHasTakenIt(t *testing.T) {
+	key := tables.MessageKey{Queue: "orders", MessageID: "m1", Day: testTime}
+	held := tables.Delivery{MessageKey: key, State: tables.Held, Reason: policy.NoWebhook, UpdatedAt: testTime}
+	before := tables.Delivery{MessageKey: key, WebhookID: "wh_a", State: tables.Pending, UpdatedAt: testTime.Add(-time.Minute)}
+	after := tables.Delivery{MessageKey: key, WebhookID: "wh_b", State: tables.Delivered, UpdatedAt: testTime.Add(time.Minute)}
+	for _, tt := range []struct {
+		all  []tables.Delivery
+		want []string
+	}{
+		{[]tables.Delivery{held}, []string{""}},
+		{[]tables.Delivery{held, before}, []string{"", "wh_a"}},
+		{[]tables.Delivery{held, before, after}, []string{"wh_a", "wh_b"}},
+	} {
+		var got []string
+		for _, n := range newMessageView("m1", tt.all, nil, nil, testTime).Next {
+			got = append(got, n.WebhookID)
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+}

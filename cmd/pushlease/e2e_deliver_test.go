@@ -129,13 +129,15 @@ func TestSlowReceiverGetsOnePost(t *testing.T) {
 		for _, processes := range []int{1, 2} {
 			t.Run(fmt.Sprintf("%d processes", processes), func(t *testing.T) {
 				t.Parallel()
-				own := *s
-				if s.account == nil {
-					own = *sqliteStore(t)
+				// A store of its own: the other subtest's process would take part too.
+				own := sqliteStore
+				if s.account != nil {
+					own = azuriteStore
 				}
+				s := own(t)
 				var all []*process
 				for range processes {
-					all = append(all, own.start(t))
+					all = append(all, s.start(t))
 				}
 				in := newInbox(t, receiverOptions{Answer: reply{Status: 200, Delay: 8 * time.Second}})
 				queue := queueName("slow")

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,11 +29,10 @@ func TestWebhookGetsWhatIsPublishedRightAfterItsRegistration(t *testing.T) {
 
 func TestReadingThatEndsLateDoesNotBringBackWhatWasKnownBefore(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		r := newRegistry(slowList{b.store}, b.logger)
+		r := newRegistry(&slowFirst{Store: b.store}, b.logger)
 		go func() { _ = r.refresh(b.t.Context()) }()
 		time.Sleep(100 * time.Millisecond)
 		b.register("wh_b", nil)
-		r.store = b.store
 		if err := r.refresh(b.t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -48,4 +48,17 @@ func (s slowList) ListWebhooks(ctx context.Context) ([]tables.Registration, []ta
 	list, bad, err := s.Store.ListWebhooks(ctx)
 	time.Sleep(300 * time.Millisecond)
 	return list, bad, err
+}
+
+// slowFirst takes its time the first time.
+type slowFirst struct {
+	Store
+	read atomic.Bool
+}
+
+func (s *slowFirst) ListWebhooks(ctx context.Context) ([]tables.Registration, []tables.RowError, error) {
+	if s.read.Swap(true) {
+		return s.Store.ListWebhooks(ctx)
+	}
+	return slowList{s.Store}.ListWebhooks(ctx)
 }

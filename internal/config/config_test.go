@@ -380,3 +380,22 @@ func FuzzLoad(f *testing.F) {
 		_ = readFile(path, "test", &bad)
 	})
 }
+
+func TestNothingOfAFileIsQuotedThatCouldBeASecret(t *testing.T) {
+	for text, want := range map[string]string{
+		"storage: *AccountKey=TOPSECRET":                         "YAML map",
+		"DefaultEndpointsProtocol=https;AccountKey=TOPSECRET: x": "no setting",
+		"storage: \"AccountKey=TOPSECRET":                        "YAML map",
+		"storage: &TOPSECRET x\nlease: *TOPSECRETS":              "YAML map",
+		"lease: 1s\nlease: TOPSECRET":                            `"lease" already`,
+	} {
+		path := filepath.Join(t.TempDir(), "f.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Load(nil, []string{"PUSHLEASE_CONFIG=" + path})
+		if err == nil || strings.Contains(err.Error(), "TOPSECRET") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -15,6 +16,9 @@ import (
 // maxFileBytes bounds a configuration file.
 const maxFileBytes = 1 << 20
 
+// quotation is what a parser's message quotes from the file.
+var quotation = regexp.MustCompile(`".*"`)
+
 // readFile returns what the YAML file says. A problem never quotes the file's
 // text, which may hold secrets.
 func readFile(path, where string, bad *problems) map[string]value {
@@ -23,22 +27,32 @@ func readFile(path, where string, bad *problems) map[string]value {
 		bad.add(configFlag, where, "can't read the file: "+err.Error()+"; name a readable YAML file")
 		return nil
 	}
+	known := make([]string, len(table))
+	for i, s := range table {
+		known[i] = s.Name
+	}
 	var doc map[string]any
 	if err := yaml.Unmarshal(raw, &doc); err != nil {
 		// Without its second argument the message would show the lines around.
 		text, _, _ := strings.Cut(yaml.FormatError(err, false, false), "\n")
+		text = quotation.ReplaceAllStringFunc(text, func(quoted string) string {
+			if slices.Contains(known, strings.Trim(quoted, `"`)) {
+				return quoted
+			}
+			return `"…"`
+		})
 		bad.add(configFlag, path, "this is not a YAML map of settings: "+text)
 		return nil
-	}
-	known := make([]string, len(table))
-	for i, s := range table {
-		known[i] = s.Name
 	}
 	values := map[string]value{}
 	for _, name := range slices.Sorted(maps.Keys(doc)) {
 		v := doc[name]
 		i := slices.Index(known, name)
-		if i < 0 {
+		switch {
+		case i < 0 && (len(name) > maxNameBytes || !only(name, nameChars)): // a connection string, at worst
+			bad.add(configFlag, path, "a name in the file can be no setting; write names of letters and _, a colon, a blank and the value")
+			continue
+		case i < 0:
 			bad.add(name, path, "there is no such setting; "+suggest(strings.ReplaceAll(name, "-", "_"), known, "remove it"))
 			continue
 		}

@@ -92,7 +92,7 @@ func (d *Dispatcher) Run(ctx context.Context) {
 	case <-last.Done():
 		d.log.Warn("settling did not end in time: the messages in question come back when their lease ends")
 	}
-	d.flushOnce(last) // the last chance of what the store did not take so far
+	d.flushLast(last)
 	d.stopWrite()
 	<-drained
 	flusher.Wait()

@@ -377,3 +377,16 @@ func (s *refusing) Record(ctx context.Context, r tables.Record) error {
 	}
 	return s.Store.Record(ctx, r)
 }
+
+func TestRecordsThatAreLostAtTheEndAreTold(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.store.on("record", always(failBefore))
+		_, stop := b.start(nil)
+		b.send("x")
+		time.Sleep(time.Minute)
+		stop()
+		if !strings.Contains(b.log.String(), `"records":1`) {
+			t.Error("the log does not say that one record is lost")
+		}
+	})
+}

@@ -202,6 +202,19 @@ func (d *Dispatcher) flushRecords(ctx context.Context) {
 	}
 }
 
+// flushLast is the last chance of what the store did not take so far. What it does
+// not take now is missing from the records, which is told and counted.
+func (d *Dispatcher) flushLast(ctx context.Context) {
+	d.flushOnce(ctx)
+	n := d.memory.waiting()
+	if n > 0 {
+		d.log.Error("records are lost: the store did not take them before the end", "records", n)
+	}
+	for range n {
+		d.metrics.recordLost()
+	}
+}
+
 // flushOnce writes what is waiting, until the store fails several times in a row.
 func (d *Dispatcher) flushOnce(ctx context.Context) {
 	faults := 0

@@ -81,6 +81,9 @@ type QueueState struct {
 	LastErrorAt time.Time
 	// Webhooks counts the enabled webhooks that the dispatcher knows of.
 	Webhooks int
+	// Handled counts the messages that this process finished with in the last one to
+	// two hours, and DeadLettered those of them that became dead letters.
+	Handled, DeadLettered int
 }
 
 // Sender makes one POST to a webhook.
@@ -104,6 +107,10 @@ type API struct {
 	crossSite  *http.CrossOriginProtection
 	published  metric.Int64Counter
 	unrecorded metric.Int64Counter
+	replayed   metric.Int64Counter
+	purged     metric.Int64Counter
+	replays    *replayJobs
+	backlog    *backlog
 }
 
 // New returns the API, or an error that names everything missing or wrong.
@@ -128,6 +135,20 @@ func New(opts Options) (*API, error) {
 		metric.WithUnit("{message}"), metric.WithDescription("Published messages whose record could not be written; they are delivered all the same."))
 	if err != nil {
 		return nil, fmt.Errorf("make counter: %w", err)
+	}
+	a.replayed, err = opts.Meter.Int64Counter("deadletters.replays",
+		metric.WithDescription("Replays of dead letters that were sent, by queue."))
+	if err != nil {
+		return nil, fmt.Errorf("make counter: %w", err)
+	}
+	a.purged, err = opts.Meter.Int64Counter("deadletters.purged",
+		metric.WithDescription("Dead letters that were purged by filter, by queue."))
+	if err != nil {
+		return nil, fmt.Errorf("make counter: %w", err)
+	}
+	a.replays, a.backlog = &replayJobs{}, &backlog{byQueue: map[string]waiting{}}
+	if err := a.backlog.measure(opts.Meter); err != nil {
+		return nil, fmt.Errorf("make gauge: %w", err)
 	}
 	a.router = a.routes()
 	return a, nil
@@ -197,6 +218,11 @@ func (a *API) routes() *chi.Mux {
 	r.Get("/api/v1/attempts", a.allow(ScopeRead, a.listAttempts))
 
 	r.Get("/api/v1/dead-letters", a.allow(ScopeRead, a.listDeadLetters))
+	r.Get("/api/v1/dead-letters/replay", a.allow(ScopeRead, a.listReplayJobs))
+	r.Post("/api/v1/dead-letters/replay", a.allow(ScopeOperate, a.startReplayJob))
+	r.Get("/api/v1/dead-letters/replay/{id}", a.allow(ScopeRead, a.getReplayJob))
+	r.Delete("/api/v1/dead-letters/replay/{id}", a.allow(ScopeOperate, a.cancelReplayJob))
+	r.Post("/api/v1/dead-letters/purge", a.allow(ScopeOperate, a.purgeDeadLetters))
 	r.Get("/api/v1/dead-letters/{id}", a.allow(ScopeRead, a.getDeadLetter))
 	r.Delete("/api/v1/dead-letters/{id}", a.allow(ScopeOperate, a.deleteDeadLetter))
 	r.Get("/api/v1/dead-letters/{id}/body", a.allow(ScopeOperate, a.getDeadLetterBody))

@@ -10,6 +10,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -212,41 +215,53 @@ const (
 	replayTimeout = 20 * time.Second
 )
 
-// replayDeadLetter has a dead letter POSTed again: it marks the row with a fresh
-// token, and then sends the message that points to it.
+// replayDeadLetter has a dead letter POSTed again.
 func (a *API) replayDeadLetter(w http.ResponseWriter, r *http.Request) error {
 	q := readQuery(r, "force")
 	force := q.bool("force")
 	if err := errors.Join(q.err(), noBody(w, r)); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), replayTimeout)
-	defer cancel()
-	before, marked, err := a.markReplaying(ctx, r, force)
+	marked, err := a.replayOne(r.Context(), pathParam(r, "id"), ifMatch(r), func(ctx context.Context, d tables.DeadLetter) error {
+		return a.replayable(ctx, d, force)
+	})
 	if err != nil {
 		return err
 	}
-	if err := a.sendReplay(ctx, before, marked); err != nil {
-		return err
-	}
 	view := newDeadLetterView(marked)
-	view.Warnings = a.replayWarnings(ctx, marked)
+	view.Warnings = a.replayWarnings(r.Context(), marked)
 	w.Header().Set("ETag", etagOf(marked.ETag))
 	return writeJSON(w, http.StatusAccepted, view)
 }
 
+// replayOne is the one step by which dead letters are replayed, one or many: it marks
+// the row with a fresh token, and then sends the message that points to it. check
+// says why a row as it is now can't be replayed.
+func (a *API) replayOne(ctx context.Context, id, want string, check func(context.Context, tables.DeadLetter) error) (tables.DeadLetter, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), replayTimeout)
+	defer cancel()
+	before, marked, err := a.markReplaying(ctx, id, want, check)
+	if err != nil {
+		return marked, err
+	}
+	if err := a.sendReplay(ctx, before, marked); err != nil {
+		return marked, err
+	}
+	a.replayed.Add(ctx, 1, metric.WithAttributes(attribute.String("queue", marked.Queue)))
+	return marked, nil
+}
+
 // markReplaying returns the row as it was and as it was written.
-func (a *API) markReplaying(ctx context.Context, r *http.Request, force bool) (before, marked tables.DeadLetter, err error) {
-	want := ifMatch(r)
+func (a *API) markReplaying(ctx context.Context, id, want string, check func(context.Context, tables.DeadLetter) error) (before, marked tables.DeadLetter, err error) {
 	for range maxTries {
-		before, err = a.loadDeadLetter(ctx, pathParam(r, "id"))
+		before, err = a.loadDeadLetter(ctx, id)
 		if err != nil {
 			return before, marked, err
 		}
 		if want != "" && !matches(want, before.ETag) {
 			return before, marked, errPrecondition
 		}
-		if err := a.replayable(ctx, before, force); err != nil {
+		if err := check(ctx, before); err != nil {
 			return before, marked, err
 		}
 		next := before
@@ -267,7 +282,7 @@ func (a *API) markReplaying(ctx context.Context, r *http.Request, force bool) (b
 
 // replayable says why a dead letter can't be replayed now.
 func (a *API) replayable(ctx context.Context, d tables.DeadLetter, force bool) error {
-	if d.Status == tables.Replaying && !force && time.Since(d.ReplayedAt) < replayPatience {
+	if underWay(d) && !force {
 		return conflict("replaying", "A replay is under way",
 			fmt.Sprintf("A replay was asked for at %s and is not delivered yet.", stamp(d.ReplayedAt)),
 			fieldError{"status", "is replaying", fmt.Sprintf("follow it at /api/v1/messages/%s, ask again after %s, or add ?force=true to start over (the webhook may then be sent it twice)", d.MessageID, replayPatience)})
@@ -316,16 +331,24 @@ func (a *API) sendReplay(ctx context.Context, before, marked tables.DeadLetter) 
 	return p
 }
 
-// replayWarnings says what will keep the replay waiting.
+// underWay reports whether a replay was asked for so lately that it may still come.
+func underWay(d tables.DeadLetter) bool {
+	return d.Status == tables.Replaying && time.Since(d.ReplayedAt) < replayPatience
+}
+
+// replayWarnings says what will keep the replay waiting, and that it goes in circles.
 func (a *API) replayWarnings(ctx context.Context, d tables.DeadLetter) []string {
+	var warnings []string
+	if n := d.Generation + d.Replays; n > maxGenerations {
+		warnings = append(warnings, fmt.Sprintf("This is replay %d of the message: it comes back as a dead letter each time. A replay by filter leaves it out.", n))
+	}
 	if d.WebhookID == "" {
-		return nil
+		return warnings
 	}
-	reg, err := a.Webhooks.GetWebhook(ctx, d.WebhookID)
-	if err != nil || reg.Enabled {
-		return nil
+	if reg, err := a.Webhooks.GetWebhook(ctx, d.WebhookID); err == nil && !reg.Enabled {
+		warnings = append(warnings, "The webhook is disabled: the replay is held until it is enabled (POST /api/v1/webhooks/"+reg.ID+"/enable).")
 	}
-	return []string{"The webhook is disabled: the replay is held until it is enabled (POST /api/v1/webhooks/" + reg.ID + "/enable)."}
+	return warnings
 }
 
 // newReplayToken makes the secret that only the row and the pointer share.

@@ -23,6 +23,8 @@ type queueView struct {
 	Depth    *depthView      `json:"depth"`
 	Encoding queue.Encoding  `json:"encoding"`
 	Lease    policy.Duration `json:"lease,omitzero"`
+	// DeadLetters is null where they have not been counted lately.
+	DeadLetters *backlogView `json:"dead_letters"`
 	// Poller is null for a queue that the dispatcher does not know.
 	Poller   *pollerView    `json:"poller"`
 	Webhooks []queueWebhook `json:"webhooks"`
@@ -99,6 +101,15 @@ func (a *API) getQueue(w http.ResponseWriter, r *http.Request) error {
 	if !view.Exists && len(view.Webhooks) == 0 {
 		return missing("queue", "There is no queue of that name and no webhook for it.", "queue", "take a name from GET /api/v1/queues, or publish a message to it: the first one makes the queue")
 	}
+	if view.DeadLetters == nil {
+		waiting, err := a.countWaiting(r.Context(), name)
+		if err != nil {
+			return err
+		}
+		a.backlog.put(name, waiting)
+		state, _ := a.Dispatcher.Queue(name)
+		view.DeadLetters = newBacklogView(waiting, state)
+	}
 	return writeJSON(w, http.StatusOK, view)
 }
 
@@ -129,7 +140,11 @@ func (a *API) queueViews(ctx context.Context, names []string, registered map[str
 // when there is an error.
 func (a *API) queueView(ctx context.Context, name string, webhooks []queueWebhook) (queueView, error) {
 	view := queueView{Name: name, Encoding: a.Encoding(name), Webhooks: orEmpty(webhooks)}
-	if s, ok := a.Dispatcher.Queue(name); ok {
+	s, ok := a.Dispatcher.Queue(name)
+	if counted, fresh := a.backlog.get(name); fresh {
+		view.DeadLetters = newBacklogView(counted, s)
+	}
+	if ok {
 		view.Lease = policy.Duration(s.Lease)
 		view.Poller = &pollerView{
 			Polling: s.Polling, InFlight: s.InFlight, Webhooks: s.Webhooks, LastPollAt: utc(s.LastPollAt),

@@ -48,6 +48,9 @@ type Config struct {
 	PoisonCopy bool
 	// Retention is how long delivery and attempt records are kept.
 	Retention time.Duration
+	// DeadLetterRetention is how long dead letters that were not replayed are kept;
+	// zero means for ever.
+	DeadLetterRetention time.Duration
 	// WebhookTimeout is used by webhooks that name none.
 	WebhookTimeout time.Duration
 	// AllowCIDRs lifts the address guard for these ranges; DenyCIDRs adds to it,

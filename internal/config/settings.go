@@ -54,8 +54,10 @@ const (
 	maxWebhookTimeout = 10 * time.Minute
 	minRetention      = time.Hour
 	maxRetention      = 366 * 24 * time.Hour
-	maxNameBytes      = 64
-	maxTablePrefix    = 20
+	// maxDeadLetterRetention is ten years; without the setting they are kept for ever.
+	maxDeadLetterRetention = 10 * 365 * 24 * time.Hour
+	maxNameBytes           = 64
+	maxTablePrefix         = 20
 )
 
 // The intervals of RegistryRefresh when it is not set: reading a local file is
@@ -120,6 +122,8 @@ var table = named([]Setting{
 		func(c *Config) *bool { return &c.PoisonCopy }),
 	duration("retention", "192h", "How long delivery and attempt records are kept. 1h to 8784h. Shorter than a message's life (168h by default) means that a message that comes back after it is POSTed again.",
 		minRetention, maxRetention, func(c *Config) *time.Duration { return &c.Retention }),
+	duration("dead_letter_retention", "", "How long dead letters are kept that were not replayed; then they are deleted and counted. 1h to 87600h. Unset: for ever. Replayed ones are always deleted when retention has passed since their replay.",
+		minRetention, maxDeadLetterRetention, func(c *Config) *time.Duration { return &c.DeadLetterRetention }),
 	duration("webhook_timeout", "30s", "Deadline of one whole POST for webhooks that name none. 1s to 10m.",
 		time.Second, maxWebhookTimeout, func(c *Config) *time.Duration { return &c.WebhookTimeout }),
 	cidrs("allow_cidrs", "Address ranges that webhooks may have although the guard refuses them (private, loopback, link-local …): a list such as 10.1.0.0/16 (comma-separated outside YAML).",

@@ -1,0 +1,170 @@
+package api
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/pushlease/pushlease/tables"
+)
+
+// The alert levels of waiting dead letters (docs/alerts.md has the same as rules).
+const (
+	warningWaiting  = 100
+	criticalWaiting = 1000
+	// criticalShare is the share of the messages handled lately that were
+	// dead-lettered; fewer than minHandled say nothing.
+	criticalShare = 0.10
+	minHandled    = 20
+)
+
+const (
+	// backlogEvery is how often dead letters are counted, and backlogFresh how long
+	// a count is shown before it is made anew for a request.
+	backlogEvery = time.Minute
+	backlogFresh = 2 * time.Minute
+	// backlogMost is where counting stops: beyond it the level can't get worse.
+	backlogMost = criticalWaiting + 1
+	// backlogCalls bounds the pages that one count asks for.
+	backlogCalls = 4
+	// backlogTimeout bounds one round.
+	backlogTimeout = 30 * time.Second
+)
+
+// backlog knows how many dead letters wait in each queue.
+type backlog struct {
+	mu      sync.Mutex
+	byQueue map[string]waiting
+}
+
+// waiting is one count; n is a lower bound unless exact.
+type waiting struct {
+	n     int
+	exact bool
+	at    time.Time
+}
+
+// get returns a count that is fresh enough to be shown.
+func (b *backlog) get(name string) (waiting, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w, ok := b.byQueue[name]
+	return w, ok && time.Since(w.at) < backlogFresh
+}
+
+func (b *backlog) put(name string, w waiting) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.byQueue[name] = w
+}
+
+// replace puts the counts of a whole round.
+func (b *backlog) replace(all map[string]waiting) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.byQueue = all
+}
+
+// measure makes the gauge. A queue whose count is old is left out rather than shown as
+// it once was.
+func (b *backlog) measure(m metric.Meter) error {
+	_, err := m.Int64ObservableGauge("deadletters.waiting",
+		metric.WithDescription("Dead letters that wait, by queue, counted once a minute up to 1001."),
+		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			for name, w := range b.byQueue {
+				if time.Since(w.at) < backlogFresh {
+					o.Observe(int64(w.n), metric.WithAttributes(attribute.String("queue", name)))
+				}
+			}
+			return nil
+		}))
+	return err
+}
+
+// Run does what no request asks for, until ctx ends: it counts the dead letters once
+// a minute. Then it ends the replay jobs and waits for them.
+func (a *API) Run(ctx context.Context) {
+	defer a.replays.stop()
+	tick := time.NewTicker(backlogEvery)
+	defer tick.Stop()
+	failing := false
+	for {
+		err := a.countBacklog(ctx)
+		if err != nil && !failing && ctx.Err() == nil {
+			a.Logger.Warn("the dead letters can't be counted; trying again every minute", "error", err)
+		}
+		failing = err != nil
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// countBacklog counts all queues in one pass, and only where that ends too soon each
+// by itself.
+func (a *API) countBacklog(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, backlogTimeout)
+	defer cancel()
+	registered, err := a.webhooksByQueue(ctx)
+	if err != nil {
+		return err
+	}
+	now, all := time.Now(), map[string]waiting{}
+	for name := range registered {
+		all[name] = waiting{exact: true, at: now}
+	}
+	_, exact, err := tables.CountDeadLetters(ctx, a.DeadLetters, tables.DeadLetterFilter{Status: tables.Waiting}, backlogMost, backlogCalls,
+		func(d tables.DeadLetter) {
+			w := all[d.Queue]
+			all[d.Queue] = waiting{w.n + 1, true, now}
+		})
+	if err != nil {
+		return storageFault("count the dead letters", err)
+	}
+	if !exact {
+		for name := range all {
+			if all[name], err = a.countWaiting(ctx, name); err != nil {
+				return err
+			}
+		}
+	}
+	a.backlog.replace(all)
+	return nil
+}
+
+func (a *API) countWaiting(ctx context.Context, name string) (waiting, error) {
+	f := tables.DeadLetterFilter{Queue: name, Status: tables.Waiting}
+	n, exact, err := tables.CountDeadLetters(ctx, a.DeadLetters, f, backlogMost, backlogCalls, nil)
+	if err != nil {
+		return waiting{}, storageFault("count the dead letters of a queue", err)
+	}
+	return waiting{n, exact, time.Now()}, nil
+}
+
+// backlogView is what waits in a queue, and how bad that is.
+type backlogView struct {
+	Waiting int `json:"waiting"`
+	// Exact is false when there are more than Waiting.
+	Exact bool `json:"exact"`
+	// Level is ok, warning or critical.
+	Level     string    `json:"level"`
+	CountedAt time.Time `json:"counted_at"`
+}
+
+func newBacklogView(w waiting, s QueueState) *backlogView {
+	view := &backlogView{Waiting: w.n, Exact: w.exact, Level: "ok", CountedAt: utc(w.at)}
+	switch {
+	case w.n > criticalWaiting, s.Handled >= minHandled && float64(s.DeadLettered) > criticalShare*float64(s.Handled):
+		view.Level = "critical"
+	case w.n > warningWaiting:
+		view.Level = "warning"
+	}
+	return view
+}

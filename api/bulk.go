@@ -1,0 +1,210 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// Bounds of what is done to many dead letters.
+const (
+	defaultRate = 10.0
+	minRate     = 0.01
+	maxRate     = 1000.0
+	// maxGenerations is how often a message may have been replayed before replays by
+	// filter leave it out: it comes back each time, and nobody may have noticed.
+	maxGenerations = 10
+	// maxCount and countCalls bound a dry run: beyond either it answers a lower bound.
+	maxCount   = 10_000
+	countCalls = 40
+)
+
+// bulk is a request about all dead letters that a filter matches.
+type bulk struct {
+	filter tables.DeadLetterFilter
+	all    bool
+	dryRun bool
+	force  bool
+	// rate is in messages per second.
+	rate float64
+	// limit is the most to replay or purge; zero means no limit.
+	limit  int
+	cursor tables.Cursor
+}
+
+// filterFields are the fields that narrow; all stands for none of them.
+var filterFields = []string{"queue", "webhook", "message", "reason", "status", "from", "until", "all"}
+
+// readBulk reads a request; more are the fields that it may have beside the filter.
+func readBulk(w http.ResponseWriter, r *http.Request, more ...string) (bulk, error) {
+	if err := readQuery(r).err(); err != nil {
+		return bulk{}, err
+	}
+	in, err := readFields(w, r, true)
+	if err != nil {
+		return bulk{}, err
+	}
+	if err := onlyFields(in, append(slices.Clone(filterFields), more...)...); err != nil {
+		return bulk{}, err
+	}
+	b := &bulkReader{in: in, bulk: bulk{rate: defaultRate}}
+	b.readFilter()
+	b.readHow()
+	b.readScope()
+	if len(b.problems) > 0 {
+		return bulk{}, invalid(b.problems...)
+	}
+	return b.bulk, nil
+}
+
+// bulkReader gathers what is wrong with a request.
+type bulkReader struct {
+	bulk
+	in       fields
+	problems []fieldError
+}
+
+func (b *bulkReader) fail(field, what, cure string) {
+	b.problems = append(b.problems, fieldError{field, what, cure})
+}
+
+// read reads a field that is there and not null, and reports whether it did.
+func (b *bulkReader) read(field string, v any, want string) bool {
+	raw, ok := b.in[field]
+	if !ok || isNull(raw) {
+		return false
+	}
+	if problem := decode(field, raw, v, want); problem != nil {
+		b.problems = append(b.problems, *problem)
+		return false
+	}
+	return true
+}
+
+func (b *bulkReader) readFilter() {
+	f := &b.filter
+	if b.read("queue", &f.Queue, `give a queue's name, such as "orders"`) {
+		if err := queue.ValidateName(f.Queue); err != nil {
+			b.fail("queue", "is not a queue name: "+err.Error(), "use 3 to 63 lower-case letters, digits and single hyphens, such as orders")
+		}
+	}
+	for name, into := range map[string]*string{"webhook": &f.WebhookID, "message": &f.MessageID} {
+		const cure = "give one id, copied from an answer of this API"
+		if b.read(name, into, cure) && (*into == "" || len(*into) > maxIDBytes) {
+			b.fail(name, "is not an id", cure)
+		}
+	}
+	readOneOf(b, "reason", &f.Reason, policy.Reasons())
+	readOneOf(b, "status", &f.Status, []tables.DeadLetterStatus{tables.Waiting, tables.Replaying, tables.Replayed})
+	f.From, f.Until = b.time("from"), b.time("until")
+	if !f.From.IsZero() && !f.Until.IsZero() && !f.From.Before(f.Until) {
+		b.fail("until", "is not after from", "from is inclusive and until exclusive; give a later until")
+	}
+}
+
+func readOneOf[T ~string](b *bulkReader, name string, into *T, allowed []T) {
+	cure := "use one of: "
+	for i, v := range allowed {
+		if i > 0 {
+			cure += ", "
+		}
+		cure += string(v)
+	}
+	if b.read(name, into, cure) && !slices.Contains(allowed, *into) {
+		b.fail(name, "is not a value that there is", cure)
+	}
+}
+
+func (b *bulkReader) time(name string) time.Time {
+	const cure = `write it as RFC 3339 with a zone, such as "2026-01-31T15:04:05Z"`
+	var text string
+	if !b.read(name, &text, cure) {
+		return time.Time{}
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil || t.Year() < 1970 || t.Year() > 9998 {
+		b.fail(name, "is not a time", cure)
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+// readHow reads what is not part of the filter.
+func (b *bulkReader) readHow() {
+	b.read("all", &b.all, "write true or false")
+	b.read("dry_run", &b.dryRun, "write true or false")
+	b.read("force", &b.force, "write true or false")
+	if cure := fmt.Sprintf("give messages per second, from %v to %v", minRate, maxRate); b.read("rate", &b.rate, cure) && (b.rate < minRate || b.rate > maxRate) {
+		b.fail("rate", "is out of range", cure)
+	}
+	if cure := "give a whole number from 1 on, or leave it out for no limit"; b.read("limit", &b.limit, cure) && b.limit < 1 {
+		b.fail("limit", "is out of range", cure)
+	}
+	var cursor string
+	if b.read("cursor", &cursor, badCursor.Cure); len(cursor) > maxCursorBytes {
+		b.problems = append(b.problems, badCursor)
+	}
+	b.cursor = tables.Cursor(cursor)
+}
+
+// readScope wants a filter, so that nobody acts on everything by a slip.
+func (b *bulkReader) readScope() {
+	f := b.filter
+	narrow := f.Queue != "" || f.WebhookID != "" || f.MessageID != "" || f.Reason != "" || !f.From.IsZero() || !f.Until.IsZero() ||
+		f.Status == tables.Replayed
+	switch {
+	case narrow && b.all:
+		b.fail("all", "contradicts the filter", "leave all out, or leave the filter out")
+	case !narrow && !b.all && len(b.problems) == 0:
+		b.fail("filter", "is missing, so this would be about every dead letter",
+			`give at least one of queue, webhook, message, reason, from and until, or "all": true`)
+	}
+}
+
+// filterView is a filter as it was asked for.
+type filterView struct {
+	Queue   string                  `json:"queue,omitempty"`
+	Webhook string                  `json:"webhook,omitempty"`
+	Message string                  `json:"message,omitempty"`
+	Reason  policy.Reason           `json:"reason,omitempty"`
+	Status  tables.DeadLetterStatus `json:"status,omitempty"`
+	From    time.Time               `json:"from,omitzero"`
+	Until   time.Time               `json:"until,omitzero"`
+	All     bool                    `json:"all,omitempty"`
+}
+
+func (b bulk) view() filterView {
+	f := b.filter
+	return filterView{f.Queue, f.WebhookID, f.MessageID, f.Reason, f.Status, f.From, f.Until, b.all}
+}
+
+// dryRunView says what a request would be about.
+type dryRunView struct {
+	DryRun  bool `json:"dry_run"`
+	Matched int  `json:"matched"`
+	// Exact is false when matched is only a lower bound: there are more.
+	Exact          bool           `json:"exact"`
+	Skipped        int            `json:"skipped"`
+	SkippedBecause map[string]int `json:"skipped_because"`
+}
+
+// dryRun counts what the filter matches, and what skip would leave out and why.
+func (a *API) dryRun(w http.ResponseWriter, r *http.Request, b bulk, skip func(tables.DeadLetter) string) error {
+	view := dryRunView{DryRun: true, SkippedBecause: map[string]int{}}
+	var err error
+	view.Matched, view.Exact, err = tables.CountDeadLetters(r.Context(), a.DeadLetters, b.filter, maxCount, countCalls, func(d tables.DeadLetter) {
+		if why := skip(d); why != "" {
+			view.Skipped++
+			view.SkippedBecause[why]++
+		}
+	})
+	if err != nil {
+		return storageFault("count the dead letters", err)
+	}
+	return writeJSON(w, http.StatusOK, view)
+}

@@ -1,0 +1,70 @@
+package api
+
+import (
+	"net/http"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/pushlease/pushlease/tables"
+)
+
+const (
+	// purgeTime bounds one request's deleting; what is left is for the next one.
+	purgeTime = 15 * time.Second
+	// purgePage is how many rows are deleted between two looks at the clock.
+	purgePage = 100
+)
+
+// purgeView is what one request deleted.
+type purgeView struct {
+	Purged int `json:"purged"`
+	// Kept counts what matched and was spared, because a replay is under way or
+	// it was changed meanwhile.
+	Kept int `json:"kept"`
+	// NextCursor is where the next request goes on; null when all is done.
+	NextCursor *tables.Cursor `json:"next_cursor"`
+}
+
+// purgeDeadLetters deletes what the filter matches: these messages are gone for good.
+// One request deletes for a bounded time; the next goes on at next_cursor.
+func (a *API) purgeDeadLetters(w http.ResponseWriter, r *http.Request) error {
+	b, err := readBulk(w, r, "dry_run", "limit", "cursor")
+	if err != nil {
+		return err
+	}
+	if b.dryRun {
+		return a.dryRun(w, r, b, func(d tables.DeadLetter) string {
+			if underWay(d) {
+				return skipUnderWay
+			}
+			return ""
+		})
+	}
+	if err := patience(w, purgeTime+testMargin); err != nil {
+		return err
+	}
+	view, start := purgeView{}, time.Now()
+	page := tables.Page{Limit: purgePage, After: b.cursor}
+	for {
+		if b.limit > 0 {
+			page.Limit = min(purgePage, b.limit-view.Purged)
+		}
+		p, err := tables.PurgeDeadLetters(r.Context(), a.DeadLetters, b.filter, page, underWay)
+		for name, n := range p.Deleted {
+			a.purged.Add(r.Context(), int64(n), metric.WithAttributes(attribute.String("queue", name)))
+		}
+		view.Purged, view.Kept, page.After = view.Purged+p.Total(), view.Kept+p.Kept, p.Next
+		if err != nil && view.Purged == 0 {
+			return listFault("purge the dead letters", err)
+		}
+		if err != nil || page.After == "" || time.Since(start) > purgeTime || b.limit > 0 && view.Purged >= b.limit {
+			if err != nil || page.After != "" {
+				view.NextCursor = &page.After
+			}
+			a.Logger.Info("dead letters purged by filter", "purged", view.Purged, "kept", view.Kept, "api_key", noteOf(r).key, "filter", b.view())
+			return writeJSON(w, http.StatusOK, view)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package api
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/tables"
+)
+
+func TestPurgeDeletesWhatMatchesButNoReplayUnderWay(t *testing.T) {
+	h := newHarness(t)
+	ids := h.putMany("orders", 5, func(i int, d *tables.DeadLetter) {
+		switch i {
+		case 0:
+			d.Status, d.ReplayedAt = tables.Replaying, time.Now().Add(-replayPatience+time.Minute)
+		case 1:
+			d.Status, d.ReplayedAt = tables.Replaying, time.Now().Add(-replayPatience)
+		case 2:
+			d.Status = tables.Replayed
+		}
+	})
+	other := h.putMany("refunds", 1, nil)[0]
+	if a := h.do(http.StatusOK, "POST", purgePath, `{"queue":"orders","dry_run":true}`); a.get("matched") != 5.0 || a.get("skipped_because", "replaying") != 1.0 {
+		t.Errorf("dry run: %s", a.body)
+	}
+	if a := h.do(http.StatusOK, "POST", purgePath, `{"queue":"orders","status":"replayed"}`); a.get("purged") != 1.0 || a.get("kept") != 0.0 {
+		t.Errorf("purge of replayed ones: %s", a.body)
+	}
+	if a := h.do(http.StatusOK, "POST", purgePath, `{"queue":"orders"}`); a.get("purged") != 3.0 || a.get("kept") != 1.0 || a.get("next_cursor") != nil {
+		t.Errorf("purge: %s", a.body)
+	}
+	h.loadDead(ids[0])
+	h.loadDead(other)
+	for _, id := range ids[1:] {
+		h.do(http.StatusNotFound, "GET", "/api/v1/dead-letters/"+id, "")
+	}
+	if a := h.do(http.StatusOK, "POST", purgePath, `{"queue":"orders"}`); a.get("purged") != 0.0 || a.get("kept") != 1.0 {
+		t.Errorf("a second purge: %s", a.body)
+	}
+}
+
+func TestPurgeGoesOnAtItsCursor(t *testing.T) {
+	h := newHarness(t)
+	h.putMany("orders", 5, nil)
+	cursor, purged := "", 0.0
+	for range 5 {
+		a := h.do(http.StatusOK, "POST", purgePath, `{"queue":"orders","limit":2,"cursor":"`+cursor+`"}`)
+		purged += a.get("purged").(float64)
+		next, more := a.get("next_cursor").(string)
+		if !more {
+			break
+		}
+		cursor = next
+	}
+	rows, _, err := h.db.ListDeadLetters(t.Context(), tables.DeadLetterFilter{}, tables.Page{Limit: 10})
+	if purged != 5 || err != nil || len(rows) != 0 {
+		t.Errorf("%v purged, %d left, %v", purged, len(rows), err)
+	}
+}
+
+func TestQueueShowsItsDeadLettersAndHowBadThatIs(t *testing.T) {
+	h := newHarness(t)
+	h.register(hook)
+	state := func() (any, string) {
+		a := h.do(http.StatusOK, "GET", "/api/v1/queues/orders", "")
+		return a.get("dead_letters", "waiting"), a.text("dead_letters", "level")
+	}
+	if n, level := state(); n != 0.0 || level != "ok" {
+		t.Errorf("%v, %s", n, level)
+	}
+	h.putMany("orders", warningWaiting+1, func(i int, d *tables.DeadLetter) {
+		if i == 0 {
+			d.Status = tables.Replayed
+		}
+	})
+	if n, _ := state(); n != 0.0 {
+		t.Errorf("%v: it was counted again although a count was fresh", n)
+	}
+	for _, step := range []struct {
+		more           int
+		waiting        float64
+		level          string
+		handled, given int
+	}{
+		{0, warningWaiting, "ok", minHandled - 1, minHandled - 1},
+		{0, warningWaiting, "critical", minHandled, 3},
+		{0, warningWaiting, "ok", minHandled, 2},
+		{1, warningWaiting + 1, "warning", 0, 0},
+	} {
+		h.putMany("orders", step.more, func(_ int, d *tables.DeadLetter) { d.MessageID = "more" })
+		h.view.queues["orders"] = QueueState{Handled: step.handled, DeadLettered: step.given}
+		if err := h.api.countBacklog(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n, level := state(); n != step.waiting || level != step.level {
+			t.Errorf("%v, %s, want %v, %s", n, level, step.waiting, step.level)
+		}
+	}
+	if a := h.do(http.StatusOK, "GET", "/api/v1/queues", ""); a.text("data", 0, "dead_letters", "level") != "warning" {
+		t.Errorf("list: %s", a.body)
+	}
+}
+
+// Counting ends where the level can't get worse, and one queue that is full does not
+// hide another.
+func TestCountingDeadLettersIsBounded(t *testing.T) {
+	h := newHarness(t)
+	h.register(hook)
+	h.putMany("orders", criticalWaiting+5, nil)
+	h.putMany("refunds", 2, nil)
+	h.register(`{"queue":"refunds","url":"https://example.com/hook"}`)
+	if err := h.api.countBacklog(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a := h.do(http.StatusOK, "GET", "/api/v1/queues", "")
+	for i, want := range []struct {
+		waiting float64
+		exact   bool
+		level   string
+	}{{criticalWaiting + 1, false, "critical"}, {2, true, "ok"}} {
+		if a.get("data", i, "dead_letters", "waiting") != want.waiting || a.get("data", i, "dead_letters", "exact") != want.exact || a.text("data", i, "dead_letters", "level") != want.level {
+			t.Errorf("queue %d: %s", i, a.body)
+		}
+	}
+}

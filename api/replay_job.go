@@ -1,0 +1,315 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/pushlease/pushlease/tables"
+)
+
+const (
+	// replayPage is how many dead letters a job lists at once.
+	replayPage = 100
+	// replaysAtOnce bounds the replays of one job that are being sent at the same
+	// time: one after the other, storage would set the pace rather than the rate.
+	replaysAtOnce = 16
+	// maxFaults is how many replays in a row may fail before a job gives up: then
+	// storage is the problem, and the rest would fail too.
+	maxFaults = 10
+	// listTries is how often a page is asked for.
+	listTries = 4
+	// listTimeout bounds one page.
+	listTimeout = 30 * time.Second
+)
+
+// jobState says how a job fares.
+type jobState string
+
+const (
+	jobRunning  jobState = "running"
+	jobDone     jobState = "done"
+	jobCanceled jobState = "canceled"
+	jobFailed   jobState = "failed"
+)
+
+// replayJob replays what a filter matches, at a bounded rate. Each replay is the
+// same step as a single one, with its token and ETag, so that it does not matter
+// where a job ends or how many run over the same dead letters.
+type replayJob struct {
+	api       *API
+	bulk      bulk
+	id        string
+	startedAt time.Time
+	cancel    context.CancelCauseFunc
+	done      chan struct{}
+
+	mu         sync.Mutex
+	state      jobState
+	finishedAt time.Time
+	matched    int
+	replayed   int
+	skipped    int
+	failed     int
+	faults     int // failures in a row
+	because    map[string]int
+	lastError  string
+}
+
+// replayJobView is a job as it is shown.
+type replayJobView struct {
+	ID    string   `json:"id"`
+	State jobState `json:"state"`
+	// Matched counts the dead letters that the filter matched so far.
+	Matched        int            `json:"matched"`
+	Replayed       int            `json:"replayed"`
+	Skipped        int            `json:"skipped"`
+	SkippedBecause map[string]int `json:"skipped_because"`
+	Failed         int            `json:"failed"`
+	StartedAt      time.Time      `json:"started_at"`
+	FinishedAt     time.Time      `json:"finished_at,omitzero"`
+	Rate           float64        `json:"rate"`
+	Limit          int            `json:"limit,omitempty"`
+	Force          bool           `json:"force"`
+	Filter         filterView     `json:"filter"`
+	LastError      string         `json:"last_error,omitempty"`
+}
+
+func (j *replayJob) view() replayJobView {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	because := make(map[string]int, len(j.because))
+	for why, n := range j.because {
+		because[why] = n
+	}
+	return replayJobView{
+		ID: j.id, State: j.state, Matched: j.matched, Replayed: j.replayed, Skipped: j.skipped, SkippedBecause: because, Failed: j.failed,
+		StartedAt: j.startedAt, FinishedAt: j.finishedAt, Rate: j.bulk.rate, Limit: j.bulk.limit, Force: j.bulk.force,
+		Filter: j.bulk.view(), LastError: j.lastError,
+	}
+}
+
+func (j *replayJob) ended() bool {
+	select {
+	case <-j.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// run works until the list ends, ctx ends, or nothing succeeds any more.
+func (j *replayJob) run(ctx context.Context) {
+	defer close(j.done)
+	var sending sync.WaitGroup
+	err := j.guard(func() error { return j.walk(ctx, &sending) })
+	sending.Wait()
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
+	}
+	j.finish(err)
+	j.cancel(nil)
+}
+
+// finish sets the state that stays.
+func (j *replayJob) finish(err error) {
+	j.mu.Lock()
+	j.finishedAt = time.Now().UTC()
+	switch {
+	case err == nil && j.faults < maxFaults:
+		j.state = jobDone
+	case errors.Is(err, errCanceledByCaller):
+		j.state = jobCanceled
+	case errors.Is(err, errStopping):
+		j.state, j.lastError = jobCanceled, err.Error()+"."
+	default:
+		j.state = jobFailed
+		if err != nil && !errors.Is(err, errTooManyFaults) {
+			j.lastError = detailOf(err)
+		}
+	}
+	j.mu.Unlock()
+	v := j.view()
+	j.api.Logger.Info("replay by filter ended", "job", j.id, "state", v.State, "matched", v.Matched, "replayed", v.Replayed,
+		"skipped", v.Skipped, "skipped_because", v.SkippedBecause, "failed", v.Failed, "last_error", v.LastError)
+}
+
+var errTooManyFaults = errors.New("too many replays in a row failed")
+
+// walk goes through the list, newest first. What is dead-lettered from now on comes
+// before where it began, so a job never meets what came back from its own replays.
+func (j *replayJob) walk(ctx context.Context, sending *sync.WaitGroup) error {
+	pace := time.NewTicker(time.Duration(float64(time.Second) / j.bulk.rate))
+	defer pace.Stop()
+	slots := make(chan struct{}, replaysAtOnce)
+	page := tables.Page{Limit: replayPage}
+	asked := 0
+	for {
+		rows, next, err := j.list(ctx, page)
+		if err != nil {
+			return err
+		}
+		for _, d := range rows {
+			why := j.bulk.skip(d)
+			j.note(func() { j.matched++; j.skip(why) })
+			if why != "" {
+				continue
+			}
+			if asked > 0 && !waitOn(ctx, pace.C) || !acquire(ctx, slots) {
+				return context.Cause(ctx)
+			}
+			if j.gaveUp() {
+				return errTooManyFaults
+			}
+			asked++
+			sending.Go(func() {
+				defer func() { <-slots }()
+				j.replay(ctx, d.ID)
+			})
+			if asked == j.bulk.limit {
+				return nil
+			}
+		}
+		if next == "" {
+			return nil
+		}
+		page.After = next
+	}
+}
+
+// list asks for a page, a few times with growing pauses when storage does not answer.
+func (j *replayJob) list(ctx context.Context, page tables.Page) ([]tables.DeadLetter, tables.Cursor, error) {
+	for try := 1; ; try++ {
+		callCtx, cancel := context.WithTimeout(ctx, listTimeout)
+		rows, next, err := j.api.DeadLetters.ListDeadLetters(callCtx, j.bulk.filter, page)
+		cancel()
+		if err == nil {
+			return rows, next, nil
+		}
+		pause := time.NewTimer(time.Duration(try*try) * time.Second)
+		waited := try < listTries && waitOn(ctx, pause.C)
+		pause.Stop()
+		if !waited {
+			return nil, "", storageFault("list the dead letters", err)
+		}
+	}
+}
+
+// replay makes one replay and counts what came of it.
+func (j *replayJob) replay(ctx context.Context, id string) {
+	err := j.guard(func() error {
+		_, err := j.api.replayOne(ctx, id, "", func(ctx context.Context, d tables.DeadLetter) error {
+			if why := j.bulk.skip(d); why != "" {
+				return skipError(why)
+			}
+			return j.api.replayable(ctx, d, false)
+		})
+		return err
+	})
+	why := skipReason(err)
+	j.note(func() {
+		switch {
+		case err == nil:
+			j.replayed++
+			j.faults = 0
+		case why != "":
+			j.skip(why)
+		default:
+			j.failed++
+			j.faults++
+			j.lastError = detailOf(err)
+		}
+	})
+	if err != nil && why == "" {
+		j.api.Logger.Warn("a dead letter could not be replayed", "job", j.id, "dead_letter", id, "error", err)
+	}
+}
+
+// skipError is why a dead letter that was listed is left out after all.
+type skipError string
+
+func (e skipError) Error() string { return string(e) }
+
+// skipReason says why err is no failure; empty when it is one.
+func skipReason(err error) string {
+	var skipped skipError
+	var p *problem
+	switch {
+	case errors.As(err, &skipped):
+		return string(skipped)
+	case !errors.As(err, &p):
+		return ""
+	case p.Status == http.StatusNotFound:
+		return skipChanged
+	case p.Status == http.StatusConflict && p.Type == problemType+"webhook-deleted":
+		return skipWebhook
+	case p.Status == http.StatusConflict:
+		return skipUnderWay
+	}
+	return ""
+}
+
+// detailOf is what is said of an error to a caller: what a problem says, without its
+// cause, which is for the log.
+func detailOf(err error) string {
+	var p *problem
+	if errors.As(err, &p) {
+		return p.Detail
+	}
+	return "Something went wrong in pushlease; the log says more."
+}
+
+func (j *replayJob) note(f func()) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	f()
+}
+
+// skip counts one that is left out; why is empty when it is not. j.mu is held.
+func (j *replayJob) skip(why string) {
+	if why != "" {
+		j.skipped++
+		j.because[why]++
+	}
+}
+
+func (j *replayJob) gaveUp() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.faults >= maxFaults
+}
+
+// guard turns a panic into an error: a job must not end the process.
+func (j *replayJob) guard(f func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			p := &panicError{value: v, stack: debug.Stack()}
+			j.api.Logger.Error("panic in a replay job", "job", j.id, "error", p, "stack", string(p.stack))
+			err = fmt.Errorf("replay: %w", p)
+		}
+	}()
+	return f()
+}
+
+// waitOn waits for c, and reports whether it came before ctx ended.
+func waitOn(ctx context.Context, c <-chan time.Time) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-c:
+		return ctx.Err() == nil
+	}
+}
+
+func acquire(ctx context.Context, slots chan<- struct{}) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case slots <- struct{}{}:
+		return true
+	}
+}

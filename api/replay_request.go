@@ -1,0 +1,124 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/pushlease/pushlease/tables"
+)
+
+// Why a replay by filter leaves a dead letter out.
+const (
+	skipUnderWay = "replaying"       // a replay was asked for less than 10 minutes ago
+	skipOften    = "replayed_often"  // maxGenerations replays have come back already
+	skipWebhook  = "webhook_deleted" // there is nobody to send it to
+	skipChanged  = "changed"         // it was replayed or deleted since it was listed
+)
+
+// startReplayJob answers a dry run, or starts a job that replays what the filter
+// matches.
+func (a *API) startReplayJob(w http.ResponseWriter, r *http.Request) error {
+	b, err := readBulk(w, r, "dry_run", "force", "rate", "limit")
+	if err != nil {
+		return err
+	}
+	switch b.filter.Status {
+	case "":
+		b.filter.Status = tables.Waiting
+	case tables.Replayed:
+		return invalid(fieldError{"status", "is replayed, and those were sent already", "use waiting (the default), or replaying for replays that never came; replay single ones at /api/v1/dead-letters/{id}/replay"})
+	}
+	if b.dryRun {
+		skip, err := a.foreseeSkip(r.Context(), b)
+		if err != nil {
+			return err
+		}
+		return a.dryRun(w, r, b, skip)
+	}
+	job, err := a.replays.start(a, b)
+	if err != nil {
+		return err
+	}
+	a.Logger.Info("replay by filter started", "job", job.id, "rate", b.rate, "limit", b.limit, "force", b.force, "filter", b.view(), "api_key", noteOf(r).key)
+	w.Header().Set("Location", "/api/v1/dead-letters/replay/"+job.id)
+	return writeJSON(w, http.StatusAccepted, job.view())
+}
+
+// foreseeSkip says what a job would leave out, as far as can be told beforehand.
+func (a *API) foreseeSkip(ctx context.Context, b bulk) (func(tables.DeadLetter) string, error) {
+	all, _, err := a.Webhooks.ListWebhooks(ctx)
+	if err != nil {
+		return nil, storageFault("read the webhooks", err)
+	}
+	there := map[string]bool{"": true}
+	for _, reg := range all {
+		there[reg.ID] = true
+	}
+	return func(d tables.DeadLetter) string {
+		if why := b.skip(d); why != "" || there[d.WebhookID] {
+			return why
+		}
+		return skipWebhook
+	}, nil
+}
+
+// skip says why the request leaves a dead letter out; empty when it does not.
+func (b bulk) skip(d tables.DeadLetter) string {
+	switch {
+	case underWay(d):
+		return skipUnderWay
+	case d.Status != b.filter.Status:
+		return skipChanged
+	case !b.force && d.Generation+d.Replays >= maxGenerations:
+		return skipOften
+	}
+	return ""
+}
+
+func (a *API) listReplayJobs(w http.ResponseWriter, r *http.Request) error {
+	if err := readQuery(r).err(); err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, newList(a.replays.list(), ""))
+}
+
+func (a *API) getReplayJob(w http.ResponseWriter, r *http.Request) error {
+	if err := readQuery(r).err(); err != nil {
+		return err
+	}
+	job, err := a.replays.get(pathParam(r, "id"))
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, job.view())
+}
+
+// cancelReplayJob ends a job and waits a moment for it, so that the answer
+// usually has its last numbers. One that has ended stays as it is.
+func (a *API) cancelReplayJob(w http.ResponseWriter, r *http.Request) error {
+	if err := readQuery(r).err(); err != nil {
+		return err
+	}
+	job, err := a.replays.get(pathParam(r, "id"))
+	if err != nil {
+		return err
+	}
+	job.cancel(errCanceledByCaller)
+	select {
+	case <-job.done:
+	case <-time.After(cancelWait):
+	case <-r.Context().Done():
+	}
+	a.Logger.Info("replay by filter canceled", "job", job.id, "api_key", noteOf(r).key)
+	return writeJSON(w, http.StatusOK, job.view())
+}
+
+var noReplayJob = missing("replay job", "No replay job of this process has that id. Jobs live in the process that started them, and end with it.", "id", "take an id from GET /api/v1/dead-letters/replay of the same instance")
+
+func tooManyJobs() *problem {
+	return conflict("too-many-replay-jobs", "Too many replay jobs are running",
+		fmt.Sprintf("This process runs at most %d replay jobs at once.", maxJobs),
+		fieldError{"request", "would start one job too many", "wait until one has ended, or cancel one: GET /api/v1/dead-letters/replay lists them"})
+}

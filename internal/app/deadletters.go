@@ -1,0 +1,77 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+)
+
+const (
+	// expiryPage is how many dead letters are looked at in one step.
+	expiryPage = 200
+	// expiryBound bounds one round; what is left is for the next, an hour later.
+	expiryBound = 10 * time.Minute
+)
+
+// deadLetterExpiry removes dead letters by age. Replayed ones are history like other
+// records, and go with them; the others are kept for ever when others is zero.
+type deadLetterExpiry struct {
+	store            tables.DeadLetters
+	replayed, others time.Duration
+	log              *slog.Logger
+	expired          metric.Int64Counter
+}
+
+func newDeadLetterExpiry(store tables.DeadLetters, replayed, others time.Duration, log *slog.Logger, m metric.Meter) (*deadLetterExpiry, error) {
+	c, err := m.Int64Counter("deadletters.expired",
+		metric.WithDescription("Dead letters removed because of their age, by queue and status."))
+	if err != nil {
+		return nil, fmt.Errorf("make counter: %w", err)
+	}
+	return &deadLetterExpiry{store: store, replayed: replayed, others: others, log: log, expired: c}, nil
+}
+
+// run makes one round.
+func (e *deadLetterExpiry) run(ctx context.Context, now time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, expiryBound)
+	defer cancel()
+	e.remove(ctx, tables.Replayed, now.Add(-e.replayed))
+	if e.others > 0 {
+		e.remove(ctx, tables.Waiting, now.Add(-e.others))
+		// Those whose replay never came wait too, in truth. While its message may
+		// still be in the queue, the replay is not over.
+		e.remove(ctx, tables.Replaying, now.Add(-max(e.others, queue.DefaultTTL+time.Hour)))
+	}
+}
+
+// remove deletes what has the status and was dead-lettered before that time, and,
+// once replayed, was replayed before it too.
+func (e *deadLetterExpiry) remove(ctx context.Context, status tables.DeadLetterStatus, before time.Time) {
+	filter := tables.DeadLetterFilter{Status: status, Until: before}
+	spare := func(d tables.DeadLetter) bool { return !d.ReplayedAt.Before(before) }
+	page, removed := tables.Page{Limit: expiryPage}, 0
+	for {
+		p, err := tables.PurgeDeadLetters(ctx, e.store, filter, page, spare)
+		for name, n := range p.Deleted {
+			e.expired.Add(ctx, int64(n), metric.WithAttributes(attribute.String("queue", name), attribute.String("status", string(status))))
+		}
+		removed += p.Total()
+		if err != nil && ctx.Err() == nil {
+			e.log.Warn("dead letters could not be removed by age; trying again in an hour", "status", status, "error", err)
+		}
+		if err != nil || p.Next == "" {
+			break
+		}
+		page.After = p.Next
+	}
+	if removed > 0 {
+		e.log.Info("dead letters removed by age", "rows", removed, "status", status, "before", before.UTC().Format(time.RFC3339))
+	}
+}

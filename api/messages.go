@@ -45,13 +45,14 @@ const (
 	eventPublished    eventKind = "published"
 	eventAttempt      eventKind = "attempt"
 	eventDelivered    eventKind = "delivered"
+	eventUnmatched    eventKind = "unmatched"
 	eventHeld         eventKind = "held"
 	eventDeadLettered eventKind = "dead_lettered"
 	eventReplayed     eventKind = "replayed"
 )
 
 var eventOrder = map[eventKind]int{
-	eventPublished: 0, eventAttempt: 1, eventDelivered: 2, eventHeld: 3, eventDeadLettered: 4, eventReplayed: 5,
+	eventPublished: 0, eventAttempt: 1, eventDelivered: 2, eventUnmatched: 2, eventHeld: 3, eventDeadLettered: 4, eventReplayed: 5,
 }
 
 // nextView is where the message stands with one webhook; with an empty webhook id,
@@ -177,6 +178,8 @@ func deliveryEvent(d tables.Delivery, dead []tables.DeadLetter) (event, bool) {
 		e.Kind, e.Text = eventPublished, "Published through the API."
 	case tables.Delivered:
 		e.Kind, e.Text = eventDelivered, "The webhook has taken the message."
+	case tables.Unmatched:
+		e.Kind, e.Text = eventUnmatched, "No webhook's filter takes the message: it was deleted without a POST."
 	case tables.Held:
 		e.Kind, e.Text = eventHeld, fmt.Sprintf("Held (%s).", d.Reason)
 	case tables.DeadLettered:
@@ -224,6 +227,8 @@ func whatIsNext(d tables.Delivery, now time.Time) string {
 		return "On the queue: it is received as soon as the queue's poller has a free slot; a queue without an enabled webhook is not polled."
 	case tables.Delivered:
 		return "Nothing: it is delivered."
+	case tables.Unmatched:
+		return "Nothing: no webhook's filter takes it. POST /api/v1/queues/" + d.Queue + "/match says what a message like it would meet now."
 	case tables.Held:
 		return heldText(d)
 	case tables.DeadLettering:

@@ -22,10 +22,8 @@ func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t target) tables.De
 	ctx, span := d.startAttemptSpan(ctx, p, t)
 	defer span.End()
 
-	res := d.o.Sender.Send(ctx, &t.registration.Webhook, webhook.Request{
-		MessageID: p.key.MessageID, Queue: p.key.Queue, Attempt: t.delivery.Attempts + 1,
-		Body: p.body.Bytes, ContentType: p.body.ContentType,
-	})
+	request := t.registration.Request(p.content, p.origin(), t.delivery.Attempts+1)
+	res := d.o.Sender.Send(ctx, &t.registration.Webhook, request)
 	now := time.Now()
 	del := t.delivery
 	delivered := res.Status/100 == 2
@@ -52,7 +50,7 @@ func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t target) tables.De
 		dec.Delay = ownFaultDelay(p.m)
 	}
 	del, att := advance(del, res, dec, d.o.Instance)
-	att.Snippet = tables.CutText(t.registration.Redact(string(res.Body), p.body.Bytes), tables.MaxSnippetUnits)
+	att.Snippet = tables.CutText(t.registration.Redact(string(res.Body), request.Body), tables.MaxSnippetUnits)
 	d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}, Attempts: []tables.Attempt{att}})
 	if dec.Disable {
 		d.disable(d.writing(ctx), t.registration.ID, dec.Reason)

@@ -41,11 +41,13 @@ func (d *Dispatcher) Deliver(ctx context.Context, queueName string, m *queue.Mes
 	if err != nil {
 		return d.giveUpMessage(ctx, p, policy.Undecodable)
 	}
-	targets := d.targets(ctx, p, h)
-	if len(targets) == 0 {
+	targets, refused := d.targets(ctx, p, h)
+	switch {
+	case refused:
+		return d.unmatched(ctx, p, h)
+	case len(targets) == 0:
 		return d.nobody(ctx, p, h)
-	}
-	if d.isPoison(ctx, p, h, targets) {
+	case d.isPoison(ctx, p, h, targets):
 		return d.giveUpMessage(ctx, p, policy.PoisonMessage)
 	}
 	d.post(ctx, p, targets)
@@ -114,6 +116,9 @@ func (d *Dispatcher) fold(p *parcel, h history, targets []target) Decision {
 		del := p.beforeExpiry(t.delivery, now)
 		switch del.State {
 		case tables.Delivered, tables.DeadLettered:
+			continue
+		case tables.Unmatched:
+			decision.Reason = policy.Unmatched
 			continue
 		case tables.DeadLettering:
 			decision.DeadLetters = append(decision.DeadLetters,

@@ -12,6 +12,7 @@ import (
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
 )
 
 // parcel is one received message, opened: what to POST, and under which name it is
@@ -27,6 +28,8 @@ type parcel struct {
 	text    []byte
 	body    queue.Body
 	hash    string
+	// content is the body as filters and formats see it.
+	content webhook.Content
 	// insertedAt is when the original message was inserted.
 	insertedAt time.Time
 	// generation is 0 but for a replay.
@@ -65,6 +68,7 @@ func (d *Dispatcher) open(ctx context.Context, queueName string, m *queue.Messag
 		p.body.ContentType = queue.DefaultContentType(p.body.Bytes)
 	}
 	p.hash = bodyHash(p.body.Bytes)
+	p.content = webhook.ReadContent(p.body.Bytes, p.body.ContentType)
 	return p, nil
 }
 
@@ -109,6 +113,11 @@ func (d *Dispatcher) openReplay(ctx context.Context, p *parcel, r queue.Replay) 
 // time.
 func (p *parcel) owns(del tables.Delivery) bool {
 	return p.replay == nil || del.Day.UnixMilli() == p.key.Day.UnixMilli()
+}
+
+// origin is what an event that is made of this parcel says about it.
+func (p *parcel) origin() webhook.Origin {
+	return webhook.Origin{MessageID: p.key.MessageID, Queue: p.key.Queue, InsertedAt: p.insertedAt}
 }
 
 // newDelivery is a delivery of this parcel that has seen nothing yet.

@@ -26,10 +26,13 @@ type registry struct {
 	askedAt time.Time // when a change was last told of
 	lastErr error
 	bad     map[string]bool // rows already reported as unreadable
+	partial bool            // the last reading left rows out
+
+	reading chan struct{} // holds one: a reading serves all that wait for one
 }
 
 func newRegistry(store tables.Webhooks, log *slog.Logger) *registry {
-	return &registry{store: store, log: log, changed: make(chan struct{}, 1), bad: map[string]bool{}}
+	return &registry{store: store, log: log, changed: make(chan struct{}, 1), reading: make(chan struct{}, 1), bad: map[string]bool{}}
 }
 
 func (r *registry) refresh(ctx context.Context) error {
@@ -59,14 +62,11 @@ func (r *registry) refresh(ctx context.Context) error {
 			r.log.Error("a registered webhook can't be read and gets nothing; the others go on", "webhook", e.ID, "error", e.Err)
 		}
 	}
-	if start.Before(r.readAt) {
-		return nil // a reading that began later has ended first, and knows more
-	}
 	byQueue := map[string][]tables.Registration{}
 	for _, reg := range all {
 		byQueue[reg.Queue] = append(byQueue[reg.Queue], reg)
 	}
-	r.byQueue, r.readAt, r.lastErr = byQueue, start, nil
+	r.byQueue, r.readAt, r.lastErr, r.partial = byQueue, start, nil, len(rowErrs) > 0
 	return nil
 }
 
@@ -104,10 +104,29 @@ func (r *registry) of(queueName string) []tables.Registration {
 // fresh re-reads the registry unless that was done since start, and
 // reports whether it is known to be as new as that.
 func (r *registry) fresh(ctx context.Context, start time.Time) bool {
+	if r.readSince(start) {
+		return true
+	}
+	select {
+	case r.reading <- struct{}{}:
+		defer func() { <-r.reading }()
+	case <-ctx.Done():
+		return false
+	}
+	return r.readSince(start) || r.refresh(ctx) == nil
+}
+
+func (r *registry) readSince(start time.Time) bool {
 	r.mu.RLock()
-	done := r.readAt.After(start)
-	r.mu.RUnlock()
-	return done || r.refresh(ctx) == nil
+	defer r.mu.RUnlock()
+	return r.readAt.After(start)
+}
+
+// whole reports whether every row could be read.
+func (r *registry) whole() bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return !r.partial
 }
 
 // queuesToPoll names the queues that have an enabled webhook.

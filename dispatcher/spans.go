@@ -34,9 +34,15 @@ func (d *Dispatcher) endMessageSpan(span trace.Span, dec Decision, result string
 }
 
 // startAttemptSpan gives each attempt a span of its own; the sender passes its
-// context on to the webhook as traceparent.
+// context on to the webhook as traceparent. The span belongs to the trace that the event
+// names, and is then linked to the handling of the message.
 func (d *Dispatcher) startAttemptSpan(ctx context.Context, p *parcel, t target) (context.Context, trace.Span) {
-	return d.o.Tracer.Start(ctx, "attempt "+p.key.Queue, trace.WithAttributes(
+	var links []trace.Link
+	if e := p.content.Event; e != nil && e.Parent.IsValid() {
+		links = []trace.Link{trace.LinkFromContext(ctx)}
+		ctx = trace.ContextWithRemoteSpanContext(ctx, e.Parent)
+	}
+	return d.o.Tracer.Start(ctx, "attempt "+p.key.Queue, trace.WithLinks(links...), trace.WithAttributes(
 		attribute.String("queue.name", p.key.Queue),
 		attribute.String("message.id", p.key.MessageID),
 		attribute.String("webhook.id", t.registration.ID),

@@ -36,17 +36,22 @@ func (t target) due(now time.Time) bool {
 // inserted, or that sees it with the first receive. Dead letters that are owed for
 // deleted ones come along. Without any, the registry is
 // re-read first: a stale one must never decide that nobody wants a message.
-func (d *Dispatcher) targets(ctx context.Context, p *parcel, h history) []target {
+//
+// refused is true when there is none because of the filters: an enabled webhook is
+// there, and no row is unreadable that could be one that takes the message.
+func (d *Dispatcher) targets(ctx context.Context, p *parcel, h history) (found []target, refused bool) {
 	d.registry.catchUp(ctx)
-	found := d.targetsNow(p, h)
+	found, _ = d.targetsNow(p, h)
 	if len(found) == 0 && d.registry.fresh(ctx, p.receivedAt) {
-		found = d.targetsNow(p, h)
+		found, refused = d.targetsNow(p, h)
+		refused = refused && len(found) == 0 && !h.anyWebhook() && d.registry.whole()
 	}
-	return found
+	return found, refused
 }
 
-func (d *Dispatcher) targetsNow(p *parcel, h history) []target {
-	var found []target
+// targetsNow asks the filters about new deliveries only: what is under way goes on when
+// a filter is changed, and a replay goes to the webhook that it was asked for.
+func (d *Dispatcher) targetsNow(p *parcel, h history) (found []target, refused bool) {
 	first := !h.anyWebhook()
 	for _, r := range d.registry.of(p.key.Queue) {
 		if p.replay != nil && p.replay.WebhookID != "" && p.replay.WebhookID != r.ID {
@@ -59,11 +64,16 @@ func (d *Dispatcher) targetsNow(p *parcel, h history) []target {
 			if !first && r.CreatedAt.After(p.m.InsertedAt) {
 				continue
 			}
+			takes, _ := r.Filter.Match(p.content)
+			if !takes && (p.replay == nil || p.replay.WebhookID == "") {
+				refused = refused || r.Enabled
+				continue
+			}
 			del = p.newDelivery(r.ID, d.o.Instance)
 		}
 		found = append(found, target{registration: r, delivery: del})
 	}
-	return append(found, unfinished(h, found)...)
+	return append(found, unfinished(h, found)...), refused
 }
 
 // unfinished are the deliveries that were given up without a dead letter so far, and
@@ -98,12 +108,27 @@ func (d *Dispatcher) nobody(ctx context.Context, p *parcel, h history) Decision 
 	if h.anyWebhook() || p.replay != nil && p.replay.WebhookID != "" {
 		reason = policy.WebhookDeleted
 	}
+	del := d.hold(ctx, p, d.wholeMessage(p, h), reason)
+	d.log.Warn("no webhook takes the message", "queue", p.key.Queue, "message", p.key.MessageID,
+		"state", del.State, "reason", reason, "next", del.NextAt)
+	return d.fold(p, h, []target{{delivery: del}})
+}
+
+// unmatched decides about a message that every webhook's filter refuses.
+func (d *Dispatcher) unmatched(ctx context.Context, p *parcel, h history) Decision {
+	del := d.wholeMessage(p, h)
+	del.State, del.Reason, del.NextAt = tables.Unmatched, policy.Unmatched, time.Time{}
+	del.UpdatedAt = time.Now().UTC().Truncate(time.Millisecond)
+	d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
+	d.log.Info("no webhook's filter takes the message; it is deleted", "queue", p.key.Queue, "message", p.key.MessageID)
+	return d.fold(p, h, []target{{delivery: del}})
+}
+
+// wholeMessage is the record about the message itself, as far as it has come.
+func (d *Dispatcher) wholeMessage(p *parcel, h history) tables.Delivery {
 	del, ok := h.deliveries[""]
 	if !ok || del.State == tables.Published {
 		del = p.newDelivery("", d.o.Instance)
 	}
-	del = d.hold(ctx, p, del, reason)
-	d.log.Warn("no webhook takes the message", "queue", p.key.Queue, "message", p.key.MessageID,
-		"state", del.State, "reason", reason, "next", del.NextAt)
-	return d.fold(p, h, []target{{delivery: del}})
+	return del
 }

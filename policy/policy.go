@@ -61,6 +61,8 @@ const (
 	WebhookDeleted Reason = "WebhookDeleted"
 	// NoWebhook: no webhook of the queue takes the message.
 	NoWebhook Reason = "NoWebhook"
+	// Unmatched: the queue has webhooks, and none of their filters takes the message.
+	Unmatched Reason = "Unmatched"
 	// ReplayEnded: a replay pointer whose replay was finished, asked for anew, or
 	// whose dead letter was deleted; there is nothing left to send.
 	ReplayEnded Reason = "ReplayEnded"
@@ -84,7 +86,7 @@ func Reasons() []Reason {
 	return []Reason{
 		Delivered, RetryableError, ReceiverBusy, NonRetryableError, MaxDeliveryCountExceeded,
 		MaxAgeExceeded, MessageExpiring, PoisonMessage, Undecodable, BlockedAddress, WebhookGone,
-		ReceiverAsked, WebhookDisabled, WebhookDeleted, NoWebhook, ReplayEnded, LeaseLost, Stopping, StorageFault,
+		ReceiverAsked, WebhookDisabled, WebhookDeleted, NoWebhook, Unmatched, ReplayEnded, LeaseLost, Stopping, StorageFault,
 		InternalFault,
 	}
 }

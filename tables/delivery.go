@@ -10,7 +10,7 @@ import (
 // State is how far one delivery has come.
 type State string
 
-// The states of a delivery. Delivered and DeadLettered are terminal within a
+// The states of a delivery. Delivered, DeadLettered and Unmatched are terminal within a
 // generation: they never change, but for a replay, which begins a new one.
 const (
 	// Pending: not delivered yet; the next try is due at NextAt.
@@ -25,16 +25,18 @@ const (
 	DeadLettered State = "dead_lettered"
 	// Published: sent through our API; a message-level record only.
 	Published State = "published"
+	// Unmatched: no webhook's filter takes the message; a message-level record only.
+	Unmatched State = "unmatched"
 )
 
 // States lists every State.
 func States() []State {
-	return []State{Pending, Delivered, Held, DeadLettering, DeadLettered, Published}
+	return []State{Pending, Delivered, Held, DeadLettering, DeadLettered, Published, Unmatched}
 }
 
 // Terminal reports whether nothing more will be sent in this generation.
 func (s State) Terminal() bool {
-	return s == Delivered || s == DeadLettering || s == DeadLettered
+	return s == Delivered || s == DeadLettering || s == DeadLettered || s == Unmatched
 }
 
 // MessageKey finds a message's records.
@@ -51,7 +53,7 @@ type MessageKey struct {
 
 // Delivery is one message times one webhook, and its state. A record whose
 // WebhookID is empty is about the message itself (published, undecodable,
-// poison, no webhook).
+// poison, no webhook, unmatched).
 type Delivery struct {
 	MessageKey
 	WebhookID string

@@ -71,7 +71,7 @@ func TestHeadersOfAMessageAreCheckedAtSendTime(t *testing.T) {
 		t.Error("a good header was left out")
 	}
 	for _, name := range []string{"Ce-Bad", "X-Evil", "Ce-Zero", "Traceparent"} {
-		if v := got.Header.Values(name); len(v) > 0 && !(name == "Traceparent" && v[0] != "forged") {
+		if v := got.Header.Values(name); len(v) > 0 && (name != "Traceparent" || v[0] == "forged") {
 			t.Errorf("%s: %q was sent", name, v)
 		}
 	}

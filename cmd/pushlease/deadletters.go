@@ -47,13 +47,16 @@ func newDeadLettersCommand() *cobra.Command {
 		Short:   "Look at messages that were given up, and send them again",
 		Example: `  pushlease dead-letters list --queue orders --status waiting
   pushlease dead-letters get DEAD-LETTER-ID --body
-  pushlease dead-letters replay DEAD-LETTER-ID`,
+  pushlease dead-letters replay DEAD-LETTER-ID
+  pushlease dead-letters replay --queue orders --watch`,
 	})
 	cmd.AddCommand(
 		newDeadLettersListCommand(),
 		newDeadLettersGetCommand(),
 		newDeadLettersReplayCommand(),
+		newDeadLettersJobsCommand(),
 		newDeadLettersDeleteCommand(),
+		newDeadLettersPurgeCommand(),
 	)
 	return cmd
 }
@@ -158,14 +161,29 @@ func (c *client) writeBody(cmd *cobra.Command, body []byte) error {
 }
 
 func newDeadLettersReplayCommand() *cobra.Command {
-	c := &client{}
-	var force bool
+	c, f := &client{}, &deadLetterFilter{}
+	var force, watch bool
+	var rate float64
 	cmd := &cobra.Command{
-		Use:     "replay DEAD-LETTER-ID",
-		Short:   "Send a dead letter to its webhook again",
-		Example: "  pushlease dead-letters replay ID",
-		Args:    oneDeadLetter,
+		Use:   "replay [DEAD-LETTER-ID]",
+		Short: "Send a dead letter, or all that a filter matches, to its webhook again",
+		Long: `Sends one dead letter again. With a filter instead of an id it starts a job in the server that replays all
+that wait and match, newest first, at --rate; --dry-run says how many there are. The job goes on when
+this command ends: pushlease dead-letters jobs follows or cancels it.`,
+		Example: `  pushlease dead-letters replay ID
+  pushlease dead-letters replay --queue orders --reason MaxDeliveryCountExceeded --dry-run
+  pushlease dead-letters replay --queue orders --reason MaxDeliveryCountExceeded --rate 20 --watch`,
+		Args: arguments(0, 1, "the id of one dead letter, or a filter such as --queue"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			many := f.given() || watch || cmd.Flags().Changed("rate")
+			switch {
+			case len(args) == 1 && many:
+				return usagef("an id stands alone: --force and --output are all that goes with it")
+			case len(args) == 0 && !many:
+				return usagef("%s needs the id of one dead letter, or a filter such as --queue (see %s --help)", cmd.CommandPath(), cmd.CommandPath())
+			case len(args) == 0:
+				return c.replayMany(cmd, f, rate, force, watch)
+			}
 			r := request{method: http.MethodPost, path: deadLetterPath(args[0]) + "/replay"}
 			if force {
 				r.query = url.Values{"force": {"true"}}
@@ -177,7 +195,10 @@ func newDeadLettersReplayCommand() *cobra.Command {
 			return c.showDeadLetter(cmd, a)
 		},
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "even while a replay is under way; the webhook may get it twice")
+	f.addFlags(cmd, "replay")
+	cmd.Flags().Float64Var(&rate, "rate", 10, "the most replays a second, 0.01 to 1000")
+	cmd.Flags().BoolVar(&watch, "watch", false, "print the job's progress until it ends")
+	cmd.Flags().BoolVar(&force, "force", false, "one: even while a replay is under way, so that the webhook may get it twice; many: also those that were replayed 10 times and came back")
 	c.addFlags(cmd)
 	return cmd
 }

@@ -1,0 +1,375 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+const (
+	replayJobsPath = "/api/v1/dead-letters/replay"
+	purgePath      = "/api/v1/dead-letters/purge"
+	// watchJobEvery is how often a job that is watched is asked after.
+	watchJobEvery = time.Second
+)
+
+// replayJob is what is shown of a replay job.
+type replayJob struct {
+	ID             string         `json:"id"`
+	State          string         `json:"state"`
+	Matched        int            `json:"matched"`
+	Replayed       int            `json:"replayed"`
+	Skipped        int            `json:"skipped"`
+	SkippedBecause map[string]int `json:"skipped_because"`
+	Failed         int            `json:"failed"`
+	StartedAt      time.Time      `json:"started_at"`
+	FinishedAt     time.Time      `json:"finished_at"`
+	Rate           float64        `json:"rate"`
+	LastError      string         `json:"last_error"`
+}
+
+func (j replayJob) progress() string {
+	return fmt.Sprintf("%s: %d matched, %d replayed, %d skipped%s, %d failed", j.State, j.Matched, j.Replayed, j.Skipped, because(j.SkippedBecause), j.Failed)
+}
+
+// because lists why some were left out.
+func because(counts map[string]int) string {
+	if len(counts) == 0 {
+		return ""
+	}
+	var parts []string
+	for why, n := range counts {
+		parts = append(parts, fmt.Sprintf("%s %d", why, n))
+	}
+	slices.Sort(parts)
+	return " (" + strings.Join(parts, ", ") + ")"
+}
+
+// deadLetterFilter are the flags that say which dead letters are meant.
+type deadLetterFilter struct {
+	values map[string]*string
+	all    bool
+	dryRun bool
+	limit  int
+}
+
+var deadLetterFilterHelp = [][2]string{
+	{"queue", "those of this queue"}, {"webhook", "those of this webhook's id"}, {"message", "those of this message id"},
+	{"reason", "those with this reason, such as MaxDeliveryCountExceeded"}, {"status", "those with this status: waiting, replaying or replayed"},
+	{"from", "those from this time on, such as 2026-01-31T15:04:05Z"}, {"until", "those before this time"},
+}
+
+func (f *deadLetterFilter) addFlags(cmd *cobra.Command, what string) {
+	f.values = map[string]*string{}
+	for _, row := range deadLetterFilterHelp {
+		f.values[row[0]] = cmd.Flags().String(row[0], "", row[1])
+	}
+	cmd.Flags().BoolVar(&f.all, "all", false, "all of them; instead of a filter")
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "say how many there are, and do nothing")
+	cmd.Flags().IntVar(&f.limit, "limit", 0, "the most to "+what+"; 0 means no limit")
+}
+
+// given reports whether any of the flags was used.
+func (f *deadLetterFilter) given() bool {
+	for _, v := range f.values {
+		if *v != "" {
+			return true
+		}
+	}
+	return f.all || f.dryRun || f.limit != 0
+}
+
+// body is the request that the flags make, with more in it.
+func (f *deadLetterFilter) body(more map[string]any) ([]byte, error) {
+	if f.limit < 0 {
+		return nil, usagef("--limit %d: use a number from 1 on, or 0 for no limit", f.limit)
+	}
+	for name, v := range f.values {
+		if *v != "" {
+			more[name] = *v
+		}
+	}
+	if f.all {
+		more["all"] = true
+	}
+	if f.dryRun {
+		more["dry_run"] = true
+	}
+	if f.limit > 0 {
+		more["limit"] = f.limit
+	}
+	body, err := json.Marshal(more)
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	return body, nil
+}
+
+func (c *client) postJSON(ctx context.Context, path string, body []byte) (answer, error) {
+	return c.do(ctx, request{method: http.MethodPost, path: path, body: body, header: map[string]string{"Content-Type": "application/json"}})
+}
+
+// showDryRun prints what a request would be about.
+func (c *client) showDryRun(cmd *cobra.Command, a answer, verb string) error {
+	if c.json() {
+		return c.raw(cmd, a)
+	}
+	var d struct {
+		Matched        int            `json:"matched"`
+		Exact          bool           `json:"exact"`
+		Skipped        int            `json:"skipped"`
+		SkippedBecause map[string]int `json:"skipped_because"`
+	}
+	if err := a.into(&d); err != nil {
+		return err
+	}
+	least := ""
+	if !d.Exact {
+		least = "at least "
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s%d matched; of these, %d would be %s and %d skipped%s. Nothing was done.\n",
+		least, d.Matched, d.Matched-d.Skipped, verb, d.Skipped, because(d.SkippedBecause))
+	return err
+}
+
+// replayMany starts a replay job, and follows it when asked.
+func (c *client) replayMany(cmd *cobra.Command, f *deadLetterFilter, rate float64, force, watch bool) error {
+	more := map[string]any{}
+	if cmd.Flags().Changed("rate") {
+		more["rate"] = rate
+	}
+	if force {
+		more["force"] = true
+	}
+	body, err := f.body(more)
+	if err != nil {
+		return err
+	}
+	a, err := c.postJSON(cmd.Context(), replayJobsPath, body)
+	if err != nil {
+		return err
+	}
+	if f.dryRun {
+		return c.showDryRun(cmd, a, "replayed")
+	}
+	if watch {
+		return c.watchJob(cmd, a)
+	}
+	return c.showJob(cmd, a)
+}
+
+func (c *client) showJob(cmd *cobra.Command, a answer) error {
+	if c.json() {
+		return c.raw(cmd, a)
+	}
+	var j replayJob
+	if err := a.into(&j); err != nil {
+		return err
+	}
+	return fields(cmd.OutOrStdout(), [][2]string{
+		{"job", j.ID}, {"state", j.State}, {"matched", strconv.Itoa(j.Matched)}, {"replayed", strconv.Itoa(j.Replayed)},
+		{"skipped", strconv.Itoa(j.Skipped) + because(j.SkippedBecause)}, {"failed", strconv.Itoa(j.Failed)},
+		{"rate", strconv.FormatFloat(j.Rate, 'g', -1, 64) + " a second"}, {"started", clock(j.StartedAt)}, {"ended", clock(j.FinishedAt)}, {"note", j.LastError},
+	})
+}
+
+// watchJob prints a job's progress until it ends. It fails when the job does.
+// Interrupting it leaves the job alone.
+func (c *client) watchJob(cmd *cobra.Command, a answer) error {
+	tick := time.NewTicker(watchJobEvery)
+	defer tick.Stop()
+	last := ""
+	for {
+		var j replayJob
+		if err := a.into(&j); err != nil {
+			return err
+		}
+		if line := j.progress(); line != last && !c.json() {
+			_, _ = fmt.Fprintln(cmd.OutOrStdout(), oneLine(line)) // the last line reports a broken pipe
+			last = line
+		}
+		if j.State != "running" {
+			if err := c.endOfJob(cmd, a, j); err != nil {
+				return err
+			}
+			break
+		}
+		select {
+		case <-cmd.Context().Done():
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "The job goes on: pushlease dead-letters jobs %s, and --cancel ends it.\n", oneLine(j.ID))
+			return nil
+		case <-tick.C:
+		}
+		next, err := c.do(cmd.Context(), request{method: http.MethodGet, path: replayJobsPath + "/" + url.PathEscape(j.ID)})
+		switch {
+		case err == nil:
+			a = next
+		case cmd.Context().Err() == nil:
+			return fmt.Errorf("the job was started, but can't be followed: %w", err)
+		}
+	}
+	return nil
+}
+
+// endOfJob says how a job ended, and fails unless it is done.
+func (c *client) endOfJob(cmd *cobra.Command, a answer, j replayJob) error {
+	if c.json() {
+		if err := c.raw(cmd, a); err != nil {
+			return err
+		}
+	} else if j.LastError != "" {
+		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), oneLine(j.LastError))
+	}
+	if j.State != "done" || j.Failed > 0 {
+		return silentError{}
+	}
+	return nil
+}
+
+func newDeadLettersJobsCommand() *cobra.Command {
+	c := &client{}
+	var cancel, watch bool
+	cmd := &cobra.Command{
+		Use:   "jobs [JOB-ID]",
+		Short: "List the replays by filter, or show, follow or cancel one",
+		Long: `Lists the replay jobs of the server's process, newest first, or shows one of them. A job lives in
+the process that started it; what it has not replayed when that ends is still waiting.`,
+		Example: "  pushlease dead-letters jobs\n  pushlease dead-letters jobs JOB-ID --watch\n  pushlease dead-letters jobs JOB-ID --cancel",
+		Args:    arguments(0, 1, "at most the id of one job"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 0 && (cancel || watch):
+				return usagef("--cancel and --watch need the id of a job (pushlease dead-letters jobs shows them)")
+			case cancel && watch:
+				return usagef("--cancel and --watch contradict each other")
+			case len(args) == 0:
+				return c.listJobs(cmd)
+			}
+			r := request{method: http.MethodGet, path: replayJobsPath + "/" + url.PathEscape(args[0])}
+			if cancel {
+				r.method = http.MethodDelete
+			}
+			a, err := c.do(cmd.Context(), r)
+			if err != nil {
+				return err
+			}
+			if watch {
+				return c.watchJob(cmd, a)
+			}
+			return c.showJob(cmd, a)
+		},
+	}
+	cmd.Flags().BoolVar(&cancel, "cancel", false, "end the job; what it has not replayed stays waiting")
+	cmd.Flags().BoolVar(&watch, "watch", false, "print its progress until it ends")
+	c.addFlags(cmd)
+	return cmd
+}
+
+func (c *client) listJobs(cmd *cobra.Command) error {
+	a, err := c.do(cmd.Context(), request{method: http.MethodGet, path: replayJobsPath})
+	if err != nil {
+		return err
+	}
+	if c.json() {
+		return c.raw(cmd, a)
+	}
+	var p page
+	if err := a.into(&p); err != nil {
+		return err
+	}
+	jobs, err := rows[replayJob](p)
+	if err != nil {
+		return err
+	}
+	var cells [][]string
+	for _, j := range jobs {
+		cells = append(cells, []string{clock(j.StartedAt), j.State, strconv.Itoa(j.Matched), strconv.Itoa(j.Replayed), strconv.Itoa(j.Skipped), strconv.Itoa(j.Failed), j.ID})
+	}
+	return table(cmd.OutOrStdout(), []string{"STARTED", "STATE", "MATCHED", "REPLAYED", "SKIPPED", "FAILED", "ID"}, cells)
+}
+
+func newDeadLettersPurgeCommand() *cobra.Command {
+	c, f := &client{}, &deadLetterFilter{}
+	cmd := &cobra.Command{
+		Use:   "purge",
+		Short: "Delete all dead letters that a filter matches: their messages are gone for good",
+		Long: `Deletes all dead letters that the filter matches. At least one of --queue, --webhook, --message, --reason,
+--from and --until is needed, or --status replayed, or --all. A dead letter whose replay was asked for less than
+10 minutes ago is kept.`,
+		Example: "  pushlease dead-letters purge --queue orders --until 2026-01-31T00:00:00Z --dry-run\n  pushlease dead-letters purge --status replayed",
+		Args:    arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.dryRun {
+				body, err := f.body(map[string]any{})
+				if err != nil {
+					return err
+				}
+				a, err := c.postJSON(cmd.Context(), purgePath, body)
+				if err != nil {
+					return err
+				}
+				return c.showDryRun(cmd, a, "deleted")
+			}
+			return c.purge(cmd, f)
+		},
+	}
+	f.addFlags(cmd, "delete")
+	c.addFlags(cmd)
+	return cmd
+}
+
+// purged is what requests have deleted.
+type purged struct {
+	Purged     int     `json:"purged"`
+	Kept       int     `json:"kept"`
+	NextCursor *string `json:"next_cursor"`
+}
+
+// purge repeats the request until all is done: each deletes for a bounded time.
+func (c *client) purge(cmd *cobra.Command, f *deadLetterFilter) error {
+	var total purged
+	limit, left := f.limit, *f
+	more := map[string]any{}
+	for {
+		body, err := left.body(more)
+		if err != nil {
+			return err
+		}
+		a, err := c.postJSON(cmd.Context(), purgePath, body)
+		var step purged
+		if err == nil {
+			err = a.into(&step)
+		}
+		if err != nil && total.Purged > 0 {
+			return fmt.Errorf("%d were deleted before this went wrong: %w", total.Purged, err)
+		}
+		if err != nil {
+			return err
+		}
+		total.Purged, total.Kept, total.NextCursor = total.Purged+step.Purged, total.Kept+step.Kept, step.NextCursor
+		if step.NextCursor == nil || limit > 0 && total.Purged >= limit {
+			break
+		}
+		if limit > 0 {
+			left.limit = limit - total.Purged
+		}
+		more = map[string]any{"cursor": *step.NextCursor}
+	}
+	if c.json() {
+		return c.value(cmd, total)
+	}
+	kept := ""
+	if total.Kept > 0 {
+		kept = fmt.Sprintf(" %d were kept: a replay is under way, or they changed meanwhile.", total.Kept)
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%d dead letters deleted.%s\n", total.Purged, kept)
+	return err
+}

@@ -25,6 +25,7 @@ type queueView struct {
 	Lease    policy.Duration `json:"lease,omitzero"`
 	// DeadLetters is null where they have not been counted lately.
 	DeadLetters *backlogView `json:"dead_letters"`
+	*processView
 	// Poller is null for a queue that the dispatcher does not know.
 	Poller   *pollerView    `json:"poller"`
 	Webhooks []queueWebhook `json:"webhooks"`
@@ -109,6 +110,9 @@ func (a *API) getQueue(w http.ResponseWriter, r *http.Request) error {
 		a.backlog.put(name, waiting)
 		state, _ := a.Dispatcher.Queue(name)
 		view.DeadLetters = newBacklogView(waiting, state)
+	}
+	if s, ok := a.Dispatcher.Queue(name); ok {
+		view.processView = newProcessView(s)
 	}
 	return writeJSON(w, http.StatusOK, view)
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 )
 
@@ -40,6 +41,48 @@ func TestQueuesShowDepthPollerAndWebhooks(t *testing.T) {
 	}
 	h.do(http.StatusNotFound, "GET", "/api/v1/queues/nobody", "")
 	h.do(http.StatusBadRequest, "GET", "/api/v1/queues?cursor=!!", "").wantProblem("cursor")
+}
+
+func TestQueueShowsLeaseRecommendationTimesAndDeletions(t *testing.T) { // R1, R2
+	h := newHarness(t)
+	h.register(hook)
+	h.do(http.StatusAccepted, "POST", publishTarget, "x")
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	h.view.queues["orders"] = QueueState{
+		Polling: true, Webhooks: 1, Lease: 90 * time.Second,
+		Recommended: policy.RecommendLease(policy.Estimate{Average: 45 * time.Second}, policy.Measured{}),
+		Processing:  Processing{Samples: 7, P50: 45 * time.Second, P95: 72 * time.Second, P99: 81 * time.Second},
+		Deletions: Deletions{Total: 200, Successful: 199, Failed: 1, Unverified: 1,
+			LastFailures: []DeletionFailure{{"m2", "unverified", at}, {"m1", "busy", at}}},
+	}
+	a := h.do(http.StatusOK, "GET", "/api/v1/queues/orders", "")
+	for _, tt := range []struct {
+		want any
+		path []any
+	}{
+		{"1m30s", []any{"lease"}}, {"auto", []any{"lease_mode"}},
+		{"1m30s", []any{"recommendation", "lease"}}, {"45s", []any{"recommendation", "base"}},
+		{0.0, []any{"recommendation", "samples"}}, {0.75, []any{"recommendation", "buffer"}}, {false, []any{"recommendation", "at_risk"}},
+		{7.0, []any{"processing", "samples"}}, {"1m12s", []any{"processing", "p95"}},
+		{0.5, []any{"utilisation", "p50"}}, {0.8, []any{"utilisation", "p95"}}, {0.9, []any{"utilisation", "p99"}},
+		{200.0, []any{"deletions", "total"}}, {0.995, []any{"deletions", "success_rate"}}, {1.0, []any{"deletions", "unverified"}},
+		{"busy", []any{"deletions", "last_failures", 1, "error"}}, {"2026-01-02T03:04:05Z", []any{"deletions", "last_failures", 0, "at"}},
+	} {
+		if got := a.get(tt.path...); got != tt.want {
+			t.Errorf("%v = %v, want %v", tt.path, got, tt.want)
+		}
+	}
+	if !strings.Contains(a.text("recommendation", "reasoning"), "45s") {
+		t.Errorf("reasoning: %s", a.body)
+	}
+	h.view.queues["orders"] = QueueState{Lease: 2 * time.Second, LeaseFixed: true}
+	a = h.do(http.StatusOK, "GET", "/api/v1/queues/orders", "")
+	if a.text("lease_mode") != "fixed" || a.get("deletions", "success_rate") != nil || a.get("processing", "samples") != 0.0 {
+		t.Errorf("nothing measured: %s", a.body)
+	}
+	if list := h.do(http.StatusOK, "GET", "/api/v1/queues", ""); list.get("data", 0, "recommendation") != nil {
+		t.Errorf("the list tells more than it should: %s", list.body)
+	}
 }
 
 // uncountable is a store that can't count one of its queues.

@@ -90,6 +90,9 @@ func (d *Dispatcher) rebase(ctx context.Context, p *parcel, del tables.Delivery)
 	}
 	for _, s := range d.memory.merge(p.key, stored, []string{del.WebhookID}) {
 		if s.WebhookID == del.WebhookID && p.owns(s) && newer(s, del) {
+			d.log.Warn("someone else went on with the message meanwhile; what they recorded stands", "queue", p.key.Queue,
+				"message", p.key.MessageID, "webhook", del.WebhookID, "state", s.State, "instance", s.Instance)
+			d.metrics.leaseLost(p.key.Queue, "fenced")
 			return s
 		}
 	}

@@ -64,7 +64,7 @@ func (d *Dispatcher) post(ctx context.Context, p *parcel, targets []target) {
 		if t.due(now) {
 			posted = true
 			posts.Go(func() {
-				if d.survives(p, func() { t.delivery = d.attempt(ctx, p, *t) }) {
+				if d.survives(p, func() { d.timedAttempt(ctx, p, t) }) {
 					return
 				}
 				t.delivery.State, t.delivery.Reason = tables.Pending, policy.InternalFault
@@ -86,6 +86,7 @@ func (d *Dispatcher) post(ctx context.Context, p *parcel, targets []target) {
 		d.log.Warn("a message that was delivered came back; it is deleted without a POST",
 			"queue", p.key.Queue, "message", p.key.MessageID, "delivery_count", p.m.DequeueCount)
 		d.metrics.duplicate(p.key.Queue)
+		d.reappeared(p.key.Queue, p.key.MessageID)
 	}
 }
 
@@ -114,6 +115,9 @@ func (d *Dispatcher) fold(p *parcel, h history, targets []target) Decision {
 	var next time.Time
 	for _, t := range targets {
 		del := p.beforeExpiry(t.delivery, now)
+		if t.took > 0 {
+			decision.posts = append(decision.posts, posted{del.WebhookID, t.took})
+		}
 		switch del.State {
 		case tables.Delivered, tables.DeadLettered:
 			continue

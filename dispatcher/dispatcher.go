@@ -28,6 +28,8 @@ type Dispatcher struct {
 	metrics  *metrics
 	registry *registry
 	memory   *memory
+	measure  *measure
+	deleted  *deletions
 
 	mu      sync.Mutex
 	pollers map[string]*poller
@@ -57,6 +59,8 @@ func New(o Options) (*Dispatcher, error) {
 		o: o, log: o.Logger, metrics: m,
 		registry: newRegistry(o.Store, o.Logger),
 		memory:   newMemory(),
+		measure:  newMeasure(o.Lease, o.Estimate),
+		deleted:  newDeletions(),
 		pollers:  map[string]*poller{},
 		inWork:   map[inWork]*keeper{},
 	}, nil

@@ -71,6 +71,7 @@ func (k *keeper) isLost() bool {
 func (k *keeper) run() {
 	defer close(k.done)
 	silent := 0              // renewals in a row that storage did not answer
+	lapsed := false          // whether the lease has ended in that silence
 	var maybeUntil time.Time // how long an unanswered renewal may have extended the lease
 	for {
 		wait := time.Until(k.m.Lease.Until().Add(-k.m.Lease.Granted() / 2))
@@ -81,10 +82,11 @@ func (k *keeper) run() {
 			return
 		}
 		start, receipt := time.Now(), k.m.Lease.Receipt()
-		err := k.renew()
+		lease := k.d.measure.lease(k.q.Name())
+		err := k.renew(lease)
 		switch {
 		case err == nil:
-			silent, maybeUntil = 0, time.Time{}
+			silent, lapsed, maybeUntil = 0, false, time.Time{}
 		case errors.Is(err, queue.ErrLeaseLost) && k.expired():
 			k.d.log.Warn("the message expired while it was being handled; the work goes on, and what fails now is dead-lettered",
 				"queue", k.q.Name(), "message", k.m.ID)
@@ -104,13 +106,17 @@ func (k *keeper) run() {
 			if k.lose(receipt) {
 				return
 			}
-			silent, maybeUntil = 0, time.Time{}
+			silent, lapsed, maybeUntil = 0, false, time.Time{}
 		case k.d.write.Err() != nil:
 			return
 		default:
 			silent++
 			if queue.Ambiguous(err) {
-				maybeUntil = start.Add(k.d.o.Lease)
+				maybeUntil = start.Add(lease)
+			}
+			if !lapsed && time.Now().After(k.m.Lease.Until()) {
+				lapsed = true
+				k.d.metrics.leaseLost(k.q.Name(), "silent")
 			}
 			k.d.log.Warn("lease renewal failed; work goes on while it is tried again",
 				"queue", k.q.Name(), "message", k.m.ID, "lease_left", time.Until(k.m.Lease.Until()).Round(time.Millisecond), "error", err)
@@ -124,7 +130,7 @@ func (k *keeper) expired() bool {
 	return !k.m.ExpiresAt.IsZero() && time.Until(k.m.ExpiresAt) < policy.ExpiryMargin
 }
 
-func (k *keeper) renew() error {
+func (k *keeper) renew(lease time.Duration) error {
 	select {
 	case k.using <- struct{}{}:
 		defer func() { <-k.using }()
@@ -133,7 +139,7 @@ func (k *keeper) renew() error {
 	}
 	ctx, cancel := context.WithTimeout(k.d.write, renewTimeout)
 	defer cancel()
-	err := k.q.Renew(ctx, k.m, k.d.o.Lease)
+	err := k.q.Renew(ctx, k.m, lease)
 	k.d.metrics.renewed(k.q.Name(), err)
 	return err
 }

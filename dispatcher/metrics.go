@@ -24,7 +24,9 @@ type metrics struct {
 	receivedN, requeued, duplicates, settledN, deadletteredN metric.Int64Counter
 	receiveErrors, renewals, leasesLost, lookups             metric.Int64Counter
 	deferred, lost, copiesRefused, attempts                  metric.Int64Counter
+	deletes, atRisk                                          metric.Int64Counter
 	processing, attemptTime, utilization                     metric.Float64Histogram
+	leaseLength                                              metric.Float64Gauge
 
 	mu       sync.Mutex
 	webhooks map[string]bool
@@ -57,6 +59,8 @@ func newMetrics(m metric.Meter) (*metrics, error) {
 		renewals:      counter("lease.renewals", "Lease renewals, by queue and result."),
 		leasesLost:    counter("lease.lost", "Leases lost while a message was handled, by queue and kind."),
 		lookups:       counter("dedup.lookup.failures", "Messages delivered although earlier deliveries could not be looked up, by queue."),
+		atRisk:        counter("lease.at_risk", "Messages that took more than 80 % of their lease, by queue."),
+		deletes:       counter("messages.deleted", "Deletes of messages, by queue and result; unverified is a message that came back after it was delivered."),
 		deferred:      counter("records.deferred", "Records kept in memory because the store did not take them, by queue."),
 		lost:          counter("records.lost", "Records that had to be dropped from memory unwritten."),
 		copiesRefused: counter("poison.copies.refused", "Copies that the poison queue definitively refused; the dead letter is kept, by queue."),
@@ -68,7 +72,10 @@ func newMetrics(m metric.Meter) (*metrics, error) {
 		utilization: histogram("lease.utilization", "1", "Share of the granted lease that handling a message took, by queue; above 0.8 is at risk.",
 			.05, .1, .2, .4, .6, .8, .9, 1, 2, 4),
 	}
-	return ms, errors.Join(errs...)
+	var err error
+	ms.leaseLength, err = m.Float64Gauge("lease.length", metric.WithUnit("s"),
+		metric.WithDescription("Lease that the last receive asked for, by queue."))
+	return ms, errors.Join(append(errs, err)...)
 }
 
 func queueAttr(name string) attribute.KeyValue { return attribute.String("queue", name) }
@@ -97,6 +104,16 @@ func (ms *metrics) deadLettered(queueName string, reason policy.Reason) {
 
 func (ms *metrics) leaseLost(queueName, kind string) {
 	add(ms.leasesLost, queueAttr(queueName), attribute.String("kind", kind))
+}
+
+func (ms *metrics) leaseAtRisk(queueName string) { add(ms.atRisk, queueAttr(queueName)) }
+
+func (ms *metrics) leaseAsked(queueName string, lease time.Duration) {
+	ms.leaseLength.Record(context.Background(), lease.Seconds(), metric.WithAttributes(queueAttr(queueName)))
+}
+
+func (ms *metrics) deleted(queueName, result string) {
+	add(ms.deletes, queueAttr(queueName), attribute.String("result", result))
 }
 
 func (ms *metrics) renewed(queueName string, err error) {

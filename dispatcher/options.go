@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
@@ -36,9 +37,13 @@ type Options struct {
 
 	// Encoding says how a queue's texts are read; default auto for all.
 	Encoding func(queueName string) queue.Encoding
-	// Lease is asked for at each receive; default 60 s, at least 2 s.
-	// It is renewed at half of what storage granted.
+	// Lease is asked for at each receive and renewal, at least 2 s; zero means that
+	// it follows the time that the queue's messages take, from 30 s to 7 days. It is
+	// renewed at half of what storage granted.
 	Lease time.Duration
+	// Estimate says how long messages of a queue are expected to take, until
+	// enough of them were measured; default nothing.
+	Estimate func(queueName string) policy.Estimate
 	// Concurrency is the most messages of one queue in flight in this process;
 	// default 64.
 	Concurrency int
@@ -66,8 +71,8 @@ func (o Options) withDefaults() Options {
 	if o.Encoding == nil {
 		o.Encoding = func(string) queue.Encoding { return queue.EncodingAuto }
 	}
-	if o.Lease == 0 {
-		o.Lease = time.Minute
+	if o.Estimate == nil {
+		o.Estimate = func(string) policy.Estimate { return policy.Estimate{} }
 	}
 	if o.Concurrency == 0 {
 		o.Concurrency = 64
@@ -102,7 +107,7 @@ func (o Options) validate() error {
 	need(o.Sender != nil, "Sender is required")
 	need(o.Meter != nil, "Meter is required")
 	need(o.Tracer != nil, "Tracer is required")
-	need(o.Lease >= 2*time.Second && o.Lease <= queue.MaxLease, "Lease is %s: it must be 2s to 168h, so that it can be renewed at half", o.Lease)
+	need(o.Lease == 0 || o.Lease >= 2*time.Second && o.Lease <= queue.MaxLease, "Lease is %s: it must be 2s to 168h, so that it can be renewed at half, or zero", o.Lease)
 	need(o.Concurrency >= 1, "Concurrency is %d: at least 1", o.Concurrency)
 	need(o.PollMin > 0 && o.PollMin <= o.PollMax, "PollMin is %s and PollMax %s: 0 < PollMin ≤ PollMax", o.PollMin, o.PollMax)
 	need(o.Drain > 0, "Drain is %s: it must be positive", o.Drain)

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 )
 
@@ -118,7 +119,9 @@ func (p *poller) receive(n int) ([]*queue.Message, error) {
 	callCtx, span := p.d.o.Tracer.Start(callCtx, "receive "+p.q.Name(), trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithAttributes(attribute.String("queue.name", p.q.Name())))
 	defer span.End()
-	messages, err := p.q.Receive(callCtx, n, p.d.o.Lease)
+	lease := p.d.measure.lease(p.q.Name())
+	p.d.metrics.leaseAsked(p.q.Name(), lease)
+	messages, err := p.q.Receive(callCtx, n, lease)
 	span.SetAttributes(attribute.Int("messaging.batch.message_count", len(messages)))
 	p.observe(err)
 	return messages, err
@@ -193,7 +196,13 @@ func backoff(n int, first, limit time.Duration) time.Duration {
 type QueueStatus struct {
 	Polling  bool
 	InFlight int
-	Lease    time.Duration
+	// Lease is what the next receive asks for: fixed, or by measured time.
+	Lease      time.Duration
+	LeaseFixed bool
+	// Recommended is the lease that measured time, or the estimate, asks for.
+	Recommended policy.Recommendation
+	Processing  Processing
+	Deletions   Deletions
 	// LastPollAt is the last receive that storage answered.
 	LastPollAt time.Time
 	// LastError is the last receive error while it lasts; nil when receiving works.
@@ -207,7 +216,8 @@ type QueueStatus struct {
 // Queue returns the status of one queue; all but Lease zero for one without
 // webhooks.
 func (d *Dispatcher) Queue(name string) QueueStatus {
-	s := QueueStatus{Lease: d.o.Lease}
+	s := QueueStatus{LeaseFixed: d.o.Lease > 0, Deletions: d.deleted.of(name)}
+	s.Lease, s.Recommended, s.Processing = d.measure.status(name)
 	for _, r := range d.registry.of(name) {
 		s.Webhooks++
 		if r.Enabled {

@@ -23,6 +23,8 @@ type Decision struct {
 	DeadLetters []DeadLettering
 	// Replayed is the dead letter whose replay has ended with this.
 	Replayed *tables.DeadLetter
+
+	posts []posted // the POSTs that were made now
 }
 
 // DeadLettering is one dead letter to make durable.
@@ -58,10 +60,12 @@ func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Messag
 
 	decision := d.Deliver(ctx, q.Name(), m)
 	d.end(k)
+	delivered := time.Now()
 	result := d.settle(d.writing(ctx), k, decision)
 
 	d.endMessageSpan(span, decision, result)
 	d.metrics.settled(q.Name(), decision, result, time.Since(start), m.Lease.Granted())
+	d.tookTime(q.Name(), m, decision, delivered.Sub(start), time.Since(delivered))
 }
 
 // settle is the one place where a queue message is completed, abandoned or
@@ -96,40 +100,6 @@ func (d *Dispatcher) settle(ctx context.Context, k *keeper, decision Decision) (
 	}
 }
 
-// complete removes the message: a few quick tries, then with backoff for as long
-// as the lease can be kept. "Deleted" is what storage answered, not hope.
-func (d *Dispatcher) complete(ctx context.Context, k *keeper) (result string) {
-	unanswered := false // an earlier try may have taken effect
-	for try := 1; ; try++ {
-		callCtx, cancel := context.WithTimeout(ctx, settleTimeout)
-		err := k.settling(func() error { return k.q.Complete(callCtx, k.m) })
-		cancel()
-		switch {
-		case err == nil:
-			return "deleted"
-		case errors.Is(err, queue.ErrLeaseLost) && unanswered:
-			return "deleted" // gone, after a try of ours that was not answered
-		case errors.Is(err, queue.ErrLeaseLost):
-			d.log.Warn("the message could not be deleted: its lease was lost; when it comes back it is deleted without a POST",
-				"queue", k.q.Name(), "message", k.m.ID)
-			return "lease_lost"
-		case errors.Is(err, queue.ErrQueueNotFound):
-			return "deleted" // with its queue
-		}
-		unanswered = unanswered || queue.Ambiguous(err)
-		wait := quickRetry
-		if try >= quickTries {
-			wait = backoff(try-quickTries+1, time.Second, completeRetryMax)
-			d.log.Warn("delete failed; trying again while the lease is kept", "queue", k.q.Name(), "message", k.m.ID, "try", try, "error", err)
-		}
-		if k.isLost() || !sleepCtx(ctx, wait) {
-			d.log.Error("the message could not be deleted; when it comes back it is deleted without a POST",
-				"queue", k.q.Name(), "message", k.m.ID, "error", err)
-			return "failed"
-		}
-	}
-}
-
 // abandon gives the message back after delay. When that fails, the lease's own end
 // gives it back: later, but surely.
 func (d *Dispatcher) abandon(ctx context.Context, k *keeper, delay time.Duration) (result string) {
@@ -142,7 +112,7 @@ func (d *Dispatcher) abandon(ctx context.Context, k *keeper, delay time.Duration
 			return "abandoned"
 		case errors.Is(err, queue.ErrLeaseLost):
 			return "lease_lost"
-		case try >= quickTries || !sleepCtx(ctx, quickRetry):
+		case try >= quickTries || !sleepCtx(ctx, quickPause()):
 			d.log.Warn("the message could not be given back with its delay; it comes back when its lease ends",
 				"queue", k.q.Name(), "message", k.m.ID, "error", err)
 			return "failed"

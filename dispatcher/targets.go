@@ -23,6 +23,9 @@ type target struct {
 	delivery     tables.Delivery
 	// noted: the store holds a note that a POST began (see isPoison).
 	noted bool
+	// took is how long the attempt that was made now took, from dial to record, if it
+	// tells how long the webhook takes; zero otherwise.
+	took time.Duration
 }
 
 // due reports whether a POST may be made now.

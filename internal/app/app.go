@@ -99,7 +99,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 
 	a.dispatcher, err = dispatcher.New(dispatcher.Options{
 		Queues: a.stores.queues, Store: a.stores.tables, Sender: sender, Encoding: cfg.QueueEncoding,
-		Lease: cfg.Lease, Concurrency: cfg.Concurrency, PollMin: cfg.PollMin, PollMax: cfg.PollMax,
+		Lease: cfg.Lease, Estimate: estimates(cfg), Concurrency: cfg.Concurrency, PollMin: cfg.PollMin, PollMax: cfg.PollMax,
 		Drain: cfg.Drain, RegistryRefresh: cfg.RegistryRefresh, PoisonCopy: cfg.PoisonCopy,
 		Instance: cfg.Instance, Logger: a.log, Meter: meter, Tracer: t.TracerProvider.Tracer("pushlease"),
 	})

@@ -17,13 +17,22 @@ func (v view) RegistryChanged()      { v.d.RegistryChanged() }
 func (v view) Queue(name string) (api.QueueState, bool) {
 	s := v.d.Queue(name)
 	state := api.QueueState{
-		Polling: s.Polling, InFlight: s.InFlight, Lease: s.Lease,
+		Polling: s.Polling, InFlight: s.InFlight, Lease: s.Lease, LeaseFixed: s.LeaseFixed,
+		Recommended: s.Recommended, Processing: api.Processing(s.Processing), Deletions: deletions(s.Deletions),
 		LastPollAt: s.LastPollAt, LastErrorAt: s.LastErrorAt, Webhooks: s.Enabled,
 	}
 	if s.LastError != nil {
 		state.LastError = s.LastError.Error()
 	}
 	return state, s.Webhooks > 0 || s.Polling
+}
+
+func deletions(d dispatcher.Deletions) api.Deletions {
+	counts := api.Deletions{Total: d.Total, Successful: d.Successful, Failed: d.Failed, Unverified: d.Unverified}
+	for _, f := range d.LastFailures {
+		counts.LastFailures = append(counts.LastFailures, api.DeletionFailure(f))
+	}
+	return counts
 }
 
 // ready makes the checks behind /readyz from what the dispatcher last saw: asking

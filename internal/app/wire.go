@@ -10,6 +10,7 @@ import (
 	"github.com/pushlease/pushlease/internal/azureconn"
 	"github.com/pushlease/pushlease/internal/config"
 	"github.com/pushlease/pushlease/internal/sqlite"
+	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/queue/azurequeue"
 	"github.com/pushlease/pushlease/tables"
@@ -87,4 +88,12 @@ func newStorageCounter(m metric.Meter) (storageCounter, error) {
 		c.Add(context.Background(), 1, metric.WithAttributes(
 			attribute.String("service", service), attribute.String("operation", operation)))
 	}, nil
+}
+
+// estimates are how long the operator expects messages to take, by queue.
+func estimates(cfg config.Config) func(string) policy.Estimate {
+	return func(queueName string) policy.Estimate {
+		q := cfg.Queues[queueName]
+		return policy.Estimate{Min: q.ProcessingMin, Average: q.Processing, Max: q.ProcessingMax, UseMax: q.LeaseFromMax}
+	}
 }

@@ -11,7 +11,7 @@ import (
 
 // words of PromQL and labels that the rules use.
 var promWords = strings.Fields(`sum max by rate increase histogram_quantile topk and queue reason le webhook outcome service operation action result status
-	complete deleted replayed m h d`)
+	complete deleted failed lease_lost unverified replayed m h d`)
 
 // unknownNames returns the names in an expression that are neither metrics nor words.
 func unknownNames(expr string, known []string) []string {
@@ -54,7 +54,7 @@ func TestAlertRulesAreAboutMetricsOfTheCodeWithTheDocumentedThresholds(t *testin
 		}
 	}
 	for alert, end := range map[string]string{
-		"PushleaseDuplicates": "> 0.05", "PushleaseDeletesFail": "> 0.02", "PushleaseLeaseTooShort": `{le="0.8"}[1h])) > 10`,
+		"PushleaseDuplicates": "> 0.05", "PushleaseDeletesFail": "> 0.02", "PushleaseLeaseTooShort": "(lease_at_risk_total[1h])) > 10",
 		"PushleaseDeadLetters": "> 100", "PushleaseManyDeadLetters": "> 1000",
 	} {
 		if !strings.HasSuffix(exprs[alert], end) {

@@ -27,7 +27,8 @@ type Config struct {
 	// APIKeys are who may use the API; none means that only loopback is served.
 	APIKeys []APIKey
 
-	// Lease is how long a message is received for, at first.
+	// Lease is how long a message is received for at a time; zero means that it
+	// follows the time that messages take.
 	Lease time.Duration
 	// Concurrency is the most messages of one queue in work at a time.
 	Concurrency int
@@ -77,7 +78,13 @@ type Config struct {
 
 // Queue is what is set for one queue.
 type Queue struct {
+	// Encoding is empty where the setting encoding decides.
 	Encoding queue.Encoding
+	// ProcessingMin, Processing and ProcessingMax are how long a message is expected to
+	// take: at least, on average and at most. Zero where nothing is expected.
+	ProcessingMin, Processing, ProcessingMax time.Duration
+	// LeaseFromMax makes leases by the longest expected time, not by the average one.
+	LeaseFromMax bool
 }
 
 // QueueEncoding returns the encoding of the named queue.

@@ -46,7 +46,7 @@ func TestDefaults(t *testing.T) {
 	}
 	switch {
 	case c.Storage.Path() != "pushlease.db", c.Listen != "127.0.0.1:8080", c.Dev, len(c.APIKeys) != 0,
-		c.Lease != time.Minute, c.Concurrency != 64, c.PollMin != 100*time.Millisecond, c.PollMax != 30*time.Second,
+		c.Lease != 0, c.Concurrency != 64, c.PollMin != 100*time.Millisecond, c.PollMax != 30*time.Second,
 		c.Drain != 35*time.Second, c.RegistryRefresh != 5*time.Second, c.Encoding != queue.EncodingAuto,
 		!c.PoisonCopy, c.Retention != 8*24*time.Hour, c.WebhookTimeout != 30*time.Second, c.TablePrefix != "pushlease",
 		c.LogLevel != slog.LevelInfo, c.LogFormat != "json", c.OTLPEndpoint != "", c.Instance == "":
@@ -85,12 +85,13 @@ func TestFlagsWinOverEnvironmentOverFileOverDefaults(t *testing.T) {
 		want      time.Duration
 		source    string
 	}{
-		{"default", nil, nil, "", 60 * time.Second, "default"},
+		{"default", nil, nil, "", 0, "default"},
 		{"file", nil, nil, "lease: 61s", 61 * time.Second, "file"},
 		{"environment", nil, []string{"PUSHLEASE_LEASE=62s"}, "lease: 61s", 62 * time.Second, "environment"},
 		{"flag", []string{"--lease", "63s"}, []string{"PUSHLEASE_LEASE=62s"}, "lease: 61s", 63 * time.Second, "flag"},
 		{"an empty variable is unset", nil, []string{"PUSHLEASE_LEASE="}, "lease: 61s", 61 * time.Second, "file"},
-		{"an empty key is unset", nil, nil, "lease:\n", 60 * time.Second, "default"},
+		{"an empty key is unset", nil, nil, "lease:\n", 0, "default"},
+		{"flag that takes the default back", []string{"--lease", "auto"}, nil, "lease: 61s", 0, "flag"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -149,6 +150,28 @@ func TestQueuesFromTheEnvironment(t *testing.T) {
 	}
 }
 
+func TestExpectedTimesOfAQueue(t *testing.T) {
+	want := Queue{Encoding: "base64", Processing: 45 * time.Second, ProcessingMin: time.Second, ProcessingMax: 2 * time.Minute, LeaseFromMax: true}
+	file := "queues: {orders: {encoding: base64, processing: 45s, processing_min: 1s, processing_max: 2m, lease_from: max}, slow: {processing: 10m}}"
+	c, err := load(t, nil, nil, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := showQueues(c.Queues)
+	again, err := load(t, nil, []string{"PUSHLEASE_QUEUES=" + shown}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []Config{c, again} {
+		if c.Queues["orders"] != want || c.Queues["slow"] != (Queue{Processing: 10 * time.Minute}) {
+			t.Errorf("queues = %+v, shown as %s", c.Queues, shown)
+		}
+		if c.QueueEncoding("slow") != "auto" {
+			t.Errorf("a queue without an encoding has %s", c.QueueEncoding("slow"))
+		}
+	}
+}
+
 // Each row is one rule: the setting that the error must name, and a piece of the
 // cure.
 var refusals = []struct {
@@ -161,6 +184,7 @@ var refusals = []struct {
 	{name: "duration without a unit", args: []string{"--lease=60"}, setting: "lease", cure: "number and a unit"},
 	{name: "YAML number as duration", file: "lease: 60", setting: "lease", cure: "number and a unit"},
 	{name: "lease too short", args: []string{"--lease=1s"}, setting: "lease", cure: "use 2s"},
+	{name: "lease of no length", args: []string{"--lease=automatic"}, setting: "lease", cure: "or auto"},
 	{name: "lease too long", args: []string{"--lease=169h"}, setting: "lease", cure: "168h"},
 	{name: "empty flag", args: []string{"--lease="}, setting: "lease", cure: "leave it out"},
 	{name: "concurrency 0", args: []string{"--concurrency=0"}, setting: "concurrency", cure: "1 to 10000"},
@@ -173,6 +197,15 @@ var refusals = []struct {
 	{name: "queues without encoding", args: []string{"--queues=orders"}, setting: "queues", cure: "orders=base64"},
 	{name: "queues with a bad name", args: []string{"--queues=Orders=none"}, setting: "queues", cure: "lower-case"},
 	{name: "queues with a queue twice", args: []string{"--queues=abc=none,abc=auto"}, setting: "queues", cure: "keep one"},
+	{name: "expected time without a unit", args: []string{"--queues=abc=processing=45"}, setting: "queues", cure: "number and a unit"},
+	{name: "expected time over a week", file: "queues: {abc: {processing_max: 169h}}", setting: "queues", cure: "168h"},
+	{name: "expected times out of order", file: "queues: {abc: {processing: 2m, processing_max: 1m}}", setting: "queues", cure: "correct one"},
+	{name: "lease from a maximum that is not there", file: "queues: {abc: {processing: 2m, lease_from: max}}", setting: "queues", cure: "processing_max"},
+	{name: "lease from something else", file: "queues: {abc: {processing: 2m, lease_from: min}}", setting: "queues", cure: "average or max"},
+	{name: "queue's setting twice", args: []string{"--queues=abc=none:encoding=auto"}, setting: "queues", cure: "keep one"},
+	{name: "queue's setting without a name", args: []string{"--queues=abc=none:45s"}, setting: "queues", cure: "processing=45s"},
+	{name: "queue's value with a separator", file: "queues: {abc: {encoding: 'none:processing=1s'}}", setting: "queues", cure: "no value"},
+	{name: "queue with an empty map", file: "queues: {orders: {}}", setting: "queues", cure: "{encoding: base64}"},
 	{name: "unknown key of a queue", file: "queues: {orders: {encodng: none}}", setting: "queues", cure: "did you mean encoding?"},
 	{name: "queue without a map", file: "queues: {orders: base64}", setting: "queues", cure: "{encoding: base64}"},
 	{name: "retention under an hour", args: []string{"--retention=59m"}, setting: "retention", cure: "use 1h0m0s"},
@@ -325,7 +358,7 @@ func TestNoSecretIsPrinted(t *testing.T) {
 			t.Errorf("%s was printed", s)
 		}
 	}
-	if !strings.Contains(c.String(), "lease=1m0s") || !strings.Contains(c.String(), "ops:read:[redacted]") {
+	if !strings.Contains(c.String(), "lease=auto") || !strings.Contains(c.String(), "ops:read:[redacted]") {
 		t.Errorf("what is no secret is missing: %s", c)
 	}
 	if c.Storage.ConnectionString() == "" || c.APIKeys[0].Hash() == [32]byte{} {

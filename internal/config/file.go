@@ -107,21 +107,3 @@ func (k kind) text(v any) (string, error) {
 	}
 	return "", errors.New("this setting does not take a map; write its value behind the colon")
 }
-
-func queuesText(queues map[string]any) (string, error) {
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(queues)) {
-		v := queues[name]
-		fields, ok := v.(map[string]any)
-		if !ok {
-			return "", fmt.Errorf("queue %q has no settings; write %s: {encoding: base64}", name, name)
-		}
-		for key := range fields {
-			if key != "encoding" {
-				return "", fmt.Errorf("queue %q: there is no setting %q; %s", name, key, suggest(key, []string{"encoding"}, "use encoding"))
-			}
-		}
-		parts = append(parts, fmt.Sprintf("%s=%v", name, fields["encoding"]))
-	}
-	return strings.Join(parts, ","), nil
-}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"net/netip"
 	"net/url"
@@ -14,8 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/pushlease/pushlease/queue"
 )
 
 // The errors of these functions say what is wrong and what to write instead.
@@ -113,39 +110,6 @@ func parseCIDRs(v string) (prefixes, error) {
 		found = append(found, p)
 	}
 	return found, nil
-}
-
-func parseQueues(v string) (map[string]Queue, error) {
-	var found map[string]Queue
-	for _, item := range splitList(v) {
-		name, encoding, ok := strings.Cut(item, "=")
-		if !ok {
-			return nil, fmt.Errorf("%q is not queue=encoding; write orders=base64,invoices=none", item)
-		}
-		if err := queue.ValidateName(name); err != nil {
-			return nil, fmt.Errorf("queue %q: %w", name, err)
-		}
-		e, err := queue.ParseEncoding(encoding)
-		if err != nil {
-			return nil, fmt.Errorf("queue %s: %w", name, err)
-		}
-		if _, twice := found[name]; twice {
-			return nil, fmt.Errorf("queue %s is named twice; keep one", name)
-		}
-		if found == nil {
-			found = map[string]Queue{}
-		}
-		found[name] = Queue{Encoding: e}
-	}
-	return found, nil
-}
-
-func showQueues(queues map[string]Queue) string {
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(queues)) {
-		parts = append(parts, name+"="+string(queues[name].Encoding))
-	}
-	return strings.Join(parts, ",")
 }
 
 // parseTablePrefix keeps to the rules for Azure table names, and leaves room for

@@ -90,8 +90,13 @@ var table = named([]Setting{
 		set:  func(c *Config, v string) (err error) { c.APIKeys, err = parseAPIKeys(v); return err },
 		show: func(c Config) string { return joinList(c.APIKeys) },
 	},
-	duration("lease", "60s", "How long a message is received for at first; renewed at half of it while the message is in work. 2s to 168h, rounded up to whole seconds.",
-		minLease, queue.MaxLease, func(c *Config) *time.Duration { return &c.Lease }),
+	{
+		Name: "lease", Default: autoLease, kind: period,
+		Help: "How long a message is received for at a time; renewed at half of it while the message is in work. auto: follows the time that the queue's messages take, from 30s to 168h. " +
+			"Or one length for all queues, 2s to 168h, rounded up to whole seconds.",
+		set:  func(c *Config, v string) (err error) { c.Lease, err = parseLease(v); return err },
+		show: func(c Config) string { return showLease(c.Lease) },
+	},
 	{
 		Name: "concurrency", Default: "64",
 		Help: "Most messages of one queue in work at a time. 1 to 10000.",
@@ -114,7 +119,8 @@ var table = named([]Setting{
 	},
 	{
 		Name: "queues", kind: queueMap,
-		Help: "Settings per queue. YAML: a map of queue to {encoding: …}; elsewhere: orders=base64,invoices=none.",
+		Help: "Settings per queue: encoding, and how long a message is expected to take until enough were measured (processing, processing_min, processing_max; lease_from max takes the last one). " +
+			"YAML: a map of queue to {encoding: base64, processing: 45s}; elsewhere: orders=base64:processing=45s,invoices=none.",
 		set:  func(c *Config, v string) (err error) { c.Queues, err = parseQueues(v); return err },
 		show: func(c Config) string { return showQueues(c.Queues) },
 	},

@@ -1,0 +1,268 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+)
+
+const (
+	// measuredSamples bounds the times kept for one webhook, and for one queue.
+	measuredSamples = 256
+	// measuredAge is how long a measured time counts.
+	measuredAge = time.Hour
+	// measureEvery is how often a queue's lease is worked out at most.
+	measureEvery = time.Second
+	// riskLogEvery is how often a queue's long messages are logged at most.
+	riskLogEvery = time.Minute
+)
+
+// measure keeps how long the messages of each queue take, and says how long their
+// leases should be (REQUIREMENTS R1). It is this process's own: instances measure
+// alone, and forget when they stop. Safe for concurrent use.
+//
+// The base is the average of the slowest webhook, because a message is held until
+// its last POST has ended: over all messages, one whose slow webhook is not due would
+// hide how long that one takes.
+type measure struct {
+	fixed    time.Duration // asked for whatever was measured; zero means by measurement
+	estimate func(queueName string) policy.Estimate
+
+	mu     sync.Mutex
+	queues map[string]*queueTimes
+}
+
+// queueTimes is what was measured on one queue.
+type queueTimes struct {
+	messages ring
+	webhooks map[string]*ring
+
+	// lease was worked out at leaseAt.
+	lease   time.Duration
+	leaseAt time.Time
+	// floor is the lease that one long message asked for; it holds until floorUntil.
+	floor      time.Duration
+	floorUntil time.Time
+
+	riskLoggedAt time.Time
+	riskUnlogged int
+}
+
+// posted is one POST that tells how long its webhook takes.
+type posted struct {
+	webhook string
+	took    time.Duration
+}
+
+// Processing is how long recent messages of a queue took, from receiving to settling.
+type Processing struct {
+	// Samples is how many there were; the times are zero without any.
+	Samples       int
+	P50, P95, P99 time.Duration
+}
+
+func newMeasure(fixed time.Duration, estimate func(string) policy.Estimate) *measure {
+	return &measure{fixed: fixed, estimate: estimate, queues: map[string]*queueTimes{}}
+}
+
+func (ms *measure) of(queueName string) *queueTimes {
+	q := ms.queues[queueName]
+	if q == nil {
+		q = &queueTimes{webhooks: map[string]*ring{}}
+		ms.queues[queueName] = q
+	}
+	return q
+}
+
+// lease is what to ask for now, at a receive and at a renewal.
+func (ms *measure) lease(queueName string) time.Duration {
+	if ms.fixed > 0 {
+		return ms.fixed
+	}
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	q, now := ms.of(queueName), time.Now()
+	if q.leaseAt.IsZero() || now.Sub(q.leaseAt) >= measureEvery {
+		rec := policy.RecommendLease(ms.estimate(queueName), q.measured(now))
+		q.lease, q.leaseAt = time.Duration(rec.Lease), now
+	}
+	return q.withFloor(q.lease, now)
+}
+
+// status is what the API shows: the lease in force, the recommended one with its
+// reasoning, and how long messages take.
+func (ms *measure) status(queueName string) (time.Duration, policy.Recommendation, Processing) {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	now := time.Now()
+	q := ms.queues[queueName]
+	if q == nil {
+		q = &queueTimes{}
+	}
+	rec := policy.RecommendLease(ms.estimate(queueName), q.measured(now))
+	lease := q.withFloor(time.Duration(rec.Lease), now)
+	switch {
+	case ms.fixed > 0:
+		lease = ms.fixed
+		rec.Reasoning += fmt.Sprintf(" The setting lease fixes it at %s.", lease)
+	case lease > time.Duration(rec.Lease):
+		rec.Reasoning += fmt.Sprintf(" Leases are %s until %s, because a message took more than %.0f %% of its lease.",
+			lease, q.floorUntil.UTC().Format(time.RFC3339), policy.UtilisationTooHigh*100)
+	}
+	times := q.messages.fresh(now)
+	return lease, rec, Processing{
+		Samples: len(times), P50: percentile(times, .50), P95: percentile(times, .95), P99: percentile(times, .99),
+	}
+}
+
+// settled notes how long a message took, and what its POSTs tell about their
+// webhooks. A message that was not POSTed says nothing about the work.
+func (ms *measure) settled(queueName string, posts []posted, took, granted time.Duration) {
+	if len(posts) == 0 {
+		return
+	}
+	slowest := time.Duration(0)
+	for _, p := range posts {
+		slowest = max(slowest, p.took)
+	}
+	around := max(took-slowest, 0) // reading, records and settling: each POST needs them
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	q, now := ms.of(queueName), time.Now()
+	q.messages.add(now, took)
+	for _, p := range posts {
+		r := q.webhooks[p.webhook]
+		if r == nil {
+			r = &ring{}
+			q.webhooks[p.webhook] = r
+		}
+		r.add(now, p.took+around)
+	}
+	if longer := policy.LengthenLease(took, granted); longer > granted && longer >= q.withFloor(0, now) {
+		q.floor, q.floorUntil = longer, now.Add(measuredAge)
+	}
+}
+
+// atRisk notes a message that took too much of its lease, and reports whether that
+// is to be logged, with the number of those that were not.
+func (ms *measure) atRisk(queueName string) (unlogged int, log bool) {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	q, now := ms.of(queueName), time.Now()
+	if !q.riskLoggedAt.IsZero() && now.Sub(q.riskLoggedAt) < riskLogEvery {
+		q.riskUnlogged++
+		return 0, false
+	}
+	unlogged, q.riskUnlogged, q.riskLoggedAt = q.riskUnlogged, 0, now
+	return unlogged, true
+}
+
+// withFloor is lease, or the longer one that a long message asked for lately.
+func (q *queueTimes) withFloor(lease time.Duration, now time.Time) time.Duration {
+	if now.Before(q.floorUntil) {
+		return max(lease, q.floor)
+	}
+	return lease
+}
+
+// measured is about the slowest of the webhooks that were measured often enough, or
+// of all where none was. Webhooks that were not used lately are forgotten.
+func (q *queueTimes) measured(now time.Time) policy.Measured {
+	var slowest policy.Measured
+	for id, r := range q.webhooks {
+		times := r.fresh(now)
+		if len(times) == 0 {
+			delete(q.webhooks, id)
+			continue
+		}
+		m := policy.Measured{Samples: len(times), Average: average(times), Slow: percentile(times, .95)}
+		enough, had := m.Samples >= policy.EnoughSamples, slowest.Samples >= policy.EnoughSamples
+		if enough && !had || enough == had && m.Average > slowest.Average {
+			slowest = m
+		}
+	}
+	return slowest
+}
+
+// ring keeps the newest measuredSamples times.
+type ring struct {
+	samples []sample
+	next    int // the oldest one, once the ring is full
+}
+
+type sample struct {
+	at   time.Time
+	took time.Duration
+}
+
+func (r *ring) add(at time.Time, took time.Duration) {
+	if len(r.samples) < measuredSamples {
+		r.samples = append(r.samples, sample{at, took})
+		return
+	}
+	r.samples[r.next] = sample{at, took}
+	r.next = (r.next + 1) % measuredSamples
+}
+
+// fresh returns the times that are not older than measuredAge, in ascending order.
+func (r *ring) fresh(now time.Time) []time.Duration {
+	var times []time.Duration
+	for _, s := range r.samples {
+		if now.Sub(s.at) < measuredAge {
+			times = append(times, s.took)
+		}
+	}
+	slices.Sort(times)
+	return times
+}
+
+func average(times []time.Duration) time.Duration {
+	var sum time.Duration // 256 leases of 7 days are far below the limit
+	for _, t := range times {
+		sum += t
+	}
+	return sum / time.Duration(len(times))
+}
+
+// percentile is the smallest of the ascending times that a share p of them does not
+// exceed; zero without any.
+func percentile(times []time.Duration, p float64) time.Duration {
+	if len(times) == 0 {
+		return 0
+	}
+	return times[max(int(float64(len(times))*p+.999999), 1)-1]
+}
+
+// timedAttempt makes one attempt. One that the receiver answered, or that timed out,
+// tells how long the webhook takes; one that never reached it does not.
+func (d *Dispatcher) timedAttempt(ctx context.Context, p *parcel, t *target) {
+	before, start := t.delivery.Attempts, time.Now()
+	t.delivery = d.attempt(ctx, p, *t)
+	if del := t.delivery; del.Attempts > before && (del.LastStatus != 0 || del.LastErrorClass == policy.ClassTimeout) {
+		t.took = time.Since(start)
+	}
+}
+
+// tookTime notes how long a message took: for the lease of the next ones, and as a
+// warning when it was too much of its own. Time after Deliver counts up to one
+// settling call, so that an outage of storage does not look like slow work.
+func (d *Dispatcher) tookTime(queueName string, m *queue.Message, decision Decision, delivering, settling time.Duration) {
+	took, granted := delivering+settling, m.Lease.Granted()
+	d.measure.settled(queueName, decision.posts, delivering+min(settling, settleTimeout), granted)
+	share := policy.Utilisation(took, granted)
+	if share <= policy.UtilisationAtRisk {
+		return
+	}
+	d.metrics.leaseAtRisk(queueName)
+	if unlogged, log := d.measure.atRisk(queueName); log {
+		_, rec, _ := d.measure.status(queueName)
+		d.log.Warn("a message took too much of its lease; it was held by renewing it", "queue", queueName, "message", m.ID,
+			"took", took.Round(time.Millisecond), "lease", granted, "utilisation", fmt.Sprintf("%.2f", share),
+			"recommended_lease", time.Duration(rec.Lease), "unlogged_before", unlogged)
+	}
+}

@@ -57,9 +57,8 @@ func (a *API) testWebhook(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	res := a.Sender.Send(r.Context(), &reg.Webhook, webhook.Request{
-		MessageID: id, Queue: reg.Queue, Attempt: 1, Body: body, ContentType: "application/json",
-	})
+	origin := webhook.Origin{MessageID: id, Queue: reg.Queue, InsertedAt: time.Now()}
+	res := a.Sender.Send(r.Context(), &reg.Webhook, reg.Request(webhook.ReadContent(body, "application/json"), origin, 1))
 	decision := reg.Policy.Decide(policy.Try{
 		Now: res.StartedAt.Add(res.Duration), FirstAt: res.StartedAt, Random: mathrand.Float64(),
 		Response: policy.Response{

@@ -244,6 +244,7 @@ func (a *API) routes() *chi.Mux {
 	r.Get("/api/v1/queues", a.allow(ScopeRead, a.listQueues))
 	r.Get("/api/v1/queues/{queue}", a.allow(ScopeRead, a.getQueue))
 	r.Post("/api/v1/queues/{queue}/messages", a.allow(ScopePublish, a.publish))
+	r.Post("/api/v1/queues/{queue}/match", a.allow(ScopeRead, a.match))
 
 	r.Get("/api/v1/messages/{id}", a.allow(ScopeRead, a.getMessage))
 	r.Get("/api/v1/attempts", a.allow(ScopeRead, a.listAttempts))

@@ -92,6 +92,7 @@ var scopeOf = map[string]Scope{
 	"GET /api/v1/queues":                       ScopeRead,
 	"GET /api/v1/queues/{queue}":               ScopeRead,
 	"POST /api/v1/queues/{queue}/messages":     ScopePublish,
+	"POST /api/v1/queues/{queue}/match":        ScopeRead,
 	"GET /api/v1/messages/{id}":                ScopeRead,
 	"GET /api/v1/attempts":                     ScopeRead,
 	"GET /api/v1/dead-letters":                 ScopeRead,

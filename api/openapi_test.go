@@ -12,6 +12,7 @@ import (
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
 )
 
 func TestDocumentIsValid(t *testing.T) {
@@ -48,6 +49,8 @@ func TestDocumentListsTheSetsThatAreClosed(t *testing.T) {
 		"Reason":           texts(policy.Reasons()),
 		"ErrorClass":       texts(policy.ErrorClasses()),
 		"State":            texts(tables.States()),
+		"Format":           texts(webhook.Formats()),
+		"Op":               texts(webhook.Ops()),
 		"DeadLetterStatus": texts([]tables.DeadLetterStatus{tables.Waiting, tables.Replaying, tables.Replayed}),
 	}
 	for name, want := range tests {

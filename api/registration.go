@@ -39,8 +39,8 @@ const (
 )
 
 var (
-	createFields = []string{"queue", "url", "name", "headers", "secret", "timeout", "enabled", "policy"}
-	changeFields = []string{"url", "name", "headers", "timeout", "enabled", "policy"}
+	createFields = []string{"queue", "url", "name", "headers", "secret", "timeout", "enabled", "policy", "filter", "format"}
+	changeFields = []string{"url", "name", "headers", "timeout", "enabled", "policy", "filter", "format"}
 )
 
 // edit applies the fields of a request to reg: a merge patch (RFC 7396), where null
@@ -60,6 +60,7 @@ func (a *API) edit(reg *tables.Registration, in fields, as intent) error {
 	for _, name := range in.names() {
 		e.set(name, in[name])
 	}
+	e.checkFormat()
 	if len(e.problems) > 0 {
 		return invalid(e.problems...)
 	}
@@ -106,6 +107,8 @@ func (e *editor) cureOf(field string) string {
 		return fmt.Sprintf(`give a duration from %s to %s, such as "30s"`, minTimeout, maxTimeout)
 	case "enabled":
 		return "give true or false"
+	case "format":
+		return `give "raw", "cloudevents-structured" or "cloudevents-binary"`
 	}
 	return `give an object, such as {"preset":"standard","max_attempts":5}`
 }
@@ -140,6 +143,10 @@ func (e *editor) set(name string, raw json.RawMessage) {
 		}
 	case "policy":
 		e.policy(raw)
+	case "filter":
+		e.filter(raw)
+	case "format":
+		e.format(raw)
 	case "id", "secrets", "created_at", "updated_at", "disabled_reason", "disabled_at", "warnings":
 		e.fail(name, "is set by pushlease", "leave it out")
 	default:

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
 )
 
 // redacted stands for what is not shown.
@@ -31,6 +33,8 @@ type webhookView struct {
 	DisabledReason string            `json:"disabled_reason,omitempty"`
 	DisabledAt     time.Time         `json:"disabled_at,omitzero"`
 	Policy         policy.Policy     `json:"policy"`
+	Filter         webhook.Filter    `json:"filter"`
+	Format         webhook.Format    `json:"format"`
 	Secrets        []secretView      `json:"secrets"`
 	CreatedAt      time.Time         `json:"created_at"`
 	UpdatedAt      time.Time         `json:"updated_at"`
@@ -62,7 +66,7 @@ func (a *API) view(r *http.Request, reg tables.Registration) webhookView {
 	v := webhookView{
 		ID: reg.ID, Name: reg.Name, Queue: reg.Queue, URL: reg.URL, Headers: map[string]string{},
 		Timeout: policy.Duration(reg.Timeout), Enabled: reg.Enabled, DisabledReason: reg.DisabledReason,
-		DisabledAt: utc(reg.DisabledAt), Policy: reg.Policy, Secrets: []secretView{},
+		DisabledAt: utc(reg.DisabledAt), Policy: reg.Policy, Filter: reg.Filter, Format: cmp.Or(reg.Format, webhook.FormatRaw), Secrets: []secretView{},
 		CreatedAt: utc(reg.CreatedAt), UpdatedAt: utc(reg.UpdatedAt),
 	}
 	v.URL = shownURL(reg.URL, a.may(r, ScopeAdmin))

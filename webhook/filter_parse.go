@@ -37,8 +37,6 @@ func OverlayFilter(base Filter, patch []byte) (Filter, []FieldError) {
 	switch {
 	case document == nil:
 		p.add("", "is not JSON", `give an object, such as {"types":["com.example.*"]}`)
-	case len(patch) > MaxFilterSize:
-		p.add("", fmt.Sprintf("has %d bytes", len(patch)), fmt.Sprintf("keep it within %d; split it over several webhooks", MaxFilterSize))
 	case string(document) == "null":
 		return Filter{}, nil
 	case document[0] != '{':
@@ -68,6 +66,9 @@ func (f Filter) Validate() []FieldError {
 	}
 	for i, c := range f.Fields {
 		p.condition(fmt.Sprintf("fields[%d]", i), c)
+	}
+	if text, err := json.Marshal(f); len(p) == 0 && (err != nil || len(text) > MaxFilterSize) {
+		p.add("", fmt.Sprintf("has %d bytes", len(text)), fmt.Sprintf("keep it within %d; spread it over several webhooks", MaxFilterSize))
 	}
 	return p
 }

@@ -115,7 +115,7 @@ func (f *fakeAPI) only(t *testing.T) recorded {
 	return f.requests[0]
 }
 
-const webhookJSON = `{"id":"wh_1","name":"billing","queue":"orders","url":"https://example.com/hook","headers":{"X-Team":"[redacted]"},"timeout":"30s","enabled":true,` +
+const webhookJSON = `{"id":"wh_1","name":"billing","queue":"orders","url":"https://example.com/hook","headers":{"X-Team":"[redacted]"},"timeout":"30s","enabled":true,"filter":{"types":["a.*"]},"format":"cloudevents-structured",` +
 	`"policy":{"preset":"standard","max_attempts":8,"max_age":"24h0m0s"},"secrets":[{"created_at":"2026-01-01T00:00:00Z"}],"created_at":"2026-01-01T00:00:00Z"}`
 
 const deadLetterJSON = `{"id":"orders.1-a","queue":"orders","message_id":"m1","webhook_id":"wh_1","status":"waiting","reason":"NonRetryableError","description":"It answered 400.",` +
@@ -207,6 +207,10 @@ func TestRequests(t *testing.T) {
 		{"webhooks create --from " + file + " --preset short --name n --timeout 5s --disabled", "", "POST /api/v1/webhooks",
 			`{"enabled":false,"name":"n","policy":{"max_attempts":3,"preset":"short"},"queue":"orders","timeout":"5s","url":"https://a.example/"}`, 201, webhookJSON, "wh_1"},
 		{"webhooks create --from - --secret-file " + file, `{}`, "POST /api/v1/webhooks", `{"secret":"{\"queue\":\"orders\",\"url\":\"https://a.example/\",\"policy\":{\"max_attempts\":3}}"}`, 201, webhookJSON, "wh_1"},
+		{"webhooks create --queue orders --url https://a.example/ --filter-type a.* --filter-type b --format cloudevents-binary", "", "POST /api/v1/webhooks",
+			`{"filter":{"types":["a.*","b"]},"format":"cloudevents-binary","queue":"orders","url":"https://a.example/"}`, 201, webhookJSON, `{"types":["a.*"]}`},
+		{"webhooks update wh_1 --filter-file - --filter-type b", `{"types":["a"],"fields":[{"field":"n","op":"eq","value":12345678901234567890}]}`, "PATCH /api/v1/webhooks/wh_1",
+			`{"filter":{"fields":[{"field":"n","op":"eq","value":12345678901234567890}],"types":["b"]}}`, 200, webhookJSON, "cloudevents-structured"},
 		{"webhooks update wh_1 --header X-A:b --remove-header X-C --max-attempts 2", "", "PATCH /api/v1/webhooks/wh_1", `{"headers":{"X-A":"b","X-C":null},"policy":{"max_attempts":2}}`, 200, webhookJSON, `"v1"`},
 		{"webhooks delete wh_1", "", "DELETE /api/v1/webhooks/wh_1", "", 204, "", "deleted wh_1\n"},
 		{"webhooks delete wh_1 -o json", "", "DELETE /api/v1/webhooks/wh_1", "", 204, "", `{"deleted":"wh_1"}` + "\n"},

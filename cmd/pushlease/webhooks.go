@@ -29,9 +29,11 @@ type webhookRow struct {
 		MaxAttempts int    `json:"max_attempts"`
 		MaxAge      string `json:"max_age"`
 	} `json:"policy"`
-	CreatedAt time.Time `json:"created_at"`
-	Secret    string    `json:"secret"`
-	Warnings  []string  `json:"warnings"`
+	Filter    json.RawMessage `json:"filter"`
+	Format    string          `json:"format"`
+	CreatedAt time.Time       `json:"created_at"`
+	Secret    string          `json:"secret"`
+	Warnings  []string        `json:"warnings"`
 }
 
 func (w webhookRow) state() string {
@@ -42,6 +44,14 @@ func (w webhookRow) state() string {
 		return "disabled (" + w.DisabledReason + ")"
 	}
 	return "disabled"
+}
+
+// filter is the filter as JSON on one line; empty when every message is taken.
+func (w webhookRow) filter() string {
+	if text := string(w.Filter); text != "{}" {
+		return text
+	}
+	return ""
 }
 
 func newWebhooksCommand() *cobra.Command {
@@ -234,6 +244,7 @@ func (c *client) showWebhook(cmd *cobra.Command, _ string, a answer) error {
 	pairs := [][2]string{
 		{"id", w.ID}, {"name", w.Name}, {"queue", w.Queue}, {"url", w.URL}, {"state", w.state()}, {"timeout", w.Timeout},
 		{"policy", fmt.Sprintf("%s, at most %d attempts within %s", w.Policy.Preset, w.Policy.MaxAttempts, w.Policy.MaxAge)},
+		{"filter", w.filter()}, {"format", w.Format},
 		{"headers", strings.Join(slices.Sorted(maps.Keys(w.Headers)), ", ")},
 		{"created", clock(w.CreatedAt)}, {"etag", a.header.Get("ETag")},
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/webhook"
 )
 
 // webhookFlags are the fields of a webhook that flags can set.
@@ -20,6 +22,8 @@ type webhookFlags struct {
 	headers, removeHeaders    []string
 	disabled                  bool
 	preset, policyFile        string
+	filterTypes               []string
+	filterFile, format        string
 	secretFile, from, ifMatch string
 	maxAttempts               int
 }
@@ -36,6 +40,7 @@ func newWebhooksCreateCommand() *cobra.Command {
 is shown once, in the answer.`,
 		Example: `  pushlease webhooks create --queue orders --url https://example.com/hook
   pushlease webhooks create --queue orders --url https://example.com/hook --preset realtime --timeout 10s
+  pushlease webhooks create --queue orders --url https://example.com/hook --filter-type 'com.example.order.*'
   pushlease webhooks create --from webhook.json -o json | jq -r .secret`,
 		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -97,6 +102,9 @@ func (f *webhookFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.preset, "preset", "", "retry policy: "+strings.Join(policy.PresetNames(), ", "))
 	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "attempts after which a message is dead-lettered")
 	flags.StringVar(&f.policyFile, "policy-file", "", "JSON file with a retry policy, - for standard input")
+	flags.StringArrayVar(&f.filterTypes, "filter-type", nil, "take only events of this CloudEvents type; * stands for any characters (repeatable)")
+	flags.StringVar(&f.filterFile, "filter-file", "", "JSON file with a filter, - for standard input")
+	flags.StringVar(&f.format, "format", "", "form of what is sent: "+strings.Join(formatNames(), ", ")+" (default raw)")
 	flags.StringVar(&f.from, "from", "", "JSON file with the fields, - for standard input; flags win over it")
 }
 
@@ -106,7 +114,7 @@ func (f *webhookFlags) body(cmd *cobra.Command) (map[string]any, error) {
 	if err := readJSON(cmd, f.from, "--from", &body); err != nil {
 		return nil, err
 	}
-	for name, value := range map[string]string{"queue": f.queue, "url": f.url, "timeout": f.timeout} {
+	for name, value := range map[string]string{"queue": f.queue, "url": f.url, "timeout": f.timeout, "format": f.format} {
 		if value != "" {
 			body[name] = value
 		}
@@ -123,7 +131,35 @@ func (f *webhookFlags) body(cmd *cobra.Command) (map[string]any, error) {
 	if err := addSecret(cmd, f.secretFile, body); err != nil {
 		return nil, err
 	}
+	if err := f.addFilter(cmd, body); err != nil {
+		return nil, err
+	}
 	return body, f.addPolicy(cmd, body)
+}
+
+func (f *webhookFlags) addFilter(cmd *cobra.Command, body map[string]any) error {
+	fields, _ := body["filter"].(map[string]any)
+	if fields == nil {
+		fields = map[string]any{}
+	}
+	if err := readJSON(cmd, f.filterFile, "--filter-file", &fields); err != nil {
+		return err
+	}
+	if len(f.filterTypes) > 0 {
+		fields["types"] = f.filterTypes
+	}
+	if len(fields) > 0 {
+		body["filter"] = fields
+	}
+	return nil
+}
+
+func formatNames() []string {
+	var names []string
+	for _, f := range webhook.Formats() {
+		names = append(names, string(f))
+	}
+	return names
 }
 
 func (f *webhookFlags) addHeaders(body map[string]any) error {
@@ -203,7 +239,8 @@ func (c *client) send(cmd *cobra.Command, r request, body map[string]any) (answe
 	return c.do(cmd.Context(), r)
 }
 
-// readJSON reads an object from a file, if one is named.
+// readJSON reads an object from a file, if one is named. Numbers stay as they are
+// written: a filter's may be larger than a float64 can tell apart.
 func readJSON(cmd *cobra.Command, path, flag string, into *map[string]any) error {
 	if path == "" {
 		return nil
@@ -212,7 +249,9 @@ func readJSON(cmd *cobra.Command, path, flag string, into *map[string]any) error
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(raw, into); err != nil || *into == nil {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	if err := dec.Decode(into); err != nil || *into == nil || dec.More() {
 		return usagef("%s: the file is not one JSON object", flag)
 	}
 	return nil

@@ -1,0 +1,144 @@
+package api
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
+)
+
+func (e *editor) filter(raw json.RawMessage) {
+	f, problems := webhook.OverlayFilter(e.reg.Filter, raw)
+	for _, p := range problems {
+		field := "filter"
+		if p.Field != "" {
+			field += "." + p.Field
+		}
+		e.fail(field, p.Problem, p.Cure)
+	}
+	if len(problems) == 0 {
+		e.reg.Filter = f
+	}
+}
+
+func (e *editor) format(raw json.RawMessage) {
+	if isNull(raw) {
+		e.reg.Format = ""
+		return
+	}
+	var name string
+	if !e.read("format", raw, &name) {
+		return
+	}
+	f, err := webhook.ParseFormat(name)
+	if err != nil {
+		e.refuse("format", err)
+		return
+	}
+	e.reg.Format = f
+}
+
+// checkFormat refuses headers that the format would leave out.
+func (e *editor) checkFormat() {
+	for _, name := range slices.Sorted(maps.Keys(e.reg.Headers)) {
+		if !e.reg.Format.Keeps(name) {
+			e.fail("headers."+shownName(name), "can't be sent in the format "+string(e.reg.Format)+", which sets it by itself", "take the header away (null), or set format to raw")
+		}
+	}
+}
+
+// matchView says what would become of a message.
+type matchView struct {
+	Queue string `json:"queue"`
+	// Event is null for a message that is no CloudEvents event.
+	Event *eventView `json:"event"`
+	// Outcome is delivered, held or unmatched.
+	Outcome  string         `json:"outcome"`
+	Text     string         `json:"text"`
+	Webhooks []webhookMatch `json:"webhooks"`
+}
+
+type eventView struct {
+	ID      string `json:"id"`
+	Source  string `json:"source"`
+	Type    string `json:"type"`
+	Subject string `json:"subject,omitempty"`
+}
+
+type webhookMatch struct {
+	WebhookID string `json:"webhook_id"`
+	Name      string `json:"name,omitempty"`
+	Enabled   bool   `json:"enabled"`
+	Takes     bool   `json:"takes"`
+	Reason    string `json:"reason"`
+}
+
+// match says which webhooks would take a message. Nothing is published.
+func (a *API) match(w http.ResponseWriter, r *http.Request) error {
+	name, err := queueParam(r)
+	if err != nil {
+		return err
+	}
+	if err := readQuery(r).err(); err != nil {
+		return err
+	}
+	if err := refuseUnkept(r); err != nil {
+		return err
+	}
+	body, err := readMessage(w, r)
+	if err != nil {
+		return err
+	}
+	contentType, err := messageType(r, body)
+	if err != nil {
+		return err
+	}
+	if contentType == "" {
+		contentType = queue.DefaultContentType(body)
+	}
+	all, bad, err := a.Webhooks.ListWebhooks(r.Context())
+	if err != nil {
+		return storageFault("read the webhooks", err)
+	}
+	all = slices.DeleteFunc(all, func(reg tables.Registration) bool { return reg.Queue != name })
+	view := newMatchView(webhook.ReadContent(body, contentType), all, len(bad) > 0)
+	view.Queue = name
+	return writeJSON(w, http.StatusOK, view)
+}
+
+// newMatchView decides as the dispatcher does about a message that it sees for the first
+// time; unreadable is whether there are registrations that could not be read.
+func newMatchView(c webhook.Content, regs []tables.Registration, unreadable bool) matchView {
+	v := matchView{Webhooks: []webhookMatch{}}
+	if e := c.Event; e != nil {
+		v.Event = &eventView{e.ID, e.Source, e.Type, e.Subject}
+	}
+	var delivered, held, refused bool
+	for _, reg := range regs {
+		takes, reason := reg.Filter.Match(c)
+		v.Webhooks = append(v.Webhooks, webhookMatch{reg.ID, reg.Name, reg.Enabled, takes, reason})
+		delivered = delivered || takes && reg.Enabled
+		held = held || takes && !reg.Enabled
+		refused = refused || !takes && reg.Enabled
+	}
+	switch {
+	case delivered:
+		v.Outcome, v.Text = "delivered", "It is POSTed to the enabled webhooks that take it."
+		if held {
+			v.Text += " What disabled ones take is held until they are enabled."
+		}
+	case held:
+		v.Outcome, v.Text = "held", "Only disabled webhooks take it: it is held until one of them is enabled."
+	case refused && unreadable:
+		v.Outcome, v.Text = "held", "No webhook takes it; but a registration can't be read that might, so it is held."
+	case refused:
+		v.Outcome, v.Text = "unmatched", "Every filter refuses it: it is deleted without a POST and recorded as unmatched."
+	default:
+		v.Outcome, v.Text = "held", "No enabled webhook is registered for the queue: it stays there until one is, or until it expires."
+	}
+	return v
+}

@@ -1,0 +1,139 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
+)
+
+func TestFilterAndFormatAreSetShownAndChanged(t *testing.T) {
+	h := newHarness(t)
+	a := h.register(`{"queue":"orders","url":"https://example.com/hook"}`)
+	if a.text("format") != "raw" || len(a.get("filter").(map[string]any)) != 0 {
+		t.Errorf("by default: %s", a.body)
+	}
+	const filter = `{"types":["a.*"],"fields":[{"field":"n","op":"in","value":[12345678901234567890,"é"]}]}`
+	target := "/api/v1/webhooks/" + h.register(`{"queue":"orders","url":"https://example.com/hook","format":"cloudevents-binary","filter":`+filter+`}`).text("id")
+
+	shown := func(a answer, wantFilter, wantFormat string) {
+		t.Helper()
+		var got struct {
+			Filter json.RawMessage `json:"filter"`
+			Format string          `json:"format"`
+		}
+		if err := json.Unmarshal(a.body, &got); err != nil {
+			t.Fatal(err)
+		}
+		if string(got.Filter) != wantFilter || got.Format != wantFormat {
+			t.Errorf("filter %s, format %s; want %s, %s", got.Filter, got.Format, wantFilter, wantFormat)
+		}
+	}
+	shown(h.do(http.StatusOK, "GET", target, ""), filter, "cloudevents-binary")
+	shown(h.do(http.StatusOK, "PATCH", target, `{"filter":{"fields":null,"sources":["s"]},"format":"cloudevents-structured"}`), `{"types":["a.*"],"sources":["s"]}`, "cloudevents-structured")
+	shown(h.do(http.StatusOK, "PATCH", target, `{"name":"x"}`), `{"types":["a.*"],"sources":["s"]}`, "cloudevents-structured")
+	shown(h.do(http.StatusOK, "PATCH", target, `{"filter":null,"format":null}`), `{}`, "raw")
+}
+
+func TestBadFiltersAndFormatsNameTheFieldAndTheCure(t *testing.T) {
+	h := newHarness(t)
+	for body, field := range map[string]string{
+		`"filter":"a"`:                        "filter",
+		`"filter":{"type":["a"]}`:             "filter.type",
+		`"filter":{"types":[""]}`:             "filter.types[0]",
+		`"filter":{"fields":[{"field":"a"}]}`: "filter.fields[0].op",
+		`"format":"xml"`:                      "format",
+		`"format":1`:                          "format",
+		`"format":"cloudevents-structured","headers":{"Content-Type":"text/plain"}`: "headers.Content-Type",
+		`"format":"cloudevents-binary","headers":{"CE-Type":"x"}`:                   "headers.CE-Type",
+	} {
+		h.do(http.StatusBadRequest, "POST", "/api/v1/webhooks", `{"queue":"orders","url":"https://example.com/hook",`+body+`}`).wantProblem(field)
+	}
+	target := "/api/v1/webhooks/" + h.register(`{"queue":"orders","url":"https://example.com/hook","headers":{"Content-Type":"text/plain"}}`).text("id")
+	h.do(http.StatusBadRequest, "PATCH", target, `{"format":"cloudevents-binary"}`).wantProblem("headers.Content-Type")
+	h.do(http.StatusOK, "PATCH", target, `{"format":"cloudevents-binary","headers":{"content-type":null}}`)
+}
+
+func TestMatchSaysWhoWouldTakeAMessage(t *testing.T) {
+	h := newHarness(t)
+	const target = "/api/v1/queues/orders/match"
+	const event = `{"specversion":"1.0","id":"7","source":"/s","type":"order.paid","subject":"x","data":{"secret-text":1}}`
+	if a := h.do(http.StatusOK, "POST", target, event); a.text("outcome") != "held" || len(a.get("webhooks").([]any)) != 0 {
+		t.Errorf("without a webhook: %s", a.body)
+	}
+	for _, body := range []string{
+		`"name":"paid","filter":{"types":["order.paid"]}`,
+		`"name":"big","filter":{"fields":[{"field":"data.total","op":"gt","value":10}]}`,
+		`"name":"off","enabled":false,"filter":{"types":["order.*"]}`,
+	} {
+		h.register(`{"queue":"orders","url":"https://example.com/hook",` + body + `}`)
+	}
+	h.register(`{"queue":"others","url":"https://example.com/hook"}`)
+
+	type row struct {
+		Name, Reason   string
+		Enabled, Takes bool
+	}
+	ask := func(body string, headers ...string) (outcome string, event bool, rows map[string]row) {
+		t.Helper()
+		a := h.do(http.StatusOK, "POST", target, body, headers...)
+		a.wantNot("secret-text")
+		var got struct {
+			Outcome  string
+			Event    *struct{ ID, Source, Type, Subject string }
+			Webhooks []row
+		}
+		if err := json.Unmarshal(a.body, &got); err != nil {
+			t.Fatal(err)
+		}
+		rows = map[string]row{}
+		for _, r := range got.Webhooks {
+			rows[r.Name] = r
+		}
+		if got.Event != nil && got.Event.ID != "7" {
+			t.Errorf("event %+v", got.Event)
+		}
+		return got.Outcome, got.Event != nil, rows
+	}
+	outcome, isEvent, rows := ask(event)
+	if diff := cmp.Diff(map[string]row{
+		"paid": {"paid", "every condition holds", true, true},
+		"big":  {"big", "fields[0] (data.total gt): the field is not there", true, false},
+		"off":  {"off", "every condition holds", false, true},
+	}, rows); diff != "" || outcome != "delivered" || !isEvent {
+		t.Error(outcome, isEvent, diff)
+	}
+	if outcome, _, _ := ask(`{"specversion":"1.0","id":"7","source":"/s","type":"order.sent"}`); outcome != "held" {
+		t.Errorf("what only a disabled one takes: %s", outcome)
+	}
+	if outcome, isEvent, _ := ask(`secret-text`); outcome != "unmatched" || isEvent {
+		t.Errorf("what none takes: %s", outcome)
+	}
+	if _, isEvent, _ := ask(" "+event, "Content-Type", "text/plain"); isEvent {
+		t.Error("an event in a body that is not marked as JSON")
+	}
+	if outcome, _, _ := ask(`{"data":{"total":11}}`); outcome != "delivered" {
+		t.Errorf("by its body: %s", outcome)
+	}
+	h.do(http.StatusBadRequest, "POST", target, "").wantProblem("body")
+	h.do(http.StatusBadRequest, "POST", "/api/v1/queues/Orders/match", "x").wantProblem("queue")
+	if depth, err := h.api.depth(t.Context(), "orders"); err == nil && depth.Total > 0 {
+		t.Error("something was published")
+	}
+}
+
+func TestMatchIsCarefulAboutRowsThatCannotBeRead(t *testing.T) {
+	reg := tables.Registration{Enabled: true}
+	reg.Filter.Types = []string{"a"}
+	c := webhook.ReadContent([]byte("x"), "text/plain")
+	if v := newMatchView(c, []tables.Registration{reg}, true); v.Outcome != "held" {
+		t.Errorf("outcome %s", v.Outcome)
+	}
+	if v := newMatchView(c, []tables.Registration{reg}, false); v.Outcome != "unmatched" {
+		t.Errorf("outcome %s", v.Outcome)
+	}
+}

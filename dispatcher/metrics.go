@@ -28,6 +28,9 @@ type metrics struct {
 	processing, attemptTime, utilization                     metric.Float64Histogram
 	leaseLength                                              metric.Float64Gauge
 
+	// tally is for the API.
+	tally *tally
+
 	mu       sync.Mutex
 	webhooks map[string]bool
 }
@@ -50,6 +53,7 @@ func newMetrics(m metric.Meter) (*metrics, error) {
 	}
 	ms := &metrics{
 		webhooks:      map[string]bool{},
+		tally:         newTally(),
 		receivedN:     counter("messages.received", "Messages received under a lease, redeliveries included, by queue."),
 		requeued:      counter("messages.requeued", "Messages received more than once (dequeue count above 1), by queue."),
 		duplicates:    counter("messages.duplicate", "Messages that came back after they were delivered and were deleted without a POST, by queue."),
@@ -130,6 +134,9 @@ func (ms *metrics) renewed(queueName string, err error) {
 func (ms *metrics) settled(queueName string, dec Decision, result string, took, granted time.Duration) {
 	add(ms.settledN, queueAttr(queueName), attribute.String("action", string(dec.Action)),
 		attribute.String("reason", string(dec.Reason)), attribute.String("result", result))
+	if dec.Action == policy.Complete && result == "deleted" {
+		ms.tally.add(queueName, len(dec.DeadLetters) > 0)
+	}
 	at := metric.WithAttributes(queueAttr(queueName))
 	ms.processing.Record(context.Background(), took.Seconds(), at)
 	if granted > 0 {

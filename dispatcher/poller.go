@@ -203,6 +203,9 @@ type QueueStatus struct {
 	Recommended policy.Recommendation
 	Processing  Processing
 	Deletions   Deletions
+	// Handled and DeadLettered count the messages that this process finished with in
+	// the last one to two hours, and those of them that became dead letters.
+	Handled, DeadLettered int
 	// LastPollAt is the last receive that storage answered.
 	LastPollAt time.Time
 	// LastError is the last receive error while it lasts; nil when receiving works.
@@ -218,6 +221,7 @@ type QueueStatus struct {
 func (d *Dispatcher) Queue(name string) QueueStatus {
 	s := QueueStatus{LeaseFixed: d.o.Lease > 0, Deletions: d.deleted.of(name)}
 	s.Lease, s.Recommended, s.Processing = d.measure.status(name)
+	s.Handled, s.DeadLettered = d.metrics.tally.recent(name)
 	for _, r := range d.registry.of(name) {
 		s.Webhooks++
 		if r.Enabled {

@@ -20,6 +20,7 @@ func (v view) Queue(name string) (api.QueueState, bool) {
 		Polling: s.Polling, InFlight: s.InFlight, Lease: s.Lease, LeaseFixed: s.LeaseFixed,
 		Recommended: s.Recommended, Processing: api.Processing(s.Processing), Deletions: deletions(s.Deletions),
 		LastPollAt: s.LastPollAt, LastErrorAt: s.LastErrorAt, Webhooks: s.Enabled,
+		Handled: s.Handled, DeadLettered: s.DeadLettered,
 	}
 	if s.LastError != nil {
 		state.LastError = s.LastError.Error()

@@ -36,6 +36,11 @@ func registration(id string) tables.Registration {
 			},
 			Headers: map[string]string{"X-Tenant": "it's <a> \"b\"", "Authorization": "Bearer x"},
 			Timeout: 45 * time.Second,
+			Filter: webhook.Filter{
+				Types:  []string{"a.*", "é"},
+				Fields: []webhook.Condition{{Field: "n", Op: webhook.OpIn, Value: []byte(`[12345678901234567890,1.50,"x"]`)}},
+			},
+			Format: webhook.FormatBinary,
 		},
 		Policy: policy.Policy{
 			Preset: "standard", MaxAttempts: 8, MaxAge: policy.Duration(24 * time.Hour),

@@ -43,9 +43,7 @@ func OverlayFilter(base Filter, patch []byte) (Filter, []FieldError) {
 		p.add("", "is not an object", `give an object, such as {"types":["com.example.*"]}`)
 	default:
 		f := p.filter(base, document)
-		if len(p) == 0 {
-			p = f.Validate()
-		}
+		p.addOthers(f.Validate())
 		if len(p) == 0 {
 			return f, nil
 		}
@@ -77,6 +75,16 @@ type filterProblems []FieldError
 
 func (p *filterProblems) add(field, problem, cure string) {
 	*p = append(*p, FieldError{Field: field, Problem: problem, Cure: cure})
+}
+
+// addOthers adds those about fields that nothing is said about yet.
+func (p *filterProblems) addOthers(more []FieldError) {
+	known := *p
+	for _, m := range more {
+		if !slices.ContainsFunc(known, func(k FieldError) bool { return strings.HasPrefix(m.Field, k.Field) }) {
+			*p = append(*p, m)
+		}
+	}
 }
 
 // object splits an object into the fields that it may have.

@@ -200,12 +200,12 @@ func TestProblemsNameTheFieldAndTheCure(t *testing.T) {
 			t.Errorf("%.200s: a filter in spite of the problem", test.filter)
 		}
 	}
-	_, problems := webhook.OverlayFilter(webhook.Filter{}, []byte(`{"types":[""],"fields":[{"field":"","op":"eq","value":1},{"field":"a","op":"x"}]}`))
+	_, problems := webhook.OverlayFilter(webhook.Filter{}, []byte(`{"typs":1,"types":[""],"fields":[{"field":"","op":"eq","value":1},{"field":"a","op":"x"},{"field":"a","op":1}]}`))
 	var fields []string
 	for _, p := range problems {
 		fields = append(fields, p.Field)
 	}
-	if want := []string{"types[0]", "fields[0].field", "fields[1].op"}; !slices.Equal(fields, want) {
+	if want := []string{"typs", "fields[2].op", "types[0]", "fields[0].field", "fields[1].op"}; !slices.Equal(fields, want) {
 		t.Errorf("problems in %v, want all of %v", fields, want)
 	}
 }

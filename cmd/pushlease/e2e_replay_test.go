@@ -1,0 +1,173 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+)
+
+// mended is a receiver that refuses until it is mended, and counts what it took.
+type mended struct {
+	url string
+
+	mu    sync.Mutex
+	ok    bool
+	taken map[string]int
+}
+
+func newMended(t *testing.T) *mended {
+	m := &mended{taken: map[string]int{}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			return
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if !m.ok {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		m.taken[r.Header.Get("webhook-id")]++
+	}))
+	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	m.url = server.URL + "/hook"
+	return m
+}
+
+func (m *mended) mend() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ok = true
+}
+
+// counts returns how many messages were taken, and how many POSTs that took.
+func (m *mended) counts() (ids, posts int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, n := range m.taken {
+		posts += n
+	}
+	return len(m.taken), posts
+}
+
+// bulkCounts are what a dry run answers.
+type bulkCounts struct {
+	Matched int  `json:"matched"`
+	Exact   bool `json:"exact"`
+}
+
+func (p *process) count(queue, status string) int {
+	p.t.Helper()
+	var c bulkCounts
+	p.call(http.MethodPost, purgePath, fmt.Sprintf(`{"queue":%q,"status":%q,"dry_run":true}`, queue, status), http.StatusOK, &c)
+	return c.Matched
+}
+
+func (p *process) job(id string) (j replayJob) {
+	p.t.Helper()
+	p.call(http.MethodGet, replayJobsPath+"/"+id, "", http.StatusOK, &j)
+	return j
+}
+
+// The receiver is mended and everything replayed by filter; the process is killed in
+// the middle of it, and the same request to the next one goes on.
+func TestReplayByFilterOutlivesAKill(t *testing.T) {
+	onStores(t, func(t *testing.T, s *store) {
+		const n = 40
+		queue, receiver := queueName("replay"), newMended(t)
+		p := s.start(t)
+		p.register(queue, receiver.url, nil)
+		for i := range n {
+			p.publish(queue, fmt.Sprintf(`{"n":%d,"text":%q}`, i, bodyMark))
+		}
+		waitUntil(t, 30*time.Second, func() string {
+			if got := p.count(queue, "waiting"); got != n {
+				return fmt.Sprintf("%d of %d dead letters", got, n)
+			}
+			return ""
+		})
+		receiver.mend()
+		var dry bulkCounts
+		p.call(http.MethodPost, replayJobsPath, fmt.Sprintf(`{"queue":%q,"dry_run":true}`, queue), http.StatusOK, &dry)
+		if dry.Matched != n || !dry.Exact {
+			t.Errorf("dry run: %+v", dry)
+		}
+		var job replayJob
+		p.call(http.MethodPost, replayJobsPath, fmt.Sprintf(`{"queue":%q,"reason":"NonRetryableError","rate":15}`, queue), http.StatusAccepted, &job)
+		waitUntil(t, 20*time.Second, func() string {
+			if j := p.job(job.ID); j.Replayed < 10 {
+				return j.progress()
+			}
+			return ""
+		})
+		p.kill()
+		if ids, _ := receiver.counts(); ids > n-5 {
+			t.Fatalf("%d of %d were taken before the kill: it came too late to prove anything", ids, n)
+		}
+
+		p = s.start(t)
+		p.call(http.MethodPost, replayJobsPath, fmt.Sprintf(`{"queue":%q,"rate":500}`, queue), http.StatusAccepted, &job)
+		waitUntil(t, 20*time.Second, func() string {
+			if j := p.job(job.ID); j.State != "done" || j.Failed > 0 {
+				return j.progress()
+			}
+			return ""
+		})
+		// One replay may have been between its two steps; it stays, and says so.
+		stuck := 0
+		waitUntil(t, 90*time.Second, func() string {
+			ids, _ := receiver.counts()
+			stuck = p.count(queue, "replaying")
+			if ids+stuck < n || stuck > 2 || p.count(queue, "replayed") != n-stuck {
+				return fmt.Sprintf("%d of %d taken, %d replaying", ids, n, stuck)
+			}
+			return ""
+		})
+		// What was being POSTed at the kill may come twice, nothing else.
+		if ids, posts := receiver.counts(); posts-ids > 5 {
+			t.Errorf("%d POSTs for %d messages", posts, ids)
+		}
+		if left := p.count(queue, "waiting"); left != 0 {
+			t.Errorf("%d still wait", left)
+		}
+
+		var gone struct {
+			Purged int `json:"purged"`
+			Kept   int `json:"kept"`
+		}
+		p.call(http.MethodPost, purgePath, fmt.Sprintf(`{"queue":%q}`, queue), http.StatusOK, &gone)
+		if gone.Purged != n-stuck || gone.Kept != stuck {
+			t.Errorf("purge: %+v, with %d replaying", gone, stuck)
+		}
+		p.terminate()
+		p.ended(20 * time.Second)
+	})
+}
+
+// A job under way does not keep the process from stopping.
+func TestReplayJobEndsWithItsProcess(t *testing.T) {
+	s := sqliteStore(t)
+	t.Parallel()
+	queue, receiver := queueName("stop"), newMended(t)
+	p := s.start(t)
+	p.register(queue, receiver.url, nil)
+	for range 5 {
+		p.publish(queue, `{"text":"`+bodyMark+`"}`)
+	}
+	waitUntil(t, 30*time.Second, func() string {
+		if got := p.count(queue, "waiting"); got != 5 {
+			return fmt.Sprintf("%d of 5 dead letters", got)
+		}
+		return ""
+	})
+	p.call(http.MethodPost, replayJobsPath, fmt.Sprintf(`{"queue":%q,"rate":0.01}`, queue), http.StatusAccepted, nil)
+	p.terminate()
+	p.ended(10 * time.Second)
+	if line, ok := p.log.find("replay by filter ended"); !ok {
+		t.Errorf("no word about the job's end: %v", line)
+	}
+}

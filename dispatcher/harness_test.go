@@ -371,6 +371,11 @@ func (q *faultyQueue) Receive(ctx context.Context, n int, lease time.Duration) (
 	return got, err
 }
 
+func (q *faultyQueue) Peek(ctx context.Context, n int) (got []queue.Peeked, err error) {
+	err = q.s.do("peek", func() error { got, err = q.Queue.Peek(ctx, n); return err })
+	return got, err
+}
+
 // Renew with a lost answer loses the new receipt too, as on Azure.
 func (q *faultyQueue) Renew(ctx context.Context, m *queue.Message, lease time.Duration) error {
 	return q.s.do("renew", func() error {

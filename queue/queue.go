@@ -69,6 +69,11 @@ type Queue interface {
 	// ambiguous failure the message may or may not be there.
 	Send(ctx context.Context, text []byte, opts SendOptions) (Sent, error)
 
+	// Peek looks at up to max (1..MaxReceive) visible messages near the front,
+	// roughly the oldest first, never guaranteed. It changes nothing: no lease, no
+	// DequeueCount. An empty queue is an empty result and a nil error.
+	Peek(ctx context.Context, max int) ([]Peeked, error)
+
 	// Depth says how many messages the queue holds.
 	Depth(ctx context.Context) (Depth, error)
 }
@@ -101,6 +106,14 @@ type Message struct {
 	// Lease is the right to settle this message. It is owned by the message
 	// and safe for concurrent use.
 	Lease *Lease
+}
+
+// Peeked is a message that was looked at without being received.
+type Peeked struct {
+	ID         string
+	InsertedAt time.Time
+	// ExpiresAt is the zero time for a message that never expires.
+	ExpiresAt time.Time
 }
 
 // SendOptions say when a sent message is visible and for how long it lives.

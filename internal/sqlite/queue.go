@@ -238,6 +238,39 @@ VALUES ((SELECT id FROM queues WHERE name = ?), ?, ?, ?, 0, ?, ?, ?, ?)`,
 	return sent, nil
 }
 
+// peekSQL gives one row without a message for a queue that is empty.
+const peekSQL = `SELECT coalesce(m.id, ''), coalesce(m.inserted_at, 0), coalesce(m.expires_at, 0)
+FROM queues q LEFT JOIN messages m INDEXED BY messages_visible
+  ON m.queue = q.id AND m.visible_at <= ? AND (m.expires_at = 0 OR m.expires_at > ?)
+WHERE q.name = ? ORDER BY m.seq LIMIT ?`
+
+// Peek implements queue.Queue: exactly the oldest first. It takes time in proportion to
+// the visible messages, because receiving goes by another order.
+func (q *leasedQueue) Peek(ctx context.Context, max int) ([]queue.Peeked, error) {
+	if max < 1 || max > queue.MaxReceive {
+		return nil, fmt.Errorf("peek at %d messages: a peek takes 1 to %d", max, queue.MaxReceive)
+	}
+	now := q.db.clock.wall().UnixMilli()
+	var peeked []queue.Peeked
+	found := false
+	err := q.db.read(ctx, serviceQueue, "peek", query{peekSQL, []any{now, now, q.name, max}}, func(scan func(...any) error) (bool, error) {
+		found = true
+		var p queue.Peeked
+		err := scan(&p.ID, timeOf(&p.InsertedAt), timeOf(&p.ExpiresAt))
+		if p.ID != "" {
+			peeked = append(peeked, p)
+		}
+		return true, err
+	})
+	if err == nil && !found {
+		err = queue.ErrQueueNotFound
+	}
+	if err != nil {
+		return nil, fmt.Errorf("peek at queue %s: %w", q.name, err)
+	}
+	return peeked, nil
+}
+
 // depthSQL counts in the index. What has expired and is not removed yet counts no
 // more.
 const depthSQL = `SELECT count(m.seq), coalesce(sum(m.visible_at <= ?), 0),

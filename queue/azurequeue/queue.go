@@ -148,6 +148,34 @@ func (q *azureQueue) create(ctx context.Context) error {
 	return err
 }
 
+func (q *azureQueue) Peek(ctx context.Context, limit int) ([]queue.Peeked, error) {
+	if limit < 1 || limit > queue.MaxReceive {
+		return nil, fmt.Errorf("%s: max is %d, it must be 1 to %d", opPeek, limit, queue.MaxReceive)
+	}
+	answer, err := q.peek(ctx, limit)
+	if err != nil {
+		return nil, err
+	}
+	peeked := make([]queue.Peeked, 0, len(answer.Messages))
+	for _, m := range answer.Messages {
+		if m == nil {
+			continue
+		}
+		peeked = append(peeked, queue.Peeked{
+			ID: value(m.MessageID), InsertedAt: value(m.InsertionTime).UTC(), ExpiresAt: expiry(m.ExpirationTime),
+		})
+	}
+	return peeked, nil
+}
+
+func (q *azureQueue) peek(ctx context.Context, limit int) (answer azqueue.PeekMessagesResponse, err error) {
+	err = q.do(ctx, opPeek, func(ctx context.Context) (err error) {
+		answer, err = q.client.PeekMessages(ctx, &azqueue.PeekMessagesOptions{NumberOfMessages: new(int32(limit))})
+		return err
+	})
+	return answer, err
+}
+
 // Depth takes two transactions, or one for an empty queue: the service counts
 // hidden messages and estimates, so up to 32 visible ones are peeked at.
 func (q *azureQueue) Depth(ctx context.Context) (queue.Depth, error) {
@@ -168,11 +196,7 @@ func (q *azureQueue) Depth(ctx context.Context) (queue.Depth, error) {
 	if total == 0 {
 		return queue.Depth{}, nil
 	}
-	var peeked azqueue.PeekMessagesResponse
-	err = q.do(ctx, opPeek, func(ctx context.Context) (err error) {
-		peeked, err = q.client.PeekMessages(ctx, &azqueue.PeekMessagesOptions{NumberOfMessages: new(int32(queue.MaxReceive))})
-		return err
-	})
+	peeked, err := q.peek(ctx, queue.MaxReceive)
 	if err != nil {
 		return queue.Depth{}, err
 	}

@@ -29,6 +29,7 @@ type Harness struct {
 // Run checks the whole contract.
 func Run(t *testing.T, h Harness) {
 	t.Run("Receive", func(t *testing.T) { h.runAll(t, receiveTests) })
+	t.Run("Peek", func(t *testing.T) { h.runAll(t, peekTests) })
 	t.Run("Lease", func(t *testing.T) { h.runAll(t, leaseTests) })
 	t.Run("Settle", func(t *testing.T) { h.runAll(t, settleTests) })
 	t.Run("Send", func(t *testing.T) { h.runAll(t, sendTests) })

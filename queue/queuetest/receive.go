@@ -150,9 +150,11 @@ func missingQueue(s *suite) {
 	m := s.one(time.Minute)
 	missing := s.open(newName())
 	_, err := missing.Receive(s.Context(), 1, time.Minute)
+	_, peekErr := missing.Peek(s.Context(), 1)
 	_, depthErr := missing.Depth(s.Context())
 	for call, err := range map[string]error{
 		"Receive":  err,
+		"Peek":     peekErr,
 		"Depth":    depthErr,
 		"Renew":    missing.Renew(s.Context(), m, time.Minute),
 		"Complete": missing.Complete(s.Context(), m),
@@ -176,10 +178,11 @@ func cancelledContext(s *suite) {
 	start := time.Now()
 	_, receiveErr := s.queue.Receive(ctx, 1, time.Minute)
 	_, sendErr := s.queue.Send(ctx, []byte("c"), queue.SendOptions{})
+	_, peekErr := s.queue.Peek(ctx, 1)
 	_, depthErr := s.queue.Depth(ctx)
 	_, listErr := s.service.List(ctx)
 	for call, err := range map[string]error{
-		"Receive": receiveErr, "Send": sendErr, "Depth": depthErr, "List": listErr,
+		"Receive": receiveErr, "Send": sendErr, "Peek": peekErr, "Depth": depthErr, "List": listErr,
 		"Renew":    s.queue.Renew(ctx, m, time.Minute),
 		"Complete": s.queue.Complete(ctx, m),
 		"Abandon":  s.queue.Abandon(ctx, m, 0),

@@ -46,13 +46,14 @@ const (
 	eventAttempt      eventKind = "attempt"
 	eventDelivered    eventKind = "delivered"
 	eventUnmatched    eventKind = "unmatched"
+	eventWithdrawn    eventKind = "withdrawn"
 	eventHeld         eventKind = "held"
 	eventDeadLettered eventKind = "dead_lettered"
 	eventReplayed     eventKind = "replayed"
 )
 
 var eventOrder = map[eventKind]int{
-	eventPublished: 0, eventAttempt: 1, eventDelivered: 2, eventUnmatched: 2, eventHeld: 3, eventDeadLettered: 4, eventReplayed: 5,
+	eventPublished: 0, eventAttempt: 1, eventDelivered: 2, eventUnmatched: 2, eventWithdrawn: 2, eventHeld: 3, eventDeadLettered: 4, eventReplayed: 5,
 }
 
 // nextView is where the message stands with one webhook; with an empty webhook id,
@@ -180,6 +181,8 @@ func deliveryEvent(d tables.Delivery, dead []tables.DeadLetter) (event, bool) {
 		e.Kind, e.Text = eventDelivered, "The webhook has taken the message."
 	case tables.Unmatched:
 		e.Kind, e.Text = eventUnmatched, "No webhook's filter takes the message: it was deleted without a POST."
+	case tables.Withdrawn:
+		e.Kind, e.Text = eventWithdrawn, "The webhook was deleted before it got the message; the others settle it."
 	case tables.Held:
 		e.Kind, e.Text = eventHeld, fmt.Sprintf("Held (%s).", d.Reason)
 	case tables.DeadLettered:
@@ -229,6 +232,8 @@ func whatIsNext(d tables.Delivery, now time.Time) string {
 		return "Nothing: it is delivered."
 	case tables.Unmatched:
 		return "Nothing: no webhook's filter takes it. POST /api/v1/queues/" + d.Queue + "/match says what a message like it would meet now."
+	case tables.Withdrawn:
+		return "Nothing: its webhook was deleted."
 	case tables.Held:
 		return heldText(d)
 	case tables.DeadLettering:

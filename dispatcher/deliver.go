@@ -17,7 +17,13 @@ import (
 // it, and returns what should happen to the message. It neither renews the lease
 // nor settles: both belong to the caller. ctx ends with the cause
 // queue.ErrLeaseLost or ErrStopping to cut POSTs short; nothing is charged then.
-func (d *Dispatcher) Deliver(ctx context.Context, queueName string, m *queue.Message) (decision Decision) {
+func (d *Dispatcher) Deliver(ctx context.Context, queueName string, m *queue.Message) Decision {
+	return d.deliver(ctx, queueName, m, holdDelay+expiryMargin)
+}
+
+// deliver gives up what has to be held when less than margin of the message's life is
+// left.
+func (d *Dispatcher) deliver(ctx context.Context, queueName string, m *queue.Message, margin time.Duration) (decision Decision) {
 	defer func() {
 		if r := recover(); r != nil {
 			d.log.Error("panic while delivering; the message is given back", "queue", queueName, "message", m.ID,
@@ -26,6 +32,7 @@ func (d *Dispatcher) Deliver(ctx context.Context, queueName string, m *queue.Mes
 		}
 	}()
 	p, err := d.open(ctx, queueName, m)
+	p.margin = margin
 	switch {
 	case errors.Is(err, errStaleReplay):
 		d.log.Info("a replay pointer without a replay is removed", "queue", queueName, "message", m.ID)
@@ -77,7 +84,7 @@ func (d *Dispatcher) post(ctx context.Context, p *parcel, targets []target) {
 		}
 	}
 	for i := range targets { // meanwhile: noting who has to wait delays nobody's POST
-		if t := &targets[i]; !t.registration.Enabled && !t.delivery.State.Terminal() {
+		if t := &targets[i]; !t.registration.Enabled && t.registration.ID != "" && !t.delivery.State.Terminal() {
 			t.delivery = d.hold(ctx, p, t.delivery, policy.WebhookDisabled)
 		}
 	}
@@ -119,7 +126,7 @@ func (d *Dispatcher) fold(p *parcel, h history, targets []target) Decision {
 			decision.posts = append(decision.posts, posted{del.WebhookID, t.took})
 		}
 		switch del.State {
-		case tables.Delivered, tables.DeadLettered:
+		case tables.Delivered, tables.DeadLettered, tables.Withdrawn:
 			continue
 		case tables.Unmatched:
 			decision.Reason = policy.Unmatched

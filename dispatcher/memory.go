@@ -15,9 +15,9 @@ const (
 	// memorySize bounds the deliveries remembered, memoryAge how long.
 	memorySize = 20_000
 	memoryAge  = time.Hour
-	// maxUnwritten bounds the attempts of one delivery that wait to be written; one
-	// batch holds 100 rows.
-	maxUnwritten = 90
+	// maxUnwritten bounds the attempts of one delivery that wait to be written: with a
+	// snippet each of them takes up to 2 KiB. Those beyond stay counted as missing.
+	maxUnwritten = 8
 	// flushEvery is how often records that could not be written are tried again.
 	flushEvery = 5 * time.Second
 	// flushFaults is how many records in a row may fail before a round ends.

@@ -37,19 +37,60 @@ func (t target) due(now time.Time) bool {
 // targets finds the webhooks that the parcel is due to: those it was due to before,
 // and every other one on the queue that was registered when the message was
 // inserted, or that sees it with the first receive. Dead letters that are owed for
-// deleted ones come along. Without any, the registry is
-// re-read first: a stale one must never decide that nobody wants a message.
+// deleted ones come along. Without any, or where one is missing that had the message
+// before, the registry is re-read first: a stale one must never decide that nobody
+// wants a message.
 //
 // refused is true when there is none because of the filters: an enabled webhook is
 // there, and no row is unreadable that could be one that takes the message.
 func (d *Dispatcher) targets(ctx context.Context, p *parcel, h history) (found []target, refused bool) {
 	d.registry.catchUp(ctx)
 	found, _ = d.targetsNow(p, h)
-	if len(found) == 0 && d.registry.fresh(ctx, p.receivedAt) {
-		found, refused = d.targetsNow(p, h)
-		refused = refused && len(found) == 0 && !h.anyWebhook() && d.registry.whole()
+	certain := false
+	if len(found) == 0 || len(absent(h, found)) > 0 {
+		if certain = d.registry.fresh(ctx, p.receivedAt); certain {
+			found, refused = d.targetsNow(p, h)
+			refused = refused && len(found) == 0 && !h.anyWebhook() && d.registry.whole()
+		}
+	}
+	if len(found) == 0 {
+		return nil, refused
+	}
+	for _, del := range absent(h, found) {
+		found = append(found, target{delivery: d.orphaned(ctx, p, del, certain && d.registry.whole())})
 	}
 	return found, refused
+}
+
+// absent are the deliveries under way whose webhook is not among those found.
+func absent(h history, found []target) []tables.Delivery {
+	var list []tables.Delivery
+	for id, del := range h.deliveries {
+		known := slices.ContainsFunc(found, func(t target) bool { return t.delivery.WebhookID == id })
+		if id != "" && !known && !del.State.Terminal() {
+			list = append(list, del)
+		}
+	}
+	return list
+}
+
+// orphaned decides about a delivery whose webhook is not there, of a message that
+// others take too. Where the webhook was surely deleted the delivery is withdrawn, and
+// the others settle the message. Where its registration may only be unreadable, or
+// unknown to this process so far, the message must not be completed without it.
+func (d *Dispatcher) orphaned(ctx context.Context, p *parcel, del tables.Delivery, deleted bool) tables.Delivery {
+	if !deleted {
+		del.Reason, del.UpdatedAt = policy.StorageFault, time.Now().UTC().Truncate(time.Millisecond)
+		del.NextAt = del.UpdatedAt.Add(ownFaultDelay(p.m))
+		d.excuse(d.writing(ctx), del)
+		return del
+	}
+	del.State, del.Reason, del.NextAt = tables.Withdrawn, policy.WebhookDeleted, time.Time{}
+	del.UpdatedAt = time.Now().UTC().Truncate(time.Millisecond)
+	d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
+	d.log.Warn("a webhook was deleted before it got the message; the others settle it",
+		"queue", p.key.Queue, "message", p.key.MessageID, "webhook", del.WebhookID)
+	return del
 }
 
 // targetsNow asks the filters about new deliveries only: what is under way goes on when
@@ -96,7 +137,7 @@ func unfinished(h history, found []target) []target {
 // per receive, so that the receive is excused.
 func (d *Dispatcher) hold(ctx context.Context, p *parcel, del tables.Delivery, reason policy.Reason) tables.Delivery {
 	now := time.Now().UTC().Truncate(time.Millisecond)
-	if !p.m.ExpiresAt.IsZero() && now.Add(holdDelay+expiryMargin).After(p.m.ExpiresAt) {
+	if !p.m.ExpiresAt.IsZero() && now.Add(p.margin).After(p.m.ExpiresAt) {
 		del = giveUp(del, reason, now)
 	} else {
 		del.State, del.Reason, del.NextAt, del.UpdatedAt = tables.Held, reason, now.Add(holdDelay), now

@@ -10,7 +10,7 @@ import (
 // State is how far one delivery has come.
 type State string
 
-// The states of a delivery. Delivered, DeadLettered and Unmatched are terminal within a
+// The states of a delivery. Delivered, DeadLettered, Unmatched and Withdrawn are terminal within a
 // generation: they never change, but for a replay, which begins a new one.
 const (
 	// Pending: not delivered yet; the next try is due at NextAt.
@@ -27,16 +27,19 @@ const (
 	Published State = "published"
 	// Unmatched: no webhook's filter takes the message; a message-level record only.
 	Unmatched State = "unmatched"
+	// Withdrawn: its webhook was deleted before it was delivered, and others settle
+	// the message.
+	Withdrawn State = "withdrawn"
 )
 
 // States lists every State.
 func States() []State {
-	return []State{Pending, Delivered, Held, DeadLettering, DeadLettered, Published, Unmatched}
+	return []State{Pending, Delivered, Held, DeadLettering, DeadLettered, Published, Unmatched, Withdrawn}
 }
 
 // Terminal reports whether nothing more will be sent in this generation.
 func (s State) Terminal() bool {
-	return s == Delivered || s == DeadLettering || s == DeadLettered || s == Unmatched
+	return s == Delivered || s == DeadLettering || s == DeadLettered || s == Unmatched || s == Withdrawn
 }
 
 // MessageKey finds a message's records.

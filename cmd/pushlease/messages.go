@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,7 +46,7 @@ func (t timeline) settled() bool {
 		return false
 	}
 	for _, n := range t.Next {
-		if n.State != "delivered" && n.State != "dead_lettered" {
+		if !slices.Contains([]string{"delivered", "dead_lettered", "unmatched", "withdrawn"}, n.State) {
 			return false
 		}
 	}

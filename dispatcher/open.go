@@ -37,6 +37,8 @@ type parcel struct {
 	// shared: an earlier receive has no outcome yet. It may have been lost, or its
 	// holder may be at work still on a lease that has ended.
 	shared bool
+	// margin is how long before its expiry the message is held no longer.
+	margin time.Duration
 	// replay is the dead letter that is being replayed, nil otherwise.
 	replay *tables.DeadLetter
 }

@@ -37,11 +37,15 @@ type bulk struct {
 	cursor tables.Cursor
 }
 
-// filterFields are the fields that narrow; all stands for none of them.
-var filterFields = []string{"queue", "webhook", "message", "reason", "status", "from", "until", "all"}
+// The fields of the requests. all stands for no filter at all.
+var (
+	filterFields = []string{"queue", "webhook", "message", "reason", "status", "from", "until", "all"}
+	replayFields = append(slices.Clone(filterFields), "dry_run", "force", "rate", "limit")
+	purgeFields  = append(slices.Clone(filterFields), "dry_run", "limit", "cursor")
+)
 
-// readBulk reads a request; more are the fields that it may have beside the filter.
-func readBulk(w http.ResponseWriter, r *http.Request, more ...string) (bulk, error) {
+// readBulk reads a request that may have these fields.
+func readBulk(w http.ResponseWriter, r *http.Request, known []string) (bulk, error) {
 	if err := readQuery(r).err(); err != nil {
 		return bulk{}, err
 	}
@@ -49,7 +53,7 @@ func readBulk(w http.ResponseWriter, r *http.Request, more ...string) (bulk, err
 	if err != nil {
 		return bulk{}, err
 	}
-	if err := onlyFields(in, append(slices.Clone(filterFields), more...)...); err != nil {
+	if err := onlyFields(in, known...); err != nil {
 		return bulk{}, err
 	}
 	b := &bulkReader{in: in, bulk: bulk{rate: defaultRate}}
@@ -90,7 +94,7 @@ func (b *bulkReader) readFilter() {
 	f := &b.filter
 	if b.read("queue", &f.Queue, `give a queue's name, such as "orders"`) {
 		if err := queue.ValidateName(f.Queue); err != nil {
-			b.fail("queue", "is not a queue name: "+err.Error(), "use 3 to 63 lower-case letters, digits and single hyphens, such as orders")
+			b.problems = append(b.problems, badQueue(err))
 		}
 	}
 	for name, into := range map[string]*string{"webhook": &f.WebhookID, "message": &f.MessageID} {

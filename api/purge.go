@@ -30,7 +30,7 @@ type purgeView struct {
 // purgeDeadLetters deletes what the filter matches: these messages are gone for good.
 // One request deletes for a bounded time; the next goes on at next_cursor.
 func (a *API) purgeDeadLetters(w http.ResponseWriter, r *http.Request) error {
-	b, err := readBulk(w, r, "dry_run", "limit", "cursor")
+	b, err := readBulk(w, r, purgeFields)
 	if err != nil {
 		return err
 	}

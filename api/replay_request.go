@@ -20,7 +20,7 @@ const (
 // startReplayJob answers a dry run, or starts a job that replays what the filter
 // matches.
 func (a *API) startReplayJob(w http.ResponseWriter, r *http.Request) error {
-	b, err := readBulk(w, r, "dry_run", "force", "rate", "limit")
+	b, err := readBulk(w, r, replayFields)
 	if err != nil {
 		return err
 	}

@@ -58,8 +58,10 @@ type Claims interface {
 	// was free, or had ended (a Claimed one whose Until is before now, or any that is
 	// older than ClaimWindow), or was this owner's already (then Until is set anew, and a
 	// claim that this owner finished stays Done, which current shows). Otherwise current is
-	// the other's claim. Of concurrent claimants exactly one wins. An error says that
-	// the store could not be asked: neither yes nor no.
+	// the other's claim. Of concurrent claimants exactly one wins; where At puts them
+	// into different tables it may happen that none does, and they ask again. A claim
+	// whose own At is older than ClaimWindow before now keeps nobody out, and need not
+	// be stored. An error says that the store could not be asked: neither yes nor no.
 	Claim(ctx context.Context, c Claim, now time.Time) (current Claim, won bool, err error)
 
 	// FinishClaim makes the owner's claim Done. ErrConflict when someone else has it by
@@ -71,6 +73,7 @@ type Claims interface {
 	ReleaseClaim(ctx context.Context, c Claim) error
 
 	// ExpireClaims removes claims that are older than ClaimWindow before now, and returns
-	// how many rows (0 where the store can't count).
+	// how many rows (0 where the store can't count). Where it removes whole tables, a
+	// claim may stay for one more ClaimWindow.
 	ExpireClaims(ctx context.Context, now time.Time) (int64, error)
 }

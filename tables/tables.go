@@ -41,6 +41,7 @@ type Store interface {
 	History
 	Webhooks
 	DeadLetters
+	Claims
 }
 
 // CutText cuts s at max UTF-16 code units, on a character boundary, and marks

@@ -56,6 +56,8 @@ func TestHotStatementsNeverScanATable(t *testing.T) {
 		"dead letters":            deadLetters(tables.DeadLetterFilter{}),
 		"dead letters of a queue": deadLetters(tables.DeadLetterFilter{Queue: "orders"}),
 		"dead letter":             {text: getDeadLetterSQL},
+		"claim":                   {text: getClaimSQL},
+		"expire claims":           {text: expireClaimsSQL},
 	} {
 		p := plan(t, db, q)
 		if strings.Contains(p, "SCAN") || strings.Contains(p, "TEMP B-TREE") {

@@ -7,18 +7,26 @@ import (
 	"fmt"
 )
 
-//go:embed schema.sql
-var schema string
-
-const (
-	// schemaVersion is the user_version that this program writes and reads.
-	schemaVersion = 1
-	// applicationID marks the file as ours; schema.sql writes it.
-	applicationID = 1886152037
+var (
+	//go:embed schema.sql
+	schema1 string
+	//go:embed schema2.sql
+	schema2 string
 )
 
-// prepareFile makes sure that the file has our schema. It runs under the write
-// lock, so that processes that open a new file together make it once.
+// schemas lead from an empty file to the newest schema; a file of version n has had the
+// first n. What files were made with is never changed: another one is added.
+var schemas = []string{schema1, schema2}
+
+// applicationID marks the file as ours; schema.sql writes it.
+const applicationID = 1886152037
+
+// schemaVersion is the user_version that this program writes and reads.
+func schemaVersion() int { return len(schemas) }
+
+// prepareFile makes sure that the file has our schema, and brings one that an older
+// program made up to date. It runs under the write lock, so that processes that open
+// a file together do it once.
 func prepareFile(ctx context.Context, conn *sql.Conn) (err error) {
 	if _, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
 		return err
@@ -45,14 +53,16 @@ func prepareFile(ctx context.Context, conn *sql.Conn) (err error) {
 	switch {
 	case objects > 0 && application != applicationID:
 		return errForeign
-	case version > schemaVersion:
-		return fmt.Errorf("the file was written by a newer pushlease (schema %d, this one knows %d): run that version, or name another file", version, schemaVersion)
-	case version == schemaVersion:
+	case version > schemaVersion():
+		return fmt.Errorf("the file was written by a newer pushlease (schema %d, this one knows %d): run that version, or name another file", version, schemaVersion())
+	case version == schemaVersion():
 		return nil
 	}
-	if _, err := conn.ExecContext(ctx, schema); err != nil {
-		return fmt.Errorf("create schema: %w", err)
+	for i, statements := range schemas[version:] {
+		if _, err := conn.ExecContext(ctx, statements); err != nil {
+			return fmt.Errorf("create schema %d: %w", version+i+1, err)
+		}
 	}
-	_, err = conn.ExecContext(ctx, fmt.Sprintf("PRAGMA user_version = %d", schemaVersion))
+	_, err = conn.ExecContext(ctx, fmt.Sprintf("PRAGMA user_version = %d", schemaVersion()))
 	return err
 }

@@ -113,8 +113,11 @@ func attemptKey(a tables.Attempt) string {
 }
 
 // logPartition is the partition of a message's rows within its Log table.
-func (s *Store) logPartition(messageID string) string {
-	sum := sha256.Sum256([]byte(messageID))
+func (s *Store) logPartition(messageID string) string { return s.shard(messageID) }
+
+// shard spreads what has an id over the partitions of a table.
+func (s *Store) shard(id string) string {
+	sum := sha256.Sum256([]byte(id))
 	return fmt.Sprintf("s%d", binary.BigEndian.Uint32(sum[:4])%uint32(s.shards))
 }
 

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
 
 	"github.com/pushlease/pushlease/tables"
@@ -105,11 +104,32 @@ func (s *Store) existing(ctx context.Context, maxAge time.Duration) (days, error
 }
 
 func (s *Store) listDays(ctx context.Context) (days, error) {
-	var d days
-	opts := &aztables.ListTablesOptions{
-		// Log… to Recent…; what else lies between is sorted out below.
-		Filter: to.Ptr(filter{}.where("TableName", "ge", s.logTable("")).where("TableName", "lt", s.recentTable("a")).String()),
+	// Log… to Recent…; what else lies between is sorted out below.
+	names, err := s.tableNames(ctx, s.logTable(""), s.recentTable("a"))
+	if err != nil {
+		return days{}, err
 	}
+	var d days
+	for _, name := range names {
+		if day, ok := cutDay(name, s.logTable("")); ok {
+			d.log = append(d.log, day)
+		} else if day, ok := cutDay(name, s.recentTable("")); ok {
+			d.recent = append(d.recent, day)
+		}
+	}
+	for _, list := range [][]string{d.log, d.recent} {
+		slices.Sort(list)
+		slices.Reverse(list)
+	}
+	return d, nil
+}
+
+// tableNames returns the names of the tables from one name up to another, which is
+// not included.
+func (s *Store) tableNames(ctx context.Context, from, to string) ([]string, error) {
+	names := filter{}.where("TableName", "ge", from).where("TableName", "lt", to).String()
+	opts := &aztables.ListTablesOptions{Filter: &names}
+	var found []string
 	for {
 		var page aztables.ListTablesResponse
 		err := twice(ctx, func() (err error) {
@@ -117,26 +137,16 @@ func (s *Store) listDays(ctx context.Context) (days, error) {
 			return storageErr(ctx, "list tables", err)
 		})
 		if err != nil {
-			return days{}, err
+			return nil, err
 		}
 		for _, t := range page.Tables {
-			name := deref(t.Name)
-			if day, ok := cutDay(name, s.logTable("")); ok {
-				d.log = append(d.log, day)
-			} else if day, ok := cutDay(name, s.recentTable("")); ok {
-				d.recent = append(d.recent, day)
-			}
+			found = append(found, deref(t.Name))
 		}
 		if deref(page.NextTableName) == "" {
-			break
+			return found, nil
 		}
 		opts.NextTableName = page.NextTableName
 	}
-	for _, list := range [][]string{d.log, d.recent} {
-		slices.Sort(list)
-		slices.Reverse(list)
-	}
-	return d, nil
 }
 
 // cutDay returns the day of a table's name. Names of tables are the same in

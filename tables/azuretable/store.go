@@ -1,5 +1,5 @@
-// Package azuretable remembers deliveries, attempts, webhooks and dead letters in
-// Azure Table Storage.
+// Package azuretable remembers deliveries, attempts, webhooks, dead letters and claims
+// in Azure Table Storage.
 //
 // Tables, all beginning with a prefix:
 //
@@ -11,6 +11,8 @@
 //     newest first, for lists over all messages. It is written in the
 //     background and best effort; nothing but lists depends on it.
 //   - DeadLetters: a partition for each queue.
+//   - Claims<week>, by the time of the claim, in weeks since 1970: one row for a key.
+//     Expiry drops whole tables.
 //
 // Tables are created when the first row is written. Every request is billed, so
 // rows that are waiting travel together (see committer).
@@ -34,9 +36,9 @@ type Options struct {
 	// Prefix begins the name of every table: a letter, then letters and digits,
 	// at most 40. Default "pushlease".
 	Prefix string
-	// Shards is the number of partitions of a day's deliveries, 1 to 64; default
-	// 4. One partition takes about 2,000 rows a second. Records are found
-	// through it, so it must not change while messages are under way.
+	// Shards is the number of partitions of a day's deliveries and of a week's claims,
+	// 1 to 64; default 4. One partition takes about 2,000 rows a second. Rows are
+	// found through it, so it must not change while messages are under way.
 	Shards int
 	// ManagedIdentityClientID picks one user-assigned managed identity when the
 	// account is used with an Entra identity. Empty means what azidentity's

@@ -25,6 +25,7 @@ func Run(t *testing.T, open func(t *testing.T) tables.Store) {
 		{"Attempts", attemptTests},
 		{"Webhooks", webhookTests},
 		{"DeadLetters", deadLetterTests},
+		{"Claims", claimTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, tt := range group.tests {

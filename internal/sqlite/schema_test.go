@@ -1,0 +1,82 @@
+package sqlite
+
+import (
+	_ "embed"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/pushlease/pushlease/tables"
+)
+
+//go:embed testdata/schema1.sql
+var fileOfSchema1 string
+
+// objects returns what the schema of a file consists of, by name.
+func objects(t *testing.T, db *DB) map[string]string {
+	t.Helper()
+	found := make(map[string]string)
+	q := query{text: "SELECT name, coalesce(sql, '') FROM sqlite_schema"}
+	err := db.readRows(t.Context(), q, func(scan func(...any) error) (bool, error) {
+		var name, text string
+		err := scan(&name, &text)
+		found[name] = text
+		return true, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func TestAFileOfSchema1IsBroughtUpToDateAndKeepsItsRows(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "old.db")
+	other(t, path, fileOfSchema1)
+	for round := range 2 { // brought up to date, then opened as it is
+		db := openFile(t, path, Options{})
+		if d := cmp.Diff(objects(t, openNew(t)), objects(t, db)); d != "" {
+			t.Errorf("the schema of a new file and of this one (-new +this):\n%s", d)
+		}
+		for _, m := range wantVisible(t, mustQueue(t, db), "in the old file", 1-round) { // the first round leases it
+			if m.ID != "message-1" || string(m.Text) != "text" {
+				t.Errorf("the message is %s with text %q", m.ID, m.Text)
+			}
+		}
+		ds, as, err := db.Message(t.Context(), "orders", "message-1")
+		if err != nil || len(ds) != 1 || len(as) != 1 || ds[0].LastStatus != 503 || as[0].Status != 503 {
+			t.Errorf("Message = %+v, %+v, %v; want one delivery and one attempt with status 503", ds, as, err)
+		}
+		if letters, _, err := db.ListDeadLetters(t.Context(), tables.DeadLetterFilter{}, tables.Page{Limit: 10}); err != nil || len(letters) != 1 {
+			t.Errorf("ListDeadLetters = %d, %v; want 1", len(letters), err)
+		}
+		var webhooks, version int
+		for text, into := range map[string]*int{"SELECT count(*) FROM webhooks": &webhooks, "PRAGMA user_version": &version} {
+			if err := db.reads.QueryRowContext(t.Context(), text).Scan(into); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if webhooks != 1 || version != 2 {
+			t.Errorf("%d webhooks, user_version %d; want 1 and 2", webhooks, version)
+		}
+		now := time.Now()
+		c := tables.Claim{Key: tables.ClaimKey("k"), Owner: "a", Until: now.Add(time.Minute), At: now}
+		if _, won, err := db.Claim(t.Context(), c, now); err != nil || !won {
+			t.Errorf("Claim = %v, %v; want it won", won, err)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What stays in a file for ever must not depend on a schema that is changed later.
+func TestSchema1IsAsItWasReleased(t *testing.T) {
+	released, now := filepath.Join(t.TempDir(), "released.db"), filepath.Join(t.TempDir(), "now.db")
+	other(t, released, fileOfSchema1)
+	other(t, now, schema1+"PRAGMA user_version = 1;")
+	if d := cmp.Diff(objects(t, openFile(t, released, Options{})), objects(t, openFile(t, now, Options{}))); d != "" {
+		t.Errorf("schema.sql makes another file than it did (-released +now):\n%s", d)
+	}
+}

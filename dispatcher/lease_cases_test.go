@@ -1,0 +1,458 @@
+package dispatcher
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
+)
+
+// receipts notes the receipt that each renewal and each delete was made with, and the
+// one that each renewal gave.
+type receipts struct {
+	queue.Service
+	mu               sync.Mutex
+	renewed, deleted []string
+	given            []string
+	latency          time.Duration // of every call
+	refuse           func(ctx context.Context, renewal int) error
+	renewals         int
+}
+
+func (s *receipts) Queue(name string) (queue.Queue, error) {
+	q, err := s.Service.Queue(name)
+	return receiptQueue{q, s}, err
+}
+
+func (s *receipts) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.renewals
+}
+
+type receiptQueue struct {
+	queue.Queue
+	s *receipts
+}
+
+func (q receiptQueue) Receive(ctx context.Context, n int, lease time.Duration) ([]*queue.Message, error) {
+	got, err := q.Queue.Receive(ctx, n, lease)
+	time.Sleep(q.s.latency)
+	return got, err
+}
+
+func (q receiptQueue) Renew(ctx context.Context, m *queue.Message, lease time.Duration) error {
+	q.s.mu.Lock()
+	q.s.renewals++
+	n := q.s.renewals
+	q.s.renewed = append(q.s.renewed, m.Lease.Receipt())
+	q.s.mu.Unlock()
+	time.Sleep(q.s.latency)
+	if q.s.refuse != nil {
+		if err := q.s.refuse(ctx, n); err != nil {
+			return err
+		}
+	}
+	err := q.Queue.Renew(ctx, m, lease)
+	q.s.mu.Lock()
+	defer q.s.mu.Unlock()
+	q.s.given = append(q.s.given, m.Lease.Receipt())
+	return err
+}
+
+func (q receiptQueue) Complete(ctx context.Context, m *queue.Message) error {
+	q.s.mu.Lock()
+	q.s.deleted = append(q.s.deleted, m.Lease.Receipt())
+	q.s.mu.Unlock()
+	time.Sleep(q.s.latency)
+	return q.Queue.Complete(ctx, m)
+}
+
+func (q receiptQueue) Abandon(ctx context.Context, m *queue.Message, delay time.Duration) error {
+	time.Sleep(q.s.latency)
+	return q.Queue.Abandon(ctx, m, delay)
+}
+
+// C01 with its values. That receipts with + / = reach storage as they are is tested
+// where they are written into URLs: azurequeue, TestEveryCallSendsTheNewestReceiptExactly.
+func TestDeleteIsMadeWithTheReceiptOfTheLastRenewal(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		seen := &receipts{Service: b.queues}
+		b.sender.takes = 7 * time.Second
+		_, stop := b.start(func(o *Options) { o.Queues = seen; o.Lease = 2 * time.Second })
+		b.send("x")
+		time.Sleep(7*time.Second + 6*time.Second)
+		stop()
+		want(t, "POSTs", b.sender.count(), 1)
+		want(t, "messages left", b.total(testQueue), 0)
+		if len(seen.given) < 3 {
+			t.Fatalf("%d renewals, want at least 3", len(seen.given))
+		}
+		want(t, "deletes", len(seen.deleted), 1)
+		want(t, "receipt of the delete", seen.deleted[0], seen.given[len(seen.given)-1])
+		for i, receipt := range seen.renewed[1:] {
+			want(t, "receipt of a renewal", receipt, seen.given[i])
+			if seen.given[i+1] == seen.given[i] {
+				t.Error("a renewal gave no new receipt")
+			}
+		}
+	})
+}
+
+// C02 (a): nobody goes on renewing what is lost, and it is told once.
+func TestRenewalEndsWithTheFirstDefinitiveAnswer(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		var c *counters
+		seen := &receipts{Service: b.queues, refuse: func(_ context.Context, n int) error {
+			if n == 2 {
+				return queue.ErrLeaseLost
+			}
+			return nil
+		}}
+		b.sender.takes = time.Hour
+		d, stop := b.start(func(o *Options) {
+			o.Queues = seen
+			o.Lease = 10 * time.Second
+			o.PollMin, o.PollMax = time.Hour, time.Hour
+			c = newCounters(o)
+		})
+		time.Sleep(time.Second)
+		b.send("x")
+		d.Wake(testQueue)
+		time.Sleep(10 * time.Minute) // less than until the next receive
+		want(t, "renewals in ten minutes", seen.count(), 2)
+		want(t, "lost", c.sum(t, "lease.lost", "kind", "lost"), 1)
+		want(t, "lost in all", c.sum(t, "lease.lost"), 1)
+		if n := handling(); n > 0 {
+			t.Errorf("%d goroutines are left of the handling", n)
+		}
+		stop()
+		want(t, "log lines", strings.Count(b.log.String(), `"lease lost:`), 1)
+		want(t, "POSTs", b.sender.count(), 1)
+	})
+}
+
+// handling counts the goroutines that handle a message.
+func handling() (n int) {
+	stacks := make([]byte, 1<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	for _, stack := range strings.Split(string(stacks), "\n\n") {
+		for _, function := range []string{"(*keeper).run(", "(*Dispatcher).handle(", "(*Dispatcher).post."} {
+			if strings.Contains(stack, function) {
+				n++
+				break
+			}
+		}
+	}
+	return n
+}
+
+// C02 (a): within a second of the end of the handling, whatever ended it.
+func TestNoGoroutineOutlivesTheHandling(t *testing.T) { // R7: on success, failure, panic and cancellation
+	tests := []struct {
+		name   string
+		answer func(webhook.Request, int) webhook.Result
+	}{
+		{"success", statuses(200)},
+		{"failure", statuses(500)},
+		{"refusal", statuses(400)},
+		{"panic", func(webhook.Request, int) webhook.Result { panic("in the sender") }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				b.webhook.Policy.Backoff.Initial = policy.Duration(time.Hour)
+				b.update(b.webhook)
+				b.sender.takes, b.sender.answer = 12*time.Second, tt.answer
+				d, stop := b.start(func(o *Options) { o.Lease = 10 * time.Second; o.PollMin, o.PollMax = time.Hour, time.Hour })
+				time.Sleep(time.Second)
+				b.send("x")
+				d.Wake(testQueue)
+				time.Sleep(11 * time.Second)
+				if n := handling(); n < 3 { // the handler, its keeper and the POST
+					t.Errorf("%d goroutines handle the message: the search is wrong", n)
+				}
+				if renewals := b.queues.count("renew"); renewals != 2 {
+					t.Errorf("%d renewals while the POST ran, want 2", renewals)
+				}
+				time.Sleep(time.Second + time.Second) // the handling ends at 12 s
+				if n := handling(); n > 0 {
+					t.Errorf("%d goroutines are left of the handling", n)
+				}
+				time.Sleep(10 * time.Minute)
+				want(t, "renewals after the end", b.queues.count("renew"), 2)
+				stop()
+				want(t, "POSTs", b.sender.count(), 1)
+			})
+		})
+	}
+}
+
+func TestCancellationEndsRenewingQuietly(t *testing.T) { // R7
+	inBubble(t, func(b *bench) {
+		b.sender.takes = time.Hour
+		_, stop := b.start(func(o *Options) { o.Lease = 10 * time.Second; o.Drain = 3 * time.Second })
+		sent := b.send("x")
+		time.Sleep(12 * time.Second)
+		renewals := b.queues.count("renew")
+		stop()
+		if n := b.queues.count("renew") - renewals; n > 1 {
+			t.Errorf("%d renewals in a stop of 3 s", n)
+		}
+		for _, line := range strings.Split(b.log.String(), "\n") {
+			if strings.Contains(line, "renewal") || strings.Contains(line, "lease lost") || strings.Contains(line, `"level":"ERROR"`) {
+				t.Errorf("logged: %s", line)
+			}
+		}
+		want(t, "reason", b.delivery(sent, "wh_a").Reason, policy.Stopping)
+		want(t, "charged", b.delivery(sent, "wh_a").Charged, 0)
+	})
+}
+
+// C02 (b): silence is not loss. Renewals are blocked for two leases, nobody else
+// receives, and the final delete is made and accepted.
+func TestSilentLeaseIsToldApartFromALostOne(t *testing.T) {
+	for _, how := range []struct {
+		name   string
+		refuse func(context.Context, int) error
+	}{
+		{"refused", func(context.Context, int) error { return queue.ErrBusy }},
+		{"not answered", func(ctx context.Context, _ int) error { <-ctx.Done(); return ctx.Err() }},
+	} {
+		t.Run(how.name, func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				var c *counters
+				seen := &receipts{Service: b.queues, refuse: how.refuse}
+				b.queues.on("receive", func(n int) fault {
+					if n > 1 {
+						return failBefore
+					}
+					return 0
+				})
+				b.sender.takes = 20 * time.Second
+				b.send("x")
+				_, stop := b.start(func(o *Options) { o.Queues = seen; o.Lease = 10 * time.Second; c = newCounters(o) })
+				time.Sleep(time.Minute)
+				stop()
+				want(t, "POSTs", b.sender.count(), 1)
+				want(t, "messages left", b.total(testQueue), 0)
+				want(t, "silent", c.sum(t, "lease.lost", "kind", "silent"), 1)
+				want(t, "of any kind", c.sum(t, "lease.lost"), 1)
+				want(t, "deleted", c.sum(t, "messages.deleted", "result", "deleted"), 1)
+			})
+		})
+	}
+}
+
+// A holder that went silent finds that another process has delivered meanwhile.
+func TestFencedLeaseLeavesWhatTheOtherRecorded(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		var c *counters
+		seen := &receipts{Service: b.queues, refuse: func(ctx context.Context, _ int) error { <-ctx.Done(); return ctx.Err() }}
+		slow := senderFunc(func(ctx context.Context, _ webhook.Request) webhook.Result {
+			if !sleepCtx(ctx, 40*time.Second) {
+				return webhook.Result{ErrorClass: string(policy.ClassCanceled)}
+			}
+			return webhook.Result{Status: 500}
+		})
+		first := func(o *Options) {
+			o.Queues, o.Sender, o.Lease, o.Concurrency, c = seen, slow, 10*time.Second, 1, newCounters(o)
+		}
+		sent := b.send("x")
+		_, stopFirst := b.start(first)
+		time.Sleep(time.Second)
+		_, stopSecond := b.start(nil)
+		time.Sleep(time.Minute)
+		stopFirst()
+		stopSecond()
+		want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
+		want(t, "fenced", c.sum(t, "lease.lost", "kind", "fenced"), 1)
+		want(t, "silent", c.sum(t, "lease.lost", "kind", "silent"), 1)
+		want(t, "messages left", b.total(testQueue), 0)
+		want(t, "dead letters", len(b.deadLetters()), 0)
+	})
+}
+
+// C03 (a): 200 messages held at once, a lease of 6 s, answers after 20 s, and storage
+// that takes 300 ms for every call. A second reader looks ten times a second.
+func TestSecondReaderNeverSeesAMessageThatIsHeld(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.sender.takes = 20 * time.Second
+		for range 200 {
+			b.send("x")
+		}
+		slow := &receipts{Service: b.queues, latency: 300 * time.Millisecond}
+		_, stop := b.start(func(o *Options) { o.Queues = slow; o.Lease = 6 * time.Second; o.Concurrency = 200 })
+		for b.sender.count() < 200 {
+			time.Sleep(100 * time.Millisecond)
+		}
+		q := b.queue(testQueue)
+		for range 300 {
+			got, err := q.Receive(b.t.Context(), queue.MaxReceive, time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got) > 0 {
+				t.Fatalf("%d messages were received by a second reader", len(got))
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		stop()
+		want(t, "POSTs", b.sender.count(), 200)
+		want(t, "messages left", b.total(testQueue), 0)
+	})
+}
+
+// C03 (b): visible again after the delay, neither at once nor at the end of the lease.
+func TestAbandonedMessageIsVisibleAfterItsDelay(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.sender.answer = statuses(500)
+		_, stop := b.start(func(o *Options) { o.Lease = time.Minute; o.PollMin, o.PollMax = time.Hour, time.Hour })
+		b.send("x")
+		start := time.Now()
+		q := b.queue(testQueue)
+		for {
+			time.Sleep(100 * time.Millisecond)
+			depth, err := q.Depth(b.t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if visible := time.Since(start); depth.Visible > 0 || visible > 2*time.Minute {
+				if visible < 5*time.Second || visible > 7*time.Second {
+					t.Errorf("visible again after %s, want 5 s", visible)
+				}
+				break
+			}
+		}
+		stop()
+		want(t, "POSTs", b.sender.count(), 1)
+		for _, name := range policy.PresetNames() { // no default lets a message come back at once
+			p, err := policy.Preset(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if dec := p.Decide(policy.Try{Now: start, FirstAt: start, Response: policy.Response{Status: 500}}); dec.Action == policy.Abandon && dec.Delay <= 0 {
+				t.Errorf("preset %s gives back without a delay", name)
+			}
+		}
+	})
+}
+
+// C04: (a) 503, 503, 204; (b) a try that took effect without an answer, then 404; (c)
+// no delete for two leases.
+func TestFailedDeleteIsTriedAgainAndNeverASecondPost(t *testing.T) {
+	tests := []struct {
+		name  string
+		rule  func(start time.Time) func(int) fault
+		tries int // at least
+	}{
+		{"a: refused twice", func(time.Time) func(int) fault { return firstCalls(2, failBefore) }, 3},
+		{"b: answer lost, then gone", func(time.Time) func(int) fault { return firstCalls(1, answerLost) }, 2},
+		{"c: refused for two leases", func(start time.Time) func(int) fault {
+			return func(int) fault {
+				if time.Since(start) < 12*time.Second {
+					return failBefore
+				}
+				return 0
+			}
+		}, 5},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				var c *counters
+				b.queues.on("complete", tt.rule(time.Now()))
+				d, stop := b.start(func(o *Options) { o.Lease = 6 * time.Second; c = newCounters(o) })
+				_, stopOther := b.start(func(o *Options) { o.Lease = 6 * time.Second }) // would take what comes back
+				b.send("x")
+				time.Sleep(2 * time.Minute)
+				stop()
+				stopOther()
+				want(t, "POSTs", b.sender.count(), 1)
+				want(t, "messages left", b.total(testQueue), 0)
+				if n := b.queues.count("complete"); n < tt.tries || n > tt.tries+5 {
+					t.Errorf("%d tries, want at least %d", n, tt.tries)
+				}
+				want(t, "lease warnings", strings.Count(b.log.String(), "lease lost")+strings.Count(b.log.String(), "lease was lost"), 0)
+				want(t, "leases lost", c.sum(t, "lease.lost"), 0)
+				want(t, "duplicates", c.sum(t, "messages.duplicate"), 0)
+				want(t, "failed", d.Queue(testQueue).Deletions.Failed, 0)
+			})
+		})
+	}
+}
+
+// C05: the record of attempt 1 can't be written, ever. The attempts are counted
+// nevertheless, and the gap is marked.
+func TestLostAttemptRecordIsMarkedAndCounted(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.webhook.Policy.MaxAttempts = 3
+		b.update(b.webhook)
+		b.sender.answer = statuses(500)
+		store := &withoutAttempt{Store: b.store, number: 1}
+		var c *counters
+		_, stop := b.start(func(o *Options) { o.Store = store; c = newCounters(o) })
+		sent := b.send("x")
+		time.Sleep(10 * time.Minute)
+		want(t, "POSTs", b.sender.count(), 3)
+		want(t, "messages left", b.total(testQueue), 0)
+		list := b.deadLetters()
+		want(t, "dead letters", len(list), 1)
+		want(t, "attempts", list[0].Attempts, 3)
+		want(t, "reason", list[0].Reason, policy.MaxDeliveryCountExceeded)
+		del := b.delivery(sent, "wh_a")
+		want(t, "state", del.State, tables.DeadLettered)
+		want(t, "records missing", del.MissingRecords, 1)
+		want(t, "attempts recorded", len(b.attempts(sent)), 2)
+		want(t, "records that waited", c.sum(t, "records.deferred"), 1)
+		stop()
+	})
+}
+
+// withoutAttempt refuses every record with the attempt of one number.
+type withoutAttempt struct {
+	Store
+	number int
+}
+
+func (s *withoutAttempt) Record(ctx context.Context, r tables.Record) error {
+	for _, a := range r.Attempts {
+		if a.Number == s.number {
+			return errBefore
+		}
+	}
+	return s.Store.Record(ctx, r)
+}
+
+func TestRenewalAtHalfOfWhatWasGrantedAndAFaultIsAWarning(t *testing.T) { // R7
+	inBubble(t, func(b *bench) {
+		b.webhook.Timeout = 10 * time.Minute
+		b.update(b.webhook)
+		b.queues.on("renew", func(n int) fault {
+			if n == 2 {
+				return failBefore
+			}
+			return 0
+		})
+		b.sender.takes = 9 * time.Minute
+		_, stop := b.start(func(o *Options) { o.Lease = 5 * time.Minute; o.Drain = time.Hour })
+		sent := b.send("x")
+		time.Sleep(2*time.Minute + 29*time.Second)
+		want(t, "renewals before half of the lease", b.queues.count("renew"), 0)
+		time.Sleep(2 * time.Second)
+		want(t, "renewals at half of the lease", b.queues.count("renew"), 1)
+		time.Sleep(10 * time.Minute)
+		stop()
+		want(t, "warnings", strings.Count(b.log.String(), "lease renewal failed"), 1)
+		want(t, "POSTs", b.sender.count(), 1)
+		want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
+		want(t, "messages left", b.total(testQueue), 0)
+	})
+}

@@ -30,9 +30,11 @@ type Dispatcher struct {
 	memory   *memory
 	measure  *measure
 	deleted  *deletions
+	late     *late
 
 	mu      sync.Mutex
 	pollers map[string]*poller
+	guards  map[string]context.CancelFunc
 	inWork  map[inWork]*keeper
 
 	handlers sync.WaitGroup
@@ -61,7 +63,9 @@ func New(o Options) (*Dispatcher, error) {
 		memory:   newMemory(),
 		measure:  newMeasure(o.Lease, o.Estimate),
 		deleted:  newDeletions(),
+		late:     newLate(),
 		pollers:  map[string]*poller{},
+		guards:   map[string]context.CancelFunc{},
 		inWork:   map[inWork]*keeper{},
 	}, nil
 }
@@ -102,8 +106,8 @@ func (d *Dispatcher) Run(ctx context.Context) {
 	flusher.Wait()
 }
 
-// supervise keeps one poller for every queue that has an enabled webhook, until
-// ctx ends. It never gives up: a store that can't be asked is asked again.
+// supervise keeps one poller for every queue that has an enabled webhook, and a guard
+// for every other one that has webhooks, until ctx ends. It never gives up: a store that can't be asked is asked again.
 func (d *Dispatcher) supervise(ctx, work context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -130,6 +134,7 @@ func (d *Dispatcher) supervise(ctx, work context.Context) {
 func (d *Dispatcher) reconcile(ctx, work context.Context, running *sync.WaitGroup) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.reconcileGuards(ctx, work, running)
 	wanted := d.registry.queuesToPoll()
 	for name, p := range d.pollers {
 		if !wanted[name] {

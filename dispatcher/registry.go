@@ -145,6 +145,20 @@ func (r *registry) queuesToPoll() map[string]bool {
 	return names
 }
 
+// queuesToGuard names the queues that have webhooks, and none that is enabled.
+func (r *registry) queuesToGuard() map[string]bool {
+	polled := r.queuesToPoll()
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	names := map[string]bool{}
+	for name := range r.byQueue {
+		if !polled[name] {
+			names[name] = true
+		}
+	}
+	return names
+}
+
 // status says whether the registry was ever read and what the last error was.
 func (r *registry) status() (readAt time.Time, err error) {
 	r.mu.RLock()

@@ -48,24 +48,31 @@ const (
 
 // handle walks one message from the received lease to the settled message.
 func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Message) {
+	d.handleBy(work, q, m, d.Deliver)
+}
+
+// handleBy is handle with another way to decide; it returns how settling ended.
+func (d *Dispatcher) handleBy(work context.Context, q queue.Queue, m *queue.Message,
+	deliver func(context.Context, string, *queue.Message) Decision) (result string) {
 	start := time.Now()
 	d.metrics.received(q.Name(), m)
 	k := d.keepLease(work, q, m)
 	defer k.stop()
 	if !d.begin(k) {
-		return
+		return "work_goes_on"
 	}
 	ctx, span := d.startMessageSpan(k.ctx, q.Name(), m)
 	defer span.End()
 
-	decision := d.Deliver(ctx, q.Name(), m)
+	decision := deliver(ctx, q.Name(), m)
 	d.end(k)
 	delivered := time.Now()
-	result := d.settle(d.writing(ctx), k, decision)
+	result = d.settle(d.writing(ctx), k, decision)
 
 	d.endMessageSpan(span, decision, result)
 	d.metrics.settled(q.Name(), decision, result, time.Since(start), m.Lease.Granted())
 	d.tookTime(q.Name(), m, decision, delivered.Sub(start), time.Since(delivered))
+	return result
 }
 
 // settle is the one place where a queue message is completed, abandoned or
@@ -96,6 +103,7 @@ func (d *Dispatcher) settle(ctx context.Context, k *keeper, decision Decision) (
 	case policy.Complete, policy.DeadLetter:
 		return d.complete(ctx, k)
 	default:
+		d.late.note(k.q.Name(), k.m, decision.Delay)
 		return d.abandon(ctx, k, decision.Delay)
 	}
 }

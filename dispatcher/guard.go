@@ -1,0 +1,249 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+)
+
+const (
+	// guardInterval is the longest wait between two looks at a guarded queue.
+	guardInterval = 10 * time.Minute
+	// guardMargin is how much of its life a message has left when it is dead-lettered,
+	// or half of its life if that is less: six looks fit in, so five may fail.
+	guardMargin = time.Hour
+	// guardPaceMin is the shortest wait, also while a message is expected back shortly
+	// before its end: it is shorter than policy.ExpiryMargin, in which such a message
+	// is visible.
+	guardPaceMin = 20 * time.Second
+	// guardAgain is the wait after a round that left something near its end.
+	guardAgain = time.Minute
+	// guardFaultMin is the first wait after a look that storage did not answer.
+	guardFaultMin = 30 * time.Second
+)
+
+// guard watches a queue that has webhooks of which none is enabled. Such a queue is not
+// polled, and its messages wait for nothing but their expiry: those that are near it
+// are dead-lettered, the others stay where they are.
+type guard struct {
+	d    *Dispatcher
+	q    queue.Queue
+	work context.Context
+	// inVain: the last batch held nothing that is near its end, though a peek showed
+	// some. Receiving goes by another order, so the next batch is a full one.
+	inVain bool
+}
+
+// reconcileGuards starts and stops guards so that they fit the registry. A queue whose
+// webhooks are all deleted is nobody's, and not guarded. d.mu is held.
+func (d *Dispatcher) reconcileGuards(ctx, work context.Context, running *sync.WaitGroup) {
+	wanted := d.registry.queuesToGuard()
+	for name, stop := range d.guards {
+		if !wanted[name] {
+			stop()
+			delete(d.guards, name)
+		}
+	}
+	for name := range wanted {
+		if d.guards[name] != nil || ctx.Err() != nil {
+			continue
+		}
+		q, err := d.o.Queues.Queue(name)
+		if err != nil {
+			continue // as in reconcile
+		}
+		guardCtx, stop := context.WithCancel(ctx)
+		d.guards[name] = stop
+		g := &guard{d: d, q: q, work: work}
+		running.Go(func() { defer stop(); g.run(guardCtx) })
+		d.log.Info("no webhook of the queue is enabled: its messages wait, and are dead-lettered before they would expire", "queue", name)
+	}
+}
+
+// run looks at the queue until ctx ends.
+func (g *guard) run(ctx context.Context) {
+	pace, faults := guardInterval, 0
+	for ctx.Err() == nil {
+		wanted, err := g.round(ctx)
+		wait := wanted
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			faults++
+			wait = backoff(faults, guardFaultMin, guardInterval)
+			g.d.log.Warn("the queue can't be guarded against expiring messages now; trying again",
+				"queue", g.q.Name(), "wait", wait.Round(time.Second), "error", err)
+		default:
+			faults = 0
+			pace = min(wanted, 2*pace) // more may come of what was short-lived a moment ago
+			wait = pace - rand.N(pace/10)
+		}
+		sleepCtx(ctx, g.d.late.wait(g.q.Name(), time.Now(), wait))
+	}
+}
+
+// round looks once, which is one transaction when nothing is near its end, and
+// dead-letters what is, a batch at a time. It returns when to look again at the latest.
+func (g *guard) round(ctx context.Context) (pace time.Duration, err error) {
+	for {
+		start := time.Now()
+		ending, pace, err := g.look(ctx)
+		if err != nil || ending == 0 {
+			g.inVain = false
+			return pace, err
+		}
+		// Nobody's time ends because of a registry that is behind.
+		if !g.d.registry.fresh(ctx, start) {
+			return pace, errors.New("the registered webhooks can't be read")
+		}
+		if !g.d.registry.queuesToGuard()[g.q.Name()] {
+			g.d.registry.tell() // the poller takes over, or the queue is nobody's any more
+			return min(pace, guardAgain), nil
+		}
+		if g.inVain {
+			ending = queue.MaxReceive
+		}
+		messages, err := g.receive(ending)
+		if err != nil {
+			return pace, err
+		}
+		if g.inVain = g.handle(messages) == 0; g.inVain || ctx.Err() != nil {
+			return min(pace, guardAgain), nil
+		}
+	}
+}
+
+// look peeks and counts the messages that are near their end. The pace fits the
+// shortest life it saw: a few looks fit into its margin.
+func (g *guard) look(ctx context.Context) (ending int, pace time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, receiveTimeout)
+	defer cancel()
+	peeked, err := g.q.Peek(ctx, queue.MaxReceive)
+	if errors.Is(err, queue.ErrQueueNotFound) {
+		return 0, guardInterval, nil
+	}
+	if err != nil {
+		return 0, guardInterval, fmt.Errorf("look for expiring messages: %w", err)
+	}
+	pace = guardInterval
+	now := time.Now()
+	for _, p := range peeked {
+		if p.ExpiresAt.IsZero() {
+			continue
+		}
+		pace = min(pace, max(lastOfLife(p.InsertedAt, p.ExpiresAt)/3, guardPaceMin))
+		if nearEnd(p.InsertedAt, p.ExpiresAt, now) {
+			ending++
+		}
+	}
+	return ending, pace, nil
+}
+
+// receive is not cut short by a stop before the drain bound, as that of a poller.
+func (g *guard) receive(n int) ([]*queue.Message, error) {
+	ctx, cancel := context.WithTimeout(g.work, receiveTimeout)
+	defer cancel()
+	messages, err := g.q.Receive(ctx, min(n, g.d.o.Concurrency), g.d.measure.lease(g.q.Name()))
+	if err != nil {
+		g.d.metrics.receiveError(g.q.Name())
+		return nil, fmt.Errorf("receive expiring messages: %w", err)
+	}
+	return messages, nil
+}
+
+// handle settles a batch and returns how many messages have left the queue.
+func (g *guard) handle(messages []*queue.Message) int {
+	var left atomic.Int64
+	var batch sync.WaitGroup
+	for _, m := range messages {
+		batch.Go(func() {
+			if g.d.handleBy(g.work, g.q, m, g.deliver) == "deleted" {
+				left.Add(1)
+			}
+		})
+	}
+	batch.Wait()
+	return int(left.Load())
+}
+
+// deliver is Deliver for what nobody takes: near its end it is dead-lettered, otherwise
+// it is back at once, with its receive excused. Where a webhook was enabled meanwhile
+// it is delivered.
+func (g *guard) deliver(ctx context.Context, queueName string, m *queue.Message) Decision {
+	if nearEnd(m.InsertedAt, m.ExpiresAt, time.Now()) {
+		return g.d.deliver(ctx, queueName, m, guardMargin)
+	}
+	decision := g.d.deliver(ctx, queueName, m, 0)
+	if decision.Action == policy.Hold {
+		decision.Delay = 0
+	}
+	return decision
+}
+
+// lastOfLife is how long before its expiry a guarded message is dead-lettered.
+func lastOfLife(inserted, expires time.Time) time.Duration {
+	return min(guardMargin, max(expires.Sub(inserted)/2, 0))
+}
+
+func nearEnd(inserted, expires, now time.Time) bool {
+	return !expires.IsZero() && expires.Sub(now) <= lastOfLife(inserted, expires)
+}
+
+// late knows, by queue, when messages come back that were given back for so long that
+// they are hidden until shortly before their expiry. No look from outside shows them.
+type late struct {
+	mu      sync.Mutex
+	windows map[string]window
+}
+
+// window spans the ends of several such lives; looks in between that find nothing are
+// cheap.
+type window struct{ from, until time.Time }
+
+func newLate() *late { return &late{windows: map[string]window{}} }
+
+// note is called when m is given back for delay.
+func (l *late) note(queueName string, m *queue.Message, delay time.Duration) {
+	back := time.Now().Add(delay)
+	if delay == 0 || !nearEnd(m.InsertedAt, m.ExpiresAt, back) {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w, ok := l.windows[queueName]
+	if !ok || time.Now().After(w.until) {
+		w = window{from: back, until: m.ExpiresAt}
+	}
+	if back.Before(w.from) {
+		w.from = back
+	}
+	if m.ExpiresAt.After(w.until) {
+		w.until = m.ExpiresAt
+	}
+	l.windows[queueName] = w
+}
+
+// wait shortens wait so that what comes back late is looked for.
+func (l *late) wait(queueName string, now time.Time, wait time.Duration) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w, ok := l.windows[queueName]
+	switch {
+	case !ok:
+		return wait
+	case now.After(w.until):
+		delete(l.windows, queueName)
+		return wait
+	case now.Before(w.from):
+		return min(wait, w.from.Sub(now)+time.Second) // storage counts whole seconds
+	}
+	return min(wait, guardPaceMin)
+}

@@ -1,0 +1,312 @@
+package dispatcher
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
+)
+
+const day = 24 * time.Hour
+
+// setEnabled switches the bench's webhook on or off and tells d.
+func (b *bench) setEnabled(d *Dispatcher, enabled bool) {
+	b.t.Helper()
+	b.webhook.Enabled = enabled
+	b.webhook = b.update(b.webhook)
+	d.RegistryChanged()
+	time.Sleep(time.Second)
+}
+
+func (b *bench) sendMany(n int, o queue.SendOptions) (sent []queue.Sent) {
+	b.t.Helper()
+	for i := range n {
+		sent = append(sent, b.sendText(fmt.Appendf(nil, "message %d", i), o))
+	}
+	return sent
+}
+
+func (b *bench) wantDeadLetters(n int, reason policy.Reason) {
+	b.t.Helper()
+	list := b.deadLetters()
+	want(b.t, "dead letters", len(list), n)
+	for _, dl := range list {
+		want(b.t, "reason", dl.Reason, reason)
+		if len(dl.Text) == 0 && dl.Size == 0 {
+			b.t.Errorf("dead letter %s has no text", dl.ID)
+		}
+	}
+}
+
+func TestMessagesOfADisabledWebhookWaitAndAreDeliveredWhenItIsEnabled(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		d, stop := b.start(nil)
+		defer stop()
+		b.setEnabled(d, false)
+		sent := b.sendMany(10, queue.SendOptions{})
+		time.Sleep(3 * guardInterval)
+		want(t, "POSTs", b.sender.count(), 0)
+		want(t, "messages", b.total(testQueue), 10)
+		b.wantDeadLetters(0, "")
+		want(t, "receives after the webhook was disabled leave no message hidden", len(b.visible()), 10)
+
+		b.setEnabled(d, true)
+		time.Sleep(5 * time.Second)
+		want(t, "POSTs", b.sender.count(), 10)
+		want(t, "messages", b.total(testQueue), 0)
+		for _, s := range sent {
+			want(t, "state", b.delivery(s, "wh_a").State, tables.Delivered)
+			want(t, "receives", b.queues.received(s.ID).DequeueCount, 1)
+		}
+	})
+}
+
+func (b *bench) visible() []queue.Peeked {
+	b.t.Helper()
+	ps, err := b.queue(testQueue).Peek(b.t.Context(), queue.MaxReceive)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return ps
+}
+
+func TestWhatWaitsForADisabledWebhookIsDeadLetteredBeforeItExpires(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		d, stop := b.start(nil)
+		defer stop()
+		b.setEnabled(d, false)
+		b.sendMany(10, queue.SendOptions{})
+		time.Sleep(7*day - guardMargin - guardInterval)
+		b.wantDeadLetters(0, "")
+		want(t, "messages", b.total(testQueue), 10)
+		time.Sleep(day + guardMargin + guardInterval)
+		b.wantDeadLetters(10, policy.WebhookDisabled)
+		want(t, "messages", b.total(testQueue), 0)
+		want(t, "copies", b.total(testQueue+poisonSuffix), 10)
+		want(t, "POSTs", b.sender.count(), 0)
+	})
+}
+
+func TestGuardingAnIdleQueueCostsOneTransactionEachInterval(t *testing.T) {
+	for _, waiting := range []int{0, 10} {
+		inBubble(t, func(b *bench) {
+			d, stop := b.start(func(o *Options) { o.RegistryRefresh = time.Hour })
+			defer stop()
+			b.setEnabled(d, false)
+			b.sendMany(waiting, queue.SendOptions{})
+			peeks, receives := b.queues.count("peek"), b.queues.count("receive")
+			writes := b.store.count("record") + b.queues.count("abandon")
+			time.Sleep(day)
+			n := b.queues.count("peek") - peeks
+			if n < 140 || n > 165 {
+				t.Errorf("%d waiting: %d looks a day, want about one every %s", waiting, n, guardInterval)
+			}
+			want(t, "receives", b.queues.count("receive")-receives, 0)
+			want(t, "writes", b.store.count("record")+b.queues.count("abandon")-writes, 0)
+		})
+	}
+}
+
+func TestOnlyWhatIsNearItsEndIsDeadLettered(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		d, stop := b.start(nil)
+		defer stop()
+		b.setEnabled(d, false)
+		ending := b.sendMany(3, queue.SendOptions{TTL: day})
+		staying := append(b.sendMany(20, queue.SendOptions{TTL: 3 * day}), b.sendMany(2, queue.SendOptions{TTL: queue.NoExpiry})...)
+		time.Sleep(2 * day)
+		b.wantDeadLetters(len(ending), policy.WebhookDisabled)
+		want(t, "messages left", b.total(testQueue), int64(len(staying)))
+
+		b.setEnabled(d, true)
+		time.Sleep(10 * time.Second)
+		want(t, "POSTs", b.sender.count(), len(staying))
+		for _, s := range staying {
+			want(t, "state", b.delivery(s, "wh_a").State, tables.Delivered)
+		}
+		b.wantDeadLetters(len(ending), policy.WebhookDisabled)
+	})
+}
+
+// Receives go by visibility and looks by age: the oldest, given back last, are behind
+// many younger ones that the guard has to receive first.
+func TestGuardReachesAnOldMessageBehindYoungerOnes(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.sendMany(5, queue.SendOptions{TTL: day, Delay: 10 * time.Minute})
+		b.webhook.Enabled = false
+		b.webhook = b.update(b.webhook)
+		younger := b.sendMany(100, queue.SendOptions{TTL: 5 * day})
+		d, stop := b.start(nil)
+		defer stop()
+		time.Sleep(day + time.Hour)
+		b.wantDeadLetters(5, policy.WebhookDisabled)
+		want(t, "messages left", b.total(testQueue), int64(len(younger)))
+
+		b.setEnabled(d, true)
+		time.Sleep(time.Minute)
+		want(t, "POSTs", b.sender.count(), len(younger))
+		want(t, "dead letters", len(b.deadLetters()), 5)
+	})
+}
+
+// Each receive by the guard is excused, so that many of them make no message poison.
+func TestGuardsReceivesAreNeverHeldAgainstAMessage(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.webhook.Enabled = false
+		b.webhook = b.update(b.webhook)
+		d, stop := b.start(nil)
+		defer stop()
+		q := b.queue(testQueue)
+		sent := b.send(`{"n":1}`)
+		g := &guard{d: d, q: b.openFaulty(), work: b.t.Context()}
+		for range 40 {
+			messages, err := g.receive(1)
+			if err != nil || len(messages) != 1 {
+				t.Fatalf("receive = %d messages, %v", len(messages), err)
+			}
+			want(t, "messages that left the queue", g.handle(messages), 0)
+		}
+		want(t, "visible again at once", len(b.visible()), 1)
+		del := b.delivery(sent, "wh_a")
+		want(t, "excused", del.Excused, 40)
+		want(t, "attempts", del.Attempts, 0)
+		want(t, "state", del.State, tables.Held)
+
+		b.sender.answer = statuses(500, 200)
+		b.setEnabled(d, true)
+		time.Sleep(time.Minute)
+		want(t, "POSTs", b.sender.count(), 2)
+		want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
+		want(t, "dead letters", len(b.deadLetters()), 0)
+		if _, err := q.Depth(b.t.Context()); err != nil || strings.Contains(b.log.String(), "noted before it begins") {
+			t.Errorf("the message was suspected of being poison (%v)", err)
+		}
+	})
+}
+
+func (b *bench) openFaulty() queue.Queue {
+	b.t.Helper()
+	q, err := b.queues.Queue(testQueue)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return q
+}
+
+func TestGuardSurvivesFaultsOfStorageWithoutSpinning(t *testing.T) {
+	for _, operation := range []string{"peek", "receive", "list-webhooks", "put-dead-letter", "record", "load", "abandon", "complete"} {
+		t.Run(operation, func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				d, stop := b.start(func(o *Options) { o.PoisonCopy = false })
+				defer stop()
+				b.setEnabled(d, false)
+				b.sendMany(10, queue.SendOptions{TTL: day})
+				time.Sleep(day - guardMargin - 5*time.Minute)
+				var down outage
+				b.queues.on(operation, down.rule(failBefore))
+				b.store.on(operation, down.rule(failBefore))
+				peeks, receives := b.queues.count("peek"), b.queues.count("receive")
+				time.Sleep(35 * time.Minute)
+				if n := b.queues.count("peek") - peeks + b.queues.count("receive") - receives; n > 150 {
+					t.Errorf("%d calls in 35 minutes of faults", n)
+				}
+				down.end()
+				time.Sleep(35 * time.Minute)
+				b.wantDeadLetters(10, policy.WebhookDisabled)
+				want(t, "messages", b.total(testQueue), 0)
+			})
+		})
+	}
+}
+
+func TestMessagesHiddenUntilTheirLastSecondsAreDeadLetteredWhenTheWebhookIsDisabled(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.sender.answer = statuses(500)
+		d, stop := b.start(nil)
+		defer stop()
+		b.sendMany(3, queue.SendOptions{TTL: time.Hour})
+		time.Sleep(50 * time.Minute)
+		posts := b.sender.count()
+		b.setEnabled(d, false)
+		want(t, "visible messages", len(b.visible()), 0)
+		time.Sleep(20 * time.Minute)
+		want(t, "POSTs after the webhook was disabled", b.sender.count()-posts, 0)
+		b.wantDeadLetters(3, policy.WebhookDisabled)
+	})
+}
+
+func TestGuardLooksMoreOftenWhereLivesAreShort(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.webhook.Enabled = false
+		b.webhook = b.update(b.webhook)
+		b.sendMany(2, queue.SendOptions{TTL: 5 * time.Minute})
+		_, stop := b.start(nil)
+		defer stop()
+		time.Sleep(2 * time.Minute)
+		want(t, "dead letters while half of the life is left", len(b.deadLetters()), 0)
+		time.Sleep(10 * time.Minute)
+		b.wantDeadLetters(2, policy.WebhookDisabled)
+		peeks := b.queues.count("peek")
+		time.Sleep(day)
+		if n := b.queues.count("peek") - peeks; n > 170 {
+			t.Errorf("%d looks in the day after", n)
+		}
+	})
+}
+
+func TestGuardGivesWayToThePollerAndEndsWithTheLastWebhook(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		d, stop := b.start(nil)
+		defer stop()
+		b.setEnabled(d, false)
+		want(t, "polling", d.Queue(testQueue).Polling, false)
+		b.setEnabled(d, true)
+		want(t, "polling", d.Queue(testQueue).Polling, true)
+		peeks := b.queues.count("peek")
+		time.Sleep(2 * time.Hour)
+		want(t, "looks while the queue is polled", b.queues.count("peek")-peeks, 0)
+
+		if err := b.db.DeleteWebhook(b.t.Context(), b.webhook.ID, b.webhook.ETag); err != nil {
+			t.Fatal(err)
+		}
+		d.RegistryChanged()
+		time.Sleep(2 * time.Hour)
+		want(t, "looks without a webhook", b.queues.count("peek")-peeks, 0)
+	})
+}
+
+// A webhook that was enabled through another instance gets its messages, also those
+// that are near their end, although the registry here is behind.
+func TestGuardNeverDeadLettersByAStaleRegistry(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		d, stop := b.start(func(o *Options) { o.RegistryRefresh = 100 * day })
+		defer stop()
+		b.setEnabled(d, false)
+		b.sendMany(10, queue.SendOptions{TTL: day})
+		b.webhook.Enabled = true
+		b.webhook = b.update(b.webhook)
+		time.Sleep(2 * day)
+		want(t, "POSTs", b.sender.count(), 10)
+		b.wantDeadLetters(0, "")
+	})
+}
+
+func TestMessagesOfAWebhookThatAnsweredGoneAreGuarded(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.sender.answer = func(webhook.Request, int) webhook.Result { return webhook.Result{Status: 410} }
+		_, stop := b.start(nil)
+		defer stop()
+		b.send(`{"n":0}`)
+		time.Sleep(10 * time.Second)
+		b.wantDeadLetters(1, policy.WebhookGone)
+		b.sendMany(40, queue.SendOptions{TTL: day})
+		time.Sleep(2 * day)
+		want(t, "dead letters", len(b.deadLetters()), 41)
+		want(t, "POSTs", b.sender.count(), 1)
+	})
+}

@@ -107,7 +107,8 @@ func (d *Dispatcher) Run(ctx context.Context) {
 }
 
 // supervise keeps one poller for every queue that has an enabled webhook, and a guard
-// for every other one that has webhooks, until ctx ends. It never gives up: a store that can't be asked is asked again.
+// for every other one that has webhooks, until ctx ends. It never gives up: a store
+// that can't be asked is asked again.
 func (d *Dispatcher) supervise(ctx, work context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()

@@ -72,7 +72,7 @@ func (g *guard) run(ctx context.Context) {
 	pace, faults := guardInterval, 0
 	for ctx.Err() == nil {
 		wanted, err := g.round(ctx)
-		wait := wanted
+		var wait time.Duration
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -115,7 +115,7 @@ func (g *guard) round(ctx context.Context) (pace time.Duration, err error) {
 		if err != nil {
 			return pace, err
 		}
-		if g.inVain = g.handle(messages) == 0; g.inVain || ctx.Err() != nil {
+		if g.inVain = g.handle(messages) == 0; g.inVain {
 			return min(pace, guardAgain), nil
 		}
 	}

@@ -197,11 +197,11 @@ func describe(del tables.Delivery) string {
 	}
 	switch del.Reason {
 	case policy.NonRetryableError:
-		return fmt.Sprintf("After %d attempts %s, which the webhook's policy does not retry.", del.Attempts, last)
+		return fmt.Sprintf("After %s %s, which the webhook's policy does not retry.", attempts(del.Attempts), last)
 	case policy.MaxDeliveryCountExceeded:
 		return fmt.Sprintf("All %d attempts are used up; %s.", del.Charged, last)
 	case policy.MaxAgeExceeded:
-		return fmt.Sprintf("The time for attempts is used up after %d attempts; %s.", del.Attempts, last)
+		return fmt.Sprintf("The time for attempts is used up after %s; %s.", attempts(del.Attempts), last)
 	case policy.MessageExpiring:
 		return fmt.Sprintf("The next attempt would fall after the message's expiry; %s.", last)
 	case policy.BlockedAddress:
@@ -218,4 +218,12 @@ func describe(del tables.Delivery) string {
 		return "No webhook took the message before it would have expired."
 	}
 	return "The delivery was given up."
+}
+
+// attempts says a number of them.
+func attempts(n int) string {
+	if n == 1 {
+		return "1 attempt"
+	}
+	return fmt.Sprintf("%d attempts", n)
 }

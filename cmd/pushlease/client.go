@@ -146,12 +146,14 @@ type apiError struct {
 		OK     bool   `json:"ok"`
 		Detail string `json:"detail"`
 	} `json:"checks"`
+
+	foreign bool // not the answer of a pushlease server
 }
 
 func newAPIError(resp *http.Response, body []byte) *apiError {
 	var e apiError
 	if err := json.Unmarshal(body, &e); err != nil || e.Title == "" {
-		e = apiError{Title: http.StatusText(resp.StatusCode), Detail: "The answer is not one of a pushlease server; is --server right?"}
+		e = apiError{Title: http.StatusText(resp.StatusCode), Detail: "The answer is not one of a pushlease server; is --server right?", foreign: true}
 	}
 	e.Status = resp.StatusCode
 	return &e
@@ -176,6 +178,8 @@ func (e *apiError) Error() string {
 
 func (e *apiError) exitCode() int {
 	switch {
+	case e.foreign: // whatever it means there, it says nothing about what was asked for
+		return exitFailed
 	case e.Status == http.StatusNotFound:
 		return exitNotFound
 	case e.Status/100 == 4:

@@ -42,7 +42,7 @@ func demoScenes() []*scene {
 		{queue: "invoices", story: "answered 503 with Retry-After: 2, then 200", body: `{"invoice":17}`,
 			script: []reply{{Status: 503, RetryAfter: "2"}, {Status: 200}}, wantState: "delivered", wantPosts: 2},
 		{queue: "refunds", story: "refused with 400", body: `{"refund":-5}`,
-			script: []reply{{Status: 400, Body: "amount must be positive"}}, wantState: "dead_lettered", wantPosts: 1},
+			script: []reply{{Status: 400, Body: "amount must be positive"}, {Status: 200}}, wantState: "dead_lettered", wantPosts: 1},
 		{queue: "reports", story: "takes 7 s, longer than two leases", body: `{"report":"year"}`,
 			script: []reply{{Status: 200, Delay: 7 * time.Second}}, wantState: "delivered", wantPosts: 1},
 	}
@@ -260,6 +260,9 @@ The server stays up until Ctrl-C. Paste into another terminal:
 
   # why? the timeline of the refused message
   curl -s %[1]s/api/v1/messages/%[3]s
+
+  # send the refused message again (the receiver now takes what it refused before)
+  curl -s -X POST "%[1]s/api/v1/dead-letters/$(curl -s '%[1]s/api/v1/dead-letters?queue=%[2]s' | grep -o '"id": *"[^"]*"' | head -1 | cut -d'"' -f4)/replay"
 
   # publish another message
   curl -s -X POST %[1]s/api/v1/queues/orders/messages -H 'Content-Type: application/json' -d '{"order":2}'

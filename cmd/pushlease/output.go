@@ -119,10 +119,10 @@ func oneLine(s string) string {
 	}, clean(s))
 }
 
-// clock shows a time in the reader's zone; empty for the zero time.
+// clock shows a time in UTC, as the sentences of the server do; empty for the zero time.
 func clock(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return t.Local().Format("2006-01-02 15:04:05")
+	return t.UTC().Format("2006-01-02T15:04:05Z")
 }

@@ -74,6 +74,9 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	}
 	a.cleanups.add("telemetry", t.Shutdown)
 	a.log = t.Logger
+	if err := a.listen(ctx); err != nil {
+		return nil, err
+	}
 	meter := t.MeterProvider.Meter("pushlease")
 
 	count, err := newStorageCounter(meter)
@@ -120,16 +123,17 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	if err != nil {
 		return nil, err
 	}
-	return a, a.listen(ctx, a.api)
+	a.server = newServer(a.api, a.log)
+	return a, nil
 }
 
-func (a *App) listen(ctx context.Context, handler http.Handler) error {
-	var err error
+// listen comes before storage is opened: a second server started by mistake should
+// leave nothing behind.
+func (a *App) listen(ctx context.Context) (err error) {
 	if a.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", a.cfg.Listen); err != nil {
 		return fmt.Errorf("setting listen: %w (is another process on that port? choose another with --listen)", err)
 	}
 	a.cleanups.add("listener", func(context.Context) error { _ = a.listener.Close(); return nil }) // the server closes it first
-	a.server = newServer(handler, a.log)
 	return nil
 }
 

@@ -158,7 +158,7 @@ func parseIdentity(s string) (Config, error) {
 
 func parseEmulator(values map[string]string) (Config, error) {
 	if !strings.EqualFold(values[keyDev], "true") {
-		return Config{}, errors.New("UseDevelopmentStorage is true or not there; remove it")
+		return Config{}, errors.New("write UseDevelopmentStorage=true for the emulator, or leave it out")
 	}
 	scheme, host := "http", "127.0.0.1"
 	for key, value := range values {

@@ -14,6 +14,9 @@ import (
 
 const day = 24 * time.Hour
 
+// readRarely keeps days of simulated time from being spent on reading the registry.
+func readRarely(o *Options) { o.RegistryRefresh = 10 * time.Minute }
+
 // setEnabled switches the bench's webhook on or off and tells d.
 func (b *bench) setEnabled(d *Dispatcher, enabled bool) {
 	b.t.Helper()
@@ -45,7 +48,7 @@ func (b *bench) wantDeadLetters(n int, reason policy.Reason) {
 
 func TestMessagesOfADisabledWebhookWaitAndAreDeliveredWhenItIsEnabled(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		d, stop := b.start(nil)
+		d, stop := b.start(readRarely)
 		defer stop()
 		b.setEnabled(d, false)
 		sent := b.sendMany(10, queue.SendOptions{})
@@ -77,7 +80,7 @@ func (b *bench) visible() []queue.Peeked {
 
 func TestWhatWaitsForADisabledWebhookIsDeadLetteredBeforeItExpires(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		d, stop := b.start(nil)
+		d, stop := b.start(readRarely)
 		defer stop()
 		b.setEnabled(d, false)
 		b.sendMany(10, queue.SendOptions{})
@@ -114,7 +117,7 @@ func TestGuardingAnIdleQueueCostsOneTransactionEachInterval(t *testing.T) {
 
 func TestOnlyWhatIsNearItsEndIsDeadLettered(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		d, stop := b.start(nil)
+		d, stop := b.start(readRarely)
 		defer stop()
 		b.setEnabled(d, false)
 		ending := b.sendMany(3, queue.SendOptions{TTL: day})
@@ -141,7 +144,7 @@ func TestGuardReachesAnOldMessageBehindYoungerOnes(t *testing.T) {
 		b.webhook.Enabled = false
 		b.webhook = b.update(b.webhook)
 		younger := b.sendMany(100, queue.SendOptions{TTL: 5 * day})
-		d, stop := b.start(nil)
+		d, stop := b.start(readRarely)
 		defer stop()
 		time.Sleep(day + time.Hour)
 		b.wantDeadLetters(5, policy.WebhookDisabled)
@@ -159,7 +162,7 @@ func TestGuardsReceivesAreNeverHeldAgainstAMessage(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.webhook.Enabled = false
 		b.webhook = b.update(b.webhook)
-		d, stop := b.start(nil)
+		d, stop := b.start(readRarely)
 		defer stop()
 		q := b.queue(testQueue)
 		sent := b.send(`{"n":1}`)
@@ -202,7 +205,7 @@ func TestGuardSurvivesFaultsOfStorageWithoutSpinning(t *testing.T) {
 	for _, operation := range []string{"peek", "receive", "list-webhooks", "put-dead-letter", "record", "load", "abandon", "complete"} {
 		t.Run(operation, func(t *testing.T) {
 			inBubble(t, func(b *bench) {
-				d, stop := b.start(func(o *Options) { o.PoisonCopy = false })
+				d, stop := b.start(func(o *Options) { readRarely(o); o.PoisonCopy = false })
 				defer stop()
 				b.setEnabled(d, false)
 				b.sendMany(10, queue.SendOptions{TTL: day})
@@ -227,7 +230,7 @@ func TestGuardSurvivesFaultsOfStorageWithoutSpinning(t *testing.T) {
 func TestMessagesHiddenUntilTheirLastSecondsAreDeadLetteredWhenTheWebhookIsDisabled(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.sender.answer = statuses(500)
-		d, stop := b.start(nil)
+		d, stop := b.start(readRarely)
 		defer stop()
 		b.sendMany(3, queue.SendOptions{TTL: time.Hour})
 		time.Sleep(50 * time.Minute)
@@ -245,7 +248,7 @@ func TestGuardLooksMoreOftenWhereLivesAreShort(t *testing.T) {
 		b.webhook.Enabled = false
 		b.webhook = b.update(b.webhook)
 		b.sendMany(2, queue.SendOptions{TTL: 5 * time.Minute})
-		_, stop := b.start(nil)
+		_, stop := b.start(readRarely)
 		defer stop()
 		time.Sleep(2 * time.Minute)
 		want(t, "dead letters while half of the life is left", len(b.deadLetters()), 0)
@@ -261,7 +264,7 @@ func TestGuardLooksMoreOftenWhereLivesAreShort(t *testing.T) {
 
 func TestGuardGivesWayToThePollerAndEndsWithTheLastWebhook(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		d, stop := b.start(nil)
+		d, stop := b.start(readRarely)
 		defer stop()
 		b.setEnabled(d, false)
 		want(t, "polling", d.Queue(testQueue).Polling, false)
@@ -299,7 +302,7 @@ func TestGuardNeverDeadLettersByAStaleRegistry(t *testing.T) {
 func TestMessagesOfAWebhookThatAnsweredGoneAreGuarded(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.sender.answer = func(webhook.Request, int) webhook.Result { return webhook.Result{Status: 410} }
-		_, stop := b.start(nil)
+		_, stop := b.start(readRarely)
 		defer stop()
 		b.send(`{"n":0}`)
 		time.Sleep(10 * time.Second)

@@ -31,7 +31,7 @@ type bench struct {
 	queues  *faultyQueues
 	store   *faultyStore
 	sender  *scripted
-	log     *bytes.Buffer
+	log     *lockedBuffer
 	logger  *slog.Logger
 	webhook tables.Registration
 }
@@ -51,9 +51,9 @@ func inBubble(t *testing.T, f func(b *bench)) {
 				t.Error(err)
 			}
 		}()
-		var log lockedBuffer
+		log := &lockedBuffer{}
 		b := &bench{
-			t: t, db: db, sender: &scripted{}, log: &log.buf, logger: slog.New(slog.NewJSONHandler(&log, nil)),
+			t: t, db: db, sender: &scripted{}, log: log, logger: slog.New(slog.NewJSONHandler(log, nil)),
 			queues: &faultyQueues{Service: db.Queues()}, store: &faultyStore{Store: db},
 		}
 		b.sender.answer = func(webhook.Request, int) webhook.Result { return webhook.Result{Status: 200} }
@@ -65,6 +65,12 @@ func inBubble(t *testing.T, f func(b *bench)) {
 type lockedBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
 }
 
 func (l *lockedBuffer) Write(p []byte) (int, error) {

@@ -115,7 +115,7 @@ func FuzzDecodeOfEncodeGivesTheSameBytes(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte, contentType string) {
 		if !validContentType(contentType) {
-			t.Skip()
+			return // Encode takes only what a header can carry
 		}
 		for _, setting := range []Encoding{EncodingAuto, EncodingBase64, EncodingNone} {
 			text, err := Encode(setting, body, contentType)

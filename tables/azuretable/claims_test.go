@@ -114,6 +114,26 @@ func TestAClaimWhoseAnswerWasLostIsNotADuplicateOfItself(t *testing.T) {
 	wantClaim(t, s, claimBy("b", a.At), "b")
 }
 
+// Another claimant's row stood in the way of the repeated insert, and its owner gave
+// way before it could be read.
+func TestAClaimWhoseRivalGaveWayMeanwhileIsNoFault(t *testing.T) {
+	proxy, s := behindProxy(t, azuretable.Options{})
+	a := claimBy("a", weekStart.Add(24*time.Hour))
+	wantClaim(t, s, a, "a") // creates the table
+	if err := s.ReleaseClaim(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	proxy.Fault(azuritetest.Match{Operation: "insert", From: 1, To: 1}, azuritetest.CutBefore())
+	proxy.Fault(azuritetest.Match{Operation: "insert", From: 2, To: 2}, azuritetest.FailBefore(409, "EntityAlreadyExists"))
+	wantClaim(t, s, a, "a")
+	proxy.Heal()
+	proxy.Fault(azuritetest.Match{Operation: "insert", From: 1, To: 1}, azuritetest.CutBefore())
+	proxy.Fault(azuritetest.Match{Operation: "insert", From: 2, To: 2}, azuritetest.FailBefore(409, "EntityAlreadyExists"))
+	if _, err := s.PutWebhook(t.Context(), hook("wh")); !errors.Is(err, tables.ErrExists) {
+		t.Errorf("insert of a webhook = %v, want ErrExists", err)
+	}
+}
+
 func TestAFaultIsNeitherAClaimNorADuplicate(t *testing.T) {
 	for _, fault := range []struct {
 		name  string

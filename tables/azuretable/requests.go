@@ -104,10 +104,12 @@ func (c columns) signed(pk, rk string) (row, string, error) {
 }
 
 // ours returns the row's ETag when an earlier try of the write id is what made
-// it, and refusal otherwise.
+// it, and refusal otherwise: also when the row that stood in the way is gone by now.
 func (s *Store) ours(ctx context.Context, table, pk, rk, id string, refusal error) (string, error) {
 	e, err := s.get(ctx, table, pk, rk)
 	switch {
+	case errors.Is(err, tables.ErrNotFound):
+		return "", refusal
 	case err != nil:
 		return "", err
 	case e.text(writeColumn) != id:

@@ -52,6 +52,12 @@ type Body struct {
 	Bytes []byte
 	// ContentType is what the publisher said; empty when the text carries none.
 	ContentType string
+	// IdempotencyKey is the publisher's name for this body: two messages of one queue
+	// with the same key are one event. Empty when the text carries none.
+	IdempotencyKey string
+	// TraceParent is the W3C trace context of the publish; empty when the text carries
+	// none. It is as it came: whoever uses it ignores one that is malformed.
+	TraceParent string
 	// Encoding is how the text was read: base64, none, envelope or replay.
 	Encoding Encoding
 	// Replay is set when the text is no body but a pointer to a dead letter
@@ -72,10 +78,12 @@ type Replay struct {
 const envelopePrefix = `{"pushlease":1,`
 
 type envelope struct {
-	Version     int     `json:"pushlease"`
-	ContentType string  `json:"content_type,omitempty"`
-	Body        []byte  `json:"body,omitempty"` // standard base64 in JSON
-	Replay      *Replay `json:"replay,omitempty"`
+	Version        int     `json:"pushlease"`
+	ContentType    string  `json:"content_type,omitempty"`
+	IdempotencyKey string  `json:"idempotency_key,omitempty"`
+	TraceParent    string  `json:"traceparent,omitempty"`
+	Body           []byte  `json:"body,omitempty"` // standard base64 in JSON
+	Replay         *Replay `json:"replay,omitempty"`
 }
 
 // Decode turns a stored text into a body. An error wraps ErrUndecodable and
@@ -116,19 +124,43 @@ func Encode(setting Encoding, body []byte, contentType string) ([]byte, error) {
 		}
 		contentType = ""
 	}
-	text, err := json.Marshal(envelope{Version: 1, ContentType: contentType, Body: body})
-	if err != nil {
-		return nil, fmt.Errorf("encode envelope: %w", err)
-	}
-	if len(text) <= MaxTextBytes {
-		return text, nil
+	text, err := EncodeEnvelope(Body{Bytes: body, ContentType: contentType})
+	if !errors.Is(err, ErrTooLarge) {
+		return text, err
 	}
 	// Whether the service counts XML escapes in its limit is not documented, so
 	// a text that is too large only when escaped is left to the service.
 	if contentType == "" && len(body) <= MaxTextBytes && XMLSafe(body) && readsBack(setting, body, body) {
 		return body, nil
 	}
-	return nil, fmt.Errorf("%w: %d bytes do not fit into the %d bytes of a queue message (binary bodies and bodies with a content type of their own are stored as base64: at most about 48,000 bytes)", ErrTooLarge, len(body), MaxTextBytes)
+	return nil, err
+}
+
+// MaxIdempotencyKey and maxTraceParent bound what an envelope carries beside the body,
+// in bytes; the first is the usual limit of the Idempotency-Key header's users.
+const (
+	MaxIdempotencyKey = 255
+	maxTraceParent    = 128
+)
+
+// EncodeEnvelope wraps a body together with what the publisher said about it. Decode
+// recognises it under every setting; other consumers of the queue see the envelope.
+// ErrTooLarge when it does not fit into MaxTextBytes: the body is carried as base64.
+func EncodeEnvelope(b Body) ([]byte, error) {
+	e := envelope{
+		Version: 1, ContentType: b.ContentType, IdempotencyKey: b.IdempotencyKey, TraceParent: b.TraceParent, Body: b.Bytes,
+	}
+	if !e.valid() {
+		return nil, errors.New("encode envelope: a content type, idempotency key or traceparent is too long or has control characters")
+	}
+	text, err := json.Marshal(e)
+	if err != nil {
+		return nil, fmt.Errorf("encode envelope: %w", err)
+	}
+	if len(text) > MaxTextBytes {
+		return nil, fmt.Errorf("%w: %d bytes do not fit into the %d bytes of a queue message (binary bodies, and bodies with a content type or an idempotency key of their own, are stored as base64: at most about 48,000 bytes)", ErrTooLarge, len(b.Bytes), MaxTextBytes)
+	}
+	return text, nil
 }
 
 // EncodeReplay makes the text of a message that stands for a dead letter. It is
@@ -199,19 +231,25 @@ func decodeEnvelope(text []byte) (Body, bool) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
 	var e envelope
-	if err := dec.Decode(&e); err != nil || dec.More() || !validContentType(e.ContentType) {
+	if err := dec.Decode(&e); err != nil || dec.More() || !e.valid() {
 		return Body{}, false
 	}
 	if e.Replay != nil {
 		return Body{Encoding: encodingReplay, Replay: e.Replay}, true
 	}
-	return Body{Bytes: e.Body, ContentType: e.ContentType, Encoding: encodingEnvelope}, true
+	return Body{
+		Bytes: e.Body, ContentType: e.ContentType, IdempotencyKey: e.IdempotencyKey, TraceParent: e.TraceParent, Encoding: encodingEnvelope,
+	}, true
 }
 
-// validContentType keeps what came through a queue from becoming a second
-// header: printable ASCII only, of a bounded length.
-func validContentType(s string) bool {
-	return len(s) <= 256 && !strings.ContainsFunc(s, func(r rune) bool { return r < 0x20 || r > 0x7e })
+// valid keeps what came through a queue from becoming a second header: printable
+// ASCII only, of a bounded length.
+func (e envelope) valid() bool {
+	return printable(e.ContentType, 256) && printable(e.IdempotencyKey, MaxIdempotencyKey) && printable(e.TraceParent, maxTraceParent)
+}
+
+func printable(s string, most int) bool {
+	return len(s) <= most && !strings.ContainsFunc(s, func(r rune) bool { return r < 0x20 || r > 0x7e })
 }
 
 func decodeBase64(text []byte) ([]byte, error) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -108,13 +109,41 @@ func TestEnvelopeWithAHostileContentTypeIsPlainText(t *testing.T) {
 	}
 }
 
+func TestAnEnvelopeCarriesWhatThePublisherSaid(t *testing.T) {
+	want := Body{Bytes: []byte("\x00body"), ContentType: "text/x", IdempotencyKey: "k 1", TraceParent: "00-x", Encoding: encodingEnvelope}
+	text, err := EncodeEnvelope(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, setting := range []Encoding{EncodingAuto, EncodingBase64, EncodingNone} {
+		if got, err := Decode(setting, text); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("Decode(%s) = %+v, %v; want %+v", setting, got, err, want)
+		}
+	}
+	if _, err := EncodeEnvelope(Body{Bytes: make([]byte, 50_000), IdempotencyKey: "k"}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("an envelope of 50,000 bytes: %v, want ErrTooLarge", err)
+	}
+	for name, b := range map[string]Body{
+		"control in the key": {IdempotencyKey: "a\r\nb"}, "long key": {IdempotencyKey: strings.Repeat("k", MaxIdempotencyKey+1)},
+		"no ASCII in the key": {IdempotencyKey: "ä"}, "long traceparent": {TraceParent: strings.Repeat("0", 200)},
+	} {
+		if text, err := EncodeEnvelope(b); err == nil || errors.Is(err, ErrTooLarge) {
+			t.Errorf("%s: %q, %v; want it refused", name, text, err)
+		}
+	}
+	hostile := []byte(`{"pushlease":1,"idempotency_key":"a\r\nb","body":"eA=="}`)
+	if got, err := Decode(EncodingNone, hostile); err != nil || !bytes.Equal(got.Bytes, hostile) || got.IdempotencyKey != "" {
+		t.Errorf("Decode of a hostile envelope = %+v, %v; want it as plain text", got, err)
+	}
+}
+
 func FuzzDecodeOfEncodeGivesTheSameBytes(f *testing.F) {
 	for _, s := range []string{"", "SEND", `{"a":1}`, "\xff\xfe", "eyJhIjoxfQ==", `{"pushlease":1,"body":""}`, strings.Repeat("é", 100)} {
 		f.Add([]byte(s), "")
 		f.Add([]byte(s), "text/csv")
 	}
 	f.Fuzz(func(t *testing.T, body []byte, contentType string) {
-		if !validContentType(contentType) {
+		if !printable(contentType, 256) {
 			return // Encode takes only what a header can carry
 		}
 		for _, setting := range []Encoding{EncodingAuto, EncodingBase64, EncodingNone} {

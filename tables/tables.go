@@ -42,6 +42,7 @@ type Store interface {
 	Webhooks
 	DeadLetters
 	Claims
+	LeftQueues
 }
 
 // CutText cuts s at max UTF-16 code units, on a character boundary, and marks

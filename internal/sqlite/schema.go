@@ -12,11 +12,13 @@ var (
 	schema1 string
 	//go:embed schema2.sql
 	schema2 string
+	//go:embed schema3.sql
+	schema3 string
 )
 
 // schemas lead from an empty file to the newest schema; a file of version n has had the
 // first n. What files were made with is never changed: another one is added.
-var schemas = []string{schema1, schema2}
+var schemas = []string{schema1, schema2, schema3}
 
 // applicationID marks the file as ours; schema.sql writes it.
 const applicationID = 1886152037

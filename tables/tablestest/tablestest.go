@@ -26,6 +26,7 @@ func Run(t *testing.T, open func(t *testing.T) tables.Store) {
 		{"Webhooks", webhookTests},
 		{"DeadLetters", deadLetterTests},
 		{"Claims", claimTests},
+		{"LeftQueues", leftQueueTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, tt := range group.tests {

@@ -1,0 +1,59 @@
+package azuretable
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/pushlease/pushlease/tables"
+)
+
+// leftPartition of the table of webhooks has a row for each queue that a webhook was
+// deleted from.
+const leftPartition = "left"
+
+const leftAtColumn = "At"
+
+// PutLeftQueue implements tables.LeftQueues.
+func (s *Store) PutLeftQueue(ctx context.Context, l tables.LeftQueue) error {
+	c := columns{}
+	c.exact("Queue", l.Queue)
+	c.time(leftAtColumn, l.At)
+	r, err := c.row(leftPartition, encodeID(l.Queue))
+	if err == nil {
+		err = s.submit(ctx, s.webhooksTable(), []row{r})
+	}
+	if err != nil {
+		return fmt.Errorf("put left queue: %w", err)
+	}
+	return nil
+}
+
+// ListLeftQueues implements tables.LeftQueues.
+func (s *Store) ListLeftQueues(ctx context.Context) ([]tables.LeftQueue, error) {
+	rows, err := s.all(ctx, query{table: s.webhooksTable(), filter: filter{}.partition(leftPartition)})
+	if err != nil {
+		return nil, fmt.Errorf("list left queues: %w", err)
+	}
+	var list []tables.LeftQueue
+	for _, e := range rows {
+		list = append(list, tables.LeftQueue{Queue: e.text("Queue"), At: e.time(leftAtColumn)})
+	}
+	slices.SortFunc(list, func(a, b tables.LeftQueue) int { return cmp.Compare(a.Queue, b.Queue) })
+	return list, nil
+}
+
+// DropLeftQueue implements tables.LeftQueues.
+func (s *Store) DropLeftQueue(ctx context.Context, l tables.LeftQueue) error {
+	there, err := s.get(ctx, s.webhooksTable(), leftPartition, encodeID(l.Queue))
+	if err == nil && there.time(leftAtColumn).Equal(l.At.Truncate(time.Millisecond)) {
+		err = s.remove(ctx, s.webhooksTable(), leftPartition, encodeID(l.Queue), there.etag)
+	}
+	if err != nil && !errors.Is(err, tables.ErrNotFound) && !errors.Is(err, tables.ErrConflict) {
+		return fmt.Errorf("drop left queue: %w", err)
+	}
+	return nil
+}

@@ -29,12 +29,13 @@ type Claim struct {
 	// repeated insert whose first answer was lost is not taken for somebody else's.
 	Owner string
 	State ClaimState
-	// Until ends a Claimed claim.
+	// Until ends a Claimed claim. It does not end a Done one.
 	Until time.Time
 	// At is the time by which the claim is kept: it is constant for one owner (a queue
 	// message's insertion time), so that every claimant looks in the same place.
 	At time.Time
-	// MessageID and BodyHash are of the owner's message.
+	// MessageID and BodyHash are of the owner's message; a message that is made under
+	// the claim has its id only when it is finished.
 	MessageID string
 	BodyHash  string
 }
@@ -64,8 +65,9 @@ type Claims interface {
 	// be stored. An error says that the store could not be asked: neither yes nor no.
 	Claim(ctx context.Context, c Claim, now time.Time) (current Claim, won bool, err error)
 
-	// FinishClaim makes the owner's claim Done. ErrConflict when someone else has it by
-	// now, ErrNotFound when it is gone.
+	// FinishClaim makes the owner's claim Done, with the Until, MessageID and BodyHash of
+	// c: what the owner found out meanwhile is kept. A claim that is Done already stays as
+	// it is. ErrConflict when someone else has it by now, ErrNotFound when it is gone.
 	FinishClaim(ctx context.Context, c Claim) error
 
 	// ReleaseClaim removes the owner's claim so that it is free at once. A claim

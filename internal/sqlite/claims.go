@@ -46,10 +46,17 @@ func (db *DB) Claim(ctx context.Context, c tables.Claim, now time.Time) (current
 	return current, won, nil
 }
 
+// finishClaimSQL counts a row that is Done already, and leaves it as it is.
+const finishClaimSQL = `UPDATE claims SET state = ?1,
+  until = CASE state WHEN ?1 THEN until ELSE ?2 END,
+  message_id = CASE state WHEN ?1 THEN message_id ELSE ?3 END,
+  body_hash = CASE state WHEN ?1 THEN body_hash ELSE ?4 END
+WHERE key = ?5 AND owner = ?6`
+
 // FinishClaim implements tables.Claims.
 func (db *DB) FinishClaim(ctx context.Context, c tables.Claim) error {
 	err := db.write(ctx, serviceTable, "finish_claim", func(tx *tx) error {
-		n, err := tx.exec("UPDATE claims SET state = ? WHERE key = ? AND owner = ?", tables.Done, c.Key, c.Owner)
+		n, err := tx.exec(finishClaimSQL, tables.Done, millis(c.Until), c.MessageID, c.BodyHash, c.Key, c.Owner)
 		if err == nil && n == 0 {
 			err = tx.whyUnchanged("SELECT 1 FROM claims WHERE key = ?", c.Key)
 		}

@@ -263,7 +263,7 @@ func (s *Store) finish(ctx context.Context, c tables.Claim) error {
 			return nil
 		}
 		done := r.Claim
-		done.State = tables.Done
+		done.State, done.Until, done.MessageID, done.BodyHash = tables.Done, c.Until, c.MessageID, c.BodyHash
 		if _, err = s.replaceClaim(ctx, r, done); !movedOn(err) {
 			return err
 		}

@@ -23,6 +23,7 @@ var claimTests = []test{
 	{"FinishOfALostClaimIsRefused", claimFinishLost},
 	{"FinishOfNoClaimIsNotFound", claimFinishMissing},
 	{"FinishMayBeRepeated", claimFinishAgain},
+	{"FinishKeepsWhatTheOwnerFoundOut", claimFinishOutcome},
 	{"ReleaseFreesTheOwnersClaimOnly", claimRelease},
 	{"ClaimsOfDifferentTimesExcludeEachOther", claimTimes},
 	{"OneOfManyOfDifferentTimesWins", claimTimesRace},
@@ -264,6 +265,18 @@ func claimFinishAgain(t *testing.T, s tables.Store) {
 	a := claimOf("a", "k")
 	wantWon(t, s, a, claimNow)
 	done := mustFinish(t, s, a)
+	mustFinish(t, s, a)
+	wantLost(t, s, claimOf("b", "k"), claimNow, done)
+}
+
+func claimFinishOutcome(t *testing.T, s tables.Store) {
+	a := claimOf("a", "k")
+	a.MessageID = ""
+	wantWon(t, s, a, claimNow)
+	a.MessageID, a.BodyHash, a.Until = "made under the claim", "fedcba9876543210", day.Add(-time.Hour)
+	done := mustFinish(t, s, a)
+	wantLost(t, s, claimOf("b", "k"), claimNow, done)
+	a.MessageID = "another"
 	mustFinish(t, s, a)
 	wantLost(t, s, claimOf("b", "k"), claimNow, done)
 }

@@ -33,6 +33,9 @@ type Options struct {
 	Queues      queue.Service
 	// Encoding is the setting of a queue.
 	Encoding func(queue string) queue.Encoding
+	// KeepUnmatched says whether a queue's messages that every filter refuses become dead
+	// letters.
+	KeepUnmatched func(queue string) bool
 	// Dispatcher is told what changed and asked how its queues fare.
 	Dispatcher Dispatcher
 	// Sender sends test POSTs.
@@ -197,6 +200,7 @@ func (o Options) validate() error {
 		{"DeadLetters", o.DeadLetters == nil},
 		{"Queues", o.Queues == nil},
 		{"Encoding", o.Encoding == nil},
+		{"KeepUnmatched", o.KeepUnmatched == nil},
 		{"Dispatcher", o.Dispatcher == nil},
 		{"Sender", o.Sender == nil},
 		{"ValidateURL", o.ValidateURL == nil},

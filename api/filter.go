@@ -56,7 +56,7 @@ type matchView struct {
 	Queue string `json:"queue"`
 	// Event is null for a message that is no CloudEvents event.
 	Event *eventView `json:"event"`
-	// Outcome is delivered, held or unmatched.
+	// Outcome is delivered, held, unmatched or dead-lettered.
 	Outcome  string         `json:"outcome"`
 	Text     string         `json:"text"`
 	Webhooks []webhookMatch `json:"webhooks"`
@@ -107,6 +107,9 @@ func (a *API) match(w http.ResponseWriter, r *http.Request) error {
 	all = slices.DeleteFunc(all, func(reg tables.Registration) bool { return reg.Queue != name })
 	view := newMatchView(webhook.ReadContent(body, contentType), all, len(bad) > 0)
 	view.Queue = name
+	if view.Outcome == "unmatched" && a.KeepUnmatched(name) {
+		view.Outcome, view.Text = "dead-lettered", "Every filter refuses it: it becomes a dead letter without a POST, as the queue's setting unmatched says."
+	}
 	return writeJSON(w, http.StatusOK, view)
 }
 

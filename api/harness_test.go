@@ -54,10 +54,11 @@ func newHarness(t *testing.T, change ...func(*Options)) *harness {
 	h := &harness{T: t, db: db, doc: document(t), log: &syncBuffer{}, view: &dispatcherView{queues: map[string]QueueState{}}}
 	opts := Options{
 		Webhooks: db, Deliveries: db, History: db, DeadLetters: db, Queues: db.Queues(),
-		Encoding:    func(string) queue.Encoding { return queue.EncodingAuto },
-		Dispatcher:  h.view,
-		Sender:      sender,
-		ValidateURL: func(u string) error { return webhook.ValidateURL(u, webhook.GuardOptions{}) },
+		Encoding:      func(string) queue.Encoding { return queue.EncodingAuto },
+		KeepUnmatched: func(name string) bool { return name == "kept" },
+		Dispatcher:    h.view,
+		Sender:        sender,
+		ValidateURL:   func(u string) error { return webhook.ValidateURL(u, webhook.GuardOptions{}) },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 			_, _ = io.WriteString(w, "up 1\n")

@@ -46,6 +46,7 @@ const (
 	eventAttempt      eventKind = "attempt"
 	eventDelivered    eventKind = "delivered"
 	eventUnmatched    eventKind = "unmatched"
+	eventDuplicate    eventKind = "duplicate"
 	eventWithdrawn    eventKind = "withdrawn"
 	eventHeld         eventKind = "held"
 	eventDeadLettered eventKind = "dead_lettered"
@@ -53,7 +54,7 @@ const (
 )
 
 var eventOrder = map[eventKind]int{
-	eventPublished: 0, eventAttempt: 1, eventDelivered: 2, eventUnmatched: 2, eventWithdrawn: 2, eventHeld: 3, eventDeadLettered: 4, eventReplayed: 5,
+	eventPublished: 0, eventAttempt: 1, eventDelivered: 2, eventUnmatched: 2, eventDuplicate: 2, eventWithdrawn: 2, eventHeld: 3, eventDeadLettered: 4, eventReplayed: 5,
 }
 
 // nextView is where the message stands with one webhook; with an empty webhook id,
@@ -181,6 +182,8 @@ func deliveryEvent(d tables.Delivery, dead []tables.DeadLetter) (event, bool) {
 		e.Kind, e.Text = eventDelivered, "The webhook has taken the message."
 	case tables.Unmatched:
 		e.Kind, e.Text = eventUnmatched, "No webhook's filter takes the message: it was deleted without a POST."
+	case tables.Duplicate:
+		e.Kind, e.Text = eventDuplicate, "The same event was delivered with another message: this one was deleted without a POST."
 	case tables.Withdrawn:
 		e.Kind, e.Text = eventWithdrawn, "The webhook was deleted before it got the message; the others settle it."
 	case tables.Held:
@@ -232,6 +235,8 @@ func whatIsNext(d tables.Delivery, now time.Time) string {
 		return "Nothing: it is delivered."
 	case tables.Unmatched:
 		return "Nothing: no webhook's filter takes it. POST /api/v1/queues/" + d.Queue + "/match says what a message like it would meet now."
+	case tables.Duplicate:
+		return "Nothing: its event was delivered with another message."
 	case tables.Withdrawn:
 		return "Nothing: its webhook was deleted."
 	case tables.Held:
@@ -261,6 +266,8 @@ func heldText(d tables.Delivery) string {
 		return "Held until the webhook is enabled: POST /api/v1/webhooks/" + d.WebhookID + "/enable releases it." + until
 	case policy.WebhookDeleted:
 		return "Held because its webhook is not registered any more." + until
+	case policy.EventInWork:
+		return "Held because another message with the same event is being delivered; looked at again at " + stamp(d.NextAt) + "." + until
 	case policy.NoWebhook:
 		return "Held because no webhook of the queue takes it: register one, or enable one." + until
 	}

@@ -54,7 +54,11 @@ func (d *Dispatcher) deliver(ctx context.Context, queueName string, m *queue.Mes
 		return d.unmatched(ctx, p, h)
 	case len(targets) == 0:
 		return d.nobody(ctx, p, h)
-	case d.isPoison(ctx, p, h, targets):
+	}
+	if decision, other := d.otherCopy(ctx, p, h, targets); other {
+		return decision
+	}
+	if d.isPoison(ctx, p, h, targets) {
 		return d.giveUpMessage(ctx, p, policy.PoisonMessage)
 	}
 	d.post(ctx, p, targets)
@@ -92,7 +96,7 @@ func (d *Dispatcher) post(ctx context.Context, p *parcel, targets []target) {
 	if !posted && p.m.DequeueCount > 1 && allDelivered(targets) {
 		d.log.Warn("a message that was delivered came back; it is deleted without a POST",
 			"queue", p.key.Queue, "message", p.key.MessageID, "delivery_count", p.m.DequeueCount)
-		d.metrics.duplicate(p.key.Queue)
+		d.metrics.duplicate(p.key.Queue, "redelivery")
 		d.reappeared(p.key.Queue, p.key.MessageID)
 	}
 }
@@ -113,11 +117,12 @@ func (d *Dispatcher) survives(p *parcel, f func()) (ok bool) {
 // completed when none is pending, and otherwise given back until the earliest
 // next time.
 func (d *Dispatcher) fold(p *parcel, h history, targets []target) Decision {
-	decision := Decision{Action: policy.Complete, Reason: policy.Delivered, Replayed: p.replay}
+	decision := Decision{Action: policy.Complete, Reason: policy.Delivered, Replayed: p.replay, claimed: p.claim}
 	now := time.Now()
-	copied := false
+	copied, delivered := false, false
 	for _, del := range h.deliveries {
 		copied = copied || del.State == tables.DeadLettered
+		delivered = delivered || del.State == tables.Delivered
 	}
 	var next time.Time
 	for _, t := range targets {
@@ -126,7 +131,13 @@ func (d *Dispatcher) fold(p *parcel, h history, targets []target) Decision {
 			decision.posts = append(decision.posts, posted{del.WebhookID, t.took})
 		}
 		switch del.State {
-		case tables.Delivered, tables.DeadLettered, tables.Withdrawn:
+		case tables.Delivered:
+			delivered = true
+			continue
+		case tables.DeadLettered, tables.Withdrawn:
+			continue
+		case tables.Duplicate:
+			decision.Reason = policy.Duplicate
 			continue
 		case tables.Unmatched:
 			decision.Reason = policy.Unmatched
@@ -149,6 +160,9 @@ func (d *Dispatcher) fold(p *parcel, h history, targets []target) Decision {
 			decision.Action, decision.Reason = actionOf(del), del.Reason
 		}
 	}
+	if decision.claimed != nil {
+		decision.claimed.delivered = delivered
+	}
 	if !next.IsZero() {
 		decision.Delay = min(max(next.Sub(now), 0), queue.MaxDelay)
 		decision.Replayed = nil // not ended yet
@@ -161,7 +175,7 @@ func actionOf(del tables.Delivery) policy.Action {
 	switch del.Reason {
 	case policy.LeaseLost, policy.Stopping, policy.StorageFault, policy.InternalFault:
 		return policy.NoVerdict
-	case policy.WebhookDisabled, policy.WebhookDeleted, policy.NoWebhook:
+	case policy.WebhookDisabled, policy.WebhookDeleted, policy.NoWebhook, policy.EventInWork:
 		return policy.Hold
 	}
 	return policy.Abandon
@@ -216,6 +230,10 @@ func describe(del tables.Delivery) string {
 		return "The text is not what the queue's encoding promises; it is kept as it was received."
 	case policy.WebhookDisabled, policy.WebhookDeleted, policy.NoWebhook:
 		return "No webhook took the message before it would have expired."
+	case policy.EventInWork:
+		return "Another message with the same event was still being delivered when this one was about to expire."
+	case policy.Unmatched:
+		return "Every filter of the queue's webhooks refuses the message, and the queue keeps such messages as dead letters."
 	}
 	return "The delivery was given up."
 }

@@ -28,6 +28,7 @@ type Dispatcher struct {
 	metrics  *metrics
 	registry *registry
 	memory   *memory
+	events   *events
 	measure  *measure
 	deleted  *deletions
 	late     *late
@@ -61,6 +62,7 @@ func New(o Options) (*Dispatcher, error) {
 		o: o, log: o.Logger, metrics: m,
 		registry: newRegistry(o.Store, o.Logger),
 		memory:   newMemory(),
+		events:   newEvents(),
 		measure:  newMeasure(o.Lease, o.Estimate),
 		deleted:  newDeletions(),
 		late:     newLate(),

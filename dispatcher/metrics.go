@@ -24,7 +24,7 @@ type metrics struct {
 	receivedN, requeued, duplicates, settledN, deadletteredN metric.Int64Counter
 	receiveErrors, renewals, leasesLost, lookups             metric.Int64Counter
 	deferred, lost, copiesRefused, attempts                  metric.Int64Counter
-	deletes, atRisk                                          metric.Int64Counter
+	deletes, atRisk, conflicts, unfinished                   metric.Int64Counter
 	processing, attemptTime, utilization                     metric.Float64Histogram
 	leaseLength                                              metric.Float64Gauge
 
@@ -56,13 +56,15 @@ func newMetrics(m metric.Meter) (*metrics, error) {
 		tally:         newTally(),
 		receivedN:     counter("messages.received", "Messages received under a lease, redeliveries included, by queue."),
 		requeued:      counter("messages.requeued", "Messages received more than once (dequeue count above 1), by queue."),
-		duplicates:    counter("messages.duplicate", "Messages that came back after they were delivered and were deleted without a POST, by queue."),
+		duplicates:    counter("messages.duplicate", "Messages deleted without a POST, by queue and kind: redelivery is one that came back after it was delivered, event one whose event was delivered with another message."),
 		settledN:      counter("messages.settled", "Messages settled, by queue, action, reason and what storage answered."),
 		deadletteredN: counter("messages.deadlettered", "Dead letters written, by queue and reason."),
 		receiveErrors: counter("receive.errors", "Receives that failed, by queue."),
 		renewals:      counter("lease.renewals", "Lease renewals, by queue and result."),
 		leasesLost:    counter("lease.lost", "Leases lost while a message was handled, by queue and kind."),
-		lookups:       counter("dedup.lookup.failures", "Messages delivered although earlier deliveries could not be looked up, by queue."),
+		lookups:       counter("dedup.lookup.failures", "Messages delivered although earlier deliveries, or their event, could not be looked up, by queue."),
+		conflicts:     counter("dedup.conflicts", "Messages delivered although another one with the same event, and another body, was met before, by queue."),
+		unfinished:    counter("dedup.claims.unfinished", "Claims on events that could not be kept or ended; they lapse, and another message with the event is delivered then."),
 		atRisk:        counter("lease.at_risk", "Messages that took more than 80 % of their lease, by queue."),
 		deletes:       counter("messages.deleted", "Deletes of messages, by queue and result; unverified is a message that came back after it was delivered."),
 		deferred:      counter("records.deferred", "Records kept in memory because the store did not take them, by queue."),
@@ -96,11 +98,16 @@ func (ms *metrics) received(queueName string, m *queue.Message) {
 }
 
 func (ms *metrics) receiveError(queueName string)      { add(ms.receiveErrors, queueAttr(queueName)) }
-func (ms *metrics) duplicate(queueName string)         { add(ms.duplicates, queueAttr(queueName)) }
 func (ms *metrics) lookupFailed(queueName string)      { add(ms.lookups, queueAttr(queueName)) }
 func (ms *metrics) recordDeferred(queueName string)    { add(ms.deferred, queueAttr(queueName)) }
 func (ms *metrics) recordLost()                        { add(ms.lost) }
+func (ms *metrics) claimUnfinished()                   { add(ms.unfinished) }
+func (ms *metrics) dedupConflict(queueName string)     { add(ms.conflicts, queueAttr(queueName)) }
 func (ms *metrics) poisonCopyRefused(queueName string) { add(ms.copiesRefused, queueAttr(queueName)) }
+
+func (ms *metrics) duplicate(queueName, kind string) {
+	add(ms.duplicates, queueAttr(queueName), attribute.String("kind", kind))
+}
 
 func (ms *metrics) deadLettered(queueName string, reason policy.Reason) {
 	add(ms.deadletteredN, queueAttr(queueName), attribute.String("reason", string(reason)))

@@ -30,6 +30,10 @@ type parcel struct {
 	hash    string
 	// content is the body as filters and formats see it.
 	content webhook.Content
+	// event names the event that the message carries, for deduplication; claim is the
+	// message's claim on it, nil while it has none.
+	event string
+	claim *claimed
 	// insertedAt is when the original message was inserted.
 	insertedAt time.Time
 	// generation is 0 but for a replay.
@@ -71,6 +75,7 @@ func (d *Dispatcher) open(ctx context.Context, queueName string, m *queue.Messag
 	}
 	p.hash = bodyHash(p.body.Bytes)
 	p.content = webhook.ReadContent(p.body.Bytes, p.body.ContentType)
+	p.event = d.eventOf(p)
 	return p, nil
 }
 

@@ -21,6 +21,7 @@ type Store interface {
 	tables.Deliveries
 	tables.Webhooks
 	tables.DeadLetters
+	tables.Claims
 }
 
 // Sender makes the POST.
@@ -37,6 +38,12 @@ type Options struct {
 
 	// Encoding says how a queue's texts are read; default auto for all.
 	Encoding func(queueName string) queue.Encoding
+	// ByEvent says whether messages of a queue are told apart by the CloudEvents event
+	// that they carry, and not by their message id alone; default no.
+	ByEvent func(queueName string) bool
+	// KeepUnmatched says whether messages of a queue that every filter refuses become
+	// dead letters; default no: they are deleted and recorded as unmatched.
+	KeepUnmatched func(queueName string) bool
 	// Lease is asked for at each receive and renewal, at least 2 s; zero means that
 	// it follows the time that the queue's messages take, from 30 s to 7 days. It is
 	// renewed at half of what storage granted.
@@ -70,6 +77,12 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	if o.Encoding == nil {
 		o.Encoding = func(string) queue.Encoding { return queue.EncodingAuto }
+	}
+	if o.ByEvent == nil {
+		o.ByEvent = func(string) bool { return false }
+	}
+	if o.KeepUnmatched == nil {
+		o.KeepUnmatched = func(string) bool { return false }
 	}
 	if o.Estimate == nil {
 		o.Estimate = func(string) policy.Estimate { return policy.Estimate{} }

@@ -24,7 +24,8 @@ type Decision struct {
 	// Replayed is the dead letter whose replay has ended with this.
 	Replayed *tables.DeadLetter
 
-	posts []posted // the POSTs that were made now
+	posts   []posted // the POSTs that were made now
+	claimed *claimed // the claim on the message's event, if it has one
 }
 
 // DeadLettering is one dead letter to make durable.
@@ -101,8 +102,10 @@ func (d *Dispatcher) settle(ctx context.Context, k *keeper, decision Decision) (
 	}
 	switch decision.Action {
 	case policy.Complete, policy.DeadLetter:
+		d.endEvent(ctx, decision.claimed)
 		return d.complete(ctx, k)
 	default:
+		d.keepEvent(ctx, decision.claimed, decision.Delay, k.m.Lease.Granted())
 		d.late.note(k.q.Name(), k.m, decision.Delay)
 		return d.abandon(ctx, k, decision.Delay)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pushlease/pushlease/policy"
@@ -35,12 +36,12 @@ func (d *Dispatcher) endMessageSpan(span trace.Span, dec Decision, result string
 
 // startAttemptSpan gives each attempt a span of its own; the sender passes its
 // context on to the webhook as traceparent. The span belongs to the trace that the event
-// names, and is then linked to the handling of the message.
+// or its publisher names, and is then linked to the handling of the message.
 func (d *Dispatcher) startAttemptSpan(ctx context.Context, p *parcel, t target) (context.Context, trace.Span) {
 	var links []trace.Link
-	if e := p.content.Event; e != nil && e.Parent.IsValid() {
+	if parent := p.parent(); parent.IsValid() {
 		links = []trace.Link{trace.LinkFromContext(ctx)}
-		ctx = trace.ContextWithRemoteSpanContext(ctx, e.Parent)
+		ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
 	}
 	return d.o.Tracer.Start(ctx, "attempt "+p.key.Queue, trace.WithLinks(links...), trace.WithAttributes(
 		attribute.String("queue.name", p.key.Queue),
@@ -48,4 +49,14 @@ func (d *Dispatcher) startAttemptSpan(ctx context.Context, p *parcel, t target) 
 		attribute.String("webhook.id", t.registration.ID),
 		attribute.Int("attempt", t.delivery.Attempts+1),
 	))
+}
+
+// parent is the span that the event names, or else the publish. What is malformed counts
+// as absent.
+func (p *parcel) parent() trace.SpanContext {
+	if e := p.content.Event; e != nil && e.Parent.IsValid() {
+		return e.Parent
+	}
+	carrier := propagation.MapCarrier{"traceparent": p.body.TraceParent}
+	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
 }

@@ -136,11 +136,17 @@ func unfinished(h history, found []target) []target {
 // hold parks a delivery until something outside changes. The state is written once
 // per receive, so that the receive is excused.
 func (d *Dispatcher) hold(ctx context.Context, p *parcel, del tables.Delivery, reason policy.Reason) tables.Delivery {
+	return d.holdFor(ctx, p, del, reason, holdDelay, p.margin)
+}
+
+// holdFor is hold with another delay, and another margin before the message's expiry
+// from which on it is given up.
+func (d *Dispatcher) holdFor(ctx context.Context, p *parcel, del tables.Delivery, reason policy.Reason, delay, margin time.Duration) tables.Delivery {
 	now := time.Now().UTC().Truncate(time.Millisecond)
-	if !p.m.ExpiresAt.IsZero() && now.Add(p.margin).After(p.m.ExpiresAt) {
+	if !p.m.ExpiresAt.IsZero() && now.Add(margin).After(p.m.ExpiresAt) {
 		del = giveUp(del, reason, now)
 	} else {
-		del.State, del.Reason, del.NextAt, del.UpdatedAt = tables.Held, reason, now.Add(holdDelay), now
+		del.State, del.Reason, del.NextAt, del.UpdatedAt = tables.Held, reason, now.Add(delay), now
 	}
 	d.excuse(d.writing(ctx), del)
 	return del
@@ -160,6 +166,9 @@ func (d *Dispatcher) nobody(ctx context.Context, p *parcel, h history) Decision 
 
 // unmatched decides about a message that every webhook's filter refuses.
 func (d *Dispatcher) unmatched(ctx context.Context, p *parcel, h history) Decision {
+	if d.o.KeepUnmatched(p.key.Queue) {
+		return d.giveUpMessage(ctx, p, policy.Unmatched)
+	}
 	del := d.wholeMessage(p, h)
 	del.State, del.Reason, del.NextAt = tables.Unmatched, policy.Unmatched, time.Time{}
 	del.UpdatedAt = time.Now().UTC().Truncate(time.Millisecond)

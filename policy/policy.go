@@ -63,6 +63,11 @@ const (
 	NoWebhook Reason = "NoWebhook"
 	// Unmatched: the queue has webhooks, and none of their filters takes the message.
 	Unmatched Reason = "Unmatched"
+	// Duplicate: the message's event was delivered with another message.
+	Duplicate Reason = "Duplicate"
+	// EventInWork: another message with the same event is being delivered; this one
+	// waits for what becomes of it.
+	EventInWork Reason = "EventInWork"
 	// ReplayEnded: a replay pointer whose replay was finished, asked for anew, or
 	// whose dead letter was deleted; there is nothing left to send.
 	ReplayEnded Reason = "ReplayEnded"
@@ -86,7 +91,7 @@ func Reasons() []Reason {
 	return []Reason{
 		Delivered, RetryableError, ReceiverBusy, NonRetryableError, MaxDeliveryCountExceeded,
 		MaxAgeExceeded, MessageExpiring, PoisonMessage, Undecodable, BlockedAddress, WebhookGone,
-		ReceiverAsked, WebhookDisabled, WebhookDeleted, NoWebhook, Unmatched, ReplayEnded, LeaseLost, Stopping, StorageFault,
+		ReceiverAsked, WebhookDisabled, WebhookDeleted, NoWebhook, Unmatched, Duplicate, EventInWork, ReplayEnded, LeaseLost, Stopping, StorageFault,
 		InternalFault,
 	}
 }

@@ -10,7 +10,7 @@ import (
 // State is how far one delivery has come.
 type State string
 
-// The states of a delivery. Delivered, DeadLettered, Unmatched and Withdrawn are terminal within a
+// The states of a delivery. Delivered, DeadLettered, Unmatched, Duplicate and Withdrawn are terminal within a
 // generation: they never change, but for a replay, which begins a new one.
 const (
 	// Pending: not delivered yet; the next try is due at NextAt.
@@ -27,6 +27,9 @@ const (
 	Published State = "published"
 	// Unmatched: no webhook's filter takes the message; a message-level record only.
 	Unmatched State = "unmatched"
+	// Duplicate: the message's event was delivered with another message; on the message,
+	// and on what was under way for single webhooks.
+	Duplicate State = "duplicate"
 	// Withdrawn: its webhook was deleted before it was delivered, and others settle
 	// the message.
 	Withdrawn State = "withdrawn"
@@ -34,12 +37,31 @@ const (
 
 // States lists every State.
 func States() []State {
-	return []State{Pending, Delivered, Held, DeadLettering, DeadLettered, Published, Unmatched, Withdrawn}
+	return []State{Pending, Delivered, Held, DeadLettering, DeadLettered, Published, Unmatched, Duplicate, Withdrawn}
 }
 
 // Terminal reports whether nothing more will be sent in this generation.
 func (s State) Terminal() bool {
-	return s == Delivered || s == DeadLettering || s == DeadLettered || s == Unmatched || s == Withdrawn
+	return s == Delivered || s == DeadLettering || s == DeadLettered || s == Unmatched || s == Duplicate || s == Withdrawn
+}
+
+// Rank orders the states of one generation: a later one has a higher rank, or the same
+// as long as nothing has ended. Of two processes that end a delivery at the same time
+// the one that delivered it is believed.
+func (s State) Rank() int {
+	switch s {
+	case Published:
+		return 0
+	case Withdrawn, Unmatched, Duplicate:
+		return 2
+	case DeadLettering:
+		return 3
+	case DeadLettered:
+		return 4
+	case Delivered:
+		return 5
+	}
+	return 1
 }
 
 // MessageKey finds a message's records.
@@ -56,7 +78,7 @@ type MessageKey struct {
 
 // Delivery is one message times one webhook, and its state. A record whose
 // WebhookID is empty is about the message itself (published, undecodable,
-// poison, no webhook, unmatched).
+// poison, no webhook, unmatched, duplicate).
 type Delivery struct {
 	MessageKey
 	WebhookID string
@@ -98,6 +120,16 @@ type Delivery struct {
 	DeadLetterID string
 	// Instance is the process that wrote this.
 	Instance string
+}
+
+// Replaces reports whether d stands when old is another record of the same delivery
+// that was written before. A write may take effect long after it was begun, and after
+// what others wrote meanwhile.
+func (d Delivery) Replaces(old Delivery) bool {
+	if d.Generation != old.Generation {
+		return d.Generation > old.Generation
+	}
+	return d.State.Rank() >= old.State.Rank()
 }
 
 // Attempt is the record of one try at the POST, a failed dial included.
@@ -151,10 +183,11 @@ type Deliveries interface {
 	Load(ctx context.Context, key MessageKey) ([]Delivery, error)
 
 	// Record durably writes rows that all belong to one message, all or none.
-	// A delivery is replaced whole; an attempt is written once, and writing the
-	// same (webhook, generation, number) again replaces it. When Record
-	// returns nil the rows survive a crash. After an error they may or may not be
-	// there; calling again with the same rows is harmless. At most 100 rows.
+	// A delivery is replaced whole, unless the stored one is of a later generation or
+	// rank: that one stays, whoever writes last (see Delivery.Replaces). An attempt is
+	// written once, and writing the same (webhook, generation, number) again replaces
+	// it. When Record returns nil the rows survive a crash. After an error they may or
+	// may not be there; calling again with the same rows is harmless. At most 100 rows.
 	Record(ctx context.Context, r Record) error
 }
 

@@ -46,7 +46,7 @@ func (t timeline) settled() bool {
 		return false
 	}
 	for _, n := range t.Next {
-		if !slices.Contains([]string{"delivered", "dead_lettered", "unmatched", "withdrawn"}, n.State) {
+		if !slices.Contains([]string{"delivered", "dead_lettered", "unmatched", "duplicate", "withdrawn"}, n.State) {
 			return false
 		}
 	}

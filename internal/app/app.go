@@ -102,6 +102,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 
 	a.dispatcher, err = dispatcher.New(dispatcher.Options{
 		Queues: a.stores.queues, Store: a.stores.tables, Sender: sender, Encoding: cfg.QueueEncoding,
+		ByEvent: cfg.DedupByEvent, KeepUnmatched: cfg.KeepUnmatched,
 		Lease: cfg.Lease, Estimate: estimates(cfg), Concurrency: cfg.Concurrency, PollMin: cfg.PollMin, PollMax: cfg.PollMax,
 		Drain: cfg.Drain, RegistryRefresh: cfg.RegistryRefresh, PoisonCopy: cfg.PoisonCopy,
 		Instance: cfg.Instance, Logger: a.log, Meter: meter, Tracer: t.TracerProvider.Tracer("pushlease"),
@@ -115,7 +116,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	}
 	a.api, err = api.New(api.Options{
 		Webhooks: a.stores.tables, Deliveries: a.stores.tables, History: a.stores.tables, DeadLetters: a.stores.tables,
-		Queues: a.stores.queues, Encoding: cfg.QueueEncoding, Dispatcher: view{a.dispatcher}, Sender: sender,
+		Queues: a.stores.queues, Encoding: cfg.QueueEncoding, KeepUnmatched: cfg.KeepUnmatched, Dispatcher: view{a.dispatcher}, Sender: sender,
 		ValidateURL: func(raw string) error { return webhook.ValidateURL(raw, guard(cfg)) },
 		Keys:        apiKeys(cfg), Metrics: t.Handler(), Ready: a.ready, Meter: meter, Logger: a.log, Version: o.Version,
 		WebhookTimeout: cfg.WebhookTimeout,
@@ -207,10 +208,13 @@ func (a *App) housekeeping(ctx context.Context) {
 		before := time.Now().Add(-a.cfg.Retention)
 		callCtx, cancel := context.WithTimeout(ctx, time.Minute)
 		n, err := a.stores.tables.Expire(callCtx, before)
+		if err == nil {
+			_, err = a.stores.tables.ExpireClaims(callCtx, time.Now())
+		}
 		cancel()
 		switch {
 		case err != nil && ctx.Err() == nil:
-			a.log.Warn("expired records could not be removed; trying again in an hour", "error", err)
+			a.log.Warn("expired records or claims could not be removed; trying again in an hour", "error", err)
 		case n > 0:
 			a.log.Info("expired records removed", "rows", n, "before", before.UTC().Format(time.DateOnly))
 		}

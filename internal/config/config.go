@@ -85,6 +85,10 @@ type Queue struct {
 	ProcessingMin, Processing, ProcessingMax time.Duration
 	// LeaseFromMax makes leases by the longest expected time, not by the average one.
 	LeaseFromMax bool
+	// ByEvent tells messages apart by the CloudEvents event that they carry.
+	ByEvent bool
+	// KeepUnmatched makes dead letters of messages that every filter refuses.
+	KeepUnmatched bool
 }
 
 // QueueEncoding returns the encoding of the named queue.
@@ -94,6 +98,13 @@ func (c Config) QueueEncoding(name string) queue.Encoding {
 	}
 	return c.Encoding
 }
+
+// DedupByEvent reports whether messages of the named queue are told apart by their event.
+func (c Config) DedupByEvent(name string) bool { return c.Queues[name].ByEvent }
+
+// KeepUnmatched reports whether messages of the named queue that every filter refuses
+// become dead letters.
+func (c Config) KeepUnmatched(name string) bool { return c.Queues[name].KeepUnmatched }
 
 // Effective is one setting as it is in force.
 type Effective struct {

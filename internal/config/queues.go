@@ -64,6 +64,24 @@ var queueSettings = []queueSetting{
 		}
 		return ""
 	}},
+	choice("dedup", "message-id", "event-id", func(q *Queue) *bool { return &q.ByEvent }),
+	choice("unmatched", "complete", "dead-letter", func(q *Queue) *bool { return &q.KeepUnmatched }),
+}
+
+// choice is a setting with two values, of which usual is in force without it.
+func choice(name, usual, other string, field func(*Queue) *bool) queueSetting {
+	return queueSetting{name,
+		func(q *Queue, v string) error {
+			_, err := oneOf(v, usual, other)
+			*field(q) = v == other
+			return err
+		},
+		func(q Queue) string {
+			if *field(&q) {
+				return other
+			}
+			return ""
+		}}
 }
 
 func expected(name string, field func(*Queue) *time.Duration) queueSetting {

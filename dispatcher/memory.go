@@ -34,7 +34,12 @@ type memory struct {
 	oldest *list.List // of *remembered, least recently changed first
 }
 
-type memoryKey struct{ queue, message, webhook string }
+// memoryKey names a delivery as the store does, whose records are kept by day: a
+// replay on another day has rows of its own.
+type memoryKey struct {
+	queue, message, webhook string
+	day                     int64
+}
 
 type remembered struct {
 	key       memoryKey
@@ -48,7 +53,12 @@ func newMemory() *memory {
 }
 
 func keyOf(del tables.Delivery) memoryKey {
-	return memoryKey{del.Queue, del.MessageID, del.WebhookID}
+	return memoryKeyOf(del.MessageKey, del.WebhookID)
+}
+
+func memoryKeyOf(k tables.MessageKey, webhookID string) memoryKey {
+	const day = 24 * 60 * 60
+	return memoryKey{k.Queue, k.MessageID, webhookID, k.Day.Unix() / day}
 }
 
 // remember notes the state of rec's deliveries. Unless written, the rows are
@@ -66,13 +76,19 @@ func (m *memory) remember(rec tables.Record, written bool) (lost int) {
 		}
 		m.oldest.MoveToBack(e)
 		r := e.Value.(*remembered)
+		went := ok && newer(r.delivery, del) // someone here went on meanwhile
+		if went {
+			del = r.delivery
+		}
 		r.at, r.delivery = now, del
 		u := tables.Record{Deliveries: []tables.Delivery{del}}
 		if r.unwritten != nil { // attempts that wait still do
 			u.Attempts = r.unwritten.Attempts
 		}
 		if written && len(u.Attempts) == 0 {
-			r.unwritten = nil
+			if !went {
+				r.unwritten = nil
+			}
 			continue
 		}
 		for _, a := range rec.Attempts {
@@ -105,7 +121,7 @@ func (m *memory) merge(key tables.MessageKey, stored []tables.Delivery, webhooks
 		at[del.WebhookID] = i
 	}
 	for _, id := range webhooks {
-		e, ok := m.byKey[memoryKey{key.Queue, key.MessageID, id}]
+		e, ok := m.byKey[memoryKeyOf(key, id)]
 		if !ok {
 			continue
 		}
@@ -124,8 +140,8 @@ func newer(a, b tables.Delivery) bool {
 	switch {
 	case a.Generation != b.Generation:
 		return a.Generation > b.Generation
-	case a.State.Terminal() != b.State.Terminal():
-		return a.State.Terminal()
+	case a.State.Rank() != b.State.Rank():
+		return a.State.Rank() > b.State.Rank()
 	case a.Attempts != b.Attempts:
 		return a.Attempts > b.Attempts
 	}
@@ -220,7 +236,7 @@ func (d *Dispatcher) flushOnce(ctx context.Context) {
 	faults := 0
 	for _, rec := range d.memory.unwritten() {
 		callCtx, cancel := context.WithTimeout(ctx, settleTimeout)
-		err := d.writeLate(callCtx, rec)
+		err := d.writeLate(callCtx, noneMissing(rec))
 		cancel()
 		if err != nil {
 			d.memory.putOff(rec)
@@ -236,6 +252,16 @@ func (d *Dispatcher) flushOnce(ctx context.Context) {
 	}
 }
 
+// noneMissing takes back that the attempts in rec are missing.
+func noneMissing(rec tables.Record) tables.Record {
+	rec.Deliveries = slices.Clone(rec.Deliveries)
+	for i := range rec.Deliveries {
+		del := &rec.Deliveries[i]
+		del.MissingRecords = max(0, del.MissingRecords-attemptsOf(rec, del.WebhookID))
+	}
+	return rec
+}
+
 // writeLate writes an old record: its attempts, and its deliveries only where nobody
 // went on meanwhile, since another process may have received the message again.
 func (d *Dispatcher) writeLate(ctx context.Context, rec tables.Record) error {
@@ -245,7 +271,6 @@ func (d *Dispatcher) writeLate(ctx context.Context, rec tables.Record) error {
 	}
 	late := tables.Record{Attempts: rec.Attempts}
 	for _, del := range rec.Deliveries {
-		del.MissingRecords = max(0, del.MissingRecords-attemptsOf(rec, del.WebhookID))
 		superseded := slices.ContainsFunc(stored, func(s tables.Delivery) bool {
 			return s.WebhookID == del.WebhookID && newer(s, del)
 		})

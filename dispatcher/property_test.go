@@ -42,6 +42,7 @@ func soak(b *bench, seed uint64) {
 	}
 	b.webhook.Policy.MaxAttempts = soakAttempts
 	b.update(b.webhook)
+	ends := watch(b)
 	accepted := map[string]int{}
 	sender := senderFunc(func(ctx context.Context, r webhook.Request) webhook.Result {
 		takes := time.Duration(0)
@@ -96,6 +97,9 @@ func soak(b *bench, seed uint64) {
 	stopB()
 
 	want(b.t, "messages left", b.total(testQueue), 0)
+	if ends.n < soakMessages {
+		b.t.Errorf("%d ends of deliveries seen, want one of each message at least", ends.n)
+	}
 	dead := map[string]int{}
 	for _, dl := range b.deadLetters() {
 		dead[dl.MessageID]++

@@ -26,13 +26,17 @@ func (d *Dispatcher) record(ctx context.Context, rec tables.Record) {
 		}
 	}
 	start := time.Now()
+	write := d.o.Store.Record
 	for try := 1; ; try++ {
 		callCtx, cancel := context.WithTimeout(ctx, recordTimeout)
-		err := d.o.Store.Record(callCtx, rec)
+		err := write(callCtx, rec)
 		cancel()
 		if err == nil {
 			d.memory.remember(rec, true)
 			return
+		}
+		if patience == 0 { // what is unfinished may have gone on elsewhere by the next try
+			write = d.writeLate
 		}
 		if (try >= quickTries && time.Since(start) >= patience) || !sleepCtx(ctx, backoff(try, quickRetry/2, 4*time.Second)) {
 			first := rec.Deliveries[0]

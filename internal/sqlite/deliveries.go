@@ -56,9 +56,22 @@ func (db *DB) readDeliveries(ctx context.Context, operation string, q query) ([]
 }
 
 var (
-	putDeliverySQL = upsert("deliveries", deliveryColumns+", day")
-	putAttemptSQL  = upsert("attempts", attemptColumns+", day")
+	putDeliverySQL = upsert("deliveries", deliveryColumns+", day") + fmt.Sprintf(
+		" WHERE (excluded.generation, %s) >= (deliveries.generation, %s)", rankOf("excluded"), rankOf("deliveries"))
+	putAttemptSQL = upsert("attempts", attemptColumns+", day")
 )
+
+// rankOf is tables.State.Rank of a row's state: what a delivery came to is not undone by
+// a write that is late.
+func rankOf(row string) string {
+	var b strings.Builder
+	b.WriteString("CASE " + row + ".state")
+	for _, s := range tables.States() {
+		fmt.Fprintf(&b, " WHEN '%s' THEN %d", s, s.Rank())
+	}
+	fmt.Fprintf(&b, " ELSE %d END", tables.Pending.Rank())
+	return b.String()
+}
 
 func columnNames(columns string) []string {
 	return strings.FieldsFunc(columns, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' })

@@ -23,8 +23,28 @@ func (s *Store) Load(ctx context.Context, key tables.MessageKey) ([]tables.Deliv
 	for _, e := range rows {
 		ds = append(ds, e.delivery())
 	}
-	slices.SortFunc(ds, func(a, b tables.Delivery) int { return cmp.Compare(a.WebhookID, b.WebhookID) })
-	return ds, nil
+	return newest(ds), nil
+}
+
+// newest leaves the newest row of each delivery, in the order of the contract. Rows come
+// in ascending order of rank.
+func newest(rows []tables.Delivery) []tables.Delivery {
+	slices.SortStableFunc(rows, byDelivery)
+	kept := rows[:0]
+	for _, d := range rows {
+		last := len(kept) - 1
+		switch {
+		case last < 0 || byDelivery(kept[last], d) != 0:
+			kept = append(kept, d)
+		case d.Replaces(kept[last]):
+			kept[last] = d
+		}
+	}
+	return kept
+}
+
+func byDelivery(a, b tables.Delivery) int {
+	return cmp.Or(cmp.Compare(a.WebhookID, b.WebhookID), cmp.Compare(a.Queue, b.Queue), a.Day.Compare(b.Day))
 }
 
 var errMixedRecord = errors.New("rows of one record must be about one message")

@@ -84,8 +84,11 @@ func safeKey(s string) bool {
 
 // Row keys of a Log table:
 //
-//	<message id>~<queue>~d~<webhook id>                          a delivery
+//	<message id>~<queue>~d~<webhook id>~<generation>~<rank>      a delivery
 //	<message id>~<queue>~a~<webhook id>~<generation>~<number>    an attempt
+//
+// A delivery has a row for each rank that it reached, so that a write that takes effect
+// late replaces nothing newer, at no further request; what is read is the newest.
 func messagePrefix(messageID string) string {
 	return encodeID(messageID) + separator
 }
@@ -99,7 +102,7 @@ func deliveriesPrefix(queue, messageID string) string {
 }
 
 func deliveryKey(d tables.Delivery) string {
-	return deliveriesPrefix(d.Queue, d.MessageID) + encodeID(d.WebhookID)
+	return fmt.Sprintf("%s%s~%04d~%d", deliveriesPrefix(d.Queue, d.MessageID), encodeID(d.WebhookID), d.Generation, d.State.Rank())
 }
 
 // isDelivery tells the two kinds of row keys in a Log table apart.

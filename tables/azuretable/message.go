@@ -90,12 +90,9 @@ func sortRows(rows []entity) (ds []tables.Delivery, as []tables.Attempt) {
 			as = append(as, e.attempt())
 		}
 	}
-	slices.SortFunc(ds, func(a, b tables.Delivery) int {
-		return cmp.Or(cmp.Compare(a.WebhookID, b.WebhookID), cmp.Compare(a.Queue, b.Queue), a.Day.Compare(b.Day))
-	})
 	slices.SortFunc(as, func(a, b tables.Attempt) int {
 		return cmp.Or(a.StartedAt.Compare(b.StartedAt), cmp.Compare(a.WebhookID, b.WebhookID),
 			cmp.Compare(a.Generation, b.Generation), cmp.Compare(a.Number, b.Number))
 	})
-	return ds, as
+	return newest(ds), as
 }

@@ -19,6 +19,7 @@ var deliveryTests = []test{
 	{"ZeroTimesStayZero", deliveryZeroTimes},
 	{"TimesAreCutToTheMillisecondInUTC", deliveryTimes},
 	{"RecordReplacesWholeRows", recordReplaces},
+	{"LateRecordReplacesNothingNewer", recordLate},
 	{"WebhooksOfOneMessageInOrder", severalWebhooks},
 	{"MessagesAreSeparate", messagesSeparate},
 	{"RecordsAreFoundByUTCDay", foundByDay},
@@ -113,6 +114,38 @@ func recordReplaces(t *testing.T, s tables.Store) {
 	second := tables.Delivery{MessageKey: first.MessageKey, WebhookID: "wh", Generation: 3, State: tables.Delivered, Reason: policy.Delivered}
 	mustRecord(t, s, tables.Record{Deliveries: []tables.Delivery{second}})
 	wantLoaded(t, s, first.MessageKey, second)
+}
+
+// A write may take effect after others that were begun later.
+func recordLate(t *testing.T, s tables.Store) {
+	for i, state := range tables.States() {
+		for j, late := range tables.States() {
+			id := fmt.Sprint("m", i, j)
+			first, second := delivery(id, "wh"), delivery(id, "wh")
+			first.State, second.State = state, late
+			second.Attempts, second.Instance = 1, "late"
+			mustRecord(t, s, tables.Record{Deliveries: []tables.Delivery{first}})
+			mustRecord(t, s, tables.Record{Deliveries: []tables.Delivery{second}, Attempts: []tables.Attempt{attempt(id, "wh", 1)}})
+			stands := second
+			if state.Rank() > late.Rank() {
+				stands = first
+			}
+			wantLoaded(t, s, key(id), stands)
+			ds, as, err := s.Message(t.Context(), "orders", id)
+			if err != nil || len(as) != 1 {
+				t.Errorf("Message: %d attempts, %v, want the late one", len(as), err)
+			}
+			if d := diff([]tables.Delivery{stands}, ds); d != "" {
+				t.Errorf("Message (-want +got):\n%s", d)
+			}
+
+			later := delivery(id, "wh") // a generation ends what was before it
+			later.Generation++
+			mustRecord(t, s, tables.Record{Deliveries: []tables.Delivery{later}})
+			mustRecord(t, s, tables.Record{Deliveries: []tables.Delivery{first}})
+			wantLoaded(t, s, key(id), later)
+		}
+	}
 }
 
 func severalWebhooks(t *testing.T, s tables.Store) {

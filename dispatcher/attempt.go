@@ -23,7 +23,7 @@ func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t target) tables.De
 	defer span.End()
 
 	request := t.registration.Request(p.content, p.origin(), t.delivery.Attempts+1)
-	res := d.o.Sender.Send(ctx, &t.registration.Webhook, request)
+	res := d.o.Sender.Send(ctx, capped(ctx, &t.registration.Webhook), request)
 	now := time.Now()
 	del := t.delivery
 	delivered := res.Status/100 == 2

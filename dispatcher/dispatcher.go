@@ -77,7 +77,10 @@ func New(o Options) (*Dispatcher, error) {
 // the cause ErrStopping when Drain has passed; writing ends settleBound later. What
 // was cut short is given back and charged to nobody. No fault of storage makes Run
 // return.
-func (d *Dispatcher) Run(ctx context.Context) {
+func (d *Dispatcher) Run(ctx context.Context) { d.run(ctx, d.supervise) }
+
+// run is Run with another way to get messages.
+func (d *Dispatcher) run(ctx context.Context, supervise func(ctx, work context.Context)) {
 	work, stopWork := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer d.stopWrite()
 
@@ -86,7 +89,7 @@ func (d *Dispatcher) Run(ctx context.Context) {
 
 	drained := make(chan struct{})
 	go func() {
-		d.supervise(ctx, work)
+		supervise(ctx, work)
 		d.handlers.Wait() // all pollers have returned: nothing is received any more
 		close(drained)
 	}()
@@ -138,7 +141,7 @@ func (d *Dispatcher) reconcile(ctx, work context.Context, running *sync.WaitGrou
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.reconcileGuards(ctx, work, running)
-	wanted := d.registry.queuesToPoll()
+	wanted := d.ours(d.registry.queuesToPoll())
 	for name, p := range d.pollers {
 		if !wanted[name] {
 			p.stop()

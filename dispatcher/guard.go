@@ -44,7 +44,7 @@ type guard struct {
 // reconcileGuards starts and stops guards so that they fit the registry. A queue whose
 // webhooks are all deleted is nobody's, and not guarded. d.mu is held.
 func (d *Dispatcher) reconcileGuards(ctx, work context.Context, running *sync.WaitGroup) {
-	wanted := d.registry.queuesToGuard()
+	wanted := d.ours(d.registry.queuesToGuard())
 	for name, stop := range d.guards {
 		if !wanted[name] {
 			stop()

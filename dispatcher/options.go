@@ -44,6 +44,9 @@ type Options struct {
 	// KeepUnmatched says whether messages of a queue that every filter refuses become
 	// dead letters; default no: they are deleted and recorded as unmatched.
 	KeepUnmatched func(queueName string) bool
+	// Hosted says whether a host receives from the queue; nothing else here does then.
+	// Default none.
+	Hosted func(queueName string) bool
 	// Lease is asked for at each receive and renewal, at least 2 s; zero means that
 	// it follows the time that the queue's messages take, from 30 s to 7 days. It is
 	// renewed at half of what storage granted.
@@ -83,6 +86,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.KeepUnmatched == nil {
 		o.KeepUnmatched = func(string) bool { return false }
+	}
+	if o.Hosted == nil {
+		o.Hosted = func(string) bool { return false }
 	}
 	if o.Estimate == nil {
 		o.Estimate = func(string) policy.Estimate { return policy.Estimate{} }

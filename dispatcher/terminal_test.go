@@ -48,7 +48,8 @@ func (w *watched) Record(ctx context.Context, r tables.Record) error {
 func (w *watched) see(del tables.Delivery) {
 	key := fmt.Sprintf("%s/%s/%s/%d", del.Queue, del.MessageID, del.WebhookID, del.Generation)
 	before, ended := w.ends[key]
-	if ended && before.State != del.State && !(before.State == tables.DeadLettering && del.State == tables.DeadLettered) {
+	goesOn := before.State == tables.DeadLettering && del.State == tables.DeadLettered
+	if ended && before.State != del.State && !goesOn {
 		w.t.Errorf("%s had ended as %q (%s, by %s) and is now %q (%s, by %s)",
 			key, before.State, before.Reason, before.Instance, del.State, del.Reason, del.Instance)
 	}

@@ -1,7 +1,9 @@
 package policy_test
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"testing"
 	"time"
 
@@ -16,6 +18,14 @@ func checkBounds(t testing.TB, p policy.Policy, d policy.Decision, now, expires 
 	}
 	if d.Pause < 0 || d.Pause > time.Duration(p.RetryAfterCap)+time.Second {
 		t.Fatalf("pause beyond the cap of %s: %+v", p.RetryAfterCap, d)
+	}
+	switch d.Action {
+	case policy.Complete, policy.DeadLetter, policy.Abandon, policy.NoVerdict:
+	default:
+		t.Fatalf("not an action for an answer: %+v", d)
+	}
+	if d.Disable && d.Action != policy.DeadLetter {
+		t.Fatalf("disabled, and the message has not ended: %+v", d)
 	}
 	if d.Action != policy.Abandon {
 		if !d.NextAt.IsZero() || d.Delay != 0 {
@@ -43,8 +53,11 @@ func checkBounds(t testing.TB, p policy.Policy, d policy.Decision, now, expires 
 
 func randomResponse(rng *rand.Rand) policy.Response {
 	classes := append(policy.ErrorClasses(), "", "", "", "", "")
-	asks := []string{"", "", "0", "1", "60", "3600", "999999999999999999999", "-4", "soon", "Fri, 31 Dec 9999 23:59:59 GMT"}
-	limits := []string{"", "", `"p";r=0;t=30`, `"p";r=0;t=99999999999`, "limit=1, remaining=0, reset=7"}
+	some := rng.Int64N(int64(9 * 24 * time.Hour / time.Second))
+	asks := []string{"", "", "0", "1", fmt.Sprint(some), start.Add(time.Duration(some) * time.Second).Format(http.TimeFormat),
+		"999999999999999999999", "-4", "soon", "Fri, 31 Dec 9999 23:59:59 GMT"}
+	limits := []string{"", "", `"p";r=0;t=30`, fmt.Sprintf(`"p";r=1;t=9, "q";r=0;t=%d`, some), `"p";r=0;t=99999999999`,
+		fmt.Sprintf("limit=1, remaining=0, reset=%d", some), "limit=1, remaining=0, reset=-7"}
 	steers := []string{"", "", "", "abandon", "complete", "dead-letter", "disable", "?"}
 	statuses := []int{429, 503, 500, 302, 408, 0, 100 + rng.IntN(500), rng.IntN(1200) - 100}
 	return policy.Response{
@@ -53,8 +66,32 @@ func randomResponse(rng *rand.Rand) policy.Response {
 		RetryAfter: asks[rng.IntN(len(asks))],
 		RateLimit:  limits[rng.IntN(len(limits))],
 		Steering:   steers[rng.IntN(len(steers))],
-		Body:       "duplicate",
+		Body:       []string{"", "duplicate", "Duplicate invoice"}[rng.IntN(3)],
 	}
+}
+
+func randomBackoff(rng *rand.Rand) policy.Backoff {
+	length := func() policy.Duration { // from nanoseconds to more than storage can hide a message
+		return policy.Duration(rng.Int64N(int64(1) << rng.IntN(51)))
+	}
+	b := policy.Backoff{Initial: length(), Factor: rng.Float64() * 9, Max: length(), Jitter: rng.Float64()}
+	for range rng.IntN(2) * rng.IntN(12) {
+		b.Delays = append(b.Delays, length())
+	}
+	return b
+}
+
+func randomRules(rng *rand.Rand) []policy.Rule {
+	matches := []string{"*", "2xx", "3xx", "4xx", "5xx", "404", "410", "429", "503", "timeout", "connect", "dns", "tls", "reset", "protocol"}
+	actions := []string{"complete", "abandon", "abandon", "dead-letter", "disable"}
+	var rules []policy.Rule
+	for range rng.IntN(6) {
+		rules = append(rules, policy.Rule{
+			Match: matches[rng.IntN(len(matches))], Action: actions[rng.IntN(len(actions))],
+			BodyContains: []string{"", "DUPLICATE", "invoice"}[rng.IntN(3)],
+		})
+	}
+	return rules
 }
 
 func randomPolicy(t *testing.T, rng *rand.Rand) policy.Policy {
@@ -63,11 +100,12 @@ func randomPolicy(t *testing.T, rng *rand.Rand) policy.Policy {
 	p.MaxAttempts = 1 + rng.IntN(12)
 	p.MaxWaits = rng.IntN(12)
 	p.AllowSteering = rng.IntN(2) == 0
-	p.Backoff.Jitter = rng.Float64()
-	p.RetryAfterCap = policy.Duration(rng.Int64N(int64(policy.MaxDelay)))
 	if rng.IntN(2) == 0 {
-		p.Rules = []policy.Rule{{Match: "4xx", Action: "abandon"}, {Match: "timeout", Action: "dead-letter"}, {Match: "*", BodyContains: "DUPLICATE", Action: "abandon"}}
+		p.Backoff = randomBackoff(rng)
 	}
+	p.MaxAge = policy.Duration(time.Minute + time.Duration(rng.Int64N(int64(8*24*time.Hour))))
+	p.RetryAfterCap = policy.Duration(rng.Int64N(int64(policy.MaxDelay)))
+	p.Rules = randomRules(rng)
 	return p
 }
 

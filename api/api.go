@@ -30,6 +30,7 @@ type Options struct {
 	Deliveries  tables.Deliveries
 	History     tables.History
 	DeadLetters tables.DeadLetters
+	Claims      tables.Claims
 	Queues      queue.Service
 	// Encoding is the setting of a queue.
 	Encoding func(queue string) queue.Encoding
@@ -141,6 +142,7 @@ type API struct {
 	crossSite  *http.CrossOriginProtection
 	published  metric.Int64Counter
 	unrecorded metric.Int64Counter
+	unfinished metric.Int64Counter
 	replayed   metric.Int64Counter
 	purged     metric.Int64Counter
 	replays    *replayJobs
@@ -167,6 +169,11 @@ func New(opts Options) (*API, error) {
 	}
 	a.unrecorded, err = opts.Meter.Int64Counter("publish_records_failed",
 		metric.WithUnit("{message}"), metric.WithDescription("Published messages whose record could not be written; they are delivered all the same."))
+	if err != nil {
+		return nil, fmt.Errorf("make counter: %w", err)
+	}
+	a.unfinished, err = opts.Meter.Int64Counter("publish_keys_unfinished",
+		metric.WithUnit("{message}"), metric.WithDescription("Published messages whose Idempotency-Key could not be kept; a repeated request sends another one, which is dropped when it is received."))
 	if err != nil {
 		return nil, fmt.Errorf("make counter: %w", err)
 	}
@@ -198,6 +205,7 @@ func (o Options) validate() error {
 		{"Deliveries", o.Deliveries == nil},
 		{"History", o.History == nil},
 		{"DeadLetters", o.DeadLetters == nil},
+		{"Claims", o.Claims == nil},
 		{"Queues", o.Queues == nil},
 		{"Encoding", o.Encoding == nil},
 		{"KeepUnmatched", o.KeepUnmatched == nil},

@@ -86,26 +86,27 @@ func (a *API) match(w http.ResponseWriter, r *http.Request) error {
 	if err := readQuery(r).err(); err != nil {
 		return err
 	}
-	if err := refuseUnkept(r); err != nil {
-		return err
-	}
-	body, err := readMessage(w, r)
+	in, err := readMode(r)
 	if err != nil {
 		return err
 	}
-	contentType, err := messageType(r, body)
+	if in == batched {
+		return wrongEventType("is a batch, and one message is looked at here", "send one event as "+eventType)
+	}
+	m, err := readOutgoing(w, r, in)
 	if err != nil {
 		return err
 	}
+	contentType := m.contentType
 	if contentType == "" {
-		contentType = queue.DefaultContentType(body)
+		contentType = queue.DefaultContentType(m.body)
 	}
 	all, bad, err := a.Webhooks.ListWebhooks(r.Context())
 	if err != nil {
 		return storageFault("read the webhooks", err)
 	}
 	all = slices.DeleteFunc(all, func(reg tables.Registration) bool { return reg.Queue != name })
-	view := newMatchView(webhook.ReadContent(body, contentType), all, len(bad) > 0)
+	view := newMatchView(webhook.ReadContent(m.body, contentType), all, len(bad) > 0)
 	view.Queue = name
 	if view.Outcome == "unmatched" && a.KeepUnmatched(name) {
 		view.Outcome, view.Text = "dead-lettered", "Every filter refuses it: it becomes a dead letter without a POST, as the queue's setting unmatched says."

@@ -72,19 +72,28 @@ func checkJSONType(r *http.Request) error {
 // silently), too deep, or a name that is there twice (the decoder would take the
 // last one, and takes names in any case).
 func checkJSON(raw []byte) string {
+	if what := syntaxProblem(raw); what != "" {
+		return what
+	}
+	return checkValue(json.NewDecoder(bytes.NewReader(raw)), nil)
+}
+
+// syntaxProblem says why a document is not JSON in UTF-8; empty when it is.
+func syntaxProblem(raw []byte) string {
 	if !utf8.Valid(raw) {
 		return "is not UTF-8"
 	}
 	var whole json.RawMessage
-	if err := json.Unmarshal(raw, &whole); err != nil {
-		var syntax *json.SyntaxError
-		if errors.As(err, &syntax) {
-			line := 1 + bytes.Count(raw[:min(int(syntax.Offset), len(raw))], []byte("\n"))
-			return fmt.Sprintf("is not valid JSON: %s, at byte %d on line %d", syntax, syntax.Offset, line)
-		}
-		return "is not valid JSON"
+	err := json.Unmarshal(raw, &whole)
+	if err == nil {
+		return ""
 	}
-	return checkValue(json.NewDecoder(bytes.NewReader(raw)), nil)
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		line := 1 + bytes.Count(raw[:min(int(syntax.Offset), len(raw))], []byte("\n"))
+		return fmt.Sprintf("is not valid JSON: %s, at byte %d on line %d", syntax, syntax.Offset, line)
+	}
+	return "is not valid JSON"
 }
 
 // checkValue reads one value; path leads to it.

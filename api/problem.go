@@ -23,6 +23,8 @@ type problem struct {
 	Errors   []fieldError `json:"errors,omitempty"`
 	// Checks are those of /readyz.
 	Checks []Check `json:"checks,omitempty"`
+	// Events says what became of each event of a batch that was not sent whole.
+	Events []eventResult `json:"events,omitempty"`
 
 	// cause is for the log, not for the caller.
 	cause  error

@@ -6,11 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"mime"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/pushlease/pushlease/queue"
@@ -31,52 +28,88 @@ type publishedView struct {
 	VisibleAt time.Time `json:"visible_at"`
 }
 
-// publish sends the request's body, as it is, to a queue.
+// publication is a message on its way to a queue.
+type publication struct {
+	outgoing
+	queue string
+	opts  queue.SendOptions
+	// text is what is stored.
+	text []byte
+}
+
+// publish sends what the request says to a queue: its body as it is, a CloudEvents event
+// of structured or binary mode, or a batch of events.
 func (a *API) publish(w http.ResponseWriter, r *http.Request) error {
 	name, err := queueParam(r)
 	if err != nil {
 		return err
 	}
-	opts, err := publishOptions(r)
+	p := publication{queue: name}
+	if p.opts, err = publishOptions(r); err != nil {
+		return err
+	}
+	mode, err := readMode(r)
 	if err != nil {
 		return err
 	}
-	if err := refuseUnkept(r); err != nil {
-		return err
-	}
-	body, err := readMessage(w, r)
+	key, err := idempotencyKey(r)
 	if err != nil {
 		return err
 	}
-	contentType, err := messageType(r, body)
-	if err != nil {
+	if mode == batched {
+		return a.publishBatch(w, r, p, key)
+	}
+	if p.outgoing, err = readOutgoing(w, r, mode); err != nil {
 		return err
 	}
-	setting := a.Encoding(name)
-	text, err := queue.Encode(setting, body, contentType)
+	p.key = key
+	if p.text, err = p.encode(a.Encoding(name)); err != nil {
+		return p.encodeProblem(err)
+	}
+	if key != "" {
+		return a.publishOnce(w, r, p)
+	}
+	sent, err := a.send(r.Context(), p)
 	if err != nil {
 		return sendProblem(err)
 	}
-	q, err := a.Queues.Queue(name)
-	if err != nil {
-		return invalid(badQueue(err))
-	}
-	sent, err := q.Send(r.Context(), text, opts)
-	if err != nil {
-		return sendProblem(err)
-	}
-	a.published.Add(r.Context(), 1)
-	a.recordPublished(r, newPublished(name, sent, setting, text, body, opts.Delay))
-	a.Dispatcher.Wake(name)
+	a.finishPublish(r, p, sent)
+	return accepted(w, p, sent)
+}
 
+// send stores the message.
+func (a *API) send(ctx context.Context, p publication) (queue.Sent, error) {
+	q, err := a.Queues.Queue(p.queue)
+	if err != nil {
+		return queue.Sent{}, fmt.Errorf("open queue: %w", err)
+	}
+	sent, err := q.Send(ctx, p.text, p.opts)
+	if err == nil {
+		a.published.Add(ctx, 1)
+	}
+	return sent, err
+}
+
+// finishPublish does what follows a send that succeeded.
+func (a *API) finishPublish(r *http.Request, p publication, sent queue.Sent) {
+	a.Dispatcher.Wake(p.queue)
+	a.recordPublished(r, newPublished(p, sent, a.Encoding(p.queue)))
+}
+
+// accepted writes the answer of a publish.
+func accepted(w http.ResponseWriter, p publication, sent queue.Sent) error {
 	w.Header().Set("Location", "/api/v1/messages/"+url.PathEscape(sent.ID))
-	return writeJSON(w, http.StatusAccepted, publishedView{
+	return writeJSON(w, http.StatusAccepted, newPublishedView(p, sent))
+}
+
+func newPublishedView(p publication, sent queue.Sent) publishedView {
+	return publishedView{
 		MessageID:  sent.ID,
-		Queue:      name,
+		Queue:      p.queue,
 		InsertedAt: sent.InsertedAt.UTC(),
 		ExpiresAt:  utc(sent.ExpiresAt),
-		VisibleAt:  sent.InsertedAt.Add(opts.Delay).UTC(),
-	})
+		VisibleAt:  sent.InsertedAt.Add(p.opts.Delay).UTC(),
+	}
 }
 
 // publishOptions reads delay and ttl.
@@ -103,76 +136,8 @@ func publishOptions(r *http.Request) (queue.SendOptions, error) {
 	return opts, q.err()
 }
 
-// refuseUnkept refuses what could only be dropped silently: the publisher would
-// count on something that does not happen.
-func refuseUnkept(r *http.Request) error {
-	var problems []fieldError
-	if _, ok := r.Header["Idempotency-Key"]; ok {
-		problems = append(problems, fieldError{"Idempotency-Key", "is not supported yet, and ignoring it could publish a message twice",
-			"leave it out; when an answer is lost, look for the message before you publish it again"})
-	}
-	for name := range r.Header {
-		if strings.HasPrefix(name, "Ce-") {
-			problems = append(problems, fieldError{shownName(strings.ToLower(name)), "is a CloudEvents attribute in a header, which a queue message can't keep",
-				"send the event in structured mode: one JSON object with Content-Type: application/cloudevents+json"})
-			break
-		}
-	}
-	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
-		return newProblem(http.StatusUnsupportedMediaType, "unsupported-media-type", "The body is compressed",
-			"A queue message does not keep a Content-Encoding, so the webhook could not read the body.",
-			fieldError{"Content-Encoding", "is not supported", "send the body uncompressed, or mark it as what it is, such as Content-Type: application/gzip"})
-	}
-	if len(problems) > 0 {
-		return invalid(problems...)
-	}
-	return nil
-}
-
-// readMessage reads the body. An empty one is refused: it is nearly always a body
-// that was lost on the way (a forgotten -d, a proxy that drops chunked bodies).
-func readMessage(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	cure := fmt.Sprintf("send at most %d bytes (about 48,000 where the body is binary or has a content type of its own); put larger payloads into a blob and send its address", queue.MaxTextBytes)
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, queue.MaxTextBytes))
-	if err != nil {
-		return nil, bodyFault(err, cure)
-	}
-	if len(body) == 0 {
-		return nil, invalid(fieldError{"body", "is empty", "send the message as the request's body with a Content-Length (curl: --data-binary @file); for a message without content send {}"})
-	}
-	return body, nil
-}
-
-// messageType returns the content type to keep with the message; empty for the
-// usual one of such a body. curl -d marks everything as a form: a JSON
-// document so marked counts as not marked.
-func messageType(r *http.Request, body []byte) (string, error) {
-	bad := newProblem(http.StatusUnsupportedMediaType, "unsupported-media-type", "The content type can't be kept",
-		"The Content-Type is sent on to the webhook, so it must be one.",
-		fieldError{"Content-Type", "is not a media type of at most 256 printable ASCII characters, given once", "send one such as application/json, or leave it out"})
-	switch values := r.Header.Values("Content-Type"); {
-	case len(values) == 0 || len(values) == 1 && values[0] == "":
-		return "", nil
-	case len(values) > 1:
-		return "", bad
-	}
-	contentType := r.Header.Get("Content-Type")
-	if len(contentType) > 256 || strings.ContainsFunc(contentType, func(c rune) bool { return c < 0x20 || c > 0x7e }) {
-		return "", bad
-	}
-	media, _, err := mime.ParseMediaType(contentType)
-	if err != nil || !strings.Contains(media, "/") {
-		return "", bad
-	}
-	usual := queue.DefaultContentType(body)
-	if media == "application/x-www-form-urlencoded" && usual == "application/json" {
-		return "", nil
-	}
-	return contentType, nil
-}
-
 // sendProblem says what a failed Encode or Send means to the publisher.
-func sendProblem(err error) error {
+func sendProblem(err error) *problem {
 	switch {
 	case errors.Is(err, queue.ErrTooLarge):
 		return newProblem(http.StatusRequestEntityTooLarge, "too-large", "The message is too large",
@@ -194,18 +159,18 @@ func sendProblem(err error) error {
 }
 
 // newPublished is the message-level record of a publish.
-func newPublished(name string, sent queue.Sent, setting queue.Encoding, text, body []byte, delay time.Duration) tables.Delivery {
-	sum := sha256.Sum256(body)
+func newPublished(p publication, sent queue.Sent, setting queue.Encoding) tables.Delivery {
+	sum := sha256.Sum256(p.body)
 	d := tables.Delivery{
-		MessageKey: tables.MessageKey{Queue: name, MessageID: sent.ID, Day: sent.InsertedAt},
+		MessageKey: tables.MessageKey{Queue: p.queue, MessageID: sent.ID, Day: sent.InsertedAt},
 		State:      tables.Published,
-		NextAt:     sent.InsertedAt.Add(delay),
+		NextAt:     sent.InsertedAt.Add(p.opts.Delay),
 		UpdatedAt:  sent.InsertedAt,
 		ExpiresAt:  sent.ExpiresAt,
-		Size:       len(body),
+		Size:       len(p.body),
 		BodyHash:   hex.EncodeToString(sum[:8]),
 	}
-	if read, err := queue.Decode(setting, text); err == nil {
+	if read, err := queue.Decode(setting, p.text); err == nil {
 		d.Encoding = string(read.Encoding)
 	}
 	return d

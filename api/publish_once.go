@@ -1,0 +1,198 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// The times of a publish under a key. The message must not be sent when somebody else may
+// have taken the key over, so sending ends before the claim does.
+const (
+	keyClaimLife   = 30 * time.Second
+	keyClaimMargin = 5 * time.Second
+	// keyTableTime bounds each question to the table.
+	keyTableTime = 4 * time.Second
+	// keyTries is how often the table is asked: once more, since the claim's owner
+	// makes repeating harmless.
+	keyTries = 2
+	// inProgressPause is what a copy of a request that is under way should wait.
+	inProgressPause = 2 * time.Second
+)
+
+const idempotencyHeader = "Idempotency-Key"
+
+// idempotencyKey reads the header of draft-ietf-httpapi-idempotency-key-header: a string
+// of RFC 8941, in quotes, or what most clients send, the bare key. Empty without one.
+func idempotencyKey(r *http.Request) (string, error) {
+	bad := func(what string) error {
+		return invalid(fieldError{idempotencyHeader, what,
+			fmt.Sprintf(`send one key of 1 to %d printable ASCII characters, such as a UUID; put it in "quotes" where it has blanks, commas, semicolons or quotes`, queue.MaxIdempotencyKey)})
+	}
+	values := r.Header.Values(idempotencyHeader)
+	switch len(values) {
+	case 0:
+		return "", nil
+	case 1:
+	default:
+		return "", bad("is there more than once")
+	}
+	key := strings.TrimSpace(values[0])
+	if strings.HasPrefix(key, `"`) {
+		var ok bool
+		if key, ok = parseString(key); !ok {
+			return "", bad("is not a quoted text")
+		}
+	} else if strings.ContainsAny(key, ` ,;"\`) {
+		return "", bad("has characters that need quotes")
+	}
+	switch {
+	case key == "":
+		return "", bad("is empty")
+	case len(key) > queue.MaxIdempotencyKey:
+		return "", bad(fmt.Sprintf("has more than %d characters", queue.MaxIdempotencyKey))
+	case strings.ContainsFunc(key, func(c rune) bool { return c < 0x20 || c > 0x7e }):
+		return "", bad("has characters other than printable ASCII")
+	}
+	return key, nil
+}
+
+// parseString reads an sf-string of RFC 8941: only quotes and backslashes are escaped.
+func parseString(s string) (string, bool) {
+	text, ok := unquoteHeader(s)
+	if !ok {
+		return "", false
+	}
+	escapes := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+	return text, `"`+escapes.Replace(text)+`"` == s
+}
+
+// fingerprint tells whether two requests with one key ask for the same. A trace is not
+// part of it: each try has its own.
+func (p publication) fingerprint() string {
+	return tables.ClaimKey(string(p.body), p.contentType, p.opts.Delay.String(), p.opts.TTL.String())
+}
+
+// publishOnce publishes under a key: whoever gets the claim on it sends the message, and
+// notes its id on the claim; everyone else gets that answer. When this process dies in
+// between, the claim lapses and a repeated request sends a second message, which the
+// dispatcher drops, because both carry the key.
+func (a *API) publishOnce(w http.ResponseWriter, r *http.Request, p publication) error {
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	c := tables.Claim{
+		Key: tables.ClaimKey("publish", p.queue, p.key), Owner: rand.Text(), At: now, Until: now.Add(keyClaimLife),
+		BodyHash: p.fingerprint(),
+	}
+	// From here on the caller may hang up: what was begun is brought to an end, so that
+	// a repeated request finds its outcome.
+	ctx := context.WithoutCancel(r.Context())
+	current, won, err := a.claimKey(ctx, c)
+	if err != nil {
+		a.releaseKey(ctx, c)
+		fault := storageFault("look up the Idempotency-Key", err)
+		fault.Detail = "Storage could not be asked whether this Idempotency-Key was used before, so nothing was published. Send the request again in a moment, with the same key; /readyz says what is wrong."
+		return fault
+	}
+	if !won {
+		return answerAgain(w, p, current, c)
+	}
+	sendCtx, cancel := context.WithDeadline(ctx, c.Until.Add(-keyClaimMargin))
+	sent, err := a.send(sendCtx, p)
+	cancel()
+	switch {
+	case err != nil && queue.Ambiguous(err):
+		return sentPerhaps(err)
+	case err != nil:
+		a.releaseKey(ctx, c)
+		return sendProblem(err)
+	}
+	c.MessageID, c.Until = sent.ID, sent.InsertedAt
+	a.finishKey(r, p.queue, c)
+	a.finishPublish(r, p, sent)
+	return accepted(w, p, sent)
+}
+
+// claimKey asks for the claim. An error says neither yes nor no.
+func (a *API) claimKey(ctx context.Context, c tables.Claim) (current tables.Claim, won bool, err error) {
+	for range keyTries {
+		tryCtx, cancel := context.WithTimeout(ctx, keyTableTime)
+		current, won, err = a.Claims.Claim(tryCtx, c, time.Now())
+		cancel()
+		if err == nil {
+			return current, won, nil
+		}
+	}
+	return tables.Claim{}, false, fmt.Errorf("claim idempotency key: %w", err)
+}
+
+// releaseKey frees the key of a message that was not sent. Where that fails it is free
+// when the claim lapses.
+func (a *API) releaseKey(ctx context.Context, c tables.Claim) {
+	ctx, cancel := context.WithTimeout(ctx, keyTableTime)
+	defer cancel()
+	_ = a.Claims.ReleaseClaim(ctx, c)
+}
+
+// finishKey notes the message on the claim. Its Until, which does not end a claim that is
+// done, is when the message was inserted.
+func (a *API) finishKey(r *http.Request, name string, c tables.Claim) {
+	var err error
+	for range keyTries {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), keyTableTime)
+		err = a.Claims.FinishClaim(ctx, c)
+		cancel()
+		if err == nil || errors.Is(err, tables.ErrConflict) || errors.Is(err, tables.ErrNotFound) {
+			break
+		}
+	}
+	if err != nil {
+		a.unfinished.Add(r.Context(), 1)
+		a.Logger.WarnContext(r.Context(), "published, but the idempotency key could not be kept; a repeated request sends another message, which is dropped when it is received",
+			"message", c.MessageID, "queue", name, "request_id", noteOf(r).id, "error", err)
+	}
+}
+
+// answerAgain answers a request whose key somebody has: mine lost to current.
+func answerAgain(w http.ResponseWriter, p publication, current, mine tables.Claim) error {
+	switch {
+	case current.BodyHash != mine.BodyHash:
+		return newProblem(http.StatusUnprocessableEntity, "idempotency-key-reused", "The Idempotency-Key was used for another message",
+			"A request with this key and another body, content type, delay or ttl was sent to this queue within the last 7 days.",
+			fieldError{idempotencyHeader, "was used for another message", "use a new key for each message, and the old one only to repeat the very same request"})
+	case current.State != tables.Done:
+		problem := conflict("in-progress", "The same request is in progress", "A request with this Idempotency-Key has not ended yet, or was cut short less than half a minute ago.",
+			fieldError{idempotencyHeader, "is in use by a request that has not ended", "send the same request again after the time in Retry-After: it is answered as the first one was"})
+		problem.header = map[string]string{"Retry-After": seconds(inProgressPause)}
+		return problem
+	}
+	sent := queue.Sent{ID: current.MessageID, InsertedAt: current.Until}
+	switch p.opts.TTL {
+	case queue.NoExpiry:
+	case 0:
+		sent.ExpiresAt = sent.InsertedAt.Add(queue.DefaultTTL)
+	default:
+		sent.ExpiresAt = sent.InsertedAt.Add(p.opts.TTL)
+	}
+	w.Header().Set("Idempotency-Replayed", "true")
+	return accepted(w, p, sent)
+}
+
+// sentPerhaps answers when storage gave no answer to a send under a key. The claim is left
+// to lapse, so that a repeated request comes after whatever became of this one.
+func sentPerhaps(err error) error {
+	p := storageFault("publish the message", err)
+	p.Detail = "Storage did not answer, so the message may or may not be in the queue. Sending the same request again with the same Idempotency-Key is safe: the message is delivered once. Wait as Retry-After says; /readyz says what is wrong."
+	p.header["Retry-After"] = seconds(keyClaimLife)
+	return p
+}
+
+// seconds writes a duration as Retry-After has it.
+func seconds(d time.Duration) string { return strconv.Itoa(int(d.Seconds())) }

@@ -3,11 +3,13 @@ package sqlite
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,12 +18,20 @@ import (
 	"github.com/pushlease/pushlease/queue"
 )
 
+// delayEnv, with senderEnv, makes the test binary send one message that is hidden for
+// that long.
+const delayEnv = "PUSHLEASE_TEST_DELAY"
+
 // senderEnv makes the test binary a process that sends to the file it names until it
 // is killed, and prints the id of each message that was accepted.
 const senderEnv = "PUSHLEASE_TEST_SENDER"
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(senderEnv); path != "" {
+		if delay, err := time.ParseDuration(os.Getenv(delayEnv)); err == nil {
+			fmt.Println(sendDelayed(path, delay))
+			os.Exit(0)
+		}
 		fmt.Fprintln(os.Stderr, sendForever(path))
 		os.Exit(1)
 	}
@@ -55,6 +65,53 @@ func sendForever(path string) error {
 		}()
 	}
 	return <-failed
+}
+
+// sendDelayed returns the process's idea of the local time, or what went wrong.
+func sendDelayed(path string, delay time.Duration) string {
+	ctx := context.Background()
+	db, err := Open(ctx, path, Options{})
+	if err != nil {
+		return err.Error()
+	}
+	q, err := db.Queues().Queue("orders")
+	if err == nil {
+		_, err = q.Send(ctx, []byte("later"), queue.SendOptions{Delay: delay})
+	}
+	if err := errors.Join(err, db.Close()); err != nil {
+		return err.Error()
+	}
+	return time.Now().Format("-07:00")
+}
+
+// C36: what another zone's process has written is read as it was meant.
+func TestDelayMeansTheSameInEveryZone(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "test.db")
+	for zone, offset := range map[string]string{"Asia/Kolkata": "+05:30", "Etc/GMT+7": "-07:00", "UTC": "+00:00"} {
+		cmd := exec.Command(exe)
+		cmd.Env = append(os.Environ(), senderEnv+"="+path, delayEnv+"=10m", "TZ="+zone)
+		if out, err := cmd.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != offset {
+			t.Fatalf("%s: %q, %v, want %s", zone, out, err, offset)
+		}
+	}
+	db := openFile(t, path, Options{})
+	rows := 0
+	err = db.readRows(t.Context(), query{text: "SELECT visible_at FROM messages"}, func(scan func(...any) error) (bool, error) {
+		var visible int64
+		err := scan(&visible)
+		if left := time.Until(time.UnixMilli(visible)); left > 10*time.Minute || left < 9*time.Minute {
+			t.Errorf("a message is visible in %s, want 10 min less than what has passed", left)
+		}
+		rows++
+		return true, err
+	})
+	if err != nil || rows != 3 {
+		t.Errorf("%d rows, %v", rows, err)
+	}
 }
 
 // killSender runs a sender on path, kills it after some messages, and adds the ids of
@@ -91,10 +148,11 @@ func killSender(t *testing.T, path, zone string, accepted map[string]bool) {
 	}
 }
 
+// C35: killed 50 times.
 func TestKilledSenderLosesNoAcceptedMessage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	accepted := make(map[string]bool)
-	for i := range 12 {
+	for i := range 50 {
 		killSender(t, path, []string{"America/New_York", "Asia/Kolkata", "UTC"}[i%3], accepted)
 		checkIntegrity(t, path)
 	}
@@ -138,10 +196,10 @@ func checkIntegrity(t *testing.T, path string) {
 	}
 }
 
-// TestTwoHandlesShareAFile is two processes with 16 workers each, as far as SQLite can
+// C35. TestTwoHandlesShareAFile is two processes with 16 workers each, as far as SQLite can
 // tell: they share nothing but the file.
 func TestTwoHandlesShareAFile(t *testing.T) {
-	const handles, workers, senders, each = 2, 16, 8, 250
+	const handles, workers, senders, each = 2, 16, 8, 625 // 10,000 messages
 	path := filepath.Join(t.TempDir(), "test.db")
 	var (
 		mu   sync.Mutex

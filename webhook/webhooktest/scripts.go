@@ -98,14 +98,29 @@ func LargeHead(status, size int) Script {
 	return Answer(head.String() + "Content-Length: 0\r\n\r\n")
 }
 
-// GzipBomb answers the status and a compressed body of so many zeros.
+// GzipBomb answers the status and a compressed body of so many zeros, rounded up to
+// whole parts of 64 MiB: a compressed body may consist of several.
 func GzipBomb(status int, size int64) Script {
-	var body bytes.Buffer
-	z := gzip.NewWriter(&body)
-	_, _ = io.CopyN(z, zeros{}, size)
+	const part = 64 << 20
+	var member bytes.Buffer
+	z := gzip.NewWriter(&member)
+	_, _ = io.CopyN(z, zeros{}, part)
 	_ = z.Close()
-	return Answer("HTTP/1.1 " + strconv.Itoa(status) + " X\r\nContent-Encoding: gzip\r\nContent-Length: " +
-		strconv.Itoa(body.Len()) + "\r\n\r\n" + body.String())
+	parts := int((size + part - 1) / part)
+	head := "HTTP/1.1 " + strconv.Itoa(status) + " X\r\nContent-Encoding: gzip\r\nContent-Length: " +
+		strconv.Itoa(parts*member.Len()) + "\r\n\r\n"
+	return func(c *Conn) {
+		if _, _, err := c.ReadRequest(); err != nil {
+			return
+		}
+		_, err := io.WriteString(c, head)
+		for range parts {
+			if err != nil {
+				return
+			}
+			_, err = c.Write(member.Bytes())
+		}
+	}
 }
 
 // repeat reads a request and writes first, and then next for ever.

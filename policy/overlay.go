@@ -175,6 +175,8 @@ func (o *overlay) set(path string, raw []byte, reset func(), to any) {
 	switch to.(type) {
 	case *Duration:
 		want = `write a string of a number and a unit, such as "30s", "5m" or "1h30m"`
+	case *DurationOrNever:
+		want = `write a string of a number and a unit, such as "120h", or "never"`
 	case *int:
 		want = "write a whole number"
 	case *float64:
@@ -196,7 +198,7 @@ func (o *overlay) object(path string, raw []byte, known ...string) map[string]js
 		return nil
 	}
 	prefix := path + "."
-	if path == "policy" {
+	if path == "policy" || path == "flow" {
 		prefix = ""
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {

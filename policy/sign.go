@@ -1,0 +1,42 @@
+package policy
+
+// Sign is what one POST says about its webhook; the zero Sign says nothing.
+type Sign struct {
+	// Delivered: it answered 2xx.
+	Delivered bool
+	// Answered: it gave an HTTP answer of any kind, so it can be reached.
+	Answered bool
+	// Failed: the receiver failed: 5xx, 429, or no answer. Any other answer, a 400
+	// for instance, is the message's affair.
+	Failed bool
+	// Overloaded: it is sent more than it can take, as far as one can tell: 429, 502,
+	// 503, 504, a timeout, or a connection that fails.
+	Overloaded bool
+}
+
+// SignOf reads the sign of an answer. What is no outcome on the wire gives none: an
+// address that the guard refused, a request that could not be made, a POST that we
+// cut short. Which of our own faults look like the receiver's is for Outage.
+func SignOf(r Response) Sign {
+	r = r.settled()
+	switch r.Class {
+	case ClassTimeout, ClassConnect, ClassTLS, ClassReset:
+		return Sign{Failed: true, Overloaded: true}
+	case ClassDNS, ClassProtocol:
+		return Sign{Failed: true}
+	case "":
+	default:
+		return Sign{}
+	}
+	switch class(r.Status) {
+	case 0:
+		return Sign{}
+	case 2:
+		return Sign{Delivered: true, Answered: true}
+	}
+	switch r.Status {
+	case 429, 502, 503, 504:
+		return Sign{Answered: true, Failed: true, Overloaded: true}
+	}
+	return Sign{Answered: true, Failed: class(r.Status) == 5}
+}

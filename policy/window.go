@@ -1,0 +1,57 @@
+package policy
+
+// WindowStart is how many POSTs may be in flight at first.
+const WindowStart = 4
+
+// Window is how many POSTs a webhook is trusted with at once: what TCP does for
+// segments. It doubles with each windowful of successes until the first sign of
+// overload (slow start), grows by one with each windowful after that, and is halved by
+// overload, once for each round trip. It stays within [1, limit]. The zero Window is
+// ready.
+//
+// Each POST keeps the Generation of its start and hands it back to Report. limit is
+// Flow.Concurrency, an argument everywhere, so it may change at any time.
+type Window struct {
+	size       int32 // 0 is WindowStart
+	grown      int32 // successes towards the next step
+	generation uint32
+	cut        bool // slow start is over
+}
+
+// Size is how many POSTs may be in flight.
+func (w *Window) Size(limit int) int {
+	if w.size == 0 {
+		w.size = WindowStart
+	}
+	w.size = max(min(w.size, int32(min(limit, MaxConcurrency))), 1)
+	return int(w.size)
+}
+
+// SlowStart tells whether there was no overload yet.
+func (w *Window) SlowStart() bool { return !w.cut }
+
+// Generation is what a POST that begins now hands to Report.
+func (w *Window) Generation() uint32 { return w.generation }
+
+// Report takes in the sign of a POST. inFlight is how many were in flight, this one
+// included: a window of which less than half is used says nothing about a larger one,
+// and does not grow. A POST that began before the last cut neither cuts again nor
+// makes the window grow.
+func (w *Window) Report(s Sign, generation uint32, inFlight, limit int) {
+	size := w.Size(limit)
+	if generation != w.generation {
+		return
+	}
+	if s.Overloaded {
+		w.size, w.grown, w.cut = int32(max(size/2, 1)), 0, true
+		w.generation++
+		return
+	}
+	if !s.Answered || s.Failed || 2*inFlight < size || size >= limit {
+		return
+	}
+	w.grown++
+	if !w.cut || int(w.grown) >= size {
+		w.size, w.grown = w.size+1, 0
+	}
+}

@@ -31,10 +31,27 @@ type queueView struct {
 	Webhooks []queueWebhook `json:"webhooks"`
 }
 
+// depthView keeps apart what waits for a worker, what is being worked on, and what
+// nobody can work on yet: an autoscaler that takes them for one kills what is at work,
+// or starts what has nothing to do.
 type depthView struct {
 	Total   int64 `json:"total"`
 	Visible int64 `json:"visible"`
-	Exact   bool  `json:"exact"`
+	// InFlight is what the process that answers is at work on.
+	InFlight int64 `json:"in_flight"`
+	// Delayed is the rest: what waits for its time, or other processes are at work on.
+	Delayed int64 `json:"delayed"`
+	// Work is Visible + InFlight, the figure to scale by.
+	Work  int64 `json:"work"`
+	Exact bool  `json:"exact"`
+}
+
+func newDepthView(d queue.Depth, s QueueState) *depthView {
+	inFlight := int64(s.InFlight)
+	return &depthView{
+		Total: d.Total, Visible: d.Visible, InFlight: inFlight, Delayed: max(d.Total-d.Visible-inFlight, 0),
+		Work: d.Visible + inFlight, Exact: d.Exact,
+	}
 }
 
 type pollerView struct {
@@ -163,7 +180,7 @@ func (a *API) queueView(ctx context.Context, name string, webhooks []queueWebhoo
 		view.Exists = true
 		return view, storageFault("count the messages of a queue", err)
 	}
-	view.Exists, view.Depth = true, &depthView{depth.Total, depth.Visible, depth.Exact}
+	view.Exists, view.Depth = true, newDepthView(depth, s)
 	return view, nil
 }
 

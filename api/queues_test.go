@@ -43,6 +43,42 @@ func TestQueuesShowDepthPollerAndWebhooks(t *testing.T) {
 	h.do(http.StatusBadRequest, "GET", "/api/v1/queues?cursor=!!", "").wantProblem("cursor")
 }
 
+// C39: what is in work counts as work, what waits for its time does not.
+func TestWorkIsToldApartFromWhatIsDelayed(t *testing.T) {
+	h := newHarness(t)
+	h.register(hook)
+	depth := func(field string) any {
+		return h.do(http.StatusOK, "GET", "/api/v1/queues/orders", "").get("depth", field)
+	}
+	h.do(http.StatusAccepted, "POST", publishTarget, "in work")
+	q, err := h.db.Queues().Queue("orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := q.Receive(t.Context(), 1, 10*time.Minute)
+	if err != nil || len(got) != 1 {
+		t.Fatalf("%d messages, %v", len(got), err)
+	}
+	h.view.queues["orders"] = QueueState{Polling: true, InFlight: 1, Webhooks: 1}
+	for field, want := range map[string]float64{"total": 1, "visible": 0, "in_flight": 1, "delayed": 0, "work": 1} {
+		if got := depth(field); got != want {
+			t.Errorf("one in work: %s = %v, want %v", field, got, want)
+		}
+	}
+	for range 100 {
+		h.do(http.StatusAccepted, "POST", publishTarget+"?delay=1h", "x")
+	}
+	h.view.queues["orders"] = QueueState{Polling: true, Webhooks: 1} // given back for later
+	if err := q.Abandon(t.Context(), got[0], time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	for field, want := range map[string]float64{"total": 101, "visible": 0, "in_flight": 0, "delayed": 101, "work": 0} {
+		if got := depth(field); got != want {
+			t.Errorf("all delayed: %s = %v, want %v", field, got, want)
+		}
+	}
+}
+
 func TestQueueShowsLeaseRecommendationTimesAndDeletions(t *testing.T) { // R1, R2
 	h := newHarness(t)
 	h.register(hook)

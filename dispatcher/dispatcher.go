@@ -57,7 +57,7 @@ func New(o Options) (*Dispatcher, error) {
 		return nil, err
 	}
 	write, stopWrite := context.WithCancel(context.Background())
-	return &Dispatcher{
+	d := &Dispatcher{
 		write: write, stopWrite: stopWrite,
 		o: o, log: o.Logger, metrics: m,
 		registry: newRegistry(o.Store, o.Logger),
@@ -69,7 +69,8 @@ func New(o Options) (*Dispatcher, error) {
 		pollers:  map[string]*poller{},
 		guards:   map[string]context.CancelFunc{},
 		inWork:   map[inWork]*keeper{},
-	}, nil
+	}
+	return d, d.measureInFlight(o.Meter)
 }
 
 // Run works until ctx ends, then drains. It stops in three steps: no more

@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
 	"github.com/pushlease/pushlease/internal/telemetry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
@@ -158,4 +161,45 @@ func scrape(t *testing.T, tel *telemetry.Telemetry) string {
 	w := httptest.NewRecorder()
 	tel.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	return w.Body.String()
+}
+
+// C39: a message that is held in work for ten minutes is in flight all the time, and
+// a hundred that wait for their next attempt are not.
+func TestInFlightIsWhatIsAtWork(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		reader := sdkmetric.NewManualReader()
+		inFlight := func() int64 {
+			var all metricdata.ResourceMetrics
+			if err := reader.Collect(t.Context(), &all); err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range all.ScopeMetrics[0].Metrics {
+				if g, ok := m.Data.(metricdata.Gauge[int64]); ok && m.Name == "messages.in_flight" {
+					return g.DataPoints[0].Value
+				}
+			}
+			return -1
+		}
+		b.webhook.Policy.Backoff = policy.Backoff{Delays: []policy.Duration{policy.Duration(time.Hour)}}
+		b.update(b.webhook)
+		b.sender.takes = 10 * time.Minute
+		d, stop := b.start(func(o *Options) { o.Meter = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("") })
+		b.send("slow")
+		for range 9 {
+			time.Sleep(time.Minute)
+			want(t, "in flight", inFlight(), 1)
+			want(t, "in flight, as the API shows it", d.Queue(testQueue).InFlight, 1)
+		}
+		time.Sleep(2 * time.Minute)
+		want(t, "in flight afterwards", inFlight(), 0)
+		b.sender.takes, b.sender.answer = 0, statuses(500)
+		for range 100 {
+			b.send("fails")
+		}
+		time.Sleep(10 * time.Minute)
+		want(t, "POSTs", b.sender.count(), 101)
+		want(t, "messages left", b.total(testQueue), 100)
+		want(t, "in flight while they wait", inFlight(), 0)
+		stop()
+	})
 }

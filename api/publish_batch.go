@@ -151,7 +151,7 @@ func (a *API) checkBatch(r *http.Request, like publication, events []json.RawMes
 			if name == "body" {
 				return at
 			}
-			return at + "." + shownName(name)
+			return at + "." + name
 		})
 		if wrong = append(wrong, problems...); len(problems) > 0 {
 			continue

@@ -82,7 +82,7 @@ func readEvent(body []byte, field func(name string) string) (givenEvent, []field
 	}
 	for _, name := range e.names {
 		if what, cure := checkMember(name, e.values[name]); what != "" {
-			problems = append(problems, fieldError{field(name), what, cure})
+			problems = append(problems, fieldError{field(shownName(name)), what, cure})
 		}
 	}
 	if data, text := e.values["data"], e.values["data_base64"]; data != nil && text != nil {

@@ -23,7 +23,7 @@ func TestPublishedBytesAndTypeArriveAsTheyWere(t *testing.T) {
 		{"JSON", `{"b":1,"a":"<é & \u001B>","n":12345678901234567890}`, "application/json", ""},
 		{"JSON as curl -d marks it", `{"a":1}`, "application/x-www-form-urlencoded", ""},
 		{"a form", `a=1&b=2`, "application/x-www-form-urlencoded", "application/x-www-form-urlencoded"},
-		{"CloudEvent", ` {"specversion":"1.0","id":"1", "source":"/s","type":"t"}`+"\n", "application/cloudevents+json; charset=utf-8", "application/cloudevents+json; charset=utf-8"},
+		{"CloudEvent", ` {"specversion":"1.0","id":"1", "source":"/s","type":"t"}` + "\n", "application/cloudevents+json; charset=utf-8", "application/cloudevents+json; charset=utf-8"},
 		{"what looks like an event", `{"specversion":"1.0"}`, "application/json", ""},
 		{"binary", "\xff\xfe\x00\x01", "", ""},
 		{"binary with a type", "\xff\xfe\x00\x01", "application/gzip", "application/gzip"},

@@ -1,0 +1,353 @@
+package api
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/webhook"
+)
+
+const (
+	goodEvent   = `{"specversion":"1.0","id":"7","source":"/s","type":"t"}`
+	traceHeader = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	otherTrace  = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+)
+
+// withEncoding sets the encoding of all queues.
+func withEncoding(e queue.Encoding) func(*Options) {
+	return func(o *Options) { o.Encoding = func(string) queue.Encoding { return e } }
+}
+
+// received takes the one message of the queue orders and decodes it.
+func (h *harness) received(setting queue.Encoding) (text string, body queue.Body) {
+	h.Helper()
+	m := h.receive("orders")
+	body, err := queue.Decode(setting, m.Text)
+	if err != nil {
+		h.Fatal(err)
+	}
+	return string(m.Text), body
+}
+
+func binaryHeaders(more ...string) []string {
+	return append([]string{"ce-specversion", "1.0", "ce-id", "7", "ce-source", "/s", "ce-type", "t"}, more...)
+}
+
+func TestStructuredEventIsStoredByteForByte(t *testing.T) {
+	for _, body := range []string{
+		" {\"type\":\"t\",\"specversion\":\"1.0\",\"id\":\"7\",\"source\":\"/s\"}\n",
+		"\xef\xbb\xbf" + goodEvent,
+		`{"specversion":"1.0","id":"\u00e9","source":"/s","type":"t","subject":null,"n":-5,"b":true,"data":{"a":1,"a":2,"A":1.50}}`,
+		`{"specversion":"1.0","id":"7","source":"/s","type":"t","time":"2026-08-01t12:00:00.5+02:00","datacontenttype":"image/png","data_base64":"AAE="}`,
+		`{"specversion":"1.0","id":"7","source":"/s","type":"t","data":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + `}`,
+	} {
+		h := newHarness(t)
+		h.do(http.StatusAccepted, "POST", publishTarget, body, "Content-Type", "application/cloudevents+json")
+		_, got := h.received(queue.EncodingAuto)
+		if string(got.Bytes) != body || got.ContentType != eventType {
+			t.Errorf("received %.80q as %q, want %.80q", got.Bytes, got.ContentType, body)
+		}
+		if c := webhook.ReadContent(got.Bytes, got.ContentType); c.Event == nil || c.Event.Source != "/s" || c.Event.Type != "t" {
+			t.Errorf("%.80q is read as %+v", body, c.Event)
+		}
+	}
+}
+
+func TestBrokenStructuredEventsNameTheAttribute(t *testing.T) {
+	h := newHarness(t)
+	with := func(member string) string { return strings.TrimSuffix(goodEvent, "}") + "," + member + "}" }
+	for body, field := range map[string]string{
+		`{`:                   "body",
+		`[` + goodEvent + `]`: "body",
+		`null`:                "body",
+		`"x"`:                 "body",
+		goodEvent + `{}`:      "body",
+		"{\"specversion\":\"1.0\",\"id\":\"\xff\",\"source\":\"/s\",\"type\":\"t\"}": "body",
+		`{"specversion":"1.0","id":"\ud800","source":"/s","type":"t"}`:               "body",
+		`{"id":"7","source":"/s","type":"t"}`:                                        "specversion",
+		`{"specversion":"0.3","id":"7","source":"/s","type":"t"}`:                    "specversion",
+		`{"specversion":1.0,"id":"7","source":"/s","type":"t"}`:                      "specversion",
+		`{"specversion":"1.0","source":"/s","type":"t"}`:                             "id",
+		`{"specversion":"1.0","id":"","source":"/s","type":"t"}`:                     "id",
+		`{"specversion":"1.0","id":7,"source":"/s","type":"t"}`:                      "id",
+		`{"specversion":"1.0","id":"7","source":"","type":"t"}`:                      "source",
+		`{"specversion":"1.0","id":"7","source":null,"type":"t"}`:                    "source",
+		`{"specversion":"1.0","id":"7","source":"/s","type":["t"]}`:                  "type",
+		`{"specversion":"1.0","id":"7","source":"/s","Type":"t"}`:                    "Type",
+		with(`"id":"8"`):                            "body",
+		with(`"i\u0064":"8"`):                       "body",
+		with(`"data":1,"data":1`):                   "body",
+		with(`"data":1,"data_base64":"AAE="`):       "data_base64",
+		with(`"data_base64":"AAE"`):                 "data_base64",
+		with(`"data_base64":"AA\nE="`):              "data_base64",
+		with(`"data_base64":5`):                     "data_base64",
+		with(`"time":"yesterday"`):                  "time",
+		with(`"datacontenttype":"json"`):            "datacontenttype",
+		with(`"subject":""`):                        "subject",
+		with(`"subject":"a\u0000b"`):                "subject",
+		with(`"ext":"a\u0085b"`):                    "ext",
+		with(`"ext":{"a":1}`):                       "ext",
+		with(`"ext":1.5`):                           "ext",
+		with(`"trace_id":"x"`):                      "trace_id",
+		with(`"":"x"`):                              `""`,
+		with(`"` + strings.Repeat("x", 65) + `":1`): `"` + strings.Repeat("x", 65) + `"`,
+	} {
+		a := h.do(http.StatusUnprocessableEntity, "POST", publishTarget, body, "Content-Type", "application/cloudevents+json; charset=UTF-8")
+		if len(field) < 60 {
+			a.wantProblem(field)
+		}
+	}
+	var many strings.Builder
+	for i := range 101 {
+		many.WriteString(`,"x` + strings.Repeat("y", i%50) + string(rune('a'+i/50)) + `":1`)
+	}
+	h.do(http.StatusUnprocessableEntity, "POST", publishTarget, strings.TrimSuffix(goodEvent, "}")+many.String()+"}", "Content-Type", eventType).wantProblem("body")
+	h.do(http.StatusUnprocessableEntity, "POST", publishTarget, strings.Repeat("[", 60_000), "Content-Type", eventType).wantProblem("body")
+	h.do(http.StatusBadRequest, "POST", publishTarget, "", "Content-Type", eventType).wantProblem("body")
+}
+
+func TestFormsOfEventsThatAreNotReadAreRefused(t *testing.T) {
+	h := newHarness(t)
+	for _, contentType := range []string{"application/cloudevents", "application/cloudevents+avro", "application/cloudevents-batch+xml", "application/cloudevents+json; charset=utf-16"} {
+		h.do(http.StatusUnsupportedMediaType, "POST", publishTarget, goodEvent, "Content-Type", contentType).wantProblem("Content-Type")
+	}
+}
+
+func TestHeadersBesideAStructuredEventMustNotContradictIt(t *testing.T) {
+	h := newHarness(t)
+	h.do(http.StatusAccepted, "POST", publishTarget, goodEvent, "Content-Type", eventType, "ce-id", "7", "ce-type", "t")
+	h.do(http.StatusUnprocessableEntity, "POST", publishTarget, goodEvent, "Content-Type", eventType, "ce-id", "8").wantProblem("ce-id")
+	h.do(http.StatusUnprocessableEntity, "POST", publishTarget, goodEvent, "Content-Type", eventType, "ce-subject", "x").wantProblem("ce-subject")
+}
+
+// What is published in binary mode is what a webhook of that format gets.
+func TestBinaryEventReadsBackAsItWasSent(t *testing.T) {
+	tests := []struct{ name, body, contentType, wantType, wantBody string }{
+		{"JSON", `{"a":1.50,"é":"<&>"}`, "application/json", "", ""},
+		{"JSON with blanks around it", " [1]\n", "application/json", "", "[1]"},
+		{"JSON as curl -d marks it", `{"a":1}`, "application/x-www-form-urlencoded", "application/json", ""},
+		{"JSON of a vendor", `"x"`, "application/vnd.x+json", "", ""},
+		{"what is no JSON", `{`, "application/json", "", ""},
+		{"a byte order mark", "\xef\xbb\xbf{}", "application/json", "", ""},
+		{"an event as data", goodEvent, "application/json", "", ""},
+		{"text", "a\r\n\t\x00é \"<&>", "text/plain; charset=utf-8", "", ""},
+		{"text of another charset", "\xe9", "text/plain; charset=latin1", "", ""},
+		{"XML", "<a>é</a>", "application/xml", "", ""},
+		{"a form", "a=1&b=2", "application/x-www-form-urlencoded", "", ""},
+		{"bytes", "\xff\xfe\x00\x01", "", "application/octet-stream", ""},
+		{"bytes with a type", "\xff\x00", "image/png", "", ""},
+		{"a word", "hello", "", "text/plain; charset=utf-8", ""},
+		{"no data", "", "", "", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHarness(t)
+			headers := binaryHeaders("ce-subject", "a%20b%C3%A9%22%25%7e", "ce-comexample", "x%2By", "ce-traceparent", otherTrace, "traceparent", traceHeader)
+			if tt.contentType != "" {
+				headers = append(headers, "Content-Type", tt.contentType)
+			}
+			h.do(http.StatusAccepted, "POST", publishTarget, tt.body, headers...)
+			_, got := h.received(queue.EncodingAuto)
+			if got.ContentType != eventType || got.TraceParent != "" {
+				t.Errorf("content type %q, trace %q", got.ContentType, got.TraceParent)
+			}
+			c := webhook.ReadContent(got.Bytes, got.ContentType)
+			if c.Event == nil || c.Event.Subject != "a bé\"%~" || !c.Event.Parent.IsValid() {
+				t.Fatalf("%s is read as %+v", got.Bytes, c.Event)
+			}
+			wantType, wantBody := tt.contentType, tt.body
+			if tt.wantType != "" {
+				wantType = tt.wantType
+			}
+			if tt.wantBody != "" {
+				wantBody = tt.wantBody
+			}
+			p := webhook.FormatBinary.Payload(c, webhook.Origin{})
+			if string(p.Body) != wantBody || p.ContentType != wantType || p.Headers["ce-subject"] != "a%20b%C3%A9%22%25~" || p.Headers["ce-comexample"] != "x+y" || p.Headers["ce-id"] != "7" {
+				t.Errorf("delivered %q as %q with %v, want %q as %q", p.Body, p.ContentType, p.Headers, wantBody, wantType)
+			}
+		})
+	}
+}
+
+func TestBrokenBinaryEventsNameTheHeader(t *testing.T) {
+	h := newHarness(t)
+	for name, tt := range map[string]struct {
+		headers []string
+		field   string
+	}{
+		"only one attribute": {[]string{"ce-type", "t"}, "ce-id"},
+		"version":            {[]string{"ce-specversion", "0.3", "ce-id", "7", "ce-source", "/s", "ce-type", "t"}, "ce-specversion"},
+		"empty":              {binaryHeaders("ce-subject", ""), "ce-subject"},
+		"twice":              {binaryHeaders("ce-id", "7"), "ce-id"},
+		"percent":            {binaryHeaders("ce-x", "50%"), "ce-x"},
+		"half a percent":     {binaryHeaders("ce-x", "%4"), "ce-x"},
+		"no UTF-8":           {binaryHeaders("ce-x", "%ff"), "ce-x"},
+		"control":            {binaryHeaders("ce-x", "a%0d%0aSet-Cookie:%20x"), "ce-x"},
+		"raw control":        {binaryHeaders("ce-x", "a\x01b"), "ce-x"},
+		"raw UTF-8":          {binaryHeaders("ce-x", "é"), "ce-x"},
+		"open quote":         {binaryHeaders("ce-x", `"abc`), "ce-x"},
+		"text after a quote": {binaryHeaders("ce-x", `"abc"d`), "ce-x"},
+		"a name":             {binaryHeaders("ce-a-b", "x"), "ce-a-b"},
+		"data":               {binaryHeaders("ce-data", "x"), "ce-data"},
+		"data_base64":        {binaryHeaders("ce-data_base64", "AAE="), "ce-data_base64"},
+		"datacontenttype":    {binaryHeaders("ce-datacontenttype", "text/plain"), "ce-datacontenttype"},
+		"time":               {binaryHeaders("ce-time", "now"), "ce-time"},
+		"a megabyte":         {binaryHeaders("ce-x", strings.Repeat("a", 1<<20)), "ce-x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h.do(http.StatusUnprocessableEntity, "POST", publishTarget, "x", tt.headers...).wantProblem(tt.field)
+		})
+	}
+	quoted := binaryHeaders("ce-subject", `"a \"b\" \\ %41"`)
+	h.do(http.StatusAccepted, "POST", publishTarget, "x", quoted...)
+	_, got := h.received(queue.EncodingAuto)
+	if e, ok := webhook.ParseEvent(got.Bytes, eventType); !ok || e.Subject != `a "b" \ A` {
+		t.Errorf("a quoted value is read as %q", e.Subject)
+	}
+	h.do(http.StatusRequestEntityTooLarge, "POST", publishTarget, strings.Repeat("\xff", 60_000), binaryHeaders()...).wantProblem("body")
+}
+
+func TestTraceIsCarriedWhereItDisturbsNobody(t *testing.T) {
+	traced := strings.TrimSuffix(goodEvent, "}") + `,"traceparent":"` + otherTrace + `"}`
+	large := strings.Repeat("a", 60_000)
+	tests := []struct {
+		name        string
+		setting     queue.Encoding
+		body        string
+		headers     []string
+		want        string
+		wantWrapped bool
+	}{
+		{"raw", queue.EncodingAuto, "hello", []string{"traceparent", traceHeader}, traceHeader, true},
+		{"raw under none", queue.EncodingNone, "hello", []string{"traceparent", traceHeader}, "", false},
+		{"raw under base64", queue.EncodingBase64, "hello", []string{"traceparent", traceHeader}, "", false},
+		{"too large with it", queue.EncodingAuto, large, []string{"traceparent", traceHeader}, "", false},
+		{"malformed", queue.EncodingAuto, "hello", []string{"traceparent", "00-xyz"}, "", false},
+		{"all zero", queue.EncodingAuto, "hello", []string{"traceparent", "00-00000000000000000000000000000000-0000000000000000-00"}, "", false},
+		{"long", queue.EncodingAuto, "hello", []string{"traceparent", traceHeader + strings.Repeat("-", 1<<16)}, "", false},
+		{"twice", queue.EncodingAuto, "hello", []string{"traceparent", traceHeader, "traceparent", otherTrace}, "", false},
+		{"structured", queue.EncodingAuto, goodEvent, []string{"traceparent", traceHeader, "Content-Type", eventType}, traceHeader, true},
+		{"structured with its own", queue.EncodingAuto, traced, []string{"traceparent", traceHeader, "Content-Type", eventType}, "", true},
+		{"structured under none", queue.EncodingNone, goodEvent, []string{"traceparent", traceHeader, "Content-Type", eventType}, "", false},
+		{"with a key under none", queue.EncodingNone, "hello", []string{"traceparent", traceHeader, "Idempotency-Key", "k"}, traceHeader, true},
+		{"with a key, too large with it", queue.EncodingNone, strings.Repeat("a", 49_065), []string{"traceparent", traceHeader, "Idempotency-Key", "k"}, "", true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHarness(t, withEncoding(tt.setting))
+			h.do(http.StatusAccepted, "POST", publishTarget, tt.body, tt.headers...)
+			text, got := h.received(tt.setting)
+			if string(got.Bytes) != tt.body || got.TraceParent != tt.want {
+				t.Errorf("trace %q, want %q; body %.60q", got.TraceParent, tt.want, got.Bytes)
+			}
+			if wrapped := strings.HasPrefix(text, `{"pushlease":1,`); wrapped != tt.wantWrapped {
+				t.Errorf("wrapped = %t: %.80s", wrapped, text)
+			}
+		})
+	}
+}
+
+// Two tries of one request have different traces and must still be one event.
+func TestATraceHeaderDoesNotChangeABinaryEvent(t *testing.T) {
+	h := newHarness(t)
+	var bodies []string
+	for _, trace := range []string{traceHeader, otherTrace} {
+		h.do(http.StatusAccepted, "POST", publishTarget, "x", binaryHeaders("traceparent", trace)...)
+		_, got := h.received(queue.EncodingAuto)
+		if bodies = append(bodies, string(got.Bytes)); got.TraceParent != trace {
+			t.Errorf("trace %q, want %q", got.TraceParent, trace)
+		}
+	}
+	if bodies[0] != bodies[1] {
+		t.Errorf("two bodies: %q", bodies)
+	}
+}
+
+func TestALargeEventIsStoredWithoutItsEnvelope(t *testing.T) {
+	h := newHarness(t)
+	body := strings.TrimSuffix(goodEvent, "}") + `,"data":"` + strings.Repeat("a", 60_000) + `"}`
+	h.do(http.StatusAccepted, "POST", publishTarget, body, "Content-Type", eventType)
+	text, got := h.received(queue.EncodingAuto)
+	if c := webhook.ReadContent(got.Bytes, queue.DefaultContentType(got.Bytes)); text != body || c.Event == nil {
+		t.Errorf("stored as %.80s", text)
+	}
+}
+
+func TestMatchTakesAMessageInEveryFormThatIsPublished(t *testing.T) {
+	h := newHarness(t)
+	const target = "/api/v1/queues/orders/match"
+	h.register(`{"queue":"orders","url":"https://example.com/hook","filter":{"types":["t"]}}`)
+	if a := h.do(http.StatusOK, "POST", target, "x", binaryHeaders()...); a.text("outcome") != "delivered" || a.text("event", "id") != "7" {
+		t.Errorf("binary: %s", a.body)
+	}
+	h.do(http.StatusUnprocessableEntity, "POST", target, "x", "ce-id", "7").wantProblem("ce-type")
+	h.do(http.StatusUnsupportedMediaType, "POST", target, "[]", "Content-Type", batchType).wantProblem("Content-Type")
+}
+
+// Whatever headers come, the event is either refused or reads back as what they say.
+func FuzzBinaryEvent(f *testing.F) {
+	f.Add("7", "/s", "t", "subject", "a%20b", "text/plain", []byte("x"))
+	f.Add("%41", `"/s"`, "t%00", "x-y", "é", "application/json", []byte(`{"a":1,"a":2}`))
+	f.Add("", "%", `"`, "data", "%ed%a0%80", "a/b; charset=utf-16", []byte("\xef\xbb\xbf{}"))
+	f.Fuzz(func(t *testing.T, id, source, kind, name, value, contentType string, data []byte) {
+		h := http.Header{"Ce-Specversion": {"1.0"}, "Ce-Id": {id}, "Ce-Source": {source}, "Ce-Type": {kind}}
+		key := http.CanonicalHeaderKey("ce-" + name)
+		if _, ok := h[key]; !ok {
+			h[key] = []string{value}
+		}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", contentType)
+		kept, err := messageType(r, data)
+		if err != nil {
+			return
+		}
+		doc, problems := binaryEvent(h, data, kept)
+		if again, _ := binaryEvent(h, data, kept); string(again) != string(doc) {
+			t.Fatalf("two events of one request: %q and %q", doc, again)
+		}
+		if len(problems) > 0 {
+			for _, p := range problems {
+				if p.Field == "" || p.Problem == "" || p.Cure == "" {
+					t.Fatalf("a problem without field or cure: %+v", p)
+				}
+			}
+			return
+		}
+		c := webhook.ReadContent(doc, eventType)
+		if c.Event == nil || !utf8.Valid(doc) || !json.Valid(doc) {
+			t.Fatalf("%q is no event", doc)
+		}
+		for header, got := range map[string]string{id: c.Event.ID, source: c.Event.Source, kind: c.Event.Type} {
+			if want, what, _ := headerText(header); what != "" || want != got {
+				t.Fatalf("%q became %q", header, got)
+			}
+		}
+		p := webhook.FormatBinary.Payload(c, webhook.Origin{})
+		if p.Headers == nil { // headers can't carry it back
+			return
+		}
+		if string(p.Body) != string(data) && strings.TrimSpace(string(p.Body)) != strings.TrimSpace(string(data)) {
+			t.Fatalf("data %q became %q in %s", data, p.Body, doc)
+		}
+		if back, err := url.PathUnescape(p.Headers["ce-id"]); err != nil || back != c.Event.ID {
+			t.Fatalf("ce-id %q, %v", p.Headers["ce-id"], err)
+		}
+	})
+}
+
+func TestEventDataOfBytesIsCanonicalBase64(t *testing.T) {
+	name, value := eventData([]byte{0xff}, "image/png")
+	if name != "data_base64" || string(value) != `"`+base64.StdEncoding.EncodeToString([]byte{0xff})+`"` {
+		t.Errorf("%s: %s", name, value)
+	}
+}

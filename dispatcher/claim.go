@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/pushlease/pushlease/policy"
@@ -17,6 +18,9 @@ const (
 	poisonMargin = 7
 	// poisonProofs is how many POSTs must then have begun and left no outcome.
 	poisonProofs = 3
+	// suspectWait is how long a suspected message waits for others before it is given
+	// back: they may be slow, and it takes up a place.
+	suspectWait = 15 * time.Second
 )
 
 // history is what was done about a parcel before.
@@ -100,35 +104,65 @@ func (h history) suspect(m *queue.Message, targets []target) bool {
 // isPoison tells a message that kills its process from one whose receives were in
 // vain because of us. The count of receives only raises the suspicion: from then on
 // a POST is noted before it begins, and its outcome takes the note back. Notes that
-// stay are the proof. A note that can't be written keeps no message back.
-func (d *Dispatcher) isPoison(ctx context.Context, p *parcel, h history, targets []target) bool {
+// stay are the proof.
+func (d *Dispatcher) isPoison(p *parcel, h history, targets []target) bool {
 	if !h.suspect(p.m, targets) {
 		return false
 	}
+	now := time.Now()
+	return slices.ContainsFunc(targets, func(t target) bool {
+		return t.due(now) && t.delivery.MissingRecords >= poisonProofs
+	})
+}
+
+// beginSuspect notes that POSTs begin, if the message is suspected. Suspected messages
+// are POSTed one at a time: what died with the one that killed the process would have
+// the same notes. It returns false when it is not this one's turn for long. A note that
+// can't be written keeps no message back. endSuspect must follow.
+func (d *Dispatcher) beginSuspect(ctx context.Context, p *parcel, h history, targets []target) bool {
 	now := time.Now().UTC().Truncate(time.Millisecond)
+	due := func(t target) bool { return t.due(now) }
+	if !h.suspect(p.m, targets) || !slices.ContainsFunc(targets, due) {
+		return true
+	}
+	turn := time.NewTimer(suspectWait)
+	defer turn.Stop()
+	select {
+	case d.suspects <- struct{}{}:
+		p.alone = true
+	case <-ctx.Done():
+		return true // no POST begins any more
+	case <-turn.C:
+		d.log.Info("other messages that were received many times without an outcome come first",
+			"queue", p.key.Queue, "message", p.key.MessageID, "delivery_count", p.m.DequeueCount)
+		return false
+	}
 	notes := tables.Record{}
 	for i := range targets {
 		t := &targets[i]
-		if !t.due(now) {
+		if !due(*t) {
 			continue
-		}
-		if t.delivery.MissingRecords >= poisonProofs {
-			return true
 		}
 		t.delivery.UpdatedAt, t.noted = now, true
 		note := t.delivery
 		note.MissingRecords++
 		notes.Deliveries = append(notes.Deliveries, note)
 	}
-	if len(notes.Deliveries) > 0 {
-		d.log.Warn("the message was received many times without an outcome; this attempt is noted before it begins",
-			"queue", p.key.Queue, "message", p.key.MessageID, "delivery_count", p.m.DequeueCount)
-		_, err := retryWrite(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, d.o.Store.Record(ctx, notes) })
-		if err != nil {
-			d.log.Error("the attempt could not be noted", "queue", p.key.Queue, "message", p.key.MessageID, "error", err)
-		}
+	d.log.Warn("the message was received many times without an outcome; this attempt is noted before it begins",
+		"queue", p.key.Queue, "message", p.key.MessageID, "delivery_count", p.m.DequeueCount)
+	_, err := retryWrite(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, d.o.Store.Record(ctx, notes) })
+	if err != nil {
+		d.log.Error("the attempt could not be noted", "queue", p.key.Queue, "message", p.key.MessageID, "error", err)
 	}
-	return false
+	return true
+}
+
+// endSuspect lets the next suspected message begin.
+func (d *Dispatcher) endSuspect(p *parcel) {
+	if p.alone {
+		p.alone = false
+		<-d.suspects
+	}
 }
 
 // excuse records that a receive ended without an attempt through no fault of the

@@ -58,8 +58,12 @@ func (d *Dispatcher) deliver(ctx context.Context, queueName string, m *queue.Mes
 	if decision, other := d.otherCopy(ctx, p, h, targets); other {
 		return decision
 	}
-	if d.isPoison(ctx, p, h, targets) {
+	if d.isPoison(p, h, targets) {
 		return d.giveUpMessage(ctx, p, policy.PoisonMessage)
+	}
+	defer d.endSuspect(p)
+	if !d.beginSuspect(ctx, p, h, targets) {
+		return ownFault(m, policy.InternalFault)
 	}
 	d.post(ctx, p, targets)
 	return d.fold(p, h, targets)

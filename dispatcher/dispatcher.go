@@ -38,6 +38,9 @@ type Dispatcher struct {
 	guards  map[string]context.CancelFunc
 	inWork  map[inWork]*keeper
 
+	// suspects holds one while a suspected message is POSTed (see beginSuspect).
+	suspects chan struct{}
+
 	handlers sync.WaitGroup
 
 	// write outlives work: records and settling go on while work is cut short. It
@@ -69,6 +72,7 @@ func New(o Options) (*Dispatcher, error) {
 		pollers:  map[string]*poller{},
 		guards:   map[string]context.CancelFunc{},
 		inWork:   map[inWork]*keeper{},
+		suspects: make(chan struct{}, 1),
 	}
 	return d, d.measureInFlight(o.Meter)
 }

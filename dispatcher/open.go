@@ -41,6 +41,8 @@ type parcel struct {
 	// shared: an earlier receive has no outcome yet. It may have been lost, or its
 	// holder may be at work still on a lease that has ended.
 	shared bool
+	// alone: it is suspected, and the only one of these that is POSTed now.
+	alone bool
 	// margin is how long before its expiry the message is held no longer.
 	margin time.Duration
 	// replay is the dead letter that is being replayed, nil otherwise.

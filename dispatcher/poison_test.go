@@ -2,21 +2,29 @@ package dispatcher
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
 )
 
 func rarely(o *Options) { o.PollMax, o.RegistryRefresh = time.Minute, time.Minute }
 
-// killed lets the message's POST end its process: nothing is written any more, and
-// what was in memory is gone.
-func (b *bench) killed() {
+// killed lets any message's POST end its process.
+func (b *bench) killed() { b.t.Helper(); b.killedBy("") }
+
+// killedBy lets the POST of one message end its process: nothing is written any more,
+// and what was in memory is gone.
+func (b *bench) killedBy(id string) {
 	b.t.Helper()
+	var once sync.Once
+	died := make(chan struct{})
 	dead := func() {
+		once.Do(func() { close(died) })
 		b.store.on("record", always(failBefore))
 		b.queues.on("abandon", always(failBefore))
 		b.queues.on("complete", always(failBefore))
@@ -25,11 +33,16 @@ func (b *bench) killed() {
 		o.Lease = 2 * time.Second
 		o.Drain = time.Second
 		o.Sender = anySender(func(ctx context.Context, w *webhook.Webhook, r webhook.Request) webhook.Result {
-			dead()
+			if id == "" || id == r.MessageID {
+				dead()
+			}
 			return b.sender.Send(ctx, w, r)
 		})
 	})
-	time.Sleep(time.Second)
+	select {
+	case <-died:
+	case <-time.After(10 * time.Minute):
+	}
 	stop()
 	b.store.on("record", nil)
 	b.queues.on("abandon", nil)
@@ -52,6 +65,39 @@ func TestMessageThatKillsItsProcessIsPoison(t *testing.T) {
 		want(t, "dead letters", len(list), 1)
 		want(t, "reason", list[0].Reason, policy.PoisonMessage)
 		want(t, "message", list[0].MessageID, sent.ID)
+	})
+}
+
+// C06 with its values: the process ends whenever X is being sent, at most five attempts,
+// and 20 others are in the queue.
+func TestMessageThatKillsItsProcessLeavesItsNeighboursAlone(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.webhook.Policy.MaxAttempts = 5
+		b.update(b.webhook)
+		b.sender.takes = 300 * time.Millisecond // so that all die with X
+		x := b.send("x")
+		var others []queue.Sent
+		for range 20 {
+			others = append(others, b.send("other"))
+		}
+		kills := 0
+		for ; len(b.deadLetters()) == 0 && kills < 50; kills++ {
+			b.killedBy(x.ID)
+		}
+		if most := 5 + poisonMargin + poisonProofs + 2; kills > most {
+			t.Errorf("given up after %d starts, want at most %d", kills, most)
+		}
+		_, stop := b.start(nil)
+		time.Sleep(time.Minute)
+		stop()
+		list := b.deadLetters()
+		want(t, "dead letters", len(list), 1)
+		want(t, "message", list[0].MessageID, x.ID)
+		want(t, "reason", list[0].Reason, policy.PoisonMessage)
+		for _, s := range others {
+			want(t, "state of another message", b.delivery(s, "wh_a").State, tables.Delivered)
+		}
+		want(t, "messages left", b.total(testQueue), 0)
 	})
 }
 

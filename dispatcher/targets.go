@@ -21,7 +21,7 @@ const (
 type target struct {
 	registration tables.Registration
 	delivery     tables.Delivery
-	// noted: the store holds a note that a POST began (see isPoison).
+	// noted: the store holds a note that a POST began (see beginSuspect).
 	noted bool
 	// took is how long the attempt that was made now took, from dial to record, if it
 	// tells how long the webhook takes; zero otherwise.

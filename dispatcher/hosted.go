@@ -41,7 +41,7 @@ func (d *Dispatcher) HandleHosted(ctx context.Context, q queue.Queue, m *queue.M
 	if !d.begin(k) {
 		return ownFault(m, policy.LeaseLost), "work_goes_on"
 	}
-	ctx, span := d.startMessageSpan(WithPostDeadline(ctx, m.Lease.Until()), q.Name(), m)
+	ctx, span := d.startMessageSpan(WithPostDeadline(ctx, m.Lease.Until(), m.Lease.Granted()/3), q.Name(), m)
 	defer span.End()
 
 	decision := ownFault(m, policy.StorageFault)
@@ -160,20 +160,33 @@ func (d *Dispatcher) Tidy(ctx, work context.Context) error {
 
 type postDeadlineKey struct{}
 
+type postDeadline struct {
+	by    time.Time
+	least time.Duration
+}
+
 // WithPostDeadline makes every POST under ctx end by then, whatever its webhook's own
 // timeout allows. A POST that ends so is a timeout like any other: it is charged, or a
-// receiver that is slower than the host allows would be tried for ever.
-func WithPostDeadline(ctx context.Context, by time.Time) context.Context {
-	return context.WithValue(ctx, postDeadlineKey{}, by)
+// receiver that is slower than the host allows would be tried for ever. For that it
+// has to be given a fair time: none is begun with less than the webhook's timeout, or
+// least if that is shorter.
+func WithPostDeadline(ctx context.Context, by time.Time, least time.Duration) context.Context {
+	return context.WithValue(ctx, postDeadlineKey{}, postDeadline{by, least})
+}
+
+// fairTime reports whether a POST may begin under ctx's deadline.
+func fairTime(ctx context.Context, w *webhook.Webhook) bool {
+	d, ok := ctx.Value(postDeadlineKey{}).(postDeadline)
+	return !ok || time.Until(d.by) >= min(w.Timeout, d.least)
 }
 
 // capped is the webhook with the timeout that it has under ctx.
 func capped(ctx context.Context, w *webhook.Webhook) *webhook.Webhook {
-	by, ok := ctx.Value(postDeadlineKey{}).(time.Time)
-	if !ok || time.Until(by) >= w.Timeout {
+	d, ok := ctx.Value(postDeadlineKey{}).(postDeadline)
+	if !ok || time.Until(d.by) >= w.Timeout {
 		return w
 	}
 	short := *w
-	short.Timeout = max(time.Until(by), time.Millisecond)
+	short.Timeout = max(time.Until(d.by), time.Millisecond)
 	return &short
 }

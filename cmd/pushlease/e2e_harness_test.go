@@ -42,7 +42,10 @@ var binary = sync.OnceValues(func() (string, error) {
 	if runtime.GOOS == "windows" {
 		path += ".exe"
 	}
-	if out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput(); err != nil {
+	// As functions package builds it, so that one build serves both.
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	return path, nil
@@ -99,7 +102,9 @@ type process struct {
 	cmd  *exec.Cmd
 	log  *logBuffer
 	done chan struct{} // closed when it has ended
-	err  error         // of its end
+	// header goes with every request to the API.
+	header http.Header
+	err    error // of its end
 }
 
 // environment is this machine's without what would change the program's settings.
@@ -320,6 +325,9 @@ func (p *process) try(method, path, contentType, body string) (e2eAnswer, error)
 	req, err := http.NewRequest(method, p.url+path, strings.NewReader(body))
 	if err != nil {
 		return e2eAnswer{}, err
+	}
+	if p.header != nil {
+		req.Header = p.header.Clone()
 	}
 	if contentType != "" {
 		req.Header.Set("Content-Type", contentType)

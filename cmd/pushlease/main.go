@@ -30,7 +30,7 @@ func main() {
 	// called, the second one has its usual effect and ends the process at once.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
-	code := run(ctx, newRootCommand(), os.Args[1:], os.Stderr)
+	code := run(ctx, newRootCommand(), hostedArgs(os.Args[1:], os.Getenv), os.Stderr)
 	stop()
 	os.Exit(code)
 }
@@ -40,7 +40,8 @@ func run(ctx context.Context, root *cobra.Command, args []string, stderr io.Writ
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	var silent silentError
-	if err != nil && !errors.As(err, &silent) {
+	var restart restartError
+	if err != nil && !errors.As(err, &silent) && !errors.As(err, &restart) {
 		_, _ = fmt.Fprintln(stderr, "pushlease: "+clean(err.Error()))
 	}
 	return exitCode(err)
@@ -62,6 +63,7 @@ func exitCode(err error) int {
 	var usage usageError
 	var configuration *config.Error
 	var api *apiError
+	var restart restartError
 	switch {
 	case err == nil:
 		return exitOK
@@ -69,6 +71,8 @@ func exitCode(err error) int {
 		return exitUsage
 	case errors.As(err, &api):
 		return api.exitCode()
+	case errors.As(err, &restart):
+		return exitRestart
 	}
 	return exitFailed
 }

@@ -60,6 +60,7 @@ func newRootCommand() *cobra.Command {
 		newDeadLettersCommand(),
 		newMessagesCommand(),
 		newDoctorCommand(checkStorage),
+		newFunctionsCommand(),
 		newAPIKeyCommand(),
 		newVersionCommand(),
 	)

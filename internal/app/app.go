@@ -28,8 +28,6 @@ const (
 	httpDrain = 5 * time.Second
 	// closeBound bounds the closing of storage and telemetry at a stop.
 	closeBound = 8 * time.Second
-	// housekeepingEvery is how often expired records are removed.
-	housekeepingEvery = time.Hour
 	// maxConnections bounds the callers at a time. More of them wait, since those who
 	// have not even said who they are would otherwise take the sockets that the
 	// deliveries need.
@@ -40,6 +38,10 @@ const (
 type Options struct {
 	Version   string
 	LogOutput io.Writer
+
+	// hosted says which queues the Functions host receives from, which then also
+	// brings the requests: there is no listener and no server. Nil without a host.
+	hosted func(queue string) bool
 }
 
 // App is one pushlease process. Make one with New, then Run it once.
@@ -74,8 +76,10 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	}
 	a.cleanups.add("telemetry", t.Shutdown)
 	a.log = t.Logger
-	if err := a.listen(ctx); err != nil {
-		return nil, err
+	if o.hosted == nil {
+		if err := a.listen(ctx); err != nil {
+			return nil, err
+		}
 	}
 	meter := t.MeterProvider.Meter("pushlease")
 
@@ -102,7 +106,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 
 	a.dispatcher, err = dispatcher.New(dispatcher.Options{
 		Queues: a.stores.queues, Store: a.stores.tables, Sender: sender, Encoding: cfg.QueueEncoding,
-		ByEvent: cfg.DedupByEvent, KeepUnmatched: cfg.KeepUnmatched,
+		ByEvent: cfg.DedupByEvent, KeepUnmatched: cfg.KeepUnmatched, Hosted: o.hosted,
 		Lease: cfg.Lease, Estimate: estimates(cfg), Concurrency: cfg.Concurrency, PollMin: cfg.PollMin, PollMax: cfg.PollMax,
 		Drain: cfg.Drain, RegistryRefresh: cfg.RegistryRefresh, PoisonCopy: cfg.PoisonCopy,
 		Instance: cfg.Instance, Logger: a.log, Meter: meter, Tracer: t.TracerProvider.Tracer("pushlease"),
@@ -198,33 +202,6 @@ func (a *App) Run(ctx context.Context) error {
 	defer cancel()
 	a.log.Info("stopped")
 	return errors.Join(failed, a.cleanups.run(closeCtx))
-}
-
-// housekeeping removes records and dead letters that are older than their retention.
-func (a *App) housekeeping(ctx context.Context) {
-	t := time.NewTicker(housekeepingEvery)
-	defer t.Stop()
-	for {
-		before := time.Now().Add(-a.cfg.Retention)
-		callCtx, cancel := context.WithTimeout(ctx, time.Minute)
-		n, err := a.stores.tables.Expire(callCtx, before)
-		if err == nil {
-			_, err = a.stores.tables.ExpireClaims(callCtx, time.Now())
-		}
-		cancel()
-		switch {
-		case err != nil && ctx.Err() == nil:
-			a.log.Warn("expired records or claims could not be removed; trying again in an hour", "error", err)
-		case n > 0:
-			a.log.Info("expired records removed", "rows", n, "before", before.UTC().Format(time.DateOnly))
-		}
-		a.expiry.run(ctx, time.Now())
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
-	}
 }
 
 func guard(cfg config.Config) webhook.GuardOptions {

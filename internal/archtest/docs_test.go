@@ -452,6 +452,9 @@ func TestFunctionsFolderIsWhatTheHostTakes(t *testing.T) {
 		if err != nil || path == root {
 			return err
 		}
+		if d.Name() == "hosttest" { // Go code: the fake host
+			return filepath.SkipDir
+		}
 		rel, err := filepath.Rel(root, path)
 		if err != nil {
 			return err

@@ -1,0 +1,193 @@
+package functions
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pushlease/pushlease/queue"
+)
+
+// The triggers that pushlease has functions for.
+const (
+	queueTrigger = "queueTrigger"
+	timerTrigger = "timerTrigger"
+	httpTrigger  = "httpTrigger"
+)
+
+const (
+	defaultFunctionTimeout = 5 * time.Minute // the shortest default of all plans
+	// longestFunctionTimeout is used where there is none: nothing here needs longer.
+	longestFunctionTimeout = 30 * time.Minute
+)
+
+// Layout is what the folder of a deployed app says.
+type Layout struct {
+	// Functions by name, which is the name of the folder.
+	Functions map[string]Function
+	// Timeout is host.json's functionTimeout: an invocation that takes longer has this
+	// process killed.
+	Timeout time.Duration
+}
+
+// Function is one function.json.
+type Function struct {
+	Name, Trigger string
+	// Binding is the name of the trigger's value.
+	Binding string
+	// Queue, Connection and DataType are a queue trigger's, with %SETTINGS% filled in.
+	Queue, Connection, DataType string
+}
+
+// ReadLayout reads the app below root as the host does: host.json, and function.json of
+// each folder beside it. getenv is where settings come from. The error names
+// everything that is wrong; what could be read is returned with it.
+func ReadLayout(root fs.FS, getenv func(string) string) (Layout, error) {
+	l := Layout{Functions: map[string]Function{}, Timeout: defaultFunctionTimeout}
+	var errs []error
+	if err := l.readTimeout(root, getenv); err != nil {
+		errs = append(errs, err)
+	}
+	entries, err := fs.ReadDir(root, ".")
+	if err != nil {
+		return l, errors.Join(append(errs, fmt.Errorf("read the app's folder: %w", err))...)
+	}
+	for _, e := range entries {
+		text, err := fs.ReadFile(root, path.Join(e.Name(), "function.json"))
+		if errors.Is(err, fs.ErrNotExist) || !e.IsDir() {
+			continue
+		}
+		f := Function{Name: e.Name()}
+		if err == nil {
+			err = f.read(text, getenv)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s/function.json: %w", e.Name(), err))
+			continue
+		}
+		l.Functions[f.Name] = f
+	}
+	return l, errors.Join(errs...)
+}
+
+// hostVariable is the variable that replaces one of host.json's settings: for a.b
+// AzureFunctionsJobHost__a__b.
+func hostVariable(name string) string {
+	return "AzureFunctionsJobHost__" + strings.ReplaceAll(name, ".", "__")
+}
+
+func (l *Layout) readTimeout(root fs.FS, getenv func(string) string) error {
+	var host struct {
+		FunctionTimeout string `json:"functionTimeout"`
+	}
+	body, err := fs.ReadFile(root, "host.json")
+	if err == nil {
+		err = json.Unmarshal(body, &host)
+	}
+	text := host.FunctionTimeout
+	if v := getenv(hostVariable("functionTimeout")); v != "" {
+		text, err = v, nil
+	}
+	if err != nil {
+		return fmt.Errorf("host.json: %w", err)
+	}
+	if text == "" {
+		return nil
+	}
+	timeout, err := parseTimeSpan(text)
+	if err != nil {
+		return fmt.Errorf("host.json: functionTimeout: %w", err)
+	}
+	l.Timeout = timeout
+	if timeout < 0 || timeout > longestFunctionTimeout {
+		l.Timeout = longestFunctionTimeout
+	}
+	return nil
+}
+
+// parseTimeSpan reads what .NET writes as [-][d.]hh:mm:ss; negative means without end.
+func parseTimeSpan(s string) (time.Duration, error) {
+	bad := fmt.Errorf("%q is no time span; write hh:mm:ss", s)
+	if s == "-1" || strings.HasPrefix(s, "-") {
+		return -1, nil
+	}
+	parts := strings.Split(s, ":")
+	if len(parts) != 3 {
+		return 0, bad
+	}
+	days, hours, dotted := strings.Cut(parts[0], ".")
+	if !dotted {
+		days, hours = "0", parts[0]
+	}
+	seconds, _, _ := strings.Cut(parts[2], ".")
+	total := time.Duration(0)
+	for i, unit := range []time.Duration{24 * time.Hour, time.Hour, time.Minute, time.Second} {
+		n, err := strconv.ParseUint([]string{days, hours, parts[1], seconds}[i], 10, 16)
+		if err != nil {
+			return 0, bad
+		}
+		total += time.Duration(n) * unit
+	}
+	if total == 0 {
+		return 0, bad
+	}
+	return total, nil
+}
+
+func (f *Function) read(body []byte, getenv func(string) string) error {
+	var file struct {
+		Bindings []struct{ Type, Name, QueueName, Connection, DataType string }
+	}
+	if err := json.Unmarshal(body, &file); err != nil {
+		return fmt.Errorf("it is not JSON: %w", err)
+	}
+	for _, b := range file.Bindings {
+		if !strings.HasSuffix(strings.ToLower(b.Type), "trigger") {
+			continue
+		}
+		i := slices.IndexFunc([]string{queueTrigger, timerTrigger, httpTrigger}, func(t string) bool { return strings.EqualFold(t, b.Type) })
+		if i < 0 {
+			return fmt.Errorf("its trigger %s is none of pushlease's", b.Type)
+		}
+		f.Trigger, f.Binding, f.DataType = []string{queueTrigger, timerTrigger, httpTrigger}[i], b.Name, b.DataType
+		if f.Trigger != queueTrigger {
+			return nil
+		}
+		f.Queue, f.Connection = expand(b.QueueName, getenv), b.Connection
+		if f.Connection == "" {
+			f.Connection = "AzureWebJobsStorage"
+		}
+		if err := queue.ValidateName(f.Queue); err != nil {
+			return fmt.Errorf("queueName %q: %w", f.Queue, err)
+		}
+		return nil
+	}
+	return errors.New("it has no trigger")
+}
+
+// expand fills in %SETTINGS% as the host does.
+func expand(s string, getenv func(string) string) string {
+	parts := strings.Split(s, "%")
+	for i := 1; i < len(parts)-1; i += 2 {
+		parts[i] = getenv(parts[i])
+	}
+	return strings.Join(parts, "")
+}
+
+// Queues names the queues that the host receives from.
+func (l Layout) Queues() []string {
+	var names []string
+	for _, f := range l.Functions {
+		if f.Trigger == queueTrigger && !slices.Contains(names, f.Queue) {
+			names = append(names, f.Queue)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,118 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pushlease/pushlease/dispatcher"
+	"github.com/pushlease/pushlease/functions"
+	"github.com/pushlease/pushlease/internal/config"
+)
+
+// FunctionsExecutable is the program's name in a packaged app.
+const FunctionsExecutable = functions.Executable
+
+// FunctionsPackage returns the files of a packaged app, but for the program.
+func FunctionsPackage(queues []string) (map[string][]byte, error) { return functions.Package(queues) }
+
+// ErrStopped is how RunFunctions ends when it was asked to stop.
+var ErrStopped = errors.New("stopped")
+
+// FunctionsOptions are what the Functions host and its environment decide.
+type FunctionsOptions struct {
+	Options
+	// Port is where the host expects an answer, on 127.0.0.1.
+	Port string
+	// Root is the app's folder, with host.json and the functions.
+	Root fs.FS
+	// Getenv is where the host's settings come from.
+	Getenv func(string) string
+	// Config reads the settings; it is called when the port is open.
+	Config func() (config.Config, error)
+}
+
+// RunFunctions is one process under the Azure Functions host, until ctx ends or it can't
+// go on. The port is open before anything else is looked at: the host kills what does
+// not answer soon, and what is wrong then could not be told.
+func RunFunctions(ctx context.Context, o FunctionsOptions) error {
+	addr := net.JoinHostPort("127.0.0.1", o.Port)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", addr)
+	if err != nil {
+		return fmt.Errorf("listen where the Functions host expects it: %w", err)
+	}
+	layout, layoutErr := functions.ReadLayout(o.Root, o.Getenv)
+	handler := functions.New(addr, layout)
+	server := &http.Server{
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout: 3 * time.Minute, // longer than the host keeps its idle connections
+		ErrorLog:    slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	defer func() { _ = server.Close() }() // it was shut down before, or nobody is to be waited for
+
+	cfg, err := o.Config()
+	if err != nil {
+		return err
+	}
+	queues := layout.Queues()
+	o.hosted = func(name string) bool { return slices.Contains(queues, name) }
+	a, err := New(ctx, cfg, o.Options)
+	if err != nil {
+		return err
+	}
+	if layoutErr != nil {
+		a.log.Error("the app's folder is not as it should be; pushlease doctor tells more", "error", layoutErr)
+	}
+	a.log.Info("pushlease is up as a custom handler", "url", "http://"+addr, "storage", cfg.Storage.String(), "instance", cfg.Instance,
+		"queue_triggers", queues, "function_timeout", layout.Timeout, "api_keys", len(cfg.APIKeys))
+	return a.runHosted(ctx, server, served, handler)
+}
+
+// runHosted ends with ErrStopped when it was asked to. Invocations in flight are finished within
+// the drain bound, and then cut short; what they were about comes back.
+func (a *App) runHosted(ctx context.Context, server *http.Server, served <-chan error, handler *functions.Handler) error {
+	runCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	work, stopWork := context.WithCancelCause(runCtx)
+	defer stopWork(dispatcher.ErrStopping)
+	var parts sync.WaitGroup
+	parts.Go(func() { a.dispatcher.RunHosted(runCtx) })
+	parts.Go(func() { a.api.Run(runCtx) })
+	handler.Start(functions.Parts{
+		Dispatcher: a.dispatcher, Queues: a.stores.queues, Encoding: a.cfg.QueueEncoding, API: a.api,
+		Housekeep: a.expire, Work: work, Log: a.log,
+	})
+	var failed error
+	select {
+	case <-ctx.Done():
+		failed = ErrStopped
+	case err := <-served:
+		failed = fmt.Errorf("serve: %w", err)
+	}
+	a.draining.Store(true)
+	drainCtx, cancel := context.WithTimeout(runCtx, a.cfg.Drain)
+	defer cancel()
+	if server.Shutdown(drainCtx) != nil {
+		stopWork(dispatcher.ErrStopping)
+		last, cancel := context.WithTimeout(runCtx, closeBound)
+		defer cancel()
+		if err := server.Shutdown(last); err != nil {
+			a.log.Warn("invocations were cut short", "error", err)
+		}
+	}
+	stop()
+	parts.Wait()
+	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeBound)
+	defer cancel()
+	a.log.Info("stopped")
+	return errors.Join(failed, a.cleanups.run(closeCtx))
+}

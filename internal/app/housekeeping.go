@@ -1,0 +1,50 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+const (
+	// housekeepingEvery is how often expired records are removed.
+	housekeepingEvery = time.Hour
+	// housekeepingBound bounds the removing of records in one round.
+	housekeepingBound = time.Minute
+)
+
+// housekeeping removes, by the hour, what is older than its retention.
+func (a *App) housekeeping(ctx context.Context) {
+	t := time.NewTicker(housekeepingEvery)
+	defer t.Stop()
+	for {
+		if err := a.expire(ctx); err != nil && ctx.Err() == nil {
+			a.log.Warn("what has expired could not be removed; trying again in an hour", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
+}
+
+// expire removes records, claims and dead letters that are older than their retention.
+// It may be repeated and run at the same time elsewhere.
+func (a *App) expire(ctx context.Context) error {
+	before := time.Now().Add(-a.cfg.Retention)
+	callCtx, cancel := context.WithTimeout(ctx, housekeepingBound)
+	defer cancel()
+	n, err := a.stores.tables.Expire(callCtx, before)
+	if err == nil {
+		_, err = a.stores.tables.ExpireClaims(callCtx, time.Now())
+	}
+	if n > 0 {
+		a.log.Info("expired records removed", "rows", n, "before", before.UTC().Format(time.DateOnly))
+	}
+	a.expiry.run(ctx, time.Now())
+	if err != nil {
+		return fmt.Errorf("remove expired records and claims: %w", err)
+	}
+	return nil
+}

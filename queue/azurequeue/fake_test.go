@@ -153,6 +153,24 @@ func TestUpdatesHaveNoBodyAndAnExplicitVisibility(t *testing.T) {
 	}
 }
 
+// C07: what must not die of old age says so, and nothing is left to the service's default
+// of seven days.
+func TestSendSaysHowLongTheMessageLives(t *testing.T) {
+	f := newFake(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+	q := f.openQueue(t, azurequeue.Options{})
+	for i, c := range []struct {
+		ttl  time.Duration
+		want string
+	}{{queue.NoExpiry, "messagettl=-1"}, {time.Hour, "messagettl=3600"}} {
+		if _, err := q.Send(t.Context(), []byte("x"), queue.SendOptions{TTL: c.ttl}); err == nil {
+			t.Fatal("the fake refuses everything")
+		}
+		if uri := f.requests()[i].uri; !strings.Contains(uri, c.want) {
+			t.Errorf("%s has no %s", uri, c.want)
+		}
+	}
+}
+
 func TestLostLeaseIsRecognisedInEveryShape(t *testing.T) {
 	tests := []struct {
 		status       int

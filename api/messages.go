@@ -145,13 +145,17 @@ func newMessageView(id string, deliveries []tables.Delivery, attempts []tables.A
 	return v
 }
 
-// overtaken reports whether d is about the message as a whole and says no more what is
-// next, since the deliveries do: once it is received, or once a webhook takes what was
-// held.
+// overtaken reports whether d says no more what is next. Of what is about the message as
+// a whole that is because the deliveries do: once it is received, or once a webhook takes
+// what was held. Of a delivery it is when the message was given up as a whole, or is held
+// because its webhook was deleted.
 func overtaken(d tables.Delivery, all []tables.Delivery) bool {
 	switch {
 	case d.WebhookID != "":
-		return false
+		return !d.State.Terminal() && slices.ContainsFunc(all, func(o tables.Delivery) bool {
+			return o.WebhookID == "" && o.Queue == d.Queue && o.Generation == d.Generation &&
+				(o.State.Terminal() || o.State == tables.Held && o.Reason == policy.WebhookDeleted && !o.UpdatedAt.Before(d.UpdatedAt))
+		})
 	case d.State == tables.Published:
 		return len(all) > 1
 	}

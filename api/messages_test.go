@@ -103,6 +103,23 @@ func TestTimelineOutlivesItsRecordsInTheDeadLetter(t *testing.T) {
 	}
 }
 
+// A poison message is given up without a POST, whatever its deliveries had come to.
+func TestNothingIsNextForAMessageThatWasGivenUpAsAWhole(t *testing.T) {
+	h := newHarness(t)
+	key := tables.MessageKey{Queue: "orders", MessageID: "m-3", Day: testTime}
+	h.record(tables.Record{Deliveries: []tables.Delivery{
+		{MessageKey: key, WebhookID: "wh_a", State: tables.Pending, MissingRecords: 3, UpdatedAt: testTime, NextAt: testTime},
+		{MessageKey: key, WebhookID: "wh_b", State: tables.Delivered, UpdatedAt: testTime},
+		{MessageKey: key, State: tables.DeadLettered, Reason: policy.PoisonMessage, UpdatedAt: testTime.Add(time.Minute)},
+	}})
+	a := h.do(http.StatusOK, "GET", "/api/v1/messages/m-3", "")
+	for i := range a.get("next").([]any) {
+		if state := a.text("next", i, "state"); state == "pending" {
+			t.Errorf("next %d is %s: %s", i, state, a.body)
+		}
+	}
+}
+
 func TestSentenceForEveryState(t *testing.T) {
 	now := testTime
 	tests := []struct {

@@ -90,10 +90,11 @@ func (a *API) send(ctx context.Context, p publication) (queue.Sent, error) {
 	return sent, err
 }
 
-// finishPublish does what follows a send that succeeded.
+// finishPublish does what follows a send that succeeded. The record comes first: what the
+// dispatcher finds out about the message is newer.
 func (a *API) finishPublish(r *http.Request, p publication, sent queue.Sent) {
-	a.Dispatcher.Wake(p.queue)
 	a.recordPublished(r, newPublished(p, sent, a.Encoding(p.queue)))
+	a.Dispatcher.Wake(p.queue)
 }
 
 // accepted writes the answer of a publish.

@@ -16,6 +16,9 @@ import (
 type Flow struct {
 	// Concurrency is the most POSTs in flight at once.
 	Concurrency int `json:"concurrency"`
+	// Adaptive lets a Window, which follows what the webhook can take, keep them below
+	// Concurrency; else it is Concurrency all the time.
+	Adaptive bool `json:"adaptive"`
 	// Rate is the most POSTs that begin in a second, on average; 0 is no limit.
 	Rate float64 `json:"rate"`
 	// Burst is how many POSTs may begin at once after a pause; 0 is as many as Rate,
@@ -60,7 +63,7 @@ const (
 // DefaultFlow is the flow of a webhook that names none.
 func DefaultFlow() Flow {
 	return Flow{
-		Concurrency: 64,
+		Concurrency: 64, Adaptive: true,
 		Breaker: BreakerSettings{
 			Enabled: true, MinSamples: 10, FailureShare: 0.5,
 			ProbeAfter: Duration(30 * time.Second), ProbeMax: Duration(15 * time.Minute),
@@ -178,12 +181,14 @@ func OverlayFlow(base Flow, patch []byte) (Flow, error) {
 
 func (o *overlay) flow(f Flow, patch []byte) Flow {
 	preset := DefaultFlow()
-	fields := o.object("flow", patch, "concurrency", "rate", "burst", "breaker", "auto_disable_after", "auto_disable_min_failures")
+	fields := o.object("flow", patch, "concurrency", "adaptive", "rate", "burst", "breaker", "auto_disable_after", "auto_disable_min_failures")
 	for _, field := range slices.Sorted(maps.Keys(fields)) {
 		raw := fields[field]
 		switch field {
 		case "concurrency":
 			o.set(field, raw, func() { f.Concurrency = preset.Concurrency }, &f.Concurrency)
+		case "adaptive":
+			o.set(field, raw, func() { f.Adaptive = preset.Adaptive }, &f.Adaptive)
 		case "rate":
 			o.set(field, raw, func() { f.Rate = preset.Rate }, &f.Rate)
 		case "burst":

@@ -74,7 +74,7 @@ func TestFlowValidateNamesTheField(t *testing.T) {
 
 func TestOverlayFlowChangesOnlyWhatThePatchNames(t *testing.T) {
 	base := policy.DefaultFlow()
-	base.Rate, base.Burst, base.Breaker.MinSamples = 5, 9, 30
+	base.Adaptive, base.Rate, base.Burst, base.Breaker.MinSamples = false, 5, 9, 30
 	tests := []struct {
 		name, patch string
 		want        func(*policy.Flow)
@@ -82,17 +82,18 @@ func TestOverlayFlowChangesOnlyWhatThePatchNames(t *testing.T) {
 		{"no patch", " ", func(*policy.Flow) {}},
 		{"an empty one", "{}", func(*policy.Flow) {}},
 		{"null is the default", "null", func(f *policy.Flow) { *f = policy.DefaultFlow() }},
-		{"every field", `{"concurrency":3,"rate":0.5,"burst":2,"breaker":{"enabled":false,"min_samples":4,"failure_share":0.9,"probe_after":"1m","probe_max":"2m"},
+		{"every field", `{"concurrency":3,"adaptive":false,"rate":0.5,"burst":2,"breaker":{"enabled":false,"min_samples":4,"failure_share":0.9,"probe_after":"1m","probe_max":"2m"},
 			"auto_disable_after":"48h","auto_disable_min_failures":7}`, func(f *policy.Flow) {
 			*f = policy.Flow{
 				Concurrency: 3, Rate: 0.5, Burst: 2, AutoDisableAfter: policy.DurationOrNever(48 * time.Hour), AutoDisableMinFailures: 7,
 				Breaker: policy.BreakerSettings{MinSamples: 4, FailureShare: 0.9, ProbeAfter: policy.Duration(time.Minute), ProbeMax: policy.Duration(2 * time.Minute)},
 			}
 		}},
-		{"null resets each", `{"concurrency":null,"rate":null,"burst":null,"breaker":{"min_samples":null,"enabled":null,"failure_share":null,"probe_after":null,"probe_max":null},
+		{"null resets each", `{"concurrency":null,"adaptive":null,"rate":null,"burst":null,"breaker":{"min_samples":null,"enabled":null,"failure_share":null,"probe_after":null,"probe_max":null},
 			"auto_disable_after":null,"auto_disable_min_failures":null}`, func(f *policy.Flow) { *f = policy.DefaultFlow() }},
 		{"part of the breaker", `{"breaker":{"enabled":false}}`, func(f *policy.Flow) { f.Breaker.Enabled = false }},
 		{"the breaker reset", `{"breaker":null}`, func(f *policy.Flow) { f.Breaker.MinSamples = 10 }},
+		{"adaptive again", `{"adaptive":true}`, func(f *policy.Flow) { f.Adaptive = true }},
 		{"never", `{"auto_disable_after":"never"}`, func(f *policy.Flow) { f.AutoDisableAfter = 0 }},
 		{"another rate keeps the burst", `{"rate":7}`, func(f *policy.Flow) { f.Rate = 7 }},
 		{"no rate takes the burst away", `{"rate":0}`, func(f *policy.Flow) { f.Rate, f.Burst = 0, 0 }},
@@ -116,7 +117,7 @@ func TestOverlayFlowChangesOnlyWhatThePatchNames(t *testing.T) {
 func TestOverlayFlowRefusesWhatItDoesNotKnow(t *testing.T) {
 	for _, tt := range []struct{ patch, want string }{
 		{`{"concurency":3}`, "concurency"},
-		{`{"concurrency":"3","rate":"fast"}`, "concurrency rate"},
+		{`{"concurrency":"3","adaptive":1,"rate":"fast"}`, "adaptive concurrency rate"},
 		{`{"breaker":true}`, "breaker"},
 		{`{"breaker":{"window":"60s"}}`, "breaker.window"},
 		{`{"auto_disable_after":120}`, "auto_disable_after"},

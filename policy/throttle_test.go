@@ -114,6 +114,17 @@ func TestWindowIgnoresWhatBeganBeforeTheCut(t *testing.T) {
 	}
 }
 
+func TestWindowBeginsAnewAndIgnoresWhatWasUnderWay(t *testing.T) {
+	var w policy.Window
+	old := w.Generation()
+	fill(&w, taken, 64)
+	w.Reset()
+	w.Report(overloaded, old, 8, 64)
+	if got := w.Size(64); got != policy.WindowStart || !w.SlowStart() {
+		t.Errorf("%d, slow start %v; want it as new", got, w.SlowStart())
+	}
+}
+
 func TestWindowThatIsNotUsedDoesNotGrow(t *testing.T) {
 	var w policy.Window
 	for range 1000 {

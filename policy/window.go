@@ -33,6 +33,9 @@ func (w *Window) SlowStart() bool { return !w.cut }
 // Generation is what a POST that begins now hands to Report.
 func (w *Window) Generation() uint32 { return w.generation }
 
+// Reset begins anew: the webhook was enabled, or has another URL.
+func (w *Window) Reset() { *w = Window{generation: w.generation + 1} }
+
 // Report takes in the sign of a POST. inFlight is how many were in flight, this one
 // included: a window of which less than half is used says nothing about a larger one,
 // and does not grow. A POST that began before the last cut neither cuts again nor

@@ -1,5 +1,5 @@
 // Package tables says what is remembered: deliveries and their attempts,
-// registered webhooks, dead letters, and claims. Each is a small interface; two stores
+// registered webhooks and their health, dead letters, and claims. Each is a small interface; two stores
 // implement all of them: tables/azuretable over Azure Table Storage and
 // internal/sqlite over one database file. Both pass tables/tablestest.
 //

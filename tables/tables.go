@@ -43,6 +43,7 @@ type Store interface {
 	DeadLetters
 	Claims
 	LeftQueues
+	Healths
 }
 
 // CutText cuts s at max UTF-16 code units, on a character boundary, and marks

@@ -12,8 +12,10 @@ import (
 // mean, and whether it is sent to at all.
 type Registration struct {
 	webhook.Webhook
-	Policy  policy.Policy `json:"policy"`
-	Enabled bool          `json:"enabled"`
+	Policy policy.Policy `json:"policy"`
+	// Flow is zero in rows of before there was any; see policy.Flow.OrDefault.
+	Flow    policy.Flow `json:"flow,omitzero"`
+	Enabled bool        `json:"enabled"`
 	// DisabledReason says why it is not enabled: "operator", "gone" (it answered
 	// 410), "rule" or "receiver"; DisabledAt since when.
 	DisabledReason string    `json:"disabled_reason,omitempty"`

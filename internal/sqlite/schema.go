@@ -14,11 +14,13 @@ var (
 	schema2 string
 	//go:embed schema3.sql
 	schema3 string
+	//go:embed schema4.sql
+	schema4 string
 )
 
 // schemas lead from an empty file to the newest schema; a file of version n has had the
 // first n. What files were made with is never changed: another one is added.
-var schemas = []string{schema1, schema2, schema3}
+var schemas = []string{schema1, schema2, schema3, schema4}
 
 // applicationID marks the file as ours; schema.sql writes it.
 const applicationID = 1886152037

@@ -65,6 +65,12 @@ func TestAFileOfSchema1IsBroughtUpToDateAndKeepsItsRows(t *testing.T) {
 		if _, won, err := db.Claim(t.Context(), c, now); err != nil || !won {
 			t.Errorf("Claim = %v, %v; want it won", won, err)
 		}
+		if err := db.PutHealth(t.Context(), tables.Health{WebhookID: "w", Instance: "a"}); err != nil {
+			t.Errorf("PutHealth: %v", err)
+		}
+		if rows, err := db.ListHealth(t.Context()); err != nil || len(rows) != 1 {
+			t.Errorf("ListHealth = %d, %v; want 1", len(rows), err)
+		}
 		if err := db.Close(); err != nil {
 			t.Fatal(err)
 		}

@@ -27,6 +27,7 @@ func Run(t *testing.T, open func(t *testing.T) tables.Store) {
 		{"DeadLetters", deadLetterTests},
 		{"Claims", claimTests},
 		{"LeftQueues", leftQueueTests},
+		{"Health", healthTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, tt := range group.tests {

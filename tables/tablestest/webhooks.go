@@ -48,6 +48,10 @@ func registration(id string) tables.Registration {
 			RetryAfterCap: policy.Duration(time.Hour), MaxWaits: 10, AllowSteering: true,
 			Rules: []policy.Rule{{Match: "4xx", BodyContains: "try again", Action: "abandon"}},
 		},
+		Flow: policy.Flow{
+			Concurrency: 3, Adaptive: true, Rate: 0.1, Burst: 2, AutoDisableAfter: policy.DurationOrNever(48 * time.Hour), AutoDisableMinFailures: 5,
+			Breaker: policy.BreakerSettings{Enabled: true, MinSamples: 4, FailureShare: 0.7, ProbeAfter: policy.Duration(time.Second), ProbeMax: policy.Duration(time.Minute)},
+		},
 		Enabled: false, DisabledReason: "operator", DisabledAt: day.Add(time.Minute), CreatedAt: day, UpdatedAt: day.Add(time.Minute),
 	}
 }
@@ -84,6 +88,9 @@ func webhookFields(t *testing.T, s tables.Store) {
 	wantWebhook(t, s, full)
 	small := mustPutWebhook(t, s, tables.Registration{Webhook: webhook.Webhook{ID: "wh2", Queue: "orders"}, Enabled: true})
 	wantWebhook(t, s, small)
+	never := registration("wh4")
+	never.Flow.AutoDisableAfter = 0
+	wantWebhook(t, s, mustPutWebhook(t, s, never))
 	large := registration("wh3")
 	large.Name = strings.Repeat("é", 10_000)
 	large.Headers["X-Long"] = strings.Repeat("🙂", 10_000)

@@ -1,0 +1,24 @@
+-- Schema 4 adds the health of webhooks, as each instance sees it.
+CREATE TABLE health (
+  webhook_id      TEXT    NOT NULL,
+  instance        TEXT    NOT NULL,
+  breaker         TEXT    NOT NULL,
+  breaker_since   INTEGER NOT NULL,
+  next_probe      INTEGER NOT NULL,
+  probe_wait_ns   INTEGER NOT NULL,
+  samples         INTEGER NOT NULL,
+  failures        INTEGER NOT NULL,
+  paused_until    INTEGER NOT NULL,
+  failing_since   INTEGER NOT NULL,
+  failed_messages INTEGER NOT NULL,
+  last_success_at INTEGER NOT NULL,
+  last_failure_at INTEGER NOT NULL,
+  send_window     INTEGER NOT NULL,
+  in_flight       INTEGER NOT NULL,
+  delivered       INTEGER NOT NULL,
+  failed          INTEGER NOT NULL,
+  deferred        INTEGER NOT NULL,
+  started_at      INTEGER NOT NULL,
+  updated_at      INTEGER NOT NULL,
+  PRIMARY KEY (webhook_id, instance)
+) STRICT, WITHOUT ROWID;

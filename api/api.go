@@ -27,6 +27,7 @@ import (
 type Options struct {
 	// The store.
 	Webhooks    tables.Webhooks
+	LeftQueues  tables.LeftQueues
 	Deliveries  tables.Deliveries
 	History     tables.History
 	DeadLetters tables.DeadLetters
@@ -97,6 +98,9 @@ type QueueState struct {
 	// Handled counts the messages that this process finished with in the last one to
 	// two hours, and DeadLettered those of them that became dead letters.
 	Handled, DeadLettered int
+	// LeftAt is when the queue's last webhook was deleted, while messages from before
+	// are watched over; zero otherwise.
+	LeftAt time.Time
 }
 
 // Processing are percentiles of the time that recent messages took, from receiving to
@@ -202,6 +206,7 @@ func (o Options) validate() error {
 		missing bool
 	}{
 		{"Webhooks", o.Webhooks == nil},
+		{"LeftQueues", o.LeftQueues == nil},
 		{"Deliveries", o.Deliveries == nil},
 		{"History", o.History == nil},
 		{"DeadLetters", o.DeadLetters == nil},

@@ -53,7 +53,7 @@ func newHarness(t *testing.T, change ...func(*Options)) *harness {
 	t.Cleanup(sender.Close)
 	h := &harness{T: t, db: db, doc: document(t), log: &syncBuffer{}, view: &dispatcherView{queues: map[string]QueueState{}}}
 	opts := Options{
-		Webhooks: db, Deliveries: db, History: db, DeadLetters: db, Claims: db, Queues: db.Queues(),
+		Webhooks: db, LeftQueues: db, Deliveries: db, History: db, DeadLetters: db, Claims: db, Queues: db.Queues(),
 		Encoding:      func(string) queue.Encoding { return queue.EncodingAuto },
 		KeepUnmatched: func(name string) bool { return name == "kept" },
 		Dispatcher:    h.view,

@@ -27,7 +27,10 @@ type queueView struct {
 	DeadLetters *backlogView `json:"dead_letters"`
 	*processView
 	// Poller is null for a queue that the dispatcher does not know.
-	Poller   *pollerView    `json:"poller"`
+	Poller *pollerView `json:"poller"`
+	// Held is null but for a queue whose last webhook was deleted while messages were
+	// on it.
+	Held     *heldView      `json:"held"`
 	Webhooks []queueWebhook `json:"webhooks"`
 }
 
@@ -61,6 +64,12 @@ type pollerView struct {
 	LastPollAt  time.Time `json:"last_poll_at,omitzero"`
 	LastError   string    `json:"last_error,omitempty"`
 	LastErrorAt time.Time `json:"last_error_at,omitzero"`
+}
+
+// heldView says why and since when messages of a queue are held for want of a webhook.
+type heldView struct {
+	Reason policy.Reason `json:"reason"`
+	Since  time.Time     `json:"since"`
 }
 
 type queueWebhook struct {
@@ -171,6 +180,9 @@ func (a *API) queueView(ctx context.Context, name string, webhooks []queueWebhoo
 			Polling: s.Polling, InFlight: s.InFlight, Webhooks: s.Webhooks, LastPollAt: utc(s.LastPollAt),
 			LastError: s.LastError, LastErrorAt: utc(s.LastErrorAt),
 		}
+	}
+	if !s.LeftAt.IsZero() {
+		view.Held = &heldView{policy.WebhookDeleted, utc(s.LeftAt)}
 	}
 	depth, err := a.depth(ctx, name)
 	switch {

@@ -233,8 +233,9 @@ func setEnabled(reg *tables.Registration, on bool) {
 	}
 }
 
-// deleteWebhook ends a registration. What is queued for it alone is held by the
-// dispatcher, with that reason. A row that can't be read can be deleted too.
+// deleteWebhook ends a registration. What is queued for it alone is held, with that
+// reason: the note about the queue, which is written before, makes the dispatcher watch
+// over it. A row that can't be read can be deleted too; nothing says on which queue.
 func (a *API) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
 	if err := errors.Join(readQuery(r).err(), noBody(w, r)); err != nil {
 		return err
@@ -243,15 +244,26 @@ func (a *API) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
 	if !webhookID(id) {
 		return noWebhook
 	}
-	if want := ifMatch(r); want != "" {
-		reg, err := a.loadWebhook(r)
-		if err != nil {
+	all, _, err := a.Webhooks.ListWebhooks(r.Context())
+	if err != nil {
+		return storageFault("read the webhook", err)
+	}
+	if i := slices.IndexFunc(all, func(reg tables.Registration) bool { return reg.ID == id }); i >= 0 {
+		if want := ifMatch(r); want != "" {
+			if !matches(want, all[i].ETag) {
+				return errPrecondition
+			}
+			etag = all[i].ETag
+		}
+		left := tables.LeftQueue{Queue: all[i].Queue, At: time.Now().UTC().Truncate(time.Millisecond)}
+		if err := a.LeftQueues.PutLeftQueue(r.Context(), left); err != nil {
+			return storageFault("note that the queue loses a webhook", err)
+		}
+	} else if ifMatch(r) != "" { // it is gone, or can't be read and compared
+		if _, err := a.loadWebhook(r); err != nil {
 			return err
 		}
-		if !matches(want, reg.ETag) {
-			return errPrecondition
-		}
-		etag = reg.ETag
+		return errPrecondition
 	}
 	switch err := a.Webhooks.DeleteWebhook(r.Context(), id, etag); {
 	case errors.Is(err, tables.ErrNotFound):

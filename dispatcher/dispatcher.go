@@ -130,6 +130,7 @@ func (d *Dispatcher) supervise(ctx, work context.Context) {
 			wait = min(wait, backoff(faults, 500*time.Millisecond, wait))
 		} else {
 			faults = 0
+			d.registry.refreshLeft(ctx)
 		}
 		d.reconcile(ctx, work, &running)
 		select {

@@ -29,9 +29,9 @@ const (
 	guardFaultMin = 30 * time.Second
 )
 
-// guard watches a queue that has webhooks of which none is enabled. Such a queue is not
-// polled, and its messages wait for nothing but their expiry: those that are near it
-// are dead-lettered, the others stay where they are.
+// guard watches a queue that has webhooks of which none is enabled, or whose last webhook
+// was deleted. Such a queue is not polled, and its messages wait for nothing but their
+// expiry: those that are near it are dead-lettered, the others stay where they are.
 type guard struct {
 	d    *Dispatcher
 	q    queue.Queue
@@ -39,10 +39,12 @@ type guard struct {
 	// inVain: the last batch held nothing that is near its end, though a peek showed
 	// some. Receiving goes by another order, so the next batch is a full one.
 	inVain bool
+	// noted are the messages of a left queue, among those that the last peek showed,
+	// that are recorded as held.
+	noted map[string]bool
 }
 
-// reconcileGuards starts and stops guards so that they fit the registry. A queue whose
-// webhooks are all deleted is nobody's, and not guarded. d.mu is held.
+// reconcileGuards starts and stops guards so that they fit the registry. d.mu is held.
 func (d *Dispatcher) reconcileGuards(ctx, work context.Context, running *sync.WaitGroup) {
 	wanted := d.ours(d.registry.queuesToGuard())
 	for name, stop := range d.guards {
@@ -63,7 +65,7 @@ func (d *Dispatcher) reconcileGuards(ctx, work context.Context, running *sync.Wa
 		d.guards[name] = stop
 		g := &guard{d: d, q: q, work: work}
 		running.Go(func() { defer stop(); g.run(guardCtx) })
-		d.log.Info("no webhook of the queue is enabled: its messages wait, and are dead-lettered before they would expire", "queue", name)
+		d.log.Info("no webhook of the queue is enabled, or it has none any more: its messages wait, and are dead-lettered before they would expire", "queue", name)
 	}
 }
 
@@ -128,7 +130,10 @@ func (g *guard) look(ctx context.Context) (ending int, pace time.Duration, err e
 	defer cancel()
 	peeked, err := g.q.Peek(ctx, queue.MaxReceive)
 	if errors.Is(err, queue.ErrQueueNotFound) {
-		return 0, guardInterval, nil
+		peeked, err = nil, nil
+	}
+	if err == nil {
+		peeked, err = g.ownOnly(ctx, peeked)
 	}
 	if err != nil {
 		return 0, guardInterval, fmt.Errorf("look for expiring messages: %w", err)
@@ -176,8 +181,11 @@ func (g *guard) handle(messages []*queue.Message) int {
 
 // deliver is Deliver for what nobody takes: near its end it is dead-lettered, otherwise
 // it is back at once, with its receive excused. Where a webhook was enabled meanwhile
-// it is delivered.
+// it is delivered. What was sent to a left queue later is given back untouched.
 func (g *guard) deliver(ctx context.Context, queueName string, m *queue.Message) Decision {
+	if l, left := g.d.registry.leftQueue(queueName); left && !before(l, m.InsertedAt) {
+		return Decision{Action: policy.Hold, Reason: policy.NoWebhook}
+	}
 	if nearEnd(m.InsertedAt, m.ExpiresAt, time.Now()) {
 		return g.d.deliver(ctx, queueName, m, guardMargin)
 	}

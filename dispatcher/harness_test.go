@@ -402,6 +402,11 @@ func (q *faultyQueue) Abandon(ctx context.Context, m *queue.Message, delay time.
 	return q.s.do("abandon", func() error { return q.Queue.Abandon(ctx, m, delay) })
 }
 
+func (q *faultyQueue) Depth(ctx context.Context) (depth queue.Depth, err error) {
+	err = q.s.do("depth", func() error { depth, err = q.Queue.Depth(ctx); return err })
+	return depth, err
+}
+
 func (q *faultyQueue) Send(ctx context.Context, text []byte, o queue.SendOptions) (sent queue.Sent, err error) {
 	err = q.s.do("send", func() error { sent, err = q.Queue.Send(ctx, text, o); return err })
 	return sent, err
@@ -434,4 +439,9 @@ func (s *faultyStore) PutDeadLetter(ctx context.Context, dl tables.DeadLetter) (
 func (s *faultyStore) UpdateDeadLetter(ctx context.Context, dl tables.DeadLetter) (row tables.DeadLetter, err error) {
 	err = s.do("update-dead-letter", func() error { row, err = s.Store.UpdateDeadLetter(ctx, dl); return err })
 	return row, err
+}
+
+func (s *faultyStore) ListLeftQueues(ctx context.Context) (list []tables.LeftQueue, err error) {
+	err = s.do("list-left", func() error { list, err = s.Store.ListLeftQueues(ctx); return err })
+	return list, err
 }

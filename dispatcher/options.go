@@ -22,6 +22,7 @@ type Store interface {
 	tables.Webhooks
 	tables.DeadLetters
 	tables.Claims
+	tables.LeftQueues
 }
 
 // Sender makes the POST.

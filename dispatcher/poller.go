@@ -214,6 +214,9 @@ type QueueStatus struct {
 	// Webhooks counts the registrations on the queue, Enabled those enabled.
 	Webhooks int
 	Enabled  int
+	// LeftAt is when the queue's last webhook was deleted, while what was on the queue
+	// then is watched over; zero otherwise.
+	LeftAt time.Time
 }
 
 // Queue returns the status of one queue; all but Lease zero for one without
@@ -227,6 +230,9 @@ func (d *Dispatcher) Queue(name string) QueueStatus {
 		if r.Enabled {
 			s.Enabled++
 		}
+	}
+	if l, left := d.registry.leftQueue(name); left {
+		s.LeftAt = l.At
 	}
 	d.mu.Lock()
 	p := d.pollers[name]

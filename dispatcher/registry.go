@@ -13,10 +13,16 @@ import (
 // registryTimeout bounds one reading of the registered webhooks.
 const registryTimeout = 15 * time.Second
 
+// registryStore is what the registry reads.
+type registryStore interface {
+	tables.Webhooks
+	tables.LeftQueues
+}
+
 // registry is the last known state of the registered webhooks, by queue. A store
 // that can't be asked leaves it as it was.
 type registry struct {
-	store   tables.Webhooks
+	store   registryStore
 	log     *slog.Logger
 	changed chan struct{}
 
@@ -28,11 +34,17 @@ type registry struct {
 	bad     map[string]bool // rows already reported as unreadable
 	partial bool            // the last reading left rows out
 
+	// What is noted about queues that webhooks were deleted from (see refreshLeft).
+	left       map[string]tables.LeftQueue
+	leftReadAt time.Time
+	leftDue    bool
+	leftFailed bool
+
 	reading chan struct{} // holds one: a reading serves all that wait for one
 }
 
-func newRegistry(store tables.Webhooks, log *slog.Logger) *registry {
-	return &registry{store: store, log: log, changed: make(chan struct{}, 1), reading: make(chan struct{}, 1), bad: map[string]bool{}}
+func newRegistry(store registryStore, log *slog.Logger) *registry {
+	return &registry{store: store, log: log, changed: make(chan struct{}, 1), reading: make(chan struct{}, 1), bad: map[string]bool{}, leftDue: true}
 }
 
 func (r *registry) refresh(ctx context.Context) error {
@@ -65,6 +77,9 @@ func (r *registry) refresh(ctx context.Context) error {
 	byQueue := map[string][]tables.Registration{}
 	for _, reg := range all {
 		byQueue[reg.Queue] = append(byQueue[reg.Queue], reg)
+	}
+	for name := range r.byQueue {
+		r.leftDue = r.leftDue || byQueue[name] == nil
 	}
 	r.byQueue, r.readAt, r.lastErr, r.partial = byQueue, start, nil, len(rowErrs) > 0
 	return nil
@@ -145,13 +160,19 @@ func (r *registry) queuesToPoll() map[string]bool {
 	return names
 }
 
-// queuesToGuard names the queues that have webhooks, and none that is enabled.
+// queuesToGuard names the queues that have webhooks, and none that is enabled, and
+// those whose last webhook was deleted.
 func (r *registry) queuesToGuard() map[string]bool {
 	polled := r.queuesToPoll()
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	names := map[string]bool{}
 	for name := range r.byQueue {
+		if !polled[name] {
+			names[name] = true
+		}
+	}
+	for name := range r.left {
 		if !polled[name] {
 			names[name] = true
 		}

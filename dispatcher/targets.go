@@ -155,7 +155,7 @@ func (d *Dispatcher) holdFor(ctx context.Context, p *parcel, del tables.Delivery
 // nobody decides about a message that no webhook takes.
 func (d *Dispatcher) nobody(ctx context.Context, p *parcel, h history) Decision {
 	reason := policy.NoWebhook
-	if h.anyWebhook() || p.replay != nil && p.replay.WebhookID != "" {
+	if h.anyWebhook() || p.replay != nil && p.replay.WebhookID != "" || d.registry.leftWith(p.key.Queue, p.m.InsertedAt) {
 		reason = policy.WebhookDeleted
 	}
 	del := d.hold(ctx, p, d.wholeMessage(p, h), reason)
@@ -181,7 +181,10 @@ func (d *Dispatcher) unmatched(ctx context.Context, p *parcel, h history) Decisi
 func (d *Dispatcher) wholeMessage(p *parcel, h history) tables.Delivery {
 	del, ok := h.deliveries[""]
 	if !ok || del.State == tables.Published {
-		del = p.newDelivery("", d.o.Instance)
+		return p.newDelivery("", d.o.Instance)
+	}
+	if del.BodyHash == "" { // noted before anybody had received it
+		del.Size, del.BodyHash, del.Encoding = len(p.body.Bytes), p.hash, string(p.body.Encoding)
 	}
 	return del
 }

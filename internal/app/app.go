@@ -119,7 +119,8 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 		return nil, err
 	}
 	a.api, err = api.New(api.Options{
-		Webhooks: a.stores.tables, Deliveries: a.stores.tables, History: a.stores.tables, DeadLetters: a.stores.tables, Claims: a.stores.tables,
+		Webhooks: a.stores.tables, LeftQueues: a.stores.tables, Deliveries: a.stores.tables, History: a.stores.tables,
+		DeadLetters: a.stores.tables, Claims: a.stores.tables,
 		Queues: a.stores.queues, Encoding: cfg.QueueEncoding, KeepUnmatched: cfg.KeepUnmatched, Dispatcher: view{a.dispatcher}, Sender: sender,
 		ValidateURL: func(raw string) error { return webhook.ValidateURL(raw, guard(cfg)) },
 		Keys:        apiKeys(cfg), Metrics: t.Handler(), Ready: a.ready, Meter: meter, Logger: a.log, Version: o.Version,

@@ -20,12 +20,12 @@ func (v view) Queue(name string) (api.QueueState, bool) {
 		Polling: s.Polling, InFlight: s.InFlight, Lease: s.Lease, LeaseFixed: s.LeaseFixed,
 		Recommended: s.Recommended, Processing: api.Processing(s.Processing), Deletions: deletions(s.Deletions),
 		LastPollAt: s.LastPollAt, LastErrorAt: s.LastErrorAt, Webhooks: s.Enabled,
-		Handled: s.Handled, DeadLettered: s.DeadLettered,
+		Handled: s.Handled, DeadLettered: s.DeadLettered, LeftAt: s.LeftAt,
 	}
 	if s.LastError != nil {
 		state.LastError = s.LastError.Error()
 	}
-	return state, s.Webhooks > 0 || s.Polling
+	return state, s.Webhooks > 0 || s.Polling || !s.LeftAt.IsZero()
 }
 
 func deletions(d dispatcher.Deletions) api.Deletions {

@@ -1,0 +1,62 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
+)
+
+func TestDeletingAWebhookNotesThatItsQueueIsLeft(t *testing.T) { // C13
+	h := newHarness(t)
+	h.do(http.StatusNoContent, "DELETE", "/api/v1/webhooks/"+h.register(hook).text("id"), "")
+	notes, err := h.db.ListLeftQueues(t.Context())
+	if err != nil || len(notes) != 1 || notes[0].Queue != "orders" || time.Since(notes[0].At) > time.Minute {
+		t.Errorf("notes: %v, %v; want one about orders, of now", notes, err)
+	}
+}
+
+type noNotes struct{ tables.LeftQueues }
+
+func (noNotes) PutLeftQueue(context.Context, tables.LeftQueue) error { return errors.New("away") }
+
+func TestWebhookStaysWhenItsQueueCanNotBeNoted(t *testing.T) {
+	h := newHarness(t, func(o *Options) { o.LeftQueues = noNotes{o.LeftQueues} })
+	target := "/api/v1/webhooks/" + h.register(hook).text("id")
+	h.do(http.StatusServiceUnavailable, "DELETE", target, "")
+	h.do(http.StatusOK, "GET", target, "")
+}
+
+func TestQueueShowsThatItsMessagesAreHeldForADeletedWebhook(t *testing.T) {
+	h := newHarness(t)
+	h.do(http.StatusAccepted, "POST", publishTarget, "x")
+	if a := h.do(http.StatusOK, "GET", "/api/v1/queues/orders", ""); a.get("held") != nil {
+		t.Errorf("held without a reason: %s", a.body)
+	}
+	h.view.queues["orders"] = QueueState{LeftAt: testTime}
+	a := h.do(http.StatusOK, "GET", "/api/v1/queues/orders", "")
+	if a.text("held", "reason") != "WebhookDeleted" || a.text("held", "since") != testTime.Format(time.RFC3339Nano) || a.get("depth", "total") != 1.0 {
+		t.Errorf("held: %s", a.body)
+	}
+}
+
+// What was being tried for the deleted webhook is not said to go on.
+func TestMessageOfADeletedWebhookIsShownAsHeldOnly(t *testing.T) {
+	h := newHarness(t)
+	key := tables.MessageKey{Queue: "orders", MessageID: "m-left", Day: testTime}
+	err := h.db.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{
+		{MessageKey: key, WebhookID: "wh_gone", State: tables.Pending, Reason: policy.RetryableError, Attempts: 2, NextAt: testTime, UpdatedAt: testTime},
+		{MessageKey: key, State: tables.Held, Reason: policy.WebhookDeleted, UpdatedAt: testTime.Add(time.Minute), ExpiresAt: testTime.Add(time.Hour)},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := h.do(http.StatusOK, "GET", "/api/v1/messages/m-left", "")
+	if n := len(a.get("next").([]any)); n != 1 || a.text("next", 0, "state") != "held" || a.text("next", 0, "reason") != "WebhookDeleted" {
+		t.Errorf("next: %s", a.body)
+	}
+}

@@ -1,0 +1,211 @@
+package dispatcher
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// deleteWebhook does what the API does.
+func (b *bench) deleteWebhook(d *Dispatcher) {
+	b.t.Helper()
+	if err := b.db.PutLeftQueue(b.t.Context(), tables.LeftQueue{Queue: testQueue, At: time.Now()}); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := b.db.DeleteWebhook(b.t.Context(), b.webhook.ID, ""); err != nil {
+		b.t.Fatal(err)
+	}
+	if d != nil {
+		d.RegistryChanged()
+	}
+	time.Sleep(time.Second)
+}
+
+// leftWith sends messages for a webhook that is disabled and then deleted.
+func (b *bench) leftWith(d *Dispatcher, n int, o queue.SendOptions) []queue.Sent {
+	b.t.Helper()
+	b.setEnabled(d, false)
+	sent := b.sendMany(n, o)
+	b.deleteWebhook(d)
+	return sent
+}
+
+func (b *bench) notes() int {
+	b.t.Helper()
+	list, err := b.db.ListLeftQueues(b.t.Context())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return len(list)
+}
+
+func (b *bench) wantHeld(sent []queue.Sent) {
+	b.t.Helper()
+	for _, s := range sent {
+		del := b.delivery(s, "")
+		want(b.t, "state", del.State, tables.Held)
+		want(b.t, "reason", del.Reason, policy.WebhookDeleted)
+		want(b.t, "expiry", del.ExpiresAt.Equal(s.ExpiresAt.Truncate(time.Millisecond)), true)
+	}
+}
+
+func TestMessagesOfADeletedWebhookAreHeldAndBecomeDeadLettersAtTheirEnd(t *testing.T) {
+	inBubble(t, func(b *bench) { // C13
+		d, stop := b.start(readRarely)
+		defer stop()
+		sent := b.leftWith(d, 10, queue.SendOptions{})
+		receives, records := b.queues.count("receive"), b.store.count("record")
+		time.Sleep(3 * guardInterval)
+		b.wantHeld(sent)
+		want(t, "POSTs", b.sender.count(), 0)
+		want(t, "messages", b.total(testQueue), 10)
+		want(t, "visible messages", len(b.visible()), 10)
+		want(t, "when the webhook was deleted is shown", d.Queue(testQueue).LeftAt.IsZero(), false)
+		b.wantDeadLetters(0, "")
+
+		time.Sleep(7*day - guardMargin - guardInterval - 3*guardInterval)
+		want(t, "receives before the last hour", b.queues.count("receive")-receives, 0)
+		want(t, "records, one for each message", b.store.count("record")-records <= 10, true)
+		b.wantDeadLetters(0, "")
+		time.Sleep(guardMargin + 2*guardInterval)
+		b.wantDeadLetters(10, policy.WebhookDeleted)
+		want(t, "messages", b.total(testQueue), 0)
+		want(t, "copies", b.total(testQueue+poisonSuffix), 10)
+		want(t, "POSTs", b.sender.count(), 0)
+
+		time.Sleep(guardInterval)
+		want(t, "notes, when nothing is left", b.notes(), 0)
+		peeks := b.queues.count("peek")
+		time.Sleep(day)
+		want(t, "looks, when nothing is left", b.queues.count("peek")-peeks, 0)
+		want(t, "when the webhook was deleted is shown", d.Queue(testQueue).LeftAt.IsZero(), true)
+	})
+}
+
+func TestMessagesThatWereRetriedWhenTheirWebhookWasDeletedAreHeldToo(t *testing.T) {
+	inBubble(t, func(b *bench) { // C13
+		b.sender.answer = statuses(500)
+		d, stop := b.start(readRarely)
+		defer stop()
+		sent := b.sendMany(10, queue.SendOptions{})
+		time.Sleep(2 * time.Minute)
+		b.deleteWebhook(d)
+		posts := b.sender.count()
+		time.Sleep(2 * time.Hour)
+		want(t, "POSTs since", b.sender.count()-posts, 0)
+		want(t, "messages", b.total(testQueue), 10)
+		b.wantHeld(sent)
+		time.Sleep(7 * day)
+		b.wantDeadLetters(10, policy.WebhookDeleted)
+	})
+}
+
+func TestWebhookThatIsRegisteredOnALeftQueueGetsWhatWaitsThere(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		d, stop := b.start(readRarely)
+		defer stop()
+		sent := b.leftWith(d, 10, queue.SendOptions{})
+		time.Sleep(day)
+		b.register("wh_b", nil)
+		d.RegistryChanged()
+		time.Sleep(10 * time.Second)
+		want(t, "POSTs", b.sender.count(), 10)
+		for _, s := range sent {
+			want(t, "state", b.delivery(s, "wh_b").State, tables.Delivered)
+		}
+		time.Sleep(8 * day)
+		b.wantDeadLetters(0, "")
+	})
+}
+
+// The process that has deleted the webhook may end, and another one starts later.
+func TestLeftQueueIsWatchedAfterARestart(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		d, stop := b.start(readRarely)
+		sent := b.leftWith(d, 10, queue.SendOptions{})
+		stop()
+		_, stop = b.start(readRarely)
+		time.Sleep(time.Minute)
+		b.wantHeld(sent)
+		time.Sleep(7 * day)
+		stop()
+		b.wantDeadLetters(10, policy.WebhookDeleted)
+	})
+}
+
+// Somebody else may read the queue now: what is sent later is theirs.
+func TestWhatIsSentToALeftQueueLaterIsLeftAlone(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		d, stop := b.start(readRarely)
+		defer stop()
+		b.leftWith(d, 10, queue.SendOptions{TTL: 5 * day})
+		time.Sleep(2 * leftSkew)
+		later := b.sendMany(10, queue.SendOptions{TTL: day})
+		time.Sleep(5 * day)
+		b.wantDeadLetters(10, policy.WebhookDeleted)
+		for _, s := range later {
+			want(t, "records of later ones", b.delivery(s, "").State, "")
+		}
+		b.sendMany(10, queue.SendOptions{TTL: queue.NoExpiry})
+		time.Sleep(5 * day)
+		want(t, "notes, when a queue of others shows none of its own for long", b.notes(), 0)
+		want(t, "messages", b.total(testQueue), 10)
+		b.wantDeadLetters(10, policy.WebhookDeleted)
+	})
+}
+
+func TestNoteAboutAnEmptyOrVanishedQueueEndsSoon(t *testing.T) {
+	for _, messages := range []int{0, 1} { // without any, there is no queue
+		inBubble(t, func(b *bench) {
+			d, stop := b.start(readRarely)
+			defer stop()
+			b.sendMany(messages, queue.SendOptions{})
+			time.Sleep(time.Minute)
+			want(t, "POSTs", b.sender.count(), messages)
+			b.deleteWebhook(d)
+			time.Sleep(2 * guardInterval)
+			want(t, "notes", b.notes(), 0)
+		})
+	}
+}
+
+func TestWatchingALeftQueueIsCheapAndOutlivesFaults(t *testing.T) {
+	for _, operation := range []string{"", "peek", "depth", "load", "record", "receive", "put-dead-letter", "list-left"} {
+		t.Run(operation, func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				d, stop := b.start(func(o *Options) { o.RegistryRefresh = time.Hour; o.PoisonCopy = false })
+				defer stop()
+				b.setEnabled(d, false)
+				sent := b.sendMany(10, queue.SendOptions{TTL: 3 * day})
+				var down outage
+				b.queues.on(operation, down.rule(failBefore))
+				b.store.on(operation, down.rule(failBefore))
+				b.deleteWebhook(d)
+				calls := func() (n int) {
+					for _, o := range []string{"peek", "receive", "depth", "abandon"} {
+						n += b.queues.count(o)
+					}
+					return n + b.store.count("load") + b.store.count("list-left")
+				}
+				before := calls()
+				time.Sleep(day)
+				// Records that wait in memory have their own pace.
+				if n := calls() - before; n > 340 && operation != "record" {
+					t.Errorf("%d transactions in a day", n)
+				}
+				down.end()
+				time.Sleep(2 * guardInterval)
+				if operation == "list-left" {
+					time.Sleep(time.Hour)
+				}
+				b.wantHeld(sent)
+				time.Sleep(2 * day)
+				b.wantDeadLetters(10, policy.WebhookDeleted)
+				want(t, "messages", b.total(testQueue), 0)
+			})
+		})
+	}
+}

@@ -448,11 +448,17 @@ func (p *process) attempts(queue string) []e2eAttempt {
 
 // e2eTimeline is a message as the API shows it.
 type e2eTimeline struct {
-	Events []struct {
-		Event string    `json:"event"`
-		At    time.Time `json:"at"`
-	} `json:"events"`
-	Next []e2eNext `json:"next"`
+	Size     int        `json:"size"`
+	BodyHash string     `json:"body_hash"`
+	Events   []e2eEvent `json:"events"`
+	Next     []e2eNext  `json:"next"`
+}
+
+type e2eEvent struct {
+	Event     string    `json:"event"`
+	At        time.Time `json:"at"`
+	WebhookID string    `json:"webhook_id"`
+	Text      string    `json:"text"`
 }
 
 type e2eNext struct {

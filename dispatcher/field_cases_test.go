@@ -61,19 +61,19 @@ func TestEachRequestIsSignedAnewUnderOneIDOverRestartsAndReplay(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer sender.Close()
-		over := func(o *Options) { o.Sender = sender }
+		over := func(o *Options) { rarely(o); o.PollMax, o.Sender = 10*time.Minute, sender }
 		_, stop := b.start(over)
 		sent := b.send(`{"order":1}`)
-		time.Sleep(7 * time.Hour) // three attempts
+		time.Sleep(8 * time.Hour) // three attempts
 		stop()
 		_, stop = b.start(over)
-		time.Sleep(7 * time.Hour)
+		time.Sleep(8 * time.Hour)
 		want(t, "dead letters", len(b.deadLetters()), 1)
 		mu.Lock()
 		status = http.StatusOK
 		mu.Unlock()
 		b.replay(b.deadLetters()[0].ID, "token-1")
-		time.Sleep(time.Minute)
+		time.Sleep(time.Hour)
 		stop()
 		want(t, "requests", len(ids), 6)
 		for _, id := range ids {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"slices"
@@ -43,6 +44,11 @@ type Match struct {
 	// counted over the calls that match since the rule was added, the next one
 	// being 1. From 0 means 1, To 0 means for ever.
 	From, To int
+	// Rate is the share of these calls that the fault is for, picked at random; 0
+	// means all. Seed makes the picks: the same one gives the same picks, call by
+	// call. Rules with different seeds pick independently.
+	Rate float64
+	Seed uint64
 }
 
 // Request is one request that reached the proxy.
@@ -80,7 +86,7 @@ func (p *Proxy) ConnectionString() string { return connectionString(p.QueueURL, 
 func (p *Proxy) Fault(m Match, f Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.rules = append(p.rules, &rule{Match: m, Fault: f})
+	p.rules = append(p.rules, &rule{Match: m, Fault: f, random: rand.New(rand.NewPCG(m.Seed, 0))})
 }
 
 // Heal removes all rules.
@@ -141,7 +147,17 @@ func (p *Proxy) close() {
 type rule struct {
 	Match
 	Fault
-	calls int
+	calls  int
+	random *rand.Rand
+}
+
+// hits counts a call that matches, and reports whether the fault is for it.
+func (r *rule) hits() bool {
+	r.calls++
+	if r.calls < max(r.From, 1) || r.To != 0 && r.calls > r.To {
+		return false
+	}
+	return r.Rate == 0 || r.random.Float64() < r.Rate
 }
 
 func matches(want, got string) bool { return want == "" || want == got }
@@ -155,8 +171,7 @@ func (p *Proxy) arrive(r Request) (faults []Fault, stale404 bool) {
 		if !matches(rule.Service, r.Service) || !matches(rule.Operation, r.Operation) {
 			continue
 		}
-		rule.calls++
-		if rule.calls >= max(rule.From, 1) && (rule.To == 0 || rule.calls <= rule.To) {
+		if rule.hits() {
 			faults = append(faults, rule.Fault)
 		}
 	}

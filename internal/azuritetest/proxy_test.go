@@ -118,6 +118,44 @@ func TestFaultsHitTheCallsTheyAreFor(t *testing.T) {
 	}
 }
 
+func TestARandomFaultHitsItsShareTheSameEachTime(t *testing.T) {
+	p := storage(t, func(http.ResponseWriter, *http.Request) {})
+	picks := func(seed uint64, rate float64) (hit string, n int) {
+		p.Heal()
+		p.Fault(Match{Operation: "create", From: 11, To: 410, Rate: rate, Seed: seed}, FailBefore(409, "QueueBeingDeleted"))
+		for call := 1; call <= 420; call++ {
+			if faults, _ := p.arrive(Request{Service: "queue", Operation: "create"}); len(faults) > 0 {
+				hit, n = hit+fmt.Sprintf(" %d", call), n+1
+			}
+			if faults, _ := p.arrive(Request{Service: "queue", Operation: "send"}); len(faults) > 0 {
+				t.Error("a fault for another operation")
+			}
+		}
+		return hit, n
+	}
+	first, n := picks(7, 0.1)
+	if n < 20 || n > 70 { // 40 expected, with a deviation of 6
+		t.Errorf("%d of 400 calls were hit at a rate of 0.1", n)
+	}
+	for _, call := range []string{" 10 ", " 411 "} {
+		if strings.Contains(first+" ", call) {
+			t.Errorf("call %q was hit, outside of 11 to 410", call)
+		}
+	}
+	if again, _ := picks(7, 0.1); again != first {
+		t.Errorf("the same seed picked%s and then%s", first, again)
+	}
+	if other, _ := picks(8, 0.1); other == first {
+		t.Error("another seed picked the same calls")
+	}
+	if _, n := picks(7, 0); n != 400 {
+		t.Errorf("%d of 400 calls were hit without a rate", n)
+	}
+	if _, n := picks(7, 1); n != 400 {
+		t.Errorf("%d of 400 calls were hit at a rate of 1", n)
+	}
+}
+
 func TestProxyTranslatesAStaleReceiptUnlessToldNotTo(t *testing.T) {
 	p := storage(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set(errorCodeHeader, "PopReceiptMismatch")

@@ -34,7 +34,8 @@ type poller struct {
 	wake  chan struct{}
 	slots chan struct{} // one element per message in flight or being received
 
-	inFlight atomic.Int64
+	inFlight  atomic.Int64
+	startedAt time.Time
 
 	mu         sync.Mutex
 	lastPollAt time.Time // last receive that storage answered
@@ -45,7 +46,7 @@ type poller struct {
 
 func newPoller(work context.Context, d *Dispatcher, q queue.Queue) *poller {
 	return &poller{
-		d: d, q: q, work: work,
+		d: d, q: q, work: work, startedAt: time.Now(),
 		wake:  make(chan struct{}, 1),
 		slots: make(chan struct{}, d.o.Concurrency),
 	}

@@ -13,11 +13,14 @@ const (
 	housekeepingBound = time.Minute
 )
 
-// housekeeping removes, by the hour, what is older than its retention.
+// housekeeping removes, by the hour, what is older than its retention, and looks at when
+// the storage's signature ends.
 func (a *App) housekeeping(ctx context.Context) {
 	t := time.NewTicker(housekeepingEvery)
 	defer t.Stop()
+	sas := sasWatch{end: a.stores.sasEnd, log: a.log}
 	for {
+		sas.look(time.Now())
 		if err := a.expire(ctx); err != nil && ctx.Err() == nil {
 			a.log.Warn("what has expired could not be removed; trying again in an hour", "error", err)
 		}

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -22,6 +23,9 @@ type stores struct {
 	queues queue.Service
 	tables tables.Store
 	close  func(context.Context) error
+	// sasEnd is when the signature that opens them ends; zero when there is none, or
+	// it does not say.
+	sasEnd time.Time
 }
 
 // openStores picks the adapters. On Azure nothing is asked yet, so that the process
@@ -58,7 +62,8 @@ func openStores(ctx context.Context, cfg config.Config, count storageCounter, dr
 	if err != nil {
 		return stores{}, fmt.Errorf("open table service: %w", err)
 	}
-	return stores{queues: queues, tables: rows, close: func(ctx context.Context) error {
+	sasEnd, _ := conn.SASExpiry()
+	return stores{queues: queues, tables: rows, sasEnd: sasEnd, close: func(ctx context.Context) error {
 		queues.Close()
 		return rows.Close(ctx)
 	}}, nil

@@ -1,0 +1,324 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/webhooktest"
+)
+
+// refusingQueues answers receives as refuse says; nil passes them on.
+type refusingQueues struct {
+	queue.Service
+	refuse func() error
+	polls  atomic.Int64
+}
+
+func (s *refusingQueues) Queue(name string) (queue.Queue, error) {
+	q, err := s.Service.Queue(name)
+	return &refusingQueue{q, s}, err
+}
+
+type refusingQueue struct {
+	queue.Queue
+	s *refusingQueues
+}
+
+func (q *refusingQueue) Receive(ctx context.Context, n int, lease time.Duration) ([]*queue.Message, error) {
+	q.s.polls.Add(1)
+	if err := q.s.refuse(); err != nil {
+		return nil, err
+	}
+	return q.Queue.Receive(ctx, n, lease)
+}
+
+// pollAges reads the gauge of the poller of testQueue, in seconds.
+func pollAges(t *testing.T) (metric.Meter, func() float64) {
+	reader := sdkmetric.NewManualReader()
+	return sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter(""), func() float64 {
+		t.Helper()
+		var all metricdata.ResourceMetrics
+		if err := reader.Collect(t.Context(), &all); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range all.ScopeMetrics[0].Metrics {
+			if g, ok := m.Data.(metricdata.Gauge[float64]); ok && m.Name == "poll.age" && len(g.DataPoints) == 1 {
+				return g.DataPoints[0].Value
+			}
+		}
+		t.Error("the age of the last poll is not measured")
+		return -1
+	}
+}
+
+// C11, word for word: 20 × 503, 30 s of refused connections, a queue that is gone and
+// made again, 10 × 403, and then all is well.
+func TestPollerOutlivesAScriptOfFaultsAndReturnsToAllItsReceiversAtOnce(t *testing.T) {
+	const concurrency, pollMax = 16, 10 * time.Second
+	inBubble(t, func(b *bench) {
+		var began, refusedSince, goneSince, ended time.Time
+		busy, denied := 0, 0
+		s := &refusingQueues{Service: b.queues}
+		s.refuse = func() error {
+			now := time.Now()
+			switch {
+			case busy < 20:
+				busy++
+				return fmt.Errorf("receive: %w: 503 ServerBusy", queue.ErrBusy)
+			case refusedSince.IsZero() || now.Sub(refusedSince) < 30*time.Second:
+				if refusedSince.IsZero() {
+					refusedSince = now
+				}
+				return fmt.Errorf("receive: %w: connection refused", queue.ErrBusy)
+			case goneSince.IsZero() || now.Sub(goneSince) < 20*time.Second:
+				if goneSince.IsZero() {
+					goneSince = now
+				}
+				return fmt.Errorf("receive: %w", queue.ErrQueueNotFound)
+			case denied < 10:
+				denied++
+				return fmt.Errorf("receive: %w: 403 AuthenticationFailed", queue.ErrDenied)
+			}
+			if ended.IsZero() {
+				ended = now
+			}
+			return nil
+		}
+		b.sender.takes = time.Minute
+		meter, age := pollAges(b.t)
+		began = time.Now()
+		d, stop := b.start(func(o *Options) {
+			o.Queues, o.Concurrency, o.PollMax, o.Meter = s, concurrency, pollMax, meter
+		})
+		defer stop()
+		for busy < 20 || denied < 10 {
+			time.Sleep(time.Second)
+			if name := "queue " + testQueue; busy > 0 && goneSince.IsZero() && d.Health()[name] == nil {
+				t.Fatal("ready although nothing can be received")
+			}
+		}
+		if got := age(); got < time.Since(began).Seconds()-1 {
+			t.Errorf("the last poll that was answered is %.0f s ago, want the whole outage of %s", got, time.Since(began))
+		}
+		outage := time.Since(began)
+		if n := s.polls.Load(); n > int64(outage/(pollMax/2))+10 {
+			t.Errorf("%d polls in %s of faults: more than one in %s and a few", n, outage, pollMax/2)
+		}
+		for range concurrency {
+			b.send("x")
+		}
+		time.Sleep(pollMax + time.Second)
+		want(t, "POSTs that are open at the same time", b.sender.count(), concurrency)
+		want(t, "in flight", d.Queue(testQueue).InFlight, concurrency)
+		want(t, "health", d.Health()["queue "+testQueue], nil)
+		for _, p := range b.sender.posts {
+			if late := p.at.Sub(ended); late > time.Second {
+				t.Errorf("a POST began %s after the first receive that worked", late)
+			}
+		}
+		time.Sleep(2 * time.Minute)
+		if got := age(); got > pollMax.Seconds()+1 {
+			t.Errorf("the last poll that was answered is %.0f s ago, want at most %s", got, pollMax)
+		}
+		want(t, "messages left", b.total(testQueue), 0)
+		for _, text := range []string{"503 ServerBusy", "connection refused", "does not exist yet", "403 AuthenticationFailed"} {
+			n := strings.Count(b.log.String(), text)
+			if limit := int(outage/(10*time.Second)) + 1; n < 1 || n > limit {
+				t.Errorf("%d lines about %q in %s, want 1 to %d", n, text, outage, limit)
+			}
+		}
+	})
+}
+
+// C12: fifty messages are received, or wait for a slot, when the process is stopped.
+func TestStopGivesBackFiftyMessagesAtOnceAndChargesNobody(t *testing.T) {
+	for _, concurrency := range []int{64, 4} {
+		inBubble(t, func(b *bench) {
+			b.webhook.Policy.MaxAttempts = 1
+			b.update(b.webhook)
+			b.sender.takes = time.Hour
+			_, stop := b.start(func(o *Options) { o.Drain, o.Concurrency, o.Lease = time.Second, concurrency, 10*time.Minute })
+			sent := b.sendMany(50, queue.SendOptions{})
+			time.Sleep(5 * time.Second)
+			stop()
+			time.Sleep(5 * time.Second)
+			depth, err := b.queue(testQueue).Depth(b.t.Context())
+			if err != nil || depth.Visible != 50 {
+				t.Errorf("%d messages can be received 5 s after the stop, %v; want 50", depth.Visible, err)
+			}
+			for _, s := range sent {
+				want(t, "charged", b.delivery(s, "wh_a").Charged, 0)
+			}
+			b.sender.takes = 0
+			_, stop = b.start(nil)
+			time.Sleep(10 * time.Second)
+			stop()
+			for _, s := range sent {
+				want(t, "state", b.delivery(s, "wh_a").State, tables.Delivered)
+			}
+			want(t, "dead letters", len(b.deadLetters()), 0)
+			want(t, "copies", b.total(testQueue+poisonSuffix), 0)
+			want(t, "messages left", b.total(testQueue), 0)
+		})
+	}
+}
+
+// C14: what is valid as it stands arrives byte for byte, and what was encoded is decoded.
+func TestTextsArriveByTheRuleOfTheirQueuesEncoding(t *testing.T) {
+	const event = `[{"id":"1","eventType":"a","data":{"x":1}}]`
+	for encoding, texts := range map[queue.Encoding]map[string]string{
+		queue.EncodingNone: {"12345678": "12345678", event: event},
+		queue.EncodingAuto: {"eyJhIjoxfQ==": `{"a":1}`, "12345678": "12345678", "abcd": "abcd", `{"a":1}`: `{"a":1}`},
+	} {
+		for text, body := range texts {
+			inBubble(t, func(b *bench) {
+				b.sendText([]byte(text), queue.SendOptions{})
+				_, stop := b.start(func(o *Options) { o.Encoding = func(string) queue.Encoding { return encoding } })
+				time.Sleep(5 * time.Second)
+				stop()
+				want(t, "POSTs", b.sender.count(), 1)
+				if b.sender.count() == 1 {
+					want(t, fmt.Sprintf("%s on a queue of %s", text, encoding), string(b.sender.posts[0].request.Body), body)
+				}
+			})
+		}
+	}
+}
+
+// C24: a policy that tries a 401 again delivers when the receiver lets us in again.
+func TestPolicyThatRetriesA401DeliversAfterTwoMinutesOfIt(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		began := time.Now()
+		b.sender.answer = func(webhook.Request, int) webhook.Result {
+			if time.Since(began) < 2*time.Minute {
+				return webhook.Result{Status: 401}
+			}
+			return webhook.Result{Status: 200}
+		}
+		b.send("x")
+		_, stop := b.start(nil)
+		time.Sleep(5 * time.Minute)
+		stop()
+		want(t, "POSTs by the default table", b.sender.count(), 1)
+		b.wantDeadLetters(1, policy.NonRetryableError)
+
+		began = time.Now()
+		b.webhook.Policy.Rules = []policy.Rule{{Match: "401", Action: "abandon"}}
+		b.webhook = b.update(b.webhook)
+		sent := b.send("y")
+		_, stop = b.start(nil)
+		time.Sleep(30 * time.Minute)
+		stop()
+		want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
+		want(t, "dead letters", len(b.deadLetters()), 1)
+	})
+}
+
+// C22 and C25, over the real sender: a redirect is a failed attempt and its target is
+// never met; a receiver that drips, floods with 103 or says nothing has its message back
+// after the deadline of 5 s, one attempt charged and its slot free.
+func TestRedirectsAndStallsAreFailedAttempts(t *testing.T) {
+	scripts := map[string]webhooktest.Script{
+		"drip": webhooktest.Drip(time.Second), "103": webhooktest.Interim(time.Second), "silence": webhooktest.Silence,
+	}
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		for _, location := range []string{"http://127.0.0.2/", "http://169.254.169.254/"} {
+			scripts[fmt.Sprint(status, " ", location)] = webhooktest.Answer(
+				fmt.Sprintf("HTTP/1.1 %d X\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n", status, location))
+		}
+	}
+	for name, script := range scripts {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				b.webhook.URL, b.webhook.Timeout = "http://127.0.0.1/hook", 5*time.Second
+				b.webhook.Secrets = []webhook.Secret{webhook.NewSecret(time.Now())}
+				b.webhook.Policy.Backoff = policy.Backoff{Delays: []policy.Duration{policy.Duration(time.Hour)}}
+				b.webhook = b.update(b.webhook)
+				wire := webhooktest.NewWire(b.t, script)
+				var elsewhere atomic.Int64
+				dial := func(ctx context.Context, network, address string) (_ net.Conn, err error) {
+					if address != "127.0.0.1:80" {
+						elsewhere.Add(1)
+						return nil, errors.New("nobody is there")
+					}
+					return wire.Dial(ctx, network, address)
+				}
+				sender, err := webhook.NewSender(webhook.Options{Guard: webhook.GuardOptions{AllowPrivate: true}, DialContext: dial})
+				if err != nil {
+					b.t.Fatal(err)
+				}
+				defer sender.Close()
+				d, stop := b.start(func(o *Options) { o.Sender, o.Concurrency = sender, 1 })
+				defer stop()
+				sent := b.send("x")
+				time.Sleep(10 * time.Second)
+				del := b.delivery(sent, "wh_a")
+				want(t, "state", del.State, tables.Pending)
+				want(t, "charged", del.Charged, 1)
+				want(t, "in flight", d.Queue(testQueue).InFlight, 0)
+				want(t, "messages", b.total(testQueue), 1)
+				want(t, "connections to elsewhere", elsewhere.Load(), 0)
+				atts := b.attempts(sent)
+				if len(atts) != 1 {
+					b.t.Fatalf("%d attempts, want 1", len(atts))
+				}
+				if stalled := atts[0].Status == 0; stalled && (atts[0].ErrorClass != policy.ClassTimeout || atts[0].Duration < 4500*time.Millisecond || atts[0].Duration > 5500*time.Millisecond) {
+					t.Errorf("%s after %s, want a timeout after 5 s", atts[0].ErrorClass, atts[0].Duration)
+				}
+				if del.NextAt.Sub(atts[0].StartedAt) < time.Hour {
+					t.Errorf("tried again at %s, want the policy's hour later", del.NextAt)
+				}
+			})
+		})
+	}
+}
+
+// C17: 200 KB of emoji in the answer leave a record that can be read, and the retry goes on.
+func TestHugeAnswerOfEmojiLeavesAReadableRecord(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.webhook.URL, b.webhook.Secrets = "http://127.0.0.1/hook", []webhook.Secret{webhook.NewSecret(time.Now())}
+		b.webhook = b.update(b.webhook)
+		huge := strings.Repeat("😀", 50<<10)
+		receiver := webhooktest.NewReceiver(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("pushlease-attempt") == "1" {
+				w.WriteHeader(http.StatusInternalServerError)
+				_, _ = io.WriteString(w, huge)
+			}
+		}))
+		defer receiver.Close()
+		sender, err := webhook.NewSender(webhook.Options{Guard: webhook.GuardOptions{AllowPrivate: true}, DialContext: receiver.Dial})
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		defer sender.Close()
+		_, stop := b.start(func(o *Options) { o.Sender = sender })
+		sent := b.send("x")
+		time.Sleep(time.Minute)
+		stop()
+		atts := b.attempts(sent)
+		if len(atts) != 2 {
+			b.t.Fatalf("%d attempts, want 2", len(atts))
+		}
+		snippet := atts[0].Snippet
+		if cut := strings.TrimSuffix(snippet, "…"); cut == snippet || strings.Trim(cut, "😀") != "" || len(cut) == 0 || len(snippet) > 64<<10 {
+			t.Errorf("the snippet has %d bytes: %.40q…", len(snippet), snippet)
+		}
+		want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
+	})
+}

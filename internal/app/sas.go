@@ -1,0 +1,43 @@
+package app
+
+import (
+	"log/slog"
+	"time"
+)
+
+const (
+	// sasNotice is how long before the end of the storage's signature the log begins to
+	// say so.
+	sasNotice = 14 * 24 * time.Hour
+	// sasEvery is how often it is said again, and sasEveryLate on the last day and after
+	// the end.
+	sasEvery     = 24 * time.Hour
+	sasEveryLate = time.Hour
+)
+
+// sasWatch warns before the shared access signature of the storage ends, since every
+// call is refused from then on and nothing here can renew it. Not safe for concurrent use.
+type sasWatch struct {
+	end  time.Time // zero when it never ends, or nobody knows
+	log  *slog.Logger
+	said time.Time
+}
+
+// look is called from time to time.
+func (w *sasWatch) look(now time.Time) {
+	left := w.end.Sub(now)
+	every := sasEvery
+	if left < sasEvery {
+		every = sasEveryLate
+	}
+	if w.end.IsZero() || left > sasNotice || !w.said.IsZero() && now.Sub(w.said) < every {
+		return
+	}
+	w.said = now
+	if left <= 0 {
+		w.log.Error("the storage's shared access signature has ended: make a new one and set storage to it", "ended", w.end.UTC())
+		return
+	}
+	w.log.Warn("the storage's shared access signature ends soon: make a new one and set storage to it",
+		"ends", w.end.UTC(), "left", left.Round(time.Minute).String())
+}

@@ -24,7 +24,20 @@ import (
 // Tidy work when they are called. Call it instead of Run, once, and end ctx when the
 // last of these calls has returned.
 func (d *Dispatcher) RunHosted(ctx context.Context) {
-	d.run(ctx, func(ctx, _ context.Context) { <-ctx.Done() })
+	d.run(ctx, d.superviseHosted)
+}
+
+// superviseHosted reads the registered webhooks at the start and when they were changed
+// here. What others changed is read when the next message comes.
+func (d *Dispatcher) superviseHosted(ctx, _ context.Context) {
+	for {
+		_ = d.registry.refresh(ctx) // it is logged there, and read again before it is needed
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.registry.changed:
+		}
+	}
 }
 
 // HandleHosted delivers a message that the host received, and settles it through q,

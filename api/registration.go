@@ -39,8 +39,8 @@ const (
 )
 
 var (
-	createFields = []string{"queue", "url", "name", "headers", "secret", "timeout", "enabled", "policy", "filter", "format"}
-	changeFields = []string{"url", "name", "headers", "timeout", "enabled", "policy", "filter", "format"}
+	createFields = []string{"queue", "url", "name", "headers", "secret", "timeout", "enabled", "policy", "flow", "filter", "format"}
+	changeFields = []string{"url", "name", "headers", "timeout", "enabled", "policy", "flow", "filter", "format"}
 )
 
 // edit applies the fields of a request to reg: a merge patch (RFC 7396), where null
@@ -143,6 +143,8 @@ func (e *editor) set(name string, raw json.RawMessage) {
 		}
 	case "policy":
 		e.policy(raw)
+	case "flow":
+		e.flow(raw)
 	case "filter":
 		e.filter(raw)
 	case "format":
@@ -293,14 +295,31 @@ func (e *editor) policy(raw json.RawMessage) {
 		err = p.Validate()
 	}
 	if err != nil {
-		for _, f := range policy.FieldErrors(err) {
-			field := "policy"
-			if f.Field != "policy" {
-				field += "." + f.Field
-			}
-			e.fail(field, "is not right: "+f.Problem, f.Cure)
-		}
+		e.refuseParts("policy", err)
 		return
 	}
 	e.reg.Policy = p
+}
+
+func (e *editor) flow(raw json.RawMessage) {
+	f, err := policy.OverlayFlow(e.reg.Flow, raw)
+	if err == nil {
+		err = f.Validate()
+	}
+	if err != nil {
+		e.refuseParts("flow", err)
+		return
+	}
+	e.reg.Flow = f
+}
+
+// refuseParts says what the policy package has against parts of a field.
+func (e *editor) refuseParts(field string, err error) {
+	for _, f := range policy.FieldErrors(err) {
+		path := field
+		if f.Field != field {
+			path += "." + f.Field
+		}
+		e.fail(path, "is not right: "+f.Problem, f.Cure)
+	}
 }

@@ -33,6 +33,7 @@ type webhookView struct {
 	DisabledReason string            `json:"disabled_reason,omitempty"`
 	DisabledAt     time.Time         `json:"disabled_at,omitzero"`
 	Policy         policy.Policy     `json:"policy"`
+	Flow           policy.Flow       `json:"flow"`
 	Filter         webhook.Filter    `json:"filter"`
 	Format         webhook.Format    `json:"format"`
 	Secrets        []secretView      `json:"secrets"`
@@ -66,7 +67,7 @@ func (a *API) view(r *http.Request, reg tables.Registration) webhookView {
 	v := webhookView{
 		ID: reg.ID, Name: reg.Name, Queue: reg.Queue, URL: reg.URL, Headers: map[string]string{},
 		Timeout: policy.Duration(reg.Timeout), Enabled: reg.Enabled, DisabledReason: reg.DisabledReason,
-		DisabledAt: utc(reg.DisabledAt), Policy: reg.Policy, Filter: reg.Filter, Format: cmp.Or(reg.Format, webhook.FormatRaw), Secrets: []secretView{},
+		DisabledAt: utc(reg.DisabledAt), Policy: reg.Policy, Flow: reg.Flow.OrDefault(), Filter: reg.Filter, Format: cmp.Or(reg.Format, webhook.FormatRaw), Secrets: []secretView{},
 		CreatedAt: utc(reg.CreatedAt), UpdatedAt: utc(reg.UpdatedAt),
 	}
 	v.URL = shownURL(reg.URL, a.may(r, ScopeAdmin))

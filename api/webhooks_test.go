@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/webhook"
 )
 
@@ -136,6 +137,12 @@ func TestBadRegistrationsNameTheFieldAndTheCure(t *testing.T) {
 		{"policy preset", `{` + good + `,"policy":{"preset":"fast"}}`, "policy.preset"},
 		{"policy type", `{` + good + `,"policy":{"backoff":{"factor":"x"}}}`, "policy.backoff.factor"},
 		{"policy value", `{` + good + `,"policy":{"max_attempts":0}}`, "policy.max_attempts"},
+		{"flow a number", `{` + good + `,"flow":5}`, "flow"},
+		{"flow field", `{` + good + `,"flow":{"concurency":3}}`, "flow.concurency"},
+		{"flow type", `{` + good + `,"flow":{"breaker":{"min_samples":"x"}}}`, "flow.breaker.min_samples"},
+		{"flow value", `{` + good + `,"flow":{"concurrency":0}}`, "flow.concurrency"},
+		{"flow rate", `{` + good + `,"flow":{"rate":-1}}`, "flow.rate"},
+		{"flow never", `{` + good + `,"flow":{"auto_disable_after":"0s"}}`, "flow.auto_disable_after"},
 		{"policy rule", `{` + good + `,"policy":{"rules":[{"match":"999","action":"complete"}]}}`, "policy.rules[0].match"},
 	}
 	for _, tt := range tests {
@@ -200,6 +207,36 @@ func TestPatchMergesAndNullGivesTheDefault(t *testing.T) {
 	h.do(http.StatusBadRequest, "PATCH", target, `{"secret":null}`).wantProblem("secret")
 	h.do(http.StatusBadRequest, "PATCH", target, `{"id":"wh_1"}`).wantProblem("id")
 	h.do(http.StatusBadRequest, "PATCH", target, `{"nme":"x"}`).wantProblem("nme")
+}
+
+func TestFlowIsMergedAndAnOldRowShowsTheDefault(t *testing.T) {
+	h := newHarness(t)
+	a := h.register(`{"queue":"orders","url":"https://example.com/hook","flow":{"rate":0.5,"breaker":{"min_samples":3},"auto_disable_after":"never"}}`)
+	if a.get("flow", "concurrency") != 64.0 || a.get("flow", "rate") != 0.5 || a.get("flow", "breaker", "enabled") != true || a.text("flow", "auto_disable_after") != "never" {
+		t.Errorf("created: %s", a.body)
+	}
+	target := "/api/v1/webhooks/" + a.text("id")
+	a = h.do(http.StatusOK, "PATCH", target, `{"flow":{"concurrency":2,"rate":null,"breaker":{"enabled":false}}}`)
+	if a.get("flow", "concurrency") != 2.0 || a.get("flow", "rate") != 0.0 || a.get("flow", "breaker", "enabled") != false ||
+		a.get("flow", "breaker", "min_samples") != 3.0 || a.text("flow", "auto_disable_after") != "never" {
+		t.Errorf("changed: %s", a.body)
+	}
+	if a = h.do(http.StatusOK, "PATCH", target, `{"flow":null}`); a.get("flow", "concurrency") != 64.0 || a.text("flow", "auto_disable_after") != "120h0m0s" {
+		t.Errorf("after null: %s", a.body)
+	}
+	old, err := h.db.GetWebhook(t.Context(), a.text("id"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old.Flow = policy.Flow{}
+	if _, err := h.db.PutWebhook(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range []answer{h.do(http.StatusOK, "GET", target, ""), h.do(http.StatusOK, "PATCH", target, `{"name":"n"}`)} {
+		if a.get("flow", "concurrency") != 64.0 {
+			t.Errorf("a row of before there was any: %s", a.body)
+		}
+	}
 }
 
 func TestIfMatchGuardsAChange(t *testing.T) {

@@ -16,7 +16,8 @@ import (
 // attempt makes one POST and records what came of it. It returns the delivery's
 // new state, which is durable, or kept in memory until it can be.
 func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t target) tables.Delivery {
-	if left := time.Until(p.m.Lease.Until()); left < leaseMargin(p.m.Lease.Granted()) || ctx.Err() != nil || !fairTime(ctx, &t.registration.Webhook) {
+	if left := time.Until(p.m.Lease.Until()); left < leaseMargin(p.m.Lease.Granted()) || ctx.Err() != nil || !fairTime(ctx, &t.registration.Webhook) ||
+		!sleepCtx(ctx, time.Until(t.ticket.at)) {
 		return d.notBegun(ctx, p, t)
 	}
 	ctx, span := d.startAttemptSpan(ctx, p, t)
@@ -25,6 +26,8 @@ func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t target) tables.De
 	request := t.registration.Request(p.content, p.origin(), t.delivery.Attempts+1)
 	res := d.o.Sender.Send(ctx, capped(ctx, &t.registration.Webhook), request)
 	now := time.Now()
+	flow := t.ticket.f
+	d.left(t, res)
 	del := t.delivery
 	delivered := res.Status/100 == 2
 	if now.After(p.m.Lease.Until()) || ctx.Err() != nil || p.shared && !delivered {
@@ -43,6 +46,7 @@ func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t target) tables.De
 		Now: now, Charged: del.Charged, Waits: del.Waits, FirstAt: firstOf(del.FirstAt, res.StartedAt),
 		ExpiresAt: p.m.ExpiresAt, Random: rand.Float64(), Response: responseOf(res),
 	})
+	flow.askPause(dec.Pause, now)
 	if dec.Action == policy.NoVerdict {
 		dec.Reason = interruption(ctx)
 	}

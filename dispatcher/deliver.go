@@ -18,12 +18,13 @@ import (
 // nor settles: both belong to the caller. ctx ends with the cause
 // queue.ErrLeaseLost or ErrStopping to cut POSTs short; nothing is charged then.
 func (d *Dispatcher) Deliver(ctx context.Context, queueName string, m *queue.Message) Decision {
-	return d.deliver(ctx, queueName, m, holdDelay+expiryMargin)
+	return d.deliver(ctx, queueName, m, holdDelay+expiryMargin, nil)
 }
 
 // deliver gives up what has to be held when less than margin of the message's life is
-// left.
-func (d *Dispatcher) deliver(ctx context.Context, queueName string, m *queue.Message, margin time.Duration) (decision Decision) {
+// left. arrived is told when the message's webhooks were asked.
+func (d *Dispatcher) deliver(ctx context.Context, queueName string, m *queue.Message, margin time.Duration, arrived *arrival) (decision Decision) {
+	defer arrived.done()
 	defer func() {
 		if r := recover(); r != nil {
 			d.log.Error("panic while delivering; the message is given back", "queue", queueName, "message", m.ID,
@@ -32,7 +33,7 @@ func (d *Dispatcher) deliver(ctx context.Context, queueName string, m *queue.Mes
 		}
 	}()
 	p, err := d.open(ctx, queueName, m)
-	p.margin = margin
+	p.margin, p.arrived = margin, arrived
 	switch {
 	case errors.Is(err, errStaleReplay):
 		d.log.Info("a replay pointer without a replay is removed", "queue", queueName, "message", m.ID)
@@ -71,14 +72,15 @@ func (d *Dispatcher) deliver(ctx context.Context, queueName string, m *queue.Mes
 
 // post makes all due POSTs at once, so that one webhook never waits for another.
 func (d *Dispatcher) post(ctx context.Context, p *parcel, targets []target) {
-	now := time.Now()
+	d.enter(ctx, p, targets)
 	var posts sync.WaitGroup
 	posted := false
 	for i := range targets {
 		t := &targets[i]
-		if t.due(now) {
+		if t.flow != nil {
 			posted = true
 			posts.Go(func() {
+				defer d.giveTicket(t)
 				if d.survives(p, func() { d.timedAttempt(ctx, p, t) }) {
 					return
 				}
@@ -179,7 +181,8 @@ func actionOf(del tables.Delivery) policy.Action {
 	switch del.Reason {
 	case policy.LeaseLost, policy.Stopping, policy.StorageFault, policy.InternalFault:
 		return policy.NoVerdict
-	case policy.WebhookDisabled, policy.WebhookDeleted, policy.NoWebhook, policy.EventInWork:
+	case policy.WebhookDisabled, policy.WebhookDeleted, policy.NoWebhook, policy.EventInWork,
+		policy.WebhookBusy, policy.WebhookPaused, policy.WebhookFailing:
 		return policy.Hold
 	}
 	return policy.Abandon
@@ -234,6 +237,8 @@ func describe(del tables.Delivery) string {
 		return "The text is not what the queue's encoding promises; it is kept as it was received."
 	case policy.WebhookDisabled, policy.WebhookDeleted, policy.NoWebhook:
 		return "No webhook took the message before it would have expired."
+	case policy.WebhookBusy, policy.WebhookPaused, policy.WebhookFailing:
+		return "The webhook could not be sent to before the message would have expired; its flow says why."
 	case policy.EventInWork:
 		return "Another message with the same event was still being delivered when this one was about to expire."
 	case policy.Unmatched:

@@ -29,6 +29,8 @@ type Dispatcher struct {
 	registry *registry
 	memory   *memory
 	events   *events
+	flows    *flows
+	shares   *shares
 	measure  *measure
 	deleted  *deletions
 	late     *late
@@ -59,13 +61,16 @@ func New(o Options) (*Dispatcher, error) {
 	if err != nil {
 		return nil, err
 	}
+	flows := newFlows(o.Store, o.Instance, o.Logger)
 	write, stopWrite := context.WithCancel(context.Background())
 	d := &Dispatcher{
 		write: write, stopWrite: stopWrite,
 		o: o, log: o.Logger, metrics: m,
-		registry: newRegistry(o.Store, o.Logger),
+		registry: newRegistry(o.Store, o.Logger, flows.sync),
 		memory:   newMemory(),
 		events:   newEvents(),
+		flows:    flows,
+		shares:   newShares(o.MaxInFlight),
 		measure:  newMeasure(o.Lease, o.Estimate),
 		deleted:  newDeletions(),
 		late:     newLate(),
@@ -91,6 +96,7 @@ func (d *Dispatcher) run(ctx context.Context, supervise func(ctx, work context.C
 
 	var flusher sync.WaitGroup
 	flusher.Go(func() { d.flushRecords(d.write) })
+	flusher.Go(func() { d.watchHealth(d.write) })
 
 	drained := make(chan struct{})
 	go func() {
@@ -111,6 +117,7 @@ func (d *Dispatcher) run(ctx context.Context, supervise func(ctx, work context.C
 		d.log.Warn("settling did not end in time: the messages in question come back when their lease ends")
 	}
 	d.flushLast(last)
+	d.tendHealth(last)
 	d.stopWrite()
 	<-drained
 	flusher.Wait()
@@ -168,7 +175,7 @@ func (d *Dispatcher) reconcile(ctx, work context.Context, running *sync.WaitGrou
 		pollCtx, stop := context.WithCancel(ctx)
 		p.stop = stop
 		d.pollers[name] = p
-		running.Go(func() { defer stop(); p.run(pollCtx) })
+		running.Go(func() { defer stop(); defer p.close(); p.run(pollCtx) })
 		d.log.Info("polling started", "queue", name)
 	}
 }
@@ -189,7 +196,7 @@ func (d *Dispatcher) RegistryChanged() { d.registry.tell() }
 
 // disable switches a webhook off because of what it answered.
 func (d *Dispatcher) disable(ctx context.Context, id string, reason policy.Reason) {
-	why := map[policy.Reason]string{policy.WebhookGone: "gone", policy.ReceiverAsked: "receiver"}[reason]
+	why := map[policy.Reason]string{policy.WebhookGone: "gone", policy.ReceiverAsked: "receiver", policy.WebhookFailing: "failing"}[reason]
 	if why == "" {
 		why = "rule"
 	}

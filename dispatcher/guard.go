@@ -187,9 +187,9 @@ func (g *guard) deliver(ctx context.Context, queueName string, m *queue.Message)
 		return Decision{Action: policy.Hold, Reason: policy.NoWebhook}
 	}
 	if nearEnd(m.InsertedAt, m.ExpiresAt, time.Now()) {
-		return g.d.deliver(ctx, queueName, m, guardMargin)
+		return g.d.deliver(ctx, queueName, m, guardMargin, nil)
 	}
-	decision := g.d.deliver(ctx, queueName, m, 0)
+	decision := g.d.deliver(ctx, queueName, m, 0, nil)
 	if decision.Action == policy.Hold {
 		decision.Delay = 0
 	}

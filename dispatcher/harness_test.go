@@ -79,6 +79,14 @@ func (l *lockedBuffer) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
+// unlimited is the flow of webhooks whose tests are about something else: as many POSTs as
+// the queue allows, whatever comes of them.
+var unlimited = func() policy.Flow {
+	f := policy.DefaultFlow()
+	f.Concurrency, f.Adaptive, f.Breaker.Enabled, f.AutoDisableAfter = policy.MaxConcurrency, false, false, 0
+	return f
+}()
+
 // register adds a webhook on testQueue; change may alter it first.
 func (b *bench) register(id string, change func(*tables.Registration)) tables.Registration {
 	b.t.Helper()
@@ -89,7 +97,7 @@ func (b *bench) register(id string, change func(*tables.Registration)) tables.Re
 	p.Backoff.Jitter = 0
 	r := tables.Registration{
 		Webhook: webhook.Webhook{ID: id, Queue: testQueue, URL: "https://example.com/hook", Timeout: 30 * time.Second},
-		Policy:  p, Enabled: true, CreatedAt: time.Now().UTC(), UpdatedAt: time.Now().UTC(),
+		Policy:  p, Flow: unlimited, Enabled: true, CreatedAt: time.Now().UTC(), UpdatedAt: time.Now().UTC(),
 	}
 	if change != nil {
 		change(&r)

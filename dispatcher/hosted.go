@@ -108,7 +108,10 @@ func (d *Dispatcher) Pump(ctx, work context.Context) (handled int, err error) {
 			continue // as in reconcile
 		}
 		drains.Go(func() {
-			if err := d.drain(ctx, newPoller(work, d, q), &n); err != nil {
+			p := newPoller(work, d, q)
+			defer p.close()
+			p.patience = pumpPatience
+			if err := d.drain(ctx, p, &n); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
 				errs = append(errs, fmt.Errorf("queue %s: %w", name, err))
@@ -118,6 +121,9 @@ func (d *Dispatcher) Pump(ctx, work context.Context) (handled int, err error) {
 	drains.Wait()
 	return int(n.Load()), errors.Join(errs...)
 }
+
+// pumpPatience is how long Pump waits for a webhook that can't be sent to.
+const pumpPatience = 5 * time.Second
 
 // drain handles what one queue has.
 func (d *Dispatcher) drain(ctx context.Context, p *poller, handled *atomic.Int64) error {
@@ -129,13 +135,10 @@ func (d *Dispatcher) drain(ctx context.Context, p *poller, handled *atomic.Int64
 			return nil
 		}
 		messages, err := p.receive(n)
-		for range n - len(messages) {
-			<-p.slots
-		}
+		p.giveSlots(n - len(messages))
 		for _, m := range messages {
 			running.Go(func() {
-				defer func() { <-p.slots }()
-				d.handle(p.work, p.q, m)
+				p.handle(m)
 				handled.Add(1)
 			})
 		}

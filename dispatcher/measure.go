@@ -241,6 +241,9 @@ func percentile(times []time.Duration, p float64) time.Duration {
 // timedAttempt makes one attempt. One that the receiver answered, or that timed out,
 // tells how long the webhook takes; one that never reached it does not.
 func (d *Dispatcher) timedAttempt(ctx context.Context, p *parcel, t *target) {
+	if !d.waitToEnter(ctx, p, t) {
+		return
+	}
 	before, start := t.delivery.Attempts, time.Now()
 	t.delivery = d.attempt(ctx, p, *t)
 	if del := t.delivery; del.Attempts > before && (del.LastStatus != 0 || del.LastErrorClass == policy.ClassTimeout) {

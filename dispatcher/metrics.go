@@ -21,12 +21,12 @@ const maxLabels = 500
 // metrics are the dispatcher's instruments. Labels are bounded: queue names, webhook
 // ids up to maxLabels, and closed sets. Never a URL, an address or a message id.
 type metrics struct {
-	receivedN, requeued, duplicates, settledN, deadletteredN metric.Int64Counter
-	receiveErrors, renewals, leasesLost, lookups             metric.Int64Counter
-	deferred, lost, copiesRefused, attempts                  metric.Int64Counter
-	deletes, atRisk, conflicts, unfinished                   metric.Int64Counter
-	processing, attemptTime, utilization                     metric.Float64Histogram
-	leaseLength                                              metric.Float64Gauge
+	receivedN, requeued, duplicates, settledN, deadletteredN  metric.Int64Counter
+	receiveErrors, renewals, leasesLost, lookups              metric.Int64Counter
+	deferred, lost, copiesRefused, attempts                   metric.Int64Counter
+	deletes, atRisk, conflicts, unfinished, postponedN, turns metric.Int64Counter
+	processing, attemptTime, utilization                      metric.Float64Histogram
+	leaseLength                                               metric.Float64Gauge
 
 	// tally is for the API.
 	tally *tally
@@ -67,6 +67,8 @@ func newMetrics(m metric.Meter) (*metrics, error) {
 		unfinished:    counter("dedup.claims.unfinished", "Claims on events that could not be kept or ended; they lapse, and another message with the event is delivered then."),
 		atRisk:        counter("lease.at_risk", "Messages that took more than 80 % of their lease, by queue."),
 		deletes:       counter("messages.deleted", "Deletes of messages, by queue and result; unverified is a message that came back after it was delivered."),
+		postponedN:    counter("webhook.postponed", "Deliveries that were held because the webhook could not be sent to, by queue, webhook and reason."),
+		turns:         counter("webhook.breaker.changes", "Changes of the breaker of a webhook, by webhook and the state it went into."),
 		deferred:      counter("records.deferred", "Records kept in memory because the store did not take them, by queue."),
 		lost:          counter("records.lost", "Records that had to be dropped from memory unwritten."),
 		copiesRefused: counter("poison.copies.refused", "Copies that the poison queue definitively refused; the dead letter is kept, by queue."),
@@ -104,6 +106,14 @@ func (ms *metrics) recordLost()                        { add(ms.lost) }
 func (ms *metrics) claimUnfinished()                   { add(ms.unfinished) }
 func (ms *metrics) dedupConflict(queueName string)     { add(ms.conflicts, queueAttr(queueName)) }
 func (ms *metrics) poisonCopyRefused(queueName string) { add(ms.copiesRefused, queueAttr(queueName)) }
+
+func (ms *metrics) postponed(queueName, webhookID string, reason policy.Reason) {
+	add(ms.postponedN, queueAttr(queueName), attribute.String("webhook", ms.label(webhookID)), attribute.String("reason", string(reason)))
+}
+
+func (ms *metrics) turned(webhookID string, phase policy.BreakerPhase) {
+	add(ms.turns, attribute.String("webhook", ms.label(webhookID)), attribute.String("state", string(phase)))
+}
 
 func (ms *metrics) duplicate(queueName, kind string) {
 	add(ms.duplicates, queueAttr(queueName), attribute.String("kind", kind))

@@ -45,6 +45,8 @@ type parcel struct {
 	alone bool
 	// margin is how long before its expiry the message is held no longer.
 	margin time.Duration
+	// arrived is told when the parcel's webhooks were asked.
+	arrived *arrival
 	// replay is the dead letter that is being replayed, nil otherwise.
 	replay *tables.DeadLetter
 }

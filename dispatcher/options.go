@@ -22,6 +22,7 @@ type Store interface {
 	tables.Webhooks
 	tables.DeadLetters
 	tables.Claims
+	tables.Healths
 	tables.LeftQueues
 }
 
@@ -58,6 +59,9 @@ type Options struct {
 	// Concurrency is the most messages of one queue in flight in this process;
 	// default 64.
 	Concurrency int
+	// MaxInFlight is the most messages of all queues in flight in this process; default
+	// 1,024. Half of it is divided among the queues in equal parts.
+	MaxInFlight int
 	// PollMin and PollMax bound the wait between receives of an empty queue:
 	// it doubles from one to the other, randomised. Defaults 100 ms and 30 s.
 	PollMin time.Duration
@@ -97,6 +101,9 @@ func (o Options) withDefaults() Options {
 	if o.Concurrency == 0 {
 		o.Concurrency = 64
 	}
+	if o.MaxInFlight == 0 {
+		o.MaxInFlight = 1024
+	}
 	if o.PollMin == 0 {
 		o.PollMin = 100 * time.Millisecond
 	}
@@ -129,6 +136,7 @@ func (o Options) validate() error {
 	need(o.Tracer != nil, "Tracer is required")
 	need(o.Lease == 0 || o.Lease >= 2*time.Second && o.Lease <= queue.MaxLease, "Lease is %s: it must be 2s to 168h, so that it can be renewed at half, or zero", o.Lease)
 	need(o.Concurrency >= 1, "Concurrency is %d: at least 1", o.Concurrency)
+	need(o.MaxInFlight >= 1, "MaxInFlight is %d: at least 1", o.MaxInFlight)
 	need(o.PollMin > 0 && o.PollMin <= o.PollMax, "PollMin is %s and PollMax %s: 0 < PollMin ≤ PollMax", o.PollMin, o.PollMax)
 	need(o.Drain > 0, "Drain is %s: it must be positive", o.Drain)
 	need(o.RegistryRefresh > 0, "RegistryRefresh is %s: it must be positive", o.RegistryRefresh)

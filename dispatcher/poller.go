@@ -23,6 +23,9 @@ const (
 	errorBackoffMin = 500 * time.Millisecond
 	// errorLogEvery is how often the same receive error is logged at most.
 	errorLogEvery = 30 * time.Second
+	// roomWait is the longest wait before a poller looks again whether a webhook has
+	// room; it hears of room that is made before.
+	roomWait = 30 * time.Second
 )
 
 // poller receives from one queue and starts a handler per message.
@@ -33,9 +36,15 @@ type poller struct {
 	stop  context.CancelFunc
 	wake  chan struct{}
 	slots chan struct{} // one element per message in flight or being received
+	room  chan struct{} // holds one when a webhook may take more than before
+	// patience is how long the poller waits for room at most; zero is for ever.
+	patience time.Duration
 
-	inFlight  atomic.Int64
 	startedAt time.Time
+
+	inFlight atomic.Int64
+	// onTheWay counts those messages that have not asked their webhooks yet.
+	onTheWay atomic.Int64
 
 	mu         sync.Mutex
 	lastPollAt time.Time // last receive that storage answered
@@ -45,11 +54,21 @@ type poller struct {
 }
 
 func newPoller(work context.Context, d *Dispatcher, q queue.Queue) *poller {
-	return &poller{
+	p := &poller{
 		d: d, q: q, work: work, startedAt: time.Now(),
 		wake:  make(chan struct{}, 1),
 		slots: make(chan struct{}, d.o.Concurrency),
+		room:  make(chan struct{}, 1),
 	}
+	d.shares.join(q.Name())
+	d.flows.listen(q.Name(), p.room)
+	return p
+}
+
+// close takes the poller's part back; what it has in flight may go on.
+func (p *poller) close() {
+	p.d.flows.forget(p.q.Name(), p.room)
+	p.d.shares.leave(p.q.Name())
 }
 
 func (p *poller) wakeUp() {
@@ -68,9 +87,7 @@ func (p *poller) run(ctx context.Context) {
 			return
 		}
 		messages, err := p.receive(n)
-		for range n - len(messages) {
-			<-p.slots
-		}
+		p.giveSlots(n - len(messages))
 		for _, m := range messages {
 			p.start(ctx, m)
 		}
@@ -93,25 +110,86 @@ func (p *poller) run(ctx context.Context) {
 	}
 }
 
-// takeSlots waits for one free slot and takes as many as one receive can use. It
-// returns 0 when ctx has ended.
+// takeSlots waits until a message could start at once, and takes slots for as many as
+// one receive can bring: where a webhook has room for them, in the queue's own bounds and
+// in the process's. It returns 0 when ctx has ended, or patience.
 func (p *poller) takeSlots(ctx context.Context) int {
-	if ctx.Err() != nil {
-		return 0
-	}
-	select {
-	case <-ctx.Done():
-		return 0
-	case p.slots <- struct{}{}:
-	}
-	for n := 1; n < queue.MaxReceive; n++ {
+	for ctx.Err() == nil {
 		select {
+		case <-ctx.Done():
+			return 0
 		case p.slots <- struct{}{}:
-		default:
-			return n
+		}
+		room, next := p.d.flows.room(p.q.Name(), int(p.onTheWay.Load()), queue.MaxReceive, time.Now())
+		if room > 0 {
+			return p.fillSlots(ctx, room)
+		}
+		<-p.slots
+		if !p.waitForRoom(ctx, next) {
+			return 0
 		}
 	}
-	return queue.MaxReceive
+	return 0
+}
+
+// fillSlots takes up to n slots, of which one is taken already.
+func (p *poller) fillSlots(ctx context.Context, n int) int {
+	taken := 1
+fill:
+	for taken < n {
+		select {
+		case p.slots <- struct{}{}:
+			taken++
+		default:
+			break fill
+		}
+	}
+	granted := p.d.shares.take(ctx, p.q.Name(), taken)
+	for range taken - granted {
+		<-p.slots
+	}
+	p.onTheWay.Add(int64(granted))
+	return granted
+}
+
+// giveSlots gives back n slots that no message was received for.
+func (p *poller) giveSlots(n int) {
+	p.onTheWay.Add(int64(-n))
+	for range n {
+		p.giveSlot()
+	}
+}
+
+// giveSlot gives back the slot of one message.
+func (p *poller) giveSlot() {
+	<-p.slots
+	p.d.shares.give(p.q.Name(), 1)
+}
+
+// waitForRoom waits until a webhook may take more than before, at least as long as
+// roomWait and until next if that is known; false when ctx or patience has ended.
+func (p *poller) waitForRoom(ctx context.Context, next time.Time) bool {
+	wait := roomWait
+	if !next.IsZero() {
+		wait = time.Until(next)
+	}
+	last := p.patience > 0 && wait > p.patience
+	if last && !next.IsZero() {
+		return false
+	}
+	if last {
+		wait = p.patience
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return !last
+	case <-p.room:
+		return true
+	}
 }
 
 func (p *poller) receive(n int) ([]*queue.Message, error) {
@@ -158,14 +236,23 @@ func (p *poller) observe(err error) {
 // stopped while it was being received.
 func (p *poller) start(ctx context.Context, m *queue.Message) {
 	p.d.handlers.Go(func() {
-		p.inFlight.Add(1)
-		defer func() { p.inFlight.Add(-1); <-p.slots }()
 		if ctx.Err() != nil {
+			defer p.giveSlots(1)
 			p.d.giveBack(p.q, m)
 			return
 		}
-		p.d.handle(p.work, p.q, m)
+		p.handle(m)
 	})
+}
+
+// handle handles a message for which a slot was taken.
+func (p *poller) handle(m *queue.Message) {
+	p.inFlight.Add(1)
+	defer p.giveSlot()
+	defer p.inFlight.Add(-1)
+	a := &arrival{p: p}
+	defer a.done() // also when it never came as far as its webhooks
+	p.d.handle(p.work, p.q, m, a)
 }
 
 // sleep waits for d, or less when woken or stopped; it reports a wake-up.

@@ -25,6 +25,8 @@ type registry struct {
 	store   registryStore
 	log     *slog.Logger
 	changed chan struct{}
+	// onRead is told of each reading before anybody goes by it.
+	onRead func(context.Context, []tables.Registration)
 
 	mu      sync.RWMutex
 	byQueue map[string][]tables.Registration
@@ -43,8 +45,8 @@ type registry struct {
 	reading chan struct{} // holds one: a reading serves all that wait for one
 }
 
-func newRegistry(store registryStore, log *slog.Logger) *registry {
-	return &registry{store: store, log: log, changed: make(chan struct{}, 1), reading: make(chan struct{}, 1), bad: map[string]bool{}, leftDue: true}
+func newRegistry(store registryStore, log *slog.Logger, onRead func(context.Context, []tables.Registration)) *registry {
+	return &registry{store: store, log: log, onRead: onRead, changed: make(chan struct{}, 1), reading: make(chan struct{}, 1), bad: map[string]bool{}, leftDue: true}
 }
 
 func (r *registry) refresh(ctx context.Context) error {
@@ -52,7 +54,9 @@ func (r *registry) refresh(ctx context.Context) error {
 	defer cancel()
 	start := time.Now()
 	all, rowErrs, err := r.store.ListWebhooks(ctx)
-
+	if err == nil {
+		r.onRead(ctx, all)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {

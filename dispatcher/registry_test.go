@@ -29,7 +29,7 @@ func TestWebhookGetsWhatIsPublishedRightAfterItsRegistration(t *testing.T) {
 
 func TestReadingThatEndsLateDoesNotBringBackWhatWasKnownBefore(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		r := newRegistry(&slowFirst{Store: b.store}, b.logger)
+		r := newRegistry(&slowFirst{Store: b.store}, b.logger, func(context.Context, []tables.Registration) {})
 		go func() { _ = r.refresh(b.t.Context()) }()
 		time.Sleep(100 * time.Millisecond)
 		b.register("wh_b", nil)

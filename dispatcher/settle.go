@@ -48,8 +48,10 @@ const (
 )
 
 // handle walks one message from the received lease to the settled message.
-func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Message) {
-	d.handleBy(work, q, m, d.Deliver)
+func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Message, a *arrival) {
+	d.handleBy(work, q, m, func(ctx context.Context, queueName string, m *queue.Message) Decision {
+		return d.deliver(ctx, queueName, m, holdDelay+expiryMargin, a)
+	})
 }
 
 // handleBy is handle with another way to decide; it returns how settling ended.

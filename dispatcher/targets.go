@@ -21,6 +21,10 @@ const (
 type target struct {
 	registration tables.Registration
 	delivery     tables.Delivery
+	// flow is its webhook's, while a POST is due that may be made or waited for; ticket is
+	// the right to it.
+	flow   *flow
+	ticket *ticket
 	// noted: the store holds a note that a POST began (see beginSuspect).
 	noted bool
 	// took is how long the attempt that was made now took, from dial to record, if it
@@ -31,7 +35,8 @@ type target struct {
 // due reports whether a POST may be made now.
 func (t target) due(now time.Time) bool {
 	del := t.delivery
-	return t.registration.Enabled && !del.State.Terminal() && (del.State == tables.Held || !del.NextAt.After(now))
+	return t.registration.Enabled && !del.State.Terminal() &&
+		(del.State == tables.Held && !flowHeld(del) || !del.NextAt.After(now))
 }
 
 // targets finds the webhooks that the parcel is due to: those it was due to before,
@@ -142,13 +147,19 @@ func (d *Dispatcher) hold(ctx context.Context, p *parcel, del tables.Delivery, r
 // holdFor is hold with another delay, and another margin before the message's expiry
 // from which on it is given up.
 func (d *Dispatcher) holdFor(ctx context.Context, p *parcel, del tables.Delivery, reason policy.Reason, delay, margin time.Duration) tables.Delivery {
+	del = p.held(del, reason, delay, margin)
+	d.excuse(d.writing(ctx), del)
+	return del
+}
+
+// held is a delivery that waits for delay, or is given up when less than margin of the
+// message's life is left.
+func (p *parcel) held(del tables.Delivery, reason policy.Reason, delay, margin time.Duration) tables.Delivery {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	if !p.m.ExpiresAt.IsZero() && now.Add(margin).After(p.m.ExpiresAt) {
-		del = giveUp(del, reason, now)
-	} else {
-		del.State, del.Reason, del.NextAt, del.UpdatedAt = tables.Held, reason, now.Add(delay), now
+		return giveUp(del, reason, now)
 	}
-	d.excuse(d.writing(ctx), del)
+	del.State, del.Reason, del.NextAt, del.UpdatedAt = tables.Held, reason, now.Add(delay), now
 	return del
 }
 

@@ -59,6 +59,12 @@ const (
 	WebhookDisabled Reason = "WebhookDisabled"
 	// WebhookDeleted: the delivery's webhook is not registered any more.
 	WebhookDeleted Reason = "WebhookDeleted"
+	// WebhookBusy: as much is in flight to the webhook, or was sent lately, as it may get.
+	WebhookBusy Reason = "WebhookBusy"
+	// WebhookPaused: the webhook has asked not to be sent anything for a while.
+	WebhookPaused Reason = "WebhookPaused"
+	// WebhookFailing: the webhook mostly fails, so only a probe is sent now and then.
+	WebhookFailing Reason = "WebhookFailing"
 	// NoWebhook: no webhook of the queue takes the message.
 	NoWebhook Reason = "NoWebhook"
 	// Unmatched: the queue has webhooks, and none of their filters takes the message.
@@ -91,7 +97,7 @@ func Reasons() []Reason {
 	return []Reason{
 		Delivered, RetryableError, ReceiverBusy, NonRetryableError, MaxDeliveryCountExceeded,
 		MaxAgeExceeded, MessageExpiring, PoisonMessage, Undecodable, BlockedAddress, WebhookGone,
-		ReceiverAsked, WebhookDisabled, WebhookDeleted, NoWebhook, Unmatched, Duplicate, EventInWork, ReplayEnded, LeaseLost, Stopping, StorageFault,
+		ReceiverAsked, WebhookDisabled, WebhookDeleted, WebhookBusy, WebhookPaused, WebhookFailing, NoWebhook, Unmatched, Duplicate, EventInWork, ReplayEnded, LeaseLost, Stopping, StorageFault,
 		InternalFault,
 	}
 }

@@ -211,6 +211,8 @@ func TestRequests(t *testing.T) {
 			`{"filter":{"types":["a.*","b"]},"format":"cloudevents-binary","queue":"orders","url":"https://a.example/"}`, 201, webhookJSON, `{"types":["a.*"]}`},
 		{"webhooks update wh_1 --filter-file - --filter-type b", `{"types":["a"],"fields":[{"field":"n","op":"eq","value":12345678901234567890}]}`, "PATCH /api/v1/webhooks/wh_1",
 			`{"filter":{"fields":[{"field":"n","op":"eq","value":12345678901234567890}],"types":["b"]}}`, 200, webhookJSON, "cloudevents-structured"},
+		{"webhooks update wh_1 --flow-file - --concurrency 3 --rate 0", `{"breaker":{"enabled":false},"rate":7}`, "PATCH /api/v1/webhooks/wh_1",
+			`{"flow":{"breaker":{"enabled":false},"concurrency":3,"rate":0}}`, 200, webhookJSON, `"v1"`},
 		{"webhooks update wh_1 --header X-A:b --remove-header X-C --max-attempts 2", "", "PATCH /api/v1/webhooks/wh_1", `{"headers":{"X-A":"b","X-C":null},"policy":{"max_attempts":2}}`, 200, webhookJSON, `"v1"`},
 		{"webhooks delete wh_1", "", "DELETE /api/v1/webhooks/wh_1", "", 204, "", "deleted wh_1\n"},
 		{"webhooks delete wh_1 -o json", "", "DELETE /api/v1/webhooks/wh_1", "", 204, "", `{"deleted":"wh_1"}` + "\n"},

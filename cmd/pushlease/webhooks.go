@@ -29,6 +29,11 @@ type webhookRow struct {
 		MaxAttempts int    `json:"max_attempts"`
 		MaxAge      string `json:"max_age"`
 	} `json:"policy"`
+	Flow struct {
+		Concurrency      int     `json:"concurrency"`
+		Rate             float64 `json:"rate"`
+		AutoDisableAfter string  `json:"auto_disable_after"`
+	} `json:"flow"`
 	Filter    json.RawMessage `json:"filter"`
 	Format    string          `json:"format"`
 	CreatedAt time.Time       `json:"created_at"`
@@ -52,6 +57,21 @@ func (w webhookRow) filter() string {
 		return text
 	}
 	return ""
+}
+
+// flow is the limits in a few words; empty when the server names none.
+func (w webhookRow) flow() string {
+	if w.Flow.Concurrency == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("at most %d at once", w.Flow.Concurrency)
+	if w.Flow.Rate > 0 {
+		text += fmt.Sprintf(", %v per second", w.Flow.Rate)
+	}
+	if after := w.Flow.AutoDisableAfter; after != "never" {
+		text += ", disabled after " + after + " of failures"
+	}
+	return text
 }
 
 func newWebhooksCommand() *cobra.Command {
@@ -244,7 +264,7 @@ func (c *client) showWebhook(cmd *cobra.Command, _ string, a answer) error {
 	pairs := [][2]string{
 		{"id", w.ID}, {"name", w.Name}, {"queue", w.Queue}, {"url", w.URL}, {"state", w.state()}, {"timeout", w.Timeout},
 		{"policy", fmt.Sprintf("%s, at most %d attempts within %s", w.Policy.Preset, w.Policy.MaxAttempts, w.Policy.MaxAge)},
-		{"filter", w.filter()}, {"format", w.Format},
+		{"flow", w.flow()}, {"filter", w.filter()}, {"format", w.Format},
 		{"headers", strings.Join(slices.Sorted(maps.Keys(w.Headers)), ", ")},
 		{"created", clock(w.CreatedAt)}, {"etag", a.header.Get("ETag")},
 	}

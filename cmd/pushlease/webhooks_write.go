@@ -25,7 +25,9 @@ type webhookFlags struct {
 	filterTypes               []string
 	filterFile, format        string
 	secretFile, from, ifMatch string
-	maxAttempts               int
+	maxAttempts, concurrency  int
+	rate                      float64
+	flowFile                  string
 }
 
 // maxInputBytes bounds the files that are read for a request.
@@ -102,6 +104,9 @@ func (f *webhookFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.preset, "preset", "", "retry policy: "+strings.Join(policy.PresetNames(), ", "))
 	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "attempts after which a message is dead-lettered")
 	flags.StringVar(&f.policyFile, "policy-file", "", "JSON file with a retry policy, - for standard input")
+	flags.IntVar(&f.concurrency, "concurrency", 0, "most POSTs in flight at once, 1 to 1000 (default 64)")
+	flags.Float64Var(&f.rate, "rate", 0, "most POSTs per second, such as 50 or 0.5; 0 is no limit (default 0)")
+	flags.StringVar(&f.flowFile, "flow-file", "", "JSON file with all of the flow control, - for standard input")
 	flags.StringArrayVar(&f.filterTypes, "filter-type", nil, "take only events of this CloudEvents type; * stands for any characters (repeatable)")
 	flags.StringVar(&f.filterFile, "filter-file", "", "JSON file with a filter, - for standard input")
 	flags.StringVar(&f.format, "format", "", "form of what is sent: "+strings.Join(formatNames(), ", ")+" (default raw)")
@@ -134,7 +139,30 @@ func (f *webhookFlags) body(cmd *cobra.Command) (map[string]any, error) {
 	if err := f.addFilter(cmd, body); err != nil {
 		return nil, err
 	}
+	if err := f.addFlow(cmd, body); err != nil {
+		return nil, err
+	}
 	return body, f.addPolicy(cmd, body)
+}
+
+func (f *webhookFlags) addFlow(cmd *cobra.Command, body map[string]any) error {
+	fields, _ := body["flow"].(map[string]any)
+	if fields == nil {
+		fields = map[string]any{}
+	}
+	if err := readJSON(cmd, f.flowFile, "--flow-file", &fields); err != nil {
+		return err
+	}
+	if cmd.Flags().Changed("concurrency") {
+		fields["concurrency"] = f.concurrency
+	}
+	if cmd.Flags().Changed("rate") {
+		fields["rate"] = f.rate
+	}
+	if len(fields) > 0 {
+		body["flow"] = fields
+	}
+	return nil
 }
 
 func (f *webhookFlags) addFilter(cmd *cobra.Command, body map[string]any) error {

@@ -1,0 +1,342 @@
+package dispatcher
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
+)
+
+const (
+	// flowPatience is how long a POST waits, holding its lease, until its webhook can take
+	// it. What would wait longer is given back.
+	flowPatience = 2 * time.Second
+	// unknownWaiters bounds those that wait for a webhook of which nothing is known yet, in
+	// multiples of what it may have in flight.
+	unknownWaiters = 4
+)
+
+// flow is how one webhook fares in this process, and what it may be sent. It is the place
+// where all of its POSTs pass: enter before, leave after.
+type flow struct {
+	id    string
+	queue string
+
+	mu       sync.Mutex
+	url      string
+	enabled  bool
+	settings policy.Flow
+	since    time.Time // when it was registered, or began anew
+
+	window  policy.Window
+	bucket  policy.Bucket
+	breaker policy.Breaker
+	pause   policy.Pause
+	slots   policy.Slots
+	meter   policy.Meter
+	auto    policy.AutoDisable
+
+	inFlight, waiting           int
+	freed                       chan struct{} // closed when a POST has ended; nil while nobody waits
+	delivered, failed, deferred int64
+	lastFailure                 time.Time
+	changed                     bool // since its health was last written
+}
+
+func newFlow(r tables.Registration) *flow {
+	return &flow{id: r.ID, queue: r.Queue, url: r.URL, enabled: r.Enabled, settings: r.Flow.OrDefault(), since: r.CreatedAt}
+}
+
+// update takes in the registration as it is now. A webhook that was enabled again, or has
+// another URL, begins anew; reset tells.
+func (f *flow) update(r tables.Registration) (reset bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	reset = r.URL != f.url || r.Enabled && !f.enabled
+	f.url, f.enabled, f.settings = r.URL, r.Enabled, r.Flow.OrDefault()
+	if !reset {
+		return false
+	}
+	f.since = time.Now()
+	f.window.Reset()
+	f.breaker.Reset()
+	f.pause.Reset()
+	f.slots.Reset()
+	f.auto.Reset()
+	f.changed = true
+	return true
+}
+
+// limit is how many POSTs may be in flight now. f.mu is held.
+func (f *flow) limit() int {
+	if !f.settings.Adaptive {
+		return f.settings.Concurrency
+	}
+	return f.window.Size(f.settings.Concurrency)
+}
+
+// ticket is the right to one POST.
+type ticket struct {
+	f          *flow
+	at         time.Time // when the POST may begin
+	window     uint32
+	generation uint64
+	probe      bool
+	used       bool // it has left or was aborted
+}
+
+// refusal says why a webhook is not sent to now, and when it is worth asking again.
+type refusal struct {
+	reason policy.Reason
+	until  time.Time
+}
+
+// enter asks for one POST. It is allowed, refused, or worth waiting for: then wait has to be
+// called. What is allowed must leave or be aborted.
+func (f *flow) enter(now time.Time) (t *ticket, refused *refusal) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t, refused = f.try(now)
+	if t == nil && refused == nil {
+		if f.worthWaiting() {
+			f.waiting++
+			return nil, nil
+		}
+		refused = &refusal{policy.WebhookBusy, now}
+	}
+	if refused != nil {
+		f.postpone(refused, now)
+	}
+	return t, refused
+}
+
+// wait waits for one POST after enter said that it is worth it: until ctx ends, or
+// flowPatience, or the webhook is not sent to any more.
+func (f *flow) wait(ctx context.Context) (*ticket, *refusal) {
+	patience := time.NewTimer(flowPatience)
+	defer patience.Stop()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	defer func() { f.waiting-- }()
+	for over := false; ; {
+		now := time.Now()
+		t, refused := f.try(now)
+		if t == nil && refused == nil && over {
+			refused = &refusal{policy.WebhookBusy, now}
+		}
+		if t != nil {
+			return t, nil
+		}
+		if refused != nil {
+			f.postpone(refused, now)
+			return nil, refused
+		}
+		if f.freed == nil {
+			f.freed = make(chan struct{})
+		}
+		freed := f.freed
+		f.mu.Unlock()
+		select {
+		case <-freed:
+		case <-patience.C:
+			over = true
+		case <-ctx.Done():
+			over = true
+		}
+		f.mu.Lock()
+	}
+}
+
+// try allows one POST, or says why there is none; neither when as many are in flight as
+// may be. f.mu is held.
+func (f *flow) try(now time.Time) (*ticket, *refusal) {
+	if refused := f.closed(now); refused != nil {
+		return nil, refused
+	}
+	if f.inFlight >= f.limit() {
+		return nil, nil
+	}
+	at := f.bucket.Next(f.settings, now)
+	if at.Sub(now) > flowPatience {
+		return nil, &refusal{policy.WebhookBusy, at}
+	}
+	ok, probe, generation := f.breaker.Allow(f.settings.Breaker, now)
+	if !ok {
+		return nil, &refusal{policy.WebhookFailing, f.breaker.Next(f.settings.Breaker, now)}
+	}
+	f.bucket.Take(f.settings, at)
+	f.inFlight++
+	return &ticket{f: f, at: at, window: f.window.Generation(), generation: generation, probe: probe}, nil
+}
+
+// worthWaiting reports whether a POST that has to wait for others to end is likely to
+// begin within flowPatience.
+func (f *flow) worthWaiting() bool {
+	capacity := f.meter.Capacity(f.settings, f.limit())
+	if capacity == 0 {
+		return f.waiting < unknownWaiters*f.limit()
+	}
+	return float64(f.waiting+1) <= capacity*flowPatience.Seconds()
+}
+
+// ended notes that a POST has ended.
+func (f *flow) ended() {
+	f.inFlight--
+	if f.freed != nil {
+		close(f.freed)
+		f.freed = nil
+	}
+}
+
+// closed says why nothing may be sent now, whatever is in flight; nil when it may.
+func (f *flow) closed(now time.Time) *refusal {
+	if until := f.pause.Until(now); !until.IsZero() {
+		return &refusal{policy.WebhookPaused, until}
+	}
+	if next := f.breaker.Next(f.settings.Breaker, now); next.After(now) {
+		return &refusal{policy.WebhookFailing, next}
+	}
+	return nil
+}
+
+// postpone gives a message that is refused its place in the line of those that come back.
+func (f *flow) postpone(r *refusal, now time.Time) {
+	f.deferred++
+	r.until = f.slots.Reserve(f.meter.Capacity(f.settings, f.limit()), r.until, now, rand.Float64())
+}
+
+// abort gives a ticket back that was not used, or whose POST was cut short by us.
+func (t ticket) abort() {
+	t.f.mu.Lock()
+	defer t.f.mu.Unlock()
+	t.f.ended()
+	t.f.breaker.Abort(t.generation)
+}
+
+// outcome is what one POST said about its webhook.
+type outcome struct {
+	sign  policy.Sign
+	began time.Time
+	took  time.Duration
+	// first: no attempt for this message had failed before.
+	first bool
+	// ours: what failed is our own network's fault, as far as one can tell.
+	ours bool
+}
+
+// leave takes in what came of a POST. turned is the phase that the breaker went into with
+// it, empty when it stayed as it was.
+func (t ticket) leave(o outcome, now time.Time) (turned policy.BreakerPhase) {
+	f := t.f
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.window.Report(o.sign, t.window, f.inFlight, f.settings.Concurrency)
+	f.ended()
+	if o.sign == (policy.Sign{}) {
+		f.breaker.Abort(t.generation)
+		return ""
+	}
+	if f.breaker.Report(f.settings.Breaker, t.generation, !o.sign.Failed, now, rand.Float64()) {
+		f.changed = true
+		if turned = f.breaker.State(now).Phase; turned == policy.BreakerClosed { // it takes messages again
+			f.slots.Reset()
+		}
+	}
+	if !o.sign.Failed {
+		f.meter.Add(o.took, now)
+	}
+	switch {
+	case o.sign.Delivered:
+		f.delivered++
+		f.pause.Succeeded(o.began)
+		f.changed = f.changed || !f.auto.State().FailingSince.IsZero()
+		f.auto.Succeeded(now)
+	case o.sign.Failed:
+		f.failed++
+		f.lastFailure = now
+		if o.first && !o.ours {
+			f.auto.Failed(now)
+			f.changed = true
+		}
+	}
+	return turned
+}
+
+// askPause keeps everything from the webhook for as long as it asked.
+func (f *flow) askPause(d time.Duration, now time.Time) {
+	if d <= 0 {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pause.Ask(d, now)
+	f.changed = true
+}
+
+// room is how many more messages could be sent to the webhook now, besides those that are
+// on their way to it, at most most; and otherwise when it is worth asking again, zero when
+// a POST has to end first.
+func (f *flow) room(onTheWay, most int, now time.Time) (n int, next time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.enabled {
+		return 0, time.Time{}
+	}
+	if refused := f.closed(now); refused != nil {
+		return 0, refused.until
+	}
+	limit := f.limit()
+	if f.breaker.State(now).Phase != policy.BreakerClosed {
+		limit = 1 // the probe
+	}
+	n = min(limit-f.inFlight-f.waiting-onTheWay, most)
+	if n <= 0 || f.settings.Rate == 0 {
+		return max(n, 0), time.Time{}
+	}
+	bucket, free := f.bucket, 0 // as it would be
+	for free < n+onTheWay && bucket.Take(f.settings, now) {
+		free++
+	}
+	if free > onTheWay {
+		return free - onTheWay, time.Time{}
+	}
+	return 0, bucket.Next(f.settings, now)
+}
+
+// takeChange returns the health to write if it has changed since it was last asked for.
+func (f *flow) takeChange() (tables.Health, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.changed {
+		return tables.Health{}, false
+	}
+	f.changed = false
+	now := time.Now()
+	return tables.Health{
+		WebhookID: f.id, Breaker: f.breaker.State(now), PausedUntil: f.pause.Until(now), Failing: f.auto.State(),
+		LastFailureAt: f.lastFailure, Window: f.limit(), InFlight: f.inFlight,
+		Delivered: f.delivered, Failed: f.failed, Deferred: f.deferred, UpdatedAt: now,
+	}, true
+}
+
+func (f *flow) markChanged() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.changed = true
+}
+
+func (f *flow) isFailing() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.enabled && !f.auto.State().FailingSince.IsZero()
+}
+
+// overdue reports whether the webhook has failed for too long, with what others have seen.
+func (f *flow) overdue(others []policy.AutoDisableState, now time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return policy.Together(f.since, append(others, f.auto.State())...).Due(f.settings, now)
+}

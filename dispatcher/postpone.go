@@ -1,0 +1,132 @@
+package dispatcher
+
+import (
+	"context"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
+)
+
+// enter asks each webhook that is due whether it may be sent to. Those that may not have
+// their delivery held, in one record for all of them, and are charged nothing.
+func (d *Dispatcher) enter(ctx context.Context, p *parcel, targets []target) {
+	now := time.Now()
+	var held tables.Record
+	for i := range targets {
+		t := &targets[i]
+		if !t.due(now) {
+			continue
+		}
+		t.flow = d.flows.of(t.registration)
+		var refused *refusal
+		if t.ticket, refused = t.flow.enter(now); refused != nil {
+			d.postpone(p, t, refused)
+			held.Deliveries = append(held.Deliveries, t.delivery)
+		}
+	}
+	p.arrived.done()
+	if len(held.Deliveries) > 0 {
+		d.record(d.writing(ctx), held)
+	}
+}
+
+// waitToEnter waits for the ticket of a target that has none yet, and holds its delivery when
+// it gets none.
+func (d *Dispatcher) waitToEnter(ctx context.Context, p *parcel, t *target) (ok bool) {
+	if t.ticket != nil {
+		return true
+	}
+	var refused *refusal
+	if t.ticket, refused = t.flow.wait(ctx); refused == nil {
+		return true
+	}
+	if ctx.Err() != nil {
+		t.delivery = d.notBegun(ctx, p, *t)
+		return false
+	}
+	d.postpone(p, t, refused)
+	d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})
+	return false
+}
+
+// postpone holds a delivery whose webhook can't be sent to now, with its receive excused.
+func (d *Dispatcher) postpone(p *parcel, t *target, refused *refusal) {
+	d.metrics.postponed(p.key.Queue, t.registration.ID, refused.reason)
+	t.delivery = p.held(t.delivery, refused.reason, postponement(p, refused.until, time.Now()), policy.ExpiryMargin)
+	t.delivery.Excused++
+	t.flow = nil
+}
+
+// postponement is the wait until then, but never past the middle of the message's
+// remaining life: what is left of it may be needed.
+func postponement(p *parcel, until, now time.Time) time.Duration {
+	delay := max(until.Sub(now), time.Second)
+	if !p.m.ExpiresAt.IsZero() {
+		delay = min(delay, max(p.m.ExpiresAt.Sub(now)/2, time.Second))
+	}
+	return delay
+}
+
+// flowHeld reports whether a delivery is held because its webhook could not be sent to
+// at that time, so that there is nothing to try before its next time.
+func flowHeld(del tables.Delivery) bool {
+	if del.State != tables.Held {
+		return false
+	}
+	switch del.Reason {
+	case policy.WebhookBusy, policy.WebhookPaused, policy.WebhookFailing:
+		return true
+	}
+	return false
+}
+
+// left hands the ticket of a POST back with what came of it.
+func (d *Dispatcher) left(t target, res webhook.Result) {
+	now := time.Now()
+	sign := policy.SignOf(responseOf(res))
+	turned := t.ticket.leave(outcome{
+		sign: sign, began: res.StartedAt, took: res.Duration, first: t.delivery.Charged == 0,
+		ours: d.flows.report(t.registration.ID, sign, now),
+	}, now)
+	t.ticket.used = true
+	d.flows.signal(t.registration.Queue)
+	switch turned {
+	case policy.BreakerOpen:
+		d.log.Warn("the webhook mostly fails: until a probe succeeds nothing else is sent to it, and its messages wait uncharged",
+			"webhook", t.registration.ID, "queue", t.registration.Queue)
+	case policy.BreakerClosed:
+		d.log.Info("the webhook takes messages again", "webhook", t.registration.ID, "queue", t.registration.Queue)
+	default:
+		return
+	}
+	d.metrics.turned(t.registration.ID, turned)
+}
+
+// giveTicket hands a ticket back that was not used; none twice.
+func (d *Dispatcher) giveTicket(t *target) {
+	if t.ticket == nil || t.ticket.used {
+		return
+	}
+	t.ticket.used = true
+	t.ticket.abort()
+	d.flows.signal(t.registration.Queue)
+}
+
+// arrival counts a message that was received and has not asked its webhooks yet. The zero
+// arrival counts nothing.
+type arrival struct {
+	p    *poller
+	over bool
+}
+
+// done says that the message has asked, or won't.
+func (a *arrival) done() {
+	if a == nil || a.over || a.p == nil {
+		return
+	}
+	a.over = true
+	a.p.onTheWay.Add(-1)
+	a.p.d.flows.signal(a.p.q.Name())
+}

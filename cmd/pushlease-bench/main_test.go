@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// roleEnv makes the test binary the program itself: it starts itself in its roles.
+const roleEnv = "BENCH_TEST_ROLES"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && roles[os.Args[1]] != nil && os.Getenv(roleEnv) == "yes" {
+		os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	_ = os.Setenv(roleEnv, "yes") // for the children
+	os.Exit(m.Run())
+}
+
+// program runs one command line.
+func program(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = run(t.Context(), args, strings.NewReader(""), &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func TestAMeasurementGivesRatiosAndAReportThatCanBeCompared(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "report.json")
+	code, out, errs := program(t, "--quick", "--count", "100", "--scenarios", "drain,latency,start,recovery,idle", "--json", path)
+	if code != exitOK {
+		t.Fatalf("exit %d: %s\n%s", code, errs, out)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r report
+	if err := json.Unmarshal(text, &r); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{
+		"drain.raw", "drain.ideal", "drain.server", "drain.fan3", "latency.idle.p50", "latency.load50.p999",
+		"start.answer", "recovery.drained", "drain.transactions.queue complete", "drain.goroutines",
+	} {
+		if f := r.find(name); f == nil || f.Median <= 0 {
+			t.Errorf("figure %s = %+v, want more than nothing", name, f)
+		}
+	}
+	if f := r.find("drain.server"); f == nil || len(f.Ratios) != 2 || f.Ratios[0].Median <= 0 {
+		t.Errorf("the server's rate has no ratios to raw and ideal: %+v", f)
+	}
+	if f := r.find("drain.transactions.queue complete"); f != nil && f.Median != 1000 {
+		t.Errorf("%v deletes for 1,000 messages", f.Median)
+	}
+	for _, want := range []string{"of raw", "of ideal", "targets", "least … most"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the text has no %q:\n%s", want, out)
+		}
+	}
+	code, out, errs = program(t, "--compare", path, path)
+	if code != exitOK || !strings.Contains(out, "drain.server") || !strings.Contains(out, "ratio to ideal") || !strings.Contains(out, "+0 %") {
+		t.Errorf("compare: exit %d, %s\n%s", code, errs, out)
+	}
+}
+
+func TestWrongUseIsSaid(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--scenarios", "speed"}, "speed"},
+		{[]string{"--latency", "5ms"}, "--storage standin"},
+		{[]string{"--size", "10"}, "--size"},
+		{[]string{"--rounds", "0"}, "--rounds"},
+		{[]string{"--compare", "one.json"}, "two files"},
+		{[]string{"--set", "concurrency"}, "name=value"},
+		{[]string{"--receiver-answers", "200,42"}, "42"},
+		{[]string{"more"}, "more"},
+	} {
+		code, _, errs := program(t, tt.args...)
+		if code != exitUsage || !strings.Contains(errs, tt.want) {
+			t.Errorf("%v: exit %d, %q; want %d and %q", tt.args, code, errs, exitUsage, tt.want)
+		}
+	}
+	if code, _, errs := program(t, "--compare", "missing.json", "missing.json"); code != exitFailed || errs == "" {
+		t.Errorf("a missing report: exit %d, %q", code, errs)
+	}
+}
+
+func TestHelpTeaches(t *testing.T) {
+	code, out, _ := program(t, "--help")
+	if code != exitOK {
+		t.Fatalf("exit %d", code)
+	}
+	for _, name := range append(append([]string{"raw", "ideal", "--compare", "-max-depth"}, usualScenarios...), growthScenarios...) {
+		if !strings.Contains(out, name) {
+			t.Errorf("the help does not tell about %s", name)
+		}
+	}
+}
+
+func TestABodySaysWhenItWasMade(t *testing.T) {
+	made := time.Now()
+	body := newBody(1024, made)
+	if len(body) != 1024 || !json.Valid(body) {
+		t.Errorf("body of %d bytes, JSON: %t", len(body), json.Valid(body))
+	}
+	if got, ok := stamp(body); !ok || got != made.UnixNano() {
+		t.Errorf("stamp = %d, %t; want %d", got, ok, made.UnixNano())
+	}
+	if _, ok := stamp([]byte(`{"a":1}`)); ok {
+		t.Error("a foreign body has a stamp")
+	}
+}
+
+func TestSpreadsAndQuantiles(t *testing.T) {
+	var s spread
+	for _, v := range []float64{3, 1, 2, 10} {
+		s.add(v)
+	}
+	if s.Min != 1 || s.Median != 2.5 || s.Max != 10 {
+		t.Errorf("spread = %+v", s)
+	}
+	var nanos []int64
+	for i := range 1000 {
+		nanos = append(nanos, int64(1000-i)*int64(time.Millisecond))
+	}
+	if q := quantilesOf(nanos); q.P50 != 501 || q.P99 != 991 || q.P999 != 1000 || q.Max != 1000 {
+		t.Errorf("quantiles = %+v", q)
+	}
+}
+
+func TestMetricsAreReadByLabel(t *testing.T) {
+	m, err := parseMetrics(strings.NewReader(`# HELP x y
+go_goroutines 42
+storage_transactions_total{operation="complete",service="queue"} 7
+storage_transactions_total{operation="record",service="table"} 3
+storage_transactions_total{operation="complete",service="queue",more="x"} 1
+other_total{operation="complete",service="queue"} 99
+`))
+	if err != nil || m.goroutines != 42 || m.transactions["queue complete"] != 8 || m.transactions["table record"] != 3 || len(m.transactions) != 2 {
+		t.Errorf("metrics = %+v, %v", m, err)
+	}
+}
+
+func TestTargetsAreJudgedInTheirDirection(t *testing.T) {
+	r := newReport(options{})
+	r.add("a", "", 5)
+	r.relate("a", "b", 5, 10)
+	r.judge([]bound{
+		{"a", "", true, 5, "at least 5"}, {"a", "", false, 4, "at most 4"}, {"a", "b", false, 0.6, "ratio at most 0.6"},
+		{"a", "b", true, 0.6, "ratio at least 0.6"}, {"none", "", true, 1, "not measured"},
+	})
+	want := []bool{true, false, true, false}
+	if len(r.Targets) != len(want) {
+		t.Fatalf("%d targets, want %d", len(r.Targets), len(want))
+	}
+	for i, w := range want {
+		if r.Targets[i].Met != w {
+			t.Errorf("%s: met %t", r.Targets[i].Text, r.Targets[i].Met)
+		}
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/pushlease/pushlease/functions/hosttest"
@@ -62,7 +63,12 @@ func unzip(t *testing.T, file, root string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, text, f.Mode()); err != nil {
+		// A process that is forked while a program is being written keeps it from being
+		// started (golang/go#22315).
+		syscall.ForkLock.RLock()
+		err = os.WriteFile(path, text, f.Mode())
+		syscall.ForkLock.RUnlock()
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -16,18 +16,20 @@ import (
 // answering is a receiver that answers by what the body says, and counts the POSTs.
 type answering struct {
 	*httptest.Server
-	mu    sync.Mutex
-	posts map[string][]time.Time // by webhook-id
-	ok    map[string]int         // 2xx given
+	mu     sync.Mutex
+	posts  map[string][]time.Time // by webhook-id
+	bodies map[string]string
+	ok     map[string]int // 2xx given
 }
 
 // newAnswering answers with 200 unless the body says otherwise: busy is answered 503
-// with Retry-After 2 the first time, wrong 400, and slow keeps the caller waiting.
+// with Retry-After 2 and flaky 500 the first time, wrong 400, and slow keeps the caller
+// waiting.
 func newAnswering(t *testing.T) *answering {
-	a := &answering{posts: map[string][]time.Time{}, ok: map[string]int{}}
+	a := &answering{posts: map[string][]time.Time{}, bodies: map[string]string{}, ok: map[string]int{}}
 	a.Server = httptest.NewServer(http.HandlerFunc(a.serve))
-	t.Cleanup(a.CloseClientConnections)
 	t.Cleanup(a.Close)
+	t.Cleanup(a.CloseClientConnections)
 	return a
 }
 
@@ -36,12 +38,16 @@ func (a *answering) serve(w http.ResponseWriter, r *http.Request) {
 	id, text := r.Header.Get("Webhook-Id"), string(body)
 	a.mu.Lock()
 	a.posts[id] = append(a.posts[id], time.Now())
+	a.bodies[id] = text
 	first := len(a.posts[id]) == 1
 	a.mu.Unlock()
 	switch {
 	case strings.Contains(text, "busy") && first:
 		w.Header().Set("Retry-After", "2")
 		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	case strings.Contains(text, "flaky") && first:
+		w.WriteHeader(http.StatusInternalServerError)
 		return
 	case strings.Contains(text, "wrong"):
 		w.WriteHeader(http.StatusBadRequest)

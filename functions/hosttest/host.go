@@ -25,7 +25,7 @@ type Options struct {
 	// Env are the other app settings, over the environment of the test.
 	Env []string
 	// Lease is how long a message is received for; zero means the host's 10 minutes.
-	// Half of it later the host renews it.
+	// Half of it later the host renews it. The app is told of 10 minutes in any case.
 	Lease time.Duration
 	// Forward makes it an older host, which forwards HTTP requests and knows no proxying.
 	Forward bool
@@ -84,7 +84,7 @@ const maxFailures = 3
 func Start(t testing.TB, o Options) *Host {
 	t.Helper()
 	if o.Lease == 0 {
-		o.Lease = 10 * time.Minute
+		o.Lease = hostLease
 	}
 	h := &Host{o: o, calls: map[string]*calls{}}
 	var err error
@@ -294,11 +294,12 @@ func (h *Host) launch(l life) {
 		h.mu.Unlock()
 		return
 	}
-	h.handler = p
 	err = p.cmd.Start()
+	if err == nil {
+		h.handler = p
+	}
 	h.mu.Unlock()
 	if err != nil {
-		close(p.gone)
 		h.halt(fmt.Errorf("start the handler: %w", err))
 		return
 	}
@@ -370,6 +371,9 @@ func (h *Host) ready(l life) (*handler, error) {
 		h.mu.Lock()
 		p := h.handler
 		h.mu.Unlock()
+		if p == nil {
+			return nil, errors.New("no handler was ever started")
+		}
 		select {
 		case <-p.gone:
 		case <-p.up:

@@ -25,6 +25,9 @@ type message struct {
 	receipt string // the newest
 }
 
+// hostLease is how long the real host receives for.
+const hostLease = 10 * time.Minute
+
 // listener receives from one queue.
 type listener struct {
 	h      *Host
@@ -115,7 +118,8 @@ func (r *listener) receive() []*message {
 	for _, m := range answer.Messages {
 		got := &message{
 			id: *m.MessageID, raw: *m.MessageText, text: *m.MessageText, dequeueCount: *m.DequeueCount,
-			inserted: *m.InsertionTime, expires: *m.ExpirationTime, nextVisible: *m.TimeNextVisible,
+			inserted: *m.InsertionTime, expires: *m.ExpirationTime,
+			nextVisible:  m.TimeNextVisible.Add(hostLease - lease), // a shortened lease is told as the usual one
 			firstReceipt: *m.PopReceipt, receipt: *m.PopReceipt,
 		}
 		batch = append(batch, got)

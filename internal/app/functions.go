@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -43,6 +44,9 @@ type FunctionsOptions struct {
 // go on. The port is open before anything else is looked at: the host kills what does
 // not answer soon, and what is wrong then could not be told.
 func RunFunctions(ctx context.Context, o FunctionsOptions) error {
+	if _, err := strconv.ParseUint(o.Port, 10, 16); err != nil {
+		return fmt.Errorf("the Functions host's port %q is no number from 0 to 65535", o.Port)
+	}
 	addr := net.JoinHostPort("127.0.0.1", o.Port)
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", addr)
 	if err != nil {
@@ -85,7 +89,11 @@ func (a *App) runHosted(ctx context.Context, server *http.Server, served <-chan 
 	work, stopWork := context.WithCancelCause(runCtx)
 	defer stopWork(dispatcher.ErrStopping)
 	var parts sync.WaitGroup
-	parts.Go(func() { a.dispatcher.RunHosted(runCtx) })
+	run := a.dispatcher.RunHosted
+	if a.cfg.FunctionsPoller {
+		run = a.dispatcher.Run
+	}
+	parts.Go(func() { run(runCtx) })
 	parts.Go(func() { a.api.Run(runCtx) })
 	handler.Start(functions.Parts{
 		Dispatcher: a.dispatcher, Queues: a.stores.queues, Encoding: a.cfg.QueueEncoding, API: a.api,

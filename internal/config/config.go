@@ -58,6 +58,10 @@ type Config struct {
 	// and wins.
 	AllowCIDRs, DenyCIDRs []netip.Prefix
 
+	// FunctionsPoller polls queues without a trigger all the time in an Azure Functions
+	// custom handler.
+	FunctionsPoller bool
+
 	// TablePrefix begins the names of all Azure tables.
 	TablePrefix string
 	// ManagedIdentityClientID picks one of several identities; empty means the

@@ -94,6 +94,7 @@ func Load(flags *pflag.FlagSet, environ []string) (Config, error) {
 		}
 	}
 	bad.contradictions(c, values, env)
+	bad.hosted(c, values, env)
 	if len(bad) > 0 {
 		return Config{}, &Error{Problems: bad}
 	}
@@ -106,19 +107,6 @@ func configPath(flags *pflag.FlagSet, env map[string]string) (path, where string
 		return flags.Lookup(configFlag).Value.String(), "--" + configFlag
 	}
 	return env[configEnv], configEnv
-}
-
-// functionsStorage makes AzureWebJobsStorage the default in a custom handler: the
-// Functions host sets the port variable, and nobody else does.
-func functionsStorage(env map[string]string, values map[string]value) {
-	if env["FUNCTIONS_CUSTOMHANDLER_PORT"] == "" {
-		return
-	}
-	if v := env["AzureWebJobsStorage"]; v != "" {
-		values["storage"] = value{v, fromDefault, "AzureWebJobsStorage"}
-	} else if v := env["AzureWebJobsStorage__accountName"]; v != "" {
-		values["storage"] = value{"azure:" + v, fromDefault, "AzureWebJobsStorage__accountName"}
-	}
 }
 
 // readEnv splits environ and refuses variables that look like settings and are

@@ -136,6 +136,8 @@ var table = named([]Setting{
 		func(c *Config) *prefixes { return (*prefixes)(&c.AllowCIDRs) }),
 	cidrs("deny_cidrs", "Address ranges that webhooks may not have, beyond those the guard refuses anyway; wins over allow_cidrs. A list of CIDRs.",
 		func(c *Config) *prefixes { return (*prefixes)(&c.DenyCIDRs) }),
+	flag("functions_poller", "false", "As an Azure Functions custom handler: poll the queues that have no trigger all the time, instead of by the timer pump. Only on plans that keep instances alive (Premium, Dedicated with Always On, Container Apps with a replica at least); refused on others.",
+		func(c *Config) *bool { return &c.FunctionsPoller }),
 	{
 		Name: "table_prefix", Default: "pushlease",
 		Help: "Beginning of the names of all Azure tables, so that several installations can share an account. 3 to 20 letters and digits, beginning with a letter.",

@@ -1,0 +1,379 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/functions/hosttest"
+	"github.com/pushlease/pushlease/internal/azuritetest"
+	"github.com/pushlease/pushlease/queue"
+)
+
+// sendAll puts n messages on a queue and returns their ids, with the text of each.
+func sendAll(t *testing.T, q queue.Queue, n int, text func(i int) string) map[string]string {
+	t.Helper()
+	ids := map[string]string{}
+	var mu sync.Mutex
+	var senders sync.WaitGroup
+	for s := range 16 {
+		senders.Go(func() {
+			for i := s; i < n; i += 16 {
+				sent, err := q.Send(t.Context(), []byte(text(i)), queue.SendOptions{})
+				if err != nil {
+					t.Errorf("send: %v", err)
+					return
+				}
+				mu.Lock()
+				ids[sent.ID] = text(i)
+				mu.Unlock()
+			}
+		})
+	}
+	senders.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	return ids
+}
+
+// TestAThousandHostedMessagesOverTenKills: the handler, or the host with it, is killed ten
+// times while it works. What was in flight then may be POSTed once more; nothing is lost,
+// and nothing else is POSTed twice.
+func TestAThousandHostedMessagesOverTenKills(t *testing.T) {
+	t.Parallel()
+	const messages, kills, inFlight = 1000, 10, 24
+	name := queueName("kills")
+	root := packaged(t, name)
+	quickly(t, root, nil)
+	q := accountQueue(t, name)
+	texts := []string{
+		`{"say":"fine","n":%d}`, `{"say":"fine","n":%d}`, `{"say":"fine","n":%d}`, `plain %d`, `{"say":"busy","n":%d}`,
+		`{"say":"flaky","n":%d}`, `{"say":"wrong","n":%d}`, `{"id":"x","popReceipt":"y","dequeueCount":%d}`,
+	}
+	h := startHosted(t, root, hosttest.Options{Lease: 4 * time.Second})
+	receiver := newAnswering(t)
+	hook := h.register(name, receiver.URL, map[string]any{
+		"timeout": "1s", "policy": map[string]any{"max_attempts": 3, "backoff": map[string]any{"initial": "1s", "jitter": 0}},
+	})
+	ids := sendAll(t, q, messages, func(i int) string {
+		if i%100 == 50 {
+			return fmt.Sprintf(`{"say":"slow","n":%d}`, i)
+		}
+		return fmt.Sprintf(texts[i%len(texts)], i)
+	})
+	var killed []time.Time
+	for kill := range kills {
+		waitUntil(t, 30*time.Second, func() string {
+			if n := receiver.total(); n < (kill+1)*messages/(kills+2) {
+				return fmt.Sprintf("%d POSTs so far", n)
+			}
+			return ""
+		})
+		if kill%5 < 2 { // the third in a row would stop the host
+			h.host.Crash()
+		} else {
+			h.host.Restart()
+		}
+		killed = append(killed, time.Now())
+	}
+	h.waitEmpty(90*time.Second, name)
+
+	twice := 0
+	var states sync.Map
+	var asking sync.WaitGroup
+	work := make(chan string, len(ids))
+	for id := range ids {
+		work <- id
+	}
+	close(work)
+	for range 8 {
+		asking.Go(func() {
+			for id := range work {
+				tl, err := h.timeline(name, id)
+				if err != nil || len(tl.Next) != 1 {
+					t.Errorf("%s: %v %+v", id, err, tl.Next)
+					continue
+				}
+				states.Store(id, tl.Next[0])
+			}
+		})
+	}
+	asking.Wait()
+	dead := 0
+	for id, text := range ids {
+		v, ok := states.Load(id)
+		if !ok {
+			continue
+		}
+		next := v.(e2eNext)
+		posts, delivered := receiver.of(id)
+		want := "delivered"
+		if strings.Contains(text, "wrong") || strings.Contains(text, "slow") {
+			want = "dead_lettered"
+			dead++
+		}
+		if next.State != want || next.WebhookID != hook.ID {
+			t.Errorf("%s is %+v, want %s", text, next, want)
+		}
+		if want == "delivered" && delivered == 0 {
+			t.Errorf("%s was not delivered", text)
+		}
+		if delivered > 1 {
+			twice++
+			if !cutOff(posts, killed) {
+				t.Errorf("%s was delivered %d times, at %v: no kill explains that", text, delivered, posts)
+			}
+		}
+	}
+	if twice > kills*inFlight {
+		t.Errorf("%d messages were delivered twice over %d kills", twice, kills)
+	}
+	if poisoned := h.host.Poisoned(); len(poisoned) > 0 {
+		t.Errorf("the host moved messages away: %v", poisoned)
+	}
+	calls, most := h.host.Calls("dispatch-" + name)
+	if most > inFlight {
+		t.Errorf("%d invocations at a time, want %d at most", most, inFlight)
+	}
+	times := h.host.StartTimes()
+	t.Logf("%d invocations, %d at a time; %d dead letters; %d delivered twice over %d kills; from start to first answer %s to %s",
+		calls, most, dead, twice, kills, slices.Min(times).Round(time.Millisecond), slices.Max(times).Round(time.Millisecond))
+}
+
+// cutOff reports whether a kill came shortly after a POST and before the next one: it
+// hit the time between the answer and its record.
+func cutOff(posts, killed []time.Time) bool {
+	for i := 1; i < len(posts); i++ {
+		for _, k := range killed {
+			if since := k.Sub(posts[i-1]); since > -200*time.Millisecond && since < 3*time.Second && posts[i].After(k) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (a *answering) total() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := 0
+	for _, posts := range a.posts {
+		n += len(posts)
+	}
+	return n
+}
+
+// TestASlowReceiverNeverMeetsTheFunctionTimeout: the receiver takes longer than the host
+// allows. The process must not be killed for it, and the others go on.
+func TestASlowReceiverNeverMeetsTheFunctionTimeout(t *testing.T) {
+	t.Parallel()
+	name := queueName("limit")
+	root := packaged(t, name)
+	quickly(t, root, func(host map[string]any) { host["functionTimeout"] = "00:00:04" })
+	h := startHosted(t, root, hosttest.Options{})
+	receiver := newAnswering(t)
+	hook := h.register(name, receiver.URL, map[string]any{
+		"timeout": "20s", "policy": map[string]any{"max_attempts": 2, "backoff": map[string]any{"initial": "1s", "jitter": 0}},
+	})
+	pid := h.host.Pid()
+	slow := h.publish(name, `{"say":"slow"}`)
+	for range 20 {
+		h.waitState(3*time.Second, name, h.publish(name, `{"say":"fine"}`), hook.ID, "delivered")
+	}
+	next := h.waitState(20*time.Second, name, slow, hook.ID, "dead_lettered")
+	posts, _ := receiver.of(slow)
+	if len(posts) != 2 || next.Attempts != 2 || next.Reason != "MaxDeliveryCountExceeded" {
+		t.Errorf("%d POSTs, %+v", len(posts), next)
+	}
+	if h.host.Pid() != pid {
+		t.Error("the handler was killed on the way")
+	}
+	h.waitEmpty(5*time.Second, name)
+}
+
+// TestAStaleReceiptIsTheHostsToRelease: the host has renewed the lease before the
+// receiver answers, so the message can't be given back with our delay at once. It comes
+// back after the host's, without a POST, and is then given back for the rest.
+func TestAStaleReceiptIsTheHostsToRelease(t *testing.T) {
+	t.Parallel()
+	for _, answer := range []string{"404", "400"} {
+		t.Run(answer, func(t *testing.T) {
+			t.Parallel()
+			a := azuritetest.Start(t)
+			proxy := a.Proxy(t)
+			if answer == "400" {
+				proxy.StaleReceipt400()
+			}
+			name := queueName("stale")
+			root := packaged(t, name)
+			quickly(t, root, nil)
+			h := startHosted(t, root, hosttest.Options{Storage: proxy.ConnectionString(), Lease: 2 * time.Second})
+			receiver := newAnswering(t)
+			hook := h.register(name, receiver.URL, map[string]any{
+				"timeout": "2s", "policy": map[string]any{"max_attempts": 2, "backoff": map[string]any{"initial": "4s", "jitter": 0}},
+			})
+			id := h.publish(name, `{"say":"slow"}`)
+			next := h.waitState(30*time.Second, name, id, hook.ID, "dead_lettered")
+			posts, _ := receiver.of(id)
+			if len(posts) != 2 || next.Attempts != 2 {
+				t.Fatalf("%d POSTs, %+v", len(posts), next)
+			}
+			if gap := posts[1].Sub(posts[0]); gap < 6*time.Second {
+				t.Errorf("the second POST came %s after the first, want 2s and the delay of 4s", gap)
+			}
+			if calls, _ := h.host.Calls("dispatch-" + name); calls < 3 {
+				t.Errorf("%d invocations: the receipt never was stale", calls)
+			}
+		})
+	}
+}
+
+// TestTheHostMovesMessagesAwayOnlyAtItsOwnCount: attempts of ours don't bring the host's
+// poison path nearer than the receives do, and it is reached only by what we can't
+// settle at all.
+func TestTheHostMovesMessagesAwayOnlyAtItsOwnCount(t *testing.T) {
+	t.Parallel()
+	fine, broken := queueName("count"), queueName("broken")
+	root := packaged(t, fine, broken)
+	quickly(t, root, func(host map[string]any) {
+		host["extensions"].(map[string]any)["queues"].(map[string]any)["maxDequeueCount"] = 3
+	})
+	asText(t, root, broken)
+	h := startHosted(t, root, hosttest.Options{}, "PUSHLEASE_QUEUES="+broken+"=base64")
+	receiver := newAnswering(t)
+	hook := h.register(fine, receiver.URL, map[string]any{
+		"policy": map[string]any{"max_attempts": 2, "backoff": map[string]any{"initial": "1s", "jitter": 0}},
+	})
+	id := h.publish(fine, `{"say":"busy"}`)
+	undecodable, err := accountQueue(t, broken).Send(t.Context(), []byte(`{"say":"no base64"}`), queue.SendOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.waitState(20*time.Second, fine, id, hook.ID, "delivered")
+	waitUntil(t, 20*time.Second, func() string {
+		if poisoned := h.host.Poisoned(); !slices.Equal(poisoned, []string{undecodable.ID}) {
+			return fmt.Sprintf("the host moved away %v, want %s alone", poisoned, undecodable.ID)
+		}
+		return ""
+	})
+}
+
+// asText takes dataType binary from a queue's trigger, as someone may have done who
+// did not know what it is for.
+func asText(t *testing.T, root, queueName string) {
+	t.Helper()
+	replaceIn(t, filepath.Join(root, "dispatch-"+queueName, "function.json"), `"dataType": "binary"`, `"dataType": "string"`)
+}
+
+// TestATextThatReplacesItsMetadataIsNotBelieved: without dataType binary the host lets a
+// message say what its id and receipt are. It is delivered all the same, once, with its
+// own bytes.
+func TestATextThatReplacesItsMetadataIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	name := queueName("text")
+	root := packaged(t, name)
+	quickly(t, root, nil)
+	asText(t, root, name)
+	h := startHosted(t, root, hosttest.Options{})
+	receiver := newAnswering(t)
+	h.register(name, receiver.URL, nil)
+	q := accountQueue(t, name)
+	bodies := []string{
+		`{"id":"11111111-2222-3333-4444-555555555555","popReceipt":"x","dequeueCount":99999}`, `{"id":7,"dequeueCount":"none"}`,
+		`  { "PopReceipt" : "x" }`, `{"order":1}`, "plain", `"quoted"`, "",
+	}
+	for _, b := range bodies {
+		if _, err := q.Send(t.Context(), []byte(b), queue.SendOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	published := h.publish(name, `{"published":true,"id":"y"}`)
+	h.waitEmpty(30*time.Second, name)
+	want := append(slices.Clone(bodies), `{"published":true,"id":"y"}`)
+	slices.Sort(want)
+	if got := receiver.delivered(); !slices.Equal(got, want) {
+		t.Errorf("delivered %q, want %q", got, want)
+	}
+	if posts, _ := receiver.of(published); len(posts) != 0 {
+		t.Error("a message whose id may be its own words was delivered under it")
+	}
+	if stdout, _ := h.host.Log(); !strings.Contains(stdout, `set \"dataType\": \"binary\"`) {
+		t.Error("the log does not tell the cure")
+	}
+}
+
+// delivered are the bodies that were answered 2xx, each as often as that.
+func (a *answering) delivered() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var all []string
+	for id, n := range a.ok {
+		for range n {
+			all = append(all, a.bodies[id])
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// TestStorageThatHangsDoesNotHoldTheHostUp: the answer is due although the record of a
+// delivery can't be written. The host gives the message back, and the receiver is not
+// asked twice.
+func TestStorageThatHangsDoesNotHoldTheHostUp(t *testing.T) {
+	t.Parallel()
+	proxy := azuritetest.Start(t).Proxy(t)
+	name := queueName("hang")
+	root := packaged(t, name)
+	quickly(t, root, func(host map[string]any) { host["functionTimeout"] = "00:00:04" })
+	h := startHosted(t, root, hosttest.Options{Storage: proxy.ConnectionString()})
+	receiver := newAnswering(t)
+	hook := h.register(name, receiver.URL, nil)
+	h.waitState(10*time.Second, name, h.publish(name, "first"), hook.ID, "delivered")
+	pid := h.host.Pid()
+	proxy.Fault(azuritetest.Match{Service: "table", Operation: "batch", To: 2}, azuritetest.Delay(10*time.Second))
+	sent, err := accountQueue(t, name).Send(t.Context(), []byte("second"), queue.SendOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.waitState(40*time.Second, name, sent.ID, hook.ID, "delivered")
+	h.waitEmpty(20*time.Second, name)
+	if posts, _ := receiver.of(sent.ID); len(posts) != 1 {
+		t.Errorf("%d POSTs", len(posts))
+	}
+	if h.host.Pid() != pid {
+		t.Error("the handler was killed for storage's fault")
+	}
+}
+
+// TestAFrozenHandlerIsReplaced shows what the function timeout does: the process is killed,
+// and the message comes back when its lease ends.
+func TestAFrozenHandlerIsReplaced(t *testing.T) {
+	t.Parallel()
+	name := queueName("frozen")
+	root := packaged(t, name)
+	quickly(t, root, func(host map[string]any) { host["functionTimeout"] = "00:00:02" })
+	h := startHosted(t, root, hosttest.Options{Lease: 4 * time.Second})
+	receiver := newAnswering(t)
+	hook := h.register(name, receiver.URL, nil)
+	pid := h.host.Pid()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	sent, err := accountQueue(t, name).Send(t.Context(), []byte("frozen"), queue.SendOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitUntil(t, 20*time.Second, func() string {
+		if h.host.Pid() == pid {
+			return "the host still has the frozen process"
+		}
+		return ""
+	})
+	h.waitState(20*time.Second, name, sent.ID, hook.ID, "delivered")
+}

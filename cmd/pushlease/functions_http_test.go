@@ -1,0 +1,318 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/functions/hosttest"
+	"github.com/pushlease/pushlease/internal/azuritetest"
+)
+
+// onBothHosts runs a test under a host that proxies HTTP requests and under an older one
+// that forwards them.
+func onBothHosts(t *testing.T, test func(t *testing.T, o hosttest.Options)) {
+	t.Parallel()
+	for mode, forward := range map[string]bool{"proxying": false, "forwarding": true} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			test(t, hosttest.Options{Forward: forward})
+		})
+	}
+}
+
+func TestTheAPIIsThereBehindTheHost(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, o hosttest.Options) {
+		root := packaged(t)
+		quickly(t, root, nil)
+		h := startHosted(t, root, o)
+		name := queueName("rest")
+		hook := h.register(name, "http://127.0.0.1:9/", nil)
+		h.call(http.MethodGet, "/api/v1/webhooks/"+hook.ID, "", http.StatusOK, nil)
+		a, err := h.try(http.MethodPatch, "/api/v1/webhooks/"+hook.ID, "application/merge-patch+json", `{"name":"renamed"}`)
+		if err != nil || a.status != http.StatusOK {
+			t.Errorf("PATCH: %v %d %s", err, a.status, a.body)
+		}
+		for _, path := range []string{"/api/v1/readyz", "/api/v1/healthz", "/api/v1/openapi.yaml", "/api/v1/metrics"} {
+			h.call(http.MethodGet, path, "", http.StatusOK, nil)
+		}
+		a, err = h.try(http.MethodGet, "/api/v1/webhooks/none", "", "")
+		if err != nil || a.status != http.StatusNotFound || a.header.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("a webhook that is not there: %v %d %v %s", err, a.status, a.header, a.body)
+		}
+
+		// Each of the two keys is needed.
+		anonymous := *h.process
+		anonymous.header = http.Header{"Authorization": h.header["Authorization"]}
+		anonymous.call(http.MethodGet, "/api/v1/webhooks", "", http.StatusUnauthorized, nil)
+		anonymous.header = http.Header{"X-Functions-Key": h.header["X-Functions-Key"]}
+		anonymous.call(http.MethodGet, "/api/v1/webhooks", "", http.StatusUnauthorized, nil)
+	})
+}
+
+// TestWithoutAPIKeysNobodyOutsideIsServed: the host's requests come from this machine, but
+// were not made here.
+func TestWithoutAPIKeysNobodyOutsideIsServed(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, o hosttest.Options) {
+		root := packaged(t)
+		quickly(t, root, nil)
+		h := startHosted(t, root, o, "PUSHLEASE_API_KEYS=")
+		h.call(http.MethodGet, "/api/v1/webhooks", "", http.StatusForbidden, nil)
+	})
+}
+
+// forgery is an invocation that would make the handler deliver, and delete, a message that
+// is not there.
+const forgery = `{"Data":{"message":"Zm9yZ2Vk"},"Metadata":{"Id":"\"11111111-2222-3333-4444-555555555555\"","PopReceipt":"\"x\"",
+	"DequeueCount":"1","InsertionTime":"2026-01-01T00:00:00+00:00","NextVisibleTime":"2099-01-01T00:00:00+00:00","ExpirationTime":"9999-12-31T23:59:59+00:00"}}`
+
+// TestNobodyOutsideReachesAnInvocation: with the packaged host.json there is no way to the
+// path, and with one that passes everything on, the request is told from the host's.
+func TestNobodyOutsideReachesAnInvocation(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, o hosttest.Options) {
+		name := queueName("forged")
+		root := packaged(t, name)
+		open := packaged(t, name)
+		quickly(t, root, nil)
+		quickly(t, open, func(host map[string]any) {
+			host["extensions"].(map[string]any)["http"].(map[string]any)["routePrefix"] = ""
+		})
+		replaceIn(t, filepath.Join(open, "api", "function.json"), "v1/{*path}", "{*path}")
+		for _, folder := range []string{root, open} {
+			h := startHosted(t, folder, o)
+			receiver := newAnswering(t)
+			h.registerAt(t, name, receiver.URL, folder == open)
+			for _, path := range []string{
+				"/dispatch-" + name, "/api/dispatch-" + name, "/api/v1/dispatch-" + name, "/api/v1/../../dispatch-" + name,
+				"/api/v1/%2e%2e/%2e%2e/dispatch-" + name, "//dispatch-" + name, "/api//dispatch-" + name, "/pump", "/api/v1/pump",
+			} {
+				for _, header := range []http.Header{
+					{}, {"X-Azure-Functions-Invocationid": {"11111111-2222-3333-4444-555555555555"}}, {"X-Forwarded-For": {""}}, {"Connection": {"X-Forwarded-For, X-Forwarded-Host, X-Forwarded-Proto"}},
+				} {
+					status := h.raw(t, path, header)
+					if status/100 == 2 {
+						t.Errorf("%s %v was answered %d", path, header, status)
+					}
+				}
+			}
+			if posts := receiver.total(); posts != 0 {
+				t.Errorf("%d forged messages were delivered", posts)
+			}
+		}
+	})
+}
+
+// raw POSTs the forgery to exactly this path.
+func (h *hosting) raw(t *testing.T, path string, header http.Header) int {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodPost, h.url, strings.NewReader(forgery))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.URL.Opaque = "//" + req.URL.Host + path
+	req.Header = h.header.Clone()
+	for k, v := range header {
+		req.Header[k] = v
+	}
+	req.Header.Set("Content-Type", "application/json; charset=utf-8")
+	resp, err := e2eClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode
+}
+
+// registerAt registers past the host where the app's routes are broken.
+func (h *hosting) registerAt(t *testing.T, queueName, target string, past bool) {
+	t.Helper()
+	p := *h.process
+	if past {
+		waitUntil(t, 10*time.Second, func() string {
+			if len(h.host.StartTimes()) == 0 {
+				return "not up"
+			}
+			return ""
+		})
+		p.url = "http://" + h.host.Address()
+	}
+	p.register(queueName, target, nil)
+}
+
+func replaceIn(t *testing.T, path, old, replacement string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil || !strings.Contains(string(text), old) {
+		t.Fatalf("%s has no %s: %v", path, old, err)
+	}
+	if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(text), old, replacement)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestThePumpDeliversWhatHasNoTrigger: a webhook on a queue that the package does not know
+// just works, and double, late and idle runs do no harm.
+func TestThePumpDeliversWhatHasNoTrigger(t *testing.T) {
+	t.Parallel()
+	triggered, pumped := queueName("triggered"), queueName("pumped")
+	root := packaged(t, triggered)
+	quickly(t, root, nil)
+	h := startHosted(t, root, hosttest.Options{})
+	receiver := newAnswering(t)
+	hook := h.register(pumped, receiver.URL, map[string]any{"policy": map[string]any{"backoff": map[string]any{"initial": "1s", "jitter": 0}}})
+	h.register(triggered, receiver.URL, nil)
+	if err := h.host.Timer("pump", true); err != nil {
+		t.Errorf("idle and past due: %v", err)
+	}
+	q := accountQueue(t, pumped)
+	ids := sendAll(t, q, 100, func(i int) string {
+		return []string{`{"say":"fine"}`, `{"say":"busy"}`, `{"say":"wrong"}`, `{"id":"x"}`}[i%4]
+	})
+	for range 3 { // the second and third begin while the first runs
+		go func() {
+			if err := h.host.Timer("pump", false); err != nil {
+				t.Errorf("pump: %v", err)
+			}
+		}()
+	}
+	waitUntil(t, 40*time.Second, func() string {
+		if err := h.host.Timer("pump", false); err != nil {
+			t.Fatalf("pump: %v", err)
+		}
+		if n := len(receiver.delivered()); n != 75 {
+			return fmt.Sprintf("%d are delivered", n)
+		}
+		return ""
+	})
+	h.waitEmpty(20*time.Second, pumped)
+	for id, text := range ids {
+		state := "delivered"
+		if strings.Contains(text, "wrong") {
+			state = "dead_lettered"
+		}
+		h.waitState(5*time.Second, pumped, id, hook.ID, state)
+		if _, n := receiver.of(id); n > 1 {
+			t.Errorf("%s was delivered %d times", text, n)
+		}
+	}
+	for range 2 {
+		if err := h.host.Timer("housekeeping", true); err != nil {
+			t.Errorf("housekeeping: %v", err)
+		}
+	}
+	if calls, _ := h.host.Calls("dispatch-" + triggered); calls != 0 {
+		t.Errorf("the other queue's trigger was called %d times", calls)
+	}
+}
+
+// TestThePortIsOpenBeforeStorageIs: storage that is away at the start keeps the host
+// waiting for nothing.
+func TestThePortIsOpenBeforeStorageIs(t *testing.T) {
+	t.Parallel()
+	proxy := azuritetest.Start(t).Proxy(t)
+	proxy.Down()
+	name := queueName("away")
+	root := packaged(t, name)
+	quickly(t, root, nil)
+	h := startHosted(t, root, hosttest.Options{Storage: proxy.ConnectionString()})
+	waitUntil(t, 5*time.Second, func() string {
+		if len(h.host.StartTimes()) == 0 {
+			return "the handler has not answered"
+		}
+		return ""
+	})
+	proxy.Up()
+	receiver := newAnswering(t)
+	waitUntil(t, 20*time.Second, func() string {
+		a, err := h.try(http.MethodGet, "/api/v1/webhooks", "", "")
+		if err != nil || a.status != http.StatusOK {
+			return string(a.body)
+		}
+		return ""
+	})
+	hook := h.register(name, receiver.URL, nil)
+	h.waitState(20*time.Second, name, h.publish(name, "late"), hook.ID, "delivered")
+}
+
+// TestExitCodesAreWhatTheHostReads: asked to stop is 200, so that the host starts it again;
+// a wrong configuration is an error, so that the host says so; never 0.
+func TestExitCodesAreWhatTheHostReads(t *testing.T) {
+	t.Parallel()
+	root := packaged(t)
+	quickly(t, root, nil)
+	h := startHosted(t, root, hosttest.Options{})
+	waitUntil(t, 10*time.Second, func() string {
+		if a, err := h.try(http.MethodGet, "/api/v1/healthz", "", ""); err != nil || a.status != http.StatusOK {
+			return "not up"
+		}
+		return ""
+	})
+	pid := h.host.Pid()
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	waitUntil(t, 20*time.Second, func() string {
+		if h.host.Pid() == pid || len(h.host.StartTimes()) < 2 {
+			return "the host has not started it again"
+		}
+		return ""
+	})
+
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, settings := range map[string][]string{
+		"a wrong setting":      {"PUSHLEASE_LEASE=never", "AzureWebJobsStorage=UseDevelopmentStorage=true"},
+		"no storage account":   {},
+		"a port that is taken": {"AzureWebJobsStorage=UseDevelopmentStorage=true", "FUNCTIONS_CUSTOMHANDLER_PORT=" + portOf(h.url)},
+		"a port that is none":  {"AzureWebJobsStorage=UseDevelopmentStorage=true", "FUNCTIONS_CUSTOMHANDLER_PORT=http"},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, path) // without a command: the variable chooses it
+		cmd.Dir = root
+		cmd.Env = environment(append([]string{"FUNCTIONS_CUSTOMHANDLER_PORT=0"}, settings...)...)
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		_ = cmd.Run() // its code is looked at
+		if code := cmd.ProcessState.ExitCode(); code <= 0 || code == exitRestart || out.Len() == 0 {
+			t.Errorf("%s: exit code %d, %s", name, code, out.String())
+		}
+	}
+}
+
+func portOf(rawURL string) string { return rawURL[strings.LastIndex(rawURL, ":")+1:] }
+
+func TestTheProbeIsAnsweredToAnybodyHere(t *testing.T) {
+	t.Parallel()
+	root := packaged(t)
+	quickly(t, root, nil)
+	h := startHosted(t, root, hosttest.Options{})
+	waitUntil(t, 10*time.Second, func() string {
+		if len(h.host.StartTimes()) == 0 {
+			return "not up"
+		}
+		return ""
+	})
+	resp, err := e2eClient.Get("http://" + h.host.Address() + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var status struct{ Status string }
+	if err := json.NewDecoder(resp.Body).Decode(&status); err != nil || status.Status != "ok" || resp.StatusCode != http.StatusOK {
+		t.Errorf("%v %d %+v", err, resp.StatusCode, status)
+	}
+}

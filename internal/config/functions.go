@@ -1,0 +1,74 @@
+package config
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+)
+
+const (
+	// functionsPort is set by the Azure Functions host in a custom handler's
+	// environment, and by nobody else.
+	functionsPort = "FUNCTIONS_CUSTOMHANDLER_PORT"
+	hostStorage   = "AzureWebJobsStorage"
+)
+
+// functionsStorage makes the host's own storage the default in a custom handler: a
+// connection string, or an account that is signed in to with an identity.
+func functionsStorage(env map[string]string, values map[string]value) {
+	if env[functionsPort] == "" {
+		return
+	}
+	switch account, from := hostAccount(env); {
+	case env[hostStorage] != "":
+		values["storage"] = value{env[hostStorage], fromDefault, hostStorage}
+	case account != "":
+		values["storage"] = value{azurePrefix + account, fromDefault, from}
+		if id := env[hostStorage+"__clientId"]; id != "" {
+			values["managed_identity_client_id"] = value{id, fromDefault, hostStorage + "__clientId"}
+		}
+	}
+}
+
+// hostAccount reads the account's name, with its suffix if that is not the usual one.
+func hostAccount(env map[string]string) (account, from string) {
+	if v := env[hostStorage+"__accountName"]; v != "" {
+		return v, hostStorage + "__accountName"
+	}
+	from = hostStorage + "__queueServiceUri"
+	u, err := url.Parse(env[from])
+	if err != nil {
+		return "", ""
+	}
+	account, suffix, ok := strings.Cut(u.Hostname(), ".queue.")
+	if !ok {
+		return "", ""
+	}
+	if suffix != "core.windows.net" {
+		account += ";EndpointSuffix=" + suffix
+	}
+	return account, from
+}
+
+// keptAlive are the plans, by WEBSITE_SKU, whose instances the platform does not take away
+// while nothing is invoked.
+var keptAlive = []string{
+	"ElasticPremium", "Basic", "Standard", "Premium", "PremiumV2", "PremiumV3", "PremiumV4", "PremiumContainer", "Isolated", "IsolatedV2",
+}
+
+// hosted finds what does not go together in a custom handler.
+func (p *problems) hosted(c Config, values map[string]value, env map[string]string) {
+	add := func(name, text string) { p.add(name, values[name].where, text) }
+	under := env[functionsPort] != ""
+	if under && c.Storage.Kind() == StorageSQLite {
+		add("storage", "the Functions host receives from an Azure Storage account, and no file is kept there; set "+hostStorage+", or storage to the account of the queue triggers")
+	}
+	sku := env["WEBSITE_SKU"]
+	switch {
+	case !c.FunctionsPoller:
+	case !under:
+		add("functions_poller", "this is for an Azure Functions custom handler; serve always polls, so leave it out")
+	case sku != "" && !slices.Contains(keptAlive, sku):
+		add("functions_poller", "on the plan "+sku+" an instance goes away while nothing is invoked, whatever it is polling, and nothing wakes it; leave it out (the timer pump sees to queues without a trigger), or use a Premium or Dedicated plan with Always On, or Container Apps with at least one replica")
+	}
+}

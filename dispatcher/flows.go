@@ -123,6 +123,13 @@ func (fs *flows) of(r tables.Registration) *flow {
 	return f
 }
 
+// get returns the flow of a webhook; nil when it is not known.
+func (fs *flows) get(id string) *flow {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	return fs.byID[id]
+}
+
 // report takes in a sign for the question whether it is us who fail.
 func (fs *flows) report(id string, s policy.Sign, now time.Time) (ours bool) {
 	fs.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,9 +47,9 @@ type guard struct {
 
 // reconcileGuards starts and stops guards so that they fit the registry. d.mu is held.
 func (d *Dispatcher) reconcileGuards(ctx, work context.Context, running *sync.WaitGroup) {
-	wanted := d.ours(d.registry.queuesToGuard())
+	wanted, left := d.ours(d.registry.queuesToGuard()), d.registry.newlyLeft()
 	for name, stop := range d.guards {
-		if !wanted[name] {
+		if !wanted[name] || slices.Contains(left, name) { // those begin anew, with a look
 			stop()
 			delete(d.guards, name)
 		}

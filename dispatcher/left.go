@@ -14,7 +14,7 @@ import (
 const (
 	// leftRefresh is how often the notes about left queues are read again. They are
 	// read at once when a queue has lost its last webhook.
-	leftRefresh = time.Hour
+	leftRefresh = 10 * time.Minute
 	// leftSkew is how far storage's clock, which inserts, may be ahead of the one that
 	// noted when the webhook was deleted.
 	leftSkew = 5 * time.Minute
@@ -57,6 +57,25 @@ func (r *registry) leftQueue(name string) (tables.LeftQueue, bool) {
 	defer r.mu.RUnlock()
 	l, ok := r.left[name]
 	return l, ok && len(r.byQueue[name]) == 0
+}
+
+// newlyLeft names the queues that have lost their last webhook since it was called last.
+// Whoever watches them for another reason is to look again at once.
+func (r *registry) newlyLeft() (names []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := map[string]bool{}
+	for name := range r.left {
+		if len(r.byQueue[name]) > 0 {
+			continue
+		}
+		now[name] = true
+		if !r.leftTold[name] {
+			names = append(names, name)
+		}
+	}
+	r.leftTold = now
+	return names
 }
 
 // leftWith reports whether a message that was inserted then was on the queue when

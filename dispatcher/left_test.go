@@ -58,6 +58,7 @@ func TestMessagesOfADeletedWebhookAreHeldAndBecomeDeadLettersAtTheirEnd(t *testi
 		defer stop()
 		sent := b.leftWith(d, 10, queue.SendOptions{})
 		receives, records := b.queues.count("receive"), b.store.count("record")
+		b.wantHeld(sent) // within a second, although a guard was waiting for its next look
 		time.Sleep(3 * guardInterval)
 		b.wantHeld(sent)
 		want(t, "POSTs", b.sender.count(), 0)
@@ -208,4 +209,26 @@ func TestWatchingALeftQueueIsCheapAndOutlivesFaults(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A message that its webhook has taken, and that comes back because its delete did not
+// get through, is not given up because the webhook was deleted meanwhile.
+func TestDeliveredMessageThatComesBackAfterItsWebhookWasDeletedIsNoDeadLetter(t *testing.T) {
+	inBubble(t, func(b *bench) { // I2
+		b.queues.on("complete", always(failBefore))
+		d, stop := b.start(func(o *Options) { o.Drain = time.Second })
+		sent := b.sendText([]byte("x"), queue.SendOptions{TTL: day})
+		time.Sleep(10 * time.Second)
+		b.deleteWebhook(d)
+		stop()
+		b.queues.on("complete", nil)
+		_, stop = b.start(readRarely)
+		defer stop()
+		time.Sleep(2 * day)
+		want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
+		want(t, "state as a whole", b.delivery(sent, "").State, "")
+		want(t, "POSTs", b.sender.count(), 1)
+		b.wantDeadLetters(0, "")
+		want(t, "messages", b.total(testQueue), 0)
+	})
 }

@@ -41,6 +41,7 @@ type registry struct {
 	leftReadAt time.Time
 	leftDue    bool
 	leftFailed bool
+	leftTold   map[string]bool // see newlyLeft
 
 	reading chan struct{} // holds one: a reading serves all that wait for one
 }

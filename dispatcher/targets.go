@@ -59,12 +59,35 @@ func (d *Dispatcher) targets(ctx context.Context, p *parcel, h history) (found [
 		}
 	}
 	if len(found) == 0 {
-		return nil, refused
+		if certain && d.registry.whole() {
+			found = ended(h)
+		}
+		return found, refused
 	}
 	for _, del := range absent(h, found) {
 		found = append(found, target{delivery: d.orphaned(ctx, p, del, certain && d.registry.whole())})
 	}
 	return found, refused
+}
+
+// ended are the deliveries of a message that every webhook was done with before they were
+// all deleted: one took it, and only its delete is missing. None while anything is under way.
+func ended(h history) (list []target) {
+	taken := false
+	for id, del := range h.deliveries {
+		switch {
+		case id == "":
+			continue
+		case !del.State.Terminal():
+			return nil
+		}
+		taken = taken || del.State == tables.Delivered
+		list = append(list, target{delivery: del})
+	}
+	if !taken {
+		return nil
+	}
+	return list
 }
 
 // absent are the deliveries under way whose webhook is not among those found.

@@ -34,8 +34,8 @@ type finding struct {
 	Cure string `json:"cure,omitempty"`
 }
 
-// storageCheck looks at the storage of cfg by calls that only read.
-type storageCheck func(ctx context.Context, cfg config.Config) []finding
+// extraCheck looks at what belongs to cfg, and only reads.
+type extraCheck func(ctx context.Context, cfg config.Config) []finding
 
 const (
 	// doctorTimeout bounds all checks together.
@@ -45,14 +45,15 @@ const (
 	maxSkew = time.Minute
 )
 
-func newDoctorCommand(storage ...storageCheck) *cobra.Command {
+func newDoctorCommand(more ...extraCheck) *cobra.Command {
 	c := &client{}
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check configuration, storage, port, server and clock",
 		Long: `Checks the configuration that serve would start with, whether its storage can be
 reached, whether its port is free or a server answers there, whether that server is
-ready, and whether the clocks agree. It creates, sends and deletes nothing.
+ready, and whether the clocks agree; in the folder of an Azure Functions app, host.json
+and the functions too. It creates, sends and deletes nothing.
 
 Exits with 1 when a check failed; each finding says what to do about it.`,
 		Example: `  pushlease doctor
@@ -62,7 +63,7 @@ Exits with 1 when a check failed; each finding says what to do about it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), doctorTimeout)
 			defer cancel()
-			return c.report(cmd, c.examine(ctx, cmd, storage))
+			return c.report(cmd, c.examine(ctx, cmd, more))
 		},
 	}
 	c.addFlags(cmd)
@@ -71,13 +72,13 @@ Exits with 1 when a check failed; each finding says what to do about it.`,
 }
 
 // examine makes all checks, in the order in which they are shown.
-func (c *client) examine(ctx context.Context, cmd *cobra.Command, storage []storageCheck) []finding {
+func (c *client) examine(ctx context.Context, cmd *cobra.Command, more []extraCheck) []finding {
 	cfg, err := config.Load(cmd.Flags(), os.Environ())
 	if err != nil {
 		return append(configFindings(err), finding{"everything else", verdictSkipped, "the other checks need a valid configuration", ""})
 	}
 	found := []finding{{"configuration", verdictOK, changedSettings(cfg), ""}}
-	for _, check := range storage {
+	for _, check := range more {
 		found = append(found, check(ctx, cfg)...)
 	}
 	here := c.server == "" && os.Getenv(serverEnv) == ""

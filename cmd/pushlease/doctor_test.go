@@ -16,7 +16,7 @@ import (
 )
 
 // examine runs doctor with a storage check of the test's own.
-func examine(t *testing.T, storage storageCheck, args ...string) (result, map[string]verdict) {
+func examine(t *testing.T, storage extraCheck, args ...string) (result, map[string]verdict) {
 	t.Helper()
 	t.Setenv(apiKeyEnv, "")
 	var out bytes.Buffer

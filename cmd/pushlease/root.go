@@ -59,7 +59,7 @@ func newRootCommand() *cobra.Command {
 		newWebhooksCommand(),
 		newDeadLettersCommand(),
 		newMessagesCommand(),
-		newDoctorCommand(checkStorage),
+		newDoctorCommand(checkStorage, checkFunctions),
 		newFunctionsCommand(),
 		newAPIKeyCommand(),
 		newVersionCommand(),

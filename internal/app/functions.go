@@ -24,6 +24,11 @@ const FunctionsExecutable = functions.Executable
 // FunctionsPackage returns the files of a packaged app, but for the program.
 func FunctionsPackage(queues []string) (map[string][]byte, error) { return functions.Package(queues) }
 
+// CheckFunctions compares a packaged app with what pushlease needs.
+func CheckFunctions(root fs.FS, getenv func(string) string) ([]functions.Deviation, error) {
+	return functions.Check(root, getenv)
+}
+
 // ErrStopped is how RunFunctions ends when it was asked to stop.
 var ErrStopped = errors.New("stopped")
 

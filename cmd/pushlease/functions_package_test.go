@@ -1,0 +1,134 @@
+package main
+
+import (
+	"archive/zip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/pushlease/pushlease/internal/app"
+)
+
+// TestThePackageHasItsModes: Azure runs what the zip says is executable, and nothing else
+// makes it so.
+func TestThePackageHasItsModes(t *testing.T) {
+	t.Parallel()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "app.zip")
+	// Inside the source, so it is built from there.
+	text, err := exec.Command(path, "functions", "package", "--queue", "orders,invoices", "--out", out).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	t.Logf("%s", text)
+	z, err := zip.OpenReader(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	modes := map[string]string{}
+	for _, f := range z.File {
+		modes[f.Name] = f.Mode().String()
+	}
+	for name, mode := range modes {
+		want := "-rw-r--r--"
+		if name == "pushlease" {
+			want = "-rwxr-xr-x"
+		}
+		if mode != want {
+			t.Errorf("%s has mode %s, want %s", name, mode, want)
+		}
+	}
+	for _, name := range []string{"pushlease", "host.json", "dispatch-orders/function.json", "dispatch-invoices/function.json", "api/function.json"} {
+		if modes[name] == "" {
+			t.Errorf("there is no %s in it", name)
+		}
+	}
+	root := t.TempDir()
+	unzip(t, out, root)
+	if err := checkProgram(filepath.Join(root, "pushlease"), "amd64"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhatAzureCannotRunIsNotPackaged(t *testing.T) {
+	t.Parallel()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	text := filepath.Join(dir, "text")
+	if err := os.WriteFile(text, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, args := range map[string][]string{
+		"no program":        {"--binary", text},
+		"not there":         {"--binary", filepath.Join(dir, "none")},
+		"another processor": {"--binary", path, "--arch", "arm64"},
+		"needs libraries":   {"--binary", "/bin/sh"},
+		"unknown processor": {"--binary", path, "--arch", "mips"},
+		"a bad queue":       {"--binary", path, "--queue", "Orders"},
+		"a queue twice":     {"--binary", path, "--queue", "orders", "--queue", "orders"},
+		"no folder":         {"--binary", path, "--out", filepath.Join(dir, "none", "app.zip")},
+	} {
+		out := filepath.Join(dir, "app.zip")
+		all := append([]string{"functions", "package", "--out", out}, args...)
+		text, err := exec.Command(path, all...).CombinedOutput()
+		if err == nil || len(text) == 0 {
+			t.Errorf("%s: %v, %s", name, err, text)
+		}
+		if left, _ := filepath.Glob(filepath.Join(dir, "*.zip")); len(left) > 0 {
+			t.Errorf("%s: left behind %v", name, left)
+		}
+	}
+}
+
+func TestDoctorTellsTheCureForEachDeviation(t *testing.T) {
+	files, err := app.FunctionsPackage([]string{"orders"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := fstest.MapFS{}
+	for name, text := range files {
+		folder[name] = &fstest.MapFile{Data: text}
+	}
+	none := func(string) string { return "" }
+	if found := functionsFindings(folder, none); len(found) != 1 || found[0].Verdict != verdictOK {
+		t.Errorf("%+v", found)
+	}
+	if found := functionsFindings(fstest.MapFS{}, none); found != nil {
+		t.Errorf("without an app: %+v", found)
+	}
+	folder["host.json"].Data = []byte(strings.ReplaceAll(string(files["host.json"]), "100000", "5"))
+	found := functionsFindings(folder, none)
+	if len(found) != 1 || found[0].Verdict != verdictFailed || !strings.Contains(found[0].Detail, "maxDequeueCount") || found[0].Cure != "write 100000" {
+		t.Errorf("%+v", found)
+	}
+	folder["host.json"].Data = []byte("{")
+	if found := functionsFindings(folder, none); len(found) != 1 || found[0].Verdict != verdictFailed {
+		t.Errorf("%+v", found)
+	}
+}
+
+func TestTheCommandIsChosenUnderTheHost(t *testing.T) {
+	under := func(name string) string { return map[string]string{functionsPort: "7071"}[name] }
+	none := func(string) string { return "" }
+	for _, tt := range []struct {
+		args   []string
+		getenv func(string) string
+		want   string
+	}{
+		{nil, under, "functions"}, {nil, none, ""}, {[]string{"doctor"}, under, "doctor"}, {[]string{"serve"}, none, "serve"},
+	} {
+		if got := strings.Join(hostedArgs(tt.args, tt.getenv), " "); got != tt.want {
+			t.Errorf("%v: %q, want %q", tt.args, got, tt.want)
+		}
+	}
+}

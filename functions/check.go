@@ -1,0 +1,181 @@
+package functions
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Deviation is one way in which a deployed app differs from what pushlease needs.
+type Deviation struct {
+	// Where is a file and the setting in it, Is what it says.
+	Where, Is string
+	// Why is what goes wrong; Cure what to write instead.
+	Why, Cure string
+	// Fatal: messages or requests are not handled as they should be. Otherwise it costs
+	// time or money only.
+	Fatal bool
+}
+
+// need is what one of host.json's settings has to be.
+type need struct {
+	setting string
+	// good says whether a value will do; it is nil for one that is not there.
+	good  func(v any) bool
+	why   string
+	cure  string
+	fatal bool
+}
+
+const (
+	// leastDequeueCount is 69 days of a held message that comes by every ten minutes.
+	leastDequeueCount = 10_000
+	leastTimeout      = time.Minute
+)
+
+func is(want any) func(any) bool { return func(v any) bool { return v == want } }
+
+func oneOrMore(most float64) func(any) bool {
+	return func(v any) bool {
+		n, ok := v.(float64)
+		return v == nil || ok && n >= 1 && n <= most
+	}
+}
+
+// needs are in the order of host.json.
+func needs() []need {
+	return []need{
+		{"version", is("2.0"), "the host knows no other", `write "2.0"`, true},
+		{"functionTimeout", longEnough, "POSTs end at three quarters of it, and below a minute hardly any receiver is quick enough; without a function timeout the default of the plan is not known here", `write "00:05:00"`, false},
+		{"extensionBundle.id", is("Microsoft.Azure.Functions.ExtensionBundle"), "queue triggers come with it", `write "Microsoft.Azure.Functions.ExtensionBundle"`, true},
+		{"extensionBundle.version", is("[4.0.0, 5.0.0)"), "older bundles are not maintained, and odd ranges don't resolve", `write "[4.0.0, 5.0.0)"`, true},
+		{"customHandler.description.defaultExecutablePath", is(Executable), "this is the program's name in the package", `write "` + Executable + `"`, true},
+		{"customHandler.enableForwardingHttpRequest", is(true), "older hosts pass the API's requests on only with it", "write true", true},
+		{"customHandler.enableProxyingHttpRequest", is(true), "newer hosts stream the API's requests with it; without it, chunked bodies are lost", "write true", true},
+		{"customHandler.http", is(nil), "the host refuses to start with it, since there are function.json files", "remove it", true},
+		{"extensions.http.routePrefix", func(v any) bool { return v == nil || v == "api" }, "the API is at /api/v1; with an empty prefix callers from outside come near the paths of invocations", `write "api"`, true},
+		{"extensions.queues.batchSize", oneOrMore(32), "the host takes 1 to 32", "write 16", true},
+		{"extensions.queues.maxDequeueCount", func(v any) bool { n, ok := v.(float64); return ok && n >= leastDequeueCount },
+			"the host counts every receive, also of messages that wait, and moves messages away by itself when it is reached, without a dead letter", "write 100000", true},
+		{"extensions.queues.visibilityTimeout", positive, "what could not be given back is tried again at once without it, over and over", `write "00:00:30"`, true},
+		{"extensions.queues.maxPollingInterval", func(v any) bool { d, ok := span(v); return ok && d <= time.Minute }, "a message on an idle queue waits for so long", `write "00:00:10"`, false},
+		{"extensions.queues.messageEncoding", is("none"), "with base64, the default, the host decodes texts itself, and moves those that it can't decode to the poison queue before they are seen here; the queue's encoding is set here", `write "none"`, true},
+	}
+}
+
+func span(v any) (time.Duration, bool) {
+	text, ok := v.(string)
+	if !ok {
+		return 0, false
+	}
+	d, err := parseTimeSpan(text)
+	return d, err == nil
+}
+
+func positive(v any) bool { d, ok := span(v); return ok && d > 0 }
+
+func longEnough(v any) bool { d, ok := span(v); return ok && (d < 0 || d >= leastTimeout) }
+
+// Check compares the app below root with what pushlease needs. getenv is where the
+// app's settings come from: a variable AzureFunctionsJobHost__a__b replaces a.b. An error
+// means that there is nothing to compare.
+func Check(root fs.FS, getenv func(string) string) ([]Deviation, error) {
+	text, err := fs.ReadFile(root, "host.json")
+	if err != nil {
+		return nil, fmt.Errorf("read host.json: %w", err)
+	}
+	var host map[string]any
+	if json.Unmarshal(text, &host) != nil {
+		return nil, errors.New("host.json is no JSON object")
+	}
+	var found []Deviation
+	for _, n := range needs() {
+		v := lookUp(host, n.setting)
+		if override := getenv(hostVariable(n.setting)); override != "" {
+			v = fromVariable(override)
+		}
+		if !n.good(v) {
+			found = append(found, Deviation{"host.json: " + n.setting, shown(v), n.why, n.cure, n.fatal})
+		}
+	}
+	return append(found, checkFunctions(root, getenv)...), nil
+}
+
+func lookUp(host map[string]any, setting string) any {
+	var v any = host
+	for name := range strings.SplitSeq(setting, ".") {
+		m, ok := v.(map[string]any)
+		if !ok {
+			return nil
+		}
+		v = m[name]
+	}
+	return v
+}
+
+// fromVariable reads a value as host.json would have it.
+func fromVariable(text string) any {
+	var v any
+	if json.Unmarshal([]byte(strings.ToLower(text)), &v) == nil {
+		return v
+	}
+	return text
+}
+
+func shown(v any) string {
+	if v == nil {
+		return "not set"
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return "not readable"
+	}
+	return string(text)
+}
+
+// checkFunctions looks at each function.json.
+func checkFunctions(root fs.FS, getenv func(string) string) []Deviation {
+	var found []Deviation
+	layout, err := ReadLayout(root, getenv)
+	if err != nil {
+		found = append(found, Deviation{"function.json", err.Error(), "the host, or this program, does not take it", "package the app anew", true})
+	}
+	byQueue := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(layout.Functions)) {
+		f := layout.Functions[name]
+		where := path.Join(name, "function.json")
+		if f.Trigger != queueTrigger {
+			continue
+		}
+		if !strings.EqualFold(f.DataType, "binary") {
+			found = append(found, Deviation{where + ": dataType", shown(nonEmpty(f.DataType)),
+				"a message that is a JSON object would replace its own id and receipt; such messages are sent anew under another id before they are delivered", `write "binary"`, true})
+		}
+		if other, twice := byQueue[f.Queue]; twice {
+			found = append(found, Deviation{where + ": queueName", f.Queue, "the function " + other + " has a trigger for it too, and they compete", "remove one of them", true})
+		}
+		byQueue[f.Queue] = name
+	}
+	for _, timer := range []string{timerPump, timerHousekeeping} {
+		if f, ok := layout.Functions[timer]; !ok || f.Trigger != timerTrigger {
+			found = append(found, Deviation{timer, "not there", map[string]string{
+				timerPump:         "webhooks on queues without a trigger get nothing",
+				timerHousekeeping: "records are never removed, and messages of disabled webhooks expire unseen",
+			}[timer], "package the app anew", timer == timerPump})
+		}
+	}
+	return found
+}
+
+func nonEmpty(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}

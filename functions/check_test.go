@@ -1,0 +1,203 @@
+package functions
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+)
+
+func packaged(t *testing.T, queues ...string) fstest.MapFS {
+	t.Helper()
+	files, err := Package(queues)
+	if err != nil {
+		t.Fatal(err)
+	}
+	app := fstest.MapFS{}
+	for name, text := range files {
+		app[name] = &fstest.MapFile{Data: text}
+	}
+	return app
+}
+
+func noSettings(string) string { return "" }
+
+func TestThePackageIsWhatCheckAsksFor(t *testing.T) {
+	deviations, err := Check(packaged(t, "orders", "invoices"), noSettings)
+	if err != nil || len(deviations) != 0 {
+		t.Errorf("%v, %+v", err, deviations)
+	}
+}
+
+func TestTheRepositoryHasThePackagedHostFile(t *testing.T) {
+	text, err := os.ReadFile("../host.json")
+	if err != nil || string(text) != hostJSON {
+		t.Errorf("host.json and the packaged one differ: %v", err)
+	}
+}
+
+// TestEveryDeviationIsFoundWithACure breaks one setting after the other.
+func TestEveryDeviationIsFoundWithACure(t *testing.T) {
+	wrong := map[string]string{
+		"version": `"3.0"`, "functionTimeout": `"00:00:30"`, "extensionBundle.id": `"x"`, "extensionBundle.version": `"[3.*, 4.0.0)"`,
+		"customHandler.description.defaultExecutablePath": `"other"`, "customHandler.enableForwardingHttpRequest": `false`,
+		"customHandler.enableProxyingHttpRequest": `null`, "customHandler.http": `{"routes":[]}`, "extensions.http.routePrefix": `""`,
+		"extensions.queues.batchSize": `33`, "extensions.queues.maxDequeueCount": `5`, "extensions.queues.visibilityTimeout": `"00:00:00"`,
+		"extensions.queues.maxPollingInterval": `"00:05:00"`, "extensions.queues.messageEncoding": `"base64"`,
+	}
+	for _, n := range needs() {
+		t.Run(n.setting, func(t *testing.T) {
+			value, ok := wrong[n.setting]
+			if !ok {
+				t.Fatal("there is no wrong value for it here")
+			}
+			app := packaged(t, "orders")
+			app["host.json"].Data = withSetting(t, app["host.json"].Data, n.setting, value)
+			deviations, err := Check(app, noSettings)
+			if err != nil || len(deviations) != 1 || deviations[0].Where != "host.json: "+n.setting || deviations[0].Cure == "" || deviations[0].Why == "" {
+				t.Errorf("%v, %+v", err, deviations)
+			}
+		})
+	}
+}
+
+// withSetting changes one setting in host.json.
+func withSetting(t *testing.T, text []byte, setting, value string) []byte {
+	t.Helper()
+	var host map[string]any
+	if err := json.Unmarshal(text, &host); err != nil {
+		t.Fatal(err)
+	}
+	names := strings.Split(setting, ".")
+	m := host
+	for _, name := range names[:len(names)-1] {
+		m = m[name].(map[string]any)
+	}
+	m[names[len(names)-1]] = json.RawMessage(value)
+	text, err := json.Marshal(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func TestAVariableReplacesASettingOfHostJSON(t *testing.T) {
+	getenv := func(name string) string {
+		return map[string]string{
+			"AzureFunctionsJobHost__extensions__queues__maxDequeueCount":      "5",
+			"AzureFunctionsJobHost__functionTimeout":                          "00:10:00",
+			"AzureFunctionsJobHost__customHandler__enableProxyingHttpRequest": "True",
+		}[name]
+	}
+	deviations, err := Check(packaged(t, "orders"), getenv)
+	if err != nil || len(deviations) != 1 || !strings.HasSuffix(deviations[0].Where, "maxDequeueCount") {
+		t.Errorf("%v, %+v", err, deviations)
+	}
+	layout, err := ReadLayout(packaged(t, "orders"), getenv)
+	if err != nil || layout.Timeout != 10*time.Minute {
+		t.Errorf("timeout %s, %v", layout.Timeout, err)
+	}
+}
+
+func TestDeviationsOfFunctionsAreFound(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(app fstest.MapFS)
+		where  string
+	}{
+		{"text", func(app fstest.MapFS) {
+			app["dispatch-orders/function.json"].Data = bytes.Replace(app["dispatch-orders/function.json"].Data, []byte(`"binary"`), []byte(`"string"`), 1)
+		}, "dispatch-orders/function.json: dataType"},
+		{"two triggers", func(app fstest.MapFS) { app["second/function.json"] = app["dispatch-orders/function.json"] }, "second/function.json: queueName"},
+		{"no pump", func(app fstest.MapFS) { delete(app, "pump/function.json") }, "pump"},
+		{"no housekeeping", func(app fstest.MapFS) { delete(app, "housekeeping/function.json") }, "housekeeping"},
+		{"no JSON", func(app fstest.MapFS) { app["dispatch-orders/function.json"].Data = []byte("{") }, "function.json"},
+		{"foreign trigger", func(app fstest.MapFS) {
+			app["x/function.json"] = &fstest.MapFile{Data: []byte(`{"bindings":[{"type":"blobTrigger"}]}`)}
+		}, "function.json"},
+		{"a queue from a setting that is not there", func(app fstest.MapFS) {
+			app["x/function.json"] = &fstest.MapFile{Data: []byte(`{"bindings":[{"type":"queueTrigger","queueName":"%NONE%","dataType":"binary"}]}`)}
+		}, "function.json"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			app := packaged(t, "orders")
+			tt.change(app)
+			deviations, err := Check(app, noSettings)
+			if err != nil || len(deviations) != 1 || deviations[0].Where != tt.where {
+				t.Errorf("%v, %+v", err, deviations)
+			}
+		})
+	}
+	if _, err := Check(fstest.MapFS{}, noSettings); err == nil {
+		t.Error("an app without host.json was checked")
+	}
+}
+
+func TestThePackageIsFlatAndTakesNothingTwice(t *testing.T) {
+	files, err := Package([]string{"orders", "invoices"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		".funcignore", "api/function.json", "dispatch-invoices/function.json", "dispatch-orders/function.json", "host.json",
+		"housekeeping/function.json", "local.settings.json", "pump/function.json",
+	}
+	if got := slices.Sorted(maps.Keys(files)); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	name := regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_-]{0,127}$`)
+	for file, text := range files {
+		if dir := path.Dir(file); dir != "." && !name.MatchString(dir) {
+			t.Errorf("%s: the host does not take that name", dir)
+		}
+		if strings.HasSuffix(file, ".json") && !json.Valid(text) {
+			t.Errorf("%s is no JSON", file)
+		}
+	}
+	for _, queues := range [][]string{{"orders", "orders"}, {"Orders"}, {`x","y`}, {""}} {
+		if _, err := Package(queues); err == nil {
+			t.Errorf("%q was packaged", queues)
+		}
+	}
+	if _, err := Package([]string{strings.Repeat("q", 63)}); err != nil {
+		t.Errorf("the longest name: %v", err)
+	}
+}
+
+func TestQueuesAndTimeoutsAreReadAsTheHostReadsThem(t *testing.T) {
+	app := packaged(t, "orders")
+	app["dispatch/function.json"] = &fstest.MapFile{Data: must(folders.ReadFile("dispatch/function.json"))}
+	layout, err := ReadLayout(app, func(name string) string {
+		return map[string]string{"DISPATCH_QUEUE": "from-setting"}[name]
+	})
+	if err != nil || !slices.Equal(layout.Queues(), []string{"from-setting", "orders"}) || layout.Timeout != 5*time.Minute {
+		t.Errorf("%v, %v, %s", err, layout.Queues(), layout.Timeout)
+	}
+	for text, want := range map[string]time.Duration{
+		"00:05:00": 5 * time.Minute, "1.00:00:00": 24 * time.Hour, "00:00:04.5": 4 * time.Second, "-1": -1, "-00:00:01": -1,
+		"5": 0, "00:00": 0, "aa:00:00": 0, "": 0, "00:00:00": 0, "99999999999999999999:00:00": 0,
+	} {
+		got, err := parseTimeSpan(text)
+		if got != want || (err == nil) != (want != 0) {
+			t.Errorf("%q is %s, %v; want %s", text, got, err, want)
+		}
+	}
+	if _, err := ReadLayout(fstest.MapFS{}, noSettings); err == nil {
+		t.Error("a folder without host.json has a layout")
+	}
+}
+
+func must(text []byte, err error) []byte {
+	if err != nil {
+		panic(err)
+	}
+	return text
+}

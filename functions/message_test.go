@@ -1,0 +1,219 @@
+package functions
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/queue"
+)
+
+const (
+	testID      = "0f5c9dd7-1b2e-4c5f-8a9b-0c1d2e3f4a5b"
+	testReceipt = "AgAAAAMAAAAAAAAAlZQ1hD9a3AE="
+)
+
+// wire is an invocation as the host's own unit tests show it.
+func wire(t *testing.T, data string, metadata map[string]string) invocation {
+	t.Helper()
+	all := map[string]json.RawMessage{}
+	for k, v := range map[string]string{
+		"DequeueCount": `"2"`, "Id": `"\"` + testID + `\""`, "PopReceipt": `"\"` + testReceipt + `\""`,
+		"InsertionTime": `"2026-01-01T10:00:00+00:00"`, "ExpirationTime": `"9999-12-31T23:59:59+00:00"`, "NextVisibleTime": `"2026-01-01T10:10:00+00:00"`,
+		"sys": `{"MethodName":"dispatch-orders","UtcNow":"2026-01-01T10:00:00Z","RandGuid":"x"}`,
+	} {
+		all[k] = json.RawMessage(v)
+	}
+	for k, v := range metadata {
+		all[k] = json.RawMessage(v)
+	}
+	body, err := json.Marshal(map[string]any{"Data": map[string]json.RawMessage{"message": json.RawMessage(data)}, "Metadata": all})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inv, err := readInvocation(httptest.NewRequest(http.MethodPost, "/x", strings.NewReader(string(body))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return inv
+}
+
+func asBinary(body string) string {
+	return `"` + base64.StdEncoding.EncodeToString([]byte(body)) + `"`
+}
+
+func asText(t *testing.T, body string) string {
+	t.Helper()
+	inner, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outer, err := json.Marshal(string(inner))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(outer)
+}
+
+var dispatchOrders = Function{Name: "dispatch-orders", Trigger: queueTrigger, Binding: "message", Queue: "orders"}
+
+func TestMessagesAreReadInBothForms(t *testing.T) {
+	envelope, err := queue.EncodeEnvelope(queue.Body{Bytes: []byte(`{"id":"x"}`), ContentType: "application/xml"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	replay, err := queue.EncodeReplay(queue.Replay{DeadLetter: "orders.1-2", Token: "t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		body           string
+		doubtfulAsText bool
+	}{
+		{"", false}, {"plain", false}, {`"quoted"`, false}, {`"`, false}, {`\"`, false}, {"☃ \x00\xff", false}, {"MTIz", false}, {"[1,2]", false},
+		{`{"id":"other"}`, true}, {`{"order":1}`, true}, {"\ufeff{}", true}, {`/*x*/{'id':'y'}`, true},
+		{string(envelope), false}, {string(replay), false},
+		{strings.Replace(string(envelope), `"body"`, `"id":"x","body"`, 1), true},
+	}
+	for _, tt := range tests {
+		d, err := readMessage(wire(t, asBinary(tt.body), nil), dispatchOrders)
+		if err != nil || d.doubtful || string(d.message.Text) != tt.body {
+			t.Errorf("%q in binary: %v, %+v", tt.body, err, d)
+			continue
+		}
+		m := d.message
+		if m.ID != testID || m.DequeueCount != 2 || m.Lease.Receipt() != testReceipt || !m.ExpiresAt.IsZero() ||
+			!m.InsertedAt.Equal(time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)) || !d.until.Equal(time.Date(2026, 1, 1, 10, 5, 0, 0, time.UTC)) {
+			t.Errorf("%q in binary: %+v until %s", tt.body, m, d.until)
+		}
+		if strings.ContainsRune(tt.body, '\x00') {
+			continue // no text
+		}
+		d, err = readMessage(wire(t, asText(t, tt.body), nil), dispatchOrders)
+		if err != nil || d.doubtful != tt.doubtfulAsText || string(d.message.Text) != tt.body {
+			t.Errorf("%q as text: %v, doubtful %t, %q", tt.body, err, d.doubtful, d.message.Text)
+		}
+	}
+}
+
+func TestABinaryBodyThatHoldsItsOwnIDIsDoubtful(t *testing.T) {
+	for _, body := range []string{`{"id":"` + testID + `"}`, `{"popReceipt":"` + testReceipt + `"}`} {
+		if d, err := readMessage(wire(t, asBinary(body), nil), dispatchOrders); err != nil || !d.doubtful {
+			t.Errorf("%s is believed: %v", body, err)
+		}
+	}
+}
+
+func TestMetadataThatIsNoneIsRefused(t *testing.T) {
+	for name, metadata := range map[string]map[string]string{
+		"id":          {"Id": `"\"../x\""`},
+		"no id":       {"Id": `null`},
+		"receipt":     {"PopReceipt": `"\"\""`},
+		"count":       {"DequeueCount": `"\"many\""`},
+		"zero":        {"DequeueCount": `"0"`},
+		"an object":   {"Id": `{"a":1}`},
+		"no time":     {"NextVisibleTime": `"soon"`},
+		"no own time": {"NextVisibleTime": `"9999-12-31T23:59:59+00:00"`},
+	} {
+		if _, err := readMessage(wire(t, asBinary("x"), metadata), dispatchOrders); err == nil {
+			t.Errorf("%s: taken", name)
+		}
+	}
+	for _, data := range []string{`7`, `null`, `{"a":1}`, `"no base64!"`, `["x"]`} {
+		if _, err := readMessage(wire(t, data, nil), dispatchOrders); err == nil && data != `null` {
+			t.Errorf("the value %s is taken for a message", data)
+		}
+	}
+}
+
+func TestADoubtfulTextStandsForTheSameBodyAfterwards(t *testing.T) {
+	for _, setting := range []queue.Encoding{queue.EncodingAuto, queue.EncodingNone} {
+		body := `{"id":"x","popReceipt":"y"}`
+		again, err := wrapped(setting, []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := queue.Decode(setting, again)
+		if err != nil || string(got.Bytes) != body || !canonical(again) {
+			t.Errorf("%s: %q, %v, canonical %t", setting, got.Bytes, err, canonical(again))
+		}
+	}
+	if _, err := wrapped(queue.EncodingBase64, []byte(`{"id":"x"}`)); !errors.Is(err, queue.ErrUndecodable) {
+		t.Errorf("an undecodable text was wrapped: %v", err)
+	}
+}
+
+// FuzzInvocation: whatever comes, nothing panics, and what is believed is a message id.
+func FuzzInvocation(f *testing.F) {
+	f.Add(`{"Data":{"message":"eA=="},"Metadata":{"Id":"\"` + testID + `\"","PopReceipt":"\"r\"","DequeueCount":"1","NextVisibleTime":"2026-01-01T10:10:00+00:00"}}`)
+	f.Add(`{"Data":{"message":"\"{\\\"id\\\":1}\""},"Metadata":{}}`)
+	f.Add(`{"Data":null}`)
+	f.Add(`[]`)
+	f.Fuzz(func(t *testing.T, body string) {
+		inv, err := readInvocation(httptest.NewRequest(http.MethodPost, "/x", strings.NewReader(body)))
+		if err != nil {
+			return
+		}
+		d, err := readMessage(inv, dispatchOrders)
+		if err == nil && !d.doubtful && (!guid.MatchString(d.message.ID) || d.message.DequeueCount < 1 || d.message.Lease.Receipt() == "") {
+			t.Errorf("%q is believed: %+v", body, d.message)
+		}
+	})
+}
+
+// TestTheAnswerIsAlwaysWhole: the host hangs on null, and takes no other content type.
+func TestTheAnswerIsAlwaysWhole(t *testing.T) {
+	for _, status := range []int{200, 400, 403, 404, 500, 503} {
+		w := httptest.NewRecorder()
+		answer(w, status)
+		if w.Code != status || w.Header().Get("Content-Type") != "application/json" ||
+			w.Body.String() != `{"Outputs":{},"Logs":[],"ReturnValue":null}` {
+			t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+		}
+	}
+}
+
+func TestTheProbeIsAnsweredAtOnceAndNothingElseBeforeTheStart(t *testing.T) {
+	h := New("127.0.0.1:7071", Layout{Functions: map[string]Function{"dispatch-orders": dispatchOrders}})
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://127.0.0.1:7071/", nil))
+	if w.Code != http.StatusOK {
+		t.Errorf("the probe: %d", w.Code)
+	}
+}
+
+func TestOnlyTheHostInvokes(t *testing.T) {
+	h := New("127.0.0.1:7071", Layout{})
+	one := http.Header{http.CanonicalHeaderKey(invocationID): {"1"}}
+	with := func(name, value string) http.Header {
+		header := one.Clone()
+		header.Set(name, value)
+		return header
+	}
+	for name, r := range map[string]struct {
+		method, host string
+		header       http.Header
+		refused      bool
+	}{
+		"host":            {"POST", "127.0.0.1:7071", one, false},
+		"GET":             {"GET", "127.0.0.1:7071", one, true},
+		"other host":      {"POST", "app.azurewebsites.net", one, true},
+		"localhost":       {"POST", "localhost:7071", one, true},
+		"no id":           {"POST", "127.0.0.1:7071", http.Header{}, true},
+		"two ids":         {"POST", "127.0.0.1:7071", http.Header{http.CanonicalHeaderKey(invocationID): {"1", "2"}}, true},
+		"proxied":         {"POST", "127.0.0.1:7071", with("X-Forwarded-For", "1.2.3.4"), true},
+		"forwarded":       {"POST", "127.0.0.1:7071", with("Forwarded", "for=1.2.3.4"), true},
+		"Azure front end": {"POST", "127.0.0.1:7071", with("X-Arr-Log-Id", "x"), true},
+	} {
+		req := httptest.NewRequest(r.method, "/dispatch-orders", nil)
+		req.Host, req.Header = r.host, r.header
+		if why := h.forged(req); (why != "") != r.refused {
+			t.Errorf("%s: %q", name, why)
+		}
+	}
+}

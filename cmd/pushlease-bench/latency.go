@@ -200,7 +200,7 @@ func (b *bench) addTrickleCost(before, after metrics, n int) {
 	if b.Storage == sqliteStorage {
 		return
 	}
-	sum := 0.0
+	each := map[string]float64{}
 	for name, count := range after.transactions {
 		count -= before.transactions[name]
 		switch name {
@@ -209,9 +209,11 @@ func (b *bench) addTrickleCost(before, after metrics, n int) {
 		case "queue receive":
 			count = min(count, float64(n))
 		}
-		sum += count
+		if count > 0 {
+			each[name] = count / float64(n)
+		}
 	}
-	b.add("latency.idle.wire", "/message", sum/float64(n))
+	b.addEach("latency.idle.wire", "/message", each)
 }
 
 // load publishes at a steady rate, whatever the answers take, and returns the latencies
@@ -247,7 +249,7 @@ func (b *bench) load(ctx context.Context, v *server, queueName string, rate floa
 		return quantiles{}, err
 	}
 	if took > lasts*21/20 {
-		b.note("%.0f messages/s were asked for and %.0f published: publishing takes CPU of the same machine, and latencies count from when a message was due", rate, float64(n)/took.Seconds())
+		b.note("%.0f messages/s were asked for and %.0f published: publishing takes the same CPU and storage, and latencies count from when a message was due", rate, float64(n)/took.Seconds())
 	}
 	came, err := b.receiver.stats(ctx, n)
 	return came.Latency, err

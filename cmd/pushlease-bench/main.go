@@ -32,6 +32,7 @@ var roles = map[string]func(ctx context.Context, args []string, stdin io.Reader,
 	"receive": receiveRole,
 	"post":    postRole,
 	"consume": consumeRole,
+	"standin": standinRole,
 }
 
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {

@@ -69,6 +69,25 @@ func TestAMeasurementGivesRatiosAndAReportThatCanBeCompared(t *testing.T) {
 	}
 }
 
+func TestTheStandInCountsWhatTheServerCounts(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "report.json")
+	code, out, errs := program(t, "--quick", "--count", "100", "--storage", "standin", "--latency", "1ms", "--scenarios", "drain,latency", "--json", path)
+	if code != exitOK {
+		t.Fatalf("exit %d: %s\n%s", code, errs, out)
+	}
+	r, err := readReport(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	deletes, ideal := r.find("drain.wire.queue delete"), r.find("drain.wire.ideal.queue delete")
+	if deletes == nil || deletes.Median != 1000 || ideal == nil || ideal.Median != 1000 {
+		t.Errorf("deletes for 1,000 messages on the wire: %+v; of the ideal consumer: %+v", deletes, ideal)
+	}
+	if f := r.find("latency.idle.wire"); f == nil || f.Median < 2 {
+		t.Errorf("a message that comes alone costs %+v", f)
+	}
+}
+
 func TestWrongUseIsSaid(t *testing.T) {
 	for _, tt := range []struct {
 		args []string

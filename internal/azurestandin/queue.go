@@ -1,0 +1,248 @@
+package azurestandin
+
+import (
+	"container/heap"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	maxText       = 64 << 10
+	maxReceive    = 32
+	maxVisibility = 7 * 24 * time.Hour
+	defaultTTL    = 7 * 24 * time.Hour
+)
+
+var (
+	errNoQueue     = &refusal{http.StatusNotFound, "QueueNotFound"}
+	errNoMessage   = &refusal{http.StatusNotFound, "MessageNotFound"}
+	errTextTooLong = &refusal{http.StatusRequestEntityTooLarge, "RequestBodyTooLarge"}
+)
+
+// queueService is the account's queues.
+type queueService struct {
+	mu     sync.Mutex
+	queues map[string]*storedQueue
+}
+
+func (s *queueService) find(name string) (*storedQueue, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q := s.queues[name]; q != nil {
+		return q, nil
+	}
+	return nil, errNoQueue
+}
+
+// create reports whether the queue is new.
+func (s *queueService) create(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.queues[name] != nil {
+		return false
+	}
+	s.queues[name] = &storedQueue{byID: map[string]*message{}}
+	return true
+}
+
+func (s *queueService) remove(name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.queues[name] == nil {
+		return errNoQueue
+	}
+	delete(s.queues, name)
+	return nil
+}
+
+func (s *queueService) names() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names := make([]string, 0, len(s.queues))
+	for name := range s.queues {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// message is one stored message. Its times are exact; the protocol shows whole seconds.
+type message struct {
+	id, receipt, text string
+	inserted, expires time.Time // expires is zero for never
+	visible           time.Time
+	order             int64
+	dequeues          int
+	at                int // its place in the heap
+}
+
+func (m *message) expired(now time.Time) bool { return !m.expires.IsZero() && !now.Before(m.expires) }
+
+// storedQueue holds its messages in a heap by the time at which they are visible, and by
+// the order of their insertion within it.
+type storedQueue struct {
+	mu   sync.Mutex
+	heap messageHeap
+	byID map[string]*message
+	last int64
+}
+
+// put adds a message; ttl below nothing is for ever.
+func (q *storedQueue) put(text string, visibility, ttl time.Duration, now time.Time) message {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.last++
+	m := &message{
+		id: newID(), receipt: newReceipt(), text: text,
+		inserted: now.Truncate(time.Second), visible: now.Add(visibility), order: q.last,
+	}
+	if ttl >= 0 {
+		m.expires = now.Add(ttl)
+	}
+	q.byID[m.id] = m
+	heap.Push(&q.heap, m)
+	return *m
+}
+
+// drop removes a message. q.mu is held.
+func (q *storedQueue) drop(m *message) {
+	heap.Remove(&q.heap, m.at)
+	delete(q.byID, m.id)
+}
+
+// receive hides up to n visible messages and returns copies of them.
+func (q *storedQueue) receive(n int, visibility time.Duration, now time.Time) []message {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var taken []message
+	for len(taken) < n && len(q.heap) > 0 && !q.heap[0].visible.After(now) {
+		m := q.heap[0]
+		if m.expired(now) {
+			q.drop(m)
+			continue
+		}
+		m.receipt, m.visible = newReceipt(), now.Add(visibility)
+		m.dequeues++
+		heap.Fix(&q.heap, 0)
+		taken = append(taken, *m)
+	}
+	return taken
+}
+
+// peek returns copies of up to n visible messages.
+func (q *storedQueue) peek(n int, now time.Time) []message {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var popped []*message
+	var seen []message
+	for len(seen) < n && len(q.heap) > 0 && !q.heap[0].visible.After(now) {
+		m := heap.Pop(&q.heap).(*message)
+		popped = append(popped, m)
+		if !m.expired(now) {
+			seen = append(seen, *m)
+		}
+	}
+	for _, m := range popped {
+		heap.Push(&q.heap, m)
+	}
+	return seen
+}
+
+// held finds the message that a receipt is for. q.mu is held.
+func (q *storedQueue) held(id, receipt string, now time.Time) (*message, error) {
+	m := q.byID[id]
+	if m == nil || m.receipt != receipt || m.expired(now) {
+		return nil, errNoMessage
+	}
+	return m, nil
+}
+
+// update hides a message anew, under a new receipt; a text that is nil stays as it was.
+func (q *storedQueue) update(id, receipt string, text *string, visibility time.Duration, now time.Time) (message, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	m, err := q.held(id, receipt, now)
+	if err != nil {
+		return message{}, err
+	}
+	m.receipt, m.visible = newReceipt(), now.Add(visibility)
+	if text != nil {
+		m.text = *text
+	}
+	heap.Fix(&q.heap, m.at)
+	return *m, nil
+}
+
+func (q *storedQueue) remove(id, receipt string, now time.Time) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	m, err := q.held(id, receipt, now)
+	if err != nil {
+		return err
+	}
+	q.drop(m)
+	return nil
+}
+
+func (q *storedQueue) clear() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.heap = nil
+	clear(q.byID)
+}
+
+func (q *storedQueue) count() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.heap)
+}
+
+// messageHeap implements heap.Interface.
+type messageHeap []*message
+
+func (h messageHeap) Len() int { return len(h) }
+
+func (h messageHeap) Less(i, j int) bool {
+	if !h[i].visible.Equal(h[j].visible) {
+		return h[i].visible.Before(h[j].visible)
+	}
+	return h[i].order < h[j].order
+}
+
+func (h messageHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].at, h[j].at = i, j
+}
+
+func (h *messageHeap) Push(x any) {
+	m := x.(*message)
+	m.at = len(*h)
+	*h = append(*h, m)
+}
+
+func (h *messageHeap) Pop() any {
+	old := *h
+	m := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	return m
+}
+
+func newID() string {
+	a, b := rand.Uint64(), rand.Uint64()
+	return fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", a>>32, a>>16&0xffff, a&0xffff, b>>48, b&0xffff_ffff_ffff)
+}
+
+// newReceipt has the characters that real ones have, '+' and '/' among them.
+func newReceipt() string {
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], rand.Uint64())
+	binary.BigEndian.PutUint64(b[8:], rand.Uint64())
+	return base64.StdEncoding.EncodeToString(b[:])
+}

@@ -133,7 +133,7 @@ func (d *Dispatcher) targetsNow(p *parcel, h history) (found []target, refused b
 		if !known {
 			// For a replay it counts when that was asked for: a message that no webhook
 			// took is replayed to those that were registered since.
-			if !first && r.CreatedAt.After(p.m.InsertedAt) {
+			if !first && r.CreatedAt.After(p.dueUntil(h)) {
 				continue
 			}
 			takes, _ := r.Filter.Match(p.content)
@@ -146,6 +146,25 @@ func (d *Dispatcher) targetsNow(p *parcel, h history) (found []target, refused b
 		found = append(found, target{registration: r, delivery: del})
 	}
 	return append(found, unfinished(h, found)...), refused
+}
+
+// dueUntil is when a webhook had to be registered at the latest to get a message that was
+// received before. Storage may tell whole seconds only, so the second in which the message
+// was inserted counts in full. Whoever made the first attempt had all webhooks that were
+// registered by then to deliver to; that nothing is recorded for one of them means that
+// the process ended before it could be.
+func (p *parcel) dueUntil(h history) time.Time {
+	until := p.m.InsertedAt.Truncate(time.Second).Add(time.Second)
+	first := time.Time{}
+	for _, del := range h.deliveries {
+		if !del.FirstAt.IsZero() && (first.IsZero() || del.FirstAt.Before(first)) {
+			first = del.FirstAt
+		}
+	}
+	if first.After(until) {
+		return first
+	}
+	return until
 }
 
 // unfinished are the deliveries that were given up without a dead letter so far, and

@@ -97,3 +97,62 @@ func TestHoldingForOneWebhookDelaysNoOther(t *testing.T) {
 		}
 	})
 }
+
+// A process that ends between the records of two webhooks leaves one that nothing is known
+// of. It is due to the message all the same when it was registered before the first
+// attempt began, or in the second in which the message was inserted.
+func TestWebhookWithoutARecordIsDueIfItWasThereAtTheFirstAttempt(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		// registered and attempted are counted from the message's insertion; attempted 0
+		// means that nothing was tried yet.
+		registered, attempted time.Duration
+		posts                 int
+	}{
+		{"registered before the first attempt", time.Hour, time.Hour + time.Minute, 1},
+		{"registered after the first attempt", time.Hour + time.Minute, time.Hour, 0},
+		{"registered in the second of the insertion", 700 * time.Millisecond, 0, 1},
+		{"registered later, and nothing tried", time.Minute, 0, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(b *bench) { // I1
+				sent := b.send("x")
+				b.receiveAndGiveBack()
+				b.register("wh_b", func(r *tables.Registration) { r.CreatedAt = sent.InsertedAt.Add(tt.registered) })
+				del := tables.Delivery{
+					MessageKey: tables.MessageKey{Queue: testQueue, MessageID: sent.ID, Day: sent.InsertedAt}, WebhookID: "wh_a",
+					State: tables.Delivered, Reason: policy.Delivered, UpdatedAt: time.Now().UTC(),
+				}
+				if tt.attempted > 0 {
+					del.Attempts, del.Charged, del.FirstAt = 1, 1, sent.InsertedAt.Add(tt.attempted)
+				}
+				if err := b.db.Record(b.t.Context(), tables.Record{Deliveries: []tables.Delivery{del}}); err != nil {
+					b.t.Fatal(err)
+				}
+				time.Sleep(2 * time.Hour)
+				_, stop := b.start(nil)
+				time.Sleep(time.Minute)
+				stop()
+				want(t, "POSTs", b.sender.count(), tt.posts)
+				want(t, "messages left", b.total(testQueue), 0)
+				if tt.posts > 0 {
+					want(t, "state of wh_b", b.delivery(sent, "wh_b").State, tables.Delivered)
+				}
+			})
+		})
+	}
+}
+
+// receiveAndGiveBack is what a process does that ends without a trace, so far as the queue
+// can tell.
+func (b *bench) receiveAndGiveBack() {
+	b.t.Helper()
+	q := b.queue(testQueue)
+	got, err := q.Receive(b.t.Context(), 1, time.Second)
+	if err != nil || len(got) != 1 {
+		b.t.Fatal(len(got), err)
+	}
+	if err := q.Abandon(b.t.Context(), got[0], 0); err != nil {
+		b.t.Fatal(err)
+	}
+}

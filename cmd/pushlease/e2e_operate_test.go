@@ -40,6 +40,9 @@ func TestBytesArriveAsTheyWerePublished(t *testing.T) {
 			{"64 KiB of JSON", jsonType, "", []byte(`[` + strings.Repeat(`1,`, 32<<10-2) + `11]`)},
 			{"random bytes", "application/octet-stream", "", random},
 			{"all bytes below 128", "application/x-mine; a=b", "", []byte("\x00\x01\t\n\r\x1f <&>\"' \x7f")},
+			{"no UTF-8", "application/octet-stream", "", []byte("\xff\xfe\x00\x01")}, // C15
+			{"Chinese", "text/plain; charset=utf-8", "", []byte("订单已付款")},
+			{"JSON after a byte order mark", jsonType, "", []byte("\xef\xbb\xbf{\"a\":1}")},
 			{"carriage returns", "text/plain; charset=utf-8", "", []byte("a\r\nb\rc\n")},
 			{"XML", "application/xml", "", []byte("<?xml version=\"1.0\"?><a b='c'>&amp;<![CDATA[x]]></a>")},
 			{"base64 of JSON", "text/plain; charset=utf-8", "", []byte("eyJhIjoxfQ==")},

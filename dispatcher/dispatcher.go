@@ -79,7 +79,7 @@ func New(o Options) (*Dispatcher, error) {
 		inWork:   map[inWork]*keeper{},
 		suspects: make(chan struct{}, 1),
 	}
-	return d, errors.Join(d.measureInFlight(o.Meter), d.measurePollAge(o.Meter))
+	return d, errors.Join(d.measureInFlight(o.Meter), d.measurePollAge(o.Meter), d.measureFlows(o.Meter))
 }
 
 // Run works until ctx ends, then drains. It stops in three steps: no more

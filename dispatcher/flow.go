@@ -28,7 +28,9 @@ type flow struct {
 	mu       sync.Mutex
 	url      string
 	enabled  bool
+	why      string // it is disabled
 	settings policy.Flow
+	resetAt  time.Time // of the registration
 	since    time.Time // when it was registered, or began anew
 
 	window  policy.Window
@@ -47,20 +49,31 @@ type flow struct {
 }
 
 func newFlow(r tables.Registration) *flow {
-	return &flow{id: r.ID, queue: r.Queue, url: r.URL, enabled: r.Enabled, settings: r.Flow.OrDefault(), since: r.CreatedAt}
+	f := &flow{
+		id: r.ID, queue: r.Queue, url: r.URL, enabled: r.Enabled, why: r.DisabledReason,
+		settings: r.Flow.OrDefault(), resetAt: r.ResetAt, since: r.CreatedAt,
+	}
+	if !r.ResetAt.IsZero() {
+		f.since = r.ResetAt
+	}
+	return f
 }
 
-// update takes in the registration as it is now. A webhook that was enabled again, or has
-// another URL, begins anew; reset tells.
+// update takes in the registration as it is now. A webhook that was enabled, though it was
+// so already, or has another URL, begins anew; reset tells.
 func (f *flow) update(r tables.Registration) (reset bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	reset = r.URL != f.url || r.Enabled && !f.enabled
-	f.url, f.enabled, f.settings = r.URL, r.Enabled, r.Flow.OrDefault()
+	anew := !r.ResetAt.Equal(f.resetAt)
+	reset = anew || r.URL != f.url || r.Enabled && !f.enabled
+	f.url, f.enabled, f.why, f.settings, f.resetAt = r.URL, r.Enabled, r.DisabledReason, r.Flow.OrDefault(), r.ResetAt
 	if !reset {
 		return false
 	}
 	f.since = time.Now()
+	if anew {
+		f.since = r.ResetAt
+	}
 	f.window.Reset()
 	f.breaker.Reset()
 	f.pause.Reset()

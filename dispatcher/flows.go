@@ -15,6 +15,8 @@ const (
 	// healthEvery is how often the health of webhooks that has changed is written, and
 	// that of failing ones compared with what the other instances have seen.
 	healthEvery = time.Minute
+	// healthSoon is when it is written after a breaker has turned.
+	healthSoon = time.Second
 	// healthTimeout bounds one reading or writing of health.
 	healthTimeout = 10 * time.Second
 )
@@ -31,6 +33,7 @@ type flows struct {
 	byQueue map[string][]*flow
 	rooms   map[string]chan struct{} // by queue: holds one when room may have been made
 	outage  policy.Outage
+	turned  chan struct{} // holds one when a breaker has
 	// stored is the health that was read at the start, of webhooks not met so far; nil
 	// until it was read.
 	stored map[string][]tables.Health
@@ -40,6 +43,7 @@ func newFlows(store tables.Healths, instance string, log *slog.Logger) *flows {
 	return &flows{
 		store: store, instance: instance, started: time.Now(), log: log,
 		byID: map[string]*flow{}, byQueue: map[string][]*flow{}, rooms: map[string]chan struct{}{},
+		turned: make(chan struct{}, 1),
 	}
 }
 
@@ -96,17 +100,30 @@ func (fs *flows) make(r tables.Registration) *flow {
 	f := newFlow(r)
 	now := time.Now()
 	var newest tables.Health
+	var seen []policy.AutoDisableState
+	own := 0
 	for _, h := range fs.stored[r.ID] {
+		if h.UpdatedAt.Before(f.since) { // what it says counts no more
+			continue
+		}
 		if h.UpdatedAt.After(newest.UpdatedAt) {
 			newest = h
 		}
+		seen = append(seen, h.Failing)
+		if h.Instance == fs.instance {
+			own = h.Failing.FailedMessages
+		}
 	}
 	delete(fs.stored, r.ID)
-	if !newest.UpdatedAt.IsZero() {
+	if newest.Breaker.Since.After(f.since) {
 		f.breaker.Restore(newest.Breaker)
-		f.pause.Restore(newest.PausedUntil, now)
-		f.lastFailure = newest.LastFailureAt
 	}
+	f.pause.Restore(newest.PausedUntil, now)
+	f.lastFailure = newest.LastFailureAt
+	// Since when it fails goes on; the messages that others counted stay in their rows.
+	failing := policy.Together(f.since, seen...)
+	failing.FailedMessages = min(failing.FailedMessages, own)
+	f.auto.Restore(failing)
 	return f
 }
 
@@ -257,18 +274,28 @@ func (d *Dispatcher) watchHealth(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-d.flows.turned:
+			if !waitFor(ctx.Done(), healthSoon) {
+				d.saveHealth(ctx)
+			}
 		case <-t.C:
+			d.tendHealth(ctx)
 		}
-		d.tendHealth(ctx)
 	}
 }
 
-func (d *Dispatcher) tendHealth(ctx context.Context) {
+func (d *Dispatcher) saveHealth(ctx context.Context) {
 	callCtx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
 	if err := d.flows.save(callCtx); err != nil && ctx.Err() == nil {
 		d.log.Warn("trying again in a minute", "error", err)
 	}
+}
+
+func (d *Dispatcher) tendHealth(ctx context.Context) {
+	d.saveHealth(ctx)
+	callCtx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
 	due, err := d.flows.overdue(callCtx, time.Now())
 	if err != nil && ctx.Err() == nil {
 		d.log.Warn("trying again in a minute", "error", err)

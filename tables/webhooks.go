@@ -17,11 +17,15 @@ type Registration struct {
 	Flow    policy.Flow `json:"flow,omitzero"`
 	Enabled bool        `json:"enabled"`
 	// DisabledReason says why it is not enabled: "operator", "gone" (it answered
-	// 410), "rule" or "receiver"; DisabledAt since when.
+	// 410), "failing" (for too long, see policy.AutoDisable), "rule" or "receiver";
+	// DisabledAt since when.
 	DisabledReason string    `json:"disabled_reason,omitempty"`
 	DisabledAt     time.Time `json:"disabled_at,omitzero"`
-	CreatedAt      time.Time `json:"created_at"`
-	UpdatedAt      time.Time `json:"updated_at"`
+	// ResetAt is when an operator last enabled it or gave it another URL: what was known
+	// before of how it fares counts no more, in any instance. Zero when nobody did.
+	ResetAt   time.Time `json:"reset_at,omitzero"`
+	CreatedAt time.Time `json:"created_at"`
+	UpdatedAt time.Time `json:"updated_at"`
 	// ETag changes with every write. It is the store's, opaque, and never part of
 	// what is stored.
 	ETag string `json:"-"`

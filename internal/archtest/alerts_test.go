@@ -11,7 +11,7 @@ import (
 
 // words of PromQL and labels that the rules use.
 var promWords = strings.Fields(`sum max by rate increase histogram_quantile topk and queue reason le webhook outcome service operation action result status
-	complete deleted failed lease_lost unverified replayed m h d`)
+	complete deleted failed lease_lost unverified replayed state why disabled paused failing probing operator m h d`)
 
 // unknownNames returns the names in an expression that are neither metrics nor words.
 func unknownNames(expr string, known []string) []string {

@@ -316,3 +316,28 @@ func TestTheProbeIsAnsweredToAnybodyHere(t *testing.T) {
 		t.Errorf("%v %d %+v", err, resp.StatusCode, status)
 	}
 }
+
+// TestThePollerLeavesTriggersToTheHost: on a plan that keeps instances alive the queues
+// without a trigger are polled all the time, and need no pump.
+func TestThePollerLeavesTriggersToTheHost(t *testing.T) {
+	t.Parallel()
+	triggered, polled := queueName("triggered"), queueName("polled")
+	root := packaged(t, triggered)
+	quickly(t, root, nil)
+	h := startHosted(t, root, hosttest.Options{}, "PUSHLEASE_FUNCTIONS_POLLER=true", "WEBSITE_SKU=ElasticPremium", "PUSHLEASE_POLL_MAX=200ms")
+	receiver := newAnswering(t)
+	here := h.register(polled, receiver.URL, nil)
+	there := h.register(triggered, receiver.URL, nil)
+	h.waitState(15*time.Second, polled, h.publish(polled, "one"), here.ID, "delivered")
+	for range 10 {
+		h.waitState(15*time.Second, triggered, h.publish(triggered, "two"), there.ID, "delivered")
+	}
+	if calls, _ := h.host.Calls("dispatch-" + triggered); calls != 10 {
+		t.Errorf("the host called for %d of 10 messages: the rest were polled", calls)
+	}
+	var q struct{ Polling bool }
+	h.call(http.MethodGet, "/api/v1/queues/"+triggered, "", http.StatusOK, &q)
+	if q.Polling {
+		t.Error("the queue with a trigger is polled")
+	}
+}

@@ -80,13 +80,20 @@ func (ta *tally) waitPosts(t *testing.T, n int, bound time.Duration) {
 // publishMany publishes so many messages and returns their ids.
 func (p *process) publishMany(queue string, n int) []string {
 	p.t.Helper()
+	return p.publishEach(queue, n, func(k int) string { return fmt.Sprintf(`{"n":%d,"text":%q}`, k, bodyMark) })
+}
+
+// publishEach publishes n messages, 16 at a time, and returns their ids in the order of
+// the bodies.
+func (p *process) publishEach(queue string, n int, body func(k int) string) []string {
+	p.t.Helper()
 	ids, errs := make([]string, n), make([]error, 16)
 	var work sync.WaitGroup
 	next := make(chan int)
 	for i := range errs {
 		work.Go(func() {
 			for k := range next {
-				a, err := p.try(http.MethodPost, "/api/v1/queues/"+queue+"/messages", "application/json", fmt.Sprintf(`{"n":%d,"text":%q}`, k, bodyMark))
+				a, err := p.try(http.MethodPost, "/api/v1/queues/"+queue+"/messages", "application/json", body(k))
 				if err == nil && a.status != http.StatusAccepted {
 					err = fmt.Errorf("status %d: %s", a.status, a.body)
 				}

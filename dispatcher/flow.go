@@ -309,14 +309,25 @@ func (f *flow) room(onTheWay, most int, now time.Time) (n int, next time.Time) {
 	if n <= 0 || f.settings.Rate == 0 {
 		return max(n, 0), time.Time{}
 	}
-	bucket, free := f.bucket, 0 // as it would be
-	for free < n+onTheWay && bucket.Take(f.settings, now) {
-		free++
+	return f.tokens(onTheWay, n, now)
+}
+
+// tokens is room as far as the rate allows it: what may begin within half of flowPatience
+// is received now, in batches of what may begin within a quarter of it.
+func (f *flow) tokens(onTheWay, most int, now time.Time) (n int, next time.Time) {
+	batch := min(most, max(int(f.settings.Rate*flowPatience.Seconds()/4), 1))
+	bucket, soon := f.bucket, now.Add(flowPatience/2) // a copy: nothing is taken
+	for n = -onTheWay; n < most; n++ {
+		at := bucket.Next(f.settings, now)
+		switch {
+		case at.After(soon) && n >= batch:
+			return n, time.Time{}
+		case at.After(soon) && n == batch-1:
+			return 0, at.Add(-flowPatience / 2)
+		}
+		bucket.Take(f.settings, at)
 	}
-	if free > onTheWay {
-		return free - onTheWay, time.Time{}
-	}
-	return 0, bucket.Next(f.settings, now)
+	return most, time.Time{}
 }
 
 // takeChange returns the health to write if it has changed since it was last asked for.

@@ -5,6 +5,10 @@ import (
 	"time"
 )
 
+// BucketAhead is how far ahead of the clock tokens may be taken: by POSTs that then wait
+// for them.
+const BucketAhead = 10 * time.Second
+
 // Bucket is a token bucket in the form of the generic cell rate algorithm: all it
 // keeps is when it would be full. Over any time t it lets at most rate × t + burst
 // POSTs begin. The zero Bucket is full. The Flow is an argument everywhere, so rate
@@ -14,7 +18,8 @@ type Bucket struct {
 	interval time.Duration
 }
 
-// Take takes a token if there is one.
+// Take takes a token if there is one at now, which may be up to BucketAhead in the future:
+// the time that Next has named.
 func (b *Bucket) Take(f Flow, now time.Time) bool {
 	if f.Rate <= 0 {
 		return true
@@ -42,7 +47,8 @@ func (b *Bucket) free(f Flow) time.Time {
 }
 
 // adjust keeps the number of missing tokens when the rate changes, and bounds it to
-// the burst: it is never more, unless that was lowered or the clock was set back.
+// the burst and what is taken ahead: it is never more, unless that was lowered or the
+// clock was set back.
 func (b *Bucket) adjust(f Flow, now time.Time) {
 	interval := time.Duration(math.Ceil(float64(time.Second) / min(max(f.Rate, MinRate), MaxRate)))
 	if b.interval == 0 {
@@ -50,7 +56,7 @@ func (b *Bucket) adjust(f Flow, now time.Time) {
 	}
 	missing := float64(max(b.full.Sub(now), 0)) / float64(b.interval)
 	switch burst := f.EffectiveBurst(); {
-	case missing > float64(burst):
+	case missing > float64(burst)+float64(BucketAhead)/float64(b.interval):
 		b.full = now.Add(time.Duration(burst) * interval)
 	case interval != b.interval:
 		b.full = now.Add(time.Duration(math.Ceil(missing * float64(interval))))

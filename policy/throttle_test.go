@@ -217,8 +217,16 @@ func TestBucketKeepsWhatIsMissingWhenTheRateChanges(t *testing.T) {
 		t.Errorf("the rate was raised: next %s later, want 10ms", next.Sub(start))
 	}
 	slow.Burst = 2
-	if b.Take(slow, start) || !b.Take(slow, start.Add(time.Second)) {
-		t.Error("the burst was lowered: want an empty bucket, and a token after 1s")
+	if next := b.Next(slow, start); next.Sub(start) != 9*time.Second || b.Take(slow, start.Add(8*time.Second)) || !b.Take(slow, start.Add(9*time.Second)) {
+		t.Error("the burst was lowered by 8: want a token 8s later than with the old one")
+	}
+	b = policy.Bucket{}
+	wide := policy.Flow{Rate: 1, Burst: 1000}
+	for b.Take(wide, start) {
+		continue
+	}
+	if next := b.Next(slow, start); next.Sub(start) > policy.BucketAhead {
+		t.Errorf("the burst was lowered by much: next %s later, want within %s", next.Sub(start), policy.BucketAhead)
 	}
 }
 

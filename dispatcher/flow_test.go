@@ -1,0 +1,395 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
+)
+
+// limited gives a webhook a flow with the defaults, changed.
+func limited(change func(*policy.Flow)) func(*tables.Registration) {
+	return func(r *tables.Registration) {
+		r.Flow = policy.DefaultFlow()
+		if change != nil {
+			change(&r.Flow)
+		}
+	}
+}
+
+// receiver answers one webhook's POSTs after the time that each takes, and counts what is
+// in flight.
+type receiver struct {
+	takes  func() time.Duration
+	answer func(now time.Time) webhook.Result
+
+	mu             sync.Mutex
+	inFlight, most int
+	at             []time.Time
+}
+
+func (r *receiver) send(ctx context.Context) webhook.Result {
+	start := time.Now()
+	r.mu.Lock()
+	r.inFlight++
+	r.most = max(r.most, r.inFlight)
+	r.at = append(r.at, start)
+	r.mu.Unlock()
+	res := webhook.Result{ErrorClass: string(policy.ClassCanceled)}
+	if sleepCtx(ctx, r.takes()) {
+		res = r.answer(time.Now())
+	}
+	r.mu.Lock()
+	r.inFlight--
+	r.mu.Unlock()
+	res.StartedAt, res.Duration = start, time.Since(start)
+	return res
+}
+
+func (r *receiver) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.at)
+}
+
+// mostWithin is the largest number of POSTs that began within any such time.
+func (r *receiver) mostWithin(d time.Duration) (most int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	slices.SortFunc(r.at, time.Time.Compare)
+	first := 0
+	for i, t := range r.at {
+		for t.Sub(r.at[first]) >= d {
+			first++
+		}
+		most = max(most, i-first+1)
+	}
+	return most
+}
+
+// receivers are the receivers of several webhooks.
+type receivers map[string]*receiver
+
+func (rs receivers) Send(ctx context.Context, w *webhook.Webhook, _ webhook.Request) webhook.Result {
+	return rs[w.ID].send(ctx)
+}
+
+func after(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
+
+func status(code int) func(time.Time) webhook.Result {
+	return func(time.Time) webhook.Result { return webhook.Result{Status: code} }
+}
+
+func (b *bench) sendNumbered(n int) (all []queue.Sent) {
+	b.t.Helper()
+	for i := range n {
+		all = append(all, b.send(fmt.Sprintf(`{"n":%d}`, i)))
+	}
+	return all
+}
+
+// wantAtRest wants nothing of the flows and shares to be held by anybody.
+func wantAtRest(t *testing.T, d *Dispatcher) {
+	t.Helper()
+	for _, f := range d.flows.all() {
+		s := f.status(time.Now())
+		want(t, "in flight and waiting at rest to "+f.id, s.InFlight+s.Waiting, 0)
+	}
+	want(t, "messages in flight at rest", d.shares.inUse, 0)
+}
+
+// B hangs until its deadline. The other webhook of the queue gets every message as if it
+// were alone, and B's messages wait without a charge and without end.
+func TestAHangingWebhookDoesNotDelayItsNeighbour(t *testing.T) {
+	alone, beside := time.Duration(0), time.Duration(0)
+	for _, with := range []bool{false, true} {
+		inBubble(t, func(b *bench) {
+			const messages = 600
+			rs := receivers{
+				"wh_a": {takes: after(20 * time.Millisecond), answer: status(200)},
+				"wh_b": {takes: after(30 * time.Second), answer: func(time.Time) webhook.Result {
+					return webhook.Result{ErrorClass: string(policy.ClassTimeout)}
+				}},
+			}
+			b.webhook = b.update(func() tables.Registration { limited(nil)(&b.webhook); return b.webhook }())
+			if with {
+				b.register("wh_b", limited(nil))
+			}
+			b.sendNumbered(messages)
+			start := time.Now()
+			d, stop := b.start(func(o *Options) { o.Sender = rs })
+			for rs["wh_a"].count() < messages && time.Since(start) < time.Hour {
+				time.Sleep(50 * time.Millisecond)
+			}
+			took := time.Since(start)
+			want(t, "POSTs to A", rs["wh_a"].count(), messages)
+			if with {
+				beside = took
+				want(t, "POSTs to B at once are few", rs["wh_b"].most <= policy.WindowStart, true)
+				want(t, "dead letters", len(b.deadLetters()), 0)
+			} else {
+				alone = took
+			}
+			stop()
+			wantAtRest(t, d)
+		})
+	}
+	t.Logf("A took %s alone and %s beside B", alone, beside)
+	if beside > alone*11/10+time.Second/10 {
+		t.Errorf("A took %s beside B, and %s alone", beside, alone)
+	}
+}
+
+func TestAWebhookThatAsksForTimeGetsIt(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.webhook.Flow = policy.DefaultFlow()
+		b.webhook = b.update(b.webhook)
+		var until time.Time
+		r := &receiver{takes: after(10 * time.Millisecond)}
+		r.answer = func(now time.Time) webhook.Result {
+			if until.IsZero() {
+				until = now.Add(20 * time.Second)
+			}
+			if now.Before(until) {
+				return webhook.Result{Status: 429, RetryAfter: "20"}
+			}
+			return webhook.Result{Status: 200}
+		}
+		all := b.sendNumbered(100)
+		d, stop := b.start(func(o *Options) { o.Sender = receivers{"wh_a": r} })
+		time.Sleep(10 * time.Second)
+		asked := r.count()
+		want(t, "POSTs before the pause are a window at most", asked <= policy.WindowStart, true)
+		s, _ := d.Webhook("wh_a")
+		want(t, "state", s.State, FlowPaused)
+		want(t, "receives during the pause", b.queues.count("receive") <= 3, true)
+		time.Sleep(10 * time.Minute)
+		want(t, "POSTs in all", r.count(), 100+asked)
+		want(t, "messages left", b.total(testQueue), 0)
+		charged := 0
+		for _, sent := range all {
+			charged += b.delivery(sent, "wh_a").Charged
+		}
+		want(t, "charged attempts", charged, 100)
+		stop()
+		wantAtRest(t, d)
+	})
+}
+
+// A receiver is down for two minutes, and can then take 50 POSTs a second.
+func TestARecoveringReceiverIsNotFlooded(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		limited(func(f *policy.Flow) { f.Rate, f.Burst = 50, 50 })(&b.webhook)
+		b.webhook = b.update(b.webhook)
+		var up, back time.Time
+		r := &receiver{takes: after(20 * time.Millisecond)}
+		r.answer = func(now time.Time) webhook.Result {
+			if now.Before(up) {
+				return webhook.Result{Status: 503}
+			}
+			if back.IsZero() {
+				back = now
+			}
+			return webhook.Result{Status: 200}
+		}
+		const messages = 3000
+		b.sendNumbered(messages)
+		up = time.Now().Add(2 * time.Minute)
+		d, stop := b.start(func(o *Options) { o.Sender = receivers{"wh_a": r} })
+		time.Sleep(2 * time.Minute)
+		down := r.count()
+		want(t, "POSTs while it is down are few", down <= 40, true)
+		s, _ := d.Webhook("wh_a")
+		want(t, "state", s.State == FlowFailing || s.State == FlowProbing, true)
+		for b.total(testQueue) > messages/100 && time.Since(up) < time.Hour {
+			time.Sleep(time.Second)
+		}
+		took := time.Since(back)
+		t.Logf("%d POSTs while it was down; a probe found it back after %s; 99 %% of %d were delivered %s later, at 50/s", down, back.Sub(up), messages, took)
+		if ideal := messages / 50 * time.Second; took > ideal*13/10 {
+			t.Errorf("it took %s, and could take %s", took, ideal)
+		}
+		want(t, "the wait for the probe had doubled twice at most", back.Sub(up) < 120*13/10*time.Second, true)
+		want(t, "POSTs within a second are at most rate and burst", r.mostWithin(time.Second) <= 100, true)
+		time.Sleep(2 * time.Hour)
+		want(t, "messages left", b.total(testQueue), 0)
+		want(t, "dead letters", len(b.deadLetters()), 0)
+		stop()
+		wantAtRest(t, d)
+	})
+}
+
+func TestAnOpenBreakerOutlivesARestartAndEndsWhenTheWebhookIsEnabledAnew(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		limited(nil)(&b.webhook)
+		b.webhook = b.update(b.webhook)
+		r := &receiver{takes: after(time.Millisecond), answer: status(500)}
+		start := func() (*Dispatcher, func()) {
+			return b.start(func(o *Options) { o.Sender = receivers{"wh_a": r}; o.Instance = fmt.Sprint(time.Now().UnixNano()) })
+		}
+		b.sendNumbered(30)
+		d, stop := start()
+		time.Sleep(10 * time.Second)
+		s, _ := d.Webhook("wh_a")
+		want(t, "state", s.State, FlowFailing)
+		want(t, "breaker", s.Breaker.Phase, policy.BreakerOpen)
+		stop()
+		posts := r.count()
+		r.answer = status(200)
+		d, stop = start()
+		time.Sleep(5 * time.Second)
+		want(t, "POSTs after the restart", r.count()-posts, 0)
+		s, _ = d.Webhook("wh_a")
+		want(t, "state after the restart", s.State, FlowFailing)
+
+		b.webhook.Enabled = false
+		b.webhook = b.update(b.webhook)
+		time.Sleep(6 * time.Second)
+		b.webhook.Enabled = true
+		b.webhook = b.update(b.webhook)
+		time.Sleep(5 * time.Minute)
+		want(t, "messages left", b.total(testQueue), 0)
+		want(t, "POSTs after it was enabled", r.count()-posts, 30)
+		stop()
+		wantAtRest(t, d)
+	})
+}
+
+func TestAWebhookThatFailsForDaysIsDisabledAndItsMessagesWait(t *testing.T) {
+	inBubble(t, func(b *bench) { // C34
+		limited(func(f *policy.Flow) { f.AutoDisableAfter = policy.DurationOrNever(2 * time.Hour) })(&b.webhook)
+		b.webhook.Policy.MaxAttempts, b.webhook.Policy.MaxAge = 50, policy.Duration(100*time.Hour)
+		b.webhook = b.update(b.webhook)
+		r := &receiver{takes: after(time.Millisecond), answer: status(500)}
+		_, stop := b.start(func(o *Options) { o.Sender = receivers{"wh_a": r}; o.PollMax = 30 * time.Second })
+		b.sendNumbered(60)
+		time.Sleep(110 * time.Minute)
+		now, err := b.db.GetWebhook(b.t.Context(), "wh_a")
+		want(t, "enabled before its time", err == nil && now.Enabled, true)
+		time.Sleep(6 * time.Hour)
+		now, err = b.db.GetWebhook(b.t.Context(), "wh_a")
+		want(t, "disabled", err == nil && !now.Enabled && now.DisabledReason == "failing", true)
+		want(t, "dead letters", len(b.deadLetters()), 0)
+		want(t, "messages left", b.total(testQueue), 60)
+		r.answer = status(200)
+		now.Enabled, now.DisabledReason, now.DisabledAt = true, "", time.Time{}
+		b.update(now)
+		time.Sleep(3 * time.Hour)
+		want(t, "messages left after it was enabled", b.total(testQueue), 0)
+		stop()
+	})
+}
+
+func TestTheRateIsKept(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		limited(func(f *policy.Flow) { f.Rate, f.Burst = 5, 2 })(&b.webhook)
+		b.webhook = b.update(b.webhook)
+		r := &receiver{takes: after(time.Millisecond), answer: status(200)}
+		b.sendNumbered(200)
+		start := time.Now()
+		d, stop := b.start(func(o *Options) { o.Sender = receivers{"wh_a": r} })
+		for b.total(testQueue) > 0 && time.Since(start) < time.Hour {
+			time.Sleep(time.Second)
+		}
+		took := time.Since(start)
+		t.Logf("200 messages at 5/s took %s with %d receives", took, b.queues.count("receive"))
+		want(t, "POSTs within a second are at most rate and burst", r.mostWithin(time.Second) <= 7, true)
+		want(t, "a receive brings several messages", b.queues.count("receive") <= 120, true)
+		want(t, "is as fast as it may be", took < 45*time.Second, true)
+		want(t, "POSTs", r.count(), 200)
+		stop()
+		wantAtRest(t, d)
+	})
+}
+
+// What waits for a webhook becomes a dead letter before it would expire, and not before.
+func TestWhatCanNotBeSentBeforeItExpiresIsADeadLetter(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		limited(func(f *policy.Flow) { f.Breaker.ProbeAfter, f.Breaker.ProbeMax = policy.Duration(time.Hour), policy.Duration(time.Hour) })(&b.webhook)
+		b.webhook = b.update(b.webhook)
+		b.register("wh_b", nil) // keeps the queue polled
+		rs := receivers{
+			"wh_a": {takes: after(time.Millisecond), answer: status(500)},
+			"wh_b": {takes: after(time.Millisecond), answer: status(200)},
+		}
+		d, stop := b.start(func(o *Options) { o.Sender = rs })
+		b.sendNumbered(20)
+		time.Sleep(30 * time.Second)
+		s, _ := d.Webhook("wh_a")
+		want(t, "state", s.State, FlowFailing)
+		sent := b.sendText([]byte(`{"short":"life"}`), queue.SendOptions{TTL: 5 * time.Minute})
+		time.Sleep(3 * time.Minute)
+		want(t, "state", b.delivery(sent, "wh_a").State, tables.Held)
+		want(t, "reason", b.delivery(sent, "wh_a").Reason, policy.WebhookFailing)
+		want(t, "delivered to the other at once", b.delivery(sent, "wh_b").State, tables.Delivered)
+		time.Sleep(3 * time.Minute)
+		list := b.deadLetters()
+		want(t, "dead letters", len(list), 1)
+		want(t, "reason", list[0].Reason, policy.WebhookFailing)
+		want(t, "attempts", list[0].Attempts, 0)
+		stop()
+		wantAtRest(t, d)
+	})
+}
+
+func TestHeldDeliveriesCostFewTransactions(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.register("wh_b", limited(func(f *policy.Flow) { f.Concurrency = 1 }))
+		rs := receivers{
+			"wh_a": {takes: after(10 * time.Millisecond), answer: status(200)},
+			"wh_b": {takes: after(5 * time.Second), answer: status(200)},
+		}
+		const messages = 500
+		b.sendNumbered(messages)
+		start := time.Now()
+		d, stop := b.start(func(o *Options) { o.Sender = rs })
+		for b.total(testQueue) > 0 && time.Since(start) < 24*time.Hour {
+			time.Sleep(10 * time.Second)
+		}
+		took := time.Since(start)
+		t.Logf("%d messages at 1 in 5 s took %s; %d records, %d abandons", messages, took, b.store.count("record"), b.queues.count("abandon"))
+		want(t, "POSTs to A", rs["wh_a"].count(), messages)
+		want(t, "POSTs to B", rs["wh_b"].count(), messages)
+		want(t, "most at once to B", rs["wh_b"].most, 1)
+		want(t, "is nearly as fast as it may be", took < messages*5*time.Second*15/10, true)
+		want(t, "abandons a message", b.queues.count("abandon") <= 12*messages, true)
+		stop()
+		wantAtRest(t, d)
+	})
+}
+
+func TestSharesOfTheWhole(t *testing.T) {
+	s := newShares(20)
+	s.join("busy")
+	s.join("quiet")
+	want(t, "a busy queue leaves another its part", s.take(t.Context(), "busy", 100), 15)
+	want(t, "the other gets it", s.take(t.Context(), "quiet", 100), 5)
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	want(t, "nothing is left", s.take(done, "quiet", 1), 0)
+	got := make(chan int)
+	go func() { got <- s.take(t.Context(), "quiet", 3) }()
+	s.give("busy", 2)
+	want(t, "what is given back goes to who waits", <-got, 2)
+	s.give("busy", 13)
+	s.give("quiet", 7)
+	s.leave("quiet")
+	want(t, "a queue alone may have it all", s.take(t.Context(), "busy", 100), 20)
+	s.give("busy", 20)
+	s.leave("busy")
+	want(t, "entries left", len(s.queues), 0)
+	want(t, "reserved", s.reserved, 0)
+
+	many := newShares(4)
+	for i := range 10_000 {
+		many.join(fmt.Sprint(i))
+	}
+	want(t, "with more queues than places one gets what is there", many.take(t.Context(), "7", 2), 2)
+}

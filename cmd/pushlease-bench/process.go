@@ -107,6 +107,21 @@ func cpuSeconds(pid int) float64 {
 	return (user + system) / ticksPerSecond
 }
 
+// loadAverage is how many processes wanted to run, on average of the last minute; 0 where
+// there is no /proc.
+func loadAverage() float64 {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return 0
+	}
+	first, _, _ := strings.Cut(string(text), " ")
+	load, err := strconv.ParseFloat(first, 64)
+	if err != nil {
+		return 0
+	}
+	return load
+}
+
 // memory is the resident set of a process, now and at its highest, in MB; 0 where there
 // is no /proc.
 func memory(pid int) (now, peak float64) {

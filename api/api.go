@@ -23,7 +23,8 @@ import (
 	"github.com/pushlease/pushlease/webhook"
 )
 
-// Options is what an API is made of. Everything but Keys, Meter and WebhookTimeout is required.
+// Options is what an API is made of. Everything but Keys, Meter, Instance, Version and
+// WebhookTimeout is required.
 type Options struct {
 	// The store.
 	Webhooks    tables.Webhooks
@@ -32,6 +33,7 @@ type Options struct {
 	History     tables.History
 	DeadLetters tables.DeadLetters
 	Claims      tables.Claims
+	Healths     tables.Healths
 	Queues      queue.Service
 	// Encoding is the setting of a queue.
 	Encoding func(queue string) queue.Encoding
@@ -58,6 +60,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Version is shown by /healthz.
 	Version string
+	// Instance names this process where what is shown is its own view.
+	Instance string
 }
 
 // Dispatcher is what the API needs to know of the dispatcher. Safe for concurrent
@@ -69,6 +73,8 @@ type Dispatcher interface {
 	RegistryChanged()
 	// Queue describes a queue that the dispatcher knows.
 	Queue(name string) (QueueState, bool)
+	// Webhook describes a webhook that the dispatcher knows.
+	Webhook(id string) (WebhookState, bool)
 }
 
 // QueueState is the dispatcher's view of one queue.
@@ -211,6 +217,7 @@ func (o Options) validate() error {
 		{"History", o.History == nil},
 		{"DeadLetters", o.DeadLetters == nil},
 		{"Claims", o.Claims == nil},
+		{"Healths", o.Healths == nil},
 		{"Queues", o.Queues == nil},
 		{"Encoding", o.Encoding == nil},
 		{"KeepUnmatched", o.KeepUnmatched == nil},

@@ -53,7 +53,7 @@ func newHarness(t *testing.T, change ...func(*Options)) *harness {
 	t.Cleanup(sender.Close)
 	h := &harness{T: t, db: db, doc: document(t), log: &syncBuffer{}, view: &dispatcherView{queues: map[string]QueueState{}}}
 	opts := Options{
-		Webhooks: db, LeftQueues: db, Deliveries: db, History: db, DeadLetters: db, Claims: db, Queues: db.Queues(),
+		Webhooks: db, LeftQueues: db, Deliveries: db, History: db, DeadLetters: db, Claims: db, Healths: db, Queues: db.Queues(),
 		Encoding:      func(string) queue.Encoding { return queue.EncodingAuto },
 		KeepUnmatched: func(name string) bool { return name == "kept" },
 		Dispatcher:    h.view,
@@ -278,6 +278,8 @@ type dispatcherView struct {
 	woken   []string
 	changes int
 	queues  map[string]QueueState
+	// webhook answers for each webhook; nil knows none.
+	webhook func(id string) (WebhookState, bool)
 }
 
 func (v *dispatcherView) Wake(name string) {
@@ -295,6 +297,13 @@ func (v *dispatcherView) RegistryChanged() {
 func (v *dispatcherView) Queue(name string) (QueueState, bool) {
 	s, ok := v.queues[name]
 	return s, ok
+}
+
+func (v *dispatcherView) Webhook(id string) (WebhookState, bool) {
+	if v.webhook == nil {
+		return WebhookState{}, false
+	}
+	return v.webhook(id)
 }
 
 // syncBuffer is a buffer that may be written concurrently.

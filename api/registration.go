@@ -149,7 +149,7 @@ func (e *editor) set(name string, raw json.RawMessage) {
 		e.filter(raw)
 	case "format":
 		e.format(raw)
-	case "id", "secrets", "created_at", "updated_at", "disabled_reason", "disabled_at", "warnings":
+	case "id", "secrets", "created_at", "updated_at", "disabled_reason", "disabled_at", "reset_at", "status", "warnings":
 		e.fail(name, "is set by pushlease", "leave it out")
 	default:
 		known := changeFields

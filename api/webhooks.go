@@ -37,8 +37,11 @@ type webhookView struct {
 	Filter         webhook.Filter    `json:"filter"`
 	Format         webhook.Format    `json:"format"`
 	Secrets        []secretView      `json:"secrets"`
+	ResetAt        time.Time         `json:"reset_at,omitzero"`
 	CreatedAt      time.Time         `json:"created_at"`
 	UpdatedAt      time.Time         `json:"updated_at"`
+	// Status is in answers to GET alone: right after a change it would tell of before.
+	Status *statusView `json:"status,omitempty"`
 	// Secret is shown once: in the answer to its creation or rotation.
 	Secret   string   `json:"secret,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
@@ -68,7 +71,10 @@ func (a *API) view(r *http.Request, reg tables.Registration) webhookView {
 		ID: reg.ID, Name: reg.Name, Queue: reg.Queue, URL: reg.URL, Headers: map[string]string{},
 		Timeout: policy.Duration(reg.Timeout), Enabled: reg.Enabled, DisabledReason: reg.DisabledReason,
 		DisabledAt: utc(reg.DisabledAt), Policy: reg.Policy, Flow: reg.Flow.OrDefault(), Filter: reg.Filter, Format: cmp.Or(reg.Format, webhook.FormatRaw), Secrets: []secretView{},
-		CreatedAt: utc(reg.CreatedAt), UpdatedAt: utc(reg.UpdatedAt),
+		ResetAt: utc(reg.ResetAt), CreatedAt: utc(reg.CreatedAt), UpdatedAt: utc(reg.UpdatedAt),
+	}
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		v.Status = a.status(r, reg)
 	}
 	v.URL = shownURL(reg.URL, a.may(r, ScopeAdmin))
 	for name := range reg.Headers {
@@ -201,9 +207,19 @@ func (a *API) patchWebhook(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return a.changeAndShow(w, r, func(reg *tables.Registration) error { return a.edit(reg, in, changing) })
+	return a.changeAndShow(w, r, func(reg *tables.Registration) error {
+		before := *reg
+		if err := a.edit(reg, in, changing); err != nil {
+			return err
+		}
+		if reg.URL != before.URL || reg.Enabled && !before.Enabled {
+			reg.ResetAt = time.Now().UTC()
+		}
+		return nil
+	})
 }
 
+// enableWebhook also makes one that is enabled begin anew: its breaker may be open.
 func (a *API) enableWebhook(w http.ResponseWriter, r *http.Request) error {
 	return a.switchWebhook(w, r, true)
 }
@@ -218,6 +234,9 @@ func (a *API) switchWebhook(w http.ResponseWriter, r *http.Request, on bool) err
 	}
 	return a.changeAndShow(w, r, func(reg *tables.Registration) error {
 		setEnabled(reg, on)
+		if on {
+			reg.ResetAt = time.Now().UTC()
+		}
 		return nil
 	})
 }
@@ -274,6 +293,7 @@ func (a *API) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return storageFault("delete the webhook", err)
 	}
+	a.forgetHealth(r.Context(), id)
 	a.Dispatcher.RegistryChanged()
 	w.WriteHeader(http.StatusNoContent)
 	return nil
@@ -335,6 +355,9 @@ func (a *API) change(r *http.Request, f func(*tables.Registration) error) (table
 		saved, err := a.Webhooks.PutWebhook(r.Context(), next)
 		switch {
 		case err == nil:
+			if !saved.ResetAt.Equal(reg.ResetAt) {
+				a.forgetHealth(r.Context(), saved.ID)
+			}
 			a.Dispatcher.RegistryChanged()
 			return saved, nil
 		case errors.Is(err, tables.ErrNotFound):

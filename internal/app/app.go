@@ -107,7 +107,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	a.dispatcher, err = dispatcher.New(dispatcher.Options{
 		Queues: a.stores.queues, Store: a.stores.tables, Sender: sender, Encoding: cfg.QueueEncoding,
 		ByEvent: cfg.DedupByEvent, KeepUnmatched: cfg.KeepUnmatched, Hosted: o.hosted,
-		Lease: cfg.Lease, Estimate: estimates(cfg), Concurrency: cfg.Concurrency, PollMin: cfg.PollMin, PollMax: cfg.PollMax,
+		Lease: cfg.Lease, Estimate: estimates(cfg), Concurrency: cfg.Concurrency, MaxInFlight: cfg.MaxInFlight, PollMin: cfg.PollMin, PollMax: cfg.PollMax,
 		Drain: cfg.Drain, RegistryRefresh: cfg.RegistryRefresh, PoisonCopy: cfg.PoisonCopy,
 		Instance: cfg.Instance, Logger: a.log, Meter: meter, Tracer: t.TracerProvider.Tracer("pushlease"),
 	})
@@ -120,11 +120,11 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	}
 	a.api, err = api.New(api.Options{
 		Webhooks: a.stores.tables, LeftQueues: a.stores.tables, Deliveries: a.stores.tables, History: a.stores.tables,
-		DeadLetters: a.stores.tables, Claims: a.stores.tables,
+		DeadLetters: a.stores.tables, Claims: a.stores.tables, Healths: a.stores.tables,
 		Queues: a.stores.queues, Encoding: cfg.QueueEncoding, KeepUnmatched: cfg.KeepUnmatched, Dispatcher: view{a.dispatcher}, Sender: sender,
 		ValidateURL: func(raw string) error { return webhook.ValidateURL(raw, guard(cfg)) },
 		Keys:        apiKeys(cfg), Metrics: t.Handler(), Ready: a.ready, Meter: meter, Logger: a.log, Version: o.Version,
-		WebhookTimeout: cfg.WebhookTimeout,
+		Instance: cfg.Instance, WebhookTimeout: cfg.WebhookTimeout,
 	})
 	if err != nil {
 		return nil, err

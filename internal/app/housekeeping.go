@@ -11,6 +11,9 @@ const (
 	housekeepingEvery = time.Hour
 	// housekeepingBound bounds the removing of records in one round.
 	housekeepingBound = time.Minute
+	// healthRetention is how long what an instance wrote about a webhook counts after it
+	// has written last: instances whose names are made anew leave their rows behind.
+	healthRetention = 10 * 24 * time.Hour
 )
 
 // housekeeping removes, by the hour, what is older than its retention, and looks at when
@@ -32,7 +35,8 @@ func (a *App) housekeeping(ctx context.Context) {
 	}
 }
 
-// expire removes records, claims and dead letters that are older than their retention.
+// expire removes records, claims, health and dead letters that are older than their
+// retention.
 // It may be repeated and run at the same time elsewhere.
 func (a *App) expire(ctx context.Context) error {
 	before := time.Now().Add(-a.cfg.Retention)
@@ -42,12 +46,15 @@ func (a *App) expire(ctx context.Context) error {
 	if err == nil {
 		_, err = a.stores.tables.ExpireClaims(callCtx, time.Now())
 	}
+	if err == nil {
+		_, err = a.stores.tables.ExpireHealth(callCtx, time.Now().Add(-healthRetention))
+	}
 	if n > 0 {
 		a.log.Info("expired records removed", "rows", n, "before", before.UTC().Format(time.DateOnly))
 	}
 	a.expiry.run(ctx, time.Now())
 	if err != nil {
-		return fmt.Errorf("remove expired records and claims: %w", err)
+		return fmt.Errorf("remove expired records, claims and health: %w", err)
 	}
 	return nil
 }

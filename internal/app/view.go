@@ -28,6 +28,16 @@ func (v view) Queue(name string) (api.QueueState, bool) {
 	return state, s.Webhooks > 0 || s.Polling || !s.LeftAt.IsZero()
 }
 
+func (v view) Webhook(id string) (api.WebhookState, bool) {
+	s, ok := v.d.Webhook(id)
+	return api.WebhookState{
+		State: api.FlowState(s.State), Until: s.Until, Window: s.Window, Concurrency: s.Concurrency,
+		InFlight: s.InFlight, Waiting: s.Waiting, Rate: s.Rate, Latency: s.Latency,
+		Delivered: s.Delivered, Failed: s.Failed, Postponed: s.Postponed,
+		Breaker: s.Breaker, Failing: s.Failing, LastFailureAt: s.LastFailureAt,
+	}, ok
+}
+
 func deletions(d dispatcher.Deletions) api.Deletions {
 	counts := api.Deletions{Total: d.Total, Successful: d.Successful, Failed: d.Failed, Unverified: d.Unverified}
 	for _, f := range d.LastFailures {

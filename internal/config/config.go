@@ -32,6 +32,8 @@ type Config struct {
 	Lease time.Duration
 	// Concurrency is the most messages of one queue in work at a time.
 	Concurrency int
+	// MaxInFlight is the most messages of all queues in work at a time.
+	MaxInFlight int
 	// PollMin and PollMax bound the pause between two receives of an empty
 	// queue.
 	PollMin, PollMax time.Duration

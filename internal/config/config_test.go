@@ -46,11 +46,14 @@ func TestDefaults(t *testing.T) {
 	}
 	switch {
 	case c.Storage.Path() != "pushlease.db", c.Listen != "127.0.0.1:8080", c.Dev, len(c.APIKeys) != 0,
-		c.Lease != 0, c.Concurrency != 64, c.PollMin != 100*time.Millisecond, c.PollMax != 30*time.Second,
+		c.Lease != 0, c.Concurrency != 64, c.MaxInFlight != 1024, c.PollMin != 100*time.Millisecond, c.PollMax != 30*time.Second,
 		c.Drain != 35*time.Second, c.RegistryRefresh != 5*time.Second, c.Encoding != queue.EncodingAuto,
 		!c.PoisonCopy, c.Retention != 8*24*time.Hour, c.WebhookTimeout != 30*time.Second, c.TablePrefix != "pushlease",
 		c.LogLevel != slog.LevelInfo, c.LogFormat != "json", c.OTLPEndpoint != "", c.Instance == "":
 		t.Errorf("defaults: %v", c)
+	}
+	if more, err := Load(nil, []string{"PUSHLEASE_CONCURRENCY=5000"}); err != nil || more.MaxInFlight != 5000 {
+		t.Errorf("a concurrency above the usual max_in_flight: %v, %v", more, err)
 	}
 	other, err := Load(nil, nil)
 	if err != nil || other.Instance == c.Instance {
@@ -190,6 +193,9 @@ var refusals = []struct {
 	{name: "concurrency 0", args: []string{"--concurrency=0"}, setting: "concurrency", cure: "1 to 10000"},
 	{name: "concurrency 10001", args: []string{"--concurrency=10001"}, setting: "concurrency", cure: "1 to 10000"},
 	{name: "poll_min above poll_max", args: []string{"--poll-min=2s", "--poll-max=1s"}, setting: "poll_min", cure: "lower poll_min"},
+	{name: "max_in_flight below concurrency", args: []string{"--max-in-flight=10", "--concurrency=20"}, setting: "max_in_flight", cure: "lower concurrency"},
+	{name: "max_in_flight below the default concurrency", args: []string{"--max-in-flight=63"}, setting: "max_in_flight", cure: "64 for each"},
+	{name: "max_in_flight of nothing", args: []string{"--max-in-flight=0"}, setting: "max_in_flight", cure: "100000"},
 	{name: "poll_min of nothing", args: []string{"--poll-min=0s"}, setting: "poll_min", cure: "10ms"},
 	{name: "negative drain", args: []string{"--drain=-1s"}, setting: "drain", cure: "use 1s"},
 	{name: "refresh too often", args: []string{"--registry-refresh=1ms"}, setting: "registry_refresh", cure: "use 1s"},

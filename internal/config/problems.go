@@ -3,6 +3,7 @@ package config
 import (
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -44,6 +45,9 @@ func (p *problems) contradictions(c Config, values map[string]value, env map[str
 	add := func(name, text string) { p.add(name, values[name].where, text) }
 	if c.PollMin > 0 && c.PollMax > 0 && c.PollMin > c.PollMax {
 		add("poll_min", c.PollMin.String()+" is above poll_max, "+c.PollMax.String()+"; lower poll_min or raise poll_max")
+	}
+	if c.MaxInFlight > 0 && c.MaxInFlight < c.Concurrency {
+		add("max_in_flight", strconv.Itoa(c.MaxInFlight)+" for all queues is below concurrency, "+strconv.Itoa(c.Concurrency)+" for each; raise max_in_flight or lower concurrency")
 	}
 	if c.Listen != "" && !loopback(c.Listen) && values["api_keys"].text == "" {
 		if c.Dev {

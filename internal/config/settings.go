@@ -51,6 +51,7 @@ func Settings() []Setting { return slices.Clone(table) }
 const (
 	minLease          = 2 * time.Second
 	maxConcurrency    = 10_000
+	maxInFlight       = 100_000
 	maxWebhookTimeout = 10 * time.Minute
 	minRetention      = time.Hour
 	maxRetention      = 366 * 24 * time.Hour
@@ -102,6 +103,12 @@ var table = named([]Setting{
 		Help: "Most messages of one queue in work at a time. 1 to 10000.",
 		set:  func(c *Config, v string) (err error) { c.Concurrency, err = parseInt(v, 1, maxConcurrency); return err },
 		show: func(c Config) string { return strconv.Itoa(c.Concurrency) },
+	},
+	{
+		Name: "max_in_flight",
+		Help: "Most messages of all queues in work at a time; half of it is divided among the polled queues in equal parts. 1 to 100000, not below concurrency. Unset: 1024, or concurrency where that is more.",
+		set:  func(c *Config, v string) (err error) { c.MaxInFlight, err = parseInt(v, 1, maxInFlight); return err },
+		show: func(c Config) string { return strconv.Itoa(c.MaxInFlight) },
 	},
 	duration("poll_min", "100ms", "Shortest pause between two receives of an empty queue. 10ms to 1h, not above poll_max.",
 		10*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.PollMin }),
@@ -212,8 +219,14 @@ func cidrs(name, help string, field func(*Config) *prefixes) Setting {
 	}
 }
 
+// usualMaxInFlight is MaxInFlight when it is not set.
+const usualMaxInFlight = 1024
+
 // fillUnset gives values to what has no fixed default.
 func fillUnset(c *Config) {
+	if c.MaxInFlight == 0 {
+		c.MaxInFlight = max(usualMaxInFlight, c.Concurrency)
+	}
 	if c.RegistryRefresh == 0 {
 		c.RegistryRefresh = registryRefreshAzure
 		if c.Storage.Kind() == StorageSQLite {

@@ -1,0 +1,112 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// FlowState says whether a webhook is sent to (docs/flow-control.md).
+type FlowState string
+
+// The flow states of a webhook, the first that fits.
+const (
+	FlowDisabled FlowState = "disabled"
+	FlowPaused   FlowState = "paused"
+	FlowFailing  FlowState = "failing"
+	FlowProbing  FlowState = "probing"
+	FlowBusy     FlowState = "busy"
+	FlowOpen     FlowState = "open"
+)
+
+// FlowStates lists every FlowState.
+func FlowStates() []FlowState {
+	return []FlowState{FlowDisabled, FlowPaused, FlowFailing, FlowProbing, FlowBusy, FlowOpen}
+}
+
+// WebhookState is the dispatcher's view of one webhook. Counters are since its start.
+type WebhookState struct {
+	State FlowState
+	// Until is when a state that ends by itself does; zero otherwise.
+	Until time.Time
+	// Window is how many POSTs may be in flight now, Concurrency the most that ever may.
+	Window, Concurrency int
+	// InFlight are the POSTs in flight, Waiting those that wait for one of them to end.
+	InFlight, Waiting int
+	// Rate is POSTs a second over the last minute, Latency how long one takes.
+	Rate    float64
+	Latency time.Duration
+	// Delivered and Failed count POSTs, Postponed deliveries that were held.
+	Delivered, Failed, Postponed int64
+	Breaker                      policy.BreakerState
+	// Failing is since when it only fails.
+	Failing       policy.AutoDisableState
+	LastFailureAt time.Time
+}
+
+// statusView is how a webhook fares in the process that answers.
+type statusView struct {
+	Instance       string          `json:"instance"`
+	State          FlowState       `json:"state"`
+	Until          time.Time       `json:"until,omitzero"`
+	Text           string          `json:"text"`
+	Window         int             `json:"window"`
+	Concurrency    int             `json:"concurrency"`
+	InFlight       int             `json:"in_flight"`
+	Waiting        int             `json:"waiting"`
+	RatePerSecond  float64         `json:"rate_per_second"`
+	Latency        policy.Duration `json:"latency,omitzero"`
+	Delivered      int64           `json:"delivered"`
+	Failed         int64           `json:"failed"`
+	Postponed      int64           `json:"postponed"`
+	Breaker        breakerView     `json:"breaker"`
+	FailingSince   time.Time       `json:"failing_since,omitzero"`
+	FailedMessages int             `json:"failed_messages"`
+	LastSuccessAt  time.Time       `json:"last_success_at,omitzero"`
+	LastFailureAt  time.Time       `json:"last_failure_at,omitzero"`
+}
+
+type breakerView struct {
+	State     policy.BreakerPhase `json:"state"`
+	Since     time.Time           `json:"since,omitzero"`
+	NextProbe time.Time           `json:"next_probe,omitzero"`
+	Samples   int                 `json:"samples"`
+	Failures  int                 `json:"failures"`
+}
+
+// status tells how a webhook fares here; nil when the dispatcher has not met it yet. What
+// the registration says about being enabled wins: the dispatcher may not have read it.
+func (a *API) status(r *http.Request, reg tables.Registration) *statusView {
+	s, ok := a.Dispatcher.Webhook(reg.ID)
+	if !ok {
+		return nil
+	}
+	late := s.State == FlowDisabled && reg.Enabled || s.State != FlowDisabled && !reg.Enabled
+	if !reg.Enabled {
+		s.State, s.Until = FlowDisabled, time.Time{}
+	}
+	text := flowText{reg: reg, s: s, instance: a.Instance, late: late, may: a.may(r, ScopeOperate)}
+	return &statusView{
+		Instance: a.Instance, State: s.State, Until: utc(s.Until), Text: text.String(),
+		Window: s.Window, Concurrency: s.Concurrency, InFlight: s.InFlight, Waiting: s.Waiting,
+		RatePerSecond: rounded(s.Rate), Latency: policy.Duration(s.Latency.Round(10 * time.Microsecond)),
+		Delivered: s.Delivered, Failed: s.Failed, Postponed: s.Postponed,
+		Breaker: breakerView{
+			State: s.Breaker.Phase, Since: utc(s.Breaker.Since), NextProbe: utc(s.Breaker.NextProbe),
+			Samples: s.Breaker.Samples, Failures: s.Breaker.Failures,
+		},
+		FailingSince: utc(s.Failing.FailingSince), FailedMessages: s.Failing.FailedMessages,
+		LastSuccessAt: utc(s.Failing.LastSuccess), LastFailureAt: utc(s.LastFailureAt),
+	}
+}
+
+// forgetHealth removes what the instances have stored about how a webhook fares. When that
+// fails, ResetAt makes it count no more all the same, and the rows are removed by age.
+func (a *API) forgetHealth(ctx context.Context, id string) {
+	if err := a.Healths.DeleteHealth(ctx, id); err != nil && ctx.Err() == nil {
+		a.Logger.Warn("what is stored about a webhook's health could not be removed; it counts no more all the same", "webhook", id, "error", err)
+	}
+}

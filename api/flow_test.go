@@ -1,0 +1,139 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
+)
+
+func TestStatusSaysWhyAndWhatNext(t *testing.T) {
+	at := time.Date(2026, 5, 6, 3, 0, 0, 0, time.UTC)
+	until := at.Add(time.Minute)
+	open := policy.BreakerState{Phase: policy.BreakerOpen, Since: at, NextProbe: until}
+	tests := []struct {
+		name    string
+		state   WebhookState
+		disable string // its reason; empty leaves it enabled
+		want    FlowState
+		text    []string
+		not     string
+	}{
+		{name: "open", state: WebhookState{State: FlowOpen}, want: FlowOpen, text: []string{"It is sent to as messages come."}, not: "enable"},
+		{name: "open and failing", state: WebhookState{State: FlowOpen, Failing: policy.AutoDisableState{FailingSince: at, FailedMessages: 3}}, want: FlowOpen,
+			text: []string{"Instance one has seen no 2xx since 2026-05-06T03:00:00Z, and 3 messages that failed", "disabled at 2026-05-11T03:00:00Z or after 20 failed"}},
+		{name: "busy", state: WebhookState{State: FlowBusy, InFlight: 4, Window: 4, Concurrency: 64}, want: FlowBusy, text: []string{"4 POSTs are in flight", "grow to 64"}},
+		{name: "rate", state: WebhookState{State: FlowBusy, Until: until}, want: FlowBusy, text: []string{"rate of 2 a second", "2026-05-06T03:01:00Z"}},
+		{name: "paused", state: WebhookState{State: FlowPaused, Until: until}, want: FlowPaused, text: []string{"asked for a pause", "until 2026-05-06T03:01:00Z", "no attempt charged", "/enable", "/queues/orders"}},
+		{name: "failing", state: WebhookState{State: FlowFailing, Until: until, Breaker: open}, want: FlowFailing,
+			text: []string{"open since 2026-05-06T03:00:00Z", "probe is due at 2026-05-06T03:01:00Z", "up to 15m0s", "Mend the receiver; POST /api/v1/webhooks/wh_"}},
+		{name: "probing", state: WebhookState{State: FlowProbing, Breaker: open}, want: FlowProbing, text: []string{"is the probe"}},
+		{name: "operator", state: WebhookState{State: FlowDisabled}, disable: "operator", want: FlowDisabled, text: []string{"An operator disabled it at 2026-05-06T03:00:00Z.", "sends to it again"}},
+		{name: "gone", state: WebhookState{State: FlowDisabled}, disable: "gone", want: FlowDisabled, text: []string{"410 Gone", "/test tries it"}},
+		{name: "auto", state: WebhookState{State: FlowDisabled}, disable: "failing", want: FlowDisabled, text: []string{"failed for 120h0m0s without one 2xx"}},
+		{name: "rule", state: WebhookState{State: FlowDisabled}, disable: "rule", want: FlowDisabled, text: []string{"A rule of its policy"}},
+		{name: "receiver", state: WebhookState{State: FlowDisabled}, disable: "receiver", want: FlowDisabled, text: []string{"It asked for it"}},
+		{name: "foreign reason", state: WebhookState{State: FlowDisabled}, disable: "x", want: FlowDisabled, text: []string{"It is disabled at"}},
+		{name: "disabled a moment ago", state: WebhookState{State: FlowFailing, Until: until, Breaker: open}, disable: "operator", want: FlowDisabled, text: []string{"may send to it for a moment"}, not: "probe"},
+		{name: "enabled a moment ago", state: WebhookState{State: FlowDisabled}, want: FlowDisabled, text: []string{"It was enabled; instance one has not read that yet"}, not: "/enable"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHarness(t, func(o *Options) { o.Instance = "one" })
+			id := h.register(`{"queue":"orders","url":"https://example.com/hook","flow":{"rate":2}}`).text("id")
+			if tt.disable != "" {
+				reg, err := h.db.GetWebhook(t.Context(), id)
+				if err != nil {
+					t.Fatal(err)
+				}
+				reg.Enabled, reg.DisabledReason, reg.DisabledAt = false, tt.disable, at
+				if _, err := h.db.PutWebhook(t.Context(), reg); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tt.state.Breaker.Phase = policy.BreakerClosed
+			if !tt.state.Breaker.Since.IsZero() {
+				tt.state.Breaker.Phase = policy.BreakerOpen
+			}
+			h.view.webhook = func(string) (WebhookState, bool) { return tt.state, true }
+			a := h.do(http.StatusOK, "GET", "/api/v1/webhooks/"+id, "")
+			text := a.text("status", "text")
+			if a.text("status", "state") != string(tt.want) || a.text("status", "instance") != "one" {
+				t.Errorf("status %v", a.get("status"))
+			}
+			for _, want := range tt.text {
+				if !strings.Contains(text, want) {
+					t.Errorf("%q is not in: %s", want, text)
+				}
+			}
+			if tt.not != "" && strings.Contains(text, tt.not) {
+				t.Errorf("%q is in: %s", tt.not, text)
+			}
+			if list := h.do(http.StatusOK, "GET", "/api/v1/webhooks", ""); list.text("data", 0, "status", "text") != text {
+				t.Errorf("the list says %v", list.get("data", 0, "status"))
+			}
+		})
+	}
+}
+
+func TestStatusIsLeftOutWhereItWouldTellOfBefore(t *testing.T) {
+	h := newHarness(t)
+	id := h.register(hook).text("id")
+	if a := h.do(http.StatusOK, "GET", "/api/v1/webhooks/"+id, ""); a.get("status") != nil {
+		t.Errorf("of a webhook that was not met: %s", a.body)
+	}
+	h.view.webhook = func(string) (WebhookState, bool) {
+		return WebhookState{State: FlowOpen, Breaker: policy.BreakerState{Phase: policy.BreakerClosed}}, true
+	}
+	if a := h.do(http.StatusOK, "POST", "/api/v1/webhooks/"+id+"/disable", ""); a.get("status") != nil {
+		t.Errorf("after a change: %s", a.body)
+	}
+}
+
+// Enabling and another URL begin anew, and so does enabling one that is enabled; other
+// changes must not restart the clock of auto-disable.
+func TestWhatBeginsAnew(t *testing.T) {
+	tests := []struct {
+		name, method, suffix, body string
+		anew                       bool
+	}{
+		{"enable", "POST", "/enable", "", true},
+		{"another URL", "PATCH", "", `{"url":"https://example.com/other"}`, true},
+		{"the same URL", "PATCH", "", `{"url":"https://example.com/hook"}`, false},
+		{"enabled by patch though it is", "PATCH", "", `{"enabled":true,"name":"x"}`, false},
+		{"a name", "PATCH", "", `{"name":"x"}`, false},
+		{"disable", "POST", "/disable", "", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHarness(t)
+			id := h.register(`{"queue":"orders","url":"https://example.com/hook"}`).text("id")
+			if err := h.db.PutHealth(t.Context(), tables.Health{WebhookID: id, Instance: "other", UpdatedAt: time.Now()}); err != nil {
+				t.Fatal(err)
+			}
+			a := h.do(http.StatusOK, tt.method, "/api/v1/webhooks/"+id+tt.suffix, tt.body)
+			rows, err := h.db.ListHealth(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (a.get("reset_at") != nil) != tt.anew || (len(rows) == 0) != tt.anew {
+				t.Errorf("reset_at %v, %d rows of health; anew: %t", a.get("reset_at"), len(rows), tt.anew)
+			}
+		})
+	}
+	h := newHarness(t)
+	id := h.register(`{"queue":"orders","url":"https://example.com/hook","enabled":false}`).text("id")
+	if a := h.do(http.StatusOK, "PATCH", "/api/v1/webhooks/"+id, `{"enabled":true}`); a.get("reset_at") == nil {
+		t.Errorf("enabled by patch: %s", a.body)
+	}
+	if err := h.db.PutHealth(t.Context(), tables.Health{WebhookID: id, Instance: "other", UpdatedAt: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	h.do(http.StatusNoContent, "DELETE", "/api/v1/webhooks/"+id, "")
+	if rows, err := h.db.ListHealth(t.Context()); err != nil || len(rows) != 0 {
+		t.Errorf("%d rows of health of a deleted webhook, %v", len(rows), err)
+	}
+}

@@ -1,0 +1,122 @@
+package api
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pushlease/pushlease/tables"
+)
+
+// flowText says how a webhook fares for a person who was woken by it: why, what happens
+// next and when, and what can be done.
+type flowText struct {
+	reg      tables.Registration
+	s        WebhookState
+	instance string
+	// late: the dispatcher has not read yet that it was enabled or disabled.
+	late bool
+	// may: the caller may enable it.
+	may bool
+}
+
+// String puts the sentences together.
+func (t flowText) String() string {
+	parts := []string{t.why(), t.failing(), t.cure()}
+	switch {
+	case t.late && t.reg.Enabled:
+		parts = []string{"It was enabled; " + t.who() + " has not read that yet, and does so within its registry_refresh."}
+	case t.late:
+		parts = append(parts, t.who()+" has not read that yet, and may send to it for a moment.")
+	}
+	var said []string
+	for _, p := range parts {
+		if p != "" {
+			said = append(said, strings.ToUpper(p[:1])+p[1:])
+		}
+	}
+	return strings.Join(said, " ")
+}
+
+func (t flowText) who() string {
+	if t.instance == "" {
+		return "this instance"
+	}
+	return "instance " + t.instance
+}
+
+// why says what is the case, and what comes next.
+func (t flowText) why() string {
+	s := t.s
+	switch s.State {
+	case FlowDisabled:
+		return t.disabled()
+	case FlowPaused:
+		return "It answered 429 or 503 and asked for a pause: nothing is sent to it until " + stamp(s.Until) + "."
+	case FlowFailing:
+		return fmt.Sprintf("It mostly fails, and its breaker has been open since %s: nothing is sent to it. A probe is due at %s with the next message; one that succeeds closes the breaker, "+
+			"one that fails doubles the wait, up to %s.", stamp(s.Breaker.Since), stamp(s.Until), time.Duration(t.reg.Flow.OrDefault().Breaker.ProbeMax))
+	case FlowProbing:
+		return fmt.Sprintf("It mostly failed, and its breaker has been open since %s: the next message, or one that is under way, is the probe. If it succeeds the breaker closes.", stamp(s.Breaker.Since))
+	case FlowBusy:
+		if !s.Until.IsZero() {
+			return fmt.Sprintf("Its rate of %v a second is used up: the next POST may begin at %s.", t.reg.Flow.OrDefault().Rate, stamp(s.Until))
+		}
+		return fmt.Sprintf("%d POSTs are in flight, as many as it may get now; its window can grow to %d.", s.InFlight, s.Concurrency)
+	}
+	return "It is sent to as messages come."
+}
+
+func (t flowText) disabled() string {
+	at := ""
+	if !t.reg.DisabledAt.IsZero() {
+		at = " at " + stamp(t.reg.DisabledAt)
+	}
+	switch t.reg.DisabledReason {
+	case "operator":
+		return "An operator disabled it" + at + "."
+	case "gone":
+		return "It answered 410 Gone, and was disabled" + at + "."
+	case "failing":
+		return fmt.Sprintf("It had failed for %s without one 2xx, and was disabled%s.", t.reg.Flow.OrDefault().AutoDisableAfter, at)
+	case "receiver":
+		return "It asked for it in an answer, and was disabled" + at + "."
+	case "rule":
+		return "A rule of its policy disabled it" + at + "."
+	}
+	return "It is disabled" + at + "."
+}
+
+// failing says since when it only fails, and when that disables it.
+func (t flowText) failing() string {
+	st, flow := t.s.Failing, t.reg.Flow.OrDefault()
+	if st.FailingSince.IsZero() || t.s.State == FlowDisabled {
+		return ""
+	}
+	text := fmt.Sprintf("%s has seen no 2xx since %s, and %d messages that failed.", t.who(), stamp(st.FailingSince), st.FailedMessages)
+	if after := time.Duration(flow.AutoDisableAfter); after > 0 {
+		text += fmt.Sprintf(" If that goes on, it is disabled at %s or after %d failed messages, whichever is later.", stamp(st.FailingSince.Add(after)), flow.AutoDisableMinFailures)
+	}
+	return text
+}
+
+// cure says where its messages are and what can be done.
+func (t flowText) cure() string {
+	if t.s.State == FlowOpen || t.s.State == FlowBusy {
+		return ""
+	}
+	text := "Its messages wait, with no attempt charged (GET /api/v1/queues/" + t.reg.Queue + " counts them); one that would expire becomes a dead letter. "
+	enable := "POST /api/v1/webhooks/" + t.reg.ID + "/enable (pushlease webhooks enable " + t.reg.ID + ")"
+	if !t.may {
+		enable += ", with a key that may operate,"
+	}
+	switch {
+	case t.s.State == FlowPaused:
+		return text + enable + " ends the pause at once."
+	case t.s.State == FlowDisabled && t.reg.DisabledReason == "operator":
+		return text + enable + " sends to it again."
+	case t.s.State == FlowDisabled:
+		return text + "Mend the receiver (POST /api/v1/webhooks/" + t.reg.ID + "/test tries it); then " + enable + " sends to it again."
+	}
+	return text + "Mend the receiver; " + enable + " begins anew at once."
+}

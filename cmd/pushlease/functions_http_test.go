@@ -177,7 +177,10 @@ func TestThePumpDeliversWhatHasNoTrigger(t *testing.T) {
 	}
 	q := accountQueue(t, pumped)
 	ids := sendAll(t, q, 100, func(i int) string {
-		return []string{`{"say":"fine"}`, `{"say":"busy"}`, `{"say":"wrong"}`, `{"id":"x"}`}[i%4]
+		if i == 50 {
+			return `{"say":"busy"}`
+		}
+		return []string{`{"say":"fine"}`, `{"say":"wrong"}`, `{"id":"x"}`, "text"}[i%4]
 	})
 	for range 3 { // the second and third begin while the first runs
 		go func() {
@@ -186,7 +189,7 @@ func TestThePumpDeliversWhatHasNoTrigger(t *testing.T) {
 			}
 		}()
 	}
-	waitUntil(t, 40*time.Second, func() string {
+	waitUntil(t, 90*time.Second, func() string {
 		if err := h.host.Timer("pump", false); err != nil {
 			t.Fatalf("pump: %v", err)
 		}

@@ -14,9 +14,10 @@ import (
 type mended struct {
 	url string
 
-	mu    sync.Mutex
-	ok    bool
-	taken map[string]int
+	mu      sync.Mutex
+	ok      bool
+	refused int
+	taken   map[string]int
 }
 
 func newMended(t *testing.T) *mended {
@@ -28,6 +29,7 @@ func newMended(t *testing.T) *mended {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if !m.ok {
+			m.refused++
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
@@ -42,6 +44,13 @@ func (m *mended) mend() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.ok = true
+}
+
+// refusals counts the POSTs that were refused.
+func (m *mended) refusals() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.refused
 }
 
 // counts returns how many messages were taken, and how many POSTs that took.

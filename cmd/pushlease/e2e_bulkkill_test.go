@@ -1,0 +1,160 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// replaySlots is how many replays of a job are under way at once.
+const replaySlots = 16
+
+// Killed twice while it dead-letters, and twice in the middle of a replay by filter, the
+// program makes one dead letter of each message and replays each once.
+func TestKillsWhileDeadLettersAreMadeAndReplayed(t *testing.T) {
+	onStores(t, func(t *testing.T, s *store) {
+		const n, concurrency = 200, 8
+		settings := []string{"PUSHLEASE_LEASE=3s", fmt.Sprintf("PUSHLEASE_CONCURRENCY=%d", concurrency)}
+		p, queue, receiver := s.start(t, settings...), queueName("bulk"), newMended(t)
+		h := p.register(queue, receiver.url, map[string]any{"enabled": false})
+		ids := p.publishMany(queue, n)
+		p.call(http.MethodPost, "/api/v1/webhooks/"+h.ID+"/enable", "", http.StatusOK, nil)
+		for k := 1; k <= 2; k++ {
+			waitUntil(t, time.Minute, func() string {
+				if got := receiver.refusals(); got < k*n/3 {
+					return fmt.Sprintf("%d POSTs were refused, want %d", got, k*n/3)
+				}
+				return ""
+			})
+			p.kill()
+			p = s.start(t, settings...)
+		}
+		p.waitEmpty(time.Minute, queue)
+		expectOneDeadLetterEach(t, p, queue, ids, "waiting", nil)
+		if again := receiver.refusals() - n; again < 0 || again > 2*concurrency {
+			t.Errorf("%d POSTs beyond one for each message: the kills explain at most %d", again, 2*concurrency)
+		}
+
+		receiver.mend()
+		request := func(more string) string {
+			return fmt.Sprintf(`{"queue":%q,"webhook":%q,"reason":"NonRetryableError"%s}`, queue, h.ID, more)
+		}
+		var dry bulkCounts
+		p.call(http.MethodPost, replayJobsPath, request(`,"dry_run":true`), http.StatusOK, &dry)
+		if dry.Matched != n || !dry.Exact {
+			t.Errorf("the dry run says %+v, want %d", dry, n)
+		}
+		for k := 1; k <= 2; k++ {
+			p = killReplaying(t, s, p, request(`,"rate":100`), settings)
+		}
+		taken, _ := receiver.counts()
+		if taken == 0 || taken > n-20 {
+			t.Fatalf("%d of %d were taken when the last kill came: that proves nothing", taken, n)
+		}
+		p.replayToTheEnd(request(`,"rate":1000`))
+		p.waitEmpty(time.Minute, queue)
+		replays := p.replayTheInterrupted(t, queue, 2)
+		p.waitEmpty(time.Minute, queue)
+		waitUntil(t, 20*time.Second, func() string {
+			if got := p.count(queue, "replayed"); got != n {
+				return fmt.Sprintf("%d of %d dead letters are replayed", got, n)
+			}
+			return ""
+		})
+		for _, id := range ids {
+			replays[id]++
+		}
+		expectOneDeadLetterEach(t, p, queue, ids, "replayed", replays)
+		taken, posts := receiver.counts()
+		if taken != n || posts-taken > 2*concurrency {
+			t.Errorf("%d of %d messages were taken, by %d POSTs; the kills explain %d more", taken, n, posts, 2*concurrency)
+		}
+		for _, id := range ids {
+			p.waitState(10*time.Second, queue, id, h.ID, "delivered")
+		}
+		t.Logf("%d dead letters, 2 kills while they were made, 2 while they were replayed: %d POSTs more", n, posts-taken)
+	})
+}
+
+// killReplaying starts a job, kills the process in the middle of it, and starts another
+// one, which does not know the job and says what became of it.
+func killReplaying(t *testing.T, s *store, p *process, request string, settings []string) *process {
+	t.Helper()
+	var job replayJob
+	p.call(http.MethodPost, replayJobsPath, request, http.StatusAccepted, &job)
+	waitUntil(t, 30*time.Second, func() string {
+		if j := p.job(job.ID); j.Replayed < 40 {
+			return j.progress()
+		}
+		return ""
+	})
+	p.kill()
+	p = s.start(t, settings...)
+	a, err := p.try(http.MethodGet, replayJobsPath+"/"+job.ID, "", "")
+	if err != nil || a.status != http.StatusNotFound || !strings.Contains(string(a.body), "end with it") {
+		t.Errorf("the job that was interrupted is told of with %v %d %s", err, a.status, a.body)
+	}
+	return p
+}
+
+func (p *process) replayToTheEnd(request string) {
+	p.t.Helper()
+	var job replayJob
+	p.call(http.MethodPost, replayJobsPath, request, http.StatusAccepted, &job)
+	waitUntil(p.t, time.Minute, func() string {
+		if job = p.job(job.ID); job.State == "running" {
+			return job.progress()
+		}
+		return ""
+	})
+	if job.State != "done" || job.Failed > 0 {
+		p.t.Errorf("the job ended as %s", job.progress())
+	}
+}
+
+// replayTheInterrupted replays what a kill left between the two steps of its replay: the
+// row is marked, and no message points to it. With an empty queue that is certain, so it
+// need not wait for ten minutes. It returns how often each message's replay was
+// interrupted.
+func (p *process) replayTheInterrupted(t *testing.T, queue string, kills int) map[string]int {
+	t.Helper()
+	interrupted := map[string]int{}
+	rows := p.deadLetters(queue, "replaying")
+	// Each kill stops the steps that were under way, one for each slot of the job.
+	if len(rows) > kills*replaySlots {
+		t.Errorf("%d replays were interrupted by %d kills", len(rows), kills)
+	}
+	t.Logf("%d replays were interrupted between their steps", len(rows))
+	for _, d := range rows {
+		p.call(http.MethodPost, deadLetterPath(d.ID)+"/replay", "", http.StatusConflict, nil)
+		p.call(http.MethodPost, deadLetterPath(d.ID)+"/replay?force=true", "", http.StatusAccepted, nil)
+		interrupted[d.MessageID]++
+	}
+	return interrupted
+}
+
+// expectOneDeadLetterEach: no message has two dead letters, none is missing, and each was
+// replayed as often as replays says.
+func expectOneDeadLetterEach(t *testing.T, p *process, queue string, ids []string, status string, replays map[string]int) {
+	t.Helper()
+	byID := map[string]int{}
+	for _, d := range p.deadLetters(queue, "") {
+		byID[d.MessageID]++
+		if d.Status != status || d.Reason != "NonRetryableError" || d.LastStatus != http.StatusBadRequest || d.Attempts != 1 {
+			t.Errorf("a dead letter is %+v, want it to be %s", d, status)
+		}
+		if d.Replays != replays[d.MessageID] {
+			t.Errorf("message %s was replayed %d times, want %d", d.MessageID, d.Replays, replays[d.MessageID])
+		}
+	}
+	for _, id := range ids {
+		if byID[id] != 1 {
+			t.Errorf("message %s has %d dead letters", id, byID[id])
+		}
+	}
+	if len(byID) != len(ids) {
+		t.Errorf("%d messages have dead letters, want %d", len(byID), len(ids))
+	}
+}

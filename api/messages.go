@@ -35,6 +35,7 @@ type event struct {
 	Text         string       `json:"text"`
 	Attempt      *attemptView `json:"attempt,omitempty"`
 	DeadLetterID string       `json:"dead_letter_id,omitempty"`
+	SameEventAs  string       `json:"same_event_as,omitempty"`
 }
 
 // eventKind names what happened.
@@ -69,7 +70,9 @@ type nextView struct {
 	Waits        int           `json:"waits"`
 	NextAt       time.Time     `json:"next_at,omitzero"`
 	DeadLetterID string        `json:"dead_letter_id,omitempty"`
-	Text         string        `json:"text"`
+	// SameEventAs is the message that had the event before.
+	SameEventAs string `json:"same_event_as,omitempty"`
+	Text        string `json:"text"`
 }
 
 // getMessage shows the timeline of one message.
@@ -187,7 +190,7 @@ func deliveryEvent(d tables.Delivery, dead []tables.DeadLetter) (event, bool) {
 	case tables.Unmatched:
 		e.Kind, e.Text = eventUnmatched, "No webhook's filter takes the message: it was deleted without a POST."
 	case tables.Duplicate:
-		e.Kind, e.Text = eventDuplicate, "The same event was delivered with another message: this one was deleted without a POST."
+		e.Kind, e.SameEventAs, e.Text = eventDuplicate, d.SameEventAs, "The same event was delivered with "+otherMessage(d)+": this one was deleted without a POST."
 	case tables.Withdrawn:
 		e.Kind, e.Text = eventWithdrawn, "The webhook was deleted before it got the message; the others settle it."
 	case tables.Held:
@@ -223,7 +226,7 @@ func deadLetterEvents(d tables.DeadLetter) []event {
 func newNextView(d tables.Delivery, now time.Time) nextView {
 	return nextView{
 		WebhookID: d.WebhookID, State: d.State, Reason: d.Reason, Generation: d.Generation, Attempts: d.Attempts,
-		Charged: d.Charged, Waits: d.Waits, NextAt: utc(d.NextAt), DeadLetterID: d.DeadLetterID, Text: whatIsNext(d, now),
+		Charged: d.Charged, Waits: d.Waits, NextAt: utc(d.NextAt), DeadLetterID: d.DeadLetterID, SameEventAs: d.SameEventAs, Text: whatIsNext(d, now),
 	}
 }
 
@@ -240,7 +243,7 @@ func whatIsNext(d tables.Delivery, now time.Time) string {
 	case tables.Unmatched:
 		return "Nothing: no webhook's filter takes it. POST /api/v1/queues/" + d.Queue + "/match says what a message like it would meet now."
 	case tables.Duplicate:
-		return "Nothing: its event was delivered with another message."
+		return "Nothing: its event was delivered with " + otherMessage(d) + "."
 	case tables.Withdrawn:
 		return "Nothing: its webhook was deleted."
 	case tables.Held:
@@ -260,6 +263,14 @@ func whatIsNext(d tables.Delivery, now time.Time) string {
 	return attempt + " has been due since " + stamp(d.NextAt) + " and follows when the message is received next."
 }
 
+// otherMessage names the message that had the event.
+func otherMessage(d tables.Delivery) string {
+	if d.SameEventAs == "" {
+		return "this message before"
+	}
+	return "message " + d.SameEventAs
+}
+
 func heldText(d tables.Delivery) string {
 	until := ""
 	if !d.ExpiresAt.IsZero() {
@@ -271,7 +282,7 @@ func heldText(d tables.Delivery) string {
 	case policy.WebhookDeleted:
 		return "Held because its webhook is not registered any more." + until
 	case policy.EventInWork:
-		return "Held because another message with the same event is being delivered; looked at again at " + stamp(d.NextAt) + "." + until
+		return "Held while the same event is being delivered with " + otherMessage(d) + "; looked at again at " + stamp(d.NextAt) + "." + until
 	case policy.NoWebhook:
 		return "Held because no webhook of the queue takes it: register one, or enable one." + until
 	}

@@ -96,7 +96,7 @@ func (d *Dispatcher) otherCopy(ctx context.Context, p *parcel, h history, target
 	switch {
 	case won: // finished before by this very message
 		d.reappeared(p.key.Queue, p.key.MessageID)
-		return d.duplicate(ctx, p, h, targets, "redelivery"), true
+		return d.duplicate(ctx, p, h, targets, "redelivery", ""), true
 	case current.BodyHash != p.hash:
 		d.log.Warn("two messages with the same event have different bodies; both are delivered",
 			"queue", p.key.Queue, "message", p.key.MessageID, "other", current.MessageID)
@@ -105,9 +105,11 @@ func (d *Dispatcher) otherCopy(ctx context.Context, p *parcel, h history, target
 	case current.State == tables.Done:
 		d.log.Info("another message with the same event was delivered; this one is deleted without a POST",
 			"queue", p.key.Queue, "message", p.key.MessageID, "other", current.MessageID)
-		return d.duplicate(ctx, p, h, targets, "event"), true
+		return d.duplicate(ctx, p, h, targets, "event", current.MessageID), true
 	}
-	del := d.holdFor(ctx, p, d.wholeMessage(p, h), policy.EventInWork,
+	del := d.wholeMessage(p, h)
+	del.SameEventAs = current.MessageID
+	del = d.holdFor(ctx, p, del, policy.EventInWork,
 		otherCopyDelay(p.m, current.Until.Sub(now)), policy.ExpiryMargin)
 	d.log.Info("another message with the same event is being delivered; this one waits for what becomes of it",
 		"queue", p.key.Queue, "message", p.key.MessageID, "other", current.MessageID, "next", del.NextAt)
@@ -115,8 +117,9 @@ func (d *Dispatcher) otherCopy(ctx context.Context, p *parcel, h history, target
 }
 
 // duplicate ends a message whose event was delivered with another one, or with itself. It
-// is recorded on the message, and on what was under way for single webhooks.
-func (d *Dispatcher) duplicate(ctx context.Context, p *parcel, h history, targets []target, kind string) Decision {
+// is recorded on the message, and on what was under way for single webhooks. other is the
+// message that had the event.
+func (d *Dispatcher) duplicate(ctx context.Context, p *parcel, h history, targets []target, kind, other string) Decision {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	rec := tables.Record{Deliveries: []tables.Delivery{d.wholeMessage(p, h)}}
 	for _, t := range targets {
@@ -126,7 +129,7 @@ func (d *Dispatcher) duplicate(ctx context.Context, p *parcel, h history, target
 	}
 	for i := range rec.Deliveries {
 		del := &rec.Deliveries[i]
-		del.State, del.Reason, del.NextAt, del.UpdatedAt = tables.Duplicate, policy.Duplicate, time.Time{}, now
+		del.State, del.Reason, del.NextAt, del.UpdatedAt, del.SameEventAs = tables.Duplicate, policy.Duplicate, time.Time{}, now, other
 	}
 	d.record(d.writing(ctx), rec)
 	d.metrics.duplicate(p.key.Queue, kind)

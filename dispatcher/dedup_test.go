@@ -47,6 +47,7 @@ func (b *bench) wantDuplicate(sent queue.Sent) {
 	del := b.delivery(sent, "")
 	want(b.t, "state of the copy", del.State, tables.Duplicate)
 	want(b.t, "reason of the copy", del.Reason, policy.Duplicate)
+	want(b.t, "names the other message", del.SameEventAs != "" && del.SameEventAs != sent.ID, true)
 	want(b.t, "attempts for the copy", len(b.attempts(sent)), 0)
 }
 

@@ -312,7 +312,9 @@ func TestTheRateIsKept(t *testing.T) {
 // What waits for a webhook becomes a dead letter before it would expire, and not before.
 func TestWhatCanNotBeSentBeforeItExpiresIsADeadLetter(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		limited(func(f *policy.Flow) { f.Breaker.ProbeAfter, f.Breaker.ProbeMax = policy.Duration(time.Hour), policy.Duration(time.Hour) })(&b.webhook)
+		limited(func(f *policy.Flow) {
+			f.Breaker.ProbeAfter, f.Breaker.ProbeMax = policy.Duration(time.Hour), policy.Duration(time.Hour)
+		})(&b.webhook)
 		b.webhook = b.update(b.webhook)
 		b.register("wh_b", nil) // keeps the queue polled
 		rs := receivers{

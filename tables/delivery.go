@@ -118,6 +118,9 @@ type Delivery struct {
 	BodyHash string
 	// DeadLetterID is set from DeadLettering on.
 	DeadLetterID string
+	// SameEventAs is the message that had the event before; set for Duplicate, and while
+	// this one waits for what becomes of that one.
+	SameEventAs string
 	// Instance is the process that wrote this.
 	Instance string
 }

@@ -15,13 +15,14 @@ const maxRecordRows = 100
 
 const deliveryColumns = `message_id, queue, inserted_at, webhook_id, generation, state, reason, attempts, charged, waits, excused,
 missing_records, last_status, last_error_class, first_at, last_at, next_at, updated_at, expires_at, encoding, size, body_hash,
-dead_letter_id, instance`
+dead_letter_id, instance, same_event_as`
 
 func deliveryArgs(d tables.Delivery) []any {
 	return []any{
 		d.MessageID, d.Queue, millis(d.Day), d.WebhookID, d.Generation, d.State, d.Reason, d.Attempts, d.Charged, d.Waits, d.Excused,
 		d.MissingRecords, d.LastStatus, d.LastErrorClass, millis(d.FirstAt), millis(d.LastAt), millis(d.NextAt), millis(d.UpdatedAt),
 		millis(d.ExpiresAt), d.Encoding, d.Size, d.BodyHash, d.DeadLetterID, d.Instance,
+		d.SameEventAs,
 	}
 }
 
@@ -30,6 +31,7 @@ func scanDelivery(scan func(...any) error) (d tables.Delivery, err error) {
 		&d.MessageID, &d.Queue, timeOf(&d.Day), &d.WebhookID, &d.Generation, &d.State, &d.Reason, &d.Attempts, &d.Charged, &d.Waits, &d.Excused,
 		&d.MissingRecords, &d.LastStatus, &d.LastErrorClass, timeOf(&d.FirstAt), timeOf(&d.LastAt), timeOf(&d.NextAt), timeOf(&d.UpdatedAt),
 		timeOf(&d.ExpiresAt), &d.Encoding, &d.Size, &d.BodyHash, &d.DeadLetterID, &d.Instance,
+		&d.SameEventAs,
 	)
 	return d, err
 }

@@ -46,6 +46,7 @@ func deliveryColumns(d tables.Delivery) columns {
 	c.number("Size", d.Size)
 	c.exact("BodyHash", d.BodyHash)
 	c.exact("DeadLetterID", d.DeadLetterID)
+	c.exact("SameEventAs", d.SameEventAs)
 	c.text("Instance", d.Instance, maxText)
 	return c
 }
@@ -73,6 +74,7 @@ func (e entity) delivery() tables.Delivery {
 		Size:           e.number("Size"),
 		BodyHash:       e.text("BodyHash"),
 		DeadLetterID:   e.text("DeadLetterID"),
+		SameEventAs:    e.text("SameEventAs"),
 		Instance:       e.text("Instance"),
 	}
 }

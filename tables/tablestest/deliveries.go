@@ -40,7 +40,7 @@ func delivery(id, webhookID string) tables.Delivery {
 		Attempts: 5, Charged: 3, Waits: 2, Excused: 1, MissingRecords: 4, LastStatus: 503, LastErrorClass: policy.ClassTimeout,
 		FirstAt: day.Add(time.Millisecond), LastAt: day.Add(time.Second), NextAt: day.Add(time.Hour),
 		UpdatedAt: day.Add(2 * time.Second), ExpiresAt: day.Add(7 * 24 * time.Hour),
-		Encoding: "base64", Size: 49152, BodyHash: "0123456789abcdef", DeadLetterID: "orders.1", Instance: "host-1",
+		Encoding: "base64", Size: 49152, BodyHash: "0123456789abcdef", DeadLetterID: "orders.1", SameEventAs: "m-0", Instance: "host-1",
 	}
 }
 

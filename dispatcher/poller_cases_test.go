@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -67,49 +68,74 @@ func pollAges(t *testing.T) (metric.Meter, func() float64) {
 	}
 }
 
+// faultScript is what storage answers to one receive after the other.
+type faultScript struct {
+	mu                             sync.Mutex
+	busy, denied                   int
+	refusedSince, goneSince, ended time.Time
+}
+
+// next is the answer to a receive: 20 × 503, 30 s of refused connections, 20 s without a
+// queue, 10 × 403, and nil from then on.
+func (s *faultScript) next() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	lasts := func(since *time.Time, bound time.Duration) bool {
+		if since.IsZero() {
+			*since = now
+		}
+		return now.Sub(*since) < bound
+	}
+	switch {
+	case s.busy < 20:
+		s.busy++
+		return fmt.Errorf("receive: %w: 503 ServerBusy", queue.ErrBusy)
+	case lasts(&s.refusedSince, 30*time.Second):
+		return fmt.Errorf("receive: %w: connection refused", queue.ErrBusy)
+	case lasts(&s.goneSince, 20*time.Second):
+		return fmt.Errorf("receive: %w", queue.ErrQueueNotFound)
+	case s.denied < 10:
+		s.denied++
+		return fmt.Errorf("receive: %w: 403 AuthenticationFailed", queue.ErrDenied)
+	}
+	if s.ended.IsZero() {
+		s.ended = now
+	}
+	return nil
+}
+
+// over reports whether the next receive succeeds, and unready whether those before were
+// refused, and not for want of a queue.
+func (s *faultScript) over() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.denied == 10
+}
+
+func (s *faultScript) unready() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.busy > 0 && s.goneSince.IsZero()
+}
+
 // C11, word for word: 20 × 503, 30 s of refused connections, a queue that is gone and
 // made again, 10 × 403, and then all is well.
 func TestPollerOutlivesAScriptOfFaultsAndReturnsToAllItsReceiversAtOnce(t *testing.T) {
 	const concurrency, pollMax = 16, 10 * time.Second
 	inBubble(t, func(b *bench) {
-		var began, refusedSince, goneSince, ended time.Time
-		busy, denied := 0, 0
-		s := &refusingQueues{Service: b.queues}
-		s.refuse = func() error {
-			now := time.Now()
-			switch {
-			case busy < 20:
-				busy++
-				return fmt.Errorf("receive: %w: 503 ServerBusy", queue.ErrBusy)
-			case refusedSince.IsZero() || now.Sub(refusedSince) < 30*time.Second:
-				if refusedSince.IsZero() {
-					refusedSince = now
-				}
-				return fmt.Errorf("receive: %w: connection refused", queue.ErrBusy)
-			case goneSince.IsZero() || now.Sub(goneSince) < 20*time.Second:
-				if goneSince.IsZero() {
-					goneSince = now
-				}
-				return fmt.Errorf("receive: %w", queue.ErrQueueNotFound)
-			case denied < 10:
-				denied++
-				return fmt.Errorf("receive: %w: 403 AuthenticationFailed", queue.ErrDenied)
-			}
-			if ended.IsZero() {
-				ended = now
-			}
-			return nil
-		}
+		script := &faultScript{}
+		s := &refusingQueues{Service: b.queues, refuse: script.next}
 		b.sender.takes = time.Minute
 		meter, age := pollAges(b.t)
-		began = time.Now()
+		began := time.Now()
 		d, stop := b.start(func(o *Options) {
 			o.Queues, o.Concurrency, o.PollMax, o.Meter = s, concurrency, pollMax, meter
 		})
 		defer stop()
-		for busy < 20 || denied < 10 {
+		for !script.over() {
 			time.Sleep(time.Second)
-			if name := "queue " + testQueue; busy > 0 && goneSince.IsZero() && d.Health()[name] == nil {
+			if name := "queue " + testQueue; script.unready() && d.Health()[name] == nil {
 				t.Fatal("ready although nothing can be received")
 			}
 		}
@@ -128,7 +154,7 @@ func TestPollerOutlivesAScriptOfFaultsAndReturnsToAllItsReceiversAtOnce(t *testi
 		want(t, "in flight", d.Queue(testQueue).InFlight, concurrency)
 		want(t, "health", d.Health()["queue "+testQueue], nil)
 		for _, p := range b.sender.posts {
-			if late := p.at.Sub(ended); late > time.Second {
+			if late := p.at.Sub(script.ended); late > time.Second {
 				t.Errorf("a POST began %s after the first receive that worked", late)
 			}
 		}

@@ -34,6 +34,7 @@ type webhookRow struct {
 		Rate             float64 `json:"rate"`
 		AutoDisableAfter string  `json:"auto_disable_after"`
 	} `json:"flow"`
+	Status    webhookStatus   `json:"status"`
 	Filter    json.RawMessage `json:"filter"`
 	Format    string          `json:"format"`
 	CreatedAt time.Time       `json:"created_at"`
@@ -82,15 +83,17 @@ func newWebhooksCommand() *cobra.Command {
 		Example: `  pushlease webhooks create --queue orders --url https://example.com/hook
   pushlease webhooks list --queue orders
   pushlease webhooks update WEBHOOK-ID --timeout 1m --preset patient
-  pushlease webhooks test WEBHOOK-ID`,
+  pushlease webhooks test WEBHOOK-ID
+  pushlease webhooks top`,
 	})
 	cmd.AddCommand(
 		newWebhooksListCommand(),
 		newWebhooksCreateCommand(),
 		newWebhooksUpdateCommand(),
-		newWebhookCommand("get", "Show a webhook", http.MethodGet, "", (*client).showWebhook),
+		newWebhooksTopCommand(),
+		newWebhookCommand("get", "Show a webhook, and how it fares", http.MethodGet, "", (*client).showWebhook),
 		newWebhookCommand("delete", "Delete a webhook; what waits for it alone is held", http.MethodDelete, "", (*client).showDeleted),
-		newWebhookCommand("enable", "Enable a webhook; what was held for it is delivered", http.MethodPost, "/enable", (*client).showWebhook),
+		newWebhookCommand("enable", "Enable a webhook, or let it begin anew; what was held for it is delivered", http.MethodPost, "/enable", (*client).showWebhook),
 		newWebhookCommand("disable", "Disable a webhook; what comes for it is held", http.MethodPost, "/disable", (*client).showWebhook),
 		newWebhooksRotateCommand(),
 		newWebhookCommand("test", "Send a test message to a webhook at once; fails unless it answers 2xx", http.MethodPost, "/test", (*client).showTest),
@@ -125,6 +128,9 @@ func newWebhookCommand(verb, short, method, suffix string, show func(*client, *c
 			}
 			return show(c, cmd, args[0], a)
 		},
+	}
+	if method == http.MethodGet {
+		cmd.Aliases = []string{"show"}
 	}
 	if method != http.MethodGet && suffix != "/test" {
 		addIfMatch(cmd, &ifMatch)
@@ -267,6 +273,11 @@ func (c *client) showWebhook(cmd *cobra.Command, _ string, a answer) error {
 		{"flow", w.flow()}, {"filter", w.filter()}, {"format", w.Format},
 		{"headers", strings.Join(slices.Sorted(maps.Keys(w.Headers)), ", ")},
 		{"created", clock(w.CreatedAt)}, {"etag", a.header.Get("ETag")},
+	}
+	if s := w.Status; s.State != "" {
+		pairs = append(pairs, [2]string{"fares", s.State + " (as " + s.Instance + " sees it)"}, [2]string{"traffic", s.traffic()},
+			[2]string{"since its start", fmt.Sprintf("%d POSTs were answered 2xx, %d failed, %d deliveries were put off", s.Delivered, s.Failed, s.Postponed)},
+			[2]string{"why", s.Text})
 	}
 	if w.Secret != "" {
 		pairs = append(pairs, [2]string{"secret", w.Secret + shownOnce})

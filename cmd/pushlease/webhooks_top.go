@@ -1,0 +1,357 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+const (
+	// topDepthEvery is how often the queues are counted at most: each count is a paid
+	// storage transaction for each queue.
+	topDepthEvery = 10 * time.Second
+	minTopEvery   = 500 * time.Millisecond
+	maxTopEvery   = time.Hour
+	// topTexts is for how many webhooks in trouble the reason is printed.
+	topTexts = 3
+)
+
+// webhookStatus is how a webhook fares in the instance that answered.
+type webhookStatus struct {
+	Instance       string    `json:"instance"`
+	State          string    `json:"state"`
+	Until          time.Time `json:"until,omitzero"`
+	Text           string    `json:"text"`
+	Window         int       `json:"window"`
+	Concurrency    int       `json:"concurrency"`
+	InFlight       int       `json:"in_flight"`
+	Waiting        int       `json:"waiting"`
+	RatePerSecond  float64   `json:"rate_per_second"`
+	Latency        string    `json:"latency,omitempty"`
+	Delivered      int64     `json:"delivered"`
+	Failed         int64     `json:"failed"`
+	Postponed      int64     `json:"postponed"`
+	FailingSince   time.Time `json:"failing_since,omitzero"`
+	FailedMessages int       `json:"failed_messages"`
+}
+
+// traffic is what is in flight, and how fast it goes.
+func (s webhookStatus) traffic() string {
+	text := fmt.Sprintf("%d in flight, %d may be (at most %d)", s.InFlight, s.Window, s.Concurrency)
+	if s.RatePerSecond > 0 {
+		text += fmt.Sprintf("; %v a second, each in %s", s.RatePerSecond, s.Latency)
+	}
+	return text
+}
+
+// topRow is one line of webhooks top.
+type topRow struct {
+	ID       string        `json:"id"`
+	Name     string        `json:"name,omitempty"`
+	Queue    string        `json:"queue"`
+	Enabled  bool          `json:"enabled"`
+	Disabled string        `json:"disabled_reason,omitempty"`
+	Status   webhookStatus `json:"status"`
+	// Depth is nil where the queue was not counted, or does not exist yet.
+	Depth *topDepth `json:"depth,omitempty"`
+}
+
+type topDepth struct {
+	Visible  int64 `json:"visible"`
+	InFlight int64 `json:"in_flight"`
+	Delayed  int64 `json:"delayed"`
+}
+
+// trouble orders rows: what an operator has to see comes first.
+func (r topRow) trouble() int {
+	switch {
+	case r.Status.State == "disabled" && r.Disabled != "operator":
+		return 0
+	case r.Status.State == "failing":
+		return 1
+	case r.Status.State == "probing":
+		return 2
+	case r.Status.State == "paused":
+		return 3
+	case !r.Status.FailingSince.IsZero():
+		return 4
+	case r.Status.State == "busy":
+		return 5
+	case r.Status.State == "disabled":
+		return 6
+	}
+	return 7
+}
+
+func byTrouble(a, b topRow) int {
+	return cmp.Or(cmp.Compare(a.trouble(), b.trouble()), cmp.Compare(b.Status.FailedMessages, a.Status.FailedMessages), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.ID, b.ID))
+}
+
+// webhooksTop is one run of webhooks top.
+type webhooksTop struct {
+	client
+	queue string
+	every time.Duration
+	once  bool
+	limit int
+
+	depths    map[string]*topDepth
+	countedAt time.Time
+}
+
+func newWebhooksTopCommand() *cobra.Command {
+	c := &webhooksTop{}
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "Watch how all webhooks fare, trouble first",
+		Long: `Shows a line for each webhook, those in trouble first, again and again until Ctrl-C:
+
+  STATE      disabled, paused (it asked for it), failing (its breaker is open), probing
+             (one POST finds out), busy (as much is in flight as it may get), open
+  UNTIL      when the state ends by itself, UTC; of failing: the next probe
+  FLIGHT     POSTs in flight / its window / the most that may ever be
+  RATE       POSTs a second that it took over the last minute, and how long one takes
+  2XX FAILED POSTs since the instance started
+  QUEUE: VISIBLE what waits for a worker, WORK what is in work, DELAYED what waits for
+             its time or is in work elsewhere; counted every 10 seconds at most,
+             because each count of a queue costs a storage transaction
+
+Below them it says of the worst ones why, what happens next and what to do. All but the
+queues is the view of the instance that answers, named in the first line.`,
+		Example: `  pushlease webhooks top
+  pushlease webhooks top --queue orders --interval 5s
+  pushlease webhooks top --once -o json | jq -r '.data[] | select(.status.state=="failing") | .id'`,
+		Args: arguments(0, 0, ""),
+		RunE: c.run,
+	}
+	cmd.Flags().StringVar(&c.queue, "queue", "", "only those of this queue")
+	cmd.Flags().DurationVar(&c.every, "interval", 2*time.Second, "time between two looks, 500ms to 1h")
+	cmd.Flags().BoolVar(&c.once, "once", false, "look once, and end")
+	addLimit(cmd, &c.limit, 40)
+	c.addFlags(cmd)
+	return cmd
+}
+
+func (c *webhooksTop) run(cmd *cobra.Command, _ []string) error {
+	if c.every < minTopEvery || c.every > maxTopEvery {
+		return usagef("--interval %s: use %s to %s", c.every, minTopEvery, maxTopEvery)
+	}
+	if err := checkLimit(c.limit); err != nil {
+		return err
+	}
+	rows, err := c.look(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if c.once {
+		return c.show(cmd, rows, nil)
+	}
+	tick := time.NewTicker(c.every)
+	defer tick.Stop()
+	for {
+		if err := c.show(cmd, rows, err); err != nil {
+			return err
+		}
+		select {
+		case <-cmd.Context().Done(): // Ctrl-C is how it ends
+			return nil
+		case <-tick.C:
+		}
+		if rows, err = c.look(cmd.Context()); cmd.Context().Err() != nil {
+			return nil
+		}
+		var refused *apiError
+		if errors.As(err, &refused) && refused.exitCode() != exitFailed { // it stays so
+			return err
+		}
+	}
+}
+
+// look reads the webhooks, and the queues when it is time to.
+func (c *webhooksTop) look(ctx context.Context) ([]topRow, error) {
+	query := url.Values{}
+	if c.queue != "" {
+		query.Set("queue", c.queue)
+	}
+	// All are read: which ones are in trouble shows only then.
+	p, err := c.list(ctx, "/api/v1/webhooks", query, 100_000)
+	if err != nil {
+		return nil, err
+	}
+	all, err := rows[topRow](p)
+	if err != nil {
+		return nil, err
+	}
+	if c.depths == nil || time.Since(c.countedAt) >= topDepthEvery {
+		if err := c.count(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for i := range all {
+		all[i].Depth = c.depths[all[i].Queue]
+		if all[i].Status.State == "" { // the instance has not met it yet
+			all[i].Status.State = "new"
+		}
+	}
+	slices.SortFunc(all, byTrouble)
+	return all, nil
+}
+
+// count reads the depths of the queues.
+func (c *webhooksTop) count(ctx context.Context) error {
+	type queueRow struct {
+		Name  string    `json:"name"`
+		Depth *topDepth `json:"depth"`
+	}
+	depths := map[string]*topDepth{}
+	if c.queue != "" {
+		var q queueRow
+		a, err := c.do(ctx, request{method: http.MethodGet, path: "/api/v1/queues/" + url.PathEscape(c.queue)})
+		if err != nil {
+			return err
+		}
+		if err := a.into(&q); err != nil {
+			return err
+		}
+		depths[q.Name] = q.Depth
+	} else {
+		p, err := c.list(ctx, "/api/v1/queues", url.Values{}, 100_000)
+		if err != nil {
+			return err
+		}
+		list, err := rows[queueRow](p)
+		if err != nil {
+			return err
+		}
+		for _, q := range list {
+			depths[q.Name] = q.Depth
+		}
+	}
+	c.depths, c.countedAt = depths, time.Now()
+	return nil
+}
+
+// show prints what was seen, over what was before where a terminal shows it.
+func (c *webhooksTop) show(cmd *cobra.Command, all []topRow, failed error) error {
+	if c.json() {
+		if failed != nil {
+			_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "pushlease: "+clean(failed.Error())+"; trying again")
+			return nil
+		}
+		shown := all[:min(len(all), c.limit)]
+		if shown == nil {
+			shown = []topRow{}
+		}
+		return c.value(cmd, map[string]any{"data": shown, "webhooks": len(all)})
+	}
+	var b strings.Builder
+	switch {
+	case failed != nil:
+		b.WriteString(clean(failed.Error()) + "; trying again\n")
+	default:
+		if err := c.screen(&b, all); err != nil {
+			return err
+		}
+	}
+	text := b.String()
+	if !c.once {
+		if shownAtOnce(cmd.OutOrStdout()) {
+			text = "\x1b[H\x1b[2J" + text
+		} else {
+			text += "\n"
+		}
+	}
+	_, err := io.WriteString(cmd.OutOrStdout(), text)
+	return err
+}
+
+// screen writes the lines for people.
+func (c *webhooksTop) screen(w *strings.Builder, all []topRow) error {
+	w.WriteString(oneLine(topSummary(all)) + "\n")
+	var cells [][]string
+	for _, r := range all[:min(len(all), c.limit)] {
+		cells = append(cells, r.cells())
+	}
+	if len(cells) == 0 {
+		w.WriteString("There are no webhooks. Register one with: pushlease webhooks create\n")
+		return nil
+	}
+	heading := []string{"WEBHOOK", "QUEUE", "STATE", "UNTIL", "FLIGHT", "RATE", "LATENCY", "2XX", "FAILED", "VISIBLE", "WORK", "DELAYED", "NAME"}
+	if err := table(w, heading, cells); err != nil {
+		return err
+	}
+	if more := len(all) - len(cells); more > 0 {
+		fmt.Fprintf(w, "and %d more; --limit shows them\n", more)
+	}
+	for i, r := range all[:min(len(all), topTexts)] {
+		if r.trouble() <= 4 && r.Status.Text != "" && i < c.limit {
+			fmt.Fprintf(w, "\n%s: %s\n", oneLine(r.ID), oneLine(r.Status.Text))
+		}
+	}
+	return nil
+}
+
+func topSummary(all []topRow) string {
+	counts, instance := map[string]int{}, ""
+	for _, r := range all {
+		counts[r.Status.State]++
+		instance = cmp.Or(instance, r.Status.Instance)
+	}
+	parts := []string{time.Now().UTC().Format("15:04:05Z")}
+	if instance != "" {
+		parts = append(parts, "seen by "+instance)
+	}
+	for _, state := range []string{"disabled", "failing", "probing", "paused", "busy", "open", "new"} {
+		if n := counts[state]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, state))
+		}
+	}
+	return strings.Join(parts, " · ")
+}
+
+func (r topRow) cells() []string {
+	s := r.Status
+	state := s.State
+	switch {
+	case state == "disabled" && r.Disabled != "":
+		state += " (" + r.Disabled + ")"
+	case state == "open" && !s.FailingSince.IsZero():
+		state += " (no 2xx)"
+	}
+	until, rate := "-", "-"
+	if !s.Until.IsZero() {
+		until = s.Until.UTC().Format("15:04:05Z")
+	}
+	if s.RatePerSecond > 0 {
+		rate = strconv.FormatFloat(s.RatePerSecond, 'f', 1, 64) + "/s"
+	}
+	visible, work, delayed := "-", "-", "-"
+	if r.Depth != nil {
+		visible, work, delayed = strconv.FormatInt(r.Depth.Visible, 10), strconv.FormatInt(r.Depth.InFlight, 10), strconv.FormatInt(r.Depth.Delayed, 10)
+	}
+	latency := "-"
+	if d, err := time.ParseDuration(s.Latency); err == nil && d > 0 {
+		latency = d.Round(time.Millisecond).String()
+	}
+	return []string{
+		r.ID, r.Queue, state, until, fmt.Sprintf("%d/%d/%d", s.InFlight, s.Window, s.Concurrency), rate, latency,
+		strconv.FormatInt(s.Delivered, 10), strconv.FormatInt(s.Failed, 10), visible, work, delayed, r.Name,
+	}
+}
+
+// shownAtOnce reports whether w is a terminal, where what is written can be written over.
+func shownAtOnce(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && isTerminal(f)
+}

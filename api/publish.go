@@ -93,8 +93,8 @@ func (a *API) send(ctx context.Context, p publication) (queue.Sent, error) {
 // finishPublish does what follows a send that succeeded. The record comes first: what the
 // dispatcher finds out about the message is newer.
 func (a *API) finishPublish(r *http.Request, p publication, sent queue.Sent) {
+	a.Dispatcher.Wake(p.queue) // first: the record is about the past, and never replaces what follows
 	a.recordPublished(r, newPublished(p, sent, a.Encoding(p.queue)))
-	a.Dispatcher.Wake(p.queue)
 }
 
 // accepted writes the answer of a publish.

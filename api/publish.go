@@ -90,10 +90,10 @@ func (a *API) send(ctx context.Context, p publication) (queue.Sent, error) {
 	return sent, err
 }
 
-// finishPublish does what follows a send that succeeded. The record comes first: what the
-// dispatcher finds out about the message is newer.
+// finishPublish does what follows a send that succeeded. The message is looked for at
+// once: its record never replaces what the dispatcher has found out meanwhile.
 func (a *API) finishPublish(r *http.Request, p publication, sent queue.Sent) {
-	a.Dispatcher.Wake(p.queue) // first: the record is about the past, and never replaces what follows
+	a.Dispatcher.Wake(p.queue)
 	a.recordPublished(r, newPublished(p, sent, a.Encoding(p.queue)))
 }
 

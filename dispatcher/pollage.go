@@ -10,11 +10,11 @@ import (
 )
 
 // measurePollAge makes the gauge that tells a poller that storage does not answer from an
-// idle one: how long ago it last did. A poller that works but has no free slot does not
-// ask, and counts as answered.
+// idle one: how long ago it last did. A poller that works but has no free slot, or whose
+// webhooks can't be sent to, does not ask, and counts as answered.
 func (d *Dispatcher) measurePollAge(m metric.Meter) error {
 	_, err := m.Float64ObservableGauge("poll.age", metric.WithUnit("s"),
-		metric.WithDescription("Time since the last receive that storage answered, by queue; 0 while every slot is taken."),
+		metric.WithDescription("Time since the last receive that storage answered, by queue; 0 while every slot is taken or no webhook can be sent to."),
 		metric.WithFloat64Callback(func(_ context.Context, o metric.Float64Observer) error {
 			d.mu.Lock()
 			ages := make(map[string]time.Duration, len(d.pollers))
@@ -38,7 +38,7 @@ func (p *poller) age(now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.lastErr == nil && len(p.slots) == cap(p.slots):
+	case p.lastErr == nil && (p.noRoom.Load() || len(p.slots) == cap(p.slots)):
 		return 0
 	case p.lastPollAt.IsZero():
 		return now.Sub(p.startedAt)

@@ -43,6 +43,8 @@ type poller struct {
 	startedAt time.Time
 
 	inFlight atomic.Int64
+	// noRoom: the poller waits until a webhook can be sent to.
+	noRoom atomic.Bool
 	// onTheWay counts those messages that have not asked their webhooks yet.
 	onTheWay atomic.Int64
 
@@ -180,6 +182,8 @@ func (p *poller) waitForRoom(ctx context.Context, next time.Time) bool {
 	if last {
 		wait = p.patience
 	}
+	p.noRoom.Store(true)
+	defer p.noRoom.Store(false)
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/rand"
 	"fmt"
 	"io"
@@ -48,7 +49,8 @@ or standard input (-, and when there is no argument). At most 65,536 bytes; abou
 48,000 when it is binary or has a content type of its own.
 
 With --type the message is a CloudEvents 1.0 event, with the body as its data: JSON as
-it is, anything else as text or base64. Each has a new random id, unless --id names one.
+it is, anything else as text or base64. Its id is what --id says, or the --idempotency-key,
+or a new random one.
 To send an event that is whole already, give it as the body with
 --content-type application/cloudevents+json, or several as a JSON list with
 --content-type application/cloudevents-batch+json.
@@ -72,7 +74,7 @@ answered as the first one was, for 7 days.`,
 	cmd.Flags().StringVar(&c.key, "idempotency-key", "", "name of this message, 1 to 255 printable ASCII characters: sending it again sends nothing")
 	cmd.Flags().StringVar(&c.event.kind, "type", "", "send an event of this type, such as com.example.order.paid")
 	cmd.Flags().StringVar(&c.event.source, "source", defaultSource, "where the event comes from, such as /shop; with --type")
-	cmd.Flags().StringVar(&c.event.id, "id", "", "the event's id (default: a new one); with --type")
+	cmd.Flags().StringVar(&c.event.id, "id", "", "the event's id (default: the --idempotency-key, or a new one); with --type")
 	cmd.Flags().StringVar(&c.event.subject, "subject", "", "what the event is about; with --type")
 	c.addFlags(cmd)
 	return cmd
@@ -147,10 +149,8 @@ func (c *sendCommand) headers() map[string]string {
 	if c.event.kind == "" {
 		return h
 	}
-	id := c.event.id
-	if id == "" {
-		id = strings.ToLower(rand.Text())
-	}
+	// With a key the command may be repeated, and has to send the same event again.
+	id := cmp.Or(c.event.id, c.key, strings.ToLower(rand.Text()))
 	for name, value := range map[string]string{"specversion": "1.0", "id": id, "source": c.event.source, "type": c.event.kind, "subject": c.event.subject} {
 		if value != "" {
 			h["ce-"+name] = percentEncode(value)

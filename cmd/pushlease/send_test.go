@@ -48,6 +48,16 @@ func TestEachSentEventHasAnIDOfItsOwn(t *testing.T) {
 	}
 }
 
+func TestASendThatIsRepeatedUnderAKeySendsTheSameEvent(t *testing.T) {
+	f := newFakeAPI(t, map[string]canned{"POST /api/v1/queues/orders/messages": {202, sentJSON}})
+	if r := execute(t, "", "send", "orders", "{}", "--type", "t", "--idempotency-key", "o 1"); r.code != exitOK {
+		t.Fatalf("%+v", r)
+	}
+	if id := f.only(t).header.Get("Ce-Id"); id != "o%201" {
+		t.Errorf("the event's id is %q", id)
+	}
+}
+
 func TestSendSaysThatAMessageWasSentBefore(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Idempotency-Replayed", "true")

@@ -165,6 +165,64 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
+func TestErrorsAreJSONWhereTheOutputIs(t *testing.T) {
+	newFakeAPI(t, map[string]canned{"GET /api/v1/webhooks/wh_1": {400, problemJSON}})
+	for args, want := range map[string]string{
+		"webhooks get wh_1 -o json":      `"exit_code":4,"answer":{"title":`,
+		"webhooks get --nope -o json":    `"exit_code":2}`,
+		"webhooks get --output=json":     `"exit_code":2}`,
+		"webhooks get wh_1 -o yaml":      "pushlease: ",
+		"webhooks get wh_1 -- -o json x": "pushlease: ",
+	} {
+		r := execute(t, "", strings.Fields(args)...)
+		if !strings.Contains(r.err, want) || strings.HasPrefix(want, `"`) != json.Valid([]byte(r.err)) {
+			t.Errorf("%s: %s, want %s", args, r.err, want)
+		}
+	}
+}
+
+func TestAnUnknownCommandSaysWhatThereIs(t *testing.T) {
+	for args, want := range map[string]string{
+		"queues": "dead-letters, demo", "queues --help": "dead-letters, demo", "webhooks halt": "delete, disable", "send --help": "", "webhooks --help": "",
+	} {
+		if r := execute(t, "", strings.Fields(args)...); (r.code == exitUsage) != (want != "") || !strings.Contains(r.err, want) {
+			t.Errorf("%s: %+v, want %q", args, r, want)
+		}
+	}
+}
+
+func TestTextsOfTheServerNameCommands(t *testing.T) {
+	for text, want := range map[string]string{
+		"POST /api/v1/webhooks/wh_1/enable (pushlease webhooks enable wh_1) ends it.": "pushlease webhooks enable wh_1 ends it.",
+		"POST /api/v1/dead-letters/orders.1-a/replay sends it":                        "pushlease dead-letters replay orders.1-a sends it",
+		"GET /api/v1/dead-letters/replay lists them":                                  "pushlease dead-letters jobs lists them",
+		"from GET /api/v1/webhooks":                                                   "from pushlease webhooks list",
+		"(GET /api/v1/queues/orders counts them)":                                     "(pushlease webhooks top --queue orders counts them)",
+		"POST /api/v1/queues/orders/match says":                                       "POST /api/v1/queues/orders/match says",
+	} {
+		if got := asCommands(text); got != want {
+			t.Errorf("%s\n  became %s\n  want   %s", text, got, want)
+		}
+	}
+}
+
+func TestTheListSaysWhichWebhooksFail(t *testing.T) {
+	newFakeAPI(t, map[string]canned{"GET /api/v1/webhooks": {200, `{"data":[{"id":"wh_1","enabled":true,"status":{"state":"failing"}},{"id":"wh_2","enabled":true,"status":{"state":"open"}}]}`}})
+	if r := execute(t, "", "webhooks", "list"); strings.Count(r.out, "enabled, failing") != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestAServerWithoutASchemeSaysWhatToWrite(t *testing.T) {
+	for server, want := range map[string]string{
+		"localhost:8099": "write http://localhost:8099", "127.0.0.1:8099": "write http://127.0.0.1:8099", "me:sesame@host:1": "write " + defaultServer, "ftp://a": "write " + defaultServer,
+	} {
+		if r := execute(t, "", "webhooks", "list", "--server", server); r.code != exitUsage || !strings.Contains(r.err, want) || strings.Contains(r.err, "sesame") {
+			t.Errorf("%s: %+v, want %q", server, r, want)
+		}
+	}
+}
+
 func TestTheServersAnswerDecidesTheExitCode(t *testing.T) {
 	for status, want := range map[int]int{400: 4, 401: 4, 403: 4, 404: 3, 409: 4, 412: 4, 413: 4, 422: 4, 429: 4, 500: 1, 503: 1, 302: 1} {
 		newFakeAPI(t, map[string]canned{"GET /api/v1/webhooks/wh_1": {status, problemJSON}})

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -74,7 +75,11 @@ func (c *client) base() (string, error) {
 	}
 	u, err := url.Parse(server)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return "", usagef("the server is not an http or https URL without user and query; write %s", defaultServer)
+		cure := defaultServer
+		if host, port, err := net.SplitHostPort(server); err == nil && host != "" && port != "" && !strings.ContainsAny(server, "/@?# ") {
+			cure = "http://" + server
+		}
+		return "", usagef("--server or %s is not an http or https URL without user and query; write %s", serverEnv, cure)
 	}
 	return strings.TrimRight(server, "/"), nil
 }
@@ -135,17 +140,17 @@ func unreachable(base string, err error) error {
 type apiError struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
-	Detail string `json:"detail"`
+	Detail string `json:"detail,omitempty"`
 	Errors []struct {
 		Field   string `json:"field"`
 		Problem string `json:"problem"`
 		Cure    string `json:"cure"`
-	} `json:"errors"`
+	} `json:"errors,omitempty"`
 	Checks []struct {
 		Name   string `json:"name"`
 		OK     bool   `json:"ok"`
 		Detail string `json:"detail"`
-	} `json:"checks"`
+	} `json:"checks,omitempty"`
 
 	foreign bool // not the answer of a pushlease server
 }
@@ -163,10 +168,10 @@ func (e *apiError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s (%d)", e.Title, e.Status)
 	if len(e.Errors) == 0 && e.Detail != "" {
-		b.WriteString(": " + e.Detail)
+		b.WriteString(": " + asCommands(e.Detail))
 	}
 	for _, f := range e.Errors {
-		fmt.Fprintf(&b, "\n  %s %s\n    → %s", f.Field, f.Problem, f.Cure)
+		fmt.Fprintf(&b, "\n  %s %s\n    → %s", f.Field, f.Problem, asCommands(f.Cure))
 	}
 	for _, check := range e.Checks {
 		if !check.OK {

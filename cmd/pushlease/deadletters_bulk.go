@@ -92,10 +92,14 @@ func (f *deadLetterFilter) body(more map[string]any) ([]byte, error) {
 	if f.limit < 0 {
 		return nil, usagef("--limit %d: use a number from 1 on, or 0 for no limit", f.limit)
 	}
+	filtered := f.all
 	for name, v := range f.values {
 		if *v != "" {
-			more[name] = *v
+			more[name], filtered = *v, true
 		}
+	}
+	if !filtered {
+		return nil, usagef("this would be about every dead letter; say which with --queue, --webhook, --message, --reason, --from or --until, or say --all")
 	}
 	if f.all {
 		more["all"] = true

@@ -139,6 +139,15 @@ func TestPurgeGoesOnUntilAllIsDone(t *testing.T) {
 	}
 }
 
+func TestNothingIsDoneToAllDeadLettersUnasked(t *testing.T) {
+	for _, args := range []string{"purge", "purge --dry-run", "purge --limit 5", "replay --dry-run", "replay --limit 5"} {
+		f := newFakeAPI(t, nil)
+		if r := execute(t, "", strings.Fields("dead-letters "+args)...); r.code != exitUsage || !strings.Contains(r.err, "--all") || len(f.requests) != 0 {
+			t.Errorf("%s: %+v, %d requests", args, r, len(f.requests))
+		}
+	}
+}
+
 func TestRefusedBulkRequestsSayWhy(t *testing.T) {
 	newFakeAPI(t, map[string]canned{
 		"POST /api/v1/dead-letters/replay": {400, problemJSON}, "POST /api/v1/dead-letters/purge": {400, problemJSON},

@@ -38,13 +38,44 @@ func main() {
 // run executes one command line and returns its exit code.
 func run(ctx context.Context, root *cobra.Command, args []string, stderr io.Writer) int {
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil && isGroup(cmd) && cmd.Flags().NArg() > 0 { // its help was shown for a word that is no command
+		err = unknownCommand(cmd, cmd.Flags().Arg(0))
+	}
 	var silent silentError
 	var restart restartError
-	if err != nil && !errors.As(err, &silent) && !errors.As(err, &restart) {
+	switch {
+	case err == nil || errors.As(err, &silent) || errors.As(err, &restart):
+	case wantsJSON(args):
+		failure := failureJSON{Error: err.Error(), ExitCode: exitCode(err)}
+		_ = errors.As(err, &failure.Answer)
+		_ = writeJSON(stderr, failure)
+	default:
 		_, _ = fmt.Fprintln(stderr, "pushlease: "+clean(err.Error()))
 	}
 	return exitCode(err)
+}
+
+// failureJSON is an error for programs; Answer is what the server said.
+type failureJSON struct {
+	Error    string    `json:"error"`
+	ExitCode int       `json:"exit_code"`
+	Answer   *apiError `json:"answer,omitempty"`
+}
+
+// wantsJSON reports whether -o json is among args, also where they can't be parsed.
+func wantsJSON(args []string) bool {
+	for i, arg := range args {
+		switch arg {
+		case "--":
+			return false
+		case "-ojson", "-o=json", "--output=json":
+			return true
+		case "-o", "--output":
+			return i+1 < len(args) && args[i+1] == "json"
+		}
+	}
+	return false
 }
 
 // usageError is a command line that makes no sense.

@@ -227,7 +227,7 @@ func writeNext(w io.Writer, next []timelineNext) error {
 		if who == "" {
 			who = "message"
 		}
-		if _, err := fmt.Fprintln(w, oneLine("→ "+who+": "+n.State+". "+n.Text)); err != nil {
+		if _, err := fmt.Fprintln(w, oneLine("→ "+who+": "+n.State+". "+asCommands(n.Text))); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -125,4 +126,24 @@ func clock(t time.Time) string {
 		return ""
 	}
 	return t.UTC().Format("2006-01-02T15:04:05Z")
+}
+
+// routes are the calls of the API that its texts name, and the commands that make them.
+var routes = []struct {
+	call    *regexp.Regexp
+	command string
+}{
+	{regexp.MustCompile(`POST /api/v1/webhooks/([^/ ]+)/(enable|test|rotate-secret)( \(pushlease [^)]*\))?`), "pushlease webhooks $2 $1"},
+	{regexp.MustCompile(`POST /api/v1/dead-letters/([^/ ]+)/replay`), "pushlease dead-letters replay $1"},
+	{regexp.MustCompile(`GET /api/v1/dead-letters/replay`), "pushlease dead-letters jobs"},
+	{regexp.MustCompile(`GET /api/v1/(dead-letters|webhooks)\b`), "pushlease $1 list"},
+	{regexp.MustCompile(`GET /api/v1/queues/([a-z0-9-]+)`), "pushlease webhooks top --queue $1"},
+}
+
+// asCommands names commands in the place of the calls in a server's text.
+func asCommands(text string) string {
+	for _, r := range routes {
+		text = r.call.ReplaceAllString(text, r.command)
+	}
+	return text
 }

@@ -13,7 +13,7 @@ answer: complete, abandon with a delay, or dead-letter.
 Without any configuration it keeps everything in one embedded database file.
 
 Exit codes: 0 ok, 1 failed, 2 wrong usage or configuration, 3 not found, 4 refused
-by the server.`
+by the server. With -o json errors are JSON on standard error too.`
 
 const rootExample = `  # See it work, with nothing to set up
   pushlease demo
@@ -71,20 +71,33 @@ func newRootCommand() *cobra.Command {
 // and a word that is none of them is refused with what was probably meant.
 func group(cmd *cobra.Command) *cobra.Command {
 	cmd.Args = cobra.ArbitraryArgs
+	cmd.Annotations = map[string]string{"group": "true"}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return cmd.Help()
 		}
-		hint := "see " + cmd.CommandPath() + " --help"
-		if cmd.SuggestionsMinimumDistance == 0 {
-			cmd.SuggestionsMinimumDistance = 2
-		}
-		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-			hint = "did you mean " + strings.Join(near, " or ") + "?"
-		}
-		return usagef("%s has no command %q; %s", cmd.CommandPath(), args[0], hint)
+		return unknownCommand(cmd, args[0])
 	}
 	return cmd
+}
+
+func isGroup(cmd *cobra.Command) bool { return cmd.Annotations["group"] != "" }
+
+// unknownCommand says what was probably meant, or what there is.
+func unknownCommand(cmd *cobra.Command, word string) error {
+	if cmd.SuggestionsMinimumDistance == 0 {
+		cmd.SuggestionsMinimumDistance = 2
+	}
+	if near := cmd.SuggestionsFor(word); len(near) > 0 {
+		return usagef("%s has no command %q; did you mean %s?", cmd.CommandPath(), word, strings.Join(near, " or "))
+	}
+	var there []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			there = append(there, c.Name())
+		}
+	}
+	return usagef("%s has no command %q; it has %s (see %s --help)", cmd.CommandPath(), word, strings.Join(there, ", "), cmd.CommandPath())
 }
 
 // arguments takes least to most arguments, named in the error.

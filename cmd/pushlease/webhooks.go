@@ -44,6 +44,8 @@ type webhookRow struct {
 
 func (w webhookRow) state() string {
 	switch {
+	case w.Enabled && w.Status.State != "" && w.Status.State != "open":
+		return "enabled, " + w.Status.State
 	case w.Enabled:
 		return "enabled"
 	case w.DisabledReason != "":
@@ -277,7 +279,7 @@ func (c *client) showWebhook(cmd *cobra.Command, _ string, a answer) error {
 	if s := w.Status; s.State != "" {
 		pairs = append(pairs, [2]string{"fares", s.State + " (as " + s.Instance + " sees it)"}, [2]string{"traffic", s.traffic()},
 			[2]string{"since its start", fmt.Sprintf("%d POSTs were answered 2xx, %d failed, %d deliveries were put off", s.Delivered, s.Failed, s.Postponed)},
-			[2]string{"why", s.Text})
+			[2]string{"why", asCommands(s.Text)})
 	}
 	if w.Secret != "" {
 		pairs = append(pairs, [2]string{"secret", w.Secret + shownOnce})

@@ -296,7 +296,7 @@ func (c *webhooksTop) screen(w *strings.Builder, all []topRow) error {
 	}
 	for i, r := range all[:min(len(all), topTexts)] {
 		if r.trouble() <= 4 && r.Status.Text != "" && i < c.limit {
-			fmt.Fprintf(w, "\n%s: %s\n", oneLine(r.ID), oneLine(r.Status.Text))
+			fmt.Fprintf(w, "\n%s: %s\n", oneLine(r.ID), oneLine(asCommands(r.Status.Text)))
 		}
 	}
 	return nil

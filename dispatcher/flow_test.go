@@ -27,10 +27,10 @@ func limited(change func(*policy.Flow)) func(*tables.Registration) {
 // receiver answers one webhook's POSTs after the time that each takes, and counts what is
 // in flight.
 type receiver struct {
-	takes  func() time.Duration
-	answer func(now time.Time) webhook.Result
+	takes func() time.Duration
 
 	mu             sync.Mutex
+	answer         func(now time.Time) webhook.Result // called under mu
 	inFlight, most int
 	at             []time.Time
 }
@@ -43,20 +43,34 @@ func (r *receiver) send(ctx context.Context) webhook.Result {
 	r.at = append(r.at, start)
 	r.mu.Unlock()
 	res := webhook.Result{ErrorClass: string(policy.ClassCanceled)}
-	if sleepCtx(ctx, r.takes()) {
+	done := sleepCtx(ctx, r.takes())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if done {
 		res = r.answer(time.Now())
 	}
-	r.mu.Lock()
 	r.inFlight--
-	r.mu.Unlock()
 	res.StartedAt, res.Duration = start, time.Since(start)
 	return res
+}
+
+// now sets what is answered from now on.
+func (r *receiver) now(answer func(time.Time) webhook.Result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answer = answer
 }
 
 func (r *receiver) count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.at)
+}
+
+func (r *receiver) mostAtOnce() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.most
 }
 
 // mostWithin is the largest number of POSTs that began within any such time.
@@ -132,7 +146,7 @@ func TestAHangingWebhookDoesNotDelayItsNeighbour(t *testing.T) {
 			want(t, "POSTs to A", rs["wh_a"].count(), messages)
 			if with {
 				beside = took
-				want(t, "POSTs to B at once are few", rs["wh_b"].most <= policy.WindowStart, true)
+				want(t, "POSTs to B at once are few", rs["wh_b"].mostAtOnce() <= policy.WindowStart, true)
 				want(t, "dead letters", len(b.deadLetters()), 0)
 			} else {
 				alone = took
@@ -211,12 +225,14 @@ func TestARecoveringReceiverIsNotFlooded(t *testing.T) {
 		for b.total(testQueue) > messages/100 && time.Since(up) < time.Hour {
 			time.Sleep(time.Second)
 		}
-		took := time.Since(back)
-		t.Logf("%d POSTs while it was down; a probe found it back after %s; 99 %% of %d were delivered %s later, at 50/s", down, back.Sub(up), messages, took)
+		r.mu.Lock()
+		took, found := time.Since(back), back.Sub(up)
+		r.mu.Unlock()
+		t.Logf("%d POSTs while it was down; a probe found it back after %s; 99 %% of %d were delivered %s later, at 50/s", down, found, messages, took)
 		if ideal := messages / 50 * time.Second; took > ideal*13/10 {
 			t.Errorf("it took %s, and could take %s", took, ideal)
 		}
-		want(t, "the wait for the probe had doubled twice at most", back.Sub(up) < 120*13/10*time.Second, true)
+		want(t, "the wait for the probe had doubled twice at most", found < 120*13/10*time.Second, true)
 		want(t, "POSTs within a second are at most rate and burst", r.mostWithin(time.Second) <= 100, true)
 		time.Sleep(2 * time.Hour)
 		want(t, "messages left", b.total(testQueue), 0)
@@ -242,7 +258,7 @@ func TestAnOpenBreakerOutlivesARestartAndEndsWhenTheWebhookIsEnabledAnew(t *test
 		want(t, "breaker", s.Breaker.Phase, policy.BreakerOpen)
 		stop()
 		posts := r.count()
-		r.answer = status(200)
+		r.now(status(200))
 		d, stop = start()
 		time.Sleep(5 * time.Second)
 		want(t, "POSTs after the restart", r.count()-posts, 0)
@@ -278,7 +294,7 @@ func TestAWebhookThatFailsForDaysIsDisabledAndItsMessagesWait(t *testing.T) {
 		want(t, "disabled", err == nil && !now.Enabled && now.DisabledReason == "failing", true)
 		want(t, "dead letters", len(b.deadLetters()), 0)
 		want(t, "messages left", b.total(testQueue), 60)
-		r.answer = status(200)
+		r.now(status(200))
 		now.Enabled, now.DisabledReason, now.DisabledAt = true, "", time.Time{}
 		b.update(now)
 		time.Sleep(3 * time.Hour)
@@ -359,7 +375,7 @@ func TestHeldDeliveriesCostFewTransactions(t *testing.T) {
 		t.Logf("%d messages at 1 in 5 s took %s; %d records, %d abandons", messages, took, b.store.count("record"), b.queues.count("abandon"))
 		want(t, "POSTs to A", rs["wh_a"].count(), messages)
 		want(t, "POSTs to B", rs["wh_b"].count(), messages)
-		want(t, "most at once to B", rs["wh_b"].most, 1)
+		want(t, "most at once to B", rs["wh_b"].mostAtOnce(), 1)
 		want(t, "is nearly as fast as it may be", took < messages*5*time.Second*15/10, true)
 		want(t, "abandons a message", b.queues.count("abandon") <= 12*messages, true)
 		stop()

@@ -93,7 +93,7 @@ func (t flowText) failing() string {
 	if st.FailingSince.IsZero() || t.s.State == FlowDisabled {
 		return ""
 	}
-	text := fmt.Sprintf("%s has seen no 2xx since %s, and %d messages that failed.", t.who(), stamp(st.FailingSince), st.FailedMessages)
+	text := fmt.Sprintf("%s has seen no 2xx since %s, and %s that failed.", t.who(), stamp(st.FailingSince), messagesOf(st.FailedMessages))
 	if after := time.Duration(flow.AutoDisableAfter); after > 0 {
 		text += fmt.Sprintf(" If that goes on, it is disabled at %s or after %d failed messages, whichever is later.", stamp(st.FailingSince.Add(after)), flow.AutoDisableMinFailures)
 	}
@@ -119,4 +119,12 @@ func (t flowText) cure() string {
 		return text + "Mend the receiver (POST /api/v1/webhooks/" + t.reg.ID + "/test tries it); then " + enable + " sends to it again."
 	}
 	return text + "Mend the receiver; " + enable + " begins anew at once."
+}
+
+// messagesOf says a number of messages.
+func messagesOf(n int) string {
+	if n == 1 {
+		return "1 message"
+	}
+	return fmt.Sprintf("%d messages", n)
 }

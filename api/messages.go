@@ -99,7 +99,31 @@ func (a *API) getMessage(w http.ResponseWriter, r *http.Request) error {
 	if !known && len(dead) == 0 {
 		return noMessage
 	}
-	return writeJSON(w, http.StatusOK, newMessageView(id, deliveries, attempts, dead, time.Now()))
+	view := newMessageView(id, deliveries, attempts, dead, time.Now())
+	for i := range view.Next {
+		a.tellWhatKeeps(&view.Next[i])
+	}
+	return writeJSON(w, http.StatusOK, view)
+}
+
+// tellWhatKeeps adds that a delivery's webhook can't be sent to now, as far as this
+// instance knows: its time alone does not say that.
+func (a *API) tellWhatKeeps(n *nextView) {
+	if n.State != tables.Pending && n.State != tables.Held {
+		return
+	}
+	s, ok := a.Dispatcher.Webhook(n.WebhookID)
+	if !ok {
+		return
+	}
+	switch s.State {
+	case FlowPaused:
+		n.Text += " Its webhook has asked not to be sent anything until " + stamp(s.Until) + "."
+	case FlowFailing:
+		n.Text += " Its webhook mostly fails: nothing but a probe is sent to it, the next one at " + stamp(s.Until) + "."
+	case FlowProbing:
+		n.Text += " Its webhook mostly failed: nothing but a probe is sent to it, and that is due or under way."
+	}
 }
 
 var noMessage = missing("message",
@@ -237,7 +261,7 @@ func whatIsNext(d tables.Delivery, now time.Time) string {
 		if d.NextAt.After(now) {
 			return "Delayed by its publisher: it can be received from " + stamp(d.NextAt) + "."
 		}
-		return "On the queue: it is received as soon as the queue's poller has a free slot; a queue without an enabled webhook is not polled."
+		return "On the queue: it is received as soon as the queue's poller has a free slot. A queue is not polled while none of its webhooks is enabled and can be sent to: GET /api/v1/webhooks?queue=" + d.Queue + " says so."
 	case tables.Delivered:
 		return "Nothing: it is delivered."
 	case tables.Unmatched:
@@ -285,6 +309,8 @@ func heldText(d tables.Delivery) string {
 		return "Held while the same event is being delivered with " + otherMessage(d) + "; looked at again at " + stamp(d.NextAt) + "." + until
 	case policy.NoWebhook:
 		return "Held because no webhook of the queue takes it: register one, or enable one." + until
+	case policy.WebhookBusy, policy.WebhookPaused, policy.WebhookFailing:
+		return "Held because the webhook can't be sent to; GET /api/v1/webhooks/" + d.WebhookID + " says why. Looked at again at " + stamp(d.NextAt) + "." + until
 	}
 	return "Held until an operator acts." + until
 }

@@ -93,6 +93,25 @@ func TestTimelineTellsWhatHappenedAndWhatIsNext(t *testing.T) {
 	}
 }
 
+func TestTimelineTellsThatTheWebhookCanNotBeSentTo(t *testing.T) {
+	h := newHarness(t)
+	key := tables.MessageKey{Queue: "orders", MessageID: "m-1", Day: testTime}
+	h.record(tables.Record{Deliveries: []tables.Delivery{
+		{MessageKey: key, WebhookID: "wh_done", State: tables.Delivered, Attempts: 1, UpdatedAt: testTime},
+		{MessageKey: key, WebhookID: "wh_wait", State: tables.Pending, Attempts: 1, NextAt: testTime, UpdatedAt: testTime},
+	}})
+	for state, want := range map[FlowState]string{FlowPaused: "asked not to be sent", FlowFailing: "nothing but a probe", FlowProbing: "due or under way", FlowOpen: ""} {
+		h.view.webhook = func(string) (WebhookState, bool) { return WebhookState{State: state, Until: testTime}, true }
+		a := h.do(http.StatusOK, "GET", "/api/v1/messages/m-1", "")
+		if got := a.text("next", 1, "text"); !strings.Contains(got, want) || want == "" && strings.Contains(got, "Its webhook") {
+			t.Errorf("%s: %q", state, got)
+		}
+		if got := a.text("next", 0, "text"); strings.Contains(got, "Its webhook") {
+			t.Errorf("%s, of what is delivered: %q", state, got)
+		}
+	}
+}
+
 func TestTimelineOutlivesItsRecordsInTheDeadLetter(t *testing.T) {
 	h := newHarness(t)
 	key := tables.MessageKey{Queue: "orders", MessageID: "m-2", Day: testTime}

@@ -190,6 +190,16 @@ func (d *Dispatcher) Wake(queueName string) {
 	}
 }
 
+// willBeVisible tells the queue's poller when to look for a message that was given back.
+func (d *Dispatcher) willBeVisible(queueName string, delay time.Duration) {
+	d.mu.Lock()
+	p := d.pollers[queueName]
+	d.mu.Unlock()
+	if p != nil {
+		p.willBeVisible(delay)
+	}
+}
+
 // RegistryChanged makes the dispatcher read the registered webhooks again at once.
 // Messages that are received from now on go by what it finds.
 func (d *Dispatcher) RegistryChanged() { d.registry.tell() }

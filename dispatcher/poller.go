@@ -36,6 +36,8 @@ type poller struct {
 	stop  context.CancelFunc
 	wake  chan struct{}
 	slots chan struct{} // one element per message in flight or being received
+	due   due
+	noted chan struct{} // holds one when due has grown
 	room  chan struct{} // holds one when a webhook may take more than before
 	// patience is how long the poller waits for room at most; zero is for ever.
 	patience time.Duration
@@ -59,6 +61,7 @@ func newPoller(work context.Context, d *Dispatcher, q queue.Queue) *poller {
 	p := &poller{
 		d: d, q: q, work: work, startedAt: time.Now(),
 		wake:  make(chan struct{}, 1),
+		noted: make(chan struct{}, 1),
 		slots: make(chan struct{}, d.o.Concurrency),
 		room:  make(chan struct{}, 1),
 	}
@@ -259,17 +262,37 @@ func (p *poller) handle(m *queue.Message) {
 	p.d.handle(p.work, p.q, m, a)
 }
 
-// sleep waits for d, or less when woken or stopped; it reports a wake-up.
+// sleep waits for d, or less when woken, when a message that was given back is visible
+// again, or when stopped; it reports the first two.
 func (p *poller) sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	case <-p.wake:
-		return true
+	for end := time.Now().Add(d); ; {
+		until, early := end, false
+		if next := p.due.next(time.Now()); !next.IsZero() && next.Before(end) {
+			until, early = next, true
+		}
+		t := time.NewTimer(time.Until(until))
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return false
+		case <-t.C:
+			return early
+		case <-p.wake:
+			t.Stop()
+			return true
+		case <-p.noted: // it may be visible before the end
+			t.Stop()
+		}
 	}
-	return false
+}
+
+// willBeVisible notes that a message was given back for so long.
+func (p *poller) willBeVisible(delay time.Duration) {
+	p.due.note(time.Now().Add(delay))
+	select {
+	case p.noted <- struct{}{}:
+	default:
+	}
 }
 
 // backoff doubles from first to limit with n = 1, 2, …, and takes a random value

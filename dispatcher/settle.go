@@ -109,7 +109,9 @@ func (d *Dispatcher) settle(ctx context.Context, k *keeper, decision Decision) (
 	default:
 		d.keepEvent(ctx, decision.claimed, decision.Delay, k.m.Lease.Granted())
 		d.late.note(k.q.Name(), k.m, decision.Delay)
-		return d.abandon(ctx, k, decision.Delay)
+		result = d.abandon(ctx, k, decision.Delay)
+		d.willBeVisible(k.q.Name(), decision.Delay)
+		return result
 	}
 }
 

@@ -1,0 +1,39 @@
+package dispatcher
+
+import (
+	"testing"
+	"time"
+)
+
+func TestRetriesAreOnTimeHoweverRarelyTheQueueIsPolled(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.sender.answer = statuses(500, 500, 500, 200)
+		_, stop := b.start(func(o *Options) { o.PollMax = 30 * time.Second })
+		time.Sleep(5 * time.Minute) // the queue is idle, and polled rarely
+		b.send(`{"a":1}`)
+		time.Sleep(10 * time.Minute)
+		stop()
+		posts := b.sender.posts
+		want(t, "POSTs", len(posts), 4)
+		for i, delay := range []time.Duration{5 * time.Second, 20 * time.Second, 80 * time.Second} {
+			if late := posts[i+1].at.Sub(posts[i].at) - delay; late < 0 || late > time.Second {
+				t.Errorf("attempt %d came %s late", i+2, late)
+			}
+		}
+	})
+}
+
+func TestDueTimesAreKeptInOrderAndBounded(t *testing.T) {
+	var d due
+	now := time.UnixMilli(1_000_000)
+	want(t, "none", d.next(now).IsZero(), true)
+	for _, after := range []time.Duration{time.Minute, 3 * time.Second, 3*time.Second + time.Millisecond} {
+		d.note(now.Add(after))
+	}
+	want(t, "the first", d.next(now), time.UnixMilli(1_003_250))
+	want(t, "the one after that has passed", d.next(now.Add(4*time.Second)), time.UnixMilli(1_060_250))
+	for i := range 2 * maxDue {
+		d.note(now.Add(time.Duration(i) * time.Hour))
+	}
+	want(t, "kept", len(d.steps), maxDue)
+}

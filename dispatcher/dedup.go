@@ -44,19 +44,36 @@ type claimed struct {
 	// delivered: a webhook has taken the event, so another message with it is a
 	// duplicate. Otherwise the event may be published again.
 	delivered bool
+	expiresAt time.Time // the message
+}
+
+// lasting is the claim as the store keeps it. Once a webhook has taken the event, no copy
+// may be POSTed to it while the message waits for its others, however long no process is
+// there to keep the claim: it lasts as long as the message does. Memory does not know it
+// for so long, since another process may end it.
+func (c claimed) lasting() tables.Claim {
+	until := c.expiresAt
+	if until.IsZero() {
+		until = c.At.Add(tables.ClaimWindow)
+	}
+	if c.delivered && until.After(c.Until) {
+		c.Until = until
+	}
+	return c.Claim
 }
 
 // claimEvent is the claim on the parcel's event by its message. Until leaves room for the
 // slowest of the POSTs that are due.
-func (p *parcel) claimEvent(targets []target) tables.Claim {
-	longest := time.Duration(0)
+func (p *parcel) claimEvent(targets []target) *claimed {
+	longest, delivered := time.Duration(0), false
 	for _, t := range targets {
 		longest = max(longest, t.registration.Timeout)
+		delivered = delivered || t.delivery.State == tables.Delivered
 	}
-	return tables.Claim{
+	return &claimed{delivered: delivered, expiresAt: p.m.ExpiresAt, Claim: tables.Claim{
 		Key: p.event, Owner: p.key.MessageID, At: p.insertedAt, MessageID: p.key.MessageID, BodyHash: p.hash,
 		Until: time.Now().Add(longest + p.m.Lease.Granted() + claimMargin),
-	}
+	}}
 }
 
 // otherCopy decides about a message whose event another message has: other is true when
@@ -71,15 +88,15 @@ func (d *Dispatcher) otherCopy(ctx context.Context, p *parcel, h history, target
 	mine := p.claimEvent(targets)
 	if !anyDue(targets) {
 		if anyAttempt(targets) { // it was claimed then, and settling ends or keeps the claim
-			p.claim = &claimed{Claim: mine}
+			p.claim = mine
 		}
 		return Decision{}, false
 	}
-	current, won := d.events.begin(mine, now)
+	current, won := d.events.begin(mine.Claim, now)
 	if won {
-		p.claim = &claimed{Claim: mine}
+		p.claim = mine
 		_, err := retryWrite(ctx, func(ctx context.Context) (_ struct{}, err error) {
-			current, won, err = d.o.Store.Claim(ctx, mine, now)
+			current, won, err = d.o.Store.Claim(ctx, mine.lasting(), now)
 			return struct{}{}, err
 		})
 		if err != nil {
@@ -87,7 +104,7 @@ func (d *Dispatcher) otherCopy(ctx context.Context, p *parcel, h history, target
 			d.metrics.lookupFailed(p.key.Queue)
 			return Decision{}, false
 		}
-		d.events.learn(mine, current, won)
+		d.events.learn(mine.Claim, current, won)
 	}
 	if won && current.State != tables.Done {
 		return Decision{}, false
@@ -200,7 +217,7 @@ func (d *Dispatcher) keepEvent(ctx context.Context, c *claimed, delay, lease tim
 	d.events.keep(c.Claim)
 	callCtx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	if _, _, err := d.o.Store.Claim(callCtx, c.Claim, time.Now()); err != nil {
+	if _, _, err := d.o.Store.Claim(callCtx, c.lasting(), time.Now()); err != nil {
 		d.metrics.claimUnfinished()
 		d.log.Warn("the claim on an event could not be kept; another message with the event may be delivered too", "message", c.MessageID, "error", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -409,5 +410,36 @@ func TestWhatEveryFilterRefusesIsADeadLetterWhereTheQueueSaysSo(t *testing.T) {
 		b.replay(list[0].ID, "token-1")
 		time.Sleep(time.Minute)
 		want(t, "POSTs after the filter was mended", b.sender.count(), 1)
+	})
+}
+
+// One webhook has taken the event, and its message waits for the other one while no process
+// is there to keep the claim. A copy that is received first is not POSTed to either.
+func TestACopyIsNeverPostedToAWebhookThatHasTheEvent(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.register("wh_b", nil)
+		var posts atomic.Int64
+		sender := anySender(func(ctx context.Context, w *webhook.Webhook, r webhook.Request) webhook.Result {
+			if w.ID == b.webhook.ID {
+				posts.Add(1)
+				return b.sender.Send(ctx, w, r)
+			}
+			return webhook.Result{Status: 503, StartedAt: time.Now()}
+		})
+		change := func(o *Options) { byEvent(o); o.Sender = sender }
+		_, stop := b.start(change)
+		first := b.send(event("1", "a"))
+		time.Sleep(time.Second)
+		for range 8 {
+			b.send(event("1", "a"))
+		}
+		time.Sleep(2 * time.Minute)
+		stop()
+		time.Sleep(20 * time.Minute) // nobody is there
+		_, stop = b.start(change)
+		time.Sleep(3 * time.Hour)
+		stop()
+		want(t, "POSTs to the webhook that has it", posts.Load(), 1)
+		want(t, "state there", b.delivery(first, b.webhook.ID).State, tables.Delivered)
 	})
 }

@@ -47,7 +47,7 @@ func (d *Dispatcher) deliver(ctx context.Context, queueName string, m *queue.Mes
 		return d.fold(p, h, []target{{delivery: whole}}) // given up before, as a whole
 	}
 	if err != nil {
-		return d.giveUpMessage(ctx, p, policy.Undecodable)
+		return d.giveUpMessage(ctx, p, h, policy.Undecodable)
 	}
 	targets, refused := d.targets(ctx, p, h)
 	switch {
@@ -60,7 +60,7 @@ func (d *Dispatcher) deliver(ctx context.Context, queueName string, m *queue.Mes
 		return decision
 	}
 	if d.isPoison(p, h, targets) {
-		return d.giveUpMessage(ctx, p, policy.PoisonMessage)
+		return d.giveUpMessage(ctx, p, h, policy.PoisonMessage)
 	}
 	defer d.endSuspect(p)
 	if !d.beginSuspect(ctx, p, h, targets) {
@@ -74,11 +74,10 @@ func (d *Dispatcher) deliver(ctx context.Context, queueName string, m *queue.Mes
 func (d *Dispatcher) post(ctx context.Context, p *parcel, targets []target) {
 	d.enter(ctx, p, targets)
 	var posts sync.WaitGroup
-	posted := false
+	posted := posting(targets)
 	for i := range targets {
 		t := &targets[i]
 		if t.flow != nil {
-			posted = true
 			posts.Go(func() {
 				defer d.giveTicket(t)
 				if d.survives(p, func() { d.timedAttempt(ctx, p, t) }) {
@@ -95,7 +94,11 @@ func (d *Dispatcher) post(ctx context.Context, p *parcel, targets []target) {
 	}
 	for i := range targets { // meanwhile: noting who has to wait delays nobody's POST
 		if t := &targets[i]; !t.registration.Enabled && t.registration.ID != "" && !t.delivery.State.Terminal() {
-			t.delivery = d.hold(ctx, p, t.delivery, policy.WebhookDisabled)
+			t.delivery = p.held(t.delivery, policy.WebhookDisabled, holdDelay, p.margin)
+			if !posted {
+				t.delivery.Excused++
+			}
+			d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})
 		}
 	}
 	posts.Wait()
@@ -189,11 +192,11 @@ func actionOf(del tables.Delivery) policy.Action {
 }
 
 // giveUpMessage dead-letters the message as a whole, without a POST.
-func (d *Dispatcher) giveUpMessage(ctx context.Context, p *parcel, reason policy.Reason) Decision {
+func (d *Dispatcher) giveUpMessage(ctx context.Context, p *parcel, h history, reason policy.Reason) Decision {
 	del := giveUp(p.newDelivery("", d.o.Instance), reason, time.Now())
 	del.Size, del.Encoding = len(p.text), string(p.setting)
 	d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
-	return d.fold(p, history{}, []target{{delivery: del}})
+	return d.fold(p, h, []target{{delivery: del}})
 }
 
 // ownFault gives the message back because of us.

@@ -68,6 +68,10 @@ func (f *flow) update(r tables.Registration) (reset bool) {
 	reset = anew || r.URL != f.url || r.Enabled && !f.enabled
 	f.url, f.enabled, f.why, f.settings, f.resetAt = r.URL, r.Enabled, r.DisabledReason, r.Flow.OrDefault(), r.ResetAt
 	if !reset {
+		if !f.settings.Breaker.Enabled && f.breaker.State(time.Now()).Phase != policy.BreakerClosed {
+			f.breaker.Reset() // nothing waits for a probe any more
+			f.changed = true
+		}
 		return false
 	}
 	f.since = time.Now()

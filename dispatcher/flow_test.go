@@ -411,3 +411,16 @@ func TestSharesOfTheWhole(t *testing.T) {
 	}
 	want(t, "with more queues than places one gets what is there", many.take(t.Context(), "7", 2), 2)
 }
+
+func TestTurningTheBreakerOffEndsAnOpenOne(t *testing.T) {
+	r := tables.Registration{Webhook: webhook.Webhook{ID: "wh_a", Queue: testQueue}, Flow: policy.DefaultFlow(), Enabled: true}
+	f := newFlow(r)
+	f.breaker.Restore(policy.BreakerState{Phase: policy.BreakerOpen, Since: time.Now(), NextProbe: time.Now().Add(time.Hour), Wait: policy.Duration(time.Hour)})
+	want(t, "state", f.status(time.Now()).State, FlowFailing)
+	r.Flow.Breaker.Enabled = false
+	f.update(r)
+	want(t, "state after it was turned off", f.status(time.Now()).State, FlowOpen)
+	if n, _ := f.room(0, 4, time.Now()); n != 4 {
+		t.Errorf("room = %d, want 4", n)
+	}
+}

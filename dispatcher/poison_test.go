@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -177,4 +178,83 @@ func (s *unreadable) GetDeadLetter(ctx context.Context, id string) (tables.DeadL
 		return tables.DeadLetter{}, errBefore
 	}
 	return s.Store.GetDeadLetter(ctx, id)
+}
+
+// killedBeside lets the POST to wh_a end its process, when what is recorded of the other
+// webhooks has been written.
+func (b *bench) killedBeside(change func(*Options)) {
+	b.t.Helper()
+	died := make(chan struct{})
+	var once sync.Once
+	_, stop := b.start(func(o *Options) {
+		change(o)
+		o.Lease, o.Drain = 2*time.Second, time.Second
+		o.Sender = anySender(func(ctx context.Context, w *webhook.Webhook, r webhook.Request) webhook.Result {
+			if w.ID != b.webhook.ID {
+				return b.sender.Send(ctx, w, r)
+			}
+			time.Sleep(200 * time.Millisecond)
+			for _, operation := range []string{"record", "claim", "finish-claim", "release-claim"} {
+				b.store.on(operation, always(failBefore))
+			}
+			b.queues.on("abandon", always(failBefore))
+			b.queues.on("complete", always(failBefore))
+			once.Do(func() { close(died) })
+			return webhook.Result{Status: 500, StartedAt: time.Now()}
+		})
+	})
+	select {
+	case <-died:
+	case <-time.After(10 * time.Minute):
+	}
+	stop()
+	for _, operation := range []string{"record", "claim", "finish-claim", "release-claim"} {
+		b.store.on(operation, nil)
+	}
+	b.queues.on("abandon", nil)
+	b.queues.on("complete", nil)
+	time.Sleep(10 * time.Second)
+}
+
+// What is held for one webhook says nothing about a POST to another that kills.
+func TestMessageThatKillsItsProcessIsPoisonAlsoWhileAnotherWebhookIsHeld(t *testing.T) {
+	for _, disabled := range []bool{true, false} {
+		t.Run(fmt.Sprint("disabled ", disabled), func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				b.register("wh_b", func(r *tables.Registration) { r.Enabled = !disabled })
+				paused := tables.Health{WebhookID: "wh_b", Instance: "test", PausedUntil: time.Now().Add(24 * time.Hour), UpdatedAt: time.Now().Add(time.Second)}
+				if err := b.db.PutHealth(b.t.Context(), paused); err != nil {
+					t.Fatal(err)
+				}
+				b.send("x")
+				kills := 0
+				for ; len(b.deadLetters()) == 0 && kills < 50; kills++ {
+					b.killedBeside(func(*Options) {})
+				}
+				if most := 8 + poisonMargin + poisonProofs + 2; kills > most {
+					t.Errorf("given up after %d starts, want at most %d", kills, most)
+				}
+				want(t, "dead letters", len(b.deadLetters()), 1)
+				want(t, "POSTs to the other webhook", b.sender.count(), 0)
+			})
+		})
+	}
+}
+
+func TestAnEventThatOneWebhookGotIsDeliveredAlsoWhenItsMessageIsPoison(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.register("wh_b", nil)
+		b.send(event("1", "a"))
+		for kills := 0; len(b.deadLetters()) == 0 && kills < 50; kills++ {
+			b.killedBeside(byEvent)
+		}
+		want(t, "dead letters", len(b.deadLetters()), 1)
+		want(t, "POSTs to the other webhook", b.sender.count(), 1)
+		_, stop := b.start(byEvent)
+		defer stop()
+		second := b.send(event("1", "a"))
+		time.Sleep(time.Minute)
+		want(t, "POSTs to the other webhook after the copy", b.sender.count(), 1)
+		b.wantDuplicate(second)
+	})
 }

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/pushlease/pushlease/policy"
@@ -13,7 +14,7 @@ import (
 // their delivery held, in one record for all of them, and are charged nothing.
 func (d *Dispatcher) enter(ctx context.Context, p *parcel, targets []target) {
 	now := time.Now()
-	var held tables.Record
+	var refusals []*target
 	for i := range targets {
 		t := &targets[i]
 		if !t.due(now) {
@@ -23,13 +24,26 @@ func (d *Dispatcher) enter(ctx context.Context, p *parcel, targets []target) {
 		var refused *refusal
 		if t.ticket, refused = t.flow.enter(now); refused != nil {
 			d.postpone(p, t, refused)
-			held.Deliveries = append(held.Deliveries, t.delivery)
+			refusals = append(refusals, t)
 		}
 	}
 	p.arrived.done()
+	var held tables.Record
+	for _, t := range refusals {
+		if posting(targets) { // what comes of the POST tells of this receive
+			t.delivery.Excused--
+		}
+		held.Deliveries = append(held.Deliveries, t.delivery)
+	}
 	if len(held.Deliveries) > 0 {
 		d.record(d.writing(ctx), held)
 	}
+}
+
+// posting reports whether a POST is made, or waited for, with this receive. Then nothing that
+// is held excuses the receive: it is what kills the process, if anything does.
+func posting(targets []target) bool {
+	return slices.ContainsFunc(targets, func(t target) bool { return t.flow != nil })
 }
 
 // waitToEnter waits for the ticket of a target that has none yet, and holds its delivery when

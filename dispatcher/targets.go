@@ -220,7 +220,7 @@ func (d *Dispatcher) nobody(ctx context.Context, p *parcel, h history) Decision 
 // unmatched decides about a message that every webhook's filter refuses.
 func (d *Dispatcher) unmatched(ctx context.Context, p *parcel, h history) Decision {
 	if d.o.KeepUnmatched(p.key.Queue) {
-		return d.giveUpMessage(ctx, p, policy.Unmatched)
+		return d.giveUpMessage(ctx, p, h, policy.Unmatched)
 	}
 	del := d.wholeMessage(p, h)
 	del.State, del.Reason, del.NextAt = tables.Unmatched, policy.Unmatched, time.Time{}

@@ -43,8 +43,9 @@ func newest(rows []tables.Delivery) []tables.Delivery {
 	return kept
 }
 
+// byDelivery is 0 for rows of one delivery: a replay on the same day goes on with it.
 func byDelivery(a, b tables.Delivery) int {
-	return cmp.Or(cmp.Compare(a.WebhookID, b.WebhookID), cmp.Compare(a.Queue, b.Queue), a.Day.Compare(b.Day))
+	return cmp.Or(cmp.Compare(a.WebhookID, b.WebhookID), cmp.Compare(a.Queue, b.Queue), cmp.Compare(day(a.Day), day(b.Day)))
 }
 
 var errMixedRecord = errors.New("rows of one record must be about one message")

@@ -114,6 +114,12 @@ func recordReplaces(t *testing.T, s tables.Store) {
 	second := tables.Delivery{MessageKey: first.MessageKey, WebhookID: "wh", Generation: 3, State: tables.Delivered, Reason: policy.Delivered}
 	mustRecord(t, s, tables.Record{Deliveries: []tables.Delivery{second}})
 	wantLoaded(t, s, first.MessageKey, second)
+
+	// So does that of a replay on the same day, whose pointer was inserted later.
+	third := second
+	third.Generation, third.State, third.Day = 4, tables.Pending, third.Day.Add(time.Second)
+	mustRecord(t, s, tables.Record{Deliveries: []tables.Delivery{third}})
+	wantLoaded(t, s, first.MessageKey, third)
 }
 
 // A write may take effect after others that were begun later.

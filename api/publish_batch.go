@@ -112,12 +112,12 @@ func (a *API) finishBatch(r *http.Request, ps []publication, sent []queue.Sent) 
 	if len(sent) == 0 {
 		return
 	}
+	a.Dispatcher.Wake(ps[0].queue)
 	var wg sync.WaitGroup
 	for i, s := range sent {
 		wg.Go(func() { a.recordPublished(r, newPublished(ps[i], s, a.Encoding(ps[i].queue))) })
 	}
 	wg.Wait()
-	a.Dispatcher.Wake(ps[0].queue)
 }
 
 // readBatch reads and checks all events of a batch; the results begin as not_sent.

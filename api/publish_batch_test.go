@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
 )
 
@@ -203,4 +204,32 @@ func FuzzBatch(f *testing.F) {
 			t.Errorf("took %s for %d bytes", took, len(raw))
 		}
 	})
+}
+
+// recorded counts records of messages that nobody was woken for yet.
+type recorded struct {
+	tables.Deliveries
+	view  *dispatcherView
+	early atomic.Int64
+}
+
+func (d *recorded) Record(ctx context.Context, r tables.Record) error {
+	d.view.mu.Lock()
+	if len(d.view.woken) == 0 {
+		d.early.Add(1)
+	}
+	d.view.mu.Unlock()
+	return d.Deliveries.Record(ctx, r)
+}
+
+func TestABatchIsLookedForBeforeItIsRecorded(t *testing.T) {
+	var store *recorded
+	h := newHarness(t, func(o *Options) {
+		store = &recorded{Deliveries: o.Deliveries, view: o.Dispatcher.(*dispatcherView)}
+		o.Deliveries = store
+	})
+	h.do(http.StatusAccepted, "POST", publishTarget, batchOf(5), "Content-Type", batchType)
+	if n := store.early.Load(); n != 0 {
+		t.Errorf("%d records were written before the dispatcher was woken", n)
+	}
 }

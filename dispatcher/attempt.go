@@ -16,8 +16,8 @@ import (
 // attempt makes one POST and records what came of it. It returns the delivery's
 // new state, which is durable, or kept in memory until it can be.
 func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t target) tables.Delivery {
-	if left := time.Until(p.m.Lease.Until()); left < leaseMargin(p.m.Lease.Granted()) || ctx.Err() != nil || !fairTime(ctx, &t.registration.Webhook) ||
-		!sleepCtx(ctx, time.Until(t.ticket.at)) {
+	sleepCtx(ctx, time.Until(t.ticket.at)) // it has a place by its webhook's rate
+	if left := time.Until(p.m.Lease.Until()); left < leaseMargin(p.m.Lease.Granted()) || ctx.Err() != nil || !fairTime(ctx, &t.registration.Webhook) {
 		return d.notBegun(ctx, p, t)
 	}
 	ctx, span := d.startAttemptSpan(ctx, p, t)

@@ -137,7 +137,7 @@ func (d *Dispatcher) beginSuspect(ctx context.Context, p *parcel, h history, tar
 			"queue", p.key.Queue, "message", p.key.MessageID, "delivery_count", p.m.DequeueCount)
 		return false
 	}
-	notes := tables.Record{}
+	var notes []tables.Delivery
 	for i := range targets {
 		t := &targets[i]
 		if !due(*t) {
@@ -146,13 +146,17 @@ func (d *Dispatcher) beginSuspect(ctx context.Context, p *parcel, h history, tar
 		t.delivery.UpdatedAt, t.noted = now, true
 		note := t.delivery
 		note.MissingRecords++
-		notes.Deliveries = append(notes.Deliveries, note)
+		notes = append(notes, note)
 	}
 	d.log.Warn("the message was received many times without an outcome; this attempt is noted before it begins",
 		"queue", p.key.Queue, "message", p.key.MessageID, "delivery_count", p.m.DequeueCount)
-	_, err := retryWrite(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, d.o.Store.Record(ctx, notes) })
-	if err != nil {
-		d.log.Error("the attempt could not be noted", "queue", p.key.Queue, "message", p.key.MessageID, "error", err)
+	for some := range slices.Chunk(notes, maxRecordRows) {
+		_, err := retryWrite(ctx, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, d.o.Store.Record(ctx, tables.Record{Deliveries: some})
+		})
+		if err != nil {
+			d.log.Error("the attempt could not be noted", "queue", p.key.Queue, "message", p.key.MessageID, "error", err)
+		}
 	}
 	return true
 }

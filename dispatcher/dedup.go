@@ -138,17 +138,17 @@ func (d *Dispatcher) otherCopy(ctx context.Context, p *parcel, h history, target
 // message that had the event.
 func (d *Dispatcher) duplicate(ctx context.Context, p *parcel, h history, targets []target, kind, other string) Decision {
 	now := time.Now().UTC().Truncate(time.Millisecond)
-	rec := tables.Record{Deliveries: []tables.Delivery{d.wholeMessage(p, h)}}
+	list := []tables.Delivery{d.wholeMessage(p, h)}
 	for _, t := range targets {
 		if _, known := h.deliveries[t.delivery.WebhookID]; known && !t.delivery.State.Terminal() {
-			rec.Deliveries = append(rec.Deliveries, t.delivery)
+			list = append(list, t.delivery)
 		}
 	}
-	for i := range rec.Deliveries {
-		del := &rec.Deliveries[i]
+	for i := range list {
+		del := &list[i]
 		del.State, del.Reason, del.NextAt, del.UpdatedAt, del.SameEventAs = tables.Duplicate, policy.Duplicate, time.Time{}, now, other
 	}
-	d.record(d.writing(ctx), rec)
+	d.recordAll(d.writing(ctx), list)
 	d.metrics.duplicate(p.key.Queue, kind)
 	return Decision{Action: policy.Complete, Reason: policy.Duplicate}
 }

@@ -443,3 +443,21 @@ func TestACopyIsNeverPostedToAWebhookThatHasTheEvent(t *testing.T) {
 		want(t, "state there", b.delivery(first, b.webhook.ID).State, tables.Delivered)
 	})
 }
+
+func TestWhatIsGivenUpAsAWholeGoesByWhatItsWebhooksDidBefore(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		d, stop := b.startHosted()
+		defer stop()
+		for state, copied := range map[tables.State]bool{tables.Delivered: true, tables.DeadLettered: false} {
+			p, err := d.open(b.t.Context(), testQueue, &queue.Message{ID: string(state), InsertedAt: time.Now(), Text: []byte("x")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.claim = &claimed{}
+			h := history{deliveries: map[string]tables.Delivery{"wh_a": {WebhookID: "wh_a", State: state}}}
+			decision := d.giveUpMessage(b.t.Context(), p, h, policy.PoisonMessage)
+			want(t, "its event is taken", decision.claimed.delivered, state == tables.Delivered)
+			want(t, "it is copied, once", decision.DeadLetters[0].Copy, copied)
+		}
+	})
+}

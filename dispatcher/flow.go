@@ -101,7 +101,6 @@ type ticket struct {
 	at         time.Time // when the POST may begin
 	window     uint32
 	generation uint64
-	probe      bool
 	used       bool // it has left or was aborted
 }
 
@@ -180,13 +179,13 @@ func (f *flow) try(now time.Time) (*ticket, *refusal) {
 	if at.Sub(now) > flowPatience {
 		return nil, &refusal{policy.WebhookBusy, at}
 	}
-	ok, probe, generation := f.breaker.Allow(f.settings.Breaker, now)
+	ok, _, generation := f.breaker.Allow(f.settings.Breaker, now)
 	if !ok {
 		return nil, &refusal{policy.WebhookFailing, f.breaker.Next(f.settings.Breaker, now)}
 	}
 	f.bucket.Take(f.settings, at)
 	f.inFlight++
-	return &ticket{f: f, at: at, window: f.window.Generation(), generation: generation, probe: probe}, nil
+	return &ticket{f: f, at: at, window: f.window.Generation(), generation: generation}, nil
 }
 
 // worthWaiting reports whether a POST that has to wait for others to end is likely to

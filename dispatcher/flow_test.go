@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -423,4 +424,79 @@ func TestTurningTheBreakerOffEndsAnOpenOne(t *testing.T) {
 	if n, _ := f.room(0, 4, time.Now()); n != 4 {
 		t.Errorf("room = %d, want 4", n)
 	}
+}
+
+func TestAnInstanceThatIsBehindDoesNotDisableWhatWasEnabledElsewhere(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.sender.answer = statuses(500)
+		b.webhook.Flow.AutoDisableAfter, b.webhook.Flow.AutoDisableMinFailures = policy.DurationOrNever(40*time.Second), 1
+		b.webhook = b.update(b.webhook)
+		_, stop := b.start(readRarely)
+		defer stop()
+		b.send("x")
+		time.Sleep(healthEvery - 5*time.Second)
+		b.webhook.ResetAt = time.Now().UTC()
+		b.webhook = b.update(b.webhook) // elsewhere: this dispatcher is not told
+		time.Sleep(10 * time.Second)
+		r, err := b.db.GetWebhook(b.t.Context(), b.webhook.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want(t, "enabled", r.Enabled, true)
+	})
+}
+
+func TestAMessageThatIsAskedToWaitCountsOnceAsFailed(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.sender.answer = func(webhook.Request, int) webhook.Result { return webhook.Result{Status: 429, RetryAfter: "20"} }
+		d, stop := b.start(nil)
+		defer stop()
+		sent := b.send("x")
+		time.Sleep(2 * time.Minute)
+		want(t, "waits are more than one", b.delivery(sent, "wh_a").Waits > 1, true)
+		s, _ := d.Webhook("wh_a")
+		want(t, "failed messages", s.Failing.FailedMessages, 1)
+	})
+}
+
+func TestAPostThatWaitsForItsRateDoesNotBeginOnALeaseThatHasEnded(t *testing.T) {
+	inBubble(t, func(b *bench) { // I2
+		b.webhook.Flow.Rate = 0.5
+		b.webhook = b.update(b.webhook)
+		d, stop := b.startHosted()
+		defer stop()
+		b.sendNumbered(2)
+		messages, err := b.queue(testQueue).Receive(b.t.Context(), 2, 2*time.Second) // and nobody renews
+		if err != nil || len(messages) != 2 {
+			t.Fatalf("Receive = %d, %v", len(messages), err)
+		}
+		want(t, "the first", d.Deliver(b.t.Context(), testQueue, messages[0]).Action, policy.Complete)
+		decision := d.Deliver(b.t.Context(), testQueue, messages[1])
+		want(t, "the second", decision.Reason, policy.LeaseLost)
+		want(t, "POSTs", b.sender.count(), 1)
+	})
+}
+
+func TestMoreWebhooksThanRowsGoTogetherAreHeldAllTheSame(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		const n = maxRecordRows + 5
+		rs := receivers{"wh_a": {takes: after(0), answer: status(200)}} // which has the queue polled
+		for i := range n {
+			id := fmt.Sprintf("wh_%d", i)
+			b.register(id, nil)
+			rs[id] = &receiver{takes: after(0), answer: func(time.Time) webhook.Result { return webhook.Result{Status: 429, RetryAfter: "3600"} }}
+		}
+		_, stop := b.start(func(o *Options) { o.Sender = rs })
+		defer stop()
+		b.send("x")
+		time.Sleep(time.Minute)
+		sent := b.send("y")
+		time.Sleep(time.Minute)
+		all, err := b.db.Load(b.t.Context(), tables.MessageKey{Queue: testQueue, MessageID: sent.ID, Day: sent.InsertedAt})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want(t, "deliveries", len(all), n+1)
+		want(t, "records that were refused", strings.Contains(b.log.String(), "record could not be written"), false)
+	})
 }

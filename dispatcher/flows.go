@@ -55,9 +55,9 @@ func (fs *flows) load(ctx context.Context) {
 	if loaded {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
+	callCtx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
-	rows, err := fs.store.ListHealth(ctx)
+	rows, err := fs.store.ListHealth(callCtx)
 	if err != nil {
 		if ctx.Err() == nil {
 			fs.log.Warn("how the webhooks did before the start can't be read; they begin anew", "error", err)
@@ -297,6 +297,12 @@ func (d *Dispatcher) tendHealth(ctx context.Context) {
 	callCtx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
 	due, err := d.flows.overdue(callCtx, time.Now())
+	if len(due) > 0 { // nobody is disabled by a registry that is behind: it may have been enabled elsewhere
+		if !d.registry.fresh(callCtx, time.Now()) {
+			return
+		}
+		due, err = d.flows.overdue(callCtx, time.Now())
+	}
 	if err != nil && ctx.Err() == nil {
 		d.log.Warn("trying again in a minute", "error", err)
 	}

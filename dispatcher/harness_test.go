@@ -118,9 +118,8 @@ func (b *bench) update(r tables.Registration) tables.Registration {
 	return r
 }
 
-// start runs a dispatcher; the returned stop ends it and waits.
-func (b *bench) start(change func(*Options)) (d *Dispatcher, stop func()) {
-	b.t.Helper()
+// options are those of a dispatcher over the bench; change may alter them.
+func (b *bench) options(change func(*Options)) Options {
 	o := Options{
 		Queues: b.queues, Store: b.store, Sender: b.sender, Lease: time.Minute, PollMax: 2 * time.Second,
 		RegistryRefresh: 5 * time.Second, PoisonCopy: true, Instance: "test", Logger: b.logger,
@@ -129,13 +128,32 @@ func (b *bench) start(change func(*Options)) (d *Dispatcher, stop func()) {
 	if change != nil {
 		change(&o)
 	}
+	return o
+}
+
+// start runs a dispatcher; the returned stop ends it and waits.
+func (b *bench) start(change func(*Options)) (d *Dispatcher, stop func()) {
+	b.t.Helper()
+	return b.run(b.options(change), (*Dispatcher).Run)
+}
+
+// startHosted is start for one that receives nothing by itself. It has read the registry.
+func (b *bench) startHosted() (d *Dispatcher, stop func()) {
+	b.t.Helper()
+	d, stop = b.run(b.options(nil), (*Dispatcher).RunHosted)
+	time.Sleep(time.Second)
+	return d, stop
+}
+
+func (b *bench) run(o Options, run func(*Dispatcher, context.Context)) (d *Dispatcher, stop func()) {
+	b.t.Helper()
 	d, err := New(o)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(b.t.Context())
 	done := make(chan struct{})
-	go func() { d.Run(ctx); close(done) }()
+	go func() { run(d, ctx); close(done) }()
 	return d, func() { cancel(); <-done }
 }
 

@@ -152,14 +152,15 @@ func (d *Dispatcher) drain(ctx context.Context, p *poller, handled *atomic.Int64
 }
 
 // Tidy does what no message asks for: it writes what could not be written before, and
-// looks once at each queue of which no webhook is enabled, so that what waits there is
-// dead-lettered before it would expire. It may be called at any time and any number of
+// looks once at each queue of which no webhook is enabled, or whose last one was deleted, so that
+// what waits there is dead-lettered before it would expire. It may be called at any time and any number of
 // times; call it at least every ten minutes.
 func (d *Dispatcher) Tidy(ctx, work context.Context) error {
 	d.flushOnce(ctx)
 	if !d.registry.fresh(ctx, time.Now()) {
 		return errors.New("the registered webhooks can't be read")
 	}
+	d.registry.refreshLeft(ctx)
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(d.ours(d.registry.queuesToGuard()))) {
 		q, err := d.o.Queues.Queue(name)

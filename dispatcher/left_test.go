@@ -232,3 +232,20 @@ func TestDeliveredMessageThatComesBackAfterItsWebhookWasDeletedIsNoDeadLetter(t 
 		want(t, "messages", b.total(testQueue), 0)
 	})
 }
+
+func TestTidyWatchesLeftQueuesUnderAHost(t *testing.T) {
+	inBubble(t, func(b *bench) { // C13
+		b.sendMany(1, queue.SendOptions{TTL: 2 * time.Hour})
+		b.deleteWebhook(nil)
+		d, stop := b.startHosted()
+		defer stop()
+		for range 11 {
+			time.Sleep(guardInterval)
+			if err := d.Tidy(b.t.Context(), b.t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.wantDeadLetters(1, policy.WebhookDeleted)
+		want(t, "messages", b.total(testQueue), 0)
+	})
+}

@@ -11,7 +11,7 @@ import (
 
 // measurePollAge makes the gauge that tells a poller that storage does not answer from an
 // idle one: how long ago it last did. A poller that works but has no free slot, or whose
-// webhooks can't be sent to, does not ask, and counts as answered.
+// webhooks can't be sent to, or whose process is full, does not ask, and counts as answered.
 func (d *Dispatcher) measurePollAge(m metric.Meter) error {
 	_, err := m.Float64ObservableGauge("poll.age", metric.WithUnit("s"),
 		metric.WithDescription("Time since the last receive that storage answered, by queue; 0 while every slot is taken or no webhook can be sent to."),

@@ -45,7 +45,7 @@ type poller struct {
 	startedAt time.Time
 
 	inFlight atomic.Int64
-	// noRoom: the poller waits until a webhook can be sent to.
+	// noRoom: the poller waits until a webhook can be sent to, or the process can take more.
 	noRoom atomic.Bool
 	// onTheWay counts those messages that have not asked their webhooks yet.
 	onTheWay atomic.Int64
@@ -149,7 +149,9 @@ fill:
 			break fill
 		}
 	}
+	p.noRoom.Store(true)
 	granted := p.d.shares.take(ctx, p.q.Name(), taken)
+	p.noRoom.Store(false)
 	for range taken - granted {
 		<-p.slots
 	}
@@ -171,8 +173,8 @@ func (p *poller) giveSlot() {
 	p.d.shares.give(p.q.Name(), 1)
 }
 
-// waitForRoom waits until a webhook may take more than before, at least as long as
-// roomWait and until next if that is known; false when ctx or patience has ended.
+// waitForRoom waits until a webhook may take more than before: until next if that is
+// known, and otherwise for roomWait at most; false when ctx or patience has ended.
 func (p *poller) waitForRoom(ctx context.Context, next time.Time) bool {
 	wait := roomWait
 	if !next.IsZero() {

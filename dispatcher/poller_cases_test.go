@@ -348,3 +348,16 @@ func TestHugeAnswerOfEmojiLeavesAReadableRecord(t *testing.T) {
 		want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
 	})
 }
+
+func TestAPollerThatWaitsForItsShareIsNotLate(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.sender.takes = 10 * time.Minute
+		meter, age := pollAges(t)
+		_, stop := b.start(func(o *Options) { o.MaxInFlight, o.Meter = 2, meter })
+		b.sendNumbered(3)
+		time.Sleep(5 * time.Minute)
+		want(t, "POSTs", b.sender.count(), 2)
+		want(t, "age of the last poll", age(), 0)
+		stop()
+	})
+}

@@ -11,7 +11,7 @@ import (
 )
 
 // enter asks each webhook that is due whether it may be sent to. Those that may not have
-// their delivery held, in one record for all of them, and are charged nothing.
+// their delivery held, in one record for as many as fit, and are charged nothing.
 func (d *Dispatcher) enter(ctx context.Context, p *parcel, targets []target) {
 	now := time.Now()
 	var refusals []*target
@@ -28,16 +28,14 @@ func (d *Dispatcher) enter(ctx context.Context, p *parcel, targets []target) {
 		}
 	}
 	p.arrived.done()
-	var held tables.Record
+	var held []tables.Delivery
 	for _, t := range refusals {
 		if posting(targets) { // what comes of the POST tells of this receive
 			t.delivery.Excused--
 		}
-		held.Deliveries = append(held.Deliveries, t.delivery)
+		held = append(held, t.delivery)
 	}
-	if len(held.Deliveries) > 0 {
-		d.record(d.writing(ctx), held)
-	}
+	d.recordAll(d.writing(ctx), held)
 }
 
 // posting reports whether a POST is made, or waited for, with this receive. Then nothing that
@@ -101,7 +99,7 @@ func (d *Dispatcher) left(t target, res webhook.Result) {
 	now := time.Now()
 	sign := policy.SignOf(responseOf(res))
 	turned := t.ticket.leave(outcome{
-		sign: sign, began: res.StartedAt, took: res.Duration, first: t.delivery.Charged == 0,
+		sign: sign, began: res.StartedAt, took: res.Duration, first: t.delivery.Charged+t.delivery.Waits == 0,
 		ours: d.flows.report(t.registration.ID, sign, now),
 	}, now)
 	t.ticket.used = true

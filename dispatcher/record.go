@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/pushlease/pushlease/tables"
@@ -9,6 +10,8 @@ import (
 
 const (
 	recordTimeout = 5 * time.Second
+	// maxRecordRows is what tables.Deliveries takes at once.
+	maxRecordRows = 100
 	// recordPatience is how long the record of a delivered message is tried before
 	// the message is completed without it; it is then kept in memory and written
 	// when the store can be asked again.
@@ -51,6 +54,14 @@ func (d *Dispatcher) record(ctx context.Context, rec tables.Record) {
 			}
 			return
 		}
+	}
+}
+
+// recordAll is record for any number of deliveries of one message without attempts: a
+// queue may have more webhooks than rows go together.
+func (d *Dispatcher) recordAll(ctx context.Context, list []tables.Delivery) {
+	for some := range slices.Chunk(list, maxRecordRows) {
+		d.record(ctx, tables.Record{Deliveries: some})
 	}
 }
 

@@ -50,7 +50,20 @@ func newRegistry(store registryStore, log *slog.Logger, onRead func(context.Cont
 	return &registry{store: store, log: log, onRead: onRead, changed: make(chan struct{}, 1), reading: make(chan struct{}, 1), bad: map[string]bool{}, leftDue: true}
 }
 
+// refresh reads the registered webhooks. There is one reading at a time: one that ended
+// late would bring back what was known before.
 func (r *registry) refresh(ctx context.Context) error {
+	select {
+	case r.reading <- struct{}{}:
+		defer func() { <-r.reading }()
+	case <-ctx.Done():
+		return fmt.Errorf("read webhooks: %w", ctx.Err())
+	}
+	return r.read(ctx)
+}
+
+// read is refresh for one that holds reading.
+func (r *registry) read(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, registryTimeout)
 	defer cancel()
 	start := time.Now()
@@ -66,9 +79,6 @@ func (r *registry) refresh(ctx context.Context) error {
 		}
 		r.lastErr = err
 		return fmt.Errorf("read webhooks: %w", err)
-	}
-	if start.Before(r.readAt) {
-		return nil // a later reading has ended before this one
 	}
 	if r.lastErr != nil {
 		r.log.Info("the registered webhooks can be read again")
@@ -133,7 +143,7 @@ func (r *registry) fresh(ctx context.Context, start time.Time) bool {
 	case <-ctx.Done():
 		return false
 	}
-	return r.readSince(start) || r.refresh(ctx) == nil
+	return r.readSince(start) || r.read(ctx) == nil
 }
 
 func (r *registry) readSince(start time.Time) bool {

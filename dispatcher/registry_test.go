@@ -29,7 +29,8 @@ func TestWebhookGetsWhatIsPublishedRightAfterItsRegistration(t *testing.T) {
 
 func TestReadingThatEndsLateDoesNotBringBackWhatWasKnownBefore(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		r := newRegistry(&slowFirst{Store: b.store}, b.logger, func(context.Context, []tables.Registration) {})
+		told := 0
+		r := newRegistry(&slowFirst{Store: b.store}, b.logger, func(_ context.Context, all []tables.Registration) { told = len(all) })
 		go func() { _ = r.refresh(b.t.Context()) }()
 		time.Sleep(100 * time.Millisecond)
 		b.register("wh_b", nil)
@@ -38,6 +39,7 @@ func TestReadingThatEndsLateDoesNotBringBackWhatWasKnownBefore(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		want(t, "webhooks", len(r.of(testQueue)), 2)
+		want(t, "webhooks that the flows were told of last", told, 2)
 	})
 }
 

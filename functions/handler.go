@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -71,6 +72,7 @@ var healthPaths = map[string]string{
 // ServeHTTP tells the host's own requests from those it passes on. Its probe is GET /;
 // what it passes on is under /api/; an invocation is a POST to exactly /<function>.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	arrived := time.Now()
 	if r.URL.Path == "/" {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(`{"status":"ok"}`)) // the host takes any answer
@@ -99,7 +101,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusForbidden)
 		return
 	}
-	h.invoke(w, r, f)
+	h.invoke(w, r, f, arrived)
 }
 
 func (h *Handler) wait(ctx context.Context) bool {
@@ -116,6 +118,10 @@ func (h *Handler) wait(ctx context.Context) bool {
 
 const invocationID = "X-Azure-Functions-InvocationId"
 
+// passedOn begin the headers that proxies add; X-Ms-Invocation-Id is what the host itself
+// puts on each request from outside, and on no invocation.
+var passedOn = []string{"X-Forwarded", "X-Original-", "X-Arr-", "X-Ms-"}
+
 // forged says why a request can't be an invocation by the host; empty when it can. What
 // the host passes on from outside keeps its Host or is marked by the host's proxy.
 func (h *Handler) forged(r *http.Request) string {
@@ -128,7 +134,7 @@ func (h *Handler) forged(r *http.Request) string {
 		return "it has not one invocation id"
 	}
 	for name := range r.Header {
-		if name == "Forwarded" || strings.HasPrefix(name, "X-Forwarded") || strings.HasPrefix(name, "X-Original-") || strings.HasPrefix(name, "X-Arr-") {
+		if name == "Forwarded" || slices.ContainsFunc(passedOn, func(mark string) bool { return strings.HasPrefix(name, mark) }) {
 			return "it was passed on by a proxy"
 		}
 	}
@@ -137,8 +143,9 @@ func (h *Handler) forged(r *http.Request) string {
 
 // run is one invocation under way.
 type run struct {
-	f       Function
-	log     *slog.Logger
+	f   Function
+	log *slog.Logger
+	// arrived is when the host's patience began, a wait for the start included.
 	arrived time.Time
 	timeout time.Duration
 }
@@ -150,11 +157,24 @@ func (r run) share(num, of int64) time.Time {
 	return r.arrived.Add(r.timeout * time.Duration(num) / time.Duration(of))
 }
 
+// end is when the POSTs for a message have to be over whose receipt may be stale after
+// until. That is storage's time. Where the clock here is behind it, the host's renewal still
+// comes no later than so long after the arrival.
+func (r run) end(until time.Time) time.Time {
+	end := r.share(3, 4)
+	for _, t := range []time.Time{until, r.arrived.Add(hostRenews)} {
+		if t = t.Add(-renewMargin); t.Before(end) {
+			end = t
+		}
+	}
+	return end
+}
+
 // invoke handles one invocation. It goes on when the host hangs up, since what is
 // being POSTed has to be recorded.
-func (h *Handler) invoke(w http.ResponseWriter, r *http.Request, f Function) {
+func (h *Handler) invoke(w http.ResponseWriter, r *http.Request, f Function, arrived time.Time) {
 	in := run{
-		f: f, arrived: time.Now(), timeout: h.layout.Timeout,
+		f: f, arrived: arrived, timeout: h.layout.Timeout,
 		log: h.parts.Log.With("function", f.Name, "invocation", r.Header.Get(invocationID)),
 	}
 	inv, err := readInvocation(r)
@@ -194,11 +214,8 @@ func (h *Handler) message(ctx context.Context, in run, inv invocation) error {
 	if d.doubtful {
 		return h.resend(ctx, in, q, d.message.Text)
 	}
-	end := in.share(3, 4)
-	if d.until.Before(end.Add(renewMargin)) {
-		end = d.until.Add(-renewMargin)
-	}
-	if !end.After(in.arrived) {
+	end := in.end(d.until)
+	if !end.After(time.Now()) {
 		return errors.New("the host has renewed the lease already, after a wait, or the clocks here and in storage differ by minutes: the host gives the message back")
 	}
 	d.message.Lease.Renewed(d.message.Lease.Receipt(), in.arrived, end.Sub(in.arrived))

@@ -1,13 +1,17 @@
 package functions
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pushlease/pushlease/queue"
@@ -209,11 +213,53 @@ func TestOnlyTheHostInvokes(t *testing.T) {
 		"proxied":         {"POST", "127.0.0.1:7071", with("X-Forwarded-For", "1.2.3.4"), true},
 		"forwarded":       {"POST", "127.0.0.1:7071", with("Forwarded", "for=1.2.3.4"), true},
 		"Azure front end": {"POST", "127.0.0.1:7071", with("X-Arr-Log-Id", "x"), true},
+		"host's proxy":    {"POST", "127.0.0.1:7071", with("x-ms-invocation-id", "x"), true},
 	} {
 		req := httptest.NewRequest(r.method, "/dispatch-orders", nil)
 		req.Host, req.Header = r.host, r.header
 		if why := h.forged(req); (why != "") != r.refused {
 			t.Errorf("%s: %q", name, why)
+		}
+	}
+}
+
+// TestAMessageThatWaitedTooLongForTheStartIsNotBegun: the host counts that wait as time of
+// the invocation. There is no dispatcher here that could begin it.
+func TestAMessageThatWaitedTooLongForTheStartIsNotBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := New("127.0.0.1:7071", Layout{Functions: map[string]Function{"dispatch-orders": dispatchOrders}, Timeout: 20 * time.Second})
+		next := time.Now().Add(10 * time.Minute).UTC().Format(time.RFC3339)
+		body, err := json.Marshal(wire(t, asBinary("late"), map[string]string{"NextVisibleTime": strconv.Quote(next)}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1:7071/dispatch-orders", bytes.NewReader(body))
+		r.Header.Set(invocationID, "1")
+		time.AfterFunc(16*time.Second, func() {
+			h.Start(Parts{Queues: noQueues{}, Work: t.Context(), Log: slog.New(slog.DiscardHandler)})
+		})
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != http.StatusInternalServerError {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
+}
+
+type noQueues struct{ queue.Service }
+
+func (noQueues) Queue(string) (queue.Queue, error) { return nil, nil }
+
+func TestPostsEndBeforeTheHostRenewsByEitherClock(t *testing.T) {
+	at := time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
+	for name, tt := range map[string]struct{ timeout, until, want time.Duration }{
+		"by the timeout":           {5 * time.Minute, 5 * time.Minute, 225 * time.Second},
+		"by storage's clock":       {5 * time.Minute, 2 * time.Minute, 90 * time.Second},
+		"by this clock, behind it": {30 * time.Minute, 20 * time.Minute, 270 * time.Second},
+	} {
+		r := run{arrived: at, timeout: tt.timeout}
+		if got := r.end(at.Add(tt.until)).Sub(at); got != tt.want {
+			t.Errorf("%s: %s, want %s", name, got, tt.want)
 		}
 	}
 }

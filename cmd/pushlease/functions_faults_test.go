@@ -380,3 +380,34 @@ func TestAFrozenHandlerIsReplaced(t *testing.T) {
 	})
 	h.waitState(20*time.Second, name, sent.ID, hook.ID, "delivered")
 }
+
+// TestAPumpThatStorageHoldsUpIsAnsweredInTime: a delete that storage refuses goes on after
+// the answer, and the host has no reason to kill the process.
+func TestAPumpThatStorageHoldsUpIsAnsweredInTime(t *testing.T) {
+	t.Parallel()
+	proxy := azuritetest.Start(t).Proxy(t)
+	name := queueName("held-up")
+	root := packaged(t)
+	quickly(t, root, func(host map[string]any) { host["functionTimeout"] = "00:00:04" })
+	h := startHosted(t, root, hosttest.Options{Storage: proxy.ConnectionString()})
+	receiver := newAnswering(t)
+	hook := h.register(name, receiver.URL, nil)
+	id := h.publish(name, "refused")
+	pid := h.host.Pid()
+	proxy.Fault(azuritetest.Match{Service: "queue", Operation: "delete"}, azuritetest.Throttle())
+	if err := h.host.Timer("pump", false); err == nil {
+		t.Error("the first pump did not wait for storage")
+	}
+	if err := h.host.Timer("pump", false); err != nil {
+		t.Errorf("beside it: %v", err)
+	}
+	proxy.Heal()
+	h.waitState(10*time.Second, name, id, hook.ID, "delivered")
+	h.waitEmpty(40*time.Second, name)
+	if posts, _ := receiver.of(id); len(posts) != 1 {
+		t.Errorf("%d POSTs", len(posts))
+	}
+	if h.host.Pid() != pid {
+		t.Error("the handler was killed for storage's fault")
+	}
+}

@@ -23,6 +23,25 @@ func TestRetriesAreOnTimeHoweverRarelyTheQueueIsPolled(t *testing.T) {
 	})
 }
 
+// Many messages that are due do not make a storage that fails be asked more often.
+func TestDueTimesDoNotCutTheBackoffShort(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.sender.answer = statuses(500)
+		_, stop := b.start(func(o *Options) { o.PollMax = 30 * time.Second })
+		for range 100 {
+			b.send(`{"a":1}`)
+			time.Sleep(100 * time.Millisecond)
+		}
+		b.queues.on("receive", always(failBefore))
+		before := b.queues.count("receive")
+		time.Sleep(5 * time.Minute)
+		if n := b.queues.count("receive") - before; n > 30 {
+			t.Errorf("%d failing receives in five minutes", n)
+		}
+		stop()
+	})
+}
+
 func TestDueTimesAreKeptInOrderAndBounded(t *testing.T) {
 	var d due
 	now := time.UnixMilli(1_000_000)

@@ -109,7 +109,7 @@ func (p *poller) run(ctx context.Context) {
 			empty, faults = 0, 0
 			continue
 		}
-		if woken := p.sleep(ctx, wait); woken {
+		if woken := p.sleep(ctx, wait, err == nil); woken {
 			empty = 0
 		}
 	}
@@ -264,13 +264,13 @@ func (p *poller) handle(m *queue.Message) {
 	p.d.handle(p.work, p.q, m, a)
 }
 
-// sleep waits for d, or less when woken, when a message that was given back is visible
-// again, or when stopped; it reports the first two.
-func (p *poller) sleep(ctx context.Context, d time.Duration) bool {
+// sleep waits for d, or less when woken or stopped, and with early when a message that was
+// given back is visible again; it reports a wake-up.
+func (p *poller) sleep(ctx context.Context, d time.Duration, early bool) bool {
 	for end := time.Now().Add(d); ; {
-		until, early := end, false
-		if next := p.due.next(time.Now()); !next.IsZero() && next.Before(end) {
-			until, early = next, true
+		until := end
+		if next := p.due.next(time.Now()); early && !next.IsZero() && next.Before(end) {
+			until = next
 		}
 		t := time.NewTimer(time.Until(until))
 		select {
@@ -278,7 +278,7 @@ func (p *poller) sleep(ctx context.Context, d time.Duration) bool {
 			t.Stop()
 			return false
 		case <-t.C:
-			return early
+			return false
 		case <-p.wake:
 			t.Stop()
 			return true

@@ -109,8 +109,9 @@ func (d *Dispatcher) settle(ctx context.Context, k *keeper, decision Decision) (
 	default:
 		d.keepEvent(ctx, decision.claimed, decision.Delay, k.m.Lease.Granted())
 		d.late.note(k.q.Name(), k.m, decision.Delay)
-		result = d.abandon(ctx, k, decision.Delay)
-		d.willBeVisible(k.q.Name(), decision.Delay)
+		if result = d.abandon(ctx, k, decision.Delay); result == "abandoned" {
+			d.willBeVisible(k.q.Name(), decision.Delay)
+		}
 		return result
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"path"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -37,6 +38,7 @@ const (
 	// leastDequeueCount is 69 days of a held message that comes by every ten minutes.
 	leastDequeueCount = 10_000
 	leastTimeout      = time.Minute
+	apiRoute          = "v1/{*path}"
 )
 
 func is(want any) func(any) bool { return func(v any) bool { return v == want } }
@@ -54,7 +56,7 @@ func needs() []need {
 		{"version", is("2.0"), "the host knows no other", `write "2.0"`, true},
 		{"functionTimeout", longEnough, "POSTs end at three quarters of it, and below a minute hardly any receiver is quick enough; without a function timeout the default of the plan is not known here", `write "00:05:00"`, false},
 		{"extensionBundle.id", is("Microsoft.Azure.Functions.ExtensionBundle"), "queue triggers come with it", `write "Microsoft.Azure.Functions.ExtensionBundle"`, true},
-		{"extensionBundle.version", is("[4.0.0, 5.0.0)"), "older bundles are not maintained, and odd ranges don't resolve", `write "[4.0.0, 5.0.0)"`, true},
+		{"extensionBundle.version", func(v any) bool { return v == "[4.0.0, 5.0.0)" || v == "[4.*, 5.0.0)" }, "older bundles are not maintained, and odd ranges don't resolve", `write "[4.0.0, 5.0.0)"`, true},
 		{"customHandler.description.defaultExecutablePath", is(Executable), "this is the program's name in the package", `write "` + Executable + `"`, true},
 		{"customHandler.enableForwardingHttpRequest", is(true), "older hosts pass the API's requests on only with it", "write true", true},
 		{"customHandler.enableProxyingHttpRequest", is(true), "newer hosts stream the API's requests with it; without it, chunked bodies are lost", "write true", true},
@@ -104,6 +106,9 @@ func Check(root fs.FS, getenv func(string) string) ([]Deviation, error) {
 			found = append(found, Deviation{"host.json: " + n.setting, shown(v), n.why, n.cure, n.fatal})
 		}
 	}
+	if info, err := fs.Stat(root, Executable); err == nil && info.Mode()&0o111 == 0 && runtime.GOOS != "windows" {
+		found = append(found, Deviation{Executable, "not executable", "the host can't start it, and the app never comes up", "chmod +x " + Executable + ", or deploy the zip itself", true})
+	}
 	return append(found, checkFunctions(root, getenv)...), nil
 }
 
@@ -150,8 +155,15 @@ func checkFunctions(root fs.FS, getenv func(string) string) []Deviation {
 	for _, name := range slices.Sorted(maps.Keys(layout.Functions)) {
 		f := layout.Functions[name]
 		where := path.Join(name, "function.json")
+		if f.Trigger == httpTrigger && f.Route != apiRoute {
+			found = append(found, Deviation{where + ": route", shown(nonEmpty(f.Route)), "the API is at /api/v1, and no other address is answered", `write "` + apiRoute + `"`, true})
+		}
 		if f.Trigger != queueTrigger {
 			continue
+		}
+		if f.Connection != appStorage && getenv("PUSHLEASE_STORAGE") == "" {
+			found = append(found, Deviation{where + ": connection", shown(f.Connection), "messages of this account can't be given back in the one that pushlease uses, " + appStorage + ": they come back after the host's delay, over and over",
+				`write "` + appStorage + `", or set PUSHLEASE_STORAGE to the same account`, true})
 		}
 		if !strings.EqualFold(f.DataType, "binary") {
 			found = append(found, Deviation{where + ": dataType", shown(nonEmpty(f.DataType)),

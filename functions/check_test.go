@@ -30,7 +30,10 @@ func packaged(t *testing.T, queues ...string) fstest.MapFS {
 func noSettings(string) string { return "" }
 
 func TestThePackageIsWhatCheckAsksFor(t *testing.T) {
-	deviations, err := Check(packaged(t, "orders", "invoices"), noSettings)
+	app := packaged(t, "orders", "invoices")
+	app["host.json"].Data = bytes.Replace(app["host.json"].Data, []byte("[4.0.0, "), []byte("[4.*, "), 1) // as the Core Tools write it
+	app[Executable] = &fstest.MapFile{Mode: 0o755}
+	deviations, err := Check(app, noSettings)
 	if err != nil || len(deviations) != 0 {
 		t.Errorf("%v, %+v", err, deviations)
 	}
@@ -118,6 +121,13 @@ func TestDeviationsOfFunctionsAreFound(t *testing.T) {
 		{"two triggers", func(app fstest.MapFS) { app["second/function.json"] = app["dispatch-orders/function.json"] }, "second/function.json: queueName"},
 		{"no pump", func(app fstest.MapFS) { delete(app, "pump/function.json") }, "pump"},
 		{"no housekeeping", func(app fstest.MapFS) { delete(app, "housekeeping/function.json") }, "housekeeping"},
+		{"no exec bit", func(app fstest.MapFS) { app["pushlease"] = &fstest.MapFile{Mode: 0o644} }, "pushlease"},
+		{"another route", func(app fstest.MapFS) {
+			app["api/function.json"].Data = bytes.Replace(app["api/function.json"].Data, []byte("v1/{*path}"), []byte("{*path}"), 1)
+		}, "api/function.json: route"},
+		{"another account", func(app fstest.MapFS) {
+			app["dispatch-orders/function.json"].Data = bytes.Replace(app["dispatch-orders/function.json"].Data, []byte("AzureWebJobsStorage"), []byte("Other"), 1)
+		}, "dispatch-orders/function.json: connection"},
 		{"no JSON", func(app fstest.MapFS) { app["dispatch-orders/function.json"].Data = []byte("{") }, "function.json"},
 		{"foreign trigger", func(app fstest.MapFS) {
 			app["x/function.json"] = &fstest.MapFile{Data: []byte(`{"bindings":[{"type":"blobTrigger"}]}`)}

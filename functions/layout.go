@@ -21,6 +21,9 @@ const (
 	httpTrigger  = "httpTrigger"
 )
 
+// appStorage is the setting of the account that pushlease uses, and triggers by default.
+const appStorage = "AzureWebJobsStorage"
+
 const (
 	defaultFunctionTimeout = 5 * time.Minute // the shortest default of all plans
 	// longestFunctionTimeout is used where there is none: nothing here needs longer.
@@ -43,6 +46,8 @@ type Function struct {
 	Binding string
 	// Queue, Connection and DataType are a queue trigger's, with %SETTINGS% filled in.
 	Queue, Connection, DataType string
+	// Route is an HTTP trigger's, below the host's prefix.
+	Route string
 }
 
 // ReadLayout reads the app below root as the host does: host.json, and function.json of
@@ -142,7 +147,7 @@ func parseTimeSpan(s string) (time.Duration, error) {
 
 func (f *Function) read(body []byte, getenv func(string) string) error {
 	var file struct {
-		Bindings []struct{ Type, Name, QueueName, Connection, DataType string }
+		Bindings []struct{ Type, Name, QueueName, Connection, DataType, Route string }
 	}
 	if err := json.Unmarshal(body, &file); err != nil {
 		return fmt.Errorf("it is not JSON: %w", err)
@@ -155,13 +160,13 @@ func (f *Function) read(body []byte, getenv func(string) string) error {
 		if i < 0 {
 			return fmt.Errorf("its trigger %s is none of pushlease's", b.Type)
 		}
-		f.Trigger, f.Binding, f.DataType = []string{queueTrigger, timerTrigger, httpTrigger}[i], b.Name, b.DataType
+		f.Trigger, f.Binding, f.DataType, f.Route = []string{queueTrigger, timerTrigger, httpTrigger}[i], b.Name, b.DataType, b.Route
 		if f.Trigger != queueTrigger {
 			return nil
 		}
 		f.Queue, f.Connection = expand(b.QueueName, getenv), b.Connection
 		if f.Connection == "" {
-			f.Connection = "AzureWebJobsStorage"
+			f.Connection = appStorage
 		}
 		if err := queue.ValidateName(f.Queue); err != nil {
 			return fmt.Errorf("queueName %q: %w", f.Queue, err)

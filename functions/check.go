@@ -109,7 +109,7 @@ func Check(root fs.FS, getenv func(string) string) ([]Deviation, error) {
 	if info, err := fs.Stat(root, Executable); err == nil && info.Mode()&0o111 == 0 && runtime.GOOS != "windows" {
 		found = append(found, Deviation{Executable, "not executable", "the host can't start it, and the app never comes up", "chmod +x " + Executable + ", or deploy the zip itself", true})
 	}
-	return append(found, checkFunctions(root, getenv)...), nil
+	return append(found, checkFunctions(root, host, getenv)...), nil
 }
 
 func lookUp(host map[string]any, setting string) any {
@@ -145,7 +145,7 @@ func shown(v any) string {
 }
 
 // checkFunctions looks at each function.json.
-func checkFunctions(root fs.FS, getenv func(string) string) []Deviation {
+func checkFunctions(root fs.FS, host map[string]any, getenv func(string) string) []Deviation {
 	var found []Deviation
 	layout, err := ReadLayout(root, getenv)
 	if err != nil {
@@ -155,6 +155,9 @@ func checkFunctions(root fs.FS, getenv func(string) string) []Deviation {
 	for _, name := range slices.Sorted(maps.Keys(layout.Functions)) {
 		f := layout.Functions[name]
 		where := path.Join(name, "function.json")
+		if by := idleBy(f, host, getenv); by != "" {
+			found = append(found, Deviation{where, "disabled by " + by, "the host does not call it, and nothing else does its work: of a queue with a trigger not even the pump", "take it out of there; to stop a webhook, disable that", true})
+		}
 		if f.Trigger == httpTrigger && f.Route != apiRoute {
 			found = append(found, Deviation{where + ": route", shown(nonEmpty(f.Route)), "the API is at /api/v1, and no other address is answered", `write "` + apiRoute + `"`, true})
 		}
@@ -183,6 +186,23 @@ func checkFunctions(root fs.FS, getenv func(string) string) []Deviation {
 		}
 	}
 	return found
+}
+
+// idleBy says what keeps the host from calling f; empty when nothing does.
+func idleBy(f Function, host map[string]any, getenv func(string) string) string {
+	for _, name := range []string{"AzureWebJobs." + f.Name + ".Disabled", "AzureWebJobs__" + f.Name + "__Disabled"} {
+		if v := getenv(name); strings.EqualFold(v, "true") || v == "1" {
+			return name
+		}
+	}
+	named := func(v any) bool { text, ok := v.(string); return ok && strings.EqualFold(text, f.Name) }
+	if list, ok := host["functions"].([]any); ok && !slices.ContainsFunc(list, named) {
+		return "the list functions in host.json"
+	}
+	if f.Disabled {
+		return "disabled"
+	}
+	return ""
 }
 
 func nonEmpty(s string) any {

@@ -103,6 +103,12 @@ func TestAVariableReplacesASettingOfHostJSON(t *testing.T) {
 	if err != nil || len(deviations) != 1 || !strings.HasSuffix(deviations[0].Where, "maxDequeueCount") {
 		t.Errorf("%v, %+v", err, deviations)
 	}
+	deviations, err = Check(packaged(t, "orders"), func(name string) string {
+		return map[string]string{"AzureWebJobs.dispatch-orders.Disabled": "True"}[name]
+	})
+	if err != nil || len(deviations) != 1 || deviations[0].Where != "dispatch-orders/function.json" {
+		t.Errorf("%v, %+v", err, deviations)
+	}
 	layout, err := ReadLayout(packaged(t, "orders"), getenv)
 	if err != nil || layout.Timeout != 10*time.Minute {
 		t.Errorf("timeout %s, %v", layout.Timeout, err)
@@ -128,6 +134,12 @@ func TestDeviationsOfFunctionsAreFound(t *testing.T) {
 		{"another account", func(app fstest.MapFS) {
 			app["dispatch-orders/function.json"].Data = bytes.Replace(app["dispatch-orders/function.json"].Data, []byte("AzureWebJobsStorage"), []byte("Other"), 1)
 		}, "dispatch-orders/function.json: connection"},
+		{"disabled", func(app fstest.MapFS) {
+			app["pump/function.json"].Data = bytes.Replace(app["pump/function.json"].Data, []byte("{"), []byte(`{"disabled": true,`), 1)
+		}, "pump/function.json"},
+		{"not listed", func(app fstest.MapFS) {
+			app["host.json"].Data = bytes.Replace(app["host.json"].Data, []byte("{"), []byte(`{"functions": ["api", "PUMP", "housekeeping"],`), 1)
+		}, "dispatch-orders/function.json"},
 		{"no JSON", func(app fstest.MapFS) { app["dispatch-orders/function.json"].Data = []byte("{") }, "function.json"},
 		{"foreign trigger", func(app fstest.MapFS) {
 			app["x/function.json"] = &fstest.MapFile{Data: []byte(`{"bindings":[{"type":"blobTrigger"}]}`)}

@@ -48,6 +48,8 @@ type Function struct {
 	Queue, Connection, DataType string
 	// Route is an HTTP trigger's, below the host's prefix.
 	Route string
+	// Disabled: function.json says so. The host does not call it then.
+	Disabled bool
 }
 
 // ReadLayout reads the app below root as the host does: host.json, and function.json of
@@ -148,6 +150,7 @@ func parseTimeSpan(s string) (time.Duration, error) {
 func (f *Function) read(body []byte, getenv func(string) string) error {
 	var file struct {
 		Bindings []struct{ Type, Name, QueueName, Connection, DataType, Route string }
+		Disabled any // true, or the name of a setting that says so
 	}
 	if err := json.Unmarshal(body, &file); err != nil {
 		return fmt.Errorf("it is not JSON: %w", err)
@@ -160,6 +163,8 @@ func (f *Function) read(body []byte, getenv func(string) string) error {
 		if i < 0 {
 			return fmt.Errorf("its trigger %s is none of pushlease's", b.Type)
 		}
+		setting, _ := file.Disabled.(string)
+		f.Disabled = file.Disabled == true || setting != "" && slices.Contains([]string{"true", "1"}, strings.ToLower(getenv(strings.Trim(setting, "%"))))
 		f.Trigger, f.Binding, f.DataType, f.Route = []string{queueTrigger, timerTrigger, httpTrigger}[i], b.Name, b.DataType, b.Route
 		if f.Trigger != queueTrigger {
 			return nil

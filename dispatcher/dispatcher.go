@@ -176,6 +176,7 @@ func (d *Dispatcher) reconcile(ctx, work context.Context, running *sync.WaitGrou
 		p.stop = stop
 		d.pollers[name] = p
 		running.Go(func() { defer stop(); defer p.close(); p.run(pollCtx) })
+		running.Go(func() { (&guard{d: d, q: q, work: work, stuck: stuckMargin}).run(pollCtx) })
 		d.log.Info("polling started", "queue", name)
 	}
 }

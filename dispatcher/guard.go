@@ -26,6 +26,9 @@ const (
 	guardPaceMin = 20 * time.Second
 	// guardAgain is the wait after a round that left something near its end.
 	guardAgain = time.Minute
+	// stuckMargin is guardMargin for a queue that is polled, whose webhooks may be sent to
+	// again at any time.
+	stuckMargin = 5 * time.Minute
 	// guardFaultMin is the first wait after a look that storage did not answer.
 	guardFaultMin = 30 * time.Second
 )
@@ -33,10 +36,15 @@ const (
 // guard watches a queue that has webhooks of which none is enabled, or whose last webhook
 // was deleted. Such a queue is not polled, and its messages wait for nothing but their
 // expiry: those that are near it are dead-lettered, the others stay where they are.
+//
+// It watches a polled queue too, while none of its webhooks can be sent to: then nobody
+// receives from it either.
 type guard struct {
 	d    *Dispatcher
 	q    queue.Queue
 	work context.Context
+	// stuck is the margin of a queue that is polled; zero for all others.
+	stuck time.Duration
 	// inVain: the last batch held nothing that is near its end, though a peek showed
 	// some. Receiving goes by another order, so the next batch is a full one.
 	inVain bool
@@ -107,7 +115,7 @@ func (g *guard) round(ctx context.Context) (pace time.Duration, err error) {
 		if !g.d.registry.fresh(ctx, start) {
 			return pace, errors.New("the registered webhooks can't be read")
 		}
-		if !g.d.registry.queuesToGuard()[g.q.Name()] {
+		if g.polled() != g.d.registry.queuesToPoll()[g.q.Name()] || !g.polled() && !g.d.registry.queuesToGuard()[g.q.Name()] {
 			g.d.registry.tell() // the poller takes over, or the queue is nobody's any more
 			return min(pace, guardAgain), nil
 		}
@@ -127,6 +135,9 @@ func (g *guard) round(ctx context.Context) (pace time.Duration, err error) {
 // look peeks and counts the messages that are near their end. The pace fits the
 // shortest life it saw: a few looks fit into its margin.
 func (g *guard) look(ctx context.Context) (ending int, pace time.Duration, err error) {
+	if n, _ := g.d.flows.room(g.q.Name(), 0, 1, time.Now()); g.polled() && n > 0 {
+		return 0, guardAgain, nil // the poller receives
+	}
 	ctx, cancel := context.WithTimeout(ctx, receiveTimeout)
 	defer cancel()
 	peeked, err := g.q.Peek(ctx, queue.MaxReceive)
@@ -139,14 +150,16 @@ func (g *guard) look(ctx context.Context) (ending int, pace time.Duration, err e
 	if err != nil {
 		return 0, guardInterval, fmt.Errorf("look for expiring messages: %w", err)
 	}
-	pace = guardInterval
+	if pace = guardInterval; g.polled() {
+		pace = guardAgain
+	}
 	now := time.Now()
 	for _, p := range peeked {
 		if p.ExpiresAt.IsZero() {
 			continue
 		}
-		pace = min(pace, max(lastOfLife(p.InsertedAt, p.ExpiresAt)/3, guardPaceMin))
-		if nearEnd(p.InsertedAt, p.ExpiresAt, now) {
+		pace = min(pace, max(lastOfLife(p.InsertedAt, p.ExpiresAt, g.margin())/3, guardPaceMin))
+		if nearEnd(p.InsertedAt, p.ExpiresAt, now, g.margin()) {
 			ending++
 		}
 	}
@@ -187,8 +200,11 @@ func (g *guard) deliver(ctx context.Context, queueName string, m *queue.Message)
 	if l, left := g.d.registry.leftQueue(queueName); left && !before(l, m.InsertedAt) {
 		return Decision{Action: policy.Hold, Reason: policy.NoWebhook}
 	}
-	if nearEnd(m.InsertedAt, m.ExpiresAt, time.Now()) {
+	if nearEnd(m.InsertedAt, m.ExpiresAt, time.Now(), g.margin()) {
 		return g.d.deliver(ctx, queueName, m, guardMargin, nil)
+	}
+	if g.polled() {
+		return g.d.Deliver(ctx, queueName, m)
 	}
 	decision := g.d.deliver(ctx, queueName, m, 0, nil)
 	if decision.Action == policy.Hold {
@@ -197,13 +213,23 @@ func (g *guard) deliver(ctx context.Context, queueName string, m *queue.Message)
 	return decision
 }
 
-// lastOfLife is how long before its expiry a guarded message is dead-lettered.
-func lastOfLife(inserted, expires time.Time) time.Duration {
-	return min(guardMargin, max(expires.Sub(inserted)/2, 0))
+func (g *guard) margin() time.Duration {
+	if g.polled() {
+		return g.stuck
+	}
+	return guardMargin
 }
 
-func nearEnd(inserted, expires, now time.Time) bool {
-	return !expires.IsZero() && expires.Sub(now) <= lastOfLife(inserted, expires)
+func (g *guard) polled() bool { return g.stuck > 0 }
+
+// lastOfLife is how long before its expiry a guarded message is dead-lettered: margin, or
+// half of its life if that is less.
+func lastOfLife(inserted, expires time.Time, margin time.Duration) time.Duration {
+	return min(margin, max(expires.Sub(inserted)/2, 0))
+}
+
+func nearEnd(inserted, expires, now time.Time, margin time.Duration) bool {
+	return !expires.IsZero() && expires.Sub(now) <= lastOfLife(inserted, expires, margin)
 }
 
 // late knows, by queue, when messages come back that were given back for so long that
@@ -222,7 +248,7 @@ func newLate() *late { return &late{windows: map[string]window{}} }
 // note is called when m is given back for delay.
 func (l *late) note(queueName string, m *queue.Message, delay time.Duration) {
 	back := time.Now().Add(delay)
-	if delay == 0 || !nearEnd(m.InsertedAt, m.ExpiresAt, back) {
+	if delay == 0 || !nearEnd(m.InsertedAt, m.ExpiresAt, back, guardMargin) {
 		return
 	}
 	l.mu.Lock()

@@ -313,3 +313,55 @@ func TestMessagesOfAWebhookThatAnsweredGoneAreGuarded(t *testing.T) {
 		want(t, "POSTs", b.sender.count(), 1)
 	})
 }
+
+// Nobody polls for webhooks that can't be sent to, so nobody would see a message expire.
+func TestWhatWaitsForAWebhookThatCanNotBeSentToIsDeadLetteredBeforeItExpires(t *testing.T) {
+	asked := func(status int, wait string) func(webhook.Request, int) webhook.Result {
+		return func(webhook.Request, int) webhook.Result { return webhook.Result{Status: status, RetryAfter: wait} }
+	}
+	tests := []struct {
+		name   string
+		rate   float64
+		answer func(webhook.Request, int) webhook.Result
+		ttl    time.Duration
+	}{
+		{"it fails", 0, asked(503, ""), 2 * time.Hour},
+		{"it fails, short lives", 0, asked(503, ""), 4 * time.Minute},
+		{"it has asked for a pause", 0, asked(429, "40000"), 2 * time.Hour},
+		{"the rate is used up", 0.01, asked(200, ""), 20 * time.Minute},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				b.webhook.Flow = policy.DefaultFlow()
+				b.webhook.Flow.Rate = tt.rate
+				b.webhook = b.update(b.webhook)
+				b.sender.answer = tt.answer
+				_, stop := b.start(nil)
+				var sent []queue.Sent
+				for range 90 {
+					sent = append(sent, b.sendText([]byte("x"), queue.SendOptions{TTL: tt.ttl}))
+				}
+				time.Sleep(tt.ttl + time.Minute)
+				stop()
+				delivered := 0
+				for _, s := range sent {
+					if b.delivery(s, b.webhook.ID).State == tables.Delivered {
+						delivered++
+					}
+				}
+				want(t, "messages left", b.total(testQueue), 0)
+				want(t, "delivered or dead letters", delivered+len(b.deadLetters()), len(sent))
+			})
+		})
+	}
+}
+
+func TestAQueueWhoseWebhookCanBeSentToIsNotPeekedAt(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		_, stop := b.start(rarely)
+		time.Sleep(6 * time.Hour)
+		stop()
+		want(t, "peeks", b.queues.count("peek"), 0)
+	})
+}

@@ -152,9 +152,9 @@ func (d *Dispatcher) drain(ctx context.Context, p *poller, handled *atomic.Int64
 }
 
 // Tidy does what no message asks for: it writes what could not be written before, and
-// looks once at each queue of which no webhook is enabled, or whose last one was deleted, so that
-// what waits there is dead-lettered before it would expire. It may be called at any time and any number of
-// times; call it at least every ten minutes.
+// looks once at each queue of which no webhook is enabled, or can be sent to, or whose last
+// one was deleted, so that what waits there is dead-lettered before it would expire. It may
+// be called at any time and any number of times; call it at least every ten minutes.
 func (d *Dispatcher) Tidy(ctx, work context.Context) error {
 	d.flushOnce(ctx)
 	if !d.registry.fresh(ctx, time.Now()) {
@@ -162,12 +162,18 @@ func (d *Dispatcher) Tidy(ctx, work context.Context) error {
 	}
 	d.registry.refreshLeft(ctx)
 	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(d.ours(d.registry.queuesToGuard()))) {
+	polled := d.registry.queuesToPoll()
+	watched := d.registry.queuesToGuard()
+	maps.Copy(watched, polled)
+	for _, name := range slices.Sorted(maps.Keys(d.ours(watched))) {
 		q, err := d.o.Queues.Queue(name)
 		if err != nil {
 			continue
 		}
 		g := &guard{d: d, q: q, work: work}
+		if polled[name] {
+			g.stuck = 2 * guardInterval // Tidy looks no more often
+		}
 		if _, err := g.round(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("queue %s: %w", name, err))
 		}

@@ -189,7 +189,7 @@ func (d *Dispatcher) noteHeld(ctx context.Context, queueName string, p queue.Pee
 	held.State, held.Reason, held.ExpiresAt = tables.Held, policy.WebhookDeleted, p.ExpiresAt
 	held.UpdatedAt = time.Now().UTC().Truncate(time.Millisecond)
 	if held.NextAt = (time.Time{}); !p.ExpiresAt.IsZero() {
-		held.NextAt = p.ExpiresAt.Add(-lastOfLife(p.InsertedAt, p.ExpiresAt))
+		held.NextAt = p.ExpiresAt.Add(-lastOfLife(p.InsertedAt, p.ExpiresAt, guardMargin))
 	}
 	d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{held}})
 	return nil

@@ -66,7 +66,11 @@ func (d *Dispatcher) waitToEnter(ctx context.Context, p *parcel, t *target) (ok 
 // postpone holds a delivery whose webhook can't be sent to now, with its receive excused.
 func (d *Dispatcher) postpone(p *parcel, t *target, refused *refusal) {
 	d.metrics.postponed(p.key.Queue, t.registration.ID, refused.reason)
-	t.delivery = p.held(t.delivery, refused.reason, postponement(p, refused.until, time.Now()), policy.ExpiryMargin)
+	margin := policy.ExpiryMargin
+	if p.margin == guardMargin { // the guard has it, since nobody would receive it once more
+		margin = guardMargin
+	}
+	t.delivery = p.held(t.delivery, refused.reason, postponement(p, refused.until, time.Now()), margin)
 	t.delivery.Excused++
 	t.flow = nil
 }

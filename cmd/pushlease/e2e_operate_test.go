@@ -179,8 +179,8 @@ func TestMessageAtTheEndOfItsLifeIsNotLost(t *testing.T) {
 			answer           reply
 			posts            int
 		}{
-			{"refused", "8s", "dead_lettered", reply{Status: 500}, 1},
-			{"slow", "4s", "delivered", reply{Status: 200, Delay: 7 * time.Second}, 1},
+			{"refused", "25s", "dead_lettered", reply{Status: 500}, 1},
+			{"slow", "12s", "delivered", reply{Status: 200, Delay: 15 * time.Second}, 1},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
 				t.Parallel()

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -68,7 +68,7 @@ func TestWaitingDeadLettersAreMeasuredByQueue(t *testing.T) {
 }
 
 func TestOldCountIsNotShown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := &backlog{byQueue: map[string]waiting{}}
 		b.put("orders", waiting{n: 5, exact: true, at: time.Now()})
 		time.Sleep(backlogFresh - time.Second)

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -379,7 +379,7 @@ func TestACopyThatExpiresWhileItWaitsIsADeadLetter(t *testing.T) {
 }
 
 func TestMemoryOfEventsIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		e := newEvents()
 		for i := range 3 * memorySize / 2 {
 			e.begin(tables.Claim{Key: fmt.Sprint(i), Owner: "m", Until: time.Now().Add(time.Minute)}, time.Now())

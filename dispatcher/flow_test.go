@@ -214,7 +214,7 @@ func TestARecoveringReceiverIsNotFlooded(t *testing.T) {
 			}
 			return webhook.Result{Status: 200}
 		}
-		const messages = 1500
+		const messages = 3000
 		b.sendNumbered(messages)
 		up = time.Now().Add(2 * time.Minute)
 		d, stop := b.start(func(o *Options) { o.Sender = receivers{"wh_a": r} })
@@ -365,7 +365,7 @@ func TestHeldDeliveriesCostFewTransactions(t *testing.T) {
 			"wh_a": {takes: after(10 * time.Millisecond), answer: status(200)},
 			"wh_b": {takes: after(5 * time.Second), answer: status(200)},
 		}
-		const messages = 200
+		const messages = 500
 		b.sendNumbered(messages)
 		start := time.Now()
 		d, stop := b.start(func(o *Options) { o.Sender = rs })

@@ -11,9 +11,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/queue"
 )
 
@@ -226,7 +226,7 @@ func TestOnlyTheHostInvokes(t *testing.T) {
 // TestAMessageThatWaitedTooLongForTheStartIsNotBegun: the host counts that wait as time of
 // the invocation. There is no dispatcher here that could begin it.
 func TestAMessageThatWaitedTooLongForTheStartIsNotBegun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		h := New("127.0.0.1:7071", Layout{Functions: map[string]Function{"dispatch-orders": dispatchOrders}, Timeout: 20 * time.Second})
 		next := time.Now().Add(10 * time.Minute).UTC().Format(time.RFC3339)
 		body, err := json.Marshal(wire(t, asBinary("late"), map[string]string{"NextVisibleTime": strconv.Quote(next)}))

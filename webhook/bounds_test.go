@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/webhook"
 	"github.com/pushlease/pushlease/webhook/webhooktest"
 )
@@ -60,7 +61,7 @@ func TestLargeAnswersAreBounded(t *testing.T) {
 
 // C25: a flood of interim answers ends at the deadline and does not spin.
 func TestFloodOfInterimAnswersIsSlowedDown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var sent atomic.Int64
 		wire := webhooktest.NewWire(t, func(c *webhooktest.Conn) {
 			_, _, _ = c.ReadRequest()
@@ -81,7 +82,7 @@ func TestFloodOfInterimAnswersIsSlowedDown(t *testing.T) {
 }
 
 func TestInterimAnswersAreNeverFinal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		text := strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", 20) + "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n"
 		wire := webhooktest.NewWire(t, webhooktest.Answer(text))
 		wantAnswer(t, newSender(t, wire.Dial).Send(t.Context(), hook(), message("{}")), 202)
@@ -91,7 +92,7 @@ func TestInterimAnswersAreNeverFinal(t *testing.T) {
 // C26: 10,000 answers of mixed size leave no connection and no goroutine. The
 // bubble fails when a goroutine is left.
 func TestConnectionsEndByThemselves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		receiver := webhooktest.NewReceiver(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			size := map[byte]int{'1': 10, '2': 5_000, '3': 66_000, '4': 200_000} // mostly 0
 			body, _ := io.ReadAll(r.Body)
@@ -140,7 +141,7 @@ func (c *counted) Close() error {
 
 // A stalled handshake or dial does not outlive the exchange that wanted it.
 func TestNothingOutlivesTheDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var open atomic.Int64
 		wire := webhooktest.NewWire(t, webhooktest.Silence)
 		s := newSender(t, func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -163,7 +164,7 @@ func TestEnvironmentProxiesAreIgnored(t *testing.T) {
 	for _, name := range []string{"HTTP_PROXY", "http_proxy", "ALL_PROXY"} {
 		t.Setenv(name, "http://127.0.0.1:1")
 	}
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		receiver := webhooktest.NewReceiver(nil)
 		defer receiver.Close()
 		s := newSender(t, receiver.Dial, with(resolving("receiver.example", addresses("93.184.216.34"))))

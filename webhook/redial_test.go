@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/webhook"
 	"github.com/pushlease/pushlease/webhook/webhooktest"
 )
@@ -36,7 +37,7 @@ func TestReusedConnectionThatDiedIsTriedOnceMore(t *testing.T) {
 		}
 	}
 	t.Run("pipe", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			wire := webhooktest.NewWire(t, webhooktest.CloseOnReuse)
 			send(t, wire, "http://127.0.0.1/")
 		})
@@ -49,7 +50,7 @@ func TestReusedConnectionThatDiedIsTriedOnceMore(t *testing.T) {
 
 // The second try is on a fresh connection, not on the next dead one.
 func TestManyDeadConnectionsCostOneRedial(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		wire := webhooktest.NewWire(t, func(c *webhooktest.Conn) {
 			if _, _, err := c.ReadRequest(); err != nil {
@@ -112,7 +113,7 @@ func TestNothingElseIsRepeated(t *testing.T) {
 		"redirect without Location is no redo": {script: webhooktest.Answer("HTTP/1.1 307 X\r\nContent-Length: 0\r\n\r\n")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				wire := webhooktest.NewWire(t, c.script)
 				s := newSender(t, wire.Dial)
 				want := 1
@@ -148,7 +149,7 @@ func TestFailedDialIsTriedOnceMore(t *testing.T) {
 	if got.Redials != 1 || len(d.list()) != 2 {
 		t.Errorf("%d redials, dialled %v", got.Redials, d.list())
 	}
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		receiver := webhooktest.NewReceiver(nil)
 		defer receiver.Close()
 		first := true
@@ -210,7 +211,7 @@ func TestUnresolvedName(t *testing.T) {
 // A name with several addresses: the next one is used when one does not answer,
 // and it leaves time for the others.
 func TestAddressesAreTriedInTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		receiver := webhooktest.NewReceiver(nil)
 		defer receiver.Close()
 		d := &dials{next: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -268,7 +269,7 @@ func TestForbiddenAddressIsNeverDialled(t *testing.T) {
 
 // C31: safe at the first look and internal at the second.
 func TestRebindingIsBlocked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		wire := webhooktest.NewWire(t, func(c *webhooktest.Conn) {
 			answerOnce(c, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
 		})
@@ -289,7 +290,7 @@ func TestRebindingIsBlocked(t *testing.T) {
 
 // C23 c: a busy webhook follows its name within a minute.
 func TestChangedAddressIsUsedWithinAMinute(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		before, after := webhooktest.NewReceiver(nil), webhooktest.NewReceiver(nil)
 		defer before.Close()
 		defer after.Close()
@@ -315,7 +316,7 @@ func TestChangedAddressIsUsedWithinAMinute(t *testing.T) {
 
 // What is in flight when the pool is exchanged ends undisturbed.
 func TestRotationDoesNotHurtWhatIsInFlight(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		wire := webhooktest.NewWire(t, func(c *webhooktest.Conn) {
 			if c.N == 1 {

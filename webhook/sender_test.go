@@ -12,11 +12,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/webhook"
 	"github.com/pushlease/pushlease/webhook/webhooktest"
 )
@@ -69,7 +69,7 @@ func wantFailure(t testing.TB, r webhook.Result, class string) {
 }
 
 func TestRequestIsExactlyWhatIsDocumented(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		receiver := webhooktest.NewReceiver(nil)
 		defer receiver.Close()
 		s := newSender(t, receiver.Dial)
@@ -152,7 +152,7 @@ func TestBytesSentAreBytesSigned(t *testing.T) {
 
 // C29: hours apart, each attempt has the same id and a signature of its own time.
 func TestEachAttemptIsSignedAnew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		receiver := webhooktest.NewReceiver(webhooktest.Status(500))
 		defer receiver.Close()
 		s := newSender(t, receiver.Dial)
@@ -178,7 +178,7 @@ func TestEachAttemptIsSignedAnew(t *testing.T) {
 // C28: during a rotation a receiver with either secret verifies, after it only
 // one with the new.
 func TestRotationSignsWithBothSecrets(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		receiver := webhooktest.NewReceiver(nil)
 		defer receiver.Close()
 		s := newSender(t, receiver.Dial)
@@ -212,7 +212,7 @@ func TestRotationSignsWithBothSecrets(t *testing.T) {
 
 // C24: every status is given as it came; 1xx and what is no status are not.
 func TestEveryStatusIsTheOutcome(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var status string
 		wire := webhooktest.NewWire(t, func(c *webhooktest.Conn) {
 			if _, _, err := c.ReadRequest(); err == nil {
@@ -247,7 +247,7 @@ func TestRedirectIsTheAnswer(t *testing.T) {
 		"http://a b/":                          "",
 		"javascript:alert(1)":                  "",
 	}
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var status int
 		var location string
 		receiver := webhooktest.NewReceiver(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -281,7 +281,7 @@ func TestRedirectIsTheAnswer(t *testing.T) {
 }
 
 func TestAnswerHeadersAreKeptAndCut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		receiver := webhooktest.NewReceiver(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "120")
 			w.Header().Set("RateLimit", strings.Repeat("r", 300))
@@ -311,7 +311,7 @@ func TestDeadlineIsNotExtended(t *testing.T) {
 	}
 	for name, script := range scripts {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				wire := webhooktest.NewWire(t, script)
 				s := newSender(t, wire.Dial)
 				got := s.Send(t.Context(), hook(), message("{}"))
@@ -323,7 +323,7 @@ func TestDeadlineIsNotExtended(t *testing.T) {
 		})
 	}
 	t.Run("stalled handshake", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			wire := webhooktest.NewWire(t, webhooktest.Silence)
 			s := newSender(t, wire.Dial)
 			w := hook()
@@ -336,7 +336,7 @@ func TestDeadlineIsNotExtended(t *testing.T) {
 		})
 	})
 	t.Run("stalled dial", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			s := newSender(t, stalledDial)
 			got := s.Send(t.Context(), hook(), message("{}"))
 			wantFailure(t, got, "timeout")
@@ -349,7 +349,7 @@ func TestDeadlineIsNotExtended(t *testing.T) {
 
 // The status decides, also when the body takes until the deadline or breaks.
 func TestStatusDecidesWhateverTheBodyDoes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		wire := webhooktest.NewWire(t, webhooktest.DripBody(200, 1100*time.Millisecond))
 		s := newSender(t, wire.Dial)
 		got := s.Send(t.Context(), hook(), message("{}"))
@@ -364,7 +364,7 @@ func TestStatusDecidesWhateverTheBodyDoes(t *testing.T) {
 		"bad trailer": "HTTP/1.1 409 X\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nshort\r\n0\r\n\x00\x00\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				wire := webhooktest.NewWire(t, func(c *webhooktest.Conn) {
 					if _, _, err := c.ReadRequest(); err == nil {
 						_, _ = io.WriteString(c, answer)
@@ -394,7 +394,7 @@ func TestCancelledIsToldFromTimeout(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				wire := webhooktest.NewWire(t, webhooktest.Hang)
 				s := newSender(t, wire.Dial)
 				ctx, cancel := end(t.Context())
@@ -437,7 +437,7 @@ func TestBadRegistrationIsARequestFailure(t *testing.T) {
 
 // C30: what comes with a message can not make a header.
 func TestMessageMetadataCanNotInjectHeaders(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		receiver := webhooktest.NewReceiver(nil)
 		defer receiver.Close()
 		s := newSender(t, receiver.Dial)
@@ -463,7 +463,7 @@ func TestMessageMetadataCanNotInjectHeaders(t *testing.T) {
 
 // I8: what fails at one webhook does not touch the connections of another.
 func TestConnectionsAreReusedAcrossFailuresOfOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		good := webhooktest.NewReceiver(nil)
 		defer good.Close()
 		bad := webhooktest.NewWire(t, webhooktest.Reset)
@@ -487,7 +487,7 @@ func TestConnectionsAreReusedAcrossFailuresOfOthers(t *testing.T) {
 }
 
 func TestConcurrentSendsKeepTheirBodies(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		receiver := webhooktest.NewReceiver(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(w, r.Body)
 		}))
@@ -517,7 +517,7 @@ func TestConcurrentSendsKeepTheirBodies(t *testing.T) {
 }
 
 func TestARetryAfterThatIsNoneIsNotKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var answer string
 		receiver := webhooktest.NewReceiver(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", answer)

@@ -7,7 +7,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -19,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/webhook"
 	"github.com/pushlease/pushlease/webhook/webhooktest"
 )
@@ -44,7 +44,7 @@ func TestTraceContextIsPassedOn(t *testing.T) {
 	previous := otel.GetTextMapPropagator()
 	otel.SetTextMapPropagator(propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}))
 	defer otel.SetTextMapPropagator(previous)
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		receiver := webhooktest.NewReceiver(webhooktest.Sequence(webhooktest.Status(500), webhooktest.Status(200)))
 		defer receiver.Close()
 		spans, tracing := recorder()
@@ -103,7 +103,7 @@ func TestSpansHoldNoSecrets(t *testing.T) {
 		"dial":      {nil, 2, "connect"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				dial := fails(&net.OpError{Op: "dial", Err: io.EOF, Addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}})
 				if c.script != nil {
 					dial = webhooktest.NewWire(t, c.script).Dial
@@ -141,7 +141,7 @@ func TestNoMetricsOfTheInstrumentation(t *testing.T) {
 	previous := otel.GetMeterProvider()
 	otel.SetMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)))
 	defer otel.SetMeterProvider(previous)
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		receiver := webhooktest.NewReceiver(nil)
 		defer receiver.Close()
 		s := newSender(t, receiver.Dial)

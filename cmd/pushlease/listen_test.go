@@ -14,9 +14,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/webhook"
 )
 
@@ -193,7 +193,7 @@ func TestReceiverTakesPOSTsOfABoundedSizeOnly(t *testing.T) {
 }
 
 func TestADelayedSuccessThatTheSenderDidNotWaitForIsNoDelivery(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		rc := newReceiver(receiverOptions{Answer: reply{Status: 200, Delay: time.Minute}})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/pushlease/pushlease/internal/bubble"
 )
 
 // oneConn is a listener that accepts one connection.
@@ -26,7 +28,7 @@ func (l oneConn) Close() error   { return nil }
 func (l oneConn) Addr() net.Addr { return &net.TCPAddr{} }
 
 func TestACallerThatTakesNoAnswerIsLetGo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ended := make(chan time.Duration, 1)
 		start := time.Now()
 		server := newServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -76,7 +78,7 @@ func (l *flood) Close() error   { l.closed.Store(true); return nil }
 func (l *flood) Addr() net.Addr { return &net.TCPAddr{} }
 
 func TestAFloodOfCallersLeavesSocketsForDeliveries(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		l := &flood{}
 		a := &App{listener: l, server: newServer(http.NotFoundHandler(), slog.New(slog.DiscardHandler))}
 		done := make(chan error, 1)

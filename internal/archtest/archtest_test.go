@@ -39,6 +39,7 @@ var allowed = map[string][]string{
 	"internal/config":       {"queue", "internal/azureconn"},
 	"internal/telemetry":    {},
 	"internal/archtest":     {},
+	"internal/bubble":       {},
 	"internal/app":          {"*"},
 	"cmd/pushlease":         {"internal/app", "internal/config", "webhook", "policy", "queue"},
 	"cmd/pushlease-bench":   {"*"},
@@ -58,7 +59,7 @@ var reserved = []struct {
 	{"go.opentelemetry.io/otel/sdk", []string{"internal/telemetry"}, "packages use the API; telemetry sets it up"},
 	{"go.opentelemetry.io/otel/exporters", []string{"internal/telemetry"}, "packages use the API; telemetry sets it up"},
 	{module + "internal/azurestandin", []string{"cmd/pushlease-bench"}, "storage that forgets is for benchmarks and tests"},
-	{"testing", []string{"webhook/webhooktest", "queue/queuetest", "tables/tablestest", "internal/azuritetest", "functions/hosttest"}, "test support stays in test packages"},
+	{"testing", []string{"webhook/webhooktest", "queue/queuetest", "tables/tablestest", "internal/azuritetest", "internal/bubble", "functions/hosttest"}, "test support stays in test packages"},
 }
 
 // source is one Go file.
@@ -149,6 +150,22 @@ func TestImportsFollowTheLayout(t *testing.T) {
 		for _, problem := range forbiddenImports(s) {
 			t.Error(problem)
 		}
+	}
+}
+
+// Calling synctest.Test directly lets the race detector break, at random.
+func TestBubblesAreOpenedByOnePackage(t *testing.T) {
+	for _, s := range sources(t) {
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			call, ok := n.(*ast.SelectorExpr)
+			if !ok || s.pkg == "internal/bubble" {
+				return true
+			}
+			if of, ok := call.X.(*ast.Ident); ok && of.Name == "synctest" && call.Sel.Name == "Test" {
+				t.Errorf("%s calls synctest.Test: use bubble.Test (docs/adr/0023-simulated-time-on-one-processor.md)", s.name)
+			}
+			return true
+		})
 	}
 }
 

@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/queue"
 )
 
@@ -64,7 +64,7 @@ func wantVisible(t *testing.T, q queue.Queue, when string, want int) []*queue.Me
 }
 
 func TestHeldLeaseSurvivesAClockSetForward(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var clock wallClock
 		_, q := openAt(t, filepath.Join(t.TempDir(), "test.db"), &clock)
 		for range 3 {
@@ -90,7 +90,7 @@ func TestHeldLeaseSurvivesAClockSetForward(t *testing.T) {
 // A machine that starts with a clock years behind must not lose what it took in before
 // the clock was set.
 func TestClockSetForwardExpiresNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var clock wallClock
 		path := filepath.Join(t.TempDir(), "test.db")
 		_, q := openAt(t, path, &clock)
@@ -114,7 +114,7 @@ func TestClockSetForwardExpiresNothing(t *testing.T) {
 }
 
 func TestNothingWaitsLongerAfterAClockSetBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var clock wallClock
 		path := filepath.Join(t.TempDir(), "test.db")
 		_, q := openAt(t, path, &clock)
@@ -151,7 +151,7 @@ func TestNothingWaitsLongerAfterAClockSetBack(t *testing.T) {
 }
 
 func TestClockSetBackWhileClosed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var clock wallClock
 		path := filepath.Join(t.TempDir(), "test.db")
 		db, q := openAt(t, path, &clock)
@@ -167,7 +167,7 @@ func TestClockSetBackWhileClosed(t *testing.T) {
 }
 
 func TestRowHiddenBeyondTheLongestDelayIsClamped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var clock wallClock
 		db, q := openAt(t, filepath.Join(t.TempDir(), "test.db"), &clock)
 		mustSend(t, q, "lost in time", queue.SendOptions{TTL: queue.NoExpiry})
@@ -200,7 +200,7 @@ func TestDelayIsExactAcrossTheAutumnChange(t *testing.T) {
 	local := time.Local
 	time.Local = zone
 	t.Cleanup(func() { time.Local = local })
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		// Clocks went back an hour at 06:00 UTC.
 		time.Sleep(time.Until(time.Date(2000, 10, 29, 5, 55, 0, 0, time.UTC)))
 		q := mustQueue(t, openNew(t))
@@ -213,7 +213,7 @@ func TestDelayIsExactAcrossTheAutumnChange(t *testing.T) {
 }
 
 func TestDayLongLeaseHolds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		q := mustQueue(t, openNew(t))
 		mustSend(t, q, "a", queue.SendOptions{TTL: queue.NoExpiry})
 		ms, err := q.Receive(t.Context(), 1, 24*time.Hour)

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/queue"
 )
 
@@ -48,7 +49,7 @@ func mustList(t *testing.T, db *DB) []string {
 }
 
 func TestCommitTakesWhateverWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		db := openNew(t)
 		release := block(db)
 		const writers = 40
@@ -80,7 +81,7 @@ func TestCommitTakesWhateverWaits(t *testing.T) {
 }
 
 func TestBadOperationLeavesItsNeighboursAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		db := openNew(t)
 		release := block(db)
 		errBad := errors.New("bad")
@@ -114,7 +115,7 @@ func TestBadOperationLeavesItsNeighboursAlone(t *testing.T) {
 }
 
 func TestCallerWhoseContextEndsWhileQueuedGoesAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		db := openNew(t)
 		release := block(db)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -132,7 +133,7 @@ func TestCallerWhoseContextEndsWhileQueuedGoesAtOnce(t *testing.T) {
 }
 
 func TestCallerWhoseContextEndsWhileWritingGoesSoon(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		db := openNew(t)
 		gate := make(chan struct{})
 		defer close(gate)
@@ -155,7 +156,7 @@ func lockedBy(t *testing.T) (db *DB, release func()) {
 }
 
 func TestLockOfAnotherProcessIsWaitedFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		db, release := lockedBy(t)
 		time.AfterFunc(5*time.Second, release)
 		start := time.Now()
@@ -167,7 +168,7 @@ func TestLockOfAnotherProcessIsWaitedFor(t *testing.T) {
 }
 
 func TestLockThatStaysIsBusy(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		db, release := lockedBy(t)
 		defer release()
 		_, err := mustQueue(t, db).Send(t.Context(), []byte("a"), queue.SendOptions{})
@@ -178,7 +179,7 @@ func TestLockThatStaysIsBusy(t *testing.T) {
 }
 
 func TestContextEndsTheWaitForALock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		db, release := lockedBy(t)
 		defer release()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -235,7 +236,7 @@ func TestReadOnlyFileIsDenied(t *testing.T) {
 }
 
 func TestCloseWaitsForQueuedWrites(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "test.db")
 		db := openFile(t, path, Options{})
 		release := block(db)
@@ -268,7 +269,7 @@ func TestCloseWaitsForQueuedWrites(t *testing.T) {
 }
 
 func TestEveryOperationIsCountedOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var got []string
 		var expired int64

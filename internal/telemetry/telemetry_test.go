@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
@@ -23,6 +22,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/pushlease/pushlease/internal/bubble"
 )
 
 // noCollector keeps variables of the machine that runs the test out of it.
@@ -335,7 +336,7 @@ func TestShutdownDoesNotWaitForACollectorThatNeverAnswers(t *testing.T) {
 }
 
 func TestExporterErrorsAreLoggedOnceAMinuteAndCut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		e := &errorLog{log: slog.New(slog.NewTextHandler(&out, nil)), every: time.Minute}
 		for range 100 {

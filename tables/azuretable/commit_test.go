@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -63,7 +64,7 @@ func refusal(index int) error {
 }
 
 func TestWhatWaitsIsWrittenTogetherAndTheLastOfAKeyWins(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, s := newCommitter(nil)
 		var wg sync.WaitGroup
 		for i := range 250 {
@@ -99,7 +100,7 @@ func TestWhatWaitsIsWrittenTogetherAndTheLastOfAKeyWins(t *testing.T) {
 }
 
 func TestAnIdlePartitionWritesAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, _ := newCommitter(nil)
 		start := time.Now()
 		if err := c.commit(t.Context(), somePartition, oneRow("m", "1"), nil); err != nil {
@@ -130,7 +131,7 @@ func commitAll(t *testing.T, c *committer, rows ...[]row) []error {
 func TestARefusedRowFailsItsOwnerOnly(t *testing.T) {
 	for _, named := range []bool{true, false} {
 		t.Run(fmt.Sprintf("service names the row: %t", named), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				c, s := newCommitter(func(_ context.Context, rows []row) error {
 					for i, r := range rows {
 						if string(r.json) == "bad" && named {
@@ -157,7 +158,7 @@ func TestARefusedRowFailsItsOwnerOnly(t *testing.T) {
 }
 
 func TestARefusedRowUncoversTheRowThatItReplaced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, s := newCommitter(func(_ context.Context, rows []row) error {
 			for i, r := range rows {
 				if string(r.json) == "bad" {
@@ -175,7 +176,7 @@ func TestARefusedRowUncoversTheRowThatItReplaced(t *testing.T) {
 
 func TestEveryCallerLearnsThatTheServiceIsAway(t *testing.T) {
 	away := &storageError{operation: transaction, status: http.StatusServiceUnavailable, code: "ServerBusy", index: -1}
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, s := newCommitter(func(context.Context, []row) error { return away })
 		for i, err := range commitAll(t, c, oneRow("a", "1"), oneRow("b", "2")) {
 			if !errors.Is(err, away) {
@@ -189,7 +190,7 @@ func TestEveryCallerLearnsThatTheServiceIsAway(t *testing.T) {
 }
 
 func TestLargeRowsAreSpreadOverTransactionsButAMessageIsNot(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, s := newCommitter(nil)
 		big := strings.Repeat("x", 900<<10)
 		message := append(oneRow("m~1", big), oneRow("m~2", big)...)
@@ -213,7 +214,7 @@ func TestLargeRowsAreSpreadOverTransactionsButAMessageIsNot(t *testing.T) {
 }
 
 func TestACallerThatHangsUpNeitherWaitsNorFailsOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, s := newCommitter(func(ctx context.Context, _ []row) error { return ctx.Err() })
 		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Millisecond)
 		defer cancel()
@@ -238,7 +239,7 @@ func TestACallerThatHangsUpNeitherWaitsNorFailsOthers(t *testing.T) {
 }
 
 func TestATransactionThatNobodyWaitsForIsCutShort(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var ended error
 		c, _ := newCommitter(func(ctx context.Context, _ []row) error {
 			<-ctx.Done()

@@ -1,5 +1,5 @@
 //go:build !race
 
-package dispatcher
+package bubble
 
 const raceDetector = false

@@ -3,9 +3,9 @@ package sqlite
 import (
 	"path/filepath"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/queue/queuetest"
 	"github.com/pushlease/pushlease/tables"
@@ -41,7 +41,7 @@ func TestQueueContract(t *testing.T) {
 	queuetest.Run(t, queuetest.Harness{
 		Open:    func(t *testing.T) queue.Service { return openNew(t).Queues() },
 		Advance: time.Sleep,
-		Bubble:  synctest.Test,
+		Bubble:  bubble.Test,
 	})
 }
 

@@ -19,7 +19,7 @@ type Harness struct {
 	// Advance lets time pass: time.Sleep, which is fake inside a bubble and a
 	// real wait on real storage.
 	Advance func(d time.Duration)
-	// Bubble runs the body of one test; testing/synctest.Test fits. Nil runs it
+	// Bubble runs the body of one test; testing/bubble.Test fits. Nil runs it
 	// as it is.
 	Bubble func(t *testing.T, body func(t *testing.T))
 	// Parallel lets the tests run at the same time, so that real waits overlap.

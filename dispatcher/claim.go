@@ -88,6 +88,18 @@ func (h history) anyWebhook() bool {
 	return false
 }
 
+// anyEnded reports whether the message has ended for one of its webhooks, which has it or a
+// dead letter of its own. Then no dead letter may be about the message as a whole, since the
+// replay of one goes to all webhooks.
+func (h history) anyEnded() bool {
+	for id, del := range h.deliveries {
+		if id != "" && del.State.Terminal() {
+			return true
+		}
+	}
+	return false
+}
+
 // suspect reports whether the message was received over and over with no outcome
 // ever recorded: something about it may kill whoever handles it.
 func (h history) suspect(m *queue.Message, targets []target) bool {

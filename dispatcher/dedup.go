@@ -22,14 +22,12 @@ const (
 )
 
 // eventOf names the event that a parcel carries, for deduplication; empty when it is told
-// apart by its message id alone. A replay is always sent: somebody asked for it.
+// apart by its message id alone.
 //
 // The event's own id counts before the publisher's idempotency key: the same event may
 // also come by another way. The key counts on every queue, since its publisher asked for it.
 func (d *Dispatcher) eventOf(p *parcel) string {
 	switch {
-	case p.replay != nil:
-		return ""
 	case d.o.ByEvent(p.key.Queue) && p.content.Event != nil:
 		return tables.ClaimKey("event", p.key.Queue, p.content.Event.Key())
 	case p.body.IdempotencyKey != "":
@@ -45,6 +43,9 @@ type claimed struct {
 	// duplicate. Otherwise the event may be published again.
 	delivered bool
 	expiresAt time.Time // the message
+	// replay: it is a replay's, which does not know who else has got the event. It is
+	// never released, but lapses.
+	replay bool
 }
 
 // lasting is the claim as the store keeps it. Once a webhook has taken the event, no copy
@@ -70,10 +71,18 @@ func (p *parcel) claimEvent(targets []target) *claimed {
 		longest = max(longest, t.registration.Timeout)
 		delivered = delivered || t.delivery.State == tables.Delivered
 	}
-	return &claimed{delivered: delivered, expiresAt: p.m.ExpiresAt, Claim: tables.Claim{
+	c := &claimed{delivered: delivered, expiresAt: p.m.ExpiresAt, Claim: tables.Claim{
 		Key: p.event, Owner: p.key.MessageID, At: p.insertedAt, MessageID: p.key.MessageID, BodyHash: p.hash,
 		Until: time.Now().Add(longest + p.m.Lease.Granted() + claimMargin),
 	}}
+	if p.replay != nil {
+		// An owner of its own, since the original may be under way for other webhooks, and
+		// must not take the replay's end for its own; the same for all of the message's
+		// replays, so that none is kept from the claim by one that failed. The claim is
+		// kept from when the replay was asked for.
+		c.replay, c.Owner, c.At = true, p.key.MessageID+" replayed", p.m.InsertedAt
+	}
+	return c
 }
 
 // otherCopy decides about a message whose event another message has: other is true when
@@ -93,6 +102,11 @@ func (d *Dispatcher) otherCopy(ctx context.Context, p *parcel, h history, target
 		return Decision{}, false
 	}
 	current, won := d.events.begin(mine.Claim, now)
+	if p.replay != nil {
+		p.claim = mine
+		d.claimForReplay(ctx, p, won)
+		return Decision{}, false
+	}
 	if won {
 		p.claim = mine
 		_, err := retryWrite(ctx, func(ctx context.Context) (_ struct{}, err error) {
@@ -126,11 +140,35 @@ func (d *Dispatcher) otherCopy(ctx context.Context, p *parcel, h history, target
 	}
 	del := d.wholeMessage(p, h)
 	del.SameEventAs = current.MessageID
-	del = d.holdFor(ctx, p, del, policy.EventInWork,
-		otherCopyDelay(p.m, current.Until.Sub(now)), policy.ExpiryMargin)
+	del = p.held(del, policy.EventInWork, otherCopyDelay(p.m, current.Until.Sub(now)),
+		lastOfLife(p.m.InsertedAt, p.m.ExpiresAt, policy.ExpiryMargin))
+	if del.State == tables.DeadLettering && h.anyEnded() {
+		return d.giveUpRest(ctx, p, h, targets, del.Reason), true
+	}
+	d.excuse(d.writing(ctx), del)
 	d.log.Info("another message with the same event is being delivered; this one waits for what becomes of it",
 		"queue", p.key.Queue, "message", p.key.MessageID, "other", current.MessageID, "next", del.NextAt)
 	return d.fold(p, h, []target{{delivery: del}}), true
+}
+
+// claimForReplay keeps copies from the event of a replay while it is delivered, if nobody
+// has the event: a replay is always POSTed, since somebody asked for it. That nobody else in
+// this process has it says free.
+func (d *Dispatcher) claimForReplay(ctx context.Context, p *parcel, free bool) {
+	if !free {
+		return
+	}
+	mine := p.claim
+	callCtx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	current, won, err := d.o.Store.Claim(callCtx, mine.lasting(), time.Now())
+	if err != nil {
+		d.log.Warn("the event of a replay could not be claimed; another message with the event may be delivered meanwhile",
+			"queue", p.key.Queue, "message", p.key.MessageID, "error", err)
+		d.metrics.lookupFailed(p.key.Queue)
+		return
+	}
+	d.events.learn(mine.Claim, current, won)
 }
 
 // duplicate ends a message whose event was delivered with another one, or with itself. It
@@ -178,7 +216,7 @@ func anyDue(targets []target) bool {
 // that can't be written the message is deleted all the same, which is counted. Otherwise
 // the event may be published again.
 func (d *Dispatcher) endEvent(ctx context.Context, c *claimed) {
-	if c == nil {
+	if c == nil || c.replay && !c.delivered {
 		return
 	}
 	end, write := d.events.forget, d.o.Store.ReleaseClaim
@@ -196,10 +234,10 @@ func (d *Dispatcher) endEvent(ctx context.Context, c *claimed) {
 }
 
 // finishClaim finishes a claim also where it is not there: because the store could not be
-// asked before the POST, or because it had lapsed.
+// asked before the POST, or because it had lapsed, and so has that of who took it over.
 func (d *Dispatcher) finishClaim(ctx context.Context, c tables.Claim) error {
 	err := d.o.Store.FinishClaim(ctx, c)
-	if !errors.Is(err, tables.ErrNotFound) {
+	if !errors.Is(err, tables.ErrNotFound) && !errors.Is(err, tables.ErrConflict) {
 		return err
 	}
 	if _, won, err := d.o.Store.Claim(ctx, c, time.Now()); err != nil || !won {

@@ -345,6 +345,120 @@ func TestAnEventThatNobodyGotMayComeAgain(t *testing.T) {
 	})
 }
 
+// What a replay brought to a webhook is delivered: its producer's copy is a duplicate, in
+// another process and as long after the replay as it would be after a first delivery.
+func TestAnEventThatAReplayDeliveredIsDelivered(t *testing.T) {
+	for _, wait := range []time.Duration{time.Minute, 6 * 24 * time.Hour} {
+		t.Run(wait.String(), func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				b.sender.answer = statuses(400, 503, 200)
+				_, stop := b.start(byEvent)
+				b.send(event("1", "a"))
+				time.Sleep(time.Minute)
+				stop()
+				time.Sleep(wait)
+				_, stop = b.start(byEvent)
+				b.replay(b.deadLetters()[0].ID, "token-1")
+				time.Sleep(time.Minute)
+				want(t, "POSTs after the replay", b.sender.count(), 3)
+				stop()
+				time.Sleep(wait)
+				_, stop = b.start(byEvent)
+				second := b.send(event("1", "a"))
+				time.Sleep(time.Minute)
+				stop()
+				want(t, "POSTs after the copy", b.sender.count(), 3)
+				b.wantDuplicate(second)
+			})
+		})
+	}
+}
+
+func TestACopyWaitsWhileItsEventIsReplayed(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.sender.answer = statuses(400, 200)
+		_, stop := b.start(byEvent)
+		defer stop()
+		b.send(event("1", "a"))
+		time.Sleep(time.Minute)
+		b.sender.mu.Lock()
+		b.sender.takes = 20 * time.Second
+		b.sender.mu.Unlock()
+		b.replay(b.deadLetters()[0].ID, "token-1")
+		time.Sleep(5 * time.Second)
+		second := b.send(event("1", "a"))
+		time.Sleep(5 * time.Second)
+		want(t, "state of the copy meanwhile", b.delivery(second, "").State, tables.Held)
+		time.Sleep(5 * time.Minute)
+		want(t, "POSTs", b.sender.count(), 2)
+		b.wantDuplicate(second)
+	})
+}
+
+func TestAReplayThatFailsLeavesTheEventAsItWas(t *testing.T) {
+	t.Run("one of two webhooks has it", func(t *testing.T) {
+		inBubble(t, func(b *bench) {
+			b.register("wh_b", nil)
+			sender := &perWebhook{scripted: b.sender, statuses: map[string][]int{"wh_a": {200}, "wh_b": {400}}}
+			_, stop := b.start(func(o *Options) { byEvent(o); o.Sender = sender })
+			b.send(event("1", "a"))
+			time.Sleep(time.Minute)
+			b.replay(b.deadLetters()[0].ID, "token-1")
+			time.Sleep(time.Minute)
+			want(t, "dead letters", len(b.deadLetters()), 2)
+			stop()
+			time.Sleep(time.Hour)
+			_, stop = b.start(byEvent)
+			second := b.send(event("1", "a"))
+			time.Sleep(time.Minute)
+			stop()
+			want(t, "POSTs", b.sender.count(), 3)
+			b.wantDuplicate(second)
+			want(t, "claims released", b.store.count("release-claim"), 0)
+		})
+	})
+	t.Run("nobody has it", func(t *testing.T) {
+		inBubble(t, func(b *bench) {
+			b.sender.answer = statuses(400, 400, 200)
+			_, stop := b.start(byEvent)
+			defer stop()
+			b.send(event("1", "a"))
+			time.Sleep(time.Minute)
+			b.replay(b.deadLetters()[0].ID, "token-1")
+			time.Sleep(30 * time.Second)
+			want(t, "claims released", b.store.count("release-claim"), 1) // the original's
+			// Replayed again before the claim of the replay that failed has lapsed.
+			b.replay(b.deadLetters()[0].ID, "token-2")
+			time.Sleep(10 * time.Minute)
+			want(t, "POSTs", b.sender.count(), 3)
+			second := b.send(event("1", "a"))
+			time.Sleep(time.Minute)
+			want(t, "POSTs after the copy", b.sender.count(), 3)
+			b.wantDuplicate(second)
+		})
+	})
+}
+
+// The replay is not taken for the end of the original, which waits for another webhook.
+func TestAReplayDoesNotEndItsOriginal(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.register("wh_b", nil)
+		sender := &perWebhook{scripted: b.sender, statuses: map[string][]int{"wh_a": {400, 200}, "wh_b": {503, 503, 503, 503, 200}}}
+		_, stop := b.start(func(o *Options) { byEvent(o); o.Sender = sender })
+		defer stop()
+		first := b.send(event("1", "a"))
+		time.Sleep(10 * time.Second)
+		b.replay(b.deadLetters()[0].ID, "token-1")
+		time.Sleep(time.Hour)
+		want(t, "POSTs", b.sender.count(), 7)
+		want(t, "state for the other webhook", b.delivery(first, "wh_b").State, tables.Delivered)
+		second := b.send(event("1", "a"))
+		time.Sleep(time.Minute)
+		want(t, "POSTs after the copy", b.sender.count(), 7)
+		b.wantDuplicate(second)
+	})
+}
+
 func TestAnEventThatOneOfManyWebhooksGotIsDelivered(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.register("wh_b", nil)
@@ -375,6 +489,69 @@ func TestACopyThatExpiresWhileItWaitsIsADeadLetter(t *testing.T) {
 		want(t, "dead letters", len(list), 1)
 		want(t, "reason", list[0].Reason, policy.EventInWork)
 		want(t, "messages left", b.total(testQueue), 1)
+	})
+}
+
+// A copy with a life that is shorter than the guard waits for half of it.
+func TestACopyWithAShortLifeWaitsToo(t *testing.T) {
+	for name, tt := range map[string]struct {
+		statuses           []int
+		duplicates, gaveUp int
+	}{"the first is delivered meanwhile": {[]int{503, 200}, 1, 0}, "the first is not": {[]int{503}, 0, 1}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				b.sender.answer = statuses(tt.statuses...)
+				c, stop := b.byEventCounted()
+				defer stop()
+				b.send(event("1", "a"))
+				time.Sleep(time.Second)
+				b.sendText([]byte(event("1", "a")), queue.SendOptions{TTL: 20 * time.Second})
+				time.Sleep(9 * time.Second)
+				want(t, "dead letters in the first half of its life", len(b.deadLetters()), 0)
+				time.Sleep(9 * time.Second)
+				want(t, "dead letters", len(b.deadLetters()), tt.gaveUp)
+				want(t, "duplicates", c.sum(b.t, "messages.duplicate", "kind", "event"), int64(tt.duplicates))
+			})
+		})
+	}
+}
+
+// A message that one webhook has, and that another message's claim keeps from the other
+// until it expires, is a dead letter for that other one only.
+func TestWhatExpiresPartlyDeliveredIsADeadLetterForTheRestOnly(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.register("wh_b", nil)
+		sender := &perWebhook{scripted: b.sender, statuses: map[string][]int{"wh_a": {200}, "wh_b": {503, 200}}}
+		change := func(o *Options) { byEvent(o); o.Sender = sender }
+		_, stop := b.start(change)
+		sent := b.sendText([]byte(event("1", "a")), queue.SendOptions{TTL: 5 * time.Minute})
+		time.Sleep(2 * time.Second)
+		stop()
+		now := time.Now()
+		c := tables.Claim{
+			Key: tables.ClaimKey("event", testQueue, (&webhook.Event{Source: "/shop", ID: "1"}).Key()), Owner: sent.ID,
+			At: sent.InsertedAt, MessageID: "m2", BodyHash: bodyHash([]byte(event("1", "a"))),
+		}
+		if err := b.db.ReleaseClaim(b.t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		c.Owner, c.Until = "another message", now.Add(time.Hour)
+		if _, won, err := b.db.Claim(b.t.Context(), c, now); err != nil || !won {
+			t.Fatalf("claim: %v %v", won, err)
+		}
+		_, stop = b.start(change)
+		defer stop()
+		time.Sleep(10 * time.Minute)
+		want(t, "messages left", b.total(testQueue), 0)
+		list := b.deadLetters()
+		want(t, "dead letters", len(list), 1)
+		want(t, "webhook", list[0].WebhookID, "wh_b")
+		want(t, "reason", list[0].Reason, policy.EventInWork)
+		want(t, "state of the other", b.delivery(sent, "wh_a").State, tables.Delivered)
+		b.replay(list[0].ID, "token-1")
+		time.Sleep(time.Minute)
+		want(t, "POSTs", b.sender.count(), 3)
+		want(t, "status", b.deadLetters()[0].Status, tables.Replayed)
 	})
 }
 
@@ -455,8 +632,11 @@ func TestWhatIsGivenUpAsAWholeGoesByWhatItsWebhooksDidBefore(t *testing.T) {
 			}
 			p.claim = &claimed{}
 			h := history{deliveries: map[string]tables.Delivery{"wh_a": {WebhookID: "wh_a", State: state}}}
-			decision := d.giveUpMessage(b.t.Context(), p, h, policy.PoisonMessage)
+			rest := []target{{delivery: p.newDelivery("wh_b", "")}}
+			decision := d.giveUpMessage(b.t.Context(), p, h, rest, policy.PoisonMessage)
 			want(t, "its event is taken", decision.claimed.delivered, state == tables.Delivered)
+			want(t, "dead letters", len(decision.DeadLetters), 1)
+			want(t, "it is for", decision.DeadLetters[0].Row.WebhookID, "wh_b")
 			want(t, "it is copied, once", decision.DeadLetters[0].Copy, copied)
 		}
 	})

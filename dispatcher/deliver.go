@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -47,7 +48,7 @@ func (d *Dispatcher) deliver(ctx context.Context, queueName string, m *queue.Mes
 		return d.fold(p, h, []target{{delivery: whole}}) // given up before, as a whole
 	}
 	if err != nil {
-		return d.giveUpMessage(ctx, p, h, policy.Undecodable)
+		return d.giveUpMessage(ctx, p, h, nil, policy.Undecodable)
 	}
 	targets, refused := d.targets(ctx, p, h)
 	switch {
@@ -60,7 +61,7 @@ func (d *Dispatcher) deliver(ctx context.Context, queueName string, m *queue.Mes
 		return decision
 	}
 	if d.isPoison(p, h, targets) {
-		return d.giveUpMessage(ctx, p, h, policy.PoisonMessage)
+		return d.giveUpMessage(ctx, p, h, targets, policy.PoisonMessage)
 	}
 	defer d.endSuspect(p)
 	if !d.beginSuspect(ctx, p, h, targets) {
@@ -191,12 +192,36 @@ func actionOf(del tables.Delivery) policy.Action {
 	return policy.Abandon
 }
 
-// giveUpMessage dead-letters the message as a whole, without a POST.
-func (d *Dispatcher) giveUpMessage(ctx context.Context, p *parcel, h history, reason policy.Reason) Decision {
+// giveUpMessage dead-letters the message as a whole, without a POST; where it has ended for
+// some webhook already, for each of the others.
+func (d *Dispatcher) giveUpMessage(ctx context.Context, p *parcel, h history, targets []target, reason policy.Reason) Decision {
+	if h.anyEnded() {
+		return d.giveUpRest(ctx, p, h, targets, reason)
+	}
 	del := giveUp(p.newDelivery("", d.o.Instance), reason, time.Now())
 	del.Size, del.Encoding = len(p.text), string(p.setting)
 	d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
 	return d.fold(p, h, []target{{delivery: del}})
+}
+
+// giveUpRest dead-letters what is unfinished of a message: the targets, and the deliveries
+// of webhooks that are not there.
+func (d *Dispatcher) giveUpRest(ctx context.Context, p *parcel, h history, targets []target, reason policy.Reason) Decision {
+	rest := slices.Clone(targets)
+	for id, del := range h.deliveries {
+		if id != "" && !slices.ContainsFunc(rest, func(t target) bool { return t.delivery.WebhookID == id }) {
+			rest = append(rest, target{delivery: del})
+		}
+	}
+	var given []tables.Delivery
+	for i := range rest {
+		if del := &rest[i].delivery; !del.State.Terminal() {
+			*del = giveUp(*del, reason, time.Now())
+			given = append(given, *del)
+		}
+	}
+	d.recordAll(d.writing(ctx), given)
+	return d.fold(p, h, rest)
 }
 
 // ownFault gives the message back because of us.

@@ -86,3 +86,26 @@ func TestMessageIsNotCompletedWithoutAWebhookThatThisProcessCannotSee(t *testing
 		})
 	}
 }
+
+// A delivery whose webhook this process cannot see says nothing about a POST to another
+// one that kills.
+func TestMessageThatKillsItsProcessIsPoisonAlsoWhileAnotherWebhookIsNotSeen(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.register("wh_b", nil)
+		b.sender.answer = statuses(500)
+		_, stop := b.start(nil)
+		sent := b.send("x")
+		time.Sleep(2 * time.Second)
+		stop()
+		want(t, "b is under way", b.delivery(sent, "wh_b").State, tables.Pending)
+		kills := 0
+		for ; len(b.deadLetters()) == 0 && kills < 60; kills++ {
+			b.killedBeside(func(o *Options) {
+				o.Store = &shortList{faultyStore: b.store, hidden: "wh_b", unreadable: true}
+			})
+		}
+		if most := 8 + poisonMargin + poisonProofs + 4; kills > most {
+			t.Errorf("given up after %d starts, want at most %d", kills, most)
+		}
+	})
+}

@@ -249,6 +249,7 @@ func TestAnEventThatOneWebhookGotIsDeliveredAlsoWhenItsMessageIsPoison(t *testin
 			b.killedBeside(byEvent)
 		}
 		want(t, "dead letters", len(b.deadLetters()), 1)
+		want(t, "the dead letter is for", b.deadLetters()[0].WebhookID, b.webhook.ID)
 		want(t, "POSTs to the other webhook", b.sender.count(), 1)
 		_, stop := b.start(byEvent)
 		defer stop()

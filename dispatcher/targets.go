@@ -64,8 +64,9 @@ func (d *Dispatcher) targets(ctx context.Context, p *parcel, h history) (found [
 		}
 		return found, refused
 	}
+	begins := anyDue(found)
 	for _, del := range absent(h, found) {
-		found = append(found, target{delivery: d.orphaned(ctx, p, del, certain && d.registry.whole())})
+		found = append(found, target{delivery: d.orphaned(ctx, p, del, certain && d.registry.whole(), begins)})
 	}
 	return found, refused
 }
@@ -105,12 +106,17 @@ func absent(h history, found []target) []tables.Delivery {
 // orphaned decides about a delivery whose webhook is not there, of a message that
 // others take too. Where the webhook was surely deleted the delivery is withdrawn, and
 // the others settle the message. Where its registration may only be unreadable, or
-// unknown to this process so far, the message must not be completed without it.
-func (d *Dispatcher) orphaned(ctx context.Context, p *parcel, del tables.Delivery, deleted bool) tables.Delivery {
+// unknown to this process so far, the message must not be completed without it. Where a
+// POST to another webhook begins with this receive, that one is what kills the process, if
+// anything does: then the receive is not excused.
+func (d *Dispatcher) orphaned(ctx context.Context, p *parcel, del tables.Delivery, deleted, begins bool) tables.Delivery {
 	if !deleted {
 		del.Reason, del.UpdatedAt = policy.StorageFault, time.Now().UTC().Truncate(time.Millisecond)
 		del.NextAt = del.UpdatedAt.Add(ownFaultDelay(p.m))
-		d.excuse(d.writing(ctx), del)
+		if !begins {
+			del.Excused++
+		}
+		d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
 		return del
 	}
 	del.State, del.Reason, del.NextAt = tables.Withdrawn, policy.WebhookDeleted, time.Time{}
@@ -180,20 +186,6 @@ func unfinished(h history, found []target) []target {
 	return owed
 }
 
-// hold parks a delivery until something outside changes. The state is written once
-// per receive, so that the receive is excused.
-func (d *Dispatcher) hold(ctx context.Context, p *parcel, del tables.Delivery, reason policy.Reason) tables.Delivery {
-	return d.holdFor(ctx, p, del, reason, holdDelay, p.margin)
-}
-
-// holdFor is hold with another delay, and another margin before the message's expiry
-// from which on it is given up.
-func (d *Dispatcher) holdFor(ctx context.Context, p *parcel, del tables.Delivery, reason policy.Reason, delay, margin time.Duration) tables.Delivery {
-	del = p.held(del, reason, delay, margin)
-	d.excuse(d.writing(ctx), del)
-	return del
-}
-
 // held is a delivery that waits for delay, or is given up when less than margin of the
 // message's life is left.
 func (p *parcel) held(del tables.Delivery, reason policy.Reason, delay, margin time.Duration) tables.Delivery {
@@ -211,7 +203,11 @@ func (d *Dispatcher) nobody(ctx context.Context, p *parcel, h history) Decision 
 	if h.anyWebhook() || p.replay != nil && p.replay.WebhookID != "" || d.registry.leftWith(p.key.Queue, p.m.InsertedAt) {
 		reason = policy.WebhookDeleted
 	}
-	del := d.hold(ctx, p, d.wholeMessage(p, h), reason)
+	del := p.held(d.wholeMessage(p, h), reason, holdDelay, p.margin)
+	if del.State == tables.DeadLettering && h.anyEnded() {
+		return d.giveUpRest(ctx, p, h, nil, reason)
+	}
+	d.excuse(d.writing(ctx), del) // once per receive
 	d.log.Warn("no webhook takes the message", "queue", p.key.Queue, "message", p.key.MessageID,
 		"state", del.State, "reason", reason, "next", del.NextAt)
 	return d.fold(p, h, []target{{delivery: del}})
@@ -220,7 +216,7 @@ func (d *Dispatcher) nobody(ctx context.Context, p *parcel, h history) Decision 
 // unmatched decides about a message that every webhook's filter refuses.
 func (d *Dispatcher) unmatched(ctx context.Context, p *parcel, h history) Decision {
 	if d.o.KeepUnmatched(p.key.Queue) {
-		return d.giveUpMessage(ctx, p, h, policy.Unmatched)
+		return d.giveUpMessage(ctx, p, h, nil, policy.Unmatched)
 	}
 	del := d.wholeMessage(p, h)
 	del.State, del.Reason, del.NextAt = tables.Unmatched, policy.Unmatched, time.Time{}

@@ -25,6 +25,7 @@ var claimTests = []test{
 	{"FinishMayBeRepeated", claimFinishAgain},
 	{"FinishKeepsWhatTheOwnerFoundOut", claimFinishOutcome},
 	{"ReleaseFreesTheOwnersClaimOnly", claimRelease},
+	{"AnotherOwnerFinishesWhatWasReleased", claimAfterRelease},
 	{"ClaimsOfDifferentTimesExcludeEachOther", claimTimes},
 	{"OneOfManyOfDifferentTimesWins", claimTimesRace},
 	{"ALapsedClaimOfAnotherTimeIsTakenOver", claimTimesLapsed},
@@ -291,6 +292,25 @@ func claimRelease(t *testing.T, s tables.Store) {
 	wantWon(t, s, b, claimNow)
 	mustRelease(t, s, a)
 	wantLost(t, s, a, claimNow, b)
+}
+
+// claimAfterRelease is what becomes of an event that nobody got, and that is replayed later:
+// the replay claims it as another owner, from another time, and others are duplicates then.
+func claimAfterRelease(t *testing.T, s tables.Store) {
+	acrossEachMidnight(t, func(t *testing.T, key string, early, late, now time.Time) {
+		a := claimAt("a", key, early, now)
+		wantWon(t, s, a, now)
+		mustRelease(t, s, a)
+		b := claimAt("b", key, late, now)
+		if err := s.FinishClaim(t.Context(), b); !errors.Is(err, tables.ErrNotFound) {
+			t.Errorf("FinishClaim of what was never claimed = %v, want ErrNotFound", err)
+		}
+		wantWon(t, s, b, now)
+		b = mustFinish(t, s, b)
+		mustRelease(t, s, a) // late: it is not its claim any more
+		wantLost(t, s, a, now, b)
+		wantLost(t, s, claimAt("c", key, late.Add(6*24*time.Hour), late.Add(6*24*time.Hour)), late.Add(6*24*time.Hour), b)
+	})
 }
 
 // acrossEachMidnight calls f with times on both sides of seven midnights in a row:

@@ -5,9 +5,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
-
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
@@ -15,10 +12,10 @@ import (
 
 // attempt makes one POST and records what came of it. It returns the delivery's
 // new state, which is durable, or kept in memory until it can be.
-func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t target) tables.Delivery {
+func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t *target) tables.Delivery {
 	sleepCtx(ctx, time.Until(t.ticket.at)) // it has a place by its webhook's rate
 	if left := time.Until(p.m.Lease.Until()); left < leaseMargin(p.m.Lease.Granted()) || ctx.Err() != nil || !fairTime(ctx, &t.registration.Webhook) {
-		return d.notBegun(ctx, p, t)
+		return d.notBegun(ctx, p, *t)
 	}
 	ctx, span := d.startAttemptSpan(ctx, p, t)
 	defer span.End()
@@ -27,7 +24,7 @@ func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t target) tables.De
 	res := d.o.Sender.Send(ctx, capped(ctx, &t.registration.Webhook), request)
 	now := time.Now()
 	flow := t.ticket.f
-	d.left(t, res)
+	d.left(*t, res)
 	del := t.delivery
 	delivered := res.Status/100 == 2
 	if now.After(p.m.Lease.Until()) || ctx.Err() != nil || p.shared && !delivered {
@@ -61,11 +58,7 @@ func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t target) tables.De
 	}
 	d.logAttempt(ctx, p, att)
 	d.metrics.attempted(p.key.Queue, t.registration.ID, att)
-	span.SetAttributes(attribute.String("decision", string(dec.Action)), attribute.String("reason", string(dec.Reason)),
-		attribute.Int("http.response.status_code", res.Status))
-	if dec.Action != policy.Complete {
-		span.SetStatus(codes.Error, string(dec.Reason))
-	}
+	endAttemptSpan(span, dec, res.Status)
 	return del
 }
 

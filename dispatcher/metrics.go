@@ -33,6 +33,8 @@ type metrics struct {
 
 	mu       sync.Mutex
 	webhooks map[string]bool
+
+	series seriesCache
 }
 
 func newMetrics(m metric.Meter) (*metrics, error) {
@@ -88,53 +90,59 @@ func newMetrics(m metric.Meter) (*metrics, error) {
 
 func queueAttr(name string) attribute.KeyValue { return attribute.String("queue", name) }
 
-func add(c metric.Int64Counter, attrs ...attribute.KeyValue) {
-	c.Add(context.Background(), 1, metric.WithAttributes(attrs...))
+func (ms *metrics) add(c metric.Int64Counter, l labels) {
+	c.Add(context.Background(), 1, ms.series.of(l).add...)
+}
+
+func (ms *metrics) observe(h metric.Float64Histogram, value float64, l labels) {
+	h.Record(context.Background(), value, ms.series.of(l).record...)
 }
 
 func (ms *metrics) received(queueName string, m *queue.Message) {
-	add(ms.receivedN, queueAttr(queueName))
+	ms.add(ms.receivedN, labels{queue: queueName})
 	if m.DequeueCount > 1 {
-		add(ms.requeued, queueAttr(queueName))
+		ms.add(ms.requeued, labels{queue: queueName})
 	}
 }
 
-func (ms *metrics) receiveError(queueName string)      { add(ms.receiveErrors, queueAttr(queueName)) }
-func (ms *metrics) lookupFailed(queueName string)      { add(ms.lookups, queueAttr(queueName)) }
-func (ms *metrics) recordDeferred(queueName string)    { add(ms.deferred, queueAttr(queueName)) }
-func (ms *metrics) recordLost()                        { add(ms.lost) }
-func (ms *metrics) claimUnfinished()                   { add(ms.unfinished) }
-func (ms *metrics) dedupConflict(queueName string)     { add(ms.conflicts, queueAttr(queueName)) }
-func (ms *metrics) poisonCopyRefused(queueName string) { add(ms.copiesRefused, queueAttr(queueName)) }
+func (ms *metrics) receiveError(queueName string)   { ms.add(ms.receiveErrors, labels{queue: queueName}) }
+func (ms *metrics) lookupFailed(queueName string)   { ms.add(ms.lookups, labels{queue: queueName}) }
+func (ms *metrics) recordDeferred(queueName string) { ms.add(ms.deferred, labels{queue: queueName}) }
+func (ms *metrics) recordLost()                     { ms.add(ms.lost, labels{}) }
+func (ms *metrics) claimUnfinished()                { ms.add(ms.unfinished, labels{}) }
+func (ms *metrics) dedupConflict(queueName string)  { ms.add(ms.conflicts, labels{queue: queueName}) }
+func (ms *metrics) poisonCopyRefused(queueName string) {
+	ms.add(ms.copiesRefused, labels{queue: queueName})
+}
 
 func (ms *metrics) postponed(queueName, webhookID string, reason policy.Reason) {
-	add(ms.postponedN, queueAttr(queueName), attribute.String("webhook", ms.label(webhookID)), attribute.String("reason", string(reason)))
+	ms.add(ms.postponedN, labels{queue: queueName, webhook: ms.label(webhookID), reason: string(reason)})
 }
 
 func (ms *metrics) turned(webhookID string, phase policy.BreakerPhase) {
-	add(ms.turns, attribute.String("webhook", ms.label(webhookID)), attribute.String("state", string(phase)))
+	ms.add(ms.turns, labels{webhook: ms.label(webhookID), state: string(phase)})
 }
 
 func (ms *metrics) duplicate(queueName, kind string) {
-	add(ms.duplicates, queueAttr(queueName), attribute.String("kind", kind))
+	ms.add(ms.duplicates, labels{queue: queueName, kind: kind})
 }
 
 func (ms *metrics) deadLettered(queueName string, reason policy.Reason) {
-	add(ms.deadletteredN, queueAttr(queueName), attribute.String("reason", string(reason)))
+	ms.add(ms.deadletteredN, labels{queue: queueName, reason: string(reason)})
 }
 
 func (ms *metrics) leaseLost(queueName, kind string) {
-	add(ms.leasesLost, queueAttr(queueName), attribute.String("kind", kind))
+	ms.add(ms.leasesLost, labels{queue: queueName, kind: kind})
 }
 
-func (ms *metrics) leaseAtRisk(queueName string) { add(ms.atRisk, queueAttr(queueName)) }
+func (ms *metrics) leaseAtRisk(queueName string) { ms.add(ms.atRisk, labels{queue: queueName}) }
 
 func (ms *metrics) leaseAsked(queueName string, lease time.Duration) {
-	ms.leaseLength.Record(context.Background(), lease.Seconds(), metric.WithAttributes(queueAttr(queueName)))
+	ms.leaseLength.Record(context.Background(), lease.Seconds(), ms.series.of(labels{queue: queueName}).record...)
 }
 
 func (ms *metrics) deleted(queueName, result string) {
-	add(ms.deletes, queueAttr(queueName), attribute.String("result", result))
+	ms.add(ms.deletes, labels{queue: queueName, result: result})
 }
 
 func (ms *metrics) renewed(queueName string, err error) {
@@ -145,19 +153,17 @@ func (ms *metrics) renewed(queueName string, err error) {
 	case err != nil:
 		result = "failed"
 	}
-	add(ms.renewals, queueAttr(queueName), attribute.String("result", result))
+	ms.add(ms.renewals, labels{queue: queueName, result: result})
 }
 
 func (ms *metrics) settled(queueName string, dec Decision, result string, took, granted time.Duration) {
-	add(ms.settledN, queueAttr(queueName), attribute.String("action", string(dec.Action)),
-		attribute.String("reason", string(dec.Reason)), attribute.String("result", result))
+	ms.add(ms.settledN, labels{queue: queueName, action: string(dec.Action), reason: string(dec.Reason), result: result})
 	if dec.Action == policy.Complete && result == "deleted" {
 		ms.tally.add(queueName, len(dec.DeadLetters) > 0)
 	}
-	at := metric.WithAttributes(queueAttr(queueName))
-	ms.processing.Record(context.Background(), took.Seconds(), at)
+	ms.observe(ms.processing, took.Seconds(), labels{queue: queueName})
 	if granted > 0 {
-		ms.utilization.Record(context.Background(), took.Seconds()/granted.Seconds(), at)
+		ms.observe(ms.utilization, took.Seconds()/granted.Seconds(), labels{queue: queueName})
 	}
 }
 
@@ -166,10 +172,11 @@ func (ms *metrics) attempted(queueName, webhookID string, a tables.Attempt) {
 	if a.Status != 0 {
 		outcome = string('0'+rune(min(a.Status/100, 9))) + "xx"
 	}
-	id := attribute.String("webhook", ms.label(webhookID))
-	add(ms.attempts, queueAttr(queueName), id, attribute.String("outcome", outcome),
-		attribute.String("decision", string(a.Action)), attribute.String("reason", string(a.Reason)))
-	ms.attemptTime.Record(context.Background(), a.Duration.Seconds(), metric.WithAttributes(queueAttr(queueName), id))
+	id := ms.label(webhookID)
+	ms.add(ms.attempts, labels{
+		queue: queueName, webhook: id, outcome: outcome, decision: string(a.Action), reason: string(a.Reason),
+	})
+	ms.observe(ms.attemptTime, a.Duration.Seconds(), labels{queue: queueName, webhook: id})
 }
 
 func (ms *metrics) label(webhookID string) string {

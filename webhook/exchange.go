@@ -42,7 +42,8 @@ type exchange struct {
 // written by its reading goroutine, the rest before that begins to read.
 type try struct {
 	*exchange
-	// stop ends the try alone; repeated says that net/http had begun to repeat it.
+	// stop ends the try alone, of a request without a body; repeated says that net/http
+	// had begun to repeat it.
 	stop      context.CancelFunc
 	repeated  bool
 	conns     int
@@ -72,9 +73,10 @@ type link struct {
 func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 	x := exchangeOf(r.Context())
 	x.tries++
-	// It ends with the context of the exchange at the latest, after the body.
-	ctx, stop := context.WithCancel(r.Context())
-	t := &try{exchange: x, stop: stop}
+	ctx, t := r.Context(), &try{exchange: x}
+	if x.empty { // it ends with the context of the exchange at the latest, after the body
+		ctx, t.stop = context.WithCancel(ctx)
+	}
 	r = r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn:              t.gotConn,
 		GotFirstResponseByte: func() { t.firstByte.Store(true) },

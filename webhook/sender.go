@@ -51,6 +51,9 @@ type Options struct {
 	// TracerProvider makes the spans of requests; nil means that of the span in
 	// the context, or the global one.
 	TracerProvider trace.TracerProvider
+	// Unrecorded says that nobody takes the spans: the TracerProvider, which is required
+	// then, is asked for no more than the id in the header traceparent.
+	Unrecorded bool
 }
 
 // Sender POSTs messages to webhooks. It is safe for concurrent use.
@@ -59,6 +62,8 @@ type Sender struct {
 	allowHTTP bool
 	pool      *pool
 	client    *retryablehttp.Client
+	// ids makes the spans of requests where nobody takes them; nil otherwise.
+	ids trace.Tracer
 }
 
 // NewSender makes a Sender. Close it when the last Send has returned.
@@ -77,21 +82,31 @@ func NewSender(opts Options) (*Sender, error) {
 		allowHTTP: opts.Guard.AllowPrivate,
 		pool:      newPool(newGuard(opts.Guard, opts.Resolver, opts.DialContext), opts.RootCAs),
 	}
-	s.client = newClient(&link{pool: s.pool}, opts.TracerProvider)
+	var transport http.RoundTripper = &link{pool: s.pool}
+	if opts.Unrecorded {
+		s.ids = opts.TracerProvider.Tracer("pushlease/webhook")
+	} else {
+		transport = traced(transport, opts.TracerProvider)
+	}
+	s.client = newClient(transport)
 	return s, nil
 }
 
-// newClient puts the layers together. Metrics of otelhttp are off, since they
-// carry the receiver's address as a label; baggage is for nobody outside.
-func newClient(inner http.RoundTripper, provider trace.TracerProvider) *retryablehttp.Client {
-	traced := otelhttp.NewTransport(inner,
+// traced gives each request a span. Metrics of otelhttp are off, since they carry the
+// receiver's address as a label; baggage is for nobody outside.
+func traced(inner http.RoundTripper, provider trace.TracerProvider) http.RoundTripper {
+	return otelhttp.NewTransport(inner,
 		otelhttp.WithTracerProvider(provider),
 		otelhttp.WithMeterProvider(noop.NewMeterProvider()),
 		otelhttp.WithPropagators(propagation.TraceContext{}),
 	)
+}
+
+// newClient adds the one repetition of what failed before an exchange could begin.
+func newClient(inner http.RoundTripper) *retryablehttp.Client {
 	return &retryablehttp.Client{
 		HTTPClient: &http.Client{
-			Transport:     traced,
+			Transport:     inner,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		RetryMax:     1,
@@ -128,6 +143,12 @@ func (s *Sender) send(ctx context.Context, w *Webhook, r Request, now time.Time)
 	}
 	ctx, stop := context.WithTimeoutCause(ctx, w.Timeout, errDeadline)
 	defer stop()
+	if s.ids != nil {
+		var span trace.Span
+		ctx, span = s.ids.Start(ctx, http.MethodPost)
+		defer span.End()
+		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(header))
+	}
 	x := &exchange{ctx: ctx, target: target, empty: len(r.Body) == 0}
 
 	request, err := newRequest(context.WithValue(ctx, exchangeKey{}, x), target, header, r.Body)
@@ -154,7 +175,9 @@ func (s *Sender) send(ctx context.Context, w *Webhook, r Request, now time.Time)
 	if resp.StatusCode >= 300 && resp.StatusCode < 400 {
 		result.RedirectHost = redirectHost(target, x.location)
 	}
-	result.Body = readBody(resp.Body)
+	if resp.ContentLength != 0 {
+		result.Body = readBody(resp.Body)
+	}
 	return result
 }
 
@@ -176,39 +199,44 @@ func (s *Sender) prepare(w *Webhook, r Request, now time.Time) (*url.URL, http.H
 	if err != nil {
 		return nil, nil, err
 	}
-	header := make(http.Header, len(w.Headers)+8)
-	header.Set("User-Agent", s.userAgent)
-	header.Set("Content-Type", cleanValue(r.ContentType))
-	if header.Get("Content-Type") == "" {
-		header.Set("Content-Type", defaultContentType)
+	header := make(http.Header, len(w.Headers)+10)
+	header["User-Agent"] = []string{s.userAgent}
+	contentType := cleanValue(r.ContentType)
+	if contentType == "" {
+		contentType = defaultContentType
 	}
+	header["Content-Type"] = []string{contentType}
 	for name, value := range w.Headers {
 		if w.Format.Keeps(name) {
 			header.Set(name, value)
 		}
 	}
 	setMessageHeaders(header, r.Headers)
-	header.Set("Accept-Encoding", "identity")
-	header.Set(HeaderID, id)
-	header.Set(HeaderTimestamp, strconv.FormatInt(now.Unix(), 10))
-	header.Set(HeaderSignature, signature)
-	header.Set("Pushlease-Queue", cleanValue(r.Queue))
-	header.Set("Pushlease-Attempt", strconv.Itoa(r.Attempt))
+	for i, value := range [...]string{
+		"identity", id, strconv.FormatInt(now.Unix(), 10), signature, cleanValue(r.Queue), strconv.Itoa(r.Attempt),
+	} {
+		header[ownHeaders[i]] = []string{value}
+	}
 	return target, header, nil
 }
 
+// ownHeaders are those that nothing may replace, in the form of net/http.
+var ownHeaders = [...]string{
+	"Accept-Encoding", http.CanonicalHeaderKey(HeaderID), http.CanonicalHeaderKey(HeaderTimestamp),
+	http.CanonicalHeaderKey(HeaderSignature), "Pushlease-Queue", "Pushlease-Attempt",
+}
+
+// newRequest makes the request that the layers above the link see: it names the origin only.
 func newRequest(ctx context.Context, target *url.URL, header http.Header, body []byte) (*retryablehttp.Request, error) {
-	var raw any // nil for an empty body, which gives Content-Length: 0
-	if len(body) > 0 {
-		raw = body
+	request := &http.Request{
+		Method: http.MethodPost, URL: &url.URL{Scheme: target.Scheme, Host: target.Host}, Host: target.Host,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: header,
 	}
-	origin := url.URL{Scheme: target.Scheme, Host: target.Host}
-	request, err := retryablehttp.NewRequestWithContext(ctx, http.MethodPost, origin.String(), raw)
-	if err != nil {
-		return nil, err
+	r := &retryablehttp.Request{Request: request.WithContext(ctx)}
+	if len(body) == 0 {
+		return r, r.SetBody(nil) // which gives Content-Length: 0
 	}
-	request.Header = header
-	return request, nil
+	return r, r.SetBody(body)
 }
 
 // failureOf never passes the text of an error on that is not ours.

@@ -88,6 +88,41 @@ func TestTraceContextIsPassedOn(t *testing.T) {
 	})
 }
 
+// Where nobody takes spans, each attempt still has a traceparent of its own.
+func TestTraceContextIsPassedOnThoughNobodyTakesTheSpans(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		receiver := webhooktest.NewReceiver(nil)
+		defer receiver.Close()
+		spans, tracing := recorder()
+		s := newSender(t, receiver.Dial, tracing, func(o *webhook.Options) { o.Unrecorded = true })
+		defer s.Close()
+		parent := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled})
+		w := hook()
+		w.Headers = map[string]string{"X-Tenant": "a"}
+		for range 2 {
+			wantAnswer(t, s.Send(trace.ContextWithSpanContext(t.Context(), parent), w, message("{}")), 200)
+		}
+		wantAnswer(t, s.Send(t.Context(), w, message("{}")), 200)
+		ended := spans.Ended()
+		if len(ended) != 3 {
+			t.Fatalf("%d spans, want one for each attempt, and none of the client's", len(ended))
+		}
+		for i, r := range receiver.Received() {
+			sc := ended[i].SpanContext()
+			want := fmt.Sprintf("00-%s-%s-01", sc.TraceID(), sc.SpanID())
+			if values := r.Header.Values("Traceparent"); len(values) != 1 || values[0] != want {
+				t.Errorf("request %d: traceparent %q, want %s", i, values, want)
+			}
+			if inTrace := sc.TraceID() == parent.TraceID(); inTrace != (i < 2) || r.Header.Get("X-Tenant") != "a" {
+				t.Errorf("request %d: trace %s, headers %v", i, sc.TraceID(), r.Header)
+			}
+			if len(ended[i].Attributes()) > 0 {
+				t.Errorf("request %d: a span that nobody takes was described: %v", i, ended[i].Attributes())
+			}
+		}
+	})
+}
+
 // I6: spans know the origin, and neither path, query, header, body nor answer.
 func TestSpansHoldNoSecrets(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -97,7 +97,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	a.cleanups.add("storage", a.stores.close)
 
 	sender, err := webhook.NewSender(webhook.Options{
-		Version: o.Version, Guard: guard(cfg), TracerProvider: t.TracerProvider,
+		Version: o.Version, Guard: guard(cfg), TracerProvider: t.TracerProvider, Unrecorded: !t.Recording,
 	})
 	if err != nil {
 		return nil, err

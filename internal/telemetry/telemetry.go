@@ -65,6 +65,8 @@ type Telemetry struct {
 	// TracerProvider gives every span an id of its own even when there is no
 	// collector, so that a receiver always gets a proper traceparent.
 	TracerProvider trace.TracerProvider
+	// Recording says whether spans hold anything but their id.
+	Recording bool
 	// Propagator is W3C Trace Context. Baggage is left out on purpose: it
 	// would carry the publishers' data to third parties.
 	Propagator propagation.TextMapPropagator
@@ -106,12 +108,14 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 	}
 	t.MeterProvider = meters
 	t.shutdown = append(t.shutdown, meters.Shutdown)
-	tracers, err := newTracerProvider(ctx, res, target)
+	tracers, flush, err := newTracerProvider(ctx, res, target)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("telemetry: set up traces: %w", err), t.Shutdown(ctx))
 	}
-	t.TracerProvider = tracers
-	t.shutdown = append(t.shutdown, tracers.Shutdown)
+	t.TracerProvider, t.Recording = tracers, flush != nil
+	if flush != nil {
+		t.shutdown = append(t.shutdown, flush)
+	}
 	return t, nil
 }
 

@@ -246,6 +246,35 @@ func TestTraceparentWithoutACollector(t *testing.T) {
 	}
 }
 
+// A span that nobody collects is its id alone: the parent's decision and state go on in it.
+func TestSpansWithoutACollectorRecordNothing(t *testing.T) {
+	noCollector(t)
+	tel := start(t, Options{})
+	tracer := tel.TracerProvider.Tracer("test")
+	if tel.Recording {
+		t.Error("without a collector spans are said to be recorded")
+	}
+	carrier := propagation.MapCarrier{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00", "tracestate": "vendor=1"}
+	ctx := tel.Propagator.Extract(t.Context(), carrier)
+	_, child := tracer.Start(ctx, "child")
+	if sc := child.SpanContext(); child.IsRecording() || sc.IsSampled() || sc.TraceState().String() != "vendor=1" || sc.IsRemote() {
+		t.Errorf("recording %t, %+v", child.IsRecording(), sc)
+	}
+	_, root := tracer.Start(ctx, "root", trace.WithNewRoot(), trace.WithAttributes(attribute.String("a", "b")))
+	if sc := root.SpanContext(); !sc.IsValid() || !sc.IsSampled() || sc.TraceID() == child.SpanContext().TraceID() || sc.TraceState().Len() != 0 {
+		t.Errorf("a new root is %+v", sc)
+	}
+}
+
+func TestASamplerIsObeyedWithoutACollectorToo(t *testing.T) {
+	noCollector(t)
+	t.Setenv("OTEL_TRACES_SAMPLER", "always_off")
+	_, span := start(t, Options{}).TracerProvider.Tracer("test").Start(t.Context(), "x")
+	if sc := span.SpanContext(); !sc.IsValid() || sc.IsSampled() {
+		t.Errorf("always_off gives %+v", sc)
+	}
+}
+
 // fakeCollector counts the exports per path.
 type fakeCollector struct {
 	*httptest.Server

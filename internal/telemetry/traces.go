@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // collector is where telemetry is pushed to.
@@ -40,10 +41,13 @@ func newCollector(o Options) collector {
 }
 
 // newTracerProvider follows the sampling decision of a message's traceparent and
-// samples everything else; OTEL_TRACES_SAMPLER changes that. Without a collector
-// spans are still made, and dropped, because receivers are owed a traceparent
-// whose span id is new with every attempt.
-func newTracerProvider(ctx context.Context, res *resource.Resource, target collector) (*sdktrace.TracerProvider, error) {
+// samples everything else; OTEL_TRACES_SAMPLER changes that. shutdown is nil where there
+// is nothing to flush: without a collector a span is no more than its id (see identities),
+// unless a sampler was asked for, which needs the SDK.
+func newTracerProvider(ctx context.Context, res *resource.Resource, target collector) (p trace.TracerProvider, shutdown func(context.Context) error, err error) {
+	if !target.traces && os.Getenv("OTEL_TRACES_SAMPLER") == "" {
+		return identities{}, nil, nil
+	}
 	opts := []sdktrace.TracerProviderOption{sdktrace.WithResource(res)}
 	if target.traces {
 		var export []otlptracehttp.Option
@@ -52,9 +56,10 @@ func newTracerProvider(ctx context.Context, res *resource.Resource, target colle
 		}
 		exporter, err := otlptracehttp.New(ctx, export...)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		opts = append(opts, sdktrace.WithBatcher(exporter))
 	}
-	return sdktrace.NewTracerProvider(opts...), nil
+	sdk := sdktrace.NewTracerProvider(opts...)
+	return sdk, sdk.Shutdown, nil
 }

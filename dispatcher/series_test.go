@@ -1,0 +1,28 @@
+package dispatcher
+
+import (
+	"fmt"
+	"testing"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+)
+
+func TestSeriesAreMadeOnceAndBounded(t *testing.T) {
+	var c seriesCache
+	l := labels{queue: "orders", webhook: "wh_a", reason: "Delivered"}
+	if first := c.of(l); c.of(l) != first {
+		t.Error("the same labels are made twice")
+	}
+	got := metric.NewAddConfig(c.of(l).add).Attributes()
+	want := attribute.NewSet(attribute.String("queue", "orders"), attribute.String("webhook", "wh_a"), attribute.String("reason", "Delivered"))
+	if got.Equivalent() != want.Equivalent() {
+		t.Errorf("attributes %v, want %v", got.ToSlice(), want.ToSlice())
+	}
+	for i := range 2 * maxSeries {
+		c.of(labels{queue: fmt.Sprint(i)})
+	}
+	if len(c.kept) != maxSeries {
+		t.Errorf("%d series are kept, want %d", len(c.kept), maxSeries)
+	}
+}

@@ -41,7 +41,7 @@ func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t *target) tables.D
 	}
 	dec := t.registration.Policy.Decide(policy.Try{
 		Now: now, Charged: del.Charged, Waits: del.Waits, FirstAt: firstOf(del.FirstAt, res.StartedAt),
-		ExpiresAt: p.m.ExpiresAt, Random: rand.Float64(), Response: responseOf(res),
+		ExpiresAt: p.m.ExpiresAt, LookSlack: d.lookSlack(p.m), Random: rand.Float64(), Response: responseOf(res),
 	})
 	flow.askPause(dec.Pause, now)
 	if dec.Action == policy.NoVerdict {

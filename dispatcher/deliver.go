@@ -19,7 +19,7 @@ import (
 // nor settles: both belong to the caller. ctx ends with the cause
 // queue.ErrLeaseLost or ErrStopping to cut POSTs short; nothing is charged then.
 func (d *Dispatcher) Deliver(ctx context.Context, queueName string, m *queue.Message) Decision {
-	return d.deliver(ctx, queueName, m, holdDelay+expiryMargin, nil)
+	return d.deliver(ctx, queueName, m, d.holdMargin(m), nil)
 }
 
 // deliver gives up what has to be held when less than margin of the message's life is

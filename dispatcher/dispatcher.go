@@ -34,10 +34,13 @@ type Dispatcher struct {
 	measure  *measure
 	deleted  *deletions
 	late     *late
+	inFlight inFlight
 
 	mu      sync.Mutex
 	pollers map[string]*poller
-	guards  map[string]context.CancelFunc
+	guards  map[string]*guard
+	// resting are the guards of earlier runs of Pump.
+	resting map[string]*guard
 	inWork  map[inWork]*keeper
 
 	// suspects holds one while a suspected message is POSTed (see beginSuspect).
@@ -74,8 +77,10 @@ func New(o Options) (*Dispatcher, error) {
 		measure:  newMeasure(o.Lease, o.Estimate),
 		deleted:  newDeletions(),
 		late:     newLate(),
+		inFlight: inFlight{byQueue: map[string]int64{}},
 		pollers:  map[string]*poller{},
-		guards:   map[string]context.CancelFunc{},
+		guards:   map[string]*guard{},
+		resting:  map[string]*guard{},
 		inWork:   map[inWork]*keeper{},
 		suspects: make(chan struct{}, 1),
 	}
@@ -176,7 +181,7 @@ func (d *Dispatcher) reconcile(ctx, work context.Context, running *sync.WaitGrou
 		p.stop = stop
 		d.pollers[name] = p
 		running.Go(func() { defer stop(); defer p.close(); p.run(pollCtx) })
-		running.Go(func() { (&guard{d: d, q: q, work: work, stuck: stuckMargin}).run(pollCtx) })
+		running.Go(func() { (&guard{d: d, q: q, work: work, stuck: d.stuckMargin()}).run(pollCtx) })
 		d.log.Info("polling started", "queue", name)
 	}
 }

@@ -43,6 +43,7 @@ type guard struct {
 	d    *Dispatcher
 	q    queue.Queue
 	work context.Context
+	stop context.CancelFunc
 	// stuck is the margin of a queue that is polled; zero for all others.
 	stuck time.Duration
 	// inVain: the last batch held nothing that is near its end, though a peek showed
@@ -56,9 +57,9 @@ type guard struct {
 // reconcileGuards starts and stops guards so that they fit the registry. d.mu is held.
 func (d *Dispatcher) reconcileGuards(ctx, work context.Context, running *sync.WaitGroup) {
 	wanted, left := d.ours(d.registry.queuesToGuard()), d.registry.newlyLeft()
-	for name, stop := range d.guards {
+	for name, g := range d.guards {
 		if !wanted[name] || slices.Contains(left, name) { // those begin anew, with a look
-			stop()
+			g.stop()
 			delete(d.guards, name)
 		}
 	}
@@ -71,8 +72,8 @@ func (d *Dispatcher) reconcileGuards(ctx, work context.Context, running *sync.Wa
 			continue // as in reconcile
 		}
 		guardCtx, stop := context.WithCancel(ctx)
-		d.guards[name] = stop
-		g := &guard{d: d, q: q, work: work}
+		g := &guard{d: d, q: q, work: work, stop: stop}
+		d.guards[name] = g
 		running.Go(func() { defer stop(); g.run(guardCtx) })
 		d.log.Info("no webhook of the queue is enabled, or it has none any more: its messages wait, and are dead-lettered before they would expire", "queue", name)
 	}
@@ -98,6 +99,24 @@ func (g *guard) run(ctx context.Context) {
 			wait = pace - rand.N(pace/10)
 		}
 		sleepCtx(ctx, g.d.late.wait(g.q.Name(), time.Now(), wait))
+	}
+}
+
+// watch makes a round at once and one a minute until done is closed, and then a last one
+// of a queue that was received from meanwhile.
+func (g *guard) watch(ctx context.Context, done <-chan struct{}) error {
+	for last := !g.polled(); ; {
+		_, err := g.round(ctx)
+		select {
+		case <-done:
+			if last {
+				return err
+			}
+			last = true
+		case <-ctx.Done():
+			return err
+		case <-time.After(guardAgain):
+		}
 	}
 }
 
@@ -212,6 +231,10 @@ func (g *guard) deliver(ctx context.Context, queueName string, m *queue.Message)
 	}
 	return decision
 }
+
+// stuckMargin is how much of its life a message has left when it is dead-lettered because
+// the webhooks of its polled queue can't be sent to, or half of its life if that is less.
+func (d *Dispatcher) stuckMargin() time.Duration { return max(stuckMargin, d.o.LookGap) }
 
 func (g *guard) margin() time.Duration {
 	if g.polled() {

@@ -2,12 +2,7 @@ package dispatcher
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"maps"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/pushlease/pushlease/policy"
@@ -20,9 +15,9 @@ import (
 // message goes through is the same; nothing is polled and nothing is renewed.
 
 // RunHosted writes what could not be written before until ctx ends, and then what is
-// left of it. It receives nothing: the host hands messages to HandleHosted, and Pump and
-// Tidy work when they are called. Call it instead of Run, once, and end ctx when the
-// last of these calls has returned.
+// left of it. It receives nothing: the host hands messages to HandleHosted, and Pump works
+// when it is called. Call it instead of Run, once, and end ctx when the last of these calls
+// has returned.
 func (d *Dispatcher) RunHosted(ctx context.Context) {
 	d.run(ctx, d.superviseHosted)
 }
@@ -47,6 +42,7 @@ func (d *Dispatcher) superviseHosted(ctx, _ context.Context) {
 // with any other the host has to give the message back.
 func (d *Dispatcher) HandleHosted(ctx context.Context, q queue.Queue, m *queue.Message) (Decision, string) {
 	start := time.Now()
+	defer d.inFlight.enter(q.Name())()
 	d.metrics.received(q.Name(), m)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(context.Canceled)
@@ -84,101 +80,21 @@ func (d *Dispatcher) upToDate(ctx context.Context, now time.Time) bool {
 	return d.registry.fresh(ctx, now) || !readAt.IsZero()
 }
 
+// lookSlack is how much of its life a message has left at least when it is shown again,
+// besides policy.ExpiryMargin: LookGap, or a quarter of its life if that is less.
+func (d *Dispatcher) lookSlack(m *queue.Message) time.Duration {
+	return min(d.o.LookGap, max(m.ExpiresAt.Sub(m.InsertedAt)/4, 0))
+}
+
+// holdMargin is how much of its life a message has left at least when it is held once more.
+func (d *Dispatcher) holdMargin(m *queue.Message) time.Duration {
+	return holdDelay + max(expiryMargin, d.lookSlack(m))
+}
+
 // ours are those of names that d receives from itself: a host receives from the others.
 func (d *Dispatcher) ours(names map[string]bool) map[string]bool {
 	maps.DeleteFunc(names, func(name string, _ bool) bool { return d.o.Hosted(name) })
 	return names
-}
-
-// Pump receives from every queue that has an enabled webhook and that no host receives
-// from, until each was seen empty or ctx ends. It returns when all that it received is
-// settled, or work has ended, and how many messages that were. Several may run at a
-// time, here and elsewhere. The error is about queues that could not be received from.
-func (d *Dispatcher) Pump(ctx, work context.Context) (handled int, err error) {
-	if !d.registry.fresh(ctx, time.Now()) {
-		return 0, errors.New("the registered webhooks can't be read")
-	}
-	var drains sync.WaitGroup
-	var n atomic.Int64
-	var mu sync.Mutex
-	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(d.ours(d.registry.queuesToPoll()))) {
-		q, err := d.o.Queues.Queue(name)
-		if err != nil {
-			continue // as in reconcile
-		}
-		drains.Go(func() {
-			p := newPoller(work, d, q)
-			defer p.close()
-			p.patience = pumpPatience
-			if err := d.drain(ctx, p, &n); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				errs = append(errs, fmt.Errorf("queue %s: %w", name, err))
-			}
-		})
-	}
-	drains.Wait()
-	return int(n.Load()), errors.Join(errs...)
-}
-
-// pumpPatience is how long Pump waits for a webhook that can't be sent to.
-const pumpPatience = 5 * time.Second
-
-// drain handles what one queue has.
-func (d *Dispatcher) drain(ctx context.Context, p *poller, handled *atomic.Int64) error {
-	var running sync.WaitGroup
-	defer running.Wait()
-	for {
-		n := p.takeSlots(ctx)
-		if n == 0 {
-			return nil
-		}
-		messages, err := p.receive(n)
-		p.giveSlots(n - len(messages))
-		for _, m := range messages {
-			running.Go(func() {
-				p.handle(m)
-				handled.Add(1)
-			})
-		}
-		if errors.Is(err, queue.ErrQueueNotFound) || err == nil && len(messages) == 0 {
-			return nil // the first publish creates it
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// Tidy does what no message asks for: it writes what could not be written before, and
-// looks once at each queue of which no webhook is enabled, or can be sent to, or whose last
-// one was deleted, so that what waits there is dead-lettered before it would expire. It may
-// be called at any time and any number of times; call it at least every ten minutes.
-func (d *Dispatcher) Tidy(ctx, work context.Context) error {
-	d.flushOnce(ctx)
-	if !d.registry.fresh(ctx, time.Now()) {
-		return errors.New("the registered webhooks can't be read")
-	}
-	d.registry.refreshLeft(ctx)
-	var errs []error
-	polled := d.registry.queuesToPoll()
-	watched := d.registry.queuesToGuard()
-	maps.Copy(watched, polled)
-	for _, name := range slices.Sorted(maps.Keys(d.ours(watched))) {
-		q, err := d.o.Queues.Queue(name)
-		if err != nil {
-			continue
-		}
-		g := &guard{d: d, q: q, work: work}
-		if polled[name] {
-			g.stuck = 2 * guardInterval // Tidy looks no more often
-		}
-		if _, err := g.round(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("queue %s: %w", name, err))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 type postDeadlineKey struct{}

@@ -233,18 +233,13 @@ func TestDeliveredMessageThatComesBackAfterItsWebhookWasDeletedIsNoDeadLetter(t 
 	})
 }
 
-func TestTidyWatchesLeftQueuesUnderAHost(t *testing.T) {
+func TestLeftQueuesAreWatchedUnderATimer(t *testing.T) {
 	inBubble(t, func(b *bench) { // C13
-		b.sendMany(1, queue.SendOptions{TTL: 2 * time.Hour})
+		b.sendMany(1, queue.SendOptions{TTL: 12 * time.Minute})
 		b.deleteWebhook(nil)
-		d, stop := b.startHosted()
+		_, stop := b.startTimer(time.Minute, nil)
 		defer stop()
-		for range 11 {
-			time.Sleep(guardInterval)
-			if err := d.Tidy(b.t.Context(), b.t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
+		time.Sleep(12 * time.Minute)
 		b.wantDeadLetters(1, policy.WebhookDeleted)
 		want(t, "messages", b.total(testQueue), 0)
 	})

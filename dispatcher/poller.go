@@ -44,7 +44,6 @@ type poller struct {
 
 	startedAt time.Time
 
-	inFlight atomic.Int64
 	// noRoom: the poller waits until a webhook can be sent to, or the process can take more.
 	noRoom atomic.Bool
 	// onTheWay counts those messages that have not asked their webhooks yet.
@@ -256,9 +255,7 @@ func (p *poller) start(ctx context.Context, m *queue.Message) {
 
 // handle handles a message for which a slot was taken.
 func (p *poller) handle(m *queue.Message) {
-	p.inFlight.Add(1)
 	defer p.giveSlot()
-	defer p.inFlight.Add(-1)
 	a := &arrival{p: p}
 	defer a.done() // also when it never came as far as its webhooks
 	p.d.handle(p.work, p.q, m, a)
@@ -311,7 +308,9 @@ func backoff(n int, first, limit time.Duration) time.Duration {
 
 // QueueStatus is what is known about the polling of one queue.
 type QueueStatus struct {
-	Polling  bool
+	Polling bool
+	// InFlight counts the messages that this process is at work on, whoever received
+	// them.
 	InFlight int
 	// Lease is what the next receive asks for: fixed, or by measured time.
 	Lease      time.Duration
@@ -342,6 +341,7 @@ func (d *Dispatcher) Queue(name string) QueueStatus {
 	s := QueueStatus{LeaseFixed: d.o.Lease > 0, Deletions: d.deleted.of(name)}
 	s.Lease, s.Recommended, s.Processing = d.measure.status(name)
 	s.Handled, s.DeadLettered = d.metrics.tally.recent(name)
+	s.InFlight = int(d.inFlight.of(name))
 	for _, r := range d.registry.of(name) {
 		s.Webhooks++
 		if r.Enabled {
@@ -359,7 +359,7 @@ func (d *Dispatcher) Queue(name string) QueueStatus {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s.Polling, s.InFlight = true, int(p.inFlight.Load())
+	s.Polling = true
 	s.LastPollAt, s.LastError, s.LastErrorAt = p.lastPollAt, p.lastErr, p.lastErrAt
 	return s
 }

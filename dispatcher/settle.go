@@ -50,7 +50,7 @@ const (
 // handle walks one message from the received lease to the settled message.
 func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Message, a *arrival) {
 	d.handleBy(work, q, m, func(ctx context.Context, queueName string, m *queue.Message) Decision {
-		return d.deliver(ctx, queueName, m, holdDelay+expiryMargin, a)
+		return d.deliver(ctx, queueName, m, d.holdMargin(m), a)
 	})
 }
 
@@ -58,6 +58,7 @@ func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Messag
 func (d *Dispatcher) handleBy(work context.Context, q queue.Queue, m *queue.Message,
 	deliver func(context.Context, string, *queue.Message) Decision) (result string) {
 	start := time.Now()
+	defer d.inFlight.enter(q.Name())()
 	d.metrics.received(q.Name(), m)
 	k := d.keepLease(work, q, m)
 	defer k.stop()

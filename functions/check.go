@@ -180,9 +180,16 @@ func checkFunctions(root fs.FS, host map[string]any, getenv func(string) string)
 	for _, timer := range []string{timerPump, timerHousekeeping} {
 		if f, ok := layout.Functions[timer]; !ok || f.Trigger != timerTrigger {
 			found = append(found, Deviation{timer, "not there", map[string]string{
-				timerPump:         "webhooks on queues without a trigger get nothing",
-				timerHousekeeping: "records are never removed, and messages of disabled webhooks expire unseen",
+				timerPump:         "webhooks on queues without a trigger get nothing, and what waits for disabled ones expires unseen",
+				timerHousekeeping: "records are never removed",
 			}[timer], "package the app anew", timer == timerPump})
+		}
+	}
+	if f := layout.Functions[timerPump]; f.Trigger == timerTrigger {
+		if every, ok := everyOf(f.Schedule); !ok || every > time.Minute {
+			found = append(found, Deviation{timerPump + "/function.json: schedule", shown(nonEmpty(f.Schedule)),
+				"messages on queues without a trigger come later, and of messages that live no longer than a few runs some expire unseen" + map[bool]string{false: "; how often it runs can't be told, and every 10 minutes is assumed"}[ok],
+				`write "0 * * * * *"`, ok && every > slowestPump})
 		}
 	}
 	return found

@@ -126,6 +126,8 @@ func TestDeviationsOfFunctionsAreFound(t *testing.T) {
 		}, "dispatch-orders/function.json: dataType"},
 		{"two triggers", func(app fstest.MapFS) { app["second/function.json"] = app["dispatch-orders/function.json"] }, "second/function.json: queueName"},
 		{"no pump", func(app fstest.MapFS) { delete(app, "pump/function.json") }, "pump"},
+		{"a pump that is rare", func(app fstest.MapFS) { schedule(app, "0 */5 * * * *") }, "pump/function.json: schedule"},
+		{"a pump by the hour", func(app fstest.MapFS) { schedule(app, "0 0 * * * *") }, "pump/function.json: schedule"},
 		{"no housekeeping", func(app fstest.MapFS) { delete(app, "housekeeping/function.json") }, "housekeeping"},
 		{"no exec bit", func(app fstest.MapFS) { app["pushlease"] = &fstest.MapFile{Mode: 0o644} }, "pushlease"},
 		{"another route", func(app fstest.MapFS) {
@@ -160,6 +162,27 @@ func TestDeviationsOfFunctionsAreFound(t *testing.T) {
 	}
 	if _, err := Check(fstest.MapFS{}, noSettings); err == nil {
 		t.Error("an app without host.json was checked")
+	}
+}
+
+func schedule(app fstest.MapFS, text string) {
+	app["pump/function.json"].Data = bytes.Replace(app["pump/function.json"].Data, []byte("0 * * * * *"), []byte(text), 1)
+}
+
+// TestHowLongNobodyLooksIsReadFromTheSchedule: a run waits for the one before, which may
+// take as long as the function timeout.
+func TestHowLongNobodyLooksIsReadFromTheSchedule(t *testing.T) {
+	for text, every := range map[string]time.Duration{
+		"0 * * * * *": time.Minute, "30 */2 * * * *": 2 * time.Minute, "0 */10 * * * *": 10 * time.Minute,
+		"0 0 * * * *": slowestPump, "0 */61 * * * *": slowestPump, "0 */0 * * * *": slowestPump, "0 * 8-18 * * *": slowestPump,
+		"00:01:00": slowestPump, "* * * * *": slowestPump, "": slowestPump, "x * * * * *": slowestPump,
+	} {
+		app := packaged(t)
+		schedule(app, text)
+		layout, err := ReadLayout(app, noSettings)
+		if err != nil || layout.LookGap() != every+5*time.Minute {
+			t.Errorf("%q: %s, %v; want %s", text, layout.LookGap(), err, every+5*time.Minute)
+		}
 	}
 }
 

@@ -48,6 +48,8 @@ type Function struct {
 	Queue, Connection, DataType string
 	// Route is an HTTP trigger's, below the host's prefix.
 	Route string
+	// Schedule is a timer trigger's, with %SETTINGS% filled in.
+	Schedule string
 	// Disabled: function.json says so. The host does not call it then.
 	Disabled bool
 }
@@ -149,7 +151,7 @@ func parseTimeSpan(s string) (time.Duration, error) {
 
 func (f *Function) read(body []byte, getenv func(string) string) error {
 	var file struct {
-		Bindings []struct{ Type, Name, QueueName, Connection, DataType, Route string }
+		Bindings []struct{ Type, Name, QueueName, Connection, DataType, Route, Schedule string }
 		Disabled any // true, or the name of a setting that says so
 	}
 	if err := json.Unmarshal(body, &file); err != nil {
@@ -166,6 +168,7 @@ func (f *Function) read(body []byte, getenv func(string) string) error {
 		setting, _ := file.Disabled.(string)
 		f.Disabled = file.Disabled == true || setting != "" && slices.Contains([]string{"true", "1"}, strings.ToLower(getenv(strings.Trim(setting, "%"))))
 		f.Trigger, f.Binding, f.DataType, f.Route = []string{queueTrigger, timerTrigger, httpTrigger}[i], b.Name, b.DataType, b.Route
+		f.Schedule = expand(b.Schedule, getenv)
 		if f.Trigger != queueTrigger {
 			return nil
 		}
@@ -188,6 +191,40 @@ func expand(s string, getenv func(string) string) string {
 		parts[i] = getenv(parts[i])
 	}
 	return strings.Join(parts, "")
+}
+
+// LookGap is how long a queue may be without anybody who looks at it: from one run of the
+// pump to the next, which waits for the end of the one before.
+func (l Layout) LookGap() time.Duration {
+	every, ok := everyOf(l.Functions[timerPump].Schedule)
+	if !ok {
+		every = slowestPump
+	}
+	return every + l.Timeout
+}
+
+// slowestPump is how seldom the pump may run, and what is assumed where that can't be told.
+const slowestPump = 10 * time.Minute
+
+// everyOf reads how often a timer runs from a schedule of {second} {minute} {hour} {day}
+// {month} {weekday}; ok is false for one that is not simply every so many minutes.
+func everyOf(schedule string) (every time.Duration, ok bool) {
+	fields := strings.Fields(schedule)
+	if len(fields) != 6 || strings.Join(fields[2:], "") != "****" {
+		return 0, false
+	}
+	if _, err := strconv.ParseUint(fields[0], 10, 8); err != nil {
+		return 0, false
+	}
+	if fields[1] == "*" {
+		return time.Minute, true
+	}
+	step, stepped := strings.CutPrefix(fields[1], "*/")
+	n, err := strconv.ParseUint(step, 10, 8)
+	if !stepped || err != nil || n < 1 || n > 59 {
+		return 0, false
+	}
+	return time.Duration(n) * time.Minute, true
 }
 
 // Queues names the queues that the host receives from.

@@ -2,7 +2,6 @@ package functions
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -34,13 +33,14 @@ func (h *Handler) tick(ctx context.Context, in run) error {
 	case timerPump:
 		return h.pump(ctx, in)
 	case timerHousekeeping:
-		return h.housekeep(ctx, in)
+		return h.parts.Housekeep(ctx)
 	}
 	return fmt.Errorf("there is no timer named %s; name the folder %s or %s", in.f.Name, timerPump, timerHousekeeping)
 }
 
 // pump receives for a quarter of the function timeout at most, so that the last POST
-// that it begins still has half of it.
+// that it begins still has half of it. What waits for webhooks that can't be sent to is
+// guarded for as long as that takes.
 func (h *Handler) pump(ctx context.Context, in run) error {
 	select {
 	case h.pumps <- struct{}{}:
@@ -60,14 +60,4 @@ func (h *Handler) pump(ctx context.Context, in run) error {
 		return fmt.Errorf("pump: %w", err)
 	}
 	return nil
-}
-
-// housekeep does what serve does by the hour, and what keeps waiting messages from
-// expiring.
-func (h *Handler) housekeep(ctx context.Context, in run) error {
-	work := dispatcher.WithPostDeadline(ctx, in.share(3, 4), in.timeout/4)
-	quarter, cancel := context.WithDeadline(ctx, in.share(1, 4))
-	defer cancel()
-	err := h.parts.Dispatcher.Tidy(quarter, work)
-	return errors.Join(err, h.parts.Housekeep(ctx))
 }

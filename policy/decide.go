@@ -20,8 +20,8 @@ const ExpiryMargin = 30 * time.Second
 // An abandoned delivery is tried again after the schedule's delay or the wait
 // that the receiver asked for, whichever is longer. It becomes a dead letter
 // instead when its attempts are used up, when the next one would begin later than
-// MaxAge after the first, or when it would begin later than ExpiryMargin before
-// the message's expiry. In the last case a delay that only the schedule asks for
+// MaxAge after the first, or when it would begin later than ExpiryMargin and LookSlack
+// before the message's expiry. In the last case a delay that only the schedule asks for
 // is shortened first, so that the time that is left is still used; a wait that
 // the receiver asked for is never shortened.
 //
@@ -73,10 +73,10 @@ func (p Policy) again(d *Decision, t Try, subject, because string, asked time.Du
 	}
 	if !t.ExpiresAt.IsZero() {
 		left := t.ExpiresAt.Sub(t.Now)
-		usable := t.ExpiresAt.Add(-ExpiryMargin).Sub(t.Now).Truncate(time.Second)
+		usable := t.ExpiresAt.Add(-ExpiryMargin - t.LookSlack).Sub(t.Now).Truncate(time.Second)
 		if delay > usable && usable < max(ceilSecond(asked), time.Second) {
-			d.deadLetter(MessageExpiring, "%s: the next attempt would be due in %s, but the message expires in %s.",
-				subject, delay, max(left, 0).Truncate(time.Second))
+			d.deadLetter(MessageExpiring, "%s: the next attempt would be due in %s, but the message expires in %s%s.",
+				subject, delay, max(left, 0).Truncate(time.Second), unseen(t.LookSlack))
 			return
 		}
 		delay = min(delay, usable)
@@ -88,6 +88,14 @@ func (p Policy) again(d *Decision, t Try, subject, because string, asked time.Du
 	}
 	d.Explanation = fmt.Sprintf("%s and asked for a wait: the next attempt is due in %s, and this one is not counted (wait %d of %d).",
 		subject, delay, max(t.Waits, 0)+1, p.MaxWaits)
+}
+
+// unseen says why the end of a message's life can't be used.
+func unseen(slack time.Duration) string {
+	if slack <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(", and nobody may look at it in its last %s", slack.Truncate(time.Second))
 }
 
 func (d *Decision) deadLetter(reason Reason, format string, args ...any) {

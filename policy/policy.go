@@ -151,6 +151,9 @@ type Try struct {
 	FirstAt time.Time
 	// ExpiresAt is when the message vanishes; zero means never.
 	ExpiresAt time.Time
+	// LookSlack is how long before that somebody has to look at the message at the
+	// latest, besides ExpiryMargin, where nobody does all the time.
+	LookSlack time.Duration
 	// Random is uniform in [0, 1).
 	Random float64
 	// Response is the answer.

@@ -42,6 +42,8 @@ type Options struct {
 	// hosted says which queues the Functions host receives from, which then also
 	// brings the requests: there is no listener and no server. Nil without a host.
 	hosted func(queue string) bool
+	// lookGap is how long a queue may be without anybody who looks at it, under a host.
+	lookGap time.Duration
 }
 
 // App is one pushlease process. Make one with New, then Run it once.
@@ -106,7 +108,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 
 	a.dispatcher, err = dispatcher.New(dispatcher.Options{
 		Queues: a.stores.queues, Store: a.stores.tables, Sender: sender, Encoding: cfg.QueueEncoding,
-		ByEvent: cfg.DedupByEvent, KeepUnmatched: cfg.KeepUnmatched, Hosted: o.hosted,
+		ByEvent: cfg.DedupByEvent, KeepUnmatched: cfg.KeepUnmatched, Hosted: o.hosted, LookGap: o.lookGap,
 		Lease: cfg.Lease, Estimate: estimates(cfg), Concurrency: cfg.Concurrency, MaxInFlight: cfg.MaxInFlight, PollMin: cfg.PollMin, PollMax: cfg.PollMax,
 		Drain: cfg.Drain, RegistryRefresh: cfg.RegistryRefresh, PoisonCopy: cfg.PoisonCopy,
 		Instance: cfg.Instance, Logger: a.log, Meter: meter, Tracer: t.TracerProvider.Tracer("pushlease"),

@@ -73,7 +73,7 @@ func RunFunctions(ctx context.Context, o FunctionsOptions) error {
 		return err
 	}
 	queues := layout.Queues()
-	o.hosted = func(name string) bool { return slices.Contains(queues, name) }
+	o.hosted, o.lookGap = func(name string) bool { return slices.Contains(queues, name) }, layout.LookGap()
 	a, err := New(ctx, cfg, o.Options)
 	if err != nil {
 		return err

@@ -1,0 +1,170 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pushlease/pushlease/queue"
+)
+
+// pumpPatience is how long Pump waits for a webhook that can't be sent to.
+const pumpPatience = 5 * time.Second
+
+// Pump does for a while what Run does all the time, for the queues that no host receives
+// from. It receives from each that has an enabled webhook until the queue was seen empty
+// or ctx ends, and guards all others, and those whose webhooks can't be sent to, until
+// the rest is done: what is near its expiry there is dead-lettered. It returns when all that
+// it received is settled, or work has ended, and how many messages that were.
+//
+// Call it at least every Options.LookGap. Any number may run at a time, here and
+// elsewhere: a queue that is in the hands of another one in this process, or of Run, is
+// left to it. The error is about queues that could not be received from or looked at.
+func (d *Dispatcher) Pump(ctx, work context.Context) (handled int, err error) {
+	if !d.registry.fresh(ctx, time.Now()) {
+		return 0, errors.New("the registered webhooks can't be read")
+	}
+	d.registry.refreshLeft(ctx)
+	p := &pump{d: d, work: work, drained: make(chan struct{})}
+	polled, guarded := d.ours(d.registry.queuesToPoll()), d.ours(d.registry.queuesToGuard())
+	for _, name := range slices.Sorted(maps.Keys(polled)) {
+		p.poll(ctx, name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(guarded)) {
+		p.guard(ctx, name)
+	}
+	p.drains.Wait()
+	close(p.drained)
+	p.guards.Wait()
+	maps.Copy(guarded, polled)
+	d.mu.Lock()
+	maps.DeleteFunc(d.resting, func(name string, _ *guard) bool { return !guarded[name] })
+	d.mu.Unlock()
+	return int(p.handled.Load()), errors.Join(p.errs...)
+}
+
+// pump is one run.
+type pump struct {
+	d    *Dispatcher
+	work context.Context
+
+	drains, guards sync.WaitGroup
+	drained        chan struct{} // closed when all drains have ended
+	handled        atomic.Int64
+
+	mu   sync.Mutex
+	errs []error
+}
+
+func (p *pump) note(queueName string, err error) {
+	if err == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.errs = append(p.errs, fmt.Errorf("queue %s: %w", queueName, err))
+}
+
+// poll begins to receive from a queue, and to guard it while its webhooks can't be sent to.
+func (p *pump) poll(ctx context.Context, name string) {
+	d := p.d
+	q, err := d.o.Queues.Queue(name)
+	if err != nil {
+		return // as in reconcile
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.pollers[name] != nil {
+		return
+	}
+	pollCtx, stop := context.WithCancel(ctx)
+	poller := newPoller(p.work, d, q)
+	poller.stop, poller.patience = stop, pumpPatience
+	d.pollers[name] = poller
+	g := d.rested(p.work, q, d.stuckMargin())
+	p.drains.Go(func() {
+		defer stop()
+		defer poller.close()
+		p.note(name, d.drain(pollCtx, poller, &p.handled))
+	})
+	p.guards.Go(func() {
+		p.note(name, g.watch(p.work, p.drained))
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.resting[name] = g
+		if d.pollers[name] == poller {
+			delete(d.pollers, name)
+		}
+	})
+}
+
+// guard begins to guard a queue that has no enabled webhook.
+func (p *pump) guard(ctx context.Context, name string) {
+	d := p.d
+	q, err := d.o.Queues.Queue(name)
+	if err != nil {
+		return // as in reconcile
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.guards[name] != nil || ctx.Err() != nil {
+		return
+	}
+	guardCtx, stop := context.WithCancel(p.work)
+	g := d.rested(p.work, q, 0)
+	g.stop = stop
+	d.guards[name] = g
+	p.guards.Go(func() {
+		defer stop()
+		p.note(name, g.watch(guardCtx, p.drained))
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.resting[name] = g
+		if d.guards[name] == g {
+			delete(d.guards, name)
+		}
+	})
+}
+
+// rested is the guard that an earlier run had for the queue, with what it knows, or a new
+// one. d.mu is held.
+func (d *Dispatcher) rested(work context.Context, q queue.Queue, stuck time.Duration) *guard {
+	g := d.resting[q.Name()]
+	if g == nil {
+		g = &guard{d: d}
+	}
+	delete(d.resting, q.Name())
+	g.q, g.work, g.stuck = q, work, stuck
+	return g
+}
+
+// drain handles what one queue has.
+func (d *Dispatcher) drain(ctx context.Context, p *poller, handled *atomic.Int64) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	for {
+		n := p.takeSlots(ctx)
+		if n == 0 {
+			return nil
+		}
+		messages, err := p.receive(n)
+		p.giveSlots(n - len(messages))
+		for _, m := range messages {
+			running.Go(func() {
+				p.handle(m)
+				handled.Add(1)
+			})
+		}
+		if errors.Is(err, queue.ErrQueueNotFound) || err == nil && len(messages) == 0 {
+			return nil // the first publish creates it
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

@@ -183,7 +183,7 @@ func TestErrorsAreJSONWhereTheOutputIs(t *testing.T) {
 
 func TestAnUnknownCommandSaysWhatThereIs(t *testing.T) {
 	for args, want := range map[string]string{
-		"queues": "dead-letters, demo", "queues --help": "dead-letters, demo", "webhooks halt": "delete, disable", "send --help": "", "webhooks --help": "",
+		"cues": "dead-letters, demo", "cues --help": "dead-letters, demo", "queue halt": "list, show", "webhooks halt": "delete, disable", "send --help": "", "webhooks --help": "",
 	} {
 		if r := execute(t, "", strings.Fields(args)...); (r.code == exitUsage) != (want != "") || !strings.Contains(r.err, want) {
 			t.Errorf("%s: %+v, want %q", args, r, want)
@@ -197,8 +197,10 @@ func TestTextsOfTheServerNameCommands(t *testing.T) {
 		"POST /api/v1/dead-letters/orders.1-a/replay sends it":                        "pushlease dead-letters replay orders.1-a sends it",
 		"GET /api/v1/dead-letters/replay lists them":                                  "pushlease dead-letters jobs lists them",
 		"from GET /api/v1/webhooks":                                                   "from pushlease webhooks list",
-		"(GET /api/v1/queues/orders counts them)":                                     "(pushlease webhooks top --queue orders counts them)",
-		"POST /api/v1/queues/orders/match says":                                       "POST /api/v1/queues/orders/match says",
+		"(GET /api/v1/queues/orders counts them)":                                     "(pushlease queues show orders counts them)",
+		"POST /api/v1/queues/orders/match says":                                       "pushlease match orders says",
+		"from GET /api/v1/queues, or publish":                                         "from pushlease queues list, or publish",
+		"from GET /api/v1/attempts":                                                   "from pushlease attempts",
 	} {
 		if got := asCommands(text); got != want {
 			t.Errorf("%s\n  became %s\n  want   %s", text, got, want)

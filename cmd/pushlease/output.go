@@ -137,7 +137,10 @@ var routes = []struct {
 	{regexp.MustCompile(`POST /api/v1/dead-letters/([^/ ]+)/replay`), "pushlease dead-letters replay $1"},
 	{regexp.MustCompile(`GET /api/v1/dead-letters/replay`), "pushlease dead-letters jobs"},
 	{regexp.MustCompile(`GET /api/v1/(dead-letters|webhooks)\b`), "pushlease $1 list"},
-	{regexp.MustCompile(`GET /api/v1/queues/([a-z0-9-]+)`), "pushlease webhooks top --queue $1"},
+	{regexp.MustCompile(`GET /api/v1/attempts\b`), "pushlease attempts"},
+	{regexp.MustCompile(`POST /api/v1/queues/([a-z0-9-]+)/match`), "pushlease match $1"},
+	{regexp.MustCompile(`GET /api/v1/queues/([a-z0-9-]+)`), "pushlease queues show $1"},
+	{regexp.MustCompile(`GET /api/v1/queues\b`), "pushlease queues list"},
 }
 
 // asCommands names commands in the place of the calls in a server's text.

@@ -27,6 +27,11 @@ const rootExample = `  # See it work, with nothing to set up
   # What happened to a message, and what happens next?
   pushlease messages show MESSAGE-ID --watch
 
+  # How much waits, what webhooks answered, and who would take a message
+  pushlease queues list
+  pushlease attempts --status 5xx
+  pushlease match orders '{"order": 1}'
+
   # What was given up, and try it again
   pushlease dead-letters list --queue orders
   pushlease dead-letters replay DEAD-LETTER-ID
@@ -59,6 +64,9 @@ func newRootCommand() *cobra.Command {
 		newWebhooksCommand(),
 		newDeadLettersCommand(),
 		newMessagesCommand(),
+		newQueuesCommand(),
+		newAttemptsCommand(),
+		newMatchCommand(),
 		newDoctorCommand(checkStorage, checkFunctions),
 		newFunctionsCommand(),
 		newAPIKeyCommand(),

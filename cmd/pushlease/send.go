@@ -67,17 +67,22 @@ answered as the first one was, for 7 days.`,
 		Args: arguments(1, 2, "a queue, and a body: pushlease send QUEUE [BODY | @FILE | -]"),
 		RunE: c.run,
 	}
-	cmd.Flags().StringVar(&c.contentType, "content-type", "", "content type that webhooks get (default: by the body)")
 	cmd.Flags().StringVar(&c.delay, "delay", "", "hide the message for so long at first, such as 30s; up to 168h")
 	cmd.Flags().StringVar(&c.ttl, "ttl", "", "life of the message, such as 24h, or never (default 168h)")
 	cmd.Flags().IntVar(&c.count, "count", 1, "send it so many times, 1 to 100000")
 	cmd.Flags().StringVar(&c.key, "idempotency-key", "", "name of this message, 1 to 255 printable ASCII characters: sending it again sends nothing")
-	cmd.Flags().StringVar(&c.event.kind, "type", "", "send an event of this type, such as com.example.order.paid")
+	c.addMessageFlags(cmd)
+	c.addFlags(cmd)
+	return cmd
+}
+
+// addMessageFlags adds the flags that say what the body is.
+func (c *sendCommand) addMessageFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&c.contentType, "content-type", "", "content type that webhooks get (default: by the body)")
+	cmd.Flags().StringVar(&c.event.kind, "type", "", "make it an event of this type, such as com.example.order.paid")
 	cmd.Flags().StringVar(&c.event.source, "source", defaultSource, "where the event comes from, such as /shop; with --type")
 	cmd.Flags().StringVar(&c.event.id, "id", "", "the event's id (default: the --idempotency-key, or a new one); with --type")
 	cmd.Flags().StringVar(&c.event.subject, "subject", "", "what the event is about; with --type")
-	c.addFlags(cmd)
-	return cmd
 }
 
 func (c *sendCommand) run(cmd *cobra.Command, args []string) error {

@@ -32,6 +32,15 @@ type webhookRow struct {
 	Flow struct {
 		Concurrency      int     `json:"concurrency"`
 		Rate             float64 `json:"rate"`
+		Burst            int     `json:"burst"`
+		Adaptive         bool    `json:"adaptive"`
+		Breaker          struct {
+			Enabled      bool    `json:"enabled"`
+			MinSamples   int     `json:"min_samples"`
+			FailureShare float64 `json:"failure_share"`
+			ProbeAfter   string  `json:"probe_after"`
+			ProbeMax     string  `json:"probe_max"`
+		} `json:"breaker"`
 		AutoDisableAfter string  `json:"auto_disable_after"`
 	} `json:"flow"`
 	Status    webhookStatus   `json:"status"`
@@ -64,17 +73,38 @@ func (w webhookRow) filter() string {
 
 // flow is the limits in a few words; empty when the server names none.
 func (w webhookRow) flow() string {
-	if w.Flow.Concurrency == 0 {
+	f := w.Flow
+	if f.Concurrency == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("at most %d at once", w.Flow.Concurrency)
-	if w.Flow.Rate > 0 {
-		text += fmt.Sprintf(", %v per second", w.Flow.Rate)
+	text := fmt.Sprintf("at most %d at once", f.Concurrency)
+	if f.Adaptive {
+		text += ", fewer while the receiver can't take as many (adaptive)"
 	}
-	if after := w.Flow.AutoDisableAfter; after != "never" {
-		text += ", disabled after " + after + " of failures"
+	if f.Rate > 0 {
+		text += fmt.Sprintf(", %v per second", f.Rate)
+		if f.Burst > 0 {
+			text += fmt.Sprintf(" with bursts of %d", f.Burst)
+		}
 	}
-	return text
+	if after := f.AutoDisableAfter; after != "never" {
+		return text + ", disabled after " + after + " of failures"
+	}
+	return text + ", never disabled for failing"
+}
+
+// breaker is when the webhook is no longer sent to for its failures; empty when the server
+// names no limits.
+func (w webhookRow) breaker() string {
+	b := w.Flow.Breaker
+	switch {
+	case w.Flow.Concurrency == 0:
+		return ""
+	case !b.Enabled:
+		return "off: a webhook that fails is sent to as before"
+	}
+	return fmt.Sprintf("opens when %v %% of at least %d answers are failures; a probe after %s, doubling up to %s",
+		100*b.FailureShare, b.MinSamples, b.ProbeAfter, b.ProbeMax)
 }
 
 func newWebhooksCommand() *cobra.Command {
@@ -272,7 +302,7 @@ func (c *client) showWebhook(cmd *cobra.Command, _ string, a answer) error {
 	pairs := [][2]string{
 		{"id", w.ID}, {"name", w.Name}, {"queue", w.Queue}, {"url", w.URL}, {"state", w.state()}, {"timeout", w.Timeout},
 		{"policy", fmt.Sprintf("%s, at most %d attempts within %s", w.Policy.Preset, w.Policy.MaxAttempts, w.Policy.MaxAge)},
-		{"flow", w.flow()}, {"filter", w.filter()}, {"format", w.Format},
+		{"flow", w.flow()}, {"breaker", w.breaker()}, {"filter", w.filter()}, {"format", w.Format},
 		{"headers", strings.Join(slices.Sorted(maps.Keys(w.Headers)), ", ")},
 		{"created", clock(w.CreatedAt)}, {"etag", a.header.Get("ETag")},
 	}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+const queueJSON = `{"name":"orders","exists":true,"depth":{"total":12,"visible":7,"in_flight":2,"delayed":3,"work":9,"exact":false},
+"encoding":"auto","lease":"30s","lease_mode":"auto","dead_letters":{"waiting":101,"exact":true,"level":"warning"},
+"recommendation":{"lease":"1m0s","reasoning":"Measured: 30 s."},"processing":{"samples":40,"p50":"1s","p95":"2s","p99":"3s"},
+"deletions":{"successful":38,"failed":1,"unverified":2},"poller":{"polling":true,"last_poll_at":"2026-01-01T00:00:00Z"},
+"webhooks":[{"id":"wh_1","name":"shop","enabled":true},{"id":"wh_2","enabled":false}]}`
+
+const attemptJSON = `{"message_id":"m1","queue":"orders","webhook_id":"wh_1","number":2,"started_at":"2026-01-01T00:00:00Z","duration":"5ms",
+"status":503,"action":"abandon","reason":"RetryableError","next_at":"2026-01-01T00:00:20Z"}`
+
+const matchJSON = `{"event":{"id":"1","source":"/shop","type":"order.paid"},"outcome":"delivered","text":"It is POSTed.",
+"webhooks":[{"webhook_id":"wh_1","enabled":true,"takes":true,"reason":"type matches"},{"webhook_id":"wh_2","enabled":false,"takes":false,"reason":"type does not match"}]}`
+
+func TestCommandsThatOnlyLook(t *testing.T) {
+	list := func(row string) string { return `{"data":[` + row + `],"next_cursor":null}` }
+	for args, tt := range map[string]struct {
+		line, body, answer string
+		says               []string
+	}{
+		"queues list": {"GET /api/v1/queues?limit=500", "", list(queueJSON), []string{"~7", "~3", "101 (warning)", "polled"}},
+		"queues show orders": {"GET /api/v1/queues/orders", "", queueJSON, []string{
+			"~7 visible, 2 in flight, ~3 delayed", "1m0s: Measured: 30 s.", "1s (median)", "38 done, 1 failed, 2 came back", "wh_2 disabled",
+		}},
+		"queues show orders -o json": {"GET /api/v1/queues/orders", "", queueJSON, []string{`"lease_mode":"auto"`}},
+		"attempts wh_1 --status 5xx --error-class timeout": {
+			"GET /api/v1/attempts?error_class=timeout&limit=50&status=5xx&webhook=wh_1", "", list(attemptJSON),
+			[]string{"503", "5ms", "abandon", "RetryableError", "2026-01-01T00:00:20Z", "m1"},
+		},
+		"attempts --limit 1 -o json":      {"GET /api/v1/attempts?limit=1", "", list(attemptJSON), []string{`"webhook_id":"wh_1"`}},
+		"match orders hello":              {"POST /api/v1/queues/orders/match", "hello", matchJSON, []string{"type order.paid", "delivered: It is POSTed.", "yes", "type does not match", "disabled"}},
+		"match orders hello -o json":      {"POST /api/v1/queues/orders/match", "hello", matchJSON, []string{`"outcome":"delivered"`}},
+		"match orders {} --type a --id 1": {"POST /api/v1/queues/orders/match", "{}", strings.Replace(matchJSON, `{"id":"1","source":"/shop","type":"order.paid"}`, "null", 1), []string{"none: event filters see no"}},
+	} {
+		t.Run(args, func(t *testing.T) {
+			path, _, _ := strings.Cut(tt.line, "?")
+			f := newFakeAPI(t, map[string]canned{path: {200, tt.answer}})
+			r := execute(t, "", strings.Fields(args)...)
+			if r.code != exitOK {
+				t.Fatalf("%+v", r)
+			}
+			for _, text := range tt.says {
+				if !strings.Contains(r.out, text) {
+					t.Errorf("no %q in\n%s", text, r.out)
+				}
+			}
+			if got := f.only(t); got.line != tt.line || got.body != tt.body {
+				t.Errorf("request %q with %q, want %q with %q", got.line, got.body, tt.line, tt.body)
+			}
+		})
+	}
+}
+
+func TestAQueueSaysWhoLooksAfterIt(t *testing.T) {
+	for row, want := range map[string]string{
+		`{"name":"a","exists":true}`: "no webhook",
+		`{"name":"a","exists":true,"held":{"reason":"WebhookDeleted","since":"2026-01-01T00:00:00Z"}}`:                                                        "held (WebhookDeleted)",
+		`{"name":"a","exists":true,"webhooks":[{"id":"w"}]}`:                                                                                                  "all webhooks disabled",
+		`{"name":"a","webhooks":[{"id":"w","enabled":true}]}`:                                                                                                 "no message yet",
+		`{"name":"a","exists":true,"webhooks":[{"id":"w","enabled":true}]}`:                                                                                   "not polled here",
+		`{"name":"a","exists":true,"webhooks":[{"id":"w","enabled":true}],"poller":{"polling":true,"last_error":"x","last_error_at":"2026-01-01T00:00:00Z"}}`: "failing",
+		`{"name":"a","exists":true,"dead_letters":{"waiting":1001,"level":"critical"},"webhooks":[{"id":"w","enabled":true}],"poller":{"polling":true}}`:      "over 1001 (critical)",
+	} {
+		newFakeAPI(t, map[string]canned{"GET /api/v1/queues": {200, `{"data":[` + row + `],"next_cursor":null}`}})
+		if r := execute(t, "", "queues", "list"); r.code != exitOK || !strings.Contains(r.out, want) {
+			t.Errorf("%s: %+v, want %q", row, r, want)
+		}
+	}
+}
+
+func TestAWebhookShowsItsLimits(t *testing.T) {
+	const flow = `{"id":"wh_1","enabled":true,"flow":{"concurrency":3,"rate":5,"burst":10,"adaptive":%ADAPTIVE%,"auto_disable_after":"never",
+"breaker":{"enabled":%BREAKER%,"min_samples":10,"failure_share":0.5,"probe_after":"30s","probe_max":"15m0s"}}}`
+	for on, says := range map[string][]string{
+		"true":  {"at most 3 at once, fewer while", "5 per second with bursts of 10", "never disabled for failing", "opens when 50 % of at least 10 answers", "probe after 30s, doubling up to 15m0s"},
+		"false": {"at most 3 at once, 5 per second", "off: a webhook that fails is sent to as before"},
+	} {
+		newFakeAPI(t, map[string]canned{"GET /api/v1/webhooks/wh_1": {200, strings.NewReplacer("%ADAPTIVE%", on, "%BREAKER%", on).Replace(flow)}})
+		r := execute(t, "", "webhooks", "get", "wh_1")
+		for _, text := range says {
+			if !strings.Contains(r.out, text) {
+				t.Errorf("no %q in\n%s", text, r.out)
+			}
+		}
+	}
+}

@@ -71,36 +71,31 @@ func (d *Dispatcher) deliver(ctx context.Context, queueName string, m *queue.Mes
 	return d.fold(p, h, targets)
 }
 
-// post makes all due POSTs at once, so that one webhook never waits for another.
+// post makes all due POSTs at once, so that one webhook never waits for another. The last
+// one is made here: a message with one webhook has no goroutine but its handler's.
 func (d *Dispatcher) post(ctx context.Context, p *parcel, targets []target) {
 	d.enter(ctx, p, targets)
 	var posts sync.WaitGroup
-	posted := posting(targets)
+	var last *target
+	another := func(t *target) { posts.Go(func() { d.postTo(ctx, p, t) }) }
 	for i := range targets {
-		t := &targets[i]
-		if t.flow != nil {
-			posts.Go(func() {
-				defer d.giveTicket(t)
-				if d.survives(p, func() { d.timedAttempt(ctx, p, t) }) {
-					return
-				}
-				t.delivery.State, t.delivery.Reason = tables.Pending, policy.InternalFault
-				t.delivery.NextAt = time.Now().Add(ownFaultDelay(p.m))
-				t.delivery.MissingRecords++
-				// Recorded, so that the message stays due to this webhook, and so that a
-				// message that always ends so does not go on for ever.
-				d.survives(p, func() { d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}}) })
-			})
+		if targets[i].flow == nil {
+			continue
 		}
+		if last != nil {
+			another(last)
+		}
+		last = &targets[i]
 	}
-	for i := range targets { // meanwhile: noting who has to wait delays nobody's POST
-		if t := &targets[i]; !t.registration.Enabled && t.registration.ID != "" && !t.delivery.State.Terminal() {
-			t.delivery = p.held(t.delivery, policy.WebhookDisabled, holdDelay, p.margin)
-			if !posted {
-				t.delivery.Excused++
-			}
-			d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})
+	posted := last != nil
+	switch {
+	case slices.ContainsFunc(targets, target.disabled):
+		if posted { // noting who has to wait delays nobody's POST
+			another(last)
 		}
+		d.holdDisabled(ctx, p, targets, posted)
+	case posted:
+		d.postTo(ctx, p, last)
 	}
 	posts.Wait()
 	if !posted && p.m.DequeueCount > 1 && allDelivered(targets) {
@@ -108,6 +103,35 @@ func (d *Dispatcher) post(ctx context.Context, p *parcel, targets []target) {
 			"queue", p.key.Queue, "message", p.key.MessageID, "delivery_count", p.m.DequeueCount)
 		d.metrics.duplicate(p.key.Queue, "redelivery")
 		d.reappeared(p.key.Queue, p.key.MessageID)
+	}
+}
+
+// postTo makes one POST, if its webhook has room for it in time.
+func (d *Dispatcher) postTo(ctx context.Context, p *parcel, t *target) {
+	defer d.giveTicket(t)
+	if d.survives(p, func() { d.timedAttempt(ctx, p, t) }) {
+		return
+	}
+	t.delivery.State, t.delivery.Reason = tables.Pending, policy.InternalFault
+	t.delivery.NextAt = time.Now().Add(ownFaultDelay(p.m))
+	t.delivery.MissingRecords++
+	// Recorded, so that the message stays due to this webhook, and so that a
+	// message that always ends so does not go on for ever.
+	d.survives(p, func() { d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}}) })
+}
+
+// holdDisabled notes the deliveries whose webhooks are disabled.
+func (d *Dispatcher) holdDisabled(ctx context.Context, p *parcel, targets []target, posted bool) {
+	for i := range targets {
+		t := &targets[i]
+		if !t.disabled() {
+			continue
+		}
+		t.delivery = p.held(t.delivery, policy.WebhookDisabled, holdDelay, p.margin)
+		if !posted {
+			t.delivery.Excused++
+		}
+		d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})
 	}
 }
 

@@ -35,6 +35,7 @@ type Dispatcher struct {
 	deleted  *deletions
 	late     *late
 	inFlight inFlight
+	renewals renewals
 
 	mu      sync.Mutex
 	pollers map[string]*poller

@@ -21,7 +21,7 @@ const (
 
 // keeper renews one message's lease at half of what storage last granted, until it
 // is stopped or the lease is lost. It ends on every path, and ends renewing on the
-// first definitive answer.
+// first definitive answer. In between it waits in renewals, without a goroutine.
 //
 // ctx ends with the cause queue.ErrLeaseLost only when storage says that the
 // lease is lost. Storage that is merely silent does not end it: work in flight
@@ -33,11 +33,26 @@ type keeper struct {
 	ctx context.Context
 
 	cancel context.CancelCauseFunc
-	quit   chan struct{}
-	done   chan struct{}
+	// quit ends what act waits for; nil where the lease is not kept.
+	quit chan struct{}
 	// using is held by a renewal and by a settling call, so that the receipt is
 	// never replaced while a settling call is under way with it.
 	using chan struct{}
+
+	// at, index and stopped belong to renewals; index is -1 while the keeper is not there.
+	at      time.Time
+	index   int
+	stopped bool
+	// acting is what stop waits for.
+	acting sync.WaitGroup
+
+	// The rest, down to mu, belongs to act, which never runs twice at a time.
+	silent     int       // renewals in a row that storage did not answer
+	lapsed     bool      // whether the lease has ended in that silence
+	maybeUntil time.Time // how long an unanswered renewal may have extended the lease
+	// losing is the receipt that storage does not know any more, while the work goes on
+	// until maybeUntil; empty otherwise.
+	losing string
 
 	mu   sync.Mutex
 	lost bool
@@ -48,17 +63,18 @@ type keeper struct {
 func (d *Dispatcher) keepLease(work context.Context, q queue.Queue, m *queue.Message) *keeper {
 	ctx, cancel := context.WithCancelCause(work)
 	k := &keeper{
-		d: d, q: q, m: m, ctx: ctx, cancel: cancel,
-		quit: make(chan struct{}), done: make(chan struct{}), using: make(chan struct{}, 1),
+		d: d, q: q, m: m, ctx: ctx, cancel: cancel, index: -1,
+		quit: make(chan struct{}), using: make(chan struct{}, 1),
 	}
-	go k.run()
+	k.atHalf()
 	return k
 }
 
 // stop ends renewing and waits for it.
 func (k *keeper) stop() {
+	k.d.renewals.remove(k)
 	close(k.quit)
-	<-k.done
+	k.acting.Wait()
 	k.cancel(context.Canceled)
 }
 
@@ -68,60 +84,68 @@ func (k *keeper) isLost() bool {
 	return k.lost
 }
 
-func (k *keeper) run() {
-	defer close(k.done)
-	silent := 0              // renewals in a row that storage did not answer
-	lapsed := false          // whether the lease has ended in that silence
-	var maybeUntil time.Time // how long an unanswered renewal may have extended the lease
-	for {
-		wait := time.Until(k.m.Lease.Until().Add(-k.m.Lease.Granted() / 2))
-		if silent > 0 {
-			wait = backoff(silent, renewRetryMin, max(k.m.Lease.Granted()/4, renewRetryMin))
-		}
-		if !k.pause(wait) {
-			return
-		}
-		start, receipt := time.Now(), k.m.Lease.Receipt()
-		lease := k.d.measure.lease(k.q.Name())
-		err := k.renew(lease)
-		switch {
-		case err == nil:
-			silent, lapsed, maybeUntil = 0, false, time.Time{}
-		case errors.Is(err, queue.ErrLeaseLost) && k.expired():
-			k.d.log.Warn("the message expired while it was being handled; the work goes on, and what fails now is dead-lettered",
-				"queue", k.q.Name(), "message", k.m.ID)
-			k.d.metrics.leaseLost(k.q.Name(), "expired")
-			return
-		case errors.Is(err, queue.ErrLeaseLost):
-			// A renewal whose answer was lost took the receipt with it. Nobody else can
-			// have the message before that renewal ends, so the work may go on until then.
-			if start.Before(maybeUntil) {
-				k.d.log.Warn("a renewal took effect but its answer was lost; the lease can't be renewed again",
-					"queue", k.q.Name(), "message", k.m.ID, "until", maybeUntil)
-				k.d.metrics.leaseLost(k.q.Name(), "receipt_unknown")
-				if !k.pause(time.Until(maybeUntil)) {
-					return
-				}
-			}
-			if k.lose(receipt) {
-				return
-			}
-			silent, lapsed, maybeUntil = 0, false, time.Time{}
-		case k.d.write.Err() != nil:
-			return
-		default:
-			silent++
-			if queue.Ambiguous(err) {
-				maybeUntil = start.Add(lease)
-			}
-			if !lapsed && time.Now().After(k.m.Lease.Until()) {
-				lapsed = true
-				k.d.metrics.leaseLost(k.q.Name(), "silent")
-			}
-			k.d.log.Warn("lease renewal failed; work goes on while it is tried again",
-				"queue", k.q.Name(), "message", k.m.ID, "lease_left", time.Until(k.m.Lease.Until()).Round(time.Millisecond), "error", err)
-		}
+// atHalf makes the next renewal come at half of what storage last granted.
+func (k *keeper) atHalf() {
+	k.silent, k.lapsed, k.maybeUntil, k.losing = 0, false, time.Time{}, ""
+	k.d.renewals.add(k, k.m.Lease.Until().Add(-k.m.Lease.Granted()/2))
+}
+
+// act does what the keeper's time has come for, and says when it acts next, if ever.
+func (k *keeper) act() {
+	defer k.acting.Done()
+	if k.d.write.Err() != nil {
+		return
 	}
+	if k.losing != "" {
+		k.end(k.losing)
+		return
+	}
+	start, receipt := time.Now(), k.m.Lease.Receipt()
+	lease := k.d.measure.lease(k.q.Name())
+	err := k.renew(lease)
+	switch {
+	case err == nil:
+		k.atHalf()
+	case errors.Is(err, queue.ErrLeaseLost) && k.expired():
+		k.d.log.Warn("the message expired while it was being handled; the work goes on, and what fails now is dead-lettered",
+			"queue", k.q.Name(), "message", k.m.ID)
+		k.d.metrics.leaseLost(k.q.Name(), "expired")
+	case errors.Is(err, queue.ErrLeaseLost) && start.Before(k.maybeUntil):
+		// A renewal whose answer was lost took the receipt with it. Nobody else can
+		// have the message before that renewal ends, so the work may go on until then.
+		k.d.log.Warn("a renewal took effect but its answer was lost; the lease can't be renewed again",
+			"queue", k.q.Name(), "message", k.m.ID, "until", k.maybeUntil)
+		k.d.metrics.leaseLost(k.q.Name(), "receipt_unknown")
+		k.losing = receipt
+		k.d.renewals.add(k, k.maybeUntil)
+	case errors.Is(err, queue.ErrLeaseLost):
+		k.end(receipt)
+	case k.d.write.Err() == nil:
+		k.unanswered(start, lease, err)
+	}
+}
+
+// end ends the work because storage does not know receipt any more, unless the message was
+// received anew meanwhile: then the new lease is kept.
+func (k *keeper) end(receipt string) {
+	if !k.lose(receipt) {
+		k.atHalf()
+	}
+}
+
+// unanswered makes a renewal that storage did not answer come again soon.
+func (k *keeper) unanswered(start time.Time, lease time.Duration, err error) {
+	k.silent++
+	if queue.Ambiguous(err) {
+		k.maybeUntil = start.Add(lease)
+	}
+	if !k.lapsed && time.Now().After(k.m.Lease.Until()) {
+		k.lapsed = true
+		k.d.metrics.leaseLost(k.q.Name(), "silent")
+	}
+	k.d.log.Warn("lease renewal failed; work goes on while it is tried again",
+		"queue", k.q.Name(), "message", k.m.ID, "lease_left", time.Until(k.m.Lease.Until()).Round(time.Millisecond), "error", err)
+	k.d.renewals.add(k, time.Now().Add(backoff(k.silent, renewRetryMin, max(k.m.Lease.Granted()/4, renewRetryMin))))
 }
 
 // expired tells the one case in which a lost lease leaves the message to nobody else:
@@ -203,35 +227,32 @@ func (d *Dispatcher) end(k *keeper) {
 	}
 }
 
-// pause waits and reports whether the keeper should go on.
-func (k *keeper) pause(wait time.Duration) bool {
-	t := time.NewTimer(max(wait, 0))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-k.quit:
-	case <-k.d.write.Done():
-	}
-	return false
-}
-
 // settling runs one settling call with the newest receipt: it waits, bounded, for
 // a renewal in flight, and keeps the next one away. Once the message is settled there
 // is nothing left to renew: a renewal that waited would take a message that was
 // given back away again, or call the lease of a deleted one lost.
 func (k *keeper) settling(call func() error) error {
-	t := time.NewTimer(renewWait)
-	defer t.Stop()
-	held := false
-	select {
-	case k.using <- struct{}{}:
-		held = true
-	case <-t.C:
-	}
+	held := k.takeOver()
 	err := call()
 	if held && err != nil && !errors.Is(err, queue.ErrLeaseLost) {
 		<-k.using
 	}
 	return err
+}
+
+// takeOver waits, bounded, until no renewal is in flight; false when that took too long.
+func (k *keeper) takeOver() bool {
+	select {
+	case k.using <- struct{}{}: // nearly always
+		return true
+	default:
+	}
+	t := time.NewTimer(renewWait)
+	defer t.Stop()
+	select {
+	case k.using <- struct{}{}:
+		return true
+	case <-t.C:
+		return false
+	}
 }

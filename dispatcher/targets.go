@@ -39,6 +39,11 @@ func (t target) due(now time.Time) bool {
 		(del.State == tables.Held && !flowHeld(del) || !del.NextAt.After(now))
 }
 
+// disabled reports whether the delivery waits for its webhook to be enabled.
+func (t target) disabled() bool {
+	return !t.registration.Enabled && t.registration.ID != "" && !t.delivery.State.Terminal()
+}
+
 // targets finds the webhooks that the parcel is due to: those it was due to before,
 // and every other one on the queue that was registered when the message was
 // inserted, or that sees it with the first receive. Dead letters that are owed for

@@ -15,12 +15,13 @@ import (
 const (
 	maxBatchRows  = 100
 	maxBatchBytes = 4<<20 - 64<<10
-	// rowFrame is what the request adds to a row: multipart headers, request line
-	// with both keys, headers.
-	rowFrame = 1500
+	// rowFrame is what the request adds to a row but for its keys: multipart headers,
+	// request line with the service's address and signature, headers. It is generous.
+	rowFrame = 1000
 )
 
-func (r row) size() int { return len(r.json) + rowFrame }
+// size is at most what the row takes in a request. Its keys are in it twice.
+func (r row) size() int { return len(r.columns) + 2*(len(r.pk)+len(r.rk)) + rowFrame }
 
 // partition is what one transaction can be about.
 type partition struct{ table, key string }

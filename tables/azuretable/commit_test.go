@@ -43,7 +43,7 @@ func (s *service) submit(ctx context.Context, _ string, rows []row) error {
 	s.active--
 	if err == nil {
 		for _, r := range rows {
-			s.rows[r.rk] = string(r.json)
+			s.rows[r.rk] = string(r.columns)
 		}
 	}
 	return err
@@ -56,7 +56,7 @@ func newCommitter(answer func(context.Context, []row) error) (*committer, *servi
 
 var somePartition = partition{table: "t", key: "s0"}
 
-func oneRow(key, value string) []row { return []row{{pk: "s0", rk: key, json: []byte(value)}} }
+func oneRow(key, value string) []row { return []row{{pk: "s0", rk: key, columns: []byte(value)}} }
 
 // refusal is the service's answer to a transaction whose row index is bad.
 func refusal(index int) error {
@@ -134,9 +134,9 @@ func TestARefusedRowFailsItsOwnerOnly(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				c, s := newCommitter(func(_ context.Context, rows []row) error {
 					for i, r := range rows {
-						if string(r.json) == "bad" && named {
+						if string(r.columns) == "bad" && named {
 							return refusal(i)
-						} else if string(r.json) == "bad" {
+						} else if string(r.columns) == "bad" {
 							return refusal(-1)
 						}
 					}
@@ -161,7 +161,7 @@ func TestARefusedRowUncoversTheRowThatItReplaced(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, s := newCommitter(func(_ context.Context, rows []row) error {
 			for i, r := range rows {
-				if string(r.json) == "bad" {
+				if string(r.columns) == "bad" {
 					return refusal(i)
 				}
 			}

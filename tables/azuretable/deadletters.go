@@ -47,7 +47,7 @@ func (s *Store) rememberQueue(ctx context.Context, queue string) error {
 	if _, known := s.queues.Load(queue); known {
 		return nil
 	}
-	r, err := columns{}.row(queuesPartition, queue)
+	r, err := (columns{}).row(queuesPartition, queue)
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func newFake(t *testing.T) (*fake, *Store) {
 	return f, openSAS(t, server.URL)
 }
 
-func openSAS(t *testing.T, url string) *Store {
+func openSAS(t testing.TB, url string) *Store {
 	t.Helper()
 	cfg, err := azureconn.Parse("TableEndpoint=" + url + "/account;SharedAccessSignature=" + fakeSAS)
 	if err != nil {

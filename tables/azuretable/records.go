@@ -13,7 +13,7 @@ const (
 	maxLongText  = 4096
 )
 
-func (c columns) key(k tables.MessageKey) {
+func (c *columns) key(k tables.MessageKey) {
 	c.exact("Queue", k.Queue)
 	c.exact("MessageID", k.MessageID)
 	c.time("DayMs", k.Day)

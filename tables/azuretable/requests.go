@@ -60,7 +60,7 @@ func (s *Store) insert(ctx context.Context, table, pk, rk string, c columns) (st
 			tries++
 			// Without the header the answer would repeat the whole row.
 			quiet := policy.WithHTTPHeader(ctx, http.Header{"Prefer": {"return-no-content"}})
-			resp, err := s.service.NewClient(table).AddEntity(quiet, r.json, nil)
+			resp, err := s.service.NewClient(table).AddEntity(quiet, r.json(), nil)
 			etag = resp.ETag
 			return storageErr(ctx, operation, err)
 		})
@@ -83,7 +83,7 @@ func (s *Store) replace(ctx context.Context, table, pk, rk string, c columns, et
 	tries := 0
 	err = rowErr(twice(ctx, func() error {
 		tries++
-		resp, err := s.service.NewClient(table).UpdateEntity(ctx, r.json, &aztables.UpdateEntityOptions{
+		resp, err := s.service.NewClient(table).UpdateEntity(ctx, r.json(), &aztables.UpdateEntityOptions{
 			IfMatch: to.Ptr(azcore.ETag(etag)), UpdateMode: aztables.UpdateModeReplace,
 		})
 		fresh = resp.ETag
@@ -98,7 +98,7 @@ func (s *Store) replace(ctx context.Context, table, pk, rk string, c columns, et
 // signed encodes the columns with a token of their own.
 func (c columns) signed(pk, rk string) (row, string, error) {
 	id := newWriteID()
-	c[writeColumn] = id
+	c.exact(writeColumn, id)
 	r, err := c.row(pk, rk)
 	return r, id, err
 }

@@ -1,12 +1,15 @@
 package azuretable
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
@@ -24,25 +27,66 @@ const (
 // row is one row, ready to be written.
 type row struct {
 	pk, rk string
-	json   []byte
+	// columns are the properties but for the keys, as the members of a JSON object,
+	// each with a comma before it. They are ASCII on one line, whatever they hold.
+	columns []byte
 }
 
-// columns are a row's properties. Zero values are left out: rows are always
-// replaced whole.
-type columns map[string]any
+// appendKeys appends the beginning of the row's JSON object: columns and a brace are
+// its rest.
+func (r row) appendKeys(b []byte) []byte {
+	b = append(b, `{"PartitionKey":`...)
+	b = appendText(b, r.pk)
+	b = append(b, `,"RowKey":`...)
+	return appendText(b, r.rk)
+}
+
+// json is the row as a JSON object.
+func (r row) json() []byte { return append(append(r.appendKeys(nil), r.columns...), '}') }
+
+// columns are a row's properties on their way into a row. Zero values are left out:
+// rows are always replaced whole. Each name is added once.
+type columns struct {
+	json []byte
+	// size is about what the service counts.
+	size int
+}
+
+// columnsSize is room for the columns of most rows, so that they are not moved while
+// they are added to.
+const columnsSize = 768
+
+func (c *columns) name(name string) {
+	if c.json == nil {
+		c.json = make([]byte, 0, columnsSize)
+	}
+	c.json = append(c.json, ',', '"')
+	c.json = append(c.json, name...)
+	c.json = append(c.json, '"', ':')
+}
+
+// typed adds the type of a column whose JSON does not tell it.
+func (c *columns) typed(name, edm string) {
+	c.name(name + "@odata.type")
+	c.json = append(c.json, '"')
+	c.json = append(c.json, edm...)
+	c.json = append(c.json, '"')
+}
 
 // text adds a text for people, cut at max UTF-16 units.
-func (c columns) text(name, s string, max int) {
+func (c *columns) text(name, s string, max int) {
 	c.exact(name, tables.CutText(s, max))
 }
 
 // exact adds a string that comes back as it is. What a string property might not
 // carry unchanged is stored as binary.
-func (c columns) exact(name, s string) {
+func (c *columns) exact(name, s string) {
 	switch {
 	case s == "":
 	case len(s) < 32<<10 && carriesUnchanged(s):
-		c[name] = s
+		c.name(name)
+		c.json = appendText(c.json, s)
+		c.size += 2 * len(s)
 	default:
 		c.binary(name, []byte(s))
 	}
@@ -56,10 +100,15 @@ func carriesUnchanged(s string) bool {
 
 // binary adds bytes, split over as many properties as they need: name,
 // name1, name2 and so on.
-func (c columns) binary(name string, b []byte) {
+func (c *columns) binary(name string, b []byte) {
+	c.size += len(b)
 	for i := 0; len(b) > 0; i++ {
 		n := min(len(b), maxBinary)
-		c[part(name, i)] = aztables.EDMBinary(b[:n])
+		c.typed(part(name, i), "Edm.Binary")
+		c.name(part(name, i))
+		c.json = append(c.json, '"')
+		c.json = base64.StdEncoding.AppendEncode(c.json, b[:n])
+		c.json = append(c.json, '"')
 		b = b[n:]
 	}
 }
@@ -71,60 +120,91 @@ func part(name string, i int) string {
 	return fmt.Sprintf("%s%d", name, i)
 }
 
-func (c columns) number(name string, v int) {
+func (c *columns) number(name string, v int) {
 	switch {
 	case v == 0:
 	case v > math.MaxInt32 || v < math.MinInt32:
-		c[name] = aztables.EDMInt64(v)
+		c.int64(name, int64(v))
 	default:
-		c[name] = int32(v)
+		c.name(name)
+		c.json = strconv.AppendInt(c.json, int64(v), 10)
 	}
 }
 
-func (c columns) long(name string, v int64) {
+func (c *columns) long(name string, v int64) {
 	if v != 0 {
-		c[name] = aztables.EDMInt64(v)
+		c.int64(name, v)
 	}
+}
+
+// int64 adds a number, also when it is zero.
+func (c *columns) int64(name string, v int64) {
+	c.typed(name, "Edm.Int64")
+	c.name(name)
+	c.json = append(c.json, '"')
+	c.json = strconv.AppendInt(c.json, v, 10)
+	c.json = append(c.json, '"')
 }
 
 // time adds a time as UTC milliseconds; a zero time is left out. Edm.DateTime
 // would neither keep the zero time nor times before 1601.
-func (c columns) time(name string, t time.Time) {
+func (c *columns) time(name string, t time.Time) {
 	if !t.IsZero() {
-		c[name] = aztables.EDMInt64(t.UnixMilli())
+		c.int64(name, t.UnixMilli())
 	}
 }
 
-func (c columns) duration(name string, d time.Duration) { c.long(name, int64(d)) }
+func (c *columns) duration(name string, d time.Duration) { c.long(name, int64(d)) }
 
-func (c columns) flag(name string, v bool) {
+func (c *columns) flag(name string, v bool) {
 	if v {
-		c[name] = true
+		c.name(name)
+		c.json = append(c.json, "true"...)
 	}
+}
+
+// appendText appends s as a JSON string in ASCII, on one line: nothing in it can end a
+// line of the request around it, and no reader can cut a character in two. Invalid
+// UTF-8 becomes U+FFFD.
+func appendText(b []byte, s string) []byte {
+	b = append(b, '"')
+	start := 0 // of what goes as it is
+	for i := 0; i < len(s); {
+		if c := s[i]; c >= 0x20 && c < 0x7f && c != '"' && c != '\\' {
+			i++
+			continue
+		}
+		b = append(b, s[start:i]...)
+		r, n := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == '"' || r == '\\':
+			b = append(b, '\\', byte(r))
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			b = appendUnit(appendUnit(b, high), low)
+		default:
+			b = appendUnit(b, r)
+		}
+		i += n
+		start = i
+	}
+	b = append(b, s[start:]...)
+	return append(b, '"')
+}
+
+// appendUnit appends one UTF-16 unit, escaped.
+func appendUnit(b []byte, u rune) []byte {
+	return append(b, '\\', 'u', hexDigits[u>>12&15], hexDigits[u>>8&15], hexDigits[u>>4&15], hexDigits[u&15])
 }
 
 var errRowTooLarge = errors.New("row is larger than the 1 MiB that Table Storage takes")
 
-// row encodes the columns under their keys.
+// row puts the columns under their keys.
 func (c columns) row(pk, rk string) (row, error) {
-	size := 0
-	for _, v := range c {
-		switch v := v.(type) {
-		case aztables.EDMBinary:
-			size += len(v)
-		case string:
-			size += 2 * len(v)
-		}
-	}
-	if size > maxRow {
+	if c.size > maxRow {
 		return row{}, errRowTooLarge
 	}
-	e := aztables.EDMEntity{Entity: aztables.Entity{PartitionKey: pk, RowKey: rk}, Properties: c}
-	b, err := json.Marshal(e)
-	if err != nil {
-		return row{}, fmt.Errorf("encode row: %w", err)
-	}
-	return row{pk: pk, rk: rk, json: b}, nil
+	return row{pk: pk, rk: rk, columns: c.json}, nil
 }
 
 // entity is a row as it was read. Its accessors give the zero value for a

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // roundTrip encodes columns the way they travel and reads them back.
@@ -18,7 +19,7 @@ func roundTrip(t *testing.T, c columns) entity {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := parseEntity(r.json)
+	e, err := parseEntity(r.json())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,7 @@ func TestNoStringPropertyIsLongerThanTheServiceTakes(t *testing.T) {
 	c.exact("A", strings.Repeat("🙂", 100_000))
 	c.exact("B", strings.Repeat("a", 32<<10))
 	c.text("C", strings.Repeat("🙂", 100_000), maxDescription)
-	for name, v := range c {
+	for name, v := range roundTrip(t, c).columns {
 		switch v := v.(type) {
 		case string:
 			if n := len(utf16.Encode([]rune(v))); n > 32<<10 {
@@ -90,8 +91,8 @@ func TestBinaryIsSplitAt64KiB(t *testing.T) {
 		c := columns{}
 		want := bytes.Repeat([]byte{0xff}, n)
 		c.binary("B", want)
-		if len(c) != parts {
-			t.Errorf("%d bytes are in %d properties, want %d", n, len(c), parts)
+		if got := len(roundTrip(t, c).columns); got != parts {
+			t.Errorf("%d bytes are in %d properties, want %d", n, got, parts)
 		}
 		if got := roundTrip(t, c).binary("B"); !bytes.Equal(got, want) {
 			t.Errorf("%d bytes came back as %d", n, len(got))
@@ -118,4 +119,31 @@ func TestMissingAndForeignColumnsReadAsZero(t *testing.T) {
 	if _, err := parseEntity([]byte(`{"PartitionKey":3,"Secret":"s3cret"`)); err == nil || strings.Contains(err.Error(), "s3cret") {
 		t.Errorf("error of a malformed row = %v, want one without content", err)
 	}
+}
+
+// FuzzText encodes texts: each comes back, in one line of ASCII.
+func FuzzText(f *testing.F) {
+	for _, s := range []string{"", "it's", "a\"b\\c", "\r\n--changeset\r\n", "é🙂\u2028", "\x00\x7f", "\xff\xc3", "\ufffd\uffff"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		b := appendText(nil, s)
+		for _, c := range b {
+			if c < 0x20 || c > 0x7e {
+				t.Fatalf("%q is encoded with a byte %#x", s, c)
+			}
+		}
+		var got string
+		if err := json.Unmarshal(b, &got); err != nil {
+			t.Fatalf("%q is encoded as %s: %v", s, b, err)
+		}
+		if want := strings.ToValidUTF8(s, "\ufffd"); utf8.ValidString(s) && got != want {
+			t.Errorf("%q came back as %q", want, got)
+		}
+		var c columns
+		c.exact("A", s)
+		if got := roundTrip(t, c).text("A"); got != s {
+			t.Errorf("column %q came back as %q", s, got)
+		}
+	})
 }

@@ -25,8 +25,6 @@ import (
 	"regexp"
 	"sync"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
-
 	"github.com/pushlease/pushlease/internal/azureconn"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -76,7 +74,8 @@ func (o Options) withDefaults() (Options, error) {
 
 // Store implements tables.Store. Safe for concurrent use.
 type Store struct {
-	service   *aztables.ServiceClient
+	clients
+	batches   batchFormat
 	transport *transport
 	prefix    string
 	shards    int
@@ -99,11 +98,11 @@ func Open(cfg azureconn.Config, opts Options) (*Store, error) {
 		return nil, fmt.Errorf("open table storage: %w", err)
 	}
 	t := newTransport(opts.OnTransaction)
-	service, err := newServiceClient(cfg, opts.ManagedIdentityClientID, t)
+	c, err := newClients(cfg, opts.ManagedIdentityClientID, t)
 	if err != nil {
 		return nil, fmt.Errorf("open table storage: %w", err)
 	}
-	s := &Store{service: service, transport: t, prefix: opts.Prefix, shards: opts.Shards}
+	s := &Store{clients: c, batches: newBatchFormat(cfg), transport: t, prefix: opts.Prefix, shards: opts.Shards}
 	s.commits = committer{submit: s.submit, committed: s.indexAttempts}
 	s.recent = newRecentIndex(s.writeRecent, opts.OnDropped)
 	return s, nil

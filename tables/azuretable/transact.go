@@ -1,15 +1,15 @@
 package azuretable
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
 	"regexp"
 	"strconv"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
-	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/streaming"
 )
 
 const transaction = "transaction"
@@ -22,33 +22,33 @@ func (s *Store) submit(ctx context.Context, table string, rows []row) error {
 	})
 }
 
-func (s *Store) transact(ctx context.Context, table string, rows []row) (err error) {
-	actions := make([]aztables.TransactionAction, len(rows))
-	for i, r := range rows {
-		actions[i] = aztables.TransactionAction{ActionType: aztables.TransactionTypeInsertReplace, Entity: r.json}
-	}
-	// The SDK panics on an answer with an empty body.
-	defer func() {
-		if recover() != nil {
-			err = &storageError{operation: transaction, index: -1, cause: errBadAnswer}
-		}
-	}()
-	var resp *http.Response
-	_, err = s.service.NewClient(table).SubmitTransaction(policy.WithCaptureResponse(ctx, &resp), actions, nil)
-	if resp == nil || ctx.Err() != nil {
+func (s *Store) transact(ctx context.Context, table string, rows []row) error {
+	req, err := runtime.NewRequest(ctx, http.MethodPost, s.batches.url())
+	if err != nil {
 		return storageErr(ctx, transaction, err)
 	}
-	body, readErr := runtime.Payload(resp)
-	if readErr != nil {
-		return storageErr(ctx, transaction, readErr)
+	req.Raw().Header.Set("x-ms-version", tablesVersion)
+	req.Raw().Header.Set("DataServiceVersion", "3.0")
+	req.Raw().Header.Set("Accept", rowFormat)
+	body := bytes.NewReader(s.batches.body(table, rows))
+	if err := req.SetBody(streaming.NopCloser(body), s.batches.contentType()); err != nil {
+		return storageErr(ctx, transaction, err)
 	}
-	return transactionErr(resp.StatusCode, resp.Header.Get("x-ms-error-code"), body, len(rows))
+	resp, err := s.pipeline.Do(req)
+	if err != nil {
+		return storageErr(ctx, transaction, err)
+	}
+	defer func() { _ = resp.Body.Close() }() // it was read to its end, or its error was told
+	answer, err := runtime.Payload(resp)
+	if err != nil {
+		return storageErr(ctx, transaction, err)
+	}
+	return transactionErr(resp.StatusCode, resp.Header.Get("x-ms-error-code"), answer, len(rows))
 }
 
 var errBadAnswer = errors.New("the answer is incomplete")
 
 var (
-	innerStatus = regexp.MustCompile(`(?m)^HTTP/1\.1 (\d{3})`)
 	innerCode   = regexp.MustCompile(`"code"\s*:\s*"([A-Za-z]+)"`)
 	innerIndex  = regexp.MustCompile(`"value"\s*:\s*"(\d{1,3}):`)
 )
@@ -56,19 +56,15 @@ var (
 // transactionErr reads the answer to a transaction of n rows. Its own status and
 // code say only whether the request was read: what happened is inside, a status
 // for each row on success or a single one on failure, whose message begins with
-// the number of the row. The SDK takes an answer without any status inside for a
-// success; it is none.
+// the number of the row. An answer without any status inside is no success.
 func transactionErr(status int, code string, body []byte, n int) error {
 	e := &storageError{operation: transaction, index: -1}
-	statuses := innerStatus.FindAllSubmatch(body, -1)
-	for _, m := range statuses {
-		inner, _ := strconv.Atoi(string(m[1]))
-		if inner >= http.StatusMultipleChoices {
-			status = inner
-		}
+	answered, failure := innerStatuses(body)
+	if failure != 0 {
+		status = failure
 	}
 	switch {
-	case status < http.StatusMultipleChoices && len(statuses) == n:
+	case status < http.StatusMultipleChoices && answered == n:
 		return nil
 	case status < http.StatusMultipleChoices:
 		e.cause = errBadAnswer
@@ -82,4 +78,47 @@ func transactionErr(status int, code string, body []byte, n int) error {
 		e.index, _ = strconv.Atoi(string(m[1]))
 	}
 	return e
+}
+
+// innerStatuses counts the answers inside the answer to a transaction, and returns the
+// last status that is a failure; 0 when there is none. An answer begins with its status
+// line, right after the empty line that ends the headers of its part.
+func innerStatuses(body []byte) (n, failure int) {
+	const (
+		inAnswer = iota
+		inHeaders
+		atStatus
+	)
+	for state := inAnswer; len(body) > 0; {
+		line, rest, _ := bytes.Cut(body, []byte("\n"))
+		line, body = bytes.TrimSuffix(line, []byte("\r")), rest
+		switch {
+		case bytes.HasPrefix(line, []byte("--")): // a boundary
+			state = inHeaders
+		case state == inHeaders && len(line) == 0:
+			state = atStatus
+		case state == atStatus:
+			state = inAnswer
+			if status := statusOf(line); status != 0 {
+				n++
+				if status >= http.StatusMultipleChoices {
+					failure = status
+				}
+			}
+		}
+	}
+	return n, failure
+}
+
+// statusOf reads a status line; 0 when it is none.
+func statusOf(line []byte) int {
+	rest, found := bytes.CutPrefix(line, []byte("HTTP/1.1 "))
+	if !found || len(rest) < 3 {
+		return 0
+	}
+	status, err := strconv.Atoi(string(rest[:3]))
+	if err != nil || status < 100 {
+		return 0
+	}
+	return status
 }

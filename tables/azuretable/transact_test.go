@@ -48,6 +48,10 @@ func TestTheInnerStatusOfATransactionDecides(t *testing.T) {
 		{"outer failure without a body", 502, "", "", storageError{status: 502, index: -1}},
 		{"code in the header only", 403, "AuthorizationFailure", "<Error/>", storageError{status: 403, code: "AuthorizationFailure", index: -1}},
 		{"nothing inside", 202, "", "", storageError{index: -1, cause: errBadAnswer}},
+		{"lines end with LF only", 202, "", strings.ReplaceAll(batchAnswer(written, written), "\r\n", "\n"), storageError{}},
+		{"what looks like a status is within an answer", 202, "", batchAnswer(written+"HTTP/1.1 204 No Content\r\n"), storageError{index: -1, cause: errBadAnswer}},
+		{"a failure after successes", 202, "", batchAnswer(written, innerFailure(500, "InternalError", "1:Server encountered an internal error.")),
+			storageError{status: 500, code: "InternalError", index: 1}},
 		{"one of two", 202, "", batchAnswer(written), storageError{index: -1, cause: errBadAnswer}},
 		{"not a transaction", 200, "", "<html>login</html>", storageError{index: -1, cause: errBadAnswer}},
 	} {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
 
@@ -35,33 +36,56 @@ func clientOptions(transport policy.Transporter) *aztables.ClientOptions {
 	}}
 }
 
-// newServiceClient returns a client for the table service of cfg. It makes no
-// network call.
-func newServiceClient(cfg azureconn.Config, managedIdentityClientID string, t policy.Transporter) (*aztables.ServiceClient, error) {
+// clients are the two ways to the table service: the SDK's, and one for transactions,
+// whose requests are made here. They share the transport and the credential.
+type clients struct {
+	service  *aztables.ServiceClient
+	pipeline runtime.Pipeline
+}
+
+// newClients returns clients for the table service of cfg. It makes no network call.
+func newClients(cfg azureconn.Config, managedIdentityClientID string, t policy.Transporter) (clients, error) {
 	if cfg.TableURL == "" {
-		return nil, errors.New("the connection string names no table service: add TableEndpoint, or AccountName to derive it from")
+		return clients{}, errors.New("the connection string names no table service: add TableEndpoint, or AccountName to derive it from")
 	}
 	switch cfg.Credential {
 	case azureconn.SharedKey:
 		key, err := aztables.NewSharedKeyCredential(cfg.Account, cfg.Key())
 		if err != nil {
-			return nil, errors.New("the account key is not base64") // err may quote it
+			return clients{}, errors.New("the account key is not base64") // err may quote it
 		}
-		return aztables.NewServiceClientWithSharedKey(cfg.TableURL, key, clientOptions(t))
-	case azureconn.SAS:
-		client, err := aztables.NewServiceClientWithNoCredential(cfg.TableURL+"/?"+cfg.SAS(), clientOptions(t))
+		signing, err := newSharedKeyPolicy(cfg.Account, cfg.Key())
 		if err != nil {
-			return nil, errors.New("the table service's address is not valid") // err may quote the SAS
+			return clients{}, err
 		}
-		return client, nil
+		service, err := aztables.NewServiceClientWithSharedKey(cfg.TableURL, key, clientOptions(t))
+		return clients{service, newPipeline(t, signing)}, err
+	case azureconn.SAS:
+		service, err := aztables.NewServiceClientWithNoCredential(cfg.TableURL+"/?"+cfg.SAS(), clientOptions(t))
+		if err != nil {
+			return clients{}, errors.New("the table service's address is not valid") // err may quote the SAS
+		}
+		return clients{service, newPipeline(t)}, nil
 	case azureconn.Identity:
 		identity, err := newIdentity(managedIdentityClientID)
 		if err != nil {
-			return nil, fmt.Errorf("no Entra credential can be used: %w", err)
+			return clients{}, fmt.Errorf("no Entra credential can be used: %w", err)
 		}
-		return aztables.NewServiceClient(cfg.TableURL, identity, clientOptions(t))
+		service, err := aztables.NewServiceClient(cfg.TableURL, identity, clientOptions(t))
+		return clients{service, newPipeline(t, newTokenPolicy(identity))}, err
 	}
-	return nil, fmt.Errorf("credential %q can't be used for tables", cfg.Credential)
+	return clients{}, fmt.Errorf("credential %q can't be used for tables", cfg.Credential)
+}
+
+// newPipeline sends requests as the SDK's clients do; each is authorised by auth.
+func newPipeline(t policy.Transporter, auth ...policy.Policy) runtime.Pipeline {
+	options := runtime.PipelineOptions{PerRetry: auth}
+	return runtime.NewPipeline("tables", tablesVersion, options, &clientOptions(t).ClientOptions)
+}
+
+// newTokenPolicy authorises with tokens for storage, which are the same in all clouds.
+func newTokenPolicy(identity azcore.TokenCredential) policy.Policy {
+	return runtime.NewBearerTokenPolicy(identity, []string{"https://storage.azure.com/.default"}, nil)
 }
 
 func newIdentity(managedIdentityClientID string) (azcore.TokenCredential, error) {

@@ -19,14 +19,14 @@ func (s *Store) webhooksTable() string { return s.prefix + "Webhooks" }
 
 // PutWebhook implements tables.Webhooks.
 func (s *Store) PutWebhook(ctx context.Context, r tables.Registration) (tables.Registration, error) {
-	c, err := registrationColumns(r)
+	b, err := json.Marshal(r)
 	if err != nil {
-		return tables.Registration{}, fmt.Errorf("put webhook: %w", err)
+		return tables.Registration{}, errors.New("put webhook: registration can't be encoded") // err may quote it
 	}
 	if r.ETag == "" {
-		r.ETag, err = s.insertWebhook(ctx, r, c)
+		r.ETag, err = s.insertWebhook(ctx, r, b)
 	} else {
-		r.ETag, err = s.replace(ctx, s.webhooksTable(), webhooksPartition, encodeID(r.ID), c, r.ETag)
+		r.ETag, err = s.replace(ctx, s.webhooksTable(), webhooksPartition, encodeID(r.ID), registrationColumns(r, b), r.ETag)
 	}
 	if err != nil {
 		return tables.Registration{}, fmt.Errorf("put webhook: %w", err)
@@ -35,9 +35,9 @@ func (s *Store) PutWebhook(ctx context.Context, r tables.Registration) (tables.R
 }
 
 // insertWebhook returns the new row's ETag, or that of the row that is there when
-// it says the same.
-func (s *Store) insertWebhook(ctx context.Context, r tables.Registration, c columns) (string, error) {
-	etag, err := s.insert(ctx, s.webhooksTable(), webhooksPartition, encodeID(r.ID), c)
+// it says the same; encoded is r.
+func (s *Store) insertWebhook(ctx context.Context, r tables.Registration, encoded []byte) (string, error) {
+	etag, err := s.insert(ctx, s.webhooksTable(), webhooksPartition, encodeID(r.ID), registrationColumns(r, encoded))
 	if !errors.Is(err, tables.ErrExists) {
 		return etag, err
 	}
@@ -45,8 +45,7 @@ func (s *Store) insertWebhook(ctx context.Context, r tables.Registration, c colu
 	if getErr != nil {
 		return "", err
 	}
-	want := entity{columns: c}
-	if !bytes.Equal(want.binary(registrationColumn), there.binary(registrationColumn)) {
+	if !bytes.Equal(encoded, there.binary(registrationColumn)) {
 		return "", err
 	}
 	return there.etag, nil
@@ -101,15 +100,12 @@ func (s *Store) DeleteWebhook(ctx context.Context, id, etag string) error {
 // string property takes only half as much.
 const registrationColumn = "Registration"
 
-func registrationColumns(r tables.Registration) (columns, error) {
-	b, err := json.Marshal(r)
-	if err != nil {
-		return nil, errors.New("registration can't be encoded") // err may quote it
-	}
-	c := columns{"Enabled": r.Enabled} // for people, as is Queue
+func registrationColumns(r tables.Registration, encoded []byte) columns {
+	c := columns{}
+	c.flag("Enabled", r.Enabled) // for people, as is Queue
 	c.exact("Queue", r.Queue)
-	c.binary(registrationColumn, b)
-	return c, nil
+	c.binary(registrationColumn, encoded)
+	return c
 }
 
 func (e entity) registration() (tables.Registration, error) {

@@ -8,6 +8,7 @@ import (
 	mathrand "math/rand/v2"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/pushlease/pushlease/policy"
@@ -40,7 +41,8 @@ type decisionView struct {
 }
 
 // testWebhook sends one POST, as a first attempt would, and changes nothing:
-// no message, no record, and the webhook stays as it is whatever it answers.
+// no message, no record, and the webhook stays as it is whatever it answers. A test takes
+// as long as the webhook does, so few are under way at a time.
 func (a *API) testWebhook(w http.ResponseWriter, r *http.Request) error {
 	if err := errors.Join(readQuery(r).err(), noBody(w, r)); err != nil {
 		return err
@@ -49,6 +51,14 @@ func (a *API) testWebhook(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if !a.tests.begin(reg.ID) {
+		p := newProblem(http.StatusTooManyRequests, "tests-under-way", "Tests are under way",
+			fmt.Sprintf("At most %d tests of one webhook are under way at a time, and %d of all.", testsOfOne, testsOfAll),
+			fieldError{"id", "is of a webhook that can't be tested now", "wait until the tests have ended, which takes as long as their webhooks do"})
+		p.header = map[string]string{"Retry-After": seconds(testPause)}
+		return p
+	}
+	defer a.tests.end(reg.ID)
 	if err := patience(w, reg.Timeout+testMargin); err != nil {
 		return err
 	}
@@ -75,6 +85,46 @@ func (a *API) testWebhook(w http.ResponseWriter, r *http.Request) error {
 			Disable: decision.Disable, Pause: policy.Duration(decision.Pause), Explanation: decision.Explanation,
 		},
 	})
+}
+
+const (
+	// testsOfOne and testsOfAll bound the tests under way, so that nobody makes a load of
+	// them, and no slow webhook takes all.
+	testsOfOne = 2
+	testsOfAll = 16
+	// testPause is when to ask again.
+	testPause = 5 * time.Second
+)
+
+// tests counts the tests under way, by webhook.
+type tests struct {
+	mu  sync.Mutex
+	all int
+	of  map[string]int
+}
+
+// begin reports whether one more may begin; end must follow then.
+func (t *tests) begin(id string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.all >= testsOfAll || t.of[id] >= testsOfOne {
+		return false
+	}
+	if t.of == nil {
+		t.of = map[string]int{}
+	}
+	t.all++
+	t.of[id]++
+	return true
+}
+
+func (t *tests) end(id string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.all--
+	if t.of[id]--; t.of[id] == 0 {
+		delete(t.of, id)
+	}
 }
 
 // testMargin is the time beyond the webhook's timeout to answer the caller in.

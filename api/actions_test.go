@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -54,6 +55,40 @@ func TestTestPostShowsTheDecisionAndStoresNothing(t *testing.T) {
 	if res := h.do(http.StatusOK, "POST", target+"/test", ""); res.text("error_class") != "connect" || res.get("status") != nil {
 		t.Errorf("without a receiver: %s", res.body)
 	}
+}
+
+func TestFewTestsAreUnderWayAtATime(t *testing.T) {
+	arrived, answer := make(chan struct{}), make(chan struct{})
+	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		arrived <- struct{}{}
+		<-answer
+	}))
+	defer receiver.Close()
+	h := newHarness(t, allowLocal)
+	create := func() string {
+		return "/api/v1/webhooks/" + h.register(`{"queue":"orders","url":"`+receiver.URL+`"}`).text("id") + "/test"
+	}
+	var running sync.WaitGroup
+	first := create()
+	for target, n := first, 0; n < testsOfAll; n++ {
+		if n > 0 && n%testsOfOne == 0 {
+			target = create()
+		}
+		running.Go(func() { h.do(http.StatusOK, "POST", target, "") })
+		<-arrived
+		if n == testsOfOne-1 {
+			a := h.do(http.StatusTooManyRequests, "POST", target, "")
+			a.wantProblem("id")
+			if a.header.Get("Retry-After") == "" {
+				t.Error("no Retry-After")
+			}
+		}
+	}
+	h.do(http.StatusTooManyRequests, "POST", create(), "").wantProblem("id")
+	close(answer)
+	running.Wait()
+	go func() { <-arrived }()
+	h.do(http.StatusOK, "POST", first, "")
 }
 
 func TestRotationKeepsOldSecretsForTheOverlap(t *testing.T) {

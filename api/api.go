@@ -157,6 +157,7 @@ type API struct {
 	purged     metric.Int64Counter
 	replays    *replayJobs
 	backlog    *backlog
+	tests      tests
 }
 
 // New returns the API, or an error that names everything missing or wrong.

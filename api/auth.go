@@ -132,7 +132,9 @@ const setKeys = "set API keys (setting api_keys, PUSHLEASE_API_KEYS; make one wi
 // peer's address alone does not prove that: a page in a browser here can reach
 // us under a name that it makes resolve to 127.0.0.1, and a proxy here brings
 // requests from elsewhere. So the Host must be a loopback one too, no proxy may
-// have left its mark, and a browser may write only from a page of ours.
+// have left its mark, and a browser may write only from a page of ours. A proxy or
+// tunnel that leaves none, and names localhost, can't be told from a program here:
+// who forwards anything has to set keys.
 func (a *API) authorizeLocal(r *http.Request) error {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil || !peer.Addr().Unmap().IsLoopback() {
@@ -143,6 +145,9 @@ func (a *API) authorizeLocal(r *http.Request) error {
 	}
 	if name := proxyHeader(r.Header); name != "" {
 		return localOnly(name, "shows that the request came through a proxy")
+	}
+	if !r.ProtoAtLeast(1, 1) { // nginx, told no more than where to, leaves no other mark
+		return localOnly("the protocol "+r.Proto, "is what proxies speak")
 	}
 	if err := a.crossSite.Check(r); err != nil {
 		return newProblem(http.StatusForbidden, "cross-origin", "Requests from other web pages are refused",

@@ -59,6 +59,22 @@ func TestWithoutKeysNothingThatAProxyBringsIsServed(t *testing.T) {
 	}
 }
 
+// nginx with nothing but proxy_pass http://127.0.0.1:8080 names that host and sends no header
+// of its own, but speaks HTTP/1.0.
+func TestWithoutKeysTheProtocolOfProxiesIsRefused(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		status int
+		h      *harness
+	}{{"without keys", http.StatusForbidden, newHarness(t)}, {"with keys", http.StatusOK, newHarness(t, withKeys)}} {
+		r := request("GET", "/api/v1/openapi.yaml", "")
+		r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.0", 1, 0
+		if a := tt.h.serve(tt.status, r); tt.status == http.StatusForbidden {
+			a.wantProblem("the protocol HTTP/1.0")
+		}
+	}
+}
+
 func TestWithoutKeysWebPagesOfOthersChangeNothing(t *testing.T) {
 	h := newHarness(t)
 	const body = `{"queue":"orders","url":"https://example.com/hook"}`

@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,11 +30,17 @@ An answer is STATUS, optionally followed by ,retry-after=SECONDS ,delay=DURATION
 --retry-after and --body only for those where they make sense: no 2xx has a
 Retry-After.
 
+Signatures are verified with the secrets in the environment variable
+PUSHLEASE_WEBHOOK_SECRET (several with spaces in between) and in the files of
+--secret-file. --secret takes one too, but other users of the machine can read it in the
+list of processes.
+
 Ctrl-C ends it with a summary: requests, messages, retries, duplicates (a message that
 was answered 2xx came again) and bad signatures.`
 
 const listenExample = `  pushlease listen --port 9000
-  pushlease listen --secret whsec_… -o json
+  PUSHLEASE_WEBHOOK_SECRET=whsec_… pushlease listen -o json
+  pushlease listen --secret-file secret.txt
   pushlease listen --answer 503 --retry-after 5
   pushlease listen --script 503,503,200
   pushlease listen --match '"order": 7=>400' --match 'slow=>200,delay=90s'`
@@ -42,7 +50,8 @@ type listenCommand struct {
 	output
 	host                       string
 	port                       int
-	secrets, matches           []string
+	secrets, secretFiles       []string
+	matches                    []string
 	answer, script             string
 	delay, retryAfter, bodyOut string
 	failFirst                  int
@@ -61,7 +70,8 @@ func newListenCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&c.host, "host", "127.0.0.1", "address to listen on")
 	flags.IntVar(&c.port, "port", 9000, "port to listen on; 0 takes a free one")
-	flags.StringArrayVar(&c.secrets, "secret", nil, "verify signatures with this secret, whsec_… (repeatable)")
+	flags.StringArrayVar(&c.secretFiles, "secret-file", nil, "verify signatures with the secret in this file, - for standard input (repeatable; default $"+secretEnv+")")
+	flags.StringArrayVar(&c.secrets, "secret", nil, "verify signatures with this secret, whsec_… (repeatable); others can see it: better --secret-file")
 	flags.StringVar(&c.answer, "answer", "200", "what to answer")
 	flags.StringVar(&c.delay, "delay", "", "wait so long before every answer, such as 2s")
 	flags.StringVar(&c.retryAfter, "retry-after", "", "Retry-After of answers that are no success: seconds, or a date")
@@ -74,12 +84,12 @@ func newListenCommand() *cobra.Command {
 }
 
 // options reads the flags into what a receiver needs; every error is one of usage.
-func (c *listenCommand) options() (receiverOptions, error) {
+func (c *listenCommand) options(cmd *cobra.Command) (receiverOptions, error) {
 	base, err := c.base()
 	if err != nil {
 		return receiverOptions{}, err
 	}
-	opts := receiverOptions{Secrets: c.secrets, FailFirst: c.failFirst, Failure: base}
+	opts := receiverOptions{FailFirst: c.failFirst, Failure: base}
 	opts.Failure.Status = http.StatusServiceUnavailable
 	if c.port < 0 || c.port > 65535 {
 		return opts, usagef("--port %d: use 0 to 65535", c.port)
@@ -87,10 +97,8 @@ func (c *listenCommand) options() (receiverOptions, error) {
 	if c.failFirst < 0 {
 		return opts, usagef("--fail-first %d: use 0 or more", c.failFirst)
 	}
-	for i, secret := range c.secrets {
-		if _, err := webhook.ParseSecret(secret); err != nil {
-			return opts, usagef("--secret number %d: %s", i+1, err)
-		}
+	if opts.Secrets, err = c.allSecrets(cmd); err != nil {
+		return opts, err
 	}
 	if opts.Answer, err = parseReply(c.answer, base); err != nil {
 		return opts, usagef("--answer: %s", err)
@@ -108,6 +116,43 @@ func (c *listenCommand) options() (receiverOptions, error) {
 		}
 	}
 	return opts, nil
+}
+
+// secretEnv holds secrets to verify with: unlike an argument, nobody else can read it.
+const secretEnv = "PUSHLEASE_WEBHOOK_SECRET" //nolint:gosec // the variable's name, no secret
+
+// allSecrets are those of the flags, the files and the environment.
+func (c *listenCommand) allSecrets(cmd *cobra.Command) (all []string, err error) {
+	add := func(source, secret string) error {
+		if _, err := webhook.ParseSecret(secret); err != nil {
+			return usagef("%s: %s", source, err)
+		}
+		all = append(all, secret)
+		return nil
+	}
+	for i, secret := range c.secrets {
+		if err := add(fmt.Sprintf("--secret number %d", i+1), secret); err != nil {
+			return nil, err
+		}
+	}
+	for i, path := range c.secretFiles {
+		secret, err := readInput(cmd, path, "--secret-file")
+		if err != nil {
+			return nil, err
+		}
+		if err := add(fmt.Sprintf("--secret-file number %d", i+1), strings.TrimSpace(string(secret))); err != nil {
+			return nil, err
+		}
+	}
+	if len(all) > 0 {
+		return all, nil
+	}
+	for i, secret := range strings.Fields(os.Getenv(secretEnv)) {
+		if err := add(fmt.Sprintf("%s, number %d", secretEnv, i+1), secret); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // base is what all answers share.
@@ -128,9 +173,12 @@ func (c *listenCommand) base() (reply, error) {
 }
 
 func (c *listenCommand) run(cmd *cobra.Command, _ []string) error {
-	opts, err := c.options()
+	opts, err := c.options(cmd)
 	if err != nil {
 		return err
+	}
+	if len(c.secrets) > 0 {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Others on this machine can read --secret in the list of processes; use --secret-file or $%s.\n", secretEnv)
 	}
 	printer := &printer{out: cmd.OutOrStdout(), json: c.json()}
 	opts.OnReceived = printer.received

@@ -10,6 +10,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -70,6 +73,44 @@ func TestListenFlagsThatMakeNoSense(t *testing.T) {
 		if r.code != exitUsage || !strings.Contains(r.err, tt.text) || strings.Contains(r.err, "sesame") {
 			t.Errorf("%v: %+v, want %q", tt.args, r, tt.text)
 		}
+	}
+}
+
+// A secret that is an argument can be read by others, which is said; in a file or in the
+// environment it can't.
+func TestListenTakesItsSecretFromElsewhere(t *testing.T) {
+	const secret, other = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz", "whsec_QUJDREVGR0hJSktMTU5PUFFSU1RVVldY"
+	file := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(file, []byte(secret+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, env, stdin string
+		c                listenCommand
+		want             []string
+	}{
+		{name: "none"},
+		{name: "file", c: listenCommand{secretFiles: []string{file}}, env: other, want: []string{secret}},
+		{name: "standard input", c: listenCommand{secretFiles: []string{"-", file}}, stdin: other, want: []string{other, secret}},
+		{name: "environment", env: secret + " " + other, want: []string{secret, other}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv(secretEnv, tt.env)
+			cmd := newListenCommand()
+			cmd.SetIn(strings.NewReader(tt.stdin))
+			if got, err := tt.c.allSecrets(cmd); err != nil || !slices.Equal(got, tt.want) {
+				t.Errorf("%v, %v; want %v", got, err, tt.want)
+			}
+		})
+	}
+	t.Setenv(secretEnv, "sesame")
+	for _, args := range [][]string{{"listen"}, {"listen", "--secret-file", os.DevNull}, {"listen", "--secret-file", file + "x"}} {
+		if r := execute(t, "", args...); r.code != exitUsage || strings.Contains(r.err, "sesame") {
+			t.Errorf("%v: %+v", args, r)
+		}
+	}
+	if r := execute(t, "", "listen", "--host", "192.0.2.1", "--secret", secret); !strings.Contains(r.err, "list of processes") || strings.Contains(r.err, secret) {
+		t.Errorf("%+v", r)
 	}
 }
 

@@ -30,18 +30,18 @@ type webhookRow struct {
 		MaxAge      string `json:"max_age"`
 	} `json:"policy"`
 	Flow struct {
-		Concurrency      int     `json:"concurrency"`
-		Rate             float64 `json:"rate"`
-		Burst            int     `json:"burst"`
-		Adaptive         bool    `json:"adaptive"`
-		Breaker          struct {
+		Concurrency int     `json:"concurrency"`
+		Rate        float64 `json:"rate"`
+		Burst       int     `json:"burst"`
+		Adaptive    bool    `json:"adaptive"`
+		Breaker     struct {
 			Enabled      bool    `json:"enabled"`
 			MinSamples   int     `json:"min_samples"`
 			FailureShare float64 `json:"failure_share"`
 			ProbeAfter   string  `json:"probe_after"`
 			ProbeMax     string  `json:"probe_max"`
 		} `json:"breaker"`
-		AutoDisableAfter string  `json:"auto_disable_after"`
+		AutoDisableAfter string `json:"auto_disable_after"`
 	} `json:"flow"`
 	Status    webhookStatus   `json:"status"`
 	Filter    json.RawMessage `json:"filter"`

@@ -292,7 +292,7 @@ func TestAccepted(t *testing.T) {
 		{"longest lease", []string{"--lease=168h"}, nil},
 		{"shared access", []string{"--storage=QueueEndpoint=https://a/;TableEndpoint=https://b/;SharedAccessSignature=sv=1&sig=x"}, nil},
 		{"another cloud", []string{"--storage=azure:abc;EndpointSuffix=core.chinacloudapi.cn"}, nil},
-		{"the client's variables", nil, []string{"PUSHLEASE_SERVER=x", "PUSHLEASE_API_KEY=y"}},
+		{"the client's variables", nil, []string{"PUSHLEASE_SERVER=x", "PUSHLEASE_API_KEY=y", "PUSHLEASE_WEBHOOK_SECRET=z"}},
 		{"other programs' variables", nil, []string{"PUSHLEASEX=1", "NOTHING"}},
 		{"what Kubernetes sets for a Service called pushlease", nil, []string{
 			"PUSHLEASE_SERVICE_HOST=10.0.0.1", "PUSHLEASE_SERVICE_PORT=80", "PUSHLEASE_SERVICE_PORT_HTTP=80", "PUSHLEASE_PORT=tcp://10.0.0.1:80",

@@ -109,7 +109,26 @@ func Check(root fs.FS, getenv func(string) string) ([]Deviation, error) {
 	if info, err := fs.Stat(root, Executable); err == nil && info.Mode()&0o111 == 0 && runtime.GOOS != "windows" {
 		found = append(found, Deviation{Executable, "not executable", "the host can't start it, and the app never comes up", "chmod +x " + Executable + ", or deploy the zip itself", true})
 	}
-	return append(found, checkFunctions(root, host, getenv)...), nil
+	return append(append(found, checkPlan(host, getenv)...), checkFunctions(root, host, getenv)...), nil
+}
+
+// longestConsumption is what the plan Consumption allows.
+const longestConsumption = 10 * time.Minute
+
+// checkPlan finds a function timeout that the plan Consumption does not take.
+func checkPlan(host map[string]any, getenv func(string) string) []Deviation {
+	const setting = "functionTimeout"
+	v := lookUp(host, setting)
+	if override := getenv(hostVariable(setting)); override != "" {
+		v = fromVariable(override)
+	}
+	timeout, ok := span(v)
+	plan := getenv("WEBSITE_SKU") // Azure sets it
+	if !ok || timeout >= 0 && timeout <= longestConsumption || plan != "" && plan != "Dynamic" {
+		return nil
+	}
+	return []Deviation{{"host.json: " + setting, shown(v), "on the plan Consumption the host does not start with more than 10 minutes; on all others it is fine",
+		`write "00:05:00", or up to "00:10:00"`, plan != ""}}
 }
 
 func lookUp(host map[string]any, setting string) any {

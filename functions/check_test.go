@@ -115,6 +115,23 @@ func TestAVariableReplacesASettingOfHostJSON(t *testing.T) {
 	}
 }
 
+func TestALongTimeoutIsForOtherPlansThanConsumption(t *testing.T) {
+	for _, tt := range []struct {
+		timeout, plan string
+		found, fatal  bool
+	}{
+		{`"00:10:00"`, "Dynamic", false, false}, {`"00:10:01"`, "Dynamic", true, true}, {`"-1"`, "Dynamic", true, true},
+		{`"00:30:00"`, "", true, false}, {`"00:30:00"`, "FlexConsumption", false, false}, {`"-1"`, "ElasticPremium", false, false},
+	} {
+		app := packaged(t, "orders")
+		app["host.json"].Data = withSetting(t, app["host.json"].Data, "functionTimeout", tt.timeout)
+		deviations, err := Check(app, func(name string) string { return map[string]string{"WEBSITE_SKU": tt.plan}[name] })
+		if err != nil || (len(deviations) == 1) != tt.found || tt.found && (deviations[0].Fatal != tt.fatal || deviations[0].Cure == "") {
+			t.Errorf("%s on %q: %v, %+v", tt.timeout, tt.plan, err, deviations)
+		}
+	}
+}
+
 func TestDeviationsOfFunctionsAreFound(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -193,7 +210,7 @@ func TestThePackageIsFlatAndTakesNothingTwice(t *testing.T) {
 	}
 	want := []string{
 		".funcignore", "api/function.json", "dispatch-invoices/function.json", "dispatch-orders/function.json", "host.json",
-		"housekeeping/function.json", "local.settings.json", "pump/function.json",
+		"housekeeping/function.json", "local.settings.template.json", "pump/function.json",
 	}
 	if got := slices.Sorted(maps.Keys(files)); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)

@@ -21,7 +21,8 @@ const (
 )
 
 const (
-	// startPatience is how long a request waits for the rest of the process to be up.
+	// startPatience is how long a request waits for the rest of the process to be up, or
+	// half of the function timeout if that is less.
 	startPatience = 20 * time.Second
 	// renewMargin is how long before the host renews a lease a POST must have ended.
 	renewMargin = 30 * time.Second
@@ -35,6 +36,9 @@ type Parts struct {
 	Encoding func(queue string) queue.Encoding
 	// API serves /api/v1 and, under their usual names, health and metrics.
 	API http.Handler
+	// ClockAhead is how far the clock here is ahead of storage's, which dates the host's
+	// leases; nil or not known is taken for not at all.
+	ClockAhead func() (ahead time.Duration, known bool)
 	// Housekeep removes what has expired; it returns when ctx ends, or before.
 	Housekeep func(ctx context.Context) error
 	// Work ends, with a cause, when what is under way has to be cut short.
@@ -105,7 +109,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) wait(ctx context.Context) bool {
-	t := time.NewTimer(startPatience)
+	patience := startPatience
+	if h.layout.Timeout > 0 {
+		patience = min(patience, h.layout.Timeout/2)
+	}
+	t := time.NewTimer(patience)
 	defer t.Stop()
 	select {
 	case <-h.up:
@@ -158,8 +166,8 @@ func (r run) share(num, of int64) time.Time {
 }
 
 // end is when the POSTs for a message have to be over whose receipt may be stale after
-// until. That is storage's time. Where the clock here is behind it, the host's renewal still
-// comes no later than so long after the arrival.
+// until. Where the clock here is behind storage's and nobody knows, the host's renewal
+// still comes no later than so long after the arrival.
 func (r run) end(until time.Time) time.Time {
 	end := r.share(3, 4)
 	for _, t := range []time.Time{until, r.arrived.Add(hostRenews)} {
@@ -207,6 +215,7 @@ func (h *Handler) message(ctx context.Context, in run, inv invocation) error {
 	if err != nil {
 		return err
 	}
+	in = h.byOurClock(in, &d)
 	q, err := h.parts.Queues.Queue(in.f.Queue)
 	if err != nil {
 		return fmt.Errorf("open queue: %w", err)
@@ -216,10 +225,28 @@ func (h *Handler) message(ctx context.Context, in run, inv invocation) error {
 	}
 	end := in.end(d.until)
 	if !end.After(time.Now()) {
-		return errors.New("the host has renewed the lease already, after a wait, or the clocks here and in storage differ by minutes: the host gives the message back")
+		return errors.New("the host has renewed the lease already, after a wait: the host gives the message back")
 	}
 	d.message.Lease.Renewed(d.message.Lease.Receipt(), in.arrived, end.Sub(in.arrived))
 	return h.settle(ctx, in, &hostedQueue{Queue: q}, d.message)
+}
+
+// byOurClock turns the times of storage's clock into those of ours. The host's patience
+// began when it received the message, at the latest: a wait for this process to be
+// started counts too.
+func (h *Handler) byOurClock(in run, d *delivered) run {
+	if h.parts.ClockAhead == nil {
+		return in
+	}
+	ahead, known := h.parts.ClockAhead()
+	if !known {
+		return in
+	}
+	d.until = d.until.Add(ahead)
+	if received := d.until.Add(-hostRenews); received.Before(in.arrived) {
+		in.arrived = received
+	}
+	return in
 }
 
 // settle waits for the message to be settled, but not longer than the host does.

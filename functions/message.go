@@ -45,7 +45,7 @@ func readMessage(inv invocation, f Function) (delivered, error) {
 	case receipt == "" || count < 1 || next.IsZero():
 		return d, errors.New("the invocation's Metadata lacks PopReceipt, DequeueCount or NextVisibleTime")
 	}
-	d.until = next.Add(-hostRenews)
+	d.until = next.Add(-hostRenews) // by storage's clock
 	d.message = &queue.Message{
 		ID: id, Text: body, DequeueCount: count,
 		InsertedAt: inv.time("InsertionTime"), ExpiresAt: inv.time("ExpirationTime"),

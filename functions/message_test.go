@@ -224,11 +224,11 @@ func TestOnlyTheHostInvokes(t *testing.T) {
 }
 
 // TestAMessageThatWaitedTooLongForTheStartIsNotBegun: the host counts that wait as time of
-// the invocation. There is no dispatcher here that could begin it.
+// the invocation, before this process was there and after. There is no dispatcher here that could begin it.
 func TestAMessageThatWaitedTooLongForTheStartIsNotBegun(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		h := New("127.0.0.1:7071", Layout{Functions: map[string]Function{"dispatch-orders": dispatchOrders}, Timeout: 20 * time.Second})
-		next := time.Now().Add(10 * time.Minute).UTC().Format(time.RFC3339)
+		h := New("127.0.0.1:7071", Layout{Functions: map[string]Function{"dispatch-orders": dispatchOrders}, Timeout: 40 * time.Second})
+		next := time.Now().Add(10*time.Minute - 20*time.Second).UTC().Format(time.RFC3339)
 		body, err := json.Marshal(wire(t, asBinary("late"), map[string]string{"NextVisibleTime": strconv.Quote(next)}))
 		if err != nil {
 			t.Fatal(err)
@@ -236,7 +236,10 @@ func TestAMessageThatWaitedTooLongForTheStartIsNotBegun(t *testing.T) {
 		r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1:7071/dispatch-orders", bytes.NewReader(body))
 		r.Header.Set(invocationID, "1")
 		time.AfterFunc(16*time.Second, func() {
-			h.Start(Parts{Queues: noQueues{}, Work: t.Context(), Log: slog.New(slog.DiscardHandler)})
+			h.Start(Parts{
+				Queues: noQueues{}, Work: t.Context(), Log: slog.New(slog.DiscardHandler),
+				ClockAhead: func() (time.Duration, bool) { return 0, true },
+			})
 		})
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
@@ -244,6 +247,48 @@ func TestAMessageThatWaitedTooLongForTheStartIsNotBegun(t *testing.T) {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}
 	})
+}
+
+// TestTheWaitForTheStartLeavesTimeToAnswer: the host kills the process at the function timeout.
+func TestTheWaitForTheStartLeavesTimeToAnswer(t *testing.T) {
+	for _, timeout := range []time.Duration{4 * time.Second, 5 * time.Minute} {
+		bubble.Test(t, func(t *testing.T) {
+			h := New("127.0.0.1:7071", Layout{Timeout: timeout})
+			start := time.Now()
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "http://127.0.0.1:7071/dispatch-orders", nil))
+			if took := time.Since(start); w.Code != http.StatusServiceUnavailable || took > min(timeout/2, startPatience) {
+				t.Errorf("%s: %d after %s", timeout, w.Code, took)
+			}
+		})
+	}
+}
+
+// TestStoragesTimesAreReadByOurClock: the host's lease is dated by storage, whose clock may
+// be minutes behind ours or ahead of it, and begins when the host received the message.
+func TestStoragesTimesAreReadByOurClock(t *testing.T) {
+	now := time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
+	for name, tt := range map[string]struct {
+		ahead  time.Duration
+		known  bool
+		waited time.Duration
+		// end is when POSTs end, and late when the answer is due, from the arrival on.
+		end, late time.Duration
+	}{
+		"the same":            {0, true, 0, 225 * time.Second, 270 * time.Second},
+		"ahead":               {7 * time.Minute, true, 0, 225 * time.Second, 270 * time.Second},
+		"behind":              {-7 * time.Minute, true, 0, 225 * time.Second, 270 * time.Second},
+		"ahead, after a wait": {7 * time.Minute, true, time.Minute, 165 * time.Second, 210 * time.Second},
+		"not known":           {0, false, time.Minute, 210 * time.Second, 270 * time.Second},
+	} {
+		h := New("127.0.0.1:7071", Layout{})
+		h.Start(Parts{ClockAhead: func() (time.Duration, bool) { return tt.ahead, tt.known }})
+		d := delivered{until: now.Add(hostRenews - tt.waited - tt.ahead)}
+		in := h.byOurClock(run{arrived: now, timeout: 5 * time.Minute}, &d)
+		if end, late := in.end(d.until).Sub(now), in.share(9, 10).Sub(now); end != tt.end || late != tt.late {
+			t.Errorf("%s: POSTs end after %s, the answer is due after %s; want %s and %s", name, end, late, tt.end, tt.late)
+		}
+	}
 }
 
 type noQueues struct{ queue.Service }

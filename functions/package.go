@@ -20,7 +20,10 @@ const dispatchPrefix = "dispatch-"
 //go:embed api/function.json dispatch/function.json housekeeping/function.json pump/function.json
 var folders embed.FS
 
-// localSettings is for running an app with func start. It is never deployed.
+// settingsTemplate is what local.settings.json is made from, for running an app with func
+// start. That file itself is never packaged: secrets get into it, and a package is deployed.
+const settingsTemplate = "local.settings.template.json"
+
 const localSettings = `{
   "IsEncrypted": false,
   "Values": {
@@ -34,6 +37,7 @@ const localSettings = `{
 
 // funcIgnore keeps what is only for this machine out of a deployment by func.
 const funcIgnore = `local.settings.json
+local.settings.template.json
 .funcignore
 *.zip
 *.db
@@ -47,7 +51,7 @@ const funcIgnore = `local.settings.json
 // trigger for each of the queues; the timer pump sees to the others.
 func Package(queues []string) (map[string][]byte, error) {
 	files := map[string][]byte{
-		"host.json": []byte(hostJSON), "local.settings.json": []byte(localSettings), ".funcignore": []byte(funcIgnore),
+		"host.json": []byte(hostJSON), settingsTemplate: []byte(localSettings), ".funcignore": []byte(funcIgnore),
 	}
 	for _, name := range []string{"api", timerHousekeeping, timerPump} {
 		text, err := folders.ReadFile(path.Join(name, "function.json"))

@@ -52,8 +52,9 @@ func newDoctorCommand(more ...extraCheck) *cobra.Command {
 		Short: "Check configuration, storage, port, server and clock",
 		Long: `Checks the configuration that serve would start with, whether its storage can be
 reached, whether its port is free or a server answers there, whether that server is
-ready, and whether the clocks agree; in the folder of an Azure Functions app, host.json
-and the functions too. It creates, sends and deletes nothing.
+ready, and whether the clocks agree. In the folder of an Azure Functions app it checks
+host.json and the functions too, and takes settings from local.settings.json and storage
+from AzureWebJobsStorage, as the app does. It creates, sends and deletes nothing.
 
 Exits with 1 when a check failed; each finding says what to do about it.`,
 		Example: `  pushlease doctor
@@ -73,15 +74,21 @@ Exits with 1 when a check failed; each finding says what to do about it.`,
 
 // examine makes all checks, in the order in which they are shown.
 func (c *client) examine(ctx context.Context, cmd *cobra.Command, more []extraCheck) []finding {
-	cfg, err := config.Load(cmd.Flags(), os.Environ())
+	app := hereApp(os.Environ())
+	cfg, err := config.Load(cmd.Flags(), app.environ)
 	if err != nil {
-		return append(configFindings(err), finding{"everything else", verdictSkipped, "the other checks need a valid configuration", ""})
+		found := append(configFindings(err), app.findings()...)
+		return append(found, finding{"everything else", verdictSkipped, "the other checks need a valid configuration", ""})
 	}
-	found := []finding{{"configuration", verdictOK, changedSettings(cfg), ""}}
+	found := []finding{{"configuration", verdictOK, changedSettings(cfg) + app.note, ""}}
 	for _, check := range more {
 		found = append(found, check(ctx, cfg)...)
 	}
+	found = append(found, app.findings()...)
 	here := c.server == "" && os.Getenv(serverEnv) == ""
+	if here && app.root != nil {
+		return append(found, finding{"server", verdictSkipped, "the Functions host starts it; name a running app with --server", ""})
+	}
 	if here {
 		c.server = "http://" + reachable(cfg.Listen)
 	} else if c.server == "" {

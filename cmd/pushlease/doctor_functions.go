@@ -1,35 +1,86 @@
 package main
 
 import (
-	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/pushlease/pushlease/internal/app"
-	"github.com/pushlease/pushlease/internal/config"
 )
 
-// checkFunctions looks at a packaged app, where there is one: in the folder that the
-// Functions host names, or in the current one.
-func checkFunctions(context.Context, config.Config) []finding {
-	root := os.Getenv(functionsRoot)
-	if root == "" {
-		root = "."
-	}
-	if isOurs(filepath.Join(root, "go.mod")) {
-		return nil // pushlease's source, of which an app is yet to be packaged
-	}
-	return functionsFindings(os.DirFS(root), os.Getenv)
+// localSettings are the app settings where the app is run with func start.
+const localSettings = "local.settings.json"
+
+// functionsApp is the packaged app that doctor looks at.
+type functionsApp struct {
+	root fs.FS // nil without one
+	// environ is what the app's settings are read from.
+	environ []string
+	// note says so.
+	note string
 }
 
-func functionsFindings(root fs.FS, getenv func(string) string) []finding {
+// hereApp finds the app in the folder that the Functions host names, or in the current one.
+func hereApp(environ []string) functionsApp {
+	path := os.Getenv(functionsRoot)
+	if path == "" {
+		path = "."
+	}
+	if isOurs(filepath.Join(path, "go.mod")) { // pushlease's source, of which an app is yet to be packaged
+		return functionsApp{environ: environ}
+	}
+	return readApp(os.DirFS(path), environ)
+}
+
+func readApp(root fs.FS, environ []string) functionsApp {
+	if _, err := fs.Stat(root, "host.json"); err != nil {
+		return functionsApp{environ: environ}
+	}
+	a := functionsApp{root: root, environ: slices.Clone(environ)}
+	if a.getenv(functionsPort) == "" {
+		a.environ = append(a.environ, functionsPort+"=0") // as under the host
+	}
+	text, err := fs.ReadFile(root, localSettings)
+	if err != nil {
+		return a
+	}
+	var file struct{ Values map[string]string }
+	if json.Unmarshal(text, &file) != nil {
+		a.note = "; " + localSettings + " can't be read"
+		return a
+	}
+	for name, value := range file.Values { // the environment wins, as for func start
+		if a.getenv(name) == "" {
+			a.environ = append(a.environ, name+"="+value)
+		}
+	}
+	a.note = "; with the settings in " + localSettings
+	return a
+}
+
+func (a functionsApp) getenv(name string) (value string) {
+	for _, line := range a.environ {
+		if v, ok := strings.CutPrefix(line, name+"="); ok {
+			value = v
+		}
+	}
+	return value
+}
+
+// findings compare the app with what pushlease needs.
+func (a functionsApp) findings() []finding {
 	const check = "Azure Functions app"
-	deviations, err := app.CheckFunctions(root, getenv)
+	if a.root == nil {
+		return nil
+	}
+	deviations, err := app.CheckFunctions(a.root, a.getenv)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil // no app here
+		return nil // it has gone meanwhile
 	case err != nil:
 		return []finding{{check, verdictFailed, err.Error(), "make it anew with pushlease functions package"}}
 	case len(deviations) == 0:

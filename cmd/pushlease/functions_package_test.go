@@ -99,21 +99,50 @@ func TestDoctorTellsTheCureForEachDeviation(t *testing.T) {
 	for name, text := range files {
 		folder[name] = &fstest.MapFile{Data: text}
 	}
-	none := func(string) string { return "" }
-	if found := functionsFindings(folder, none); len(found) != 1 || found[0].Verdict != verdictOK {
+	if found := readApp(folder, nil).findings(); len(found) != 1 || found[0].Verdict != verdictOK {
 		t.Errorf("%+v", found)
 	}
-	if found := functionsFindings(fstest.MapFS{}, none); found != nil {
+	if found := readApp(fstest.MapFS{}, nil).findings(); found != nil {
 		t.Errorf("without an app: %+v", found)
 	}
 	folder["host.json"].Data = []byte(strings.ReplaceAll(string(files["host.json"]), "100000", "5"))
-	found := functionsFindings(folder, none)
+	found := readApp(folder, nil).findings()
 	if len(found) != 1 || found[0].Verdict != verdictFailed || !strings.Contains(found[0].Detail, "maxDequeueCount") || found[0].Cure != "write 100000" {
 		t.Errorf("%+v", found)
 	}
 	folder["host.json"].Data = []byte("{")
-	if found := functionsFindings(folder, none); len(found) != 1 || found[0].Verdict != verdictFailed {
+	if found := readApp(folder, nil).findings(); len(found) != 1 || found[0].Verdict != verdictFailed {
 		t.Errorf("%+v", found)
+	}
+}
+
+// TestDoctorReadsTheAppsSettings: in an app's folder it speaks of the app's storage, from
+// local.settings.json unless the environment says otherwise.
+func TestDoctorReadsTheAppsSettings(t *testing.T) {
+	root := packaged(t, "orders")
+	t.Chdir(root)
+	t.Setenv(serverEnv, "")
+	t.Setenv("AzureWebJobsStorage", "")
+	t.Setenv("PUSHLEASE_STORAGE", "")
+	r, v := examine(t, goodStorage)
+	if v["configuration"] != verdictFailed || v["Azure Functions app"] != verdictOK || !strings.Contains(r.out, "AzureWebJobsStorage") {
+		t.Errorf("without settings: %+v", r)
+	}
+	settings, err := os.ReadFile("local.settings.template.json")
+	if err == nil {
+		err = os.WriteFile(localSettings, settings, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, v = examine(t, goodStorage)
+	if r.code != exitOK || v["configuration"] != verdictOK || v["server"] != verdictSkipped || v["port"] != "" ||
+		!strings.Contains(r.out, "connection string of devstoreaccount1") || !strings.Contains(r.out, localSettings) {
+		t.Errorf("with settings: %+v", r)
+	}
+	t.Setenv("AzureWebJobsStorage", "AccountName=other;AccountKey=a2V5")
+	if r, _ = examine(t, goodStorage); !strings.Contains(r.out, "connection string of other") {
+		t.Errorf("with a variable: %+v", r)
 	}
 }
 

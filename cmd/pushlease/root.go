@@ -67,7 +67,7 @@ func newRootCommand() *cobra.Command {
 		newQueuesCommand(),
 		newAttemptsCommand(),
 		newMatchCommand(),
-		newDoctorCommand(checkStorage, checkFunctions),
+		newDoctorCommand(checkStorage),
 		newFunctionsCommand(),
 		newAPIKeyCommand(),
 		newVersionCommand(),

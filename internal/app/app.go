@@ -54,6 +54,7 @@ type App struct {
 	dispatcher *dispatcher.Dispatcher
 	api        *api.API
 	expiry     *deadLetterExpiry
+	sas        *sasWatch
 	listener   net.Listener
 	server     *http.Server
 	cleanups   cleanups
@@ -97,6 +98,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 		return nil, err
 	}
 	a.cleanups.add("storage", a.stores.close)
+	a.sas = &sasWatch{end: a.stores.sasEnd, log: a.log}
 
 	sender, err := webhook.NewSender(webhook.Options{
 		Version: o.Version, Guard: guard(cfg), TracerProvider: t.TracerProvider, Unrecorded: !t.Recording,

@@ -48,7 +48,7 @@ func CheckStorage(ctx context.Context, cfg config.Config) []Probe {
 			rows.Cure = "delete them and register them again"
 		}
 	}
-	return []Probe{queues, rows}
+	return []Probe{queues, rows, clockProbe(s.clockAhead())}
 }
 
 func failedProbe(name string, err error, role string) Probe {

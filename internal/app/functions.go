@@ -100,9 +100,10 @@ func (a *App) runHosted(ctx context.Context, server *http.Server, served <-chan 
 	}
 	parts.Go(func() { run(runCtx) })
 	parts.Go(func() { a.api.Run(runCtx) })
+	a.sas.look(time.Now()) // nobody may call for housekeeping for a while
 	handler.Start(functions.Parts{
 		Dispatcher: a.dispatcher, Queues: a.stores.queues, Encoding: a.cfg.QueueEncoding, API: a.api,
-		Housekeep: a.expire, Work: work, Log: a.log,
+		ClockAhead: a.stores.clockAhead, Housekeep: a.keepHouse, Work: work, Log: a.log,
 	})
 	var failed error
 	select {

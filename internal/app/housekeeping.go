@@ -16,15 +16,12 @@ const (
 	healthRetention = 10 * 24 * time.Hour
 )
 
-// housekeeping removes, by the hour, what is older than its retention, and looks at when
-// the storage's signature ends.
+// housekeeping keeps house by the hour.
 func (a *App) housekeeping(ctx context.Context) {
 	t := time.NewTicker(housekeepingEvery)
 	defer t.Stop()
-	sas := sasWatch{end: a.stores.sasEnd, log: a.log}
 	for {
-		sas.look(time.Now())
-		if err := a.expire(ctx); err != nil && ctx.Err() == nil {
+		if err := a.keepHouse(ctx); err != nil && ctx.Err() == nil {
 			a.log.Warn("what has expired could not be removed; trying again in an hour", "error", err)
 		}
 		select {
@@ -33,6 +30,13 @@ func (a *App) housekeeping(ctx context.Context) {
 		case <-t.C:
 		}
 	}
+}
+
+// keepHouse removes what is older than its retention, and looks at when the storage's
+// signature ends. It may be repeated and run at the same time elsewhere.
+func (a *App) keepHouse(ctx context.Context) error {
+	a.sas.look(time.Now())
+	return a.expire(ctx)
 }
 
 // expire removes records, claims, health and dead letters that are older than their

@@ -2,6 +2,7 @@ package app
 
 import (
 	"log/slog"
+	"sync"
 	"time"
 )
 
@@ -16,15 +17,19 @@ const (
 )
 
 // sasWatch warns before the shared access signature of the storage ends, since every
-// call is refused from then on and nothing here can renew it. Not safe for concurrent use.
+// call is refused from then on and nothing here can renew it. Safe for concurrent use.
 type sasWatch struct {
-	end  time.Time // zero when it never ends, or nobody knows
-	log  *slog.Logger
+	end time.Time // zero when it never ends, or nobody knows
+	log *slog.Logger
+
+	mu   sync.Mutex
 	said time.Time
 }
 
 // look is called from time to time.
 func (w *sasWatch) look(now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	left := w.end.Sub(now)
 	every := sasEvery
 	if left < sasEvery {

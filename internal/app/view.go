@@ -53,6 +53,9 @@ func (a *App) ready(context.Context) []api.Check {
 	if !checks[0].OK {
 		checks[0].Detail = "the process is stopping"
 	}
+	if a.stores.clockAhead != nil {
+		checks = append(checks, clockCheck(a.stores.clockAhead()))
+	}
 	for name, err := range a.dispatcher.Health() {
 		c := api.Check{Name: name, OK: err == nil}
 		if err != nil {

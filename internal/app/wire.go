@@ -26,6 +26,8 @@ type stores struct {
 	// sasEnd is when the signature that opens them ends; zero when there is none, or
 	// it does not say.
 	sasEnd time.Time
+	// clockAhead compares the clock here with the storage's; nil where that is the same.
+	clockAhead func() (ahead time.Duration, known bool)
 }
 
 // openStores picks the adapters. On Azure nothing is asked yet, so that the process
@@ -63,7 +65,7 @@ func openStores(ctx context.Context, cfg config.Config, count storageCounter, dr
 		return stores{}, fmt.Errorf("open table service: %w", err)
 	}
 	sasEnd, _ := conn.SASExpiry()
-	return stores{queues: queues, tables: rows, sasEnd: sasEnd, close: func(ctx context.Context) error {
+	return stores{queues: queues, tables: rows, sasEnd: sasEnd, clockAhead: queues.ClockAhead, close: func(ctx context.Context) error {
 		queues.Close()
 		return rows.Close(ctx)
 	}}, nil

@@ -61,6 +61,7 @@ func (c *call) unsent() bool { return !c.connected.Load() }
 type transport struct {
 	base          *http.Transport
 	onTransaction func(service, operation string, status int, err error)
+	clock         clock
 }
 
 // idleTimeout is shorter than what the service and load balancers before it
@@ -97,12 +98,14 @@ func (t *transport) Do(req *http.Request) (*http.Response, error) {
 		// get again, and sends no body where there is nothing to read.
 		req.Body, req.GetBody = io.NopCloser(strings.NewReader("")), nil
 	}
+	start := time.Now()
 	res, err := t.base.RoundTrip(req)
 	err = withoutQuotes(err)
 	c.answered, c.err = err == nil, err
 	switch {
 	case err == nil:
 		t.onTransaction("queue", c.operation, res.StatusCode, nil)
+		t.clock.look(start, res.Header)
 		res.Body = http.MaxBytesReader(nil, res.Body, maxAnswer)
 	case !c.unsent():
 		t.onTransaction("queue", c.operation, 0, err)

@@ -1,0 +1,27 @@
+package app
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestAClockThatDiffersFromStoragesIsTold(t *testing.T) {
+	for _, tt := range []struct {
+		ahead        time.Duration
+		known        bool
+		ready, found bool
+		says         string
+	}{
+		{0, false, true, false, ""},
+		{30 * time.Second, true, true, false, ""},
+		{2 * time.Minute, true, true, true, "2m0s ahead of"},
+		{6 * time.Minute, true, false, true, "6m0s ahead of"},
+		{-6 * time.Minute, true, false, true, "6m0s behind"},
+	} {
+		c, p := clockCheck(tt.ahead, tt.known), clockProbe(tt.ahead, tt.known)
+		if c.OK != tt.ready || p.OK == tt.found || !c.OK && !strings.Contains(c.Detail, tt.says) || tt.found && (!strings.Contains(p.Detail, tt.says) || p.Cure == "") {
+			t.Errorf("%s: %+v, %+v", tt.ahead, c, p)
+		}
+	}
+}

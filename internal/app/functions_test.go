@@ -1,0 +1,77 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/pushlease/pushlease/internal/config"
+)
+
+type safeBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// TestTheEndOfTheSignatureIsToldUnderTheHost: no loop runs there that would say so by the
+// hour, so the start says it, and each housekeeping.
+func TestTheEndOfTheSignatureIsToldUnderTheHost(t *testing.T) {
+	free, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(free.Addr().String())
+	_ = free.Close()
+	end := time.Now().Add(3 * 24 * time.Hour).UTC().Format("2006-01-02T15:04:05Z")
+	var log safeBuffer
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- RunFunctions(ctx, FunctionsOptions{
+			Options: Options{Version: "test", LogOutput: &log}, Port: port,
+			Root: fstest.MapFS{"host.json": {Data: []byte(`{"version":"2.0"}`)}}, Getenv: func(string) string { return "" },
+			Config: func() (config.Config, error) {
+				return config.Load(nil, []string{"PUSHLEASE_STORAGE=QueueEndpoint=http://127.0.0.1:9/a;TableEndpoint=http://127.0.0.1:9/a;SharedAccessSignature=sv=1&se=" + end + "&sig=x"})
+			},
+		})
+	}()
+	// What is answered by the API comes after the start.
+	for {
+		resp, err := http.Get("http://127.0.0.1:" + port + "/api/v1/healthz")
+		if err == nil {
+			_ = resp.Body.Close()
+			break
+		}
+		select {
+		case err := <-ended:
+			t.Fatalf("it has ended: %v\n%s", err, log.String())
+		default:
+		}
+	}
+	stop()
+	if err := <-ended; !errors.Is(err, ErrStopped) {
+		t.Errorf("it ended with %v", err)
+	}
+	if !strings.Contains(log.String(), "signature ends soon") {
+		t.Errorf("nothing about the signature in\n%s", log.String())
+	}
+}

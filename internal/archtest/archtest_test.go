@@ -54,6 +54,7 @@ var reserved = []struct {
 	{"github.com/Azure/", []string{"queue/azurequeue", "tables/azuretable", "functions/hosttest"}, "the Azure SDKs stay behind the contracts; the fake host is not ours to look through them"},
 	{"github.com/go-chi/", []string{"api"}, "routing is the API's; others mount its handler"},
 	{"modernc.org/sqlite", []string{"internal/sqlite"}, "one package owns the database file"},
+	{"modernc.org/libc", []string{"internal/sqlite"}, "it is how the database's C is called"},
 	{"github.com/hashicorp/go-retryablehttp", []string{"webhook"}, "nothing else repeats a request"},
 	{"github.com/spf13/cobra", []string{"cmd/pushlease"}, "commands are the program's"},
 	{"go.opentelemetry.io/otel/sdk", []string{"internal/telemetry"}, "packages use the API; telemetry sets it up"},

@@ -12,12 +12,19 @@ import (
 const attemptColumns = `message_id, queue, inserted_at, webhook_id, generation, number, started_at, duration_ns, status, error_class,
 error, snippet, retry_after, redirect_host, redials, action, reason, charged, delay_ns, next_at, explanation, instance`
 
-func attemptArgs(a tables.Attempt) []any {
-	return []any{
-		a.MessageID, a.Queue, millis(a.Day), a.WebhookID, a.Generation, a.Number, millis(a.StartedAt), int64(a.Duration), a.Status, a.ErrorClass,
-		a.Error, a.Snippet, a.RetryAfter, a.RedirectHost, a.Redials, a.Action, a.Reason, a.Charged, int64(a.Delay), millis(a.NextAt),
-		a.Explanation, a.Instance,
+// putAttempt writes one row, in the order of attemptColumns and then its day.
+func (t *tx) putAttempt(a *tables.Attempt) error {
+	s, err := t.prepare(putAttemptSQL)
+	if err != nil {
+		return err
 	}
+	s.text(a.MessageID).text(a.Queue).time(a.Day).text(a.WebhookID).number(int64(a.Generation)).number(int64(a.Number)).
+		time(a.StartedAt).number(int64(a.Duration)).number(int64(a.Status)).text(string(a.ErrorClass)).
+		text(a.Error).text(a.Snippet).text(a.RetryAfter).text(a.RedirectHost).number(int64(a.Redials)).
+		text(string(a.Action)).text(string(a.Reason)).flag(a.Charged).number(int64(a.Delay)).time(a.NextAt).
+		text(a.Explanation).text(a.Instance).
+		number(dayOf(a.Day))
+	return t.noteChanges(s.exec())
 }
 
 // scanAttempt reads seq and attemptColumns.

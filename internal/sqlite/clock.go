@@ -107,17 +107,17 @@ func (w *writer) followClock(j jump) error {
 	c.forgetLapsed()
 	now := c.now()
 	for seq, l := range c.held {
-		if _, err := w.exec("UPDATE messages SET hidden_at = ?, visible_at = ? WHERE seq = ? AND receipt = ?",
+		if _, err := w.conn.exec("UPDATE messages SET hidden_at = ?, visible_at = ? WHERE seq = ? AND receipt = ?",
 			now, c.after(time.Until(l.until)), seq, l.receipt); err != nil {
 			return err
 		}
 	}
 	step := j.step.Milliseconds()
 	if j.step > 0 {
-		_, err := w.exec(liveOnSQL, step, now-step, now)
+		_, err := w.conn.exec(liveOnSQL, step, now-step, now)
 		return err
 	}
-	_, err := w.exec(moveBackSQL, step, step, now, now+jumpTolerance.Milliseconds())
+	_, err := w.conn.exec(moveBackSQL, step, step, now, now+jumpTolerance.Milliseconds())
 	return err
 }
 

@@ -17,13 +17,19 @@ const deliveryColumns = `message_id, queue, inserted_at, webhook_id, generation,
 missing_records, last_status, last_error_class, first_at, last_at, next_at, updated_at, expires_at, encoding, size, body_hash,
 dead_letter_id, instance, same_event_as`
 
-func deliveryArgs(d tables.Delivery) []any {
-	return []any{
-		d.MessageID, d.Queue, millis(d.Day), d.WebhookID, d.Generation, d.State, d.Reason, d.Attempts, d.Charged, d.Waits, d.Excused,
-		d.MissingRecords, d.LastStatus, d.LastErrorClass, millis(d.FirstAt), millis(d.LastAt), millis(d.NextAt), millis(d.UpdatedAt),
-		millis(d.ExpiresAt), d.Encoding, d.Size, d.BodyHash, d.DeadLetterID, d.Instance,
-		d.SameEventAs,
+// putDelivery writes one row, in the order of deliveryColumns and then its day.
+func (t *tx) putDelivery(d *tables.Delivery) error {
+	s, err := t.prepare(putDeliverySQL)
+	if err != nil {
+		return err
 	}
+	s.text(d.MessageID).text(d.Queue).time(d.Day).text(d.WebhookID).number(int64(d.Generation)).text(string(d.State)).text(string(d.Reason)).
+		number(int64(d.Attempts)).number(int64(d.Charged)).number(int64(d.Waits)).number(int64(d.Excused)).
+		number(int64(d.MissingRecords)).number(int64(d.LastStatus)).text(string(d.LastErrorClass)).
+		time(d.FirstAt).time(d.LastAt).time(d.NextAt).time(d.UpdatedAt).time(d.ExpiresAt).
+		text(d.Encoding).number(int64(d.Size)).text(d.BodyHash).text(d.DeadLetterID).text(d.Instance).text(d.SameEventAs).
+		number(dayOf(d.Day))
+	return t.noteChanges(s.exec())
 }
 
 func scanDelivery(scan func(...any) error) (d tables.Delivery, err error) {
@@ -105,13 +111,13 @@ func (db *DB) Record(ctx context.Context, r tables.Record) error {
 		return err
 	}
 	err := db.write(ctx, serviceTable, "record", func(tx *tx) error {
-		for _, d := range r.Deliveries {
-			if _, err := tx.exec(putDeliverySQL, append(deliveryArgs(d), dayOf(d.Day))...); err != nil {
+		for i := range r.Deliveries {
+			if err := tx.putDelivery(&r.Deliveries[i]); err != nil {
 				return err
 			}
 		}
-		for _, a := range r.Attempts {
-			if _, err := tx.exec(putAttemptSQL, append(attemptArgs(a), dayOf(a.Day))...); err != nil {
+		for i := range r.Attempts {
+			if err := tx.putAttempt(&r.Attempts[i]); err != nil {
 				return err
 			}
 		}

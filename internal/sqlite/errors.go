@@ -17,6 +17,10 @@ var errForeign = errors.New("the file is an SQLite database of another program: 
 
 // code returns SQLite's primary result code for err; 0 when err is not SQLite's.
 func code(err error) int {
+	var own *engineError
+	if errors.As(err, &own) {
+		return own.code & 0xff
+	}
 	var e *driver.Error
 	if errors.As(err, &e) {
 		return e.Code() & 0xff

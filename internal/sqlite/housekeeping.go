@@ -46,14 +46,30 @@ func (db *DB) tidy(ctx context.Context) error {
 	}
 }
 
-const removeExpiredSQL = `DELETE FROM messages WHERE seq IN (
-  SELECT seq FROM messages INDEXED BY messages_expiry WHERE expires_at > 0 AND expires_at <= ? LIMIT ?)`
+const expiredSQL = "SELECT seq FROM messages INDEXED BY messages_expiry WHERE expires_at > 0 AND expires_at <= ? LIMIT ?"
 
 // removeExpired removes some messages whose time is over.
 func (t *tx) removeExpired(now int64) (int64, error) {
-	n, err := t.exec(removeExpiredSQL, now, expireAtOnce)
+	find, err := t.prepare(expiredSQL)
+	if err != nil {
+		return 0, err
+	}
+	var expired []int64
+	err = find.number(now).number(expireAtOnce).query(func(s *statement) error {
+		expired = append(expired, s.columnNumber(0))
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	for _, seq := range expired {
+		if _, err := t.exec("DELETE FROM messages WHERE seq = ?", seq); err != nil {
+			return 0, err
+		}
+	}
+	n := int64(len(expired))
 	if n > 0 {
 		t.afterCommit(func() { t.w.db.opts.OnExpired(n) })
 	}
-	return n, err
+	return n, nil
 }

@@ -30,10 +30,10 @@ func TestFileIsDurable(t *testing.T) {
 	db := openNew(t)
 	var journal string
 	var synchronous int
-	if err := db.writer.conn.QueryRowContext(t.Context(), "PRAGMA journal_mode").Scan(&journal); err != nil {
+	if err := db.writer.conn.row("PRAGMA journal_mode", nil, &journal); err != nil {
 		t.Fatal(err)
 	}
-	if err := db.writer.conn.QueryRowContext(t.Context(), "PRAGMA synchronous").Scan(&synchronous); err != nil {
+	if err := db.writer.conn.row("PRAGMA synchronous", nil, &synchronous); err != nil {
 		t.Fatal(err)
 	}
 	if journal != "wal" || synchronous != 2 {

@@ -42,9 +42,9 @@ func TestHotStatementsNeverScanATable(t *testing.T) {
 		return q
 	}
 	for name, q := range map[string]query{
-		"receive":                 {text: receiveSQL},
-		"settle":                  {text: "DELETE FROM messages" + heldSQL},
-		"remove expired":          {text: removeExpiredSQL},
+		"receive":                 {text: visibleSQL},
+		"settle":                  {text: completeSQL},
+		"remove expired":          {text: expiredSQL},
 		"load":                    {text: loadSQL},
 		"message":                 {text: "SELECT 1 FROM deliveries WHERE message_id = ?"},
 		"expire attempts":         {text: expireAttemptsSQL},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"encoding/base32"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -57,8 +58,7 @@ func (q *leasedQueue) Name() string { return q.name }
 // write runs op with the row id of the queue, which has to be there.
 func (q *leasedQueue) write(ctx context.Context, operation string, op func(tx *tx, id int64) error) error {
 	err := q.db.write(ctx, serviceQueue, operation, func(tx *tx) error {
-		var id int64
-		err := tx.row("SELECT id FROM queues WHERE name = ?", []any{q.name}, &id)
+		id, err := tx.queueID(q.name)
 		if errors.Is(err, sql.ErrNoRows) {
 			return queue.ErrQueueNotFound
 		}
@@ -73,10 +73,24 @@ func (q *leasedQueue) write(ctx context.Context, operation string, op func(tx *t
 	return nil
 }
 
-const receiveSQL = `UPDATE messages SET visible_at = ?, hidden_at = ?, dequeue_count = dequeue_count + 1, receipt = ?
-WHERE seq IN (SELECT seq FROM messages INDEXED BY messages_visible
-  WHERE queue = ? AND visible_at <= ? AND (expires_at = 0 OR expires_at > ?) ORDER BY visible_at LIMIT ?)
-RETURNING seq, id, text, dequeue_count, inserted_at, expires_at`
+// queueID finds the row of a queue; sql.ErrNoRows when it is not there.
+func (t *tx) queueID(name string) (int64, error) {
+	if id, ok := t.w.queues[name]; ok {
+		return id, nil
+	}
+	var id int64
+	err := t.row("SELECT id FROM queues WHERE name = ?", []any{name}, &id)
+	if err == nil {
+		t.afterCommit(func() { t.w.queues[name] = id })
+	}
+	return id, err
+}
+
+const (
+	visibleSQL = `SELECT seq, id, text, dequeue_count, inserted_at, expires_at FROM messages INDEXED BY messages_visible
+WHERE queue = ? AND visible_at <= ? AND (expires_at = 0 OR expires_at > ?) ORDER BY visible_at LIMIT ?`
+	leaseSQL = "UPDATE messages SET visible_at = ?, hidden_at = ?, receipt = ?, dequeue_count = ? WHERE seq = ?"
+)
 
 // Receive implements queue.Queue.
 func (q *leasedQueue) Receive(ctx context.Context, max int, lease time.Duration) ([]*queue.Message, error) {
@@ -94,18 +108,27 @@ func (q *leasedQueue) Receive(ctx context.Context, max int, lease time.Duration)
 		if _, err := tx.removeExpired(now); err != nil {
 			return err
 		}
-		receipt := newReceipt()
-		args := []any{q.db.clock.after(lease), now, receipt, id, now, now, max}
-		return tx.rows(receiveSQL, args, func(scan func(...any) error) error {
-			r, err := scanReceived(scan)
-			if err != nil {
+		received, err = tx.visible(id, now, max)
+		if err != nil || len(received) == 0 {
+			return err
+		}
+		receipt, until := newReceipt(), q.db.clock.after(lease)
+		update, err := tx.prepare(leaseSQL)
+		if err != nil {
+			return err
+		}
+		for _, r := range received {
+			r.message.Lease = queue.NewLease(formatReceipt(r.seq, receipt), start, lease)
+			if err := tx.noteChanges(update.number(until).number(now).number(receipt).number(r.message.DequeueCount).number(r.seq).exec()); err != nil {
 				return err
 			}
-			r.message.Lease = queue.NewLease(formatReceipt(r.seq, receipt), start, lease)
-			received = append(received, r)
-			tx.afterCommit(func() { q.db.clock.hold(r.seq, receipt, start, lease) })
-			return nil
+		}
+		tx.afterCommit(func() {
+			for _, r := range received {
+				q.db.clock.hold(r.seq, receipt, start, lease)
+			}
 		})
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -118,14 +141,23 @@ type receivedRow struct {
 	message *queue.Message
 }
 
-func scanReceived(scan func(...any) error) (receivedRow, error) {
-	r := receivedRow{message: &queue.Message{}}
-	m := r.message
-	err := scan(&r.seq, &m.ID, &m.Text, &m.DequeueCount, timeOf(&m.InsertedAt), timeOf(&m.ExpiresAt))
-	return r, err
+// visible reads what can be received; each is counted as received once more.
+func (t *tx) visible(queueID, now int64, max int) (rows []receivedRow, err error) {
+	s, err := t.prepare(visibleSQL)
+	if err != nil {
+		return nil, err
+	}
+	err = s.number(queueID).number(now).number(now).number(int64(max)).query(func(s *statement) error {
+		rows = append(rows, receivedRow{s.columnNumber(0), &queue.Message{
+			ID: s.columnText(1), Text: s.columnBlob(2), DequeueCount: s.columnNumber(3) + 1,
+			InsertedAt: fromMillis(s.columnNumber(4)), ExpiresAt: fromMillis(s.columnNumber(5)),
+		}})
+		return nil
+	})
+	return rows, err
 }
 
-// oldestFirst orders what RETURNING gave in no order.
+// oldestFirst orders what was found in the order of visibility.
 func oldestFirst(rows []receivedRow) []*queue.Message {
 	slices.SortFunc(rows, func(a, b receivedRow) int {
 		return cmp.Or(a.message.InsertedAt.Compare(b.message.InsertedAt), cmp.Compare(a.seq, b.seq))
@@ -140,18 +172,29 @@ func oldestFirst(rows []receivedRow) []*queue.Message {
 // heldSQL says which row a holder may change: the receipt is part of every WHERE.
 const heldSQL = ` WHERE seq = ? AND receipt = ? AND queue = ? AND id = ? AND (expires_at = 0 OR expires_at > ?)`
 
-// settle runs a statement on the row that m's newest receipt stands for.
-func (q *leasedQueue) settle(ctx context.Context, operation string, m *queue.Message, run func(tx *tx, seq int64, held []any) (int64, error)) error {
+const (
+	completeSQL = "DELETE FROM messages" + heldSQL
+	hideSQL     = "UPDATE messages SET visible_at = ?, hidden_at = ?, receipt = ?" + heldSQL
+)
+
+// settle runs a statement on the row that m's newest receipt stands for; bind gives it
+// the arguments that come before those of heldSQL.
+func (q *leasedQueue) settle(ctx context.Context, operation string, m *queue.Message, text string, bind func(tx *tx, s *statement, seq int64)) error {
 	seq, receipt, ok := parseReceipt(m.Lease.Receipt())
 	return q.write(ctx, operation, func(tx *tx, id int64) error {
 		if !ok {
 			return queue.ErrLeaseLost
 		}
-		n, err := run(tx, seq, []any{seq, receipt, id, m.ID, q.db.clock.now()})
+		s, err := tx.prepare(text)
+		if err != nil {
+			return err
+		}
+		bind(tx, s, seq)
+		n, err := s.number(seq).number(receipt).number(id).text(m.ID).number(q.db.clock.now()).exec()
 		if err == nil && n == 0 {
 			err = queue.ErrLeaseLost
 		}
-		return err
+		return tx.noteChanges(n, err)
 	})
 }
 
@@ -162,22 +205,20 @@ func (q *leasedQueue) Renew(ctx context.Context, m *queue.Message, lease time.Du
 		return err
 	}
 	start := time.Now()
-	return q.settle(ctx, "renew", m, func(tx *tx, seq int64, held []any) (int64, error) {
+	return q.settle(ctx, "renew", m, hideSQL, func(tx *tx, s *statement, seq int64) {
 		receipt := newReceipt()
 		tx.afterCommit(func() {
 			q.db.clock.hold(seq, receipt, start, lease)
 			m.Lease.Renewed(formatReceipt(seq, receipt), start, lease)
 		})
-		return tx.exec("UPDATE messages SET visible_at = ?, hidden_at = ?, receipt = ?"+heldSQL,
-			append([]any{q.db.clock.after(lease), q.db.clock.now(), receipt}, held...)...)
+		s.number(q.db.clock.after(lease)).number(q.db.clock.now()).number(receipt)
 	})
 }
 
 // Complete implements queue.Queue.
 func (q *leasedQueue) Complete(ctx context.Context, m *queue.Message) error {
-	return q.settle(ctx, "complete", m, func(tx *tx, seq int64, held []any) (int64, error) {
+	return q.settle(ctx, "complete", m, completeSQL, func(tx *tx, _ *statement, seq int64) {
 		tx.afterCommit(func() { q.db.clock.release(seq) })
-		return tx.exec("DELETE FROM messages"+heldSQL, held...)
 	})
 }
 
@@ -187,14 +228,13 @@ func (q *leasedQueue) Abandon(ctx context.Context, m *queue.Message, delay time.
 	if err != nil {
 		return err
 	}
-	return q.settle(ctx, "abandon", m, func(tx *tx, seq int64, held []any) (int64, error) {
+	return q.settle(ctx, "abandon", m, hideSQL, func(tx *tx, s *statement, seq int64) {
 		tx.afterCommit(func() { q.db.clock.release(seq) })
 		visible := q.db.clock.now()
 		if delay > 0 {
 			visible = q.db.clock.after(delay)
 		}
-		return tx.exec("UPDATE messages SET visible_at = ?, hidden_at = ?, receipt = ?"+heldSQL,
-			append([]any{visible, q.db.clock.now(), newReceipt()}, held...)...)
+		s.number(visible).number(q.db.clock.now()).number(newReceipt())
 	})
 }
 
@@ -210,12 +250,14 @@ func (q *leasedQueue) Send(ctx context.Context, text []byte, opts queue.SendOpti
 	if err != nil {
 		return queue.Sent{}, err
 	}
-	if text == nil {
-		text = []byte{}
-	}
-	sent := queue.Sent{ID: strings.ToLower(rand.Text())}
+	sent := queue.Sent{ID: newMessageID(time.Now())}
 	err = q.db.write(ctx, serviceQueue, "send", func(tx *tx) error {
-		if _, err := tx.exec("INSERT INTO queues (name) VALUES (?) ON CONFLICT DO NOTHING", q.name); err != nil {
+		id, err := tx.ensureQueue(q.name)
+		if err != nil {
+			return err
+		}
+		insert, err := tx.prepare(sendSQL)
+		if err != nil {
 			return err
 		}
 		now := q.db.clock.now()
@@ -227,15 +269,28 @@ func (q *leasedQueue) Send(ctx context.Context, text []byte, opts queue.SendOpti
 		if delay > 0 {
 			visible = q.db.clock.after(delay)
 		}
-		_, err := tx.exec(`INSERT INTO messages (queue, visible_at, hidden_at, receipt, dequeue_count, inserted_at, expires_at, id, text)
-VALUES ((SELECT id FROM queues WHERE name = ?), ?, ?, ?, 0, ?, ?, ?, ?)`,
-			q.name, visible, now, newReceipt(), now, millis(sent.ExpiresAt), sent.ID, text)
-		return err
+		return tx.noteChanges(insert.number(id).number(visible).number(now).number(newReceipt()).number(now).
+			number(millis(sent.ExpiresAt)).text(sent.ID).blob(text).exec())
 	})
 	if err != nil {
 		return queue.Sent{}, fmt.Errorf("send to queue %s: %w", q.name, err)
 	}
 	return sent, nil
+}
+
+const sendSQL = `INSERT INTO messages (queue, visible_at, hidden_at, receipt, dequeue_count, inserted_at, expires_at, id, text)
+VALUES (?, ?, ?, ?, 0, ?, ?, ?, ?)`
+
+// ensureQueue finds the row of a queue, or makes it.
+func (t *tx) ensureQueue(name string) (int64, error) {
+	id, err := t.queueID(name)
+	if !errors.Is(err, sql.ErrNoRows) {
+		return id, err
+	}
+	if _, err := t.exec("INSERT INTO queues (name) VALUES (?)", name); err != nil {
+		return 0, err
+	}
+	return t.queueID(name)
 }
 
 // peekSQL gives one row without a message for a queue that is empty.
@@ -297,6 +352,18 @@ func (q *leasedQueue) Depth(ctx context.Context) (queue.Depth, error) {
 		return queue.Depth{}, fmt.Errorf("depth of queue %s: %w", q.name, err)
 	}
 	return queue.Depth{Total: total - expired, Visible: visible - expiredVisible, Exact: true}, nil
+}
+
+// idAlphabet is base32hex in lower case: texts sort as what they stand for.
+var idAlphabet = base32.NewEncoding("0123456789abcdefghijklmnopqrstuv").WithPadding(base32.NoPadding)
+
+// newMessageID returns an id that no other message has: the time in milliseconds, so that
+// the rows of messages sent together lie together in every index, and 80 random bits.
+func newMessageID(now time.Time) string {
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], uint64(now.UnixMilli())<<16)
+	_, _ = rand.Read(b[6:]) // never fails
+	return idAlphabet.EncodeToString(b[:])
 }
 
 // newReceipt returns a receipt that nobody can guess or meet again.

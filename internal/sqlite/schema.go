@@ -1,8 +1,6 @@
 package sqlite
 
 import (
-	"context"
-	"database/sql"
 	_ "embed"
 	"fmt"
 )
@@ -33,8 +31,8 @@ func schemaVersion() int { return len(schemas) }
 // prepareFile makes sure that the file has our schema, and brings one that an older
 // program made up to date. It runs under the write lock, so that processes that open
 // a file together do it once.
-func prepareFile(ctx context.Context, conn *sql.Conn) (err error) {
-	if _, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
+func prepareFile(conn *connection) (err error) {
+	if err := conn.script("BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
 	defer func() {
@@ -42,33 +40,33 @@ func prepareFile(ctx context.Context, conn *sql.Conn) (err error) {
 		if err != nil {
 			end = "ROLLBACK"
 		}
-		if _, endErr := conn.ExecContext(context.WithoutCancel(ctx), end); err == nil {
+		if endErr := conn.script(end); err == nil {
 			err = endErr
 		}
 	}()
-	var version, application, objects int
-	for query, into := range map[string]*int{
+	var version, application, objects int64
+	for query, into := range map[string]*int64{
 		"PRAGMA user_version":                &version,
 		"PRAGMA application_id":              &application,
 		"SELECT count(*) FROM sqlite_schema": &objects,
 	} {
-		if err := conn.QueryRowContext(ctx, query).Scan(into); err != nil {
+		if err := conn.row(query, nil, into); err != nil {
 			return err
 		}
 	}
+	newest := int64(len(schemas))
 	switch {
 	case objects > 0 && application != applicationID:
 		return errForeign
-	case version > schemaVersion():
-		return fmt.Errorf("the file was written by a newer pushlease (schema %d, this one knows %d): run that version, or name another file", version, schemaVersion())
-	case version == schemaVersion():
+	case version > newest:
+		return fmt.Errorf("the file was written by a newer pushlease (schema %d, this one knows %d): run that version, or name another file", version, newest)
+	case version == newest:
 		return nil
 	}
 	for i, statements := range schemas[version:] {
-		if _, err := conn.ExecContext(ctx, statements); err != nil {
-			return fmt.Errorf("create schema %d: %w", version+i+1, err)
+		if err := conn.script(statements); err != nil {
+			return fmt.Errorf("create schema %d: %w", int(version)+i+1, err)
 		}
 	}
-	_, err = conn.ExecContext(ctx, fmt.Sprintf("PRAGMA user_version = %d", schemaVersion()))
-	return err
+	return conn.script(fmt.Sprintf("PRAGMA user_version = %d", newest))
 }

@@ -21,12 +21,12 @@ import (
 	"sync"
 	"time"
 
-	_ "modernc.org/sqlite" // the driver
+	driver "modernc.org/sqlite"
 )
 
 const (
-	// busyTimeout is how long SQLite itself waits for a lock, in one go.
-	busyTimeout = 200 * time.Millisecond
+	// longestBusyPause is the longest pause before a lock is tried again.
+	longestBusyPause = 100 * time.Millisecond
 	// busyPatience is how long a write is tried again before it fails with
 	// queue.ErrBusy.
 	busyPatience = 10 * time.Second
@@ -50,7 +50,6 @@ type DB struct {
 	path   string
 	opts   Options
 	writer *writer
-	pool   *sql.DB // of the writer's connection
 	reads  *sql.DB
 	clock  *clock
 
@@ -79,21 +78,21 @@ func open(ctx context.Context, path string, opts Options, c *clock) (*DB, error)
 	if err := createFile(path); err != nil {
 		return nil, err
 	}
+	// Commits need the data and its length on the disk, not the file's times. Where there
+	// is no such call the stronger one stays.
+	_, _ = driver.Fdatasync(true)
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	file := "file:" + (&url.URL{Path: filepath.ToSlash(abs)}).EscapedPath()
-	if db.pool, err = sql.Open("sqlite", file+fmt.Sprintf("?_pragma=busy_timeout(%d)", busyTimeout.Milliseconds())); err != nil {
-		return nil, fmt.Errorf("open database: %w", err)
-	}
-	conn, err := db.prepare(ctx)
+	conn, err := prepare(ctx, abs)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open database: %w", db.explain(err)), db.pool.Close())
+		return nil, fmt.Errorf("open database: %w", db.explain(err))
 	}
+	file := "file:" + (&url.URL{Path: filepath.ToSlash(abs)}).EscapedPath()
 	db.reads, err = sql.Open("sqlite", file+fmt.Sprintf("?_pragma=busy_timeout(%d)&_pragma=query_only(1)", busyPatience.Milliseconds()))
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open database: %w", err), conn.Close(), db.pool.Close())
+		return nil, errors.Join(fmt.Errorf("open database: %w", err), conn.close())
 	}
 	db.reads.SetMaxOpenConns(readers)
 	db.reads.SetMaxIdleConns(readers)
@@ -126,13 +125,14 @@ func createFile(path string) error {
 
 // prepare opens the writer's connection. Switching to WAL and making the schema meet
 // locks of other processes that open the file at the same time.
-func (db *DB) prepare(ctx context.Context) (*sql.Conn, error) {
-	for start := time.Now(); ; {
-		conn, err := db.connect(ctx)
+func prepare(ctx context.Context, path string) (*connection, error) {
+	start := time.Now()
+	for try := 0; ; try++ {
+		conn, err := connect(path)
 		if err == nil || !isBusy(err) || time.Since(start) > busyPatience {
 			return conn, err
 		}
-		retry := time.NewTimer(busyTimeout / 10)
+		retry := time.NewTimer(busyPause(try))
 		select {
 		case <-ctx.Done():
 			retry.Stop()
@@ -142,8 +142,13 @@ func (db *DB) prepare(ctx context.Context) (*sql.Conn, error) {
 	}
 }
 
-func (db *DB) connect(ctx context.Context) (*sql.Conn, error) {
-	conn, err := db.pool.Conn(ctx)
+// busyPause is how long to wait for a lock before it is tried again.
+func busyPause(try int) time.Duration {
+	return min(time.Millisecond<<min(try, 10), longestBusyPause)
+}
+
+func connect(path string) (*connection, error) {
+	conn, err := openConnection(path)
 	if err != nil {
 		return nil, err
 	}
@@ -151,13 +156,14 @@ func (db *DB) connect(ctx context.Context) (*sql.Conn, error) {
 		"PRAGMA journal_mode = WAL",
 		"PRAGMA synchronous = FULL",
 		"PRAGMA journal_size_limit = 67108864",
+		"PRAGMA cache_size = -8192", // KiB
 	} {
-		if _, err := conn.ExecContext(ctx, pragma); err != nil {
-			return nil, errors.Join(err, conn.Close())
+		if err := conn.script(pragma); err != nil {
+			return nil, errors.Join(err, conn.close())
 		}
 	}
-	if err := prepareFile(ctx, conn); err != nil {
-		return nil, errors.Join(err, conn.Close())
+	if err := prepareFile(conn); err != nil {
+		return nil, errors.Join(err, conn.close())
 	}
 	return conn, nil
 }
@@ -175,7 +181,7 @@ func (db *DB) Close() error {
 	db.calls.Wait()
 	close(db.stop)
 	db.background.Wait()
-	if err := errors.Join(db.reads.Close(), db.writer.close(), db.pool.Close()); err != nil {
+	if err := errors.Join(db.reads.Close(), db.writer.conn.close()); err != nil {
 		return fmt.Errorf("close database: %w", db.explain(err))
 	}
 	return nil

@@ -2,9 +2,9 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 )
 
@@ -17,7 +17,8 @@ const (
 	settleGrace = 250 * time.Millisecond
 )
 
-// op is one caller's part of a transaction.
+// op is one caller's part of a transaction. It may be run twice: once more, alone, after
+// a neighbour has failed.
 type op struct {
 	ctx  context.Context
 	run  func(tx *tx) error
@@ -30,14 +31,15 @@ type op struct {
 // writer owns the one connection that writes. Everything but do runs in its
 // goroutine.
 type writer struct {
-	db    *DB
-	conn  *sql.Conn
-	stmts map[string]*sql.Stmt
-	ops   chan *op // unbuffered: who is parked on it is queued
+	db   *DB
+	conn *connection
+	ops  chan *op // unbuffered: who is parked on it is queued
+	// queues are the row ids of queues that are known to be there: none is ever removed.
+	queues map[string]int64
 }
 
-func newWriter(db *DB, conn *sql.Conn) *writer {
-	return &writer{db: db, conn: conn, stmts: make(map[string]*sql.Stmt), ops: make(chan *op)}
+func newWriter(db *DB, conn *connection) *writer {
+	return &writer{db: db, conn: conn, ops: make(chan *op), queues: make(map[string]int64)}
 }
 
 // tx is the running transaction as one operation sees it. Its statements run without
@@ -45,6 +47,8 @@ func newWriter(db *DB, conn *sql.Conn) *writer {
 type tx struct {
 	w  *writer
 	op *op
+	// changed counts the rows that the operation has changed so far.
+	changed int64
 }
 
 // do queues run and waits for its commit. When ctx ends first it returns ctx's error;
@@ -86,15 +90,22 @@ func (w *writer) run() {
 	}
 }
 
-// gather takes whatever else is queued now.
+// gather takes whatever else is queued now. Callers that can run are let run first: those
+// of the commit before have just been told that it is durable, and most of them write
+// again. It waits for nobody.
 func (w *writer) gather(first *op) []*op {
 	batch := []*op{first}
-	for len(batch) < maxBatch {
-		select {
-		case o := <-w.ops:
-			batch = append(batch, o)
-		default:
-			return batch
+	for grown := true; grown && len(batch) < maxBatch; {
+		grown = false
+		runtime.Gosched()
+		for len(batch) < maxBatch {
+			select {
+			case o := <-w.ops:
+				batch, grown = append(batch, o), true
+				continue
+			default:
+			}
+			break
 		}
 	}
 	return batch
@@ -108,10 +119,16 @@ func (w *writer) commit(batch []*op) {
 	}
 	j := w.db.clock.look()
 	if err == nil {
-		err = w.runAll(batch, j)
+		err = w.runTogether(batch, j)
+	}
+	if errors.Is(err, errHalfDone) {
+		w.rollback()
+		if batch, err = w.begin(batch); err == nil {
+			err = w.runApart(batch, j)
+		}
 	}
 	if err == nil {
-		_, err = w.exec("COMMIT")
+		_, err = w.conn.exec("COMMIT")
 	}
 	if err != nil {
 		w.rollback()
@@ -134,7 +151,8 @@ func (w *writer) commit(batch []*op) {
 // begin takes the write lock. While another process holds it, callers whose context
 // ends are let go; it returns those that are left.
 func (w *writer) begin(batch []*op) ([]*op, error) {
-	for start := time.Now(); ; {
+	start := time.Now()
+	for try := 0; ; try++ {
 		left := batch[:0:0]
 		for _, o := range batch {
 			if o.err = o.ctx.Err(); o.err != nil {
@@ -146,32 +164,59 @@ func (w *writer) begin(batch []*op) ([]*op, error) {
 		if batch = left; len(batch) == 0 {
 			return nil, nil
 		}
-		_, err := w.exec("BEGIN IMMEDIATE")
+		_, err := w.conn.exec("BEGIN IMMEDIATE")
 		if err == nil || !isBusy(err) || time.Since(start) > busyPatience {
 			return batch, err
 		}
+		time.Sleep(busyPause(try))
 	}
 }
 
-// runAll runs every operation in a savepoint of its own, so that one that fails takes
-// nothing of its neighbours with it. The error that it returns is everybody's.
-func (w *writer) runAll(batch []*op, j jump) error {
+// errHalfDone is returned when an operation failed after it had changed something.
+var errHalfDone = errors.New("an operation failed half-way")
+
+// runTogether runs every operation, one after the other. Nearly all that fail have
+// changed nothing, so that nothing has to be undone; after one that has, the whole batch
+// must be run apart. The error that it returns is everybody's.
+func (w *writer) runTogether(batch []*op, j jump) error {
 	if err := w.followClock(j); err != nil {
 		return err
 	}
 	for _, o := range batch {
-		if _, err := w.exec("SAVEPOINT op"); err != nil {
+		t := &tx{w: w, op: o}
+		if o.err = o.run(t); o.err == nil {
+			continue
+		}
+		if breaksTransaction(o.err) {
+			return o.err
+		}
+		if t.changed > 0 {
+			return errHalfDone
+		}
+	}
+	return nil
+}
+
+// runApart runs every operation in a savepoint of its own, so that one that fails takes
+// nothing of its neighbours with it. Savepoints cost a copy of each page that changes.
+func (w *writer) runApart(batch []*op, j jump) error {
+	if err := w.followClock(j); err != nil {
+		return err
+	}
+	for _, o := range batch {
+		o.after = nil
+		if _, err := w.conn.exec("SAVEPOINT op"); err != nil {
 			return err
 		}
 		if o.err = o.run(&tx{w: w, op: o}); o.err != nil {
 			if breaksTransaction(o.err) {
 				return o.err
 			}
-			if _, err := w.exec("ROLLBACK TO op"); err != nil {
+			if _, err := w.conn.exec("ROLLBACK TO op"); err != nil {
 				return errors.Join(o.err, err)
 			}
 		}
-		if _, err := w.exec("RELEASE op"); err != nil {
+		if _, err := w.conn.exec("RELEASE op"); err != nil {
 			return err
 		}
 	}
@@ -181,74 +226,29 @@ func (w *writer) runAll(batch []*op, j jump) error {
 // rollback ends a transaction that failed. SQLite may have ended it by itself, and
 // then says so with an error that tells nothing more.
 func (w *writer) rollback() {
-	_, _ = w.exec("ROLLBACK")
-}
-
-func (w *writer) stmt(query string) (*sql.Stmt, error) {
-	if s, ok := w.stmts[query]; ok {
-		return s, nil
-	}
-	s, err := w.conn.PrepareContext(context.Background(), query)
-	if err != nil {
-		return nil, err
-	}
-	w.stmts[query] = s
-	return s, nil
-}
-
-func (w *writer) exec(query string, args ...any) (int64, error) {
-	s, err := w.stmt(query) //nolint:sqlclosecheck // kept for reuse; close closes it
-	if err != nil {
-		return 0, err
-	}
-	res, err := s.ExecContext(context.Background(), args...)
-	if err != nil {
-		return 0, err
-	}
-	return res.RowsAffected()
-}
-
-func (w *writer) close() error {
-	var errs []error
-	for _, s := range w.stmts {
-		errs = append(errs, s.Close())
-	}
-	return errors.Join(append(errs, w.conn.Close())...)
+	_, _ = w.conn.exec("ROLLBACK")
 }
 
 // exec runs a statement and returns how many rows it changed.
-func (t *tx) exec(query string, args ...any) (int64, error) { return t.w.exec(query, args...) }
+func (t *tx) exec(query string, args ...any) (int64, error) {
+	n, err := t.w.conn.exec(query, args...)
+	t.changed += n
+	return n, err
+}
+
+// prepare returns the statement of a query whose arguments are bound one by one; what it
+// changes is to be told to noteChanges.
+func (t *tx) prepare(query string) (*statement, error) { return t.w.conn.prepare(query) }
+
+// noteChanges adds what a prepared statement has changed.
+func (t *tx) noteChanges(n int64, err error) error {
+	t.changed += n
+	return err
+}
 
 // row runs a query that gives at most one row; sql.ErrNoRows when it gives none.
 func (t *tx) row(query string, args []any, into ...any) error {
-	s, err := t.w.stmt(query) //nolint:sqlclosecheck // kept for reuse; close closes it
-	if err != nil {
-		return err
-	}
-	return s.QueryRowContext(context.Background(), args...).Scan(into...)
-}
-
-// rows runs a query and calls each for every row.
-func (t *tx) rows(query string, args []any, each func(scan func(into ...any) error) error) (err error) {
-	s, err := t.w.stmt(query) //nolint:sqlclosecheck // kept for reuse; close closes it
-	if err != nil {
-		return err
-	}
-	rows, err := s.QueryContext(context.Background(), args...)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if closeErr := rows.Close(); err == nil {
-			err = closeErr
-		}
-	}()
-	for rows.Next() {
-		if err := each(rows.Scan); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
+	return t.w.conn.row(query, args, into...)
 }
 
 // afterCommit has f called once everything is durable.

@@ -114,6 +114,52 @@ func TestBadOperationLeavesItsNeighboursAlone(t *testing.T) {
 	})
 }
 
+// A batch is run again when one of its operations fails half-way: what the others answer
+// is that of the second run alone.
+func TestNeighboursOfABadOperationAnswerOnce(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		db := openNew(t)
+		q := mustQueue(t, db)
+		mustSend(t, q, "first", queue.SendOptions{})
+		release := block(db)
+		var wg sync.WaitGroup
+		var told atomic.Int32
+		wg.Go(func() {
+			ms := wantVisible(t, q, "beside a bad operation", 1)
+			if err := q.Complete(t.Context(), ms[0]); err != nil {
+				t.Errorf("Complete: %v", err)
+			}
+		})
+		synctest.Wait()
+		wg.Go(func() {
+			err := db.writer.do(t.Context(), func(tx *tx) error {
+				tx.afterCommit(func() { told.Add(1) })
+				return addQueue("neighbour")(tx)
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		wg.Go(func() {
+			errBad := errors.New("bad")
+			err := db.writer.do(t.Context(), func(tx *tx) error { return errors.Join(addQueue("bad")(tx), errBad) })
+			if !errors.Is(err, errBad) {
+				t.Errorf("the bad one = %v", err)
+			}
+		})
+		synctest.Wait()
+		release()
+		wg.Wait()
+		if n := told.Load(); n != 1 {
+			t.Errorf("the neighbour was told %d times that it is durable", n)
+		}
+		if names := mustList(t, db); !slices.Equal(names, []string{"neighbour", "orders"}) {
+			t.Errorf("rows are %v", names)
+		}
+	})
+}
+
 func TestCallerWhoseContextEndsWhileQueuedGoesAtOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		db := openNew(t)
@@ -198,7 +244,7 @@ func TestFullDiskIsAnErrorAndHeals(t *testing.T) {
 	mustSend(t, q, "first", queue.SendOptions{})
 	limit := func(pages int) {
 		t.Helper()
-		err := db.writer.conn.QueryRowContext(t.Context(), fmt.Sprintf("PRAGMA max_page_count = %d", pages)).Scan(new(int))
+		err := db.writer.conn.row(fmt.Sprintf("PRAGMA max_page_count = %d", pages), nil, new(int))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -226,7 +272,7 @@ func TestFullDiskIsAnErrorAndHeals(t *testing.T) {
 func TestReadOnlyFileIsDenied(t *testing.T) {
 	db := openNew(t)
 	q := mustQueue(t, db)
-	if _, err := db.writer.conn.ExecContext(t.Context(), "PRAGMA query_only = 1"); err != nil {
+	if err := db.writer.conn.script("PRAGMA query_only = 1"); err != nil {
 		t.Fatal(err)
 	}
 	_, err := q.Send(t.Context(), []byte("a"), queue.SendOptions{})

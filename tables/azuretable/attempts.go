@@ -18,7 +18,8 @@ const (
 	// out many.
 	pageRows = 100
 	// flushWait is how long a list waits for this process's own attempts to
-	// reach the index, so that what was recorded just now is mostly there.
+	// reach the index, which it asks for, so that what was recorded here just now
+	// is mostly there.
 	flushWait = time.Second
 )
 

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-
-	"github.com/pushlease/pushlease/tables"
 )
 
 // Limits of one transaction: 100 rows and 4 MiB of request, of which a part is
@@ -28,8 +26,9 @@ type partition struct{ table, key string }
 
 // commit is one caller's rows. They are written together or not at all.
 type commit struct {
-	rows     []row
-	attempts []tables.Attempt
+	rows []row
+	// index are rows for the index of recent attempts, once the others are written.
+	index []indexRow
 	// gone is the caller's context: once it is done nobody waits for the result.
 	gone   context.Context
 	result chan error // holds one
@@ -41,8 +40,8 @@ type commit struct {
 type committer struct {
 	// submit writes rows of one partition, all or none.
 	submit func(ctx context.Context, table string, rows []row) error
-	// committed is told about the attempts that were written.
-	committed func([]tables.Attempt)
+	// committed gets what is to be indexed of the rows that were written.
+	committed func([]indexRow)
 
 	mu sync.Mutex
 	// waiting has an entry for each partition that a goroutine is busy with.
@@ -51,8 +50,8 @@ type committer struct {
 
 // commit writes rows, whose keys differ, and returns when they are durable.
 // When ctx ends first the rows may be written all the same.
-func (c *committer) commit(ctx context.Context, p partition, rows []row, attempts []tables.Attempt) error {
-	m := &commit{rows: rows, attempts: attempts, gone: ctx, result: make(chan error, 1)}
+func (c *committer) commit(ctx context.Context, p partition, rows []row, index []indexRow) error {
+	m := &commit{rows: rows, index: index, gone: ctx, result: make(chan error, 1)}
 	c.mu.Lock()
 	queue, busy := c.waiting[p]
 	if c.waiting == nil {
@@ -124,7 +123,7 @@ func (c *committer) write(p partition, batch []*commit) {
 		err := c.submit(ctx, p.table, rows)
 		if err == nil {
 			for _, m := range batch {
-				c.committed(m.attempts)
+				c.committed(m.index)
 				m.result <- nil
 			}
 			return

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/internal/bubble"
-	"github.com/pushlease/pushlease/tables"
 )
 
 // service is a stand-in for the table service that notes each transaction.
@@ -51,7 +50,7 @@ func (s *service) submit(ctx context.Context, _ string, rows []row) error {
 
 func newCommitter(answer func(context.Context, []row) error) (*committer, *service) {
 	s := &service{rows: make(map[string]string), answer: answer}
-	return &committer{submit: s.submit, committed: func([]tables.Attempt) {}}, s
+	return &committer{submit: s.submit, committed: func([]indexRow) {}}, s
 }
 
 var somePartition = partition{table: "t", key: "s0"}

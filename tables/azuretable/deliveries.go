@@ -55,9 +55,9 @@ func (s *Store) Record(ctx context.Context, r tables.Record) error {
 	if len(r.Deliveries)+len(r.Attempts) == 0 {
 		return nil
 	}
-	p, rows, err := s.recordRows(r)
+	p, rows, index, err := s.recordRows(r)
 	if err == nil {
-		err = s.commits.commit(ctx, p, rows, r.Attempts)
+		err = s.commits.commit(ctx, p, rows, index)
 	}
 	if err != nil {
 		return fmt.Errorf("record: %w", err)
@@ -65,15 +65,15 @@ func (s *Store) Record(ctx context.Context, r tables.Record) error {
 	return nil
 }
 
-// recordRows encodes a record's rows. Should they not fit into one transaction,
+// recordRows encodes a record's rows, and those of the index. Should they not fit into one transaction,
 // texts for people are cut shorter: the record counts more than they do.
-func (s *Store) recordRows(r tables.Record) (partition, []row, error) {
+func (s *Store) recordRows(r tables.Record) (partition, []row, []indexRow, error) {
 	if n := len(r.Deliveries) + len(r.Attempts); n > maxBatchRows {
-		return partition{}, nil, fmt.Errorf("%d rows: at most %d can be written together", n, maxBatchRows)
+		return partition{}, nil, nil, fmt.Errorf("%d rows: at most %d can be written together", n, maxBatchRows)
 	}
-	p, rows, err := s.encodeRecord(r)
+	p, rows, index, err := s.encodeRecord(r)
 	if err != nil || totalSize(rows) <= maxBatchBytes {
-		return p, rows, err
+		return p, rows, index, err
 	}
 	r.Attempts = slices.Clone(r.Attempts)
 	for i := range r.Attempts {
@@ -82,23 +82,23 @@ func (s *Store) recordRows(r tables.Record) (partition, []row, error) {
 		a.Snippet = tables.CutText(a.Snippet, maxShortText)
 		a.Explanation = tables.CutText(a.Explanation, maxShortText)
 	}
-	p, rows, err = s.encodeRecord(r)
+	p, rows, index, err = s.encodeRecord(r)
 	if size := totalSize(rows); err == nil && size > maxBatchBytes {
 		err = fmt.Errorf("%d rows of %d bytes: more than the 4 MiB that can be written together", len(rows), size)
 	}
-	return p, rows, err
+	return p, rows, index, err
 }
 
 // encodeRecord encodes rows that are all about one message, each key once: the
 // last one wins.
-func (s *Store) encodeRecord(r tables.Record) (partition, []row, error) {
+func (s *Store) encodeRecord(r tables.Record) (p partition, rows []row, index []indexRow, err error) {
 	var key tables.MessageKey
 	if len(r.Deliveries) > 0 {
 		key = r.Deliveries[0].MessageKey
 	} else {
 		key = r.Attempts[0].MessageKey
 	}
-	p := partition{table: s.logTable(day(key.Day)), key: s.logPartition(key.MessageID)}
+	p = partition{table: s.logTable(day(key.Day)), key: s.logPartition(key.MessageID)}
 	m := &commit{}
 	add := func(k tables.MessageKey, rk string, c columns) error {
 		if k.Queue != key.Queue || k.MessageID != key.MessageID || day(k.Day) != day(key.Day) {
@@ -110,16 +110,18 @@ func (s *Store) encodeRecord(r tables.Record) (partition, []row, error) {
 	}
 	for _, d := range r.Deliveries {
 		if err := add(d.MessageKey, deliveryKey(d), deliveryColumns(d)); err != nil {
-			return p, nil, err
+			return p, nil, nil, err
 		}
 	}
 	for _, a := range r.Attempts {
-		if err := add(a.MessageKey, attemptKey(a), attemptColumns(a)); err != nil {
-			return p, nil, err
+		c := attemptColumns(a)
+		if err := add(a.MessageKey, attemptKey(a), c); err != nil {
+			return p, nil, nil, err
 		}
+		index = append(index, s.indexRows(a, c.json)...)
 	}
-	rows, _ := merge([]*commit{m})
-	return p, rows, nil
+	rows, _ = merge([]*commit{m})
+	return p, rows, index, nil
 }
 
 func totalSize(rows []row) (n int) {

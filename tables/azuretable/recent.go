@@ -2,19 +2,29 @@ package azuretable
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
+	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 )
 
+// How long an attempt may wait for others, so that few transactions write the index. It
+// goes sooner when a partition of the index has enough of them for a whole transaction,
+// and at once when this process is asked for a list or closes.
 const (
-	// maxWaiting bounds the memory that attempts waiting for the index take;
-	// further ones are dropped.
-	maxWaiting = 4096
-	// maxRound is how many attempts one round takes.
-	maxRound = 500
+	// failedWait is for an attempt that did not complete its delivery: somebody may be
+	// looking for it, through another process.
+	failedWait = 5 * time.Second
+	// completedWait is for all others: at one message in two seconds, 30 of them share
+	// two transactions.
+	completedWait = time.Minute
+)
+
+const (
+	// maxIndexRows bounds the memory that rows waiting for the index take; further
+	// ones are dropped.
+	maxIndexRows = 8192
 	// recentWriters is how many transactions a round has under way.
 	recentWriters = 4
 	// rowsPerAttempt: one among all attempts, one among those of its webhook.
@@ -23,86 +33,198 @@ const (
 	indexTimeout = 30 * time.Second
 )
 
-// recentIndex writes attempts to the Recent tables in the background. A
-// goroutine runs only while something waits; it takes whatever waits at once.
+// indexRow is a row on its way into the index.
+type indexRow struct {
+	partition partition
+	row       row
+	// wait is how long it may wait for others.
+	wait time.Duration
+}
+
+// recentIndex gathers the rows of the Recent tables and writes them in the background.
+// A goroutine runs only while something waits.
 type recentIndex struct {
-	// write writes attempts and returns how many rows could not be written.
-	write   func(ctx context.Context, as []tables.Attempt) (failed int)
+	// submit writes up to maxBatchRows rows of one partition.
+	submit  func(ctx context.Context, table string, rows []row) error
 	dropped func(rows int)
 	// ctx ends when close gives up.
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	mu      sync.Mutex
-	waiting []tables.Attempt
+	mu       sync.Mutex
+	gathered map[partition]*gathering
+	// rows counts those that wait or are being written.
+	rows    int
 	running bool
 	closed  bool
-	// added and done count attempts, so that flush knows when its turn is over.
-	added, done int64
+	// added and done count rows, so that flush knows when its turn is over; rows up to
+	// goal are not to wait any longer.
+	added, done, goal int64
+	// hurry has an element when the goroutine is to look again before its time.
+	hurry chan struct{}
 	// progress is closed and renewed after each round.
 	progress chan struct{}
 }
 
-func newRecentIndex(write func(context.Context, []tables.Attempt) int, dropped func(int)) *recentIndex {
+// gathering are the rows that wait for one partition.
+type gathering struct {
+	rows []row
+	// due is when they are written, however few they are.
+	due time.Time
+}
+
+func newRecentIndex(submit func(context.Context, string, []row) error, dropped func(int)) *recentIndex {
 	if dropped == nil {
 		dropped = func(int) {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &recentIndex{write: write, dropped: dropped, ctx: ctx, cancel: cancel, progress: make(chan struct{})}
+	return &recentIndex{
+		submit: submit, dropped: dropped, ctx: ctx, cancel: cancel,
+		gathered: make(map[partition]*gathering), hurry: make(chan struct{}, 1), progress: make(chan struct{}),
+	}
 }
 
-// add queues attempts; it never blocks.
-func (x *recentIndex) add(as []tables.Attempt) {
+// add gathers rows; it never blocks.
+func (x *recentIndex) add(rows []indexRow) {
 	x.mu.Lock()
-	room := maxWaiting - len(x.waiting)
+	room := max(0, maxIndexRows-x.rows)
 	if x.closed {
 		room = 0
 	}
-	take := min(len(as), room)
-	x.waiting = append(x.waiting, as[:take]...)
+	take := min(len(rows), room)
+	sooner := false
+	for _, r := range rows[:take] {
+		due := time.Now().Add(r.wait)
+		g := x.gathered[r.partition]
+		if g == nil {
+			g = &gathering{due: due}
+			x.gathered[r.partition] = g
+			sooner = true
+		}
+		if due.Before(g.due) {
+			g.due, sooner = due, true
+		}
+		g.rows = append(g.rows, r.row)
+		sooner = sooner || len(g.rows) == maxBatchRows
+	}
+	x.rows += take
 	x.added += int64(take)
 	start := take > 0 && !x.running
 	if start {
 		x.running = true
 	}
 	x.mu.Unlock()
-	if start {
+	switch {
+	case start:
 		go x.run()
+	case sooner:
+		x.wake()
 	}
-	if left := len(as) - take; left > 0 {
-		x.dropped(rowsPerAttempt * left)
+	if left := len(rows) - take; left > 0 {
+		x.dropped(left)
 	}
 }
 
+// wake makes the goroutine look again at what is due.
+func (x *recentIndex) wake() {
+	select {
+	case x.hurry <- struct{}{}:
+	default:
+	}
+}
+
+// run writes until nothing waits.
 func (x *recentIndex) run() {
 	for {
 		x.mu.Lock()
-		if len(x.waiting) == 0 {
+		if len(x.gathered) == 0 {
 			x.running = false
 			x.mu.Unlock()
 			return
 		}
-		n := min(len(x.waiting), maxRound)
-		round := x.waiting[:n:n]
-		x.waiting = slices.Clone(x.waiting[n:])
+		round, next := x.takeDue(time.Now())
 		x.mu.Unlock()
-
-		if failed := x.write(x.ctx, round); failed > 0 {
-			x.dropped(failed)
+		if len(round) == 0 {
+			x.sleep(next)
+			continue
 		}
-
+		written := x.write(round)
 		x.mu.Lock()
-		x.done += int64(n)
+		x.rows -= written
+		x.done += int64(written)
 		close(x.progress)
 		x.progress = make(chan struct{})
 		x.mu.Unlock()
 	}
 }
 
+// sleep waits until next or until it is woken.
+func (x *recentIndex) sleep(next time.Time) {
+	t := time.NewTimer(time.Until(next))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-x.hurry:
+	}
+}
+
+// batch is one transaction's rows.
+type batch struct {
+	table string
+	rows  []row
+}
+
+// takeDue takes what is to be written now: everything of a partition that is due or
+// asked for, and otherwise only what fills whole transactions. next is when more is
+// due. x.mu is held.
+func (x *recentIndex) takeDue(now time.Time) (round []batch, next time.Time) {
+	for p, g := range x.gathered {
+		all := x.done < x.goal || !now.Before(g.due)
+		for len(g.rows) >= maxBatchRows || all && len(g.rows) > 0 {
+			n := min(len(g.rows), maxBatchRows)
+			round = append(round, batch{table: p.table, rows: g.rows[:n:n]})
+			g.rows = g.rows[n:]
+		}
+		switch {
+		case len(g.rows) == 0:
+			delete(x.gathered, p)
+		case next.IsZero() || g.due.Before(next):
+			next = g.due
+		}
+	}
+	return round, next
+}
+
+// write writes a round, and returns how many rows it had.
+func (x *recentIndex) write(round []batch) (n int) {
+	slots := make(chan struct{}, recentWriters)
+	var wg sync.WaitGroup
+	for _, b := range round {
+		n += len(b.rows)
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			ctx, cancel := context.WithTimeout(x.ctx, indexTimeout)
+			defer cancel()
+			// An attempt may have been recorded twice.
+			rows, _ := merge([]*commit{{rows: b.rows}})
+			if err := x.submit(ctx, b.table, rows); err != nil {
+				x.dropped(len(rows))
+			}
+		})
+	}
+	wg.Wait()
+	return n
+}
+
 // flush waits until what was added before has been written or dropped.
 func (x *recentIndex) flush(ctx context.Context) error {
 	x.mu.Lock()
 	goal := x.added
+	if x.done < goal {
+		x.goal = goal
+		x.wake()
+	}
 	for x.done < goal {
 		progress := x.progress
 		x.mu.Unlock()
@@ -131,56 +253,19 @@ func (x *recentIndex) close(ctx context.Context) error {
 	return err
 }
 
-// indexAttempts is called with attempts that are durable.
-func (s *Store) indexAttempts(as []tables.Attempt) { s.recent.add(as) }
-
-// writeRecent writes the index rows of attempts and returns how many failed.
-func (s *Store) writeRecent(ctx context.Context, as []tables.Attempt) (failed int) {
-	batches, failed := s.recentBatches(as)
-	slots := make(chan struct{}, recentWriters)
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	for p, rows := range batches {
-		for chunk := range slices.Chunk(rows, maxBatchRows) {
-			slots <- struct{}{}
-			wg.Go(func() {
-				defer func() { <-slots }()
-				ctx, cancel := context.WithTimeout(ctx, indexTimeout)
-				defer cancel()
-				if err := s.submit(ctx, p.table, chunk); err != nil {
-					mu.Lock()
-					failed += len(chunk)
-					mu.Unlock()
-				}
-			})
-		}
+// indexRows are the rows of the index for an attempt, whose columns are those of its
+// record.
+func (s *Store) indexRows(a tables.Attempt, columns []byte) []indexRow {
+	wait := failedWait
+	if a.Action == policy.Complete {
+		wait = completedWait
 	}
-	wg.Wait()
-	return failed
-}
-
-// recentBatches makes the index rows of attempts, each key once.
-func (s *Store) recentBatches(as []tables.Attempt) (batches map[partition][]row, failed int) {
-	commits := make(map[partition]*commit)
-	for _, a := range as {
-		columns := attemptColumns(a)
-		hour := invertedHour(a.StartedAt)
-		for _, pk := range []string{allWebhooks + hour, webhookPrefix(a.WebhookID) + hour} {
-			r, err := columns.row(pk, recentKey(a))
-			if err != nil {
-				failed++
-				continue
-			}
-			p := partition{table: s.recentTable(day(a.StartedAt)), key: pk}
-			if commits[p] == nil {
-				commits[p] = &commit{}
-			}
-			commits[p].rows = append(commits[p].rows, r)
-		}
+	table, hour, rk := s.recentTable(day(a.StartedAt)), invertedHour(a.StartedAt), recentKey(a)
+	rows := make([]indexRow, 0, rowsPerAttempt)
+	for _, pk := range []string{allWebhooks + hour, webhookPrefix(a.WebhookID) + hour} {
+		rows = append(rows, indexRow{
+			partition: partition{table: table, key: pk}, row: row{pk: pk, rk: rk, columns: columns}, wait: wait,
+		})
 	}
-	batches = make(map[partition][]row)
-	for p, m := range commits {
-		batches[p], _ = merge([]*commit{m})
-	}
-	return batches, failed
+	return rows
 }

@@ -9,7 +9,8 @@
 //     them; expiry drops whole tables.
 //   - Recent<yyyymmdd>, by the UTC day of the attempt: a copy of each attempt,
 //     newest first, for lists over all messages. It is written in the
-//     background and best effort; nothing but lists depends on it.
+//     background, many attempts at a time, and best effort; nothing but lists
+//     depends on it.
 //   - DeadLetters: a partition for each queue.
 //   - Claims<week>, by the time of the claim, in weeks since 1970: one row for a key.
 //     Expiry drops whole tables.
@@ -103,8 +104,8 @@ func Open(cfg azureconn.Config, opts Options) (*Store, error) {
 		return nil, fmt.Errorf("open table storage: %w", err)
 	}
 	s := &Store{clients: c, batches: newBatchFormat(cfg), transport: t, prefix: opts.Prefix, shards: opts.Shards}
-	s.commits = committer{submit: s.submit, committed: s.indexAttempts}
-	s.recent = newRecentIndex(s.writeRecent, opts.OnDropped)
+	s.recent = newRecentIndex(s.submit, opts.OnDropped)
+	s.commits = committer{submit: s.submit, committed: s.recent.add}
 	return s, nil
 }
 

@@ -49,8 +49,8 @@ func (s *Store) transact(ctx context.Context, table string, rows []row) error {
 var errBadAnswer = errors.New("the answer is incomplete")
 
 var (
-	innerCode   = regexp.MustCompile(`"code"\s*:\s*"([A-Za-z]+)"`)
-	innerIndex  = regexp.MustCompile(`"value"\s*:\s*"(\d{1,3}):`)
+	innerCode  = regexp.MustCompile(`"code"\s*:\s*"([A-Za-z]+)"`)
+	innerIndex = regexp.MustCompile(`"value"\s*:\s*"(\d{1,3}):`)
 )
 
 // transactionErr reads the answer to a transaction of n rows. Its own status and

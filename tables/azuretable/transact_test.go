@@ -49,7 +49,7 @@ func TestTheInnerStatusOfATransactionDecides(t *testing.T) {
 		{"code in the header only", 403, "AuthorizationFailure", "<Error/>", storageError{status: 403, code: "AuthorizationFailure", index: -1}},
 		{"nothing inside", 202, "", "", storageError{index: -1, cause: errBadAnswer}},
 		{"lines end with LF only", 202, "", strings.ReplaceAll(batchAnswer(written, written), "\r\n", "\n"), storageError{}},
-		{"what looks like a status is within an answer", 202, "", batchAnswer(written+"HTTP/1.1 204 No Content\r\n"), storageError{index: -1, cause: errBadAnswer}},
+		{"what looks like a status is within an answer", 202, "", batchAnswer(written + "HTTP/1.1 204 No Content\r\n"), storageError{index: -1, cause: errBadAnswer}},
 		{"a failure after successes", 202, "", batchAnswer(written, innerFailure(500, "InternalError", "1:Server encountered an internal error.")),
 			storageError{status: 500, code: "InternalError", index: 1}},
 		{"one of two", 202, "", batchAnswer(written), storageError{index: -1, cause: errBadAnswer}},

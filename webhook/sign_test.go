@@ -86,6 +86,14 @@ func TestNewSecretIsFreshAndValid(t *testing.T) {
 }
 
 // C28: a secret in the wrong form is refused at registration.
+// One secret in 4096 that we make begins so.
+func TestASecretMayBeginLikeASignature(t *testing.T) {
+	text := "whsec_v1" + strings.TrimPrefix(secretOf(24), "whsec_")[2:]
+	if key, err := webhook.ParseSecret(text); err != nil || len(key) != 24 {
+		t.Errorf("ParseSecret(%q) = %d bytes, %v", text, len(key), err)
+	}
+}
+
 func TestParseSecretTakesOneFormOnly(t *testing.T) {
 	for _, size := range []int{24, 25, 26, 32, 64} {
 		for _, text := range []string{secretOf(size), strings.TrimPrefix(secretOf(size), "whsec_")} {

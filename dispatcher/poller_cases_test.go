@@ -361,3 +361,21 @@ func TestAPollerThatWaitsForItsShareIsNotLate(t *testing.T) {
 		stop()
 	})
 }
+
+func TestAQueueThatDoesNotExistYetIsNotLate(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		meter, age := pollAges(t)
+		_, stop := b.start(func(o *Options) { o.Meter = meter })
+		defer stop()
+		time.Sleep(10 * time.Minute)
+		want(t, "age while there is no queue", age(), 0)
+		b.send("x")
+		time.Sleep(10 * time.Second)
+		want(t, "POSTs", b.sender.count(), 1)
+		b.queues.on("receive", always(failBefore))
+		time.Sleep(10 * time.Minute)
+		if got := age(); got < 590 {
+			t.Errorf("age after 10 minutes of faults = %.0f s", got)
+		}
+	})
+}

@@ -174,9 +174,30 @@ func OverlayFlow(base Flow, patch []byte) (Flow, error) {
 	var o overlay
 	f := o.flow(base, patch)
 	if len(o.problems) > 0 {
-		return base, errors.Join(o.problems...)
+		return base, errors.Join(append(o.problems, othersWrong(f, o.problems)...)...)
 	}
 	return f, nil
+}
+
+// othersWrong is what is wrong with a flow beside the fields that can't be read, and beside
+// what depends on one of these: all is to be told at once.
+func othersWrong(f Flow, unread []error) (more []error) {
+	skip := map[string]bool{}
+	for _, e := range FieldErrors(errors.Join(unread...)) {
+		skip[e.Field] = true
+		switch e.Field {
+		case "rate":
+			skip["burst"] = true
+		case "breaker.probe_after":
+			skip["breaker.probe_max"] = true
+		}
+	}
+	for _, e := range FieldErrors(f.Validate()) {
+		if !skip[e.Field] {
+			more = append(more, e)
+		}
+	}
+	return more
 }
 
 func (o *overlay) flow(f Flow, patch []byte) Flow {

@@ -3,6 +3,7 @@ package policy_test
 import (
 	"encoding/json"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -129,6 +130,23 @@ func TestOverlayFlowRefusesWhatItDoesNotKnow(t *testing.T) {
 		got, err := policy.OverlayFlow(policy.DefaultFlow(), []byte(tt.patch))
 		if fields := strings.Join(fieldsOf(err), " "); fields != tt.want || got != policy.DefaultFlow() {
 			t.Errorf("%s: fields %q, want %q; changed: %v", tt.patch, fields, tt.want, got != policy.DefaultFlow())
+		}
+	}
+}
+
+func TestOverlayFlowTellsAllThatIsWrongAtOnce(t *testing.T) {
+	for patch, want := range map[string]string{
+		`{"concurrency":0,"rate":"fast","burst":3,"speed":1,"breaker":{"failure_share":2,"probe_after":"soon","probe_max":"1h"}}`: "breaker.failure_share, breaker.probe_after, concurrency, rate, speed",
+		`{"burst":3,"speed":1}`: "burst, speed",
+	} {
+		_, err := policy.OverlayFlow(policy.DefaultFlow(), []byte(patch))
+		var fields []string
+		for _, e := range policy.FieldErrors(err) {
+			fields = append(fields, e.Field)
+		}
+		slices.Sort(fields)
+		if got := strings.Join(fields, ", "); got != want {
+			t.Errorf("%s: %s, want %s", patch, got, want)
 		}
 	}
 }

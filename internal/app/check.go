@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 
 	"github.com/pushlease/pushlease/internal/config"
 	"github.com/pushlease/pushlease/queue"
@@ -51,12 +55,35 @@ func CheckStorage(ctx context.Context, cfg config.Config) []Probe {
 	return []Probe{queues, rows, clockProbe(s.clockAhead())}
 }
 
+// failedProbe says what to do about err, as far as it tells.
 func failedProbe(name string, err error, role string) Probe {
 	p := Probe{Name: name, Detail: err.Error(), Cure: "check the account's name, its firewall and the network"}
-	if errors.Is(err, queue.ErrDenied) {
-		p.Cure = "check the key, or give the identity the role " + role + " on the account"
+	denied := func(text string) bool {
+		return strings.Contains(text, "status 403") || strings.Contains(text, "status 401")
+	}
+	switch {
+	case refusedByEmulator(err):
+		p.Cure = "Azurite, the emulator of Azure Storage, seems not to run here: start it (npx azurite, or docker run -p 10000-10002:10000-10002 mcr.microsoft.com/azure-storage/azurite), or set storage to an account or a file"
+	case strings.Contains(p.Detail, "the token service answered"):
+		p.Cure = "the identity was refused before storage was asked: check that a managed identity is assigned to this app or machine, that managed_identity_client_id (or AZURE_CLIENT_ID) names one that is, and that what AZURE_TENANT_ID and AZURE_CLIENT_SECRET say is in force"
+		if denied(p.Detail) {
+			p.Cure += "; 403 also means that the tenant's policies, or a proxy in front of the token service, forbid the sign-in from here"
+		}
+	case errors.Is(err, queue.ErrDenied), denied(p.Detail):
+		p.Cure = "check the key, or give the identity the role " + role + " on the account, which takes a few minutes to be in force; the account's firewall and a clock that is wrong answer so too"
 	}
 	return p
+}
+
+// refusedByEmulator reports whether nobody listens at an address that Azurite has by
+// default: a loopback one with the port 10000, 10001 or 10002.
+func refusedByEmulator(err error) bool {
+	var op *net.OpError
+	if !errors.Is(err, syscall.ECONNREFUSED) || !errors.As(err, &op) || op.Addr == nil {
+		return false
+	}
+	at, err := netip.ParseAddrPort(op.Addr.String())
+	return err == nil && at.Addr().Unmap().IsLoopback() && at.Port() >= 10000 && at.Port() <= 10002
 }
 
 // sqliteMagic begins every SQLite database.

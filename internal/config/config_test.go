@@ -264,6 +264,30 @@ var refusals = []struct {
 	{name: "unknown variable", env: []string{"PUSHLEASE_STORAG=x"}, setting: "PUSHLEASE_STORAG", cure: "did you mean PUSHLEASE_STORAGE?"},
 }
 
+func TestAllThatIsWrongWithTheQueuesIsToldAtOnce(t *testing.T) {
+	says := []string{"did you mean encoding?", "45", "message-id or event-id", "lower-case", `"bare" has no settings`, "processing_max"}
+	for _, tt := range []struct {
+		args []string
+		file string
+	}{
+		{args: []string{"--queues=abc=encodng=none:processing=45:dedup=body,ABC=none,def=lease_from=max,bare"}},
+		{file: "queues: {abc: {encodng: none, processing: 45, dedup: body}, ABC: {encoding: none}, def: {lease_from: max}, bare: {}}"},
+	} {
+		_, err := load(t, tt.args, nil, tt.file)
+		if err == nil {
+			t.Fatalf("%+v was taken", tt)
+		}
+		for _, text := range says {
+			if len(tt.args) > 0 && text == `"bare" has no settings` {
+				text = `"bare" is not queue=encoding`
+			}
+			if !strings.Contains(err.Error(), text) {
+				t.Errorf("no %q in\n%s", text, err)
+			}
+		}
+	}
+}
+
 func TestRefused(t *testing.T) {
 	for _, tt := range refusals {
 		t.Run(tt.name, func(t *testing.T) {

@@ -106,60 +106,91 @@ func queueSettingNames() []string {
 	return names
 }
 
+// faults joins what is wrong with several parts of one setting, so that all of it is
+// told at once.
+type faults []error
+
+func (f faults) Error() string {
+	texts := make([]string, len(f))
+	for i, err := range f {
+		texts[i] = err.Error()
+	}
+	return strings.Join(texts, "\n    ")
+}
+
+// err is nil when nothing is wrong.
+func (f faults) err() error {
+	if len(f) == 0 {
+		return nil
+	}
+	return f
+}
+
 // parseQueues reads queue=encoding:name=value:…, with any of the fields left out,
-// and commas between queues.
+// and commas between queues. The error names all that is wrong.
 func parseQueues(v string) (map[string]Queue, error) {
 	var found map[string]Queue
+	var wrong faults
 	for _, item := range splitList(v) {
 		name, fields, ok := strings.Cut(item, "=")
 		if !ok {
-			return nil, fmt.Errorf("%q is not queue=encoding; write orders=base64,invoices=none", item)
+			wrong = append(wrong, fmt.Errorf("%q is not queue=encoding; write orders=base64,invoices=none", item))
+			continue
 		}
 		if err := queue.ValidateName(name); err != nil {
-			return nil, fmt.Errorf("queue %q: %w", name, err)
+			wrong = append(wrong, fmt.Errorf("queue %q: %w", name, err))
+			continue
 		}
 		if _, twice := found[name]; twice {
-			return nil, fmt.Errorf("queue %s is named twice; keep one", name)
+			wrong = append(wrong, fmt.Errorf("queue %s is named twice; keep one", name))
+			continue
 		}
-		q, err := parseQueue(fields)
-		if err != nil {
-			return nil, fmt.Errorf("queue %s: %w", name, err)
+		q, of := parseQueue(fields)
+		for _, err := range of {
+			wrong = append(wrong, fmt.Errorf("queue %s: %w", name, err))
 		}
 		if found == nil {
 			found = map[string]Queue{}
 		}
 		found[name] = q
 	}
-	return found, nil
+	return found, wrong.err()
 }
 
-func parseQueue(fields string) (Queue, error) {
+func parseQueue(fields string) (Queue, faults) {
 	var q Queue
 	var seen []string
+	var wrong faults
 	for i, field := range strings.Split(fields, ":") {
 		name, v, named := strings.Cut(field, "=")
 		if !named {
 			if i > 0 {
-				return q, fmt.Errorf("%q is not name=value; write base64:processing=45s", field)
+				wrong = append(wrong, fmt.Errorf("%q is not name=value; write base64:processing=45s", field))
+				continue
 			}
 			name, v = queueSettings[0].name, field
 		}
 		k := slices.IndexFunc(queueSettings, func(s queueSetting) bool { return s.name == name })
 		switch {
 		case k < 0:
-			return q, fmt.Errorf("there is no setting %q; %s", name, suggest(name, queueSettingNames(), "use "+strings.Join(queueSettingNames(), ", ")))
+			wrong = append(wrong, fmt.Errorf("there is no setting %q; %s", name, suggest(name, queueSettingNames(), "use "+strings.Join(queueSettingNames(), ", "))))
+			continue
 		case slices.Contains(seen, name):
-			return q, fmt.Errorf("%s is there twice; keep one", name)
+			wrong = append(wrong, fmt.Errorf("%s is there twice; keep one", name))
+			continue
 		}
 		seen = append(seen, name)
 		if err := queueSettings[k].set(&q, v); err != nil {
 			if name != queueSettings[0].name {
 				err = fmt.Errorf("%s: %w", name, err)
 			}
-			return q, err
+			wrong = append(wrong, err)
 		}
 	}
-	return q, q.contradiction()
+	if err := q.contradiction(); err != nil && len(wrong) == 0 { // of values that could be read
+		wrong = append(wrong, err)
+	}
+	return q, wrong
 }
 
 // contradiction says which expected times can't be true together.
@@ -203,20 +234,27 @@ func showQueues(queues map[string]Queue) string {
 // queuesText turns the map of the YAML file into the form that parseQueues reads.
 func queuesText(queues map[string]any) (string, error) {
 	var parts []string
+	var wrong faults
 	for _, name := range slices.Sorted(maps.Keys(queues)) {
 		settings, ok := queues[name].(map[string]any)
 		if !ok || len(settings) == 0 {
-			return "", fmt.Errorf("queue %q has no settings; write %s: {encoding: base64}", name, name)
+			wrong = append(wrong, fmt.Errorf("queue %q has no settings; write %s: {encoding: base64}", name, name))
+			continue
 		}
 		var fields []string
 		for _, key := range slices.Sorted(maps.Keys(settings)) {
 			v := fmt.Sprint(settings[key])
 			if strings.ContainsAny(key+v, ":=, \t\r\n") { // they would mean something else in one line
-				return "", fmt.Errorf("queue %q: %q is no value of %q", name, v, key)
+				wrong = append(wrong, fmt.Errorf("queue %q: %q is no value of %q", name, v, key))
+				continue
 			}
 			fields = append(fields, key+"="+v)
 		}
 		parts = append(parts, name+"="+strings.Join(fields, ":"))
 	}
-	return strings.Join(parts, ","), nil
+	text := strings.Join(parts, ",")
+	if _, err := parseQueues(text); err != nil && len(wrong) > 0 { // it is not read otherwise
+		wrong = append(wrong, err)
+	}
+	return text, wrong.err()
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/pushlease/pushlease/webhook"
 )
 
-// Options is what an API is made of. Everything but Keys, Meter, Instance, Version and
-// WebhookTimeout is required.
+// Options is what an API is made of. Everything but RecordedSends, Keys, Meter, Instance,
+// Version and WebhookTimeout is required.
 type Options struct {
 	// The store.
 	Webhooks    tables.Webhooks
@@ -35,6 +35,8 @@ type Options struct {
 	Claims      tables.Claims
 	Healths     tables.Healths
 	Queues      queue.Service
+	// RecordedSends sends and records in one step; nil where the store has no such thing.
+	RecordedSends RecordedSends
 	// Encoding is the setting of a queue.
 	Encoding func(queue string) queue.Encoding
 	// KeepUnmatched says whether a queue's messages that every filter refuses become dead

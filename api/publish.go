@@ -73,28 +73,37 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return sendProblem(err)
 	}
-	a.finishPublish(r, p, sent)
+	a.Dispatcher.Wake(p.queue)
+	a.recordPublished(r, p, sent)
 	return accepted(w, p, sent)
 }
 
-// send stores the message.
-func (a *API) send(ctx context.Context, p publication) (queue.Sent, error) {
-	q, err := a.Queues.Queue(p.queue)
-	if err != nil {
-		return queue.Sent{}, fmt.Errorf("open queue: %w", err)
+// RecordedSends is a store that keeps queues and records together.
+type RecordedSends interface {
+	// SendRecorded sends a message as queue.Queue's Send does, and records what record
+	// makes of the answer: both or neither. record may be called more than once, and
+	// must not wait.
+	SendRecorded(ctx context.Context, queueName string, text []byte, opts queue.SendOptions, record func(queue.Sent) tables.Record) (queue.Sent, error)
+}
+
+// send stores the message, with its record where the store can.
+func (a *API) send(ctx context.Context, p publication) (sent queue.Sent, err error) {
+	if a.RecordedSends != nil {
+		d := newPublished(p, a.Encoding(p.queue))
+		sent, err = a.RecordedSends.SendRecorded(ctx, p.queue, p.text, p.opts, func(sent queue.Sent) tables.Record {
+			return tables.Record{Deliveries: []tables.Delivery{publishedAs(d, p, sent)}}
+		})
+	} else {
+		var q queue.Queue
+		if q, err = a.Queues.Queue(p.queue); err != nil {
+			return queue.Sent{}, fmt.Errorf("open queue: %w", err)
+		}
+		sent, err = q.Send(ctx, p.text, p.opts)
 	}
-	sent, err := q.Send(ctx, p.text, p.opts)
 	if err == nil {
 		a.published.Add(ctx, 1)
 	}
 	return sent, err
-}
-
-// finishPublish does what follows a send that succeeded. The message is looked for at
-// once: its record never replaces what the dispatcher has found out meanwhile.
-func (a *API) finishPublish(r *http.Request, p publication, sent queue.Sent) {
-	a.Dispatcher.Wake(p.queue)
-	a.recordPublished(r, newPublished(p, sent, a.Encoding(p.queue)))
 }
 
 // accepted writes the answer of a publish.
@@ -159,15 +168,12 @@ func sendProblem(err error) *problem {
 	return p
 }
 
-// newPublished is the message-level record of a publish.
-func newPublished(p publication, sent queue.Sent, setting queue.Encoding) tables.Delivery {
+// newPublished is the message-level record of a publish, as far as it is known before.
+func newPublished(p publication, setting queue.Encoding) tables.Delivery {
 	sum := sha256.Sum256(p.body)
 	d := tables.Delivery{
-		MessageKey: tables.MessageKey{Queue: p.queue, MessageID: sent.ID, Day: sent.InsertedAt},
+		MessageKey: tables.MessageKey{Queue: p.queue},
 		State:      tables.Published,
-		NextAt:     sent.InsertedAt.Add(p.opts.Delay),
-		UpdatedAt:  sent.InsertedAt,
-		ExpiresAt:  sent.ExpiresAt,
 		Size:       len(p.body),
 		BodyHash:   hex.EncodeToString(sum[:8]),
 	}
@@ -177,9 +183,21 @@ func newPublished(p publication, sent queue.Sent, setting queue.Encoding) tables
 	return d
 }
 
-// recordPublished records the message for its timeline. The message is in the
-// queue whatever happens here.
-func (a *API) recordPublished(r *http.Request, d tables.Delivery) {
+// publishedAs completes d with what storage said.
+func publishedAs(d tables.Delivery, p publication, sent queue.Sent) tables.Delivery {
+	d.MessageID, d.Day = sent.ID, sent.InsertedAt
+	d.NextAt, d.UpdatedAt, d.ExpiresAt = sent.InsertedAt.Add(p.opts.Delay), sent.InsertedAt, sent.ExpiresAt
+	return d
+}
+
+// recordPublished records the message for its timeline, where that was not done with the
+// send. The message is in the queue whatever happens here, and may have been received:
+// its record never replaces what the dispatcher has found out meanwhile.
+func (a *API) recordPublished(r *http.Request, p publication, sent queue.Sent) {
+	if a.RecordedSends != nil {
+		return
+	}
+	d := publishedAs(newPublished(p, a.Encoding(p.queue)), p, sent)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), recordTimeout)
 	defer cancel()
 	if err := a.Deliveries.Record(ctx, tables.Record{Deliveries: []tables.Delivery{d}}); err != nil {

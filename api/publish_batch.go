@@ -115,7 +115,7 @@ func (a *API) finishBatch(r *http.Request, ps []publication, sent []queue.Sent) 
 	a.Dispatcher.Wake(ps[0].queue)
 	var wg sync.WaitGroup
 	for i, s := range sent {
-		wg.Go(func() { a.recordPublished(r, newPublished(ps[i], s, a.Encoding(ps[i].queue))) })
+		wg.Go(func() { a.recordPublished(r, ps[i], s) })
 	}
 	wg.Wait()
 }

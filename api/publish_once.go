@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/pushlease/pushlease/queue"
@@ -114,9 +115,12 @@ func (a *API) publishOnce(w http.ResponseWriter, r *http.Request, p publication)
 		a.releaseKey(ctx, c)
 		return sendProblem(err)
 	}
+	a.Dispatcher.Wake(p.queue)
 	c.MessageID, c.Until = sent.ID, sent.InsertedAt
+	var recorded sync.WaitGroup
+	recorded.Go(func() { a.recordPublished(r, p, sent) })
 	a.finishKey(r, p.queue, c)
-	a.finishPublish(r, p, sent)
+	recorded.Wait()
 	return accepted(w, p, sent)
 }
 

@@ -58,9 +58,22 @@ func TestPublishedBytesAndTypeArriveAsTheyWere(t *testing.T) {
 	}
 }
 
+// inOneStep has messages and their records stored together.
+func inOneStep(o *Options) { o.RecordedSends = o.Queues.(RecordedSends) }
+
 func TestPublishRecordsTheMessageForItsTimeline(t *testing.T) {
-	h := newHarness(t)
+	t.Run("in two steps", func(t *testing.T) { wantPublishedTimeline(t, newHarness(t)) })
+	t.Run("in one step", func(t *testing.T) {
+		wantPublishedTimeline(t, newHarness(t, inOneStep, func(o *Options) { o.Deliveries = failingRecords{o.Deliveries} }))
+	})
+}
+
+func wantPublishedTimeline(t *testing.T, h *harness) {
+	t.Helper()
 	a := h.do(http.StatusAccepted, "POST", publishTarget+"?delay=90m&ttl=2h", `{"a":1}`)
+	if len(h.view.woken) != 1 {
+		t.Errorf("woken: %v", h.view.woken)
+	}
 	at := func(field string) time.Time {
 		t.Helper()
 		v, err := time.Parse(time.RFC3339, a.text(field))
@@ -84,6 +97,36 @@ func TestPublishRecordsTheMessageForItsTimeline(t *testing.T) {
 		t.Errorf("next: %v", m.get("next"))
 	}
 	h.do(http.StatusNotFound, "GET", a.header.Get("Location")+"?queue=others", "")
+}
+
+func TestPublishInOneStepTellsOfEveryForm(t *testing.T) {
+	h := newHarness(t, inOneStep, func(o *Options) { o.Deliveries = failingRecords{o.Deliveries} })
+	keyed := h.do(http.StatusAccepted, "POST", publishTarget, "x", "Idempotency-Key", "k")
+	again := h.do(http.StatusAccepted, "POST", publishTarget, "x", "Idempotency-Key", "k")
+	if again.text("message_id") != keyed.text("message_id") || again.header.Get("Idempotency-Replayed") != "true" {
+		t.Errorf("the repeated request was answered %s, the first %s", again.body, keyed.body)
+	}
+	batch := h.do(http.StatusAccepted, "POST", publishTarget, `[{"specversion":"1.0","id":"1","source":"/s","type":"t"}]`,
+		"Content-Type", "application/cloudevents-batch+json")
+	for _, id := range []string{keyed.text("message_id"), batch.text("events", 0, "message_id")} {
+		if m := h.do(http.StatusOK, "GET", "/api/v1/messages/"+id, ""); m.text("events", 0, "event") != "published" {
+			t.Errorf("timeline: %s", m.body)
+		}
+	}
+}
+
+type failingRecordedSends struct{ err error }
+
+func (f failingRecordedSends) SendRecorded(context.Context, string, []byte, queue.SendOptions, func(queue.Sent) tables.Record) (queue.Sent, error) {
+	return queue.Sent{}, f.err
+}
+
+func TestFailedPublishInOneStepIsNotLookedFor(t *testing.T) {
+	h := newHarness(t, func(o *Options) { o.RecordedSends = failingRecordedSends{queue.ErrBusy} })
+	a := h.do(http.StatusServiceUnavailable, "POST", publishTarget, "x")
+	if !strings.Contains(a.text("detail"), "was not published") || len(h.view.woken) != 0 {
+		t.Errorf("answer %s, woken %v", a.body, h.view.woken)
+	}
 }
 
 func TestPublishTakesDelayAndLife(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/pushlease/pushlease/api"
 	"github.com/pushlease/pushlease/internal/azureconn"
 	"github.com/pushlease/pushlease/internal/config"
 	"github.com/pushlease/pushlease/internal/sqlite"
@@ -22,7 +23,9 @@ import (
 type stores struct {
 	queues queue.Service
 	tables tables.Store
-	close  func(context.Context) error
+	// recorded sends and records in one step; nil on Azure, where two services do it.
+	recorded api.RecordedSends
+	close    func(context.Context) error
 	// sasEnd is when the signature that opens them ends; zero when there is none, or
 	// it does not say.
 	sasEnd time.Time
@@ -40,7 +43,7 @@ func openStores(ctx context.Context, cfg config.Config, count storageCounter, dr
 		if err != nil {
 			return stores{}, fmt.Errorf("open storage: %w", err)
 		}
-		return stores{queues: db.Queues(), tables: db, close: func(context.Context) error { return db.Close() }}, nil
+		return stores{queues: db.Queues(), tables: db, recorded: db.Queues(), close: func(context.Context) error { return db.Close() }}, nil
 	}
 	source := cfg.Storage.ConnectionString()
 	if cfg.Storage.Kind() == config.StorageAzure {

@@ -110,21 +110,23 @@ func (db *DB) Record(ctx context.Context, r tables.Record) error {
 	if err := checkRecord(r); err != nil {
 		return err
 	}
-	err := db.write(ctx, serviceTable, "record", func(tx *tx) error {
-		for i := range r.Deliveries {
-			if err := tx.putDelivery(&r.Deliveries[i]); err != nil {
-				return err
-			}
-		}
-		for i := range r.Attempts {
-			if err := tx.putAttempt(&r.Attempts[i]); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	err := db.write(ctx, serviceTable, "record", func(tx *tx) error { return tx.putRecord(r) })
 	if err != nil {
 		return fmt.Errorf("record: %w", err)
+	}
+	return nil
+}
+
+func (t *tx) putRecord(r tables.Record) error {
+	for i := range r.Deliveries {
+		if err := t.putDelivery(&r.Deliveries[i]); err != nil {
+			return err
+		}
+	}
+	for i := range r.Attempts {
+		if err := t.putAttempt(&r.Attempts[i]); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
 )
 
 // Queues are the queues of one file. It implements queue.Service.
@@ -240,6 +241,27 @@ func (q *leasedQueue) Abandon(ctx context.Context, m *queue.Message, delay time.
 
 // Send implements queue.Queue.
 func (q *leasedQueue) Send(ctx context.Context, text []byte, opts queue.SendOptions) (queue.Sent, error) {
+	return q.send(ctx, text, opts, func(*tx, queue.Sent) error { return nil })
+}
+
+// SendRecorded sends a message to the queue of this name, and records what record makes of
+// the answer, in one transaction. record may be called more than once.
+func (qs *Queues) SendRecorded(ctx context.Context, name string, text []byte, opts queue.SendOptions, record func(queue.Sent) tables.Record) (queue.Sent, error) {
+	if err := queue.ValidateName(name); err != nil {
+		return queue.Sent{}, fmt.Errorf("queue %q: %w", name, err)
+	}
+	q := &leasedQueue{db: qs.db, name: name}
+	return q.send(ctx, text, opts, func(tx *tx, sent queue.Sent) error {
+		r := record(sent)
+		if err := checkRecord(r); err != nil {
+			return err
+		}
+		return tx.putRecord(r)
+	})
+}
+
+// send stores the message and does what else belongs into the same transaction.
+func (q *leasedQueue) send(ctx context.Context, text []byte, opts queue.SendOptions, then func(tx *tx, sent queue.Sent) error) (queue.Sent, error) {
 	if len(text) > queue.MaxTextBytes {
 		return queue.Sent{}, fmt.Errorf("send %d bytes: %w: at most %d fit", len(text), queue.ErrTooLarge, queue.MaxTextBytes)
 	}
@@ -252,14 +274,6 @@ func (q *leasedQueue) Send(ctx context.Context, text []byte, opts queue.SendOpti
 	}
 	sent := queue.Sent{ID: newMessageID(time.Now())}
 	err = q.db.write(ctx, serviceQueue, "send", func(tx *tx) error {
-		id, err := tx.ensureQueue(q.name)
-		if err != nil {
-			return err
-		}
-		insert, err := tx.prepare(sendSQL)
-		if err != nil {
-			return err
-		}
 		now := q.db.clock.now()
 		sent.InsertedAt = fromMillis(now)
 		if ttl > 0 {
@@ -269,8 +283,10 @@ func (q *leasedQueue) Send(ctx context.Context, text []byte, opts queue.SendOpti
 		if delay > 0 {
 			visible = q.db.clock.after(delay)
 		}
-		return tx.noteChanges(insert.number(id).number(visible).number(now).number(newReceipt()).number(now).
-			number(millis(sent.ExpiresAt)).text(sent.ID).blob(text).exec())
+		if err := tx.insertMessage(q.name, sent, visible, text); err != nil {
+			return err
+		}
+		return then(tx, sent)
 	})
 	if err != nil {
 		return queue.Sent{}, fmt.Errorf("send to queue %s: %w", q.name, err)
@@ -280,6 +296,21 @@ func (q *leasedQueue) Send(ctx context.Context, text []byte, opts queue.SendOpti
 
 const sendSQL = `INSERT INTO messages (queue, visible_at, hidden_at, receipt, dequeue_count, inserted_at, expires_at, id, text)
 VALUES (?, ?, ?, ?, 0, ?, ?, ?, ?)`
+
+// insertMessage stores a message that is hidden until visible.
+func (t *tx) insertMessage(queueName string, sent queue.Sent, visible int64, text []byte) error {
+	id, err := t.ensureQueue(queueName)
+	if err != nil {
+		return err
+	}
+	s, err := t.prepare(sendSQL)
+	if err != nil {
+		return err
+	}
+	now := millis(sent.InsertedAt)
+	return t.noteChanges(s.number(id).number(visible).number(now).number(newReceipt()).number(now).
+		time(sent.ExpiresAt).text(sent.ID).blob(text).exec())
+}
 
 // ensureQueue finds the row of a queue, or makes it.
 func (t *tx) ensureQueue(name string) (int64, error) {

@@ -50,6 +50,7 @@ func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t *target) tables.D
 	if dec.Reason == policy.InternalFault { // it may last, and must not be tried in a loop
 		dec.Delay = ownFaultDelay(p.m)
 	}
+	t.why = dec.Explanation
 	del, att := advance(del, res, dec, d.o.Instance)
 	att.Snippet = tables.CutText(t.registration.Redact(string(res.Body), request.Body), tables.MaxSnippetUnits)
 	d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}, Attempts: []tables.Attempt{att}})

@@ -27,6 +27,9 @@ const (
 type history struct {
 	// deliveries of this generation, by webhook id; message-level ones under "".
 	deliveries map[string]tables.Delivery
+	// generations are those, by webhook id, that a replay begins instead of its own, above
+	// that of an earlier replay of the day, so that its records replace those of that one.
+	generations map[string]int
 	// explained counts the receives with a recorded outcome.
 	explained int
 	// known is false when the store could not be asked.
@@ -39,7 +42,7 @@ type history struct {
 // answers included, so storage is not asked. When the store can't be asked the
 // message is delivered anyway, which is counted.
 func (d *Dispatcher) claim(ctx context.Context, p *parcel) history {
-	h := history{deliveries: map[string]tables.Delivery{}, known: true}
+	h := history{deliveries: map[string]tables.Delivery{}, generations: map[string]int{}, known: true}
 	if p.m.DequeueCount <= 1 {
 		return h
 	}
@@ -58,15 +61,25 @@ func (d *Dispatcher) claim(ctx context.Context, p *parcel) history {
 	}
 	receives := 0 // with an outcome, at least: each adds one to a delivery at most
 	for _, del := range d.memory.merge(p.key, stored, ids) {
+		if p.overtaken(del) {
+			d.log.Info("another replay of the message to this webhook came since; this one leaves it to that",
+				"queue", p.key.Queue, "message", p.key.MessageID, "webhook", del.WebhookID)
+			del.State = tables.DeadLettered
+			h.deliveries[del.WebhookID] = del
+			continue
+		}
 		if !p.owns(del) {
+			if del.Generation >= p.generation && del.WebhookID != "" {
+				h.generations[del.WebhookID] = del.Generation + 1
+			}
 			continue
 		}
 		h.explained += del.Attempts + del.Excused
 		receives = max(receives, del.Attempts+del.Excused)
-		if del.Generation == p.generation {
+		switch {
+		case del.Generation == p.generation, del.Generation > p.generation && p.replay != nil:
 			h.deliveries[del.WebhookID] = del
-		}
-		if del.Generation > p.generation {
+		case del.Generation > p.generation:
 			// A replay came after this one: its generation is over, whatever is left of
 			// its queue message.
 			del.State = tables.DeadLettered

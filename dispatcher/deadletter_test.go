@@ -274,3 +274,37 @@ func counted(t *testing.T, reader *metric.ManualReader, name, reason string) (n 
 	}
 	return n
 }
+
+func TestADeadLetterSaysWhichRuleOrLimitMadeItOne(t *testing.T) {
+	for name, tt := range map[string]struct {
+		status int
+		change func(*policy.Policy)
+		says   []string
+	}{
+		"a rule": {418, func(p *policy.Policy) {
+			p.Rules = []policy.Rule{{Match: "400", Action: "complete"}, {Match: "418", Action: "dead-letter"}}
+		}, []string{"418", "rule 2"}},
+		"the table":   {404, func(*policy.Policy) {}, []string{"404", "another one would not change the answer"}},
+		"attempts":    {500, func(p *policy.Policy) { p.MaxAttempts = 2 }, []string{"500", "attempt 2 of 2", "used up"}},
+		"the max age": {500, func(p *policy.Policy) { p.MaxAge = policy.Duration(time.Minute) }, []string{"500", "later than 1m0s after the first"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				tt.change(&b.webhook.Policy)
+				b.update(b.webhook)
+				b.sender.answer = statuses(tt.status)
+				_, stop := b.start(nil)
+				defer stop()
+				b.send("x")
+				time.Sleep(10 * time.Minute)
+				list := b.deadLetters()
+				want(t, "dead letters", len(list), 1)
+				for _, text := range tt.says {
+					if !strings.Contains(list[0].Description, text) {
+						t.Errorf("no %q in %q", text, list[0].Description)
+					}
+				}
+			})
+		})
+	}
+}

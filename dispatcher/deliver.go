@@ -178,7 +178,7 @@ func (d *Dispatcher) fold(p *parcel, h history, targets []target) Decision {
 			continue
 		case tables.DeadLettering:
 			decision.DeadLetters = append(decision.DeadLetters,
-				DeadLettering{Row: p.deadLetter(del, describe(del)), Delivery: del, Copy: !copied && p.replay == nil})
+				DeadLettering{Row: p.deadLetter(del, t.describe(del)), Delivery: del, Copy: !copied && p.replay == nil})
 			copied = true
 			if decision.Action == policy.Complete {
 				decision.Reason = del.Reason
@@ -260,6 +260,16 @@ func allDelivered(targets []target) bool {
 		}
 	}
 	return true
+}
+
+// describe says why the target's delivery was given up, as del: in the words of the decision
+// that gave it up, which name the rule, the limit or the answer; a later receive, which goes
+// on with what was recorded, knows the reason only.
+func (t target) describe(del tables.Delivery) string {
+	if t.why != "" && t.delivery.State == tables.DeadLettering {
+		return t.why
+	}
+	return describe(del)
 }
 
 // describe says in one sentence why a delivery was given up.

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -365,6 +366,64 @@ func (b *bench) replay(id, token string) {
 		b.t.Fatal(err)
 	}
 	b.sendText(text, queue.SendOptions{})
+}
+
+// Two instances that gave up the same delivery wrote a dead letter each. Replayed on one
+// day, and failing, both replays come to an end.
+func TestTwoReplaysOfOneDeliveryEnd(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.sender.answer = statuses(400, 503)
+		_, stop := b.start(nil)
+		defer stop()
+		b.send("x")
+		time.Sleep(10 * time.Second)
+		twin := b.deadLetters()[0]
+		twin.ID = tables.DeadLetterID(twin.MessageKey, twin.WebhookID, twin.Generation, twin.DeadLetteredAt.Add(time.Second))
+		twin, err := b.db.PutDeadLetter(b.t.Context(), twin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, row := range b.deadLetters() {
+			b.replay(row.ID, fmt.Sprint("token-", i))
+			time.Sleep(7 * time.Second)
+		}
+		time.Sleep(8 * time.Hour)
+		want(t, "messages left", b.total(testQueue), 0)
+		if n := b.sender.count(); n > 1+2*b.webhook.Policy.MaxAttempts {
+			t.Errorf("%d POSTs", n)
+		}
+		waiting := 0
+		for _, row := range b.deadLetters() {
+			if row.Status == tables.Waiting {
+				waiting++
+			}
+		}
+		want(t, "dead letters that wait", waiting, 1)
+	})
+}
+
+// The replay of an old dead letter comes after those of newer ones, and fails.
+func TestALateReplayOfAnOldDeadLetterEnds(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.sender.answer = statuses(400, 400, 400, 400, 503)
+		_, stop := b.start(nil)
+		defer stop()
+		b.send("x")
+		time.Sleep(10 * time.Second)
+		first := b.deadLetters()[0].ID
+		for _, token := range []string{"t1", "t2", "t3"} {
+			b.replay(b.deadLetters()[0].ID, token)
+			time.Sleep(10 * time.Second)
+		}
+		b.replay(first, "t4")
+		time.Sleep(8 * time.Hour)
+		want(t, "messages left", b.total(testQueue), 0)
+		want(t, "dead letters", len(b.deadLetters()), 5)
+		want(t, "reason", b.deadLetters()[0].Reason, policy.MaxDeliveryCountExceeded)
+		if n, most := b.sender.count(), 4+b.webhook.Policy.MaxAttempts+1; n > most {
+			t.Errorf("%d POSTs, want at most %d", n, most)
+		}
+	})
 }
 
 // perWebhook answers by webhook: one status after the other, the last again.

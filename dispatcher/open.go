@@ -126,6 +126,13 @@ func (p *parcel) owns(del tables.Delivery) bool {
 	return p.replay == nil || del.Day.UnixMilli() == p.key.Day.UnixMilli()
 }
 
+// overtaken reports whether a later replay, of another dead letter of the message, has the
+// record of the same delivery by now: the stores keep one for each day. What comes of this
+// replay would be forgotten each time, so that it would never end.
+func (p *parcel) overtaken(del tables.Delivery) bool {
+	return p.replay != nil && del.WebhookID != "" && del.Day.UnixMilli() > p.key.Day.UnixMilli()
+}
+
 // origin is what an event that is made of this parcel says about it.
 func (p *parcel) origin() webhook.Origin {
 	return webhook.Origin{MessageID: p.key.MessageID, Queue: p.key.Queue, InsertedAt: p.insertedAt}

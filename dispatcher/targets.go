@@ -30,6 +30,8 @@ type target struct {
 	// took is how long the attempt that was made now took, from dial to record, if it
 	// tells how long the webhook takes; zero otherwise.
 	took time.Duration
+	// why explains the decision about the attempt that was made now; empty without one.
+	why string
 }
 
 // due reports whether a POST may be made now.
@@ -153,6 +155,7 @@ func (d *Dispatcher) targetsNow(p *parcel, h history) (found []target, refused b
 				continue
 			}
 			del = p.newDelivery(r.ID, d.o.Instance)
+			del.Generation = max(del.Generation, h.generations[r.ID])
 		}
 		found = append(found, target{registration: r, delivery: del})
 	}

@@ -53,7 +53,8 @@ func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t *target) tables.D
 	t.why = dec.Explanation
 	del, att := advance(del, res, dec, d.o.Instance)
 	att.Snippet = tables.CutText(t.registration.Redact(string(res.Body), request.Body), tables.MaxSnippetUnits)
-	d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}, Attempts: []tables.Attempt{att}})
+	deliveries := append([]tables.Delivery{del}, p.takeHeld(maxRecordRows-2)...)
+	d.record(d.writing(ctx), tables.Record{Deliveries: deliveries, Attempts: []tables.Attempt{att}})
 	if dec.Disable {
 		d.disable(d.writing(ctx), t.registration.ID, dec.Reason)
 	}

@@ -77,27 +77,27 @@ func (d *Dispatcher) post(ctx context.Context, p *parcel, targets []target) {
 	d.enter(ctx, p, targets)
 	var posts sync.WaitGroup
 	var last *target
-	another := func(t *target) { posts.Go(func() { d.postTo(ctx, p, t) }) }
+	under := underWay{a: p.arrived}
 	for i := range targets {
 		if targets[i].flow == nil {
 			continue
 		}
-		if last != nil {
-			another(last)
+		under.n.Add(1)
+		if t := last; t != nil {
+			posts.Go(func() { d.postTo(ctx, p, t); under.ended() })
 		}
 		last = &targets[i]
 	}
 	posted := last != nil
-	switch {
-	case slices.ContainsFunc(targets, target.disabled):
-		if posted { // noting who has to wait delays nobody's POST
-			another(last)
+	if posted {
+		if someEnded(targets) {
+			p.arrived.taken()
 		}
-		d.holdDisabled(ctx, p, targets, posted)
-	case posted:
 		d.postTo(ctx, p, last)
+		under.ended()
 	}
 	posts.Wait()
+	d.recordHeld(ctx, p)
 	if !posted && p.m.DequeueCount > 1 && allDelivered(targets) {
 		d.log.Warn("a message that was delivered came back; it is deleted without a POST",
 			"queue", p.key.Queue, "message", p.key.MessageID, "delivery_count", p.m.DequeueCount)
@@ -118,21 +118,6 @@ func (d *Dispatcher) postTo(ctx context.Context, p *parcel, t *target) {
 	// Recorded, so that the message stays due to this webhook, and so that a
 	// message that always ends so does not go on for ever.
 	d.survives(p, func() { d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}}) })
-}
-
-// holdDisabled notes the deliveries whose webhooks are disabled.
-func (d *Dispatcher) holdDisabled(ctx context.Context, p *parcel, targets []target, posted bool) {
-	for i := range targets {
-		t := &targets[i]
-		if !t.disabled() {
-			continue
-		}
-		t.delivery = p.held(t.delivery, policy.WebhookDisabled, holdDelay, p.margin)
-		if !posted {
-			t.delivery.Excused++
-		}
-		d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})
-	}
 }
 
 // survives runs f and reports whether it ended without a panic.
@@ -251,6 +236,11 @@ func (d *Dispatcher) giveUpRest(ctx context.Context, p *parcel, h history, targe
 // ownFault gives the message back because of us.
 func ownFault(m *queue.Message, reason policy.Reason) Decision {
 	return Decision{Action: policy.NoVerdict, Reason: reason, Delay: ownFaultDelay(m)}
+}
+
+// someEnded reports whether a webhook of the message is done with it.
+func someEnded(targets []target) bool {
+	return slices.ContainsFunc(targets, func(t target) bool { return t.delivery.State.Terminal() })
 }
 
 func allDelivered(targets []target) bool {

@@ -44,6 +44,8 @@ type Dispatcher struct {
 	resting map[string]*guard
 	inWork  map[inWork]*keeper
 
+	lingering *lingering
+
 	// suspects holds one while a suspected message is POSTed (see beginSuspect).
 	suspects chan struct{}
 
@@ -84,6 +86,8 @@ func New(o Options) (*Dispatcher, error) {
 		resting:  map[string]*guard{},
 		inWork:   map[inWork]*keeper{},
 		suspects: make(chan struct{}, 1),
+
+		lingering: &lingering{most: int64(o.MaxInFlight / 2)},
 	}
 	return d, errors.Join(d.measureInFlight(o.Meter), d.measurePollAge(o.Meter), d.measureFlows(o.Meter))
 }

@@ -17,6 +17,12 @@ const (
 	// unknownWaiters bounds those that wait for a webhook of which nothing is known yet, in
 	// multiples of what it may have in flight.
 	unknownWaiters = 4
+	// A webhook stalls when none of its POSTs has ended for stallTimes what one takes on
+	// average, at least stallMin and at most flowPatience.
+	stallTimes = 8
+	stallMin   = 250 * time.Millisecond
+	// tookWeight is the share of a new measurement in what a POST takes, failed or not.
+	tookWeight = 8
 )
 
 // flow is how one webhook fares in this process, and what it may be sent. It is the place
@@ -42,6 +48,8 @@ type flow struct {
 	auto    policy.AutoDisable
 
 	inFlight, waiting           int
+	moved                       time.Time     // when a POST last began or ended
+	took                        time.Duration // by a POST on average, also one that fails
 	freed                       chan struct{} // closed when a POST has ended; nil while nobody waits
 	delivered, failed, deferred int64
 	lastFailure                 time.Time
@@ -117,7 +125,7 @@ func (f *flow) enter(now time.Time) (t *ticket, refused *refusal) {
 	defer f.mu.Unlock()
 	t, refused = f.try(now)
 	if t == nil && refused == nil {
-		if f.worthWaiting() {
+		if f.worthWaiting(now) {
 			f.waiting++
 			return nil, nil
 		}
@@ -185,12 +193,16 @@ func (f *flow) try(now time.Time) (*ticket, *refusal) {
 	}
 	f.bucket.Take(f.settings, at)
 	f.inFlight++
+	f.moved = now
 	return &ticket{f: f, at: at, window: f.window.Generation(), generation: generation}, nil
 }
 
 // worthWaiting reports whether a POST that has to wait for others to end is likely to
 // begin within flowPatience.
-func (f *flow) worthWaiting() bool {
+func (f *flow) worthWaiting(now time.Time) bool {
+	if f.stalled(now) > 0 {
+		return false
+	}
 	capacity := f.meter.Capacity(f.settings, f.limit())
 	if capacity == 0 {
 		return f.waiting < unknownWaiters*f.limit()
@@ -198,9 +210,42 @@ func (f *flow) worthWaiting() bool {
 	return float64(f.waiting+1) <= capacity*flowPatience.Seconds()
 }
 
+// stalled is for how long no POST has ended although as many are in flight as may be; zero
+// while that is nothing unusual.
+func (f *flow) stalled(now time.Time) time.Duration {
+	usual := flowPatience
+	if latency := f.meter.Latency(); latency > 0 {
+		usual = min(max(stallTimes*latency, stallMin), flowPatience)
+	}
+	if still := now.Sub(f.moved); f.inFlight >= f.limit() && still > usual {
+		return still
+	}
+	return 0
+}
+
+// pace is how many messages a second are worth receiving again for the webhook: what it
+// takes, or as far as one can tell what it will take. One that hangs takes a window in the
+// time that its POSTs hang for.
+func (f *flow) pace(now time.Time) float64 {
+	capacity := f.meter.Capacity(f.settings, f.limit())
+	took := f.stalled(now)
+	if capacity == 0 {
+		took = max(took, f.took)
+	}
+	if took == 0 {
+		return capacity
+	}
+	hanging := float64(f.limit()) / took.Seconds()
+	if capacity == 0 {
+		return min(hanging, 1)
+	}
+	return min(hanging, capacity)
+}
+
 // ended notes that a POST has ended.
 func (f *flow) ended() {
 	f.inFlight--
+	f.moved = time.Now()
 	if f.freed != nil {
 		close(f.freed)
 		f.freed = nil
@@ -221,7 +266,7 @@ func (f *flow) closed(now time.Time) *refusal {
 // postpone gives a message that is refused its place in the line of those that come back.
 func (f *flow) postpone(r *refusal, now time.Time) {
 	f.deferred++
-	r.until = f.slots.Reserve(f.meter.Capacity(f.settings, f.limit()), r.until, now, rand.Float64())
+	r.until = f.slots.Reserve(f.pace(now), r.until, now, rand.Float64())
 }
 
 // abort gives a ticket back that was not used, or whose POST was cut short by us.
@@ -264,6 +309,10 @@ func (t ticket) leave(o outcome, now time.Time) (turned policy.BreakerPhase) {
 	if !o.sign.Failed {
 		f.meter.Add(o.took, now)
 	}
+	if f.took == 0 {
+		f.took = o.took
+	}
+	f.took += (o.took - f.took) / tookWeight
 	switch {
 	case o.sign.Delivered:
 		f.delivered++

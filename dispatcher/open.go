@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/pushlease/pushlease/policy"
@@ -47,6 +48,9 @@ type parcel struct {
 	margin time.Duration
 	// arrived is told when the parcel's webhooks were asked.
 	arrived *arrival
+	// heldRows are deliveries that are held, until a record takes them along; mu guards them.
+	mu       sync.Mutex
+	heldRows []tables.Delivery
 	// replay is the dead letter that is being replayed, nil otherwise.
 	replay *tables.DeadLetter
 }

@@ -172,6 +172,16 @@ func (p *poller) giveSlot() {
 	p.d.shares.give(p.q.Name(), 1)
 }
 
+// giveSlotOf gives back the slot of a message that has come to its end.
+func (p *poller) giveSlotOf(a *arrival) {
+	if a.slotGiven.Swap(true) {
+		p.d.lingering.end()
+	} else {
+		<-p.slots
+	}
+	p.d.shares.give(p.q.Name(), 1)
+}
+
 // waitForRoom waits until a webhook may take more than before: until next if that is
 // known, and otherwise for roomWait at most; false when ctx or patience has ended.
 func (p *poller) waitForRoom(ctx context.Context, next time.Time) bool {
@@ -255,8 +265,8 @@ func (p *poller) start(ctx context.Context, m *queue.Message) {
 
 // handle handles a message for which a slot was taken.
 func (p *poller) handle(m *queue.Message) {
-	defer p.giveSlot()
 	a := &arrival{p: p}
+	defer p.giveSlotOf(a)
 	defer a.done() // also when it never came as far as its webhooks
 	p.d.handle(p.work, p.q, m, a)
 }

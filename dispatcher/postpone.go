@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/pushlease/pushlease/policy"
@@ -10,32 +11,56 @@ import (
 	"github.com/pushlease/pushlease/webhook"
 )
 
-// enter asks each webhook that is due whether it may be sent to. Those that may not have
-// their delivery held, in one record for as many as fit, and are charged nothing.
+// enter asks each webhook that is due whether it may be sent to. Those that may not, and
+// those that are disabled, have their delivery held and are charged nothing. Where a POST
+// is made, what is held waits for it and goes into its record: one webhook's POST waits for
+// no record about another, and costs no transaction more beside it.
 func (d *Dispatcher) enter(ctx context.Context, p *parcel, targets []target) {
 	now := time.Now()
 	var refusals []*target
 	for i := range targets {
 		t := &targets[i]
-		if !t.due(now) {
-			continue
-		}
-		t.flow = d.flows.of(t.registration)
-		var refused *refusal
-		if t.ticket, refused = t.flow.enter(now); refused != nil {
-			d.postpone(p, t, refused)
+		switch {
+		case t.due(now):
+			t.flow = d.flows.of(t.registration)
+			var refused *refusal
+			if t.ticket, refused = t.flow.enter(now); refused != nil {
+				d.postpone(p, t, refused)
+				refusals = append(refusals, t)
+			}
+		case t.disabled():
+			t.delivery = p.held(t.delivery, policy.WebhookDisabled, holdDelay, p.margin)
+			t.delivery.Excused++
 			refusals = append(refusals, t)
 		}
 	}
 	p.arrived.done()
-	var held []tables.Delivery
+	posted := posting(targets)
 	for _, t := range refusals {
-		if posting(targets) { // what comes of the POST tells of this receive
+		if posted { // what comes of the POST tells of this receive
 			t.delivery.Excused--
 		}
-		held = append(held, t.delivery)
+		p.heldRows = append(p.heldRows, t.delivery)
 	}
-	d.recordAll(d.writing(ctx), held)
+	if !posted {
+		d.recordHeld(ctx, p)
+	}
+}
+
+// recordHeld records what is held and went with no POST's record.
+func (d *Dispatcher) recordHeld(ctx context.Context, p *parcel) {
+	d.recordAll(d.writing(ctx), p.takeHeld(len(p.heldRows)))
+}
+
+// takeHeld takes up to n deliveries that are held and not recorded yet. The POSTs of one
+// message end side by side.
+func (p *parcel) takeHeld(n int) []tables.Delivery {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n = min(n, len(p.heldRows))
+	some := p.heldRows[:n:n]
+	p.heldRows = p.heldRows[n:]
+	return some
 }
 
 // posting reports whether a POST is made, or waited for, with this receive. Then nothing that
@@ -139,6 +164,8 @@ func (d *Dispatcher) giveTicket(t *target) {
 type arrival struct {
 	p    *poller
 	over bool
+	// slotGiven: its slot was given back while some of its webhooks are still at it.
+	slotGiven atomic.Bool
 }
 
 // done says that the message has asked, or won't.
@@ -150,3 +177,46 @@ func (a *arrival) done() {
 	a.p.onTheWay.Add(-1)
 	a.p.d.flows.signal(a.p.q.Name())
 }
+
+// taken says that one of the message's webhooks is done with it while others are still at
+// it. From now on those count it, by what they may have in flight, and not the queue: its
+// slots are for what the quickest of its webhooks can take.
+func (a *arrival) taken() {
+	if a == nil || a.p == nil || a.slotGiven.Load() || !a.p.d.lingering.begin() {
+		return
+	}
+	if a.slotGiven.Swap(true) {
+		a.p.d.lingering.end()
+		return
+	}
+	<-a.p.slots
+}
+
+// underWay counts the POSTs of a message that have not ended.
+type underWay struct {
+	a *arrival
+	n atomic.Int32
+}
+
+func (u *underWay) ended() {
+	if u.n.Add(-1) > 0 {
+		u.a.taken()
+	}
+}
+
+// lingering counts the messages without a slot, at most so many.
+type lingering struct {
+	n    atomic.Int64
+	most int64
+}
+
+// begin counts one more, unless there are too many.
+func (l *lingering) begin() bool {
+	if l.n.Add(1) <= l.most {
+		return true
+	}
+	l.end()
+	return false
+}
+
+func (l *lingering) end() { l.n.Add(-1) }

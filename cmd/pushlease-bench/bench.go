@@ -78,6 +78,7 @@ func (b *bench) play(ctx context.Context) error {
 	}{
 		{drainScenario, b.drains},
 		{latencyScenario, b.latencies},
+		{neighboursScenario, b.neighbours},
 		{startScenario, b.starts},
 		{memoryScenario, b.memories},
 		{recoveryScenario, b.recoveries},

@@ -30,6 +30,25 @@ func program(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
+func TestNeighboursAreMeasuredInPairs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "report.json")
+	code, out, errs := program(t, "--quick", "--count", "450", "--scenarios", "neighbours", "--json", path)
+	if code != exitOK {
+		t.Fatalf("exit %d: %s\n%s", code, errs, out)
+	}
+	r, err := readReport(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, to := range map[string]string{
+		"neighbours.hanging": "alone", "neighbours.busy.cpu": "alone", "neighbours.hanging_apart.p99": "alone", "neighbours.50_of_500": "450",
+	} {
+		if f := r.find(name); f == nil || len(f.Ratios) != 1 || f.Ratios[0].To != to || f.Ratios[0].Median <= 0 {
+			t.Errorf("figure %s = %+v, want a ratio to %s", name, f, to)
+		}
+	}
+}
+
 func TestAMeasurementGivesRatiosAndAReportThatCanBeCompared(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report.json")
 	code, out, errs := program(t, "--quick", "--count", "100", "--scenarios", "drain,latency,start,recovery,idle", "--json", path)

@@ -51,6 +51,9 @@ Scenarios (--scenarios, separated by commas):
   history      drain rate with up to --attempts attempts stored
   checkpoints  latency p99.9 under load while SQLite writes checkpoints
   growth       the last four
+  neighbours   a webhook that takes 20 ms, alone and beside ones that hang or answer 429, on
+               its queue and on another, and 450 of them beside 50 that hang; not among
+               those that run when none is named
 
 Storage (--storage): sqlite is a fresh file each time. standin is a fast server for the
 protocols of Azure queues and tables in memory, with --latency before each answer; it
@@ -67,6 +70,7 @@ Flags:
 const (
 	drainScenario       = "drain"
 	latencyScenario     = "latency"
+	neighboursScenario  = "neighbours"
 	startScenario       = "start"
 	memoryScenario      = "memory"
 	recoveryScenario    = "recovery"
@@ -80,6 +84,7 @@ const (
 var (
 	usualScenarios  = []string{drainScenario, latencyScenario, startScenario, memoryScenario, recoveryScenario, idleScenario}
 	growthScenarios = []string{depthScenario, webhooksScenario, historyScenario, checkpointsScenario}
+	otherScenarios  = []string{neighboursScenario}
 )
 
 // options is what to measure. It goes into the report, but for secrets.
@@ -200,7 +205,7 @@ func parseScenarios(list string) ([]string, error) {
 		switch {
 		case name == "growth":
 			names = append(names, growthScenarios...)
-		case slices.Contains(usualScenarios, name) || slices.Contains(growthScenarios, name):
+		case slices.Contains(slices.Concat(usualScenarios, growthScenarios, otherScenarios), name):
 			names = append(names, name)
 		default:
 			return nil, usagef("there is no scenario %q", name)

@@ -100,13 +100,13 @@ func stamp(body []byte) (int64, bool) {
 func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	now := time.Now().UnixNano()
 	body, err := io.ReadAll(req.Body)
-	if err != nil {
+	if err != nil || serveBad(w, req) {
 		return
 	}
 	status := r.arrived(now, body)
-	if r.delay > 0 {
+	if delay := delayOf(req.URL.Query().Get("delay"), r.delay); delay > 0 {
 		select {
-		case <-time.After(r.delay):
+		case <-time.After(delay):
 		case <-req.Context().Done():
 		}
 	}

@@ -100,7 +100,7 @@ var table = named([]Setting{
 	},
 	{
 		Name: "concurrency", Default: "64",
-		Help: "Most messages of one queue in work at a time. 1 to 10000.",
+		Help: "Most messages of one queue in work at a time, but for those that wait only for the slower of their webhooks. 1 to 10000.",
 		set:  func(c *Config, v string) (err error) { c.Concurrency, err = parseInt(v, 1, maxConcurrency); return err },
 		show: func(c Config) string { return strconv.Itoa(c.Concurrency) },
 	},

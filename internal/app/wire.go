@@ -61,7 +61,7 @@ func openStores(ctx context.Context, cfg config.Config, count storageCounter, dr
 		return stores{}, fmt.Errorf("open queue service: %w", err)
 	}
 	rows, err := azuretable.Open(conn, azuretable.Options{
-		Prefix: cfg.TablePrefix, ManagedIdentityClientID: cfg.ManagedIdentityClientID,
+		Prefix: cfg.TablePrefix, Partitions: cfg.TablePartitions, ManagedIdentityClientID: cfg.ManagedIdentityClientID,
 		OnTransaction: onTransaction, OnDropped: dropped,
 	})
 	if err != nil {

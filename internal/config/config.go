@@ -66,6 +66,8 @@ type Config struct {
 
 	// TablePrefix begins the names of all Azure tables.
 	TablePrefix string
+	// TablePartitions is how many partitions the records of a day have in Azure tables.
+	TablePartitions int
 	// ManagedIdentityClientID picks one of several identities; empty means the
 	// system's.
 	ManagedIdentityClientID string

@@ -48,7 +48,7 @@ func TestDefaults(t *testing.T) {
 	case c.Storage.Path() != "pushlease.db", c.Listen != "127.0.0.1:8080", c.Dev, len(c.APIKeys) != 0,
 		c.Lease != 0, c.Concurrency != 64, c.MaxInFlight != 1024, c.PollMin != 100*time.Millisecond, c.PollMax != 30*time.Second,
 		c.Drain != 35*time.Second, c.RegistryRefresh != 5*time.Second, c.Encoding != queue.EncodingAuto,
-		!c.PoisonCopy, c.Retention != 8*24*time.Hour, c.WebhookTimeout != 30*time.Second, c.TablePrefix != "pushlease",
+		!c.PoisonCopy, c.Retention != 8*24*time.Hour, c.WebhookTimeout != 30*time.Second, c.TablePrefix != "pushlease", c.TablePartitions != 1,
 		c.LogLevel != slog.LevelInfo, c.LogFormat != "json", c.OTLPEndpoint != "", c.Instance == "":
 		t.Errorf("defaults: %v", c)
 	}
@@ -223,6 +223,7 @@ var refusals = []struct {
 	{name: "allowed within denied", args: []string{"--allow-cidrs=10.1.0.0/16", "--deny-cidrs=10.0.0.0/8"}, setting: "allow_cidrs", cure: "remove it"},
 	{name: "table prefix with a hyphen", args: []string{"--table-prefix=push-lease"}, setting: "table_prefix", cure: "letters and digits"},
 	{name: "table prefix with a leading digit", args: []string{"--table-prefix=1push"}, setting: "table_prefix", cure: "beginning with a letter"},
+	{name: "no table partition", args: []string{"--table-partitions=0"}, setting: "table_partitions", cure: "from 1 to 64"},
 	{name: "client id", args: []string{"--managed-identity-client-id=me"}, setting: "managed_identity_client_id", cure: "0000"},
 	{name: "client id beside a connection string", args: []string{"--managed-identity-client-id=00000000-0000-0000-0000-000000000000", "--storage=UseDevelopmentStorage=true"}, setting: "managed_identity_client_id", cure: "azure:<account>"},
 	{name: "log level", args: []string{"--log-level=loud"}, setting: "log_level", cure: "debug, info"},

@@ -59,6 +59,7 @@ const (
 	maxDeadLetterRetention = 10 * 365 * 24 * time.Hour
 	maxNameBytes           = 64
 	maxTablePrefix         = 20
+	maxTablePartitions     = 64
 )
 
 // The intervals of RegistryRefresh when it is not set: reading a local file is
@@ -150,6 +151,15 @@ var table = named([]Setting{
 		Help: "Beginning of the names of all Azure tables, so that several installations can share an account. 3 to 20 letters and digits, beginning with a letter.",
 		set:  func(c *Config, v string) (err error) { c.TablePrefix, err = parseTablePrefix(v); return err },
 		show: func(c Config) string { return c.TablePrefix },
+	},
+	{
+		Name: "table_partitions", Default: "1",
+		Help: "Partitions of a day's records in Azure tables. Each takes about 1,000 messages a second; with fewer, more messages share a storage transaction. 1 to 64. The same for all instances, and changed only while no message waits for a retry: its record would not be found.",
+		set: func(c *Config, v string) (err error) {
+			c.TablePartitions, err = parseInt(v, 1, maxTablePartitions)
+			return err
+		},
+		show: func(c Config) string { return strconv.Itoa(c.TablePartitions) },
 	},
 	{
 		Name: "managed_identity_client_id",

@@ -40,6 +40,11 @@ func (s *Store) claimsTable(b bucket) string {
 	return fmt.Sprintf("%sClaims%0*d", s.prefix, bucketDigits, b)
 }
 
+// claimPartitions is fixed: no two claims share a transaction, whatever it is.
+const claimPartitions = 4
+
+func claimPartition(key string) string { return shard(key, claimPartitions) }
+
 // claimRow is a claim and the place of its row.
 type claimRow struct {
 	tables.Claim
@@ -130,7 +135,7 @@ func (s *Store) claim(ctx context.Context, c tables.Claim, now time.Time) (table
 		if holds {
 			// If the row stays it ends by itself, and nobody takes it for a win: who
 			// asks again looks at the other bucket again.
-			_ = s.remove(ctx, s.claimsTable(mine.bucket), s.shard(c.Key), encodeID(c.Key), mine.etag)
+			_ = s.remove(ctx, s.claimsTable(mine.bucket), claimPartition(c.Key), encodeID(c.Key), mine.etag)
 			return other.Claim, false, nil
 		}
 	}
@@ -142,7 +147,7 @@ func (s *Store) claim(ctx context.Context, c tables.Claim, now time.Time) (table
 func (s *Store) takeRow(ctx context.Context, c tables.Claim, now time.Time) (r claimRow, again bool, err error) {
 	b := bucketOf(c.At)
 	for range claimTries {
-		etag, err := s.insert(ctx, s.claimsTable(b), s.shard(c.Key), encodeID(c.Key), claimColumns(c))
+		etag, err := s.insert(ctx, s.claimsTable(b), claimPartition(c.Key), encodeID(c.Key), claimColumns(c))
 		if !errors.Is(err, tables.ErrExists) {
 			return claimRow{Claim: c, bucket: b, etag: etag}, false, err
 		}
@@ -223,7 +228,7 @@ func (s *Store) takeOver(ctx context.Context, b bucket, mine tables.Claim, now t
 		case !lapsed(r.Claim, now):
 			return r, true, nil
 		}
-		err = s.remove(ctx, s.claimsTable(b), s.shard(mine.Key), encodeID(mine.Key), r.etag)
+		err = s.remove(ctx, s.claimsTable(b), claimPartition(mine.Key), encodeID(mine.Key), r.etag)
 		switch {
 		case err == nil || errors.Is(err, tables.ErrNotFound):
 			return claimRow{}, false, nil
@@ -299,7 +304,7 @@ func (s *Store) ReleaseClaim(ctx context.Context, c tables.Claim) error {
 		if !found || r.Owner != c.Owner {
 			return nil
 		}
-		err = s.remove(ctx, s.claimsTable(b), s.shard(c.Key), encodeID(c.Key), r.etag)
+		err = s.remove(ctx, s.claimsTable(b), claimPartition(c.Key), encodeID(c.Key), r.etag)
 		if err == nil || errors.Is(err, tables.ErrNotFound) {
 			return nil
 		}
@@ -344,7 +349,7 @@ func cutBucket(name, prefix string) (bucket, bool) {
 
 // getClaim reads the claim of a key in one bucket.
 func (s *Store) getClaim(ctx context.Context, b bucket, key string) (r claimRow, found bool, err error) {
-	e, err := s.get(ctx, s.claimsTable(b), s.shard(key), encodeID(key))
+	e, err := s.get(ctx, s.claimsTable(b), claimPartition(key), encodeID(key))
 	if errors.Is(err, tables.ErrNotFound) {
 		return claimRow{}, false, nil
 	}
@@ -356,7 +361,7 @@ func (s *Store) getClaim(ctx context.Context, b bucket, key string) (r claimRow,
 
 // replaceClaim lays c over a row while nobody has changed it.
 func (s *Store) replaceClaim(ctx context.Context, r claimRow, c tables.Claim) (etag string, err error) {
-	return s.replace(ctx, s.claimsTable(r.bucket), s.shard(c.Key), encodeID(c.Key), claimColumns(c), r.etag)
+	return s.replace(ctx, s.claimsTable(r.bucket), claimPartition(c.Key), encodeID(c.Key), claimColumns(c), r.etag)
 }
 
 func claimColumns(c tables.Claim) columns {

@@ -3,6 +3,7 @@ package azuretable
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -73,6 +74,9 @@ func (c *committer) commit(ctx context.Context, p partition, rows []row, index [
 // run writes until nothing waits for the partition.
 func (c *committer) run(p partition) {
 	for {
+		// Callers that are about to come are let through first: it costs nothing when
+		// there are none.
+		runtime.Gosched()
 		c.mu.Lock()
 		batch, rest := takeBatch(c.waiting[p])
 		if len(batch) == 0 {

@@ -130,7 +130,7 @@ func TestAConflictWithSomeoneElseStaysOneAfterALostRequest(t *testing.T) {
 }
 
 func TestTwoHundredFiftyRecordsTakeFewTransactions(t *testing.T) {
-	proxy, s := behindProxy(t, azuretable.Options{Shards: 1})
+	proxy, s := behindProxy(t, azuretable.Options{})
 	if err := s.Record(t.Context(), record("m0", 1)); err != nil { // creates the table
 		t.Fatal(err)
 	}

@@ -116,12 +116,12 @@ func attemptKey(a tables.Attempt) string {
 }
 
 // logPartition is the partition of a message's rows within its Log table.
-func (s *Store) logPartition(messageID string) string { return s.shard(messageID) }
+func (s *Store) logPartition(messageID string) string { return shard(messageID, s.partitions) }
 
-// shard spreads what has an id over the partitions of a table.
-func (s *Store) shard(id string) string {
+// shard spreads what has an id over n partitions of a table.
+func shard(id string, n int) string {
 	sum := sha256.Sum256([]byte(id))
-	return fmt.Sprintf("s%d", binary.BigEndian.Uint32(sum[:4])%uint32(s.shards))
+	return fmt.Sprintf("s%d", binary.BigEndian.Uint32(sum[:4])%uint32(n))
 }
 
 // Keys of a Recent table. Hours and milliseconds are inverted, so that ascending

@@ -35,10 +35,11 @@ type Options struct {
 	// Prefix begins the name of every table: a letter, then letters and digits,
 	// at most 40. Default "pushlease".
 	Prefix string
-	// Shards is the number of partitions of a day's deliveries and of a week's claims,
-	// 1 to 64; default 4. One partition takes about 2,000 rows a second. Rows are
-	// found through it, so it must not change while messages are under way.
-	Shards int
+	// Partitions is the number of partitions of a day's deliveries and attempts, 1 to
+	// 64; default 1. One takes about 2,000 rows a second, which is 1,000 messages; with
+	// fewer, more rows share a transaction. Rows are found through it, so it must be the
+	// same in all processes, and must not change while messages are under way.
+	Partitions int
 	// ManagedIdentityClientID picks one user-assigned managed identity when the
 	// account is used with an Entra identity. Empty means what azidentity's
 	// DefaultAzureCredential finds.
@@ -60,15 +61,15 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Prefix == "" {
 		o.Prefix = "pushlease"
 	}
-	if o.Shards == 0 {
-		o.Shards = 4
+	if o.Partitions == 0 {
+		o.Partitions = 1
 	}
 	var errs []error
 	if !validPrefix.MatchString(o.Prefix) {
 		errs = append(errs, fmt.Errorf("table prefix %q: use a letter, then letters and digits, at most 40", o.Prefix))
 	}
-	if o.Shards < 1 || o.Shards > 64 {
-		errs = append(errs, fmt.Errorf("shards %d: use 1 to 64", o.Shards))
+	if o.Partitions < 1 || o.Partitions > 64 {
+		errs = append(errs, fmt.Errorf("partitions %d: use 1 to 64", o.Partitions))
 	}
 	return o, errors.Join(errs...)
 }
@@ -79,10 +80,11 @@ type Store struct {
 	batches   batchFormat
 	transport *transport
 	prefix    string
-	shards    int
-	commits   committer
-	recent    *recentIndex
-	listing   listing
+	// partitions is how many the rows of a day have.
+	partitions int
+	commits    committer
+	recent     *recentIndex
+	listing    listing
 	// queues holds the queues whose name is known to be in the DeadLetters table.
 	queues sync.Map
 }
@@ -103,7 +105,7 @@ func Open(cfg azureconn.Config, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open table storage: %w", err)
 	}
-	s := &Store{clients: c, batches: newBatchFormat(cfg), transport: t, prefix: opts.Prefix, shards: opts.Shards}
+	s := &Store{clients: c, batches: newBatchFormat(cfg), transport: t, prefix: opts.Prefix, partitions: opts.Partitions}
 	s.recent = newRecentIndex(s.submit, opts.OnDropped)
 	s.commits = committer{submit: s.submit, committed: s.recent.add}
 	return s, nil

@@ -2,6 +2,7 @@ package azuretable_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -94,7 +95,7 @@ func TestOpenMakesNoCallAndChecksItsOptions(t *testing.T) {
 		opts azuretable.Options
 	}{
 		"table prefix":  {cfg, azuretable.Options{Prefix: "1-x"}},
-		"shards":        {cfg, azuretable.Options{Shards: 65}},
+		"partitions":    {cfg, azuretable.Options{Partitions: 65}},
 		"TableEndpoint": {queueOnly, azuretable.Options{}},
 	} {
 		if _, err := azuretable.Open(bad.cfg, bad.opts); err == nil || !strings.Contains(err.Error(), name) {
@@ -127,6 +128,22 @@ func TestARecordOfLongTextsIsAlwaysWritten(t *testing.T) {
 	for _, a := range as {
 		if !utf8.ValidString(a.Snippet) || a.Snippet == "" || a.Error == "" || a.Explanation == "" {
 			t.Fatalf("attempt %d has texts of %d, %d and %d bytes", a.Number, len(a.Snippet), len(a.Error), len(a.Explanation))
+		}
+	}
+}
+
+func TestRecordsAreFoundInEveryPartition(t *testing.T) {
+	s := open(t, azuritetest.Start(t).ConnectionString(), azuretable.Options{Partitions: 3})
+	for i := range 12 {
+		r := record(fmt.Sprint("m", i), 1)
+		if err := s.Record(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		if ds, err := s.Load(t.Context(), r.Deliveries[0].MessageKey); err != nil || len(ds) != 1 {
+			t.Errorf("message %d: %d deliveries, %v; want one", i, len(ds), err)
+		}
+		if ds, as, err := s.Message(t.Context(), "", fmt.Sprint("m", i)); err != nil || len(ds) != 1 || len(as) != 1 {
+			t.Errorf("message %d: %d deliveries, %d attempts, %v; want one of each", i, len(ds), len(as), err)
 		}
 	}
 }

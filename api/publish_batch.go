@@ -143,7 +143,8 @@ func (a *API) readBatch(w http.ResponseWriter, r *http.Request, like publication
 func (a *API) checkBatch(r *http.Request, like publication, events []json.RawMessage) ([]publication, []eventResult, error) {
 	ps := make([]publication, len(events))
 	results := make([]eventResult, len(events))
-	trace, setting := traceParent(r.Header), a.Encoding(like.queue)
+	parent, state := traceContext(r.Header)
+	setting := a.Encoding(like.queue)
 	var wrong, large []fieldError
 	for i, body := range events {
 		at := "[" + strconv.Itoa(i) + "]"
@@ -160,7 +161,7 @@ func (a *API) checkBatch(r *http.Request, like publication, events []json.RawMes
 		p := like
 		p.outgoing = outgoing{body: body, contentType: eventType, event: true}
 		if !e.Parent.IsValid() {
-			p.traceParent = trace
+			p.traceParent, p.traceState = parent, state
 		}
 		var err error
 		if p.text, err = p.encode(setting); errors.Is(err, queue.ErrTooLarge) {

@@ -351,3 +351,27 @@ func TestEventDataOfBytesIsCanonicalBase64(t *testing.T) {
 		t.Errorf("%s: %s", name, value)
 	}
 }
+
+func TestTraceStateGoesWithTraceparent(t *testing.T) {
+	long := strings.Repeat("v", 200)
+	for name, tt := range map[string]struct {
+		headers []string
+		want    string
+	}{
+		"one":                   {[]string{"traceparent", traceHeader, "tracestate", "a=1,b=2"}, "a=1,b=2"},
+		"in two headers":        {[]string{"traceparent", traceHeader, "tracestate", "a=1", "tracestate", "b=2"}, "a=1,b=2"},
+		"without a traceparent": {[]string{"tracestate", "a=1"}, ""},
+		"malformed":             {[]string{"traceparent", traceHeader, "tracestate", "=1"}, ""},
+		"too long":              {[]string{"traceparent", traceHeader, "tracestate", "a=" + long + ",b=" + long + ",c=" + long}, "a=" + long + ",b=" + long},
+		"too many":              {[]string{"traceparent", traceHeader, "tracestate", "a=1" + strings.Repeat(",b=1", 40)}, ""},
+		"huge":                  {[]string{"traceparent", traceHeader, "tracestate", "a=" + strings.Repeat("v", 1<<16)}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t, withEncoding(queue.EncodingAuto))
+			h.do(http.StatusAccepted, "POST", publishTarget, "hello", tt.headers...)
+			if _, got := h.received(queue.EncodingAuto); got.TraceState != tt.want || string(got.Bytes) != "hello" {
+				t.Errorf("tracestate %q, want %q", got.TraceState, tt.want)
+			}
+		})
+	}
+}

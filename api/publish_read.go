@@ -1,16 +1,12 @@
 package api
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
 	"strings"
-
-	"go.opentelemetry.io/otel/propagation"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/webhook"
@@ -41,6 +37,8 @@ type outgoing struct {
 	// traceParent is the publisher's trace context, empty when it gave none that is
 	// worth carrying.
 	traceParent string
+	// traceState goes with it; empty without one.
+	traceState string
 	// key is the publisher's idempotency key.
 	key string
 }
@@ -92,7 +90,8 @@ func readOutgoing(w http.ResponseWriter, r *http.Request, in mode) (outgoing, er
 	if err != nil {
 		return outgoing{}, err
 	}
-	m := outgoing{body: body, contentType: contentType, event: in != raw, traceParent: traceParent(r.Header)}
+	m := outgoing{body: body, contentType: contentType, event: in != raw}
+	m.traceParent, m.traceState = traceContext(r.Header)
 	var problems []fieldError
 	switch in {
 	case structured:
@@ -105,7 +104,7 @@ func readOutgoing(w http.ResponseWriter, r *http.Request, in mode) (outgoing, er
 		return outgoing{}, badEvent(problems)
 	}
 	if e, ok := webhook.ParseEvent(m.body, eventType); m.event && ok && e.Parent.IsValid() {
-		m.traceParent = "" // the event says more exactly where it comes from
+		m.traceParent, m.traceState = "", "" // the event says more exactly where it comes from
 	}
 	return m, nil
 }
@@ -147,18 +146,14 @@ func messageType(r *http.Request, body []byte) (string, error) {
 	return contentType, nil
 }
 
-// traceParent returns the W3C trace context of a request as it came. Trace context is
-// best effort: one that is malformed counts as none.
-func traceParent(h http.Header) string {
+// traceContext returns the W3C trace context of a request. It is best effort: one that is
+// malformed counts as none.
+func traceContext(h http.Header) (parent, state string) {
 	values := h.Values("Traceparent")
-	if len(values) != 1 {
-		return ""
+	if len(values) != 1 || !webhook.ParentOf(values[0], "").IsValid() {
+		return "", ""
 	}
-	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": values[0]})
-	if !trace.SpanContextFromContext(ctx).IsValid() {
-		return ""
-	}
-	return values[0]
+	return values[0], webhook.TraceState(strings.Join(h.Values("Tracestate"), ","))
 }
 
 // encode makes the text to store. What the publisher asked for (a key, a content type)
@@ -169,7 +164,7 @@ func traceParent(h http.Header) string {
 //
 // The error is one of queue's; see encodeProblem.
 func (m outgoing) encode(setting queue.Encoding) ([]byte, error) {
-	whole := queue.Body{Bytes: m.body, ContentType: m.contentType, IdempotencyKey: m.key, TraceParent: m.traceParent}
+	whole := queue.Body{Bytes: m.body, ContentType: m.contentType, IdempotencyKey: m.key, TraceParent: m.traceParent, TraceState: m.traceState}
 	if whole.ContentType == queue.DefaultContentType(m.body) {
 		whole.ContentType = ""
 	}
@@ -177,7 +172,7 @@ func (m outgoing) encode(setting queue.Encoding) ([]byte, error) {
 	case m.key != "":
 		text, err := queue.EncodeEnvelope(whole)
 		if errors.Is(err, queue.ErrTooLarge) {
-			whole.TraceParent = ""
+			whole.TraceParent, whole.TraceState = "", ""
 			return queue.EncodeEnvelope(whole)
 		}
 		return text, err

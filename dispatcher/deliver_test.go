@@ -379,7 +379,7 @@ func TestTwoReplaysOfOneDeliveryEnd(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		twin := b.deadLetters()[0]
 		twin.ID = tables.DeadLetterID(twin.MessageKey, twin.WebhookID, twin.Generation, twin.DeadLetteredAt.Add(time.Second))
-		twin, err := b.db.PutDeadLetter(b.t.Context(), twin)
+		_, err := b.db.PutDeadLetter(b.t.Context(), twin)
 		if err != nil {
 			t.Fatal(err)
 		}

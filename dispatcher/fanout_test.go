@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
 )
@@ -224,4 +225,24 @@ func TestAttemptsBelongToTheTraceOfTheEvent(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestTheTraceStateOfAPublishReachesTheWebhook(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+		for want, state := range map[string]string{"a=1,b=2": "a=1,b=2", "": "=hostile="} {
+			s := &spanned{scripted: b.sender}
+			_, stop := b.start(func(o *Options) { o.Sender, o.Tracer = s, sdktrace.NewTracerProvider().Tracer("") })
+			text, err := queue.EncodeEnvelope(queue.Body{Bytes: []byte("x"), TraceParent: parent, TraceState: state})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.sendText(text, queue.SendOptions{})
+			time.Sleep(time.Minute)
+			stop()
+			if len(s.spans) != 1 || s.spans[0].TraceState().String() != want || s.spans[0].TraceID().String() != parent[3:35] {
+				t.Errorf("spans %+v, want the state %q", s.spans, want)
+			}
+		}
+	})
 }

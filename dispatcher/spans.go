@@ -5,11 +5,11 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/webhook"
 )
 
 // Span and attribute names follow OpenTelemetry's messaging conventions, together
@@ -81,9 +81,5 @@ func (p *parcel) parent() trace.SpanContext {
 	if e := p.content.Event; e != nil && e.Parent.IsValid() {
 		return e.Parent
 	}
-	if p.body.TraceParent == "" {
-		return trace.SpanContext{}
-	}
-	carrier := propagation.MapCarrier{"traceparent": p.body.TraceParent}
-	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
+	return webhook.ParentOf(p.body.TraceParent, p.body.TraceState)
 }

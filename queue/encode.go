@@ -55,9 +55,10 @@ type Body struct {
 	// IdempotencyKey is the publisher's name for this body: two messages of one queue
 	// with the same key are one event. Empty when the text carries none.
 	IdempotencyKey string
-	// TraceParent is the W3C trace context of the publish; empty when the text carries
-	// none. It is as it came: whoever uses it ignores one that is malformed.
+	// TraceParent and TraceState are the W3C trace context of the publish; empty when the
+	// text carries none. They are as they came: whoever uses them ignores what is malformed.
 	TraceParent string
+	TraceState  string
 	// Encoding is how the text was read: base64, none, envelope or replay.
 	Encoding Encoding
 	// Replay is set when the text is no body but a pointer to a dead letter
@@ -82,6 +83,7 @@ type envelope struct {
 	ContentType    string  `json:"content_type,omitempty"`
 	IdempotencyKey string  `json:"idempotency_key,omitempty"`
 	TraceParent    string  `json:"traceparent,omitempty"`
+	TraceState     string  `json:"tracestate,omitempty"`
 	Body           []byte  `json:"body,omitempty"` // standard base64 in JSON
 	Replay         *Replay `json:"replay,omitempty"`
 }
@@ -136,11 +138,12 @@ func Encode(setting Encoding, body []byte, contentType string) ([]byte, error) {
 	return nil, err
 }
 
-// MaxIdempotencyKey and maxTraceParent bound what an envelope carries beside the body,
+// MaxIdempotencyKey and the others bound what an envelope carries beside the body,
 // in bytes; the first is the usual limit of the Idempotency-Key header's users.
 const (
 	MaxIdempotencyKey = 255
 	maxTraceParent    = 128
+	maxTraceState     = 512
 )
 
 // EncodeEnvelope wraps a body together with what the publisher said about it. Decode
@@ -148,10 +151,10 @@ const (
 // ErrTooLarge when it does not fit into MaxTextBytes: the body is carried as base64.
 func EncodeEnvelope(b Body) ([]byte, error) {
 	e := envelope{
-		Version: 1, ContentType: b.ContentType, IdempotencyKey: b.IdempotencyKey, TraceParent: b.TraceParent, Body: b.Bytes,
+		Version: 1, ContentType: b.ContentType, IdempotencyKey: b.IdempotencyKey, TraceParent: b.TraceParent, TraceState: b.TraceState, Body: b.Bytes,
 	}
 	if !e.valid() {
-		return nil, errors.New("encode envelope: a content type, idempotency key or traceparent is too long or has control characters")
+		return nil, errors.New("encode envelope: a content type, idempotency key or trace context is too long or has control characters")
 	}
 	text, err := json.Marshal(e)
 	if err != nil {
@@ -238,14 +241,15 @@ func decodeEnvelope(text []byte) (Body, bool) {
 		return Body{Encoding: encodingReplay, Replay: e.Replay}, true
 	}
 	return Body{
-		Bytes: e.Body, ContentType: e.ContentType, IdempotencyKey: e.IdempotencyKey, TraceParent: e.TraceParent, Encoding: encodingEnvelope,
+		Bytes: e.Body, ContentType: e.ContentType, IdempotencyKey: e.IdempotencyKey, TraceParent: e.TraceParent, TraceState: e.TraceState, Encoding: encodingEnvelope,
 	}, true
 }
 
 // valid keeps what came through a queue from becoming a second header: printable
 // ASCII only, of a bounded length.
 func (e envelope) valid() bool {
-	return printable(e.ContentType, 256) && printable(e.IdempotencyKey, MaxIdempotencyKey) && printable(e.TraceParent, maxTraceParent)
+	return printable(e.ContentType, 256) && printable(e.IdempotencyKey, MaxIdempotencyKey) && printable(e.TraceParent, maxTraceParent) &&
+		printable(e.TraceState, maxTraceState)
 }
 
 func printable(s string, most int) bool {

@@ -111,7 +111,7 @@ func eventOf(doc []byte) (Event, bool) {
 	if version != "1.0" || e.ID == "" || e.Source == "" || e.Type == "" {
 		return Event{}, false
 	}
-	e.Parent = parentOf(traceparent, tracestate)
+	e.Parent = ParentOf(traceparent, tracestate)
 	return e, true
 }
 
@@ -178,12 +178,32 @@ func isAttributeName(name string) bool {
 	})
 }
 
-// parentOf reads the distributed tracing extension; a bad value counts as none.
-func parentOf(traceparent, tracestate string) trace.SpanContext {
+// maxTraceState is how long a tracestate is passed on: what the W3C recommendation asks
+// for at least, and harmless for any receiver's limit of headers.
+const maxTraceState = 512
+
+// TraceState returns the W3C trace state s as it is passed on: nothing where it is malformed
+// or has more than 32 members, and without its last members where it is longer than 512
+// bytes.
+func TraceState(s string) string {
+	state, err := trace.ParseTraceState(s)
+	if err != nil || len(s) > 64<<10 {
+		return ""
+	}
+	kept := state.String()
+	for len(kept) > maxTraceState {
+		kept = kept[:max(strings.LastIndexByte(kept, ','), 0)]
+	}
+	return kept
+}
+
+// ParentOf is the span that a traceparent and a tracestate name; one that is malformed
+// counts as none.
+func ParentOf(traceparent, tracestate string) trace.SpanContext {
 	if traceparent == "" {
 		return trace.SpanContext{}
 	}
-	carrier := propagation.MapCarrier{"traceparent": traceparent, "tracestate": tracestate}
+	carrier := propagation.MapCarrier{"traceparent": traceparent, "tracestate": TraceState(tracestate)}
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
 }
 

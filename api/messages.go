@@ -159,6 +159,10 @@ func newMessageView(id string, deliveries []tables.Delivery, attempts []tables.A
 		if !d.ExpiresAt.IsZero() {
 			v.ExpiresAt = utc(d.ExpiresAt)
 		}
+		if d.WebhookID == "" && d.Generation == 0 && d.State != tables.Published {
+			// What came of the message as a whole took the place of the record of its publish.
+			v.Events = append(v.Events, event{At: utc(d.Day), Kind: eventPublished, Text: "Put on the queue."})
+		}
 		if e, ok := deliveryEvent(d, dead); ok {
 			v.Events = append(v.Events, e)
 		}

@@ -250,3 +250,18 @@ func TestWhatHeldAMessageIsNotNextOnceAWebhookHasTakenIt(t *testing.T) {
 		}
 	}
 }
+
+// A duplicate's own record took the place of the one of its publish, and of that of a message
+// from elsewhere there never was any.
+func TestADuplicatesTimelineBeginsWithItsPublish(t *testing.T) {
+	h := newHarness(t)
+	key := tables.MessageKey{Queue: "orders", MessageID: "m-2", Day: testTime.Add(-time.Hour)}
+	h.record(tables.Record{Deliveries: []tables.Delivery{{
+		MessageKey: key, State: tables.Duplicate, Reason: policy.Duplicate, SameEventAs: "m-1", UpdatedAt: testTime.Add(-time.Hour),
+	}}})
+	a := h.do(http.StatusOK, "GET", "/api/v1/messages/m-2", "")
+	published, duplicate := strings.Index(string(a.body), `"event":"published"`), strings.Index(string(a.body), `"event":"duplicate"`)
+	if published < 0 || duplicate < published {
+		t.Errorf("timeline: %s", a.body)
+	}
+}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
 )
 
 func TestQueuesShowDepthPollerAndWebhooks(t *testing.T) {
@@ -152,4 +155,23 @@ func TestOneQueueThatCanNotBeCountedDoesNotHideTheOthers(t *testing.T) {
 	down := newHarness(t, func(o *Options) { o.Queues = uncountable{o.Queues, ""} })
 	down.do(http.StatusAccepted, "POST", publishTarget, "x")
 	down.do(http.StatusServiceUnavailable, "GET", "/api/v1/queues", "")
+}
+
+// Rows that somebody wrote by hand do not hide the others.
+func TestQueuesWithInvalidNamesHideNoOthers(t *testing.T) {
+	h := newHarness(t)
+	h.register(`{"queue":"orders","url":"https://example.com/hook"}`)
+	for i, name := range []string{"", "No Queue!", "../..", "$logs", "\x00", strings.Repeat("q", 5000)} {
+		reg := tables.Registration{Webhook: webhook.Webhook{ID: fmt.Sprint("wh_bad", i), Queue: name, URL: ":", Timeout: -1}}
+		if _, err := h.db.PutWebhook(h.Context(), reg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, target := range []string{"/api/v1/queues", "/api/v1/webhooks"} {
+		if a := h.do(http.StatusOK, "GET", target, ""); len(a.get("data").([]any)) < 6 {
+			t.Errorf("%s: %s", target, a.body)
+		}
+	}
+	h.do(http.StatusOK, "GET", "/api/v1/webhooks/wh_bad1", "")
+	h.do(http.StatusOK, "GET", "/api/v1/queues/orders", "")
 }

@@ -2,6 +2,8 @@ package dispatcher
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -63,4 +65,26 @@ func (s *slowFirst) ListWebhooks(ctx context.Context) ([]tables.Registration, []
 		return s.Store.ListWebhooks(ctx)
 	}
 	return slowList{s.Store}.ListWebhooks(ctx)
+}
+
+// Rows that somebody wrote by hand neither end the process nor keep the others from their
+// messages.
+func TestRowsWithInvalidNamesStopNobodyElse(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		for i, name := range []string{"", "A", "No Queue!", "../..", "$logs", "\x00", strings.Repeat("q", 5000), "größe"} {
+			b.register(fmt.Sprint("wh_bad", i), func(r *tables.Registration) { r.Queue, r.Enabled = name, i%2 == 0 })
+			if err := b.db.PutLeftQueue(b.t.Context(), tables.LeftQueue{Queue: name + "?", At: time.Now()}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.register("", nil)
+		b.register("wh/\x00\u202e#?", nil)
+		_, stop := b.start(nil)
+		sent := b.send("x")
+		time.Sleep(time.Hour)
+		stop()
+		want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
+		want(t, "messages left", b.total(testQueue), 0)
+		want(t, "panics", strings.Contains(b.log.String(), "panic"), false)
+	})
 }

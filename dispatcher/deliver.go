@@ -287,6 +287,8 @@ func describe(del tables.Delivery) string {
 		return "The message was received over and over with no outcome ever recorded, so it was not sent again."
 	case policy.Undecodable:
 		return "The text is not what the queue's encoding promises; it is kept as it was received."
+	case policy.Unidentified:
+		return "The Functions host did not surely say which message this is, and the text is too long to be sent anew."
 	case policy.WebhookDisabled, policy.WebhookDeleted, policy.NoWebhook:
 		return "No webhook took the message before it would have expired."
 	case policy.WebhookBusy, policy.WebhookPaused, policy.WebhookFailing:

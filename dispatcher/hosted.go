@@ -2,6 +2,8 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"time"
 
@@ -65,6 +67,29 @@ func (d *Dispatcher) HandleHosted(ctx context.Context, q queue.Queue, m *queue.M
 	d.metrics.settled(q.Name(), decision, result, time.Since(start), m.Lease.Granted())
 	d.measure.settled(q.Name(), decision.posts, delivered.Sub(start)+min(time.Since(delivered), settleTimeout), m.Lease.Granted())
 	return decision, result
+}
+
+// GiveUp makes a dead letter of a text that a host handed over without surely saying which
+// message it is: it can be neither given back nor tried again. m has an id that stands in
+// for the message's own, and the time of now. The reason is Undecodable where that is so,
+// and else Unidentified. An error means that there is no dead letter, or not surely.
+func (d *Dispatcher) GiveUp(ctx context.Context, queueName string, m *queue.Message) error {
+	defer d.inFlight.enter(queueName)()
+	reason := policy.Unidentified
+	p, err := d.open(ctx, queueName, m)
+	switch {
+	case errors.Is(err, queue.ErrUndecodable):
+		reason = policy.Undecodable
+	case err != nil:
+		return fmt.Errorf("open the message: %w", err)
+	}
+	for _, dl := range d.giveUpMessage(ctx, p, history{}, nil, reason).DeadLetters {
+		dl.Row.Description += " Its id and times are those of the invocation that brought it."
+		if err := d.DeadLetter(d.writing(ctx), &dl); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // upToDate re-reads the registered webhooks where that is due: no loop does it while

@@ -138,7 +138,7 @@ func (h *Handler) forged(r *http.Request) string {
 		return "it is no POST"
 	case r.Host != h.addr:
 		return "it is addressed to another host"
-	case len(r.Header.Values(invocationID)) != 1:
+	case len(r.Header.Values(invocationID)) != 1 || r.Header.Get(invocationID) == "":
 		return "it has not one invocation id"
 	}
 	for name := range r.Header {
@@ -152,6 +152,7 @@ func (h *Handler) forged(r *http.Request) string {
 // run is one invocation under way.
 type run struct {
 	f   Function
+	id  string
 	log *slog.Logger
 	// arrived is when the host's patience began, a wait for the start included.
 	arrived time.Time
@@ -181,9 +182,10 @@ func (r run) end(until time.Time) time.Time {
 // invoke handles one invocation. It goes on when the host hangs up, since what is
 // being POSTed has to be recorded.
 func (h *Handler) invoke(w http.ResponseWriter, r *http.Request, f Function, arrived time.Time) {
+	id := r.Header.Get(invocationID)
 	in := run{
-		f: f, arrived: arrived, timeout: h.layout.Timeout,
-		log: h.parts.Log.With("function", f.Name, "invocation", r.Header.Get(invocationID)),
+		f: f, id: id, arrived: arrived, timeout: h.layout.Timeout,
+		log: h.parts.Log.With("function", f.Name, "invocation", id),
 	}
 	inv, err := readInvocation(r)
 	if err != nil {
@@ -215,14 +217,14 @@ func (h *Handler) message(ctx context.Context, in run, inv invocation) error {
 	if err != nil {
 		return err
 	}
-	in = h.byOurClock(in, &d)
 	q, err := h.parts.Queues.Queue(in.f.Queue)
 	if err != nil {
 		return fmt.Errorf("open queue: %w", err)
 	}
 	if d.doubtful {
-		return h.resend(ctx, in, q, d.message.Text)
+		return in.within(func() error { return h.resend(ctx, in, q, d.message.Text) })
 	}
+	in = h.byOurClock(in, &d)
 	end := in.end(d.until)
 	if !end.After(time.Now()) {
 		return errors.New("the host has renewed the lease already, after a wait: the host gives the message back")
@@ -279,12 +281,32 @@ func (h *Handler) settle(ctx context.Context, in run, q *hostedQueue, m *queue.M
 	}
 }
 
+// within waits for work, but not longer than the host does. What storage holds up goes on
+// after the answer.
+func (r run) within(work func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- work() }()
+	late := time.NewTimer(time.Until(r.share(9, 10)))
+	defer late.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-late.C:
+		return errLate
+	}
+}
+
 // resend puts a message whose id and receipt can't be trusted on the queue anew, as
-// the same body in an envelope, and lets the host delete it.
+// the same body in an envelope, and lets the host delete it. One that can't be sent so is
+// a dead letter with its whole text: nothing else would end its way, since it can't be
+// told from others, nor given back.
 func (h *Handler) resend(ctx context.Context, in run, q queue.Queue, text []byte) error {
 	in.log.Error(`what the host says about the message may be the message's own words, so it is sent anew under another id; set "dataType": "binary" in the function's function.json`,
 		"queue", in.f.Queue)
 	again, err := wrapped(h.parts.Encoding(in.f.Queue), text)
+	if errors.Is(err, queue.ErrTooLarge) || errors.Is(err, queue.ErrUndecodable) {
+		return h.parts.Dispatcher.GiveUp(ctx, in.f.Queue, &queue.Message{ID: in.id, Text: text, InsertedAt: time.Now().UTC()})
+	}
 	if err != nil {
 		return fmt.Errorf("wrap: %w", err)
 	}

@@ -10,21 +10,12 @@ import (
 
 // timer runs what the function is named after. Late and double runs do no harm: a
 // pump competes with others under leases, and housekeeping removes what is old, however
-// often it is asked to. What storage holds up goes on after the answer.
+// often it is asked to.
 func (h *Handler) timer(ctx context.Context, in run, inv invocation) error {
 	in.log.Debug("timer", "past_due", pastDue(inv, in.f.Binding))
 	ctx, cancel := context.WithDeadlineCause(ctx, in.share(17, 20), dispatcher.ErrStopping)
 	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- h.tick(ctx, in) }()
-	late := time.NewTimer(time.Until(in.share(9, 10)))
-	defer late.Stop()
-	select {
-	case err := <-done:
-		return err
-	case <-late.C:
-		return errLate
-	}
+	return in.within(func() error { return h.tick(ctx, in) })
 }
 
 // tick is one run.

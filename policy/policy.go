@@ -49,6 +49,8 @@ const (
 	PoisonMessage Reason = "PoisonMessage"
 	// Undecodable: the text is not what the queue's encoding promises.
 	Undecodable Reason = "Undecodable"
+	// Unidentified: the Functions host did not surely say which message it handed over.
+	Unidentified Reason = "Unidentified"
 	// BlockedAddress: the address guard refused the webhook's address.
 	BlockedAddress Reason = "BlockedAddress"
 	// WebhookGone: the webhook answered 410 and is disabled.
@@ -96,7 +98,7 @@ func Actions() []Action {
 func Reasons() []Reason {
 	return []Reason{
 		Delivered, RetryableError, ReceiverBusy, NonRetryableError, MaxDeliveryCountExceeded,
-		MaxAgeExceeded, MessageExpiring, PoisonMessage, Undecodable, BlockedAddress, WebhookGone,
+		MaxAgeExceeded, MessageExpiring, PoisonMessage, Undecodable, Unidentified, BlockedAddress, WebhookGone,
 		ReceiverAsked, WebhookDisabled, WebhookDeleted, WebhookBusy, WebhookPaused, WebhookFailing, NoWebhook, Unmatched, Duplicate, EventInWork, ReplayEnded, LeaseLost, Stopping, StorageFault,
 		InternalFault,
 	}

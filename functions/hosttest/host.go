@@ -27,6 +27,9 @@ type Options struct {
 	// Lease is how long a message is received for; zero means the host's 10 minutes.
 	// Half of it later the host renews it. The app is told of 10 minutes in any case.
 	Lease time.Duration
+	// StoragesClock is how far storage's clock is ahead of the one here, in what the app is
+	// told; the app's storage has to say so too.
+	StoragesClock time.Duration
 	// Forward makes it an older host, which forwards HTTP requests and knows no proxying.
 	Forward bool
 }

@@ -119,7 +119,7 @@ func (r *listener) receive() []*message {
 		got := &message{
 			id: *m.MessageID, raw: *m.MessageText, text: *m.MessageText, dequeueCount: *m.DequeueCount,
 			inserted: *m.InsertionTime, expires: *m.ExpirationTime,
-			nextVisible:  m.TimeNextVisible.Add(hostLease - lease), // a shortened lease is told as the usual one
+			nextVisible:  m.TimeNextVisible.Add(hostLease - lease + r.h.o.StoragesClock), // a shortened lease is told as the usual one
 			firstReceipt: *m.PopReceipt, receipt: *m.PopReceipt,
 		}
 		batch = append(batch, got)

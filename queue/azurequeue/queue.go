@@ -33,31 +33,45 @@ func (q *azureQueue) Receive(ctx context.Context, limit int, lease time.Duration
 	if err != nil {
 		return nil, err
 	}
-	var answer azqueue.DequeueMessagesResponse
+	var answer []received
 	start := time.Now()
 	err = q.do(ctx, opReceive, func(ctx context.Context) (err error) {
-		answer, err = q.client.DequeueMessages(ctx, &azqueue.DequeueMessagesOptions{
-			NumberOfMessages: new(int32(limit)), VisibilityTimeout: new(seconds(granted)),
-		})
+		answer, err = q.dequeue(ctx, limit, granted)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	messages := make([]*queue.Message, 0, len(answer.Messages))
-	for _, m := range answer.Messages {
+	messages := make([]*queue.Message, 0, len(answer))
+	for _, m := range answer {
 		// Without these two it can't be settled: it comes back when its lease ends.
-		if m == nil || m.MessageID == nil || m.PopReceipt == nil {
+		if m.id == "" || m.receipt == "" {
 			continue
 		}
 		messages = append(messages, &queue.Message{
-			ID:           *m.MessageID,
-			Text:         []byte(value(m.MessageText)),
-			DequeueCount: value(m.DequeueCount),
-			InsertedAt:   value(m.InsertionTime).UTC(),
-			ExpiresAt:    expiry(m.ExpirationTime),
-			Lease:        queue.NewLease(*m.PopReceipt, start, granted),
+			ID: m.id, Text: m.text, DequeueCount: m.dequeueCount, InsertedAt: m.inserted.UTC(), ExpiresAt: expiry(&m.expires),
+			Lease: queue.NewLease(m.receipt, start, granted),
 		})
+	}
+	return messages, nil
+}
+
+// dequeue returns what readMessagesPolicy has read of the answer, or what the SDK has.
+func (q *azureQueue) dequeue(ctx context.Context, limit int, lease time.Duration) ([]received, error) {
+	answer, err := q.client.DequeueMessages(ctx, &azqueue.DequeueMessagesOptions{
+		NumberOfMessages: new(int32(limit)), VisibilityTimeout: new(seconds(lease)),
+	})
+	if c := callFrom(ctx); err != nil || c.read {
+		return c.messages, err
+	}
+	var messages []received
+	for _, m := range answer.Messages {
+		if m != nil {
+			messages = append(messages, received{
+				id: value(m.MessageID), receipt: value(m.PopReceipt), text: []byte(value(m.MessageText)),
+				dequeueCount: value(m.DequeueCount), inserted: value(m.InsertionTime), expires: value(m.ExpirationTime),
+			})
+		}
 	}
 	return messages, nil
 }

@@ -95,7 +95,7 @@ func newClient(cfg azureconn.Config, opts Options, t *transport) (*azqueue.Servi
 		Retry:           policy.RetryOptions{MaxRetries: -1},
 		Telemetry:       policy.TelemetryOptions{ApplicationID: "pushlease"},
 		Transport:       t,
-		PerCallPolicies: []policy.Policy{keepBodyPolicy{}},
+		PerCallPolicies: []policy.Policy{keepBodyPolicy{}, readMessagesPolicy{}},
 	}}
 	switch cfg.Credential {
 	case azureconn.SharedKey:

@@ -33,6 +33,10 @@ type call struct {
 	connected atomic.Bool // a connection was there to write to
 	answered  bool        // an answer's head was read
 	err       error       // why there was none
+	// messages are those of the answer to a receive; read is false when the SDK is to
+	// read it.
+	messages []received
+	read     bool
 }
 
 type callKey struct{}

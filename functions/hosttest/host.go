@@ -30,6 +30,9 @@ type Options struct {
 	// StoragesClock is how far storage's clock is ahead of the one here, in what the app is
 	// told; the app's storage has to say so too.
 	StoragesClock time.Duration
+	// ProxyLimit is how long a proxied request may be without an answer; zero means the
+	// host's 240 s.
+	ProxyLimit time.Duration
 	// Forward makes it an older host, which forwards HTTP requests and knows no proxying.
 	Forward bool
 }
@@ -39,8 +42,10 @@ type Host struct {
 	o      Options
 	app    app
 	client *http.Client
-	outer  *httptest.Server
-	log    log
+	// proxied is the client's transport with the bound that proxying has.
+	proxied *http.Transport
+	outer   *httptest.Server
+	log     log
 
 	mu       sync.Mutex
 	life     life // of the current incarnation
@@ -51,6 +56,7 @@ type Host struct {
 	poisoned []string
 	passed   int // deletes that failed and were passed over
 	started  []time.Duration
+	pings    int // that were answered after the first
 	calls    map[string]*calls
 }
 
@@ -80,6 +86,14 @@ const FunctionKey = "function-key-of-the-fake-host"
 // Version is what the fake calls itself.
 const Version = "4.1052.200-fake"
 
+const (
+	// proxyLimit is the host's own bound on a proxied request.
+	proxyLimit = 240 * time.Second
+	// pingEvery is how often the host asks whether the handler is well; its interval is
+	// longer.
+	pingEvery = time.Second
+)
+
 // maxFailures is how many ends of the handler stop the host.
 const maxFailures = 3
 
@@ -94,9 +108,11 @@ func Start(t testing.TB, o Options) *Host {
 	if h.app, err = readApp(o.Root, h.getenv); err != nil {
 		t.Fatal(err)
 	}
-	h.client = &http.Client{
-		Timeout:   h.app.timeout + time.Minute,
-		Transport: &http.Transport{MaxIdleConnsPerHost: 64, Proxy: nil},
+	transport := &http.Transport{MaxIdleConnsPerHost: 64, Proxy: nil}
+	h.client = &http.Client{Timeout: h.app.timeout + time.Minute, Transport: transport}
+	h.proxied = transport.Clone()
+	if h.proxied.ResponseHeaderTimeout = o.ProxyLimit; o.ProxyLimit == 0 {
+		h.proxied.ResponseHeaderTimeout = proxyLimit
 	}
 	if h.app.forwarding {
 		h.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -107,6 +123,7 @@ func Start(t testing.TB, o Options) *Host {
 		h.Stop()
 		h.outer.Close()
 		h.client.CloseIdleConnections()
+		h.proxied.CloseIdleConnections()
 	})
 	return h
 }
@@ -198,6 +215,14 @@ func (h *Host) StartTimes() []time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return append([]time.Duration(nil), h.started...)
+}
+
+// Pings counts the host's questions after the start whether the handler is well that were
+// answered. Nothing follows from one that is not.
+func (h *Host) Pings() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.pings
 }
 
 // Log is what the handler has written, standard output and standard error apart.
@@ -320,6 +345,7 @@ func (h *Host) probe(l life, p *handler, start time.Time) {
 			h.started = append(h.started, time.Since(start))
 			h.mu.Unlock()
 			close(p.up)
+			h.ping(l, p)
 			return
 		}
 		select {
@@ -331,6 +357,31 @@ func (h *Host) probe(l life, p *handler, start time.Time) {
 		}
 	}
 	h.halt(errors.New("the handler did not answer in time"))
+}
+
+// ping goes on to ask as long as the process lives.
+func (h *Host) ping(l life, p *handler) {
+	for {
+		select {
+		case <-time.After(pingEvery):
+		case <-p.gone:
+			return
+		case <-l.ctx.Done():
+			return
+		}
+		ctx, cancel := context.WithTimeout(l.ctx, pingEvery)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.addr+"/", nil)
+		if err == nil {
+			var resp *http.Response
+			if resp, err = h.client.Do(req); err == nil {
+				_ = resp.Body.Close()
+				h.mu.Lock()
+				h.pings++
+				h.mu.Unlock()
+			}
+		}
+		cancel()
+	}
 }
 
 // watch waits for the process's end and does what the host does about it.
@@ -368,7 +419,7 @@ func (h *Host) overrun(p *handler) {
 }
 
 // ready waits for a handler that answers, as invocations do.
-func (h *Host) ready(l life) (*handler, error) {
+func (h *Host) ready(ctx context.Context) (*handler, error) {
 	deadline := time.After(4 * h.app.initTime)
 	for {
 		h.mu.Lock()
@@ -381,8 +432,8 @@ func (h *Host) ready(l life) (*handler, error) {
 		case <-p.gone:
 		case <-p.up:
 			return p, nil
-		case <-l.ctx.Done():
-			return nil, l.ctx.Err()
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		case <-deadline:
 			err := errors.New("no handler came up in time")
 			h.halt(err)
@@ -390,8 +441,8 @@ func (h *Host) ready(l life) (*handler, error) {
 		}
 		select { // a new one is on its way
 		case <-time.After(10 * time.Millisecond):
-		case <-l.ctx.Done():
-			return nil, l.ctx.Err()
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
 	}
 }

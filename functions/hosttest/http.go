@@ -31,7 +31,7 @@ func (h *Host) serveOuter(w http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
 	l := h.life
 	h.mu.Unlock()
-	p, err := h.ready(l)
+	p, err := h.ready(l.ctx)
 	switch {
 	case err != nil:
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -71,7 +71,7 @@ func (h *Host) route(r *http.Request) (function, bool) {
 // proxy is what newer hosts do: everything streams, the Host is the handler's.
 func (h *Host) proxy(w http.ResponseWriter, r *http.Request, p *handler) {
 	rp := &httputil.ReverseProxy{
-		FlushInterval: -1, Transport: retrying{h.client.Transport},
+		FlushInterval: -1, Transport: retrying{h.proxied},
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.SetURL(&url.URL{Scheme: "http", Host: p.addr})
 			pr.Out.URL.Path, pr.Out.URL.RawPath, pr.Out.URL.RawQuery = pr.In.URL.Path, pr.In.URL.RawPath, pr.In.URL.RawQuery
@@ -80,7 +80,14 @@ func (h *Host) proxy(w http.ResponseWriter, r *http.Request, p *handler) {
 			pr.Out.Header.Set("X-Ms-Invocation-Id", pr.Out.Header.Get("X-Azure-Functions-InvocationId"))
 			pr.Out.Header.Set("User-Agent", pr.In.Header.Get("User-Agent"))
 		},
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			var late net.Error
+			if errors.As(err, &late) && late.Timeout() {
+				w.WriteHeader(http.StatusGatewayTimeout)
+				return
+			}
+			w.WriteHeader(http.StatusBadGateway)
+		},
 	}
 	rp.ServeHTTP(w, r)
 }

@@ -23,16 +23,19 @@ var (
 
 // invoke calls a function and waits for its end.
 func (h *Host) invoke(l life, f function, data, metadata map[string]json.RawMessage) error {
-	p, err := h.ready(l)
+	ctx, cancel := context.WithTimeout(l.ctx, h.app.timeout) // the wait for a worker counts
+	defer cancel()
+	p, err := h.ready(ctx)
 	if err != nil {
+		if ctx.Err() != nil && l.ctx.Err() == nil {
+			return errTimedOut
+		}
 		return err
 	}
 	h.count(f.name, 1)
 	defer h.count(f.name, -1)
 	metadata["sys"] = encode(map[string]any{"MethodName": f.name, "UtcNow": whole(time.Now()), "RandGuid": newGUID()})
 	body := encode(map[string]any{"Data": data, "Metadata": metadata})
-	ctx, cancel := context.WithTimeout(l.ctx, h.app.timeout)
-	defer cancel()
 	err = h.post(ctx, p, f, body)
 	if ctx.Err() != nil && l.ctx.Err() == nil {
 		h.overrun(p)

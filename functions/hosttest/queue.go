@@ -176,6 +176,9 @@ func (r *listener) renew(m *message) (stop func()) {
 				return
 			}
 			if err := r.update(ctx, m, r.h.o.Lease); err != nil {
+				if ctx.Err() == nil {
+					r.check("renew", err) // a 5xx is not passed over here either
+				}
 				return
 			}
 		}

@@ -1,0 +1,140 @@
+package hosttest
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/internal/azuritetest"
+)
+
+// TestMain is the handler too: the fake host starts this program.
+func TestMain(m *testing.M) {
+	port := os.Getenv("FUNCTIONS_CUSTOMHANDLER_PORT")
+	if port == "" {
+		os.Exit(m.Run())
+	}
+	late, _ := time.ParseDuration(os.Getenv("TEST_STARTS_AFTER"))
+	time.Sleep(late)
+	answers := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if takes, err := time.ParseDuration(os.Getenv("TEST_TAKES")); err == nil && r.URL.Path != "/" {
+			select {
+			case <-time.After(takes):
+			case <-r.Context().Done():
+			}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"Outputs":{},"Logs":[],"ReturnValue":null}`)
+	})
+	_ = http.ListenAndServe("127.0.0.1:"+port, answers)
+	os.Exit(1)
+}
+
+// handled makes an app of one queue and one HTTP function, with this program as its
+// handler.
+func handled(t *testing.T, timeout, queue string) (root string) {
+	t.Helper()
+	root = t.TempDir()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(self, filepath.Join(root, "handler")); err != nil {
+		t.Fatal(err)
+	}
+	for name, file := range map[string]any{
+		"host.json": map[string]any{
+			"functionTimeout": timeout,
+			"customHandler":   map[string]any{"description": map[string]any{"defaultExecutablePath": "handler"}, "enableProxyingHttpRequest": true},
+			"extensions":      map[string]any{"queues": map[string]any{"messageEncoding": "none", "maxPollingInterval": "00:00:00.2"}},
+		},
+		"work/function.json": map[string]any{"bindings": []any{map[string]any{"type": "queueTrigger", "name": "message", "queueName": queue, "dataType": "binary"}}},
+		"tick/function.json": map[string]any{"bindings": []any{map[string]any{"type": "timerTrigger", "name": "timer"}}},
+		"api/function.json":  map[string]any{"bindings": []any{map[string]any{"type": "httpTrigger", "name": "req", "authLevel": "anonymous", "route": "{*path}"}}},
+	} {
+		text, err := json.Marshal(file)
+		if err == nil {
+			err = os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755)
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(root, name), text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func waitUntil(t *testing.T, bound time.Duration, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(bound); !done(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %s: %s", bound, what)
+		}
+	}
+}
+
+func TestARenewalThatStorageFailsStopsTheHost(t *testing.T) {
+	t.Parallel()
+	a := azuritetest.Start(t)
+	proxy := a.Proxy(t)
+	name := azuritetest.Name("renewal")
+	h := Start(t, Options{Root: handled(t, "00:01:00", name), Storage: proxy.ConnectionString(), Env: []string{"TEST_TAKES=30s"}, Lease: 2 * time.Second})
+	service, err := queueService(a.ConnectionString())
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy.Fault(azuritetest.Match{Service: "queue", Operation: "update"}, azuritetest.Throttle())
+	client := service.NewQueueClient(name)
+	if _, err := client.Create(context.Background(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.EnqueueMessage(context.Background(), "x", nil); err != nil {
+		t.Fatal(err)
+	}
+	waitUntil(t, 20*time.Second, "the host stops", func() bool { return h.Stopped() != nil })
+	if why := h.Stopped().Error(); !strings.Contains(why, "renew") {
+		t.Error(why)
+	}
+}
+
+func TestTheWaitForAWorkerIsPartOfTheFunctionTimeout(t *testing.T) {
+	t.Parallel()
+	h := Start(t, Options{
+		Root: handled(t, "00:00:01", azuritetest.Name("wait")), Storage: azuritetest.Start(t).ConnectionString(), Env: []string{"TEST_STARTS_AFTER=3s"},
+	})
+	if err := h.Timer("tick", false); err != errTimedOut {
+		t.Errorf("the first run ended with %v", err)
+	}
+	pid := h.Pid()
+	waitUntil(t, 20*time.Second, "the handler is up", func() bool { return len(h.StartTimes()) > 0 })
+	if err := h.Timer("tick", false); err != nil || h.Pid() != pid {
+		t.Errorf("once it is up: %v", err)
+	}
+	waitUntil(t, 20*time.Second, "the host asks again whether it is well", func() bool { return h.Pings() > 1 })
+}
+
+func TestAProxiedRequestEndsWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	h := Start(t, Options{
+		Root: handled(t, "00:01:00", azuritetest.Name("proxy")), Storage: azuritetest.Start(t).ConnectionString(),
+		Env: []string{"TEST_TAKES=30s"}, ProxyLimit: 300 * time.Millisecond,
+	})
+	waitUntil(t, 20*time.Second, "the handler is up", func() bool { return len(h.StartTimes()) > 0 })
+	resp, err := http.Get(h.URL() + "/api/slow")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusGatewayTimeout {
+		t.Errorf("it was answered %d", resp.StatusCode)
+	}
+}

@@ -170,6 +170,9 @@ func (d *Dispatcher) fold(p *parcel, h history, targets []target) Decision {
 			}
 			continue
 		}
+		if id := heldFor(del); id != "" {
+			decision.heldFor = append(decision.heldFor, id)
+		}
 		at := del.NextAt
 		if at.Before(now) {
 			at = now

@@ -34,6 +34,7 @@ type Dispatcher struct {
 	measure  *measure
 	deleted  *deletions
 	late     *late
+	parked   *parked
 	inFlight inFlight
 	renewals renewals
 
@@ -80,6 +81,7 @@ func New(o Options) (*Dispatcher, error) {
 		measure:  newMeasure(o.Lease, o.Estimate),
 		deleted:  newDeletions(),
 		late:     newLate(),
+		parked:   newParked(),
 		inFlight: inFlight{byQueue: map[string]int64{}},
 		pollers:  map[string]*poller{},
 		guards:   map[string]*guard{},
@@ -89,6 +91,7 @@ func New(o Options) (*Dispatcher, error) {
 
 		lingering: &lingering{most: int64(o.MaxInFlight / 2)},
 	}
+	flows.released = d.parked.release
 	return d, errors.Join(d.measureInFlight(o.Meter), d.measurePollAge(o.Meter), d.measureFlows(o.Meter))
 }
 
@@ -107,6 +110,7 @@ func (d *Dispatcher) run(ctx context.Context, supervise func(ctx, work context.C
 	var flusher sync.WaitGroup
 	flusher.Go(func() { d.flushRecords(d.write) })
 	flusher.Go(func() { d.watchHealth(d.write) })
+	flusher.Go(func() { d.releaseParked(d.write) })
 
 	drained := make(chan struct{})
 	go func() {

@@ -17,6 +17,9 @@ const (
 	// unknownWaiters bounds those that wait for a webhook of which nothing is known yet, in
 	// multiples of what it may have in flight.
 	unknownWaiters = 4
+	// releaseAfter is how long a webhook has taken nothing when the next 2xx shows that it
+	// takes messages again.
+	releaseAfter = 30 * time.Second
 	// A webhook stalls when none of its POSTs has ended for stallTimes what one takes on
 	// average, at least stallMin and at most flowPatience.
 	stallTimes = 8
@@ -53,7 +56,12 @@ type flow struct {
 	freed                       chan struct{} // closed when a POST has ended; nil while nobody waits
 	delivered, failed, deferred int64
 	lastFailure                 time.Time
-	changed                     bool // since its health was last written
+	// releasedAt is when the webhook was last found to take messages again: what was held
+	// before is due. told hears of it; it may be nil.
+	releasedAt time.Time
+	told       func(webhookID string)
+	lastOK     time.Time // when a POST was last answered 2xx
+	changed    bool      // since its health was last written
 }
 
 func newFlow(r tables.Registration) *flow {
@@ -74,8 +82,12 @@ func (f *flow) update(r tables.Registration) (reset bool) {
 	defer f.mu.Unlock()
 	anew := !r.ResetAt.Equal(f.resetAt)
 	reset = anew || r.URL != f.url || r.Enabled && !f.enabled
+	more := f.settings != r.Flow.OrDefault()
 	f.url, f.enabled, f.why, f.settings, f.resetAt = r.URL, r.Enabled, r.DisabledReason, r.Flow.OrDefault(), r.ResetAt
 	if !reset {
+		if more {
+			f.release(time.Now())
+		}
 		if !f.settings.Breaker.Enabled && f.breaker.State(time.Now()).Phase != policy.BreakerClosed {
 			f.breaker.Reset() // nothing waits for a probe any more
 			f.changed = true
@@ -86,13 +98,22 @@ func (f *flow) update(r tables.Registration) (reset bool) {
 	if anew {
 		f.since = r.ResetAt
 	}
+	f.release(time.Now())
 	f.window.Reset()
 	f.breaker.Reset()
 	f.pause.Reset()
-	f.slots.Reset()
 	f.auto.Reset()
 	f.changed = true
 	return true
+}
+
+// release lets what was held before now go on: the webhook takes messages again, or more.
+func (f *flow) release(now time.Time) {
+	f.slots.Reset()
+	f.releasedAt = now
+	if f.told != nil {
+		f.told(f.id)
+	}
 }
 
 // limit is how many POSTs may be in flight now. f.mu is held.
@@ -303,7 +324,7 @@ func (t ticket) leave(o outcome, now time.Time) (turned policy.BreakerPhase) {
 	if f.breaker.Report(f.settings.Breaker, t.generation, !o.sign.Failed, now, rand.Float64()) {
 		f.changed = true
 		if turned = f.breaker.State(now).Phase; turned == policy.BreakerClosed { // it takes messages again
-			f.slots.Reset()
+			f.release(now)
 		}
 	}
 	if !o.sign.Failed {
@@ -316,6 +337,10 @@ func (t ticket) leave(o outcome, now time.Time) (turned policy.BreakerPhase) {
 	switch {
 	case o.sign.Delivered:
 		f.delivered++
+		if f.deferred > 0 && now.Sub(f.lastOK) > releaseAfter {
+			f.release(now)
+		}
+		f.lastOK = now
 		f.pause.Succeeded(o.began)
 		f.changed = f.changed || !f.auto.State().FailingSince.IsZero()
 		f.auto.Succeeded(now)

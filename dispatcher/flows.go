@@ -34,6 +34,8 @@ type flows struct {
 	rooms   map[string]chan struct{} // by queue: holds one when room may have been made
 	outage  policy.Outage
 	turned  chan struct{} // holds one when a breaker has
+	// released is told when the held messages of a webhook can go on; it may be nil.
+	released func(webhookID string)
 	// stored is the health that was read at the start, of webhooks not met so far; nil
 	// until it was read.
 	stored map[string][]tables.Health
@@ -98,6 +100,7 @@ func (fs *flows) sync(ctx context.Context, all []tables.Registration) {
 // make makes the flow of a webhook that was not met before. fs.mu is held.
 func (fs *flows) make(r tables.Registration) *flow {
 	f := newFlow(r)
+	f.told = fs.released
 	now := time.Now()
 	var newest tables.Health
 	var seen []policy.AutoDisableState

@@ -123,6 +123,24 @@ func flowHeld(del tables.Delivery) bool {
 	return false
 }
 
+// releasedSince makes a delivery due that was held before its webhook was found to take
+// messages again.
+func (fs *flows) releasedSince(del tables.Delivery) tables.Delivery {
+	if !flowHeld(del) {
+		return del
+	}
+	if f := fs.get(del.WebhookID); f != nil && f.wasReleasedAfter(del.UpdatedAt) {
+		del.NextAt = del.UpdatedAt
+	}
+	return del
+}
+
+func (f *flow) wasReleasedAfter(t time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.releasedAt.After(t)
+}
+
 // left hands the ticket of a POST back with what came of it.
 func (d *Dispatcher) left(t target, res webhook.Result) {
 	now := time.Now()

@@ -24,6 +24,7 @@ type Decision struct {
 	// Replayed is the dead letter whose replay has ended with this.
 	Replayed *tables.DeadLetter
 
+	heldFor []string // the webhooks that the message waits for, if any
 	posts   []posted // the POSTs that were made now
 	claimed *claimed // the claim on the message's event, if it has one
 }
@@ -60,6 +61,7 @@ func (d *Dispatcher) handleBy(work context.Context, q queue.Queue, m *queue.Mess
 	start := time.Now()
 	defer d.inFlight.enter(q.Name())()
 	d.metrics.received(q.Name(), m)
+	d.parked.drop(q.Name(), m.ID)
 	k := d.keepLease(work, q, m)
 	defer k.stop()
 	if !d.begin(k) {
@@ -110,19 +112,23 @@ func (d *Dispatcher) settle(ctx context.Context, k *keeper, decision Decision) (
 	default:
 		d.keepEvent(ctx, decision.claimed, decision.Delay, k.m.Lease.Granted())
 		d.late.note(k.q.Name(), k.m, decision.Delay)
-		if result = d.abandon(ctx, k, decision.Delay); result == "abandoned" {
+		if result = d.abandon(ctx, k, decision); result == "abandoned" {
 			d.willBeVisible(k.q.Name(), decision.Delay)
 		}
 		return result
 	}
 }
 
-// abandon gives the message back after delay. When that fails, the lease's own end
-// gives it back: later, but surely.
-func (d *Dispatcher) abandon(ctx context.Context, k *keeper, delay time.Duration) (result string) {
+// abandon gives the message back after the decision's delay. When that fails, the lease's
+// own end gives it back: later, but surely.
+func (d *Dispatcher) abandon(ctx context.Context, k *keeper, decision Decision) (result string) {
+	giveBack := func(ctx context.Context) error { return k.q.Abandon(ctx, k.m, decision.Delay) }
+	if len(decision.heldFor) > 0 && decision.Delay >= parkMin && k.quit != nil { // a host's lease is not ours
+		giveBack = func(ctx context.Context) error { return d.hideFor(ctx, k, decision) }
+	}
 	for try := 1; ; try++ {
 		callCtx, cancel := context.WithTimeout(ctx, settleTimeout)
-		err := k.settling(func() error { return k.q.Abandon(callCtx, k.m, delay) })
+		err := k.settling(func() error { return giveBack(callCtx) })
 		cancel()
 		switch {
 		case err == nil:

@@ -157,7 +157,7 @@ func (d *Dispatcher) targetsNow(p *parcel, h history) (found []target, refused b
 			del = p.newDelivery(r.ID, d.o.Instance)
 			del.Generation = max(del.Generation, h.generations[r.ID])
 		}
-		found = append(found, target{registration: r, delivery: del})
+		found = append(found, target{registration: r, delivery: d.flows.releasedSince(del)})
 	}
 	return append(found, unfinished(h, found)...), refused
 }

@@ -371,3 +371,33 @@ func TestWebhookThatIsGoneIsDisabledAndKeepsWhatComes(t *testing.T) {
 		t.Errorf("dead letters %+v", dead)
 	}
 }
+
+// What was received, and then held because its webhook asked for an hour, goes on when an
+// operator enables that.
+func TestEnableReleasesWhatIsHeld(t *testing.T) {
+	onStores(t, func(t *testing.T, s *store) {
+		const messages = 60
+		p := s.start(t)
+		good := newScripted(t, after(0, http.StatusOK))
+		in := newScripted(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "3600")
+			w.WriteHeader(http.StatusTooManyRequests)
+		})
+		queue := queueName("held")
+		p.register(queue, good.url, nil)
+		h := p.register(queue, in.url, nil)
+		p.publish(queue, `{"n":0}`)
+		p.waitStatus(20*time.Second, h.ID, "paused")
+		ids := p.publishMany(queue, messages)
+		good.waitDelivered(t, messages+1, time.Minute)
+		for _, id := range ids {
+			p.waitState(30*time.Second, queue, id, h.ID, "held")
+		}
+		in.become(after(0, http.StatusOK))
+		p.enable(h.ID)
+		start := time.Now()
+		in.waitDelivered(t, messages, time.Minute)
+		t.Logf("%d held messages were delivered %s after the webhook was enabled", messages, time.Since(start).Round(time.Millisecond))
+		p.expectNoDeadLetters(queue)
+	})
+}

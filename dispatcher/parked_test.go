@@ -1,0 +1,135 @@
+package dispatcher
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
+)
+
+// What was held because of a webhook goes on when that takes messages again, and not
+// minutes later; as fast as it takes them.
+func TestWhatIsHeldGoesOnWhenItsWebhookTakesMessagesAgain(t *testing.T) {
+	const messages = 200
+	wait := func(time.Time) webhook.Result { return webhook.Result{Status: 429, RetryAfter: "7200"} }
+	for name, c := range map[string]struct {
+		bad    func(time.Time) webhook.Result
+		takes  time.Duration
+		flow   func(*policy.Flow)
+		change func(b *bench, r tables.Registration, rs receivers)
+	}{
+		"a pause, enabled anew": {bad: wait, change: func(b *bench, r tables.Registration, _ receivers) {
+			r.ResetAt = time.Now().UTC()
+			b.update(r)
+		}},
+		"an open breaker, enabled anew": {bad: status(500), change: func(b *bench, r tables.Registration, _ receivers) {
+			r.ResetAt = time.Now().UTC()
+			b.update(r)
+		}},
+		"an open breaker, another URL": {bad: status(500), change: func(b *bench, r tables.Registration, _ receivers) {
+			r.URL, r.ResetAt = "https://example.com/other", time.Now().UTC()
+			b.update(r)
+		}},
+		"a rate that is raised": {bad: status(200), flow: func(f *policy.Flow) { f.Rate = 0.01 },
+			change: func(b *bench, r tables.Registration, _ receivers) {
+				r.Flow.Rate = 0
+				b.update(r)
+			}},
+		"disabled, then enabled": {bad: func(time.Time) webhook.Result { return webhook.Result{Status: 410} },
+			change: func(b *bench, r tables.Registration, _ receivers) {
+				r, _ = b.db.GetWebhook(b.t.Context(), r.ID)
+				want(b.t, "enabled", r.Enabled, false)
+				r.Enabled, r.ResetAt = true, time.Now().UTC()
+				b.update(r)
+			}},
+		"a breaker that a probe closes": {bad: status(500), change: func(*bench, tables.Registration, receivers) {},
+			flow: func(f *policy.Flow) {
+				f.Breaker.ProbeAfter, f.Breaker.ProbeMax = policy.Duration(200*time.Second), policy.Duration(200*time.Second)
+			}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				r := b.register("wh_b", limited(c.flow))
+				rs := receivers{
+					"wh_a": {takes: after(time.Millisecond), answer: status(200)},
+					"wh_b": {takes: after(20 * time.Millisecond), answer: c.bad},
+				}
+				d, stop := b.start(func(o *Options) { o.Sender = rs })
+				time.Sleep(time.Second)
+				b.sendNumbered(20)
+				time.Sleep(10 * time.Second)
+				b.sendNumbered(messages)
+				time.Sleep(100 * time.Second)
+				left := b.total(testQueue)
+				want(t, "most wait", left >= messages, true)
+				rs["wh_b"].now(status(200))
+				posts := rs["wh_b"].count()
+				c.change(b, r, rs)
+				start := time.Now()
+				for b.total(testQueue) > left-messages*9/10 && time.Since(start) < time.Hour {
+					time.Sleep(time.Second)
+				}
+				took := time.Since(start)
+				t.Logf("%d of %d went on within %s", left-b.total(testQueue), left, took)
+				bound := 30 * time.Second
+				if strings.HasPrefix(name, "a breaker") {
+					bound = 200 * time.Second
+				}
+				want(t, "is soon", took <= bound, true)
+				want(t, "POSTs at once", rs["wh_b"].mostAtOnce() <= policy.DefaultFlow().Concurrency, true)
+				want(t, "some POSTs", rs["wh_b"].count()-posts >= messages*9/10, true)
+				stop()
+				wantAtRest(t, d)
+			})
+		})
+	}
+}
+
+// A receipt that is out of date changes nothing.
+func TestAParkedMessageThatSomeoneElseHasIsLeftAlone(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		d, err := New(b.options(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.stopWrite()
+		b.send("x")
+		q := b.queue(testQueue)
+		first, err := q.Receive(b.t.Context(), 1, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.parked.park(q, first[0], []string{"wh_a"})
+		time.Sleep(61 * time.Second)
+		again, err := q.Receive(b.t.Context(), 1, time.Minute)
+		if err != nil || len(again) != 1 {
+			t.Fatal(again, err)
+		}
+		d.show(b.t.Context(), []parkedMessage{{q: q, m: first[0]}})
+		if none, err := q.Receive(b.t.Context(), 1, time.Minute); err != nil || len(none) != 0 {
+			t.Errorf("the message was taken away from its holder: %v, %v", none, err)
+		}
+		want(t, "one whose time has come is forgotten", len(d.parked.take("wh_a", 10)), 0)
+		want(t, "kept", len(d.parked.messages), 0)
+	})
+}
+
+func TestParkedMessagesAreBounded(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		p, q := newParked(), b.queue(testQueue)
+		for i := range maxParked + 1000 {
+			p.park(q, &queue.Message{ID: fmt.Sprint(i), Lease: queue.NewLease("r", time.Now(), time.Hour)}, []string{"wh_a"})
+		}
+		want(t, "kept", len(p.messages), maxParked)
+		p.drop(testQueue, "5")
+		want(t, "kept after one was received again", len(p.messages), maxParked-1)
+		p.release("wh_a")
+		want(t, "taken", len(p.take("wh_a", 100)), 100)
+		want(t, "left", int(p.n.Load()), maxParked-101)
+	})
+}

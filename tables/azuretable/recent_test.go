@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -62,6 +63,13 @@ func (x *index) attempt(webhook string, n int, action policy.Action) tables.Atte
 	return a
 }
 
+// sent tells of the transactions so far: how many rows each has, and how many rows there are in all.
+func (x *index) sent() (sizes []int, written int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.Clone(x.sizes), len(x.written)
+}
+
 // age is when the rows of an attempt came into the index; ok is false while they are not
 // both there.
 func (x *index) age(a tables.Attempt) (age time.Duration, ok bool) {
@@ -92,8 +100,8 @@ func TestListsTakeFewTransactionsAtATrickle(t *testing.T) {
 				t.Fatalf("attempt %d is in the index: %t, after %v", i, ok, age)
 			}
 		}
-		if n := len(x.sizes); n > 30 {
-			t.Errorf("300 attempts took %d transactions, want at most 30", n)
+		if sizes, _ := x.sent(); len(sizes) > 30 {
+			t.Errorf("300 attempts took %d transactions, want at most 30", len(sizes))
 		}
 	})
 }
@@ -131,13 +139,13 @@ func TestAWholeTransactionIsWrittenAtOnce(t *testing.T) {
 			x.attempt("wh", i, policy.Complete)
 		}
 		synctest.Wait()
-		if len(x.sizes) != 4 || len(x.written) != 400 {
-			t.Errorf("%d rows in transactions of %v, want 400 in four of 100", len(x.written), x.sizes)
+		if sizes, written := x.sent(); len(sizes) != 4 || written != 400 {
+			t.Errorf("%d rows in transactions of %v, want 400 in four of 100", written, sizes)
 		}
 		time.Sleep(completedWait)
 		synctest.Wait()
-		if len(x.sizes) != 6 || len(x.written) != 500 {
-			t.Errorf("%d rows in transactions of %v, want all 500 in six", len(x.written), x.sizes)
+		if sizes, written := x.sent(); len(sizes) != 6 || written != 500 {
+			t.Errorf("%d rows in transactions of %v, want all 500 in six", written, sizes)
 		}
 		if len(x.gathered) != 0 || x.rows != 0 || x.running {
 			t.Errorf("%d partitions and %d rows are left behind, running: %t", len(x.gathered), x.rows, x.running)
@@ -183,8 +191,8 @@ func TestAnAttemptThatWasRecordedTwiceIsOnceInATransaction(t *testing.T) {
 		if err := x.close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if len(x.sizes) != 2 || x.sizes[0] != 1 || x.sizes[1] != 1 {
-			t.Errorf("transactions of %v rows, want two of one", x.sizes)
+		if sizes, _ := x.sent(); len(sizes) != 2 || sizes[0] != 1 || sizes[1] != 1 {
+			t.Errorf("transactions of %v rows, want two of one", sizes)
 		}
 	})
 }

@@ -116,6 +116,28 @@ func (d *Dispatcher) holdMargin(m *queue.Message) time.Duration {
 	return holdDelay + max(expiryMargin, d.lookSlack(m))
 }
 
+const (
+	// hostLookMin is how long a message of a host's is held at least that was held before,
+	// and hostLookMax how long at most because of that.
+	hostLookMin = 10 * time.Second
+	hostLookMax = 30 * time.Minute
+)
+
+// hostsLook is when a message that was held so often before is looked at again. A host
+// receives from a queue though nothing can be sent, and each look is an invocation: where
+// nothing at all gets through to the webhook the waits double, so that a message waits
+// about as long again as it has waited already. One that is merely busy has its turn,
+// which others would take.
+func (d *Dispatcher) hostsLook(queueName string, held int, r *refusal, now time.Time) time.Time {
+	if held == 0 || r.reason == policy.WebhookBusy || !d.o.Hosted(queueName) {
+		return r.until
+	}
+	if at := now.Add(backoff(held+1, hostLookMin, hostLookMax)); at.After(r.until) {
+		return at
+	}
+	return r.until
+}
+
 // ours are those of names that d receives from itself: a host receives from the others.
 func (d *Dispatcher) ours(names map[string]bool) map[string]bool {
 	maps.DeleteFunc(names, func(name string, _ bool) bool { return d.o.Hosted(name) })

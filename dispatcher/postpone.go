@@ -95,7 +95,9 @@ func (d *Dispatcher) postpone(p *parcel, t *target, refused *refusal) {
 	if p.margin == guardMargin { // the guard has it, since nobody would receive it once more
 		margin = guardMargin
 	}
-	t.delivery = p.held(t.delivery, refused.reason, postponement(p, refused.until, time.Now()), margin)
+	now := time.Now()
+	until := d.hostsLook(p.key.Queue, t.delivery.Excused, refused, now)
+	t.delivery = p.held(t.delivery, refused.reason, postponement(p, until, now), margin)
 	t.delivery.Excused++
 	t.flow = nil
 }

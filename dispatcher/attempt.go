@@ -43,7 +43,9 @@ func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t *target) tables.D
 		Now: now, Charged: del.Charged, Waits: del.Waits, FirstAt: firstOf(del.FirstAt, res.StartedAt),
 		ExpiresAt: p.m.ExpiresAt, LookSlack: d.lookSlack(p.m), Random: rand.Float64(), Response: responseOf(res),
 	})
-	flow.askPause(dec.Pause, now)
+	if flow.askPause(dec.Pause, now) {
+		d.flows.saveSoon()
+	}
 	if dec.Action == policy.NoVerdict {
 		dec.Reason = interruption(ctx)
 	}
@@ -56,7 +58,7 @@ func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t *target) tables.D
 	deliveries := append([]tables.Delivery{del}, p.takeHeld(maxRecordRows-2)...)
 	d.record(d.writing(ctx), tables.Record{Deliveries: deliveries, Attempts: []tables.Attempt{att}})
 	if dec.Disable {
-		d.disable(d.writing(ctx), t.registration.ID, dec.Reason)
+		d.disable(d.writing(ctx), t.registration.ID, t.registration.ResetAt, dec.Reason)
 	}
 	d.logAttempt(ctx, p, att)
 	d.metrics.attempted(p.key.Queue, t.registration.ID, att)

@@ -219,8 +219,9 @@ func (d *Dispatcher) willBeVisible(queueName string, delay time.Duration) {
 // Messages that are received from now on go by what it finds.
 func (d *Dispatcher) RegistryChanged() { d.registry.tell() }
 
-// disable switches a webhook off because of what it answered.
-func (d *Dispatcher) disable(ctx context.Context, id string, reason policy.Reason) {
+// disable switches a webhook off because of what it answered, unless it has begun anew since
+// it had this resetAt: what the old URL answered is nothing against the new one.
+func (d *Dispatcher) disable(ctx context.Context, id string, resetAt time.Time, reason policy.Reason) {
 	why := map[policy.Reason]string{policy.WebhookGone: "gone", policy.ReceiverAsked: "receiver", policy.WebhookFailing: "failing"}[reason]
 	if why == "" {
 		why = "rule"
@@ -230,7 +231,7 @@ func (d *Dispatcher) disable(ctx context.Context, id string, reason policy.Reaso
 	var err error
 	for range 3 { // someone may be changing it at the same time
 		var r tables.Registration
-		if r, err = d.o.Store.GetWebhook(ctx, id); err == nil && r.Enabled {
+		if r, err = d.o.Store.GetWebhook(ctx, id); err == nil && r.Enabled && r.ResetAt.Equal(resetAt) {
 			now := time.Now().UTC()
 			r.Enabled, r.DisabledReason, r.DisabledAt, r.UpdatedAt = false, why, now, now
 			if _, err = d.o.Store.PutWebhook(ctx, r); err == nil {

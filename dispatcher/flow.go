@@ -17,6 +17,8 @@ const (
 	// unknownWaiters bounds those that wait for a webhook of which nothing is known yet, in
 	// multiples of what it may have in flight.
 	unknownWaiters = 4
+	// pauseWorthSaving is the shortest pause that is saved when it is asked for.
+	pauseWorthSaving = 5 * time.Second
 	// releaseAfter is how long a webhook has taken nothing when the next 2xx shows that it
 	// takes messages again.
 	releaseAfter = 30 * time.Second
@@ -50,12 +52,12 @@ type flow struct {
 	meter   policy.Meter
 	auto    policy.AutoDisable
 
-	inFlight, waiting           int
-	moved                       time.Time     // when a POST last began or ended
-	took                        time.Duration // by a POST on average, also one that fails
-	freed                       chan struct{} // closed when a POST has ended; nil while nobody waits
-	delivered, failed, deferred int64
-	lastFailure                 time.Time
+	inFlight, waiting            int
+	moved                        time.Time     // when a POST last began or ended
+	took                         time.Duration // by a POST on average, also one that fails
+	freed                        chan struct{} // closed when a POST has ended; nil while nobody waits
+	delivered, failed, postponed int64
+	lastFailure                  time.Time
 	// releasedAt is when the webhook was last found to take messages again: what was held
 	// before is due. told hears of it; it may be nil.
 	releasedAt time.Time
@@ -201,7 +203,7 @@ func (f *flow) try(now time.Time) (*ticket, *refusal) {
 	if refused := f.closed(now); refused != nil {
 		return nil, refused
 	}
-	if f.inFlight >= f.limit() {
+	if f.inFlight >= f.limit() && !f.probeDue(now) {
 		return nil, nil
 	}
 	at := f.bucket.Next(f.settings, now)
@@ -216,6 +218,13 @@ func (f *flow) try(now time.Time) (*ticket, *refusal) {
 	f.inFlight++
 	f.moved = now
 	return &ticket{f: f, at: at, window: f.window.Generation(), generation: generation}, nil
+}
+
+// probeDue reports whether the next POST would be a probe. It waits for no POST of before
+// the breaker opened: those may hang for long, and say nothing about now.
+func (f *flow) probeDue(now time.Time) bool {
+	st := f.breaker.State(now)
+	return st.Phase == policy.BreakerOpen && !st.NextProbe.After(now)
 }
 
 // worthWaiting reports whether a POST that has to wait for others to end is likely to
@@ -286,15 +295,16 @@ func (f *flow) closed(now time.Time) *refusal {
 
 // postpone gives a message that is refused its place in the line of those that come back.
 func (f *flow) postpone(r *refusal, now time.Time) {
-	f.deferred++
+	f.postponed++
 	r.until = f.slots.Reserve(f.pace(now), r.until, now, rand.Float64())
 }
 
-// abort gives a ticket back that was not used, or whose POST was cut short by us.
+// abort gives a ticket back whose POST was not made, and its place by the rate with it.
 func (t ticket) abort() {
 	t.f.mu.Lock()
 	defer t.f.mu.Unlock()
 	t.f.ended()
+	t.f.bucket.Give()
 	t.f.breaker.Abort(t.generation)
 }
 
@@ -337,7 +347,7 @@ func (t ticket) leave(o outcome, now time.Time) (turned policy.BreakerPhase) {
 	switch {
 	case o.sign.Delivered:
 		f.delivered++
-		if f.deferred > 0 && now.Sub(f.lastOK) > releaseAfter {
+		if f.postponed > 0 && now.Sub(f.lastOK) > releaseAfter {
 			f.release(now)
 		}
 		f.lastOK = now
@@ -355,15 +365,17 @@ func (t ticket) leave(o outcome, now time.Time) (turned policy.BreakerPhase) {
 	return turned
 }
 
-// askPause keeps everything from the webhook for as long as it asked.
-func (f *flow) askPause(d time.Duration, now time.Time) {
+// askPause keeps everything from the webhook for as long as it asked, and reports whether
+// that is worth saving at once.
+func (f *flow) askPause(d time.Duration, now time.Time) (save bool) {
 	if d <= 0 {
-		return
+		return false
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.pause.Ask(d, now)
 	f.changed = true
+	return d >= pauseWorthSaving
 }
 
 // room is how many more messages could be sent to the webhook now, besides those that are
@@ -378,11 +390,13 @@ func (f *flow) room(onTheWay, most int, now time.Time) (n int, next time.Time) {
 	if refused := f.closed(now); refused != nil {
 		return 0, refused.until
 	}
-	limit := f.limit()
+	n = min(f.limit()-f.inFlight-f.waiting-onTheWay, most)
 	if f.breaker.State(now).Phase != policy.BreakerClosed {
-		limit = 1 // the probe
+		n = 0
+		if f.probeDue(now) {
+			n = min(1-onTheWay, most)
+		}
 	}
-	n = min(limit-f.inFlight-f.waiting-onTheWay, most)
 	if n <= 0 || f.settings.Rate == 0 {
 		return max(n, 0), time.Time{}
 	}
@@ -419,7 +433,7 @@ func (f *flow) takeChange() (tables.Health, bool) {
 	return tables.Health{
 		WebhookID: f.id, Breaker: f.breaker.State(now), PausedUntil: f.pause.Until(now), Failing: f.auto.State(),
 		LastFailureAt: f.lastFailure, Window: f.limit(), InFlight: f.inFlight,
-		Delivered: f.delivered, Failed: f.failed, Deferred: f.deferred, UpdatedAt: now,
+		Delivered: f.delivered, Failed: f.failed, Postponed: f.postponed, UpdatedAt: now,
 	}, true
 }
 
@@ -427,6 +441,13 @@ func (f *flow) markChanged() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.changed = true
+}
+
+// begun is the ResetAt that the webhook is known with.
+func (f *flow) begun() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.resetAt
 }
 
 func (f *flow) isFailing() bool {

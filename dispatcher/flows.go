@@ -15,7 +15,8 @@ const (
 	// healthEvery is how often the health of webhooks that has changed is written, and
 	// that of failing ones compared with what the other instances have seen.
 	healthEvery = time.Minute
-	// healthSoon is when it is written after a breaker has turned.
+	// healthSoon is how often it is written at most because a breaker has turned, or a
+	// webhook has asked for a pause.
 	healthSoon = time.Second
 	// healthTimeout bounds one reading or writing of health.
 	healthTimeout = 10 * time.Second
@@ -33,7 +34,7 @@ type flows struct {
 	byQueue map[string][]*flow
 	rooms   map[string]chan struct{} // by queue: holds one when room may have been made
 	outage  policy.Outage
-	turned  chan struct{} // holds one when a breaker has
+	turned  chan struct{} // holds one when a breaker has, or a pause was asked for
 	// released is told when the held messages of a webhook can go on; it may be nil.
 	released func(webhookID string)
 	// stored is the health that was read at the start, of webhooks not met so far; nil
@@ -158,6 +159,14 @@ func (fs *flows) report(id string, s policy.Sign, now time.Time) (ours bool) {
 	return s.Failed && fs.outage.Ours(now)
 }
 
+// saveSoon has health written at once, or with what else is written in this second.
+func (fs *flows) saveSoon() {
+	select {
+	case fs.turned <- struct{}{}:
+	default:
+	}
+}
+
 // room is how many messages of a queue can be started now, of which onTheWay are not with
 // their webhooks yet: as many as the webhook with the most room can take, since each gets
 // its own. With none, next is when it is worth asking again, if that is known.
@@ -278,9 +287,8 @@ func (d *Dispatcher) watchHealth(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-d.flows.turned:
-			if !waitFor(ctx.Done(), healthSoon) {
-				d.saveHealth(ctx)
-			}
+			d.saveHealth(ctx)
+			waitFor(ctx.Done(), healthSoon) // what turns meanwhile goes together
 		case <-t.C:
 			d.tendHealth(ctx)
 		}
@@ -310,6 +318,6 @@ func (d *Dispatcher) tendHealth(ctx context.Context) {
 		d.log.Warn("trying again in a minute", "error", err)
 	}
 	for _, f := range due {
-		d.disable(ctx, f.id, policy.WebhookFailing)
+		d.disable(ctx, f.id, f.begun(), policy.WebhookFailing)
 	}
 }

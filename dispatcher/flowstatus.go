@@ -67,7 +67,7 @@ func (f *flow) status(now time.Time) WebhookStatus {
 	defer f.mu.Unlock()
 	s := WebhookStatus{
 		State: FlowOpen, Window: f.limit(), Concurrency: f.settings.Concurrency, InFlight: f.inFlight, Waiting: f.waiting,
-		Rate: f.meter.Rate(now), Latency: f.meter.Latency(), Delivered: f.delivered, Failed: f.failed, Postponed: f.deferred,
+		Rate: f.meter.Rate(now), Latency: f.meter.Latency(), Delivered: f.delivered, Failed: f.failed, Postponed: f.postponed,
 		Breaker: f.breaker.State(now), Failing: f.auto.State(), LastFailureAt: f.lastFailure,
 	}
 	token := f.bucket.Next(f.settings, now)

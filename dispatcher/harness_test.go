@@ -448,6 +448,10 @@ func (s *faultyStore) Load(ctx context.Context, key tables.MessageKey) (dels []t
 	return dels, err
 }
 
+func (s *faultyStore) PutHealth(ctx context.Context, rows ...tables.Health) error {
+	return s.do("put_health", func() error { return s.Store.PutHealth(ctx, rows...) })
+}
+
 func (s *faultyStore) Record(ctx context.Context, r tables.Record) error {
 	return s.do("record", func() error { return s.Store.Record(ctx, r) })
 }

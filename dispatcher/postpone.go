@@ -163,10 +163,7 @@ func (d *Dispatcher) left(t target, res webhook.Result) {
 		return
 	}
 	d.metrics.turned(t.registration.ID, turned)
-	select {
-	case d.flows.turned <- struct{}{}:
-	default:
-	}
+	d.flows.saveSoon()
 }
 
 // giveTicket hands a ticket back that was not used; none twice.

@@ -41,12 +41,17 @@ func (s *shares) set(queueName string, more int) {
 	if q.joined += more; q.joined == 0 && q.used == 0 {
 		delete(s.queues, queueName)
 	}
+	s.divide()
+	s.wake()
+}
+
+// divide sets the parts of the queues that there are.
+func (s *shares) divide() {
 	s.part = s.total / 2 / max(len(s.queues), 1)
 	s.reserved = 0
 	for _, q := range s.queues {
 		s.reserved += max(s.part-q.used, 0)
 	}
-	s.wake()
 }
 
 // take takes up to n for a queue that has joined, at least one: it waits for that, and
@@ -88,7 +93,7 @@ func (s *shares) give(queueName string, n int) {
 	s.change(q, -n)
 	if q.joined == 0 && q.used == 0 {
 		delete(s.queues, queueName)
-		s.reserved -= s.part
+		s.divide()
 	}
 	s.wake()
 }

@@ -32,6 +32,9 @@ func (b *Bucket) Take(f Flow, now time.Time) bool {
 	return true
 }
 
+// Give gives back a token that was taken for a POST that was not made.
+func (b *Bucket) Give() { b.full = b.full.Add(-b.interval) }
+
 // Next is when a token is there: now or later. It takes none.
 func (b *Bucket) Next(f Flow, now time.Time) time.Time {
 	if f.Rate <= 0 {

@@ -141,7 +141,7 @@ func TestAReceiverRecoversWithoutAHerdAndItsBacklogDrains(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		defers bool
-	}{{"messages stay in the queue", false}, {"messages are deferred", true}} {
+	}{{"messages stay in the queue", false}, {"messages are postponed", true}} {
 		t.Run(tt.name, func(t *testing.T) {
 			flow := policy.DefaultFlow()
 			flow.Rate, flow.Burst = 60, 10

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// SlotHorizon is how far ahead a deferred message may be put: when the webhook
+// SlotHorizon is how far ahead a postponed message may be put: when the webhook
 // recovers before, it is back after that time at the latest.
 const SlotHorizon = 10 * time.Minute
 
-// Slots says when deferred messages of one webhook come back, so that they come at
+// Slots says when postponed messages of one webhook come back, so that they come at
 // about the rate that it takes. Each Reserve takes the next place on a line that moves
 // on by 1/rate. The zero Slots is ready.
 type Slots struct{ next time.Time }
 
-// Reserve returns when a message that is deferred now is to come back: later than now,
+// Reserve returns when a message that is postponed now is to come back: later than now,
 // not before earliest unless that is beyond SlotHorizon, and at most SlotHorizon ahead.
 // When the line is longer than that, the time is anywhere in the second half of it:
 // random is uniform in [0, 1). rate is POSTs per second, bounded to what a Flow can

@@ -341,7 +341,7 @@ func TestSlotsSpreadReturnsAtTheRate(t *testing.T) {
 	}
 }
 
-// 100,000 messages are deferred at once: none comes back later than the horizon, and
+// 100,000 messages are postponed at once: none comes back later than the horizon, and
 // no second gets more than twice its share.
 func TestSlotsOfALongLineStayWithinTheHorizonAndDoNotCrowd(t *testing.T) {
 	var s policy.Slots

@@ -24,11 +24,11 @@ type Health struct {
 	// Window and InFlight are what may be, and what was, in flight at UpdatedAt.
 	Window   int
 	InFlight int
-	// Delivered, Failed and Deferred count POSTs that were answered 2xx, POSTs that
+	// Delivered, Failed and Postponed count POSTs that were answered 2xx, POSTs that
 	// failed, and deliveries that had to wait for the webhook, since StartedAt.
 	Delivered int64
 	Failed    int64
-	Deferred  int64
+	Postponed int64
 	StartedAt time.Time
 	UpdatedAt time.Time
 }

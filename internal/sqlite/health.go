@@ -23,7 +23,7 @@ func (db *DB) PutHealth(ctx context.Context, rows ...tables.Health) error {
 		for _, h := range rows {
 			_, err := tx.exec(putHealthSQL, h.WebhookID, h.Instance, h.Breaker.Phase, millis(h.Breaker.Since), millis(h.Breaker.NextProbe),
 				h.Breaker.Wait, h.Breaker.Samples, h.Breaker.Failures, millis(h.PausedUntil), millis(h.Failing.FailingSince), h.Failing.FailedMessages,
-				millis(h.Failing.LastSuccess), millis(h.LastFailureAt), h.Window, h.InFlight, h.Delivered, h.Failed, h.Deferred,
+				millis(h.Failing.LastSuccess), millis(h.LastFailureAt), h.Window, h.InFlight, h.Delivered, h.Failed, h.Postponed,
 				millis(h.StartedAt), millis(h.UpdatedAt))
 			if err != nil {
 				return err
@@ -44,7 +44,7 @@ func (db *DB) ListHealth(ctx context.Context) (list []tables.Health, err error) 
 		var h tables.Health
 		err := scan(&h.WebhookID, &h.Instance, &h.Breaker.Phase, timeOf(&h.Breaker.Since), timeOf(&h.Breaker.NextProbe),
 			&h.Breaker.Wait, &h.Breaker.Samples, &h.Breaker.Failures, timeOf(&h.PausedUntil), timeOf(&h.Failing.FailingSince), &h.Failing.FailedMessages,
-			timeOf(&h.Failing.LastSuccess), timeOf(&h.LastFailureAt), &h.Window, &h.InFlight, &h.Delivered, &h.Failed, &h.Deferred,
+			timeOf(&h.Failing.LastSuccess), timeOf(&h.LastFailureAt), &h.Window, &h.InFlight, &h.Delivered, &h.Failed, &h.Postponed,
 			timeOf(&h.StartedAt), timeOf(&h.UpdatedAt))
 		list = append(list, h)
 		return true, err

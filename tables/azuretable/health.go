@@ -118,7 +118,7 @@ func healthColumns(h tables.Health) columns {
 	c.number("InFlight", h.InFlight)
 	c.long("Delivered", h.Delivered)
 	c.long("Failed", h.Failed)
-	c.long("Deferred", h.Deferred)
+	c.long("Deferred", h.Postponed)
 	c.time("StartedAt", h.StartedAt)
 	c.time(updatedAtColumn, h.UpdatedAt)
 	return c
@@ -136,7 +136,7 @@ func (e entity) health() tables.Health {
 			FailingSince: e.time("FailingSince"), FailedMessages: e.number("FailedMessages"), LastSuccess: e.time("LastSuccessAt"),
 		},
 		LastFailureAt: e.time("LastFailureAt"), Window: e.number("Window"), InFlight: e.number("InFlight"),
-		Delivered: e.long("Delivered"), Failed: e.long("Failed"), Deferred: e.long("Deferred"),
+		Delivered: e.long("Delivered"), Failed: e.long("Failed"), Postponed: e.long("Deferred"),
 		StartedAt: e.time("StartedAt"), UpdatedAt: e.time(updatedAtColumn),
 	}
 }

@@ -35,7 +35,7 @@ func healthOf(webhookID, instance string) tables.Health {
 		PausedUntil:   day.Add(time.Hour),
 		Failing:       policy.AutoDisableState{FailingSince: day.Add(-time.Hour), FailedMessages: 21, LastSuccess: day.Add(-2 * time.Hour)},
 		LastFailureAt: day.Add(-time.Second),
-		Window:        17, InFlight: 3, Delivered: 1 << 40, Failed: 5, Deferred: 1 << 33, StartedAt: day.Add(-24 * time.Hour), UpdatedAt: day,
+		Window:        17, InFlight: 3, Delivered: 1 << 40, Failed: 5, Postponed: 1 << 33, StartedAt: day.Add(-24 * time.Hour), UpdatedAt: day,
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,9 +65,9 @@ func (db *DB) readDeliveries(ctx context.Context, operation string, q query) ([]
 }
 
 var (
-	putDeliverySQL = upsert("deliveries", deliveryColumns+", day") + fmt.Sprintf(
+	putDeliverySQL = upsert("deliveries", deliveryColumns+", day", "message_id, queue, day, webhook_id") + fmt.Sprintf(
 		" WHERE (excluded.generation, %s) >= (deliveries.generation, %s)", rankOf("excluded"), rankOf("deliveries"))
-	putAttemptSQL = upsert("attempts", attemptColumns+", day")
+	putAttemptSQL = upsert("attempts", attemptColumns+", day", "message_id, queue, day, webhook_id, generation, number")
 )
 
 // rankOf is tables.State.Rank of a row's state: what a delivery came to is not undone by
@@ -91,13 +92,15 @@ func insertOnce(table, columns string) string {
 		table, columns, strings.Repeat(", ?", len(columnNames(columns))-1))
 }
 
-// upsert is the statement that inserts a row or replaces all columns of the one that
-// has the same key.
-func upsert(table, columns string) string {
-	names := columnNames(columns)
-	sets := make([]string, len(names))
-	for i, n := range names {
-		sets[i] = n + " = excluded." + n
+// upsert is the statement that inserts a row, or replaces the other columns of the one that
+// has the same key. The key's columns are left alone: setting them writes their indexes anew.
+func upsert(table, columns, key string) string {
+	keys := columnNames(key)
+	var sets []string
+	for _, n := range columnNames(columns) {
+		if !slices.Contains(keys, n) {
+			sets = append(sets, n+" = excluded."+n)
+		}
 	}
 	return strings.Replace(insertOnce(table, columns), "DO NOTHING", "DO UPDATE SET "+strings.Join(sets, ", "), 1)
 }

@@ -1,10 +1,14 @@
 package sqlite
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	engine "modernc.org/sqlite/lib"
+
+	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -82,5 +86,40 @@ func TestFirstPagesAreReadInIndexOrder(t *testing.T) {
 		if !strings.Contains(p, "USING INDEX") || strings.Contains(p, "TEMP B-TREE") {
 			t.Errorf("%s are not read in the order of an index:\n%s", name, p)
 		}
+	}
+}
+
+// SQLite plans a statement again when an argument becomes 0 or 1, or no longer is, where
+// the plan could depend on it. Queues are numbered from 1.
+func TestHotStatementsArePlannedOnce(t *testing.T) {
+	db := openNew(t)
+	for i := range 12 {
+		q, err := db.Queues().Queue([]string{"first", "second", "third"}[i%3])
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustSend(t, q, "a", queue.SendOptions{TTL: queue.NoExpiry * time.Duration(i%2)})
+		m := receiveAll(t, q)[0]
+		key := messageKeyOf(q, m)
+		err = errors.Join(
+			db.Record(t.Context(), tables.Record{
+				Deliveries: []tables.Delivery{{MessageKey: key, WebhookID: "w", Attempts: i % 3, Size: i % 2}},
+				Attempts:   []tables.Attempt{{MessageKey: key, WebhookID: "w", Number: i % 3, Redials: i % 2}},
+			}),
+			q.Renew(t.Context(), m, time.Minute), q.Abandon(t.Context(), m, 0), q.Complete(t.Context(), receiveAll(t, q)[0]))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := db.writer.do(t.Context(), func(tx *tx) error {
+		for text, s := range tx.w.conn.stmts {
+			if n := engine.Xsqlite3_stmt_status(tx.w.conn.tls, s.handle, engine.SQLITE_STMTSTATUS_REPREPARE, 0); n > 1 { // once, when the file was new
+				t.Errorf("planned again %d times: %s", n, text)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

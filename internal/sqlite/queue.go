@@ -88,8 +88,10 @@ func (t *tx) queueID(name string) (int64, error) {
 }
 
 const (
+	// visibleSQL adds nothing to the queue's number because SQLite plans a statement with
+	// "= ?" and an order again whenever that argument becomes 1 or is no longer.
 	visibleSQL = `SELECT seq, id, text, dequeue_count, inserted_at, expires_at FROM messages INDEXED BY messages_visible
-WHERE queue = ? AND visible_at <= ? AND (expires_at = 0 OR expires_at > ?) ORDER BY visible_at LIMIT ?`
+WHERE queue = 0 + ? AND visible_at <= ? AND (expires_at = 0 OR expires_at > ?) ORDER BY visible_at LIMIT ?`
 	leaseSQL = "UPDATE messages SET visible_at = ?, hidden_at = ?, receipt = ?, dequeue_count = ? WHERE seq = ?"
 )
 

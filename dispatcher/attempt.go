@@ -25,6 +25,7 @@ func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t *target) tables.D
 	now := time.Now()
 	flow := t.ticket.f
 	d.left(*t, res)
+	p.answered(t)
 	del := t.delivery
 	delivered := res.Status/100 == 2
 	if now.After(p.m.Lease.Until()) || ctx.Err() != nil || p.shared && !delivered {

@@ -77,12 +77,11 @@ func (d *Dispatcher) post(ctx context.Context, p *parcel, targets []target) {
 	d.enter(ctx, p, targets)
 	var posts sync.WaitGroup
 	var last *target
-	under := underWay{a: p.arrived}
+	under := newUnderWay(p.arrived, targets)
 	for i := range targets {
 		if targets[i].flow == nil {
 			continue
 		}
-		under.n.Add(1)
 		if t := last; t != nil {
 			posts.Go(func() { d.postTo(ctx, p, t); under.ended() })
 		}
@@ -109,6 +108,7 @@ func (d *Dispatcher) post(ctx context.Context, p *parcel, targets []target) {
 // postTo makes one POST, if its webhook has room for it in time.
 func (d *Dispatcher) postTo(ctx context.Context, p *parcel, t *target) {
 	defer d.giveTicket(t)
+	defer p.answered(t)
 	if d.survives(p, func() { d.timedAttempt(ctx, p, t) }) {
 		return
 	}
@@ -118,6 +118,14 @@ func (d *Dispatcher) postTo(ctx context.Context, p *parcel, t *target) {
 	// Recorded, so that the message stays due to this webhook, and so that a
 	// message that always ends so does not go on for ever.
 	d.survives(p, func() { d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}}) })
+}
+
+// answered says that t's POST is over, or won't be made; once for each, whoever says so.
+func (p *parcel) answered(t *target) {
+	if !t.answered {
+		t.answered = true
+		p.arrived.answered()
+	}
 }
 
 // survives runs f and reports whether it ended without a panic.

@@ -141,9 +141,7 @@ func TestRenewalEndsWithTheFirstDefinitiveAnswer(t *testing.T) {
 
 // handling counts the goroutines that handle a message.
 func handling() (n int) {
-	stacks := make([]byte, 1<<20)
-	stacks = stacks[:runtime.Stack(stacks, true)]
-	for _, stack := range strings.Split(string(stacks), "\n\n") {
+	for _, stack := range strings.Split(stacks(), "\n\n") {
 		for _, function := range []string{"(*keeper).act(", "(*Dispatcher).handle(", "(*Dispatcher).post"} {
 			if strings.Contains(stack, function) {
 				n++
@@ -152,6 +150,12 @@ func handling() (n int) {
 		}
 	}
 	return n
+}
+
+// stacks are those of all goroutines.
+func stacks() string {
+	text := make([]byte, 1<<20)
+	return string(text[:runtime.Stack(text, true)])
 }
 
 // C02 (a): within a second of the end of the handling, whatever ended it.

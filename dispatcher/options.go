@@ -60,14 +60,18 @@ type Options struct {
 	// Estimate says how long messages of a queue are expected to take, until
 	// enough of them were measured; default nothing.
 	Estimate func(queueName string) policy.Estimate
-	// Concurrency is the most messages of one queue in flight in this process;
-	// default 64.
+	// Concurrency is the most messages of one queue in this process whose POSTs are under
+	// way or begin at once; default 64. As many again, whose POSTs were all answered, may
+	// be waiting for storage to record and settle them. Leases are kept for all of them.
 	Concurrency int
-	// MaxInFlight is the most messages of all queues in flight in this process; default
+	// MaxInFlight is the most messages of all queues in flight in this process, those that
+	// wait to be settled included; default
 	// 1,024. Half of it is divided among the queues in equal parts.
 	MaxInFlight int
-	// PollMin and PollMax bound the wait between receives of an empty queue:
-	// it doubles from one to the other, randomised. Defaults 100 ms and 30 s.
+	// PollMin and PollMax are the shortest and the longest wait between receives of an
+	// empty queue: it doubles from one to the other, give or take a quarter. Defaults
+	// 100 ms and 30 s. While a queue has been polled for less than a lease the longest is
+	// a fiftieth of the lease.
 	PollMin time.Duration
 	PollMax time.Duration
 	// Drain is how long a stop waits for POSTs in flight before it cuts them

@@ -11,7 +11,6 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 )
 
@@ -26,19 +25,27 @@ const (
 	// roomWait is the longest wait before a poller looks again whether a webhook has
 	// room; it hears of room that is made before.
 	roomWait = 30 * time.Second
+	// maxReceivers bounds the receives that are under way at a time from one queue.
+	maxReceivers = 4
+	// recoveryLooks is how often a young process looks within one lease, at least.
+	recoveryLooks = 50
 )
 
 // poller receives from one queue and starts a handler per message.
 type poller struct {
-	d     *Dispatcher
-	q     queue.Queue
-	work  context.Context
-	stop  context.CancelFunc
-	wake  chan struct{}
-	slots chan struct{} // one element per message in flight or being received
-	due   due
-	noted chan struct{} // holds one when due has grown
-	room  chan struct{} // holds one when a webhook may take more than before
+	d    *Dispatcher
+	q    queue.Queue
+	work context.Context
+	stop context.CancelFunc
+	wake chan struct{}
+	// slots has one element per message that is being received, or whose POSTs are not
+	// over; settling has one per message whose POSTs are over (see arrival.answered).
+	slots, settling chan struct{}
+	// gathering is held by the receiver that takes slots.
+	gathering chan struct{}
+	due       due
+	noted     chan struct{} // holds one when due has grown
+	room      chan struct{} // holds one when a webhook may take more than before
 	// patience is how long the poller waits for room at most; zero is for ever.
 	patience time.Duration
 
@@ -48,12 +55,21 @@ type poller struct {
 	noRoom atomic.Bool
 	// onTheWay counts those messages that have not asked their webhooks yet.
 	onTheWay atomic.Int64
+	// next hands a message to a handler that has ended with another one.
+	next chan *queue.Message
+	// receivers counts those that receive, besides run itself; more waits for them.
+	receivers atomic.Int64
+	more      sync.WaitGroup
 
 	mu         sync.Mutex
 	lastPollAt time.Time // last receive that storage answered
 	lastErr    error
 	lastErrAt  time.Time
 	loggedAt   time.Time
+	// backlog is there while receives come back full, and closed when one does not.
+	backlog chan struct{}
+	// took is how long the last receive took.
+	took time.Duration
 }
 
 func newPoller(work context.Context, d *Dispatcher, q queue.Queue) *poller {
@@ -61,8 +77,10 @@ func newPoller(work context.Context, d *Dispatcher, q queue.Queue) *poller {
 		d: d, q: q, work: work, startedAt: time.Now(),
 		wake:  make(chan struct{}, 1),
 		noted: make(chan struct{}, 1),
-		slots: make(chan struct{}, d.o.Concurrency),
 		room:  make(chan struct{}, 1),
+		next:  make(chan *queue.Message),
+		slots: make(chan struct{}, d.o.Concurrency), settling: make(chan struct{}, d.o.Concurrency),
+		gathering: make(chan struct{}, 1),
 	}
 	d.shares.join(q.Name())
 	d.flows.listen(q.Name(), p.room)
@@ -84,28 +102,28 @@ func (p *poller) wakeUp() {
 
 // run receives until ctx ends. It never receives more than can start now.
 func (p *poller) run(ctx context.Context) {
+	defer p.more.Wait()
 	empty, faults := 0, 0
 	for {
 		n := p.takeSlots(ctx)
 		if n == 0 {
 			return
 		}
-		messages, err := p.receive(n)
-		p.giveSlots(n - len(messages))
-		for _, m := range messages {
-			p.start(ctx, m)
-		}
+		got, err := p.receiveAndStart(ctx, n)
 		var wait time.Duration
 		switch {
 		case err != nil:
 			faults++
 			wait = backoff(faults, errorBackoffMin, p.d.o.PollMax)
-		case len(messages) == 0:
+		case got == 0:
 			faults = 0
 			empty++
-			wait = backoff(empty, p.d.o.PollMin, p.d.o.PollMax)
+			wait = pollPause(empty, p.d.o.PollMin, p.longestPause())
 		default:
 			empty, faults = 0, 0
+			if got == n {
+				p.receiveMore(ctx)
+			}
 			continue
 		}
 		if woken := p.sleep(ctx, wait, err == nil); woken {
@@ -114,100 +132,39 @@ func (p *poller) run(ctx context.Context) {
 	}
 }
 
-// takeSlots waits until a message could start at once, and takes slots for as many as
-// one receive can bring: where a webhook has room for them, in the queue's own bounds and
-// in the process's. It returns 0 when ctx has ended, or patience.
-func (p *poller) takeSlots(ctx context.Context) int {
-	for ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-			return 0
-		case p.slots <- struct{}{}:
+// receiveMore starts one more receiver, up to maxReceivers: one waits for storage while
+// another one's messages are handled. Each ends when the backlog does.
+func (p *poller) receiveMore(ctx context.Context) {
+	if p.receivers.Add(1) >= maxReceivers {
+		p.receivers.Add(-1)
+		return
+	}
+	p.more.Go(func() {
+		defer p.receivers.Add(-1)
+		for {
+			n := p.takeSlots(ctx)
+			if n == 0 {
+				return
+			}
+			if p.backlogged() == nil {
+				p.giveSlots(n)
+				return
+			}
+			if got, err := p.receiveAndStart(ctx, n); err != nil || got < n {
+				return
+			}
 		}
-		room, next := p.d.flows.room(p.q.Name(), int(p.onTheWay.Load()), queue.MaxReceive, time.Now())
-		if room > 0 {
-			return p.fillSlots(ctx, room)
-		}
-		<-p.slots
-		if !p.waitForRoom(ctx, next) {
-			return 0
-		}
-	}
-	return 0
+	})
 }
 
-// fillSlots takes up to n slots, of which one is taken already.
-func (p *poller) fillSlots(ctx context.Context, n int) int {
-	taken := 1
-fill:
-	for taken < n {
-		select {
-		case p.slots <- struct{}{}:
-			taken++
-		default:
-			break fill
-		}
+// receiveAndStart makes one receive for which n slots were taken.
+func (p *poller) receiveAndStart(ctx context.Context, n int) (got int, err error) {
+	messages, err := p.receive(n)
+	p.giveSlots(n - len(messages))
+	for _, m := range messages {
+		p.start(ctx, m)
 	}
-	p.noRoom.Store(true)
-	granted := p.d.shares.take(ctx, p.q.Name(), taken)
-	p.noRoom.Store(false)
-	for range taken - granted {
-		<-p.slots
-	}
-	p.onTheWay.Add(int64(granted))
-	return granted
-}
-
-// giveSlots gives back n slots that no message was received for.
-func (p *poller) giveSlots(n int) {
-	p.onTheWay.Add(int64(-n))
-	for range n {
-		p.giveSlot()
-	}
-}
-
-// giveSlot gives back the slot of one message.
-func (p *poller) giveSlot() {
-	<-p.slots
-	p.d.shares.give(p.q.Name(), 1)
-}
-
-// giveSlotOf gives back the slot of a message that has come to its end.
-func (p *poller) giveSlotOf(a *arrival) {
-	if a.slotGiven.Swap(true) {
-		p.d.lingering.end()
-	} else {
-		<-p.slots
-	}
-	p.d.shares.give(p.q.Name(), 1)
-}
-
-// waitForRoom waits until a webhook may take more than before: until next if that is
-// known, and otherwise for roomWait at most; false when ctx or patience has ended.
-func (p *poller) waitForRoom(ctx context.Context, next time.Time) bool {
-	wait := roomWait
-	if !next.IsZero() {
-		wait = time.Until(next)
-	}
-	last := p.patience > 0 && wait > p.patience
-	if last && !next.IsZero() {
-		return false
-	}
-	if last {
-		wait = p.patience
-	}
-	p.noRoom.Store(true)
-	defer p.noRoom.Store(false)
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return !last
-	case <-p.room:
-		return true
-	}
+	return len(messages), err
 }
 
 func (p *poller) receive(n int) ([]*queue.Message, error) {
@@ -218,10 +175,35 @@ func (p *poller) receive(n int) ([]*queue.Message, error) {
 	defer span.End()
 	lease := p.d.measure.lease(p.q.Name())
 	p.d.metrics.leaseAsked(p.q.Name(), lease)
+	start := time.Now()
 	messages, err := p.q.Receive(callCtx, n, lease)
-	span.SetAttributes(attribute.Int("messaging.batch.message_count", len(messages)))
+	if span.IsRecording() {
+		span.SetAttributes(attribute.Int("messaging.batch.message_count", len(messages)))
+	}
 	p.observe(err)
+	p.noteBacklog(err == nil && len(messages) == n, time.Since(start))
 	return messages, err
+}
+
+// noteBacklog notes whether a receive brought as many messages as were asked for.
+func (p *poller) noteBacklog(full bool, took time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.took = took
+	switch {
+	case full && p.backlog == nil:
+		p.backlog = make(chan struct{})
+	case !full && p.backlog != nil:
+		close(p.backlog)
+		p.backlog = nil
+	}
+}
+
+// backlogged returns what is closed when the backlog ends, nil while there is none.
+func (p *poller) backlogged() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.backlog
 }
 
 // observe keeps what the API shows of this poller, and logs the same error at a
@@ -250,24 +232,47 @@ func (p *poller) observe(err error) {
 	p.lastErr, p.lastErrAt = err, now
 }
 
-// start hands the message to a handler, or gives it back when the poller was
-// stopped while it was being received.
+// start hands the message to a handler. One that has ended with another message is used
+// again while there is a backlog: its stack has grown already.
 func (p *poller) start(ctx context.Context, m *queue.Message) {
-	p.d.handlers.Go(func() {
+	select {
+	case p.next <- m:
+	default:
+		p.d.handlers.Go(func() { p.handleAll(ctx, m) })
+	}
+}
+
+// handleAll handles m, and then what comes as long as the backlog lasts.
+func (p *poller) handleAll(ctx context.Context, m *queue.Message) {
+	for m != nil {
 		if ctx.Err() != nil {
-			defer p.giveSlots(1)
-			p.d.giveBack(p.q, m)
+			p.refuse(m)
+		} else {
+			p.handle(m)
+		}
+		m = nil
+		backlog := p.backlogged()
+		if backlog == nil {
 			return
 		}
-		p.handle(m)
-	})
+		select {
+		case m = <-p.next:
+		case <-backlog:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// refuse gives back a message that was received while the poller was stopped.
+func (p *poller) refuse(m *queue.Message) {
+	defer p.giveSlots(1)
+	p.d.giveBack(p.q, m)
 }
 
 // handle handles a message for which a slot was taken.
 func (p *poller) handle(m *queue.Message) {
 	a := &arrival{p: p}
-	defer p.giveSlotOf(a)
-	defer a.done() // also when it never came as far as its webhooks
+	defer a.end()
 	p.d.handle(p.work, p.q, m, a)
 }
 
@@ -304,95 +309,36 @@ func (p *poller) willBeVisible(delay time.Duration) {
 	}
 }
 
+// longestPause is PollMax on average. While this process is younger than a lease it is
+// shorter: what a process before it held, and was killed with, comes back in that time.
+func (p *poller) longestPause() time.Duration {
+	lease := p.d.measure.lease(p.q.Name())
+	if time.Since(p.startedAt) > lease+lease/recoveryLooks {
+		return p.d.o.PollMax
+	}
+	return min(p.d.o.PollMax, max(p.d.o.PollMin, lease/recoveryLooks))
+}
+
+// pollPause doubles from first to limit with n = 1, 2, …, and varies by a quarter around
+// that, so that instances do not move in step; never less than first.
+func pollPause(n int, first, limit time.Duration) time.Duration {
+	d := doubled(n, first, limit)
+	return max(d-d/4+time.Duration(rand.Int64N(int64(d/2)+1)), min(first, limit))
+}
+
 // backoff doubles from first to limit with n = 1, 2, …, and takes a random value
 // in the upper half, so that instances do not move in step; never less than first.
 func backoff(n int, first, limit time.Duration) time.Duration {
-	d := limit
-	if n < 32 {
-		if shifted := first << (n - 1); shifted>>(n-1) == first && shifted > 0 {
-			d = min(limit, shifted)
-		}
-	}
+	d := doubled(n, first, limit)
 	return max(d/2+time.Duration(rand.Int64N(int64(d/2)+1)), min(first, limit))
 }
 
-// QueueStatus is what is known about the polling of one queue.
-type QueueStatus struct {
-	Polling bool
-	// InFlight counts the messages that this process is at work on, whoever received
-	// them.
-	InFlight int
-	// Lease is what the next receive asks for: fixed, or by measured time.
-	Lease      time.Duration
-	LeaseFixed bool
-	// Recommended is the lease that measured time, or the estimate, asks for.
-	Recommended policy.Recommendation
-	Processing  Processing
-	Deletions   Deletions
-	// Handled and DeadLettered count the messages that this process finished with in
-	// the last one to two hours, and those of them that became dead letters.
-	Handled, DeadLettered int
-	// LastPollAt is the last receive that storage answered.
-	LastPollAt time.Time
-	// LastError is the last receive error while it lasts; nil when receiving works.
-	LastError   error
-	LastErrorAt time.Time
-	// Webhooks counts the registrations on the queue, Enabled those enabled.
-	Webhooks int
-	Enabled  int
-	// LeftAt is when the queue's last webhook was deleted, while what was on the queue
-	// then is watched over; zero otherwise.
-	LeftAt time.Time
-}
-
-// Queue returns the status of one queue; all but Lease zero for one without
-// webhooks.
-func (d *Dispatcher) Queue(name string) QueueStatus {
-	s := QueueStatus{LeaseFixed: d.o.Lease > 0, Deletions: d.deleted.of(name)}
-	s.Lease, s.Recommended, s.Processing = d.measure.status(name)
-	s.Handled, s.DeadLettered = d.metrics.tally.recent(name)
-	s.InFlight = int(d.inFlight.of(name))
-	for _, r := range d.registry.of(name) {
-		s.Webhooks++
-		if r.Enabled {
-			s.Enabled++
+// doubled is first doubled n-1 times, and limit at most.
+func doubled(n int, first, limit time.Duration) time.Duration {
+	if n < 32 {
+		if shifted := first << (n - 1); shifted>>(n-1) == first && shifted > 0 {
+			return min(limit, shifted)
 		}
 	}
-	if l, left := d.registry.leftQueue(name); left {
-		s.LeftAt = l.At
-	}
-	d.mu.Lock()
-	p := d.pollers[name]
-	d.mu.Unlock()
-	if p == nil {
-		return s
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s.Polling = true
-	s.LastPollAt, s.LastError, s.LastErrorAt = p.lastPollAt, p.lastErr, p.lastErrAt
-	return s
-}
-
-// Health says whether the dispatcher can do its job: nil, or what is wrong, for
-// the registry and for each queue that is polled.
-func (d *Dispatcher) Health() map[string]error {
-	health := map[string]error{}
-	readAt, err := d.registry.status()
-	if err == nil && readAt.IsZero() {
-		err = errors.New("the registered webhooks have not been read yet")
-	}
-	health["webhooks"] = err
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for name, p := range d.pollers {
-		p.mu.Lock()
-		err := p.lastErr
-		p.mu.Unlock()
-		if errors.Is(err, queue.ErrQueueNotFound) {
-			err = nil // the first publish creates it
-		}
-		health["queue "+name] = err
-	}
-	return health
+	return limit
 }

@@ -3,7 +3,6 @@ package dispatcher
 import (
 	"context"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/pushlease/pushlease/policy"
@@ -175,65 +174,3 @@ func (d *Dispatcher) giveTicket(t *target) {
 	t.ticket.abort()
 	d.flows.signal(t.registration.Queue)
 }
-
-// arrival counts a message that was received and has not asked its webhooks yet. The zero
-// arrival counts nothing.
-type arrival struct {
-	p    *poller
-	over bool
-	// slotGiven: its slot was given back while some of its webhooks are still at it.
-	slotGiven atomic.Bool
-}
-
-// done says that the message has asked, or won't.
-func (a *arrival) done() {
-	if a == nil || a.over || a.p == nil {
-		return
-	}
-	a.over = true
-	a.p.onTheWay.Add(-1)
-	a.p.d.flows.signal(a.p.q.Name())
-}
-
-// taken says that one of the message's webhooks is done with it while others are still at
-// it. From now on those count it, by what they may have in flight, and not the queue: its
-// slots are for what the quickest of its webhooks can take.
-func (a *arrival) taken() {
-	if a == nil || a.p == nil || a.slotGiven.Load() || !a.p.d.lingering.begin() {
-		return
-	}
-	if a.slotGiven.Swap(true) {
-		a.p.d.lingering.end()
-		return
-	}
-	<-a.p.slots
-}
-
-// underWay counts the POSTs of a message that have not ended.
-type underWay struct {
-	a *arrival
-	n atomic.Int32
-}
-
-func (u *underWay) ended() {
-	if u.n.Add(-1) > 0 {
-		u.a.taken()
-	}
-}
-
-// lingering counts the messages without a slot, at most so many.
-type lingering struct {
-	n    atomic.Int64
-	most int64
-}
-
-// begin counts one more, unless there are too many.
-func (l *lingering) begin() bool {
-	if l.n.Add(1) <= l.most {
-		return true
-	}
-	l.end()
-	return false
-}
-
-func (l *lingering) end() { l.n.Add(-1) }

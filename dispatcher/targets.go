@@ -32,6 +32,8 @@ type target struct {
 	took time.Duration
 	// why explains the decision about the attempt that was made now; empty without one.
 	why string
+	// answered: its POST is over.
+	answered bool
 }
 
 // due reports whether a POST may be made now.

@@ -101,7 +101,7 @@ var table = named([]Setting{
 	},
 	{
 		Name: "concurrency", Default: "64",
-		Help: "Most messages of one queue in work at a time, but for those that wait only for the slower of their webhooks. 1 to 10000.",
+		Help: "Most messages of one queue whose POSTs are under way or begin at once, but for those that wait only for the slower of their webhooks. As many again, POSTed already, may be waiting for storage to record and settle them. 1 to 10000.",
 		set:  func(c *Config, v string) (err error) { c.Concurrency, err = parseInt(v, 1, maxConcurrency); return err },
 		show: func(c Config) string { return strconv.Itoa(c.Concurrency) },
 	},
@@ -113,7 +113,7 @@ var table = named([]Setting{
 	},
 	duration("poll_min", "100ms", "Shortest pause between two receives of an empty queue. 10ms to 1h, not above poll_max.",
 		10*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.PollMin }),
-	duration("poll_max", "30s", "Longest pause between two receives of an empty queue; each receive is a paid storage transaction. 10ms to 1h.",
+	duration("poll_max", "30s", "Longest pause between two receives of an empty queue, on average: pauses vary by a quarter, and are shorter while the process is younger than a lease; each receive is a paid storage transaction. 10ms to 1h.",
 		10*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.PollMax }),
 	duration("drain", "35s", "How long a stopping process waits for POSTs in flight. 1s to 1h. Give the process at least 20s more before it is killed.",
 		time.Second, time.Hour, func(c *Config) *time.Duration { return &c.Drain }),

@@ -1,0 +1,90 @@
+package dispatcher
+
+import (
+	"errors"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+)
+
+// QueueStatus is what is known about the polling of one queue.
+type QueueStatus struct {
+	Polling bool
+	// InFlight counts the messages that this process is at work on, whoever received
+	// them.
+	InFlight int
+	// Lease is what the next receive asks for: fixed, or by measured time.
+	Lease      time.Duration
+	LeaseFixed bool
+	// Recommended is the lease that measured time, or the estimate, asks for.
+	Recommended policy.Recommendation
+	Processing  Processing
+	Deletions   Deletions
+	// Handled and DeadLettered count the messages that this process finished with in
+	// the last one to two hours, and those of them that became dead letters.
+	Handled, DeadLettered int
+	// LastPollAt is the last receive that storage answered.
+	LastPollAt time.Time
+	// LastError is the last receive error while it lasts; nil when receiving works.
+	LastError   error
+	LastErrorAt time.Time
+	// Webhooks counts the registrations on the queue, Enabled those enabled.
+	Webhooks int
+	Enabled  int
+	// LeftAt is when the queue's last webhook was deleted, while what was on the queue
+	// then is watched over; zero otherwise.
+	LeftAt time.Time
+}
+
+// Queue returns the status of one queue; all but Lease zero for one without
+// webhooks.
+func (d *Dispatcher) Queue(name string) QueueStatus {
+	s := QueueStatus{LeaseFixed: d.o.Lease > 0, Deletions: d.deleted.of(name)}
+	s.Lease, s.Recommended, s.Processing = d.measure.status(name)
+	s.Handled, s.DeadLettered = d.metrics.tally.recent(name)
+	s.InFlight = int(d.inFlight.of(name))
+	for _, r := range d.registry.of(name) {
+		s.Webhooks++
+		if r.Enabled {
+			s.Enabled++
+		}
+	}
+	if l, left := d.registry.leftQueue(name); left {
+		s.LeftAt = l.At
+	}
+	d.mu.Lock()
+	p := d.pollers[name]
+	d.mu.Unlock()
+	if p == nil {
+		return s
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.Polling = true
+	s.LastPollAt, s.LastError, s.LastErrorAt = p.lastPollAt, p.lastErr, p.lastErrAt
+	return s
+}
+
+// Health says whether the dispatcher can do its job: nil, or what is wrong, for
+// the registry and for each queue that is polled.
+func (d *Dispatcher) Health() map[string]error {
+	health := map[string]error{}
+	readAt, err := d.registry.status()
+	if err == nil && readAt.IsZero() {
+		err = errors.New("the registered webhooks have not been read yet")
+	}
+	health["webhooks"] = err
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name, p := range d.pollers {
+		p.mu.Lock()
+		err := p.lastErr
+		p.mu.Unlock()
+		if errors.Is(err, queue.ErrQueueNotFound) {
+			err = nil // the first publish creates it
+		}
+		health["queue "+name] = err
+	}
+	return health
+}

@@ -117,22 +117,21 @@ func (d *Dispatcher) holdMargin(m *queue.Message) time.Duration {
 }
 
 const (
-	// hostLookMin is how long a message of a host's is held at least that was held before,
-	// and hostLookMax how long at most because of that.
-	hostLookMin = 10 * time.Second
+	// hostLookMin is the shortest wait of a message of a host's that is made longer because
+	// the message was held before, and hostLookMax the longest that it is made.
+	hostLookMin = time.Minute
 	hostLookMax = 30 * time.Minute
 )
 
 // hostsLook is when a message that was held so often before is looked at again. A host
 // receives from a queue though nothing can be sent, and each look is an invocation: where
-// nothing at all gets through to the webhook the waits double, so that a message waits
-// about as long again as it has waited already. One that is merely busy has its turn,
-// which others would take.
+// nothing at all gets through to the webhook for long the waits double. One that is merely
+// busy has its turn, which others would take, and a short pause delays nothing for long.
 func (d *Dispatcher) hostsLook(queueName string, held int, r *refusal, now time.Time) time.Time {
-	if held == 0 || r.reason == policy.WebhookBusy || !d.o.Hosted(queueName) {
+	if held == 0 || r.reason == policy.WebhookBusy || r.until.Sub(now) < hostLookMin || !d.o.Hosted(queueName) {
 		return r.until
 	}
-	if at := now.Add(backoff(held+1, hostLookMin, hostLookMax)); at.After(r.until) {
+	if at := now.Add(backoff(held, hostLookMin, hostLookMax)); at.After(r.until) {
 		return at
 	}
 	return r.until

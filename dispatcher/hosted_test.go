@@ -118,3 +118,31 @@ func TestWhileAWebhookIsDownWaitingMessagesAreSeldomLookedAt(t *testing.T) {
 		})
 	}
 }
+
+// A receiver that now and then asks for a moment delays nothing for long.
+func TestShortPausesUnderAHostDelayNothingForLong(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.webhook.Flow = policy.DefaultFlow()
+		b.webhook = b.update(b.webhook)
+		posts := 0
+		var mu sync.Mutex
+		b.sender.answer = func(webhook.Request, int) webhook.Result {
+			mu.Lock()
+			defer mu.Unlock()
+			if posts++; posts%20 == 0 {
+				return webhook.Result{Status: 503, RetryAfter: "2"}
+			}
+			return webhook.Result{Status: 200}
+		}
+		d, stop := b.run(b.options(func(o *Options) { o.Hosted = func(string) bool { return true } }), (*Dispatcher).RunHosted)
+		defer stop()
+		time.Sleep(time.Second)
+		sent := b.sendMany(200, queue.SendOptions{})
+		end := b.asHost(d)
+		time.Sleep(time.Minute)
+		if n := end(); n > 4*len(sent) {
+			t.Errorf("%d invocations for %d messages", n, len(sent))
+		}
+		want(t, "messages left", b.total(testQueue), 0)
+	})
+}

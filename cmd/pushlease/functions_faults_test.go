@@ -59,7 +59,7 @@ func TestAThousandHostedMessagesOverTenKills(t *testing.T) {
 	h := startHosted(t, root, hosttest.Options{Lease: 4 * time.Second})
 	receiver := newAnswering(t)
 	hook := h.register(name, receiver.URL, map[string]any{
-		"timeout": "1s", "policy": map[string]any{"max_attempts": 3, "backoff": map[string]any{"initial": "1s", "jitter": 0}},
+		"timeout": "1s", "policy": map[string]any{"max_attempts": 2, "backoff": map[string]any{"initial": "1s", "jitter": 0}},
 	})
 	ids := sendAll(t, q, messages, func(i int) string {
 		switch i % 100 { // few: a receiver that asks for time gets it for all its messages

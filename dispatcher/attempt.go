@@ -5,26 +5,37 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
 )
 
-// attempt makes one POST and records what came of it. It returns the delivery's
-// new state, which is durable, or kept in memory until it can be.
-func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t *target) tables.Delivery {
+// attempt makes one POST and records what came of it. t's delivery is then in its new
+// state, which is durable, or kept in memory until it can be. What is on the stack while the
+// POST is under way is held for each message in flight: deciding and recording come after,
+// in a function of their own.
+func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t *target) {
 	sleepCtx(ctx, time.Until(t.ticket.at)) // it has a place by its webhook's rate
 	if left := time.Until(p.m.Lease.Until()); left < leaseMargin(p.m.Lease.Granted()) || ctx.Err() != nil || !fairTime(ctx, &t.registration.Webhook) {
-		return d.notBegun(ctx, p, *t)
+		d.notBegun(ctx, p, t)
+		return
 	}
 	ctx, span := d.startAttemptSpan(ctx, p, t)
 	defer span.End()
 
 	request := t.registration.Request(p.content, p.origin(), t.delivery.Attempts+1)
 	res := d.o.Sender.Send(ctx, capped(ctx, &t.registration.Webhook), request)
+	t.delivery = d.answered(ctx, p, t, request.Body, &res)
+}
+
+// answered decides about a POST that has ended, and records it. It returns the delivery's
+// new state.
+func (d *Dispatcher) answered(ctx context.Context, p *parcel, t *target, sent []byte, res *webhook.Result) tables.Delivery {
 	now := time.Now()
 	flow := t.ticket.f
-	d.left(*t, res)
+	d.left(t, res)
 	p.answered(t)
 	del := t.delivery
 	delivered := res.Status/100 == 2
@@ -55,20 +66,20 @@ func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t *target) tables.D
 	}
 	t.why = dec.Explanation
 	del, att := advance(del, res, dec, d.o.Instance)
-	att.Snippet = tables.CutText(t.registration.Redact(string(res.Body), request.Body), tables.MaxSnippetUnits)
+	att.Snippet = tables.CutText(t.registration.Redact(string(res.Body), sent), tables.MaxSnippetUnits)
 	deliveries := append([]tables.Delivery{del}, p.takeHeld(maxRecordRows-2)...)
 	d.record(d.writing(ctx), tables.Record{Deliveries: deliveries, Attempts: []tables.Attempt{att}})
 	if dec.Disable {
 		d.disable(d.writing(ctx), t.registration.ID, t.registration.ResetAt, dec.Reason)
 	}
-	d.logAttempt(ctx, p, att)
-	d.metrics.attempted(p.key.Queue, t.registration.ID, att)
-	endAttemptSpan(span, dec, res.Status)
+	d.logAttempt(ctx, p, &att)
+	d.metrics.attempted(p.key.Queue, t.registration.ID, &att)
+	endAttemptSpan(trace.SpanFromContext(ctx), dec, res.Status)
 	return del
 }
 
 // notBegun is the outcome when no POST may start: nothing is charged.
-func (d *Dispatcher) notBegun(ctx context.Context, p *parcel, t target) tables.Delivery {
+func (d *Dispatcher) notBegun(ctx context.Context, p *parcel, t *target) {
 	reason := policy.LeaseLost
 	if ctx.Err() != nil {
 		reason = interruption(ctx)
@@ -79,7 +90,6 @@ func (d *Dispatcher) notBegun(ctx context.Context, p *parcel, t target) tables.D
 	if t.noted && reason != policy.LeaseLost {
 		d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})
 	}
-	return t.delivery
 }
 
 // rebase brings a delivery up to what is known now, in the store or here.
@@ -102,7 +112,7 @@ func (d *Dispatcher) rebase(ctx context.Context, p *parcel, del tables.Delivery)
 }
 
 // advance applies one result and its decision to a delivery.
-func advance(del tables.Delivery, res webhook.Result, dec policy.Decision, instance string) (tables.Delivery, tables.Attempt) {
+func advance(del tables.Delivery, res *webhook.Result, dec policy.Decision, instance string) (tables.Delivery, tables.Attempt) {
 	del.Attempts++
 	if dec.Charged {
 		del.Charged++
@@ -134,7 +144,7 @@ func advance(del tables.Delivery, res webhook.Result, dec policy.Decision, insta
 	}
 }
 
-func responseOf(res webhook.Result) policy.Response {
+func responseOf(res *webhook.Result) policy.Response {
 	return policy.Response{
 		Status: res.Status, Class: policy.ErrorClass(res.ErrorClass), RetryAfter: res.RetryAfter,
 		RateLimit: res.RateLimit, Steering: res.Steering, Body: string(res.Body),
@@ -155,7 +165,7 @@ func firstOf(a, b time.Time) time.Time {
 
 // logAttempt writes the one line that tells everything about an attempt, but for
 // what the webhook or the message said.
-func (d *Dispatcher) logAttempt(ctx context.Context, p *parcel, a tables.Attempt) {
+func (d *Dispatcher) logAttempt(ctx context.Context, p *parcel, a *tables.Attempt) {
 	d.log.InfoContext(ctx, "attempt", "queue", a.Queue, "message", a.MessageID, "webhook", a.WebhookID,
 		"attempt", a.Number, "generation", a.Generation, "delivery_count", p.m.DequeueCount,
 		"status", a.Status, "error_class", a.ErrorClass, "duration_ms", a.Duration.Milliseconds(),

@@ -45,7 +45,7 @@ func (d *Dispatcher) deliver(ctx context.Context, queueName string, m *queue.Mes
 	}
 	h := d.claim(ctx, p)
 	if whole, ok := h.deliveries[""]; ok && whole.State.Terminal() {
-		return d.fold(p, h, []target{{delivery: whole}}) // given up before, as a whole
+		return d.foldWhole(p, h, whole) // given up before, as a whole
 	}
 	if err != nil {
 		return d.giveUpMessage(ctx, p, h, nil, policy.Undecodable)
@@ -152,7 +152,8 @@ func (d *Dispatcher) fold(p *parcel, h history, targets []target) Decision {
 		delivered = delivered || del.State == tables.Delivered
 	}
 	var next time.Time
-	for _, t := range targets {
+	for i := range targets {
+		t := &targets[i]
 		del := p.beforeExpiry(t.delivery, now)
 		if t.took > 0 {
 			decision.posts = append(decision.posts, posted{del.WebhookID, t.took})
@@ -200,6 +201,11 @@ func (d *Dispatcher) fold(p *parcel, h history, targets []target) Decision {
 	return decision
 }
 
+// foldWhole is fold for a message that is decided about as a whole.
+func (d *Dispatcher) foldWhole(p *parcel, h history, del tables.Delivery) Decision {
+	return d.fold(p, h, []target{{delivery: del}})
+}
+
 // actionOf says how a message with this unfinished delivery is given back.
 func actionOf(del tables.Delivery) policy.Action {
 	switch del.Reason {
@@ -221,7 +227,7 @@ func (d *Dispatcher) giveUpMessage(ctx context.Context, p *parcel, h history, ta
 	del := giveUp(p.newDelivery("", d.o.Instance), reason, time.Now())
 	del.Size, del.Encoding = len(p.text), string(p.setting)
 	d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
-	return d.fold(p, h, []target{{delivery: del}})
+	return d.foldWhole(p, h, del)
 }
 
 // giveUpRest dead-letters what is unfinished of a message: the targets, and the deliveries

@@ -108,7 +108,7 @@ func TestMetricsStaySmallWhateverIsDelivered(t *testing.T) {
 				Duration: time.Duration(i) * time.Millisecond, Action: policy.Abandon, Reason: policy.RetryableError,
 			}
 			m.received(testQueue, &queue.Message{ID: att.MessageID, DequeueCount: int64(i%3 + 1)})
-			m.attempted(testQueue, att.WebhookID, att)
+			m.attempted(testQueue, att.WebhookID, &att)
 			m.deadLettered(testQueue, policy.Reasons()[i%len(policy.Reasons())])
 		}
 	}

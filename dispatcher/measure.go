@@ -245,8 +245,8 @@ func (d *Dispatcher) timedAttempt(ctx context.Context, p *parcel, t *target) {
 		return
 	}
 	before, start := t.delivery.Attempts, time.Now()
-	t.delivery = d.attempt(ctx, p, t)
-	if del := t.delivery; del.Attempts > before && (del.LastStatus != 0 || del.LastErrorClass == policy.ClassTimeout) {
+	d.attempt(ctx, p, t)
+	if del := &t.delivery; del.Attempts > before && (del.LastStatus != 0 || del.LastErrorClass == policy.ClassTimeout) {
 		t.took = max(time.Since(start), 1)
 	}
 }

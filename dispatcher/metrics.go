@@ -167,7 +167,7 @@ func (ms *metrics) settled(queueName string, dec Decision, result string, took, 
 	}
 }
 
-func (ms *metrics) attempted(queueName, webhookID string, a tables.Attempt) {
+func (ms *metrics) attempted(queueName, webhookID string, a *tables.Attempt) {
 	outcome := string(a.ErrorClass)
 	if a.Status != 0 {
 		outcome = string('0'+rune(min(a.Status/100, 9))) + "xx"

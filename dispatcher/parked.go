@@ -124,7 +124,7 @@ func (p *parked) take(webhookID string, n int) []parkedMessage {
 
 // heldFor names the webhook of a delivery that waits for it to be sent to; empty for others.
 func heldFor(del tables.Delivery) string {
-	if flowHeld(del) || del.State == tables.Held && del.Reason == policy.WebhookDisabled {
+	if flowHeld(&del) || del.State == tables.Held && del.Reason == policy.WebhookDisabled {
 		return del.WebhookID
 	}
 	return ""

@@ -2,7 +2,6 @@ package dispatcher
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/pushlease/pushlease/policy"
@@ -65,7 +64,12 @@ func (p *parcel) takeHeld(n int) []tables.Delivery {
 // posting reports whether a POST is made, or waited for, with this receive. Then nothing that
 // is held excuses the receive: it is what kills the process, if anything does.
 func posting(targets []target) bool {
-	return slices.ContainsFunc(targets, func(t target) bool { return t.flow != nil })
+	for i := range targets {
+		if targets[i].flow != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // waitToEnter waits for the ticket of a target that has none yet, and holds its delivery when
@@ -79,7 +83,7 @@ func (d *Dispatcher) waitToEnter(ctx context.Context, p *parcel, t *target) (ok 
 		return true
 	}
 	if ctx.Err() != nil {
-		t.delivery = d.notBegun(ctx, p, *t)
+		d.notBegun(ctx, p, t)
 		return false
 	}
 	d.postpone(p, t, refused)
@@ -113,7 +117,7 @@ func postponement(p *parcel, until, now time.Time) time.Duration {
 
 // flowHeld reports whether a delivery is held because its webhook could not be sent to
 // at that time, so that there is nothing to try before its next time.
-func flowHeld(del tables.Delivery) bool {
+func flowHeld(del *tables.Delivery) bool {
 	if del.State != tables.Held {
 		return false
 	}
@@ -127,7 +131,7 @@ func flowHeld(del tables.Delivery) bool {
 // releasedSince makes a delivery due that was held before its webhook was found to take
 // messages again.
 func (fs *flows) releasedSince(del tables.Delivery) tables.Delivery {
-	if !flowHeld(del) {
+	if !flowHeld(&del) {
 		return del
 	}
 	if f := fs.get(del.WebhookID); f != nil && f.wasReleasedAfter(del.UpdatedAt) {
@@ -143,7 +147,7 @@ func (f *flow) wasReleasedAfter(t time.Time) bool {
 }
 
 // left hands the ticket of a POST back with what came of it.
-func (d *Dispatcher) left(t target, res webhook.Result) {
+func (d *Dispatcher) left(t *target, res *webhook.Result) {
 	now := time.Now()
 	sign := policy.SignOf(responseOf(res))
 	turned := t.ticket.leave(outcome{

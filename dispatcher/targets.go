@@ -37,14 +37,14 @@ type target struct {
 }
 
 // due reports whether a POST may be made now.
-func (t target) due(now time.Time) bool {
-	del := t.delivery
+func (t *target) due(now time.Time) bool {
+	del := &t.delivery
 	return t.registration.Enabled && !del.State.Terminal() &&
 		(del.State == tables.Held && !flowHeld(del) || !del.NextAt.After(now))
 }
 
 // disabled reports whether the delivery waits for its webhook to be enabled.
-func (t target) disabled() bool {
+func (t *target) disabled() bool {
 	return !t.registration.Enabled && t.registration.ID != "" && !t.delivery.State.Terminal()
 }
 
@@ -220,7 +220,7 @@ func (d *Dispatcher) nobody(ctx context.Context, p *parcel, h history) Decision 
 	d.excuse(d.writing(ctx), del) // once per receive
 	d.log.Warn("no webhook takes the message", "queue", p.key.Queue, "message", p.key.MessageID,
 		"state", del.State, "reason", reason, "next", del.NextAt)
-	return d.fold(p, h, []target{{delivery: del}})
+	return d.foldWhole(p, h, del)
 }
 
 // unmatched decides about a message that every webhook's filter refuses.
@@ -233,7 +233,7 @@ func (d *Dispatcher) unmatched(ctx context.Context, p *parcel, h history) Decisi
 	del.UpdatedAt = time.Now().UTC().Truncate(time.Millisecond)
 	d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
 	d.log.Info("no webhook's filter takes the message; it is deleted", "queue", p.key.Queue, "message", p.key.MessageID)
-	return d.fold(p, h, []target{{delivery: del}})
+	return d.foldWhole(p, h, del)
 }
 
 // wholeMessage is the record about the message itself, as far as it has come.

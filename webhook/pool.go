@@ -19,6 +19,12 @@ const (
 	// balancers close, often just as the next request arrives.
 	idleTimeout = 30 * time.Second
 
+	// readBuffer and writeBuffer are held by each connection for as long as it is open, by
+	// those of POSTs that take minutes too. A request of a few hundred bytes with its headers
+	// is one write, and what is longer passes them by.
+	readBuffer  = 1 << 10
+	writeBuffer = 2 << 10
+
 	maxIdle        = 2048
 	maxIdlePerHost = 256
 	tlsSessions    = 1024
@@ -60,6 +66,8 @@ func (p *pool) transport() *http.Transport {
 		MaxIdleConns:           maxIdle,
 		MaxIdleConnsPerHost:    maxIdlePerHost,
 		IdleConnTimeout:        idleTimeout,
+		ReadBufferSize:         readBuffer,
+		WriteBufferSize:        writeBuffer,
 	}
 }
 

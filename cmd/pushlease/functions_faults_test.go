@@ -49,7 +49,7 @@ func TestAThousandHostedMessagesOverTenKills(t *testing.T) {
 	t.Parallel()
 	const messages, kills, inFlight = 1000, 10, 24
 	name := queueName("kills")
-	root := packaged(t, name)
+	root := unzipped(t, name)
 	quickly(t, root, nil)
 	q := accountQueue(t, name)
 	texts := []string{

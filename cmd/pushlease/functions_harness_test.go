@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/pushlease/pushlease/functions/hosttest"
+	"github.com/pushlease/pushlease/internal/app"
 	"github.com/pushlease/pushlease/internal/azuritetest"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/queue/azurequeue"
@@ -22,9 +23,38 @@ import (
 	"github.com/pushlease/pushlease/internal/azureconn"
 )
 
-// packaged makes a package with the program of these tests and unpacks it into an empty
-// folder, with the modes that it has in the zip.
+// packaged is the folder of an unpacked package with the program of these tests. It is
+// made without the zip, whose packing is most of the work.
 func packaged(t *testing.T, queues ...string) (root string) {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := app.FunctionsPackage(queues)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root = t.TempDir()
+	for name, text := range files {
+		file := filepath.Join(root, filepath.FromSlash(name))
+		err := os.MkdirAll(filepath.Dir(file), 0o755)
+		if err == nil {
+			err = os.WriteFile(file, text, modeFile)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(path, filepath.Join(root, app.FunctionsExecutable)); err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+// unzipped makes a package with the program of these tests and unpacks it into an empty
+// folder, with the modes that it has in the zip.
+func unzipped(t *testing.T, queues ...string) (root string) {
 	t.Helper()
 	path, err := binary()
 	if err != nil {

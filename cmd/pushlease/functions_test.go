@@ -73,7 +73,7 @@ func (a *answering) of(id string) (posts []time.Time, delivered int) {
 func TestHostedMessagesAreSettledAsOurDecisionSays(t *testing.T) {
 	t.Parallel()
 	name := queueName("hosted")
-	root := packaged(t, name)
+	root := unzipped(t, name)
 	quickly(t, root, nil)
 	h := startHosted(t, root, hosttest.Options{})
 	receiver := newAnswering(t)

@@ -144,6 +144,8 @@ const (
 	MaxIdempotencyKey = 255
 	maxTraceParent    = 128
 	maxTraceState     = 512
+	// maxReplay bounds each of a pointer's two texts, which are made here and shorter.
+	maxReplay = 256
 )
 
 // EncodeEnvelope wraps a body together with what the publisher said about it. Decode
@@ -245,9 +247,12 @@ func decodeEnvelope(text []byte) (Body, bool) {
 	}, true
 }
 
-// valid keeps what came through a queue from becoming a second header: printable
-// ASCII only, of a bounded length.
+// valid keeps what came through a queue from becoming a second header, and a pointer from
+// being one that can't be sent again: printable ASCII only, of a bounded length.
 func (e envelope) valid() bool {
+	if r := e.Replay; r != nil && (!printable(r.DeadLetter, maxReplay) || !printable(r.Token, maxReplay)) {
+		return false
+	}
 	return printable(e.ContentType, 256) && printable(e.IdempotencyKey, MaxIdempotencyKey) && printable(e.TraceParent, maxTraceParent) &&
 		printable(e.TraceState, maxTraceState)
 }

@@ -109,6 +109,26 @@ func TestEnvelopeWithAHostileContentTypeIsPlainText(t *testing.T) {
 	}
 }
 
+// TestAPointerThatCanNotBeSentAgainIsPlainText: under a host that overwrites what it says
+// about a message, a pointer is sent anew. One that grows too long by that, or that XML does
+// not carry, would come back until it expires.
+func TestAPointerThatCanNotBeSentAgainIsPlainText(t *testing.T) {
+	for _, text := range []string{
+		`{"pushlease":1,"replay":{"dead_letter":"\ufffe","token":"x"}}`, `{"pushlease":1,"replay":{"dead_letter":"x","token":"\ufffe"}}`,
+		`{"pushlease":1,"replay":{"dead_letter":"` + strings.Repeat("<", 60_000) + `","token":"x"}}`,
+	} {
+		b, err := Decode(EncodingNone, []byte(text))
+		if err != nil || b.Replay != nil || string(b.Bytes) != text {
+			t.Errorf("%.60s… is a pointer, or another body: %v", text, err)
+		}
+	}
+	longest := Replay{DeadLetter: strings.Repeat("a", 63) + ".8204143311660-abd62323e4bb6892", Token: strings.Repeat("t", 64)}
+	text, err := EncodeReplay(longest)
+	if b, decodeErr := Decode(EncodingBase64, text); err != nil || decodeErr != nil || b.Replay == nil || *b.Replay != longest {
+		t.Errorf("a pointer of ours is none: %v, %v", err, decodeErr)
+	}
+}
+
 func TestAnEnvelopeCarriesWhatThePublisherSaid(t *testing.T) {
 	want := Body{Bytes: []byte("\x00body"), ContentType: "text/x", IdempotencyKey: "k 1", TraceParent: "00-x", Encoding: encodingEnvelope}
 	text, err := EncodeEnvelope(want)

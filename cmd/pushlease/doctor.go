@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -111,7 +112,11 @@ func configFindings(err error) []finding {
 	}
 	var found []finding
 	for _, p := range invalid.Problems {
-		found = append(found, finding{"configuration", verdictFailed, p.Setting + " (" + p.Where + "): " + p.Text, "correct " + p.Setting})
+		wrong, cure, ok := strings.Cut(p.Text, "; ")
+		if !ok || strings.Contains(cure, "; ") { // not one fault and its cure
+			wrong, cure = p.Text, "correct "+p.Setting
+		}
+		found = append(found, finding{"configuration", verdictFailed, p.Setting + " (" + p.Where + "): " + wrong, cure})
 	}
 	return found
 }

@@ -12,8 +12,11 @@ func checkStorage(ctx context.Context, cfg config.Config) []finding {
 	var found []finding
 	for _, p := range app.CheckStorage(ctx, cfg) {
 		f := finding{Check: p.Name, Verdict: verdictOK, Detail: p.Detail, Cure: p.Cure}
-		if !p.OK {
+		switch {
+		case !p.OK:
 			f.Verdict = verdictFailed
+		case p.Unknown:
+			f.Verdict = verdictSkipped
 		}
 		found = append(found, f)
 	}

@@ -78,6 +78,9 @@ func TestDoctorListsEverythingWrongWithTheConfiguration(t *testing.T) {
 	if r.code != exitFailed || v["storage"] != "" || strings.Count(r.out, `"check":"configuration"`) != 2 || strings.Contains(r.out, "c2VzYW1l") {
 		t.Errorf("%+v", r)
 	}
+	if r, _ = examine(t, goodStorage, "--listen=8080"); !strings.Contains(r.out, `"cure":"write 127.0.0.1:8080, or :8080 for all addresses"`) {
+		t.Errorf("the cure does not say what to write: %s", r.out)
+	}
 }
 
 func TestDoctorReportsFailedStorage(t *testing.T) {

@@ -18,9 +18,11 @@ import (
 
 // Probe is what one look at storage found.
 type Probe struct {
-	Name   string
-	OK     bool
-	Detail string
+	Name string
+	OK   bool
+	// Unknown says that it is OK only because it could not be looked at.
+	Unknown bool
+	Detail  string
 	// Cure says what to do; empty when OK.
 	Cure string
 }

@@ -29,7 +29,7 @@ func clockCheck(ahead time.Duration, known bool) api.Check {
 func clockProbe(ahead time.Duration, known bool) Probe {
 	switch {
 	case !known:
-		return Probe{Name: "storage's clock", OK: true, Detail: "storage has not said what time it is"}
+		return Probe{Name: "storage's clock", OK: true, Unknown: true, Detail: "storage has not said what time it is"}
 	case ahead.Abs() > clockNotice:
 		return Probe{Name: "storage's clock", Detail: clocksDiffer(ahead), Cure: "synchronise this machine's clock (NTP): receivers refuse signatures whose time is minutes off"}
 	}

@@ -151,7 +151,7 @@ func isOurs(goMod string) bool {
 // checkProgram makes sure that Azure can run it: what it can't run looks there like a
 // handler that never comes up.
 func checkProgram(path, arch string) error {
-	const cure = "build it with CGO_ENABLED=0 GOOS=linux GOARCH="
+	const cure = "run this in a clone of pushlease, which builds it from source, or name with --binary one that was built with CGO_ENABLED=0 GOOS=linux GOARCH="
 	f, err := elf.Open(path)
 	var format *elf.FormatError
 	if errors.As(err, &format) || errors.Is(err, io.EOF) {

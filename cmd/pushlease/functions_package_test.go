@@ -84,6 +84,9 @@ func TestWhatAzureCannotRunIsNotPackaged(t *testing.T) {
 		if err == nil || len(text) == 0 {
 			t.Errorf("%s: %v, %s", name, err, text)
 		}
+		if name == "needs libraries" && !strings.Contains(string(text), "in a clone") {
+			t.Errorf("%s: no way that needs no other build in %s", name, text)
+		}
 		if left, _ := filepath.Glob(filepath.Join(dir, "*.zip")); len(left) > 0 {
 			t.Errorf("%s: left behind %v", name, left)
 		}

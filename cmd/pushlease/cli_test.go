@@ -135,6 +135,8 @@ func TestExitCodes(t *testing.T) {
 		{"unknown command unlike any", []string{"frobnicate"}, exitUsage, "--help"},
 		{"unknown sub-command", []string{"webhooks", "lst"}, exitUsage, "did you mean list"},
 		{"unknown flag", []string{"send", "--nope"}, exitUsage, "--nope"},
+		{"no number", []string{"webhooks", "create", "--rate", "abc"}, exitUsage, `--rate: "abc" is not a number; write one such as 50`},
+		{"no duration", []string{"webhooks", "top", "--interval", "5"}, exitUsage, `--interval: "5" is not a duration; write a number and a unit`},
 		{"missing argument", []string{"send"}, exitUsage, "queue"},
 		{"too many arguments", []string{"version", "x"}, exitUsage, "no arguments"},
 		{"unknown output", []string{"version", "-o", "xml"}, exitUsage, "text or json"},

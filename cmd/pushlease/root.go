@@ -1,9 +1,12 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 const rootLong = `pushlease leases messages from Azure Storage Queues, POSTs each to the webhooks
@@ -53,7 +56,7 @@ func newRootCommand() *cobra.Command {
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped 100 "))
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usagef("%s (see %s --help)", err, cmd.CommandPath())
+		return usagef("%s (see %s --help)", flagFault(err), cmd.CommandPath())
 	})
 	group(root)
 	root.AddCommand(
@@ -73,6 +76,22 @@ func newRootCommand() *cobra.Command {
 		newVersionCommand(),
 	)
 	return root
+}
+
+// flagFault says what is to be written where strconv's words would be all.
+func flagFault(err error) string {
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) {
+		return err.Error()
+	}
+	want := map[string]string{
+		"int": "a whole number; write one such as 8", "float64": "a number; write one such as 50 or 0.5",
+		"duration": "a duration; write a number and a unit, such as 500ms, 30s or 1h30m", "bool": "true or false",
+	}[invalid.GetFlag().Value.Type()]
+	if want == "" {
+		return err.Error()
+	}
+	return fmt.Sprintf("--%s: %q is not %s", invalid.GetFlag().Name, invalid.GetValue(), want)
 }
 
 // group makes cmd a command that only has sub-commands: alone it shows its help,

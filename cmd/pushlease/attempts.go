@@ -109,9 +109,21 @@ func (c *client) listAttempts(cmd *cobra.Command, query url.Values, limit int) e
 	var cells [][]string
 	for _, t := range list {
 		cells = append(cells, []string{
-			clock(t.StartedAt), t.WebhookID, t.MessageID, strconv.Itoa(t.Number), t.outcome(), t.Duration, t.Action, t.Reason, clock(t.NextAt),
+			clock(t.StartedAt), t.WebhookID, t.MessageID, strconv.Itoa(t.Number), t.outcome(), milliseconds(t.Duration), t.Action, t.Reason, clock(t.NextAt),
 		})
 	}
 	more(cmd, p)
 	return table(cmd.OutOrStdout(), []string{"TIME", "WEBHOOK", "MESSAGE", "ATTEMPT", "ANSWER", "TOOK", "DECISION", "REASON", "NEXT"}, cells)
+}
+
+// milliseconds is a duration as people read it: below a millisecond it says so much only.
+func milliseconds(text string) string {
+	d, err := time.ParseDuration(text)
+	switch {
+	case err != nil:
+		return text
+	case d > 0 && d < time.Millisecond:
+		return "<1ms"
+	}
+	return d.Round(time.Millisecond).String()
 }

@@ -56,6 +56,15 @@ func TestCommandsThatOnlyLook(t *testing.T) {
 	}
 }
 
+func TestAnAttemptTookMilliseconds(t *testing.T) {
+	for text, want := range map[string]string{"3.552761ms": "4ms", "839.459µs": "<1ms", "0s": "0s", "1m0.0004s": "1m0s", "": ""} {
+		f := newFakeAPI(t, map[string]canned{"GET /api/v1/attempts": {200, `{"data":[` + strings.Replace(attemptJSON, "5ms", text, 1) + `],"next_cursor":null}`}})
+		if r := execute(t, "", "attempts"); f == nil || r.code != exitOK || !strings.Contains(r.out, " "+want+" ") {
+			t.Errorf("%q: %+v, want %q", text, r, want)
+		}
+	}
+}
+
 func TestAQueueSaysWhoLooksAfterIt(t *testing.T) {
 	for row, want := range map[string]string{
 		`{"name":"a","exists":true}`: "no webhook",

@@ -139,6 +139,8 @@ func newQueuesListCommand() *cobra.Command {
 
 VISIBLE waits to be received, IN FLIGHT is at work in the instance that answers, and
 DELAYED waits for its time or is at work elsewhere; a ~ marks what storage only estimates.
+DEAD LETTERS are those that wait, - until they are counted, which is once a minute; (critical)
+also where none wait but over a tenth of the last hour or two's messages were dead-lettered.
 Each queue is counted with one storage transaction.`,
 		Example: "  pushlease queues list\n  pushlease queues list -o json | jq -r '.data[] | select(.depth.visible > 100) | .name'",
 		Args:    arguments(0, 0, ""),

@@ -308,7 +308,7 @@ func (c *client) showWebhook(cmd *cobra.Command, _ string, a answer) error {
 	}
 	if s := w.Status; s.State != "" {
 		pairs = append(pairs, [2]string{"fares", s.State + " (as " + s.Instance + " sees it)"}, [2]string{"traffic", s.traffic()},
-			[2]string{"since its start", fmt.Sprintf("%d POSTs were answered 2xx, %d failed, %d deliveries were put off", s.Delivered, s.Failed, s.Postponed)},
+			[2]string{"since its start", fmt.Sprintf("%d POSTs were answered 2xx, %d failed (no answer, 5xx or 429; other answers count as neither), %d deliveries were put off", s.Delivered, s.Failed, s.Postponed)},
 			[2]string{"why", asCommands(s.Text)})
 	}
 	if w.Secret != "" {

@@ -122,7 +122,8 @@ func newWebhooksTopCommand() *cobra.Command {
   UNTIL      when the state ends by itself, UTC; of failing: the next probe
   FLIGHT     POSTs in flight / its window / the most that may ever be
   RATE       POSTs a second that it took over the last minute, and how long one takes
-  2XX FAILED POSTs since the instance started
+  2XX FAILED POSTs since the instance started; FAILED had no answer, 5xx or 429. Others, such
+             as a 400, dead-letter their message and are in neither: see pushlease attempts
   QUEUE: VISIBLE what waits for a worker, WORK what is in work, DELAYED what waits for
              its time or is in work elsewhere; counted every 10 seconds at most,
              because each count of a queue costs a storage transaction

@@ -28,6 +28,9 @@ type bench struct {
 // measure runs the scenarios and prints what they found.
 func measure(ctx context.Context, o options, out io.Writer) (err error) {
 	b := &bench{options: o, report: newReport(o), out: out}
+	if o.quick {
+		b.note("--quick has too few messages to judge the targets by: most of such a run is its beginning")
+	}
 	if load := loadAverage(); load > float64(b.CPUs)/2 {
 		b.note("the machine was busy with other work before the run (load average %.1f on %d CPUs): believe ratios, and CPU figures more than rates", load, b.CPUs)
 	}

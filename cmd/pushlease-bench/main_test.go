@@ -77,7 +77,7 @@ func TestAMeasurementGivesRatiosAndAReportThatCanBeCompared(t *testing.T) {
 	if f := r.find("drain.transactions.queue complete"); f != nil && f.Median != 1000 {
 		t.Errorf("%v deletes for 1,000 messages", f.Median)
 	}
-	for _, want := range []string{"of raw", "of ideal", "targets", "least … most"} {
+	for _, want := range []string{"of raw", "of ideal", "targets", "least … most", "too few messages to judge the targets"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the text has no %q:\n%s", want, out)
 		}

@@ -109,7 +109,7 @@ type options struct {
 	binary, baseline string
 	dir, json        string
 	compare          []string
-	help             bool
+	quick, help      bool
 	flags            string // their descriptions
 }
 
@@ -176,6 +176,7 @@ func parseOptions(args []string) (options, error) {
 		given := map[string]bool{}
 		set.Visit(func(f *flag.Flag) { given[f.Name] = true })
 		o.shrink(given)
+		o.quick = true
 	}
 	if o.Scenarios, err = parseScenarios(scenarios); err != nil {
 		return o, err

@@ -77,7 +77,7 @@ func (d *Dispatcher) post(ctx context.Context, p *parcel, targets []target) {
 	d.enter(ctx, p, targets)
 	var posts sync.WaitGroup
 	var last *target
-	under := newUnderWay(p.arrived, targets)
+	under, ended := newUnderWay(p.arrived, targets), someEnded(targets) // before POSTs change them
 	for i := range targets {
 		if targets[i].flow == nil {
 			continue
@@ -89,7 +89,7 @@ func (d *Dispatcher) post(ctx context.Context, p *parcel, targets []target) {
 	}
 	posted := last != nil
 	if posted {
-		if someEnded(targets) {
+		if ended {
 			p.arrived.taken()
 		}
 		d.postTo(ctx, p, last)

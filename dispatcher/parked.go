@@ -1,10 +1,9 @@
 package dispatcher
 
 import (
-	"cmp"
+	"container/list"
 	"context"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +17,8 @@ const (
 	// maxParked bounds the messages that are kept to be shown before their time. What is
 	// beyond comes back at its time.
 	maxParked = 50_000
+	// sweepEvery is how often, at most, those are looked for among these that others have.
+	sweepEvery = time.Minute
 	// parkMin is the shortest delay that is worth keeping a message for.
 	parkMin = 2 * time.Second
 	// releaseEvery is how often some are shown, while a webhook is released, and
@@ -32,8 +33,11 @@ const (
 // time. Safe for concurrent use.
 type parked struct {
 	mu       sync.Mutex
-	messages map[inWork]parkedMessage
-	n        atomic.Int64        // len(messages)
+	messages map[inWork]*parkedMessage
+	n        atomic.Int64 // len(messages)
+	// lines are the keys of the messages by webhook, those that wait longest first.
+	lines    map[string]*list.List
+	sweptAt  time.Time
 	released map[string]struct{} // webhooks whose messages are being shown
 	some     chan struct{}       // holds one when released has grown
 }
@@ -42,22 +46,69 @@ type parkedMessage struct {
 	q        queue.Queue
 	m        *queue.Message // without its text
 	webhooks []string
-	since    time.Time
+	places   []*list.Element // in the lines of these webhooks
 }
 
 func newParked() *parked {
-	return &parked{messages: map[inWork]parkedMessage{}, released: map[string]struct{}{}, some: make(chan struct{}, 1)}
+	return &parked{
+		messages: map[inWork]*parkedMessage{}, lines: map[string]*list.List{},
+		released: map[string]struct{}{}, some: make(chan struct{}, 1),
+	}
 }
 
 // park keeps a message that was given back for these webhooks.
 func (p *parked) park(q queue.Queue, m *queue.Message, webhooks []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := time.Now()
+	key := inWork{q.Name(), m.ID}
+	p.remove(key)
+	if len(p.messages) >= maxParked {
+		p.sweep(time.Now())
+	}
 	if len(p.messages) >= maxParked {
 		return
 	}
-	p.messages[inWork{q.Name(), m.ID}] = parkedMessage{q: q, m: m, webhooks: webhooks, since: now}
+	one := &parkedMessage{q: q, m: m, webhooks: webhooks}
+	for _, id := range webhooks {
+		line := p.lines[id]
+		if line == nil {
+			line = list.New()
+			p.lines[id] = line
+		}
+		one.places = append(one.places, line.PushBack(key))
+	}
+	p.messages[key] = one
+	p.n.Store(int64(len(p.messages)))
+}
+
+// sweep forgets, once in a while, the messages whose time has come by itself: another
+// process may have received them. p.mu is held.
+func (p *parked) sweep(now time.Time) {
+	if now.Sub(p.sweptAt) < sweepEvery {
+		return
+	}
+	p.sweptAt = now
+	for key, one := range p.messages {
+		if !one.m.Lease.Until().After(now) {
+			p.remove(key)
+		}
+	}
+}
+
+// remove forgets a message, if it is here. p.mu is held.
+func (p *parked) remove(key inWork) {
+	one := p.messages[key]
+	if one == nil {
+		return
+	}
+	for i, id := range one.webhooks {
+		line := p.lines[id]
+		line.Remove(one.places[i])
+		if line.Len() == 0 {
+			delete(p.lines, id)
+		}
+	}
+	delete(p.messages, key)
 	p.n.Store(int64(len(p.messages)))
 }
 
@@ -68,8 +119,7 @@ func (p *parked) drop(queueName, id string) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.messages, inWork{queueName, id})
-	p.n.Store(int64(len(p.messages)))
+	p.remove(inWork{queueName, id})
 }
 
 // release has a webhook's messages shown.
@@ -95,31 +145,22 @@ func (p *parked) releasing() []string {
 
 // take takes up to n messages of a webhook, those that wait longest first. With none left
 // the webhook is not released any more.
-func (p *parked) take(webhookID string, n int) []parkedMessage {
+func (p *parked) take(webhookID string, n int) (taken []*parkedMessage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var list []parkedMessage
 	now := time.Now()
-	for key, one := range p.messages {
-		switch {
-		case !one.m.Lease.Until().After(now): // its time has come by itself
-			delete(p.messages, key)
-		case slices.Contains(one.webhooks, webhookID):
-			list = append(list, one)
+	for line := p.lines[webhookID]; line != nil && line.Len() > 0 && len(taken) < n; {
+		key, _ := line.Front().Value.(inWork)
+		one := p.messages[key]
+		p.remove(key)
+		if one.m.Lease.Until().After(now) { // otherwise its time has come by itself
+			taken = append(taken, one)
 		}
 	}
-	slices.SortFunc(list, func(a, b parkedMessage) int {
-		return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.m.ID, b.m.ID))
-	})
-	list = list[:max(min(n, len(list)), 0)]
-	for _, one := range list {
-		delete(p.messages, inWork{one.q.Name(), one.m.ID})
-	}
-	p.n.Store(int64(len(p.messages)))
-	if len(list) == 0 {
+	if len(taken) == 0 {
 		delete(p.released, webhookID)
 	}
-	return list
+	return taken
 }
 
 // heldFor names the webhook of a delivery that waits for it to be sent to; empty for others.
@@ -173,18 +214,18 @@ func (d *Dispatcher) releaseSome(ctx context.Context) (more bool) {
 			more = true
 			continue
 		}
-		list := d.parked.take(id, n)
-		more = more || len(list) > 0
-		d.show(ctx, list)
+		taken := d.parked.take(id, n)
+		more = more || len(taken) > 0
+		d.show(ctx, taken)
 	}
 	return more
 }
 
 // show ends the delay of messages.
-func (d *Dispatcher) show(ctx context.Context, list []parkedMessage) {
+func (d *Dispatcher) show(ctx context.Context, messages []*parkedMessage) {
 	var calls sync.WaitGroup
 	places := make(chan struct{}, releaseCalls)
-	for _, one := range list {
+	for _, one := range messages {
 		places <- struct{}{}
 		calls.Go(func() {
 			defer func() { <-places }()

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -110,7 +111,7 @@ func TestAParkedMessageThatSomeoneElseHasIsLeftAlone(t *testing.T) {
 		if err != nil || len(again) != 1 {
 			t.Fatal(again, err)
 		}
-		d.show(b.t.Context(), []parkedMessage{{q: q, m: first[0]}})
+		d.show(b.t.Context(), []*parkedMessage{{q: q, m: first[0]}})
 		if none, err := q.Receive(b.t.Context(), 1, time.Minute); err != nil || len(none) != 0 {
 			t.Errorf("the message was taken away from its holder: %v, %v", none, err)
 		}
@@ -131,5 +132,45 @@ func TestParkedMessagesAreBounded(t *testing.T) {
 		p.release("wh_a")
 		want(t, "taken", len(p.take("wh_a", 100)), 100)
 		want(t, "left", int(p.n.Load()), maxParked-101)
+	})
+}
+
+// Many webhooks may be released at once, and each is looked at twice a second.
+func TestShowingSomeParkedMessagesCostsNothingForTheOthers(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		p, q := newParked(), b.queue(testQueue)
+		for i := range maxParked {
+			p.park(q, &queue.Message{ID: fmt.Sprint(i), Lease: queue.NewLease("r", time.Now(), time.Hour)}, []string{"wh_a", fmt.Sprint("wh_", i%100)})
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		taken := p.take("wh_a", 10)
+		runtime.ReadMemStats(&after)
+		for i, one := range taken {
+			want(t, "the oldest first", one.m.ID, fmt.Sprint(i))
+		}
+		want(t, "taken", len(taken), 10)
+		if cost := after.TotalAlloc - before.TotalAlloc; cost > 100<<10 {
+			t.Errorf("%d bytes were allocated for 10 messages", cost)
+		}
+		want(t, "the next of another webhook", p.take("wh_5", 1)[0].m.ID, "105") // 5 was taken
+	})
+}
+
+// What another process has received meanwhile is never heard of here.
+func TestParkedMessagesThatOthersHaveMakeRoom(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		p, q := newParked(), b.queue(testQueue)
+		park := func(id string) {
+			p.park(q, &queue.Message{ID: id, Lease: queue.NewLease("r", time.Now(), 10*time.Minute)}, []string{"wh_a"})
+		}
+		for i := range maxParked + 1 {
+			park(fmt.Sprint(i))
+		}
+		time.Sleep(11 * time.Minute)
+		park("new")
+		want(t, "kept", len(p.messages), 1)
+		want(t, "taken", len(p.take("wh_a", 10)), 1)
+		want(t, "lines", len(p.lines), 0)
 	})
 }

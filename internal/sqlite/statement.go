@@ -19,7 +19,8 @@ type scratch struct {
 
 const scratchBlock = 64 << 10
 
-// put copies text and returns where it lies until reset; 0 when memory is out.
+// put makes room for n bytes, which is good until reset: its address, and the same room to
+// be written to; nil when memory is out.
 func (m *scratch) put(tls *libc.TLS, n int) (uintptr, []byte) {
 	if m.used+n > m.size {
 		if m.block != 0 {

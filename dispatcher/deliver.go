@@ -179,8 +179,8 @@ func (d *Dispatcher) fold(p *parcel, h history, targets []target) Decision {
 			}
 			continue
 		}
-		if id := heldFor(del); id != "" {
-			decision.heldFor = append(decision.heldFor, id)
+		if waitsForItsWebhook(&del) {
+			decision.heldFor = append(decision.heldFor, heldSince{del.WebhookID, del.UpdatedAt})
 		}
 		at := del.NextAt
 		if at.Before(now) {

@@ -163,12 +163,15 @@ func (p *parked) take(webhookID string, n int) (taken []*parkedMessage) {
 	return taken
 }
 
-// heldFor names the webhook of a delivery that waits for it to be sent to; empty for others.
-func heldFor(del tables.Delivery) string {
-	if flowHeld(&del) || del.State == tables.Held && del.Reason == policy.WebhookDisabled {
-		return del.WebhookID
-	}
-	return ""
+// heldSince is a webhook that a message waits for, and since when.
+type heldSince struct {
+	webhookID string
+	at        time.Time
+}
+
+// waitsForItsWebhook reports whether a delivery waits until its webhook can be sent to.
+func waitsForItsWebhook(del *tables.Delivery) bool {
+	return flowHeld(del) || del.State == tables.Held && del.Reason == policy.WebhookDisabled
 }
 
 // hideFor gives a message back for longer than parkMin, and keeps its receipt: a renewal
@@ -178,11 +181,20 @@ func (d *Dispatcher) hideFor(ctx context.Context, k *keeper, decision Decision) 
 		ID: k.m.ID, InsertedAt: k.m.InsertedAt, ExpiresAt: k.m.ExpiresAt,
 		Lease: queue.NewLease(k.m.Lease.Receipt(), time.Now(), decision.Delay),
 	}
-	err := k.q.Renew(ctx, m, decision.Delay)
-	if err == nil {
-		d.parked.park(k.q, m, decision.heldFor)
+	if err := k.q.Renew(ctx, m, decision.Delay); err != nil {
+		return err //nolint:wrapcheck // as Abandon's, which it stands for
 	}
-	return err //nolint:wrapcheck // as Abandon's, which it stands for
+	ids := make([]string, len(decision.heldFor))
+	for i, h := range decision.heldFor {
+		ids[i] = h.webhookID
+	}
+	d.parked.park(k.q, m, ids)
+	for _, h := range decision.heldFor { // those that were released before the message was here
+		if f := d.flows.get(h.webhookID); f != nil && f.wasReleasedAfter(h.at) {
+			d.parked.release(h.webhookID)
+		}
+	}
+	return nil
 }
 
 // releaseParked shows the messages of webhooks that can be sent to again, as fast as those

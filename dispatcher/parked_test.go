@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"strings"
@@ -172,5 +173,51 @@ func TestParkedMessagesThatOthersHaveMakeRoom(t *testing.T) {
 		want(t, "kept", len(p.messages), 1)
 		want(t, "taken", len(p.take("wh_a", 10)), 1)
 		want(t, "lines", len(p.lines), 0)
+	})
+}
+
+// hookedQueues calls renew before each renewal.
+type hookedQueues struct {
+	queue.Service
+	renew func()
+}
+
+func (s *hookedQueues) Queue(name string) (queue.Queue, error) {
+	q, err := s.Service.Queue(name)
+	return &hookedQueue{q, s}, err
+}
+
+type hookedQueue struct {
+	queue.Queue
+	s *hookedQueues
+}
+
+func (q *hookedQueue) Renew(ctx context.Context, m *queue.Message, lease time.Duration) error {
+	q.s.renew()
+	return q.Queue.Renew(ctx, m, lease)
+}
+
+// A webhook may be released after a message was refused because of it and before the message
+// is parked: it is shown then, and not at its time.
+func TestAReleaseWhileAMessageIsBeingParkedCounts(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		r := b.register("wh_b", nil)
+		hooked := &hookedQueues{Service: b.db.Queues(), renew: func() {}}
+		d, stop := b.start(func(o *Options) { o.Queues = hooked })
+		time.Sleep(time.Second)
+		f := d.flows.get("wh_b")
+		f.askPause(20*time.Minute, time.Now())
+		hooked.renew = func() {
+			hooked.renew = func() {}
+			r.ResetAt = time.Now().UTC()
+			b.update(r)
+			d.RegistryChanged()
+			time.Sleep(2 * time.Second)
+		}
+		b.send("x")
+		time.Sleep(30 * time.Second)
+		want(t, "POSTs", b.sender.count(), 2)
+		want(t, "left", b.total(testQueue), 0)
+		stop()
 	})
 }

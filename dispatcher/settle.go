@@ -24,9 +24,9 @@ type Decision struct {
 	// Replayed is the dead letter whose replay has ended with this.
 	Replayed *tables.DeadLetter
 
-	heldFor []string // the webhooks that the message waits for, if any
-	posts   []posted // the POSTs that were made now
-	claimed *claimed // the claim on the message's event, if it has one
+	heldFor []heldSince // the webhooks that the message waits for, if any
+	posts   []posted    // the POSTs that were made now
+	claimed *claimed    // the claim on the message's event, if it has one
 }
 
 // DeadLettering is one dead letter to make durable.

@@ -39,7 +39,7 @@ func (d *Dispatcher) answered(ctx context.Context, p *parcel, t *target, sent []
 	p.answered(t)
 	del := t.delivery
 	delivered := res.Status/100 == 2
-	if now.After(p.m.Lease.Until()) || ctx.Err() != nil || p.shared && !delivered {
+	if ctx.Err() != nil || p.shared && !delivered || d.mayBeElsewhere(ctx, p) {
 		// Someone else may have gone on with the message meanwhile, or an earlier
 		// holder may have ended only now: never overwrite what they recorded with
 		// something older, nor what was delivered with a failure.
@@ -67,7 +67,7 @@ func (d *Dispatcher) answered(ctx context.Context, p *parcel, t *target, sent []
 	t.why = dec.Explanation
 	del, att := advance(del, res, dec, d.o.Instance)
 	att.Snippet = tables.CutText(t.registration.Redact(string(res.Body), sent), tables.MaxSnippetUnits)
-	deliveries := append([]tables.Delivery{del}, p.takeHeld(maxRecordRows-2)...)
+	deliveries := append([]tables.Delivery{del}, d.takeHeld(ctx, p, maxRecordRows-2)...)
 	d.record(d.writing(ctx), tables.Record{Deliveries: deliveries, Attempts: []tables.Attempt{att}})
 	if dec.Disable {
 		d.disable(d.writing(ctx), t.registration.ID, t.registration.ResetAt, dec.Reason)

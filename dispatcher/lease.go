@@ -56,6 +56,9 @@ type keeper struct {
 
 	mu   sync.Mutex
 	lost bool
+	// count is the number of the newest receive; elsewhere: there was one by others.
+	count     int64
+	elsewhere bool
 }
 
 // keepLease starts keeping m's lease. Renewing outlives work: it goes on while the
@@ -63,7 +66,7 @@ type keeper struct {
 func (d *Dispatcher) keepLease(work context.Context, q queue.Queue, m *queue.Message) *keeper {
 	ctx, cancel := context.WithCancelCause(work)
 	k := &keeper{
-		d: d, q: q, m: m, ctx: ctx, cancel: cancel, index: -1,
+		d: d, q: q, m: m, ctx: ctx, cancel: cancel, index: -1, count: m.DequeueCount,
 		quit: make(chan struct{}), using: make(chan struct{}, 1),
 	}
 	k.atHalf()
@@ -192,6 +195,8 @@ func (k *keeper) adopt(again *queue.Message) bool {
 	if k.lost {
 		return false
 	}
+	k.elsewhere = k.elsewhere || again.DequeueCount > k.count+1
+	k.count = again.DequeueCount
 	granted := again.Lease.Granted()
 	k.m.Lease.Renewed(again.Lease.Receipt(), again.Lease.Until().Add(-granted), granted)
 	return true
@@ -215,6 +220,23 @@ func (d *Dispatcher) begin(k *keeper) bool {
 	}
 	d.inWork[key] = k
 	return true
+}
+
+// mayBeElsewhere reports whether someone else may have gone on with the message since it
+// was received: its lease is over, or was before it came back.
+func (d *Dispatcher) mayBeElsewhere(ctx context.Context, p *parcel) bool {
+	if time.Now().After(p.m.Lease.Until()) || errors.Is(context.Cause(ctx), queue.ErrLeaseLost) {
+		return true
+	}
+	d.mu.Lock()
+	k := d.inWork[inWork{p.key.Queue, p.m.ID}]
+	d.mu.Unlock()
+	if k == nil || k.m != p.m {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.elsewhere
 }
 
 // end forgets what begin noted. It comes before settling: a message that was given

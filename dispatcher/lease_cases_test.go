@@ -461,3 +461,42 @@ func TestRenewalAtHalfOfWhatWasGrantedAndAFaultIsAWarning(t *testing.T) { // R7
 		want(t, "messages left", b.total(testQueue), 0)
 	})
 }
+
+// What is held waits for the POST beside it to be recorded. When someone else has gone on
+// with the message in that time, what they recorded stands: also when the message came back.
+func TestWhatIsHeldBesideAPOSTNeverReplacesWhatOthersRecordedMeanwhile(t *testing.T) {
+	for name, comesBack := range map[string]bool{"the lease is over": false, "the message came back": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				b.webhook.Timeout = 250 * time.Second
+				b.update(b.webhook)
+				b.register("wh_b", nil)
+				silent, receiving := &faultyQueues{Service: b.db.Queues()}, &outage{}
+				silent.on("renew", always(failBefore))
+				slow := &scripted{takes: 240 * time.Second, answer: statuses(200)}
+				d, stop := b.start(func(o *Options) { o.Queues, o.Sender, o.Instance = silent, slow, "first" })
+				time.Sleep(time.Second)
+				d.flows.get("wh_b").askPause(20*time.Minute, time.Now())
+				sent := b.send("x")
+				time.Sleep(5 * time.Second)
+				want(t, "POSTs of the first", slow.count(), 1)
+				silent.on("receive", receiving.rule(failBefore))
+				_, stopOther := b.start(func(o *Options) { o.Sender, o.Instance = &scripted{answer: statuses(500)}, "second" })
+				time.Sleep(90 * time.Second)
+				stopOther()
+				before := b.delivery(sent, "wh_b")
+				want(t, "the second made attempts", before.Attempts > 0, true)
+				if comesBack {
+					receiving.end()
+				}
+				time.Sleep(160 * time.Second)
+				want(t, "to the slow one", b.delivery(sent, "wh_a").State, tables.Delivered)
+				now := b.delivery(sent, "wh_b")
+				want(t, "state", now.State, before.State)
+				want(t, "attempts", now.Attempts, before.Attempts)
+				want(t, "it came back", strings.Contains(b.log.String(), "a message came back"), comesBack)
+				stop()
+			})
+		})
+	}
+}

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/pushlease/pushlease/policy"
@@ -47,14 +48,18 @@ func (d *Dispatcher) enter(ctx context.Context, p *parcel, targets []target) {
 
 // recordHeld records what is held and went with no POST's record.
 func (d *Dispatcher) recordHeld(ctx context.Context, p *parcel) {
-	d.recordAll(d.writing(ctx), p.takeHeld(len(p.heldRows)))
+	d.recordAll(d.writing(ctx), d.takeHeld(ctx, p, len(p.heldRows)))
 }
 
 // takeHeld takes up to n deliveries that are held and not recorded yet. The POSTs of one
-// message end side by side.
-func (p *parcel) takeHeld(n int) []tables.Delivery {
+// message end side by side. When the lease is over, or was, none is left: someone else may have
+// sent to those webhooks meanwhile, and what came of that stands.
+func (d *Dispatcher) takeHeld(ctx context.Context, p *parcel, n int) []tables.Delivery {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if len(p.heldRows) > 0 && d.mayBeElsewhere(ctx, p) {
+		p.heldRows = slices.DeleteFunc(p.heldRows, func(del tables.Delivery) bool { return del.State == tables.Held })
+	}
 	n = min(n, len(p.heldRows))
 	some := p.heldRows[:n:n]
 	p.heldRows = p.heldRows[n:]

@@ -319,9 +319,9 @@ func TestSecondReaderNeverSeesAMessageThatIsHeld(t *testing.T) {
 func TestAbandonedMessageIsVisibleAfterItsDelay(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.sender.answer = statuses(500)
-		_, stop := b.start(func(o *Options) { o.Lease = time.Minute; o.PollMin, o.PollMax = time.Hour, time.Hour })
-		b.send("x")
+		b.send("x") // first, since the next receive is an hour after the first
 		start := time.Now()
+		_, stop := b.start(func(o *Options) { o.Lease = time.Minute; o.PollMin, o.PollMax = time.Hour, time.Hour })
 		q := b.queue(testQueue)
 		for {
 			time.Sleep(100 * time.Millisecond)

@@ -380,6 +380,10 @@ func TestOptionsRefuseLeasesThatCanNotBeKept(t *testing.T) { // C03, R7
 // The tail of a batch, and a receive whose answer came late.
 func TestNothingIsPostedOnALeaseThatEndedWhileItWasReceived(t *testing.T) { // R1
 	inBubble(t, func(b *bench) {
+		var sent []queue.Sent
+		for range queue.MaxReceive {
+			sent = append(sent, b.send("x"))
+		}
 		late := &lateQueues{Service: b.queues, by: 5 * time.Second}
 		b.queues.on("renew", always(failBefore)) // or the first renewal would make it good
 		_, stop := b.start(func(o *Options) {
@@ -387,10 +391,6 @@ func TestNothingIsPostedOnALeaseThatEndedWhileItWasReceived(t *testing.T) { // R
 			o.Lease = 4 * time.Second
 			o.PollMin, o.PollMax = time.Hour, time.Hour
 		})
-		var sent []queue.Sent
-		for range queue.MaxReceive {
-			sent = append(sent, b.send("x"))
-		}
 		time.Sleep(7 * time.Second)
 		want(t, "POSTs", b.sender.count(), 0)
 		stop()

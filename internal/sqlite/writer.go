@@ -123,7 +123,10 @@ func (w *writer) commit(batch []*op) {
 	}
 	if errors.Is(err, errHalfDone) {
 		w.rollback()
-		if batch, err = w.begin(batch); err == nil {
+		if batch, err = w.begin(batch); len(batch) == 0 {
+			return
+		}
+		if err == nil {
 			err = w.runApart(batch, j)
 		}
 	}

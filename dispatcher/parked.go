@@ -182,7 +182,7 @@ func (d *Dispatcher) hideFor(ctx context.Context, k *keeper, decision Decision) 
 		Lease: queue.NewLease(k.m.Lease.Receipt(), time.Now(), decision.Delay),
 	}
 	if err := k.q.Renew(ctx, m, decision.Delay); err != nil {
-		return err //nolint:wrapcheck // as Abandon's, which it stands for
+		return err // as it is: it stands for the error of Abandon
 	}
 	ids := make([]string, len(decision.heldFor))
 	for i, h := range decision.heldFor {

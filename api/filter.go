@@ -79,22 +79,14 @@ type webhookMatch struct {
 
 // match says which webhooks would take a message. Nothing is published.
 func (a *API) match(w http.ResponseWriter, r *http.Request) error {
-	name, err := queueParam(r)
-	if err != nil {
-		return err
-	}
-	if err := readQuery(r).err(); err != nil {
-		return err
-	}
-	in, err := readMode(r)
-	if err != nil {
-		return err
-	}
+	name, badQueue := queueParam(r)
+	badQuery := readQuery(r).err()
+	in, badMode := readMode(r)
 	if in == batched {
-		return wrongEventType("is a batch, and one message is looked at here", "send one event as "+eventType)
+		badMode, in = wrongEventType("is a batch, and one message is looked at here", "send one event as "+eventType), raw
 	}
 	m, err := readOutgoing(w, r, in)
-	if err != nil {
+	if err = together(badQueue, badQuery, badMode, err); err != nil {
 		return err
 	}
 	contentType := m.contentType

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -72,6 +73,33 @@ func invalid(errs ...fieldError) *problem {
 		text += "; and " + strconv.Itoa(more) + " more"
 	}
 	return newProblem(http.StatusBadRequest, "invalid-request", "The request is not valid", text+".", errs...)
+}
+
+// together is one answer for all that is wrong with a request: of the kind of the first
+// problem, with the fields of all of them. It is nil when there is none. An error that is
+// no problem stands alone.
+func together(errs ...error) error {
+	var all *problem
+	for _, err := range errs {
+		var p *problem
+		switch {
+		case err == nil:
+			continue
+		case !errors.As(err, &p):
+			return err
+		case all == nil:
+			first := *p
+			all = &first
+			continue
+		}
+		all.Detail += " " + p.Detail
+		all.Errors = slices.Concat(all.Errors, p.Errors)
+		all.Errors = all.Errors[:min(len(all.Errors), maxErrors)]
+	}
+	if all == nil {
+		return nil
+	}
+	return all
 }
 
 func missing(what, detail, field, cure string) *problem {

@@ -40,29 +40,23 @@ type publication struct {
 // publish sends what the request says to a queue: its body as it is, a CloudEvents event
 // of structured or binary mode, or a batch of events.
 func (a *API) publish(w http.ResponseWriter, r *http.Request) error {
-	name, err := queueParam(r)
-	if err != nil {
-		return err
+	name, badQueue := queueParam(r)
+	opts, badOptions := publishOptions(r)
+	mode, badMode := readMode(r)
+	key, badKey := idempotencyKey(r)
+	if mode == batched && key != "" {
+		badKey = keyWithBatch
 	}
-	p := publication{queue: name}
-	if p.opts, err = publishOptions(r); err != nil {
-		return err
-	}
-	mode, err := readMode(r)
-	if err != nil {
-		return err
-	}
-	key, err := idempotencyKey(r)
-	if err != nil {
-		return err
-	}
+	p := publication{queue: name, opts: opts}
+	wrong := together(badQueue, badOptions, badMode, badKey)
 	if mode == batched {
-		return a.publishBatch(w, r, p, key)
+		return a.publishBatch(w, r, p, wrong)
 	}
-	if p.outgoing, err = readOutgoing(w, r, mode); err != nil {
+	out, err := readOutgoing(w, r, mode)
+	if err = together(wrong, err); err != nil {
 		return err
 	}
-	p.key = key
+	p.outgoing, p.key = out, key
 	if p.text, err = p.encode(a.Encoding(name)); err != nil {
 		return p.encodeProblem(err)
 	}

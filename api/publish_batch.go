@@ -53,16 +53,15 @@ type eventResult struct {
 	VisibleAt  time.Time `json:"visible_at,omitzero"`
 }
 
+var keyWithBatch = newProblem(http.StatusUnprocessableEntity, "idempotency-key-unsupported", "A batch takes no Idempotency-Key",
+	"Each event of a batch is a message of its own.",
+	fieldError{idempotencyHeader, "is not taken with a batch", "leave it out: events are told apart by their source and id on a queue with the setting dedup: event-id; or publish them one by one, each with its own key"})
+
 // publishBatch sends each event of a batch as a message of its own, in order, but none
-// when something is wrong with any.
-func (a *API) publishBatch(w http.ResponseWriter, r *http.Request, p publication, key string) error {
-	if key != "" {
-		return newProblem(http.StatusUnprocessableEntity, "idempotency-key-unsupported", "A batch takes no Idempotency-Key",
-			"Each event of a batch is a message of its own.",
-			fieldError{idempotencyHeader, "is not taken with a batch", "leave it out: events are told apart by their source and id on a queue with the setting dedup: event-id; or publish them one by one, each with its own key"})
-	}
+// when something is wrong with any. wrong is what is known to be already.
+func (a *API) publishBatch(w http.ResponseWriter, r *http.Request, p publication, wrong error) error {
 	ps, results, err := a.readBatch(w, r, p)
-	if err != nil {
+	if err = together(wrong, err); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), batchTime)
@@ -122,21 +121,23 @@ func (a *API) finishBatch(r *http.Request, ps []publication, sent []queue.Sent) 
 
 // readBatch reads and checks all events of a batch; the results begin as not_sent.
 func (a *API) readBatch(w http.ResponseWriter, r *http.Request, like publication) ([]publication, []eventResult, error) {
+	var badHeaders error
 	if hasAttributes(r.Header) {
-		return nil, nil, badEvent([]fieldError{{"ce-*", "is a header of binary mode, which a batch does not have", "leave the ce- headers out: each event in the body holds its own attributes"}})
+		badHeaders = badEvent([]fieldError{{"ce-*", "is a header of binary mode, which a batch does not have", "leave the ce- headers out: each event in the body holds its own attributes"}})
 	}
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBatchBytes))
 	if err != nil {
-		return nil, nil, bodyFault(err, fmt.Sprintf("send at most %d bytes and %d events at once, each event of at most %d bytes", maxBatchBytes, maxBatchEvents, queue.MaxTextBytes))
+		err = bodyFault(err, fmt.Sprintf("send at most %d bytes and %d events at once, each event of at most %d bytes", maxBatchBytes, maxBatchEvents, queue.MaxTextBytes))
+		return nil, nil, together(badHeaders, err)
 	}
-	if _, err := messageType(r, raw); err != nil {
-		return nil, nil, err
-	}
+	_, badType := messageType(r, raw)
+	badHeaders = together(badHeaders, badType)
 	events, err := splitBatch(raw)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, together(badHeaders, err)
 	}
-	return a.checkBatch(r, like, events)
+	ps, results, err := a.checkBatch(r, like, events)
+	return ps, results, together(badHeaders, err)
 }
 
 // checkBatch checks the events one by one.

@@ -77,31 +77,29 @@ func wrongEventType(what, cure string) error {
 
 // readOutgoing reads a message of any mode but batched.
 func readOutgoing(w http.ResponseWriter, r *http.Request, in mode) (outgoing, error) {
-	body, err := messageBody(w, r)
-	if err != nil {
-		return outgoing{}, err
-	}
+	body, badBody := messageBody(w, r)
 	// An empty one is nearly always a body that was lost on the way (a forgotten -d, a
 	// proxy that drops chunked bodies). Only an event may do without data.
-	if len(body) == 0 && in != binary {
-		return outgoing{}, invalid(fieldError{"body", "is empty", "send the message as the request's body with a Content-Length (curl: --data-binary @file); for a message without content send {}"})
+	if badBody == nil && len(body) == 0 && in != binary {
+		badBody = invalid(fieldError{"body", "is empty", "send the message as the request's body with a Content-Length (curl: --data-binary @file); for a message without content send {}"})
 	}
-	contentType, err := messageType(r, body)
-	if err != nil {
-		return outgoing{}, err
-	}
+	contentType, badType := messageType(r, body)
 	m := outgoing{body: body, contentType: contentType, event: in != raw}
 	m.traceParent, m.traceState = traceContext(r.Header)
 	var problems []fieldError
-	switch in {
-	case structured:
+	switch {
+	case in == structured && badBody == nil:
 		problems = checkEvent(body, r.Header)
-	case binary:
+	case in == binary:
 		m.contentType = eventType
 		m.body, problems = binaryEvent(r.Header, body, contentType)
 	}
+	var notEvent error
 	if len(problems) > 0 {
-		return outgoing{}, badEvent(problems)
+		notEvent = badEvent(problems)
+	}
+	if err := together(badBody, badType, notEvent); err != nil {
+		return outgoing{}, err
 	}
 	if e, ok := webhook.ParseEvent(m.body, eventType); m.event && ok && e.Parent.IsValid() {
 		m.traceParent, m.traceState = "", "" // the event says more exactly where it comes from

@@ -250,3 +250,33 @@ func TestPublishIsRecordedAlthoughTheCallerHangsUp(t *testing.T) {
 	a := h.serve(http.StatusAccepted, request("POST", publishTarget, "x").WithContext(ctx))
 	h.do(http.StatusOK, "GET", a.header.Get("Location"), "")
 }
+
+func TestPublishNamesAllThatIsWrongAtOnce(t *testing.T) {
+	const batch = `[{"specversion":"1.0","id":"1","source":"/s"}]`
+	tests := []struct {
+		name, target, body string
+		headers, fields    []string
+		status             int
+	}{
+		{"a message", "/api/v1/queues/Or_ders/messages?delay=soon", "", []string{"Content-Type", "json", "Idempotency-Key", " "},
+			[]string{"queue", "delay", "Idempotency-Key", "body", "Content-Type"}, http.StatusBadRequest},
+		{"a compressed one", "/api/v1/queues/orders/messages?ttl=x", "", []string{"Content-Encoding", "gzip"},
+			[]string{"ttl", "Content-Encoding", "body"}, http.StatusBadRequest},
+		{"an event of binary mode", "/api/v1/queues/o/messages", "x", []string{"Ce-Id", "1", "Ce-Type", "t", "Content-Type", "x"},
+			[]string{"queue", "Content-Type", "ce-source", "ce-specversion"}, http.StatusBadRequest},
+		{"an event whose type is missing", "/api/v1/queues/orders/messages", `{"specversion":"2.0","id":"1","source":"/s"}`,
+			[]string{"Content-Type", "application/cloudevents+json", "Idempotency-Key", "a b"}, []string{"Idempotency-Key", "specversion", "type"}, http.StatusBadRequest},
+		{"a batch", "/api/v1/queues/orders/messages", batch, []string{"Content-Type", "application/cloudevents-batch+json", "Idempotency-Key", "k", "Ce-Id", "1"},
+			[]string{"Idempotency-Key", "ce-*", "[0].type"}, http.StatusUnprocessableEntity},
+		{"what a filter is tried with", "/api/v1/queues/o/match?x=y", "", []string{"Content-Type", "json"},
+			[]string{"queue", "x", "body", "Content-Type"}, http.StatusBadRequest},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a := newHarness(t).do(tt.status, "POST", tt.target, tt.body, tt.headers...)
+			for _, field := range tt.fields {
+				a.wantProblem(field)
+			}
+		})
+	}
+}

@@ -331,7 +331,7 @@ func TestAPumpThatStorageHoldsUpIsAnsweredInTime(t *testing.T) {
 	proxy := azuritetest.Start(t).Proxy(t)
 	name := queueName("held-up")
 	root := packaged(t)
-	quickly(t, root, func(host map[string]any) { host["functionTimeout"] = "00:00:04" })
+	quickly(t, root, func(host map[string]any) { host["functionTimeout"] = "00:00:10" })
 	h := startHosted(t, root, hosttest.Options{Storage: proxy.ConnectionString()})
 	receiver := newAnswering(t)
 	hook := h.register(name, receiver.URL, nil)

@@ -123,7 +123,7 @@ func enqueueFromOutside(t *testing.T, s *store, p *process, in *inbox, queue str
 	p.waitEmpty(10*time.Second, queue)
 }
 
-// A receiver that takes four leases gets one POST, whoever else is looking.
+// A receiver that takes two leases and a half gets one POST, whoever else is looking.
 func TestSlowReceiverGetsOnePost(t *testing.T) {
 	onStores(t, func(t *testing.T, s *store) {
 		for _, processes := range []int{1, 2} {
@@ -137,9 +137,9 @@ func TestSlowReceiverGetsOnePost(t *testing.T) {
 				s := own(t)
 				var all []*process
 				for range processes {
-					all = append(all, s.start(t))
+					all = append(all, s.start(t, "PUSHLEASE_LEASE=4s"))
 				}
-				in := newInbox(t, receiverOptions{Answer: reply{Status: 200, Delay: 8 * time.Second}})
+				in := newInbox(t, receiverOptions{Answer: reply{Status: 200, Delay: 10 * time.Second}})
 				queue := queueName("slow")
 				h := all[0].register(queue, in.url, nil)
 				id := all[0].publish(queue, `{"text":"`+bodyMark+`"}`)

@@ -121,7 +121,8 @@ func environment(more ...string) []string {
 }
 
 // launch starts the program with these settings over the tests' usual ones, which
-// are quick. It does not wait for it to be up.
+// are quick. The lease is one that a busy machine keeps: tests that kill a process
+// ask for a shorter one. It does not wait for the program to be up.
 func (s *store) launch(t *testing.T, settings ...string) *process {
 	t.Helper()
 	path, err := binary()
@@ -132,7 +133,7 @@ func (s *store) launch(t *testing.T, settings ...string) *process {
 	p.cmd = exec.Command(path, "serve")
 	p.cmd.Dir = t.TempDir()
 	p.cmd.Env = environment(append(append([]string{
-		"PUSHLEASE_LISTEN=127.0.0.1:0", "PUSHLEASE_DEV=true", "PUSHLEASE_LEASE=2s", "PUSHLEASE_POLL_MIN=20ms",
+		"PUSHLEASE_LISTEN=127.0.0.1:0", "PUSHLEASE_DEV=true", "PUSHLEASE_LEASE=10s", "PUSHLEASE_POLL_MIN=20ms",
 		"PUSHLEASE_POLL_MAX=500ms", "PUSHLEASE_REGISTRY_REFRESH=1s", "PUSHLEASE_DRAIN=10s",
 	}, s.env...), settings...)...)
 	p.cmd.Stderr, p.cmd.Stdout = p.log, p.log

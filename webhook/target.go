@@ -46,7 +46,10 @@ func isLocalName(host string) bool {
 // parseTarget reads a registered URL and gives it with its host in the one form
 // that is checked, dialled and sent.
 func parseTarget(raw string, allowHTTP bool) (*url.URL, error) {
-	const example = "write it as https://hooks.example.com/path"
+	scheme, example := "https://", "write it as https://hooks.example.com/path"
+	if allowHTTP {
+		scheme, example = "https:// or http://", "write it as https://hooks.example.com/path, or as http://127.0.0.1:9000/path for one on this machine"
+	}
 	if len(raw) > maxURL {
 		return nil, invalid("the URL is longer than 2048 bytes", "shorten it")
 	}
@@ -56,7 +59,7 @@ func parseTarget(raw string, allowHTTP bool) (*url.URL, error) {
 	}
 	switch {
 	case u.Scheme != "https" && u.Scheme != "http":
-		return nil, invalid("the URL does not begin with https://", example)
+		return nil, invalid("the URL does not begin with "+scheme, example)
 	case u.Scheme == "http" && !allowHTTP:
 		return nil, invalid("the URL is not https", "use https; http is for development (serve --dev)")
 	case u.User != nil:

@@ -157,3 +157,17 @@ func TestHeadersAreValidated(t *testing.T) {
 		}
 	}
 }
+
+func TestARefusedURLIsToldWhatIsAllowed(t *testing.T) {
+	for _, allowHTTP := range []bool{false, true} {
+		for _, raw := range []string{"ftp://example.com/", "localhost:9000/hook"} {
+			var wrong *webhook.FieldError
+			if err := webhook.ValidateURL(raw, webhook.GuardOptions{AllowPrivate: allowHTTP}); !errors.As(err, &wrong) {
+				t.Fatalf("%s: %v", raw, err)
+			}
+			if got := strings.Contains(wrong.Problem+wrong.Cure, "http://"); got != allowHTTP {
+				t.Errorf("%s, http allowed %t: %s; %s", raw, allowHTTP, wrong.Problem, wrong.Cure)
+			}
+		}
+	}
+}

@@ -434,7 +434,7 @@ func TestWhatTheServerSaysCantSteerTheTerminal(t *testing.T) {
 
 func TestMessagesWatchEndsWhenTheMessageIsSettled(t *testing.T) {
 	const published = `{"at":"2026-01-01T00:00:00Z","event":"published","text":"Published."}`
-	const attempt = `{"at":"2026-01-01T00:00:01Z","event":"attempt","webhook_id":"wh_1","text":"Attempt 1."}`
+	const attempt = `{"at":"2026-01-01T00:00:01.25Z","event":"attempt","webhook_id":"wh_1","text":"Attempt 1."}`
 	tests := []struct {
 		name    string
 		answers []string
@@ -472,7 +472,7 @@ func TestMessagesWatchEndsWhenTheMessageIsSettled(t *testing.T) {
 			if code := exitCode(c.follow(cmd, "m1")); code != tt.code {
 				t.Errorf("code %d, want %d", code, tt.code)
 			}
-			if n != len(tt.answers) || strings.Count(out.String(), "Published.") != 1 || strings.Count(out.String(), "Attempt 1.") != 1 {
+			if n != len(tt.answers) || strings.Count(out.String(), "Published.") != 1 || strings.Count(out.String(), "2026-01-01T00:00:01.250Z  attempt ") != 1 {
 				t.Errorf("%d requests, output: %s", n, out.String())
 			}
 		})

@@ -66,54 +66,23 @@ func deadLetterPath(id string) string { return "/api/v1/dead-letters/" + url.Pat
 var oneDeadLetter = arguments(1, 1, "the id of one dead letter (pushlease dead-letters list shows them)")
 
 func newDeadLettersListCommand() *cobra.Command {
-	c := &client{}
-	var limit int
-	filters := []string{"queue", "webhook", "message", "reason", "status", "from", "until"}
-	cmd := &cobra.Command{
+	return newListCommand(&cobra.Command{
 		Use:     "list",
 		Short:   "List dead letters, newest first, without their bodies",
 		Example: "  pushlease dead-letters list --status waiting\n  pushlease dead-letters list --reason NonRetryableError --from 2026-01-31T00:00:00Z -o json",
 		Args:    arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkLimit(limit); err != nil {
-				return err
-			}
-			query := url.Values{}
-			for _, name := range filters {
-				if v := cmd.Flags().Lookup(name).Value.String(); v != "" {
-					query.Set(name, v)
-				}
-			}
-			p, err := c.list(cmd.Context(), "/api/v1/dead-letters", query, limit)
-			if err != nil {
-				return err
-			}
-			if c.json() {
-				return c.value(cmd, p)
-			}
-			list, err := rows[deadLetterRow](p)
-			if err != nil {
-				return err
-			}
-			var cells [][]string
-			for _, d := range list {
-				cells = append(cells, []string{clock(d.DeadLetteredAt), d.Queue, d.Status, d.Reason, d.last(), d.ID})
-			}
-			more(cmd, p)
-			return table(cmd.OutOrStdout(), []string{"TIME", "QUEUE", "STATUS", "REASON", "LAST", "ID"}, cells)
+	}, listing[deadLetterRow]{
+		path: "/api/v1/dead-letters", limit: 50,
+		filters: [][2]string{
+			{"queue", "only those of this queue"}, {"webhook", "only those of this webhook's id"}, {"message", "only those of this message id"},
+			{"reason", "only those with this reason, such as NonRetryableError"}, {"status", "only waiting, replaying or replayed ones"},
+			{"from", "only those from this time on, such as 2026-01-31T15:04:05Z"}, {"until", "only those before this time"},
 		},
-	}
-	help := map[string]string{
-		"queue": "only those of this queue", "webhook": "only those of this webhook's id", "message": "only those of this message id",
-		"reason": "only those with this reason, such as NonRetryableError", "status": "only waiting, replaying or replayed ones",
-		"from": "only those from this time on, such as 2026-01-31T15:04:05Z", "until": "only those before this time",
-	}
-	for _, name := range filters {
-		cmd.Flags().String(name, "", help[name])
-	}
-	addLimit(cmd, &limit, 50)
-	c.addFlags(cmd)
-	return cmd
+		heading: []string{"TIME", "QUEUE", "STATUS", "REASON", "LAST", "ID"},
+		cells: func(d deadLetterRow) []string {
+			return []string{clock(d.DeadLetteredAt), d.Queue, d.Status, d.Reason, d.last(), d.ID}
+		},
+	})
 }
 
 func newDeadLettersGetCommand() *cobra.Command {

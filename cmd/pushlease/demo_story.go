@@ -10,8 +10,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/pushlease/pushlease/webhook"
@@ -60,13 +60,9 @@ type demo struct {
 	started     time.Time
 	receiverURL string
 	scenes      []*scene
-
-	printing sync.Mutex
 }
 
 func (d *demo) printf(format string, args ...any) {
-	d.printing.Lock()
-	defer d.printing.Unlock()
 	_, _ = fmt.Fprintf(d.out, format, args...) // nobody is left to be told that the terminal is gone
 }
 
@@ -87,12 +83,13 @@ func (d *demo) play(ctx context.Context) error {
 		}
 	}
 	d.printf("\n")
-	errs := make([]error, len(d.scenes))
-	var all sync.WaitGroup
-	for i, s := range d.scenes {
-		all.Go(func() { errs[i] = d.follow(ctx, s) })
+	if err := d.follow(ctx); err != nil {
+		return err
 	}
-	all.Wait()
+	errs := make([]error, len(d.scenes))
+	for i, s := range d.scenes {
+		errs[i] = d.check(ctx, s)
+	}
 	return errors.Join(errs...)
 }
 
@@ -132,37 +129,63 @@ func (d *demo) begin(ctx context.Context, s *scene) error {
 	return nil
 }
 
-// follow prints the message's timeline as it happens, until nothing more happens
-// by itself, and compares the end with what it should be.
-func (d *demo) follow(ctx context.Context, s *scene) error {
-	show := messagesShow{client: *d.api, queue: s.queue}
-	seen := map[timelineEvent]bool{}
+// news is what is new about a scene.
+type news struct {
+	scene *scene
+	event timelineEvent
+}
+
+// follow prints what happens to the messages, in the order and at the time in which it is
+// seen, until nothing more happens by itself to any of them.
+func (d *demo) follow(ctx context.Context) error {
+	var errs []error
+	seen, open := map[news]bool{}, slices.Clone(d.scenes)
 	for {
-		_, t, err := show.read(ctx, s.messageID)
-		if err != nil && !temporary(err) {
-			return fmt.Errorf("%s: %w", s.queue, err)
-		}
-		for _, e := range t.Events {
-			if !seen[e] {
-				seen[e] = true
-				d.printf("  %5.1fs  %-8s  %-13s  %s\n", e.At.Sub(d.started).Seconds(), s.queue, oneLine(e.Event), oneLine(e.Text))
+		var fresh []news
+		open = slices.DeleteFunc(open, func(s *scene) bool {
+			show := messagesShow{client: *d.api, queue: s.queue}
+			_, t, err := show.read(ctx, s.messageID)
+			if err != nil && !temporary(err) {
+				errs = append(errs, fmt.Errorf("%s: %w", s.queue, err))
+				return true
 			}
-		}
-		if t.settled() {
-			for _, n := range t.Next {
-				if n.WebhookID == s.webhookID {
-					s.state = n.State
+			for _, e := range t.Events {
+				if n := (news{s, e}); !seen[n] {
+					seen[n], fresh = true, append(fresh, n)
 				}
 			}
-			break
+			return s.ended(t)
+		})
+		d.tell(fresh)
+		if len(open) == 0 {
+			return errors.Join(errs...)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s: not settled in time", s.queue)
+			return errors.Join(append(errs, fmt.Errorf("%s: not settled in time", open[0].queue))...)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-	return d.check(ctx, s)
+}
+
+// tell prints what was seen at one moment. An attempt is seen when it has ended, however
+// long before it began.
+func (d *demo) tell(fresh []news) {
+	slices.SortStableFunc(fresh, func(x, y news) int { return x.event.At.Compare(y.event.At) })
+	now := time.Since(d.started).Seconds()
+	for _, n := range fresh {
+		d.printf("  %5.1fs  %-8s  %-13s  %s\n", now, n.scene.queue, oneLine(n.event.Event), oneLine(n.event.Text))
+	}
+}
+
+// ended reports whether nothing more happens by itself, and notes where the message stands.
+func (s *scene) ended(t timeline) bool {
+	for _, n := range t.Next {
+		if n.WebhookID == s.webhookID {
+			s.state = n.State
+		}
+	}
+	return t.settled()
 }
 
 // check compares how a scene ended with how it should.
@@ -234,9 +257,7 @@ func (d *demo) summary(failed error) {
 		rows = append(rows, []string{s.queue, s.story, s.state, fmt.Sprint(s.receiver.Totals().Requests), s.renewals})
 	}
 	d.printf("\n")
-	d.printing.Lock()
 	_ = table(d.out, []string{"QUEUE", "STORY", "ENDED AS", "POSTS", "LEASE RENEWALS"}, rows) // see printf
-	d.printing.Unlock()
 	if failed != nil {
 		d.printf("\nNot everything ended as it should:\n%s\n", clean(failed.Error()))
 		return

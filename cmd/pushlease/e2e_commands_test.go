@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +47,17 @@ func TestDemoEndsAsItShould(t *testing.T) {
 		if !strings.Contains(r.out, s.queue) {
 			t.Errorf("the summary leaves out %s:\n%s", s.queue, r.out)
 		}
+	}
+	last := -1.0
+	for _, m := range regexp.MustCompile(`(?m)^ +([0-9.]+)s  \w+ .*$`).FindAllStringSubmatch(r.out, -1) {
+		at, err := strconv.ParseFloat(m[1], 64)
+		if err != nil || at < last {
+			t.Errorf("not in order of time (%v): %s\n%s", err, m[0], r.out)
+		}
+		last = at
+	}
+	if last < 7 {
+		t.Errorf("the slow attempt was told at %vs, want it when it has ended:\n%s", last, r.out)
 	}
 	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
 		t.Errorf("the demo left %v behind (%v)", left, err)

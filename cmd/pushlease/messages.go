@@ -210,7 +210,7 @@ func writeHeading(w io.Writer, t timeline) error {
 
 func writeEvents(w io.Writer, events []timelineEvent) error {
 	for _, e := range events {
-		line := strings.Join([]string{clock(e.At), fmt.Sprintf("%-13s", e.Event), e.WebhookID, e.Text}, "  ")
+		line := strings.Join([]string{instant(e.At), fmt.Sprintf("%-13s", e.Event), e.WebhookID, e.Text}, "  ")
 		if e.DeadLetterID != "" {
 			line += "  (dead letter " + e.DeadLetterID + ")"
 		}

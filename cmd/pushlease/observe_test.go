@@ -1,8 +1,10 @@
 package main
 
 import (
+	"net/url"
 	"strings"
 	"testing"
+	"time"
 )
 
 const queueJSON = `{"name":"orders","exists":true,"depth":{"total":12,"visible":7,"in_flight":2,"delayed":3,"work":9,"exact":false},
@@ -95,6 +97,33 @@ func TestAWebhookShowsItsLimits(t *testing.T) {
 			if !strings.Contains(r.out, text) {
 				t.Errorf("no %q in\n%s", text, r.out)
 			}
+		}
+	}
+}
+
+func TestSinceIsHowLongAgo(t *testing.T) {
+	for _, list := range []string{"attempts", "dead-letters list"} {
+		path := "/api/v1/" + strings.Fields(list)[0]
+		f := newFakeAPI(t, map[string]canned{"GET " + path: {200, `{"data":[],"next_cursor":null}`}})
+		before := time.Now().Add(-90 * time.Minute)
+		if r := execute(t, "", append(strings.Fields(list), "--since", "1h30m")...); r.code != exitOK {
+			t.Fatalf("%+v", r)
+		}
+		asked, err := url.Parse(strings.TrimPrefix(f.only(t).line, "GET "))
+		if err != nil {
+			t.Fatal(err)
+		}
+		from, err := time.Parse(time.RFC3339, asked.Query().Get("from"))
+		if err != nil || from.Before(before.Truncate(time.Second)) || from.After(time.Now().Add(-90*time.Minute)) {
+			t.Errorf("%s asked from %s (%v)", list, from, err)
+		}
+		for value, says := range map[string]string{"yesterday": `--since: "yesterday" is not a duration; write a number and a unit, such as`, "-1h": "such as 500ms, 30s or 1h30m", "5": "such as"} {
+			if r := execute(t, "", append(strings.Fields(list), "--since", value)...); r.code != exitUsage || !strings.Contains(r.err, says) {
+				t.Errorf("%s --since %s: %+v", list, value, r)
+			}
+		}
+		if r := execute(t, "", append(strings.Fields(list), "--since", "1h", "--from", "2026-01-31T00:00:00Z")...); r.code != exitUsage || !strings.Contains(r.err, "use one of them") {
+			t.Errorf("%s with both: %+v", list, r)
 		}
 	}
 }

@@ -128,6 +128,14 @@ func clock(t time.Time) string {
 	return t.UTC().Format("2006-01-02T15:04:05Z")
 }
 
+// instant is clock to the millisecond, for what is told in its order.
+func instant(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02T15:04:05.000Z")
+}
+
 // routes are the calls of the API that its texts name, and the commands that make them.
 var routes = []struct {
 	call    *regexp.Regexp

@@ -130,9 +130,7 @@ func newQueuesCommand() *cobra.Command {
 }
 
 func newQueuesListCommand() *cobra.Command {
-	c := &client{}
-	var limit int
-	cmd := &cobra.Command{
+	return newListCommand(&cobra.Command{
 		Use:   "list",
 		Short: "List the queues of the storage, and those that have webhooks",
 		Long: `Lists the queues of the storage, and those that webhooks are registered for.
@@ -144,33 +142,14 @@ also where none wait but over a tenth of the last hour or two's messages were de
 Each queue is counted with one storage transaction.`,
 		Example: "  pushlease queues list\n  pushlease queues list -o json | jq -r '.data[] | select(.depth.visible > 100) | .name'",
 		Args:    arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkLimit(limit); err != nil {
-				return err
-			}
-			p, err := c.list(cmd.Context(), "/api/v1/queues", url.Values{}, limit)
-			if err != nil {
-				return err
-			}
-			if c.json() {
-				return c.value(cmd, p)
-			}
-			list, err := rows[queueRow](p)
-			if err != nil {
-				return err
-			}
-			var cells [][]string
-			for _, q := range list {
-				visible, inFlight, delayed := q.depth()
-				cells = append(cells, []string{q.Name, visible, inFlight, delayed, q.deadLetters(), strconv.Itoa(len(q.Webhooks)), q.state()})
-			}
-			more(cmd, p)
-			return table(cmd.OutOrStdout(), []string{"QUEUE", "VISIBLE", "IN FLIGHT", "DELAYED", "DEAD LETTERS", "WEBHOOKS", "STATE"}, cells)
+	}, listing[queueRow]{
+		path: "/api/v1/queues", limit: 1000,
+		heading: []string{"QUEUE", "VISIBLE", "IN FLIGHT", "DELAYED", "DEAD LETTERS", "WEBHOOKS", "STATE"},
+		cells: func(q queueRow) []string {
+			visible, inFlight, delayed := q.depth()
+			return []string{q.Name, visible, inFlight, delayed, q.deadLetters(), strconv.Itoa(len(q.Webhooks)), q.state()}
 		},
-	}
-	addLimit(cmd, &limit, 1000)
-	c.addFlags(cmd)
-	return cmd
+	})
 }
 
 func newQueuesShowCommand() *cobra.Command {

@@ -239,45 +239,17 @@ func addIfMatch(cmd *cobra.Command, ifMatch *string) {
 }
 
 func newWebhooksListCommand() *cobra.Command {
-	c := &client{}
-	var queueName string
-	var limit int
-	cmd := &cobra.Command{
+	return newListCommand(&cobra.Command{
 		Use:     "list",
 		Short:   "List webhooks",
 		Example: "  pushlease webhooks list\n  pushlease webhooks list --queue orders -o json | jq -r '.data[].id'",
 		Args:    arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkLimit(limit); err != nil {
-				return err
-			}
-			query := url.Values{}
-			if queueName != "" {
-				query.Set("queue", queueName)
-			}
-			p, err := c.list(cmd.Context(), "/api/v1/webhooks", query, limit)
-			if err != nil {
-				return err
-			}
-			if c.json() {
-				return c.value(cmd, p)
-			}
-			list, err := rows[webhookRow](p)
-			if err != nil {
-				return err
-			}
-			var cells [][]string
-			for _, w := range list {
-				cells = append(cells, []string{w.ID, w.Queue, w.URL, w.state(), w.Name})
-			}
-			more(cmd, p)
-			return table(cmd.OutOrStdout(), []string{"ID", "QUEUE", "URL", "STATE", "NAME"}, cells)
-		},
-	}
-	cmd.Flags().StringVar(&queueName, "queue", "", "only those of this queue")
-	addLimit(cmd, &limit, 1000)
-	c.addFlags(cmd)
-	return cmd
+	}, listing[webhookRow]{
+		path: "/api/v1/webhooks", limit: 1000,
+		filters: [][2]string{{"queue", "only those of this queue"}},
+		heading: []string{"ID", "QUEUE", "URL", "STATE", "NAME"},
+		cells:   func(w webhookRow) []string { return []string{w.ID, w.Queue, w.URL, w.state(), w.Name} },
+	})
 }
 
 // raw prints the answer's JSON on one line.

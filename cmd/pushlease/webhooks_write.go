@@ -136,50 +136,39 @@ func (f *webhookFlags) body(cmd *cobra.Command) (map[string]any, error) {
 	if err := addSecret(cmd, f.secretFile, body); err != nil {
 		return nil, err
 	}
-	if err := f.addFilter(cmd, body); err != nil {
-		return nil, err
-	}
-	if err := f.addFlow(cmd, body); err != nil {
-		return nil, err
-	}
-	return body, f.addPolicy(cmd, body)
+	return body, f.addParts(cmd, body)
 }
 
-func (f *webhookFlags) addFlow(cmd *cobra.Command, body map[string]any) error {
-	fields, _ := body["flow"].(map[string]any)
-	if fields == nil {
-		fields = map[string]any{}
-	}
-	if err := readJSON(cmd, f.flowFile, "--flow-file", &fields); err != nil {
+// addParts adds filter, flow and policy.
+func (f *webhookFlags) addParts(cmd *cobra.Command, body map[string]any) error {
+	given := cmd.Flags().Changed
+	err := addPart(cmd, body, "filter", f.filterFile, func(part map[string]any) {
+		if len(f.filterTypes) > 0 {
+			part["types"] = f.filterTypes
+		}
+	})
+	if err != nil {
 		return err
 	}
-	if cmd.Flags().Changed("concurrency") {
-		fields["concurrency"] = f.concurrency
-	}
-	if cmd.Flags().Changed("rate") {
-		fields["rate"] = f.rate
-	}
-	if len(fields) > 0 {
-		body["flow"] = fields
-	}
-	return nil
-}
-
-func (f *webhookFlags) addFilter(cmd *cobra.Command, body map[string]any) error {
-	fields, _ := body["filter"].(map[string]any)
-	if fields == nil {
-		fields = map[string]any{}
-	}
-	if err := readJSON(cmd, f.filterFile, "--filter-file", &fields); err != nil {
+	err = addPart(cmd, body, "flow", f.flowFile, func(part map[string]any) {
+		if given("concurrency") {
+			part["concurrency"] = f.concurrency
+		}
+		if given("rate") {
+			part["rate"] = f.rate
+		}
+	})
+	if err != nil {
 		return err
 	}
-	if len(f.filterTypes) > 0 {
-		fields["types"] = f.filterTypes
-	}
-	if len(fields) > 0 {
-		body["filter"] = fields
-	}
-	return nil
+	return addPart(cmd, body, "policy", f.policyFile, func(part map[string]any) {
+		if f.preset != "" {
+			part["preset"] = f.preset
+		}
+		if given("max-attempts") {
+			part["max_attempts"] = f.maxAttempts
+		}
+	})
 }
 
 func formatNames() []string {
@@ -211,22 +200,19 @@ func (f *webhookFlags) addHeaders(body map[string]any) error {
 	return nil
 }
 
-func (f *webhookFlags) addPolicy(cmd *cobra.Command, body map[string]any) error {
-	fields, _ := body["policy"].(map[string]any)
-	if fields == nil {
-		fields = map[string]any{}
+// addPart completes one of the request's objects: first what its file says, and then what
+// flags say. It is left out where neither says anything.
+func addPart(cmd *cobra.Command, body map[string]any, name, path string, set func(part map[string]any)) error {
+	part, _ := body[name].(map[string]any)
+	if part == nil {
+		part = map[string]any{}
 	}
-	if err := readJSON(cmd, f.policyFile, "--policy-file", &fields); err != nil {
+	if err := readJSON(cmd, path, "--"+name+"-file", &part); err != nil {
 		return err
 	}
-	if f.preset != "" {
-		fields["preset"] = f.preset
-	}
-	if cmd.Flags().Changed("max-attempts") {
-		fields["max_attempts"] = f.maxAttempts
-	}
-	if len(fields) > 0 {
-		body["policy"] = fields
+	set(part)
+	if len(part) > 0 {
+		body[name] = part
 	}
 	return nil
 }

@@ -61,8 +61,8 @@ type Options struct {
 	// enough of them were measured; default nothing.
 	Estimate func(queueName string) policy.Estimate
 	// Concurrency is the most messages of one queue in this process whose POSTs are under
-	// way or begin at once; default 64. As many again, whose POSTs were all answered, may
-	// be waiting for storage to record and settle them. Leases are kept for all of them.
+	// way or begin at once; default 64. Three times as many, whose POSTs were all answered,
+	// may be waiting for storage to record and settle them. Leases are kept for all of them.
 	Concurrency int
 	// MaxInFlight is the most messages of all queues in flight in this process, those that
 	// wait to be settled included; default

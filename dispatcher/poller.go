@@ -79,7 +79,7 @@ func newPoller(work context.Context, d *Dispatcher, q queue.Queue) *poller {
 		noted: make(chan struct{}, 1),
 		room:  make(chan struct{}, 1),
 		next:  make(chan *queue.Message),
-		slots: make(chan struct{}, d.o.Concurrency), settling: make(chan struct{}, d.o.Concurrency),
+		slots: make(chan struct{}, d.o.Concurrency), settling: make(chan struct{}, settlingTimes*d.o.Concurrency),
 		gathering: make(chan struct{}, 1),
 	}
 	d.shares.join(q.Name())

@@ -8,8 +8,15 @@ import (
 	"github.com/pushlease/pushlease/queue"
 )
 
-// maxGather is the longest wait for more slots than are free.
-const maxGather = 100 * time.Millisecond
+const (
+	// maxGather is the longest wait for more slots than are free.
+	maxGather = 100 * time.Millisecond
+	// settlingTimes is how many messages may be settling for each slot. Where a POST is quick, a
+	// slot is taken for as long as a receive takes, one request to storage. Settling takes
+	// two and a half: what is left of the transaction that is under way, the next one with the
+	// record in it, and the delete.
+	settlingTimes = 3
+)
 
 // takeSlots waits until a message could start at once, and takes slots for as many as
 // one receive can bring: where a webhook has room for them, in the queue's own bounds and
@@ -212,8 +219,8 @@ func (a *arrival) taken() {
 
 // answered says that one of the POSTs is over, once for each. With the last one the slot is
 // free for another message: records and settling wait for storage, and nobody's POST has
-// to wait for that. As many messages as there are slots may be settling; beyond that they
-// keep their slots, so that storage that does not keep up is not asked for ever more.
+// to wait for that. settlingTimes as many messages as there are slots may be settling; beyond
+// that they keep their slots, so that storage that does not keep up is not asked for ever more.
 func (a *arrival) answered() {
 	if a == nil || a.posts.Add(-1) != 0 {
 		return

@@ -135,6 +135,38 @@ func TestWindowThatIsNotUsedDoesNotGrow(t *testing.T) {
 	}
 }
 
+// Receives bring half a window at a time, whose POSTs are answered together.
+func TestWindowDoublesAlsoWhereAnswersComeTogether(t *testing.T) {
+	var w policy.Window
+	batches := 0
+	for ; w.Size(64) < 64; batches++ {
+		if batches > 20 {
+			t.Fatalf("%d after 20 batches of half a window", w.Size(64))
+		}
+		generation := w.Generation()
+		for inFlight := (w.Size(64) + 1) / 2; inFlight > 0; inFlight-- {
+			w.Report(taken, generation, inFlight, 64)
+		}
+	}
+	if batches < 8 { // two for each time that it doubles
+		t.Errorf("64 after %d batches of half a window", batches)
+	}
+}
+
+// One burst says nothing about what comes after its round.
+func TestWindowThatWasUsedOnceDoesNotGoOnGrowing(t *testing.T) {
+	var w policy.Window
+	fill(&w, taken, 64)
+	size := w.Size(64)
+	w.Report(taken, w.Generation(), size, 64)
+	for range 1000 {
+		w.Report(taken, w.Generation(), 1, 64)
+	}
+	if got := w.Size(64); got > 2*size {
+		t.Errorf("%d after one burst and a thousand POSTs one by one, want %d at most", got, 2*size)
+	}
+}
+
 func TestWindowFollowsTheLimit(t *testing.T) {
 	var w policy.Window
 	fill(&w, taken, 64)

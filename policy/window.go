@@ -16,6 +16,9 @@ type Window struct {
 	grown      int32 // successes towards the next step
 	generation uint32
 	cut        bool // slow start is over
+	// A round is as many successes as the window had places at its beginning: left are to
+	// come, and used is the most that were in flight in it so far.
+	round, left, used int32
 }
 
 // Size is how many POSTs may be in flight.
@@ -37,24 +40,35 @@ func (w *Window) Generation() uint32 { return w.generation }
 func (w *Window) Reset() { *w = Window{generation: w.generation + 1} }
 
 // Report takes in the sign of a POST. inFlight is how many were in flight, this one
-// included: a window of which less than half is used says nothing about a larger one,
-// and does not grow. A POST that began before the last cut neither cuts again nor
-// makes the window grow.
+// included: a window of which less than half was used in a round says nothing about a
+// larger one, and does not grow. What counts is the most of a round, since of POSTs that
+// are answered together the last ones find nothing else in flight. A POST that began
+// before the last cut neither cuts again nor makes the window grow.
 func (w *Window) Report(s Sign, generation uint32, inFlight, limit int) {
 	size := w.Size(limit)
 	if generation != w.generation {
 		return
 	}
 	if s.Overloaded {
-		w.size, w.grown, w.cut = int32(max(size/2, 1)), 0, true
+		w.size, w.grown, w.left, w.cut = int32(max(size/2, 1)), 0, 0, true
 		w.generation++
 		return
 	}
-	if !s.Answered || s.Failed || 2*inFlight < size || size >= limit {
+	if !s.Answered || s.Failed || size >= limit || !w.halfUsed(int32(inFlight)) {
 		return
 	}
 	w.grown++
 	if !w.cut || int(w.grown) >= size {
 		w.size, w.grown = w.size+1, 0
 	}
+}
+
+// halfUsed takes in one success, and reports whether half of the window was used in its round.
+func (w *Window) halfUsed(inFlight int32) bool {
+	if w.left == 0 {
+		w.round, w.left, w.used = w.size, w.size, 0
+	}
+	w.left--
+	w.used = max(w.used, inFlight)
+	return 2*w.used >= w.round
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -38,6 +39,9 @@ const (
 type backlog struct {
 	mu      sync.Mutex
 	byQueue map[string]waiting
+	// allAt is when every dead letter was last counted: a queue without a count had none
+	// then. It is zero while the last round did not get so far.
+	allAt time.Time
 }
 
 // waiting is one count; n is a lower bound unless exact.
@@ -52,7 +56,10 @@ func (b *backlog) get(name string) (waiting, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w, ok := b.byQueue[name]
-	return w, ok && time.Since(w.at) < backlogFresh
+	if !ok {
+		w = waiting{exact: true, at: b.allAt}
+	}
+	return w, time.Since(w.at) < backlogFresh
 }
 
 func (b *backlog) put(name string, w waiting) {
@@ -61,11 +68,11 @@ func (b *backlog) put(name string, w waiting) {
 	b.byQueue[name] = w
 }
 
-// replace puts the counts of a whole round.
-func (b *backlog) replace(all map[string]waiting) {
+// replace puts the counts of a whole round, and when every dead letter was counted.
+func (b *backlog) replace(all map[string]waiting, allAt time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.byQueue = all
+	b.byQueue, b.allAt = all, allAt
 }
 
 // measure makes the gauge. A queue whose count is old is left out rather than shown as
@@ -117,6 +124,7 @@ func (a *API) countBacklog(ctx context.Context) error {
 		return err
 	}
 	now, all := time.Now(), map[string]waiting{}
+	allAt := now
 	for name := range registered {
 		all[name] = waiting{exact: true, at: now}
 	}
@@ -129,17 +137,35 @@ func (a *API) countBacklog(ctx context.Context) error {
 		return storageFault("count the dead letters", err)
 	}
 	if !exact {
+		allAt = time.Time{}
 		for name := range all {
 			if all[name], err = a.countWaiting(ctx, name); err != nil {
 				return err
 			}
 		}
 	}
-	a.backlog.replace(all)
+	a.backlog.replace(all, allAt)
 	return nil
 }
 
+// waiting is how many dead letters wait in a queue, counted now where that was not done
+// lately.
+func (a *API) waiting(ctx context.Context, name string) (waiting, error) {
+	w, fresh := a.backlog.get(name)
+	if fresh {
+		return w, nil
+	}
+	w, err := a.countWaiting(ctx, name)
+	if err == nil {
+		a.backlog.put(name, w)
+	}
+	return w, err
+}
+
 func (a *API) countWaiting(ctx context.Context, name string) (waiting, error) {
+	if name == "" { // a row in storage may name none, and a filter without a queue matches all
+		return waiting{exact: true, at: time.Now()}, nil
+	}
 	f := tables.DeadLetterFilter{Queue: name, Status: tables.Waiting}
 	n, exact, err := tables.CountDeadLetters(ctx, a.DeadLetters, f, backlogMost, backlogCalls, nil)
 	if err != nil {
@@ -148,23 +174,40 @@ func (a *API) countWaiting(ctx context.Context, name string) (waiting, error) {
 	return waiting{n, exact, time.Now()}, nil
 }
 
+// alertReason is why a level is not ok.
+type alertReason string
+
+const (
+	alertWaiting alertReason = "waiting" // as many wait
+	alertShare   alertReason = "share"   // as large a share was dead-lettered lately
+)
+
 // backlogView is what waits in a queue, and how bad that is.
 type backlogView struct {
 	Waiting int `json:"waiting"`
 	// Exact is false when there are more than Waiting.
 	Exact bool `json:"exact"`
-	// Level is ok, warning or critical.
-	Level     string    `json:"level"`
-	CountedAt time.Time `json:"counted_at"`
+	// Level is ok, warning or critical; Reason and Text say why, and are empty when it is ok.
+	Level  string      `json:"level"`
+	Reason alertReason `json:"reason,omitempty"`
+	Text   string      `json:"text,omitempty"`
+	// Handled and DeadLettered are those of QueueState.
+	Handled      int       `json:"handled"`
+	DeadLettered int       `json:"dead_lettered"`
+	CountedAt    time.Time `json:"counted_at"`
 }
 
 func newBacklogView(w waiting, s QueueState) *backlogView {
-	view := &backlogView{Waiting: w.n, Exact: w.exact, Level: "ok", CountedAt: utc(w.at)}
+	view := &backlogView{Waiting: w.n, Exact: w.exact, Level: "ok", Handled: s.Handled, DeadLettered: s.DeadLettered, CountedAt: utc(w.at)}
 	switch {
-	case w.n > criticalWaiting, s.Handled >= minHandled && float64(s.DeadLettered) > criticalShare*float64(s.Handled):
-		view.Level = "critical"
+	case w.n > criticalWaiting:
+		view.Level, view.Reason, view.Text = "critical", alertWaiting, fmt.Sprintf("More than %d dead letters wait.", criticalWaiting)
+	case s.Handled >= minHandled && float64(s.DeadLettered) > criticalShare*float64(s.Handled):
+		view.Level, view.Reason = "critical", alertShare
+		view.Text = fmt.Sprintf("%d of the %d messages that this process finished with in the last one to two hours were dead-lettered, which is more than %v %%, whatever has become of them since.",
+			s.DeadLettered, s.Handled, 100*criticalShare)
 	case w.n > warningWaiting:
-		view.Level = "warning"
+		view.Level, view.Reason, view.Text = "warning", alertWaiting, fmt.Sprintf("More than %d dead letters wait.", warningWaiting)
 	}
 	return view
 }

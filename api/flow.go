@@ -39,9 +39,12 @@ type WebhookState struct {
 	// Rate is POSTs a second over the last minute, Latency how long one takes.
 	Rate    float64
 	Latency time.Duration
-	// Delivered and Failed count POSTs, Postponed deliveries that were held.
-	Delivered, Failed, Postponed int64
-	Breaker                      policy.BreakerState
+	// Delivered, Refused and Failed count POSTs, Postponed deliveries that were held.
+	Delivered, Refused, Failed, Postponed int64
+	// RecentPosts counts the POSTs of the last one to two hours, RecentRefused those of them
+	// whose answer says nothing about the receiver.
+	RecentPosts, RecentRefused int
+	Breaker                    policy.BreakerState
 	// Failing is since when it only fails.
 	Failing       policy.AutoDisableState
 	LastFailureAt time.Time
@@ -60,8 +63,11 @@ type statusView struct {
 	RatePerSecond  float64         `json:"rate_per_second"`
 	Latency        policy.Duration `json:"latency,omitzero"`
 	Delivered      int64           `json:"delivered"`
+	Refused        int64           `json:"refused"`
 	Failed         int64           `json:"failed"`
 	Postponed      int64           `json:"postponed"`
+	RecentPosts    int             `json:"recent_posts"`
+	RecentRefused  int             `json:"recent_refused"`
 	Breaker        breakerView     `json:"breaker"`
 	FailingSince   time.Time       `json:"failing_since,omitzero"`
 	FailedMessages int             `json:"failed_messages"`
@@ -93,7 +99,8 @@ func (a *API) status(r *http.Request, reg tables.Registration) *statusView {
 		Instance: a.Instance, State: s.State, Until: utc(s.Until), Text: text.String(),
 		Window: s.Window, Concurrency: s.Concurrency, InFlight: s.InFlight, Waiting: s.Waiting,
 		RatePerSecond: rounded(s.Rate), Latency: policy.Duration(s.Latency.Round(10 * time.Microsecond)),
-		Delivered: s.Delivered, Failed: s.Failed, Postponed: s.Postponed,
+		Delivered: s.Delivered, Refused: s.Refused, Failed: s.Failed, Postponed: s.Postponed,
+		RecentPosts: s.RecentPosts, RecentRefused: s.RecentRefused,
 		Breaker: breakerView{
 			State: s.Breaker.Phase, Since: utc(s.Breaker.Since), NextProbe: utc(s.Breaker.NextProbe),
 			Samples: s.Breaker.Samples, Failures: s.Breaker.Failures,

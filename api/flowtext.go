@@ -22,7 +22,7 @@ type flowText struct {
 
 // String puts the sentences together.
 func (t flowText) String() string {
-	parts := []string{t.why(), t.failing(), t.cure()}
+	parts := []string{t.why(), t.refusing(), t.failing(), t.cure()}
 	switch {
 	case t.late && t.reg.Enabled:
 		parts = []string{"It was enabled; " + t.who() + " has not read that yet, and does so within its registry_refresh."}
@@ -85,6 +85,16 @@ func (t flowText) disabled() string {
 		return "A rule of its policy disabled it" + at + "."
 	}
 	return "It is disabled" + at + "."
+}
+
+// refusing says that messages are not taken by a webhook that looks healthy otherwise.
+func (t flowText) refusing() string {
+	s := t.s
+	if s.RecentRefused == 0 || s.State == FlowDisabled {
+		return ""
+	}
+	return fmt.Sprintf("It refused %d of the %d POSTs that %s made to it in the last one to two hours, by an answer such as 400. That counts as the message's fault and keeps nothing from it; "+
+		"mostly such a message becomes a dead letter at once. GET /api/v1/attempts?webhook=%s shows the answers.", s.RecentRefused, s.RecentPosts, t.who(), t.reg.ID)
 }
 
 // failing says since when it only fails, and when that disables it.

@@ -1,7 +1,10 @@
 package api
 
 import (
+	"context"
+	"errors"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -100,6 +103,62 @@ func TestQueueShowsItsDeadLettersAndHowBadThatIs(t *testing.T) {
 	if a := h.do(http.StatusOK, "GET", "/api/v1/queues", ""); a.text("data", 0, "dead_letters", "level") != "warning" {
 		t.Errorf("list: %s", a.body)
 	}
+}
+
+func TestALevelOfDeadLettersSaysWhy(t *testing.T) {
+	for name, tt := range map[string]struct {
+		waiting       waiting
+		state         QueueState
+		level, reason string
+		text          string
+	}{
+		"ok":                        {waiting{n: 1}, QueueState{Handled: 40, DeadLettered: 4}, "ok", "", ""},
+		"many":                      {waiting{n: 101}, QueueState{}, "warning", "waiting", "More than 100 dead letters wait."},
+		"very many":                 {waiting{n: 1001}, QueueState{Handled: 40, DeadLettered: 30}, "critical", "waiting", "More than 1000"},
+		"a share, although none is": {waiting{}, QueueState{Handled: 40, DeadLettered: 30}, "critical", "share", "30 of the 40 messages"},
+	} {
+		v := newBacklogView(tt.waiting, tt.state)
+		if v.Level != tt.level || string(v.Reason) != tt.reason || !strings.HasPrefix(v.Text, tt.text) || (v.Text == "") != (tt.level == "ok") ||
+			v.Handled != tt.state.Handled || v.DeadLettered != tt.state.DeadLettered {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+}
+
+// The list says of dead letters what is said about each queue, with or without a webhook
+// and a round of counting.
+func TestTheListOfQueuesCountsDeadLetters(t *testing.T) {
+	h := newHarness(t)
+	h.register(hook)
+	h.do(http.StatusAccepted, "POST", "/api/v1/queues/alone/messages", "x")
+	h.putMany("alone", 2, nil)
+	for _, counted := range []string{"on demand", "in a round"} {
+		a := h.do(http.StatusOK, "GET", "/api/v1/queues", "")
+		for i, want := range []float64{2, 0} {
+			one := h.do(http.StatusOK, "GET", "/api/v1/queues/"+a.text("data", i, "name"), "").get("dead_letters", "waiting")
+			if n := a.get("data", i, "dead_letters", "waiting"); n != want || one != want {
+				t.Errorf("%s: %v in the list, %v alone, want %v: %s", counted, n, one, want, a.body)
+			}
+		}
+		if err := h.api.countBacklog(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.api.DeadLetters = uncountedDeadLetters{h.api.DeadLetters}
+	if a := h.do(http.StatusOK, "GET", "/api/v1/queues", ""); a.get("data", 0, "dead_letters", "waiting") != 2.0 || a.get("data", 1, "dead_letters", "waiting") != 0.0 {
+		t.Errorf("counted again although a round was made: %s", a.body)
+	}
+	h.api.backlog.replace(map[string]waiting{}, time.Time{})
+	if a := h.do(http.StatusOK, "GET", "/api/v1/queues", ""); a.get("data", 1, "dead_letters") != nil {
+		t.Errorf("what can't be counted: %s", a.body)
+	}
+	h.do(http.StatusServiceUnavailable, "GET", "/api/v1/queues/alone", "")
+}
+
+type uncountedDeadLetters struct{ tables.DeadLetters }
+
+func (uncountedDeadLetters) ListDeadLetters(context.Context, tables.DeadLetterFilter, tables.Page) ([]tables.DeadLetter, tables.Cursor, error) {
+	return nil, "", errors.New("throttled")
 }
 
 // Counting ends where the level can't get worse, and one queue that is full does not

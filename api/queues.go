@@ -128,15 +128,6 @@ func (a *API) getQueue(w http.ResponseWriter, r *http.Request) error {
 	if !view.Exists && len(view.Webhooks) == 0 {
 		return missing("queue", "There is no queue of that name and no webhook for it.", "queue", "take a name from GET /api/v1/queues, or publish a message to it: the first one makes the queue")
 	}
-	if view.DeadLetters == nil {
-		waiting, err := a.countWaiting(r.Context(), name)
-		if err != nil {
-			return err
-		}
-		a.backlog.put(name, waiting)
-		state, _ := a.Dispatcher.Queue(name)
-		view.DeadLetters = newBacklogView(waiting, state)
-	}
 	if s, ok := a.Dispatcher.Queue(name); ok {
 		view.processView = newProcessView(s)
 	}
@@ -154,7 +145,9 @@ func (a *API) queueViews(ctx context.Context, names []string, registered map[str
 		wg.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			views[i], errs[i] = a.queueView(ctx, name, registered[name])
+			if views[i], errs[i] = a.queueView(ctx, name, registered[name]); views[i].Depth != nil {
+				errs[i] = nil // what else is not known is null
+			}
 		})
 	}
 	wg.Wait()
@@ -167,11 +160,12 @@ func (a *API) queueViews(ctx context.Context, names []string, registered map[str
 }
 
 // queueView describes a queue as far as it can: the view is good but for its depth
-// when there is an error.
+// or its dead letters when there is an error.
 func (a *API) queueView(ctx context.Context, name string, webhooks []queueWebhook) (queueView, error) {
 	view := queueView{Name: name, Encoding: a.Encoding(name), Webhooks: orEmpty(webhooks)}
 	s, ok := a.Dispatcher.Queue(name)
-	if counted, fresh := a.backlog.get(name); fresh {
+	counted, uncounted := a.waiting(ctx, name)
+	if uncounted == nil {
 		view.DeadLetters = newBacklogView(counted, s)
 	}
 	if ok {
@@ -187,13 +181,13 @@ func (a *API) queueView(ctx context.Context, name string, webhooks []queueWebhoo
 	depth, err := a.depth(ctx, name)
 	switch {
 	case errors.Is(err, queue.ErrQueueNotFound):
-		return view, nil
+		return view, uncounted
 	case err != nil:
 		view.Exists = true
 		return view, storageFault("count the messages of a queue", err)
 	}
 	view.Exists, view.Depth = true, newDepthView(depth, s)
-	return view, nil
+	return view, uncounted
 }
 
 // depth counts a queue. Its name may come from the store, which can hold queues

@@ -57,6 +57,8 @@ type flow struct {
 	took                         time.Duration // by a POST on average, also one that fails
 	freed                        chan struct{} // closed when a POST has ended; nil while nobody waits
 	delivered, failed, postponed int64
+	refused                      int64  // answers that say nothing about the receiver, a 400 for instance
+	answers                      lately // POSTs, and those of them that were refused
 	lastFailure                  time.Time
 	// releasedAt is when the webhook was last found to take messages again: what was held
 	// before is due. told hears of it; it may be nil.
@@ -105,6 +107,7 @@ func (f *flow) update(r tables.Registration) (reset bool) {
 	f.breaker.Reset()
 	f.pause.Reset()
 	f.auto.Reset()
+	f.answers = lately{}
 	f.changed = true
 	return true
 }
@@ -344,7 +347,11 @@ func (t ticket) leave(o outcome, now time.Time) (turned policy.BreakerPhase) {
 		f.took = o.took
 	}
 	f.took += (o.took - f.took) / tookWeight
+	refused := !o.sign.Delivered && !o.sign.Failed
+	f.answers.add(refused, now)
 	switch {
+	case refused:
+		f.refused++
 	case o.sign.Delivered:
 		f.delivered++
 		if f.postponed > 0 && now.Sub(f.lastOK) > releaseAfter {

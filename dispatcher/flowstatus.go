@@ -44,10 +44,13 @@ type WebhookStatus struct {
 	// Latency how long one takes on average; zero when there was none.
 	Rate    float64
 	Latency time.Duration
-	// Delivered and Failed count POSTs that were answered 2xx, and POSTs that failed;
-	// Postponed counts deliveries that were held because it could not be sent to.
-	Delivered, Failed, Postponed int64
-	Breaker                      policy.BreakerState
+	// Delivered, Refused and Failed count POSTs that were answered 2xx, POSTs whose answer
+	// says nothing about the receiver, a 400 for instance, and POSTs that failed; Postponed counts deliveries that were held because it could not be sent to.
+	Delivered, Refused, Failed, Postponed int64
+	// RecentPosts counts all three of the last one to two hours, RecentRefused the refused
+	// ones of them.
+	RecentPosts, RecentRefused int
+	Breaker                    policy.BreakerState
 	// Failing is since when it only fails, as far as this process has seen.
 	Failing       policy.AutoDisableState
 	LastFailureAt time.Time
@@ -67,9 +70,10 @@ func (f *flow) status(now time.Time) WebhookStatus {
 	defer f.mu.Unlock()
 	s := WebhookStatus{
 		State: FlowOpen, Window: f.limit(), Concurrency: f.settings.Concurrency, InFlight: f.inFlight, Waiting: f.waiting,
-		Rate: f.meter.Rate(now), Latency: f.meter.Latency(), Delivered: f.delivered, Failed: f.failed, Postponed: f.postponed,
+		Rate: f.meter.Rate(now), Latency: f.meter.Latency(), Delivered: f.delivered, Refused: f.refused, Failed: f.failed, Postponed: f.postponed,
 		Breaker: f.breaker.State(now), Failing: f.auto.State(), LastFailureAt: f.lastFailure,
 	}
+	s.RecentPosts, s.RecentRefused = f.answers.sums(now)
 	token := f.bucket.Next(f.settings, now)
 	switch pause := f.pause.Until(now); {
 	case !f.enabled:

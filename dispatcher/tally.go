@@ -12,25 +12,28 @@ const tallyHour = time.Hour
 // are for others to read; this is what the API can say without them.
 type tally struct {
 	mu      sync.Mutex
-	byQueue map[string]*[2]tallied // this window and the one before
+	byQueue map[string]*lately
 }
 
-type tallied struct {
-	start                 time.Time
-	handled, deadLettered int
+// lately counts over two windows, this one and the one before.
+type lately [2]struct {
+	start time.Time
+	// all are the things that happened, some those of them of which the share matters.
+	all, some int
 }
 
-func newTally() *tally { return &tally{byQueue: map[string]*[2]tallied{}} }
+func newTally() *tally { return &tally{byQueue: map[string]*lately{}} }
 
 // add counts a message that was finished with.
 func (t *tally) add(queueName string, deadLettered bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	w := t.windows(queueName)
-	w[0].handled++
-	if deadLettered {
-		w[0].deadLettered++
+	w := t.byQueue[queueName]
+	if w == nil {
+		w = &lately{}
+		t.byQueue[queueName] = w
 	}
+	w.add(deadLettered, time.Now())
 }
 
 // recent returns the counts of the last one to two hours.
@@ -40,23 +43,31 @@ func (t *tally) recent(queueName string) (handled, deadLettered int) {
 	if t.byQueue[queueName] == nil {
 		return 0, 0
 	}
-	w := t.windows(queueName)
-	return w[0].handled + w[1].handled, w[0].deadLettered + w[1].deadLettered
+	return t.byQueue[queueName].sums(time.Now())
 }
 
-// windows returns a queue's windows as they are now.
-func (t *tally) windows(queueName string) *[2]tallied {
-	w := t.byQueue[queueName]
-	if w == nil {
-		w = &[2]tallied{}
-		t.byQueue[queueName] = w
+func (w *lately) add(some bool, now time.Time) {
+	w.turn(now)
+	w[0].all++
+	if some {
+		w[0].some++
 	}
-	now := time.Now()
+}
+
+// sums are the counts of the last one to two hours.
+func (w *lately) sums(now time.Time) (all, some int) {
+	w.turn(now)
+	return w[0].all + w[1].all, w[0].some + w[1].some
+}
+
+// turn makes the windows those of now.
+func (w *lately) turn(now time.Time) {
 	switch age := now.Sub(w[0].start); {
 	case age >= 2*tallyHour:
-		w[0], w[1] = tallied{start: now}, tallied{}
+		*w = lately{}
+		w[0].start = now
 	case age >= tallyHour:
-		w[0], w[1] = tallied{start: now}, w[0]
+		w[1], w[0] = w[0], lately{}[0]
+		w[0].start = now
 	}
-	return w
 }

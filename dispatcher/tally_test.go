@@ -3,6 +3,8 @@ package dispatcher
 import (
 	"testing"
 	"time"
+
+	"github.com/pushlease/pushlease/webhook"
 )
 
 func TestQueueTellsWhatShareWasDeadLetteredLately(t *testing.T) {
@@ -30,5 +32,33 @@ func TestQueueTellsWhatShareWasDeadLetteredLately(t *testing.T) {
 		status("an hour later", 2, 0)
 		time.Sleep(3 * time.Hour)
 		status("much later", 0, 0)
+	})
+}
+
+func TestWebhookTellsWhatItRefusedLately(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.sender.answer = func(r webhook.Request, _ int) webhook.Result {
+			if string(r.Body) == "taken" {
+				return webhook.Result{Status: 200}
+			}
+			return webhook.Result{Status: 400}
+		}
+		d, stop := b.start(rarely)
+		defer stop()
+		status := func(what string, posts, refused int, inAll int64) {
+			t.Helper()
+			s, _ := d.Webhook(b.webhook.ID)
+			want(t, what+": posts", s.RecentPosts, posts)
+			want(t, what+": refused", s.RecentRefused, refused)
+			want(t, what+": refused in all", s.Refused, inAll)
+		}
+		b.send("refused")
+		b.send("taken")
+		time.Sleep(2 * time.Minute)
+		status("at first", 2, 1, 1)
+		time.Sleep(time.Hour)
+		status("in the next hour", 2, 1, 1)
+		time.Sleep(2 * time.Hour)
+		status("much later", 0, 0, 1)
 	})
 }

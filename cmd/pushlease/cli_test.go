@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -198,6 +199,8 @@ func TestTextsOfTheServerNameCommands(t *testing.T) {
 		"POST /api/v1/webhooks/wh_1/enable (pushlease webhooks enable wh_1) ends it.": "pushlease webhooks enable wh_1 ends it.",
 		"POST /api/v1/dead-letters/orders.1-a/replay sends it":                        "pushlease dead-letters replay orders.1-a sends it",
 		"GET /api/v1/dead-letters/replay lists them":                                  "pushlease dead-letters jobs lists them",
+		"GET /api/v1/webhooks?queue=orders-eu says so":                                "pushlease webhooks list --queue orders-eu says so",
+		"400. GET /api/v1/attempts?webhook=wh_1 shows":                                "400. pushlease attempts wh_1 shows",
 		"from GET /api/v1/webhooks":                                                   "from pushlease webhooks list",
 		"(GET /api/v1/queues/orders counts them)":                                     "(pushlease queues show orders counts them)",
 		"POST /api/v1/queues/orders/match says":                                       "pushlease match orders says",
@@ -206,6 +209,33 @@ func TestTextsOfTheServerNameCommands(t *testing.T) {
 	} {
 		if got := asCommands(text); got != want {
 			t.Errorf("%s\n  became %s\n  want   %s", text, got, want)
+		}
+	}
+}
+
+func TestWhatRefusesMessagesDoesNotLookHealthy(t *testing.T) {
+	row := func(posts, refused int) string {
+		return fmt.Sprintf(`{"id":"wh_%d","enabled":true,"status":{"instance":"one","state":"open","text":"It refused them. GET /api/v1/attempts?webhook=wh_%d","refused":%d,"recent_posts":%d,"recent_refused":%d}}`,
+			posts, posts, refused+1, posts, refused)
+	}
+	for posts, want := range map[int]string{1: "refuses 1 of 1", 2: "refuses 1 of 2", 3: ""} {
+		newFakeAPI(t, map[string]canned{
+			"GET /api/v1/webhooks":                           {200, `{"data":[` + row(posts, 1) + `]}`},
+			"GET /api/v1/webhooks/wh_" + strconv.Itoa(posts): {200, row(posts, 1)},
+			"GET /api/v1/queues":                             {200, `{"data":[]}`},
+		})
+		list, one := execute(t, "", "webhooks", "list"), execute(t, "", "webhooks", "show", "wh_"+strconv.Itoa(posts))
+		top := execute(t, "", "webhooks", "top", "--once")
+		for _, r := range []result{list, one} {
+			if strings.Contains(r.out, "refuses ") != (want != "") || !strings.Contains(r.out, want) {
+				t.Errorf("%d: %+v, want %q", posts, r, want)
+			}
+		}
+		if !strings.Contains(one.out, "2 were refused (such as 400)") || !strings.Contains(top.out, " REFUSED ") {
+			t.Errorf("%+v %+v", one, top)
+		}
+		if hint := fmt.Sprintf("pushlease attempts wh_%d", posts); strings.Contains(top.out, hint) != (want != "") || strings.Contains(top.out, "open (refuses)") != (want != "") {
+			t.Errorf("%+v", top)
 		}
 	}
 }

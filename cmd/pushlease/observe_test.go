@@ -84,6 +84,17 @@ func TestAQueueSaysWhoLooksAfterIt(t *testing.T) {
 	}
 }
 
+func TestAnAlertWithoutADeadLetterIsExplained(t *testing.T) {
+	const row = `{"name":"orders","exists":true,"dead_letters":{"waiting":0,"exact":true,"level":"critical","reason":"share","text":"30 of the 40 messages were dead-lettered.","handled":40,"dead_lettered":30}}`
+	newFakeAPI(t, map[string]canned{"GET /api/v1/queues/orders": {200, row}, "GET /api/v1/queues": {200, `{"data":[` + row + `]}`}})
+	if r := execute(t, "", "queues", "list"); !strings.Contains(r.out, "0 (critical: 30 of 40 lately)") {
+		t.Errorf("%+v", r)
+	}
+	if r := execute(t, "", "queues", "show", "orders"); !strings.Contains(r.out, "0 (critical: 30 of 40 lately)") || !strings.Contains(r.out, "30 of the 40 messages were dead-lettered.") {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestAWebhookShowsItsLimits(t *testing.T) {
 	const flow = `{"id":"wh_1","enabled":true,"flow":{"concurrency":3,"rate":5,"burst":10,"adaptive":%ADAPTIVE%,"auto_disable_after":"never",
 "breaker":{"enabled":%BREAKER%,"min_samples":10,"failure_share":0.5,"probe_after":"30s","probe_max":"15m0s"}}}`

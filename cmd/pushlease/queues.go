@@ -26,9 +26,13 @@ type queueRow struct {
 	Lease       string `json:"lease"`
 	LeaseMode   string `json:"lease_mode"`
 	DeadLetters *struct {
-		Waiting int    `json:"waiting"`
-		Exact   bool   `json:"exact"`
-		Level   string `json:"level"`
+		Waiting      int    `json:"waiting"`
+		Exact        bool   `json:"exact"`
+		Level        string `json:"level"`
+		Reason       string `json:"reason"`
+		Text         string `json:"text"`
+		Handled      int    `json:"handled"`
+		DeadLettered int    `json:"dead_lettered"`
 	} `json:"dead_letters"`
 	Recommendation *struct {
 		Lease     string `json:"lease"`
@@ -78,7 +82,8 @@ func (q queueRow) depth() (visible, inFlight, delayed string) {
 	return count(q.Depth.Visible, q.Depth.Exact), strconv.FormatInt(q.Depth.InFlight, 10), count(q.Depth.Delayed, q.Depth.Exact)
 }
 
-// deadLetters is how many wait, and how bad that is.
+// deadLetters is how many wait, and how bad that is; where that is not for their number,
+// what it is for.
 func (q queueRow) deadLetters() string {
 	if q.DeadLetters == nil {
 		return "-"
@@ -87,10 +92,22 @@ func (q queueRow) deadLetters() string {
 	if !q.DeadLetters.Exact {
 		text = "over " + text
 	}
-	if q.DeadLetters.Level != "" && q.DeadLetters.Level != "ok" {
-		text += " (" + q.DeadLetters.Level + ")"
+	switch d := q.DeadLetters; {
+	case d.Level == "" || d.Level == "ok":
+	case d.Reason == "share":
+		text += fmt.Sprintf(" (%s: %d of %d lately)", d.Level, d.DeadLettered, d.Handled)
+	default:
+		text += " (" + d.Level + ")"
 	}
 	return text
+}
+
+// alert says why the dead letters are not ok.
+func (q queueRow) alert() string {
+	if q.DeadLetters == nil {
+		return ""
+	}
+	return q.DeadLetters.Text
 }
 
 // state says who looks after the queue.
@@ -137,9 +154,10 @@ func newQueuesListCommand() *cobra.Command {
 
 VISIBLE waits to be received, IN FLIGHT is at work in the instance that answers, and
 DELAYED waits for its time or is at work elsewhere; a ~ marks what storage only estimates.
-DEAD LETTERS are those that wait, - until they are counted, which is once a minute; (critical)
-also where none wait but over a tenth of the last hour or two's messages were dead-lettered.
-Each queue is counted with one storage transaction.`,
+DEAD LETTERS are those that wait, counted at most two minutes ago; (critical: 30 of 40 lately)
+where over a tenth of the last hour or two's messages were dead-lettered, though none may
+wait any more. Each queue is counted with one storage transaction, and its dead letters
+with one more where that was not done lately.`,
 		Example: "  pushlease queues list\n  pushlease queues list -o json | jq -r '.data[] | select(.depth.visible > 100) | .name'",
 		Args:    arguments(0, 0, ""),
 	}, listing[queueRow]{
@@ -190,7 +208,7 @@ func (q queueRow) pairs() [][2]string {
 		messages = fmt.Sprintf("%s visible, %s in flight, %s delayed or at work elsewhere", visible, inFlight, delayed)
 	}
 	pairs := [][2]string{
-		{"queue", q.Name}, {"state", q.state()}, {"messages", messages}, {"dead letters", q.deadLetters()}, {"encoding", q.Encoding},
+		{"queue", q.Name}, {"state", q.state()}, {"messages", messages}, {"dead letters", q.deadLetters()}, {"alert", q.alert()}, {"encoding", q.Encoding},
 		{"lease", strings.TrimSpace(q.Lease + " " + q.LeaseMode)},
 	}
 	if h := q.Held; h != nil {

@@ -52,9 +52,11 @@ type webhookRow struct {
 }
 
 func (w webhookRow) state() string {
-	switch {
-	case w.Enabled && w.Status.State != "" && w.Status.State != "open":
-		return "enabled, " + w.Status.State
+	switch s := w.Status; {
+	case w.Enabled && s.refuses():
+		return fmt.Sprintf("enabled, refuses %d of %d", s.RecentRefused, s.RecentPosts)
+	case w.Enabled && s.State != "" && s.State != "open":
+		return "enabled, " + s.State
 	case w.Enabled:
 		return "enabled"
 	case w.DisabledReason != "":
@@ -280,7 +282,7 @@ func (c *client) showWebhook(cmd *cobra.Command, _ string, a answer) error {
 	}
 	if s := w.Status; s.State != "" {
 		pairs = append(pairs, [2]string{"fares", s.State + " (as " + s.Instance + " sees it)"}, [2]string{"traffic", s.traffic()},
-			[2]string{"since its start", fmt.Sprintf("%d POSTs were answered 2xx, %d failed (no answer, 5xx or 429; other answers count as neither), %d deliveries were put off", s.Delivered, s.Failed, s.Postponed)},
+			[2]string{"since its start", fmt.Sprintf("%d POSTs were answered 2xx, %d were refused (such as 400), %d failed (no answer, 5xx or 429), %d deliveries were put off", s.Delivered, s.Refused, s.Failed, s.Postponed)},
 			[2]string{"why", asCommands(s.Text)})
 	}
 	if w.Secret != "" {

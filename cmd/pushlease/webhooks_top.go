@@ -40,10 +40,19 @@ type webhookStatus struct {
 	RatePerSecond  float64   `json:"rate_per_second"`
 	Latency        string    `json:"latency,omitempty"`
 	Delivered      int64     `json:"delivered"`
+	Refused        int64     `json:"refused"`
 	Failed         int64     `json:"failed"`
 	Postponed      int64     `json:"postponed"`
+	RecentPosts    int       `json:"recent_posts"`
+	RecentRefused  int       `json:"recent_refused"`
 	FailingSince   time.Time `json:"failing_since,omitzero"`
 	FailedMessages int       `json:"failed_messages"`
+}
+
+// refuses reports whether at least half of what it was lately sent was refused, though it
+// looks healthy otherwise.
+func (s webhookStatus) refuses() bool {
+	return (s.State == "open" || s.State == "busy") && s.RecentRefused > 0 && 2*s.RecentRefused >= s.RecentPosts
 }
 
 // traffic is what is in flight, and how fast it goes.
@@ -84,7 +93,7 @@ func (r topRow) trouble() int {
 		return 2
 	case r.Status.State == "paused":
 		return 3
-	case !r.Status.FailingSince.IsZero():
+	case !r.Status.FailingSince.IsZero() || r.Status.refuses():
 		return 4
 	case r.Status.State == "busy":
 		return 5
@@ -122,8 +131,10 @@ func newWebhooksTopCommand() *cobra.Command {
   UNTIL      when the state ends by itself, UTC; of failing: the next probe
   FLIGHT     POSTs in flight / its window / the most that may ever be
   RATE       POSTs a second that it took over the last minute, and how long one takes
-  2XX FAILED POSTs since the instance started; FAILED had no answer, 5xx or 429. Others, such
-             as a 400, dead-letter their message and are in neither: see pushlease attempts
+  2XX, REFUSED, FAILED
+             POSTs since the instance started; FAILED had no answer, 5xx or 429, and REFUSED any
+             other, such as a 400, which mostly dead-letters the message. A STATE of (refuses)
+             says that at least half of the last hour or two's were
   QUEUE: VISIBLE what waits for a worker, WORK what is in work, DELAYED what waits for
              its time or is in work elsewhere; counted every 10 seconds at most,
              because each count of a queue costs a storage transaction
@@ -288,7 +299,7 @@ func (c *webhooksTop) screen(w *strings.Builder, all []topRow) error {
 		w.WriteString("There are no webhooks. Register one with: pushlease webhooks create\n")
 		return nil
 	}
-	heading := []string{"WEBHOOK", "QUEUE", "STATE", "UNTIL", "FLIGHT", "RATE", "LATENCY", "2XX", "FAILED", "VISIBLE", "WORK", "DELAYED", "NAME"}
+	heading := []string{"WEBHOOK", "QUEUE", "STATE", "UNTIL", "FLIGHT", "RATE", "LATENCY", "2XX", "REFUSED", "FAILED", "VISIBLE", "WORK", "DELAYED", "NAME"}
 	if err := table(w, heading, cells); err != nil {
 		return err
 	}
@@ -329,6 +340,8 @@ func (r topRow) cells() []string {
 		state += " (" + r.Disabled + ")"
 	case state == "open" && !s.FailingSince.IsZero():
 		state += " (no 2xx)"
+	case s.refuses():
+		state += " (refuses)"
 	}
 	until, rate := "-", "-"
 	if !s.Until.IsZero() {
@@ -347,7 +360,7 @@ func (r topRow) cells() []string {
 	}
 	return []string{
 		r.ID, r.Queue, state, until, fmt.Sprintf("%d/%d/%d", s.InFlight, s.Window, s.Concurrency), rate, latency,
-		strconv.FormatInt(s.Delivered, 10), strconv.FormatInt(s.Failed, 10), visible, work, delayed, r.Name,
+		strconv.FormatInt(s.Delivered, 10), strconv.FormatInt(s.Refused, 10), strconv.FormatInt(s.Failed, 10), visible, work, delayed, r.Name,
 	}
 }
 

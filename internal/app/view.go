@@ -33,7 +33,8 @@ func (v view) Webhook(id string) (api.WebhookState, bool) {
 	return api.WebhookState{
 		State: api.FlowState(s.State), Until: s.Until, Window: s.Window, Concurrency: s.Concurrency,
 		InFlight: s.InFlight, Waiting: s.Waiting, Rate: s.Rate, Latency: s.Latency,
-		Delivered: s.Delivered, Failed: s.Failed, Postponed: s.Postponed,
+		Delivered: s.Delivered, Refused: s.Refused, Failed: s.Failed, Postponed: s.Postponed,
+		RecentPosts: s.RecentPosts, RecentRefused: s.RecentRefused,
 		Breaker: s.Breaker, Failing: s.Failing, LastFailureAt: s.LastFailureAt,
 	}, ok
 }

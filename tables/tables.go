@@ -12,6 +12,9 @@ import (
 var (
 	// ErrNotFound: there is no such row.
 	ErrNotFound = errors.New("not found")
+	// ErrDenied: storage refused the credentials or their permissions. A store that has no
+	// such thing never gives it.
+	ErrDenied = errors.New("storage denied access")
 	// ErrConflict: the row was changed since it was read.
 	ErrConflict = errors.New("changed by someone else")
 	// ErrExists: the id is taken by another row.

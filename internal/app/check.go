@@ -6,14 +6,16 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
+	"github.com/pushlease/pushlease/internal/azureconn"
 	"github.com/pushlease/pushlease/internal/config"
 	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
 )
 
 // Probe is what one look at storage found.
@@ -60,18 +62,16 @@ func CheckStorage(ctx context.Context, cfg config.Config) []Probe {
 // failedProbe says what to do about err, as far as it tells.
 func failedProbe(name string, err error, role string) Probe {
 	p := Probe{Name: name, Detail: err.Error(), Cure: "check the account's name, its firewall and the network"}
-	denied := func(text string) bool {
-		return strings.Contains(text, "status 403") || strings.Contains(text, "status 401")
-	}
+	var token *azureconn.TokenRefusedError
 	switch {
 	case refusedByEmulator(err):
 		p.Cure = "Azurite, the emulator of Azure Storage, seems not to run here: start it (npx azurite, or docker run -p 10000-10002:10000-10002 mcr.microsoft.com/azure-storage/azurite), or set storage to an account or a file"
-	case strings.Contains(p.Detail, "the token service answered"):
+	case errors.As(err, &token):
 		p.Cure = "the identity was refused before storage was asked: check that a managed identity is assigned to this app or machine, that managed_identity_client_id (or AZURE_CLIENT_ID) names one that is, and that what AZURE_TENANT_ID and AZURE_CLIENT_SECRET say is in force"
-		if denied(p.Detail) {
+		if token.Status == http.StatusForbidden || token.Status == http.StatusUnauthorized {
 			p.Cure += "; 403 also means that the tenant's policies, or a proxy in front of the token service, forbid the sign-in from here"
 		}
-	case errors.Is(err, queue.ErrDenied), denied(p.Detail):
+	case errors.Is(err, queue.ErrDenied), errors.Is(err, tables.ErrDenied):
 		p.Cure = "check the key, or give the identity the role " + role + " on the account, which takes a few minutes to be in force; the account's firewall and a clock that is wrong answer so too"
 	}
 	return p

@@ -8,7 +8,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/pushlease/pushlease/internal/azureconn"
 	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
 )
 
 // refused is the error of a dial to an address where nobody listens.
@@ -20,21 +22,26 @@ func refused(address string) error {
 	return fmt.Errorf("list: %w", &net.OpError{Op: "dial", Net: "tcp", Addr: at, Err: syscall.ECONNREFUSED})
 }
 
+func token(status int) error {
+	return fmt.Errorf("no token: %w", &azureconn.TokenRefusedError{Status: status})
+}
+
 func TestAProbeThatFailedSaysWhatToDo(t *testing.T) {
 	for name, tt := range map[string]struct {
 		err       error
 		cure, not string
 	}{
-		"the emulator is not there":       {refused("127.0.0.1:10001"), "Azurite", "firewall"},
-		"the emulator's tables":           {refused("[::1]:10002"), "Azurite", "firewall"},
-		"another port":                    {refused("127.0.0.1:10003"), "network", "Azurite"},
-		"another machine":                 {refused("192.0.2.1:10001"), "network", "Azurite"},
-		"no answer":                       {errors.New("no answer after 5s"), "network", "Azurite"},
-		"the token service says 403":      {fmt.Errorf("list: %w: the token service answered status 403", queue.ErrDenied), "managed identity is assigned", "check the key"},
-		"the token service, for tables":   {errors.New("table storage: query: no answer: no token: the token service answered status 400"), "managed_identity_client_id", "policies"},
-		"storage says 403":                {fmt.Errorf("list: %w (status 403 AuthorizationFailure)", queue.ErrDenied), "the role X", "token"},
-		"table storage says 403":          {errors.New("table storage: query: status 403 AuthorizationPermissionMismatch"), "the role X", "token"},
-		"the token service's 403 is told": {fmt.Errorf("list: %w: the token service answered status 403", queue.ErrDenied), "policies", "role X"},
+		"the emulator is not there":     {refused("127.0.0.1:10001"), "Azurite", "firewall"},
+		"the emulator's tables":         {refused("[::1]:10002"), "Azurite", "firewall"},
+		"another port":                  {refused("127.0.0.1:10003"), "network", "Azurite"},
+		"another machine":               {refused("192.0.2.1:10001"), "network", "Azurite"},
+		"no answer":                     {errors.New("no answer after 5s"), "network", "Azurite"},
+		"the token service says 403":    {fmt.Errorf("list: %w", token(403)), "managed identity is assigned", "check the key"},
+		"the token service says 400":    {fmt.Errorf("list: %w", token(400)), "managed_identity_client_id", "policies"},
+		"its 403 is told":               {fmt.Errorf("list: %w", token(403)), "policies", "role X"},
+		"storage says 403":              {fmt.Errorf("list: %w (status 403 AuthorizationFailure)", queue.ErrDenied), "the role X", "token"},
+		"table storage says 403":        {fmt.Errorf("query: %w", tables.ErrDenied), "the role X", "token"},
+		"what only reads like a denial": {errors.New("a queue named status 403: the token service answered"), "network", "role X"},
 	} {
 		if p := failedProbe("queue service", tt.err, "X"); p.OK || !strings.Contains(p.Cure, tt.cure) || strings.Contains(p.Cure, tt.not) {
 			t.Errorf("%s: %+v, want %q in the cure, and not %q", name, p, tt.cure, tt.not)

@@ -42,18 +42,28 @@ func (s *Service) translate(ctx, bounded context.Context, c *call, queueName str
 	case c.answered:
 		return fmt.Errorf("%s: the answer was cut or is not readable", what)
 	case c.err == nil && ended:
-		return fmt.Errorf("%s: %w: no token after %v", what, queue.ErrBusy, s.timeout)
+		return fmt.Errorf("%s: %w", what, unsent(fmt.Errorf("no token after %v", s.timeout)))
 	case c.err == nil:
 		return fmt.Errorf("%s: the request could not be made", what)
 	case c.unsent() && ended:
-		return fmt.Errorf("%s: %w: no connection after %v", what, queue.ErrBusy, s.timeout)
+		return fmt.Errorf("%s: %w", what, unsent(fmt.Errorf("no connection after %v", s.timeout)))
 	case c.unsent():
-		return fmt.Errorf("%s: %w: %w", what, queue.ErrBusy, c.err)
+		return fmt.Errorf("%s: %w", what, unsent(c.err))
 	case ended:
 		return fmt.Errorf("%s: no answer after %v", what, s.timeout)
 	}
 	return fmt.Errorf("%s: no answer: %w", what, c.err)
 }
+
+// meansError is an error that is one of the contract's, but has words of its own: storage
+// that was not asked is neither busy, nor has it denied anything.
+type meansError struct{ own, contract error }
+
+func (e *meansError) Error() string   { return e.own.Error() }
+func (e *meansError) Unwrap() []error { return []error{e.own, e.contract} }
+
+// unsent says that storage was not asked, so that nothing took effect.
+func unsent(why error) error { return &meansError{why, queue.ErrBusy} }
 
 // refusal translates an answer that says no.
 func refusal(operation string, r *azcore.ResponseError) error {

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -428,6 +429,9 @@ func TestNoConnectionIsBusyAndCountsNothing(t *testing.T) {
 	_, err := q.Receive(t.Context(), 1, time.Minute)
 	if !errors.Is(err, queue.ErrBusy) || counted != 0 {
 		t.Errorf("Receive = %v, %d counted; want ErrBusy and none", err, counted)
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) || strings.Contains(err.Error(), "busy") {
+		t.Errorf("%q, want that the connection was refused, and not that storage is busy", err)
 	}
 	noSecrets(t, err)
 	ctx, cancel := context.WithCancel(t.Context())

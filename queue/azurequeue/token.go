@@ -10,6 +10,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 
+	"github.com/pushlease/pushlease/internal/azureconn"
 	"github.com/pushlease/pushlease/queue"
 )
 
@@ -57,15 +58,16 @@ func (e *tokenError) translate() error {
 	var failed *azidentity.AuthenticationFailedError
 	switch {
 	case errors.Is(e.err, context.DeadlineExceeded):
-		return fmt.Errorf("%w: the token service did not answer in time", queue.ErrBusy)
+		return unsent(errors.New("no token: the token service did not answer in time"))
 	case errors.As(e.err, &failed) && failed.RawResponse == nil:
-		return fmt.Errorf("%w: the token service can't be reached", queue.ErrBusy)
+		return unsent(errors.New("no token: the token service can't be reached"))
 	case errors.As(e.err, &failed):
-		status := failed.RawResponse.StatusCode
-		if status == http.StatusTooManyRequests || status >= http.StatusInternalServerError {
-			return fmt.Errorf("%w: the token service answered status %d", queue.ErrBusy, status)
+		refused := &azureconn.TokenRefusedError{Status: failed.RawResponse.StatusCode}
+		why := fmt.Errorf("no token: %w", refused)
+		if refused.Status == http.StatusTooManyRequests || refused.Status >= http.StatusInternalServerError {
+			return unsent(why)
 		}
-		return fmt.Errorf("%w: the token service answered status %d", queue.ErrDenied, status)
+		return &meansError{why, queue.ErrDenied}
 	}
-	return fmt.Errorf("%w: no Entra credential is available here; assign a managed identity, or set AZURE_TOKEN_CREDENTIALS", queue.ErrDenied)
+	return &meansError{errors.New("no token: no Entra credential is available here; assign a managed identity, or set AZURE_TOKEN_CREDENTIALS"), queue.ErrDenied}
 }

@@ -93,6 +93,13 @@ func TestTokenTroubleIsBusyOrDeniedAndHeals(t *testing.T) {
 		if err != nil && strings.Contains(err.Error(), "SECRET") {
 			t.Errorf("call %d quotes the credential: %v", n, err)
 		}
+		if err != nil && strings.Contains(err.Error(), "storage") {
+			t.Errorf("call %d blames storage, which was not asked: %v", n, err)
+		}
+		var refused *azureconn.TokenRefusedError
+		if got := []int{429, 503, 400, 0, 0}[n]; errors.As(err, &refused) != (got != 0) || got != 0 && refused.Status != got {
+			t.Errorf("call %d: %v does not say that the token service answered %d", n, err, got)
+		}
 	}
 	if seen != "Bearer t1" {
 		t.Errorf("storage saw %q", seen)

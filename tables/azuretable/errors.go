@@ -14,6 +14,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
 
+	"github.com/pushlease/pushlease/internal/azureconn"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -42,6 +43,11 @@ func (e *storageError) Error() string {
 }
 
 func (e *storageError) Unwrap() error { return e.cause }
+
+// Is makes an answer that refuses the credentials tables.ErrDenied.
+func (e *storageError) Is(target error) bool {
+	return target == tables.ErrDenied && (e.status == http.StatusUnauthorized || e.status == http.StatusForbidden)
+}
 
 // passing reports whether the same request may well succeed a moment later.
 func (e *storageError) passing() bool {
@@ -118,9 +124,9 @@ func noAnswer(err error) error {
 	case errors.As(err, &plain):
 		return plain
 	case errors.Is(err, context.Canceled):
-		return &noAnswerError{"canceled"}
+		return &noAnswerError{text: "canceled"}
 	case errors.Is(err, context.DeadlineExceeded): // of this try only
-		return &noAnswerError{"none within " + tryTimeout.String()}
+		return &noAnswerError{text: "none within " + tryTimeout.String()}
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return io.ErrUnexpectedEOF
 	case errors.Is(err, io.EOF):
@@ -130,20 +136,25 @@ func noAnswer(err error) error {
 	case errors.As(err, &netErr):
 		return netErr
 	case errors.As(err, &tokens) && tokens.RawResponse != nil:
-		return &noAnswerError{fmt.Sprintf("no token: the token service answered status %d", tokens.RawResponse.StatusCode)}
+		refused := &azureconn.TokenRefusedError{Status: tokens.RawResponse.StatusCode}
+		return &noAnswerError{"no token: " + refused.Error(), refused}
 	case errors.As(err, &tokens):
-		return &noAnswerError{"no token: the token service can't be reached"}
+		return &noAnswerError{text: "no token: the token service can't be reached"}
 	case errors.As(err, &credential):
-		return &noAnswerError{"no token: no Entra credential is available here; assign a managed identity, or set AZURE_TOKEN_CREDENTIALS"}
+		return &noAnswerError{text: "no token: no Entra credential is available here; assign a managed identity, or set AZURE_TOKEN_CREDENTIALS"}
 	}
-	return &noAnswerError{fmt.Sprintf("%T", err)}
+	return &noAnswerError{text: fmt.Sprintf("%T", err)}
 }
 
 // noAnswerError is an error that noAnswer made. The transport makes it first,
 // and the SDK hands it on.
-type noAnswerError struct{ text string }
+type noAnswerError struct {
+	text  string
+	cause error // nil where the text says all
+}
 
 func (e *noAnswerError) Error() string { return e.text }
+func (e *noAnswerError) Unwrap() error { return e.cause }
 
 // safeCode keeps a hostile answer from writing what it likes into our errors.
 func safeCode(code string) string {

@@ -14,6 +14,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 
+	"github.com/pushlease/pushlease/internal/azureconn"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -45,6 +46,10 @@ func TestErrorsWithoutAnAnswerSayWhyAndNothingElse(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
+	var refused *azureconn.TokenRefusedError
+	if err := storageErr(t.Context(), "get row", &azidentity.AuthenticationFailedError{RawResponse: &http.Response{StatusCode: 403}}); !errors.As(err, &refused) || refused.Status != 403 || errors.Is(err, tables.ErrDenied) {
+		t.Errorf("error of a refused token = %#v, want one of the token service, and none of storage", err)
+	}
 	if err := storageErr(ended, "get row", wrapped(io.EOF)); !errors.Is(err, context.Canceled) {
 		t.Errorf("error after the caller hung up = %v, want context.Canceled", err)
 	}
@@ -58,10 +63,10 @@ func TestAnswersBecomeTheErrorsOfTheContract(t *testing.T) {
 	}{
 		{404, "ResourceNotFound", tables.ErrNotFound}, {404, "TableNotFound", tables.ErrNotFound}, {409, "TableBeingDeleted", tables.ErrNotFound},
 		{409, "EntityAlreadyExists", tables.ErrExists}, {412, "UpdateConditionNotSatisfied", tables.ErrConflict}, {412, "ConditionNotMet", tables.ErrConflict},
-		{404, "AccountNotFound", nil}, {403, "AuthenticationFailed", nil}, {503, "ServerBusy", nil}, {500, "OperationTimedOut", nil},
+		{404, "AccountNotFound", nil}, {403, "AuthenticationFailed", tables.ErrDenied}, {401, "InvalidAuthenticationInfo", tables.ErrDenied}, {503, "ServerBusy", nil}, {500, "OperationTimedOut", nil},
 	} {
 		err := rowErr(storageErr(t.Context(), "get row", &azcore.ResponseError{StatusCode: tt.status, ErrorCode: tt.code}))
-		for _, sentinel := range []error{tables.ErrNotFound, tables.ErrExists, tables.ErrConflict} {
+		for _, sentinel := range []error{tables.ErrNotFound, tables.ErrExists, tables.ErrConflict, tables.ErrDenied} {
 			if errors.Is(err, sentinel) != (sentinel == tt.want) {
 				t.Errorf("%d %s is %v: %t", tt.status, tt.code, sentinel, errors.Is(err, sentinel))
 			}

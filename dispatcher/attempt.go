@@ -39,7 +39,8 @@ func (d *Dispatcher) answered(ctx context.Context, p *parcel, t *target, sent []
 	p.answered(t)
 	del := t.delivery
 	delivered := res.Status/100 == 2
-	if ctx.Err() != nil || p.shared && !delivered || d.mayBeElsewhere(ctx, p) {
+	contested := ctx.Err() != nil || p.shared && !delivered || d.mayBeElsewhere(ctx, p)
+	if contested {
 		// Someone else may have gone on with the message meanwhile, or an earlier
 		// holder may have ended only now: never overwrite what they recorded with
 		// something older, nor what was delivered with a failure.
@@ -68,12 +69,18 @@ func (d *Dispatcher) answered(ctx context.Context, p *parcel, t *target, sent []
 	del, att := advance(del, res, dec, d.o.Instance)
 	att.Snippet = tables.CutText(t.registration.Redact(string(res.Body), sent), tables.MaxSnippetUnits)
 	deliveries := append([]tables.Delivery{del}, d.takeHeld(ctx, p, maxRecordRows-2)...)
-	d.record(d.writing(ctx), tables.Record{Deliveries: deliveries, Attempts: []tables.Attempt{att}})
+	rec := tables.Record{Deliveries: deliveries, Attempts: []tables.Attempt{att}}
+	tell := func() { // of what is on record
+		d.logAttempt(ctx, p, &rec.Attempts[0])
+		d.metrics.attempted(p.key.Queue, t.registration.ID, &rec.Attempts[0])
+	}
+	if contested || !p.keepLast(lastRecord{rec, tell}) {
+		d.record(d.writing(ctx), rec)
+		tell()
+	}
 	if dec.Disable {
 		d.disable(d.writing(ctx), t.registration.ID, t.registration.ResetAt, dec.Reason)
 	}
-	d.logAttempt(ctx, p, &att)
-	d.metrics.attempted(p.key.Queue, t.registration.ID, &att)
 	endAttemptSpan(trace.SpanFromContext(ctx), dec, res.Status)
 	return del
 }

@@ -73,9 +73,10 @@ func (ds *deletions) of(queueName string) Deletions {
 	return counts
 }
 
-// complete deletes the message, and counts what storage answered.
-func (d *Dispatcher) complete(ctx context.Context, k *keeper) (result string) {
-	result, err := d.deleteMessage(ctx, k)
+// complete deletes the message, and counts what storage answered. last is a record that is
+// to be written with it; empty when all are written.
+func (d *Dispatcher) complete(ctx context.Context, k *keeper, last lastRecord) (result string) {
+	result, err := d.deleteMessage(ctx, k, last)
 	failure := DeletionFailure{MessageID: k.m.ID, At: time.Now()}
 	if result == "lease_lost" {
 		failure.Error = result
@@ -96,13 +97,22 @@ func (d *Dispatcher) complete(ctx context.Context, k *keeper) (result string) {
 
 // deleteMessage removes the message: a few quick tries, then with backoff for as
 // long as the lease can be kept. "Deleted" is what storage answered, not hope. The
-// error is the last one of a delete that failed.
-func (d *Dispatcher) deleteMessage(ctx context.Context, k *keeper) (result string, err error) {
+// error is the last one of a delete that failed. The first try takes the last record
+// along; when it fails that is written by itself, before the next one.
+func (d *Dispatcher) deleteMessage(ctx context.Context, k *keeper, last lastRecord) (result string, err error) {
 	unanswered := false // an earlier try may have taken effect
 	for try := 1; ; try++ {
 		callCtx, cancel := context.WithTimeout(ctx, settleTimeout)
-		err := k.settling(func() error { return k.q.Complete(callCtx, k.m) })
+		remove := func() error { return k.q.Complete(callCtx, k.m) }
+		together := try == 1 && !last.none()
+		if together {
+			remove = func() error { return d.o.RecordedCompletes.CompleteRecorded(callCtx, k.q.Name(), k.m, last.rec) }
+		}
+		err := k.settling(remove)
 		cancel()
+		if together {
+			d.recordedWith(ctx, k, last, err)
+		}
 		switch {
 		case err == nil:
 			return "deleted", nil

@@ -35,6 +35,7 @@ func (d *Dispatcher) deliver(ctx context.Context, queueName string, m *queue.Mes
 	}()
 	p, err := d.open(ctx, queueName, m)
 	p.margin, p.arrived = margin, arrived
+	p.together = arrived != nil && d.o.RecordedCompletes != nil
 	switch {
 	case errors.Is(err, errStaleReplay):
 		d.log.Info("a replay pointer without a replay is removed", "queue", queueName, "message", m.ID)
@@ -67,14 +68,16 @@ func (d *Dispatcher) deliver(ctx context.Context, queueName string, m *queue.Mes
 	if !d.beginSuspect(ctx, p, h, targets) {
 		return ownFault(m, policy.InternalFault)
 	}
+	defer func() { d.recordApart(ctx, p) }()
 	d.post(ctx, p, targets)
-	return d.fold(p, h, targets)
+	return p.takeAlong(d.fold(p, h, targets))
 }
 
 // post makes all due POSTs at once, so that one webhook never waits for another. The last
 // one is made here: a message with one webhook has no goroutine but its handler's.
 func (d *Dispatcher) post(ctx context.Context, p *parcel, targets []target) {
 	d.enter(ctx, p, targets)
+	p.mayGoTogether(targets)
 	var posts sync.WaitGroup
 	var last *target
 	under, ended := newUnderWay(p.arrived, targets), someEnded(targets) // before POSTs change them

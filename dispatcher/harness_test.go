@@ -26,14 +26,16 @@ import (
 // bench is one store with a scripted receiver, and dispatchers over it. Everything
 // runs in a synctest bubble on the real embedded store: an hour takes milliseconds.
 type bench struct {
-	t       *testing.T
-	db      *sqlite.DB
-	queues  *faultyQueues
-	store   *faultyStore
-	sender  *scripted
-	log     *lockedBuffer
-	logger  *slog.Logger
-	webhook tables.Registration
+	t      *testing.T
+	db     *sqlite.DB
+	queues *faultyQueues
+	store  *faultyStore
+	// together is both in one step: dispatchers over queues and store use it too.
+	together *faultyCompletes
+	sender   *scripted
+	log      *lockedBuffer
+	logger   *slog.Logger
+	webhook  tables.Registration
 }
 
 const testQueue = "orders"
@@ -56,6 +58,7 @@ func inBubble(t *testing.T, f func(b *bench)) {
 			t: t, db: db, sender: &scripted{}, log: log, logger: slog.New(slog.NewJSONHandler(log, nil)),
 			queues: &faultyQueues{Service: db.Queues()}, store: &faultyStore{Store: db},
 		}
+		b.together = &faultyCompletes{b: b}
 		b.sender.answer = func(webhook.Request, int) webhook.Result { return webhook.Result{Status: 200} }
 		b.webhook = b.register("wh_a", nil)
 		f(b)
@@ -127,6 +130,9 @@ func (b *bench) options(change func(*Options)) Options {
 	}
 	if change != nil {
 		change(&o)
+	}
+	if o.Queues == b.queues && o.Store == b.store {
+		o.RecordedCompletes = b.together
 	}
 	return o
 }
@@ -314,6 +320,13 @@ func (f *faults) on(operation string, rule func(n int) fault) {
 		f.rules = map[string]func(int) fault{}
 	}
 	f.rules[operation] = rule
+}
+
+// ruled reports whether there is a rule for the operation.
+func (f *faults) ruled(operation string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.rules[operation] != nil
 }
 
 func (f *faults) count(operation string) int {

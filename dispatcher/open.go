@@ -53,6 +53,12 @@ type parcel struct {
 	heldRows []tables.Delivery
 	// replay is the dead letter that is being replayed, nil otherwise.
 	replay *tables.DeadLetter
+	// together: the last record of the message may be written with its delete. last is that
+	// record while it waits for it, and undelivered how many POSTs have to be delivered for
+	// it to be the last; mu guards both.
+	together    bool
+	last        lastRecord
+	undelivered int
 }
 
 // errStaleReplay: the pointer's dead letter is gone, or its replay was finished or

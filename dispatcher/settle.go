@@ -27,6 +27,7 @@ type Decision struct {
 	heldFor []heldSince // the webhooks that the message waits for, if any
 	posts   []posted    // the POSTs that were made now
 	claimed *claimed    // the claim on the message's event, if it has one
+	last    lastRecord  // to be written together with the delete
 }
 
 // DeadLettering is one dead letter to make durable.
@@ -71,7 +72,9 @@ func (d *Dispatcher) handleBy(work context.Context, q queue.Queue, m *queue.Mess
 	defer span.End()
 
 	decision := deliver(ctx, q.Name(), m)
-	d.end(k)
+	if decision.last.none() {
+		d.end(k)
+	}
 	delivered := time.Now()
 	result = d.settle(d.writing(ctx), k, decision)
 
@@ -108,7 +111,7 @@ func (d *Dispatcher) settle(ctx context.Context, k *keeper, decision Decision) (
 	switch decision.Action {
 	case policy.Complete, policy.DeadLetter:
 		d.endEvent(ctx, decision.claimed)
-		return d.complete(ctx, k)
+		return d.complete(ctx, k, decision.last)
 	default:
 		d.keepEvent(ctx, decision.claimed, decision.Delay, k.m.Lease.Granted())
 		d.late.note(k.q.Name(), k.m, decision.Delay)

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/pushlease/pushlease/api"
+	"github.com/pushlease/pushlease/dispatcher"
 	"github.com/pushlease/pushlease/internal/azureconn"
 	"github.com/pushlease/pushlease/internal/config"
 	"github.com/pushlease/pushlease/internal/sqlite"
@@ -23,14 +24,20 @@ import (
 type stores struct {
 	queues queue.Service
 	tables tables.Store
-	// recorded sends and records in one step; nil on Azure, where two services do it.
-	recorded api.RecordedSends
+	// recorded sends, completes and records in one step; nil on Azure, where two services do it.
+	recorded recordedSteps
 	close    func(context.Context) error
 	// sasEnd is when the signature that opens them ends; zero when there is none, or
 	// it does not say.
 	sasEnd time.Time
 	// clockAhead compares the clock here with the storage's; nil where that is the same.
 	clockAhead func() (ahead time.Duration, known bool)
+}
+
+// recordedSteps are those that take a record along.
+type recordedSteps interface {
+	api.RecordedSends
+	dispatcher.RecordedCompletes
 }
 
 // openStores picks the adapters. On Azure nothing is asked yet, so that the process

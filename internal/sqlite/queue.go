@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/queue"
-	"github.com/pushlease/pushlease/tables"
 )
 
 // Queues are the queues of one file. It implements queue.Service.
@@ -183,22 +182,30 @@ const (
 // settle runs a statement on the row that m's newest receipt stands for; bind gives it
 // the arguments that come before those of heldSQL.
 func (q *leasedQueue) settle(ctx context.Context, operation string, m *queue.Message, text string, bind func(tx *tx, s *statement, seq int64)) error {
-	seq, receipt, ok := parseReceipt(m.Lease.Receipt())
+	receipt := m.Lease.Receipt()
 	return q.write(ctx, operation, func(tx *tx, id int64) error {
-		if !ok {
-			return queue.ErrLeaseLost
-		}
-		s, err := tx.prepare(text)
-		if err != nil {
-			return err
-		}
-		bind(tx, s, seq)
-		n, err := s.number(seq).number(receipt).number(id).text(m.ID).number(q.db.clock.now()).exec()
-		if err == nil && n == 0 {
-			err = queue.ErrLeaseLost
-		}
-		return tx.noteChanges(n, err)
+		_, err := tx.settle(id, m.ID, receipt, text, func(s *statement, seq int64) { bind(tx, s, seq) })
+		return err
 	})
+}
+
+// settle runs a statement on the row of the queue with this number that the receipt stands
+// for, and returns which one that is.
+func (t *tx) settle(queueID int64, messageID, receipt, text string, bind func(s *statement, seq int64)) (seq int64, err error) {
+	seq, number, ok := parseReceipt(receipt)
+	if !ok {
+		return 0, queue.ErrLeaseLost
+	}
+	s, err := t.prepare(text)
+	if err != nil {
+		return 0, err
+	}
+	bind(s, seq)
+	n, err := s.number(seq).number(number).number(queueID).text(messageID).number(t.w.db.clock.now()).exec()
+	if err == nil && n == 0 {
+		err = queue.ErrLeaseLost
+	}
+	return seq, t.noteChanges(n, err)
 }
 
 // Renew implements queue.Queue.
@@ -220,9 +227,17 @@ func (q *leasedQueue) Renew(ctx context.Context, m *queue.Message, lease time.Du
 
 // Complete implements queue.Queue.
 func (q *leasedQueue) Complete(ctx context.Context, m *queue.Message) error {
-	return q.settle(ctx, "complete", m, completeSQL, func(tx *tx, _ *statement, seq int64) {
-		tx.afterCommit(func() { q.db.clock.release(seq) })
-	})
+	receipt := m.Lease.Receipt()
+	return q.write(ctx, "complete", func(tx *tx, id int64) error { return tx.complete(id, m.ID, receipt) })
+}
+
+// complete removes a row of the queue with this number.
+func (t *tx) complete(queueID int64, messageID, receipt string) error {
+	seq, err := t.settle(queueID, messageID, receipt, completeSQL, func(*statement, int64) {})
+	if err == nil {
+		t.afterCommit(func() { t.w.db.clock.release(seq) })
+	}
+	return err
 }
 
 // Abandon implements queue.Queue.
@@ -244,22 +259,6 @@ func (q *leasedQueue) Abandon(ctx context.Context, m *queue.Message, delay time.
 // Send implements queue.Queue.
 func (q *leasedQueue) Send(ctx context.Context, text []byte, opts queue.SendOptions) (queue.Sent, error) {
 	return q.send(ctx, text, opts, func(*tx, queue.Sent) error { return nil })
-}
-
-// SendRecorded sends a message to the queue of this name, and records what record makes of
-// the answer, in one transaction. record may be called more than once.
-func (qs *Queues) SendRecorded(ctx context.Context, name string, text []byte, opts queue.SendOptions, record func(queue.Sent) tables.Record) (queue.Sent, error) {
-	if err := queue.ValidateName(name); err != nil {
-		return queue.Sent{}, fmt.Errorf("queue %q: %w", name, err)
-	}
-	q := &leasedQueue{db: qs.db, name: name}
-	return q.send(ctx, text, opts, func(tx *tx, sent queue.Sent) error {
-		r := record(sent)
-		if err := checkRecord(r); err != nil {
-			return err
-		}
-		return tx.putRecord(r)
-	})
 }
 
 // send stores the message and does what else belongs into the same transaction.

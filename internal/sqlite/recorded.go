@@ -1,0 +1,63 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// What this file does is two calls on other stores, which keep queues and records apart.
+
+// SendRecorded sends a message to the queue of this name, and records what record makes of
+// the answer, in one transaction. record may be called more than once.
+func (qs *Queues) SendRecorded(ctx context.Context, name string, text []byte, opts queue.SendOptions, record func(queue.Sent) tables.Record) (queue.Sent, error) {
+	if err := queue.ValidateName(name); err != nil {
+		return queue.Sent{}, fmt.Errorf("queue %q: %w", name, err)
+	}
+	q := &leasedQueue{db: qs.db, name: name}
+	return q.send(ctx, text, opts, func(tx *tx, sent queue.Sent) error {
+		r := record(sent)
+		if err := checkRecord(r); err != nil {
+			return err
+		}
+		return tx.putRecord(r)
+	})
+}
+
+// CompleteRecorded removes the message from the queue of this name, as Complete does, and
+// records r, in one transaction. A record does not depend on the lease: with
+// queue.ErrLeaseLost and queue.ErrQueueNotFound it is as durable as with nil. After any other
+// error both or neither may have been done, and both may be done again.
+func (qs *Queues) CompleteRecorded(ctx context.Context, name string, m *queue.Message, r tables.Record) error {
+	if err := checkRecord(r); err != nil {
+		return err
+	}
+	receipt := m.Lease.Receipt()
+	var gone error // why there was nothing to remove
+	err := qs.db.write(ctx, serviceQueue, "complete", func(tx *tx) error {
+		id, err := tx.queueID(name)
+		if err == nil {
+			err = tx.complete(id, m.ID, receipt)
+		}
+		switch {
+		case errors.Is(err, sql.ErrNoRows):
+			gone = queue.ErrQueueNotFound
+		case err == nil, errors.Is(err, queue.ErrLeaseLost):
+			gone = err
+		default:
+			return err
+		}
+		return tx.putRecord(r)
+	})
+	if err == nil {
+		err = gone
+	}
+	if err != nil {
+		return fmt.Errorf("complete on queue %s: %w", name, err)
+	}
+	return nil
+}

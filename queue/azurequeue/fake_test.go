@@ -295,7 +295,12 @@ func TestErrorsHoldNoSignatureReceiptOrBody(t *testing.T) {
 			noSecrets(t, err)
 			_, err = q.Depth(t.Context())
 			noSecrets(t, err)
-			noSecrets(t, q.Complete(t.Context(), held("RECEIPT")))
+			err = q.Complete(t.Context(), held("RECEIPT"))
+			if name != "bad date" { // its status says that the message is deleted
+				noSecrets(t, err)
+			} else if err != nil {
+				t.Errorf("complete: %v", err)
+			}
 			noSecrets(t, q.Renew(t.Context(), held("RECEIPT"), time.Minute))
 			for _, err := range reported {
 				if strings.Contains(err.Error(), "sig=c2") || strings.Contains(err.Error(), "popreceipt") {

@@ -17,6 +17,7 @@ type azureQueue struct {
 	service *Service
 	name    string
 	client  *azqueue.QueueClient
+	deleter *deleter // nil where the SDK deletes
 }
 
 func (q *azureQueue) Name() string { return q.name }
@@ -102,8 +103,7 @@ func (q *azureQueue) Abandon(ctx context.Context, m *queue.Message, delay time.D
 
 func (q *azureQueue) Complete(ctx context.Context, m *queue.Message) error {
 	return q.do(ctx, opComplete, func(ctx context.Context) error {
-		_, err := q.client.DeleteMessage(ctx, m.ID, m.Lease.Receipt(), nil)
-		return err
+		return q.deleteMessage(ctx, m.ID, m.Lease.Receipt())
 	})
 }
 

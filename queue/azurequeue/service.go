@@ -64,8 +64,15 @@ func (o Options) withDefaults() (Options, error) {
 	return o, errors.Join(errs...)
 }
 
+// application names pushlease to the service, in the User-Agent.
+const application = "pushlease"
+
+var errBadAddress = errors.New("the queue service's address is not valid")
+
 // Service is one account's queues.
 type Service struct {
+	cfg       azureconn.Config
+	key       *sharedKey // nil without one
 	client    *azqueue.ServiceClient
 	transport *transport
 	timeout   time.Duration
@@ -82,7 +89,12 @@ func Open(cfg azureconn.Config, opts Options) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("azure queues: %w", err)
 	}
-	s := &Service{transport: newTransport(opts), timeout: opts.Timeout}
+	s := &Service{cfg: cfg, transport: newTransport(opts), timeout: opts.Timeout}
+	if cfg.Credential == azureconn.SharedKey {
+		if s.key, err = newSharedKey(cfg.Account, cfg.Key()); err != nil {
+			return nil, fmt.Errorf("azure queues: %w", err)
+		}
+	}
 	if s.client, err = newClient(cfg, opts, s.transport); err != nil {
 		return nil, fmt.Errorf("azure queues: %w", err)
 	}
@@ -93,7 +105,7 @@ func newClient(cfg azureconn.Config, opts Options, t *transport) (*azqueue.Servi
 	// Made anew for each client: the SDK adds its own policies to it.
 	options := &azqueue.ClientOptions{ClientOptions: azcore.ClientOptions{
 		Retry:           policy.RetryOptions{MaxRetries: -1},
-		Telemetry:       policy.TelemetryOptions{ApplicationID: "pushlease"},
+		Telemetry:       policy.TelemetryOptions{ApplicationID: application},
 		Transport:       t,
 		PerCallPolicies: []policy.Policy{keepBodyPolicy{}, readMessagesPolicy{}},
 	}}
@@ -124,7 +136,11 @@ func (s *Service) Queue(name string) (queue.Queue, error) {
 	if err := queue.ValidateName(name); err != nil {
 		return nil, err
 	}
-	return &azureQueue{service: s, name: name, client: s.client.NewQueueClient(name)}, nil
+	d, err := newDeleter(s.cfg, s.key, name)
+	if err != nil {
+		return nil, err
+	}
+	return &azureQueue{service: s, name: name, client: s.client.NewQueueClient(name), deleter: d}, nil
 }
 
 // maxPages bounds List: at 5,000 queues a page, five million queues.

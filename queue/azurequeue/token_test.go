@@ -66,7 +66,9 @@ func identityQueue(t *testing.T, i *issuer, answer http.HandlerFunc) queue.Queue
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, err := (&Service{client: client, transport: tr, timeout: opts.Timeout}).Queue("orders")
+	q, err := (&Service{
+		cfg: azureconn.Config{Credential: azureconn.Identity}, client: client, transport: tr, timeout: opts.Timeout,
+	}).Queue("orders")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,13 +48,25 @@ func callFrom(ctx context.Context) *call { return ctx.Value(callKey{}).(*call) }
 // error.
 func (s *Service) do(ctx context.Context, operation, queueName string, request func(context.Context) error) error {
 	c := &call{operation: operation}
-	bounded, cancel := context.WithTimeout(context.WithValue(ctx, callKey{}, c), s.timeout)
-	defer cancel()
+	bounded := context.WithValue(ctx, callKey{}, c)
+	if end, known := ctx.Deadline(); !known || time.Until(end) > s.timeout {
+		var cancel context.CancelFunc
+		bounded, cancel = context.WithTimeout(bounded, s.timeout)
+		defer cancel()
+	}
 	err := request(bounded)
 	if err == nil {
 		return nil
 	}
 	return s.translate(ctx, bounded, c, queueName, err)
+}
+
+// traced is a context in which net/http tells c of the connection for the request. It must
+// not be used for anything else.
+func (c *call) traced(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { c.connected.Store(true) },
+	})
 }
 
 // unsent is true when storage can't have acted on the request, because there
@@ -89,12 +101,10 @@ func newTransport(opts Options) *transport {
 	return &transport{base: base, onTransaction: opts.OnTransaction}
 }
 
-// Do implements policy.Transporter. It uses RoundTrip and not a Client: storage
-// redirects nowhere, and a Client's errors hold the URL with the signature.
+// Do implements policy.Transporter.
 func (t *transport) Do(req *http.Request) (*http.Response, error) {
 	c := callFrom(req.Context())
-	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { c.connected.Store(true) }}
-	req = req.WithContext(httptrace.WithClientTrace(req.Context(), trace))
+	req = req.WithContext(c.traced(req.Context()))
 	if req.Method == http.MethodGet {
 		// net/http repeats a GET when a reused connection breaks, but a receive
 		// is a GET with an effect: the messages of the lost answer would stay
@@ -102,19 +112,28 @@ func (t *transport) Do(req *http.Request) (*http.Response, error) {
 		// get again, and sends no body where there is nothing to read.
 		req.Body, req.GetBody = io.NopCloser(strings.NewReader("")), nil
 	}
+	return t.send(c, req)
+}
+
+// send sends c's request, whose context c has traced. It uses RoundTrip and not a Client:
+// storage redirects nowhere, and a Client's errors hold the URL with the signature.
+func (t *transport) send(c *call, req *http.Request) (*http.Response, error) {
 	start := time.Now()
 	res, err := t.base.RoundTrip(req)
-	err = withoutQuotes(err)
-	c.answered, c.err = err == nil, err
-	switch {
-	case err == nil:
-		t.onTransaction("queue", c.operation, res.StatusCode, nil)
-		t.clock.look(start, res.Header)
-		res.Body = http.MaxBytesReader(nil, res.Body, maxAnswer)
-	case !c.unsent():
-		t.onTransaction("queue", c.operation, 0, err)
+	if err != nil {
+		c.err = withoutQuotes(err)
+		if !c.unsent() {
+			t.onTransaction("queue", c.operation, 0, c.err)
+		}
+		return nil, c.err
 	}
-	return res, err
+	c.answered = true
+	t.onTransaction("queue", c.operation, res.StatusCode, nil)
+	t.clock.look(start, res.Header)
+	if res.Body != http.NoBody {
+		res.Body = http.MaxBytesReader(nil, res.Body, maxAnswer)
+	}
+	return res, nil
 }
 
 // errNotHTTP stands for errors of net/http that quote what the peer said.
@@ -128,7 +147,7 @@ func withoutQuotes(err error) error {
 		notTLS      tls.RecordHeaderError
 	)
 	switch {
-	case err == nil, errors.Is(err, context.Canceled), errors.As(err, &network), errors.As(err, &certificate),
+	case errors.Is(err, context.Canceled), errors.As(err, &network), errors.As(err, &certificate),
 		errors.As(err, &notTLS), errors.Is(err, io.EOF), errors.Is(err, http.ErrSchemeMismatch):
 		return err
 	}

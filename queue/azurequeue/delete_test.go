@@ -1,0 +1,148 @@
+package azurequeue
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/internal/azureconn"
+	"github.com/pushlease/pushlease/queue"
+)
+
+// takesAll is a queue service that takes everything, and what it was sent last.
+type takesAll struct {
+	*httptest.Server
+	last atomic.Pointer[http.Request]
+}
+
+func newTakesAll(tb testing.TB) *takesAll {
+	tb.Helper()
+	s := &takesAll{}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.last.Store(r)
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	tb.Cleanup(s.Close)
+	return s
+}
+
+// queue opens the queue "orders".
+func (s *takesAll) queue(tb testing.TB, credential string) *azureQueue {
+	tb.Helper()
+	cfg, err := azureconn.Parse("QueueEndpoint=" + s.URL + "/devstoreaccount1;" + credential)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	service, err := Open(cfg, Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(service.Close)
+	q, err := service.Queue("orders")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return q.(*azureQueue)
+}
+
+const (
+	withKey = "AccountName=acct;AccountKey=a2V5IG9mIHRoZSBhY2NvdW50"
+	withSAS = "SharedAccessSignature=sv=2024-11-04&sp=raup&se=2099-01-01&sig=a%2Bb%2Fc%3D"
+)
+
+// throughSDK deletes as the SDK does.
+func (q *azureQueue) throughSDK(ctx context.Context, id, receipt string) error {
+	return q.do(ctx, opComplete, func(ctx context.Context) error {
+		_, err := q.client.DeleteMessage(ctx, id, receipt, nil)
+		return err
+	})
+}
+
+// The request and its signature are the SDK's own: should they ever differ, an update of the
+// SDK has changed what it sends.
+func TestADeleteIsTheSDKs(t *testing.T) {
+	s := newTakesAll(t)
+	for _, credential := range []string{withKey, withSAS} {
+		q := s.queue(t, credential)
+		for _, receipt := range []string{"AgAAAAMAAAAAAAAA5fW+/1==", "a b&c=d%20é", ""} {
+			if err := q.throughSDK(t.Context(), "id-1", receipt); err != nil {
+				t.Fatal(err)
+			}
+			theirs := s.last.Load()
+			m := &queue.Message{ID: "id-1", Lease: queue.NewLease(receipt, time.Now(), time.Minute)}
+			if err := q.Complete(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+			ours := s.last.Load()
+			if got, want := shown(ours), shown(theirs); got != want {
+				t.Errorf("receipt %q: sent %s, the SDK sends %s", receipt, got, want)
+			}
+			if q.deleter.key == nil {
+				if ours.Header.Get("Authorization") != "" {
+					t.Error("a request with a SAS is signed too")
+				}
+				continue
+			}
+			want := theirs.Header.Get("Authorization")
+			if got := q.deleter.key.authorization(http.MethodDelete, theirs.URL, theirs.Header.Get("x-ms-date"), receipt); got != want {
+				t.Errorf("receipt %q: signed %s, the SDK signs %s", receipt, got, want)
+			}
+			if date, err := http.ParseTime(ours.Header.Get("x-ms-date")); err != nil || time.Since(date).Abs() > time.Minute {
+				t.Errorf("date %q, %v", ours.Header.Get("x-ms-date"), err)
+			}
+		}
+	}
+}
+
+// shown is what the service looks at.
+func shown(r *http.Request) string {
+	return fmt.Sprintln(r.Method, r.Host, r.URL.EscapedPath(), r.URL.Query(), r.ContentLength, r.Header.Get("x-ms-version"), r.Header.Get("Accept"))
+}
+
+// The service's ids are harmless. Should one not be, it stays where ids are.
+func TestAnIDStaysInThePath(t *testing.T) {
+	s := newTakesAll(t)
+	q := s.queue(t, withKey)
+	m := &queue.Message{ID: "a?b#c d%2F", Lease: queue.NewLease("r", time.Now(), time.Minute)}
+	if err := q.Complete(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	last := s.last.Load()
+	if want := "/devstoreaccount1/orders/messages/a?b#c d%2F"; last.URL.Path != want || last.URL.RawQuery != "popreceipt=r" {
+		t.Errorf("sent to %s with %s", last.URL.Path, last.URL.RawQuery)
+	}
+}
+
+func TestAnIdentitysDeletesAreTheSDKs(t *testing.T) {
+	d, err := newDeleter(azureconn.Config{QueueURL: "https://acct.queue.core.windows.net", Credential: azureconn.Identity}, nil, "orders")
+	if d != nil || err != nil {
+		t.Errorf("%v, %v", d, err)
+	}
+}
+
+func BenchmarkComplete(b *testing.B) {
+	s := newTakesAll(b)
+	q := s.queue(b, withKey)
+	receipt := url.QueryEscape(strings.Repeat("r+", 12))
+	for name, remove := range map[string]func(context.Context, string, string) error{
+		"SDK": q.throughSDK,
+		"here": func(ctx context.Context, id, receipt string) error {
+			return q.Complete(ctx, &queue.Message{ID: id, Lease: queue.NewLease(receipt, time.Time{}, 0)})
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := remove(b.Context(), "0f1e2d3c-0000-4000-8000-123456789abc", receipt); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

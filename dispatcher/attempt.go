@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -173,8 +174,12 @@ func firstOf(a, b time.Time) time.Time {
 // logAttempt writes the one line that tells everything about an attempt, but for
 // what the webhook or the message said.
 func (d *Dispatcher) logAttempt(ctx context.Context, p *parcel, a *tables.Attempt) {
-	d.log.InfoContext(ctx, "attempt", "queue", a.Queue, "message", a.MessageID, "webhook", a.WebhookID,
-		"attempt", a.Number, "generation", a.Generation, "delivery_count", p.m.DequeueCount,
-		"status", a.Status, "error_class", a.ErrorClass, "duration_ms", a.Duration.Milliseconds(),
-		"decision", a.Action, "reason", a.Reason, "charged", a.Charged, "delay", a.Delay.String(), "redials", a.Redials)
+	// As strings: types of their own would go through encoding/json.
+	d.log.LogAttrs(ctx, slog.LevelInfo, "attempt",
+		slog.String("queue", a.Queue), slog.String("message", a.MessageID), slog.String("webhook", a.WebhookID),
+		slog.Int("attempt", a.Number), slog.Int("generation", a.Generation), slog.Int64("delivery_count", p.m.DequeueCount),
+		slog.Int("status", a.Status), slog.String("error_class", string(a.ErrorClass)),
+		slog.Int64("duration_ms", a.Duration.Milliseconds()), slog.String("decision", string(a.Action)),
+		slog.String("reason", string(a.Reason)), slog.Bool("charged", a.Charged), slog.String("delay", a.Delay.String()),
+		slog.Int("redials", a.Redials))
 }

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -101,9 +102,22 @@ func newStorageCounter(m metric.Meter) (storageCounter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make counter: %w", err)
 	}
+	type labels struct{ service, operation string }
+	var mu sync.RWMutex
+	series := map[labels][]metric.AddOption{} // hashing labels costs more than counting does
 	return func(service, operation string) {
-		c.Add(context.Background(), 1, metric.WithAttributes(
-			attribute.String("service", service), attribute.String("operation", operation)))
+		l := labels{service, operation}
+		mu.RLock()
+		option := series[l]
+		mu.RUnlock()
+		if option == nil {
+			option = []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(
+				attribute.String("service", service), attribute.String("operation", operation)))}
+			mu.Lock()
+			series[l] = option
+			mu.Unlock()
+		}
+		c.Add(context.Background(), 1, option...)
 	}, nil
 }
 

@@ -63,11 +63,13 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) error {
 	if key != "" {
 		return a.publishOnce(w, r, p)
 	}
-	sent, err := a.send(r.Context(), p)
+	sent, handed, err := a.send(r.Context(), p)
 	if err != nil {
 		return sendProblem(err)
 	}
-	a.Dispatcher.Wake(p.queue)
+	if !handed {
+		a.Dispatcher.Wake(p.queue)
+	}
 	a.recordPublished(r, p, sent)
 	return accepted(w, p, sent)
 }
@@ -76,28 +78,30 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) error {
 type RecordedSends interface {
 	// SendRecorded sends a message as queue.Queue's Send does, and records what record
 	// makes of the answer: both or neither. record may be called more than once, and
-	// must not wait.
-	SendRecorded(ctx context.Context, queueName string, text []byte, opts queue.SendOptions, record func(queue.Sent) tables.Record) (queue.Sent, error)
+	// must not wait. handed says that the message is being delivered already, so that
+	// nobody has to be woken for it.
+	SendRecorded(ctx context.Context, queueName string, text []byte, opts queue.SendOptions, record func(queue.Sent) tables.Record) (sent queue.Sent, handed bool, err error)
 }
 
-// send stores the message, with its record where the store can.
-func (a *API) send(ctx context.Context, p publication) (sent queue.Sent, err error) {
+// send stores the message, with its record where the store can. When it was not handed to
+// the dispatcher, that is to be woken.
+func (a *API) send(ctx context.Context, p publication) (sent queue.Sent, handed bool, err error) {
 	if a.RecordedSends != nil {
 		d := newPublished(p, a.Encoding(p.queue))
-		sent, err = a.RecordedSends.SendRecorded(ctx, p.queue, p.text, p.opts, func(sent queue.Sent) tables.Record {
+		sent, handed, err = a.RecordedSends.SendRecorded(ctx, p.queue, p.text, p.opts, func(sent queue.Sent) tables.Record {
 			return tables.Record{Deliveries: []tables.Delivery{publishedAs(d, p, sent)}}
 		})
 	} else {
 		var q queue.Queue
 		if q, err = a.Queues.Queue(p.queue); err != nil {
-			return queue.Sent{}, fmt.Errorf("open queue: %w", err)
+			return queue.Sent{}, false, fmt.Errorf("open queue: %w", err)
 		}
 		sent, err = q.Send(ctx, p.text, p.opts)
 	}
 	if err == nil {
 		a.published.Add(ctx, 1)
 	}
-	return sent, err
+	return sent, handed, err
 }
 
 // accepted writes the answer of a publish.

@@ -90,7 +90,7 @@ func batchDetail(sent, all int, err error) string {
 func (a *API) sendAll(ctx context.Context, ps []publication, results []eventResult) ([]queue.Sent, error) {
 	var all []queue.Sent
 	for i, p := range ps {
-		sent, err := a.send(ctx, p)
+		sent, _, err := a.send(ctx, p)
 		if err != nil {
 			if queue.Ambiguous(err) {
 				results[i].Outcome = outcomeUnknown

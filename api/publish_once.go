@@ -106,7 +106,7 @@ func (a *API) publishOnce(w http.ResponseWriter, r *http.Request, p publication)
 		return answerAgain(w, p, current, c)
 	}
 	sendCtx, cancel := context.WithDeadline(ctx, c.Until.Add(-keyClaimMargin))
-	sent, err := a.send(sendCtx, p)
+	sent, handed, err := a.send(sendCtx, p)
 	cancel()
 	switch {
 	case err != nil && queue.Ambiguous(err):
@@ -115,7 +115,9 @@ func (a *API) publishOnce(w http.ResponseWriter, r *http.Request, p publication)
 		a.releaseKey(ctx, c)
 		return sendProblem(err)
 	}
-	a.Dispatcher.Wake(p.queue)
+	if !handed {
+		a.Dispatcher.Wake(p.queue)
+	}
 	c.MessageID, c.Until = sent.ID, sent.InsertedAt
 	var recorded sync.WaitGroup
 	recorded.Go(func() { a.recordPublished(r, p, sent) })

@@ -12,6 +12,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/sqlite"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -59,7 +60,14 @@ func TestPublishedBytesAndTypeArriveAsTheyWere(t *testing.T) {
 }
 
 // inOneStep has messages and their records stored together.
-func inOneStep(o *Options) { o.RecordedSends = o.Queues.(RecordedSends) }
+func inOneStep(o *Options) { o.RecordedSends = oneStep{o.Queues.(*sqlite.Queues)} }
+
+type oneStep struct{ queues *sqlite.Queues }
+
+func (s oneStep) SendRecorded(ctx context.Context, name string, text []byte, opts queue.SendOptions, record func(queue.Sent) tables.Record) (queue.Sent, bool, error) {
+	sent, err := s.queues.SendRecorded(ctx, name, text, opts, record)
+	return sent, false, err
+}
 
 func TestPublishRecordsTheMessageForItsTimeline(t *testing.T) {
 	t.Run("in two steps", func(t *testing.T) { wantPublishedTimeline(t, newHarness(t)) })
@@ -117,8 +125,8 @@ func TestPublishInOneStepTellsOfEveryForm(t *testing.T) {
 
 type failingRecordedSends struct{ err error }
 
-func (f failingRecordedSends) SendRecorded(context.Context, string, []byte, queue.SendOptions, func(queue.Sent) tables.Record) (queue.Sent, error) {
-	return queue.Sent{}, f.err
+func (f failingRecordedSends) SendRecorded(context.Context, string, []byte, queue.SendOptions, func(queue.Sent) tables.Record) (queue.Sent, bool, error) {
+	return queue.Sent{}, false, f.err
 }
 
 func TestFailedPublishInOneStepIsNotLookedFor(t *testing.T) {

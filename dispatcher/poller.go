@@ -60,9 +60,14 @@ type poller struct {
 	// receivers counts those that receive, besides run itself; more waits for them.
 	receivers atomic.Int64
 	more      sync.WaitGroup
+	// reserved are the places for messages that are being sent; handed holds one when such a
+	// message has come.
+	reserved sync.WaitGroup
+	handed   chan struct{}
 
 	mu         sync.Mutex
-	lastPollAt time.Time // last receive that storage answered
+	open       context.Context // while places can be reserved; nil otherwise
+	lastPollAt time.Time       // last receive that storage answered
 	lastErr    error
 	lastErrAt  time.Time
 	loggedAt   time.Time
@@ -77,7 +82,7 @@ func newPoller(work context.Context, d *Dispatcher, q queue.Queue) *poller {
 		d: d, q: q, work: work, startedAt: time.Now(),
 		wake:  make(chan struct{}, 1),
 		noted: make(chan struct{}, 1),
-		room:  make(chan struct{}, 1),
+		room:  make(chan struct{}, 1), handed: make(chan struct{}, 1),
 		next:  make(chan *queue.Message),
 		slots: make(chan struct{}, d.o.Concurrency), settling: make(chan struct{}, settlingTimes*d.o.Concurrency),
 		gathering: make(chan struct{}, 1),
@@ -103,6 +108,7 @@ func (p *poller) wakeUp() {
 // run receives until ctx ends. It never receives more than can start now.
 func (p *poller) run(ctx context.Context) {
 	defer p.more.Wait()
+	defer p.openTo(ctx)()
 	empty, faults := 0, 0
 	for {
 		n := p.takeSlots(ctx)
@@ -126,7 +132,7 @@ func (p *poller) run(ctx context.Context) {
 			}
 			continue
 		}
-		if woken := p.sleep(ctx, wait, err == nil); woken {
+		if anew := p.sleep(ctx, wait, err == nil); anew {
 			empty = 0
 		}
 	}
@@ -277,8 +283,9 @@ func (p *poller) handle(m *queue.Message) {
 }
 
 // sleep waits for d, or less when woken or stopped, and with early when a message that was
-// given back is visible again; it reports a wake-up.
-func (p *poller) sleep(ctx context.Context, d time.Duration, early bool) bool {
+// given back is visible again. It reports whether pauses begin anew: it was woken, or a message
+// has come without a receive, which also makes this pause the first one.
+func (p *poller) sleep(ctx context.Context, d time.Duration, early bool) (anew bool) {
 	for end := time.Now().Add(d); ; {
 		until := end
 		if next := p.due.next(time.Now()); early && !next.IsZero() && next.Before(end) {
@@ -290,10 +297,16 @@ func (p *poller) sleep(ctx context.Context, d time.Duration, early bool) bool {
 			t.Stop()
 			return false
 		case <-t.C:
-			return false
+			return anew
 		case <-p.wake:
 			t.Stop()
 			return true
+		case <-p.handed:
+			t.Stop()
+			anew = true
+			if first := time.Now().Add(pollPause(1, p.d.o.PollMin, p.longestPause())); first.Before(end) {
+				end = first
+			}
 		case <-p.noted: // it may be visible before the end
 			t.Stop()
 		}

@@ -26,7 +26,7 @@ func bounds(o options) []bound {
 	}
 	return append(all,
 		bound{"drain.wire", "", false, 1100, "transactions on the wire under backlog: at most 1,100 for 1,000 delivered messages"},
-		bound{"latency.idle.wire", "", false, 3.1, "transactions on the wire at a trickle, empty polls apart: at most 3.1 for a message"},
+		bound{"trickle.stored", "", false, 3.1, "transactions at a trickle, empty polls apart: at most 3.1 for a message"},
 		bound{"idle.queue receive", "", false, 2, "idle: at most 2 receives a minute and queue at the longest interval"},
 	)
 }

@@ -9,7 +9,6 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/pushlease/pushlease/api"
 	"github.com/pushlease/pushlease/dispatcher"
 	"github.com/pushlease/pushlease/internal/azureconn"
 	"github.com/pushlease/pushlease/internal/config"
@@ -37,7 +36,7 @@ type stores struct {
 
 // recordedSteps are those that take a record along.
 type recordedSteps interface {
-	api.RecordedSends
+	recordedSends
 	dispatcher.RecordedCompletes
 }
 

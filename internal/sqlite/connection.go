@@ -130,6 +130,9 @@ func (c *connection) exec(text string, args ...any) (int64, error) {
 	return s.bindAll(args).exec()
 }
 
+// lastRow is the id of the row that was inserted last.
+func (c *connection) lastRow() int64 { return engine.Xsqlite3_last_insert_rowid(c.tls, c.db) }
+
 // row runs a query that gives at most one row; sql.ErrNoRows when it gives none.
 func (c *connection) row(text string, args []any, into ...any) error {
 	found := false

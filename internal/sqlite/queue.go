@@ -263,54 +263,79 @@ func (q *leasedQueue) Send(ctx context.Context, text []byte, opts queue.SendOpti
 
 // send stores the message and does what else belongs into the same transaction.
 func (q *leasedQueue) send(ctx context.Context, text []byte, opts queue.SendOptions, then func(tx *tx, sent queue.Sent) error) (queue.Sent, error) {
-	if len(text) > queue.MaxTextBytes {
-		return queue.Sent{}, fmt.Errorf("send %d bytes: %w: at most %d fit", len(text), queue.ErrTooLarge, queue.MaxTextBytes)
-	}
-	if !queue.XMLSafe(text) {
-		return queue.Sent{}, fmt.Errorf("send: %w: it is no text that XML can carry: encode it", queue.ErrUnsendable)
-	}
-	delay, ttl, err := sendTimes(opts)
+	m, err := newOutgoing(q.name, text, opts)
 	if err != nil {
 		return queue.Sent{}, err
 	}
-	sent := queue.Sent{ID: newMessageID(time.Now())}
 	err = q.db.write(ctx, serviceQueue, "send", func(tx *tx) error {
-		now := q.db.clock.now()
-		sent.InsertedAt = fromMillis(now)
-		if ttl > 0 {
-			sent.ExpiresAt = sent.InsertedAt.Add(ttl)
-		}
-		visible := now
-		if delay > 0 {
-			visible = q.db.clock.after(delay)
-		}
-		if err := tx.insertMessage(q.name, sent, visible, text); err != nil {
+		if err := tx.insertMessage(m); err != nil {
 			return err
 		}
-		return then(tx, sent)
+		return then(tx, m.sent)
 	})
 	if err != nil {
 		return queue.Sent{}, fmt.Errorf("send to queue %s: %w", q.name, err)
 	}
-	return sent, nil
+	return m.sent, nil
+}
+
+// outgoing is a message to store.
+type outgoing struct {
+	queue      string
+	text       []byte
+	delay, ttl time.Duration
+	// sent is complete, and seq the row's id, once the message was inserted.
+	sent queue.Sent
+	seq  int64
+}
+
+// newOutgoing checks what is to be sent.
+func newOutgoing(queueName string, text []byte, opts queue.SendOptions) (*outgoing, error) {
+	if len(text) > queue.MaxTextBytes {
+		return nil, fmt.Errorf("send %d bytes: %w: at most %d fit", len(text), queue.ErrTooLarge, queue.MaxTextBytes)
+	}
+	if !queue.XMLSafe(text) {
+		return nil, fmt.Errorf("send: %w: it is no text that XML can carry: encode it", queue.ErrUnsendable)
+	}
+	delay, ttl, err := sendTimes(opts)
+	if err != nil {
+		return nil, err
+	}
+	return &outgoing{queue: queueName, text: text, delay: delay, ttl: ttl, sent: queue.Sent{ID: newMessageID(time.Now())}}, nil
 }
 
 const sendSQL = `INSERT INTO messages (queue, visible_at, hidden_at, receipt, dequeue_count, inserted_at, expires_at, id, text)
-VALUES (?, ?, ?, ?, 0, ?, ?, ?, ?)`
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
-// insertMessage stores a message that is hidden until visible.
-func (t *tx) insertMessage(queueName string, sent queue.Sent, visible int64, text []byte) error {
-	id, err := t.ensureQueue(queueName)
+// insertMessage stores a message that can be received after its delay.
+func (t *tx) insertMessage(m *outgoing) error {
+	id, err := t.ensureQueue(m.queue)
 	if err != nil {
 		return err
+	}
+	c := t.w.db.clock
+	visible := c.now()
+	if m.delay > 0 {
+		visible = c.after(m.delay)
+	}
+	return t.insertRow(m, id, visible, newReceipt(), 0)
+}
+
+// insertRow stores a message that is hidden until visible, and was received so often.
+func (t *tx) insertRow(m *outgoing, queueID, visible, receipt, received int64) error {
+	now := t.w.db.clock.now()
+	m.sent.InsertedAt = fromMillis(now)
+	if m.ttl > 0 {
+		m.sent.ExpiresAt = m.sent.InsertedAt.Add(m.ttl)
 	}
 	s, err := t.prepare(sendSQL)
 	if err != nil {
 		return err
 	}
-	now := millis(sent.InsertedAt)
-	return t.noteChanges(s.number(id).number(visible).number(now).number(newReceipt()).number(now).
-		time(sent.ExpiresAt).text(sent.ID).blob(text).exec())
+	err = t.noteChanges(s.number(queueID).number(visible).number(now).number(receipt).number(received).number(now).
+		time(m.sent.ExpiresAt).text(m.sent.ID).blob(m.text).exec())
+	m.seq = t.w.conn.lastRow()
+	return err
 }
 
 // ensureQueue finds the row of a queue, or makes it.

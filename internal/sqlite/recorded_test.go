@@ -10,13 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pushlease/pushlease/api"
 	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
-
-var _ api.RecordedSends = (*Queues)(nil)
 
 func published(sent queue.Sent, rows int) tables.Record {
 	d := tables.Delivery{MessageKey: tables.MessageKey{Queue: "orders", MessageID: sent.ID, Day: sent.InsertedAt}, State: tables.Published}

@@ -208,11 +208,15 @@ const (
 
 // write runs operation in the writer and returns after its commit.
 func (db *DB) write(ctx context.Context, service, operation string, op func(tx *tx) error) error {
+	return db.writeBy(ctx, db.writer.do, service, operation, op)
+}
+
+func (db *DB) writeBy(ctx context.Context, do func(context.Context, func(*tx) error) error, service, operation string, op func(tx *tx) error) error {
 	if err := db.enter(); err != nil {
 		return err
 	}
 	defer db.leave()
-	err := db.explain(db.writer.do(ctx, op))
+	err := db.explain(do(ctx, op))
 	db.opts.OnTransaction(service, operation, err)
 	return err
 }

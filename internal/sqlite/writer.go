@@ -54,14 +54,9 @@ type tx struct {
 // do queues run and waits for its commit. When ctx ends first it returns ctx's error;
 // run has then not begun, unless the error says that it may have.
 func (w *writer) do(ctx context.Context, run func(tx *tx) error) error {
-	if err := ctx.Err(); err != nil {
+	o, err := w.queueUp(ctx, run)
+	if err != nil {
 		return err
-	}
-	o := &op{ctx: ctx, run: run, done: make(chan struct{})}
-	select {
-	case w.ops <- o:
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 	select {
 	case <-o.done:
@@ -75,6 +70,31 @@ func (w *writer) do(ctx context.Context, run func(tx *tx) error) error {
 		return o.err
 	case <-grace.C:
 		return fmt.Errorf("the write may still take effect: %w", ctx.Err())
+	}
+}
+
+// doToEnd is do for one who must know what became of run: once that was queued it waits for
+// the end, however late. What has not begun when ctx ends does not begin.
+func (w *writer) doToEnd(ctx context.Context, run func(tx *tx) error) error {
+	o, err := w.queueUp(ctx, run)
+	if err != nil {
+		return err
+	}
+	<-o.done
+	return o.err
+}
+
+// queueUp waits until the writer has taken run.
+func (w *writer) queueUp(ctx context.Context, run func(tx *tx) error) (*op, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	o := &op{ctx: ctx, run: run, done: make(chan struct{})}
+	select {
+	case w.ops <- o:
+		return o, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 }
 

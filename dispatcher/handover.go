@@ -1,0 +1,111 @@
+package dispatcher
+
+import (
+	"context"
+	"time"
+
+	"github.com/pushlease/pushlease/queue"
+)
+
+// Place is a slot of a queue, kept free for one message that is about to be sent: that is
+// leased by the commit that stores it, and needs no receive. Call Start at most once, and
+// Leave at the end, not before Start has returned.
+type Place struct {
+	p     *poller
+	ctx   context.Context
+	taken bool
+}
+
+// Reserve keeps a place for a message on the queue, by the same limits as a receive: nil when
+// no message could start now, or when this process does not receive from the queue. It
+// never waits.
+func (d *Dispatcher) Reserve(queueName string) *Place {
+	d.mu.Lock()
+	p := d.pollers[queueName]
+	d.mu.Unlock()
+	if p == nil {
+		return nil
+	}
+	return p.reserve()
+}
+
+// Lease is how long a message must be leased for.
+func (r *Place) Lease() time.Duration {
+	name := r.p.q.Name()
+	lease := r.p.d.measure.lease(name)
+	r.p.d.metrics.leaseAsked(name, lease)
+	return lease
+}
+
+// Start begins to handle a message whose lease is durable. It does not wait.
+func (r *Place) Start(m *queue.Message) {
+	r.taken = true
+	r.p.start(r.ctx, m)
+	select { // as after a receive, the pauses begin anew
+	case r.p.handed <- struct{}{}:
+	default:
+	}
+}
+
+// Taken reports whether a message has the place.
+func (r *Place) Taken() bool { return r.taken }
+
+// Leave gives the place back, unless a message has it.
+func (r *Place) Leave() {
+	if !r.taken {
+		r.p.giveSlots(1)
+		r.p.d.flows.signal(r.p.q.Name())
+	}
+	r.p.reserved.Done()
+}
+
+// openTo lets places be reserved until ctx ends. What it returns ends that, and waits
+// for those that are: it must be called before run returns.
+func (p *poller) openTo(ctx context.Context) (shut func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open = ctx
+	return func() {
+		p.mu.Lock()
+		p.open = nil
+		p.mu.Unlock()
+		p.reserved.Wait()
+	}
+}
+
+func (p *poller) reserve() *Place {
+	p.mu.Lock()
+	ctx := p.open
+	if ctx == nil || ctx.Err() != nil || p.backlog != nil { // what is there comes first, in full receives
+		p.mu.Unlock()
+		return nil
+	}
+	p.reserved.Add(1)
+	p.mu.Unlock()
+	if !p.trySlot() {
+		p.reserved.Done()
+		return nil
+	}
+	return &Place{p: p, ctx: ctx}
+}
+
+// trySlot takes one slot as takeSlots does, if there is one at once.
+func (p *poller) trySlot() bool {
+	select {
+	case p.gathering <- struct{}{}: // nobody else counts the room meanwhile
+		defer func() { <-p.gathering }()
+	default:
+		return false
+	}
+	if p.fillSlots(0, 1) == 0 {
+		return false
+	}
+	if room, _ := p.roomFor(); room > 0 {
+		if n, _ := p.d.shares.tryTake(p.q.Name(), 1); n > 0 {
+			p.onTheWay.Add(1)
+			return true
+		}
+	}
+	p.freeSlots(1)
+	return false
+}

@@ -64,6 +64,8 @@ type Options struct {
 	Version string
 	// Instance names this process where what is shown is its own view.
 	Instance string
+	// Storage says where everything is kept, without a secret. Who may read sees it.
+	Storage string
 }
 
 // Dispatcher is what the API needs to know of the dispatcher. Safe for concurrent

@@ -36,8 +36,9 @@ func (a *API) readyz(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	checks := slices.Clone(a.Ready(ctx))
 	ready := !slices.ContainsFunc(checks, func(c Check) bool { return !c.OK })
+	storage := a.Storage
 	if !a.may(r, ScopeRead) {
-		checks = kindsOf(checks)
+		checks, storage = kindsOf(checks), ""
 	}
 	if !ready {
 		p := newProblem(http.StatusServiceUnavailable, "not-ready", "Not ready", "At least one check fails; see checks.")
@@ -45,9 +46,10 @@ func (a *API) readyz(w http.ResponseWriter, r *http.Request) error {
 		return p
 	}
 	return writeJSON(w, http.StatusOK, struct {
-		Status string  `json:"status"`
-		Checks []Check `json:"checks"`
-	}{"ready", orEmpty(checks)})
+		Status  string  `json:"status"`
+		Checks  []Check `json:"checks"`
+		Storage string  `json:"storage,omitempty"`
+	}{"ready", orEmpty(checks), storage})
 }
 
 // kindsOf is what everybody may know of the checks: one for each kind, the first

@@ -80,6 +80,14 @@ func TestReadinessSaysWhyNot(t *testing.T) {
 	newHarness(t, ready).serve(http.StatusOK, r)
 }
 
+func TestReadinessTellsReadersWhereEverythingIsKept(t *testing.T) {
+	h := newHarness(t, withKeys, func(o *Options) { o.Storage = "sqlite:/data/contoso.db" })
+	h.do(http.StatusOK, "GET", "/readyz", "").wantNot("contoso")
+	if a := h.do(http.StatusOK, "GET", "/readyz", "", "Authorization", "Bearer read"); a.text("storage") != "sqlite:/data/contoso.db" {
+		t.Errorf("a reader is told %s", a.body)
+	}
+}
+
 func TestReadinessNamesNoQueueToStrangers(t *testing.T) {
 	h := newHarness(t, withKeys, func(o *Options) {
 		o.Ready = func(context.Context) []Check {

@@ -53,7 +53,7 @@ func newDoctorCommand(more ...extraCheck) *cobra.Command {
 		Short: "Check configuration, storage, port, server and clock",
 		Long: `Checks the configuration that serve would start with, whether its storage can be
 reached, whether its port is free or a server answers there, whether that server is
-ready, and whether the clocks agree. In the folder of an Azure Functions app it checks
+ready and on the same storage, and whether the clocks agree. In the folder of an Azure Functions app it checks
 host.json and the functions too, and takes settings from local.settings.json and storage
 from AzureWebJobsStorage, as the app does. It creates, sends and deletes nothing.
 
@@ -102,7 +102,12 @@ func (c *client) examine(ctx context.Context, cmd *cobra.Command, more []extraCh
 	case err != nil:
 		return append(found, finding{"server", verdictFailed, err.Error(), "start it, or correct --server"})
 	}
-	return append(found, c.readiness(ctx), skewFinding(resp.header, time.Now()))
+	server := c.readiness(ctx)
+	if own := storageLocation(cfg); here && server.storage != "" && server.storage != own {
+		server.Verdict, server.Cure = verdictWarning, "if that is not meant: start the server with this configuration, or run doctor with the server's (its flags, --config and PUSHLEASE_ variables, in its folder)"
+		server.Detail += ", but on another storage: it has " + server.storage + ", and this configuration " + own
+	}
+	return append(found, server.finding, skewFinding(resp.header, time.Now()))
 }
 
 func configFindings(err error) []finding {
@@ -171,16 +176,28 @@ func portFinding(ctx context.Context, listen string) finding {
 	return finding{"port", verdictOK, listen + " is free; no server is running there", ""}
 }
 
-func (c *client) readiness(ctx context.Context) finding {
-	_, err := c.ask(ctx, "/readyz")
+// serverFinding is how a server fares, and the storage that it says it has.
+type serverFinding struct {
+	finding
+	storage string
+}
+
+func (c *client) readiness(ctx context.Context) serverFinding {
+	a, err := c.ask(ctx, "/readyz")
 	var api *apiError
+	var ready struct {
+		Storage string `json:"storage"`
+	}
+	if err == nil {
+		err = a.into(&ready)
+	}
 	switch {
 	case errors.As(err, &api):
-		return finding{"server", verdictFailed, api.Error(), "the failing checks say what is wrong; with API keys, set " + apiKeyEnv + " to one with the scope read to see their details"}
+		return serverFinding{finding{"server", verdictFailed, api.Error(), "the failing checks say what is wrong; with API keys, set " + apiKeyEnv + " to one with the scope read to see their details"}, ""}
 	case err != nil:
-		return finding{"server", verdictFailed, err.Error(), "see the server's log"}
+		return serverFinding{finding{"server", verdictFailed, err.Error(), "see the server's log"}, ""}
 	}
-	return finding{"server", verdictOK, c.server + " is running and ready", ""}
+	return serverFinding{finding{"server", verdictOK, c.server + " is running and ready", ""}, ready.Storage}
 }
 
 // skewFinding compares our clock with the Date of an answer, which has whole

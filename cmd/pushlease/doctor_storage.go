@@ -7,6 +7,9 @@ import (
 	"github.com/pushlease/pushlease/internal/config"
 )
 
+// storageLocation is where the storage of cfg is.
+func storageLocation(cfg config.Config) string { return app.StorageLocation(cfg) }
+
 // checkStorage asks storage by calls that only read.
 func checkStorage(ctx context.Context, cfg config.Config) []finding {
 	var found []finding

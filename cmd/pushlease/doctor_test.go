@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -129,6 +131,28 @@ func TestDoctorAsksTheServer(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 		})
+	}
+}
+
+// A server on the usual port may be another one than this configuration is about.
+func TestDoctorTellsAServerOnAnotherStorage(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv(serverEnv, "")
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for storage, want := range map[string]verdict{"sqlite:" + filepath.Join(here, "pushlease.db"): verdictOK, "sqlite:/elsewhere/pushlease.db": verdictWarning, "": verdictOK} {
+		f := newFakeAPI(t, map[string]canned{"GET /healthz": {200, `{"status":"ok"}`}, "GET /readyz": {200, `{"status":"ready","storage":"` + storage + `"}`}})
+		t.Setenv(serverEnv, "")
+		r, v := examine(t, goodStorage, "--listen", strings.TrimPrefix(f.URL, "http://"))
+		if r.code != exitOK || v["server"] != want || (want == verdictWarning) != strings.Contains(r.out, "it has sqlite:/elsewhere/pushlease.db") {
+			t.Errorf("%q: %+v", storage, r)
+		}
+		// One that is named is meant, whatever the configuration of this machine says.
+		if r, v := examine(t, goodStorage, "--server", f.URL); v["server"] != verdictOK {
+			t.Errorf("%q, named: %+v", storage, r)
+		}
 	}
 }
 

@@ -128,7 +128,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 		Queues: a.stores.queues, RecordedSends: handOver(a.stores.recorded, a.dispatcher), Encoding: cfg.QueueEncoding, KeepUnmatched: cfg.KeepUnmatched, Dispatcher: view{a.dispatcher}, Sender: sender,
 		ValidateURL: func(raw string) error { return webhook.ValidateURL(raw, guard(cfg)) },
 		Keys:        apiKeys(cfg), Metrics: t.Handler(), Ready: a.ready, Meter: meter, Logger: a.log, Version: o.Version,
-		Instance: cfg.Instance, WebhookTimeout: cfg.WebhookTimeout,
+		Instance: cfg.Instance, Storage: StorageLocation(cfg), WebhookTimeout: cfg.WebhookTimeout,
 	})
 	if err != nil {
 		return nil, err

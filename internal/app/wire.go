@@ -52,11 +52,7 @@ func openStores(ctx context.Context, cfg config.Config, count storageCounter, dr
 		}
 		return stores{queues: db.Queues(), tables: db, recorded: db.Queues(), close: func(context.Context) error { return db.Close() }}, nil
 	}
-	source := cfg.Storage.ConnectionString()
-	if cfg.Storage.Kind() == config.StorageAzure {
-		source = "azure:" + cfg.Storage.Account()
-	}
-	conn, err := azureconn.Parse(source)
+	conn, err := azureconn.Parse(storageSource(cfg))
 	if err != nil {
 		return stores{}, fmt.Errorf("setting storage: %w", err)
 	}

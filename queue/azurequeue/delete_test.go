@@ -2,6 +2,7 @@ package azurequeue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -105,17 +106,25 @@ func shown(r *http.Request) string {
 	return fmt.Sprintln(r.Method, r.Host, r.URL.EscapedPath(), r.URL.Query(), r.ContentLength, r.Header.Get("x-ms-version"), r.Header.Get("Accept"))
 }
 
-// The service's ids are harmless. Should one not be, it stays where ids are.
-func TestAnIDStaysInThePath(t *testing.T) {
+// An id is a part of the address: without one a delete clears the queue, with ".." it would
+// delete the queue.
+func TestWhatIsNoIDIsNeverSent(t *testing.T) {
 	s := newTakesAll(t)
 	q := s.queue(t, withKey)
-	m := &queue.Message{ID: "a?b#c d%2F", Lease: queue.NewLease("r", time.Now(), time.Minute)}
-	if err := q.Complete(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
-	last := s.last.Load()
-	if want := "/devstoreaccount1/orders/messages/a?b#c d%2F"; last.URL.Path != want || last.URL.RawQuery != "popreceipt=r" {
-		t.Errorf("sent to %s with %s", last.URL.Path, last.URL.RawQuery)
+	for _, id := range []string{"", ".", "..", "../orders", "a/b", "a?b", "a#b", "a%2Fb", "a b", "a\r\nb", "é", strings.Repeat("a", 129)} {
+		m := &queue.Message{ID: id, Lease: queue.NewLease("r", time.Now(), time.Minute)}
+		for operation, settle := range map[string]func() error{
+			"complete": func() error { return q.Complete(t.Context(), m) },
+			"abandon":  func() error { return q.Abandon(t.Context(), m, time.Second) },
+			"renew":    func() error { return q.Renew(t.Context(), m, time.Minute) },
+		} {
+			if err := settle(); !errors.Is(err, queue.ErrLeaseLost) {
+				t.Errorf("%s of %q: %v, want a lost lease", operation, id, err)
+			}
+			if last := s.last.Load(); last != nil {
+				t.Fatalf("%s of %q was sent: %s", operation, id, last.URL.Path)
+			}
+		}
 	}
 }
 

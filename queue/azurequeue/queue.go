@@ -102,10 +102,33 @@ func (q *azureQueue) Abandon(ctx context.Context, m *queue.Message, delay time.D
 }
 
 func (q *azureQueue) Complete(ctx context.Context, m *queue.Message) error {
+	if err := checkID(opComplete, m.ID); err != nil {
+		return err
+	}
 	return q.do(ctx, opComplete, func(ctx context.Context) error {
 		return q.deleteMessage(ctx, m.ID, m.Lease.Receipt())
 	})
 }
+
+// checkID refuses what can't be the id of a message. It becomes a part of the address: with
+// none, a delete clears the queue, and with ".." it would be the queue that is deleted. The
+// service's ids are UUIDs, but an id can also come from a host that took it from a body.
+func checkID(operation, id string) error {
+	if id == "" || len(id) > maxID {
+		return fmt.Errorf("%s: %w: %d bytes are no message's id", operation, queue.ErrLeaseLost, len(id))
+	}
+	for _, c := range []byte(id) {
+		switch {
+		case '0' <= c && c <= '9', 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', c == '-':
+		default:
+			return fmt.Errorf("%s: %w: no message's id has the byte %#x", operation, queue.ErrLeaseLost, c)
+		}
+	}
+	return nil
+}
+
+// maxID is far above the 36 bytes of the service's ids.
+const maxID = 128
 
 func (q *azureQueue) Send(ctx context.Context, text []byte, opts queue.SendOptions) (queue.Sent, error) {
 	options, err := sendOptions(opts)

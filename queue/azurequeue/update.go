@@ -22,6 +22,9 @@ import (
 // specs#10477), so keepBodyPolicy takes it out. Without an explicit visibility
 // the SDK would send 0 and so end the lease.
 func (q *azureQueue) update(ctx context.Context, operation string, m *queue.Message, visibility time.Duration) (receipt string, err error) {
+	if err := checkID(operation, m.ID); err != nil {
+		return "", err
+	}
 	var answer azqueue.UpdateMessageResponse
 	err = q.do(ctx, operation, func(ctx context.Context) (err error) {
 		answer, err = q.client.UpdateMessage(ctx, m.ID, m.Lease.Receipt(), "", &azqueue.UpdateMessageOptions{

@@ -92,7 +92,10 @@ func TestPlacesAreThoseOfAReceive(t *testing.T) {
 		want(t, "handed over with all slots in use", d.Reserve(testQueue) == nil, true)
 		time.Sleep(2 * time.Minute)
 		want(t, "POSTs", b.sender.count(), 2)
-		want(t, "most in flight", d.shares.inUse, 0)
+		want(t, "in flight", d.Queue(testQueue).InFlight, 0)
+		d.shares.mu.Lock()
+		want(t, "parts in use", d.shares.inUse, 0)
+		d.shares.mu.Unlock()
 		if _, handed := b.publish(d, "c"); !handed {
 			t.Error("the slots did not come free")
 		}

@@ -23,6 +23,9 @@ const maxSeconds = int64(math.MaxInt64 / time.Second)
 // fractions included, is no wait.
 func ParseRetryAfter(value string, now time.Time) (time.Duration, bool) {
 	value = strings.Trim(value, " \t")
+	if value == "" { // nearly always: each layout that does not fit makes an error
+		return 0, false
+	}
 	if s, ok := parseSeconds(value); ok {
 		return s, true
 	}

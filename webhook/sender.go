@@ -265,7 +265,7 @@ func readBody(body io.Reader) []byte {
 // date: it is recorded, and would be whatever the receiver made up or echoed.
 func retryAfter(value string) string {
 	value = cut(strings.TrimSpace(value))
-	if value != "" && strings.Trim(value, "0123456789") == "" {
+	if value == "" || strings.Trim(value, "0123456789") == "" {
 		return value
 	}
 	if _, err := http.ParseTime(value); err != nil {

@@ -4,11 +4,15 @@ package sqlite
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"modernc.org/libc"
+	engine "modernc.org/sqlite/lib"
 
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -26,7 +30,7 @@ func BenchmarkDelivered(b *testing.B) {
 			fill(b, q, b.N)
 			b.ReportAllocs()
 			b.ResetTimer()
-			before := cpuTime(b)
+			before, pagesBefore := cpuTime(b), pagesWritten(b, db)
 			for done := 0; done < b.N; {
 				n, err := deliverSome(db, q, atOnce)
 				if err != nil {
@@ -35,6 +39,7 @@ func BenchmarkDelivered(b *testing.B) {
 				done += n
 			}
 			b.ReportMetric(float64((cpuTime(b)-before).Microseconds())/float64(b.N), "cpu-µs/message")
+			b.ReportMetric(float64(pagesWritten(b, db)-pagesBefore)/float64(b.N), "pages/message")
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "messages/s")
 		})
 	}
@@ -134,6 +139,26 @@ func deliverOne(db *DB, q queue.Queue, m *queue.Message) error {
 			Reason: "Delivered", Charged: true, Snippet: "ok", Explanation: "The webhook answered 200.", Instance: instance,
 		}},
 	})
+}
+
+// pagesWritten is how many pages the writer has put into the journal so far.
+func pagesWritten(b *testing.B, db *DB) (pages int32) {
+	b.Helper()
+	err := db.writer.do(b.Context(), func(tx *tx) error {
+		c := tx.w.conn
+		room := engine.Xsqlite3_malloc(c.tls, 8)
+		defer engine.Xsqlite3_free(c.tls, room)
+		rc := engine.Xsqlite3_db_status(c.tls, c.db, engine.SQLITE_DBSTATUS_CACHE_WRITE, room, room+4, 0)
+		pages = int32(binary.NativeEndian.Uint32(libc.GoBytes(room, 4)))
+		if rc != engine.SQLITE_OK {
+			return c.failure(rc)
+		}
+		return nil
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return pages
 }
 
 // cpuTime is what this process has used, in user and kernel mode.

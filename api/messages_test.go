@@ -265,3 +265,19 @@ func TestADuplicatesTimelineBeginsWithItsPublish(t *testing.T) {
 		t.Errorf("timeline: %s", a.body)
 	}
 }
+
+// What comes of a message as a whole takes the place of the record of its publish.
+func TestTimelineOfAWholeMessageBeginsWithItsPublish(t *testing.T) {
+	h := newHarness(t)
+	for _, state := range []tables.State{tables.Unmatched, tables.Duplicate, tables.Held, tables.DeadLettered} {
+		key := tables.MessageKey{Queue: "orders", MessageID: "m-" + string(state), Day: testTime.Add(-1500 * time.Millisecond)}
+		published := tables.Delivery{MessageKey: key, State: tables.Published, UpdatedAt: key.Day}
+		h.record(tables.Record{Deliveries: []tables.Delivery{published}})
+		published.State, published.UpdatedAt = state, testTime
+		h.record(tables.Record{Deliveries: []tables.Delivery{published}})
+		a := h.do(http.StatusOK, "GET", "/api/v1/messages/"+key.MessageID, "")
+		if a.text("events", 0, "event") != "published" || a.text("events", 0, "at") != key.Day.Format(time.RFC3339Nano) || len(a.get("events").([]any)) != 2 {
+			t.Errorf("%s: %s", state, a.body)
+		}
+	}
+}

@@ -53,10 +53,8 @@ type webhookRow struct {
 
 func (w webhookRow) state() string {
 	switch s := w.Status; {
-	case w.Enabled && s.refuses():
-		return fmt.Sprintf("enabled, refuses %d of %d", s.RecentRefused, s.RecentPosts)
-	case w.Enabled && s.State != "" && s.State != "open":
-		return "enabled, " + s.State
+	case w.Enabled && s.State != "" && (s.State != "open" || s.refuses()):
+		return "enabled, " + s.fares()
 	case w.Enabled:
 		return "enabled"
 	case w.DisabledReason != "":
@@ -281,7 +279,7 @@ func (c *client) showWebhook(cmd *cobra.Command, _ string, a answer) error {
 		{"created", clock(w.CreatedAt)}, {"etag", a.header.Get("ETag")},
 	}
 	if s := w.Status; s.State != "" {
-		pairs = append(pairs, [2]string{"fares", s.State + " (as " + s.Instance + " sees it)"}, [2]string{"traffic", s.traffic()},
+		pairs = append(pairs, [2]string{"fares", s.fares() + " (as " + s.Instance + " sees it)"}, [2]string{"traffic", s.traffic()},
 			[2]string{"since its start", fmt.Sprintf("%d POSTs were answered 2xx, %d were refused (such as 400), %d failed (no answer, 5xx or 429), %d deliveries were put off", s.Delivered, s.Refused, s.Failed, s.Postponed)},
 			[2]string{"why", asCommands(s.Text)})
 	}

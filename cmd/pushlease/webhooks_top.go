@@ -55,6 +55,14 @@ func (s webhookStatus) refuses() bool {
 	return (s.State == "open" || s.State == "busy") && s.RecentRefused > 0 && 2*s.RecentRefused >= s.RecentPosts
 }
 
+// fares is the state, and that most is refused in it.
+func (s webhookStatus) fares() string {
+	if s.refuses() {
+		return fmt.Sprintf("%s, but refuses %d of %d", s.State, s.RecentRefused, s.RecentPosts)
+	}
+	return s.State
+}
+
 // traffic is what is in flight, and how fast it goes.
 func (s webhookStatus) traffic() string {
 	text := fmt.Sprintf("%d in flight, %d may be (at most %d)", s.InFlight, s.Window, s.Concurrency)

@@ -85,12 +85,12 @@ func TestAQueueSaysWhoLooksAfterIt(t *testing.T) {
 }
 
 func TestAnAlertWithoutADeadLetterIsExplained(t *testing.T) {
-	const row = `{"name":"orders","exists":true,"dead_letters":{"waiting":0,"exact":true,"level":"critical","reason":"share","text":"30 of the 40 messages were dead-lettered.","handled":40,"dead_lettered":30}}`
+	const row = `{"name":"orders","exists":true,"dead_letters":{"waiting":0,"exact":true,"level":"critical","reason":"share","text":"30 of the 40 messages were dead-lettered.","handled":40,"dead_lettered":30,"counted_at":"2026-01-01T00:00:00Z"}}`
 	newFakeAPI(t, map[string]canned{"GET /api/v1/queues/orders": {200, row}, "GET /api/v1/queues": {200, `{"data":[` + row + `]}`}})
 	if r := execute(t, "", "queues", "list"); !strings.Contains(r.out, "0 (critical: 30 of 40 lately)") {
 		t.Errorf("%+v", r)
 	}
-	if r := execute(t, "", "queues", "show", "orders"); !strings.Contains(r.out, "0 (critical: 30 of 40 lately)") || !strings.Contains(r.out, "30 of the 40 messages were dead-lettered.") {
+	if r := execute(t, "", "queues", "show", "orders"); !strings.Contains(r.out, "0 (critical: 30 of 40 lately), counted at 2026-01-01T00:00:00Z") || !strings.Contains(r.out, "30 of the 40 messages were dead-lettered.") {
 		t.Errorf("%+v", r)
 	}
 }

@@ -33,6 +33,8 @@ type queueRow struct {
 		Text         string `json:"text"`
 		Handled      int    `json:"handled"`
 		DeadLettered int    `json:"dead_lettered"`
+
+		CountedAt time.Time `json:"counted_at"`
 	} `json:"dead_letters"`
 	Recommendation *struct {
 		Lease     string `json:"lease"`
@@ -100,6 +102,14 @@ func (q queueRow) deadLetters() string {
 		text += " (" + d.Level + ")"
 	}
 	return text
+}
+
+// counted says when the dead letters were: newer ones are not among them.
+func (q queueRow) counted() string {
+	if q.DeadLetters == nil || q.DeadLetters.CountedAt.IsZero() {
+		return ""
+	}
+	return ", counted at " + clock(q.DeadLetters.CountedAt)
 }
 
 // alert says why the dead letters are not ok.
@@ -208,7 +218,7 @@ func (q queueRow) pairs() [][2]string {
 		messages = fmt.Sprintf("%s visible, %s in flight, %s delayed or at work elsewhere", visible, inFlight, delayed)
 	}
 	pairs := [][2]string{
-		{"queue", q.Name}, {"state", q.state()}, {"messages", messages}, {"dead letters", q.deadLetters()}, {"alert", q.alert()}, {"encoding", q.Encoding},
+		{"queue", q.Name}, {"state", q.state()}, {"messages", messages}, {"dead letters", q.deadLetters() + q.counted()}, {"alert", q.alert()}, {"encoding", q.Encoding},
 		{"lease", strings.TrimSpace(q.Lease + " " + q.LeaseMode)},
 	}
 	if h := q.Held; h != nil {

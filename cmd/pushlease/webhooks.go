@@ -53,8 +53,10 @@ type webhookRow struct {
 
 func (w webhookRow) state() string {
 	switch s := w.Status; {
-	case w.Enabled && s.State != "" && (s.State != "open" || s.refuses()):
-		return "enabled, " + s.fares()
+	case w.Enabled && s.refuses():
+		return "enabled, but " + s.refusal()
+	case w.Enabled && s.State != "" && s.State != "open":
+		return "enabled, " + s.State
 	case w.Enabled:
 		return "enabled"
 	case w.DisabledReason != "":

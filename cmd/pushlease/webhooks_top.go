@@ -58,9 +58,13 @@ func (s webhookStatus) refuses() bool {
 // fares is the state, and that most is refused in it.
 func (s webhookStatus) fares() string {
 	if s.refuses() {
-		return fmt.Sprintf("%s, but refuses %d of %d", s.State, s.RecentRefused, s.RecentPosts)
+		return s.State + ", but " + s.refusal()
 	}
 	return s.State
+}
+
+func (s webhookStatus) refusal() string {
+	return fmt.Sprintf("refuses %d of %d", s.RecentRefused, s.RecentPosts)
 }
 
 // traffic is what is in flight, and how fast it goes.

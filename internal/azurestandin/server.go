@@ -12,6 +12,7 @@
 package azurestandin
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -103,9 +104,14 @@ func (s *Server) begin(r *http.Request, service, operation string) (body []byte,
 	s.mu.Lock()
 	s.counts[service+" "+operation]++
 	s.mu.Unlock()
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxRequest+1))
-	if err != nil {
-		return nil, false
+	var b bytes.Buffer
+	if r.ContentLength > 0 { // what it is read into at once
+		b.Grow(int(min(r.ContentLength, maxRequest)) + bytes.MinRead)
+	}
+	if r.ContentLength != 0 {
+		if _, err := b.ReadFrom(io.LimitReader(r.Body, maxRequest+1)); err != nil {
+			return nil, false
+		}
 	}
 	if d := time.Duration(s.latency.Load()); d > 0 {
 		t := time.NewTimer(d)
@@ -116,7 +122,7 @@ func (s *Server) begin(r *http.Request, service, operation string) (body []byte,
 			return nil, false
 		}
 	}
-	return body, true
+	return b.Bytes(), true
 }
 
 // maxRequest is more than any request may have: a transaction has 4 MiB.

@@ -23,29 +23,65 @@ type tableCall struct {
 }
 
 var (
-	rowAddress   = regexp.MustCompile(`^([A-Za-z0-9]+)\(PartitionKey='((?:[^']|'')*)',\s*RowKey='((?:[^']|'')*)'\)$`)
 	tableAddress = regexp.MustCompile(`^Tables\('([A-Za-z0-9]+)'\)$`)
 	validTable   = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]{2,62}$`)
 )
 
-// parseTableCall takes a decoded path such as "/account/t()".
 func parseTableCall(method string, u *url.URL, header http.Header) (tableCall, error) {
-	_, resource, _ := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
-	c := tableCall{method: method, query: u.Query(), header: header}
-	unquote := func(s string) string { return strings.ReplaceAll(s, "''", "'") }
-	if m := rowAddress.FindStringSubmatch(resource); m != nil {
-		c.name, c.pk, c.rk, c.keyed = m[1], unquote(m[2]), unquote(m[3]), true
-		return c, nil
+	c, err := parseResource(strings.TrimPrefix(u.Path, "/"))
+	c.method, c.query, c.header = method, u.Query(), header
+	return c, err
+}
+
+// parseResource takes a decoded path such as "account/t()".
+func parseResource(path string) (tableCall, error) {
+	_, resource, _ := strings.Cut(path, "/")
+	if name, pk, rk, ok := rowAddress(resource); ok {
+		return tableCall{name: name, pk: pk, rk: rk, keyed: true}, nil
 	}
 	if m := tableAddress.FindStringSubmatch(resource); m != nil {
-		c.name, c.pk, c.keyed = "Tables", m[1], true
-		return c, nil
+		return tableCall{name: "Tables", pk: m[1], keyed: true}, nil
 	}
-	c.name = strings.TrimSuffix(resource, "()")
-	if c.name != "$batch" && !validTable.MatchString(c.name) {
-		return c, errNoRoute
+	name := strings.TrimSuffix(resource, "()")
+	if name != "$batch" && !validTable.MatchString(name) {
+		return tableCall{name: name}, errNoRoute
 	}
-	return c, nil
+	return tableCall{name: name}, nil
+}
+
+const alphanumeric = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+// rowAddress takes "t(PartitionKey='p',RowKey='r')" apart, in which quotes are doubled.
+func rowAddress(resource string) (name, pk, rk string, ok bool) {
+	name, rest, ok := strings.Cut(resource, "(PartitionKey='")
+	if !ok || strings.Trim(name, alphanumeric) != "" || name == "" {
+		return "", "", "", false
+	}
+	pk, rest = cutQuoted(rest)
+	rest, ok = strings.CutPrefix(rest, ",")
+	if !ok {
+		return "", "", "", false
+	}
+	rest, ok = strings.CutPrefix(strings.TrimLeft(rest, " "), "RowKey='")
+	if !ok {
+		return "", "", "", false
+	}
+	rk, rest = cutQuoted(rest)
+	return name, pk, rk, rest == ")"
+}
+
+// cutQuoted returns what comes before a single quote, and what is after it.
+func cutQuoted(s string) (text, rest string) {
+	for i := 0; i < len(s); i++ {
+		switch {
+		case s[i] != '\'':
+		case i+1 < len(s) && s[i+1] == '\'':
+			i++
+		default:
+			return strings.ReplaceAll(s[:i], "''", "'"), s[i+1:]
+		}
+	}
+	return "", ""
 }
 
 // operation names a call as azuritetest does.

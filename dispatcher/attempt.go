@@ -18,7 +18,9 @@ import (
 // POST is under way is held for each message in flight: deciding and recording come after,
 // in a function of their own.
 func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t *target) {
-	sleepCtx(ctx, time.Until(t.ticket.at)) // it has a place by its webhook's rate
+	if wait := time.Until(t.ticket.at); wait > 0 { // it has a place by its webhook's rate
+		sleepCtx(ctx, wait)
+	}
 	if left := time.Until(p.m.Lease.Until()); left < leaseMargin(p.m.Lease.Granted()) || ctx.Err() != nil || !fairTime(ctx, &t.registration.Webhook) {
 		d.notBegun(ctx, p, t)
 		return
@@ -28,49 +30,42 @@ func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t *target) {
 
 	request := t.registration.Request(p.content, p.origin(), t.delivery.Attempts+1)
 	res := d.o.Sender.Send(ctx, capped(ctx, &t.registration.Webhook), request)
-	t.delivery = d.answered(ctx, p, t, request.Body, &res)
+	d.answered(ctx, p, t, request.Body, &res)
 }
 
-// answered decides about a POST that has ended, and records it. It returns the delivery's
+// answered decides about a POST that has ended, and records it. t's delivery is then in its
 // new state.
-func (d *Dispatcher) answered(ctx context.Context, p *parcel, t *target, sent []byte, res *webhook.Result) tables.Delivery {
+func (d *Dispatcher) answered(ctx context.Context, p *parcel, t *target, sent []byte, res *webhook.Result) {
 	now := time.Now()
-	flow := t.ticket.f
 	d.left(t, res)
 	p.answered(t)
-	del := t.delivery
+	// What changes is a copy: until it is recorded, t's delivery is what was known before.
+	deliveries := append(make([]tables.Delivery, 0, 1), t.delivery)
+	del := &deliveries[0]
 	delivered := res.Status/100 == 2
 	contested := ctx.Err() != nil || p.shared && !delivered || d.mayBeElsewhere(ctx, p)
 	if contested {
 		// Someone else may have gone on with the message meanwhile, or an earlier
 		// holder may have ended only now: never overwrite what they recorded with
 		// something older, nor what was delivered with a failure.
-		del = d.rebase(ctx, p, del)
+		d.rebase(ctx, p, del)
 		if del.State.Terminal() {
 			d.log.Warn("an answer came after its delivery had ended elsewhere; it changes nothing and is not recorded",
 				"queue", p.key.Queue, "message", p.key.MessageID, "webhook", t.registration.ID, "status", res.Status,
 				"error_class", res.ErrorClass, "state", del.State)
-			return del
+			t.delivery = *del
+			return
 		}
 	}
-	dec := t.registration.Policy.Decide(policy.Try{
-		Now: now, Charged: del.Charged, Waits: del.Waits, FirstAt: firstOf(del.FirstAt, res.StartedAt),
-		ExpiresAt: p.m.ExpiresAt, LookSlack: d.lookSlack(p.m), Random: rand.Float64(), Response: responseOf(res),
-	})
-	if flow.askPause(dec.Pause, now) {
+	dec := d.decide(ctx, p, t, del, res, now)
+	if t.ticket.f.askPause(dec.Pause, now) {
 		d.flows.saveSoon()
 	}
-	if dec.Action == policy.NoVerdict {
-		dec.Reason = interruption(ctx)
-	}
-	if dec.Reason == policy.InternalFault { // it may last, and must not be tried in a loop
-		dec.Delay = ownFaultDelay(p.m)
-	}
 	t.why = dec.Explanation
-	del, att := advance(del, res, dec, d.o.Instance)
-	att.Snippet = tables.CutText(t.registration.Redact(string(res.Body), sent), tables.MaxSnippetUnits)
-	deliveries := append([]tables.Delivery{del}, d.takeHeld(ctx, p, maxRecordRows-2)...)
-	rec := tables.Record{Deliveries: deliveries, Attempts: []tables.Attempt{att}}
+	attempts := []tables.Attempt{advance(del, res, &dec, d.o.Instance)}
+	attempts[0].Snippet = tables.CutText(t.registration.Redact(string(res.Body), sent), tables.MaxSnippetUnits)
+	after := *del // a record that is put off is changed
+	rec := tables.Record{Deliveries: append(deliveries, d.takeHeld(ctx, p, maxRecordRows-2)...), Attempts: attempts}
 	tell := func() { // of what is on record
 		d.logAttempt(ctx, p, &rec.Attempts[0])
 		d.metrics.attempted(p.key.Queue, t.registration.ID, &rec.Attempts[0])
@@ -82,8 +77,23 @@ func (d *Dispatcher) answered(ctx context.Context, p *parcel, t *target, sent []
 	if dec.Disable {
 		d.disable(d.writing(ctx), t.registration.ID, t.registration.ResetAt, dec.Reason)
 	}
-	endAttemptSpan(trace.SpanFromContext(ctx), dec, res.Status)
-	return del
+	endAttemptSpan(trace.SpanFromContext(ctx), &dec, res.Status)
+	t.delivery = after
+}
+
+// decide asks the webhook's policy what an answer means for del.
+func (d *Dispatcher) decide(ctx context.Context, p *parcel, t *target, del *tables.Delivery, res *webhook.Result, now time.Time) policy.Decision {
+	dec := t.registration.Policy.Decide(policy.Try{
+		Now: now, Charged: del.Charged, Waits: del.Waits, FirstAt: firstOf(del.FirstAt, res.StartedAt),
+		ExpiresAt: p.m.ExpiresAt, LookSlack: d.lookSlack(p.m), Random: rand.Float64(), Response: responseOf(res),
+	})
+	if dec.Action == policy.NoVerdict {
+		dec.Reason = interruption(ctx)
+	}
+	if dec.Reason == policy.InternalFault { // it may last, and must not be tried in a loop
+		dec.Delay = ownFaultDelay(p.m)
+	}
+	return dec
 }
 
 // notBegun is the outcome when no POST may start: nothing is charged.
@@ -101,26 +111,28 @@ func (d *Dispatcher) notBegun(ctx context.Context, p *parcel, t *target) {
 }
 
 // rebase brings a delivery up to what is known now, in the store or here.
-func (d *Dispatcher) rebase(ctx context.Context, p *parcel, del tables.Delivery) tables.Delivery {
+func (d *Dispatcher) rebase(ctx context.Context, p *parcel, del *tables.Delivery) {
 	stored, err := retryWrite(d.writing(ctx), func(ctx context.Context) ([]tables.Delivery, error) {
 		return d.o.Store.Load(ctx, p.key)
 	})
 	if err != nil {
 		stored = nil
 	}
-	for _, s := range d.memory.merge(p.key, stored, []string{del.WebhookID}) {
-		if s.WebhookID == del.WebhookID && p.owns(s) && newer(s, del) {
+	merged := d.memory.merge(p.key, stored, []string{del.WebhookID})
+	for i := range merged {
+		s := &merged[i]
+		if s.WebhookID == del.WebhookID && p.owns(*s) && newer(s, del) {
 			d.log.Warn("someone else went on with the message meanwhile; what they recorded stands", "queue", p.key.Queue,
 				"message", p.key.MessageID, "webhook", del.WebhookID, "state", s.State, "instance", s.Instance)
 			d.metrics.leaseLost(p.key.Queue, "fenced")
-			return s
+			*del = *s
+			return
 		}
 	}
-	return del
 }
 
-// advance applies one result and its decision to a delivery.
-func advance(del tables.Delivery, res *webhook.Result, dec policy.Decision, instance string) (tables.Delivery, tables.Attempt) {
+// advance applies one result and its decision to a delivery, and returns the attempt.
+func advance(del *tables.Delivery, res *webhook.Result, dec *policy.Decision, instance string) tables.Attempt {
 	del.Attempts++
 	if dec.Charged {
 		del.Charged++
@@ -136,13 +148,13 @@ func advance(del tables.Delivery, res *webhook.Result, dec policy.Decision, inst
 	case policy.Complete:
 		del.State, del.NextAt = tables.Delivered, time.Time{}
 	case policy.DeadLetter:
-		del = giveUp(del, dec.Reason, end)
+		giveUp(del, dec.Reason, end)
 	case policy.NoVerdict:
 		del.State, del.NextAt = tables.Pending, end.Add(dec.Delay)
 	default:
 		del.State, del.NextAt = tables.Pending, dec.NextAt.UTC()
 	}
-	return del, tables.Attempt{
+	return tables.Attempt{
 		MessageKey: del.MessageKey, WebhookID: del.WebhookID, Generation: del.Generation, Number: del.Attempts,
 		StartedAt: res.StartedAt.UTC(), Duration: res.Duration,
 		Status: res.Status, ErrorClass: policy.ErrorClass(res.ErrorClass), Error: res.Error,

@@ -42,10 +42,15 @@ type history struct {
 // answers included, so storage is not asked. When the store can't be asked the
 // message is delivered anyway, which is counted.
 func (d *Dispatcher) claim(ctx context.Context, p *parcel) history {
-	h := history{deliveries: map[string]tables.Delivery{}, generations: map[string]int{}, known: true}
 	if p.m.DequeueCount <= 1 {
-		return h
+		return history{known: true}
 	}
+	return d.lookUp(ctx, p)
+}
+
+// lookUp is claim for a message that was received before.
+func (d *Dispatcher) lookUp(ctx context.Context, p *parcel) history {
+	h := history{deliveries: map[string]tables.Delivery{}, generations: map[string]int{}, known: true}
 	stored, err := retryWrite(ctx, func(ctx context.Context) ([]tables.Delivery, error) {
 		return d.o.Store.Load(ctx, p.key)
 	})
@@ -120,8 +125,8 @@ func (h history) suspect(m *queue.Message, targets []target) bool {
 		return false
 	}
 	limit := int64(0)
-	for _, t := range targets {
-		limit = max(limit, int64(t.registration.Policy.MaxAttempts))
+	for i := range targets {
+		limit = max(limit, int64(targets[i].registration.Policy.MaxAttempts))
 	}
 	return m.DequeueCount-1-int64(h.explained) > limit+poisonMargin
 }
@@ -135,7 +140,7 @@ func (d *Dispatcher) isPoison(p *parcel, h history, targets []target) bool {
 		return false
 	}
 	now := time.Now()
-	return slices.ContainsFunc(targets, func(t target) bool {
+	return some(targets, func(t *target) bool {
 		return t.due(now) && t.delivery.MissingRecords >= poisonProofs
 	})
 }
@@ -146,8 +151,8 @@ func (d *Dispatcher) isPoison(p *parcel, h history, targets []target) bool {
 // can't be written keeps no message back. endSuspect must follow.
 func (d *Dispatcher) beginSuspect(ctx context.Context, p *parcel, h history, targets []target) bool {
 	now := time.Now().UTC().Truncate(time.Millisecond)
-	due := func(t target) bool { return t.due(now) }
-	if !h.suspect(p.m, targets) || !slices.ContainsFunc(targets, due) {
+	due := func(t *target) bool { return t.due(now) }
+	if !h.suspect(p.m, targets) || !some(targets, due) {
 		return true
 	}
 	turn := time.NewTimer(suspectWait)
@@ -165,7 +170,7 @@ func (d *Dispatcher) beginSuspect(ctx context.Context, p *parcel, h history, tar
 	var notes []tables.Delivery
 	for i := range targets {
 		t := &targets[i]
-		if !due(*t) {
+		if !due(t) {
 			continue
 		}
 		t.delivery.UpdatedAt, t.noted = now, true

@@ -3,7 +3,6 @@ package dispatcher
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/pushlease/pushlease/policy"
@@ -67,9 +66,9 @@ func (c claimed) lasting() tables.Claim {
 // slowest of the POSTs that are due.
 func (p *parcel) claimEvent(targets []target) *claimed {
 	longest, delivered := time.Duration(0), false
-	for _, t := range targets {
-		longest = max(longest, t.registration.Timeout)
-		delivered = delivered || t.delivery.State == tables.Delivered
+	for i := range targets {
+		longest = max(longest, targets[i].registration.Timeout)
+		delivered = delivered || targets[i].delivery.State == tables.Delivered
 	}
 	c := &claimed{delivered: delivered, expiresAt: p.m.ExpiresAt, Claim: tables.Claim{
 		Key: p.event, Owner: p.key.MessageID, At: p.insertedAt, MessageID: p.key.MessageID, BodyHash: p.hash,
@@ -140,7 +139,7 @@ func (d *Dispatcher) otherCopy(ctx context.Context, p *parcel, h history, target
 	}
 	del := d.wholeMessage(p, h)
 	del.SameEventAs = current.MessageID
-	del = p.held(del, policy.EventInWork, otherCopyDelay(p.m, current.Until.Sub(now)),
+	p.hold(&del, policy.EventInWork, otherCopyDelay(p.m, current.Until.Sub(now)),
 		lastOfLife(p.m.InsertedAt, p.m.ExpiresAt, policy.ExpiryMargin))
 	if del.State == tables.DeadLettering && h.anyEnded() {
 		return d.giveUpRest(ctx, p, h, targets, del.Reason), true
@@ -148,7 +147,7 @@ func (d *Dispatcher) otherCopy(ctx context.Context, p *parcel, h history, target
 	d.excuse(d.writing(ctx), del)
 	d.log.Info("another message with the same event is being delivered; this one waits for what becomes of it",
 		"queue", p.key.Queue, "message", p.key.MessageID, "other", current.MessageID, "next", del.NextAt)
-	return d.fold(p, h, []target{{delivery: del}}), true
+	return d.fold(p, h, []target{gone(del)}), true
 }
 
 // claimForReplay keeps copies from the event of a replay while it is delivered, if nobody
@@ -177,7 +176,8 @@ func (d *Dispatcher) claimForReplay(ctx context.Context, p *parcel, free bool) {
 func (d *Dispatcher) duplicate(ctx context.Context, p *parcel, h history, targets []target, kind, other string) Decision {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	list := []tables.Delivery{d.wholeMessage(p, h)}
-	for _, t := range targets {
+	for i := range targets {
+		t := &targets[i]
 		if _, known := h.deliveries[t.delivery.WebhookID]; known && !t.delivery.State.Terminal() {
 			list = append(list, t.delivery)
 		}
@@ -203,12 +203,12 @@ func otherCopyDelay(m *queue.Message, left time.Duration) time.Duration {
 }
 
 func anyAttempt(targets []target) bool {
-	return slices.ContainsFunc(targets, func(t target) bool { return t.delivery.Attempts > 0 })
+	return some(targets, func(t *target) bool { return t.delivery.Attempts > 0 })
 }
 
 func anyDue(targets []target) bool {
 	now := time.Now()
-	return slices.ContainsFunc(targets, func(t target) bool { return t.due(now) })
+	return some(targets, func(t *target) bool { return t.due(now) })
 }
 
 // endEvent ends the claim on an event before its message is deleted. Where a webhook has

@@ -632,7 +632,7 @@ func TestWhatIsGivenUpAsAWholeGoesByWhatItsWebhooksDidBefore(t *testing.T) {
 			}
 			p.claim = &claimed{}
 			h := history{deliveries: map[string]tables.Delivery{"wh_a": {WebhookID: "wh_a", State: state}}}
-			rest := []target{{delivery: p.newDelivery("wh_b", "")}}
+			rest := []target{gone(p.newDelivery("wh_b", ""))}
 			decision := d.giveUpMessage(b.t.Context(), p, h, rest, policy.PoisonMessage)
 			want(t, "its event is taken", decision.claimed.delivered, state == tables.Delivered)
 			want(t, "dead letters", len(decision.DeadLetters), 1)

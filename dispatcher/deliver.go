@@ -33,36 +33,9 @@ func (d *Dispatcher) deliver(ctx context.Context, queueName string, m *queue.Mes
 			decision = ownFault(m, policy.InternalFault)
 		}
 	}()
-	p, err := d.open(ctx, queueName, m)
-	p.margin, p.arrived = margin, arrived
-	p.together = arrived != nil && d.o.RecordedCompletes != nil
-	switch {
-	case errors.Is(err, errStaleReplay):
-		d.log.Info("a replay pointer without a replay is removed", "queue", queueName, "message", m.ID)
-		return Decision{Action: policy.Complete, Reason: policy.ReplayEnded}
-	case err != nil && !errors.Is(err, queue.ErrUndecodable):
-		d.log.Error("the message can't be opened now", "queue", queueName, "message", m.ID, "error", err)
-		return ownFault(m, policy.StorageFault)
-	}
-	h := d.claim(ctx, p)
-	if whole, ok := h.deliveries[""]; ok && whole.State.Terminal() {
-		return d.foldWhole(p, h, whole) // given up before, as a whole
-	}
-	if err != nil {
-		return d.giveUpMessage(ctx, p, h, nil, policy.Undecodable)
-	}
-	targets, refused := d.targets(ctx, p, h)
-	switch {
-	case refused:
-		return d.unmatched(ctx, p, h)
-	case len(targets) == 0:
-		return d.nobody(ctx, p, h)
-	}
-	if decision, other := d.otherCopy(ctx, p, h, targets); other {
-		return decision
-	}
-	if d.isPoison(p, h, targets) {
-		return d.giveUpMessage(ctx, p, h, targets, policy.PoisonMessage)
+	p, h, targets, decided := d.route(ctx, queueName, m, margin, arrived)
+	if decided != nil {
+		return *decided
 	}
 	defer d.endSuspect(p)
 	if !d.beginSuspect(ctx, p, h, targets) {
@@ -71,6 +44,89 @@ func (d *Dispatcher) deliver(ctx context.Context, queueName string, m *queue.Mes
 	defer func() { d.recordApart(ctx, p) }()
 	d.post(ctx, p, targets)
 	return p.takeAlong(d.fold(p, h, targets))
+}
+
+// route finds out whom the message is due to; decided is there when it is settled without
+// any POST. It is a function of its own since what is on the stack while the POST is under
+// way is held for each message in flight.
+func (d *Dispatcher) route(ctx context.Context, queueName string, m *queue.Message, margin time.Duration, arrived *arrival) (
+	p *parcel, h history, targets []target, decided *Decision) {
+	p, err := d.open(ctx, queueName, m)
+	p.margin, p.arrived = margin, arrived
+	p.together = arrived != nil && d.o.RecordedCompletes != nil
+	if err != nil && !errors.Is(err, queue.ErrUndecodable) {
+		return p, h, nil, d.unopened(queueName, m, err)
+	}
+	h = d.claim(ctx, p)
+	if decided = d.endedBefore(p, h); decided != nil {
+		return p, h, nil, decided
+	}
+	if err != nil {
+		return p, h, nil, d.unposted(ctx, p, h, nil, policy.Undecodable)
+	}
+	targets, refused := d.targets(ctx, p, h)
+	switch {
+	case refused:
+		return p, h, nil, d.unposted(ctx, p, h, nil, policy.Unmatched)
+	case len(targets) == 0:
+		return p, h, nil, d.unposted(ctx, p, h, nil, policy.NoWebhook)
+	}
+	if p.event != "" {
+		decided = d.unlessOther(ctx, p, h, targets)
+	}
+	if decided == nil && d.isPoison(p, h, targets) {
+		decided = d.unposted(ctx, p, h, targets, policy.PoisonMessage)
+	}
+	return p, h, targets, decided
+}
+
+// unopened decides about a message that could not be opened.
+func (d *Dispatcher) unopened(queueName string, m *queue.Message, err error) *Decision {
+	decision := ownFault(m, policy.StorageFault)
+	if errors.Is(err, errStaleReplay) {
+		d.log.Info("a replay pointer without a replay is removed", "queue", queueName, "message", m.ID)
+		decision = Decision{Action: policy.Complete, Reason: policy.ReplayEnded}
+	} else {
+		d.log.Error("the message can't be opened now", "queue", queueName, "message", m.ID, "error", err)
+	}
+	return &decision
+}
+
+// endedBefore decides about a message that was given up before, as a whole; nil where it
+// was not.
+func (d *Dispatcher) endedBefore(p *parcel, h history) *Decision {
+	if len(h.deliveries) == 0 {
+		return nil
+	}
+	whole, ok := h.deliveries[""]
+	if !ok || !whole.State.Terminal() {
+		return nil
+	}
+	decision := d.foldWhole(p, h, whole)
+	return &decision
+}
+
+// unposted decides about a message that no POST is made of, for the reason.
+func (d *Dispatcher) unposted(ctx context.Context, p *parcel, h history, targets []target, reason policy.Reason) *Decision {
+	var decision Decision
+	switch reason {
+	case policy.Unmatched:
+		decision = d.unmatched(ctx, p, h)
+	case policy.NoWebhook:
+		decision = d.nobody(ctx, p, h)
+	default:
+		decision = d.giveUpMessage(ctx, p, h, targets, reason)
+	}
+	return &decision
+}
+
+// unlessOther is otherCopy's decision; nil where the message may be POSTed.
+func (d *Dispatcher) unlessOther(ctx context.Context, p *parcel, h history, targets []target) *Decision {
+	decision, other := d.otherCopy(ctx, p, h, targets)
+	if !other {
+		return nil
+	}
+	return &decision
 }
 
 // post makes all due POSTs at once, so that one webhook never waits for another. The last
@@ -206,7 +262,7 @@ func (d *Dispatcher) fold(p *parcel, h history, targets []target) Decision {
 
 // foldWhole is fold for a message that is decided about as a whole.
 func (d *Dispatcher) foldWhole(p *parcel, h history, del tables.Delivery) Decision {
-	return d.fold(p, h, []target{{delivery: del}})
+	return d.fold(p, h, []target{gone(del)})
 }
 
 // actionOf says how a message with this unfinished delivery is given back.
@@ -227,7 +283,8 @@ func (d *Dispatcher) giveUpMessage(ctx context.Context, p *parcel, h history, ta
 	if h.anyEnded() {
 		return d.giveUpRest(ctx, p, h, targets, reason)
 	}
-	del := giveUp(p.newDelivery("", d.o.Instance), reason, time.Now())
+	del := p.newDelivery("", d.o.Instance)
+	giveUp(&del, reason, time.Now())
 	del.Size, del.Encoding = len(p.text), string(p.setting)
 	d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
 	return d.foldWhole(p, h, del)
@@ -238,14 +295,14 @@ func (d *Dispatcher) giveUpMessage(ctx context.Context, p *parcel, h history, ta
 func (d *Dispatcher) giveUpRest(ctx context.Context, p *parcel, h history, targets []target, reason policy.Reason) Decision {
 	rest := slices.Clone(targets)
 	for id, del := range h.deliveries {
-		if id != "" && !slices.ContainsFunc(rest, func(t target) bool { return t.delivery.WebhookID == id }) {
-			rest = append(rest, target{delivery: del})
+		if id != "" && !some(rest, func(t *target) bool { return t.delivery.WebhookID == id }) {
+			rest = append(rest, gone(del))
 		}
 	}
 	var given []tables.Delivery
 	for i := range rest {
 		if del := &rest[i].delivery; !del.State.Terminal() {
-			*del = giveUp(*del, reason, time.Now())
+			giveUp(del, reason, time.Now())
 			given = append(given, *del)
 		}
 	}
@@ -260,22 +317,17 @@ func ownFault(m *queue.Message, reason policy.Reason) Decision {
 
 // someEnded reports whether a webhook of the message is done with it.
 func someEnded(targets []target) bool {
-	return slices.ContainsFunc(targets, func(t target) bool { return t.delivery.State.Terminal() })
+	return some(targets, func(t *target) bool { return t.delivery.State.Terminal() })
 }
 
 func allDelivered(targets []target) bool {
-	for _, t := range targets {
-		if t.delivery.State != tables.Delivered {
-			return false
-		}
-	}
-	return true
+	return !some(targets, func(t *target) bool { return t.delivery.State != tables.Delivered })
 }
 
 // describe says why the target's delivery was given up, as del: in the words of the decision
 // that gave it up, which name the rule, the limit or the answer; a later receive, which goes
 // on with what was recorded, knows the reason only.
-func (t target) describe(del tables.Delivery) string {
+func (t *target) describe(del tables.Delivery) string {
 	if t.why != "" && t.delivery.State == tables.DeadLettering {
 		return t.why
 	}

@@ -277,7 +277,7 @@ func TestPOSTsSideBySideShareNothing(t *testing.T) {
 		var targets []target
 		for i := range 50 {
 			r := tables.Registration{Webhook: webhook.Webhook{ID: fmt.Sprint("wh_", i), Queue: testQueue, Timeout: time.Second}, Flow: unlimited, Enabled: true}
-			targets = append(targets, target{registration: r, delivery: p.newDelivery(r.ID, "test")})
+			targets = append(targets, target{registration: &r, delivery: p.newDelivery(r.ID, "test")})
 		}
 		d.post(ended, p, targets)
 		for i := range targets {

@@ -132,12 +132,12 @@ func (fs *flows) make(r tables.Registration) *flow {
 }
 
 // of returns the flow of a registration; one that sync has not seen yet is made.
-func (fs *flows) of(r tables.Registration) *flow {
+func (fs *flows) of(r *tables.Registration) *flow {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	f := fs.byID[r.ID]
 	if f == nil {
-		f = fs.make(r)
+		f = fs.make(*r)
 		fs.byID[r.ID] = f
 		fs.byQueue[r.Queue] = append(fs.byQueue[r.Queue], f)
 	}

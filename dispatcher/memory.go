@@ -52,7 +52,7 @@ func newMemory() *memory {
 	return &memory{byKey: map[memoryKey]*list.Element{}, oldest: list.New()}
 }
 
-func keyOf(del tables.Delivery) memoryKey {
+func keyOf(del *tables.Delivery) memoryKey {
 	return memoryKeyOf(del.MessageKey, del.WebhookID)
 }
 
@@ -67,7 +67,8 @@ func (m *memory) remember(rec tables.Record, written bool) (lost int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	for _, del := range rec.Deliveries {
+	for i := range rec.Deliveries {
+		del := &rec.Deliveries[i]
 		k := keyOf(del)
 		e, ok := m.byKey[k]
 		if !ok {
@@ -76,27 +77,18 @@ func (m *memory) remember(rec tables.Record, written bool) (lost int) {
 		}
 		m.oldest.MoveToBack(e)
 		r := e.Value.(*remembered)
-		went := ok && newer(r.delivery, del) // someone here went on meanwhile
-		if went {
-			del = r.delivery
+		r.at = now
+		went := ok && newer(&r.delivery, del) // someone here went on meanwhile
+		if !went {
+			r.delivery = *del
 		}
-		r.at, r.delivery = now, del
-		u := tables.Record{Deliveries: []tables.Delivery{del}}
-		if r.unwritten != nil { // attempts that wait still do
-			u.Attempts = r.unwritten.Attempts
-		}
-		if written && len(u.Attempts) == 0 {
+		if written && (r.unwritten == nil || len(r.unwritten.Attempts) == 0) {
 			if !went {
 				r.unwritten = nil
 			}
 			continue
 		}
-		for _, a := range rec.Attempts {
-			if !written && a.WebhookID == del.WebhookID && len(u.Attempts) < maxUnwritten {
-				u.Attempts = append(u.Attempts, a)
-			}
-		}
-		r.unwritten = &u
+		r.await(rec.Attempts, written)
 	}
 	for m.oldest.Len() > 0 {
 		r := m.oldest.Front().Value.(*remembered)
@@ -110,6 +102,21 @@ func (m *memory) remember(rec tables.Record, written bool) (lost int) {
 		delete(m.byKey, r.key)
 	}
 	return lost
+}
+
+// await makes what r holds wait to be written, with the attempts that wait already and,
+// unless they are written, those of attempts that are about it.
+func (r *remembered) await(attempts []tables.Attempt, written bool) {
+	u := &tables.Record{Deliveries: []tables.Delivery{r.delivery}}
+	if r.unwritten != nil {
+		u.Attempts = r.unwritten.Attempts
+	}
+	for i := range attempts {
+		if a := &attempts[i]; !written && a.WebhookID == r.delivery.WebhookID && len(u.Attempts) < maxUnwritten {
+			u.Attempts = append(u.Attempts, *a)
+		}
+	}
+	r.unwritten = u
 }
 
 // merge lays what is remembered over what the store said: the newer state wins.
@@ -128,7 +135,7 @@ func (m *memory) merge(key tables.MessageKey, stored []tables.Delivery, webhooks
 		known := e.Value.(*remembered).delivery
 		if i, ok := at[id]; !ok {
 			stored = append(stored, known)
-		} else if newer(known, stored[i]) {
+		} else if newer(&known, &stored[i]) {
 			stored[i] = known
 		}
 	}
@@ -136,7 +143,7 @@ func (m *memory) merge(key tables.MessageKey, stored []tables.Delivery, webhooks
 }
 
 // newer reports whether a is a later state of the same delivery than b.
-func newer(a, b tables.Delivery) bool {
+func newer(a, b *tables.Delivery) bool {
 	switch {
 	case a.Generation != b.Generation:
 		return a.Generation > b.Generation
@@ -166,13 +173,13 @@ func (m *memory) unwritten() []tables.Record {
 func (m *memory) written(rec tables.Record) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, del := range rec.Deliveries {
-		e, ok := m.byKey[keyOf(del)]
+	for i := range rec.Deliveries {
+		e, ok := m.byKey[keyOf(&rec.Deliveries[i])]
 		if !ok {
 			continue
 		}
 		switch r := e.Value.(*remembered); {
-		case r.delivery == del:
+		case r.delivery == rec.Deliveries[i]:
 			r.unwritten = nil
 		case r.unwritten == nil:
 			r.unwritten = &tables.Record{Deliveries: []tables.Delivery{r.delivery}}
@@ -185,8 +192,8 @@ func (m *memory) written(rec tables.Record) {
 func (m *memory) putOff(rec tables.Record) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, del := range rec.Deliveries {
-		if e, ok := m.byKey[keyOf(del)]; ok {
+	for i := range rec.Deliveries {
+		if e, ok := m.byKey[keyOf(&rec.Deliveries[i])]; ok {
 			m.oldest.MoveToBack(e)
 		}
 	}
@@ -272,7 +279,7 @@ func (d *Dispatcher) writeLate(ctx context.Context, rec tables.Record) error {
 	late := tables.Record{Attempts: rec.Attempts}
 	for _, del := range rec.Deliveries {
 		superseded := slices.ContainsFunc(stored, func(s tables.Delivery) bool {
-			return s.WebhookID == del.WebhookID && newer(s, del)
+			return s.WebhookID == del.WebhookID && newer(&s, &del)
 		})
 		if !superseded {
 			late.Deliveries = append(late.Deliveries, del)

@@ -170,11 +170,10 @@ func (p *parcel) deadLetter(del tables.Delivery, description string) tables.Dead
 }
 
 // giveUp marks a delivery as dead-lettering. Its row is written by settle.
-func giveUp(del tables.Delivery, reason policy.Reason, now time.Time) tables.Delivery {
+func giveUp(del *tables.Delivery, reason policy.Reason, now time.Time) {
 	now = now.UTC().Truncate(time.Millisecond)
 	del.State, del.Reason, del.UpdatedAt, del.NextAt = tables.DeadLettering, reason, now, time.Time{}
 	del.DeadLetterID = tables.DeadLetterID(del.MessageKey, del.WebhookID, del.Generation, now)
-	return del
 }
 
 // beforeExpiry gives up a delivery that was cut short by us when the message would
@@ -191,7 +190,8 @@ func (p *parcel) beforeExpiry(del tables.Delivery, now time.Time) tables.Deliver
 	if p.m.ExpiresAt.Sub(at) >= policy.ExpiryMargin {
 		return del
 	}
-	return giveUp(del, policy.MessageExpiring, now)
+	giveUp(&del, policy.MessageExpiring, now)
+	return del
 }
 
 // bodyHash is the first 16 hex digits of the SHA-256: enough to tell two bodies

@@ -28,7 +28,7 @@ func (d *Dispatcher) enter(ctx context.Context, p *parcel, targets []target) {
 				refusals = append(refusals, t)
 			}
 		case t.disabled():
-			t.delivery = p.held(t.delivery, policy.WebhookDisabled, holdDelay, p.margin)
+			p.hold(&t.delivery, policy.WebhookDisabled, holdDelay, p.margin)
 			t.delivery.Excused++
 			refusals = append(refusals, t)
 		}
@@ -105,7 +105,7 @@ func (d *Dispatcher) postpone(p *parcel, t *target, refused *refusal) {
 	}
 	now := time.Now()
 	until := d.hostsLook(p.key.Queue, t.delivery.Excused, refused, now)
-	t.delivery = p.held(t.delivery, refused.reason, postponement(p, until, now), margin)
+	p.hold(&t.delivery, refused.reason, postponement(p, until, now), margin)
 	t.delivery.Excused++
 	t.flow = nil
 }
@@ -135,14 +135,13 @@ func flowHeld(del *tables.Delivery) bool {
 
 // releasedSince makes a delivery due that was held before its webhook was found to take
 // messages again.
-func (fs *flows) releasedSince(del tables.Delivery) tables.Delivery {
-	if !flowHeld(&del) {
-		return del
+func (fs *flows) releasedSince(del *tables.Delivery) {
+	if !flowHeld(del) {
+		return
 	}
 	if f := fs.get(del.WebhookID); f != nil && f.wasReleasedAfter(del.UpdatedAt) {
 		del.NextAt = del.UpdatedAt
 	}
-	return del
 }
 
 func (f *flow) wasReleasedAfter(t time.Time) bool {

@@ -64,7 +64,7 @@ func (d *Dispatcher) startAttemptSpan(ctx context.Context, p *parcel, t *target)
 	return ctx, span
 }
 
-func endAttemptSpan(span trace.Span, dec policy.Decision, status int) {
+func endAttemptSpan(span trace.Span, dec *policy.Decision, status int) {
 	if !span.IsRecording() {
 		return
 	}

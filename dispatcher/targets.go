@@ -19,7 +19,9 @@ const (
 
 // target is one webhook that the parcel is due to.
 type target struct {
-	registration tables.Registration
+	// registration is the registry's, which nobody changes; unregistered where the webhook
+	// is not there.
+	registration *tables.Registration
 	delivery     tables.Delivery
 	// flow is its webhook's, while a POST is due that may be made or waited for; ticket is
 	// the right to it.
@@ -34,6 +36,22 @@ type target struct {
 	why string
 	// answered: its POST is over.
 	answered bool
+}
+
+// unregistered is the registration of a target whose webhook is not there.
+var unregistered = &tables.Registration{}
+
+// gone is a target whose webhook is not there: nothing is sent, but its delivery is settled.
+func gone(del tables.Delivery) target { return target{registration: unregistered, delivery: del} }
+
+// some reports whether test holds for one of the targets.
+func some(targets []target, test func(*target) bool) bool {
+	for i := range targets {
+		if test(&targets[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 // due reports whether a POST may be made now.
@@ -60,12 +78,18 @@ func (t *target) disabled() bool {
 func (d *Dispatcher) targets(ctx context.Context, p *parcel, h history) (found []target, refused bool) {
 	d.registry.catchUp(ctx)
 	found, _ = d.targetsNow(p, h)
-	certain := false
-	if len(found) == 0 || len(absent(h, found)) > 0 {
-		if certain = d.registry.fresh(ctx, p.receivedAt); certain {
-			found, refused = d.targetsNow(p, h)
-			refused = refused && len(found) == 0 && !h.anyWebhook() && d.registry.whole()
-		}
+	if len(found) > 0 && (!h.anyWebhook() || len(absent(h, found)) == 0) {
+		return found, false
+	}
+	return d.targetsAnew(ctx, p, h, found)
+}
+
+// targetsAnew is targets where the registry is re-read first.
+func (d *Dispatcher) targetsAnew(ctx context.Context, p *parcel, h history, found []target) (_ []target, refused bool) {
+	certain := d.registry.fresh(ctx, p.receivedAt)
+	if certain {
+		found, refused = d.targetsNow(p, h)
+		refused = refused && len(found) == 0 && !h.anyWebhook() && d.registry.whole()
 	}
 	if len(found) == 0 {
 		if certain && d.registry.whole() {
@@ -75,7 +99,7 @@ func (d *Dispatcher) targets(ctx context.Context, p *parcel, h history) (found [
 	}
 	begins := anyDue(found)
 	for _, del := range absent(h, found) {
-		found = append(found, target{delivery: d.orphaned(ctx, p, del, certain && d.registry.whole(), begins)})
+		found = append(found, gone(d.orphaned(ctx, p, del, certain && d.registry.whole(), begins)))
 	}
 	return found, refused
 }
@@ -92,7 +116,7 @@ func ended(h history) (list []target) {
 			return nil
 		}
 		taken = taken || del.State == tables.Delivered
-		list = append(list, target{delivery: del})
+		list = append(list, gone(del))
 	}
 	if !taken {
 		return nil
@@ -104,7 +128,7 @@ func ended(h history) (list []target) {
 func absent(h history, found []target) []tables.Delivery {
 	var list []tables.Delivery
 	for id, del := range h.deliveries {
-		known := slices.ContainsFunc(found, func(t target) bool { return t.delivery.WebhookID == id })
+		known := some(found, func(t *target) bool { return t.delivery.WebhookID == id })
 		if id != "" && !known && !del.State.Terminal() {
 			list = append(list, del)
 		}
@@ -140,12 +164,13 @@ func (d *Dispatcher) orphaned(ctx context.Context, p *parcel, del tables.Deliver
 // a filter is changed, and a replay goes to the webhook that it was asked for.
 func (d *Dispatcher) targetsNow(p *parcel, h history) (found []target, refused bool) {
 	first := !h.anyWebhook()
-	for _, r := range d.registry.of(p.key.Queue) {
+	all := d.registry.of(p.key.Queue)
+	for i := range all {
+		r := &all[i]
 		if p.replay != nil && p.replay.WebhookID != "" && p.replay.WebhookID != r.ID {
 			continue
 		}
-		del, known := h.deliveries[r.ID]
-		if !known {
+		if _, known := h.deliveries[r.ID]; !known {
 			// For a replay it counts when that was asked for: a message that no webhook
 			// took is replayed to those that were registered since.
 			if !first && r.CreatedAt.After(p.dueUntil(h)) {
@@ -156,12 +181,25 @@ func (d *Dispatcher) targetsNow(p *parcel, h history) (found []target, refused b
 				refused = refused || r.Enabled
 				continue
 			}
-			del = p.newDelivery(r.ID, d.o.Instance)
-			del.Generation = max(del.Generation, h.generations[r.ID])
 		}
-		found = append(found, target{registration: r, delivery: d.flows.releasedSince(del)})
+		found = slices.Grow(found, 1)[:len(found)+1]
+		d.meet(p, h, r, &found[len(found)-1])
 	}
-	return append(found, unfinished(h, found)...), refused
+	if h.anyWebhook() {
+		found = append(found, unfinished(h, found)...)
+	}
+	return found, refused
+}
+
+// meet makes t the target of a webhook that the parcel is due to.
+func (d *Dispatcher) meet(p *parcel, h history, r *tables.Registration, t *target) {
+	t.registration = r
+	var known bool
+	if t.delivery, known = h.deliveries[r.ID]; !known {
+		t.delivery = p.newDelivery(r.ID, d.o.Instance)
+		t.delivery.Generation = max(p.generation, h.generations[r.ID])
+	}
+	d.flows.releasedSince(&t.delivery)
 }
 
 // dueUntil is when a webhook had to be registered at the latest to get a message that was
@@ -189,22 +227,22 @@ func unfinished(h history, found []target) []target {
 	var owed []target
 	for id, del := range h.deliveries {
 		if id != "" && del.State == tables.DeadLettering &&
-			!slices.ContainsFunc(found, func(t target) bool { return t.registration.ID == id }) {
-			owed = append(owed, target{delivery: del})
+			!some(found, func(t *target) bool { return t.registration.ID == id }) {
+			owed = append(owed, gone(del))
 		}
 	}
 	return owed
 }
 
-// held is a delivery that waits for delay, or is given up when less than margin of the
+// hold lets a delivery wait for delay, or gives it up when less than margin of the
 // message's life is left.
-func (p *parcel) held(del tables.Delivery, reason policy.Reason, delay, margin time.Duration) tables.Delivery {
+func (p *parcel) hold(del *tables.Delivery, reason policy.Reason, delay, margin time.Duration) {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	if !p.m.ExpiresAt.IsZero() && now.Add(margin).After(p.m.ExpiresAt) {
-		return giveUp(del, reason, now)
+		giveUp(del, reason, now)
+		return
 	}
 	del.State, del.Reason, del.NextAt, del.UpdatedAt = tables.Held, reason, now.Add(delay), now
-	return del
 }
 
 // nobody decides about a message that no webhook takes.
@@ -213,7 +251,8 @@ func (d *Dispatcher) nobody(ctx context.Context, p *parcel, h history) Decision 
 	if h.anyWebhook() || p.replay != nil && p.replay.WebhookID != "" || d.registry.leftWith(p.key.Queue, p.m.InsertedAt) {
 		reason = policy.WebhookDeleted
 	}
-	del := p.held(d.wholeMessage(p, h), reason, holdDelay, p.margin)
+	del := d.wholeMessage(p, h)
+	p.hold(&del, reason, holdDelay, p.margin)
 	if del.State == tables.DeadLettering && h.anyEnded() {
 		return d.giveUpRest(ctx, p, h, nil, reason)
 	}

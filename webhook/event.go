@@ -68,7 +68,7 @@ func ParseEvent(body []byte, contentType string) (Event, bool) {
 
 // mayHoldEvent sorts out most bodies at little cost.
 func mayHoldEvent(body []byte, contentType string) bool {
-	return (contentType == "" || jsonText(contentType)) && bytes.Contains(body, []byte(`"specversion"`))
+	return bytes.Contains(body, []byte(`"specversion"`)) && (contentType == "" || jsonText(contentType))
 }
 
 // eventOf reads a document of jsonDocument; nil is none.

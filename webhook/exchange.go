@@ -28,6 +28,9 @@ type exchange struct {
 	// target is the URL that is asked. The layers above know only its scheme
 	// and host, so that no path or query can get into a span.
 	target *url.URL
+	// header is what is sent. The layers above have an empty one, since http.Client copies
+	// theirs for each request; what they add to it is taken over (see headerFor).
+	header http.Header
 	empty  bool
 
 	// tries counts what the retrying client asked for; starts counts all, with
@@ -64,6 +67,24 @@ func (x *exchange) again(f *failure) bool {
 	return f.again && x.tries == 1 && x.ctx.Err() == nil
 }
 
+// headerFor is the header of one try, with what a layer above has added to carry its span.
+// An earlier try's may be read by net/http still, so it is never changed after the first.
+func (x *exchange) headerFor(added http.Header) http.Header {
+	if len(added) == 0 {
+		return x.header
+	}
+	header := x.header
+	if x.tries > 1 {
+		header = header.Clone()
+	}
+	for _, name := range [...]string{"Traceparent", "Tracestate"} {
+		if values := added[name]; values != nil {
+			header[name] = values
+		}
+	}
+	return header
+}
+
 // link is the innermost round tripper. Whatever passes it outwards is safe to
 // record: it turns errors into failures and keeps Location from the client.
 type link struct {
@@ -82,7 +103,7 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 		GotFirstResponseByte: func() { t.firstByte.Store(true) },
 		Got1xxResponse:       t.got1xx,
 	}))
-	r.URL = x.target
+	r.URL, r.Header = x.target, x.headerFor(r.Header)
 	// Without GetBody net/http repeats no request whose body it has touched.
 	r.GetBody = nil
 	transport := l.pool.current(time.Now())

@@ -64,6 +64,9 @@ type Sender struct {
 	client    *retryablehttp.Client
 	// ids makes the spans of requests where nobody takes them; nil otherwise.
 	ids trace.Tracer
+	// targets and signers are what was made of the webhooks' URLs and secrets.
+	targets *kept[*url.URL]
+	signers *kept[*signer]
 }
 
 // NewSender makes a Sender. Close it when the last Send has returned.
@@ -82,6 +85,8 @@ func NewSender(opts Options) (*Sender, error) {
 		allowHTTP: opts.Guard.AllowPrivate,
 		pool:      newPool(newGuard(opts.Guard, opts.Resolver, opts.DialContext), opts.RootCAs),
 	}
+	s.targets = newKept(func(raw string) (*url.URL, error) { return parseTarget(raw, s.allowHTTP) })
+	s.signers = newKept(newSigner)
 	var transport http.RoundTripper = &link{pool: s.pool}
 	if opts.Unrecorded {
 		s.ids = opts.TracerProvider.Tracer("pushlease/webhook")
@@ -129,17 +134,20 @@ func (s *Sender) Close() { s.pool.close() }
 // answer, a failure, the webhook's timeout, or the end of ctx. It never panics
 // and never returns an error; the Result says everything. The body must not be
 // changed afterwards, and the webhook not during the call.
-func (s *Sender) Send(ctx context.Context, w *Webhook, r Request) Result {
-	started := time.Now()
-	result := s.send(ctx, w, r, started)
-	result.StartedAt, result.Duration = started, time.Since(started)
+func (s *Sender) Send(ctx context.Context, w *Webhook, r Request) (result Result) {
+	result.StartedAt = time.Now()
+	s.send(ctx, w, &r, &result)
+	result.Duration = time.Since(result.StartedAt)
 	return result
 }
 
-func (s *Sender) send(ctx context.Context, w *Webhook, r Request, now time.Time) Result {
-	target, header, err := s.prepare(w, r, now)
+// send makes the POST; result has its start already. What is on the stack here is held for
+// each POST in flight.
+func (s *Sender) send(ctx context.Context, w *Webhook, r *Request, result *Result) {
+	x, err := s.prepare(w, r, result.StartedAt)
 	if err != nil {
-		return Result{ErrorClass: classRequest, Error: err.Error()}
+		result.ErrorClass, result.Error = classRequest, err.Error()
+		return
 	}
 	ctx, stop := context.WithTimeoutCause(ctx, w.Timeout, errDeadline)
 	defer stop()
@@ -147,77 +155,90 @@ func (s *Sender) send(ctx context.Context, w *Webhook, r Request, now time.Time)
 		var span trace.Span
 		ctx, span = s.ids.Start(ctx, http.MethodPost)
 		defer span.End()
-		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(header))
+		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(x.header))
 	}
-	x := &exchange{ctx: ctx, target: target, empty: len(r.Body) == 0}
+	x.ctx = ctx
 
-	request, err := newRequest(context.WithValue(ctx, exchangeKey{}, x), target, header, r.Body)
+	request, err := newRequest(x, r.Body)
 	if err != nil {
-		return Result{ErrorClass: classRequest, Error: "the request could not be built from the registration"}
+		result.ErrorClass, result.Error = classRequest, "the request could not be built from the registration"
+		return
 	}
 	resp, err := s.client.Do(request)
-	result := Result{Redials: max(0, x.starts-1)}
+	result.Redials = max(0, x.starts-1)
 	if err != nil {
 		f := failureOf(ctx, err)
 		result.ErrorClass, result.Error = f.class, f.text
-		return result
+		return
 	}
 	defer func() { _ = resp.Body.Close() }()
+	result.read(x, resp)
+}
+
+// read takes what is kept of an answer.
+func (result *Result) read(x *exchange, resp *http.Response) {
 	if resp.StatusCode < 200 {
 		result.ErrorClass = classProtocol
 		result.Error = "the answer's status " + strconv.Itoa(resp.StatusCode) + " is not a final one"
-		return result
+		return
 	}
 	result.Status = resp.StatusCode
 	result.RetryAfter = retryAfter(resp.Header.Get("Retry-After"))
-	result.RateLimit = cut(strings.Join(resp.Header.Values("RateLimit"), ", "))
-	result.Steering = cut(resp.Header.Get("pushlease-decision"))
+	result.RateLimit = cut(strings.Join(resp.Header[keyRateLimit], ", "))
+	result.Steering = cut(resp.Header.Get(keyDecision))
 	if resp.StatusCode >= 300 && resp.StatusCode < 400 {
-		result.RedirectHost = redirectHost(target, x.location)
+		result.RedirectHost = redirectHost(x.target, x.location)
 	}
 	if resp.ContentLength != 0 {
 		result.Body = readBody(resp.Body)
 	}
-	return result
 }
+
+// Headers of answers, in the form of net/http.
+const (
+	keyRateLimit = "Ratelimit"
+	keyDecision  = "Pushlease-Decision"
+)
 
 // prepare checks the registration again, since a row in the tables can be older
 // than the rules.
-func (s *Sender) prepare(w *Webhook, r Request, now time.Time) (*url.URL, http.Header, error) {
+func (s *Sender) prepare(w *Webhook, r *Request, now time.Time) (*exchange, error) {
 	if w.Timeout <= 0 {
-		return nil, nil, invalid("the webhook has no timeout", "set one")
+		return nil, invalid("the webhook has no timeout", "set one")
 	}
-	target, err := parseTarget(w.URL, s.allowHTTP)
+	target, err := s.targets.of(w.URL)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := ValidateHeaders(w.Headers); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	id := EscapeID(r.MessageID)
-	signature, err := signAll(w.Secrets, id, now, r.Body)
+	signature, err := s.signAll(w.Secrets, id, now, r.Body)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	header := make(http.Header, len(w.Headers)+10)
-	header["User-Agent"] = []string{s.userAgent}
 	contentType := cleanValue(r.ContentType)
 	if contentType == "" {
 		contentType = defaultContentType
 	}
-	header["Content-Type"] = []string{contentType}
+	own := [...]string{
+		s.userAgent, contentType,
+		"identity", id, strconv.FormatInt(now.Unix(), 10), signature, cleanValue(r.Queue), strconv.Itoa(r.Attempt),
+	}
+	values := own[:] // one array for all of them
+	header["User-Agent"], header["Content-Type"] = values[0:1:1], values[1:2:2]
 	for name, value := range w.Headers {
 		if w.Format.Keeps(name) {
 			header.Set(name, value)
 		}
 	}
 	setMessageHeaders(header, r.Headers)
-	for i, value := range [...]string{
-		"identity", id, strconv.FormatInt(now.Unix(), 10), signature, cleanValue(r.Queue), strconv.Itoa(r.Attempt),
-	} {
-		header[ownHeaders[i]] = []string{value}
+	for i, key := range ownHeaders {
+		header[key] = values[i+2 : i+3 : i+3]
 	}
-	return target, header, nil
+	return &exchange{target: target, header: header, empty: len(r.Body) == 0}, nil
 }
 
 // ownHeaders are those that nothing may replace, in the form of net/http.
@@ -227,12 +248,12 @@ var ownHeaders = [...]string{
 }
 
 // newRequest makes the request that the layers above the link see: it names the origin only.
-func newRequest(ctx context.Context, target *url.URL, header http.Header, body []byte) (*retryablehttp.Request, error) {
+func newRequest(x *exchange, body []byte) (*retryablehttp.Request, error) {
 	request := &http.Request{
-		Method: http.MethodPost, URL: &url.URL{Scheme: target.Scheme, Host: target.Host}, Host: target.Host,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: header,
+		Method: http.MethodPost, URL: &url.URL{Scheme: x.target.Scheme, Host: x.target.Host}, Host: x.target.Host,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{},
 	}
-	r := &retryablehttp.Request{Request: request.WithContext(ctx)}
+	r := &retryablehttp.Request{Request: request.WithContext(context.WithValue(x.ctx, exchangeKey{}, x))}
 	if len(body) == 0 {
 		return r, r.SetBody(nil) // which gives Content-Length: 0
 	}

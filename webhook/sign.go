@@ -6,9 +6,11 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
+	"hash"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -79,31 +81,70 @@ func ParseSecret(text string) ([]byte, error) {
 // HMAC-SHA256 over id.timestamp.body. The id is the value of the header
 // webhook-id; the timestamp counts in whole seconds.
 func Sign(secret, id string, timestamp time.Time, body []byte) (string, error) {
-	key, err := ParseSecret(secret)
+	s, err := newSigner(secret)
 	if err != nil {
 		return "", err
 	}
-	return signaturePart + base64.StdEncoding.EncodeToString(mac(key, id, timestamp.Unix(), body)), nil
+	return s.sign(id, timestamp, body), nil
+}
+
+// signer signs with one secret. Safe for concurrent use.
+type signer struct {
+	hashes sync.Pool // of *signing; the key is hashed into each once
+}
+
+// signing is one HMAC in use, with room for the texts before and after it.
+type signing struct {
+	hash hash.Hash
+	text []byte
+	sum  [sha256.Size]byte
+}
+
+// newSigner reads a secret; see ParseSecret for the error.
+func newSigner(secret string) (*signer, error) {
+	key, err := ParseSecret(secret)
+	if err != nil {
+		return nil, err
+	}
+	return &signer{hashes: sync.Pool{New: func() any { return &signing{hash: hmac.New(sha256.New, key)} }}}, nil
+}
+
+// sign is Sign with the signer's secret.
+func (s *signer) sign(id string, timestamp time.Time, body []byte) string {
+	h := s.hashes.Get().(*signing)
+	defer s.hashes.Put(h)
+	h.hash.Reset()
+	h.text = append(append(h.text[:0], id...), '.')
+	h.text = append(strconv.AppendInt(h.text, timestamp.Unix(), 10), '.')
+	h.hash.Write(h.text)
+	h.hash.Write(body)
+	h.text = append(h.text[:0], signaturePart...)
+	h.text = base64.StdEncoding.AppendEncode(h.text, h.hash.Sum(h.sum[:0]))
+	return string(h.text)
 }
 
 // signAll signs with every secret that has not expired, in their order (newest
 // first), so that a receiver with any of them can verify during a rotation.
-func signAll(secrets []Secret, id string, now time.Time, body []byte) (string, error) {
-	var signatures []string
-	for _, s := range secrets {
-		if !s.ExpiresAt.IsZero() && !now.Before(s.ExpiresAt) {
+func (s *Sender) signAll(secrets []Secret, id string, now time.Time, body []byte) (string, error) {
+	var signatures string
+	for i := range secrets {
+		secret := &secrets[i]
+		if !secret.ExpiresAt.IsZero() && !now.Before(secret.ExpiresAt) {
 			continue
 		}
-		signature, err := Sign(s.Key, id, now, body)
+		signer, err := s.signers.of(secret.Key)
 		if err != nil {
 			return "", err
 		}
-		signatures = append(signatures, signature)
+		if signatures != "" {
+			signatures += " "
+		}
+		signatures += signer.sign(id, now, body)
 	}
-	if len(signatures) == 0 {
+	if signatures == "" {
 		return "", invalid("the webhook has no secret that has not expired", "rotate its secret")
 	}
-	return strings.Join(signatures, " "), nil
+	return signatures, nil
 }
 
 // Verify is for receivers: it checks the signature of a request with any of the

@@ -88,6 +88,29 @@ func TestTraceContextIsPassedOn(t *testing.T) {
 	})
 }
 
+// The second try of one Send has a span of its own, which is what the receiver is told.
+func TestTraceContextOfTheSecondTry(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		wire := webhooktest.NewWire(t, webhooktest.CloseOnReuse)
+		spans, tracing := recorder()
+		s := newSender(t, wire.Dial, tracing)
+		defer s.Close()
+		for _, redials := range []int{0, 1} {
+			if got := s.Send(t.Context(), hook(), message("{}")); got.Status != 200 || got.Redials != redials {
+				t.Fatalf("status %d after %d redials, want 200 after %d", got.Status, got.Redials, redials)
+			}
+		}
+		raw, ended := wire.Raw(), spans.Ended()
+		if len(raw) != 2 || len(ended) != 3 {
+			t.Fatalf("%d requests, %d spans; want 2, 3", len(raw), len(ended))
+		}
+		last := ended[2].SpanContext()
+		if want := fmt.Sprintf("Traceparent: 00-%s-%s-01\r\n", last.TraceID(), last.SpanID()); strings.Count(string(raw[1]), want) != 1 {
+			t.Errorf("the second request lacks %q:\n%s", want, raw[1])
+		}
+	})
+}
+
 // Where nobody takes spans, each attempt still has a traceparent of its own.
 func TestTraceContextIsPassedOnThoughNobodyTakesTheSpans(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

@@ -48,7 +48,7 @@ func isLocalName(host string) bool {
 func parseTarget(raw string, allowHTTP bool) (*url.URL, error) {
 	scheme, example := "https://", "write it as https://hooks.example.com/path"
 	if allowHTTP {
-		scheme, example = "https:// or http://", "write it as https://hooks.example.com/path, or as http://127.0.0.1:9000/path for one on this machine"
+		scheme, example = "https:// or http://", "write it as https://hooks.example.com/path or http://localhost:9000"
 	}
 	if len(raw) > maxURL {
 		return nil, invalid("the URL is longer than 2048 bytes", "shorten it")

@@ -288,3 +288,13 @@ func TestAttemptIsLoggedOnceItIsOnRecord(t *testing.T) {
 		want(t, "lines", strings.Count(b.log.String(), line), 1)
 	})
 }
+
+// A delivery that is not over keeps the message: nothing then waits for a delete.
+func TestNothingGoesTogetherWhileADeliveryIsNotOver(t *testing.T) {
+	for _, state := range tables.States() {
+		p := &parcel{together: true}
+		p.mayGoTogether([]target{{flow: &flow{}}, {delivery: tables.Delivery{State: state}}})
+		want(t, "together beside "+string(state), p.together, state.Terminal() && state != tables.DeadLettering)
+		want(t, "POSTs to be delivered", p.undelivered, 1)
+	}
+}

@@ -327,7 +327,7 @@ func TestAutoDisableSurvivesKills(t *testing.T) {
 	in := newScripted(t, after(0, http.StatusInternalServerError))
 	queue := queueName("autokill")
 	h := p.register(queue, in.url, map[string]any{
-		"policy": map[string]any{"max_attempts": 50, "max_age": "24h", "backoff": map[string]any{"delays": []string{"5s"}, "jitter": 0}},
+		"policy": map[string]any{"max_attempts": 50, "max_age": "24h", "backoff": map[string]any{"delays": []string{"30s"}, "jitter": 0}},
 		"flow":   map[string]any{"breaker": map[string]any{"enabled": false}, "auto_disable_after": "1s", "auto_disable_min_failures": before + more},
 	})
 	p.publishMany(queue, before)

@@ -18,6 +18,8 @@ const queuesVersion = "2024-08-04"
 type deleter struct {
 	// messages is the address of the queue's messages, with a slash at the end.
 	messages url.URL
+	// bare has what all requests have in common, but for headers.
+	bare *http.Request
 	// key signs, and sas is part of the address: one of the two.
 	key *sharedKey
 	sas string
@@ -33,7 +35,7 @@ func newDeleter(cfg azureconn.Config, key *sharedKey, queueName string) (*delete
 	if err != nil {
 		return nil, errBadAddress // err quotes it
 	}
-	return &deleter{messages: *u, key: key, sas: cfg.SAS()}, nil
+	return &deleter{messages: *u, bare: &http.Request{Method: http.MethodDelete, Host: u.Host}, key: key, sas: cfg.SAS()}, nil
 }
 
 // request is one that deletes the message under the receipt.
@@ -47,7 +49,9 @@ func (d *deleter) request(ctx context.Context, id, receipt string) *http.Request
 	} else {
 		u.RawQuery += "&" + d.sas
 	}
-	return (&http.Request{Method: http.MethodDelete, URL: &u, Host: u.Host, Header: h}).WithContext(ctx)
+	req := d.bare.WithContext(ctx) // a copy
+	req.URL, req.Header = &u, h
+	return req
 }
 
 // deleteMessage sends one delete. An answer that says no is an azcore.ResponseError, as it

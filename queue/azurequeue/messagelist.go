@@ -2,10 +2,12 @@ package azurequeue
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -28,21 +30,39 @@ type received struct {
 type readMessagesPolicy struct{}
 
 func (readMessagesPolicy) Do(req *policy.Request) (*http.Response, error) {
-	resp, err := req.Next()
 	c := callFrom(req.Raw().Context())
-	if err != nil || c.operation != opReceive || resp.StatusCode != http.StatusOK {
-		return resp, err
+	if c.operation != opReceive {
+		return req.Next()
 	}
-	b, err := runtime.Payload(resp)
+	runtime.SkipBodyDownload(req) // into a buffer of its own
+	resp, err := req.Next()
 	if err != nil {
 		return resp, err
 	}
-	if messages, ok := parseMessages(b); ok {
-		c.messages, c.read = messages, true
-		resp.Body = io.NopCloser(strings.NewReader("<QueueMessagesList/>"))
+	if resp.StatusCode != http.StatusOK {
+		_, err := runtime.Payload(resp)
+		return resp, err
 	}
+	b := answers.Get().(*bytes.Buffer)
+	defer answers.Put(b)
+	b.Reset()
+	_, err = b.ReadFrom(resp.Body)
+	if err = errors.Join(err, resp.Body.Close()); err != nil {
+		return resp, err
+	}
+	rest := []byte("<QueueMessagesList/>")
+	if messages, ok := parseMessages(b.Bytes()); ok {
+		c.messages, c.read = messages, true
+	} else {
+		rest = bytes.Clone(b.Bytes())
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(rest))
 	return resp, nil
 }
+
+// answers are buffers for the answers to receives, which are read and done with at once:
+// 32 messages are up to 12 MiB.
+var answers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // parseMessages reads a list of messages in the form in which the service writes it: no
 // attributes, comments, CDATA or entities of its own, and each element once. It is not ok

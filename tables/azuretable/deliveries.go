@@ -120,8 +120,26 @@ func (s *Store) encodeRecord(r tables.Record) (p partition, rows []row, index []
 		}
 		index = append(index, s.indexRows(a, c.json)...)
 	}
-	rows, _ = merge([]*commit{m})
+	if rows = m.rows; !distinct(rows) {
+		rows, _ = merge([]*commit{m})
+	}
 	return p, rows, index, nil
+}
+
+// distinct reports whether it is plain that no two rows have one key: there are few of them,
+// nearly always.
+func distinct(rows []row) bool {
+	if len(rows) > 8 {
+		return false
+	}
+	for i, r := range rows {
+		for _, other := range rows[:i] {
+			if r.rk == other.rk {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func totalSize(rows []row) (n int) {

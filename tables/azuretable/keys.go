@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,6 +29,9 @@ const hexDigits = "0123456789abcdef"
 // longer than maxEncoded becomes ".." and its SHA-256; the row's columns always
 // hold the id itself.
 func encodeID(id string) string {
+	if len(id) <= maxEncoded && plainKey(id) {
+		return id
+	}
 	var b strings.Builder
 	for i := range len(id) {
 		if c := id[i]; plainKeyByte(c) {
@@ -68,6 +72,15 @@ func decodeID(s string) (id string, ok bool) {
 	return string(b), true
 }
 
+func plainKey(s string) bool {
+	for i := range len(s) {
+		if !plainKeyByte(s[i]) {
+			return false
+		}
+	}
+	return true
+}
+
 func plainKeyByte(c byte) bool {
 	return c == '-' || c == '_' || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z')
 }
@@ -102,7 +115,17 @@ func deliveriesPrefix(queue, messageID string) string {
 }
 
 func deliveryKey(d tables.Delivery) string {
-	return fmt.Sprintf("%s%s~%04d~%d", deliveriesPrefix(d.Queue, d.MessageID), encodeID(d.WebhookID), d.Generation, d.State.Rank())
+	return deliveriesPrefix(d.Queue, d.MessageID) + encodeID(d.WebhookID) + separator + padded(d.Generation, 4) +
+		separator + strconv.Itoa(d.State.Rank())
+}
+
+// padded is a number with zeros before it, so that it has at least width digits.
+func padded(n, width int) string {
+	digits := strconv.Itoa(n)
+	if n < 0 || len(digits) >= width {
+		return digits
+	}
+	return "000000"[:width-len(digits)] + digits
 }
 
 // isDelivery tells the two kinds of row keys in a Log table apart.
@@ -112,7 +135,8 @@ func isDelivery(rk string) bool {
 }
 
 func attemptKey(a tables.Attempt) string {
-	return fmt.Sprintf("%sa%s%s~%04d~%06d", queuePrefix(a.Queue, a.MessageID), separator, encodeID(a.WebhookID), a.Generation, a.Number)
+	return queuePrefix(a.Queue, a.MessageID) + "a" + separator + encodeID(a.WebhookID) + separator + padded(a.Generation, 4) +
+		separator + padded(a.Number, 6)
 }
 
 // logPartition is the partition of a message's rows within its Log table.

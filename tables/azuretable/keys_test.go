@@ -25,6 +25,25 @@ func TestEncodeIDKeepsGUIDsAndEscapesTheRest(t *testing.T) {
 	}
 }
 
+// Rows that were written before have these keys.
+func TestRowKeysStayAsTheyWere(t *testing.T) {
+	key := tables.MessageKey{Queue: "orders", MessageID: "id-1"}
+	d := tables.Delivery{MessageKey: key, WebhookID: "wh_1", Generation: 2, State: tables.Delivered}
+	if got, want := deliveryKey(d), fmt.Sprintf("id-1~orders~d~wh_1~0002~%d", tables.Delivered.Rank()); got != want {
+		t.Errorf("deliveryKey = %q, want %q", got, want)
+	}
+	if got, want := attemptKey(tables.Attempt{MessageKey: key, WebhookID: "wh_1", Generation: 12345, Number: 7}), "id-1~orders~a~wh_1~12345~000007"; got != want {
+		t.Errorf("attemptKey = %q, want %q", got, want)
+	}
+	for _, n := range []int{0, 9, 10, 999, 1000, 9999, 10000, 999_999, 1_000_000} {
+		for _, width := range []int{4, 6} {
+			if got, want := padded(n, width), fmt.Sprintf("%0*d", width, n); got != want {
+				t.Errorf("padded(%d, %d) = %q, want %q", n, width, got, want)
+			}
+		}
+	}
+}
+
 func TestLongIDsAreHashedAndStayDifferent(t *testing.T) {
 	long := strings.Repeat("a", 3<<10)
 	a, b := encodeID(long+"x"), encodeID(long+"y")

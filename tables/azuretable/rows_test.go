@@ -147,3 +147,18 @@ func FuzzText(f *testing.F) {
 		}
 	})
 }
+
+func TestARecordHasEachKeyOnce(t *testing.T) {
+	s := &Store{prefix: "p", partitions: 1}
+	key := tables.MessageKey{Queue: "orders", MessageID: "id-1", Day: time.Now()}
+	first := tables.Attempt{MessageKey: key, WebhookID: "wh_1", Number: 1, Status: 500, StartedAt: time.Now()}
+	again, next := first, first
+	again.Status, next.Number = 200, 2
+	_, rows, _, err := s.encodeRecord(tables.Record{Attempts: []tables.Attempt{first, next, again}})
+	if err != nil || len(rows) != 2 {
+		t.Fatalf("%d rows, %v; want 2", len(rows), err)
+	}
+	if rows[0].rk != attemptKey(first) || !strings.Contains(string(rows[0].columns), `"Status":200`) {
+		t.Errorf("kept %s with %s, want the last one", rows[0].rk, rows[0].columns)
+	}
+}

@@ -10,6 +10,8 @@ import (
 	"time"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/pushlease/pushlease/tables"
 )
 
 // roundTrip encodes columns the way they travel and reads them back.

@@ -28,9 +28,15 @@ func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t *target) {
 	ctx, span := d.startAttemptSpan(ctx, p, t)
 	defer span.End()
 
-	request := t.registration.Request(p.content, p.origin(), t.delivery.Attempts+1)
-	res := d.o.Sender.Send(ctx, capped(ctx, &t.registration.Webhook), request)
+	request := p.request(t)
+	res := d.o.Sender.Send(ctx, capped(ctx, &t.registration.Webhook), *request)
 	d.answered(ctx, p, t, request.Body, &res)
+}
+
+// request is the next one to t.
+func (p *parcel) request(t *target) *webhook.Request {
+	request := t.registration.Request(p.content, p.origin(), t.delivery.Attempts+1)
+	return &request
 }
 
 // answered decides about a POST that has ended, and records it. t's delivery is then in its

@@ -25,30 +25,46 @@ func (d *Dispatcher) Deliver(ctx context.Context, queueName string, m *queue.Mes
 // deliver gives up what has to be held when less than margin of the message's life is
 // left. arrived is told when the message's webhooks were asked.
 func (d *Dispatcher) deliver(ctx context.Context, queueName string, m *queue.Message, margin time.Duration, arrived *arrival) (decision Decision) {
+	d.deliverInto(ctx, queueName, m, margin, arrived, &decision)
+	return decision
+}
+
+// deliverInto is deliver without copies of the decision on the stack: what is there while
+// the POST is under way is held for each message in flight.
+func (d *Dispatcher) deliverInto(ctx context.Context, queueName string, m *queue.Message, margin time.Duration, arrived *arrival, decision *Decision) {
 	defer arrived.done()
 	defer func() {
 		if r := recover(); r != nil {
 			d.log.Error("panic while delivering; the message is given back", "queue", queueName, "message", m.ID,
 				"panic", fmt.Sprintf("%T", r), "stack", string(debug.Stack()))
-			decision = ownFault(m, policy.InternalFault)
+			decision.ourFault(m)
 		}
 	}()
 	p, h, targets, decided := d.route(ctx, queueName, m, margin, arrived)
 	if decided != nil {
-		return *decided
+		*decision = *decided
+		return
 	}
 	defer d.endSuspect(p)
 	if !d.beginSuspect(ctx, p, h, targets) {
-		return ownFault(m, policy.InternalFault)
+		decision.ourFault(m)
+		return
 	}
 	defer func() { d.recordApart(ctx, p) }()
 	d.post(ctx, p, targets)
-	return p.takeAlong(d.fold(p, h, targets))
+	d.foldInto(p, h, targets, decision)
+}
+
+func (decision *Decision) ourFault(m *queue.Message) {
+	*decision = ownFault(m, policy.InternalFault)
+}
+
+func (d *Dispatcher) foldInto(p *parcel, h history, targets []target, decision *Decision) {
+	*decision = p.takeAlong(d.fold(p, h, targets))
 }
 
 // route finds out whom the message is due to; decided is there when it is settled without
-// any POST. It is a function of its own since what is on the stack while the POST is under
-// way is held for each message in flight.
+// any POST.
 func (d *Dispatcher) route(ctx context.Context, queueName string, m *queue.Message, margin time.Duration, arrived *arrival) (
 	p *parcel, h history, targets []target, decided *Decision) {
 	p, err := d.open(ctx, queueName, m)

@@ -203,13 +203,17 @@ func (g *guard) handle(messages []*queue.Message) int {
 	var batch sync.WaitGroup
 	for _, m := range messages {
 		batch.Go(func() {
-			if g.d.handleBy(g.work, g.q, m, g.deliver) == "deleted" {
+			if g.d.handleBy(g.work, g.q, m, g.deliverInto) == "deleted" {
 				left.Add(1)
 			}
 		})
 	}
 	batch.Wait()
 	return int(left.Load())
+}
+
+func (g *guard) deliverInto(ctx context.Context, queueName string, m *queue.Message, decision *Decision) {
+	*decision = g.deliver(ctx, queueName, m)
 }
 
 // deliver is Deliver for what nobody takes: near its end it is dead-lettered, otherwise

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -51,14 +53,14 @@ const (
 
 // handle walks one message from the received lease to the settled message.
 func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Message, a *arrival) {
-	d.handleBy(work, q, m, func(ctx context.Context, queueName string, m *queue.Message) Decision {
-		return d.deliver(ctx, queueName, m, d.holdMargin(m), a)
+	d.handleBy(work, q, m, func(ctx context.Context, queueName string, m *queue.Message, decision *Decision) {
+		d.deliverInto(ctx, queueName, m, d.holdMargin(m), a, decision)
 	})
 }
 
 // handleBy is handle with another way to decide; it returns how settling ended.
 func (d *Dispatcher) handleBy(work context.Context, q queue.Queue, m *queue.Message,
-	deliver func(context.Context, string, *queue.Message) Decision) (result string) {
+	deliver func(context.Context, string, *queue.Message, *Decision)) (result string) {
 	start := time.Now()
 	defer d.inFlight.enter(q.Name())()
 	d.metrics.received(q.Name(), m)
@@ -71,16 +73,22 @@ func (d *Dispatcher) handleBy(work context.Context, q queue.Queue, m *queue.Mess
 	ctx, span := d.startMessageSpan(k.ctx, q.Name(), m)
 	defer span.End()
 
-	decision := deliver(ctx, q.Name(), m)
+	var decision Decision
+	deliver(ctx, q.Name(), m, &decision)
+	return d.conclude(ctx, k, span, start, &decision)
+}
+
+// conclude settles a message that was decided about, and tells what came of it.
+func (d *Dispatcher) conclude(ctx context.Context, k *keeper, span trace.Span, start time.Time, decision *Decision) (result string) {
 	if decision.last.none() {
 		d.end(k)
 	}
 	delivered := time.Now()
-	result = d.settle(d.writing(ctx), k, decision)
+	result = d.settle(d.writing(ctx), k, *decision)
 
-	d.endMessageSpan(span, decision, result)
-	d.metrics.settled(q.Name(), decision, result, time.Since(start), m.Lease.Granted())
-	d.tookTime(q.Name(), m, decision, delivered.Sub(start), time.Since(delivered))
+	d.endMessageSpan(span, *decision, result)
+	d.metrics.settled(k.q.Name(), *decision, result, time.Since(start), k.m.Lease.Granted())
+	d.tookTime(k.q.Name(), k.m, *decision, delivered.Sub(start), time.Since(delivered))
 	return result
 }
 

@@ -102,16 +102,13 @@ func (d *Dispatcher) complete(ctx context.Context, k *keeper, last lastRecord) (
 func (d *Dispatcher) deleteMessage(ctx context.Context, k *keeper, last lastRecord) (result string, err error) {
 	unanswered := false // an earlier try may have taken effect
 	for try := 1; ; try++ {
-		callCtx, cancel := context.WithTimeout(ctx, settleTimeout)
-		remove := func() error { return k.q.Complete(callCtx, k.m) }
-		together := try == 1 && !last.none()
-		if together {
-			remove = func() error { return d.o.RecordedCompletes.CompleteRecorded(callCtx, k.q.Name(), k.m, last.rec) }
-		}
-		err := k.settling(remove)
-		cancel()
-		if together {
-			d.recordedWith(ctx, k, last, err)
+		var err error
+		if try == 1 && !last.none() {
+			err = d.deleteRecorded(ctx, k, last)
+		} else {
+			callCtx, cancel := context.WithTimeout(ctx, settleTimeout)
+			err = k.settling(func() error { return k.q.Complete(callCtx, k.m) })
+			cancel()
 		}
 		switch {
 		case err == nil:

@@ -125,6 +125,19 @@ func TestNoPlaceWhereNoPostCanBegin(t *testing.T) {
 	})
 }
 
+func TestAPlaceThatIsRefusedTakesNothing(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		d, stop := b.start(func(o *Options) { o.MaxInFlight, o.PollMin, o.PollMax = 1, time.Hour, time.Hour })
+		defer stop()
+		time.Sleep(time.Second)
+		b.wantIdle(d)
+		got, _ := d.shares.tryTake(testQueue, 1)
+		want(t, "a place although all that may be in flight is", d.Reserve(testQueue) == nil, true)
+		d.shares.give(testQueue, got)
+		b.wantIdle(d)
+	})
+}
+
 // What others put into the queue is looked for as often after a message that was handed over
 // as after one that was received.
 func TestPausesBeginAnewWithAMessageThatWasHandedOver(t *testing.T) {

@@ -70,6 +70,33 @@ func (d *Dispatcher) recordApart(ctx context.Context, p *parcel) {
 	}
 }
 
+// deleteRecorded tries once to delete the message together with its last record. Where its
+// lease had ended, and this process received it anew before anything was recorded, this work
+// was given the new lease, and the message is deleted with that one.
+func (d *Dispatcher) deleteRecorded(ctx context.Context, k *keeper, last lastRecord) error {
+	recorded := false
+	err := k.settling(func() error {
+		callCtx, cancel := context.WithTimeout(ctx, settleTimeout)
+		defer cancel()
+		receipt := k.m.Lease.Receipt()
+		err := d.o.RecordedCompletes.CompleteRecorded(callCtx, k.q.Name(), k.m, last.rec)
+		if !errors.Is(err, queue.ErrLeaseLost) {
+			return err
+		}
+		d.recordedWith(ctx, k, last, err)
+		if recorded = true; k.m.Lease.Receipt() == receipt {
+			return err
+		}
+		callAgain, cancelAgain := context.WithTimeout(ctx, settleTimeout)
+		defer cancelAgain()
+		return k.q.Complete(callAgain, k.m)
+	})
+	if !recorded {
+		d.recordedWith(ctx, k, last, err)
+	}
+	return err
+}
+
 // recordedWith sees to the last record of a message, after a try to write it together with
 // the delete ended with err. Until then the message is in work here: if it is received anew
 // meanwhile, nobody knows yet that it was delivered.

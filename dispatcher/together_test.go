@@ -27,10 +27,12 @@ func (f *faultyCompletes) CompleteRecorded(ctx context.Context, queueName string
 	if f.b.queues.ruled("complete") || f.b.store.ruled("record") {
 		return errBefore
 	}
+	now := *m
+	now.Lease = queue.NewLease(m.Lease.Receipt(), time.Now(), m.Lease.Granted()) // it is read when the call begins
 	if f.before != nil {
 		f.before(m)
 	}
-	return f.do("complete-recorded", func() error { return f.b.db.Queues().CompleteRecorded(ctx, queueName, m, r) })
+	return f.do("complete-recorded", func() error { return f.b.db.Queues().CompleteRecorded(ctx, queueName, &now, r) })
 }
 
 func TestLastRecordGoesWithTheDelete(t *testing.T) {
@@ -236,7 +238,7 @@ func TestMessageThatComesBackBeforeItsLastRecordIsNotPostedAgain(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.queues.on("renew", always(failBefore))
 		b.together.before = func(*queue.Message) { time.Sleep(4500 * time.Millisecond) }
-		_, stop := b.start(func(o *Options) { o.Lease, o.PollMax = 2*time.Second, 500*time.Millisecond })
+		d, stop := b.start(func(o *Options) { o.Lease, o.PollMax = 2*time.Second, 500*time.Millisecond })
 		sent := b.send("x")
 		time.Sleep(time.Minute)
 		stop()
@@ -244,6 +246,7 @@ func TestMessageThatComesBackBeforeItsLastRecordIsNotPostedAgain(t *testing.T) {
 		want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
 		want(t, "attempts", len(b.attempts(sent)), 1)
 		want(t, "messages left", b.total(testQueue), 0)
+		want(t, "deletes that failed", d.Queue(testQueue).Deletions.Failed, 0) // it was not left to come back once more
 	})
 }
 

@@ -44,6 +44,9 @@ func ParseRetryAfter(value string, now time.Time) (time.Duration, bool) {
 // asks for a wait; the longest one counts. A value that is neither form is
 // ignored whole.
 func ParseRateLimit(value string) (time.Duration, bool) {
+	if value == "" { // nearly always
+		return 0, false
+	}
 	var longest time.Duration
 	var found bool
 	old := map[string]string{}

@@ -54,7 +54,6 @@ func (r *Place) Taken() bool { return r.taken }
 func (r *Place) Leave() {
 	if !r.taken {
 		r.p.giveSlots(1)
-		r.p.d.flows.signal(r.p.q.Name())
 	}
 	r.p.reserved.Done()
 }
@@ -76,7 +75,7 @@ func (p *poller) openTo(ctx context.Context) (shut func()) {
 func (p *poller) reserve() *Place {
 	p.mu.Lock()
 	ctx := p.open
-	if ctx == nil || ctx.Err() != nil || p.backlog != nil { // what is there comes first, in full receives
+	if ctx == nil || p.backlog != nil { // what is there comes first, in full receives
 		p.mu.Unlock()
 		return nil
 	}

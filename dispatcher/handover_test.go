@@ -21,6 +21,15 @@ func (b *bench) publish(d *Dispatcher, body string) (sent queue.Sent, handed boo
 	return b.sendTo(place, body), place.Taken()
 }
 
+// noPlace wants none to be given.
+func (b *bench) noPlace(d *Dispatcher, queueName, although string) {
+	b.t.Helper()
+	if place := d.Reserve(queueName); place != nil {
+		place.Leave() // or the stop would wait for it
+		b.t.Errorf("a place although %s", although)
+	}
+}
+
 func (b *bench) sendTo(place *Place, body string) queue.Sent {
 	b.t.Helper()
 	sent, err := b.db.Queues().SendLeased(b.t.Context(), testQueue, []byte(body), queue.SendOptions{}, func(sent queue.Sent) tables.Record {
@@ -75,9 +84,7 @@ func TestPlacesAreThoseOfAReceive(t *testing.T) {
 		d, stop := b.start(func(o *Options) { o.Concurrency, o.PollMin, o.PollMax = 2, time.Hour, time.Hour })
 		defer stop()
 		time.Sleep(time.Second)
-		if d.Reserve("others") != nil {
-			t.Error("a place on a queue that nobody receives from")
-		}
+		b.noPlace(d, "others", "nobody receives from the queue")
 		b.sender.takes = time.Minute
 		first, second := d.Reserve(testQueue), d.Reserve(testQueue)
 		if first == nil || second == nil || d.Reserve(testQueue) != nil {
@@ -89,7 +96,7 @@ func TestPlacesAreThoseOfAReceive(t *testing.T) {
 		if _, handed := b.publish(d, "b"); !handed {
 			t.Error("a place that was left is gone")
 		}
-		want(t, "handed over with all slots in use", d.Reserve(testQueue) == nil, true)
+		b.noPlace(d, testQueue, "all slots are in use")
 		time.Sleep(2 * time.Minute)
 		want(t, "POSTs", b.sender.count(), 2)
 		want(t, "in flight", d.Queue(testQueue).InFlight, 0)
@@ -99,6 +106,56 @@ func TestPlacesAreThoseOfAReceive(t *testing.T) {
 		if _, handed := b.publish(d, "c"); !handed {
 			t.Error("the slots did not come free")
 		}
+	})
+}
+
+func TestNoPlaceUnderABacklog(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		d, stop := b.start(nil)
+		defer stop()
+		time.Sleep(time.Second)
+		p := d.pollers[testQueue]
+		p.noteBacklog(true, 0)
+		b.noPlace(d, testQueue, "receives come back full")
+		p.noteBacklog(false, 0)
+		if _, handed := b.publish(d, "a"); !handed {
+			t.Error("no place after the backlog")
+		}
+	})
+}
+
+// A receive that found nothing gives its room back to a receiver that waits for it, since that
+// keeps every other one from slots.
+func TestNobodyWaitsForRoomThatIsThere(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.webhook.Flow.Concurrency = 1
+		b.webhook = b.update(b.webhook)
+		b.send("a")
+		d, stop := b.start(func(o *Options) { o.PollMin, o.PollMax = time.Hour, time.Hour })
+		defer stop()
+		time.Sleep(time.Second)
+		b.send("b")
+		d.Wake(testQueue)
+		time.Sleep(time.Second)
+		want(t, "POSTs", b.sender.count(), 2)
+	})
+}
+
+// The poller does not wait for room here: it sleeps.
+func TestNoPlaceBeyondTheRoomOfAWebhook(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.webhook.Flow.Concurrency = 1
+		b.webhook = b.update(b.webhook)
+		b.send("the queue is there")
+		d, stop := b.start(func(o *Options) { o.PollMin, o.PollMax = time.Hour, time.Hour })
+		defer stop()
+		time.Sleep(time.Second)
+		b.sender.takes = time.Minute
+		if _, handed := b.publish(d, "a"); !handed {
+			t.Error("not handed over")
+		}
+		time.Sleep(time.Second)
+		b.noPlace(d, testQueue, "the only webhook has all that it takes at a time")
 	})
 }
 
@@ -112,16 +169,12 @@ func TestNoPlaceWhereNoPostCanBegin(t *testing.T) {
 		b.sender.answer = func(webhook.Request, int) webhook.Result { return webhook.Result{Status: 503, RetryAfter: "60"} }
 		b.publish(d, "a")
 		time.Sleep(100 * time.Millisecond)
-		if d.Reserve(testQueue) != nil {
-			t.Error("a place although the only webhook is paused")
-		}
+		b.noPlace(d, testQueue, "the only webhook is paused")
 		b.webhook.Enabled = false
 		b.update(b.webhook)
 		d.RegistryChanged()
 		time.Sleep(2 * time.Minute)
-		if d.Reserve(testQueue) != nil {
-			t.Error("a place although the only webhook is disabled")
-		}
+		b.noPlace(d, testQueue, "the only webhook is disabled")
 	})
 }
 
@@ -144,12 +197,14 @@ func TestPausesBeginAnewWithAMessageThatWasHandedOver(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		d, stop := b.start(func(o *Options) { o.PollMax = time.Hour })
 		defer stop()
+		b.send("the queue is there")
 		time.Sleep(10 * time.Hour)
-		b.publish(d, "a")
-		time.Sleep(time.Second)
+		_, handed := b.publish(d, "a")
+		want(t, "handed over", handed, true)
+		time.Sleep(30 * time.Second)
 		b.send("b")
-		time.Sleep(3 * time.Second)
-		want(t, "POSTs", b.sender.count(), 2)
+		time.Sleep(time.Minute)
+		want(t, "POSTs", b.sender.count(), 3)
 	})
 }
 
@@ -167,9 +222,7 @@ func TestAMessageThatIsHandedOverAtTheStopIsGivenBack(t *testing.T) {
 			t.Error("stopped while a message was being sent")
 		default:
 		}
-		if d.Reserve(testQueue) != nil {
-			t.Error("a place although nothing is received any more")
-		}
+		b.noPlace(d, testQueue, "nothing is received any more")
 		b.sendTo(place, "a")
 		place.Leave()
 		<-stopped

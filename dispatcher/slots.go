@@ -131,7 +131,8 @@ func (p *poller) shareSlots(ctx context.Context, taken int) int {
 	return granted
 }
 
-// giveSlots gives back n slots that no message was received for.
+// giveSlots gives back n slots that no message was received for. Another receiver may wait for
+// that room, and keeps all others from slots while it does.
 func (p *poller) giveSlots(n int) {
 	if n == 0 {
 		return
@@ -139,6 +140,7 @@ func (p *poller) giveSlots(n int) {
 	p.onTheWay.Add(int64(-n))
 	p.freeSlots(n)
 	p.d.shares.give(p.q.Name(), n)
+	p.d.flows.signal(p.q.Name())
 }
 
 // waitForRoom waits until a webhook may take more than before: until next if that is

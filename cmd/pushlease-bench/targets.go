@@ -18,7 +18,7 @@ func bounds(o options) []bound {
 	if o.Storage == sqliteStorage {
 		return append(all,
 			bound{"drain.server", "raw", true, 0.6, "drain: at least 0.60 of the raw HTTP ceiling"},
-			bound{"latency.idle.p50", "round trip + commit", false, 3, "publish to POST: p50 at most 3 × (bare round trip + one commit)"},
+			bound{"latency.idle.p50", "round trip + commit", false, 3, "publish to POST: p50 at most 3 × (bare round trip + one commit), all of them one at a time"},
 			bound{"depth.slowdown", "", false, 1.1, "deepest queue: at most 10 % slower than 1,000"},
 			bound{"webhooks.slowdown", "", false, 1.1, "10,000 webhooks: at most 10 % slower than 1"},
 			bound{"history.slowdown", "", false, 1.1, "most attempts stored: at most 10 % slower than none"},

@@ -3,7 +3,10 @@ package webhook
 import (
 	"errors"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 )
 
 // What is made of a text is made once; what can't be made is tried again, and what is kept
@@ -33,4 +36,30 @@ func TestKeptIsMadeOnceAndBounded(t *testing.T) {
 	if len(k.made) > maxKept {
 		t.Errorf("%d are kept, want at most %d", len(k.made), maxKept)
 	}
+}
+
+// POSTs to one webhook are signed at the same time, each for itself.
+func TestPostsAreSignedSideBySide(t *testing.T) {
+	s, err := newSigner(NewSecret(time.Now()).Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Unix(1_700_000_000, 0)
+	sign := func(id string) string { return s.sign(id, at, []byte(strings.Repeat(id, 1000))) }
+	want := map[string]string{}
+	for i := range 8 {
+		id := strings.Repeat(strconv.Itoa(i), 5+i)
+		want[id] = sign(id)
+	}
+	var all sync.WaitGroup
+	for id, signature := range want {
+		all.Go(func() {
+			for range 200 {
+				if got := sign(id); got != signature {
+					t.Errorf("signed %s, by itself %s", got, signature)
+				}
+			}
+		})
+	}
+	all.Wait()
 }

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -104,6 +105,34 @@ func TestADeleteIsTheSDKs(t *testing.T) {
 // shown is what the service looks at.
 func shown(r *http.Request) string {
 	return fmt.Sprintln(r.Method, r.Host, r.URL.EscapedPath(), r.URL.Query(), r.ContentLength, r.Header.Get("x-ms-version"), r.Header.Get("Accept"))
+}
+
+// Deletes are signed at the same time, each for itself.
+func TestDeletesAreSignedSideBySide(t *testing.T) {
+	key, err := newSharedKey("acct", "a2V5IG9mIHRoZSBhY2NvdW50")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &url.URL{Path: "/acct/orders/messages/id-1"}
+	sign := func(receipt string) string {
+		return key.authorization(http.MethodDelete, u, "Sat, 28 Nov 2026 01:00:00 GMT", receipt)
+	}
+	want := map[string]string{}
+	for i := range 8 {
+		receipt := strings.Repeat(fmt.Sprint(i), 20_000)
+		want[receipt] = sign(receipt)
+	}
+	var all sync.WaitGroup
+	for receipt, signature := range want {
+		all.Go(func() {
+			for range 200 {
+				if got := sign(receipt); got != signature {
+					t.Errorf("signed %s, by itself %s", got, signature)
+				}
+			}
+		})
+	}
+	all.Wait()
 }
 
 // An id is a part of the address: without one a delete clears the queue, with ".." it would

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -206,6 +207,60 @@ func TestTheEmulatorsAnswersAreReadHere(t *testing.T) {
 	if !here || len(messages) != 2 || string(messages[0].text) != "a <b>" || string(messages[1].text) != "é\r\n" {
 		t.Errorf("read %+v here: %t", messages, here)
 	}
+}
+
+// Answers are read into buffers that are used again, while what was received is kept.
+func TestWhatWasReceivedStaysAsItWas(t *testing.T) {
+	s := newAnswering(t, func(w http.ResponseWriter, r *http.Request) {
+		text := strings.Repeat(strings.Split(r.URL.Path, "/")[2], 2000)
+		if strings.HasPrefix(text, "sdk") { // it has to read it itself
+			text = "<![CDATA[" + text + "]]>"
+		}
+		w.Header().Set("Content-Type", "application/xml")
+		_, _ = io.WriteString(w, listXML(messageXML(text), messageXML("&lt;"+text)))
+	})
+	var receivers sync.WaitGroup
+	for _, name := range []string{"here-1", "here-2", "here-3", "sdk-1", "sdk-2", "sdk-3"} {
+		q, err := s.Queue(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		receivers.Go(func() {
+			var all []*queue.Message
+			for range 20 {
+				got, err := q.Receive(t.Context(), 32, time.Minute)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				all = append(all, got...)
+			}
+			want := strings.Repeat(name, 2000)
+			for i, m := range all {
+				if string(m.Text) != strings.Repeat("<", i%2)+want || m.ID != "0b4d1b5e-6f7a" || m.Lease.Receipt() != "AgAA+/==" {
+					t.Errorf("message %d of %s has the id %s, the receipt %s and %d bytes that begin with %.20q", i, name, m.ID, m.Lease.Receipt(), len(m.Text), m.Text)
+				}
+			}
+		})
+	}
+	receivers.Wait()
+}
+
+// newAnswering is a client of a queue service that answers so.
+func newAnswering(t *testing.T, answer http.HandlerFunc) *Service {
+	t.Helper()
+	server := httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	cfg, err := azureconn.Parse("QueueEndpoint=" + server.URL + "/acct;" + withSAS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(cfg, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
 }
 
 func TestTheSDKReadsWhatIsWrittenOtherwise(t *testing.T) {

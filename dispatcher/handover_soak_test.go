@@ -144,7 +144,9 @@ func (b *bench) wantIdle(d *Dispatcher) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	want(b.t, "in work", len(d.inWork), 0)
+	d.shares.mu.Lock()
 	want(b.t, "shares in use", d.shares.inUse, 0)
+	d.shares.mu.Unlock()
 	want(b.t, "lingering", d.lingering.n.Load(), 0)
 	for _, p := range d.pollers {
 		want(b.t, "slots", len(p.slots), 0)

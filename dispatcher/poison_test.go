@@ -102,6 +102,39 @@ func TestMessageThatKillsItsProcessLeavesItsNeighboursAlone(t *testing.T) {
 	})
 }
 
+// Suspected messages come one at a time, so that what kills the process says nothing about
+// those before it: they are on record by then, although their deletes take long.
+func TestASuspectedMessageIsOnRecordBeforeTheNextOne(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		all := []queue.Sent{b.send("x"), b.send("y"), b.send("z")}
+		for range 8 + poisonMargin + 2 {
+			if got, err := b.queue(testQueue).Receive(b.t.Context(), 32, 2*time.Second); err != nil || len(got) != len(all) {
+				t.Fatalf("received %d, %v", len(got), err)
+			}
+			time.Sleep(3 * time.Second)
+		}
+		b.together.before = func(*queue.Message) { time.Sleep(time.Second) }
+		posts := 0
+		_, stop := b.start(func(o *Options) {
+			o.Sender = anySender(func(ctx context.Context, w *webhook.Webhook, r webhook.Request) webhook.Result {
+				delivered := 0
+				for _, s := range all {
+					if del := b.delivery(s, "wh_a"); del.State == tables.Delivered && del.MissingRecords == 0 {
+						delivered++
+					}
+				}
+				want(t, "on record before the next POST", delivered, posts)
+				posts++
+				return b.sender.Send(ctx, w, r)
+			})
+		})
+		time.Sleep(time.Minute)
+		stop()
+		want(t, "POSTs", posts, len(all))
+		want(t, "messages left", b.total(testQueue), 0)
+	})
+}
+
 func TestMessageThatAlwaysEndsInAPanicIsPoison(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.sender.answer = func(webhook.Request, int) webhook.Result { panic("boom") }

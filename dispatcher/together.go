@@ -24,9 +24,10 @@ func (l lastRecord) none() bool { return len(l.rec.Deliveries) == 0 }
 
 // mayGoTogether counts the POSTs that have to be delivered for the message to be done with:
 // all that are made now, if it is done with everywhere else. What comes between record and
-// delete, ending a replay or a claim, must find the record: then nothing goes together.
+// delete, ending a replay or a claim, must find the record: then nothing goes together. Nor
+// does it where the message is suspected: its note is taken back before the next one's turn.
 func (p *parcel) mayGoTogether(targets []target) {
-	p.together = p.together && p.replay == nil && p.claim == nil
+	p.together = p.together && p.replay == nil && p.claim == nil && !p.alone
 	for i := range targets {
 		t := &targets[i]
 		switch {

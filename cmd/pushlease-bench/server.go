@@ -20,7 +20,7 @@ import (
 // build makes the server's binary as a release is made.
 func build(ctx context.Context, dir string) (string, error) {
 	path := filepath.Join(dir, "pushlease")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "github.com/pushlease/pushlease/cmd/pushlease") //nolint:gosec // fixed but for the folder
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", path, "github.com/pushlease/pushlease/cmd/pushlease") //nolint:gosec // fixed but for the folder
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the server (or give --server-binary): %w\n%s", err, out)

@@ -98,7 +98,7 @@ func (c *packageCommand) program(cmd *cobra.Command, folder string) (path, sourc
 	}
 	if root := sourceRoot(); root != "" {
 		path = filepath.Join(folder, app.FunctionsExecutable)
-		build := exec.CommandContext(cmd.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "./cmd/pushlease") //nolint:gosec // our own paths
+		build := exec.CommandContext(cmd.Context(), "go", "build", "-trimpath", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", path, "./cmd/pushlease") //nolint:gosec // our own paths
 		build.Dir = root
 		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+c.arch)
 		build.Stderr = cmd.ErrOrStderr()

@@ -49,16 +49,15 @@ func newRootCommand() *cobra.Command {
 		Short:         "Push messages of Azure Storage Queues to webhooks",
 		Long:          rootLong,
 		Example:       rootExample,
-		Version:       buildVersion(),
 		SilenceErrors: true, // run prints them once
 		SilenceUsage:  true,
 	}
-	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped 100 "))
+	root.SetUsageFunc(printUsage)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%s (see %s --help)", flagFault(err), cmd.CommandPath())
 	})
 	group(root)
+	addVersionFlag(root)
 	root.AddCommand(
 		newServeCommand(),
 		newDemoCommand(),

@@ -23,6 +23,22 @@ func buildVersion() string {
 	return info.Main.Version
 }
 
+// addVersionFlag gives a group the flag --version, which goes before all else. Cobra's own
+// would print other words, but for a template (see printUsage).
+func addVersionFlag(cmd *cobra.Command) {
+	asked := cmd.Flags().BoolP("version", "v", false, "version for "+cmd.Name())
+	otherwise := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if !*asked {
+			return otherwise(cmd, args)
+		}
+		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", cmd.Name(), buildVersion()); err != nil {
+			return fmt.Errorf("print the version: %w", err)
+		}
+		return nil
+	}
+}
+
 func newVersionCommand() *cobra.Command {
 	var o output
 	cmd := &cobra.Command{

@@ -28,8 +28,8 @@ type op struct {
 	after []func()
 }
 
-// writer owns the one connection that writes. Everything but do runs in its
-// goroutine.
+// writer owns the one connection that writes. Everything but do, doToEnd and queueUp runs
+// in its goroutine.
 type writer struct {
 	db   *DB
 	conn *connection

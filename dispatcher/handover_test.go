@@ -114,7 +114,9 @@ func TestNoPlaceUnderABacklog(t *testing.T) {
 		d, stop := b.start(nil)
 		defer stop()
 		time.Sleep(time.Second)
+		d.mu.Lock()
 		p := d.pollers[testQueue]
+		d.mu.Unlock()
 		p.noteBacklog(true, 0)
 		b.noPlace(d, testQueue, "receives come back full")
 		p.noteBacklog(false, 0)
@@ -150,7 +152,9 @@ func TestNoPlaceBeyondTheRoomOfAWebhook(t *testing.T) {
 		d, stop := b.start(func(o *Options) { o.PollMin, o.PollMax = time.Hour, time.Hour })
 		defer stop()
 		time.Sleep(time.Second)
+		b.sender.mu.Lock()
 		b.sender.takes = time.Minute
+		b.sender.mu.Unlock()
 		if _, handed := b.publish(d, "a"); !handed {
 			t.Error("not handed over")
 		}

@@ -96,6 +96,11 @@ func (d *Dispatcher) decide(ctx context.Context, p *parcel, t *target, del *tabl
 	if dec.Action == policy.NoVerdict {
 		dec.Reason = interruption(ctx)
 	}
+	if res.ErrorClass == string(policy.ClassRequest) {
+		dec.Explanation += " Why: " + res.Error + "."
+		d.log.Warn("no request can be made from a webhook's registration by this process; its messages wait until that is mended",
+			"queue", p.key.Queue, "message", p.key.MessageID, "webhook", t.registration.ID, "error", res.Error)
+	}
 	if dec.Reason == policy.InternalFault { // it may last, and must not be tried in a loop
 		dec.Delay = ownFaultDelay(p.m)
 	}

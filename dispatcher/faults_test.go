@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -308,6 +309,38 @@ func TestOwnFaultOfAnAttemptIsNotTriedInALoop(t *testing.T) {
 		if n := b.sender.count(); n < 2 || n > 60 {
 			t.Errorf("%d attempts within ten minutes", n)
 		}
+	})
+}
+
+// A webhook for http is registered with --dev, and the process is started again without: that
+// is its operator's to mend, and no message's fault.
+func TestRegistrationThatThisProcessCanNotUseBurnsNoAttempt(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		var mended atomic.Bool
+		b.sender.answer = func(webhook.Request, int) webhook.Result {
+			if !mended.Load() {
+				return webhook.Result{ErrorClass: string(policy.ClassRequest), Error: "the URL is not https"}
+			}
+			return webhook.Result{Status: 200}
+		}
+		_, stop := b.start(nil)
+		defer stop()
+		sent := b.send(`{"a":1}`)
+		time.Sleep(time.Hour)
+		want(t, "dead letters", len(b.deadLetters()), 0)
+		del := b.delivery(sent, "wh_a")
+		want(t, "before it is mended", del.State, tables.Pending)
+		want(t, "charged", del.Charged, 0)
+		first := b.attempts(sent)[0]
+		if !strings.Contains(first.Explanation, "the URL is not https") || !strings.Contains(b.log.String(), "the URL is not https") {
+			t.Errorf("nothing says why: %q, log %s", first.Explanation, b.log.String())
+		}
+		mended.Store(true)
+		time.Sleep(time.Hour)
+		del = b.delivery(sent, "wh_a")
+		want(t, "after that", del.State, tables.Delivered)
+		want(t, "charged", del.Charged, 1)
+		want(t, "messages left", b.total(testQueue), 0)
 	})
 }
 

@@ -12,9 +12,9 @@ const ExpiryMargin = 30 * time.Second
 
 // Decide says what the answer of one try means for its delivery.
 //
-// Who decides, first to last: a try that we cut short ourselves gives no
-// verdict; the address guard and a registration that can't be sent end the
-// delivery; then the receiver's steering header if it is allowed, the rules, and
+// Who decides, first to last: a try that we cut short ourselves gives no verdict, and
+// neither does a registration that this process can't make a request from, which its
+// operator can mend; the address guard ends the delivery; then the receiver's steering header if it is allowed, the rules, and
 // the default table. A status decides even when the answer's body broke off.
 //
 // An abandoned delivery is tried again after the schedule's delay or the wait
@@ -25,14 +25,20 @@ const ExpiryMargin = 30 * time.Second
 // is shortened first, so that the time that is left is still used; a wait that
 // the receiver asked for is never shortened.
 //
-// A no-verdict decision has the reason InternalFault: only the caller, who cut
-// the try short, knows the true one (Stopping, LeaseLost), and puts it there.
+// A no-verdict decision has the reason InternalFault: only the caller, who may have cut
+// the try short, knows a truer one (Stopping, LeaseLost), and puts it there.
 func (p Policy) Decide(t Try) Decision {
 	r := t.Response.settled()
-	if r.Class == ClassCanceled {
+	switch r.Class {
+	case ClassCanceled:
 		return Decision{
 			Action: NoVerdict, Reason: InternalFault,
 			Explanation: "The attempt was cut short by pushlease itself, so it says nothing about the webhook and is not counted.",
+		}
+	case ClassRequest:
+		return Decision{
+			Action: NoVerdict, Reason: InternalFault,
+			Explanation: "This process can't make a request from the webhook's registration, so nothing was sent and nothing is counted.",
 		}
 	}
 	asked, hasAsked := p.askedWait(r, t.Now)
@@ -127,11 +133,8 @@ type verdict struct {
 }
 
 func (p Policy) judge(r Response) verdict {
-	switch r.Class {
-	case ClassBlocked:
+	if r.Class == ClassBlocked {
 		return verdict{action: DeadLetter, reason: BlockedAddress}
-	case ClassRequest:
-		return verdict{action: DeadLetter, reason: NonRetryableError}
 	}
 	if p.AllowSteering && r.Class == "" {
 		if v, ok := steered(r.Steering); ok {
@@ -209,8 +212,6 @@ func (r Response) subject() string {
 		return "The webhook's answer was not valid HTTP"
 	case ClassBlocked:
 		return "The webhook's address is not one that may be sent to"
-	case ClassRequest:
-		return "No request could be made from the webhook's registration"
 	case "":
 		if r.Status != 0 {
 			return fmt.Sprintf("The webhook answered %d", r.Status)

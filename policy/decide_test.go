@@ -92,7 +92,7 @@ func TestEveryErrorClassHasItsRowInTheDefaultTable(t *testing.T) {
 		policy.ClassReset:         abandons,
 		policy.ClassProtocol:      abandons,
 		policy.ClassBlocked:       {policy.DeadLetter, policy.BlockedAddress, false},
-		policy.ClassRequest:       deadLetters,
+		policy.ClassRequest:       {policy.NoVerdict, policy.InternalFault, false},
 		policy.ClassCanceled:      {policy.NoVerdict, policy.InternalFault, false},
 		"a class of next year":    abandons,
 		policy.ErrorClass("\x00"): abandons,
@@ -109,7 +109,7 @@ func TestEveryErrorClassHasItsRowInTheDefaultTable(t *testing.T) {
 			if got := outcomeOf(d); got != w {
 				t.Errorf("class %q with status %d: %v, want %v", c, status, got, w)
 			}
-			if d.Charged != (c != policy.ClassCanceled) {
+			if d.Charged != (c != policy.ClassCanceled && c != policy.ClassRequest) {
 				t.Errorf("class %q: charged %v", c, d.Charged)
 			}
 			if !oneSentence.MatchString(d.Explanation) || strings.Contains(d.Explanation, "next year") {

@@ -19,8 +19,8 @@ const (
 	// Hold: park the delivery, attempts untouched, until something outside
 	// changes (a webhook is enabled, an operator acts).
 	Hold Action = "hold"
-	// NoVerdict: the try was cut short by us; nothing is charged to anybody
-	// and the message is given back.
+	// NoVerdict: the try was cut short by us, or could not be made by this process;
+	// nothing is charged to anybody and the message is given back.
 	NoVerdict Action = "no-verdict"
 )
 
@@ -85,7 +85,8 @@ const (
 	Stopping Reason = "Stopping"
 	// StorageFault: our own storage could not be asked.
 	StorageFault Reason = "StorageFault"
-	// InternalFault: a fault inside pushlease.
+	// InternalFault: a fault inside pushlease, or a registration that this process can't
+	// make a request from.
 	InternalFault Reason = "InternalFault"
 )
 
@@ -117,7 +118,7 @@ const (
 	ClassReset    ErrorClass = "reset"    // the connection died before an answer
 	ClassProtocol ErrorClass = "protocol" // not HTTP, or a malformed answer
 	ClassBlocked  ErrorClass = "blocked"  // refused by the address guard
-	ClassRequest  ErrorClass = "request"  // the request could not be built from the registration
+	ClassRequest  ErrorClass = "request"  // this process could make no request from the registration
 	ClassCanceled ErrorClass = "canceled" // cut short by us: no verdict
 )
 

@@ -39,7 +39,7 @@ func TestRulesOverrideTheDefaultTable(t *testing.T) {
 		{"a 2xx by its status", []policy.Rule{rule("207", "", "abandon")}, status(207, ""), toAbandon},
 		{"a 2xx by its class and text", []policy.Rule{rule("2xx", `"failed"`, "dead-letter")}, status(200, `{"status":"FAILED"}`), byRule},
 		{"a blocked address is not up to rules", []policy.Rule{rule("*", "", "complete")}, failed(policy.ClassBlocked), outcome{policy.DeadLetter, policy.BlockedAddress, false}},
-		{"nor is a faulty registration", []policy.Rule{rule("*", "", "complete")}, failed(policy.ClassRequest), deadLetters},
+		{"nor is a faulty registration", []policy.Rule{rule("*", "", "complete")}, failed(policy.ClassRequest), outcome{policy.NoVerdict, policy.InternalFault, false}},
 		{"nor is our own stopping", []policy.Rule{rule("*", "", "complete")}, failed(policy.ClassCanceled), outcome{policy.NoVerdict, policy.InternalFault, false}},
 		{"a text in the body, whatever its case", []policy.Rule{rule("*", "Duplicate Invoice", "dead-letter")}, status(500, "error: DUPLICATE invoice 12"), byRule},
 		{"another text", []policy.Rule{rule("*", "Duplicate Invoice", "dead-letter")}, status(500, "error: duplicate order"), toAbandon},

@@ -359,7 +359,8 @@ func TestAutoDisableSurvivesKills(t *testing.T) {
 	posts, _ := in.counts()
 	in.become(after(0, http.StatusOK))
 	p = s.start(t)
-	if w, st := p.status(h.ID); w.Enabled || w.DisabledReason != "failing" || st.State != "disabled" {
+	p.waitStatus(30*time.Second, h.ID, "disabled")
+	if w, st := p.status(h.ID); w.Enabled || w.DisabledReason != "failing" {
 		t.Errorf("after the second kill it is %+v, %+v", w, st)
 	}
 	good := newScripted(t, after(0, http.StatusOK)) // for it the queue is polled

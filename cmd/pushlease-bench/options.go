@@ -153,7 +153,7 @@ func parseOptions(args []string) (options, error) {
 	set.StringVar(&o.baseline, "baseline", "", "another server binary to measure in every round of drain")
 	set.StringVar(&o.dir, "dir", "", "folder for databases and logs; a temporary one when empty")
 	set.StringVar(&o.json, "json", "", "file to write the report to, as JSON")
-	set.BoolVar(&quick, "quick", false, "small counts: about 15 seconds, and figures that mean little")
+	set.BoolVar(&quick, "quick", false, "small counts: less than a minute, and figures that mean little")
 	set.BoolVar(&compare, "compare", false, "compare two reports: --compare old.json new.json")
 	err := set.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {

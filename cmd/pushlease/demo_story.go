@@ -262,7 +262,7 @@ func (d *demo) summary(failed error) {
 		d.printf("\nNot everything ended as it should:\n%s\n", clean(failed.Error()))
 		return
 	}
-	d.printf("\nEverything ended as it should: every signature verified, no message POSTed after its 2xx, all queues empty.\n")
+	d.printf("\nEverything ended as it should: every signature verified, no message POSTed after its 2xx, all queues with webhooks empty.\n")
 }
 
 // invite prints lines that work when they are pasted.

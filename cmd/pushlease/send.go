@@ -81,7 +81,7 @@ func (c *sendCommand) addMessageFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.contentType, "content-type", "", "content type that webhooks get (default: by the body)")
 	cmd.Flags().StringVar(&c.event.kind, "type", "", "make it an event of this type, such as com.example.order.paid")
 	cmd.Flags().StringVar(&c.event.source, "source", defaultSource, "where the event comes from, such as /shop; with --type")
-	cmd.Flags().StringVar(&c.event.id, "id", "", "the event's id (default: the --idempotency-key, or a new one); with --type")
+	cmd.Flags().StringVar(&c.event.id, "id", "", "the event's id (default: a new one; of send, the --idempotency-key); with --type")
 	cmd.Flags().StringVar(&c.event.subject, "subject", "", "what the event is about; with --type")
 }
 

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 )
 
@@ -41,29 +42,29 @@ func (p Policy) Decide(t Try) Decision {
 			Explanation: "This process can't make a request from the webhook's registration, so nothing was sent and nothing is counted.",
 		}
 	}
-	asked, hasAsked := p.askedWait(r, t.Now)
-	v := p.judge(r)
+	asked, hasAsked := p.askedWait(&r, t.Now)
+	v := p.judge(&r)
 	d := Decision{Action: v.action, Reason: v.reason, Charged: true, Disable: v.disable}
 	if busy(r.Status) && hasAsked {
 		d.Pause = max(ceilSecond(asked), time.Second)
 	}
 	switch v.action {
-	case Complete:
-		d.Explanation = fmt.Sprintf("%s, so the message is complete for this webhook%s.", r.subject(), v.because)
+	case Complete: // nearly always, so without fmt
+		d.Explanation = r.subject() + ", so the message is complete for this webhook" + v.because + "."
 	case DeadLetter:
-		d.Explanation = fmt.Sprintf("%s: the message is dead-lettered after attempt %d%s.", r.subject(), p.attempt(t), v.because)
+		d.Explanation = fmt.Sprintf("%s: the message is dead-lettered after attempt %d%s.", r.subject(), t.attempt(), v.because)
 	default:
 		if d.Pause > 0 && t.Waits < p.MaxWaits {
 			d.Reason, d.Charged = ReceiverBusy, false
 		}
-		p.again(&d, t, r.subject(), v.because, asked)
+		p.again(&d, &t, r.subject(), v.because, asked)
 	}
 	return d
 }
 
 // again completes d for a try that is worth another one: when, or why not.
-func (p Policy) again(d *Decision, t Try, subject, because string, asked time.Duration) {
-	n := p.attempt(t)
+func (p *Policy) again(d *Decision, t *Try, subject, because string, asked time.Duration) {
+	n := t.attempt()
 	if d.Charged && n >= p.MaxAttempts {
 		d.deadLetter(MaxDeliveryCountExceeded, "%s: attempt %d of %d failed, so the attempts are used up.", subject, n, p.MaxAttempts)
 		return
@@ -110,11 +111,11 @@ func (d *Decision) deadLetter(reason Reason, format string, args ...any) {
 }
 
 // attempt is the number of this try among the charged ones, from 1.
-func (p Policy) attempt(t Try) int { return max(t.Charged, 0) + 1 }
+func (t *Try) attempt() int { return max(t.Charged, 0) + 1 }
 
 // askedWait is the wait that the answer names, up to RetryAfterCap; the longer
 // one when both headers name one. With RetryAfterCap 0 a receiver can't ask for any.
-func (p Policy) askedWait(r Response, now time.Time) (time.Duration, bool) {
+func (p *Policy) askedWait(r *Response, now time.Time) (time.Duration, bool) {
 	limit := min(time.Duration(p.RetryAfterCap), MaxDelay)
 	if limit <= 0 {
 		return 0, false
@@ -132,7 +133,7 @@ type verdict struct {
 	because string // ends the explanation; says who decided when it was not the table
 }
 
-func (p Policy) judge(r Response) verdict {
+func (p *Policy) judge(r *Response) verdict {
 	if r.Class == ClassBlocked {
 		return verdict{action: DeadLetter, reason: BlockedAddress}
 	}
@@ -141,10 +142,10 @@ func (p Policy) judge(r Response) verdict {
 			return v
 		}
 	}
-	if i, ok := match(p.Rules, r); ok {
+	if i, ok := match(p.Rules, *r); ok {
 		return p.Rules[i].verdict(i)
 	}
-	return byDefault(r)
+	return byDefault(*r)
 }
 
 // byDefault is the default table (DESIGN section 7).
@@ -196,7 +197,7 @@ func (r Response) settled() Response {
 }
 
 // subject begins an explanation.
-func (r Response) subject() string {
+func (r *Response) subject() string {
 	switch r.Class {
 	case ClassTimeout:
 		return "The webhook did not answer in time"
@@ -214,7 +215,7 @@ func (r Response) subject() string {
 		return "The webhook's address is not one that may be sent to"
 	case "":
 		if r.Status != 0 {
-			return fmt.Sprintf("The webhook answered %d", r.Status)
+			return "The webhook answered " + strconv.Itoa(r.Status)
 		}
 	}
 	return "The webhook gave no answer"

@@ -96,15 +96,24 @@ func (d *Dispatcher) decide(ctx context.Context, p *parcel, t *target, del *tabl
 	if dec.Action == policy.NoVerdict {
 		dec.Reason = interruption(ctx)
 	}
-	if res.ErrorClass == string(policy.ClassRequest) {
-		dec.Explanation += " Why: " + res.Error + "."
-		d.log.Warn("no request can be made from a webhook's registration by this process; its messages wait until that is mended",
-			"queue", p.key.Queue, "message", p.key.MessageID, "webhook", t.registration.ID, "error", res.Error)
-	}
-	if dec.Reason == policy.InternalFault { // it may last, and must not be tried in a loop
+	switch {
+	case res.ErrorClass == string(policy.ClassRequest):
+		d.unusable(p, t, res, &dec)
+	case dec.Reason == policy.InternalFault: // it may last, and must not be tried in a loop
 		dec.Delay = ownFaultDelay(p.m)
 	}
 	return dec
+}
+
+// unusable decides about a message of a webhook whose registration this process can make no
+// request from. All of its messages come back, so they wait as those of a disabled one do.
+func (d *Dispatcher) unusable(p *parcel, t *target, res *webhook.Result, dec *policy.Decision) {
+	dec.Delay = withinLife(p.m, holdDelay)
+	dec.Explanation += " Why: " + res.Error + "."
+	if t.ticket.f.tellUnusable(time.Now()) {
+		d.log.Warn("no request can be made from a webhook's registration by this process; its messages wait until that is mended",
+			"queue", p.key.Queue, "message", p.key.MessageID, "webhook", t.registration.ID, "error", res.Error)
+	}
 }
 
 // notBegun is the outcome when no POST may start: nothing is charged.

@@ -331,7 +331,11 @@ func TestRegistrationThatThisProcessCanNotUseBurnsNoAttempt(t *testing.T) {
 		del := b.delivery(sent, "wh_a")
 		want(t, "before it is mended", del.State, tables.Pending)
 		want(t, "charged", del.Charged, 0)
-		first := b.attempts(sent)[0]
+		all := b.attempts(sent)
+		first := all[0]
+		if n := len(all); n < 5 || n > 7 {
+			t.Errorf("%d attempts within an hour, want one each 10 minutes", n)
+		}
 		if !strings.Contains(first.Explanation, "the URL is not https") || !strings.Contains(b.log.String(), "the URL is not https") {
 			t.Errorf("nothing says why: %q, log %s", first.Explanation, b.log.String())
 		}

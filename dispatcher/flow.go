@@ -60,6 +60,7 @@ type flow struct {
 	refused                      int64  // answers that say nothing about the receiver, a 400 for instance
 	answers                      lately // POSTs, and those of them that were refused
 	lastFailure                  time.Time
+	toldUnusable                 time.Time // when the log last said that no request can be made
 	// releasedAt is when the webhook was last found to take messages again: what was held
 	// before is due. told hears of it; it may be nil.
 	releasedAt time.Time
@@ -468,4 +469,18 @@ func (f *flow) overdue(others []policy.AutoDisableState, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return policy.Together(f.since, append(others, f.auto.State())...).Due(f.settings, now)
+}
+
+// unusableLogEvery is how often the log says that no request can be made to a webhook.
+const unusableLogEvery = time.Minute
+
+// tellUnusable reports whether the log is to say now that no request can be made.
+func (f *flow) tellUnusable(now time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.toldUnusable.IsZero() && now.Sub(f.toldUnusable) < unusableLogEvery {
+		return false
+	}
+	f.toldUnusable = now
+	return true
 }

@@ -184,6 +184,7 @@ func TestPumpsAtATimeShareTheQueues(t *testing.T) {
 		var pumps sync.WaitGroup
 		for range 5 {
 			pumps.Go(func() { b.pump(d) })
+			time.Sleep(time.Millisecond) // one that found all queues taken would look, and end, before others begin
 		}
 		time.Sleep(5 * time.Second)
 		want(t, "in flight", d.Queue(testQueue).InFlight, len(sent))

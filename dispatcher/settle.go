@@ -168,9 +168,13 @@ func (d *Dispatcher) giveBack(q queue.Queue, m *queue.Message) {
 // dequeue count, the only counter that works when nothing can be recorded. A
 // message that will expire is never hidden for more than half of what is left of it.
 func ownFaultDelay(m *queue.Message) time.Duration {
-	delay := backoff(int(min(m.DequeueCount, 30)), ownFaultDelayMin, ownFaultDelayMax)
-	if !m.ExpiresAt.IsZero() {
-		delay = min(delay, max(time.Until(m.ExpiresAt)/2, time.Second))
+	return withinLife(m, backoff(int(min(m.DequeueCount, 30)), ownFaultDelayMin, ownFaultDelayMax))
+}
+
+// withinLife shortens a delay so that the message is looked at again before it expires.
+func withinLife(m *queue.Message, delay time.Duration) time.Duration {
+	if m.ExpiresAt.IsZero() {
+		return delay
 	}
-	return delay
+	return min(delay, max(time.Until(m.ExpiresAt)/2, time.Second))
 }

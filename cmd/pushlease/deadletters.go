@@ -78,9 +78,9 @@ func newDeadLettersListCommand() *cobra.Command {
 			{"reason", "only those with this reason, such as NonRetryableError"}, {"status", "only waiting, replaying or replayed ones"},
 			{"from", "only those from this time on, such as 2026-01-31T15:04:05Z"}, {"until", "only those before this time"},
 		},
-		heading: []string{"TIME", "QUEUE", "STATUS", "REASON", "LAST", "ID"},
+		heading: []string{"TIME", "QUEUE", "STATUS", "REASON", "ANSWER", "MESSAGE", "ID"},
 		cells: func(d deadLetterRow) []string {
-			return []string{clock(d.DeadLetteredAt), d.Queue, d.Status, d.Reason, d.last(), d.ID}
+			return []string{clock(d.DeadLetteredAt), d.Queue, d.Status, d.Reason, d.last(), d.MessageID, d.ID}
 		},
 	})
 }

@@ -151,6 +151,7 @@ var routes = []struct {
 	{regexp.MustCompile(`POST /api/v1/queues/([a-z0-9-]+)/match`), "pushlease match $1"},
 	{regexp.MustCompile(`GET /api/v1/queues/([a-z0-9-]+)`), "pushlease queues show $1"},
 	{regexp.MustCompile(`GET /api/v1/queues\b`), "pushlease queues list"},
+	{regexp.MustCompile(`send the header Authorization: Bearer <token>, once, with the token of an API key`), "set PUSHLEASE_API_KEY to the token of an API key that this server has"},
 }
 
 // asCommands names commands in the place of the calls in a server's text.

@@ -349,7 +349,7 @@ func TestAutoDisableSurvivesKills(t *testing.T) {
 	p.kill()
 
 	p = s.start(t)
-	if _, st := p.status(h.ID); st.FailingSince.Sub(first.FailingSince).Abs() > time.Millisecond || st.State == "disabled" {
+	if st := p.waitStatus(30*time.Second, h.ID, "open"); st.FailingSince.Sub(first.FailingSince).Abs() > time.Millisecond {
 		t.Errorf("before the kill it was %+v, and after it %+v", first, st)
 	}
 	p.publishMany(queue, more)

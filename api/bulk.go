@@ -29,7 +29,9 @@ type bulk struct {
 	filter tables.DeadLetterFilter
 	all    bool
 	dryRun bool
-	force  bool
+	// executes is whether the request says itself that it is no dry run.
+	executes bool
+	force    bool
 	// rate is in messages per second.
 	rate float64
 	// limit is the most to replay or purge; zero means no limit.
@@ -77,10 +79,16 @@ func (b *bulkReader) fail(field, what, cure string) {
 	b.problems = append(b.problems, fieldError{field, what, cure})
 }
 
-// read reads a field that is there and not null, and reports whether it did.
+// read reads a field that is there, and reports whether it did. null is refused: a
+// client that writes null for what it did not set would send, or delete, more than it
+// was told to.
 func (b *bulkReader) read(field string, v any, want string) bool {
 	raw, ok := b.in[field]
-	if !ok || isNull(raw) {
+	if !ok {
+		return false
+	}
+	if isNull(raw) {
+		b.fail(field, "is null", want+", or leave it out")
 		return false
 	}
 	if problem := decode(field, raw, v, want); problem != nil {
@@ -141,7 +149,7 @@ func (b *bulkReader) time(name string) time.Time {
 // readHow reads what is not part of the filter.
 func (b *bulkReader) readHow() {
 	b.read("all", &b.all, "write true or false")
-	b.read("dry_run", &b.dryRun, "write true or false")
+	b.executes = b.read("dry_run", &b.dryRun, "write true or false") && !b.dryRun
 	b.read("force", &b.force, "write true or false")
 	if cure := fmt.Sprintf("give messages per second, from %v to %v", minRate, maxRate); b.read("rate", &b.rate, cure) && (b.rate < minRate || b.rate > maxRate) {
 		b.fail("rate", "is out of range", cure)
@@ -149,11 +157,13 @@ func (b *bulkReader) readHow() {
 	if cure := "give a whole number from 1 on, or leave it out for no limit"; b.read("limit", &b.limit, cure) && b.limit < 1 {
 		b.fail("limit", "is out of range", cure)
 	}
-	var cursor string
-	if b.read("cursor", &cursor, badCursor.Cure); len(cursor) > maxCursorBytes {
-		b.problems = append(b.problems, badCursor)
+	if raw, ok := b.in["cursor"]; ok && !isNull(raw) { // null is what the last page gave, and means the first one
+		var cursor string
+		if b.read("cursor", &cursor, badCursor.Cure); len(cursor) > maxCursorBytes {
+			b.problems = append(b.problems, badCursor)
+		}
+		b.cursor = tables.Cursor(cursor)
 	}
-	b.cursor = tables.Cursor(cursor)
 }
 
 // readScope wants a filter, so that nobody acts on everything by a slip.

@@ -35,7 +35,8 @@ func (h *harness) loadDead(id string) tables.DeadLetter {
 
 func TestBodyIsShownOnlyWhenAskedForByAnOperator(t *testing.T) {
 	h := newHarness(t, withKeys)
-	payload := `{"card":"4111"}`
+	// No id, time or number of an answer has these letters.
+	payload := `{"card":"number of the card"}`
 	d := h.putDeadLetter(dead("m1", "wh_1", base64.StdEncoding.EncodeToString([]byte(payload))))
 	target := "/api/v1/dead-letters/" + d.ID
 	read, operate := []string{"Authorization", "Bearer read"}, []string{"Authorization", "Bearer operate"}
@@ -45,7 +46,7 @@ func TestBodyIsShownOnlyWhenAskedForByAnOperator(t *testing.T) {
 		t.Errorf("dead letter: %s", a.body)
 	}
 	for _, x := range []answer{a, h.do(http.StatusOK, "GET", target+"?body=false", "", operate...), h.do(http.StatusOK, "GET", "/api/v1/dead-letters", "", operate...)} {
-		x.wantNot("4111")
+		x.wantNot("number of the card")
 		x.wantNot(string(d.Text))
 	}
 	h.do(http.StatusForbidden, "GET", target+"?body=true", "", read...)

@@ -23,8 +23,8 @@ const (
 // wrong can be said about the field that it is in.
 type fields map[string]json.RawMessage
 
-// readFields reads a request's JSON object. With optional, an empty body is an
-// empty object.
+// readFields reads a request's JSON object. With optional, an empty body and null, which
+// some clients write for none, are an empty object.
 func readFields(w http.ResponseWriter, r *http.Request, optional bool) (fields, error) {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxJSONBytes))
 	if err != nil {
@@ -40,7 +40,9 @@ func readFields(w http.ResponseWriter, r *http.Request, optional bool) (fields, 
 		return nil, invalid(fieldError{"body", problem, "send one JSON object in UTF-8"})
 	}
 	var in fields
-	if err := json.Unmarshal(raw, &in); err != nil || in == nil {
+	if err := json.Unmarshal(raw, &in); err == nil && in == nil && optional {
+		return fields{}, nil
+	} else if err != nil || in == nil {
 		return nil, invalid(fieldError{"body", "is not a JSON object", `send an object, such as {"queue":"orders","url":"https://example.com/hook"}`})
 	}
 	return in, nil

@@ -42,6 +42,9 @@ func (a *API) purgeDeadLetters(w http.ResponseWriter, r *http.Request) error {
 			return ""
 		})
 	}
+	if b.all && !b.executes {
+		return invalid(fieldError{"dry_run", "is missing, and this would delete every dead letter", `send "dry_run": true to see how many there are, then "dry_run": false to delete them`})
+	}
 	if err := patience(w, purgeTime+testMargin); err != nil {
 		return err
 	}

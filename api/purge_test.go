@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,6 +41,70 @@ func TestPurgeDeletesWhatMatchesButNoReplayUnderWay(t *testing.T) {
 	}
 	if a := h.do(http.StatusOK, "POST", purgePath, `{"queue":"orders"}`); a.get("purged") != 0.0 || a.get("kept") != 1.0 {
 		t.Errorf("a second purge: %s", a.body)
+	}
+}
+
+// Clients that write null for what was not set must not do more than they were told to.
+func TestNullIsRefusedWhereItWouldDoMore(t *testing.T) {
+	h := withJobs(t)
+	id := h.register(hook).text("id")
+	h.do(http.StatusOK, "POST", "/api/v1/webhooks/"+id+"/disable", "")
+	ids := h.putMany("orders", 3, nil)
+	for _, path := range []string{purgePath, replayPath} {
+		known := replayFields
+		if path == purgePath {
+			known = purgeFields
+		}
+		for _, field := range known {
+			body := `{"queue":"orders","` + field + `":null}`
+			if field == "queue" {
+				body = `{"reason":"MaxDeliveryCountExceeded","queue":null}`
+			}
+			if field == "cursor" {
+				continue // null is what the last page gave
+			}
+			h.do(http.StatusBadRequest, "POST", path, body).wantProblem(field)
+		}
+	}
+	h.do(http.StatusBadRequest, "POST", purgePath, `{"all":true}`).wantProblem("dry_run")
+	h.do(http.StatusBadRequest, "PATCH", "/api/v1/webhooks/"+id, `{"name":"x","enabled":null}`).wantProblem("enabled")
+	h.do(http.StatusBadRequest, "POST", "/api/v1/webhooks", `{"queue":"orders","url":"https://example.com/hook","enabled":null}`).wantProblem("enabled")
+	for _, id := range ids {
+		if d := h.loadDead(id); d.Status != tables.Waiting {
+			t.Errorf("%s is %s", id, d.Status)
+		}
+	}
+	if a := h.do(http.StatusOK, "GET", "/api/v1/webhooks/"+id, ""); a.get("enabled") != false || a.text("name") != "billing" {
+		t.Errorf("changed by a refused request: %s", a.body)
+	}
+	h.do(http.StatusOK, "POST", "/api/v1/webhooks/"+id+"/rotate-secret", "null", "Content-Type", "application/json")
+	if a := h.do(http.StatusOK, "POST", purgePath, `{"queue":"orders","limit":2,"cursor":null}`); a.get("purged") != 2.0 {
+		t.Errorf("purge: %s", a.body)
+	}
+	if a := h.do(http.StatusOK, "POST", purgePath, `{"all":true,"dry_run":false}`); a.get("purged") != 1.0 {
+		t.Errorf("purge of all: %s", a.body)
+	}
+}
+
+// No body of a request has a boolean that may be null: what such a one means is a guess.
+func TestNoBooleanOfARequestMayBeNull(t *testing.T) {
+	checked := 0
+	for name, schema := range document(t).Components.Schemas {
+		if !slices.Contains([]string{"WebhookCreate", "WebhookPatch", "ReplayRequest", "PurgeRequest", "Rotate"}, name) {
+			continue
+		}
+		for property, of := range schema.Value.Properties {
+			if !of.Value.Type.Is("boolean") {
+				continue
+			}
+			checked++
+			if of.Value.Nullable {
+				t.Errorf("%s.%s may be null", name, property)
+			}
+		}
+	}
+	if checked < 7 {
+		t.Errorf("%d booleans were found", checked)
 	}
 }
 

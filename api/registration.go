@@ -137,8 +137,11 @@ func (e *editor) set(name string, raw json.RawMessage) {
 	case "timeout":
 		e.timeout(raw)
 	case "enabled":
-		on := true
-		if isNull(raw) || e.read(name, raw, &on) {
+		var on bool
+		switch {
+		case isNull(raw): // a client that writes null for what it did not set must not enable what an operator disabled
+			e.fail(name, "is null", e.cureOf(name)+", or leave it out")
+		case e.read(name, raw, &on):
 			setEnabled(e.reg, on)
 		}
 	case "policy":

@@ -341,7 +341,7 @@ type purged struct {
 func (c *client) purge(cmd *cobra.Command, f *deadLetterFilter) error {
 	var total purged
 	limit, left := f.limit, *f
-	more := map[string]any{}
+	more := map[string]any{"dry_run": false}
 	for {
 		body, err := left.body(more)
 		if err != nil {
@@ -365,7 +365,7 @@ func (c *client) purge(cmd *cobra.Command, f *deadLetterFilter) error {
 		if limit > 0 {
 			left.limit = limit - total.Purged
 		}
-		more = map[string]any{"cursor": *step.NextCursor}
+		more = map[string]any{"dry_run": false, "cursor": *step.NextCursor}
 	}
 	if c.json() {
 		return c.value(cmd, total)

@@ -127,7 +127,7 @@ func TestPurgeGoesOnUntilAllIsDone(t *testing.T) {
 	if r.code != exitOK || !strings.Contains(r.out, "107 dead letters deleted. 1 were kept") {
 		t.Errorf("%d: %s%s", r.code, r.out, r.err)
 	}
-	want := []string{`{"limit":200,"queue":"orders"}`, `{"cursor":"c1","limit":100,"queue":"orders"}`, `{"cursor":"c2","limit":100,"queue":"orders"}`}
+	want := []string{`{"dry_run":false,"limit":200,"queue":"orders"}`, `{"cursor":"c1","dry_run":false,"limit":100,"queue":"orders"}`, `{"cursor":"c2","dry_run":false,"limit":100,"queue":"orders"}`}
 	for i, body := range want {
 		if i >= len(*sent) || (*sent)[i] != "POST /api/v1/dead-letters/purge "+body {
 			t.Errorf("request %d: %v, want %s", i, *sent, body)

@@ -38,12 +38,28 @@ const (
 type Options struct {
 	Version   string
 	LogOutput io.Writer
+	// Outside is what the process is put into; the zero value is the world.
+	Outside Outside
 
 	// hosted says which queues the Functions host receives from, which then also
 	// brings the requests: there is no listener and no server. Nil without a host.
 	hosted func(queue string) bool
 	// lookGap is how long a queue may be without anybody who looks at it, under a host.
 	lookGap time.Duration
+}
+
+// Outside stands in for what a process finds outside of itself, one by one: what is nil is
+// the real one. The simulation (internal/sim) gives its own.
+type Outside struct {
+	// Listen opens the socket of the API.
+	Listen func(ctx context.Context, network, address string) (net.Listener, error)
+	// Storage answers the requests to an Azure account.
+	Storage http.RoundTripper
+	// File runs each call to an embedded file, which is what call does, or fails it.
+	File func(ctx context.Context, service, operation string, call func() error) error
+	// Resolver and DialContext lead to the webhooks.
+	Resolver    webhook.Resolver
+	DialContext webhook.DialFunc
 }
 
 // App is one pushlease process. Make one with New, then Run it once.
@@ -80,7 +96,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	a.cleanups.add("telemetry", t.Shutdown)
 	a.log = t.Logger
 	if o.hosted == nil {
-		if err := a.listen(ctx); err != nil {
+		if err := a.listen(ctx, o.Outside.Listen); err != nil {
 			return nil, err
 		}
 	}
@@ -94,7 +110,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	if err != nil {
 		return nil, err
 	}
-	if a.stores, err = openStores(ctx, cfg, count, dropped); err != nil {
+	if a.stores, err = openStores(ctx, cfg, o.Outside, count, dropped); err != nil {
 		return nil, err
 	}
 	a.cleanups.add("storage", a.stores.close)
@@ -102,6 +118,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 
 	sender, err := webhook.NewSender(webhook.Options{
 		Version: o.Version, Guard: guard(cfg), TracerProvider: t.TracerProvider, Unrecorded: !t.Recording,
+		Resolver: o.Outside.Resolver, DialContext: o.Outside.DialContext,
 	})
 	if err != nil {
 		return nil, err
@@ -139,8 +156,11 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 
 // listen comes before storage is opened: a second server started by mistake should
 // leave nothing behind.
-func (a *App) listen(ctx context.Context) (err error) {
-	if a.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", a.cfg.Listen); err != nil {
+func (a *App) listen(ctx context.Context, listen func(context.Context, string, string) (net.Listener, error)) (err error) {
+	if listen == nil {
+		listen = (&net.ListenConfig{}).Listen
+	}
+	if a.listener, err = listen(ctx, "tcp", a.cfg.Listen); err != nil {
 		return fmt.Errorf("setting listen: %w (is another process on that port? choose another with --listen)", err)
 	}
 	a.cleanups.add("listener", func(context.Context) error { _ = a.listener.Close(); return nil }) // the server closes it first

@@ -35,7 +35,7 @@ func CheckStorage(ctx context.Context, cfg config.Config) []Probe {
 	if cfg.Storage.Kind() == config.StorageSQLite {
 		return []Probe{checkFile(cfg.Storage.Path())}
 	}
-	s, err := openStores(ctx, cfg, func(string, string) {}, func(int) {})
+	s, err := openStores(ctx, cfg, Outside{}, func(string, string) {}, func(int) {})
 	if err != nil {
 		return []Probe{{Name: "storage", Detail: err.Error(), Cure: "correct the setting storage"}}
 	}

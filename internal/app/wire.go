@@ -42,9 +42,9 @@ type recordedSteps interface {
 
 // openStores picks the adapters. On Azure nothing is asked yet, so that the process
 // starts while storage is away and says so on /readyz.
-func openStores(ctx context.Context, cfg config.Config, count storageCounter, dropped func(rows int)) (stores, error) {
+func openStores(ctx context.Context, cfg config.Config, outside Outside, count storageCounter, dropped func(rows int)) (stores, error) {
 	if cfg.Storage.Kind() == config.StorageSQLite {
-		db, err := sqlite.Open(ctx, cfg.Storage.Path(), sqlite.Options{OnTransaction: func(service, operation string, _ error) {
+		db, err := sqlite.Open(ctx, cfg.Storage.Path(), sqlite.Options{Around: outside.File, OnTransaction: func(service, operation string, _ error) {
 			count(service, operation)
 		}})
 		if err != nil {
@@ -59,13 +59,14 @@ func openStores(ctx context.Context, cfg config.Config, count storageCounter, dr
 	onTransaction := func(service, operation string, _ int, _ error) { count(service, operation) }
 	queues, err := azurequeue.Open(conn, azurequeue.Options{
 		Connections: max(64, 2*cfg.Concurrency), ManagedIdentityClientID: cfg.ManagedIdentityClientID, OnTransaction: onTransaction,
+		Transport: outside.Storage,
 	})
 	if err != nil {
 		return stores{}, fmt.Errorf("open queue service: %w", err)
 	}
 	rows, err := azuretable.Open(conn, azuretable.Options{
 		Prefix: cfg.TablePrefix, Partitions: cfg.TablePartitions, ManagedIdentityClientID: cfg.ManagedIdentityClientID,
-		OnTransaction: onTransaction, OnDropped: dropped,
+		OnTransaction: onTransaction, OnDropped: dropped, Transport: outside.Storage,
 	})
 	if err != nil {
 		return stores{}, fmt.Errorf("open table service: %w", err)

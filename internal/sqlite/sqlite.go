@@ -42,6 +42,8 @@ type Options struct {
 	// OnExpired is called after messages were removed because their time to
 	// live was over. Writes wait for it: it must not block, nor call the DB.
 	OnExpired func(messages int64)
+	// Around runs each call to the file, which is what call does, or fails it. For tests.
+	Around func(ctx context.Context, service, operation string, call func() error) error
 }
 
 // DB is one open file. It implements tables.Store; Queues gives its queues. Safe
@@ -74,6 +76,9 @@ func open(ctx context.Context, path string, opts Options, c *clock) (*DB, error)
 	}
 	if db.opts.OnExpired == nil {
 		db.opts.OnExpired = func(int64) {}
+	}
+	if db.opts.Around == nil {
+		db.opts.Around = func(_ context.Context, _, _ string, call func() error) error { return call() }
 	}
 	if err := createFile(path); err != nil {
 		return nil, err
@@ -216,7 +221,7 @@ func (db *DB) writeBy(ctx context.Context, do func(context.Context, func(*tx) er
 		return err
 	}
 	defer db.leave()
-	err := db.explain(do(ctx, op))
+	err := db.opts.Around(ctx, service, operation, func() error { return db.explain(do(ctx, op)) })
 	db.opts.OnTransaction(service, operation, err)
 	return err
 }
@@ -227,7 +232,7 @@ func (db *DB) read(ctx context.Context, service, operation string, q query, each
 		return err
 	}
 	defer db.leave()
-	err := db.explain(db.readRows(ctx, q, each))
+	err := db.opts.Around(ctx, service, operation, func() error { return db.explain(db.readRows(ctx, q, each)) })
 	db.opts.OnTransaction(service, operation, err)
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
@@ -36,6 +37,8 @@ type Options struct {
 	// account is used with an Entra identity. Empty means what azidentity's
 	// DefaultAzureCredential finds.
 	ManagedIdentityClientID string
+	// Transport sends the requests; nil means TCP. For tests.
+	Transport http.RoundTripper
 	// OnTransaction is called once for every request that went out on the wire,
 	// which is what the service bills. operation is one of receive, renew,
 	// abandon, complete, send, create, depth, peek and list. status is 0 and
@@ -129,7 +132,7 @@ func newClient(cfg azureconn.Config, opts Options, t *transport) (*azqueue.Servi
 }
 
 // Close gives the idle connections back. Calls in flight go on.
-func (s *Service) Close() { s.transport.base.CloseIdleConnections() }
+func (s *Service) Close() { (&http.Client{Transport: s.transport.base}).CloseIdleConnections() }
 
 // Queue returns the named queue without asking storage for anything.
 func (s *Service) Queue(name string) (queue.Queue, error) {

@@ -58,8 +58,9 @@ func identityQueue(t *testing.T, i *issuer, answer http.HandlerFunc) queue.Queue
 		t.Fatal(err)
 	}
 	tr := newTransport(opts)
-	tr.base.TLSClientConfig = server.Client().Transport.(*http.Transport).TLSClientConfig
-	t.Cleanup(tr.base.CloseIdleConnections)
+	base := tr.base.(*http.Transport)
+	base.TLSClientConfig = server.Client().Transport.(*http.Transport).TLSClientConfig
+	t.Cleanup(base.CloseIdleConnections)
 	client, err := azqueue.NewServiceClient(server.URL, tokens{i}, &azqueue.ClientOptions{ClientOptions: azcore.ClientOptions{
 		Retry: policy.RetryOptions{MaxRetries: -1}, Transport: tr, PerCallPolicies: []policy.Policy{keepBodyPolicy{}},
 	}})

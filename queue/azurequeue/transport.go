@@ -75,7 +75,7 @@ func (c *call) unsent() bool { return !c.connected.Load() }
 
 // transport sends requests once and counts them.
 type transport struct {
-	base          *http.Transport
+	base          http.RoundTripper
 	onTransaction func(service, operation string, status int, err error)
 	clock         clock
 }
@@ -90,6 +90,9 @@ const idleTimeout = 45 * time.Second
 const maxAnswer = 32 << 20
 
 func newTransport(opts Options) *transport {
+	if opts.Transport != nil {
+		return &transport{base: opts.Transport, onTransaction: opts.OnTransaction}
+	}
 	base := http.DefaultTransport.(*http.Transport).Clone()
 	base.MaxIdleConns = 0 // no bound of its own: there is one host
 	base.MaxIdleConnsPerHost = opts.Connections

@@ -23,6 +23,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"regexp"
 	"sync"
 
@@ -44,6 +45,8 @@ type Options struct {
 	// account is used with an Entra identity. Empty means what azidentity's
 	// DefaultAzureCredential finds.
 	ManagedIdentityClientID string
+	// Transport sends the requests; nil means TCP. For tests.
+	Transport http.RoundTripper
 	// OnTransaction, when set, is called once for each request on the wire, from
 	// many goroutines. service is "table"; operation is batch, query, get,
 	// insert, replace, delete, list-tables, create-table or delete-table;
@@ -100,7 +103,7 @@ func Open(cfg azureconn.Config, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open table storage: %w", err)
 	}
-	t := newTransport(opts.OnTransaction)
+	t := newTransport(opts.Transport, opts.OnTransaction)
 	c, err := newClients(cfg, opts.ManagedIdentityClientID, t)
 	if err != nil {
 		return nil, fmt.Errorf("open table storage: %w", err)
@@ -115,7 +118,7 @@ func Open(cfg azureconn.Config, opts Options) (*Store, error) {
 // it when ctx ends first. Call it once nothing else uses the store.
 func (s *Store) Close(ctx context.Context) error {
 	err := s.recent.close(ctx)
-	s.transport.base.CloseIdleConnections()
+	(&http.Client{Transport: s.transport.base}).CloseIdleConnections()
 	if err != nil {
 		return fmt.Errorf("write the index of recent attempts: %w", err)
 	}

@@ -97,7 +97,7 @@ func newIdentity(managedIdentityClientID string) (azcore.TokenCredential, error)
 
 // transport sends the requests and counts each one on the wire.
 type transport struct {
-	base  *http.Transport
+	base  http.RoundTripper
 	count func(service, operation string, status int, err error)
 }
 
@@ -105,7 +105,10 @@ type transport struct {
 // service's own rule.
 const maxAnswer = 16 << 20
 
-func newTransport(count func(service, operation string, status int, err error)) *transport {
+func newTransport(base http.RoundTripper, count func(service, operation string, status int, err error)) *transport {
+	if base != nil {
+		return &transport{base: base, count: count}
+	}
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConns = connections
 	t.MaxIdleConnsPerHost = connections

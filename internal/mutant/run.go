@@ -1,0 +1,99 @@
+package mutant
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// testTimeout bounds one go test command: a fault may make a test wait for ever, which counts
+// as noticed.
+const testTimeout = 5 * time.Minute
+
+// Result is what the tests said about one patch.
+type Result struct {
+	// Noticed is whether a test failed; By names those that did, or is empty when a test
+	// took longer than testTimeout or ended the process.
+	Noticed bool
+	By      []string
+	Took    time.Duration
+}
+
+// Run runs the patch's tests over the patched module in root, an absolute path. An error says that nothing was
+// found out: the patch does not fit or does not compile, or the go command failed.
+func Run(ctx context.Context, root string, p Patch) (Result, error) {
+	dir, err := os.MkdirTemp("", "mutant")
+	if err != nil {
+		return Result{}, err
+	}
+	defer os.RemoveAll(dir)
+	overlay, err := p.overlay(root, dir)
+	if err != nil {
+		return Result{}, fmt.Errorf("%s: %w", p.Name, err)
+	}
+	r, err := test(ctx, root, append([]string{"-overlay=" + overlay}, p.Tests...))
+	if err != nil {
+		return Result{}, fmt.Errorf("%s: %w", p.Name, err)
+	}
+	return r, nil
+}
+
+// Unpatched runs the tests of the patches without any patch, each command once. Only where
+// they pass does a failure say something about a patch.
+func Unpatched(ctx context.Context, root string, patches []Patch) error {
+	var done []string
+	for _, p := range patches {
+		command := strings.Join(p.Tests, " ")
+		if slices.Contains(done, command) {
+			continue
+		}
+		done = append(done, command)
+		r, err := test(ctx, root, p.Tests)
+		if err == nil && r.Noticed {
+			err = fmt.Errorf("fails without a patch: %v", r.By)
+		}
+		if err != nil {
+			return fmt.Errorf("go test %s: %w", command, err)
+		}
+	}
+	return nil
+}
+
+var (
+	failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
+	notBuilt   = regexp.MustCompile(`(?m)^FAIL\s.*\[(build|setup) failed\]`)
+)
+
+func test(ctx context.Context, root string, args []string) (Result, error) {
+	began := time.Now()
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-vet=off", "-failfast", "-timeout=" + testTimeout.String()}, args...)...)
+	cmd.Dir = root
+	cmd.WaitDelay = time.Second // a test's own child may keep the output open
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	r := Result{Took: time.Since(began)}
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return r, nil
+	case ctx.Err() != nil:
+		return r, ctx.Err()
+	case !errors.As(err, &exit):
+		return r, err
+	case notBuilt.Match(out.Bytes()), !bytes.Contains(out.Bytes(), []byte("\nFAIL")) && !bytes.HasPrefix(out.Bytes(), []byte("FAIL")):
+		return r, fmt.Errorf("does not build: %s", out.String())
+	}
+	r.Noticed = true
+	for _, m := range failedTest.FindAllStringSubmatch(out.String(), -1) {
+		r.By = append(r.By, m[1])
+	}
+	return r, nil
+}

@@ -1,0 +1,38 @@
+package mutant
+
+func inWebhook(name, old, with, brings string) Patch {
+	return Patch{Name: "webhook-" + name, In: "webhook", Old: old, New: with, Brings: brings, Tests: []string{"./webhook"}}
+}
+
+var webhookPatches = []Patch{
+	inWebhook("expired-secret-signs", "!secret.ExpiresAt.IsZero() && !now.Before(secret.ExpiresAt)", "!secret.ExpiresAt.IsZero() && now.IsZero()",
+		"A secret that was rotated away still signs."),
+	inWebhook("one-signature-only", "if signatures != \"\" {\n\t\t\tsignatures += \" \"\n\t\t}", "if signatures != \"\" {\n\t\t\tbreak\n\t\t}",
+		"During a rotation receivers with the old secret refuse everything."),
+	inWebhook("hmac-not-reset", "\th.hash.Reset()\n", "",
+		"Every second signature is wrong."),
+	inWebhook("timestamp-not-checked", "if seconds < now.Unix()-span || seconds > now.Unix()+span {", "if seconds > now.Unix()+span {",
+		"A recorded request can be sent again years later."),
+	inWebhook("socket-unchecked", "err != nil || !g.options.allows(target.Addr())", "err != nil || !target.IsValid()",
+		"Nothing checks the address that a socket is connected to."),
+	inWebhook("mapped-address-passes", "checked[i] = addr.Unmap()", "checked[i] = addr",
+		"An IPv4 address in its IPv6 form gets past the guard, or is refused wrongly."),
+	inWebhook("redirects-followed", "CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },", "",
+		"A redirect leads a POST to where the guard and the signature were not asked about."),
+	inWebhook("retry-after-echoes", "if _, err := http.ParseTime(value); err != nil {", "if _, err := http.ParseTime(value); err == nil {",
+		"Whatever a receiver writes into Retry-After is recorded."),
+	inWebhook("user-header-replaces-signature", "\"webhook-\", \"pushlease-\", \"proxy-\"", "\"pushlease-\", \"proxy-\"",
+		"A webhook's own header takes the place of webhook-id."),
+	inWebhook("idempotency-header-allowed", "\"idempotency-key\": true,", "\"idempotency-key\": false,",
+		"net/http repeats a POST by itself, unseen."),
+	inWebhook("repeats-after-write", "again: reused && !streamReset(err)}", "again: true}",
+		"A POST that the receiver may have processed is sent twice."),
+	inWebhook("informational-is-an-answer", "if resp.StatusCode < 200 {", "if resp.StatusCode < 100 {",
+		"A 101 counts as an answer."),
+	inWebhook("shortage-is-the-receivers", "case short(err):\n\t\treturn shortFailure()\n\tcase errors.Is(err, syscall.ECONNREFUSED):", "case errors.Is(err, syscall.ECONNREFUSED):",
+		"Messages are dead-lettered because this machine has no socket left."),
+	inWebhook("answer-without-bound", "io.ReadAll(io.LimitReader(body, MaxBodyRead))", "io.ReadAll(body)",
+		"A receiver whose body never ends takes all memory."),
+	inWebhook("short-secret", "minSecretBytes = 24", "minSecretBytes = 1",
+		"A secret of one byte is taken."),
+}

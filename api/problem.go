@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -124,9 +125,25 @@ const retryAfter = 5 * time.Second
 func storageFault(doing string, err error) *problem {
 	p := newProblem(http.StatusServiceUnavailable, "storage-unavailable", "Storage did not answer",
 		"Could not "+doing+"; the fault is in pushlease's storage, not in the request. Send the request again in a moment; /readyz says what is wrong.")
+	if why := known(err); why != "" {
+		p.Detail = "Could not " + doing + ": " + why
+	}
 	p.cause = err
 	p.header = map[string]string{"Retry-After": strconv.Itoa(int(retryAfter.Seconds()))}
 	return p
+}
+
+// known says why storage refused a call, where only a person can mend that; empty otherwise.
+func known(err error) string {
+	switch {
+	case errors.Is(err, queue.ErrTakenAway):
+		return "the file that keeps everything was taken away while pushlease has it open, so nothing new is accepted. /readyz and the log say where it was saved, and what to do."
+	case errors.Is(err, queue.ErrFull):
+		return "the disk that keeps everything is full. Free some space there, then send the request again."
+	case errors.Is(err, queue.ErrLocked):
+		return "another process keeps the file that keeps everything locked. End what holds it open (a backup, a shell), then send the request again."
+	}
+	return ""
 }
 
 // listFault turns a store's answer to a list into a problem.

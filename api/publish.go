@@ -162,6 +162,10 @@ func sendProblem(err error) *problem {
 		return p
 	}
 	p := storageFault("publish the message", err)
+	if why := known(err); why != "" {
+		p.Detail = "The message was not published: " + why
+		return p
+	}
 	p.Detail = "Storage refused the message, so it was not published. Send it again in a moment; /readyz says what is wrong."
 	return p
 }

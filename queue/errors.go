@@ -19,8 +19,16 @@ var (
 	// ErrBusy: storage refused the call before it took effect (throttling,
 	// queue being deleted, connection refused). Back off and try again.
 	ErrBusy = errors.New("storage is busy")
+	// ErrLocked is the ErrBusy of a file that another process keeps locked: it lasts until
+	// that process lets go.
+	ErrLocked = fmt.Errorf("%w: another process keeps it locked", ErrBusy)
 	// ErrDenied: storage refused the credentials or their permissions.
 	ErrDenied = errors.New("storage denied access")
+	// ErrFull: storage has no room left, and kept nothing of the call.
+	ErrFull = errors.New("storage is full")
+	// ErrTakenAway: what storage keeps its data in was removed or replaced while it was in
+	// use. The call was refused, and further ones will be until an operator has acted.
+	ErrTakenAway = errors.New("storage was taken away")
 )
 
 // Ambiguous reports whether a call that failed with err may nevertheless have
@@ -29,7 +37,7 @@ func Ambiguous(err error) bool {
 	if err == nil {
 		return false
 	}
-	for _, definitive := range []error{ErrLeaseLost, ErrQueueNotFound, ErrTooLarge, ErrUnsendable, ErrBusy, ErrDenied} {
+	for _, definitive := range []error{ErrLeaseLost, ErrQueueNotFound, ErrTooLarge, ErrUnsendable, ErrBusy, ErrDenied, ErrFull, ErrTakenAway} {
 		if errors.Is(err, definitive) {
 			return false
 		}

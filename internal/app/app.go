@@ -110,7 +110,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	if err != nil {
 		return nil, err
 	}
-	if a.stores, err = openStores(ctx, cfg, o.Outside, count, dropped); err != nil {
+	if a.stores, err = openStores(ctx, cfg, o.Outside, a.log, count, dropped); err != nil {
 		return nil, err
 	}
 	a.cleanups.add("storage", a.stores.close)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/pushlease/pushlease/internal/azureconn"
 	"github.com/pushlease/pushlease/internal/config"
+	"github.com/pushlease/pushlease/internal/sqlite"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -35,7 +37,7 @@ func CheckStorage(ctx context.Context, cfg config.Config) []Probe {
 	if cfg.Storage.Kind() == config.StorageSQLite {
 		return []Probe{checkFile(cfg.Storage.Path())}
 	}
-	s, err := openStores(ctx, cfg, Outside{}, func(string, string) {}, func(int) {})
+	s, err := openStores(ctx, cfg, Outside{}, slog.New(slog.DiscardHandler), func(string, string) {}, func(int) {})
 	if err != nil {
 		return []Probe{{Name: "storage", Detail: err.Error(), Cure: "correct the setting storage"}}
 	}
@@ -94,6 +96,12 @@ const sqliteMagic = "SQLite format 3\x00"
 func checkFile(path string) Probe {
 	p := Probe{Name: "storage file"}
 	f, err := os.Open(path) //nolint:gosec // the operator's own setting
+	saved := sqlite.Rescued(path)
+	if errors.Is(err, fs.ErrNotExist) && len(saved) > 0 {
+		p.Detail = path + " is not there, but " + saved[len(saved)-1] + " is, which was saved when the file was taken away"
+		p.Cure = "rename it to " + path + " to go on with it, or move it elsewhere to begin with an empty file"
+		return p
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
 			p.Detail, p.Cure = "the folder of "+path+" does not exist", "create the folder, or set storage to a file elsewhere"
@@ -113,5 +121,9 @@ func checkFile(path string) Probe {
 		return p
 	}
 	p.OK, p.Detail = true, path+" is a SQLite database"
+	if len(saved) > 0 {
+		p.OK, p.Detail = false, "beside "+path+" lies "+saved[len(saved)-1]+", which was saved when the file was taken away: it may hold messages that the file lacks"
+		p.Cure = "put it in the place of " + path + " while nothing is running, or move it elsewhere when it is not needed"
+	}
 	return p
 }

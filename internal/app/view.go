@@ -49,13 +49,16 @@ func deletions(d dispatcher.Deletions) api.Deletions {
 
 // ready makes the checks behind /readyz from what the dispatcher last saw: asking
 // storage again for every probe would cost a transaction each.
-func (a *App) ready(context.Context) []api.Check {
+func (a *App) ready(ctx context.Context) []api.Check {
 	checks := []api.Check{{Name: "draining", OK: !a.draining.Load()}}
 	if !checks[0].OK {
 		checks[0].Detail = "the process is stopping"
 	}
 	if a.stores.clockAhead != nil {
 		checks = append(checks, clockCheck(a.stores.clockAhead()))
+	}
+	if a.stores.fault != nil {
+		checks = append(checks, storageCheck(ctx, a.stores.fault))
 	}
 	for name, err := range a.dispatcher.Health() {
 		c := api.Check{Name: name, OK: err == nil}

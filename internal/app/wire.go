@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -30,6 +31,9 @@ type stores struct {
 	// sasEnd is when the signature that opens them ends; zero when there is none, or
 	// it does not say.
 	sasEnd time.Time
+	// fault says what keeps storage as a whole from being used; nil where that shows in
+	// each call only.
+	fault func(context.Context) error
 	// clockAhead compares the clock here with the storage's; nil where that is the same.
 	clockAhead func() (ahead time.Duration, known bool)
 }
@@ -42,15 +46,17 @@ type recordedSteps interface {
 
 // openStores picks the adapters. On Azure nothing is asked yet, so that the process
 // starts while storage is away and says so on /readyz.
-func openStores(ctx context.Context, cfg config.Config, outside Outside, count storageCounter, dropped func(rows int)) (stores, error) {
+func openStores(ctx context.Context, cfg config.Config, outside Outside, log *slog.Logger, count storageCounter, dropped func(rows int)) (stores, error) {
 	if cfg.Storage.Kind() == config.StorageSQLite {
-		db, err := sqlite.Open(ctx, cfg.Storage.Path(), sqlite.Options{Around: outside.File, OnTransaction: func(service, operation string, _ error) {
-			count(service, operation)
-		}})
+		db, err := sqlite.Open(ctx, cfg.Storage.Path(), sqlite.Options{
+			Around: outside.File, OnFault: tellFaults(log),
+			OnTransaction: func(service, operation string, _ error) { count(service, operation) },
+		})
 		if err != nil {
 			return stores{}, fmt.Errorf("open storage: %w", err)
 		}
-		return stores{queues: db.Queues(), tables: db, recorded: db.Queues(), close: func(context.Context) error { return db.Close() }}, nil
+		tellRescued(log, cfg.Storage.Path())
+		return stores{queues: db.Queues(), tables: db, recorded: db.Queues(), fault: db.Fault, close: func(context.Context) error { return db.Close() }}, nil
 	}
 	conn, err := azureconn.Parse(storageSource(cfg))
 	if err != nil {

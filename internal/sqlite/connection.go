@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"syscall"
 
 	"modernc.org/libc"
 	engine "modernc.org/sqlite/lib"
@@ -23,10 +24,12 @@ type connection struct {
 	stmts map[string]*statement
 }
 
-// engineError is what SQLite says; code is its extended result code.
+// engineError is what SQLite says; code is its extended result code, and system what the
+// operating system said when that was about a file.
 type engineError struct {
-	code int
-	text string
+	code   int
+	text   string
+	system syscall.Errno
 }
 
 func (e *engineError) Error() string { return fmt.Sprintf("%s (%d)", e.text, e.code) }
@@ -80,12 +83,16 @@ func (c *connection) close() error {
 // failure makes an error of a result code.
 func (c *connection) failure(rc int32) error {
 	if c.db == 0 {
-		return &engineError{int(rc), libc.GoString(engine.Xsqlite3_errstr(c.tls, rc))}
+		return &engineError{code: int(rc), text: libc.GoString(engine.Xsqlite3_errstr(c.tls, rc))}
 	}
 	if extended := engine.Xsqlite3_extended_errcode(c.tls, c.db); extended&0xff == rc&0xff {
 		rc = extended
 	}
-	return &engineError{int(rc), libc.GoString(engine.Xsqlite3_errmsg(c.tls, c.db))}
+	e := &engineError{code: int(rc), text: libc.GoString(engine.Xsqlite3_errmsg(c.tls, c.db))}
+	if rc&0xff == engine.SQLITE_IOERR {
+		e.system = syscall.Errno(engine.Xsqlite3_system_errno(c.tls, c.db))
+	}
+	return e
 }
 
 // script runs statements that are not worth keeping.

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"errors"
 	"fmt"
+	"syscall"
 
 	driver "modernc.org/sqlite"
 	codes "modernc.org/sqlite/lib"
@@ -45,22 +46,33 @@ func breaksTransaction(err error) bool {
 	return false
 }
 
+// outOfSpace reports whether the operating system had no space for a write. It is false when
+// that came out while a commit was synced: the next start may find such a commit whole.
+func outOfSpace(err error) bool {
+	var own *engineError
+	return errors.As(err, &own) && own.code != codes.SQLITE_IOERR_FSYNC &&
+		(own.system == syscall.ENOSPC || own.system == syscall.EDQUOT)
+}
+
 // explain wraps an error of SQLite with what a person can do about it.
 func (db *DB) explain(err error) error {
 	switch code(err) {
 	case 0:
 		return err
 	case codes.SQLITE_BUSY, codes.SQLITE_LOCKED:
-		return fmt.Errorf("%w: another process has kept %s locked: end what holds it open (a backup, a shell): %w", queue.ErrBusy, db.path, err)
+		return fmt.Errorf("%w: end what holds %s open (a backup, a shell): %w", queue.ErrLocked, db.path, err)
 	case codes.SQLITE_READONLY, codes.SQLITE_PERM, codes.SQLITE_AUTH:
 		return fmt.Errorf("%w: %s can't be written: check the permissions of the file and its folder, and that the disk is not mounted read-only: %w", queue.ErrDenied, db.path, err)
 	case codes.SQLITE_FULL:
-		return fmt.Errorf("the disk that holds %s is full: free some space: %w", db.path, err)
+		return fmt.Errorf("%w: the disk that holds %s has no room left: free some space: %w", queue.ErrFull, db.path, err)
 	case codes.SQLITE_CANTOPEN:
 		return fmt.Errorf("%s can't be opened: check that its folder exists and may be written: %w", db.path, err)
 	case codes.SQLITE_NOTADB, codes.SQLITE_CORRUPT:
 		return fmt.Errorf("%s is damaged or no SQLite database: restore it from a backup, or name another file: %w", db.path, err)
 	case codes.SQLITE_IOERR:
+		if outOfSpace(err) {
+			return fmt.Errorf("%w: the disk that holds %s has no room left: free some space: %w", queue.ErrFull, db.path, err)
+		}
 		return fmt.Errorf("the disk that holds %s failed: %w", db.path, err)
 	}
 	return fmt.Errorf("database %s: %w", db.path, err)

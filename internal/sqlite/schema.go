@@ -68,5 +68,8 @@ func prepareFile(conn *connection) (err error) {
 			return fmt.Errorf("create schema %d: %w", int(version)+i+1, err)
 		}
 	}
-	return conn.script(fmt.Sprintf("PRAGMA user_version = %d", newest))
+	return conn.script(setVersion())
 }
+
+// setVersion marks the file as one of the newest schema.
+func setVersion() string { return fmt.Sprintf("PRAGMA user_version = %d", schemaVersion()) }

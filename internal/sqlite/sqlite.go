@@ -12,6 +12,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,15 +22,18 @@ import (
 	"sync"
 	"time"
 
-	driver "modernc.org/sqlite"
+	"modernc.org/sqlite"
 )
 
 const (
 	// longestBusyPause is the longest pause before a lock is tried again.
 	longestBusyPause = 100 * time.Millisecond
 	// busyPatience is how long a write is tried again before it fails with
-	// queue.ErrBusy.
+	// queue.ErrLocked, while the processes that lock it out commit.
 	busyPatience = 10 * time.Second
+	// lockPatience is how long it is while none does: the lock is held by one that does
+	// something else. After it everything is answered at once, until the lock is free.
+	lockPatience = 2 * time.Second
 	// readers is how many reads run at once; the rest wait.
 	readers = 4
 )
@@ -44,6 +48,9 @@ type Options struct {
 	OnExpired func(messages int64)
 	// Around runs each call to the file, which is what call does, or fails it. For tests.
 	Around func(ctx context.Context, service, operation string, call func() error) error
+	// OnFault is called when what Fault says begins, changes, and ends (with nil), for the
+	// log. Writes wait for it: it must not block, nor call the DB.
+	OnFault func(err error)
 }
 
 // DB is one open file. It implements tables.Store; Queues gives its queues. Safe
@@ -54,6 +61,8 @@ type DB struct {
 	writer *writer
 	reads  *sql.DB
 	clock  *clock
+
+	condition condition
 
 	stop       chan struct{} // ends the background goroutines
 	background sync.WaitGroup
@@ -80,12 +89,15 @@ func open(ctx context.Context, path string, opts Options, c *clock) (*DB, error)
 	if db.opts.Around == nil {
 		db.opts.Around = func(_ context.Context, _, _ string, call func() error) error { return call() }
 	}
+	if db.opts.OnFault == nil {
+		db.opts.OnFault = func(error) {}
+	}
 	if err := createFile(path); err != nil {
 		return nil, err
 	}
 	// Commits need the data and its length on the disk, not the file's times. Where there
 	// is no such call the stronger one stays.
-	_, _ = driver.Fdatasync(true)
+	_, _ = sqlite.Fdatasync(true)
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
@@ -94,11 +106,15 @@ func open(ctx context.Context, path string, opts Options, c *clock) (*DB, error)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", db.explain(err))
 	}
-	file := "file:" + (&url.URL{Path: filepath.ToSlash(abs)}).EscapedPath()
-	db.reads, err = sql.Open("sqlite", file+fmt.Sprintf("?_pragma=busy_timeout(%d)&_pragma=query_only(1)", busyPatience.Milliseconds()))
+	if db.condition.files, err = identify(abs); err != nil {
+		return nil, errors.Join(fmt.Errorf("open database: %w", err), conn.close())
+	}
+	db.condition.lookedAt = time.Now()
+	reader, err := newReader(db, abs)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open database: %w", err), conn.close())
 	}
+	db.reads = sql.OpenDB(reader)
 	db.reads.SetMaxOpenConns(readers)
 	db.reads.SetMaxIdleConns(readers)
 	db.writer = newWriter(db, conn)
@@ -110,11 +126,42 @@ func open(ctx context.Context, path string, opts Options, c *clock) (*DB, error)
 	return db, nil
 }
 
+// reader opens the connections that read. A later one must not open another file than the
+// first: its locks, and the part of the journal that it would read, are not ours.
+type reader struct {
+	driver.Connector
+	db *DB
+}
+
+func newReader(db *DB, path string) (reader, error) {
+	file := "file:" + (&url.URL{Path: filepath.ToSlash(path)}).EscapedPath()
+	c, err := sqlite.NewConnector(file + fmt.Sprintf("?_pragma=busy_timeout(%d)&_pragma=query_only(1)", busyPatience.Milliseconds()))
+	if err != nil {
+		return reader{}, err
+	}
+	return reader{c, db}, nil
+}
+
+// Connect implements driver.Connector.
+func (r reader) Connect(ctx context.Context) (driver.Conn, error) {
+	files := &r.db.condition.files
+	if err := files.explain(files.look()); err != nil {
+		return nil, err
+	}
+	return r.Connector.Connect(ctx)
+}
+
 // createFile makes sure that the file is there. SQLite would create it readable by
 // others; its journals copy the mode.
 func createFile(path string) error {
 	if path == "" {
 		return errors.New("open database: the path is empty: name a file")
+	}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		if saved := Rescued(path); len(saved) > 0 {
+			return fmt.Errorf("open database: %s is not there, but %s is, which was saved when the file was taken away: "+
+				"rename it to %s to go on with it, or move it elsewhere to begin with an empty file", path, saved[len(saved)-1], path)
+		}
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator names the file
 	switch {
@@ -186,7 +233,7 @@ func (db *DB) Close() error {
 	db.calls.Wait()
 	close(db.stop)
 	db.background.Wait()
-	if err := errors.Join(db.reads.Close(), db.writer.conn.close()); err != nil {
+	if err := errors.Join(db.reads.Close(), db.writer.leave()); err != nil {
 		return fmt.Errorf("close database: %w", db.explain(err))
 	}
 	return nil
@@ -221,7 +268,14 @@ func (db *DB) writeBy(ctx context.Context, do func(context.Context, func(*tx) er
 		return err
 	}
 	defer db.leave()
-	err := db.opts.Around(ctx, service, operation, func() error { return db.explain(do(ctx, op)) })
+	err := db.opts.Around(ctx, service, operation, func() error {
+		return db.explain(do(ctx, func(tx *tx) error {
+			if err := db.condition.allows(operation); err != nil {
+				return err
+			}
+			return op(tx)
+		}))
+	})
 	db.opts.OnTransaction(service, operation, err)
 	return err
 }
@@ -232,7 +286,12 @@ func (db *DB) read(ctx context.Context, service, operation string, q query, each
 		return err
 	}
 	defer db.leave()
-	err := db.opts.Around(ctx, service, operation, func() error { return db.explain(db.readRows(ctx, q, each)) })
+	err := db.opts.Around(ctx, service, operation, func() error {
+		if err := db.condition.gone(); err != nil {
+			return err
+		}
+		return db.explain(db.readRows(ctx, q, each))
+	})
 	db.opts.OnTransaction(service, operation, err)
 	return err
 }

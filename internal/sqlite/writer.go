@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"runtime"
 	"time"
+
+	engine "modernc.org/sqlite/lib"
 )
 
 const (
@@ -36,6 +38,10 @@ type writer struct {
 	ops  chan *op // unbuffered: who is parked on it is queued
 	// queues are the row ids of queues that are known to be there: none is ever removed.
 	queues map[string]int64
+	// changed counts the rows that the transaction has changed so far.
+	changed int64
+	// others is about the processes that have kept the lock since it was asked for.
+	others lockedOut
 }
 
 func newWriter(db *DB, conn *connection) *writer {
@@ -133,6 +139,8 @@ func (w *writer) gather(first *op) []*op {
 
 // commit runs the batch in one transaction and tells its callers.
 func (w *writer) commit(batch []*op) {
+	w.lookAtFiles()
+	w.changed = 0
 	batch, err := w.begin(batch)
 	if len(batch) == 0 {
 		return
@@ -158,6 +166,7 @@ func (w *writer) commit(batch []*op) {
 	} else {
 		w.db.clock.accept(j)
 	}
+	w.noteEnd(err, w.changed > 0)
 	for _, o := range batch {
 		if err != nil {
 			o.err = err
@@ -179,6 +188,9 @@ func (w *writer) begin(batch []*op) ([]*op, error) {
 		left := batch[:0:0]
 		for _, o := range batch {
 			if o.err = o.ctx.Err(); o.err != nil {
+				if try > 0 {
+					o.err = fmt.Errorf("%w: %w", w.db.explain(errLocked), o.err)
+				}
 				close(o.done)
 				continue
 			}
@@ -188,11 +200,33 @@ func (w *writer) begin(batch []*op) ([]*op, error) {
 			return nil, nil
 		}
 		_, err := w.conn.exec("BEGIN IMMEDIATE")
-		if err == nil || !isBusy(err) || time.Since(start) > busyPatience {
+		if err == nil {
+			w.others = lockedOut{}
+		}
+		if err == nil || !isBusy(err) || w.others.idle(w.conn) > lockPatience || time.Since(start) > busyPatience {
 			return batch, err
 		}
 		time.Sleep(busyPause(try))
 	}
+}
+
+// errLocked is what SQLite says of a lock that is waited for.
+var errLocked = &engineError{code: engine.SQLITE_BUSY, text: "database is locked"}
+
+// lockedOut watches those who have the lock; the zero value has not begun to.
+type lockedOut struct {
+	version int64 // of the file's content
+	since   time.Time
+}
+
+// idle is for how long none of them has committed anything.
+func (l *lockedOut) idle(conn *connection) time.Duration {
+	version := l.version
+	err := conn.row("PRAGMA data_version", nil, &version)
+	if l.since.IsZero() || err == nil && version != l.version {
+		l.version, l.since = version, time.Now()
+	}
+	return time.Since(l.since)
 }
 
 // errHalfDone is returned when an operation failed after it had changed something.
@@ -207,7 +241,9 @@ func (w *writer) runTogether(batch []*op, j jump) error {
 	}
 	for _, o := range batch {
 		t := &tx{w: w, op: o}
-		if o.err = o.run(t); o.err == nil {
+		o.err = o.run(t)
+		w.changed += t.changed
+		if o.err == nil {
 			continue
 		}
 		if breaksTransaction(o.err) {
@@ -231,7 +267,10 @@ func (w *writer) runApart(batch []*op, j jump) error {
 		if _, err := w.conn.exec("SAVEPOINT op"); err != nil {
 			return err
 		}
-		if o.err = o.run(&tx{w: w, op: o}); o.err != nil {
+		t := &tx{w: w, op: o}
+		o.err = o.run(t)
+		w.changed += t.changed
+		if o.err != nil {
 			if breaksTransaction(o.err) {
 				return o.err
 			}

@@ -204,22 +204,66 @@ func lockedBy(t *testing.T) (db *DB, release func()) {
 func TestLockOfAnotherProcessIsWaitedFor(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		db, release := lockedBy(t)
-		time.AfterFunc(5*time.Second, release)
+		time.AfterFunc(time.Second, release)
 		start := time.Now()
 		mustSend(t, mustQueue(t, db), "a", queue.SendOptions{})
-		if d := time.Since(start); d < 5*time.Second {
-			t.Errorf("Send took %v, want until the lock was released after 5s", d)
+		if d := time.Since(start); d < time.Second {
+			t.Errorf("Send took %v, want until the lock was released after 1s", d)
 		}
 	})
 }
 
+// C59: who waits for a lock that another process keeps learns so soon, and everybody after
+// that at once, until the lock is free.
 func TestLockThatStaysIsBusy(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
+		var said []error
 		db, release := lockedBy(t)
-		defer release()
-		_, err := mustQueue(t, db).Send(t.Context(), []byte("a"), queue.SendOptions{})
-		if !errors.Is(err, queue.ErrBusy) || queue.Ambiguous(err) || !strings.Contains(err.Error(), "end what holds it open") {
-			t.Errorf("Send = %v, want ErrBusy with the cure", err)
+		db.opts.OnFault = func(err error) { said = append(said, err) }
+		q := mustQueue(t, db)
+		for i, patience := range []time.Duration{lockPatience + longestBusyPause, 0} {
+			start := time.Now()
+			_, err := q.Send(t.Context(), []byte("a"), queue.SendOptions{})
+			if !errors.Is(err, queue.ErrBusy) || !errors.Is(err, queue.ErrLocked) || queue.Ambiguous(err) || !strings.Contains(err.Error(), "end what holds "+db.path+" open") {
+				t.Errorf("Send = %v, want ErrLocked with the cure", err)
+			}
+			if d := time.Since(start); d > patience {
+				t.Errorf("send %d was answered after %v, want at most %v", i+1, d, patience)
+			}
+		}
+		if err := db.Fault(t.Context()); !errors.Is(err, queue.ErrLocked) {
+			t.Errorf("Fault = %v, want ErrLocked", err)
+		}
+		release()
+		mustSend(t, q, "a", queue.SendOptions{})
+		if err := db.Fault(t.Context()); err != nil {
+			t.Errorf("Fault = %v after the lock was released", err)
+		}
+		if len(said) != 2 || !errors.Is(said[0], queue.ErrLocked) || said[1] != nil {
+			t.Errorf("OnFault was told %v, want ErrLocked and its end", said)
+		}
+	})
+}
+
+// A lock that changes hands is no lock that stays.
+func TestOthersThatCommitAreWaitedForLonger(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "test.db")
+		db, busy := openFile(t, path, Options{}), openFile(t, path, Options{})
+		release := block(busy)
+		for i := range 4 {
+			time.AfterFunc(time.Duration(i+1)*1500*time.Millisecond, func() {
+				// Without a moment between: the commit, and the lock again.
+				if err := errors.Join(busy.writer.conn.script("INSERT INTO queues (name) VALUES ('busy-" + fmt.Sprint(i) + "'); COMMIT; BEGIN IMMEDIATE")); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		time.AfterFunc(7*time.Second, release)
+		start := time.Now()
+		mustSend(t, mustQueue(t, db), "a", queue.SendOptions{})
+		if d := time.Since(start); d < 7*time.Second {
+			t.Errorf("Send took %v, want until the lock was free after 7s", d)
 		}
 	})
 }
@@ -235,38 +279,53 @@ func TestContextEndsTheWaitForALock(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > time.Second+settleGrace {
 			t.Errorf("Send = %v after %v, want DeadlineExceeded soon after 1s", err, time.Since(start))
 		}
+		if !errors.Is(err, queue.ErrLocked) || queue.Ambiguous(err) {
+			t.Errorf("Send = %v, want it to say what it waited for, and that nothing was done", err)
+		}
 	})
 }
 
+// C59 and C81: a full disk is named, and so for as long as it may be one.
 func TestFullDiskIsAnErrorAndHeals(t *testing.T) {
-	db := openNew(t)
-	q := mustQueue(t, db)
-	mustSend(t, q, "first", queue.SendOptions{})
-	limit := func(pages int) {
-		t.Helper()
-		err := db.writer.conn.row(fmt.Sprintf("PRAGMA max_page_count = %d", pages), nil, new(int))
-		if err != nil {
-			t.Fatal(err)
+	bubble.Test(t, func(t *testing.T) {
+		db := openNew(t)
+		q := mustQueue(t, db)
+		mustSend(t, q, "first", queue.SendOptions{})
+		limit := func(pages int) {
+			t.Helper()
+			err := db.writer.conn.row(fmt.Sprintf("PRAGMA max_page_count = %d", pages), nil, new(int))
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	limit(60)
-	text := []byte(strings.Repeat("x", queue.MaxTextBytes))
-	var err error
-	sent := 1
-	for range 20 {
-		if _, err = q.Send(t.Context(), text, queue.SendOptions{}); err != nil {
-			break
+		limit(60)
+		text := []byte(strings.Repeat("x", queue.MaxTextBytes))
+		var err error
+		sent := 1
+		for range 20 {
+			if _, err = q.Send(t.Context(), text, queue.SendOptions{}); err != nil {
+				break
+			}
+			sent++
 		}
-		sent++
-	}
-	if err == nil || !strings.Contains(err.Error(), "free some space") {
-		t.Fatalf("Send on a full disk = %v, want an error with the cure", err)
-	}
-	limit(1 << 20)
-	mustSend(t, q, "after", queue.SendOptions{})
-	if n := len(receiveAll(t, q)); n != sent+1 {
-		t.Errorf("%d messages are there, want the %d that were accepted", n, sent+1)
-	}
+		if !errors.Is(err, queue.ErrFull) || queue.Ambiguous(err) || !strings.Contains(err.Error(), "free some space") {
+			t.Fatalf("Send on a full disk = %v, want ErrFull with the cure", err)
+		}
+		for range 2 { // what Fault writes to find out fits
+			if fault := db.Fault(t.Context()); !errors.Is(fault, queue.ErrFull) {
+				t.Errorf("Fault = %v, want ErrFull", fault)
+			}
+		}
+		limit(1 << 20)
+		mustSend(t, q, "after", queue.SendOptions{})
+		time.Sleep(fullFor)
+		if fault := db.Fault(t.Context()); fault != nil {
+			t.Errorf("Fault = %v, although it can be written again", fault)
+		}
+		if n := len(receiveAll(t, q)); n != sent+1 {
+			t.Errorf("%d messages are there, want the %d that were accepted", n, sent+1)
+		}
+	})
 }
 
 func TestReadOnlyFileIsDenied(t *testing.T) {

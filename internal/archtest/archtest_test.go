@@ -41,6 +41,7 @@ var allowed = map[string][]string{
 	"internal/archtest":          {},
 	"internal/bubble":            {},
 	"internal/mutant":            {},
+	"docs/model":                 {},
 	"internal/mutant/cmd/mutant": {"internal/mutant"},
 	"internal/app":               {"*"},
 	"cmd/pushlease":              {"internal/app", "internal/config", "webhook", "policy", "queue"},

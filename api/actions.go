@@ -72,8 +72,8 @@ func (a *API) testWebhook(w http.ResponseWriter, r *http.Request) error {
 	decision := reg.Policy.Decide(policy.Try{
 		Now: res.StartedAt.Add(res.Duration), FirstAt: res.StartedAt, Random: mathrand.Float64(),
 		Response: policy.Response{
-			Status: res.Status, Class: policy.ErrorClass(res.ErrorClass), RetryAfter: res.RetryAfter,
-			RateLimit: res.RateLimit, Steering: res.Steering, Body: string(res.Body),
+			Status: res.Status, Class: policy.ErrorClass(res.ErrorClass), NameBlocked: res.NameBlocked, RetryAfter: res.RetryAfter,
+			RateLimit: res.RateLimit, Steering: res.Steering, Date: res.Date, Body: string(res.Body),
 		},
 	})
 	return writeJSON(w, http.StatusOK, testView{

@@ -91,6 +91,7 @@ func (d *Dispatcher) answered(ctx context.Context, p *parcel, t *target, sent []
 func (d *Dispatcher) decide(ctx context.Context, p *parcel, t *target, del *tables.Delivery, res *webhook.Result, now time.Time) policy.Decision {
 	dec := t.registration.Policy.Decide(policy.Try{
 		Now: now, Charged: del.Charged, Waits: del.Waits, FirstAt: firstOf(del.FirstAt, res.StartedAt),
+		PreviousStatus: del.LastStatus, PreviousAt: del.LastAt, LastOK: t.ticket.f.lastDelivered(),
 		ExpiresAt: p.m.ExpiresAt, LookSlack: d.lookSlack(p.m), Random: rand.Float64(), Response: responseOf(res),
 	})
 	if dec.Action == policy.NoVerdict {
@@ -186,8 +187,8 @@ func advance(del *tables.Delivery, res *webhook.Result, dec *policy.Decision, in
 
 func responseOf(res *webhook.Result) policy.Response {
 	return policy.Response{
-		Status: res.Status, Class: policy.ErrorClass(res.ErrorClass), RetryAfter: res.RetryAfter,
-		RateLimit: res.RateLimit, Steering: res.Steering, Body: string(res.Body),
+		Status: res.Status, Class: policy.ErrorClass(res.ErrorClass), NameBlocked: res.NameBlocked, RetryAfter: res.RetryAfter,
+		RateLimit: res.RateLimit, Steering: res.Steering, Date: res.Date, Body: string(res.Body),
 	}
 }
 

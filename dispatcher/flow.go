@@ -108,7 +108,7 @@ func (f *flow) update(r tables.Registration) (reset bool) {
 	f.breaker.Reset()
 	f.pause.Reset()
 	f.auto.Reset()
-	f.answers = lately{}
+	f.answers, f.lastOK = lately{}, time.Time{}
 	f.changed = true
 	return true
 }
@@ -449,6 +449,13 @@ func (f *flow) markChanged() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.changed = true
+}
+
+// lastDelivered is when a POST was last answered 2xx; zero when none was.
+func (f *flow) lastDelivered() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lastOK
 }
 
 // begun is the ResetAt that the webhook is known with.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"time"
@@ -15,7 +16,8 @@ const ExpiryMargin = 30 * time.Second
 //
 // Who decides, first to last: a try that we cut short ourselves gives no verdict, and
 // neither does a registration that this process can't make a request from, which its
-// operator can mend; the address guard ends the delivery; then the receiver's steering header if it is allowed, the rules, and
+// operator can mend; then the address guard, which ends the delivery when it is the URL that
+// holds the address; then the receiver's steering header if it is allowed, the rules, and
 // the default table. A status decides even when the answer's body broke off.
 //
 // An abandoned delivery is tried again after the schedule's delay or the wait
@@ -23,8 +25,8 @@ const ExpiryMargin = 30 * time.Second
 // instead when its attempts are used up, when the next one would begin later than
 // MaxAge after the first, or when it would begin later than ExpiryMargin and LookSlack
 // before the message's expiry. In the last case a delay that only the schedule asks for
-// is shortened first, so that the time that is left is still used; a wait that
-// the receiver asked for is never shortened.
+// is shortened first, so that the time that is left is still used. A wait that the
+// receiver asked for spends at most a third of the time that is left, see waitLimit.
 //
 // A no-verdict decision has the reason InternalFault: only the caller, who may have cut
 // the try short, knows a truer one (Stopping, LeaseLost), and puts it there.
@@ -43,10 +45,10 @@ func (p Policy) Decide(t Try) Decision {
 		}
 	}
 	asked, hasAsked := p.askedWait(&r, t.Now)
-	v := p.judge(&r)
+	v := p.judge(&r, &t, asked)
 	d := Decision{Action: v.action, Reason: v.reason, Charged: true, Disable: v.disable}
 	if busy(r.Status) && hasAsked {
-		d.Pause = max(ceilSecond(asked), time.Second)
+		d.Pause = max(ceilSecond(min(asked, time.Duration(p.RetryAfterCap), time.Duration(p.PauseCap))), time.Second)
 	}
 	switch v.action {
 	case Complete: // nearly always, so without fmt
@@ -57,45 +59,80 @@ func (p Policy) Decide(t Try) Decision {
 		if d.Pause > 0 && t.Waits < p.MaxWaits {
 			d.Reason, d.Charged = ReceiverBusy, false
 		}
-		p.again(&d, &t, r.subject(), v.because, asked)
+		p.again(&d, &t, &v, r.subject(), asked)
 	}
 	return d
 }
 
 // again completes d for a try that is worth another one: when, or why not.
-func (p *Policy) again(d *Decision, t *Try, subject, because string, asked time.Duration) {
+func (p *Policy) again(d *Decision, t *Try, v *verdict, subject string, asked time.Duration) {
 	n := t.attempt()
 	if d.Charged && n >= p.MaxAttempts {
-		d.deadLetter(MaxDeliveryCountExceeded, "%s: attempt %d of %d failed, so the attempts are used up.", subject, n, p.MaxAttempts)
+		d.deadLetter(cmp.Or(v.atEnd, MaxDeliveryCountExceeded), "%s: attempt %d of %d failed, so the attempts are used up.", subject, n, p.MaxAttempts)
 		return
 	}
-	delay := jittered(max(p.Backoff.base(n-1), asked), p.Backoff.Jitter, t.Random)
-	first := t.FirstAt
-	if first.IsZero() {
-		first = t.Now
-	}
-	if t.Now.Add(delay).Sub(first) > time.Duration(p.MaxAge) {
-		d.deadLetter(MaxAgeExceeded, "%s: the next attempt would be due in %s, later than %s after the first one.", subject, delay, p.MaxAge)
+	delay, most := p.delay(t, v, asked)
+	if delay > p.ageLeft(t) {
+		d.deadLetter(cmp.Or(v.atEnd, MaxAgeExceeded), "%s: the next attempt would be due in %s, later than %s after the first one.", subject, delay, p.MaxAge)
 		return
 	}
 	if !t.ExpiresAt.IsZero() {
-		left := t.ExpiresAt.Sub(t.Now)
-		usable := t.ExpiresAt.Add(-ExpiryMargin - t.LookSlack).Sub(t.Now).Truncate(time.Second)
-		if delay > usable && usable < max(ceilSecond(asked), time.Second) {
+		usable := t.usable().Truncate(time.Second)
+		if usable < time.Second {
 			d.deadLetter(MessageExpiring, "%s: the next attempt would be due in %s, but the message expires in %s%s.",
-				subject, delay, max(left, 0).Truncate(time.Second), unseen(t.LookSlack))
+				subject, delay, max(t.ExpiresAt.Sub(t.Now), 0).Truncate(time.Second), unseen(t.LookSlack))
 			return
 		}
 		delay = min(delay, usable)
 	}
 	d.Delay, d.NextAt = delay, t.Now.Add(delay)
 	if d.Charged {
-		d.Explanation = fmt.Sprintf("%s: attempt %d of %d failed, and the next one is due in %s%s.", subject, n, p.MaxAttempts, delay, because)
+		d.Explanation = fmt.Sprintf("%s: attempt %d of %d failed, and the next one is due in %s%s%s.", subject, n, p.MaxAttempts, delay, most, v.because)
 		return
 	}
-	d.Explanation = fmt.Sprintf("%s and asked for a wait: the next attempt is due in %s, and this one is not counted (wait %d of %d).",
-		subject, delay, max(t.Waits, 0)+1, p.MaxWaits)
+	d.Explanation = fmt.Sprintf("%s and asked for a wait: the next attempt is due in %s%s, and this one is not counted (wait %d of %d).",
+		subject, delay, most, max(t.Waits, 0)+1, p.MaxWaits)
 }
+
+// delay is the time until the next try: the schedule's, or the wait that was asked for if
+// that is longer. most says that it is less than was asked for.
+func (p *Policy) delay(t *Try, v *verdict, asked time.Duration) (delay time.Duration, most string) {
+	scheduled := p.Backoff.base(t.attempt() - 1)
+	if v.delay > 0 {
+		scheduled = v.delay
+	}
+	limit := p.waitLimit(t)
+	if asked > limit { // spread below the limit, since all that ask for too much would come back at it
+		asked = time.Duration(float64(limit) / (1 + share(p.Backoff.Jitter)))
+		most = ", which is the most that it may ask for"
+	}
+	if scheduled >= asked {
+		return jittered(scheduled, p.Backoff.Jitter, t.Random), ""
+	}
+	return max(min(jittered(asked, p.Backoff.Jitter, t.Random), limit.Truncate(time.Second)), time.Second), most
+}
+
+// waitLimit is the longest wait that the receiver can ask for, jitter included:
+// RetryAfterCap, and a third of the time that is left for attempts, so that two further ones
+// fit even if the next answer asks for as much again.
+func (p *Policy) waitLimit(t *Try) time.Duration {
+	left := p.ageLeft(t)
+	if !t.ExpiresAt.IsZero() {
+		left = min(left, t.usable())
+	}
+	return max(min(time.Duration(p.RetryAfterCap), MaxDelay, left/3), 0)
+}
+
+// ageLeft is how long from now on an attempt may begin, as far as MaxAge goes.
+func (p *Policy) ageLeft(t *Try) time.Duration {
+	if t.FirstAt.IsZero() {
+		return time.Duration(p.MaxAge)
+	}
+	return t.FirstAt.Add(time.Duration(p.MaxAge)).Sub(t.Now)
+}
+
+// usable is how long from now on an attempt may begin, as far as the message's life goes.
+func (t *Try) usable() time.Duration { return t.ExpiresAt.Add(-ExpiryMargin - t.LookSlack).Sub(t.Now) }
 
 // unseen says why the end of a message's life can't be used.
 func unseen(slack time.Duration) string {
@@ -113,16 +150,15 @@ func (d *Decision) deadLetter(reason Reason, format string, args ...any) {
 // attempt is the number of this try among the charged ones, from 1.
 func (t *Try) attempt() int { return max(t.Charged, 0) + 1 }
 
-// askedWait is the wait that the answer names, up to RetryAfterCap; the longer
-// one when both headers name one. With RetryAfterCap 0 a receiver can't ask for any.
+// askedWait is the wait that the answer names; the longer one when both headers name one.
+// With RetryAfterCap 0 a receiver can't ask for any.
 func (p *Policy) askedWait(r *Response, now time.Time) (time.Duration, bool) {
-	limit := min(time.Duration(p.RetryAfterCap), MaxDelay)
-	if limit <= 0 {
+	if p.RetryAfterCap <= 0 {
 		return 0, false
 	}
-	after, ok := ParseRetryAfter(r.RetryAfter, now)
+	after, ok := ParseRetryAfter(r.RetryAfter, receiverClock(r.Date, now))
 	reset, limited := ParseRateLimit(r.RateLimit)
-	return min(max(after, reset), limit), ok || limited
+	return max(after, reset), ok || limited
 }
 
 // verdict is what the answer means before attempts, age and expiry are looked at.
@@ -131,10 +167,18 @@ type verdict struct {
 	reason  Reason
 	disable bool
 	because string // ends the explanation; says who decided when it was not the table
+	// Of Abandon only: delay takes the place of the schedule's, and atEnd is the reason of the
+	// dead letter when attempts or age are used up; zero for the usual ones.
+	delay time.Duration
+	atEnd Reason
 }
 
-func (p *Policy) judge(r *Response) verdict {
-	if r.Class == ClassBlocked {
+func (p *Policy) judge(r *Response, t *Try, asked time.Duration) verdict {
+	switch {
+	case r.Class != ClassBlocked:
+	case r.NameBlocked: // what a resolver says can heal
+		return verdict{action: Abandon, reason: RetryableError, atEnd: BlockedAddress}
+	default:
 		return verdict{action: DeadLetter, reason: BlockedAddress}
 	}
 	if p.AllowSteering && r.Class == "" {
@@ -145,18 +189,23 @@ func (p *Policy) judge(r *Response) verdict {
 	if i, ok := match(p.Rules, *r); ok {
 		return p.Rules[i].verdict(i)
 	}
-	return byDefault(*r)
+	return byDefault(r, t, asked)
 }
 
 // byDefault is the default table (DESIGN section 7).
-func byDefault(r Response) verdict {
+func byDefault(r *Response, t *Try, asked time.Duration) verdict {
 	switch {
 	case r.Class != "":
 	case class(r.Status) == 2:
 		return verdict{action: Complete, reason: Delivered}
 	case r.Status == 410:
 		return verdict{action: DeadLetter, reason: WebhookGone, disable: true, because: ", and the webhook is disabled"}
+	case final(r.Status) && asked >= time.Second:
+		return verdict{action: Abandon, reason: RetryableError, atEnd: NonRetryableError, because: ", since the answer names a wait"}
 	case final(r.Status):
+		if delay, ok := t.away(r.Status); ok {
+			return verdict{action: Abandon, reason: RetryableError, atEnd: NonRetryableError, delay: delay, because: ", since it took messages lately"}
+		}
 		return verdict{action: DeadLetter, reason: NonRetryableError, because: ", since another one would not change the answer"}
 	}
 	return verdict{action: Abandon, reason: RetryableError}
@@ -170,6 +219,32 @@ func final(status int) bool {
 	}
 	return false
 }
+
+// A webhook that took a message within awayWithin and now answers 404 or 405 is, most
+// likely, being deployed. The message is tried again after awayFirst, and then after
+// awayNext; the answer stands when the try before, at least awayFinal ago, had it too.
+const (
+	awayWithin = time.Hour
+	awayFirst  = 15 * time.Second
+	awayNext   = 4 * time.Minute
+	awayFinal  = 2 * time.Minute
+)
+
+// away tells whether such an answer means that the webhook is not there at the moment, and
+// when to look again.
+func (t *Try) away(status int) (time.Duration, bool) {
+	switch {
+	case !notThere(status), t.LastOK.IsZero(), t.Now.Sub(t.LastOK) > awayWithin:
+		return 0, false
+	case !notThere(t.PreviousStatus):
+		return awayFirst, true
+	case t.Now.Sub(t.PreviousAt) < awayFinal:
+		return awayNext, true
+	}
+	return 0, false
+}
+
+func notThere(status int) bool { return status == 404 || status == 405 }
 
 // busy tells whether a status, together with a wait, says that the whole webhook
 // is to be left alone for that long.
@@ -212,6 +287,9 @@ func (r *Response) subject() string {
 	case ClassProtocol:
 		return "The webhook's answer was not valid HTTP"
 	case ClassBlocked:
+		if r.NameBlocked {
+			return "The webhook's host name leads only to addresses that may not be sent to"
+		}
 		return "The webhook's address is not one that may be sent to"
 	case "":
 		if r.Status != 0 {

@@ -157,7 +157,8 @@ func TestBusyReceiverIsWaitedForWithoutCharge(t *testing.T) {
 		{"quota left", 429, "", `"p";r=3;t=30`, 0, policy.RetryableError, 5 * time.Second, 0, true},
 		{"500 is not busy", 500, "120", "", 0, policy.RetryableError, 120 * time.Second, 0, true},
 		{"302 may ask too", 302, "120", "", 0, policy.RetryableError, 120 * time.Second, 0, true},
-		{"no longer than the cap", 503, "99999999999999999999", "", 0, policy.ReceiverBusy, time.Hour, time.Hour, false},
+		{"the cap", 503, "3600", "", 0, policy.ReceiverBusy, time.Hour, 15 * time.Minute, false},
+		{"beyond the cap, spread below it", 503, "99999999999999999999", "", 0, policy.ReceiverBusy, 46*time.Minute + 10*time.Second, 15 * time.Minute, false},
 	}
 	p := preset(t, "standard")
 	p.RetryAfterCap = policy.Duration(time.Hour)
@@ -264,9 +265,10 @@ func TestMessageIsDeadLetteredBeforeItExpires(t *testing.T) {
 		{"inside the margin", "", policy.ExpiryMargin / 2, 0},
 		{"expired", "", -time.Hour, 0},
 		{"expired centuries ago", "", math.MinInt64, 0},
-		{"an asked wait is not shortened", "60", 59*time.Second + policy.ExpiryMargin, 0},
-		{"an asked wait fits", "60", 60*time.Second + policy.ExpiryMargin, time.Minute},
-		{"shortened down to the asked wait", "10", 10*time.Second + policy.ExpiryMargin, 10 * time.Second},
+		{"an asked wait leaves room for two more", "60", 180*time.Second + policy.ExpiryMargin, time.Minute},
+		{"an asked wait is cut to a third", "3600", 130*time.Second + policy.ExpiryMargin, 34 * time.Second}, // with all jitter 44 s
+		{"not below the schedule", "60", 59*time.Second + policy.ExpiryMargin, 20 * time.Second},
+		{"shortened with the schedule", "10", 10*time.Second + policy.ExpiryMargin, 10 * time.Second},
 	}
 	p := preset(t, "standard")
 	for _, tt := range tests {

@@ -44,7 +44,7 @@ type overlay struct{ problems }
 func null(raw []byte) bool { return string(bytes.TrimSpace(raw)) == "null" }
 
 func (o *overlay) policy(p Policy, patch []byte) Policy {
-	fields := o.object("policy", patch, "preset", "max_attempts", "max_age", "backoff", "retry_after_cap", "max_waits", "allow_steering", "rules")
+	fields := o.object("policy", patch, "preset", "max_attempts", "max_age", "backoff", "retry_after_cap", "pause_cap", "max_waits", "allow_steering", "rules")
 	name, named := fields["preset"]
 	if named {
 		o.set("preset", name, func() { p.Preset = DefaultPreset }, &p.Preset)
@@ -71,6 +71,8 @@ func (o *overlay) policy(p Policy, patch []byte) Policy {
 			p.Backoff = o.backoff(p.Backoff, preset.Backoff, raw)
 		case "retry_after_cap":
 			o.set(field, raw, func() { p.RetryAfterCap = preset.RetryAfterCap }, &p.RetryAfterCap)
+		case "pause_cap":
+			o.set(field, raw, func() { p.PauseCap = preset.PauseCap }, &p.PauseCap)
 		case "max_waits":
 			o.set(field, raw, func() { p.MaxWaits = preset.MaxWaits }, &p.MaxWaits)
 		case "allow_steering":

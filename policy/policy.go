@@ -51,7 +51,8 @@ const (
 	Undecodable Reason = "Undecodable"
 	// Unidentified: the Functions host did not surely say which message it handed over.
 	Unidentified Reason = "Unidentified"
-	// BlockedAddress: the address guard refused the webhook's address.
+	// BlockedAddress: the address guard refused the webhook's address, or all that its host
+	// name led to at every attempt.
 	BlockedAddress Reason = "BlockedAddress"
 	// WebhookGone: the webhook answered 410 and is disabled.
 	WebhookGone Reason = "WebhookGone"
@@ -133,11 +134,16 @@ type Response struct {
 	Status int
 	// Class is set when there was no usable answer.
 	Class ErrorClass
-	// RetryAfter, RateLimit and Steering are the values of the answer's headers
-	// Retry-After, RateLimit and pushlease-decision; empty when absent.
+	// NameBlocked, beside ClassBlocked, says that the refused addresses are what the URL's
+	// host name led to.
+	NameBlocked bool
+	// RetryAfter, RateLimit, Steering and Date are the values of the answer's headers
+	// Retry-After, RateLimit, pushlease-decision and Date; empty when absent. Those of
+	// several lines Retry-After are joined by commas.
 	RetryAfter string
 	RateLimit  string
 	Steering   string
+	Date       string
 	// Body is the beginning of the answer's body, for rules that match on text.
 	Body string
 }
@@ -152,6 +158,12 @@ type Try struct {
 	Waits int
 	// FirstAt is when the delivery's first attempt began.
 	FirstAt time.Time
+	// PreviousStatus is what the attempt before this one was answered, and PreviousAt when it
+	// began; zero when there was none, or no answer.
+	PreviousStatus int
+	PreviousAt     time.Time
+	// LastOK is when the webhook last answered 2xx to anything; zero when that is unknown.
+	LastOK time.Time
 	// ExpiresAt is when the message vanishes; zero means never.
 	ExpiresAt time.Time
 	// LookSlack is how long before that somebody has to look at the message at the
@@ -177,7 +189,7 @@ type Decision struct {
 	// Disable asks that the webhook be disabled.
 	Disable bool
 	// Pause asks that nothing be sent to the webhook for so long: what a 429 or
-	// 503 asked for, whatever becomes of this message.
+	// 503 asked for, up to PauseCap, whatever becomes of this message.
 	Pause time.Duration
 	// Explanation is one sentence for a person. It never holds anything that
 	// the receiver or the message chose, but for numbers.

@@ -35,6 +35,7 @@ func Preset(name string) (Policy, error) {
 		MaxAge:        Duration(24 * time.Hour),
 		Backoff:       exponential(5*time.Second, 4, time.Hour),
 		RetryAfterCap: Duration(24 * time.Hour),
+		PauseCap:      DefaultPauseCap,
 		MaxWaits:      10,
 	}
 	switch name {

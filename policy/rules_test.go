@@ -38,6 +38,7 @@ func TestRulesOverrideTheDefaultTable(t *testing.T) {
 		{"nor a 2xx whose body broke", []policy.Rule{rule("*", "", "dead-letter")}, policy.Response{Status: 200, Class: policy.ClassReset}, completes},
 		{"a 2xx by its status", []policy.Rule{rule("207", "", "abandon")}, status(207, ""), toAbandon},
 		{"a 2xx by its class and text", []policy.Rule{rule("2xx", `"failed"`, "dead-letter")}, status(200, `{"status":"FAILED"}`), byRule},
+		{"what a name leads to is not up to rules", []policy.Rule{rule("*", "", "complete"), rule("5xx", "", "complete")}, policy.Response{Class: policy.ClassBlocked, NameBlocked: true}, abandons},
 		{"a blocked address is not up to rules", []policy.Rule{rule("*", "", "complete")}, failed(policy.ClassBlocked), outcome{policy.DeadLetter, policy.BlockedAddress, false}},
 		{"nor is a faulty registration", []policy.Rule{rule("*", "", "complete")}, failed(policy.ClassRequest), outcome{policy.NoVerdict, policy.InternalFault, false}},
 		{"nor is our own stopping", []policy.Rule{rule("*", "", "complete")}, failed(policy.ClassCanceled), outcome{policy.NoVerdict, policy.InternalFault, false}},

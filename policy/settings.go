@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
 )
@@ -36,9 +37,12 @@ type Policy struct {
 	MaxAge Duration `json:"max_age"`
 	// Backoff is the delay between attempts.
 	Backoff Backoff `json:"backoff"`
-	// RetryAfterCap is the longest wait that a receiver can ask for; jitter comes
-	// on top. With 0 receivers can't ask for any.
+	// RetryAfterCap is the longest wait that a receiver can ask for, jitter included; it
+	// gets a third of the time that is left at most. With 0 receivers can't ask for any.
 	RetryAfterCap Duration `json:"retry_after_cap"`
+	// PauseCap is the longest time for which a 429 or 503 keeps the webhook's other messages
+	// from it.
+	PauseCap Duration `json:"pause_cap"`
 	// MaxWaits is how many waits of a delivery that a 429 or 503 asked for are
 	// not charged.
 	MaxWaits int `json:"max_waits"`
@@ -48,6 +52,22 @@ type Policy struct {
 	AllowSteering bool `json:"allow_steering"`
 	// Rules override the default table; the first that matches decides.
 	Rules []Rule `json:"rules,omitempty"`
+}
+
+// DefaultPauseCap is the PauseCap of the presets, and of policies that were stored before
+// there was one.
+const DefaultPauseCap = Duration(15 * time.Minute)
+
+// UnmarshalJSON reads a policy as it is stored.
+func (p *Policy) UnmarshalJSON(text []byte) error {
+	type stored Policy
+	if err := json.Unmarshal(text, (*stored)(p)); err != nil {
+		return err
+	}
+	if p.PauseCap == 0 {
+		p.PauseCap = DefaultPauseCap
+	}
+	return nil
 }
 
 // Backoff is the schedule of delays between attempts: either exponential, or a

@@ -15,7 +15,7 @@ type Sign struct {
 }
 
 // SignOf reads the sign of an answer. What is no outcome on the wire gives none: an
-// address that the guard refused, a request that could not be made, a POST that we
+// address of the URL that the guard refused, a request that could not be made, a POST that we
 // cut short. Which of our own faults look like the receiver's is for Outage.
 func SignOf(r Response) Sign {
 	r = r.settled()
@@ -24,6 +24,8 @@ func SignOf(r Response) Sign {
 		return Sign{Failed: true, Overloaded: true}
 	case ClassDNS, ClassProtocol:
 		return Sign{Failed: true}
+	case ClassBlocked:
+		return Sign{Failed: r.NameBlocked} // what a name leads to is looked up at each attempt
 	case "":
 	default:
 		return Sign{}

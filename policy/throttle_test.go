@@ -45,6 +45,9 @@ func TestSignOfEveryAnswer(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", class, got, want)
 		}
 	}
+	if got := policy.SignOf(policy.Response{Class: policy.ClassBlocked, NameBlocked: true}); got != (policy.Sign{Failed: true}) {
+		t.Errorf("a name that points inwards: %+v, want a failure as of the DNS", got)
+	}
 	if got := policy.SignOf(policy.Response{}); got != (policy.Sign{}) {
 		t.Errorf("no answer at all: %+v, want no sign", got)
 	}

@@ -70,6 +70,9 @@ func (p Policy) Validate() error {
 	if p.RetryAfterCap < 0 || p.RetryAfterCap > Duration(MaxDelay) {
 		ps.add("retry_after_cap", fmt.Sprintf("use 0s to %s", MaxDelay), "%s is out of range", p.RetryAfterCap)
 	}
+	if p.PauseCap < Duration(time.Second) || p.PauseCap > Duration(MaxPause) {
+		ps.add("pause_cap", fmt.Sprintf("use 1s to %s", MaxPause), "%s is out of range", p.PauseCap)
+	}
 	p.Backoff.check(&ps)
 	if len(ps) == 0 && p.MaxAttempts > 1 && p.Backoff.Delay(0, 0) > time.Duration(p.MaxAge) {
 		ps.add("max_age", "use a longer max_age, a shorter first delay, or max_attempts 1",

@@ -17,24 +17,65 @@ var httpDates = []string{
 // maxSeconds is the longest time that a Duration holds in whole seconds.
 const maxSeconds = int64(math.MaxInt64 / time.Second)
 
+// maxClockDifference is how far a receiver's clock may be off for its dates to be read
+// against it: any zone mistaken for another one, and no answer that a cache kept for days.
+const maxClockDifference = 24 * time.Hour
+
+// receiverClock is what the receiver's clock showed when it answered: the answer's Date
+// where that is plausible, our own time otherwise.
+func receiverClock(date string, now time.Time) time.Time {
+	if date == "" {
+		return now
+	}
+	if at, ok := parseDate(strings.Trim(date, " \t")); ok && at.Sub(now).Abs() <= maxClockDifference {
+		return at
+	}
+	return now
+}
+
 // ParseRetryAfter reads the header Retry-After (RFC 9110 section 10.2.3): a
 // number of seconds, or a date, which is a wait of 0 when it has passed. Numbers
 // too large for a Duration give the longest one. Anything else, signs and
-// fractions included, is no wait.
-func ParseRetryAfter(value string, now time.Time) (time.Duration, bool) {
-	value = strings.Trim(value, " \t")
+// fractions included, is no wait. Of several values, joined by commas as proxies do it,
+// the longest wait counts.
+func ParseRetryAfter(value string, now time.Time) (longest time.Duration, found bool) {
 	if value == "" { // nearly always: each layout that does not fit makes an error
 		return 0, false
 	}
+	for rest, more := value, true; more; {
+		var part string
+		part, rest, more = strings.Cut(rest, ",")
+		wait, ok := parseWait(part, now)
+		if !ok && more { // two forms of a date have a comma
+			end, after, further := strings.Cut(rest, ",")
+			if wait, ok = parseWait(part+","+end, now); ok {
+				rest, more = after, further
+			}
+		}
+		if ok {
+			longest, found = max(longest, wait), true
+		}
+	}
+	return longest, found
+}
+
+// parseWait reads one value of Retry-After.
+func parseWait(value string, now time.Time) (time.Duration, bool) {
+	value = strings.Trim(value, " \t")
 	if s, ok := parseSeconds(value); ok {
 		return s, true
 	}
+	at, ok := parseDate(value)
+	return max(at.Sub(now), 0), ok // Sub saturates
+}
+
+func parseDate(value string) (time.Time, bool) {
 	for _, layout := range httpDates {
 		if at, err := time.Parse(layout, value); err == nil {
-			return max(at.Sub(now), 0), true // Sub saturates
+			return at, true
 		}
 	}
-	return 0, false
+	return time.Time{}, false
 }
 
 // ParseRateLimit reads the header RateLimit and returns how long nothing is left

@@ -49,7 +49,7 @@ var forbidden4 = prefixes(
 
 // Of IPv6 only 2000::/3 is global unicast. That alone refuses the unspecified
 // address, link-local, site-local, multicast, SRv6 5f00::/16, discard 100::/64,
-// and what hides IPv4: mapped, compatible, NAT64 64:ff9b::/96 and 64:ff9b:1::/48.
+// and what hides IPv4: mapped, compatible, and NAT64 of local use, 64:ff9b:1::/48.
 var global6 = netip.MustParsePrefix("2000::/3")
 
 var forbidden6 = prefixes(
@@ -62,7 +62,8 @@ var forbidden6 = prefixes(
 // developerRanges are what AllowPrivate allows.
 var developerRanges = prefixes("127.0.0.0/8", "::1/128", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
 
-// nat64 carries an IPv4 address in its last four bytes (RFC 6052).
+// nat64 carries an IPv4 address in its last four bytes (RFC 6052). A resolver with DNS64
+// makes such an address for each name that has only an IPv4 one.
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
 func prefixes(texts ...string) []netip.Prefix {
@@ -78,7 +79,9 @@ func inAny(list []netip.Prefix, addr netip.Addr) bool {
 }
 
 // allows says whether a socket may be opened to the address. An IPv4 address in
-// its IPv6-mapped form is refused; resolvers that answer so are unmapped first.
+// its IPv6-mapped form is refused; resolvers that answer so are unmapped first. One behind
+// NAT64 is judged as the IPv4 address that it leads to, by every rule: a range that allows
+// the translation prefix allows nothing behind it.
 func (o *GuardOptions) allows(addr netip.Addr) bool {
 	switch {
 	case !addr.IsValid(), addr.Zone() != "", addr.Is4In6():
@@ -87,7 +90,7 @@ func (o *GuardOptions) allows(addr netip.Addr) bool {
 		return false
 	case nat64.Contains(addr):
 		b := addr.As16()
-		return inAny(o.AllowCIDRs, addr) && o.allows(netip.AddrFrom4([4]byte(b[12:])))
+		return o.allows(netip.AddrFrom4([4]byte(b[12:])))
 	case inAny(o.AllowCIDRs, addr):
 		return true
 	case inAny(developerRanges, addr):

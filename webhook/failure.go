@@ -34,6 +34,8 @@ type failure struct {
 	text  string
 	// again is whether the try may be made once more at once (DESIGN section 14).
 	again bool
+	// name is whether the address that the guard refused is what a name led to.
+	name bool
 }
 
 func (f *failure) Error() string { return f.text }
@@ -74,6 +76,11 @@ func short(err error) bool {
 // shortFailure says nothing about the receiver, so that nothing is charged to it.
 func shortFailure() *failure {
 	return &failure{class: classCanceled, text: "this machine has no socket left: raise the limit of open files, or lower the concurrency"}
+}
+
+// blockedName is about a name none of whose addresses may be dialled.
+func blockedName() *failure {
+	return &failure{class: classBlocked, name: true, text: "the host name leads only to addresses that the address guard refuses"}
 }
 
 func connectFailure(err error) *failure {

@@ -88,30 +88,28 @@ func (g *guard) dialOne(ctx context.Context, address string, left int) (net.Conn
 	return g.dialer(ctx, "tcp", address)
 }
 
-// resolve gives the host's addresses, or a *failure when one of them is refused
-// or there is none. One bad address among good ones is how rebinding looks.
+// resolve gives those of the host's addresses that are allowed, or a *failure when there
+// is none. A literal address that is refused stays so; what a name leads to can heal.
 func (g *guard) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
 	if addr, err := netip.ParseAddr(host); err == nil {
-		return []netip.Addr{addr}, g.check(addr)
+		if !g.options.allows(addr) {
+			return nil, connectFailure(ErrBlockedAddress)
+		}
+		return []netip.Addr{addr}, nil
 	}
 	addrs, err := g.resolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
 		return nil, dnsFailure(err)
 	}
-	checked := make([]netip.Addr, len(addrs))
-	for i, addr := range addrs {
+	var allowed []netip.Addr
+	for _, addr := range addrs {
 		// net.Resolver gives IPv4 addresses in the mapped form at times.
-		checked[i] = addr.Unmap()
-		if err := g.check(checked[i]); err != nil {
-			return nil, err
+		if addr = addr.Unmap(); g.options.allows(addr) {
+			allowed = append(allowed, addr)
 		}
 	}
-	return checked, nil
-}
-
-func (g *guard) check(addr netip.Addr) error {
-	if !g.options.allows(addr) {
-		return connectFailure(ErrBlockedAddress)
+	if len(addrs) > 0 && len(allowed) == 0 {
+		return nil, blockedName()
 	}
-	return nil
+	return allowed, nil
 }

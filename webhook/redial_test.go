@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -242,7 +243,8 @@ func TestForbiddenAddressIsNeverDialled(t *testing.T) {
 		answer answer
 	}{
 		"loopback":          {"https://receiver.example/", addresses("127.0.0.1")},
-		"one bad of three":  {"https://receiver.example/", addresses("93.184.216.34", "::1", "93.184.216.35")},
+		"two of them":       {"https://receiver.example/", addresses("0.0.0.0", "::1")},
+		"behind NAT64":      {"https://receiver.example/", addresses("64:ff9b::a9fe:a9fe", "64:ff9b::7f00:1", "64:ff9b::a00:1", "64:ff9b::a83f:8110")},
 		"mapped":            {"https://receiver.example/", addresses("::ffff:10.0.0.1")},
 		"metadata":          {"https://receiver.example/", addresses("169.254.169.254")},
 		"zone":              {"https://receiver.example/", addresses("fe80::1%eth0")},
@@ -260,11 +262,68 @@ func TestForbiddenAddressIsNeverDialled(t *testing.T) {
 			w.URL = c.url
 			got := s.Send(t.Context(), w, message("{}"))
 			wantFailure(t, got, "blocked")
+			if literal := strings.HasPrefix(name, "literal"); got.NameBlocked == literal {
+				t.Errorf("the name led there: %v", got.NameBlocked)
+			}
 			if len(d.list()) != 0 || got.Redials != 0 || resolver.count() > 1 {
 				t.Errorf("dialled %v, %d redials, %d lookups", d.list(), got.Redials, resolver.count())
 			}
 		})
 	}
+}
+
+// C41: a resolver with DNS64 adds an address behind NAT64 to each name that has IPv4 only.
+// It is judged as the IPv4 address inside; a range that allows the prefix allows nothing.
+func TestAddressBehindNAT64IsJudgedAsTheIPv4AddressInside(t *testing.T) {
+	const public = "64:ff9b::5db8:d70e" // 93.184.215.14
+	prefix := []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96")}
+	for _, c := range []struct {
+		name, url string
+		answer    answer
+		guard     webhook.GuardOptions
+		dialled   string
+	}{
+		{"both", "http://receiver.example/", addresses("93.184.215.14", public), webhook.GuardOptions{}, "[93.184.215.14:80]"},
+		{"alone", "http://receiver.example/", addresses(public), webhook.GuardOptions{}, "[[" + public + "]:80]"},
+		{"literal", "http://[" + public + "]/", answer{}, webhook.GuardOptions{}, "[[" + public + "]:80]"},
+		{"denied inside", "http://receiver.example/", addresses(public), webhook.GuardOptions{DenyCIDRs: []netip.Prefix{netip.MustParsePrefix("93.184.215.0/24")}}, "[]"},
+		{"prefix allowed", "http://receiver.example/", addresses("64:ff9b::a9fe:a9fe", "64:ff9b::a83f:8110"), webhook.GuardOptions{AllowCIDRs: prefix}, "[]"},
+		{"local use", "http://receiver.example/", addresses("64:ff9b:1::5db8:d70e"), webhook.GuardOptions{AllowCIDRs: prefix}, "[]"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				receiver := webhooktest.NewReceiver(nil)
+				defer receiver.Close()
+				d := &dials{next: receiver.Dial}
+				c.guard.AllowPrivate = true // http; the addresses of this test are none that it is about
+				s := newSender(t, d.dial, with(resolving("receiver.example", c.answer)), guarded(c.guard))
+				defer s.Close()
+				w := hook()
+				w.URL = c.url
+				got := s.Send(t.Context(), w, message("{}"))
+				if fmt.Sprint(d.list()) != c.dialled || (got.Status == 200) != (c.dialled != "[]") {
+					t.Errorf("dialled %v, %d %s, want %s", d.list(), got.Status, got.ErrorClass, c.dialled)
+				}
+			})
+		})
+	}
+}
+
+// C42: of a name's addresses those are used that are allowed.
+func TestOneAllowedAddressOfANameIsUsed(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		receiver := webhooktest.NewReceiver(nil)
+		defer receiver.Close()
+		d := &dials{next: receiver.Dial}
+		s := newSender(t, d.dial, with(resolving("receiver.example", addresses("169.254.169.254", "93.184.216.34", "::"))))
+		defer s.Close()
+		w := hook()
+		w.URL = "http://receiver.example/"
+		wantAnswer(t, s.Send(t.Context(), w, message("{}")), 200)
+		if fmt.Sprint(d.list()) != "[93.184.216.34:80]" {
+			t.Errorf("dialled %v", d.list())
+		}
+	})
 }
 
 // C31: safe at the first look and internal at the second.

@@ -168,7 +168,7 @@ func (s *Sender) send(ctx context.Context, w *Webhook, r *Request, result *Resul
 	result.Redials = max(0, x.starts-1)
 	if err != nil {
 		f := failureOf(ctx, err)
-		result.ErrorClass, result.Error = f.class, f.text
+		result.ErrorClass, result.NameBlocked, result.Error = f.class, f.name, f.text
 		return
 	}
 	defer func() { _ = resp.Body.Close() }()
@@ -183,7 +183,8 @@ func (result *Result) read(x *exchange, resp *http.Response) {
 		return
 	}
 	result.Status = resp.StatusCode
-	result.RetryAfter = retryAfter(resp.Header.Get("Retry-After"))
+	result.RetryAfter = retryAfter(resp.Header["Retry-After"])
+	result.Date = httpDate(resp.Header.Get("Date"))
 	result.RateLimit = cut(strings.Join(resp.Header[keyRateLimit], ", "))
 	result.Steering = cut(resp.Header.Get(keyDecision))
 	if resp.StatusCode >= 300 && resp.StatusCode < 400 {
@@ -282,12 +283,31 @@ func readBody(body io.Reader) []byte {
 	return read
 }
 
-// retryAfter leaves nothing of a value that is neither a number of seconds nor a
-// date: it is recorded, and would be whatever the receiver made up or echoed.
-func retryAfter(value string) string {
-	value = cut(strings.TrimSpace(value))
-	if value == "" || strings.Trim(value, "0123456789") == "" {
-		return value
+// retryAfter joins the values of several lines, as a proxy would. It leaves nothing of one
+// that is neither a number of seconds nor a date: it is recorded, and would be whatever the
+// receiver made up or echoed.
+func retryAfter(lines []string) string {
+	var kept string
+	for _, line := range lines {
+		value := strings.TrimSpace(line)
+		if value == "" || strings.Trim(value, "0123456789, ") != "" && httpDate(value) == "" {
+			continue
+		}
+		if kept != "" {
+			value = kept + ", " + value
+		}
+		if len(value) > maxAnswerHeader {
+			break
+		}
+		kept = value
+	}
+	return kept
+}
+
+// httpDate is value when it is a date.
+func httpDate(value string) string {
+	if value == "" {
+		return ""
 	}
 	if _, err := http.ParseTime(value); err != nil {
 		return ""

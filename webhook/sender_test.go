@@ -520,7 +520,11 @@ func TestARetryAfterThatIsNoneIsNotKept(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var answer string
 		receiver := webhooktest.NewReceiver(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Retry-After", answer)
+			w.Header()["Retry-After"] = strings.Split(answer, "|")
+			w.Header().Set("Date", "Wed, 21 Oct 2026 07:27:00 GMT")
+			if answer == "soon" {
+				w.Header().Set("Date", "Bearer T0KEN")
+			}
 			w.WriteHeader(503)
 		}))
 		defer receiver.Close()
@@ -529,10 +533,13 @@ func TestARetryAfterThatIsNoneIsNotKept(t *testing.T) {
 		for value, want := range map[string]string{
 			"Bearer T0KEN": "", "-1": "", "1.5": "", "soon": "", "0": "0", "120": "120",
 			"Wed, 21 Oct 2026 07:28:00 GMT": "Wed, 21 Oct 2026 07:28:00 GMT",
+			"10|60": "10, 60", "T0KEN|60": "60", "10, 60": "10, 60", "10, T0KEN": "", // several lines
+			strings.Repeat("0", 255) + "|60": strings.Repeat("0", 255), strings.Repeat("0", 257) + "|60": "",
 		} {
 			answer = value
-			if got := s.Send(t.Context(), hook(), message("{}")); got.RetryAfter != want {
-				t.Errorf("%q is kept as %q", value, got.RetryAfter)
+			got := s.Send(t.Context(), hook(), message("{}"))
+			if got.RetryAfter != want || (got.Date == "Wed, 21 Oct 2026 07:27:00 GMT") != (answer != "soon") || strings.Contains(got.Date, "T0KEN") {
+				t.Errorf("%q is kept as %q, with the date %q", value, got.RetryAfter, got.Date)
 			}
 		}
 	})

@@ -18,7 +18,7 @@ var (
 func TestGoodURLsAreTaken(t *testing.T) {
 	for _, raw := range []string{
 		"https://good.example/", "https://good.example", "https://GOOD.example:8443/a?b=c", "https://good.example./x",
-		"https://bücher.example/ü?q=%C3%BC", "https://good.example/a b", "https://xn--bcher-kva.example/", "https://8.8.8.8/", "https://[2606:4700::1111]:443/",
+		"https://bücher.example/ü?q=%C3%BC", "https://good.example/a b", "https://xn--bcher-kva.example/", "https://8.8.8.8/", "https://[2606:4700::1111]:443/", "https://[64:ff9b::5db8:d70e]/",
 		"https://a_b.example/", "HTTPS://good.example/", "https://good.example:65535/", "https://localhost.example/",
 		"https://1password.example/", "https://r3---sn.example/", "https://faß.example/", "https://例え.テスト/", "https://0x7f.example/", "https://good.example/%20",
 		"https://good.example/" + strings.Repeat("a", 2048-21),
@@ -58,13 +58,14 @@ var badURLs = []string{
 var privateURLs = []string{
 	"http://good.example/", "https://localhost/", "https://LOCALHOST./", "https://a.localhost/", "https://ｌocalhost/", "https://x.internal/", "https://internal/",
 	"https://127.0.0.1/", "https://127.0.0.1./", "https://１２７.0.0.1/", "https://127。0。0。1/", "https://10.0.0.1/", "https://192.168.1.1/", "https://172.31.0.1/", "https://[::1]/", "https://[fd00::1]/",
+	"https://[64:ff9b::7f00:1]/", "https://[64:ff9b::a00:1]/",
 }
 
 // neverURLs are literals that nothing but a range of the operator allows.
 var neverURLs = []string{
 	"https://169.254.169.254/", "https://168.63.129.16/", "https://0.0.0.0/", "https://100.64.0.1/", "https://192.0.0.1/", "https://198.18.0.1/", "https://192.0.2.1/",
 	"https://224.0.0.1/", "https://240.0.0.1/", "https://255.255.255.255/", "https://[::]/", "https://[::ffff:127.0.0.1]/", "https://[::ffff:8.8.8.8]/", "https://[::7f00:1]/",
-	"https://[64:ff9b::7f00:1]/", "https://[64:ff9b:1::1]/", "https://[2002:7f00:1::]/", "https://[2001:0:1::1]/", "https://[fe80::1]/", "https://[fec0::1]/", "https://[ff02::1]/",
+	"https://[64:ff9b::a9fe:a9fe]/", "https://[64:ff9b:1::1]/", "https://[2002:7f00:1::]/", "https://[2001:0:1::1]/", "https://[fe80::1]/", "https://[fec0::1]/", "https://[ff02::1]/",
 	"https://[5f00::1]/", "https://[2001:db8::1]/", "https://[100::1]/", "https://[fd00:ec2::254]/", "https://[3fff::1]/",
 }
 

@@ -86,15 +86,20 @@ type Result struct {
 	// ErrorClass is why there was none; empty otherwise. Its values are those
 	// of policy.ErrorClass.
 	ErrorClass string
+	// NameBlocked is true when the class is blocked and the refused addresses are what the
+	// URL's host name led to, which can heal; false where the URL holds the address.
+	NameBlocked bool
 	// Error is a short text about the failure, without URL, secret, payload or
 	// anything the receiver sent. Empty when there was an answer.
 	Error string
 	// RetryAfter, RateLimit and Steering are the answer's headers Retry-After,
-	// RateLimit and pushlease-decision, each cut at 256 bytes. RetryAfter is empty
-	// when it is neither a number nor a date; the other two are for no record.
+	// RateLimit and pushlease-decision, each of at most 256 bytes. RetryAfter holds nothing
+	// but numbers and dates, those of several lines joined by commas; the other two are for
+	// no record. Date is the header Date when it is one.
 	RetryAfter string
 	RateLimit  string
 	Steering   string
+	Date       string
 	// RedirectHost is the host that a 3xx pointed to; it was not asked.
 	RedirectHost string
 	// Body is the beginning of the answer's body: for rules, at most

@@ -45,7 +45,7 @@ func registration(id string) tables.Registration {
 		Policy: policy.Policy{
 			Preset: "standard", MaxAttempts: 8, MaxAge: policy.Duration(24 * time.Hour),
 			Backoff:       policy.Backoff{Initial: policy.Duration(5 * time.Second), Factor: 4, Max: policy.Duration(time.Hour), Jitter: 0.3},
-			RetryAfterCap: policy.Duration(time.Hour), MaxWaits: 10, AllowSteering: true,
+			RetryAfterCap: policy.Duration(time.Hour), PauseCap: policy.Duration(time.Minute), MaxWaits: 10, AllowSteering: true,
 			Rules: []policy.Rule{{Match: "4xx", BodyContains: "try again", Action: "abandon"}},
 		},
 		Flow: policy.Flow{
@@ -87,6 +87,7 @@ func webhookFields(t *testing.T, s tables.Store) {
 	full := mustPutWebhook(t, s, registration("wh1"))
 	wantWebhook(t, s, full)
 	small := mustPutWebhook(t, s, tables.Registration{Webhook: webhook.Webhook{ID: "wh2", Queue: "orders"}, Enabled: true})
+	small.Policy.PauseCap = policy.DefaultPauseCap // which rows of before there was one have
 	wantWebhook(t, s, small)
 	never := registration("wh4")
 	never.Flow.AutoDisableAfter = 0

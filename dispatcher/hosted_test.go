@@ -90,6 +90,7 @@ func TestWhileAWebhookIsDownWaitingMessagesAreSeldomLookedAt(t *testing.T) {
 				b.webhook.Flow = policy.DefaultFlow()
 				b.webhook.Policy.MaxAge = policy.Duration(7 * day)
 				b.webhook.Policy.MaxAttempts = 100
+				b.webhook.Policy.PauseCap = policy.Duration(policy.MaxPause) // of half a day as well
 				b.webhook = b.update(b.webhook)
 				up := time.Now().Add(down)
 				b.sender.answer = func(webhook.Request, int) webhook.Result {

@@ -146,7 +146,13 @@ type Check struct {
 	OK   bool   `json:"ok"`
 	// Detail says what is wrong, in a sentence without secrets.
 	Detail string `json:"detail,omitempty"`
+	// Degrades says of a check that fails that the API is served all the same: a part of
+	// the work is not done, and sending requests elsewhere would not change that.
+	Degrades bool `json:"-"`
 }
+
+// unready reports whether the check says that requests should be sent elsewhere.
+func (c Check) unready() bool { return !c.OK && !c.Degrades }
 
 // API serves the REST API; it is an http.Handler, safe for concurrent use. Times
 // to read a request and to write an answer are the server's to bound.

@@ -31,11 +31,16 @@ func (a *API) healthz(w http.ResponseWriter, _ *http.Request) error {
 // later too.
 const readyTimeout = 5 * time.Second
 
+// readyz says whether requests should be sent here. What is wrong and would be no better
+// elsewhere leaves it ready, and degraded.
 func (a *API) readyz(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 	defer cancel()
 	checks := slices.Clone(a.Ready(ctx))
-	ready := !slices.ContainsFunc(checks, func(c Check) bool { return !c.OK })
+	ready, status := !slices.ContainsFunc(checks, Check.unready), "ready"
+	if slices.ContainsFunc(checks, func(c Check) bool { return !c.OK }) {
+		status = "degraded"
+	}
 	storage := a.Storage
 	if !a.may(r, ScopeRead) {
 		checks, storage = kindsOf(checks), ""
@@ -49,7 +54,7 @@ func (a *API) readyz(w http.ResponseWriter, r *http.Request) error {
 		Status  string  `json:"status"`
 		Checks  []Check `json:"checks"`
 		Storage string  `json:"storage,omitempty"`
-	}{"ready", orEmpty(checks), storage})
+	}{status, orEmpty(checks), storage})
 }
 
 // kindsOf is what everybody may know of the checks: one for each kind, the first

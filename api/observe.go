@@ -27,6 +27,22 @@ type noteKey struct{}
 
 func noteOf(r *http.Request) *note { return r.Context().Value(noteKey{}).(*note) }
 
+type onlyProbesKey struct{}
+
+// OnlyProbes marks the requests of a caller who came when all connections were at work:
+// only /healthz and /readyz are answered, so that nobody takes the process for dead.
+func OnlyProbes(ctx context.Context) context.Context {
+	return context.WithValue(ctx, onlyProbesKey{}, true)
+}
+
+// tooManyCallers is the answer to all else.
+func tooManyCallers() *problem {
+	p := newProblem(http.StatusServiceUnavailable, "too-many-connections", "Too many connections",
+		"All connections that the API takes are at work. Send the request again in a moment, over a connection that is kept.")
+	p.header = map[string]string{"Retry-After": seconds(retryAfter)}
+	return p
+}
+
 // handler handles a request; an error becomes a problem.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
@@ -43,6 +59,9 @@ func (a *API) open(h handler) http.HandlerFunc {
 // allow serves h to callers with the scope.
 func (a *API) allow(s Scope, h handler) http.HandlerFunc {
 	return a.open(func(w http.ResponseWriter, r *http.Request) error {
+		if r.Context().Value(onlyProbesKey{}) != nil {
+			return tooManyCallers()
+		}
 		if err := a.authorize(r, s); err != nil {
 			return err
 		}

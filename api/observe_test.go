@@ -105,6 +105,28 @@ func TestReadinessNamesNoQueueToStrangers(t *testing.T) {
 	}
 }
 
+func TestAFaultThatIsTheSameElsewhereDegradesAndLeavesItReady(t *testing.T) {
+	for name, tt := range map[string]struct {
+		checks []Check
+		status int
+		word   string
+	}{
+		"all is well": {[]Check{{Name: "webhooks", OK: true}}, http.StatusOK, "ready"},
+		"one queue":   {[]Check{{Name: "queue a", Detail: "status 403", Degrades: true}, {Name: "queue b", OK: true}}, http.StatusOK, "degraded"},
+		"one queue and the registrations": {[]Check{{Name: "queue a", Detail: "status 403", Degrades: true}, {Name: "webhooks", Detail: "no answer"}},
+			http.StatusServiceUnavailable, ""},
+	} {
+		h := newHarness(t, withKeys, func(o *Options) { o.Ready = func(context.Context) []Check { return tt.checks } })
+		a := h.do(tt.status, "GET", "/readyz", "")
+		if tt.word != "" && a.text("status") != tt.word {
+			t.Errorf("%s: %s", name, a.body)
+		}
+		if tt.word == "degraded" && h.do(tt.status, "GET", "/readyz", "", "Authorization", "Bearer read").text("checks", 0, "detail") != "status 403" {
+			t.Errorf("%s: the check that fails is not shown", name)
+		}
+	}
+}
+
 func TestStorageFaultIsA503AndLoggedOnce(t *testing.T) {
 	h := newHarness(t)
 	id := h.register(hook).text("id")

@@ -146,13 +146,27 @@ type apiError struct {
 		Problem string `json:"problem"`
 		Cure    string `json:"cure"`
 	} `json:"errors,omitempty"`
-	Checks []struct {
-		Name   string `json:"name"`
-		OK     bool   `json:"ok"`
-		Detail string `json:"detail"`
-	} `json:"checks,omitempty"`
+	Checks []readyCheck `json:"checks,omitempty"`
 
 	foreign bool // not the answer of a pushlease server
+}
+
+// readyCheck is one of the checks of /readyz.
+type readyCheck struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail"`
+}
+
+// failing lists the checks that fail, each on a line of its own.
+func failing(checks []readyCheck) string {
+	var b strings.Builder
+	for _, check := range checks {
+		if !check.OK {
+			fmt.Fprintf(&b, "\n  %s: %s", check.Name, check.Detail)
+		}
+	}
+	return b.String()
 }
 
 func newAPIError(resp *http.Response, body []byte) *apiError {
@@ -173,12 +187,7 @@ func (e *apiError) Error() string {
 	for _, f := range e.Errors {
 		fmt.Fprintf(&b, "\n  %s %s\n    → %s", f.Field, f.Problem, asCommands(f.Cure))
 	}
-	for _, check := range e.Checks {
-		if !check.OK {
-			fmt.Fprintf(&b, "\n  %s: %s", check.Name, check.Detail)
-		}
-	}
-	return b.String()
+	return b.String() + failing(e.Checks)
 }
 
 func (e *apiError) exitCode() int {

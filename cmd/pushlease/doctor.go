@@ -186,7 +186,9 @@ func (c *client) readiness(ctx context.Context) serverFinding {
 	a, err := c.ask(ctx, "/readyz")
 	var api *apiError
 	var ready struct {
-		Storage string `json:"storage"`
+		Status  string       `json:"status"`
+		Storage string       `json:"storage"`
+		Checks  []readyCheck `json:"checks"`
 	}
 	if err == nil {
 		err = a.into(&ready)
@@ -196,6 +198,9 @@ func (c *client) readiness(ctx context.Context) serverFinding {
 		return serverFinding{finding{"server", verdictFailed, api.Error(), "the failing checks say what is wrong; with API keys, set " + apiKeyEnv + " to one with the scope read to see their details"}, ""}
 	case err != nil:
 		return serverFinding{finding{"server", verdictFailed, err.Error(), "see the server's log"}, ""}
+	}
+	if ready.Status == "degraded" {
+		return serverFinding{finding{"server", verdictWarning, c.server + " is running and serves its API, though a check fails:" + failing(ready.Checks), "the failing checks say what is wrong; pushlease queues shows the queues"}, ready.Storage}
 	}
 	return serverFinding{finding{"server", verdictOK, c.server + " is running and ready", ""}, ready.Storage}
 }

@@ -98,6 +98,7 @@ func TestDoctorReportsFailedStorage(t *testing.T) {
 func TestDoctorAsksTheServer(t *testing.T) {
 	const ready = `{"status":"ready","checks":[]}`
 	const notReady = `{"title":"Not ready","status":503,"checks":[{"name":"storage","ok":false,"detail":"throttled"}]}`
+	const degraded = `{"status":"degraded","checks":[{"name":"queue orders","ok":false,"detail":"denied"}]}`
 	tests := []struct {
 		name          string
 		status        int
@@ -106,6 +107,7 @@ func TestDoctorAsksTheServer(t *testing.T) {
 		says          string
 	}{
 		{"ready", 200, ready, "", verdictOK, verdictOK, "ready"},
+		{"one queue is denied", 200, degraded, "", verdictWarning, verdictOK, "queue orders: denied"},
 		{"not ready", 503, notReady, "", verdictFailed, verdictOK, "storage: throttled"},
 		{"clock off", 200, ready, "Mon, 02 Jan 2006 15:04:05 GMT", verdictOK, verdictFailed, "NTP"},
 	}

@@ -14,8 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"github.com/pushlease/pushlease/api"
 	"github.com/pushlease/pushlease/dispatcher"
 	"github.com/pushlease/pushlease/internal/config"
@@ -23,16 +21,8 @@ import (
 	"github.com/pushlease/pushlease/webhook"
 )
 
-const (
-	// httpDrain bounds how long requests in progress are waited for at a stop.
-	httpDrain = 5 * time.Second
-	// closeBound bounds the closing of storage and telemetry at a stop.
-	closeBound = 8 * time.Second
-	// maxConnections bounds the callers at a time. More of them wait, since those who
-	// have not even said who they are would otherwise take the sockets that the
-	// deliveries need.
-	maxConnections = 1024
-)
+// closeBound bounds the closing of storage and telemetry at a stop.
+const closeBound = 8 * time.Second
 
 // Options are what the program, not its user, decides.
 type Options struct {
@@ -93,8 +83,13 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	if err != nil {
 		return nil, err
 	}
-	a.cleanups.add("telemetry", t.Shutdown)
 	a.log = t.Logger
+	a.cleanups.add("telemetry", func(ctx context.Context) error {
+		if err := t.Shutdown(ctx); err != nil { // it is about the process, and decides nothing about it
+			a.log.Warn("the last telemetry could not be sent", "error", err)
+		}
+		return nil
+	})
 	if o.hosted == nil {
 		if err := a.listen(ctx, o.Outside.Listen); err != nil {
 			return nil, err
@@ -150,35 +145,8 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	if err != nil {
 		return nil, err
 	}
-	a.server = newServer(a.api, a.log)
+	a.server = newServer(a.front(a.api), a.log)
 	return a, nil
-}
-
-// listen comes before storage is opened: a second server started by mistake should
-// leave nothing behind.
-func (a *App) listen(ctx context.Context, listen func(context.Context, string, string) (net.Listener, error)) (err error) {
-	if listen == nil {
-		listen = (&net.ListenConfig{}).Listen
-	}
-	if a.listener, err = listen(ctx, "tcp", a.cfg.Listen); err != nil {
-		return fmt.Errorf("setting listen: %w (is another process on that port? choose another with --listen)", err)
-	}
-	a.cleanups.add("listener", func(context.Context) error { _ = a.listener.Close(); return nil }) // the server closes it first
-	return nil
-}
-
-// newServer bounds what a caller can hold on to: without a time to write, one that
-// takes no answer would keep its connection for ever.
-func newServer(handler http.Handler, log *slog.Logger) *http.Server {
-	return &http.Server{
-		Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 2 * time.Minute,
-		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
-}
-
-func (a *App) serve() error {
-	return a.server.Serve(netutil.LimitListener(a.listener, maxConnections))
 }
 
 // URL is the base URL of the API.
@@ -187,9 +155,10 @@ func (a *App) URL() string { return "http://" + a.listener.Addr().String() }
 // Logger is the process's logger.
 func (a *App) Logger() *slog.Logger { return a.log }
 
-// Run serves and dispatches until ctx ends, then drains: the API stops taking
-// requests, the dispatcher finishes what it has begun within the drain bound, and
-// storage and telemetry are flushed and closed.
+// Run serves and dispatches until ctx ends, then drains: no more messages are received,
+// the dispatcher finishes what it has begun within the drain bound, the API says that it
+// is not ready, serves for the shutdown delay and ends, and storage and telemetry are
+// flushed and closed.
 func (a *App) Run(ctx context.Context) error {
 	a.log.Info("pushlease is up", "url", a.URL(), "storage", a.cfg.Storage.String(), "instance", a.cfg.Instance,
 		"api_keys", len(a.cfg.APIKeys), "dev", a.cfg.Dev)
@@ -214,13 +183,8 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	a.draining.Store(true)
 	stop()
-	a.log.Info("stopping: no more messages are received; those in flight are finished", "drain", a.cfg.Drain)
-	httpCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), httpDrain)
-	if err := a.server.Shutdown(httpCtx); err != nil {
-		a.log.Warn("requests in progress were cut short", "error", err)
-		_ = a.server.Close() // Shutdown already said what is wrong
-	}
-	cancel()
+	a.log.Info("stopping: no more messages are received; those in flight are finished", "drain", a.cfg.Drain, "shutdown_delay", a.cfg.ShutdownDelay)
+	a.stopServing(context.WithoutCancel(ctx))
 	parts.Wait()
 
 	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeBound)

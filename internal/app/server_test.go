@@ -6,10 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pushlease/pushlease/internal/bubble"
@@ -52,49 +49,5 @@ func TestACallerThatTakesNoAnswerIsLetGo(t *testing.T) {
 		case <-time.After(time.Hour):
 			t.Error("it is still held after an hour")
 		}
-	})
-}
-
-// flood is a listener to which a new caller comes whenever one is accepted.
-type flood struct {
-	accepted atomic.Int64
-	closed   atomic.Bool
-	mu       sync.Mutex
-	callers  []net.Conn
-}
-
-func (l *flood) Accept() (net.Conn, error) {
-	if l.closed.Load() {
-		return nil, net.ErrClosed
-	}
-	l.accepted.Add(1)
-	client, conn := net.Pipe()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.callers = append(l.callers, client)
-	return conn, nil
-}
-func (l *flood) Close() error   { l.closed.Store(true); return nil }
-func (l *flood) Addr() net.Addr { return &net.TCPAddr{} }
-
-func TestAFloodOfCallersLeavesSocketsForDeliveries(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		l := &flood{}
-		a := &App{listener: l, server: newServer(http.NotFoundHandler(), slog.New(slog.DiscardHandler))}
-		done := make(chan error, 1)
-		go func() { done <- a.serve() }()
-		synctest.Wait()
-		if n := l.accepted.Load(); n != maxConnections {
-			t.Errorf("%d callers were let in, want %d", n, maxConnections)
-		}
-		l.mu.Lock()
-		_ = l.callers[0].Close()
-		l.mu.Unlock()
-		synctest.Wait()
-		if n := l.accepted.Load(); n != maxConnections+1 {
-			t.Errorf("%d callers were let in after one had gone", n)
-		}
-		_ = a.server.Close()
-		<-done
 	})
 }

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"sort"
+	"strings"
 
 	"github.com/pushlease/pushlease/api"
 	"github.com/pushlease/pushlease/dispatcher"
@@ -60,13 +61,37 @@ func (a *App) ready(ctx context.Context) []api.Check {
 	if a.stores.fault != nil {
 		checks = append(checks, storageCheck(ctx, a.stores.fault))
 	}
-	for name, err := range a.dispatcher.Health() {
+	checks = append(checks, healthChecks(a.dispatcher.Health())...)
+	sort.Slice(checks, func(i, j int) bool { return checks[i].Name < checks[j].Name })
+	return checks
+}
+
+// queueCheck begins the name of the check of a queue.
+const queueCheck = "queue "
+
+// healthChecks are the checks of what the dispatcher saw. A queue that can't be received
+// from degrades the process, since its API is served all the same: the lack is most often
+// the queue's own, and every replica has it. Only when that is so of every queue does
+// storage as a whole seem to be away.
+func healthChecks(health map[string]error) []api.Check {
+	var checks []api.Check
+	queues, failing := 0, 0
+	for name, err := range health {
 		c := api.Check{Name: name, OK: err == nil}
+		if strings.HasPrefix(name, queueCheck) {
+			queues++
+			c.Degrades = err != nil
+		}
 		if err != nil {
 			c.Detail = err.Error()
 		}
+		if c.Degrades {
+			failing++
+		}
 		checks = append(checks, c)
 	}
-	sort.Slice(checks, func(i, j int) bool { return checks[i].Name < checks[j].Name })
+	for i := range checks {
+		checks[i].Degrades = checks[i].Degrades && failing < queues
+	}
 	return checks
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -40,6 +41,8 @@ type Match struct {
 	// Operation is one of the names that Request.Operation has; empty matches
 	// all.
 	Operation string
+	// Path is a part of the path that is asked for; empty matches all.
+	Path string
 	// From and To are the first and the last call that the fault is for,
 	// counted over the calls that match since the rule was added, the next one
 	// being 1. From 0 means 1, To 0 means for ever.
@@ -168,7 +171,7 @@ func (p *Proxy) arrive(r Request) (faults []Fault, stale404 bool) {
 	defer p.mu.Unlock()
 	p.requests = append(p.requests, r)
 	for _, rule := range p.rules {
-		if !matches(rule.Service, r.Service) || !matches(rule.Operation, r.Operation) {
+		if !matches(rule.Service, r.Service) || !matches(rule.Operation, r.Operation) || !strings.Contains(r.Path, rule.Path) {
 			continue
 		}
 		if rule.hits() {

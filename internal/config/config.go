@@ -39,6 +39,9 @@ type Config struct {
 	PollMin, PollMax time.Duration
 	// Drain is how long a stopping process waits for POSTs in flight.
 	Drain time.Duration
+	// ShutdownDelay is how long a stopping process serves its API after it has said that it
+	// is not ready.
+	ShutdownDelay time.Duration
 	// RegistryRefresh is how often the registered webhooks are read again.
 	RegistryRefresh time.Duration
 

@@ -98,7 +98,7 @@ func Load(flags *pflag.FlagSet, environ []string) (Config, error) {
 	if len(bad) > 0 {
 		return Config{}, &Error{Problems: bad}
 	}
-	fillUnset(&c)
+	fillUnset(&c, env)
 	return c, nil
 }
 

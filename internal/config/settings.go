@@ -117,6 +117,8 @@ var table = named([]Setting{
 		10*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.PollMax }),
 	duration("drain", "35s", "How long a stopping process waits for POSTs in flight. 1s to 1h. Give the process at least 20s more before it is killed.",
 		time.Second, time.Hour, func(c *Config) *time.Duration { return &c.Drain }),
+	duration("shutdown_delay", "", "How long a stopping process goes on serving its API while /readyz says 503, so that load balancers stop sending before it ends; beside drain, not added to it. 0s to 5m. Unset: 5s where an orchestrator is seen (Kubernetes, Container Apps), otherwise 0s.",
+		0, 5*time.Minute, func(c *Config) *time.Duration { return &c.ShutdownDelay }),
 	duration("registry_refresh", "", "How often the registered webhooks are read again, to see what other instances changed. 1s to 5m. Unset: 5s on sqlite, 15s on Azure.",
 		time.Second, 5*time.Minute, func(c *Config) *time.Duration { return &c.RegistryRefresh }),
 	{
@@ -232,8 +234,20 @@ func cidrs(name, help string, field func(*Config) *prefixes) Setting {
 // usualMaxInFlight is MaxInFlight when it is not set.
 const usualMaxInFlight = 1024
 
+// orchestratedDelay is ShutdownDelay when it is not set and others send requests here:
+// the time in which they notice that the process is not ready.
+const orchestratedDelay = 5 * time.Second
+
+// orchestrated reports whether something outside decides where requests are sent.
+func orchestrated(env map[string]string) bool {
+	return env["KUBERNETES_SERVICE_HOST"] != "" || env["CONTAINER_APP_NAME"] != ""
+}
+
 // fillUnset gives values to what has no fixed default.
-func fillUnset(c *Config) {
+func fillUnset(c *Config, env map[string]string) {
+	if c.sources["shutdown_delay"] == fromDefault && orchestrated(env) {
+		c.ShutdownDelay = orchestratedDelay
+	}
 	if c.MaxInFlight == 0 {
 		c.MaxInFlight = max(usualMaxInFlight, c.Concurrency)
 	}

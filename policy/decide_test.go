@@ -290,6 +290,22 @@ func TestMessageIsDeadLetteredBeforeItExpires(t *testing.T) {
 	}
 }
 
+// Where somebody looks rarely, the last look has to come that much earlier.
+func TestTheEndOfALifeThatNobodyLooksAtIsNotUsed(t *testing.T) {
+	p := preset(t, "standard")
+	for slack, want := range map[time.Duration]time.Duration{
+		0: 20 * time.Second, 15 * time.Second: 5 * time.Second, 19*time.Second + time.Millisecond: 0, time.Minute: 0,
+	} {
+		try := first(policy.Response{Status: 500})
+		try.Charged, try.LookSlack = 1, slack
+		try.ExpiresAt = start.Add(20*time.Second + policy.ExpiryMargin)
+		d := p.Decide(try)
+		if dead := d.Action == policy.DeadLetter && d.Reason == policy.MessageExpiring; dead != (want == 0) || !dead && d.Delay != want {
+			t.Errorf("with a slack of %s: %s (%s) after %s; want a delay of %s, or a dead letter for none", slack, d.Action, d.Reason, d.Delay, want)
+		}
+	}
+}
+
 func TestExplanationSaysWhatHappensWithNumbersOnly(t *testing.T) {
 	const secret = "receiver-chosen"
 	p := preset(t, "standard")

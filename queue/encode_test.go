@@ -3,6 +3,7 @@ package queue
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/xml"
 	"errors"
 	"reflect"
 	"strings"
@@ -106,6 +107,49 @@ func TestEnvelopeWithAHostileContentTypeIsPlainText(t *testing.T) {
 	got, err := Decode(EncodingNone, text)
 	if err != nil || !bytes.Equal(got.Bytes, text) {
 		t.Errorf("got %q, %v; want the text as it stands", got.Bytes, err)
+	}
+}
+
+// What is not an envelope of ours to the last field is somebody's own JSON.
+func TestJSONThatOnlyBeginsLikeAnEnvelopeIsPlainText(t *testing.T) {
+	for _, text := range []string{
+		`{"pushlease":1,"body":"aGk=","order":7}`, `{"pushlease":1,"replay":{"dead_letter":"a","token":"b","more":1}}`,
+		`{"pushlease":1,"body":"aGk="}{"order":7}`, `{"pushlease":1,"body":"aGk="`, `{"pushlease":1,"body":"a"}`,
+	} {
+		got, err := Decode(EncodingNone, []byte(text))
+		if err != nil || string(got.Bytes) != text || got.Encoding != EncodingNone {
+			t.Errorf("%s is read as %q (%s), %v", text, got.Bytes, got.Encoding, err)
+		}
+	}
+}
+
+func TestABodyIsStoredSoThatItFitsWhenXMLHasEscapedIt(t *testing.T) {
+	for _, c := range []string{"&", "<", ">", `"`, "'", "\r"} {
+		body := bytes.Repeat([]byte(c), 20_000)
+		text, err := Encode(EncodingAuto, body, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var escaped bytes.Buffer
+		if err := xml.EscapeText(&escaped, text); err != nil {
+			t.Fatal(err)
+		}
+		if escaped.Len() > MaxTextBytes {
+			t.Errorf("20,000 times %q: %d bytes once they are escaped", c, escaped.Len())
+		}
+	}
+}
+
+func TestXMLCarriesNoControlsAndNoHalfCharacters(t *testing.T) {
+	for _, safe := range []string{"", "a\tb\r\nc", "é", "\ud7ff", "\ue000", "\ufffd", "\U00010000", "\U0010ffff"} {
+		if !XMLSafe([]byte(safe)) {
+			t.Errorf("%q can't be sent", safe)
+		}
+	}
+	for _, unsafe := range []string{"a\x00", "\x01", "\x08", "\x0b", "\x0c", "\x1f", "\ufffe", "\uffff", "\xff", "a\xc3", "\xed\xa0\x80"} {
+		if XMLSafe([]byte(unsafe)) {
+			t.Errorf("%q is sent", unsafe)
+		}
 	}
 }
 

@@ -28,8 +28,10 @@ var queuePatches = []Patch{
 
 	inAzureQueue("lease-from-the-answer-on", "m.Lease.Renewed(receipt, start, granted)", "m.Lease.Renewed(receipt, start.Add(time.Since(start)), granted)",
 		"A slow answer makes a lease look longer than storage keeps it."),
-	inAzureQueue("update-erases-content", "raw.Body != nil || raw.ContentLength != 0 || req.Body() != nil", "false",
-		"Should the SDK change, renewals erase messages without a word."),
+	inAzureQueue("received-lease-from-the-answer-on", "Lease: queue.NewLease(m.receipt, start, granted),", "Lease: queue.NewLease(m.receipt, start.Add(time.Since(start)), granted),",
+		"A slow answer makes a lease look longer than storage keeps it."),
+	inAzureQueue("renewal-erases-content", "operation != opRenew && operation != opAbandon {\n\t\treturn req.Next()", "operation != opAbandon {\n\t\treturn req.Next()",
+		"A renewal erases the message."),
 	inAzureQueue("empty-id-clears-queue", "if id == \"\" || len(id) > maxID {", "if len(id) > maxID {",
 		"A delete without an id clears the whole queue."),
 	inAzureQueue("dots-in-id", "c == '-':\n\t\tdefault:", "c == '-', c == '.':\n\t\tdefault:",

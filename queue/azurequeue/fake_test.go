@@ -133,6 +133,37 @@ func TestEveryCallSendsTheNewestReceiptExactly(t *testing.T) {
 	}
 }
 
+// Storage counts a lease from when it took the request. Its answer may be late, so only the
+// time before the request is surely not later than that.
+func TestALeaseIsCountedFromBeforeTheRequest(t *testing.T) {
+	const slow = 50 * time.Millisecond
+	took := make(chan time.Time, 1)
+	f := newFake(t, func(w http.ResponseWriter, r *http.Request) {
+		took <- time.Now()
+		time.Sleep(slow) // the answer is slow, and that is the case
+		if r.Method == http.MethodGet {
+			fmt.Fprint(w, oneMessage("r", "hi"))
+			return
+		}
+		w.Header().Set("x-ms-popreceipt", "next")
+		w.WriteHeader(http.StatusNoContent)
+	})
+	q := f.openQueue(t, azurequeue.Options{})
+	ms, err := q.Receive(t.Context(), 1, time.Minute)
+	if err != nil || len(ms) != 1 {
+		t.Fatalf("received %d messages, %v", len(ms), err)
+	}
+	if until, ends := ms[0].Lease.Until(), (<-took).Add(time.Minute); until.After(ends) {
+		t.Errorf("a received lease lasts %s longer than storage keeps it", until.Sub(ends))
+	}
+	if err := q.Renew(t.Context(), ms[0], time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if until, ends := ms[0].Lease.Until(), (<-took).Add(time.Hour); until.After(ends) {
+		t.Errorf("a renewed lease lasts %s longer than storage keeps it", until.Sub(ends))
+	}
+}
+
 func TestUpdatesHaveNoBodyAndAnExplicitVisibility(t *testing.T) {
 	f := newFake(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("x-ms-popreceipt", "next")

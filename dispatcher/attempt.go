@@ -8,6 +8,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
@@ -18,8 +19,8 @@ import (
 // POST is under way is held for each message in flight: deciding and recording come after,
 // in a function of their own.
 func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t *target) {
-	if wait := time.Until(t.ticket.at); wait > 0 { // it has a place by its webhook's rate
-		sleepCtx(ctx, wait)
+	if wait := time.Until(t.ticket.At); wait > 0 { // it has a place by its webhook's rate
+		retry.Sleep(ctx, wait)
 	}
 	if left := time.Until(p.m.Lease.Until()); left < leaseMargin(p.m.Lease.Granted()) || ctx.Err() != nil || !fairTime(ctx, &t.registration.Webhook) {
 		d.notBegun(ctx, p, t)
@@ -43,7 +44,7 @@ func (p *parcel) request(t *target) *webhook.Request {
 // new state.
 func (d *Dispatcher) answered(ctx context.Context, p *parcel, t *target, sent []byte, res *webhook.Result) {
 	now := time.Now()
-	d.left(t, res)
+	left(t, res)
 	p.answered(t)
 	// What changes is a copy: until it is recorded, t's delivery is what was known before.
 	deliveries := append(make([]tables.Delivery, 0, 1), t.delivery)
@@ -64,9 +65,7 @@ func (d *Dispatcher) answered(ctx context.Context, p *parcel, t *target, sent []
 		}
 	}
 	dec := d.decide(ctx, p, t, del, res, now)
-	if t.ticket.f.askPause(dec.Pause, now) {
-		d.flows.saveSoon()
-	}
+	t.flow.AskPause(dec.Pause, now)
 	t.why = dec.Explanation
 	attempts := []tables.Attempt{advance(del, res, &dec, d.o.Instance)}
 	attempts[0].Snippet = tables.CutText(t.registration.Redact(string(res.Body), sent), tables.MaxSnippetUnits)
@@ -91,7 +90,7 @@ func (d *Dispatcher) answered(ctx context.Context, p *parcel, t *target, sent []
 func (d *Dispatcher) decide(ctx context.Context, p *parcel, t *target, del *tables.Delivery, res *webhook.Result, now time.Time) policy.Decision {
 	dec := t.registration.Policy.Decide(policy.Try{
 		Now: now, Charged: del.Charged, Waits: del.Waits, FirstAt: firstOf(del.FirstAt, res.StartedAt),
-		PreviousStatus: del.LastStatus, PreviousAt: del.LastAt, LastOK: t.ticket.f.lastDelivered(),
+		PreviousStatus: del.LastStatus, PreviousAt: del.LastAt, LastOK: t.flow.LastDelivered(),
 		ExpiresAt: p.m.ExpiresAt, LookSlack: d.lookSlack(p.m), Random: rand.Float64(), Response: responseOf(res),
 	})
 	if dec.Action == policy.NoVerdict {
@@ -111,7 +110,7 @@ func (d *Dispatcher) decide(ctx context.Context, p *parcel, t *target, del *tabl
 func (d *Dispatcher) unusable(p *parcel, t *target, res *webhook.Result, dec *policy.Decision) {
 	dec.Delay = withinLife(p.m, holdDelay)
 	dec.Explanation += " Why: " + res.Error + "."
-	if t.ticket.f.tellUnusable(time.Now()) {
+	if t.flow.TellUnusable(time.Now()) {
 		d.log.Warn("no request can be made from a webhook's registration by this process; its messages wait until that is mended",
 			"queue", p.key.Queue, "message", p.key.MessageID, "webhook", t.registration.ID, "error", res.Error)
 	}

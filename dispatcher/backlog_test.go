@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
@@ -92,7 +93,7 @@ func (w *crowd) Send(ctx context.Context, _ *webhook.Webhook, _ webhook.Request)
 	w.atOnce, w.last = max(w.atOnce, w.now), start
 	takes := w.takes(w.posts)
 	w.mu.Unlock()
-	ended := sleepCtx(ctx, takes)
+	ended := retry.Sleep(ctx, takes)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.now--

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -117,7 +118,7 @@ func retryWrite[T any](ctx context.Context, write func(context.Context) (T, erro
 		if err == nil || try == quickTries || definitive(err) {
 			return v, err
 		}
-		if !sleepCtx(ctx, backoff(try, quickRetry/2, 2*time.Second)) {
+		if !retry.Sleep(ctx, retry.Backoff(try, quickRetry/2, 2*time.Second)) {
 			return v, err
 		}
 	}

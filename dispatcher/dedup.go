@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -194,7 +195,7 @@ func (d *Dispatcher) duplicate(ctx context.Context, p *parcel, h history, target
 // otherCopyDelay is how long a message waits for the outcome of another one: no longer
 // than that one's claim lasts, and never past the middle of its own remaining life.
 func otherCopyDelay(m *queue.Message, left time.Duration) time.Duration {
-	delay := backoff(int(min(m.DequeueCount, 30)), otherCopyMin, otherCopyMax)
+	delay := retry.Backoff(int(min(m.DequeueCount, 30)), otherCopyMin, otherCopyMax)
 	delay = min(delay, max(left+time.Second, time.Second))
 	if !m.ExpiresAt.IsZero() {
 		delay = min(delay, max(time.Until(m.ExpiresAt)/2, time.Second))

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/queue"
 )
 
@@ -125,10 +126,10 @@ func (d *Dispatcher) deleteMessage(ctx context.Context, k *keeper, last lastReco
 		unanswered = unanswered || queue.Ambiguous(err)
 		wait := quickPause()
 		if try >= quickTries {
-			wait = backoff(try-quickTries+1, time.Second, completeRetryMax)
+			wait = retry.Backoff(try-quickTries+1, time.Second, completeRetryMax)
 			d.log.Warn("delete failed; trying again while the lease is kept", "queue", k.q.Name(), "message", k.m.ID, "try", try, "error", err)
 		}
-		if k.isLost() || !sleepCtx(ctx, wait) {
+		if k.isLost() || !retry.Sleep(ctx, wait) {
 			d.log.Error("the message could not be deleted; when it comes back it is deleted without a POST",
 				"queue", k.q.Name(), "message", k.m.ID, "error", err)
 			return "failed", err

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/flow"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -182,7 +183,7 @@ func (d *Dispatcher) post(ctx context.Context, p *parcel, targets []target) {
 
 // postTo makes one POST, if its webhook has room for it in time.
 func (d *Dispatcher) postTo(ctx context.Context, p *parcel, t *target) {
-	defer d.giveTicket(t)
+	defer func() { t.ticket.Unused() }()
 	defer p.answered(t)
 	if d.survives(p, func() { d.timedAttempt(ctx, p, t) }) {
 		return
@@ -255,7 +256,7 @@ func (d *Dispatcher) fold(p *parcel, h history, targets []target) Decision {
 			continue
 		}
 		if waitsForItsWebhook(&del) {
-			decision.heldFor = append(decision.heldFor, heldSince{del.WebhookID, del.UpdatedAt})
+			decision.heldFor = append(decision.heldFor, flow.Since{WebhookID: del.WebhookID, At: del.UpdatedAt})
 		}
 		at := del.NextAt
 		if at.Before(now) {
@@ -334,6 +335,11 @@ func ownFault(m *queue.Message, reason policy.Reason) Decision {
 // someEnded reports whether a webhook of the message is done with it.
 func someEnded(targets []target) bool {
 	return some(targets, func(t *target) bool { return t.delivery.State.Terminal() })
+}
+
+// waitsForItsWebhook reports whether a delivery waits until its webhook can be sent to.
+func waitsForItsWebhook(del *tables.Delivery) bool {
+	return flow.CannotBeSentTo(del) || del.State == tables.Held && del.Reason == policy.WebhookDisabled
 }
 
 func allDelivered(targets []target) bool {

@@ -9,6 +9,8 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/flow"
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -29,12 +31,11 @@ type Dispatcher struct {
 	registry *registry
 	memory   *memory
 	events   *events
-	flows    *flows
+	flows    *flow.Flows
 	shares   *shares
 	measure  *measure
 	deleted  *deletions
 	late     *late
-	parked   *parked
 	inFlight inFlight
 	renewals renewals
 
@@ -68,20 +69,16 @@ func New(o Options) (*Dispatcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	flows := newFlows(o.Store, o.Instance, o.Logger)
 	write, stopWrite := context.WithCancel(context.Background())
 	d := &Dispatcher{
 		write: write, stopWrite: stopWrite,
 		o: o, log: o.Logger, metrics: m,
-		registry: newRegistry(o.Store, o.Logger, flows.sync),
 		memory:   newMemory(),
 		events:   newEvents(),
-		flows:    flows,
 		shares:   newShares(o.MaxInFlight),
 		measure:  newMeasure(o.Lease, o.Estimate),
 		deleted:  newDeletions(),
 		late:     newLate(),
-		parked:   newParked(),
 		inFlight: inFlight{byQueue: map[string]int64{}},
 		pollers:  map[string]*poller{},
 		guards:   map[string]*guard{},
@@ -91,8 +88,15 @@ func New(o Options) (*Dispatcher, error) {
 
 		lingering: &lingering{most: int64(o.MaxInFlight / 2)},
 	}
-	flows.released = d.parked.release
-	return d, errors.Join(d.measureInFlight(o.Meter), d.measurePollAge(o.Meter), d.measureFlows(o.Meter))
+	d.flows = flow.New(flow.Options{
+		Store: o.Store, Instance: o.Instance, Log: o.Logger, Turned: m.turned, Shown: d.Wake,
+		Fresh: func(ctx context.Context, since time.Time) bool { return d.registry.fresh(ctx, since) },
+		Disable: func(ctx context.Context, id string, resetAt time.Time) {
+			d.disable(ctx, id, resetAt, policy.WebhookFailing)
+		},
+	})
+	d.registry = newRegistry(o.Store, o.Logger, d.flows.Sync)
+	return d, errors.Join(d.measureInFlight(o.Meter), d.measurePollAge(o.Meter), d.flows.Measure(o.Meter, m.label))
 }
 
 // Run works until ctx ends, then drains. It stops in three steps: no more
@@ -109,8 +113,8 @@ func (d *Dispatcher) run(ctx context.Context, supervise func(ctx, work context.C
 
 	var flusher sync.WaitGroup
 	flusher.Go(func() { d.flushRecords(d.write) })
-	flusher.Go(func() { d.watchHealth(d.write) })
-	flusher.Go(func() { d.releaseParked(d.write) })
+	flusher.Go(func() { d.flows.Watch(d.write) })
+	flusher.Go(func() { d.flows.ShowHeld(d.write) })
 
 	drained := make(chan struct{})
 	go func() {
@@ -119,7 +123,7 @@ func (d *Dispatcher) run(ctx context.Context, supervise func(ctx, work context.C
 		close(drained)
 	}()
 	<-ctx.Done()
-	if !waitFor(drained, d.o.Drain) {
+	if !retry.Await(drained, d.o.Drain) {
 		d.log.Warn("drain bound reached: cutting POSTs in flight short", "drain", d.o.Drain)
 	}
 	stopWork(ErrStopping)
@@ -131,7 +135,7 @@ func (d *Dispatcher) run(ctx context.Context, supervise func(ctx, work context.C
 		d.log.Warn("settling did not end in time: the messages in question come back when their lease ends")
 	}
 	d.flushLast(last)
-	d.tendHealth(last)
+	d.flows.Tend(last)
 	d.stopWrite()
 	<-drained
 	flusher.Wait()
@@ -148,7 +152,7 @@ func (d *Dispatcher) supervise(ctx, work context.Context) {
 		wait := d.o.RegistryRefresh
 		if err := d.registry.refresh(ctx); err != nil {
 			faults++
-			wait = min(wait, backoff(faults, 500*time.Millisecond, wait))
+			wait = min(wait, retry.Backoff(faults, 500*time.Millisecond, wait))
 		} else {
 			faults = 0
 			d.registry.refreshLeft(ctx)
@@ -253,16 +257,4 @@ func (d *Dispatcher) disable(ctx context.Context, id string, resetAt time.Time, 
 // end.
 func (d *Dispatcher) writing(ctx context.Context) context.Context {
 	return trace.ContextWithSpanContext(d.write, trace.SpanContextFromContext(ctx))
-}
-
-// waitFor waits for done, at most for bound, and reports whether it came.
-func waitFor(done <-chan struct{}, bound time.Duration) bool {
-	t := time.NewTimer(bound)
-	defer t.Stop()
-	select {
-	case <-done:
-		return true
-	case <-t.C:
-		return false
-	}
 }

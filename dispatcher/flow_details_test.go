@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pushlease/pushlease/policy"
-	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
 )
 
@@ -60,49 +58,6 @@ func TestA410OfAnOldURLDoesNotDisableTheNewOne(t *testing.T) {
 		now, err = b.db.GetWebhook(b.t.Context(), "wh_a")
 		want(t, "enabled after a 410 of its own", err == nil && now.Enabled, false)
 	})
-}
-
-func testFlow(change func(*policy.Flow)) *flow {
-	r := tables.Registration{Webhook: webhook.Webhook{ID: "wh_a", Queue: testQueue}, Flow: policy.DefaultFlow(), Enabled: true}
-	change(&r.Flow)
-	return newFlow(r)
-}
-
-func TestATicketThatIsGivenBackGivesItsTokenBack(t *testing.T) {
-	f := testFlow(func(f *policy.Flow) { f.Rate, f.Burst = 0.1, 1 })
-	now := time.Now()
-	for range 3 {
-		ticket, refused := f.enter(now)
-		if refused != nil {
-			t.Fatalf("refused: %+v", refused)
-		}
-		ticket.abort()
-	}
-	if _, refused := f.enter(now); refused != nil {
-		t.Fatalf("refused: %+v", refused)
-	}
-	if _, refused := f.enter(now); refused == nil {
-		t.Error("a token that was used is there again")
-	}
-}
-
-func TestAProbeDoesNotWaitForPostsOfBefore(t *testing.T) {
-	f := testFlow(func(f *policy.Flow) { f.Concurrency = 2 })
-	now := time.Now()
-	for range 2 {
-		if _, refused := f.enter(now); refused != nil {
-			t.Fatal(refused)
-		}
-	}
-	f.breaker.Restore(policy.BreakerState{Phase: policy.BreakerOpen, Since: now, NextProbe: now.Add(time.Second), Wait: policy.Duration(time.Minute)})
-	due := now.Add(time.Second)
-	n, _ := f.room(0, 4, due)
-	want(t, "room for the probe", n, 1)
-	if ticket, _ := f.enter(due); ticket == nil {
-		t.Fatal("no probe beside POSTs of before")
-	}
-	n, _ = f.room(0, 4, due)
-	want(t, "room beside the probe", n, 0)
 }
 
 func TestWhatALeavingQueueHadIsDividedAmongTheOthers(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 )
@@ -90,7 +91,7 @@ func (g *guard) run(ctx context.Context) {
 			return
 		case err != nil:
 			faults++
-			wait = backoff(faults, guardFaultMin, guardInterval)
+			wait = retry.Backoff(faults, guardFaultMin, guardInterval)
 			g.d.log.Warn("the queue can't be guarded against expiring messages now; trying again",
 				"queue", g.q.Name(), "wait", wait.Round(time.Second), "error", err)
 		default:
@@ -98,7 +99,7 @@ func (g *guard) run(ctx context.Context) {
 			pace = min(wanted, 2*pace) // more may come of what was short-lived a moment ago
 			wait = pace - rand.N(pace/10)
 		}
-		sleepCtx(ctx, g.d.late.wait(g.q.Name(), time.Now(), wait))
+		retry.Sleep(ctx, g.d.late.wait(g.q.Name(), time.Now(), wait))
 	}
 }
 
@@ -154,7 +155,7 @@ func (g *guard) round(ctx context.Context) (pace time.Duration, err error) {
 // look peeks and counts the messages that are near their end. The pace fits the
 // shortest life it saw: a few looks fit into its margin.
 func (g *guard) look(ctx context.Context) (ending int, pace time.Duration, err error) {
-	if n, _ := g.d.flows.room(g.q.Name(), 0, 1, time.Now()); g.polled() && n > 0 {
+	if n, _ := g.d.flows.Room(g.q.Name(), 0, 1, time.Now()); g.polled() && n > 0 {
 		return 0, guardAgain, nil // the poller receives
 	}
 	ctx, cancel := context.WithTimeout(ctx, receiveTimeout)

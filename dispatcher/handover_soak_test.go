@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -42,7 +43,7 @@ func soakHandover(b *bench, seed uint64) {
 	accepted := map[string]int{}
 	change := func(o *Options) {
 		o.Sender = sendWith(func(ctx context.Context, w *webhook.Webhook, r webhook.Request) webhook.Result {
-			if chance(0.15) && !sleepCtx(ctx, upTo(15*time.Second)) {
+			if chance(0.15) && !retry.Sleep(ctx, upTo(15*time.Second)) {
 				return webhook.Result{ErrorClass: string(policy.ClassCanceled)}
 			}
 			if chance(0.05) {
@@ -153,11 +154,10 @@ func (b *bench) wantIdle(d *Dispatcher) {
 		want(b.t, "settling", len(p.settling), 0)
 		want(b.t, "on the way", p.onTheWay.Load(), 0)
 	}
-	for _, f := range d.flows.all() {
-		f.mu.Lock()
-		want(b.t, "POSTs in flight", f.inFlight, 0)
-		want(b.t, "waiting", f.waiting, 0)
-		f.mu.Unlock()
+	for _, f := range d.flows.All() {
+		s := f.Status(time.Now())
+		want(b.t, "POSTs in flight", s.InFlight, 0)
+		want(b.t, "waiting", s.Waiting, 0)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/internal/sqlite"
 	"github.com/pushlease/pushlease/policy"
@@ -272,7 +273,7 @@ func (s *scripted) Send(ctx context.Context, w *webhook.Webhook, r webhook.Reque
 	n, takes, answer := s.seen[key], s.takes, s.answer
 	s.posts = append(s.posts, post{w.ID, r, start})
 	s.mu.Unlock()
-	if takes > 0 && !sleepCtx(ctx, takes) {
+	if takes > 0 && !retry.Sleep(ctx, takes) {
 		return webhook.Result{StartedAt: start, Duration: time.Since(start), ErrorClass: string(policy.ClassCanceled)}
 	}
 	res := answer(r, n)

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/flow"
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/webhook"
@@ -127,14 +129,14 @@ const (
 // receives from a queue though nothing can be sent, and each look is an invocation: where
 // nothing at all gets through to the webhook for long the waits double. One that is merely
 // busy has its turn, which others would take, and a short pause delays nothing for long.
-func (d *Dispatcher) hostsLook(queueName string, held int, r *refusal, now time.Time) time.Time {
-	if held == 0 || r.reason == policy.WebhookBusy || r.until.Sub(now) < hostLookMin || !d.o.Hosted(queueName) {
-		return r.until
+func (d *Dispatcher) hostsLook(queueName string, held int, r *flow.Refusal, now time.Time) time.Time {
+	if held == 0 || r.Reason == policy.WebhookBusy || r.Until.Sub(now) < hostLookMin || !d.o.Hosted(queueName) {
+		return r.Until
 	}
-	if at := now.Add(backoff(held, hostLookMin, hostLookMax)); at.After(r.until) {
+	if at := now.Add(retry.Backoff(held, hostLookMin, hostLookMax)); at.After(r.Until) {
 		return at
 	}
-	return r.until
+	return r.Until
 }
 
 // ours are those of names that d receives from itself: a host receives from the others.

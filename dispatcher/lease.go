@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 )
@@ -148,7 +149,7 @@ func (k *keeper) unanswered(start time.Time, lease time.Duration, err error) {
 	}
 	k.d.log.Warn("lease renewal failed; work goes on while it is tried again",
 		"queue", k.q.Name(), "message", k.m.ID, "lease_left", time.Until(k.m.Lease.Until()).Round(time.Millisecond), "error", err)
-	k.d.renewals.add(k, time.Now().Add(backoff(k.silent, renewRetryMin, max(k.m.Lease.Granted()/4, renewRetryMin))))
+	k.d.renewals.add(k, time.Now().Add(retry.Backoff(k.silent, renewRetryMin, max(k.m.Lease.Granted()/4, renewRetryMin))))
 }
 
 // expired tells the one case in which a lost lease leaves the message to nobody else:

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -262,7 +263,7 @@ func TestFencedLeaseLeavesWhatTheOtherRecorded(t *testing.T) {
 		var c *counters
 		seen := &receipts{Service: b.queues, refuse: func(ctx context.Context, _ int) error { <-ctx.Done(); return ctx.Err() }}
 		slow := senderFunc(func(ctx context.Context, _ webhook.Request) webhook.Result {
-			if !sleepCtx(ctx, 40*time.Second) {
+			if !retry.Sleep(ctx, 40*time.Second) {
 				return webhook.Result{ErrorClass: string(policy.ClassCanceled)}
 			}
 			return webhook.Result{Status: 500}
@@ -473,10 +474,11 @@ func TestWhatIsHeldBesideAPOSTNeverReplacesWhatOthersRecordedMeanwhile(t *testin
 				b.register("wh_b", nil)
 				silent, receiving := &faultyQueues{Service: b.db.Queues()}, &outage{}
 				silent.on("renew", always(failBefore))
-				slow := &scripted{takes: 240 * time.Second, answer: statuses(200)}
-				d, stop := b.start(func(o *Options) { o.Queues, o.Sender, o.Instance = silent, slow, "first" })
+				slow, forgetful := &scripted{takes: 240 * time.Second, answer: statuses(200)}, &faultyStore{Store: b.db}
+				forgetful.on("put_health", always(failBefore)) // the second does not learn of the pause
+				d, stop := b.start(func(o *Options) { o.Queues, o.Store, o.Sender, o.Instance = silent, forgetful, slow, "first" })
 				time.Sleep(time.Second)
-				d.flows.get("wh_b").askPause(20*time.Minute, time.Now())
+				d.flows.Get("wh_b").AskPause(20*time.Minute, time.Now())
 				sent := b.send("x")
 				time.Sleep(5 * time.Second)
 				want(t, "POSTs of the first", slow.count(), 1)

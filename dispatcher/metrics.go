@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/meter"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -29,7 +30,7 @@ type metrics struct {
 	leaseLength                                               metric.Float64Gauge
 
 	// tally is for the API.
-	tally *tally
+	tally *meter.Tally
 
 	mu       sync.Mutex
 	webhooks map[string]bool
@@ -55,7 +56,7 @@ func newMetrics(m metric.Meter) (*metrics, error) {
 	}
 	ms := &metrics{
 		webhooks:      map[string]bool{},
-		tally:         newTally(),
+		tally:         meter.NewTally(),
 		receivedN:     counter("messages.received", "Messages received under a lease, redeliveries included, by queue."),
 		requeued:      counter("messages.requeued", "Messages received more than once (dequeue count above 1), by queue."),
 		duplicates:    counter("messages.duplicate", "Messages deleted without a POST, by queue and kind: redelivery is one that came back after it was delivered, event one whose event was delivered with another message."),
@@ -159,7 +160,7 @@ func (ms *metrics) renewed(queueName string, err error) {
 func (ms *metrics) settled(queueName string, dec Decision, result string, took, granted time.Duration) {
 	ms.add(ms.settledN, labels{queue: queueName, action: string(dec.Action), reason: string(dec.Reason), result: result})
 	if dec.Action == policy.Complete && result == "deleted" {
-		ms.tally.add(queueName, len(dec.DeadLetters) > 0)
+		ms.tally.Add(queueName, len(dec.DeadLetters) > 0)
 	}
 	ms.observe(ms.processing, took.Seconds(), labels{queue: queueName})
 	if granted > 0 {

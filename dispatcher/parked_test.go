@@ -2,8 +2,6 @@ package dispatcher
 
 import (
 	"context"
-	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -92,90 +90,6 @@ func TestWhatIsHeldGoesOnWhenItsWebhookTakesMessagesAgain(t *testing.T) {
 	}
 }
 
-// A receipt that is out of date changes nothing.
-func TestAParkedMessageThatSomeoneElseHasIsLeftAlone(t *testing.T) {
-	inBubble(t, func(b *bench) {
-		d, err := New(b.options(nil))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer d.stopWrite()
-		b.send("x")
-		q := b.queue(testQueue)
-		first, err := q.Receive(b.t.Context(), 1, time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
-		d.parked.park(q, first[0], []string{"wh_a"})
-		time.Sleep(61 * time.Second)
-		again, err := q.Receive(b.t.Context(), 1, time.Minute)
-		if err != nil || len(again) != 1 {
-			t.Fatal(again, err)
-		}
-		d.show(b.t.Context(), []*parkedMessage{{q: q, m: first[0]}})
-		if none, err := q.Receive(b.t.Context(), 1, time.Minute); err != nil || len(none) != 0 {
-			t.Errorf("the message was taken away from its holder: %v, %v", none, err)
-		}
-		want(t, "one whose time has come is forgotten", len(d.parked.take("wh_a", 10)), 0)
-		want(t, "kept", len(d.parked.messages), 0)
-	})
-}
-
-func TestParkedMessagesAreBounded(t *testing.T) {
-	inBubble(t, func(b *bench) {
-		p, q := newParked(), b.queue(testQueue)
-		for i := range maxParked + 1000 {
-			p.park(q, &queue.Message{ID: fmt.Sprint(i), Lease: queue.NewLease("r", time.Now(), time.Hour)}, []string{"wh_a"})
-		}
-		want(t, "kept", len(p.messages), maxParked)
-		p.drop(testQueue, "5")
-		want(t, "kept after one was received again", len(p.messages), maxParked-1)
-		p.release("wh_a")
-		want(t, "taken", len(p.take("wh_a", 100)), 100)
-		want(t, "left", int(p.n.Load()), maxParked-101)
-	})
-}
-
-// Many webhooks may be released at once, and each is looked at twice a second.
-func TestShowingSomeParkedMessagesCostsNothingForTheOthers(t *testing.T) {
-	inBubble(t, func(b *bench) {
-		p, q := newParked(), b.queue(testQueue)
-		for i := range maxParked {
-			p.park(q, &queue.Message{ID: fmt.Sprint(i), Lease: queue.NewLease("r", time.Now(), time.Hour)}, []string{"wh_a", fmt.Sprint("wh_", i%100)})
-		}
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		taken := p.take("wh_a", 10)
-		runtime.ReadMemStats(&after)
-		for i, one := range taken {
-			want(t, "the oldest first", one.m.ID, fmt.Sprint(i))
-		}
-		want(t, "taken", len(taken), 10)
-		if cost := after.TotalAlloc - before.TotalAlloc; cost > 100<<10 {
-			t.Errorf("%d bytes were allocated for 10 messages", cost)
-		}
-		want(t, "the next of another webhook", p.take("wh_5", 1)[0].m.ID, "105") // 5 was taken
-	})
-}
-
-// What another process has received meanwhile is never heard of here.
-func TestParkedMessagesThatOthersHaveMakeRoom(t *testing.T) {
-	inBubble(t, func(b *bench) {
-		p, q := newParked(), b.queue(testQueue)
-		park := func(id string) {
-			p.park(q, &queue.Message{ID: id, Lease: queue.NewLease("r", time.Now(), 10*time.Minute)}, []string{"wh_a"})
-		}
-		for i := range maxParked + 1 {
-			park(fmt.Sprint(i))
-		}
-		time.Sleep(11 * time.Minute)
-		park("new")
-		want(t, "kept", len(p.messages), 1)
-		want(t, "taken", len(p.take("wh_a", 10)), 1)
-		want(t, "lines", len(p.lines), 0)
-	})
-}
-
 // hookedQueues calls renew before each renewal.
 type hookedQueues struct {
 	queue.Service
@@ -205,8 +119,8 @@ func TestAReleaseWhileAMessageIsBeingParkedCounts(t *testing.T) {
 		hooked := &hookedQueues{Service: b.db.Queues(), renew: func() {}}
 		d, stop := b.start(func(o *Options) { o.Queues = hooked })
 		time.Sleep(time.Second)
-		f := d.flows.get("wh_b")
-		f.askPause(20*time.Minute, time.Now())
+		f := d.flows.Get("wh_b")
+		f.AskPause(20*time.Minute, time.Now())
 		hooked.renew = func() {
 			hooked.renew = func() {}
 			r.ResetAt = time.Now().UTC()

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/queue"
 )
 
@@ -88,13 +89,13 @@ func newPoller(work context.Context, d *Dispatcher, q queue.Queue) *poller {
 		gathering: make(chan struct{}, 1),
 	}
 	d.shares.join(q.Name())
-	d.flows.listen(q.Name(), p.room)
+	d.flows.Listen(q.Name(), p.room)
 	return p
 }
 
 // close takes the poller's part back; what it has in flight may go on.
 func (p *poller) close() {
-	p.d.flows.forget(p.q.Name(), p.room)
+	p.d.flows.Forget(p.q.Name(), p.room)
 	p.d.shares.leave(p.q.Name())
 }
 
@@ -120,7 +121,7 @@ func (p *poller) run(ctx context.Context) {
 		switch {
 		case err != nil:
 			faults++
-			wait = backoff(faults, errorBackoffMin, p.d.o.PollMax)
+			wait = retry.Backoff(faults, errorBackoffMin, p.d.o.PollMax)
 		case got == 0:
 			faults = 0
 			empty++
@@ -335,23 +336,6 @@ func (p *poller) longestPause() time.Duration {
 // pollPause doubles from first to limit with n = 1, 2, …, and varies by a quarter around
 // that, so that instances do not move in step; never less than first.
 func pollPause(n int, first, limit time.Duration) time.Duration {
-	d := doubled(n, first, limit)
+	d := retry.Doubled(n, first, limit)
 	return max(d-d/4+time.Duration(rand.Int64N(int64(d/2)+1)), min(first, limit))
-}
-
-// backoff doubles from first to limit with n = 1, 2, …, and takes a random value
-// in the upper half, so that instances do not move in step; never less than first.
-func backoff(n int, first, limit time.Duration) time.Duration {
-	d := doubled(n, first, limit)
-	return max(d/2+time.Duration(rand.Int64N(int64(d/2)+1)), min(first, limit))
-}
-
-// doubled is first doubled n-1 times, and limit at most.
-func doubled(n int, first, limit time.Duration) time.Duration {
-	if n < 32 {
-		if shifted := first << (n - 1); shifted>>(n-1) == first && shifted > 0 {
-			return min(limit, shifted)
-		}
-	}
-	return limit
 }

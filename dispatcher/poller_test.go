@@ -3,6 +3,8 @@ package dispatcher
 import (
 	"testing"
 	"time"
+
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 )
 
 func TestPausesDoubleWithinTheirBounds(t *testing.T) {
@@ -13,12 +15,12 @@ func TestPausesDoubleWithinTheirBounds(t *testing.T) {
 			longest = min(limit, first<<(n-1))
 		}
 		for range 100 {
-			if got := backoff(n, first, limit); got < max(first, longest/2) || got > longest {
+			if got := retry.Backoff(n, first, limit); got < max(first, longest/2) || got > longest {
 				t.Fatalf("pause %d is %s, want %s to %s", n, got, max(first, longest/2), longest)
 			}
 		}
 	}
-	if got := backoff(3, time.Second, 10*time.Millisecond); got > 10*time.Millisecond {
+	if got := retry.Backoff(3, time.Second, 10*time.Millisecond); got > 10*time.Millisecond {
 		t.Errorf("a pause of %s is over its limit", got)
 	}
 }

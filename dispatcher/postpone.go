@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/flow"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
@@ -21,9 +22,9 @@ func (d *Dispatcher) enter(ctx context.Context, p *parcel, targets []target) {
 		t := &targets[i]
 		switch {
 		case t.due(now):
-			t.flow = d.flows.of(t.registration)
-			var refused *refusal
-			if t.ticket, refused = t.flow.enter(now); refused != nil {
+			t.flow = d.flows.Of(t.registration)
+			var refused *flow.Refusal
+			if t.ticket, refused = t.flow.Enter(now); refused != nil {
 				d.postpone(p, t, refused)
 				refusals = append(refusals, t)
 			}
@@ -83,8 +84,8 @@ func (d *Dispatcher) waitToEnter(ctx context.Context, p *parcel, t *target) (ok 
 	if t.ticket != nil {
 		return true
 	}
-	var refused *refusal
-	if t.ticket, refused = t.flow.wait(ctx); refused == nil {
+	var refused *flow.Refusal
+	if t.ticket, refused = t.flow.Wait(ctx); refused == nil {
 		return true
 	}
 	if ctx.Err() != nil {
@@ -97,15 +98,15 @@ func (d *Dispatcher) waitToEnter(ctx context.Context, p *parcel, t *target) (ok 
 }
 
 // postpone holds a delivery whose webhook can't be sent to now, with its receive excused.
-func (d *Dispatcher) postpone(p *parcel, t *target, refused *refusal) {
-	d.metrics.postponed(p.key.Queue, t.registration.ID, refused.reason)
+func (d *Dispatcher) postpone(p *parcel, t *target, refused *flow.Refusal) {
+	d.metrics.postponed(p.key.Queue, t.registration.ID, refused.Reason)
 	margin := policy.ExpiryMargin
 	if p.margin == guardMargin { // the guard has it, since nobody would receive it once more
 		margin = guardMargin
 	}
 	now := time.Now()
 	until := d.hostsLook(p.key.Queue, t.delivery.Excused, refused, now)
-	p.hold(&t.delivery, refused.reason, postponement(p, until, now), margin)
+	p.hold(&t.delivery, refused.Reason, postponement(p, until, now), margin)
 	t.delivery.Excused++
 	t.flow = nil
 }
@@ -120,65 +121,10 @@ func postponement(p *parcel, until, now time.Time) time.Duration {
 	return delay
 }
 
-// flowHeld reports whether a delivery is held because its webhook could not be sent to
-// at that time, so that there is nothing to try before its next time.
-func flowHeld(del *tables.Delivery) bool {
-	if del.State != tables.Held {
-		return false
-	}
-	switch del.Reason {
-	case policy.WebhookBusy, policy.WebhookPaused, policy.WebhookFailing:
-		return true
-	}
-	return false
-}
-
-// releasedSince makes a delivery due that was held before its webhook was found to take
-// messages again.
-func (fs *flows) releasedSince(del *tables.Delivery) {
-	if !flowHeld(del) {
-		return
-	}
-	if f := fs.get(del.WebhookID); f != nil && f.wasReleasedAfter(del.UpdatedAt) {
-		del.NextAt = del.UpdatedAt
-	}
-}
-
-func (f *flow) wasReleasedAfter(t time.Time) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.releasedAt.After(t)
-}
-
 // left hands the ticket of a POST back with what came of it.
-func (d *Dispatcher) left(t *target, res *webhook.Result) {
-	now := time.Now()
-	sign := policy.SignOf(responseOf(res))
-	turned := t.ticket.leave(outcome{
-		sign: sign, began: res.StartedAt, took: res.Duration, first: t.delivery.Charged+t.delivery.Waits == 0,
-		ours: d.flows.report(t.registration.ID, sign, now),
-	}, now)
-	t.ticket.used = true
-	d.flows.signal(t.registration.Queue)
-	switch turned {
-	case policy.BreakerOpen:
-		d.log.Warn("the webhook mostly fails: until a probe succeeds nothing else is sent to it, and its messages wait uncharged",
-			"webhook", t.registration.ID, "queue", t.registration.Queue)
-	case policy.BreakerClosed:
-		d.log.Info("the webhook takes messages again", "webhook", t.registration.ID, "queue", t.registration.Queue)
-	default:
-		return
-	}
-	d.metrics.turned(t.registration.ID, turned)
-	d.flows.saveSoon()
-}
-
-// giveTicket hands a ticket back that was not used; none twice.
-func (d *Dispatcher) giveTicket(t *target) {
-	if t.ticket == nil || t.ticket.used {
-		return
-	}
-	t.ticket.used = true
-	t.ticket.abort()
-	d.flows.signal(t.registration.Queue)
+func left(t *target, res *webhook.Result) {
+	t.ticket.Answered(flow.Answer{
+		Sign: policy.SignOf(responseOf(res)), Began: res.StartedAt, Took: res.Duration,
+		First: t.delivery.Charged+t.delivery.Waits == 0,
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -52,7 +53,7 @@ func soak(b *bench, seed uint64) {
 		case chance(0.5):
 			takes = 2 * time.Second
 		}
-		if !sleepCtx(ctx, takes) {
+		if !retry.Sleep(ctx, takes) {
 			return webhook.Result{ErrorClass: string(policy.ClassCanceled)}
 		}
 		switch {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -41,7 +42,7 @@ func (d *Dispatcher) record(ctx context.Context, rec tables.Record) {
 		if patience == 0 { // what is unfinished may have gone on elsewhere by the next try
 			write = d.writeLate
 		}
-		if (try >= quickTries && time.Since(start) >= patience) || !sleepCtx(ctx, backoff(try, quickRetry/2, 4*time.Second)) {
+		if (try >= quickTries && time.Since(start) >= patience) || !retry.Sleep(ctx, retry.Backoff(try, quickRetry/2, 4*time.Second)) {
 			first := rec.Deliveries[0]
 			d.log.Error("record could not be written; it is kept in memory and written later",
 				"queue", first.Queue, "message", first.MessageID, "webhook", first.WebhookID, "state", first.State, "error", err)
@@ -74,16 +75,4 @@ func attemptsOf(rec tables.Record, webhookID string) int {
 		}
 	}
 	return n
-}
-
-// sleepCtx waits; false when ctx ended first.
-func sleepCtx(ctx context.Context, wait time.Duration) bool {
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

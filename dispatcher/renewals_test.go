@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/webhook"
 )
@@ -24,7 +25,7 @@ func TestLeasesAreKeptByOneClock(t *testing.T) {
 			takes := time.Duration(seed.Int64N(int64(2 * time.Minute)))
 			renewals += int(takes / (lease / 2))
 			mu.Unlock()
-			sleepCtx(ctx, takes)
+			retry.Sleep(ctx, takes)
 			return webhook.Result{Status: 200}
 		})
 		d, stop := b.start(func(o *Options) { o.Sender, o.Lease, o.Concurrency, o.Drain = sender, lease, messages, 5*time.Minute })

@@ -7,6 +7,8 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/flow"
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -26,10 +28,10 @@ type Decision struct {
 	// Replayed is the dead letter whose replay has ended with this.
 	Replayed *tables.DeadLetter
 
-	heldFor []heldSince // the webhooks that the message waits for, if any
-	posts   []posted    // the POSTs that were made now
-	claimed *claimed    // the claim on the message's event, if it has one
-	last    lastRecord  // to be written together with the delete
+	heldFor []flow.Since // the webhooks that the message waits for, if any
+	posts   []posted     // the POSTs that were made now
+	claimed *claimed     // the claim on the message's event, if it has one
+	last    lastRecord   // to be written together with the delete
 }
 
 // DeadLettering is one dead letter to make durable.
@@ -64,7 +66,7 @@ func (d *Dispatcher) handleBy(work context.Context, q queue.Queue, m *queue.Mess
 	start := time.Now()
 	defer d.inFlight.enter(q.Name())()
 	d.metrics.received(q.Name(), m)
-	d.parked.drop(q.Name(), m.ID)
+	d.flows.Received(q.Name(), m.ID)
 	k := d.keepLease(work, q, m)
 	defer k.stop()
 	if !d.begin(k) {
@@ -134,7 +136,7 @@ func (d *Dispatcher) settle(ctx context.Context, k *keeper, decision Decision) (
 // own end gives it back: later, but surely.
 func (d *Dispatcher) abandon(ctx context.Context, k *keeper, decision Decision) (result string) {
 	giveBack := func(ctx context.Context) error { return k.q.Abandon(ctx, k.m, decision.Delay) }
-	if len(decision.heldFor) > 0 && decision.Delay >= parkMin && k.quit != nil { // a host's lease is not ours
+	if len(decision.heldFor) > 0 && decision.Delay >= flow.HoldMin && k.quit != nil { // a host's lease is not ours
 		giveBack = func(ctx context.Context) error { return d.hideFor(ctx, k, decision) }
 	}
 	for try := 1; ; try++ {
@@ -146,12 +148,26 @@ func (d *Dispatcher) abandon(ctx context.Context, k *keeper, decision Decision) 
 			return "abandoned"
 		case errors.Is(err, queue.ErrLeaseLost):
 			return "lease_lost"
-		case try >= quickTries || !sleepCtx(ctx, quickPause()):
+		case try >= quickTries || !retry.Sleep(ctx, quickPause()):
 			d.log.Warn("the message could not be given back with its delay; it comes back when its lease ends",
 				"queue", k.q.Name(), "message", k.m.ID, "error", err)
 			return "failed"
 		}
 	}
+}
+
+// hideFor gives a message back for longer than flow.HoldMin, and keeps its receipt: a renewal
+// is the one call that tells the new one.
+func (d *Dispatcher) hideFor(ctx context.Context, k *keeper, decision Decision) error {
+	m := &queue.Message{
+		ID: k.m.ID, InsertedAt: k.m.InsertedAt, ExpiresAt: k.m.ExpiresAt,
+		Lease: queue.NewLease(k.m.Lease.Receipt(), time.Now(), decision.Delay),
+	}
+	if err := k.q.Renew(ctx, m, decision.Delay); err != nil {
+		return err // as it is: it stands for the error of Abandon
+	}
+	d.flows.Hold(k.q, m, decision.heldFor)
+	return nil
 }
 
 // giveBack returns a message that was received but not begun.
@@ -168,7 +184,7 @@ func (d *Dispatcher) giveBack(q queue.Queue, m *queue.Message) {
 // dequeue count, the only counter that works when nothing can be recorded. A
 // message that will expire is never hidden for more than half of what is left of it.
 func ownFaultDelay(m *queue.Message) time.Duration {
-	return withinLife(m, backoff(int(min(m.DequeueCount, 30)), ownFaultDelayMin, ownFaultDelayMax))
+	return withinLife(m, retry.Backoff(int(min(m.DequeueCount, 30)), ownFaultDelayMin, ownFaultDelayMax))
 }
 
 // withinLife shortens a delay so that the message is looked at again before it expires.

@@ -50,7 +50,7 @@ func (p *poller) takeSlots(ctx context.Context) int {
 }
 
 func (p *poller) roomFor() (n int, next time.Time) {
-	return p.d.flows.room(p.q.Name(), int(p.onTheWay.Load()), queue.MaxReceive, time.Now())
+	return p.d.flows.Room(p.q.Name(), int(p.onTheWay.Load()), queue.MaxReceive, time.Now())
 }
 
 // gather takes up to room slots, of which one is taken already, and returns how many it has.
@@ -140,7 +140,7 @@ func (p *poller) giveSlots(n int) {
 	p.onTheWay.Add(int64(-n))
 	p.freeSlots(n)
 	p.d.shares.give(p.q.Name(), n)
-	p.d.flows.signal(p.q.Name())
+	p.d.flows.Signal(p.q.Name())
 }
 
 // waitForRoom waits until a webhook may take more than before: until next if that is
@@ -195,7 +195,7 @@ func (a *arrival) done() {
 	}
 	a.over = true
 	a.p.onTheWay.Add(-1)
-	a.p.d.flows.signal(a.p.q.Name())
+	a.p.d.flows.Signal(a.p.q.Name())
 }
 
 // leaveSlot gives the message's slot to another one; false when that was done before.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/flow"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 )
@@ -42,7 +43,7 @@ type QueueStatus struct {
 func (d *Dispatcher) Queue(name string) QueueStatus {
 	s := QueueStatus{LeaseFixed: d.o.Lease > 0, Deletions: d.deleted.of(name)}
 	s.Lease, s.Recommended, s.Processing = d.measure.status(name)
-	s.Handled, s.DeadLettered = d.metrics.tally.recent(name)
+	s.Handled, s.DeadLettered = d.metrics.tally.Recent(name)
 	s.InFlight = int(d.inFlight.of(name))
 	for _, r := range d.registry.of(name) {
 		s.Webhooks++
@@ -64,6 +65,24 @@ func (d *Dispatcher) Queue(name string) QueueStatus {
 	s.Polling = true
 	s.LastPollAt, s.LastError, s.LastErrorAt = p.lastPollAt, p.lastErr, p.lastErrAt
 	return s
+}
+
+// FlowState says whether a webhook is sent to by this process, and WebhookStatus how it fares.
+type (
+	FlowState     = flow.State
+	WebhookStatus = flow.Status
+)
+
+// FlowStates lists every FlowState.
+func FlowStates() []FlowState { return flow.States() }
+
+// Webhook returns the status of a webhook; false when it is not known here.
+func (d *Dispatcher) Webhook(id string) (WebhookStatus, bool) {
+	f := d.flows.Get(id)
+	if f == nil {
+		return WebhookStatus{}, false
+	}
+	return f.Status(time.Now()), true
 }
 
 // Health says whether the dispatcher can do its job: nil, or what is wrong, for

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/flow"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -25,8 +26,8 @@ type target struct {
 	delivery     tables.Delivery
 	// flow is its webhook's, while a POST is due that may be made or waited for; ticket is
 	// the right to it.
-	flow   *flow
-	ticket *ticket
+	flow   *flow.Flow
+	ticket *flow.Ticket
 	// noted: the store holds a note that a POST began (see beginSuspect).
 	noted bool
 	// took is how long the attempt that was made now took, from dial to record, if it
@@ -58,7 +59,7 @@ func some(targets []target, test func(*target) bool) bool {
 func (t *target) due(now time.Time) bool {
 	del := &t.delivery
 	return t.registration.Enabled && !del.State.Terminal() &&
-		(del.State == tables.Held && !flowHeld(del) || !del.NextAt.After(now))
+		(del.State == tables.Held && !flow.CannotBeSentTo(del) || !del.NextAt.After(now))
 }
 
 // disabled reports whether the delivery waits for its webhook to be enabled.
@@ -199,7 +200,7 @@ func (d *Dispatcher) meet(p *parcel, h history, r *tables.Registration, t *targe
 		t.delivery = p.newDelivery(r.ID, d.o.Instance)
 		t.delivery.Generation = max(p.generation, h.generations[r.ID])
 	}
-	d.flows.releasedSince(&t.delivery)
+	d.flows.Released(&t.delivery)
 }
 
 // dueUntil is when a webhook had to be registered at the latest to get a message that was

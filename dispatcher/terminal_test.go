@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
 )
@@ -75,7 +76,7 @@ func TestFailureThatIsWrittenLateDoesNotUndoADelivery(t *testing.T) {
 				slow := &slowStore{Store: b.store, begun: make(chan struct{}), delivered: make(chan struct{})}
 				how(slow)
 				first := senderFunc(func(ctx context.Context, _ webhook.Request) webhook.Result {
-					sleepCtx(ctx, 25*time.Second)
+					retry.Sleep(ctx, 25*time.Second)
 					return webhook.Result{Status: 500}
 				})
 				second := senderFunc(func(context.Context, webhook.Request) webhook.Result {

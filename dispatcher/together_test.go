@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/flow"
 	"github.com/pushlease/pushlease/internal/sqlite"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
@@ -296,7 +297,7 @@ func TestAttemptIsLoggedOnceItIsOnRecord(t *testing.T) {
 func TestNothingGoesTogetherWhileADeliveryIsNotOver(t *testing.T) {
 	for _, state := range tables.States() {
 		p := &parcel{together: true}
-		p.mayGoTogether([]target{{flow: &flow{}}, {delivery: tables.Delivery{State: state}}})
+		p.mayGoTogether([]target{{flow: &flow.Flow{}}, {delivery: tables.Delivery{State: state}}})
 		want(t, "together beside "+string(state), p.together, state.Terminal() && state != tables.DeadLettering)
 		want(t, "POSTs to be delivered", p.undelivered, 1)
 	}

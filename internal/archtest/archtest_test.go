@@ -28,7 +28,6 @@ var allowed = map[string][]string{
 	"tables":                     {"policy", "webhook"},
 	"tables/azuretable":          {"tables", "policy", "webhook", "internal/azureconn"},
 	"tables/tablestest":          {"tables", "policy", "webhook"},
-	"dispatcher":                 {"queue", "webhook", "policy", "tables"},
 	"api":                        {"tables", "webhook", "queue", "policy"},
 	"functions":                  {"dispatcher", "queue", "policy"},
 	"functions/hosttest":         {},
@@ -46,6 +45,12 @@ var allowed = map[string][]string{
 	"internal/app":               {"*"},
 	"cmd/pushlease":              {"internal/app", "internal/config", "webhook", "policy", "queue"},
 	"cmd/pushlease-bench":        {"*"},
+
+	"dispatcher": {"queue", "webhook", "policy", "tables", "dispatcher/internal/flow", "dispatcher/internal/meter", "dispatcher/internal/retry"},
+	// Inside the dispatcher each part imports only what stands below it.
+	"dispatcher/internal/flow":  {"queue", "policy", "tables", "dispatcher/internal/meter", "dispatcher/internal/retry"},
+	"dispatcher/internal/meter": {},
+	"dispatcher/internal/retry": {},
 }
 
 // reserved says who alone may import a foreign module, and why.

@@ -39,7 +39,7 @@ var dispatcherPatches = []Patch{
 		"A webhook waits for the slowest of its neighbours."),
 	inDispatcher("terminal-is-sent-again", "return t.registration.Enabled && !del.State.Terminal() &&", "return t.registration.Enabled &&",
 		"A webhook that has the message gets it again when another one is tried."),
-	inDispatcher("retry-before-its-time", "!flowHeld(del) || !del.NextAt.After(now))", "!flowHeld(del) || !del.NextAt.IsZero())",
+	inDispatcher("retry-before-its-time", "!flow.CannotBeSentTo(del) || !del.NextAt.After(now))", "!flow.CannotBeSentTo(del) || !del.NextAt.IsZero())",
 		"A webhook is tried again before its delay is over when the message comes back for another."),
 	inDispatcher("late-webhook-gets-old", "if !first && r.CreatedAt.After(p.dueUntil(h)) {", "if !first && r.CreatedAt.After(time.Now()) {",
 		"A webhook that was registered later gets messages of before."),

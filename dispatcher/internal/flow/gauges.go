@@ -1,4 +1,4 @@
-package dispatcher
+package flow
 
 import (
 	"context"
@@ -9,9 +9,10 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// measureFlows makes the gauges of the webhooks' states: how many are in each, and which
-// ones are not sent to. The latter are few as a rule, so that the series are.
-func (d *Dispatcher) measureFlows(m metric.Meter) error {
+// Measure makes the gauges of the webhooks' states: how many are in each, and which
+// ones are not sent to. The latter are few as a rule, so that the series are. label is a
+// webhook's id as it stands in labels.
+func (fs *Flows) Measure(m metric.Meter, label func(webhookID string) string) error {
 	states, err := m.Int64ObservableGauge("webhook.states",
 		metric.WithDescription("Webhooks that this process knows, by state."))
 	if err != nil {
@@ -23,20 +24,20 @@ func (d *Dispatcher) measureFlows(m metric.Meter) error {
 		return fmt.Errorf("gauge of webhooks that are not sent to: %w", err)
 	}
 	_, err = m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		counts := map[FlowState]int64{}
+		counts := map[State]int64{}
 		others := map[stoppedAs]int64{}
-		for id, s := range d.flows.states() {
+		for id, s := range fs.states() {
 			counts[s.state]++
-			if s.state != FlowOpen && s.state != FlowBusy {
-				s.webhook = d.metrics.label(id)
+			if s.state != Open && s.state != Busy {
+				s.webhook = label(id)
 				others[s]++
 			}
 		}
-		for _, s := range FlowStates() {
+		for _, s := range States() {
 			o.ObserveInt64(states, counts[s], metric.WithAttributes(attribute.String("state", string(s))))
 		}
 		for s, n := range others {
-			o.ObserveInt64(stopped, n, metric.WithAttributes(queueAttr(s.queue), attribute.String("webhook", s.webhook),
+			o.ObserveInt64(stopped, n, metric.WithAttributes(attribute.String("queue", s.queue), attribute.String("webhook", s.webhook),
 				attribute.String("state", string(s.state)), attribute.String("why", s.why)))
 		}
 		return nil
@@ -48,12 +49,12 @@ func (d *Dispatcher) measureFlows(m metric.Meter) error {
 }
 
 // states tells the state of each webhook by its id.
-func (fs *flows) states() map[string]stoppedAs {
+func (fs *Flows) states() map[string]stoppedAs {
 	now := time.Now()
 	states := map[string]stoppedAs{}
-	for _, f := range fs.all() {
-		s := stoppedAs{queue: f.queue, state: f.status(now).State}
-		if s.state == FlowDisabled {
+	for _, f := range fs.All() {
+		s := stoppedAs{queue: f.queue, state: f.Status(now).State}
+		if s.state == Disabled {
 			f.mu.Lock()
 			s.why = f.why
 			f.mu.Unlock()
@@ -66,6 +67,6 @@ func (fs *flows) states() map[string]stoppedAs {
 // stoppedAs are the labels of webhooks that nothing is sent to.
 type stoppedAs struct {
 	queue, webhook string
-	state          FlowState
+	state          State
 	why            string
 }

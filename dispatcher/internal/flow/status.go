@@ -1,4 +1,4 @@
-package dispatcher
+package flow
 
 import (
 	"time"
@@ -6,33 +6,33 @@ import (
 	"github.com/pushlease/pushlease/policy"
 )
 
-// FlowState says whether a webhook is sent to by this process.
-type FlowState string
+// State says whether a webhook is sent to by this process.
+type State string
 
 // The flow states of a webhook, the first that fits.
 const (
-	// FlowDisabled: nothing is sent until it is enabled.
-	FlowDisabled FlowState = "disabled"
-	// FlowPaused: it asked not to be sent anything for a while.
-	FlowPaused FlowState = "paused"
-	// FlowFailing: it mostly fails; nothing is sent until the next probe.
-	FlowFailing FlowState = "failing"
-	// FlowProbing: a probe is due or under way.
-	FlowProbing FlowState = "probing"
-	// FlowBusy: as much is in flight, or was sent lately, as it may get.
-	FlowBusy FlowState = "busy"
-	// FlowOpen: it is sent to as messages come.
-	FlowOpen FlowState = "open"
+	// Disabled: nothing is sent until it is enabled.
+	Disabled State = "disabled"
+	// Paused: it asked not to be sent anything for a while.
+	Paused State = "paused"
+	// Failing: it mostly fails; nothing is sent until the next probe.
+	Failing State = "failing"
+	// Probing: a probe is due or under way.
+	Probing State = "probing"
+	// Busy: as much is in flight, or was sent meter.Lately, as it may get.
+	Busy State = "busy"
+	// Open: it is sent to as messages come.
+	Open State = "open"
 )
 
-// FlowStates lists every FlowState.
-func FlowStates() []FlowState {
-	return []FlowState{FlowDisabled, FlowPaused, FlowFailing, FlowProbing, FlowBusy, FlowOpen}
+// States lists every State.
+func States() []State {
+	return []State{Disabled, Paused, Failing, Probing, Busy, Open}
 }
 
-// WebhookStatus is how one webhook fares in this process. Counters are since its start.
-type WebhookStatus struct {
-	State FlowState
+// Status is how one webhook fares in this process. Counters are since its start.
+type Status struct {
+	State State
 	// Until is when a state that ends by itself does: the end of a pause, the next probe,
 	// the next POST that the rate allows. Zero otherwise.
 	Until time.Time
@@ -56,38 +56,30 @@ type WebhookStatus struct {
 	LastFailureAt time.Time
 }
 
-// Webhook returns the status of a webhook; false when it is not known here.
-func (d *Dispatcher) Webhook(id string) (WebhookStatus, bool) {
-	f := d.flows.get(id)
-	if f == nil {
-		return WebhookStatus{}, false
-	}
-	return f.status(time.Now()), true
-}
-
-func (f *flow) status(now time.Time) WebhookStatus {
+// Status is how the webhook fares now.
+func (f *Flow) Status(now time.Time) Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := WebhookStatus{
-		State: FlowOpen, Window: f.limit(), Concurrency: f.settings.Concurrency, InFlight: f.inFlight, Waiting: f.waiting,
+	s := Status{
+		State: Open, Window: f.limit(), Concurrency: f.settings.Concurrency, InFlight: f.inFlight, Waiting: f.waiting,
 		Rate: f.meter.Rate(now), Latency: f.meter.Latency(), Delivered: f.delivered, Refused: f.refused, Failed: f.failed, Postponed: f.postponed,
 		Breaker: f.breaker.State(now), Failing: f.auto.State(), LastFailureAt: f.lastFailure,
 	}
-	s.RecentPosts, s.RecentRefused = f.answers.sums(now)
+	s.RecentPosts, s.RecentRefused = f.answers.Sums(now)
 	token := f.bucket.Next(f.settings, now)
 	switch pause := f.pause.Until(now); {
 	case !f.enabled:
-		s.State = FlowDisabled
+		s.State = Disabled
 	case !pause.IsZero():
-		s.State, s.Until = FlowPaused, pause
+		s.State, s.Until = Paused, pause
 	case s.Breaker.Phase == policy.BreakerOpen && s.Breaker.NextProbe.After(now):
-		s.State, s.Until = FlowFailing, s.Breaker.NextProbe
+		s.State, s.Until = Failing, s.Breaker.NextProbe
 	case s.Breaker.Phase != policy.BreakerClosed:
-		s.State = FlowProbing
+		s.State = Probing
 	case f.inFlight >= s.Window:
-		s.State = FlowBusy
+		s.State = Busy
 	case token.After(now):
-		s.State, s.Until = FlowBusy, token
+		s.State, s.Until = Busy, token
 	}
 	return s
 }

@@ -1,0 +1,195 @@
+package flow
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/pushlease/pushlease/dispatcher/internal/meter"
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
+)
+
+const (
+	// flowPatience is how long a POST waits, holding its lease, until its webhook can take
+	// it. What would wait longer is given back.
+	flowPatience = 2 * time.Second
+	// unknownWaiters bounds those that wait for a webhook of which nothing is known yet, in
+	// multiples of what it may have in flight.
+	unknownWaiters = 4
+	// pauseWorthSaving is the shortest pause that is saved when it is asked for.
+	pauseWorthSaving = 5 * time.Second
+	// releaseAfter is how long a webhook has taken nothing when the next 2xx shows that it
+	// takes messages again.
+	releaseAfter = 30 * time.Second
+	// A webhook stalls when none of its POSTs has ended for stallTimes what one takes on
+	// average, at least stallMin and at most flowPatience.
+	stallTimes = 8
+	stallMin   = 250 * time.Millisecond
+	// tookWeight is the share of a new measurement in what a POST takes, failed or not.
+	tookWeight = 8
+)
+
+// Flow is how one webhook fares in this process, and what it may be sent. Each POST of a
+// leased message asks it for a ticket first, and hands that back; a test POST that an
+// operator asks for does not pass here.
+type Flow struct {
+	tell  *listeners
+	id    string
+	queue string
+
+	mu       sync.Mutex
+	url      string
+	enabled  bool
+	why      string // it is disabled
+	settings policy.Flow
+	resetAt  time.Time // of the registration
+	since    time.Time // when it was registered, or began anew
+
+	window  policy.Window
+	bucket  policy.Bucket
+	breaker policy.Breaker
+	pause   policy.Pause
+	slots   policy.Slots
+	meter   policy.Meter
+	auto    policy.AutoDisable
+
+	inFlight, waiting            int
+	moved                        time.Time     // when a POST last began or ended
+	took                         time.Duration // by a POST on average, also one that fails
+	freed                        chan struct{} // closed when a POST has ended; nil while nobody waits
+	delivered, failed, postponed int64
+	refused                      int64        // answers that say nothing about the receiver, a 400 for instance
+	answers                      meter.Lately // POSTs, and those of them that were refused
+	lastFailure                  time.Time
+	toldUnusable                 time.Time // when the log last said that no request can be made
+	// releasedAt is when the webhook was last found to take messages again: what was held
+	// before is due.
+	releasedAt time.Time
+	lastOK     time.Time // when a POST was last answered 2xx
+	changed    bool      // since its health was last written
+}
+
+// listeners hear what happens to a webhook, without its lock held. Those of all webhooks are
+// the same.
+type listeners struct {
+	log *slog.Logger
+	// turned: its breaker went into another phase.
+	turned func(webhookID string, phase policy.BreakerPhase)
+	// room: a POST to a webhook of the queue is over.
+	room func(queueName string)
+	// released: what is held for it can go on.
+	released func(webhookID string)
+	// save: its health is to be written soon.
+	save func()
+	// ours takes in what a POST said, and reports whether a failure is our own network's.
+	ours func(webhookID string, s policy.Sign, now time.Time) bool
+}
+
+func newFlow(tell *listeners, r tables.Registration) *Flow {
+	f := &Flow{
+		tell: tell, id: r.ID, queue: r.Queue, url: r.URL, enabled: r.Enabled, why: r.DisabledReason,
+		settings: r.Flow.OrDefault(), resetAt: r.ResetAt, since: r.CreatedAt,
+	}
+	if !r.ResetAt.IsZero() {
+		f.since = r.ResetAt
+	}
+	return f
+}
+
+// update takes in the registration as it is now. A webhook that was enabled, though it was
+// so already, or has another URL, begins anew; reset tells. released tells whether what is
+// held for it can go on.
+func (f *Flow) update(r tables.Registration) (reset, released bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	anew := !r.ResetAt.Equal(f.resetAt)
+	reset = anew || r.URL != f.url || r.Enabled && !f.enabled
+	more := f.settings != r.Flow.OrDefault()
+	f.url, f.enabled, f.why, f.settings, f.resetAt = r.URL, r.Enabled, r.DisabledReason, r.Flow.OrDefault(), r.ResetAt
+	if !reset {
+		if more {
+			f.release(time.Now())
+		}
+		if !f.settings.Breaker.Enabled && f.breaker.State(time.Now()).Phase != policy.BreakerClosed {
+			f.breaker.Reset() // nothing waits for a probe any more
+			f.changed = true
+		}
+		return false, more
+	}
+	f.since = time.Now()
+	if anew {
+		f.since = r.ResetAt
+	}
+	f.release(time.Now())
+	f.window.Reset()
+	f.breaker.Reset()
+	f.pause.Reset()
+	f.auto.Reset()
+	f.answers, f.lastOK = meter.Lately{}, time.Time{}
+	f.changed = true
+	return true, true
+}
+
+// release makes what was held before now due: the webhook takes messages again, or more.
+// f.mu is held; who releases it tells held.
+func (f *Flow) release(now time.Time) {
+	f.slots.Reset()
+	f.releasedAt = now
+}
+
+// limit is how many POSTs may be in flight now. f.mu is held.
+func (f *Flow) limit() int {
+	if !f.settings.Adaptive {
+		return f.settings.Concurrency
+	}
+	return f.window.Size(f.settings.Concurrency)
+}
+
+// closed says why nothing may be sent now, whatever is in flight; nil when it may.
+func (f *Flow) closed(now time.Time) *Refusal {
+	if until := f.pause.Until(now); !until.IsZero() {
+		return &Refusal{policy.WebhookPaused, until}
+	}
+	if next := f.breaker.Next(f.settings.Breaker, now); next.After(now) {
+		return &Refusal{policy.WebhookFailing, next}
+	}
+	return nil
+}
+
+// AskPause keeps everything from the webhook for as long as it asked.
+func (f *Flow) AskPause(d time.Duration, now time.Time) {
+	if d <= 0 {
+		return
+	}
+	f.mu.Lock()
+	f.pause.Ask(d, now)
+	f.changed = true
+	f.mu.Unlock()
+	if d >= pauseWorthSaving {
+		f.tell.save()
+	}
+}
+
+// unusableLogEvery is how often the log says that no request can be made to a webhook.
+const unusableLogEvery = time.Minute
+
+// TellUnusable reports whether the log is to say now that no request can be made.
+func (f *Flow) TellUnusable(now time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.toldUnusable.IsZero() && now.Sub(f.toldUnusable) < unusableLogEvery {
+		return false
+	}
+	f.toldUnusable = now
+	return true
+}
+
+// ID is the webhook's id.
+func (f *Flow) ID() string { return f.id }
+
+// Refusal says why a webhook is not sent to now, and when it is worth asking again.
+type Refusal struct {
+	Reason policy.Reason
+	Until  time.Time
+}

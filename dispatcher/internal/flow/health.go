@@ -1,0 +1,203 @@
+package flow
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// takeChange returns the health to write if it has changed since it was last asked for.
+func (f *Flow) takeChange() (tables.Health, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.changed {
+		return tables.Health{}, false
+	}
+	f.changed = false
+	now := time.Now()
+	return tables.Health{
+		WebhookID: f.id, Breaker: f.breaker.State(now), PausedUntil: f.pause.Until(now), Failing: f.auto.State(),
+		LastFailureAt: f.lastFailure, Window: f.limit(), InFlight: f.inFlight,
+		Delivered: f.delivered, Failed: f.failed, Postponed: f.postponed, UpdatedAt: now,
+	}, true
+}
+
+func (f *Flow) markChanged() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.changed = true
+}
+
+// LastDelivered is when a POST was last answered 2xx; zero when none was.
+func (f *Flow) LastDelivered() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lastOK
+}
+
+// begun is the ResetAt that the webhook is known with.
+func (f *Flow) begun() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.resetAt
+}
+
+func (f *Flow) isFailing() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.enabled && !f.auto.State().FailingSince.IsZero()
+}
+
+// overdue reports whether the webhook has failed for too long, with what others have seen.
+func (f *Flow) overdue(others []policy.AutoDisableState, now time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return policy.Together(f.since, append(others, f.auto.State())...).Due(f.settings, now)
+}
+
+const (
+	// healthEvery is how often the health of webhooks that has changed is written, and
+	// that of failing ones compared with what the other instances have seen.
+	healthEvery = time.Minute
+	// healthSoon is how often it is written at most because a breaker has turned, or a
+	// webhook has asked for a pause.
+	healthSoon = time.Second
+	// healthTimeout bounds one reading or writing of health.
+	healthTimeout = 10 * time.Second
+)
+
+// load reads what was known before the restart, once. When it can't, webhooks begin anew.
+func (fs *Flows) load(ctx context.Context) {
+	fs.mu.Lock()
+	loaded := fs.stored != nil
+	fs.mu.Unlock()
+	if loaded {
+		return
+	}
+	callCtx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	rows, err := fs.o.Store.ListHealth(callCtx)
+	if err != nil {
+		if ctx.Err() == nil {
+			fs.o.Log.Warn("how the webhooks did before the start can't be read; they begin anew", "error", err)
+		}
+		rows = nil
+	}
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	fs.stored = map[string][]tables.Health{}
+	for _, h := range rows {
+		fs.stored[h.WebhookID] = append(fs.stored[h.WebhookID], h)
+	}
+}
+
+// save writes the health that has changed, for the next start and for other instances.
+func (fs *Flows) save(ctx context.Context) error {
+	var rows []tables.Health
+	var changed []*Flow
+	for _, f := range fs.All() {
+		if h, ok := f.takeChange(); ok {
+			h.Instance, h.StartedAt = fs.o.Instance, fs.started
+			rows = append(rows, h)
+			changed = append(changed, f)
+		}
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	if err := fs.o.Store.PutHealth(ctx, rows...); err != nil {
+		for _, f := range changed {
+			f.markChanged()
+		}
+		return fmt.Errorf("save the health of webhooks: %w", err)
+	}
+	return nil
+}
+
+// overdue are the webhooks that have failed for too long, by what all instances have seen
+// together. It asks the store only while a webhook is failing.
+func (fs *Flows) overdue(ctx context.Context, now time.Time) ([]*Flow, error) {
+	var failing []*Flow
+	for _, f := range fs.All() {
+		if f.isFailing() {
+			failing = append(failing, f)
+		}
+	}
+	if len(failing) == 0 {
+		return nil, nil
+	}
+	rows, err := fs.o.Store.ListHealth(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the health of webhooks: %w", err)
+	}
+	others := map[string][]policy.AutoDisableState{}
+	for _, h := range rows {
+		if h.Instance != fs.o.Instance {
+			others[h.WebhookID] = append(others[h.WebhookID], h.Failing)
+		}
+	}
+	var due []*Flow
+	for _, f := range failing {
+		if f.overdue(others[f.id], now) {
+			due = append(due, f)
+		}
+	}
+	return due, nil
+}
+
+// saveSoon has health written at once, or with what else is written in this second.
+func (fs *Flows) saveSoon() {
+	select {
+	case fs.turned <- struct{}{}:
+	default:
+	}
+}
+
+// Watch saves health and disables what has failed for too long, until ctx ends.
+func (fs *Flows) Watch(ctx context.Context) {
+	t := time.NewTicker(healthEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-fs.turned:
+			fs.saveHealth(ctx)
+			retry.Await(ctx.Done(), healthSoon) // what turns meanwhile goes together
+		case <-t.C:
+			fs.Tend(ctx)
+		}
+	}
+}
+
+func (fs *Flows) saveHealth(ctx context.Context) {
+	callCtx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	if err := fs.save(callCtx); err != nil && ctx.Err() == nil {
+		fs.o.Log.Warn("trying again in a minute", "error", err)
+	}
+}
+
+// Tend saves health once, and disables what has failed for too long.
+func (fs *Flows) Tend(ctx context.Context) {
+	fs.saveHealth(ctx)
+	callCtx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	due, err := fs.overdue(callCtx, time.Now())
+	if len(due) > 0 { // nobody is disabled by a registry that is behind: it may have been enabled elsewhere
+		if !fs.o.Fresh(callCtx, time.Now()) {
+			return
+		}
+		due, err = fs.overdue(callCtx, time.Now())
+	}
+	if err != nil && ctx.Err() == nil {
+		fs.o.Log.Warn("trying again in a minute", "error", err)
+	}
+	for _, f := range due {
+		fs.o.Disable(ctx, f.id, f.begun())
+	}
+}

@@ -1,0 +1,277 @@
+package flow
+
+import (
+	"container/list"
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+)
+
+const (
+	// maxHeld bounds the messages that are kept to be shown before their time. What is
+	// beyond comes back at its time.
+	maxHeld = 50_000
+	// sweepEvery is how often, at most, those are looked for among these that others have.
+	sweepEvery = time.Minute
+	// HoldMin is the shortest delay that is worth keeping a message for.
+	HoldMin = 2 * time.Second
+	// releaseEvery is how often some are shown, while a webhook is released, and
+	// releaseCalls how many calls to storage do it side by side.
+	releaseEvery = 500 * time.Millisecond
+	releaseCalls = 16
+	// showTimeout bounds one of them.
+	showTimeout = 5 * time.Second
+)
+
+// held keeps the receipts of messages that were given back for long because a webhook
+// could not be sent to, so that they can be shown before their time when it can. A receipt
+// that is out of date is harmless: storage refuses it, and the message comes back at its
+// time. Safe for concurrent use.
+type held struct {
+	mu       sync.Mutex
+	messages map[heldKey]*heldMessage
+	n        atomic.Int64 // len(messages)
+	// lines are the keys of the messages by webhook, those that wait longest first.
+	lines    map[string]*list.List
+	sweptAt  time.Time
+	released map[string]struct{} // webhooks whose messages are being shown
+	some     chan struct{}       // holds one when released has grown
+}
+
+type heldMessage struct {
+	q        queue.Queue
+	m        *queue.Message // without its text
+	webhooks []string
+	places   []*list.Element // in the lines of these webhooks
+}
+
+func newHeld() *held {
+	return &held{
+		messages: map[heldKey]*heldMessage{}, lines: map[string]*list.List{},
+		released: map[string]struct{}{}, some: make(chan struct{}, 1),
+	}
+}
+
+// keep keeps a message that was given back for these webhooks.
+func (h *held) keep(q queue.Queue, m *queue.Message, webhooks []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	key := heldKey{q.Name(), m.ID}
+	h.remove(key)
+	if len(h.messages) >= maxHeld {
+		h.sweep(time.Now())
+	}
+	if len(h.messages) >= maxHeld {
+		return
+	}
+	one := &heldMessage{q: q, m: m, webhooks: webhooks}
+	for _, id := range webhooks {
+		line := h.lines[id]
+		if line == nil {
+			line = list.New()
+			h.lines[id] = line
+		}
+		one.places = append(one.places, line.PushBack(key))
+	}
+	h.messages[key] = one
+	h.n.Store(int64(len(h.messages)))
+}
+
+// sweep forgets, once in a while, the messages whose time has come by itself: another
+// process may have received them. h.mu is held.
+func (h *held) sweep(now time.Time) {
+	if now.Sub(h.sweptAt) < sweepEvery {
+		return
+	}
+	h.sweptAt = now
+	for key, one := range h.messages {
+		if !one.m.Lease.Until().After(now) {
+			h.remove(key)
+		}
+	}
+}
+
+// remove forgets a message, if it is here. h.mu is held.
+func (h *held) remove(key heldKey) {
+	one := h.messages[key]
+	if one == nil {
+		return
+	}
+	for i, id := range one.webhooks {
+		line := h.lines[id]
+		line.Remove(one.places[i])
+		if line.Len() == 0 {
+			delete(h.lines, id)
+		}
+	}
+	delete(h.messages, key)
+	h.n.Store(int64(len(h.messages)))
+}
+
+// drop forgets a message: it was received again.
+func (h *held) drop(queueName, id string) {
+	if h.n.Load() == 0 {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.remove(heldKey{queueName, id})
+}
+
+// release has a webhook's messages shown.
+func (h *held) release(webhookID string) {
+	h.mu.Lock()
+	h.released[webhookID] = struct{}{}
+	h.mu.Unlock()
+	select {
+	case h.some <- struct{}{}:
+	default:
+	}
+}
+
+func (h *held) releasing() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	ids := make([]string, 0, len(h.released))
+	for id := range h.released {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// take takes up to n messages of a webhook, those that wait longest first. With none left
+// the webhook is not released any more.
+func (h *held) take(webhookID string, n int) (taken []*heldMessage) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	for line := h.lines[webhookID]; line != nil && line.Len() > 0 && len(taken) < n; {
+		key, _ := line.Front().Value.(heldKey)
+		one := h.messages[key]
+		h.remove(key)
+		if one.m.Lease.Until().After(now) { // otherwise its time has come by itself
+			taken = append(taken, one)
+		}
+	}
+	if len(taken) == 0 {
+		delete(h.released, webhookID)
+	}
+	return taken
+}
+
+// heldKey names a message.
+type heldKey struct{ queue, message string }
+
+// Since is a webhook that a message waits for, and since when.
+type Since struct {
+	WebhookID string
+	At        time.Time
+}
+
+// Hold keeps a message that was given back for HoldMin or longer because of these webhooks, to be
+// shown as soon as one of them can be sent to again. m has the lease that hides it.
+func (fs *Flows) Hold(q queue.Queue, m *queue.Message, waitsFor []Since) {
+	ids := make([]string, len(waitsFor))
+	for i, w := range waitsFor {
+		ids[i] = w.WebhookID
+	}
+	fs.held.keep(q, m, ids)
+	for _, w := range waitsFor { // those that were released before the message was here
+		if f := fs.Get(w.WebhookID); f != nil && f.wasReleasedAfter(w.At) {
+			fs.held.release(w.WebhookID)
+		}
+	}
+}
+
+// Received forgets a held message: it was received again.
+func (fs *Flows) Received(queueName, messageID string) { fs.held.drop(queueName, messageID) }
+
+// CannotBeSentTo reports whether a delivery is held because its webhook could not be sent to
+// at that time, so that there is nothing to try before its next time.
+func CannotBeSentTo(del *tables.Delivery) bool {
+	if del.State != tables.Held {
+		return false
+	}
+	switch del.Reason {
+	case policy.WebhookBusy, policy.WebhookPaused, policy.WebhookFailing:
+		return true
+	}
+	return false
+}
+
+// Released makes a delivery due that was held before its webhook was found to take
+// messages again.
+func (fs *Flows) Released(del *tables.Delivery) {
+	if !CannotBeSentTo(del) {
+		return
+	}
+	if f := fs.Get(del.WebhookID); f != nil && f.wasReleasedAfter(del.UpdatedAt) {
+		del.NextAt = del.UpdatedAt
+	}
+}
+
+func (f *Flow) wasReleasedAfter(t time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.releasedAt.After(t)
+}
+
+// ShowHeld shows the messages of webhooks that can be sent to again, as fast as those
+// take them, until ctx ends.
+func (fs *Flows) ShowHeld(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-fs.held.some:
+		}
+		for fs.showSome(ctx) && retry.Sleep(ctx, releaseEvery) {
+		}
+	}
+}
+
+// showSome reports whether there may be more.
+func (fs *Flows) showSome(ctx context.Context) (more bool) {
+	for _, id := range fs.held.releasing() {
+		n := -1
+		if f := fs.Get(id); f != nil {
+			n = f.releasable(time.Now(), releaseEvery)
+		}
+		switch {
+		case n < 0: // not now: the next release shows what is left, or its time does
+			fs.held.take(id, 0)
+			continue
+		case n == 0: // saturated
+			more = true
+			continue
+		}
+		taken := fs.held.take(id, n)
+		more = more || len(taken) > 0
+		fs.show(ctx, taken)
+	}
+	return more
+}
+
+// show ends the delay of messages.
+func (fs *Flows) show(ctx context.Context, messages []*heldMessage) {
+	var calls sync.WaitGroup
+	places := make(chan struct{}, releaseCalls)
+	for _, one := range messages {
+		places <- struct{}{}
+		calls.Go(func() {
+			defer func() { <-places }()
+			callCtx, cancel := context.WithTimeout(ctx, showTimeout)
+			defer cancel()
+			if one.q.Abandon(callCtx, one.m, 0) == nil { // otherwise it comes back at its time
+				fs.o.Shown(one.q.Name())
+			}
+		})
+	}
+	calls.Wait()
+}

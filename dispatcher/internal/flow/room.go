@@ -1,0 +1,98 @@
+package flow
+
+import (
+	"math"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+)
+
+// stalled is for how long no POST has ended although as many are in flight as may be; zero
+// while that is nothing unusual.
+func (f *Flow) stalled(now time.Time) time.Duration {
+	usual := flowPatience
+	if latency := f.meter.Latency(); latency > 0 {
+		usual = min(max(stallTimes*latency, stallMin), flowPatience)
+	}
+	if still := now.Sub(f.moved); f.inFlight >= f.limit() && still > usual {
+		return still
+	}
+	return 0
+}
+
+// pace is how many messages a second are worth receiving again for the webhook: what it
+// takes, or as far as one can tell what it will take. One that hangs takes a window in the
+// time that its POSTs hang for.
+func (f *Flow) pace(now time.Time) float64 {
+	capacity := f.meter.Capacity(f.settings, f.limit())
+	took := f.stalled(now)
+	if capacity == 0 {
+		took = max(took, f.took)
+	}
+	if took == 0 {
+		return capacity
+	}
+	hanging := float64(f.limit()) / took.Seconds()
+	if capacity == 0 {
+		return min(hanging, 1)
+	}
+	return min(hanging, capacity)
+}
+
+// room is how many more messages could be sent to the webhook now, besides those that are
+// on their way to it, at most most; and otherwise when it is worth asking again, zero when
+// a POST has to end first.
+func (f *Flow) room(onTheWay, most int, now time.Time) (n int, next time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.enabled {
+		return 0, time.Time{}
+	}
+	if refused := f.closed(now); refused != nil {
+		return 0, refused.Until
+	}
+	n = min(f.limit()-f.inFlight-f.waiting-onTheWay, most)
+	if f.breaker.State(now).Phase != policy.BreakerClosed {
+		n = 0
+		if f.probeDue(now) {
+			n = min(1-onTheWay, most)
+		}
+	}
+	if n <= 0 || f.settings.Rate == 0 {
+		return max(n, 0), time.Time{}
+	}
+	return f.tokens(onTheWay, n, now)
+}
+
+// tokens is room as far as the rate allows it: what may begin within half of flowPatience
+// is received now, in batches of what may begin within a quarter of it.
+func (f *Flow) tokens(onTheWay, most int, now time.Time) (n int, next time.Time) {
+	batch := min(most, max(int(f.settings.Rate*flowPatience.Seconds()/4), 1))
+	bucket, soon := f.bucket, now.Add(flowPatience/2) // a copy: nothing is taken
+	for n = -onTheWay; n < most; n++ {
+		at := bucket.Next(f.settings, now)
+		switch {
+		case at.After(soon) && n >= batch:
+			return n, time.Time{}
+		case at.After(soon) && n == batch-1:
+			return 0, at.Add(-flowPatience / 2)
+		}
+		bucket.Take(f.settings, at)
+	}
+	return most, time.Time{}
+}
+
+// releasable is how many of its held messages are worth showing now: what the webhook takes
+// within that time. It is negative when it can't be sent to at all.
+func (f *Flow) releasable(now time.Time, within time.Duration) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.enabled || f.closed(now) != nil || f.breaker.State(now).Phase != policy.BreakerClosed {
+		return -1
+	}
+	room := f.limit() - f.inFlight - f.waiting
+	if room <= 0 {
+		return 0
+	}
+	return max(room, int(math.Ceil(f.pace(now)*within.Seconds())))
+}

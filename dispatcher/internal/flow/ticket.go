@@ -1,0 +1,233 @@
+package flow
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+)
+
+// Ticket is the right to one POST, which must not begin before At.
+type Ticket struct {
+	At         time.Time
+	f          *Flow
+	window     uint32
+	generation uint64
+	used       bool // it was handed back
+}
+
+// Enter asks for one POST. It is allowed, refused, or worth waiting for: then Wait has to be
+// called. The ticket for what is allowed must be handed back: Answered or Unused.
+func (f *Flow) Enter(now time.Time) (t *Ticket, refused *Refusal) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t, refused = f.try(now)
+	if t == nil && refused == nil {
+		if f.worthWaiting(now) {
+			f.waiting++
+			return nil, nil
+		}
+		refused = &Refusal{policy.WebhookBusy, now}
+	}
+	if refused != nil {
+		f.postpone(refused, now)
+	}
+	return t, refused
+}
+
+// Wait waits for one POST after Enter said that it is worth it: until ctx ends, or
+// flowPatience, or the webhook is not sent to any more.
+func (f *Flow) Wait(ctx context.Context) (*Ticket, *Refusal) {
+	patience := time.NewTimer(flowPatience)
+	defer patience.Stop()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	defer func() { f.waiting-- }()
+	for over := false; ; {
+		now := time.Now()
+		t, refused := f.try(now)
+		if t == nil && refused == nil && over {
+			refused = &Refusal{policy.WebhookBusy, now}
+		}
+		if t != nil {
+			return t, nil
+		}
+		if refused != nil {
+			f.postpone(refused, now)
+			return nil, refused
+		}
+		if f.freed == nil {
+			f.freed = make(chan struct{})
+		}
+		freed := f.freed
+		f.mu.Unlock()
+		select {
+		case <-freed:
+		case <-patience.C:
+			over = true
+		case <-ctx.Done():
+			over = true
+		}
+		f.mu.Lock()
+	}
+}
+
+// try allows one POST, or says why there is none; neither when as many are in flight as
+// may be. f.mu is held.
+func (f *Flow) try(now time.Time) (*Ticket, *Refusal) {
+	if refused := f.closed(now); refused != nil {
+		return nil, refused
+	}
+	if f.inFlight >= f.limit() && !f.probeDue(now) {
+		return nil, nil
+	}
+	at := f.bucket.Next(f.settings, now)
+	if at.Sub(now) > flowPatience {
+		return nil, &Refusal{policy.WebhookBusy, at}
+	}
+	ok, _, generation := f.breaker.Allow(f.settings.Breaker, now)
+	if !ok {
+		return nil, &Refusal{policy.WebhookFailing, f.breaker.Next(f.settings.Breaker, now)}
+	}
+	f.bucket.Take(f.settings, at)
+	f.inFlight++
+	f.moved = now
+	return &Ticket{f: f, At: at, window: f.window.Generation(), generation: generation}, nil
+}
+
+// probeDue reports whether the next POST would be a probe. It waits for no POST of before
+// the breaker opened: those may hang for long, and say nothing about now.
+func (f *Flow) probeDue(now time.Time) bool {
+	st := f.breaker.State(now)
+	return st.Phase == policy.BreakerOpen && !st.NextProbe.After(now)
+}
+
+// worthWaiting reports whether a POST that has to wait for others to end is likely to
+// begin within flowPatience.
+func (f *Flow) worthWaiting(now time.Time) bool {
+	if f.stalled(now) > 0 {
+		return false
+	}
+	capacity := f.meter.Capacity(f.settings, f.limit())
+	if capacity == 0 {
+		return f.waiting < unknownWaiters*f.limit()
+	}
+	return float64(f.waiting+1) <= capacity*flowPatience.Seconds()
+}
+
+// postpone gives a message that is refused its place in the line of those that come back.
+func (f *Flow) postpone(r *Refusal, now time.Time) {
+	f.postponed++
+	r.Until = f.slots.Reserve(f.pace(now), r.Until, now, rand.Float64())
+}
+
+// Unused hands a ticket back whose POST was not made, and its place by the rate with it. A
+// nil ticket, and one that was handed back, stay as they are.
+func (t *Ticket) Unused() {
+	if t == nil || t.used {
+		return
+	}
+	t.used = true
+	f := t.f
+	f.mu.Lock()
+	f.ended()
+	f.bucket.Give()
+	f.breaker.Abort(t.generation)
+	f.mu.Unlock()
+	f.tell.room(f.queue)
+}
+
+// Answer is what one POST said about its webhook.
+type Answer struct {
+	Sign  policy.Sign
+	Began time.Time
+	Took  time.Duration
+	// First: no attempt for this message had failed before.
+	First bool
+}
+
+// Answered hands a ticket back with what came of its POST.
+func (t *Ticket) Answered(a Answer) {
+	f, now := t.f, time.Now()
+	t.used = true
+	turned, released := t.leave(a, f.tell.ours(f.id, a.Sign, now), now)
+	f.tell.room(f.queue)
+	if released {
+		f.tell.released(f.id)
+	}
+	switch turned {
+	case policy.BreakerOpen:
+		f.tell.log.Warn("the webhook mostly fails: until a probe succeeds nothing else is sent to it, and its messages wait uncharged",
+			"webhook", f.id, "queue", f.queue)
+	case policy.BreakerClosed:
+		f.tell.log.Info("the webhook takes messages again", "webhook", f.id, "queue", f.queue)
+	default:
+		return
+	}
+	f.tell.turned(f.id, turned)
+	f.tell.save()
+}
+
+// leave takes in what came of a POST; ours says that what failed is our own network's fault, as
+// far as one can tell. turned is the phase that the breaker went into with it, empty when it
+// stayed as it was; released says that what is held for the webhook can go on.
+func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.BreakerPhase, released bool) {
+	f := t.f
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.window.Report(a.Sign, t.window, f.inFlight, f.settings.Concurrency)
+	f.ended()
+	if a.Sign == (policy.Sign{}) {
+		f.breaker.Abort(t.generation)
+		return "", false
+	}
+	if f.breaker.Report(f.settings.Breaker, t.generation, !a.Sign.Failed, now, rand.Float64()) {
+		f.changed = true
+		if turned = f.breaker.State(now).Phase; turned == policy.BreakerClosed { // it takes messages again
+			f.release(now)
+			released = true
+		}
+	}
+	if !a.Sign.Failed {
+		f.meter.Add(a.Took, now)
+	}
+	if f.took == 0 {
+		f.took = a.Took
+	}
+	f.took += (a.Took - f.took) / tookWeight
+	refused := !a.Sign.Delivered && !a.Sign.Failed
+	f.answers.Add(refused, now)
+	switch {
+	case refused:
+		f.refused++
+	case a.Sign.Delivered:
+		f.delivered++
+		if f.postponed > 0 && now.Sub(f.lastOK) > releaseAfter {
+			f.release(now)
+			released = true
+		}
+		f.lastOK = now
+		f.pause.Succeeded(a.Began)
+		f.changed = f.changed || !f.auto.State().FailingSince.IsZero()
+		f.auto.Succeeded(now)
+	case a.Sign.Failed:
+		f.failed++
+		f.lastFailure = now
+		if a.First && !ours {
+			f.auto.Failed(now)
+			f.changed = true
+		}
+	}
+	return turned, released
+}
+
+// ended notes that a POST has ended.
+func (f *Flow) ended() {
+	f.inFlight--
+	f.moved = time.Now()
+	if f.freed != nil {
+		close(f.freed)
+		f.freed = nil
+	}
+}

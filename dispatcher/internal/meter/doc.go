@@ -1,0 +1,2 @@
+// Package meter counts. It takes names and numbers, and knows nothing of messages.
+package meter

@@ -162,7 +162,7 @@ func readBody(d tables.DeadLetter) *bodyView {
 	if b, err := queue.Decode(queue.Encoding(d.Encoding), d.Text); err == nil {
 		view.Base64, view.ContentType, view.Encoding = b.Bytes, b.ContentType, string(b.Encoding)
 		if b.Replay != nil {
-			view.Base64, _ = queue.EncodeReplay(queue.Replay{DeadLetter: b.Replay.DeadLetter}) // strings can't fail to encode
+			view.Base64, _ = queue.EncodeReplay(queue.EncodingNone, queue.Replay{DeadLetter: b.Replay.DeadLetter}) // strings can't fail to encode
 		}
 	}
 	view.Base64 = orEmpty(view.Base64)
@@ -304,7 +304,7 @@ func (a *API) replayable(ctx context.Context, d tables.DeadLetter, force bool) e
 // sendReplay sends the pointer. When that surely failed the row goes back to what
 // it was, so that the next replay is not told that one is under way.
 func (a *API) sendReplay(ctx context.Context, before, marked tables.DeadLetter) error {
-	text, err := queue.EncodeReplay(queue.Replay{DeadLetter: marked.ID, Token: marked.ReplayToken})
+	text, err := queue.EncodeReplay(a.Encoding(marked.Queue), queue.Replay{DeadLetter: marked.ID, Token: marked.ReplayToken})
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ func TestBodiesOfEveryKindCanBeRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pointer, err := queue.EncodeReplay(queue.Replay{DeadLetter: "x", Token: "TOKEN"})
+	pointer, err := queue.EncodeReplay(queue.EncodingNone, queue.Replay{DeadLetter: "x", Token: "TOKEN"})
 	if err != nil {
 		t.Fatal(err)
 	}

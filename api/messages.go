@@ -313,6 +313,8 @@ func heldText(d tables.Delivery) string {
 		return "Held while the same event is being delivered with " + otherMessage(d) + "; looked at again at " + stamp(d.NextAt) + "." + until
 	case policy.NoWebhook:
 		return "Held because no webhook of the queue takes it: register one, or enable one." + until
+	case policy.Undecodable:
+		return "Held because a newer version of pushlease wrote it: update every instance. Looked at again at " + stamp(d.NextAt) + "." + until
 	case policy.WebhookBusy, policy.WebhookPaused, policy.WebhookFailing:
 		return "Held because the webhook can't be sent to; GET /api/v1/webhooks/" + d.WebhookID + " says why. Looked at again at " + stamp(d.NextAt) + "." + until
 	}

@@ -163,19 +163,19 @@ func traceContext(h http.Header) (parent, state string) {
 // The error is one of queue's; see encodeProblem.
 func (m outgoing) encode(setting queue.Encoding) ([]byte, error) {
 	whole := queue.Body{Bytes: m.body, ContentType: m.contentType, IdempotencyKey: m.key, TraceParent: m.traceParent, TraceState: m.traceState}
-	if whole.ContentType == queue.DefaultContentType(m.body) {
+	if queue.ImpliesContentType(m.body, m.contentType) {
 		whole.ContentType = ""
 	}
 	switch {
 	case m.key != "":
-		text, err := queue.EncodeEnvelope(whole)
+		text, err := queue.EncodeEnvelope(setting, whole)
 		if errors.Is(err, queue.ErrTooLarge) {
 			whole.TraceParent, whole.TraceState = "", ""
-			return queue.EncodeEnvelope(whole)
+			return queue.EncodeEnvelope(setting, whole)
 		}
 		return text, err
 	case m.traceParent != "" && setting == queue.EncodingAuto:
-		if text, err := queue.EncodeEnvelope(whole); err == nil {
+		if text, err := queue.EncodeEnvelope(setting, whole); err == nil {
 			return text, nil
 		}
 	}

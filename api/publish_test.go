@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"io"
@@ -57,6 +58,40 @@ func TestPublishedBytesAndTypeArriveAsTheyWere(t *testing.T) {
 			}
 		})
 	}
+}
+
+// C87: on a queue that holds base64, every text is base64, whatever came with the body.
+func TestWhatIsPublishedToABase64QueueIsBase64(t *testing.T) {
+	for _, headers := range [][]string{
+		{}, {"Content-Type", "application/json; charset=utf-8"}, {"Content-Type", "application/xml"}, {"Idempotency-Key", "k"},
+		{"Content-Type", "application/json", "traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
+	} {
+		h := newHarness(t, func(o *Options) { o.Encoding = func(string) queue.Encoding { return queue.EncodingBase64 } })
+		h.do(http.StatusAccepted, "POST", publishTarget, `{"a":1}`, headers...)
+		m := h.receive("orders")
+		if _, err := base64.StdEncoding.Strict().DecodeString(string(m.Text)); err != nil {
+			t.Errorf("%v: stored as %q", headers, m.Text)
+		}
+		if body, err := queue.Decode(queue.EncodingBase64, m.Text); err != nil || string(body.Bytes) != `{"a":1}` {
+			t.Errorf("%v: read as %q, %v", headers, body.Bytes, err)
+		}
+	}
+}
+
+// C87: what the type says of the body anyway is not stored beside it.
+func TestUsualTypesInAnySpellingNeedNoEnvelope(t *testing.T) {
+	for contentType, body := range map[string]string{
+		"application/json; charset=utf-8": `{"a":1}`, "application/json;charset=UTF-8": `{"a":1}`, `Application/JSON; charset="utf-8"`: `{"a":1}`,
+		"text/plain": "hello", "text/plain;charset=UTF-8": "hello", "TEXT/PLAIN": "hello", `text/plain; charset="UTF-8"`: "hello",
+	} {
+		h := newHarness(t)
+		h.do(http.StatusAccepted, "POST", publishTarget, body, "Content-Type", contentType)
+		if m := h.receive("orders"); string(m.Text) != body {
+			t.Errorf("%s: stored as %q", contentType, m.Text)
+		}
+	}
+	h := newHarness(t)
+	h.do(http.StatusAccepted, "POST", publishTarget, `{"a":"`+strings.Repeat("x", 60_000)+`"}`, "Content-Type", "application/json; charset=utf-8")
 }
 
 // inOneStep has messages and their records stored together.

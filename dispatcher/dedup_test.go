@@ -306,7 +306,7 @@ func TestTheSameEventWithAnotherBodyIsDeliveredAndCounted(t *testing.T) {
 func TestAnIdempotencyKeyCountsOnEveryQueue(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		keyed := func(body, key string) queue.Sent {
-			text, err := queue.EncodeEnvelope(queue.Body{Bytes: []byte(body), IdempotencyKey: key})
+			text, err := queue.EncodeEnvelope(queue.EncodingNone, queue.Body{Bytes: []byte(body), IdempotencyKey: key})
 			if err != nil {
 				t.Fatal(err)
 			}

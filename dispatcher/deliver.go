@@ -71,12 +71,16 @@ func (d *Dispatcher) route(ctx context.Context, queueName string, m *queue.Messa
 	p, err := d.open(ctx, queueName, m)
 	p.margin, p.arrived = margin, arrived
 	p.together = arrived != nil && d.o.RecordedCompletes != nil
-	if err != nil && !errors.Is(err, queue.ErrUndecodable) {
+	if err != nil && !errors.Is(err, queue.ErrUndecodable) && !errors.Is(err, queue.ErrNewer) {
 		return p, h, nil, d.unopened(queueName, m, err)
 	}
 	h = d.claim(ctx, p)
 	if decided = d.endedBefore(p, h); decided != nil {
 		return p, h, nil, decided
+	}
+	if errors.Is(err, queue.ErrNewer) {
+		held := d.newer(ctx, p, h)
+		return p, h, nil, &held
 	}
 	if err != nil {
 		return p, h, nil, d.unposted(ctx, p, h, nil, policy.Undecodable)
@@ -380,7 +384,7 @@ func describe(del tables.Delivery) string {
 	case policy.PoisonMessage:
 		return "The message was received over and over with no outcome ever recorded, so it was not sent again."
 	case policy.Undecodable:
-		return "The text is not what the queue's encoding promises; it is kept as it was received."
+		return "The text is not what the queue's encoding promises, or was written by a newer version of pushlease; it is kept as it was received. Set the queue's encoding to what its producers write, or update every instance, and replay it."
 	case policy.Unidentified:
 		return "The Functions host did not surely say which message this is, and the text is too long to be sent anew."
 	case policy.WebhookDisabled, policy.WebhookDeleted, policy.NoWebhook:

@@ -190,6 +190,35 @@ func TestUndecodableMessageIsDeadLetteredAndDoesNotStopTheOthers(t *testing.T) {
 	})
 }
 
+// C53: what a newer version wrote waits for an instance that can read it, and is a dead
+// letter before it would expire.
+func TestMessageOfANewerVersionIsHeldAndNeverPosted(t *testing.T) {
+	for _, text := range []string{`{"pushlease":99,"replay":{"dead_letter":"x","token":"t"}}`, `{"pushlease":1,"priority":7,"body":"aGk="}`} {
+		inBubble(t, func(b *bench) {
+			sent := b.sendText([]byte(text), queue.SendOptions{TTL: time.Hour})
+			_, stop := b.start(nil)
+			time.Sleep(10 * time.Minute)
+			del := b.delivery(sent, "")
+			if del.State != tables.Held || del.Reason != policy.Undecodable || del.NextAt.Sub(del.UpdatedAt) > time.Minute {
+				t.Errorf("%s: %+v, want it held", text, del)
+			}
+			want(t, "messages left", b.total(testQueue), 1)
+			want(t, "in the log", strings.Contains(b.log.String(), "written by a newer version of pushlease"), true)
+			time.Sleep(time.Hour)
+			stop()
+			want(t, "POSTs", b.sender.count(), 0)
+			letters := b.deadLetters()
+			if len(letters) != 1 || letters[0].Reason != policy.Undecodable || !strings.Contains(letters[0].Description, "newer version") {
+				t.Fatalf("dead letters: %+v", letters)
+			}
+			row, err := b.db.GetDeadLetter(b.t.Context(), letters[0].ID)
+			if err != nil || string(row.Text) != text {
+				t.Errorf("text %q, %v", row.Text, err)
+			}
+		})
+	}
+}
+
 func TestDequeueCountAloneIsNoAttempt(t *testing.T) {
 	inBubble(t, func(b *bench) { // C12: maxAttempts 1, received before without a POST
 		b.webhook.Policy.MaxAttempts = 1
@@ -338,7 +367,7 @@ func TestForgedReplayPointerSendsNothing(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		dl := b.deadLetters()[0]
 		for _, r := range []queue.Replay{{DeadLetter: dl.ID, Token: ""}, {DeadLetter: dl.ID, Token: "guess"}, {DeadLetter: "other.0", Token: "x"}, {}} {
-			text, err := queue.EncodeReplay(r)
+			text, err := queue.EncodeReplay(queue.EncodingNone, r)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -361,7 +390,7 @@ func (b *bench) replay(id, token string) {
 	if _, err := b.db.UpdateDeadLetter(b.t.Context(), row); err != nil {
 		b.t.Fatal(err)
 	}
-	text, err := queue.EncodeReplay(queue.Replay{DeadLetter: id, Token: token})
+	text, err := queue.EncodeReplay(queue.EncodingNone, queue.Replay{DeadLetter: id, Token: token})
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -237,7 +237,7 @@ func TestTheTraceStateOfAPublishReachesTheWebhook(t *testing.T) {
 		for want, state := range map[string]string{"a=1,b=2": "a=1,b=2", "": "=hostile="} {
 			s := &spanned{scripted: b.sender}
 			_, stop := b.start(func(o *Options) { o.Sender, o.Tracer = s, sdktrace.NewTracerProvider().Tracer("") })
-			text, err := queue.EncodeEnvelope(queue.Body{Bytes: []byte("x"), TraceParent: parent, TraceState: state})
+			text, err := queue.EncodeEnvelope(queue.EncodingNone, queue.Body{Bytes: []byte("x"), TraceParent: parent, TraceState: state})
 			if err != nil {
 				t.Fatal(err)
 			}

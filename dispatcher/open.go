@@ -65,7 +65,7 @@ type parcel struct {
 // asked for anew.
 var errStaleReplay = errors.New("replay pointer without a replay")
 
-// open decodes a message. An error that wraps queue.ErrUndecodable or
+// open decodes a message. An error that wraps queue.ErrUndecodable, queue.ErrNewer or
 // errStaleReplay concerns this message; any other means that storage could not be
 // asked.
 func (d *Dispatcher) open(ctx context.Context, queueName string, m *queue.Message) (*parcel, error) {

@@ -252,13 +252,31 @@ func (d *Dispatcher) nobody(ctx context.Context, p *parcel, h history) Decision 
 	if h.anyWebhook() || p.replay != nil && p.replay.WebhookID != "" || d.registry.leftWith(p.key.Queue, p.m.InsertedAt) {
 		reason = policy.WebhookDeleted
 	}
+	return d.holdWhole(ctx, p, h, reason, holdDelay, "no webhook takes the message")
+}
+
+// newerDelay is how long a message waits that only a newer version can read: in a rolling
+// deployment such an instance is there already, or in a moment.
+const newerDelay = time.Minute
+
+// newer decides about a message that a newer version wrote. It is never POSTed as it stands.
+func (d *Dispatcher) newer(ctx context.Context, p *parcel, h history) Decision {
+	return d.holdWhole(ctx, p, h, policy.Undecodable, newerDelay,
+		"the message was written by a newer version of pushlease, which has to receive it: update this instance")
+}
+
+// holdWhole holds a message that can go to no webhook now, near its end as a dead letter.
+func (d *Dispatcher) holdWhole(ctx context.Context, p *parcel, h history, reason policy.Reason, delay time.Duration, why string) Decision {
 	del := d.wholeMessage(p, h)
-	p.hold(&del, reason, holdDelay, p.margin)
+	if reason == policy.Undecodable { // nothing but its text is known
+		del.Size, del.Encoding, del.BodyHash = len(p.text), string(p.setting), p.hash
+	}
+	p.hold(&del, reason, delay, p.margin)
 	if del.State == tables.DeadLettering && h.anyEnded() {
 		return d.giveUpRest(ctx, p, h, nil, reason)
 	}
 	d.excuse(d.writing(ctx), del) // once per receive
-	d.log.Warn("no webhook takes the message", "queue", p.key.Queue, "message", p.key.MessageID,
+	d.log.Warn(why, "queue", p.key.Queue, "message", p.key.MessageID,
 		"state", del.State, "reason", reason, "next", del.NextAt)
 	return d.foldWhole(p, h, del)
 }

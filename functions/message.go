@@ -73,17 +73,17 @@ func canonical(text []byte) bool {
 	if err != nil || b.Encoding == queue.EncodingNone {
 		return false
 	}
-	again, err := envelope(b)
+	again, err := envelope(queue.EncodingNone, b)
 	return err == nil && bytes.Equal(again, text)
 }
 
 // envelope wraps what a text stands for. The result stands for the same under every
 // setting, and overwrites nothing.
-func envelope(b queue.Body) ([]byte, error) {
+func envelope(setting queue.Encoding, b queue.Body) ([]byte, error) {
 	if b.Replay != nil {
-		return queue.EncodeReplay(*b.Replay)
+		return queue.EncodeReplay(setting, *b.Replay)
 	}
-	return queue.EncodeEnvelope(b)
+	return queue.EncodeEnvelope(setting, b)
 }
 
 // wrapped is the text to put on the queue in place of one that is doubtful.
@@ -92,5 +92,5 @@ func wrapped(setting queue.Encoding, text []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("decode: %w", err)
 	}
-	return envelope(b)
+	return envelope(setting, b)
 }

@@ -67,11 +67,11 @@ func asText(t *testing.T, body string) string {
 var dispatchOrders = Function{Name: "dispatch-orders", Trigger: queueTrigger, Binding: "message", Queue: "orders"}
 
 func TestMessagesAreReadInBothForms(t *testing.T) {
-	envelope, err := queue.EncodeEnvelope(queue.Body{Bytes: []byte(`{"id":"x"}`), ContentType: "application/xml"})
+	envelope, err := queue.EncodeEnvelope(queue.EncodingNone, queue.Body{Bytes: []byte(`{"id":"x"}`), ContentType: "application/xml"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	replay, err := queue.EncodeReplay(queue.Replay{DeadLetter: "orders.1-2", Token: "t"})
+	replay, err := queue.EncodeReplay(queue.EncodingNone, queue.Replay{DeadLetter: "orders.1-2", Token: "t"})
 	if err != nil {
 		t.Fatal(err)
 	}

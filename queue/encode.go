@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"mime"
 	"strings"
 	"unicode/utf8"
 )
@@ -15,13 +16,13 @@ type Encoding string
 
 // The encodings that a queue can be set to.
 const (
-	// EncodingAuto decodes a text only when it is canonical base64 of a JSON
-	// object or array (a byte order mark before it allowed); every other text
-	// is the body as it stands. Plain words such as SEND are valid base64 too,
-	// so a weaker rule would corrupt them.
+	// EncodingAuto decodes a text only when it is base64 of a JSON object or array
+	// (a byte order mark before it allowed); every other text is the body as it
+	// stands. Plain words such as SEND are valid base64 too, so a weaker rule
+	// would corrupt them.
 	EncodingAuto Encoding = "auto"
-	// EncodingBase64 decodes every text; one that is not canonical base64 is
-	// undecodable. An empty text is an empty body.
+	// EncodingBase64 decodes every text; one that is not base64 is undecodable. An
+	// empty text is an empty body.
 	EncodingBase64 Encoding = "base64"
 	// EncodingNone takes every text as the body.
 	EncodingNone Encoding = "none"
@@ -43,7 +44,7 @@ func ParseEncoding(s string) (Encoding, error) {
 	return "", fmt.Errorf("unknown encoding %q: use auto, base64 or none", s)
 }
 
-// ErrUndecodable is wrapped by Decode's errors.
+// ErrUndecodable is wrapped by Decode's errors, unless they wrap ErrNewer.
 var ErrUndecodable = errors.New("undecodable message")
 
 // Body is a decoded message.
@@ -66,58 +67,38 @@ type Body struct {
 	Replay *Replay
 }
 
-// Replay points to the dead letter to POST again. Token is a secret that the dead
-// letter's row holds too, so that someone who can only write to the queue can't
-// make one up.
-type Replay struct {
-	DeadLetter string `json:"dead_letter"`
-	Token      string `json:"token"`
-}
-
-// envelopePrefix begins every envelope. Decode looks for exactly these bytes, and
-// Encode wraps a body that happens to begin with them, so no body is mistaken.
-const envelopePrefix = `{"pushlease":1,`
-
-type envelope struct {
-	Version        int     `json:"pushlease"`
-	ContentType    string  `json:"content_type,omitempty"`
-	IdempotencyKey string  `json:"idempotency_key,omitempty"`
-	TraceParent    string  `json:"traceparent,omitempty"`
-	TraceState     string  `json:"tracestate,omitempty"`
-	Body           []byte  `json:"body,omitempty"` // standard base64 in JSON
-	Replay         *Replay `json:"replay,omitempty"`
-}
-
-// Decode turns a stored text into a body. An error wraps ErrUndecodable and
-// concerns this message only.
+// Decode turns a stored text into a body. Blanks and line ends in base64 do not matter, as
+// they do not to the readers that made base64 the custom of these queues. An error wraps
+// ErrUndecodable or ErrNewer, and concerns this message only.
 func Decode(setting Encoding, text []byte) (Body, error) {
-	if b, ok := decodeEnvelope(text); ok {
-		return b, nil
+	if marked(text) {
+		return decodeEnvelope(text)
 	}
-	switch setting {
-	case EncodingBase64:
-		raw, err := decodeBase64(text)
-		if err != nil {
-			return Body{}, fmt.Errorf("%w: the queue's encoding is base64 and the text is not canonical base64; set the encoding to auto or none if its producers write plain text", ErrUndecodable)
-		}
-		return Body{Bytes: raw, Encoding: EncodingBase64}, nil
-	case EncodingAuto:
-		if raw, err := decodeBase64(text); err == nil && isJSONObjectOrArray(raw) {
-			return Body{Bytes: raw, Encoding: EncodingBase64}, nil
-		}
+	if setting != EncodingBase64 && setting != EncodingAuto {
+		return Body{Bytes: text, Encoding: EncodingNone}, nil
 	}
-	return Body{Bytes: text, Encoding: EncodingNone}, nil
+	raw, err := decodeBase64(text)
+	switch {
+	case err != nil && setting == EncodingBase64:
+		return Body{}, fmt.Errorf("%w: the queue's encoding is base64 and the text is not base64; set the encoding to auto or none if its producers write plain text", ErrUndecodable)
+	case err != nil, setting == EncodingAuto && !isJSONObjectOrArray(raw):
+		return Body{Bytes: text, Encoding: EncodingNone}, nil
+	case marked(raw):
+		return decodeEnvelope(raw)
+	}
+	return Body{Bytes: raw, Encoding: EncodingBase64}, nil
 }
 
 // Encode turns a body into the text to store, such that Decode under the same
 // setting gives back exactly these bytes. It prefers, in this order, the body
 // as it stands, base64, and an envelope; the first two are what other consumers
-// of the queue expect, the third carries what they can't. A content type other
-// than the default one for the body (see DefaultContentType) needs the envelope.
+// of the queue expect, the third carries what they can't. A content type that means
+// something else than the default one for the body (see ImpliesContentType) needs the
+// envelope.
 //
 // ErrTooLarge when no form of the body fits into MaxTextBytes.
 func Encode(setting Encoding, body []byte, contentType string) ([]byte, error) {
-	if contentType == "" || contentType == DefaultContentType(body) {
+	if ImpliesContentType(body, contentType) {
 		if plainFits(body) && readsBack(setting, body, body) {
 			return body, nil
 		}
@@ -126,7 +107,7 @@ func Encode(setting Encoding, body []byte, contentType string) ([]byte, error) {
 		}
 		contentType = ""
 	}
-	text, err := EncodeEnvelope(Body{Bytes: body, ContentType: contentType})
+	text, err := EncodeEnvelope(setting, Body{Bytes: body, ContentType: contentType})
 	if !errors.Is(err, ErrTooLarge) {
 		return text, err
 	}
@@ -138,47 +119,6 @@ func Encode(setting Encoding, body []byte, contentType string) ([]byte, error) {
 	return nil, err
 }
 
-// MaxIdempotencyKey and the others bound what an envelope carries beside the body,
-// in bytes; the first is the usual limit of the Idempotency-Key header's users.
-const (
-	MaxIdempotencyKey = 255
-	maxTraceParent    = 128
-	maxTraceState     = 512
-	// maxReplay bounds each of a pointer's two texts, which are made here and shorter.
-	maxReplay = 256
-)
-
-// EncodeEnvelope wraps a body together with what the publisher said about it. Decode
-// recognises it under every setting; other consumers of the queue see the envelope.
-// ErrTooLarge when it does not fit into MaxTextBytes: the body is carried as base64.
-func EncodeEnvelope(b Body) ([]byte, error) {
-	e := envelope{
-		Version: 1, ContentType: b.ContentType, IdempotencyKey: b.IdempotencyKey, TraceParent: b.TraceParent, TraceState: b.TraceState, Body: b.Bytes,
-	}
-	if !e.valid() {
-		return nil, errors.New("encode envelope: a content type, idempotency key or trace context is too long or has control characters")
-	}
-	text, err := json.Marshal(e)
-	if err != nil {
-		return nil, fmt.Errorf("encode envelope: %w", err)
-	}
-	if len(text) > MaxTextBytes {
-		return nil, fmt.Errorf("%w: %d bytes do not fit into the %d bytes of a queue message (binary bodies, and bodies with a content type or an idempotency key of their own, are stored as base64: at most about 48,000 bytes)", ErrTooLarge, len(b.Bytes), MaxTextBytes)
-	}
-	return text, nil
-}
-
-// EncodeReplay makes the text of a message that stands for a dead letter. It is
-// small whatever the size of the dead letter's body, so that a replay is one
-// Send.
-func EncodeReplay(r Replay) ([]byte, error) {
-	text, err := json.Marshal(envelope{Version: 1, Replay: &r})
-	if err != nil {
-		return nil, fmt.Errorf("encode replay: %w", err)
-	}
-	return text, nil
-}
-
 // DefaultContentType is the content type sent for a body that carries none.
 func DefaultContentType(body []byte) string {
 	switch {
@@ -188,6 +128,40 @@ func DefaultContentType(body []byte) string {
 		return "text/plain; charset=utf-8"
 	}
 	return "application/octet-stream"
+}
+
+// ImpliesContentType reports whether a reader that knows the body alone comes to the same
+// content type: none, or one that means what DefaultContentType gives, however it is
+// spelled. UTF-8 is what JSON and text are in unless another charset is named; ASCII is part
+// of it.
+func ImpliesContentType(body []byte, contentType string) bool {
+	implied := DefaultContentType(body)
+	if contentType == "" || contentType == implied {
+		return true
+	}
+	media, params, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		return false
+	}
+	charset := strings.ToLower(params["charset"])
+	delete(params, "charset")
+	if len(params) > 0 {
+		return false
+	}
+	if media == "application/octet-stream" {
+		return charset == "" && media == implied
+	}
+	want, _, _ := strings.Cut(implied, ";")
+	return media == want && (charset == "" || charset == "utf-8" || charset == "utf8" || charset == "us-ascii" && isASCII(body))
+}
+
+func isASCII(body []byte) bool {
+	for _, c := range body {
+		if c >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
 }
 
 // XMLSafe reports whether text survives a trip through an XML document: valid
@@ -229,44 +203,22 @@ func readsBack(setting Encoding, text, body []byte) bool {
 	return err == nil && got.ContentType == "" && bytes.Equal(got.Bytes, body)
 }
 
-func decodeEnvelope(text []byte) (Body, bool) {
-	if !bytes.HasPrefix(text, []byte(envelopePrefix)) {
-		return Body{}, false
-	}
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.DisallowUnknownFields()
-	var e envelope
-	if err := dec.Decode(&e); err != nil || dec.More() || !e.valid() {
-		return Body{}, false
-	}
-	if e.Replay != nil {
-		return Body{Encoding: encodingReplay, Replay: e.Replay}, true
-	}
-	return Body{
-		Bytes: e.Body, ContentType: e.ContentType, IdempotencyKey: e.IdempotencyKey, TraceParent: e.TraceParent, TraceState: e.TraceState, Encoding: encodingEnvelope,
-	}, true
-}
-
-// valid keeps what came through a queue from becoming a second header, and a pointer from
-// being one that can't be sent again: printable ASCII only, of a bounded length.
-func (e envelope) valid() bool {
-	if r := e.Replay; r != nil && (!printable(r.DeadLetter, maxReplay) || !printable(r.Token, maxReplay)) {
-		return false
-	}
-	return printable(e.ContentType, 256) && printable(e.IdempotencyKey, MaxIdempotencyKey) && printable(e.TraceParent, maxTraceParent) &&
-		printable(e.TraceState, maxTraceState)
-}
-
-func printable(s string, most int) bool {
-	return len(s) <= most && !strings.ContainsFunc(s, func(r rune) bool { return r < 0x20 || r > 0x7e })
-}
-
+// decodeBase64 reads standard base64, padded. What .NET's decoder skips, and with it the
+// Functions trigger and the storage SDK, is skipped: producers wrap lines at 76 characters,
+// or end a text with a line feed.
 func decodeBase64(text []byte) ([]byte, error) {
-	if bytes.ContainsAny(text, "\r\n") { // encoding/base64 would skip them
-		return nil, base64.CorruptInputError(0)
+	if bytes.ContainsAny(text, base64Blanks) {
+		text = bytes.Map(func(r rune) rune {
+			if strings.ContainsRune(base64Blanks, r) {
+				return -1
+			}
+			return r
+		}, text)
 	}
 	return base64.StdEncoding.Strict().AppendDecode(nil, text)
 }
+
+const base64Blanks = " \t\r\n"
 
 func encodeBase64(body []byte) []byte {
 	return base64.StdEncoding.AppendEncode(nil, body)

@@ -102,13 +102,19 @@ type Queue struct {
 	KeepUnmatched bool
 }
 
-// QueueEncoding returns the encoding of the named queue.
+// QueueEncoding returns the encoding of the named queue. What lies on a <queue>-poison was
+// on its queue before, and is encoded so unless it has an encoding of its own.
 func (c Config) QueueEncoding(name string) queue.Encoding {
 	if q, ok := c.Queues[name]; ok && q.Encoding != "" {
 		return q.Encoding
 	}
+	if parent, ok := strings.CutSuffix(name, poisonSuffix); ok {
+		return c.QueueEncoding(parent)
+	}
 	return c.Encoding
 }
+
+const poisonSuffix = "-poison"
 
 // DedupByEvent reports whether messages of the named queue are told apart by their event.
 func (c Config) DedupByEvent(name string) bool { return c.Queues[name].ByEvent }

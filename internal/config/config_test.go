@@ -130,6 +130,7 @@ queues:
   orders: {encoding: base64}
   invoices:
     encoding: none
+  invoices-poison: {encoding: base64}
 `)
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +140,10 @@ queues:
 		joinList(c.AllowCIDRs) != "10.1.0.0/16,192.0.2.7/32" || c.RegistryRefresh != 15*time.Second {
 		t.Errorf("config: %v", c)
 	}
-	for name, want := range map[string]queue.Encoding{"orders": "base64", "invoices": "none", "others": "auto"} {
+	for name, want := range map[string]queue.Encoding{
+		"orders": "base64", "invoices": "none", "others": "auto", "others-poison": "auto",
+		"orders-poison": "base64", "invoices-poison": "base64", "orders-poison-poison": "base64", "poison": "auto", "-poison": "auto",
+	} {
 		if got := c.QueueEncoding(name); got != want {
 			t.Errorf("encoding of %s = %s, want %s", name, got, want)
 		}

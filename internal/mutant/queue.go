@@ -9,12 +9,20 @@ func inAzureQueue(name, old, with, brings string) Patch {
 }
 
 var queuePatches = []Patch{
-	inQueue("auto-decodes-words", "err == nil && isJSONObjectOrArray(raw) {", "err == nil {",
+	inQueue("auto-decodes-words", "case err != nil, setting == EncodingAuto && !isJSONObjectOrArray(raw):", "case err != nil:",
 		"A plain word such as SEND, which is valid base64, is corrupted."),
 	inQueue("base64-not-strict", "base64.StdEncoding.Strict().AppendDecode(nil, text)", "base64.StdEncoding.AppendDecode(nil, text)",
 		"Text that is nearly base64 changes when it is sent."),
-	inQueue("unknown-envelope-fields", "\tdec.DisallowUnknownFields()\n", "",
-		"A user's own JSON that begins like an envelope loses its content."),
+	inQueue("unknown-envelope-fields", "if unknown(fields, envelopeFields) || unknown(replay, replayFields) {", "if unknown(replay, replayFields) {",
+		"What a newer version wrote is POSTed without what it said beside the body."),
+	inQueue("newer-version-read", "string(fields[\"pushlease\"]) != \"1\"", "string(fields[\"pushlease\"]) == \"\"",
+		"An envelope of a newer version is read as one of this one."),
+	inQueue("base64-wants-no-line-ends", "bytes.ContainsAny(text, base64Blanks)", "bytes.ContainsAny(text, \"\\t\")",
+		"What base64 and openssl write is undecodable."),
+	inQueue("plain-envelope-on-base64-queue", "if setting == EncodingBase64 {\n\t\ttext = encodeBase64(text)", "if setting == \"never\" {\n\t\ttext = encodeBase64(text)",
+		"An envelope on a base64 queue fails the whole batch of other readers."),
+	inQueue("charset-needs-envelope", "charset == \"\" || charset == \"utf-8\"", "charset == \"\" || charset == \"utf8\"",
+		"What .NET's PostAsJsonAsync sends is stored as an envelope."),
 	inQueue("header-injection", "printable(e.ContentType, 256) && ", "",
 		"A content type with a line break becomes a header of its own."),
 	inQueue("body-not-read-back", "got.ContentType == \"\" && bytes.Equal(got.Bytes, body)", "got.ContentType == \"\"",

@@ -45,6 +45,8 @@ const (
 	MaxAgeExceeded Reason = "MaxAgeExceeded"
 	// MessageExpiring: the next try would fall after the message's expiry.
 	MessageExpiring Reason = "MessageExpiring"
+	// Expired: the message's life ended before a webhook had taken it, and the store kept it.
+	Expired Reason = "Expired"
 	// PoisonMessage: received over and over with no outcome ever recorded.
 	PoisonMessage Reason = "PoisonMessage"
 	// Undecodable: the text is not what the queue's encoding promises.
@@ -100,7 +102,7 @@ func Actions() []Action {
 func Reasons() []Reason {
 	return []Reason{
 		Delivered, RetryableError, ReceiverBusy, NonRetryableError, MaxDeliveryCountExceeded,
-		MaxAgeExceeded, MessageExpiring, PoisonMessage, Undecodable, Unidentified, BlockedAddress, WebhookGone,
+		MaxAgeExceeded, MessageExpiring, Expired, PoisonMessage, Undecodable, Unidentified, BlockedAddress, WebhookGone,
 		ReceiverAsked, WebhookDisabled, WebhookDeleted, WebhookBusy, WebhookPaused, WebhookFailing, NoWebhook, Unmatched, Duplicate, EventInWork, ReplayEnded, LeaseLost, Stopping, StorageFault,
 		InternalFault,
 	}

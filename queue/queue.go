@@ -101,7 +101,7 @@ type Message struct {
 	// InsertedAt is constant over redeliveries.
 	InsertedAt time.Time
 	// ExpiresAt is when the message vanishes unless it is settled before; the
-	// zero time means never.
+	// zero time means never. On a file it stays while it is held.
 	ExpiresAt time.Time
 	// Lease is the right to settle this message. It is owned by the message
 	// and safe for concurrent use.

@@ -97,15 +97,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	}
 	meter := t.MeterProvider.Meter("pushlease")
 
-	count, err := newStorageCounter(meter)
-	if err != nil {
-		return nil, err
-	}
-	dropped, err := newDropCounter(meter)
-	if err != nil {
-		return nil, err
-	}
-	if a.stores, err = openStores(ctx, cfg, o.Outside, a.log, count, dropped); err != nil {
+	if a.stores, err = openStores(ctx, cfg, o.Outside, a.log, meter); err != nil {
 		return nil, err
 	}
 	a.cleanups.add("storage", a.stores.close)

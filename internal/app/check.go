@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"go.opentelemetry.io/otel/metric/noop"
+
 	"github.com/pushlease/pushlease/internal/azureconn"
 	"github.com/pushlease/pushlease/internal/config"
 	"github.com/pushlease/pushlease/internal/sqlite"
@@ -37,7 +39,7 @@ func CheckStorage(ctx context.Context, cfg config.Config) []Probe {
 	if cfg.Storage.Kind() == config.StorageSQLite {
 		return []Probe{checkFile(cfg.Storage.Path())}
 	}
-	s, err := openStores(ctx, cfg, Outside{}, slog.New(slog.DiscardHandler), func(string, string) {}, func(int) {})
+	s, err := openStores(ctx, cfg, Outside{}, slog.New(slog.DiscardHandler), noop.Meter{})
 	if err != nil {
 		return []Probe{{Name: "storage", Detail: err.Error(), Cure: "correct the setting storage"}}
 	}

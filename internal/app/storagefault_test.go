@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"go.opentelemetry.io/otel/metric/noop"
+
 	"github.com/pushlease/pushlease/internal/config"
 	"github.com/pushlease/pushlease/queue"
 )
@@ -56,7 +58,7 @@ func TestCopiesOfAFileThatWasTakenAwayAreToldAtTheStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := openStores(t.Context(), cfg, Outside{}, slog.New(slog.NewJSONHandler(&log, nil)), func(string, string) {}, func(int) {})
+	s, err := openStores(t.Context(), cfg, Outside{}, slog.New(slog.NewJSONHandler(&log, nil)), noop.Meter{})
 	if err != nil {
 		t.Fatal(err)
 	}

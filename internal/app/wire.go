@@ -46,10 +46,23 @@ type recordedSteps interface {
 
 // openStores picks the adapters. On Azure nothing is asked yet, so that the process
 // starts while storage is away and says so on /readyz.
-func openStores(ctx context.Context, cfg config.Config, outside Outside, log *slog.Logger, count storageCounter, dropped func(rows int)) (stores, error) {
+func openStores(ctx context.Context, cfg config.Config, outside Outside, log *slog.Logger, meter metric.Meter) (stores, error) {
+	count, err := newStorageCounter(meter)
+	if err != nil {
+		return stores{}, err
+	}
+	dropped, err := newDropCounter(meter)
+	if err != nil {
+		return stores{}, err
+	}
+	expired, err := newExpiredCounter(meter, log)
+	if err != nil {
+		return stores{}, err
+	}
 	if cfg.Storage.Kind() == config.StorageSQLite {
 		db, err := sqlite.Open(ctx, cfg.Storage.Path(), sqlite.Options{
-			Around: outside.File, OnFault: tellFaults(log),
+			Around: outside.File, OnFault: tellFaults(log), OnExpired: expired,
+			Encoding: cfg.QueueEncoding, Instance: cfg.Instance, PoisonCopy: cfg.PoisonCopy,
 			OnTransaction: func(service, operation string, _ error) { count(service, operation) },
 		})
 		if err != nil {
@@ -93,6 +106,19 @@ func newDropCounter(m metric.Meter) (func(rows int), error) {
 		return nil, fmt.Errorf("make counter: %w", err)
 	}
 	return func(rows int) { c.Add(context.Background(), int64(rows)) }, nil
+}
+
+// newExpiredCounter counts and logs messages whose life ended unsettled.
+func newExpiredCounter(m metric.Meter, log *slog.Logger) (func(queueName string, messages int64), error) {
+	c, err := m.Int64Counter("messages.expired",
+		metric.WithDescription("Messages whose life ended before they were settled. What a webhook was still due is a dead letter, with the reason Expired."))
+	if err != nil {
+		return nil, fmt.Errorf("make counter: %w", err)
+	}
+	return func(queueName string, messages int64) {
+		c.Add(context.Background(), messages, metric.WithAttributes(attribute.String("queue", queueName)))
+		log.Warn("the life of messages has ended: what a webhook was still due is a dead letter with the reason Expired", "queue", queueName, "messages", messages)
+	}, nil
 }
 
 // storageCounter counts one storage transaction.

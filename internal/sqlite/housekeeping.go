@@ -11,6 +11,8 @@ const (
 	// expireAtOnce bounds how many rows one operation removes, so that its
 	// neighbours in the transaction do not wait long.
 	expireAtOnce = 500
+	// endAtOnce bounds how many messages one operation ends, for the same reason.
+	endAtOnce = 100
 )
 
 // keepHouse tidies at intervals. An error needs no word: the same fault meets every
@@ -28,7 +30,7 @@ func (db *DB) keepHouse() {
 	}
 }
 
-// tidy removes expired messages and brings back what a wrong clock has hidden.
+// tidy ends expired messages and brings back what a wrong clock has hidden.
 func (db *DB) tidy(ctx context.Context) error {
 	for {
 		var removed int64
@@ -40,36 +42,8 @@ func (db *DB) tidy(ctx context.Context) error {
 			db.clock.forgetLapsed()
 			return tx.clamp(now)
 		})
-		if err != nil || removed < expireAtOnce {
+		if err != nil || removed < endAtOnce {
 			return err
 		}
 	}
-}
-
-const expiredSQL = "SELECT seq FROM messages INDEXED BY messages_expiry WHERE expires_at > 0 AND expires_at <= ? LIMIT ?"
-
-// removeExpired removes some messages whose time is over.
-func (t *tx) removeExpired(now int64) (int64, error) {
-	find, err := t.prepare(expiredSQL)
-	if err != nil {
-		return 0, err
-	}
-	var expired []int64
-	err = find.number(now).number(expireAtOnce).query(func(s *statement) error {
-		expired = append(expired, s.columnNumber(0))
-		return nil
-	})
-	if err != nil {
-		return 0, err
-	}
-	for _, seq := range expired {
-		if _, err := t.exec("DELETE FROM messages WHERE seq = ?", seq); err != nil {
-			return 0, err
-		}
-	}
-	n := int64(len(expired))
-	if n > 0 {
-		t.afterCommit(func() { t.w.db.opts.OnExpired(n) })
-	}
-	return n, nil
 }

@@ -171,8 +171,9 @@ func oldestFirst(rows []receivedRow) []*queue.Message {
 	return messages
 }
 
-// heldSQL says which row a holder may change: the receipt is part of every WHERE.
-const heldSQL = ` WHERE seq = ? AND receipt = ? AND queue = ? AND id = ? AND (expires_at = 0 OR expires_at > ?)`
+// heldSQL says which row a holder may change: the receipt is part of every WHERE. A message
+// whose life ends under a lease is its holder's until the lease is over (see removeExpired).
+const heldSQL = ` WHERE seq = ? AND receipt = ? AND queue = ? AND id = ?`
 
 const (
 	completeSQL = "DELETE FROM messages" + heldSQL
@@ -201,7 +202,7 @@ func (t *tx) settle(queueID int64, messageID, receipt, text string, bind func(s 
 		return 0, err
 	}
 	bind(s, seq)
-	n, err := s.number(seq).number(number).number(queueID).text(messageID).number(t.w.db.clock.now()).exec()
+	n, err := s.number(seq).number(number).number(queueID).text(messageID).exec()
 	if err == nil && n == 0 {
 		err = queue.ErrLeaseLost
 	}

@@ -23,6 +23,8 @@ import (
 	"time"
 
 	"modernc.org/sqlite"
+
+	"github.com/pushlease/pushlease/queue"
 )
 
 const (
@@ -43,9 +45,15 @@ type Options struct {
 	// OnTransaction is called once after every operation that asked storage for
 	// something; service is "queue" or "table". It may be called concurrently.
 	OnTransaction func(service, operation string, err error)
-	// OnExpired is called after messages were removed because their time to
-	// live was over. Writes wait for it: it must not block, nor call the DB.
-	OnExpired func(messages int64)
+	// OnExpired is called after messages of a queue were removed because their life was
+	// over. Writes wait for it: it must not block, nor call the DB.
+	OnExpired func(queueName string, messages int64)
+	// Encoding says how the texts of a queue are read, and Instance who this is, for the
+	// dead letters of messages whose life is over; with PoisonCopy these have a copy on
+	// <queue>-poison.
+	Encoding   func(queueName string) queue.Encoding
+	Instance   string
+	PoisonCopy bool
 	// Around runs each call to the file, which is what call does, or fails it. For tests.
 	Around func(ctx context.Context, service, operation string, call func() error) error
 	// OnFault is called when what Fault says begins, changes, and ends (with nil), for the
@@ -84,10 +92,13 @@ func open(ctx context.Context, path string, opts Options, c *clock) (*DB, error)
 		db.opts.OnTransaction = func(string, string, error) {}
 	}
 	if db.opts.OnExpired == nil {
-		db.opts.OnExpired = func(int64) {}
+		db.opts.OnExpired = func(string, int64) {}
 	}
 	if db.opts.Around == nil {
 		db.opts.Around = func(_ context.Context, _, _ string, call func() error) error { return call() }
+	}
+	if db.opts.Encoding == nil {
+		db.opts.Encoding = func(string) queue.Encoding { return queue.EncodingAuto }
 	}
 	if db.opts.OnFault == nil {
 		db.opts.OnFault = func(error) {}

@@ -39,9 +39,10 @@ func openNew(t testing.TB) *DB {
 
 func TestQueueContract(t *testing.T) {
 	queuetest.Run(t, queuetest.Harness{
-		Open:    func(t *testing.T) queue.Service { return openNew(t).Queues() },
-		Advance: time.Sleep,
-		Bubble:  bubble.Test,
+		Open:      func(t *testing.T) queue.Service { return openNew(t).Queues() },
+		Advance:   time.Sleep,
+		KeepsHeld: true,
+		Bubble:    bubble.Test,
 	})
 }
 

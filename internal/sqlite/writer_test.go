@@ -384,7 +384,7 @@ func TestEveryOperationIsCountedOnce(t *testing.T) {
 				defer mu.Unlock()
 				got = append(got, fmt.Sprintf("%s %s %t", service, operation, err == nil))
 			},
-			OnExpired: func(n int64) { expired += n },
+			OnExpired: func(_ string, n int64) { expired += n },
 		})
 		q := mustQueue(t, db)
 		got = nil

@@ -22,6 +22,9 @@ type Harness struct {
 	// Bubble runs the body of one test; testing/bubble.Test fits. Nil runs it
 	// as it is.
 	Bubble func(t *testing.T, body func(t *testing.T))
+	// KeepsHeld: a message whose life ends under a lease is its holder's until the lease is
+	// over. Where it is not, the message is gone.
+	KeepsHeld bool
 	// Parallel lets the tests run at the same time, so that real waits overlap.
 	Parallel bool
 }

@@ -16,7 +16,7 @@ var settleTests = []test{
 	{"AbandonShowsNotBeforeItsDelay", abandonDelays},
 	{"AbandonWithoutDelayShowsAtOnce", abandonAtOnce},
 	{"AbandonEndsTheLease", abandonEndsLease},
-	{"ExpiredMessageIsLost", expiredIsLost},
+	{"ExpiredMessageIsNobodyElses", expiredIsNobodyElses},
 }
 
 func completeRemoves(s *suite) {
@@ -110,10 +110,18 @@ func abandonEndsLease(s *suite) {
 	s.comesBackAfter(start, 0)
 }
 
-func expiredIsLost(s *suite) {
+func expiredIsNobodyElses(s *suite) {
 	s.sendWith("a", queue.SendOptions{TTL: 2 * time.Second})
 	m := s.one(time.Minute)
 	s.h.Advance(2500 * time.Millisecond)
+	s.none()
+	if s.h.KeepsHeld {
+		for _, err := range []error{s.queue.Renew(s.Context(), m, time.Minute), s.queue.Complete(s.Context(), m)} {
+			if err != nil {
+				s.Errorf("%v, want the message to be its holder's", err)
+			}
+		}
+	}
 	s.wantLost(m)
 	s.none()
 }

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"net/http"
+	"testing"
+	"time"
+)
+
+// C54: messages with short lives, whatever becomes of their queue, and a process that is
+// down when they end: each is a dead letter, and each timeline ends.
+func TestNoMessageOfAFileExpiresUnseen(t *testing.T) {
+	t.Parallel()
+	s := sqliteStore(t)
+	p := s.start(t)
+	away := newInbox(t, receiverOptions{Answer: reply{Status: 503}})
+	queues := map[string]func(p *process, queue string){
+		"failing":  func(p *process, queue string) { p.register(queue, away.url, nil) },
+		"disabled": func(p *process, queue string) { p.register(queue, away.url, map[string]any{"enabled": false}) },
+		"deleted": func(p *process, queue string) {
+			h := p.register(queue, away.url, nil)
+			p.call(http.MethodDelete, "/api/v1/webhooks/"+h.ID, "", http.StatusNoContent, nil)
+		},
+		"never": func(*process, string) {},
+	}
+	const each = 5
+	published := map[string]string{} // id to queue
+	for name, prepare := range queues {
+		queue := queueName(name)
+		prepare(p, queue)
+		for range each {
+			var m struct {
+				ID string `json:"message_id"`
+			}
+			p.call(http.MethodPost, "/api/v1/queues/"+queue+"/messages?ttl=3s", `{"n":1}`, http.StatusAccepted, &m)
+			published[m.ID] = queue
+		}
+	}
+	p.kill()
+	over := time.NewTimer(4 * time.Second) // their lives
+	<-over.C
+	p = s.start(t)
+	for id, queue := range published {
+		waitUntil(t, 20*time.Second, func() string {
+			var list struct {
+				Data []struct {
+					Reason string `json:"reason"`
+				} `json:"data"`
+			}
+			p.call(http.MethodGet, "/api/v1/dead-letters?message="+id, "", http.StatusOK, &list)
+			if len(list.Data) != 1 {
+				return "no dead letter of " + id + " on " + queue
+			}
+			if r := list.Data[0].Reason; r != "Expired" && r != "MessageExpiring" && r != "WebhookDisabled" && r != "WebhookDeleted" {
+				t.Errorf("%s on %s ended with %s", id, queue, r)
+			}
+			return ""
+		})
+		line, err := p.timeline(queue, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := false
+		for _, n := range line.Next {
+			ended = ended || n.State == "dead_lettered"
+			if n.State == "pending" || n.State == "held" || n.State == "published" {
+				t.Errorf("%s on %s is said to be %s still", id, queue, n.State)
+			}
+		}
+		if !ended {
+			t.Errorf("the timeline of %s on %s does not end: %+v", id, queue, line.Next)
+		}
+	}
+}

@@ -1,0 +1,249 @@
+package sqlite
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// expiredSQL leaves out what is hidden: a message whose life ends while it is in work is its
+// holder's until the lease is over.
+const expiredSQL = `SELECT m.seq, q.name, m.id, m.text, m.dequeue_count, m.inserted_at, m.expires_at
+FROM messages m INDEXED BY messages_expiry JOIN queues q ON q.id = m.queue
+WHERE m.expires_at > 0 AND m.expires_at <= ? AND m.visible_at <= ? LIMIT ?`
+
+// expiredMessage is one whose life has ended unsettled.
+type expiredMessage struct {
+	seq, received int64
+	key           tables.MessageKey
+	text          []byte
+	expiresAt     time.Time
+}
+
+// removeExpired removes some messages whose life is over. What becomes of one that a webhook
+// was still due is decided with it: its record ends, and it is a dead letter.
+func (t *tx) removeExpired(now int64) (int64, error) {
+	expired, err := t.findExpired(now)
+	if err != nil || len(expired) == 0 {
+		return 0, err
+	}
+	due, err := t.webhooksByQueue()
+	if err != nil {
+		return 0, err
+	}
+	byQueue := make(map[string]int64)
+	for i := range expired {
+		m := &expired[i]
+		if err := t.endExpired(m, due[m.key.Queue], fromMillis(now)); err != nil {
+			return 0, err
+		}
+		if _, err := t.exec("DELETE FROM messages WHERE seq = ?", m.seq); err != nil {
+			return 0, err
+		}
+		byQueue[m.key.Queue]++
+	}
+	t.afterCommit(func() {
+		for name, n := range byQueue {
+			t.w.db.opts.OnExpired(name, n)
+		}
+	})
+	return int64(len(expired)), nil
+}
+
+func (t *tx) findExpired(now int64) (expired []expiredMessage, err error) {
+	find, err := t.prepare(expiredSQL)
+	if err != nil {
+		return nil, err
+	}
+	err = find.number(now).number(now).number(endAtOnce).query(func(s *statement) error {
+		expired = append(expired, expiredMessage{
+			seq: s.columnNumber(0), received: s.columnNumber(4), text: s.columnBlob(3), expiresAt: fromMillis(s.columnNumber(6)),
+			key: tables.MessageKey{Queue: s.columnText(1), MessageID: s.columnText(2), Day: fromMillis(s.columnNumber(5))},
+		})
+		return nil
+	})
+	return expired, err
+}
+
+// webhooksByQueue names the registered webhooks; one that can't be read is left out.
+func (t *tx) webhooksByQueue() (map[string][]string, error) {
+	due := make(map[string][]string)
+	err := t.w.conn.rows("SELECT id, registration FROM webhooks", nil, func(s *statement) error {
+		var r struct {
+			Queue string `json:"queue"`
+		}
+		if json.Unmarshal(s.columnRaw(1), &r) == nil {
+			due[r.Queue] = append(due[r.Queue], s.columnText(0))
+		}
+		return nil
+	})
+	return due, err
+}
+
+// endExpired ends the records of a message, and keeps it as a dead letter for whom it was
+// still due.
+func (t *tx) endExpired(m *expiredMessage, webhooks []string, now time.Time) error {
+	body, decodeErr := queue.Decode(t.w.db.opts.Encoding(m.key.Queue), m.text)
+	if decodeErr == nil && body.Replay != nil {
+		return t.endReplay(m, body.Replay, now)
+	}
+	records, err := t.deliveriesOf(m.key)
+	if err != nil {
+		return err
+	}
+	copied := false
+	for _, d := range m.owed(records, webhooks) {
+		if d.State != tables.DeadLettering { // which is decided already
+			d.Reason, d.DeadLetterID = policy.Expired, tables.DeadLetterID(d.MessageKey, d.WebhookID, d.Generation, now)
+		}
+		was := d.State
+		d.State, d.UpdatedAt, d.NextAt, d.ExpiresAt = tables.DeadLettered, now, time.Time{}, m.expiresAt
+		if d.BodyHash == "" {
+			d.Size, d.BodyHash, d.Encoding = len(body.Bytes), hashOf(body.Bytes), string(body.Encoding)
+		}
+		if decodeErr != nil {
+			d.Size, d.BodyHash = len(m.text), hashOf(m.text)
+		}
+		if err := t.putDelivery(&d); err != nil {
+			return err
+		}
+		letter := t.expiredLetter(m, d, was)
+		if copied, err = t.copyOnce(&letter, copied); err != nil {
+			return err
+		}
+		if _, err := t.exec(putDeadLetterSQL, deadLetterArgs(letter)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deliveriesOf reads the records of a message.
+func (t *tx) deliveriesOf(key tables.MessageKey) (ds []tables.Delivery, err error) {
+	err = t.w.conn.rows(loadSQL, []any{key.MessageID, key.Queue, dayOf(key.Day)}, func(s *statement) error {
+		d, err := scanDelivery(s.scan)
+		ds = append(ds, d)
+		return err
+	})
+	return ds, err
+}
+
+// owed are the deliveries that a message was not settled for; one of no webhook stands for
+// the message as a whole. It stands where no webhook was done with the message, and not
+// every one is on record.
+func (m *expiredMessage) owed(records []tables.Delivery, webhooks []string) (list []tables.Delivery) {
+	whole := tables.Delivery{MessageKey: m.key}
+	known := make(map[string]bool)
+	ended := false
+	for _, d := range records {
+		switch {
+		case d.WebhookID == "":
+			whole = d
+		case d.State.Terminal() && d.State != tables.DeadLettering:
+			known[d.WebhookID], ended = true, true
+		default:
+			known[d.WebhookID] = true
+			list = append(list, d)
+		}
+	}
+	if whole.State.Terminal() && whole.State != tables.DeadLettering {
+		return nil
+	}
+	complete := len(known) > 0
+	for _, id := range webhooks {
+		complete = complete && known[id]
+	}
+	if ended || complete {
+		return list
+	}
+	if len(list) == 1 { // what was tried is told all the same
+		whole.Attempts, whole.Charged, whole.LastStatus, whole.LastErrorClass = list[0].Attempts, list[0].Charged, list[0].LastStatus, list[0].LastErrorClass
+		whole.FirstAt, whole.LastAt = list[0].FirstAt, list[0].LastAt
+	}
+	return []tables.Delivery{whole}
+}
+
+func (t *tx) expiredLetter(m *expiredMessage, d tables.Delivery, was tables.State) tables.DeadLetter {
+	description := fmt.Sprintf("The message's life ended at %s before a webhook had taken it; it was received %d times.",
+		m.expiresAt.Format(time.RFC3339), m.received)
+	switch {
+	case was == tables.DeadLettering:
+		description = "The message was being dead-lettered when its life ended."
+	case m.received == 0:
+		description = fmt.Sprintf("The message's life ended at %s, and nobody had received it: no webhook of the queue was enabled, or none could be sent to.",
+			m.expiresAt.Format(time.RFC3339))
+	}
+	return tables.DeadLetter{
+		ID: d.DeadLetterID, MessageKey: m.key, WebhookID: d.WebhookID, Generation: d.Generation, Status: tables.Waiting,
+		Reason: d.Reason, Description: description, Attempts: d.Attempts, LastStatus: d.LastStatus, LastErrorClass: d.LastErrorClass,
+		FirstAt: d.FirstAt, LastAt: d.LastAt, DeadLetteredAt: d.UpdatedAt, Text: m.text,
+		Encoding: string(t.w.db.opts.Encoding(m.key.Queue)), Size: d.Size, BodyHash: d.BodyHash,
+		DequeueCount: m.received, InsertedAt: m.key.Day, Instance: t.w.db.opts.Instance, ETag: newETag(),
+	}
+}
+
+const (
+	poisonSuffix = "-poison"
+	maxQueueName = 63
+)
+
+// copyOnce puts the text of the first dead letter of a message on <queue>-poison, without an
+// expiry, as the dispatcher does.
+func (t *tx) copyOnce(letter *tables.DeadLetter, copied bool) (bool, error) {
+	name := letter.Queue + poisonSuffix
+	if copied || !t.w.db.opts.PoisonCopy || strings.HasSuffix(letter.Queue, poisonSuffix) || len(name) > maxQueueName {
+		return copied, nil
+	}
+	out, err := newOutgoing(name, letter.Text, queue.SendOptions{TTL: queue.NoExpiry})
+	if err != nil {
+		return copied, err
+	}
+	letter.CopiedToQueue = name
+	return true, t.insertMessage(out)
+}
+
+// endReplay makes the dead letter of a replay that nobody received wait again.
+func (t *tx) endReplay(m *expiredMessage, r *queue.Replay, now time.Time) error {
+	name, place, ok := tables.SplitDeadLetterID(r.DeadLetter)
+	if !ok || name != m.key.Queue {
+		return nil
+	}
+	letter, err := scanDeadLetter(func(into ...any) error { return t.row(getDeadLetterSQL, []any{name, place}, into...) }, withText)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	if err != nil || letter.ReplayToken == "" || subtle.ConstantTimeCompare([]byte(letter.ReplayToken), []byte(r.Token)) != 1 {
+		return err
+	}
+	records, err := t.deliveriesOf(tables.MessageKey{Queue: name, MessageID: letter.MessageID, Day: m.key.Day})
+	if err != nil {
+		return err
+	}
+	for _, d := range records {
+		if d.State.Terminal() || !d.Day.Equal(m.key.Day) {
+			continue
+		}
+		d.State, d.Reason, d.DeadLetterID, d.UpdatedAt, d.NextAt = tables.DeadLettered, policy.Expired, letter.ID, now, time.Time{}
+		if err := t.putDelivery(&d); err != nil {
+			return err
+		}
+	}
+	_, err = t.exec("UPDATE dead_letters SET status = ?, replay_token = '', etag = ?"+whereDeadLetter, string(tables.Waiting), newETag(), name, place)
+	return err
+}
+
+// hashOf is what records have as the hash of a body.
+func hashOf(body []byte) string {
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:8])
+}

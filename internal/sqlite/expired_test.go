@@ -1,0 +1,238 @@
+package sqlite
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/internal/bubble"
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
+)
+
+// wantLetters checks which dead letters there are, by webhook, in the order of their ids.
+func letters(t *testing.T, db *DB) map[string]tables.DeadLetter {
+	t.Helper()
+	list, _, err := db.ListDeadLetters(t.Context(), tables.DeadLetterFilter{}, tables.Page{Limit: 100})
+	must(t, err)
+	byWebhook := make(map[string]tables.DeadLetter)
+	for _, d := range list {
+		full, err := db.GetDeadLetter(t.Context(), d.ID)
+		must(t, err)
+		byWebhook[d.WebhookID] = full
+	}
+	if len(byWebhook) != len(list) {
+		t.Errorf("%d dead letters of %d webhooks", len(list), len(byWebhook))
+	}
+	return byWebhook
+}
+
+func register(t *testing.T, db *DB, ids ...string) {
+	t.Helper()
+	for _, id := range ids {
+		_, err := db.PutWebhook(t.Context(), tables.Registration{Webhook: webhook.Webhook{ID: id, Queue: "orders"}})
+		must(t, err)
+	}
+}
+
+// C54: whatever state a message is in when its life ends, what it was still due is a dead
+// letter, and every record is terminal.
+func TestAMessageWhoseLifeEndsIsADeadLetterForWhomItWasDue(t *testing.T) {
+	pending := tables.Delivery{State: tables.Pending, Reason: policy.RetryableError, Attempts: 2, Charged: 2, LastStatus: 503}
+	held := tables.Delivery{State: tables.Held, Reason: policy.WebhookDisabled}
+	delivered := tables.Delivery{State: tables.Delivered}
+	with := func(d tables.Delivery, webhook string) tables.Delivery { d.WebhookID = webhook; return d }
+	for name, tt := range map[string]struct {
+		webhooks []string
+		records  []tables.Delivery
+		want     []string // webhooks of the dead letters
+	}{
+		"nobody knows of it":                    {nil, nil, []string{""}},
+		"never received":                        {[]string{"w1"}, []tables.Delivery{{State: tables.Published}}, []string{""}},
+		"waits for its next attempt":            {[]string{"w1"}, []tables.Delivery{with(pending, "w1")}, []string{"w1"}},
+		"held":                                  {[]string{"w1"}, []tables.Delivery{with(held, "w1")}, []string{"w1"}},
+		"held for a webhook that was deleted":   {nil, []tables.Delivery{with(held, "w1")}, []string{"w1"}},
+		"one of two was not begun":              {[]string{"w1", "w2"}, []tables.Delivery{with(pending, "w1")}, []string{""}},
+		"one of two has it":                     {[]string{"w1", "w2"}, []tables.Delivery{with(delivered, "w1"), with(pending, "w2")}, []string{"w2"}},
+		"delivered, and its delete is missing":  {[]string{"w1"}, []tables.Delivery{with(delivered, "w1")}, nil},
+		"nobody's filter takes it":              {[]string{"w1"}, []tables.Delivery{{State: tables.Unmatched}}, nil},
+		"held as a whole":                       {nil, []tables.Delivery{{State: tables.Held, Reason: policy.NoWebhook}}, []string{""}},
+		"given up, and its letter is not there": {[]string{"w1"}, []tables.Delivery{with(tables.Delivery{State: tables.DeadLettering, Reason: policy.NonRetryableError, Attempts: 1, DeadLetterID: "later"}, "w1")}, []string{"w1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				gone := map[string]int64{}
+				db := openFile(t, filepath.Join(t.TempDir(), "p.db"), Options{
+					OnExpired: func(name string, n int64) { gone[name] += n }, Instance: "here",
+				})
+				q := mustQueue(t, db)
+				register(t, db, tt.webhooks...)
+				sent, err := q.Send(t.Context(), []byte(`{"n":1}`), queue.SendOptions{TTL: 20 * time.Second})
+				must(t, err)
+				key := tables.MessageKey{Queue: "orders", MessageID: sent.ID, Day: sent.InsertedAt}
+				for _, d := range tt.records {
+					d.MessageKey = key
+					if d.DeadLetterID != "" {
+						d.DeadLetterID = tables.DeadLetterID(key, d.WebhookID, 0, time.Now())
+					}
+					must(t, db.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{d}}))
+				}
+				time.Sleep(20*time.Second + houseInterval)
+				found := letters(t, db)
+				if len(found) != len(tt.want) {
+					t.Errorf("dead letters are %+v, want those of %q", found, tt.want)
+				}
+				for _, id := range tt.want {
+					d, ok := found[id]
+					reason := policy.Expired
+					if len(tt.records) > 0 && tt.records[0].State == tables.DeadLettering {
+						reason = policy.NonRetryableError
+					}
+					if !ok || d.Reason != reason || string(d.Text) != `{"n":1}` || d.Size != 7 || d.BodyHash != hashOf(d.Text) || d.Status != tables.Waiting || d.Instance != "here" || d.Description == "" {
+						t.Errorf("the dead letter of %q is %+v", id, d)
+					}
+				}
+				ds, err := db.Load(t.Context(), key)
+				must(t, err)
+				ends := make(map[string]tables.State)
+				for _, d := range ds {
+					ends[d.WebhookID] = d.State
+				}
+				for _, id := range tt.want {
+					if ends[id] != tables.DeadLettered {
+						t.Errorf("the record of %q ends as %q, want dead_lettered", id, ends[id])
+					}
+				}
+				wantTotal(t, q, 0)
+				if gone["orders"] != 1 {
+					t.Errorf("%v were counted, want 1 of orders", gone)
+				}
+			})
+		})
+	}
+}
+
+// While somebody holds the lease the message is that one's, whatever the time is.
+func TestAMessageThatExpiresInWorkIsItsHoldersUntilTheLeaseEnds(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		db := openNew(t)
+		q := mustQueue(t, db)
+		for range 2 {
+			_, err := q.Send(t.Context(), []byte("a"), queue.SendOptions{TTL: 20 * time.Second})
+			must(t, err)
+		}
+		ms, err := q.Receive(t.Context(), 2, 10*time.Minute)
+		must(t, err)
+		time.Sleep(5 * time.Minute)
+		if found := letters(t, db); len(found) != 0 {
+			t.Fatalf("dead letters in the middle of the lease: %+v", found)
+		}
+		// One is delivered late, the other never.
+		must(t, q.Renew(t.Context(), ms[1], 5*time.Minute), db.Queues().CompleteRecorded(t.Context(), "orders", ms[0], tables.Record{Deliveries: []tables.Delivery{{
+			MessageKey: messageKeyOf(q, ms[0]), WebhookID: "w", State: tables.Delivered,
+		}}}))
+		time.Sleep(5*time.Minute + houseInterval)
+		list, _, err := db.ListDeadLetters(t.Context(), tables.DeadLetterFilter{}, tables.Page{Limit: 10})
+		must(t, err)
+		if len(list) != 1 || list[0].MessageID != ms[1].ID || list[0].DequeueCount != 1 {
+			t.Errorf("dead letters are %+v, want the one that nobody delivered", list)
+		}
+		wantTotal(t, q, 0)
+	})
+}
+
+func TestExpiredMessagesHaveACopyWhereDeadLettersHaveOne(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		db := openFile(t, filepath.Join(t.TempDir(), "p.db"), Options{PoisonCopy: true})
+		for _, name := range []string{"orders", "orders-poison"} {
+			q, err := db.Queues().Queue(name)
+			must(t, err)
+			_, err = q.Send(t.Context(), []byte(name), queue.SendOptions{TTL: time.Second})
+			must(t, err)
+		}
+		time.Sleep(2 * houseInterval)
+		poison, err := db.Queues().Queue("orders-poison")
+		must(t, err)
+		ms := receiveAll(t, poison)
+		if len(ms) != 1 || string(ms[0].Text) != "orders" || !ms[0].ExpiresAt.IsZero() {
+			t.Errorf("%d messages are on the poison queue, want the one copy, without an expiry", len(ms))
+		}
+		list, _, err := db.ListDeadLetters(t.Context(), tables.DeadLetterFilter{Queue: "orders"}, tables.Page{Limit: 10})
+		must(t, err)
+		if len(list) != 1 || list[0].CopiedToQueue != "orders-poison" {
+			t.Errorf("dead letters are %+v", list)
+		}
+	})
+}
+
+func TestTextsThatCannotBeReadExpireAsTheyAre(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		db := openFile(t, filepath.Join(t.TempDir(), "p.db"), Options{Encoding: func(string) queue.Encoding { return queue.EncodingBase64 }})
+		_, err := mustQueue(t, db).Send(t.Context(), []byte("!!!"), queue.SendOptions{TTL: time.Second})
+		must(t, err)
+		time.Sleep(2 * houseInterval)
+		if d := letters(t, db)[""]; string(d.Text) != "!!!" || d.Encoding != "base64" || d.BodyHash != hashOf(d.Text) {
+			t.Errorf("the dead letter is %+v", d)
+		}
+	})
+}
+
+func TestAReplayThatNobodyReceivedCanBeAskedForAgain(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		db := openNew(t)
+		q := mustQueue(t, db)
+		key := tables.MessageKey{Queue: "orders", MessageID: "m", Day: time.Now()}
+		d, err := db.PutDeadLetter(t.Context(), tables.DeadLetter{
+			ID: tables.DeadLetterID(key, "w", 0, time.Now()), MessageKey: key, WebhookID: "w", Status: tables.Replaying, ReplayToken: "secret", Replays: 1,
+		})
+		must(t, err)
+		pointer := func(token string) queue.Sent {
+			text, err := queue.EncodeReplay(queue.Replay{DeadLetter: d.ID, Token: token})
+			must(t, err)
+			sent, err := q.Send(t.Context(), text, queue.SendOptions{TTL: time.Hour})
+			must(t, err)
+			return sent
+		}
+		pointer("another")
+		time.Sleep(time.Hour + houseInterval)
+		if now, err := db.GetDeadLetter(t.Context(), d.ID); err != nil || now.Status != tables.Replaying {
+			t.Errorf("a forged pointer made it %+v, %v", now, err)
+		}
+		sent := pointer("secret")
+		begun := tables.Delivery{MessageKey: tables.MessageKey{Queue: "orders", MessageID: "m", Day: sent.InsertedAt}, WebhookID: "w", Generation: 1, State: tables.Held}
+		must(t, db.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{begun}}))
+		time.Sleep(time.Hour + houseInterval)
+		now, err := db.GetDeadLetter(t.Context(), d.ID)
+		if err != nil || now.Status != tables.Waiting || now.ReplayToken != "" || now.ETag == d.ETag {
+			t.Errorf("the dead letter is %+v, %v, want it to wait again", now, err)
+		}
+		ds, err := db.Load(t.Context(), begun.MessageKey)
+		if err != nil || len(ds) != 1 || ds[0].State != tables.DeadLettered || ds[0].DeadLetterID != d.ID {
+			t.Errorf("the replay's record is %+v, %v", ds, err)
+		}
+		if n := len(letters(t, db)); n != 1 {
+			t.Errorf("%d dead letters, want the one that was replayed", n)
+		}
+	})
+}
+
+// Many that expire together are ended in steps, and none is left out.
+func TestManyThatExpireTogetherAreAllEnded(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		db := openNew(t)
+		q := mustQueue(t, db)
+		const n = 3*endAtOnce + 7
+		for i := range n {
+			_, err := q.Send(t.Context(), []byte(fmt.Sprint(i)), queue.SendOptions{TTL: time.Minute})
+			must(t, err)
+		}
+		time.Sleep(time.Minute + houseInterval)
+		count, exact, err := tables.CountDeadLetters(t.Context(), db, tables.DeadLetterFilter{Reason: policy.Expired}, 10*n, 100, nil)
+		if count != n || !exact || err != nil {
+			t.Errorf("%d dead letters (%t, %v), want %d", count, exact, err, n)
+		}
+	})
+}

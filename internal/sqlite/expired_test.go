@@ -190,7 +190,7 @@ func TestAReplayThatNobodyReceivedCanBeAskedForAgain(t *testing.T) {
 		})
 		must(t, err)
 		pointer := func(token string) queue.Sent {
-			text, err := queue.EncodeReplay(queue.Replay{DeadLetter: d.ID, Token: token})
+			text, err := queue.EncodeReplay(queue.EncodingAuto, queue.Replay{DeadLetter: d.ID, Token: token})
 			must(t, err)
 			sent, err := q.Send(t.Context(), text, queue.SendOptions{TTL: time.Hour})
 			must(t, err)

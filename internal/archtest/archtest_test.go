@@ -40,6 +40,8 @@ var allowed = map[string][]string{
 	"internal/archtest":          {},
 	"internal/bubble":            {},
 	"internal/mutant":            {},
+	"internal/sim":               {"internal/app", "internal/config", "internal/azurestandin", "internal/bubble", "queue"},
+	"internal/sim/cmd/sim":       {"internal/sim"},
 	"docs/model":                 {},
 	"internal/mutant/cmd/mutant": {"internal/mutant"},
 	"internal/app":               {"*"},
@@ -67,8 +69,8 @@ var reserved = []struct {
 	{"github.com/spf13/cobra", []string{"cmd/pushlease"}, "commands are the program's"},
 	{"go.opentelemetry.io/otel/sdk", []string{"internal/telemetry"}, "packages use the API; telemetry sets it up"},
 	{"go.opentelemetry.io/otel/exporters", []string{"internal/telemetry"}, "packages use the API; telemetry sets it up"},
-	{module + "internal/azurestandin", []string{"cmd/pushlease-bench"}, "storage that forgets is for benchmarks and tests"},
-	{"testing", []string{"webhook/webhooktest", "queue/queuetest", "tables/tablestest", "internal/azuritetest", "internal/bubble", "functions/hosttest"}, "test support stays in test packages"},
+	{module + "internal/azurestandin", []string{"cmd/pushlease-bench", "internal/sim"}, "storage that forgets is for benchmarks and tests"},
+	{"testing", []string{"webhook/webhooktest", "queue/queuetest", "tables/tablestest", "internal/azuritetest", "internal/bubble", "functions/hosttest", "internal/sim", "internal/sim/cmd/sim"}, "test support stays in test packages"},
 }
 
 // source is one Go file.

@@ -2,10 +2,10 @@ package azurestandin
 
 import (
 	"container/heap"
+	"context"
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -27,6 +27,7 @@ var (
 
 // queueService is the account's queues.
 type queueService struct {
+	model  *model
 	mu     sync.Mutex
 	queues map[string]*storedQueue
 }
@@ -47,7 +48,7 @@ func (s *queueService) create(name string) bool {
 	if s.queues[name] != nil {
 		return false
 	}
-	s.queues[name] = &storedQueue{byID: map[string]*message{}}
+	s.queues[name] = &storedQueue{name: name, model: s.model, byID: map[string]*message{}}
 	return true
 }
 
@@ -87,6 +88,9 @@ func (m *message) expired(now time.Time) bool { return !m.expires.IsZero() && !n
 // storedQueue holds its messages in a heap by the time at which they are visible, and by
 // the order of their insertion within it.
 type storedQueue struct {
+	name  string
+	model *model
+
 	mu   sync.Mutex
 	heap messageHeap
 	byID map[string]*message
@@ -94,12 +98,12 @@ type storedQueue struct {
 }
 
 // put adds a message; ttl below nothing is for ever.
-func (q *storedQueue) put(text string, visibility, ttl time.Duration, now time.Time) message {
+func (q *storedQueue) put(ctx context.Context, text string, visibility, ttl time.Duration, now time.Time) message {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.last++
 	m := &message{
-		id: newID(), receipt: newReceipt(), text: text,
+		id: q.model.newID(), receipt: q.model.newReceipt(), text: text,
 		inserted: now.Truncate(time.Second), visible: now.Add(visibility), order: q.last,
 	}
 	if ttl >= 0 {
@@ -107,6 +111,7 @@ func (q *storedQueue) put(text string, visibility, ttl time.Duration, now time.T
 	}
 	q.byID[m.id] = m
 	heap.Push(&q.heap, m)
+	q.model.OnMessage(ctx, m.event("put", q.name))
 	return *m
 }
 
@@ -117,22 +122,42 @@ func (q *storedQueue) drop(m *message) {
 }
 
 // receive hides up to n visible messages and returns copies of them.
-func (q *storedQueue) receive(n int, visibility time.Duration, now time.Time) []message {
+func (q *storedQueue) receive(ctx context.Context, n int, visibility time.Duration, now time.Time) []message {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var taken []message
-	for len(taken) < n && len(q.heap) > 0 && !q.heap[0].visible.After(now) {
-		m := q.heap[0]
-		if m.expired(now) {
-			q.drop(m)
-			continue
+	waiting, n := q.shuffled(n, now)
+	for len(taken) < n {
+		var m *message
+		if len(waiting) > 0 {
+			m, waiting = waiting[0], waiting[1:]
+		} else if m = q.pop(now); m == nil {
+			break
 		}
-		m.receipt, m.visible = newReceipt(), now.Add(visibility)
+		m.receipt, m.visible = q.model.newReceipt(), now.Add(visibility)
 		m.dequeues++
-		heap.Fix(&q.heap, 0)
+		heap.Push(&q.heap, m)
+		q.model.OnMessage(ctx, m.event("receive", q.name))
 		taken = append(taken, *m)
 	}
+	for _, m := range waiting {
+		heap.Push(&q.heap, m)
+	}
 	return taken
+}
+
+// pop takes the next message that is visible out of the heap, and drops those on the way
+// whose time is over. It is nil when there is none. q.mu is held.
+func (q *storedQueue) pop(now time.Time) *message {
+	for len(q.heap) > 0 && !q.heap[0].visible.After(now) {
+		m := heap.Pop(&q.heap).(*message)
+		if !m.expired(now) {
+			return m
+		}
+		delete(q.byID, m.id)
+		q.model.OnMessage(context.Background(), m.event("expire", q.name))
+	}
+	return nil
 }
 
 // peek returns copies of up to n visible messages.
@@ -164,22 +189,23 @@ func (q *storedQueue) held(id, receipt string, now time.Time) (*message, error) 
 }
 
 // update hides a message anew, under a new receipt; a text that is nil stays as it was.
-func (q *storedQueue) update(id, receipt string, text *string, visibility time.Duration, now time.Time) (message, error) {
+func (q *storedQueue) update(ctx context.Context, id, receipt string, text *string, visibility time.Duration, now time.Time) (message, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	m, err := q.held(id, receipt, now)
 	if err != nil {
 		return message{}, err
 	}
-	m.receipt, m.visible = newReceipt(), now.Add(visibility)
+	m.receipt, m.visible = q.model.newReceipt(), now.Add(visibility)
 	if text != nil {
 		m.text = *text
 	}
 	heap.Fix(&q.heap, m.at)
+	q.model.OnMessage(ctx, m.event("update", q.name))
 	return *m, nil
 }
 
-func (q *storedQueue) remove(id, receipt string, now time.Time) error {
+func (q *storedQueue) remove(ctx context.Context, id, receipt string, now time.Time) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	m, err := q.held(id, receipt, now)
@@ -187,6 +213,7 @@ func (q *storedQueue) remove(id, receipt string, now time.Time) error {
 		return err
 	}
 	q.drop(m)
+	q.model.OnMessage(ctx, m.event("delete", q.name))
 	return nil
 }
 
@@ -234,15 +261,15 @@ func (h *messageHeap) Pop() any {
 	return m
 }
 
-func newID() string {
-	a, b := rand.Uint64(), rand.Uint64()
+func (m *model) newID() string {
+	a, b := m.uint64(), m.uint64()
 	return fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", a>>32, a>>16&0xffff, a&0xffff, b>>48, b&0xffff_ffff_ffff)
 }
 
 // newReceipt has the characters that real ones have, '+' and '/' among them.
-func newReceipt() string {
+func (m *model) newReceipt() string {
 	var b [16]byte
-	binary.BigEndian.PutUint64(b[:8], rand.Uint64())
-	binary.BigEndian.PutUint64(b[8:], rand.Uint64())
+	binary.BigEndian.PutUint64(b[:8], m.uint64())
+	binary.BigEndian.PutUint64(b[8:], m.uint64())
 	return base64.StdEncoding.EncodeToString(b[:])
 }

@@ -2,6 +2,7 @@ package azurestandin
 
 import (
 	"bytes"
+	"context"
 	"encoding/xml"
 	"fmt"
 	"net/http"
@@ -58,7 +59,7 @@ func (s *Server) serveQueue(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	a, err := s.queues.answer(c, operation, body, time.Now())
+	a, err := s.queues.answer(r.Context(), c, operation, body, s.model.Now())
 	if err != nil {
 		e := refusalOf(err)
 		a = queueAnswer{status: e.status, header: map[string]string{"x-ms-error-code": e.code}}
@@ -71,6 +72,7 @@ func (s *Server) serveQueue(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/xml")
 	}
 	w.Header().Set("x-ms-version", "2018-03-28")
+	w.Header().Set("Date", s.model.Now().UTC().Format(http.TimeFormat))
 	w.WriteHeader(a.status)
 	_, _ = w.Write(a.body) // a caller that is gone needs no answer
 }
@@ -82,7 +84,7 @@ type queueAnswer struct {
 	body   []byte
 }
 
-func (s *queueService) answer(c queueCall, operation string, body []byte, now time.Time) (queueAnswer, error) {
+func (s *queueService) answer(ctx context.Context, c queueCall, operation string, body []byte, now time.Time) (queueAnswer, error) {
 	switch operation {
 	case "list":
 		return queueAnswer{status: http.StatusOK, body: listXML(s.names(), c.query)}, nil
@@ -105,11 +107,11 @@ func (s *queueService) answer(c queueCall, operation string, body []byte, now ti
 		q.clear()
 		return queueAnswer{status: http.StatusNoContent}, nil
 	case "send":
-		return q.serveSend(c.query, body, now)
+		return q.serveSend(ctx, c.query, body, now)
 	case "update":
-		return q.serveUpdate(c, body, now)
+		return q.serveUpdate(ctx, c, body, now)
 	case "delete":
-		return queueAnswer{status: http.StatusNoContent}, q.remove(c.id, c.query.Get("popreceipt"), now)
+		return queueAnswer{status: http.StatusNoContent}, q.remove(ctx, c.id, c.query.Get("popreceipt"), now)
 	}
 	n, err := bounded(c.query, "numofmessages", 1, 1, maxReceive)
 	if err != nil {
@@ -122,7 +124,7 @@ func (s *queueService) answer(c queueCall, operation string, body []byte, now ti
 	if err != nil {
 		return queueAnswer{}, err
 	}
-	return queueAnswer{status: http.StatusOK, body: messagesXML(q.receive(n, time.Duration(visibility)*time.Second, now), received)}, nil
+	return queueAnswer{status: http.StatusOK, body: messagesXML(q.receive(ctx, n, time.Duration(visibility)*time.Second, now), received)}, nil
 }
 
 // bounded reads a whole number of the query.
@@ -138,7 +140,7 @@ func bounded(query url.Values, name string, absent, least, most int) (int, error
 	return n, nil
 }
 
-func (q *storedQueue) serveSend(query url.Values, body []byte, now time.Time) (queueAnswer, error) {
+func (q *storedQueue) serveSend(ctx context.Context, query url.Values, body []byte, now time.Time) (queueAnswer, error) {
 	text, err := messageText(body)
 	if err != nil {
 		return queueAnswer{}, err
@@ -151,12 +153,12 @@ func (q *storedQueue) serveSend(query url.Values, body []byte, now time.Time) (q
 	if err != nil || ttl == 0 || ttl > 0 && visibility >= ttl {
 		return queueAnswer{}, errOutOfRange
 	}
-	m := q.put(text, time.Duration(visibility)*time.Second, time.Duration(ttl)*time.Second, now)
+	m := q.put(ctx, text, time.Duration(visibility)*time.Second, time.Duration(ttl)*time.Second, now)
 	return queueAnswer{status: http.StatusCreated, body: messagesXML([]message{m}, sent)}, nil
 }
 
 // serveUpdate keeps the text when the request has no body.
-func (q *storedQueue) serveUpdate(c queueCall, body []byte, now time.Time) (queueAnswer, error) {
+func (q *storedQueue) serveUpdate(ctx context.Context, c queueCall, body []byte, now time.Time) (queueAnswer, error) {
 	visibility, err := bounded(c.query, "visibilitytimeout", -1, 0, int(maxVisibility/time.Second))
 	if err != nil || visibility < 0 {
 		return queueAnswer{}, errOutOfRange
@@ -169,7 +171,7 @@ func (q *storedQueue) serveUpdate(c queueCall, body []byte, now time.Time) (queu
 		}
 		text = &given
 	}
-	m, err := q.update(c.id, c.query.Get("popreceipt"), text, time.Duration(visibility)*time.Second, now)
+	m, err := q.update(ctx, c.id, c.query.Get("popreceipt"), text, time.Duration(visibility)*time.Second, now)
 	if err != nil {
 		return queueAnswer{}, err
 	}

@@ -8,13 +8,13 @@
 // request by operation, which is what the services bill, and can answer late.
 //
 // It does not check signatures, keeps nothing on disk, throttles nobody, and knows only
-// filters that join comparisons by "and".
+// filters that join comparisons by "and". Options make it a model for the simulation, with
+// a clock of its own, disorder, and tables that take a while to be deleted.
 package azurestandin
 
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -27,12 +27,14 @@ import (
 )
 
 // account and key are in the connection string; nobody checks them.
-const account = "standin"
-
-var key = base64.StdEncoding.EncodeToString([]byte("no secret"))
+const (
+	account = "standin"
+	key     = "bm8gc2VjcmV0" // no secret
+)
 
 // Server is a running stand-in with one empty account. Safe for concurrent use.
 type Server struct {
+	model  *model
 	queues queueService
 	tables tableService
 
@@ -48,10 +50,7 @@ type Server struct {
 // Start serves both services on free loopback ports. latency is how long each request
 // takes before it does anything.
 func Start(ctx context.Context, latency time.Duration) (*Server, error) {
-	s := &Server{counts: map[string]int64{}, endpoints: map[string]string{}}
-	s.queues.queues = map[string]*storedQueue{}
-	s.tables.tables = map[string]*table{}
-	s.SetLatency(latency)
+	s := New(Options{Latency: latency})
 	for name, handler := range map[string]http.HandlerFunc{"queue": s.serveQueue, "table": s.serveTable} {
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 		if err != nil {
@@ -63,6 +62,16 @@ func Start(ctx context.Context, latency time.Duration) (*Server, error) {
 		s.serving.Go(func() { _ = server.Serve(l) }) // it ends when it is closed
 	}
 	return s, nil
+}
+
+// New makes a stand-in that has no sockets: Handler is the way to it.
+func New(o Options) *Server {
+	m := newModel(o)
+	s := &Server{model: m, counts: map[string]int64{}, endpoints: map[string]string{}}
+	s.queues = queueService{model: m, queues: map[string]*storedQueue{}}
+	s.tables = tableService{model: m, tables: map[string]*table{}, deleted: map[string]time.Time{}}
+	s.SetLatency(o.Latency)
+	return s
 }
 
 // ConnectionString names both services, for the adapters.

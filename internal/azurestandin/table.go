@@ -25,6 +25,7 @@ const (
 
 var (
 	errNoTable       = &refusal{http.StatusNotFound, "TableNotFound"}
+	errBeingDeleted  = &refusal{http.StatusConflict, "TableBeingDeleted"}
 	errTableExists   = &refusal{http.StatusConflict, "TableAlreadyExists"}
 	errNoEntity      = &refusal{http.StatusNotFound, "ResourceNotFound"}
 	errEntityExists  = &refusal{http.StatusConflict, "EntityAlreadyExists"}
@@ -40,9 +41,13 @@ var (
 // tableService is the account's tables, by their name in lower case: names are the same
 // in either case.
 type tableService struct {
+	model *model
+	etags atomic.Int64
+
 	mu     sync.Mutex
 	tables map[string]*table
-	etags  atomic.Int64
+	// deleted is when, by name.
+	deleted map[string]time.Time
 }
 
 type table struct {
@@ -85,6 +90,9 @@ func (s *tableService) create(name string) error {
 	if s.tables[strings.ToLower(name)] != nil {
 		return errTableExists
 	}
+	if s.gone(name, s.model.Now()) {
+		return errBeingDeleted
+	}
 	s.tables[strings.ToLower(name)] = &table{name: name, partitions: map[string]*partition{}}
 	return nil
 }
@@ -96,6 +104,7 @@ func (s *tableService) remove(name string) error {
 		return errNoEntity
 	}
 	delete(s.tables, strings.ToLower(name))
+	s.deleted[strings.ToLower(name)] = s.model.Now()
 	return nil
 }
 

@@ -1,5 +1,5 @@
 // Package bubble runs tests in simulated time, see docs/adr/0023-simulated-time-on-one-processor.md.
-// Only tests import it.
+// Only tests and the simulation import it.
 package bubble
 
 import (

@@ -1,0 +1,182 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/pushlease/pushlease/internal/azurestandin"
+)
+
+// accountTransport is the way of one instance to the model of the account. Requests go
+// through the real clients and adapters, and come here instead of to a socket.
+type accountTransport struct{ inst *instance }
+
+type callKey struct{}
+
+// RoundTrip implements http.RoundTripper.
+func (t accountTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	i, w := t.inst, t.inst.w
+	var body []byte
+	if req.Body != nil {
+		var err error
+		if body, err = io.ReadAll(req.Body); err != nil {
+			return nil, err
+		}
+		_ = req.Body.Close()
+	}
+	c := &call{inst: i, service: "queue"}
+	if strings.HasPrefix(req.URL.Host, "table.") {
+		c.service = "table"
+	}
+	c.op = azurestandin.Operation(c.service, req)
+	c.about = mentioned(req.URL.Path, body)
+	var answer *httptest.ResponseRecorder
+	err := i.call(req.Context(), c, func() error {
+		if trace := httptrace.ContextClientTrace(req.Context()); trace != nil && trace.GotConn != nil {
+			trace.GotConn(httptrace.GotConnInfo{})
+		}
+		return nil
+	}, func() error {
+		inner := req.Clone(context.WithValue(context.Background(), callKey{}, c))
+		inner.Body, inner.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		answer = httptest.NewRecorder()
+		w.account.Handler(c.service).ServeHTTP(answer, inner)
+		c.ok = answer.Code < 300
+		if c.op == "batch" && bytes.Contains(answer.Body.Bytes(), []byte("odata.error")) {
+			c.ok = false
+		}
+		return nil
+	})
+	if err == errRefused {
+		answer = httptest.NewRecorder()
+		answer.Header().Set("x-ms-error-code", "ServerBusy")
+		answer.Header().Set("Date", w.accountTime().UTC().Format(http.TimeFormat))
+		answer.WriteHeader(http.StatusServiceUnavailable)
+	} else if err != nil {
+		return nil, err
+	}
+	resp := answer.Result()
+	resp.Request = req
+	return resp, nil
+}
+
+var errRefused = fmt.Errorf("refused")
+
+// call passes one storage call through the gate and the faults. sent is called when there
+// is a connection, effect does what the call is for.
+func (i *instance) call(ctx context.Context, c *call, sent, effect func() error) error {
+	w := i.w
+	c.ordinal = i.ordinal(c.service + "." + c.op)
+	c.begin = w.now()
+	defer func() { c.ended = w.now() }()
+	if err := i.gate.pass("before " + c.service + "." + c.op); err != nil {
+		return err
+	}
+	var id string
+	c.fault, id = w.faults.about(c, w.now())
+	w.called(c)
+	if c.fault != well {
+		w.note(i.name, fmt.Sprintf("%s.%s %s %s %s", c.service, c.op, c.fault, strings.Join(c.about, " "), id))
+	}
+	latency := w.plan.between(time.Millisecond, 8*time.Millisecond, "latency", c.id())
+	if c.fault == slow {
+		latency = w.plan.between(w.plan.Rates.SlowMin, w.plan.Rates.SlowMax, "slow", c.id())
+	}
+	if c.fault == unsent {
+		return &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	}
+	if err := sent(); err != nil {
+		return err
+	}
+	half := w.plan.draw("half", c.id()) < 0.5
+	if c.fault == hanging && !half {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	if err := sleep(ctx, latency/2); err != nil {
+		return err // before it was done
+	}
+	switch c.fault {
+	case refused:
+		return errRefused
+	case dropped:
+		return errBroken
+	}
+	if err := i.gate.pass("on the way to " + c.service + "." + c.op); err != nil {
+		return err
+	}
+	err := effect()
+	c.applied = w.now()
+	w.settled(c)
+	switch c.fault {
+	case hanging:
+		<-ctx.Done()
+		return ctx.Err()
+	case lost:
+		return errBroken
+	}
+	if !w.plan.File { // what a file did is known at once
+		if late := sleep(ctx, latency/2); late != nil {
+			c.fault = lost
+			return late
+		}
+	}
+	if passErr := i.gate.pass("after " + c.service + "." + c.op); passErr != nil {
+		return passErr
+	}
+	return err
+}
+
+var errBroken = error(&net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET})
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+var messageID = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+
+// mentioned are the messages that a request is about.
+func mentioned(path string, body []byte) []string {
+	var ids []string
+	seen := map[string]bool{}
+	for _, id := range append(messageID.FindAllString(path, -1), messageID.FindAllString(string(body), -1)...) {
+		if !seen[id] {
+			seen[id] = true
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// file is the way of one instance to the SQLite file.
+func (i *instance) file(ctx context.Context, service, operation string, run func() error) error {
+	c := &call{inst: i, service: service, op: operation}
+	err := i.call(ctx, c, func() error { return nil }, func() error {
+		err := run()
+		c.ok = err == nil
+		return err
+	})
+	if err == errRefused {
+		return errDisk
+	}
+	return err
+}
+
+var errDisk = fmt.Errorf("disk I/O error")

@@ -1,0 +1,310 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// judge compares what the API showed with what the account and the receivers saw.
+func (w *world) judge() {
+	k := &checker{world: w, posts: map[delivery][]*post{}, dead: map[delivery][]deadLetter{}, names: map[string]string{}, about: map[string][]*call{}}
+	for name, r := range w.webhooks {
+		k.names[r.id] = name
+	}
+	for _, p := range w.posts {
+		d := delivery{p.n, p.webhook}
+		k.posts[d] = append(k.posts[d], p)
+	}
+	for _, c := range w.calls {
+		for _, id := range c.about {
+			k.about[id] = append(k.about[id], c)
+		}
+	}
+	k.deadLetters()
+	for _, m := range w.messages {
+		if m.id == "" || !m.accepted && !m.put {
+			continue
+		}
+		k.lost(m)
+		for _, spec := range w.plan.Webhooks {
+			if spec.Queue == m.queue {
+				k.doubles(m, spec)
+				k.attempts(m, spec)
+			}
+		}
+		k.timeline(m)
+		k.stolen(m)
+	}
+	if w.plan.Lanes {
+		k.lanes()
+	}
+	k.prompt()
+}
+
+// delivery is one message for one webhook.
+type delivery struct {
+	n       int
+	webhook string
+}
+
+// checker has what was seen in the order in which the rules ask for it.
+type checker struct {
+	*world
+	posts map[delivery][]*post
+	dead  map[delivery][]deadLetter
+	// names are those of the webhooks, by id.
+	names map[string]string
+	// about are the calls that mention a message, by its id.
+	about map[string][]*call
+}
+
+// deadLetters: each is about one delivery that failed, and there is one of it.
+func (k *checker) deadLetters() {
+	if k.shown == nil {
+		return
+	}
+	for _, d := range k.shown.deadLetters {
+		m := k.byID[d.MessageID]
+		if m == nil {
+			k.violate("dead letters", fmt.Sprintf("%s is about message %s, which nobody sent", d.ID, d.MessageID))
+			continue
+		}
+		if d.Status == "replaying" {
+			k.violate("replay", fmt.Sprintf("the dead letter of m%d (%s) is being replayed for ever", m.n, d.ID))
+		}
+		key := delivery{m.n, k.names[d.WebhookID]}
+		k.dead[key] = append(k.dead[key], d)
+		same := 0
+		for _, other := range k.dead[key] {
+			if other.Generation == d.Generation {
+				same++
+			}
+		}
+		if same == 2 {
+			k.violate("dead letters", fmt.Sprintf("m%d has more than one for %s and generation %d", m.n, key.webhook, d.Generation))
+		}
+		if d.Reason == "NonRetryableError" && !slices.ContainsFunc(k.posts[key], func(p *post) bool { return p.answer == "final" }) {
+			k.violate("dead letters", fmt.Sprintf("m%d was given up as refused by %s, which never refused it", m.n, key.webhook))
+		}
+	}
+}
+
+// accepted are the POSTs of a delivery whose 2xx the sender has read.
+func (k *checker) accepted(d delivery) (all []*post) {
+	for _, p := range k.posts[d] {
+		if p.status == 200 && p.taken > 0 {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// due is whether a webhook was there, and nobody changed it, as long as a message lived.
+func (k *checker) due(m *message, name string) bool {
+	r := k.webhooks[name]
+	return r != nil && r.id != "" && r.at < m.sent && r.changed == 0
+}
+
+// lost: every message ends with a 2xx of each webhook that it was due to, or a dead letter.
+func (k *checker) lost(m *message) {
+	var ends, due int
+	for _, spec := range k.plan.Webhooks {
+		if spec.Queue != m.queue {
+			continue
+		}
+		d := delivery{m.n, spec.Name}
+		ended := len(k.accepted(d)) > 0 || len(k.dead[d]) > 0 || len(k.dead[delivery{m.n, ""}]) > 0
+		if ended {
+			ends++
+		}
+		if !k.due(m, spec.Name) {
+			continue
+		}
+		due++
+		if !ended && !k.stillThere(m) && !k.expiredWhileDown(m) {
+			k.violate("lost", fmt.Sprintf("m%d is gone, and %s neither took it nor has a dead letter of it", m.n, spec.Name))
+		}
+	}
+	if due == 0 && ends == 0 && !k.stillThere(m) && !k.expiredWhileDown(m) {
+		k.violate("lost", fmt.Sprintf("m%d is gone, and nobody took it or has a dead letter of it", m.n))
+	}
+}
+
+// stillThere is for messages that settle has told of.
+func (k *checker) stillThere(m *message) bool {
+	for _, f := range k.found {
+		if f.Rule == "settle" {
+			return k.account == nil || len(m.events) == 0 || m.events[len(m.events)-1].what != "delete"
+		}
+	}
+	return false
+}
+
+// expiredWhileDown is whether nobody was there to save a message from its expiry. A file
+// is ours: whatever expires on it leaves a dead letter.
+func (k *checker) expiredWhileDown(m *message) bool {
+	const notice = time.Minute
+	if k.plan.File || m.expires > k.now() {
+		return false
+	}
+	for _, i := range k.all {
+		end := min(k.downAt(i), m.expires)
+		if end-max(i.started, m.sent) > 0 && end > m.expires-notice && i.started < m.expires-30*time.Second {
+			return false
+		}
+	}
+	return true
+}
+
+func (k *checker) downAt(i *instance) time.Duration {
+	switch {
+	case i.died > 0:
+		return i.died
+	case i.stopped > 0:
+		return i.stopped
+	}
+	return 1 << 62
+}
+
+// timeline: at the end nothing is pending, and what is said is what was seen.
+func (k *checker) timeline(m *message) {
+	if k.shown == nil {
+		return
+	}
+	t := k.shown.timelines[m.n]
+	if t == nil {
+		if m.accepted && m.events == nil && k.account != nil || k.account == nil && m.accepted {
+			k.violate("timeline", fmt.Sprintf("m%d has none", m.n))
+		}
+		return
+	}
+	for _, n := range t.Next {
+		name := k.names[n.WebhookID]
+		d := delivery{m.n, name}
+		took := len(k.accepted(d)) > 0
+		switch n.State {
+		case "pending", "held", "dead_lettering", "published":
+			if !k.stillThere(m) && !k.recordLost(m) {
+				k.violate("timeline", fmt.Sprintf("m%d for %s is %s for ever: %q", m.n, name, n.State, n.Text))
+			}
+		case "delivered":
+			if !slices.ContainsFunc(k.posts[d], func(p *post) bool { return p.status == 200 }) {
+				k.violate("timeline", fmt.Sprintf("m%d was delivered to %s, it says, which never took it", m.n, name))
+			}
+		case "dead_lettered":
+			if took && k.unexplained(m, k.accepted(d)[0], k.now()) {
+				k.violate("timeline", fmt.Sprintf("m%d was given up for %s, it says, which took it", m.n, name))
+			}
+		}
+	}
+}
+
+// recordLost is whether a process died with something about the message unwritten.
+func (k *checker) recordLost(m *message) bool {
+	for _, spec := range k.plan.Webhooks {
+		for _, p := range k.posts[delivery{m.n, spec.Name}] {
+			if k.recordOf(m, p) == nil && (p.inst.died > 0 || p.inst.stopped > 0) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// recordOf is the first write about a POST that took effect, or nil. On a file it is not
+// known what a write was about: there it is any of the instance's, and nobody else's.
+func (k *checker) recordOf(m *message, p *post) *call {
+	after := max(p.at, p.answered)
+	for _, c := range k.about[m.id] {
+		if c.inst == p.inst && c.applied >= after && c.ok && c.op == "batch" {
+			return c
+		}
+	}
+	return nil
+}
+
+// attempts: those on record are the POSTs that the receiver saw.
+func (k *checker) attempts(m *message, spec Webhook) {
+	if k.shown == nil || k.shown.timelines[m.n] == nil {
+		return
+	}
+	var recorded []*attempt
+	for _, e := range k.shown.timelines[m.n].Events {
+		if e.Attempt != nil && k.names[e.WebhookID] == spec.Name {
+			recorded = append(recorded, e.Attempt)
+		}
+	}
+	for _, p := range k.posts[delivery{m.n, spec.Name}] {
+		if a := k.attemptOf(recorded, p); a != nil {
+			a.used++
+			continue
+		}
+		if !k.attemptExcused(m, p) {
+			k.violate("attempts", fmt.Sprintf("%s saw a POST of m%d by %s at %s, of which there is no attempt on record (%d are)", spec.Name, m.n, p.inst.name, p.at, len(recorded)))
+		}
+	}
+	for _, a := range recorded {
+		switch {
+		case a.Status > 0 && a.used == 0:
+			k.violate("attempts", fmt.Sprintf("attempt %d of m%d by %s is on record with %d, and %s never saw it", a.Number, m.n, a.Instance, a.Status, spec.Name))
+		case a.Charged && a.ErrorClass == "canceled":
+			k.violate("charged", fmt.Sprintf("attempt %d of m%d was cut short by us and is charged to %s", a.Number, m.n, spec.Name))
+		}
+	}
+}
+
+// attemptOf finds the attempt that a POST was part of.
+func (k *checker) attemptOf(recorded []*attempt, p *post) *attempt {
+	for _, a := range recorded {
+		took, err := time.ParseDuration(a.Duration)
+		if err != nil || a.Instance != p.inst.name || a.used > a.Redials {
+			continue
+		}
+		from := a.StartedAt.Sub(k.begin)
+		if p.at < from-time.Millisecond || p.at > from+took+time.Second {
+			continue
+		}
+		if a.Status > 0 && a.Status != p.status && a.Redials == 0 {
+			continue
+		}
+		return a
+	}
+	return nil
+}
+
+// attemptExcused is whether the process ended before the attempt was on record.
+func (k *checker) attemptExcused(m *message, p *post) bool {
+	if k.plan.File {
+		const soon = 30 * time.Second
+		return p.inst.died > 0 && p.inst.died-p.at < soon+k.plan.Webhooks[0].Timeout || p.inst.stopped > 0 && p.taken == 0
+	}
+	if p.inst.died == 0 && p.inst.stopped == 0 {
+		return false
+	}
+	c := k.recordOf(m, p)
+	return c == nil || c.applied > k.downAt(p.inst)
+}
+
+// prompt: the webhooks that must not notice their neighbours get their messages at once.
+func (k *checker) prompt() {
+	for _, spec := range k.plan.Webhooks {
+		if spec.Prompt == 0 {
+			continue
+		}
+		for _, m := range k.messages {
+			if m.queue != spec.Queue || !m.accepted {
+				continue
+			}
+			posts := k.posts[delivery{m.n, spec.Name}]
+			if len(posts) == 0 || posts[0].at-m.sent > spec.Prompt {
+				when := "never"
+				if len(posts) > 0 {
+					when = (posts[0].at - m.sent).String() + " later"
+				}
+				k.violate("neighbours", fmt.Sprintf("m%d was sent to %s %s, not within %s", m.n, spec.Name, when, spec.Prompt))
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+)
+
+// doubles: a second 2xx is there only where a process died or stood still, or storage did
+// not answer, between an answer and its record.
+func (k *checker) doubles(m *message, spec Webhook) {
+	d := delivery{m.n, spec.Name}
+	took := k.accepted(d)
+	replays := 0
+	for _, l := range k.dead[d] {
+		replays += l.Replays
+	}
+	if len(took) <= 1+replays || replays > 0 {
+		return
+	}
+	for _, second := range took[1:] {
+		if k.plan.Strict || k.unexplained(m, took[0], second.at) || k.plan.File && k.unexplainedOnFile(took[0], second) {
+			why := k.why(m, took[0], second)
+			k.violate("double", fmt.Sprintf("%s took m%d twice: at %s from %s and at %s from %s: %s",
+				spec.Name, m.n, took[0].at, took[0].inst.name, second.at, second.inst.name, why))
+			return
+		}
+	}
+}
+
+// unexplained is whether nothing excuses that a message was POSTed, or given up, at a time
+// though a receiver had taken it in an earlier POST.
+func (k *checker) unexplained(m *message, first *post, at time.Duration) bool {
+	if k.plan.File {
+		return false
+	}
+	if first.inst.brokeBetween(first.at, at) {
+		return k.recordedBefore(m, first, at)
+	}
+	if record := k.recordOf(m, first); record != nil && record.applied < at {
+		return k.receivedAfter(m, record.applied, at)
+	}
+	if first.taken > at { // two at the same time: why had the first one lost its lease?
+		return !k.lapsed(m, first, at)
+	}
+	return !k.unanswered(m, first, at)
+}
+
+// recordedBefore is whether the record of a POST was durable before its process broke, and
+// the message was received again after that.
+func (k *checker) recordedBefore(m *message, first *post, at time.Duration) bool {
+	record := k.recordOf(m, first)
+	return record != nil && record.applied < at && k.receivedAfter(m, record.applied, at)
+}
+
+// receivedAfter is whether the message was received after a time and before a POST.
+func (k *checker) receivedAfter(m *message, after, at time.Duration) bool {
+	last := time.Duration(0)
+	for _, e := range m.events {
+		if e.what == "receive" && e.at <= at {
+			last = e.at
+		}
+	}
+	return last > after
+}
+
+// lapsed is whether the lease of a POST ended before a time and could not be kept: storage
+// did not answer its holder in the last part of it.
+func (k *checker) lapsed(m *message, first *post, at time.Duration) bool {
+	const enough = 3 * time.Second
+	var until time.Duration
+	for _, e := range m.events {
+		switch {
+		case e.inst == first.inst && (e.what == "receive" || e.what == "update"):
+			until = e.visible
+		case e.what == "receive" && e.at <= at && e.at >= until && until > 0:
+			return !k.faults.healthy(first.inst.slot, "queue", until-enough, until) ||
+				k.failed(m, first.inst, "queue", until-enough, until)
+		}
+	}
+	return false
+}
+
+// stolen: nobody else receives a message whose POST is under way, unless its holder broke,
+// or could not renew in the last part of the lease.
+func (k *checker) stolen(m *message) {
+	const enough = 3 * time.Second
+	var holder *instance
+	var until time.Duration
+	for _, e := range m.events {
+		if e.what == "receive" && holder != nil && e.inst != holder && k.posting(m, holder, until, e.at) &&
+			!holder.brokeBetween(until-enough, e.at) && (holder.stopped == 0 || holder.stopped > e.at) &&
+			k.faults.healthy(holder.slot, "queue", until-enough, until) && !k.failed(m, holder, "queue", until-enough, until) {
+			k.violate("lease", fmt.Sprintf("%s received m%d at %s, whose POST by %s was under way: the lease ended at %s, and storage was well for %s before",
+				e.inst.name, m.n, e.at, holder.name, until, enough))
+			return
+		}
+		if e.inst != nil && (e.what == "receive" || e.what == "update") {
+			holder, until = e.inst, e.visible
+		}
+	}
+}
+
+// posting is whether an instance had begun a POST of a message before its lease ended, and
+// had no answer at a time.
+func (k *checker) posting(m *message, i *instance, until, at time.Duration) bool {
+	for _, spec := range k.plan.Webhooks {
+		for _, p := range k.posts[delivery{m.n, spec.Name}] {
+			if p.inst == i && p.at < until && (p.answered == 0 || p.answered > at) && p.answer == "late" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// unanswered is whether storage failed to take the record of a POST until a time.
+func (k *checker) unanswered(m *message, first *post, at time.Duration) bool {
+	from := first.answered
+	return !k.faults.healthy(first.inst.slot, "table", from, at) || k.failed(m, first.inst, "table", from, at)
+}
+
+// failed is whether a call about a message failed within a time.
+func (k *checker) failed(m *message, i *instance, service string, from, until time.Duration) bool {
+	for _, c := range k.about[m.id] {
+		if c.inst == i && c.service == service && c.begin <= until && (c.ended >= from || c.ended == 0) && c.fault != well && c.fault != slow {
+			return true
+		}
+	}
+	return false
+}
+
+// unexplainedOnFile is the same on a file, where it is not known what a write was about.
+func (k *checker) unexplainedOnFile(first, second *post) bool {
+	if first.inst.brokeBetween(first.at, second.at) || second.inst.brokeBetween(first.at, second.at) {
+		return false
+	}
+	for _, c := range k.calls {
+		if c.fault != well && c.fault != slow && c.begin >= first.at-15*time.Second && c.begin <= second.at {
+			return false
+		}
+	}
+	return true
+}
+
+// why tells what is known about a double.
+func (k *checker) why(m *message, first, second *post) string {
+	record := k.recordOf(m, first)
+	switch {
+	case k.plan.Strict:
+		return "nothing in this plan can explain it"
+	case record != nil && record.applied < second.at:
+		return fmt.Sprintf("the first was on record at %s", record.applied)
+	case first.taken > second.at:
+		return "both were under way at once, and storage answered the first one's holder before its lease ended"
+	}
+	return "no process broke, and storage refused no record of it"
+}
+
+// lanes: a late transaction holds up what is in it, and nothing else.
+func (k *checker) lanes() {
+	const slack = time.Second
+	for _, m := range k.messages {
+		for _, spec := range k.plan.Webhooks {
+			for _, p := range k.accepted(delivery{m.n, spec.Name}) {
+				if c := k.recordOf(m, p); c != nil && c.begin-p.taken > slack {
+					k.violate("held up", fmt.Sprintf("the record of m%d began %s after the answer of %s", m.n, c.begin-p.taken, spec.Name))
+					return
+				}
+			}
+		}
+	}
+	for _, p := range k.publish {
+		own := time.Duration(0)
+		m := k.messages[p.n]
+		for _, c := range k.about[m.id] {
+			if c.inst == p.inst && c.begin >= p.from && c.begin <= p.end {
+				own += c.ended - c.begin
+			}
+		}
+		if took := p.end - p.from; took-own > slack {
+			k.violate("held up", fmt.Sprintf("publishing m%d took %s, and its own calls %s", m.n, took, own))
+			return
+		}
+	}
+}

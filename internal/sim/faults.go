@@ -1,0 +1,134 @@
+package sim
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Rates are the shares of storage calls that go wrong.
+type Rates struct {
+	// Refused calls are answered 503 and do nothing; Unsent ones find nobody; Dropped ones
+	// do nothing and their connection breaks; Lost ones take effect and their answer is
+	// lost; Slow ones are late; Hanging ones are never answered, and half of them take
+	// effect.
+	Refused, Unsent, Dropped, Lost, Slow, Hanging float64
+	// SlowMin and SlowMax bound how late slow ones are.
+	SlowMin, SlowMax time.Duration
+	// Service restricts them to "queue" or "table".
+	Service string
+}
+
+// What becomes of a call.
+const (
+	well    = ""
+	refused = "refused"
+	unsent  = "unsent"
+	dropped = "dropped"
+	lost    = "lost"
+	slow    = "slow"
+	hanging = "hangs"
+)
+
+// outage is a time in which a service fails for one instance or all.
+type outage struct {
+	from, until time.Duration
+	instance    int
+	service     string
+	op          string // empty for all calls of the service
+	kind        string
+}
+
+// faults decide about each call.
+type faults struct {
+	plan *Plan
+	mu   sync.Mutex
+	// outages are those of the steps so far.
+	outages []outage
+	// drawn are the faults that calls met by the rates.
+	drawn []string
+	calm  bool
+}
+
+// add makes a service fail for a while.
+func (f *faults) add(o outage) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.outages = append(f.outages, o)
+}
+
+// end ends all faults.
+func (f *faults) end(now time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calm = true
+	for i := range f.outages {
+		f.outages[i].until = min(f.outages[i].until, now)
+	}
+}
+
+// about is what becomes of a call. id names it.
+func (f *faults) about(c *call, now time.Duration) (kind, id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.calm {
+		return well, ""
+	}
+	for _, o := range f.outages {
+		if now >= o.from && now < o.until && (o.instance < 0 || o.instance == c.inst.slot) && (o.service == "" || o.service == c.service) && (o.op == "" || o.op == c.op) {
+			if o.kind == refused && f.plan.draw("outage", c.id()) < 0.2 {
+				return dropped, ""
+			}
+			return o.kind, ""
+		}
+	}
+	if now < f.plan.Warm || now >= f.plan.Calm || f.plan.Rates.Service != "" && f.plan.Rates.Service != c.service {
+		return well, ""
+	}
+	r, id := f.plan.Rates, c.id()
+	x := f.plan.draw("fault", id)
+	for _, k := range []struct {
+		kind string
+		rate float64
+	}{{refused, r.Refused}, {unsent, r.Unsent}, {dropped, r.Dropped}, {lost, r.Lost}, {slow, r.Slow}, {hanging, r.Hanging}} {
+		if x -= k.rate; x < 0 {
+			if !f.plan.kept(id) {
+				return well, ""
+			}
+			f.drawn = append(f.drawn, id)
+			return k.kind, id
+		}
+	}
+	return well, ""
+}
+
+// healthy is whether no outage touched the instance's service within a time.
+func (f *faults) healthy(instance int, service string, from, until time.Duration) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, o := range f.outages {
+		if o.from < until && o.until > from && (o.instance < 0 || o.instance == instance) && (o.service == "" || o.service == service) {
+			return false
+		}
+	}
+	return true
+}
+
+// call is one storage call of an instance.
+type call struct {
+	inst                  *instance
+	service, op           string
+	ordinal               int
+	begin, applied, ended time.Duration
+	fault                 string
+	// ok is whether the caller was told that it was done.
+	ok bool
+	// about are the messages that it mentions.
+	about []string
+}
+
+// id names the call in a plan: it depends on the order of calls of one kind in one
+// instance, and on nothing else.
+func (c *call) id() string {
+	return fmt.Sprintf("%s/%s.%s/%d", c.inst.name, c.service, c.op, c.ordinal)
+}

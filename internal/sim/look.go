@@ -1,0 +1,160 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// shown is what the API says at the end.
+type shown struct {
+	timelines   map[int]*timeline // by message
+	deadLetters []deadLetter
+}
+
+type timeline struct {
+	Events []struct {
+		Event      string
+		WebhookID  string `json:"webhook_id"`
+		Generation int
+		Attempt    *attempt
+	}
+	Next []next
+}
+
+type next struct {
+	WebhookID  string `json:"webhook_id"`
+	State      string
+	Reason     string
+	Generation int
+	Attempts   int
+	Charged    int
+	Text       string
+}
+
+type attempt struct {
+	Number     int
+	StartedAt  time.Time `json:"started_at"`
+	Duration   string
+	Status     int
+	ErrorClass string `json:"error_class"`
+	Redials    int
+	Charged    bool
+	Action     string
+	Reason     string
+	Instance   string
+
+	used int // POSTs that it stands for
+}
+
+type deadLetter struct {
+	ID        string
+	Queue     string
+	MessageID string `json:"message_id"`
+	WebhookID string `json:"webhook_id"`
+	Status    string
+	Reason    string
+	Attempts  int
+	Replays   int
+
+	Generation int
+}
+
+// get reads what an instance shows.
+func (w *world) get(i *instance, path string, into any) bool {
+	status, answer := i.ask(http.MethodGet, path, nil)
+	return status == http.StatusOK && json.Unmarshal(answer, into) == nil
+}
+
+// look lets the instances idle, and asks one of them what became of everything.
+func (w *world) look(settled bool) {
+	if !settled {
+		w.unsettled()
+	}
+	if settled {
+		w.idle()
+	}
+	i := w.somebody()
+	if i == nil {
+		w.violate("plan", "nobody is up at the end")
+		return
+	}
+	for _, name := range w.queues() {
+		var q struct {
+			Poller *struct {
+				InFlight int `json:"in_flight"`
+			}
+		}
+		if w.get(i, "/api/v1/queues/"+name, &q) && settled && q.Poller != nil && q.Poller.InFlight > 0 {
+			w.violate("leftover", fmt.Sprintf("%s has %d messages in work, and its queue is empty", name, q.Poller.InFlight))
+		}
+	}
+	s := &shown{timelines: map[int]*timeline{}}
+	for cursor := ""; ; {
+		var page struct {
+			Data       []deadLetter
+			NextCursor *string `json:"next_cursor"`
+		}
+		if !w.get(i, "/api/v1/dead-letters?limit=500"+cursor, &page) {
+			w.violate("shown", "the dead letters can't be listed")
+			break
+		}
+		s.deadLetters = append(s.deadLetters, page.Data...)
+		if page.NextCursor == nil || *page.NextCursor == "" {
+			break
+		}
+		cursor = "&cursor=" + url.QueryEscape(*page.NextCursor)
+	}
+	for _, m := range w.messages {
+		if m.id == "" {
+			continue
+		}
+		t := &timeline{}
+		if w.get(i, "/api/v1/messages/"+m.id+"?queue="+m.queue, t) {
+			s.timelines[m.n] = t
+		}
+	}
+	w.shown = s
+}
+
+// unsettled says which messages have not come to their end.
+func (w *world) unsettled() {
+	count := 0
+	for _, name := range w.queues() {
+		if w.account == nil {
+			continue
+		}
+		for _, e := range w.account.Messages(name) {
+			if count++; count <= 5 {
+				w.violate("settle", fmt.Sprintf("m%d is still on %s, hidden until %s, %s after the last fault", w.number(e.ID), name, w.sinceBegin(e.Visible), w.plan.Settle))
+			}
+		}
+	}
+	if count == 0 {
+		w.violate("settle", fmt.Sprintf("the queues are not empty %s after the last fault", w.plan.Settle))
+	}
+}
+
+// idle counts what an instance asks of storage when there is nothing to do.
+func (w *world) idle() {
+	const length = 10 * time.Minute
+	time.Sleep(2 * time.Minute) // what is written late is written
+	w.mu.Lock()
+	before := len(w.calls)
+	w.mu.Unlock()
+	time.Sleep(length)
+	w.mu.Lock()
+	calls := len(w.calls) - before
+	w.mu.Unlock()
+	if w.plan.File || w.plan.Settings["POLL_MAX"] != "" {
+		return // a file is not billed
+	}
+	// A receive every 30 s or so for each queue; webhooks are read every 15 s, their
+	// health once a minute; and a little for what is done by the hour.
+	bound := w.plan.Instances * (len(w.queues())*45 + 100)
+	if calls > bound {
+		w.violate("idle", fmt.Sprintf("%d storage calls in %s without anything to do, more than %d", calls, length, bound))
+	}
+}

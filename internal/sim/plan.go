@@ -1,0 +1,142 @@
+package sim
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"time"
+)
+
+// Plan is all that happens in one run, but for what the scheduler decides.
+type Plan struct {
+	Profile string
+	Seed    uint64
+	// File keeps everything in a SQLite file, and not on the model of an account.
+	File      bool
+	Instances int
+	// Settings are variables of the instances' environment, without their prefix.
+	Settings map[string]string
+	Webhooks []Webhook
+	Steps    []Step
+	// Rates are how often calls fail from Warm to Calm.
+	Rates      Rates
+	Warm, Calm time.Duration
+	// Settle is how long after Calm everything must have come to its end.
+	Settle time.Duration
+	// Strict says that nothing in this plan explains a second 2xx.
+	Strict bool
+	// Lanes says that a late transaction must hold up what is in it only.
+	Lanes bool
+	// Skew is how far the account's clock is ahead.
+	Skew time.Duration
+	// Only, when it is not nil, are the steps and faults that are left of the plan.
+	Only map[string]bool
+}
+
+// Webhook is a registration and its receiver.
+type Webhook struct {
+	Name, Queue string
+	Mix         Mix
+	Timeout     time.Duration
+	Attempts    int
+	// Late ones are registered by a step.
+	Late bool
+	// Prompt is how soon after it was sent each message must be POSTed; 0 for no bound.
+	Prompt time.Duration
+}
+
+// Step is one thing that somebody does, or that befalls an instance.
+type Step struct {
+	ID       string
+	At       time.Duration
+	Do       string
+	Instance int
+	Webhook  string
+	Queue    string
+	Count    int
+	// For is how long it lasts; Gap is between the messages of one step.
+	For, Gap time.Duration
+	TTL      time.Duration
+	// Service is "queue", "table", or empty for both; Kind is how its calls fail, and Op
+	// restricts that to one operation.
+	Service, Kind, Op string
+	// Where is the number of gates until an instance dies.
+	Where int
+}
+
+// The things that a step does.
+const (
+	doPublish  = "publish"  // through the API
+	doPut      = "put"      // by another program, onto the account's queue
+	doCrash    = "crash"    // an instance dies and is started again
+	doFreeze   = "freeze"   // an instance stops for a while
+	doStop     = "stop"     // an instance is asked to stop, and started again
+	doOutage   = "outage"   // storage fails for a while
+	doDisable  = "disable"  // a webhook
+	doEnable   = "enable"   // a webhook
+	doDelete   = "delete"   // a webhook
+	doRegister = "register" // a webhook
+	doReplay   = "replay"   // of what waits among the dead letters
+	doHeal     = "heal"     // a receiver answers 200 from now on
+)
+
+// String is one line of a trace.
+func (s Step) String() string {
+	text := fmt.Sprintf("%s %s", s.ID, s.Do)
+	for _, part := range []struct {
+		name  string
+		value any
+		there bool
+	}{
+		{"i", s.Instance, s.Do == doCrash || s.Do == doFreeze || s.Do == doStop || s.Do == doOutage || s.Do == doPublish},
+		{"queue", s.Queue, s.Queue != ""}, {"webhook", s.Webhook, s.Webhook != ""}, {"count", s.Count, s.Count > 0},
+		{"for", s.For, s.For > 0}, {"gap", s.Gap, s.Gap > 0}, {"ttl", s.TTL, s.TTL > 0}, {"service", s.Service, s.Service != ""},
+		{"kind", s.Kind, s.Kind != ""}, {"op", s.Op, s.Op != ""}, {"gate", s.Where, s.Where > 0},
+	} {
+		if part.there {
+			text += fmt.Sprintf(" %s=%v", part.name, part.value)
+		}
+	}
+	return text
+}
+
+// kept is whether a step or fault is part of the plan.
+func (p *Plan) kept(id string) bool { return p.Only == nil || p.Only[id] }
+
+// draw is a number in [0,1) that depends on the seed and the name of the choice alone, so
+// that it is the same in whatever order choices are made.
+func (p *Plan) draw(parts ...any) float64 {
+	return float64(p.hash(parts...)>>11) / (1 << 53)
+}
+
+func (p *Plan) hash(parts ...any) uint64 {
+	h := fnv.New64a()
+	_, _ = fmt.Fprint(h, p.Seed, "/", parts) // a hash takes everything
+	x := h.Sum64()
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	x ^= x >> 33
+	x *= 0xc4ceb9fe1a85ec53
+	return x ^ x>>33
+}
+
+// between is a duration from low to high.
+func (p *Plan) between(low, high time.Duration, parts ...any) time.Duration {
+	return low + time.Duration(p.draw(parts...)*float64(high-low))
+}
+
+// chooser makes the choices of a profile.
+type chooser struct{ *rand.Rand }
+
+func newChooser(seed uint64) chooser {
+	return chooser{rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))} //nolint:gosec // choices, not secrets
+}
+
+func (c chooser) between(low, high time.Duration) time.Duration {
+	return low + time.Duration(c.Float64()*float64(high-low))
+}
+
+func (c chooser) chance(share float64) bool { return c.Float64() < share }
+
+// pick chooses one of several.
+func pick[T any](c chooser, of ...T) T { return of[c.IntN(len(of))] }

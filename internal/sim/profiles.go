@@ -1,0 +1,291 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Profile makes plans of one kind.
+type Profile struct {
+	Name, About string
+	// Heavy ones are for runs that are asked for by name.
+	Heavy bool
+	make  func(c chooser, p *Plan)
+}
+
+// Profiles are all kinds of plans.
+var Profiles = []Profile{
+	{"mixed", "everything at once, in both stores", false, mixed},
+	{"latency-tail", "one storage call in 200 is 1 to 5 s late, and nothing else: no doubles at all, and nobody waits for another's call", false, latencyTail},
+	{"expiry", "messages of a short life, receivers that fail, webhooks that are disabled, processes that are down meanwhile", false, expiry},
+	{"rolling-deployment", "each instance is stopped and started in turn, again and again", false, rollingDeployment},
+	{"storage-dead", "storage is away for minutes to hours", false, storageDead},
+	{"one-refuses-all", "one receiver refuses everything, beside one that takes everything", false, oneRefusesAll},
+	{"hanging-neighbours", "the receivers of many queues hang, and a queue joins", false, hangingNeighbours},
+	{"renewals", "storage refuses renewals for parts of a lease, while receivers take longer than it", false, renewals},
+	{"redelivery", "delivered messages whose delete failed come back to a new process while tables can't be read", false, redelivery},
+	{"replays", "dead letters are replayed, and processes die meanwhile", false, replays},
+	{"dead-tables", "tables are away while more messages are delivered than records are kept in memory", true, deadTables},
+}
+
+// NewPlan makes the plan of a profile and a seed; it is false when there is no such
+// profile.
+func NewPlan(profile string, seed uint64) (*Plan, bool) {
+	for _, f := range Profiles {
+		if f.Name != profile {
+			continue
+		}
+		p := &Plan{Profile: profile, Seed: seed, Instances: 1, Settings: map[string]string{}, Warm: 5 * time.Second, Settle: 40 * time.Minute}
+		f.make(newChooser(seed), p)
+		slices.SortStableFunc(p.Steps, func(a, b Step) int { return cmp.Compare(a.At, b.At) })
+		for i := range p.Steps {
+			p.Steps[i].ID = fmt.Sprintf("s%d", i)
+		}
+		return p, true
+	}
+	return nil, false
+}
+
+func (p *Plan) step(s Step) { p.Steps = append(p.Steps, s) }
+
+// receiverOf has everything that can be used for it chosen.
+func receiverOf(c chooser, name, queueName string) Webhook {
+	m := Mix{LateMin: time.Second, LateMax: 20 * time.Second}
+	for _, share := range []*float64{&m.Fail, &m.Busy, &m.Final, &m.Late, &m.Silent, &m.Reset, &m.Undone, &m.Early, &m.Extra, &m.Cut} {
+		if c.chance(0.4) {
+			*share = c.Float64() * 0.1
+		}
+	}
+	if c.chance(0.3) {
+		m.Down, m.NoName = c.Float64()*0.2, c.Float64()*0.2
+	}
+	return Webhook{Name: name, Queue: queueName, Mix: m, Timeout: pick(c, 5*time.Second, 30*time.Second), Attempts: 2 + c.IntN(4)}
+}
+
+// traffic sends messages from one time to another, through instances or past them.
+func (p *Plan) traffic(c chooser, from, until time.Duration, steps, most int, ttl time.Duration) {
+	for range steps {
+		w := p.Webhooks[c.IntN(len(p.Webhooks))]
+		s := Step{At: c.between(from, until), Do: doPublish, Queue: w.Queue, Count: 1 + c.IntN(most), Instance: c.IntN(p.Instances), TTL: ttl}
+		if c.chance(0.5) {
+			s.Gap = c.between(10*time.Millisecond, time.Second)
+		}
+		if !p.File && c.chance(0.5) {
+			s.Do = doPut
+		}
+		p.step(s)
+	}
+}
+
+// outageOf is a service that fails in one of the ways it has.
+func (p *Plan) outageOf(c chooser, at, length time.Duration) {
+	kind, service := pick(c, refused, refused, dropped, unsent, hanging, lost), pick(c, "", "queue", "table")
+	p.step(Step{At: at, Do: doOutage, For: length, Instance: c.IntN(p.Instances+1) - 1, Service: service, Kind: p.kind(kind)})
+}
+
+// kind is how storage fails: a file refuses, and that is all.
+func (p *Plan) kind(of string) string {
+	if p.File {
+		return refused
+	}
+	return of
+}
+
+func mixed(c chooser, p *Plan) {
+	p.File, p.Instances = c.chance(0.4), 1+c.IntN(3)
+	p.Skew = c.between(-20*time.Second, 20*time.Second)
+	for i := range 1 + c.IntN(4) {
+		p.Webhooks = append(p.Webhooks, receiverOf(c, fmt.Sprintf("w%d", i), fmt.Sprintf("queue%d", c.IntN(2))))
+	}
+	p.Calm = c.between(2*time.Minute, 8*time.Minute)
+	p.traffic(c, 6*time.Second, p.Calm-10*time.Second, 4+c.IntN(10), 20, 0)
+	most := p.Calm - 5*time.Second
+	for range c.IntN(3) {
+		p.outageOf(c, c.between(8*time.Second, most), c.between(time.Second, time.Minute))
+	}
+	for range c.IntN(4) {
+		p.step(Step{At: c.between(8*time.Second, most), Do: doCrash, Instance: c.IntN(p.Instances), Where: c.IntN(40), For: c.between(time.Second, 30*time.Second)})
+	}
+	if c.chance(0.3) {
+		p.step(Step{At: c.between(8*time.Second, most), Do: doFreeze, Instance: c.IntN(p.Instances), For: c.between(time.Second, 2*time.Minute)})
+	}
+	if c.chance(0.4) {
+		p.step(Step{At: c.between(8*time.Second, most), Do: doStop, Instance: c.IntN(p.Instances), For: c.between(time.Second, 30*time.Second)})
+	}
+	if c.chance(0.3) {
+		p.step(Step{At: c.between(8*time.Second, most), Do: doReplay})
+	}
+	if c.chance(0.2) {
+		name, at := p.Webhooks[0].Name, c.between(8*time.Second, most)
+		p.step(Step{At: at, Do: doDisable, Webhook: name})
+		p.step(Step{At: at + c.between(time.Second, time.Minute), Do: doEnable, Webhook: name})
+	}
+	r := &p.Rates
+	for _, share := range []*float64{&r.Refused, &r.Unsent, &r.Dropped, &r.Lost, &r.Slow, &r.Hanging} {
+		if c.chance(0.4) {
+			*share = c.Float64() * 0.02
+		}
+	}
+	if p.File {
+		*r = Rates{Refused: r.Refused, Slow: r.Slow}
+	}
+	r.SlowMin, r.SlowMax = 100*time.Millisecond, 5*time.Second
+}
+
+func latencyTail(c chooser, p *Plan) {
+	p.Instances, p.Strict, p.Lanes = 1+c.IntN(2), true, true
+	p.Webhooks = []Webhook{{Name: "w0", Queue: "queue0", Timeout: 30 * time.Second, Attempts: 3}}
+	p.Calm = 3 * time.Minute
+	for i := range p.Instances {
+		p.step(Step{At: 8 * time.Second, Do: doPublish, Queue: "queue0", Instance: i, Count: 300, Gap: c.between(20*time.Millisecond, 100*time.Millisecond)})
+	}
+	p.step(Step{At: 30 * time.Second, Do: doPut, Queue: "queue0", Count: 200, Gap: 50 * time.Millisecond})
+	p.Rates = Rates{Slow: 0.005, SlowMin: time.Second, SlowMax: 5 * time.Second}
+}
+
+func expiry(c chooser, p *Plan) {
+	p.File = c.chance(0.5)
+	p.Webhooks = []Webhook{{Name: "w0", Queue: "queue0", Timeout: 10 * time.Second, Attempts: 20, Mix: Mix{Fail: c.Float64()}}}
+	p.Calm = 8 * time.Minute
+	if c.chance(0.5) {
+		p.step(Step{At: 7 * time.Second, Do: doDisable, Webhook: "w0"})
+	}
+	for range 1 + c.IntN(4) {
+		s := Step{At: c.between(10*time.Second, time.Minute), Do: doPublish, Queue: "queue0", Count: 1 + c.IntN(10), TTL: c.between(60*time.Second, 240*time.Second).Round(time.Second)}
+		if p.File && c.chance(0.5) {
+			s.TTL = c.between(15*time.Second, time.Minute).Round(time.Second)
+		}
+		s.Gap = c.between(0, 4*time.Second)
+		p.step(s)
+	}
+	if c.chance(0.5) {
+		p.step(Step{At: c.between(20*time.Second, 2*time.Minute), Do: doStop, For: c.between(30*time.Second, 5*time.Minute)})
+	}
+	if c.chance(0.3) {
+		p.step(Step{At: c.between(20*time.Second, 2*time.Minute), Do: doCrash, Where: c.IntN(20), For: c.between(30*time.Second, 5*time.Minute)})
+	}
+}
+
+func rollingDeployment(c chooser, p *Plan) {
+	p.File, p.Instances = c.chance(0.3), 2+c.IntN(2)
+	p.Webhooks = []Webhook{
+		{Name: "w0", Queue: "queue0", Timeout: 30 * time.Second, Attempts: 4, Mix: Mix{Late: 0.3, LateMin: time.Second, LateMax: 25 * time.Second}},
+		{Name: "w1", Queue: "queue0", Timeout: 30 * time.Second, Attempts: 4, Mix: Mix{Fail: 0.1}},
+	}
+	p.Calm = 6 * time.Minute
+	for i := range p.Instances {
+		p.step(Step{At: 8 * time.Second, Do: doPublish, Queue: "queue0", Instance: i, Count: 80, Gap: c.between(500*time.Millisecond, 4*time.Second)})
+	}
+	for at := 15 * time.Second; at < p.Calm; {
+		for i := range p.Instances {
+			p.step(Step{At: at, Do: doStop, Instance: i, For: c.between(time.Second, 10*time.Second)})
+			at += c.between(2*time.Second, 40*time.Second)
+		}
+	}
+}
+
+func storageDead(c chooser, p *Plan) {
+	p.File, p.Instances = c.chance(0.3), 1+c.IntN(2)
+	p.Webhooks = []Webhook{receiverOf(c, "w0", "queue0"), receiverOf(c, "w1", "queue1")}
+	start := c.between(20*time.Second, time.Minute)
+	length := c.between(30*time.Second, 4*time.Hour)
+	p.Calm = start + length + time.Minute
+	p.traffic(c, 8*time.Second, start+20*time.Second, 6, 20, 0)
+	kind, service := p.kind(pick(c, refused, refused, hanging, unsent)), pick(c, "", "", "queue", "table")
+	p.step(Step{At: start, Do: doOutage, For: length, Instance: -1, Service: service, Kind: kind})
+	if c.chance(0.3) {
+		p.step(Step{At: c.between(start, start+length), Do: doCrash, Instance: 0, For: 5 * time.Second})
+	}
+}
+
+func oneRefusesAll(c chooser, p *Plan) {
+	p.File, p.Instances = c.chance(0.5), 1+c.IntN(2)
+	bad := pick(c, Mix{Final: 1}, Mix{Fail: 1}, Mix{Reset: 1}, Mix{Down: 1}, Mix{Silent: 1})
+	p.Webhooks = []Webhook{
+		{Name: "bad", Queue: "queue0", Timeout: 10 * time.Second, Attempts: 3, Mix: bad},
+		{Name: "good", Queue: pick(c, "queue0", "queue1"), Timeout: 10 * time.Second, Attempts: 3, Prompt: 45 * time.Second}, // an idle queue is looked at every 30 s or so
+	}
+	p.Calm = 5 * time.Minute
+	p.traffic(c, 8*time.Second, p.Calm-time.Minute, 12, 15, 0)
+}
+
+func hangingNeighbours(c chooser, p *Plan) {
+	p.File = c.chance(0.5)
+	p.Settings["MAX_IN_FLIGHT"], p.Settings["CONCURRENCY"] = "40", "40"
+	n := 8 + c.IntN(6)
+	for i := range n {
+		name := fmt.Sprintf("queue%d", i)
+		p.Webhooks = append(p.Webhooks, Webhook{Name: "h" + name, Queue: name, Timeout: 45 * time.Second, Attempts: 3, Mix: Mix{Hang: true}})
+		p.step(Step{At: 10 * time.Second, Do: doPublish, Queue: name, Count: 50})
+	}
+	p.Webhooks = append(p.Webhooks, Webhook{Name: "new", Queue: "joins", Timeout: 10 * time.Second, Attempts: 3, Late: true, Prompt: 3 * time.Second})
+	p.step(Step{At: 40 * time.Second, Do: doRegister, Webhook: "new"})
+	p.step(Step{At: 45 * time.Second, Do: doPublish, Queue: "joins", Count: 20, Gap: 300 * time.Millisecond})
+	p.Calm = 2 * time.Minute
+	p.Settle = 2 * time.Hour
+}
+
+func renewals(c chooser, p *Plan) {
+	p.Instances = 2
+	p.Settings["LEASE"], p.Settings["POLL_MAX"] = "30s", "1s"
+	p.Webhooks = []Webhook{{Name: "w0", Queue: "queue0", Timeout: 2 * time.Minute, Attempts: 4, Mix: Mix{Late: 1, LateMin: 35 * time.Second, LateMax: 80 * time.Second}}}
+	p.Calm = 5 * time.Minute
+	for at := 10 * time.Second; at < p.Calm-time.Minute; at += c.between(40*time.Second, 70*time.Second) {
+		p.step(Step{At: at, Do: doPut, Queue: "queue0", Count: 6, Gap: c.between(0, 300*time.Millisecond)})
+		from, until := c.between(11*time.Second, 16*time.Second), c.between(20*time.Second, 30*time.Second)
+		p.step(Step{At: at + from, Do: doOutage, Service: "queue", Kind: refused, Instance: pick(c, 0, 1, -1), For: until - from})
+	}
+	if c.chance(0.3) {
+		p.step(Step{At: c.between(20*time.Second, 2*time.Minute), Do: doFreeze, Instance: 0, For: c.between(20*time.Second, time.Minute)})
+	}
+}
+
+func redelivery(c chooser, p *Plan) {
+	p.File, p.Instances = c.chance(0.2), 1
+	p.Webhooks = []Webhook{{Name: "w0", Queue: "queue0", Timeout: 10 * time.Second, Attempts: 4}}
+	p.Calm = 4 * time.Minute
+	at := c.between(10*time.Second, 20*time.Second)
+	p.step(Step{At: at, Do: p.sending(), Queue: "queue0", Count: 20, Gap: 50 * time.Millisecond})
+	deletes := "delete"
+	if p.File {
+		deletes = "complete"
+	}
+	p.step(Step{At: at - time.Second, Do: doOutage, Service: "queue", Op: deletes, Kind: refused, Instance: -1, For: 10 * time.Second})
+	p.step(Step{At: at + 3*time.Second, Do: doCrash, Where: c.IntN(5), For: c.between(time.Second, 10*time.Second)})
+	reads := Step{At: at + c.between(25*time.Second, 30*time.Second), Do: doOutage, Service: "table", Kind: p.kind(pick(c, refused, dropped, hanging)), Instance: -1}
+	reads.For = c.between(2*time.Second, 20*time.Second)
+	p.step(reads)
+}
+
+// sending is how messages come that no fault may keep from coming.
+func (p *Plan) sending() string {
+	if p.File {
+		return doPublish
+	}
+	return doPut
+}
+
+func replays(c chooser, p *Plan) {
+	p.File, p.Instances = c.chance(0.5), 1+c.IntN(2)
+	p.Webhooks = []Webhook{{Name: "w0", Queue: "queue0", Timeout: 10 * time.Second, Attempts: 2, Mix: Mix{Final: 0.5 + c.Float64()/2}}}
+	p.Calm = 5 * time.Minute
+	p.step(Step{At: 8 * time.Second, Do: doPublish, Queue: "queue0", Count: 60, Gap: 20 * time.Millisecond})
+	for range 1 + c.IntN(3) {
+		at := c.between(40*time.Second, 3*time.Minute)
+		p.step(Step{At: at, Do: doReplay})
+		p.step(Step{At: at + c.between(0, 2*time.Second), Do: doCrash, Instance: 0, Where: c.IntN(60), For: c.between(time.Second, 10*time.Second)})
+	}
+}
+
+func deadTables(c chooser, p *Plan) {
+	p.Webhooks = []Webhook{{Name: "w0", Queue: "queue0", Timeout: 10 * time.Second, Attempts: 3}}
+	const messages, rate = 21_000, 30
+	p.step(Step{At: 10 * time.Second, Do: doPut, Queue: "queue0", Count: 20})
+	p.step(Step{At: 20 * time.Second, Do: doOutage, Service: "table", Kind: refused, Instance: -1, For: messages / rate * time.Second * 2})
+	for i := range 20 {
+		p.step(Step{At: 21*time.Second + time.Duration(i)*time.Millisecond, Do: doPut, Queue: "queue0", Count: messages / 20, Gap: c.between(500*time.Millisecond, 700*time.Millisecond)})
+	}
+	p.Calm = messages/rate*2*time.Second + 2*time.Minute
+}

@@ -1,0 +1,269 @@
+package sim
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Mix are the shares of POSTs that a receiver answers in each way; the rest is 200 at once.
+type Mix struct {
+	// Fail answers 500, Busy 503 with a Retry-After, Final 400, Late a 2xx after up to 20 s,
+	// Silent nothing until the sender gives up, Reset breaks the connection without doing
+	// anything, Undone breaks it when the message has been taken, Early answers 2xx before
+	// the body has come, Extra sends bytes after its answer, Cut a 2xx whose body breaks off.
+	Fail, Busy, Final, Late, Silent, Reset, Undone, Early, Extra, Cut float64
+	// Down refuses connections, and NoName has no address.
+	Down, NoName float64
+	// Hang keeps every POST until the sender gives up.
+	Hang bool
+	// LateMin and LateMax are how late Late is.
+	LateMin, LateMax time.Duration
+}
+
+// receiver is the model behind one webhook.
+type receiver struct {
+	w    *world
+	spec Webhook
+
+	mu     sync.Mutex
+	healed bool
+	posts  map[int]int // by message
+	dials  int
+	mix    Mix
+}
+
+// post is one POST that a receiver saw.
+type post struct {
+	webhook   string
+	n         int // the message's number
+	id        string
+	attempt   int
+	inst      *instance
+	at        time.Duration
+	answer    string // the way in which it was answered
+	status    int    // 0 for none
+	answered  time.Duration
+	taken     time.Duration // when the sender read the answer's head; 0 for never
+	connected int
+}
+
+func (r *receiver) way(n int) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.posts[n]++
+	if r.healed {
+		return "ok"
+	}
+	m := r.mix
+	if m.Hang {
+		return "silent"
+	}
+	id := fmt.Sprintf("%s/post/%d/%d", r.spec.Name, n, r.posts[n])
+	x := r.w.plan.draw(id)
+	for _, k := range []struct {
+		way   string
+		share float64
+	}{
+		{"fail", m.Fail}, {"busy", m.Busy}, {"final", m.Final}, {"late", m.Late}, {"silent", m.Silent}, {"reset", m.Reset},
+		{"undone", m.Undone}, {"early", m.Early}, {"extra", m.Extra}, {"cut", m.Cut},
+	} {
+		if x -= k.share; x < 0 {
+			if !r.w.plan.kept(id) {
+				return "ok"
+			}
+			r.w.drew(id)
+			return k.way
+		}
+	}
+	return "ok"
+}
+
+// serve answers the POSTs of one connection, until it ends.
+func (r *receiver) serve(c *conn, inst *instance) {
+	defer func() { _ = c.Close() }()
+	in := bufio.NewReader(c)
+	for i := 0; ; i++ {
+		req, err := http.ReadRequest(in)
+		if err != nil {
+			return
+		}
+		p := &post{
+			webhook: r.spec.Name, n: -1, id: req.Header.Get("webhook-id"), inst: inst, connected: i,
+		}
+		p.attempt, _ = strconv.Atoi(req.Header.Get("pushlease-attempt"))
+		p.n = r.w.number(p.id)
+		way := r.way(p.n)
+		if way == "early" {
+			r.saw(p, way)
+			if !r.answer(p, c, 200, "early") {
+				return
+			}
+		}
+		body, err := io.ReadAll(req.Body)
+		if err != nil {
+			return // it broke off: the message was not seen
+		}
+		var text struct{ N *int }
+		if json.Unmarshal(body, &text) != nil || text.N == nil {
+			r.w.violate("bytes", fmt.Sprintf("%s got a body that nobody sent: %.80q", r.spec.Name, body))
+			return
+		}
+		if way != "early" {
+			p.n = *text.N
+			r.saw(p, way)
+		} else if p.n != *text.N {
+			p.n = *text.N
+		}
+		if !r.respond(p, c, way) {
+			return
+		}
+		if req.Close {
+			return
+		}
+	}
+}
+
+func (r *receiver) saw(p *post, way string) {
+	p.at, p.answer = r.w.now(), way
+	r.w.posted(p)
+}
+
+// respond is false when the connection is over.
+func (r *receiver) respond(p *post, c *conn, way string) bool {
+	switch way {
+	case "early":
+		return true
+	case "fail":
+		return r.answer(p, c, 500, "no")
+	case "busy":
+		return r.answer(p, c, 503, "later")
+	case "final":
+		return r.answer(p, c, 400, "never")
+	case "late":
+		return r.wait(c, r.w.plan.between(r.mix.LateMin, r.mix.LateMax, "late", p.webhook, p.n, p.attempt)) && r.answer(p, c, 200, "late")
+	case "silent":
+		return r.wait(c, time.Hour) && false
+	case "reset", "undone":
+		c.Reset()
+		return false
+	case "extra":
+		if !r.answer(p, c, 200, "ok") {
+			return false
+		}
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		return true
+	case "cut":
+		p.status = 200
+		r.w.answered(p, c)
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+		return false
+	}
+	return r.answer(p, c, 200, "ok")
+}
+
+func (r *receiver) answer(p *post, c *conn, status int, text string) bool {
+	header := ""
+	if status == 503 {
+		header = "Retry-After: 2\r\n"
+	}
+	p.status = status
+	r.w.answered(p, c)
+	_, err := fmt.Fprintf(c, "HTTP/1.1 %d %s\r\n%sContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s",
+		status, http.StatusText(status), header, len(text), text)
+	return err == nil
+}
+
+// wait is false when the sender has gone meanwhile.
+func (r *receiver) wait(c *conn, d time.Duration) bool {
+	until := time.Now().Add(d)
+	for {
+		c.wire.mu.Lock()
+		over := c.wire.reset || c.wire.ways[c.end].closed
+		changed := c.wire.changed
+		c.wire.mu.Unlock()
+		if over {
+			return false
+		}
+		t := time.NewTimer(time.Until(until))
+		select {
+		case <-t.C:
+			return true
+		case <-changed:
+		case <-r.w.over:
+			t.Stop()
+			return false
+		}
+		t.Stop()
+	}
+}
+
+// resolver and dialer are how one instance reaches the receivers.
+type network struct {
+	w    *world
+	inst *instance
+}
+
+func (r *receiver) unlucky(what string, share float64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.healed || share == 0 {
+		return false
+	}
+	r.dials++
+	id := fmt.Sprintf("%s/%s/%d", r.spec.Name, what, r.dials)
+	if r.w.plan.draw(id) >= share || !r.w.plan.kept(id) {
+		return false
+	}
+	r.w.drew(id)
+	return true
+}
+
+// LookupNetIP implements webhook.Resolver: each receiver has an address of its own.
+func (n network) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
+	if err := n.inst.gate.pass("resolve"); err != nil {
+		return nil, err
+	}
+	r := n.w.receivers[strings.TrimSuffix(host, ".example")]
+	if r == nil || r.unlucky("name", r.mix.NoName) {
+		return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
+	}
+	return []netip.Addr{n.w.addresses[r.spec.Name]}, nil
+}
+
+var errNobody = errors.New("nobody listens there")
+
+// DialContext implements webhook.DialFunc.
+func (n network) DialContext(_ context.Context, _, address string) (net.Conn, error) {
+	if err := n.inst.gate.pass("dial"); err != nil {
+		return nil, err
+	}
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return nil, err
+	}
+	for name, a := range n.w.addresses {
+		if a != at.Addr() {
+			continue
+		}
+		r := n.w.receivers[name]
+		if r.unlucky("dial", r.mix.Down) {
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+		}
+		near, far := newWire([2]net.Addr{loopback(50000), net.TCPAddrFromAddrPort(at)})
+		n.w.serving.Go(func() { r.serve(far, n.inst) })
+		return n.inst.gate.guard(near), nil
+	}
+	return nil, errNobody
+}

@@ -1,0 +1,304 @@
+package sim
+
+import (
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/internal/bubble"
+)
+
+// Result is what one run came to.
+type Result struct {
+	Plan     *Plan
+	Findings []Finding
+	// Messages, Posts, Calls, Faults and Crashes are how many there were.
+	Messages, Posts, Calls, Faults, Crashes int
+	// Drawn are the faults that the rates made, by name.
+	Drawn []string
+	// Simulated is how long the run was in simulated time.
+	Simulated time.Duration
+	trace     []entry
+}
+
+// Trace are the lines of what happened.
+func (r *Result) Trace() []string {
+	lines := make([]string, len(r.trace))
+	for i, e := range r.trace {
+		lines[i] = fmt.Sprintf("%12s  %-10s %s", e.at.Round(100*time.Microsecond), e.who, e.what)
+	}
+	return lines
+}
+
+// Run carries a plan out, in a bubble of its own.
+func Run(t *testing.T, p *Plan) (r *Result) {
+	t.Helper()
+	folder, err := os.MkdirTemp(folderForFiles(), "sim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(folder) }()
+	// One processor leaves the scheduler the fewest choices.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	defer log.SetOutput(log.Writer())
+	log.SetOutput(io.Discard) // net/http says there what it thinks of receivers
+	var w *world
+	defer func() {
+		if broken := recover(); broken != nil { // goroutines were left when all was over
+			r = w.result()
+			r.Findings = append(r.Findings, Finding{"leftover", fmt.Sprintf("%v\n%s", broken, leftover())})
+		}
+	}()
+	bubble.Test(t, func(*testing.T) {
+		w = newWorld(p, folder)
+		w.run()
+	})
+	return w.result()
+}
+
+// leftover are the stacks of goroutines in bubbles.
+func leftover() string {
+	all := make([]byte, 1<<20)
+	all = all[:runtime.Stack(all, true)]
+	var left []string
+	for stack := range strings.SplitSeq(string(all), "\n\n") {
+		if head, _, _ := strings.Cut(stack, "\n"); strings.Contains(head, "synctest bubble") {
+			left = append(left, stack)
+		}
+	}
+	return strings.Join(left, "\n\n")
+}
+
+// folderForFiles is in memory where there is such a folder: what a disk does to a file is
+// not what is simulated.
+func folderForFiles() string {
+	const shared = "/dev/shm"
+	if info, err := os.Stat(shared); err == nil && info.IsDir() {
+		return shared
+	}
+	return ""
+}
+
+func (w *world) result() *Result {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := &Result{Plan: w.plan, Findings: w.found, Messages: len(w.messages), Posts: len(w.posts), Calls: len(w.calls), Drawn: w.faults.drawn, trace: w.trace}
+	for _, c := range w.calls {
+		if c.fault != well {
+			r.Faults++
+		}
+	}
+	for _, i := range w.all {
+		if i.died > 0 {
+			r.Crashes++
+		}
+	}
+	if n := len(w.trace); n > 0 {
+		r.Simulated = w.trace[n-1].at
+	}
+	return r
+}
+
+// run does everything that there is to do, and judges it.
+func (w *world) run() {
+	for slot := range w.slots {
+		w.start(slot)
+	}
+	for _, spec := range w.plan.Webhooks {
+		if !spec.Late {
+			w.register(spec)
+		}
+	}
+	w.faults.plan.Warm = max(w.plan.Warm, w.now())
+	var steps sync.WaitGroup
+	for _, s := range w.plan.Steps {
+		if !w.plan.kept(s.ID) {
+			continue
+		}
+		if wait := s.At - w.now(); wait > 0 {
+			time.Sleep(wait)
+		}
+		w.note("plan", s.String())
+		steps.Go(func() { w.do(s) })
+	}
+	if wait := w.plan.Calm - w.now(); wait > 0 {
+		time.Sleep(wait)
+	}
+	w.faults.end(w.now())
+	w.note("plan", "calm: no more faults")
+	steps.Wait()
+	w.heal()
+	settled := w.settle()
+	w.look(settled)
+	w.end()
+	w.judge()
+}
+
+// do is one step, however long it takes.
+func (w *world) do(s Step) {
+	switch s.Do {
+	case doPublish:
+		w.publishAll(s)
+	case doPut:
+		w.putAll(s)
+	case doOutage:
+		w.faults.add(outage{w.now(), w.now() + s.For, s.Instance, s.Service, s.Op, s.Kind})
+	case doCrash, doFreeze, doStop:
+		w.trouble(s)
+	case doRegister:
+		for _, spec := range w.plan.Webhooks {
+			if spec.Name == s.Webhook {
+				w.register(spec)
+			}
+		}
+	case doDisable:
+		w.change(s.Webhook, http.MethodPost, "/disable", "")
+	case doEnable:
+		w.change(s.Webhook, http.MethodPost, "/enable", "")
+	case doDelete:
+		w.change(s.Webhook, http.MethodDelete, "", "")
+	case doReplay:
+		w.replayAll()
+	case doHeal:
+		r := w.receivers[s.Webhook]
+		r.mu.Lock()
+		r.healed = true
+		r.mu.Unlock()
+	default:
+		w.violate("plan", "no such step: "+s.Do)
+	}
+}
+
+// trouble befalls the instance in a slot.
+func (w *world) trouble(s Step) {
+	w.mu.Lock()
+	i := w.slots[s.Instance]
+	w.mu.Unlock()
+	if i == nil || !i.up() {
+		return
+	}
+	switch s.Do {
+	case doFreeze:
+		i.gate.freeze(s.For)
+		w.mu.Lock()
+		i.frozen = append(i.frozen, span{w.now(), w.now() + s.For})
+		w.mu.Unlock()
+		return
+	case doStop:
+		i.stop()
+	case doCrash:
+		i.gate.arm(s.Where, i.kill)
+		t := time.NewTimer(10 * time.Second)
+		select {
+		case <-i.gate.dead:
+		case <-t.C:
+			i.kill("its leisure")
+		}
+		t.Stop()
+	}
+	if w.pause(s.For) {
+		w.start(s.Instance)
+	}
+}
+
+// heal makes everything well: processes run, receivers answer, webhooks are enabled.
+func (w *world) heal() {
+	for slot, i := range w.slots {
+		if i == nil || !i.up() {
+			w.start(slot)
+		}
+	}
+	for _, r := range w.receivers {
+		r.mu.Lock()
+		r.healed = true
+		r.mu.Unlock()
+	}
+	for _, spec := range w.plan.Webhooks {
+		w.mu.Lock()
+		r := w.webhooks[spec.Name]
+		w.mu.Unlock()
+		if r != nil && !r.deleted && r.changed > 0 {
+			w.change(spec.Name, http.MethodPost, "/enable", "")
+		}
+	}
+	w.note("plan", "everything is well from here on")
+}
+
+// settle waits until nothing is on a queue any more; it is false when that takes too long.
+func (w *world) settle() bool {
+	until := w.now() + w.plan.Settle
+	for w.now() < until {
+		if w.empty() {
+			w.note("plan", "all queues are empty")
+			return true
+		}
+		time.Sleep(5 * time.Second)
+	}
+	return false
+}
+
+// queues are those that something may be on.
+func (w *world) queues() []string {
+	var names []string
+	add := func(name string) {
+		if name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for _, spec := range w.plan.Webhooks {
+		add(spec.Queue)
+	}
+	for _, s := range w.plan.Steps {
+		add(s.Queue)
+	}
+	return names
+}
+
+func (w *world) empty() bool {
+	for _, name := range w.queues() {
+		if w.account != nil {
+			if len(w.account.Messages(name)) > 0 {
+				return false
+			}
+			continue
+		}
+		var q struct {
+			Exists bool
+			Depth  *struct{ Total int }
+		}
+		i := w.somebody()
+		if i == nil || !w.get(i, "/api/v1/queues/"+name, &q) || q.Exists && (q.Depth == nil || q.Depth.Total > 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// end stops all instances, and lets those that died end too.
+func (w *world) end() {
+	close(w.over)
+	var stops sync.WaitGroup
+	for _, i := range w.slots {
+		if i != nil && i.up() {
+			stops.Go(i.stop)
+		}
+	}
+	stops.Wait()
+	for _, i := range w.all {
+		if !i.gate.alive() {
+			i.release()
+		}
+		i.client.CloseIdleConnections()
+	}
+	w.serving.Wait()
+}

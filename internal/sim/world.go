@@ -1,0 +1,269 @@
+package sim
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/pushlease/pushlease/internal/azurestandin"
+	"github.com/pushlease/pushlease/queue"
+)
+
+// world is all that one run is made of.
+type world struct {
+	plan    *Plan
+	begin   time.Time
+	folder  string
+	account *azurestandin.Server // nil with a file
+	faults  *faults
+
+	receivers map[string]*receiver
+	addresses map[string]netip.Addr
+	serving   sync.WaitGroup
+	over      chan struct{}
+
+	mu      sync.Mutex
+	slots   []*instance
+	started []int
+	all     []*instance
+
+	messages []*message
+	byID     map[string]*message
+	webhooks map[string]*registered // by name
+	posts    []*post
+	calls    []*call
+	trace    []entry
+	drawn    []string
+	found    []Finding
+	publish  []published
+	shown    *shown
+}
+
+// entry is one line of the trace.
+type entry struct {
+	at        time.Duration
+	who, what string
+}
+
+// Finding is one thing that must not be.
+type Finding struct {
+	// Rule names what was broken; Text says how.
+	Rule, Text string
+}
+
+func (f Finding) String() string { return f.Rule + ": " + f.Text }
+
+// registered is what the operator knows of a webhook.
+type registered struct {
+	id string
+	at time.Duration
+	// changed is when the operator first did something to it, 0 for never.
+	changed time.Duration
+	deleted bool
+}
+
+// message is one message, as its sender and the account know it.
+type message struct {
+	n     int
+	queue string
+	ttl   time.Duration
+	sent  time.Duration
+	// id is what storage called it; accepted is whether its sender was told so.
+	id       string
+	accepted bool
+	put      bool // the account has it, or had it
+	expires  time.Duration
+	events   []messageEvent
+}
+
+// messageEvent is something that the account did with a message.
+type messageEvent struct {
+	at      time.Duration
+	what    string
+	inst    *instance // nil for another program
+	visible time.Duration
+}
+
+// published is how long an accepted publish took, and its longest call.
+type published struct {
+	n         int
+	inst      *instance
+	from, end time.Duration
+}
+
+func newWorld(p *Plan, folder string) *world {
+	w := &world{
+		plan: p, begin: time.Now(), folder: folder, faults: &faults{plan: p}, over: make(chan struct{}),
+		receivers: map[string]*receiver{}, addresses: map[string]netip.Addr{}, byID: map[string]*message{},
+		webhooks: map[string]*registered{}, slots: make([]*instance, p.Instances), started: make([]int, p.Instances),
+	}
+	for i, s := range p.Webhooks {
+		w.receivers[s.Name] = &receiver{w: w, spec: s, mix: s.Mix, posts: map[int]int{}}
+		w.addresses[s.Name] = netip.AddrFrom4([4]byte{93, 184, byte(i >> 8), byte(i + 1)}) //nolint:gosec // few webhooks
+	}
+	if !p.File {
+		w.account = azurestandin.New(azurestandin.Options{
+			Now: w.accountTime, Rand: rand.NewPCG(p.Seed, 1), Disorder: true, Deleting: 40 * time.Second, OnMessage: w.onMessage,
+		})
+	}
+	return w
+}
+
+func (w *world) now() time.Duration { return time.Since(w.begin) }
+
+func (w *world) accountTime() time.Time { return time.Now().Add(w.plan.Skew) }
+
+// sinceBegin is when a time of the account was, here.
+func (w *world) sinceBegin(t time.Time) time.Duration { return t.Sub(w.begin) - w.plan.Skew }
+
+// environment is that of an instance.
+func (w *world) environment(i *instance) []string {
+	storage := azurestandin.InProcess
+	if w.plan.File {
+		storage = "sqlite:" + w.file()
+	}
+	env := []string{"PUSHLEASE_STORAGE=" + storage, "PUSHLEASE_DEV=true", "PUSHLEASE_INSTANCE=" + i.name}
+	for name, value := range w.plan.Settings {
+		env = append(env, "PUSHLEASE_"+name+"="+value)
+	}
+	return env
+}
+
+func (w *world) file() string { return filepath.Join(w.folder, "sim.db") }
+
+func (w *world) note(who, what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.trace = append(w.trace, entry{w.now(), who, what})
+}
+
+func (w *world) violate(rule, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.trace = append(w.trace, entry{w.now(), "FOUND", rule + ": " + text})
+	w.found = append(w.found, Finding{rule, text})
+}
+
+// drew notes that a choice went wrong, so that the shrinker can leave it out.
+func (w *world) drew(id string) {
+	w.faults.mu.Lock()
+	defer w.faults.mu.Unlock()
+	w.faults.drawn = append(w.faults.drawn, id)
+}
+
+func (w *world) called(c *call) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls = append(w.calls, c)
+}
+
+// settled is called when a call has taken effect.
+func (w *world) settled(*call) {}
+
+func (w *world) posted(p *post) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.posts = append(w.posts, p)
+	w.trace = append(w.trace, entry{w.now(), p.webhook, fmt.Sprintf("gets m%d attempt %d from %s: %s", p.n, p.attempt, p.inst.name, p.answer)})
+}
+
+// answered is called just before the answer is written to the wire.
+func (w *world) answered(p *post, c *conn) {
+	w.mu.Lock()
+	p.answered = w.now()
+	w.trace = append(w.trace, entry{w.now(), p.webhook, fmt.Sprintf("answers m%d of %s: %d", p.n, p.inst.name, p.status)})
+	w.mu.Unlock()
+	c.wire.mu.Lock()
+	c.wire.answer = p
+	c.wire.mu.Unlock()
+}
+
+// took is called when the sender has read an answer.
+func (w *world) took(p *post) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p.taken = w.now()
+}
+
+// number is the message of an id, or -1.
+func (w *world) number(id string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if m := w.byID[id]; m != nil {
+		return m.n
+	}
+	return -1
+}
+
+// newMessage makes a message that is about to be sent.
+func (w *world) newMessage(queueName string, ttl time.Duration) *message {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m := &message{n: len(w.messages), queue: queueName, ttl: ttl, sent: w.now()}
+	if ttl == 0 {
+		ttl = 7 * 24 * time.Hour
+	}
+	m.expires = m.sent + ttl
+	w.messages = append(w.messages, m)
+	return m
+}
+
+func (m *message) body() []byte {
+	return fmt.Appendf(nil, `{"n":%d,"text":"message %d of %s"}`, m.n, m.n, m.queue)
+}
+
+func (w *world) accept(m *message, id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m.accepted, m.id = true, id
+	w.byID[id] = m
+}
+
+// onMessage is told by the account what happened to a message.
+func (w *world) onMessage(ctx context.Context, e azurestandin.MessageEvent) {
+	c, _ := ctx.Value(callKey{}).(*call)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m := w.byID[e.ID]
+	if e.What == "put" {
+		if m = w.messageOf(e); m == nil {
+			return // a pointer of a replay, or a copy
+		}
+		m.put, m.id, m.expires = true, e.ID, w.sinceBegin(e.Expires)
+		if e.Expires.IsZero() {
+			m.expires = 1 << 62
+		}
+		w.byID[e.ID] = m
+	}
+	if c != nil {
+		c.about = append(c.about, e.ID)
+	}
+	if m == nil {
+		return
+	}
+	event := messageEvent{at: w.now(), what: e.What, visible: w.sinceBegin(e.Visible)}
+	who := "account"
+	if c != nil {
+		event.inst, who = c.inst, c.inst.name
+	}
+	m.events = append(m.events, event)
+	w.trace = append(w.trace, entry{w.now(), who, fmt.Sprintf("%s m%d, hidden until %s, received %d times", e.What, m.n, event.visible.Round(time.Millisecond), e.Dequeues)})
+}
+
+// messageOf finds the message that a text carries. w.mu is held.
+func (w *world) messageOf(e azurestandin.MessageEvent) *message {
+	body, err := queue.Decode(queue.EncodingAuto, []byte(e.Text))
+	var text struct{ N *int }
+	if err != nil || json.Unmarshal(body.Bytes, &text) != nil || text.N == nil || *text.N >= len(w.messages) {
+		return nil
+	}
+	if m := w.messages[*text.N]; m.queue == e.Queue {
+		return m
+	}
+	return nil
+}

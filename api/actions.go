@@ -59,7 +59,7 @@ func (a *API) testWebhook(w http.ResponseWriter, r *http.Request) error {
 		return p
 	}
 	defer a.tests.end(reg.ID)
-	if err := patience(w, reg.Timeout+testMargin); err != nil {
+	if err := patience(w, reg.Longest()+testMargin); err != nil {
 		return err
 	}
 	id := "test_" + strings.ToLower(rand.Text())
@@ -68,7 +68,9 @@ func (a *API) testWebhook(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	origin := webhook.Origin{MessageID: id, Queue: reg.Queue, InsertedAt: time.Now()}
-	res := a.Sender.Send(r.Context(), &reg.Webhook, reg.Request(webhook.ReadContent(body, "application/json"), origin, 1))
+	request := reg.Request(webhook.ReadContent(body, "application/json"), origin, 1)
+	request.Fresh = true // whether the receiver can be reached now is what is asked
+	res := a.Sender.Send(r.Context(), &reg.Webhook, request)
 	decision := reg.Policy.Decide(policy.Try{
 		Now: res.StartedAt.Add(res.Duration), FirstAt: res.StartedAt, Random: mathrand.Float64(),
 		Response: policy.Response{

@@ -30,7 +30,8 @@ func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t *target) {
 	defer span.End()
 
 	request := p.request(t)
-	res := d.o.Sender.Send(ctx, capped(ctx, &t.registration.Webhook), *request)
+	request.Until = postBy(ctx)
+	res := d.o.Sender.Send(ctx, &t.registration.Webhook, *request)
 	d.answered(ctx, p, t, request.Body, &res)
 }
 

@@ -68,7 +68,7 @@ func (c claimed) lasting() tables.Claim {
 func (p *parcel) claimEvent(targets []target) *claimed {
 	longest, delivered := time.Duration(0), false
 	for i := range targets {
-		longest = max(longest, targets[i].registration.Timeout)
+		longest = max(longest, targets[i].registration.Longest())
 		delivered = delivered || targets[i].delivery.State == tables.Delivered
 	}
 	c := &claimed{delivered: delivered, expiresAt: p.m.ExpiresAt, Claim: tables.Claim{

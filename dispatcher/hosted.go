@@ -167,13 +167,9 @@ func fairTime(ctx context.Context, w *webhook.Webhook) bool {
 	return !ok || time.Until(d.by) >= min(w.Timeout, d.least)
 }
 
-// capped is the webhook with the timeout that it has under ctx.
-func capped(ctx context.Context, w *webhook.Webhook) *webhook.Webhook {
-	d, ok := ctx.Value(postDeadlineKey{}).(postDeadline)
-	if !ok || time.Until(d.by) >= w.Timeout {
-		return w
-	}
-	short := *w
-	short.Timeout = max(time.Until(d.by), time.Millisecond)
-	return &short
+// postBy is when a POST under ctx has to be over; zero where nothing but its webhook's
+// timeout says so.
+func postBy(ctx context.Context) time.Time {
+	d, _ := ctx.Value(postDeadlineKey{}).(postDeadline)
+	return d.by
 }

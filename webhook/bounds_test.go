@@ -52,7 +52,7 @@ func TestLargeAnswersAreBounded(t *testing.T) {
 		})
 	}
 	t.Run("4 MB head", func(t *testing.T) {
-		wire := webhooktest.NewTCPWire(t, webhooktest.LargeHead(200, 4_000_000))
+		wire := webhooktest.NewTCPWire(t, webhooktest.LargeHead(500, 4_000_000))
 		w := hook()
 		w.URL = wire.URL()
 		wantFailure(t, newSender(t, nil).Send(t.Context(), w, message("{}")), "protocol")

@@ -2,179 +2,51 @@ package webhook
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptrace"
-	"net/textproto"
-	"net/url"
-	"sync/atomic"
-	"time"
+
+	spans "go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/pushlease/pushlease/webhook/internal/transport"
 )
 
-const (
-	// freeInterim is how many 1xx answers are read at full speed.
-	freeInterim = 100
-	// interimPause then slows them down: a flood of them costs its sender a
-	// connection and us nothing, until the deadline ends it.
-	interimPause = 100 * time.Millisecond
-)
-
-// exchange is the state of one Send. Its tries run one after the other.
-type exchange struct {
-	// ctx ends with the deadline or with the caller's context.
-	ctx context.Context
-	// target is the URL that is asked. The layers above know only its scheme
-	// and host, so that no path or query can get into a span.
-	target *url.URL
-	// header is what is sent. The layers above have an empty one, since http.Client copies
-	// theirs for each request; what they add to it is taken over (see headerFor).
-	header http.Header
-	empty  bool
-
-	// tries counts what the retrying client asked for; starts counts all, with
-	// those that net/http began again before it had written anything.
-	tries  int
-	starts int
-	// location is the header Location of the answer.
-	location string
+// edge is the round tripper below the tracing. Whatever passes it outwards is safe to record:
+// it turns errors into failures, and keeps paths, queries and Location to itself.
+type edge struct {
+	inner  http.RoundTripper
+	traced bool // the request's span is about this request
 }
 
-// try is the state of one request to net/http. firstByte and interim are
-// written by its reading goroutine, the rest before that begins to read.
-type try struct {
-	*exchange
-	// stop ends the try alone, of a request without a body; repeated says that net/http
-	// had begun to repeat it.
-	stop      context.CancelFunc
-	repeated  bool
-	conns     int
-	reused    bool
-	http2     bool
-	firstByte atomic.Bool
-	interim   int
-}
-
-type exchangeKey struct{}
-
-func exchangeOf(ctx context.Context) *exchange {
-	return ctx.Value(exchangeKey{}).(*exchange)
-}
-
-// again is whether a failed try may be repeated: once, and before the end.
-func (x *exchange) again(f *failure) bool {
-	return f.again && x.tries == 1 && x.ctx.Err() == nil
-}
-
-// headerFor is the header of one try, with what a layer above has added to carry its span.
-// An earlier try's may be read by net/http still, so it is never changed after the first.
-func (x *exchange) headerFor(added http.Header) http.Header {
-	if len(added) == 0 {
-		return x.header
+func (e edge) RoundTrip(r *http.Request) (*http.Response, error) {
+	if e.traced { // by its whole URL
+		span := trace.SpanFromContext(r.Context())
+		span.SetAttributes(spans.String("url.full", r.URL.Scheme+"://"+r.URL.Host))
 	}
-	header := x.header
-	if x.tries > 1 {
-		header = header.Clone()
-	}
-	for _, name := range [...]string{"Traceparent", "Tracestate"} {
-		if values := added[name]; values != nil {
-			header[name] = values
-		}
-	}
-	return header
-}
-
-// link is the innermost round tripper. Whatever passes it outwards is safe to
-// record: it turns errors into failures and keeps Location from the client.
-type link struct {
-	pool *pool
-}
-
-func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
-	x := exchangeOf(r.Context())
-	x.tries++
-	ctx, t := r.Context(), &try{exchange: x}
-	if x.empty { // it ends with the context of the exchange at the latest, after the body
-		ctx, t.stop = context.WithCancel(ctx)
-	}
-	r = r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn:              t.gotConn,
-		GotFirstResponseByte: func() { t.firstByte.Store(true) },
-		Got1xxResponse:       t.got1xx,
-	}))
-	r.URL, r.Header = x.target, x.headerFor(r.Header)
-	// Without GetBody net/http repeats no request whose body it has touched.
-	r.GetBody = nil
-	transport := l.pool.current(time.Now())
-	if x.tries > 1 {
-		transport = l.pool.fresh
-	}
-	resp, err := transport.RoundTrip(r)
-	x.starts += max(1, t.conns)
+	response, err := e.inner.RoundTrip(r)
 	if err != nil {
-		return nil, t.failure(err)
+		return nil, failureOf(r.Context(), err)
 	}
-	x.location = resp.Header.Get("Location")
-	resp.Header.Del("Location")
-	resp.Body = &answerBody{resp.Body}
-	return resp, nil
+	if location := response.Header.Get("Location"); location != "" {
+		// http.Client makes an error of one that can't be parsed.
+		response.Header.Del("Location")
+		response.Header[keyLocation] = []string{location}
+	}
+	response.Body = answerBody{response.Body}
+	return response, nil
 }
 
-func (t *try) failure(err error) *failure {
-	if t.ctx.Err() != nil {
-		return ended(t.ctx)
-	}
-	var f *failure // from the guard or the handshake
-	if errors.As(err, &f) {
-		return f
-	}
-	if t.conns == 0 {
-		return connectFailure(err)
-	}
-	if t.repeated {
-		return &failure{class: classReset, text: "the receiver refused the request before it answered"}
-	}
-	return exchangeFailure(err, t.reused, t.firstByte.Load())
-}
-
-func (t *try) gotConn(info httptrace.GotConnInfo) {
-	// HTTP/2 repeats a request without a body up to six times by itself, also
-	// after resets that do not mean that it was not processed.
-	if t.empty && t.http2 {
-		t.repeated = true
-		t.stop()
-		return
-	}
-	t.conns++
-	t.reused = info.Reused
-	secure, ok := info.Conn.(*tls.Conn)
-	t.http2 = ok && secure.ConnectionState().NegotiatedProtocol == "h2"
-}
-
-func (t *try) got1xx(int, textproto.MIMEHeader) error {
-	if t.interim++; t.interim <= freeInterim {
-		return nil
-	}
-	if t.http2 { // its reading goroutine serves other requests too
-		return errFlood
-	}
-	pause := time.NewTimer(interimPause)
-	defer pause.Stop()
-	select {
-	case <-pause.C:
-		return nil
-	case <-t.ctx.Done():
-		return context.Cause(t.ctx)
-	}
-}
+// keyLocation is where the header Location is kept: no receiver's header has such a key,
+// since net/http writes them with a capital.
+const keyLocation = "location"
 
 // answerBody hides the texts of errors, which can hold what the receiver sent.
 type answerBody struct {
 	body io.ReadCloser
 }
 
-func (b *answerBody) Read(p []byte) (int, error) {
+func (b answerBody) Read(p []byte) (int, error) {
 	n, err := b.body.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = &failure{class: classReset, text: "the answer's body broke off"}
@@ -182,4 +54,43 @@ func (b *answerBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (b *answerBody) Close() error { return b.body.Close() }
+func (b answerBody) Close() error { return b.body.Close() }
+
+// tries is the state of one Send: its first try and, where that had no chance to be
+// processed, a second one on a fresh connection.
+type tries struct {
+	limits transport.Limits
+	made   int
+	first  *failure
+}
+
+// again is go-retryablehttp's CheckRetry. It never looks at the answer: one that is there is
+// the outcome.
+func (t *tries) again(ctx context.Context, _ *http.Response, err error) (bool, error) {
+	t.made++
+	var f *failure
+	if t.made > 1 || !errors.As(err, &f) || !f.again || ctx.Err() != nil {
+		return false, nil
+	}
+	t.first = f
+	return true, nil
+}
+
+// prepare is go-retryablehttp's PrepareRetry.
+func (t *tries) prepare(r *http.Request) error {
+	fresh := t.limits
+	fresh.Fresh = true
+	*r = *r.WithContext(transport.WithLimits(r.Context(), &fresh))
+	return nil
+}
+
+// outcome is the failure of all tries. When the first one had sent something, that is what
+// happened to the message; what became of the second is a detail.
+func (t *tries) outcome(last *failure) *failure {
+	if t.first == nil || !t.first.sent || last.sent || last.class == classCanceled {
+		return last
+	}
+	f := *t.first
+	f.text += "; then " + last.text
+	return &f
+}

@@ -2,15 +2,14 @@ package webhook
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
-	"io"
 	"net"
 	"os"
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/pushlease/pushlease/webhook/internal/transport"
 )
 
 // The values of Result.ErrorClass, which are those of policy.ErrorClass.
@@ -36,6 +35,10 @@ type failure struct {
 	again bool
 	// name is whether the address that the guard refused is what a name led to.
 	name bool
+	// sent is whether anything of the request was.
+	sent bool
+	// stale is whether it may have been the connection alone that was dead.
+	stale bool
 }
 
 func (f *failure) Error() string { return f.text }
@@ -43,16 +46,48 @@ func (f *failure) Error() string { return f.text }
 // ErrorType is what otelhttp writes into the span's attribute error.type.
 func (f *failure) ErrorType() string { return f.class }
 
-var (
-	errDeadline = errors.New("the deadline of the exchange has passed")
-	errFlood    = errors.New("too many interim answers")
-)
-
-func ended(ctx context.Context) *failure {
-	if errors.Is(context.Cause(ctx), errDeadline) {
-		return &failure{class: classTimeout, text: "the exchange was not over within the webhook's timeout"}
+// failureOf turns an error of the transport into what may be told of it. ctx is the caller's.
+func failureOf(ctx context.Context, err error) *failure {
+	var (
+		e *transport.Error
+		f *failure
+	)
+	switch {
+	case ctx.Err() != nil:
+		return &failure{class: classCanceled, text: "the exchange was cut short by pushlease"}
+	case !errors.As(err, &e):
+		return &failure{class: classRequest, text: "the request could not be sent as it is registered"}
+	case e.Late:
+		return lateFailure(e)
+	case errors.As(e.Cause, &f): // from the guard
+		return f
+	case e.Stage == transport.Request:
+		return &failure{class: classRequest, text: "the request could not be sent as it is registered"}
+	case e.Stage == transport.Connecting:
+		return &failure{class: classConnect, text: "the connection was there when too little time was left: nothing was sent"}
+	case e.Stage == transport.Handshaking:
+		return tlsFailure(e)
 	}
-	return &failure{class: classCanceled, text: "the exchange was cut short by pushlease"}
+	f = exchangeFailure(e)
+	f.sent, f.stale, f.again = e.Sent, e.Stale(), e.NoChance()
+	return f
+}
+
+// lateFailure is about the end of the webhook's timeout. Who looks for the cause of a second
+// delivery needs to know whether anything was sent.
+func lateFailure(e *transport.Error) *failure {
+	f := &failure{class: classTimeout, sent: e.Sent, stale: e.Stale()}
+	switch {
+	case e.Stage == transport.Connecting:
+		f.text = "no connection was there within the webhook's timeout: nothing was sent"
+	case e.Stage == transport.Handshaking:
+		f.text = "the TLS handshake was not over within the webhook's timeout: nothing was sent"
+	case !e.Whole:
+		f.text = "the receiver had not taken the whole request within the webhook's timeout"
+	default:
+		f.text = "the exchange was not over within the webhook's timeout"
+	}
+	return f
 }
 
 func dnsFailure(err error) *failure {
@@ -61,21 +96,25 @@ func dnsFailure(err error) *failure {
 	case isDNS && dns.IsNotFound:
 		return &failure{class: classDNS, text: "the host name does not exist or has no address"}
 	case short(err), isDNS && slices.ContainsFunc(shortages, func(e syscall.Errno) bool { return strings.HasSuffix(dns.Err, e.Error()) }):
-		return shortFailure()
+		return shortFailure(err)
 	}
 	return &failure{class: classDNS, text: "the host name could not be resolved", again: true}
 }
 
-// shortages are what the system answers when this machine has no more sockets.
-var shortages = []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM}
+// shortages are what the system answers when this machine has no more sockets, ports or memory.
+var shortages = []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL}
 
 func short(err error) bool {
 	return slices.ContainsFunc(shortages, func(e syscall.Errno) bool { return errors.Is(err, e) })
 }
 
 // shortFailure says nothing about the receiver, so that nothing is charged to it.
-func shortFailure() *failure {
-	return &failure{class: classCanceled, text: "this machine has no socket left: raise the limit of open files, or lower the concurrency"}
+func shortFailure(err error) *failure {
+	f := &failure{class: classCanceled, text: "this machine has no socket left: raise the limit of open files, or lower the concurrency"}
+	if errors.Is(err, syscall.EADDRNOTAVAIL) {
+		f.text = "this machine has no free port or address to connect from: widen its range of ports, or lower the concurrency"
+	}
+	return f
 }
 
 // blockedName is about a name none of whose addresses may be dialled.
@@ -90,7 +129,7 @@ func connectFailure(err error) *failure {
 	case errors.Is(err, ErrBlockedAddress):
 		return &failure{class: classBlocked, text: ErrBlockedAddress.Error()}
 	case short(err):
-		return shortFailure()
+		return shortFailure(err)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		f.text = "the connection was refused"
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
@@ -101,70 +140,28 @@ func connectFailure(err error) *failure {
 	return f
 }
 
-func tlsFailure(err error) *failure {
-	f := &failure{class: classTLS, text: "the TLS handshake failed", again: true}
-	var (
-		authority x509.UnknownAuthorityError
-		name      x509.HostnameError
-		expired   x509.CertificateInvalidError
-		record    tls.RecordHeaderError
-	)
-	switch {
-	case errors.As(err, &authority):
-		f.text = "the receiver's certificate is not signed by a trusted authority"
-	case errors.As(err, &name):
-		f.text = "the receiver's certificate is for another name"
-	case errors.As(err, &expired) && expired.Reason == x509.Expired:
-		f.text = "the receiver's certificate has expired or is not valid yet"
-	case errors.As(err, &record):
-		f.text = "the receiver does not speak TLS on this port"
-	}
-	return f
-}
-
 // exchangeFailure is about a connection that was there and gave no answer.
-func exchangeFailure(err error, reused, firstByte bool) *failure {
-	var op *net.OpError
+func exchangeFailure(e *transport.Error) *failure {
+	var stream transport.StreamError
 	switch {
-	case errors.As(err, &op) && op.Op == "remote error":
-		// With TLS 1.3 a receiver refuses a client after the handshake.
-		return &failure{class: classTLS, text: "the receiver ended the TLS connection with an alert"}
-	case unprocessed(err):
-		return &failure{class: classReset, text: "the receiver closed the connection before it took the request", again: true}
-	case !firstByte:
-		return &failure{class: classReset, text: "the connection died before an answer", again: reused && !streamReset(err)}
-	case died(err):
+	case short(e):
+		return shortFailure(e)
+	case alert(e) != "":
+		return alertFailure(e) // with TLS 1.3 a receiver refuses a client after the handshake
+	case e.Unprocessed:
+		return &failure{class: classReset, text: "the receiver closed the connection before it took the request"}
+	case errors.As(e, &stream):
+		return &failure{class: classReset, text: "the receiver reset the HTTP/2 stream with " + stream.Name()}
+	case errors.Is(e, transport.ErrNotFinal), errors.Is(e, transport.ErrFlood), errors.Is(e, transport.ErrUnasked):
+		return &failure{class: classProtocol, text: e.Cause.Error()}
+	case errors.Is(e, transport.ErrSpeaksTLS):
+		return &failure{class: classProtocol, text: "the receiver speaks TLS on this port: register it with https"}
+	case !e.Answered && !e.Whole && e.Sent && !e.HTTP2:
+		return &failure{class: classReset, text: "the connection died before the receiver had taken the whole request"}
+	case !e.Answered:
+		return &failure{class: classReset, text: "the connection died before an answer"}
+	case e.Died():
 		return &failure{class: classReset, text: "the connection died within the answer's head"}
 	}
 	return &failure{class: classProtocol, text: "the answer is not HTTP, or its head is malformed or too large"}
-}
-
-// What net/http's HTTP/2 says in the texts of errors; it exports none of them.
-const (
-	h2CannotRepeat = "http2: Transport: cannot retry err ["
-	h2GoAway       = "http2: Transport received Server's graceful shutdown GOAWAY"
-	h2Unusable     = "http2: client conn not usable"
-	h2StreamError  = "stream error: stream ID "
-	h2Refused      = "REFUSED_STREAM; received from peer"
-)
-
-// unprocessed is whether HTTP/2 guarantees that the receiver did not begin with
-// the request: GOAWAY with a lower last stream, REFUSED_STREAM, or a connection
-// that took no further stream. Texts that a receiver could write are not
-// looked at.
-func unprocessed(err error) bool {
-	text := strings.TrimPrefix(err.Error(), h2CannotRepeat)
-	return strings.HasPrefix(text, h2GoAway) || strings.HasPrefix(text, h2Unusable) ||
-		strings.HasPrefix(text, h2StreamError) && strings.Contains(text, h2Refused)
-}
-
-// streamReset is whether only the HTTP/2 stream ended: its connection lives.
-func streamReset(err error) bool {
-	return strings.HasPrefix(strings.TrimPrefix(err.Error(), h2CannotRepeat), h2StreamError)
-}
-
-func died(err error) bool {
-	var op *net.OpError
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe) ||
-		errors.Is(err, net.ErrClosed) || errors.As(err, &op)
 }

@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/netip"
 	"syscall"
-	"time"
 )
 
 // Resolver turns a name into addresses. *net.Resolver is one.
@@ -17,19 +16,14 @@ type Resolver interface {
 // DialFunc opens a connection to an address of the form ip:port.
 type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-const (
-	// fallbackAfter is the longest wait for an address while others are left.
-	fallbackAfter = 3 * time.Second
-	// maxDials bounds the addresses of one name that are dialled.
-	maxDials = 8
-)
-
 // guard opens connections only to addresses that its options allow. It resolves
 // once and dials what it has checked, so that a name can not change in between.
 type guard struct {
 	options  GuardOptions
 	resolver Resolver
 	dialer   DialFunc
+
+	addresses addressBook
 }
 
 func newGuard(options GuardOptions, resolver Resolver, dialer DialFunc) *guard {
@@ -54,40 +48,6 @@ func (g *guard) control(_ context.Context, _, address string, _ syscall.RawConn)
 	return nil
 }
 
-// dial connects to host:port. Its error is a *failure.
-func (g *guard) dial(ctx context.Context, address string) (net.Conn, error) {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, connectFailure(err)
-	}
-	addrs, err := g.resolve(ctx, host)
-	if err != nil {
-		return nil, err
-	}
-	addrs = addrs[:min(len(addrs), maxDials)]
-	for i, addr := range addrs {
-		conn, err := g.dialOne(ctx, net.JoinHostPort(addr.String(), port), len(addrs)-i)
-		if err == nil {
-			return conn, nil
-		}
-		if i == len(addrs)-1 || ctx.Err() != nil {
-			return nil, connectFailure(err)
-		}
-	}
-	return nil, dnsFailure(&net.DNSError{IsNotFound: true})
-}
-
-// dialOne leaves time for the addresses that are left, itself included.
-func (g *guard) dialOne(ctx context.Context, address string, left int) (net.Conn, error) {
-	if deadline, ok := ctx.Deadline(); ok && left > 1 {
-		share := min(time.Until(deadline)/time.Duration(left), fallbackAfter)
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, share)
-		defer cancel()
-	}
-	return g.dialer(ctx, "tcp", address)
-}
-
 // resolve gives those of the host's addresses that are allowed, or a *failure when there
 // is none. A literal address that is refused stays so; what a name leads to can heal.
 func (g *guard) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
@@ -97,7 +57,7 @@ func (g *guard) resolve(ctx context.Context, host string) ([]netip.Addr, error) 
 		}
 		return []netip.Addr{addr}, nil
 	}
-	addrs, err := g.resolver.LookupNetIP(ctx, "ip", host)
+	addrs, err := g.lookup(ctx, host)
 	if err != nil {
 		return nil, dnsFailure(err)
 	}

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"io"
@@ -18,6 +19,8 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/pushlease/pushlease/webhook/internal/transport"
 )
 
 const (
@@ -26,11 +29,10 @@ const (
 	MaxBodyRead = 64 << 10
 	// maxDrain is read beyond that, so that the connection can be used again.
 	maxDrain = 4 << 10
-	// maxHeaderRead bounds an answer's head. Well above what servers send: past
-	// it the status is lost, and with it the delivery.
-	maxHeaderRead = 1<<20 + 64<<10
 	// maxAnswerHeader is how much of an answer's header is kept, in bytes.
 	maxAnswerHeader = 256
+	// tlsSessions is how many receivers' sessions are kept, for shorter handshakes.
+	tlsSessions = 1024
 
 	defaultContentType = "application/octet-stream"
 )
@@ -60,8 +62,8 @@ type Options struct {
 type Sender struct {
 	userAgent string
 	allowHTTP bool
-	pool      *pool
-	client    *retryablehttp.Client
+	transport *transport.Transport
+	client    *http.Client
 	// ids makes the spans of requests where nobody takes them; nil otherwise.
 	ids trace.Tracer
 	// targets and signers are what was made of the webhooks' URLs and secrets.
@@ -83,18 +85,41 @@ func NewSender(opts Options) (*Sender, error) {
 	s := &Sender{
 		userAgent: "pushlease/" + version,
 		allowHTTP: opts.Guard.AllowPrivate,
-		pool:      newPool(newGuard(opts.Guard, opts.Resolver, opts.DialContext), opts.RootCAs),
+		transport: newTransport(newGuard(opts.Guard, opts.Resolver, opts.DialContext), opts.RootCAs),
 	}
 	s.targets = newKept(func(raw string) (*url.URL, error) { return parseTarget(raw, s.allowHTTP) })
 	s.signers = newKept(newSigner)
-	var transport http.RoundTripper = &link{pool: s.pool}
+	s.client = s.newClient(s.transport, opts)
+	return s, nil
+}
+
+func newTransport(g *guard, roots *x509.CertPool) *transport.Transport {
+	return transport.New(transport.Config{
+		Dial: g.dial,
+		KeepOld: func(err error) bool {
+			var f *failure
+			return errors.As(err, &f) && f.class == classDNS && f.again
+		},
+		TLS: &tls.Config{
+			MinVersion:         tls.VersionTLS12,
+			RootCAs:            roots,
+			ClientSessionCache: tls.NewLRUClientSessionCache(tlsSessions),
+		},
+	})
+}
+
+// newClient puts the layers on what makes the exchanges.
+func (s *Sender) newClient(exchanges http.RoundTripper, opts Options) *http.Client {
+	var layers http.RoundTripper = edge{inner: exchanges, traced: !opts.Unrecorded}
 	if opts.Unrecorded {
 		s.ids = opts.TracerProvider.Tracer("pushlease/webhook")
 	} else {
-		transport = traced(transport, opts.TracerProvider)
+		layers = traced(layers, opts.TracerProvider)
 	}
-	s.client = newClient(transport)
-	return s, nil
+	return &http.Client{
+		Transport:     layers,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 }
 
 // traced gives each request a span. Metrics of otelhttp are off, since they carry the
@@ -107,28 +132,8 @@ func traced(inner http.RoundTripper, provider trace.TracerProvider) http.RoundTr
 	)
 }
 
-// newClient adds the one repetition of what failed before an exchange could begin.
-func newClient(inner http.RoundTripper) *retryablehttp.Client {
-	return &retryablehttp.Client{
-		HTTPClient: &http.Client{
-			Transport:     inner,
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
-		RetryMax:     1,
-		CheckRetry:   checkRetry,
-		Backoff:      func(_, _ time.Duration, _ int, _ *http.Response) time.Duration { return 0 },
-		ErrorHandler: retryablehttp.PassthroughErrorHandler,
-	}
-}
-
-// checkRetry never looks at the answer: one that is there is the outcome.
-func checkRetry(ctx context.Context, _ *http.Response, err error) (bool, error) {
-	var f *failure
-	return errors.As(err, &f) && exchangeOf(ctx).again(f), nil
-}
-
 // Close closes the connections that are open. Send must not be in progress.
-func (s *Sender) Close() { s.pool.close() }
+func (s *Sender) Close() { s.transport.Close() }
 
 // Send makes the one signed POST of an attempt and waits for its end: an
 // answer, a failure, the webhook's timeout, or the end of ctx. It never panics
@@ -144,51 +149,49 @@ func (s *Sender) Send(ctx context.Context, w *Webhook, r Request) (result Result
 // send makes the POST; result has its start already. What is on the stack here is held for
 // each POST in flight.
 func (s *Sender) send(ctx context.Context, w *Webhook, r *Request, result *Result) {
-	x, err := s.prepare(w, r, result.StartedAt)
+	request, err := s.prepare(w, r, result.StartedAt)
 	if err != nil {
 		result.ErrorClass, result.Error = classRequest, err.Error()
 		return
 	}
-	ctx, stop := context.WithTimeoutCause(ctx, w.Timeout, errDeadline)
-	defer stop()
+	t := &tries{limits: transport.Limits{Start: result.StartedAt, Timeout: w.Timeout, Until: r.Until, Fresh: r.Fresh}}
 	if s.ids != nil {
 		var span trace.Span
 		ctx, span = s.ids.Start(ctx, http.MethodPost)
 		defer span.End()
-		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(x.header))
+		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(request.Header))
 	}
-	x.ctx = ctx
-
-	request, err := newRequest(x, r.Body)
-	if err != nil {
-		result.ErrorClass, result.Error = classRequest, "the request could not be built from the registration"
-		return
+	request.Request = request.Request.WithContext(transport.WithLimits(ctx, &t.limits))
+	client := retryablehttp.Client{
+		HTTPClient: s.client, RetryMax: 1, CheckRetry: t.again, PrepareRetry: t.prepare,
+		Backoff: atOnce, ErrorHandler: retryablehttp.PassthroughErrorHandler,
 	}
-	resp, err := s.client.Do(request)
-	result.Redials = max(0, x.starts-1)
+	resp, err := client.Do(request)
+	result.Redials = max(0, t.made-1)
 	if err != nil {
-		f := failureOf(ctx, err)
-		result.ErrorClass, result.NameBlocked, result.Error = f.class, f.name, f.text
+		var f *failure
+		if !errors.As(err, &f) {
+			f = failureOf(ctx, err)
+		}
+		f = t.outcome(f)
+		result.ErrorClass, result.Error, result.NameBlocked, result.StaleConn = f.class, f.text, f.name, f.stale
 		return
 	}
 	defer func() { _ = resp.Body.Close() }()
-	result.read(x, resp)
+	result.read(request.URL, resp)
 }
 
+func atOnce(_, _ time.Duration, _ int, _ *http.Response) time.Duration { return 0 }
+
 // read takes what is kept of an answer.
-func (result *Result) read(x *exchange, resp *http.Response) {
-	if resp.StatusCode < 200 {
-		result.ErrorClass = classProtocol
-		result.Error = "the answer's status " + strconv.Itoa(resp.StatusCode) + " is not a final one"
-		return
-	}
+func (result *Result) read(target *url.URL, resp *http.Response) {
 	result.Status = resp.StatusCode
 	result.RetryAfter = retryAfter(resp.Header["Retry-After"])
 	result.Date = httpDate(resp.Header.Get("Date"))
 	result.RateLimit = cut(strings.Join(resp.Header[keyRateLimit], ", "))
 	result.Steering = cut(resp.Header.Get(keyDecision))
 	if resp.StatusCode >= 300 && resp.StatusCode < 400 {
-		result.RedirectHost = redirectHost(x.target, x.location)
+		result.RedirectHost = redirectHost(target, resp.Header[keyLocation])
 	}
 	if resp.ContentLength != 0 {
 		result.Body = readBody(resp.Body)
@@ -201,9 +204,9 @@ const (
 	keyDecision  = "Pushlease-Decision"
 )
 
-// prepare checks the registration again, since a row in the tables can be older
-// than the rules.
-func (s *Sender) prepare(w *Webhook, r *Request, now time.Time) (*exchange, error) {
+// prepare makes the request. It checks the registration again, since a row in the tables can
+// be older than the rules.
+func (s *Sender) prepare(w *Webhook, r *Request, now time.Time) (*retryablehttp.Request, error) {
 	if w.Timeout <= 0 {
 		return nil, invalid("the webhook has no timeout", "set one")
 	}
@@ -239,38 +242,20 @@ func (s *Sender) prepare(w *Webhook, r *Request, now time.Time) (*exchange, erro
 	for i, key := range ownHeaders {
 		header[key] = values[i+2 : i+3 : i+3]
 	}
-	return &exchange{target: target, header: header, empty: len(r.Body) == 0}, nil
+	request := &retryablehttp.Request{Request: &http.Request{
+		Method: http.MethodPost, URL: target, Host: target.Host, Header: header,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}}
+	if len(r.Body) == 0 {
+		return request, request.SetBody(nil) // which gives Content-Length: 0
+	}
+	return request, request.SetBody(r.Body)
 }
 
 // ownHeaders are those that nothing may replace, in the form of net/http.
 var ownHeaders = [...]string{
 	"Accept-Encoding", http.CanonicalHeaderKey(HeaderID), http.CanonicalHeaderKey(HeaderTimestamp),
 	http.CanonicalHeaderKey(HeaderSignature), "Pushlease-Queue", "Pushlease-Attempt",
-}
-
-// newRequest makes the request that the layers above the link see: it names the origin only.
-func newRequest(x *exchange, body []byte) (*retryablehttp.Request, error) {
-	request := &http.Request{
-		Method: http.MethodPost, URL: &url.URL{Scheme: x.target.Scheme, Host: x.target.Host}, Host: x.target.Host,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{},
-	}
-	r := &retryablehttp.Request{Request: request.WithContext(context.WithValue(x.ctx, exchangeKey{}, x))}
-	if len(body) == 0 {
-		return r, r.SetBody(nil) // which gives Content-Length: 0
-	}
-	return r, r.SetBody(body)
-}
-
-// failureOf never passes the text of an error on that is not ours.
-func failureOf(ctx context.Context, err error) *failure {
-	var f *failure
-	switch {
-	case errors.As(err, &f):
-		return f
-	case ctx.Err() != nil:
-		return ended(ctx)
-	}
-	return &failure{class: classRequest, text: "the request could not be sent as it is registered"}
 }
 
 // readBody reads the beginning of a body. The status has decided already, so a
@@ -318,11 +303,11 @@ func httpDate(value string) string {
 func cut(value string) string { return value[:min(len(value), maxAnswerHeader)] }
 
 // redirectHost gives the host that a Location means, without anything else.
-func redirectHost(base *url.URL, location string) string {
-	if location == "" {
+func redirectHost(base *url.URL, location []string) string {
+	if len(location) == 0 {
 		return ""
 	}
-	u, err := base.Parse(location)
+	u, err := base.Parse(location[0])
 	if err != nil {
 		return ""
 	}

@@ -347,15 +347,23 @@ func TestDeadlineIsNotExtended(t *testing.T) {
 	})
 }
 
-// The status decides, also when the body takes until the deadline or breaks.
+// The status decides, also when the body does not come or breaks. C62: a 2xx ends the attempt;
+// for the body of any other, a text that rules look for, is waited a little longer.
 func TestStatusDecidesWhateverTheBodyDoes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		wire := webhooktest.NewWire(t, webhooktest.DripBody(200, 1100*time.Millisecond))
-		s := newSender(t, wire.Dial)
-		got := s.Send(t.Context(), hook(), message("{}"))
-		wantAnswer(t, got, 200)
-		if got.Duration != 5*time.Second || string(got.Body) != "aaaa" {
-			t.Errorf("after %v with %q", got.Duration, got.Body)
+		for status, want := range map[int]struct {
+			after time.Duration
+			body  string
+		}{200: {time.Second, "aa"}, 299: {time.Second, "aa"}, 503: {5 * time.Second, "aaaaaaaaaaaa"}} {
+			wire := webhooktest.NewWire(t, webhooktest.DripBody(status, 400*time.Millisecond))
+			s := newSender(t, wire.Dial)
+			w := hook()
+			w.Timeout = 30 * time.Second
+			got := s.Send(t.Context(), w, message("{}"))
+			wantAnswer(t, got, status)
+			if got.Duration != want.after || string(got.Body) != want.body {
+				t.Errorf("%d: after %v with %q", status, got.Duration, got.Body)
+			}
 		}
 	})
 	for name, answer := range map[string]string{

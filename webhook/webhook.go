@@ -21,14 +21,19 @@ type Webhook struct {
 	Secrets []Secret `json:"secrets"`
 	// Headers are sent as they are; ValidateHeaders says which are allowed.
 	Headers map[string]string `json:"headers,omitempty"`
-	// Timeout is the deadline of one whole exchange: dial, TLS, request,
-	// answer's head and body. Progress does not extend it.
+	// Timeout is the deadline of an exchange, from the first byte of the request to the
+	// answer's head: progress does not extend it. To open a connection before may take as
+	// long again.
 	Timeout time.Duration `json:"timeout"`
 	// Filter says which of the queue's messages it takes.
 	Filter Filter `json:"filter,omitzero"`
 	// Format is the form in which it gets them.
 	Format Format `json:"format,omitempty"`
 }
+
+// Longest is how long a Send may take: a connection, and then the exchange, each have the
+// whole timeout.
+func (w *Webhook) Longest() time.Duration { return 2 * w.Timeout }
 
 // Secret is one signing secret. It prints and logs as [secret]; only its JSON
 // form, which is for the tables, holds the key.
@@ -65,6 +70,11 @@ type Request struct {
 	// Headers come with the message (see Payload); they replace the webhook's own of
 	// the same name. One that HTTP can't carry is left out.
 	Headers map[string]string
+	// Fresh asks for a new connection: the last attempt timed out, or somebody wants to know
+	// whether the receiver can be reached now.
+	Fresh bool
+	// Until ends the attempt as the webhook's timeout does, unless it is zero.
+	Until time.Time
 }
 
 // Request makes the request of one attempt: the message in the webhook's format.
@@ -108,4 +118,8 @@ type Result struct {
 	// Redials counts the connections that failed before the exchange could
 	// begin and were tried once more at once (DESIGN section 14).
 	Redials int
+	// StaleConn is whether the attempt failed on a connection that had been used before,
+	// without a byte of an answer: it may have been the connection alone that was dead, so
+	// this is no evidence against the receiver.
+	StaleConn bool
 }

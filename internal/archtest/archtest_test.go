@@ -20,7 +20,8 @@ const module = "github.com/pushlease/pushlease/"
 // where it belongs first.
 var allowed = map[string][]string{
 	"policy":                     {},
-	"webhook":                    {},
+	"webhook":                    {"webhook/internal/transport"},
+	"webhook/internal/transport": {},
 	"webhook/webhooktest":        {"webhook"},
 	"queue":                      {},
 	"queue/azurequeue":           {"queue", "internal/azureconn"},

@@ -140,7 +140,7 @@ var table = named([]Setting{
 		minRetention, maxRetention, func(c *Config) *time.Duration { return &c.Retention }),
 	duration("dead_letter_retention", "", "How long dead letters are kept that were not replayed; then they are deleted and counted. 1h to 87600h. Unset: for ever. Replayed ones are always deleted when retention has passed since their replay.",
 		minRetention, maxDeadLetterRetention, func(c *Config) *time.Duration { return &c.DeadLetterRetention }),
-	duration("webhook_timeout", "30s", "Deadline of one whole POST for webhooks that name none. 1s to 10m.",
+	duration("webhook_timeout", "30s", "Deadline of one exchange for webhooks that name none, from when there is a connection; opening one may take as long. 1s to 10m.",
 		time.Second, maxWebhookTimeout, func(c *Config) *time.Duration { return &c.WebhookTimeout }),
 	cidrs("allow_cidrs", "Address ranges that webhooks may have although the guard refuses them (private, loopback, link-local …): a list such as 10.1.0.0/16 (comma-separated outside YAML).",
 		func(c *Config) *prefixes { return (*prefixes)(&c.AllowCIDRs) }),

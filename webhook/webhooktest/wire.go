@@ -44,6 +44,9 @@ func (c *Conn) ReadRequest() (*http.Request, []byte, error) {
 	return request, body, nil
 }
 
+// ReadHead reads a request's head and leaves its body, for receivers that answer by the head.
+func (c *Conn) ReadHead() (*http.Request, error) { return http.ReadRequest(c.in) }
+
 // Wire is a receiver at the level of connections.
 type Wire struct {
 	script   Script

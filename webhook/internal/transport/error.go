@@ -1,0 +1,113 @@
+package transport
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"time"
+)
+
+// Stage is how far a request came.
+type Stage int
+
+// The stages, in their order.
+const (
+	// Request: it can't be sent as it is.
+	Request Stage = iota
+	// Connecting: no connection was there. Nothing was sent.
+	Connecting
+	// Handshaking: TLS was not agreed on. Nothing was sent.
+	Handshaking
+	// Exchanging: there was a connection.
+	Exchanging
+)
+
+// Error is why there is no answer, with all that is known about the exchange.
+type Error struct {
+	Stage Stage
+	Cause error
+	// Late is whether the request's time was over. A context that ended is its own error.
+	Late bool
+	// Reused is whether the connection had carried an exchange before.
+	Reused bool
+	HTTP2  bool
+	// Sent is whether a byte of the request was written, Whole whether all of it was.
+	Sent, Whole bool
+	// Answered is whether a byte came back.
+	Answered bool
+	// After is the time from the end of the writing to the failure.
+	After time.Duration
+	// Unprocessed is whether HTTP/2 says that the receiver did not begin with the request.
+	Unprocessed bool
+	// Secure is about the handshake; nil without TLS.
+	Secure *Handshake
+}
+
+// Handshake is what the receiver did in the handshake.
+type Handshake struct {
+	// AskedCertificate is whether it wanted a certificate of ours.
+	AskedCertificate bool
+}
+
+func (e *Error) Error() string { return e.Cause.Error() }
+func (e *Error) Unwrap() error { return e.Cause }
+
+// repeatable is how soon after it was written a request may be repeated: a receiver that
+// closed its idle connection just then is known at once, one that worked on the request
+// takes longer to die.
+const repeatable = time.Second
+
+// NoChance is whether the receiver provably had none to process the request: it said so, it
+// did not get all of it, or the connection, which had been idle, died as it was used again.
+func (e *Error) NoChance() bool {
+	switch {
+	case e.Stage != Exchanging, e.Late, e.Answered:
+		return e.Unprocessed
+	case e.HTTP2:
+		return e.Unprocessed || e.Reused && died(e.Cause) && e.After < repeatable
+	}
+	return died(e.Cause) && (!e.Whole || e.Reused && e.After < repeatable)
+}
+
+// Stale is whether it may well be the connection alone that was dead: it had been used
+// before, and not a byte came back.
+func (e *Error) Stale() bool { return e.Stage == Exchanging && e.Reused && !e.Answered }
+
+// Errors of the exchange itself.
+var (
+	// ErrUnasked is about bytes that came before the request can have arrived.
+	ErrUnasked = errors.New("the receiver sent bytes that nobody had asked for")
+	// ErrHeadTooLarge ends the reading of a head.
+	ErrHeadTooLarge = errors.New("the answer's head is too large")
+	// ErrNotFinal is about a status that ends no exchange, such as 101.
+	ErrNotFinal = errors.New("the answer's status is not a final one")
+	// ErrFlood is about interim answers without end.
+	ErrFlood = errors.New("too many interim answers")
+	// ErrSpeaksTLS is about a receiver that answers plain HTTP with TLS.
+	ErrSpeaksTLS = errors.New("the receiver speaks TLS on this port")
+	// ErrTooLate is about a connection that was there when too little time was left.
+	ErrTooLate = errors.New("the connection was there too late for a request")
+
+	errLate   = errors.New("the request's time is over")
+	errClosed = errors.New("the transport is closed")
+)
+
+// died is whether an error means that a connection ended.
+func died(err error) bool {
+	var op *net.OpError
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe) ||
+		errors.Is(err, net.ErrClosed) || errors.As(err, &op) && !tlsAlert(err)
+}
+
+// Died is whether the failure is that the connection ended.
+func (e *Error) Died() bool { return died(e.Cause) }
+
+func late(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, errLate) }
+
+// tlsAlert is whether the receiver ended TLS by an alert, which says more than the end of
+// the connection that follows it.
+func tlsAlert(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "remote error"
+}

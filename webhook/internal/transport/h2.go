@@ -1,0 +1,276 @@
+package transport
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// pingAfter and pingWithin end an HTTP/2 connection that has died in silence.
+	pingAfter  = 3 * time.Second
+	pingWithin = 4 * time.Second
+	// sharedBytes is how much of request bodies may be under way on one connection while
+	// further ones can be opened: they all share one window.
+	sharedBytes = 256 << 10
+	maxShared   = 16
+)
+
+// newH2 makes what http.ClientConns are made by; it has no connections of its own.
+func newH2() *http.Transport {
+	return &http.Transport{
+		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return ctx.Value(streamKey{}).(*tls.Conn), nil
+		},
+		ForceAttemptHTTP2:      true,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: maxHead,
+		IdleConnTimeout:        maxIdleTime,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingWithin},
+	}
+}
+
+// streamKey is for the one connection that a ClientConn is made of.
+type streamKey struct{}
+
+// h2conn is one HTTP/2 connection, which many exchanges share.
+type h2conn struct {
+	t      *Transport
+	host   *host
+	client *http.ClientConn
+	secure *Handshake
+	born   time.Time
+	used   time.Time // when it last answered; under the transport's lock
+
+	requests atomic.Int64
+	bytes    atomic.Int64 // of bodies whose answer has not begun
+	retired  atomic.Bool
+}
+
+// share makes an HTTP/2 connection known to all, with an exchange begun on it.
+func (t *Transport) share(ctx context.Context, h *host, w *wire, stream *tls.Conn, shaken *Handshake) (connection, error) {
+	w.secure = false // it is never looked at
+	client, err := t.h2.NewClientConn(context.WithValue(ctx, streamKey{}, stream), "https", h.address)
+	if err == nil {
+		err = client.Reserve()
+	}
+	if err != nil {
+		_ = stream.Close()
+		return nil, &Error{Stage: Handshaking, Cause: err, Secure: shaken}
+	}
+	c := &h2conn{t: t, host: h, client: client, secure: shaken, born: time.Now()}
+	client.SetStateHook(func(*http.ClientConn) { c.finish() })
+	t.mu.Lock()
+	h.shared = append(h.shared, c)
+	h.begin(c.born)
+	t.sweepLater()
+	t.mu.Unlock()
+	return c, nil
+}
+
+// room is whether a further request should go on the connection. of is how many there are.
+func (c *h2conn) room(of int) bool { return of >= maxShared || c.bytes.Load() < sharedBytes }
+
+func (c *h2conn) proven() time.Time {
+	if c.used.IsZero() {
+		return c.born
+	}
+	return c.used
+}
+
+func (c *h2conn) release() {
+	c.t.ended(c.host, time.Time{})
+	c.client.Release()
+}
+
+func (c *h2conn) drop() {
+	c.retired.Store(true)
+	c.finish()
+}
+
+// finish closes the connection when it was dropped and nothing is in flight.
+func (c *h2conn) finish() {
+	if c.retired.Load() && c.client.InFlight() == 0 {
+		_ = c.client.Close()
+	}
+}
+
+// shared is the state of one request on an h2conn. Its hooks run on net/http's goroutines.
+type shared struct {
+	*h2conn
+	reused   bool
+	wrote    atomic.Int64 // when the request was written, in ns
+	sent     atomic.Bool
+	answered atomic.Bool
+	interim  atomic.Int64
+}
+
+func (c *h2conn) exchange(r *http.Request, now, deadline time.Time) (*http.Response, error) {
+	ctx, stop := context.WithCancelCause(r.Context())
+	var clock *time.Timer
+	if !deadline.IsZero() {
+		clock = time.AfterFunc(time.Until(deadline), func() { stop(errLate) })
+	}
+	x := &shared{h2conn: c, reused: c.requests.Add(1) > 1}
+	length := max(r.ContentLength, 0)
+	c.bytes.Add(length)
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		WroteHeaders:         func() { x.sent.Store(true) },
+		WroteRequest:         x.wroteRequest,
+		GotFirstResponseByte: func() { x.answered.Store(true) },
+		Got1xxResponse:       x.got1xx,
+	})
+	response, err := c.client.RoundTrip(r.WithContext(traced))
+	c.bytes.Add(-length)
+	end := func() {
+		if clock != nil {
+			clock.Stop()
+		}
+		stop(nil)
+	}
+	if err == nil && response.StatusCode < 200 {
+		_ = response.Body.Close()
+		err = ErrNotFinal
+	}
+	if err != nil {
+		cause := context.Cause(ctx)
+		end()
+		c.t.ended(c.host, time.Time{})
+		return nil, x.failed(r, err, cause, now)
+	}
+	answered := time.Now()
+	c.t.mu.Lock()
+	c.used = answered
+	c.t.mu.Unlock()
+	c.t.ended(c.host, answered)
+	if by := bodyDeadline(response.StatusCode, answered, deadline); clock == nil || by.Before(deadline) {
+		if clock != nil {
+			clock.Stop()
+		}
+		clock = time.AfterFunc(time.Until(by), func() { stop(errLate) })
+	}
+	response.Body = &streamBody{ReadCloser: response.Body, end: end}
+	return response, nil
+}
+
+func (x *shared) wroteRequest(info httptrace.WroteRequestInfo) {
+	if info.Err == nil {
+		x.wrote.CompareAndSwap(0, time.Now().UnixNano())
+	}
+}
+
+// got1xx can't slow a flood down: the goroutine that reads serves other requests too.
+func (x *shared) got1xx(int, textproto.MIMEHeader) error {
+	if x.answered.Store(true); x.interim.Add(1) > freeInterim {
+		return ErrFlood
+	}
+	return nil
+}
+
+// failed makes the error of an exchange.
+func (x *shared) failed(r *http.Request, err, cause error, began time.Time) error {
+	if ended := context.Cause(r.Context()); ended != nil {
+		return ended
+	}
+	e := &Error{
+		Stage: Exchanging, Cause: err, HTTP2: true, Reused: x.reused, Sent: x.sent.Load(), Answered: x.answered.Load(),
+		Late: errors.Is(cause, errLate), Secure: x.secure,
+	}
+	if wrote := x.wrote.Load(); wrote != 0 {
+		e.Whole, e.After = true, time.Since(time.Unix(0, wrote))
+	}
+	switch {
+	case e.Late && e.Stale():
+		x.t.retire(x.host, began)
+	case e.Late:
+	case wants1(err):
+		x.t.mu.Lock()
+		x.host.plain, x.host.only1 = time.Now().Add(plain), false
+		drop := x.t.remove(x.host, func(*conn) bool { return false }, func(*h2conn) bool { return true })
+		x.t.mu.Unlock()
+		dropAll(drop)
+		e.Unprocessed = true
+	default:
+		e.Unprocessed = unprocessed(err)
+	}
+	return e
+}
+
+// streamBody ends the exchange's clock with the body.
+type streamBody struct {
+	io.ReadCloser
+	end func()
+}
+
+func (b *streamBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.end()
+	return err
+}
+
+// What net/http's HTTP/2 says in the texts of errors; it exports none of them.
+const (
+	h2GoAway   = "http2: Transport received Server's graceful shutdown GOAWAY"
+	h2Unusable = "http2: client conn not usable"
+	h2Closed   = "http2: server sent GOAWAY and closed the connection; "
+	h2Debug    = ", debug="
+)
+
+// codes are those of RFC 9113, section 7.
+var codes = [...]string{
+	"NO_ERROR", "PROTOCOL_ERROR", "INTERNAL_ERROR", "FLOW_CONTROL_ERROR", "SETTINGS_TIMEOUT", "STREAM_CLOSED",
+	"FRAME_SIZE_ERROR", "REFUSED_STREAM", "CANCEL", "COMPRESSION_ERROR", "CONNECT_ERROR", "ENHANCE_YOUR_CALM",
+	"INADEQUATE_SECURITY", "HTTP_1_1_REQUIRED",
+}
+
+const (
+	codeRefused   = 7
+	codeWantsHTTP = 13
+)
+
+// StreamError is how net/http's HTTP/2 reports that a stream was ended (see its As).
+type StreamError struct {
+	StreamID uint32
+	Code     uint32
+	Cause    error
+}
+
+func (e StreamError) Error() string { return "the stream was reset with " + e.Name() }
+
+// Name is the RFC's name of the code.
+func (e StreamError) Name() string {
+	if int(e.Code) < len(codes) {
+		return codes[e.Code]
+	}
+	return "an unknown code"
+}
+
+// unprocessed is whether HTTP/2 guarantees that the receiver did not begin with the
+// request: GOAWAY with a lower last stream, REFUSED_STREAM, or a connection that took no
+// further stream. Texts that a receiver could write are not looked at.
+func unprocessed(err error) bool {
+	var stream StreamError
+	if errors.As(err, &stream) {
+		return stream.Code == codeRefused
+	}
+	text := err.Error()
+	return strings.HasPrefix(text, h2GoAway) || strings.HasPrefix(text, h2Unusable)
+}
+
+// wants1 is whether the receiver asks for HTTP/1.1. It has processed nothing then.
+func wants1(err error) bool {
+	var stream StreamError
+	if errors.As(err, &stream) {
+		return stream.Code == codeWantsHTTP
+	}
+	own, _, _ := strings.Cut(err.Error(), h2Debug) // behind it is the receiver's text
+	return strings.HasPrefix(own, h2Closed) && strings.HasSuffix(own, "ErrCode=HTTP_1_1_REQUIRED")
+}

@@ -1,0 +1,186 @@
+package transport
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+)
+
+// Config is what a Transport stands on. All of it is required.
+type Config struct {
+	// Dial opens a connection to host:port. Its errors are passed on within an *Error.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// KeepOld is whether an error of Dial is a reason to go on with connections that are
+	// old: the name could not be looked up.
+	KeepOld func(err error) bool
+	// TLS is the configuration of handshakes. Its NextProtos are the transport's.
+	TLS *tls.Config
+}
+
+// Limits bound one request. They travel with its context, as httptrace's hooks do.
+type Limits struct {
+	// Start is when the attempt began, and Timeout how long a connection may take from then,
+	// and again how long the exchange may take from when the connection is there.
+	Start   time.Time
+	Timeout time.Duration
+	// Until ends all of it, unless it is zero.
+	Until time.Time
+	// Fresh is whether a new connection has to be opened. It is for this request alone, unless
+	// it can be shared: what made it necessary may be about to happen again.
+	Fresh bool
+}
+
+type limitsKey struct{}
+
+// WithLimits bounds the requests under the context.
+func WithLimits(ctx context.Context, l *Limits) context.Context {
+	return context.WithValue(ctx, limitsKey{}, l)
+}
+
+// LimitsOf gives the limits of a context, or none.
+func LimitsOf(ctx context.Context) Limits {
+	if l, ok := ctx.Value(limitsKey{}).(*Limits); ok {
+		return *l
+	}
+	return Limits{}
+}
+
+// deadline is when what begins at now has to be over; zero means never.
+func (l *Limits) deadline(now time.Time) time.Time {
+	if l.Timeout <= 0 {
+		return l.Until
+	}
+	by := now.Add(l.Timeout)
+	if !l.Until.IsZero() && l.Until.Before(by) {
+		return l.Until
+	}
+	return by
+}
+
+// Transport is an http.RoundTripper, safe for concurrent use. Its errors are *Error, or the
+// cause why the request's context ended. It has no CloseIdleConnections: go-retryablehttp
+// would call that after each failure of anyone.
+type Transport struct {
+	config Config
+	h2     *http.Transport
+	life   context.Context // of what is opened in the place of old connections
+	end    context.CancelFunc
+	work   sync.WaitGroup
+
+	mu       sync.Mutex
+	hosts    map[origin]*host
+	idle     int
+	sweeper  *time.Timer
+	sweeping bool
+	closed   bool
+}
+
+// New makes a Transport. Close it when the last request has ended.
+func New(config Config) *Transport {
+	t := &Transport{config: config, hosts: map[origin]*host{}, h2: newH2()}
+	t.life, t.end = context.WithCancel(context.Background())
+	return t
+}
+
+// Close closes all connections that are idle. No request may be in progress.
+func (t *Transport) Close() {
+	t.end()
+	var drop []connection
+	t.mu.Lock()
+	t.closed = true
+	if t.sweeper != nil {
+		t.sweeper.Stop()
+	}
+	for _, h := range t.hosts {
+		drop = append(drop, t.remove(h, func(*conn) bool { return true }, func(*h2conn) bool { return true })...)
+	}
+	t.mu.Unlock()
+	dropAll(drop)
+	t.work.Wait()
+}
+
+// RoundTrip makes one exchange. Nothing is ever sent twice.
+func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	c, now, deadline, err := t.connection(r)
+	if err != nil {
+		if r.Body != nil {
+			_ = r.Body.Close()
+		}
+		return nil, err
+	}
+	return c.exchange(r, now, deadline)
+}
+
+// connection gives one for the request, on which its exchange has begun.
+func (t *Transport) connection(r *http.Request) (c connection, now, deadline time.Time, err error) {
+	if err := validate(r); err != nil {
+		return nil, now, deadline, &Error{Stage: Request, Cause: err}
+	}
+	ctx, limits := r.Context(), LimitsOf(r.Context())
+	if ctx.Err() != nil {
+		return nil, now, deadline, context.Cause(ctx)
+	}
+	now = time.Now()
+	h := t.hostOf(origin{r.URL.Scheme, address(r)})
+	deadline = limits.deadline(now)
+	if !limits.Fresh {
+		if c := t.take(h, now, deadline); c != nil {
+			return c, now, deadline, nil
+		}
+	}
+	if c, err = t.open(ctx, h, &limits); err != nil {
+		return nil, now, deadline, err
+	}
+	now = time.Now()
+	deadline = limits.deadline(now)
+	if fair := limits.deadline(limits.Start).Sub(limits.Start) / 2; deadline.Sub(now) < fair && fair > 0 {
+		c.release()
+		return nil, now, deadline, &Error{Stage: Connecting, Cause: ErrTooLate}
+	}
+	if one, ok := c.(*conn); ok {
+		one.once = limits.Fresh
+		one.wire.until(deadline)
+	}
+	return c, now, deadline, nil
+}
+
+// validate refuses what http.Request.Write would write although it is not HTTP.
+func validate(r *http.Request) error {
+	switch {
+	case r.URL == nil || r.URL.Host == "" || r.URL.Scheme != "http" && r.URL.Scheme != "https":
+		return errors.New("the request has no address over http or https")
+	case !httpguts.ValidHeaderFieldName(r.Method): // a method is a token, too
+		return errors.New("the request's method is not valid")
+	}
+	for name, values := range r.Header {
+		if !httpguts.ValidHeaderFieldName(name) {
+			return errors.New("the name of a header is not valid")
+		}
+		for _, value := range values {
+			if !httpguts.ValidHeaderFieldValue(value) {
+				return errors.New("the value of a header is not valid")
+			}
+		}
+	}
+	return nil
+}
+
+// address is host:port of a request.
+func address(r *http.Request) string {
+	port := r.URL.Port()
+	switch {
+	case port != "":
+		return r.URL.Host
+	case r.URL.Scheme == "https":
+		port = "443"
+	default:
+		port = "80"
+	}
+	return net.JoinHostPort(r.URL.Hostname(), port)
+}

@@ -182,3 +182,14 @@ func earlier(a, b time.Time) time.Time {
 	}
 	return b
 }
+
+// OutageWait is how long a webhook that has taken nothing for that time is left alone before
+// it is asked again: at least as long as least, and half of the time that it was away for; of
+// a long outage a little more, so that no more than 12 POSTs of 10 minutes are in vain.
+func OutageWait(least, away time.Duration) time.Duration {
+	share := 0.5
+	if away > 40*time.Second {
+		share = 0.7
+	}
+	return max(least, time.Duration(share*float64(away)), min(away, 2*time.Second))
+}

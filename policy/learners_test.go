@@ -1,0 +1,457 @@
+package policy_test
+
+import (
+	"container/heap"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+)
+
+// learner is what learns a rate in the comparison of ADR 0054.
+type learner interface {
+	next(now time.Time) time.Time
+	take(at time.Time) (ticket uint32)
+	report(ticket uint32, taken bool, began, now time.Time)
+	rate() float64
+}
+
+// limiter says whether a POST is taken that arrives at that time.
+type limiter func(now time.Time) bool
+
+// strictly takes one POST in each interval.
+func strictly(rate float64) limiter {
+	var free time.Time
+	gap := time.Duration(float64(time.Second) / rate)
+	return func(now time.Time) bool {
+		if now.Before(free) {
+			return false
+		}
+		free = now.Add(gap)
+		return true
+	}
+}
+
+func tokenBucket(rate, burst float64) limiter {
+	tokens, last := burst, start
+	return func(now time.Time) bool {
+		tokens = min(tokens+rate*now.Sub(last).Seconds(), burst)
+		last = now
+		if tokens < 1 {
+			return false
+		}
+		tokens--
+		return true
+	}
+}
+
+func fixedWindow(n int, length time.Duration) limiter {
+	var window int64
+	taken := 0
+	return func(now time.Time) bool {
+		if w := now.UnixNano() / int64(length); w != window {
+			window, taken = w, 0
+		}
+		taken++
+		return taken <= n
+	}
+}
+
+func slidingWindow(n int, length time.Duration) limiter {
+	var at []time.Time
+	return func(now time.Time) bool {
+		for len(at) > 0 && now.Sub(at[0]) >= length {
+			at = at[1:]
+		}
+		if len(at) >= n {
+			return false
+		}
+		at = append(at, now)
+		return true
+	}
+}
+
+func unlimited(time.Time) bool { return true }
+
+// then is one limiter until a time, and another one after it.
+func then(first limiter, after time.Duration, second limiter) limiter {
+	return func(now time.Time) bool {
+		if now.Sub(start) < after {
+			return first(now)
+		}
+		return second(now)
+	}
+}
+
+// trial sends as much as a learner lets it to a receiver behind a limiter.
+type trial struct {
+	senders []learner
+	accepts limiter
+	latency time.Duration
+	window  bool // POSTs in flight are bounded by a Window, too, as in the dispatcher
+	jitter  time.Duration
+	posts   []trialPost
+}
+
+type trialPost struct {
+	at    time.Time
+	taken bool
+	rate  float64
+}
+
+type event struct {
+	at     time.Time
+	sender int
+	ticket uint32
+	window uint32
+	began  time.Time
+	answer bool
+	taken  bool
+}
+
+type events []event
+
+func (e events) Len() int           { return len(e) }
+func (e events) Less(i, j int) bool { return e[i].at.Before(e[j].at) }
+func (e events) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
+func (e *events) Push(x any)        { *e = append(*e, x.(event)) }
+func (e *events) Pop() any {
+	old := *e
+	x := old[len(old)-1]
+	*e = old[:len(old)-1]
+	return x
+}
+
+const trialMost = 64 // in flight
+
+func (tr *trial) run(length time.Duration, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	n := len(tr.senders)
+	flying, planned := make([]int, n), make([]bool, n)
+	windows := make([]policy.Window, n)
+	var queue events
+	end := start.Add(length)
+	plan := func(i int, now time.Time) {
+		limit := trialMost
+		if tr.window {
+			limit = windows[i].Size(trialMost)
+		}
+		if planned[i] || flying[i] >= limit {
+			return
+		}
+		planned[i] = true
+		at := tr.senders[i].next(now)
+		heap.Push(&queue, event{at: at.Add(10 * time.Microsecond), sender: i})
+	}
+	for i := range n {
+		plan(i, start.Add(time.Duration(i)*7*time.Millisecond))
+	}
+	for queue.Len() > 0 {
+		e := heap.Pop(&queue).(event)
+		now := e.at
+		if now.After(end) {
+			return
+		}
+		i := e.sender
+		s := tr.senders[i]
+		if e.answer {
+			sign := taken
+			if !e.taken {
+				sign = overloaded
+			}
+			windows[i].Report(sign, e.window, flying[i], trialMost)
+			flying[i]--
+			s.report(e.ticket, e.taken, e.began, now)
+			plan(i, now)
+			continue
+		}
+		planned[i] = false
+		if s.next(now).After(now) { // refused meanwhile
+			plan(i, now)
+			continue
+		}
+		ticket := s.take(now)
+		arrives := now.Add(time.Duration(rng.Float64() * float64(tr.jitter)))
+		ok := tr.accepts(arrives)
+		tr.posts = append(tr.posts, trialPost{now, ok, s.rate()})
+		flying[i]++
+		heap.Push(&queue, event{at: arrives.Add(tr.latency), sender: i, ticket: ticket, window: windows[i].Generation(), began: now, answer: true, taken: ok})
+		plan(i, now)
+	}
+}
+
+// between counts the POSTs of a stretch.
+func (tr *trial) between(from, to time.Duration) (taken, refused int) {
+	for _, p := range tr.posts {
+		if at := p.at.Sub(start); at >= from && at < to {
+			if p.taken {
+				taken++
+			} else {
+				refused++
+			}
+		}
+	}
+	return taken, refused
+}
+
+func (tr *trial) firstRefusal() time.Duration {
+	for _, p := range tr.posts {
+		if !p.taken {
+			return p.at.Sub(start)
+		}
+	}
+	return 0
+}
+
+// pacer is policy.Pacer.
+type pacer struct {
+	policy.Pacer
+	rng *rand.Rand
+}
+
+func (p *pacer) next(now time.Time) time.Time { return p.Next(now) }
+func (p *pacer) take(at time.Time) uint32     { return p.Take(at) }
+func (p *pacer) rate() float64                { return p.Rate() }
+func (p *pacer) report(ticket uint32, taken bool, began, now time.Time) {
+	if taken {
+		p.Taken(ticket, began, now)
+	} else {
+		p.Refused(ticket, now, p.rng.Float64())
+	}
+}
+
+func newPacer(seed uint64) learner { return &pacer{rng: rand.New(rand.NewPCG(seed, 3))} }
+
+// cubic is what the adaptive retry of AWS SDKs does: CUBIC on the rate, in POSTs a second.
+type cubicRate struct {
+	fill, most, tokens, measured    float64
+	stamp, throttled, bucket, taken time.Time
+	sent                            int
+}
+
+func (c *cubicRate) rate() float64 { return c.fill }
+
+func (c *cubicRate) refill(now time.Time) {
+	if c.fill > 0 {
+		c.tokens = min(c.tokens+c.fill*now.Sub(c.stamp).Seconds(), max(c.fill, 1))
+	}
+	c.stamp = now
+}
+
+func (c *cubicRate) next(now time.Time) time.Time {
+	if c.fill == 0 {
+		return now
+	}
+	c.refill(now)
+	if c.tokens >= 1 {
+		return now
+	}
+	return now.Add(time.Duration((1 - c.tokens) / c.fill * float64(time.Second)))
+}
+
+func (c *cubicRate) take(at time.Time) uint32 {
+	if c.fill > 0 {
+		c.refill(at)
+		c.tokens--
+	}
+	return 0
+}
+
+func (c *cubicRate) report(_ uint32, taken bool, _, now time.Time) {
+	c.sent++
+	if b := now.Truncate(500 * time.Millisecond); b.After(c.bucket) {
+		if !c.bucket.IsZero() {
+			c.measured = 0.8*float64(c.sent)/b.Sub(c.bucket).Seconds() + 0.2*c.measured
+		}
+		c.sent, c.bucket = 0, b
+	}
+	var rate float64
+	if taken {
+		if c.fill == 0 {
+			return
+		}
+		k := math.Cbrt(c.most * 0.3 / 0.4)
+		rate = 0.4*math.Pow(now.Sub(c.throttled).Seconds()-k, 3) + c.most
+	} else {
+		c.most = max(c.measured, 0.5)
+		if c.fill > 0 {
+			c.most = min(c.most, c.fill)
+		}
+		c.throttled = now
+		rate = 0.7 * c.most
+	}
+	c.refill(now)
+	c.fill = max(min(rate, 2*c.measured), 0.5)
+	c.tokens = min(c.tokens, max(c.fill, 1))
+}
+
+// acceptedShare is client-side throttling as in the SRE book, and gRPC's of retries: POSTs
+// are held back by chance when more were tried lately than k times what was taken.
+type acceptedShare struct {
+	k                 float64
+	tried, taken      float64
+	at                time.Time
+	rng               *rand.Rand
+	waitsFor, lastTry time.Time
+}
+
+func (a *acceptedShare) rate() float64         { return 0 }
+func (a *acceptedShare) take(time.Time) uint32 { a.waitsFor = time.Time{}; return 0 }
+
+func (a *acceptedShare) next(now time.Time) time.Time {
+	if !a.waitsFor.IsZero() {
+		return later(a.waitsFor, now)
+	}
+	at := now
+	for { // a message is there each 5 ms
+		a.decay(at)
+		a.tried++
+		if a.rng.Float64() >= (a.tried-a.k*a.taken)/(a.tried+1) {
+			a.waitsFor = at
+			return at
+		}
+		at = at.Add(5 * time.Millisecond)
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func (a *acceptedShare) decay(now time.Time) {
+	f := math.Exp(-now.Sub(a.at).Seconds() / 30)
+	a.tried, a.taken, a.at = a.tried*f, a.taken*f, now
+}
+
+func (a *acceptedShare) report(_ uint32, taken bool, _, now time.Time) {
+	if taken {
+		a.taken++
+	}
+}
+
+// additive is AIMD on the rate: one more each second, halved by a refusal.
+type additive struct {
+	r    float64
+	at   time.Time
+	last time.Time
+}
+
+func (a *additive) rate() float64 { return a.r }
+
+func (a *additive) next(now time.Time) time.Time {
+	if a.r == 0 {
+		return now
+	}
+	if at := a.last.Add(time.Duration(float64(time.Second) / a.r)); at.After(now) {
+		return at
+	}
+	return now
+}
+
+func (a *additive) take(at time.Time) uint32 {
+	if a.r > 0 {
+		a.r += at.Sub(a.at).Seconds()
+	}
+	a.at, a.last = at, at
+	return 0
+}
+
+func (a *additive) report(_ uint32, taken bool, began, now time.Time) {
+	if !taken && (a.r == 0 || began.After(a.at.Add(-time.Duration(float64(time.Second)/a.r)))) {
+		a.r = max(a.r/2, 0.1)
+	}
+}
+
+// learners are those that are compared.
+var learners = []struct {
+	name string
+	make func(seed uint64) learner
+}{
+	{"Pacer", newPacer},
+	{"CUBIC", func(uint64) learner { return &cubicRate{} }},
+	{"share", func(seed uint64) learner {
+		return &acceptedShare{k: 1.1, at: start, rng: rand.New(rand.NewPCG(seed, 9))}
+	}},
+	{"AIMD", func(uint64) learner { return &additive{} }},
+}
+
+// learnerCases are the limiters of the field case C84, and others. least is the share of the
+// limit that has to be reached in the stretch, most the share of POSTs that may be refused.
+var learnerCases = []struct {
+	name        string
+	limit       float64
+	accepts     func(rng *rand.Rand) limiter
+	from, to    time.Duration
+	latency     time.Duration
+	senders     int
+	least, most float64
+}{
+	{"(a) one in 50 ms, strictly", 20, func(*rand.Rand) limiter { return strictly(20) }, 10 * time.Second, 70 * time.Second, time.Millisecond, 1, 0.8, 0.1},
+	{"(b) token bucket 20/s, burst 20", 20, func(*rand.Rand) limiter { return tokenBucket(20, 20) }, 10 * time.Second, 70 * time.Second, time.Millisecond, 1, 0.9, 0.1},
+	{"(c) 60 in each full minute", 1, func(*rand.Rand) limiter { return fixedWindow(60, time.Minute) }, 2 * time.Minute, 6 * time.Minute, time.Millisecond, 1, 0.7, 0.1},
+	{"(d) 2/s, strictly", 2, func(*rand.Rand) limiter { return strictly(2) }, 10 * time.Second, 70 * time.Second, time.Millisecond, 1, 0.8, 0.1},
+	{"(e) 500/s, strictly", 500, func(*rand.Rand) limiter { return strictly(500) }, 30 * time.Second, 90 * time.Second, time.Millisecond, 1, 0.8, 0.1},
+	{"(e) token bucket 500/s, burst 50", 500, func(*rand.Rand) limiter { return tokenBucket(500, 50) }, 30 * time.Second, 90 * time.Second, time.Millisecond, 1, 0.8, 0.1},
+	{"(f) 20 in a sliding second", 20, func(*rand.Rand) limiter { return slidingWindow(20, time.Second) }, 10 * time.Second, 70 * time.Second, time.Millisecond, 1, 0.9, 0.1},
+	{"20 in each 5 s", 4, func(*rand.Rand) limiter { return fixedWindow(20, 5*time.Second) }, 10 * time.Second, 70 * time.Second, time.Millisecond, 1, 0.8, 0.15},
+	{"100 in each 15 s", 100. / 15, func(*rand.Rand) limiter { return fixedWindow(100, 15*time.Second) }, 30 * time.Second, 90 * time.Second, time.Millisecond, 1, 0.8, 0.1},
+	{"1000 in each minute", 1000. / 60, func(*rand.Rand) limiter { return fixedWindow(1000, time.Minute) }, 2 * time.Minute, 6 * time.Minute, time.Millisecond, 1, 0.7, 0.1},
+	{"token bucket 10/s, burst 100", 10, func(*rand.Rand) limiter { return tokenBucket(10, 100) }, 10 * time.Second, 70 * time.Second, time.Millisecond, 1, 0.9, 0.1},
+	{"one in a minute, strictly", 1. / 60, func(*rand.Rand) limiter { return strictly(1. / 60) }, 6 * time.Minute, time.Hour, time.Millisecond, 1, 0.6, 0.25},
+	{"20/s, answers take 300 ms", 20, func(*rand.Rand) limiter { return strictly(20) }, 10 * time.Second, 70 * time.Second, 300 * time.Millisecond, 1, 0.75, 0.1},
+	{"limit × 4, from 30 s after it", 80, func(*rand.Rand) limiter { return then(strictly(20), time.Minute, strictly(80)) }, 90 * time.Second, 110 * time.Second, time.Millisecond, 1, 0.8, 0.1},
+	{"limit gone, from 45 s after it", 3200, func(*rand.Rand) limiter { return then(tokenBucket(20, 2), time.Minute, unlimited) }, 105 * time.Second, 110 * time.Second, 20 * time.Millisecond, 1, 0.95, 0},
+	{"limit halved, the 10 s after it", 10, func(*rand.Rand) limiter { return then(strictly(20), time.Minute, strictly(10)) }, 60 * time.Second, 70 * time.Second, time.Millisecond, 1, 0.7, 0.2},
+	{"two instances, one in 50 ms", 20, func(*rand.Rand) limiter { return strictly(20) }, 10 * time.Second, 130 * time.Second, time.Millisecond, 2, 0.75, 0.2},
+	{"two instances, token bucket", 20, func(*rand.Rand) limiter { return tokenBucket(20, 20) }, 10 * time.Second, 130 * time.Second, time.Millisecond, 2, 0.75, 0.2},
+	{"two instances, sliding second", 20, func(*rand.Rand) limiter { return slidingWindow(20, time.Second) }, 10 * time.Second, 130 * time.Second, time.Millisecond, 2, 0.75, 0.2},
+	{"30 % refused at random (of 10/s)", 10, randomly(0.3), time.Minute, 3 * time.Minute, time.Millisecond, 1, 0.1, 0.4},
+	{"5 % refused at random (of 10/s)", 10, randomly(0.05), time.Minute, 3 * time.Minute, time.Millisecond, 1, 0.1, 0.15},
+}
+
+func randomly(share float64) func(*rand.Rand) limiter {
+	return func(rng *rand.Rand) limiter { return func(time.Time) bool { return rng.Float64() >= share } }
+}
+
+// What a receiver with a limit is sent: the worst of some runs of each learner, against each
+// limiter. The table of docs/adr/0054-learned-rate.md is what this prints: task learners.
+func TestThePacerReachesALimitAndIsSeldomRefused(t *testing.T) {
+	const seeds = 5
+	header, line := "| limiter, and when |", "|---|"
+	for _, l := range learners {
+		header, line = header+" "+l.name+" |", line+"---|"
+	}
+	t.Log(header)
+	t.Log(line)
+	for _, c := range learnerCases {
+		row := "| " + c.name + " |"
+		for _, l := range learners {
+			least, most := math.Inf(1), 0.0
+			for seed := range uint64(seeds) {
+				tr := &trial{accepts: c.accepts(rand.New(rand.NewPCG(seed, 1))), latency: c.latency, window: c.latency < 10*time.Millisecond, jitter: 200 * time.Microsecond}
+				for i := range c.senders {
+					s := l.make(seed + uint64(i)*100)
+					if p, ok := s.(*pacer); ok {
+						p.Share(c.senders > 1)
+					}
+					tr.senders = append(tr.senders, s)
+				}
+				tr.run(c.to+time.Second, seed)
+				ok, no := tr.between(c.from, c.to)
+				least = min(least, float64(ok)/c.limit/(c.to-c.from).Seconds())
+				most = max(most, float64(no)/float64(max(ok+no, 1)))
+			}
+			row += fmt.Sprintf(" %.0f %%, %.1f %% |", 100*least, 100*most)
+			if l.name == "Pacer" && (least < c.least || most > c.most) {
+				t.Errorf("%s: %.1f %% of the limit and %.1f %% refused, want at least %.0f %% and at most %.0f %%", c.name, 100*least, 100*most, 100*c.least, 100*c.most)
+			}
+		}
+		t.Log(row)
+	}
+}

@@ -1,0 +1,355 @@
+package policy
+
+import (
+	"math"
+	"time"
+)
+
+// A Pacer's numbers. They were chosen by simulation: docs/adr/0054-learned-rate.md.
+const (
+	// paceStart is the share of what was taken in the last second that a limit begins with.
+	// Where that were fewer than paceSure POSTs the rate doubles each second instead, from one
+	// a second on, until one is refused.
+	paceStart = 0.85
+	paceSure  = 10
+	// paceCut is by how much of itself a refusal lowers the rate: twice as much if the one
+	// before was short ago, and four times the next.
+	paceCut      = 0.04
+	paceSeverest = 2
+	// paceStep is the time in which the rate comes back to where it was refused. It is
+	// longer for a slow webhook, which is not to be asked too often: paceStepPosts; for one
+	// that answers late, paceStepLags times its latency; and for one that refuses for long.
+	paceStep      = 5 * time.Second
+	paceStepPosts = 15
+	paceStepLags  = 5
+	// paceRise is by how much of itself the rate has risen a step after that, and paceNear how
+	// near two rates are that are about the same.
+	paceRise = 0.15
+	paceNear = 0.15
+	// paceForget is how many times what was refused last the rate may be until the limit is
+	// taken to be gone.
+	paceForget = 40
+	// paceMin is the least rate: one POST in two minutes.
+	paceMin = 1.0 / 120
+	// paceDenied is the share of the time in which everything is refused that tells what the
+	// webhook takes on average, and paceBelow how far below that the rate begins.
+	paceDenied = 0.15
+	paceBelow  = 0.05
+	// paceUnsure is the share of that time, and paceMany the number of POSTs taken, by which
+	// such an average is a guess.
+	paceUnsure = 0.4
+	paceMany   = 30
+	// paceGuesses is in how many POSTs the rate doubles at least from a guess.
+	paceGuesses = 6
+	// paceLately is how long ago a webhook may have taken its last POST to be limited, and
+	// not broken. It is longer than the windows of most limits, which are a minute.
+	paceLately = 75 * time.Second
+	// paceRetries is into how many parts the wait of a limit with a known window is cut.
+	paceRetries = 8
+)
+
+// Pacer learns how many POSTs a second a webhook takes that refuses what is beyond its limit
+// and names no wait (Sign.Limited). It is none until the first refusal, and costs nothing; the
+// zero Pacer is that. From then on POSTs begin one after the other at the rate that it has
+// learned.
+//
+// A refusal lowers the rate a little, and more when the next one follows soon. The rate then
+// comes back to where it was refused, at first quickly and then carefully, stays near, and
+// rises ever faster beyond it, as CUBIC does, of TCP. That happens in the time during which
+// the rate is used: a webhook that is sent little says nothing about more. Where everything
+// is refused for a good part of the time, as by a limit of so many in a minute, the rate is
+// what was taken on average; while one POST after the other is refused, they follow at ever
+// longer times. Refusals that the pace is not the reason of lower it no further: see
+// paceNoise.
+//
+// A POST that was allowed before the last cut says nothing about the pace after it. The
+// caller asks Next, takes that place with Take, begins the POST if the place is still
+// Current, and says with Taken or Refused what came of it.
+type Pacer struct {
+	base, top float64       // the rate after the last cut, and the one that was refused; 0: no limit
+	doubling  time.Duration // while only a guess is known: the rate doubles in that time
+	near      bool          // the last two refusals were at about the same rate
+	found     bool          // two were, once, a good while after each other
+	severity  int           // of cuts
+	cuts      uint32
+	used      time.Duration // since the last cut, as far as the rate was used
+	begun     time.Time     // the last POST
+	next      time.Time     // when the next one may begin
+	lag       time.Duration // between a POST and its answer
+	cycle     time.Duration // in which the limit takes much and then nothing
+
+	run      int // refusals in a row, each at the pace of its time
+	runSince time.Time
+	stretch  paceCount // since the rate was last compared with what was taken
+	denied   time.Duration
+	noise    paceNoise
+
+	second    int64     // of the clock
+	taken     [2]uint32 // in it, and in the one before
+	lastTaken time.Time
+	since     time.Time
+	refused   int64
+}
+
+// PaceState is what a Pacer shows and what is stored of it.
+type PaceState struct {
+	// Rate is the POSTs a second that were learned; 0 without a limit.
+	Rate float64 `json:"rate"`
+	// Since is when the limit was found; zero without one.
+	Since time.Time `json:"since,omitzero"`
+	// Refused counts the POSTs that were refused since then.
+	Refused int64 `json:"refused"`
+}
+
+// Limited tells whether a limit is known.
+func (p *Pacer) Limited() bool { return p.base > 0 }
+
+// Rate is POSTs a second now; 0 without a limit.
+func (p *Pacer) Rate() float64 {
+	if !p.Limited() {
+		return 0
+	}
+	if p.doubling > 0 {
+		return min(p.base*math.Exp2(min(float64(p.used)/float64(p.doubling), 20)), MaxRate)
+	}
+	step := p.step()
+	back := step
+	if p.near {
+		back *= 2
+	}
+	if p.used < back {
+		return p.top - (p.top-p.base)*cube(1-float64(p.used)/float64(back))
+	}
+	return min(p.top*(1+paceRise*cube(float64(p.used-back)/float64(step))), MaxRate)
+}
+
+func cube(x float64) float64 { return x * x * x }
+
+// gap is the time from one POST to the next.
+func (p *Pacer) gap() time.Duration {
+	return time.Duration(float64(time.Second) / max(p.Rate(), paceMin))
+}
+
+// step is the time that the rate takes to come back.
+func (p *Pacer) step() time.Duration {
+	posts := time.Duration(paceStepPosts / max(p.top, paceMin) * float64(time.Second))
+	return max(paceStep, posts, paceStepLags*p.lag, p.cycle/2)
+}
+
+// Next is when the next POST may begin: now or later.
+func (p *Pacer) Next(now time.Time) time.Time {
+	if !p.Limited() {
+		return now
+	}
+	p.next = earlier(p.next, now.Add(BucketAhead+2*max(p.gap(), OutageWait(0, paceLately)))) // the clock was set back
+	return later(p.next, now)
+}
+
+// Take takes the place of a POST that begins at that time, which Next has named, and returns
+// what Current, Taken and Refused ask for.
+func (p *Pacer) Take(at time.Time) (cuts uint32) {
+	if !p.Limited() {
+		return p.cuts
+	}
+	gap := p.gap()
+	if idle := at.Sub(p.begun); idle > 0 && idle <= 2*gap { // nearly as soon as it may
+		p.used += min(idle, gap*5/4)
+	}
+	if rate := p.Rate(); rate >= MaxRate || p.doubling == 0 && rate >= paceForget*p.top {
+		p.forget()
+		return p.cuts
+	}
+	p.begun, p.next = at, at.Add(p.gap())
+	return p.cuts
+}
+
+// Give gives back a place that was taken for a POST that is not made.
+func (p *Pacer) Give(cuts uint32) {
+	if p.Limited() && p.Current(cuts) {
+		p.next = p.next.Add(-p.gap())
+	}
+}
+
+// Current tells whether a place that was taken is still one: nothing was refused since.
+func (p *Pacer) Current(cuts uint32) bool { return cuts == p.cuts }
+
+// Taken takes in a POST that was not refused. It began at that time.
+func (p *Pacer) Taken(cuts uint32, began, now time.Time) {
+	p.count(now)
+	p.lastTaken = now
+	if !p.Limited() {
+		return
+	}
+	p.stretch.taken++
+	if !p.Current(cuts) {
+		return
+	}
+	p.lag += (max(now.Sub(began), 0) - p.lag) / latencyWeight
+	p.learnNoise(false, now)
+	if p.run > 0 {
+		p.compare(now)
+		p.run, p.next = 0, later(p.next, p.begun.Add(p.gap()))
+	}
+}
+
+// Refused takes in a POST that was refused over a limit. It tells whether the webhook is
+// limited: whether it has taken others lately. If not it may as well be broken. random is
+// uniform in [0, 1), so that POSTs of several instances do not meet for ever.
+func (p *Pacer) Refused(cuts uint32, now time.Time, random float64) (limited bool) {
+	if p.lastTaken.After(now) { // the clock was set back
+		p.lastTaken = now
+	}
+	if p.lastTaken.IsZero() || now.Sub(p.lastTaken) > paceLately {
+		return false
+	}
+	if !p.Limited() {
+		p.begin(now)
+	} else {
+		p.stretch.refused++
+		if !p.Current(cuts) || p.run < 2 && (p.learnNoise(true, now) || p.noise.excuses()) {
+			p.refused++
+			return true
+		}
+		p.cut()
+	}
+	p.refused++
+	p.run++
+	p.wait(now, random)
+	return true
+}
+
+// wait sets when the next POST may begin after a refusal.
+func (p *Pacer) wait(now time.Time, random float64) {
+	gap := float64(p.gap())
+	if p.run == 1 {
+		p.runSince = now
+		p.next = now.Add(time.Duration(gap * (0.25 + 0.75*random)))
+		return
+	}
+	p.next = now.Add(max(time.Duration(gap*(1+random/2)), OutageWait(p.cycle/paceRetries, now.Sub(p.runSince))))
+}
+
+// begin begins with what was taken in the last second, or, if that was little, from where
+// it soon finds the limit.
+func (p *Pacer) begin(now time.Time) {
+	lately := p.taken[0] + p.taken[1]
+	p.base, p.doubling = max(float64(lately)*paceStart, 1), 0
+	if lately < paceSure {
+		p.doubling = time.Second
+	}
+	p.top, p.since = p.base/paceStart, now
+	p.stretch = paceCount{since: earlier(time.Unix(p.second-1, 0), now), taken: int(lately)}
+	p.cuts++
+}
+
+// cut lowers the rate.
+func (p *Pacer) cut() {
+	rate := p.Rate()
+	if p.run == 0 { // otherwise it is the refused one already
+		p.near = p.doubling == 0 && math.Abs(rate-p.top) <= paceNear*p.top
+		p.top = rate
+	}
+	if p.used < p.step()/2 {
+		p.severity = min(p.severity+1, paceSeverest)
+	} else {
+		p.severity = 0
+		p.found = p.found || p.near
+	}
+	p.base, p.used = max(rate*(1-paceCut*float64(int(1)<<p.severity)), paceMin), 0
+	switch {
+	case p.noise.share > 0:
+		p.doubling = noiseDoubling
+	case p.run == 0: // the limit is found
+		p.doubling = 0
+	}
+	p.cuts++
+}
+
+// compare sets the rate to what the webhook took on average, where it refused everything for
+// a good part of the time. The first POST that is taken again ends such a time.
+func (p *Pacer) compare(now time.Time) {
+	p.denied += now.Sub(p.runSince)
+	if p.stretch.posts() < paceSure {
+		return
+	}
+	length := max(now.Sub(p.stretch.since), time.Millisecond)
+	share := min(max(float64(p.denied)/float64(length), 0), 1)
+	p.cycle = 0
+	if share > paceDenied {
+		p.top = max(min(max(p.stretch.speed(now), p.top*(1-share)), p.top), paceMin)
+		p.base, p.near = max(p.top*(1-paceBelow), paceMin), false
+		p.cycle = min(length, paceLately)
+		switch guess := p.stretch.taken < paceMany; {
+		case guess && !p.found:
+			p.doubling = max(paceStep, paceGuesses*p.gap())
+		case guess && share > paceUnsure:
+			p.doubling = p.step()
+		}
+	}
+	p.stretch, p.denied = paceCount{since: now}, 0
+}
+
+// learnNoise counts a POST for the noise, and goes back to the rate that was left in vain.
+func (p *Pacer) learnNoise(refused bool, now time.Time) (back bool) {
+	rate := p.noise.add(refused, p.Rate(), now)
+	if rate == 0 {
+		return false
+	}
+	p.base, p.top, p.doubling, p.used, p.run = rate, rate, noiseDoubling, 0, 0
+	p.cuts++
+	return true
+}
+
+// count counts a POST that was taken in this second.
+func (p *Pacer) count(now time.Time) {
+	switch second := now.Unix(); {
+	case second == p.second+1:
+		p.taken[1], p.taken[0], p.second = p.taken[0], 0, second
+	case second != p.second:
+		p.taken, p.second = [2]uint32{}, second
+	}
+	p.taken[0]++
+}
+
+// Silent is since when a webhook that is limited has refused everything, once that is for so
+// long that no limit explains it.
+func (p *Pacer) Silent(now time.Time) (since time.Time, ok bool) {
+	return p.runSince, p.run >= paceSure && now.Sub(p.runSince) > paceLately
+}
+
+// Share says whether other instances send to the webhook, too. Then POSTs are refused that
+// came just after another one's, whatever the pace, and some of them are put up with.
+func (p *Pacer) Share(others bool) { p.noise.shared = others }
+
+// Resume goes on after an outage, in which everything was refused, from half of what was
+// taken before.
+func (p *Pacer) Resume() {
+	if p.Limited() {
+		p.base, p.doubling, p.used, p.run, p.next = max(p.top/2, paceMin), paceStep, 0, 0, time.Time{}
+		p.cuts++
+	}
+}
+
+// forget takes the limit to be gone.
+func (p *Pacer) forget() {
+	*p = Pacer{cuts: p.cuts + 1, second: p.second, taken: p.taken, lastTaken: p.lastTaken, noise: paceNoise{shared: p.noise.shared}}
+}
+
+// Reset begins anew: the webhook was enabled, or has another URL.
+func (p *Pacer) Reset() { *p = Pacer{cuts: p.cuts + 1} }
+
+// State is a snapshot.
+func (p *Pacer) State() PaceState {
+	return PaceState{Rate: p.Rate(), Since: p.since, Refused: p.refused}
+}
+
+// Restore goes on from a snapshot, after a restart.
+func (p *Pacer) Restore(st PaceState, now time.Time) {
+	p.Reset()
+	if !(st.Rate > 0) { // also when it is NaN
+		return
+	}
+	p.top = min(max(st.Rate, paceMin), MaxRate/2)
+	p.base, p.since, p.refused, p.lastTaken = max(p.top*(1-paceBelow), paceMin), earlier(st.Since, now), max(st.Refused, 0), now
+	p.stretch = paceCount{since: now}
+}

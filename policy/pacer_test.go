@@ -1,0 +1,168 @@
+package policy_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+)
+
+func TestThePacerLimitsNothingUntilAPostIsRefused(t *testing.T) {
+	var p policy.Pacer
+	for i := range 1000 {
+		now := start.Add(time.Duration(i) * time.Millisecond)
+		if next := p.Next(now); !next.Equal(now) {
+			t.Fatalf("next %s later, with nothing refused", next.Sub(now))
+		}
+		p.Taken(p.Take(now), now, now)
+	}
+	if p.Limited() || p.State() != (policy.PaceState{}) {
+		t.Errorf("limited: %+v", p.State())
+	}
+}
+
+// A receiver that takes nothing is not limited but broken: the breaker's affair.
+func TestThePacerTakesAReceiverThatTookNothingLatelyForNoLimitedOne(t *testing.T) {
+	var p policy.Pacer
+	if p.Refused(p.Take(start), start, 0) || p.Limited() {
+		t.Error("limited by a receiver that has taken nothing")
+	}
+	p.Taken(p.Take(start), start, start)
+	late := start.Add(76 * time.Second)
+	if p.Refused(p.Take(late), late, 0) || p.Limited() {
+		t.Error("limited by one that has taken nothing for 76 s")
+	}
+	p.Taken(p.Take(late), late, late)
+	if !p.Refused(p.Take(late), late, 0) || !p.Limited() {
+		t.Error("not limited by one that has just taken a POST")
+	}
+}
+
+// limitedPacer has learned about 20/s.
+func limitedPacer(t *testing.T) (*policy.Pacer, time.Time) {
+	t.Helper()
+	p := newPacer(1).(*pacer)
+	tr := &trial{senders: []learner{p}, accepts: strictly(20), latency: time.Millisecond}
+	tr.run(40*time.Second, 1)
+	if r := p.Rate(); r < 16 || r > 21 {
+		t.Fatalf("learned %v, want about 20", r)
+	}
+	return &p.Pacer, start.Add(40 * time.Second)
+}
+
+// Waits grow while everything is refused, and after 75 s no limit explains that.
+func TestThePacerAsksARefusingReceiverEverMoreSeldomAndGivesItUp(t *testing.T) {
+	p, now := limitedPacer(t)
+	refused, began := 0, now
+	for {
+		now = p.Next(now)
+		if _, silent := p.Silent(now); silent {
+			break
+		}
+		if !p.Refused(p.Take(now), now, 0.5) {
+			break
+		}
+		if refused++; refused > 40 {
+			t.Fatal("no end in sight")
+		}
+	}
+	if took := now.Sub(began); refused > 20 || took < 70*time.Second || took > 3*time.Minute {
+		t.Errorf("given up after %d refusals and %s, want at most 20 and more than a minute", refused, took)
+	}
+	p.Resume()
+	if r := p.Rate(); r < 5 || r > 15 {
+		t.Errorf("%v/s after the outage, want about half of what it was", r)
+	}
+}
+
+func TestThePacerGoesOnFromASnapshot(t *testing.T) {
+	p, now := limitedPacer(t)
+	saved := p.State()
+	if saved.Refused == 0 || saved.Since.IsZero() {
+		t.Errorf("saved %+v", saved)
+	}
+	var again policy.Pacer
+	again.Restore(saved, now)
+	if got := again.State(); math.Abs(got.Rate-saved.Rate) > saved.Rate/10 || got.Since != saved.Since || got.Refused != saved.Refused {
+		t.Errorf("restored %+v, want %+v", got, saved)
+	}
+	again.Restore(policy.PaceState{Rate: math.NaN()}, now)
+	if again.Limited() {
+		t.Error("limited by what is no number")
+	}
+}
+
+// A place that was taken before a refusal is none any more, and one that is not used is given back.
+func TestThePacerTakesPlacesBackWhenAPostIsRefused(t *testing.T) {
+	p, now := limitedPacer(t)
+	now = p.Next(now)
+	place := p.Take(now)
+	second := p.Next(now)
+	if !second.After(now) || !p.Current(place) {
+		t.Fatalf("second place %s later, the first is current: %v", second.Sub(now), p.Current(place))
+	}
+	p.Give(place)
+	if next := p.Next(now); !next.Equal(now) {
+		t.Errorf("given back, but the next is %s later", next.Sub(now))
+	}
+	place = p.Take(now)
+	sleeping := p.Take(second)
+	p.Refused(place, now, 0)
+	if p.Current(sleeping) {
+		t.Error("a place of before the refusal is still one")
+	}
+	rate := p.Rate()
+	if p.Refused(sleeping, now, 0); p.Rate() != rate {
+		t.Error("a POST of before the last cut lowered the rate once more")
+	}
+}
+
+// What is sent little says nothing about more: a night with few messages ends with the rate
+// that the evening has learned.
+func TestThePacerKeepsItsRateWhileItIsNotUsed(t *testing.T) {
+	p, now := limitedPacer(t)
+	before := p.Rate()
+	for range 2000 {
+		now = now.Add(20 * time.Second)
+		p.Taken(p.Take(p.Next(now)), now, now.Add(time.Millisecond))
+	}
+	if got := p.Rate(); math.Abs(got-before) > before/10 {
+		t.Errorf("%v/s in the morning, %v/s in the evening", got, before)
+	}
+}
+
+// Whatever the clock does, the next POST is never far away, and rates stay within bounds.
+func FuzzPacer(f *testing.F) {
+	f.Add([]byte{0, 1, 200, 3}, int64(time.Hour))
+	f.Add([]byte{1, 255, 255, 255, 255, 0}, int64(-24*time.Hour))
+	f.Fuzz(func(t *testing.T, steps []byte, jump int64) {
+		var p policy.Pacer
+		rng := rand.New(rand.NewPCG(1, uint64(len(steps))))
+		now := start
+		for i, s := range steps {
+			if i%7 == 6 {
+				now = now.Add(time.Duration(jump % int64(1000*time.Hour)))
+			}
+			next := p.Next(now)
+			if ahead := next.Sub(now); ahead < 0 || ahead > 10*time.Minute {
+				t.Fatalf("next is %s ahead", ahead)
+			}
+			now = next
+			place := p.Take(now)
+			now = now.Add(time.Duration(s) * time.Millisecond)
+			if s%3 == 0 {
+				p.Taken(place, next, now)
+			} else {
+				p.Refused(place, now, rng.Float64())
+			}
+			if s%11 == 0 {
+				p.Resume()
+			}
+			if r := p.Rate(); p.Limited() && !(r >= 1.0/121 && r <= policy.MaxRate) {
+				t.Fatalf("rate %v", r)
+			}
+		}
+	})
+}

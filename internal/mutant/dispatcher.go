@@ -1,62 +1,92 @@
 package mutant
 
-func inDispatcher(name, old, with, brings string) Patch {
-	return Patch{Name: "dispatcher-" + name, In: "dispatcher", Old: old, New: with, Brings: brings, Tests: []string{"./dispatcher/..."}}
+// The dispatcher's tests take minutes together, so a fault names those of its subject. Most run
+// in simulated time: a subject takes seconds.
+const (
+	aboutEvents   = "Event|Copy|Copies|Claim|Duplicate|Window"
+	aboutLetters  = "DeadLetter|Poison|Replay|GivenUp|GivesUp|Expire|Held"
+	aboutWebhooks = "Webhook|Registered|Redeliver|Replay|Retry|Retries|Posted|Got"
+	aboutFaults   = "Fault|Store|Lost|Shutdown|Died|Written|Kill|Poison|Stop"
+)
+
+func inDispatcher(about, name, old, with, brings string) Patch {
+	return Patch{
+		Name: "dispatcher-" + name, In: "dispatcher", Old: old, New: with, Brings: brings,
+		Tests: []string{"./dispatcher/...", "-run", about},
+	}
 }
 
 var dispatcherPatches = []Patch{
-	inDispatcher("claim-outlasts-holder-by-days", "claimMargin = time.Minute", "claimMargin = 240 * time.Hour",
+	inDispatcher(aboutEvents, "claim-outlasts-holder-by-days", "claimMargin = time.Minute", "claimMargin = 240 * time.Hour",
 		"When the holder of an event dies, its copies wait for days."),
-	inDispatcher("claim-shorter-than-post", "longest + p.m.Lease.Granted() + claimMargin", "longest - longest + claimMargin",
+	inDispatcher(aboutEvents, "claim-shorter-than-post", "longest + p.m.Lease.Granted() + claimMargin", "longest - longest + claimMargin",
 		"A copy is POSTed while the event's holder waits for a slow webhook."),
-	inDispatcher("delivered-claim-lapses", "if c.delivered && until.After(c.Until) {", "if c.delivered && until.Before(c.Until) {",
+	inDispatcher(aboutEvents, "delivered-claim-lapses", "if c.delivered && until.After(c.Until) {", "if c.delivered && until.Before(c.Until) {",
 		"A copy is POSTed to a webhook that has the event, while the message waits for its others."),
-	inDispatcher("own-done-claim-ignored", "if won && current.State != tables.Done {", "if won {",
+	inDispatcher(aboutEvents, "own-done-claim-ignored", "if won && current.State != tables.Done {", "if won {",
 		"A message that was delivered, and whose record was lost, is POSTed again."),
-	inDispatcher("other-body-is-duplicate", "case current.BodyHash != p.hash:", "case current.BodyHash == \"none\":",
+	inDispatcher(aboutEvents, "other-body-is-duplicate", "case current.BodyHash != p.hash:", "case current.BodyHash == \"none\":",
 		"A message with other content is deleted unsent because its event id was used before."),
-	inDispatcher("claim-not-kept-while-waiting", "c.Until = time.Now().Add(delay + lease + claimMargin)", "c.Until = time.Now().Add(claimMargin - time.Minute)",
+	inDispatcher(aboutEvents, "claim-not-kept-while-waiting", "c.Until = time.Now().Add(delay + lease + claimMargin)", "c.Until = time.Now().Add(claimMargin - time.Minute)",
 		"A copy is POSTed while the event's holder waits for its next attempt."),
-	inDispatcher("failed-event-stays-claimed", "end, write := d.events.forget, d.o.Store.ReleaseClaim", "end, write := d.events.finish, d.finishClaim",
+	inDispatcher(aboutEvents, "failed-event-stays-claimed", "end, write := d.events.forget, d.o.Store.ReleaseClaim", "end, write := d.events.finish, d.finishClaim",
 		"An event whose delivery failed can never be published again."),
-	inDispatcher("replay-takes-original-claim", "c.replay, c.Owner, c.At = true, p.key.MessageID+\" replayed\", p.m.InsertedAt", "c.replay, c.At = true, p.m.InsertedAt",
+	inDispatcher(aboutEvents, "replay-takes-original-claim", "c.replay, c.Owner, c.At = true, p.key.MessageID+\" replayed\", p.m.InsertedAt", "c.replay, c.At = true, p.m.InsertedAt",
 		"The end of a replay ends the claim of the original, which is still under way."),
-	inDispatcher("first-receive-by-memory", "if p.m.DequeueCount <= 1 {", "if p.m.DequeueCount <= 2 {",
+	inDispatcher(aboutFaults, "first-receive-by-memory", "if p.m.DequeueCount <= 1 {", "if p.m.DequeueCount <= 2 {",
 		"A redelivered message is POSTed again to the webhooks that have it."),
-	inDispatcher("poison-by-count-alone", "t.due(now) && t.delivery.MissingRecords >= poisonProofs", "t.due(now)",
+	inDispatcher(aboutFaults, "poison-by-count-alone", "t.due(now) && t.delivery.MissingRecords >= poisonProofs", "t.due(now)",
 		"A message is dead-lettered because storage or the process failed often."),
-	inDispatcher("excuse-uncounted", "\tdel.Excused++\n\td.record(ctx, tables.Record{Deliveries: []tables.Delivery{del}})", "\td.record(ctx, tables.Record{Deliveries: []tables.Delivery{del}})",
+	inDispatcher(aboutFaults, "excuse-uncounted", "\tdel.Excused++\n\td.record(ctx, tables.Record{Deliveries: []tables.Delivery{del}})", "\td.record(ctx, tables.Record{Deliveries: []tables.Delivery{del}})",
 		"Receives that ended through our own fault count towards the poison guard."),
-	inDispatcher("stale-registry-completes", "if del := &rest[i].delivery; !del.State.Terminal() {", "if del := &rest[i].delivery; del.State != \"\" {",
+	inDispatcher(aboutLetters, "stale-registry-completes", "if del := &rest[i].delivery; !del.State.Terminal() {", "if del := &rest[i].delivery; del.State != \"\" {",
 		"A webhook that has the message gets a dead letter of it too."),
-	inDispatcher("lease-lost-is-a-fault", "case errors.Is(cause, queue.ErrLeaseLost):\n\t\treturn policy.LeaseLost", "case errors.Is(cause, queue.ErrLeaseLost):\n\t\treturn policy.RetryableError",
+	inDispatcher(aboutFaults, "lease-lost-is-a-fault", "case errors.Is(cause, queue.ErrLeaseLost):\n\t\treturn policy.LeaseLost", "case errors.Is(cause, queue.ErrLeaseLost):\n\t\treturn policy.RetryableError",
 		"An attempt that was cut short because the lease was lost is charged."),
-	inDispatcher("dead-letter-after-delete", "decision.Action, decision.Reason = policy.NoVerdict, policy.StorageFault\n\t\t\tdecision.Delay = ownFaultDelay(k.m)", "decision.Reason = policy.StorageFault\n\t\t\tdecision.Delay = ownFaultDelay(k.m)",
+	inDispatcher(aboutLetters, "dead-letter-after-delete", "decision.Action, decision.Reason = policy.NoVerdict, policy.StorageFault\n\t\t\tdecision.Delay = ownFaultDelay(k.m)", "decision.Reason = policy.StorageFault\n\t\t\tdecision.Delay = ownFaultDelay(k.m)",
 		"A message whose dead letter could not be written is deleted."),
-	inDispatcher("lost-lease-dead-letters", "(decision.Action != policy.Complete || len(decision.DeadLetters) > 0)", "decision.Action != policy.Complete",
+	inDispatcher(aboutLetters, "lost-lease-dead-letters", "(decision.Action != policy.Complete || len(decision.DeadLetters) > 0)", "decision.Action != policy.Complete",
 		"Who has lost the lease writes a dead letter of a message that the next holder delivers."),
-	inDispatcher("latest-next-time", "if next.IsZero() || at.Before(next) {", "if next.IsZero() || at.After(next) {",
+	inDispatcher(aboutWebhooks, "latest-next-time", "if next.IsZero() || at.Before(next) {", "if next.IsZero() || at.After(next) {",
 		"A webhook waits for the slowest of its neighbours."),
-	inDispatcher("terminal-is-sent-again", "return t.registration.Enabled && !del.State.Terminal() &&", "return t.registration.Enabled &&",
+	inDispatcher(aboutWebhooks, "terminal-is-sent-again", "return t.registration.Enabled && !del.State.Terminal() &&", "return t.registration.Enabled &&",
 		"A webhook that has the message gets it again when another one is tried."),
-	inDispatcher("retry-before-its-time", "!flow.CannotBeSentTo(del) || !del.NextAt.After(now))", "!flow.CannotBeSentTo(del) || !del.NextAt.IsZero())",
+	inDispatcher(aboutWebhooks, "retry-before-its-time", "!flow.CannotBeSentTo(del) || !del.NextAt.After(now))", "!flow.CannotBeSentTo(del) || !del.NextAt.IsZero())",
 		"A webhook is tried again before its delay is over when the message comes back for another."),
-	inDispatcher("late-webhook-gets-old", "if !first && r.CreatedAt.After(p.dueUntil(h)) {", "if !first && r.CreatedAt.After(time.Now()) {",
+	inDispatcher(aboutWebhooks, "late-webhook-gets-old", "if !first && r.CreatedAt.After(p.dueUntil(h)) {", "if !first && r.CreatedAt.After(time.Now()) {",
 		"A webhook that was registered later gets messages of before."),
-	inDispatcher("held-never-given-up", "if !p.m.ExpiresAt.IsZero() && now.Add(margin).After(p.m.ExpiresAt) {", "if !p.m.ExpiresAt.IsZero() && now.After(p.m.ExpiresAt) {",
+	inDispatcher(aboutLetters, "held-never-given-up", "if !p.m.ExpiresAt.IsZero() && now.Add(margin).After(p.m.ExpiresAt) {", "if !p.m.ExpiresAt.IsZero() && now.After(p.m.ExpiresAt) {",
 		"A held message vanishes at its expiry without a dead letter."),
-	inDispatcher("poison-copy-for-each", "Copy: !copied && p.replay == nil}", "Copy: p.replay == nil}",
+	inDispatcher(aboutLetters, "poison-copy-for-each", "Copy: !copied && p.replay == nil}", "Copy: p.replay == nil}",
 		"A message that three webhooks gave up is three times in the poison queue."),
-	inDispatcher("copy-again-after-crash", "if dl.Copy && d.o.PoisonCopy && stored.CopiedToQueue == \"\" {", "if dl.Copy && d.o.PoisonCopy {",
+	inDispatcher(aboutLetters, "copy-again-after-crash", "if dl.Copy && d.o.PoisonCopy && stored.CopiedToQueue == \"\" {", "if dl.Copy && d.o.PoisonCopy {",
 		"After a crash a message is copied to the poison queue again."),
-	inDispatcher("newer-replay-ended", "now.ReplayToken != row.ReplayToken || now.Status", "now.Status",
+	inDispatcher(aboutLetters, "newer-replay-ended", "now.ReplayToken != row.ReplayToken || now.Status", "now.Status",
 		"The end of an old replay ends a newer one that is under way."),
-	inDispatcher("definitive-tried-again", "if err == nil || try == quickTries || definitive(err) {", "if err == nil || try == quickTries {",
+	inDispatcher(aboutLetters, "definitive-tried-again", "if err == nil || try == quickTries || definitive(err) {", "if err == nil || try == quickTries {",
 		"A refusal for good is asked three times."),
-	inDispatcher("replay-to-all", "p.replay.WebhookID != \"\" && p.replay.WebhookID != r.ID {", "p.replay.WebhookID == \"none\" {",
+	inDispatcher(aboutLetters, "replay-to-all", "p.replay.WebhookID != \"\" && p.replay.WebhookID != r.ID {", "p.replay.WebhookID == \"none\" {",
 		"A replay for one webhook is sent to all of the queue."),
-	inDispatcher("withdrawn-without-proof", "\tif !deleted {\n\t\tdel.Reason, del.UpdatedAt = policy.StorageFault", "\tif deleted && !deleted {\n\t\tdel.Reason, del.UpdatedAt = policy.StorageFault",
+	inDispatcher(aboutWebhooks, "withdrawn-without-proof", "\tif !deleted {\n\t\tdel.Reason, del.UpdatedAt = policy.StorageFault", "\tif deleted && !deleted {\n\t\tdel.Reason, del.UpdatedAt = policy.StorageFault",
 		"A message is completed without a webhook whose registration could not be read."),
-	inDispatcher("own-fault-spins", "ownFaultDelayMin = 2 * time.Second", "ownFaultDelayMin = 0",
+	inDispatcher(aboutFaults, "own-fault-spins", "ownFaultDelayMin = 2 * time.Second", "ownFaultDelayMin = 0",
 		"While storage fails, a message is received again and again without a pause."),
+}
+
+func inAPI(name, old, with, brings string) Patch {
+	return Patch{
+		Name: "api-" + name, In: "api", Old: old, New: with, Brings: brings,
+		Tests: []string{"./api", "-run", "Key|Request|Publish"},
+	}
+}
+
+var apiPatches = []Patch{
+	inAPI("key-blocked-for-days", "keyClaimLife   = 30 * time.Second", "keyClaimLife   = 240 * time.Hour",
+		"When the process dies within a publish, its key can't be used for days."),
+	inAPI("key-freed-in-doubt", "case err != nil && queue.Ambiguous(err):", "case err != nil && queue.Ambiguous(err) && p.key == \"\":",
+		"A publish whose answer was lost frees its key: the repeated request sends a second message at once."),
+	inAPI("key-of-another-request", "case current.BodyHash != mine.BodyHash:", "case current.BodyHash == \"none\":",
+		"A request with a key of another message is answered as if it had been sent."),
+	inAPI("key-answer-before-it-is-kept", "c.MessageID, c.Until = sent.ID, sent.InsertedAt", "c.Until = sent.InsertedAt",
+		"A repeated request is told no message id."),
 }

@@ -226,3 +226,44 @@ func TestDayLongLeaseHolds(t *testing.T) {
 		wantVisible(t, q, "after the lease has ended", 1)
 	})
 }
+
+// A lease that ends within a millisecond ends for storage with it, not before: its holder counts
+// in nanoseconds.
+func TestNoTimeIsRoundedSoThatItEndsEarly(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		time.Sleep(123456789 * time.Nanosecond)
+		c := newClock(time.Now)
+		c.look()
+		for _, d := range []time.Duration{0, 1, time.Millisecond - 1, time.Second, time.Hour + 1} {
+			exact := time.Now().Add(d)
+			if stored := time.UnixMilli(c.after(d)); stored.Before(exact) || stored.Sub(exact) >= time.Millisecond {
+				t.Errorf("%s from now is stored as %s later", d, stored.Sub(exact))
+			}
+		}
+	})
+}
+
+// More have expired than one receive removes, as after a night without a process.
+func TestWhatHasExpiredIsNeverReceived(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		_, q := openAt(t, filepath.Join(t.TempDir(), "test.db"), &wallClock{})
+		for range 2*expireAtOnce + 1 {
+			mustSend(t, q, "x", queue.SendOptions{TTL: 10 * time.Second})
+		}
+		mustSend(t, q, "alive", queue.SendOptions{TTL: time.Hour})
+		time.Sleep(10 * time.Second)
+		var got []string
+		for range 3 {
+			ms, err := q.Receive(t.Context(), queue.MaxReceive, time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range ms {
+				got = append(got, string(m.Text))
+			}
+		}
+		if len(got) != 1 || got[0] != "alive" {
+			t.Errorf("received %d messages, want the one that lives: %.40q", len(got), got)
+		}
+	})
+}

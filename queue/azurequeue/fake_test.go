@@ -164,6 +164,21 @@ func TestALeaseIsCountedFromBeforeTheRequest(t *testing.T) {
 	}
 }
 
+// What came without its id or its receipt can't be settled, so it must not be begun: it comes back
+// when its lease ends.
+func TestAMessageThatCanNotBeSettledIsNotReceived(t *testing.T) {
+	whole := oneMessage("r", "hi")
+	for name, answer := range map[string]string{
+		"no receipt": strings.Replace(whole, "<PopReceipt>r</PopReceipt>", "", 1), "empty receipt": oneMessage("", "hi"),
+		"no id": strings.Replace(whole, "<MessageId>id-1</MessageId>", "", 1),
+	} {
+		f := newFake(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, answer) })
+		if ms, err := f.openQueue(t, azurequeue.Options{}).Receive(t.Context(), 1, time.Minute); err != nil || len(ms) != 0 {
+			t.Errorf("%s: received %d messages, %v", name, len(ms), err)
+		}
+	}
+}
+
 func TestUpdatesHaveNoBodyAndAnExplicitVisibility(t *testing.T) {
 	f := newFake(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("x-ms-popreceipt", "next")

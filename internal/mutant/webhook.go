@@ -23,7 +23,7 @@ var webhookPatches = []Patch{
 		"In a network with DNS64 no receiver can be reached that has IPv4 only."),
 	inWebhook("one-retry-after", "retryAfter(resp.Header[\"Retry-After\"])", "retryAfter(resp.Header[\"Retry-After\"][:min(1, len(resp.Header[\"Retry-After\"]))])",
 		"Of several lines Retry-After only the first one is read."),
-	inWebhook("location-reaches-the-span", "resp.Header.Del(\"Location\")", "_ = resp",
+	inWebhook("location-reaches-the-span", "response.Header.Del(\"Location\")", "_ = keyLocation",
 		"Where a redirect points is in spans, with the secrets in its query."),
 	inWebhook("retry-after-echoes", "if _, err := http.ParseTime(value); err != nil {", "if _, err := http.ParseTime(value); err == nil {",
 		"Whatever a receiver writes into Retry-After is recorded."),

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/webhook"
 )
 

@@ -23,7 +23,7 @@ import (
 	"github.com/pushlease/pushlease/webhook"
 )
 
-// Options is what an API is made of. Everything but RecordedSends, Keys, Meter, Instance,
+// Options is what an API is made of. Everything but RecordedSends, RecordedReplays, Keys, Meter, Instance,
 // Version and WebhookTimeout is required.
 type Options struct {
 	// The store.
@@ -37,6 +37,9 @@ type Options struct {
 	Queues      queue.Service
 	// RecordedSends sends and records in one step; nil where the store has no such thing.
 	RecordedSends RecordedSends
+	// RecordedReplays marks a dead letter and sends its replay in one step; nil where the
+	// store has no such thing.
+	RecordedReplays RecordedReplays
 	// Encoding is the setting of a queue.
 	Encoding func(queue string) queue.Encoding
 	// KeepUnmatched says whether a queue's messages that every filter refuses become dead

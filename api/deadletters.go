@@ -97,8 +97,8 @@ func (a *API) listDeadLetters(w http.ResponseWriter, r *http.Request) error {
 // getDeadLetter shows one dead letter; its body only to a key that may operate,
 // and only when asked.
 func (a *API) getDeadLetter(w http.ResponseWriter, r *http.Request) error {
-	q := readQuery(r, "body")
-	withBody := q.bool("body")
+	q := readQuery(r, "body", "force")
+	withBody, force := q.bool("body"), q.bool("force")
 	if err := q.err(); err != nil {
 		return err
 	}
@@ -113,6 +113,9 @@ func (a *API) getDeadLetter(w http.ResponseWriter, r *http.Request) error {
 	}
 	view := newDeadLetterView(d)
 	if withBody {
+		if err := unchanged(d, force); err != nil {
+			return err
+		}
 		view.Body = readBody(d)
 	}
 	w.Header().Set("ETag", etagOf(d.ETag))
@@ -122,10 +125,15 @@ func (a *API) getDeadLetter(w http.ResponseWriter, r *http.Request) error {
 // getDeadLetterBody answers the body's bytes as they were. They come from
 // outside: the answer is a download of octets, so that no browser runs them.
 func (a *API) getDeadLetterBody(w http.ResponseWriter, r *http.Request) error {
-	if err := readQuery(r).err(); err != nil {
+	q := readQuery(r, "force")
+	force := q.bool("force")
+	if err := q.err(); err != nil {
 		return err
 	}
 	d, err := a.loadDeadLetter(r.Context(), pathParam(r, "id"))
+	if err == nil {
+		err = unchanged(d, force)
+	}
 	if err != nil {
 		return err
 	}
@@ -223,6 +231,9 @@ func (a *API) replayDeadLetter(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	marked, err := a.replayOne(r.Context(), pathParam(r, "id"), ifMatch(r), func(ctx context.Context, d tables.DeadLetter) error {
+		if err := unchanged(d, force); err != nil {
+			return err
+		}
 		return a.replayable(ctx, d, force)
 	})
 	if err != nil {
@@ -244,7 +255,9 @@ func (a *API) replayOne(ctx context.Context, id, want string, check func(context
 	if err != nil {
 		return marked, err
 	}
-	if err := a.sendReplay(ctx, before, marked); err != nil {
+	if a.RecordedReplays != nil {
+		a.Dispatcher.Wake(marked.Queue)
+	} else if err := a.sendReplay(ctx, before, marked); err != nil {
 		return marked, err
 	}
 	a.replayed.Add(ctx, 1, metric.WithAttributes(attribute.String("queue", marked.Queue)))
@@ -267,7 +280,7 @@ func (a *API) markReplaying(ctx context.Context, id, want string, check func(con
 		next := before
 		next.Status, next.ReplayToken = tables.Replaying, newReplayToken()
 		next.Replays, next.ReplayedAt = before.Replays+1, time.Now().UTC()
-		marked, err = a.DeadLetters.UpdateDeadLetter(ctx, next)
+		marked, err = a.mark(ctx, next)
 		switch {
 		case err == nil:
 			return before, marked, nil
@@ -278,6 +291,31 @@ func (a *API) markReplaying(ctx context.Context, id, want string, check func(con
 		}
 	}
 	return before, marked, errBusyRow
+}
+
+// RecordedReplays is a store that keeps dead letters and queues together.
+type RecordedReplays interface {
+	// SendReplay replaces the dead letter's row, as tables.DeadLetters's UpdateDeadLetter
+	// does, and sends text to its queue: both or neither.
+	SendReplay(ctx context.Context, d tables.DeadLetter, text []byte) (tables.DeadLetter, error)
+}
+
+// mark writes the row of a dead letter that is to be replayed; where the store can, the
+// replay is sent with it, so that no crash comes between the two.
+func (a *API) mark(ctx context.Context, d tables.DeadLetter) (tables.DeadLetter, error) {
+	if a.RecordedReplays == nil {
+		return a.DeadLetters.UpdateDeadLetter(ctx, d)
+	}
+	text, err := a.replayText(d)
+	if err != nil {
+		return d, err
+	}
+	return a.RecordedReplays.SendReplay(ctx, d, text)
+}
+
+// replayText is the message that points to a dead letter that was marked.
+func (a *API) replayText(marked tables.DeadLetter) ([]byte, error) {
+	return queue.EncodeReplay(a.Encoding(marked.Queue), queue.Replay{DeadLetter: marked.ID, Token: marked.ReplayToken})
 }
 
 // replayable says why a dead letter can't be replayed now.
@@ -304,7 +342,7 @@ func (a *API) replayable(ctx context.Context, d tables.DeadLetter, force bool) e
 // sendReplay sends the pointer. When that surely failed the row goes back to what
 // it was, so that the next replay is not told that one is under way.
 func (a *API) sendReplay(ctx context.Context, before, marked tables.DeadLetter) error {
-	text, err := queue.EncodeReplay(a.Encoding(marked.Queue), queue.Replay{DeadLetter: marked.ID, Token: marked.ReplayToken})
+	text, err := a.replayText(marked)
 	if err != nil {
 		return err
 	}

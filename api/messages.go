@@ -260,6 +260,9 @@ func newNextView(d tables.Delivery, now time.Time) nextView {
 
 // whatIsNext says in a sentence what happens next and when.
 func whatIsNext(d tables.Delivery, now time.Time) string {
+	if over(d, now) {
+		return lostText(d)
+	}
 	switch d.State {
 	case tables.Published:
 		if d.NextAt.After(now) {
@@ -289,6 +292,24 @@ func whatIsNext(d tables.Delivery, now time.Time) string {
 		return attempt + " is due at " + stamp(d.NextAt) + "."
 	}
 	return attempt + " has been due since " + stamp(d.NextAt) + " and follows when the message is received next."
+}
+
+// lifeMargin is how long after its end a message's life is surely over, whatever the clocks
+// say, and whoever still held it had to say what became of it.
+const lifeMargin = 2 * time.Minute
+
+// over reports whether the message's life has ended without an outcome here.
+func over(d tables.Delivery, now time.Time) bool {
+	return !d.State.Terminal() && !d.ExpiresAt.IsZero() && now.Sub(d.ExpiresAt) > lifeMargin
+}
+
+// lostText says what can be known of a message that is surely not on its queue any more.
+func lostText(d tables.Delivery) string {
+	end := "Nothing: the message's life ended at " + stamp(d.ExpiresAt)
+	if d.Attempts == 0 {
+		return end + ", and it was never sent. It expired unseen, or someone else took it from the queue or cleared that."
+	}
+	return end + fmt.Sprintf(", after %d attempts without an outcome. It expired, or someone else took it from the queue or cleared that.", d.Attempts)
 }
 
 // otherMessage names the message that had the event.

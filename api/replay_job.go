@@ -206,7 +206,7 @@ func (j *replayJob) replay(ctx context.Context, id string) {
 			if why := j.bulk.skip(d); why != "" {
 				return skipError(why)
 			}
-			return j.api.replayable(ctx, d, false)
+			return j.api.intact(ctx, d)
 		})
 		return err
 	})

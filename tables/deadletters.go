@@ -68,6 +68,9 @@ type DeadLetter struct {
 	Instance   string
 	// ETag is the store's.
 	ETag string
+	// Damaged is an ErrDamaged that names what could not be read, where another program
+	// has changed the row. It is never written.
+	Damaged error
 }
 
 // DeadLetterID makes the id of a dead letter from what never changes, so that a

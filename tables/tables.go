@@ -19,6 +19,8 @@ var (
 	ErrConflict = errors.New("changed by someone else")
 	// ErrExists: the id is taken by another row.
 	ErrExists = errors.New("already exists")
+	// ErrDamaged: another program has changed the row so that it can't be read.
+	ErrDamaged = errors.New("another program has changed the row")
 	// ErrBadCursor: the cursor is not one that this store gave.
 	ErrBadCursor = errors.New("cursor is not valid")
 )

@@ -129,7 +129,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	a.api, err = api.New(api.Options{
 		Webhooks: a.stores.tables, LeftQueues: a.stores.tables, Deliveries: a.stores.tables, History: a.stores.tables,
 		DeadLetters: a.stores.tables, Claims: a.stores.tables, Healths: a.stores.tables,
-		Queues: a.stores.queues, RecordedSends: handOver(a.stores.recorded, a.dispatcher), Encoding: cfg.QueueEncoding, KeepUnmatched: cfg.KeepUnmatched, Dispatcher: view{a.dispatcher}, Sender: sender,
+		Queues: a.stores.queues, RecordedSends: handOver(a.stores.recorded, a.dispatcher), RecordedReplays: a.stores.replays, Encoding: cfg.QueueEncoding, KeepUnmatched: cfg.KeepUnmatched, Dispatcher: view{a.dispatcher}, Sender: sender,
 		ValidateURL: func(raw string) error { return webhook.ValidateURL(raw, guard(cfg)) },
 		Keys:        apiKeys(cfg), Metrics: t.Handler(), Ready: a.ready, Meter: meter, Logger: a.log, Version: o.Version,
 		Instance: cfg.Instance, Storage: StorageLocation(cfg), WebhookTimeout: cfg.WebhookTimeout,

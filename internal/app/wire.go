@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/pushlease/pushlease/api"
 	"github.com/pushlease/pushlease/dispatcher"
 	"github.com/pushlease/pushlease/internal/azureconn"
 	"github.com/pushlease/pushlease/internal/config"
@@ -27,7 +28,9 @@ type stores struct {
 	tables tables.Store
 	// recorded sends, completes and records in one step; nil on Azure, where two services do it.
 	recorded recordedSteps
-	close    func(context.Context) error
+	// replays marks and sends in one step; nil on Azure.
+	replays api.RecordedReplays
+	close   func(context.Context) error
 	// sasEnd is when the signature that opens them ends; zero when there is none, or
 	// it does not say.
 	sasEnd time.Time
@@ -69,7 +72,7 @@ func openStores(ctx context.Context, cfg config.Config, outside Outside, log *sl
 			return stores{}, fmt.Errorf("open storage: %w", err)
 		}
 		tellRescued(log, cfg.Storage.Path())
-		return stores{queues: db.Queues(), tables: db, recorded: db.Queues(), fault: db.Fault, close: func(context.Context) error { return db.Close() }}, nil
+		return stores{queues: db.Queues(), tables: db, recorded: db.Queues(), replays: db.Queues(), fault: db.Fault, close: func(context.Context) error { return db.Close() }}, nil
 	}
 	conn, err := azureconn.Parse(storageSource(cfg))
 	if err != nil {

@@ -90,16 +90,21 @@ func (db *DB) UpdateDeadLetter(ctx context.Context, d tables.DeadLetter) (tables
 	expected := d.ETag
 	d.ETag = newETag()
 	err := db.write(ctx, serviceTable, "update_dead_letter", func(tx *tx) error {
-		n, err := tx.exec(updateDeadLetterSQL, append(deadLetterArgs(d)[2:], queue, place, expected)...)
-		if err == nil && n == 0 {
-			err = tx.whyUnchanged("SELECT 1 FROM dead_letters"+whereDeadLetter, queue, place)
-		}
-		return err
+		return tx.updateDeadLetter(d, queue, place, expected)
 	})
 	if err != nil {
 		return tables.DeadLetter{}, fmt.Errorf("update dead letter: %w", err)
 	}
 	return d, nil
+}
+
+// updateDeadLetter replaces the row while its ETag is expected.
+func (t *tx) updateDeadLetter(d tables.DeadLetter, queue, place, expected string) error {
+	n, err := t.exec(updateDeadLetterSQL, append(deadLetterArgs(d)[2:], queue, place, expected)...)
+	if err == nil && n == 0 {
+		err = t.whyUnchanged("SELECT 1 FROM dead_letters"+whereDeadLetter, queue, place)
+	}
+	return err
 }
 
 // GetDeadLetter implements tables.DeadLetters.

@@ -49,6 +49,7 @@ func TestHotStatementsNeverScanATable(t *testing.T) {
 		"receive":                 {text: visibleSQL},
 		"settle":                  {text: completeSQL},
 		"remove expired":          {text: expiredSQL},
+		"release":                 {text: releaseSQL},
 		"load":                    {text: loadSQL},
 		"message":                 {text: "SELECT 1 FROM deliveries WHERE message_id = ?"},
 		"expire attempts":         {text: expireAttemptsSQL},

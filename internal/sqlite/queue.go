@@ -194,7 +194,7 @@ func (q *leasedQueue) settle(ctx context.Context, operation string, m *queue.Mes
 // for, and returns which one that is.
 func (t *tx) settle(queueID int64, messageID, receipt, text string, bind func(s *statement, seq int64)) (seq int64, err error) {
 	seq, number, ok := parseReceipt(receipt)
-	if !ok {
+	if !ok || number == nobodys {
 		return 0, queue.ErrLeaseLost
 	}
 	s, err := t.prepare(text)
@@ -253,7 +253,7 @@ func (q *leasedQueue) Abandon(ctx context.Context, m *queue.Message, delay time.
 		if delay > 0 {
 			visible = q.db.clock.after(delay)
 		}
-		s.number(visible).number(q.db.clock.now()).number(newReceipt())
+		s.number(visible).number(q.db.clock.now()).number(nobodys)
 	})
 }
 
@@ -424,11 +424,14 @@ func newMessageID(now time.Time) string {
 	return idAlphabet.EncodeToString(b[:])
 }
 
+// nobodys is the receipt of a message that was given back: it is hidden, and nobody holds it.
+const nobodys = 0
+
 // newReceipt returns a receipt that nobody can guess or meet again.
 func newReceipt() int64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
-	return int64(binary.BigEndian.Uint64(b[:]))
+	return int64(binary.BigEndian.Uint64(b[:]) | 1)
 }
 
 // A receipt names its row, so that settling needs no search.

@@ -61,3 +61,29 @@ func (qs *Queues) CompleteRecorded(ctx context.Context, name string, m *queue.Me
 	}
 	return nil
 }
+
+// SendReplay replaces the dead letter's row, as UpdateDeadLetter does, and sends text, which
+// points to it, to its queue, in one transaction: a replay is asked for and under way, or
+// neither.
+func (qs *Queues) SendReplay(ctx context.Context, d tables.DeadLetter, text []byte) (tables.DeadLetter, error) {
+	name, place, ok := tables.SplitDeadLetterID(d.ID)
+	if !ok {
+		return tables.DeadLetter{}, fmt.Errorf("send replay: %w", tables.ErrNotFound)
+	}
+	m, err := newOutgoing(name, text, queue.SendOptions{})
+	if err != nil {
+		return tables.DeadLetter{}, fmt.Errorf("send replay: %w", err)
+	}
+	expected := d.ETag
+	d.ETag = newETag()
+	err = qs.db.write(ctx, serviceQueue, "send", func(tx *tx) error {
+		if err := tx.updateDeadLetter(d, name, place, expected); err != nil {
+			return err
+		}
+		return tx.insertMessage(m)
+	})
+	if err != nil {
+		return tables.DeadLetter{}, fmt.Errorf("send replay: %w", err)
+	}
+	return d, nil
+}

@@ -19,6 +19,9 @@ func (db *DB) PutWebhook(ctx context.Context, r tables.Registration) (tables.Reg
 	expected := r.ETag
 	err = db.write(ctx, serviceTable, "put_webhook", func(tx *tx) error {
 		r.ETag = newETag()
+		if err := tx.release(&r); err != nil {
+			return err
+		}
 		if expected == "" {
 			return tx.insertWebhook(&r, string(stored))
 		}
@@ -32,6 +35,33 @@ func (db *DB) PutWebhook(ctx context.Context, r tables.Registration) (tables.Reg
 		return tables.Registration{}, fmt.Errorf("put webhook: %w", err)
 	}
 	return r, nil
+}
+
+// releaseSQL shows the messages of a queue that were given back because no webhook took them.
+// What is under a lease stays with its holder.
+const releaseSQL = `UPDATE messages SET visible_at = ?, hidden_at = ? WHERE seq IN (
+  SELECT m.seq FROM queues q JOIN messages m INDEXED BY messages_visible ON m.queue = q.id
+  WHERE q.name = ? AND m.visible_at > ? AND m.receipt = 0 AND EXISTS (SELECT 1 FROM deliveries d
+    WHERE d.message_id = m.id AND d.queue = q.name AND d.state = 'held' AND d.reason IN ('WebhookDisabled', 'WebhookDeleted', 'NoWebhook')))`
+
+// release ends the delays of what waited for a webhook such as r, when it begins to take
+// messages. The process that gave them back may be gone.
+func (t *tx) release(r *tables.Registration) error {
+	if !r.Enabled {
+		return nil
+	}
+	var stored string
+	var before tables.Registration
+	err := t.row("SELECT registration FROM webhooks WHERE id = ?", []any{r.ID}, &stored)
+	if err == nil && json.Unmarshal([]byte(stored), &before) == nil && before.Enabled && before.Queue == r.Queue {
+		return nil
+	}
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	now := t.w.db.clock.now()
+	_, err = t.exec(releaseSQL, now, now, r.Queue, now)
+	return err
 }
 
 // insertWebhook inserts r, or finds that it is there already, word for word.

@@ -50,7 +50,7 @@ func deadLetterColumns(d tables.DeadLetter) columns {
 }
 
 func (e entity) deadLetter() tables.DeadLetter {
-	return tables.DeadLetter{
+	d := tables.DeadLetter{
 		ID:             e.pk + "." + e.rk,
 		MessageKey:     e.key(),
 		WebhookID:      e.text("WebhookID"),
@@ -77,4 +77,6 @@ func (e entity) deadLetter() tables.DeadLetter {
 		Instance:       e.text("Instance"),
 		ETag:           e.etag,
 	}
+	d.Damaged = e.damage()
+	return d
 }

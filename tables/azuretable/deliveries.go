@@ -21,7 +21,11 @@ func (s *Store) Load(ctx context.Context, key tables.MessageKey) ([]tables.Deliv
 	}
 	var ds []tables.Delivery
 	for _, e := range rows {
-		ds = append(ds, e.delivery())
+		d := e.delivery()
+		if err := e.damage(); err != nil { // what is decided by it would be wrong
+			return nil, fmt.Errorf("load deliveries: row %s: %w", e.rk, err)
+		}
+		ds = append(ds, d)
 	}
 	return newest(ds), nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -207,12 +208,13 @@ func (c columns) row(pk, rk string) (row, error) {
 	return row{pk: pk, rk: rk, columns: c.json}, nil
 }
 
-// entity is a row as it was read. Its accessors give the zero value for a
-// column that is missing or of another type: a row that someone edited by hand
-// must not hide the others.
+// entity is a row as it was read. Its accessors give the zero value for a column that is
+// missing or of another type: a row that another program has written must not hide the
+// others. Those of another type are noted, so that what depends on them can be refused.
 type entity struct {
 	pk, rk, etag string
 	columns      map[string]any
+	wrong        *[]string
 }
 
 func parseEntity(b []byte) (entity, error) {
@@ -220,7 +222,30 @@ func parseEntity(b []byte) (entity, error) {
 	if err := json.Unmarshal(b, &e); err != nil {
 		return entity{}, errors.New("row is malformed") // err may quote content
 	}
-	return entity{pk: e.PartitionKey, rk: e.RowKey, etag: e.ETag, columns: e.Properties}, nil
+	return entity{pk: e.PartitionKey, rk: e.RowKey, etag: e.ETag, columns: e.Properties, wrong: new([]string)}, nil
+}
+
+// absent reports whether a column is missing. The SDK makes a number, 0, of the null that the
+// service answers for one.
+func (e entity) absent(name string) bool {
+	v := e.columns[name]
+	return v == nil || v == int32(0)
+}
+
+// misread notes a column that is there, and of another type.
+func (e entity) misread(name string) {
+	if !e.absent(name) && !slices.Contains(*e.wrong, name) {
+		*e.wrong = append(*e.wrong, name)
+	}
+}
+
+// damage names the columns read so far that have another type than was written; nil when
+// none has.
+func (e entity) damage() error {
+	if e.wrong == nil || len(*e.wrong) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: of another type is %s", tables.ErrDamaged, strings.Join(*e.wrong, ", "))
 }
 
 func (e entity) text(name string) string {
@@ -230,39 +255,57 @@ func (e entity) text(name string) string {
 	return string(e.binary(name))
 }
 
+// binary also takes a string for its bytes: that is how other programs write one.
 func (e entity) binary(name string) []byte {
 	var b []byte
 	for i := 0; ; i++ {
-		next, ok := e.columns[part(name, i)].(aztables.EDMBinary)
-		if !ok {
+		switch next := e.columns[part(name, i)].(type) {
+		case aztables.EDMBinary:
+			b = append(b, next...)
+		case string:
+			b = append(b, next...)
+		default:
+			e.misread(part(name, i))
 			return b
 		}
-		b = append(b, next...)
 	}
 }
 
+// long takes every kind of whole number.
 func (e entity) long(name string) int64 {
 	switch v := e.columns[name].(type) {
 	case int32:
 		return int64(v)
 	case aztables.EDMInt64:
 		return int64(v)
+	case float64:
+		if v == math.Trunc(v) && math.Abs(v) < 1<<53 {
+			return int64(v)
+		}
 	}
+	e.misread(name)
 	return 0
 }
 
 func (e entity) number(name string) int { return int(e.long(name)) }
 
 func (e entity) time(name string) time.Time {
-	if ms, ok := e.columns[name].(aztables.EDMInt64); ok {
-		return time.UnixMilli(int64(ms)).UTC()
+	if e.absent(name) {
+		return time.Time{}
 	}
-	return time.Time{}
+	ms := e.long(name)
+	if slices.Contains(*e.wrong, name) {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
 }
 
 func (e entity) duration(name string) time.Duration { return time.Duration(e.long(name)) }
 
 func (e entity) flag(name string) bool {
-	v, _ := e.columns[name].(bool)
+	v, ok := e.columns[name].(bool)
+	if !ok {
+		e.misread(name)
+	}
 	return v
 }

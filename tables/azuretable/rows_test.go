@@ -107,15 +107,42 @@ func TestBinaryIsSplitAt64KiB(t *testing.T) {
 	}
 }
 
-func TestMissingAndForeignColumnsReadAsZero(t *testing.T) {
+// C86: each kind of column, absent, and with each type that another program may write.
+func TestMissingColumnsReadAsZeroAndForeignTypesAreNoted(t *testing.T) {
 	// The service answers null for a column that was asked for and is missing.
-	e, err := parseEntity([]byte(`{"PartitionKey":"p","RowKey":"r","A":null,"B":"text","C":3,"D@odata.type":"Edm.DateTime","D":"2026-01-01T00:00:00Z"}`))
-	if err != nil {
-		t.Fatal(err)
+	e := func() entity {
+		e, err := parseEntity([]byte(`{"PartitionKey":"p","RowKey":"r","Null":null,"Text":"text","Int":3,"Flag":true,"Half":1.5,"Whole":4.0,
+			"Date@odata.type":"Edm.DateTime","Date":"2026-01-01T00:00:00Z","Bytes@odata.type":"Edm.Binary","Bytes":"YQ==","Long@odata.type":"Edm.Int64","Long":"5"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
 	}
-	for _, name := range []string{"A", "B", "C", "D", "E"} {
-		if !e.time(name).IsZero() || e.flag(name) || e.binary(name) != nil || (name != "B" && e.text(name) != "") || (name != "C" && e.number(name) != 0) {
-			t.Errorf("column %s does not read as zero", name)
+	for read, takes := range map[string]struct {
+		read func(e entity, name string) any
+		want map[string]any // what reads as something
+		none any
+	}{
+		"text":   {func(e entity, n string) any { return e.text(n) }, map[string]any{"Text": "text", "Bytes": "a"}, ""},
+		"binary": {func(e entity, n string) any { return string(e.binary(n)) }, map[string]any{"Text": "text", "Bytes": "a"}, ""},
+		"number": {func(e entity, n string) any { return e.number(n) }, map[string]any{"Int": 3, "Whole": 4, "Long": 5}, 0},
+		"time":   {func(e entity, n string) any { return e.time(n) }, map[string]any{"Int": time.UnixMilli(3).UTC(), "Whole": time.UnixMilli(4).UTC(), "Long": time.UnixMilli(5).UTC()}, time.Time{}},
+		"flag":   {func(e entity, n string) any { return e.flag(n) }, map[string]any{"Flag": true}, false},
+	} {
+		for _, name := range []string{"Absent", "Null", "Text", "Int", "Flag", "Half", "Whole", "Date", "Bytes", "Long"} {
+			e := e()
+			got := takes.read(e, name)
+			want, ok := takes.want[name]
+			if !ok {
+				want = takes.none
+			}
+			if got != want {
+				t.Errorf("%s of %s = %v, want %v", read, name, got, want)
+			}
+			err, silent := e.damage(), ok || name == "Absent" || name == "Null"
+			if (err == nil) != silent || err != nil && (!errors.Is(err, tables.ErrDamaged) || !strings.Contains(err.Error(), name)) {
+				t.Errorf("%s of %s: damage is %v, want it named: %t", read, name, err, !silent)
+			}
 		}
 	}
 	if _, err := parseEntity([]byte(`{"PartitionKey":3,"Secret":"s3cret"`)); err == nil || strings.Contains(err.Error(), "s3cret") {
@@ -162,5 +189,27 @@ func TestARecordHasEachKeyOnce(t *testing.T) {
 	}
 	if rows[0].rk != attemptKey(first) || !strings.Contains(string(rows[0].columns), `"Status":200`) {
 		t.Errorf("kept %s with %s, want the last one", rows[0].rk, rows[0].columns)
+	}
+}
+
+// C86: how other programs write the text of a dead letter.
+func TestATextThatIsAStringIsItsBytes(t *testing.T) {
+	read := func(more string) tables.DeadLetter {
+		e, err := parseEntity([]byte(`{"PartitionKey":"orders","RowKey":"r","Queue":"orders","MessageID":"m"` + more + `}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e.deadLetter()
+	}
+	if d := read(`,"Text":"{\"n\":1}"`); string(d.Text) != `{"n":1}` || d.Damaged != nil {
+		t.Errorf("as a string: %q, %v", d.Text, d.Damaged)
+	}
+	if d := read(``); len(d.Text) != 0 || d.Damaged != nil {
+		t.Errorf("absent: %q, %v", d.Text, d.Damaged)
+	}
+	for _, column := range []string{"Text", "Status", "Size", "DeadLetteredAtMs", "Replays"} {
+		if d := read(`,"` + column + `":true`); !errors.Is(d.Damaged, tables.ErrDamaged) || !strings.Contains(d.Damaged.Error(), column) {
+			t.Errorf("%s of another type: %v, want it named", column, d.Damaged)
+		}
 	}
 }

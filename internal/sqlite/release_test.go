@@ -1,0 +1,93 @@
+package sqlite
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/internal/bubble"
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
+)
+
+// C80: whoever enables a webhook releases what any process, a dead one too, had given back
+// for it; and nothing else.
+func TestEnablingAWebhookReleasesWhatWaitedForIt(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		db := openNew(t)
+		q := mustQueue(t, db)
+		reg, err := db.PutWebhook(t.Context(), tables.Registration{Webhook: webhook.Webhook{ID: "w", Queue: "orders"}})
+		must(t, err)
+		held := map[string]policy.Reason{
+			"disabled": policy.WebhookDisabled, "deleted": policy.WebhookDeleted, "nobody": policy.NoWebhook, "busy": policy.WebhookBusy, "leased": policy.WebhookDisabled,
+		}
+		for text := range held {
+			mustSend(t, q, text, queue.SendOptions{})
+		}
+		mustSend(t, q, "delayed", queue.SendOptions{Delay: 5 * time.Minute})
+		for _, m := range receiveAll(t, q) {
+			text := string(m.Text)
+			d := tables.Delivery{MessageKey: messageKeyOf(q, m), WebhookID: "w", State: tables.Held, Reason: held[text]}
+			must(t, db.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{d}}))
+			if text == "leased" {
+				must(t, q.Renew(t.Context(), m, 10*time.Minute))
+				continue
+			}
+			must(t, q.Abandon(t.Context(), m, 10*time.Minute))
+			if err := q.Complete(t.Context(), m); !errors.Is(err, queue.ErrLeaseLost) {
+				t.Errorf("Complete of what was given back = %v", err)
+			}
+		}
+		change := func(enabled bool) {
+			reg.Enabled = enabled
+			reg, err = db.PutWebhook(t.Context(), reg)
+			must(t, err)
+		}
+		change(false)
+		wantVisible(t, q, "while it is disabled", 0)
+		change(true)
+		got := map[string]bool{}
+		for _, m := range wantVisible(t, q, "when it is enabled", 3) {
+			got[string(m.Text)] = true
+			must(t, q.Abandon(t.Context(), m, 10*time.Minute))
+		}
+		if !got["disabled"] || !got["deleted"] || !got["nobody"] {
+			t.Errorf("released were %v", got)
+		}
+		change(true)
+		wantVisible(t, q, "when it was enabled already", 0)
+	})
+}
+
+// C57: a replay is asked for and on its queue, or neither.
+func TestAReplayIsMarkedAndSentInOneTransaction(t *testing.T) {
+	db := openNew(t)
+	q := mustQueue(t, db)
+	key := tables.MessageKey{Queue: "orders", MessageID: "m", Day: time.Now()}
+	d, err := db.PutDeadLetter(t.Context(), tables.DeadLetter{ID: tables.DeadLetterID(key, "w", 0, time.Now()), MessageKey: key, Status: tables.Waiting, Text: []byte("kept")})
+	must(t, err)
+	mustSend(t, q, "first", queue.SendOptions{})
+	d.Status = tables.Replaying
+	stale := d
+	stale.ETag = "stale"
+	for want, bad := range map[error]tables.DeadLetter{tables.ErrConflict: stale, tables.ErrNotFound: {ID: tables.DeadLetterID(key, "x", 0, time.Now())}} {
+		if _, err := db.Queues().SendReplay(t.Context(), bad, []byte("pointer")); !errors.Is(err, want) {
+			t.Errorf("SendReplay = %v, want %v", err, want)
+		}
+	}
+	if _, err := db.Queues().SendReplay(t.Context(), d, []byte("\x00")); !errors.Is(err, queue.ErrUnsendable) {
+		t.Errorf("SendReplay = %v, want ErrUnsendable", err)
+	}
+	if now, err := db.GetDeadLetter(t.Context(), d.ID); err != nil || now.Status != tables.Waiting {
+		t.Errorf("it is %s, %v after sends that failed", now.Status, err)
+	}
+	wantTotal(t, q, 1)
+	marked, err := db.Queues().SendReplay(t.Context(), d, []byte("pointer"))
+	must(t, err)
+	if now, err := db.GetDeadLetter(t.Context(), d.ID); err != nil || now.Status != tables.Replaying || now.ETag != marked.ETag || string(now.Text) != "kept" {
+		t.Errorf("it is %+v, %v", now, err)
+	}
+	wantTotal(t, q, 2)
+}

@@ -8,18 +8,32 @@ type Content struct {
 	ContentType string
 	// Event is what the body says as a CloudEvents event; nil when it is none.
 	Event *Event
+	// grid is what it says in Event Grid's own schema; nil when it is not in that, or a
+	// CloudEvents event.
+	grid *Event
 	// document is the body as one JSON value; nil when it is not JSON.
-	document []byte
+	document *document
 }
 
 // ReadContent reads a body; it never fails and never changes it. What is no event and no
 // JSON is just bytes. The body must not be changed as long as the Content is used.
 func ReadContent(body []byte, contentType string) Content {
-	c := Content{Body: body, ContentType: contentType, document: jsonDocument(body)}
-	if mayHoldEvent(body, contentType) {
-		if e, ok := eventOf(c.document); ok {
+	c := Content{Body: body, ContentType: contentType, document: newDocument(body)}
+	if c.document != nil && mayHoldEvent(body, contentType) {
+		if e, ok := eventOf(c.document.raw); ok {
 			c.Event = &e
 		}
 	}
+	if c.Event == nil && c.document != nil {
+		c.grid = gridEvent(c.document.raw)
+	}
 	return c
+}
+
+// named is what filters by type, source and subject look at; nil when the body names none.
+func (c *Content) named() *Event {
+	if c.Event != nil {
+		return c.Event
+	}
+	return c.grid
 }

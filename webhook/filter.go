@@ -4,16 +4,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 )
 
 // Filter says which messages of its queue a webhook takes. All parts that are there
 // must hold; within a list one entry is enough. The zero Filter takes every message.
 type Filter struct {
-	// Types, Sources and Subjects are about the message as a CloudEvents event: each
-	// entry is a value, or a pattern in which * stands for any characters, such as
-	// com.example.*. A message that is no event does not pass.
+	// Types, Sources and Subjects are about the message as a CloudEvents event, or one in
+	// Event Grid's own schema (eventType, topic and subject): each entry is a value, or a
+	// pattern in which * stands for any characters, such as com.example.*. A message that
+	// is no event does not pass.
 	Types    []string `json:"types,omitempty"`
 	Sources  []string `json:"sources,omitempty"`
 	Subjects []string `json:"subjects,omitempty"`
@@ -86,9 +86,9 @@ func (f Filter) Match(c Content) (bool, string) {
 	} {
 		switch {
 		case len(part.patterns) == 0:
-		case c.Event == nil:
-			return false, part.name + ": the message is not a CloudEvents 1.0 event in JSON"
-		case !matchesAny(part.patterns, part.value(c.Event)):
+		case c.named() == nil:
+			return false, part.name + ": the message is no event in JSON, neither of CloudEvents 1.0 nor of Event Grid"
+		case !matchesAny(part.patterns, part.value(c.named())):
 			return false, fmt.Sprintf("%s: the event's %s is none of them", part.name, strings.TrimSuffix(part.name, "s"))
 		}
 	}
@@ -134,7 +134,7 @@ func matchesPattern(pattern, value string) bool {
 }
 
 // holds compares the field in document, which is nil when the body is not JSON.
-func (c Condition) holds(document []byte) (bool, string) {
+func (c Condition) holds(document *document) (bool, string) {
 	if document == nil {
 		return false, "the body is not JSON"
 	}
@@ -143,7 +143,7 @@ func (c Condition) holds(document []byte) (bool, string) {
 	if err != nil || want == nil && c.Op != OpExists || !slices.Contains(Ops(), c.Op) {
 		return true, ""
 	}
-	got := find(document, path)
+	got := document.find(path)
 	switch c.Op {
 	case OpExists:
 		if wanted := string(want) != "false"; wanted != (got != nil) {
@@ -242,39 +242,3 @@ func isNumber(value []byte) bool { return value[0] == '-' || '0' <= value[0] && 
 
 // isWord is whether a value is true, false or null.
 func isWord(value []byte) bool { return value[0] == 't' || value[0] == 'f' || value[0] == 'n' }
-
-// find follows a path; nil when it leads nowhere.
-func find(value []byte, path []string) []byte {
-	for _, name := range path {
-		var next []byte
-		switch value[0] {
-		case '{':
-			for key, v := range members(value) {
-				if text, ok := unquote(key); ok && text == name {
-					next = v // of several the last
-				}
-			}
-		case '[':
-			next = element(value, name)
-		}
-		if next == nil {
-			return nil
-		}
-		value = next
-	}
-	return value
-}
-
-func element(array []byte, name string) []byte {
-	index, err := strconv.Atoi(name)
-	if err != nil || strconv.Itoa(index) != name || index < 0 {
-		return nil
-	}
-	for v := range elements(array) {
-		if index == 0 {
-			return v
-		}
-		index--
-	}
-	return nil
-}

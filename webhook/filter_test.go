@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/big"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -54,7 +55,7 @@ func TestFilterOnEventAttributes(t *testing.T) {
 			t.Errorf("%s: %v, %q; want %v, %q", test.filter, got, reason, test.want, test.reason)
 		}
 	}
-	const none = "types: the message is not a CloudEvents 1.0 event in JSON"
+	const none = "types: the message is no event in JSON, neither of CloudEvents 1.0 nor of Event Grid"
 	if got, reason := takes(t, filter(t, `{"types":["*"]}`), `{"type":"a"}`); got || reason != none {
 		t.Errorf("a message that is no event: %v, %q", got, reason)
 	}
@@ -261,6 +262,33 @@ func TestUnknownConditionsHold(t *testing.T) {
 
 // For any filter and body: nothing panics, what passes OverlayFilter passes Validate, the
 // negations are negations, and no reason repeats the body.
+// C98: Event Grid's own schema is the default of that service.
+func TestTypesMatchEventsOfEventGrid(t *testing.T) {
+	const event = `{"id":"1807","eventType":"Microsoft.Storage.BlobCreated","topic":"/subscriptions/x","subject":"/blobServices/default/a.txt",
+		"eventTime":"2026-03-14T09:26:53Z","data":{"api":"PutBlob"},"dataVersion":"","metadataVersion":"1"}`
+	c := webhook.ReadContent([]byte(event), "application/json")
+	for text, want := range map[string]bool{
+		`{"types":["Microsoft.Storage.*"]}`: true, `{"types":["microsoft.storage.blobcreated"]}`: false, `{"types":["order.*"]}`: false,
+		`{"sources":["/subscriptions/*"],"subjects":["*.txt"]}`: true, `{"subjects":["*.png"]}`: false,
+		`{"types":["Microsoft.*"],"fields":[{"field":"data.api","op":"eq","value":"PutBlob"}]}`: true,
+	} {
+		if got, why := filter(t, text).Match(c); got != want {
+			t.Errorf("%s: %v, %s", text, got, why)
+		}
+	}
+	if c.Event != nil {
+		t.Error("it counts as a CloudEvents event")
+	}
+	for _, other := range []string{
+		`{"eventType":"a"}`, `[` + event + `]`, strings.Replace(event, `"id"`, `"eventType":"b","id"`, 1), strings.Replace(event, `"1807"`, "7", 1),
+		strings.Replace(event, `"dataVersion":"",`, "", 1),
+	} {
+		if got, _ := filter(t, `{"types":["*"]}`).Match(webhook.ReadContent([]byte(other), "")); got {
+			t.Errorf("%s is taken for an event", other)
+		}
+	}
+}
+
 func FuzzFilter(f *testing.F) {
 	f.Add("a.b", "eq", `"secret-text"`, []byte(`{"a":{"b":"secret-text"}}`))
 	f.Add("/a/0", "in", `[1,2.50,1e3,null]`, []byte(`{"a":[1000,{"b":[]}]}`))
@@ -305,5 +333,26 @@ func BenchmarkFilter(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		f.Match(webhook.ReadContent(body, "application/json"))
+	}
+}
+
+// C78: a body is read once for all conditions of all webhooks.
+func BenchmarkFiltersOfOneMessage(b *testing.B) {
+	for _, size := range []int{300, 60_000} {
+		body := []byte(`{"list":[` + strings.TrimSuffix(strings.Repeat(`{"sku":"EU-1","n":12345678},`, size/28), ",") + `],"total":7}`)
+		var f webhook.Filter
+		for range 50 {
+			f.Fields = append(f.Fields, webhook.Condition{Field: "total", Op: webhook.OpGreater, Value: []byte("1")})
+		}
+		b.Run(strconv.Itoa(size), func(b *testing.B) {
+			for b.Loop() {
+				c := webhook.ReadContent(body, "application/json")
+				for range 10 { // webhooks
+					if ok, why := f.Match(c); !ok {
+						b.Fatal(why)
+					}
+				}
+			}
+		})
 	}
 }

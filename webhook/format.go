@@ -118,8 +118,8 @@ func wrap(c Content, o Origin) []byte {
 		event = appendQuoted(event, contentType)
 	}
 	switch {
-	case jsonText(contentType) && c.document != nil && utf8.Valid(c.document) && !bytes.HasPrefix(c.Body, []byte(byteOrderMark)):
-		event = append(append(event, `,"data":`...), c.document...)
+	case jsonText(contentType) && c.document != nil && utf8.Valid(c.document.raw) && !bytes.HasPrefix(c.Body, []byte(byteOrderMark)):
+		event = append(append(event, `,"data":`...), c.document.raw...)
 	case isText(contentType) && utf8.Valid(c.Body):
 		event = appendQuoted(append(event, `,"data":`...), string(c.Body))
 	default:

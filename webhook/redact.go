@@ -1,11 +1,9 @@
 package webhook
 
 import (
-	"cmp"
 	"encoding/base64"
-	"encoding/json"
+	"iter"
 	"net/url"
-	"slices"
 	"strings"
 )
 
@@ -13,172 +11,169 @@ const (
 	// redactedMark stands for what was taken out of a text.
 	redactedMark = "[redacted]"
 	// maxRedacted bounds the text that Redact returns, well above what is recorded.
-	maxRedacted = 8 << 10
-	// shortSecret and shortValue are the lengths below which a value is left: it is
-	// no secret, and is everywhere.
+	maxRedacted = 4 << 10
+	// shortSecret is the length below which a secret is left: it is none, and is everywhere.
 	shortSecret = 4
-	shortValue  = 8
-	// copied is how long a piece is that is no coincidence.
+	// piece is how long a part of a secret, or a whole value of a body, is that is hidden.
+	piece = 8
+	// copied is how long a part of a body is that is no coincidence.
 	copied = 24
+	// longSegment is from which length on a segment of a URL's path counts as a secret:
+	// some services keep their keys there.
+	longSegment = 16
 )
 
+// publicHeaders are a webhook's own headers whose values are no secrets.
+var publicHeaders = map[string]bool{"accept": true, "content-type": true, "user-agent": true}
+
 // Redact takes out of an answer's text what the webhook was sent in confidence: its
-// secrets, the values of its headers, the query of its URL, and the message's body.
-// Receivers that echo their request are common, and answers are recorded. They echo
-// it as a JSON string, in base64 or percent-encoded, cut off, or value by value in a
-// layout of their own, so all of that is looked for. The text is cut at 8 KiB.
+// secrets, the values of its headers, the query and long path segments of its URL, and the
+// message's body. Receivers that echo their request are common, and answers are recorded.
+// They echo it in other letters, escaped for JSON, HTML, or a URL, in hex or base64 alone or
+// within more, cut off, or value by value, so all of that is undone before it is compared.
+// Parts of 8 characters of a secret are hidden, parts of 24 of the body, and its longer
+// values; of hex and base64 all that stands together. A text that is escaped more than three
+// times is hidden whole. The text is cut at 4 KiB; the work grows with it and little with the body.
 func (w *Webhook) Redact(text string, body []byte) string {
-	if text == "" {
-		return ""
+	text = strings.ToValidUTF8(text[:min(len(text), maxRedacted)], "\uFFFD")
+	if len(text) < shortSecret {
+		return text
 	}
-	var sources []string
-	for _, secret := range append(w.confidential(), string(body)) {
-		for _, form := range echoes(secret) {
-			text = hide(text, form)
-			sources = append(sources, form)
+	v, settled := newView(text)
+	if !settled {
+		return redactedMark
+	}
+	v.addDecoded()
+	pieces := newParts(v, piece)
+	for _, secret := range w.confidential() {
+		if secret := lowered(undoneAll([]byte(secret))); len(secret) >= piece {
+			pieces.hide(secret)
+		} else if len(secret) >= shortSecret {
+			v.hideAll(secret)
 		}
 	}
-	text = strings.ToValidUTF8(text[:min(len(text), maxRedacted)], "\uFFFD")
-	text = hideCopied(text, sources)
-	for _, value := range append(w.queryValues(), values(body)...) {
-		text = hide(text, value)
+	if !v.hideBody(body, pieces) {
+		return redactedMark
 	}
-	return text
+	return v.text()
 }
 
 // confidential are the secrets of a registration.
 func (w *Webhook) confidential() []string {
 	var all []string
-	for _, value := range w.Headers {
+	for name, value := range w.Headers {
+		if publicHeaders[strings.ToLower(name)] {
+			continue
+		}
 		all = append(all, value)
 		if _, credentials, ok := strings.Cut(value, " "); ok { // Bearer, Basic, …
 			all = append(all, credentials)
+			value = credentials
+		}
+		if plain, err := base64.StdEncoding.DecodeString(value); err == nil {
+			all = append(all, string(plain))
 		}
 	}
 	for _, s := range w.Secrets {
-		all = append(all, strings.TrimPrefix(s.Key, secretPrefix))
+		key := strings.TrimPrefix(s.Key, secretPrefix)
+		all = append(all, key)
+		if plain, err := base64.StdEncoding.DecodeString(key); err == nil {
+			all = append(all, string(plain))
+		}
 	}
-	if _, query, ok := strings.Cut(w.URL, "?"); ok {
-		all = append(all, query)
+	return append(all, confidentialOf(w.URL)...)
+}
+
+// confidentialOf are the parts of a URL that may hold a key.
+func confidentialOf(raw string) []string {
+	u, err := url.Parse(raw)
+	if err != nil || u.RawQuery == "" && len(u.Path) < longSegment {
+		return nil
+	}
+	var all []string
+	for segment := range strings.SplitSeq(u.Path, "/") {
+		if len(segment) >= longSegment {
+			all = append(all, segment)
+		}
+	}
+	if u.RawQuery != "" {
+		all = append(all, u.RawQuery)
+		for _, list := range u.Query() {
+			for _, value := range list {
+				if len(value) >= piece {
+					all = append(all, value)
+				}
+			}
+		}
 	}
 	return all
 }
 
-// queryValues are the longer values in the query of the URL.
-func (w *Webhook) queryValues() []string {
-	u, err := url.Parse(w.URL)
-	if err != nil {
-		return nil
+// maxSearches bounds how many values of a body are looked for; a text with that many of
+// their beginnings is not worth more.
+const maxSearches = 200
+
+// hideBody hides what the text has in common with the body; false when that is too much.
+func (v *view) hideBody(body []byte, pieces *parts) bool {
+	content := lowered(undoneAll(body))
+	if len(content) >= copied {
+		newParts(v, copied).hide(content)
+	} else if len(content) >= shortSecret {
+		v.hideAll(content)
 	}
-	var all []string
-	for _, list := range u.Query() {
-		for _, value := range list {
-			if len(value) >= shortValue {
-				all = append(all, echoes(value)...)
+	searches, beginning := 0, make([]byte, piece)
+	for value, escaped := range longValues(body) {
+		for i := range beginning {
+			beginning[i] = foldedBytes[value[i]]
+		}
+		if !escaped && !pieces.hold(beginning) {
+			continue // nearly always, so nothing is made for it
+		}
+		if value := lowered(undoneAll(value)); len(value) >= piece && pieces.hold(value) {
+			if searches++; searches > maxSearches {
+				return false
+			}
+			v.hideAll(value)
+		}
+	}
+	return true
+}
+
+// longValues yields the texts and numbers of a body in JSON that are no names, and that are
+// as long as a value that is hidden, and whether there are escapes in them. What is no JSON
+// yields what looks so.
+func longValues(body []byte) iter.Seq2[[]byte, bool] {
+	return func(yield func([]byte, bool) bool) {
+		for i := 0; i < len(body); {
+			start := i
+			switch c := body[i]; {
+			case c == '"':
+				escaped := false
+				for i++; i < len(body) && body[i] != '"'; i++ {
+					switch body[i] {
+					case '\\':
+						i++
+						escaped = true
+					case '%', '&':
+						escaped = true
+					}
+				}
+				end := min(i, len(body))
+				i = skipSpace(body, min(i+1, len(body)))
+				isName := i < len(body) && body[i] == ':'
+				if !isName && end-start > piece && !yield(body[start+1:end], escaped) {
+					return
+				}
+			case c == '-' || '0' <= c && c <= '9':
+				for i < len(body) && !endsLiteral(body[i]) {
+					i++
+				}
+				if i-start >= piece && !yield(body[start:i], false) {
+					return
+				}
+			default:
+				i++
 			}
 		}
 	}
-	return all
-}
-
-// echoes are the forms in which a receiver may write a text.
-func echoes(text string) []string {
-	if len(text) < shortSecret {
-		return nil
-	}
-	forms := []string{text, quoted(text, true), quoted(text, false),
-		base64.StdEncoding.EncodeToString([]byte(text)), url.QueryEscape(text), url.PathEscape(text)}
-	slices.Sort(forms)
-	return slices.Compact(forms)
-}
-
-// quoted is the inside of a JSON string.
-func quoted(text string, escapeHTML bool) string {
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(escapeHTML)
-	if enc.Encode(text) != nil { // a string can always be written
-		return text
-	}
-	return strings.TrimSuffix(strings.TrimPrefix(b.String(), `"`), "\"\n")
-}
-
-// values are the longer values of a body that is JSON, the longest first so that none
-// is cut in two by one that is part of it.
-func values(body []byte) []string {
-	dec := json.NewDecoder(strings.NewReader(string(body)))
-	dec.UseNumber()
-	var document any
-	if dec.Decode(&document) != nil {
-		return nil
-	}
-	var all []string
-	for nodes := []any{document}; len(nodes) > 0; {
-		node := nodes[len(nodes)-1]
-		nodes = nodes[:len(nodes)-1]
-		switch v := node.(type) {
-		case map[string]any:
-			for _, member := range v {
-				nodes = append(nodes, member)
-			}
-		case []any:
-			nodes = append(nodes, v...)
-		case string:
-			if len(v) >= shortValue {
-				all = append(all, v, quoted(v, true), quoted(v, false))
-			}
-		case json.Number:
-			if len(v) >= shortValue {
-				all = append(all, v.String())
-			}
-		}
-	}
-	slices.SortFunc(all, func(a, b string) int {
-		return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b))
-	})
-	return slices.Compact(all)
-}
-
-// hideCopied hides the pieces of the text that are in a source too.
-func hideCopied(text string, sources []string) string {
-	if len(text) < copied {
-		return text
-	}
-	windows := make(map[string]bool, len(text))
-	for i := range len(text) - copied + 1 {
-		windows[text[i:i+copied]] = false
-	}
-	found := false
-	for _, source := range sources {
-		for i := 0; i+copied <= len(source); i++ {
-			if seen, ok := windows[source[i:i+copied]]; ok && !seen {
-				windows[source[i:i+copied]], found = true, true
-			}
-		}
-	}
-	if !found {
-		return text
-	}
-	var kept strings.Builder
-	hiddenUntil := 0
-	for i := range len(text) {
-		if i+copied <= len(text) && windows[text[i:i+copied]] {
-			if i >= hiddenUntil {
-				kept.WriteString(redactedMark)
-			}
-			hiddenUntil = i + copied
-		}
-		if i >= hiddenUntil {
-			kept.WriteByte(text[i])
-		}
-	}
-	return strings.ToValidUTF8(kept.String(), "\uFFFD")
-}
-
-// hide leaves very short values.
-func hide(text, secret string) string {
-	if len(secret) < shortSecret {
-		return text
-	}
-	return strings.ReplaceAll(text, secret, redactedMark)
 }

@@ -2,10 +2,13 @@ package webhook
 
 import (
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 func TestAnswerThatEchoesItsRequestKeepsNothingInConfidence(t *testing.T) {
@@ -14,7 +17,7 @@ func TestAnswerThatEchoesItsRequestKeepsNothingInConfidence(t *testing.T) {
 		Secrets: []Secret{{Key: "whsec_c2lnbmluZy1rZXk="}},
 	}
 	got := w.Redact(`saw Bearer header-key, header-key, code=url-key, c2lnbmluZy1rZXk= and {"order":1}; fine`, []byte(`{"order":1}`))
-	want := "saw [redacted], [redacted], [redacted], [redacted] and [redacted]; fine"
+	want := "saw [redacted],[redacted], [redacted], [redacted] and [redacted]; fine"
 	if got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -65,6 +68,113 @@ func TestAnswersInTheReceiversOwnWordsStay(t *testing.T) {
 	for _, text := range []string{"", "no", `{"error":"the order has no customer"}`, "überlastet, bitte später"} {
 		if got := w.Redact(text, []byte(`{"order":{"customer":"","id":17,"kind":"order"}}`)); got != text {
 			t.Errorf("%q became %q", text, got)
+		}
+	}
+}
+
+// C60: what a receiver does to what it echoes is undone.
+func TestSecretsInAnySpellingAreTakenOut(t *testing.T) {
+	const secret = "aB3+/=&xK9~q<Zt7!Lm2"
+	w := Webhook{
+		URL:     "https://example.com/services/T0KENINTHEPATH99/x?sig=QUERY%2BSECRET%3D1",
+		Headers: map[string]string{"X-Api-Key": secret, "Authorization": "Basic dXNlcm5hbWU6cGFzc3dvcmQtMTIz", "Content-Type": "application/json"},
+		Secrets: []Secret{{Key: "whsec_U0VDUkVUU0VDUkVUU0VDUkVU"}},
+	}
+	escaped := func(format string) string {
+		var b strings.Builder
+		for _, r := range secret {
+			fmt.Fprintf(&b, format, r)
+		}
+		return b.String()
+	}
+	html := strings.NewReplacer("&", "&amp;", "<", "&lt;", "+", "&#43;", "/", "&#x2F;", "=", "&equals;").Replace(secret)
+	long := base64.StdEncoding.EncodeToString([]byte(`{"headers":{"x-api-key":"` + secret + `"},"padding":"` + strings.Repeat("p", 90) + `"}`))
+	var lines strings.Builder
+	for i := 0; i < len(long); i += 76 {
+		lines.WriteString(long[i:min(i+76, len(long))] + "\r\n")
+	}
+	for name, text := range map[string]string{
+		"as it is": secret, "HTML": html, "JSON with \\/": strings.ReplaceAll(secret, "/", `\/`), "JSON with \\u": escaped(`\u%04x`), "HTML numbers": escaped("&#%d;"),
+		"percent": escaped("%%%02X"), "hex": hex.EncodeToString([]byte(secret)), "HEX": strings.ToUpper(hex.EncodeToString([]byte(secret))), "\\x": escaped(`\x%02x`),
+		"upper case": strings.ToUpper(secret), "lower case": strings.ToLower(secret), "the first half": secret[:10], "the second half": secret[10:],
+		"base64": base64.StdEncoding.EncodeToString([]byte(secret)), "base64 for URLs": base64.RawURLEncoding.EncodeToString([]byte("x" + secret)),
+		"in longer base64": long, "in longer base64, from its middle": long[5:], "in base64 in lines": lines.String(), "in base64 in lines in JSON": strings.ReplaceAll(lines.String(), "\r\n", `\r\n`),
+		"JSON in JSON": quoteAgain(t, quoteAgain(t, secret)), "HTML in JSON": quoteAgain(t, html), "JSON in a URL": url.QueryEscape(quoteAgain(t, secret)),
+		"path": "Cannot POST /services/T0KENINTHEPATH99/x", "query": "sig was QUERY+SECRET=1", "credentials": "user username:password-123 is locked",
+		"key of the signature": "key SECRETSECRETSECRET is bad", "that in hex": hex.EncodeToString([]byte("SECRETSECRETSECRET")),
+	} {
+		got := w.Redact("it said: "+text+" (and more)", nil)
+		if !strings.Contains(got, redactedMark) {
+			t.Errorf("%s: %q", name, got)
+		}
+		left := strings.TrimSuffix(strings.TrimPrefix(got, "it said: "), " (and more)")
+		left = strings.ReplaceAll(left, redactedMark, "")
+		if len(left) > 30 || strings.Contains(left, secret[:8]) || strings.Contains(strings.ToUpper(left), "SECRET") {
+			t.Errorf("%s: %q is left of %q", name, left, text)
+		}
+	}
+	for _, text := range []string{"Content type application/json is not supported", "Cannot POST /services", `{"error":"the signature is older than 5 minutes"}`} {
+		if got := w.Redact(text, nil); got != text {
+			t.Errorf("%q became %q", text, got)
+		}
+	}
+	if got := w.Redact("x "+strings.Repeat("%25", 3)+"2525252541", nil); got == "" {
+		t.Error("nothing is left")
+	}
+	nested := secret
+	for range 5 {
+		nested = quoteAgain(t, nested+`"`)
+	}
+	if got := w.Redact(nested, nil); got != redactedMark {
+		t.Errorf("escaped five times: %q", got)
+	}
+}
+
+func quoteAgain(t *testing.T, text string) string {
+	raw, err := json.Marshal(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// C78: the work grows with the answer, and hostile repetition costs no more.
+func TestRepetitionCostsNoMoreThanOtherTexts(t *testing.T) {
+	w := Webhook{URL: "https://example.com/?q=" + strings.Repeat("a", 1000), Headers: map[string]string{"X-Key": strings.Repeat("a", 4000)}}
+	for _, body := range []string{strings.Repeat("a", 64_000), "[" + strings.Repeat(`"aaaaaaaaa",`, 5000) + "1]", strings.Repeat(`\u0061`, 10_000)} {
+		for _, text := range []string{strings.Repeat("a", 64_000), strings.Repeat("aaaaaaaab", 7000), strings.Repeat("YWFh", 16_000), strings.Repeat("61", 32_000)} {
+			allocs := testing.AllocsPerRun(1, func() { w.Redact(text, []byte(body)) })
+			if allocs > 100_000 {
+				t.Errorf("%v allocations", allocs)
+			}
+		}
+	}
+}
+
+// FuzzRedact: whatever a receiver answers, no secret stays as it is.
+func FuzzRedact(f *testing.F) {
+	f.Add("", "", "{}")
+	f.Add(`\u0048EADER%2Dsecret-99 &amp; `, " aGVhZGVyLXNlY3JldC05OQ== ", `{"a":"valuevalue"}`)
+	f.Fuzz(func(t *testing.T, before, after, body string) {
+		w := Webhook{URL: "https://example.com/hook", Headers: map[string]string{"X-Key": "header-secret-99"}}
+		got := w.Redact(before+"header-secret-99"+after, []byte(body))
+		if strings.Contains(got, "header-secret-99") || len(got) > 4*maxRedacted || !utf8.ValidString(got) {
+			t.Fatalf("%q", got)
+		}
+	})
+}
+
+func BenchmarkRedactOfAnswers(b *testing.B) {
+	w := Webhook{URL: "https://example.com/hook?code=url-key-of-some-length", Headers: map[string]string{"Authorization": "Bearer header-key-of-some-length"}, Secrets: []Secret{{Key: "whsec_U0VDUkVUU0VDUkVUU0VDUkVU"}}}
+	for _, size := range []int{300, 60_000} {
+		body := []byte("[" + strings.Repeat(`{"id":12345678,"name":"a name of an order"},`, size/44) + "1]")
+		for name, text := range map[string]string{"ok": "ok", "300 B": strings.Repeat("the order has no customer ", 12)} {
+			b.Run(fmt.Sprintf("%d B of body, %s", size, name), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					w.Redact(text, body)
+				}
+			})
 		}
 	}
 }

@@ -7,10 +7,12 @@ import (
 	"net"
 	"net/http/httptest"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/webhooktest"
 )
 
 func stalledDial(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -107,4 +109,28 @@ func with(r webhook.Resolver) func(*webhook.Options) {
 
 func guarded(g webhook.GuardOptions) func(*webhook.Options) {
 	return func(o *webhook.Options) { o.Guard = g }
+}
+
+// eitherProtocol serves HTTP/2 with one script and HTTP/1.1 with the other, as TLS negotiates.
+func eitherProtocol(t *testing.T, two, one webhooktest.Script) (*webhook.Sender, *webhook.Webhook) {
+	t.Helper()
+	cert, roots := certificate(t)
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "http/1.1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wire := webhooktest.ServeWire(t, listener, func(c *webhooktest.Conn) {
+		secure := c.Conn.(*tls.Conn)
+		if secure.Handshake() != nil {
+			return
+		}
+		if secure.ConnectionState().NegotiatedProtocol == "h2" {
+			two(c)
+		} else {
+			one(c)
+		}
+	})
+	w := hook()
+	w.URL = strings.Replace(wire.URL(), "http:", "https:", 1)
+	return newSender(t, nil, trusting(roots)), w
 }

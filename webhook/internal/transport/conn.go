@@ -254,14 +254,12 @@ func (x *exchange) rest() error {
 	if x.interim++; x.interim <= freeInterim {
 		return nil
 	}
-	pause := time.NewTimer(min(interimPause, time.Until(x.deadline)))
-	defer pause.Stop()
-	select {
-	case <-pause.C:
-		return nil
-	case <-x.request.Context().Done():
-		return x.request.Context().Err()
+	length := interimPause
+	if !x.deadline.IsZero() {
+		length = min(length, time.Until(x.deadline))
 	}
+	pause(x.request.Context(), length)
+	return x.request.Context().Err()
 }
 
 // readHead reads one head. That of a 2xx may be anything after its status line: the receiver

@@ -38,8 +38,7 @@ func (t *Transport) open(ctx context.Context, h *host, limits *Limits) (connecti
 		if f.err != nil {
 			return nil, f.err
 		}
-		now := time.Now()
-		if c := t.take(h, now, limits.deadline(now)); c != nil {
+		if c, _, _ := t.take(ctx, h, limits); c != nil {
 			return c, nil
 		}
 	}

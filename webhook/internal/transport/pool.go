@@ -32,6 +32,9 @@ const (
 	// distrusted is how long a host that sent what nobody had asked for gets a connection
 	// for each request.
 	distrusted = 10 * time.Minute
+	// probation is how long no connection to a host is used twice after its first answer. One
+	// that says more than it was asked for is found out then, not by the next message.
+	probation = 50 * time.Millisecond
 	// plain is how long a host that wants HTTP/1.1 gets it.
 	plain = 10 * time.Minute
 )
@@ -63,6 +66,7 @@ type host struct {
 	valid    time.Time // connections that are older are used no more
 	renew    time.Time // when the next connection may take the place of old ones
 	renewing bool
+	tried    time.Time // the end of its probation
 	distrust time.Time // until when no connection is used twice
 	plain    time.Time // until when HTTP/2 is not offered
 }
@@ -91,24 +95,34 @@ func (t *Transport) ended(h *host, answered time.Time) {
 	h.waiting--
 	if !answered.IsZero() {
 		h.since = answered
+		if h.tried.IsZero() {
+			h.tried = answered.Add(probation)
+		}
 	}
 	t.mu.Unlock()
 }
 
-// take gives a connection on which an exchange has begun, or nil where a new one is needed.
-func (t *Transport) take(h *host, now, deadline time.Time) connection {
-	for {
-		c, drop := t.pick(h, now)
+// take gives a connection on which an exchange has begun, with when it did and has to be over;
+// or nil where a new one is needed.
+func (t *Transport) take(ctx context.Context, h *host, limits *Limits) (c connection, now, deadline time.Time) {
+	for ctx.Err() == nil {
+		now = time.Now()
+		deadline = limits.deadline(now)
+		c, wait, drop := t.pick(h, now)
 		dropAll(drop)
+		if wait > 0 {
+			pause(ctx, wait)
+			continue
+		}
 		one, exclusive := c.(*conn)
 		if !exclusive {
-			return c
+			return c, now, deadline
 		}
 		// It is looked at only now: what was said while it was idle is for nobody.
 		one.wire.until(deadline)
 		state := one.look()
 		if state == quiet {
-			return one
+			return one, now, deadline
 		}
 		t.ended(h, time.Time{})
 		_ = one.wire.Close()
@@ -116,10 +130,21 @@ func (t *Transport) take(h *host, now, deadline time.Time) connection {
 			t.suspect(h)
 		}
 	}
+	return nil, now, deadline
 }
 
-// pick chooses a connection, and gives those that are used no more.
-func (t *Transport) pick(h *host, now time.Time) (c connection, drop []connection) {
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// pick chooses a connection, or says that one is there that has to rest. drop are those that
+// are used no more.
+func (t *Transport) pick(h *host, now time.Time) (c connection, wait time.Duration, drop []connection) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	silent := h.waiting > 0 && now.Sub(h.since) > silence
@@ -129,22 +154,25 @@ func (t *Transport) pick(h *host, now time.Time) (c connection, drop []connectio
 			return silent && now.Sub(c.proven()) > silence || c.client.Err() != nil || c.born.Before(h.valid)
 		})
 	if n := len(h.idle); n > 0 {
+		if now.Before(h.tried) {
+			return nil, h.tried.Sub(now), drop
+		}
 		last := h.idle[n-1]
 		h.idle[n-1] = nil
 		h.idle = h.idle[:n-1]
 		t.idle--
 		t.keepYoung(h, last.born, now)
 		h.begin(now)
-		return last, drop
+		return last, 0, drop
 	}
 	for _, shared := range slices.Backward(h.shared) {
 		if shared.room(len(h.shared)) && shared.client.Reserve() == nil {
 			t.keepYoung(h, shared.born, now)
 			h.begin(now)
-			return shared, drop
+			return shared, 0, drop
 		}
 	}
-	return nil, drop
+	return nil, 0, drop
 }
 
 // remove takes connections out of the pool. The lock is held, so the caller drops them later.

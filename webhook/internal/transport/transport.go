@@ -126,11 +126,9 @@ func (t *Transport) connection(r *http.Request) (c connection, now, deadline tim
 	if ctx.Err() != nil {
 		return nil, now, deadline, context.Cause(ctx)
 	}
-	now = time.Now()
 	h := t.hostOf(origin{r.URL.Scheme, address(r)})
-	deadline = limits.deadline(now)
 	if !limits.Fresh {
-		if c := t.take(h, now, deadline); c != nil {
+		if c, now, deadline = t.take(ctx, h, &limits); c != nil {
 			return c, now, deadline, nil
 		}
 	}

@@ -1,0 +1,329 @@
+package webhook_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/pushlease/pushlease/internal/bubble"
+	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/webhooktest"
+)
+
+// answerThenDie answers the first request on a connection, and dies so long after it has
+// read the second.
+func answerThenDie(after time.Duration) webhooktest.Script {
+	return func(c *webhooktest.Conn) {
+		answerOnce(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		if _, _, err := c.ReadRequest(); err == nil {
+			time.Sleep(after)
+		}
+	}
+}
+
+// C82: a request is repeated when its connection died at once, not when the receiver may have
+// worked on it.
+func TestARequestIsRepeatedOnlyWhereItHadNoChance(t *testing.T) {
+	for after, redials := range map[time.Duration]int{0: 1, 60 * time.Millisecond: 1, 999 * time.Millisecond: 1, time.Second: 0, 3 * time.Second: 0} {
+		bubble.Test(t, func(t *testing.T) {
+			wire := webhooktest.NewWire(t, answerThenDie(after))
+			s := newSender(t, wire.Dial)
+			wantAnswer(t, s.Send(t.Context(), hook(), message("{}")), 200)
+			got := s.Send(t.Context(), hook(), message("{}"))
+			if got.Redials != redials || len(wire.Raw()) != 2+redials {
+				t.Errorf("died after %v: %d redials, %d requests", after, got.Redials, len(wire.Raw()))
+			}
+			if redials == 1 {
+				wantAnswer(t, got, 200)
+				return
+			}
+			wantFailure(t, got, "reset")
+			if !got.StaleConn {
+				t.Error("the failure counts as evidence against the receiver")
+			}
+		})
+	}
+	t.Run("not wholly written", func(t *testing.T) {
+		wire := webhooktest.NewTCPWire(t, func(c *webhooktest.Conn) {
+			if c.N == 1 { // a fresh one
+				answersByTheHead("")(c)
+				return
+			}
+			answerOnce(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		})
+		// A socket takes 64 KiB at once: no body is that long that a message can have.
+		dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := wire.Dial(ctx, network, address)
+			if tcp, ok := conn.(*net.TCPConn); ok {
+				_ = tcp.SetWriteBuffer(4 << 10)
+			}
+			return conn, err
+		}
+		got := newSender(t, dial).Send(t.Context(), hook(), message(strings.Repeat("x", 1<<20)))
+		wantAnswer(t, got, 200)
+		if got.Redials != 1 {
+			t.Errorf("%d redials, want 1", got.Redials)
+		}
+	})
+}
+
+// C93: what was sent stays on record when the repetition finds nobody.
+func TestWhatWasSentStaysOnRecordWhenTheRepetitionFails(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		wire := webhooktest.NewWire(t, answerThenDie(0))
+		dials := 0
+		s := newSender(t, func(ctx context.Context, network, address string) (net.Conn, error) {
+			if dials++; dials > 1 {
+				return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+			}
+			return wire.Dial(ctx, network, address)
+		})
+		wantAnswer(t, s.Send(t.Context(), hook(), message("{}")), 200)
+		got := s.Send(t.Context(), hook(), message("{}"))
+		wantFailure(t, got, "reset")
+		if got.Redials != 1 || got.Error != "the connection died before an answer; then the connection was refused" {
+			t.Errorf("%d redials, %q", got.Redials, got.Error)
+		}
+	})
+}
+
+// C112: a POST has the webhook's whole timeout, however long its connection took; where
+// something else bounds it, none begins with less than half of it.
+func TestAPostBeginsWithTimeToBeAnswered(t *testing.T) {
+	slowly := func(wire *webhooktest.Wire, wait time.Duration) webhook.DialFunc {
+		return func(ctx context.Context, network, address string) (net.Conn, error) {
+			time.Sleep(wait)
+			return wire.Dial(ctx, network, address)
+		}
+	}
+	answersAfter := func(wait time.Duration) webhooktest.Script {
+		return func(c *webhooktest.Conn) {
+			if _, _, err := c.ReadRequest(); err == nil {
+				time.Sleep(wait)
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+			}
+		}
+	}
+	bubble.Test(t, func(t *testing.T) {
+		wire := webhooktest.NewWire(t, answersAfter(4*time.Second))
+		got := newSender(t, slowly(wire, 4*time.Second)).Send(t.Context(), hook(), message("{}"))
+		wantAnswer(t, got, 200)
+	})
+	bubble.Test(t, func(t *testing.T) {
+		wire := webhooktest.NewWire(t, answersAfter(0))
+		r := message("{}")
+		r.Until = time.Now().Add(5 * time.Second)
+		got := newSender(t, slowly(wire, 4*time.Second)).Send(t.Context(), hook(), r)
+		wantFailure(t, got, "connect")
+		if len(wire.Raw()) != 0 {
+			t.Error("a POST was begun with a second left of five")
+		}
+	})
+	bubble.Test(t, func(t *testing.T) {
+		wire := webhooktest.NewWire(t, webhooktest.Hang)
+		r := message("{}")
+		r.Until = time.Now().Add(3 * time.Second)
+		got := newSender(t, wire.Dial).Send(t.Context(), hook(), r)
+		wantFailure(t, got, "timeout")
+		if got.Duration != 3*time.Second {
+			t.Errorf("after %v, bounded by 3s", got.Duration)
+		}
+	})
+}
+
+// flows is a middle that forgets the connections of before: their bytes get nowhere.
+type flows struct {
+	to    webhook.DialFunc
+	era   atomic.Int64
+	dials atomic.Int64
+}
+
+func (f *flows) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	f.dials.Add(1)
+	conn, err := f.to(ctx, network, address)
+	return &flow{Conn: conn, of: f, era: f.era.Load()}, err
+}
+
+type flow struct {
+	net.Conn
+	of  *flows
+	era int64
+}
+
+func (c *flow) Write(p []byte) (int, error) {
+	if c.era < c.of.era.Load() {
+		return len(p), nil // the kernel takes them
+	}
+	return c.Conn.Write(p)
+}
+
+// C89: flows that were flushed once cost each connection at most one timeout, and all else
+// is delivered on new ones.
+func TestSilentlyDeadConnectionsAreUsedOnceEach(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		receiver := webhooktest.NewReceiver(nil)
+		defer receiver.Close()
+		f := &flows{to: receiver.Dial}
+		s := newSender(t, f.dial)
+		defer s.Close()
+		w := hook()
+		w.Timeout = 30 * time.Second
+		results := make(chan webhook.Result, 1000)
+		for range 64 { // 64 idle connections
+			go func() { results <- s.Send(t.Context(), w, message("{}")) }()
+		}
+		for range 64 {
+			wantAnswer(t, <-results, 200)
+		}
+		open := f.dials.Load()
+		f.era.Add(1)
+		for range 400 { // 20 a second
+			go func() { results <- s.Send(t.Context(), w, message("{}")) }()
+			time.Sleep(50 * time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		timeouts, delivered := int64(0), 0
+		for range 400 {
+			switch got := <-results; {
+			case got.Status == 200:
+				delivered++
+			case got.ErrorClass == "timeout" && got.StaleConn:
+				timeouts++
+			default:
+				t.Errorf("%s %q", got.ErrorClass, got.Error)
+			}
+		}
+		if timeouts > min(open, 61) || delivered != 400-int(timeouts) {
+			t.Errorf("%d timeouts of %d dead connections, %d delivered", timeouts, open, delivered)
+		}
+		r := message("{}")
+		r.Fresh = true
+		f.era.Add(1) // and a test send is never told about a connection of before
+		wantAnswer(t, s.Send(t.Context(), w, r), 200)
+	})
+}
+
+// A retry comes later than its timeout, and finds a connection that works.
+func TestAfterATimeoutOnAUsedConnectionTheIdleOnesOfItsAgeAreGone(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		receiver := webhooktest.NewReceiver(nil)
+		defer receiver.Close()
+		f := &flows{to: receiver.Dial}
+		s := newSender(t, f.dial)
+		defer s.Close()
+		results := make(chan webhook.Result, 64)
+		for range 64 {
+			go func() { results <- s.Send(t.Context(), hook(), message("{}")) }()
+		}
+		for range 64 {
+			wantAnswer(t, <-results, 200)
+		}
+		f.era.Add(1)
+		time.Sleep(100 * time.Millisecond)
+		got := s.Send(t.Context(), hook(), message("{}"))
+		wantFailure(t, got, "timeout")
+		if !got.StaleConn {
+			t.Error("a timeout without a byte on a used connection counts as evidence")
+		}
+		for range 20 {
+			wantAnswer(t, s.Send(t.Context(), hook(), message("{}")), 200)
+		}
+	})
+	bubble.Test(t, func(t *testing.T) { // a receiver that hangs on a fresh one is evidence
+		wire := webhooktest.NewWire(t, webhooktest.Hang)
+		if got := newSender(t, wire.Dial).Send(t.Context(), hook(), message("{}")); got.StaleConn {
+			t.Error("a timeout on a fresh connection is said to be the connection's")
+		}
+	})
+}
+
+// With HTTP/2 all share the dead connection: new requests leave it after 3 s, and a ping ends
+// it for those that wait.
+func TestASilentlyDeadHTTP2ConnectionIsFoundOut(t *testing.T) {
+	t.Parallel()
+	_, w := tlsServer(t, func(http.ResponseWriter, *http.Request) {}, true)
+	_, roots := certificate(t)
+	f := &flows{to: (&net.Dialer{}).DialContext}
+	s := newSender(t, f.dial, trusting(roots), with(resolving("example.com", addresses("127.0.0.1"))))
+	w.Timeout = 30 * time.Second
+	wantAnswer(t, s.Send(t.Context(), w, message("{}")), 200)
+	f.era.Add(1)
+	flushed := time.Now()
+	results := make(chan webhook.Result, 80)
+	for range 80 { // 20 a second
+		go func() { results <- s.Send(t.Context(), w, message("{}")) }()
+		time.Sleep(50 * time.Millisecond)
+	}
+	for range 80 {
+		got := <-results
+		begun, ended := got.StartedAt.Sub(flushed), got.StartedAt.Add(got.Duration).Sub(flushed)
+		switch {
+		case got.Status != 200 && (got.ErrorClass != "reset" || !got.StaleConn):
+			t.Errorf("%s %q", got.ErrorClass, got.Error)
+		case ended > 10*time.Second, got.Status != 200 && begun > 3500*time.Millisecond:
+			t.Errorf("begun %v after the flush, ended after %v with %d %q", begun, ended, got.Status, got.Error)
+		}
+	}
+}
+
+// C115: while a name can't be looked up, the connections that are there go on.
+func TestConnectionsGoOnWhileLookupsFail(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		receiver := webhooktest.NewReceiver(nil)
+		defer receiver.Close()
+		down := answer{err: &net.DNSError{Err: "server misbehaving", Name: "receiver.example", IsTemporary: true}}
+		s := newSender(t, receiver.Dial, with(resolving("receiver.example", addresses("93.184.216.34"), down)))
+		defer s.Close()
+		w := hook()
+		w.URL = "http://receiver.example/"
+		for range 120 {
+			wantAnswer(t, s.Send(t.Context(), w, message("{}")), 200)
+			time.Sleep(time.Second)
+		}
+		if n := len(receiver.Dialed()); n != 1 {
+			t.Errorf("%d dials, want 1", n)
+		}
+		synctest.Wait()
+	})
+}
+
+// C88: a receiver that wants HTTP/1.1 gets it at once, and for a while.
+func TestAReceiverThatWantsHTTP1GetsIt(t *testing.T) {
+	for name, reply := range map[string]func(f *http2.Framer, stream uint32) error{
+		"stream": func(f *http2.Framer, stream uint32) error {
+			return f.WriteRSTStream(stream, http2.ErrCodeHTTP11Required)
+		},
+		"connection": func(f *http2.Framer, stream uint32) error {
+			return errors.Join(f.WriteGoAway(stream, http2.ErrCodeHTTP11Required, nil), io.EOF)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			receiver := &frames{reply: func(f *http2.Framer, _ int, stream uint32) error { return reply(f, stream) }}
+			var plain atomic.Int64
+			s, w := eitherProtocol(t, receiver.serve, func(c *webhooktest.Conn) {
+				plain.Add(1)
+				webhooktest.Answer("HTTP/1.1 204 X\r\n\r\n")(c)
+			})
+			for i := range 5 {
+				got := s.Send(t.Context(), w, message("{}"))
+				wantAnswer(t, got, 204)
+				if want := max(0, 1-i); got.Redials != want {
+					t.Errorf("message %d: %d redials, want %d", i, got.Redials, want)
+				}
+			}
+			if conns, bodies := receiver.count(); conns != 1 || len(bodies) != 1 {
+				t.Errorf("%d requests over %d connections of HTTP/2, want one", len(bodies), conns)
+			}
+		})
+	}
+}

@@ -288,14 +288,15 @@ func (a *API) routes() *chi.Mux {
 	r.Get("/api/v1/attempts", a.allow(ScopeRead, a.listAttempts))
 
 	r.Get("/api/v1/dead-letters", a.allow(ScopeRead, a.listDeadLetters))
-	r.Get("/api/v1/dead-letters/replay", a.allow(ScopeRead, a.listReplayJobs))
-	r.Post("/api/v1/dead-letters/replay", a.allow(ScopeOperate, a.startReplayJob))
-	r.Get("/api/v1/dead-letters/replay/{id}", a.allow(ScopeRead, a.getReplayJob))
-	r.Delete("/api/v1/dead-letters/replay/{id}", a.allow(ScopeOperate, a.cancelReplayJob))
 	r.Post("/api/v1/dead-letters/purge", a.allow(ScopeOperate, a.purgeDeadLetters))
 	r.Get("/api/v1/dead-letters/{id}", a.allow(ScopeRead, a.getDeadLetter))
 	r.Delete("/api/v1/dead-letters/{id}", a.allow(ScopeOperate, a.deleteDeadLetter))
 	r.Get("/api/v1/dead-letters/{id}/body", a.allow(ScopeOperate, a.getDeadLetterBody))
 	r.Post("/api/v1/dead-letters/{id}/replay", a.allow(ScopeOperate, a.replayDeadLetter))
+
+	r.Get("/api/v1/replays", a.allow(ScopeRead, a.listReplayJobs))
+	r.Post("/api/v1/replays", a.allow(ScopeOperate, a.startReplayJob))
+	r.Get("/api/v1/replays/{id}", a.allow(ScopeRead, a.getReplayJob))
+	r.Delete("/api/v1/replays/{id}", a.allow(ScopeOperate, a.cancelReplayJob))
 	return r
 }

@@ -197,28 +197,25 @@ func (b bulk) view() filterView {
 	return filterView{f.Queue, f.WebhookID, f.MessageID, f.Reason, f.Status, f.From, f.Until, b.all}
 }
 
-// dryRunView says what a request would be about.
-type dryRunView struct {
-	DryRun  bool `json:"dry_run"`
-	Matched int  `json:"matched"`
-	// Exact is false when matched is only a lower bound: there are more.
-	Exact          bool           `json:"exact"`
-	Skipped        int            `json:"skipped"`
-	SkippedBecause map[string]int `json:"skipped_because"`
+// counted says what a request would be about; matched is a lower bound unless exact.
+type counted struct {
+	matched, skipped int
+	exact            bool
+	because          map[string]int
 }
 
-// dryRun counts what the filter matches, and what skip would leave out and why.
-func (a *API) dryRun(w http.ResponseWriter, r *http.Request, b bulk, skip func(tables.DeadLetter) string) error {
-	view := dryRunView{DryRun: true, SkippedBecause: map[string]int{}}
+// count counts what the filter matches, and what skip would leave out and why.
+func (a *API) count(r *http.Request, b bulk, skip func(tables.DeadLetter) string) (counted, error) {
+	c := counted{because: map[string]int{}}
 	var err error
-	view.Matched, view.Exact, err = tables.CountDeadLetters(r.Context(), a.DeadLetters, b.filter, maxCount, countCalls, func(d tables.DeadLetter) {
+	c.matched, c.exact, err = tables.CountDeadLetters(r.Context(), a.DeadLetters, b.filter, maxCount, countCalls, func(d tables.DeadLetter) {
 		if why := skip(d); why != "" {
-			view.Skipped++
-			view.SkippedBecause[why]++
+			c.skipped++
+			c.because[why]++
 		}
 	})
 	if err != nil {
-		return storageFault("count the dead letters", err)
+		return c, storageFault("count the dead letters", err)
 	}
-	return writeJSON(w, http.StatusOK, view)
+	return c, nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/go-chi/chi/v5"
 	"github.com/google/go-cmp/cmp"
 
@@ -100,6 +101,62 @@ func TestDocumentsQueueNamesAreThoseThatStorageTakes(t *testing.T) {
 	for _, name := range []string{"abc", "a-b", "a--b", "-ab", "ab-", "ab", "ABC", "a_b", "orders-eu-1", strings.Repeat("a", 63), strings.Repeat("a", 64)} {
 		if documented, taken := schema.VisitJSONString(name) == nil, queue.ValidateName(name) == nil; documented != taken {
 			t.Errorf("%q: the document says %t, storage %t", name, documented, taken)
+		}
+	}
+}
+
+// A client that is made of the document sends the defaults of what it was not given. Where
+// a missing field means as it is, that would change it.
+func TestNoBodyOfARequestHasDefaults(t *testing.T) {
+	seen := map[*openapi3.Schema]bool{}
+	var walk func(path string, s *openapi3.Schema)
+	walk = func(path string, s *openapi3.Schema) {
+		if s == nil || seen[s] {
+			return
+		}
+		seen[s] = true
+		if s.Default != nil {
+			t.Errorf("%s has the default %v", path, s.Default)
+		}
+		for name, property := range s.Properties {
+			walk(path+"."+name, property.Value)
+		}
+		if s.Items != nil {
+			walk(path+"[]", s.Items.Value)
+		}
+	}
+	for path, item := range document(t).Paths.Map() {
+		for method, operation := range item.Operations() {
+			if operation.RequestBody == nil {
+				continue
+			}
+			for _, media := range operation.RequestBody.Value.Content {
+				walk(method+" "+path, media.Schema.Value)
+			}
+		}
+	}
+	if len(seen) < 50 {
+		t.Errorf("%d schemas were found: the walk is wrong", len(seen))
+	}
+}
+
+// Each answer has one form, whichever way it came about: clients read one type for it.
+func TestAnAnswerHasOneForm(t *testing.T) {
+	for path, item := range document(t).Paths.Map() {
+		for method, operation := range item.Operations() {
+			forms := map[string]bool{}
+			for status, response := range operation.Responses.Map() {
+				media := response.Value.Content.Get("application/json")
+				if !strings.HasPrefix(status, "2") || media == nil {
+					continue
+				}
+				if forms[media.Schema.Ref] = true; media.Schema.Ref == "" || len(media.Schema.Value.OneOf) > 0 {
+					t.Errorf("%s %s: %s has no form of its own", method, path, status)
+				}
+			}
+			if len(forms) > 1 {
+				t.Errorf("%s %s has several: %v", method, path, forms)
+			}
 		}
 	}
 }

@@ -18,14 +18,16 @@ import (
 // stored by then, and the record is a convenience.
 const recordTimeout = 2 * time.Second
 
-// publishedView is the answer to a publish.
+// publishedView is the answer to a publish: about a message, or about each of a batch.
 type publishedView struct {
-	MessageID  string    `json:"message_id"`
+	MessageID  string    `json:"message_id,omitempty"`
 	Queue      string    `json:"queue"`
-	InsertedAt time.Time `json:"inserted_at"`
+	InsertedAt time.Time `json:"inserted_at,omitzero"`
 	// ExpiresAt is left out for a message that never expires.
 	ExpiresAt time.Time `json:"expires_at,omitzero"`
-	VisibleAt time.Time `json:"visible_at"`
+	VisibleAt time.Time `json:"visible_at,omitzero"`
+	// Events are those of a batch.
+	Events []eventResult `json:"events,omitzero"`
 }
 
 // publication is a message on its way to a queue.

@@ -34,12 +34,6 @@ const (
 	outcomeNotSent outcome = "not_sent"
 )
 
-// batchView is the answer to a batch that was sent whole.
-type batchView struct {
-	Queue  string        `json:"queue"`
-	Events []eventResult `json:"events"`
-}
-
 // eventResult says what became of one event. What storage said is there for those that
 // were sent.
 type eventResult struct {
@@ -74,7 +68,7 @@ func (a *API) publishBatch(w http.ResponseWriter, r *http.Request, p publication
 		problem.Events = results
 		return problem
 	}
-	return writeJSON(w, http.StatusAccepted, batchView{p.queue, results})
+	return writeJSON(w, http.StatusAccepted, publishedView{Queue: p.queue, Events: results})
 }
 
 func batchDetail(sent, all int, err error) string {

@@ -17,9 +17,13 @@ const (
 	purgePage = 100
 )
 
-// purgeView is what one request deleted.
+// purgeView is what one request deleted; of a dry run, what it would.
 type purgeView struct {
-	Purged int `json:"purged"`
+	DryRun bool `json:"dry_run"`
+	// Matched and Exact are those of a dry run.
+	Matched int   `json:"matched,omitempty"`
+	Exact   *bool `json:"exact,omitempty"`
+	Purged  int   `json:"purged"`
 	// Kept counts what matched and was spared, because a replay is under way or
 	// it was changed meanwhile.
 	Kept int `json:"kept"`
@@ -35,12 +39,16 @@ func (a *API) purgeDeadLetters(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if b.dryRun {
-		return a.dryRun(w, r, b, func(d tables.DeadLetter) string {
+		c, err := a.count(r, b, func(d tables.DeadLetter) string {
 			if underWay(d) {
 				return skipUnderWay
 			}
 			return ""
 		})
+		if err != nil {
+			return err
+		}
+		return writeJSON(w, http.StatusOK, purgeView{DryRun: true, Matched: c.matched, Exact: &c.exact, Kept: c.skipped})
 	}
 	if b.all && !b.executes {
 		return invalid(fieldError{"dry_run", "is missing, and this would delete every dead letter", `send "dry_run": true to see how many there are, then "dry_run": false to delete them`})

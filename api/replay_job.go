@@ -31,6 +31,7 @@ const (
 type jobState string
 
 const (
+	jobDryRun   jobState = "dry_run" // it only counted
 	jobRunning  jobState = "running"
 	jobDone     jobState = "done"
 	jobCanceled jobState = "canceled"
@@ -62,10 +63,13 @@ type replayJob struct {
 
 // replayJobView is a job as it is shown.
 type replayJobView struct {
-	ID    string   `json:"id"`
+	// ID is left out of a dry run, which is no job.
+	ID    string   `json:"id,omitempty"`
 	State jobState `json:"state"`
-	// Matched counts the dead letters that the filter matched so far.
+	// Matched counts the dead letters that the filter matched so far; of a dry run, a
+	// lower bound unless Exact.
 	Matched        int            `json:"matched"`
+	Exact          *bool          `json:"exact,omitempty"`
 	Replayed       int            `json:"replayed"`
 	Skipped        int            `json:"skipped"`
 	SkippedBecause map[string]int `json:"skipped_because"`
@@ -90,6 +94,15 @@ func (j *replayJob) view() replayJobView {
 		ID: j.id, State: j.state, Matched: j.matched, Replayed: j.replayed, Skipped: j.skipped, SkippedBecause: because, Failed: j.failed,
 		StartedAt: j.startedAt, FinishedAt: j.finishedAt, Rate: j.bulk.rate, Limit: j.bulk.limit, Force: j.bulk.force,
 		Filter: j.bulk.view(), LastError: j.lastError,
+	}
+}
+
+// dryRunView is what a job would be about, in the form of one.
+func dryRunView(b bulk, c counted) replayJobView {
+	now := time.Now().UTC()
+	return replayJobView{
+		State: jobDryRun, Matched: c.matched, Exact: &c.exact, Skipped: c.skipped, SkippedBecause: c.because,
+		StartedAt: now, FinishedAt: now, Rate: b.rate, Limit: b.limit, Force: b.force, Filter: b.view(),
 	}
 }
 

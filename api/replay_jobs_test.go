@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	replayPath = "/api/v1/dead-letters/replay"
+	replayPath = "/api/v1/replays"
 	purgePath  = "/api/v1/dead-letters/purge"
 )
 

@@ -9,6 +9,9 @@ import (
 	"github.com/pushlease/pushlease/tables"
 )
 
+// replaysPath leads to the replays by filter.
+const replaysPath = "/api/v1/replays/"
+
 // Why a replay by filter leaves a dead letter out.
 const (
 	skipUnderWay = "replaying"       // a replay was asked for less than 10 minutes ago
@@ -35,14 +38,18 @@ func (a *API) startReplayJob(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		return a.dryRun(w, r, b, skip)
+		c, err := a.count(r, b, skip)
+		if err != nil {
+			return err
+		}
+		return writeJSON(w, http.StatusOK, dryRunView(b, c))
 	}
 	job, err := a.replays.start(a, b)
 	if err != nil {
 		return err
 	}
 	a.Logger.Info("replay by filter started", "job", job.id, "rate", b.rate, "limit", b.limit, "force", b.force, "filter", b.view(), "api_key", noteOf(r).key)
-	w.Header().Set("Location", "/api/v1/dead-letters/replay/"+job.id)
+	w.Header().Set("Location", replaysPath+job.id)
 	return writeJSON(w, http.StatusAccepted, job.view())
 }
 
@@ -115,10 +122,10 @@ func (a *API) cancelReplayJob(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, job.view())
 }
 
-var noReplayJob = missing("replay job", "No replay job of this process has that id. Jobs live in the process that started them, and end with it.", "id", "take an id from GET /api/v1/dead-letters/replay of the same instance")
+var noReplayJob = missing("replay job", "No replay job of this process has that id. Jobs live in the process that started them, and end with it.", "id", "take an id from GET /api/v1/replays of the same instance")
 
 func tooManyJobs() *problem {
 	return conflict("too-many-replay-jobs", "Too many replay jobs are running",
 		fmt.Sprintf("This process runs at most %d replay jobs at once.", maxJobs),
-		fieldError{"request", "would start one job too many", "wait until one has ended, or cancel one: GET /api/v1/dead-letters/replay lists them"})
+		fieldError{"request", "would start one job too many", "wait until one has ended, or cancel one: GET /api/v1/replays lists them"})
 }

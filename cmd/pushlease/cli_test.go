@@ -198,7 +198,7 @@ func TestTextsOfTheServerNameCommands(t *testing.T) {
 	for text, want := range map[string]string{
 		"POST /api/v1/webhooks/wh_1/enable (pushlease webhooks enable wh_1) ends it.":       "pushlease webhooks enable wh_1 ends it.",
 		"POST /api/v1/dead-letters/orders.1-a/replay sends it":                              "pushlease dead-letters replay orders.1-a sends it",
-		"GET /api/v1/dead-letters/replay lists them":                                        "pushlease dead-letters jobs lists them",
+		"GET /api/v1/replays lists them":                                                    "pushlease dead-letters jobs lists them",
 		"GET /api/v1/webhooks?queue=orders-eu says so":                                      "pushlease webhooks list --queue orders-eu says so",
 		"400. GET /api/v1/attempts?webhook=wh_1 shows":                                      "400. pushlease attempts wh_1 shows",
 		"from GET /api/v1/webhooks":                                                         "from pushlease webhooks list",

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	replayJobsPath = "/api/v1/dead-letters/replay"
+	replayJobsPath = "/api/v1/replays"
 	purgePath      = "/api/v1/dead-letters/purge"
 	// watchJobEvery is how often a job that is watched is asked after.
 	watchJobEvery = time.Second
@@ -131,6 +131,7 @@ func (c *client) showDryRun(cmd *cobra.Command, a answer, verb string) error {
 		Exact          bool           `json:"exact"`
 		Skipped        int            `json:"skipped"`
 		SkippedBecause map[string]int `json:"skipped_because"`
+		Kept           int            `json:"kept"`
 	}
 	if err := a.into(&d); err != nil {
 		return err
@@ -139,6 +140,7 @@ func (c *client) showDryRun(cmd *cobra.Command, a answer, verb string) error {
 	if !d.Exact {
 		least = "at least "
 	}
+	d.Skipped += d.Kept // a purge keeps, a replay skips
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s%d matched; of these, %d would be %s and %d skipped%s. Nothing was done.\n",
 		least, d.Matched, d.Matched-d.Skipped, verb, d.Skipped, because(d.SkippedBecause))
 	return err

@@ -21,7 +21,7 @@ func TestReplayByFilterSendsItsFlags(t *testing.T) {
 			`{"from":"A","message":"m1","queue":"orders","reason":"Undecodable","status":"waiting","until":"B","webhook":"wh_1"}`},
 		{"--all --rate 0.5 --limit 3 --force", `{"all":true,"force":true,"limit":3,"rate":0.5}`},
 	} {
-		api := newFakeAPI(t, map[string]canned{"POST /api/v1/dead-letters/replay": {202, jobJSON("running", 0, 0)}})
+		api := newFakeAPI(t, map[string]canned{"POST /api/v1/replays": {202, jobJSON("running", 0, 0)}})
 		r := execute(t, "", strings.Fields("dead-letters replay "+tt.args)...)
 		got := api.only(t)
 		if r.code != exitOK || got.body != tt.body || got.header.Get("Content-Type") != "application/json" || !strings.Contains(r.out, "rpl_1") {
@@ -95,7 +95,7 @@ func TestWatchFollowsAJobToItsEnd(t *testing.T) {
 			if r.code != tt.code || !strings.Contains(r.out, "running: 5 matched, 1 replayed") || !strings.Contains(r.out, tt.text) {
 				t.Errorf("%d: %s%s", r.code, r.out, r.err)
 			}
-			if (*sent)[1] != "GET /api/v1/dead-letters/replay/rpl_1 " {
+			if (*sent)[1] != "GET /api/v1/replays/rpl_1 " {
 				t.Errorf("sent %q", *sent)
 			}
 		})
@@ -104,9 +104,9 @@ func TestWatchFollowsAJobToItsEnd(t *testing.T) {
 
 func TestJobsAreListedShownAndCanceled(t *testing.T) {
 	api := newFakeAPI(t, map[string]canned{
-		"GET /api/v1/dead-letters/replay":          {200, `{"data":[` + jobJSON("running", 2, 0) + `],"next_cursor":null}`},
-		"GET /api/v1/dead-letters/replay/rpl_1":    {200, jobJSON("running", 2, 0)},
-		"DELETE /api/v1/dead-letters/replay/rpl_1": {200, jobJSON("canceled", 2, 0)},
+		"GET /api/v1/replays":          {200, `{"data":[` + jobJSON("running", 2, 0) + `],"next_cursor":null}`},
+		"GET /api/v1/replays/rpl_1":    {200, jobJSON("running", 2, 0)},
+		"DELETE /api/v1/replays/rpl_1": {200, jobJSON("canceled", 2, 0)},
 	})
 	for args, text := range map[string]string{"jobs": "REPLAYED", "jobs rpl_1": "10 a second", "jobs rpl_1 --cancel": "canceled"} {
 		if r := execute(t, "", strings.Fields("dead-letters "+args)...); r.code != exitOK || !strings.Contains(r.out, text) || !strings.Contains(r.out, "rpl_1") {
@@ -150,7 +150,7 @@ func TestNothingIsDoneToAllDeadLettersUnasked(t *testing.T) {
 
 func TestRefusedBulkRequestsSayWhy(t *testing.T) {
 	newFakeAPI(t, map[string]canned{
-		"POST /api/v1/dead-letters/replay": {400, problemJSON}, "POST /api/v1/dead-letters/purge": {400, problemJSON},
+		"POST /api/v1/replays": {400, problemJSON}, "POST /api/v1/dead-letters/purge": {400, problemJSON},
 	})
 	for _, verb := range []string{"replay", "purge"} {
 		if r := execute(t, "", "dead-letters", verb, "--queue", "Orders"); r.code != exitRefused || !strings.Contains(r.err, "use lower case") {

@@ -143,7 +143,7 @@ var routes = []struct {
 }{
 	{regexp.MustCompile(`POST /api/v1/webhooks/([^/ ]+)/(enable|test|rotate-secret)( \(pushlease [^)]*\))?`), "pushlease webhooks $2 $1"},
 	{regexp.MustCompile(`POST /api/v1/dead-letters/([^/ ]+)/replay`), "pushlease dead-letters replay $1"},
-	{regexp.MustCompile(`GET /api/v1/dead-letters/replay`), "pushlease dead-letters jobs"},
+	{regexp.MustCompile(`GET /api/v1/replays`), "pushlease dead-letters jobs"},
 	{regexp.MustCompile(`GET /api/v1/webhooks\?queue=([a-z0-9-]+)`), "pushlease webhooks list --queue $1"},
 	{regexp.MustCompile(`GET /api/v1/attempts\?webhook=(\w+)`), "pushlease attempts $1"},
 	{regexp.MustCompile(`GET /api/v1/(dead-letters|webhooks)\b`), "pushlease $1 list"},

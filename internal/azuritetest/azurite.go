@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/pushlease/pushlease/internal/npmtest"
 )
 
 // The emulator's account and key are public and the same everywhere. Source:
@@ -42,8 +44,11 @@ func connectionString(queueURL, tableURL string) string {
 	return fmt.Sprintf("AccountName=%s;AccountKey=%s;QueueEndpoint=%s;TableEndpoint=%s", account, key, queueURL, tableURL)
 }
 
-// errNoNode is the one reason for which tests are left out.
-var errNoNode = errors.New("no Node.js on the PATH (node and npm)")
+//go:embed package.json
+var packageJSON []byte
+
+//go:embed package-lock.json
+var packageLock []byte
 
 // shared starts the emulator on the first call. It ends with the test binary,
 // because its standard input closes then.
@@ -57,7 +62,7 @@ func Start(t testing.TB) *Azurite {
 	switch {
 	case err == nil:
 		return a
-	case errors.Is(err, errNoNode) && os.Getenv("CI") != "true":
+	case errors.Is(err, npmtest.ErrNoNode) && os.Getenv("CI") != "true":
 		fmt.Fprintf(os.Stderr, "\n*** LEFT OUT: %s needs Azurite, and there is %v. Install Node 20 or later to run it. ***\n\n", t.Name(), err)
 		t.Skipf("LEFT OUT: needs Azurite, and there is %v", err)
 	default:
@@ -81,12 +86,11 @@ var serverScript string
 const startTimeout = 90 * time.Second
 
 func start() (*Azurite, error) {
-	node, errNode := exec.LookPath("node")
-	npm, errNPM := exec.LookPath("npm")
-	if errNode != nil || errNPM != nil {
-		return nil, errNoNode
+	installed, err := npmtest.Tools{Name: "azurite", Package: packageJSON, Lock: packageLock}.Install()
+	if err != nil {
+		return nil, err
 	}
-	installed, err := install(npm)
+	node, err := npmtest.Node()
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package azuritetest
+package npmtest
 
 // lockFile does not lock here: two test binaries may install at the same time,
 // and the first to rename its folder wins.

@@ -1,6 +1,6 @@
 //go:build unix
 
-package azuritetest
+package npmtest
 
 import (
 	"os"

@@ -8,7 +8,9 @@ import (
 	"maps"
 	"mime"
 	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -124,6 +126,18 @@ func eventMembers(doc []byte) (e givenEvent, what string) {
 	return e, ""
 }
 
+func isInt32(text string) bool {
+	_, err := strconv.ParseInt(text, 10, 32)
+	return err == nil
+}
+
+// isURIReference is what CloudEvents wants a source to be: what receivers that are strict
+// refuse would be a dead letter.
+func isURIReference(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || strings.ContainsRune("\"<>\\^`{|}", r) }) && (u.Opaque == "" || u.Scheme != "")
+}
+
 const textCure = "write it as a text without control characters"
 
 // attributeCures say how to put the attributes right that CloudEvents defines.
@@ -155,6 +169,8 @@ func checkMember(name string, raw json.RawMessage) (what, cure string) {
 		return "is not a text", cure
 	case raw[0] != '"' && bytes.ContainsAny(raw, ".eE") && raw[0] != 't' && raw[0] != 'f':
 		return "is not a whole number", "write it as a text"
+	case raw[0] != '"' && raw[0] != 't' && raw[0] != 'f' && !isInt32(string(raw)):
+		return "is a number beyond 32 bits, which CloudEvents does not allow", "write it as a text"
 	case raw[0] != '"':
 		return "", ""
 	}
@@ -190,6 +206,14 @@ func checkDefined(name, text string) (what string) {
 	case "time":
 		if _, err := time.Parse(time.RFC3339Nano, strings.ToUpper(text)); err != nil {
 			return "is not a time"
+		}
+	case "source":
+		if !isURIReference(text) {
+			return "is not a URI or a part of one"
+		}
+	case "dataschema":
+		if u, err := url.Parse(text); err != nil || !isURIReference(text) || !u.IsAbs() {
+			return "is not a whole URI"
 		}
 	case "datacontenttype":
 		if media, _, err := mime.ParseMediaType(text); err != nil || !strings.Contains(media, "/") {

@@ -375,3 +375,23 @@ func TestTraceStateGoesWithTraceparent(t *testing.T) {
 		})
 	}
 }
+
+// C96: what strict receivers refuse would be a dead letter, so it is refused at the door.
+func TestPublishRefusesWhatStrictReceiversRefuse(t *testing.T) {
+	event := func(more string) string { return `{"specversion":"1.0","id":"1","type":"t",` + more + `}` }
+	for text, field := range map[string]string{
+		event(`"source":"a b"`): "source", event(`"source":"/a%zz"`): "source", event(`"source":"http://[x"`): "source", event(`"source":"<a>"`): "source",
+		event(`"source":"/s","dataschema":"schemas/1"`): "dataschema", event(`"source":"/s","count":2147483648`): "count", event(`"source":"/s","count":-2147483649`): "count",
+	} {
+		h := newHarness(t)
+		if a := h.do(http.StatusUnprocessableEntity, "POST", publishTarget, text, "Content-Type", eventType); !strings.Contains(string(a.body), `"`+field+`"`) {
+			t.Errorf("%s: %s", text, a.body)
+		}
+	}
+	for _, text := range []string{
+		event(`"source":"/s","dataschema":"https://example.com/s","count":-2147483648`), event(`"source":"urn:isbn:1"`), event(`"source":"a/b?c=%20#d"`), event(`"source":"mailto:a@b.example"`),
+		event(`"source":"https://example.com/\u00e9"`),
+	} {
+		newHarness(t).do(http.StatusAccepted, "POST", publishTarget, text, "Content-Type", eventType)
+	}
+}

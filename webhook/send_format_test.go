@@ -2,6 +2,7 @@ package webhook_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
@@ -24,6 +25,7 @@ func TestFormattedBodiesAreSignedAsTheyAreSent(t *testing.T) {
 		{webhook.FormatRaw, orderEvent, orderEvent, "text/registered", "registered"},
 		{webhook.FormatStructured, orderEvent, orderEvent, "application/cloudevents+json", ""},
 		{webhook.FormatBinary, orderEvent, `{"amount":12345678901234567890,"b":"<é & \u001B>"}`, "application/json", "a-1"},
+		{webhook.FormatBinary, `{"specversion":"1.0","id":"a-2","source":"/s","type":"t"}`, "", "", "a-2"}, // C96: no data, no datacontenttype
 		{webhook.FormatBinary, "\xff\x00\r\n", "\xff\x00\r\n", "application/octet-stream", "5e0b1f6a"},
 	}
 	for _, test := range tests {
@@ -35,7 +37,7 @@ func TestFormattedBodiesAreSignedAsTheyAreSent(t *testing.T) {
 			w.Format = test.format
 			w.Headers = map[string]string{"content-type": "text/registered", "Ce-Id": "registered", "X-Tenant": "7"}
 			contentType := "application/octet-stream"
-			if test.body == orderEvent {
+			if strings.HasPrefix(test.body, "{") {
 				contentType = "application/json"
 			}
 			wantAnswer(t, s.Send(t.Context(), w, w.Request(webhook.ReadContent([]byte(test.body), contentType), origin, 1)), 200)

@@ -232,7 +232,10 @@ func (s *Sender) prepare(w *Webhook, r *Request, now time.Time) (*retryablehttp.
 		"identity", id, strconv.FormatInt(now.Unix(), 10), signature, cleanValue(r.Queue), strconv.Itoa(r.Attempt),
 	}
 	values := own[:] // one array for all of them
-	header["User-Agent"], header["Content-Type"] = values[0:1:1], values[1:2:2]
+	header["User-Agent"] = values[0:1:1]
+	if r.ContentType != "" || len(r.Body) > 0 || len(r.Headers) == 0 { // an event without data has none, and says so
+		header["Content-Type"] = values[1:2:2]
+	}
 	for name, value := range w.Headers {
 		if w.Format.Keeps(name) {
 			header.Set(name, value)

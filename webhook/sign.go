@@ -8,6 +8,7 @@ import (
 	"errors"
 	"hash"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -123,11 +124,12 @@ func (s *signer) sign(id string, timestamp time.Time, body []byte) string {
 	return string(h.text)
 }
 
-// signAll signs with every secret that has not expired, in their order (newest
-// first), so that a receiver with any of them can verify during a rotation.
+// signAll signs with every secret that has not expired, so that a receiver with any of them
+// can verify during a rotation. The oldest signs first, since some libraries read the first
+// signature only, and their receivers have the old secret until the overlap ends.
 func (s *Sender) signAll(secrets []Secret, id string, now time.Time, body []byte) (string, error) {
 	var signatures string
-	for i := range secrets {
+	for i := range slices.Backward(secrets) { // they are stored newest first
 		secret := &secrets[i]
 		if !secret.ExpiresAt.IsZero() && !now.Before(secret.ExpiresAt) {
 			continue

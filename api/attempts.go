@@ -32,6 +32,8 @@ type attemptView struct {
 	NextAt       time.Time         `json:"next_at,omitzero"`
 	Explanation  string            `json:"explanation,omitempty"`
 	Instance     string            `json:"instance,omitempty"`
+	// DequeueCount is 0 of attempts that were recorded before it was.
+	DequeueCount int64 `json:"dequeue_count,omitempty"`
 }
 
 func newAttemptView(t tables.Attempt) attemptView {
@@ -40,7 +42,7 @@ func newAttemptView(t tables.Attempt) attemptView {
 		StartedAt: utc(t.StartedAt), Duration: policy.Duration(t.Duration), Status: t.Status, ErrorClass: t.ErrorClass,
 		Error: t.Error, Snippet: t.Snippet, RetryAfter: t.RetryAfter, RedirectHost: t.RedirectHost, Redials: t.Redials,
 		Action: t.Action, Reason: t.Reason, Charged: t.Charged, Delay: policy.Duration(t.Delay), NextAt: utc(t.NextAt),
-		Explanation: t.Explanation, Instance: t.Instance,
+		Explanation: t.Explanation, Instance: t.Instance, DequeueCount: t.DequeueCount,
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/journal"
+	"github.com/pushlease/pushlease/dispatcher/internal/meter"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
@@ -26,7 +28,7 @@ func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t *target) {
 		d.notBegun(ctx, p, t)
 		return
 	}
-	ctx, span := d.startAttemptSpan(ctx, p, t)
+	ctx, span := d.spans.Attempt(ctx, p.parent(), p.key.Queue, p.key.MessageID, t.registration.ID, t.delivery.Attempts+1)
 	defer span.End()
 
 	request := p.request(t)
@@ -51,7 +53,7 @@ func (d *Dispatcher) answered(ctx context.Context, p *parcel, t *target, sent []
 	deliveries := append(make([]tables.Delivery, 0, 1), t.delivery)
 	del := &deliveries[0]
 	delivered := res.Status/100 == 2
-	contested := ctx.Err() != nil || p.shared && !delivered || d.mayBeElsewhere(ctx, p)
+	contested := ctx.Err() != nil || p.shared && !delivered || d.leases.MayBeElsewhere(ctx, p.key.Queue, p.m)
 	if contested {
 		// Someone else may have gone on with the message meanwhile, or an earlier
 		// holder may have ended only now: never overwrite what they recorded with
@@ -68,22 +70,26 @@ func (d *Dispatcher) answered(ctx context.Context, p *parcel, t *target, sent []
 	dec := d.decide(ctx, p, t, del, res, now)
 	t.flow.AskPause(dec.Pause, now)
 	t.why = dec.Explanation
+	if late := time.Since(p.m.Lease.Until()); late > 0 {
+		dec.Explanation += " The lease had ended " + late.Round(time.Second).String() + " before this answer: another instance may have POSTed the message too."
+	}
 	attempts := []tables.Attempt{advance(del, res, &dec, d.o.Instance)}
+	attempts[0].DequeueCount = p.m.DequeueCount
 	attempts[0].Snippet = tables.CutText(t.registration.Redact(string(res.Body), sent), tables.MaxSnippetUnits)
 	after := *del // a record that is put off is changed
-	rec := tables.Record{Deliveries: append(deliveries, d.takeHeld(ctx, p, maxRecordRows-2)...), Attempts: attempts}
+	rec := tables.Record{Deliveries: append(deliveries, d.takeHeld(ctx, p, journal.MaxRows-2)...), Attempts: attempts}
 	tell := func() { // of what is on record
 		d.logAttempt(ctx, p, &rec.Attempts[0])
-		d.metrics.attempted(p.key.Queue, t.registration.ID, &rec.Attempts[0])
+		d.countAttempt(&rec.Attempts[0])
 	}
 	if contested || !p.keepLast(lastRecord{rec, tell}) {
-		d.record(d.writing(ctx), rec)
+		d.journal.Record(d.writing(ctx), rec)
 		tell()
 	}
 	if dec.Disable {
 		d.disable(d.writing(ctx), t.registration.ID, t.registration.ResetAt, dec.Reason)
 	}
-	endAttemptSpan(trace.SpanFromContext(ctx), &dec, res.Status)
+	meter.Decided(trace.SpanFromContext(ctx), string(dec.Action), string(dec.Reason), res.Status, dec.Action != policy.Complete)
 	t.delivery = after
 }
 
@@ -127,25 +133,19 @@ func (d *Dispatcher) notBegun(ctx context.Context, p *parcel, t *target) {
 		"webhook", t.registration.ID, "reason", reason)
 	t.delivery.Reason = reason
 	if t.noted && reason != policy.LeaseLost {
-		d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})
+		d.journal.Record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})
 	}
 }
 
 // rebase brings a delivery up to what is known now, in the store or here.
 func (d *Dispatcher) rebase(ctx context.Context, p *parcel, del *tables.Delivery) {
-	stored, err := retryWrite(d.writing(ctx), func(ctx context.Context) ([]tables.Delivery, error) {
-		return d.o.Store.Load(ctx, p.key)
-	})
-	if err != nil {
-		stored = nil
-	}
-	merged := d.memory.merge(p.key, stored, []string{del.WebhookID})
+	merged, _ := d.journal.Load(d.writing(ctx), retry.Call, p.key, []string{del.WebhookID}) // else by what is remembered
 	for i := range merged {
 		s := &merged[i]
-		if s.WebhookID == del.WebhookID && p.owns(*s) && newer(s, del) {
+		if s.WebhookID == del.WebhookID && p.owns(*s) && journal.Newer(s, del) {
 			d.log.Warn("someone else went on with the message meanwhile; what they recorded stands", "queue", p.key.Queue,
 				"message", p.key.MessageID, "webhook", del.WebhookID, "state", s.State, "instance", s.Instance)
-			d.metrics.leaseLost(p.key.Queue, "fenced")
+			d.metrics.LeaseLost(p.key.Queue, "fenced")
 			*del = *s
 			return
 		}
@@ -202,6 +202,14 @@ func firstOf(a, b time.Time) time.Time {
 		return b
 	}
 	return a
+}
+
+// countAttempt counts it in the metrics.
+func (d *Dispatcher) countAttempt(a *tables.Attempt) {
+	d.metrics.Attempted(meter.Attempt{
+		Queue: a.Queue, Webhook: a.WebhookID, Status: a.Status, ErrorClass: string(a.ErrorClass),
+		Decision: string(a.Action), Reason: string(a.Reason), Took: a.Duration,
+	})
 }
 
 // logAttempt writes the one line that tells everything about an attempt, but for

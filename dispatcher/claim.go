@@ -3,9 +3,9 @@ package dispatcher
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -51,21 +51,19 @@ func (d *Dispatcher) claim(ctx context.Context, p *parcel) history {
 // lookUp is claim for a message that was received before.
 func (d *Dispatcher) lookUp(ctx context.Context, p *parcel) history {
 	h := history{deliveries: map[string]tables.Delivery{}, generations: map[string]int{}, known: true}
-	stored, err := retryWrite(ctx, func(ctx context.Context) ([]tables.Delivery, error) {
-		return d.o.Store.Load(ctx, p.key)
-	})
+	ids := []string{""}
+	for _, r := range d.registry.Of(p.key.Queue) {
+		ids = append(ids, r.ID)
+	}
+	known, err := d.journal.Load(ctx, retry.Call, p.key, ids)
 	h.known = err == nil
 	if err != nil && ctx.Err() == nil {
 		d.log.Error("earlier deliveries can't be looked up; delivering anyway",
 			"queue", p.key.Queue, "message", p.key.MessageID, "error", err)
-		d.metrics.lookupFailed(p.key.Queue)
-	}
-	ids := []string{""}
-	for _, r := range d.registry.of(p.key.Queue) {
-		ids = append(ids, r.ID)
+		d.metrics.LookupFailed(p.key.Queue)
 	}
 	receives := 0 // with an outcome, at least: each adds one to a delivery at most
-	for _, del := range d.memory.merge(p.key, stored, ids) {
+	for _, del := range known {
 		if p.overtaken(del) {
 			d.log.Info("another replay of the message to this webhook came since; this one leaves it to that",
 				"queue", p.key.Queue, "message", p.key.MessageID, "webhook", del.WebhookID)
@@ -180,13 +178,8 @@ func (d *Dispatcher) beginSuspect(ctx context.Context, p *parcel, h history, tar
 	}
 	d.log.Warn("the message was received many times without an outcome; this attempt is noted before it begins",
 		"queue", p.key.Queue, "message", p.key.MessageID, "delivery_count", p.m.DequeueCount)
-	for some := range slices.Chunk(notes, maxRecordRows) {
-		_, err := retryWrite(ctx, func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, d.o.Store.Record(ctx, tables.Record{Deliveries: some})
-		})
-		if err != nil {
-			d.log.Error("the attempt could not be noted", "queue", p.key.Queue, "message", p.key.MessageID, "error", err)
-		}
+	if err := d.journal.Note(ctx, notes); err != nil {
+		d.log.Error("the attempt could not be noted", "queue", p.key.Queue, "message", p.key.MessageID, "error", err)
 	}
 	return true
 }
@@ -203,7 +196,7 @@ func (d *Dispatcher) endSuspect(p *parcel) {
 // message, so that the poison guard leaves it out.
 func (d *Dispatcher) excuse(ctx context.Context, del tables.Delivery) {
 	del.Excused++
-	d.record(ctx, tables.Record{Deliveries: []tables.Delivery{del}})
+	d.journal.Record(ctx, tables.Record{Deliveries: []tables.Delivery{del}})
 }
 
 // interruption says why work on a message was cut short.

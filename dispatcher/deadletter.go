@@ -33,7 +33,7 @@ func (d *Dispatcher) DeadLetter(ctx context.Context, dl *DeadLettering) error {
 		attribute.String("dlq.error_description", row.Description)))
 	defer span.End()
 
-	stored, err := retryWrite(ctx, func(ctx context.Context) (tables.DeadLetter, error) {
+	stored, err := retry.Get(ctx, retry.Call, func(ctx context.Context) (tables.DeadLetter, error) {
 		return d.o.Store.PutDeadLetter(ctx, row)
 	})
 	if err != nil {
@@ -46,11 +46,11 @@ func (d *Dispatcher) DeadLetter(ctx context.Context, dl *DeadLettering) error {
 	}
 	done := dl.Delivery
 	done.State, done.UpdatedAt = tables.DeadLettered, time.Now().UTC()
-	d.record(ctx, tables.Record{Deliveries: []tables.Delivery{done}})
+	d.journal.Record(ctx, tables.Record{Deliveries: []tables.Delivery{done}})
 	d.log.Warn("message dead-lettered", "queue", row.Queue, "message", row.MessageID, "webhook", row.WebhookID,
 		"reason", row.Reason, "attempts", row.Attempts, "status", row.LastStatus, "error_class", row.LastErrorClass,
 		"delivery_count", row.DequeueCount, "dead_letter", row.ID, "description", row.Description)
-	d.metrics.deadLettered(row.Queue, row.Reason)
+	d.metrics.DeadLettered(row.Queue, string(row.Reason))
 	return nil
 }
 
@@ -66,12 +66,12 @@ func (d *Dispatcher) copyToPoison(ctx context.Context, row tables.DeadLetter, te
 	if err != nil {
 		return fmt.Errorf("open queue %s: %w", name, err)
 	}
-	_, err = retryWrite(ctx, func(ctx context.Context) (queue.Sent, error) {
+	_, err = retry.Get(ctx, retry.Call, func(ctx context.Context) (queue.Sent, error) {
 		return q.Send(ctx, text, queue.SendOptions{TTL: queue.NoExpiry})
 	})
 	if errors.Is(err, queue.ErrDenied) || errors.Is(err, queue.ErrTooLarge) || errors.Is(err, queue.ErrUnsendable) {
 		d.log.Error("no copy in the poison queue; the dead letter itself is kept", "queue", name, "dead_letter", row.ID, "error", err)
-		d.metrics.poisonCopyRefused(row.Queue)
+		d.metrics.PoisonCopyRefused(row.Queue)
 		return nil
 	}
 	if err != nil {
@@ -91,7 +91,7 @@ func (d *Dispatcher) copyToPoison(ctx context.Context, row tables.DeadLetter, te
 
 // finishReplay notes on a dead letter that its replay has ended.
 func (d *Dispatcher) finishReplay(ctx context.Context, row tables.DeadLetter) error {
-	_, err := retryWrite(ctx, func(ctx context.Context) (tables.DeadLetter, error) {
+	_, err := retry.Get(ctx, retry.Call, func(ctx context.Context) (tables.DeadLetter, error) {
 		now, err := d.o.Store.GetDeadLetter(ctx, row.ID)
 		if errors.Is(err, tables.ErrNotFound) {
 			return now, nil // deleted by an operator meanwhile
@@ -106,30 +106,4 @@ func (d *Dispatcher) finishReplay(ctx context.Context, row tables.DeadLetter) er
 		return fmt.Errorf("finish replay of %s: %w", row.ID, err)
 	}
 	return nil
-}
-
-// retryWrite makes a few quick tries of a repeatable write, each with its own
-// deadline.
-func retryWrite[T any](ctx context.Context, write func(context.Context) (T, error)) (T, error) {
-	for try := 1; ; try++ {
-		callCtx, cancel := context.WithTimeout(ctx, settleTimeout)
-		v, err := write(callCtx)
-		cancel()
-		if err == nil || try == quickTries || definitive(err) {
-			return v, err
-		}
-		if !retry.Sleep(ctx, retry.Backoff(try, quickRetry/2, 2*time.Second)) {
-			return v, err
-		}
-	}
-}
-
-// definitive errors do not get better by trying again.
-func definitive(err error) bool {
-	for _, e := range []error{queue.ErrDenied, queue.ErrTooLarge, queue.ErrUnsendable, queue.ErrLeaseLost, tables.ErrNotFound, tables.ErrExists} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
 }

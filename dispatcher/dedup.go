@@ -2,9 +2,9 @@ package dispatcher
 
 import (
 	"context"
-	"errors"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/claims"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
@@ -12,9 +12,6 @@ import (
 )
 
 const (
-	// claimMargin is how long a claim on an event outlasts the work that it is for, so
-	// that settling and the clocks of others have room.
-	claimMargin = time.Minute
 	// The wait of a message whose event another one is being delivered for, from first
 	// to last look.
 	otherCopyMin = 2 * time.Second
@@ -36,51 +33,24 @@ func (d *Dispatcher) eventOf(p *parcel) string {
 	return ""
 }
 
-// claimed is a claim on an event, to be ended when its message is settled.
-type claimed struct {
-	tables.Claim
-	// delivered: a webhook has taken the event, so another message with it is a
-	// duplicate. Otherwise the event may be published again.
-	delivered bool
-	expiresAt time.Time // the message
-	// replay: it is a replay's, which does not know who else has got the event. It is
-	// never released, but lapses.
-	replay bool
-}
-
-// lasting is the claim as the store keeps it. Once a webhook has taken the event, no copy
-// may be POSTed to it while the message waits for its others, however long no process is
-// there to keep the claim: it lasts as long as the message does. Memory does not know it
-// for so long, since another process may end it.
-func (c claimed) lasting() tables.Claim {
-	until := c.expiresAt
-	if until.IsZero() {
-		until = c.At.Add(tables.ClaimWindow)
-	}
-	if c.delivered && until.After(c.Until) {
-		c.Until = until
-	}
-	return c.Claim
-}
-
 // claimEvent is the claim on the parcel's event by its message. Until leaves room for the
 // slowest of the POSTs that are due.
-func (p *parcel) claimEvent(targets []target) *claimed {
+func (p *parcel) claimEvent(targets []target) *claims.Claim {
 	longest, delivered := time.Duration(0), false
 	for i := range targets {
 		longest = max(longest, targets[i].registration.Longest())
 		delivered = delivered || targets[i].delivery.State == tables.Delivered
 	}
-	c := &claimed{delivered: delivered, expiresAt: p.m.ExpiresAt, Claim: tables.Claim{
+	c := &claims.Claim{Delivered: delivered, ExpiresAt: p.m.ExpiresAt, Claim: tables.Claim{
 		Key: p.event, Owner: p.key.MessageID, At: p.insertedAt, MessageID: p.key.MessageID, BodyHash: p.hash,
-		Until: time.Now().Add(longest + p.m.Lease.Granted() + claimMargin),
+		Until: time.Now().Add(longest + p.m.Lease.Granted() + claims.Margin),
 	}}
 	if p.replay != nil {
 		// An owner of its own, since the original may be under way for other webhooks, and
 		// must not take the replay's end for its own; the same for all of the message's
 		// replays, so that none is kept from the claim by one that failed. The claim is
 		// kept from when the replay was asked for.
-		c.replay, c.Owner, c.At = true, p.key.MessageID+" replayed", p.m.InsertedAt
+		c.Replay, c.Owner, c.At = true, p.key.MessageID+" replayed", p.m.InsertedAt
 	}
 	return c
 }
@@ -101,24 +71,17 @@ func (d *Dispatcher) otherCopy(ctx context.Context, p *parcel, h history, target
 		}
 		return Decision{}, false
 	}
-	current, won := d.events.begin(mine.Claim, now)
 	if p.replay != nil {
 		p.claim = mine
-		d.claimForReplay(ctx, p, won)
+		d.claimForReplay(ctx, p)
 		return Decision{}, false
 	}
-	if won {
-		p.claim = mine
-		_, err := retryWrite(ctx, func(ctx context.Context) (_ struct{}, err error) {
-			current, won, err = d.o.Store.Claim(ctx, mine.lasting(), now)
-			return struct{}{}, err
-		})
-		if err != nil {
-			d.log.Error("the message's event can't be looked up; delivering anyway", "queue", p.key.Queue, "message", p.key.MessageID, "error", err)
-			d.metrics.lookupFailed(p.key.Queue)
-			return Decision{}, false
-		}
-		d.events.learn(mine.Claim, current, won)
+	p.claim = mine
+	current, won, err := d.claims.Take(ctx, *mine, now)
+	if err != nil {
+		d.log.Error("the message's event can't be looked up; delivering anyway", "queue", p.key.Queue, "message", p.key.MessageID, "error", err)
+		d.metrics.LookupFailed(p.key.Queue)
+		return Decision{}, false
 	}
 	if won && current.State != tables.Done {
 		return Decision{}, false
@@ -131,7 +94,7 @@ func (d *Dispatcher) otherCopy(ctx context.Context, p *parcel, h history, target
 	case current.BodyHash != p.hash:
 		d.log.Warn("two messages with the same event have different bodies; both are delivered",
 			"queue", p.key.Queue, "message", p.key.MessageID, "other", current.MessageID)
-		d.metrics.dedupConflict(p.key.Queue)
+		d.metrics.DedupConflict(p.key.Queue)
 		return Decision{}, false
 	case current.State == tables.Done:
 		d.log.Info("another message with the same event was delivered; this one is deleted without a POST",
@@ -151,24 +114,13 @@ func (d *Dispatcher) otherCopy(ctx context.Context, p *parcel, h history, target
 	return d.fold(p, h, []target{gone(del)}), true
 }
 
-// claimForReplay keeps copies from the event of a replay while it is delivered, if nobody
-// has the event: a replay is always POSTed, since somebody asked for it. That nobody else in
-// this process has it says free.
-func (d *Dispatcher) claimForReplay(ctx context.Context, p *parcel, free bool) {
-	if !free {
-		return
-	}
-	mine := p.claim
-	callCtx, cancel := context.WithTimeout(ctx, settleTimeout)
-	defer cancel()
-	current, won, err := d.o.Store.Claim(callCtx, mine.lasting(), time.Now())
-	if err != nil {
+// claimForReplay claims the event of a replay for as long as it is delivered.
+func (d *Dispatcher) claimForReplay(ctx context.Context, p *parcel) {
+	if err := d.claims.TakeForReplay(ctx, *p.claim); err != nil {
 		d.log.Warn("the event of a replay could not be claimed; another message with the event may be delivered meanwhile",
 			"queue", p.key.Queue, "message", p.key.MessageID, "error", err)
-		d.metrics.lookupFailed(p.key.Queue)
-		return
+		d.metrics.LookupFailed(p.key.Queue)
 	}
-	d.events.learn(mine.Claim, current, won)
 }
 
 // duplicate ends a message whose event was delivered with another one, or with itself. It
@@ -187,8 +139,8 @@ func (d *Dispatcher) duplicate(ctx context.Context, p *parcel, h history, target
 		del := &list[i]
 		del.State, del.Reason, del.NextAt, del.UpdatedAt, del.SameEventAs = tables.Duplicate, policy.Duplicate, time.Time{}, now, other
 	}
-	d.recordAll(d.writing(ctx), list)
-	d.metrics.duplicate(p.key.Queue, kind)
+	d.journal.RecordAll(d.writing(ctx), list)
+	d.metrics.Duplicate(p.key.Queue, kind)
 	return Decision{Action: policy.Complete, Reason: policy.Duplicate}
 }
 
@@ -210,54 +162,4 @@ func anyAttempt(targets []target) bool {
 func anyDue(targets []target) bool {
 	now := time.Now()
 	return some(targets, func(t *target) bool { return t.due(now) })
-}
-
-// endEvent ends the claim on an event before its message is deleted. Where a webhook has
-// taken the event the claim is made a lasting one, since nothing else tells later; when
-// that can't be written the message is deleted all the same, which is counted. Otherwise
-// the event may be published again.
-func (d *Dispatcher) endEvent(ctx context.Context, c *claimed) {
-	if c == nil || c.replay && !c.delivered {
-		return
-	}
-	end, write := d.events.forget, d.o.Store.ReleaseClaim
-	if c.delivered {
-		end, write = d.events.finish, d.finishClaim
-	}
-	end(c.Claim)
-	_, err := retryWrite(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, write(ctx, c.Claim) })
-	if err == nil || errors.Is(err, tables.ErrNotFound) || errors.Is(err, tables.ErrConflict) {
-		return // noted; older than the window by now; or taken over, because it had lapsed
-	}
-	d.metrics.claimUnfinished()
-	d.log.Warn("the claim on an event could not be ended; it lapses, and another message with the event is delivered then",
-		"message", c.MessageID, "until", c.Until, "delivered", c.delivered, "error", err)
-}
-
-// finishClaim finishes a claim also where it is not there: because the store could not be
-// asked before the POST, or because it had lapsed, and so has that of who took it over.
-func (d *Dispatcher) finishClaim(ctx context.Context, c tables.Claim) error {
-	err := d.o.Store.FinishClaim(ctx, c)
-	if !errors.Is(err, tables.ErrNotFound) && !errors.Is(err, tables.ErrConflict) {
-		return err
-	}
-	if _, won, err := d.o.Store.Claim(ctx, c, time.Now()); err != nil || !won {
-		return err
-	}
-	return d.o.Store.FinishClaim(ctx, c)
-}
-
-// keepEvent keeps others from the event while its message is given back for delay.
-func (d *Dispatcher) keepEvent(ctx context.Context, c *claimed, delay, lease time.Duration) {
-	if c == nil {
-		return
-	}
-	c.Until = time.Now().Add(delay + lease + claimMargin)
-	d.events.keep(c.Claim)
-	callCtx, cancel := context.WithTimeout(ctx, settleTimeout)
-	defer cancel()
-	if _, _, err := d.o.Store.Claim(callCtx, c.lasting(), time.Now()); err != nil {
-		d.metrics.claimUnfinished()
-		d.log.Warn("the claim on an event could not be kept; another message with the event may be delivered too", "message", c.MessageID, "error", err)
-	}
 }

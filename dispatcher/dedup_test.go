@@ -8,7 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pushlease/pushlease/internal/bubble"
+	"github.com/pushlease/pushlease/dispatcher/internal/claims"
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -250,7 +251,7 @@ func TestAStoreThatCanNotBeAskedIsNeitherYesNorNo(t *testing.T) {
 func TestTheClaimIsMadeAfterwardsWhenTheStoreCouldNotBeAskedBefore(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.sender.takes = 20 * time.Second
-		b.store.on("claim", firstCalls(quickTries, failBefore))
+		b.store.on("claim", firstCalls(retry.Call.Tries, failBefore))
 		_, stop := b.start(byEvent)
 		b.send(event("1", "a"))
 		time.Sleep(time.Minute)
@@ -555,20 +556,6 @@ func TestWhatExpiresPartlyDeliveredIsADeadLetterForTheRestOnly(t *testing.T) {
 	})
 }
 
-func TestMemoryOfEventsIsBounded(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		e := newEvents()
-		for i := range 3 * memorySize / 2 {
-			e.begin(tables.Claim{Key: fmt.Sprint(i), Owner: "m", Until: time.Now().Add(time.Minute)}, time.Now())
-		}
-		want(t, "events", e.oldest.Len(), memorySize)
-		want(t, "keys", len(e.byKey), memorySize)
-		time.Sleep(memoryAge)
-		e.begin(tables.Claim{Key: "late", Owner: "m"}, time.Now())
-		want(t, "events after their age", e.oldest.Len(), 1)
-	})
-}
-
 func TestWhatEveryFilterRefusesIsADeadLetterWhereTheQueueSaysSo(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.webhook.Filter.Types = []string{"invoice.*"}
@@ -630,11 +617,11 @@ func TestWhatIsGivenUpAsAWholeGoesByWhatItsWebhooksDidBefore(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.claim = &claimed{}
+			p.claim = &claims.Claim{}
 			h := history{deliveries: map[string]tables.Delivery{"wh_a": {WebhookID: "wh_a", State: state}}}
 			rest := []target{gone(p.newDelivery("wh_b", ""))}
 			decision := d.giveUpMessage(b.t.Context(), p, h, rest, policy.PoisonMessage)
-			want(t, "its event is taken", decision.claimed.delivered, state == tables.Delivered)
+			want(t, "its event is taken", decision.claim.Delivered, state == tables.Delivered)
 			want(t, "dead letters", len(decision.DeadLetters), 1)
 			want(t, "it is for", decision.DeadLetters[0].Row.WebhookID, "wh_b")
 			want(t, "it is copied, once", decision.DeadLetters[0].Copy, copied)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -120,7 +121,7 @@ func TestThreeQuickTriesAreHalfASecondApartWithJitter(t *testing.T) { // R2
 			for i := range 2 {
 				gap := queues.at[i+1].Sub(queues.at[i])
 				gaps[gap] = true
-				if gap < quickRetry || gap > quickRetry*4/3 {
+				if gap < retry.Delete.First || gap > retry.Delete.First*4/3 {
 					t.Errorf("try %d came %s after the one before", i+2, gap)
 				}
 			}
@@ -158,20 +159,6 @@ func TestMessageThatComesBackAfterItsDeliveryIsAnUnverifiedDeletion(t *testing.T
 		want(t, "messages left", b.total(testQueue), 0)
 		want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
 	})
-}
-
-func TestOnlyTheLastFailuresAreKept(t *testing.T) { // R2
-	ds := newDeletions()
-	for i := range 3 * keptFailures {
-		ds.note(testQueue, func(c *Deletions) { c.Failed++ }, DeletionFailure{MessageID: fmt.Sprint(i), Error: "busy"})
-	}
-	n := ds.of(testQueue)
-	want(t, "failed", n.Failed, 3*keptFailures)
-	want(t, "kept", len(n.LastFailures), keptFailures)
-	want(t, "newest first", n.LastFailures[0].MessageID, fmt.Sprint(3*keptFailures-1))
-	n.LastFailures[0].MessageID = "changed by the caller"
-	want(t, "still there", ds.of(testQueue).LastFailures[0].MessageID, fmt.Sprint(3*keptFailures-1))
-	want(t, "another queue", ds.of("other").Failed, 0)
 }
 
 func TestQueuesAreCountedApart(t *testing.T) {

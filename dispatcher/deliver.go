@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/flow"
+	"github.com/pushlease/pushlease/dispatcher/internal/lease"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -180,7 +181,7 @@ func (d *Dispatcher) post(ctx context.Context, p *parcel, targets []target) {
 	if !posted && p.m.DequeueCount > 1 && allDelivered(targets) {
 		d.log.Warn("a message that was delivered came back; it is deleted without a POST",
 			"queue", p.key.Queue, "message", p.key.MessageID, "delivery_count", p.m.DequeueCount)
-		d.metrics.duplicate(p.key.Queue, "redelivery")
+		d.metrics.Duplicate(p.key.Queue, "redelivery")
 		d.reappeared(p.key.Queue, p.key.MessageID)
 	}
 }
@@ -197,7 +198,7 @@ func (d *Dispatcher) postTo(ctx context.Context, p *parcel, t *target) {
 	t.delivery.MissingRecords++
 	// Recorded, so that the message stays due to this webhook, and so that a
 	// message that always ends so does not go on for ever.
-	d.survives(p, func() { d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}}) })
+	d.survives(p, func() { d.journal.Record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}}) })
 }
 
 // answered says that t's POST is over, or won't be made; once for each, whoever says so.
@@ -224,7 +225,7 @@ func (d *Dispatcher) survives(p *parcel, f func()) (ok bool) {
 // completed when none is pending, and otherwise given back until the earliest
 // next time.
 func (d *Dispatcher) fold(p *parcel, h history, targets []target) Decision {
-	decision := Decision{Action: policy.Complete, Reason: policy.Delivered, Replayed: p.replay, claimed: p.claim}
+	decision := Decision{Action: policy.Complete, Reason: policy.Delivered, Replayed: p.replay, claim: p.claim}
 	now := time.Now()
 	copied, delivered := false, false
 	for _, del := range h.deliveries {
@@ -236,7 +237,7 @@ func (d *Dispatcher) fold(p *parcel, h history, targets []target) Decision {
 		t := &targets[i]
 		del := p.beforeExpiry(t.delivery, now)
 		if t.took > 0 {
-			decision.posts = append(decision.posts, posted{del.WebhookID, t.took})
+			decision.posts = append(decision.posts, lease.Posted{Webhook: del.WebhookID, Took: t.took})
 		}
 		switch del.State {
 		case tables.Delivered:
@@ -271,8 +272,8 @@ func (d *Dispatcher) fold(p *parcel, h history, targets []target) Decision {
 			decision.Action, decision.Reason = actionOf(del), del.Reason
 		}
 	}
-	if decision.claimed != nil {
-		decision.claimed.delivered = delivered
+	if decision.claim != nil {
+		decision.claim.Delivered = delivered
 	}
 	if !next.IsZero() {
 		decision.Delay = min(max(next.Sub(now), 0), queue.MaxDelay)
@@ -307,7 +308,7 @@ func (d *Dispatcher) giveUpMessage(ctx context.Context, p *parcel, h history, ta
 	del := p.newDelivery("", d.o.Instance)
 	giveUp(&del, reason, time.Now())
 	del.Size, del.Encoding = len(p.text), string(p.setting)
-	d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
+	d.journal.Record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
 	return d.foldWhole(p, h, del)
 }
 
@@ -327,7 +328,7 @@ func (d *Dispatcher) giveUpRest(ctx context.Context, p *parcel, h history, targe
 			given = append(given, *del)
 		}
 	}
-	d.recordAll(d.writing(ctx), given)
+	d.journal.RecordAll(d.writing(ctx), given)
 	return d.fold(p, h, rest)
 }
 

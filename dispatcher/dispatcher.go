@@ -4,12 +4,19 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/claims"
 	"github.com/pushlease/pushlease/dispatcher/internal/flow"
+	"github.com/pushlease/pushlease/dispatcher/internal/journal"
+	"github.com/pushlease/pushlease/dispatcher/internal/lease"
+	"github.com/pushlease/pushlease/dispatcher/internal/meter"
+	"github.com/pushlease/pushlease/dispatcher/internal/registry"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
@@ -27,24 +34,24 @@ const settleBound = 10 * time.Second
 type Dispatcher struct {
 	o        Options
 	log      *slog.Logger
-	metrics  *metrics
-	registry *registry
-	memory   *memory
-	events   *events
+	metrics  *meter.Instruments
+	spans    meter.Spans
+	registry *registry.Registry
+	journal  *journal.Journal
+	claims   *claims.Claims
 	flows    *flow.Flows
 	shares   *shares
-	measure  *measure
-	deleted  *deletions
+	measure  *lease.Measure
+	leases   *lease.Leases
+	deletes  *meter.Deletes
 	late     *late
-	inFlight inFlight
-	renewals renewals
+	inFlight meter.InFlight
 
 	mu      sync.Mutex
 	pollers map[string]*poller
 	guards  map[string]*guard
 	// resting are the guards of earlier runs of Pump.
 	resting map[string]*guard
-	inWork  map[inWork]*keeper
 
 	lingering *lingering
 
@@ -65,38 +72,39 @@ func New(o Options) (*Dispatcher, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	m, err := newMetrics(o.Meter)
+	m, err := meter.New(o.Meter)
 	if err != nil {
 		return nil, err
 	}
 	write, stopWrite := context.WithCancel(context.Background())
+	measure := lease.NewMeasure(o.Lease, o.Estimate)
 	d := &Dispatcher{
 		write: write, stopWrite: stopWrite,
 		o: o, log: o.Logger, metrics: m,
-		memory:   newMemory(),
-		events:   newEvents(),
+		journal:  journal.New(o.Store, m, o.Logger),
+		claims:   claims.New(o.Store, m, o.Logger),
 		shares:   newShares(o.MaxInFlight),
-		measure:  newMeasure(o.Lease, o.Estimate),
-		deleted:  newDeletions(),
+		measure:  measure,
+		leases:   lease.New(write, measure.Length, m, o.Logger),
+		deletes:  meter.NewDeletes(),
+		spans:    meter.Spans{Tracer: o.Tracer},
 		late:     newLate(),
-		inFlight: inFlight{byQueue: map[string]int64{}},
 		pollers:  map[string]*poller{},
 		guards:   map[string]*guard{},
 		resting:  map[string]*guard{},
-		inWork:   map[inWork]*keeper{},
 		suspects: make(chan struct{}, 1),
 
 		lingering: &lingering{most: int64(o.MaxInFlight / 2)},
 	}
 	d.flows = flow.New(flow.Options{
-		Store: o.Store, Instance: o.Instance, Log: o.Logger, Turned: m.turned, Shown: d.Wake,
-		Fresh: func(ctx context.Context, since time.Time) bool { return d.registry.fresh(ctx, since) },
+		Store: o.Store, Instance: o.Instance, Log: o.Logger, Turned: func(id string, phase policy.BreakerPhase) { m.Turned(id, string(phase)) }, Shown: d.Wake,
+		Fresh: func(ctx context.Context, since time.Time) bool { return d.registry.Fresh(ctx, since) },
 		Disable: func(ctx context.Context, id string, resetAt time.Time) {
 			d.disable(ctx, id, resetAt, policy.WebhookFailing)
 		},
 	})
-	d.registry = newRegistry(o.Store, o.Logger, d.flows.Sync)
-	return d, errors.Join(d.measureInFlight(o.Meter), d.measurePollAge(o.Meter), d.flows.Measure(o.Meter, m.label))
+	d.registry = registry.New(o.Store, o.Logger, d.flows.Sync)
+	return d, errors.Join(d.inFlight.Measure(o.Meter, d.polled), d.measurePollAge(o.Meter), d.flows.Measure(o.Meter, m.Label))
 }
 
 // Run works until ctx ends, then drains. It stops in three steps: no more
@@ -112,7 +120,7 @@ func (d *Dispatcher) run(ctx context.Context, supervise func(ctx, work context.C
 	defer d.stopWrite()
 
 	var flusher sync.WaitGroup
-	flusher.Go(func() { d.flushRecords(d.write) })
+	flusher.Go(func() { d.journal.Keep(d.write) })
 	flusher.Go(func() { d.flows.Watch(d.write) })
 	flusher.Go(func() { d.flows.ShowHeld(d.write) })
 
@@ -134,7 +142,7 @@ func (d *Dispatcher) run(ctx context.Context, supervise func(ctx, work context.C
 	case <-last.Done():
 		d.log.Warn("settling did not end in time: the messages in question come back when their lease ends")
 	}
-	d.flushLast(last)
+	d.journal.KeepLast(last)
 	d.flows.Tend(last)
 	d.stopWrite()
 	<-drained
@@ -150,19 +158,19 @@ func (d *Dispatcher) supervise(ctx, work context.Context) {
 	faults := 0
 	for {
 		wait := d.o.RegistryRefresh
-		if err := d.registry.refresh(ctx); err != nil {
+		if err := d.registry.Refresh(ctx); err != nil {
 			faults++
 			wait = min(wait, retry.Backoff(faults, 500*time.Millisecond, wait))
 		} else {
 			faults = 0
-			d.registry.refreshLeft(ctx)
+			d.registry.RefreshLeft(ctx)
 		}
 		d.reconcile(ctx, work, &running)
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(wait):
-		case <-d.registry.changed:
+		case <-d.registry.Changed:
 		}
 	}
 }
@@ -172,7 +180,7 @@ func (d *Dispatcher) reconcile(ctx, work context.Context, running *sync.WaitGrou
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.reconcileGuards(ctx, work, running)
-	wanted := d.ours(d.registry.queuesToPoll())
+	wanted := d.ours(d.registry.ToPoll())
 	for name, p := range d.pollers {
 		if !wanted[name] {
 			p.stop()
@@ -199,6 +207,13 @@ func (d *Dispatcher) reconcile(ctx, work context.Context, running *sync.WaitGrou
 	}
 }
 
+// polled names the queues that are polled.
+func (d *Dispatcher) polled() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Collect(maps.Keys(d.pollers))
+}
+
 // Wake makes the queue's poller receive at once, because a message was just sent.
 func (d *Dispatcher) Wake(queueName string) {
 	d.mu.Lock()
@@ -221,7 +236,7 @@ func (d *Dispatcher) willBeVisible(queueName string, delay time.Duration) {
 
 // RegistryChanged makes the dispatcher read the registered webhooks again at once.
 // Messages that are received from now on go by what it finds.
-func (d *Dispatcher) RegistryChanged() { d.registry.tell() }
+func (d *Dispatcher) RegistryChanged() { d.registry.Tell() }
 
 // disable switches a webhook off because of what it answered, unless it has begun anew since
 // it had this resetAt: what the old URL answered is nothing against the new one.
@@ -230,7 +245,7 @@ func (d *Dispatcher) disable(ctx context.Context, id string, resetAt time.Time, 
 	if why == "" {
 		why = "rule"
 	}
-	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	ctx, cancel := context.WithTimeout(ctx, retry.Timeout)
 	defer cancel()
 	var err error
 	for range 3 { // someone may be changing it at the same time

@@ -386,22 +386,6 @@ func TestRecordThatIsNeverTakenDoesNotKeepTheOthersWaiting(t *testing.T) {
 	})
 }
 
-func TestStateThatIsNewerThanALateRecordIsWrittenAgain(t *testing.T) {
-	m := newMemory()
-	key := tables.MessageKey{Queue: testQueue, MessageID: "m"}
-	old := tables.Record{Deliveries: []tables.Delivery{{MessageKey: key, State: tables.Pending, Attempts: 1}}}
-	now := tables.Record{Deliveries: []tables.Delivery{{MessageKey: key, State: tables.Delivered, Attempts: 2}}}
-	m.remember(old, false)
-	late := m.unwritten()
-	m.remember(now, true) // written before the late one was
-	m.written(late[0])
-	again := m.unwritten()
-	want(t, "records that wait", len(again), 1)
-	want(t, "state", again[0].Deliveries[0].State, tables.Delivered)
-	m.written(again[0])
-	want(t, "records that wait", len(m.unwritten()), 0)
-}
-
 // refusing never takes the records of some messages.
 type refusing struct {
 	Store

@@ -16,9 +16,9 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/meter"
 	"github.com/pushlease/pushlease/internal/telemetry"
 	"github.com/pushlease/pushlease/policy"
-	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
 	"github.com/pushlease/pushlease/webhook/webhooktest"
@@ -95,7 +95,7 @@ func TestMetricsStaySmallWhateverIsDelivered(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = tel.Shutdown(context.Background()) })
-	m, err := newMetrics(tel.MeterProvider.Meter(""))
+	m, err := meter.New(tel.MeterProvider.Meter(""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,9 +107,9 @@ func TestMetricsStaySmallWhateverIsDelivered(t *testing.T) {
 				Status: status, Error: fmt.Sprint("error-text-", i), RedirectHost: fmt.Sprint("host-", i, ".example"),
 				Duration: time.Duration(i) * time.Millisecond, Action: policy.Abandon, Reason: policy.RetryableError,
 			}
-			m.received(testQueue, &queue.Message{ID: att.MessageID, DequeueCount: int64(i%3 + 1)})
-			m.attempted(testQueue, att.WebhookID, &att)
-			m.deadLettered(testQueue, policy.Reasons()[i%len(policy.Reasons())])
+			m.Received(testQueue, i%3 > 0)
+			(&Dispatcher{metrics: m}).countAttempt(&att)
+			m.DeadLettered(testQueue, string(policy.Reasons()[i%len(policy.Reasons())]))
 		}
 	}
 	heap := func() uint64 {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/flow"
+	"github.com/pushlease/pushlease/dispatcher/internal/journal"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
@@ -468,7 +469,7 @@ func TestAPostThatWaitsForItsRateDoesNotBeginOnALeaseThatHasEnded(t *testing.T) 
 
 func TestMoreWebhooksThanRowsGoTogetherAreHeldAllTheSame(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		const n = maxRecordRows + 5
+		const n = journal.MaxRows + 5
 		rs := receivers{"wh_a": {takes: after(0), answer: status(200)}} // which has the queue polled
 		for i := range n {
 			id := fmt.Sprintf("wh_%d", i)

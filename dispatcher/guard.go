@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/registry"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
@@ -57,7 +58,7 @@ type guard struct {
 
 // reconcileGuards starts and stops guards so that they fit the registry. d.mu is held.
 func (d *Dispatcher) reconcileGuards(ctx, work context.Context, running *sync.WaitGroup) {
-	wanted, left := d.ours(d.registry.queuesToGuard()), d.registry.newlyLeft()
+	wanted, left := d.ours(d.registry.ToGuard()), d.registry.NewlyLeft()
 	for name, g := range d.guards {
 		if !wanted[name] || slices.Contains(left, name) { // those begin anew, with a look
 			g.stop()
@@ -132,11 +133,11 @@ func (g *guard) round(ctx context.Context) (pace time.Duration, err error) {
 			return pace, err
 		}
 		// Nobody's time ends because of a registry that is behind.
-		if !g.d.registry.fresh(ctx, start) {
+		if !g.d.registry.Fresh(ctx, start) {
 			return pace, errors.New("the registered webhooks can't be read")
 		}
-		if g.polled() != g.d.registry.queuesToPoll()[g.q.Name()] || !g.polled() && !g.d.registry.queuesToGuard()[g.q.Name()] {
-			g.d.registry.tell() // the poller takes over, or the queue is nobody's any more
+		if g.polled() != g.d.registry.ToPoll()[g.q.Name()] || !g.polled() && !g.d.registry.ToGuard()[g.q.Name()] {
+			g.d.registry.Tell() // the poller takes over, or the queue is nobody's any more
 			return min(pace, guardAgain), nil
 		}
 		if g.inVain {
@@ -190,9 +191,9 @@ func (g *guard) look(ctx context.Context) (ending int, pace time.Duration, err e
 func (g *guard) receive(n int) ([]*queue.Message, error) {
 	ctx, cancel := context.WithTimeout(g.work, receiveTimeout)
 	defer cancel()
-	messages, err := g.q.Receive(ctx, min(n, g.d.o.Concurrency), g.d.measure.lease(g.q.Name()))
+	messages, err := g.q.Receive(ctx, min(n, g.d.o.Concurrency), g.d.measure.Length(g.q.Name()))
 	if err != nil {
-		g.d.metrics.receiveError(g.q.Name())
+		g.d.metrics.ReceiveError(g.q.Name())
 		return nil, fmt.Errorf("receive expiring messages: %w", err)
 	}
 	return messages, nil
@@ -221,7 +222,7 @@ func (g *guard) deliverInto(ctx context.Context, queueName string, m *queue.Mess
 // it is back at once, with its receive excused. Where a webhook was enabled meanwhile
 // it is delivered. What was sent to a left queue later is given back untouched.
 func (g *guard) deliver(ctx context.Context, queueName string, m *queue.Message) Decision {
-	if l, left := g.d.registry.leftQueue(queueName); left && !before(l, m.InsertedAt) {
+	if l, left := g.d.registry.LeftQueue(queueName); left && !registry.Before(l, m.InsertedAt) {
 		return Decision{Action: policy.Hold, Reason: policy.NoWebhook}
 	}
 	if nearEnd(m.InsertedAt, m.ExpiresAt, time.Now(), g.margin()) {

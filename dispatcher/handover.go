@@ -32,8 +32,8 @@ func (d *Dispatcher) Reserve(queueName string) *Place {
 // Lease is how long a message must be leased for.
 func (r *Place) Lease() time.Duration {
 	name := r.p.q.Name()
-	lease := r.p.d.measure.lease(name)
-	r.p.d.metrics.leaseAsked(name, lease)
+	lease := r.p.d.measure.Length(name)
+	r.p.d.metrics.LeaseAsked(name, lease)
 	return lease
 }
 

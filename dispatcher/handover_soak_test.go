@@ -144,7 +144,7 @@ func (b *bench) wantIdle(d *Dispatcher) {
 	b.t.Helper()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	want(b.t, "in work", len(d.inWork), 0)
+	want(b.t, "in work", d.leases.InWork(), 0)
 	d.shares.mu.Lock()
 	want(b.t, "shares in use", d.shares.inUse, 0)
 	d.shares.mu.Unlock()

@@ -30,11 +30,11 @@ func (d *Dispatcher) RunHosted(ctx context.Context) {
 // here. What others changed is read when the next message comes.
 func (d *Dispatcher) superviseHosted(ctx, _ context.Context) {
 	for {
-		_ = d.registry.refresh(ctx) // it is logged there, and read again before it is needed
+		_ = d.registry.Refresh(ctx) // it is logged there, and read again before it is needed
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.registry.changed:
+		case <-d.registry.Changed:
 		}
 	}
 }
@@ -46,28 +46,25 @@ func (d *Dispatcher) superviseHosted(ctx, _ context.Context) {
 // with any other the host has to give the message back.
 func (d *Dispatcher) HandleHosted(ctx context.Context, q queue.Queue, m *queue.Message) (Decision, string) {
 	start := time.Now()
-	defer d.inFlight.enter(q.Name())()
-	d.metrics.received(q.Name(), m)
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(context.Canceled)
-	k := &keeper{d: d, q: q, m: m, ctx: ctx, cancel: cancel, using: make(chan struct{}, 1)}
-	if !d.begin(k) {
+	defer d.inFlight.Enter(q.Name())()
+	d.metrics.Received(q.Name(), m.DequeueCount > 1)
+	k := d.leases.Hold(ctx, q, m)
+	defer k.Stop()
+	if !k.Begin() {
 		return ownFault(m, policy.LeaseLost), "work_goes_on"
 	}
-	ctx, span := d.startMessageSpan(WithPostDeadline(ctx, m.Lease.Until(), m.Lease.Granted()/3), q.Name(), m)
-	defer span.End()
+	ctx, span := d.spans.Message(WithPostDeadline(k.Context, m.Lease.Until(), m.Lease.Granted()/3), q.Name(), m.ID, m.DequeueCount)
 
 	decision := ownFault(m, policy.StorageFault)
 	if d.upToDate(ctx, start) {
 		decision = d.Deliver(ctx, q.Name(), m)
 	}
-	d.end(k)
+	k.End()
 	delivered := time.Now()
 	result := d.settle(d.writing(ctx), k, decision)
 
-	d.endMessageSpan(span, decision, result)
-	d.metrics.settled(q.Name(), decision, result, time.Since(start), m.Lease.Granted())
-	d.measure.settled(q.Name(), decision.posts, delivered.Sub(start)+min(time.Since(delivered), settleTimeout), m.Lease.Granted())
+	d.countSettled(k, span, &decision, result, time.Since(start))
+	d.measure.Took(q.Name(), decision.posts, delivered.Sub(start)+min(time.Since(delivered), retry.Timeout), m.Lease.Granted())
 	return decision, result
 }
 
@@ -76,7 +73,7 @@ func (d *Dispatcher) HandleHosted(ctx context.Context, q queue.Queue, m *queue.M
 // for the message's own, and the time of now. The reason is Undecodable where that is so,
 // and else Unidentified. An error means that there is no dead letter, or not surely.
 func (d *Dispatcher) GiveUp(ctx context.Context, queueName string, m *queue.Message) error {
-	defer d.inFlight.enter(queueName)()
+	defer d.inFlight.Enter(queueName)()
 	reason := policy.Unidentified
 	p, err := d.open(ctx, queueName, m)
 	switch {
@@ -98,13 +95,13 @@ func (d *Dispatcher) GiveUp(ctx context.Context, queueName string, m *queue.Mess
 // nothing is invoked, since that would cost transactions all day. One that could
 // never be read decides nothing; an older one is better than none.
 func (d *Dispatcher) upToDate(ctx context.Context, now time.Time) bool {
-	readAt, _ := d.registry.status()
+	readAt, _ := d.registry.Status()
 	if now.Sub(readAt) < d.o.RegistryRefresh {
 		return true
 	}
-	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	ctx, cancel := context.WithTimeout(ctx, retry.Timeout)
 	defer cancel()
-	return d.registry.fresh(ctx, now) || !readAt.IsZero()
+	return d.registry.Fresh(ctx, now) || !readAt.IsZero()
 }
 
 // lookSlack is how much of its life a message has left at least when it is shown again,

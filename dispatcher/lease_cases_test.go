@@ -143,7 +143,7 @@ func TestRenewalEndsWithTheFirstDefinitiveAnswer(t *testing.T) {
 // handling counts the goroutines that handle a message.
 func handling() (n int) {
 	for _, stack := range strings.Split(stacks(), "\n\n") {
-		for _, function := range []string{"(*keeper).act(", "(*Dispatcher).handle(", "(*Dispatcher).post"} {
+		for _, function := range []string{"(*Lease).act(", "(*Dispatcher).handle(", "(*Dispatcher).post"} {
 			if strings.Contains(stack, function) {
 				n++
 				break
@@ -501,4 +501,37 @@ func TestWhatIsHeldBesideAPOSTNeverReplacesWhatOthersRecordedMeanwhile(t *testin
 			})
 		})
 	}
+}
+
+// Storage is silent until the first one's lease has ended. The second POST can't be avoided, nor
+// denied.
+func TestTwoHoldersLeaveTwoAttemptsOnRecord(t *testing.T) { // C64, C113
+	inBubble(t, func(b *bench) {
+		b.webhook.Timeout = 250 * time.Second
+		b.update(b.webhook)
+		silent, receiving := &faultyQueues{Service: b.db.Queues()}, &outage{}
+		silent.on("renew", always(failBefore))
+		_, stop := b.start(func(o *Options) {
+			o.Queues, o.Instance = silent, "first"
+			o.Sender = &scripted{takes: 100 * time.Second, answer: statuses(200)}
+		})
+		sent := b.send("x")
+		time.Sleep(5 * time.Second)
+		silent.on("receive", receiving.rule(failBefore))
+		_, stopOther := b.start(func(o *Options) {
+			o.Instance = "second"
+			o.Sender = &scripted{takes: 80 * time.Second, answer: statuses(200)}
+		})
+		time.Sleep(4 * time.Minute)
+		stop()
+		stopOther()
+		made := map[string]int64{}
+		for _, a := range b.attempts(sent) {
+			made[a.Instance] = a.DequeueCount
+			want(t, a.Instance+" says that its lease had ended", strings.Contains(a.Explanation, "lease had ended"), a.Instance == "first")
+		}
+		want(t, "attempts", len(made), 2)
+		want(t, "receives of the first", made["first"], 1)
+		want(t, "receives of the second", made["second"], 2)
+	})
 }

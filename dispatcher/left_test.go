@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/registry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -143,7 +144,7 @@ func TestWhatIsSentToALeftQueueLaterIsLeftAlone(t *testing.T) {
 		d, stop := b.start(readRarely)
 		defer stop()
 		b.leftWith(d, 10, queue.SendOptions{TTL: 5 * day})
-		time.Sleep(2 * leftSkew)
+		time.Sleep(2 * registry.LeftSkew)
 		later := b.sendMany(10, queue.SendOptions{TTL: day})
 		time.Sleep(5 * day)
 		b.wantDeadLetters(10, policy.WebhookDeleted)

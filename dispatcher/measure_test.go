@@ -12,6 +12,7 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/webhook"
@@ -178,27 +179,6 @@ func TestMeasuredTimeReplacesTheEstimateAndFades(t *testing.T) { // R1
 	})
 }
 
-// With a fast webhook on every message and a slow one on few, an average over all
-// would be far too short for those few.
-func TestLeaseFollowsTheSlowestWebhook(t *testing.T) { // R1, issue: measured per webhook
-	ms := newMeasure(0, func(string) policy.Estimate { return policy.Estimate{} })
-	inBubble(t, func(b *bench) {
-		for range 200 {
-			ms.settled(testQueue, []posted{{"fast", time.Second}}, time.Second, time.Minute)
-		}
-		for range policy.EnoughSamples {
-			ms.settled(testQueue, []posted{{"fast", time.Second}, {"slow", 44 * time.Second}}, 45*time.Second, time.Minute)
-		}
-		want(t, "lease", ms.lease(testQueue), 90*time.Second)
-		_, rec, times := ms.status(testQueue)
-		want(t, "base, with what is around the POST", time.Duration(rec.Base), 45*time.Second)
-		want(t, "samples", rec.Samples, policy.EnoughSamples)
-		want(t, "messages", times.Samples, 220)
-		want(t, "median message", times.P50, time.Second)
-		want(t, "slow message", times.P99, 45*time.Second)
-	})
-}
-
 func TestFixedLeaseStaysAndTheRecommendationIsShown(t *testing.T) { // R1
 	inBubble(t, func(b *bench) {
 		b.sender.takes = 20 * time.Second
@@ -300,7 +280,7 @@ func TestWhatIsNoWorkIsNotMeasured(t *testing.T) {
 		time.Sleep(time.Minute)
 		s := d.Queue(testQueue)
 		want(t, "measured", s.Processing.Samples, 1)
-		if s.Processing.P99 > 2*settleTimeout {
+		if s.Processing.P99 > 2*retry.Timeout {
 			t.Errorf("measured %s, with the outage of storage in it", s.Processing.P99)
 		}
 		want(t, "lease", s.Lease, 30*time.Second)
@@ -320,46 +300,6 @@ func TestTimeoutsAreMeasured(t *testing.T) {
 		want(t, "measured", d.Queue(testQueue).Processing.Samples, 1)
 		stop()
 	})
-}
-
-func TestMeasurementIsBoundedAndCountsTheNewest(t *testing.T) {
-	var r ring
-	start := time.Now()
-	for i := range 10 * measuredSamples {
-		r.add(start, time.Duration(i))
-	}
-	times := r.fresh(start)
-	want(t, "samples", len(times), measuredSamples)
-	want(t, "oldest", times[0], 9*measuredSamples)
-	want(t, "newest", times[measuredSamples-1], 10*measuredSamples-1)
-	want(t, "too old", len(r.fresh(start.Add(measuredAge))), 0)
-
-	ms := newMeasure(0, func(string) policy.Estimate { return policy.Estimate{} })
-	inBubble(t, func(*bench) { // webhooks that are gone are forgotten
-		for i := range 100 {
-			ms.settled(testQueue, []posted{{fmt.Sprint("wh", i), time.Second}}, time.Second, time.Minute)
-		}
-		time.Sleep(measuredAge + time.Second)
-		ms.lease(testQueue)
-		want(t, "webhooks remembered", len(ms.queues[testQueue].webhooks), 0)
-	})
-}
-
-func TestPercentiles(t *testing.T) {
-	hundred := make([]time.Duration, 100)
-	for i := range hundred {
-		hundred[i] = time.Duration(i + 1)
-	}
-	for _, tt := range []struct {
-		times []time.Duration
-		p     float64
-		want  time.Duration
-	}{
-		{nil, .5, 0}, {hundred[:1], .5, 1}, {hundred[:1], .99, 1}, {hundred[:2], .5, 1}, {hundred[:3], .5, 2},
-		{hundred, .5, 50}, {hundred, .95, 95}, {hundred, .99, 99}, {hundred[:20], .95, 19},
-	} {
-		want(t, fmt.Sprintf("percentile %v of %d", tt.p, len(tt.times)), percentile(tt.times, tt.p), tt.want)
-	}
 }
 
 func TestOptionsRefuseLeasesThatCanNotBeKept(t *testing.T) { // C03, R7

@@ -10,10 +10,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/claims"
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // parcel is one received message, opened: what to POST, and under which name it is
@@ -34,7 +37,7 @@ type parcel struct {
 	// event names the event that the message carries, for deduplication; claim is the
 	// message's claim on it, nil while it has none.
 	event string
-	claim *claimed
+	claim *claims.Claim
 	// insertedAt is when the original message was inserted.
 	insertedAt time.Time
 	// generation is 0 but for a replay.
@@ -100,7 +103,7 @@ func (d *Dispatcher) openReplay(ctx context.Context, p *parcel, r queue.Replay) 
 	if !ok || owner != p.key.Queue {
 		return errStaleReplay
 	}
-	row, err := retryWrite(ctx, func(ctx context.Context) (tables.DeadLetter, error) {
+	row, err := retry.Get(ctx, retry.Call, func(ctx context.Context) (tables.DeadLetter, error) {
 		return d.o.Store.GetDeadLetter(ctx, r.DeadLetter)
 	})
 	if errors.Is(err, tables.ErrNotFound) {
@@ -146,6 +149,15 @@ func (p *parcel) overtaken(del tables.Delivery) bool {
 // origin is what an event that is made of this parcel says about it.
 func (p *parcel) origin() webhook.Origin {
 	return webhook.Origin{MessageID: p.key.MessageID, Queue: p.key.Queue, InsertedAt: p.insertedAt}
+}
+
+// parent is the span that the event names, or else the publish. What is malformed counts
+// as absent.
+func (p *parcel) parent() trace.SpanContext {
+	if e := p.content.Event; e != nil && e.Parent.IsValid() {
+		return e.Parent
+	}
+	return webhook.ParentOf(p.body.TraceParent, p.body.TraceState)
 }
 
 // newDelivery is a delivery of this parcel that has seen nothing yet.

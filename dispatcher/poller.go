@@ -180,8 +180,8 @@ func (p *poller) receive(n int) ([]*queue.Message, error) {
 	callCtx, span := p.d.o.Tracer.Start(callCtx, "receive "+p.q.Name(), trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithAttributes(attribute.String("queue.name", p.q.Name())))
 	defer span.End()
-	lease := p.d.measure.lease(p.q.Name())
-	p.d.metrics.leaseAsked(p.q.Name(), lease)
+	lease := p.d.measure.Length(p.q.Name())
+	p.d.metrics.LeaseAsked(p.q.Name(), lease)
 	start := time.Now()
 	messages, err := p.q.Receive(callCtx, n, lease)
 	if span.IsRecording() {
@@ -226,7 +226,7 @@ func (p *poller) observe(err error) {
 		p.lastPollAt, p.lastErr, p.loggedAt = now, nil, time.Time{}
 		return
 	}
-	p.d.metrics.receiveError(p.q.Name())
+	p.d.metrics.ReceiveError(p.q.Name())
 	same := p.lastErr != nil && p.lastErr.Error() == err.Error()
 	if !same || now.Sub(p.loggedAt) >= errorLogEvery {
 		p.loggedAt = now
@@ -326,7 +326,7 @@ func (p *poller) willBeVisible(delay time.Duration) {
 // longestPause is PollMax on average. While this process is younger than a lease it is
 // shorter: what a process before it held, and was killed with, comes back in that time.
 func (p *poller) longestPause() time.Duration {
-	lease := p.d.measure.lease(p.q.Name())
+	lease := p.d.measure.Length(p.q.Name())
 	if time.Since(p.startedAt) > lease+lease/recoveryLooks {
 		return p.d.o.PollMax
 	}

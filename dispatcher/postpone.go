@@ -49,7 +49,7 @@ func (d *Dispatcher) enter(ctx context.Context, p *parcel, targets []target) {
 
 // recordHeld records what is held and went with no POST's record.
 func (d *Dispatcher) recordHeld(ctx context.Context, p *parcel) {
-	d.recordAll(d.writing(ctx), d.takeHeld(ctx, p, len(p.heldRows)))
+	d.journal.RecordAll(d.writing(ctx), d.takeHeld(ctx, p, len(p.heldRows)))
 }
 
 // takeHeld takes up to n deliveries that are held and not recorded yet. The POSTs of one
@@ -58,7 +58,7 @@ func (d *Dispatcher) recordHeld(ctx context.Context, p *parcel) {
 func (d *Dispatcher) takeHeld(ctx context.Context, p *parcel, n int) []tables.Delivery {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.heldRows) > 0 && d.mayBeElsewhere(ctx, p) {
+	if len(p.heldRows) > 0 && d.leases.MayBeElsewhere(ctx, p.key.Queue, p.m) {
 		p.heldRows = slices.DeleteFunc(p.heldRows, func(del tables.Delivery) bool { return del.State == tables.Held })
 	}
 	n = min(n, len(p.heldRows))
@@ -93,13 +93,13 @@ func (d *Dispatcher) waitToEnter(ctx context.Context, p *parcel, t *target) (ok 
 		return false
 	}
 	d.postpone(p, t, refused)
-	d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})
+	d.journal.Record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})
 	return false
 }
 
 // postpone holds a delivery whose webhook can't be sent to now, with its receive excused.
 func (d *Dispatcher) postpone(p *parcel, t *target, refused *flow.Refusal) {
-	d.metrics.postponed(p.key.Queue, t.registration.ID, refused.Reason)
+	d.metrics.Postponed(p.key.Queue, t.registration.ID, string(refused.Reason))
 	margin := policy.ExpiryMargin
 	if p.margin == guardMargin { // the guard has it, since nobody would receive it once more
 		margin = guardMargin

@@ -26,12 +26,12 @@ const pumpPatience = 5 * time.Second
 // elsewhere: a queue that is in the hands of another one in this process, or of Run, is
 // left to it. The error is about queues that could not be received from or looked at.
 func (d *Dispatcher) Pump(ctx, work context.Context) (handled int, err error) {
-	if !d.registry.fresh(ctx, time.Now()) {
+	if !d.registry.Fresh(ctx, time.Now()) {
 		return 0, errors.New("the registered webhooks can't be read")
 	}
-	d.registry.refreshLeft(ctx)
+	d.registry.RefreshLeft(ctx)
 	p := &pump{d: d, work: work, drained: make(chan struct{})}
-	polled, guarded := d.ours(d.registry.queuesToPoll()), d.ours(d.registry.queuesToGuard())
+	polled, guarded := d.ours(d.registry.ToPoll()), d.ours(d.registry.ToGuard())
 	for _, name := range slices.Sorted(maps.Keys(polled)) {
 		p.poll(ctx, name)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/registry"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -32,15 +33,15 @@ func TestWebhookGetsWhatIsPublishedRightAfterItsRegistration(t *testing.T) {
 func TestReadingThatEndsLateDoesNotBringBackWhatWasKnownBefore(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		told := 0
-		r := newRegistry(&slowFirst{Store: b.store}, b.logger, func(_ context.Context, all []tables.Registration) { told = len(all) })
-		go func() { _ = r.refresh(b.t.Context()) }()
+		r := registry.New(&slowFirst{Store: b.store}, b.logger, func(_ context.Context, all []tables.Registration) { told = len(all) })
+		go func() { _ = r.Refresh(b.t.Context()) }()
 		time.Sleep(100 * time.Millisecond)
 		b.register("wh_b", nil)
-		if err := r.refresh(b.t.Context()); err != nil {
+		if err := r.Refresh(b.t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		want(t, "webhooks", len(r.of(testQueue)), 2)
+		want(t, "webhooks", len(r.Of(testQueue)), 2)
 		want(t, "webhooks that the flows were told of last", told, 2)
 	})
 }

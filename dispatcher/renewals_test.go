@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
-	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/webhook"
 )
 
@@ -33,9 +32,7 @@ func TestLeasesAreKeptByOneClock(t *testing.T) {
 			b.send("x")
 		}
 		time.Sleep(4500 * time.Millisecond)
-		d.renewals.mu.Lock()
-		kept := len(d.renewals.next)
-		d.renewals.mu.Unlock()
+		kept := d.leases.Kept()
 		if kept < messages/2 {
 			t.Errorf("%d leases are kept of %d messages", kept, messages)
 		}
@@ -44,47 +41,12 @@ func TestLeasesAreKeptByOneClock(t *testing.T) {
 		}
 		time.Sleep(4 * time.Minute)
 		want(t, "messages left", b.total(testQueue), 0)
-		want(t, "leases still kept", len(d.renewals.next), 0)
+		want(t, "leases still kept", d.leases.Kept(), 0)
 		stop()
 		mu.Lock()
 		defer mu.Unlock()
 		if n := b.queues.count("renew"); n < renewals-messages/10 || n > renewals+messages/10 {
 			t.Errorf("%d renewals, want about %d", n, renewals)
 		}
-	})
-}
-
-// Keepers act in the order of their times, whichever come and go meanwhile.
-func TestRenewalsKeepTheirOrder(t *testing.T) {
-	inBubble(t, func(b *bench) {
-		d, err := New(b.options(nil))
-		if err != nil {
-			t.Fatal(err)
-		}
-		random := rand.New(rand.NewPCG(3, 4))
-		var kept []*keeper
-		for range 500 {
-			k := &keeper{d: d, q: b.queue(testQueue), m: &queue.Message{Lease: queue.NewLease("gone", time.Now(), time.Minute)}, index: -1, quit: make(chan struct{}), losing: "gone"}
-			k.cancel = func(error) {}
-			d.renewals.add(k, time.Now().Add(time.Duration(random.Int64N(int64(time.Minute)))))
-			kept = append(kept, k)
-			if random.IntN(3) == 0 {
-				i := random.IntN(len(kept))
-				kept[i].stop()
-				kept = append(kept[:i], kept[i+1:]...)
-			}
-			time.Sleep(time.Duration(random.Int64N(int64(100 * time.Millisecond))))
-			now := time.Now()
-			for _, k := range kept { // what is due has acted, which here means that it was lost
-				if due := !k.at.After(now); due != k.isLost() && !k.at.Equal(now) {
-					t.Fatalf("a keeper that is due in %s: acted %t", k.at.Sub(now), k.isLost())
-				}
-			}
-		}
-		for _, k := range kept {
-			k.stop()
-		}
-		want(t, "keepers left", len(d.renewals.next), 0)
-		d.stopWrite()
 	})
 }

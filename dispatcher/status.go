@@ -5,9 +5,17 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/flow"
+	"github.com/pushlease/pushlease/dispatcher/internal/lease"
+	"github.com/pushlease/pushlease/dispatcher/internal/meter"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 )
+
+// Processing is how long recent messages of a queue took.
+type Processing = lease.Processing
+
+// Deletions counts what became of the deletes of one queue's messages.
+type Deletions = meter.Deletions
 
 // QueueStatus is what is known about the polling of one queue.
 type QueueStatus struct {
@@ -41,17 +49,17 @@ type QueueStatus struct {
 // Queue returns the status of one queue; all but Lease zero for one without
 // webhooks.
 func (d *Dispatcher) Queue(name string) QueueStatus {
-	s := QueueStatus{LeaseFixed: d.o.Lease > 0, Deletions: d.deleted.of(name)}
-	s.Lease, s.Recommended, s.Processing = d.measure.status(name)
-	s.Handled, s.DeadLettered = d.metrics.tally.Recent(name)
-	s.InFlight = int(d.inFlight.of(name))
-	for _, r := range d.registry.of(name) {
+	s := QueueStatus{LeaseFixed: d.o.Lease > 0, Deletions: d.deletes.Of(name)}
+	s.Lease, s.Recommended, s.Processing = d.measure.Status(name)
+	s.Handled, s.DeadLettered = d.metrics.Lately.Recent(name)
+	s.InFlight = int(d.inFlight.Of(name))
+	for _, r := range d.registry.Of(name) {
 		s.Webhooks++
 		if r.Enabled {
 			s.Enabled++
 		}
 	}
-	if l, left := d.registry.leftQueue(name); left {
+	if l, left := d.registry.LeftQueue(name); left {
 		s.LeftAt = l.At
 	}
 	d.mu.Lock()
@@ -89,7 +97,7 @@ func (d *Dispatcher) Webhook(id string) (WebhookStatus, bool) {
 // the registry and for each queue that is polled.
 func (d *Dispatcher) Health() map[string]error {
 	health := map[string]error{}
-	readAt, err := d.registry.status()
+	readAt, err := d.registry.Status()
 	if err == nil && readAt.IsZero() {
 		err = errors.New("the registered webhooks have not been read yet")
 	}

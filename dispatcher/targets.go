@@ -77,7 +77,7 @@ func (t *target) disabled() bool {
 // refused is true when there is none because of the filters: an enabled webhook is
 // there, and no row is unreadable that could be one that takes the message.
 func (d *Dispatcher) targets(ctx context.Context, p *parcel, h history) (found []target, refused bool) {
-	d.registry.catchUp(ctx)
+	d.registry.CatchUp(ctx)
 	found, _ = d.targetsNow(p, h)
 	if len(found) > 0 && (!h.anyWebhook() || len(absent(h, found)) == 0) {
 		return found, false
@@ -87,20 +87,20 @@ func (d *Dispatcher) targets(ctx context.Context, p *parcel, h history) (found [
 
 // targetsAnew is targets where the registry is re-read first.
 func (d *Dispatcher) targetsAnew(ctx context.Context, p *parcel, h history, found []target) (_ []target, refused bool) {
-	certain := d.registry.fresh(ctx, p.receivedAt)
+	certain := d.registry.Fresh(ctx, p.receivedAt)
 	if certain {
 		found, refused = d.targetsNow(p, h)
-		refused = refused && len(found) == 0 && !h.anyWebhook() && d.registry.whole()
+		refused = refused && len(found) == 0 && !h.anyWebhook() && d.registry.Whole()
 	}
 	if len(found) == 0 {
-		if certain && d.registry.whole() {
+		if certain && d.registry.Whole() {
 			found = ended(h)
 		}
 		return found, refused
 	}
 	begins := anyDue(found)
 	for _, del := range absent(h, found) {
-		found = append(found, gone(d.orphaned(ctx, p, del, certain && d.registry.whole(), begins)))
+		found = append(found, gone(d.orphaned(ctx, p, del, certain && d.registry.Whole(), begins)))
 	}
 	return found, refused
 }
@@ -150,12 +150,12 @@ func (d *Dispatcher) orphaned(ctx context.Context, p *parcel, del tables.Deliver
 		if !begins {
 			del.Excused++
 		}
-		d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
+		d.journal.Record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
 		return del
 	}
 	del.State, del.Reason, del.NextAt = tables.Withdrawn, policy.WebhookDeleted, time.Time{}
 	del.UpdatedAt = time.Now().UTC().Truncate(time.Millisecond)
-	d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
+	d.journal.Record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
 	d.log.Warn("a webhook was deleted before it got the message; the others settle it",
 		"queue", p.key.Queue, "message", p.key.MessageID, "webhook", del.WebhookID)
 	return del
@@ -165,7 +165,7 @@ func (d *Dispatcher) orphaned(ctx context.Context, p *parcel, del tables.Deliver
 // a filter is changed, and a replay goes to the webhook that it was asked for.
 func (d *Dispatcher) targetsNow(p *parcel, h history) (found []target, refused bool) {
 	first := !h.anyWebhook()
-	all := d.registry.of(p.key.Queue)
+	all := d.registry.Of(p.key.Queue)
 	for i := range all {
 		r := &all[i]
 		if p.replay != nil && p.replay.WebhookID != "" && p.replay.WebhookID != r.ID {
@@ -249,7 +249,7 @@ func (p *parcel) hold(del *tables.Delivery, reason policy.Reason, delay, margin 
 // nobody decides about a message that no webhook takes.
 func (d *Dispatcher) nobody(ctx context.Context, p *parcel, h history) Decision {
 	reason := policy.NoWebhook
-	if h.anyWebhook() || p.replay != nil && p.replay.WebhookID != "" || d.registry.leftWith(p.key.Queue, p.m.InsertedAt) {
+	if h.anyWebhook() || p.replay != nil && p.replay.WebhookID != "" || d.registry.LeftWith(p.key.Queue, p.m.InsertedAt) {
 		reason = policy.WebhookDeleted
 	}
 	return d.holdWhole(ctx, p, h, reason, holdDelay, "no webhook takes the message")
@@ -289,7 +289,7 @@ func (d *Dispatcher) unmatched(ctx context.Context, p *parcel, h history) Decisi
 	del := d.wholeMessage(p, h)
 	del.State, del.Reason, del.NextAt = tables.Unmatched, policy.Unmatched, time.Time{}
 	del.UpdatedAt = time.Now().UTC().Truncate(time.Millisecond)
-	d.record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
+	d.journal.Record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
 	d.log.Info("no webhook's filter takes the message; it is deleted", "queue", p.key.Queue, "message", p.key.MessageID)
 	return d.foldWhole(p, h, del)
 }

@@ -141,34 +141,3 @@ func (s *telling) Record(ctx context.Context, r tables.Record) error {
 	}
 	return err
 }
-
-// A process may work on a message twice: its lease was lost, and it received the message
-// again before the first work had ended.
-func TestMemoryKeepsTheNewestStateUntilItIsWritten(t *testing.T) {
-	key := tables.MessageKey{Queue: testQueue, MessageID: "m"}
-	failed := tables.Record{
-		Deliveries: []tables.Delivery{{MessageKey: key, State: tables.Pending, Attempts: 1}},
-		Attempts:   []tables.Attempt{{MessageKey: key, Number: 1}},
-	}
-	delivered := tables.Record{Deliveries: []tables.Delivery{{MessageKey: key, State: tables.Delivered, Attempts: 1}}}
-	for _, written := range []bool{false, true} {
-		m := newMemory()
-		m.remember(delivered, false)
-		m.remember(failed, written)
-		waiting := m.unwritten()
-		if len(waiting) != 1 || waiting[0].Deliveries[0].State != tables.Delivered {
-			t.Fatalf("what waits is %+v, want that the message was delivered", waiting)
-		}
-		want(t, "attempts that wait", len(waiting[0].Attempts), map[bool]int{false: 1, true: 0}[written])
-		want(t, "known", m.merge(key, nil, []string{""})[0].State, tables.Delivered)
-	}
-
-	replay := failed // on another day it has rows of its own
-	replay.Deliveries = []tables.Delivery{{MessageKey: key, Generation: 1, State: tables.Pending}}
-	replay.Deliveries[0].Day = key.Day.AddDate(0, 0, 1)
-	m := newMemory()
-	m.remember(failed, false)
-	m.remember(replay, true)
-	want(t, "records that wait", len(m.unwritten()), 1)
-	want(t, "generation", m.unwritten()[0].Deliveries[0].Generation, 0)
-}

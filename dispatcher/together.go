@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/lease"
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -66,7 +68,7 @@ func (p *parcel) takeAlong(decision Decision) Decision {
 func (d *Dispatcher) recordApart(ctx context.Context, p *parcel) {
 	if last := p.last; !last.none() {
 		p.last = lastRecord{}
-		d.record(d.writing(ctx), last.rec)
+		d.journal.Record(d.writing(ctx), last.rec)
 		last.tell()
 	}
 }
@@ -74,23 +76,23 @@ func (d *Dispatcher) recordApart(ctx context.Context, p *parcel) {
 // deleteRecorded tries once to delete the message together with its last record. Where its
 // lease had ended, and this process received it anew before anything was recorded, this work
 // was given the new lease, and the message is deleted with that one.
-func (d *Dispatcher) deleteRecorded(ctx context.Context, k *keeper, last lastRecord) error {
+func (d *Dispatcher) deleteRecorded(ctx context.Context, k *lease.Lease, last lastRecord) error {
 	recorded := false
-	err := k.settling(func() error {
-		callCtx, cancel := context.WithTimeout(ctx, settleTimeout)
+	err := k.Settling(func() error {
+		callCtx, cancel := context.WithTimeout(ctx, retry.Timeout)
 		defer cancel()
-		receipt := k.m.Lease.Receipt()
-		err := d.o.RecordedCompletes.CompleteRecorded(callCtx, k.q.Name(), k.m, last.rec)
+		receipt := k.Message.Lease.Receipt()
+		err := d.o.RecordedCompletes.CompleteRecorded(callCtx, k.Queue.Name(), k.Message, last.rec)
 		if !errors.Is(err, queue.ErrLeaseLost) {
 			return err
 		}
 		d.recordedWith(ctx, k, last, err)
-		if recorded = true; k.m.Lease.Receipt() == receipt {
+		if recorded = true; k.Message.Lease.Receipt() == receipt {
 			return err
 		}
-		callAgain, cancelAgain := context.WithTimeout(ctx, settleTimeout)
+		callAgain, cancelAgain := context.WithTimeout(ctx, retry.Timeout)
 		defer cancelAgain()
-		return k.q.Complete(callAgain, k.m)
+		return k.Queue.Complete(callAgain, k.Message)
 	})
 	if !recorded {
 		d.recordedWith(ctx, k, last, err)
@@ -101,13 +103,13 @@ func (d *Dispatcher) deleteRecorded(ctx context.Context, k *keeper, last lastRec
 // recordedWith sees to the last record of a message, after a try to write it together with
 // the delete ended with err. Until then the message is in work here: if it is received anew
 // meanwhile, nobody knows yet that it was delivered.
-func (d *Dispatcher) recordedWith(ctx context.Context, k *keeper, last lastRecord, err error) {
+func (d *Dispatcher) recordedWith(ctx context.Context, k *lease.Lease, last lastRecord, err error) {
 	switch {
 	case err == nil, errors.Is(err, queue.ErrLeaseLost), errors.Is(err, queue.ErrQueueNotFound):
-		d.memory.remember(last.rec, true)
+		d.journal.Written(last.rec)
 	default: // it may be there or not, and is the same when it is written again
-		d.record(ctx, last.rec)
+		d.journal.Record(ctx, last.rec)
 	}
 	last.tell()
-	d.end(k)
+	k.End()
 }

@@ -164,7 +164,11 @@ type Attempt struct {
 	Delay       time.Duration
 	NextAt      time.Time
 	Explanation string
-	Instance    string
+	// Instance is the process that made it, and part of what tells attempts apart: two
+	// that hold one message, because a lease has ended, make attempts of one number.
+	Instance string
+	// DequeueCount is how often the message had been received then, this time included.
+	DequeueCount int64
 }
 
 // MaxSnippetUnits is the longest snippet that is kept, in UTF-16 code units, the
@@ -188,7 +192,7 @@ type Deliveries interface {
 	// Record durably writes rows that all belong to one message, all or none.
 	// A delivery is replaced whole, unless the stored one is of a later generation or
 	// rank: that one stays, whoever writes last (see Delivery.Replaces). An attempt is
-	// written once, and writing the same (webhook, generation, number) again replaces
+	// written once, and writing the same (webhook, generation, number, instance) again replaces
 	// it. When Record returns nil the rows survive a crash. After an error they may or
 	// may not be there; calling again with the same rows is harmless. At most 100 rows.
 	Record(ctx context.Context, r Record) error

@@ -25,6 +25,23 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
+// Seeds that found what is mended by now.
+func TestSeedsOfWhatIsMended(t *testing.T) {
+	for _, m := range []struct {
+		found, profile string
+		seed           uint64
+	}{
+		{"C63: the next try of a renewal was later than the lease's end", "renewals", 4},
+		{"C64: two instances POSTed a message and one attempt was on record", "renewals", 1},
+		{"C68: one late transaction held up every record", "latency-tail", 1},
+	} {
+		t.Run(m.found, func(t *testing.T) {
+			p, _ := NewPlan(m.profile, m.seed)
+			tell(t, Run(t, p))
+		})
+	}
+}
+
 // tell reports what a run found.
 func tell(t *testing.T, r *Result) {
 	t.Helper()

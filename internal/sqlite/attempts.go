@@ -10,7 +10,7 @@ import (
 )
 
 const attemptColumns = `message_id, queue, inserted_at, webhook_id, generation, number, started_at, duration_ns, status, error_class,
-error, snippet, retry_after, redirect_host, redials, action, reason, charged, delay_ns, next_at, explanation, instance`
+error, snippet, retry_after, redirect_host, redials, action, reason, charged, delay_ns, next_at, explanation, instance, dequeue_count`
 
 // putAttempt writes one row, in the order of attemptColumns and then its day.
 func (t *tx) putAttempt(a *tables.Attempt) error {
@@ -22,7 +22,7 @@ func (t *tx) putAttempt(a *tables.Attempt) error {
 		time(a.StartedAt).number(int64(a.Duration)).number(int64(a.Status)).text(string(a.ErrorClass)).
 		text(a.Error).text(a.Snippet).text(a.RetryAfter).text(a.RedirectHost).number(int64(a.Redials)).
 		text(string(a.Action)).text(string(a.Reason)).flag(a.Charged).number(int64(a.Delay)).time(a.NextAt).
-		text(a.Explanation).text(a.Instance).
+		text(a.Explanation).text(a.Instance).number(a.DequeueCount).
 		number(dayOf(a.Day))
 	return t.noteChanges(s.exec())
 }
@@ -32,7 +32,7 @@ func scanAttempt(scan func(...any) error) (seq int64, a tables.Attempt, err erro
 	err = scan(&seq,
 		&a.MessageID, &a.Queue, timeOf(&a.Day), &a.WebhookID, &a.Generation, &a.Number, timeOf(&a.StartedAt), &a.Duration, &a.Status, &a.ErrorClass,
 		&a.Error, &a.Snippet, &a.RetryAfter, &a.RedirectHost, &a.Redials, &a.Action, &a.Reason, &a.Charged, &a.Delay, timeOf(&a.NextAt),
-		&a.Explanation, &a.Instance,
+		&a.Explanation, &a.Instance, &a.DequeueCount,
 	)
 	return seq, a, err
 }

@@ -67,7 +67,7 @@ func (db *DB) readDeliveries(ctx context.Context, operation string, q query) ([]
 var (
 	putDeliverySQL = upsert("deliveries", deliveryColumns+", day", "message_id, queue, day, webhook_id") + fmt.Sprintf(
 		" WHERE (excluded.generation, %s) >= (deliveries.generation, %s)", rankOf("excluded"), rankOf("deliveries"))
-	putAttemptSQL = upsert("attempts", attemptColumns+", day", "message_id, queue, day, webhook_id, generation, number")
+	putAttemptSQL = upsert("attempts", attemptColumns+", day", "message_id, queue, day, webhook_id, generation, number, instance")
 )
 
 // rankOf is tables.State.Rank of a row's state: what a delivery came to is not undone by

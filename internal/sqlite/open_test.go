@@ -108,7 +108,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 			}
 			other(t, path, "PRAGMA user_version = 7")
 			return path
-		}, "schema 7, this one knows 5"},
+		}, "schema 7, this one knows 6"},
 		{"database of another program", func(dir string) string {
 			path := filepath.Join(dir, "foreign.db")
 			other(t, path, "CREATE TABLE messages (id INTEGER)")

@@ -98,7 +98,7 @@ func safeKey(s string) bool {
 // Row keys of a Log table:
 //
 //	<message id>~<queue>~d~<webhook id>~<generation>~<rank>      a delivery
-//	<message id>~<queue>~a~<webhook id>~<generation>~<number>    an attempt
+//	<message id>~<queue>~a~<webhook id>~<generation>~<number>~<instance>    an attempt
 //
 // A delivery has a row for each rank that it reached, so that a write that takes effect
 // late replaces nothing newer, at no further request; what is read is the newest.
@@ -136,7 +136,7 @@ func isDelivery(rk string) bool {
 
 func attemptKey(a tables.Attempt) string {
 	return queuePrefix(a.Queue, a.MessageID) + "a" + separator + encodeID(a.WebhookID) + separator + padded(a.Generation, 4) +
-		separator + padded(a.Number, 6)
+		separator + padded(a.Number, 6) + separator + encodeID(a.Instance)
 }
 
 // logPartition is the partition of a message's rows within its Log table.
@@ -168,7 +168,8 @@ func invertedMillis(t time.Time) string {
 }
 
 func recentKey(a tables.Attempt) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%d.%s%d.%s%s", len(a.Queue), a.Queue, len(a.MessageID), a.MessageID, a.WebhookID))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d.%s%d.%s%d.%s%s",
+		len(a.Queue), a.Queue, len(a.MessageID), a.MessageID, len(a.WebhookID), a.WebhookID, a.Instance))
 	return fmt.Sprintf("%s~%s~%04d~%06d", invertedMillis(a.StartedAt), hex.EncodeToString(sum[:8]), a.Generation, a.Number)
 }
 

@@ -32,7 +32,7 @@ func TestRowKeysStayAsTheyWere(t *testing.T) {
 	if got, want := deliveryKey(d), fmt.Sprintf("id-1~orders~d~wh_1~0002~%d", tables.Delivered.Rank()); got != want {
 		t.Errorf("deliveryKey = %q, want %q", got, want)
 	}
-	if got, want := attemptKey(tables.Attempt{MessageKey: key, WebhookID: "wh_1", Generation: 12345, Number: 7}), "id-1~orders~a~wh_1~12345~000007"; got != want {
+	if got, want := attemptKey(tables.Attempt{MessageKey: key, WebhookID: "wh_1", Generation: 12345, Number: 7, Instance: "host/1"}), "id-1~orders~a~wh_1~12345~000007~"+encodeID("host/1"); got != want {
 		t.Errorf("attemptKey = %q, want %q", got, want)
 	}
 	for _, n := range []int{0, 9, 10, 999, 1000, 9999, 10000, 999_999, 1_000_000} {

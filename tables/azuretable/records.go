@@ -101,6 +101,7 @@ func attemptColumns(a tables.Attempt) columns {
 	c.time("NextAtMs", a.NextAt)
 	c.text("Explanation", a.Explanation, maxLongText)
 	c.text("Instance", a.Instance, maxText)
+	c.number("DequeueCount", int(a.DequeueCount))
 	return c
 }
 
@@ -126,5 +127,7 @@ func (e entity) attempt() tables.Attempt {
 		NextAt:       e.time("NextAtMs"),
 		Explanation:  e.text("Explanation"),
 		Instance:     e.text("Instance"),
+
+		DequeueCount: int64(e.number("DequeueCount")),
 	}
 }

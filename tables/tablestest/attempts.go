@@ -17,6 +17,7 @@ var attemptTests = []test{
 	{"EveryFieldIsKept", attemptFields},
 	{"RecordAgainReplaces", attemptReplaced},
 	{"MessageTellsEverything", messageTellsAll},
+	{"AttemptsOfTwoInstancesShareNoRow", attemptsOfTwo},
 	{"MessageUnknownIsNotFound", messageUnknown},
 	{"MessageOverSeveralDaysAndGenerations", messageSeveralDays},
 	{"MessageWithHostileIDs", messageHostile},
@@ -42,7 +43,26 @@ func attemptFull(id, webhookID string) tables.Attempt {
 	a.Snippet = tables.CutText(strings.Repeat("🙂<>&'\"\x00\r\n", 500), tables.MaxSnippetUnits)
 	a.RetryAfter, a.RedirectHost, a.Redials = "Wed, 21 Oct 2026 07:28:00 GMT", "[2001:db8::1]:8443", 2
 	a.Explanation = strings.Repeat("because ", 500)
+	a.DequeueCount = 7
 	return a
+}
+
+// attemptsOfTwo: the lease of one ended while its POST was under way, and the other did not know
+// of that attempt (C64, C113).
+func attemptsOfTwo(t *testing.T, s tables.Store) {
+	one := attempt("m", "wh", 1)
+	one.DequeueCount = 1
+	other := one
+	other.Instance, other.DequeueCount = "host-2", 2
+	recordAttempts(t, s, 2, one, other)
+	mustRecord(t, s, tables.Record{Attempts: []tables.Attempt{other}}) // once more is harmless
+	_, all, err := s.Message(t.Context(), one.Queue, one.MessageID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != 2 || all[0].DequeueCount+all[1].DequeueCount != 3 || all[0].Instance == all[1].Instance {
+		t.Errorf("the timeline has %+v", all)
+	}
 }
 
 // listAttempts reads all pages.

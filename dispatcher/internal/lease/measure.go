@@ -1,14 +1,12 @@
-package dispatcher
+package lease
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/pushlease/pushlease/policy"
-	"github.com/pushlease/pushlease/queue"
 )
 
 const (
@@ -22,14 +20,14 @@ const (
 	riskLogEvery = time.Minute
 )
 
-// measure keeps how long the messages of each queue take, and says how long their
+// Measure keeps how long the messages of each queue take, and says how long their
 // leases should be (REQUIREMENTS R1). It is this process's own: instances measure
 // alone, and forget when they stop. Safe for concurrent use.
 //
 // The base is the average of the slowest webhook, because a message is held until
 // its last POST has ended: over all messages, one whose slow webhook is not due would
 // hide how long that one takes.
-type measure struct {
+type Measure struct {
 	fixed    time.Duration // asked for whatever was measured; zero means by measurement
 	estimate func(queueName string) policy.Estimate
 
@@ -53,10 +51,10 @@ type queueTimes struct {
 	riskUnlogged int
 }
 
-// posted is one POST that tells how long its webhook takes.
-type posted struct {
-	webhook string
-	took    time.Duration
+// Posted is one POST that tells how long its webhook takes.
+type Posted struct {
+	Webhook string
+	Took    time.Duration
 }
 
 // Processing is how long recent messages of a queue took, from receiving to settling.
@@ -66,11 +64,13 @@ type Processing struct {
 	P50, P95, P99 time.Duration
 }
 
-func newMeasure(fixed time.Duration, estimate func(string) policy.Estimate) *measure {
-	return &measure{fixed: fixed, estimate: estimate, queues: map[string]*queueTimes{}}
+// NewMeasure makes one that has measured nothing. fixed is the lease to ask for whatever was
+// measured; zero means by measurement.
+func NewMeasure(fixed time.Duration, estimate func(string) policy.Estimate) *Measure {
+	return &Measure{fixed: fixed, estimate: estimate, queues: map[string]*queueTimes{}}
 }
 
-func (ms *measure) of(queueName string) *queueTimes {
+func (ms *Measure) of(queueName string) *queueTimes {
 	q := ms.queues[queueName]
 	if q == nil {
 		q = &queueTimes{webhooks: map[string]*ring{}}
@@ -79,8 +79,8 @@ func (ms *measure) of(queueName string) *queueTimes {
 	return q
 }
 
-// lease is what to ask for now, at a receive and at a renewal.
-func (ms *measure) lease(queueName string) time.Duration {
+// Length is what to ask for now, at a receive and at a renewal.
+func (ms *Measure) Length(queueName string) time.Duration {
 	if ms.fixed > 0 {
 		return ms.fixed
 	}
@@ -94,9 +94,9 @@ func (ms *measure) lease(queueName string) time.Duration {
 	return q.withFloor(q.lease, now)
 }
 
-// status is what the API shows: the lease in force, the recommended one with its
+// Status is what the API shows: the lease in force, the recommended one with its
 // reasoning, and how long messages take.
-func (ms *measure) status(queueName string) (time.Duration, policy.Recommendation, Processing) {
+func (ms *Measure) Status(queueName string) (time.Duration, policy.Recommendation, Processing) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
 	now := time.Now()
@@ -120,15 +120,15 @@ func (ms *measure) status(queueName string) (time.Duration, policy.Recommendatio
 	}
 }
 
-// settled notes how long a message took, and what its POSTs tell about their
+// Took notes how long a message took, and what its POSTs tell about their
 // webhooks. A message that was not POSTed says nothing about the work.
-func (ms *measure) settled(queueName string, posts []posted, took, granted time.Duration) {
+func (ms *Measure) Took(queueName string, posts []Posted, took, granted time.Duration) {
 	if len(posts) == 0 {
 		return
 	}
 	slowest := time.Duration(0)
 	for _, p := range posts {
-		slowest = max(slowest, p.took)
+		slowest = max(slowest, p.Took)
 	}
 	around := max(took-slowest, 0) // reading, records and settling: each POST needs them
 	ms.mu.Lock()
@@ -136,21 +136,21 @@ func (ms *measure) settled(queueName string, posts []posted, took, granted time.
 	q, now := ms.of(queueName), time.Now()
 	q.messages.add(now, took)
 	for _, p := range posts {
-		r := q.webhooks[p.webhook]
+		r := q.webhooks[p.Webhook]
 		if r == nil {
 			r = &ring{}
-			q.webhooks[p.webhook] = r
+			q.webhooks[p.Webhook] = r
 		}
-		r.add(now, p.took+around)
+		r.add(now, p.Took+around)
 	}
 	if longer := policy.LengthenLease(took, granted); longer > granted && longer >= q.withFloor(0, now) {
 		q.floor, q.floorUntil = longer, now.Add(measuredAge)
 	}
 }
 
-// atRisk notes a message that took too much of its lease, and reports whether that
+// AtRisk notes a message that took too much of its lease, and reports whether that
 // is to be logged, with the number of those that were not.
-func (ms *measure) atRisk(queueName string) (unlogged int, log bool) {
+func (ms *Measure) AtRisk(queueName string) (unlogged int, log bool) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
 	q, now := ms.of(queueName), time.Now()
@@ -236,36 +236,4 @@ func percentile(times []time.Duration, p float64) time.Duration {
 		return 0
 	}
 	return times[max(int(float64(len(times))*p+.999999), 1)-1]
-}
-
-// timedAttempt makes one attempt. One that the receiver answered, or that timed out,
-// tells how long the webhook takes; one that never reached it does not.
-func (d *Dispatcher) timedAttempt(ctx context.Context, p *parcel, t *target) {
-	if !d.waitToEnter(ctx, p, t) {
-		return
-	}
-	before, start := t.delivery.Attempts, time.Now()
-	d.attempt(ctx, p, t)
-	if del := &t.delivery; del.Attempts > before && (del.LastStatus != 0 || del.LastErrorClass == policy.ClassTimeout) {
-		t.took = max(time.Since(start), 1)
-	}
-}
-
-// tookTime notes how long a message took: for the lease of the next ones, and as a
-// warning when it was too much of its own. Time after Deliver counts up to one
-// settling call, so that an outage of storage does not look like slow work.
-func (d *Dispatcher) tookTime(queueName string, m *queue.Message, decision Decision, delivering, settling time.Duration) {
-	took, granted := delivering+settling, m.Lease.Granted()
-	d.measure.settled(queueName, decision.posts, delivering+min(settling, settleTimeout), granted)
-	share := policy.Utilisation(took, granted)
-	if share <= policy.UtilisationAtRisk {
-		return
-	}
-	d.metrics.leaseAtRisk(queueName)
-	if unlogged, log := d.measure.atRisk(queueName); log {
-		_, rec, _ := d.measure.status(queueName)
-		d.log.Warn("a message took too much of its lease; it was held by renewing it", "queue", queueName, "message", m.ID,
-			"took", took.Round(time.Millisecond), "lease", granted, "utilisation", fmt.Sprintf("%.2f", share),
-			"recommended_lease", time.Duration(rec.Lease), "unlogged_before", unlogged)
-	}
 }

@@ -1,4 +1,6 @@
-package dispatcher
+// Package registry knows the registered webhooks as they were last read, and the queues whose
+// last webhook was deleted.
+package registry
 
 import (
 	"context"
@@ -7,24 +9,25 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/tables"
 )
 
 // registryTimeout bounds one reading of the registered webhooks.
 const registryTimeout = 15 * time.Second
 
-// registryStore is what the registry reads.
-type registryStore interface {
+// Store is what the registry reads.
+type Store interface {
 	tables.Webhooks
 	tables.LeftQueues
 }
 
-// registry is the last known state of the registered webhooks, by queue. A store
+// Registry is the last known state of the registered webhooks, by queue. A store
 // that can't be asked leaves it as it was.
-type registry struct {
-	store   registryStore
+type Registry struct {
+	store   Store
 	log     *slog.Logger
-	changed chan struct{}
+	Changed chan struct{} // holds one when the webhooks were changed, or are to be read again
 	// onRead is told of each reading before anybody goes by it.
 	onRead func(context.Context, []tables.Registration)
 
@@ -36,23 +39,24 @@ type registry struct {
 	bad     map[string]bool // rows already reported as unreadable
 	partial bool            // the last reading left rows out
 
-	// What is noted about queues that webhooks were deleted from (see refreshLeft).
+	// What is noted about queues that webhooks were deleted from (see RefreshLeft).
 	left       map[string]tables.LeftQueue
 	leftReadAt time.Time
 	leftDue    bool
 	leftFailed bool
-	leftTold   map[string]bool // see newlyLeft
+	leftTold   map[string]bool // see NewlyLeft
 
 	reading chan struct{} // holds one: a reading serves all that wait for one
 }
 
-func newRegistry(store registryStore, log *slog.Logger, onRead func(context.Context, []tables.Registration)) *registry {
-	return &registry{store: store, log: log, onRead: onRead, changed: make(chan struct{}, 1), reading: make(chan struct{}, 1), bad: map[string]bool{}, leftDue: true}
+// New makes one that has read nothing. onRead is told of each reading before anybody goes by it.
+func New(store Store, log *slog.Logger, onRead func(context.Context, []tables.Registration)) *Registry {
+	return &Registry{store: store, log: log, onRead: onRead, Changed: make(chan struct{}, 1), reading: make(chan struct{}, 1), bad: map[string]bool{}, leftDue: true}
 }
 
-// refresh reads the registered webhooks. There is one reading at a time: one that ended
+// Refresh reads the registered webhooks. There is one reading at a time: one that ended
 // late would bring back what was known before.
-func (r *registry) refresh(ctx context.Context) error {
+func (r *Registry) Refresh(ctx context.Context) error {
 	select {
 	case r.reading <- struct{}{}:
 		defer func() { <-r.reading }()
@@ -63,7 +67,7 @@ func (r *registry) refresh(ctx context.Context) error {
 }
 
 // read is refresh for one that holds reading.
-func (r *registry) read(ctx context.Context) error {
+func (r *Registry) read(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, registryTimeout)
 	defer cancel()
 	start := time.Now()
@@ -100,40 +104,40 @@ func (r *registry) read(ctx context.Context) error {
 	return nil
 }
 
-// tell notes that the registered webhooks have changed.
-func (r *registry) tell() {
+// Tell notes that the registered webhooks have changed.
+func (r *Registry) Tell() {
 	r.mu.Lock()
 	r.askedAt = time.Now()
 	r.mu.Unlock()
 	select {
-	case r.changed <- struct{}{}:
+	case r.Changed <- struct{}{}:
 	default:
 	}
 }
 
-// catchUp re-reads the registry when a change was told of that it does not show yet:
+// CatchUp re-reads the registry when a change was told of that it does not show yet:
 // who has registered a webhook may publish at once.
-func (r *registry) catchUp(ctx context.Context) {
+func (r *Registry) CatchUp(ctx context.Context) {
 	r.mu.RLock()
 	asked, behind := r.askedAt, !r.readAt.After(r.askedAt)
 	r.mu.RUnlock()
 	if behind && !asked.IsZero() {
-		ctx, cancel := context.WithTimeout(ctx, settleTimeout) // a store that is away delays nothing for longer
+		ctx, cancel := context.WithTimeout(ctx, retry.Timeout) // a store that is away delays nothing for longer
 		defer cancel()
-		r.fresh(ctx, asked)
+		r.Fresh(ctx, asked)
 	}
 }
 
-// of returns the registrations on a queue, enabled or not.
-func (r *registry) of(queueName string) []tables.Registration {
+// Of returns the registrations on a queue, enabled or not.
+func (r *Registry) Of(queueName string) []tables.Registration {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.byQueue[queueName]
 }
 
-// fresh re-reads the registry unless that was done since start, and
+// Fresh re-reads the registry unless that was done since start, and
 // reports whether it is known to be as new as that.
-func (r *registry) fresh(ctx context.Context, start time.Time) bool {
+func (r *Registry) Fresh(ctx context.Context, start time.Time) bool {
 	if r.readSince(start) {
 		return true
 	}
@@ -146,21 +150,21 @@ func (r *registry) fresh(ctx context.Context, start time.Time) bool {
 	return r.readSince(start) || r.read(ctx) == nil
 }
 
-func (r *registry) readSince(start time.Time) bool {
+func (r *Registry) readSince(start time.Time) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.readAt.After(start)
 }
 
-// whole reports whether every row could be read.
-func (r *registry) whole() bool {
+// Whole reports whether every row could be read.
+func (r *Registry) Whole() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return !r.partial
 }
 
-// queuesToPoll names the queues that have an enabled webhook.
-func (r *registry) queuesToPoll() map[string]bool {
+// ToPoll names the queues that have an enabled webhook.
+func (r *Registry) ToPoll() map[string]bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	names := map[string]bool{}
@@ -175,10 +179,10 @@ func (r *registry) queuesToPoll() map[string]bool {
 	return names
 }
 
-// queuesToGuard names the queues that have webhooks, and none that is enabled, and
+// ToGuard names the queues that have webhooks, and none that is enabled, and
 // those whose last webhook was deleted.
-func (r *registry) queuesToGuard() map[string]bool {
-	polled := r.queuesToPoll()
+func (r *Registry) ToGuard() map[string]bool {
+	polled := r.ToPoll()
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	names := map[string]bool{}
@@ -195,8 +199,8 @@ func (r *registry) queuesToGuard() map[string]bool {
 	return names
 }
 
-// status says whether the registry was ever read and what the last error was.
-func (r *registry) status() (readAt time.Time, err error) {
+// Status says whether the registry was ever read and what the last error was.
+func (r *Registry) Status() (readAt time.Time, err error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.readAt, r.lastErr

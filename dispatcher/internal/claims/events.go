@@ -1,4 +1,4 @@
-package dispatcher
+package claims
 
 import (
 	"container/list"
@@ -6,6 +6,12 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/tables"
+)
+
+const (
+	// memorySize bounds the claims remembered, memoryAge how long.
+	memorySize = 20_000
+	memoryAge  = time.Hour
 )
 
 // events is the first tier of deduplication by event: the claims that this process has

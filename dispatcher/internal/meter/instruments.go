@@ -1,4 +1,4 @@
-package dispatcher
+package meter
 
 import (
 	"context"
@@ -6,22 +6,16 @@ import (
 	"sync"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
-
-	"github.com/pushlease/pushlease/dispatcher/internal/meter"
-	"github.com/pushlease/pushlease/policy"
-	"github.com/pushlease/pushlease/queue"
-	"github.com/pushlease/pushlease/tables"
 )
 
 // maxLabels bounds the webhook ids that get a series of their own; what comes later
 // counts under "other".
 const maxLabels = 500
 
-// metrics are the dispatcher's instruments. Labels are bounded: queue names, webhook
+// Instruments are what the dispatcher counts with. Labels are bounded: queue names, webhook
 // ids up to maxLabels, and closed sets. Never a URL, an address or a message id.
-type metrics struct {
+type Instruments struct {
 	receivedN, requeued, duplicates, settledN, deadletteredN  metric.Int64Counter
 	receiveErrors, renewals, leasesLost, lookups              metric.Int64Counter
 	deferred, lost, copiesRefused, attempts                   metric.Int64Counter
@@ -29,8 +23,8 @@ type metrics struct {
 	processing, attemptTime, utilization                      metric.Float64Histogram
 	leaseLength                                               metric.Float64Gauge
 
-	// tally is for the API.
-	tally *meter.Tally
+	// Lately is for the API.
+	Lately *Tally
 
 	mu       sync.Mutex
 	webhooks map[string]bool
@@ -38,7 +32,8 @@ type metrics struct {
 	series seriesCache
 }
 
-func newMetrics(m metric.Meter) (*metrics, error) {
+// New makes the instruments.
+func New(m metric.Meter) (*Instruments, error) {
 	var errs []error
 	counter := func(name, help string) metric.Int64Counter {
 		c, err := m.Int64Counter(name, metric.WithDescription(help))
@@ -54,9 +49,9 @@ func newMetrics(m metric.Meter) (*metrics, error) {
 		errs = append(errs, err)
 		return h
 	}
-	ms := &metrics{
+	ms := &Instruments{
 		webhooks:      map[string]bool{},
-		tally:         meter.NewTally(),
+		Lately:        NewTally(),
 		receivedN:     counter("messages.received", "Messages received under a lease, redeliveries included, by queue."),
 		requeued:      counter("messages.requeued", "Messages received more than once (dequeue count above 1), by queue."),
 		duplicates:    counter("messages.duplicate", "Messages deleted without a POST, by queue and kind: redelivery is one that came back after it was delivered, event one whose event was delivered with another message."),
@@ -89,98 +84,120 @@ func newMetrics(m metric.Meter) (*metrics, error) {
 	return ms, errors.Join(append(errs, err)...)
 }
 
-func queueAttr(name string) attribute.KeyValue { return attribute.String("queue", name) }
-
-func (ms *metrics) add(c metric.Int64Counter, l labels) {
+func (ms *Instruments) add(c metric.Int64Counter, l labels) {
 	c.Add(context.Background(), 1, ms.series.of(l).add...)
 }
 
-func (ms *metrics) observe(h metric.Float64Histogram, value float64, l labels) {
+func (ms *Instruments) observe(h metric.Float64Histogram, value float64, l labels) {
 	h.Record(context.Background(), value, ms.series.of(l).record...)
 }
 
-func (ms *metrics) received(queueName string, m *queue.Message) {
+// Received counts a receive of a message; again says that it is not the first one.
+func (ms *Instruments) Received(queueName string, again bool) {
 	ms.add(ms.receivedN, labels{queue: queueName})
-	if m.DequeueCount > 1 {
+	if again {
 		ms.add(ms.requeued, labels{queue: queueName})
 	}
 }
 
-func (ms *metrics) receiveError(queueName string)   { ms.add(ms.receiveErrors, labels{queue: queueName}) }
-func (ms *metrics) lookupFailed(queueName string)   { ms.add(ms.lookups, labels{queue: queueName}) }
-func (ms *metrics) recordDeferred(queueName string) { ms.add(ms.deferred, labels{queue: queueName}) }
-func (ms *metrics) recordLost()                     { ms.add(ms.lost, labels{}) }
-func (ms *metrics) claimUnfinished()                { ms.add(ms.unfinished, labels{}) }
-func (ms *metrics) dedupConflict(queueName string)  { ms.add(ms.conflicts, labels{queue: queueName}) }
-func (ms *metrics) poisonCopyRefused(queueName string) {
+func (ms *Instruments) ReceiveError(queueName string) {
+	ms.add(ms.receiveErrors, labels{queue: queueName})
+}
+func (ms *Instruments) LookupFailed(queueName string) { ms.add(ms.lookups, labels{queue: queueName}) }
+func (ms *Instruments) RecordDeferred(queueName string) {
+	ms.add(ms.deferred, labels{queue: queueName})
+}
+
+// RecordsLost counts records that will never be written.
+func (ms *Instruments) RecordsLost(n int) {
+	if n > 0 {
+		ms.lost.Add(context.Background(), int64(n))
+	}
+}
+
+func (ms *Instruments) ClaimUnfinished() { ms.add(ms.unfinished, labels{}) }
+func (ms *Instruments) DedupConflict(queueName string) {
+	ms.add(ms.conflicts, labels{queue: queueName})
+}
+func (ms *Instruments) PoisonCopyRefused(queueName string) {
 	ms.add(ms.copiesRefused, labels{queue: queueName})
 }
 
-func (ms *metrics) postponed(queueName, webhookID string, reason policy.Reason) {
-	ms.add(ms.postponedN, labels{queue: queueName, webhook: ms.label(webhookID), reason: string(reason)})
+func (ms *Instruments) Postponed(queueName, webhookID string, reason string) {
+	ms.add(ms.postponedN, labels{queue: queueName, webhook: ms.Label(webhookID), reason: reason})
 }
 
-func (ms *metrics) turned(webhookID string, phase policy.BreakerPhase) {
-	ms.add(ms.turns, labels{webhook: ms.label(webhookID), state: string(phase)})
+func (ms *Instruments) Turned(webhookID string, phase string) {
+	ms.add(ms.turns, labels{webhook: ms.Label(webhookID), state: phase})
 }
 
-func (ms *metrics) duplicate(queueName, kind string) {
+func (ms *Instruments) Duplicate(queueName, kind string) {
 	ms.add(ms.duplicates, labels{queue: queueName, kind: kind})
 }
 
-func (ms *metrics) deadLettered(queueName string, reason policy.Reason) {
-	ms.add(ms.deadletteredN, labels{queue: queueName, reason: string(reason)})
+func (ms *Instruments) DeadLettered(queueName string, reason string) {
+	ms.add(ms.deadletteredN, labels{queue: queueName, reason: reason})
 }
 
-func (ms *metrics) leaseLost(queueName, kind string) {
+func (ms *Instruments) LeaseLost(queueName, kind string) {
 	ms.add(ms.leasesLost, labels{queue: queueName, kind: kind})
 }
 
-func (ms *metrics) leaseAtRisk(queueName string) { ms.add(ms.atRisk, labels{queue: queueName}) }
+func (ms *Instruments) LeaseAtRisk(queueName string) { ms.add(ms.atRisk, labels{queue: queueName}) }
 
-func (ms *metrics) leaseAsked(queueName string, lease time.Duration) {
+func (ms *Instruments) LeaseAsked(queueName string, lease time.Duration) {
 	ms.leaseLength.Record(context.Background(), lease.Seconds(), ms.series.of(labels{queue: queueName}).record...)
 }
 
-func (ms *metrics) deleted(queueName, result string) {
+func (ms *Instruments) Deleted(queueName, result string) {
 	ms.add(ms.deletes, labels{queue: queueName, result: result})
 }
 
-func (ms *metrics) renewed(queueName string, err error) {
-	result := "renewed"
-	switch {
-	case errors.Is(err, queue.ErrLeaseLost):
-		result = "lost"
-	case err != nil:
-		result = "failed"
-	}
+// Renewed counts a renewal: renewed, lost or failed.
+func (ms *Instruments) Renewed(queueName, result string) {
 	ms.add(ms.renewals, labels{queue: queueName, result: result})
 }
 
-func (ms *metrics) settled(queueName string, dec Decision, result string, took, granted time.Duration) {
-	ms.add(ms.settledN, labels{queue: queueName, action: string(dec.Action), reason: string(dec.Reason), result: result})
-	if dec.Action == policy.Complete && result == "deleted" {
-		ms.tally.Add(queueName, len(dec.DeadLetters) > 0)
+// Settlement is how handling a message ended.
+type Settlement struct {
+	Queue, Action, Reason, Result string
+	// Gone: it was completed, and is deleted. DeadLettered: with a dead letter at least.
+	Gone, DeadLettered bool
+	Took, Granted      time.Duration
+}
+
+// Settled counts a message that was handled.
+func (ms *Instruments) Settled(s Settlement) {
+	ms.add(ms.settledN, labels{queue: s.Queue, action: s.Action, reason: s.Reason, result: s.Result})
+	if s.Gone {
+		ms.Lately.Add(s.Queue, s.DeadLettered)
 	}
-	ms.observe(ms.processing, took.Seconds(), labels{queue: queueName})
-	if granted > 0 {
-		ms.observe(ms.utilization, took.Seconds()/granted.Seconds(), labels{queue: queueName})
+	ms.observe(ms.processing, s.Took.Seconds(), labels{queue: s.Queue})
+	if s.Granted > 0 {
+		ms.observe(ms.utilization, s.Took.Seconds()/s.Granted.Seconds(), labels{queue: s.Queue})
 	}
 }
 
-func (ms *metrics) attempted(queueName, webhookID string, a *tables.Attempt) {
-	outcome := string(a.ErrorClass)
+// Attempt is a POST and what was decided about it.
+type Attempt struct {
+	Queue, Webhook, ErrorClass, Decision, Reason string
+	Status                                       int
+	Took                                         time.Duration
+}
+
+// Attempted counts an attempt.
+func (ms *Instruments) Attempted(a Attempt) {
+	outcome := a.ErrorClass
 	if a.Status != 0 {
 		outcome = string('0'+rune(min(a.Status/100, 9))) + "xx"
 	}
-	id := ms.label(webhookID)
-	ms.add(ms.attempts, labels{
-		queue: queueName, webhook: id, outcome: outcome, decision: string(a.Action), reason: string(a.Reason),
-	})
-	ms.observe(ms.attemptTime, a.Duration.Seconds(), labels{queue: queueName, webhook: id})
+	id := ms.Label(a.Webhook)
+	ms.add(ms.attempts, labels{queue: a.Queue, webhook: id, outcome: outcome, decision: a.Decision, reason: a.Reason})
+	ms.observe(ms.attemptTime, a.Took.Seconds(), labels{queue: a.Queue, webhook: id})
 }
 
-func (ms *metrics) label(webhookID string) string {
+// Label is a webhook's id as it stands in labels: itself, or "other" beyond maxLabels.
+func (ms *Instruments) Label(webhookID string) string {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
 	if !ms.webhooks[webhookID] {

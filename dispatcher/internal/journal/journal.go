@@ -1,0 +1,205 @@
+// Package journal knows what was done about messages: it writes records, keeps those that
+// the store does not take until it does, and remembers the newest state of each delivery.
+package journal
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/pushlease/pushlease/dispatcher/internal/meter"
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
+	"github.com/pushlease/pushlease/tables"
+)
+
+const (
+	// MaxRows is what tables.Deliveries takes at once.
+	MaxRows = 100
+	// flushEvery is how often records that could not be written are tried again.
+	flushEvery = 5 * time.Second
+	// flushFaults is how many records in a row may fail before a round ends.
+	flushFaults = 3
+	// lossLogEvery is how often lost records are logged at most.
+	lossLogEvery = 30 * time.Second
+)
+
+// Journal writes and remembers records. Safe for concurrent use.
+type Journal struct {
+	store  tables.Deliveries
+	meter  *meter.Instruments
+	log    *slog.Logger
+	memory *memory
+
+	lost     atomic.Int64 // not logged so far
+	loggedAt atomic.Int64 // Unix nanoseconds
+}
+
+// New makes a journal that knows nothing yet.
+func New(store tables.Deliveries, m *meter.Instruments, log *slog.Logger) *Journal {
+	return &Journal{store: store, meter: m, log: log, memory: newMemory()}
+}
+
+// Load asks the store about a message, and lays what is remembered over what it says. With an
+// error, which means that it could not be asked by the policy, it returns what is remembered.
+func (j *Journal) Load(ctx context.Context, by retry.Policy, key tables.MessageKey, webhooks []string) ([]tables.Delivery, error) {
+	stored, err := retry.Get(ctx, by, func(ctx context.Context) ([]tables.Delivery, error) {
+		return j.store.Load(ctx, key)
+	})
+	if err != nil {
+		stored = nil
+	}
+	return j.memory.merge(key, stored, webhooks), err
+}
+
+// Record writes rec durably. When the store can't, the rows are kept in memory, and
+// the store is tried again in the background: progress never depends on a record, and a
+// fault of ours is never the webhook's (I3).
+func (j *Journal) Record(ctx context.Context, rec tables.Record) {
+	policy := retry.Record
+	if slices.ContainsFunc(rec.Deliveries, func(del tables.Delivery) bool { return del.State == tables.Delivered }) {
+		policy = retry.Delivered
+	}
+	err := retry.Do(ctx, policy, func(ctx context.Context, try int) error {
+		if try > 1 && policy.For == 0 { // what is unfinished may have gone on elsewhere by now
+			return j.writeLate(ctx, rec)
+		}
+		return j.store.Record(ctx, rec)
+	})
+	if err == nil {
+		j.Written(rec)
+		return
+	}
+	first := rec.Deliveries[0]
+	j.log.Error("record could not be written; it is kept in memory and written later",
+		"queue", first.Queue, "message", first.MessageID, "webhook", first.WebhookID, "state", first.State, "error", err)
+	j.meter.RecordDeferred(first.Queue)
+	for i := range rec.Deliveries {
+		rec.Deliveries[i].MissingRecords += attemptsOf(rec, rec.Deliveries[i].WebhookID)
+	}
+	j.lose(j.memory.remember(rec, false))
+}
+
+// RecordAll is Record for any number of deliveries of one message without attempts: a
+// queue may have more webhooks than rows go together.
+func (j *Journal) RecordAll(ctx context.Context, list []tables.Delivery) {
+	for some := range slices.Chunk(list, MaxRows) {
+		j.Record(ctx, tables.Record{Deliveries: some})
+	}
+}
+
+// Note tries to write deliveries now and not later, and reports whether they were written.
+func (j *Journal) Note(ctx context.Context, list []tables.Delivery) error {
+	for some := range slices.Chunk(list, MaxRows) {
+		err := retry.Do(ctx, retry.Call, func(ctx context.Context, _ int) error {
+			return j.store.Record(ctx, tables.Record{Deliveries: some})
+		})
+		if err != nil {
+			return fmt.Errorf("note: %w", err)
+		}
+	}
+	return nil
+}
+
+// Written notes that the store has rec: somebody else wrote it.
+func (j *Journal) Written(rec tables.Record) { j.lose(j.memory.remember(rec, true)) }
+
+// lose counts records that had to make room, and says so.
+func (j *Journal) lose(n int) {
+	if n == 0 {
+		return
+	}
+	j.meter.RecordsLost(n)
+	lost, now, last := j.lost.Add(int64(n)), time.Now(), j.loggedAt.Load()
+	if now.UnixNano()-last < int64(lossLogEvery) || !j.loggedAt.CompareAndSwap(last, now.UnixNano()) {
+		return
+	}
+	j.lost.Add(-lost)
+	j.log.Error("records are lost: more of them wait for the store than are kept", "records", lost, "kept", memorySize)
+}
+
+// Keep writes what could not be written before, until ctx ends.
+func (j *Journal) Keep(ctx context.Context) {
+	for retry.Sleep(ctx, flushEvery) {
+		j.flush(ctx)
+	}
+}
+
+// KeepLast is the last chance of what the store did not take so far. What it does
+// not take now is missing from the records, which is told and counted.
+func (j *Journal) KeepLast(ctx context.Context) {
+	j.flush(ctx)
+	if n := j.memory.count(); n > 0 {
+		j.log.Error("records are lost: the store did not take them before the end", "records", n)
+		j.meter.RecordsLost(n)
+	}
+}
+
+// flush writes what is waiting, until the store fails several times in a row.
+func (j *Journal) flush(ctx context.Context) {
+	faults := 0
+	for _, rec := range j.memory.waiting() {
+		callCtx, cancel := context.WithTimeout(ctx, retry.Timeout)
+		err := j.writeLate(callCtx, noneMissing(rec))
+		cancel()
+		if err != nil {
+			j.memory.putOff(rec)
+			if faults++; faults == flushFaults || ctx.Err() != nil {
+				return // the store still can't be asked; next round
+			}
+			continue
+		}
+		faults = 0
+		j.memory.wrote(rec)
+		j.log.Info("a record that could not be written before is written now",
+			"queue", rec.Deliveries[0].Queue, "message", rec.Deliveries[0].MessageID, "webhook", rec.Deliveries[0].WebhookID)
+	}
+}
+
+// noneMissing takes back that the attempts in rec are missing.
+func noneMissing(rec tables.Record) tables.Record {
+	rec.Deliveries = slices.Clone(rec.Deliveries)
+	for i := range rec.Deliveries {
+		del := &rec.Deliveries[i]
+		del.MissingRecords = max(0, del.MissingRecords-attemptsOf(rec, del.WebhookID))
+	}
+	return rec
+}
+
+// writeLate writes an old record: its attempts, and its deliveries only where nobody
+// went on meanwhile, since another process may have received the message again.
+func (j *Journal) writeLate(ctx context.Context, rec tables.Record) error {
+	stored, err := j.store.Load(ctx, rec.Deliveries[0].MessageKey)
+	if err != nil {
+		return fmt.Errorf("load: %w", err)
+	}
+	late := tables.Record{Attempts: rec.Attempts}
+	for _, del := range rec.Deliveries {
+		superseded := slices.ContainsFunc(stored, func(s tables.Delivery) bool {
+			return s.WebhookID == del.WebhookID && Newer(&s, &del)
+		})
+		if !superseded {
+			late.Deliveries = append(late.Deliveries, del)
+		}
+	}
+	if len(late.Deliveries)+len(late.Attempts) == 0 {
+		return nil
+	}
+	if err := j.store.Record(ctx, late); err != nil {
+		return fmt.Errorf("record: %w", err)
+	}
+	return nil
+}
+
+// attemptsOf counts the attempts in rec that are about one webhook.
+func attemptsOf(rec tables.Record, webhookID string) int {
+	n := 0
+	for _, a := range rec.Attempts {
+		if a.WebhookID == webhookID {
+			n++
+		}
+	}
+	return n
+}

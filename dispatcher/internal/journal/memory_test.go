@@ -1,0 +1,139 @@
+package journal
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/dispatcher/internal/meter"
+	"github.com/pushlease/pushlease/internal/bubble"
+	"github.com/pushlease/pushlease/tables"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+)
+
+func TestStateThatIsNewerThanALateRecordIsWrittenAgain(t *testing.T) {
+	m := newMemory()
+	key := tables.MessageKey{Queue: "orders", MessageID: "m"}
+	old := tables.Record{Deliveries: []tables.Delivery{{MessageKey: key, State: tables.Pending, Attempts: 1}}}
+	now := tables.Record{Deliveries: []tables.Delivery{{MessageKey: key, State: tables.Delivered, Attempts: 2}}}
+	m.remember(old, false)
+	late := m.waiting()
+	m.remember(now, true) // written before the late one was
+	m.wrote(late[0])
+	again := m.waiting()
+	want(t, "records that wait", len(again), 1)
+	want(t, "state", again[0].Deliveries[0].State, tables.Delivered)
+	m.wrote(again[0])
+	want(t, "records that wait", len(m.waiting()), 0)
+}
+
+// A process may work on a message twice: its lease was lost, and it received the message
+// again before the first work had ended.
+func TestMemoryKeepsTheNewestStateUntilItIsWritten(t *testing.T) {
+	key := tables.MessageKey{Queue: "orders", MessageID: "m"}
+	failed := tables.Record{
+		Deliveries: []tables.Delivery{{MessageKey: key, State: tables.Pending, Attempts: 1}},
+		Attempts:   []tables.Attempt{{MessageKey: key, Number: 1}},
+	}
+	delivered := tables.Record{Deliveries: []tables.Delivery{{MessageKey: key, State: tables.Delivered, Attempts: 1}}}
+	for _, written := range []bool{false, true} {
+		m := newMemory()
+		m.remember(delivered, false)
+		m.remember(failed, written)
+		waiting := m.waiting()
+		if len(waiting) != 1 || waiting[0].Deliveries[0].State != tables.Delivered {
+			t.Fatalf("what waits is %+v, want that the message was delivered", waiting)
+		}
+		want(t, "attempts that wait", len(waiting[0].Attempts), map[bool]int{false: 1, true: 0}[written])
+		want(t, "known", m.merge(key, nil, []string{""})[0].State, tables.Delivered)
+	}
+
+	replay := failed // on another day it has rows of its own
+	replay.Deliveries = []tables.Delivery{{MessageKey: key, Generation: 1, State: tables.Pending}}
+	replay.Deliveries[0].Day = key.Day.AddDate(0, 0, 1)
+	m := newMemory()
+	m.remember(failed, false)
+	m.remember(replay, true)
+	want(t, "records that wait", len(m.waiting()), 1)
+	want(t, "generation", m.waiting()[0].Deliveries[0].Generation, 0)
+}
+
+func want[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s = %v, want %v", what, got, want)
+	}
+}
+
+// The store is away, and comes back for others before what waits is written.
+func TestWhatWaitsForTheStoreIsNeverLostForWhatIsWritten(t *testing.T) { // C67
+	m := newMemory()
+	rec := func(id string, n int) tables.Record {
+		return tables.Record{Deliveries: []tables.Delivery{{
+			MessageKey: tables.MessageKey{Queue: "orders", MessageID: fmt.Sprint(id, n)}, State: tables.Delivered,
+		}}}
+	}
+	lost := 0
+	for n := range memorySize {
+		lost += m.remember(rec("waits", n), false)
+	}
+	for n := range 500 {
+		lost += m.remember(rec("written", n), true)
+	}
+	want(t, "lost", lost, 0)
+	want(t, "waiting", len(m.waiting()), memorySize)
+	for n := range 7 {
+		lost += m.remember(rec("too many", n), false)
+	}
+	want(t, "lost when more wait than are kept", lost, 7)
+	want(t, "waiting", len(m.waiting()), memorySize)
+	want(t, "the oldest went", m.waiting()[0].Deliveries[0].MessageID, "waits7")
+}
+
+func TestWhatIsWrittenIsForgottenByAgeAndWhatWaitsIsNot(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		m := newMemory()
+		key := tables.MessageKey{Queue: "orders", MessageID: "waits"}
+		m.remember(tables.Record{Deliveries: []tables.Delivery{{MessageKey: key, State: tables.Held}}}, false)
+		m.remember(tables.Record{Deliveries: []tables.Delivery{{MessageKey: tables.MessageKey{Queue: "orders", MessageID: "old"}}}}, true)
+		time.Sleep(memoryAge)
+		key.MessageID = "new"
+		m.remember(tables.Record{Deliveries: []tables.Delivery{{MessageKey: key}}}, true)
+		want(t, "remembered", len(m.byKey), 2)
+		want(t, "waiting", m.count(), 1)
+	})
+}
+
+// Records that are lost are counted and said, at a limited rate.
+func TestLostRecordsAreCountedAndLogged(t *testing.T) { // C67
+	bubble.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		reader := metric.NewManualReader()
+		m, err := meter.New(metric.NewMeterProvider(metric.WithReader(reader)).Meter(""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		j := New(nil, m, slog.New(slog.NewTextHandler(&log, nil)))
+		j.lose(3)
+		j.lose(4)
+		time.Sleep(lossLogEvery)
+		j.lose(5)
+		want(t, "lines", strings.Count(log.String(), "records are lost"), 2)
+		want(t, "the second counts what came between", strings.Contains(log.String(), "records=9"), true)
+		var data metricdata.ResourceMetrics
+		if err := reader.Collect(t.Context(), &data); err != nil {
+			t.Fatal(err)
+		}
+		total := int64(0)
+		for _, one := range data.ScopeMetrics[0].Metrics {
+			if sum, ok := one.Data.(metricdata.Sum[int64]); ok && one.Name == "records.lost" {
+				total = sum.DataPoints[0].Value
+			}
+		}
+		want(t, "counted", total, 12)
+	})
+}

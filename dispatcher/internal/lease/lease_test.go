@@ -1,0 +1,165 @@
+package lease
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/dispatcher/internal/meter"
+	"github.com/pushlease/pushlease/internal/bubble"
+	"github.com/pushlease/pushlease/queue"
+	"go.opentelemetry.io/otel/metric/noop"
+)
+
+// Leases act in the order of their times, whichever come and go meanwhile.
+func TestLeasesActInOrder(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		ls, _ := testLeases(t)
+		random := rand.New(rand.NewPCG(3, 4))
+		var all []*Lease
+		for range 500 {
+			k := ls.Hold(t.Context(), &fakeQueue{}, &queue.Message{Lease: queue.NewLease("gone", time.Now(), time.Minute)})
+			k.quit, k.receipt = make(chan struct{}), "gone"
+			ls.clock.add(k, time.Now().Add(time.Duration(random.Int64N(int64(time.Minute)))))
+			all = append(all, k)
+			if random.IntN(3) == 0 {
+				i := random.IntN(len(all))
+				all[i].Stop()
+				all = append(all[:i], all[i+1:]...)
+			}
+			time.Sleep(time.Duration(random.Int64N(int64(100 * time.Millisecond))))
+			now := time.Now()
+			for _, k := range all { // what is due has acted, which here means that it was lost
+				if due := !k.at.After(now); due != k.IsLost() && !k.at.Equal(now) {
+					t.Fatalf("a lease that is due in %s: acted %t", k.at.Sub(now), k.IsLost())
+				}
+			}
+		}
+		for _, k := range all {
+			k.Stop()
+		}
+		want(t, "leases left", len(ls.clock.next), 0)
+	})
+}
+
+// fakeQueue answers renewals by a script, and nothing else.
+type fakeQueue struct {
+	queue.Queue
+	answer func(lease time.Duration) error
+
+	mu    sync.Mutex
+	asked []time.Time
+}
+
+func (q *fakeQueue) Name() string { return "orders" }
+
+func (q *fakeQueue) Renew(_ context.Context, m *queue.Message, lease time.Duration) error {
+	now := time.Now()
+	q.mu.Lock()
+	q.asked = append(q.asked, now)
+	q.mu.Unlock()
+	if err := q.answer(lease); err != nil {
+		return err
+	}
+	m.Lease.Renewed(m.Lease.Receipt()+"+", now, lease)
+	return nil
+}
+
+// testLeases asks for 30 s.
+func testLeases(t *testing.T) (*Leases, *bytes.Buffer) {
+	t.Helper()
+	m, err := meter.New(noop.NewMeterProvider().Meter(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := &bytes.Buffer{}
+	return New(t.Context(), func(string) time.Duration { return 30 * time.Second }, m, slog.New(slog.NewTextHandler(log, nil))), log
+}
+
+// Whenever storage answers again, there is a renewal in what is left of the lease, unless that
+// is next to nothing.
+func TestARenewalIsTriedAgainBeforeTheLeaseEnds(t *testing.T) { // C63
+	for ends := 16 * time.Second; ends < 29500*time.Millisecond; ends += 300 * time.Millisecond {
+		bubble.Test(t, func(t *testing.T) {
+			ls, _ := testLeases(t)
+			start := time.Now()
+			q := &fakeQueue{answer: func(time.Duration) error {
+				if time.Since(start) < ends {
+					return queue.ErrBusy
+				}
+				return nil
+			}}
+			m := &queue.Message{ID: "m", Lease: queue.NewLease("r", start, 30*time.Second)}
+			l := ls.Keep(t.Context(), q, m)
+			time.Sleep(30*time.Second - time.Millisecond)
+			if !m.Lease.Until().After(start.Add(30 * time.Second)) {
+				t.Errorf("storage answered again after %s, and the lease ended; asked at %v", ends, since(start, q.asked))
+			}
+			if n := len(q.asked); n > 15 {
+				t.Errorf("%d renewals were tried within one lease", n)
+			}
+			l.Stop()
+		})
+	}
+}
+
+func since(start time.Time, list []time.Time) (after []time.Duration) {
+	for _, t := range list {
+		after = append(after, t.Sub(start))
+	}
+	return after
+}
+
+// What is said about a receipt that storage does not know is what is known.
+func TestADoubtfulLeaseSaysWhatIsKnown(t *testing.T) { // C63
+	for ended, said := range map[bool]string{
+		false: "a renewal that it did not answer has replaced it, and the lease can't be renewed again",
+		true:  "or someone else has received the message",
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			ls, log := testLeases(t)
+			start, known := time.Now(), 20*time.Second
+			if ended {
+				known = 31 * time.Second
+			}
+			q := &fakeQueue{answer: func(time.Duration) error {
+				if time.Since(start) < known {
+					return context.DeadlineExceeded
+				}
+				return queue.ErrLeaseLost
+			}}
+			l := ls.Keep(t.Context(), q, &queue.Message{ID: "m", Lease: queue.NewLease("r", start, 30*time.Second)})
+			time.Sleep(40 * time.Second)
+			want(t, "lost while a renewal may have taken effect", l.IsLost(), false)
+			want(t, "says what is known", strings.Contains(log.String(), said), true)
+			time.Sleep(time.Minute)
+			want(t, "lost when that is over too", l.IsLost(), true)
+			want(t, "work ends", context.Cause(l.Context), error(queue.ErrLeaseLost))
+			l.Stop()
+		})
+	}
+}
+
+func TestAMessageThatCameBackIsAdoptedOnce(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		ls, _ := testLeases(t)
+		q := &fakeQueue{answer: func(time.Duration) error { return nil }}
+		received := func(count int64) *Lease {
+			return ls.Hold(t.Context(), q, &queue.Message{ID: "m", DequeueCount: count, Lease: queue.NewLease("r", time.Now(), time.Minute)})
+		}
+		first := received(1)
+		want(t, "the first begins", first.Begin(), true)
+		want(t, "the second does not", received(2).Begin(), false)
+		want(t, "nobody else had it", ls.MayBeElsewhere(t.Context(), "orders", first.Message), false)
+		want(t, "nor does one after another's", received(4).Begin(), false)
+		want(t, "somebody else had it", ls.MayBeElsewhere(t.Context(), "orders", first.Message), true)
+		first.End()
+		want(t, "in work", ls.InWork(), 0)
+		want(t, "then it begins anew", received(5).Begin(), true)
+	})
+}

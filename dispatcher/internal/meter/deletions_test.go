@@ -1,0 +1,27 @@
+package meter
+
+import (
+	"fmt"
+	"testing"
+)
+
+func TestOnlyTheLastFailuresAreKept(t *testing.T) { // R2
+	ds := NewDeletes()
+	for i := range 3 * keptFailures {
+		ds.Note("orders", func(c *Deletions) { c.Failed++ }, DeletionFailure{MessageID: fmt.Sprint(i), Error: "busy"})
+	}
+	n := ds.Of("orders")
+	want(t, "failed", n.Failed, 3*keptFailures)
+	want(t, "kept", len(n.LastFailures), keptFailures)
+	want(t, "newest first", n.LastFailures[0].MessageID, fmt.Sprint(3*keptFailures-1))
+	n.LastFailures[0].MessageID = "changed by the caller"
+	want(t, "still there", ds.Of("orders").LastFailures[0].MessageID, fmt.Sprint(3*keptFailures-1))
+	want(t, "another queue", ds.Of("other").Failed, 0)
+}
+
+func want[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s = %v, want %v", what, got, want)
+	}
+}

@@ -1,0 +1,102 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pushlease/pushlease/tables"
+)
+
+const (
+	// leftRefresh is how often the notes about left queues are read again. They are
+	// read at once when a queue has lost its last webhook.
+	leftRefresh = 10 * time.Minute
+	// LeftSkew is how far storage's clock, which inserts, may be ahead of the one that
+	// noted when the webhook was deleted.
+	LeftSkew = 5 * time.Minute
+)
+
+// RefreshLeft reads the notes about left queues when that is due. What can't be read
+// stays as it was, and is asked for again with the next reading of the webhooks.
+func (r *Registry) RefreshLeft(ctx context.Context) {
+	r.mu.RLock()
+	due := r.leftDue || time.Since(r.leftReadAt) >= leftRefresh
+	r.mu.RUnlock()
+	if !due {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, registryTimeout)
+	defer cancel()
+	list, err := r.store.ListLeftQueues(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		if !r.leftFailed && ctx.Err() == nil {
+			r.log.Warn("which queues have lost their webhooks can't be read; going on with those known", "error", err)
+		}
+		r.leftFailed = true
+		return
+	}
+	r.left = map[string]tables.LeftQueue{}
+	for _, l := range list {
+		r.left[l.Queue] = l
+	}
+	r.leftReadAt, r.leftDue, r.leftFailed = time.Now(), false, false
+}
+
+// LeftQueue returns the note about a queue that has no webhook any more.
+func (r *Registry) LeftQueue(name string) (tables.LeftQueue, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	l, ok := r.left[name]
+	return l, ok && len(r.byQueue[name]) == 0
+}
+
+// NewlyLeft names the queues that have lost their last webhook since it was called last.
+// Whoever watches them for another reason is to look again at once.
+func (r *Registry) NewlyLeft() (names []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := map[string]bool{}
+	for name := range r.left {
+		if len(r.byQueue[name]) > 0 {
+			continue
+		}
+		now[name] = true
+		if !r.leftTold[name] {
+			names = append(names, name)
+		}
+	}
+	r.leftTold = now
+	return names
+}
+
+// LeftWith reports whether a message that was inserted then was on the queue when
+// its last webhook was deleted.
+func (r *Registry) LeftWith(name string, insertedAt time.Time) bool {
+	l, ok := r.LeftQueue(name)
+	return ok && Before(l, insertedAt)
+}
+
+// Before reports whether a message was there when the webhook was deleted. Later ones
+// are not ours: somebody else may read the queue by now.
+func Before(l tables.LeftQueue, insertedAt time.Time) bool {
+	return !insertedAt.After(l.At.Add(LeftSkew))
+}
+
+// Forget ends the note, here and in the store.
+func (r *Registry) Forget(ctx context.Context, l tables.LeftQueue) error {
+	ctx, cancel := context.WithTimeout(ctx, registryTimeout)
+	defer cancel()
+	if err := r.store.DropLeftQueue(ctx, l); err != nil {
+		return fmt.Errorf("drop the note about a left queue: %w", err)
+	}
+	r.mu.Lock()
+	if r.left[l.Queue] == l {
+		delete(r.left, l.Queue)
+	}
+	r.mu.Unlock()
+	r.Tell()
+	return nil
+}

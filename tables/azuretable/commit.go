@@ -5,8 +5,10 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Limits of one transaction: 100 rows and 4 MiB of request, of which a part is
@@ -35,9 +37,20 @@ type commit struct {
 	result chan error // holds one
 }
 
-// committer writes rows in transactions, one at a time for each partition.
-// What comes while one is under way waits and goes together in the next, so
-// busy partitions cost few requests and an idle one adds no delay.
+const (
+	// lateAfter is how long a transaction may take before others of its partition stop waiting
+	// for it: most take a fraction of that.
+	lateAfter = 25 * time.Millisecond
+	// maxLanes bounds the transactions that are under way in one partition. With 100 rows each
+	// they are more than a partition takes.
+	maxLanes = 8
+)
+
+// committer writes rows in transactions. What comes while one is under way in a partition
+// waits and goes together in the next, so busy partitions cost few requests and an idle one
+// adds no delay. It waits for transactions that are late only where they are about the same
+// message, whose rows stay in order: the others go in another one beside them, a lane of
+// their own.
 type committer struct {
 	// submit writes rows of one partition, all or none.
 	submit func(ctx context.Context, table string, rows []row) error
@@ -45,8 +58,20 @@ type committer struct {
 	committed func([]indexRow)
 
 	mu sync.Mutex
-	// waiting has an entry for each partition that a goroutine is busy with.
-	waiting map[partition][]*commit
+	// busy has an entry for each partition with a transaction under way.
+	busy map[partition]*lanes
+}
+
+// lanes are the transactions of one partition, and what waits for them.
+type lanes struct {
+	waiting []*commit
+	n       int
+	// messages are those that the transactions under way are about.
+	messages map[string]struct{}
+	// newest is when the last of these transactions began. look is set while a timer will
+	// look whether it is late.
+	newest time.Time
+	look   bool
 }
 
 // commit writes rows, whose keys differ, and returns when they are durable.
@@ -54,15 +79,17 @@ type committer struct {
 func (c *committer) commit(ctx context.Context, p partition, rows []row, index []indexRow) error {
 	m := &commit{rows: rows, index: index, gone: ctx, result: make(chan error, 1)}
 	c.mu.Lock()
-	queue, busy := c.waiting[p]
-	if c.waiting == nil {
-		c.waiting = make(map[partition][]*commit)
+	l := c.busy[p]
+	if l == nil {
+		l = &lanes{messages: make(map[string]struct{})}
+		if c.busy == nil {
+			c.busy = make(map[partition]*lanes)
+		}
+		c.busy[p] = l
 	}
-	c.waiting[p] = append(queue, m)
+	l.waiting = append(l.waiting, m)
+	c.widen(p, l)
 	c.mu.Unlock()
-	if !busy {
-		go c.run(p)
-	}
 	select {
 	case err := <-m.result:
 		return err
@@ -71,32 +98,90 @@ func (c *committer) commit(ctx context.Context, p partition, rows []row, index [
 	}
 }
 
-// run writes until nothing waits for the partition.
-func (c *committer) run(p partition) {
+// widen begins another lane when all that there are are late, and sees to it that this is
+// looked at again when they may be. c.mu is held.
+func (c *committer) widen(p partition, l *lanes) {
+	late := lateAfter - time.Since(l.newest)
+	switch {
+	case len(l.waiting) == 0 || l.n == maxLanes:
+	case l.n == 0 || late <= 0:
+		l.n++
+		l.newest = time.Now()
+		go c.run(p, l)
+	case !l.look:
+		l.look = true
+		time.AfterFunc(late, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			l.look = false
+			c.widen(p, l)
+		})
+	}
+}
+
+// run writes until nothing waits that it may write.
+func (c *committer) run(p partition, l *lanes) {
 	for {
 		// Callers that are about to come are let through first: it costs nothing when
 		// there are none.
 		runtime.Gosched()
 		c.mu.Lock()
-		batch, rest := takeBatch(c.waiting[p])
+		batch, rest := takeBatch(l.waiting, l.messages)
+		l.waiting = rest
 		if len(batch) == 0 {
-			delete(c.waiting, p)
+			if l.n--; l.n == 0 {
+				delete(c.busy, p)
+			}
 			c.mu.Unlock()
 			return
 		}
-		c.waiting[p] = rest
+		l.newest = time.Now()
+		about := messagesOf(batch)
+		for m := range about {
+			l.messages[m] = struct{}{}
+		}
+		c.widen(p, l)
 		c.mu.Unlock()
 		c.write(p, batch)
+		c.mu.Lock()
+		for m := range about {
+			delete(l.messages, m)
+		}
+		c.mu.Unlock()
 	}
 }
 
+// message is what rows have in common that have to stay in order: in a table of records the
+// message, which is the first part of the key, and the row itself everywhere else.
+func (r row) message() string {
+	if m, _, ok := strings.Cut(r.rk, separator); ok {
+		return m
+	}
+	return r.rk
+}
+
+func messagesOf(batch []*commit) map[string]struct{} {
+	about := make(map[string]struct{}, len(batch))
+	for _, m := range batch {
+		for _, r := range m.rows {
+			about[r.message()] = struct{}{}
+		}
+	}
+	return about
+}
+
 // takeBatch splits off the commits that fit into one transaction, in order. Those
-// that nobody waits for any more are left out.
-func takeBatch(waiting []*commit) (batch, rest []*commit) {
-	keys := make(map[string]struct{})
+// that nobody waits for any more are left out, and those about messages that are under way
+// wait, with all that comes after them about the same.
+func takeBatch(waiting []*commit, underWay map[string]struct{}) (batch, rest []*commit) {
+	keys, held := make(map[string]struct{}), make(map[string]struct{})
 	size := 0
 	for i, m := range waiting {
 		if m.gone.Err() != nil {
+			continue
+		}
+		if m.mustWait(underWay, held) {
+			rest = append(rest, m)
 			continue
 		}
 		count := len(keys)
@@ -107,14 +192,33 @@ func takeBatch(waiting []*commit) (batch, rest []*commit) {
 			}
 		}
 		if len(batch) > 0 && (count > maxBatchRows || size > maxBatchBytes) {
-			return batch, waiting[i:]
+			return batch, append(rest, waiting[i:]...)
 		}
 		for _, r := range m.rows {
 			keys[r.rk] = struct{}{}
 		}
 		batch = append(batch, m)
 	}
-	return batch, nil
+	return batch, rest
+}
+
+// mustWait reports whether rows of the commit are about a message that others before them are
+// about, which are under way or held; then what it is about is held too.
+func (m *commit) mustWait(underWay, held map[string]struct{}) (wait bool) {
+	if len(underWay)+len(held) == 0 {
+		return false
+	}
+	for _, r := range m.rows {
+		_, one := underWay[r.message()]
+		_, other := held[r.message()]
+		wait = wait || one || other
+	}
+	if wait {
+		for _, r := range m.rows {
+			held[r.message()] = struct{}{}
+		}
+	}
+	return wait
 }
 
 // write commits a batch. When the service refuses a row, its owner gets the error

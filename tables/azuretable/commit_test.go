@@ -19,20 +19,34 @@ type service struct {
 	mu      sync.Mutex
 	batches [][]row
 	rows    map[string]string // by row key
-	active  int
-	// answer decides about a transaction; nil accepts all.
+	// about are the messages of the transactions under way, most how many of these there were.
+	about        map[string]bool
+	active, most int
+	// answer decides about a transaction; nil accepts all. takes is how long one takes,
+	// counted from 0; nil means 10 ms each.
 	answer func(ctx context.Context, rows []row) error
+	takes  func(n int) time.Duration
 }
 
 func (s *service) submit(ctx context.Context, _ string, rows []row) error {
 	s.mu.Lock()
+	n := len(s.batches)
 	s.batches = append(s.batches, rows)
 	s.active++
-	if s.active > 1 {
-		panic("two transactions of one partition at once")
+	s.most = max(s.most, s.active)
+	about := messagesOf([]*commit{{rows: rows}})
+	for m := range about {
+		if s.about[m] {
+			panic("two transactions about one message at once")
+		}
+		s.about[m] = true
 	}
 	s.mu.Unlock()
-	time.Sleep(10 * time.Millisecond) // in a bubble
+	takes := 10 * time.Millisecond // in a bubble
+	if s.takes != nil {
+		takes = s.takes(n)
+	}
+	time.Sleep(takes)
 	var err error
 	if s.answer != nil {
 		err = s.answer(ctx, rows)
@@ -40,6 +54,9 @@ func (s *service) submit(ctx context.Context, _ string, rows []row) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.active--
+	for m := range about {
+		delete(s.about, m)
+	}
 	if err == nil {
 		for _, r := range rows {
 			s.rows[r.rk] = string(r.columns)
@@ -49,7 +66,7 @@ func (s *service) submit(ctx context.Context, _ string, rows []row) error {
 }
 
 func newCommitter(answer func(context.Context, []row) error) (*committer, *service) {
-	s := &service{rows: make(map[string]string), answer: answer}
+	s := &service{rows: make(map[string]string), about: make(map[string]bool), answer: answer}
 	return &committer{submit: s.submit, committed: func([]indexRow) {}}, s
 }
 
@@ -92,8 +109,8 @@ func TestWhatWaitsIsWrittenTogetherAndTheLastOfAKeyWins(t *testing.T) {
 				t.Errorf("a transaction has %d rows", len(b))
 			}
 		}
-		if len(c.waiting) != 0 {
-			t.Errorf("%d partitions are left behind", len(c.waiting))
+		if len(c.busy) != 0 {
+			t.Errorf("%d partitions are left behind", len(c.busy))
 		}
 	})
 }
@@ -253,6 +270,82 @@ func TestATransactionThatNobodyWaitsForIsCutShort(t *testing.T) {
 		synctest.Wait()
 		if ended == nil {
 			t.Error("the transaction still runs")
+		}
+	})
+}
+
+// One of many transactions is late. What is in it waits, and what is about the same messages;
+// nothing else does.
+func TestALateTransactionHoldsUpItselfOnly(t *testing.T) { // C68
+	bubble.Test(t, func(t *testing.T) {
+		const late = 2500 * time.Millisecond
+		c, s := newCommitter(nil)
+		s.takes = func(n int) time.Duration {
+			if n == 3 {
+				return late
+			}
+			return 10 * time.Millisecond
+		}
+		var mu sync.Mutex
+		took := map[int]time.Duration{}
+		var wg sync.WaitGroup
+		for i := range 200 {
+			wg.Go(func() {
+				start := time.Now()
+				if err := c.commit(t.Context(), somePartition, oneRow(fmt.Sprintf("m%d~q~d~wh~0000~1", i), "1"), nil); err != nil {
+					t.Errorf("commit: %v", err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				took[i] = time.Since(start)
+			})
+			time.Sleep(7 * time.Millisecond)
+		}
+		wg.Wait()
+		held := 0
+		for i, d := range took {
+			if d >= late {
+				held++
+			} else if d > lateAfter+20*time.Millisecond {
+				t.Errorf("commit %d took %s", i, d)
+			}
+		}
+		if held == 0 || held > 5 {
+			t.Errorf("%d commits were in the late transaction", held)
+		}
+		synctest.Wait()
+		if len(c.busy) != 0 {
+			t.Errorf("%d partitions are left behind", len(c.busy))
+		}
+	})
+}
+
+// Where each transaction takes long, many are under way at a time, each about other messages,
+// whose rows are written in order.
+func TestSlowStorageIsAskedSideBySideAndEachMessageInOrder(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		c, s := newCommitter(nil)
+		s.takes = func(int) time.Duration { return 100 * time.Millisecond }
+		var wg sync.WaitGroup
+		start := time.Now()
+		for i := range 1000 {
+			wg.Go(func() {
+				key := fmt.Sprintf("m%d~q~d~wh~0000~1", i%50)
+				if err := c.commit(t.Context(), somePartition, oneRow(key, fmt.Sprint(i)), nil); err != nil {
+					t.Errorf("commit: %v", err)
+				}
+			})
+			time.Sleep(time.Millisecond)
+		}
+		wg.Wait()
+		t.Logf("%d transactions, %d at once at most, %s", len(s.batches), s.most, time.Since(start))
+		if s.most < 2 || s.most > maxLanes {
+			t.Errorf("%d transactions were under way at once, want some and at most %d", s.most, maxLanes)
+		}
+		for m := range 50 {
+			if got, want := s.rows[fmt.Sprintf("m%d~q~d~wh~0000~1", m)], fmt.Sprint(950+m); got != want {
+				t.Errorf("message %d ends with %s, want the last row, %s", m, got, want)
+			}
 		}
 	})
 }

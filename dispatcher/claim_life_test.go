@@ -64,7 +64,7 @@ func TestTheCopyOfAnEventIsDeliveredMinutesAfterItsHolderWasKilled(t *testing.T)
 		time.Sleep(5 * time.Second)
 		want(t, "POSTs of the first", b.sender.count(), 1)
 		began := time.Now()
-		// The POST, its repetition on a new connection included, the lease, and the minute; the claim was made within these 5 s.
+		// The POST, with a connection, the lease, and the minute; the claim was made within these 5 s.
 		longest := b.webhook.Longest() + time.Minute + time.Minute
 		if until := b.claimOn("1").Until; until.After(began.Add(longest)) || until.Before(began.Add(longest-10*time.Second)) {
 			t.Errorf("the claim lasts %s longer, want %s but for what is over", until.Sub(began), longest)

@@ -5,8 +5,8 @@ package mutant
 const (
 	aboutEvents   = "Event|Copy|Copies|Claim|Duplicate|Window"
 	aboutLetters  = "DeadLetter|Poison|Replay|GivenUp|GivesUp|Expire|Held"
-	aboutWebhooks = "Webhook|Registered|Redeliver|Replay|Retry|Retries|Posted|Got"
-	aboutFaults   = "Fault|Store|Lost|Shutdown|Died|Written|Kill|Poison|Stop"
+	aboutWebhooks = "Back|Webhook|Registered|Redeliver|Replay|Retry|Retries|Posted|Got"
+	aboutFaults   = "Back|Fault|Store|Lost|Shutdown|Died|Written|Kill|Poison|Stop"
 )
 
 func inDispatcher(about, name, old, with, brings string) Patch {

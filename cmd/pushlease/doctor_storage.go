@@ -16,6 +16,8 @@ func checkStorage(ctx context.Context, cfg config.Config) []finding {
 	for _, p := range app.CheckStorage(ctx, cfg) {
 		f := finding{Check: p.Name, Verdict: verdictOK, Detail: p.Detail, Cure: p.Cure}
 		switch {
+		case p.Warning:
+			f.Verdict = verdictWarning
 		case !p.OK:
 			f.Verdict = verdictFailed
 		case p.Unknown:

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"go.opentelemetry.io/otel/metric/noop"
 
@@ -28,6 +29,8 @@ type Probe struct {
 	OK   bool
 	// Unknown says that it is OK only because it could not be looked at.
 	Unknown bool
+	// Warning says that it is not OK, but works as yet.
+	Warning bool
 	Detail  string
 	// Cure says what to do; empty when OK.
 	Cure string
@@ -60,7 +63,7 @@ func CheckStorage(ctx context.Context, cfg config.Config) []Probe {
 			rows.Cure = "delete them and register them again"
 		}
 	}
-	return []Probe{queues, rows, clockProbe(s.clockAhead())}
+	return append(sasProbes(s.sasFaults(time.Now())), queues, rows, clockProbe(s.clockAhead()))
 }
 
 // failedProbe says what to do about err, as far as it tells.

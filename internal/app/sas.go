@@ -1,10 +1,54 @@
 package app
 
 import (
+	"context"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/pushlease/pushlease/api"
+	"github.com/pushlease/pushlease/internal/azureconn"
 )
+
+// tellSASFaults says at the start what the storage's signature lacks.
+func tellSASFaults(log *slog.Logger, faults []azureconn.Right) {
+	for _, f := range faults {
+		level := slog.LevelError
+		if f.Warning {
+			level = slog.LevelWarn
+		}
+		log.Log(context.Background(), level, f.Text, "cure", f.Cure)
+	}
+}
+
+// sasCheck fails while the storage's signature does not allow what is needed, whether that
+// was asked for already or not.
+func sasCheck(faults []azureconn.Right) api.Check {
+	c := api.Check{Name: "signature", OK: true}
+	var lacking []string
+	for _, f := range faults {
+		if f.Warning {
+			continue
+		}
+		c.Degrades = f.Partly && (c.OK || c.Degrades)
+		c.OK = false
+		lacking = append(lacking, f.Text)
+	}
+	if !c.OK {
+		c.Detail = strings.Join(lacking, "; ") + ": " + faults[0].Cure
+	}
+	return c
+}
+
+// sasProbes are the same for doctor.
+func sasProbes(faults []azureconn.Right) []Probe {
+	var probes []Probe
+	for _, f := range faults {
+		probes = append(probes, Probe{Name: "storage's signature", Warning: f.Warning, Detail: f.Text, Cure: f.Cure})
+	}
+	return probes
+}
 
 const (
 	// sasNotice is how long before the end of the storage's signature the log begins to

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sort"
 	"strings"
+	"time"
 
 	"github.com/pushlease/pushlease/api"
 	"github.com/pushlease/pushlease/dispatcher"
@@ -60,6 +61,11 @@ func (a *App) ready(ctx context.Context) []api.Check {
 	}
 	if a.stores.fault != nil {
 		checks = append(checks, storageCheck(ctx, a.stores.fault))
+	}
+	if a.stores.sasFaults != nil {
+		if c := sasCheck(a.stores.sasFaults(time.Now())); !c.OK {
+			checks = append(checks, c)
+		}
 	}
 	checks = append(checks, healthChecks(a.dispatcher.Health())...)
 	sort.Slice(checks, func(i, j int) bool { return checks[i].Name < checks[j].Name })

@@ -34,6 +34,8 @@ type stores struct {
 	// sasEnd is when the signature that opens them ends; zero when there is none, or
 	// it does not say.
 	sasEnd time.Time
+	// sasFaults says what their signature lacks; nil without one.
+	sasFaults func(now time.Time) []azureconn.Right
 	// fault says what keeps storage as a whole from being used; nil where that shows in
 	// each call only.
 	fault func(context.Context) error
@@ -94,7 +96,8 @@ func openStores(ctx context.Context, cfg config.Config, outside Outside, log *sl
 		return stores{}, fmt.Errorf("open table service: %w", err)
 	}
 	sasEnd, _ := conn.SASExpiry()
-	return stores{queues: queues, tables: rows, sasEnd: sasEnd, clockAhead: queues.ClockAhead, close: func(ctx context.Context) error {
+	tellSASFaults(log, conn.SASFaults(time.Now()))
+	return stores{queues: queues, tables: rows, sasEnd: sasEnd, sasFaults: conn.SASFaults, clockAhead: queues.ClockAhead, close: func(ctx context.Context) error {
 		queues.Close()
 		return rows.Close(ctx)
 	}}, nil

@@ -74,13 +74,7 @@ func (c Config) SASExpiry() (end time.Time, ok bool) {
 	if err != nil {
 		return time.Time{}, false
 	}
-	// The formats that the service takes. Source: "Create a service SAS".
-	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04Z", time.DateOnly} {
-		if end, err := time.Parse(layout, q.Get("se")); err == nil {
-			return end, true
-		}
-	}
-	return time.Time{}, false
+	return sasTime(q.Get("se"))
 }
 
 // String is the configuration without its secret.

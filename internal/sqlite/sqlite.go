@@ -19,12 +19,14 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 
 	"modernc.org/sqlite"
 
 	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
 )
 
 const (
@@ -71,6 +73,7 @@ type DB struct {
 	clock  *clock
 
 	condition condition
+	census    tables.Census
 
 	stop       chan struct{} // ends the background goroutines
 	background sync.WaitGroup
@@ -168,7 +171,9 @@ func createFile(path string) error {
 	if path == "" {
 		return errors.New("open database: the path is empty: name a file")
 	}
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+	_, err := os.Stat(path)
+	isNew := errors.Is(err, fs.ErrNotExist)
+	if isNew {
 		if saved := Rescued(path); len(saved) > 0 {
 			return fmt.Errorf("open database: %s is not there, but %s is, which was saved when the file was taken away: "+
 				"rename it to %s to go on with it, or move it elsewhere to begin with an empty file", path, saved[len(saved)-1], path)
@@ -183,7 +188,23 @@ func createFile(path string) error {
 	case err != nil:
 		return fmt.Errorf("open database: %s can't be used: name a file on a disk that may be written: %w", path, err)
 	}
-	return f.Close()
+	if err := f.Close(); err != nil || !isNew {
+		return err
+	}
+	return syncFolder(filepath.Dir(path))
+}
+
+// syncFolder makes the names in a folder durable, where the system has that: SQLite syncs what
+// is in the files, and the names of the journals that it makes.
+func syncFolder(folder string) error {
+	d, err := os.Open(folder) //nolint:gosec // of the operator's own setting
+	if err != nil {
+		return err
+	}
+	if err := d.Sync(); err != nil && runtime.GOOS != "windows" {
+		return errors.Join(fmt.Errorf("open database: the folder %s can't be synced: %w", folder, err), d.Close())
+	}
+	return d.Close()
 }
 
 // prepare opens the writer's connection. Switching to WAL and making the schema meet

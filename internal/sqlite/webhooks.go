@@ -111,6 +111,9 @@ func (db *DB) GetWebhook(ctx context.Context, id string) (tables.Registration, e
 // ListWebhooks implements tables.Webhooks.
 func (db *DB) ListWebhooks(ctx context.Context) ([]tables.Registration, []tables.RowError, error) {
 	rows, bad, err := db.readWebhooks(ctx, "list_webhooks", query{text: "SELECT id, etag, registration FROM webhooks ORDER BY id"})
+	if err == nil {
+		err = db.census.Look(rows, len(bad), func() ([]tables.LeftQueue, error) { return db.ListLeftQueues(ctx) })
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("list webhooks: %w", err)
 	}
@@ -150,5 +153,6 @@ func (db *DB) DeleteWebhook(ctx context.Context, id, etag string) error {
 	if err != nil {
 		return fmt.Errorf("delete webhook: %w", err)
 	}
+	db.census.Deleted(id)
 	return nil
 }

@@ -90,6 +90,7 @@ type Store struct {
 	listing    listing
 	// queues holds the queues whose name is known to be in the DeadLetters table.
 	queues sync.Map
+	census tables.Census
 }
 
 var _ tables.Store = (*Store)(nil)

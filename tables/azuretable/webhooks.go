@@ -84,6 +84,9 @@ func (s *Store) ListWebhooks(ctx context.Context) ([]tables.Registration, []tabl
 		}
 		rs = append(rs, r)
 	}
+	if err := s.census.Look(rs, len(bad), func() ([]tables.LeftQueue, error) { return s.ListLeftQueues(ctx) }); err != nil {
+		return nil, nil, fmt.Errorf("list webhooks: %w", err)
+	}
 	slices.SortFunc(rs, func(a, b tables.Registration) int { return cmp.Compare(a.ID, b.ID) })
 	return rs, bad, nil
 }
@@ -93,6 +96,7 @@ func (s *Store) DeleteWebhook(ctx context.Context, id, etag string) error {
 	if err := s.remove(ctx, s.webhooksTable(), webhooksPartition, encodeID(id), etag); err != nil {
 		return fmt.Errorf("delete webhook: %w", err)
 	}
+	s.census.Deleted(id)
 	return nil
 }
 

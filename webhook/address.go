@@ -12,6 +12,8 @@ type GuardOptions struct {
 	// (RFC 1918) and unique-local addresses, and the names that stand for them.
 	// For development.
 	AllowPrivate bool
+	// AllowHTTP names the receivers to which plain http is allowed, in production too.
+	AllowHTTP []HTTPRule
 	// AllowCIDRs are allowed although they are not public. Metadata addresses
 	// stay refused.
 	AllowCIDRs []netip.Prefix
@@ -78,15 +80,18 @@ func inAny(list []netip.Prefix, addr netip.Addr) bool {
 	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
+// never says whether nothing allows an address.
+func (o *GuardOptions) never(addr netip.Addr) bool {
+	return !addr.IsValid() || addr.Zone() != "" || addr.Is4In6() || inAny(o.DenyCIDRs, addr) || slices.Contains(metadataAddresses, addr)
+}
+
 // allows says whether a socket may be opened to the address. An IPv4 address in
 // its IPv6-mapped form is refused; resolvers that answer so are unmapped first. One behind
 // NAT64 is judged as the IPv4 address that it leads to, by every rule: a range that allows
 // the translation prefix allows nothing behind it.
 func (o *GuardOptions) allows(addr netip.Addr) bool {
 	switch {
-	case !addr.IsValid(), addr.Zone() != "", addr.Is4In6():
-		return false
-	case inAny(o.DenyCIDRs, addr), slices.Contains(metadataAddresses, addr):
+	case o.never(addr):
 		return false
 	case nat64.Contains(addr):
 		b := addr.As16()

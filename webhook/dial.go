@@ -20,13 +20,15 @@ const (
 	maxDead = 4096
 )
 
-// dial connects to host:port. Its error is a *failure.
-func (g *guard) dial(ctx context.Context, address string) (net.Conn, error) {
+// dial connects to host:port for URLs of the scheme. Its error is a *failure.
+func (g *guard) dial(ctx context.Context, scheme, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, connectFailure(err)
 	}
-	addrs, err := g.resolve(ctx, host)
+	to := destination{host, scheme == "http"}
+	ctx = context.WithValue(ctx, destinationKey{}, to)
+	addrs, err := g.resolve(ctx, to)
 	if err != nil {
 		return nil, err
 	}

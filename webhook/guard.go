@@ -39,10 +39,13 @@ func newGuard(options GuardOptions, resolver Resolver, dialer DialFunc) *guard {
 	return g
 }
 
+type destinationKey struct{}
+
 // control checks the address that a socket is about to be connected to.
-func (g *guard) control(_ context.Context, _, address string, _ syscall.RawConn) error {
+func (g *guard) control(ctx context.Context, _, address string, _ syscall.RawConn) error {
 	target, err := netip.ParseAddrPort(address)
-	if err != nil || !g.options.allows(target.Addr()) {
+	to, _ := ctx.Value(destinationKey{}).(destination)
+	if err != nil || !g.options.allowsFor(target.Addr(), to) {
 		return ErrBlockedAddress
 	}
 	return nil
@@ -50,21 +53,21 @@ func (g *guard) control(_ context.Context, _, address string, _ syscall.RawConn)
 
 // resolve gives those of the host's addresses that are allowed, or a *failure when there
 // is none. A literal address that is refused stays so; what a name leads to can heal.
-func (g *guard) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
-	if addr, err := netip.ParseAddr(host); err == nil {
-		if !g.options.allows(addr) {
+func (g *guard) resolve(ctx context.Context, to destination) ([]netip.Addr, error) {
+	if addr, err := netip.ParseAddr(to.host); err == nil {
+		if !g.options.allowsFor(addr, to) {
 			return nil, connectFailure(ErrBlockedAddress)
 		}
 		return []netip.Addr{addr}, nil
 	}
-	addrs, err := g.lookup(ctx, host)
+	addrs, err := g.lookup(ctx, to.host)
 	if err != nil {
 		return nil, dnsFailure(err)
 	}
 	var allowed []netip.Addr
 	for _, addr := range addrs {
 		// net.Resolver gives IPv4 addresses in the mapped form at times.
-		if addr = addr.Unmap(); g.options.allows(addr) {
+		if addr = addr.Unmap(); g.options.allowsFor(addr, to) {
 			allowed = append(allowed, addr)
 		}
 	}

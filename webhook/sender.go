@@ -61,7 +61,6 @@ type Options struct {
 // Sender POSTs messages to webhooks. It is safe for concurrent use.
 type Sender struct {
 	userAgent string
-	allowHTTP bool
 	transport *transport.Transport
 	client    *http.Client
 	// ids makes the spans of requests where nobody takes them; nil otherwise.
@@ -84,10 +83,9 @@ func NewSender(opts Options) (*Sender, error) {
 	}
 	s := &Sender{
 		userAgent: "pushlease/" + version,
-		allowHTTP: opts.Guard.AllowPrivate,
 		transport: newTransport(newGuard(opts.Guard, opts.Resolver, opts.DialContext), opts.RootCAs),
 	}
-	s.targets = newKept(func(raw string) (*url.URL, error) { return parseTarget(raw, s.allowHTTP) })
+	s.targets = newKept(func(raw string) (*url.URL, error) { return parseTarget(raw, &opts.Guard) })
 	s.signers = newKept(newSigner)
 	s.client = s.newClient(s.transport, opts)
 	return s, nil

@@ -20,18 +20,18 @@ var hostProfile = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.StrictDoma
 // the text only; which addresses a name has is checked whenever one is dialled.
 // The error is a *FieldError that does not repeat the URL.
 func ValidateURL(raw string, guard GuardOptions) error {
-	target, err := parseTarget(raw, guard.AllowPrivate)
+	target, err := parseTarget(raw, &guard)
 	if err != nil {
 		return err
 	}
 	host := target.Hostname()
 	if addr, err := netip.ParseAddr(host); err == nil {
-		if !guard.allows(addr) {
+		if !guard.allowsFor(addr, destination{host, target.Scheme == "http"}) {
 			return invalid("the URL's address is not public", "use a public address, or have the operator allow this one")
 		}
 		return nil
 	}
-	if isLocalName(host) && !guard.AllowPrivate && len(guard.AllowCIDRs) == 0 {
+	if isLocalName(host) && target.Scheme == "https" && !guard.AllowPrivate && len(guard.AllowCIDRs) == 0 {
 		return invalid("the URL's host is a name for this machine or this network", "use a public name")
 	}
 	return nil
@@ -45,9 +45,9 @@ func isLocalName(host string) bool {
 
 // parseTarget reads a registered URL and gives it with its host in the one form
 // that is checked, dialled and sent.
-func parseTarget(raw string, allowHTTP bool) (*url.URL, error) {
+func parseTarget(raw string, guard *GuardOptions) (*url.URL, error) {
 	scheme, example := "https://", "write it as https://hooks.example.com/path"
-	if allowHTTP {
+	if guard.AllowPrivate {
 		scheme, example = "https:// or http://", "write it as https://hooks.example.com/path or http://localhost:9000"
 	}
 	if len(raw) > maxURL {
@@ -60,8 +60,6 @@ func parseTarget(raw string, allowHTTP bool) (*url.URL, error) {
 	switch {
 	case u.Scheme != "https" && u.Scheme != "http":
 		return nil, invalid("the URL does not begin with "+scheme, example)
-	case u.Scheme == "http" && !allowHTTP:
-		return nil, invalid("the URL is not https", "use https; http is for development (serve --dev)")
 	case u.User != nil:
 		return nil, invalid("the URL holds a user name or password", "send it in a header, such as Authorization, instead")
 	case strings.Contains(raw, "#"):
@@ -73,6 +71,9 @@ func parseTarget(raw string, allowHTTP bool) (*url.URL, error) {
 	host, err := normaliseHost(u.Hostname())
 	if err != nil {
 		return nil, err
+	}
+	if u.Scheme == "http" && !guard.mayHTTP(host) {
+		return nil, invalid("the URL is not https", "use https, or have the operator name the receiver in allow_http; for development there is serve --dev")
 	}
 	port, err := normalisePort(u)
 	if err != nil {

@@ -186,7 +186,7 @@ func (a *App) Run(ctx context.Context) error {
 }
 
 func guard(cfg config.Config) webhook.GuardOptions {
-	return webhook.GuardOptions{AllowPrivate: cfg.Dev, AllowCIDRs: cfg.AllowCIDRs, DenyCIDRs: cfg.DenyCIDRs}
+	return webhook.GuardOptions{AllowPrivate: cfg.Dev, AllowHTTP: cfg.AllowHTTP, AllowCIDRs: cfg.AllowCIDRs, DenyCIDRs: cfg.DenyCIDRs}
 }
 
 func apiKeys(cfg config.Config) []api.Key {

@@ -37,7 +37,7 @@ var allowed = map[string][]string{
 	"internal/azuritetest":       {"internal/npmtest"},
 	"internal/npmtest":           {},
 	"internal/azurestandin":      {},
-	"internal/config":            {"queue", "internal/azureconn"},
+	"internal/config":            {"queue", "webhook", "internal/azureconn"},
 	"internal/telemetry":         {},
 	"internal/archtest":          {},
 	"internal/bubble":            {},

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/queue"
+
+	"github.com/pushlease/pushlease/webhook"
 )
 
 // Config is a complete, checked configuration. It prints, logs and marshals
@@ -62,6 +64,8 @@ type Config struct {
 	// AllowCIDRs lifts the address guard for these ranges; DenyCIDRs adds to it,
 	// and wins.
 	AllowCIDRs, DenyCIDRs []netip.Prefix
+	// AllowHTTP names the receivers to which plain http is allowed.
+	AllowHTTP []webhook.HTTPRule
 
 	// FunctionsPoller polls queues without a trigger all the time in an Azure Functions
 	// custom handler.

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/pushlease/pushlease/webhook"
 )
 
 // The errors of these functions say what is wrong and what to write instead.
@@ -91,6 +93,18 @@ func loopback(listen string) bool {
 	}
 	addr, err := netip.ParseAddr(host)
 	return host == "localhost" || (err == nil && addr.Unmap().IsLoopback())
+}
+
+func parseHTTPRules(v string) ([]webhook.HTTPRule, error) {
+	var rules []webhook.HTTPRule
+	for _, item := range splitList(v) {
+		rule, err := webhook.ParseHTTPRule(item)
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", item, err)
+		}
+		rules = append(rules, rule)
+	}
+	return rules, nil
 }
 
 func parseCIDRs(v string) (prefixes, error) {

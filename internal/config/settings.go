@@ -146,6 +146,12 @@ var table = named([]Setting{
 		func(c *Config) *prefixes { return (*prefixes)(&c.AllowCIDRs) }),
 	cidrs("deny_cidrs", "Address ranges that webhooks may not have, beyond those the guard refuses anyway; wins over allow_cidrs. A list of CIDRs.",
 		func(c *Config) *prefixes { return (*prefixes)(&c.DenyCIDRs) }),
+	{
+		Name: "allow_http", kind: list,
+		Help: "Receivers to which plain http is allowed: a list of address ranges such as 10.0.0.0/8, and host names such as billing or *.svc.cluster.local (comma-separated outside YAML). A host so named may have private addresses. Metadata addresses and deny_cidrs stay refused.",
+		set:  func(c *Config, v string) (err error) { c.AllowHTTP, err = parseHTTPRules(v); return err },
+		show: func(c Config) string { return joinList(c.AllowHTTP) },
+	},
 	flag("functions_poller", "false", "As an Azure Functions custom handler: poll the queues that have no trigger all the time, instead of by the timer pump. Only on plans that keep instances alive (Premium, Dedicated with Always On, Container Apps with a replica at least); refused on others.",
 		func(c *Config) *bool { return &c.FunctionsPoller }),
 	{

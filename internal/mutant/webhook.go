@@ -15,7 +15,7 @@ var webhookPatches = []Patch{
 		"A recorded request can be sent again years later."),
 	inWebhook("socket-unchecked", "err != nil || !g.options.allows(target.Addr())", "err != nil || !target.IsValid()",
 		"Nothing checks the address that a socket is connected to."),
-	inWebhook("mapped-address-passes", "if addr = addr.Unmap(); g.options.allows(addr) {", "if g.options.allows(addr) {",
+	inWebhook("mapped-address-passes", "if addr = addr.Unmap(); g.options.allowsFor(addr, to) {", "if g.options.allowsFor(addr, to) {",
 		"An IPv4 address in its IPv6 form gets past the guard, or is refused wrongly."),
 	inWebhook("nat64-passes", "return o.allows(netip.AddrFrom4([4]byte(b[12:])))", "return len(b) > 0",
 		"A private address behind NAT64 gets past the guard."),

@@ -87,7 +87,7 @@ func openFailed(outer, ctx context.Context, err error) error {
 
 // dial opens a connection on which an exchange has begun. Its error is an *Error.
 func (t *Transport) dial(ctx context.Context, h *host) (connection, error) {
-	raw, err := t.config.Dial(ctx, h.address)
+	raw, err := t.config.Dial(ctx, h.scheme, h.address)
 	if err != nil {
 		return nil, &Error{Stage: Connecting, Cause: err}
 	}

@@ -14,8 +14,8 @@ import (
 
 // Config is what a Transport stands on. All of it is required.
 type Config struct {
-	// Dial opens a connection to host:port. Its errors are passed on within an *Error.
-	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// Dial opens a connection to host:port for URLs of the scheme. Its errors are passed on within an *Error.
+	Dial func(ctx context.Context, scheme, address string) (net.Conn, error)
 	// KeepOld is whether an error of Dial is a reason to go on with connections that are
 	// old: the name could not be looked up.
 	KeepOld func(err error) bool

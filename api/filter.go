@@ -101,7 +101,7 @@ func (a *API) match(w http.ResponseWriter, r *http.Request) error {
 	view := newMatchView(webhook.ReadContent(m.body, contentType), all, len(bad) > 0)
 	view.Queue = name
 	if view.Outcome == "unmatched" && a.KeepUnmatched(name) {
-		view.Outcome, view.Text = "dead-lettered", "Every filter refuses it: it becomes a dead letter without a POST, as the queue's setting unmatched says."
+		view.Outcome, view.Text = "dead-lettered", "Every filter refuses it: it becomes a dead letter without a POST, and a replay delivers it when the filter is right. The queue's setting unmatched: complete would delete it."
 	}
 	return writeJSON(w, http.StatusOK, view)
 }

@@ -54,13 +54,14 @@ func (p *posts) of(path string) []posted {
 }
 
 // Fan-out through the binary: each webhook gets what its filter takes, in its format and
-// signed; a retry goes on in the event's trace (C38); what none takes is completed.
+// signed; a retry goes on in the event's trace (C38); what none takes is kept, or completed where the operator says so.
 func TestFiltersAndFormatsEndToEnd(t *testing.T) {
 	onStores(t, func(t *testing.T, s *store) {
 		const traceID, spanID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 		const data = `{"total":12345678901234567890,"note":"é & \u001B"}`
 		event := `{"specversion":"1.0","id":"e 1","source":"/shop","type":"order.paid","traceparent":"00-` + traceID + `-` + spanID + `-01","data":` + data + `}`
-		p, in, queue, secret := s.start(t), newPosts(t), queueName("fanout"), newHookSecret()
+		in, queue, kept, secret := newPosts(t), queueName("fanout"), queueName("kept"), newHookSecret()
+		p := s.start(t, "PUSHLEASE_QUEUES="+queue+"=auto:unmatched=complete")
 		register := func(path string, more map[string]any) hook {
 			more["secret"] = secret
 			more["policy"] = map[string]any{"backoff": map[string]any{"delays": []string{"1s"}}}
@@ -125,6 +126,11 @@ func TestFiltersAndFormatsEndToEnd(t *testing.T) {
 		p.call(http.MethodPost, "/api/v1/queues/"+queue+"/match", `{"n":0}`, http.StatusOK, &match)
 		if match.Outcome != "unmatched" {
 			t.Errorf("the dry run says %s", match.Outcome)
+		}
+		p.register(kept, in.url+"/kept", map[string]any{"filter": map[string]any{"types": []string{"order.piad"}}})
+		keptID := p.publish(kept, event)
+		if d := p.waitState(20*time.Second, kept, keptID, "", "dead_lettered"); d.Reason != "Unmatched" {
+			t.Errorf("what a misspelt filter refuses is %+v", d)
 		}
 	})
 }

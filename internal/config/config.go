@@ -102,8 +102,9 @@ type Queue struct {
 	LeaseFromMax bool
 	// ByEvent tells messages apart by the CloudEvents event that they carry.
 	ByEvent bool
-	// KeepUnmatched makes dead letters of messages that every filter refuses.
-	KeepUnmatched bool
+	// CompleteUnmatched deletes messages that every filter refuses, which are dead letters
+	// otherwise.
+	CompleteUnmatched bool
 }
 
 // QueueEncoding returns the encoding of the named queue. What lies on a <queue>-poison was
@@ -124,8 +125,9 @@ const poisonSuffix = "-poison"
 func (c Config) DedupByEvent(name string) bool { return c.Queues[name].ByEvent }
 
 // KeepUnmatched reports whether messages of the named queue that every filter refuses
-// become dead letters.
-func (c Config) KeepUnmatched(name string) bool { return c.Queues[name].KeepUnmatched }
+// become dead letters. They do unless the operator said that they may go: a misspelt
+// filter must not delete anything.
+func (c Config) KeepUnmatched(name string) bool { return !c.Queues[name].CompleteUnmatched }
 
 // Effective is one setting as it is in force.
 type Effective struct {

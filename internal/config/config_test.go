@@ -157,9 +157,22 @@ func TestQueuesFromTheEnvironment(t *testing.T) {
 	}
 }
 
+// What a misspelt filter refuses must not be gone: only an operator's word deletes it.
+func TestWhatEveryFilterRefusesIsKeptUnlessTheOperatorLetsItGo(t *testing.T) {
+	c, err := Load(nil, []string{"PUSHLEASE_QUEUES=orders=auto,samples=auto:unmatched=complete,both=auto:unmatched=dead-letter"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, kept := range map[string]bool{"orders": true, "samples": false, "both": true, "not-named": true} {
+		if c.KeepUnmatched(name) != kept {
+			t.Errorf("%s: kept is %t", name, !kept)
+		}
+	}
+}
+
 func TestSettingsOfAQueueInBothForms(t *testing.T) {
-	want := Queue{Encoding: "base64", Processing: 45 * time.Second, ProcessingMin: time.Second, ProcessingMax: 2 * time.Minute, LeaseFromMax: true, ByEvent: true, KeepUnmatched: true}
-	file := "queues: {orders: {encoding: base64, processing: 45s, processing_min: 1s, processing_max: 2m, lease_from: max, dedup: event-id, unmatched: dead-letter}, slow: {processing: 10m}}"
+	want := Queue{Encoding: "base64", Processing: 45 * time.Second, ProcessingMin: time.Second, ProcessingMax: 2 * time.Minute, LeaseFromMax: true, ByEvent: true, CompleteUnmatched: true}
+	file := "queues: {orders: {encoding: base64, processing: 45s, processing_min: 1s, processing_max: 2m, lease_from: max, dedup: event-id, unmatched: complete}, slow: {processing: 10m}}"
 	c, err := load(t, nil, nil, file)
 	if err != nil {
 		t.Fatal(err)
@@ -212,7 +225,7 @@ var refusals = []struct {
 	{name: "expected times out of order", file: "queues: {abc: {processing: 2m, processing_max: 1m}}", setting: "queues", cure: "correct one"},
 	{name: "lease from a maximum that is not there", file: "queues: {abc: {processing: 2m, lease_from: max}}", setting: "queues", cure: "processing_max"},
 	{name: "another way to tell messages apart", file: "queues: {abc: {dedup: body}}", setting: "queues", cure: "message-id or event-id"},
-	{name: "something else for what no filter takes", file: "queues: {abc: {unmatched: keep}}", setting: "queues", cure: "complete or dead-letter"},
+	{name: "something else for what no filter takes", file: "queues: {abc: {unmatched: keep}}", setting: "queues", cure: "dead-letter or complete"},
 	{name: "lease from something else", file: "queues: {abc: {processing: 2m, lease_from: min}}", setting: "queues", cure: "average or max"},
 	{name: "queue's setting twice", args: []string{"--queues=abc=none:encoding=auto"}, setting: "queues", cure: "keep one"},
 	{name: "queue's setting without a name", args: []string{"--queues=abc=none:45s"}, setting: "queues", cure: "processing=45s"},

@@ -65,7 +65,7 @@ var queueSettings = []queueSetting{
 		return ""
 	}},
 	choice("dedup", "message-id", "event-id", func(q *Queue) *bool { return &q.ByEvent }),
-	choice("unmatched", "complete", "dead-letter", func(q *Queue) *bool { return &q.KeepUnmatched }),
+	choice("unmatched", "dead-letter", "complete", func(q *Queue) *bool { return &q.CompleteUnmatched }),
 }
 
 // choice is a setting with two values, of which usual is in force without it.

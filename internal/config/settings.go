@@ -129,7 +129,7 @@ var table = named([]Setting{
 	},
 	{
 		Name: "queues", kind: queueMap,
-		Help: "Settings per queue: encoding, and how long a message is expected to take until enough were measured (processing, processing_min, processing_max; lease_from max takes the last one); dedup event-id tells messages apart by their CloudEvents event and not by message-id alone; unmatched dead-letter keeps what every filter refuses. " +
+		Help: "Settings per queue: encoding, and how long a message is expected to take until enough were measured (processing, processing_min, processing_max; lease_from max takes the last one); dedup event-id tells messages apart by their CloudEvents event and not by message-id alone; what every filter refuses becomes a dead letter, or with unmatched complete is deleted and counted. " +
 			"YAML: a map of queue to {encoding: base64, processing: 45s}; elsewhere: orders=base64:processing=45s,invoices=none.",
 		set:  func(c *Config, v string) (err error) { c.Queues, err = parseQueues(v); return err },
 		show: func(c Config) string { return showQueues(c.Queues) },

@@ -193,6 +193,6 @@ func (w *world) replayAll() {
 	if i == nil {
 		return
 	}
-	status, answer := i.ask(http.MethodPost, "/api/v1/dead-letters/replay", []byte(`{"status":"waiting","all":true,"rate":50}`))
+	status, answer := i.ask(http.MethodPost, "/api/v1/replays", []byte(`{"status":"waiting","all":true,"rate":50}`))
 	w.note("operator", fmt.Sprintf("replays what waits: %d %.200s", status, answer))
 }

@@ -37,12 +37,29 @@ type bulk struct {
 	// limit is the most to replay or purge; zero means no limit.
 	limit  int
 	cursor tables.Cursor
+	// newest replays the newest messages first.
+	newest bool
+}
+
+// replayOrder says which messages are replayed first.
+type replayOrder string
+
+const (
+	oldestFirst replayOrder = "oldest"
+	newestFirst replayOrder = "newest"
+)
+
+func (b bulk) order() replayOrder {
+	if b.newest {
+		return newestFirst
+	}
+	return oldestFirst
 }
 
 // The fields of the requests. all stands for no filter at all.
 var (
 	filterFields = []string{"queue", "webhook", "message", "reason", "status", "from", "until", "all"}
-	replayFields = append(slices.Clone(filterFields), "dry_run", "force", "rate", "limit")
+	replayFields = append(slices.Clone(filterFields), "dry_run", "force", "rate", "limit", "order")
 	purgeFields  = append(slices.Clone(filterFields), "dry_run", "limit", "cursor")
 )
 
@@ -157,6 +174,9 @@ func (b *bulkReader) readHow() {
 	if cure := "give a whole number from 1 on, or leave it out for no limit"; b.read("limit", &b.limit, cure) && b.limit < 1 {
 		b.fail("limit", "is out of range", cure)
 	}
+	var order replayOrder
+	readOneOf(b, "order", &order, []replayOrder{oldestFirst, newestFirst})
+	b.newest = order == newestFirst
 	if raw, ok := b.in["cursor"]; ok && !isNull(raw) { // null is what the last page gave, and means the first one
 		var cursor string
 		if b.read("cursor", &cursor, badCursor.Cure); len(cursor) > maxCursorBytes {

@@ -1,11 +1,13 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +23,8 @@ const (
 	// maxFaults is how many replays in a row may fail before a job gives up: then
 	// storage is the problem, and the rest would fail too.
 	maxFaults = 10
+	// maxCandidates bounds the dead letters whose turn is remembered, about 100 bytes each.
+	maxCandidates = 100_000
 	// listTries is how often a page is asked for.
 	listTries = 4
 	// listTimeout bounds one page.
@@ -79,6 +83,7 @@ type replayJobView struct {
 	Rate           float64        `json:"rate"`
 	Limit          int            `json:"limit,omitempty"`
 	Force          bool           `json:"force"`
+	Order          replayOrder    `json:"order"`
 	Filter         filterView     `json:"filter"`
 	LastError      string         `json:"last_error,omitempty"`
 }
@@ -92,7 +97,7 @@ func (j *replayJob) view() replayJobView {
 	}
 	return replayJobView{
 		ID: j.id, State: j.state, Matched: j.matched, Replayed: j.replayed, Skipped: j.skipped, SkippedBecause: because, Failed: j.failed,
-		StartedAt: j.startedAt, FinishedAt: j.finishedAt, Rate: j.bulk.rate, Limit: j.bulk.limit, Force: j.bulk.force,
+		StartedAt: j.startedAt, FinishedAt: j.finishedAt, Rate: j.bulk.rate, Limit: j.bulk.limit, Force: j.bulk.force, Order: j.bulk.order(),
 		Filter: j.bulk.view(), LastError: j.lastError,
 	}
 }
@@ -102,7 +107,7 @@ func dryRunView(b bulk, c counted) replayJobView {
 	now := time.Now().UTC()
 	return replayJobView{
 		State: jobDryRun, Matched: c.matched, Exact: &c.exact, Skipped: c.skipped, SkippedBecause: c.because,
-		StartedAt: now, FinishedAt: now, Rate: b.rate, Limit: b.limit, Force: b.force, Filter: b.view(),
+		StartedAt: now, FinishedAt: now, Rate: b.rate, Limit: b.limit, Force: b.force, Order: b.order(), Filter: b.view(),
 	}
 }
 
@@ -133,7 +138,7 @@ func (j *replayJob) finish(err error) {
 	j.mu.Lock()
 	j.finishedAt = time.Now().UTC()
 	switch {
-	case err == nil && j.faults < maxFaults:
+	case (err == nil || errors.Is(err, errLimit)) && j.faults < maxFaults:
 		j.state = jobDone
 	case errors.Is(err, errCanceledByCaller):
 		j.state = jobCanceled
@@ -153,14 +158,88 @@ func (j *replayJob) finish(err error) {
 
 var errTooManyFaults = errors.New("too many replays in a row failed")
 
-// walk goes through the list, newest first. What is dead-lettered from now on comes
-// before where it began, so a job never meets what came back from its own replays.
+// walk goes through the list, the oldest messages first unless the newest were asked for:
+// receivers that keep the last state that they were told must not end with an old one.
+// What is dead-lettered from the job's start on is not part of it, so a job never meets
+// what came back from its own replays.
 func (j *replayJob) walk(ctx context.Context, sending *sync.WaitGroup) error {
+	send, stop := j.sender(ctx, sending)
+	defer stop()
+	if j.bulk.newest {
+		return j.each(ctx, false, func(d tables.DeadLetter) error { return send(d.ID) })
+	}
+	for again := false; ; again = true {
+		oldest, more, err := j.oldest(ctx, again)
+		if err != nil {
+			return err
+		}
+		for _, c := range oldest {
+			if err := send(c.id); err != nil {
+				return err
+			}
+		}
+		if !more {
+			return nil
+		}
+		sending.Wait() // what is marked by then is not listed again
+	}
+}
+
+// errLimit ends a job that has replayed as many as it may.
+var errLimit = errors.New("the limit is reached")
+
+// sender makes the function that begins one replay after the other, at the job's rate.
+func (j *replayJob) sender(ctx context.Context, sending *sync.WaitGroup) (send func(id string) error, stop func()) {
 	pace := time.NewTicker(time.Duration(float64(time.Second) / j.bulk.rate))
-	defer pace.Stop()
 	slots := make(chan struct{}, replaysAtOnce)
-	page := tables.Page{Limit: replayPage}
 	asked := 0
+	return func(id string) error {
+		if asked > 0 && !waitOn(ctx, pace.C) || !acquire(ctx, slots) {
+			return context.Cause(ctx)
+		}
+		if j.gaveUp() {
+			return errTooManyFaults
+		}
+		asked++
+		sending.Go(func() {
+			defer func() { <-slots }()
+			j.replay(ctx, id)
+		})
+		if asked == j.bulk.limit {
+			return errLimit
+		}
+		return nil
+	}, pace.Stop
+}
+
+// candidate is a dead letter whose turn comes.
+type candidate struct {
+	id             string
+	inserted, dead int64 // in milliseconds
+}
+
+// oldest lists all that match, and returns the last maxCandidates of the list, which goes
+// from the newest to the oldest, in the order in which the messages were inserted. more
+// says that there are others, for which the list has to be read again.
+func (j *replayJob) oldest(ctx context.Context, again bool) (found []candidate, more bool, err error) {
+	err = j.each(ctx, again, func(d tables.DeadLetter) error {
+		if len(found) == maxCandidates {
+			more = true
+			found = append(found[:0], found[maxCandidates/2:]...)
+		}
+		found = append(found, candidate{d.ID, d.InsertedAt.UnixMilli(), d.DeadLetteredAt.UnixMilli()})
+		return nil
+	})
+	slices.SortFunc(found, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.inserted, b.inserted), cmp.Compare(a.dead, b.dead), cmp.Compare(a.id, b.id))
+	})
+	return found, more, err
+}
+
+// each calls f for each dead letter that is to be replayed, newest first. What is listed
+// again is not counted again.
+func (j *replayJob) each(ctx context.Context, again bool, f func(tables.DeadLetter) error) error {
+	page := tables.Page{Limit: replayPage}
 	for {
 		rows, next, err := j.list(ctx, page)
 		if err != nil {
@@ -168,23 +247,17 @@ func (j *replayJob) walk(ctx context.Context, sending *sync.WaitGroup) error {
 		}
 		for _, d := range rows {
 			why := j.bulk.skip(d)
-			j.note(func() { j.matched++; j.skip(why) })
+			j.note(func() {
+				if !again {
+					j.matched++
+					j.skip(why)
+				}
+			})
 			if why != "" {
 				continue
 			}
-			if asked > 0 && !waitOn(ctx, pace.C) || !acquire(ctx, slots) {
-				return context.Cause(ctx)
-			}
-			if j.gaveUp() {
-				return errTooManyFaults
-			}
-			asked++
-			sending.Go(func() {
-				defer func() { <-slots }()
-				j.replay(ctx, d.ID)
-			})
-			if asked == j.bulk.limit {
-				return nil
+			if err := f(d); err != nil {
+				return err
 			}
 		}
 		if next == "" {
@@ -198,7 +271,11 @@ func (j *replayJob) walk(ctx context.Context, sending *sync.WaitGroup) error {
 func (j *replayJob) list(ctx context.Context, page tables.Page) ([]tables.DeadLetter, tables.Cursor, error) {
 	for try := 1; ; try++ {
 		callCtx, cancel := context.WithTimeout(ctx, listTimeout)
-		rows, next, err := j.api.DeadLetters.ListDeadLetters(callCtx, j.bulk.filter, page)
+		filter := j.bulk.filter
+		if filter.Until.IsZero() || filter.Until.After(j.startedAt) {
+			filter.Until = j.startedAt
+		}
+		rows, next, err := j.api.DeadLetters.ListDeadLetters(callCtx, filter, page)
 		cancel()
 		if err == nil {
 			return rows, next, nil

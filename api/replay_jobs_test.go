@@ -34,7 +34,7 @@ func (h *harness) putMany(queueName string, n int, change func(i int, d *tables.
 	h.Helper()
 	for i := range n {
 		d := dead(fmt.Sprintf("m%d", i), "", "payload")
-		d.Queue, d.DeadLetteredAt = queueName, testTime.Add(time.Duration(i)*time.Second)
+		d.Queue, d.DeadLetteredAt = queueName, testTime.Add(time.Duration(i)*time.Second-24*time.Hour)
 		if change != nil {
 			change(i, &d)
 		}
@@ -110,6 +110,44 @@ func TestReplayByFilterSendsWhatMatchesAndARepeatedJobSendsNothing(t *testing.T)
 	}
 	if n := len(h.do(http.StatusOK, "GET", replayPath, "").get("data").([]any)); n != 2 {
 		t.Errorf("%d jobs are listed, want 2", n)
+	}
+}
+
+// Receivers that keep the last state that they were told end with the newest one.
+func TestReplayByFilterBeginsWithTheOldestMessages(t *testing.T) {
+	for order, first := range map[string]int{"": 0, `,"order":"oldest"`: 0, `,"order":"newest"`: 149} {
+		h := withJobs(t)
+		// Dead-lettered in another order than inserted, over more than one page.
+		ids := h.putMany("orders", 150, func(i int, d *tables.DeadLetter) {
+			d.InsertedAt, d.DeadLetteredAt = testTime.Add(time.Duration(i)*time.Second), testTime.Add(time.Duration(i/2)*time.Minute-24*time.Hour)
+		})
+		h.await(h.do(http.StatusAccepted, "POST", replayPath, `{"queue":"orders","rate":1000,"limit":1`+order+`}`).text("id"))
+		h.await(h.do(http.StatusAccepted, "POST", replayPath, `{"queue":"orders","rate":1000,"limit":1`+order+`}`).text("id"))
+		for i, id := range ids {
+			want := tables.Waiting
+			if i == first || i == first+1 || first > 0 && i == first-1 {
+				want = tables.Replaying
+			}
+			if got := h.loadDead(id).Status; got != want {
+				t.Errorf("%s: m%d is %s, want %s", order, i, got, want)
+			}
+		}
+	}
+	h := newHarness(t)
+	h.do(http.StatusBadRequest, "POST", replayPath, `{"queue":"orders","order":"random"}`).wantProblem("order")
+}
+
+// What is dead-lettered while a job runs is not part of it: it may have come back from it.
+func TestAJobLeavesOutWhatIsDeadLetteredAfterItsStart(t *testing.T) {
+	h := withJobs(t)
+	late := h.putMany("orders", 2, func(i int, d *tables.DeadLetter) {
+		if i == 1 {
+			d.DeadLetteredAt = time.Now().Add(time.Minute)
+		}
+	})[1]
+	h.await(h.do(http.StatusAccepted, "POST", replayPath, `{"queue":"orders","rate":1000}`).text("id")).wantJob("done", 1, 1, 0, 0)
+	if d := h.loadDead(late); d.Status != tables.Waiting {
+		t.Errorf("it is %s", d.Status)
 	}
 }
 
@@ -239,7 +277,7 @@ func TestReplaysThatNeverCameAreReplayedOnlyWhenAskedFor(t *testing.T) {
 func TestReplayJobKeepsToItsRateAndLimitAndIsCanceledAtOnce(t *testing.T) {
 	h := withJobs(t)
 	h.putMany("orders", 50, nil)
-	h.await(h.do(http.StatusAccepted, "POST", replayPath, `{"queue":"orders","rate":1000,"limit":5}`).text("id")).wantJob("done", 5, 5, 0, 0)
+	h.await(h.do(http.StatusAccepted, "POST", replayPath, `{"queue":"orders","rate":1000,"limit":5}`).text("id")).wantJob("done", 50, 5, 0, 0)
 
 	id := h.do(http.StatusAccepted, "POST", replayPath, `{"queue":"orders","rate":0.01}`).text("id")
 	start := time.Now()

@@ -74,6 +74,9 @@ func (f *faults) about(c *call, now time.Duration) (kind, id string) {
 	if f.calm {
 		return well, ""
 	}
+	if kind, forced := f.plan.Force[c.id()]; forced {
+		return kind, c.id()
+	}
 	for _, o := range f.outages {
 		if now >= o.from && now < o.until && (o.instance < 0 || o.instance == c.inst.slot) && (o.service == "" || o.service == c.service) && (o.op == "" || o.op == c.op) {
 			if o.kind == refused && f.plan.draw("outage", c.id()) < 0.2 {
@@ -123,8 +126,8 @@ type call struct {
 	fault                 string
 	// ok is whether the caller was told that it was done.
 	ok bool
-	// about are the messages that it mentions.
-	about []string
+	// about are the messages that it mentions, attempts those of which it writes an attempt.
+	about, attempts []string
 }
 
 // id names the call in a plan: it depends on the order of calls of one kind in one

@@ -22,7 +22,15 @@ type gate struct {
 	// left counts down to the instance's death, where that is armed.
 	left  int
 	armed func(at string)
-	conns map[*conn]bool
+	// passed are the places where the instance came by, while they are counted.
+	passed  []passage
+	counted bool
+	conns   map[*conn]bool
+}
+
+type passage struct {
+	at   string
+	when time.Time
 }
 
 func newGate() *gate {
@@ -33,6 +41,9 @@ func newGate() *gate {
 // the end of the run for one that has died.
 func (g *gate) pass(at string) error {
 	g.mu.Lock()
+	if g.counted {
+		g.passed = append(g.passed, passage{at, time.Now()})
+	}
 	if g.armed != nil {
 		if g.left--; g.left < 0 {
 			armed := g.armed

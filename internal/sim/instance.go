@@ -27,7 +27,8 @@ type instance struct {
 	cancel   context.CancelFunc
 	done     chan struct{}
 	started  time.Duration
-	// died is when it was killed, stopped when it was asked to stop, 0 for never.
+	// died is when it was killed, stopped when it was asked to stop before the end of the
+	// run, 0 for never.
 	died, stopped time.Duration
 	frozen        []span
 
@@ -161,7 +162,9 @@ func (i *instance) kill(at string) {
 
 // stop asks it to stop, and waits.
 func (i *instance) stop() {
-	i.stopped = i.w.now()
+	if !i.w.ending { // what is unwritten by the end of the run is lost without an excuse
+		i.stopped = i.w.now()
+	}
 	i.w.note(i.name, "is asked to stop")
 	i.cancel()
 	const bound = 2 * time.Minute

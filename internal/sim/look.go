@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -12,6 +14,8 @@ import (
 type shown struct {
 	timelines   map[int]*timeline // by message
 	deadLetters []deadLetter
+	// lost are the records that the instances say that they lost.
+	lost int
 }
 
 type timeline struct {
@@ -73,7 +77,7 @@ func (w *world) look(settled bool) {
 	if !settled {
 		w.unsettled()
 	}
-	if settled {
+	if settled && !w.plan.Brief {
 		w.idle()
 	}
 	i := w.somebody()
@@ -116,7 +120,27 @@ func (w *world) look(settled bool) {
 			s.timelines[m.n] = t
 		}
 	}
+	for _, i := range w.slots {
+		s.lost += i.metric("records_lost_total")
+	}
+	w.note("plan", fmt.Sprintf("the metric of lost records says %d", s.lost))
 	w.shown = s
+}
+
+// metric is the sum of a metric's series.
+func (i *instance) metric(name string) (sum int) {
+	_, text := i.ask(http.MethodGet, "/metrics", nil)
+	for line := range strings.SplitSeq(string(text), "\n") {
+		rest, ok := strings.CutPrefix(strings.TrimPrefix(line, "pushlease_"), name)
+		if !ok {
+			continue
+		}
+		value, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
+		if err == nil {
+			sum += int(value)
+		}
+	}
+	return sum
 }
 
 // unsettled says which messages have not come to their end.

@@ -121,7 +121,7 @@ func (w *world) change(name, method, path, body string) {
 // publishAll sends messages through the API of an instance.
 func (w *world) publishAll(s Step) {
 	for range s.Count {
-		m := w.newMessage(s.Queue, s.TTL)
+		m := w.newMessage(s.Queue, s.Event, s.TTL)
 		w.mu.Lock()
 		i := w.slots[s.Instance]
 		w.mu.Unlock()
@@ -167,7 +167,7 @@ func (w *world) putAll(s Step) {
 	}
 	ask(http.MethodPut, s.Queue, nil)
 	for range s.Count {
-		m := w.newMessage(s.Queue, s.TTL)
+		m := w.newMessage(s.Queue, s.Event, s.TTL)
 		var text bytes.Buffer
 		_ = xml.EscapeText(&text, []byte(base64.StdEncoding.EncodeToString(m.body()))) // a buffer takes everything
 		q := url.Values{}
@@ -195,4 +195,7 @@ func (w *world) replayAll() {
 	}
 	status, answer := i.ask(http.MethodPost, "/api/v1/replays", []byte(`{"status":"waiting","all":true,"rate":50}`))
 	w.note("operator", fmt.Sprintf("replays what waits: %d %.200s", status, answer))
+	if status >= 400 && status < 500 {
+		w.violate("plan", fmt.Sprintf("replaying what waits: %d %s", status, answer))
+	}
 }

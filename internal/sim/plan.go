@@ -29,6 +29,10 @@ type Plan struct {
 	Lanes bool
 	// Skew is how far the account's clock is ahead.
 	Skew time.Duration
+	// Force is what becomes of single calls, by their id.
+	Force map[string]string
+	// Brief runs don't look at what idle instances do.
+	Brief bool
 	// Only, when it is not nil, are the steps and faults that are left of the plan.
 	Only map[string]bool
 }
@@ -60,7 +64,9 @@ type Step struct {
 	// Service is "queue", "table", or empty for both; Kind is how its calls fail, and Op
 	// restricts that to one operation.
 	Service, Kind, Op string
-	// Where is the number of gates until an instance dies.
+	// Event, when it is there, is the CloudEvents id of the messages.
+	Event string
+	// Where is the number of gates until an instance dies or freezes.
 	Where int
 }
 
@@ -78,6 +84,7 @@ const (
 	doRegister = "register" // a webhook
 	doReplay   = "replay"   // of what waits among the dead letters
 	doHeal     = "heal"     // a receiver answers 200 from now on
+	doCount    = "count"    // the gates that an instance passes from now on
 )
 
 // String is one line of a trace.

@@ -3,7 +3,9 @@ package sim
 import (
 	"cmp"
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -281,11 +283,17 @@ func replays(c chooser, p *Plan) {
 
 func deadTables(c chooser, p *Plan) {
 	p.Webhooks = []Webhook{{Name: "w0", Queue: "queue0", Timeout: 10 * time.Second, Attempts: 3}}
-	const messages, rate = 21_000, 30
-	p.step(Step{At: 10 * time.Second, Do: doPut, Queue: "queue0", Count: 20})
-	p.step(Step{At: 20 * time.Second, Do: doOutage, Service: "table", Kind: refused, Instance: -1, For: messages / rate * time.Second * 2})
-	for i := range 20 {
-		p.step(Step{At: 21*time.Second + time.Duration(i)*time.Millisecond, Do: doPut, Queue: "queue0", Count: messages / 20, Gap: c.between(500*time.Millisecond, 700*time.Millisecond)})
+	// More than are kept in memory: 20,000, unless the code was made to keep fewer.
+	messages := 21_000
+	if n, err := strconv.Atoi(os.Getenv("SIM_MESSAGES")); err == nil {
+		messages = n
 	}
-	p.Calm = messages/rate*2*time.Second + 2*time.Minute
+	const senders = 20
+	length := time.Duration(messages/senders) * 700 * time.Millisecond
+	p.step(Step{At: 20 * time.Second, Do: doOutage, Service: "table", Kind: refused, Instance: -1, For: length + time.Minute})
+	for i := range senders {
+		p.step(Step{At: 21*time.Second + time.Duration(i)*time.Millisecond, Do: doPut, Queue: "queue0", Count: messages / senders, Gap: c.between(500*time.Millisecond, 700*time.Millisecond)})
+	}
+	p.step(Step{At: 81*time.Second + length, Do: doPut, Queue: "queue0", Count: 600, Gap: 2 * time.Millisecond})
+	p.Calm = length + 5*time.Minute
 }

@@ -26,6 +26,8 @@ type Mix struct {
 	Fail, Busy, Final, Late, Silent, Reset, Undone, Early, Extra, Cut float64
 	// Down refuses connections, and NoName has no address.
 	Down, NoName float64
+	// FailFirst and FinalFirst answer 500 or 400 to the first POST of each message.
+	FailFirst, FinalFirst bool
 	// Hang keeps every POST until the sender gives up.
 	Hang bool
 	// LateMin and LateMax are how late Late is.
@@ -67,8 +69,13 @@ func (r *receiver) way(n int) string {
 		return "ok"
 	}
 	m := r.mix
-	if m.Hang {
+	switch first := r.posts[n] == 1; {
+	case m.Hang:
 		return "silent"
+	case m.FailFirst && first:
+		return "fail"
+	case m.FinalFirst && first:
+		return "final"
 	}
 	id := fmt.Sprintf("%s/post/%d/%d", r.spec.Name, n, r.posts[n])
 	x := r.w.plan.draw(id)
@@ -103,7 +110,7 @@ func (r *receiver) serve(c *conn, inst *instance) {
 			webhook: r.spec.Name, n: -1, id: req.Header.Get("webhook-id"), inst: inst, connected: i,
 		}
 		p.attempt, _ = strconv.Atoi(req.Header.Get("pushlease-attempt"))
-		p.n = r.w.number(p.id)
+		p.n = r.w.original(r.w.number(p.id))
 		way := r.way(p.n)
 		if way == "early" {
 			r.saw(p, way)

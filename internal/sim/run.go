@@ -40,7 +40,13 @@ func (r *Result) Trace() []string {
 }
 
 // Run carries a plan out, in a bubble of its own.
-func Run(t *testing.T, p *Plan) (r *Result) {
+func Run(t *testing.T, p *Plan) *Result {
+	t.Helper()
+	_, r := run(t, p)
+	return r
+}
+
+func run(t *testing.T, p *Plan) (w *world, r *Result) {
 	t.Helper()
 	folder, err := os.MkdirTemp(folderForFiles(), "sim")
 	if err != nil {
@@ -52,7 +58,6 @@ func Run(t *testing.T, p *Plan) (r *Result) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	defer log.SetOutput(log.Writer())
 	log.SetOutput(io.Discard) // net/http says there what it thinks of receivers
-	var w *world
 	defer func() {
 		if broken := recover(); broken != nil { // goroutines were left when all was over
 			r = w.result()
@@ -63,7 +68,7 @@ func Run(t *testing.T, p *Plan) (r *Result) {
 		w = newWorld(p, folder)
 		w.run()
 	})
-	return w.result()
+	return w, w.result()
 }
 
 // leftover are the stacks of goroutines in bubbles.
@@ -153,7 +158,7 @@ func (w *world) do(s Step) {
 		w.putAll(s)
 	case doOutage:
 		w.faults.add(outage{w.now(), w.now() + s.For, s.Instance, s.Service, s.Op, s.Kind})
-	case doCrash, doFreeze, doStop:
+	case doCrash, doFreeze, doStop, doCount:
 		w.trouble(s)
 	case doRegister:
 		for _, spec := range w.plan.Webhooks {
@@ -188,11 +193,24 @@ func (w *world) trouble(s Step) {
 		return
 	}
 	switch s.Do {
+	case doCount:
+		i.gate.mu.Lock()
+		i.gate.counted = true
+		i.gate.mu.Unlock()
+		return
 	case doFreeze:
-		i.gate.freeze(s.For)
-		w.mu.Lock()
-		i.frozen = append(i.frozen, span{w.now(), w.now() + s.For})
-		w.mu.Unlock()
+		freeze := func(at string) {
+			w.note(i.name, fmt.Sprintf("stands still for %s at %s", s.For, at))
+			i.gate.freeze(s.For)
+			w.mu.Lock()
+			i.frozen = append(i.frozen, span{w.now(), w.now() + s.For})
+			w.mu.Unlock()
+		}
+		if s.Where > 0 {
+			i.gate.arm(s.Where, freeze)
+		} else {
+			freeze("its leisure")
+		}
 		return
 	case doStop:
 		i.stop()
@@ -287,6 +305,7 @@ func (w *world) empty() bool {
 // end stops all instances, and lets those that died end too.
 func (w *world) end() {
 	close(w.over)
+	w.ending = true
 	var stops sync.WaitGroup
 	for _, i := range w.slots {
 		if i != nil && i.up() {

@@ -42,6 +42,7 @@ type world struct {
 	found    []Finding
 	publish  []published
 	shown    *shown
+	ending   bool
 }
 
 // entry is one line of the trace.
@@ -69,7 +70,11 @@ type registered struct {
 
 // message is one message, as its sender and the account know it.
 type message struct {
-	n     int
+	n int
+	// event is the id of the CloudEvents event that it carries; same is the message that
+	// carried it first, or the message itself.
+	event string
+	same  *message
 	queue string
 	ttl   time.Duration
 	sent  time.Duration
@@ -200,11 +205,28 @@ func (w *world) number(id string) int {
 	return -1
 }
 
-// newMessage makes a message that is about to be sent.
-func (w *world) newMessage(queueName string, ttl time.Duration) *message {
+// original is the message that first carried the event of another.
+func (w *world) original(n int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	m := &message{n: len(w.messages), queue: queueName, ttl: ttl, sent: w.now()}
+	if n < 0 {
+		return n
+	}
+	return w.messages[n].same.n
+}
+
+// newMessage makes a message that is about to be sent.
+func (w *world) newMessage(queueName, event string, ttl time.Duration) *message {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m := &message{n: len(w.messages), event: event, queue: queueName, ttl: ttl, sent: w.now()}
+	m.same = m
+	for _, other := range w.messages {
+		if event != "" && other.event == event {
+			m.same = other
+			break
+		}
+	}
 	if ttl == 0 {
 		ttl = 7 * 24 * time.Hour
 	}
@@ -214,6 +236,9 @@ func (w *world) newMessage(queueName string, ttl time.Duration) *message {
 }
 
 func (m *message) body() []byte {
+	if m.event != "" {
+		return fmt.Appendf(nil, `{"specversion":"1.0","id":%q,"source":"/sim","type":"sim","n":%d}`, m.event, m.same.n)
+	}
 	return fmt.Appendf(nil, `{"n":%d,"text":"message %d of %s"}`, m.n, m.n, m.queue)
 }
 
@@ -233,6 +258,9 @@ func (w *world) onMessage(ctx context.Context, e azurestandin.MessageEvent) {
 	if e.What == "put" {
 		if m = w.messageOf(e); m == nil {
 			return // a pointer of a replay, or a copy
+		}
+		if m.put {
+			return // a copy: its sender makes it known
 		}
 		m.put, m.id, m.expires = true, e.ID, w.sinceBegin(e.Expires)
 		if e.Expires.IsZero() {

@@ -165,7 +165,7 @@ type leader struct {
 	failed bool
 }
 
-const seedsAtOnce = 10
+const seedsAtOnce = 3
 
 // lead is false when something new was found.
 func lead(o options) bool {

@@ -1,0 +1,160 @@
+package azuretable
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
+
+	"github.com/pushlease/pushlease/internal/azureconn"
+	"github.com/pushlease/pushlease/internal/azuritetest"
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// fill sets everything in v, so that every column is written.
+func fill(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString("x")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			v.SetBytes([]byte("x"))
+		}
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			v.Set(reflect.ValueOf(time.UnixMilli(1)))
+			return
+		}
+		for i := range v.NumField() {
+			if v.Field(i).CanSet() {
+				fill(v.Field(i))
+			}
+		}
+	default:
+		if v.CanInt() {
+			v.SetInt(1)
+		}
+	}
+}
+
+// full is a T without a zero in it.
+func full[T any]() (v T) {
+	fill(reflect.ValueOf(&v).Elem())
+	return v
+}
+
+func namesOf(t *testing.T, c columns) []string {
+	t.Helper()
+	r, err := c.row("p", "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all map[string]any
+	if err := json.Unmarshal(r.json(), &all); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for name := range all {
+		if name != "PartitionKey" && name != "RowKey" && !strings.Contains(name, "@") {
+			names = append(names, "`"+name+"`")
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+const page = "../../docs/tables.md"
+
+// C98: docs/tables.md names every column, and no other.
+func TestThePageAboutTablesNamesEveryColumn(t *testing.T) {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for row, c := range map[string]columns{
+		"| `…Log<yyyymmdd>` | a delivery |":                  deliveryColumns(full[tables.Delivery]()),
+		"| `…Log<yyyymmdd>` | an attempt |":                  attemptColumns(full[tables.Attempt]()),
+		"| `…DeadLetters` | a dead letter |":                 deadLetterColumns(full[tables.DeadLetter]()),
+		"| `…Health` | a webhook, as one instance sees it |": healthColumns(full[tables.Health]()),
+		"| `…Webhooks` | a registration |":                   registrationColumns(full[tables.Registration](), []byte("{}")),
+	} {
+		want := row + " " + strings.Join(namesOf(t, c), ", ") + " |"
+		if !slices.Contains(strings.Split(string(text), "\n"), want) {
+			t.Errorf("%s lacks this row, or has another:\n%s", page, want)
+		}
+	}
+}
+
+// The queries of the page are ones that the service takes, and find what they are for.
+func TestTheQueriesOfThePageAboutTablesFindWhatTheyAreFor(t *testing.T) {
+	azurite := azuritetest.Start(t)
+	prefix := azuritetest.Name("t")
+	cfg, err := azureconn.Parse(azurite.ConnectionString())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(cfg, Options{Prefix: prefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().UTC()
+	key := tables.MessageKey{Queue: "orders", MessageID: "m-1", Day: now}
+	failed := tables.Attempt{MessageKey: key, WebhookID: "wh_1", Number: 1, StartedAt: now, Status: 503, Duration: 11 * time.Second}
+	silent := tables.Attempt{MessageKey: key, WebhookID: "wh_1", Number: 2, StartedAt: now, ErrorClass: policy.ClassTimeout}
+	for _, err := range []error{
+		s.Record(t.Context(), tables.Record{
+			Deliveries: []tables.Delivery{{MessageKey: key, WebhookID: "wh_1", State: tables.Held, Reason: policy.WebhookDisabled}}, Attempts: []tables.Attempt{failed, silent},
+		}),
+		s.PutHealth(t.Context(), tables.Health{WebhookID: "wh_1", Instance: "a", Breaker: policy.BreakerState{Phase: policy.BreakerOpen}}),
+		func() error {
+			_, err := s.PutDeadLetter(t.Context(), tables.DeadLetter{
+				ID: tables.DeadLetterID(key, "wh_1", 0, now), MessageKey: key, WebhookID: "wh_1", Status: tables.Waiting, Reason: policy.NonRetryableError, DeadLetteredAt: now, Text: []byte("x"),
+			})
+			return err
+		}(),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?s)```odata (\\w+)\n(.*?)\n```").FindAllStringSubmatch(string(text), -1)
+	if len(blocks) != 10 {
+		t.Errorf("%d queries, want 10", len(blocks))
+	}
+	for _, block := range blocks {
+		table := prefix + block[1]
+		if block[1] == "Log" {
+			table += now.Format("20060102")
+		}
+		pager := s.service.NewClient(table).NewListEntitiesPager(&aztables.ListEntitiesOptions{Filter: &block[2]})
+		found := 0
+		for pager.More() {
+			rows, err := pager.NextPage(t.Context())
+			if err != nil {
+				t.Fatalf("%s: %v", block[2], err)
+			}
+			found += len(rows.Entities)
+		}
+		if found == 0 {
+			t.Errorf("%s finds nothing in %s", block[2], table)
+		}
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	fmt.Fprintln(t.Output(), len(blocks), "queries")
+}

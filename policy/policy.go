@@ -139,6 +139,9 @@ type Response struct {
 	// NameBlocked, beside ClassBlocked, says that the refused addresses are what the URL's
 	// host name led to.
 	NameBlocked bool
+	// StaleConn says that it may have been the connection alone that was dead: it had been
+	// used before, and not a byte came back.
+	StaleConn bool
 	// RetryAfter, RateLimit, Steering and Date are the values of the answer's headers
 	// Retry-After, RateLimit, pushlease-decision and Date; empty when absent. Those of
 	// several lines Retry-After are joined by commas.

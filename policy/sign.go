@@ -16,9 +16,12 @@ type Sign struct {
 
 // SignOf reads the sign of an answer. What is no outcome on the wire gives none: an
 // address of the URL that the guard refused, a request that could not be made, a POST that we
-// cut short. Which of our own faults look like the receiver's is for Outage.
+// cut short, a connection that may have died of itself. Which of our own faults look like the receiver's is for Outage.
 func SignOf(r Response) Sign {
 	r = r.settled()
+	if r.StaleConn {
+		return Sign{}
+	}
 	switch r.Class {
 	case ClassTimeout, ClassConnect, ClassTLS, ClassReset:
 		return Sign{Failed: true, Overloaded: true}

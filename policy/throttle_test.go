@@ -48,6 +48,9 @@ func TestSignOfEveryAnswer(t *testing.T) {
 	if got := policy.SignOf(policy.Response{Class: policy.ClassBlocked, NameBlocked: true}); got != (policy.Sign{Failed: true}) {
 		t.Errorf("a name that points inwards: %+v, want a failure as of the DNS", got)
 	}
+	if got := policy.SignOf(policy.Response{Class: policy.ClassTimeout, StaleConn: true}); got != (policy.Sign{}) {
+		t.Errorf("a timeout that may have been its connection's: %+v, want no sign (C89)", got)
+	}
 	if got := policy.SignOf(policy.Response{}); got != (policy.Sign{}) {
 		t.Errorf("no answer at all: %+v, want no sign", got)
 	}

@@ -301,6 +301,9 @@ func (x *exchange) statusLine() (line, error) {
 	}
 	for {
 		seen, _ := x.in.Peek(x.in.Buffered())
+		if len(seen) > 1 && seen[0] == 0x15 && seen[1] == 3 {
+			return line{secure: true}, nil
+		}
 		if end := bytes.IndexByte(seen, '\n'); end >= 0 {
 			return line{status: parseStatus(seen[:end])}, nil
 		}
@@ -311,8 +314,7 @@ func (x *exchange) statusLine() (line, error) {
 			if late(err) || x.request.Context().Err() != nil {
 				return line{}, err
 			}
-			// http.ReadResponse says what is wrong with it.
-			return line{secure: len(seen) > 1 && seen[0] == 0x15 && seen[1] == 3}, nil
+			return line{}, nil // http.ReadResponse says what is wrong with it
 		}
 	}
 }

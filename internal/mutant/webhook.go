@@ -49,7 +49,7 @@ var webhookPatches = []Patch{
 		"The answer of a receiver that does not read the whole request is lost."),
 	inWebhook("silence-trusted", "silent := h.waiting > 0 && now.Sub(h.since) > silence", "silent := false",
 		"Connections that died in silence take message after message."),
-	inWebhook("dead-address-first", "if now.Before(b.dead[address]) {", "if false {",
+	inWebhook("dead-address-first", "if now.Before(b.dead[address]) {", "if now.IsZero() {",
 		"Each connection waits for an address that does not answer."),
 	inWebhook("stale-timeout-keeps-connections", "if e.Late && e.Stale() {\n\t\tx.t.retire(x.host, x.began)", "if e.Late && e.Stale() && false {\n\t\tx.t.retire(x.host, x.began)",
 		"A retry after a timeout takes the next dead connection."),

@@ -34,6 +34,8 @@ const (
 	// inline is the longest body that the caller's goroutine writes before it reads. A
 	// socket takes as much at once, so that the receiver can't make it wait.
 	inline = 16 << 10
+	// writerRest is how long the writer of a long body has to end after the answer.
+	writerRest = 20 * time.Millisecond
 )
 
 // conn is one HTTP/1.1 connection. An exchange has it alone.
@@ -379,12 +381,14 @@ func (a *answer) Close() error {
 	}
 	a.done = true
 	uncut := a.stop()
-	if a.writing != nil { // an answer to half of a request
+	if a.writing != nil { // an answer to half of a request, or the writer has not said yet that it is done
+		rest := time.NewTimer(writerRest)
+		defer rest.Stop()
 		select {
 		case err := <-a.writing:
 			a.writing = nil
 			a.close = a.close || err != nil
-		default:
+		case <-rest.C:
 			a.close = true
 		}
 	}

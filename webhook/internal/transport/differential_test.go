@@ -67,7 +67,7 @@ type dialer = func(ctx context.Context, network, address string) (net.Conn, erro
 
 func ours(dial dialer) (http.RoundTripper, func()) {
 	t := New(Config{
-		Dial:    func(ctx context.Context, address string) (net.Conn, error) { return dial(ctx, "tcp", address) },
+		Dial:    func(ctx context.Context, _, address string) (net.Conn, error) { return dial(ctx, "tcp", address) },
 		KeepOld: func(error) bool { return false }, TLS: &tls.Config{MinVersion: tls.VersionTLS12},
 	})
 	return t, t.Close

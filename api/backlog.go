@@ -27,6 +27,9 @@ const (
 	// a count is shown before it is made anew for a request.
 	backlogEvery = time.Minute
 	backlogFresh = 2 * time.Minute
+	// recountEvery is how often requests have a queue counted whose dead letters become
+	// more in this process.
+	recountEvery = time.Second
 	// backlogMost is where counting stops: beyond it the level can't get worse.
 	backlogMost = criticalWaiting + 1
 	// backlogCalls bounds the pages that one count asks for.
@@ -49,6 +52,15 @@ type waiting struct {
 	n     int
 	exact bool
 	at    time.Time
+	// dead is how many dead letters this process had made of the queue's messages by then.
+	dead int
+}
+
+// forget makes the next request count anew, after what was done here.
+func (b *backlog) forget(name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.byQueue[name] = waiting{}
 }
 
 // get returns a count that is fresh enough to be shown.
@@ -125,13 +137,17 @@ func (a *API) countBacklog(ctx context.Context) error {
 	}
 	now, all := time.Now(), map[string]waiting{}
 	allAt := now
+	dead := func(name string) int { s, _ := a.Dispatcher.Queue(name); return s.DeadLettered }
 	for name := range registered {
-		all[name] = waiting{exact: true, at: now}
+		all[name] = waiting{exact: true, at: now, dead: dead(name)}
 	}
 	_, exact, err := tables.CountDeadLetters(ctx, a.DeadLetters, tables.DeadLetterFilter{Status: tables.Waiting}, backlogMost, backlogCalls,
 		func(d tables.DeadLetter) {
 			w := all[d.Queue]
-			all[d.Queue] = waiting{w.n + 1, true, now}
+			if w.n == 0 {
+				w.dead = dead(d.Queue)
+			}
+			all[d.Queue] = waiting{w.n + 1, true, now, w.dead}
 		})
 	if err != nil {
 		return storageFault("count the dead letters", err)
@@ -139,9 +155,13 @@ func (a *API) countBacklog(ctx context.Context) error {
 	if !exact {
 		allAt = time.Time{}
 		for name := range all {
-			if all[name], err = a.countWaiting(ctx, name); err != nil {
+			before := dead(name)
+			w, err := a.countWaiting(ctx, name)
+			if err != nil {
 				return err
 			}
+			w.dead = before
+			all[name] = w
 		}
 	}
 	a.backlog.replace(all, allAt)
@@ -152,11 +172,12 @@ func (a *API) countBacklog(ctx context.Context) error {
 // lately.
 func (a *API) waiting(ctx context.Context, name string) (waiting, error) {
 	w, fresh := a.backlog.get(name)
-	if fresh {
+	s, _ := a.Dispatcher.Queue(name)
+	if fresh && (s.DeadLettered == w.dead || time.Since(w.at) < recountEvery) {
 		return w, nil
 	}
 	w, err := a.countWaiting(ctx, name)
-	if err == nil {
+	if w.dead = s.DeadLettered; err == nil {
 		a.backlog.put(name, w)
 	}
 	return w, err
@@ -171,7 +192,7 @@ func (a *API) countWaiting(ctx context.Context, name string) (waiting, error) {
 	if err != nil {
 		return waiting{}, storageFault("count the dead letters of a queue", err)
 	}
-	return waiting{n, exact, time.Now()}, nil
+	return waiting{n: n, exact: exact, at: time.Now()}, nil
 }
 
 // alertReason is why a level is not ok.

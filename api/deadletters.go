@@ -209,6 +209,7 @@ func (a *API) deleteDeadLetter(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return storageFault("delete the dead letter", err)
 	}
+	a.backlog.forget(d.Queue)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

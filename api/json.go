@@ -33,7 +33,7 @@ func readFields(w http.ResponseWriter, r *http.Request, optional bool) (fields, 
 	if len(raw) == 0 && optional {
 		return fields{}, nil
 	}
-	if err := checkJSONType(r); err != nil {
+	if err := together(checkCoding(r, "send the JSON uncompressed"), checkJSONType(r)); err != nil {
 		return nil, err
 	}
 	if problem := checkJSON(raw); problem != "" {
@@ -57,6 +57,18 @@ func bodyFault(err error, cure string) error {
 			fieldError{"body", fmt.Sprintf("is over the limit of %d bytes", tooLarge.Limit), cure})
 	}
 	return invalid(fieldError{"body", "did not arrive whole", "send the request again, with a Content-Length that is right"})
+}
+
+// checkCoding refuses a body that is marked as compressed, wherever one is sent: nothing
+// here, and no queue message, has a Content-Encoding.
+func checkCoding(r *http.Request, cure string) error {
+	for _, coding := range r.Header.Values("Content-Encoding") {
+		if coding != "" && !strings.EqualFold(coding, "identity") {
+			return newProblem(http.StatusUnsupportedMediaType, "unsupported-media-type", "The body is compressed",
+				"Bodies are read as they are sent.", fieldError{"Content-Encoding", "is not supported", cure})
+		}
+	}
+	return nil
 }
 
 func checkJSONType(r *http.Request) error {

@@ -46,10 +46,8 @@ type outgoing struct {
 // readMode tells the mode by the headers, as the CloudEvents HTTP binding does, and
 // refuses a form of the body that nothing could read later.
 func readMode(r *http.Request) (mode, error) {
-	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
-		return raw, newProblem(http.StatusUnsupportedMediaType, "unsupported-media-type", "The body is compressed",
-			"A queue message does not keep a Content-Encoding, so the webhook could not read the body.",
-			fieldError{"Content-Encoding", "is not supported", "send the body uncompressed, or mark it as what it is, such as Content-Type: application/gzip"})
+	if err := checkCoding(r, "send the body uncompressed, or mark it as what it is, such as Content-Type: application/gzip"); err != nil {
+		return raw, err
 	}
 	media, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || !strings.HasPrefix(media, "application/cloudevents") {

@@ -64,6 +64,7 @@ func (a *API) purgeDeadLetters(w http.ResponseWriter, r *http.Request) error {
 		}
 		p, err := tables.PurgeDeadLetters(r.Context(), a.DeadLetters, b.filter, page, underWay)
 		for name, n := range p.Deleted {
+			a.backlog.forget(name)
 			a.purged.Add(r.Context(), int64(n), metric.WithAttributes(attribute.String("queue", name)))
 		}
 		view.Purged, view.Kept, page.After = view.Purged+p.Total(), view.Kept+p.Kept, p.Next

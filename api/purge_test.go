@@ -249,3 +249,35 @@ func TestCountingDeadLettersIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// What this process made of a queue's messages, or did to its dead letters, shows at once;
+// what others did, a minute later at most, and the answer says when it counted.
+func TestDeadLettersAreCountedAnewWhenThisProcessMadeOrEndedSome(t *testing.T) {
+	h := newHarness(t)
+	h.register(hook)
+	waiting := func() any {
+		return h.do(http.StatusOK, "GET", "/api/v1/queues/orders", "").get("dead_letters", "waiting")
+	}
+	if n := waiting(); n != 0.0 {
+		t.Fatalf("%v wait", n)
+	}
+	ids := h.putMany("orders", 3, nil)
+	if n := waiting(); n != 0.0 {
+		t.Errorf("%v: counted anew although nothing happened here", n)
+	}
+	counted := h.api.backlog.byQueue["orders"]
+	counted.at = time.Now().Add(-recountEvery)
+	h.api.backlog.put("orders", counted)
+	h.view.queues["orders"] = QueueState{DeadLettered: 3}
+	if n := waiting(); n != 3.0 {
+		t.Errorf("%v wait, want the 3 that this process made", n)
+	}
+	h.do(http.StatusNoContent, "DELETE", "/api/v1/dead-letters/"+ids[0], "")
+	if n := waiting(); n != 2.0 {
+		t.Errorf("%v wait after one was deleted", n)
+	}
+	h.do(http.StatusOK, "POST", purgePath, `{"queue":"orders"}`)
+	if n := waiting(); n != 0.0 {
+		t.Errorf("%v wait after the purge", n)
+	}
+}

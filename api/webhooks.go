@@ -164,6 +164,7 @@ func (a *API) createWebhook(w http.ResponseWriter, r *http.Request) error {
 	if err := a.edit(&reg, in, creating); err != nil {
 		return err
 	}
+	twins := a.twinWarnings(r.Context(), reg)
 	saved, err := a.Webhooks.PutWebhook(r.Context(), reg)
 	if err != nil {
 		return storageFault("register the webhook", err)
@@ -172,7 +173,7 @@ func (a *API) createWebhook(w http.ResponseWriter, r *http.Request) error {
 
 	view := a.view(r, saved)
 	view.Secret = reg.Secrets[0].Key
-	view.Warnings = a.queueWarnings(r.Context(), reg.Queue)
+	view.Warnings = append(a.queueWarnings(r.Context(), reg.Queue), twins...)
 	w.Header().Set("Location", "/api/v1/webhooks/"+saved.ID)
 	w.Header().Set("ETag", etagOf(saved.ETag))
 	return writeJSON(w, http.StatusCreated, view)
@@ -185,6 +186,22 @@ func (a *API) queueWarnings(ctx context.Context, name string) []string {
 		return []string{"The queue " + name + " does not exist yet: it is made by the first message that is published to it."}
 	}
 	return nil
+}
+
+// twinWarnings says which webhooks of the queue have the same URL already: each gets
+// every message, so that a registration that was repeated doubles them.
+func (a *API) twinWarnings(ctx context.Context, reg tables.Registration) []string {
+	all, _, err := a.Webhooks.ListWebhooks(ctx)
+	if err != nil {
+		return nil // it is a convenience
+	}
+	var warnings []string
+	for _, other := range all {
+		if other.Queue == reg.Queue && other.URL == reg.URL {
+			warnings = append(warnings, "The webhook "+other.ID+" of this queue has the same URL: messages that both take are POSTed there twice. Delete one of them unless that is meant.")
+		}
+	}
+	return warnings
 }
 
 func (a *API) getWebhook(w http.ResponseWriter, r *http.Request) error {

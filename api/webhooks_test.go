@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -50,7 +51,7 @@ func TestRegistrationShowsItsSecretOnceAndNeverItsHeaders(t *testing.T) {
 		t.Errorf("ETag = %s, then %s", a.header.Get("ETag"), one.header.Get("ETag"))
 	}
 	h.do(http.StatusAccepted, "POST", "/api/v1/queues/orders/messages", "first")
-	if b := h.register(hook); b.get("warnings") != nil {
+	if b := h.register(`{"queue":"orders","url":"https://example.com/another"}`); b.get("warnings") != nil {
 		t.Errorf("warnings although the queue is there: %v", b.get("warnings"))
 	}
 }
@@ -365,5 +366,35 @@ func TestHostileIdsAreNotFound(t *testing.T) {
 		h.do(http.StatusNotFound, "GET", "/api/v1/messages/"+id, "")
 		h.do(http.StatusBadRequest, "GET", "/api/v1/queues/"+id, "").wantProblem("queue")
 		h.do(http.StatusBadRequest, "POST", "/api/v1/queues/"+id+"/messages", "x").wantProblem("queue")
+	}
+}
+
+// A registration that was repeated doubles every message, which nobody would look for.
+func TestATwinOfAWebhookIsToldAtItsRegistration(t *testing.T) {
+	h := newHarness(t)
+	first := h.register(hook).text("id")
+	found := false
+	for _, w := range h.register(hook).get("warnings").([]any) {
+		found = found || strings.Contains(w.(string), first)
+	}
+	if !found {
+		t.Error("the twin is not told")
+	}
+	for _, other := range []string{`{"queue":"refunds","url":"https://example.com/hook?sig=SIGNED"}`, `{"queue":"orders","url":"https://example.com/other"}`} {
+		if a := h.register(other); bytes.Contains(a.body, []byte("same URL")) {
+			t.Errorf("no twin: %s", a.body)
+		}
+	}
+}
+
+// A compressed body is refused wherever one is sent: read as it is it would be something else.
+func TestACompressedBodyIsRefusedEverywhere(t *testing.T) {
+	h := newHarness(t)
+	id := h.register(hook).text("id")
+	for _, to := range [][2]string{
+		{"POST", "/api/v1/webhooks"}, {"PATCH", "/api/v1/webhooks/" + id}, {"POST", "/api/v1/webhooks/" + id + "/rotate-secret"},
+		{"POST", purgePath}, {"POST", replayPath}, {"POST", publishTarget}, {"POST", "/api/v1/queues/orders/match"},
+	} {
+		h.do(http.StatusUnsupportedMediaType, to[0], to[1], `{"queue":"orders"}`, "Content-Encoding", "gzip").wantProblem("Content-Encoding")
 	}
 }

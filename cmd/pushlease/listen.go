@@ -36,7 +36,7 @@ PUSHLEASE_WEBHOOK_SECRET (several with spaces in between) and in the files of
 list of processes.
 
 Ctrl-C ends it with a summary: requests, messages, retries, duplicates (a message that
-was answered 2xx came again) and bad signatures.`
+was answered 2xx came again) and bad signatures, which are answered 401.`
 
 const listenExample = `  pushlease listen --port 9000
   PUSHLEASE_WEBHOOK_SECRET=whsec_… pushlease listen -o json

@@ -210,7 +210,13 @@ func TestReceiverVerifiesSignatures(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var got received
 			rc := newReceiver(receiverOptions{Secrets: tt.secrets, Answer: reply{Status: 200}, OnReceived: func(r received) { got = r }})
-			post(rc, "m1", "body", tt.header...)
+			status := http.StatusOK
+			if tt.bad > 0 {
+				status = http.StatusUnauthorized
+			}
+			if w := post(rc, "m1", "body", tt.header...); w.Code != status || got.Status != status || rc.Totals().Answers[status] != 1 {
+				t.Errorf("answered %d, shown as %d, want %d", w.Code, got.Status, status)
+			}
 			if got.Signature != tt.want || rc.Totals().BadSignatures != tt.bad {
 				t.Errorf("signature %s, %d bad; want %s, %d", got.Signature, rc.Totals().BadSignatures, tt.want, tt.bad)
 			}

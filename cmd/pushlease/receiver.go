@@ -199,13 +199,17 @@ func (rc *receiver) count(got *received) reply {
 	}
 	state.count++
 	answer := rc.choose(state.count, string(got.Body))
+	forged := got.Signature != "valid" && got.Signature != "unchecked"
+	if forged { // refused, as a receiver of one's own has to
+		answer = reply{Status: http.StatusUnauthorized, Body: "the signature is " + got.Signature + "\n"}
+	}
 	got.Count, got.Duplicate, got.Status, got.RetryAfter = state.count, state.delivered, answer.Status, answer.RetryAfter
 	if answer.Delay > 0 {
 		got.Delay = answer.Delay.String()
 	}
 	rc.totals.Requests++
 	rc.totals.Answers[answer.Status]++
-	if got.Signature != "valid" && got.Signature != "unchecked" {
+	if forged {
 		rc.totals.BadSignatures++
 	}
 	return answer

@@ -2,7 +2,6 @@ package dispatcher
 
 import (
 	"context"
-	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/pushlease/pushlease/dispatcher/internal/journal"
 	"github.com/pushlease/pushlease/dispatcher/internal/meter"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
+	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
@@ -78,13 +78,8 @@ func (d *Dispatcher) answered(ctx context.Context, p *parcel, t *target, sent []
 	attempts[0].Snippet = tables.CutText(t.registration.Redact(string(res.Body), sent), tables.MaxSnippetUnits)
 	after := *del // a record that is put off is changed
 	rec := tables.Record{Deliveries: append(deliveries, d.takeHeld(ctx, p, journal.MaxRows-2)...), Attempts: attempts}
-	tell := func() { // of what is on record
-		d.logAttempt(ctx, p, &rec.Attempts[0])
-		d.countAttempt(&rec.Attempts[0])
-	}
-	if contested || !p.keepLast(lastRecord{rec, tell}) {
-		d.journal.Record(d.writing(ctx), rec)
-		tell()
+	if contested || !p.keepLast(rec) {
+		d.completer.Record(d.writing(ctx), p.m, rec)
 	}
 	if dec.Disable {
 		d.disable(d.writing(ctx), t.registration.ID, t.registration.ResetAt, dec.Reason)
@@ -107,7 +102,7 @@ func (d *Dispatcher) decide(ctx context.Context, p *parcel, t *target, del *tabl
 	case res.ErrorClass == string(policy.ClassRequest):
 		d.unusable(p, t, res, &dec)
 	case dec.Reason == policy.InternalFault: // it may last, and must not be tried in a loop
-		dec.Delay = ownFaultDelay(p.m)
+		dec.Delay = settle.OwnFaultDelay(p.m)
 	}
 	return dec
 }
@@ -115,7 +110,7 @@ func (d *Dispatcher) decide(ctx context.Context, p *parcel, t *target, del *tabl
 // unusable decides about a message of a webhook whose registration this process can make no
 // request from. All of its messages come back, so they wait as those of a disabled one do.
 func (d *Dispatcher) unusable(p *parcel, t *target, res *webhook.Result, dec *policy.Decision) {
-	dec.Delay = withinLife(p.m, holdDelay)
+	dec.Delay = settle.WithinLife(p.m, holdDelay)
 	dec.Explanation += " Why: " + res.Error + "."
 	if t.flow.TellUnusable(time.Now()) {
 		d.log.Warn("no request can be made from a webhook's registration by this process; its messages wait until that is mended",
@@ -203,25 +198,4 @@ func firstOf(a, b time.Time) time.Time {
 		return b
 	}
 	return a
-}
-
-// countAttempt counts it in the metrics.
-func (d *Dispatcher) countAttempt(a *tables.Attempt) {
-	d.metrics.Attempted(meter.Attempt{
-		Queue: a.Queue, Webhook: a.WebhookID, Status: a.Status, ErrorClass: string(a.ErrorClass),
-		Decision: string(a.Action), Reason: string(a.Reason), Took: a.Duration,
-	})
-}
-
-// logAttempt writes the one line that tells everything about an attempt, but for
-// what the webhook or the message said.
-func (d *Dispatcher) logAttempt(ctx context.Context, p *parcel, a *tables.Attempt) {
-	// As strings: types of their own would go through encoding/json.
-	d.log.LogAttrs(ctx, slog.LevelInfo, "attempt",
-		slog.String("queue", a.Queue), slog.String("message", a.MessageID), slog.String("webhook", a.WebhookID),
-		slog.Int("attempt", a.Number), slog.Int("generation", a.Generation), slog.Int64("delivery_count", p.m.DequeueCount),
-		slog.Int("status", a.Status), slog.String("error_class", string(a.ErrorClass)),
-		slog.Int64("duration_ms", a.Duration.Milliseconds()), slog.String("decision", string(a.Action)),
-		slog.String("reason", string(a.Reason)), slog.Bool("charged", a.Charged), slog.String("delay", a.Delay.String()),
-		slog.Int("redials", a.Redials))
 }

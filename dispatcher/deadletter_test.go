@@ -12,13 +12,14 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
 )
 
-const poisonQueue = testQueue + poisonSuffix
+const poisonQueue = testQueue + settle.PoisonSuffix
 
 func TestDeadLettersDoNotDieOfOldAge(t *testing.T) {
 	inBubble(t, func(b *bench) { // C07

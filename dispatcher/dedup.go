@@ -59,9 +59,9 @@ func (p *parcel) claimEvent(targets []target) *claims.Claim {
 // it must not be POSTed now. Otherwise the event is this message's from here on. Where
 // the store can't be asked, and where the bodies differ, the message is delivered and
 // that is counted: nothing is lost for the sake of deduplication.
-func (d *Dispatcher) otherCopy(ctx context.Context, p *parcel, h history, targets []target) (decision Decision, other bool) {
+func (d *Dispatcher) otherCopy(ctx context.Context, p *parcel, h history, targets []target) (decision Outcome, other bool) {
 	if p.event == "" {
-		return Decision{}, false
+		return Outcome{}, false
 	}
 	now := time.Now()
 	mine := p.claimEvent(targets)
@@ -69,33 +69,33 @@ func (d *Dispatcher) otherCopy(ctx context.Context, p *parcel, h history, target
 		if anyAttempt(targets) { // it was claimed then, and settling ends or keeps the claim
 			p.claim = mine
 		}
-		return Decision{}, false
+		return Outcome{}, false
 	}
 	if p.replay != nil {
 		p.claim = mine
 		d.claimForReplay(ctx, p)
-		return Decision{}, false
+		return Outcome{}, false
 	}
 	p.claim = mine
 	current, won, err := d.claims.Take(ctx, *mine, now)
 	if err != nil {
 		d.log.Error("the message's event can't be looked up; delivering anyway", "queue", p.key.Queue, "message", p.key.MessageID, "error", err)
 		d.metrics.LookupFailed(p.key.Queue)
-		return Decision{}, false
+		return Outcome{}, false
 	}
 	if won && current.State != tables.Done {
-		return Decision{}, false
+		return Outcome{}, false
 	}
 	p.claim = nil
 	switch {
 	case won: // finished before by this very message
-		d.reappeared(p.key.Queue, p.key.MessageID)
+		d.completer.Reappeared(p.key.Queue, p.key.MessageID)
 		return d.duplicate(ctx, p, h, targets, "redelivery", ""), true
 	case current.BodyHash != p.hash:
 		d.log.Warn("two messages with the same event have different bodies; both are delivered",
 			"queue", p.key.Queue, "message", p.key.MessageID, "other", current.MessageID)
 		d.metrics.DedupConflict(p.key.Queue)
-		return Decision{}, false
+		return Outcome{}, false
 	case current.State == tables.Done:
 		d.log.Info("another message with the same event was delivered; this one is deleted without a POST",
 			"queue", p.key.Queue, "message", p.key.MessageID, "other", current.MessageID)
@@ -126,7 +126,7 @@ func (d *Dispatcher) claimForReplay(ctx context.Context, p *parcel) {
 // duplicate ends a message whose event was delivered with another one, or with itself. It
 // is recorded on the message, and on what was under way for single webhooks. other is the
 // message that had the event.
-func (d *Dispatcher) duplicate(ctx context.Context, p *parcel, h history, targets []target, kind, other string) Decision {
+func (d *Dispatcher) duplicate(ctx context.Context, p *parcel, h history, targets []target, kind, other string) Outcome {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	list := []tables.Delivery{d.wholeMessage(p, h)}
 	for i := range targets {
@@ -141,7 +141,7 @@ func (d *Dispatcher) duplicate(ctx context.Context, p *parcel, h history, target
 	}
 	d.journal.RecordAll(d.writing(ctx), list)
 	d.metrics.Duplicate(p.key.Queue, kind)
-	return Decision{Action: policy.Complete, Reason: policy.Duplicate}
+	return Outcome{Action: policy.Complete, Reason: policy.Duplicate}
 }
 
 // otherCopyDelay is how long a message waits for the outcome of another one: no longer

@@ -621,7 +621,7 @@ func TestWhatIsGivenUpAsAWholeGoesByWhatItsWebhooksDidBefore(t *testing.T) {
 			h := history{deliveries: map[string]tables.Delivery{"wh_a": {WebhookID: "wh_a", State: state}}}
 			rest := []target{gone(p.newDelivery("wh_b", ""))}
 			decision := d.giveUpMessage(b.t.Context(), p, h, rest, policy.PoisonMessage)
-			want(t, "its event is taken", decision.claim.Delivered, state == tables.Delivered)
+			want(t, "its event is taken", decision.Claim.Delivered, state == tables.Delivered)
 			want(t, "dead letters", len(decision.DeadLetters), 1)
 			want(t, "it is for", decision.DeadLetters[0].Row.WebhookID, "wh_b")
 			want(t, "it is copied, once", decision.DeadLetters[0].Copy, copied)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pushlease/pushlease/dispatcher/internal/flow"
 	"github.com/pushlease/pushlease/dispatcher/internal/lease"
+	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -20,58 +21,79 @@ import (
 // it, and returns what should happen to the message. It neither renews the lease
 // nor settles: both belong to the caller. ctx ends with the cause
 // queue.ErrLeaseLost or ErrStopping to cut POSTs short; nothing is charged then.
-func (d *Dispatcher) Deliver(ctx context.Context, queueName string, m *queue.Message) Decision {
-	return d.deliver(ctx, queueName, m, d.holdMargin(m), nil)
+func (d *Dispatcher) Deliver(ctx context.Context, queueName string, m *queue.Message) Outcome {
+	return d.deliver(ctx, queueName, m, d.margins(m), nil)
 }
 
-// deliver gives up what has to be held when less than margin of the message's life is
-// left. arrived is told when the message's webhooks were asked.
-func (d *Dispatcher) deliver(ctx context.Context, queueName string, m *queue.Message, margin time.Duration, arrived *arrival) (decision Decision) {
-	d.deliverInto(ctx, queueName, m, margin, arrived, &decision)
+// deliver gives up what has to be held when as little of the message's life is left as give
+// says. arrived is told when the message's webhooks were asked.
+func (d *Dispatcher) deliver(ctx context.Context, queueName string, m *queue.Message, give margins, arrived *arrival) (decision Outcome) {
+	d.deliverInto(ctx, queueName, m, give, arrived, &decision)
 	return decision
 }
 
-// deliverInto is deliver without copies of the decision on the stack: what is there while
+// deliverInto is deliver without copies of the outcome on the stack: what is there while
 // the POST is under way is held for each message in flight.
-func (d *Dispatcher) deliverInto(ctx context.Context, queueName string, m *queue.Message, margin time.Duration, arrived *arrival, decision *Decision) {
+func (d *Dispatcher) deliverInto(ctx context.Context, queueName string, m *queue.Message, give margins, arrived *arrival, outcome *Outcome) {
 	defer arrived.done()
+	var p *parcel
 	defer func() {
 		if r := recover(); r != nil {
 			d.log.Error("panic while delivering; the message is given back", "queue", queueName, "message", m.ID,
 				"panic", fmt.Sprintf("%T", r), "stack", string(debug.Stack()))
-			decision.ourFault(m)
+			*outcome = ownFault(m, policy.InternalFault)
 		}
+		outcome.Records = p.takeLast()
 	}()
-	p, h, targets, decided := d.route(ctx, queueName, m, margin, arrived)
+	p, h, targets, decided := d.route(ctx, queueName, m, give, arrived)
 	if decided != nil {
-		*decision = *decided
+		*outcome = *decided
 		return
 	}
 	defer d.endSuspect(p)
 	if !d.beginSuspect(ctx, p, h, targets) {
-		decision.ourFault(m)
+		*outcome = ownFault(m, policy.InternalFault)
 		return
 	}
-	defer func() { d.recordApart(ctx, p) }()
 	d.post(ctx, p, targets)
-	d.foldInto(p, h, targets, decision)
+	d.foldInto(p, h, targets, outcome)
 }
 
-func (decision *Decision) ourFault(m *queue.Message) {
-	*decision = ownFault(m, policy.InternalFault)
+// keepLast keeps the record of the POST that ends as the last one of the message, which the
+// outcome takes along. With false the record is to be written now: others are still under way, or
+// a note about the message has to be taken back before the next suspected one's turn.
+func (p *parcel) keepLast(rec tables.Record) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.underWay--; p.underWay > 0 || p.alone {
+		return false
+	}
+	p.last = []tables.Record{rec}
+	return true
 }
 
-func (d *Dispatcher) foldInto(p *parcel, h history, targets []target, decision *Decision) {
-	*decision = p.takeAlong(d.fold(p, h, targets))
+// takeLast returns the record that keepLast kept, if any.
+func (p *parcel) takeLast() []tables.Record {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last := p.last
+	p.last = nil
+	return last
+}
+
+func (d *Dispatcher) foldInto(p *parcel, h history, targets []target, decision *Outcome) {
+	*decision = d.fold(p, h, targets)
 }
 
 // route finds out whom the message is due to; decided is there when it is settled without
 // any POST.
-func (d *Dispatcher) route(ctx context.Context, queueName string, m *queue.Message, margin time.Duration, arrived *arrival) (
-	p *parcel, h history, targets []target, decided *Decision) {
+func (d *Dispatcher) route(ctx context.Context, queueName string, m *queue.Message, give margins, arrived *arrival) (
+	p *parcel, h history, targets []target, decided *Outcome) {
 	p, err := d.open(ctx, queueName, m)
-	p.margin, p.arrived = margin, arrived
-	p.together = arrived != nil && d.o.RecordedCompletes != nil
+	p.give, p.arrived = give, arrived
 	if err != nil && !errors.Is(err, queue.ErrUndecodable) && !errors.Is(err, queue.ErrNewer) {
 		return p, h, nil, d.unopened(queueName, m, err)
 	}
@@ -103,11 +125,11 @@ func (d *Dispatcher) route(ctx context.Context, queueName string, m *queue.Messa
 }
 
 // unopened decides about a message that could not be opened.
-func (d *Dispatcher) unopened(queueName string, m *queue.Message, err error) *Decision {
+func (d *Dispatcher) unopened(queueName string, m *queue.Message, err error) *Outcome {
 	decision := ownFault(m, policy.StorageFault)
 	if errors.Is(err, errStaleReplay) {
 		d.log.Info("a replay pointer without a replay is removed", "queue", queueName, "message", m.ID)
-		decision = Decision{Action: policy.Complete, Reason: policy.ReplayEnded}
+		decision = Outcome{Action: policy.Complete, Reason: policy.ReplayEnded}
 	} else {
 		d.log.Error("the message can't be opened now", "queue", queueName, "message", m.ID, "error", err)
 	}
@@ -116,7 +138,7 @@ func (d *Dispatcher) unopened(queueName string, m *queue.Message, err error) *De
 
 // endedBefore decides about a message that was given up before, as a whole; nil where it
 // was not.
-func (d *Dispatcher) endedBefore(p *parcel, h history) *Decision {
+func (d *Dispatcher) endedBefore(p *parcel, h history) *Outcome {
 	if len(h.deliveries) == 0 {
 		return nil
 	}
@@ -129,8 +151,8 @@ func (d *Dispatcher) endedBefore(p *parcel, h history) *Decision {
 }
 
 // unposted decides about a message that no POST is made of, for the reason.
-func (d *Dispatcher) unposted(ctx context.Context, p *parcel, h history, targets []target, reason policy.Reason) *Decision {
-	var decision Decision
+func (d *Dispatcher) unposted(ctx context.Context, p *parcel, h history, targets []target, reason policy.Reason) *Outcome {
+	var decision Outcome
 	switch reason {
 	case policy.Unmatched:
 		decision = d.unmatched(ctx, p, h)
@@ -143,7 +165,7 @@ func (d *Dispatcher) unposted(ctx context.Context, p *parcel, h history, targets
 }
 
 // unlessOther is otherCopy's decision; nil where the message may be POSTed.
-func (d *Dispatcher) unlessOther(ctx context.Context, p *parcel, h history, targets []target) *Decision {
+func (d *Dispatcher) unlessOther(ctx context.Context, p *parcel, h history, targets []target) *Outcome {
 	decision, other := d.otherCopy(ctx, p, h, targets)
 	if !other {
 		return nil
@@ -155,10 +177,10 @@ func (d *Dispatcher) unlessOther(ctx context.Context, p *parcel, h history, targ
 // one is made here: a message with one webhook has no goroutine but its handler's.
 func (d *Dispatcher) post(ctx context.Context, p *parcel, targets []target) {
 	d.enter(ctx, p, targets)
-	p.mayGoTogether(targets)
 	var posts sync.WaitGroup
 	var last *target
 	under, ended := newUnderWay(p.arrived, targets), someEnded(targets) // before POSTs change them
+	p.underWay = int(under.n.Load())
 	for i := range targets {
 		if targets[i].flow == nil {
 			continue
@@ -182,7 +204,7 @@ func (d *Dispatcher) post(ctx context.Context, p *parcel, targets []target) {
 		d.log.Warn("a message that was delivered came back; it is deleted without a POST",
 			"queue", p.key.Queue, "message", p.key.MessageID, "delivery_count", p.m.DequeueCount)
 		d.metrics.Duplicate(p.key.Queue, "redelivery")
-		d.reappeared(p.key.Queue, p.key.MessageID)
+		d.completer.Reappeared(p.key.Queue, p.key.MessageID)
 	}
 }
 
@@ -194,7 +216,7 @@ func (d *Dispatcher) postTo(ctx context.Context, p *parcel, t *target) {
 		return
 	}
 	t.delivery.State, t.delivery.Reason = tables.Pending, policy.InternalFault
-	t.delivery.NextAt = time.Now().Add(ownFaultDelay(p.m))
+	t.delivery.NextAt = time.Now().Add(settle.OwnFaultDelay(p.m))
 	t.delivery.MissingRecords++
 	// Recorded, so that the message stays due to this webhook, and so that a
 	// message that always ends so does not go on for ever.
@@ -224,8 +246,8 @@ func (d *Dispatcher) survives(p *parcel, f func()) (ok bool) {
 // fold makes one decision for the message from the states of its deliveries: it is
 // completed when none is pending, and otherwise given back until the earliest
 // next time.
-func (d *Dispatcher) fold(p *parcel, h history, targets []target) Decision {
-	decision := Decision{Action: policy.Complete, Reason: policy.Delivered, Replayed: p.replay, claim: p.claim}
+func (d *Dispatcher) fold(p *parcel, h history, targets []target) Outcome {
+	decision := Outcome{Action: policy.Complete, Reason: policy.Delivered, ReplayEnds: p.replay, Claim: p.claim}
 	now := time.Now()
 	copied, delivered := false, false
 	for _, del := range h.deliveries {
@@ -237,7 +259,7 @@ func (d *Dispatcher) fold(p *parcel, h history, targets []target) Decision {
 		t := &targets[i]
 		del := p.beforeExpiry(t.delivery, now)
 		if t.took > 0 {
-			decision.posts = append(decision.posts, lease.Posted{Webhook: del.WebhookID, Took: t.took})
+			decision.Posts = append(decision.Posts, lease.Posted{Webhook: del.WebhookID, Took: t.took})
 		}
 		switch del.State {
 		case tables.Delivered:
@@ -253,7 +275,7 @@ func (d *Dispatcher) fold(p *parcel, h history, targets []target) Decision {
 			continue
 		case tables.DeadLettering:
 			decision.DeadLetters = append(decision.DeadLetters,
-				DeadLettering{Row: p.deadLetter(del, t.describe(del)), Delivery: del, Copy: !copied && p.replay == nil})
+				settle.DeadLetter{Row: p.deadLetter(del, t.describe(del)), Delivery: del, Copy: !copied && p.replay == nil})
 			copied = true
 			if decision.Action == policy.Complete {
 				decision.Reason = del.Reason
@@ -261,7 +283,7 @@ func (d *Dispatcher) fold(p *parcel, h history, targets []target) Decision {
 			continue
 		}
 		if waitsForItsWebhook(&del) {
-			decision.heldFor = append(decision.heldFor, flow.Since{WebhookID: del.WebhookID, At: del.UpdatedAt})
+			decision.HeldFor = append(decision.HeldFor, flow.Since{WebhookID: del.WebhookID, At: del.UpdatedAt})
 		}
 		at := del.NextAt
 		if at.Before(now) {
@@ -272,18 +294,18 @@ func (d *Dispatcher) fold(p *parcel, h history, targets []target) Decision {
 			decision.Action, decision.Reason = actionOf(del), del.Reason
 		}
 	}
-	if decision.claim != nil {
-		decision.claim.Delivered = delivered
+	if decision.Claim != nil {
+		decision.Claim.Delivered = delivered
 	}
 	if !next.IsZero() {
 		decision.Delay = min(max(next.Sub(now), 0), queue.MaxDelay)
-		decision.Replayed = nil // not ended yet
+		decision.ReplayEnds = nil // not ended yet
 	}
 	return decision
 }
 
 // foldWhole is fold for a message that is decided about as a whole.
-func (d *Dispatcher) foldWhole(p *parcel, h history, del tables.Delivery) Decision {
+func (d *Dispatcher) foldWhole(p *parcel, h history, del tables.Delivery) Outcome {
 	return d.fold(p, h, []target{gone(del)})
 }
 
@@ -301,7 +323,7 @@ func actionOf(del tables.Delivery) policy.Action {
 
 // giveUpMessage dead-letters the message as a whole, without a POST; where it has ended for
 // some webhook already, for each of the others.
-func (d *Dispatcher) giveUpMessage(ctx context.Context, p *parcel, h history, targets []target, reason policy.Reason) Decision {
+func (d *Dispatcher) giveUpMessage(ctx context.Context, p *parcel, h history, targets []target, reason policy.Reason) Outcome {
 	if h.anyEnded() {
 		return d.giveUpRest(ctx, p, h, targets, reason)
 	}
@@ -314,7 +336,7 @@ func (d *Dispatcher) giveUpMessage(ctx context.Context, p *parcel, h history, ta
 
 // giveUpRest dead-letters what is unfinished of a message: the targets, and the deliveries
 // of webhooks that are not there.
-func (d *Dispatcher) giveUpRest(ctx context.Context, p *parcel, h history, targets []target, reason policy.Reason) Decision {
+func (d *Dispatcher) giveUpRest(ctx context.Context, p *parcel, h history, targets []target, reason policy.Reason) Outcome {
 	rest := slices.Clone(targets)
 	for id, del := range h.deliveries {
 		if id != "" && !some(rest, func(t *target) bool { return t.delivery.WebhookID == id }) {
@@ -333,8 +355,8 @@ func (d *Dispatcher) giveUpRest(ctx context.Context, p *parcel, h history, targe
 }
 
 // ownFault gives the message back because of us.
-func ownFault(m *queue.Message, reason policy.Reason) Decision {
-	return Decision{Action: policy.NoVerdict, Reason: reason, Delay: ownFaultDelay(m)}
+func ownFault(m *queue.Message, reason policy.Reason) Outcome {
+	return Outcome{Action: policy.NoVerdict, Reason: reason, Delay: settle.OwnFaultDelay(m)}
 }
 
 // someEnded reports whether a webhook of the message is done with it.

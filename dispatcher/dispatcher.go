@@ -18,7 +18,9 @@ import (
 	"github.com/pushlease/pushlease/dispatcher/internal/meter"
 	"github.com/pushlease/pushlease/dispatcher/internal/registry"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
+	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -29,23 +31,23 @@ var ErrStopping = errors.New("stopping")
 const settleBound = 10 * time.Second
 
 // Dispatcher receives, delivers and settles. Make one with New, run it once with
-// Run. Wake, RegistryChanged, Queue and Deliver may be called at any time from
-// any goroutine.
+// Run or RunHosted. All other methods may be called at any time from any goroutine.
 type Dispatcher struct {
-	o        Options
-	log      *slog.Logger
-	metrics  *meter.Instruments
-	spans    meter.Spans
-	registry *registry.Registry
-	journal  *journal.Journal
-	claims   *claims.Claims
-	flows    *flow.Flows
-	shares   *shares
-	measure  *lease.Measure
-	leases   *lease.Leases
-	deletes  *meter.Deletes
-	late     *late
-	inFlight meter.InFlight
+	o         Options
+	log       *slog.Logger
+	metrics   *meter.Instruments
+	spans     meter.Spans
+	registry  *registry.Registry
+	journal   *journal.Journal
+	claims    *claims.Claims
+	flows     *flow.Flows
+	shares    *shares
+	measure   *lease.Measure
+	leases    *lease.Leases
+	completer *settle.Completer
+	deletes   *meter.Deletes
+	late      *late
+	inFlight  meter.InFlight
 
 	mu      sync.Mutex
 	pollers map[string]*poller
@@ -102,6 +104,11 @@ func New(o Options) (*Dispatcher, error) {
 		Disable: func(ctx context.Context, id string, resetAt time.Time) {
 			d.disable(ctx, id, resetAt, policy.WebhookFailing)
 		},
+	})
+	d.completer = settle.New(settle.Options{
+		Queues: o.Queues, DeadLetters: o.Store, Recorded: o.RecordedCompletes, PoisonCopy: o.PoisonCopy,
+		Journal: d.journal, Claims: d.claims, Flows: d.flows, Meter: m, Deletes: d.deletes, Spans: d.spans, Log: o.Logger,
+		Sent: d.Wake, GivenBack: d.givenBack,
 	})
 	d.registry = registry.New(o.Store, o.Logger, d.flows.Sync)
 	return d, errors.Join(d.inFlight.Measure(o.Meter, d.polled), d.measurePollAge(o.Meter), d.flows.Measure(o.Meter, m.Label))
@@ -224,8 +231,9 @@ func (d *Dispatcher) Wake(queueName string) {
 	}
 }
 
-// willBeVisible tells the queue's poller when to look for a message that was given back.
-func (d *Dispatcher) willBeVisible(queueName string, delay time.Duration) {
+// givenBack tells the queue's poller and its guard when to look for a message that was given back.
+func (d *Dispatcher) givenBack(queueName string, m *queue.Message, delay time.Duration) {
+	d.late.note(queueName, m, delay)
 	d.mu.Lock()
 	p := d.pollers[queueName]
 	d.mu.Unlock()

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/meter"
+	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/internal/telemetry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
@@ -108,7 +109,7 @@ func TestMetricsStaySmallWhateverIsDelivered(t *testing.T) {
 				Duration: time.Duration(i) * time.Millisecond, Action: policy.Abandon, Reason: policy.RetryableError,
 			}
 			m.Received(testQueue, i%3 > 0)
-			(&Dispatcher{metrics: m}).countAttempt(&att)
+			settle.CountAttempt(m, &att)
 			m.DeadLettered(testQueue, string(policy.Reasons()[i%len(policy.Reasons())]))
 		}
 	}

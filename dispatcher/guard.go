@@ -214,24 +214,24 @@ func (g *guard) handle(messages []*queue.Message) int {
 	return int(left.Load())
 }
 
-func (g *guard) deliverInto(ctx context.Context, queueName string, m *queue.Message, decision *Decision) {
+func (g *guard) deliverInto(ctx context.Context, queueName string, m *queue.Message, decision *Outcome) {
 	*decision = g.deliver(ctx, queueName, m)
 }
 
 // deliver is Deliver for what nobody takes: near its end it is dead-lettered, otherwise
 // it is back at once, with its receive excused. Where a webhook was enabled meanwhile
 // it is delivered. What was sent to a left queue later is given back untouched.
-func (g *guard) deliver(ctx context.Context, queueName string, m *queue.Message) Decision {
+func (g *guard) deliver(ctx context.Context, queueName string, m *queue.Message) Outcome {
 	if l, left := g.d.registry.LeftQueue(queueName); left && !registry.Before(l, m.InsertedAt) {
-		return Decision{Action: policy.Hold, Reason: policy.NoWebhook}
+		return Outcome{Action: policy.Hold, Reason: policy.NoWebhook}
 	}
 	if nearEnd(m.InsertedAt, m.ExpiresAt, time.Now(), g.margin()) {
-		return g.d.deliver(ctx, queueName, m, guardMargin, nil)
+		return g.d.deliver(ctx, queueName, m, margins{guardMargin, guardMargin}, nil)
 	}
 	if g.polled() {
 		return g.d.Deliver(ctx, queueName, m)
 	}
-	decision := g.d.deliver(ctx, queueName, m, 0, nil)
+	decision := g.d.deliver(ctx, queueName, m, margins{0, policy.ExpiryMargin}, nil)
 	if decision.Action == policy.Hold {
 		decision.Delay = 0
 	}

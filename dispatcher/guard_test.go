@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -90,7 +91,7 @@ func TestWhatWaitsForADisabledWebhookIsDeadLetteredBeforeItExpires(t *testing.T)
 		time.Sleep(day + guardMargin + guardInterval)
 		b.wantDeadLetters(10, policy.WebhookDisabled)
 		want(t, "messages", b.total(testQueue), 0)
-		want(t, "copies", b.total(testQueue+poisonSuffix), 10)
+		want(t, "copies", b.total(testQueue+settle.PoisonSuffix), 10)
 		want(t, "POSTs", b.sender.count(), 0)
 	})
 }

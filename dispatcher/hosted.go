@@ -44,7 +44,7 @@ func (d *Dispatcher) superviseHosted(ctx, _ context.Context) {
 // when the host's patience does: it is never renewed, and no POST runs past it (see
 // WithPostDeadline). The result is "deleted" or "abandoned" when q took the decision;
 // with any other the host has to give the message back.
-func (d *Dispatcher) HandleHosted(ctx context.Context, q queue.Queue, m *queue.Message) (Decision, string) {
+func (d *Dispatcher) HandleHosted(ctx context.Context, q queue.Queue, m *queue.Message) (Outcome, string) {
 	start := time.Now()
 	defer d.inFlight.Enter(q.Name())()
 	d.metrics.Received(q.Name(), m.DequeueCount > 1)
@@ -59,13 +59,7 @@ func (d *Dispatcher) HandleHosted(ctx context.Context, q queue.Queue, m *queue.M
 	if d.upToDate(ctx, start) {
 		decision = d.Deliver(ctx, q.Name(), m)
 	}
-	k.End()
-	delivered := time.Now()
-	result := d.settle(d.writing(ctx), k, decision)
-
-	d.countSettled(k, span, &decision, result, time.Since(start))
-	d.measure.Took(q.Name(), decision.posts, delivered.Sub(start)+min(time.Since(delivered), retry.Timeout), m.Lease.Granted())
-	return decision, result
+	return decision, d.conclude(ctx, k, span, start, &decision)
 }
 
 // GiveUp makes a dead letter of a text that a host handed over without surely saying which
@@ -84,7 +78,7 @@ func (d *Dispatcher) GiveUp(ctx context.Context, queueName string, m *queue.Mess
 	}
 	for _, dl := range d.giveUpMessage(ctx, p, history{}, nil, reason).DeadLetters {
 		dl.Row.Description += " Its id and times are those of the invocation that brought it."
-		if err := d.DeadLetter(d.writing(ctx), &dl); err != nil {
+		if err := d.completer.DeadLetter(d.writing(ctx), &dl); err != nil {
 			return err
 		}
 	}
@@ -110,9 +104,13 @@ func (d *Dispatcher) lookSlack(m *queue.Message) time.Duration {
 	return min(d.o.LookGap, max(m.ExpiresAt.Sub(m.InsertedAt)/4, 0))
 }
 
-// holdMargin is how much of its life a message has left at least when it is held once more.
-func (d *Dispatcher) holdMargin(m *queue.Message) time.Duration {
-	return holdDelay + max(expiryMargin, d.lookSlack(m))
+// margins are how much of its life a message has left at least when it is held once more:
+// because nobody takes it, and because its webhook can't be sent to now.
+type margins struct{ held, postponed time.Duration }
+
+// margins are those of a message that is received again when its time has come.
+func (d *Dispatcher) margins(m *queue.Message) margins {
+	return margins{held: holdDelay + max(heldMargin, d.lookSlack(m)), postponed: policy.ExpiryMargin}
 }
 
 const (

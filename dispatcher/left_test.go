@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/registry"
+	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -75,7 +76,7 @@ func TestMessagesOfADeletedWebhookAreHeldAndBecomeDeadLettersAtTheirEnd(t *testi
 		time.Sleep(guardMargin + 2*guardInterval)
 		b.wantDeadLetters(10, policy.WebhookDeleted)
 		want(t, "messages", b.total(testQueue), 0)
-		want(t, "copies", b.total(testQueue+poisonSuffix), 10)
+		want(t, "copies", b.total(testQueue+settle.PoisonSuffix), 10)
 		want(t, "POSTs", b.sender.count(), 0)
 
 		time.Sleep(guardInterval)

@@ -24,13 +24,13 @@ func (d *Dispatcher) timedAttempt(ctx context.Context, p *parcel, t *target) {
 }
 
 // tookTime notes how long a message took: for the lease of the next ones, and as a
-// warning when it was too much of its own. Time after Deliver counts up to one
+// warning when it was too much of its own and is renewed here. Time after Deliver counts up to one
 // settling call, so that an outage of storage does not look like slow work.
-func (d *Dispatcher) tookTime(queueName string, m *queue.Message, decision Decision, delivering, settling time.Duration) {
+func (d *Dispatcher) tookTime(queueName string, m *queue.Message, decision *Outcome, delivering, settling time.Duration, renewed bool) {
 	took, granted := delivering+settling, m.Lease.Granted()
-	d.measure.Took(queueName, decision.posts, delivering+min(settling, retry.Timeout), granted)
+	d.measure.Took(queueName, decision.Posts, delivering+min(settling, retry.Timeout), granted)
 	share := policy.Utilisation(took, granted)
-	if share <= policy.UtilisationAtRisk {
+	if !renewed || share <= policy.UtilisationAtRisk {
 		return
 	}
 	d.metrics.LeaseAtRisk(queueName)

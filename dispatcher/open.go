@@ -47,8 +47,8 @@ type parcel struct {
 	shared bool
 	// alone: it is suspected, and the only one of these that is POSTed now.
 	alone bool
-	// margin is how long before its expiry the message is held no longer.
-	margin time.Duration
+	// give says how long before its expiry the message is held no longer.
+	give margins
 	// arrived is told when the parcel's webhooks were asked.
 	arrived *arrival
 	// heldRows are deliveries that are held, until a record takes them along; mu guards them.
@@ -56,12 +56,10 @@ type parcel struct {
 	heldRows []tables.Delivery
 	// replay is the dead letter that is being replayed, nil otherwise.
 	replay *tables.DeadLetter
-	// together: the last record of the message may be written with its delete. last is that
-	// record while it waits for it, and undelivered how many POSTs have to be delivered for
-	// it to be the last; mu guards both.
-	together    bool
-	last        lastRecord
-	undelivered int
+	// underWay is how many POSTs are under way, and last the record of the one that ended
+	// last: it goes with the outcome. mu guards both.
+	underWay int
+	last     []tables.Record
 }
 
 // errStaleReplay: the pointer's dead letter is gone, or its replay was finished or

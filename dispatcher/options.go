@@ -31,16 +31,6 @@ type Sender interface {
 	Send(ctx context.Context, w *webhook.Webhook, r webhook.Request) webhook.Result
 }
 
-// RecordedCompletes is a store that keeps queues and records together.
-type RecordedCompletes interface {
-	// CompleteRecorded removes a message from the queue of this name, as Complete of
-	// queue.Queue does, and records r, as tables.Deliveries does, in one transaction. A
-	// record does not depend on the lease: with queue.ErrLeaseLost and
-	// queue.ErrQueueNotFound it is as durable as with nil. After any other error both or
-	// neither may have been done; both may be done again, here or one by one.
-	CompleteRecorded(ctx context.Context, queueName string, m *queue.Message, r tables.Record) error
-}
-
 // Options configure a Dispatcher. Queues, Store and Sender are required; zero
 // values of the others mean the default given.
 type Options struct {

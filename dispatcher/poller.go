@@ -273,7 +273,7 @@ func (p *poller) handleAll(ctx context.Context, m *queue.Message) {
 // refuse gives back a message that was received while the poller was stopped.
 func (p *poller) refuse(m *queue.Message) {
 	defer p.giveSlots(1)
-	p.d.giveBack(p.q, m)
+	p.d.refuse(p.q, m)
 }
 
 // handle handles a message for which a slot was taken.

@@ -29,7 +29,7 @@ func (d *Dispatcher) enter(ctx context.Context, p *parcel, targets []target) {
 				refusals = append(refusals, t)
 			}
 		case t.disabled():
-			p.hold(&t.delivery, policy.WebhookDisabled, holdDelay, p.margin)
+			p.hold(&t.delivery, policy.WebhookDisabled, holdDelay, p.give.held)
 			t.delivery.Excused++
 			refusals = append(refusals, t)
 		}
@@ -100,13 +100,9 @@ func (d *Dispatcher) waitToEnter(ctx context.Context, p *parcel, t *target) (ok 
 // postpone holds a delivery whose webhook can't be sent to now, with its receive excused.
 func (d *Dispatcher) postpone(p *parcel, t *target, refused *flow.Refusal) {
 	d.metrics.Postponed(p.key.Queue, t.registration.ID, string(refused.Reason))
-	margin := policy.ExpiryMargin
-	if p.margin == guardMargin { // the guard has it, since nobody would receive it once more
-		margin = guardMargin
-	}
 	now := time.Now()
 	until := d.hostsLook(p.key.Queue, t.delivery.Excused, refused, now)
-	p.hold(&t.delivery, refused.Reason, postponement(p, until, now), margin)
+	p.hold(&t.delivery, refused.Reason, postponement(p, until, now), p.give.postponed)
 	t.delivery.Excused++
 	t.flow = nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/flow"
+	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -14,8 +15,8 @@ const (
 	// holdDelay is how long a held message is given back for before it is looked at
 	// again.
 	holdDelay = 10 * time.Minute
-	// expiryMargin is how long before its expiry a held message is dead-lettered.
-	expiryMargin = time.Minute
+	// heldMargin is how long before its expiry a held message is dead-lettered.
+	heldMargin = time.Minute
 )
 
 // target is one webhook that the parcel is due to.
@@ -146,7 +147,7 @@ func absent(h history, found []target) []tables.Delivery {
 func (d *Dispatcher) orphaned(ctx context.Context, p *parcel, del tables.Delivery, deleted, begins bool) tables.Delivery {
 	if !deleted {
 		del.Reason, del.UpdatedAt = policy.StorageFault, time.Now().UTC().Truncate(time.Millisecond)
-		del.NextAt = del.UpdatedAt.Add(ownFaultDelay(p.m))
+		del.NextAt = del.UpdatedAt.Add(settle.OwnFaultDelay(p.m))
 		if !begins {
 			del.Excused++
 		}
@@ -247,7 +248,7 @@ func (p *parcel) hold(del *tables.Delivery, reason policy.Reason, delay, margin 
 }
 
 // nobody decides about a message that no webhook takes.
-func (d *Dispatcher) nobody(ctx context.Context, p *parcel, h history) Decision {
+func (d *Dispatcher) nobody(ctx context.Context, p *parcel, h history) Outcome {
 	reason := policy.NoWebhook
 	if h.anyWebhook() || p.replay != nil && p.replay.WebhookID != "" || d.registry.LeftWith(p.key.Queue, p.m.InsertedAt) {
 		reason = policy.WebhookDeleted
@@ -260,18 +261,18 @@ func (d *Dispatcher) nobody(ctx context.Context, p *parcel, h history) Decision 
 const newerDelay = time.Minute
 
 // newer decides about a message that a newer version wrote. It is never POSTed as it stands.
-func (d *Dispatcher) newer(ctx context.Context, p *parcel, h history) Decision {
+func (d *Dispatcher) newer(ctx context.Context, p *parcel, h history) Outcome {
 	return d.holdWhole(ctx, p, h, policy.Undecodable, newerDelay,
 		"the message was written by a newer version of pushlease, which has to receive it: update this instance")
 }
 
 // holdWhole holds a message that can go to no webhook now, near its end as a dead letter.
-func (d *Dispatcher) holdWhole(ctx context.Context, p *parcel, h history, reason policy.Reason, delay time.Duration, why string) Decision {
+func (d *Dispatcher) holdWhole(ctx context.Context, p *parcel, h history, reason policy.Reason, delay time.Duration, why string) Outcome {
 	del := d.wholeMessage(p, h)
 	if reason == policy.Undecodable { // nothing but its text is known
 		del.Size, del.Encoding, del.BodyHash = len(p.text), string(p.setting), p.hash
 	}
-	p.hold(&del, reason, delay, p.margin)
+	p.hold(&del, reason, delay, p.give.held)
 	if del.State == tables.DeadLettering && h.anyEnded() {
 		return d.giveUpRest(ctx, p, h, nil, reason)
 	}
@@ -282,7 +283,7 @@ func (d *Dispatcher) holdWhole(ctx context.Context, p *parcel, h history, reason
 }
 
 // unmatched decides about a message that every webhook's filter refuses.
-func (d *Dispatcher) unmatched(ctx context.Context, p *parcel, h history) Decision {
+func (d *Dispatcher) unmatched(ctx context.Context, p *parcel, h history) Outcome {
 	if d.o.KeepUnmatched(p.key.Queue) {
 		return d.giveUpMessage(ctx, p, h, nil, policy.Unmatched)
 	}

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pushlease/pushlease/dispatcher/internal/flow"
 	"github.com/pushlease/pushlease/internal/sqlite"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
@@ -145,7 +144,10 @@ func TestRecordThatSomethingElseDependsOnIsWrittenFirst(t *testing.T) {
 			if err != nil || len(got) != 1 {
 				t.Fatalf("%d, %v", len(got), err)
 			}
-			want(t, "action", d.Deliver(b.t.Context(), testQueue, got[0]).Action, policy.Complete)
+			outcome, result := d.HandleHosted(b.t.Context(), b.queue(testQueue), got[0])
+			want(t, "action", outcome.Action, policy.Complete)
+			want(t, "result", result, "deleted")
+			want(t, "steps", b.together.count("complete-recorded"), 0)
 			want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
 		})
 	})
@@ -251,31 +253,6 @@ func TestMessageThatComesBackBeforeItsLastRecordIsNotPostedAgain(t *testing.T) {
 	})
 }
 
-// A panic between the answer and the decision keeps the record from nobody.
-func TestLastRecordSurvivesAPanic(t *testing.T) {
-	inBubble(t, func(b *bench) {
-		d, err := New(b.options(nil))
-		if err != nil {
-			t.Fatal(err)
-		}
-		key := tables.MessageKey{Queue: testQueue, MessageID: "m", Day: time.Now()}
-		p := &parcel{together: true, undelivered: 1}
-		rec := tables.Record{Deliveries: []tables.Delivery{{MessageKey: key, WebhookID: "wh_a", State: tables.Delivered}}}
-		told := false
-		want(t, "kept", p.keepLast(lastRecord{rec, func() { told = true }}), true)
-		func() {
-			defer func() { _ = recover() }()
-			defer func() { d.recordApart(b.t.Context(), p) }()
-			panic("fold")
-		}()
-		all, err := b.db.Load(b.t.Context(), key)
-		if err != nil || len(all) != 1 {
-			t.Errorf("%d records, %v", len(all), err)
-		}
-		want(t, "told", told, true)
-	})
-}
-
 // Whoever reads the log line of an attempt may rely on its record.
 func TestAttemptIsLoggedOnceItIsOnRecord(t *testing.T) {
 	inBubble(t, func(b *bench) {
@@ -293,12 +270,14 @@ func TestAttemptIsLoggedOnceItIsOnRecord(t *testing.T) {
 	})
 }
 
-// A delivery that is not over keeps the message: nothing then waits for a delete.
-func TestNothingGoesTogetherWhileADeliveryIsNotOver(t *testing.T) {
-	for _, state := range tables.States() {
-		p := &parcel{together: true}
-		p.mayGoTogether([]target{{flow: &flow.Flow{}}, {delivery: tables.Delivery{State: state}}})
-		want(t, "together beside "+string(state), p.together, state.Terminal() && state != tables.DeadLettering)
-		want(t, "POSTs to be delivered", p.undelivered, 1)
-	}
+// The record of the POST that ends as the last one of a message is the outcome's, and no other.
+func TestTheOutcomeTakesTheLastRecordAlong(t *testing.T) {
+	rec := tables.Record{Deliveries: []tables.Delivery{{WebhookID: "wh_a"}}}
+	p := &parcel{underWay: 2}
+	want(t, "kept while another POST is under way", p.keepLast(rec), false)
+	want(t, "kept as the last", p.keepLast(rec), true)
+	want(t, "taken along", len(p.takeLast()), 1)
+	want(t, "taken along once", len(p.takeLast()), 0)
+	suspected := &parcel{underWay: 1, alone: true}
+	want(t, "kept where the note about the message has to be taken back", suspected.keepLast(rec), false)
 }

@@ -254,7 +254,7 @@ func (h *Handler) byOurClock(in run, d *delivered) run {
 // settle waits for the message to be settled, but not longer than the host does.
 func (h *Handler) settle(ctx context.Context, in run, q *hostedQueue, m *queue.Message) error {
 	type outcome struct {
-		decision dispatcher.Decision
+		decision dispatcher.Outcome
 		result   string
 	}
 	done := make(chan outcome, 1)

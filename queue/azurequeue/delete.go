@@ -14,7 +14,7 @@ import (
 const queuesVersion = "2024-08-04"
 
 // deleter makes the requests that delete messages: one for each message that is delivered.
-// The SDK takes four times the CPU for making, signing and passing on such a request.
+// The SDK takes several times the CPU for making, signing and passing on such a request.
 type deleter struct {
 	// messages is the address of the queue's messages, with a slash at the end.
 	messages url.URL

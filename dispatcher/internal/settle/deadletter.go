@@ -1,4 +1,4 @@
-package dispatcher
+package settle
 
 import (
 	"context"
@@ -10,59 +10,75 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/lease"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
 
-// poisonSuffix names the queue that holds copies of dead-lettered messages, as the
+// PoisonSuffix names the queue that holds copies of dead-lettered messages, as the
 // Functions tooling expects it.
-const poisonSuffix = "-poison"
+const PoisonSuffix = "-poison"
 
 // maxQueueName is the longest name that storage takes.
 const maxQueueName = 63
 
+// deadLetters makes the outcome's dead letters durable. When one can't be, the message stays.
+func (c *Completer) deadLetters(ctx context.Context, l *lease.Lease, o *Outcome) {
+	for i := range o.DeadLetters {
+		if err := c.DeadLetter(ctx, &o.DeadLetters[i]); err != nil {
+			c.o.Log.Error("dead letter could not be written; the message stays and is tried again",
+				"queue", l.Queue.Name(), "message", l.Message.ID, "error", err)
+			excused := o.DeadLetters[i].Delivery
+			excused.Excused++
+			c.o.Journal.Record(ctx, tables.Record{Deliveries: []tables.Delivery{excused}})
+			o.giveBack(l.Message)
+			return
+		}
+	}
+}
+
 // DeadLetter makes one dead letter durable: the row, then the copy in the poison
 // queue, then the delivery's state. Every step may be repeated; after an error the
 // queue message must not be completed, and the redelivery goes on from here.
-func (d *Dispatcher) DeadLetter(ctx context.Context, dl *DeadLettering) error {
+func (c *Completer) DeadLetter(ctx context.Context, dl *DeadLetter) error {
 	row := dl.Row
-	ctx, span := d.o.Tracer.Start(ctx, "dead-letter "+row.Queue, trace.WithAttributes(
+	ctx, span := c.o.Spans.Tracer.Start(ctx, "dead-letter "+row.Queue, trace.WithAttributes(
 		attribute.String("message.id", row.MessageID), attribute.Int64("delivery.count", row.DequeueCount),
 		attribute.String("queue.name", row.Queue), attribute.String("dlq.reason", string(row.Reason)),
 		attribute.String("dlq.error_description", row.Description)))
 	defer span.End()
 
 	stored, err := retry.Get(ctx, retry.Call, func(ctx context.Context) (tables.DeadLetter, error) {
-		return d.o.Store.PutDeadLetter(ctx, row)
+		return c.o.DeadLetters.PutDeadLetter(ctx, row)
 	})
 	if err != nil {
 		return fmt.Errorf("write dead letter %s: %w", row.ID, err)
 	}
-	if dl.Copy && d.o.PoisonCopy && stored.CopiedToQueue == "" {
-		if err := d.copyToPoison(ctx, stored, row.Text); err != nil {
+	if dl.Copy && c.o.PoisonCopy && stored.CopiedToQueue == "" {
+		if err := c.copyToPoison(ctx, stored, row.Text); err != nil {
 			return err
 		}
 	}
 	done := dl.Delivery
 	done.State, done.UpdatedAt = tables.DeadLettered, time.Now().UTC()
-	d.journal.Record(ctx, tables.Record{Deliveries: []tables.Delivery{done}})
-	d.log.Warn("message dead-lettered", "queue", row.Queue, "message", row.MessageID, "webhook", row.WebhookID,
+	c.o.Journal.Record(ctx, tables.Record{Deliveries: []tables.Delivery{done}})
+	c.o.Log.Warn("message dead-lettered", "queue", row.Queue, "message", row.MessageID, "webhook", row.WebhookID,
 		"reason", row.Reason, "attempts", row.Attempts, "status", row.LastStatus, "error_class", row.LastErrorClass,
 		"delivery_count", row.DequeueCount, "dead_letter", row.ID, "description", row.Description)
-	d.metrics.DeadLettered(row.Queue, string(row.Reason))
+	c.o.Meter.DeadLettered(row.Queue, string(row.Reason))
 	return nil
 }
 
 // copyToPoison puts the unchanged text on <queue>-poison, without an expiry. A queue
 // that is a poison queue itself, or whose name leaves no room, gets none. A
 // definitive refusal does not keep the message: its row is durable already.
-func (d *Dispatcher) copyToPoison(ctx context.Context, row tables.DeadLetter, text []byte) error {
-	name := row.Queue + poisonSuffix
-	if strings.HasSuffix(row.Queue, poisonSuffix) || len(name) > maxQueueName {
+func (c *Completer) copyToPoison(ctx context.Context, row tables.DeadLetter, text []byte) error {
+	name := row.Queue + PoisonSuffix
+	if strings.HasSuffix(row.Queue, PoisonSuffix) || len(name) > maxQueueName {
 		return nil
 	}
-	q, err := d.o.Queues.Queue(name)
+	q, err := c.o.Queues.Queue(name)
 	if err != nil {
 		return fmt.Errorf("open queue %s: %w", name, err)
 	}
@@ -70,29 +86,29 @@ func (d *Dispatcher) copyToPoison(ctx context.Context, row tables.DeadLetter, te
 		return q.Send(ctx, text, queue.SendOptions{TTL: queue.NoExpiry})
 	})
 	if errors.Is(err, queue.ErrDenied) || errors.Is(err, queue.ErrTooLarge) || errors.Is(err, queue.ErrUnsendable) {
-		d.log.Error("no copy in the poison queue; the dead letter itself is kept", "queue", name, "dead_letter", row.ID, "error", err)
-		d.metrics.PoisonCopyRefused(row.Queue)
+		c.o.Log.Error("no copy in the poison queue; the dead letter itself is kept", "queue", name, "dead_letter", row.ID, "error", err)
+		c.o.Meter.PoisonCopyRefused(row.Queue)
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("copy to %s: %w", name, err)
 	}
-	d.Wake(name)
+	c.o.Sent(name)
 	row.CopiedToQueue = name
 	if row.Text == nil {
 		row.Text = text
 	}
-	if _, err := d.o.Store.UpdateDeadLetter(ctx, row); err != nil {
+	if _, err := c.o.DeadLetters.UpdateDeadLetter(ctx, row); err != nil {
 		// The copy is there. Repeating the step could only add a second one.
-		d.log.Warn("the copy in the poison queue could not be noted on the dead letter", "dead_letter", row.ID, "error", err)
+		c.o.Log.Warn("the copy in the poison queue could not be noted on the dead letter", "dead_letter", row.ID, "error", err)
 	}
 	return nil
 }
 
 // finishReplay notes on a dead letter that its replay has ended.
-func (d *Dispatcher) finishReplay(ctx context.Context, row tables.DeadLetter) error {
+func (c *Completer) finishReplay(ctx context.Context, row tables.DeadLetter) error {
 	_, err := retry.Get(ctx, retry.Call, func(ctx context.Context) (tables.DeadLetter, error) {
-		now, err := d.o.Store.GetDeadLetter(ctx, row.ID)
+		now, err := c.o.DeadLetters.GetDeadLetter(ctx, row.ID)
 		if errors.Is(err, tables.ErrNotFound) {
 			return now, nil // deleted by an operator meanwhile
 		}
@@ -100,7 +116,7 @@ func (d *Dispatcher) finishReplay(ctx context.Context, row tables.DeadLetter) er
 			return now, err // a newer replay is under way, or this was done before
 		}
 		now.Status, now.ReplayToken = tables.Replayed, ""
-		return d.o.Store.UpdateDeadLetter(ctx, now)
+		return c.o.DeadLetters.UpdateDeadLetter(ctx, now)
 	})
 	if err != nil {
 		return fmt.Errorf("finish replay of %s: %w", row.ID, err)

@@ -1,0 +1,224 @@
+// Package settle is the one place where messages are completed, abandoned and
+// dead-lettered. It owns every write that follows the last answer, in the one right order:
+// records, dead letters, the end of a replay, the claim on the event, and the message itself.
+package settle
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/pushlease/pushlease/dispatcher/internal/claims"
+	"github.com/pushlease/pushlease/dispatcher/internal/flow"
+	"github.com/pushlease/pushlease/dispatcher/internal/journal"
+	"github.com/pushlease/pushlease/dispatcher/internal/lease"
+	"github.com/pushlease/pushlease/dispatcher/internal/meter"
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// Outcome is what delivering a message came to, and what is to happen to it: a plain value.
+type Outcome struct {
+	// Action is Complete, Abandon, Hold (abandoned for longer) or NoVerdict
+	// (given back, nothing charged). Dead letters are in DeadLetters: once they are
+	// durable, Action is what happens to the queue message.
+	Action policy.Action
+	Reason policy.Reason
+	// Delay before the message is shown again, unless Action is Complete.
+	Delay time.Duration
+	// Records are to be written before anything follows from them.
+	Records []tables.Record
+	// DeadLetters must be durable before Action is applied.
+	DeadLetters []DeadLetter
+	// ReplayEnds is the dead letter whose replay has ended with this; nil for none.
+	ReplayEnds *tables.DeadLetter
+	// HeldFor are the webhooks that the message waits for.
+	HeldFor []flow.Since
+	// Claim is the message's claim on its event; nil for none.
+	Claim *claims.Claim
+	// Posts are those that were made now.
+	Posts []lease.Posted
+}
+
+// DeadLetter is one dead letter to make durable.
+type DeadLetter struct {
+	Row tables.DeadLetter
+	// Delivery is recorded as DeadLettered afterwards.
+	Delivery tables.Delivery
+	// Copy is whether the row's text is also to be copied to the poison queue:
+	// once per message, however many webhooks gave it up.
+	Copy bool
+}
+
+// RecordedCompletes is a store that keeps queues and records together.
+type RecordedCompletes interface {
+	// CompleteRecorded removes a message from the queue of this name, as Complete of
+	// queue.Queue does, and records r, as tables.Deliveries does, in one transaction. A
+	// record does not depend on the lease: with queue.ErrLeaseLost and
+	// queue.ErrQueueNotFound it is as durable as with nil. After any other error both or
+	// neither may have been done; both may be done again, here or one by one.
+	CompleteRecorded(ctx context.Context, queueName string, m *queue.Message, r tables.Record) error
+}
+
+// Options are what a Completer needs of others.
+type Options struct {
+	Queues      queue.Service
+	DeadLetters tables.DeadLetters
+	// Recorded completes and records in one step; nil where the store has no such thing.
+	Recorded RecordedCompletes
+	Journal  *journal.Journal
+	Claims   *claims.Claims
+	Flows    *flow.Flows
+	Meter    *meter.Instruments
+	Deletes  *meter.Deletes
+	Spans    meter.Spans
+	Log      *slog.Logger
+	// PoisonCopy copies each dead-lettered message to <queue>-poison.
+	PoisonCopy bool
+	// Sent tells that a message was sent to a queue.
+	Sent func(queueName string)
+	// GivenBack tells that a message is shown again after delay.
+	GivenBack func(queueName string, m *queue.Message, delay time.Duration)
+}
+
+// Completer settles messages. Safe for concurrent use.
+type Completer struct{ o Options }
+
+// New makes a Completer.
+func New(o Options) *Completer { return &Completer{o: o} }
+
+// Settle does what the outcome says, and returns what became of the message: deleted,
+// abandoned, lease_lost or failed. What it can't do now heals on redelivery. ctx ends when
+// nothing may be written any more.
+func (c *Completer) Settle(ctx context.Context, l *lease.Lease, o Outcome) (result string) {
+	together := c.goTogether(l, &o)
+	if !together {
+		for _, rec := range o.Records {
+			c.Record(ctx, l.Message, rec)
+		}
+		l.End()
+	}
+	if l.IsLost() && (o.Action != policy.Complete || len(o.DeadLetters) > 0) {
+		return "lease_lost" // the message is someone else's now, and goes on from what was recorded
+	}
+	c.deadLetters(ctx, l, &o)
+	if o.ReplayEnds != nil {
+		if err := c.finishReplay(ctx, *o.ReplayEnds); err != nil {
+			c.o.Log.Error("the dead letter could not be marked as replayed; the message stays and is tried again",
+				"dead_letter", o.ReplayEnds.ID, "error", err)
+			o.giveBack(l.Message)
+		}
+	}
+	if o.Action == policy.Complete {
+		c.o.Claims.End(ctx, o.Claim)
+		var last *tables.Record
+		if together {
+			last = &o.Records[0]
+		}
+		return c.complete(ctx, l, last)
+	}
+	c.o.Claims.Keep(ctx, o.Claim, o.Delay, l.Message.Lease.Granted())
+	return c.abandon(ctx, l, &o)
+}
+
+// goTogether reports whether the one record that is left may go into one transaction with the
+// delete, where the store keeps both: nothing comes in between then. A host's lease is not ours.
+func (c *Completer) goTogether(l *lease.Lease, o *Outcome) bool {
+	return c.o.Recorded != nil && l.Renewed() && o.Action == policy.Complete && len(o.Records) == 1 &&
+		len(o.DeadLetters) == 0 && o.ReplayEnds == nil && o.Claim == nil
+}
+
+// giveBack makes a message be tried again, because of us.
+func (o *Outcome) giveBack(m *queue.Message) {
+	o.Action, o.Reason, o.Delay, o.ReplayEnds = policy.NoVerdict, policy.StorageFault, OwnFaultDelay(m), nil
+}
+
+// Record writes a record, and then tells of the attempts in it: whoever reads of them may rely
+// on it.
+func (c *Completer) Record(ctx context.Context, m *queue.Message, rec tables.Record) {
+	c.o.Journal.Record(ctx, rec)
+	c.tell(ctx, m, rec)
+}
+
+// tell logs and counts the attempts that are on record.
+func (c *Completer) tell(ctx context.Context, m *queue.Message, rec tables.Record) {
+	for i := range rec.Attempts {
+		a := &rec.Attempts[i]
+		// As strings: types of their own would go through encoding/json.
+		c.o.Log.LogAttrs(ctx, slog.LevelInfo, "attempt",
+			slog.String("queue", a.Queue), slog.String("message", a.MessageID), slog.String("webhook", a.WebhookID),
+			slog.Int("attempt", a.Number), slog.Int("generation", a.Generation), slog.Int64("delivery_count", m.DequeueCount),
+			slog.Int("status", a.Status), slog.String("error_class", string(a.ErrorClass)),
+			slog.Int64("duration_ms", a.Duration.Milliseconds()), slog.String("decision", string(a.Action)),
+			slog.String("reason", string(a.Reason)), slog.Bool("charged", a.Charged), slog.String("delay", a.Delay.String()),
+			slog.Int("redials", a.Redials))
+		CountAttempt(c.o.Meter, a)
+	}
+}
+
+// CountAttempt counts an attempt.
+func CountAttempt(m *meter.Instruments, a *tables.Attempt) {
+	m.Attempted(meter.Attempt{
+		Queue: a.Queue, Webhook: a.WebhookID, Status: a.Status, ErrorClass: string(a.ErrorClass),
+		Decision: string(a.Action), Reason: string(a.Reason), Took: a.Duration,
+	})
+}
+
+// abandon gives the message back after the outcome's delay. When that fails, the lease's
+// own end gives it back: later, but surely.
+func (c *Completer) abandon(ctx context.Context, l *lease.Lease, o *Outcome) (result string) {
+	giveBack := func(ctx context.Context) error { return l.Queue.Abandon(ctx, l.Message, o.Delay) }
+	if len(o.HeldFor) > 0 && o.Delay >= flow.HoldMin && l.Renewed() { // a host's lease is not ours
+		giveBack = func(ctx context.Context) error { return c.hideFor(ctx, l, o) }
+	}
+	err := retry.Do(ctx, retry.GiveBack, func(ctx context.Context, _ int) error {
+		return l.Settling(func() error { return giveBack(ctx) })
+	})
+	switch {
+	case err == nil:
+		c.o.GivenBack(l.Queue.Name(), l.Message, o.Delay)
+		return "abandoned"
+	case errors.Is(err, queue.ErrLeaseLost):
+		return "lease_lost"
+	}
+	c.o.Log.Warn("the message could not be given back with its delay; it comes back when its lease ends",
+		"queue", l.Queue.Name(), "message", l.Message.ID, "error", err)
+	return "failed"
+}
+
+// hideFor gives a message back for longer than flow.HoldMin, and keeps its receipt: a renewal
+// is the one call that tells the new one.
+func (c *Completer) hideFor(ctx context.Context, l *lease.Lease, o *Outcome) error {
+	m := &queue.Message{
+		ID: l.Message.ID, InsertedAt: l.Message.InsertedAt, ExpiresAt: l.Message.ExpiresAt,
+		Lease: queue.NewLease(l.Message.Lease.Receipt(), time.Now(), o.Delay),
+	}
+	if err := l.Queue.Renew(ctx, m, o.Delay); err != nil {
+		return err // as it is: it stands for the error of Abandon
+	}
+	c.o.Flows.Hold(l.Queue, m, o.HeldFor)
+	return nil
+}
+
+const (
+	ownFaultMin = 2 * time.Second
+	ownFaultMax = 5 * time.Minute
+)
+
+// OwnFaultDelay spaces out redeliveries that our own faults cause. It grows with the
+// dequeue count, the only counter that works when nothing can be recorded. A
+// message that will expire is never hidden for more than half of what is left of it.
+func OwnFaultDelay(m *queue.Message) time.Duration {
+	return WithinLife(m, retry.Backoff(int(min(m.DequeueCount, 30)), ownFaultMin, ownFaultMax))
+}
+
+// WithinLife shortens a delay so that the message is looked at again before it expires.
+func WithinLife(m *queue.Message, delay time.Duration) time.Duration {
+	if m.ExpiresAt.IsZero() {
+		return delay
+	}
+	return min(delay, max(time.Until(m.ExpiresAt)/2, time.Second))
+}

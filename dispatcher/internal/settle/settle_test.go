@@ -1,0 +1,135 @@
+package settle
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/pushlease/pushlease/dispatcher/internal/claims"
+	"github.com/pushlease/pushlease/dispatcher/internal/journal"
+	"github.com/pushlease/pushlease/dispatcher/internal/lease"
+	"github.com/pushlease/pushlease/dispatcher/internal/meter"
+	"github.com/pushlease/pushlease/internal/bubble"
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// stage notes what is asked of storage, in order; down calls fail.
+type stage struct {
+	queue.Queue
+	tables.Deliveries
+	tables.DeadLetters
+	asked []string
+	down  string
+}
+
+func (s *stage) do(what string) error {
+	s.asked = append(s.asked, what)
+	if what == s.down {
+		return errors.New("away")
+	}
+	return nil
+}
+
+func (s *stage) Name() string                                   { return "orders" }
+func (s *stage) Complete(context.Context, *queue.Message) error { return s.do("complete") }
+func (s *stage) Abandon(_ context.Context, _ *queue.Message, _ time.Duration) error {
+	return s.do("abandon")
+}
+func (s *stage) Renew(context.Context, *queue.Message, time.Duration) error { return nil }
+func (s *stage) Record(_ context.Context, r tables.Record) error {
+	return s.do("record " + string(r.Deliveries[0].State))
+}
+func (s *stage) Load(context.Context, tables.MessageKey) ([]tables.Delivery, error) { return nil, nil }
+func (s *stage) PutDeadLetter(_ context.Context, d tables.DeadLetter) (tables.DeadLetter, error) {
+	return d, s.do("dead letter")
+}
+
+func (s *stage) GetDeadLetter(context.Context, string) (tables.DeadLetter, error) {
+	return tables.DeadLetter{ReplayToken: "t"}, nil
+}
+
+func (s *stage) UpdateDeadLetter(_ context.Context, d tables.DeadLetter) (tables.DeadLetter, error) {
+	return d, s.do("replay ended")
+}
+
+func (s *stage) CompleteRecorded(context.Context, string, *queue.Message, tables.Record) error {
+	return s.do("complete with record")
+}
+
+// settleOn settles a message on s.
+func settleOn(t *testing.T, s *stage, recorded RecordedCompletes, o Outcome) string {
+	t.Helper()
+	m, err := meter.New(metricnoop.NewMeterProvider().Meter(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(&bytes.Buffer{}, nil))
+	c := New(Options{
+		DeadLetters: s, Recorded: recorded, Journal: journal.New(s, m, log), Claims: claims.New(nil, m, log), Meter: m,
+		Deletes: meter.NewDeletes(), Spans: meter.Spans{Tracer: tracenoop.NewTracerProvider().Tracer("")}, Log: log,
+		Sent: func(string) {}, GivenBack: func(string, *queue.Message, time.Duration) {},
+	})
+	ls := lease.New(t.Context(), func(string) time.Duration { return time.Minute }, m, log)
+	l := ls.Keep(t.Context(), s, &queue.Message{ID: "m", DequeueCount: 1, Lease: queue.NewLease("r", time.Now(), time.Minute)})
+	defer l.Stop()
+	if !l.Begin() {
+		t.Fatal("in work already")
+	}
+	result := c.Settle(t.Context(), l, o)
+	if n := ls.InWork(); n != 0 {
+		t.Errorf("%d messages are in work after settling", n)
+	}
+	return result
+}
+
+func delivered() tables.Record {
+	return tables.Record{Deliveries: []tables.Delivery{{MessageKey: tables.MessageKey{Queue: "orders", MessageID: "m"}, State: tables.Delivered}}}
+}
+
+// What follows from what: nothing is done before what it depends on is durable.
+func TestSettlingKeepsItsOrder(t *testing.T) {
+	for name, tt := range map[string]struct {
+		o        Outcome
+		recorded bool
+		down     string
+		asked    []string
+		result   string
+	}{
+		"delivered": {Outcome{Action: policy.Complete, Records: []tables.Record{delivered()}}, false, "",
+			[]string{"record delivered", "complete"}, "deleted"},
+		"delivered, on one file": {Outcome{Action: policy.Complete, Records: []tables.Record{delivered()}}, true, "",
+			[]string{"complete with record"}, "deleted"},
+		"delivered to one of two": {Outcome{Action: policy.Abandon, Records: []tables.Record{delivered()}}, true, "",
+			[]string{"record delivered", "abandon"}, "abandoned"},
+		"a replay": {Outcome{Action: policy.Complete, Records: []tables.Record{delivered()}, ReplayEnds: &tables.DeadLetter{ReplayToken: "t"}}, true, "",
+			[]string{"record delivered", "replay ended", "complete"}, "deleted"},
+		"a dead letter": {Outcome{Action: policy.Complete, DeadLetters: []DeadLetter{{}}}, true, "",
+			[]string{"dead letter", "record dead_lettered", "complete"}, "deleted"},
+		"a dead letter that can't be written": {Outcome{Action: policy.Complete, DeadLetters: []DeadLetter{{}}}, true, "dead letter",
+			[]string{"dead letter", "dead letter", "dead letter", "record ", "abandon"}, "abandoned"},
+		"one step that fails is two": {Outcome{Action: policy.Complete, Records: []tables.Record{delivered()}}, true, "complete with record",
+			[]string{"complete with record", "record delivered", "complete"}, "deleted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				s := &stage{down: tt.down}
+				var recorded RecordedCompletes
+				if tt.recorded {
+					recorded = s
+				}
+				if got := settleOn(t, s, recorded, tt.o); got != tt.result || !slices.Equal(s.asked, tt.asked) {
+					t.Errorf("%s after %q, want %s after %q", got, s.asked, tt.result, tt.asked)
+				}
+			})
+		})
+	}
+}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"time"
 
@@ -18,13 +19,14 @@ const (
 	FlowPaused   FlowState = "paused"
 	FlowFailing  FlowState = "failing"
 	FlowProbing  FlowState = "probing"
+	FlowLimited  FlowState = "limited"
 	FlowBusy     FlowState = "busy"
 	FlowOpen     FlowState = "open"
 )
 
 // FlowStates lists every FlowState.
 func FlowStates() []FlowState {
-	return []FlowState{FlowDisabled, FlowPaused, FlowFailing, FlowProbing, FlowBusy, FlowOpen}
+	return []FlowState{FlowDisabled, FlowPaused, FlowFailing, FlowProbing, FlowLimited, FlowBusy, FlowOpen}
 }
 
 // WebhookState is the dispatcher's view of one webhook. Counters are since its start.
@@ -45,6 +47,9 @@ type WebhookState struct {
 	// whose answer says nothing about the receiver.
 	RecentPosts, RecentRefused int
 	Breaker                    policy.BreakerState
+	// Refusing: it refuses every message alike. Pace is the rate that was learned.
+	Refusing bool
+	Pace     policy.PaceState
 	// Failing is since when it only fails.
 	Failing       policy.AutoDisableState
 	LastFailureAt time.Time
@@ -69,10 +74,35 @@ type statusView struct {
 	RecentPosts    int             `json:"recent_posts"`
 	RecentRefused  int             `json:"recent_refused"`
 	Breaker        breakerView     `json:"breaker"`
+	LearnedRate    *learnedView    `json:"learned_rate,omitempty"`
 	FailingSince   time.Time       `json:"failing_since,omitzero"`
 	FailedMessages int             `json:"failed_messages"`
 	LastSuccessAt  time.Time       `json:"last_success_at,omitzero"`
 	LastFailureAt  time.Time       `json:"last_failure_at,omitzero"`
+}
+
+// learnedView is the rate that was learned from refusals.
+type learnedView struct {
+	PerSecond float64   `json:"per_second"`
+	Since     time.Time `json:"since"`
+	Refused   int64     `json:"refused"`
+}
+
+func learnedOf(st policy.PaceState) *learnedView {
+	if st.Rate == 0 {
+		return nil
+	}
+	return &learnedView{PerSecond: roundedRate(st.Rate), Since: utc(st.Since), Refused: st.Refused}
+}
+
+// roundedRate keeps three digits.
+func roundedRate(rate float64) float64 {
+	for _, unit := range []float64{1, 10, 100, 1000} {
+		if rate*unit >= 100 || unit == 1000 {
+			return math.Round(rate*unit) / unit
+		}
+	}
+	return rate
 }
 
 type breakerView struct {
@@ -105,6 +135,7 @@ func (a *API) status(r *http.Request, reg tables.Registration) *statusView {
 			State: s.Breaker.Phase, Since: utc(s.Breaker.Since), NextProbe: utc(s.Breaker.NextProbe),
 			Samples: s.Breaker.Samples, Failures: s.Breaker.Failures,
 		},
+		LearnedRate:  learnedOf(s.Pace),
 		FailingSince: utc(s.Failing.FailingSince), FailedMessages: s.Failing.FailedMessages,
 		LastSuccessAt: utc(s.Failing.LastSuccess), LastFailureAt: utc(s.LastFailureAt),
 	}

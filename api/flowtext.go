@@ -53,11 +53,10 @@ func (t flowText) why() string {
 		return t.disabled()
 	case FlowPaused:
 		return "It answered 429 or 503 and asked for a pause: nothing is sent to it until " + stamp(s.Until) + "."
-	case FlowFailing:
-		return fmt.Sprintf("It mostly fails, and its breaker has been open since %s: nothing is sent to it. A probe is due at %s with the next message; one that succeeds closes the breaker, "+
-			"one that fails doubles the wait, up to %s.", stamp(s.Breaker.Since), stamp(s.Until), time.Duration(t.reg.Flow.OrDefault().Breaker.ProbeMax))
-	case FlowProbing:
-		return fmt.Sprintf("It mostly failed, and its breaker has been open since %s: the next message, or one that is under way, is the probe. If it succeeds the breaker closes.", stamp(s.Breaker.Since))
+	case FlowFailing, FlowProbing:
+		return t.broken()
+	case FlowLimited:
+		return t.limited()
 	case FlowBusy:
 		if !s.Until.IsZero() {
 			return fmt.Sprintf("Its rate of %v a second is used up: the next POST may begin at %s.", t.reg.Flow.OrDefault().Rate, stamp(s.Until))
@@ -65,6 +64,35 @@ func (t flowText) why() string {
 		return fmt.Sprintf("%d POSTs are in flight, as many as it may get now; its window can grow to %d.", s.InFlight, s.Concurrency)
 	}
 	return "It is sent to as messages come."
+}
+
+// broken says since when nothing but probes is sent, and why.
+func (t flowText) broken() string {
+	s := t.s
+	why := "It mostly fails"
+	if s.Refusing {
+		why = "It refuses every message alike, whatever is in it"
+	}
+	if s.State == FlowFailing {
+		return fmt.Sprintf("%s, and its breaker has been open since %s: nothing is sent to it. A probe is due at %s with the next message; when one succeeds a few more are let through, and then all. "+
+			"Probes become rarer the longer it lasts, down to one in %s.", why, stamp(s.Breaker.Since), stamp(s.Until), time.Duration(t.reg.Flow.OrDefault().Breaker.ProbeMax))
+	}
+	return fmt.Sprintf("%s, and its breaker has been open since %s: the next message, or one that is under way, is the probe. If it succeeds a few more are let through, and then all.", why, stamp(s.Breaker.Since))
+}
+
+// limited says what was learned, and what to set by one who knows better.
+func (t flowText) limited() string {
+	s, flow := t.s, t.reg.Flow.OrDefault()
+	text := fmt.Sprintf("It takes only so many POSTs a second, and refuses others with 429 or 503 without saying how long to wait: %d since %s. "+
+		"%s has learned to send it about %v a second, and tries more now and then; a refusal costs a message no attempt while others are taken. Nothing has to be done.",
+		s.Pace.Refused, stamp(s.Pace.Since), t.who(), roundedRate(s.Pace.Rate))
+	switch {
+	case flow.Rate == 0:
+		text += " If you know its limit, set flow.rate to that (pushlease webhooks update " + t.reg.ID + " --rate N): then nothing is refused."
+	case flow.Rate > s.Pace.Rate:
+		text += fmt.Sprintf(" Its flow.rate of %v a second, the most that it is ever sent, is higher than what it takes; lower it, and nothing is refused.", flow.Rate)
+	}
+	return text + fmt.Sprintf(" POST /api/v1/webhooks/%s/enable forgets what was learned.", t.reg.ID)
 }
 
 func (t flowText) disabled() string {
@@ -112,7 +140,7 @@ func (t flowText) failing() string {
 
 // cure says where its messages are and what can be done.
 func (t flowText) cure() string {
-	if t.s.State == FlowOpen || t.s.State == FlowBusy {
+	if t.s.State == FlowOpen || t.s.State == FlowBusy || t.s.State == FlowLimited {
 		return ""
 	}
 	text := "Its messages wait, with no attempt charged (GET /api/v1/queues/" + t.reg.Queue + " counts them); one that would expire becomes a dead letter. "

@@ -21,9 +21,6 @@ import (
 // POST is under way is held for each message in flight: deciding and recording come after,
 // in a function of their own.
 func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t *target) {
-	if wait := time.Until(t.ticket.At); wait > 0 { // it has a place by its webhook's rate
-		retry.Sleep(ctx, wait)
-	}
 	if left := time.Until(p.m.Lease.Until()); left < leaseMargin(p.m.Lease.Granted()) || ctx.Err() != nil || !fairTime(ctx, &t.registration.Webhook) {
 		d.notBegun(ctx, p, t)
 		return
@@ -94,6 +91,7 @@ func (d *Dispatcher) decide(ctx context.Context, p *parcel, t *target, del *tabl
 		Now: now, Charged: del.Charged, Waits: del.Waits, FirstAt: firstOf(del.FirstAt, res.StartedAt),
 		PreviousStatus: del.LastStatus, PreviousAt: del.LastAt, LastOK: t.flow.LastDelivered(),
 		ExpiresAt: p.m.ExpiresAt, LookSlack: d.lookSlack(p.m), Random: rand.Float64(), Response: responseOf(res),
+		NotItsFault: t.ticket.Spared(),
 	})
 	if dec.Action == policy.NoVerdict {
 		dec.Reason = interruption(ctx)

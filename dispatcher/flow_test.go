@@ -248,7 +248,7 @@ func TestARecoveringReceiverIsNotFlooded(t *testing.T) {
 
 func TestAnOpenBreakerOutlivesARestartAndEndsWhenTheWebhookIsEnabledAnew(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		limited(nil)(&b.webhook)
+		limited(func(f *policy.Flow) { f.Breaker.ProbeAfter = policy.Duration(30 * time.Second) })(&b.webhook)
 		b.webhook = b.update(b.webhook)
 		r := &receiver{takes: after(time.Millisecond), answer: status(500)}
 		start := func() (*Dispatcher, func()) {

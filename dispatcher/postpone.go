@@ -81,13 +81,17 @@ func posting(targets []target) bool {
 // waitToEnter waits for the ticket of a target that has none yet, and holds its delivery when
 // it gets none.
 func (d *Dispatcher) waitToEnter(ctx context.Context, p *parcel, t *target) (ok bool) {
-	if t.ticket != nil {
-		return true
-	}
 	var refused *flow.Refusal
-	if t.ticket, refused = t.flow.Wait(ctx); refused == nil {
+	if t.ticket == nil {
+		t.ticket, refused = t.flow.Wait(ctx)
+	}
+	if refused == nil { // it has a place by its webhook's rate
+		refused = t.ticket.Begin(ctx)
+	}
+	if refused == nil {
 		return true
 	}
+	t.ticket.Unused()
 	if ctx.Err() != nil {
 		d.notBegun(ctx, p, t)
 		return false
@@ -120,7 +124,7 @@ func postponement(p *parcel, until, now time.Time) time.Duration {
 // left hands the ticket of a POST back with what came of it.
 func left(t *target, res *webhook.Result) {
 	t.ticket.Answered(flow.Answer{
-		Sign: policy.SignOf(responseOf(res)), Began: res.StartedAt, Took: res.Duration,
+		Sign: t.registration.Policy.Sign(responseOf(res), res.StartedAt.Add(res.Duration)), Began: res.StartedAt, Took: res.Duration,
 		First: t.delivery.Charged+t.delivery.Waits == 0,
 	})
 }

@@ -11,7 +11,7 @@ const (
 	BreakerClosed BreakerPhase = "closed"
 	// BreakerOpen: none do, until the next probe is due.
 	BreakerOpen BreakerPhase = "open"
-	// BreakerHalfOpen: one probe is under way, and decides.
+	// BreakerHalfOpen: one probe is under way, or a few POSTs since one succeeded.
 	BreakerHalfOpen BreakerPhase = "half-open"
 )
 
@@ -38,8 +38,15 @@ type BreakerState struct {
 	Failures int `json:"failures"`
 }
 
-// Breaker stops sending to a webhook that mostly fails and finds out, with one POST at
-// a time, when it takes messages again. The zero Breaker is closed and ready.
+// rampPosts successes, or one rampTime after the first, close a breaker that is half open.
+const (
+	rampPosts = 7
+	rampTime  = 10 * time.Second
+)
+
+// Breaker stops sending to a webhook that mostly fails and finds out, with one POST at a time,
+// when it takes messages again. Then more are let through, twice as many with each round of
+// successes, until it closes. The zero Breaker is closed and ready.
 //
 // Each POST gets the generation that Allow returned and hands it back to Report or
 // Abort, once. The generation changes with the phase, so an answer that comes late
@@ -47,11 +54,14 @@ type BreakerState struct {
 type Breaker struct {
 	tally      tally
 	open       bool
-	probing    bool // only when open
+	probing    bool // half open; only when open
 	generation uint64
 	since      time.Time
 	until      time.Time // of the wait, or of the patience with a probe
 	wait       time.Duration
+	// While half open: POSTs under way, and what came of the others.
+	flying, ok, failed int
+	firstOK            time.Time
 }
 
 // Allow tells whether a POST may begin now, and whether it is a probe, on which the
@@ -63,18 +73,35 @@ func (b *Breaker) Allow(s BreakerSettings, now time.Time) (ok, probe bool, gener
 	if !b.open {
 		return true, false, b.generation
 	}
-	b.bound(s, now)
-	if now.Before(b.until) {
+	if b.Room(s, now) == 0 {
 		return false, false, b.generation
 	}
-	b.generation++
-	b.probing, b.until = true, now.Add(ProbeTimeout)
-	return true, true, b.generation
+	if !b.probing || !now.Before(b.until) { // the first one, or those under way are lost
+		b.generation++
+		b.probing, b.until, b.flying, b.ok, b.failed = true, now.Add(ProbeTimeout), 0, 0, 0
+	}
+	b.flying++
+	return true, b.ok == 0, b.generation
+}
+
+// Room is how many POSTs may begin now; negative when the breaker does not bound them.
+func (b *Breaker) Room(s BreakerSettings, now time.Time) int {
+	if !b.open || !s.Enabled {
+		return -1
+	}
+	b.bound(s, now)
+	switch {
+	case !now.Before(b.until):
+		return 1
+	case b.probing:
+		return max(b.ok+1-b.flying, 0)
+	}
+	return 0
 }
 
 // Report takes in the answer of a POST that Allow allowed; only a failure opens it. random is uniform in [0, 1)
-// and spreads the probes of webhooks that fail together. It tells whether the breaker
-// has changed its phase. Signs that say nothing belong to Abort.
+// and spreads the probes of webhooks that fail together. It tells whether the breaker has
+// opened, closed, or let the first POST through again. Signs that say nothing belong to Abort.
 func (b *Breaker) Report(s BreakerSettings, generation uint64, ok bool, now time.Time, random float64) (changed bool) {
 	switch {
 	case generation != b.generation || !s.Enabled:
@@ -82,28 +109,57 @@ func (b *Breaker) Report(s BreakerSettings, generation uint64, ok bool, now time
 	case !b.open:
 		b.tally.add(ok, now)
 		if !ok && b.tripped(s, now) {
-			b.trip(time.Duration(s.ProbeAfter), now, random)
+			b.trip(s, now, now, random)
 			return true
 		}
 		return false
 	case !b.probing: // nobody has this generation
 		return false
-	case ok:
-		*b = Breaker{generation: b.generation + 1, since: now}
-	default:
-		b.trip(min(2*b.wait, time.Duration(s.ProbeMax)), now, random)
 	}
+	b.flying = max(b.flying-1, 0)
+	if !ok {
+		b.failed++
+		if float64(b.failed) < s.FailureShare*float64(b.ok+b.failed) {
+			return false
+		}
+		b.trip(s, b.since, now, random)
+		return true
+	}
+	if b.ok++; b.ok == 1 {
+		b.firstOK = now
+		return true
+	}
+	if b.ok < rampPosts && now.Sub(b.firstOK).Abs() < rampTime {
+		return false
+	}
+	*b = Breaker{generation: b.generation + 1, since: now}
+	return true
+}
+
+// Open opens the breaker: the webhook has refused everything since then, by signs that
+// Report does not count.
+func (b *Breaker) Open(s BreakerSettings, since, now time.Time, random float64) (changed bool) {
+	if b.open || !s.Enabled {
+		return false
+	}
+	b.trip(s, since, now, random)
 	return true
 }
 
 // Abort says that a POST that Allow allowed has no answer that counts: it was not
 // made, or cut short by us. If it was the probe, the next Allow is one.
 func (b *Breaker) Abort(generation uint64) {
-	if generation == b.generation && b.probing {
+	if generation != b.generation || !b.probing {
+		return
+	}
+	if b.flying = max(b.flying-1, 0); b.ok == 0 {
 		b.generation++
 		b.probing, b.until = false, time.Time{}
 	}
 }
+
+// Ramping tells whether the webhook takes messages again, and is sent a few.
+func (b *Breaker) Ramping() bool { return b.probing && b.ok > 0 }
 
 // Reset closes the breaker and forgets what it counted: the webhook was enabled, has
 // another URL, or an operator says so.
@@ -115,6 +171,9 @@ func (b *Breaker) Next(s BreakerSettings, now time.Time) time.Time {
 		return now
 	}
 	b.bound(s, now)
+	if b.Ramping() {
+		return now
+	}
 	next := b.until
 	if b.probing { // its answer comes before that, as a rule
 		next = earlier(next, now.Add(time.Duration(s.ProbeAfter)))
@@ -150,14 +209,19 @@ func (b *Breaker) tripped(s BreakerSettings, now time.Time) bool {
 	return samples >= s.MinSamples && float64(failed) >= s.FailureShare*float64(samples)
 }
 
-func (b *Breaker) trip(wait time.Duration, now time.Time, random float64) {
-	wait = max(wait, MinProbeAfter)
-	since := now
-	if b.open { // and stays so, since the probe has failed
-		since = b.since
+func (b *Breaker) trip(s BreakerSettings, since, now time.Time, random float64) {
+	b.since = earlier(since, now)
+	b.wait = min(max(OutageWait(time.Duration(s.ProbeAfter), now.Sub(b.since)), MinProbeAfter), max(time.Duration(s.ProbeMax), MinProbeAfter))
+	until := now.Add(b.wait)
+	if b.wait > spreadAfter { // until then their beginnings spread them
+		until = now.Add(jittered(b.wait, presetJitter, random))
 	}
-	*b = Breaker{open: true, generation: b.generation + 1, since: since, wait: wait, until: now.Add(jittered(wait, presetJitter, random))}
+	*b = Breaker{open: true, generation: b.generation + 1, since: b.since, wait: b.wait, until: until}
 }
+
+// spreadAfter is the longest wait for a probe without jitter: there would be no room for it
+// between what a webhook is to be sent in vain, and how soon it is to be found well.
+const spreadAfter = 5 * time.Minute
 
 // bound keeps the wait within what the settings and the clock of today allow.
 func (b *Breaker) bound(s BreakerSettings, now time.Time) {

@@ -66,34 +66,105 @@ func TestBreakerOpensAtHalfOfTenWithinAMinute(t *testing.T) {
 	}
 }
 
-func TestBreakerProbesAfterThirtySecondsDoublingToAQuarterOfAnHour(t *testing.T) {
+// A dead receiver gets 12 probes in 10 minutes, and one that is back after an outage of up to
+// 40 s is found within 2 s or half of that time; after a longer one within seven tenths.
+func TestBreakerProbesEarlyAndThenWithTheLengthOfTheOutage(t *testing.T) {
 	b, now := openBreaker(t), start
-	for i, seconds := range []int{30, 60, 120, 240, 480, 900, 900} {
-		wait := time.Duration(seconds) * time.Second
-		if got := b.Next(breakerSettings(), now); !got.Equal(now.Add(wait)) {
-			t.Fatalf("probe %d: due %s after, want %s", i, got.Sub(now), wait)
+	probes, last := 0, time.Duration(0)
+	for now.Sub(start) < time.Hour {
+		next := b.Next(breakerSettings(), now)
+		if made, _ := post(b, true, next.Add(-time.Nanosecond)); made {
+			t.Fatal("a POST was made before its time")
 		}
-		if made, _ := post(b, true, now.Add(wait-time.Nanosecond)); made {
-			t.Fatalf("probe %d: a POST was made before its time", i)
+		at := next.Sub(start)
+		if most := max(last+2*time.Second, last*3/2); last < 40*time.Second && at > most {
+			t.Errorf("after a probe at %s the next is at %s, want by %s", last, at, most)
+		} else if last >= 40*time.Second && last < 5*time.Minute && at > last*17/10+time.Millisecond {
+			t.Errorf("after a probe at %s the next is at %s", last, at)
 		}
-		now = now.Add(wait)
+		if at < 10*time.Minute {
+			probes++
+		}
+		last, now = at, next
 		if made, probe := post(b, false, now); !made || !probe {
-			t.Fatalf("probe %d: made %v, probe %v", i, made, probe)
+			t.Fatalf("made %v, probe %v", made, probe)
 		}
 		if st := b.State(now); st.Phase != policy.BreakerOpen || !st.Since.Equal(start) {
-			t.Fatalf("after probe %d: %+v, want it open since the start", i, st)
+			t.Fatalf("%+v, want it open since the start", st)
 		}
 	}
-	now = now.Add(15 * time.Minute)
-	if made, probe := post(b, true, now); !made || !probe {
-		t.Fatalf("made %v, probe %v", made, probe)
+	if probes > 12 || probes < 10 {
+		t.Errorf("%d probes in 10 minutes, want at most 12", probes)
 	}
-	wantPhase(t, b, now, policy.BreakerClosed)
-	for range 10 {
-		post(b, false, now)
+}
+
+// After a probe that succeeds a few POSTs go out, more with each success, and then all; what
+// fails among them opens it again, as a part of the same outage.
+func TestBreakerLetsMoreAndMoreThroughBeforeItCloses(t *testing.T) {
+	s, b := breakerSettings(), openBreaker(t)
+	now := b.Next(s, start)
+	_, _, g := b.Allow(s, now)
+	if room := b.Room(s, now); room != 0 {
+		t.Fatalf("room for %d beside the probe", room)
 	}
-	if got := b.Next(breakerSettings(), now); !got.Equal(now.Add(30 * time.Second)) {
-		t.Errorf("opened again: probe after %s, want the first wait", got.Sub(now))
+	if !b.Report(s, g, true, now, 0) || !b.Ramping() {
+		t.Fatal("the success of a probe is told")
+	}
+	wantPhase(t, b, now, policy.BreakerHalfOpen)
+	posts := 1
+	for round := 2; b.State(now).Phase != policy.BreakerClosed; round *= 2 {
+		if room := b.Room(s, now); room != round {
+			t.Fatalf("room for %d after %d successes, want %d", room, posts, round)
+		}
+		for range round {
+			_, _, g = b.Allow(s, now)
+		}
+		if ok, _, _ := b.Allow(s, now); ok {
+			t.Fatal("more than there is room for")
+		}
+		for range round {
+			b.Report(s, g, true, now, 0)
+			posts++
+		}
+	}
+	if posts != 7 {
+		t.Errorf("closed after %d POSTs, want 7", posts)
+	}
+
+	b = openBreaker(t)
+	now = b.Next(s, start)
+	post(b, true, now)
+	post(b, true, now)
+	post(b, false, now)
+	wantPhase(t, b, now, policy.BreakerHalfOpen) // one of three
+	post(b, false, now)
+	wantPhase(t, b, now, policy.BreakerOpen)
+	if st := b.State(now); !st.Since.Equal(start) {
+		t.Errorf("open since %s, want since the start", st.Since)
+	}
+
+	b = openBreaker(t) // few messages
+	now = b.Next(s, start)
+	post(b, true, now)
+	post(b, true, now.Add(10*time.Second))
+	wantPhase(t, b, now.Add(10*time.Second), policy.BreakerClosed)
+}
+
+func TestBreakerOpensForRefusalsThatItDoesNotCount(t *testing.T) {
+	s, b := breakerSettings(), &policy.Breaker{}
+	now := start.Add(75 * time.Second)
+	if !b.Open(s, start, now, 0) || b.Open(s, start, now, 0) {
+		t.Error("opens once")
+	}
+	if st := b.State(now); st.Phase != policy.BreakerOpen || !st.Since.Equal(start) || st.NextProbe.Sub(now) < 30*time.Second {
+		t.Errorf("%+v, want it open since the start, and a probe as late as for an outage since then", st)
+	}
+}
+
+// closeBreaker makes the POSTs that close a breaker whose probe is due.
+func closeBreaker(b *policy.Breaker, now time.Time) {
+	for range 7 {
+		post(b, true, now)
 	}
 }
 
@@ -106,7 +177,7 @@ func TestBreakerIgnoresAnswersOfAnEarlierGeneration(t *testing.T) {
 		t.Error("an answer from before it opened changed it")
 	}
 	wantPhase(t, b, start, policy.BreakerOpen)
-	now := start.Add(30 * time.Second)
+	now := start.Add(2 * time.Second)
 	_, probe, lost := b.Allow(s, now)
 	if ok, _, _ := b.Allow(s, now.Add(policy.ProbeTimeout-1)); ok || !probe {
 		t.Fatal("two probes at once")
@@ -120,8 +191,9 @@ func TestBreakerIgnoresAnswersOfAnEarlierGeneration(t *testing.T) {
 		t.Error("a late answer changed it")
 	}
 	if !b.Report(s, second, true, now, 0) {
-		t.Error("the probe's answer did not close it")
+		t.Error("the probe's answer did not count")
 	}
+	closeBreaker(b, now)
 	for range 20 {
 		b.Report(s, second, false, now, 0)
 	}
@@ -147,6 +219,7 @@ func TestBreakerAbortFreesTheProbe(t *testing.T) {
 	}
 	_, _, g = b.Allow(s, now)
 	b.Abort(g)
+	closeBreaker(b, now)
 	wantPhase(t, b, now, policy.BreakerClosed)
 }
 
@@ -174,14 +247,14 @@ func TestBreakerFollowsChangedSettingsAndTheClock(t *testing.T) {
 
 func TestBreakerSurvivesARestart(t *testing.T) {
 	b := openBreaker(t)
-	post(b, false, start.Add(30*time.Second))
+	post(b, false, start.Add(30*time.Second)) // the next one at 45 s
 	saved := b.State(start.Add(31 * time.Second))
 	var again policy.Breaker
 	again.Restore(saved)
 	if got := again.State(start.Add(31 * time.Second)); got != saved {
 		t.Errorf("restored %+v, want %+v", got, saved)
 	}
-	if made, _ := post(&again, true, start.Add(89*time.Second)); made {
+	if made, _ := post(&again, true, start.Add(44*time.Second)); made {
 		t.Error("a POST before the probe was due")
 	}
 	_, _, _ = again.Allow(breakerSettings(), start.Add(90*time.Second))
@@ -190,6 +263,7 @@ func TestBreakerSurvivesARestart(t *testing.T) {
 	if made, probe := post(&third, true, start.Add(91*time.Second)); !made || !probe {
 		t.Errorf("restored while a probe was under way: made %v, probe %v; want a new probe", made, probe)
 	}
+	closeBreaker(&third, start.Add(92*time.Second))
 	wantPhase(t, &third, start.Add(92*time.Second), policy.BreakerClosed)
 	var closed policy.Breaker
 	closed.Restore(policy.BreakerState{})

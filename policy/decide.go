@@ -56,7 +56,7 @@ func (p Policy) Decide(t Try) Decision {
 	case DeadLetter:
 		d.Explanation = fmt.Sprintf("%s: the message is dead-lettered after attempt %d%s.", r.subject(), t.attempt(), v.because)
 	default:
-		if d.Pause > 0 && t.Waits < p.MaxWaits {
+		if d.Pause > 0 && t.Waits < p.MaxWaits || v.spared && t.Waits < p.spares() {
 			d.Reason, d.Charged = ReceiverBusy, false
 		}
 		p.again(&d, &t, &v, r.subject(), asked)
@@ -90,8 +90,23 @@ func (p *Policy) again(d *Decision, t *Try, v *verdict, subject string, asked ti
 		d.Explanation = fmt.Sprintf("%s: attempt %d of %d failed, and the next one is due in %s%s%s.", subject, n, p.MaxAttempts, delay, most, v.because)
 		return
 	}
-	d.Explanation = fmt.Sprintf("%s and asked for a wait: the next attempt is due in %s%s, and this one is not counted (wait %d of %d).",
-		subject, delay, most, max(t.Waits, 0)+1, p.MaxWaits)
+	why, waits := "and asked for a wait", p.MaxWaits
+	if v.spared {
+		why, waits = "as it does to any message now", p.spares()
+	}
+	d.Explanation = fmt.Sprintf("%s %s: the next attempt is due in %s%s, and this one is not counted (wait %d of %d).",
+		subject, why, delay, most, max(t.Waits, 0)+1, waits)
+}
+
+// minSpares is how many refusals that are not the message's fault go uncharged at least.
+const minSpares = 10
+
+// spares is how many such refusals go uncharged; none where nothing is tried twice.
+func (p *Policy) spares() int {
+	if p.MaxAttempts == 1 && p.MaxWaits == 0 {
+		return 0
+	}
+	return max(p.MaxWaits, minSpares)
 }
 
 // delay is the time until the next try: the schedule's, or the wait that was asked for if
@@ -171,6 +186,8 @@ type verdict struct {
 	// dead letter when attempts or age are used up; zero for the usual ones.
 	delay time.Duration
 	atEnd Reason
+	// spared: the refusal is not the message's fault, and not charged.
+	spared bool
 }
 
 func (p *Policy) judge(r *Response, t *Try, asked time.Duration) verdict {
@@ -187,7 +204,9 @@ func (p *Policy) judge(r *Response, t *Try, asked time.Duration) verdict {
 		}
 	}
 	if i, ok := match(p.Rules, *r); ok {
-		return p.Rules[i].verdict(i)
+		v := p.Rules[i].verdict(i)
+		v.spared = t.NotItsFault && p.Rules[i].Action == actionThrottle
+		return v
 	}
 	return byDefault(r, t, asked)
 }
@@ -200,6 +219,8 @@ func byDefault(r *Response, t *Try, asked time.Duration) verdict {
 		return verdict{action: Complete, reason: Delivered}
 	case r.Status == 410:
 		return verdict{action: DeadLetter, reason: WebhookGone, disable: true, because: ", and the webhook is disabled"}
+	case final(r.Status) && t.NotItsFault:
+		return verdict{action: Abandon, reason: RetryableError, atEnd: NonRetryableError, spared: true}
 	case final(r.Status) && asked >= time.Second:
 		return verdict{action: Abandon, reason: RetryableError, atEnd: NonRetryableError, because: ", since the answer names a wait"}
 	case final(r.Status):
@@ -208,7 +229,7 @@ func byDefault(r *Response, t *Try, asked time.Duration) verdict {
 		}
 		return verdict{action: DeadLetter, reason: NonRetryableError, because: ", since another one would not change the answer"}
 	}
-	return verdict{action: Abandon, reason: RetryableError}
+	return verdict{action: Abandon, reason: RetryableError, spared: t.NotItsFault && busy(r.Status)}
 }
 
 // final tells whether a status will not get better by trying again.

@@ -40,8 +40,8 @@ type BreakerSettings struct {
 	// the share of them that must be failures.
 	MinSamples   int     `json:"min_samples"`
 	FailureShare float64 `json:"failure_share"`
-	// ProbeAfter is the time from its opening to the first probe. It doubles with
-	// each probe that fails, up to ProbeMax; jitter comes on top.
+	// ProbeAfter is the time from its opening to the first probe, and between probes at
+	// least. They become rarer with the length of the outage, up to ProbeMax: see OutageWait.
 	ProbeAfter Duration `json:"probe_after"`
 	ProbeMax   Duration `json:"probe_max"`
 }
@@ -66,7 +66,7 @@ func DefaultFlow() Flow {
 		Concurrency: 64, Adaptive: true,
 		Breaker: BreakerSettings{
 			Enabled: true, MinSamples: 10, FailureShare: 0.5,
-			ProbeAfter: Duration(30 * time.Second), ProbeMax: Duration(15 * time.Minute),
+			ProbeAfter: Duration(2 * time.Second), ProbeMax: Duration(15 * time.Minute),
 		},
 		AutoDisableAfter:       DurationOrNever(5 * 24 * time.Hour),
 		AutoDisableMinFailures: 20,

@@ -58,7 +58,7 @@ func TestFlowValidateNamesTheField(t *testing.T) {
 		{"breaker.failure_share", func(f *policy.Flow) { f.Breaker.FailureShare = math.NaN() }},
 		{"breaker.probe_after", func(f *policy.Flow) { f.Breaker.ProbeAfter = 0 }},
 		{"breaker.probe_max", func(f *policy.Flow) { f.Breaker.ProbeMax = policy.Duration(25 * time.Hour) }},
-		{"breaker.probe_max", func(f *policy.Flow) { f.Breaker.ProbeMax = policy.Duration(29 * time.Second) }},
+		{"breaker.probe_max", func(f *policy.Flow) { f.Breaker.ProbeMax = policy.Duration(1 * time.Second) }},
 		{"auto_disable_after", func(f *policy.Flow) { f.AutoDisableAfter = -1 }},
 		{"auto_disable_after", func(f *policy.Flow) { f.AutoDisableAfter = policy.DurationOrNever(time.Millisecond) }},
 		{"auto_disable_min_failures", func(f *policy.Flow) { f.AutoDisableMinFailures = 0 }},

@@ -101,6 +101,12 @@ type PaceState struct {
 	Refused int64 `json:"refused"`
 }
 
+// Milli is the rate in POSTs of a thousand seconds, as it is stored.
+func (st PaceState) Milli() int64 { return int64(math.Round(st.Rate * 1000)) }
+
+// SetMilli sets the rate to what Milli was.
+func (st *PaceState) SetMilli(n int64) { st.Rate = float64(n) / 1000 }
+
 // Limited tells whether a limit is known.
 func (p *Pacer) Limited() bool { return p.base > 0 }
 

@@ -34,8 +34,8 @@ const (
 	Delivered Reason = "Delivered"
 	// RetryableError: the answer is worth another try.
 	RetryableError Reason = "RetryableError"
-	// ReceiverBusy: 429 or 503 that named a wait; not charged. (Beyond MaxWaits
-	// it is charged, and a RetryableError.)
+	// ReceiverBusy: 429 or 503 that named a wait, or a refusal that is not the message's
+	// fault (Try.NotItsFault); not charged. (Beyond MaxWaits it is charged, and a RetryableError.)
 	ReceiverBusy Reason = "ReceiverBusy"
 	// NonRetryableError: the answer will not get better.
 	NonRetryableError Reason = "NonRetryableError"
@@ -169,6 +169,10 @@ type Try struct {
 	PreviousAt     time.Time
 	// LastOK is when the webhook last answered 2xx to anything; zero when that is unknown.
 	LastOK time.Time
+	// NotItsFault says that the webhook refuses messages whatever they are: it takes others
+	// and is sent more than its limit, or it refuses all of them alike. This one is charged
+	// for neither, as long as no rule decides.
+	NotItsFault bool
 	// ExpiresAt is when the message vanishes; zero means never.
 	ExpiresAt time.Time
 	// LookSlack is how long before that somebody has to look at the message at the

@@ -10,6 +10,10 @@ import (
 // dead-letters the message and disables the webhook.
 const actionDisable = "disable"
 
+// actionThrottle is an action of rules only: as abandon, and the answer says that the webhook
+// is sent more than it takes, as a 429 does.
+const actionThrottle = "throttle"
+
 // matchAny is the Match of a rule for everything that is not 2xx.
 const matchAny = "*"
 

@@ -1,5 +1,7 @@
 package policy
 
+import "time"
+
 // Sign is what one POST says about its webhook; the zero Sign says nothing.
 type Sign struct {
 	// Delivered: it answered 2xx.
@@ -12,6 +14,26 @@ type Sign struct {
 	// Overloaded: it is sent more than it can take, as far as one can tell: 429, 502,
 	// 503, 504, a timeout, or a connection that fails.
 	Overloaded bool
+	// Limited: 429 or 503, or what a rule of its policy calls throttled, without a wait: it is sent
+	// more than its limit, or it is broken. A Pacer knows.
+	Limited bool
+	// Refused is the status by which it refused the message for good; 0 when it did not.
+	Refused int
+}
+
+// Sign reads the sign of an answer as SignOf does, and by the policy's rules, and whether
+// a wait is named, that it may be limited.
+func (p *Policy) Sign(r Response, now time.Time) Sign {
+	s := SignOf(r)
+	r = r.settled()
+	if _, asked := p.askedWait(&r, now); asked || s == (Sign{}) || s.Delivered {
+		return s
+	}
+	if i, ok := match(p.Rules, r); ok && p.Rules[i].Action == actionThrottle {
+		return Sign{Answered: s.Answered, Failed: true, Overloaded: true, Limited: true}
+	}
+	s.Limited = busy(r.Status)
+	return s
 }
 
 // SignOf reads the sign of an answer. What is no outcome on the wire gives none: an
@@ -43,5 +65,9 @@ func SignOf(r Response) Sign {
 	case 429, 502, 503, 504:
 		return Sign{Answered: true, Failed: true, Overloaded: true}
 	}
-	return Sign{Answered: true, Failed: class(r.Status) == 5}
+	s := Sign{Answered: true, Failed: class(r.Status) == 5}
+	if final(r.Status) {
+		s.Refused = r.Status
+	}
+	return s
 }

@@ -29,6 +29,10 @@ func TestSignOfEveryAnswer(t *testing.T) {
 		case status >= 500:
 			want = broken
 		}
+		switch status {
+		case 400, 401, 403, 404, 405, 409, 411, 413, 414, 415, 422, 431, 501, 505:
+			want.Refused = status
+		}
 		if got := policy.SignOf(policy.Response{Status: status, Class: policy.ClassReset}); got != want {
 			t.Errorf("%d: %+v, want %+v", status, got, want)
 		}
@@ -53,6 +57,57 @@ func TestSignOfEveryAnswer(t *testing.T) {
 	}
 	if got := policy.SignOf(policy.Response{}); got != (policy.Sign{}) {
 		t.Errorf("no answer at all: %+v, want no sign", got)
+	}
+}
+
+// What names a wait is waited for, and nothing is learned from it.
+func TestARefusalWithoutAWaitMayBeALimit(t *testing.T) {
+	p, _ := policy.Preset("standard")
+	p.Rules = []policy.Rule{{Match: "403", BodyContains: "rate limit", Action: "throttle"}}
+	for _, tt := range []struct {
+		name string
+		r    policy.Response
+		want bool
+	}{
+		{"429", policy.Response{Status: 429}, true},
+		{"503", policy.Response{Status: 503}, true},
+		{"429 with a wait", policy.Response{Status: 429, RetryAfter: "3"}, false},
+		{"503 with an exhausted quota", policy.Response{Status: 503, RateLimit: `"p";r=0;t=30`}, false},
+		{"502", policy.Response{Status: 502}, false},
+		{"2xx", policy.Response{Status: 204}, false},
+		{"what a rule calls throttled", policy.Response{Status: 403, Body: "API rate limit exceeded"}, true},
+		{"another 403", policy.Response{Status: 403, Body: "go away"}, false},
+	} {
+		if got := p.Sign(tt.r, start); got.Limited != tt.want || got.Limited && !got.Failed {
+			t.Errorf("%s: %+v, want limited %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// A refusal that is not the message's fault costs it no attempt, up to ten times; a rule
+// decides all the same.
+func TestARefusalThatIsNotTheMessagesFaultIsNotCharged(t *testing.T) {
+	p, _ := policy.Preset("standard")
+	p.Rules = []policy.Rule{{Match: "422", Action: "dead-letter"}}
+	for _, tt := range []struct {
+		status, waits int
+		notIts        bool
+		action        policy.Action
+		charged       bool
+	}{
+		{503, 0, true, policy.Abandon, false},
+		{429, 9, true, policy.Abandon, false},
+		{429, 10, true, policy.Abandon, true},
+		{429, 0, false, policy.Abandon, true},
+		{502, 0, true, policy.Abandon, true},
+		{403, 0, true, policy.Abandon, false},
+		{403, 0, false, policy.DeadLetter, true},
+		{422, 0, true, policy.DeadLetter, true},
+	} {
+		d := p.Decide(policy.Try{Now: start, Waits: tt.waits, NotItsFault: tt.notIts, Response: policy.Response{Status: tt.status}})
+		if d.Action != tt.action || d.Charged != tt.charged {
+			t.Errorf("%+v: %s, charged %v: %s", tt, d.Action, d.Charged, d.Explanation)
+		}
 	}
 }
 

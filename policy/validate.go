@@ -154,9 +154,9 @@ func checkRules(ps *problems, rules []Rule) {
 // check tells whether the rule's match and text are sound.
 func (rule Rule) check(ps *problems, path string) bool {
 	switch rule.Action {
-	case string(Complete), string(Abandon), string(DeadLetter), actionDisable:
+	case string(Complete), string(Abandon), string(DeadLetter), actionDisable, actionThrottle:
 	default:
-		ps.add(path+".action", "use complete, abandon, dead-letter or disable", "%.40q is no action", rule.Action)
+		ps.add(path+".action", "use complete, abandon, throttle, dead-letter or disable", "%.40q is no action", rule.Action)
 	}
 	before := len(*ps)
 	_, _, isStatus := statusRange(rule.Match)

@@ -17,7 +17,9 @@ type Health struct {
 
 	Breaker     policy.BreakerState
 	PausedUntil time.Time
-	Failing     policy.AutoDisableState
+	// Pace is the rate that was learned, to a thousandth of a POST a second.
+	Pace    policy.PaceState
+	Failing policy.AutoDisableState
 	// LastFailureAt is when the receiver last failed (policy.Sign.Failed).
 	LastFailureAt time.Time
 

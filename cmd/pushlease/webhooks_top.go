@@ -29,15 +29,18 @@ const (
 
 // webhookStatus is how a webhook fares in the instance that answered.
 type webhookStatus struct {
-	Instance       string    `json:"instance"`
-	State          string    `json:"state"`
-	Until          time.Time `json:"until,omitzero"`
-	Text           string    `json:"text"`
-	Window         int       `json:"window"`
-	Concurrency    int       `json:"concurrency"`
-	InFlight       int       `json:"in_flight"`
-	Waiting        int       `json:"waiting"`
-	RatePerSecond  float64   `json:"rate_per_second"`
+	Instance      string    `json:"instance"`
+	State         string    `json:"state"`
+	Until         time.Time `json:"until,omitzero"`
+	Text          string    `json:"text"`
+	Window        int       `json:"window"`
+	Concurrency   int       `json:"concurrency"`
+	InFlight      int       `json:"in_flight"`
+	Waiting       int       `json:"waiting"`
+	RatePerSecond float64   `json:"rate_per_second"`
+	LearnedRate   struct {
+		PerSecond float64 `json:"per_second"`
+	} `json:"learned_rate"`
 	Latency        string    `json:"latency,omitempty"`
 	Delivered      int64     `json:"delivered"`
 	Refused        int64     `json:"refused"`
@@ -107,12 +110,14 @@ func (r topRow) trouble() int {
 		return 3
 	case !r.Status.FailingSince.IsZero() || r.Status.refuses():
 		return 4
-	case r.Status.State == "busy":
+	case r.Status.State == "limited":
 		return 5
-	case r.Status.State == "disabled":
+	case r.Status.State == "busy":
 		return 6
+	case r.Status.State == "disabled":
+		return 7
 	}
-	return 7
+	return 8
 }
 
 func byTrouble(a, b topRow) int {
@@ -139,7 +144,8 @@ func newWebhooksTopCommand() *cobra.Command {
 		Long: `Shows a line for each webhook, those in trouble first, again and again until Ctrl-C:
 
   STATE      disabled, paused (it asked for it), failing (its breaker is open), probing
-             (one POST finds out), busy (as much is in flight as it may get), open
+             (one POST finds out), limited (it refuses more than a learned rate, which stands
+             beside it), busy (as much is in flight as it may get), open
   UNTIL      when the state ends by itself, UTC; of failing: the next probe
   FLIGHT     POSTs in flight / its window / the most that may ever be
   RATE       POSTs a second that it took over the last minute, and how long one takes
@@ -336,7 +342,7 @@ func topSummary(all []topRow) string {
 	if instance != "" {
 		parts = append(parts, "seen by "+instance)
 	}
-	for _, state := range []string{"disabled", "failing", "probing", "paused", "busy", "open", "new"} {
+	for _, state := range []string{"disabled", "failing", "probing", "paused", "limited", "busy", "open", "new"} {
 		if n := counts[state]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, state))
 		}
@@ -352,6 +358,8 @@ func (r topRow) cells() []string {
 		state += " (" + r.Disabled + ")"
 	case state == "open" && !s.FailingSince.IsZero():
 		state += " (no 2xx)"
+	case state == "limited":
+		state += fmt.Sprintf(" (%v/s)", s.LearnedRate.PerSecond)
 	case s.refuses():
 		state += " (refuses)"
 	}

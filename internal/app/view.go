@@ -37,7 +37,7 @@ func (v view) Webhook(id string) (api.WebhookState, bool) {
 		InFlight: s.InFlight, Waiting: s.Waiting, Rate: s.Rate, Latency: s.Latency,
 		Delivered: s.Delivered, Refused: s.Refused, Failed: s.Failed, Postponed: s.Postponed,
 		RecentPosts: s.RecentPosts, RecentRefused: s.RecentRefused,
-		Breaker: s.Breaker, Failing: s.Failing, LastFailureAt: s.LastFailureAt,
+		Breaker: s.Breaker, Refusing: s.Refusing, Pace: s.Pace, Failing: s.Failing, LastFailureAt: s.LastFailureAt,
 	}, ok
 }
 

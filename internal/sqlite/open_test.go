@@ -106,9 +106,9 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 			if err := db.Close(); err != nil {
 				t.Fatal(err)
 			}
-			other(t, path, "PRAGMA user_version = 7")
+			other(t, path, "PRAGMA user_version = 8")
 			return path
-		}, "schema 7, this one knows 6"},
+		}, "schema 8, this one knows 7"},
 		{"database of another program", func(dir string) string {
 			path := filepath.Join(dir, "foreign.db")
 			other(t, path, "CREATE TABLE messages (id INTEGER)")

@@ -110,6 +110,9 @@ func healthColumns(h tables.Health) columns {
 	c.number("Samples", h.Breaker.Samples)
 	c.number("Failures", h.Breaker.Failures)
 	c.time("PausedUntil", h.PausedUntil)
+	c.long("PaceMilli", h.Pace.Milli())
+	c.time("PaceSince", h.Pace.Since)
+	c.long("PaceRefused", h.Pace.Refused)
 	c.time("FailingSince", h.Failing.FailingSince)
 	c.number("FailedMessages", h.Failing.FailedMessages)
 	c.time("LastSuccessAt", h.Failing.LastSuccess)
@@ -125,7 +128,7 @@ func healthColumns(h tables.Health) columns {
 }
 
 func (e entity) health() tables.Health {
-	return tables.Health{
+	h := tables.Health{
 		WebhookID: e.text("WebhookID"), Instance: e.text("Instance"),
 		Breaker: policy.BreakerState{
 			Phase: policy.BreakerPhase(e.text("Breaker")), Since: e.time("BreakerSince"), NextProbe: e.time("NextProbe"),
@@ -138,5 +141,8 @@ func (e entity) health() tables.Health {
 		LastFailureAt: e.time("LastFailureAt"), Window: e.number("Window"), InFlight: e.number("InFlight"),
 		Delivered: e.long("Delivered"), Failed: e.long("Failed"), Postponed: e.long("Deferred"),
 		StartedAt: e.time("StartedAt"), UpdatedAt: e.time(updatedAtColumn),
+		Pace: policy.PaceState{Since: e.time("PaceSince"), Refused: e.long("PaceRefused")},
 	}
+	h.Pace.SetMilli(e.long("PaceMilli"))
+	return h
 }

@@ -48,11 +48,16 @@ type Flow struct {
 
 	window  policy.Window
 	bucket  policy.Bucket
+	pacer   policy.Pacer
 	breaker policy.Breaker
-	pause   policy.Pause
-	slots   policy.Slots
-	meter   policy.Meter
-	auto    policy.AutoDisable
+	// refusals tell that it refuses everything for good, and refusing that it does: since then the
+	// breaker is open, or half open.
+	refusals policy.Refusals
+	refusing bool
+	pause    policy.Pause
+	slots    policy.Slots
+	meter    policy.Meter
+	auto     policy.AutoDisable
 
 	inFlight, waiting            int
 	moved                        time.Time     // when a POST last began or ended
@@ -123,7 +128,9 @@ func (f *Flow) update(r tables.Registration) (reset, released bool) {
 	}
 	f.release(time.Now())
 	f.window.Reset()
+	f.pacer.Reset()
 	f.breaker.Reset()
+	f.refusals, f.refusing = policy.Refusals{}, false
 	f.pause.Reset()
 	f.auto.Reset()
 	f.answers, f.lastOK = meter.Lately{}, time.Time{}

@@ -118,6 +118,9 @@ func (fs *Flows) make(r tables.Registration) *Flow {
 	if newest.Breaker.Since.After(f.since) {
 		f.breaker.Restore(newest.Breaker)
 	}
+	if newest.Pace.Since.After(f.since) {
+		f.pacer.Restore(newest.Pace, now)
+	}
 	f.pause.Restore(newest.PausedUntil, now)
 	f.lastFailure = newest.LastFailureAt
 	// Since when it fails goes on; the messages that others counted stay in their rows.

@@ -23,12 +23,20 @@ func (fs *Flows) Measure(m metric.Meter, label func(webhookID string) string) er
 	if err != nil {
 		return fmt.Errorf("gauge of webhooks that are not sent to: %w", err)
 	}
+	learned, err := m.Float64ObservableGauge("webhook.learned_rate",
+		metric.WithDescription("POSTs a second that a limited webhook is sent, as learned from its refusals, by queue and webhook."))
+	if err != nil {
+		return fmt.Errorf("gauge of learned rates: %w", err)
+	}
 	_, err = m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		counts := map[State]int64{}
 		others := map[stoppedAs]int64{}
 		for id, s := range fs.states() {
 			counts[s.state]++
-			if s.state != Open && s.state != Busy {
+			if s.state == Limited {
+				o.ObserveFloat64(learned, s.rate, metric.WithAttributes(attribute.String("queue", s.queue), attribute.String("webhook", label(id))))
+			}
+			if s.state != Open && s.state != Busy && s.state != Limited {
 				s.webhook = label(id)
 				others[s]++
 			}
@@ -41,7 +49,7 @@ func (fs *Flows) Measure(m metric.Meter, label func(webhookID string) string) er
 				attribute.String("state", string(s.state)), attribute.String("why", s.why)))
 		}
 		return nil
-	}, states, stopped)
+	}, states, stopped, learned)
 	if err != nil {
 		return fmt.Errorf("observe the states of webhooks: %w", err)
 	}
@@ -53,7 +61,11 @@ func (fs *Flows) states() map[string]stoppedAs {
 	now := time.Now()
 	states := map[string]stoppedAs{}
 	for _, f := range fs.All() {
-		s := stoppedAs{queue: f.queue, state: f.Status(now).State}
+		status := f.Status(now)
+		s := stoppedAs{queue: f.queue, state: status.State}
+		if s.state == Limited {
+			s.rate = status.Pace.Rate
+		}
 		if s.state == Disabled {
 			f.mu.Lock()
 			s.why = f.why
@@ -69,4 +81,5 @@ type stoppedAs struct {
 	queue, webhook string
 	state          State
 	why            string
+	rate           float64 // of limited ones, which do not count as stopped
 }

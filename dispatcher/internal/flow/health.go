@@ -14,13 +14,13 @@ import (
 func (f *Flow) takeChange() (tables.Health, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.changed {
+	if !f.changed && !f.pacer.Limited() {
 		return tables.Health{}, false
 	}
 	f.changed = false
 	now := time.Now()
 	return tables.Health{
-		WebhookID: f.id, Breaker: f.breaker.State(now), PausedUntil: f.pause.Until(now), Failing: f.auto.State(),
+		WebhookID: f.id, Breaker: f.breaker.State(now), PausedUntil: f.pause.Until(now), Failing: f.auto.State(), Pace: f.pacer.State(),
 		LastFailureAt: f.lastFailure, Window: f.limit(), InFlight: f.inFlight,
 		Delivered: f.delivered, Failed: f.failed, Postponed: f.postponed, UpdatedAt: now,
 	}, true
@@ -50,6 +50,19 @@ func (f *Flow) isFailing() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.enabled && !f.auto.State().FailingSince.IsZero()
+}
+
+func (f *Flow) isLimited() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.enabled && f.pacer.Limited()
+}
+
+// share says whether other instances are limited by the webhook, too.
+func (f *Flow) share(others bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pacer.Share(others)
 }
 
 // overdue reports whether the webhook has failed for too long, with what others have seen.
@@ -118,27 +131,39 @@ func (fs *Flows) save(ctx context.Context) error {
 	return nil
 }
 
+// sharedFor is for how long a row of health tells that another instance is limited by a
+// webhook: it writes one each healthEvery.
+const sharedFor = 3 * healthEvery
+
 // overdue are the webhooks that have failed for too long, by what all instances have seen
-// together. It asks the store only while a webhook is failing.
+// together. It asks the store only while a webhook is failing or limited, and tells the
+// limited ones whether they are so for others.
 func (fs *Flows) overdue(ctx context.Context, now time.Time) ([]*Flow, error) {
-	var failing []*Flow
+	var failing, limited []*Flow
 	for _, f := range fs.All() {
 		if f.isFailing() {
 			failing = append(failing, f)
 		}
+		if f.isLimited() {
+			limited = append(limited, f)
+		}
 	}
-	if len(failing) == 0 {
+	if len(failing)+len(limited) == 0 {
 		return nil, nil
 	}
 	rows, err := fs.o.Store.ListHealth(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the health of webhooks: %w", err)
 	}
-	others := map[string][]policy.AutoDisableState{}
+	others, shared := map[string][]policy.AutoDisableState{}, map[string]bool{}
 	for _, h := range rows {
 		if h.Instance != fs.o.Instance {
 			others[h.WebhookID] = append(others[h.WebhookID], h.Failing)
+			shared[h.WebhookID] = shared[h.WebhookID] || h.Pace.Rate > 0 && now.Sub(h.UpdatedAt) < sharedFor
 		}
+	}
+	for _, f := range limited {
+		f.share(shared[f.id])
 	}
 	var due []*Flow
 	for _, f := range failing {

@@ -3,8 +3,6 @@ package flow
 import (
 	"math"
 	"time"
-
-	"github.com/pushlease/pushlease/policy"
 )
 
 // stalled is for how long no POST has ended although as many are in flight as may be; zero
@@ -24,7 +22,7 @@ func (f *Flow) stalled(now time.Time) time.Duration {
 // takes, or as far as one can tell what it will take. One that hangs takes a window in the
 // time that its POSTs hang for.
 func (f *Flow) pace(now time.Time) float64 {
-	capacity := f.meter.Capacity(f.settings, f.limit())
+	capacity := f.capacity()
 	took := f.stalled(now)
 	if capacity == 0 {
 		took = max(took, f.took)
@@ -37,6 +35,16 @@ func (f *Flow) pace(now time.Time) float64 {
 		return min(hanging, 1)
 	}
 	return min(hanging, capacity)
+}
+
+// capacity is how many POSTs a second the webhook can take as far as one knows; 0 before the
+// first answer.
+func (f *Flow) capacity() float64 {
+	capacity := f.meter.Capacity(f.settings, f.limit())
+	if learned := f.pacer.Rate(); learned > 0 && (capacity == 0 || learned < capacity) {
+		return learned
+	}
+	return capacity
 }
 
 // room is how many more messages could be sent to the webhook now, besides those that are
@@ -52,16 +60,31 @@ func (f *Flow) room(onTheWay, most int, now time.Time) (n int, next time.Time) {
 		return 0, refused.Until
 	}
 	n = min(f.limit()-f.inFlight-f.waiting-onTheWay, most)
-	if f.breaker.State(now).Phase != policy.BreakerClosed {
-		n = 0
-		if f.probeDue(now) {
-			n = min(1-onTheWay, most)
-		}
+	probes := f.breaker.Room(f.settings.Breaker, now)
+	if probes >= 0 {
+		n = min(probes-f.waiting-onTheWay, most)
 	}
-	if n <= 0 || f.settings.Rate == 0 {
-		return max(n, 0), time.Time{}
+	if n > 0 && f.settings.Rate > 0 {
+		n, next = f.tokens(onTheWay, n, now)
 	}
-	return f.tokens(onTheWay, n, now)
+	if n > 0 && probes < 0 && f.pacer.Limited() {
+		n, next = f.places(onTheWay+f.waiting, n, now)
+	}
+	return max(n, 0), next
+}
+
+// places is tokens by the learned rate.
+func (f *Flow) places(onTheWay, most int, now time.Time) (n int, next time.Time) {
+	rate, first, soon := f.pacer.Rate(), f.pacer.Next(now), now.Add(flowPatience/2)
+	batch := min(most, max(int(rate*flowPatience.Seconds()/4), 1))
+	if !first.After(soon) {
+		n = int(soon.Sub(first).Seconds()*rate) + 1
+	}
+	if n -= onTheWay; n >= batch {
+		return min(n, most), time.Time{}
+	}
+	last := first.Add(time.Duration(float64(onTheWay+batch-1) / rate * float64(time.Second)))
+	return 0, later(last.Add(-flowPatience/2), now.Add(time.Millisecond))
 }
 
 // tokens is room as far as the rate allows it: what may begin within half of flowPatience
@@ -87,8 +110,11 @@ func (f *Flow) tokens(onTheWay, most int, now time.Time) (n int, next time.Time)
 func (f *Flow) releasable(now time.Time, within time.Duration) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.enabled || f.closed(now) != nil || f.breaker.State(now).Phase != policy.BreakerClosed {
+	if !f.enabled || f.closed(now) != nil {
 		return -1
+	}
+	if probes := f.breaker.Room(f.settings.Breaker, now); probes >= 0 {
+		return max(probes-f.waiting, 0)
 	}
 	room := f.limit() - f.inFlight - f.waiting
 	if room <= 0 {

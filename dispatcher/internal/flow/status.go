@@ -19,6 +19,8 @@ const (
 	Failing State = "failing"
 	// Probing: a probe is due or under way.
 	Probing State = "probing"
+	// Limited: it refuses what is more than its limit, and is sent what it takes.
+	Limited State = "limited"
 	// Busy: as much is in flight, or was sent meter.Lately, as it may get.
 	Busy State = "busy"
 	// Open: it is sent to as messages come.
@@ -27,7 +29,7 @@ const (
 
 // States lists every State.
 func States() []State {
-	return []State{Disabled, Paused, Failing, Probing, Busy, Open}
+	return []State{Disabled, Paused, Failing, Probing, Limited, Busy, Open}
 }
 
 // Status is how one webhook fares in this process. Counters are since its start.
@@ -51,6 +53,10 @@ type Status struct {
 	// ones of them.
 	RecentPosts, RecentRefused int
 	Breaker                    policy.BreakerState
+	// Refusing: it refuses every message alike, and the breaker is open for that.
+	Refusing bool
+	// Pace is the rate that was learned from its refusals.
+	Pace policy.PaceState
 	// Failing is since when it only fails, as far as this process has seen.
 	Failing       policy.AutoDisableState
 	LastFailureAt time.Time
@@ -63,7 +69,7 @@ func (f *Flow) Status(now time.Time) Status {
 	s := Status{
 		State: Open, Window: f.limit(), Concurrency: f.settings.Concurrency, InFlight: f.inFlight, Waiting: f.waiting,
 		Rate: f.meter.Rate(now), Latency: f.meter.Latency(), Delivered: f.delivered, Refused: f.refused, Failed: f.failed, Postponed: f.postponed,
-		Breaker: f.breaker.State(now), Failing: f.auto.State(), LastFailureAt: f.lastFailure,
+		Breaker: f.breaker.State(now), Refusing: f.refusing, Pace: f.pacer.State(), Failing: f.auto.State(), LastFailureAt: f.lastFailure,
 	}
 	s.RecentPosts, s.RecentRefused = f.answers.Sums(now)
 	token := f.bucket.Next(f.settings, now)
@@ -76,6 +82,8 @@ func (f *Flow) Status(now time.Time) Status {
 		s.State, s.Until = Failing, s.Breaker.NextProbe
 	case s.Breaker.Phase != policy.BreakerClosed:
 		s.State = Probing
+	case f.pacer.Limited():
+		s.State = Limited
 	case f.inFlight >= s.Window:
 		s.State = Busy
 	case token.After(now):

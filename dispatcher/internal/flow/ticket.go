@@ -5,17 +5,24 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
 )
 
-// Ticket is the right to one POST, which must not begin before At.
+// Ticket is the right to one POST, which Begin waits for.
 type Ticket struct {
-	At         time.Time
 	f          *Flow
+	at         time.Time // when the POST may begin
 	window     uint32
+	pace       uint32
 	generation uint64
 	used       bool // it was handed back
+	spared     bool
 }
+
+// Spared tells, once it was Answered, whether the webhook's refusal is not the message's
+// fault: it takes others, or refuses whatever it is sent.
+func (t *Ticket) Spared() bool { return t.spared }
 
 // Enter asks for one POST. It is allowed, refused, or worth waiting for: then Wait has to be
 // called. The ticket for what is allowed must be handed back: Answered or Unused.
@@ -79,28 +86,61 @@ func (f *Flow) try(now time.Time) (*Ticket, *Refusal) {
 	if refused := f.closed(now); refused != nil {
 		return nil, refused
 	}
-	if f.inFlight >= f.limit() && !f.probeDue(now) {
+	probes := f.breaker.Room(f.settings.Breaker, now)
+	if probes == 0 || probes < 0 && f.inFlight >= f.limit() {
 		return nil, nil
 	}
 	at := f.bucket.Next(f.settings, now)
+	if probes < 0 {
+		at = later(at, f.pacer.Next(now))
+	}
 	if at.Sub(now) > flowPatience {
 		return nil, &Refusal{policy.WebhookBusy, at}
 	}
-	ok, _, generation := f.breaker.Allow(f.settings.Breaker, now)
-	if !ok {
-		return nil, &Refusal{policy.WebhookFailing, f.breaker.Next(f.settings.Breaker, now)}
-	}
+	_, _, generation := f.breaker.Allow(f.settings.Breaker, now)
 	f.bucket.Take(f.settings, at)
 	f.inFlight++
 	f.moved = now
-	return &Ticket{f: f, At: at, window: f.window.Generation(), generation: generation}, nil
+	return &Ticket{f: f, at: at, pace: f.pacer.Take(at), window: f.window.Generation(), generation: generation}, nil
 }
 
-// probeDue reports whether the next POST would be a probe. It waits for no POST of before
-// the breaker opened: those may hang for long, and say nothing about now.
-func (f *Flow) probeDue(now time.Time) bool {
-	st := f.breaker.State(now)
-	return st.Phase == policy.BreakerOpen && !st.NextProbe.After(now)
+// Begin waits until the POST may begin. When others were refused over a limit meanwhile, it
+// takes another place, or is refused where that is too far away: then the ticket is Unused.
+// When ctx has ended it returns.
+func (t *Ticket) Begin(ctx context.Context) *Refusal {
+	over := time.Now().Add(flowPatience)
+	for {
+		if wait := time.Until(t.at); wait > 0 && !retry.Sleep(ctx, wait) {
+			return nil
+		}
+		if begins, refused := t.begins(over); begins || refused != nil {
+			return refused
+		}
+	}
+}
+
+func (t *Ticket) begins(over time.Time) (now bool, refused *Refusal) {
+	f := t.f
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.pacer.Current(t.pace) || f.breaker.State(time.Now()).Phase != policy.BreakerClosed {
+		return true, nil
+	}
+	at := f.pacer.Next(time.Now())
+	if at.After(over) {
+		r := &Refusal{policy.WebhookBusy, at}
+		f.postpone(r, time.Now())
+		return false, r
+	}
+	t.at, t.pace = at, f.pacer.Take(at)
+	return false, nil
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // worthWaiting reports whether a POST that has to wait for others to end is likely to
@@ -109,7 +149,7 @@ func (f *Flow) worthWaiting(now time.Time) bool {
 	if f.stalled(now) > 0 {
 		return false
 	}
-	capacity := f.meter.Capacity(f.settings, f.limit())
+	capacity := f.capacity()
 	if capacity == 0 {
 		return f.waiting < unknownWaiters*f.limit()
 	}
@@ -133,6 +173,7 @@ func (t *Ticket) Unused() {
 	f.mu.Lock()
 	f.ended()
 	f.bucket.Give()
+	f.pacer.Give(t.pace)
 	f.breaker.Abort(t.generation)
 	f.mu.Unlock()
 	f.tell.room(f.queue)
@@ -158,8 +199,11 @@ func (t *Ticket) Answered(a Answer) {
 	}
 	switch turned {
 	case policy.BreakerOpen:
-		f.tell.log.Warn("the webhook mostly fails: until a probe succeeds nothing else is sent to it, and its messages wait uncharged",
-			"webhook", f.id, "queue", f.queue)
+		text := "the webhook mostly fails: until a probe succeeds nothing else is sent to it, and its messages wait uncharged"
+		if t.spared && a.Sign.Refused != 0 {
+			text = "the webhook refuses every message alike: until a probe succeeds nothing else is sent to it, and its messages wait uncharged; what it refused before are dead letters, which can be replayed"
+		}
+		f.tell.log.Warn(text, "webhook", f.id, "queue", f.queue, "status", a.Sign.Refused)
 	case policy.BreakerClosed:
 		f.tell.log.Info("the webhook takes messages again", "webhook", f.id, "queue", f.queue)
 	default:
@@ -182,9 +226,14 @@ func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.Breake
 		f.breaker.Abort(t.generation)
 		return "", false
 	}
-	if f.breaker.Report(f.settings.Breaker, t.generation, !a.Sign.Failed, now, rand.Float64()) {
+	if t.judge(a, now) {
 		f.changed = true
-		if turned = f.breaker.State(now).Phase; turned == policy.BreakerClosed { // it takes messages again
+		switch turned = f.breaker.State(now).Phase; turned {
+		case policy.BreakerClosed:
+			f.refusing = false
+			f.pacer.Resume()
+			fallthrough
+		case policy.BreakerHalfOpen: // it takes messages again
 			f.release(now)
 			released = true
 		}
@@ -220,6 +269,35 @@ func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.Breake
 		}
 	}
 	return turned, released
+}
+
+// judge tells pacer and breaker what came of a POST, and reports whether the breaker has turned.
+// What is refused over a limit, by a webhook that takes others, is no sign that it is broken;
+// what is refused for good is, once it refuses everything.
+func (t *Ticket) judge(a Answer, now time.Time) (turned bool) {
+	f, s := t.f, t.f.settings.Breaker
+	closed := f.breaker.State(now).Phase == policy.BreakerClosed
+	if a.Sign.Limited {
+		before := f.pacer.Limited()
+		limited := f.pacer.Refused(t.pace, now, rand.Float64())
+		f.changed = f.changed || f.pacer.Limited() != before
+		if t.spared = limited && (closed || f.breaker.Ramping()); t.spared {
+			f.breaker.Abort(t.generation)
+			since, silent := f.pacer.Silent(now)
+			return silent && f.breaker.Open(s, since, now, rand.Float64())
+		}
+	} else if a.Sign.Delivered || !a.Sign.Failed && f.pacer.Limited() {
+		before := f.pacer.Limited()
+		f.pacer.Taken(t.pace, a.Began, now)
+		f.changed = f.changed || f.pacer.Limited() != before
+	}
+	everything := f.refusals.Report(a.Sign.Refused)
+	if everything && closed && f.breaker.Open(s, now, now, rand.Float64()) {
+		f.refusing, t.spared = true, true
+		return true
+	}
+	t.spared = f.refusing && a.Sign.Refused != 0
+	return f.breaker.Report(s, t.generation, !a.Sign.Failed && !t.spared, now, rand.Float64())
 }
 
 // ended notes that a POST has ended.

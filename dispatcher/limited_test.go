@@ -1,0 +1,143 @@
+package dispatcher
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/dispatcher/internal/flow"
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/webhook"
+)
+
+// strictly takes one POST in each interval and answers status to the others.
+func strictly(gap time.Duration, refusal int) func(time.Time) webhook.Result {
+	var free time.Time
+	return func(now time.Time) webhook.Result {
+		if now.Before(free) {
+			return webhook.Result{Status: refusal}
+		}
+		free = now.Add(gap)
+		return webhook.Result{Status: 200}
+	}
+}
+
+// nginx limit_req and most middleware: one in 50 ms, the others refused at once, no header.
+func TestAReceiverWithALimitGetsItsRate(t *testing.T) {
+	for _, refusal := range []int{429, 503} {
+		t.Run(fmt.Sprint(refusal), func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				limited(nil)(&b.webhook)
+				b.webhook.Policy.MaxAttempts = 3
+				b.webhook = b.update(b.webhook)
+				answer := strictly(50*time.Millisecond, refusal)
+				taken, refused := 0, 0
+				r := &receiver{takes: after(time.Millisecond)}
+				r.answer = func(now time.Time) webhook.Result {
+					res := answer(now)
+					if res.Status == 200 {
+						taken++
+					} else {
+						refused++
+					}
+					return res
+				}
+				const messages = 1700
+				b.sendNumbered(messages)
+				d, stop := b.start(func(o *Options) { o.Sender = receivers{"wh_a": r} })
+				time.Sleep(10 * time.Second)
+				r.mu.Lock()
+				taken, refused = 0, 0
+				r.mu.Unlock()
+				time.Sleep(time.Minute)
+				r.mu.Lock()
+				share, over := float64(taken)/1200, float64(refused)/float64(taken+refused)
+				r.mu.Unlock()
+				t.Logf("%.0f %% of the limit, %.1f %% refused", 100*share, 100*over)
+				if share < 0.8 || over > 0.1 {
+					t.Errorf("%.0f %% of the limit and %.1f %% refused, want 80 and at most 10", 100*share, 100*over)
+				}
+				s, _ := d.Webhook("wh_a")
+				want(t, "state", s.State, flow.Limited)
+				want(t, "the rate is learned", s.Pace.Rate > 15 && s.Pace.Rate < 22, true)
+				want(t, "breaker", s.Breaker.Phase, policy.BreakerClosed)
+				want(t, "dead letters", len(b.deadLetters()), 0)
+				stop()
+				wantAtRest(t, d)
+
+				again, stopAgain := b.start(func(o *Options) { o.Sender = receivers{"wh_a": r} })
+				time.Sleep(2 * time.Second)
+				s, _ = again.Webhook("wh_a")
+				want(t, "limited after a restart", s.State, flow.Limited)
+				time.Sleep(2 * time.Minute)
+				want(t, "messages left", b.total(testQueue), 0)
+				want(t, "dead letters at the end", len(b.deadLetters()), 0)
+				stopAgain()
+			})
+		})
+	}
+}
+
+// Azure's "this web app is stopped": what comes after the first refusals is kept.
+func TestAReceiverThatRefusesEverythingKeepsItsMessages(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		limited(nil)(&b.webhook)
+		b.webhook = b.update(b.webhook)
+		r := &receiver{takes: after(10 * time.Millisecond), answer: status(403)}
+		b.sendNumbered(200)
+		d, stop := b.start(func(o *Options) { o.Sender = receivers{"wh_a": r} })
+		time.Sleep(10 * time.Minute)
+		s, _ := d.Webhook("wh_a")
+		want(t, "refuses everything", s.Refusing && s.Breaker.Phase != policy.BreakerClosed, true)
+		want(t, "few dead letters", len(b.deadLetters()) <= 20, true)
+		want(t, "few POSTs", r.count() <= 32, true)
+		dead := len(b.deadLetters())
+		r.now(status(200))
+		time.Sleep(30 * time.Minute)
+		want(t, "dead letters", len(b.deadLetters()), dead)
+		want(t, "messages left", b.total(testQueue), 0)
+		stop()
+		wantAtRest(t, d)
+	})
+}
+
+// A receiver is killed for five seconds while messages come.
+func TestAShortOutageIsFollowedByAShortSilence(t *testing.T) {
+	for _, d := range []time.Duration{5 * time.Second, 30 * time.Second, 2 * time.Minute} {
+		t.Run(d.String(), func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				limited(nil)(&b.webhook)
+				b.webhook = b.update(b.webhook)
+				var up, back time.Time
+				r := &receiver{takes: after(5 * time.Millisecond)}
+				r.answer = func(now time.Time) webhook.Result {
+					switch {
+					case now.Before(up):
+						return webhook.Result{ErrorClass: string(policy.ClassConnect)}
+					case back.IsZero() && !up.IsZero():
+						back = now
+					}
+					return webhook.Result{Status: 200}
+				}
+				_, stop := b.start(func(o *Options) { o.Sender = receivers{"wh_a": r} })
+				b.sendNumbered(20)
+				time.Sleep(5 * time.Second)
+				r.mu.Lock()
+				up = time.Now().Add(d)
+				r.mu.Unlock()
+				for range int(2*d/time.Second) + 10 {
+					b.sendNumbered(5)
+					time.Sleep(time.Second)
+				}
+				r.mu.Lock()
+				silence := back.Sub(up)
+				r.mu.Unlock()
+				t.Logf("first delivery %s after an outage of %s", silence, d)
+				if silence < 0 || silence > max(2*time.Second, d/2)+time.Second { // a second of the queue's polling
+					t.Errorf("first delivery %s after an outage of %s", silence, d)
+				}
+				stop()
+			})
+		})
+	}
+}

@@ -81,7 +81,7 @@ func (i *instance) call(ctx context.Context, c *call, sent, effect func() error)
 	w := i.w
 	c.ordinal = i.ordinal(c.service + "." + c.op)
 	c.begin = w.now()
-	defer func() { c.ended = w.now() }()
+	defer func() { w.ended(c) }()
 	if err := i.gate.pass("before " + c.service + "." + c.op); err != nil {
 		return err
 	}
@@ -119,8 +119,7 @@ func (i *instance) call(ctx context.Context, c *call, sent, effect func() error)
 		return err
 	}
 	err := effect()
-	c.applied = w.now()
-	w.settled(c)
+	w.tookEffect(c)
 	switch c.fault {
 	case hanging:
 		<-ctx.Done()
@@ -130,7 +129,7 @@ func (i *instance) call(ctx context.Context, c *call, sent, effect func() error)
 	}
 	if !w.plan.File { // what a file did is known at once
 		if late := sleep(ctx, latency/2); late != nil {
-			c.fault = lost
+			w.lost(c)
 			return late
 		}
 	}

@@ -48,6 +48,9 @@ type faults struct {
 	// drawn are the faults that calls met by the rates.
 	drawn []string
 	calm  bool
+	// warm is when faults by rate begin, once that is known.
+	warm  time.Duration
+	begun bool
 }
 
 // add makes a service fail for a while.
@@ -55,6 +58,13 @@ func (f *faults) add(o outage) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.outages = append(f.outages, o)
+}
+
+// begin says when faults begin.
+func (f *faults) begin(at time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.warm, f.begun = at, true
 }
 
 // end ends all faults.
@@ -85,7 +95,7 @@ func (f *faults) about(c *call, now time.Duration) (kind, id string) {
 			return o.kind, ""
 		}
 	}
-	if now < f.plan.Warm || now >= f.plan.Calm || f.plan.Rates.Service != "" && f.plan.Rates.Service != c.service {
+	if !f.begun || now < f.warm || now >= f.plan.Calm || f.plan.Rates.Service != "" && f.plan.Rates.Service != c.service {
 		return well, ""
 	}
 	r, id := f.plan.Rates, c.id()

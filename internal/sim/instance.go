@@ -3,7 +3,6 @@ package sim
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -103,7 +102,9 @@ func (i *instance) life(ctx context.Context) error {
 	}
 	a, err := app.New(ctx, cfg, app.Options{Version: "sim", LogOutput: io.Discard, Outside: outside})
 	if err != nil {
+		i.mu.Lock()
 		i.listener = newListener()
+		i.mu.Unlock()
 		return err
 	}
 	return a.Run(ctx)
@@ -112,10 +113,13 @@ func (i *instance) life(ctx context.Context) error {
 // dial opens a connection to the API.
 func (i *instance) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	near, far := newWire([2]net.Addr{loopback(50001), loopback(8080)})
+	i.mu.Lock()
+	l := i.listener
+	i.mu.Unlock()
 	select {
-	case i.listener.conns <- i.gate.guard(far):
+	case l.conns <- i.gate.guard(far):
 		return near, nil
-	case <-i.listener.closed:
+	case <-l.closed:
 	case <-i.gate.dead:
 	case <-ctx.Done():
 	}
@@ -155,7 +159,9 @@ func (i *instance) ordinal(op string) int {
 // kill is kill -9.
 func (i *instance) kill(at string) {
 	if i.gate.die() {
+		i.mu.Lock()
 		i.died = i.w.now()
+		i.mu.Unlock()
 		i.w.note(i.name, "dies at "+at)
 	}
 }
@@ -163,7 +169,9 @@ func (i *instance) kill(at string) {
 // stop asks it to stop, and waits.
 func (i *instance) stop() {
 	if !i.w.ending { // what is unwritten by the end of the run is lost without an excuse
+		i.mu.Lock()
 		i.stopped = i.w.now()
+		i.mu.Unlock()
 	}
 	i.w.note(i.name, "is asked to stop")
 	i.cancel()
@@ -175,7 +183,10 @@ func (i *instance) stop() {
 		i.w.note(i.name, "has stopped")
 	case <-i.gate.dead:
 	case <-t.C:
-		if len(i.frozen) == 0 {
+		i.w.mu.Lock()
+		frozen := len(i.frozen) > 0
+		i.w.mu.Unlock()
+		if !frozen {
 			i.w.violate("stop", fmt.Sprintf("%s has not stopped after %s", i.name, bound))
 		}
 	}
@@ -189,6 +200,8 @@ func (i *instance) release() {
 }
 
 func (i *instance) up() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	return i.gate.alive() && i.stopped == 0
 }
 
@@ -204,5 +217,3 @@ func (i *instance) brokeBetween(from, until time.Duration) bool {
 	}
 	return false
 }
-
-var errHung = errors.New("no answer")

@@ -124,7 +124,7 @@ func (w *world) run() {
 			w.register(spec)
 		}
 	}
-	w.faults.plan.Warm = max(w.plan.Warm, w.now())
+	w.faults.begin(max(w.plan.Warm, w.now()))
 	var steps sync.WaitGroup
 	for _, s := range w.plan.Steps {
 		if !w.plan.kept(s.ID) {

@@ -167,8 +167,25 @@ func (w *world) called(c *call) {
 	w.calls = append(w.calls, c)
 }
 
-// settled is called when a call has taken effect.
-func (w *world) settled(*call) {}
+// tookEffect is called when a call has taken effect, ended when its caller goes on, and lost
+// when nobody waits for its answer any more.
+func (w *world) tookEffect(c *call) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c.applied = w.now()
+}
+
+func (w *world) ended(c *call) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c.ended = w.now()
+}
+
+func (w *world) lost(c *call) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c.fault = lost
+}
 
 func (w *world) posted(p *post) {
 	w.mu.Lock()

@@ -32,7 +32,7 @@ func TestStatusSaysWhyAndWhatNext(t *testing.T) {
 		{name: "rate", state: WebhookState{State: FlowBusy, Until: until}, want: FlowBusy, text: []string{"rate of 2 a second", "2026-05-06T03:01:00Z"}},
 		{name: "paused", state: WebhookState{State: FlowPaused, Until: until}, want: FlowPaused, text: []string{"asked for a pause", "until 2026-05-06T03:01:00Z", "no attempt charged", "/enable", "/queues/orders"}},
 		{name: "failing", state: WebhookState{State: FlowFailing, Until: until, Breaker: open}, want: FlowFailing,
-			text: []string{"open since 2026-05-06T03:00:00Z", "probe is due at 2026-05-06T03:01:00Z", "up to 15m0s", "Mend the receiver; POST /api/v1/webhooks/wh_"}},
+			text: []string{"open since 2026-05-06T03:00:00Z", "probe is due at 2026-05-06T03:01:00Z", "down to one in 15m0s", "Mend the receiver; POST /api/v1/webhooks/wh_"}},
 		{name: "probing", state: WebhookState{State: FlowProbing, Breaker: open}, want: FlowProbing, text: []string{"is the probe"}},
 		{name: "operator", state: WebhookState{State: FlowDisabled}, disable: "operator", want: FlowDisabled, text: []string{"An operator disabled it at 2026-05-06T03:00:00Z.", "sends to it again"}},
 		{name: "gone", state: WebhookState{State: FlowDisabled}, disable: "gone", want: FlowDisabled, text: []string{"410 Gone", "/test tries it"}},

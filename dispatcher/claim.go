@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
@@ -34,13 +35,17 @@ type history struct {
 	explained int
 	// known is false when the store could not be asked.
 	known bool
+	// doubt is whether the message may have been delivered to a webhook without this process
+	// knowing it: the store could not be asked, and what is remembered here does not account
+	// for every webhook and every receive.
+	doubt bool
 }
 
 // claim finds out what was done about the parcel before. The lease itself keeps
 // others away, so there is nothing to write. A message received for the first
 // time has no history: its dequeue count proves that nobody ever had it, lost
-// answers included, so storage is not asked. When the store can't be asked the
-// message is delivered anyway, which is counted.
+// answers included, so storage is not asked. What follows when the store can't be
+// asked is inDoubt's to say.
 func (d *Dispatcher) claim(ctx context.Context, p *parcel) history {
 	if p.m.DequeueCount <= 1 {
 		return history{known: true}
@@ -58,7 +63,7 @@ func (d *Dispatcher) lookUp(ctx context.Context, p *parcel) history {
 	known, err := d.journal.Load(ctx, retry.Call, p.key, ids)
 	h.known = err == nil
 	if err != nil && ctx.Err() == nil {
-		d.log.Error("earlier deliveries can't be looked up; delivering anyway",
+		d.log.Error("what was done about the message before can't be looked up",
 			"queue", p.key.Queue, "message", p.key.MessageID, "error", err)
 		d.metrics.LookupFailed(p.key.Queue)
 	}
@@ -89,8 +94,38 @@ func (d *Dispatcher) lookUp(ctx context.Context, p *parcel) history {
 			h.deliveries[del.WebhookID] = del
 		}
 	}
-	p.shared = !h.known || int64(receives) < p.m.DequeueCount-1
+	unexplained := int64(receives) < p.m.DequeueCount-1
+	p.shared = !h.known || unexplained
+	h.doubt = !h.known && ctx.Err() == nil && (unexplained || !h.accountsFor(ids))
 	return h
+}
+
+const (
+	// doubtMargin is how much of a message's life is left when it is POSTed although nobody
+	// knows whether it was delivered: time for a look, a POST and its record.
+	doubtMargin = 2 * time.Minute
+	// doubtDelayMax bounds the time between two looks at such a message.
+	doubtDelayMax = 30 * time.Second
+)
+
+// inDoubt decides about a message of which nobody knows whether it was delivered: a POST may
+// be a second one, and a wait costs nobody anything while the message lives (C55). Nothing is
+// charged. Near the end of its life it is POSTed all the same, rather twice than never: nil.
+func (h history) inDoubt(m *queue.Message) *Outcome {
+	if !h.doubt || !m.ExpiresAt.IsZero() && time.Until(m.ExpiresAt) <= doubtMargin {
+		return nil
+	}
+	decision := ownFault(m, policy.StorageFault)
+	decision.Delay = min(decision.Delay, doubtDelayMax)
+	return &decision
+}
+
+// accountsFor reports whether there is a delivery for each of the webhooks.
+func (h history) accountsFor(ids []string) bool {
+	return !slices.ContainsFunc(ids, func(id string) bool {
+		_, ok := h.deliveries[id]
+		return id != "" && !ok
+	})
 }
 
 // anyWebhook reports whether the message was due to any webhook before. A record about

@@ -98,6 +98,9 @@ func (d *Dispatcher) route(ctx context.Context, queueName string, m *queue.Messa
 		return p, h, nil, d.unopened(queueName, m, err)
 	}
 	h = d.claim(ctx, p)
+	if decided = h.inDoubt(m); decided != nil {
+		return p, h, nil, decided
+	}
 	if decided = d.endedBefore(p, h); decided != nil {
 		return p, h, nil, decided
 	}

@@ -8,7 +8,9 @@ import (
 // shares divides the messages that the process may have in flight among its queues. Half
 // of them are for all queues in equal parts, which nobody else can take; the other half
 // goes to whoever asks first. So a busy queue can use more than its part, and never
-// keeps another one from its own.
+// keeps another one from its own. A queue with nothing in flight may always have one, beyond
+// the total too: parts shrink when a queue joins, and what the others hold by then may hang
+// for as long as their POSTs may take (C58).
 type shares struct {
 	mu     sync.Mutex
 	total  int
@@ -75,7 +77,11 @@ func (s *shares) tryTake(queueName string, n int) (got int, freed <-chan struct{
 	defer s.mu.Unlock()
 	q := s.queues[queueName]
 	others := s.reserved - max(s.part-q.used, 0)
-	if got = min(n, s.total-s.inUse-others); got > 0 {
+	got = min(n, s.total-s.inUse-others)
+	if got <= 0 && q.used == 0 {
+		got = 1
+	}
+	if got > 0 {
 		s.change(q, got)
 		return got, nil
 	}

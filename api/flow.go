@@ -21,12 +21,12 @@ const (
 	FlowProbing  FlowState = "probing"
 	FlowLimited  FlowState = "limited"
 	FlowBusy     FlowState = "busy"
-	FlowOpen     FlowState = "open"
+	FlowHealthy  FlowState = "healthy"
 )
 
 // FlowStates lists every FlowState.
 func FlowStates() []FlowState {
-	return []FlowState{FlowDisabled, FlowPaused, FlowFailing, FlowProbing, FlowLimited, FlowBusy, FlowOpen}
+	return []FlowState{FlowDisabled, FlowPaused, FlowFailing, FlowProbing, FlowLimited, FlowBusy, FlowHealthy}
 }
 
 // WebhookState is the dispatcher's view of one webhook. Counters are since its start.

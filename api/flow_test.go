@@ -22,11 +22,11 @@ func TestStatusSaysWhyAndWhatNext(t *testing.T) {
 		text    []string
 		not     string
 	}{
-		{name: "open", state: WebhookState{State: FlowOpen}, want: FlowOpen, text: []string{"It is sent to as messages come."}, not: "enable"},
-		{name: "open and failing", state: WebhookState{State: FlowOpen, Failing: policy.AutoDisableState{FailingSince: at, FailedMessages: 3}}, want: FlowOpen,
+		{name: "healthy", state: WebhookState{State: FlowHealthy}, want: FlowHealthy, text: []string{"It is sent to as messages come."}, not: "enable"},
+		{name: "healthy and failing", state: WebhookState{State: FlowHealthy, Failing: policy.AutoDisableState{FailingSince: at, FailedMessages: 3}}, want: FlowHealthy,
 			text: []string{"Instance one has seen no 2xx since 2026-05-06T03:00:00Z, and 3 messages that failed", "disabled at 2026-05-11T03:00:00Z or after 20 failed"}},
 		{name: "busy", state: WebhookState{State: FlowBusy, InFlight: 4, Window: 4, Concurrency: 64}, want: FlowBusy, text: []string{"4 POSTs are in flight", "grow to 64"}},
-		{name: "open and refusing", state: WebhookState{State: FlowOpen, RecentPosts: 40, RecentRefused: 38}, want: FlowOpen,
+		{name: "healthy and refusing", state: WebhookState{State: FlowHealthy, RecentPosts: 40, RecentRefused: 38}, want: FlowHealthy,
 			text: []string{"It is sent to as messages come. It refused 38 of the 40 POSTs that instance one made to it", "GET /api/v1/attempts?webhook=wh_"}},
 		{name: "disabled and refusing", state: WebhookState{State: FlowDisabled, RecentPosts: 40, RecentRefused: 38}, disable: "operator", want: FlowDisabled, text: []string{"An operator"}, not: "refused"},
 		{name: "rate", state: WebhookState{State: FlowBusy, Until: until}, want: FlowBusy, text: []string{"rate of 2 a second", "2026-05-06T03:01:00Z"}},
@@ -89,7 +89,7 @@ func TestStatusIsLeftOutWhereItWouldTellOfBefore(t *testing.T) {
 		t.Errorf("of a webhook that was not met: %s", a.body)
 	}
 	h.view.webhook = func(string) (WebhookState, bool) {
-		return WebhookState{State: FlowOpen, Breaker: policy.BreakerState{Phase: policy.BreakerClosed}}, true
+		return WebhookState{State: FlowHealthy, Breaker: policy.BreakerState{Phase: policy.BreakerClosed}}, true
 	}
 	if a := h.do(http.StatusOK, "POST", "/api/v1/webhooks/"+id+"/disable", ""); a.get("status") != nil {
 		t.Errorf("after a change: %s", a.body)

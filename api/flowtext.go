@@ -140,7 +140,7 @@ func (t flowText) failing() string {
 
 // cure says where its messages are and what can be done.
 func (t flowText) cure() string {
-	if t.s.State == FlowOpen || t.s.State == FlowBusy || t.s.State == FlowLimited {
+	if t.s.State == FlowHealthy || t.s.State == FlowBusy || t.s.State == FlowLimited {
 		return ""
 	}
 	text := "Its messages wait, with no attempt charged (GET /api/v1/queues/" + t.reg.Queue + " counts them); one that would expire becomes a dead letter. "

@@ -100,7 +100,7 @@ func TestTimelineTellsThatTheWebhookCanNotBeSentTo(t *testing.T) {
 		{MessageKey: key, WebhookID: "wh_done", State: tables.Delivered, Attempts: 1, UpdatedAt: testTime},
 		{MessageKey: key, WebhookID: "wh_wait", State: tables.Pending, Attempts: 1, NextAt: testTime, UpdatedAt: testTime},
 	}})
-	for state, want := range map[FlowState]string{FlowPaused: "asked not to be sent", FlowFailing: "nothing but a probe", FlowProbing: "due or under way", FlowOpen: ""} {
+	for state, want := range map[FlowState]string{FlowPaused: "asked not to be sent", FlowFailing: "nothing but a probe", FlowProbing: "due or under way", FlowHealthy: ""} {
 		h.view.webhook = func(string) (WebhookState, bool) { return WebhookState{State: state, Until: testTime}, true }
 		a := h.do(http.StatusOK, "GET", "/api/v1/messages/m-1", "")
 		if got := a.text("next", 1, "text"); !strings.Contains(got, want) || want == "" && strings.Contains(got, "Its webhook") {

@@ -216,7 +216,7 @@ func TestTextsOfTheServerNameCommands(t *testing.T) {
 
 func TestWhatRefusesMessagesDoesNotLookHealthy(t *testing.T) {
 	row := func(posts, refused int) string {
-		return fmt.Sprintf(`{"id":"wh_%d","enabled":true,"status":{"instance":"one","state":"open","text":"It refused them. GET /api/v1/attempts?webhook=wh_%d","refused":%d,"recent_posts":%d,"recent_refused":%d}}`,
+		return fmt.Sprintf(`{"id":"wh_%d","enabled":true,"status":{"instance":"one","state":"healthy","text":"It refused them. GET /api/v1/attempts?webhook=wh_%d","refused":%d,"recent_posts":%d,"recent_refused":%d}}`,
 			posts, posts, refused+1, posts, refused)
 	}
 	for posts, want := range map[int]string{1: "but refuses 1 of 1", 2: "but refuses 1 of 2", 3: ""} {
@@ -245,7 +245,7 @@ func TestWhatRefusesMessagesDoesNotLookHealthy(t *testing.T) {
 }
 
 func TestTheListSaysWhichWebhooksFail(t *testing.T) {
-	newFakeAPI(t, map[string]canned{"GET /api/v1/webhooks": {200, `{"data":[{"id":"wh_1","enabled":true,"status":{"state":"failing"}},{"id":"wh_2","enabled":true,"status":{"state":"open"}}]}`}})
+	newFakeAPI(t, map[string]canned{"GET /api/v1/webhooks": {200, `{"data":[{"id":"wh_1","enabled":true,"status":{"state":"failing"}},{"id":"wh_2","enabled":true,"status":{"state":"healthy"}}]}`}})
 	if r := execute(t, "", "webhooks", "list"); strings.Count(r.out, "enabled, failing") != 1 {
 		t.Errorf("%+v", r)
 	}

@@ -239,7 +239,7 @@ func TestReceiverThatRecoversGetsItsBacklog(t *testing.T) {
 	in.waitDelivered(t, messages, 2*time.Minute)
 	t.Logf("a backlog of %d at 200/s took %s with %d in flight at most", messages, time.Since(mended).Round(100*time.Millisecond), in.most)
 	p.waitEmpty(30*time.Second, queue)
-	p.waitStatus(10*time.Second, h.ID, "open", "busy")
+	p.waitStatus(10*time.Second, h.ID, "healthy", "busy")
 	p.expectNoDeadLetters(queue)
 }
 
@@ -280,7 +280,7 @@ func TestOpenBreakerSurvivesAKillAndEnableBeginsAnew(t *testing.T) {
 		t.Errorf("the first delivery was at %s: not by enabling, but by the probe of %s", first, st.Until)
 	}
 	p.waitEmpty(30*time.Second, queue)
-	p.waitStatus(10*time.Second, h.ID, "open", "busy")
+	p.waitStatus(10*time.Second, h.ID, "healthy", "busy")
 	p.expectNoDeadLetters(queue)
 }
 
@@ -349,7 +349,7 @@ func TestAutoDisableSurvivesKills(t *testing.T) {
 	p.kill()
 
 	p = s.start(t)
-	if st := p.waitStatus(30*time.Second, h.ID, "open"); st.FailingSince.Sub(first.FailingSince).Abs() > time.Millisecond {
+	if st := p.waitStatus(30*time.Second, h.ID, "healthy"); st.FailingSince.Sub(first.FailingSince).Abs() > time.Millisecond {
 		t.Errorf("before the kill it was %+v, and after it %+v", first, st)
 	}
 	p.publishMany(queue, more)

@@ -89,7 +89,7 @@ func (p *process) measure(t *testing.T, queue string, messages int) measured {
 	t.Helper()
 	a := newScripted(t, after(20*time.Millisecond, http.StatusOK))
 	h := p.register(queue, a.url, nil)
-	p.waitStatus(10*time.Second, h.ID, "open")
+	p.waitStatus(10*time.Second, h.ID, "healthy")
 	p.waitPolling(queue)
 	ids := p.publishEach(queue, messages, func(int) string {
 		return fmt.Sprintf(`{"At":%q,"text":%q}`, time.Now().Format(time.RFC3339Nano), bodyMark)

@@ -55,7 +55,7 @@ func (w webhookRow) state() string {
 	switch s := w.Status; {
 	case w.Enabled && s.refuses():
 		return "enabled, but " + s.refusal()
-	case w.Enabled && s.State != "" && s.State != "open":
+	case w.Enabled && s.State != "" && s.State != "healthy":
 		return "enabled, " + s.State
 	case w.Enabled:
 		return "enabled"

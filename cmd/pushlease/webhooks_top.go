@@ -55,7 +55,7 @@ type webhookStatus struct {
 // refuses reports whether at least half of what it was lately sent was refused, though it
 // looks healthy otherwise.
 func (s webhookStatus) refuses() bool {
-	return (s.State == "open" || s.State == "busy") && s.RecentRefused > 0 && 2*s.RecentRefused >= s.RecentPosts
+	return (s.State == "healthy" || s.State == "busy") && s.RecentRefused > 0 && 2*s.RecentRefused >= s.RecentPosts
 }
 
 // fares is the state, and that most is refused in it.
@@ -145,7 +145,7 @@ func newWebhooksTopCommand() *cobra.Command {
 
   STATE      disabled, paused (it asked for it), failing (its breaker is open), probing
              (one POST finds out), limited (it refuses more than a learned rate, which stands
-             beside it), busy (as much is in flight as it may get), open
+             beside it), busy (as much is in flight as it may get), healthy
   UNTIL      when the state ends by itself, UTC; of failing: the next probe
   FLIGHT     POSTs in flight / its window / the most that may ever be
   RATE       POSTs a second that it took over the last minute, and how long one takes
@@ -342,7 +342,7 @@ func topSummary(all []topRow) string {
 	if instance != "" {
 		parts = append(parts, "seen by "+instance)
 	}
-	for _, state := range []string{"disabled", "failing", "probing", "paused", "limited", "busy", "open", "new"} {
+	for _, state := range []string{"disabled", "failing", "probing", "paused", "limited", "busy", "healthy", "new"} {
 		if n := counts[state]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, state))
 		}
@@ -356,7 +356,7 @@ func (r topRow) cells() []string {
 	switch {
 	case state == "disabled" && r.Disabled != "":
 		state += " (" + r.Disabled + ")"
-	case state == "open" && !s.FailingSince.IsZero():
+	case state == "healthy" && !s.FailingSince.IsZero():
 		state += " (no 2xx)"
 	case state == "limited":
 		state += fmt.Sprintf(" (%v/s)", s.LearnedRate.PerSecond)

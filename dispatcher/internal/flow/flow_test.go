@@ -17,7 +17,7 @@ func TestTurningTheBreakerOffEndsAnOpenOne(t *testing.T) {
 	want(t, "state", f.Status(time.Now()).State, Failing)
 	r.Flow.Breaker.Enabled = false
 	f.update(r)
-	want(t, "state after it was turned off", f.Status(time.Now()).State, Open)
+	want(t, "state after it was turned off", f.Status(time.Now()).State, Healthy)
 	if n, _ := f.room(0, 4, time.Now()); n != 4 {
 		t.Errorf("room = %d, want 4", n)
 	}

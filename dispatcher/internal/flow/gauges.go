@@ -36,7 +36,7 @@ func (fs *Flows) Measure(m metric.Meter, label func(webhookID string) string) er
 			if s.state == Limited {
 				o.ObserveFloat64(learned, s.rate, metric.WithAttributes(attribute.String("queue", s.queue), attribute.String("webhook", label(id))))
 			}
-			if s.state != Open && s.state != Busy && s.state != Limited {
+			if s.state != Healthy && s.state != Busy && s.state != Limited {
 				s.webhook = label(id)
 				others[s]++
 			}

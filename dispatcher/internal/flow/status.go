@@ -23,13 +23,13 @@ const (
 	Limited State = "limited"
 	// Busy: as much is in flight, or was sent meter.Lately, as it may get.
 	Busy State = "busy"
-	// Open: it is sent to as messages come.
-	Open State = "open"
+	// Healthy: it is sent to as messages come.
+	Healthy State = "healthy"
 )
 
 // States lists every State.
 func States() []State {
-	return []State{Disabled, Paused, Failing, Probing, Limited, Busy, Open}
+	return []State{Disabled, Paused, Failing, Probing, Limited, Busy, Healthy}
 }
 
 // Status is how one webhook fares in this process. Counters are since its start.
@@ -67,7 +67,7 @@ func (f *Flow) Status(now time.Time) Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := Status{
-		State: Open, Window: f.limit(), Concurrency: f.settings.Concurrency, InFlight: f.inFlight, Waiting: f.waiting,
+		State: Healthy, Window: f.limit(), Concurrency: f.settings.Concurrency, InFlight: f.inFlight, Waiting: f.waiting,
 		Rate: f.meter.Rate(now), Latency: f.meter.Latency(), Delivered: f.delivered, Refused: f.refused, Failed: f.failed, Postponed: f.postponed,
 		Breaker: f.breaker.State(now), Refusing: f.refusing, Pace: f.pacer.State(), Failing: f.auto.State(), LastFailureAt: f.lastFailure,
 	}

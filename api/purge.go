@@ -27,6 +27,8 @@ type purgeView struct {
 	// Kept counts what matched and was spared, because a replay is under way or
 	// it was changed meanwhile.
 	Kept int `json:"kept"`
+	// NeverReplayed counts those of what was deleted, or would be, that nobody ever replayed.
+	NeverReplayed int `json:"never_replayed"`
 	// NextCursor is where the next request goes on; null when all is done.
 	NextCursor *tables.Cursor `json:"next_cursor"`
 }
@@ -39,16 +41,20 @@ func (a *API) purgeDeadLetters(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if b.dryRun {
+		never := 0
 		c, err := a.count(r, b, func(d tables.DeadLetter) string {
 			if underWay(d) {
 				return skipUnderWay
+			}
+			if d.NeverReplayed() {
+				never++
 			}
 			return ""
 		})
 		if err != nil {
 			return err
 		}
-		return writeJSON(w, http.StatusOK, purgeView{DryRun: true, Matched: c.matched, Exact: &c.exact, Kept: c.skipped})
+		return writeJSON(w, http.StatusOK, purgeView{DryRun: true, Matched: c.matched, Exact: &c.exact, Kept: c.skipped, NeverReplayed: never})
 	}
 	if b.all && !b.executes {
 		return invalid(fieldError{"dry_run", "is missing, and this would delete every dead letter", `send "dry_run": true to see how many there are, then "dry_run": false to delete them`})
@@ -68,6 +74,7 @@ func (a *API) purgeDeadLetters(w http.ResponseWriter, r *http.Request) error {
 			a.purged.Add(r.Context(), int64(n), metric.WithAttributes(attribute.String("queue", name)))
 		}
 		view.Purged, view.Kept, page.After = view.Purged+p.Total(), view.Kept+p.Kept, p.Next
+		view.NeverReplayed += p.NeverReplayed
 		if err != nil && view.Purged == 0 {
 			return listFault("purge the dead letters", err)
 		}
@@ -75,7 +82,7 @@ func (a *API) purgeDeadLetters(w http.ResponseWriter, r *http.Request) error {
 			if err != nil || page.After != "" {
 				view.NextCursor = &page.After
 			}
-			a.Logger.Info("dead letters purged by filter", "purged", view.Purged, "kept", view.Kept, "api_key", noteOf(r).key, "filter", b.view())
+			a.Logger.Info("dead letters purged by filter", "purged", view.Purged, "kept", view.Kept, "never_replayed", view.NeverReplayed, "api_key", noteOf(r).key, "filter", b.view())
 			return writeJSON(w, http.StatusOK, view)
 		}
 	}

@@ -20,18 +20,19 @@ func TestPurgeDeletesWhatMatchesButNoReplayUnderWay(t *testing.T) {
 			d.Status, d.ReplayedAt = tables.Replaying, time.Now().Add(-replayPatience+time.Minute)
 		case 1:
 			d.Status, d.ReplayedAt = tables.Replaying, time.Now().Add(-replayPatience)
+			d.Replays = 1
 		case 2:
-			d.Status = tables.Replayed
+			d.Status, d.Replays = tables.Replayed, 1
 		}
 	})
 	other := h.putMany("refunds", 1, nil)[0]
-	if a := h.do(http.StatusOK, "POST", purgePath, `{"queue":"orders","dry_run":true}`); a.get("matched") != 5.0 || a.get("kept") != 1.0 || a.get("purged") != 0.0 {
+	if a := h.do(http.StatusOK, "POST", purgePath, `{"queue":"orders","dry_run":true}`); a.get("matched") != 5.0 || a.get("kept") != 1.0 || a.get("purged") != 0.0 || a.get("never_replayed") != 2.0 {
 		t.Errorf("dry run: %s", a.body)
 	}
 	if a := h.do(http.StatusOK, "POST", purgePath, `{"queue":"orders","status":"replayed"}`); a.get("purged") != 1.0 || a.get("kept") != 0.0 {
 		t.Errorf("purge of replayed ones: %s", a.body)
 	}
-	if a := h.do(http.StatusOK, "POST", purgePath, `{"queue":"orders"}`); a.get("purged") != 3.0 || a.get("kept") != 1.0 || a.get("next_cursor") != nil {
+	if a := h.do(http.StatusOK, "POST", purgePath, `{"queue":"orders"}`); a.get("purged") != 3.0 || a.get("kept") != 1.0 || a.get("never_replayed") != 2.0 || a.get("next_cursor") != nil {
 		t.Errorf("purge: %s", a.body)
 	}
 	h.loadDead(ids[0])

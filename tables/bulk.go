@@ -35,11 +35,17 @@ func CountDeadLetters(ctx context.Context, s DeadLetters, f DeadLetterFilter, mo
 type Purged struct {
 	// Deleted counts the deleted rows by queue.
 	Deleted map[string]int
+	// NeverReplayed counts those of them that nobody ever replayed.
+	NeverReplayed int
 	// Kept counts rows that were spared, or were changed since they were listed.
 	Kept int
 	// Next is where the list goes on; empty at its end.
 	Next Cursor
 }
+
+// NeverReplayed reports whether its message was never sent again: with the dead letter the
+// message is gone.
+func (d DeadLetter) NeverReplayed() bool { return d.Replays == 0 }
 
 // Total is the number of deleted rows.
 func (p Purged) Total() int {
@@ -83,6 +89,9 @@ func PurgeDeadLetters(ctx context.Context, s DeadLetters, f DeadLetterFilter, pa
 			switch {
 			case err == nil:
 				p.Deleted[d.Queue]++
+				if d.NeverReplayed() {
+					p.NeverReplayed++
+				}
 			case errors.Is(err, ErrConflict):
 				p.Kept++
 			case !errors.Is(err, ErrNotFound): // someone else deleted it

@@ -2,6 +2,7 @@ package main
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,7 +21,23 @@ type attemptRow struct {
 	Action      string    `json:"action"`
 	Reason      string    `json:"reason"`
 	NextAt      time.Time `json:"next_at"`
+	Snippet     string    `json:"snippet"`
 	Explanation string    `json:"explanation"`
+}
+
+// How much of an answer's body is shown.
+const (
+	saidInTable = 60
+	saidInFull  = 300
+)
+
+// said is the beginning of an answer's body on one line, cut to so many characters.
+func said(snippet string, most int) string {
+	text := []rune(strings.Join(strings.Fields(snippet), " "))
+	if len(text) > most {
+		return string(text[:most]) + "…"
+	}
+	return string(text)
 }
 
 // outcome is the answer's status, or why there was none.
@@ -38,7 +55,7 @@ func newAttemptsCommand() *cobra.Command {
 		Short:   "List attempts: what a webhook answered, and what was decided",
 		Long: `Lists attempts, newest first: those of one webhook, or of all. Each line tells what the
 receiver answered, how long it took, what was decided for the message and why, and when
-it is tried again. With -o json there is more: the beginning of the answer's body, the
+it is tried again, and how the answer's body begins. With -o json there is more: the
 Retry-After that came, and the explanation of the decision.
 
 What happened to one message, in order, is told by pushlease messages show.`,
@@ -57,10 +74,10 @@ What happened to one message, in order, is told by pushlease messages show.`,
 			{"reason", "only those with this reason, such as RetryableError"},
 			{"from", "only those from this time on, such as 2026-01-31T15:04:05Z"}, {"until", "only those before this time"},
 		},
-		heading: []string{"TIME", "WEBHOOK", "MESSAGE", "ATTEMPT", "ANSWER", "TOOK", "DECISION", "REASON", "NEXT"},
+		heading: []string{"TIME", "WEBHOOK", "MESSAGE", "ATTEMPT", "ANSWER", "TOOK", "DECISION", "REASON", "NEXT", "SAID"},
 		cells: func(t attemptRow) []string {
 			return []string{
-				instant(t.StartedAt), t.WebhookID, t.MessageID, strconv.Itoa(t.Number), t.outcome(), milliseconds(t.Duration), t.Action, t.Reason, clock(t.NextAt),
+				instant(t.StartedAt), t.WebhookID, t.MessageID, strconv.Itoa(t.Number), t.outcome(), milliseconds(t.Duration), t.Action, t.Reason, clock(t.NextAt), said(t.Snippet, saidInTable),
 			}
 		},
 	})

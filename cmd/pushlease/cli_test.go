@@ -232,13 +232,13 @@ func TestWhatRefusesMessagesDoesNotLookHealthy(t *testing.T) {
 				t.Errorf("%d: %+v, want %q", posts, r, want)
 			}
 		}
-		if want != "" && !strings.Contains(one.out, "open, "+want+" (as one sees it)") {
+		if want != "" && !strings.Contains(one.out, "healthy, "+want+" (as one sees it)") {
 			t.Errorf("%+v", one)
 		}
 		if !strings.Contains(one.out, "2 were refused (such as 400)") || !strings.Contains(top.out, " REFUSED ") {
 			t.Errorf("%+v %+v", one, top)
 		}
-		if hint := fmt.Sprintf("pushlease attempts wh_%d", posts); strings.Contains(top.out, hint) != (want != "") || strings.Contains(top.out, "open (refuses)") != (want != "") {
+		if hint := fmt.Sprintf("pushlease attempts wh_%d", posts); strings.Contains(top.out, hint) != (want != "") || strings.Contains(top.out, "healthy (refuses)") != (want != "") {
 			t.Errorf("%+v", top)
 		}
 	}

@@ -137,14 +137,14 @@ func newDeadLettersReplayCommand() *cobra.Command {
 		Use:   "replay [DEAD-LETTER-ID]",
 		Short: "Send a dead letter, or all that a filter matches, to its webhook again",
 		Long: `Sends one dead letter again. With a filter instead of an id it starts a job in the server that replays all
-that wait and match, newest first, at --rate; --dry-run says how many there are. The job goes on when
+that wait and match, the oldest messages first, at --rate; --dry-run says how many there are. The job goes on when
 this command ends: pushlease dead-letters jobs follows or cancels it.`,
 		Example: `  pushlease dead-letters replay ID
   pushlease dead-letters replay --queue orders --reason MaxDeliveryCountExceeded --dry-run
   pushlease dead-letters replay --queue orders --reason MaxDeliveryCountExceeded --rate 20 --watch`,
 		Args: arguments(0, 1, "the id of one dead letter, or a filter such as --queue"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			many := f.given() || watch || cmd.Flags().Changed("rate")
+			many := f.given() || watch || cmd.Flags().Changed("rate") || cmd.Flags().Changed("order")
 			switch {
 			case len(args) == 1 && many:
 				return usagef("an id stands alone: --force and --output are all that goes with it")
@@ -166,6 +166,7 @@ this command ends: pushlease dead-letters jobs follows or cancels it.`,
 	}
 	f.addFlags(cmd, "replay")
 	cmd.Flags().Float64Var(&rate, "rate", 10, "the most replays a second, 0.01 to 1000")
+	cmd.Flags().String("order", "oldest", "the messages that are sent first: oldest or newest")
 	cmd.Flags().BoolVar(&watch, "watch", false, "print the job's progress until it ends")
 	cmd.Flags().BoolVar(&force, "force", false, "one: even while a replay is under way, so that the webhook may get it twice; many: also those that were replayed 10 times and came back")
 	c.addFlags(cmd)

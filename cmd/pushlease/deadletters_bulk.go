@@ -16,7 +16,6 @@ import (
 
 const (
 	replayJobsPath = "/api/v1/replays"
-	purgePath      = "/api/v1/dead-letters/purge"
 	// watchJobEvery is how often a job that is watched is asked after.
 	watchJobEvery = time.Second
 )
@@ -132,6 +131,7 @@ func (c *client) showDryRun(cmd *cobra.Command, a answer, verb string) error {
 		Skipped        int            `json:"skipped"`
 		SkippedBecause map[string]int `json:"skipped_because"`
 		Kept           int            `json:"kept"`
+		NeverReplayed  int            `json:"never_replayed"`
 	}
 	if err := a.into(&d); err != nil {
 		return err
@@ -141,14 +141,21 @@ func (c *client) showDryRun(cmd *cobra.Command, a answer, verb string) error {
 		least = "at least "
 	}
 	d.Skipped += d.Kept // a purge keeps, a replay skips
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s%d matched; of these, %d would be %s and %d skipped%s. Nothing was done.\n",
-		least, d.Matched, d.Matched-d.Skipped, verb, d.Skipped, because(d.SkippedBecause))
+	never := ""
+	if d.NeverReplayed > 0 {
+		never = fmt.Sprintf(" %s%d of them were never replayed.", least, d.NeverReplayed)
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s%d matched; of these, %d would be %s and %d skipped%s.%s Nothing was done.\n",
+		least, d.Matched, d.Matched-d.Skipped, verb, d.Skipped, because(d.SkippedBecause), never)
 	return err
 }
 
 // replayMany starts a replay job, and follows it when asked.
 func (c *client) replayMany(cmd *cobra.Command, f *deadLetterFilter, rate float64, force, watch bool) error {
 	more := map[string]any{}
+	if order := cmd.Flags().Lookup("order"); order.Changed {
+		more["order"] = order.Value.String()
+	}
 	if cmd.Flags().Changed("rate") {
 		more["rate"] = rate
 	}
@@ -300,82 +307,4 @@ func (c *client) listJobs(cmd *cobra.Command) error {
 		cells = append(cells, []string{clock(j.StartedAt), j.State, strconv.Itoa(j.Matched), strconv.Itoa(j.Replayed), strconv.Itoa(j.Skipped), strconv.Itoa(j.Failed), j.ID})
 	}
 	return table(cmd.OutOrStdout(), []string{"STARTED", "STATE", "MATCHED", "REPLAYED", "SKIPPED", "FAILED", "ID"}, cells)
-}
-
-func newDeadLettersPurgeCommand() *cobra.Command {
-	c, f := &client{}, &deadLetterFilter{}
-	cmd := &cobra.Command{
-		Use:   "purge",
-		Short: "Delete all dead letters that a filter matches: their messages are gone for good",
-		Long: `Deletes all dead letters that the filter matches. At least one of --queue, --webhook, --message, --reason,
---from and --until is needed, or --status replayed, or --all. A dead letter whose replay was asked for less than
-10 minutes ago is kept.`,
-		Example: "  pushlease dead-letters purge --queue orders --until 2026-01-31T00:00:00Z --dry-run\n  pushlease dead-letters purge --status replayed",
-		Args:    arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if f.dryRun {
-				body, err := f.body(map[string]any{})
-				if err != nil {
-					return err
-				}
-				a, err := c.postJSON(cmd.Context(), purgePath, body)
-				if err != nil {
-					return err
-				}
-				return c.showDryRun(cmd, a, "deleted")
-			}
-			return c.purge(cmd, f)
-		},
-	}
-	f.addFlags(cmd, "delete")
-	c.addFlags(cmd)
-	return cmd
-}
-
-// purged is what requests have deleted.
-type purged struct {
-	Purged     int     `json:"purged"`
-	Kept       int     `json:"kept"`
-	NextCursor *string `json:"next_cursor"`
-}
-
-// purge repeats the request until all is done: each deletes for a bounded time.
-func (c *client) purge(cmd *cobra.Command, f *deadLetterFilter) error {
-	var total purged
-	limit, left := f.limit, *f
-	more := map[string]any{"dry_run": false}
-	for {
-		body, err := left.body(more)
-		if err != nil {
-			return err
-		}
-		a, err := c.postJSON(cmd.Context(), purgePath, body)
-		var step purged
-		if err == nil {
-			err = a.into(&step)
-		}
-		if err != nil && total.Purged > 0 {
-			return fmt.Errorf("%d were deleted before this went wrong: %w", total.Purged, err)
-		}
-		if err != nil {
-			return err
-		}
-		total.Purged, total.Kept, total.NextCursor = total.Purged+step.Purged, total.Kept+step.Kept, step.NextCursor
-		if step.NextCursor == nil || limit > 0 && total.Purged >= limit {
-			break
-		}
-		if limit > 0 {
-			left.limit = limit - total.Purged
-		}
-		more = map[string]any{"dry_run": false, "cursor": *step.NextCursor}
-	}
-	if c.json() {
-		return c.value(cmd, total)
-	}
-	kept := ""
-	if total.Kept > 0 {
-		kept = fmt.Sprintf(" %d were kept: a replay is under way, or they changed meanwhile.", total.Kept)
-	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%d dead letters deleted.%s\n", total.Purged, kept)
-	return err
 }

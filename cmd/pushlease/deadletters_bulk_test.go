@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 )
@@ -19,6 +21,7 @@ func TestReplayByFilterSendsItsFlags(t *testing.T) {
 		{"--queue orders", `{"queue":"orders"}`},
 		{"--queue orders --webhook wh_1 --message m1 --reason Undecodable --status waiting --from A --until B",
 			`{"from":"A","message":"m1","queue":"orders","reason":"Undecodable","status":"waiting","until":"B","webhook":"wh_1"}`},
+		{"--queue orders --order newest", `{"order":"newest","queue":"orders"}`},
 		{"--all --rate 0.5 --limit 3 --force", `{"all":true,"force":true,"limit":3,"rate":0.5}`},
 	} {
 		api := newFakeAPI(t, map[string]canned{"POST /api/v1/replays": {202, jobJSON("running", 0, 0)}})
@@ -33,7 +36,7 @@ func TestReplayByFilterSendsItsFlags(t *testing.T) {
 func TestBulkCommandsThatMakeNoSense(t *testing.T) {
 	api := newFakeAPI(t, nil)
 	for _, args := range []string{
-		"replay", "replay ID --queue orders", "replay ID --watch", "replay ID --rate 5", "replay ID --all", "replay --queue orders --limit -1",
+		"replay", "replay ID --queue orders", "replay ID --watch", "replay ID --rate 5", "replay ID --all", "replay ID --order newest", "replay --queue orders --limit -1",
 		"purge ID", "purge --queue orders --limit -1", "jobs --cancel", "jobs --watch", "jobs ID --cancel --watch", "jobs A B",
 	} {
 		if r := execute(t, "", strings.Fields("dead-letters "+args)...); r.code != exitUsage || r.err == "" {
@@ -48,7 +51,7 @@ func TestBulkCommandsThatMakeNoSense(t *testing.T) {
 func TestDryRunsSayWhatWouldHappen(t *testing.T) {
 	const answer = `{"dry_run":true,"matched":10000,"exact":false,"skipped":2,"skipped_because":{"webhook_deleted":2}}`
 	for verb, words := range map[string]string{"replay": "9998 would be replayed and 2 skipped (webhook_deleted 2)", "purge": "9998 would be deleted"} {
-		api := newFakeAPI(t, map[string]canned{"POST /api/v1/dead-letters/" + verb: {200, answer}})
+		api := newFakeAPI(t, map[string]canned{map[string]string{"replay": "POST " + replayJobsPath, "purge": "POST " + purgePath}[verb]: {200, answer}})
 		r := execute(t, "", "dead-letters", verb, "--queue", "orders", "--dry-run")
 		if r.code != exitOK || !strings.Contains(r.out, "at least 10000 matched") || !strings.Contains(r.out, words) {
 			t.Errorf("%s: %d, %s%s", verb, r.code, r.out, r.err)
@@ -122,9 +125,9 @@ func TestJobsAreListedShownAndCanceled(t *testing.T) {
 }
 
 func TestPurgeGoesOnUntilAllIsDone(t *testing.T) {
-	sent := serveInTurn(t, `{"purged":100,"kept":1,"next_cursor":"c1"}`, `{"purged":0,"kept":0,"next_cursor":"c2"}`, `{"purged":7,"kept":0,"next_cursor":null}`)
-	r := execute(t, "", "dead-letters", "purge", "--queue", "orders", "--limit", "200")
-	if r.code != exitOK || !strings.Contains(r.out, "107 dead letters deleted. 1 were kept") {
+	sent := serveInTurn(t, `{"purged":100,"kept":1,"never_replayed":60,"next_cursor":"c1"}`, `{"purged":0,"kept":0,"next_cursor":"c2"}`, `{"purged":7,"kept":0,"never_replayed":5,"next_cursor":null}`)
+	r := execute(t, "", "dead-letters", "purge", "--queue", "orders", "--limit", "200", "--yes")
+	if r.code != exitOK || !strings.Contains(r.out, "107 dead letters deleted, 65 of them never replayed. 1 were kept") {
 		t.Errorf("%d: %s%s", r.code, r.out, r.err)
 	}
 	want := []string{`{"dry_run":false,"limit":200,"queue":"orders"}`, `{"cursor":"c1","dry_run":false,"limit":100,"queue":"orders"}`, `{"cursor":"c2","dry_run":false,"limit":100,"queue":"orders"}`}
@@ -133,14 +136,45 @@ func TestPurgeGoesOnUntilAllIsDone(t *testing.T) {
 			t.Errorf("request %d: %v, want %s", i, *sent, body)
 		}
 	}
-	serveInTurn(t, `{"purged":3,"kept":0,"next_cursor":null}`)
-	if r := execute(t, "", "dead-letters", "purge", "--status", "replayed", "-o", "json"); r.out != `{"purged":3,"kept":0,"next_cursor":null}`+"\n" {
+	serveInTurn(t, `{"purged":3,"kept":0,"never_replayed":0,"next_cursor":null}`)
+	if r := execute(t, "", "dead-letters", "purge", "--status", "replayed", "--yes", "-o", "json"); r.out != `{"purged":3,"kept":0,"never_replayed":0,"next_cursor":null}`+"\n" {
 		t.Errorf("json: %s", r.out)
 	}
 }
 
+// A purge deletes nothing that nobody agreed to. The null device stands for a terminal on
+// which nobody answers: both are character devices.
+func TestAPurgeAsksOrIsToldYes(t *testing.T) {
+	f := newFakeAPI(t, map[string]canned{"POST " + purgePath: {200, `{"dry_run":true,"matched":12,"exact":true,"purged":0,"kept":2,"never_replayed":7,"next_cursor":null}`}})
+	if r := execute(t, "y\n", "dead-letters", "purge", "--queue", "orders"); r.code != exitUsage || !strings.Contains(r.err, "--yes") || len(f.requests) != 0 {
+		t.Errorf("without a terminal: %+v, %d requests", r, len(f.requests))
+	}
+	nobody, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = nobody.Close() }()
+	root := newRootCommand()
+	var out, stderr bytes.Buffer
+	root.SetIn(nobody)
+	root.SetOut(&out)
+	root.SetErr(&stderr)
+	code := run(t.Context(), root, []string{"dead-letters", "purge", "--queue", "orders"}, &stderr)
+	if code == exitOK || !strings.Contains(stderr.String(), "deletes 10 dead letters for good; of all that match, 7 were never replayed") || !strings.Contains(stderr.String(), "Nothing was deleted.") {
+		t.Errorf("%d: %s%s", code, out.String(), stderr.String())
+	}
+	if got := f.only(t).body; got != `{"dry_run":true,"queue":"orders"}` {
+		t.Errorf("sent %s", got)
+	}
+	for answer, want := range map[string]bool{"y\n": true, " Yes \n": true, "yes": true, "n\n": false, "\n": false, "": false, "yess\n": false} {
+		if got := agrees(strings.NewReader(answer), io.Discard, "?"); got != want {
+			t.Errorf("%q agrees: %t", answer, got)
+		}
+	}
+}
+
 func TestNothingIsDoneToAllDeadLettersUnasked(t *testing.T) {
-	for _, args := range []string{"purge", "purge --dry-run", "purge --limit 5", "replay --dry-run", "replay --limit 5"} {
+	for _, args := range []string{"purge", "purge --yes", "purge --dry-run", "purge --limit 5", "replay --dry-run", "replay --limit 5"} {
 		f := newFakeAPI(t, nil)
 		if r := execute(t, "", strings.Fields("dead-letters "+args)...); r.code != exitUsage || !strings.Contains(r.err, "--all") || len(f.requests) != 0 {
 			t.Errorf("%s: %+v, %d requests", args, r, len(f.requests))
@@ -153,7 +187,7 @@ func TestRefusedBulkRequestsSayWhy(t *testing.T) {
 		"POST /api/v1/replays": {400, problemJSON}, "POST /api/v1/dead-letters/purge": {400, problemJSON},
 	})
 	for _, verb := range []string{"replay", "purge"} {
-		if r := execute(t, "", "dead-letters", verb, "--queue", "Orders"); r.code != exitRefused || !strings.Contains(r.err, "use lower case") {
+		if r := execute(t, "", "dead-letters", verb, "--queue", "Orders", map[string]string{"replay": "--order=oldest", "purge": "--yes"}[verb]); r.code != exitRefused || !strings.Contains(r.err, "use lower case") {
 			t.Errorf("%s: %d, %s", verb, r.code, r.err)
 		}
 	}

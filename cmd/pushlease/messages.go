@@ -29,6 +29,9 @@ type timelineEvent struct {
 	WebhookID    string    `json:"webhook_id"`
 	Text         string    `json:"text"`
 	DeadLetterID string    `json:"dead_letter_id"`
+	Attempt      struct {
+		Snippet string `json:"snippet"`
+	} `json:"attempt,omitzero"`
 }
 
 type timelineNext struct {
@@ -211,6 +214,9 @@ func writeHeading(w io.Writer, t timeline) error {
 func writeEvents(w io.Writer, events []timelineEvent) error {
 	for _, e := range events {
 		line := strings.Join([]string{instant(e.At), fmt.Sprintf("%-13s", e.Event), e.WebhookID, e.Text}, "  ")
+		if text := said(e.Attempt.Snippet, saidInFull); text != "" {
+			line += "  It said: " + text
+		}
 		if e.DeadLetterID != "" {
 			line += "  (dead letter " + e.DeadLetterID + ")"
 		}

@@ -67,6 +67,23 @@ func TestAnAttemptTookMilliseconds(t *testing.T) {
 	}
 }
 
+// What the receiver said is the first clue: it stands in the text, on one line and cut.
+func TestTheReceiversAnswerIsShown(t *testing.T) {
+	const snippet = `"snippet":"no such\n\u001b[2J order `
+	long := strings.Repeat("x", 400) + `"`
+	newFakeAPI(t, map[string]canned{
+		"GET /api/v1/attempts": {200, `{"data":[` + strings.TrimSuffix(attemptJSON, "}") + `,` + snippet + long + `}],"next_cursor":null}`},
+		"GET /api/v1/messages/m1": {200, `{"message_id":"m1","queue":"orders","events":[{"at":"2026-01-01T00:00:01Z","event":"attempt","webhook_id":"wh_1","text":"Attempt 1: answered 400.","attempt":{` +
+			snippet + long + `}}],"next":[]}`},
+	})
+	for args, most := range map[string]int{"attempts": saidInTable, "messages show m1": saidInFull} {
+		r := execute(t, "", strings.Fields(args)...)
+		if r.code != exitOK || !strings.Contains(r.out, "no such \ufffd[2J order xx") || !strings.Contains(r.out, "x…") || strings.Count(r.out, "x") > most {
+			t.Errorf("%s: %+v", args, r)
+		}
+	}
+}
+
 func TestAQueueSaysWhoLooksAfterIt(t *testing.T) {
 	for row, want := range map[string]string{
 		`{"name":"a","exists":true}`: "no webhook",

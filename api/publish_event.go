@@ -87,7 +87,7 @@ func readEvent(body []byte, field func(name string) string) (givenEvent, []field
 			problems = append(problems, fieldError{field(shownName(name)), what, cure})
 		}
 	}
-	if data, text := e.values["data"], e.values["data_base64"]; data != nil && text != nil {
+	if data, text := e.values["data"], e.values["data_base64"]; data != nil && text != nil && !isNull(data) && !isNull(text) {
 		problems = append(problems, fieldError{field("data_base64"), "is there beside data", "keep one of them"})
 	}
 	if len(problems) == 0 {

@@ -44,6 +44,8 @@ func TestStructuredEventIsStoredByteForByte(t *testing.T) {
 		" {\"type\":\"t\",\"specversion\":\"1.0\",\"id\":\"7\",\"source\":\"/s\"}\n",
 		"\xef\xbb\xbf" + goodEvent,
 		`{"specversion":"1.0","id":"\u00e9","source":"/s","type":"t","subject":null,"n":-5,"b":true,"data":{"a":1,"a":2,"A":1.50}}`,
+		`{"specversion":"1.0","id":"9","source":"/s","type":"t","data":{"a":1},"data_base64":null}`,
+		`{"specversion":"1.0","id":"10","source":"/s","type":"t","data":null,"data_base64":"AAE="}`,
 		`{"specversion":"1.0","id":"7","source":"/s","type":"t","time":"2026-08-01t12:00:00.5+02:00","datacontenttype":"image/png","data_base64":"AAE="}`,
 		`{"specversion":"1.0","id":"7","source":"/s","type":"t","data":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + `}`,
 	} {

@@ -90,7 +90,9 @@ func eventOf(doc []byte) (Event, bool) {
 			e.data = value
 			continue
 		case "data_base64":
-			e.dataBase64 = value
+			if string(value) != "null" { // as if it were not there: serialisers write it beside data
+				e.dataBase64 = value
+			}
 			continue
 		}
 		text, kind := attributeText(value)
@@ -215,7 +217,7 @@ func ParentOf(traceparent, tracestate string) trace.SpanContext {
 func (e *Event) payload() (data []byte, contentType string, ok bool) {
 	contentType = e.DataContentType
 	switch {
-	case e.data != nil && e.dataBase64 != nil:
+	case e.data != nil && string(e.data) != "null" && e.dataBase64 != nil:
 		return nil, "", false
 	case e.dataBase64 != nil:
 		text, ok := unquote(e.dataBase64)

@@ -47,6 +47,8 @@ func TestBinaryMode(t *testing.T) {
 			webhook.Payload{Body: []byte("<much wow=\"xml\"/>\r\né\U0001F600\x00"), ContentType: "application/xml", Headers: base()}},
 		{"base64 is decoded", event(`,"datacontenttype":"image/png","data_base64":"//4AAQ=="`),
 			webhook.Payload{Body: []byte("\xff\xfe\x00\x01"), ContentType: "image/png", Headers: base()}},
+		{"base64 that is null is not there", event(`,"data":{"a":1},"data_base64":null`), webhook.Payload{Body: []byte(`{"a":1}`), ContentType: "application/json", Headers: base()}},
+		{"data that is null gives way to base64", event(`,"data":null,"data_base64":"AAE="`), webhook.Payload{Body: []byte{0, 1}, ContentType: "application/octet-stream", Headers: base()}},
 		{"base64 without a type is bytes", event(`,"data_base64":""`), webhook.Payload{Body: []byte{}, ContentType: "application/octet-stream", Headers: base()}},
 		{"no data is an empty body", event(``), webhook.Payload{Headers: base()}},
 		{"extensions become headers", event(`,"time":"2026-01-02T03:04:05Z","subject":"x","n":-5,"b":true,"unset":null,"traceparent":"00-x"`),

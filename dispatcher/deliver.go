@@ -367,9 +367,17 @@ func someEnded(targets []target) bool {
 	return some(targets, func(t *target) bool { return t.delivery.State.Terminal() })
 }
 
-// waitsForItsWebhook reports whether a delivery waits until its webhook can be sent to.
+// waitsForItsWebhook reports whether a delivery waits until its webhook can be sent to, or a
+// message until there is one.
 func waitsForItsWebhook(del *tables.Delivery) bool {
-	return flow.CannotBeSentTo(del) || del.State == tables.Held && del.Reason == policy.WebhookDisabled
+	if del.State != tables.Held {
+		return false
+	}
+	switch del.Reason {
+	case policy.WebhookDisabled, policy.NoWebhook, policy.WebhookDeleted:
+		return true
+	}
+	return flow.CannotBeSentTo(del)
 }
 
 func allDelivered(targets []target) bool {

@@ -95,7 +95,9 @@ func (d *Dispatcher) targetsAnew(ctx context.Context, p *parcel, h history, foun
 	}
 	if len(found) == 0 {
 		if certain && d.registry.Whole() {
-			found = ended(h)
+			if found = d.handedOn(p, h); len(found) == 0 {
+				found = ended(h)
+			}
 		}
 		return found, refused
 	}
@@ -104,6 +106,36 @@ func (d *Dispatcher) targetsAnew(ctx context.Context, p *parcel, h history, foun
 		found = append(found, gone(d.orphaned(ctx, p, del, certain && d.registry.Whole(), begins)))
 	}
 	return found, refused
+}
+
+// handedOn gives a message to the webhooks that are registered now, where all that it was due to
+// were deleted and none took it: who deletes a webhook and registers it anew means the same
+// receiver. A replay that was asked for one webhook is for that one alone. The deliveries to
+// the deleted ones are withdrawn in the record that the new ones begin with.
+func (d *Dispatcher) handedOn(p *parcel, h history) (found []target) {
+	if p.replay != nil && p.replay.WebhookID != "" {
+		return nil
+	}
+	for _, del := range h.deliveries {
+		if del.WebhookID != "" && del.State.Terminal() && del.State != tables.DeadLettered {
+			return nil
+		}
+	}
+	missing := absent(h, nil)
+	if len(missing) == 0 {
+		return nil
+	}
+	if found, _ = d.targetsAmong(p, h, true); len(found) == 0 {
+		return nil
+	}
+	for _, del := range missing {
+		del = withdrawn(del)
+		p.heldRows = append(p.heldRows, del)
+		found = append(found, gone(del))
+		d.log.Warn("a webhook was deleted before it got the message; those that are registered now get it",
+			"queue", p.key.Queue, "message", p.key.MessageID, "webhook", del.WebhookID)
+	}
+	return found
 }
 
 // ended are the deliveries of a message that every webhook was done with before they were
@@ -154,18 +186,29 @@ func (d *Dispatcher) orphaned(ctx context.Context, p *parcel, del tables.Deliver
 		d.journal.Record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
 		return del
 	}
-	del.State, del.Reason, del.NextAt = tables.Withdrawn, policy.WebhookDeleted, time.Time{}
-	del.UpdatedAt = time.Now().UTC().Truncate(time.Millisecond)
+	del = withdrawn(del)
 	d.journal.Record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
 	d.log.Warn("a webhook was deleted before it got the message; the others settle it",
 		"queue", p.key.Queue, "message", p.key.MessageID, "webhook", del.WebhookID)
 	return del
 }
 
-// targetsNow asks the filters about new deliveries only: what is under way goes on when
-// a filter is changed, and a replay goes to the webhook that it was asked for.
+// withdrawn ends a delivery whose webhook was deleted, and that others take the message from.
+func withdrawn(del tables.Delivery) tables.Delivery {
+	del.State, del.Reason, del.NextAt = tables.Withdrawn, policy.WebhookDeleted, time.Time{}
+	del.UpdatedAt = time.Now().UTC().Truncate(time.Millisecond)
+	return del
+}
+
+// targetsNow finds the targets in the registry as it was last read.
 func (d *Dispatcher) targetsNow(p *parcel, h history) (found []target, refused bool) {
-	first := !h.anyWebhook()
+	return d.targetsAmong(p, h, !h.anyWebhook())
+}
+
+// targetsAmong asks the filters about new deliveries only: what is under way goes on when
+// a filter is changed, and a replay goes to the webhook that it was asked for. first counts
+// the webhooks in that were registered after the message was inserted.
+func (d *Dispatcher) targetsAmong(p *parcel, h history, first bool) (found []target, refused bool) {
 	all := d.registry.Of(p.key.Queue)
 	for i := range all {
 		r := &all[i]
@@ -208,12 +251,13 @@ func (d *Dispatcher) meet(p *parcel, h history, r *tables.Registration, t *targe
 // received before. Storage may tell whole seconds only, so the second in which the message
 // was inserted counts in full. Whoever made the first attempt had all webhooks that were
 // registered by then to deliver to; that nothing is recorded for one of them means that
-// the process ended before it could be.
+// the process ended before it could be. Webhooks that the message was withdrawn from do not
+// count: it was handed on later.
 func (p *parcel) dueUntil(h history) time.Time {
 	until := p.m.InsertedAt.Truncate(time.Second).Add(time.Second)
 	first := time.Time{}
 	for _, del := range h.deliveries {
-		if !del.FirstAt.IsZero() && (first.IsZero() || del.FirstAt.Before(first)) {
+		if del.State != tables.Withdrawn && !del.FirstAt.IsZero() && (first.IsZero() || del.FirstAt.Before(first)) {
 			first = del.FirstAt
 		}
 	}

@@ -72,10 +72,12 @@ func (fs *Flows) takeIn(all []tables.Registration) (released []string) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	byID, byQueue := make(map[string]*Flow, len(all)), map[string][]*Flow{}
+	var added []tables.Registration
 	for _, r := range all {
 		f := fs.byID[r.ID]
 		if f == nil {
 			f = fs.make(r)
+			added = append(added, r)
 		} else {
 			reset, more := f.update(r)
 			if reset {
@@ -89,6 +91,11 @@ func (fs *Flows) takeIn(all []tables.Registration) (released []string) {
 		byQueue[r.Queue] = append(byQueue[r.Queue], f)
 	}
 	fs.byID, fs.byQueue = byID, byQueue
+	for _, r := range added {
+		if fs.held.inherit(r.Queue, r.ID, func(id string) bool { return byID[id] == nil }) {
+			released = append(released, r.ID)
+		}
+	}
 	for queueName := range fs.rooms {
 		fs.signalLocked(queueName)
 	}

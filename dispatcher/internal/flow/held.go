@@ -3,6 +3,7 @@ package flow
 import (
 	"container/list"
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -70,17 +71,37 @@ func (h *held) keep(q queue.Queue, m *queue.Message, webhooks []string) {
 	if len(h.messages) >= maxHeld {
 		return
 	}
-	one := &heldMessage{q: q, m: m, webhooks: webhooks}
+	one := &heldMessage{q: q, m: m}
 	for _, id := range webhooks {
-		line := h.lines[id]
-		if line == nil {
-			line = list.New()
-			h.lines[id] = line
-		}
-		one.places = append(one.places, line.PushBack(key))
+		h.lineUp(key, one, id)
 	}
 	h.messages[key] = one
 	h.n.Store(int64(len(h.messages)))
+}
+
+// lineUp puts a message at the end of a webhook's line. h.mu is held.
+func (h *held) lineUp(key heldKey, one *heldMessage, webhookID string) {
+	line := h.lines[webhookID]
+	if line == nil {
+		line = list.New()
+		h.lines[webhookID] = line
+	}
+	one.webhooks = append(one.webhooks, webhookID)
+	one.places = append(one.places, line.PushBack(key))
+}
+
+// inherit lets a new webhook of a queue have what waits there for webhooks that are gone, or for
+// any (held under no id), and reports whether something does.
+func (h *held) inherit(queueName, webhookID string, gone func(id string) bool) (some bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for key, one := range h.messages {
+		if key.queue == queueName && !slices.ContainsFunc(one.webhooks, func(id string) bool { return !gone(id) }) {
+			h.lineUp(key, one, webhookID)
+			some = true
+		}
+	}
+	return some
 }
 
 // sweep forgets, once in a while, the messages whose time has come by itself: another

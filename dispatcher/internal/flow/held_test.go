@@ -53,6 +53,23 @@ func TestHeldMessagesAreBounded(t *testing.T) {
 	})
 }
 
+// What waits for a webhook that was deleted, or for any, goes to the one that is registered next
+// on its queue; what somebody else waits for too stays theirs.
+func TestANewWebhookInheritsWhatWaitsForThoseThatAreGone(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p, q := newHeld(), testQueue(t)
+		for i, ids := range [][]string{{"gone"}, {""}, {"here"}, {"gone", "here"}} {
+			p.keep(q, &queue.Message{ID: fmt.Sprint(i), Lease: queue.NewLease("r", time.Now(), time.Hour)}, ids)
+		}
+		gone := func(id string) bool { return id != "here" }
+		want(t, "another queue has some", p.inherit("other", "new", gone), false)
+		want(t, "some", p.inherit("orders", "new", gone), true)
+		want(t, "for the new one", len(p.take("new", 10)), 2)
+		want(t, "for the other one", len(p.take("here", 10)), 2)
+		want(t, "left", len(p.messages), 0)
+	})
+}
+
 // Many webhooks may be released at once, and each is looked at twice a second.
 func TestShowingSomeHeldMessagesCostsNothingForTheOthers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

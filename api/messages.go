@@ -102,6 +102,7 @@ func (a *API) getMessage(w http.ResponseWriter, r *http.Request) error {
 	view := newMessageView(id, deliveries, attempts, dead, time.Now())
 	for i := range view.Next {
 		a.tellWhatKeeps(&view.Next[i])
+		a.tellThatNobodyTakes(r.Context(), view.Queue, &view.Next[i], view.ExpiresAt)
 	}
 	return writeJSON(w, http.StatusOK, view)
 }

@@ -84,6 +84,7 @@ func (b *bench) play(ctx context.Context) error {
 		{drainScenario, b.drains},
 		{latencyScenario, b.latencies},
 		{neighboursScenario, b.neighbours},
+		{limitedScenario, b.limited},
 		{startScenario, b.starts},
 		{memoryScenario, b.memories},
 		{recoveryScenario, b.recoveries},

@@ -32,6 +32,7 @@ var roles = map[string]func(ctx context.Context, args []string, stdin io.Reader,
 	"receive": receiveRole,
 	"post":    postRole,
 	"consume": consumeRole,
+	"retry":   retryRole,
 	"standin": standinRole,
 }
 

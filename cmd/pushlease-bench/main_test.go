@@ -49,6 +49,26 @@ func TestNeighboursAreMeasuredInPairs(t *testing.T) {
 	}
 }
 
+func TestALimitedReceiverIsMeasuredBesideANaiveConsumer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "report.json")
+	code, out, errs := program(t, "--quick", "--scenarios", "limited", "--json", path)
+	if code != exitOK {
+		t.Fatalf("exit %d: %s\n%s", code, errs, out)
+	}
+	r, err := readReport(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"limited.20.server", "limited.20.naive", "limited.500.server", "limited.500.naive"} {
+		if f := r.find(name); f == nil || len(f.Ratios) != 1 || f.Ratios[0].To != "the limit" || f.Median <= 0 || f.Ratios[0].Median > 1.5 {
+			t.Errorf("figure %s = %+v, want a ratio to the limit", name, f)
+		}
+	}
+	if f := r.find("limited.20.naive.refused"); f == nil || f.Median < 10 {
+		t.Errorf("a naive consumer of 64 workers is refused %+v %% of its POSTs by a limit of 20/s", f)
+	}
+}
+
 func TestAMeasurementGivesRatiosAndAReportThatCanBeCompared(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report.json")
 	code, out, errs := program(t, "--quick", "--count", "100", "--scenarios", "drain,latency,start,recovery,idle", "--json", path)

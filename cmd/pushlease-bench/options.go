@@ -52,8 +52,10 @@ Scenarios (--scenarios, separated by commas):
   checkpoints  latency p99.9 under load while SQLite writes checkpoints
   growth       the last four
   neighbours   a webhook that takes 20 ms, alone and beside ones that hang or answer 429, on
-               its queue and on another, and 450 of them beside 50 that hang; not among
-               those that run when none is named
+               its queue and on another, and 450 of them beside 50 that hang
+  limited      a receiver that takes 20, and 500, POSTs a second and answers 503 to the rest:
+               what it is sent by the server, and by a naive consumer that repeats each of
+               them after 1s; neither this nor neighbours is run when none is named
 
 Storage (--storage): sqlite is a fresh file each time. standin is a fast server for the
 protocols of Azure queues and tables in memory, with --latency before each answer; it
@@ -71,6 +73,7 @@ const (
 	drainScenario       = "drain"
 	latencyScenario     = "latency"
 	neighboursScenario  = "neighbours"
+	limitedScenario     = "limited"
 	startScenario       = "start"
 	memoryScenario      = "memory"
 	recoveryScenario    = "recovery"
@@ -84,7 +87,7 @@ const (
 var (
 	usualScenarios  = []string{drainScenario, latencyScenario, startScenario, memoryScenario, recoveryScenario, idleScenario}
 	growthScenarios = []string{depthScenario, webhooksScenario, historyScenario, checkpointsScenario}
-	otherScenarios  = []string{neighboursScenario}
+	otherScenarios  = []string{neighboursScenario, limitedScenario}
 )
 
 // options is what to measure. It goes into the report, but for secrets.

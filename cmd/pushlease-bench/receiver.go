@@ -29,6 +29,7 @@ type receiver struct {
 	latencies   []int64
 	inFlight    int
 	maxInFlight int
+	limit       limiter // at limitPath
 }
 
 // arrivalStats is what the receiver tells about the POSTs since the last reset.
@@ -101,6 +102,10 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	now := time.Now().UnixNano()
 	body, err := io.ReadAll(req.Body)
 	if err != nil || serveBad(w, req) {
+		return
+	}
+	if req.URL.Path == limitPath {
+		r.serveLimited(w, req)
 		return
 	}
 	status := r.arrived(now, body)
@@ -184,10 +189,11 @@ func (r *receiver) control() http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(r.stats(at)) // a caller that is gone needs no answer
 	})
+	mux.HandleFunc("GET /limited", r.tellLimited)
 	mux.HandleFunc("POST /reset", func(_ http.ResponseWriter, _ *http.Request) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.arrivals, r.latencies, r.maxInFlight = r.arrivals[:0], r.latencies[:0], r.inFlight
+		r.arrivals, r.latencies, r.maxInFlight, r.limit = r.arrivals[:0], r.latencies[:0], r.inFlight, limiter{}
 	})
 	return mux
 }

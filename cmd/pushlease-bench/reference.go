@@ -58,6 +58,7 @@ func (j job) args(role string) []string {
 type poster struct {
 	client *http.Client
 	url    string
+	wait   time.Duration // before a POST is repeated that was answered with 503; 0: it is not
 	mu     sync.Mutex
 	took   []int64
 }
@@ -68,24 +69,38 @@ func newPoster(j job) *poster {
 }
 
 func (p *poster) post(ctx context.Context, body []byte) error {
+	for {
+		status, err := p.once(ctx, body)
+		if err != nil || p.wait == 0 || status != http.StatusServiceUnavailable {
+			return err
+		}
+		select {
+		case <-time.After(p.wait):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (p *poster) once(ctx context.Context, body []byte) (status int, err error) {
 	start := time.Now()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(body))
 	if err != nil {
-		return fmt.Errorf("make a POST: %w", err)
+		return 0, fmt.Errorf("make a POST: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	res, err := p.client.Do(req)
 	if err != nil {
-		return fmt.Errorf("bare POST: %w", err)
+		return 0, fmt.Errorf("bare POST: %w", err)
 	}
 	defer func() { _ = res.Body.Close() }() // read to its end
 	if _, err := io.Copy(io.Discard, res.Body); err != nil {
-		return fmt.Errorf("bare POST: %w", err)
+		return 0, fmt.Errorf("bare POST: %w", err)
 	}
 	p.mu.Lock()
 	p.took = append(p.took, int64(time.Since(start)))
 	p.mu.Unlock()
-	return nil
+	return res.StatusCode, nil
 }
 
 func (p *poster) done() jobDone {

@@ -73,7 +73,8 @@ type Pacer struct {
 	severity  int           // of cuts
 	cuts      uint32
 	used      time.Duration // since the last cut, as far as the rate was used
-	begun     time.Time     // the last POST
+	begun     time.Time     // the place of the last POST
+	started   time.Time     // when the last one really began
 	next      time.Time     // when the next one may begin
 	lag       time.Duration // between a POST and its answer
 	cycle     time.Duration // in which the limit takes much and then nothing
@@ -167,6 +168,20 @@ func (p *Pacer) Take(at time.Time) (cuts uint32) {
 	}
 	p.begun, p.next = at, at.Add(p.gap())
 	return p.cuts
+}
+
+// Start begins a POST whose place has come, or says when it may begin: some time after the
+// one before it, which may have been late. A limiter goes by when POSTs really come. Beside
+// other instances each keeps its places, or their POSTs would never fall into step.
+func (p *Pacer) Start(now time.Time) (at time.Time) {
+	if !p.Limited() || p.noise.shared {
+		return now
+	}
+	if at = earlier(p.started, now).Add(p.gap()); at.After(now) {
+		return at
+	}
+	p.started, p.next = now, later(p.next, now.Add(p.gap()))
+	return now
 }
 
 // Give gives back a place that was taken for a POST that is not made.

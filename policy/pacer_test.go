@@ -119,6 +119,27 @@ func TestThePacerTakesPlacesBackWhenAPostIsRefused(t *testing.T) {
 	}
 }
 
+// A limiter goes by when POSTs come: the one after a late one waits its time, and does not follow it at once.
+func TestThePacerWaitsItsTimeAfterALatePost(t *testing.T) {
+	p, now := limitedPacer(t)
+	first := p.Next(now)
+	p.Take(first)
+	second := p.Next(now)
+	p.Take(second)
+	gap := second.Sub(first)
+	late := second.Add(-gap / 4)
+	if at := p.Start(late); !at.Equal(late) {
+		t.Fatalf("a late POST has to wait until %s", at)
+	}
+	if at := p.Start(second); at.Before(late.Add(gap * 9 / 10)) {
+		t.Errorf("the next may begin %s after it, want about %s", at.Sub(late), gap)
+	}
+	p.Share(true)
+	if at := p.Start(second); !at.Equal(second) {
+		t.Errorf("beside other instances it keeps its place, and not %s later", at.Sub(second))
+	}
+}
+
 // What is sent little says nothing about more: a night with few messages ends with the rate
 // that the evening has learned.
 func TestThePacerKeepsItsRateWhileItIsNotUsed(t *testing.T) {

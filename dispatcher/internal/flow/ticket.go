@@ -123,10 +123,15 @@ func (t *Ticket) begins(over time.Time) (now bool, refused *Refusal) {
 	f := t.f
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.pacer.Current(t.pace) || f.breaker.State(time.Now()).Phase != policy.BreakerClosed {
+	at := time.Now()
+	if f.breaker.State(at).Phase != policy.BreakerClosed {
 		return true, nil
 	}
-	at := f.pacer.Next(time.Now())
+	if f.pacer.Current(t.pace) {
+		t.at = f.pacer.Start(at)
+		return !t.at.After(at), nil
+	}
+	at = f.pacer.Next(at)
 	if at.After(over) {
 		r := &Refusal{policy.WebhookBusy, at}
 		f.postpone(r, time.Now())

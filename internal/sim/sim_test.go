@@ -25,15 +25,15 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// Seeds that found what is mended by now.
+// Seeds that found what is mended by now, beside those of TestSeeds: the first seed of
+// hanging-neighbours found C58, of renewals C64, of latency-tail C68.
 func TestSeedsOfWhatIsMended(t *testing.T) {
 	for _, m := range []struct {
 		found, profile string
 		seed           uint64
 	}{
 		{"C63: the next try of a renewal was later than the lease's end", "renewals", 4},
-		{"C64: two instances POSTed a message and one attempt was on record", "renewals", 1},
-		{"C68: one late transaction held up every record", "latency-tail", 1},
+		{"C55: a delivered message was POSTed again because tables could not be read for a moment", "redelivery", 4},
 	} {
 		t.Run(m.found, func(t *testing.T) {
 			p, _ := NewPlan(m.profile, m.seed)
@@ -67,7 +67,8 @@ func TestOpenFindings(t *testing.T) {
 			r := Run(t, p)
 			tell(t, r)
 			if r.Broke(o.Rule) {
-				t.Skip("still open")
+				t.Logf("still open: %s", o.Name)
+				return
 			}
 			t.Logf("not found any more: take it off the list")
 		})

@@ -113,6 +113,7 @@ func TestPublishRecordsTheMessageForItsTimeline(t *testing.T) {
 
 func wantPublishedTimeline(t *testing.T, h *harness) {
 	t.Helper()
+	h.register(`{"queue":"orders","url":"https://hooks.example.com/x"}`)
 	a := h.do(http.StatusAccepted, "POST", publishTarget+"?delay=90m&ttl=2h", `{"a":1}`)
 	if len(h.view.woken) != 1 {
 		t.Errorf("woken: %v", h.view.woken)

@@ -100,7 +100,7 @@ func TestAProgramMadeOfTheDocumentDoesWhatUsersDo(t *testing.T) {
 // prism starts the proxy, and returns its address when it listens.
 func (x tool) prism(upstream string) string {
 	x.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is closed at once
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		x.Fatal(err)
 	}

@@ -14,12 +14,11 @@ import (
 	"github.com/pushlease/pushlease/queue"
 )
 
-// Outcome is what delivering a message came to. RecordedCompletes is a store that keeps queues
-// and records together.
-type (
-	Outcome           = settle.Outcome
-	RecordedCompletes = settle.RecordedCompletes
-)
+// Outcome is what delivering a message came to.
+type Outcome = settle.Outcome
+
+// RecordedCompletes is a store that keeps queues and records together.
+type RecordedCompletes = settle.RecordedCompletes
 
 // handle walks one message from the received lease to the settled message.
 func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Message, a *arrival) {

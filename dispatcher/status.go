@@ -75,11 +75,11 @@ func (d *Dispatcher) Queue(name string) QueueStatus {
 	return s
 }
 
-// FlowState says whether a webhook is sent to by this process, and WebhookStatus how it fares.
-type (
-	FlowState     = flow.State
-	WebhookStatus = flow.Status
-)
+// FlowState says whether a webhook is sent to by this process.
+type FlowState = flow.State
+
+// WebhookStatus is how a webhook fares in this process.
+type WebhookStatus = flow.Status
 
 // FlowStates lists every FlowState.
 func FlowStates() []FlowState { return flow.States() }

@@ -197,15 +197,6 @@ func (tr *trial) between(from, to time.Duration) (taken, refused int) {
 	return taken, refused
 }
 
-func (tr *trial) firstRefusal() time.Duration {
-	for _, p := range tr.posts {
-		if !p.taken {
-			return p.at.Sub(start)
-		}
-	}
-	return 0
-}
-
 // pacer is policy.Pacer.
 type pacer struct {
 	policy.Pacer
@@ -227,9 +218,9 @@ func newPacer(seed uint64) learner { return &pacer{rng: rand.New(rand.NewPCG(see
 
 // cubic is what the adaptive retry of AWS SDKs does: CUBIC on the rate, in POSTs a second.
 type cubicRate struct {
-	fill, most, tokens, measured    float64
-	stamp, throttled, bucket, taken time.Time
-	sent                            int
+	fill, most, tokens, measured float64
+	stamp, throttled, bucket     time.Time
+	sent                         int
 }
 
 func (c *cubicRate) rate() float64 { return c.fill }
@@ -291,11 +282,11 @@ func (c *cubicRate) report(_ uint32, taken bool, _, now time.Time) {
 // acceptedShare is client-side throttling as in the SRE book, and gRPC's of retries: POSTs
 // are held back by chance when more were tried lately than k times what was taken.
 type acceptedShare struct {
-	k                 float64
-	tried, taken      float64
-	at                time.Time
-	rng               *rand.Rand
-	waitsFor, lastTry time.Time
+	k            float64
+	tried, taken float64
+	at           time.Time
+	rng          *rand.Rand
+	waitsFor     time.Time
 }
 
 func (a *acceptedShare) rate() float64         { return 0 }

@@ -24,10 +24,10 @@ func (r *Refusals) Report(status int) (everything bool) {
 	}
 	r.statuses[r.seen%refusalsSeen] = uint16(status)
 	r.seen++
-	switch {
-	case status == 0:
+	switch status {
+	case 0:
 		r.row = 0
-	case status == last:
+	case last:
 		r.row++
 	default:
 		r.row = 1

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// ErrVanished: registrations that were there are gone, and nobody has deleted them through
-// pushlease.
+// ErrVanished means that registrations that were there are gone, and nobody has deleted them
+// through pushlease.
 var ErrVanished = errors.New("the registered webhooks have vanished from storage")
 
 // Census tells a store whose registrations were deleted one by one from one that has lost

@@ -84,13 +84,12 @@ func (g *guard) race(ctx context.Context, addresses []string) (net.Conn, error) 
 	next := time.NewTimer(step)
 	defer next.Stop()
 	var worst error
-	for begun, pending, due := 0, 0, true; begun < len(addresses) || pending > 0; {
-		if due && begun < len(addresses) {
+	for begun, pending := 0, 0; begun < len(addresses) || pending > 0; {
+		if begun < len(addresses) {
 			r.start(ctx, g.dialer, addresses, begun)
 			begun, pending = begun+1, pending+1
 			next.Reset(step)
 		}
-		due = false
 		select {
 		case d := <-r.results:
 			if d.err == nil {
@@ -99,9 +98,8 @@ func (g *guard) race(ctx context.Context, addresses []string) (net.Conn, error) 
 			}
 			pending--
 			g.addresses.failed(addresses[d.index])
-			worst, due = moreTelling(worst, d.err), true
+			worst = moreTelling(worst, d.err)
 		case <-next.C:
-			due = true
 		case <-ctx.Done():
 			g.addresses.beaten(addresses, r.began, -1, step)
 			return nil, connectFailure(moreTelling(worst, ctx.Err()))

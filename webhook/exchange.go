@@ -70,7 +70,7 @@ func (t *tries) again(ctx context.Context, _ *http.Response, err error) (bool, e
 	t.made++
 	var f *failure
 	if t.made > 1 || !errors.As(err, &f) || !f.again || ctx.Err() != nil {
-		return false, nil
+		return false, nil //nolint:nilerr // the error is the caller's already; this says only that nothing is repeated
 	}
 	t.first = f
 	return true, nil

@@ -42,7 +42,7 @@ const (
 // top of each other.
 func (v *view) unescape() bool {
 	for range maxEscapes {
-		if bytes.IndexAny(v.folded, escapes) < 0 {
+		if !bytes.ContainsAny(v.folded, escapes) {
 			return true
 		}
 		n, changed := 0, false
@@ -72,7 +72,7 @@ func (v *view) unescape() bool {
 // undoneAll is s with its escapes undone.
 func undoneAll(s []byte) []byte {
 	for range maxEscapes {
-		if bytes.IndexAny(s, escapes) < 0 {
+		if !bytes.ContainsAny(s, escapes) {
 			return s
 		}
 		plainer, changed := make([]byte, 0, len(s)), false

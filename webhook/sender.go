@@ -189,7 +189,7 @@ func (result *Result) read(target *url.URL, resp *http.Response) {
 	result.RateLimit = cut(strings.Join(resp.Header[keyRateLimit], ", "))
 	result.Steering = cut(resp.Header.Get(keyDecision))
 	if resp.StatusCode >= 300 && resp.StatusCode < 400 {
-		result.RedirectHost = redirectHost(target, resp.Header[keyLocation])
+		result.RedirectHost = redirectHost(target, resp.Header[keyLocation]) //nolint:staticcheck // a key that no receiver's header has
 	}
 	if resp.ContentLength != 0 {
 		result.Body = readBody(resp.Body)

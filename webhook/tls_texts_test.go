@@ -91,10 +91,10 @@ func TestEachFaultOfTLSIsNamed(t *testing.T) {
 			"the receiver's certificate is not one for servers"},
 		"expired": {serving(issue(t, root, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) })),
 			"the receiver's certificate has expired or is not valid yet"},
-		"old protocol": {with12(serving(good), func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS11 }), //nolint:gosec // the fault
+		"old protocol": {with12(serving(good), func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS11 }),
 			"the receiver offers only old versions of TLS: it has to allow TLS 1.2 or 1.3"},
 		"no common cipher": {with12(serving(good), func(c *tls.Config) {
-			c.MaxVersion, c.CipherSuites = tls.VersionTLS12, []uint16{tls.TLS_RSA_WITH_RC4_128_SHA} //nolint:gosec // the fault
+			c.MaxVersion, c.CipherSuites = tls.VersionTLS12, []uint16{tls.TLS_RSA_WITH_RC4_128_SHA}
 		}), "the receiver found no cipher suite in common, or refused the handshake"},
 		"client certificate, TLS 1.2": {with12(serving(good), func(c *tls.Config) { c.MaxVersion, c.ClientAuth = tls.VersionTLS12, tls.RequireAnyClientCert }),
 			"the receiver asks for a client certificate (mTLS), which pushlease does not send"},

@@ -58,14 +58,14 @@ func newModel(o Options) *model {
 	}
 	m := &model{Options: o}
 	if o.Rand != nil {
-		m.rng = rand.New(o.Rand) //nolint:gosec // nothing is secret here
+		m.rng = rand.New(o.Rand)
 	}
 	return m
 }
 
 func (m *model) uint64() uint64 {
 	if m.rng == nil {
-		return rand.Uint64() //nolint:gosec // nothing is secret here
+		return rand.Uint64()
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

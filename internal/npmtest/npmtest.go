@@ -3,6 +3,7 @@
 package npmtest
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -98,14 +99,14 @@ func (t Tools) npmInstall(npm, cache, installed string) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir) // nothing is left there after the rename
+	defer func() { _ = os.RemoveAll(dir) }() // nothing is left there after the rename
 	for name, content := range map[string][]byte{"package.json": t.Package, "package-lock.json": t.Lock} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			return err
 		}
 	}
 	fmt.Fprintf(os.Stderr, "npmtest: installing %s into %s (once; about 200 MB, half a minute) ...\n", t.Name, installed)
-	cmd := exec.Command(npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
+	cmd := exec.CommandContext(context.Background(), npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("npm ci: %w\n%s", err, out)

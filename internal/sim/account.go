@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -60,7 +61,7 @@ func (t accountTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil
 	})
-	if err == errRefused {
+	if errors.Is(err, errRefused) {
 		answer = httptest.NewRecorder()
 		answer.Header().Set("x-ms-error-code", "ServerBusy")
 		answer.Header().Set("Date", w.accountTime().UTC().Format(http.TimeFormat))
@@ -178,7 +179,7 @@ func (i *instance) file(ctx context.Context, service, operation string, run func
 		c.ok = err == nil
 		return err
 	})
-	if err == errRefused {
+	if errors.Is(err, errRefused) {
 		return errDisk
 	}
 	return err

@@ -128,10 +128,10 @@ func (c *guarded) Read(b []byte) (int, error) {
 	if passErr := c.gate.pass("read"); passErr != nil {
 		return 0, passErr
 	}
-	c.conn.wire.mu.Lock()
-	answer := c.conn.wire.answer
-	c.conn.wire.answer = nil
-	c.conn.wire.mu.Unlock()
+	c.wire.mu.Lock()
+	answer := c.wire.answer
+	c.wire.answer = nil
+	c.wire.mu.Unlock()
 	if n > 0 && answer != nil {
 		answer.inst.w.took(answer)
 	}

@@ -3,7 +3,7 @@ package sim
 import (
 	"fmt"
 	"io"
-	"log"
+	"log" //nolint:depguard // net/http writes there
 	"net/http"
 	"os"
 	"runtime"
@@ -167,11 +167,11 @@ func (w *world) do(s Step) {
 			}
 		}
 	case doDisable:
-		w.change(s.Webhook, http.MethodPost, "/disable", "")
+		w.change(s.Webhook, http.MethodPost, "/disable")
 	case doEnable:
-		w.change(s.Webhook, http.MethodPost, "/enable", "")
+		w.change(s.Webhook, http.MethodPost, "/enable")
 	case doDelete:
-		w.change(s.Webhook, http.MethodDelete, "", "")
+		w.change(s.Webhook, http.MethodDelete, "")
 	case doReplay:
 		w.replayAll()
 	case doHeal:
@@ -246,7 +246,7 @@ func (w *world) heal() {
 		r := w.webhooks[spec.Name]
 		w.mu.Unlock()
 		if r != nil && !r.deleted && r.changed > 0 {
-			w.change(spec.Name, http.MethodPost, "/enable", "")
+			w.change(spec.Name, http.MethodPost, "/enable")
 		}
 	}
 	w.note("plan", "everything is well from here on")

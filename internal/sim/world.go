@@ -38,7 +38,6 @@ type world struct {
 	posts    []*post
 	calls    []*call
 	trace    []entry
-	drawn    []string
 	found    []Finding
 	publish  []published
 	shown    *shown
@@ -109,7 +108,7 @@ func newWorld(p *Plan, folder string) *world {
 	}
 	for i, s := range p.Webhooks {
 		w.receivers[s.Name] = &receiver{w: w, spec: s, mix: s.Mix, posts: map[int]int{}}
-		w.addresses[s.Name] = netip.AddrFrom4([4]byte{93, 184, byte(i >> 8), byte(i + 1)}) //nolint:gosec // few webhooks
+		w.addresses[s.Name] = netip.AddrFrom4([4]byte{93, 184, byte(i >> 8), byte(i + 1)})
 	}
 	if !p.File {
 		w.account = azurestandin.New(azurestandin.Options{

@@ -218,7 +218,7 @@ func (w *writer) saveAnew() error {
 		return taken.err
 	}
 	if before != "" {
-		_ = os.Remove(before) // the new one holds more
+		_ = os.Remove(before) //nolint:gosec // a name that was made here; the new one holds more
 	}
 	w.db.opts.OnFault(taken)
 	return nil

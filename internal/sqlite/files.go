@@ -57,7 +57,7 @@ func (f *openFiles) look() whereabouts {
 
 // find reports where name leads to. What can't be found out is taken for no change.
 func find(name string, id fs.FileInfo) place {
-	now, err := os.Stat(name)
+	now, err := os.Stat(name) //nolint:gosec // the file that the operator named
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return missing
@@ -152,7 +152,7 @@ func (w *writer) rescue(now time.Time) (string, error) {
 
 // copyInto makes name, readable by its owner only, and durable.
 func (w *writer) copyInto(name string) (err error) {
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil { // the folder may be gone too
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil { //nolint:gosec // beside the file that the operator named; the folder may be gone too
 		return err
 	}
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600) //nolint:gosec // made from the operator's own setting

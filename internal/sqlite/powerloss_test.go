@@ -311,12 +311,13 @@ func checkLeft(t *testing.T, path string, told *traffic) string {
 	there := map[string]bool{}
 	rows, err := db.reads.Query("SELECT id FROM messages")
 	must(t, err)
+	defer func() { must(t, rows.Close()) }()
 	for rows.Next() {
 		var id string
 		must(t, rows.Scan(&id))
 		there[id] = true
 	}
-	must(t, rows.Err(), rows.Close())
+	must(t, rows.Err())
 	lost, back := 0, 0
 	for id := range told.accepted {
 		if !there[id] && !told.ending[id] {

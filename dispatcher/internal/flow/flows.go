@@ -203,6 +203,7 @@ func (fs *Flows) Listen(queueName string, c chan struct{}) {
 	fs.rooms[queueName] = c
 }
 
+// Forget ends what a queue was told of through c.
 func (fs *Flows) Forget(queueName string, c chan struct{}) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()

@@ -3,6 +3,7 @@ package lease
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"strings"
@@ -139,7 +140,7 @@ func TestADoubtfulLeaseSaysWhatIsKnown(t *testing.T) { // C63
 			want(t, "says what is known", strings.Contains(log.String(), said), true)
 			time.Sleep(time.Minute)
 			want(t, "lost when that is over too", l.IsLost(), true)
-			want(t, "work ends", context.Cause(l.Context), error(queue.ErrLeaseLost))
+			want(t, "work ends", errors.Is(context.Cause(l.Context), queue.ErrLeaseLost), true)
 			l.Stop()
 		})
 	}

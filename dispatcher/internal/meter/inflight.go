@@ -33,6 +33,7 @@ func (f *InFlight) add(queueName string, n int64) {
 	f.byQueue[queueName] += n
 }
 
+// Of is how many messages of the queue are in flight.
 func (f *InFlight) Of(queueName string) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -100,10 +100,15 @@ func (ms *Instruments) Received(queueName string, again bool) {
 	}
 }
 
+// ReceiveError counts a receive that failed.
 func (ms *Instruments) ReceiveError(queueName string) {
 	ms.add(ms.receiveErrors, labels{queue: queueName})
 }
+
+// LookupFailed counts a look-up of a message's history that failed.
 func (ms *Instruments) LookupFailed(queueName string) { ms.add(ms.lookups, labels{queue: queueName}) }
+
+// RecordDeferred counts a record that is written later.
 func (ms *Instruments) RecordDeferred(queueName string) {
 	ms.add(ms.deferred, labels{queue: queueName})
 }
@@ -115,40 +120,53 @@ func (ms *Instruments) RecordsLost(n int) {
 	}
 }
 
+// ClaimUnfinished counts a claim on an event whose end could not be written.
 func (ms *Instruments) ClaimUnfinished() { ms.add(ms.unfinished, labels{}) }
+
+// DedupConflict counts an event that came again with another body.
 func (ms *Instruments) DedupConflict(queueName string) {
 	ms.add(ms.conflicts, labels{queue: queueName})
 }
+
+// PoisonCopyRefused counts a copy that the poison queue did not take.
 func (ms *Instruments) PoisonCopyRefused(queueName string) {
 	ms.add(ms.copiesRefused, labels{queue: queueName})
 }
 
+// Postponed counts a delivery that was put off without a POST.
 func (ms *Instruments) Postponed(queueName, webhookID string, reason string) {
 	ms.add(ms.postponedN, labels{queue: queueName, webhook: ms.Label(webhookID), reason: reason})
 }
 
+// Turned counts a change of a webhook's breaker.
 func (ms *Instruments) Turned(webhookID string, phase string) {
 	ms.add(ms.turns, labels{webhook: ms.Label(webhookID), state: phase})
 }
 
+// Duplicate counts a message that was deleted without a POST, as its kind says.
 func (ms *Instruments) Duplicate(queueName, kind string) {
 	ms.add(ms.duplicates, labels{queue: queueName, kind: kind})
 }
 
+// DeadLettered counts a dead letter.
 func (ms *Instruments) DeadLettered(queueName string, reason string) {
 	ms.add(ms.deadletteredN, labels{queue: queueName, reason: reason})
 }
 
+// LeaseLost counts a lease that ended early, and how.
 func (ms *Instruments) LeaseLost(queueName, kind string) {
 	ms.add(ms.leasesLost, labels{queue: queueName, kind: kind})
 }
 
+// LeaseAtRisk counts a message that took most of its lease.
 func (ms *Instruments) LeaseAtRisk(queueName string) { ms.add(ms.atRisk, labels{queue: queueName}) }
 
+// LeaseAsked records the length of a lease that is asked for.
 func (ms *Instruments) LeaseAsked(queueName string, lease time.Duration) {
 	ms.leaseLength.Record(context.Background(), lease.Seconds(), ms.series.of(labels{queue: queueName}).record...)
 }
 
+// Deleted counts a delete and how it ended.
 func (ms *Instruments) Deleted(queueName, result string) {
 	ms.add(ms.deletes, labels{queue: queueName, result: result})
 }

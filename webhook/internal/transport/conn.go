@@ -129,7 +129,6 @@ type exchange struct {
 	reused   bool
 	start    int64 // of wire.written
 	answered bool
-	status   int // of a status line that was read
 	interim  int
 
 	writing chan error // nil when the caller's goroutine has written

@@ -173,7 +173,7 @@ func TestNothingInARequestSmuggles(t *testing.T) {
 		round, stop := ours(func(context.Context, string, string) (net.Conn, error) { dialled = true; return nil, io.EOF })
 		r := good()
 		spoil(r)
-		_, err := round.RoundTrip(r) //nolint:bodyclose // there is none
+		_, err := round.RoundTrip(r)
 		var e *Error
 		if !errors.As(err, &e) || e.Stage != Request || dialled {
 			t.Errorf("%s: %v, dialled %v", name, err, dialled)

@@ -89,8 +89,7 @@ var (
 	// ErrTooLate is about a connection that was there when too little time was left.
 	ErrTooLate = errors.New("the connection was there too late for a request")
 
-	errLate   = errors.New("the request's time is over")
-	errClosed = errors.New("the transport is closed")
+	errLate = errors.New("the request's time is over")
 )
 
 // died is whether an error means that a connection ended.

@@ -27,7 +27,7 @@ func (t *Transport) open(ctx context.Context, h *host, limits *Limits) (connecti
 		f, mine := t.board(h, limits.Fresh)
 		if mine {
 			c, err := t.dial(ctx, h)
-			t.land(h, f, ctx, err)
+			t.land(ctx, h, f, err)
 			return c, openFailed(outer, ctx, err)
 		}
 		select {
@@ -59,7 +59,7 @@ func (t *Transport) board(h *host, fresh bool) (f *flight, mine bool) {
 }
 
 // land tells those who wait for a connection.
-func (t *Transport) land(h *host, f *flight, ctx context.Context, err error) {
+func (t *Transport) land(ctx context.Context, h *host, f *flight, err error) {
 	if f == nil {
 		return
 	}

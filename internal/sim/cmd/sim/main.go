@@ -4,6 +4,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -57,7 +58,7 @@ func main() {
 		inTest(func(t *testing.T) { work(t, o) })
 	}
 	if o.seed == 0 {
-		o.seed = uint64(time.Now().UnixNano()) & 0x7fffffff //nolint:gosec // any number will do
+		o.seed = uint64(time.Now().UnixNano()) & 0x7fffffff
 	}
 	if o.only != "" || o.seeds == 1 && o.profile != "" {
 		inTest(func(t *testing.T) { repeat(t, o) })
@@ -125,7 +126,7 @@ func work(t *testing.T, o options) {
 	t.Helper()
 	out := json.NewEncoder(os.Stdout)
 	for i := range o.seeds {
-		seed := o.seed + uint64(i)                                           //nolint:gosec // i is not negative
+		seed := o.seed + uint64(i)
 		_ = out.Encode(report{Profile: o.profile, Seed: seed, Begins: true}) // the pipe's reader tells of its end
 		p, ok := sim.NewPlan(o.profile, seed)
 		if !ok {
@@ -202,13 +203,13 @@ func (l *leader) batch() bool {
 	if over {
 		return false
 	}
-	profile, first := profiles[n%len(profiles)], l.o.seed+uint64(n/len(profiles)*seedsAtOnce) //nolint:gosec // not negative
+	profile, first := profiles[n%len(profiles)], l.o.seed+uint64(n/len(profiles)*seedsAtOnce)
 	exe, err := os.Executable()
 	if err != nil {
 		l.fail(err.Error())
 		return false
 	}
-	cmd := exec.Command(exe, "-worker", "-profile", profile, "-seed", strconv.FormatUint(first, 10), "-seeds", strconv.Itoa(seeds)) //nolint:gosec // itself
+	cmd := exec.CommandContext(context.Background(), exe, "-worker", "-profile", profile, "-seed", strconv.FormatUint(first, 10), "-seeds", strconv.Itoa(seeds)) //nolint:gosec // itself
 	var broken bytes.Buffer
 	cmd.Stderr = &broken
 	out, err := cmd.StdoutPipe()

@@ -115,7 +115,6 @@ type (
 	openFunc  = func(tls *libc.TLS, vfs, name, file uintptr, flags int32, out uintptr) int32
 	writeFunc = func(tls *libc.TLS, file, from uintptr, n int32, offset int64) int32
 	sizeFunc  = func(tls *libc.TLS, file uintptr, size int64) int32
-	syncFunc  = func(tls *libc.TLS, file uintptr, flags int32) int32
 )
 
 // newDisk takes over the files that SQLite opens in folder, until the test ends.
@@ -125,7 +124,7 @@ func newDisk(t *testing.T, folder string) *disk {
 	d := &disk{folder: folder, files: map[uintptr]*file{}, names: map[string]*file{}}
 	d.vfs = at[engine.Tsqlite3_vfs](engine.Xsqlite3_vfs_find(tls, 0))
 	d.open = d.vfs.FxOpen
-	d.vfs.FxOpen = d.pointer(openFunc(d.xOpen))
+	d.vfs.FxOpen = d.pointer(d.xOpen)
 	t.Cleanup(func() {
 		d.vfs.FxOpen = d.open
 		tls.Close()
@@ -151,9 +150,9 @@ func (d *disk) xOpen(tls *libc.TLS, vfs, name, id uintptr, flags int32, out uint
 	d.files[id] = f
 	mine := engine.Xsqlite3_malloc(tls, int32(unsafe.Sizeof(*f.methods))) // for the rest of the test
 	*at[engine.Tsqlite3_io_methods](mine) = *f.methods
-	at[engine.Tsqlite3_io_methods](mine).FxWrite = d.pointer(writeFunc(d.xWrite))
-	at[engine.Tsqlite3_io_methods](mine).FxTruncate = d.pointer(sizeFunc(d.xTruncate))
-	at[engine.Tsqlite3_io_methods](mine).FxSync = d.pointer(syncFunc(d.xSync))
+	at[engine.Tsqlite3_io_methods](mine).FxWrite = d.pointer(d.xWrite)
+	at[engine.Tsqlite3_io_methods](mine).FxTruncate = d.pointer(d.xTruncate)
+	at[engine.Tsqlite3_io_methods](mine).FxSync = d.pointer(d.xSync)
 	sqlite.FpMethods = mine
 	return rc
 }

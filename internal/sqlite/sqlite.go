@@ -171,7 +171,7 @@ func createFile(path string) error {
 	if path == "" {
 		return errors.New("open database: the path is empty: name a file")
 	}
-	_, err := os.Stat(path)
+	_, err := os.Stat(path) //nolint:gosec // the file that the operator named
 	isNew := errors.Is(err, fs.ErrNotExist)
 	if isNew {
 		if saved := Rescued(path); len(saved) > 0 {

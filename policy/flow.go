@@ -17,7 +17,7 @@ type Flow struct {
 	// Concurrency is the most POSTs in flight at once.
 	Concurrency int `json:"concurrency"`
 	// Adaptive lets a Window, which follows what the webhook can take, keep them below
-	// Concurrency; else it is Concurrency all the time.
+	// Concurrency, and a Pacer learn the rate that it takes; else it is Concurrency all the time.
 	Adaptive bool `json:"adaptive"`
 	// Rate is the most POSTs that begin in a second, on average; 0 is no limit.
 	Rate float64 `json:"rate"`

@@ -125,7 +125,7 @@ func (fs *Flows) make(r tables.Registration) *Flow {
 	if newest.Breaker.Since.After(f.since) {
 		f.breaker.Restore(newest.Breaker)
 	}
-	if newest.Pace.Since.After(f.since) {
+	if newest.Pace.Since.After(f.since) && f.settings.Adaptive {
 		f.pacer.Restore(newest.Pace, now)
 	}
 	f.pause.Restore(newest.PausedUntil, now)

@@ -282,7 +282,7 @@ func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.Breake
 func (t *Ticket) judge(a Answer, now time.Time) (turned bool) {
 	f, s := t.f, t.f.settings.Breaker
 	closed := f.breaker.State(now).Phase == policy.BreakerClosed
-	if a.Sign.Limited {
+	if a.Sign.Limited && f.settings.Adaptive {
 		before := f.pacer.Limited()
 		limited := f.pacer.Refused(t.pace, now, rand.Float64())
 		f.changed = f.changed || f.pacer.Limited() != before

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"fmt"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -64,9 +65,14 @@ func TestAMessageWhoseLifeEndsIsADeadLetterForWhomItWasDue(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				gone := map[string]int64{}
+				var gone atomic.Int64
 				db := openFile(t, filepath.Join(t.TempDir(), "p.db"), Options{
-					OnExpired: func(name string, n int64) { gone[name] += n }, Instance: "here",
+					OnExpired: func(name string, n int64) {
+						if name != "orders" {
+							t.Errorf("messages of %q are counted, want orders", name)
+						}
+						gone.Add(n)
+					}, Instance: "here",
 				})
 				q := mustQueue(t, db)
 				register(t, db, tt.webhooks...)
@@ -107,8 +113,8 @@ func TestAMessageWhoseLifeEndsIsADeadLetterForWhomItWasDue(t *testing.T) {
 					}
 				}
 				wantTotal(t, q, 0)
-				if gone["orders"] != 1 {
-					t.Errorf("%v were counted, want 1 of orders", gone)
+				if n := gone.Load(); n != 1 {
+					t.Errorf("%d messages were counted, want 1", n)
 				}
 			})
 		})

@@ -272,6 +272,7 @@ func (a *API) routes() *chi.Mux {
 	r.Get("/api/v1/webhooks", a.allow(ScopeRead, a.listWebhooks))
 	r.Post("/api/v1/webhooks", a.allow(ScopeAdmin, a.createWebhook))
 	r.Get("/api/v1/webhooks/{id}", a.allow(ScopeRead, a.getWebhook))
+	r.Put("/api/v1/webhooks/{id}", a.allow(ScopeAdmin, a.putWebhook))
 	r.Patch("/api/v1/webhooks/{id}", a.allow(ScopeAdmin, a.patchWebhook))
 	r.Delete("/api/v1/webhooks/{id}", a.allow(ScopeAdmin, a.deleteWebhook))
 	r.Post("/api/v1/webhooks/{id}/enable", a.allow(ScopeOperate, a.enableWebhook))

@@ -196,7 +196,7 @@ func methodNotAllowed(_ http.ResponseWriter, r *http.Request) error {
 		path = r.URL.RawPath
 	}
 	var allowed []string
-	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete} {
+	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		if chi.RouteContext(r.Context()).Routes.Match(chi.NewRouteContext(), m, path) {
 			allowed = append(allowed, m)
 			if m == http.MethodGet {

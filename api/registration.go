@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -30,12 +31,13 @@ const (
 	secretPrefix = "whsec_"
 )
 
-// intent is whether a registration is being made or changed.
-type intent bool
+// intent is what a request does to a registration.
+type intent int
 
 const (
-	creating intent = true
-	changing intent = false
+	creating intent = iota
+	replacing
+	changing
 )
 
 var (
@@ -47,15 +49,15 @@ var (
 // means the default. It gathers everything that is wrong.
 func (a *API) edit(reg *tables.Registration, in fields, as intent) error {
 	e := &editor{api: a, reg: reg, as: as}
-	if as == creating {
+	if as != changing {
 		for _, required := range []string{"queue", "url"} {
 			if _, ok := in[required]; !ok {
 				e.fail(required, "is missing", e.cureOf(required))
 			}
 		}
-		if _, ok := in["secret"]; !ok {
-			e.secret(json.RawMessage("null"))
-		}
+	}
+	if _, ok := in["secret"]; !ok && as == creating {
+		e.secret(json.RawMessage("null"))
 	}
 	for _, name := range in.names() {
 		e.set(name, in[name])
@@ -156,7 +158,7 @@ func (e *editor) set(name string, raw json.RawMessage) {
 		e.fail(name, "is set by pushlease", "leave it out")
 	default:
 		known := changeFields
-		if e.as == creating {
+		if e.as != changing {
 			known = createFields
 		}
 		e.problems = append(e.problems, unknownField(name, known))
@@ -172,7 +174,7 @@ func (e *editor) queue(raw json.RawMessage) {
 		e.problems = append(e.problems, badQueue(err))
 		return
 	}
-	if e.as == changing && name != e.reg.Queue {
+	if e.as != creating && name != e.reg.Queue {
 		e.fail("queue", "can't be changed: what is under way belongs to the old queue", "register another webhook for the new queue, then disable or delete this one")
 		return
 	}
@@ -185,7 +187,7 @@ func (e *editor) url(raw json.RawMessage) {
 		return
 	}
 	if strings.Contains(address, redacted) {
-		e.fail("url", "has a part that is not shown to your key", "leave url out to keep it, or give it whole")
+		e.fail("url", "has a part that is not shown to your key", "give it whole; a PATCH without url keeps it")
 		return
 	}
 	if err := e.api.ValidateURL(address); err != nil {
@@ -238,7 +240,7 @@ func (e *editor) headers(raw json.RawMessage) {
 		case !e.read(field, patch[name], &value):
 			return
 		case value == redacted:
-			e.fail(field, "has the mark that stands for a hidden value", "leave the header out to keep its value, or give the value")
+			e.fail(field, "has the mark that stands for a hidden value", e.keepHeader())
 			return
 		}
 		merged[name] = value
@@ -253,13 +255,29 @@ func (e *editor) headers(raw json.RawMessage) {
 	e.reg.Headers = merged
 }
 
-func (e *editor) secret(raw json.RawMessage) {
+func (e *editor) keepHeader() string {
 	if e.as == changing {
-		e.fail("secret", "is not changed here", "use POST /api/v1/webhooks/"+e.reg.ID+"/rotate-secret, which lets the old one sign for a while")
+		return "leave the header out to keep its value, or give the value"
+	}
+	return "give the value"
+}
+
+func (e *editor) secret(raw json.RawMessage) {
+	rotate := "use POST /api/v1/webhooks/" + e.reg.ID + "/rotate-secret, which lets the old one sign for a while"
+	if e.as == changing {
+		e.fail("secret", "is not changed here", rotate)
 		return
 	}
-	if s, ok := e.readSecret(raw, e.reg.CreatedAt); ok {
+	if e.as == replacing && isNull(raw) {
+		return
+	}
+	s, ok := e.readSecret(raw, e.reg.CreatedAt)
+	switch {
+	case !ok:
+	case e.as == creating:
 		e.reg.Secrets = []webhook.Secret{s}
+	case !slices.ContainsFunc(e.reg.Secrets, func(have webhook.Secret) bool { return have.Key == s.Key }):
+		e.fail("secret", "is not the webhook's", "leave it out to keep the secret, or "+rotate)
 	}
 }
 

@@ -2,8 +2,6 @@ package api
 
 import (
 	"cmp"
-	"context"
-	"crypto/rand"
 	"errors"
 	"net/http"
 	"reflect"
@@ -12,7 +10,6 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/policy"
-	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
 )
@@ -144,66 +141,6 @@ func (a *API) listWebhooks(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, answer)
 }
 
-// createWebhook registers a webhook. Its secret is in this answer and in no other.
-func (a *API) createWebhook(w http.ResponseWriter, r *http.Request) error {
-	if err := readQuery(r).err(); err != nil {
-		return err
-	}
-	in, err := readFields(w, r, false)
-	if err != nil {
-		return err
-	}
-	now := time.Now().UTC()
-	reg := tables.Registration{Enabled: true, CreatedAt: now, UpdatedAt: now}
-	reg.ID = "wh_" + strings.ToLower(rand.Text())
-	reg.Timeout = a.WebhookTimeout
-	reg.Policy, err = policy.Preset(policy.DefaultPreset)
-	if err != nil {
-		return err
-	}
-	if err := a.edit(&reg, in, creating); err != nil {
-		return err
-	}
-	twins := a.twinWarnings(r.Context(), reg)
-	saved, err := a.Webhooks.PutWebhook(r.Context(), reg)
-	if err != nil {
-		return storageFault("register the webhook", err)
-	}
-	a.Dispatcher.RegistryChanged()
-
-	view := a.view(r, saved)
-	view.Secret = reg.Secrets[0].Key
-	view.Warnings = append(a.queueWarnings(r.Context(), reg.Queue), twins...)
-	w.Header().Set("Location", "/api/v1/webhooks/"+saved.ID)
-	w.Header().Set("ETag", etagOf(saved.ETag))
-	return writeJSON(w, http.StatusCreated, view)
-}
-
-// queueWarnings says so when the queue is not there yet: a name that was
-// misspelt would otherwise wait for messages for ever.
-func (a *API) queueWarnings(ctx context.Context, name string) []string {
-	if _, err := a.depth(ctx, name); errors.Is(err, queue.ErrQueueNotFound) {
-		return []string{"The queue " + name + " does not exist yet: it is made by the first message that is published to it."}
-	}
-	return nil
-}
-
-// twinWarnings says which webhooks of the queue have the same URL already: each gets
-// every message, so that a registration that was repeated doubles them.
-func (a *API) twinWarnings(ctx context.Context, reg tables.Registration) []string {
-	all, _, err := a.Webhooks.ListWebhooks(ctx)
-	if err != nil {
-		return nil // it is a convenience
-	}
-	var warnings []string
-	for _, other := range all {
-		if other.Queue == reg.Queue && other.URL == reg.URL {
-			warnings = append(warnings, "The webhook "+other.ID+" of this queue has the same URL: messages that both take are POSTed there twice. Delete one of them unless that is meant.")
-		}
-	}
-	return warnings
-}
-
 func (a *API) getWebhook(w http.ResponseWriter, r *http.Request) error {
 	if err := readQuery(r).err(); err != nil {
 		return err
@@ -229,11 +166,16 @@ func (a *API) patchWebhook(w http.ResponseWriter, r *http.Request) error {
 		if err := a.edit(reg, in, changing); err != nil {
 			return err
 		}
-		if reg.URL != before.URL || reg.Enabled && !before.Enabled {
-			reg.ResetAt = time.Now().UTC()
-		}
+		beginAnew(reg, before)
 		return nil
 	})
+}
+
+// beginAnew forgets how a webhook fared when it was given another URL, or enabled.
+func beginAnew(reg *tables.Registration, before tables.Registration) {
+	if reg.URL != before.URL || reg.Enabled && !before.Enabled {
+		reg.ResetAt = time.Now().UTC()
+	}
 }
 
 // enableWebhook also makes one that is enabled begin anew: its breaker may be open.
@@ -321,7 +263,7 @@ var noWebhook = missing("webhook", "No webhook has that id. It may have been del
 // webhookID reports whether an id can be one: storage is not asked for others.
 func webhookID(id string) bool {
 	return id != "" && len(id) <= 64 && !strings.ContainsFunc(id, func(c rune) bool {
-		return c != '_' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z')
+		return c != '_' && c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z')
 	})
 }
 

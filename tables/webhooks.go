@@ -26,6 +26,9 @@ type Registration struct {
 	ResetAt   time.Time `json:"reset_at,omitzero"`
 	CreatedAt time.Time `json:"created_at"`
 	UpdatedAt time.Time `json:"updated_at"`
+	// RequestHash is that of the request which made it under an Idempotency-Key, and the id
+	// is made of that key; empty otherwise.
+	RequestHash string `json:"request_hash,omitempty"`
 	// ETag changes with every write. It is the store's, opaque, and never part of
 	// what is stored.
 	ETag string `json:"-"`

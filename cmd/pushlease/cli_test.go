@@ -300,6 +300,7 @@ func TestRequests(t *testing.T) {
 		{"send a/b x -o json", "", "POST /api/v1/queues/a%2Fb/messages", "x", 202, sent + "\n", sent + "\n"},
 		{"webhooks get wh_1", "", "GET /api/v1/webhooks/wh_1", "", 200, webhookJSON, "enabled"},
 		{"webhooks create --queue orders --url https://a.example/", "", "POST /api/v1/webhooks", `{"queue":"orders","url":"https://a.example/"}`, 201, webhookJSON, "wh_1"},
+		{"webhooks put billing --queue orders --url https://a.example/ --rate 2", "", "PUT /api/v1/webhooks/billing", `{"flow":{"rate":2},"queue":"orders","url":"https://a.example/"}`, 200, webhookJSON, "wh_1"},
 		{"webhooks create --from " + file + " --preset short --name n --timeout 5s --disabled", "", "POST /api/v1/webhooks",
 			`{"enabled":false,"name":"n","policy":{"max_attempts":3,"preset":"short"},"queue":"orders","timeout":"5s","url":"https://a.example/"}`, 201, webhookJSON, "wh_1"},
 		{"webhooks create --from - --secret-file " + file, `{}`, "POST /api/v1/webhooks", `{"secret":"{\"queue\":\"orders\",\"url\":\"https://a.example/\",\"policy\":{\"max_attempts\":3}}"}`, 201, webhookJSON, "wh_1"},

@@ -123,6 +123,7 @@ func newWebhooksCommand() *cobra.Command {
 	cmd.AddCommand(
 		newWebhooksListCommand(),
 		newWebhooksCreateCommand(),
+		newWebhooksPutCommand(),
 		newWebhooksUpdateCommand(),
 		newWebhooksTopCommand(),
 		newWebhookCommand("get", "Show a webhook, and how it fares", http.MethodGet, "", (*client).showWebhook),

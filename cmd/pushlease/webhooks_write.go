@@ -35,33 +35,80 @@ const maxInputBytes = 1 << 20
 
 func newWebhooksCreateCommand() *cobra.Command {
 	c, f := &client{}, &webhookFlags{}
+	key := ""
 	cmd := &cobra.Command{
 		Use:   "create --queue QUEUE --url URL",
 		Short: "Register a webhook",
 		Long: `Registers a webhook: messages of the queue are POSTed to the URL. The signing secret
-is shown once, in the answer.`,
+is shown once, in the answer. Repeated, it registers another webhook, unless both
+have the same --idempotency-key; scripts are better served by "webhooks put".`,
 		Example: `  pushlease webhooks create --queue orders --url https://example.com/hook
   pushlease webhooks create --queue orders --url https://example.com/hook --preset realtime --timeout 10s
   pushlease webhooks create --queue orders --url https://example.com/hook --filter-type 'com.example.order.*'
   pushlease webhooks create --from webhook.json -o json | jq -r .secret`,
 		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			body, err := f.body(cmd)
+			body, err := f.whole(cmd)
 			if err != nil {
 				return err
 			}
-			if f.from == "" && (f.queue == "" || f.url == "") {
-				return usagef("--queue and --url are needed: the queue whose messages are pushed, and the address that gets them")
+			r := request{method: http.MethodPost, path: "/api/v1/webhooks"}
+			if key != "" {
+				r.header = map[string]string{"Idempotency-Key": quoteKey(key)}
 			}
-			return c.write(cmd, request{method: http.MethodPost, path: "/api/v1/webhooks"}, body)
+			return c.write(cmd, r, body)
 		},
 	}
+	f.addWhole(cmd)
+	cmd.Flags().StringVar(&key, "idempotency-key", "", "name of this registration, 1 to 255 printable ASCII characters: repeated, it shows the same webhook")
+	c.addFlags(cmd)
+	return cmd
+}
+
+func newWebhooksPutCommand() *cobra.Command {
+	c, f := &client{}, &webhookFlags{}
+	cmd := &cobra.Command{
+		Use:   "put WEBHOOK-ID --queue QUEUE --url URL",
+		Short: "Register a webhook under an id of your own, or replace what it says",
+		Long: `Registers a webhook under the id (letters, digits, hyphens, underscores), or makes the one
+that has it what the flags say: what no flag names has its default. The secret stays, and
+so does disabled. The same command may run with each deployment.`,
+		Example: `  pushlease webhooks put billing --queue orders --url https://example.com/hook
+  pushlease webhooks put billing --from webhook.json`,
+		Args: oneWebhook,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body, err := f.whole(cmd)
+			if err != nil {
+				return err
+			}
+			r := request{method: http.MethodPut, path: webhookPath(args[0])}
+			if f.ifMatch != "" {
+				r.header = map[string]string{"If-Match": f.ifMatch}
+			}
+			return c.write(cmd, r, body)
+		},
+	}
+	f.addWhole(cmd)
+	addIfMatch(cmd, &f.ifMatch)
+	c.addFlags(cmd)
+	return cmd
+}
+
+// addWhole adds the flags of a whole registration.
+func (f *webhookFlags) addWhole(cmd *cobra.Command) {
 	f.add(cmd)
 	cmd.Flags().StringVar(&f.queue, "queue", "", "queue whose messages are pushed")
 	cmd.Flags().StringVar(&f.secretFile, "secret-file", "", "file with the signing secret (whsec_…), - for standard input (default: one is made)")
 	cmd.Flags().BoolVar(&f.disabled, "disabled", false, "register it disabled")
-	c.addFlags(cmd)
-	return cmd
+}
+
+// whole is the body of a whole registration.
+func (f *webhookFlags) whole(cmd *cobra.Command) (map[string]any, error) {
+	body, err := f.body(cmd)
+	if err == nil && f.from == "" && (f.queue == "" || f.url == "") {
+		err = usagef("--queue and --url are needed: the queue whose messages are pushed, and the address that gets them")
+	}
+	return body, err
 }
 
 func newWebhooksUpdateCommand() *cobra.Command {

@@ -170,6 +170,7 @@ type API struct {
 	purged     metric.Int64Counter
 	replays    *replayJobs
 	backlog    *backlog
+	hooked     hookedQueues
 	tests      tests
 }
 

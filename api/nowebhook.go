@@ -4,29 +4,94 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/pushlease/pushlease/tables"
 )
 
+// registeredFresh is how old the list of queues with webhooks may be where a publish is
+// told that its queue has none: many may be sent to such a queue.
+const registeredFresh = time.Second
+
+// hookedQueues are the queues that have webhooks, as they were read last.
+type hookedQueues struct {
+	mu      sync.Mutex
+	at      time.Time
+	queues  []string
+	changes int // that this process made: what was read before one is not kept
+}
+
+// registryChanged tells who has to know that this process changed a registration.
+func (a *API) registryChanged() {
+	a.hooked.mu.Lock()
+	a.hooked.at = time.Time{}
+	a.hooked.changes++
+	a.hooked.mu.Unlock()
+	a.Dispatcher.RegistryChanged()
+}
+
+// queuesWithWebhooks lists them in ascending order, as they were read within registeredFresh.
+func (a *API) queuesWithWebhooks(ctx context.Context) ([]string, error) {
+	r := &a.hooked
+	r.mu.Lock()
+	known, age, changes := r.queues, time.Since(r.at), r.changes
+	r.mu.Unlock()
+	if age < registeredFresh {
+		return known, nil
+	}
+	begun := time.Now()
+	all, err := a.webhooksByQueue(ctx)
+	if err != nil {
+		return nil, err
+	}
+	read := slices.Sorted(maps.Keys(all))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if changes == r.changes {
+		r.at, r.queues = begun, read
+	}
+	return read, nil
+}
+
+// publishWarnings says so when nothing receives what was published: the usual cause is a
+// misspelt name. It never fails a publish, and does not hold it up where all is well.
+func (a *API) publishWarnings(ctx context.Context, name string) []string {
+	if s, ok := a.Dispatcher.Queue(name); ok && s.Webhooks > 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	defer cancel()
+	queues, err := a.queuesWithWebhooks(ctx)
+	if err != nil || slices.Contains(queues, name) {
+		return nil
+	}
+	return []string{"The queue " + name + " has no webhook, so nothing receives the message until one is registered." + didYouMean(name, queues)}
+}
+
+// didYouMean names the queue with a webhook that may have been meant, in a sentence.
+func didYouMean(name string, queues []string) string {
+	if like := nearest(name, queues); like != "" {
+		return " Did you mean the queue " + like + "?"
+	}
+	return ""
+}
+
 // tellThatNobodyTakes corrects what is next of a message on a queue that has no webhook:
-// nothing receives it. A misspelt name of a queue is the usual cause.
+// nothing receives it.
 func (a *API) tellThatNobodyTakes(ctx context.Context, name string, n *nextView, expires time.Time) {
 	if n.State != tables.Published || !expires.IsZero() && time.Since(expires) > lifeMargin { // it is gone, and that is told
 		return
 	}
-	registered, err := a.webhooksByQueue(ctx)
-	if err != nil || len(registered[name]) > 0 {
+	queues, err := a.queuesWithWebhooks(ctx)
+	if err != nil || slices.Contains(queues, name) {
 		return // the general text stays true
 	}
 	n.Text = "On the queue, and nothing receives it: the queue " + name + " has no webhook. It is received once one is registered (POST /api/v1/webhooks)"
 	if !expires.IsZero() {
 		n.Text += ", and is gone at " + stamp(expires) + " otherwise"
 	}
-	n.Text += "."
-	if like := nearest(name, slices.Sorted(maps.Keys(registered))); like != "" {
-		n.Text += " Did you mean the queue " + like + "?"
-	}
+	n.Text += "." + didYouMean(name, queues)
 }
 
 // nearest is the name that differs from name least, by two letters at most; empty without one.

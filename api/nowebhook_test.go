@@ -1,9 +1,14 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/tables"
 )
 
 func TestAMessageOnAQueueWithoutAWebhookSaysThatNothingReceivesIt(t *testing.T) {
@@ -22,4 +27,78 @@ func TestAMessageOnAQueueWithoutAWebhookSaysThatNothingReceivesIt(t *testing.T) 
 	if got := next("orders"); strings.Contains(got, "has no webhook") || !strings.Contains(got, "free slot") {
 		t.Errorf("a queue with a webhook: %s", got)
 	}
+}
+
+func TestAPublishToAQueueWithoutAWebhookSaysSo(t *testing.T) {
+	h := newHarness(t)
+	h.register(hook)
+	const event = `{"specversion":"1.0","id":"1","source":"/a","type":"a"}`
+	for name, publish := range map[string]func(queue string) answer{
+		"plain": func(queue string) answer {
+			return h.do(http.StatusAccepted, "POST", "/api/v1/queues/"+queue+"/messages", "{}")
+		},
+		"with a key, again": func(queue string) answer {
+			h.do(http.StatusAccepted, "POST", "/api/v1/queues/"+queue+"/messages", "{}", idempotencyHeader, "k")
+			return h.do(http.StatusAccepted, "POST", "/api/v1/queues/"+queue+"/messages", "{}", idempotencyHeader, "k")
+		},
+		"a batch": func(queue string) answer {
+			return h.do(http.StatusAccepted, "POST", "/api/v1/queues/"+queue+"/messages", "["+event+"]", "Content-Type", "application/cloudevents-batch+json")
+		},
+	} {
+		if got := publish("ordrs").text("warnings", 0); !strings.Contains(got, "ordrs has no webhook") || !strings.Contains(got, "Did you mean the queue orders?") {
+			t.Errorf("%s: a name like another: %s", name, got)
+		}
+		if got := publish("invoices").text("warnings", 0); strings.Contains(got, "Did you mean") {
+			t.Errorf("%s: a name like no other: %s", name, got)
+		}
+		if got := publish("orders").get("warnings"); got != nil {
+			t.Errorf("%s: a queue with a webhook: %v", name, got)
+		}
+	}
+	// What this process registered or deleted just now is known at once.
+	id := h.register(`{"queue":"invoices","url":"https://example.com/i","enabled":false}`).text("id")
+	if got := h.do(http.StatusAccepted, "POST", "/api/v1/queues/invoices/messages", "{}").get("warnings"); got != nil {
+		t.Errorf("registered just now: %v", got)
+	}
+	h.do(http.StatusNoContent, "DELETE", "/api/v1/webhooks/"+id, "")
+	if got := h.do(http.StatusAccepted, "POST", "/api/v1/queues/invoices/messages", "{}").text("warnings", 0); !strings.Contains(got, "no webhook") {
+		t.Errorf("deleted just now: %v", got)
+	}
+}
+
+// Many messages may go to a queue that another program reads: the store is asked once a
+// second, and not at all where the dispatcher knows a webhook.
+func TestWarningsOfPublishesCostAQueryASecond(t *testing.T) {
+	var asked countedLists
+	h := newHarness(t, func(o *Options) {
+		asked.Webhooks = o.Webhooks
+		o.Webhooks = &asked
+	})
+	h.view.queues["orders"] = QueueState{Webhooks: 1}
+	for range 20 {
+		if a := h.do(http.StatusAccepted, "POST", publishTarget, "{}"); a.get("warnings") != nil {
+			t.Fatalf("the dispatcher knows a webhook: %s", a.body)
+		}
+	}
+	if n := asked.lists.Load(); n != 0 {
+		t.Errorf("%d lists were read for a queue with a webhook", n)
+	}
+	begun := time.Now()
+	for range 100 {
+		h.do(http.StatusAccepted, "POST", "/api/v1/queues/invoices/messages", "{}")
+	}
+	if n, most := asked.lists.Load(), 2+int64(time.Since(begun)/registeredFresh); n < 1 || n > most {
+		t.Errorf("%d lists were read in %v, want 1 to %d", n, time.Since(begun), most)
+	}
+}
+
+// countedLists counts the lists of webhooks that are asked for.
+type countedLists struct {
+	tables.Webhooks
+	lists atomic.Int64
+}
+
+func (c *countedLists) ListWebhooks(ctx context.Context) ([]tables.Registration, []tables.RowError, error) {
+	c.lists.Add(1)
+	return c.Webhooks.ListWebhooks(ctx)
 }

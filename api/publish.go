@@ -27,7 +27,8 @@ type publishedView struct {
 	ExpiresAt time.Time `json:"expires_at,omitzero"`
 	VisibleAt time.Time `json:"visible_at,omitzero"`
 	// Events are those of a batch.
-	Events []eventResult `json:"events,omitzero"`
+	Events   []eventResult `json:"events,omitzero"`
+	Warnings []string      `json:"warnings,omitempty"`
 }
 
 // publication is a message on its way to a queue.
@@ -73,7 +74,7 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) error {
 		a.Dispatcher.Wake(p.queue)
 	}
 	a.recordPublished(r, p, sent)
-	return accepted(w, p, sent)
+	return a.accepted(w, r, p, sent)
 }
 
 // RecordedSends is a store that keeps queues and records together.
@@ -107,9 +108,11 @@ func (a *API) send(ctx context.Context, p publication) (sent queue.Sent, handed 
 }
 
 // accepted writes the answer of a publish.
-func accepted(w http.ResponseWriter, p publication, sent queue.Sent) error {
+func (a *API) accepted(w http.ResponseWriter, r *http.Request, p publication, sent queue.Sent) error {
 	w.Header().Set("Location", "/api/v1/messages/"+url.PathEscape(sent.ID))
-	return writeJSON(w, http.StatusAccepted, newPublishedView(p, sent))
+	view := newPublishedView(p, sent)
+	view.Warnings = a.publishWarnings(r.Context(), p.queue)
+	return writeJSON(w, http.StatusAccepted, view)
 }
 
 func newPublishedView(p publication, sent queue.Sent) publishedView {

@@ -68,7 +68,7 @@ func (a *API) publishBatch(w http.ResponseWriter, r *http.Request, p publication
 		problem.Events = results
 		return problem
 	}
-	return writeJSON(w, http.StatusAccepted, publishedView{Queue: p.queue, Events: results})
+	return writeJSON(w, http.StatusAccepted, publishedView{Queue: p.queue, Events: results, Warnings: a.publishWarnings(r.Context(), p.queue)})
 }
 
 func batchDetail(sent, all int, err error) string {

@@ -103,7 +103,7 @@ func (a *API) publishOnce(w http.ResponseWriter, r *http.Request, p publication)
 		return fault
 	}
 	if !won {
-		return answerAgain(w, p, current, c)
+		return a.answerAgain(w, r, p, current, c)
 	}
 	sendCtx, cancel := context.WithDeadline(ctx, c.Until.Add(-keyClaimMargin))
 	sent, handed, err := a.send(sendCtx, p)
@@ -123,7 +123,7 @@ func (a *API) publishOnce(w http.ResponseWriter, r *http.Request, p publication)
 	recorded.Go(func() { a.recordPublished(r, p, sent) })
 	a.finishKey(r, p.queue, c)
 	recorded.Wait()
-	return accepted(w, p, sent)
+	return a.accepted(w, r, p, sent)
 }
 
 // claimKey asks for the claim. An error says neither yes nor no.
@@ -167,7 +167,7 @@ func (a *API) finishKey(r *http.Request, name string, c tables.Claim) {
 }
 
 // answerAgain answers a request whose key somebody has: mine lost to current.
-func answerAgain(w http.ResponseWriter, p publication, current, mine tables.Claim) error {
+func (a *API) answerAgain(w http.ResponseWriter, r *http.Request, p publication, current, mine tables.Claim) error {
 	switch {
 	case current.BodyHash != mine.BodyHash:
 		return newProblem(http.StatusUnprocessableEntity, "idempotency-key-reused", "The Idempotency-Key was used for another message",
@@ -188,7 +188,7 @@ func answerAgain(w http.ResponseWriter, p publication, current, mine tables.Clai
 		sent.ExpiresAt = sent.InsertedAt.Add(p.opts.TTL)
 	}
 	w.Header().Set("Idempotency-Replayed", "true")
-	return accepted(w, p, sent)
+	return a.accepted(w, r, p, sent)
 }
 
 // sentPerhaps answers when storage gave no answer to a send under a key. The claim is left

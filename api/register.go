@@ -182,7 +182,7 @@ func (a *API) replace(reg *tables.Registration, in fields) error {
 
 // registered answers that reg was made. Its first secret is shown while it has no other.
 func (a *API) registered(w http.ResponseWriter, r *http.Request, reg tables.Registration, withSecret bool) error {
-	a.Dispatcher.RegistryChanged()
+	a.registryChanged()
 	secret := ""
 	if withSecret && len(reg.Secrets) == 1 && reg.Secrets[0].CreatedAt.Equal(reg.CreatedAt) {
 		secret = reg.Secrets[0].Key

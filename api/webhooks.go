@@ -253,7 +253,7 @@ func (a *API) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
 		return storageFault("delete the webhook", err)
 	}
 	a.forgetHealth(r.Context(), id)
-	a.Dispatcher.RegistryChanged()
+	a.registryChanged()
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
@@ -317,7 +317,7 @@ func (a *API) change(r *http.Request, f func(*tables.Registration) error) (table
 			if !saved.ResetAt.Equal(reg.ResetAt) {
 				a.forgetHealth(r.Context(), saved.ID)
 			}
-			a.Dispatcher.RegistryChanged()
+			a.registryChanged()
 			return saved, nil
 		case errors.Is(err, tables.ErrNotFound):
 			return reg, noWebhook

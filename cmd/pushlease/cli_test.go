@@ -429,6 +429,14 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 	}
 }
 
+func TestSendPrintsEachWarningOnce(t *testing.T) {
+	newFakeAPI(t, map[string]canned{"POST /api/v1/queues/ordrs/messages": {202, `{"message_id":"m1","queue":"ordrs","warnings":["The queue ordrs has no webhook.\u001b[31m"]}`}})
+	r := execute(t, "", "send", "ordrs", "{}", "--count", "3")
+	if r.code != exitOK || strings.Count(r.err, "warning: The queue ordrs has no webhook.") != 1 || strings.Contains(r.err, "\x1b") || strings.Count(r.out, "sent m1") != 3 {
+		t.Errorf("code %d, %q, %q", r.code, r.out, r.err)
+	}
+}
+
 func TestSendManyStopsAtTheFirstFailure(t *testing.T) {
 	n := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -29,6 +29,7 @@ type sendCommand struct {
 	count       int
 	key         string
 	event       eventFlags
+	warned      string // what the server said last
 }
 
 // eventFlags are the attributes of an event to send.
@@ -196,9 +197,19 @@ func (c *sendCommand) sendOne(cmd *cobra.Command, r request) error {
 			ID        string `json:"id"`
 			MessageID string `json:"message_id"`
 		} `json:"events"`
+		Warnings []string `json:"warnings"`
 	}
 	if err := a.into(&sent); err != nil {
 		return err
+	}
+	for _, text := range sent.Warnings {
+		if c.warned == text { // the same for each of many
+			continue
+		}
+		c.warned = text
+		if _, err := fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+oneLine(text)); err != nil {
+			return err
+		}
 	}
 	if c.json() {
 		return c.raw(cmd, a)

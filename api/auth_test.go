@@ -99,6 +99,7 @@ var scopeOf = map[string]Scope{
 	"GET /api/v1/webhooks":                     ScopeRead,
 	"POST /api/v1/webhooks":                    ScopeAdmin,
 	"GET /api/v1/webhooks/{id}":                ScopeRead,
+	"PUT /api/v1/webhooks/{id}":                ScopeAdmin,
 	"PATCH /api/v1/webhooks/{id}":              ScopeAdmin,
 	"DELETE /api/v1/webhooks/{id}":             ScopeAdmin,
 	"POST /api/v1/webhooks/{id}/enable":        ScopeOperate,

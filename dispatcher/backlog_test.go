@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/admission"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -178,6 +179,7 @@ func TestMessagesThatHangKeepNoOthersWaiting(t *testing.T) {
 func TestWhatWaitsForStorageHoldsUpNoPost(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		const slots = 8
+		settling := admission.Bounds{Slots: slots}.Settling()
 		s := b.distant(time.Second)
 		w := &crowd{takes: func(int) time.Duration { return time.Second }}
 		b.sendMany(100, queue.SendOptions{})
@@ -185,7 +187,7 @@ func TestWhatWaitsForStorageHoldsUpNoPost(t *testing.T) {
 		d, stop := b.start(func(o *Options) { o.Queues, o.Store, o.Sender, o.Concurrency = s, s, w, slots })
 		for range 300 {
 			time.Sleep(100 * time.Millisecond)
-			if n, most := d.Queue(testQueue).InFlight, (1+settlingTimes)*slots; n > most {
+			if n, most := d.Queue(testQueue).InFlight, slots+settling; n > most {
 				t.Fatalf("%d messages in work, want %d at most", n, most)
 			}
 		}
@@ -229,6 +231,7 @@ func TestWhatIsSettlingHoldsUpNoReceive(t *testing.T) {
 func TestStorageThatTakesNothingIsNotSwamped(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		const slots = 8
+		settling := admission.Bounds{Slots: slots}.Settling()
 		s := b.distant(0)
 		w := &crowd{takes: func(int) time.Duration { return time.Millisecond }}
 		b.sendMany(100, queue.SendOptions{})
@@ -236,8 +239,8 @@ func TestStorageThatTakesNothingIsNotSwamped(t *testing.T) {
 		b.queues.on("complete", always(failBefore))
 		_, stop := b.start(func(o *Options) { o.Queues, o.Store, o.Sender, o.Concurrency = s, s, w, slots })
 		time.Sleep(10 * time.Second) // records are tried for 20 s
-		if posts, _ := w.count(); posts != (1+settlingTimes)*slots {
-			t.Errorf("%d POSTs, want %d", posts, (1+settlingTimes)*slots)
+		if posts, _ := w.count(); posts != slots+settling {
+			t.Errorf("%d POSTs, want %d", posts, slots+settling)
 		}
 		b.store.on("record", nil)
 		b.queues.on("complete", nil)

@@ -171,7 +171,7 @@ var waysOut = []struct {
 		meddle: func(b *bench) { b.webhook.Enabled = false; b.webhook = b.update(b.webhook); b.other() }},
 	{name: "webhook deleted until the message expires", reason: policy.WebhookDeleted, ttl: time.Hour, answer: webhook.Result{Status: 500}, wait: 2 * time.Hour,
 		meddle: func(b *bench) {
-			b.other()
+			b.register("wh_other", taking("invoice.*")) // does not take it, and keeps the queue polled
 			if err := b.db.DeleteWebhook(b.t.Context(), b.webhook.ID, ""); err != nil {
 				b.t.Fatal(err)
 			}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/admission"
 	"github.com/pushlease/pushlease/dispatcher/internal/flow"
 	"github.com/pushlease/pushlease/dispatcher/internal/lease"
 	"github.com/pushlease/pushlease/dispatcher/internal/settle"
@@ -26,16 +27,16 @@ func (d *Dispatcher) Deliver(ctx context.Context, queueName string, m *queue.Mes
 }
 
 // deliver gives up what has to be held when as little of the message's life is left as give
-// says. arrived is told when the message's webhooks were asked.
-func (d *Dispatcher) deliver(ctx context.Context, queueName string, m *queue.Message, give margins, arrived *arrival) (decision Outcome) {
-	d.deliverInto(ctx, queueName, m, give, arrived, &decision)
+// says. grant is told how far the message is.
+func (d *Dispatcher) deliver(ctx context.Context, queueName string, m *queue.Message, give margins, grant *admission.Grant) (decision Outcome) {
+	d.deliverInto(ctx, queueName, m, give, grant, &decision)
 	return decision
 }
 
 // deliverInto is deliver without copies of the outcome on the stack: what is there while
 // the POST is under way is held for each message in flight.
-func (d *Dispatcher) deliverInto(ctx context.Context, queueName string, m *queue.Message, give margins, arrived *arrival, outcome *Outcome) {
-	defer arrived.done()
+func (d *Dispatcher) deliverInto(ctx context.Context, queueName string, m *queue.Message, give margins, grant *admission.Grant, outcome *Outcome) {
+	defer grant.Asked()
 	var p *parcel
 	defer func() {
 		if r := recover(); r != nil {
@@ -45,7 +46,7 @@ func (d *Dispatcher) deliverInto(ctx context.Context, queueName string, m *queue
 		}
 		outcome.Records = p.takeLast()
 	}()
-	p, h, targets, decided := d.route(ctx, queueName, m, give, arrived)
+	p, h, targets, decided := d.route(ctx, queueName, m, give, grant)
 	if decided != nil {
 		*outcome = *decided
 		return
@@ -90,10 +91,10 @@ func (d *Dispatcher) foldInto(p *parcel, h history, targets []target, decision *
 
 // route finds out whom the message is due to; decided is there when it is settled without
 // any POST.
-func (d *Dispatcher) route(ctx context.Context, queueName string, m *queue.Message, give margins, arrived *arrival) (
+func (d *Dispatcher) route(ctx context.Context, queueName string, m *queue.Message, give margins, grant *admission.Grant) (
 	p *parcel, h history, targets []target, decided *Outcome) {
 	p, err := d.open(ctx, queueName, m)
-	p.give, p.arrived = give, arrived
+	p.give, p.grant = give, grant
 	if err != nil && !errors.Is(err, queue.ErrUndecodable) && !errors.Is(err, queue.ErrNewer) {
 		return p, h, nil, d.unopened(queueName, m, err)
 	}
@@ -182,24 +183,20 @@ func (d *Dispatcher) post(ctx context.Context, p *parcel, targets []target) {
 	d.enter(ctx, p, targets)
 	var posts sync.WaitGroup
 	var last *target
-	under, ended := newUnderWay(p.arrived, targets), someEnded(targets) // before POSTs change them
-	p.underWay = int(under.n.Load())
+	p.underWay = underWay(targets)
+	p.grant.Posting(p.underWay, someEnded(targets))
 	for i := range targets {
 		if targets[i].flow == nil {
 			continue
 		}
 		if t := last; t != nil {
-			posts.Go(func() { d.postTo(ctx, p, t); under.ended() })
+			posts.Go(func() { d.postTo(ctx, p, t) })
 		}
 		last = &targets[i]
 	}
 	posted := last != nil
 	if posted {
-		if ended {
-			p.arrived.taken()
-		}
 		d.postTo(ctx, p, last)
-		under.ended()
 	}
 	posts.Wait()
 	d.recordHeld(ctx, p)
@@ -230,7 +227,7 @@ func (d *Dispatcher) postTo(ctx context.Context, p *parcel, t *target) {
 func (p *parcel) answered(t *target) {
 	if !t.answered {
 		t.answered = true
-		p.arrived.answered()
+		p.grant.Answered()
 	}
 }
 
@@ -360,6 +357,16 @@ func (d *Dispatcher) giveUpRest(ctx context.Context, p *parcel, h history, targe
 // ownFault gives the message back because of us.
 func ownFault(m *queue.Message, reason policy.Reason) Outcome {
 	return Outcome{Action: policy.NoVerdict, Reason: reason, Delay: settle.OwnFaultDelay(m)}
+}
+
+// underWay counts the POSTs that begin now.
+func underWay(targets []target) (n int) {
+	for i := range targets {
+		if targets[i].flow != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // someEnded reports whether a webhook of the message is done with it.

@@ -11,6 +11,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/admission"
 	"github.com/pushlease/pushlease/dispatcher/internal/claims"
 	"github.com/pushlease/pushlease/dispatcher/internal/flow"
 	"github.com/pushlease/pushlease/dispatcher/internal/journal"
@@ -41,7 +42,7 @@ type Dispatcher struct {
 	journal   *journal.Journal
 	claims    *claims.Claims
 	flows     *flow.Flows
-	shares    *shares
+	admission *admission.Admission
 	measure   *lease.Measure
 	leases    *lease.Leases
 	completer *settle.Completer
@@ -54,8 +55,6 @@ type Dispatcher struct {
 	guards  map[string]*guard
 	// resting are the guards of earlier runs of Pump.
 	resting map[string]*guard
-
-	lingering *lingering
 
 	// suspects holds one while a suspected message is POSTed (see beginSuspect).
 	suspects chan struct{}
@@ -83,20 +82,18 @@ func New(o Options) (*Dispatcher, error) {
 	d := &Dispatcher{
 		write: write, stopWrite: stopWrite,
 		o: o, log: o.Logger, metrics: m,
-		journal:  journal.New(o.Store, m, o.Logger),
-		claims:   claims.New(o.Store, m, o.Logger),
-		shares:   newShares(o.MaxInFlight),
-		measure:  measure,
-		leases:   lease.New(write, measure.Length, m, o.Logger),
-		deletes:  meter.NewDeletes(),
-		spans:    meter.Spans{Tracer: o.Tracer},
-		late:     newLate(),
-		pollers:  map[string]*poller{},
-		guards:   map[string]*guard{},
-		resting:  map[string]*guard{},
-		suspects: make(chan struct{}, 1),
-
-		lingering: &lingering{most: int64(o.MaxInFlight / 2)},
+		journal:   journal.New(o.Store, m, o.Logger),
+		claims:    claims.New(o.Store, m, o.Logger),
+		admission: admission.New(admission.Bounds{Slots: o.Concurrency, Total: o.MaxInFlight}),
+		measure:   measure,
+		leases:    lease.New(write, measure.Length, m, o.Logger),
+		deletes:   meter.NewDeletes(),
+		spans:     meter.Spans{Tracer: o.Tracer},
+		late:      newLate(),
+		pollers:   map[string]*poller{},
+		guards:    map[string]*guard{},
+		resting:   map[string]*guard{},
+		suspects:  make(chan struct{}, 1),
 	}
 	d.flows = flow.New(flow.Options{
 		Store: o.Store, Instance: o.Instance, Log: o.Logger, Turned: func(id string, phase policy.BreakerPhase) { m.Turned(id, string(phase)) }, Shown: d.Wake,
@@ -204,7 +201,7 @@ func (d *Dispatcher) reconcile(ctx, work context.Context, running *sync.WaitGrou
 			d.log.Debug("a webhook is registered on a queue that can't be opened", "error", err)
 			continue
 		}
-		p := newPoller(work, d, q)
+		p := newPoller(work, d, q, 0)
 		pollCtx, stop := context.WithCancel(ctx)
 		p.stop = stop
 		d.pollers[name] = p

@@ -61,14 +61,3 @@ func TestA410OfAnOldURLDoesNotDisableTheNewOne(t *testing.T) {
 		want(t, "enabled after a 410 of its own", err == nil && now.Enabled, false)
 	})
 }
-
-func TestWhatALeavingQueueHadIsDividedAmongTheOthers(t *testing.T) {
-	s := newShares(20)
-	s.join("one")
-	s.join("two")
-	s.take(t.Context(), "two", 1)
-	s.leave("two")
-	s.give("two", 1)
-	want(t, "part", s.part, 10)
-	want(t, "reserved", s.reserved, 10)
-}

@@ -113,14 +113,16 @@ func (b *bench) sendNumbered(n int) (all []queue.Sent) {
 	return all
 }
 
-// wantAtRest wants nothing of the flows and shares to be held by anybody.
+// wantAtRest wants nothing of the flows and the admission to be held by anybody.
 func wantAtRest(t *testing.T, d *Dispatcher) {
 	t.Helper()
 	for _, f := range d.flows.All() {
 		s := f.Status(time.Now())
 		want(t, "in flight and waiting at rest to "+f.ID(), s.InFlight+s.Waiting, 0)
 	}
-	want(t, "messages in flight at rest", d.shares.inUse, 0)
+	inHand, lingering := d.admission.Counts()
+	want(t, "messages in hand at rest", inHand, 0)
+	want(t, "messages without a slot at rest", lingering, 0)
 }
 
 // B hangs until its deadline. The other webhook of the queue gets every message as if it
@@ -385,35 +387,6 @@ func TestHeldDeliveriesCostFewTransactions(t *testing.T) {
 		stop()
 		wantAtRest(t, d)
 	})
-}
-
-func TestSharesOfTheWhole(t *testing.T) {
-	s := newShares(20)
-	s.join("busy")
-	s.join("quiet")
-	want(t, "a busy queue leaves another its part", s.take(t.Context(), "busy", 100), 15)
-	want(t, "the other gets it", s.take(t.Context(), "quiet", 100), 5)
-	done, cancel := context.WithCancel(t.Context())
-	cancel()
-	want(t, "nothing is left", s.take(done, "quiet", 1), 0)
-	got := make(chan int)
-	go func() { got <- s.take(t.Context(), "quiet", 3) }()
-	s.give("busy", 2)
-	want(t, "what is given back goes to who waits", <-got, 2)
-	s.give("busy", 13)
-	s.give("quiet", 7)
-	s.leave("quiet")
-	want(t, "a queue alone may have it all", s.take(t.Context(), "busy", 100), 20)
-	s.give("busy", 20)
-	s.leave("busy")
-	want(t, "entries left", len(s.queues), 0)
-	want(t, "reserved", s.reserved, 0)
-
-	many := newShares(4)
-	for i := range 10_000 {
-		many.join(fmt.Sprint(i))
-	}
-	want(t, "with more queues than places one gets what is there", many.take(t.Context(), "7", 2), 2)
 }
 
 func TestAnInstanceThatIsBehindDoesNotDisableWhatWasEnabledElsewhere(t *testing.T) {

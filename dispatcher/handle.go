@@ -6,6 +6,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/admission"
 	"github.com/pushlease/pushlease/dispatcher/internal/lease"
 	"github.com/pushlease/pushlease/dispatcher/internal/meter"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
@@ -21,9 +22,9 @@ type Outcome = settle.Outcome
 type RecordedCompletes = settle.RecordedCompletes
 
 // handle walks one message from the received lease to the settled message.
-func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Message, a *arrival) {
+func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Message, g *admission.Grant) {
 	d.handleBy(work, q, m, func(ctx context.Context, queueName string, m *queue.Message, outcome *Outcome) {
-		d.deliverInto(ctx, queueName, m, d.margins(m), a, outcome)
+		d.deliverInto(ctx, queueName, m, d.margins(m), g, outcome)
 	})
 }
 

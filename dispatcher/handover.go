@@ -53,7 +53,7 @@ func (r *Place) Taken() bool { return r.taken }
 // Leave gives the place back, unless a message has it.
 func (r *Place) Leave() {
 	if !r.taken {
-		r.p.giveSlots(1)
+		r.p.seats.Return(1)
 	}
 	r.p.reserved.Done()
 }
@@ -81,30 +81,9 @@ func (p *poller) reserve() *Place {
 	}
 	p.reserved.Add(1)
 	p.mu.Unlock()
-	if !p.trySlot() {
+	if !p.seats.TryAcquire() {
 		p.reserved.Done()
 		return nil
 	}
 	return &Place{p: p, ctx: ctx}
-}
-
-// trySlot takes one slot as takeSlots does, if there is one at once.
-func (p *poller) trySlot() bool {
-	select {
-	case p.gathering <- struct{}{}: // nobody else counts the room meanwhile
-		defer func() { <-p.gathering }()
-	default:
-		return false
-	}
-	if p.fillSlots(0, 1) == 0 {
-		return false
-	}
-	if room, _ := p.roomFor(); room > 0 {
-		if n, _ := p.d.shares.tryTake(p.q.Name(), 1); n > 0 {
-			p.onTheWay.Add(1)
-			return true
-		}
-	}
-	p.freeSlots(1)
-	return false
 }

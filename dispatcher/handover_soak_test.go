@@ -145,20 +145,10 @@ func (b *bench) wantIdle(d *Dispatcher) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	want(b.t, "in work", d.leases.InWork(), 0)
-	d.shares.mu.Lock()
-	want(b.t, "shares in use", d.shares.inUse, 0)
-	d.shares.mu.Unlock()
-	want(b.t, "lingering", d.lingering.n.Load(), 0)
 	for _, p := range d.pollers {
-		want(b.t, "slots", len(p.slots), 0)
-		want(b.t, "settling", len(p.settling), 0)
-		want(b.t, "on the way", p.onTheWay.Load(), 0)
+		want(b.t, "seats in use", p.seats.InUse(), 0)
 	}
-	for _, f := range d.flows.All() {
-		s := f.Status(time.Now())
-		want(b.t, "POSTs in flight", s.InFlight, 0)
-		want(b.t, "waiting", s.Waiting, 0)
-	}
+	wantAtRest(b.t, d)
 }
 
 // sendWith makes a Sender of a function that asks for the webhook too.

@@ -100,9 +100,8 @@ func TestPlacesAreThoseOfAReceive(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		want(t, "POSTs", b.sender.count(), 2)
 		want(t, "in flight", d.Queue(testQueue).InFlight, 0)
-		d.shares.mu.Lock()
-		want(t, "parts in use", d.shares.inUse, 0)
-		d.shares.mu.Unlock()
+		inHand, _ := d.admission.Counts()
+		want(t, "in hand", inHand, 0)
 		if _, handed := b.publish(d, "c"); !handed {
 			t.Error("the slots did not come free")
 		}
@@ -188,9 +187,9 @@ func TestAPlaceThatIsRefusedTakesNothing(t *testing.T) {
 		defer stop()
 		time.Sleep(time.Second)
 		b.wantIdle(d)
-		got, _ := d.shares.tryTake(testQueue, 1)
+		first := d.Reserve(testQueue)
 		want(t, "a place although all that may be in flight is", d.Reserve(testQueue) == nil, true)
-		d.shares.give(testQueue, got)
+		first.Leave()
 		b.wantIdle(d)
 	})
 }

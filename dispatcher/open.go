@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/admission"
 	"github.com/pushlease/pushlease/dispatcher/internal/claims"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
@@ -49,8 +50,8 @@ type parcel struct {
 	alone bool
 	// give says how long before its expiry the message is held no longer.
 	give margins
-	// arrived is told when the parcel's webhooks were asked.
-	arrived *arrival
+	// grant is told how far the message is.
+	grant *admission.Grant
 	// heldRows are deliveries that are held, until a record takes them along; mu guards them.
 	mu       sync.Mutex
 	heldRows []tables.Delivery

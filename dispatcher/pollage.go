@@ -42,7 +42,7 @@ func (p *poller) age(now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.lastErr == nil && (p.noRoom.Load() || len(p.slots) == cap(p.slots)):
+	case p.lastErr == nil && p.seats.Wait():
 		return 0
 	case p.lastPollAt.IsZero() && errors.Is(p.lastErr, queue.ErrQueueNotFound):
 		return 0 // the first publish makes it

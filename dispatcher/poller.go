@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/admission"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/queue"
 )
@@ -23,9 +24,8 @@ const (
 	errorBackoffMin = 500 * time.Millisecond
 	// errorLogEvery is how often the same receive error is logged at most.
 	errorLogEvery = 30 * time.Second
-	// roomWait is the longest wait before a poller looks again whether a webhook has
-	// room; it hears of room that is made before.
-	roomWait = 30 * time.Second
+	// maxGather is the longest wait for more slots than are free.
+	maxGather = 100 * time.Millisecond
 	// maxReceivers bounds the receives that are under way at a time from one queue.
 	maxReceivers = 4
 	// recoveryLooks is how often a young process looks within one lease, at least.
@@ -34,28 +34,17 @@ const (
 
 // poller receives from one queue and starts a handler per message.
 type poller struct {
-	d    *Dispatcher
-	q    queue.Queue
-	work context.Context
-	stop context.CancelFunc
-	wake chan struct{}
-	// slots has one element per message that is being received, or whose POSTs are not
-	// over; settling has one per message whose POSTs are over (see arrival.answered).
-	slots, settling chan struct{}
-	// gathering is held by the receiver that takes slots.
-	gathering chan struct{}
-	due       due
-	noted     chan struct{} // holds one when due has grown
-	room      chan struct{} // holds one when a webhook may take more than before
-	// patience is how long the poller waits for room at most; zero is for ever.
-	patience time.Duration
+	d     *Dispatcher
+	q     queue.Queue
+	work  context.Context
+	stop  context.CancelFunc
+	wake  chan struct{}
+	seats *admission.Seats
+	due   due
+	noted chan struct{} // holds one when due has grown
 
 	startedAt time.Time
 
-	// noRoom: the poller waits until a webhook can be sent to, or the process can take more.
-	noRoom atomic.Bool
-	// onTheWay counts those messages that have not asked their webhooks yet.
-	onTheWay atomic.Int64
 	// next hands a message to a handler that has ended with another one.
 	next chan *queue.Message
 	// receivers counts those that receive, besides run itself; more waits for them.
@@ -78,25 +67,30 @@ type poller struct {
 	took time.Duration
 }
 
-func newPoller(work context.Context, d *Dispatcher, q queue.Queue) *poller {
+// newPoller makes a poller that waits for patience at most until a webhook can be sent to; zero
+// is for ever.
+func newPoller(work context.Context, d *Dispatcher, q queue.Queue, patience time.Duration) *poller {
 	p := &poller{
 		d: d, q: q, work: work, startedAt: time.Now(),
-		wake:  make(chan struct{}, 1),
-		noted: make(chan struct{}, 1),
-		room:  make(chan struct{}, 1), handed: make(chan struct{}, 1),
-		next:  make(chan *queue.Message),
-		slots: make(chan struct{}, d.o.Concurrency), settling: make(chan struct{}, settlingTimes*d.o.Concurrency),
-		gathering: make(chan struct{}, 1),
+		wake:   make(chan struct{}, 1),
+		noted:  make(chan struct{}, 1),
+		handed: make(chan struct{}, 1),
+		next:   make(chan *queue.Message),
 	}
-	d.shares.join(q.Name())
-	d.flows.Listen(q.Name(), p.room)
+	p.seats = d.admission.Join(admission.Wants{
+		Queue: q.Name(), Gather: p.gather, Patience: patience,
+		Room: func(onTheWay, most int, now time.Time) (int, time.Time) {
+			return d.flows.Room(q.Name(), onTheWay, most, now)
+		},
+	})
+	d.flows.Listen(q.Name(), p.seats.Changed())
 	return p
 }
 
 // close takes the poller's part back; what it has in flight may go on.
 func (p *poller) close() {
-	p.d.flows.Forget(p.q.Name(), p.room)
-	p.d.shares.leave(p.q.Name())
+	p.d.flows.Forget(p.q.Name(), p.seats.Changed())
+	p.seats.Leave()
 }
 
 func (p *poller) wakeUp() {
@@ -112,7 +106,7 @@ func (p *poller) run(ctx context.Context) {
 	defer p.openTo(ctx)()
 	empty, faults := 0, 0
 	for {
-		n := p.takeSlots(ctx)
+		n := p.seats.Acquire(ctx)
 		if n == 0 {
 			return
 		}
@@ -149,12 +143,12 @@ func (p *poller) receiveMore(ctx context.Context) {
 	p.more.Go(func() {
 		defer p.receivers.Add(-1)
 		for {
-			n := p.takeSlots(ctx)
+			n := p.seats.Acquire(ctx)
 			if n == 0 {
 				return
 			}
 			if p.backlogged() == nil {
-				p.giveSlots(n)
+				p.seats.Return(n)
 				return
 			}
 			if got, err := p.receiveAndStart(ctx, n); err != nil || got < n {
@@ -164,10 +158,10 @@ func (p *poller) receiveMore(ctx context.Context) {
 	})
 }
 
-// receiveAndStart makes one receive for which n slots were taken.
+// receiveAndStart makes one receive for which n seats were taken.
 func (p *poller) receiveAndStart(ctx context.Context, n int) (got int, err error) {
 	messages, err := p.receive(n)
-	p.giveSlots(n - len(messages))
+	p.seats.Return(n - len(messages))
 	for _, m := range messages {
 		p.start(ctx, m)
 	}
@@ -211,6 +205,17 @@ func (p *poller) backlogged() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.backlog
+}
+
+// gather is how long it is worth waiting for more slots than are free: twice as long as a
+// receive takes, while there is a backlog.
+func (p *poller) gather() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.backlog == nil {
+		return 0
+	}
+	return min(2*p.took, maxGather)
 }
 
 // observe keeps what the API shows of this poller, and logs the same error at a
@@ -272,15 +277,15 @@ func (p *poller) handleAll(ctx context.Context, m *queue.Message) {
 
 // refuse gives back a message that was received while the poller was stopped.
 func (p *poller) refuse(m *queue.Message) {
-	defer p.giveSlots(1)
+	defer p.seats.Return(1)
 	p.d.refuse(p.q, m)
 }
 
-// handle handles a message for which a slot was taken.
+// handle handles a message for which a seat was taken.
 func (p *poller) handle(m *queue.Message) {
-	a := &arrival{p: p}
-	defer a.end()
-	p.d.handle(p.work, p.q, m, a)
+	g := p.seats.Grant()
+	defer g.Close()
+	p.d.handle(p.work, p.q, m, g)
 }
 
 // sleep waits for d, or less when woken or stopped, and with early when a message that was

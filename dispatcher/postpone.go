@@ -34,7 +34,7 @@ func (d *Dispatcher) enter(ctx context.Context, p *parcel, targets []target) {
 			refusals = append(refusals, t)
 		}
 	}
-	p.arrived.done()
+	p.grant.Asked()
 	posted := posting(targets)
 	for _, t := range refusals {
 		if posted { // what comes of the POST tells of this receive

@@ -83,8 +83,8 @@ func (p *pump) poll(ctx context.Context, name string) {
 		return
 	}
 	pollCtx, stop := context.WithCancel(ctx)
-	poller := newPoller(p.work, d, q)
-	poller.stop, poller.patience = stop, pumpPatience
+	poller := newPoller(p.work, d, q, pumpPatience)
+	poller.stop = stop
 	d.pollers[name] = poller
 	g := d.rested(p.work, q, d.stuckMargin())
 	p.drains.Go(func() {
@@ -148,12 +148,12 @@ func (d *Dispatcher) drain(ctx context.Context, p *poller, handled *atomic.Int64
 	var running sync.WaitGroup
 	defer running.Wait()
 	for {
-		n := p.takeSlots(ctx)
+		n := p.seats.Acquire(ctx)
 		if n == 0 {
 			return nil
 		}
 		messages, err := p.receive(n)
-		p.giveSlots(n - len(messages))
+		p.seats.Return(n - len(messages))
 		for _, m := range messages {
 			running.Go(func() {
 				p.handle(m)

@@ -51,17 +51,18 @@ var allowed = map[string][]string{
 	"cmd/pushlease-bench":        {"*"},
 
 	"dispatcher": {"queue", "webhook", "policy", "tables", "dispatcher/internal/flow", "dispatcher/internal/claims", "dispatcher/internal/journal",
-		"dispatcher/internal/lease", "dispatcher/internal/registry", "dispatcher/internal/settle", "dispatcher/internal/meter", "dispatcher/internal/retry"},
+		"dispatcher/internal/lease", "dispatcher/internal/registry", "dispatcher/internal/settle", "dispatcher/internal/meter", "dispatcher/internal/retry", "dispatcher/internal/admission"},
 	// Inside the dispatcher each part imports only what stands below it.
 	"dispatcher/internal/settle": {"queue", "policy", "tables", "dispatcher/internal/flow", "dispatcher/internal/claims", "dispatcher/internal/journal",
 		"dispatcher/internal/lease", "dispatcher/internal/meter", "dispatcher/internal/retry"},
-	"dispatcher/internal/flow":     {"queue", "policy", "tables", "dispatcher/internal/meter", "dispatcher/internal/retry"},
-	"dispatcher/internal/claims":   {"tables", "dispatcher/internal/meter", "dispatcher/internal/retry"},
-	"dispatcher/internal/lease":    {"queue", "policy", "dispatcher/internal/meter", "dispatcher/internal/retry"},
-	"dispatcher/internal/registry": {"tables", "dispatcher/internal/retry"},
-	"dispatcher/internal/journal":  {"tables", "dispatcher/internal/meter", "dispatcher/internal/retry"},
-	"dispatcher/internal/meter":    {},
-	"dispatcher/internal/retry":    {"queue", "tables"},
+	"dispatcher/internal/admission": {"queue"},
+	"dispatcher/internal/flow":      {"queue", "policy", "tables", "dispatcher/internal/meter", "dispatcher/internal/retry"},
+	"dispatcher/internal/claims":    {"tables", "dispatcher/internal/meter", "dispatcher/internal/retry"},
+	"dispatcher/internal/lease":     {"queue", "policy", "dispatcher/internal/meter", "dispatcher/internal/retry"},
+	"dispatcher/internal/registry":  {"tables", "dispatcher/internal/retry"},
+	"dispatcher/internal/journal":   {"tables", "dispatcher/internal/meter", "dispatcher/internal/retry"},
+	"dispatcher/internal/meter":     {},
+	"dispatcher/internal/retry":     {"queue", "tables"},
 }
 
 // reserved says who alone may import a foreign module, and why.

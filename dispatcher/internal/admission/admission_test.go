@@ -1,0 +1,237 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pushlease/pushlease/internal/bubble"
+	"github.com/pushlease/pushlease/queue"
+)
+
+func want[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s = %v, want %v", what, got, want)
+	}
+}
+
+// wants is for a queue whose webhooks have room for n more than those on the way.
+func wants(name string, n int) Wants {
+	return Wants{Queue: name, Gather: func() time.Duration { return 0 }, Room: func(onTheWay, most int, _ time.Time) (int, time.Time) {
+		return min(n-onTheWay, most), time.Time{}
+	}}
+}
+
+// acquire takes seats until there are none at once, at most n of them.
+func acquire(s *Seats, n int) (taken int) {
+	for taken < n && s.TryAcquire() {
+		taken++
+	}
+	return taken
+}
+
+func TestABusyQueueLeavesOthersTheirPart(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		a := New(Bounds{Slots: 100, Total: 20})
+		busy, quiet := a.Join(wants("busy", 100)), a.Join(wants("quiet", 100))
+		want(t, "a busy queue gets", acquire(busy, 100), 15)
+		want(t, "the other gets its part", acquire(quiet, 100), 5)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		want(t, "nothing is left", quiet.Acquire(ended), 0)
+		got := make(chan int)
+		go func() { got <- quiet.Acquire(t.Context()) }()
+		synctest.Wait()
+		want(t, "waits", quiet.Wait(), true)
+		busy.Return(2)
+		want(t, "what is given back goes to who waits", <-got, 2)
+		busy.Return(13)
+		quiet.Return(7)
+		quiet.Leave()
+		want(t, "a queue alone may have it all", acquire(busy, 100), 20)
+		busy.Return(20)
+		busy.Leave()
+		want(t, "queues left", len(a.shares), 0)
+		want(t, "reserved", a.reserved, 0)
+	})
+}
+
+func TestAQueueWithNothingInHandMayAlwaysHaveOne(t *testing.T) {
+	a := New(Bounds{Slots: 10, Total: 4})
+	first := a.Join(wants("first", 10))
+	want(t, "a queue alone", acquire(first, 10), 4)
+	for i := range 100 {
+		one := a.Join(wants(fmt.Sprint(i), 10))
+		want(t, "beyond the total", acquire(one, 10), 1)
+	}
+}
+
+func TestWhatALeavingQueueHadIsDividedAmongTheOthers(t *testing.T) {
+	a := New(Bounds{Slots: 20, Total: 20})
+	a.Join(wants("one", 20))
+	two := a.Join(wants("two", 20))
+	acquire(two, 1)
+	two.Leave()
+	two.Return(1)
+	want(t, "part", a.part, 10)
+	want(t, "reserved", a.reserved, 10)
+}
+
+func TestTheSlotIsFreeWithTheLastAnswerUntilTooManyWaitForStorage(t *testing.T) {
+	a := New(Bounds{Slots: 2, Total: 100})
+	s := a.Join(wants("q", 100))
+	var settling []*Grant
+	for acquire(s, 1) == 1 && len(settling) < 20 {
+		g := s.Grant()
+		g.Asked()
+		g.Posting(1, false)
+		g.Answered()
+		settling = append(settling, g)
+	}
+	want(t, "in hand", len(settling), 2+Bounds{Slots: 2}.Settling())
+	settling[0].Close()
+	want(t, "seats once one was settled", acquire(s, 5), 0) // its slot is still the last one's
+	settling[7].Close()
+	want(t, "seats once one with a slot was settled", acquire(s, 5), 1)
+}
+
+func TestAMessageThatOneWebhookIsDoneWithLeavesItsSlotToOthers(t *testing.T) {
+	a := New(Bounds{Slots: 1, Total: 4})
+	s := a.Join(wants("q", 100))
+	var lingering []*Grant
+	for acquire(s, 1) == 1 && len(lingering) < 20 {
+		g := s.Grant()
+		g.Asked()
+		g.Posting(2, len(lingering) == 0) // the first was with a webhook before
+		if len(lingering) > 0 {
+			g.Answered()
+		}
+		lingering = append(lingering, g)
+	}
+	want(t, "in hand", len(lingering), 3) // half of the total without a slot, and one in it
+	for _, g := range lingering {
+		g.Close()
+	}
+	inHand, without := a.Counts()
+	want(t, "in hand at rest", inHand, 0)
+	want(t, "lingering at rest", without, 0)
+	want(t, "seats in use", s.InUse(), 0)
+}
+
+func TestUnderABacklogAReceiverWaitsForHalfOfWhatMayBeInWork(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		a := New(Bounds{Slots: 8, Total: 100})
+		w := wants("q", 100)
+		w.Gather = func() time.Duration { return 50 * time.Millisecond }
+		s := a.Join(w)
+		want(t, "at first", s.Acquire(t.Context()), 8)
+		var grants []*Grant
+		for range 8 {
+			grants = append(grants, s.Grant())
+		}
+		got := make(chan int)
+		go func() { got <- s.Acquire(t.Context()) }()
+		for i, g := range grants {
+			time.Sleep(10 * time.Millisecond)
+			if g.Close(); i == 3 {
+				break
+			}
+		}
+		want(t, "when half is free", <-got, 4)
+		start := time.Now()
+		go func() { got <- s.Acquire(t.Context()) }()
+		grants[4].Close()
+		want(t, "when nothing more comes", <-got, 1)
+		want(t, "after", time.Since(start), 50*time.Millisecond)
+	})
+}
+
+func TestAReceiverWaitsForRoomAsLongAsItsPatience(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		a := New(Bounds{Slots: 8, Total: 100})
+		var next time.Time
+		room := 0
+		w := Wants{Queue: "q", Gather: func() time.Duration { return 0 }, Patience: 5 * time.Second,
+			Room: func(int, int, time.Time) (int, time.Time) { return room, next }}
+		s := a.Join(w)
+		start := time.Now()
+		want(t, "nobody knows when", s.Acquire(t.Context()), 0)
+		want(t, "waited for", time.Since(start), 5*time.Second)
+		start, next = time.Now(), time.Now().Add(time.Minute)
+		want(t, "in a minute", s.Acquire(t.Context()), 0)
+		want(t, "waited for", time.Since(start), 0)
+		go func() {
+			time.Sleep(time.Second)
+			room = 3
+			s.Changed() <- struct{}{}
+		}()
+		next = time.Now().Add(4 * time.Second)
+		want(t, "soon, and told before", s.Acquire(t.Context()), 3)
+		want(t, "waited for", time.Since(start), time.Second)
+	})
+}
+
+// Whatever happens to messages, in whatever order: no bound is passed, and nothing is left.
+func TestNoBoundIsPassedInAnyOrder(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		a := New(Bounds{Slots: 3, Total: 12})
+		queues := []*Seats{a.Join(wants("a", 5)), a.Join(wants("b", 5)), a.Join(wants("c", 5))}
+		var grants []*Grant
+		for range 300 {
+			s := queues[r.IntN(len(queues))]
+			switch r.IntN(4) {
+			case 0:
+				if s.TryAcquire() {
+					grants = append(grants, s.Grant())
+				}
+			case 1:
+				if s.TryAcquire() {
+					s.Return(1)
+				}
+			default:
+				if len(grants) == 0 {
+					continue
+				}
+				i := r.IntN(len(grants))
+				if g := grants[i]; !g.asked {
+					g.Asked()
+					g.Posting(1+r.IntN(3), r.IntN(2) == 0)
+				} else if g.posts > 0 {
+					g.Answered()
+				} else {
+					g.Close()
+					grants[i] = grants[len(grants)-1]
+					grants = grants[:len(grants)-1]
+				}
+			}
+			inHand, lingering := a.Counts()
+			if inHand != len(grants) || inHand > 12+2 || lingering > 6 {
+				t.Fatalf("seed %d: %d in hand of %d, %d without a slot", seed, inHand, len(grants), lingering)
+			}
+			for _, s := range queues {
+				if s.slots > 3 || s.slots < 0 || s.settling > a.bounds.Settling() || s.onTheWay < 0 || s.onTheWay > 5 {
+					t.Fatalf("seed %d: %d slots, %d settling, %d on the way", seed, s.slots, s.settling, s.onTheWay)
+				}
+			}
+		}
+		for _, g := range grants {
+			g.Close()
+		}
+		for _, s := range queues {
+			want(t, "seats in use", s.InUse()+s.onTheWay, 0)
+			s.Leave()
+		}
+		want(t, "in hand", a.inHand+a.lingering+a.reserved+len(a.shares), 0)
+	}
+}
+
+func TestAcquireTakesWhatOneReceiveCanBringAtMost(t *testing.T) {
+	a := New(Bounds{Slots: 500, Total: 1000})
+	s := a.Join(wants("q", 1000))
+	want(t, "seats", s.Acquire(t.Context()), queue.MaxReceive)
+}

@@ -1,0 +1,232 @@
+package admission
+
+import (
+	"context"
+	"time"
+
+	"github.com/pushlease/pushlease/queue"
+)
+
+// roomWait is the longest wait before it is asked again whether a webhook has room; Changed
+// tells of room that is made before.
+const roomWait = 30 * time.Second
+
+// Wants is what one poller asks for.
+type Wants struct {
+	Queue string
+	// Room is how many messages the queue's webhooks have room for, of which onTheWay are
+	// not with them yet; with none, next is when it is worth asking again, zero if nobody
+	// knows.
+	Room func(onTheWay, most int, now time.Time) (n int, next time.Time)
+	// Gather is how long it is worth waiting for more slots than are free: a receive costs
+	// the same whatever it brings. Zero while the queue has no backlog.
+	Gather func() time.Duration
+	// Patience is how long to wait for room at most; zero is for ever.
+	Patience time.Duration
+}
+
+// Seats are what one poller may have in hand of its queue: slots for messages that are being
+// received or whose POSTs are not over, and as many again, settlingTimes, for those that wait
+// for storage.
+type Seats struct {
+	a     *Admission
+	wants Wants
+	share *share
+	// gathering is held by the receiver that asks; changed holds one when there may be
+	// more for it than before.
+	gathering chan struct{}
+	changed   chan struct{}
+
+	// The rest is guarded by a.mu.
+	slots, settling int // in use
+	onTheWay        int // those that have not asked their webhooks yet
+	waits           bool
+}
+
+// Join gives a queue its part, for one poller. Leave takes it back.
+func (a *Admission) Join(w Wants) *Seats {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return &Seats{
+		a: a, wants: w, share: a.join(w.Queue, 1),
+		gathering: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+	}
+}
+
+// Leave takes the poller's part back. What it has in hand may go on.
+func (s *Seats) Leave() {
+	s.a.mu.Lock()
+	defer s.a.mu.Unlock()
+	s.a.join(s.wants.Queue, -1)
+}
+
+// Changed is told when there may be more room than before, by whoever makes it.
+func (s *Seats) Changed() chan struct{} { return s.changed }
+
+func (s *Seats) signal() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Wait reports whether the poller waits until something can start, and so does not ask
+// storage.
+func (s *Seats) Wait() bool {
+	s.a.mu.Lock()
+	defer s.a.mu.Unlock()
+	return s.waits
+}
+
+// shortage is why nothing is admitted now.
+type shortage int
+
+const (
+	none    shortage = iota
+	noSlot           // all of the queue's are in use
+	noRoom           // at any of its webhooks
+	noShare          // of what the process may have in hand
+	few              // a little, and more is worth waiting for
+)
+
+// Acquire waits until a message could start at once, and takes seats for as many as one
+// receive can bring: where a webhook has room for them, in the queue's bounds and in the
+// process's. It returns 0 when ctx has ended, or patience. Each seat has to be turned into a
+// Grant, or given back by Return.
+//
+// While there is a backlog and other messages are in work it waits for half of what can be in
+// work at a time, for as long as Gather says at most, so that slow receivers of some messages
+// never keep others waiting. Without a backlog it takes what is free.
+func (s *Seats) Acquire(ctx context.Context) int {
+	select {
+	case s.gathering <- struct{}{}:
+		defer func() { <-s.gathering }()
+	case <-ctx.Done():
+		return 0
+	}
+	defer s.waiting(false)
+	var gathered time.Time // when gathering ends
+	for ctx.Err() == nil {
+		now := time.Now()
+		room, next := s.room(now)
+		n, short := s.take(room, gathered.IsZero() || now.Before(gathered))
+		switch {
+		case n > 0:
+			return n
+		case short != few:
+			gathered = time.Time{}
+			s.waiting(true)
+		case gathered.IsZero():
+			gathered = now.Add(s.wants.Gather())
+		}
+		if !s.wait(ctx, short, next, gathered) {
+			return 0
+		}
+	}
+	return 0
+}
+
+// TryAcquire takes one seat as Acquire does, if there is one at once and nobody waits for one.
+func (s *Seats) TryAcquire() bool {
+	select {
+	case s.gathering <- struct{}{}:
+		defer func() { <-s.gathering }()
+	default:
+		return false
+	}
+	room, _ := s.room(time.Now())
+	n, _ := s.take(min(room, 1), false)
+	return n > 0
+}
+
+// Return gives back n seats that no message was received for.
+func (s *Seats) Return(n int) {
+	if n == 0 {
+		return
+	}
+	s.a.mu.Lock()
+	defer s.a.mu.Unlock()
+	s.onTheWay -= n
+	s.slots -= n
+	s.a.giveBack(s.wants.Queue, s.share, n)
+	s.signal()
+}
+
+// InUse counts the seats that are in use, in slots or while settling.
+func (s *Seats) InUse() int {
+	s.a.mu.Lock()
+	defer s.a.mu.Unlock()
+	return s.slots + s.settling
+}
+
+func (s *Seats) waiting(yes bool) {
+	s.a.mu.Lock()
+	defer s.a.mu.Unlock()
+	s.waits = yes
+}
+
+func (s *Seats) room(now time.Time) (n int, next time.Time) {
+	s.a.mu.Lock()
+	onTheWay := s.onTheWay
+	s.a.mu.Unlock()
+	return s.wants.Room(onTheWay, queue.MaxReceive, now)
+}
+
+// take takes seats for up to room messages; none, and why, when there is none or when more
+// are worth waiting for, as far as gather allows that. Whoever calls it holds gathering, so
+// that nobody else takes any meanwhile.
+func (s *Seats) take(room int, gather bool) (n int, short shortage) {
+	gather = gather && s.wants.Gather() > 0
+	s.a.mu.Lock()
+	defer s.a.mu.Unlock()
+	free := s.a.bounds.Slots - s.slots
+	n = min(free, room)
+	switch {
+	case free <= 0:
+		return 0, noSlot
+	case room <= 0:
+		return 0, noRoom
+	case gather && s.slots > 0 && n < min(queue.MaxReceive, (min(s.a.bounds.Slots, room+s.slots)+1)/2):
+		return 0, few
+	}
+	if n = min(n, s.a.available(s.share)); n == 0 {
+		s.a.waiting[s] = struct{}{}
+		return 0, noShare
+	}
+	s.a.use(s.share, n)
+	s.slots += n
+	s.onTheWay += n
+	return n, none
+}
+
+// wait waits until it is worth asking again: until something has changed, until next where no
+// webhook has room, for roomWait at most, and until gathered where more is to come. It is
+// false when patience has ended.
+func (s *Seats) wait(ctx context.Context, short shortage, next, gathered time.Time) bool {
+	var over <-chan time.Time
+	last := false
+	if short == noRoom || short == few {
+		wait := time.Until(gathered)
+		if short == noRoom {
+			if wait = roomWait; !next.IsZero() {
+				wait = time.Until(next)
+			}
+			if last = s.wants.Patience > 0 && wait > s.wants.Patience; last {
+				wait = s.wants.Patience
+			}
+		}
+		if last && !next.IsZero() {
+			return false
+		}
+		t := time.NewTimer(wait)
+		defer t.Stop()
+		over = t.C
+	}
+	select {
+	case <-ctx.Done():
+	case <-s.changed:
+	case <-over:
+		return !last
+	}
+	return true
+}

@@ -301,13 +301,17 @@ const lifeMargin = 2 * time.Minute
 
 // over reports whether the message's life has ended without an outcome here.
 func over(d tables.Delivery, now time.Time) bool {
-	return !d.State.Terminal() && !d.ExpiresAt.IsZero() && now.Sub(d.ExpiresAt) > lifeMargin
+	ended := d.State.Terminal() && d.State != tables.DeadLettering
+	return !ended && !d.ExpiresAt.IsZero() && now.Sub(d.ExpiresAt) > lifeMargin
 }
 
 // lostText says what can be known of a message that is surely not on its queue any more.
 func lostText(d tables.Delivery) string {
 	end := "Nothing: the message's life ended at " + stamp(d.ExpiresAt)
-	if d.Attempts == 0 {
+	switch {
+	case d.State == tables.DeadLettering:
+		return end + fmt.Sprintf(", when it was being dead-lettered (%s): whoever did that died before the dead letter was written.", d.Reason)
+	case d.Attempts == 0:
 		return end + ", and it was never sent. It expired unseen, or someone else took it from the queue or cleared that."
 	}
 	return end + fmt.Sprintf(", after %d attempts without an outcome. It expired, or someone else took it from the queue or cleared that.", d.Attempts)

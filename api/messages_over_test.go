@@ -23,6 +23,13 @@ func TestAMessageWhoseLifeIsOverIsNotWaitedFor(t *testing.T) {
 			}
 		}
 	}
+	dying := tables.Delivery{State: tables.DeadLettering, ExpiresAt: end}
+	if text := whatIsNext(dying, end.Add(lifeMargin)); strings.HasPrefix(text, "Nothing") {
+		t.Errorf("being dead-lettered, within the margin: %s", text)
+	}
+	if text := whatIsNext(dying, end.Add(lifeMargin+time.Second)); !strings.HasPrefix(text, "Nothing") || !strings.Contains(text, "before the dead letter was written") {
+		t.Errorf("being dead-lettered, past its life: %s", text)
+	}
 	for _, d := range []tables.Delivery{{State: tables.Delivered, ExpiresAt: end}, {State: tables.Pending}} {
 		if text := whatIsNext(d, end.Add(time.Hour)); strings.Contains(text, "life ended") {
 			t.Errorf("%s: %s", d.State, text)

@@ -218,6 +218,14 @@ func (d *Dispatcher) polled() []string {
 	return slices.Collect(maps.Keys(d.pollers))
 }
 
+// backlogged is whether the queue's last receive brought as many messages as were asked for.
+func (d *Dispatcher) backlogged(queueName string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p := d.pollers[queueName]
+	return p != nil && p.backlogged() != nil
+}
+
 // Wake makes the queue's poller receive at once, because a message was just sent.
 func (d *Dispatcher) Wake(queueName string) {
 	d.mu.Lock()

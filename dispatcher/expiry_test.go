@@ -7,6 +7,7 @@ import (
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
 )
 
 func TestMessageThatExpiresDuringItsPostIsStillSettledByTheAnswer(t *testing.T) {
@@ -62,4 +63,46 @@ func TestShutdownDeadLettersWhatWouldExpireBeforeTheNextStart(t *testing.T) {
 		want(t, "reason", list[0].Reason, policy.MessageExpiring)
 		want(t, "messages left", b.total(testQueue), 1)
 	})
+}
+
+// Azure deletes what expires and tells nobody, so each message has its dead letter before. What
+// a look came too late for shows here by the reason Expired, which the file gives it.
+func TestNothingThatLivesForAMinuteExpiresUnseen(t *testing.T) {
+	const messages = 50
+	cases := map[string]struct { // C54
+		answer webhook.Result
+		flow   policy.Flow
+		// before and after are what an operator does around the sending.
+		before, after func(b *bench, d *Dispatcher)
+	}{
+		"disabled":     {flow: policy.DefaultFlow(), before: func(b *bench, d *Dispatcher) { b.setEnabled(d, false) }},
+		"failing":      {flow: unlimited, answer: webhook.Result{Status: 500}},
+		"paused":       {flow: policy.DefaultFlow(), answer: webhook.Result{Status: 429, RetryAfter: "40000"}},
+		"breaker open": {flow: policy.DefaultFlow(), answer: webhook.Result{ErrorClass: "connect"}},
+		"deleted":      {flow: policy.DefaultFlow(), answer: webhook.Result{Status: 500}, after: func(b *bench, d *Dispatcher) { b.deleteWebhook(d) }},
+	}
+	for name, c := range cases {
+		for _, ttl := range []time.Duration{60 * time.Second, 75 * time.Second, 2 * time.Minute, 4 * time.Minute} {
+			t.Run(name+", "+ttl.String(), func(t *testing.T) {
+				inBubble(t, func(b *bench) {
+					b.webhook.Flow = c.flow
+					b.webhook = b.update(b.webhook)
+					b.sender.answer = func(webhook.Request, int) webhook.Result { return c.answer }
+					d, stop := b.start(nil)
+					defer stop()
+					if c.before != nil {
+						c.before(b, d)
+					}
+					time.Sleep(5*time.Minute + 7*time.Second)
+					b.sendMany(messages, queue.SendOptions{TTL: ttl})
+					if c.after != nil {
+						c.after(b, d)
+					}
+					time.Sleep(ttl + time.Minute)
+					want(t, "dead letters", len(b.deadLetters()), messages)
+					want(t, "messages that expired unseen", b.reasons()[policy.Expired], 0)
+				})
+			})
+		}
+	}
 }

@@ -17,30 +17,33 @@ import (
 )
 
 const (
-	// guardInterval is the longest wait between two looks at a guarded queue.
-	guardInterval = 10 * time.Minute
+	// guardInterval is the wait between two looks at a guarded queue. A message of a life of
+	// a minute is near its end for half of it: one look falls into that, and time is left
+	// for what it leads to. A process whose poll_max is longer than usualPollMax looks as
+	// rarely as it polls, down to guardRarely.
+	guardInterval = 20 * time.Second
+	usualPollMax  = 30 * time.Second
+	guardRarely   = 10 * time.Minute
 	// guardMargin is how much of its life a message has left when it is dead-lettered,
-	// or half of its life if that is less: six looks fit in, so five may fail.
+	// or half of its life if that is less.
 	guardMargin = time.Hour
-	// guardPaceMin is the shortest wait, also while a message is expected back shortly
-	// before its end: it is shorter than policy.ExpiryMargin, in which such a message
-	// is visible.
-	guardPaceMin = 20 * time.Second
-	// guardAgain is the wait after a round that left something near its end.
+	// guardAgain is the longest wait after a round that left something near its end, and
+	// between the looks of a timer's run.
 	guardAgain = time.Minute
+	// guardInVain is how many batches in a row may hold nothing that is near its end, though
+	// looks show some: the next round goes on.
+	guardInVain = 3
 	// stuckMargin is guardMargin for a queue that is polled, whose webhooks may be sent to
 	// again at any time.
 	stuckMargin = 5 * time.Minute
-	// guardFaultMin is the first wait after a look that storage did not answer.
-	guardFaultMin = 30 * time.Second
 )
 
 // guard watches a queue that has webhooks of which none is enabled, or whose last webhook
 // was deleted. Such a queue is not polled, and its messages wait for nothing but their
 // expiry: those that are near it are dead-lettered, the others stay where they are.
 //
-// It watches a polled queue too, while none of its webhooks can be sent to: then nobody
-// receives from it either.
+// It watches a polled queue too, while none of its webhooks can be sent to, or not as much as
+// there is: then nobody receives from it either, or not all.
 type guard struct {
 	d    *Dispatcher
 	q    queue.Queue
@@ -48,6 +51,8 @@ type guard struct {
 	stop context.CancelFunc
 	// stuck is the margin of a queue that is polled; zero for all others.
 	stuck time.Duration
+	// behind: the poller receives, but there is more than its webhooks can be sent now.
+	behind bool
 	// inVain: the last batch held nothing that is near its end, though a peek showed
 	// some. Receiving goes by another order, so the next batch is a full one.
 	inVain bool
@@ -83,7 +88,7 @@ func (d *Dispatcher) reconcileGuards(ctx, work context.Context, running *sync.Wa
 
 // run looks at the queue until ctx ends.
 func (g *guard) run(ctx context.Context) {
-	pace, faults := guardInterval, 0
+	pace, faults := g.interval(), 0
 	for ctx.Err() == nil {
 		wanted, err := g.round(ctx)
 		var wait time.Duration
@@ -92,7 +97,7 @@ func (g *guard) run(ctx context.Context) {
 			return
 		case err != nil:
 			faults++
-			wait = retry.Backoff(faults, guardFaultMin, guardInterval)
+			wait = retry.Backoff(faults, guardInterval, max(guardAgain, g.interval()))
 			g.d.log.Warn("the queue can't be guarded against expiring messages now; trying again",
 				"queue", g.q.Name(), "wait", wait.Round(time.Second), "error", err)
 		default:
@@ -125,7 +130,7 @@ func (g *guard) watch(ctx context.Context, done <-chan struct{}) error {
 // round looks once, which is one transaction when nothing is near its end, and
 // dead-letters what is, a batch at a time. It returns when to look again at the latest.
 func (g *guard) round(ctx context.Context) (pace time.Duration, err error) {
-	for {
+	for vain := 0; ; {
 		start := time.Now()
 		ending, pace, err := g.look(ctx)
 		if err != nil || ending == 0 {
@@ -147,7 +152,9 @@ func (g *guard) round(ctx context.Context) (pace time.Duration, err error) {
 		if err != nil {
 			return pace, err
 		}
-		if g.inVain = g.handle(messages) == 0; g.inVain {
+		if g.inVain = g.handle(messages) == 0; !g.inVain {
+			vain = 0
+		} else if vain++; vain == guardInVain {
 			return min(pace, guardAgain), nil
 		}
 	}
@@ -156,8 +163,12 @@ func (g *guard) round(ctx context.Context) (pace time.Duration, err error) {
 // look peeks and counts the messages that are near their end. The pace fits the
 // shortest life it saw: a few looks fit into its margin.
 func (g *guard) look(ctx context.Context) (ending int, pace time.Duration, err error) {
-	if n, _ := g.d.flows.Room(g.q.Name(), 0, 1, time.Now()); g.polled() && n > 0 {
-		return 0, guardAgain, nil // the poller receives
+	if g.polled() {
+		room, _ := g.d.flows.Room(g.q.Name(), 0, 1, time.Now())
+		g.behind = room > 0 && g.d.backlogged(g.q.Name())
+		if room > 0 && !g.behind {
+			return 0, min(g.interval(), guardAgain), nil // the poller receives what comes
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, receiveTimeout)
 	defer cancel()
@@ -169,17 +180,17 @@ func (g *guard) look(ctx context.Context) (ending int, pace time.Duration, err e
 		peeked, err = g.ownOnly(ctx, peeked)
 	}
 	if err != nil {
-		return 0, guardInterval, fmt.Errorf("look for expiring messages: %w", err)
+		return 0, g.interval(), fmt.Errorf("look for expiring messages: %w", err)
 	}
-	if pace = guardInterval; g.polled() {
-		pace = guardAgain
+	if pace = g.interval(); g.polled() {
+		pace = min(pace, guardAgain)
 	}
 	now := time.Now()
 	for _, p := range peeked {
 		if p.ExpiresAt.IsZero() {
 			continue
 		}
-		pace = min(pace, max(lastOfLife(p.InsertedAt, p.ExpiresAt, g.margin())/3, guardPaceMin))
+		pace = min(pace, max(lastOfLife(p.InsertedAt, p.ExpiresAt, g.margin())/3, guardInterval))
 		if nearEnd(p.InsertedAt, p.ExpiresAt, now, g.margin()) {
 			ending++
 		}
@@ -242,11 +253,22 @@ func (g *guard) deliver(ctx context.Context, queueName string, m *queue.Message)
 // the webhooks of its polled queue can't be sent to, or half of its life if that is less.
 func (d *Dispatcher) stuckMargin() time.Duration { return max(stuckMargin, d.o.LookGap) }
 
-func (g *guard) margin() time.Duration {
-	if g.polled() {
-		return g.stuck
+// interval is the wait between two looks where nothing asks for a shorter one.
+func (g *guard) interval() time.Duration {
+	if g.d.o.PollMax <= usualPollMax {
+		return guardInterval
 	}
-	return guardMargin
+	return min(g.d.o.PollMax, guardRarely)
+}
+
+func (g *guard) margin() time.Duration {
+	switch {
+	case !g.polled():
+		return guardMargin
+	case g.behind: // its turn may come yet
+		return max(guardAgain, g.d.o.LookGap)
+	}
+	return g.stuck
 }
 
 func (g *guard) polled() bool { return g.stuck > 0 }
@@ -309,5 +331,5 @@ func (l *late) wait(queueName string, now time.Time, wait time.Duration) time.Du
 	case now.Before(w.from):
 		return min(wait, w.from.Sub(now)+time.Second) // storage counts whole seconds
 	}
-	return min(wait, guardPaceMin)
+	return min(wait, guardInterval)
 }

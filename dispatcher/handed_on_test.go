@@ -26,7 +26,7 @@ func TestWhatADeletedWebhookHadTriedOrHeldGoesToThoseRegisteredNow(t *testing.T)
 				inBubble(t, func(b *bench) { // C56
 					bad := c.answer
 					b.sender.answer = func(webhook.Request, int) webhook.Result { return bad }
-					d, stop := b.start(readRarely)
+					d, stop := b.start(func(o *Options) { o.RegistryRefresh = 10 * time.Minute })
 					defer stop()
 					sent := b.sendMany(messages, queue.SendOptions{TTL: day})
 					time.Sleep(time.Minute)

@@ -62,7 +62,7 @@ func TestMessagesOfADeletedWebhookAreHeldAndBecomeDeadLettersAtTheirEnd(t *testi
 		sent := b.leftWith(d, 10, queue.SendOptions{})
 		receives, records := b.queues.count("receive"), b.store.count("record")
 		b.wantHeld(sent) // within a second, although a guard was waiting for its next look
-		time.Sleep(3 * guardInterval)
+		time.Sleep(3 * guardRarely)
 		b.wantHeld(sent)
 		want(t, "POSTs", b.sender.count(), 0)
 		want(t, "messages", b.total(testQueue), 10)
@@ -70,17 +70,17 @@ func TestMessagesOfADeletedWebhookAreHeldAndBecomeDeadLettersAtTheirEnd(t *testi
 		want(t, "when the webhook was deleted is shown", d.Queue(testQueue).LeftAt.IsZero(), false)
 		b.wantDeadLetters(0, "")
 
-		time.Sleep(7*day - guardMargin - guardInterval - 3*guardInterval)
+		time.Sleep(7*day - guardMargin - guardRarely - 3*guardRarely)
 		want(t, "receives before the last hour", b.queues.count("receive")-receives, 0)
 		want(t, "records, one for each message", b.store.count("record")-records <= 10, true)
 		b.wantDeadLetters(0, "")
-		time.Sleep(guardMargin + 2*guardInterval)
+		time.Sleep(guardMargin + 2*guardRarely)
 		b.wantDeadLetters(10, policy.WebhookDeleted)
 		want(t, "messages", b.total(testQueue), 0)
 		want(t, "copies", b.total(testQueue+settle.PoisonSuffix), 10)
 		want(t, "POSTs", b.sender.count(), 0)
 
-		time.Sleep(guardInterval)
+		time.Sleep(guardRarely)
 		want(t, "notes, when nothing is left", b.notes(), 0)
 		peeks := b.queues.count("peek")
 		time.Sleep(day)
@@ -109,7 +109,7 @@ func TestMessagesThatWereRetriedWhenTheirWebhookWasDeletedAreHeldToo(t *testing.
 
 func TestWebhookThatIsRegisteredOnALeftQueueGetsWhatWaitsThere(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		d, stop := b.start(func(o *Options) { readRarely(o); o.PollMax = 10 * time.Minute })
+		d, stop := b.start(readRarely)
 		defer stop()
 		sent := b.leftWith(d, 10, queue.SendOptions{})
 		time.Sleep(day)
@@ -180,7 +180,7 @@ func TestNoteAboutAnEmptyOrVanishedQueueEndsSoon(t *testing.T) {
 			time.Sleep(time.Minute)
 			want(t, "POSTs", b.sender.count(), messages)
 			b.deleteWebhook(d)
-			time.Sleep(2 * guardInterval)
+			time.Sleep(2 * guardRarely)
 			want(t, "notes", b.notes(), 0)
 		})
 	}
@@ -190,7 +190,7 @@ func TestWatchingALeftQueueIsCheapAndOutlivesFaults(t *testing.T) {
 	for _, operation := range []string{"", "peek", "depth", "load", "record", "receive", "put-dead-letter", "list-left"} {
 		t.Run(operation, func(t *testing.T) {
 			inBubble(t, func(b *bench) {
-				d, stop := b.start(func(o *Options) { o.RegistryRefresh = time.Hour; o.PoisonCopy = false })
+				d, stop := b.start(func(o *Options) { readRarely(o); o.RegistryRefresh = time.Hour; o.PoisonCopy = false })
 				defer stop()
 				b.setEnabled(d, false)
 				sent := b.sendMany(10, queue.SendOptions{TTL: day})
@@ -211,7 +211,7 @@ func TestWatchingALeftQueueIsCheapAndOutlivesFaults(t *testing.T) {
 					t.Errorf("%d transactions in half a day", n)
 				}
 				down.end()
-				time.Sleep(2 * guardInterval)
+				time.Sleep(2 * guardRarely)
 				if operation == "list-left" {
 					time.Sleep(time.Hour)
 				}

@@ -160,16 +160,15 @@ func (q *storedQueue) pop(now time.Time) *message {
 	return nil
 }
 
-// peek returns copies of up to n visible messages.
+// peek returns copies of up to n visible messages, and drops those whose time is over.
 func (q *storedQueue) peek(n int, now time.Time) []message {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var popped []*message
 	var seen []message
 	for len(seen) < n && len(q.heap) > 0 && !q.heap[0].visible.After(now) {
-		m := heap.Pop(&q.heap).(*message)
-		popped = append(popped, m)
-		if !m.expired(now) {
+		if m := q.pop(now); m != nil {
+			popped = append(popped, m)
 			seen = append(seen, *m)
 		}
 	}

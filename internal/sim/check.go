@@ -153,16 +153,25 @@ func (k *checker) stillThere(m *message) bool {
 	return false
 }
 
-// expiredWhileDown is whether nobody was there to save a message from its expiry. A file
-// is ours: whatever expires on it leaves a dead letter.
+// expiredWhileDown is whether nobody was there to save a message from its expiry: nobody was
+// up for long enough to look at it in the second half of its life, while it was visible. A
+// file is ours: whatever expires on it leaves a dead letter.
 func (k *checker) expiredWhileDown(m *message) bool {
-	const notice = time.Minute
+	const look = 25 * time.Second
 	if k.plan.File || m.expires > k.now() {
 		return false
 	}
+	half := m.expires - min((m.expires-m.sent)/2, 5*time.Minute)
+	visible := half
+	if n := len(m.events); n > 1 {
+		visible = max(half, m.events[n-2].visible) // the last one is its expiry
+	}
 	for _, i := range k.all {
-		end := min(k.downAt(i), m.expires)
-		if end-max(i.started, m.sent) > 0 && end > m.expires-notice && i.started < m.expires-30*time.Second {
+		from, until := half, k.downAt(i)
+		if until < m.expires { // who was there to the end had no right to hide it for so long
+			from = visible
+		}
+		if min(until, m.expires)-max(i.started, from) >= look {
 			return false
 		}
 	}

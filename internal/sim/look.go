@@ -3,8 +3,10 @@ package sim
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -179,6 +181,21 @@ func (w *world) idle() {
 	// health once a minute; and a little for what is done by the hour.
 	bound := w.plan.Instances * (len(w.queues())*45 + 100)
 	if calls > bound {
-		w.violate("idle", fmt.Sprintf("%d storage calls in %s without anything to do, more than %d", calls, length, bound))
+		w.violate("idle", fmt.Sprintf("%d storage calls in %s without anything to do, more than %d: %s", calls, length, bound, w.tally(before)))
 	}
+}
+
+// tally counts the storage calls since the first so many, by kind.
+func (w *world) tally(before int) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	count := map[string]int{}
+	for _, c := range w.calls[before:] {
+		count[c.service+"."+c.op]++
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(count)) {
+		parts = append(parts, fmt.Sprintf("%d %s", count[name], name))
+	}
+	return strings.Join(parts, ", ")
 }

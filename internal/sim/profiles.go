@@ -168,6 +168,12 @@ func expiry(c chooser, p *Plan) {
 	if c.chance(0.3) {
 		p.step(Step{At: c.between(20*time.Second, 2*time.Minute), Do: doCrash, Where: c.IntN(20), For: c.between(30*time.Second, 5*time.Minute)})
 	}
+	if c.chance(0.3) {
+		p.step(Step{At: c.between(20*time.Second, 90*time.Second), Do: doDelete, Webhook: "w0"})
+	}
+	if c.chance(0.3) {
+		p.Webhooks[0].Mix = Mix{Busy: 1}
+	}
 }
 
 func rollingDeployment(c chooser, p *Plan) {

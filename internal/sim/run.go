@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"log" //nolint:depguard // net/http writes there
@@ -290,12 +291,17 @@ func (w *world) empty() bool {
 			}
 			continue
 		}
+		i := w.somebody()
+		if i == nil {
+			return false
+		}
 		var q struct {
 			Exists bool
 			Depth  *struct{ Total int }
 		}
-		i := w.somebody()
-		if i == nil || !w.get(i, "/api/v1/queues/"+name, &q) || q.Exists && (q.Depth == nil || q.Depth.Total > 0) {
+		switch status, answer := i.ask(http.MethodGet, "/api/v1/queues/"+name, nil); {
+		case status == http.StatusNotFound: // without a webhook and a message there is none
+		case status != http.StatusOK || json.Unmarshal(answer, &q) != nil, q.Exists && (q.Depth == nil || q.Depth.Total > 0):
 			return false
 		}
 	}

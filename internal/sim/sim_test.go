@@ -33,6 +33,10 @@ func TestSeedsOfWhatIsMended(t *testing.T) {
 		seed           uint64
 	}{
 		{"C63: the next try of a renewal was later than the lease's end", "renewals", 4},
+		{"C54: nobody looked at a disabled queue within the lives of its messages", "expiry", 42},
+		{"C54: the poller took one message at a time, and nobody looked at the others", "expiry", 47},
+		{"C54: what was near its end stood behind others, and the next look came too late", "expiry", 148},
+		{"C54: whoever dead-lettered a message died, and its timeline said for ever that it was about to", "expiry", 61},
 		{"C55: a delivered message was POSTed again because tables could not be read for a moment", "redelivery", 4},
 	} {
 		t.Run(m.found, func(t *testing.T) {

@@ -133,6 +133,7 @@ func (tr *trial) run(length time.Duration, seed uint64) {
 	flying, planned := make([]int, n), make([]bool, n)
 	windows := make([]policy.Window, n)
 	var queue events
+	shared := start
 	end := start.Add(length)
 	plan := func(i int, now time.Time) {
 		limit := trialMost
@@ -165,6 +166,10 @@ func (tr *trial) run(length time.Duration, seed uint64) {
 			windows[i].Report(sign, e.window, flying[i], trialMost)
 			flying[i]--
 			s.report(e.ticket, e.taken, e.began, now)
+			if _, ok := s.(*pacer); ok && n > 1 && now.Sub(shared) > time.Minute {
+				tr.share()
+				shared = now
+			}
 			plan(i, now)
 			continue
 		}
@@ -180,6 +185,19 @@ func (tr *trial) run(length time.Duration, seed uint64) {
 		flying[i]++
 		heap.Push(&queue, event{at: arrives.Add(tr.latency), sender: i, ticket: ticket, window: windows[i].Generation(), began: now, answer: true, taken: ok})
 		plan(i, now)
+	}
+}
+
+// share tells each sender what the others have learned.
+func (tr *trial) share() {
+	for i, s := range tr.senders {
+		others := 0.0
+		for j, o := range tr.senders {
+			if j != i {
+				others += o.rate()
+			}
+		}
+		s.(*pacer).Share(others)
 	}
 }
 
@@ -429,7 +447,7 @@ func TestThePacerReachesALimitAndIsSeldomRefused(t *testing.T) {
 				for i := range c.senders {
 					s := l.make(seed + uint64(i)*100)
 					if p, ok := s.(*pacer); ok {
-						p.Share(c.senders > 1)
+						p.Share(float64(c.senders - 1))
 					}
 					tr.senders = append(tr.senders, s)
 				}
@@ -444,5 +462,44 @@ func TestThePacerReachesALimitAndIsSeldomRefused(t *testing.T) {
 			}
 		}
 		t.Log(row)
+	}
+}
+
+// A webhook that refuses at random, whatever the pace, is not driven to a standstill: from the
+// third minute on it takes at least so much in a second, in each of some runs. Without a limit it
+// would take some thousands, and with answers after 100 ms some hundreds.
+func TestRefusalsAtRandomDoNotDriveAWebhookToAStandstill(t *testing.T) {
+	for _, tt := range []struct {
+		share   float64
+		latency time.Duration
+		senders int
+		least   float64
+	}{
+		{0.05, time.Millisecond, 1, 5},
+		{0.1, time.Millisecond, 1, 20},
+		{0.3, time.Millisecond, 1, 20},
+		{0.5, time.Millisecond, 1, 3},
+		{0.02, 100 * time.Millisecond, 1, 20},
+		{0.05, 100 * time.Millisecond, 1, 5},
+		{0.3, 100 * time.Millisecond, 1, 5},
+		{0.5, 100 * time.Millisecond, 1, 2},
+		{0.05, 100 * time.Millisecond, 2, 5},
+		{0.3, time.Millisecond, 2, 2},
+		{0.5, 100 * time.Millisecond, 2, 1},
+	} {
+		least := math.Inf(1)
+		for seed := range uint64(3) {
+			tr := &trial{accepts: randomly(tt.share)(rand.New(rand.NewPCG(seed, 1))), latency: tt.latency, window: true, jitter: 200 * time.Microsecond}
+			for i := range tt.senders {
+				tr.senders = append(tr.senders, newPacer(seed+uint64(i)*100))
+			}
+			tr.run(6*time.Minute, seed)
+			ok, _ := tr.between(3*time.Minute, 6*time.Minute)
+			least = min(least, float64(ok)/(3*time.Minute).Seconds())
+		}
+		t.Logf("%.0f %% refused, %v, %d instances: %.1f/s", 100*tt.share, tt.latency, tt.senders, least)
+		if least < tt.least {
+			t.Errorf("with %.0f %% refused at random after %v and %d instances %.2f a second are taken, want %.0f", 100*tt.share, tt.latency, tt.senders, least, tt.least)
+		}
 	}
 }

@@ -1,119 +1,198 @@
 package policy
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
+// The numbers of paceNoise: docs/adr/0054-learned-rate.md.
 const (
-	// noiseLeast and noiseMost are the shares of refusals that can be none of the pace's, and
-	// noiseMargin how many times such a share may be exceeded.
+	// noiseLeast is the share of refusals that looking for a limit costs, and noiseShared that of
+	// looking for it beside other instances. noiseMargin times that share is worth a comparison.
 	noiseLeast  = 0.03
-	noiseMost   = 0.5
-	noiseMargin = 1.3
-	// noiseShared is the share that is put up with while other instances send, too.
 	noiseShared = 0.12
+	noiseMargin = 1.5
+	// noisePosts is how many POSTs are compared with later ones at least, noiseTaken how many
+	// of them were taken, and noiseOld after how many others they are too old.
+	noisePosts = 20
+	noiseTaken = 5
+	noiseOld   = 1000
+	// noiseSlower is by how much longer after the last one that was taken a POST must come than
+	// those did to be compared with them, and noiseSlowerShared beside other instances.
+	noiseSlower       = 1.5
+	noiseSlowerShared = 3
+	// noiseDepth is how far the rate falls at most until there is something to compare.
+	noiseDepth = 24
+	// noiseSure is the logarithm of how much likelier one explanation has to be.
+	noiseSure = 6
+	// noiseRun is how unlikely a run of refusals, or of POSTs that are taken, may be that is
+	// still taken for noise.
+	noiseRun = 1e-4
+	// noiseCredit bounds how many refusals are put up with in a row beside other instances.
+	noiseCredit = 2.6
 	// noiseDoubling is the time in which the rate doubles while there is noise.
-	noiseDoubling = time.Minute
-	// A batch has noisePosts POSTs with noiseRefused refusals, or noiseMany; noisy ones
-	// have noiseSure.
-	noisePosts, noiseRefused, noiseMany, noiseSure = 12, 3, 60, 30
-	// noiseFall is how far the rate must have fallen in vain, and noiseLoss how far what is
-	// taken must have with it. Shares that differ by less than noiseAlike are alike.
-	noiseFall, noiseLoss, noiseAlike = 1.5, 1.25, 2.5
-	// Nothing can be compared after a fall by noiseJump, nor over more than noiseLong.
-	noiseJump = 8
-	noiseLong = 2 * time.Minute
+	noiseDoubling = 20 * time.Second
 )
 
 // paceNoise finds the share of refusals that has nothing to do with the pace: of a receiver
-// that refuses at random, or single messages. Such a share stays while the rate falls, and
-// what is taken falls with the rate, where a limited receiver takes as much as before.
+// that refuses at random, or single messages. It compares two explanations of what is refused
+// after the pace became slower: a limit, by which a POST is taken that comes long after the
+// last one that was taken, and noise, by which the share of refusals stays as it was. Each POST
+// makes one of them likelier (Wald's sequential test), so that as many POSTs are needed as it
+// takes to be sure, at any pace. The same test tells that more is refused than noise explains.
 type paceNoise struct {
-	share      float64 // 0: none
-	shared     bool    // other instances send, too
-	credit     float64 // refusals that are excused
-	first, now paceBatch
+	share  float64 // of refusals that are none of the pace's; 0: none is known
+	others float64 // the rate of other instances, together; 0: this one is alone
+
+	before paceStretch // with what later POSTs are compared
+	posts  int         // since then
+	noise  float64     // the logarithm of how much likelier noise is than a limit
+	excess float64     // the same of more refusals than noise explains, since that was unlikely
+	credit float64     // refusals that are put up with beside other instances
+	run    int         // refusals in a row; negative: POSTs in a row that were taken
+
+	last, lastTaken time.Time
 }
 
-// paceBatch is what came of some POSTs, one after the other.
-type paceBatch struct {
-	paceCount
-	rate  float64 // the highest
-	taken float64 // a second
-}
-
-// paceCount counts POSTs since a time.
-type paceCount struct {
-	since          time.Time
+// paceStretch is what came of some POSTs, one after the other.
+type paceStretch struct {
 	taken, refused int
+	length         time.Duration
+	rate           float64 // the highest
+	others         float64 // the rate of other instances
 }
 
-func (c *paceCount) posts() int { return c.taken + c.refused }
-
-// speed is how many were taken in a second.
-func (c *paceCount) speed(now time.Time) float64 {
-	return float64(c.taken) / max(now.Sub(c.since).Seconds(), 0.001)
+func (s *paceStretch) full() bool {
+	return s.taken+s.refused >= noisePosts && s.taken >= noiseTaken
 }
 
 // share is that of the refused ones.
-func (c *paceCount) share() float64 { return float64(c.refused) / float64(max(c.posts(), 1)) }
+func (s *paceStretch) share() float64 {
+	return (float64(s.refused) + 0.5) / float64(s.taken+s.refused+1)
+}
 
-// add takes in a POST at the pace of its time. If found is not 0, the rate is to go back to
-// that: it has fallen in vain.
-func (n *paceNoise) add(refused bool, rate float64, now time.Time) (found float64) {
-	if n.now.posts() == 0 {
-		n.now.since = now
-	}
-	n.now.rate = max(n.now.rate, rate)
+// gap is the mean time from one that was taken to the next.
+func (s *paceStretch) gap() time.Duration { return s.length / time.Duration(max(s.taken, 1)) }
+
+// likelier is by how much a POST makes the share p likelier than q, as a logarithm.
+func likelier(refused bool, p, q float64) float64 {
+	p, q = min(max(p, 0.01), 0.99), min(max(q, 0.01), 0.99)
 	if refused {
-		n.now.refused++
-	} else {
-		n.now.paceCount.taken++
+		return math.Log(p / q)
 	}
-	allowed := noiseMargin * n.share
-	if n.shared {
-		allowed = max(allowed, noiseShared)
+	return math.Log((1 - p) / (1 - q))
+}
+
+func (n *paceNoise) shared() bool { return n.others > 0 }
+
+// least is the share that is refused where the rate is right.
+func (n *paceNoise) least() float64 {
+	if n.shared() {
+		return max(noiseShared, n.share)
 	}
-	n.credit = min(n.credit+allowed, 2*noiseMargin)
-	if !n.full() {
+	return max(noiseLeast, n.share)
+}
+
+// add takes in a POST at the pace of its time. If back is not 0, the rate is to go back to
+// that: it has fallen in vain.
+func (n *paceNoise) add(refused bool, rate float64, now time.Time) (back float64) {
+	sinceLast, sinceTaken := n.passed(refused, now)
+	n.credit = min(n.credit+noiseShared, noiseCredit)
+	if n.share > 0 {
+		n.excess = max(n.excess+likelier(refused, 2*n.share/(1+n.share), n.share), 0)
+	}
+	if !n.before.full() {
+		n.stretch(refused, sinceLast, rate)
 		return 0
 	}
-	batch := n.now
-	batch.taken = batch.speed(now)
-	n.now = paceBatch{}
-	return n.judge(batch, now)
-}
-
-// full tells whether a batch is complete.
-func (n *paceNoise) full() bool {
-	posts := n.now.posts()
-	if n.share > 0 {
-		return posts >= noiseSure
+	if n.posts++; n.posts > noiseOld {
+		n.again()
+		return 0
 	}
-	return posts >= noisePosts && n.now.refused >= noiseRefused || posts >= noiseMany
-}
-
-func (n *paceNoise) judge(b paceBatch, now time.Time) (found float64) {
-	share, first := b.share(), n.first.share()
+	slower := noiseSlower
+	if n.shared() {
+		slower = noiseSlowerShared
+	}
+	// Refusals in a run say no more than its first two: a window may be closed.
+	if n.run >= 2 && refused || float64(sinceTaken) < slower*float64(n.before.gap()) {
+		return 0
+	}
+	share := n.before.share()
+	n.noise += likelier(refused, share, min(share, n.least()/2))
 	switch {
-	case n.share > 0:
-		if share < n.share/3 || share > 2*n.share { // it is another one, or was none
-			*n = paceNoise{shared: n.shared}
-		}
-	case share < noiseLeast || n.shared:
-		n.first = paceBatch{}
-	case share >= noiseAlike*first || first >= noiseAlike*share || b.rate < n.first.rate/noiseJump || now.Sub(n.first.since) > noiseLong:
-		n.first = b
-	case b.rate < n.first.rate/noiseFall && b.taken < n.first.taken/noiseLoss:
-		found = n.first.rate
-		n.share, n.credit, n.first = min((share+first)/2, noiseMost), noiseMargin, paceBatch{}
+	case n.noise > noiseSure && n.others <= n.before.others/2: // otherwise the others' pace explains it
+		back, n.share, n.excess = n.before.rate, share, 0
+		n.again()
+	case n.noise < -noiseSure:
+		n.again()
 	}
-	return found
+	return back
 }
 
-// excuses tells whether a refusal is one of those.
-func (n *paceNoise) excuses() bool {
-	if n.credit < 1 {
+// passed is how long ago the last POST was, and the last one that was taken.
+func (n *paceNoise) passed(refused bool, now time.Time) (sinceLast, sinceTaken time.Duration) {
+	if n.last.IsZero() {
+		n.last, n.lastTaken = now, now
+	}
+	sinceLast, sinceTaken = max(now.Sub(n.last), 0), max(now.Sub(n.lastTaken), 0)
+	n.last = now
+	if !refused {
+		n.lastTaken = now
+	}
+	return sinceLast, sinceTaken
+}
+
+// stretch adds a POST to those with which later ones are compared.
+func (n *paceNoise) stretch(refused bool, sinceLast time.Duration, rate float64) {
+	if refused {
+		n.before.refused++
+	} else {
+		n.before.taken++
+	}
+	n.before.length += sinceLast
+	n.before.rate, n.before.others = max(n.before.rate, rate), n.others
+	if n.before.full() && n.before.share() < noiseMargin*n.least() {
+		n.again()
+	}
+}
+
+func (n *paceNoise) again() { n.before, n.posts, n.noise = paceStretch{}, 0, 0 }
+
+// floor is the rate that is low enough to tell noise from a limit. It is lower the longer that
+// takes.
+func (n *paceNoise) floor() float64 {
+	if !n.before.full() {
+		return n.before.rate / noiseDepth
+	}
+	low := min(0.5/max(n.before.gap().Seconds(), 1e-6), n.before.rate/noiseDepth)
+	return low / math.Exp2(float64(n.posts)/noisePosts)
+}
+
+// took takes in that a POST was taken, and tells whether the noise is over.
+func (n *paceNoise) took() (over bool) {
+	n.run = min(n.run, 0) - 1
+	if n.share == 0 || math.Pow(1-n.share, float64(-n.run)) > noiseRun {
 		return false
 	}
-	n.credit--
+	n.share, n.excess = 0, 0
+	return true
+}
+
+// excuses tells whether a refusal is explained by the noise, or by other instances.
+func (n *paceNoise) excuses() bool {
+	n.run = max(n.run, 0) + 1
+	switch {
+	case n.share == 0:
+		if !n.shared() || n.credit < 1 {
+			return false
+		}
+		n.credit--
+		return true
+	case math.Pow(n.share, float64(n.run)) < noiseRun:
+		return false
+	case n.excess > noiseSure:
+		n.excess = 0
+		return false
+	}
 	return true
 }

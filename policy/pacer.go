@@ -16,12 +16,11 @@ const (
 	// before was short ago, and four times the next.
 	paceCut      = 0.04
 	paceSeverest = 2
-	// paceStep is the time in which the rate comes back to where it was refused. It is
-	// longer for a slow webhook, which is not to be asked too often: paceStepPosts; for one
-	// that answers late, paceStepLags times its latency; and for one that refuses for long.
-	paceStep      = 5 * time.Second
-	paceStepPosts = 15
-	paceStepLags  = 5
+	// A step is the time in which the rate comes back to where it was refused: that of
+	// paceStepPosts POSTs at that rate. It is longer for a webhook that answers late,
+	// paceStepLags times its latency, and for one that refuses for long.
+	paceStepPosts = 20
+	paceStepLags  = 20
 	// paceRise is by how much of itself the rate has risen a step after that, and paceNear how
 	// near two rates are that are about the same.
 	paceRise = 0.15
@@ -39,8 +38,10 @@ const (
 	// such an average is a guess.
 	paceUnsure = 0.4
 	paceMany   = 30
-	// paceGuesses is in how many POSTs the rate doubles at least from a guess.
+	// paceGuesses is in how many POSTs the rate doubles at least from a guess, and paceGuess
+	// in what time.
 	paceGuesses = 6
+	paceGuess   = 5 * time.Second
 	// paceLately is how long ago a webhook may have taken its last POST to be limited, and
 	// not broken. It is longer than the windows of most limits, which are a minute.
 	paceLately = 75 * time.Second
@@ -140,7 +141,7 @@ func (p *Pacer) gap() time.Duration {
 // step is the time that the rate takes to come back.
 func (p *Pacer) step() time.Duration {
 	posts := time.Duration(paceStepPosts / max(p.top, paceMin) * float64(time.Second))
-	return max(paceStep, posts, paceStepLags*p.lag, p.cycle/2)
+	return max(posts, paceStepLags*p.lag, p.cycle/2)
 }
 
 // Next is when the next POST may begin: now or later.
@@ -174,7 +175,7 @@ func (p *Pacer) Take(at time.Time) (cuts uint32) {
 // one before it, which may have been late. A limiter goes by when POSTs really come. Beside
 // other instances each keeps its places, or their POSTs would never fall into step.
 func (p *Pacer) Start(now time.Time) (at time.Time) {
-	if !p.Limited() || p.noise.shared {
+	if !p.Limited() || p.noise.shared() {
 		return now
 	}
 	if at = earlier(p.started, now).Add(p.gap()); at.After(now) {
@@ -207,8 +208,14 @@ func (p *Pacer) Taken(cuts uint32, began, now time.Time) {
 	}
 	p.lag += (max(now.Sub(began), 0) - p.lag) / latencyWeight
 	p.learnNoise(false, now)
+	if p.noise.took() {
+		rate := p.Rate()
+		p.base, p.top, p.doubling, p.used = rate, rate, 0, 0
+	}
 	if p.run > 0 {
-		p.compare(now)
+		if p.noise.share == 0 {
+			p.compare(now)
+		}
 		p.run, p.next = 0, later(p.next, p.begun.Add(p.gap()))
 	}
 }
@@ -227,7 +234,7 @@ func (p *Pacer) Refused(cuts uint32, now time.Time, random float64) (limited boo
 		p.begin(now)
 	} else {
 		p.stretch.refused++
-		if !p.Current(cuts) || p.run < 2 && (p.learnNoise(true, now) || p.noise.excuses()) {
+		if !p.Current(cuts) || p.learnNoise(true, now) || p.noise.excuses() {
 			p.refused++
 			return true
 		}
@@ -276,7 +283,7 @@ func (p *Pacer) cut() {
 		p.severity = 0
 		p.found = p.found || p.near
 	}
-	p.base, p.used = max(rate*(1-paceCut*float64(int(1)<<p.severity)), paceMin), 0
+	p.base, p.used = max(rate*(1-paceCut*float64(int(1)<<p.severity)), min(p.noise.floor(), rate), paceMin), 0
 	switch {
 	case p.noise.share > 0:
 		p.doubling = noiseDoubling
@@ -297,12 +304,12 @@ func (p *Pacer) compare(now time.Time) {
 	share := min(max(float64(p.denied)/float64(length), 0), 1)
 	p.cycle = 0
 	if share > paceDenied {
-		p.top = max(min(max(p.stretch.speed(now), p.top*(1-share)), p.top), paceMin)
+		p.top = max(min(max(p.stretch.speed(now), p.top*(1-share), p.noise.floor()), p.top), paceMin)
 		p.base, p.near = max(p.top*(1-paceBelow), paceMin), false
 		p.cycle = min(length, paceLately)
 		switch guess := p.stretch.taken < paceMany; {
 		case guess && !p.found:
-			p.doubling = max(paceStep, paceGuesses*p.gap())
+			p.doubling = max(paceGuess, paceGuesses*p.gap())
 		case guess && share > paceUnsure:
 			p.doubling = p.step()
 		}
@@ -338,22 +345,23 @@ func (p *Pacer) Silent(now time.Time) (since time.Time, ok bool) {
 	return p.runSince, p.run >= paceSure && now.Sub(p.runSince) > paceLately
 }
 
-// Share says whether other instances send to the webhook, too. Then POSTs are refused that
-// came just after another one's, whatever the pace, and some of them are put up with.
-func (p *Pacer) Share(others bool) { p.noise.shared = others }
+// Share tells the rate that was learned by other instances, together; 0: none is limited. With
+// others POSTs are refused that came just after another one's, whatever the pace, and some of
+// them are put up with.
+func (p *Pacer) Share(rate float64) { p.noise.others = rate }
 
 // Resume goes on after an outage, in which everything was refused, from half of what was
 // taken before.
 func (p *Pacer) Resume() {
 	if p.Limited() {
-		p.base, p.doubling, p.used, p.run, p.next = max(p.top/2, paceMin), paceStep, 0, 0, time.Time{}
+		p.base, p.doubling, p.used, p.run, p.next = max(p.top/2, paceMin), paceGuess, 0, 0, time.Time{}
 		p.cuts++
 	}
 }
 
 // forget takes the limit to be gone.
 func (p *Pacer) forget() {
-	*p = Pacer{cuts: p.cuts + 1, second: p.second, taken: p.taken, lastTaken: p.lastTaken, noise: paceNoise{shared: p.noise.shared}}
+	*p = Pacer{cuts: p.cuts + 1, second: p.second, taken: p.taken, lastTaken: p.lastTaken, noise: paceNoise{others: p.noise.others}}
 }
 
 // Reset begins anew: the webhook was enabled, or has another URL.
@@ -373,4 +381,17 @@ func (p *Pacer) Restore(st PaceState, now time.Time) {
 	p.top = min(max(st.Rate, paceMin), MaxRate/2)
 	p.base, p.since, p.refused, p.lastTaken = max(p.top*(1-paceBelow), paceMin), earlier(st.Since, now), max(st.Refused, 0), now
 	p.stretch = paceCount{since: now}
+}
+
+// paceCount counts POSTs since a time.
+type paceCount struct {
+	since          time.Time
+	taken, refused int
+}
+
+func (c *paceCount) posts() int { return c.taken + c.refused }
+
+// speed is how many were taken in a second.
+func (c *paceCount) speed(now time.Time) float64 {
+	return float64(c.taken) / max(now.Sub(c.since).Seconds(), 0.001)
 }

@@ -134,7 +134,7 @@ func TestThePacerWaitsItsTimeAfterALatePost(t *testing.T) {
 	if at := p.Start(second); at.Before(late.Add(gap * 9 / 10)) {
 		t.Errorf("the next may begin %s after it, want about %s", at.Sub(late), gap)
 	}
-	p.Share(true)
+	p.Share(20)
 	if at := p.Start(second); !at.Equal(second) {
 		t.Errorf("beside other instances it keeps its place, and not %s later", at.Sub(second))
 	}

@@ -396,7 +396,7 @@ type hook struct {
 func (p *process) register(queue, target string, more map[string]any) hook {
 	p.t.Helper()
 	// Scripted failures are many, and their tests are not about what stops sending.
-	request := map[string]any{"queue": queue, "url": target, "flow": map[string]any{"adaptive": false, "breaker": map[string]any{"enabled": false}}}
+	request := map[string]any{"queue": queue, "url": target, "flow": map[string]any{"breaker": map[string]any{"enabled": false}}}
 	for k, v := range more {
 		request[k] = v
 	}

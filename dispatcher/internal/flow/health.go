@@ -58,11 +58,11 @@ func (f *Flow) isLimited() bool {
 	return f.enabled && f.pacer.Limited()
 }
 
-// share says whether other instances are limited by the webhook, too.
-func (f *Flow) share(others bool) {
+// share tells the rate that other instances have learned of the webhook, together.
+func (f *Flow) share(rate float64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.pacer.Share(others)
+	f.pacer.Share(rate)
 }
 
 // overdue reports whether the webhook has failed for too long, with what others have seen.
@@ -137,7 +137,7 @@ const sharedFor = 3 * healthEvery
 
 // overdue are the webhooks that have failed for too long, by what all instances have seen
 // together. It asks the store only while a webhook is failing or limited, and tells the
-// limited ones whether they are so for others.
+// limited ones what rate others have learned.
 func (fs *Flows) overdue(ctx context.Context, now time.Time) ([]*Flow, error) {
 	var failing, limited []*Flow
 	for _, f := range fs.All() {
@@ -155,15 +155,17 @@ func (fs *Flows) overdue(ctx context.Context, now time.Time) ([]*Flow, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the health of webhooks: %w", err)
 	}
-	others, shared := map[string][]policy.AutoDisableState{}, map[string]bool{}
+	others, rates := map[string][]policy.AutoDisableState{}, map[string]float64{}
 	for _, h := range rows {
 		if h.Instance != fs.o.Instance {
 			others[h.WebhookID] = append(others[h.WebhookID], h.Failing)
-			shared[h.WebhookID] = shared[h.WebhookID] || h.Pace.Rate > 0 && now.Sub(h.UpdatedAt) < sharedFor
+			if now.Sub(h.UpdatedAt) < sharedFor {
+				rates[h.WebhookID] += max(h.Pace.Rate, 0)
+			}
 		}
 	}
 	for _, f := range limited {
-		f.share(shared[f.id])
+		f.share(rates[f.id])
 	}
 	var due []*Flow
 	for _, f := range failing {

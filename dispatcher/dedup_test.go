@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pushlease/pushlease/dispatcher/internal/claims"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
@@ -605,26 +604,5 @@ func TestACopyIsNeverPostedToAWebhookThatHasTheEvent(t *testing.T) {
 		stop()
 		want(t, "POSTs to the webhook that has it", posts.Load(), 1)
 		want(t, "state there", b.delivery(first, b.webhook.ID).State, tables.Delivered)
-	})
-}
-
-func TestWhatIsGivenUpAsAWholeGoesByWhatItsWebhooksDidBefore(t *testing.T) {
-	inBubble(t, func(b *bench) {
-		d, stop := b.startHosted()
-		defer stop()
-		for state, copied := range map[tables.State]bool{tables.Delivered: true, tables.DeadLettered: false} {
-			p, err := d.open(b.t.Context(), testQueue, &queue.Message{ID: string(state), InsertedAt: time.Now(), Text: []byte("x")})
-			if err != nil {
-				t.Fatal(err)
-			}
-			p.claim = &claims.Claim{}
-			h := history{deliveries: map[string]tables.Delivery{"wh_a": {WebhookID: "wh_a", State: state}}}
-			rest := []target{gone(p.newDelivery("wh_b", ""))}
-			decision := d.giveUpMessage(b.t.Context(), p, h, rest, policy.PoisonMessage)
-			want(t, "its event is taken", decision.Claim.Delivered, state == tables.Delivered)
-			want(t, "dead letters", len(decision.DeadLetters), 1)
-			want(t, "it is for", decision.DeadLetters[0].Row.WebhookID, "wh_b")
-			want(t, "it is copied, once", decision.DeadLetters[0].Copy, copied)
-		}
 	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pushlease/pushlease/dispatcher/internal/admission"
 	"github.com/pushlease/pushlease/dispatcher/internal/claims"
+	"github.com/pushlease/pushlease/dispatcher/internal/delivery"
 	"github.com/pushlease/pushlease/dispatcher/internal/flow"
 	"github.com/pushlease/pushlease/dispatcher/internal/journal"
 	"github.com/pushlease/pushlease/dispatcher/internal/lease"
@@ -26,7 +27,7 @@ import (
 )
 
 // ErrStopping is the cause with which work is cut short at the end of a drain.
-var ErrStopping = errors.New("stopping")
+var ErrStopping = delivery.ErrStopping
 
 // settleBound is how long settling may go on after work was cut short.
 const settleBound = 10 * time.Second
@@ -45,6 +46,7 @@ type Dispatcher struct {
 	admission *admission.Admission
 	measure   *lease.Measure
 	leases    *lease.Leases
+	deliverer *delivery.Deliverer
 	completer *settle.Completer
 	deletes   *meter.Deletes
 	late      *late
@@ -55,9 +57,6 @@ type Dispatcher struct {
 	guards  map[string]*guard
 	// resting are the guards of earlier runs of Pump.
 	resting map[string]*guard
-
-	// suspects holds one while a suspected message is POSTed (see beginSuspect).
-	suspects chan struct{}
 
 	handlers sync.WaitGroup
 
@@ -93,7 +92,6 @@ func New(o Options) (*Dispatcher, error) {
 		pollers:   map[string]*poller{},
 		guards:    map[string]*guard{},
 		resting:   map[string]*guard{},
-		suspects:  make(chan struct{}, 1),
 	}
 	d.flows = flow.New(flow.Options{
 		Store: o.Store, Instance: o.Instance, Log: o.Logger, Turned: func(id string, phase policy.BreakerPhase) { m.Turned(id, string(phase)) }, Shown: d.Wake,
@@ -108,6 +106,12 @@ func New(o Options) (*Dispatcher, error) {
 		Sent: d.Wake, GivenBack: d.givenBack,
 	})
 	d.registry = registry.New(o.Store, o.Logger, d.flows.Sync)
+	d.deliverer = delivery.New(delivery.Options{
+		Sender: o.Sender, DeadLetters: o.Store, Registry: d.registry, Journal: d.journal, Claims: d.claims, Flows: d.flows,
+		Leases: d.leases, Completer: d.completer, Meter: m, Spans: d.spans, Log: o.Logger,
+		Encoding: o.Encoding, ByEvent: o.ByEvent, KeepUnmatched: o.KeepUnmatched, Hosted: o.Hosted, LookGap: o.LookGap,
+		Instance: o.Instance, Disable: d.disable, Write: write,
+	})
 	return d, errors.Join(d.inFlight.Measure(o.Meter, d.polled), d.measurePollAge(o.Meter), d.flows.Measure(o.Meter, m.Label))
 }
 

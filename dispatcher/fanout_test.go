@@ -2,9 +2,6 @@ package dispatcher
 
 import (
 	"context"
-	"fmt"
-	"log/slog"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -14,7 +11,6 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/pushlease/pushlease/internal/sqlite"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -249,39 +245,4 @@ func TestTheTraceStateOfAPublishReachesTheWebhook(t *testing.T) {
 			}
 		}
 	})
-}
-
-// Whether a webhook is done with a message is asked while others are being POSTed to. It is
-// not in a bubble, where nothing runs at the same moment; the race detector has to see it.
-func TestPOSTsSideBySideShareNothing(t *testing.T) {
-	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "test.db"), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
-	log := slog.New(slog.DiscardHandler)
-	b := &bench{t: t, db: db, logger: log, queues: &faultyQueues{Service: db.Queues()}, store: &faultyStore{Store: db}, sender: &scripted{}}
-	d, err := New(b.options(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.stopWrite()
-	ended, cancel := context.WithCancelCause(t.Context())
-	cancel(ErrStopping)
-	for range 20 {
-		m := &queue.Message{ID: "m", Text: []byte("x"), DequeueCount: 1, InsertedAt: time.Now(), Lease: queue.NewLease("r", time.Now(), time.Minute)}
-		p, err := d.open(t.Context(), testQueue, m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var targets []target
-		for i := range 50 {
-			r := tables.Registration{Webhook: webhook.Webhook{ID: fmt.Sprint("wh_", i), Queue: testQueue, Timeout: time.Second}, Flow: unlimited, Enabled: true}
-			targets = append(targets, target{registration: &r, delivery: p.newDelivery(r.ID, "test")})
-		}
-		d.post(ended, p, targets)
-		for i := range targets {
-			want(t, "reason", targets[i].delivery.Reason, policy.Stopping)
-		}
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/delivery"
 	"github.com/pushlease/pushlease/dispatcher/internal/registry"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
@@ -190,7 +191,7 @@ func (g *guard) look(ctx context.Context) (ending int, pace time.Duration, err e
 		if p.ExpiresAt.IsZero() {
 			continue
 		}
-		pace = min(pace, max(lastOfLife(p.InsertedAt, p.ExpiresAt, g.margin())/3, guardInterval))
+		pace = min(pace, max(delivery.LastOfLife(p.InsertedAt, p.ExpiresAt, g.margin())/3, guardInterval))
 		if nearEnd(p.InsertedAt, p.ExpiresAt, now, g.margin()) {
 			ending++
 		}
@@ -216,7 +217,7 @@ func (g *guard) handle(messages []*queue.Message) int {
 	var batch sync.WaitGroup
 	for _, m := range messages {
 		batch.Go(func() {
-			if g.d.handleBy(g.work, g.q, m, g.deliverInto) == "deleted" {
+			if g.d.handle(g.work, g.q, m, g.terms(m), nil) == "deleted" {
 				left.Add(1)
 			}
 		})
@@ -225,28 +226,20 @@ func (g *guard) handle(messages []*queue.Message) int {
 	return int(left.Load())
 }
 
-func (g *guard) deliverInto(ctx context.Context, queueName string, m *queue.Message, decision *Outcome) {
-	*decision = g.deliver(ctx, queueName, m)
-}
-
-// deliver is Deliver for what nobody takes: near its end it is dead-lettered, otherwise
-// it is back at once, with its receive excused. Where a webhook was enabled meanwhile
-// it is delivered. What was sent to a left queue later is given back untouched.
-func (g *guard) deliver(ctx context.Context, queueName string, m *queue.Message) Outcome {
-	if l, left := g.d.registry.LeftQueue(queueName); left && !registry.Before(l, m.InsertedAt) {
-		return Outcome{Action: policy.Hold, Reason: policy.NoWebhook}
+// terms: near its end a message is dead-lettered, otherwise it is shown again at once, with its
+// receive excused. Where a webhook was enabled meanwhile it is delivered. What was sent to a
+// left queue later is given back untouched.
+func (g *guard) terms(m *queue.Message) delivery.Terms {
+	l, left := g.d.registry.LeftQueue(g.q.Name())
+	switch {
+	case left && !registry.Before(l, m.InsertedAt):
+		return delivery.Terms{Untouched: true}
+	case nearEnd(m.InsertedAt, m.ExpiresAt, time.Now(), g.margin()):
+		return delivery.Terms{Held: guardMargin, Postponed: guardMargin}
+	case g.polled():
+		return delivery.Usual(m, g.d.o.LookGap)
 	}
-	if nearEnd(m.InsertedAt, m.ExpiresAt, time.Now(), g.margin()) {
-		return g.d.deliver(ctx, queueName, m, margins{guardMargin, guardMargin}, nil)
-	}
-	if g.polled() {
-		return g.d.Deliver(ctx, queueName, m)
-	}
-	decision := g.d.deliver(ctx, queueName, m, margins{0, policy.ExpiryMargin}, nil)
-	if decision.Action == policy.Hold {
-		decision.Delay = 0
-	}
-	return decision
+	return delivery.Terms{Postponed: policy.ExpiryMargin, Shown: true}
 }
 
 // stuckMargin is how much of its life a message has left when it is dead-lettered because
@@ -273,14 +266,8 @@ func (g *guard) margin() time.Duration {
 
 func (g *guard) polled() bool { return g.stuck > 0 }
 
-// lastOfLife is how long before its expiry a guarded message is dead-lettered: margin, or
-// half of its life if that is less.
-func lastOfLife(inserted, expires time.Time, margin time.Duration) time.Duration {
-	return min(margin, max(expires.Sub(inserted)/2, 0))
-}
-
 func nearEnd(inserted, expires, now time.Time, margin time.Duration) bool {
-	return !expires.IsZero() && expires.Sub(now) <= lastOfLife(inserted, expires, margin)
+	return !expires.IsZero() && expires.Sub(now) <= delivery.LastOfLife(inserted, expires, margin)
 }
 
 // late knows, by queue, when messages come back that were given back for so long that

@@ -2,11 +2,13 @@ package dispatcher
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/admission"
+	"github.com/pushlease/pushlease/dispatcher/internal/delivery"
 	"github.com/pushlease/pushlease/dispatcher/internal/lease"
 	"github.com/pushlease/pushlease/dispatcher/internal/meter"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
@@ -21,16 +23,16 @@ type Outcome = settle.Outcome
 // RecordedCompletes is a store that keeps queues and records together.
 type RecordedCompletes = settle.RecordedCompletes
 
-// handle walks one message from the received lease to the settled message.
-func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Message, g *admission.Grant) {
-	d.handleBy(work, q, m, func(ctx context.Context, queueName string, m *queue.Message, outcome *Outcome) {
-		d.deliverInto(ctx, queueName, m, d.margins(m), g, outcome)
-	})
+// Deliver POSTs a leased message to every webhook that is due, and returns what should happen
+// to the message. It neither renews the lease nor settles: both belong to the caller. ctx ends
+// with the cause queue.ErrLeaseLost or ErrStopping to cut POSTs short; nothing is charged then.
+func (d *Dispatcher) Deliver(ctx context.Context, queueName string, m *queue.Message) Outcome {
+	return d.deliverer.Deliver(ctx, queueName, m, delivery.Usual(m, d.o.LookGap), nil)
 }
 
-// handleBy is handle with another way to decide; it returns how settling ended.
-func (d *Dispatcher) handleBy(work context.Context, q queue.Queue, m *queue.Message,
-	deliver func(context.Context, string, *queue.Message, *Outcome)) (result string) {
+// handle walks one message from the received lease to the settled message, and returns how
+// settling ended.
+func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Message, terms delivery.Terms, g *admission.Grant) (result string) {
 	start := time.Now()
 	defer d.inFlight.Enter(q.Name())()
 	d.metrics.Received(q.Name(), m.DequeueCount > 1)
@@ -41,8 +43,7 @@ func (d *Dispatcher) handleBy(work context.Context, q queue.Queue, m *queue.Mess
 		return "work_goes_on"
 	}
 	ctx, span := d.spans.Message(l.Context, q.Name(), m.ID, m.DequeueCount)
-	var outcome Outcome
-	deliver(ctx, q.Name(), m, &outcome)
+	outcome := d.deliverer.Deliver(ctx, q.Name(), m, terms, g)
 	return d.conclude(ctx, l, span, start, &outcome)
 }
 
@@ -67,5 +68,24 @@ func (d *Dispatcher) refuse(q queue.Queue, m *queue.Message) {
 	if err := q.Abandon(ctx, m, 0); err != nil {
 		d.log.Warn("a message received while stopping could not be given back; it comes back when its lease ends",
 			"queue", q.Name(), "message", m.ID, "error", err)
+	}
+}
+
+// tookTime notes how long a message took: for the lease of the next ones, and as a
+// warning when it was too much of its own and is renewed here. Time after Deliver counts up to one
+// settling call, so that an outage of storage does not look like slow work.
+func (d *Dispatcher) tookTime(queueName string, m *queue.Message, decision *Outcome, delivering, settling time.Duration, renewed bool) {
+	took, granted := delivering+settling, m.Lease.Granted()
+	d.measure.Took(queueName, decision.Posts, delivering+min(settling, retry.Timeout), granted)
+	share := policy.Utilisation(took, granted)
+	if !renewed || share <= policy.UtilisationAtRisk {
+		return
+	}
+	d.metrics.LeaseAtRisk(queueName)
+	if unlogged, log := d.measure.AtRisk(queueName); log {
+		_, rec, _ := d.measure.Status(queueName)
+		d.log.Warn("a message took too much of its lease; it was held by renewing it", "queue", queueName, "message", m.ID,
+			"took", took.Round(time.Millisecond), "lease", granted, "utilisation", fmt.Sprintf("%.2f", share),
+			"recommended_lease", time.Duration(rec.Lease), "unlogged_before", unlogged)
 	}
 }

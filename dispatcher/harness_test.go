@@ -3,6 +3,8 @@ package dispatcher
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -40,6 +42,22 @@ type bench struct {
 }
 
 const testQueue = "orders"
+
+// Bounds that the documentation states.
+const (
+	otherCopyMax  = 5 * time.Minute  // of the wait for another message with the same event
+	doubtDelayMax = 30 * time.Second // between looks at what may have been delivered
+	doubtMargin   = 2 * time.Minute  // of a life, in which it is POSTed in doubt
+	poisonMargin  = 7                // receives beyond the attempts
+	poisonProofs  = 3                // POSTs that had begun
+	hostLookMax   = 30 * time.Minute // of a host's held message
+)
+
+// bodyHash is how records tell bodies apart.
+func bodyHash(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:8])
+}
 
 // inBubble runs f with a fresh bench in a synctest bubble.
 func inBubble(t *testing.T, f func(b *bench)) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/delivery"
 	"github.com/pushlease/pushlease/dispatcher/internal/registry"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
@@ -101,7 +102,7 @@ func (d *Dispatcher) noteHeld(ctx context.Context, queueName string, p queue.Pee
 	held.State, held.Reason, held.ExpiresAt = tables.Held, policy.WebhookDeleted, p.ExpiresAt
 	held.UpdatedAt = time.Now().UTC().Truncate(time.Millisecond)
 	if held.NextAt = (time.Time{}); !p.ExpiresAt.IsZero() {
-		held.NextAt = p.ExpiresAt.Add(-lastOfLife(p.InsertedAt, p.ExpiresAt, guardMargin))
+		held.NextAt = p.ExpiresAt.Add(-delivery.LastOfLife(p.InsertedAt, p.ExpiresAt, guardMargin))
 	}
 	d.journal.Record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{held}})
 	return nil

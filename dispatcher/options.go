@@ -1,7 +1,6 @@
 package dispatcher
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,10 +9,10 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/delivery"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
-	"github.com/pushlease/pushlease/webhook"
 )
 
 // Store is what the dispatcher remembers and looks up.
@@ -27,9 +26,7 @@ type Store interface {
 }
 
 // Sender makes the POST.
-type Sender interface {
-	Send(ctx context.Context, w *webhook.Webhook, r webhook.Request) webhook.Result
-}
+type Sender = delivery.Sender
 
 // Options configure a Dispatcher. Queues, Store and Sender are required; zero
 // values of the others mean the default given.

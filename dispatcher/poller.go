@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/admission"
+	"github.com/pushlease/pushlease/dispatcher/internal/delivery"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/queue"
 )
@@ -285,7 +286,7 @@ func (p *poller) refuse(m *queue.Message) {
 func (p *poller) handle(m *queue.Message) {
 	g := p.seats.Grant()
 	defer g.Close()
-	p.d.handle(p.work, p.q, m, g)
+	p.d.handle(p.work, p.q, m, delivery.Usual(m, p.d.o.LookGap), g)
 }
 
 // sleep waits for d, or less when woken or stopped, and with early when a message that was

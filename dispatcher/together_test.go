@@ -269,15 +269,3 @@ func TestAttemptIsLoggedOnceItIsOnRecord(t *testing.T) {
 		want(t, "lines", strings.Count(b.log.String(), line), 1)
 	})
 }
-
-// The record of the POST that ends as the last one of a message is the outcome's, and no other.
-func TestTheOutcomeTakesTheLastRecordAlong(t *testing.T) {
-	rec := tables.Record{Deliveries: []tables.Delivery{{WebhookID: "wh_a"}}}
-	p := &parcel{underWay: 2}
-	want(t, "kept while another POST is under way", p.keepLast(rec), false)
-	want(t, "kept as the last", p.keepLast(rec), true)
-	want(t, "taken along", len(p.takeLast()), 1)
-	want(t, "taken along once", len(p.takeLast()), 0)
-	suspected := &parcel{underWay: 1, alone: true}
-	want(t, "kept where the note about the message has to be taken back", suspected.keepLast(rec), false)
-}

@@ -51,8 +51,12 @@ var allowed = map[string][]string{
 	"cmd/pushlease-bench":        {"*"},
 
 	"dispatcher": {"queue", "webhook", "policy", "tables", "dispatcher/internal/flow", "dispatcher/internal/claims", "dispatcher/internal/journal",
-		"dispatcher/internal/lease", "dispatcher/internal/registry", "dispatcher/internal/settle", "dispatcher/internal/meter", "dispatcher/internal/retry", "dispatcher/internal/admission"},
+		"dispatcher/internal/lease", "dispatcher/internal/registry", "dispatcher/internal/settle", "dispatcher/internal/meter", "dispatcher/internal/retry",
+		"dispatcher/internal/admission", "dispatcher/internal/delivery"},
 	// Inside the dispatcher each part imports only what stands below it.
+	"dispatcher/internal/delivery": {"queue", "webhook", "policy", "tables", "dispatcher/internal/settle", "dispatcher/internal/flow", "dispatcher/internal/claims",
+		"dispatcher/internal/journal", "dispatcher/internal/lease", "dispatcher/internal/registry", "dispatcher/internal/meter", "dispatcher/internal/retry",
+		"dispatcher/internal/admission"},
 	"dispatcher/internal/settle": {"queue", "policy", "tables", "dispatcher/internal/flow", "dispatcher/internal/claims", "dispatcher/internal/journal",
 		"dispatcher/internal/lease", "dispatcher/internal/meter", "dispatcher/internal/retry"},
 	"dispatcher/internal/admission": {"queue"},

@@ -37,7 +37,7 @@ var dispatcherPatches = []Patch{
 		"A redelivered message is POSTed again to the webhooks that have it."),
 	inDispatcher(aboutFaults, "poison-by-count-alone", "t.due(now) && t.delivery.MissingRecords >= poisonProofs", "t.due(now)",
 		"A message is dead-lettered because storage or the process failed often."),
-	inDispatcher(aboutFaults, "excuse-uncounted", "\tdel.Excused++\n\td.journal.Record(ctx, tables.Record{Deliveries: []tables.Delivery{del}})", "\td.journal.Record(ctx, tables.Record{Deliveries: []tables.Delivery{del}})",
+	inDispatcher(aboutFaults, "excuse-uncounted", "\tdel.Excused++\n\tw.Journal.Record(ctx, tables.Record{Deliveries: []tables.Delivery{del}})", "\tw.Journal.Record(ctx, tables.Record{Deliveries: []tables.Delivery{del}})",
 		"Receives that ended through our own fault count towards the poison guard."),
 	inDispatcher(aboutLetters, "stale-registry-completes", "if del := &rest[i].delivery; !del.State.Terminal() {", "if del := &rest[i].delivery; del.State != \"\" {",
 		"A webhook that has the message gets a dead letter of it too."),

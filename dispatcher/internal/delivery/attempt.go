@@ -1,4 +1,4 @@
-package dispatcher
+package delivery
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/flow"
 	"github.com/pushlease/pushlease/dispatcher/internal/journal"
 	"github.com/pushlease/pushlease/dispatcher/internal/meter"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
@@ -16,22 +17,41 @@ import (
 	"github.com/pushlease/pushlease/webhook"
 )
 
+// attempts make POSTs.
+type attempts struct {
+	*Options
+	tickets tickets
+}
+
+// timed makes one attempt. One that the receiver answered, or that timed out,
+// tells how long the webhook takes; one that never reached it does not.
+func (a attempts) timed(ctx context.Context, p *parcel, t *target) {
+	if !a.tickets.waitToEnter(ctx, p, t) {
+		return
+	}
+	before, start := t.delivery.Attempts, time.Now()
+	a.attempt(ctx, p, t)
+	if del := &t.delivery; del.Attempts > before && (del.LastStatus != 0 || del.LastErrorClass == policy.ClassTimeout) {
+		t.took = max(time.Since(start), 1)
+	}
+}
+
 // attempt makes one POST and records what came of it. t's delivery is then in its new
 // state, which is durable, or kept in memory until it can be. What is on the stack while the
 // POST is under way is held for each message in flight: deciding and recording come after,
 // in a function of their own.
-func (d *Dispatcher) attempt(ctx context.Context, p *parcel, t *target) {
+func (a attempts) attempt(ctx context.Context, p *parcel, t *target) {
 	if left := time.Until(p.m.Lease.Until()); left < leaseMargin(p.m.Lease.Granted()) || ctx.Err() != nil || !fairTime(ctx, &t.registration.Webhook) {
-		d.notBegun(ctx, p, t)
+		a.tickets.notBegun(ctx, p, t)
 		return
 	}
-	ctx, span := d.spans.Attempt(ctx, p.parent(), p.key.Queue, p.key.MessageID, t.registration.ID, t.delivery.Attempts+1)
+	ctx, span := a.Spans.Attempt(ctx, p.parent(), p.key.Queue, p.key.MessageID, t.registration.ID, t.delivery.Attempts+1)
 	defer span.End()
 
 	request := p.request(t)
 	request.Until = postBy(ctx)
-	res := d.o.Sender.Send(ctx, &t.registration.Webhook, *request)
-	d.answered(ctx, p, t, request.Body, &res)
+	res := a.Sender.Send(ctx, &t.registration.Webhook, *request)
+	a.answered(ctx, p, t, request.Body, &res)
 }
 
 // request is the next one to t.
@@ -42,55 +62,55 @@ func (p *parcel) request(t *target) *webhook.Request {
 
 // answered decides about a POST that has ended, and records it. t's delivery is then in its
 // new state.
-func (d *Dispatcher) answered(ctx context.Context, p *parcel, t *target, sent []byte, res *webhook.Result) {
+func (a attempts) answered(ctx context.Context, p *parcel, t *target, sent []byte, res *webhook.Result) {
 	now := time.Now()
 	left(t, res)
-	p.answered(t)
+	t.isAnswered(p.grant)
 	// What changes is a copy: until it is recorded, t's delivery is what was known before.
 	deliveries := append(make([]tables.Delivery, 0, 1), t.delivery)
 	del := &deliveries[0]
 	delivered := res.Status/100 == 2
-	contested := ctx.Err() != nil || p.shared && !delivered || d.leases.MayBeElsewhere(ctx, p.key.Queue, p.m)
+	contested := ctx.Err() != nil || p.shared && !delivered || a.Leases.MayBeElsewhere(ctx, p.key.Queue, p.m)
 	if contested {
 		// Someone else may have gone on with the message meanwhile, or an earlier
 		// holder may have ended only now: never overwrite what they recorded with
 		// something older, nor what was delivered with a failure.
-		d.rebase(ctx, p, del)
+		a.rebase(ctx, p, del)
 		if del.State.Terminal() {
-			d.log.Warn("an answer came after its delivery had ended elsewhere; it changes nothing and is not recorded",
+			a.Log.Warn("an answer came after its delivery had ended elsewhere; it changes nothing and is not recorded",
 				"queue", p.key.Queue, "message", p.key.MessageID, "webhook", t.registration.ID, "status", res.Status,
 				"error_class", res.ErrorClass, "state", del.State)
 			t.delivery = *del
 			return
 		}
 	}
-	dec := d.decide(ctx, p, t, del, res, now)
+	dec := a.decide(ctx, p, t, del, res, now)
 	t.flow.AskPause(dec.Pause, now)
 	t.why = dec.Explanation
 	if late := time.Since(p.m.Lease.Until()); late > 0 {
 		dec.Explanation += " The lease had ended " + late.Round(time.Second).String() + " before this answer: another instance may have POSTed the message too."
 	}
-	attempts := []tables.Attempt{advance(del, res, &dec, d.o.Instance)}
+	attempts := []tables.Attempt{advance(del, res, &dec, a.Instance)}
 	attempts[0].DequeueCount = p.m.DequeueCount
 	attempts[0].Snippet = tables.CutText(t.registration.Redact(string(res.Body), sent), tables.MaxSnippetUnits)
 	after := *del // a record that is put off is changed
-	rec := tables.Record{Deliveries: append(deliveries, d.takeHeld(ctx, p, journal.MaxRows-2)...), Attempts: attempts}
+	rec := tables.Record{Deliveries: append(deliveries, a.tickets.takeHeld(ctx, p, journal.MaxRows-2)...), Attempts: attempts}
 	if contested || !p.keepLast(rec) {
-		d.completer.Record(d.writing(ctx), p.m, rec)
+		a.Completer.Record(a.writing(ctx), p.m, rec)
 	}
 	if dec.Disable {
-		d.disable(d.writing(ctx), t.registration.ID, t.registration.ResetAt, dec.Reason)
+		a.Disable(a.writing(ctx), t.registration.ID, t.registration.ResetAt, dec.Reason)
 	}
 	meter.Decided(trace.SpanFromContext(ctx), string(dec.Action), string(dec.Reason), res.Status, dec.Action != policy.Complete)
 	t.delivery = after
 }
 
 // decide asks the webhook's policy what an answer means for del.
-func (d *Dispatcher) decide(ctx context.Context, p *parcel, t *target, del *tables.Delivery, res *webhook.Result, now time.Time) policy.Decision {
+func (a attempts) decide(ctx context.Context, p *parcel, t *target, del *tables.Delivery, res *webhook.Result, now time.Time) policy.Decision {
 	dec := t.registration.Policy.Decide(policy.Try{
 		Now: now, Charged: del.Charged, Waits: del.Waits, FirstAt: firstOf(del.FirstAt, res.StartedAt),
 		PreviousStatus: del.LastStatus, PreviousAt: del.LastAt, LastOK: t.flow.LastDelivered(),
-		ExpiresAt: p.m.ExpiresAt, LookSlack: d.lookSlack(p.m), Random: rand.Float64(), Response: responseOf(res),
+		ExpiresAt: p.m.ExpiresAt, LookSlack: lookSlack(p.m, a.LookGap), Random: rand.Float64(), Response: responseOf(res),
 		NotItsFault: t.ticket.Spared(),
 	})
 	if dec.Action == policy.NoVerdict {
@@ -98,7 +118,7 @@ func (d *Dispatcher) decide(ctx context.Context, p *parcel, t *target, del *tabl
 	}
 	switch {
 	case res.ErrorClass == string(policy.ClassRequest):
-		d.unusable(p, t, res, &dec)
+		a.unusable(p, t, res, &dec)
 	case dec.Reason == policy.InternalFault: // it may last, and must not be tried in a loop
 		dec.Delay = settle.OwnFaultDelay(p.m)
 	}
@@ -107,38 +127,24 @@ func (d *Dispatcher) decide(ctx context.Context, p *parcel, t *target, del *tabl
 
 // unusable decides about a message of a webhook whose registration this process can make no
 // request from. All of its messages come back, so they wait as those of a disabled one do.
-func (d *Dispatcher) unusable(p *parcel, t *target, res *webhook.Result, dec *policy.Decision) {
+func (a attempts) unusable(p *parcel, t *target, res *webhook.Result, dec *policy.Decision) {
 	dec.Delay = settle.WithinLife(p.m, holdDelay)
 	dec.Explanation += " Why: " + res.Error + "."
 	if t.flow.TellUnusable(time.Now()) {
-		d.log.Warn("no request can be made from a webhook's registration by this process; its messages wait until that is mended",
+		a.Log.Warn("no request can be made from a webhook's registration by this process; its messages wait until that is mended",
 			"queue", p.key.Queue, "message", p.key.MessageID, "webhook", t.registration.ID, "error", res.Error)
 	}
 }
 
-// notBegun is the outcome when no POST may start: nothing is charged.
-func (d *Dispatcher) notBegun(ctx context.Context, p *parcel, t *target) {
-	reason := policy.LeaseLost
-	if ctx.Err() != nil {
-		reason = interruption(ctx)
-	}
-	d.log.Info("no POST was begun", "queue", p.key.Queue, "message", p.key.MessageID,
-		"webhook", t.registration.ID, "reason", reason)
-	t.delivery.Reason = reason
-	if t.noted && reason != policy.LeaseLost {
-		d.journal.Record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})
-	}
-}
-
 // rebase brings a delivery up to what is known now, in the store or here.
-func (d *Dispatcher) rebase(ctx context.Context, p *parcel, del *tables.Delivery) {
-	merged, _ := d.journal.Load(d.writing(ctx), retry.Call, p.key, []string{del.WebhookID}) // else by what is remembered
+func (a attempts) rebase(ctx context.Context, p *parcel, del *tables.Delivery) {
+	merged, _ := a.Journal.Load(a.writing(ctx), retry.Call, p.key, []string{del.WebhookID}) // else by what is remembered
 	for i := range merged {
 		s := &merged[i]
 		if s.WebhookID == del.WebhookID && p.owns(*s) && journal.Newer(s, del) {
-			d.log.Warn("someone else went on with the message meanwhile; what they recorded stands", "queue", p.key.Queue,
+			a.Log.Warn("someone else went on with the message meanwhile; what they recorded stands", "queue", p.key.Queue,
 				"message", p.key.MessageID, "webhook", del.WebhookID, "state", s.State, "instance", s.Instance)
-			d.metrics.LeaseLost(p.key.Queue, "fenced")
+			a.Meter.LeaseLost(p.key.Queue, "fenced")
 			*del = *s
 			return
 		}
@@ -196,4 +202,12 @@ func firstOf(a, b time.Time) time.Time {
 		return b
 	}
 	return a
+}
+
+// left hands the ticket of a POST back with what came of it.
+func left(t *target, res *webhook.Result) {
+	t.ticket.Answered(flow.Answer{
+		Sign: t.registration.Policy.Sign(responseOf(res), res.StartedAt.Add(res.Duration)), Began: res.StartedAt, Took: res.Duration,
+		First: t.delivery.Charged+t.delivery.Waits == 0,
+	})
 }

@@ -1,4 +1,4 @@
-package dispatcher
+package delivery
 
 import (
 	"context"
@@ -17,21 +17,6 @@ const (
 	otherCopyMin = 2 * time.Second
 	otherCopyMax = 5 * time.Minute
 )
-
-// eventOf names the event that a parcel carries, for deduplication; empty when it is told
-// apart by its message id alone.
-//
-// The event's own id counts before the publisher's idempotency key: the same event may
-// also come by another way. The key counts on every queue, since its publisher asked for it.
-func (d *Dispatcher) eventOf(p *parcel) string {
-	switch {
-	case d.o.ByEvent(p.key.Queue) && p.content.Event != nil:
-		return tables.ClaimKey("event", p.key.Queue, p.content.Event.Key())
-	case p.body.IdempotencyKey != "":
-		return tables.ClaimKey("idempotency key", p.key.Queue, p.body.IdempotencyKey)
-	}
-	return ""
-}
 
 // claimEvent is the claim on the parcel's event by its message. Until leaves room for the
 // slowest of the POSTs that are due.
@@ -55,13 +40,19 @@ func (p *parcel) claimEvent(targets []target) *claims.Claim {
 	return c
 }
 
-// otherCopy decides about a message whose event another message has: other is true when
-// it must not be POSTed now. Otherwise the event is this message's from here on. Where
+// events keep messages with the same event apart.
+type events struct {
+	*Options
+	wholes wholes
+}
+
+// otherCopy decides about a message whose event another message has, where it must not be
+// POSTed now; otherwise it returns nil, and the event is this message's from here on. Where
 // the store can't be asked, and where the bodies differ, the message is delivered and
 // that is counted: nothing is lost for the sake of deduplication.
-func (d *Dispatcher) otherCopy(ctx context.Context, p *parcel, h history, targets []target) (decision Outcome, other bool) {
+func (e events) otherCopy(ctx context.Context, p *parcel, h history, targets []target) *Outcome {
 	if p.event == "" {
-		return Outcome{}, false
+		return nil
 	}
 	now := time.Now()
 	mine := p.claimEvent(targets)
@@ -69,66 +60,66 @@ func (d *Dispatcher) otherCopy(ctx context.Context, p *parcel, h history, target
 		if anyAttempt(targets) { // it was claimed then, and settling ends or keeps the claim
 			p.claim = mine
 		}
-		return Outcome{}, false
+		return nil
 	}
 	if p.replay != nil {
 		p.claim = mine
-		d.claimForReplay(ctx, p)
-		return Outcome{}, false
+		e.claimForReplay(ctx, p)
+		return nil
 	}
 	p.claim = mine
-	current, won, err := d.claims.Take(ctx, *mine, now)
+	current, won, err := e.Claims.Take(ctx, *mine, now)
 	if err != nil {
-		d.log.Error("the message's event can't be looked up; delivering anyway", "queue", p.key.Queue, "message", p.key.MessageID, "error", err)
-		d.metrics.LookupFailed(p.key.Queue)
-		return Outcome{}, false
+		e.Log.Error("the message's event can't be looked up; delivering anyway", "queue", p.key.Queue, "message", p.key.MessageID, "error", err)
+		e.Meter.LookupFailed(p.key.Queue)
+		return nil
 	}
 	if won && current.State != tables.Done {
-		return Outcome{}, false
+		return nil
 	}
 	p.claim = nil
 	switch {
 	case won: // finished before by this very message
-		d.completer.Reappeared(p.key.Queue, p.key.MessageID)
-		return d.duplicate(ctx, p, h, targets, "redelivery", ""), true
+		e.Completer.Reappeared(p.key.Queue, p.key.MessageID)
+		return e.duplicate(ctx, p, h, targets, "redelivery", "")
 	case current.BodyHash != p.hash:
-		d.log.Warn("two messages with the same event have different bodies; both are delivered",
+		e.Log.Warn("two messages with the same event have different bodies; both are delivered",
 			"queue", p.key.Queue, "message", p.key.MessageID, "other", current.MessageID)
-		d.metrics.DedupConflict(p.key.Queue)
-		return Outcome{}, false
+		e.Meter.DedupConflict(p.key.Queue)
+		return nil
 	case current.State == tables.Done:
-		d.log.Info("another message with the same event was delivered; this one is deleted without a POST",
+		e.Log.Info("another message with the same event was delivered; this one is deleted without a POST",
 			"queue", p.key.Queue, "message", p.key.MessageID, "other", current.MessageID)
-		return d.duplicate(ctx, p, h, targets, "event", current.MessageID), true
+		return e.duplicate(ctx, p, h, targets, "event", current.MessageID)
 	}
-	del := d.wholeMessage(p, h)
+	del := p.whole(h)
 	del.SameEventAs = current.MessageID
 	p.hold(&del, policy.EventInWork, otherCopyDelay(p.m, current.Until.Sub(now)),
-		lastOfLife(p.m.InsertedAt, p.m.ExpiresAt, policy.ExpiryMargin))
+		LastOfLife(p.m.InsertedAt, p.m.ExpiresAt, policy.ExpiryMargin))
 	if del.State == tables.DeadLettering && h.anyEnded() {
-		return d.giveUpRest(ctx, p, h, targets, del.Reason), true
+		return e.wholes.giveUpRest(ctx, p, h, targets, del.Reason)
 	}
-	d.excuse(d.writing(ctx), del)
-	d.log.Info("another message with the same event is being delivered; this one waits for what becomes of it",
+	e.wholes.excuse(e.writing(ctx), del)
+	e.Log.Info("another message with the same event is being delivered; this one waits for what becomes of it",
 		"queue", p.key.Queue, "message", p.key.MessageID, "other", current.MessageID, "next", del.NextAt)
-	return d.fold(p, h, []target{gone(del)}), true
+	return foldWhole(p, h, del)
 }
 
 // claimForReplay claims the event of a replay for as long as it is delivered.
-func (d *Dispatcher) claimForReplay(ctx context.Context, p *parcel) {
-	if err := d.claims.TakeForReplay(ctx, *p.claim); err != nil {
-		d.log.Warn("the event of a replay could not be claimed; another message with the event may be delivered meanwhile",
+func (e events) claimForReplay(ctx context.Context, p *parcel) {
+	if err := e.Claims.TakeForReplay(ctx, *p.claim); err != nil {
+		e.Log.Warn("the event of a replay could not be claimed; another message with the event may be delivered meanwhile",
 			"queue", p.key.Queue, "message", p.key.MessageID, "error", err)
-		d.metrics.LookupFailed(p.key.Queue)
+		e.Meter.LookupFailed(p.key.Queue)
 	}
 }
 
 // duplicate ends a message whose event was delivered with another one, or with itself. It
 // is recorded on the message, and on what was under way for single webhooks. other is the
 // message that had the event.
-func (d *Dispatcher) duplicate(ctx context.Context, p *parcel, h history, targets []target, kind, other string) Outcome {
+func (e events) duplicate(ctx context.Context, p *parcel, h history, targets []target, kind, other string) *Outcome {
 	now := time.Now().UTC().Truncate(time.Millisecond)
-	list := []tables.Delivery{d.wholeMessage(p, h)}
+	list := []tables.Delivery{p.whole(h)}
 	for i := range targets {
 		t := &targets[i]
 		if _, known := h.deliveries[t.delivery.WebhookID]; known && !t.delivery.State.Terminal() {
@@ -139,9 +130,9 @@ func (d *Dispatcher) duplicate(ctx context.Context, p *parcel, h history, target
 		del := &list[i]
 		del.State, del.Reason, del.NextAt, del.UpdatedAt, del.SameEventAs = tables.Duplicate, policy.Duplicate, time.Time{}, now, other
 	}
-	d.journal.RecordAll(d.writing(ctx), list)
-	d.metrics.Duplicate(p.key.Queue, kind)
-	return Outcome{Action: policy.Complete, Reason: policy.Duplicate}
+	e.Journal.RecordAll(e.writing(ctx), list)
+	e.Meter.Duplicate(p.key.Queue, kind)
+	return &Outcome{Action: policy.Complete, Reason: policy.Duplicate}
 }
 
 // otherCopyDelay is how long a message waits for the outcome of another one: no longer
@@ -153,13 +144,4 @@ func otherCopyDelay(m *queue.Message, left time.Duration) time.Duration {
 		delay = min(delay, max(time.Until(m.ExpiresAt)/2, time.Second))
 	}
 	return delay
-}
-
-func anyAttempt(targets []target) bool {
-	return some(targets, func(t *target) bool { return t.delivery.Attempts > 0 })
-}
-
-func anyDue(targets []target) bool {
-	now := time.Now()
-	return some(targets, func(t *target) bool { return t.due(now) })
 }

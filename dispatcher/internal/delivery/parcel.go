@@ -1,23 +1,19 @@
-package dispatcher
+package delivery
 
 import (
-	"context"
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/hex"
-	"errors"
-	"fmt"
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/pushlease/pushlease/dispatcher/internal/admission"
 	"github.com/pushlease/pushlease/dispatcher/internal/claims"
-	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
-	"go.opentelemetry.io/otel/trace"
 )
 
 // parcel is one received message, opened: what to POST, and under which name it is
@@ -25,7 +21,8 @@ import (
 type parcel struct {
 	m   *queue.Message
 	key tables.MessageKey
-	// receivedAt is when it was received by this process.
+	// instance is this process, and receivedAt when it received the message.
+	instance   string
 	receivedAt time.Time
 	// setting is the encoding setting, and text the stored text that it reads; for a
 	// replay both are the dead letter's.
@@ -48,8 +45,8 @@ type parcel struct {
 	shared bool
 	// alone: it is suspected, and the only one of these that is POSTed now.
 	alone bool
-	// give says how long before its expiry the message is held no longer.
-	give margins
+	// terms are those of whoever received it.
+	terms Terms
 	// grant is told how far the message is.
 	grant *admission.Grant
 	// heldRows are deliveries that are held, until a record takes them along; mu guards them.
@@ -61,73 +58,6 @@ type parcel struct {
 	// last: it goes with the outcome. mu guards both.
 	underWay int
 	last     []tables.Record
-}
-
-// errStaleReplay: the pointer's dead letter is gone, or its replay was finished or
-// asked for anew.
-var errStaleReplay = errors.New("replay pointer without a replay")
-
-// open decodes a message. An error that wraps queue.ErrUndecodable, queue.ErrNewer or
-// errStaleReplay concerns this message; any other means that storage could not be
-// asked.
-func (d *Dispatcher) open(ctx context.Context, queueName string, m *queue.Message) (*parcel, error) {
-	p := &parcel{
-		m: m, receivedAt: time.Now(), text: m.Text, insertedAt: m.InsertedAt,
-		key:     tables.MessageKey{Queue: queueName, MessageID: m.ID, Day: m.InsertedAt},
-		setting: d.o.Encoding(queueName),
-	}
-	var err error
-	if p.body, err = queue.Decode(p.setting, m.Text); err != nil {
-		p.hash = bodyHash(m.Text)
-		return p, fmt.Errorf("decode: %w", err)
-	}
-	if p.body.Replay != nil {
-		if err := d.openReplay(ctx, p, *p.body.Replay); err != nil {
-			return p, err
-		}
-	}
-	if p.body.ContentType == "" {
-		p.body.ContentType = queue.DefaultContentType(p.body.Bytes)
-	}
-	p.hash = bodyHash(p.body.Bytes)
-	p.content = webhook.ReadContent(p.body.Bytes, p.body.ContentType)
-	p.event = d.eventOf(p)
-	return p, nil
-}
-
-// openReplay loads what a replay pointer stands for: the original text under the
-// original id, as a new generation, for the dead letter's webhook only.
-func (d *Dispatcher) openReplay(ctx context.Context, p *parcel, r queue.Replay) error {
-	owner, _, ok := tables.SplitDeadLetterID(r.DeadLetter)
-	if !ok || owner != p.key.Queue {
-		return errStaleReplay
-	}
-	row, err := retry.Get(ctx, retry.Call, func(ctx context.Context) (tables.DeadLetter, error) {
-		return d.o.Store.GetDeadLetter(ctx, r.DeadLetter)
-	})
-	if errors.Is(err, tables.ErrNotFound) {
-		return errStaleReplay
-	}
-	if err != nil {
-		return fmt.Errorf("load dead letter %s: %w", r.DeadLetter, err)
-	}
-	if row.ReplayToken == "" || subtle.ConstantTimeCompare([]byte(row.ReplayToken), []byte(r.Token)) != 1 {
-		return errStaleReplay
-	}
-	p.replay = &row
-	p.key.MessageID = row.MessageID // Day stays the pointer's: the original's records may have expired
-	p.generation = row.Generation + row.Replays
-	p.text, p.insertedAt = row.Text, row.InsertedAt
-	if setting, err := queue.ParseEncoding(row.Encoding); err == nil && row.Reason != policy.Undecodable {
-		// The same bytes as before, whatever the queue is set to by now. What could
-		// not be read is replayed because the setting was put right.
-		p.setting = setting
-	}
-	if p.body, err = queue.Decode(p.setting, row.Text); err != nil {
-		p.hash = bodyHash(row.Text)
-		return fmt.Errorf("decode: %w", err)
-	}
-	return nil
 }
 
 // owns reports whether a record under the parcel's key can be about it. One message
@@ -160,11 +90,11 @@ func (p *parcel) parent() trace.SpanContext {
 }
 
 // newDelivery is a delivery of this parcel that has seen nothing yet.
-func (p *parcel) newDelivery(webhookID, instance string) tables.Delivery {
+func (p *parcel) newDelivery(webhookID string) tables.Delivery {
 	return tables.Delivery{
 		MessageKey: p.key, WebhookID: webhookID, Generation: p.generation, State: tables.Pending,
 		ExpiresAt: p.m.ExpiresAt, Encoding: string(p.body.Encoding), Size: len(p.body.Bytes), BodyHash: p.hash,
-		Instance: instance,
+		Instance: p.instance,
 	}
 }
 
@@ -180,29 +110,47 @@ func (p *parcel) deadLetter(del tables.Delivery, description string) tables.Dead
 	}
 }
 
-// giveUp marks a delivery as dead-lettering. Its row is written by settle.
+// giveUp marks a delivery as dead-lettering. Its row is written by the completer.
 func giveUp(del *tables.Delivery, reason policy.Reason, now time.Time) {
 	now = now.UTC().Truncate(time.Millisecond)
 	del.State, del.Reason, del.UpdatedAt, del.NextAt = tables.DeadLettering, reason, now, time.Time{}
 	del.DeadLetterID = tables.DeadLetterID(del.MessageKey, del.WebhookID, del.Generation, now)
 }
 
-// beforeExpiry gives up a delivery that was cut short by us when the message would
-// be gone before it can be tried again. The policy has seen to all others. One whose
-// lease was lost is its new holder's to decide about.
-func (p *parcel) beforeExpiry(del tables.Delivery, now time.Time) tables.Delivery {
-	if p.m.ExpiresAt.IsZero() || del.State.Terminal() || actionOf(del) != policy.NoVerdict || del.Reason == policy.LeaseLost {
-		return del
+// hold lets a delivery wait for delay, or gives it up when less than margin of the
+// message's life is left.
+func (p *parcel) hold(del *tables.Delivery, reason policy.Reason, delay, margin time.Duration) {
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	if !p.m.ExpiresAt.IsZero() && now.Add(margin).After(p.m.ExpiresAt) {
+		giveUp(del, reason, now)
+		return
 	}
-	at := del.NextAt
-	if at.Before(now) {
-		at = now
+	del.State, del.Reason, del.NextAt, del.UpdatedAt = tables.Held, reason, now.Add(delay), now
+}
+
+// keepLast keeps the record of the POST that ends as the last one of the message, which the
+// outcome takes along. With false the record is to be written now: others are still under way, or
+// a note about the message has to be taken back before the next suspected one's turn.
+func (p *parcel) keepLast(rec tables.Record) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.underWay--; p.underWay > 0 || p.alone {
+		return false
 	}
-	if p.m.ExpiresAt.Sub(at) >= policy.ExpiryMargin {
-		return del
+	p.last = []tables.Record{rec}
+	return true
+}
+
+// takeLast returns the record that keepLast kept, if any.
+func (p *parcel) takeLast() []tables.Record {
+	if p == nil {
+		return nil
 	}
-	giveUp(&del, policy.MessageExpiring, now)
-	return del
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last := p.last
+	p.last = nil
+	return last
 }
 
 // bodyHash is the first 16 hex digits of the SHA-256: enough to tell two bodies

@@ -1,0 +1,118 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/pushlease/pushlease/dispatcher/internal/admission"
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+)
+
+// Deliverer delivers messages. Safe for concurrent use.
+type Deliverer struct {
+	*Options
+	opener    opener
+	historian historian
+	finder    finder
+	wholes    wholes
+	events    events
+	suspects  *suspects
+	posts     posts
+}
+
+// New makes a Deliverer.
+func New(o Options) *Deliverer {
+	w, k := wholes{&o}, tickets{&o}
+	return &Deliverer{
+		Options: &o, opener: opener{&o}, historian: historian{&o}, finder: finder{&o}, wholes: w,
+		events: events{&o, w}, suspects: &suspects{Options: &o, turn: make(chan struct{}, 1)},
+		posts: posts{&o, k, attempts{&o, k}},
+	}
+}
+
+// Deliver POSTs a leased message to every webhook that is due, and returns what should happen
+// to the message. It neither renews the lease nor settles. ctx ends with the cause
+// queue.ErrLeaseLost or ErrStopping to cut POSTs short; nothing is charged then. grant is told
+// how far the message is.
+func (d *Deliverer) Deliver(ctx context.Context, queueName string, m *queue.Message, terms Terms, grant *admission.Grant) Outcome {
+	defer grant.Asked() // where it was not asked for anything
+	if terms.Untouched {
+		return Outcome{Action: policy.Hold, Reason: policy.NoWebhook}
+	}
+	p := d.opener.parcel(queueName, m, terms, grant)
+	var outcome *Outcome
+	if !survives(d.Log, p, func() { outcome = d.steps(ctx, p) }) {
+		outcome = ownFault(m, policy.InternalFault)
+	}
+	outcome.Records = p.takeLast()
+	if terms.Shown && outcome.Action == policy.Hold {
+		outcome.Delay = 0
+	}
+	return *outcome
+}
+
+// steps are what is done about a message, in order. The first one with an outcome is the last.
+func (d *Deliverer) steps(ctx context.Context, p *parcel) *Outcome {
+	unread := d.opener.open(ctx, p)
+	if outcome := d.unopened(p, unread); outcome != nil {
+		return outcome
+	}
+	h := d.historian.of(ctx, p)
+	if outcome := h.inDoubt(p.m); outcome != nil {
+		return outcome
+	}
+	if outcome := endedBefore(p, h); outcome != nil {
+		return outcome
+	}
+	if unread != nil {
+		return d.wholes.unreadable(ctx, p, h, unread)
+	}
+	targets, refused := d.finder.targets(ctx, p, h)
+	if len(targets) == 0 {
+		return d.wholes.untaken(ctx, p, h, refused)
+	}
+	if outcome := d.events.otherCopy(ctx, p, h, targets); outcome != nil {
+		return outcome
+	}
+	if d.suspects.isPoison(p, h, targets) {
+		return d.wholes.giveUpMessage(ctx, p, h, targets, policy.PoisonMessage)
+	}
+	defer d.suspects.end(p)
+	if !d.suspects.begin(ctx, p, h, targets) {
+		return ownFault(p.m, policy.InternalFault)
+	}
+	d.posts.post(ctx, p, targets)
+	return fold(p, h, targets)
+}
+
+// unopened decides about a message of which storage does not say what it is; nil where it does,
+// or where the message itself says nothing.
+func (d *Deliverer) unopened(p *parcel, err error) *Outcome {
+	switch {
+	case err == nil, errors.Is(err, queue.ErrUndecodable), errors.Is(err, queue.ErrNewer):
+		return nil
+	case errors.Is(err, errStaleReplay):
+		d.Log.Info("a replay pointer without a replay is removed", "queue", p.key.Queue, "message", p.m.ID)
+		return &Outcome{Action: policy.Complete, Reason: policy.ReplayEnded}
+	}
+	d.Log.Error("the message can't be opened now", "queue", p.key.Queue, "message", p.m.ID, "error", err)
+	return ownFault(p.m, policy.StorageFault)
+}
+
+// GiveUp makes a dead letter of a text that can be neither given back nor tried again, since
+// nobody surely says which message it is. The reason is Undecodable where that is so, and else
+// Unidentified.
+func (d *Deliverer) GiveUp(ctx context.Context, queueName string, m *queue.Message) (Outcome, error) {
+	p := d.opener.parcel(queueName, m, Terms{}, nil)
+	reason := policy.Unidentified
+	err := d.opener.open(ctx, p)
+	switch {
+	case errors.Is(err, queue.ErrUndecodable):
+		reason = policy.Undecodable
+	case err != nil:
+		return Outcome{}, fmt.Errorf("open the message: %w", err)
+	}
+	return *d.wholes.giveUpMessage(ctx, p, history{}, nil, reason), nil
+}

@@ -1,0 +1,278 @@
+package delivery
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/metric/noop"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/pushlease/pushlease/dispatcher/internal/claims"
+	"github.com/pushlease/pushlease/dispatcher/internal/flow"
+	"github.com/pushlease/pushlease/dispatcher/internal/journal"
+	"github.com/pushlease/pushlease/dispatcher/internal/lease"
+	"github.com/pushlease/pushlease/dispatcher/internal/meter"
+	"github.com/pushlease/pushlease/dispatcher/internal/registry"
+	"github.com/pushlease/pushlease/dispatcher/internal/settle"
+	"github.com/pushlease/pushlease/internal/sqlite"
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
+)
+
+const testQueue = "orders"
+
+func want[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s = %v, want %v", what, got, want)
+	}
+}
+
+// answers is a Sender that gives each webhook its own answer.
+type answers map[string]webhook.Result
+
+func (a answers) Send(_ context.Context, w *webhook.Webhook, _ webhook.Request) webhook.Result {
+	res := a[w.ID]
+	if res.Status == 1 {
+		panic("the sender is broken")
+	}
+	res.StartedAt, res.Duration = time.Now(), time.Millisecond
+	return res
+}
+
+// newDeliverer makes one over a real store, alone: nothing receives, nothing settles.
+func newDeliverer(t *testing.T, sender Sender, webhooks ...string) (*Deliverer, *sqlite.DB) {
+	t.Helper()
+	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "test.db"), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, id := range webhooks {
+		if _, err := db.PutWebhook(t.Context(), registration(id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := meter.New(noop.NewMeterProvider().Meter(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	flows := flow.New(flow.Options{
+		Store: db, Instance: "test", Log: log, Turned: func(string, policy.BreakerPhase) {}, Shown: func(string) {},
+		Fresh:   func(context.Context, time.Time) bool { return true },
+		Disable: func(context.Context, string, time.Time) {},
+	})
+	j, cs, spans := journal.New(db, m, log), claims.New(db, m, log), meter.Spans{Tracer: tracenoop.NewTracerProvider().Tracer("")}
+	reg := registry.New(db, log, flows.Sync)
+	if err := reg.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	write := context.WithoutCancel(t.Context())
+	return New(Options{
+		Sender: sender, DeadLetters: db, Registry: reg, Journal: j, Claims: cs, Flows: flows,
+		Leases: lease.New(write, func(string) time.Duration { return time.Minute }, m, log),
+		Completer: settle.New(settle.Options{
+			Queues: db.Queues(), DeadLetters: db, Journal: j, Claims: cs, Flows: flows, Meter: m,
+			Deletes: meter.NewDeletes(), Spans: spans, Log: log,
+		}),
+		Meter: m, Spans: spans, Log: log, Instance: "test", Write: write,
+		Encoding: func(string) queue.Encoding { return queue.EncodingAuto },
+		ByEvent:  func(string) bool { return false }, KeepUnmatched: func(string) bool { return false },
+		Hosted:  func(string) bool { return false },
+		Disable: func(context.Context, string, time.Time, policy.Reason) {},
+	}), db
+}
+
+func registration(id string) tables.Registration {
+	p, err := policy.Preset("standard")
+	if err != nil {
+		panic(err)
+	}
+	f := policy.DefaultFlow()
+	f.Concurrency, f.Adaptive, f.Breaker.Enabled = policy.MaxConcurrency, false, false
+	return tables.Registration{
+		Webhook: webhook.Webhook{ID: id, Queue: testQueue, URL: "https://example.com/" + id, Timeout: time.Second},
+		Policy:  p, Flow: f, Enabled: true, CreatedAt: time.Now().UTC(), UpdatedAt: time.Now().UTC(),
+	}
+}
+
+// received is a message as its first receive brings it.
+func received(id string) *queue.Message {
+	now := time.Now()
+	return &queue.Message{
+		ID: id, Text: []byte(`{"n":1}`), DequeueCount: 1, InsertedAt: now, ExpiresAt: now.Add(24 * time.Hour),
+		Lease: queue.NewLease("r", now, time.Minute),
+	}
+}
+
+func (d *Deliverer) deliverNow(t *testing.T, m *queue.Message) Outcome {
+	t.Helper()
+	return d.Deliver(t.Context(), testQueue, m, Usual(m, 0), nil)
+}
+
+func stored(t *testing.T, db *sqlite.DB, m *queue.Message) map[string]tables.State {
+	t.Helper()
+	all, err := db.Load(t.Context(), tables.MessageKey{Queue: testQueue, MessageID: m.ID, Day: m.InsertedAt})
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := map[string]tables.State{}
+	for _, del := range all {
+		states[del.WebhookID] = del.State
+	}
+	return states
+}
+
+// The record of the last answer is the outcome's: delivering writes nothing that decides.
+func TestTheOutcomeHoldsTheRecordOfTheLastAnswerAndNothingIsWrittenBefore(t *testing.T) {
+	for status, tt := range map[int]struct {
+		action  policy.Action
+		reason  policy.Reason
+		state   tables.State
+		letters int
+	}{
+		200: {policy.Complete, policy.Delivered, tables.Delivered, 0},
+		500: {policy.Abandon, policy.RetryableError, tables.Pending, 0},
+		400: {policy.Complete, policy.NonRetryableError, tables.DeadLettering, 1},
+	} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			d, db := newDeliverer(t, answers{"wh_a": {Status: status}}, "wh_a")
+			m := received("m1")
+			o := d.deliverNow(t, m)
+			want(t, "action", o.Action, tt.action)
+			want(t, "reason", o.Reason, tt.reason)
+			want(t, "dead letters", len(o.DeadLetters), tt.letters)
+			want(t, "records", len(o.Records), 1)
+			want(t, "state in the record", o.Records[0].Deliveries[0].State, tt.state)
+			want(t, "attempts in the record", len(o.Records[0].Attempts), 1)
+			want(t, "deliveries in the store", len(stored(t, db, m)), 0)
+		})
+	}
+}
+
+func TestWithSeveralWebhooksTheEarlierAnswersAreOnRecordAndTheEarliestNextTimeDecides(t *testing.T) {
+	d, db := newDeliverer(t, answers{"wh_a": {Status: 200}, "wh_b": {Status: 500}, "wh_c": {Status: 400}}, "wh_a", "wh_b", "wh_c")
+	m := received("m1")
+	o := d.deliverNow(t, m)
+	want(t, "action", o.Action, policy.Abandon)
+	want(t, "dead letters", len(o.DeadLetters), 1)
+	want(t, "records left", len(o.Records), 1)
+	want(t, "deliveries in the store", len(stored(t, db, m)), 2)
+	want(t, "is tried again within a minute", o.Delay > 0 && o.Delay < time.Minute, true)
+}
+
+func TestAMessageThatNobodyTakesIsHeldAndOneThatIsNobodysIsLeftAlone(t *testing.T) {
+	d, db := newDeliverer(t, answers{})
+	m := received("m1")
+	o := d.deliverNow(t, m)
+	want(t, "action", o.Action, policy.Hold)
+	want(t, "reason", o.Reason, policy.NoWebhook)
+	want(t, "waits", o.Delay > 9*time.Minute, true)
+	want(t, "on record", stored(t, db, m)[""], tables.Held)
+	shown := d.Deliver(t.Context(), testQueue, received("m2"), Terms{Shown: true}, nil)
+	want(t, "shown again at once", shown.Action == policy.Hold && shown.Delay == 0, true)
+	other := received("m3")
+	want(t, "left alone", d.Deliver(t.Context(), testQueue, other, Terms{Untouched: true}, nil).Action, policy.Hold)
+	want(t, "not on record", len(stored(t, db, other)), 0)
+	ending := received("m4")
+	ending.ExpiresAt = time.Now().Add(time.Minute)
+	want(t, "near its end", len(d.deliverNow(t, ending).DeadLetters), 1)
+}
+
+func TestAPanicIsAFaultOfOursAndOfOneWebhookAlone(t *testing.T) {
+	d, db := newDeliverer(t, answers{"wh_a": {Status: 1}, "wh_b": {Status: 200}}, "wh_a", "wh_b")
+	m := received("m1")
+	o := d.deliverNow(t, m)
+	want(t, "action", o.Action, policy.NoVerdict)
+	want(t, "reason", o.Reason, policy.InternalFault)
+	states := stored(t, db, m)
+	for _, rec := range o.Records {
+		states[rec.Deliveries[0].WebhookID] = rec.Deliveries[0].State
+	}
+	want(t, "the other webhook has it", states["wh_b"], tables.Delivered)
+	d.Encoding = func(string) queue.Encoding { return queue.EncodingAuto }
+	d.historian.Options = nil // breaks what comes before any POST
+	again := received("m2")
+	again.DequeueCount = 2
+	o = d.deliverNow(t, again)
+	want(t, "action of a fault before any POST", o.Action, policy.NoVerdict)
+	want(t, "is given back after a pause", o.Delay > 0, true)
+}
+
+func TestWhatIsGivenUpAsAWholeGoesByWhatItsWebhooksDidBefore(t *testing.T) {
+	d, _ := newDeliverer(t, answers{})
+	for state, copied := range map[tables.State]bool{tables.Delivered: true, tables.DeadLettered: false} {
+		p := d.opener.parcel(testQueue, received(string(state)), Terms{}, nil)
+		if err := d.opener.open(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		p.claim = &claims.Claim{}
+		h := history{deliveries: map[string]tables.Delivery{"wh_a": {WebhookID: "wh_a", State: state}}}
+		rest := []target{gone(p.newDelivery("wh_b"))}
+		o := d.wholes.giveUpMessage(t.Context(), p, h, rest, policy.PoisonMessage)
+		want(t, "its event is taken", o.Claim.Delivered, state == tables.Delivered)
+		want(t, "dead letters", len(o.DeadLetters), 1)
+		want(t, "it is for", o.DeadLetters[0].Row.WebhookID, "wh_b")
+		want(t, "it is copied, once", o.DeadLetters[0].Copy, copied)
+	}
+}
+
+// Not in a bubble, where nothing runs at the same moment; the race detector has to see it.
+func TestPOSTsSideBySideShareNothing(t *testing.T) {
+	d, _ := newDeliverer(t, answers{})
+	ended, cancel := context.WithCancelCause(t.Context())
+	cancel(ErrStopping)
+	for range 20 {
+		p := d.opener.parcel(testQueue, received("m"), Terms{}, nil)
+		var targets []target
+		for i := range 50 {
+			r := registration(fmt.Sprint("wh_", i))
+			targets = append(targets, target{registration: &r, delivery: p.newDelivery(r.ID)})
+		}
+		d.posts.post(ended, p, targets)
+		for i := range targets {
+			want(t, "reason", targets[i].delivery.Reason, policy.Stopping)
+		}
+	}
+}
+
+// The record of the POST that ends as the last one of a message is the outcome's, and no other.
+func TestTheOutcomeTakesTheLastRecordAlong(t *testing.T) {
+	rec := tables.Record{Deliveries: []tables.Delivery{{WebhookID: "wh_a"}}}
+	p := &parcel{underWay: 2}
+	want(t, "kept while another POST is under way", p.keepLast(rec), false)
+	want(t, "kept as the last", p.keepLast(rec), true)
+	want(t, "taken along", len(p.takeLast()), 1)
+	want(t, "taken along once", len(p.takeLast()), 0)
+	suspected := &parcel{underWay: 1, alone: true}
+	want(t, "kept where the note about the message has to be taken back", suspected.keepLast(rec), false)
+}
+
+func TestEveryReasonOfADeadLetterIsExplained(t *testing.T) {
+	otherwise := describe(tables.Delivery{Reason: "nothing"})
+	for _, reason := range policy.Reasons() {
+		del := tables.Delivery{Reason: reason}
+		if actionOf(del) == policy.NoVerdict {
+			continue
+		}
+		if text := describe(del); text == otherwise && !slices.Contains(neverGivenUp, reason) || !strings.HasSuffix(text, ".") {
+			t.Errorf("%s: %q", reason, text)
+		}
+	}
+}
+
+// neverGivenUp are reasons that no dead letter of ours has.
+var neverGivenUp = []policy.Reason{policy.Delivered, policy.RetryableError, policy.ReceiverBusy, policy.Duplicate, policy.ReplayEnded, policy.Expired}

@@ -1,0 +1,226 @@
+package delivery
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/pushlease/pushlease/dispatcher/internal/settle"
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// finder finds the webhooks that a parcel is due to.
+type finder struct{ *Options }
+
+// targets finds the webhooks that the parcel is due to: those it was due to before,
+// and every other one on the queue that was registered when the message was
+// inserted, or that sees it with the first receive. Dead letters that are owed for
+// deleted ones come along. Without any, or where one is missing that had the message
+// before, the registry is re-read first: a stale one must never decide that nobody
+// wants a message.
+//
+// refused is true when there is none because of the filters: an enabled webhook is
+// there, and no row is unreadable that could be one that takes the message.
+func (f finder) targets(ctx context.Context, p *parcel, h history) (found []target, refused bool) {
+	f.Registry.CatchUp(ctx)
+	found, _ = f.targetsNow(p, h)
+	if len(found) > 0 && (!h.anyWebhook() || len(absent(h, found)) == 0) {
+		return found, false
+	}
+	return f.targetsAnew(ctx, p, h, found)
+}
+
+// targetsAnew is targets where the registry is re-read first.
+func (f finder) targetsAnew(ctx context.Context, p *parcel, h history, found []target) (_ []target, refused bool) {
+	certain := f.Registry.Fresh(ctx, p.receivedAt)
+	if certain {
+		found, refused = f.targetsNow(p, h)
+		refused = refused && len(found) == 0 && !h.anyWebhook() && f.Registry.Whole()
+	}
+	if len(found) == 0 {
+		if certain && f.Registry.Whole() {
+			if found = f.handedOn(p, h); len(found) == 0 {
+				found = ended(h)
+			}
+		}
+		return found, refused
+	}
+	begins := anyDue(found)
+	for _, del := range absent(h, found) {
+		found = append(found, gone(f.orphaned(ctx, p, del, certain && f.Registry.Whole(), begins)))
+	}
+	return found, refused
+}
+
+// handedOn gives a message to the webhooks that are registered now, where all that it was due to
+// were deleted and none took it: who deletes a webhook and registers it anew means the same
+// receiver. A replay that was asked for one webhook is for that one alone. The deliveries to
+// the deleted ones are withdrawn in the record that the new ones begin with.
+func (f finder) handedOn(p *parcel, h history) (found []target) {
+	if p.replay != nil && p.replay.WebhookID != "" {
+		return nil
+	}
+	for _, del := range h.deliveries {
+		if del.WebhookID != "" && del.State.Terminal() && del.State != tables.DeadLettered {
+			return nil
+		}
+	}
+	missing := absent(h, nil)
+	if len(missing) == 0 {
+		return nil
+	}
+	if found, _ = f.targetsAmong(p, h, true); len(found) == 0 {
+		return nil
+	}
+	for _, del := range missing {
+		del = withdrawn(del)
+		p.heldRows = append(p.heldRows, del)
+		found = append(found, gone(del))
+		f.Log.Warn("a webhook was deleted before it got the message; those that are registered now get it",
+			"queue", p.key.Queue, "message", p.key.MessageID, "webhook", del.WebhookID)
+	}
+	return found
+}
+
+// ended are the deliveries of a message that every webhook was done with before they were
+// all deleted: one took it, and only its delete is missing. None while anything is under way.
+func ended(h history) (list []target) {
+	taken := false
+	for id, del := range h.deliveries {
+		switch {
+		case id == "":
+			continue
+		case !del.State.Terminal():
+			return nil
+		}
+		taken = taken || del.State == tables.Delivered
+		list = append(list, gone(del))
+	}
+	if !taken {
+		return nil
+	}
+	return list
+}
+
+// absent are the deliveries under way whose webhook is not among those found.
+func absent(h history, found []target) []tables.Delivery {
+	var list []tables.Delivery
+	for id, del := range h.deliveries {
+		known := some(found, func(t *target) bool { return t.delivery.WebhookID == id })
+		if id != "" && !known && !del.State.Terminal() {
+			list = append(list, del)
+		}
+	}
+	return list
+}
+
+// orphaned decides about a delivery whose webhook is not there, of a message that
+// others take too. Where the webhook was surely deleted the delivery is withdrawn, and
+// the others settle the message. Where its registration may only be unreadable, or
+// unknown to this process so far, the message must not be completed without it. Where a
+// POST to another webhook begins with this receive, that one is what kills the process, if
+// anything does: then the receive is not excused.
+func (f finder) orphaned(ctx context.Context, p *parcel, del tables.Delivery, deleted, begins bool) tables.Delivery {
+	if !deleted {
+		del.Reason, del.UpdatedAt = policy.StorageFault, time.Now().UTC().Truncate(time.Millisecond)
+		del.NextAt = del.UpdatedAt.Add(settle.OwnFaultDelay(p.m))
+		if !begins {
+			del.Excused++
+		}
+		f.Journal.Record(f.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
+		return del
+	}
+	del = withdrawn(del)
+	f.Journal.Record(f.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
+	f.Log.Warn("a webhook was deleted before it got the message; the others settle it",
+		"queue", p.key.Queue, "message", p.key.MessageID, "webhook", del.WebhookID)
+	return del
+}
+
+// withdrawn ends a delivery whose webhook was deleted, and that others take the message from.
+func withdrawn(del tables.Delivery) tables.Delivery {
+	del.State, del.Reason, del.NextAt = tables.Withdrawn, policy.WebhookDeleted, time.Time{}
+	del.UpdatedAt = time.Now().UTC().Truncate(time.Millisecond)
+	return del
+}
+
+// targetsNow finds the targets in the registry as it was last read.
+func (f finder) targetsNow(p *parcel, h history) (found []target, refused bool) {
+	return f.targetsAmong(p, h, !h.anyWebhook())
+}
+
+// targetsAmong asks the filters about new deliveries only: what is under way goes on when
+// a filter is changed, and a replay goes to the webhook that it was asked for. first counts
+// the webhooks in that were registered after the message was inserted.
+func (f finder) targetsAmong(p *parcel, h history, first bool) (found []target, refused bool) {
+	all := f.Registry.Of(p.key.Queue)
+	for i := range all {
+		r := &all[i]
+		if p.replay != nil && p.replay.WebhookID != "" && p.replay.WebhookID != r.ID {
+			continue
+		}
+		if _, known := h.deliveries[r.ID]; !known {
+			// For a replay it counts when that was asked for: a message that no webhook
+			// took is replayed to those that were registered since.
+			if !first && r.CreatedAt.After(p.dueUntil(h)) {
+				continue
+			}
+			takes, _ := r.Filter.Match(p.content)
+			if !takes && (p.replay == nil || p.replay.WebhookID == "") {
+				refused = refused || r.Enabled
+				continue
+			}
+		}
+		found = slices.Grow(found, 1)[:len(found)+1]
+		f.meet(p, h, r, &found[len(found)-1])
+	}
+	if h.anyWebhook() {
+		found = append(found, unfinished(h, found)...)
+	}
+	return found, refused
+}
+
+// meet makes t the target of a webhook that the parcel is due to.
+func (f finder) meet(p *parcel, h history, r *tables.Registration, t *target) {
+	t.registration = r
+	var known bool
+	if t.delivery, known = h.deliveries[r.ID]; !known {
+		t.delivery = p.newDelivery(r.ID)
+		t.delivery.Generation = max(p.generation, h.generations[r.ID])
+	}
+	f.Flows.Released(&t.delivery)
+}
+
+// dueUntil is when a webhook had to be registered at the latest to get a message that was
+// received before. Storage may tell whole seconds only, so the second in which the message
+// was inserted counts in full. Whoever made the first attempt had all webhooks that were
+// registered by then to deliver to; that nothing is recorded for one of them means that
+// the process ended before it could be. Webhooks that the message was withdrawn from do not
+// count: it was handed on later.
+func (p *parcel) dueUntil(h history) time.Time {
+	until := p.m.InsertedAt.Truncate(time.Second).Add(time.Second)
+	first := time.Time{}
+	for _, del := range h.deliveries {
+		if del.State != tables.Withdrawn && !del.FirstAt.IsZero() && (first.IsZero() || del.FirstAt.Before(first)) {
+			first = del.FirstAt
+		}
+	}
+	if first.After(until) {
+		return first
+	}
+	return until
+}
+
+// unfinished are the deliveries that were given up without a dead letter so far, and
+// whose webhook was deleted since: their dead letters are still owed.
+func unfinished(h history, found []target) []target {
+	var owed []target
+	for id, del := range h.deliveries {
+		if id != "" && del.State == tables.DeadLettering &&
+			!some(found, func(t *target) bool { return t.registration.ID == id }) {
+			owed = append(owed, gone(del))
+		}
+	}
+	return owed
+}

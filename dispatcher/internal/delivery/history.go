@@ -1,0 +1,142 @@
+package delivery
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// history is what was done about a parcel before.
+type history struct {
+	// deliveries of this generation, by webhook id; message-level ones under "".
+	deliveries map[string]tables.Delivery
+	// generations are those, by webhook id, that a replay begins instead of its own, above
+	// that of an earlier replay of the day, so that its records replace those of that one.
+	generations map[string]int
+	// explained counts the receives with a recorded outcome.
+	explained int
+	// known is false when the store could not be asked.
+	known bool
+	// doubt is whether the message may have been delivered to a webhook without this process
+	// knowing it: the store could not be asked, and what is remembered here does not account
+	// for every webhook and every receive.
+	doubt bool
+}
+
+// historian knows what was done about messages before.
+type historian struct{ *Options }
+
+// of finds out what was done about the parcel before. The lease itself keeps
+// others away, so there is nothing to write. A message received for the first
+// time has no history: its dequeue count proves that nobody ever had it, lost
+// answers included, so storage is not asked. What follows when the store can't be
+// asked is inDoubt's to say.
+func (s historian) of(ctx context.Context, p *parcel) history {
+	if p.m.DequeueCount <= 1 {
+		return history{known: true}
+	}
+	return s.lookUp(ctx, p)
+}
+
+// lookUp is of for a message that was received before.
+func (s historian) lookUp(ctx context.Context, p *parcel) history {
+	h := history{deliveries: map[string]tables.Delivery{}, generations: map[string]int{}, known: true}
+	ids := []string{""}
+	for _, r := range s.Registry.Of(p.key.Queue) {
+		ids = append(ids, r.ID)
+	}
+	known, err := s.Journal.Load(ctx, retry.Call, p.key, ids)
+	h.known = err == nil
+	if err != nil && ctx.Err() == nil {
+		s.Log.Error("what was done about the message before can't be looked up",
+			"queue", p.key.Queue, "message", p.key.MessageID, "error", err)
+		s.Meter.LookupFailed(p.key.Queue)
+	}
+	receives := 0 // with an outcome, at least: each adds one to a delivery at most
+	for _, del := range known {
+		if p.overtaken(del) {
+			s.Log.Info("another replay of the message to this webhook came since; this one leaves it to that",
+				"queue", p.key.Queue, "message", p.key.MessageID, "webhook", del.WebhookID)
+			del.State = tables.DeadLettered
+			h.deliveries[del.WebhookID] = del
+			continue
+		}
+		if !p.owns(del) {
+			if del.Generation >= p.generation && del.WebhookID != "" {
+				h.generations[del.WebhookID] = del.Generation + 1
+			}
+			continue
+		}
+		h.explained += del.Attempts + del.Excused
+		receives = max(receives, del.Attempts+del.Excused)
+		switch {
+		case del.Generation == p.generation, del.Generation > p.generation && p.replay != nil:
+			h.deliveries[del.WebhookID] = del
+		case del.Generation > p.generation:
+			// A replay came after this one: its generation is over, whatever is left of
+			// its queue message.
+			del.State = tables.DeadLettered
+			h.deliveries[del.WebhookID] = del
+		}
+	}
+	unexplained := int64(receives) < p.m.DequeueCount-1
+	p.shared = !h.known || unexplained
+	h.doubt = !h.known && ctx.Err() == nil && (unexplained || !h.accountsFor(ids))
+	return h
+}
+
+const (
+	// doubtMargin is how much of a message's life is left when it is POSTed although nobody
+	// knows whether it was delivered: time for a look, a POST and its record.
+	doubtMargin = 2 * time.Minute
+	// doubtDelayMax bounds the time between two looks at such a message.
+	doubtDelayMax = 30 * time.Second
+)
+
+// inDoubt decides about a message of which nobody knows whether it was delivered: a POST may
+// be a second one, and a wait costs nobody anything while the message lives (C55). Nothing is
+// charged. Near the end of its life it is POSTed all the same, rather twice than never: nil.
+func (h history) inDoubt(m *queue.Message) *Outcome {
+	if !h.doubt || !m.ExpiresAt.IsZero() && time.Until(m.ExpiresAt) <= doubtMargin {
+		return nil
+	}
+	outcome := ownFault(m, policy.StorageFault)
+	outcome.Delay = min(outcome.Delay, doubtDelayMax)
+	return outcome
+}
+
+// accountsFor reports whether there is a delivery for each of the webhooks.
+func (h history) accountsFor(ids []string) bool {
+	return !slices.ContainsFunc(ids, func(id string) bool {
+		_, ok := h.deliveries[id]
+		return id != "" && !ok
+	})
+}
+
+// anyWebhook reports whether the message was due to any webhook before. A record about
+// the message alone (published, held without a webhook) does not count.
+func (h history) anyWebhook() bool {
+	for id := range h.deliveries {
+		if id != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// anyEnded reports whether the message has ended for one of its webhooks, which has it or a
+// dead letter of its own. Then no dead letter may be about the message as a whole, since the
+// replay of one goes to all webhooks.
+func (h history) anyEnded() bool {
+	for id, del := range h.deliveries {
+		if id != "" && del.State.Terminal() {
+			return true
+		}
+	}
+	return false
+}

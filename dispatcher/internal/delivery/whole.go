@@ -1,0 +1,136 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// wholes decide about messages as a whole, of which no POST is made.
+type wholes struct{ *Options }
+
+// newerDelay is how long a message waits that only a newer version can read: in a rolling
+// deployment such an instance is there already, or in a moment.
+const newerDelay = time.Minute
+
+// unreadable decides about a message whose text can't be read. What a newer version wrote is
+// never POSTed as it stands.
+func (w wholes) unreadable(ctx context.Context, p *parcel, h history, err error) *Outcome {
+	if errors.Is(err, queue.ErrNewer) {
+		return w.holdWhole(ctx, p, h, policy.Undecodable, newerDelay,
+			"the message was written by a newer version of pushlease, which has to receive it: update this instance")
+	}
+	return w.giveUpMessage(ctx, p, h, nil, policy.Undecodable)
+}
+
+// untaken decides about a message that no webhook takes; refused says that it is because of
+// their filters.
+func (w wholes) untaken(ctx context.Context, p *parcel, h history, refused bool) *Outcome {
+	if refused {
+		return w.unmatched(ctx, p, h)
+	}
+	reason := policy.NoWebhook
+	if h.anyWebhook() || p.replay != nil && p.replay.WebhookID != "" || w.Registry.LeftWith(p.key.Queue, p.m.InsertedAt) {
+		reason = policy.WebhookDeleted
+	}
+	return w.holdWhole(ctx, p, h, reason, holdDelay, "no webhook takes the message")
+}
+
+// holdWhole holds a message that can go to no webhook now, near its end as a dead letter.
+func (w wholes) holdWhole(ctx context.Context, p *parcel, h history, reason policy.Reason, delay time.Duration, why string) *Outcome {
+	del := p.whole(h)
+	if reason == policy.Undecodable { // nothing but its text is known
+		del.Size, del.Encoding, del.BodyHash = len(p.text), string(p.setting), p.hash
+	}
+	p.hold(&del, reason, delay, p.terms.Held)
+	if del.State == tables.DeadLettering && h.anyEnded() {
+		return w.giveUpRest(ctx, p, h, nil, reason)
+	}
+	w.excuse(w.writing(ctx), del) // once per receive
+	w.Log.Warn(why, "queue", p.key.Queue, "message", p.key.MessageID,
+		"state", del.State, "reason", reason, "next", del.NextAt)
+	return foldWhole(p, h, del)
+}
+
+// unmatched decides about a message that every webhook's filter refuses.
+func (w wholes) unmatched(ctx context.Context, p *parcel, h history) *Outcome {
+	if w.KeepUnmatched(p.key.Queue) {
+		return w.giveUpMessage(ctx, p, h, nil, policy.Unmatched)
+	}
+	del := p.whole(h)
+	del.State, del.Reason, del.NextAt = tables.Unmatched, policy.Unmatched, time.Time{}
+	del.UpdatedAt = time.Now().UTC().Truncate(time.Millisecond)
+	w.Journal.Record(w.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
+	w.Log.Info("no webhook's filter takes the message; it is deleted", "queue", p.key.Queue, "message", p.key.MessageID)
+	return foldWhole(p, h, del)
+}
+
+// whole is the record about the message itself, as far as it has come.
+func (p *parcel) whole(h history) tables.Delivery {
+	del, ok := h.deliveries[""]
+	if !ok || del.State == tables.Published {
+		return p.newDelivery("")
+	}
+	if del.BodyHash == "" { // noted before anybody had received it
+		del.Size, del.BodyHash, del.Encoding = len(p.body.Bytes), p.hash, string(p.body.Encoding)
+	}
+	return del
+}
+
+// endedBefore decides about a message that was given up before, as a whole; nil where it
+// was not.
+func endedBefore(p *parcel, h history) *Outcome {
+	if len(h.deliveries) == 0 {
+		return nil
+	}
+	whole, ok := h.deliveries[""]
+	if !ok || !whole.State.Terminal() {
+		return nil
+	}
+	return foldWhole(p, h, whole)
+}
+
+// giveUpMessage dead-letters the message as a whole, without a POST; where it has ended for
+// some webhook already, for each of the others.
+func (w wholes) giveUpMessage(ctx context.Context, p *parcel, h history, targets []target, reason policy.Reason) *Outcome {
+	if h.anyEnded() {
+		return w.giveUpRest(ctx, p, h, targets, reason)
+	}
+	del := p.newDelivery("")
+	giveUp(&del, reason, time.Now())
+	del.Size, del.Encoding = len(p.text), string(p.setting)
+	w.Journal.Record(w.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
+	return foldWhole(p, h, del)
+}
+
+// giveUpRest dead-letters what is unfinished of a message: the targets, and the deliveries
+// of webhooks that are not there.
+func (w wholes) giveUpRest(ctx context.Context, p *parcel, h history, targets []target, reason policy.Reason) *Outcome {
+	rest := slices.Clone(targets)
+	for id, del := range h.deliveries {
+		if id != "" && !some(rest, func(t *target) bool { return t.delivery.WebhookID == id }) {
+			rest = append(rest, gone(del))
+		}
+	}
+	var given []tables.Delivery
+	for i := range rest {
+		if del := &rest[i].delivery; !del.State.Terminal() {
+			giveUp(del, reason, time.Now())
+			given = append(given, *del)
+		}
+	}
+	w.Journal.RecordAll(w.writing(ctx), given)
+	return fold(p, h, rest)
+}
+
+// excuse records that a receive ended without an attempt through no fault of the
+// message, so that the poison guard leaves it out.
+func (w wholes) excuse(ctx context.Context, del tables.Delivery) {
+	del.Excused++
+	w.Journal.Record(ctx, tables.Record{Deliveries: []tables.Delivery{del}})
+}

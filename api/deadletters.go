@@ -219,6 +219,8 @@ const (
 	// replayPatience is how long a replay may be under way before another one is
 	// let past it without force.
 	replayPatience = 10 * time.Minute
+	// reservedFor is how long a row is kept for a replay that is being sent.
+	reservedFor = time.Minute
 	// replayTimeout bounds the steps of asking for a replay. They go on when the
 	// caller hangs up: half a replay helps nobody.
 	replayTimeout = 20 * time.Second
@@ -246,52 +248,81 @@ func (a *API) replayDeadLetter(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusAccepted, view)
 }
 
-// replayOne is the one step by which dead letters are replayed, one or many: it marks
-// the row with a fresh token, and then sends the message that points to it. check
+// replayOne is the one way by which dead letters are replayed, one or many. The row is
+// reserved with a fresh token, the message that points to it is sent with the token, and the
+// row says that it is replaying; one file does all of that at once. A crash leaves a row
+// that is reserved for a minute, or a message that is delivered whatever the row says. check
 // says why a row as it is now can't be replayed.
 func (a *API) replayOne(ctx context.Context, id, want string, check func(context.Context, tables.DeadLetter) error) (tables.DeadLetter, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), replayTimeout)
 	defer cancel()
-	before, marked, err := a.markReplaying(ctx, id, want, check)
+	before, marked, err := a.reserve(ctx, id, want, check)
 	if err != nil {
 		return marked, err
 	}
-	if a.RecordedReplays != nil {
-		a.Dispatcher.Wake(marked.Queue)
-	} else if err := a.sendReplay(ctx, before, marked); err != nil {
-		return marked, err
+	if a.RecordedReplays == nil {
+		if err := a.sendReplay(ctx, before, marked); err != nil {
+			return marked, err
+		}
+		marked = a.showReplaying(ctx, marked)
 	}
+	a.Dispatcher.Wake(marked.Queue)
 	a.replayed.Add(ctx, 1, metric.WithAttributes(attribute.String("queue", marked.Queue)))
 	return marked, nil
 }
 
-// markReplaying returns the row as it was and as it was written.
-func (a *API) markReplaying(ctx context.Context, id, want string, check func(context.Context, tables.DeadLetter) error) (before, marked tables.DeadLetter, err error) {
+// reserve returns the row as it was and as it was written.
+func (a *API) reserve(ctx context.Context, id, want string, check func(context.Context, tables.DeadLetter) error) (before, reserved tables.DeadLetter, err error) {
+	token := newReplayToken()
 	for range maxTries {
 		before, err = a.loadDeadLetter(ctx, id)
 		if err != nil {
-			return before, marked, err
+			return before, reserved, err
 		}
 		if want != "" && !matches(want, before.ETag) {
-			return before, marked, errPrecondition
+			return before, reserved, errPrecondition
 		}
 		if err := check(ctx, before); err != nil {
-			return before, marked, err
+			return before, reserved, err
 		}
 		next := before
-		next.Status, next.ReplayToken = tables.Replaying, newReplayToken()
+		next.Status, next.ReplayToken = tables.Waiting, token
 		next.Replays, next.ReplayedAt = before.Replays+1, time.Now().UTC()
-		marked, err = a.mark(ctx, next)
+		reserved, err = a.mark(ctx, next)
 		switch {
 		case err == nil:
-			return before, marked, nil
+			return before, reserved, nil
 		case errors.Is(err, tables.ErrNotFound):
-			return before, marked, noDeadLetter
+			return before, reserved, noDeadLetter
 		case !errors.Is(err, tables.ErrConflict):
-			return before, marked, storageFault("mark the dead letter for replay", err)
+			reserved, err = a.reservedAfterAll(ctx, next, err)
+			return before, reserved, err
 		}
 	}
-	return before, marked, errBusyRow
+	return before, reserved, errBusyRow
+}
+
+// reservedAfterAll looks whether a reservation took effect whose answer was lost.
+func (a *API) reservedAfterAll(ctx context.Context, d tables.DeadLetter, lost error) (tables.DeadLetter, error) {
+	if now, err := a.DeadLetters.GetDeadLetter(ctx, d.ID); err == nil && now.ReplayToken == d.ReplayToken {
+		return now, nil
+	}
+	return d, storageFault("mark the dead letter for replay", lost)
+}
+
+// showReplaying says on the row that its replay is under way. Nothing depends on it but what
+// is shown: the dispatcher may have been faster, and says it too when this is cut short.
+func (a *API) showReplaying(ctx context.Context, reserved tables.DeadLetter) tables.DeadLetter {
+	next := reserved
+	next.Status = tables.Replaying
+	saved, err := a.DeadLetters.UpdateDeadLetter(ctx, next)
+	if err == nil {
+		return saved
+	}
+	if now, err := a.DeadLetters.GetDeadLetter(ctx, reserved.ID); err == nil {
+		return now
+	}
+	return next
 }
 
 // RecordedReplays is a store that keeps dead letters and queues together.
@@ -302,7 +333,7 @@ type RecordedReplays interface {
 }
 
 // mark writes the row of a dead letter that is to be replayed; where the store can, the
-// replay is sent with it, so that no crash comes between the two.
+// replay is sent with it, and under way.
 func (a *API) mark(ctx context.Context, d tables.DeadLetter) (tables.DeadLetter, error) {
 	if a.RecordedReplays == nil {
 		return a.DeadLetters.UpdateDeadLetter(ctx, d)
@@ -311,6 +342,7 @@ func (a *API) mark(ctx context.Context, d tables.DeadLetter) (tables.DeadLetter,
 	if err != nil {
 		return d, err
 	}
+	d.Status = tables.Replaying
 	return a.RecordedReplays.SendReplay(ctx, d, text)
 }
 
@@ -340,39 +372,44 @@ func (a *API) replayable(ctx context.Context, d tables.DeadLetter, force bool) e
 	return nil
 }
 
-// sendReplay sends the pointer. When that surely failed the row goes back to what
-// it was, so that the next replay is not told that one is under way.
-func (a *API) sendReplay(ctx context.Context, before, marked tables.DeadLetter) error {
-	text, err := a.replayText(marked)
+// sendReplay sends the pointer. When that surely failed the row goes back to what it was, so
+// that the next replay is not told that one is under way; otherwise its reservation ends soon.
+func (a *API) sendReplay(ctx context.Context, before, reserved tables.DeadLetter) error {
+	text, err := a.replayText(reserved)
 	if err != nil {
 		return err
 	}
-	q, err := a.Queues.Queue(marked.Queue)
+	q, err := a.Queues.Queue(reserved.Queue)
 	if err != nil {
 		return err
 	}
-	_, err = q.Send(ctx, text, queue.SendOptions{})
-	if err == nil {
-		a.Dispatcher.Wake(marked.Queue)
+	if _, err = q.Send(ctx, text, queue.SendOptions{}); err == nil {
 		return nil
 	}
 	p := storageFault("send the replay", err)
 	if queue.Ambiguous(err) {
-		p.Detail = fmt.Sprintf("Storage did not answer, so the replay may or may not be under way. Follow it at /api/v1/messages/%s; replay again after %s, or with ?force=true.", marked.MessageID, replayPatience)
+		p.Detail = fmt.Sprintf("Storage did not answer, so the replay may or may not be under way. Follow it at /api/v1/messages/%s; if nothing comes of it, replay again after %s.", reserved.MessageID, reservedFor)
 		return p
 	}
 	undone := before
-	undone.ETag = marked.ETag
+	undone.ETag = reserved.ETag
 	if _, err := a.DeadLetters.UpdateDeadLetter(ctx, undone); err != nil {
 		p.cause = errors.Join(p.cause, fmt.Errorf("undo the mark: %w", err))
-		p.Detail = fmt.Sprintf("The replay could not be sent, and the dead letter is still marked as replaying. Replay it again after %s, or with ?force=true.", replayPatience)
 	}
 	return p
 }
 
-// underWay reports whether a replay was asked for so lately that it may still come.
+// underWay reports whether a replay was asked for so lately that it may still come. A row
+// that waits was asked for lately when a replay is about to be sent.
 func underWay(d tables.DeadLetter) bool {
-	return d.Status == tables.Replaying && time.Since(d.ReplayedAt) < replayPatience
+	switch ago := time.Since(d.ReplayedAt); d.Status {
+	case tables.Replaying:
+		return ago < replayPatience
+	case tables.Waiting:
+		return ago < reservedFor
+	default:
+		return false
+	}
 }
 
 // replayWarnings says what will keep the replay waiting, and that it goes in circles.

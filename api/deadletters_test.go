@@ -5,10 +5,12 @@ import (
 	"encoding/base64"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -166,7 +168,7 @@ func TestFailedReplayIsTakenBackOnlyWhenItSurelyFailed(t *testing.T) {
 		replays int
 	}{
 		{"refused before effect", queue.ErrBusy, tables.Waiting, 0},
-		{"no answer", errors.New("connection reset"), tables.Replaying, 1},
+		{"no answer", errors.New("connection reset"), tables.Waiting, 1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -182,6 +184,119 @@ func TestFailedReplayIsTakenBackOnlyWhenItSurelyFailed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// cutReplays cuts steps of a replay: the row's update number cut, or the send where cut is 0. The
+// step takes effect or not; its answer is lost.
+type cutReplays struct {
+	tables.DeadLetters
+	queue.Service
+	cut     int
+	effect  bool
+	updates int
+}
+
+var errCut = errors.New("the answer was lost")
+
+func (c *cutReplays) UpdateDeadLetter(ctx context.Context, d tables.DeadLetter) (tables.DeadLetter, error) {
+	c.updates++
+	if c.updates != c.cut {
+		return c.DeadLetters.UpdateDeadLetter(ctx, d)
+	}
+	if c.effect {
+		if _, err := c.DeadLetters.UpdateDeadLetter(ctx, d); err != nil {
+			return d, err
+		}
+	}
+	return d, errCut
+}
+
+func (c *cutReplays) Queue(name string) (queue.Queue, error) {
+	q, err := c.Service.Queue(name)
+	return cutSends{q, c}, err
+}
+
+type cutSends struct {
+	queue.Queue
+	c *cutReplays
+}
+
+func (q cutSends) Send(ctx context.Context, text []byte, opts queue.SendOptions) (sent queue.Sent, err error) {
+	if q.c.cut != 0 || q.c.effect {
+		sent, err = q.Queue.Send(ctx, text, opts)
+	}
+	if q.c.cut == 0 {
+		q.c.cut, err = -1, errCut
+	}
+	return sent, err
+}
+
+// Wherever a replay is cut, a minute later it is under way or can be asked for again, and no
+// dead letter is replaying without a message.
+func TestAReplayThatIsCutAnywhereEnds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		cut    int
+		effect bool
+		status int
+		sent   int64
+	}{
+		"the reservation, with effect": {1, true, http.StatusAccepted, 1},
+		"the reservation":              {1, false, http.StatusServiceUnavailable, 0},
+		"the send, with effect":        {0, true, http.StatusServiceUnavailable, 1},
+		"the send":                     {0, false, http.StatusServiceUnavailable, 0},
+		"the last step, with effect":   {2, true, http.StatusAccepted, 1},
+		"the last step":                {2, false, http.StatusAccepted, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				cuts := &cutReplays{cut: tt.cut, effect: tt.effect}
+				h := newHarness(t, func(o *Options) {
+					cuts.DeadLetters, cuts.Service = o.DeadLetters, o.Queues
+					o.DeadLetters, o.Queues = cuts, cuts
+				})
+				d := h.putDeadLetter(dead("m1", "", "payload"))
+				target := "/api/v1/dead-letters/" + d.ID + "/replay"
+				h.do(tt.status, "POST", target, "")
+				if n := h.depth("orders"); n != tt.sent {
+					t.Fatalf("%d messages were sent, want %d", n, tt.sent)
+				}
+				row := h.loadDead(d.ID)
+				if row.Status == tables.Replaying && tt.sent == 0 {
+					t.Error("the dead letter is replaying, and nothing was sent")
+				}
+				if row.ReplayToken != "" { // it is kept for what may be under way
+					h.do(http.StatusConflict, "POST", target, "")
+				}
+				time.Sleep(reservedFor + time.Second)
+				if h.loadDead(d.ID).Status == tables.Waiting {
+					h.do(http.StatusAccepted, "POST", target, "")
+				}
+				pointers, row := h.pointers("orders"), h.loadDead(d.ID)
+				if row.Status != tables.Replaying || !slices.Contains(pointers, row.ReplayToken) {
+					t.Errorf("the dead letter is %s, and its pointer is not on the queue", row.Status)
+				}
+			})
+		})
+	}
+}
+
+// pointers are the tokens of the replays on a queue.
+func (h *harness) pointers(name string) (tokens []string) {
+	h.Helper()
+	q, err := h.db.Queues().Queue(name)
+	if err != nil {
+		h.Fatal(err)
+	}
+	got, err := q.Receive(h.Context(), queue.MaxReceive, time.Minute)
+	if err != nil {
+		h.Fatal(err)
+	}
+	for _, m := range got {
+		if b, err := queue.Decode(queue.EncodingAuto, m.Text); err == nil && b.Replay != nil {
+			tokens = append(tokens, b.Replay.Token)
+		}
+	}
+	return tokens
 }
 
 func TestReplayGoesOnWhenTheCallerHangsUp(t *testing.T) {

@@ -380,13 +380,50 @@ func TestForgedReplayPointerSendsNothing(t *testing.T) {
 	})
 }
 
+// Who asks for a replay may die when its message is sent, and before the dead letter says
+// that it is replaying.
+func TestAReplayWhoseAskerDiedGoesOn(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.sender.answer = statuses(400, 503, 200)
+		_, stop := b.start(nil)
+		b.send("x")
+		time.Sleep(10 * time.Second)
+		b.askForReplay(b.deadLetters()[0].ID, "token-1", tables.Waiting)
+		time.Sleep(time.Minute)
+		stop()
+		want(t, "POSTs", b.sender.count(), 3)
+		want(t, "dead letter", b.deadLetters()[0].Status, tables.Replayed)
+		want(t, "messages left", b.total(testQueue), 0)
+	})
+}
+
+func TestAReplayThatWaitsSaysSoThoughItsAskerDied(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.sender.answer = statuses(400, 503)
+		_, stop := b.start(nil)
+		defer stop()
+		b.send("x")
+		time.Sleep(10 * time.Second)
+		b.askForReplay(b.deadLetters()[0].ID, "token-1", tables.Waiting)
+		time.Sleep(2 * time.Minute)
+		want(t, "dead letter", b.deadLetters()[0].Status, tables.Replaying)
+	})
+}
+
 func (b *bench) replay(id, token string) {
+	b.t.Helper()
+	b.askForReplay(id, token, tables.Replaying)
+}
+
+// askForReplay reserves the dead letter and sends the pointer to it; the row has the status
+// when that is done.
+func (b *bench) askForReplay(id, token string, status tables.DeadLetterStatus) {
 	b.t.Helper()
 	row, err := b.db.GetDeadLetter(b.t.Context(), id)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	row.Status, row.ReplayToken, row.Replays = tables.Replaying, token, row.Replays+1
+	row.Status, row.ReplayToken, row.Replays = status, token, row.Replays+1
 	if _, err := b.db.UpdateDeadLetter(b.t.Context(), row); err != nil {
 		b.t.Fatal(err)
 	}

@@ -72,6 +72,9 @@ func (o opener) openReplay(ctx context.Context, p *parcel, r queue.Replay) error
 	if row.ReplayToken == "" || subtle.ConstantTimeCompare([]byte(row.ReplayToken), []byte(r.Token)) != 1 {
 		return errStaleReplay
 	}
+	if row.Status == tables.Waiting && time.Since(p.m.InsertedAt) > replayStepTime {
+		row = o.showReplaying(ctx, row)
+	}
 	p.replay = &row
 	p.key.MessageID = row.MessageID // Day stays the pointer's: the original's records may have expired
 	p.generation = row.Generation + row.Replays
@@ -86,6 +89,23 @@ func (o opener) openReplay(ctx context.Context, p *parcel, r queue.Replay) error
 		return fmt.Errorf("decode: %w", err)
 	}
 	return nil
+}
+
+// replayStepTime is how long asking for a replay takes at most.
+const replayStepTime = 20 * time.Second
+
+// showReplaying says on a dead letter that its replay is under way, where who asked for it
+// died before that. Nothing depends on it but what is shown.
+func (o opener) showReplaying(ctx context.Context, row tables.DeadLetter) tables.DeadLetter {
+	next := row
+	next.Status = tables.Replaying
+	saved, err := retry.Get(ctx, retry.Once, func(ctx context.Context) (tables.DeadLetter, error) {
+		return o.DeadLetters.UpdateDeadLetter(ctx, next)
+	})
+	if err != nil {
+		return row
+	}
+	return saved
 }
 
 // eventOf names the event that a parcel carries, for deduplication; empty when it is told

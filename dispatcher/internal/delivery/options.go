@@ -30,6 +30,7 @@ type Sender interface {
 // DeadLetters are where a replay finds what it replays.
 type DeadLetters interface {
 	GetDeadLetter(ctx context.Context, id string) (tables.DeadLetter, error)
+	UpdateDeadLetter(ctx context.Context, d tables.DeadLetter) (tables.DeadLetter, error)
 }
 
 // Options are what delivering needs of others.

@@ -37,6 +37,7 @@ func TestSeedsOfWhatIsMended(t *testing.T) {
 		{"C54: the poller took one message at a time, and nobody looked at the others", "expiry", 47},
 		{"C54: what was near its end stood behind others, and the next look came too late", "expiry", 148},
 		{"C54: whoever dead-lettered a message died, and its timeline said for ever that it was about to", "expiry", 61},
+		{"C57: a replay that a crash cut stayed replaying", "replays", 2},
 		{"C55: a delivered message was POSTed again because tables could not be read for a moment", "redelivery", 4},
 	} {
 		t.Run(m.found, func(t *testing.T) {

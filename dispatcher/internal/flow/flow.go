@@ -56,6 +56,7 @@ type Flow struct {
 	refusing bool
 	pause    policy.Pause
 	slots    policy.Slots
+	spreadAt float64 // the lowest learned rate by which slots were given; 0: none was
 	meter    policy.Meter
 	auto     policy.AutoDisable
 
@@ -142,7 +143,7 @@ func (f *Flow) update(r tables.Registration) (reset, released bool) {
 // f.mu is held; who releases it tells held.
 func (f *Flow) release(now time.Time) {
 	f.slots.Reset()
-	f.releasedAt = now
+	f.spreadAt, f.releasedAt = 0, now
 }
 
 // limit is how many POSTs may be in flight now. f.mu is held.

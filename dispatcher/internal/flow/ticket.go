@@ -164,6 +164,9 @@ func (f *Flow) worthWaiting(now time.Time) bool {
 // postpone gives a message that is refused its place in the line of those that come back.
 func (f *Flow) postpone(r *Refusal, now time.Time) {
 	f.postponed++
+	if rate := f.pacer.Rate(); rate > 0 && (f.spreadAt == 0 || rate < f.spreadAt) {
+		f.spreadAt = rate
+	}
 	r.Until = f.slots.Reserve(f.pace(now), r.Until, now, rand.Float64())
 }
 
@@ -243,6 +246,10 @@ func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.Breake
 			released = true
 		}
 	}
+	if f.faster() {
+		f.release(now)
+		released = true
+	}
 	if !a.Sign.Failed {
 		f.meter.Add(a.Took, now)
 	}
@@ -274,6 +281,17 @@ func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.Breake
 		}
 	}
 	return turned, released
+}
+
+// faster tells whether the learned rate is twice what it was when its messages were last spread
+// over time: they would come back too late.
+func (f *Flow) faster() bool {
+	rate := f.pacer.Rate()
+	if f.spreadAt == 0 || rate < 2*f.spreadAt && f.pacer.Limited() {
+		return false
+	}
+	f.spreadAt = 0
+	return true
 }
 
 // judge tells pacer and breaker what came of a POST, and reports whether the breaker has turned.

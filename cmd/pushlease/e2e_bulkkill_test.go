@@ -29,7 +29,7 @@ func TestKillsWhileDeadLettersAreMadeAndReplayed(t *testing.T) {
 			p = s.start(t, settings...)
 		}
 		p.waitEmpty(time.Minute, queue)
-		expectOneDeadLetterEach(t, p, queue, ids, "waiting", nil)
+		expectOneDeadLetterEach(t, p, queue, ids, "waiting", 0)
 		if again := receiver.refusals() - n; again < 0 || again > 2*concurrency {
 			t.Errorf("%d POSTs beyond one for each message: the kills explain at most %d", again, 2*concurrency)
 		}
@@ -51,7 +51,14 @@ func TestKillsWhileDeadLettersAreMadeAndReplayed(t *testing.T) {
 			t.Fatalf("%d of %d were taken when the last kill came: that proves nothing", taken, n)
 		}
 		p.replayToTheEnd(request(`,"rate":1000`))
-		p.waitEmpty(3*time.Minute, queue) // a pointer that a kill left without its mark ends after a minute
+		waitUntil(t, 2*time.Minute, func() string { // what a kill cut is kept for it for a minute
+			if left := p.count(queue, "waiting"); left > 0 {
+				p.replayToTheEnd(request(`,"rate":1000`))
+				return fmt.Sprintf("%d dead letters wait", left)
+			}
+			return ""
+		})
+		p.waitEmpty(time.Minute, queue)
 		if rows := p.deadLetters(queue, "replaying"); len(rows) > 0 {
 			t.Errorf("%d dead letters are replaying, and nothing is on the queue", len(rows))
 		}
@@ -61,11 +68,7 @@ func TestKillsWhileDeadLettersAreMadeAndReplayed(t *testing.T) {
 			}
 			return ""
 		})
-		replays := map[string]int{}
-		for _, id := range ids {
-			replays[id] = 1
-		}
-		expectOneDeadLetterEach(t, p, queue, ids, "replayed", replays)
+		expectOneDeadLetterEach(t, p, queue, ids, "replayed", 1)
 		taken, posts := receiver.counts()
 		if taken != n || posts-taken > 2*concurrency {
 			t.Errorf("%d of %d messages were taken, by %d POSTs; the kills explain %d more", taken, n, posts, 2*concurrency)
@@ -114,8 +117,8 @@ func (p *process) replayToTheEnd(request string) {
 }
 
 // expectOneDeadLetterEach: no message has two dead letters, none is missing, and each was
-// replayed as often as replays says.
-func expectOneDeadLetterEach(t *testing.T, p *process, queue string, ids []string, status string, replays map[string]int) {
+// replayed so often, but for what kills cut.
+func expectOneDeadLetterEach(t *testing.T, p *process, queue string, ids []string, status string, replays int) {
 	t.Helper()
 	byID := map[string]int{}
 	for _, d := range p.deadLetters(queue, "") {
@@ -123,8 +126,8 @@ func expectOneDeadLetterEach(t *testing.T, p *process, queue string, ids []strin
 		if d.Status != status || d.Reason != "NonRetryableError" || d.LastStatus != http.StatusBadRequest || d.Attempts != 1 {
 			t.Errorf("a dead letter is %+v, want it to be %s", d, status)
 		}
-		if d.Replays != replays[d.MessageID] {
-			t.Errorf("message %s was replayed %d times, want %d", d.MessageID, d.Replays, replays[d.MessageID])
+		if d.Replays < replays || d.Replays > 3*replays { // each of the two kills may have cut one
+			t.Errorf("message %s was replayed %d times, want %d", d.MessageID, d.Replays, replays)
 		}
 	}
 	for _, id := range ids {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +16,7 @@ import (
 	"github.com/pushlease/pushlease/dispatcher/internal/journal"
 	"github.com/pushlease/pushlease/dispatcher/internal/lease"
 	"github.com/pushlease/pushlease/dispatcher/internal/meter"
+	"github.com/pushlease/pushlease/dispatcher/internal/receive"
 	"github.com/pushlease/pushlease/dispatcher/internal/registry"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/dispatcher/internal/settle"
@@ -46,19 +45,11 @@ type Dispatcher struct {
 	admission *admission.Admission
 	measure   *lease.Measure
 	leases    *lease.Leases
+	receiver  *receive.Receiver
 	deliverer *delivery.Deliverer
 	completer *settle.Completer
 	deletes   *meter.Deletes
-	late      *late
 	inFlight  meter.InFlight
-
-	mu      sync.Mutex
-	pollers map[string]*poller
-	guards  map[string]*guard
-	// resting are the guards of earlier runs of Pump.
-	resting map[string]*guard
-
-	handlers sync.WaitGroup
 
 	// write outlives work: records and settling go on while work is cut short. It
 	// ends when Run returns.
@@ -88,10 +79,6 @@ func New(o Options) (*Dispatcher, error) {
 		leases:    lease.New(write, measure.Length, m, o.Logger),
 		deletes:   meter.NewDeletes(),
 		spans:     meter.Spans{Tracer: o.Tracer},
-		late:      newLate(),
-		pollers:   map[string]*poller{},
-		guards:    map[string]*guard{},
-		resting:   map[string]*guard{},
 	}
 	d.flows = flow.New(flow.Options{
 		Store: o.Store, Instance: o.Instance, Log: o.Logger, Turned: func(id string, phase policy.BreakerPhase) { m.Turned(id, string(phase)) }, Shown: d.Wake,
@@ -103,7 +90,10 @@ func New(o Options) (*Dispatcher, error) {
 	d.completer = settle.New(settle.Options{
 		Queues: o.Queues, DeadLetters: o.Store, Recorded: o.RecordedCompletes, PoisonCopy: o.PoisonCopy,
 		Journal: d.journal, Claims: d.claims, Flows: d.flows, Meter: m, Deletes: d.deletes, Spans: d.spans, Log: o.Logger,
-		Sent: d.Wake, GivenBack: d.givenBack,
+		Sent: d.Wake,
+		GivenBack: func(queueName string, m *queue.Message, delay time.Duration) {
+			d.receiver.GivenBack(queueName, m, delay)
+		},
 	})
 	d.registry = registry.New(o.Store, o.Logger, d.flows.Sync)
 	d.deliverer = delivery.New(delivery.Options{
@@ -112,7 +102,13 @@ func New(o Options) (*Dispatcher, error) {
 		Encoding: o.Encoding, ByEvent: o.ByEvent, KeepUnmatched: o.KeepUnmatched, Hosted: o.Hosted, LookGap: o.LookGap,
 		Instance: o.Instance, Disable: d.disable, Write: write,
 	})
-	return d, errors.Join(d.inFlight.Measure(o.Meter, d.polled), d.measurePollAge(o.Meter), d.flows.Measure(o.Meter, m.Label))
+	d.receiver = receive.New(receive.Options{
+		Queues: o.Queues, Registry: d.registry, Flows: d.flows, Journal: d.journal, Measure: measure, Admission: d.admission,
+		Meter: m, Tracer: o.Tracer, Log: o.Logger, Hosted: o.Hosted, LookGap: o.LookGap, Concurrency: o.Concurrency,
+		PollMin: o.PollMin, PollMax: o.PollMax, RegistryRefresh: o.RegistryRefresh, Instance: o.Instance, Write: write,
+		Handle: d.handle, Refuse: d.refuse,
+	})
+	return d, errors.Join(d.inFlight.Measure(o.Meter, d.receiver.Polled), d.receiver.MeasurePollAge(o.Meter), d.flows.Measure(o.Meter, m.Label))
 }
 
 // Run works until ctx ends, then drains. It stops in three steps: no more
@@ -120,10 +116,10 @@ func New(o Options) (*Dispatcher, error) {
 // the cause ErrStopping when Drain has passed; writing ends settleBound later. What
 // was cut short is given back and charged to nobody. No fault of storage makes Run
 // return.
-func (d *Dispatcher) Run(ctx context.Context) { d.run(ctx, d.supervise) }
+func (d *Dispatcher) Run(ctx context.Context) { d.run(ctx, d.receiver.Run) }
 
 // run is Run with another way to get messages.
-func (d *Dispatcher) run(ctx context.Context, supervise func(ctx, work context.Context)) {
+func (d *Dispatcher) run(ctx context.Context, receive func(ctx, work context.Context)) {
 	work, stopWork := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer d.stopWrite()
 
@@ -134,8 +130,7 @@ func (d *Dispatcher) run(ctx context.Context, supervise func(ctx, work context.C
 
 	drained := make(chan struct{})
 	go func() {
-		supervise(ctx, work)
-		d.handlers.Wait() // all pollers have returned: nothing is received any more
+		receive(ctx, work)
 		close(drained)
 	}()
 	<-ctx.Done()
@@ -157,98 +152,22 @@ func (d *Dispatcher) run(ctx context.Context, supervise func(ctx, work context.C
 	flusher.Wait()
 }
 
-// supervise keeps one poller for every queue that has an enabled webhook, and a guard
-// for every other one that has webhooks, until ctx ends. It never gives up: a store
-// that can't be asked is asked again.
-func (d *Dispatcher) supervise(ctx, work context.Context) {
-	var running sync.WaitGroup
-	defer running.Wait()
-	faults := 0
-	for {
-		wait := d.o.RegistryRefresh
-		if err := d.registry.Refresh(ctx); err != nil {
-			faults++
-			wait = min(wait, retry.Backoff(faults, 500*time.Millisecond, wait))
-		} else {
-			faults = 0
-			d.registry.RefreshLeft(ctx)
-		}
-		d.reconcile(ctx, work, &running)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(wait):
-		case <-d.registry.Changed:
-		}
-	}
-}
-
-// reconcile starts and stops pollers so that they fit the registry.
-func (d *Dispatcher) reconcile(ctx, work context.Context, running *sync.WaitGroup) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.reconcileGuards(ctx, work, running)
-	wanted := d.ours(d.registry.ToPoll())
-	for name, p := range d.pollers {
-		if !wanted[name] {
-			p.stop()
-			delete(d.pollers, name)
-			d.log.Info("polling stopped: no enabled webhook is left on the queue", "queue", name)
-		}
-	}
-	for name := range wanted {
-		if d.pollers[name] != nil || ctx.Err() != nil {
-			continue
-		}
-		q, err := d.o.Queues.Queue(name)
-		if err != nil { // the API refuses such names; someone wrote the row by hand
-			d.log.Debug("a webhook is registered on a queue that can't be opened", "error", err)
-			continue
-		}
-		p := newPoller(work, d, q, 0)
-		pollCtx, stop := context.WithCancel(ctx)
-		p.stop = stop
-		d.pollers[name] = p
-		running.Go(func() { defer stop(); defer p.close(); p.run(pollCtx) })
-		running.Go(func() { (&guard{d: d, q: q, work: work, stuck: d.stuckMargin()}).run(pollCtx) })
-		d.log.Info("polling started", "queue", name)
-	}
-}
-
-// polled names the queues that are polled.
-func (d *Dispatcher) polled() []string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Collect(maps.Keys(d.pollers))
-}
-
-// backlogged is whether the queue's last receive brought as many messages as were asked for.
-func (d *Dispatcher) backlogged(queueName string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	p := d.pollers[queueName]
-	return p != nil && p.backlogged() != nil
-}
-
 // Wake makes the queue's poller receive at once, because a message was just sent.
-func (d *Dispatcher) Wake(queueName string) {
-	d.mu.Lock()
-	p := d.pollers[queueName]
-	d.mu.Unlock()
-	if p != nil {
-		p.wakeUp()
-	}
-}
+func (d *Dispatcher) Wake(queueName string) { d.receiver.Wake(queueName) }
 
-// givenBack tells the queue's poller and its guard when to look for a message that was given back.
-func (d *Dispatcher) givenBack(queueName string, m *queue.Message, delay time.Duration) {
-	d.late.note(queueName, m, delay)
-	d.mu.Lock()
-	p := d.pollers[queueName]
-	d.mu.Unlock()
-	if p != nil {
-		p.willBeVisible(delay)
-	}
+// Place is a seat that is kept free for one message that is about to be sent.
+type Place = receive.Place
+
+// Reserve keeps a place for a message on the queue: nil when no message could start now, or
+// when this process does not receive from the queue. It never waits.
+func (d *Dispatcher) Reserve(queueName string) *Place { return d.receiver.Reserve(queueName) }
+
+// Pump does for a while what Run does all the time, for the queues that no host receives from:
+// it handles what they have, and guards those whose webhooks can't be sent to. Call it at least
+// every Options.LookGap, under WithPostDeadline where that is bounded; any number may run at a
+// time. The error is about queues that could not be received from or looked at.
+func (d *Dispatcher) Pump(ctx, work context.Context) (handled int, err error) {
+	return d.receiver.Pump(ctx, work)
 }
 
 // RegistryChanged makes the dispatcher read the registered webhooks again at once.

@@ -108,23 +108,6 @@ func TestPlacesAreThoseOfAReceive(t *testing.T) {
 	})
 }
 
-func TestNoPlaceUnderABacklog(t *testing.T) {
-	inBubble(t, func(b *bench) {
-		d, stop := b.start(nil)
-		defer stop()
-		time.Sleep(time.Second)
-		d.mu.Lock()
-		p := d.pollers[testQueue]
-		d.mu.Unlock()
-		p.noteBacklog(true, 0)
-		b.noPlace(d, testQueue, "receives come back full")
-		p.noteBacklog(false, 0)
-		if _, handed := b.publish(d, "a"); !handed {
-			t.Error("no place after the backlog")
-		}
-	})
-}
-
 // A receive that found nothing gives its room back to a receiver that waits for it, since that
 // keeps every other one from slots.
 func TestNobodyWaitsForRoomThatIsThere(t *testing.T) {

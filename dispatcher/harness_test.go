@@ -51,6 +51,9 @@ const (
 	poisonMargin  = 7                // receives beyond the attempts
 	poisonProofs  = 3                // POSTs that had begun
 	hostLookMax   = 30 * time.Minute // of a host's held message
+	maxReceivers  = 4                // receives at a time from one queue
+	guardMargin   = time.Hour        // before its end a message that nobody can be sent is a dead letter
+	guardRarely   = 10 * time.Minute // between two looks where poll_max is as long
 )
 
 // bodyHash is how records tell bodies apart.

@@ -2,7 +2,6 @@ package dispatcher
 
 import (
 	"context"
-	"maps"
 	"time"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/delivery"
@@ -86,12 +85,6 @@ func (d *Dispatcher) upToDate(ctx context.Context, now time.Time) bool {
 	ctx, cancel := context.WithTimeout(ctx, retry.Timeout)
 	defer cancel()
 	return d.registry.Fresh(ctx, now) || !readAt.IsZero()
-}
-
-// ours are those of names that d receives from itself: a host receives from the others.
-func (d *Dispatcher) ours(names map[string]bool) map[string]bool {
-	maps.DeleteFunc(names, func(name string, _ bool) bool { return d.o.Hosted(name) })
-	return names
 }
 
 // WithPostDeadline makes every POST under ctx end by then, whatever its webhook's own

@@ -192,7 +192,7 @@ func TestPumpsAtATimeShareTheQueues(t *testing.T) {
 		want(t, "POSTs", b.sender.count(), len(sent))
 		want(t, "in flight afterwards", d.Queue(testQueue).InFlight, 0)
 		want(t, "polling afterwards", d.Queue(testQueue).Polling, false)
-		want(t, "pollers and guards", len(d.pollers)+len(d.guards), 0)
+		want(t, "pollers", len(d.receiver.Polled()), 0)
 		want(t, "looks at the idle queue", b.queues.count("peek"), 1)
 		stop()
 	})

@@ -7,6 +7,7 @@ import (
 	"github.com/pushlease/pushlease/dispatcher/internal/flow"
 	"github.com/pushlease/pushlease/dispatcher/internal/lease"
 	"github.com/pushlease/pushlease/dispatcher/internal/meter"
+	"github.com/pushlease/pushlease/dispatcher/internal/receive"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 )
@@ -62,16 +63,9 @@ func (d *Dispatcher) Queue(name string) QueueStatus {
 	if l, left := d.registry.LeftQueue(name); left {
 		s.LeftAt = l.At
 	}
-	d.mu.Lock()
-	p := d.pollers[name]
-	d.mu.Unlock()
-	if p == nil {
-		return s
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s.Polling = true
-	s.LastPollAt, s.LastError, s.LastErrorAt = p.lastPollAt, p.lastErr, p.lastErrAt
+	var p receive.Poll
+	p, s.Polling = d.receiver.Poll(name)
+	s.LastPollAt, s.LastError, s.LastErrorAt = p.At, p.Err, p.ErrAt
 	return s
 }
 
@@ -102,16 +96,12 @@ func (d *Dispatcher) Health() map[string]error {
 		err = errors.New("the registered webhooks have not been read yet")
 	}
 	health["webhooks"] = err
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for name, p := range d.pollers {
-		p.mu.Lock()
-		err := p.lastErr
-		p.mu.Unlock()
-		if errors.Is(err, queue.ErrQueueNotFound) {
-			err = nil // the first publish creates it
+	for _, name := range d.receiver.Polled() {
+		p, _ := d.receiver.Poll(name)
+		if errors.Is(p.Err, queue.ErrQueueNotFound) {
+			p.Err = nil // the first publish creates it
 		}
-		health["queue "+name] = err
+		health["queue "+name] = p.Err
 	}
 	return health
 }

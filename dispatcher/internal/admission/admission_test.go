@@ -119,7 +119,7 @@ func TestAMessageThatOneWebhookIsDoneWithLeavesItsSlotToOthers(t *testing.T) {
 	inHand, without := a.Counts()
 	want(t, "in hand at rest", inHand, 0)
 	want(t, "lingering at rest", without, 0)
-	want(t, "seats in use", s.InUse(), 0)
+	want(t, "seats in use", s.inUse(), 0)
 }
 
 func TestUnderABacklogAReceiverWaitsForHalfOfWhatMayBeInWork(t *testing.T) {
@@ -223,7 +223,7 @@ func TestNoBoundIsPassedInAnyOrder(t *testing.T) {
 			g.Close()
 		}
 		for _, s := range queues {
-			want(t, "seats in use", s.InUse()+s.onTheWay, 0)
+			want(t, "seats in use", s.inUse()+s.onTheWay, 0)
 			s.Leave()
 		}
 		want(t, "in hand", a.inHand+a.lingering+a.reserved+len(a.shares), 0)
@@ -234,4 +234,11 @@ func TestAcquireTakesWhatOneReceiveCanBringAtMost(t *testing.T) {
 	a := New(Bounds{Slots: 500, Total: 1000})
 	s := a.Join(wants("q", 1000))
 	want(t, "seats", s.Acquire(t.Context()), queue.MaxReceive)
+}
+
+// inUse counts the seats that are in use, in slots or while settling.
+func (s *Seats) inUse() int {
+	s.a.mu.Lock()
+	defer s.a.mu.Unlock()
+	return s.slots + s.settling
 }

@@ -152,13 +152,6 @@ func (s *Seats) Return(n int) {
 	s.signal()
 }
 
-// InUse counts the seats that are in use, in slots or while settling.
-func (s *Seats) InUse() int {
-	s.a.mu.Lock()
-	defer s.a.mu.Unlock()
-	return s.slots + s.settling
-}
-
 func (s *Seats) waiting(yes bool) {
 	s.a.mu.Lock()
 	defer s.a.mu.Unlock()

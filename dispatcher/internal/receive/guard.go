@@ -1,11 +1,10 @@
-package dispatcher
+package receive
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,16 +17,8 @@ import (
 )
 
 const (
-	// guardInterval is the wait between two looks at a guarded queue. A message of a life of
-	// a minute is near its end for half of it: one look falls into that, and time is left
-	// for what it leads to. A process whose poll_max is longer than usualPollMax looks as
-	// rarely as it polls, down to guardRarely.
-	guardInterval = 20 * time.Second
-	usualPollMax  = 30 * time.Second
-	guardRarely   = 10 * time.Minute
-	// guardMargin is how much of its life a message has left when it is dead-lettered,
-	// or half of its life if that is less.
-	guardMargin = time.Hour
+	usualPollMax = 30 * time.Second
+	guardRarely  = 10 * time.Minute
 	// guardAgain is the longest wait after a round that left something near its end, and
 	// between the looks of a timer's run.
 	guardAgain = time.Minute
@@ -46,12 +37,13 @@ const (
 // It watches a polled queue too, while none of its webhooks can be sent to, or not as much as
 // there is: then nobody receives from it either, or not all.
 type guard struct {
-	d    *Dispatcher
+	*Options
+	late *late
 	q    queue.Queue
 	work context.Context
 	stop context.CancelFunc
-	// stuck is the margin of a queue that is polled; zero for all others.
-	stuck time.Duration
+	// beside is the poller of a queue that is polled; nil for all others.
+	beside *poller
 	// behind: the poller receives, but there is more than its webhooks can be sent now.
 	behind bool
 	// inVain: the last batch held nothing that is near its end, though a peek showed
@@ -60,31 +52,6 @@ type guard struct {
 	// noted are the messages of a left queue, among those that the last peek showed,
 	// that are recorded as held.
 	noted map[string]bool
-}
-
-// reconcileGuards starts and stops guards so that they fit the registry. d.mu is held.
-func (d *Dispatcher) reconcileGuards(ctx, work context.Context, running *sync.WaitGroup) {
-	wanted, left := d.ours(d.registry.ToGuard()), d.registry.NewlyLeft()
-	for name, g := range d.guards {
-		if !wanted[name] || slices.Contains(left, name) { // those begin anew, with a look
-			g.stop()
-			delete(d.guards, name)
-		}
-	}
-	for name := range wanted {
-		if d.guards[name] != nil || ctx.Err() != nil {
-			continue
-		}
-		q, err := d.o.Queues.Queue(name)
-		if err != nil {
-			continue // as in reconcile
-		}
-		guardCtx, stop := context.WithCancel(ctx)
-		g := &guard{d: d, q: q, work: work, stop: stop}
-		d.guards[name] = g
-		running.Go(func() { defer stop(); g.run(guardCtx) })
-		d.log.Info("no webhook of the queue is enabled, or it has none any more: its messages wait, and are dead-lettered before they would expire", "queue", name)
-	}
 }
 
 // run looks at the queue until ctx ends.
@@ -99,14 +66,14 @@ func (g *guard) run(ctx context.Context) {
 		case err != nil:
 			faults++
 			wait = retry.Backoff(faults, guardInterval, max(guardAgain, g.interval()))
-			g.d.log.Warn("the queue can't be guarded against expiring messages now; trying again",
+			g.Log.Warn("the queue can't be guarded against expiring messages now; trying again",
 				"queue", g.q.Name(), "wait", wait.Round(time.Second), "error", err)
 		default:
 			faults = 0
 			pace = min(wanted, 2*pace) // more may come of what was short-lived a moment ago
 			wait = pace - rand.N(pace/10)
 		}
-		retry.Sleep(ctx, g.d.late.wait(g.q.Name(), time.Now(), wait))
+		retry.Sleep(ctx, g.late.wait(g.q.Name(), time.Now(), wait))
 	}
 }
 
@@ -139,11 +106,11 @@ func (g *guard) round(ctx context.Context) (pace time.Duration, err error) {
 			return pace, err
 		}
 		// Nobody's time ends because of a registry that is behind.
-		if !g.d.registry.Fresh(ctx, start) {
+		if !g.Registry.Fresh(ctx, start) {
 			return pace, errors.New("the registered webhooks can't be read")
 		}
-		if g.polled() != g.d.registry.ToPoll()[g.q.Name()] || !g.polled() && !g.d.registry.ToGuard()[g.q.Name()] {
-			g.d.registry.Tell() // the poller takes over, or the queue is nobody's any more
+		if g.polled() != g.Registry.ToPoll()[g.q.Name()] || !g.polled() && !g.Registry.ToGuard()[g.q.Name()] {
+			g.Registry.Tell() // the poller takes over, or the queue is nobody's any more
 			return min(pace, guardAgain), nil
 		}
 		if g.inVain {
@@ -165,8 +132,8 @@ func (g *guard) round(ctx context.Context) (pace time.Duration, err error) {
 // shortest life it saw: a few looks fit into its margin.
 func (g *guard) look(ctx context.Context) (ending int, pace time.Duration, err error) {
 	if g.polled() {
-		room, _ := g.d.flows.Room(g.q.Name(), 0, 1, time.Now())
-		g.behind = room > 0 && g.d.backlogged(g.q.Name())
+		room, _ := g.Flows.Room(g.q.Name(), 0, 1, time.Now())
+		g.behind = room > 0 && g.beside.backlogged() != nil
 		if room > 0 && !g.behind {
 			return 0, min(g.interval(), guardAgain), nil // the poller receives what comes
 		}
@@ -203,9 +170,9 @@ func (g *guard) look(ctx context.Context) (ending int, pace time.Duration, err e
 func (g *guard) receive(n int) ([]*queue.Message, error) {
 	ctx, cancel := context.WithTimeout(g.work, receiveTimeout)
 	defer cancel()
-	messages, err := g.q.Receive(ctx, min(n, g.d.o.Concurrency), g.d.measure.Length(g.q.Name()))
+	messages, err := g.q.Receive(ctx, min(n, g.Concurrency), g.Measure.Length(g.q.Name()))
 	if err != nil {
-		g.d.metrics.ReceiveError(g.q.Name())
+		g.Meter.ReceiveError(g.q.Name())
 		return nil, fmt.Errorf("receive expiring messages: %w", err)
 	}
 	return messages, nil
@@ -217,7 +184,7 @@ func (g *guard) handle(messages []*queue.Message) int {
 	var batch sync.WaitGroup
 	for _, m := range messages {
 		batch.Go(func() {
-			if g.d.handle(g.work, g.q, m, g.terms(m), nil) == "deleted" {
+			if g.Handle(g.work, g.q, m, g.terms(m), nil) == "deleted" {
 				left.Add(1)
 			}
 		})
@@ -230,28 +197,24 @@ func (g *guard) handle(messages []*queue.Message) int {
 // receive excused. Where a webhook was enabled meanwhile it is delivered. What was sent to a
 // left queue later is given back untouched.
 func (g *guard) terms(m *queue.Message) delivery.Terms {
-	l, left := g.d.registry.LeftQueue(g.q.Name())
+	l, left := g.Registry.LeftQueue(g.q.Name())
 	switch {
 	case left && !registry.Before(l, m.InsertedAt):
 		return delivery.Terms{Untouched: true}
 	case nearEnd(m.InsertedAt, m.ExpiresAt, time.Now(), g.margin()):
 		return delivery.Terms{Held: guardMargin, Postponed: guardMargin}
 	case g.polled():
-		return delivery.Usual(m, g.d.o.LookGap)
+		return delivery.Usual(m, g.LookGap)
 	}
 	return delivery.Terms{Postponed: policy.ExpiryMargin, Shown: true}
 }
 
-// stuckMargin is how much of its life a message has left when it is dead-lettered because
-// the webhooks of its polled queue can't be sent to, or half of its life if that is less.
-func (d *Dispatcher) stuckMargin() time.Duration { return max(stuckMargin, d.o.LookGap) }
-
 // interval is the wait between two looks where nothing asks for a shorter one.
 func (g *guard) interval() time.Duration {
-	if g.d.o.PollMax <= usualPollMax {
+	if g.PollMax <= usualPollMax {
 		return guardInterval
 	}
-	return min(g.d.o.PollMax, guardRarely)
+	return min(g.PollMax, guardRarely)
 }
 
 func (g *guard) margin() time.Duration {
@@ -259,64 +222,13 @@ func (g *guard) margin() time.Duration {
 	case !g.polled():
 		return guardMargin
 	case g.behind: // its turn may come yet
-		return max(guardAgain, g.d.o.LookGap)
+		return max(guardAgain, g.LookGap)
 	}
-	return g.stuck
+	return g.stuckMargin()
 }
 
-func (g *guard) polled() bool { return g.stuck > 0 }
+func (g *guard) polled() bool { return g.beside != nil }
 
-func nearEnd(inserted, expires, now time.Time, margin time.Duration) bool {
-	return !expires.IsZero() && expires.Sub(now) <= delivery.LastOfLife(inserted, expires, margin)
-}
-
-// late knows, by queue, when messages come back that were given back for so long that
-// they are hidden until shortly before their expiry. No look from outside shows them.
-type late struct {
-	mu      sync.Mutex
-	windows map[string]window
-}
-
-// window spans the ends of several such lives; looks in between that find nothing are
-// cheap.
-type window struct{ from, until time.Time }
-
-func newLate() *late { return &late{windows: map[string]window{}} }
-
-// note is called when m is given back for delay.
-func (l *late) note(queueName string, m *queue.Message, delay time.Duration) {
-	back := time.Now().Add(delay)
-	if delay == 0 || !nearEnd(m.InsertedAt, m.ExpiresAt, back, guardMargin) {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	w, ok := l.windows[queueName]
-	if !ok || time.Now().After(w.until) {
-		w = window{from: back, until: m.ExpiresAt}
-	}
-	if back.Before(w.from) {
-		w.from = back
-	}
-	if m.ExpiresAt.After(w.until) {
-		w.until = m.ExpiresAt
-	}
-	l.windows[queueName] = w
-}
-
-// wait shortens wait so that what comes back late is looked for.
-func (l *late) wait(queueName string, now time.Time, wait time.Duration) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	w, ok := l.windows[queueName]
-	switch {
-	case !ok:
-		return wait
-	case now.After(w.until):
-		delete(l.windows, queueName)
-		return wait
-	case now.Before(w.from):
-		return min(wait, w.from.Sub(now)+time.Second) // storage counts whole seconds
-	}
-	return min(wait, guardInterval)
-}
+// stuckMargin is how much of its life a message has left when it is dead-lettered because
+// the webhooks of its polled queue can't be sent to, or half of its life if that is less.
+func (o *Options) stuckMargin() time.Duration { return max(stuckMargin, o.LookGap) }

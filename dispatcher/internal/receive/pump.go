@@ -1,4 +1,4 @@
-package dispatcher
+package receive
 
 import (
 	"context"
@@ -25,13 +25,13 @@ const pumpPatience = 5 * time.Second
 // Call it at least every Options.LookGap. Any number may run at a time, here and
 // elsewhere: a queue that is in the hands of another one in this process, or of Run, is
 // left to it. The error is about queues that could not be received from or looked at.
-func (d *Dispatcher) Pump(ctx, work context.Context) (handled int, err error) {
-	if !d.registry.Fresh(ctx, time.Now()) {
+func (r *Receiver) Pump(ctx, work context.Context) (handled int, err error) {
+	if !r.Registry.Fresh(ctx, time.Now()) {
 		return 0, errors.New("the registered webhooks can't be read")
 	}
-	d.registry.RefreshLeft(ctx)
-	p := &pump{d: d, work: work, drained: make(chan struct{})}
-	polled, guarded := d.ours(d.registry.ToPoll()), d.ours(d.registry.ToGuard())
+	r.Registry.RefreshLeft(ctx)
+	p := &pump{r: r, work: work, drained: make(chan struct{})}
+	polled, guarded := r.ours(r.Registry.ToPoll()), r.ours(r.Registry.ToGuard())
 	for _, name := range slices.Sorted(maps.Keys(polled)) {
 		p.poll(ctx, name)
 	}
@@ -42,15 +42,15 @@ func (d *Dispatcher) Pump(ctx, work context.Context) (handled int, err error) {
 	close(p.drained)
 	p.guards.Wait()
 	maps.Copy(guarded, polled)
-	d.mu.Lock()
-	maps.DeleteFunc(d.resting, func(name string, _ *guard) bool { return !guarded[name] })
-	d.mu.Unlock()
+	r.mu.Lock()
+	maps.DeleteFunc(r.resting, func(name string, _ *guard) bool { return !guarded[name] })
+	r.mu.Unlock()
 	return int(p.handled.Load()), errors.Join(p.errs...)
 }
 
 // pump is one run.
 type pump struct {
-	d    *Dispatcher
+	r    *Receiver
 	work context.Context
 
 	drains, guards sync.WaitGroup
@@ -72,79 +72,79 @@ func (p *pump) note(queueName string, err error) {
 
 // poll begins to receive from a queue, and to guard it while its webhooks can't be sent to.
 func (p *pump) poll(ctx context.Context, name string) {
-	d := p.d
-	q, err := d.o.Queues.Queue(name)
+	r := p.r
+	q, err := r.Queues.Queue(name)
 	if err != nil {
 		return // as in reconcile
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.pollers[name] != nil {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pollers[name] != nil {
 		return
 	}
 	pollCtx, stop := context.WithCancel(ctx)
-	poller := newPoller(p.work, d, q, pumpPatience)
+	poller := newPoller(r.Options, &r.handlers, p.work, q, pumpPatience)
 	poller.stop = stop
-	d.pollers[name] = poller
-	g := d.rested(p.work, q, d.stuckMargin())
+	r.pollers[name] = poller
+	g := r.rested(p.work, q, poller)
 	p.drains.Go(func() {
 		defer stop()
 		defer poller.close()
-		p.note(name, d.drain(pollCtx, poller, &p.handled))
+		p.note(name, drain(pollCtx, poller, &p.handled))
 	})
 	p.guards.Go(func() {
 		p.note(name, g.watch(p.work, p.drained))
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.resting[name] = g
-		if d.pollers[name] == poller {
-			delete(d.pollers, name)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.resting[name] = g
+		if r.pollers[name] == poller {
+			delete(r.pollers, name)
 		}
 	})
 }
 
 // guard begins to guard a queue that has no enabled webhook.
 func (p *pump) guard(ctx context.Context, name string) {
-	d := p.d
-	q, err := d.o.Queues.Queue(name)
+	r := p.r
+	q, err := r.Queues.Queue(name)
 	if err != nil {
 		return // as in reconcile
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.guards[name] != nil || ctx.Err() != nil {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.guards[name] != nil || ctx.Err() != nil {
 		return
 	}
 	guardCtx, stop := context.WithCancel(p.work)
-	g := d.rested(p.work, q, 0)
+	g := r.rested(p.work, q, nil)
 	g.stop = stop
-	d.guards[name] = g
+	r.guards[name] = g
 	p.guards.Go(func() {
 		defer stop()
 		p.note(name, g.watch(guardCtx, p.drained))
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.resting[name] = g
-		if d.guards[name] == g {
-			delete(d.guards, name)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.resting[name] = g
+		if r.guards[name] == g {
+			delete(r.guards, name)
 		}
 	})
 }
 
 // rested is the guard that an earlier run had for the queue, with what it knows, or a new
-// one. d.mu is held.
-func (d *Dispatcher) rested(work context.Context, q queue.Queue, stuck time.Duration) *guard {
-	g := d.resting[q.Name()]
+// one. r.mu is held.
+func (r *Receiver) rested(work context.Context, q queue.Queue, beside *poller) *guard {
+	g := r.resting[q.Name()]
 	if g == nil {
-		g = &guard{d: d}
+		g = r.newGuard(work, q, beside)
 	}
-	delete(d.resting, q.Name())
-	g.q, g.work, g.stuck = q, work, stuck
+	delete(r.resting, q.Name())
+	g.q, g.work, g.beside = q, work, beside
 	return g
 }
 
 // drain handles what one queue has.
-func (d *Dispatcher) drain(ctx context.Context, p *poller, handled *atomic.Int64) error {
+func drain(ctx context.Context, p *poller, handled *atomic.Int64) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	for {

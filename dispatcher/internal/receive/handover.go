@@ -1,4 +1,4 @@
-package dispatcher
+package receive
 
 import (
 	"context"
@@ -16,24 +16,11 @@ type Place struct {
 	taken bool
 }
 
-// Reserve keeps a place for a message on the queue, by the same limits as a receive: nil when
-// no message could start now, or when this process does not receive from the queue. It
-// never waits.
-func (d *Dispatcher) Reserve(queueName string) *Place {
-	d.mu.Lock()
-	p := d.pollers[queueName]
-	d.mu.Unlock()
-	if p == nil {
-		return nil
-	}
-	return p.reserve()
-}
-
 // Lease is how long a message must be leased for.
 func (r *Place) Lease() time.Duration {
 	name := r.p.q.Name()
-	lease := r.p.d.measure.Length(name)
-	r.p.d.metrics.LeaseAsked(name, lease)
+	lease := r.p.Measure.Length(name)
+	r.p.Meter.LeaseAsked(name, lease)
 	return lease
 }
 

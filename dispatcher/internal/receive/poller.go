@@ -1,4 +1,4 @@
-package dispatcher
+package receive
 
 import (
 	"context"
@@ -35,14 +35,16 @@ const (
 
 // poller receives from one queue and starts a handler per message.
 type poller struct {
-	d     *Dispatcher
-	q     queue.Queue
-	work  context.Context
-	stop  context.CancelFunc
-	wake  chan struct{}
-	seats *admission.Seats
-	due   due
-	noted chan struct{} // holds one when due has grown
+	*Options
+	// handlers are those of all pollers.
+	handlers *sync.WaitGroup
+	q        queue.Queue
+	work     context.Context
+	stop     context.CancelFunc
+	wake     chan struct{}
+	seats    *admission.Seats
+	due      due
+	noted    chan struct{} // holds one when due has grown
 
 	startedAt time.Time
 
@@ -70,27 +72,27 @@ type poller struct {
 
 // newPoller makes a poller that waits for patience at most until a webhook can be sent to; zero
 // is for ever.
-func newPoller(work context.Context, d *Dispatcher, q queue.Queue, patience time.Duration) *poller {
+func newPoller(o *Options, handlers *sync.WaitGroup, work context.Context, q queue.Queue, patience time.Duration) *poller {
 	p := &poller{
-		d: d, q: q, work: work, startedAt: time.Now(),
+		Options: o, handlers: handlers, q: q, work: work, startedAt: time.Now(),
 		wake:   make(chan struct{}, 1),
 		noted:  make(chan struct{}, 1),
 		handed: make(chan struct{}, 1),
 		next:   make(chan *queue.Message),
 	}
-	p.seats = d.admission.Join(admission.Wants{
+	p.seats = o.Admission.Join(admission.Wants{
 		Queue: q.Name(), Gather: p.gather, Patience: patience,
 		Room: func(onTheWay, most int, now time.Time) (int, time.Time) {
-			return d.flows.Room(q.Name(), onTheWay, most, now)
+			return o.Flows.Room(q.Name(), onTheWay, most, now)
 		},
 	})
-	d.flows.Listen(q.Name(), p.seats.Changed())
+	o.Flows.Listen(q.Name(), p.seats.Changed())
 	return p
 }
 
 // close takes the poller's part back; what it has in flight may go on.
 func (p *poller) close() {
-	p.d.flows.Forget(p.q.Name(), p.seats.Changed())
+	p.Flows.Forget(p.q.Name(), p.seats.Changed())
 	p.seats.Leave()
 }
 
@@ -116,11 +118,11 @@ func (p *poller) run(ctx context.Context) {
 		switch {
 		case err != nil:
 			faults++
-			wait = retry.Backoff(faults, errorBackoffMin, p.d.o.PollMax)
+			wait = retry.Backoff(faults, errorBackoffMin, p.PollMax)
 		case got == 0:
 			faults = 0
 			empty++
-			wait = pollPause(empty, p.d.o.PollMin, p.longestPause())
+			wait = pollPause(empty, p.PollMin, p.longestPause())
 		default:
 			empty, faults = 0, 0
 			if got == n {
@@ -172,11 +174,11 @@ func (p *poller) receiveAndStart(ctx context.Context, n int) (got int, err error
 func (p *poller) receive(n int) ([]*queue.Message, error) {
 	callCtx, cancel := context.WithTimeout(p.work, receiveTimeout)
 	defer cancel()
-	callCtx, span := p.d.o.Tracer.Start(callCtx, "receive "+p.q.Name(), trace.WithSpanKind(trace.SpanKindClient),
+	callCtx, span := p.Tracer.Start(callCtx, "receive "+p.q.Name(), trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithAttributes(attribute.String("queue.name", p.q.Name())))
 	defer span.End()
-	lease := p.d.measure.Length(p.q.Name())
-	p.d.metrics.LeaseAsked(p.q.Name(), lease)
+	lease := p.Measure.Length(p.q.Name())
+	p.Meter.LeaseAsked(p.q.Name(), lease)
 	start := time.Now()
 	messages, err := p.q.Receive(callCtx, n, lease)
 	if span.IsRecording() {
@@ -227,19 +229,19 @@ func (p *poller) observe(err error) {
 	now := time.Now()
 	if err == nil {
 		if p.lastErr != nil && !p.loggedAt.IsZero() {
-			p.d.log.Info("receiving again", "queue", p.q.Name())
+			p.Log.Info("receiving again", "queue", p.q.Name())
 		}
 		p.lastPollAt, p.lastErr, p.loggedAt = now, nil, time.Time{}
 		return
 	}
-	p.d.metrics.ReceiveError(p.q.Name())
+	p.Meter.ReceiveError(p.q.Name())
 	same := p.lastErr != nil && p.lastErr.Error() == err.Error()
 	if !same || now.Sub(p.loggedAt) >= errorLogEvery {
 		p.loggedAt = now
 		if errors.Is(err, queue.ErrQueueNotFound) {
-			p.d.log.Warn("the queue does not exist yet; the first publish creates it", "queue", p.q.Name())
+			p.Log.Warn("the queue does not exist yet; the first publish creates it", "queue", p.q.Name())
 		} else {
-			p.d.log.Error("receive failed; trying again with backoff", "queue", p.q.Name(), "error", err)
+			p.Log.Error("receive failed; trying again with backoff", "queue", p.q.Name(), "error", err)
 		}
 	}
 	p.lastErr, p.lastErrAt = err, now
@@ -251,7 +253,7 @@ func (p *poller) start(ctx context.Context, m *queue.Message) {
 	select {
 	case p.next <- m:
 	default:
-		p.d.handlers.Go(func() { p.handleAll(ctx, m) })
+		p.handlers.Go(func() { p.handleAll(ctx, m) })
 	}
 }
 
@@ -279,14 +281,14 @@ func (p *poller) handleAll(ctx context.Context, m *queue.Message) {
 // refuse gives back a message that was received while the poller was stopped.
 func (p *poller) refuse(m *queue.Message) {
 	defer p.seats.Return(1)
-	p.d.refuse(p.q, m)
+	p.Refuse(p.q, m)
 }
 
 // handle handles a message for which a seat was taken.
 func (p *poller) handle(m *queue.Message) {
 	g := p.seats.Grant()
 	defer g.Close()
-	p.d.handle(p.work, p.q, m, delivery.Usual(m, p.d.o.LookGap), g)
+	p.Handle(p.work, p.q, m, delivery.Usual(m, p.LookGap), g)
 }
 
 // sleep waits for d, or less when woken or stopped, and with early when a message that was
@@ -311,7 +313,7 @@ func (p *poller) sleep(ctx context.Context, d time.Duration, early bool) (anew b
 		case <-p.handed:
 			t.Stop()
 			anew = true
-			if first := time.Now().Add(pollPause(1, p.d.o.PollMin, p.longestPause())); first.Before(end) {
+			if first := time.Now().Add(pollPause(1, p.PollMin, p.longestPause())); first.Before(end) {
 				end = first
 			}
 		case <-p.noted: // it may be visible before the end
@@ -332,11 +334,11 @@ func (p *poller) willBeVisible(delay time.Duration) {
 // longestPause is PollMax on average. While this process is younger than a lease it is
 // shorter: what a process before it held, and was killed with, comes back in that time.
 func (p *poller) longestPause() time.Duration {
-	lease := p.d.measure.Length(p.q.Name())
+	lease := p.Measure.Length(p.q.Name())
 	if time.Since(p.startedAt) > lease+lease/recoveryLooks {
-		return p.d.o.PollMax
+		return p.PollMax
 	}
-	return min(p.d.o.PollMax, max(p.d.o.PollMin, lease/recoveryLooks))
+	return min(p.PollMax, max(p.PollMin, lease/recoveryLooks))
 }
 
 // pollPause doubles from first to limit with n = 1, 2, …, and varies by a quarter around

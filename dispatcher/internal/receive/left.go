@@ -1,4 +1,4 @@
-package dispatcher
+package receive
 
 import (
 	"context"
@@ -24,7 +24,7 @@ const (
 // ends the note about the queue when nothing is left of it. Other queues are looked at
 // as they are.
 func (g *guard) ownOnly(ctx context.Context, peeked []queue.Peeked) ([]queue.Peeked, error) {
-	l, left := g.d.registry.LeftQueue(g.q.Name())
+	l, left := g.Registry.LeftQueue(g.q.Name())
 	if !left {
 		return peeked, nil
 	}
@@ -50,8 +50,8 @@ func (g *guard) ownOnly(ctx context.Context, peeked []queue.Peeked) ([]queue.Pee
 			return nil, nil
 		}
 	}
-	g.d.log.Info("nothing is left of what was on the queue when its last webhook was deleted", "queue", l.Queue)
-	return nil, g.d.registry.Forget(ctx, l)
+	g.Log.Info("nothing is left of what was on the queue when its last webhook was deleted", "queue", l.Queue)
+	return nil, g.Registry.Forget(ctx, l)
 }
 
 // noteHeld records what waits on a left queue, once for each message: no webhook makes
@@ -61,8 +61,8 @@ func (g *guard) noteHeld(ctx context.Context, waiting []queue.Peeked) {
 	noted := map[string]bool{}
 	for _, p := range waiting {
 		if !g.noted[p.ID] {
-			if err := g.d.noteHeld(ctx, g.q.Name(), p); err != nil {
-				g.d.log.Warn("what waits on a queue without a webhook can't be noted now; trying again",
+			if err := g.noteHeldOne(ctx, p); err != nil {
+				g.Log.Warn("what waits on a queue without a webhook can't be noted now; trying again",
 					"queue", g.q.Name(), "message", p.ID, "error", err)
 				break
 			}
@@ -72,14 +72,14 @@ func (g *guard) noteHeld(ctx context.Context, waiting []queue.Peeked) {
 	g.noted = noted
 }
 
-// noteHeld writes that the message is held, unless that is known, or it has ended.
-func (d *Dispatcher) noteHeld(ctx context.Context, queueName string, p queue.Peeked) error {
-	key := tables.MessageKey{Queue: queueName, MessageID: p.ID, Day: p.InsertedAt}
-	known, err := d.journal.Load(ctx, retry.Once, key, []string{""})
+// noteHeldOne writes that the message is held, unless that is known, or it has ended.
+func (g *guard) noteHeldOne(ctx context.Context, p queue.Peeked) error {
+	key := tables.MessageKey{Queue: g.q.Name(), MessageID: p.ID, Day: p.InsertedAt}
+	known, err := g.Journal.Load(ctx, retry.Once, key, []string{""})
 	if err != nil {
 		return fmt.Errorf("look up what is known: %w", err)
 	}
-	held := tables.Delivery{MessageKey: key, Instance: d.o.Instance}
+	held := tables.Delivery{MessageKey: key, Instance: g.Instance}
 	webhooks, ended := 0, 0
 	for _, del := range known {
 		switch {
@@ -104,6 +104,6 @@ func (d *Dispatcher) noteHeld(ctx context.Context, queueName string, p queue.Pee
 	if held.NextAt = (time.Time{}); !p.ExpiresAt.IsZero() {
 		held.NextAt = p.ExpiresAt.Add(-delivery.LastOfLife(p.InsertedAt, p.ExpiresAt, guardMargin))
 	}
-	d.journal.Record(d.writing(ctx), tables.Record{Deliveries: []tables.Delivery{held}})
+	g.Journal.Record(g.Write, tables.Record{Deliveries: []tables.Delivery{held}})
 	return nil
 }

@@ -1,0 +1,54 @@
+// Package receive takes messages from queues: it polls those whose webhooks can be sent to, guards
+// the others against messages that expire unseen, and takes over what is published here.
+package receive
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/pushlease/pushlease/dispatcher/internal/admission"
+	"github.com/pushlease/pushlease/dispatcher/internal/delivery"
+	"github.com/pushlease/pushlease/dispatcher/internal/flow"
+	"github.com/pushlease/pushlease/dispatcher/internal/journal"
+	"github.com/pushlease/pushlease/dispatcher/internal/lease"
+	"github.com/pushlease/pushlease/dispatcher/internal/meter"
+	"github.com/pushlease/pushlease/dispatcher/internal/registry"
+	"github.com/pushlease/pushlease/queue"
+)
+
+// Options are what receiving needs of others.
+type Options struct {
+	Queues    queue.Service
+	Registry  *registry.Registry
+	Flows     *flow.Flows
+	Journal   *journal.Journal
+	Measure   *lease.Measure
+	Admission *admission.Admission
+	Meter     *meter.Instruments
+	Tracer    trace.Tracer
+	Log       *slog.Logger
+
+	// Hosted says whether a host receives from the queue; nothing here does then.
+	Hosted func(queueName string) bool
+	// LookGap is the longest time between two calls of Pump; zero where queues are polled.
+	LookGap time.Duration
+	// Concurrency is the most messages that a guard receives at a time.
+	Concurrency int
+	// PollMin and PollMax are the shortest and the longest wait between receives of an
+	// empty queue.
+	PollMin, PollMax time.Duration
+	// RegistryRefresh is how often the registered webhooks are read again.
+	RegistryRefresh time.Duration
+	// Instance names this process in records.
+	Instance string
+	// Write outlives the work: records are written while that is cut short.
+	Write context.Context
+
+	// Handle walks one message from the received lease to the settled message, and returns
+	// how settling ended. Refuse gives back one that is not begun.
+	Handle func(work context.Context, q queue.Queue, m *queue.Message, terms delivery.Terms, g *admission.Grant) (result string)
+	Refuse func(q queue.Queue, m *queue.Message)
+}

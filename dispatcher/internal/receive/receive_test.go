@@ -1,0 +1,248 @@
+package receive
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/metric/noop"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/pushlease/pushlease/dispatcher/internal/admission"
+	"github.com/pushlease/pushlease/dispatcher/internal/delivery"
+	"github.com/pushlease/pushlease/dispatcher/internal/flow"
+	"github.com/pushlease/pushlease/dispatcher/internal/journal"
+	"github.com/pushlease/pushlease/dispatcher/internal/lease"
+	"github.com/pushlease/pushlease/dispatcher/internal/meter"
+	"github.com/pushlease/pushlease/dispatcher/internal/registry"
+	"github.com/pushlease/pushlease/internal/bubble"
+	"github.com/pushlease/pushlease/internal/sqlite"
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
+)
+
+const testQueue = "orders"
+
+func want[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s = %v, want %v", what, got, want)
+	}
+}
+
+// bench is a Receiver over a real store, alone: what it receives is deleted, or what answer says.
+type bench struct {
+	*Receiver
+	t      *testing.T
+	db     *sqlite.DB
+	answer func(m *queue.Message, terms delivery.Terms)
+
+	mu      sync.Mutex
+	handled []delivery.Terms
+	refused int
+}
+
+func inBubble(t *testing.T, change func(*Options), f func(b *bench)) {
+	t.Helper()
+	bubble.Test(t, func(t *testing.T) {
+		db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "test.db"), sqlite.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := db.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		m, err := meter.New(noop.NewMeterProvider().Meter(""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		log := slog.New(slog.DiscardHandler)
+		flows := flow.New(flow.Options{
+			Store: db, Instance: "test", Log: log, Turned: func(string, policy.BreakerPhase) {}, Shown: func(string) {},
+			Fresh:   func(context.Context, time.Time) bool { return true },
+			Disable: func(context.Context, string, time.Time) {},
+		})
+		b := &bench{t: t, db: db, answer: func(*queue.Message, delivery.Terms) {}}
+		o := Options{
+			Queues: db.Queues(), Registry: registry.New(db, log, flows.Sync), Flows: flows, Journal: journal.New(db, m, log),
+			Measure:   lease.NewMeasure(time.Minute, func(string) policy.Estimate { return policy.Estimate{} }),
+			Admission: admission.New(admission.Bounds{Slots: 4, Total: 16}), Meter: m,
+			Tracer: tracenoop.NewTracerProvider().Tracer(""), Log: log, Hosted: func(string) bool { return false },
+			Concurrency: 4, PollMin: 100 * time.Millisecond, PollMax: 30 * time.Second, RegistryRefresh: 5 * time.Second,
+			Instance: "test", Write: context.WithoutCancel(t.Context()), Handle: b.handle,
+			Refuse: func(queue.Queue, *queue.Message) { b.mu.Lock(); b.refused++; b.mu.Unlock() },
+		}
+		if change != nil {
+			change(&o)
+		}
+		b.Receiver = New(o)
+		f(b)
+	})
+}
+
+func (b *bench) handle(ctx context.Context, q queue.Queue, m *queue.Message, terms delivery.Terms, _ *admission.Grant) string {
+	b.mu.Lock()
+	b.handled = append(b.handled, terms)
+	b.mu.Unlock()
+	b.answer(m, terms)
+	if err := q.Complete(context.WithoutCancel(ctx), m); err != nil {
+		b.t.Error(err)
+	}
+	return "deleted"
+}
+
+func (b *bench) count() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.handled)
+}
+
+// start runs it; stop ends that and waits.
+func (b *bench) start() (stop func()) {
+	ctx, cancel := context.WithCancel(b.t.Context())
+	done := make(chan struct{})
+	go func() { b.Run(ctx, context.WithoutCancel(ctx)); close(done) }()
+	return func() { cancel(); <-done }
+}
+
+func (b *bench) register(enabled bool) tables.Registration {
+	b.t.Helper()
+	p, err := policy.Preset("standard")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	r, err := b.db.PutWebhook(b.t.Context(), tables.Registration{
+		Webhook: webhook.Webhook{ID: "wh_a", Queue: testQueue, URL: "https://example.com/a", Timeout: time.Second},
+		Policy:  p, Flow: policy.DefaultFlow(), Enabled: enabled, CreatedAt: time.Now().UTC(), UpdatedAt: time.Now().UTC(),
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return r
+}
+
+func (b *bench) send(n int, o queue.SendOptions) {
+	b.t.Helper()
+	q, err := b.db.Queues().Queue(testQueue)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for range n {
+		if _, err := q.Send(b.t.Context(), []byte("x"), o); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+func TestNeverMoreIsReceivedThanMayBeInHand(t *testing.T) {
+	inBubble(t, nil, func(b *bench) {
+		b.register(true)
+		b.send(20, queue.SendOptions{})
+		goOn := make(chan struct{})
+		b.answer = func(*queue.Message, delivery.Terms) { <-goOn }
+		stop := b.start()
+		time.Sleep(10 * time.Second)
+		want(t, "in work", b.count(), 4)
+		inHand, _ := b.Admission.Counts()
+		want(t, "in hand", inHand, 4)
+		close(goOn)
+		time.Sleep(10 * time.Second)
+		want(t, "handled", b.count(), 20)
+		stop()
+		inHand, _ = b.Admission.Counts()
+		want(t, "in hand at rest", inHand, 0)
+	})
+}
+
+func TestAPublishWakesThePollerAndAPlaceNeedsNoReceive(t *testing.T) {
+	inBubble(t, nil, func(b *bench) {
+		b.register(true)
+		stop := b.start()
+		defer stop()
+		time.Sleep(20 * time.Minute)
+		b.send(1, queue.SendOptions{})
+		b.Wake(testQueue)
+		time.Sleep(10 * time.Millisecond)
+		want(t, "handled", b.count(), 1)
+		place := b.Reserve(testQueue)
+		if place == nil {
+			t.Fatal("no place")
+		}
+		place.Leave()
+		inHand, _ := b.Admission.Counts()
+		want(t, "in hand after the place was left", inHand, 0)
+	})
+}
+
+func TestNoPlaceUnderABacklog(t *testing.T) {
+	inBubble(t, nil, func(b *bench) {
+		b.register(true)
+		stop := b.start()
+		defer stop()
+		time.Sleep(time.Second)
+		b.Receiver.mu.Lock()
+		p := b.pollers[testQueue]
+		b.Receiver.mu.Unlock()
+		p.noteBacklog(true, 0)
+		want(t, "a place while receives come back full", b.Reserve(testQueue) != nil, false)
+		p.noteBacklog(false, 0)
+		place := b.Reserve(testQueue)
+		want(t, "a place after the backlog", place != nil, true)
+		place.Leave()
+	})
+}
+
+// A queue whose webhooks are disabled is not polled: its messages wait until shortly before their
+// end, and are handled then as what nobody takes.
+func TestAGuardedQueueIsLeftAloneUntilItsMessagesAreNearTheirEnd(t *testing.T) {
+	inBubble(t, nil, func(b *bench) {
+		b.register(false)
+		b.send(3, queue.SendOptions{TTL: 3 * time.Hour})
+		stop := b.start()
+		defer stop()
+		time.Sleep(3*time.Hour - guardMargin - time.Minute)
+		want(t, "handled", b.count(), 0)
+		want(t, "polled", len(b.Polled()), 0)
+		time.Sleep(2 * time.Minute)
+		want(t, "handled near the end", b.count(), 3)
+		for _, terms := range b.handled {
+			want(t, "terms", terms, delivery.Terms{Held: guardMargin, Postponed: guardMargin})
+		}
+	})
+}
+
+func TestPumpHandlesWhatIsThereAndReturns(t *testing.T) {
+	inBubble(t, nil, func(b *bench) {
+		b.register(true)
+		b.send(9, queue.SendOptions{})
+		n, err := b.Pump(b.t.Context(), b.t.Context())
+		want(t, "handled", n, 9)
+		want(t, "error", err, nil)
+		want(t, "polled afterwards", len(b.Polled()), 0)
+	})
+}
+
+func TestWhatComesWhileStoppingIsRefusedAndPollingEnds(t *testing.T) {
+	inBubble(t, nil, func(b *bench) {
+		b.register(true)
+		stop := b.start()
+		time.Sleep(time.Second)
+		b.Receiver.mu.Lock()
+		p := b.pollers[testQueue]
+		b.Receiver.mu.Unlock()
+		ended, cancel := context.WithCancel(b.t.Context())
+		cancel()
+		want(t, "seats", p.seats.TryAcquire(), true)
+		p.start(ended, &queue.Message{ID: "late"})
+		stop()
+		want(t, "refused", b.refused, 1)
+		want(t, "handled", b.count(), 0)
+	})
+}

@@ -1,0 +1,214 @@
+package receive
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
+	"github.com/pushlease/pushlease/queue"
+)
+
+// Receiver receives from all queues that this process polls or guards. Safe for concurrent use.
+type Receiver struct {
+	*Options
+	late     *late
+	handlers sync.WaitGroup
+
+	mu      sync.Mutex
+	pollers map[string]*poller
+	guards  map[string]*guard
+	// resting are the guards of earlier runs of Pump.
+	resting map[string]*guard
+}
+
+// New makes a Receiver, which receives nothing until it is told to.
+func New(o Options) *Receiver {
+	return &Receiver{
+		Options: &o, late: newLate(), pollers: map[string]*poller{}, guards: map[string]*guard{}, resting: map[string]*guard{},
+	}
+}
+
+// Run receives until ctx ends, and returns when all that it has received is settled. work is
+// what messages are handled under.
+func (r *Receiver) Run(ctx, work context.Context) {
+	r.supervise(ctx, work)
+	r.handlers.Wait() // all pollers have returned: nothing is received any more
+}
+
+func (r *Receiver) newGuard(work context.Context, q queue.Queue, beside *poller) *guard {
+	return &guard{Options: r.Options, late: r.late, q: q, work: work, beside: beside}
+}
+
+// reconcileGuards starts and stops guards so that they fit the registry. r.mu is held.
+func (r *Receiver) reconcileGuards(ctx, work context.Context, running *sync.WaitGroup) {
+	wanted, left := r.ours(r.Registry.ToGuard()), r.Registry.NewlyLeft()
+	for name, g := range r.guards {
+		if !wanted[name] || slices.Contains(left, name) { // those begin anew, with a look
+			g.stop()
+			delete(r.guards, name)
+		}
+	}
+	for name := range wanted {
+		if r.guards[name] != nil || ctx.Err() != nil {
+			continue
+		}
+		q, err := r.Queues.Queue(name)
+		if err != nil {
+			continue // as in reconcile
+		}
+		guardCtx, stop := context.WithCancel(ctx)
+		g := r.newGuard(work, q, nil)
+		g.stop = stop
+		r.guards[name] = g
+		running.Go(func() { defer stop(); g.run(guardCtx) })
+		r.Log.Info("no webhook of the queue is enabled, or it has none any more: its messages wait, and are dead-lettered before they would expire", "queue", name)
+	}
+}
+
+// supervise keeps one poller for every queue that has an enabled webhook, and a guard
+// for every other one that has webhooks, until ctx ends. It never gives up: a store
+// that can't be asked is asked again.
+func (r *Receiver) supervise(ctx, work context.Context) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	faults := 0
+	for {
+		wait := r.RegistryRefresh
+		if err := r.Registry.Refresh(ctx); err != nil {
+			faults++
+			wait = min(wait, retry.Backoff(faults, 500*time.Millisecond, wait))
+		} else {
+			faults = 0
+			r.Registry.RefreshLeft(ctx)
+		}
+		r.reconcile(ctx, work, &running)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		case <-r.Registry.Changed:
+		}
+	}
+}
+
+// reconcile starts and stops pollers so that they fit the registry.
+func (r *Receiver) reconcile(ctx, work context.Context, running *sync.WaitGroup) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reconcileGuards(ctx, work, running)
+	wanted := r.ours(r.Registry.ToPoll())
+	for name, p := range r.pollers {
+		if !wanted[name] {
+			p.stop()
+			delete(r.pollers, name)
+			r.Log.Info("polling stopped: no enabled webhook is left on the queue", "queue", name)
+		}
+	}
+	for name := range wanted {
+		if r.pollers[name] != nil || ctx.Err() != nil {
+			continue
+		}
+		q, err := r.Queues.Queue(name)
+		if err != nil { // the API refuses such names; someone wrote the row by hand
+			r.Log.Debug("a webhook is registered on a queue that can't be opened", "error", err)
+			continue
+		}
+		p := newPoller(r.Options, &r.handlers, work, q, 0)
+		pollCtx, stop := context.WithCancel(ctx)
+		p.stop = stop
+		r.pollers[name] = p
+		running.Go(func() { defer stop(); defer p.close(); p.run(pollCtx) })
+		running.Go(func() { r.newGuard(work, q, p).run(pollCtx) })
+		r.Log.Info("polling started", "queue", name)
+	}
+}
+
+// Polled names the queues that are polled.
+func (r *Receiver) Polled() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Keys(r.pollers))
+}
+
+// Wake makes the queue's poller receive at once, because a message was just sent.
+func (r *Receiver) Wake(queueName string) {
+	r.mu.Lock()
+	p := r.pollers[queueName]
+	r.mu.Unlock()
+	if p != nil {
+		p.wakeUp()
+	}
+}
+
+// GivenBack tells the queue's poller and its guard when to look for a message that was given back.
+func (r *Receiver) GivenBack(queueName string, m *queue.Message, delay time.Duration) {
+	r.late.note(queueName, m, delay)
+	r.mu.Lock()
+	p := r.pollers[queueName]
+	r.mu.Unlock()
+	if p != nil {
+		p.willBeVisible(delay)
+	}
+}
+
+// ours are those of names that this process receives from itself: a host receives from the others.
+func (r *Receiver) ours(names map[string]bool) map[string]bool {
+	maps.DeleteFunc(names, func(name string, _ bool) bool { return r.Hosted(name) })
+	return names
+}
+
+// Reserve keeps a place for a message on the queue, by the same limits as a receive: nil when
+// no message could start now, or when this process does not receive from the queue. It
+// never waits.
+func (r *Receiver) Reserve(queueName string) *Place {
+	r.mu.Lock()
+	p := r.pollers[queueName]
+	r.mu.Unlock()
+	if p == nil {
+		return nil
+	}
+	return p.reserve()
+}
+
+// MeasurePollAge makes the gauge that tells a poller that storage does not answer from an
+// idle one: how long ago it last did. A poller that works but has no free slot, or whose
+// webhooks can't be sent to, or whose process is full, does not ask, and counts as answered.
+// So does one whose queue does not exist yet; one that is gone counts as silent.
+func (r *Receiver) MeasurePollAge(m metric.Meter) error {
+	_, err := m.Float64ObservableGauge("poll.age", metric.WithUnit("s"),
+		metric.WithDescription("Time since the last receive that storage answered, by queue; 0 while every slot is taken, no webhook can be sent to, or the queue does not exist yet."),
+		metric.WithFloat64Callback(func(_ context.Context, o metric.Float64Observer) error {
+			r.mu.Lock()
+			ages := make(map[string]time.Duration, len(r.pollers))
+			for name, p := range r.pollers {
+				ages[name] = p.age(time.Now())
+			}
+			r.mu.Unlock()
+			for name, age := range ages {
+				o.Observe(age.Seconds(), metric.WithAttributes(attribute.String("queue", name)))
+			}
+			return nil
+		}))
+	if err != nil {
+		return fmt.Errorf("gauge of the last poll: %w", err)
+	}
+	return nil
+}
+
+// Poll tells how polling a queue goes; false where it is not polled.
+func (r *Receiver) Poll(queueName string) (Poll, bool) {
+	r.mu.Lock()
+	p := r.pollers[queueName]
+	r.mu.Unlock()
+	if p == nil {
+		return Poll{}, false
+	}
+	return p.status(), true
+}

@@ -1,0 +1,248 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pushlease/pushlease/internal/bubble"
+	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
+)
+
+func want[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s = %v, want %v", what, got, want)
+	}
+}
+
+// store is what the registry reads, as a test sets it.
+type store struct {
+	tables.Webhooks
+	tables.LeftQueues
+
+	mu    sync.Mutex
+	list  []tables.Registration
+	bad   []tables.RowError
+	left  []tables.LeftQueue
+	err   error
+	takes time.Duration
+	reads int
+}
+
+func (s *store) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+func (s *store) ListWebhooks(ctx context.Context) ([]tables.Registration, []tables.RowError, error) {
+	s.mu.Lock()
+	s.reads++
+	list, bad, err, takes := slices.Clone(s.list), s.bad, s.err, s.takes
+	s.mu.Unlock()
+	select {
+	case <-time.After(takes):
+		return list, bad, err
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
+}
+
+func (s *store) ListLeftQueues(context.Context) ([]tables.LeftQueue, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.left, s.err
+}
+
+func (s *store) DropLeftQueue(_ context.Context, l tables.LeftQueue) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left = slices.DeleteFunc(slices.Clone(s.left), func(one tables.LeftQueue) bool { return one == l })
+	return s.err
+}
+
+func on(queueName, id string, enabled bool) tables.Registration {
+	return tables.Registration{Webhook: webhook.Webhook{ID: id, Queue: queueName}, Enabled: enabled}
+}
+
+func inBubble(t *testing.T, f func(t *testing.T, s *store, r *Registry, log *bytes.Buffer)) {
+	t.Helper()
+	bubble.Test(t, func(t *testing.T) {
+		s, log := &store{}, &bytes.Buffer{}
+		f(t, s, New(s, slog.New(slog.NewTextHandler(log, nil)), func(context.Context, []tables.Registration) {}), log)
+	})
+}
+
+func read(t *testing.T, r *Registry) {
+	t.Helper()
+	if err := r.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func names(m map[string]bool) string { return strings.Join(slices.Sorted(maps.Keys(m)), " ") }
+
+func TestAQueueIsPolledForAnEnabledWebhookAndGuardedForOthers(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *store, r *Registry, _ *bytes.Buffer) {
+		s.list = []tables.Registration{on("a", "1", true), on("a", "2", false), on("b", "3", false)}
+		read(t, r)
+		want(t, "polled", names(r.ToPoll()), "a")
+		want(t, "guarded", names(r.ToGuard()), "b")
+		want(t, "webhooks of a", len(r.Of("a")), 2)
+		want(t, "webhooks of c", len(r.Of("c")), 0)
+	})
+}
+
+func TestAStoreThatCannotBeAskedLeavesWhatIsKnownAndIsLoggedOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *store, r *Registry, log *bytes.Buffer) {
+		s.list = []tables.Registration{on("a", "1", true)}
+		read(t, r)
+		readAt, _ := r.Status()
+		s.set(func() { s.list, s.err = nil, errors.New("busy") })
+		for range 3 {
+			time.Sleep(time.Second)
+			if err := r.Refresh(t.Context()); err == nil {
+				t.Error("no error")
+			}
+		}
+		at, err := r.Status()
+		want(t, "polled", names(r.ToPoll()), "a")
+		want(t, "read at the same time", at.Equal(readAt), true)
+		want(t, "tells the error", err != nil, true)
+		want(t, "lines", strings.Count(log.String(), "can't be read"), 1)
+		s.set(func() { s.err = nil })
+		read(t, r)
+		want(t, "polled afterwards", names(r.ToPoll()), "")
+		want(t, "lines that it is well", strings.Count(log.String(), "can be read again"), 1)
+	})
+}
+
+func TestOneReadingServesAllThatWaitForOne(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *store, r *Registry, _ *bytes.Buffer) {
+		s.takes = time.Second
+		var waiting sync.WaitGroup
+		for range 20 {
+			waiting.Go(func() {
+				since := time.Now().Add(-time.Millisecond)
+				if !r.Fresh(t.Context(), since) {
+					t.Error("not fresh")
+				}
+			})
+		}
+		waiting.Wait()
+		want(t, "readings", s.reads, 1)
+		want(t, "is fresh without another one", r.Fresh(t.Context(), time.Now().Add(-2*time.Second)) && s.reads == 1, true)
+		time.Sleep(time.Second)
+		want(t, "fresh for what is newer", r.Fresh(t.Context(), time.Now()), true)
+		want(t, "readings for that", s.reads, 2)
+		ended, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		want(t, "fresh although nobody answers in time", r.Fresh(ended, time.Now().Add(time.Second)), false)
+	})
+}
+
+// A reading that began earlier never brings back what was known before a later one.
+func TestReadingsDoNotOvertakeEachOther(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *store, r *Registry, _ *bytes.Buffer) {
+		s.list, s.takes = []tables.Registration{on("a", "1", true)}, 5*time.Second
+		done := make(chan struct{})
+		go func() { _ = r.Refresh(t.Context()); close(done) }()
+		synctest.Wait()
+		s.set(func() { s.list, s.takes = []tables.Registration{on("b", "2", true)}, 0 })
+		read(t, r)
+		<-done
+		want(t, "polled", names(r.ToPoll()), "b")
+	})
+}
+
+func TestWhatWasToldOfIsReadBeforeTheNextMessageAndNotAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *store, r *Registry, _ *bytes.Buffer) {
+		read(t, r)
+		r.CatchUp(t.Context())
+		want(t, "readings with nothing told", s.reads, 1)
+		time.Sleep(time.Millisecond)
+		r.Tell()
+		want(t, "who waits is told", len(r.Changed), 1)
+		time.Sleep(time.Millisecond)
+		s.set(func() { s.list = []tables.Registration{on("a", "1", true)} })
+		r.CatchUp(t.Context())
+		want(t, "webhooks", len(r.Of("a")), 1)
+		r.CatchUp(t.Context())
+		want(t, "readings", s.reads, 2)
+		s.set(func() { s.takes = time.Hour })
+		time.Sleep(time.Millisecond)
+		r.Tell()
+		time.Sleep(time.Millisecond)
+		start := time.Now()
+		r.CatchUp(t.Context())
+		want(t, "a store that is away delays for 5s", time.Since(start), 5*time.Second)
+	})
+}
+
+func TestARowThatCannotBeReadIsLoggedOnceAndTheOthersGoOn(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *store, r *Registry, log *bytes.Buffer) {
+		s.list, s.bad = []tables.Registration{on("a", "1", true)}, []tables.RowError{{ID: "2", Err: errors.New("bad row")}}
+		read(t, r)
+		read(t, r)
+		want(t, "whole", r.Whole(), false)
+		want(t, "polled", names(r.ToPoll()), "a")
+		want(t, "lines", strings.Count(log.String(), "bad row"), 1)
+		s.set(func() { s.bad = nil })
+		read(t, r)
+		want(t, "whole afterwards", r.Whole(), true)
+	})
+}
+
+func TestWhoGoesByAReadingIsToldOfItFirst(t *testing.T) {
+	s, told := &store{list: []tables.Registration{on("a", "1", true)}}, 0
+	var r *Registry
+	r = New(s, slog.New(slog.DiscardHandler), func(_ context.Context, all []tables.Registration) {
+		told = len(all)
+		want(t, "known before", len(r.Of("a")), 0)
+	})
+	read(t, r)
+	want(t, "told of", told, 1)
+	want(t, "known afterwards", len(r.Of("a")), 1)
+}
+
+func TestAQueueThatLostItsLastWebhookIsGuardedForWhatWasThere(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *store, r *Registry, _ *bytes.Buffer) {
+		s.list = []tables.Registration{on("a", "1", true)}
+		read(t, r)
+		r.RefreshLeft(t.Context())
+		deleted := time.Now()
+		note := tables.LeftQueue{Queue: "a", At: deleted}
+		s.set(func() { s.list, s.left = nil, []tables.LeftQueue{note} })
+		r.RefreshLeft(t.Context())
+		want(t, "guarded before the webhooks are read", names(r.ToGuard()), "")
+		read(t, r)
+		r.RefreshLeft(t.Context())
+		want(t, "guarded", names(r.ToGuard()), "a")
+		want(t, "told of", strings.Join(r.NewlyLeft(), " "), "a")
+		want(t, "told of once", len(r.NewlyLeft()), 0)
+		want(t, "what was there is ours", r.LeftWith("a", deleted.Add(-time.Hour)), true)
+		want(t, "what clocks that differ may have put there is", r.LeftWith("a", deleted.Add(LeftSkew)), true)
+		want(t, "what came later is not", r.LeftWith("a", deleted.Add(LeftSkew+time.Second)), false)
+		s.set(func() { s.list = []tables.Registration{on("a", "2", false)} })
+		read(t, r)
+		_, left := r.LeftQueue("a")
+		want(t, "left although a webhook is there again", left, false)
+		s.set(func() { s.list = nil })
+		read(t, r)
+		if err := r.Forget(t.Context(), note); err != nil {
+			t.Fatal(err)
+		}
+		want(t, "guarded when nothing is left", names(r.ToGuard()), "")
+		want(t, "notes in the store", len(s.left), 0)
+	})
+}

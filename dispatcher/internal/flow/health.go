@@ -135,6 +135,37 @@ func (fs *Flows) save(ctx context.Context) error {
 // webhook: it writes one each healthEvery.
 const sharedFor = 3 * healthEvery
 
+// tellRates tells limited webhooks what rate other instances have learned.
+func (fs *Flows) tellRates(limited []*Flow, rows []tables.Health, now time.Time) {
+	rates := map[string]float64{}
+	for _, h := range rows {
+		if h.Instance != fs.o.Instance && now.Sub(h.UpdatedAt) < sharedFor {
+			rates[h.WebhookID] += max(h.Pace.Rate, 0)
+		}
+	}
+	for _, f := range limited {
+		f.share(rates[f.id])
+	}
+}
+
+// learnRates is tellRates at once, since a webhook has become limited.
+func (fs *Flows) learnRates(ctx context.Context) {
+	var limited []*Flow
+	for _, f := range fs.All() {
+		if f.isLimited() {
+			limited = append(limited, f)
+		}
+	}
+	if len(limited) == 0 {
+		return
+	}
+	callCtx, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	if rows, err := fs.o.Store.ListHealth(callCtx); err == nil { // otherwise the next minute tells
+		fs.tellRates(limited, rows, time.Now())
+	}
+}
+
 // overdue are the webhooks that have failed for too long, by what all instances have seen
 // together. It asks the store only while a webhook is failing or limited, and tells the
 // limited ones what rate others have learned.
@@ -155,18 +186,13 @@ func (fs *Flows) overdue(ctx context.Context, now time.Time) ([]*Flow, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the health of webhooks: %w", err)
 	}
-	others, rates := map[string][]policy.AutoDisableState{}, map[string]float64{}
+	others := map[string][]policy.AutoDisableState{}
 	for _, h := range rows {
 		if h.Instance != fs.o.Instance {
 			others[h.WebhookID] = append(others[h.WebhookID], h.Failing)
-			if now.Sub(h.UpdatedAt) < sharedFor {
-				rates[h.WebhookID] += max(h.Pace.Rate, 0)
-			}
 		}
 	}
-	for _, f := range limited {
-		f.share(rates[f.id])
-	}
+	fs.tellRates(limited, rows, now)
 	var due []*Flow
 	for _, f := range failing {
 		if f.overdue(others[f.id], now) {
@@ -195,6 +221,7 @@ func (fs *Flows) Watch(ctx context.Context) {
 		case <-fs.turned:
 			fs.saveHealth(ctx)
 			retry.Await(ctx.Done(), healthSoon) // what turns meanwhile goes together
+			fs.learnRates(ctx)                  // which others have written in that time, too
 		case <-t.C:
 			fs.Tend(ctx)
 		}

@@ -200,8 +200,12 @@ type Answer struct {
 func (t *Ticket) Answered(a Answer) {
 	f, now := t.f, time.Now()
 	t.used = true
+	limited := f.isLimited()
 	turned, released := t.leave(a, f.tell.ours(f.id, a.Sign, now), now)
 	f.tell.room(f.queue)
+	if f.isLimited() != limited { // other instances are to know soon
+		f.tell.save()
+	}
 	if released {
 		f.tell.released(f.id)
 	}

@@ -149,7 +149,10 @@ func (a *API) getWebhook(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return a.writeWebhook(w, r, http.StatusOK, reg)
+	view := a.view(r, reg)
+	a.tellInwardName(r.Context(), reg, view.Status)
+	w.Header().Set("ETag", etagOf(reg.ETag))
+	return writeJSON(w, http.StatusOK, view)
 }
 
 // patchWebhook changes what the merge patch (RFC 7396) names.

@@ -82,6 +82,10 @@ func (c *client) examine(ctx context.Context, cmd *cobra.Command, more []extraCh
 		return append(found, finding{"everything else", verdictSkipped, "the other checks need a valid configuration", ""})
 	}
 	found := []finding{{"configuration", verdictOK, changedSettings(cfg) + app.note, ""}}
+	if cfg.Dev && cfg.Storage.IsAccount() {
+		found = append(found, finding{"dev", verdictWarning, "--dev is on with an account: webhooks may have http URLs anywhere, and every private and loopback address",
+			"leave --dev out; allow_http and allow_cidrs name the receivers in a private network that may be sent to"})
+	}
 	for _, check := range more {
 		found = append(found, check(ctx, cfg)...)
 	}

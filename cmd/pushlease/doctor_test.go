@@ -51,6 +51,37 @@ func goodStorage(context.Context, config.Config) []finding {
 	return []finding{{"storage", verdictOK, "reached", ""}}
 }
 
+// C46: the switch for development opens every private address and http to the whole world.
+func TestDoctorWarnsOfDevelopmentModeWithAnAccount(t *testing.T) {
+	t.Parallel()
+	const key = "AccountKey=MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz;QueueEndpoint=http://127.0.0.1:9/contoso;TableEndpoint=http://127.0.0.1:9/contoso"
+	for name, tt := range map[string]struct {
+		storage string
+		args    []string
+		warned  bool
+	}{
+		"an account":         {"DefaultEndpointsProtocol=http;AccountName=contoso;" + key, []string{"--dev"}, true},
+		"an account, no dev": {"DefaultEndpointsProtocol=http;AccountName=contoso;" + key, nil, false},
+		"the emulator":       {"DefaultEndpointsProtocol=http;AccountName=devstoreaccount1;" + strings.ReplaceAll(key, "contoso", "devstoreaccount1"), []string{"--dev"}, false},
+		"a file":             {"sqlite:x.db", []string{"--dev"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, _ := runBinary(t, []string{"PUSHLEASE_STORAGE=" + tt.storage}, append([]string{"doctor", "--listen", "127.0.0.1:0", "-o", "json"}, tt.args...)...)
+			var report struct{ Findings []finding }
+			if err := json.Unmarshal([]byte(r.out), &report); err != nil {
+				t.Fatalf("%v: %s%s", err, r.out, r.err)
+			}
+			warned := false
+			for _, f := range report.Findings {
+				warned = warned || f.Check == "dev" && f.Verdict == verdictWarning && strings.Contains(f.Cure, "allow_http")
+			}
+			if warned != tt.warned {
+				t.Errorf("warned: %t, want %t: %s", warned, tt.warned, r.out)
+			}
+		})
+	}
+}
+
 func TestDoctorWithNoServer(t *testing.T) {
 	t.Setenv(serverEnv, "")
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -12,7 +12,7 @@ import (
 // The emulator's account, key and ports are public. Source: Microsoft Learn,
 // "Connect to Azurite".
 const (
-	emulatorAccount = "devstoreaccount1"
+	EmulatorAccount = "devstoreaccount1"
 	emulatorKey     = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 	emulatorQueue   = "10001"
 	emulatorTable   = "10002"
@@ -179,9 +179,9 @@ func parseEmulator(values map[string]string) (Config, error) {
 	}
 	secret := emulatorKey
 	return Config{
-		QueueURL:   scheme + "://" + host + ":" + emulatorQueue + "/" + emulatorAccount,
-		TableURL:   scheme + "://" + host + ":" + emulatorTable + "/" + emulatorAccount,
-		Account:    emulatorAccount,
+		QueueURL:   scheme + "://" + host + ":" + emulatorQueue + "/" + EmulatorAccount,
+		TableURL:   scheme + "://" + host + ":" + emulatorTable + "/" + EmulatorAccount,
+		Account:    EmulatorAccount,
 		Credential: SharedKey,
 		secret:     &secret,
 	}, nil
@@ -194,7 +194,7 @@ func parseAccount(values map[string]string) (Config, error) {
 	}
 	key, sas := values[keyKey], values[keySAS]
 	if key == "" && sas == "" && isEmulator(cfg) {
-		cfg.Account, key = emulatorAccount, emulatorKey
+		cfg.Account, key = EmulatorAccount, emulatorKey
 	}
 	switch {
 	case key != "" && sas != "":
@@ -222,9 +222,9 @@ func parseAccount(values map[string]string) (Config, error) {
 // isEmulator is true for the account whose key everybody knows.
 func isEmulator(cfg Config) bool {
 	if cfg.Account != "" {
-		return cfg.Account == emulatorAccount
+		return cfg.Account == EmulatorAccount
 	}
-	return strings.HasSuffix(cfg.QueueURL+cfg.TableURL, "/"+emulatorAccount)
+	return strings.HasSuffix(cfg.QueueURL+cfg.TableURL, "/"+EmulatorAccount)
 }
 
 // setEndpoints fills in the addresses, given or derived.

@@ -48,6 +48,15 @@ func (s Storage) only(kind StorageKind) string {
 	return s.value
 }
 
+// IsAccount reports whether it is an Azure account that is not the emulator's.
+func (s Storage) IsAccount() bool {
+	if s.kind == StorageConnection {
+		conn, err := azureconn.Parse(s.value)
+		return err != nil || conn.Account != azureconn.EmulatorAccount
+	}
+	return s.kind == StorageAzure
+}
+
 // String names the storage without any key.
 func (s Storage) String() string {
 	switch s.kind {

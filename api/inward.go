@@ -1,0 +1,50 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// tellInwardName adds to the status of a webhook that fails that its host name leads to
+// forbidden addresses only, where that is what its last attempt met.
+func (a *API) tellInwardName(ctx context.Context, reg tables.Registration, v *statusView) {
+	if v == nil || !reg.Enabled || v.LastFailureAt.IsZero() || v.LastFailureAt.Before(v.LastSuccessAt) {
+		return
+	}
+	name := hostName(reg.URL)
+	if name == "" {
+		return
+	}
+	last, _, err := a.History.Attempts(ctx, tables.AttemptFilter{WebhookID: reg.ID}, tables.Page{Limit: 1})
+	if err != nil || len(last) == 0 || last[0].ErrorClass != policy.ClassBlocked || last[0].StartedAt.Before(v.LastSuccessAt) {
+		return // the general text stays true
+	}
+	since := ""
+	if !v.FailingSince.IsZero() {
+		since = ", and no POST has succeeded since " + stamp(v.FailingSince)
+	}
+	v.Text += fmt.Sprintf(" Its host name %s leads to addresses that are forbidden here (private, loopback, link-local or denied), last at %s%s: nothing was sent to them. "+
+		"Each message is tried again, up to %d attempts and for %s after its first one; then it becomes a dead letter with BlockedAddress. "+
+		"Correct the record of the name in the DNS; or, if the address is meant, allow it with the setting allow_cidrs.",
+		name, stamp(last[0].StartedAt), since, reg.Policy.MaxAttempts, time.Duration(reg.Policy.MaxAge))
+}
+
+// hostName is the name in a URL; empty where an address stands for it.
+func hostName(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	name := u.Hostname()
+	if _, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil {
+		return ""
+	}
+	return name
+}

@@ -2,6 +2,7 @@ package tables
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/pushlease/pushlease/policy"
@@ -40,9 +41,27 @@ func States() []State {
 	return []State{Pending, Delivered, Held, DeadLettering, DeadLettered, Published, Unmatched, Duplicate, Withdrawn}
 }
 
-// Terminal reports whether nothing more will be sent in this generation.
+// next says which states follow each one within a generation, at once or in one record with the
+// pending between them; the empty one is that of a delivery that nobody has seen.
+// docs/state-machine.md draws it.
+var next = map[State][]State{
+	"":            {Published, Pending, Unmatched, Duplicate},
+	Published:     {Pending, Unmatched, Duplicate},
+	Pending:       {Pending, Delivered, Held, DeadLettering, Duplicate, Withdrawn},
+	Held:          {Pending, Delivered, DeadLettering, Duplicate, Withdrawn},
+	DeadLettering: {DeadLettered},
+	Delivered:     nil, DeadLettered: nil, Unmatched: nil, Duplicate: nil, Withdrawn: nil,
+}
+
+// Next lists the states that follow s within a generation. A replay begins another generation,
+// with Pending, after DeadLettered.
+func (s State) Next() []State { return next[s] }
+
+// Terminal reports whether nothing more will be sent in this generation: no way leads back to
+// Pending.
 func (s State) Terminal() bool {
-	return s == Delivered || s == DeadLettering || s == DeadLettered || s == Unmatched || s == Duplicate || s == Withdrawn
+	ways, known := next[s]
+	return known && !slices.Contains(ways, Pending)
 }
 
 // Rank orders the states of one generation: a later one has a higher rank, or the same

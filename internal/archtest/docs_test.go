@@ -106,12 +106,33 @@ func TestStateMachinePageNamesEveryStateActionAndReason(t *testing.T) {
 	same(t, page+" under Actions", rows(section(t, page, "## Actions")), texts(policy.Actions()))
 	same(t, page+" under Reasons", rows(section(t, page, "## Reasons")), texts(policy.Reasons()))
 	same(t, page+" under the presets", rows(section(t, page, "## When the next attempt is due")), policy.PresetNames())
+	same(t, page+" in the diagram", arrows(t, page), waysOfStates())
 	answers := section(t, page, "## What an answer means")
 	for _, class := range policy.ErrorClasses() {
 		if !strings.Contains(answers, "`"+string(class)+"`") {
 			t.Errorf("%s does not say what the error class %s means", page, class)
 		}
 	}
+}
+
+// arrows are those of the page's diagram, each as "from to". The end of a message is no state.
+func arrows(t *testing.T, page string) (list []string) {
+	t.Helper()
+	arrow := regexp.MustCompile(`(?m)^    (\S+) --> (\w+)(: replay, a new generation)?`)
+	for _, m := range arrow.FindAllStringSubmatch(strings.Join(blocks(t, page, "mermaid"), "\n"), -1) {
+		list = append(list, strings.ReplaceAll(m[1], "[*]", "")+" "+m[2]+m[3])
+	}
+	return list
+}
+
+// waysOfStates are the arrows that the table of states has.
+func waysOfStates() (list []string) {
+	for _, from := range append(tables.States(), "") {
+		for _, to := range from.Next() {
+			list = append(list, string(from)+" "+string(to))
+		}
+	}
+	return append(list, "dead_lettered pending: replay, a new generation")
 }
 
 // TestAnswersPageAgreesWithThePolicy looks up each row of statuses in the table of

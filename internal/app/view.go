@@ -59,9 +59,7 @@ func (a *App) ready(ctx context.Context) []api.Check {
 	if a.stores.clockAhead != nil {
 		checks = append(checks, clockCheck(a.stores.clockAhead()))
 	}
-	if a.stores.fault != nil {
-		checks = append(checks, storageCheck(ctx, a.stores.fault))
-	}
+	checks = append(checks, storageCheck(ctx, a.stores.fault))
 	if a.stores.sasFaults != nil {
 		if c := sasCheck(a.stores.sasFaults(time.Now())); !c.OK {
 			checks = append(checks, c)

@@ -36,8 +36,7 @@ type stores struct {
 	sasEnd time.Time
 	// sasFaults says what their signature lacks; nil without one.
 	sasFaults func(now time.Time) []azureconn.Right
-	// fault says what keeps storage as a whole from being used; nil where that shows in
-	// each call only.
+	// fault says what keeps storage as a whole from being used.
 	fault func(context.Context) error
 	// clockAhead compares the clock here with the storage's; nil where that is the same.
 	clockAhead func() (ahead time.Duration, known bool)
@@ -80,7 +79,11 @@ func openStores(ctx context.Context, cfg config.Config, outside Outside, log *sl
 	if err != nil {
 		return stores{}, fmt.Errorf("setting storage: %w", err)
 	}
-	onTransaction := func(service, operation string, _ int, _ error) { count(service, operation) }
+	written := &writes{}
+	onTransaction := func(service, operation string, status int, err error) {
+		count(service, operation)
+		written.note(service, operation, status, err)
+	}
 	queues, err := azurequeue.Open(conn, azurequeue.Options{
 		Connections: max(64, 2*cfg.Concurrency), ManagedIdentityClientID: cfg.ManagedIdentityClientID, OnTransaction: onTransaction,
 		Transport: outside.Storage,
@@ -97,7 +100,7 @@ func openStores(ctx context.Context, cfg config.Config, outside Outside, log *sl
 	}
 	sasEnd, _ := conn.SASExpiry()
 	tellSASFaults(log, conn.SASFaults(time.Now()))
-	return stores{queues: queues, tables: rows, sasEnd: sasEnd, sasFaults: conn.SASFaults, clockAhead: queues.ClockAhead, close: func(ctx context.Context) error {
+	return stores{queues: queues, tables: rows, fault: written.fault, sasEnd: sasEnd, sasFaults: conn.SASFaults, clockAhead: queues.ClockAhead, close: func(ctx context.Context) error {
 		queues.Close()
 		return rows.Close(ctx)
 	}}, nil

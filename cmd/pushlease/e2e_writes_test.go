@@ -1,0 +1,38 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/internal/azuritetest"
+)
+
+// C81: while storage can be read and not written, requests should go elsewhere; when it can be
+// written again, they come back by themselves.
+func TestAnAccountThatCanNotBeWrittenMakesItNotReady(t *testing.T) {
+	t.Parallel()
+	s := faultyStore(t)
+	p := s.start(t)
+	in := newInbox(t, receiverOptions{})
+	queue := queueName("readonly")
+	p.register(queue, in.url, nil)
+	p.publish(queue, `{"n":0}`)
+	in.wait(t, 1)
+	p.waitReady(20*time.Second, http.StatusOK, "")
+
+	path := "/api/v1/queues/" + queue + "/messages"
+	s.proxy.Fault(azuritetest.Match{Service: "queue", Operation: "send"}, azuritetest.FailBefore(http.StatusForbidden, "AuthorizationPermissionMismatch"))
+	for range 3 {
+		p.call(http.MethodPost, path, `{"n":1}`, http.StatusServiceUnavailable, nil)
+	}
+	p.waitReady(5*time.Second, http.StatusServiceUnavailable, "storage")
+	if _, failing := p.ready(); !strings.Contains(failing["storage"], "Storage Queue Data Contributor") {
+		t.Errorf("it says %q", failing["storage"])
+	}
+	s.proxy.Heal()
+	p.publish(queue, `{"n":2}`)
+	p.waitReady(5*time.Second, http.StatusOK, "")
+	in.wait(t, 2)
+}

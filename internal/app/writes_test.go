@@ -1,0 +1,69 @@
+package app
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/internal/bubble"
+)
+
+// C81: an account that can be read and not written serves nobody.
+func TestAnAccountThatCanNotBeWrittenIsAFault(t *testing.T) {
+	noAnswer := errors.New("no answer")
+	for name, tt := range map[string]struct {
+		status int
+		err    error
+		says   string
+	}{
+		"denied":    {403, nil, "Storage Table Data Contributor"},
+		"no token":  {401, nil, "check the role"},
+		"busy":      {503, nil, "answered 503"},
+		"throttled": {429, nil, "answered"},
+		"no answer": {0, noAnswer, "check the network"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				w := &writes{}
+				for n := range failedWrites {
+					if err := w.fault(t.Context()); err != nil {
+						t.Errorf("after %d failed writes: %v", n, err)
+					}
+					w.note("table", "batch", tt.status, tt.err)
+					w.note("table", "query", 200, nil) // what is read says nothing about that
+					w.note("queue", "send", 201, nil)
+				}
+				if err := w.fault(t.Context()); err == nil || !strings.Contains(err.Error(), tt.says) || !strings.Contains(err.Error(), "table service") {
+					t.Errorf("the fault is %v", err)
+				}
+				time.Sleep(failedWriteAge)
+				if err := w.fault(t.Context()); err != nil {
+					t.Errorf("long after: %v", err)
+				}
+				w.note("table", "insert", tt.status, tt.err)
+				if err := w.fault(t.Context()); err == nil {
+					t.Error("no fault while writes still fail")
+				}
+				w.note("table", "insert", 204, nil)
+				if err := w.fault(t.Context()); err != nil {
+					t.Errorf("after one that succeeded: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestRefusalsOfSingleRequestsAreNoFaultOfTheAccount(t *testing.T) {
+	w := &writes{}
+	for range 10 {
+		for _, status := range []int{400, 404, 409, 412, 413} {
+			w.note("queue", "complete", status, nil)
+			w.note("table", "replace", status, nil)
+		}
+		w.note("queue", "receive", 503, nil) // is told by the queue's own check
+	}
+	if err := w.fault(t.Context()); err != nil {
+		t.Errorf("the fault is %v", err)
+	}
+}

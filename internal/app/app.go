@@ -61,6 +61,7 @@ type App struct {
 	api        *api.API
 	expiry     *deadLetterExpiry
 	sas        *sasWatch
+	events     *events // nil where nobody is told
 	listener   net.Listener
 	server     *http.Server
 	cleanups   cleanups
@@ -102,6 +103,8 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	}
 	a.cleanups.add("storage", a.stores.close)
 	a.sas = &sasWatch{end: a.stores.sasEnd, log: a.log}
+	a.events = newEvents(cfg.EventsQueue, cfg.Instance, a.stores.queues, cfg.QueueEncoding, a.log)
+	a.stores.tables = newTold(a.stores.tables, a.events, func(id string) (api.WebhookState, bool) { return view{a.dispatcher}.Webhook(id) })
 
 	sender, err := webhook.NewSender(webhook.Options{
 		Version: o.Version, Guard: guard(cfg), TracerProvider: t.TracerProvider, Unrecorded: !t.Recording,
@@ -160,6 +163,7 @@ func (a *App) Run(ctx context.Context) error {
 	runCtx, stop := context.WithCancel(ctx)
 	defer stop()
 
+	stopEvents := a.events.start(a.dispatcher.Wake)
 	var parts sync.WaitGroup
 	parts.Go(func() { a.dispatcher.Run(runCtx) })
 	parts.Go(func() { a.housekeeping(runCtx) })
@@ -178,6 +182,7 @@ func (a *App) Run(ctx context.Context) error {
 	a.log.Info("stopping: no more messages are received; those in flight are finished", "drain", a.cfg.Drain, "shutdown_delay", a.cfg.ShutdownDelay)
 	a.stopServing(context.WithoutCancel(ctx))
 	parts.Wait()
+	stopEvents()
 
 	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeBound)
 	defer cancel()

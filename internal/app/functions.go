@@ -93,6 +93,7 @@ func (a *App) runHosted(ctx context.Context, server *http.Server, served <-chan 
 	defer stop()
 	work, stopWork := context.WithCancelCause(runCtx)
 	defer stopWork(dispatcher.ErrStopping)
+	stopEvents := a.events.start(a.dispatcher.Wake)
 	var parts sync.WaitGroup
 	run := a.dispatcher.RunHosted
 	if a.cfg.FunctionsPoller {
@@ -125,6 +126,7 @@ func (a *App) runHosted(ctx context.Context, server *http.Server, served <-chan 
 	}
 	stop()
 	parts.Wait()
+	stopEvents()
 	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeBound)
 	defer cancel()
 	a.log.Info("stopped")

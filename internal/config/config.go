@@ -52,6 +52,9 @@ type Config struct {
 	// Queues holds what is set per queue, by name.
 	Queues map[string]Queue
 
+	// EventsQueue is the queue that what happens to webhooks and messages is told on; empty for
+	// none.
+	EventsQueue string
 	// PoisonCopy puts a copy of each dead-lettered message on <queue>-poison.
 	PoisonCopy bool
 	// Retention is how long delivery and attempt records are kept.

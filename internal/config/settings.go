@@ -136,6 +136,12 @@ var table = named([]Setting{
 	},
 	flag("poison_copy", "true", "Put a copy of each dead-lettered message on <queue>-poison.",
 		func(c *Config) *bool { return &c.PoisonCopy }),
+	{
+		Name: "events_queue",
+		Help: "Queue on which pushlease tells what happens, as CloudEvents: a webhook was disabled, fails, recovered; messages became dead letters. Register a webhook on it. Unset: nothing is sent.",
+		set:  func(c *Config, v string) (err error) { c.EventsQueue = v; return queue.ValidateName(v) },
+		show: func(c Config) string { return c.EventsQueue },
+	},
 	duration("retention", "192h", "How long delivery and attempt records are kept. 1h to 8784h. Shorter than a message's life (168h by default) means that a message that comes back after it is POSTed again.",
 		minRetention, maxRetention, func(c *Config) *time.Duration { return &c.Retention }),
 	duration("dead_letter_retention", "", "How long dead letters are kept that were not replayed; then they are deleted and counted. 1h to 87600h. Unset: for ever. Replayed ones are always deleted when retention has passed since their replay.",

@@ -31,7 +31,7 @@ type Patch struct {
 
 // All lists every patch.
 func All() []Patch {
-	return slices.Concat(policyPatches, queuePatches, webhookPatches, sqlitePatches, azurePatches, dispatcherPatches, apiPatches)
+	return slices.Concat(policyPatches, queuePatches, webhookPatches, sqlitePatches, azurePatches, dispatcherPatches, apiPatches, teeth)
 }
 
 // find returns the file that holds the patch's old text, and what that file becomes.

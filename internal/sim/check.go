@@ -44,6 +44,7 @@ func (w *world) judge() {
 		k.lanes()
 	}
 	k.prompt()
+	k.refusals()
 	if n := len(k.missing); n > 0 {
 		k.note("plan", fmt.Sprintf("%d messages have no timeline, and the metric of lost records says %d", n, k.shown.lost))
 	}
@@ -100,6 +101,9 @@ func (k *checker) deadLetters() {
 		}
 		if same == 2 {
 			k.violate("dead letters", fmt.Sprintf("m%d has more than one for %s and generation %d", m.n, key.webhook, d.Generation))
+		}
+		if d.Reason == "BlockedAddress" || d.Reason == "Undecodable" && !m.newer {
+			k.violate("dead letters", fmt.Sprintf("m%d was given up for the reason %s, for which nobody gave cause", m.n, d.Reason))
 		}
 		if d.Reason == "NonRetryableError" && !slices.ContainsFunc(k.posts[key], func(p *post) bool { return p.answer == "final" }) {
 			k.violate("dead letters", fmt.Sprintf("m%d was given up as refused by %s, which never refused it", m.n, key.webhook))

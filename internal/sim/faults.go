@@ -51,6 +51,9 @@ type faults struct {
 	// warm is when faults by rate begin, once that is known.
 	warm  time.Duration
 	begun bool
+	// second is the one that the counts of calls are of.
+	second time.Duration
+	counts map[string]int
 }
 
 // add makes a service fail for a while.
@@ -98,6 +101,9 @@ func (f *faults) about(c *call, now time.Duration) (kind, id string) {
 	if !f.begun || now < f.warm || now >= f.plan.Calm || f.plan.Rates.Service != "" && f.plan.Rates.Service != c.service {
 		return well, ""
 	}
+	if f.throttles(c.service, now) {
+		return refused, ""
+	}
 	r, id := f.plan.Rates, c.id()
 	x := f.plan.draw("fault", id)
 	for _, k := range []struct {
@@ -113,6 +119,20 @@ func (f *faults) about(c *call, now time.Duration) (kind, id string) {
 		}
 	}
 	return well, ""
+}
+
+// throttles is whether the account has taken as many calls in this second as it takes. f.mu
+// is held.
+func (f *faults) throttles(service string, now time.Duration) bool {
+	bound := map[string]int{"queue": f.plan.QueueCalls, "table": f.plan.TableCalls}[service]
+	if bound == 0 {
+		return false
+	}
+	if second := now.Truncate(time.Second); second != f.second || f.counts == nil {
+		f.second, f.counts = second, map[string]int{}
+	}
+	f.counts[service]++
+	return f.counts[service] > bound
 }
 
 // healthy is whether no outage touched the instance's service within a time.

@@ -3,7 +3,6 @@ package sim
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"encoding/xml"
 	"fmt"
@@ -15,9 +14,13 @@ import (
 
 // register registers a webhook through some instance, until one answers.
 func (w *world) register(spec Webhook) {
+	filter := ""
+	if spec.Picky {
+		filter = `,"filter":{"types":["nothing.has.this.type"]}`
+	}
 	body := fmt.Appendf(nil, `{"queue":%q,"url":"http://%s.example/hook","name":%q,"timeout":%q,
 		"policy":{"preset":"standard","max_attempts":%d,"backoff":{"initial":"2s","factor":2,"max":"30s"}},
-		"flow":{"auto_disable_after":"never","breaker":{"probe_max":"1m"}}}`, spec.Queue, spec.Name, spec.Name, spec.Timeout, spec.Attempts)
+		"flow":{"auto_disable_after":"never","breaker":{"probe_max":"1m"}}%s}`, spec.Queue, spec.Name, spec.Name, spec.Timeout, spec.Attempts, filter)
 	for {
 		if i := w.somebody(); i != nil {
 			if w.registeredAlready(i, spec.Name) {
@@ -159,27 +162,34 @@ func (w *world) publishAll(s Step) {
 
 // putAll sends messages past us, straight onto the account's queue.
 func (w *world) putAll(s Step) {
-	ask := func(method, path string, body []byte) int {
+	ask := func(method, path string, body []byte) *httptest.ResponseRecorder {
 		req := httptest.NewRequestWithContext(context.Background(), method, "http://queue.standin/standin/"+path, bytes.NewReader(body))
 		answer := httptest.NewRecorder()
 		w.account.Handler("queue").ServeHTTP(answer, req)
-		return answer.Code
+		return answer
 	}
 	ask(http.MethodPut, s.Queue, nil)
 	for range s.Count {
 		m := w.newMessage(s.Queue, s.Event, s.TTL)
 		var text bytes.Buffer
-		_ = xml.EscapeText(&text, []byte(base64.StdEncoding.EncodeToString(m.body()))) // a buffer takes everything
+		_ = xml.EscapeText(&text, m.text(s.Form)) // a buffer takes everything
 		q := url.Values{}
 		if s.TTL > 0 {
 			q.Set("messagettl", fmt.Sprint(int(s.TTL/time.Second)))
 		}
-		status := ask(http.MethodPost, s.Queue+"/messages?"+q.Encode(), fmt.Appendf(nil, "<QueueMessage><MessageText>%s</MessageText></QueueMessage>", text.Bytes()))
-		if status != http.StatusCreated {
-			w.violate("plan", fmt.Sprintf("putting m%d: %d", m.n, status))
+		answer := ask(http.MethodPost, s.Queue+"/messages?"+q.Encode(), fmt.Appendf(nil, "<QueueMessage><MessageText>%s</MessageText></QueueMessage>", text.Bytes()))
+		var put struct {
+			ID string `xml:"QueueMessage>MessageId"`
+		}
+		if answer.Code != http.StatusCreated || xml.Unmarshal(answer.Body.Bytes(), &put) != nil {
+			w.violate("plan", fmt.Sprintf("putting m%d: %d", m.n, answer.Code))
 		}
 		w.mu.Lock()
-		m.accepted = true
+		m.accepted, m.newer = true, s.Form == newer
+		if m.newer { // the account's text does not say which one it is
+			m.id, m.put = put.ID, true
+			w.byID[put.ID] = m
+		}
 		w.mu.Unlock()
 		if s.Gap > 0 && !w.pause(s.Gap) {
 			return

@@ -27,6 +27,11 @@ type Plan struct {
 	Strict bool
 	// Lanes says that a late transaction must hold up what is in it only.
 	Lanes bool
+	// Behind64 says that names have only addresses that a DNS64 made of the receivers' own.
+	Behind64 bool
+	// QueueCalls and TableCalls are how many calls a second the account takes of each service
+	// until Calm; those beyond are refused. 0 for no bound.
+	QueueCalls, TableCalls int
 	// Skew is how far the account's clock is ahead.
 	Skew time.Duration
 	// Force is what becomes of single calls, by their id.
@@ -45,6 +50,8 @@ type Webhook struct {
 	Attempts    int
 	// Late ones are registered by a step.
 	Late bool
+	// Picky ones have a filter that takes no message.
+	Picky bool
 	// Prompt is how soon after it was sent each message must be POSTed; 0 for no bound.
 	Prompt time.Duration
 }
@@ -64,6 +71,8 @@ type Step struct {
 	// Service is "queue", "table", or empty for both; Kind is how its calls fail, and Op
 	// restricts that to one operation.
 	Service, Kind, Op string
+	// Form is how another program writes its texts: plain base64, or as the constants say.
+	Form string
 	// Event, when it is there, is the CloudEvents id of the messages.
 	Event string
 	// Where is the number of gates until an instance dies or freezes.
@@ -87,6 +96,12 @@ const (
 	doCount    = "count"    // the gates that an instance passes from now on
 )
 
+// The forms of texts.
+const (
+	wrapped = "wrapped" // base64 with line ends and blanks
+	newer   = "newer"   // an envelope of a version that nobody here can read
+)
+
 // String is one line of a trace.
 func (s Step) String() string {
 	text := fmt.Sprintf("%s %s", s.ID, s.Do)
@@ -98,7 +113,7 @@ func (s Step) String() string {
 		{"i", s.Instance, s.Do == doCrash || s.Do == doFreeze || s.Do == doStop || s.Do == doOutage || s.Do == doPublish},
 		{"queue", s.Queue, s.Queue != ""}, {"webhook", s.Webhook, s.Webhook != ""}, {"count", s.Count, s.Count > 0},
 		{"for", s.For, s.For > 0}, {"gap", s.Gap, s.Gap > 0}, {"ttl", s.TTL, s.TTL > 0}, {"service", s.Service, s.Service != ""},
-		{"kind", s.Kind, s.Kind != ""}, {"op", s.Op, s.Op != ""}, {"gate", s.Where, s.Where > 0},
+		{"kind", s.Kind, s.Kind != ""}, {"op", s.Op, s.Op != ""}, {"form", s.Form, s.Form != ""}, {"event", s.Event, s.Event != ""}, {"gate", s.Where, s.Where > 0},
 	} {
 		if part.there {
 			text += fmt.Sprintf(" %s=%v", part.name, part.value)

@@ -29,6 +29,11 @@ var Profiles = []Profile{
 	{"renewals", "storage refuses renewals for parts of a lease, while receivers take longer than it", false, renewals},
 	{"redelivery", "delivered messages whose delete failed come back to a new process while tables can't be read", false, redelivery},
 	{"replays", "dead letters are replayed, and processes die meanwhile", false, replays},
+	{"limited", "receivers take so many messages a second, and refuse what is more; the account takes so many calls", false, limited},
+	{"kept", "messages that every filter refuses, and texts of a newer version, beside those of a sender that wraps its base64", false, kept},
+	{"unasked", "a receiver sends more than it was asked for, and refuses the next message", false, unasked},
+	{"anew", "a webhook that fails is deleted, and registered anew", false, anew},
+	{"copies", "each event is published several times, through several processes, some of which die", false, copies},
 	{"dead-tables", "tables are away while more messages are delivered than records are kept in memory", true, deadTables},
 }
 
@@ -76,6 +81,7 @@ func (p *Plan) traffic(c chooser, from, until time.Duration, steps, most int, tt
 		}
 		if !p.File && c.chance(0.5) {
 			s.Do = doPut
+			s.Form = pick(c, "", "", "", wrapped)
 		}
 		p.step(s)
 	}
@@ -96,7 +102,7 @@ func (p *Plan) kind(of string) string {
 }
 
 func mixed(c chooser, p *Plan) {
-	p.File, p.Instances = c.chance(0.4), 1+c.IntN(3)
+	p.File, p.Instances = c.chance(0.4), 1+c.IntN(4)
 	p.Skew = c.between(-20*time.Second, 20*time.Second)
 	for i := range 1 + c.IntN(4) {
 		p.Webhooks = append(p.Webhooks, receiverOf(c, fmt.Sprintf("w%d", i), fmt.Sprintf("queue%d", c.IntN(2))))
@@ -134,6 +140,10 @@ func mixed(c chooser, p *Plan) {
 		*r = Rates{Refused: r.Refused, Slow: r.Slow}
 	}
 	r.SlowMin, r.SlowMax = 100*time.Millisecond, 5*time.Second
+	p.Behind64 = c.chance(0.2)
+	if !p.File && c.chance(0.2) {
+		p.QueueCalls, p.TableCalls = 20+c.IntN(100), 10+c.IntN(50)
+	}
 }
 
 func latencyTail(c chooser, p *Plan) {
@@ -217,6 +227,7 @@ func oneRefusesAll(c chooser, p *Plan) {
 	}
 	p.Calm = 5 * time.Minute
 	p.traffic(c, 8*time.Second, p.Calm-time.Minute, 12, 15, 0)
+	p.step(Step{At: 20 * time.Second, Do: doPublish, Queue: "queue0", Count: 200, Gap: 50 * time.Millisecond})
 }
 
 func hangingNeighbours(c chooser, p *Plan) {
@@ -284,6 +295,81 @@ func replays(c chooser, p *Plan) {
 		at := c.between(40*time.Second, 3*time.Minute)
 		p.step(Step{At: at, Do: doReplay})
 		p.step(Step{At: at + c.between(0, 2*time.Second), Do: doCrash, Instance: 0, Where: c.IntN(60), For: c.between(time.Second, 10*time.Second)})
+	}
+	if at := c.between(40*time.Second, 3*time.Minute); c.chance(0.3) {
+		p.step(Step{At: at, Do: doDisable, Webhook: "w0"})
+		p.step(Step{At: at + c.between(time.Second, time.Minute), Do: doEnable, Webhook: "w0"})
+	}
+}
+
+func limited(c chooser, p *Plan) {
+	p.File, p.Instances = c.chance(0.3), 1+c.IntN(3)
+	for i := range 1 + c.IntN(2) {
+		p.Webhooks = append(p.Webhooks, Webhook{
+			Name: fmt.Sprintf("w%d", i), Queue: "queue0", Timeout: 10 * time.Second, Attempts: 3, Mix: Mix{Limit: 2 + 20*c.Float64()},
+		})
+	}
+	p.Webhooks = append(p.Webhooks, Webhook{Name: "busy", Queue: "queue1", Timeout: 10 * time.Second, Attempts: 6, Mix: Mix{Busy: 0.3, Patient: c.chance(0.5)}})
+	p.Calm = 5 * time.Minute
+	p.step(Step{At: 8 * time.Second, Do: p.sending(), Queue: "queue0", Count: 100 + c.IntN(200), Gap: c.between(10*time.Millisecond, 200*time.Millisecond)})
+	p.traffic(c, 8*time.Second, p.Calm-time.Minute, 8, 20, 0)
+	if !p.File && c.chance(0.5) {
+		p.QueueCalls, p.TableCalls = 30+c.IntN(100), 15+c.IntN(50)
+	}
+}
+
+func kept(c chooser, p *Plan) {
+	p.File, p.Instances = c.chance(0.3), 1+c.IntN(2)
+	p.Webhooks = []Webhook{
+		{Name: "picky", Queue: "queue0", Timeout: 10 * time.Second, Attempts: 3, Picky: true},
+		{Name: "w1", Queue: "queue1", Timeout: 10 * time.Second, Attempts: 3},
+	}
+	p.Calm, p.Behind64 = 5*time.Minute, c.chance(0.5)
+	p.traffic(c, 8*time.Second, 2*time.Minute, 8, 15, 0)
+	if p.File {
+		return
+	}
+	p.step(Step{At: c.between(10*time.Second, time.Minute), Do: doPut, Queue: "queue1", Count: 1 + c.IntN(5), Form: wrapped})
+	p.step(Step{At: c.between(10*time.Second, time.Minute), Do: doPut, Queue: "queue1", Count: 1 + c.IntN(5), Form: newer, TTL: c.between(2*time.Minute, 4*time.Minute).Round(time.Second)})
+}
+
+func unasked(c chooser, p *Plan) {
+	p.File = c.chance(0.5)
+	p.Webhooks = []Webhook{{Name: "w0", Queue: "queue0", Timeout: 10 * time.Second, Attempts: 5, Mix: Mix{Extra: 0.4, Fail: 0.2, Final: 0.1}}}
+	p.Calm = 3 * time.Minute
+	p.step(Step{At: 8 * time.Second, Do: p.sending(), Queue: "queue0", Count: 200, Gap: c.between(10*time.Millisecond, 100*time.Millisecond)})
+}
+
+func anew(c chooser, p *Plan) {
+	p.File, p.Instances = c.chance(0.5), 1+c.IntN(2)
+	p.Webhooks = []Webhook{
+		{Name: "old", Queue: "queue0", Timeout: 10 * time.Second, Attempts: 20, Mix: pick(c, Mix{Fail: 1}, Mix{Busy: 1}, Mix{Down: 1}, Mix{Silent: 1}, Mix{Fail: 0.5})},
+		{Name: "new", Queue: "queue0", Timeout: 10 * time.Second, Attempts: 3, Late: true},
+	}
+	p.Calm = 5 * time.Minute
+	p.step(Step{At: 8 * time.Second, Do: p.sending(), Queue: "queue0", Count: 20 + c.IntN(40), Gap: c.between(10*time.Millisecond, time.Second)})
+	at := c.between(15*time.Second, 2*time.Minute)
+	p.step(Step{At: at, Do: doDelete, Webhook: "old"})
+	p.step(Step{At: at + c.between(0, 2*time.Minute), Do: doRegister, Webhook: "new"})
+	if c.chance(0.3) {
+		p.step(Step{At: at + c.between(0, time.Minute), Do: doCrash, Instance: 0, Where: c.IntN(40), For: c.between(time.Second, 10*time.Second)})
+	}
+}
+
+func copies(c chooser, p *Plan) {
+	p.File, p.Instances = c.chance(0.4), 1+c.IntN(4)
+	p.Settings["QUEUES"] = "queue0=auto:dedup=event-id"
+	p.Webhooks = []Webhook{{Name: "w0", Queue: "queue0", Timeout: 10 * time.Second, Attempts: 4, Mix: Mix{Fail: 0.2, Late: 0.3, LateMin: time.Second, LateMax: 8 * time.Second}}}
+	p.Calm = 4 * time.Minute
+	for i := range 10 + c.IntN(20) {
+		at := c.between(8*time.Second, 2*time.Minute)
+		for range 2 + c.IntN(2) {
+			p.step(Step{At: at, Do: doPublish, Queue: "queue0", Count: 1, Instance: c.IntN(p.Instances), Event: fmt.Sprintf("event%d", i)})
+			at += c.between(0, 20*time.Second)
+		}
+	}
+	for range c.IntN(3) {
+		p.step(Step{At: c.between(10*time.Second, 2*time.Minute), Do: doCrash, Instance: c.IntN(p.Instances), Where: c.IntN(40), For: c.between(time.Second, 10*time.Second)})
 	}
 }
 

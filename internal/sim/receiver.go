@@ -30,6 +30,10 @@ type Mix struct {
 	FailFirst, FinalFirst bool
 	// Hang keeps every POST until the sender gives up.
 	Hang bool
+	// Limit is how many POSTs a second are taken; those beyond are answered 429.
+	Limit float64
+	// Patient names a longer wait in a second Retry-After of Busy, which counts.
+	Patient bool
 	// LateMin and LateMax are how late Late is.
 	LateMin, LateMax time.Duration
 }
@@ -44,6 +48,9 @@ type receiver struct {
 	posts  map[int]int // by message
 	dials  int
 	mix    Mix
+	// tokens are what Limit leaves, as of filled.
+	tokens float64
+	filled time.Duration
 }
 
 // post is one POST that a receiver saw.
@@ -54,8 +61,9 @@ type post struct {
 	attempt   int
 	inst      *instance
 	at        time.Duration
-	answer    string // the way in which it was answered
-	status    int    // 0 for none
+	answer    string        // the way in which it was answered
+	status    int           // 0 for none
+	asked     time.Duration // the wait that the answer named
 	answered  time.Duration
 	taken     time.Duration // when the sender read the answer's head; 0 for never
 	connected int
@@ -69,6 +77,9 @@ func (r *receiver) way(n int) string {
 		return "ok"
 	}
 	m := r.mix
+	if m.Limit > 0 && !r.takes() {
+		return "limit"
+	}
 	switch first := r.posts[n] == 1; {
 	case m.Hang:
 		return "silent"
@@ -97,6 +108,18 @@ func (r *receiver) way(n int) string {
 	return "ok"
 }
 
+// takes is whether the limit has room for one more. r.mu is held.
+func (r *receiver) takes() bool {
+	now, most := r.w.now(), max(r.mix.Limit, 1)
+	r.tokens = min(most, r.tokens+(now-r.filled).Seconds()*r.mix.Limit)
+	r.filled = now
+	if r.tokens < 1 {
+		return false
+	}
+	r.tokens--
+	return true
+}
+
 // serve answers the POSTs of one connection, until it ends.
 func (r *receiver) serve(c *conn, inst *instance) {
 	defer func() { _ = c.Close() }()
@@ -123,7 +146,7 @@ func (r *receiver) serve(c *conn, inst *instance) {
 			return // it broke off: the message was not seen
 		}
 		var text struct{ N *int }
-		if json.Unmarshal(body, &text) != nil || text.N == nil {
+		if json.Unmarshal(body, &text) != nil || text.N == nil || !r.w.sentAs(*text.N, body) {
 			r.w.violate("bytes", fmt.Sprintf("%s got a body that nobody sent: %.80q", r.spec.Name, body))
 			return
 		}
@@ -156,6 +179,8 @@ func (r *receiver) respond(p *post, c *conn, way string) bool {
 		return r.answer(p, c, 500, "no")
 	case "busy":
 		return r.answer(p, c, 503, "later")
+	case "limit":
+		return r.answer(p, c, 429, "too many")
 	case "final":
 		return r.answer(p, c, 400, "never")
 	case "late":
@@ -183,7 +208,10 @@ func (r *receiver) respond(p *post, c *conn, way string) bool {
 func (r *receiver) answer(p *post, c *conn, status int, text string) bool {
 	header := ""
 	if status == 503 {
-		header = "Retry-After: 2\r\n"
+		header, p.asked = "Retry-After: 2\r\n", 2*time.Second
+		if r.mix.Patient {
+			header, p.asked = header+"Retry-After: 25\r\n", 25*time.Second
+		}
 	}
 	p.status = status
 	r.w.answered(p, c)
@@ -246,7 +274,12 @@ func (n network) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, e
 	if r == nil || r.unlucky("name", r.mix.NoName) {
 		return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
 	}
-	return []netip.Addr{n.w.addresses[r.spec.Name]}, nil
+	addr := n.w.addresses[r.spec.Name]
+	if n.w.plan.Behind64 {
+		four := addr.As4()
+		addr = netip.AddrFrom16([16]byte{0, 0x64, 0xff, 0x9b, 12: four[0], four[1], four[2], four[3]})
+	}
+	return []netip.Addr{addr}, nil
 }
 
 var errNobody = errors.New("nobody listens there")
@@ -260,8 +293,12 @@ func (n network) DialContext(_ context.Context, _, address string) (net.Conn, er
 	if err != nil {
 		return nil, err
 	}
+	to := at.Addr()
+	if b := to.As16(); n.w.plan.Behind64 && to.Is6() {
+		to = netip.AddrFrom4([4]byte(b[12:]))
+	}
 	for name, a := range n.w.addresses {
-		if a != at.Addr() {
+		if a != to {
 			continue
 		}
 		r := n.w.receivers[name]

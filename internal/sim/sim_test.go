@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"flag"
 	"testing"
 	"time"
 )
@@ -44,6 +45,26 @@ func TestSeedsOfWhatIsMended(t *testing.T) {
 			p, _ := NewPlan(m.profile, m.seed)
 			tell(t, Run(t, p))
 		})
+	}
+}
+
+var (
+	huntProfile = flag.String("profile", "", "the profile that TestHunt runs")
+	huntSeeds   = flag.Int("seeds", 1, "how many seeds TestHunt runs, from the first one on")
+)
+
+// TestHunt ends with the first finding. It is for a build with a fault in it
+// (internal/mutant/teeth.go), and for one without, in which there must be none.
+func TestHunt(t *testing.T) {
+	if *huntProfile == "" {
+		t.Skip("it is run by task mutants: it needs -args -profile=NAME")
+	}
+	for seed := uint64(1); seed <= uint64(*huntSeeds) && !t.Failed(); seed++ {
+		p, ok := NewPlan(*huntProfile, seed)
+		if !ok {
+			t.Fatalf("no profile %q", *huntProfile)
+		}
+		tell(t, Run(t, p))
 	}
 }
 

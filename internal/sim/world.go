@@ -1,12 +1,15 @@
 package sim
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -77,6 +80,8 @@ type message struct {
 	queue string
 	ttl   time.Duration
 	sent  time.Duration
+	// newer ones carry a mark that nobody here can read, and must never be POSTed.
+	newer bool
 	// id is what storage called it; accepted is whether its sender was told so.
 	id       string
 	accepted bool
@@ -256,6 +261,26 @@ func (m *message) body() []byte {
 		return fmt.Appendf(nil, `{"specversion":"1.0","id":%q,"source":"/sim","type":"sim","n":%d}`, m.event, m.same.n)
 	}
 	return fmt.Appendf(nil, `{"n":%d,"text":"message %d of %s"}`, m.n, m.n, m.queue)
+}
+
+// text is what another program puts on the queue.
+func (m *message) text(form string) []byte {
+	text := base64.StdEncoding.AppendEncode(nil, m.body())
+	switch form {
+	case wrapped:
+		half := len(text) / 2
+		return slices.Concat([]byte(" "), text[:half], []byte("\r\n\t"), text[half:], []byte("\n"))
+	case newer:
+		return fmt.Appendf(nil, `{"pushlease":99,"body":{"n":%d}}`, m.n)
+	}
+	return text
+}
+
+// sentAs is whether a message with this number was sent with these bytes.
+func (w *world) sentAs(n int, body []byte) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return n >= 0 && n < len(w.messages) && bytes.Equal(w.messages[n].body(), body)
 }
 
 func (w *world) accept(m *message, id string) {

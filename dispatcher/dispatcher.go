@@ -32,7 +32,7 @@ var ErrStopping = delivery.ErrStopping
 const settleBound = 10 * time.Second
 
 // Dispatcher receives, delivers and settles. Make one with New, run it once with
-// Run or RunHosted. All other methods may be called at any time from any goroutine.
+// Run or RunHosted. All other methods may be called from any goroutine until that has returned.
 type Dispatcher struct {
 	o         Options
 	log       *slog.Logger

@@ -26,7 +26,7 @@ func (d *Dispatcher) RunHosted(ctx context.Context) {
 // here. What others changed is read when the next message comes.
 func (d *Dispatcher) superviseHosted(ctx, _ context.Context) {
 	for {
-		_ = d.registry.Refresh(ctx) // it is logged there, and read again before it is needed
+		d.registry.Refresh(ctx) // what can't be read is read again before it is needed
 		select {
 		case <-ctx.Done():
 			return

@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/pushlease/pushlease/dispatcher/internal/registry"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -30,22 +28,6 @@ func TestWebhookGetsWhatIsPublishedRightAfterItsRegistration(t *testing.T) {
 	}
 }
 
-func TestReadingThatEndsLateDoesNotBringBackWhatWasKnownBefore(t *testing.T) {
-	inBubble(t, func(b *bench) {
-		told := 0
-		r := registry.New(&slowFirst{Store: b.store}, b.logger, func(_ context.Context, all []tables.Registration) { told = len(all) })
-		go func() { _ = r.Refresh(b.t.Context()) }()
-		time.Sleep(100 * time.Millisecond)
-		b.register("wh_b", nil)
-		if err := r.Refresh(b.t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Second)
-		want(t, "webhooks", len(r.Of(testQueue)), 2)
-		want(t, "webhooks that the flows were told of last", told, 2)
-	})
-}
-
 // slowList takes its time after it has read.
 type slowList struct{ Store }
 
@@ -53,19 +35,6 @@ func (s slowList) ListWebhooks(ctx context.Context) ([]tables.Registration, []ta
 	list, bad, err := s.Store.ListWebhooks(ctx)
 	time.Sleep(300 * time.Millisecond)
 	return list, bad, err
-}
-
-// slowFirst takes its time the first time.
-type slowFirst struct {
-	Store
-	read atomic.Bool
-}
-
-func (s *slowFirst) ListWebhooks(ctx context.Context) ([]tables.Registration, []tables.RowError, error) {
-	if s.read.Swap(true) {
-		return s.Store.ListWebhooks(ctx)
-	}
-	return slowList{s.Store}.ListWebhooks(ctx)
 }
 
 // Rows that somebody wrote by hand neither end the process nor keep the others from their

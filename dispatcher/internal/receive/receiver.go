@@ -81,12 +81,12 @@ func (r *Receiver) supervise(ctx, work context.Context) {
 	faults := 0
 	for {
 		wait := r.RegistryRefresh
-		if err := r.Registry.Refresh(ctx); err != nil {
-			faults++
-			wait = min(wait, retry.Backoff(faults, 500*time.Millisecond, wait))
-		} else {
+		if r.Registry.Refresh(ctx) {
 			faults = 0
 			r.Registry.RefreshLeft(ctx)
+		} else {
+			faults++
+			wait = min(wait, retry.Backoff(faults, 500*time.Millisecond, wait))
 		}
 		r.reconcile(ctx, work, &running)
 		select {

@@ -4,7 +4,6 @@ package registry
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -54,20 +53,20 @@ func New(store Store, log *slog.Logger, onRead func(context.Context, []tables.Re
 	return &Registry{store: store, log: log, onRead: onRead, Changed: make(chan struct{}, 1), reading: make(chan struct{}, 1), bad: map[string]bool{}, leftDue: true}
 }
 
-// Refresh reads the registered webhooks. There is one reading at a time: one that ended
-// late would bring back what was known before.
-func (r *Registry) Refresh(ctx context.Context) error {
+// Refresh reads the registered webhooks, and reports whether it could; Status has the error.
+// There is one reading at a time: one that ended late would bring back what was known before.
+func (r *Registry) Refresh(ctx context.Context) bool {
 	select {
 	case r.reading <- struct{}{}:
 		defer func() { <-r.reading }()
 	case <-ctx.Done():
-		return fmt.Errorf("read webhooks: %w", ctx.Err())
+		return false
 	}
 	return r.read(ctx)
 }
 
-// read is refresh for one that holds reading.
-func (r *Registry) read(ctx context.Context) error {
+// read is Refresh for one that holds reading.
+func (r *Registry) read(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, registryTimeout)
 	defer cancel()
 	start := time.Now()
@@ -82,7 +81,7 @@ func (r *Registry) read(ctx context.Context) error {
 			r.log.Error("the registered webhooks can't be read; going on with those known", "error", err)
 		}
 		r.lastErr = err
-		return fmt.Errorf("read webhooks: %w", err)
+		return false
 	}
 	if r.lastErr != nil {
 		r.log.Info("the registered webhooks can be read again")
@@ -101,7 +100,7 @@ func (r *Registry) read(ctx context.Context) error {
 		r.leftDue = r.leftDue || byQueue[name] == nil
 	}
 	r.byQueue, r.readAt, r.lastErr, r.partial = byQueue, start, nil, len(rowErrs) > 0
-	return nil
+	return true
 }
 
 // Tell notes that the registered webhooks have changed.
@@ -147,7 +146,7 @@ func (r *Registry) Fresh(ctx context.Context, start time.Time) bool {
 	case <-ctx.Done():
 		return false
 	}
-	return r.readSince(start) || r.read(ctx) == nil
+	return r.readSince(start) || r.read(ctx)
 }
 
 func (r *Registry) readSince(start time.Time) bool {

@@ -15,13 +15,8 @@ import (
 // complete deletes the message, and counts what storage answered. last is a record that is
 // to be written with it; nil when all are written.
 func (c *Completer) complete(ctx context.Context, l *lease.Lease, last *tables.Record) (result string) {
-	result, err := c.deleteMessage(ctx, l, last)
-	failure := meter.DeletionFailure{MessageID: l.Message.ID, At: time.Now()}
-	if result == "lease_lost" {
-		failure.Error = result
-	} else if result != "deleted" {
-		failure.Error = deletionError(err)
-	}
+	result, class := c.deleteMessage(ctx, l, last)
+	failure := meter.DeletionFailure{MessageID: l.Message.ID, Error: class, At: time.Now()}
 	c.o.Deletes.Note(l.Queue.Name(), func(c *meter.Deletions) {
 		c.Total++
 		if failure.Error == "" {
@@ -36,13 +31,13 @@ func (c *Completer) complete(ctx context.Context, l *lease.Lease, last *tables.R
 
 // deleteMessage removes the message: a few quick tries, then with backoff for as
 // long as the lease can be kept. "Deleted" is what storage answered, not hope. The
-// error is the last one of a delete that failed. The first try takes the last record
+// class is that of the last error of a delete that failed. The first try takes the last record
 // along; when it fails that is written by itself, before the next one.
-func (c *Completer) deleteMessage(ctx context.Context, l *lease.Lease, last *tables.Record) (result string, err error) {
+func (c *Completer) deleteMessage(ctx context.Context, l *lease.Lease, last *tables.Record) (result, class string) {
 	ctx, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	unanswered := false // an earlier try may have taken effect
-	err = retry.Do(ctx, retry.Delete, func(callCtx context.Context, try int) (err error) {
+	err := retry.Do(ctx, retry.Delete, func(callCtx context.Context, try int) (err error) {
 		if try == 1 && last != nil {
 			err = c.deleteRecorded(ctx, l, *last)
 		} else {
@@ -65,15 +60,15 @@ func (c *Completer) deleteMessage(ctx context.Context, l *lease.Lease, last *tab
 	})
 	switch {
 	case err == nil:
-		return "deleted", nil
+		return "deleted", ""
 	case !errors.Is(err, queue.ErrLeaseLost):
 		c.o.Log.Error("the message could not be deleted; when it comes back it is deleted without a POST",
 			"queue", l.Queue.Name(), "message", l.Message.ID, "error", err)
-		return "failed", err
+		return "failed", deletionError(err)
 	}
 	c.o.Log.Warn("the message could not be deleted: its lease was lost; when it comes back it is deleted without a POST",
 		"queue", l.Queue.Name(), "message", l.Message.ID)
-	return "lease_lost", nil
+	return "lease_lost", "lease_lost"
 }
 
 // Reappeared counts a message that is there again although its delivery was

@@ -17,7 +17,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 
-	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
@@ -79,63 +79,9 @@ type Dispatcher interface {
 	// RegistryChanged makes the registered webhooks be read again at once.
 	RegistryChanged()
 	// Queue describes a queue that the dispatcher knows.
-	Queue(name string) (QueueState, bool)
+	Queue(name string) (status.Queue, bool)
 	// Webhook describes a webhook that the dispatcher knows.
-	Webhook(id string) (WebhookState, bool)
-}
-
-// QueueState is the dispatcher's view of one queue.
-type QueueState struct {
-	// Polling is whether messages are being received from it.
-	Polling bool
-	// InFlight counts the messages that are being worked on.
-	InFlight int
-	// Lease is how long a message is leased for when it is received next; fixed by
-	// a setting, or by measured time.
-	Lease      time.Duration
-	LeaseFixed bool
-	// Recommended is the lease that measured time, or the estimate, asks for.
-	Recommended policy.Recommendation
-	// Processing is how long recent messages took.
-	Processing Processing
-	// Deletions is what became of the deletes since the process started.
-	Deletions Deletions
-	// LastPollAt is when storage last answered a poll.
-	LastPollAt time.Time
-	// LastError is a short text about the last failed poll, without a secret;
-	// empty after a poll that succeeded.
-	LastError   string
-	LastErrorAt time.Time
-	// Webhooks counts the enabled webhooks that the dispatcher knows of.
-	Webhooks int
-	// Handled counts the messages that this process finished with in the last one to
-	// two hours, and DeadLettered those of them that became dead letters.
-	Handled, DeadLettered int
-	// LeftAt is when the queue's last webhook was deleted, while messages from before
-	// are watched over; zero otherwise.
-	LeftAt time.Time
-}
-
-// Processing are percentiles of the time that recent messages took, from receiving to
-// settling; zero without samples.
-type Processing struct {
-	Samples       int
-	P50, P95, P99 time.Duration
-}
-
-// Deletions counts the deletes of a queue's messages, and the messages that came back
-// after their delivery.
-type Deletions struct {
-	Total, Successful, Failed, Unverified int64
-	// LastFailures are newest first.
-	LastFailures []DeletionFailure
-}
-
-// DeletionFailure is one message that could not be deleted; Error is a short class.
-type DeletionFailure struct {
-	MessageID string
-	Error     string
-	At        time.Time
+	Webhook(id string) (status.Webhook, bool)
 }
 
 // Sender makes one POST to a webhook.

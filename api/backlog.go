@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -212,13 +213,13 @@ type backlogView struct {
 	Level  string      `json:"level"`
 	Reason alertReason `json:"reason,omitempty"`
 	Text   string      `json:"text,omitempty"`
-	// Handled and DeadLettered are those of QueueState.
+	// Handled and DeadLettered are those of status.Queue.
 	Handled      int       `json:"handled"`
 	DeadLettered int       `json:"dead_lettered"`
 	CountedAt    time.Time `json:"counted_at"`
 }
 
-func newBacklogView(w waiting, s QueueState) *backlogView {
+func newBacklogView(w waiting, s status.Queue) *backlogView {
 	view := &backlogView{Waiting: w.n, Exact: w.exact, Level: "ok", Handled: s.Handled, DeadLettered: s.DeadLettered, CountedAt: utc(w.at)}
 	switch {
 	case w.n > criticalWaiting:

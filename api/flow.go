@@ -6,79 +6,35 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 )
 
-// FlowState says whether a webhook is sent to (docs/flow-control.md).
-type FlowState string
-
-// The flow states of a webhook, the first that fits.
-const (
-	FlowDisabled FlowState = "disabled"
-	FlowPaused   FlowState = "paused"
-	FlowFailing  FlowState = "failing"
-	FlowProbing  FlowState = "probing"
-	FlowLimited  FlowState = "limited"
-	FlowBusy     FlowState = "busy"
-	FlowHealthy  FlowState = "healthy"
-)
-
-// FlowStates lists every FlowState.
-func FlowStates() []FlowState {
-	return []FlowState{FlowDisabled, FlowPaused, FlowFailing, FlowProbing, FlowLimited, FlowBusy, FlowHealthy}
-}
-
-// WebhookState is the dispatcher's view of one webhook. Counters are since its start.
-type WebhookState struct {
-	State FlowState
-	// Until is when a state that ends by itself does; zero otherwise.
-	Until time.Time
-	// Window is how many POSTs may be in flight now, Concurrency the most that ever may.
-	Window, Concurrency int
-	// InFlight are the POSTs in flight, Waiting those that wait for one of them to end.
-	InFlight, Waiting int
-	// Rate is POSTs a second over the last minute, Latency how long one takes.
-	Rate    float64
-	Latency time.Duration
-	// Delivered, Refused and Failed count POSTs, Postponed deliveries that were held.
-	Delivered, Refused, Failed, Postponed int64
-	// RecentPosts counts the POSTs of the last one to two hours, RecentRefused those of them
-	// whose answer says nothing about the receiver.
-	RecentPosts, RecentRefused int
-	Breaker                    policy.BreakerState
-	// Refusing: it refuses every message alike. Pace is the rate that was learned.
-	Refusing bool
-	Pace     policy.PaceState
-	// Failing is since when it only fails.
-	Failing       policy.AutoDisableState
-	LastFailureAt time.Time
-}
-
 // statusView is how a webhook fares in the process that answers.
 type statusView struct {
-	Instance       string          `json:"instance"`
-	State          FlowState       `json:"state"`
-	Until          time.Time       `json:"until,omitzero"`
-	Text           string          `json:"text"`
-	Window         int             `json:"window"`
-	Concurrency    int             `json:"concurrency"`
-	InFlight       int             `json:"in_flight"`
-	Waiting        int             `json:"waiting"`
-	RatePerSecond  float64         `json:"rate_per_second"`
-	Latency        policy.Duration `json:"latency,omitzero"`
-	Delivered      int64           `json:"delivered"`
-	Refused        int64           `json:"refused"`
-	Failed         int64           `json:"failed"`
-	Postponed      int64           `json:"postponed"`
-	RecentPosts    int             `json:"recent_posts"`
-	RecentRefused  int             `json:"recent_refused"`
-	Breaker        breakerView     `json:"breaker"`
-	LearnedRate    *learnedView    `json:"learned_rate,omitempty"`
-	FailingSince   time.Time       `json:"failing_since,omitzero"`
-	FailedMessages int             `json:"failed_messages"`
-	LastSuccessAt  time.Time       `json:"last_success_at,omitzero"`
-	LastFailureAt  time.Time       `json:"last_failure_at,omitzero"`
+	Instance       string           `json:"instance"`
+	State          status.FlowState `json:"state"`
+	Until          time.Time        `json:"until,omitzero"`
+	Text           string           `json:"text"`
+	Window         int              `json:"window"`
+	Concurrency    int              `json:"concurrency"`
+	InFlight       int              `json:"in_flight"`
+	Waiting        int              `json:"waiting"`
+	RatePerSecond  float64          `json:"rate_per_second"`
+	Latency        policy.Duration  `json:"latency,omitzero"`
+	Delivered      int64            `json:"delivered"`
+	Refused        int64            `json:"refused"`
+	Failed         int64            `json:"failed"`
+	Postponed      int64            `json:"postponed"`
+	RecentPosts    int              `json:"recent_posts"`
+	RecentRefused  int              `json:"recent_refused"`
+	Breaker        breakerView      `json:"breaker"`
+	LearnedRate    *learnedView     `json:"learned_rate,omitempty"`
+	FailingSince   time.Time        `json:"failing_since,omitzero"`
+	FailedMessages int              `json:"failed_messages"`
+	LastSuccessAt  time.Time        `json:"last_success_at,omitzero"`
+	LastFailureAt  time.Time        `json:"last_failure_at,omitzero"`
 }
 
 // learnedView is the rate that was learned from refusals.
@@ -120,9 +76,9 @@ func (a *API) status(r *http.Request, reg tables.Registration) *statusView {
 	if !ok {
 		return nil
 	}
-	late := s.State == FlowDisabled && reg.Enabled || s.State != FlowDisabled && !reg.Enabled
+	late := s.State == status.Disabled && reg.Enabled || s.State != status.Disabled && !reg.Enabled
 	if !reg.Enabled {
-		s.State, s.Until = FlowDisabled, time.Time{}
+		s.State, s.Until = status.Disabled, time.Time{}
 	}
 	text := flowText{reg: reg, s: s, instance: a.Instance, late: late, may: a.may(r, ScopeOperate)}
 	return &statusView{

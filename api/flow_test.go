@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -16,32 +17,32 @@ func TestStatusSaysWhyAndWhatNext(t *testing.T) {
 	open := policy.BreakerState{Phase: policy.BreakerOpen, Since: at, NextProbe: until}
 	tests := []struct {
 		name    string
-		state   WebhookState
+		state   status.Webhook
 		disable string // its reason; empty leaves it enabled
-		want    FlowState
+		want    status.FlowState
 		text    []string
 		not     string
 	}{
-		{name: "healthy", state: WebhookState{State: FlowHealthy}, want: FlowHealthy, text: []string{"It is sent to as messages come."}, not: "enable"},
-		{name: "healthy and failing", state: WebhookState{State: FlowHealthy, Failing: policy.AutoDisableState{FailingSince: at, FailedMessages: 3}}, want: FlowHealthy,
+		{name: "healthy", state: status.Webhook{State: status.Healthy}, want: status.Healthy, text: []string{"It is sent to as messages come."}, not: "enable"},
+		{name: "healthy and failing", state: status.Webhook{State: status.Healthy, Failing: policy.AutoDisableState{FailingSince: at, FailedMessages: 3}}, want: status.Healthy,
 			text: []string{"Instance one has seen no 2xx since 2026-05-06T03:00:00Z, and 3 messages that failed", "disabled at 2026-05-11T03:00:00Z or after 20 failed"}},
-		{name: "busy", state: WebhookState{State: FlowBusy, InFlight: 4, Window: 4, Concurrency: 64}, want: FlowBusy, text: []string{"4 POSTs are in flight", "grow to 64"}},
-		{name: "healthy and refusing", state: WebhookState{State: FlowHealthy, RecentPosts: 40, RecentRefused: 38}, want: FlowHealthy,
+		{name: "busy", state: status.Webhook{State: status.Busy, InFlight: 4, Window: 4, Concurrency: 64}, want: status.Busy, text: []string{"4 POSTs are in flight", "grow to 64"}},
+		{name: "healthy and refusing", state: status.Webhook{State: status.Healthy, RecentPosts: 40, RecentRefused: 38}, want: status.Healthy,
 			text: []string{"It is sent to as messages come. It refused 38 of the 40 POSTs that instance one made to it", "GET /api/v1/attempts?webhook=wh_"}},
-		{name: "disabled and refusing", state: WebhookState{State: FlowDisabled, RecentPosts: 40, RecentRefused: 38}, disable: "operator", want: FlowDisabled, text: []string{"An operator"}, not: "refused"},
-		{name: "rate", state: WebhookState{State: FlowBusy, Until: until}, want: FlowBusy, text: []string{"rate of 2 a second", "2026-05-06T03:01:00Z"}},
-		{name: "paused", state: WebhookState{State: FlowPaused, Until: until}, want: FlowPaused, text: []string{"asked for a pause", "until 2026-05-06T03:01:00Z", "no attempt charged", "/enable", "/queues/orders"}},
-		{name: "failing", state: WebhookState{State: FlowFailing, Until: until, Breaker: open}, want: FlowFailing,
+		{name: "disabled and refusing", state: status.Webhook{State: status.Disabled, RecentPosts: 40, RecentRefused: 38}, disable: "operator", want: status.Disabled, text: []string{"An operator"}, not: "refused"},
+		{name: "rate", state: status.Webhook{State: status.Busy, Until: until}, want: status.Busy, text: []string{"rate of 2 a second", "2026-05-06T03:01:00Z"}},
+		{name: "paused", state: status.Webhook{State: status.Paused, Until: until}, want: status.Paused, text: []string{"asked for a pause", "until 2026-05-06T03:01:00Z", "no attempt charged", "/enable", "/queues/orders"}},
+		{name: "failing", state: status.Webhook{State: status.Failing, Until: until, Breaker: open}, want: status.Failing,
 			text: []string{"open since 2026-05-06T03:00:00Z", "probe is due at 2026-05-06T03:01:00Z", "down to one in 15m0s", "Mend the receiver; POST /api/v1/webhooks/wh_"}},
-		{name: "probing", state: WebhookState{State: FlowProbing, Breaker: open}, want: FlowProbing, text: []string{"is the probe"}},
-		{name: "operator", state: WebhookState{State: FlowDisabled}, disable: "operator", want: FlowDisabled, text: []string{"An operator disabled it at 2026-05-06T03:00:00Z.", "sends to it again"}},
-		{name: "gone", state: WebhookState{State: FlowDisabled}, disable: "gone", want: FlowDisabled, text: []string{"410 Gone", "/test tries it"}},
-		{name: "auto", state: WebhookState{State: FlowDisabled}, disable: "failing", want: FlowDisabled, text: []string{"failed for 120h0m0s without one 2xx"}},
-		{name: "rule", state: WebhookState{State: FlowDisabled}, disable: "rule", want: FlowDisabled, text: []string{"A rule of its policy"}},
-		{name: "receiver", state: WebhookState{State: FlowDisabled}, disable: "receiver", want: FlowDisabled, text: []string{"It asked for it"}},
-		{name: "foreign reason", state: WebhookState{State: FlowDisabled}, disable: "x", want: FlowDisabled, text: []string{"It is disabled at"}},
-		{name: "disabled a moment ago", state: WebhookState{State: FlowFailing, Until: until, Breaker: open}, disable: "operator", want: FlowDisabled, text: []string{"may send to it for a moment"}, not: "probe"},
-		{name: "enabled a moment ago", state: WebhookState{State: FlowDisabled}, want: FlowDisabled, text: []string{"It was enabled; instance one has not read that yet"}, not: "/enable"},
+		{name: "probing", state: status.Webhook{State: status.Probing, Breaker: open}, want: status.Probing, text: []string{"is the probe"}},
+		{name: "operator", state: status.Webhook{State: status.Disabled}, disable: "operator", want: status.Disabled, text: []string{"An operator disabled it at 2026-05-06T03:00:00Z.", "sends to it again"}},
+		{name: "gone", state: status.Webhook{State: status.Disabled}, disable: "gone", want: status.Disabled, text: []string{"410 Gone", "/test tries it"}},
+		{name: "auto", state: status.Webhook{State: status.Disabled}, disable: "failing", want: status.Disabled, text: []string{"failed for 120h0m0s without one 2xx"}},
+		{name: "rule", state: status.Webhook{State: status.Disabled}, disable: "rule", want: status.Disabled, text: []string{"A rule of its policy"}},
+		{name: "receiver", state: status.Webhook{State: status.Disabled}, disable: "receiver", want: status.Disabled, text: []string{"It asked for it"}},
+		{name: "foreign reason", state: status.Webhook{State: status.Disabled}, disable: "x", want: status.Disabled, text: []string{"It is disabled at"}},
+		{name: "disabled a moment ago", state: status.Webhook{State: status.Failing, Until: until, Breaker: open}, disable: "operator", want: status.Disabled, text: []string{"may send to it for a moment"}, not: "probe"},
+		{name: "enabled a moment ago", state: status.Webhook{State: status.Disabled}, want: status.Disabled, text: []string{"It was enabled; instance one has not read that yet"}, not: "/enable"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -61,7 +62,7 @@ func TestStatusSaysWhyAndWhatNext(t *testing.T) {
 			if !tt.state.Breaker.Since.IsZero() {
 				tt.state.Breaker.Phase = policy.BreakerOpen
 			}
-			h.view.webhook = func(string) (WebhookState, bool) { return tt.state, true }
+			h.view.webhook = func(string) (status.Webhook, bool) { return tt.state, true }
 			a := h.do(http.StatusOK, "GET", "/api/v1/webhooks/"+id, "")
 			text := a.text("status", "text")
 			if a.text("status", "state") != string(tt.want) || a.text("status", "instance") != "one" {
@@ -88,8 +89,8 @@ func TestStatusIsLeftOutWhereItWouldTellOfBefore(t *testing.T) {
 	if a := h.do(http.StatusOK, "GET", "/api/v1/webhooks/"+id, ""); a.get("status") != nil {
 		t.Errorf("of a webhook that was not met: %s", a.body)
 	}
-	h.view.webhook = func(string) (WebhookState, bool) {
-		return WebhookState{State: FlowHealthy, Breaker: policy.BreakerState{Phase: policy.BreakerClosed}}, true
+	h.view.webhook = func(string) (status.Webhook, bool) {
+		return status.Webhook{State: status.Healthy, Breaker: policy.BreakerState{Phase: policy.BreakerClosed}}, true
 	}
 	if a := h.do(http.StatusOK, "POST", "/api/v1/webhooks/"+id+"/disable", ""); a.get("status") != nil {
 		t.Errorf("after a change: %s", a.body)

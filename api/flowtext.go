@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -12,7 +13,7 @@ import (
 // next and when, and what can be done.
 type flowText struct {
 	reg      tables.Registration
-	s        WebhookState
+	s        status.Webhook
 	instance string
 	// late: the dispatcher has not read yet that it was enabled or disabled.
 	late bool
@@ -49,15 +50,15 @@ func (t flowText) who() string {
 func (t flowText) why() string {
 	s := t.s
 	switch s.State {
-	case FlowDisabled:
+	case status.Disabled:
 		return t.disabled()
-	case FlowPaused:
+	case status.Paused:
 		return "It answered 429 or 503 and asked for a pause: nothing is sent to it until " + stamp(s.Until) + "."
-	case FlowFailing, FlowProbing:
+	case status.Failing, status.Probing:
 		return t.broken()
-	case FlowLimited:
+	case status.Limited:
 		return t.limited()
-	case FlowBusy:
+	case status.Busy:
 		if !s.Until.IsZero() {
 			return fmt.Sprintf("Its rate of %v a second is used up: the next POST may begin at %s.", t.reg.Flow.OrDefault().Rate, stamp(s.Until))
 		}
@@ -73,7 +74,7 @@ func (t flowText) broken() string {
 	if s.Refusing {
 		why = "It refuses every message alike, whatever is in it"
 	}
-	if s.State == FlowFailing {
+	if s.State == status.Failing {
 		return fmt.Sprintf("%s, and its breaker has been open since %s: nothing is sent to it. A probe is due at %s with the next message; when one succeeds a few more are let through, and then all. "+
 			"Probes become rarer the longer it lasts, down to one in %s.", why, stamp(s.Breaker.Since), stamp(s.Until), time.Duration(t.reg.Flow.OrDefault().Breaker.ProbeMax))
 	}
@@ -118,7 +119,7 @@ func (t flowText) disabled() string {
 // refusing says that messages are not taken by a webhook that looks healthy otherwise.
 func (t flowText) refusing() string {
 	s := t.s
-	if s.RecentRefused == 0 || s.State == FlowDisabled {
+	if s.RecentRefused == 0 || s.State == status.Disabled {
 		return ""
 	}
 	return fmt.Sprintf("It refused %d of the %d POSTs that %s made to it in the last one to two hours, by an answer such as 400. That counts as the message's fault and keeps nothing from it; "+
@@ -128,7 +129,7 @@ func (t flowText) refusing() string {
 // failing says since when it only fails, and when that disables it.
 func (t flowText) failing() string {
 	st, flow := t.s.Failing, t.reg.Flow.OrDefault()
-	if st.FailingSince.IsZero() || t.s.State == FlowDisabled {
+	if st.FailingSince.IsZero() || t.s.State == status.Disabled {
 		return ""
 	}
 	text := fmt.Sprintf("%s has seen no 2xx since %s, and %s that failed.", t.who(), stamp(st.FailingSince), messagesOf(st.FailedMessages))
@@ -140,7 +141,7 @@ func (t flowText) failing() string {
 
 // cure says where its messages are and what can be done.
 func (t flowText) cure() string {
-	if t.s.State == FlowHealthy || t.s.State == FlowBusy || t.s.State == FlowLimited {
+	if t.s.State == status.Healthy || t.s.State == status.Busy || t.s.State == status.Limited {
 		return ""
 	}
 	text := "Its messages wait, with no attempt charged (GET /api/v1/queues/" + t.reg.Queue + " counts them); one that would expire becomes a dead letter. "
@@ -149,11 +150,11 @@ func (t flowText) cure() string {
 		enable += ", with a key that may operate,"
 	}
 	switch {
-	case t.s.State == FlowPaused:
+	case t.s.State == status.Paused:
 		return text + enable + " ends the pause at once."
-	case t.s.State == FlowDisabled && t.reg.DisabledReason == "operator":
+	case t.s.State == status.Disabled && t.reg.DisabledReason == "operator":
 		return text + enable + " sends to it again."
-	case t.s.State == FlowDisabled:
+	case t.s.State == status.Disabled:
 		return text + "Mend the receiver (POST /api/v1/webhooks/" + t.reg.ID + "/test tries it); then " + enable + " sends to it again."
 	}
 	return text + "Mend the receiver; " + enable + " begins anew at once."

@@ -19,6 +19,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/pushlease/pushlease/internal/sqlite"
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
@@ -51,7 +52,7 @@ func newHarness(t *testing.T, change ...func(*Options)) *harness {
 		t.Fatal(err)
 	}
 	t.Cleanup(sender.Close)
-	h := &harness{T: t, db: db, doc: document(t), log: &syncBuffer{}, view: &dispatcherView{queues: map[string]QueueState{}}}
+	h := &harness{T: t, db: db, doc: document(t), log: &syncBuffer{}, view: &dispatcherView{queues: map[string]status.Queue{}}}
 	opts := Options{
 		Webhooks: db, LeftQueues: db, Deliveries: db, History: db, DeadLetters: db, Claims: db, Healths: db, Queues: db.Queues(),
 		Encoding:      func(string) queue.Encoding { return queue.EncodingAuto },
@@ -306,9 +307,9 @@ type dispatcherView struct {
 	mu      sync.Mutex
 	woken   []string
 	changes int
-	queues  map[string]QueueState
+	queues  map[string]status.Queue
 	// webhook answers for each webhook; nil knows none.
-	webhook func(id string) (WebhookState, bool)
+	webhook func(id string) (status.Webhook, bool)
 }
 
 func (v *dispatcherView) Wake(name string) {
@@ -323,14 +324,14 @@ func (v *dispatcherView) RegistryChanged() {
 	v.changes++
 }
 
-func (v *dispatcherView) Queue(name string) (QueueState, bool) {
+func (v *dispatcherView) Queue(name string) (status.Queue, bool) {
 	s, ok := v.queues[name]
 	return s, ok
 }
 
-func (v *dispatcherView) Webhook(id string) (WebhookState, bool) {
+func (v *dispatcherView) Webhook(id string) (status.Webhook, bool) {
 	if v.webhook == nil {
-		return WebhookState{}, false
+		return status.Webhook{}, false
 	}
 	return v.webhook(id)
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -14,12 +15,12 @@ import (
 // when, how long its messages are tried, and what to do.
 func TestTheStatusNamesAHostNameThatLeadsInwards(t *testing.T) {
 	at := time.Now().UTC().Truncate(time.Second)
-	failed := WebhookState{State: FlowFailing, Breaker: policy.BreakerState{Phase: policy.BreakerClosed}, LastFailureAt: at, Failing: policy.AutoDisableState{FailingSince: at.Add(-time.Minute), FailedMessages: 3}}
+	failed := status.Webhook{State: status.Failing, Breaker: policy.BreakerState{Phase: policy.BreakerClosed}, LastFailureAt: at, Failing: policy.AutoDisableState{FailingSince: at.Add(-time.Minute), FailedMessages: 3}}
 	healed := failed
 	healed.Failing = policy.AutoDisableState{LastSuccess: at.Add(time.Second)}
 	for name, tt := range map[string]struct {
 		url   string
-		state WebhookState
+		state status.Webhook
 		class policy.ErrorClass
 		want  bool
 	}{
@@ -31,7 +32,7 @@ func TestTheStatusNamesAHostNameThatLeadsInwards(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHarness(t)
-			h.view.webhook = func(string) (WebhookState, bool) { return tt.state, true }
+			h.view.webhook = func(string) (status.Webhook, bool) { return tt.state, true }
 			id := h.register(`{"queue":"orders","url":"` + tt.url + `","policy":{"max_attempts":5,"max_age":"2h"}}`).text("id")
 			key := tables.MessageKey{Queue: "orders", MessageID: "m1", Day: at}
 			h.record(tables.Record{Attempts: []tables.Attempt{{MessageKey: key, WebhookID: id, Number: 1, StartedAt: at, ErrorClass: tt.class, Action: policy.Abandon, Reason: policy.RetryableError}}})

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -37,7 +38,7 @@ func TestQueueShowsThatItsMessagesAreHeldForADeletedWebhook(t *testing.T) {
 	if a := h.do(http.StatusOK, "GET", "/api/v1/queues/orders", ""); a.get("held") != nil {
 		t.Errorf("held without a reason: %s", a.body)
 	}
-	h.view.queues["orders"] = QueueState{LeftAt: testTime}
+	h.view.queues["orders"] = status.Queue{LeftAt: testTime}
 	a := h.do(http.StatusOK, "GET", "/api/v1/queues/orders", "")
 	if a.text("held", "reason") != "WebhookDeleted" || a.text("held", "since") != testTime.Format(time.RFC3339Nano) || a.get("depth", "total") != 1.0 {
 		t.Errorf("held: %s", a.body)

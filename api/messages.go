@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -118,11 +119,11 @@ func (a *API) tellWhatKeeps(n *nextView) {
 		return
 	}
 	switch s.State {
-	case FlowPaused:
+	case status.Paused:
 		n.Text += " Its webhook has asked not to be sent anything until " + stamp(s.Until) + "."
-	case FlowFailing:
+	case status.Failing:
 		n.Text += " Its webhook mostly fails: nothing but a probe is sent to it, the next one at " + stamp(s.Until) + "."
-	case FlowProbing:
+	case status.Probing:
 		n.Text += " Its webhook mostly failed: nothing but a probe is sent to it, and that is due or under way."
 	}
 }

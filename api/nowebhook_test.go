@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -74,7 +75,7 @@ func TestWarningsOfPublishesCostAQueryASecond(t *testing.T) {
 		asked.Webhooks = o.Webhooks
 		o.Webhooks = &asked
 	})
-	h.view.queues["orders"] = QueueState{Webhooks: 1}
+	h.view.queues["orders"] = status.Queue{Webhooks: 1}
 	for range 20 {
 		if a := h.do(http.StatusAccepted, "POST", publishTarget, "{}"); a.get("warnings") != nil {
 			t.Fatalf("the dispatcher knows a webhook: %s", a.body)

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/policy"
 )
 
@@ -48,7 +49,7 @@ type deletionFailureView struct {
 	At        time.Time `json:"at"`
 }
 
-func newProcessView(s QueueState) *processView {
+func newProcessView(s status.Queue) *processView {
 	v := &processView{LeaseMode: "auto", Recommendation: s.Recommended}
 	if s.LeaseFixed {
 		v.LeaseMode = "fixed"

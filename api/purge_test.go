@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -158,7 +159,7 @@ func TestQueueShowsItsDeadLettersAndHowBadThatIs(t *testing.T) {
 		{1, warningWaiting + 1, "warning", 0, 0},
 	} {
 		h.putMany("orders", step.more, func(_ int, d *tables.DeadLetter) { d.MessageID = "more" })
-		h.view.queues["orders"] = QueueState{Handled: step.handled, DeadLettered: step.given}
+		h.view.queues["orders"] = status.Queue{Handled: step.handled, DeadLettered: step.given}
 		if err := h.api.countBacklog(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -174,14 +175,14 @@ func TestQueueShowsItsDeadLettersAndHowBadThatIs(t *testing.T) {
 func TestALevelOfDeadLettersSaysWhy(t *testing.T) {
 	for name, tt := range map[string]struct {
 		waiting       waiting
-		state         QueueState
+		state         status.Queue
 		level, reason string
 		text          string
 	}{
-		"ok":                        {waiting{n: 1}, QueueState{Handled: 40, DeadLettered: 4}, "ok", "", ""},
-		"many":                      {waiting{n: 101}, QueueState{}, "warning", "waiting", "More than 100 dead letters wait."},
-		"very many":                 {waiting{n: 1001}, QueueState{Handled: 40, DeadLettered: 30}, "critical", "waiting", "More than 1000"},
-		"a share, although none is": {waiting{}, QueueState{Handled: 40, DeadLettered: 30}, "critical", "share", "30 of the 40 messages"},
+		"ok":                        {waiting{n: 1}, status.Queue{Handled: 40, DeadLettered: 4}, "ok", "", ""},
+		"many":                      {waiting{n: 101}, status.Queue{}, "warning", "waiting", "More than 100 dead letters wait."},
+		"very many":                 {waiting{n: 1001}, status.Queue{Handled: 40, DeadLettered: 30}, "critical", "waiting", "More than 1000"},
+		"a share, although none is": {waiting{}, status.Queue{Handled: 40, DeadLettered: 30}, "critical", "share", "30 of the 40 messages"},
 	} {
 		v := newBacklogView(tt.waiting, tt.state)
 		if v.Level != tt.level || string(v.Reason) != tt.reason || !strings.HasPrefix(v.Text, tt.text) || (v.Text == "") != (tt.level == "ok") ||
@@ -269,7 +270,7 @@ func TestDeadLettersAreCountedAnewWhenThisProcessMadeOrEndedSome(t *testing.T) {
 	counted := h.api.backlog.byQueue["orders"]
 	counted.at = time.Now().Add(-recountEvery)
 	h.api.backlog.put("orders", counted)
-	h.view.queues["orders"] = QueueState{DeadLettered: 3}
+	h.view.queues["orders"] = status.Queue{DeadLettered: 3}
 	if n := waiting(); n != 3.0 {
 		t.Errorf("%v wait, want the 3 that this process made", n)
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -49,7 +50,7 @@ type depthView struct {
 	Exact bool  `json:"exact"`
 }
 
-func newDepthView(d queue.Depth, s QueueState) *depthView {
+func newDepthView(d queue.Depth, s status.Queue) *depthView {
 	inFlight := int64(s.InFlight)
 	return &depthView{
 		Total: d.Total, Visible: d.Visible, InFlight: inFlight, Delayed: max(d.Total-d.Visible-inFlight, 0),

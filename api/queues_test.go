@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -16,7 +17,7 @@ import (
 
 func TestQueuesShowDepthPollerAndWebhooks(t *testing.T) {
 	h := newHarness(t)
-	h.view.queues["orders"] = QueueState{Polling: true, InFlight: 3, Lease: 90 * time.Second, LastPollAt: time.Now(), LastError: "storage is busy", LastErrorAt: time.Now(), Webhooks: 1}
+	h.view.queues["orders"] = status.Queue{Polling: true, InFlight: 3, Lease: 90 * time.Second, LastPollAt: time.Now(), LastError: "storage is busy", LastErrorAt: time.Now(), Webhooks: 1}
 	id := h.register(hook).text("id")
 	h.register(`{"queue":"unborn","url":"https://example.com/","enabled":false}`)
 	h.do(http.StatusAccepted, "POST", publishTarget, "x")
@@ -62,7 +63,7 @@ func TestWorkIsToldApartFromWhatIsDelayed(t *testing.T) {
 	if err != nil || len(got) != 1 {
 		t.Fatalf("%d messages, %v", len(got), err)
 	}
-	h.view.queues["orders"] = QueueState{Polling: true, InFlight: 1, Webhooks: 1}
+	h.view.queues["orders"] = status.Queue{Polling: true, InFlight: 1, Webhooks: 1}
 	for field, want := range map[string]float64{"total": 1, "visible": 0, "in_flight": 1, "delayed": 0, "work": 1} {
 		if got := depth(field); got != want {
 			t.Errorf("one in work: %s = %v, want %v", field, got, want)
@@ -71,7 +72,7 @@ func TestWorkIsToldApartFromWhatIsDelayed(t *testing.T) {
 	for range 100 {
 		h.do(http.StatusAccepted, "POST", publishTarget+"?delay=1h", "x")
 	}
-	h.view.queues["orders"] = QueueState{Polling: true, Webhooks: 1} // given back for later
+	h.view.queues["orders"] = status.Queue{Polling: true, Webhooks: 1} // given back for later
 	if err := q.Abandon(t.Context(), got[0], time.Hour); err != nil {
 		t.Fatal(err)
 	}
@@ -87,12 +88,12 @@ func TestQueueShowsLeaseRecommendationTimesAndDeletions(t *testing.T) { // R1, R
 	h.register(hook)
 	h.do(http.StatusAccepted, "POST", publishTarget, "x")
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	h.view.queues["orders"] = QueueState{
+	h.view.queues["orders"] = status.Queue{
 		Polling: true, Webhooks: 1, Lease: 90 * time.Second,
 		Recommended: policy.RecommendLease(policy.Estimate{Average: 45 * time.Second}, policy.Measured{}),
-		Processing:  Processing{Samples: 7, P50: 45 * time.Second, P95: 72 * time.Second, P99: 81 * time.Second},
-		Deletions: Deletions{Total: 200, Successful: 199, Failed: 1, Unverified: 1,
-			LastFailures: []DeletionFailure{{"m2", "unverified", at}, {"m1", "busy", at}}},
+		Processing:  status.Processing{Samples: 7, P50: 45 * time.Second, P95: 72 * time.Second, P99: 81 * time.Second},
+		Deletions: status.Deletions{Total: 200, Successful: 199, Failed: 1, Unverified: 1,
+			LastFailures: []status.DeletionFailure{{MessageID: "m2", Error: "unverified", At: at}, {MessageID: "m1", Error: "busy", At: at}}},
 	}
 	a := h.do(http.StatusOK, "GET", "/api/v1/queues/orders", "")
 	for _, tt := range []struct {
@@ -114,7 +115,7 @@ func TestQueueShowsLeaseRecommendationTimesAndDeletions(t *testing.T) { // R1, R
 	if !strings.Contains(a.text("recommendation", "reasoning"), "45s") {
 		t.Errorf("reasoning: %s", a.body)
 	}
-	h.view.queues["orders"] = QueueState{Lease: 2 * time.Second, LeaseFixed: true}
+	h.view.queues["orders"] = status.Queue{Lease: 2 * time.Second, LeaseFixed: true}
 	a = h.do(http.StatusOK, "GET", "/api/v1/queues/orders", "")
 	if a.text("lease_mode") != "fixed" || a.get("deletions", "success_rate") != nil || a.get("processing", "samples") != 0.0 {
 		t.Errorf("nothing measured: %s", a.body)

@@ -187,7 +187,7 @@ func TestWhatWaitsForStorageHoldsUpNoPost(t *testing.T) {
 		d, stop := b.start(func(o *Options) { o.Queues, o.Store, o.Sender, o.Concurrency = s, s, w, slots })
 		for range 300 {
 			time.Sleep(100 * time.Millisecond)
-			if n, most := d.Queue(testQueue).InFlight, slots+settling; n > most {
+			if n, most := statusOf(d, testQueue).InFlight, slots+settling; n > most {
 				t.Fatalf("%d messages in work, want %d at most", n, most)
 			}
 		}

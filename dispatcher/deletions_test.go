@@ -86,7 +86,7 @@ func TestDeletesAreCountedByWhatStorageAnswered(t *testing.T) { // R2
 				sent := b.send("x")
 				time.Sleep(10 * time.Second)
 				stop() // what can't be deleted is tried until then
-				n := d.Queue(testQueue).Deletions
+				n := statusOf(d, testQueue).Deletions
 				want(t, "total", n.Total, 1)
 				want(t, "successful", n.Successful == 1, tt.class == "")
 				want(t, "failed", n.Failed == 1, tt.class != "")
@@ -141,14 +141,14 @@ func TestMessageThatComesBackAfterItsDeliveryIsAnUnverifiedDeletion(t *testing.T
 		sent := b.send("x")
 		time.Sleep(5 * time.Second)
 		stop()
-		want(t, "failed", first.Queue(testQueue).Deletions.Failed, 1)
+		want(t, "failed", statusOf(first, testQueue).Deletions.Failed, 1)
 		want(t, "messages left", b.total(testQueue), 1)
 
 		var c *counters
 		second, stop := b.start(func(o *Options) { c = newCounters(o) })
 		time.Sleep(time.Minute)
 		stop()
-		n := second.Queue(testQueue).Deletions
+		n := statusOf(second, testQueue).Deletions
 		want(t, "unverified", n.Unverified, 1)
 		want(t, "deleted again", n.Successful, 1)
 		want(t, "failed", n.Failed, 0)
@@ -170,8 +170,8 @@ func TestQueuesAreCountedApart(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		stop()
-		want(t, "of this queue", d.Queue(testQueue).Deletions.Successful, 3)
-		want(t, "of the other", d.Queue("other").Deletions.Total, 0)
-		want(t, "messages measured", d.Queue("other").Processing.Samples, 0)
+		want(t, "of this queue", statusOf(d, testQueue).Deletions.Successful, 3)
+		want(t, "of the other", statusOf(d, "other").Deletions.Total, 0)
+		want(t, "messages measured", statusOf(d, "other").Processing.Samples, 0)
 	})
 }

@@ -252,7 +252,7 @@ func TestGoneWebhookIsDisabledAndItsQueueIsNotPolledAnyMore(t *testing.T) {
 		}
 		want(t, "enabled", r.Enabled, false)
 		want(t, "why", r.DisabledReason, "gone")
-		want(t, "polling", d.Queue(testQueue).Polling, false)
+		want(t, "polling", statusOf(d, testQueue).Polling, false)
 		b.send("y")
 		time.Sleep(time.Minute)
 		stop()
@@ -311,7 +311,7 @@ func TestPollersComeAndGoWithTheWebhooks(t *testing.T) {
 		d.RegistryChanged()
 		time.Sleep(5 * time.Second)
 		want(t, "POSTs", b.sender.count(), 1)
-		want(t, "polling", d.Queue(testQueue).Polling, true)
+		want(t, "polling", statusOf(d, testQueue).Polling, true)
 		stop()
 	})
 }

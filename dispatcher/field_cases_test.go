@@ -189,7 +189,7 @@ func TestInFlightIsWhatIsAtWork(t *testing.T) {
 		for range 9 {
 			time.Sleep(time.Minute)
 			want(t, "in flight", inFlight(), 1)
-			want(t, "in flight, as the API shows it", d.Queue(testQueue).InFlight, 1)
+			want(t, "in flight, as the API shows it", statusOf(d, testQueue).InFlight, 1)
 		}
 		time.Sleep(2 * time.Minute)
 		want(t, "in flight afterwards", inFlight(), 0)

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pushlease/pushlease/dispatcher/internal/flow"
 	"github.com/pushlease/pushlease/dispatcher/internal/journal"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -101,7 +101,7 @@ func (rs receivers) Send(ctx context.Context, w *webhook.Webhook, _ webhook.Requ
 
 func after(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
 
-func status(code int) func(time.Time) webhook.Result {
+func answers(code int) func(time.Time) webhook.Result {
 	return func(time.Time) webhook.Result { return webhook.Result{Status: code} }
 }
 
@@ -133,7 +133,7 @@ func TestAHangingWebhookDoesNotDelayItsNeighbour(t *testing.T) {
 		inBubble(t, func(b *bench) {
 			const messages = 600
 			rs := receivers{
-				"wh_a": {takes: after(20 * time.Millisecond), answer: status(200)},
+				"wh_a": {takes: after(20 * time.Millisecond), answer: answers(200)},
 				"wh_b": {takes: after(30 * time.Second), answer: func(time.Time) webhook.Result {
 					return webhook.Result{ErrorClass: string(policy.ClassTimeout)}
 				}},
@@ -188,7 +188,7 @@ func TestAWebhookThatAsksForTimeGetsIt(t *testing.T) {
 		asked := r.count()
 		want(t, "POSTs before the pause are a window at most", asked <= policy.WindowStart, true)
 		s, _ := d.Webhook("wh_a")
-		want(t, "state", s.State, flow.Paused)
+		want(t, "state", s.State, status.Paused)
 		want(t, "receives during the pause", b.queues.count("receive") <= 3, true)
 		time.Sleep(10 * time.Minute)
 		want(t, "POSTs in all", r.count(), 100+asked)
@@ -227,7 +227,7 @@ func TestARecoveringReceiverIsNotFlooded(t *testing.T) {
 		down := r.count()
 		want(t, "POSTs while it is down are few", down <= 40, true)
 		s, _ := d.Webhook("wh_a")
-		want(t, "state", s.State == flow.Failing || s.State == flow.Probing, true)
+		want(t, "state", s.State == status.Failing || s.State == status.Probing, true)
 		for b.total(testQueue) > messages/100 && time.Since(up) < time.Hour {
 			time.Sleep(time.Second)
 		}
@@ -252,7 +252,7 @@ func TestAnOpenBreakerOutlivesARestartAndEndsWhenTheWebhookIsEnabledAnew(t *test
 	inBubble(t, func(b *bench) {
 		limited(func(f *policy.Flow) { f.Breaker.ProbeAfter = policy.Duration(30 * time.Second) })(&b.webhook)
 		b.webhook = b.update(b.webhook)
-		r := &receiver{takes: after(time.Millisecond), answer: status(500)}
+		r := &receiver{takes: after(time.Millisecond), answer: answers(500)}
 		start := func() (*Dispatcher, func()) {
 			return b.start(func(o *Options) { o.Sender = receivers{"wh_a": r}; o.Instance = fmt.Sprint(time.Now().UnixNano()) })
 		}
@@ -260,16 +260,16 @@ func TestAnOpenBreakerOutlivesARestartAndEndsWhenTheWebhookIsEnabledAnew(t *test
 		d, stop := start()
 		time.Sleep(10 * time.Second)
 		s, _ := d.Webhook("wh_a")
-		want(t, "state", s.State, flow.Failing)
+		want(t, "state", s.State, status.Failing)
 		want(t, "breaker", s.Breaker.Phase, policy.BreakerOpen)
 		stop()
 		posts := r.count()
-		r.now(status(200))
+		r.now(answers(200))
 		d, stop = start()
 		time.Sleep(5 * time.Second)
 		want(t, "POSTs after the restart", r.count()-posts, 0)
 		s, _ = d.Webhook("wh_a")
-		want(t, "state after the restart", s.State, flow.Failing)
+		want(t, "state after the restart", s.State, status.Failing)
 
 		b.webhook.Enabled = false
 		b.webhook = b.update(b.webhook)
@@ -289,7 +289,7 @@ func TestAWebhookThatFailsForDaysIsDisabledAndItsMessagesWait(t *testing.T) {
 		limited(func(f *policy.Flow) { f.AutoDisableAfter = policy.DurationOrNever(2 * time.Hour) })(&b.webhook)
 		b.webhook.Policy.MaxAttempts, b.webhook.Policy.MaxAge = 50, policy.Duration(100*time.Hour)
 		b.webhook = b.update(b.webhook)
-		r := &receiver{takes: after(time.Millisecond), answer: status(500)}
+		r := &receiver{takes: after(time.Millisecond), answer: answers(500)}
 		_, stop := b.start(func(o *Options) { o.Sender = receivers{"wh_a": r}; o.PollMax = 30 * time.Second })
 		b.sendNumbered(60)
 		time.Sleep(110 * time.Minute)
@@ -300,7 +300,7 @@ func TestAWebhookThatFailsForDaysIsDisabledAndItsMessagesWait(t *testing.T) {
 		want(t, "disabled", err == nil && !now.Enabled && now.DisabledReason == "failing", true)
 		want(t, "dead letters", len(b.deadLetters()), 0)
 		want(t, "messages left", b.total(testQueue), 60)
-		r.now(status(200))
+		r.now(answers(200))
 		now.Enabled, now.DisabledReason, now.DisabledAt = true, "", time.Time{}
 		b.update(now)
 		time.Sleep(3 * time.Hour)
@@ -313,7 +313,7 @@ func TestTheRateIsKept(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		limited(func(f *policy.Flow) { f.Rate, f.Burst = 5, 2 })(&b.webhook)
 		b.webhook = b.update(b.webhook)
-		r := &receiver{takes: after(time.Millisecond), answer: status(200)}
+		r := &receiver{takes: after(time.Millisecond), answer: answers(200)}
 		b.sendNumbered(200)
 		start := time.Now()
 		d, stop := b.start(func(o *Options) { o.Sender = receivers{"wh_a": r} })
@@ -340,14 +340,14 @@ func TestWhatCanNotBeSentBeforeItExpiresIsADeadLetter(t *testing.T) {
 		b.webhook = b.update(b.webhook)
 		b.register("wh_b", nil) // keeps the queue polled
 		rs := receivers{
-			"wh_a": {takes: after(time.Millisecond), answer: status(500)},
-			"wh_b": {takes: after(time.Millisecond), answer: status(200)},
+			"wh_a": {takes: after(time.Millisecond), answer: answers(500)},
+			"wh_b": {takes: after(time.Millisecond), answer: answers(200)},
 		}
 		d, stop := b.start(func(o *Options) { o.Sender = rs })
 		b.sendNumbered(20)
 		time.Sleep(30 * time.Second)
 		s, _ := d.Webhook("wh_a")
-		want(t, "state", s.State, flow.Failing)
+		want(t, "state", s.State, status.Failing)
 		sent := b.sendText([]byte(`{"short":"life"}`), queue.SendOptions{TTL: 5 * time.Minute})
 		time.Sleep(3 * time.Minute)
 		want(t, "state", b.delivery(sent, "wh_a").State, tables.Held)
@@ -367,8 +367,8 @@ func TestHeldDeliveriesCostFewTransactions(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.register("wh_b", limited(func(f *policy.Flow) { f.Concurrency = 1 }))
 		rs := receivers{
-			"wh_a": {takes: after(10 * time.Millisecond), answer: status(200)},
-			"wh_b": {takes: after(5 * time.Second), answer: status(200)},
+			"wh_a": {takes: after(10 * time.Millisecond), answer: answers(200)},
+			"wh_b": {takes: after(5 * time.Second), answer: answers(200)},
 		}
 		const messages = 500
 		b.sendNumbered(messages)
@@ -443,7 +443,7 @@ func TestAPostThatWaitsForItsRateDoesNotBeginOnALeaseThatHasEnded(t *testing.T) 
 func TestMoreWebhooksThanRowsGoTogetherAreHeldAllTheSame(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		const n = journal.MaxRows + 5
-		rs := receivers{"wh_a": {takes: after(0), answer: status(200)}} // which has the queue polled
+		rs := receivers{"wh_a": {takes: after(0), answer: answers(200)}} // which has the queue polled
 		for i := range n {
 			id := fmt.Sprintf("wh_%d", i)
 			b.register(id, nil)

@@ -100,9 +100,9 @@ func TestWhatAnotherWebhookTookIsNotHandedOn(t *testing.T) {
 		inBubble(t, func(b *bench) {
 			b.register("wh_z", nil)
 			rs := receivers{
-				"wh_a": {takes: after(time.Millisecond), answer: status(500)},
-				"wh_z": {takes: after(time.Millisecond), answer: status(200)},
-				"wh_b": {takes: after(time.Millisecond), answer: status(200)},
+				"wh_a": {takes: after(time.Millisecond), answer: answers(500)},
+				"wh_z": {takes: after(time.Millisecond), answer: answers(200)},
+				"wh_b": {takes: after(time.Millisecond), answer: answers(200)},
 			}
 			d, stop := b.start(func(o *Options) { readRarely(o); o.Sender = rs })
 			defer stop()

@@ -59,7 +59,7 @@ func TestAPublishedMessageIsPostedWithoutAReceive(t *testing.T) {
 		want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
 		want(t, "messages left", b.total(testQueue), 0)
 		want(t, "attempts", len(b.attempts(sent)), 1)
-		want(t, "in flight", d.Queue(testQueue).InFlight, 0)
+		want(t, "in flight", statusOf(d, testQueue).InFlight, 0)
 	})
 }
 
@@ -99,7 +99,7 @@ func TestPlacesAreThoseOfAReceive(t *testing.T) {
 		b.noPlace(d, testQueue, "all slots are in use")
 		time.Sleep(2 * time.Minute)
 		want(t, "POSTs", b.sender.count(), 2)
-		want(t, "in flight", d.Queue(testQueue).InFlight, 0)
+		want(t, "in flight", statusOf(d, testQueue).InFlight, 0)
 		inHand, _ := d.admission.Counts()
 		want(t, "in hand", inHand, 0)
 		if _, handed := b.publish(d, "c"); !handed {

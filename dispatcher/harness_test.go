@@ -20,6 +20,7 @@ import (
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/internal/sqlite"
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -255,6 +256,12 @@ func (b *bench) deadLetters() []tables.DeadLetter {
 		b.t.Fatal(err)
 	}
 	return list
+}
+
+// statusOf is how a queue fares.
+func statusOf(d *Dispatcher, queueName string) status.Queue {
+	s, _ := d.Queue(queueName)
+	return s
 }
 
 // want compares two values with ==.

@@ -30,9 +30,9 @@ func TestInFlightIsWhateverIsAtWorkWhoeverReceivedIt(t *testing.T) {
 		m := b.receiveOne()
 		go d.HandleHosted(b.t.Context(), b.queue(testQueue), m)
 		time.Sleep(time.Second)
-		want(t, "in flight for the host", d.Queue(testQueue).InFlight, 1)
+		want(t, "in flight for the host", statusOf(d, testQueue).InFlight, 1)
 		time.Sleep(10 * time.Second)
-		want(t, "in flight afterwards", d.Queue(testQueue).InFlight, 0)
+		want(t, "in flight afterwards", statusOf(d, testQueue).InFlight, 0)
 	})
 	inBubble(t, func(b *bench) {
 		b.sender.takes = 10 * time.Second
@@ -41,10 +41,10 @@ func TestInFlightIsWhateverIsAtWorkWhoeverReceivedIt(t *testing.T) {
 		b.send("when the poller is stopped")
 		time.Sleep(3 * time.Second)
 		b.setEnabled(d, false)
-		want(t, "polling", d.Queue(testQueue).Polling, false)
-		want(t, "in flight of a stopped poller", d.Queue(testQueue).InFlight, 1)
+		want(t, "polling", statusOf(d, testQueue).Polling, false)
+		want(t, "in flight of a stopped poller", statusOf(d, testQueue).InFlight, 1)
 		time.Sleep(20 * time.Second)
-		want(t, "in flight afterwards", d.Queue(testQueue).InFlight, 0)
+		want(t, "in flight afterwards", statusOf(d, testQueue).InFlight, 0)
 	})
 }
 

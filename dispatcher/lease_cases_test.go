@@ -389,7 +389,7 @@ func TestFailedDeleteIsTriedAgainAndNeverASecondPost(t *testing.T) {
 				want(t, "lease warnings", strings.Count(b.log.String(), "lease lost")+strings.Count(b.log.String(), "lease was lost"), 0)
 				want(t, "leases lost", c.sum(t, "lease.lost"), 0)
 				want(t, "duplicates", c.sum(t, "messages.duplicate"), 0)
-				want(t, "failed", d.Queue(testQueue).Deletions.Failed, 0)
+				want(t, "failed", statusOf(d, testQueue).Deletions.Failed, 0)
 			})
 		})
 	}

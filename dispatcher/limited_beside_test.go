@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pushlease/pushlease/dispatcher/internal/flow"
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/webhook"
 )
@@ -65,7 +65,7 @@ func TestASlowReceiverWithALimitGetsItsRate(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		c.wantShare(t, time.Minute, 0.75)
 		s, _ := d.Webhook("wh_a")
-		want(t, "state", s.State, flow.Limited)
+		want(t, "state", s.State, status.Limited)
 		want(t, "breaker", s.Breaker.Phase, policy.BreakerClosed)
 		want(t, "dead letters", len(b.deadLetters()), 0)
 		stop()
@@ -81,9 +81,9 @@ func TestALimitedWebhookDelaysNoNeighbourOnItsQueue(t *testing.T) {
 		inBubble(t, func(b *bench) {
 			var c limitCount
 			slow := &receiver{takes: after(time.Millisecond), answer: c.by(strictly(50*time.Millisecond, 503))}
-			good := &receiver{takes: after(20 * time.Millisecond), answer: status(200)}
+			good := &receiver{takes: after(20 * time.Millisecond), answer: answers(200)}
 			if !beside {
-				slow.answer = status(200)
+				slow.answer = answers(200)
 			}
 			limited(nil)(&b.webhook)
 			b.webhook = b.update(b.webhook)
@@ -126,7 +126,7 @@ func TestReplaysToALimitedWebhookGoAtItsRate(t *testing.T) {
 		b.webhook.Policy.MaxAttempts = 1
 		b.webhook = b.update(b.webhook)
 		var c limitCount
-		r := &receiver{takes: after(time.Millisecond), answer: status(500)}
+		r := &receiver{takes: after(time.Millisecond), answer: answers(500)}
 		b.sendNumbered(messages)
 		d, stop := b.start(func(o *Options) { o.Sender = receivers{"wh_a": r} })
 		time.Sleep(time.Minute)

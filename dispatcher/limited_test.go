@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pushlease/pushlease/dispatcher/internal/flow"
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/webhook"
 )
@@ -58,7 +58,7 @@ func TestAReceiverWithALimitGetsItsRate(t *testing.T) {
 					t.Errorf("%.0f %% of the limit and %.1f %% refused, want 80 and at most 10", 100*share, 100*over)
 				}
 				s, _ := d.Webhook("wh_a")
-				want(t, "state", s.State, flow.Limited)
+				want(t, "state", s.State, status.Limited)
 				want(t, "the rate is learned", s.Pace.Rate > 15 && s.Pace.Rate < 22, true)
 				want(t, "breaker", s.Breaker.Phase, policy.BreakerClosed)
 				want(t, "dead letters", len(b.deadLetters()), 0)
@@ -68,7 +68,7 @@ func TestAReceiverWithALimitGetsItsRate(t *testing.T) {
 				again, stopAgain := b.start(func(o *Options) { o.Sender = receivers{"wh_a": r} })
 				time.Sleep(2 * time.Second)
 				s, _ = again.Webhook("wh_a")
-				want(t, "limited after a restart", s.State, flow.Limited)
+				want(t, "limited after a restart", s.State, status.Limited)
 				time.Sleep(2 * time.Minute)
 				want(t, "messages left", b.total(testQueue), 0)
 				want(t, "dead letters at the end", len(b.deadLetters()), 0)
@@ -83,7 +83,7 @@ func TestAReceiverThatRefusesEverythingKeepsItsMessages(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		limited(nil)(&b.webhook)
 		b.webhook = b.update(b.webhook)
-		r := &receiver{takes: after(10 * time.Millisecond), answer: status(403)}
+		r := &receiver{takes: after(10 * time.Millisecond), answer: answers(403)}
 		b.sendNumbered(200)
 		d, stop := b.start(func(o *Options) { o.Sender = receivers{"wh_a": r} })
 		time.Sleep(10 * time.Minute)
@@ -92,7 +92,7 @@ func TestAReceiverThatRefusesEverythingKeepsItsMessages(t *testing.T) {
 		want(t, "few dead letters", len(b.deadLetters()) <= 20, true)
 		want(t, "few POSTs", r.count() <= 32, true)
 		dead := len(b.deadLetters())
-		r.now(status(200))
+		r.now(answers(200))
 		time.Sleep(30 * time.Minute)
 		want(t, "dead letters", len(b.deadLetters()), dead)
 		want(t, "messages left", b.total(testQueue), 0)

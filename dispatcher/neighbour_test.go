@@ -74,9 +74,9 @@ func (n neighbourhood) measure(t *testing.T) (backlog, p99 time.Duration) {
 	inBubble(t, func(b *bench) {
 		timeout := webhook.Result{ErrorClass: string(policy.ClassTimeout)}
 		s := &street{receivers: receivers{
-			"good": {takes: after(20 * time.Millisecond), answer: status(200)},
+			"good": {takes: after(20 * time.Millisecond), answer: answers(200)},
 			"hang": {takes: after(30 * time.Second), answer: func(time.Time) webhook.Result { return timeout }},
-			"slow": {takes: after(time.Second), answer: status(200)},
+			"slow": {takes: after(time.Second), answer: answers(200)},
 			"busy": {takes: after(5 * time.Millisecond), answer: func(time.Time) webhook.Result {
 				return webhook.Result{Status: 429, RetryAfter: "20"}
 			}},
@@ -183,7 +183,7 @@ func TestWhatIsHeldCostsItsNeighbourNoTransaction(t *testing.T) {
 		b.register("wh_b", func(r *tables.Registration) { r.Enabled = false })
 		b.register("wh_c", limited(nil))
 		rs := receivers{
-			"wh_a": {takes: after(20 * time.Millisecond), answer: status(200)},
+			"wh_a": {takes: after(20 * time.Millisecond), answer: answers(200)},
 			"wh_c": {takes: after(0), answer: func(time.Time) webhook.Result { return webhook.Result{Status: 429, RetryAfter: "3600"} }},
 		}
 		_, stop := b.start(func(o *Options) { o.Sender = rs })

@@ -27,15 +27,15 @@ func TestWhatIsHeldGoesOnWhenItsWebhookTakesMessagesAgain(t *testing.T) {
 			r.ResetAt = time.Now().UTC()
 			b.update(r)
 		}},
-		"an open breaker, enabled anew": {bad: status(500), change: func(b *bench, r tables.Registration, _ receivers) {
+		"an open breaker, enabled anew": {bad: answers(500), change: func(b *bench, r tables.Registration, _ receivers) {
 			r.ResetAt = time.Now().UTC()
 			b.update(r)
 		}},
-		"an open breaker, another URL": {bad: status(500), change: func(b *bench, r tables.Registration, _ receivers) {
+		"an open breaker, another URL": {bad: answers(500), change: func(b *bench, r tables.Registration, _ receivers) {
 			r.URL, r.ResetAt = "https://example.com/other", time.Now().UTC()
 			b.update(r)
 		}},
-		"a rate that is raised": {bad: status(200), flow: func(f *policy.Flow) { f.Rate = 0.01 },
+		"a rate that is raised": {bad: answers(200), flow: func(f *policy.Flow) { f.Rate = 0.01 },
 			change: func(b *bench, r tables.Registration, _ receivers) {
 				r.Flow.Rate = 0
 				b.update(r)
@@ -47,7 +47,7 @@ func TestWhatIsHeldGoesOnWhenItsWebhookTakesMessagesAgain(t *testing.T) {
 				r.Enabled, r.ResetAt = true, time.Now().UTC()
 				b.update(r)
 			}},
-		"a breaker that a probe closes": {bad: status(500), change: func(*bench, tables.Registration, receivers) {},
+		"a breaker that a probe closes": {bad: answers(500), change: func(*bench, tables.Registration, receivers) {},
 			flow: func(f *policy.Flow) {
 				f.Breaker.ProbeAfter, f.Breaker.ProbeMax = policy.Duration(200*time.Second), policy.Duration(200*time.Second)
 			}},
@@ -56,7 +56,7 @@ func TestWhatIsHeldGoesOnWhenItsWebhookTakesMessagesAgain(t *testing.T) {
 			inBubble(t, func(b *bench) {
 				r := b.register("wh_b", limited(c.flow))
 				rs := receivers{
-					"wh_a": {takes: after(time.Millisecond), answer: status(200)},
+					"wh_a": {takes: after(time.Millisecond), answer: answers(200)},
 					"wh_b": {takes: after(20 * time.Millisecond), answer: c.bad},
 				}
 				d, stop := b.start(func(o *Options) { o.Sender = rs })
@@ -67,7 +67,7 @@ func TestWhatIsHeldGoesOnWhenItsWebhookTakesMessagesAgain(t *testing.T) {
 				time.Sleep(100 * time.Second)
 				left := b.total(testQueue)
 				want(t, "most wait", left >= messages, true)
-				rs["wh_b"].now(status(200))
+				rs["wh_b"].now(answers(200))
 				posts := rs["wh_b"].count()
 				c.change(b, r, rs)
 				start := time.Now()

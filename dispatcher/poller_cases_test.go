@@ -153,7 +153,7 @@ func TestPollerOutlivesAScriptOfFaultsAndReturnsToAllItsReceiversAtOnce(t *testi
 		}
 		time.Sleep(longest + time.Second)
 		want(t, "POSTs that are open at the same time", b.sender.count(), concurrency)
-		want(t, "in flight", d.Queue(testQueue).InFlight, concurrency)
+		want(t, "in flight", statusOf(d, testQueue).InFlight, concurrency)
 		want(t, "health", d.Health()["queue "+testQueue], nil)
 		for _, p := range b.sender.posts {
 			if late := p.at.Sub(script.ended); late > time.Second {
@@ -299,7 +299,7 @@ func TestRedirectsAndStallsAreFailedAttempts(t *testing.T) {
 				del := b.delivery(sent, "wh_a")
 				want(t, "state", del.State, tables.Pending)
 				want(t, "charged", del.Charged, 1)
-				want(t, "in flight", d.Queue(testQueue).InFlight, 0)
+				want(t, "in flight", statusOf(d, testQueue).InFlight, 0)
 				want(t, "messages", b.total(testQueue), 1)
 				want(t, "connections to elsewhere", elsewhere.Load(), 0)
 				atts := b.attempts(sent)

@@ -187,11 +187,11 @@ func TestPumpsAtATimeShareTheQueues(t *testing.T) {
 			time.Sleep(time.Millisecond) // one that found all queues taken would look, and end, before others begin
 		}
 		time.Sleep(5 * time.Second)
-		want(t, "in flight", d.Queue(testQueue).InFlight, len(sent))
+		want(t, "in flight", statusOf(d, testQueue).InFlight, len(sent))
 		pumps.Wait()
 		want(t, "POSTs", b.sender.count(), len(sent))
-		want(t, "in flight afterwards", d.Queue(testQueue).InFlight, 0)
-		want(t, "polling afterwards", d.Queue(testQueue).Polling, false)
+		want(t, "in flight afterwards", statusOf(d, testQueue).InFlight, 0)
+		want(t, "polling afterwards", statusOf(d, testQueue).Polling, false)
 		want(t, "pollers", len(d.receiver.Polled()), 0)
 		want(t, "looks at the idle queue", b.queues.count("peek"), 1)
 		stop()
@@ -200,7 +200,7 @@ func TestPumpsAtATimeShareTheQueues(t *testing.T) {
 		d, stop := b.start(nil)
 		time.Sleep(time.Second)
 		want(t, "handled beside a poller", b.pump(d), 0)
-		want(t, "polling afterwards", d.Queue(testQueue).Polling, true)
+		want(t, "polling afterwards", statusOf(d, testQueue).Polling, true)
 		stop()
 	})
 }

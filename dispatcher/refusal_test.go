@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pushlease/pushlease/dispatcher/internal/flow"
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
@@ -149,7 +149,7 @@ func TestANameThatPointsInwardsForAWhileLosesNoMessage(t *testing.T) {
 			b.send("x")
 			time.Sleep(200 * time.Millisecond)
 		}
-		if st, ok := d.Webhook("wh_a"); !ok || st.State != flow.Failing && st.State != flow.Probing || st.Failed < 10 {
+		if st, ok := d.Webhook("wh_a"); !ok || st.State != status.Failing && st.State != status.Probing || st.Failed < 10 {
 			t.Errorf("meanwhile: %+v, want one that fails", st)
 		}
 		want(t, "sockets", len(receiver.Dialed()), 0)

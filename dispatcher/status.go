@@ -4,60 +4,21 @@ import (
 	"errors"
 	"time"
 
-	"github.com/pushlease/pushlease/dispatcher/internal/flow"
-	"github.com/pushlease/pushlease/dispatcher/internal/lease"
-	"github.com/pushlease/pushlease/dispatcher/internal/meter"
 	"github.com/pushlease/pushlease/dispatcher/internal/receive"
-	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/queue"
 )
 
-// Processing is how long recent messages of a queue took.
-type Processing = lease.Processing
-
-// Deletions counts what became of the deletes of one queue's messages.
-type Deletions = meter.Deletions
-
-// QueueStatus is what is known about the polling of one queue.
-type QueueStatus struct {
-	Polling bool
-	// InFlight counts the messages that this process is at work on, whoever received
-	// them.
-	InFlight int
-	// Lease is what the next receive asks for: fixed, or by measured time.
-	Lease      time.Duration
-	LeaseFixed bool
-	// Recommended is the lease that measured time, or the estimate, asks for.
-	Recommended policy.Recommendation
-	Processing  Processing
-	Deletions   Deletions
-	// Handled and DeadLettered count the messages that this process finished with in
-	// the last one to two hours, and those of them that became dead letters.
-	Handled, DeadLettered int
-	// LastPollAt is the last receive that storage answered.
-	LastPollAt time.Time
-	// LastError is the last receive error while it lasts; nil when receiving works.
-	LastError   error
-	LastErrorAt time.Time
-	// Webhooks counts the registrations on the queue, Enabled those enabled.
-	Webhooks int
-	Enabled  int
-	// LeftAt is when the queue's last webhook was deleted, while what was on the queue
-	// then is watched over; zero otherwise.
-	LeftAt time.Time
-}
-
-// Queue returns the status of one queue; all but Lease zero for one without
-// webhooks.
-func (d *Dispatcher) Queue(name string) QueueStatus {
-	s := QueueStatus{LeaseFixed: d.o.Lease > 0, Deletions: d.deletes.Of(name)}
+// Queue returns how one queue fares; false where nothing is known of it but its lease.
+func (d *Dispatcher) Queue(name string) (s status.Queue, known bool) {
+	s = status.Queue{LeaseFixed: d.o.Lease > 0, Deletions: d.deletes.Of(name)}
 	s.Lease, s.Recommended, s.Processing = d.measure.Status(name)
 	s.Handled, s.DeadLettered = d.metrics.Lately.Recent(name)
 	s.InFlight = int(d.inFlight.Of(name))
-	for _, r := range d.registry.Of(name) {
-		s.Webhooks++
-		if r.Enabled {
-			s.Enabled++
+	registered := d.registry.Of(name)
+	for i := range registered {
+		if registered[i].Enabled {
+			s.Webhooks++
 		}
 	}
 	if l, left := d.registry.LeftQueue(name); left {
@@ -65,24 +26,18 @@ func (d *Dispatcher) Queue(name string) QueueStatus {
 	}
 	var p receive.Poll
 	p, s.Polling = d.receiver.Poll(name)
-	s.LastPollAt, s.LastError, s.LastErrorAt = p.At, p.Err, p.ErrAt
-	return s
+	s.LastPollAt, s.LastErrorAt = p.At, p.ErrAt
+	if p.Err != nil {
+		s.LastError = p.Err.Error()
+	}
+	return s, len(registered) > 0 || s.Polling || !s.LeftAt.IsZero()
 }
 
-// FlowState says whether a webhook is sent to by this process.
-type FlowState = flow.State
-
-// WebhookStatus is how a webhook fares in this process.
-type WebhookStatus = flow.Status
-
-// FlowStates lists every FlowState.
-func FlowStates() []FlowState { return flow.States() }
-
-// Webhook returns the status of a webhook; false when it is not known here.
-func (d *Dispatcher) Webhook(id string) (WebhookStatus, bool) {
+// Webhook returns how a webhook fares; false when it is not known here.
+func (d *Dispatcher) Webhook(id string) (status.Webhook, bool) {
 	f := d.flows.Get(id)
 	if f == nil {
-		return WebhookStatus{}, false
+		return status.Webhook{}, false
 	}
 	return f.Status(time.Now()), true
 }

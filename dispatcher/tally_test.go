@@ -14,7 +14,7 @@ func TestQueueTellsWhatShareWasDeadLetteredLately(t *testing.T) {
 		defer stop()
 		status := func(what string, handled, deadLettered int) {
 			t.Helper()
-			s := d.Queue(testQueue)
+			s := statusOf(d, testQueue)
 			want(t, what+": handled", s.Handled, handled)
 			want(t, what+": dead-lettered", s.DeadLettered, deadLettered)
 		}

@@ -86,9 +86,9 @@ func TestHoldingForOneWebhookDelaysNoOther(t *testing.T) {
 		b.update(b.webhook)
 		b.register("wh_b", nil)
 		b.store.on("record", firstCalls(3, failBefore)) // each after a wait
-		_, stop := b.start(nil)
-		b.send("x")
+		b.send("x")                                     // before the start: a poller that meets no queue yet waits
 		before := time.Now()
+		_, stop := b.start(nil)
 		time.Sleep(5 * time.Second)
 		stop()
 		want(t, "POSTs", b.sender.count(), 1)

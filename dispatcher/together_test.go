@@ -48,7 +48,7 @@ func TestLastRecordGoesWithTheDelete(t *testing.T) {
 		want(t, "messages left", b.total(testQueue), 0)
 		want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
 		want(t, "attempts", len(b.attempts(sent)), 1)
-		want(t, "deletions", d.Queue(testQueue).Deletions.Successful, 1)
+		want(t, "deletions", statusOf(d, testQueue).Deletions.Successful, 1)
 		want(t, "counted", c.sum(t, "messages.deleted", "result", "deleted"), 1)
 	})
 }
@@ -201,7 +201,7 @@ func TestStepThatFailedIsTakenApart(t *testing.T) {
 				want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
 				want(t, "attempts", len(b.attempts(sent)), 1)
 				stop()
-				n := d.Queue(testQueue).Deletions
+				n := statusOf(d, testQueue).Deletions
 				want(t, "deletions", n.Total, 1)
 				want(t, "counted", c.sum(t, "messages.deleted", "result", tt.result), 1)
 				if tt.broken == "" {
@@ -228,7 +228,7 @@ func TestRecordIsWrittenWhenTheLeaseIsLostAtTheDelete(t *testing.T) {
 		stop()
 		want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
 		want(t, "attempts", len(b.attempts(sent)), 1)
-		n := d.Queue(testQueue).Deletions
+		n := statusOf(d, testQueue).Deletions
 		want(t, "failed", n.Failed, 1)
 		want(t, "failure", n.LastFailures[0].Error, "lease_lost")
 		want(t, "records by themselves", b.store.count("record"), 0)
@@ -249,7 +249,7 @@ func TestMessageThatComesBackBeforeItsLastRecordIsNotPostedAgain(t *testing.T) {
 		want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
 		want(t, "attempts", len(b.attempts(sent)), 1)
 		want(t, "messages left", b.total(testQueue), 0)
-		want(t, "deletes that failed", d.Queue(testQueue).Deletions.Failed, 0) // it was not left to come back once more
+		want(t, "deletes that failed", statusOf(d, testQueue).Deletions.Failed, 0) // it was not left to come back once more
 	})
 }
 

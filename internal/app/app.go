@@ -17,6 +17,7 @@ import (
 	"github.com/pushlease/pushlease/api"
 	"github.com/pushlease/pushlease/dispatcher"
 	"github.com/pushlease/pushlease/internal/config"
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/internal/telemetry"
 	"github.com/pushlease/pushlease/webhook"
 )
@@ -104,7 +105,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	a.cleanups.add("storage", a.stores.close)
 	a.sas = &sasWatch{end: a.stores.sasEnd, log: a.log}
 	a.events = newEvents(cfg.EventsQueue, cfg.Instance, a.stores.queues, cfg.QueueEncoding, a.log)
-	a.stores.tables = newTold(a.stores.tables, a.events, func(id string) (api.WebhookState, bool) { return view{a.dispatcher}.Webhook(id) })
+	a.stores.tables = newTold(a.stores.tables, a.events, func(id string) (status.Webhook, bool) { return a.dispatcher.Webhook(id) })
 
 	sender, err := webhook.NewSender(webhook.Options{
 		Version: o.Version, Guard: guard(cfg), TracerProvider: t.TracerProvider, Unrecorded: !t.Recording,
@@ -132,7 +133,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	a.api, err = api.New(api.Options{
 		Webhooks: a.stores.tables, LeftQueues: a.stores.tables, Deliveries: a.stores.tables, History: a.stores.tables,
 		DeadLetters: a.stores.tables, Claims: a.stores.tables, Healths: a.stores.tables,
-		Queues: a.stores.queues, RecordedSends: handOver(a.stores.recorded, a.dispatcher), RecordedReplays: a.stores.replays, Encoding: cfg.QueueEncoding, KeepUnmatched: cfg.KeepUnmatched, Dispatcher: view{a.dispatcher}, Sender: sender,
+		Queues: a.stores.queues, RecordedSends: handOver(a.stores.recorded, a.dispatcher), RecordedReplays: a.stores.replays, Encoding: cfg.QueueEncoding, KeepUnmatched: cfg.KeepUnmatched, Dispatcher: a.dispatcher, Sender: sender,
 		ValidateURL: func(raw string) error { return webhook.ValidateURL(raw, guard(cfg)) },
 		Keys:        apiKeys(cfg), Metrics: t.Handler(), Ready: a.ready, Meter: meter, Logger: a.log, Version: o.Version,
 		Instance: cfg.Instance, Storage: StorageLocation(cfg), WebhookTimeout: cfg.WebhookTimeout,

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pushlease/pushlease/api"
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -109,13 +109,13 @@ func (e *events) changed(r tables.Registration) {
 
 // look compares how webhooks fare with how they did. Those that are seen for the first time
 // have nothing to be compared with.
-func (e *events) look(all []tables.Registration, view func(id string) (api.WebhookState, bool)) {
+func (e *events) look(all []tables.Registration, view func(id string) (status.Webhook, bool)) {
 	for _, r := range all {
 		s, ok := view(r.ID)
-		if !ok || s.State == api.FlowDisabled {
+		if !ok || s.State == status.Disabled {
 			continue
 		}
-		failing := s.State == api.FlowFailing || s.State == api.FlowProbing
+		failing := s.State == status.Failing || s.State == status.Probing
 		e.mu.Lock()
 		before, known := e.states[r.ID]
 		e.states[r.ID] = failing
@@ -236,11 +236,11 @@ func (e *events) text(kind string, ev *event) ([]byte, error) {
 type told struct {
 	tables.Store
 	events *events
-	view   func(id string) (api.WebhookState, bool)
+	view   func(id string) (status.Webhook, bool)
 }
 
 // newTold returns s, which tells e of what is written, where there is somebody to tell.
-func newTold(s tables.Store, e *events, view func(id string) (api.WebhookState, bool)) tables.Store {
+func newTold(s tables.Store, e *events, view func(id string) (status.Webhook, bool)) tables.Store {
 	if e == nil {
 		return s
 	}

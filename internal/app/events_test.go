@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pushlease/pushlease/api"
 	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/internal/sqlite"
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -23,7 +23,7 @@ type teller struct {
 	tables.Store
 	events *events
 	db     *sqlite.DB
-	states map[string]api.FlowState
+	states map[string]status.FlowState
 }
 
 func newTeller(t *testing.T) *teller {
@@ -33,11 +33,11 @@ func newTeller(t *testing.T) *teller {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	x := &teller{T: t, db: db, states: map[string]api.FlowState{}}
+	x := &teller{T: t, db: db, states: map[string]status.FlowState{}}
 	x.events = newEvents("told", "one", db.Queues(), func(string) queue.Encoding { return queue.EncodingAuto }, slog.New(slog.DiscardHandler))
-	x.Store = newTold(db, x.events, func(id string) (api.WebhookState, bool) {
+	x.Store = newTold(db, x.events, func(id string) (status.Webhook, bool) {
 		s, ok := x.states[id]
-		return api.WebhookState{State: s}, ok
+		return status.Webhook{State: s}, ok
 	})
 	return x
 }
@@ -169,11 +169,11 @@ func TestAWebhookThatFailsAndRecoversIsTold(t *testing.T) {
 		x := newTeller(t)
 		x.put(tables.Registration{Webhook: webhook.Webhook{ID: "w", Queue: "orders"}, Enabled: true})
 		for _, step := range []struct {
-			state api.FlowState
+			state status.FlowState
 			told  string
 		}{
-			{api.FlowHealthy, ""}, {api.FlowBusy, ""}, {api.FlowFailing, eventFailing}, {api.FlowProbing, ""}, {api.FlowFailing, ""},
-			{api.FlowLimited, eventRecovered}, {api.FlowPaused, ""}, {api.FlowHealthy, ""},
+			{status.Healthy, ""}, {status.Busy, ""}, {status.Failing, eventFailing}, {status.Probing, ""}, {status.Failing, ""},
+			{status.Limited, eventRecovered}, {status.Paused, ""}, {status.Healthy, ""},
 		} {
 			x.states["w"] = step.state
 			if _, _, err := x.ListWebhooks(t.Context()); err != nil {

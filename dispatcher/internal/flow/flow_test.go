@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
@@ -14,10 +15,10 @@ func TestTurningTheBreakerOffEndsAnOpenOne(t *testing.T) {
 	r := tables.Registration{Webhook: webhook.Webhook{ID: "wh_a", Queue: "orders"}, Flow: policy.DefaultFlow(), Enabled: true}
 	f := testFlows().Of(&r)
 	f.breaker.Restore(policy.BreakerState{Phase: policy.BreakerOpen, Since: time.Now(), NextProbe: time.Now().Add(time.Hour), Wait: policy.Duration(time.Hour)})
-	want(t, "state", f.Status(time.Now()).State, Failing)
+	want(t, "state", f.Status(time.Now()).State, status.Failing)
 	r.Flow.Breaker.Enabled = false
 	f.update(r)
-	want(t, "state after it was turned off", f.Status(time.Now()).State, Healthy)
+	want(t, "state after it was turned off", f.Status(time.Now()).State, status.Healthy)
 	if n, _ := f.room(0, 4, time.Now()); n != 4 {
 		t.Errorf("room = %d, want 4", n)
 	}

@@ -7,6 +7,8 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/pushlease/pushlease/internal/status"
 )
 
 // Measure makes the gauges of the webhooks' states: how many are in each, and which
@@ -29,19 +31,19 @@ func (fs *Flows) Measure(m metric.Meter, label func(webhookID string) string) er
 		return fmt.Errorf("gauge of learned rates: %w", err)
 	}
 	_, err = m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		counts := map[State]int64{}
+		counts := map[status.FlowState]int64{}
 		others := map[stoppedAs]int64{}
 		for id, s := range fs.states() {
 			counts[s.state]++
-			if s.state == Limited {
+			if s.state == status.Limited {
 				o.ObserveFloat64(learned, s.rate, metric.WithAttributes(attribute.String("queue", s.queue), attribute.String("webhook", label(id))))
 			}
-			if s.state != Healthy && s.state != Busy && s.state != Limited {
+			if s.state != status.Healthy && s.state != status.Busy && s.state != status.Limited {
 				s.webhook = label(id)
 				others[s]++
 			}
 		}
-		for _, s := range States() {
+		for _, s := range status.FlowStates() {
 			o.ObserveInt64(states, counts[s], metric.WithAttributes(attribute.String("state", string(s))))
 		}
 		for s, n := range others {
@@ -61,12 +63,12 @@ func (fs *Flows) states() map[string]stoppedAs {
 	now := time.Now()
 	states := map[string]stoppedAs{}
 	for _, f := range fs.All() {
-		status := f.Status(now)
-		s := stoppedAs{queue: f.queue, state: status.State}
-		if s.state == Limited {
-			s.rate = status.Pace.Rate
+		fares := f.Status(now)
+		s := stoppedAs{queue: f.queue, state: fares.State}
+		if s.state == status.Limited {
+			s.rate = fares.Pace.Rate
 		}
-		if s.state == Disabled {
+		if s.state == status.Disabled {
 			f.mu.Lock()
 			s.why = f.why
 			f.mu.Unlock()
@@ -79,7 +81,7 @@ func (fs *Flows) states() map[string]stoppedAs {
 // stoppedAs are the labels of webhooks that nothing is sent to.
 type stoppedAs struct {
 	queue, webhook string
-	state          State
+	state          status.FlowState
 	why            string
 	rate           float64 // of limited ones, which do not count as stopped
 }

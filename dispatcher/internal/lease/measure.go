@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/policy"
 )
 
@@ -57,13 +58,6 @@ type Posted struct {
 	Took    time.Duration
 }
 
-// Processing is how long recent messages of a queue took, from receiving to settling.
-type Processing struct {
-	// Samples is how many there were; the times are zero without any.
-	Samples       int
-	P50, P95, P99 time.Duration
-}
-
 // NewMeasure makes one that has measured nothing. fixed is the lease to ask for whatever was
 // measured; zero means by measurement.
 func NewMeasure(fixed time.Duration, estimate func(string) policy.Estimate) *Measure {
@@ -96,7 +90,7 @@ func (ms *Measure) Length(queueName string) time.Duration {
 
 // Status is what the API shows: the lease in force, the recommended one with its
 // reasoning, and how long messages take.
-func (ms *Measure) Status(queueName string) (time.Duration, policy.Recommendation, Processing) {
+func (ms *Measure) Status(queueName string) (time.Duration, policy.Recommendation, status.Processing) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
 	now := time.Now()
@@ -115,7 +109,7 @@ func (ms *Measure) Status(queueName string) (time.Duration, policy.Recommendatio
 			lease, q.floorUntil.UTC().Format(time.RFC3339), policy.UtilisationTooHigh*100)
 	}
 	times := q.messages.fresh(now)
-	return lease, rec, Processing{
+	return lease, rec, status.Processing{
 		Samples: len(times), P50: percentile(times, .50), P95: percentile(times, .95), P99: percentile(times, .99),
 	}
 }

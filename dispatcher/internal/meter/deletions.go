@@ -3,51 +3,29 @@ package meter
 import (
 	"slices"
 	"sync"
-	"time"
+
+	"github.com/pushlease/pushlease/internal/status"
 )
 
 // keptFailures bounds the failed deletions that are remembered for one queue.
 const keptFailures = 20
 
-// Deletions counts what became of the deletes of one queue's messages since this
-// process started (REQUIREMENTS R2).
-type Deletions struct {
-	// Total is Successful and Failed. A delete counts once, however often it was
-	// tried; one that could not be made because the lease was lost has failed.
-	Total, Successful, Failed int64
-	// Unverified counts the messages that were received again after their delivery was
-	// recorded: their delete failed, was never made, or did not last.
-	Unverified int64
-	// LastFailures are the newest keptFailures ones, newest first.
-	LastFailures []DeletionFailure
-}
-
-// DeletionFailure is one message that could not be deleted. It comes back, and is
-// deleted then without a POST.
-type DeletionFailure struct {
-	MessageID string
-	// Error is "lease_lost", "unverified", or the class of the last error: "busy",
-	// "denied", "timeout" or "storage".
-	Error string
-	At    time.Time
-}
-
 // Deletes keeps the Deletions of every queue. Safe for concurrent use.
 type Deletes struct {
 	mu     sync.Mutex
-	queues map[string]*Deletions
+	queues map[string]*status.Deletions
 }
 
 // NewDeletes makes one that has counted nothing.
-func NewDeletes() *Deletes { return &Deletes{queues: map[string]*Deletions{}} }
+func NewDeletes() *Deletes { return &Deletes{queues: map[string]*status.Deletions{}} }
 
 // Note changes a queue's counts, and keeps failure if it is one.
-func (ds *Deletes) Note(queueName string, count func(*Deletions), failure DeletionFailure) {
+func (ds *Deletes) Note(queueName string, count func(*status.Deletions), failure status.DeletionFailure) {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
 	c := ds.queues[queueName]
 	if c == nil {
-		c = &Deletions{}
+		c = &status.Deletions{}
 		ds.queues[queueName] = c
 	}
 	count(c)
@@ -58,12 +36,12 @@ func (ds *Deletes) Note(queueName string, count func(*Deletions), failure Deleti
 }
 
 // Of returns the counts of a queue.
-func (ds *Deletes) Of(queueName string) Deletions {
+func (ds *Deletes) Of(queueName string) status.Deletions {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
 	c := ds.queues[queueName]
 	if c == nil {
-		return Deletions{}
+		return status.Deletions{}
 	}
 	counts := *c
 	counts.LastFailures = slices.Clone(c.LastFailures)

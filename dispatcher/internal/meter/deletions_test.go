@@ -3,12 +3,14 @@ package meter
 import (
 	"fmt"
 	"testing"
+
+	"github.com/pushlease/pushlease/internal/status"
 )
 
 func TestOnlyTheLastFailuresAreKept(t *testing.T) { // R2
 	ds := NewDeletes()
 	for i := range 3 * keptFailures {
-		ds.Note("orders", func(c *Deletions) { c.Failed++ }, DeletionFailure{MessageID: fmt.Sprint(i), Error: "busy"})
+		ds.Note("orders", func(c *status.Deletions) { c.Failed++ }, status.DeletionFailure{MessageID: fmt.Sprint(i), Error: "busy"})
 	}
 	n := ds.Of("orders")
 	want(t, "failed", n.Failed, 3*keptFailures)

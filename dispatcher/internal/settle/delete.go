@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/lease"
-	"github.com/pushlease/pushlease/dispatcher/internal/meter"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -16,8 +16,8 @@ import (
 // to be written with it; nil when all are written.
 func (c *Completer) complete(ctx context.Context, l *lease.Lease, last *tables.Record) (result string) {
 	result, class := c.deleteMessage(ctx, l, last)
-	failure := meter.DeletionFailure{MessageID: l.Message.ID, Error: class, At: time.Now()}
-	c.o.Deletes.Note(l.Queue.Name(), func(c *meter.Deletions) {
+	failure := status.DeletionFailure{MessageID: l.Message.ID, Error: class, At: time.Now()}
+	c.o.Deletes.Note(l.Queue.Name(), func(c *status.Deletions) {
 		c.Total++
 		if failure.Error == "" {
 			c.Successful++
@@ -75,8 +75,8 @@ func (c *Completer) deleteMessage(ctx context.Context, l *lease.Lease, last *tab
 // recorded. Looking after a delete would prove nothing: a leased message can't be
 // seen anyway.
 func (c *Completer) Reappeared(queueName, messageID string) {
-	c.o.Deletes.Note(queueName, func(c *meter.Deletions) { c.Unverified++ },
-		meter.DeletionFailure{MessageID: messageID, Error: "unverified", At: time.Now()})
+	c.o.Deletes.Note(queueName, func(c *status.Deletions) { c.Unverified++ },
+		status.DeletionFailure{MessageID: messageID, Error: "unverified", At: time.Now()})
 	c.o.Meter.Deleted(queueName, "unverified")
 }
 

@@ -7,18 +7,7 @@ import (
 	"testing"
 
 	"github.com/pushlease/pushlease/api"
-	"github.com/pushlease/pushlease/dispatcher"
 )
-
-func TestTheAPIKnowsEveryFlowState(t *testing.T) {
-	var theirs []api.FlowState
-	for _, s := range dispatcher.FlowStates() {
-		theirs = append(theirs, api.FlowState(s))
-	}
-	if !slices.Equal(theirs, api.FlowStates()) {
-		t.Errorf("the dispatcher has %v, the API %v", theirs, api.FlowStates())
-	}
-}
 
 func TestOneQueueOfSeveralDegradesAndAllOfThemUnready(t *testing.T) {
 	const queues = 12

@@ -23,7 +23,7 @@ import (
 	"github.com/pushlease/pushlease/webhook"
 )
 
-// Options is what an API is made of. Everything but RecordedSends, RecordedReplays, Keys, Meter, Instance,
+// Options is what an API is made of. Everything but RecordedSends, RecordedReplays, Keys, Hosted, Meter, Instance,
 // Version and WebhookTimeout is required.
 type Options struct {
 	// The store.
@@ -53,6 +53,8 @@ type Options struct {
 	ValidateURL func(url string) error
 	// Keys are the callers that are let in. Without any, only this machine is.
 	Keys []Key
+	// Hosted: the Functions host brings the requests, so that nothing comes from this machine.
+	Hosted bool
 	// Metrics serves /metrics.
 	Metrics http.Handler
 	// Ready makes the checks behind /readyz; it returns when ctx ends.

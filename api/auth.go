@@ -67,6 +67,11 @@ func (k Key) has(s Scope) bool {
 
 // authorize says why the request may not do what needs s; nil when it may.
 func (a *API) authorize(r *http.Request, s Scope) error {
+	if len(a.Keys) == 0 && a.Hosted {
+		return newProblem(http.StatusForbidden, "local-only", "Without API keys nobody is served here",
+			"No API keys are set, and the Functions host brings every request, so that none can be told to be from this machine.",
+			fieldError{"Authorization", "can't be checked", setKeys})
+	}
 	if len(a.Keys) == 0 {
 		return a.authorizeLocal(r)
 	}
@@ -95,7 +100,7 @@ func (a *API) authorize(r *http.Request, s Scope) error {
 // may reports whether the caller, who was let in, also has s.
 func (a *API) may(r *http.Request, s Scope) bool {
 	if len(a.Keys) == 0 {
-		return a.authorizeLocal(r) == nil
+		return !a.Hosted && a.authorizeLocal(r) == nil
 	}
 	k, ok := a.keyOf(r)
 	return ok && k.has(s)
@@ -162,7 +167,8 @@ func (a *API) authorizeLocal(r *http.Request) error {
 var proxyHeaders = []string{
 	"Forwarded", "Via", "X-Forwarded", "X-Forwarded-", "X-Real-Ip", "X-Original-", "X-Rewrite-Url", "X-Proxy-",
 	"Client-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip", "Fastly-Client-Ip", "Fly-Client-Ip", "X-Remote-",
-	"Cf-", "Cdn-Loop", "X-Envoy-", "X-Arr-", "X-Azure-", "X-Appgw-", "X-Amzn-", "X-Appengine-", "X-Cloud-Trace-Context",
+	"X-Ms-", "Cf-", "Cdn-Loop", "Cloudfront-", "Akamai-", "X-Akamai-", "Incap-Client-Ip", "X-Sucuri-", "Ali-Cdn-", "X-Vercel-", "X-Nf-", "Fly-",
+	"Ngrok-", "X-Ngrok-", "X-Render-", "Rndr-Id", "X-Railway-", "Do-Connecting-Ip", "Tailscale-", "X-Varnish", "X-Sent-From", "Surrogate-", "X-Envoy-", "X-Arr-", "X-Azure-", "X-Appgw-", "X-Amzn-", "X-Appengine-", "X-Cloud-Trace-Context",
 }
 
 // proxyHeader returns the first header, by name, that a proxy has left; empty when

@@ -205,3 +205,25 @@ func TestKeysThatMeanNothingAreRefusedAtTheStart(t *testing.T) {
 		}
 	}
 }
+
+// C83: under the Functions host every request comes over loopback, whoever sent it.
+func TestUnderAHostNobodyIsServedWithoutKeys(t *testing.T) {
+	h := newHarness(t, func(o *Options) { o.Hosted = true })
+	for _, r := range []*http.Request{
+		request("GET", "/api/v1/webhooks", ""), request("POST", publishTarget, "{}"), request("GET", "/api/v1/webhooks", "", "X-Ms-Invocation-Id", "1"),
+		request("GET", "/metrics", ""), request("GET", "/api/v1/openapi.yaml", ""),
+	} {
+		h.serve(http.StatusForbidden, r).wantProblem("Authorization")
+	}
+	h.do(http.StatusOK, "GET", "/healthz", "")
+	if a := h.do(http.StatusOK, "GET", "/readyz", ""); a.get("storage") != nil {
+		t.Errorf("/readyz says %s", a.body)
+	}
+}
+
+func TestMarksOfProxiesOfManyVendors(t *testing.T) {
+	h := newHarness(t)
+	for _, name := range []string{"X-Ms-Invocation-Id", "Cloudfront-Viewer-Address", "X-Akamai-Edgescape", "Ngrok-Trace-Id", "X-Vercel-Id", "Fly-Region", "Do-Connecting-Ip", "Tailscale-User-Login"} {
+		h.do(http.StatusForbidden, "GET", "/api/v1/webhooks", "", name, "x").wantProblem(name)
+	}
+}

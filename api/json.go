@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -26,7 +27,7 @@ type fields map[string]json.RawMessage
 // readFields reads a request's JSON object. With optional, an empty body and null, which
 // some clients write for none, are an empty object.
 func readFields(w http.ResponseWriter, r *http.Request, optional bool) (fields, error) {
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxJSONBytes))
+	raw, err := takeBody(w, r, maxJSONBytes)
 	if err != nil {
 		return nil, bodyFault(err, fmt.Sprintf("send at most %d bytes of JSON", maxJSONBytes))
 	}
@@ -46,6 +47,24 @@ func readFields(w http.ResponseWriter, r *http.Request, optional bool) (fields, 
 		return nil, invalid(fieldError{"body", "is not a JSON object", `send an object, such as {"queue":"orders","url":"https://example.com/hook"}`})
 	}
 	return in, nil
+}
+
+// Bounds of what is still read of a body that is too large.
+const (
+	maxDrained = 32 << 20
+	drainTime  = 5 * time.Second
+)
+
+// takeBody reads at most limit bytes. Of a body that is larger the rest is read too, within
+// bounds: a caller that is still sending would see a reset, and not the answer.
+func takeBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(drainTime)) // not every server has deadlines
+		_, _ = io.CopyN(io.Discard, r.Body, maxDrained)                              // the caller may hang up
+	}
+	return body, err
 }
 
 // bodyFault says why a body could not be read.

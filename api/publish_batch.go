@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"sync"
@@ -119,7 +118,7 @@ func (a *API) readBatch(w http.ResponseWriter, r *http.Request, like publication
 	if hasAttributes(r.Header) {
 		badHeaders = badEvent([]fieldError{{"ce-*", "is a header of binary mode, which a batch does not have", "leave the ce- headers out: each event in the body holds its own attributes"}})
 	}
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBatchBytes))
+	raw, err := takeBody(w, r, maxBatchBytes)
 	if err != nil {
 		err = bodyFault(err, fmt.Sprintf("send at most %d bytes and %d events at once, each event of at most %d bytes", maxBatchBytes, maxBatchEvents, queue.MaxTextBytes))
 		return nil, nil, together(badHeaders, err)

@@ -3,7 +3,6 @@ package api
 import (
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"strings"
@@ -107,7 +106,7 @@ func readOutgoing(w http.ResponseWriter, r *http.Request, in mode) (outgoing, er
 
 func messageBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	cure := fmt.Sprintf("send at most %d bytes (about 48,000 where the body is binary or has a content type of its own); put larger payloads into a blob and send its address", queue.MaxTextBytes)
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, queue.MaxTextBytes))
+	body, err := takeBody(w, r, queue.MaxTextBytes)
 	if err != nil {
 		return nil, bodyFault(err, cure)
 	}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -134,3 +135,31 @@ func (l *oneConn) Close() error {
 }
 
 func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{} }
+
+// C83: a caller that sends too much sees why, and not a reset.
+func TestABodyThatIsFarTooLargeIsAnswered(t *testing.T) {
+	h := newHarness(t)
+	server := httptest.NewServer(h.api)
+	defer server.Close()
+	body := strings.Repeat("x", 10<<20)
+	for range 5 {
+		for _, target := range []string{publishTarget, "/api/v1/webhooks"} {
+			conn, err := net.Dial("tcp", server.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			// As many programs do it: all is written, and then the answer is read.
+			if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", target, len(body), body); err != nil {
+				t.Fatalf("%s: %v", target, err)
+			}
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatalf("%s: %v", target, err)
+			}
+			if _ = resp.Body.Close(); resp.StatusCode != http.StatusRequestEntityTooLarge {
+				t.Fatalf("%s = %d", target, resp.StatusCode)
+			}
+		}
+	}
+}

@@ -135,7 +135,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 		DeadLetters: a.stores.tables, Claims: a.stores.tables, Healths: a.stores.tables,
 		Queues: a.stores.queues, RecordedSends: handOver(a.stores.recorded, a.dispatcher), RecordedReplays: a.stores.replays, Encoding: cfg.QueueEncoding, KeepUnmatched: cfg.KeepUnmatched, Dispatcher: a.dispatcher, Sender: sender,
 		ValidateURL: func(raw string) error { return webhook.ValidateURL(raw, guard(cfg)) },
-		Keys:        apiKeys(cfg), Metrics: t.Handler(), Ready: a.ready, Meter: meter, Logger: a.log, Version: o.Version,
+		Keys:        apiKeys(cfg), Hosted: o.hosted != nil, Metrics: t.Handler(), Ready: a.ready, Meter: meter, Logger: a.log, Version: o.Version,
 		Instance: cfg.Instance, Storage: StorageLocation(cfg), WebhookTimeout: cfg.WebhookTimeout,
 	})
 	if err != nil {
@@ -169,6 +169,7 @@ func (a *App) Run(ctx context.Context) error {
 	parts.Go(func() { a.dispatcher.Run(runCtx) })
 	parts.Go(func() { a.housekeeping(runCtx) })
 	parts.Go(func() { a.api.Run(runCtx) })
+	parts.Go(func() { a.tellReadiness(runCtx) })
 	served := make(chan error, 1)
 	go func() { served <- a.serve() }()
 

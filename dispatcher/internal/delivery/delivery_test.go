@@ -164,13 +164,15 @@ func TestTheOutcomeHoldsTheRecordOfTheLastAnswerAndNothingIsWrittenBefore(t *tes
 }
 
 func TestWithSeveralWebhooksTheEarlierAnswersAreOnRecordAndTheEarliestNextTimeDecides(t *testing.T) {
-	d, db := newDeliverer(t, answers{"wh_a": {Status: 200}, "wh_b": {Status: 500}, "wh_c": {Status: 400}}, "wh_a", "wh_b", "wh_c")
+	d, db := newDeliverer(t, answers{
+		"wh_a": {Status: 200}, "wh_b": {Status: 500}, "wh_c": {Status: 400}, "wh_d": {Status: 503, RetryAfter: "600"},
+	}, "wh_a", "wh_b", "wh_c", "wh_d")
 	m := received("m1")
 	o := d.deliverNow(t, m)
 	want(t, "action", o.Action, policy.Abandon)
 	want(t, "dead letters", len(o.DeadLetters), 1)
 	want(t, "records left", len(o.Records), 1)
-	want(t, "deliveries in the store", len(stored(t, db, m)), 2)
+	want(t, "deliveries in the store", len(stored(t, db, m)), 3)
 	want(t, "is tried again within a minute", o.Delay > 0 && o.Delay < time.Minute, true)
 }
 

@@ -199,6 +199,19 @@ func TestNoPlaceUnderABacklog(t *testing.T) {
 	})
 }
 
+func TestMoreSlotsAreWaitedForUnderABacklogAloneAndNotLong(t *testing.T) {
+	inBubble(t, nil, func(b *bench) {
+		p := &poller{Options: b.Options}
+		want(t, "without a backlog", p.gather(), 0)
+		p.noteBacklog(true, 20*time.Millisecond)
+		want(t, "twice as long as a receive takes", p.gather(), 40*time.Millisecond)
+		p.noteBacklog(true, 10*time.Second)
+		want(t, "at most", p.gather(), maxGather)
+		p.noteBacklog(false, 0)
+		want(t, "after it", p.gather(), 0)
+	})
+}
+
 // A queue whose webhooks are disabled is not polled: its messages wait until shortly before their
 // end, and are handled then as what nobody takes.
 func TestAGuardedQueueIsLeftAloneUntilItsMessagesAreNearTheirEnd(t *testing.T) {

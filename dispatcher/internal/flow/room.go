@@ -122,3 +122,10 @@ func (f *Flow) releasable(now time.Time, within time.Duration) int {
 	}
 	return max(room, int(math.Ceil(f.pace(now)*within.Seconds())))
 }
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

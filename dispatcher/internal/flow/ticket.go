@@ -141,13 +141,6 @@ func (t *Ticket) begins(over time.Time) (now bool, refused *Refusal) {
 	return false, nil
 }
 
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
 // worthWaiting reports whether a POST that has to wait for others to end is likely to
 // begin within flowPatience.
 func (f *Flow) worthWaiting(now time.Time) bool {

@@ -1,0 +1,128 @@
+package webhook_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/webhook"
+)
+
+// snippet runs a verifying snippet of the README in its language: main is what follows it, a
+// program that reads the cases and prints one of 1 and 0 for each.
+type snippet struct {
+	fence, file, main string
+	command           string
+}
+
+var snippets = []snippet{
+	{"js", "verify.cjs", `
+const cases = JSON.parse(require("node:fs").readFileSync(process.argv[2]));
+console.log(cases.map((c) => verify(c.secret, c.headers, Buffer.from(c.body, "base64")) ? 1 : 0).join(""));
+`, "node"},
+	{"python", "verify.py", `
+import json, sys
+print("".join("1" if verify(c["secret"], c["headers"], base64.b64decode(c["body"])) else "0" for c in json.load(open(sys.argv[1]))))
+`, "python3"},
+}
+
+type snippetCase struct {
+	Secret  string            `json:"secret"`
+	Headers map[string]string `json:"headers"`
+	Body    string            `json:"body"`
+}
+
+// C97: what the README gives to people verifies what is sent: any bytes, the signature of the
+// secret at hand wherever it stands, and nothing that is not ours, or old.
+func TestTheSnippetsOfTheReadmeVerifyAnyBytes(t *testing.T) {
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases, want := snippetCases(t)
+	for _, s := range snippets {
+		t.Run(s.fence, func(t *testing.T) {
+			_, rest, ok := strings.Cut(string(readme), "```"+s.fence+"\n")
+			code, _, end := strings.Cut(rest, "\n```")
+			if !ok || !end || !strings.Contains(strings.ToLower(code), "verify(") {
+				t.Fatal("the README has no such snippet")
+			}
+			if _, err := exec.LookPath(s.command); err != nil {
+				t.Skipf("%s is not on this machine", s.command)
+			}
+			dir := t.TempDir()
+			data, err := json.Marshal(cases)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, text := range map[string]string{s.file: code + "\n" + s.main, "cases.json": string(data)} {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cmd := exec.CommandContext(t.Context(), s.command, s.file, "cases.json")
+			cmd.Dir = dir
+			out, err := cmd.CombinedOutput()
+			if got := strings.TrimSpace(string(out)); err != nil || got != want {
+				t.Errorf("%v: %s; want %s", err, got, want)
+			}
+		})
+	}
+}
+
+// snippetCases are requests, and 1 or 0 for each that is to be taken or not.
+func snippetCases(t *testing.T) (cases []snippetCase, want string) {
+	t.Helper()
+	now := time.Now()
+	secret, other := secretOf(24), secretOf(64)
+	sign := func(secret string, at time.Time, body []byte) string {
+		text, err := webhook.Sign(secret, "msg_1", at, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	add := func(taken bool, body []byte, at time.Time, signature string) {
+		headers := map[string]string{"webhook-id": "msg_1", "webhook-timestamp": strconv.FormatInt(at.Unix(), 10), "webhook-signature": signature}
+		cases = append(cases, snippetCase{secret, headers, base64.StdEncoding.EncodeToString(body)})
+		if taken {
+			want += "1"
+		} else {
+			want += "0"
+		}
+	}
+	every := make([]byte, 256)
+	for i := range every {
+		every[i] = byte(i)
+	}
+	for _, body := range [][]byte{[]byte(`{"a":1}`), {}, every, {0xff, 0xfe, 0, '\r', '\n'}, []byte("\xef\xbb\xbf{}"), []byte("€🙂")} {
+		mine, others := sign(secret, now, body), sign(other, now, body)
+		add(true, body, now, mine)
+		add(true, body, now, others+" "+mine)
+		add(true, body, now, mine+" "+others)
+		add(false, body, now, others)
+		add(false, append(slices.Clone(body), 'x'), now, mine)
+		add(false, body, now, strings.TrimPrefix(mine, "v1,"))
+		add(false, body, now, "")
+		add(false, body, now, mine[:len(mine)-1])
+		add(false, body, now, "v1,é")
+		for _, off := range []time.Duration{-time.Hour, time.Hour} {
+			add(false, body, now.Add(off), sign(secret, now.Add(off), body))
+		}
+		add(false, body, now.Add(time.Minute), mine)
+	}
+	for _, missing := range []string{"webhook-id", "webhook-timestamp", "webhook-signature"} {
+		add(false, nil, now, sign(secret, now, nil))
+		delete(cases[len(cases)-1].Headers, missing)
+	}
+	add(false, nil, now, sign(secret, now, nil))
+	cases[len(cases)-1].Headers["webhook-timestamp"] = "NaN"
+	return cases, want
+}

@@ -61,16 +61,6 @@ func (d *Dispatcher) conclude(ctx context.Context, l *lease.Lease, span trace.Sp
 	return result
 }
 
-// refuse gives back a message that was received but not begun.
-func (d *Dispatcher) refuse(q queue.Queue, m *queue.Message) {
-	ctx, cancel := context.WithTimeout(d.write, retry.Timeout)
-	defer cancel()
-	if err := q.Abandon(ctx, m, 0); err != nil {
-		d.log.Warn("a message received while stopping could not be given back; it comes back when its lease ends",
-			"queue", q.Name(), "message", m.ID, "error", err)
-	}
-}
-
 // tookTime notes how long a message took: for the lease of the next ones, and as a
 // warning when it was too much of its own and is renewed here. Time after Deliver counts up to one
 // settling call, so that an outage of storage does not look like slow work.

@@ -189,6 +189,16 @@ func (c *Completer) abandon(ctx context.Context, l *lease.Lease, o *Outcome) (re
 	return "failed"
 }
 
+// Refuse gives back a message that was received while stopping, and not begun.
+func (c *Completer) Refuse(ctx context.Context, q queue.Queue, m *queue.Message) {
+	ctx, cancel := context.WithTimeout(ctx, retry.Timeout)
+	defer cancel()
+	if err := q.Abandon(ctx, m, 0); err != nil {
+		c.o.Log.Warn("a message received while stopping could not be given back; it comes back when its lease ends",
+			"queue", q.Name(), "message", m.ID, "error", err)
+	}
+}
+
 // hideFor gives a message back for longer than flow.HoldMin, and keeps its receipt: a renewal
 // is the one call that tells the new one.
 func (c *Completer) hideFor(ctx context.Context, l *lease.Lease, o *Outcome) error {

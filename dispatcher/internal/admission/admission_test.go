@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -154,9 +155,9 @@ func TestAReceiverWaitsForRoomAsLongAsItsPatience(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		a := New(Bounds{Slots: 8, Total: 100})
 		var next time.Time
-		room := 0
+		var room atomic.Int64
 		w := Wants{Queue: "q", Gather: func() time.Duration { return 0 }, Patience: 5 * time.Second,
-			Room: func(int, int, time.Time) (int, time.Time) { return room, next }}
+			Room: func(int, int, time.Time) (int, time.Time) { return int(room.Load()), next }}
 		s := a.Join(w)
 		start := time.Now()
 		want(t, "nobody knows when", s.Acquire(t.Context()), 0)
@@ -164,12 +165,12 @@ func TestAReceiverWaitsForRoomAsLongAsItsPatience(t *testing.T) {
 		start, next = time.Now(), time.Now().Add(time.Minute)
 		want(t, "in a minute", s.Acquire(t.Context()), 0)
 		want(t, "waited for", time.Since(start), 0)
+		next = time.Now().Add(4 * time.Second)
 		go func() {
 			time.Sleep(time.Second)
-			room = 3
+			room.Store(3)
 			s.Changed() <- struct{}{}
 		}()
-		next = time.Now().Add(4 * time.Second)
 		want(t, "soon, and told before", s.Acquire(t.Context()), 3)
 		want(t, "waited for", time.Since(start), time.Second)
 	})

@@ -184,7 +184,11 @@ func readBody(d tables.DeadLetter) *bodyView {
 	return view
 }
 
-// deleteDeadLetter ends a dead letter: the message is gone for good.
+// copyLeft is the header that names the queue on which a deleted dead letter has a copy.
+const copyLeft = "Pushlease-Copy-Left"
+
+// deleteDeadLetter ends a dead letter: nothing is kept of the message here. A copy on a poison
+// queue is another message, which others may read, and stays.
 func (a *API) deleteDeadLetter(w http.ResponseWriter, r *http.Request) error {
 	if err := errors.Join(readQuery(r).err(), noBody(w, r)); err != nil {
 		return err
@@ -210,6 +214,9 @@ func (a *API) deleteDeadLetter(w http.ResponseWriter, r *http.Request) error {
 		return storageFault("delete the dead letter", err)
 	}
 	a.backlog.forget(d.Queue)
+	if d.CopiedToQueue != "" {
+		w.Header().Set(copyLeft, d.CopiedToQueue)
+	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

@@ -29,11 +29,14 @@ type purgeView struct {
 	Kept int `json:"kept"`
 	// NeverReplayed counts those of what was deleted, or would be, that nobody ever replayed.
 	NeverReplayed int `json:"never_replayed"`
+	// CopiesLeft counts those of what was deleted, or would be, whose copy was put on a poison
+	// queue: it may be there still, with the whole text.
+	CopiesLeft int `json:"copies_left"`
 	// NextCursor is where the next request goes on; null when all is done.
 	NextCursor *tables.Cursor `json:"next_cursor"`
 }
 
-// purgeDeadLetters deletes what the filter matches: these messages are gone for good.
+// purgeDeadLetters deletes what the filter matches: nothing is kept of these messages here.
 // One request deletes for a bounded time; the next goes on at next_cursor.
 func (a *API) purgeDeadLetters(w http.ResponseWriter, r *http.Request) error {
 	b, err := readBulk(w, r, purgeFields)
@@ -41,7 +44,7 @@ func (a *API) purgeDeadLetters(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if b.dryRun {
-		never := 0
+		never, copies := 0, 0
 		c, err := a.count(r, b, func(d tables.DeadLetter) string {
 			if underWay(d) {
 				return skipUnderWay
@@ -49,12 +52,15 @@ func (a *API) purgeDeadLetters(w http.ResponseWriter, r *http.Request) error {
 			if d.NeverReplayed() {
 				never++
 			}
+			if d.CopiedToQueue != "" {
+				copies++
+			}
 			return ""
 		})
 		if err != nil {
 			return err
 		}
-		return writeJSON(w, http.StatusOK, purgeView{DryRun: true, Matched: c.matched, Exact: &c.exact, Kept: c.skipped, NeverReplayed: never})
+		return writeJSON(w, http.StatusOK, purgeView{DryRun: true, Matched: c.matched, Exact: &c.exact, Kept: c.skipped, NeverReplayed: never, CopiesLeft: copies})
 	}
 	if b.all && !b.executes {
 		return invalid(fieldError{"dry_run", "is missing, and this would delete every dead letter", `send "dry_run": true to see how many there are, then "dry_run": false to delete them`})
@@ -74,7 +80,7 @@ func (a *API) purgeDeadLetters(w http.ResponseWriter, r *http.Request) error {
 			a.purged.Add(r.Context(), int64(n), metric.WithAttributes(attribute.String("queue", name)))
 		}
 		view.Purged, view.Kept, page.After = view.Purged+p.Total(), view.Kept+p.Kept, p.Next
-		view.NeverReplayed += p.NeverReplayed
+		view.NeverReplayed, view.CopiesLeft = view.NeverReplayed+p.NeverReplayed, view.CopiesLeft+p.Copied
 		if err != nil && view.Purged == 0 {
 			return listFault("purge the dead letters", err)
 		}

@@ -283,3 +283,26 @@ func TestDeadLettersAreCountedAnewWhenThisProcessMadeOrEndedSome(t *testing.T) {
 		t.Errorf("%v wait after the purge", n)
 	}
 }
+
+// C65: what is deleted here may be on a poison queue still, which the answer says.
+func TestDeletingSaysWhichCopiesStay(t *testing.T) {
+	h := newHarness(t)
+	var ids []string
+	for i, name := range []string{"m1", "m2", "m3", "m4"} {
+		d := dead(name, "wh_1", "payload")
+		if i > 0 {
+			d.CopiedToQueue = "orders-poison"
+		}
+		ids = append(ids, h.putDeadLetter(d).ID)
+	}
+	for i, want := range []string{"", "orders-poison"} {
+		if a := h.do(http.StatusNoContent, "DELETE", "/api/v1/dead-letters/"+ids[i], ""); a.header.Get(copyLeft) != want {
+			t.Errorf("deleted, the copy is said to be on %q, want %q", a.header.Get(copyLeft), want)
+		}
+	}
+	for _, body := range []string{`{"queue":"orders","dry_run":true}`, `{"queue":"orders"}`} {
+		if a := h.do(http.StatusOK, "POST", purgePath, body); a.get("copies_left") != 2.0 {
+			t.Errorf("%s: %s", body, a.body)
+		}
+	}
+}

@@ -37,6 +37,8 @@ type Purged struct {
 	Deleted map[string]int
 	// NeverReplayed counts those of them that nobody ever replayed.
 	NeverReplayed int
+	// Copied counts those of them that have a copy on a queue, which stays there.
+	Copied int
 	// Kept counts rows that were spared, or were changed since they were listed.
 	Kept int
 	// Next is where the list goes on; empty at its end.
@@ -91,6 +93,9 @@ func PurgeDeadLetters(ctx context.Context, s DeadLetters, f DeadLetterFilter, pa
 				p.Deleted[d.Queue]++
 				if d.NeverReplayed() {
 					p.NeverReplayed++
+				}
+				if d.CopiedToQueue != "" {
+					p.Copied++
 				}
 			case errors.Is(err, ErrConflict):
 				p.Kept++

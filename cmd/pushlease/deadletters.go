@@ -178,7 +178,7 @@ func newDeadLettersDeleteCommand() *cobra.Command {
 	var ifMatch string
 	cmd := &cobra.Command{
 		Use:     "delete DEAD-LETTER-ID",
-		Short:   "Delete a dead letter: the message is gone for good",
+		Short:   "Delete a dead letter; a copy on the poison queue stays",
 		Example: "  pushlease dead-letters delete ID",
 		Args:    oneDeadLetter,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -125,9 +125,9 @@ func TestJobsAreListedShownAndCanceled(t *testing.T) {
 }
 
 func TestPurgeGoesOnUntilAllIsDone(t *testing.T) {
-	sent := serveInTurn(t, `{"purged":100,"kept":1,"never_replayed":60,"next_cursor":"c1"}`, `{"purged":0,"kept":0,"next_cursor":"c2"}`, `{"purged":7,"kept":0,"never_replayed":5,"next_cursor":null}`)
+	sent := serveInTurn(t, `{"purged":100,"kept":1,"never_replayed":60,"copies_left":90,"next_cursor":"c1"}`, `{"purged":0,"kept":0,"next_cursor":"c2"}`, `{"purged":7,"kept":0,"never_replayed":5,"copies_left":2,"next_cursor":null}`)
 	r := execute(t, "", "dead-letters", "purge", "--queue", "orders", "--limit", "200", "--yes")
-	if r.code != exitOK || !strings.Contains(r.out, "107 dead letters deleted, 65 of them never replayed. 1 were kept") {
+	if r.code != exitOK || !strings.Contains(r.out, "107 dead letters deleted, 65 of them never replayed. 1 were kept") || !strings.Contains(r.out, "copies of 92 stay") {
 		t.Errorf("%d: %s%s", r.code, r.out, r.err)
 	}
 	want := []string{`{"dry_run":false,"limit":200,"queue":"orders"}`, `{"cursor":"c1","dry_run":false,"limit":100,"queue":"orders"}`, `{"cursor":"c2","dry_run":false,"limit":100,"queue":"orders"}`}
@@ -137,7 +137,7 @@ func TestPurgeGoesOnUntilAllIsDone(t *testing.T) {
 		}
 	}
 	serveInTurn(t, `{"purged":3,"kept":0,"never_replayed":0,"next_cursor":null}`)
-	if r := execute(t, "", "dead-letters", "purge", "--status", "replayed", "--yes", "-o", "json"); r.out != `{"purged":3,"kept":0,"never_replayed":0,"next_cursor":null}`+"\n" {
+	if r := execute(t, "", "dead-letters", "purge", "--status", "replayed", "--yes", "-o", "json"); r.out != `{"purged":3,"kept":0,"never_replayed":0,"copies_left":0,"next_cursor":null}`+"\n" {
 		t.Errorf("json: %s", r.out)
 	}
 }

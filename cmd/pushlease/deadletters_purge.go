@@ -16,7 +16,7 @@ func newDeadLettersPurgeCommand() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "purge",
-		Short: "Delete all dead letters that a filter matches: their messages are gone for good",
+		Short: "Delete all dead letters that a filter matches; copies on poison queues stay",
 		Long: `Deletes all dead letters that the filter matches. At least one of --queue, --webhook, --message, --reason,
 --from and --until is needed, or --status replayed, or --all. A dead letter whose replay was asked for less than
 10 minutes ago is kept. On a terminal it says how many there are and asks; elsewhere it needs --yes.`,
@@ -53,6 +53,7 @@ type purged struct {
 	Purged        int     `json:"purged"`
 	Kept          int     `json:"kept"`
 	NeverReplayed int     `json:"never_replayed"`
+	CopiesLeft    int     `json:"copies_left"`
 	NextCursor    *string `json:"next_cursor"`
 }
 
@@ -78,7 +79,7 @@ func (c *client) purge(cmd *cobra.Command, f *deadLetterFilter) error {
 			return err
 		}
 		total.Purged, total.Kept, total.NextCursor = total.Purged+step.Purged, total.Kept+step.Kept, step.NextCursor
-		total.NeverReplayed += step.NeverReplayed
+		total.NeverReplayed, total.CopiesLeft = total.NeverReplayed+step.NeverReplayed, total.CopiesLeft+step.CopiesLeft
 		if step.NextCursor == nil || limit > 0 && total.Purged >= limit {
 			break
 		}
@@ -93,6 +94,9 @@ func (c *client) purge(cmd *cobra.Command, f *deadLetterFilter) error {
 	kept := ""
 	if total.Kept > 0 {
 		kept = fmt.Sprintf(" %d were kept: a replay is under way, or they changed meanwhile.", total.Kept)
+	}
+	if total.CopiesLeft > 0 {
+		kept += fmt.Sprintf(" The copies of %d stay on their poison queues, with the whole text.", total.CopiesLeft)
 	}
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%d dead letters deleted, %d of them never replayed.%s\n", total.Purged, total.NeverReplayed, kept)
 	return err

@@ -296,7 +296,10 @@ func (c *client) showWebhook(cmd *cobra.Command, _ string, a answer) error {
 }
 
 // showDeleted confirms; with -o json the id is all that there is to say.
-func (c *client) showDeleted(cmd *cobra.Command, id string, _ answer) error {
+func (c *client) showDeleted(cmd *cobra.Command, id string, a answer) error {
+	if left := a.header.Get("Pushlease-Copy-Left"); left != "" {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Its copy stays on the queue %s, with the whole text.\n", oneLine(left))
+	}
 	if c.json() {
 		return c.value(cmd, map[string]string{"deleted": id})
 	}

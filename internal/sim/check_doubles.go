@@ -120,7 +120,7 @@ func (k *checker) stolen(m *message) {
 func (k *checker) posting(m *message, i *instance, until, at time.Duration) bool {
 	for _, spec := range k.plan.Webhooks {
 		for _, p := range k.posts[delivery{m.n, spec.Name}] {
-			if p.inst == i && p.at < until && (p.answered == 0 || p.answered > at) && p.answer == "late" {
+			if p.inst == i && p.at < until && (p.answered == 0 || p.answered > at) && (p.left == 0 || p.left > at) && p.answer == "late" {
 				return true
 			}
 		}

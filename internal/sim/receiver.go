@@ -66,6 +66,7 @@ type post struct {
 	asked     time.Duration // the wait that the answer named
 	answered  time.Duration
 	taken     time.Duration // when the sender read the answer's head; 0 for never
+	left      time.Duration // when the sender gave it up; 0 for never
 	connected int
 }
 
@@ -184,7 +185,11 @@ func (r *receiver) respond(p *post, c *conn, way string) bool {
 	case "final":
 		return r.answer(p, c, 400, "never")
 	case "late":
-		return r.wait(c, r.w.plan.between(r.mix.LateMin, r.mix.LateMax, "late", p.webhook, p.n, p.attempt)) && r.answer(p, c, 200, "late")
+		if !r.wait(c, r.w.plan.between(r.mix.LateMin, r.mix.LateMax, "late", p.webhook, p.n, p.attempt)) {
+			r.w.hungUp(p)
+			return false
+		}
+		return r.answer(p, c, 200, "late")
 	case "silent":
 		return r.wait(c, time.Hour) && false
 	case "reset", "undone":

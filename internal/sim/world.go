@@ -209,6 +209,13 @@ func (w *world) answered(p *post, c *conn) {
 	c.wire.mu.Unlock()
 }
 
+// hungUp is called when the sender of a POST waits for its answer no longer.
+func (w *world) hungUp(p *post) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p.left = w.now()
+}
+
 // took is called when the sender has read an answer.
 func (w *world) took(p *post) {
 	w.mu.Lock()

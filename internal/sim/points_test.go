@@ -23,7 +23,7 @@ func TestPointsOfFailure(t *testing.T) {
 			t.Run(path.Name+"/"+store, func(t *testing.T) {
 				points := path.Points(t, file)
 				for i := 0; i < len(points); i += step {
-					for _, f := range Run(t, points[i].Plan).New() {
+					for _, f := range Run(t, points[i].Plan).Findings {
 						t.Errorf("%s: %s", points[i].What, f)
 					}
 				}

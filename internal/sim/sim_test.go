@@ -73,30 +73,7 @@ func tell(t *testing.T, r *Result) {
 	t.Helper()
 	t.Logf("seed %d: %d messages, %d POSTs, %d storage calls, %d faults, %d crashes, %s of simulated time, %d findings",
 		r.Plan.Seed, r.Messages, r.Posts, r.Calls, r.Faults, r.Crashes, r.Simulated.Round(time.Second), len(r.Findings))
-	for _, f := range r.New() {
+	for _, f := range r.Findings {
 		t.Errorf("%s\nrepeat it with: %s", f, r.Replay())
-	}
-}
-
-// What is open is not hidden: its seed shows it. One that shows it no more is mended, and
-// its line in StillOpen can go.
-func TestOpenFindings(t *testing.T) {
-	for _, o := range StillOpen {
-		if o.Seed == 0 {
-			continue // another line's seed shows it
-		}
-		t.Run(o.Name, func(t *testing.T) {
-			p, ok := NewPlan(o.Profile, o.Seed)
-			if !ok {
-				t.Fatalf("no profile %q", o.Profile)
-			}
-			r := Run(t, p)
-			tell(t, r)
-			if r.Broke(o.Rule) {
-				t.Logf("still open: %s", o.Name)
-				return
-			}
-			t.Logf("not found any more: take it off the list")
-		})
 	}
 }

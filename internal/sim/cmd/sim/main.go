@@ -115,8 +115,7 @@ type report struct {
 	Seed                                    uint64
 	Begins                                  bool
 	Messages, Posts, Calls, Faults, Crashes int
-	Known                                   int
-	New                                     []string
+	Found                                   []string
 	Replay                                  string
 	Trace                                   []string
 }
@@ -133,21 +132,17 @@ func work(t *testing.T, o options) {
 			t.Fatalf("no profile %q", o.profile)
 		}
 		r := sim.Run(t, p)
-		found := r.New()
-		if len(found) > 0 {
+		if len(r.Findings) > 0 {
 			const bound = time.Minute
-			if again := sim.Shrink(t, r, found[0].Rule, bound); len(again.New()) > 0 {
-				r, found = again, again.New()
-			}
+			r = sim.Shrink(t, r, r.Findings[0].Rule, bound)
 		}
 		line := report{
 			Profile: o.profile, Seed: seed, Messages: r.Messages, Posts: r.Posts, Calls: r.Calls, Faults: r.Faults, Crashes: r.Crashes,
-			Known: len(r.Findings) - len(found),
 		}
-		if len(found) > 0 {
+		if len(r.Findings) > 0 {
 			line.Replay, line.Trace = r.Replay(), r.Trace()
-			for _, f := range found {
-				line.New = append(line.New, f.String())
+			for _, f := range r.Findings {
+				line.Found = append(line.Found, f.String())
 			}
 		}
 		_ = out.Encode(line)
@@ -180,8 +175,8 @@ func lead(o options) bool {
 		})
 	}
 	workers.Wait()
-	fmt.Printf("%d seeds, %d messages, %d POSTs, %d storage calls, %d faults, %d crashes; %d known findings\n",
-		l.runs, l.sum.Messages, l.sum.Posts, l.sum.Calls, l.sum.Faults, l.sum.Crashes, l.sum.Known)
+	fmt.Printf("%d seeds, %d messages, %d POSTs, %d storage calls, %d faults, %d crashes\n",
+		l.runs, l.sum.Messages, l.sum.Posts, l.sum.Calls, l.sum.Faults, l.sum.Crashes)
 	return !l.failed
 }
 
@@ -266,11 +261,10 @@ func (l *leader) add(r report) {
 	l.sum.Calls += r.Calls
 	l.sum.Faults += r.Faults
 	l.sum.Crashes += r.Crashes
-	l.sum.Known += r.Known
 	if l.o.verbose {
-		fmt.Printf("%s seed %d: %d messages, %d faults, %d crashes, %d known findings\n", r.Profile, r.Seed, r.Messages, r.Faults, r.Crashes, r.Known)
+		fmt.Printf("%s seed %d: %d messages, %d faults, %d crashes, %d findings\n", r.Profile, r.Seed, r.Messages, r.Faults, r.Crashes, len(r.Found))
 	}
-	if len(r.New) == 0 {
+	if len(r.Found) == 0 {
 		return
 	}
 	l.failed = true
@@ -278,7 +272,7 @@ func (l *leader) add(r report) {
 	for _, line := range r.Trace {
 		fmt.Println("  " + line)
 	}
-	for _, f := range r.New {
+	for _, f := range r.Found {
 		fmt.Println("  " + f)
 	}
 	fmt.Println("repeat it with: " + r.Replay)

@@ -84,16 +84,23 @@ func (t flowText) broken() string {
 // limited says what was learned, and what to set by one who knows better.
 func (t flowText) limited() string {
 	s, flow := t.s, t.reg.Flow.OrDefault()
-	text := fmt.Sprintf("It takes only so many POSTs a second, and refuses others with 429 or 503 without saying how long to wait: %d since %s. "+
-		"%s has learned to send it about %v a second, and tries more now and then; a refusal costs a message no attempt while others are taken. Nothing has to be done.",
-		s.Pace.Refused, stamp(s.Pace.Since), t.who(), roundedRate(s.Pace.Rate))
-	switch {
-	case flow.Rate == 0:
-		text += " If you know its limit, set flow.rate to that (pushlease webhooks update " + t.reg.ID + " --rate N): then nothing is refused."
-	case flow.Rate > s.Pace.Rate:
+	text := fmt.Sprintf("It refuses some of its POSTs over a limit (429, 503, or what a rule calls throttled) and does not say how long to wait: %d since %s, as seen by %s. "+
+		"It is sent about %s, as was learned from that, and more now and then; a refusal costs a message no attempt while others are taken. Nothing has to be done.",
+		s.Pace.Refused, stamp(s.Pace.Since), t.who(), paceText(s.Pace.Rate))
+	if flow.Rate == 0 {
+		text += " If you know its limit, set flow.rate to that, divided by the number of instances (pushlease webhooks update " + t.reg.ID + " --rate N): then nothing is refused."
+	} else {
 		text += fmt.Sprintf(" Its flow.rate of %v a second, the most that it is ever sent, is higher than what it takes; lower it, and nothing is refused.", flow.Rate)
 	}
 	return text + fmt.Sprintf(" POST /api/v1/webhooks/%s/enable forgets what was learned.", t.reg.ID)
+}
+
+// paceText says a rate, which may be one POST in minutes.
+func paceText(rate float64) string {
+	if rate > 0 && rate < 1 {
+		return fmt.Sprintf("one POST in %s", time.Duration(float64(time.Second)/rate).Round(time.Second))
+	}
+	return fmt.Sprintf("%v a second", roundedRate(rate))
 }
 
 func (t flowText) disabled() string {
@@ -132,7 +139,7 @@ func (t flowText) failing() string {
 	if st.FailingSince.IsZero() || t.s.State == status.Disabled {
 		return ""
 	}
-	text := fmt.Sprintf("%s has seen no 2xx since %s, and %s that failed.", t.who(), stamp(st.FailingSince), messagesOf(st.FailedMessages))
+	text := fmt.Sprintf("No 2xx was seen by %s since %s, and %s that failed.", t.who(), stamp(st.FailingSince), messagesOf(st.FailedMessages))
 	if after := time.Duration(flow.AutoDisableAfter); after > 0 {
 		text += fmt.Sprintf(" If that goes on, it is disabled at %s or after %d failed messages, whichever is later.", stamp(st.FailingSince.Add(after)), flow.AutoDisableMinFailures)
 	}

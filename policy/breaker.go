@@ -161,6 +161,9 @@ func (b *Breaker) Abort(generation uint64) {
 // Ramping tells whether the webhook takes messages again, and is sent a few.
 func (b *Breaker) Ramping() bool { return b.probing && b.ok > 0 }
 
+// Current tells whether a POST of that generation is one of the present phase.
+func (b *Breaker) Current(generation uint64) bool { return generation == b.generation }
+
 // Reset closes the breaker and forgets what it counted: the webhook was enabled, has
 // another URL, or an operator says so.
 func (b *Breaker) Reset() { *b = Breaker{generation: b.generation + 1} }

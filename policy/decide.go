@@ -101,11 +101,8 @@ func (p *Policy) again(d *Decision, t *Try, v *verdict, subject string, asked ti
 // minSpares is how many refusals that are not the message's fault go uncharged at least.
 const minSpares = 10
 
-// spares is how many such refusals go uncharged; none where nothing is tried twice.
+// spares is how many such refusals go uncharged, also where no attempt is repeated.
 func (p *Policy) spares() int {
-	if p.MaxAttempts == 1 && p.MaxWaits == 0 {
-		return 0
-	}
 	return max(p.MaxWaits, minSpares)
 }
 

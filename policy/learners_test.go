@@ -228,7 +228,7 @@ func (p *pacer) report(ticket uint32, taken bool, began, now time.Time) {
 	if taken {
 		p.Taken(ticket, began, now)
 	} else {
-		p.Refused(ticket, now, p.rng.Float64())
+		p.Refused(ticket, began, now, p.rng.Float64())
 	}
 }
 

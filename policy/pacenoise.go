@@ -24,14 +24,14 @@ const (
 	// noiseDepth is how far the rate falls at most until there is something to compare.
 	noiseDepth = 24
 	// noiseSure is the logarithm of how much likelier one explanation has to be.
-	noiseSure = 6
+	noiseSure = 7
 	// noiseRun is how unlikely a run of refusals, or of POSTs that are taken, may be that is
 	// still taken for noise.
 	noiseRun = 1e-4
 	// noiseCredit bounds how many refusals are put up with in a row beside other instances.
 	noiseCredit = 2.6
 	// noiseDoubling is the time in which the rate doubles while there is noise.
-	noiseDoubling = 20 * time.Second
+	noiseDoubling = 5 * time.Second
 )
 
 // paceNoise finds the share of refusals that has nothing to do with the pace: of a receiver
@@ -93,10 +93,10 @@ func (n *paceNoise) least() float64 {
 	return max(noiseLeast, n.share)
 }
 
-// add takes in a POST at the pace of its time. If back is not 0, the rate is to go back to
-// that: it has fallen in vain.
-func (n *paceNoise) add(refused bool, rate float64, now time.Time) (back float64) {
-	sinceLast, sinceTaken := n.passed(refused, now)
+// add takes in a POST at the pace of the time when it began. If back is not 0, the rate is to go
+// back to that: it has fallen in vain.
+func (n *paceNoise) add(refused bool, rate float64, began time.Time) (back float64) {
+	sinceLast, sinceTaken := n.passed(refused, began)
 	n.credit = min(n.credit+noiseShared, noiseCredit)
 	if n.share > 0 {
 		n.excess = max(n.excess+likelier(refused, 2*n.share/(1+n.share), n.share), 0)
@@ -129,15 +129,15 @@ func (n *paceNoise) add(refused bool, rate float64, now time.Time) (back float64
 	return back
 }
 
-// passed is how long ago the last POST was, and the last one that was taken.
-func (n *paceNoise) passed(refused bool, now time.Time) (sinceLast, sinceTaken time.Duration) {
+// passed is how long before it the last POST began, and the last one that was taken.
+func (n *paceNoise) passed(refused bool, began time.Time) (sinceLast, sinceTaken time.Duration) {
 	if n.last.IsZero() {
-		n.last, n.lastTaken = now, now
+		n.last, n.lastTaken = began, began
 	}
-	sinceLast, sinceTaken = max(now.Sub(n.last), 0), max(now.Sub(n.lastTaken), 0)
-	n.last = now
+	sinceLast, sinceTaken = max(began.Sub(n.last), 0), max(began.Sub(n.lastTaken), 0)
+	n.last = began
 	if !refused {
-		n.lastTaken = now
+		n.lastTaken = began
 	}
 	return sinceLast, sinceTaken
 }

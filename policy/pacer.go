@@ -7,9 +7,8 @@ import (
 
 // A Pacer's numbers. They were chosen by simulation: docs/adr/0054-learned-rate.md.
 const (
-	// paceStart is the share of what was taken in the last second that a limit begins with.
-	// Where that were fewer than paceSure POSTs the rate doubles each second instead, from one
-	// a second on, until one is refused.
+	// A limit begins with this share of what was taken in the last second. With fewer than
+	// paceSure POSTs it begins with one a second, and doubles each second until one is refused.
 	paceStart = 0.85
 	paceSure  = 10
 	// paceCut is by how much of itself a refusal lowers the rate: twice as much if the one
@@ -45,13 +44,20 @@ const (
 	// paceLately is how long ago a webhook may have taken its last POST to be limited, and
 	// not broken. It is longer than the windows of most limits, which are a minute.
 	paceLately = 75 * time.Second
+	// A limit is taken to be gone when nothing was refused for paceGone, and in paceGonePosts at
+	// its rate; one that was only guessed after paceNone. It outlives a night with few messages.
+	paceGone      = 24 * time.Hour
+	paceNone      = time.Hour
+	paceGonePosts = 100
+	// paceLateGaps is the same for a slow one, in POSTs at its rate.
+	paceLateGaps = 3
 	// paceRetries is into how many parts the wait of a limit with a known window is cut.
 	paceRetries = 8
 )
 
 // Pacer learns how many POSTs a second a webhook takes that refuses what is beyond its limit
-// and names no wait (Sign.Limited). It is none until the first refusal, and costs nothing; the
-// zero Pacer is that. From then on POSTs begin one after the other at the rate that it has
+// and names no wait (Sign.Limited). Until the first refusal it limits nothing; the zero Pacer is
+// that. From then on POSTs begin one after the other at the rate that it has
 // learned.
 //
 // A refusal lowers the rate a little, and more when the next one follows soon. The rate then
@@ -60,7 +66,7 @@ const (
 // the rate is used: a webhook that is sent little says nothing about more. Where everything
 // is refused for a good part of the time, as by a limit of so many in a minute, the rate is
 // what was taken on average; while one POST after the other is refused, they follow at ever
-// longer times. Refusals that the pace is not the reason of lower it no further: see
+// longer times. Refusals that have nothing to do with the pace do not lower it: see
 // paceNoise.
 //
 // A POST that was allowed before the last cut says nothing about the pace after it. The
@@ -89,6 +95,7 @@ type Pacer struct {
 	second    int64     // of the clock
 	taken     [2]uint32 // in it, and in the one before
 	lastTaken time.Time
+	lastNo    time.Time // when the last one was refused
 	since     time.Time
 	refused   int64
 }
@@ -178,17 +185,29 @@ func (p *Pacer) Start(now time.Time) (at time.Time) {
 	if !p.Limited() || p.noise.shared() {
 		return now
 	}
-	if at = earlier(p.started, now).Add(p.gap()); at.After(now) {
+	if at = p.free(now); at.After(now) {
 		return at
 	}
 	p.started, p.next = now, later(p.next, now.Add(p.gap()))
 	return now
 }
 
+// free is when the next POST may begin by when the last one really began. After a refusal it
+// does not wait for that.
+func (p *Pacer) free(now time.Time) time.Time {
+	if p.run > 0 {
+		return now
+	}
+	return earlier(p.started, now).Add(p.gap())
+}
+
 // Give gives back a place that was taken for a POST that is not made.
-func (p *Pacer) Give(cuts uint32) {
+func (p *Pacer) Give(cuts uint32, now time.Time) {
 	if p.Limited() && p.Current(cuts) {
 		p.next = p.next.Add(-p.gap())
+		if !p.noise.shared() {
+			p.next = later(p.next, p.free(now))
+		}
 	}
 }
 
@@ -206,8 +225,12 @@ func (p *Pacer) Taken(cuts uint32, began, now time.Time) {
 	if !p.Current(cuts) {
 		return
 	}
+	if p.gone(now) {
+		p.forget()
+		return
+	}
 	p.lag += (max(now.Sub(began), 0) - p.lag) / latencyWeight
-	p.learnNoise(false, now)
+	p.learnNoise(false, began)
 	if p.noise.took() {
 		rate := p.Rate()
 		p.base, p.top, p.doubling, p.used = rate, rate, 0, 0
@@ -220,30 +243,41 @@ func (p *Pacer) Taken(cuts uint32, began, now time.Time) {
 	}
 }
 
-// Refused takes in a POST that was refused over a limit. It tells whether the webhook is
-// limited: whether it has taken others lately. If not it may as well be broken. random is
-// uniform in [0, 1), so that POSTs of several instances do not meet for ever.
-func (p *Pacer) Refused(cuts uint32, now time.Time, random float64) (limited bool) {
-	if p.lastTaken.After(now) { // the clock was set back
+// Refused takes in a POST that was refused over a limit. It began at that time. limited tells
+// whether the webhook has taken others lately; if not it is broken, and broken is since when it
+// has refused everything, of one that was limited before. random is uniform in [0, 1), so that
+// POSTs of several instances do not meet for ever.
+func (p *Pacer) Refused(cuts uint32, began, now time.Time, random float64) (limited bool, broken time.Time) {
+	switch {
+	case p.lastTaken.After(now): // the clock was set back
+		p.lastTaken = now
+	case p.lastTaken.IsZero() && p.noise.shared(): // others are sent what it takes
 		p.lastTaken = now
 	}
-	if p.lastTaken.IsZero() || now.Sub(p.lastTaken) > paceLately {
-		return false
+	p.lastNo = now
+	switch away := now.Sub(p.lastTaken); {
+	case p.Limited() && away > max(paceLately, paceLateGaps*p.gap()):
+		if p.run == 0 {
+			return false, now
+		}
+		return false, p.runSince
+	case p.lastTaken.IsZero() || !p.Limited() && away > paceLately:
+		return false, time.Time{}
 	}
 	if !p.Limited() {
 		p.begin(now)
 	} else {
 		p.stretch.refused++
-		if !p.Current(cuts) || p.learnNoise(true, now) || p.noise.excuses() {
+		if !p.Current(cuts) || p.learnNoise(true, began) || p.noise.excuses() {
 			p.refused++
-			return true
+			return true, time.Time{}
 		}
 		p.cut()
 	}
 	p.refused++
 	p.run++
 	p.wait(now, random)
-	return true
+	return true, time.Time{}
 }
 
 // wait sets when the next POST may begin after a refusal.
@@ -260,8 +294,8 @@ func (p *Pacer) wait(now time.Time, random float64) {
 // begin begins with what was taken in the last second, or, if that was little, from where
 // it soon finds the limit.
 func (p *Pacer) begin(now time.Time) {
-	lately := p.taken[0] + p.taken[1]
-	p.base, p.doubling = max(float64(lately)*paceStart, 1), 0
+	lately := p.lately(now)
+	p.base, p.doubling = max(lately*paceStart, 1), 0
 	if lately < paceSure {
 		p.doubling = time.Second
 	}
@@ -296,7 +330,9 @@ func (p *Pacer) cut() {
 // compare sets the rate to what the webhook took on average, where it refused everything for
 // a good part of the time. The first POST that is taken again ends such a time.
 func (p *Pacer) compare(now time.Time) {
-	p.denied += now.Sub(p.runSince)
+	if p.run > 1 || p.noise.shared() { // a single refusal is no time of them
+		p.denied += now.Sub(p.runSince)
+	}
 	if p.stretch.posts() < paceSure {
 		return
 	}
@@ -317,9 +353,10 @@ func (p *Pacer) compare(now time.Time) {
 	p.stretch, p.denied = paceCount{since: now}, 0
 }
 
-// learnNoise counts a POST for the noise, and goes back to the rate that was left in vain.
-func (p *Pacer) learnNoise(refused bool, now time.Time) (back bool) {
-	rate := p.noise.add(refused, p.Rate(), now)
+// learnNoise counts a POST for the noise, and goes back to the rate that was left in vain. What
+// counts is when it began: an answer may be late.
+func (p *Pacer) learnNoise(refused bool, began time.Time) (back bool) {
+	rate := p.noise.add(refused, p.Rate(), began)
 	if rate == 0 {
 		return false
 	}
@@ -339,10 +376,16 @@ func (p *Pacer) count(now time.Time) {
 	p.taken[0]++
 }
 
-// Silent is since when a webhook that is limited has refused everything, once that is for so
-// long that no limit explains it.
-func (p *Pacer) Silent(now time.Time) (since time.Time, ok bool) {
-	return p.runSince, p.run >= paceSure && now.Sub(p.runSince) > paceLately
+// lately is how many were taken in the last second.
+func (p *Pacer) lately(now time.Time) float64 {
+	part := float64(now.Nanosecond()) / float64(time.Second)
+	switch now.Unix() {
+	case p.second:
+		return float64(p.taken[0]) + float64(p.taken[1])*(1-part)
+	case p.second + 1:
+		return float64(p.taken[0]) * (1 - part)
+	}
+	return 0
 }
 
 // Share tells the rate that was learned by other instances, together; 0: none is limited. With
@@ -350,13 +393,23 @@ func (p *Pacer) Silent(now time.Time) (since time.Time, ok bool) {
 // them are put up with.
 func (p *Pacer) Share(rate float64) { p.noise.others = rate }
 
-// Resume goes on after an outage, in which everything was refused, from half of what was
-// taken before.
-func (p *Pacer) Resume() {
+// Resume goes on after an outage, in which everything was refused and a POST has just been
+// taken, from half of the rate that was last refused before.
+func (p *Pacer) Resume(now time.Time) {
 	if p.Limited() {
-		p.base, p.doubling, p.used, p.run, p.next = max(p.top/2, paceMin), paceGuess, 0, 0, time.Time{}
+		p.base, p.doubling, p.near, p.used, p.run = max(p.top/2, paceMin), 0, false, 0, 0
 		p.cuts++
+		p.started, p.next = now, now.Add(p.gap())
 	}
+}
+
+// gone tells whether nothing was refused for so long that there is no limit.
+func (p *Pacer) gone(now time.Time) bool {
+	after := paceNone
+	if p.found {
+		after = paceGone
+	}
+	return now.Sub(p.lastNo) > max(after, paceGonePosts*p.gap())
 }
 
 // forget takes the limit to be gone.
@@ -379,7 +432,8 @@ func (p *Pacer) Restore(st PaceState, now time.Time) {
 		return
 	}
 	p.top = min(max(st.Rate, paceMin), MaxRate/2)
-	p.base, p.since, p.refused, p.lastTaken = max(p.top*(1-paceBelow), paceMin), earlier(st.Since, now), max(st.Refused, 0), now
+	p.base, p.since, p.refused = max(p.top*(1-paceBelow), paceMin), earlier(st.Since, now), max(st.Refused, 0)
+	p.lastTaken, p.lastNo, p.found = now, now, true
 	p.stretch = paceCount{since: now}
 }
 

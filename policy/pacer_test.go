@@ -26,16 +26,16 @@ func TestThePacerLimitsNothingUntilAPostIsRefused(t *testing.T) {
 // A receiver that takes nothing is not limited but broken: the breaker's affair.
 func TestThePacerTakesAReceiverThatTookNothingLatelyForNoLimitedOne(t *testing.T) {
 	var p policy.Pacer
-	if p.Refused(p.Take(start), start, 0) || p.Limited() {
+	if limited, broken := p.Refused(p.Take(start), start, start, 0); limited || !broken.IsZero() || p.Limited() {
 		t.Error("limited by a receiver that has taken nothing")
 	}
 	p.Taken(p.Take(start), start, start)
 	late := start.Add(76 * time.Second)
-	if p.Refused(p.Take(late), late, 0) || p.Limited() {
+	if limited, broken := p.Refused(p.Take(late), late, late, 0); limited || !broken.IsZero() || p.Limited() {
 		t.Error("limited by one that has taken nothing for 76 s")
 	}
 	p.Taken(p.Take(late), late, late)
-	if !p.Refused(p.Take(late), late, 0) || !p.Limited() {
+	if limited, _ := p.Refused(p.Take(late), late, late, 0); !limited || !p.Limited() {
 		t.Error("not limited by one that has just taken a POST")
 	}
 }
@@ -56,14 +56,12 @@ func limitedPacer(t *testing.T) (*policy.Pacer, time.Time) {
 func TestThePacerAsksARefusingReceiverEverMoreSeldomAndGivesItUp(t *testing.T) {
 	p, now := limitedPacer(t)
 	refused, began := 0, now
-	for {
-		now = p.Next(now)
-		if _, silent := p.Silent(now); silent {
-			break
+	limited, broken := true, time.Time{}
+	for limited {
+		if now = p.Next(now); refused == 0 {
+			began = now
 		}
-		if !p.Refused(p.Take(now), now, 0.5) {
-			break
-		}
+		limited, broken = p.Refused(p.Take(now), now, now, 0.5)
 		if refused++; refused > 40 {
 			t.Fatal("no end in sight")
 		}
@@ -71,7 +69,10 @@ func TestThePacerAsksARefusingReceiverEverMoreSeldomAndGivesItUp(t *testing.T) {
 	if took := now.Sub(began); refused > 20 || took < 70*time.Second || took > 3*time.Minute {
 		t.Errorf("given up after %d refusals and %s, want at most 20 and more than a minute", refused, took)
 	}
-	p.Resume()
+	if !broken.Equal(began) {
+		t.Errorf("broken since %s after the first refusal, want since that", broken.Sub(began))
+	}
+	p.Resume(now)
 	if r := p.Rate(); r < 5 || r > 15 {
 		t.Errorf("%v/s after the outage, want about half of what it was", r)
 	}
@@ -94,6 +95,40 @@ func TestThePacerGoesOnFromASnapshot(t *testing.T) {
 	}
 }
 
+// One refusal in passing is forgotten, though only few messages come.
+func TestThePacerForgetsALimitThatWasOneRefusal(t *testing.T) {
+	var p policy.Pacer
+	now := start
+	p.Taken(p.Take(now), now, now)
+	p.Refused(p.Take(now), now, now, 0)
+	for range 120 {
+		if now = now.Add(time.Minute); !p.Limited() {
+			return
+		}
+		p.Taken(p.Take(p.Next(now)), now, now)
+	}
+	t.Errorf("after two hours it is limited to %v/s by one refusal", p.Rate())
+}
+
+// What was taken a minute ago is nothing that a limit could begin with.
+func TestThePacerBeginsWithWhatWasTakenInTheLastSecond(t *testing.T) {
+	for _, tt := range []struct {
+		ago         time.Duration
+		least, most float64
+	}{{0, 75, 95}, {time.Minute, 0.5, 1.5}} {
+		var p policy.Pacer
+		now := start
+		for range 300 {
+			now = now.Add(10 * time.Millisecond)
+			p.Taken(p.Take(now), now, now)
+		}
+		now = now.Add(tt.ago)
+		if p.Refused(p.Take(now), now, now, 0); p.Rate() < tt.least || p.Rate() > tt.most {
+			t.Errorf("100 a second were taken until %s ago: it begins with %v/s, want %v to %v", tt.ago, p.Rate(), tt.least, tt.most)
+		}
+	}
+}
+
 // A place that was taken before a refusal is none any more, and one that is not used is given back.
 func TestThePacerTakesPlacesBackWhenAPostIsRefused(t *testing.T) {
 	p, now := limitedPacer(t)
@@ -103,18 +138,18 @@ func TestThePacerTakesPlacesBackWhenAPostIsRefused(t *testing.T) {
 	if !second.After(now) || !p.Current(place) {
 		t.Fatalf("second place %s later, the first is current: %v", second.Sub(now), p.Current(place))
 	}
-	p.Give(place)
+	p.Give(place, now)
 	if next := p.Next(now); !next.Equal(now) {
 		t.Errorf("given back, but the next is %s later", next.Sub(now))
 	}
 	place = p.Take(now)
 	sleeping := p.Take(second)
-	p.Refused(place, now, 0)
+	p.Refused(place, now, now, 0)
 	if p.Current(sleeping) {
 		t.Error("a place of before the refusal is still one")
 	}
 	rate := p.Rate()
-	if p.Refused(sleeping, now, 0); p.Rate() != rate {
+	if p.Refused(sleeping, now, now, 0); p.Rate() != rate {
 		t.Error("a POST of before the last cut lowered the rate once more")
 	}
 }
@@ -133,6 +168,9 @@ func TestThePacerWaitsItsTimeAfterALatePost(t *testing.T) {
 	}
 	if at := p.Start(second); at.Before(late.Add(gap * 9 / 10)) {
 		t.Errorf("the next may begin %s after it, want about %s", at.Sub(late), gap)
+	}
+	if at := p.Next(late); at.Before(late.Add(gap * 9 / 10)) {
+		t.Errorf("the next place is %s after it, want about %s", at.Sub(late), gap)
 	}
 	p.Share(20)
 	if at := p.Start(second); !at.Equal(second) {
@@ -176,10 +214,10 @@ func FuzzPacer(f *testing.F) {
 			if s%3 == 0 {
 				p.Taken(place, next, now)
 			} else {
-				p.Refused(place, now, rng.Float64())
+				p.Refused(place, now, now, rng.Float64())
 			}
 			if s%11 == 0 {
-				p.Resume()
+				p.Resume(now)
 			}
 			if r := p.Rate(); p.Limited() && !(r >= 1.0/121 && r <= policy.MaxRate) {
 				t.Fatalf("rate %v", r)

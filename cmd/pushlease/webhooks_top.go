@@ -144,8 +144,8 @@ func newWebhooksTopCommand() *cobra.Command {
 		Long: `Shows a line for each webhook, those in trouble first, again and again until Ctrl-C:
 
   STATE      disabled, paused (it asked for it), failing (its breaker is open), probing
-             (one POST finds out), limited (it refuses more than a learned rate, which stands
-             beside it), busy (as much is in flight as it may get), healthy
+             (one POST finds out), limited (it has a limit; the rate that it is sent, as learned,
+             stands beside it), busy (as much is in flight as it may get), healthy
   UNTIL      when the state ends by itself, UTC; of failing: the next probe
   FLIGHT     POSTs in flight / its window / the most that may ever be
   RATE       POSTs a second that it took over the last minute, and how long one takes

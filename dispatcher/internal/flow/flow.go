@@ -73,6 +73,7 @@ type Flow struct {
 	// before is due.
 	releasedAt time.Time
 	lastOK     time.Time // when a POST was last answered 2xx
+	limitTold  bool      // that it is limited, to other instances
 	changed    bool      // since its health was last written
 }
 
@@ -113,6 +114,10 @@ func (f *Flow) update(r tables.Registration) (reset, released bool) {
 	reset = anew || r.URL != f.url || r.Enabled && !f.enabled
 	more := f.settings != r.Flow.OrDefault()
 	f.url, f.enabled, f.why, f.settings, f.resetAt = r.URL, r.Enabled, r.DisabledReason, r.Flow.OrDefault(), r.ResetAt
+	if !f.settings.Adaptive && f.pacer.Limited() {
+		f.pacer.Reset()
+		f.changed = true
+	}
 	if !reset {
 		if more {
 			f.release(time.Now())

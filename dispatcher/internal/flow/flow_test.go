@@ -24,8 +24,12 @@ func TestTurningTheBreakerOffEndsAnOpenOne(t *testing.T) {
 	}
 }
 
+func testRegistration() tables.Registration {
+	return tables.Registration{Webhook: webhook.Webhook{ID: "wh_a", Queue: "orders"}, Flow: policy.DefaultFlow(), Enabled: true}
+}
+
 func testFlow(change func(*policy.Flow)) *Flow {
-	r := tables.Registration{Webhook: webhook.Webhook{ID: "wh_a", Queue: "orders"}, Flow: policy.DefaultFlow(), Enabled: true}
+	r := testRegistration()
 	change(&r.Flow)
 	return testFlows().Of(&r)
 }

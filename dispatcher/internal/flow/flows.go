@@ -108,7 +108,7 @@ func (fs *Flows) make(r tables.Registration) *Flow {
 	now := time.Now()
 	var newest tables.Health
 	var seen []policy.AutoDisableState
-	own := 0
+	own, others := 0, 0.0
 	for _, h := range fs.stored[r.ID] {
 		if h.UpdatedAt.Before(f.since) { // what it says counts no more
 			continue
@@ -119,6 +119,8 @@ func (fs *Flows) make(r tables.Registration) *Flow {
 		seen = append(seen, h.Failing)
 		if h.Instance == fs.o.Instance {
 			own = h.Failing.FailedMessages
+		} else if now.Sub(h.UpdatedAt) < sharedFor {
+			others += max(h.Pace.Rate, 0)
 		}
 	}
 	delete(fs.stored, r.ID)
@@ -128,6 +130,7 @@ func (fs *Flows) make(r tables.Registration) *Flow {
 	if newest.Pace.Since.After(f.since) && f.settings.Adaptive {
 		f.pacer.Restore(newest.Pace, now)
 	}
+	f.pacer.Share(others)
 	f.pause.Restore(newest.PausedUntil, now)
 	f.lastFailure = newest.LastFailureAt
 	// Since when it fails goes on; the messages that others counted stay in their rows.

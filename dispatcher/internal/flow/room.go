@@ -67,7 +67,7 @@ func (f *Flow) room(onTheWay, most int, now time.Time) (n int, next time.Time) {
 	if n > 0 && f.settings.Rate > 0 {
 		n, next = f.tokens(onTheWay, n, now)
 	}
-	if n > 0 && probes < 0 && f.pacer.Limited() {
+	if n > 0 && f.paced(now) && f.pacer.Limited() {
 		n, next = f.places(onTheWay+f.waiting, n, now)
 	}
 	return max(n, 0), next

@@ -27,7 +27,7 @@ func (f *Flow) Status(now time.Time) status.Webhook {
 		s.State, s.Until = status.Failing, s.Breaker.NextProbe
 	case s.Breaker.Phase != policy.BreakerClosed:
 		s.State = status.Probing
-	case f.pacer.Limited():
+	case f.pacer.Limited() && (f.settings.Rate == 0 || f.pacer.Rate() < f.settings.Rate): // otherwise that is what bounds it
 		s.State = status.Limited
 	case f.inFlight >= s.Window:
 		s.State = status.Busy

@@ -91,7 +91,7 @@ func (f *Flow) try(now time.Time) (*Ticket, *Refusal) {
 		return nil, nil
 	}
 	at := f.bucket.Next(f.settings, now)
-	if probes < 0 {
+	if f.paced(now) {
 		at = later(at, f.pacer.Next(now))
 	}
 	if at.Sub(now) > flowPatience {
@@ -104,9 +104,15 @@ func (f *Flow) try(now time.Time) (*Ticket, *Refusal) {
 	return &Ticket{f: f, at: at, pace: f.pacer.Take(at), window: f.window.Generation(), generation: generation}, nil
 }
 
+// paced tells whether POSTs go at the learned rate. What finds out whether a webhook takes
+// messages again does not.
+func (f *Flow) paced(now time.Time) bool {
+	return f.breaker.Room(f.settings.Breaker, now) < 0 || f.breaker.Ramping()
+}
+
 // Begin waits until the POST may begin. When others were refused over a limit meanwhile, it
-// takes another place, or is refused where that is too far away: then the ticket is Unused.
-// When ctx has ended it returns.
+// takes another place. Where that is too far away, or the webhook has asked for a pause or is found
+// to fail meanwhile, it is refused: then the ticket is Unused. When ctx has ended it returns.
 func (t *Ticket) Begin(ctx context.Context) *Refusal {
 	over := time.Now().Add(flowPatience)
 	for {
@@ -124,20 +130,30 @@ func (t *Ticket) begins(over time.Time) (now bool, refused *Refusal) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	at := time.Now()
-	if f.breaker.State(at).Phase != policy.BreakerClosed {
-		return true, nil
-	}
-	if f.pacer.Current(t.pace) {
-		t.at = f.pacer.Start(at)
-		return !t.at.After(at), nil
-	}
-	at = f.pacer.Next(at)
-	if at.After(over) {
-		r := &Refusal{policy.WebhookBusy, at}
-		f.postpone(r, time.Now())
+	if r := f.closed(at); r != nil && (r.Reason == policy.WebhookPaused || !f.breaker.Current(t.generation)) {
+		f.postpone(r, at)
 		return false, r
 	}
-	t.at, t.pace = at, f.pacer.Take(at)
+	if !f.paced(at) {
+		return true, nil
+	}
+	begins := at
+	if f.pacer.Current(t.pace) {
+		begins = f.pacer.Start(at)
+		if !begins.After(at) {
+			return true, nil
+		}
+	} else {
+		begins = f.pacer.Next(at)
+	}
+	if begins.After(over) {
+		r := &Refusal{policy.WebhookBusy, begins}
+		f.postpone(r, at)
+		return false, r
+	}
+	if t.at = begins; !f.pacer.Current(t.pace) {
+		t.pace = f.pacer.Take(begins)
+	}
 	return false, nil
 }
 
@@ -174,7 +190,7 @@ func (t *Ticket) Unused() {
 	f.mu.Lock()
 	f.ended()
 	f.bucket.Give()
-	f.pacer.Give(t.pace)
+	f.pacer.Give(t.pace, time.Now())
 	f.breaker.Abort(t.generation)
 	f.mu.Unlock()
 	f.tell.room(f.queue)
@@ -193,10 +209,9 @@ type Answer struct {
 func (t *Ticket) Answered(a Answer) {
 	f, now := t.f, time.Now()
 	t.used = true
-	limited := f.isLimited()
-	turned, released := t.leave(a, f.tell.ours(f.id, a.Sign, now), now)
+	turned, released, saves := t.leave(a, f.tell.ours(f.id, a.Sign, now), now)
 	f.tell.room(f.queue)
-	if f.isLimited() != limited { // other instances are to know soon
+	if saves {
 		f.tell.save()
 	}
 	if released {
@@ -215,33 +230,39 @@ func (t *Ticket) Answered(a Answer) {
 		return
 	}
 	f.tell.turned(f.id, turned)
-	f.tell.save()
 }
 
 // leave takes in what came of a POST; ours says that what failed is our own network's fault, as
 // far as one can tell. turned is the phase that the breaker went into with it, empty when it
-// stayed as it was; released says that what is held for the webhook can go on.
-func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.BreakerPhase, released bool) {
+// stayed as it was; released says that what is held for the webhook can go on, and saves that its
+// health is to be written soon.
+func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.BreakerPhase, released, saves bool) {
 	f := t.f
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.window.Report(a.Sign, t.window, f.inFlight, f.settings.Concurrency)
+	if !a.Sign.Limited || !f.pacer.Limited() { // otherwise the learned rate is the answer to it
+		f.window.Report(a.Sign, t.window, f.inFlight, f.settings.Concurrency)
+	}
 	f.ended()
 	if a.Sign == (policy.Sign{}) {
 		f.breaker.Abort(t.generation)
-		return "", false
+		return "", false, false
 	}
 	if t.judge(a, now) {
-		f.changed = true
+		f.changed, saves = true, true
 		switch turned = f.breaker.State(now).Phase; turned {
 		case policy.BreakerClosed:
 			f.refusing = false
-			f.pacer.Resume()
-			fallthrough
+			f.release(now)
+			released = true
 		case policy.BreakerHalfOpen: // it takes messages again
+			f.pacer.Resume(now)
 			f.release(now)
 			released = true
 		}
+	}
+	if limited := f.pacer.Limited(); limited != f.limitTold { // other instances are to know soon
+		f.limitTold, f.changed, saves = limited, true, true
 	}
 	if f.faster() {
 		f.release(now)
@@ -272,12 +293,12 @@ func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.Breake
 	case a.Sign.Failed:
 		f.failed++
 		f.lastFailure = now
-		if a.First && !ours {
+		if a.First && !ours && !t.spared {
 			f.auto.Failed(now)
 			f.changed = true
 		}
 	}
-	return turned, released
+	return turned, released, saves
 }
 
 // faster tells whether the learned rate is twice what it was when its messages were last spread
@@ -298,18 +319,17 @@ func (t *Ticket) judge(a Answer, now time.Time) (turned bool) {
 	f, s := t.f, t.f.settings.Breaker
 	closed := f.breaker.State(now).Phase == policy.BreakerClosed
 	if a.Sign.Limited && f.settings.Adaptive {
-		before := f.pacer.Limited()
-		limited := f.pacer.Refused(t.pace, now, rand.Float64())
-		f.changed = f.changed || f.pacer.Limited() != before
+		limited, broken := f.pacer.Refused(t.pace, a.Began, now, rand.Float64())
+		if closed && !broken.IsZero() {
+			t.spared = f.breaker.Open(s, broken, now, rand.Float64())
+			return t.spared
+		}
 		if t.spared = limited && (closed || f.breaker.Ramping()); t.spared {
 			f.breaker.Abort(t.generation)
-			since, silent := f.pacer.Silent(now)
-			return silent && f.breaker.Open(s, since, now, rand.Float64())
+			return false
 		}
 	} else if a.Sign.Delivered || !a.Sign.Failed && f.pacer.Limited() {
-		before := f.pacer.Limited()
 		f.pacer.Taken(t.pace, a.Began, now)
-		f.changed = f.changed || f.pacer.Limited() != before
 	}
 	everything := f.refusals.Report(a.Sign.Refused)
 	if everything && closed && f.breaker.Open(s, now, now, rand.Float64()) {

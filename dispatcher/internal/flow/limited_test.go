@@ -1,0 +1,170 @@
+package flow
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/internal/bubble"
+	"github.com/pushlease/pushlease/policy"
+)
+
+var (
+	taken       = policy.Sign{Answered: true, Delivered: true}
+	overLimit   = policy.Sign{Answered: true, Failed: true, Overloaded: true, Limited: true}
+	timedOut    = policy.Sign{Failed: true, Overloaded: true}
+	learnedRate = func(f *Flow) float64 { return f.Status(time.Now()).Pace.Rate }
+)
+
+// drive sends as much as the flow lets through for that time, one POST after the other, each
+// answered after a millisecond.
+func drive(t *testing.T, f *Flow, length time.Duration, answer func(now time.Time) policy.Sign) (ok, refused, charged int) {
+	t.Helper()
+	for end := time.Now().Add(length); time.Now().Before(end); {
+		now := time.Now()
+		if n, next := f.room(0, 1, now); n == 0 {
+			time.Sleep(min(max(next.Sub(now), time.Millisecond), end.Sub(now)))
+			continue
+		}
+		ticket, refusal := f.Enter(now)
+		if ticket == nil {
+			if refusal == nil {
+				t.Fatal("room for a POST, and it has to wait for others")
+			}
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		if r := ticket.Begin(t.Context()); r != nil {
+			ticket.Unused()
+			continue
+		}
+		time.Sleep(time.Millisecond)
+		sign := answer(time.Now())
+		ticket.Answered(Answer{Sign: sign, Began: now, Took: time.Millisecond, First: true})
+		switch {
+		case sign.Delivered:
+			ok++
+		case !ticket.Spared():
+			charged++
+			refused++
+		default:
+			refused++
+		}
+	}
+	return ok, refused, charged
+}
+
+// oneIn takes one POST in each interval, strictly.
+func oneIn(gap time.Duration) func(time.Time) policy.Sign {
+	var free time.Time
+	return func(now time.Time) policy.Sign {
+		if now.Before(free) {
+			return overLimit
+		}
+		free = now.Add(gap)
+		return taken
+	}
+}
+
+// After an outage a limited webhook is not sent everything at once: the POSTs that find out how
+// much it takes again go at its pace.
+func TestALimitedWebhookThatComesBackFromAnOutageIsSentItsRate(t *testing.T) {
+	for _, gap := range []time.Duration{50 * time.Millisecond, time.Second} {
+		t.Run(gap.String(), func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				f := testFlow(func(*policy.Flow) {})
+				limit := oneIn(gap)
+				drive(t, f, time.Minute, limit)
+				drive(t, f, 30*time.Second, func(time.Time) policy.Sign { return timedOut })
+				want(t, "breaker in the outage", f.Status(time.Now()).Breaker.Phase, policy.BreakerOpen)
+				ok, refused, _ := drive(t, f, 40*time.Second, limit)
+				if refused > 2+ok/10 {
+					t.Errorf("%d taken and %d refused in the 40 s after the outage", ok, refused)
+				}
+				want(t, "breaker after it", f.Status(time.Now()).Breaker.Phase, policy.BreakerClosed)
+				ok, _, _ = drive(t, f, 30*time.Second, limit)
+				if share := float64(ok) * gap.Seconds() / 30; share < 0.75 {
+					t.Errorf("%.0f %% of the limit after the outage, want 75", 100*share)
+				}
+			})
+		})
+	}
+}
+
+// A limited webhook that refuses everything, for longer than a limit explains, is broken: its
+// breaker opens, and counts the time from the first of those refusals.
+func TestALimitedWebhookThatRefusesEverythingIsBroken(t *testing.T) {
+	for _, gap := range []time.Duration{50 * time.Millisecond, 30 * time.Second} {
+		t.Run(gap.String(), func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				f := testFlow(func(*policy.Flow) {})
+				drive(t, f, max(time.Minute, 40*gap), oneIn(gap))
+				died := time.Now()
+				_, refused, charged := drive(t, f, 20*time.Minute, func(time.Time) policy.Sign { return overLimit })
+				b := f.Status(time.Now()).Breaker
+				want(t, "breaker", b.Phase, policy.BreakerOpen)
+				if late := b.Since.Sub(died); late < 0 || late > 3*gap+time.Second {
+					t.Errorf("open since %s after the first refusal", late)
+				}
+				if refused > 60 || charged > 14 {
+					t.Errorf("%d POSTs in vain in 20 minutes, %d of them charged to their messages", refused, charged)
+				}
+			})
+		})
+	}
+}
+
+// A POST that waits for its place is not made when the webhook asks for a pause meanwhile.
+func TestAPauseHoldsBackWhatWaitsForItsPlace(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		f := testFlow(func(*policy.Flow) {})
+		drive(t, f, time.Minute, oneIn(500*time.Millisecond))
+		now := time.Now()
+		var tickets []*Ticket
+		for range 3 {
+			ticket, refusal := f.Enter(now)
+			if ticket == nil {
+				t.Fatalf("no place: %+v", refusal)
+			}
+			tickets = append(tickets, ticket)
+		}
+		f.AskPause(time.Minute, now)
+		for i, ticket := range tickets {
+			r := ticket.Begin(t.Context())
+			if r == nil || r.Reason != policy.WebhookPaused {
+				t.Errorf("POST %d began in the pause: %+v", i, r)
+			}
+			ticket.Unused()
+		}
+	})
+}
+
+// A limit that is gone is no longer shown, nor stored for the next start, and adaptive: false
+// ends one at once.
+func TestALimitThatIsGoneIsGoneInStorageToo(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		f := testFlow(func(*policy.Flow) {})
+		drive(t, f, time.Minute, oneIn(50*time.Millisecond))
+		if h, changed := f.takeChange(); !changed || h.Pace.Rate < 15 {
+			t.Fatalf("stored %+v, want about 20 a second", h.Pace)
+		}
+		drive(t, f, time.Minute, func(time.Time) policy.Sign { return taken })
+		want(t, "learned rate", learnedRate(f), 0)
+		if h, changed := f.takeChange(); !changed || h.Pace.Rate != 0 {
+			t.Errorf("stored: %v, %+v, want that there is no limit", changed, h.Pace)
+		}
+	})
+}
+
+func TestAdaptiveFalseEndsALearnedRate(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := testRegistration()
+		f := testFlows().Of(&r)
+		drive(t, f, time.Minute, oneIn(50*time.Millisecond))
+		if learnedRate(f) == 0 {
+			t.Fatal("nothing was learned")
+		}
+		r.Flow.Adaptive = false
+		f.update(r)
+		want(t, "learned rate", learnedRate(f), 0)
+	})
+}

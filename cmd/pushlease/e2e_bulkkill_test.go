@@ -28,7 +28,7 @@ func TestKillsWhileDeadLettersAreMadeAndReplayed(t *testing.T) {
 			p.kill()
 			p = s.start(t, settings...)
 		}
-		p.waitEmpty(time.Minute, queue)
+		p.waitEmpty(3*time.Minute, queue) // what a kill left without an outcome is waited for first
 		expectOneDeadLetterEach(t, p, queue, ids, "waiting", 0)
 		if again := receiver.refusals() - n; again < 0 || again > 2*concurrency {
 			t.Errorf("%d POSTs beyond one for each message: the kills explain at most %d", again, 2*concurrency)
@@ -58,7 +58,7 @@ func TestKillsWhileDeadLettersAreMadeAndReplayed(t *testing.T) {
 			}
 			return ""
 		})
-		p.waitEmpty(time.Minute, queue)
+		p.waitEmpty(3*time.Minute, queue)
 		if rows := p.deadLetters(queue, "replaying"); len(rows) > 0 {
 			t.Errorf("%d dead letters are replaying, and nothing is on the queue", len(rows))
 		}

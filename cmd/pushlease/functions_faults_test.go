@@ -222,7 +222,7 @@ func TestAStaleReceiptIsTheHostsToRelease(t *testing.T) {
 				"timeout": "2s", "policy": map[string]any{"max_attempts": 2, "backoff": map[string]any{"initial": "4s", "jitter": 0}},
 			})
 			id := h.publish(name, `{"say":"slow"}`)
-			next := h.waitState(30*time.Second, name, id, hook.ID, "dead_lettered")
+			next := h.waitState(2*time.Minute, name, id, hook.ID, "dead_lettered")
 			posts, _ := receiver.of(id)
 			if len(posts) != 2 || next.Attempts != 2 {
 				t.Fatalf("%d POSTs, %+v", len(posts), next)

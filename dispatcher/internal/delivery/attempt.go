@@ -77,10 +77,7 @@ func (a attempts) answered(ctx context.Context, p *parcel, t *target, sent []byt
 		// something older, nor what was delivered with a failure.
 		a.rebase(ctx, p, del)
 		if del.State.Terminal() {
-			a.Log.Warn("an answer came after its delivery had ended elsewhere; it changes nothing and is not recorded",
-				"queue", p.key.Queue, "message", p.key.MessageID, "webhook", t.registration.ID, "status", res.Status,
-				"error_class", res.ErrorClass, "state", del.State)
-			t.delivery = *del
+			a.tooLate(ctx, p, t, *del, res)
 			return
 		}
 	}
@@ -103,6 +100,20 @@ func (a attempts) answered(ctx context.Context, p *parcel, t *target, sent []byt
 	}
 	meter.Decided(trace.SpanFromContext(ctx), string(dec.Action), string(dec.Reason), res.Status, dec.Action != policy.Complete)
 	t.delivery = after
+}
+
+// tooLate records a POST whose delivery had ended elsewhere before its answer came: as an attempt
+// that was made (C64), and that changes nothing.
+func (a attempts) tooLate(ctx context.Context, p *parcel, t *target, ended tables.Delivery, res *webhook.Result) {
+	a.Log.Warn("an answer came after its delivery had ended elsewhere; it changes nothing",
+		"queue", p.key.Queue, "message", p.key.MessageID, "webhook", t.registration.ID, "status", res.Status,
+		"error_class", res.ErrorClass, "state", ended.State)
+	t.delivery = ended
+	dec := policy.Decision{Action: policy.NoVerdict, Reason: policy.LeaseLost, Explanation: "The delivery had ended elsewhere before this answer, which changes nothing."}
+	made := advance(&ended, res, &dec, a.Instance)
+	made.DequeueCount, made.NextAt = p.m.DequeueCount, time.Time{}
+	t.delivery.Attempts = made.Number
+	a.Completer.Record(a.writing(ctx), p.m, tables.Record{Deliveries: []tables.Delivery{t.delivery}, Attempts: []tables.Attempt{made}})
 }
 
 // decide asks the webhook's policy what an answer means for del.

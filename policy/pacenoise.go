@@ -19,8 +19,8 @@ const (
 	noiseOld   = 1000
 	// noiseSlower is by how much longer after the last one that was taken a POST must come than
 	// those did to be compared with them, and noiseSlowerShared beside other instances.
-	noiseSlower       = 1.5
-	noiseSlowerShared = 3
+	noiseSlower       = 2.0
+	noiseSlowerShared = 3.0
 	// noiseDepth is how far the rate falls at most until there is something to compare.
 	noiseDepth = 24
 	// noiseSure is the logarithm of how much likelier one explanation has to be.
@@ -93,10 +93,18 @@ func (n *paceNoise) least() float64 {
 	return max(noiseLeast, n.share)
 }
 
+// slower is by how much longer a POST must come after the last one that was taken.
+func (n *paceNoise) slower() float64 {
+	if n.shared() {
+		return noiseSlowerShared
+	}
+	return noiseSlower
+}
+
 // add takes in a POST at the pace of the time when it began. If back is not 0, the rate is to go
 // back to that: it has fallen in vain.
-func (n *paceNoise) add(refused bool, rate float64, began time.Time) (back float64) {
-	sinceLast, sinceTaken := n.passed(refused, began)
+func (n *paceNoise) add(refused bool, rate float64, began, now time.Time) (back float64) {
+	sinceLast, sinceTaken := n.passed(refused, began, now)
 	n.credit = min(n.credit+noiseShared, noiseCredit)
 	if n.share > 0 {
 		n.excess = max(n.excess+likelier(refused, 2*n.share/(1+n.share), n.share), 0)
@@ -109,12 +117,8 @@ func (n *paceNoise) add(refused bool, rate float64, began time.Time) (back float
 		n.again()
 		return 0
 	}
-	slower := noiseSlower
-	if n.shared() {
-		slower = noiseSlowerShared
-	}
 	// Refusals in a run say no more than its first two: a window may be closed.
-	if n.run >= 2 && refused || float64(sinceTaken) < slower*float64(n.before.gap()) {
+	if n.run >= 2 && refused || float64(sinceTaken) < n.slower()*float64(n.before.gap()) {
 		return 0
 	}
 	share := n.before.share()
@@ -123,21 +127,23 @@ func (n *paceNoise) add(refused bool, rate float64, began time.Time) (back float
 	case n.noise > noiseSure && n.others <= n.before.others/2: // otherwise the others' pace explains it
 		back, n.share, n.excess = n.before.rate, share, 0
 		n.again()
-	case n.noise < -noiseSure:
+	case n.noise < -2*noiseSure: // a lucky streak is no limit
 		n.again()
 	}
 	return back
 }
 
-// passed is how long before it the last POST began, and the last one that was taken.
-func (n *paceNoise) passed(refused bool, began time.Time) (sinceLast, sinceTaken time.Duration) {
+// passed is how long before it the last POST began, and how long before it the last one that was
+// taken was answered: at least so long was the time between them at the receiver, however late
+// either of them was.
+func (n *paceNoise) passed(refused bool, began, now time.Time) (sinceLast, sinceTaken time.Duration) {
 	if n.last.IsZero() {
-		n.last, n.lastTaken = began, began
+		n.last, n.lastTaken = began, now
 	}
 	sinceLast, sinceTaken = max(began.Sub(n.last), 0), max(began.Sub(n.lastTaken), 0)
 	n.last = began
 	if !refused {
-		n.lastTaken = began
+		n.lastTaken = now
 	}
 	return sinceLast, sinceTaken
 }
@@ -164,7 +170,7 @@ func (n *paceNoise) floor() float64 {
 	if !n.before.full() {
 		return n.before.rate / noiseDepth
 	}
-	low := min(0.5/max(n.before.gap().Seconds(), 1e-6), n.before.rate/noiseDepth)
+	low := min(1/(1.5*n.slower()*max(n.before.gap().Seconds(), 1e-6)), n.before.rate/noiseDepth)
 	return low / math.Exp2(float64(n.posts)/noisePosts)
 }
 

@@ -230,7 +230,7 @@ func (p *Pacer) Taken(cuts uint32, began, now time.Time) {
 		return
 	}
 	p.lag += (max(now.Sub(began), 0) - p.lag) / latencyWeight
-	p.learnNoise(false, began)
+	p.learnNoise(false, began, now)
 	if p.noise.took() {
 		rate := p.Rate()
 		p.base, p.top, p.doubling, p.used = rate, rate, 0, 0
@@ -268,7 +268,7 @@ func (p *Pacer) Refused(cuts uint32, began, now time.Time, random float64) (limi
 		p.begin(now)
 	} else {
 		p.stretch.refused++
-		if !p.Current(cuts) || p.learnNoise(true, began) || p.noise.excuses() {
+		if !p.Current(cuts) || p.learnNoise(true, began, now) || p.noise.excuses() {
 			p.refused++
 			return true, time.Time{}
 		}
@@ -353,10 +353,9 @@ func (p *Pacer) compare(now time.Time) {
 	p.stretch, p.denied = paceCount{since: now}, 0
 }
 
-// learnNoise counts a POST for the noise, and goes back to the rate that was left in vain. What
-// counts is when it began: an answer may be late.
-func (p *Pacer) learnNoise(refused bool, began time.Time) (back bool) {
-	rate := p.noise.add(refused, p.Rate(), began)
+// learnNoise counts a POST for the noise, and goes back to the rate that was left in vain.
+func (p *Pacer) learnNoise(refused bool, began, now time.Time) (back bool) {
+	rate := p.noise.add(refused, p.Rate(), began, now)
 	if rate == 0 {
 		return false
 	}
@@ -391,7 +390,12 @@ func (p *Pacer) lately(now time.Time) float64 {
 // Share tells the rate that was learned by other instances, together; 0: none is limited. With
 // others POSTs are refused that came just after another one's, whatever the pace, and some of
 // them are put up with.
-func (p *Pacer) Share(rate float64) { p.noise.others = rate }
+func (p *Pacer) Share(rate float64) {
+	alone := !p.noise.shared()
+	if p.noise.others = rate; alone != !p.noise.shared() {
+		p.noise.again() // what was seen before is nothing to compare with
+	}
+}
 
 // Resume goes on after an outage, in which everything was refused and a POST has just been
 // taken, from half of the rate that was last refused before.

@@ -144,9 +144,9 @@ func TestReceiverBehindNginxWithALimitGetsItsRate(t *testing.T) {
 		instances        int
 		share, refusedAt float64
 	}{
-		// Without a burst it refuses whatever comes some ms too early, at any pace near its
-		// limit, and a busy machine is never punctual: docs/adr/0054-learned-rate.md.
-		"strictly":                      {"", 1, 0.4, 0.1},
+		// Without a burst it refuses whatever comes some ms too early, and a machine that runs other
+		// tests beside is never punctual: docs/adr/0054-learned-rate.md has figures of a minute alone.
+		"strictly":                      {"", 1, 0.65, 0.15},
 		"with a burst":                  {"burst=20 nodelay", 1, 0.9, 0.1},
 		"of two instances with a burst": {"burst=20 nodelay", 2, 0.75, 0.2},
 	} {

@@ -43,11 +43,12 @@ func (f *fence) wait(id string, open int64) {
 // webhook may have taken the message, and the answer of its holder's last renewal may have
 // been lost. The message keeps its lease, and its webhooks' room is left to others meanwhile.
 // It is for queues and records that are kept apart: in one file a record comes with the delete,
-// and no answer is lost. A message without that much life is POSTed: rather twice than never.
+// and no answer is lost. Nor is it for a host's invocation: the host hides for minutes what a handler
+// had in hand, and waiting would keep its few slots. A message without that much life is POSTed: rather twice than never.
 // The outcome is there when the wait was cut short.
 func (s historian) awaitOutcome(ctx context.Context, p *parcel, h history) (history, *Outcome) {
 	bound := retry.Delivered.Longest()
-	if !s.Apart || !h.known || h.open == 0 || s.fence.passes(p.m.ID, h.open) || s.allEnded(p, h) || endsWithin(p.m, bound+doubtMargin) {
+	if !s.Apart || !postBy(ctx).IsZero() || !h.known || h.open == 0 || s.fence.passes(p.m.ID, h.open) || s.allEnded(p, h) || endsWithin(p.m, bound+doubtMargin) {
 		return h, nil
 	}
 	s.Log.Info("an earlier receive of the message has no outcome on record; waiting for one before it is POSTed",

@@ -83,7 +83,7 @@ func TestNobodyWaitsForAnOutcomeThatCannotComeOrForLongerThanTheMessageLives(t *
 			inBubble(t, func(b *bench) {
 				b.sendText([]byte("x"), queue.SendOptions{TTL: c.ttl})
 				b.receivedInVain()
-				stop := func() {}
+				var stop func()
 				if c.apart {
 					stop = b.startApart(nil)
 				} else {

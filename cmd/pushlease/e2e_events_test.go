@@ -32,7 +32,7 @@ func TestWhatHappensIsToldOnTheQueueOfEvents(t *testing.T) {
 						Count     int
 					}
 				}
-				if err := json.Unmarshal([]byte(m.Body), &e); err != nil || e.Data.WebhookID != h.ID || e.Data.Count != 1 {
+				if err := json.Unmarshal(m.Body, &e); err != nil || e.Data.WebhookID != h.ID || e.Data.Count != 1 {
 					t.Fatalf("told %s, %v", m.Body, err)
 				}
 				seen[e.Type+" "+e.Data.Reason]++

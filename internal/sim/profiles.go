@@ -72,10 +72,10 @@ func receiverOf(c chooser, name, queueName string) Webhook {
 }
 
 // traffic sends messages from one time to another, through instances or past them.
-func (p *Plan) traffic(c chooser, from, until time.Duration, steps, most int, ttl time.Duration) {
+func (p *Plan) traffic(c chooser, from, until time.Duration, steps, most int) {
 	for range steps {
 		w := p.Webhooks[c.IntN(len(p.Webhooks))]
-		s := Step{At: c.between(from, until), Do: doPublish, Queue: w.Queue, Count: 1 + c.IntN(most), Instance: c.IntN(p.Instances), TTL: ttl}
+		s := Step{At: c.between(from, until), Do: doPublish, Queue: w.Queue, Count: 1 + c.IntN(most), Instance: c.IntN(p.Instances)}
 		if c.chance(0.5) {
 			s.Gap = c.between(10*time.Millisecond, time.Second)
 		}
@@ -108,7 +108,7 @@ func mixed(c chooser, p *Plan) {
 		p.Webhooks = append(p.Webhooks, receiverOf(c, fmt.Sprintf("w%d", i), fmt.Sprintf("queue%d", c.IntN(2))))
 	}
 	p.Calm = c.between(2*time.Minute, 8*time.Minute)
-	p.traffic(c, 6*time.Second, p.Calm-10*time.Second, 4+c.IntN(10), 20, 0)
+	p.traffic(c, 6*time.Second, p.Calm-10*time.Second, 4+c.IntN(10), 20)
 	most := p.Calm - 5*time.Second
 	for range c.IntN(3) {
 		p.outageOf(c, c.between(8*time.Second, most), c.between(time.Second, time.Minute))
@@ -210,7 +210,7 @@ func storageDead(c chooser, p *Plan) {
 	start := c.between(20*time.Second, time.Minute)
 	length := c.between(30*time.Second, 4*time.Hour)
 	p.Calm = start + length + time.Minute
-	p.traffic(c, 8*time.Second, start+20*time.Second, 6, 20, 0)
+	p.traffic(c, 8*time.Second, start+20*time.Second, 6, 20)
 	kind, service := p.kind(pick(c, refused, refused, hanging, unsent)), pick(c, "", "", "queue", "table")
 	p.step(Step{At: start, Do: doOutage, For: length, Instance: -1, Service: service, Kind: kind})
 	if c.chance(0.3) {
@@ -226,7 +226,7 @@ func oneRefusesAll(c chooser, p *Plan) {
 		{Name: "good", Queue: pick(c, "queue0", "queue1"), Timeout: 10 * time.Second, Attempts: 3, Prompt: 45 * time.Second}, // an idle queue is looked at every 30 s or so
 	}
 	p.Calm = 5 * time.Minute
-	p.traffic(c, 8*time.Second, p.Calm-time.Minute, 12, 15, 0)
+	p.traffic(c, 8*time.Second, p.Calm-time.Minute, 12, 15)
 	p.step(Step{At: 20 * time.Second, Do: doPublish, Queue: "queue0", Count: 200, Gap: 50 * time.Millisecond})
 }
 
@@ -312,7 +312,7 @@ func limited(c chooser, p *Plan) {
 	p.Webhooks = append(p.Webhooks, Webhook{Name: "busy", Queue: "queue1", Timeout: 10 * time.Second, Attempts: 6, Mix: Mix{Busy: 0.3, Patient: c.chance(0.5)}})
 	p.Calm = 5 * time.Minute
 	p.step(Step{At: 8 * time.Second, Do: p.sending(), Queue: "queue0", Count: 100 + c.IntN(200), Gap: c.between(10*time.Millisecond, 200*time.Millisecond)})
-	p.traffic(c, 8*time.Second, p.Calm-time.Minute, 8, 20, 0)
+	p.traffic(c, 8*time.Second, p.Calm-time.Minute, 8, 20)
 	if !p.File && c.chance(0.5) {
 		p.QueueCalls, p.TableCalls = 30+c.IntN(100), 15+c.IntN(50)
 	}
@@ -325,7 +325,7 @@ func kept(c chooser, p *Plan) {
 		{Name: "w1", Queue: "queue1", Timeout: 10 * time.Second, Attempts: 3},
 	}
 	p.Calm, p.Behind64 = 5*time.Minute, c.chance(0.5)
-	p.traffic(c, 8*time.Second, 2*time.Minute, 8, 15, 0)
+	p.traffic(c, 8*time.Second, 2*time.Minute, 8, 15)
 	if p.File {
 		return
 	}

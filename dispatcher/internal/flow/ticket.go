@@ -137,22 +137,21 @@ func (t *Ticket) begins(over time.Time) (now bool, refused *Refusal) {
 	if !f.paced(at) {
 		return true, nil
 	}
-	begins := at
-	if f.pacer.Current(t.pace) {
-		begins = f.pacer.Start(at)
-		if !begins.After(at) {
-			return true, nil
-		}
+	current := f.pacer.Current(t.pace)
+	if current {
+		t.at = f.pacer.Start(at)
 	} else {
-		begins = f.pacer.Next(at)
+		t.at = f.pacer.Next(at)
 	}
-	if begins.After(over) {
-		r := &Refusal{policy.WebhookBusy, begins}
+	switch {
+	case current && !t.at.After(at):
+		return true, nil
+	case t.at.After(over):
+		r := &Refusal{policy.WebhookBusy, t.at}
 		f.postpone(r, at)
 		return false, r
-	}
-	if t.at = begins; !f.pacer.Current(t.pace) {
-		t.pace = f.pacer.Take(begins)
+	case !current:
+		t.pace = f.pacer.Take(t.at)
 	}
 	return false, nil
 }

@@ -72,7 +72,7 @@ type poller struct {
 
 // newPoller makes a poller that waits for patience at most until a webhook can be sent to; zero
 // is for ever.
-func newPoller(o *Options, handlers *sync.WaitGroup, work context.Context, q queue.Queue, patience time.Duration) *poller {
+func newPoller(work context.Context, o *Options, handlers *sync.WaitGroup, q queue.Queue, patience time.Duration) *poller {
 	p := &poller{
 		Options: o, handlers: handlers, q: q, work: work, startedAt: time.Now(),
 		wake:   make(chan struct{}, 1),

@@ -83,7 +83,7 @@ func (p *pump) poll(ctx context.Context, name string) {
 		return
 	}
 	pollCtx, stop := context.WithCancel(ctx)
-	poller := newPoller(r.Options, &r.handlers, p.work, q, pumpPatience)
+	poller := newPoller(p.work, r.Options, &r.handlers, q, pumpPatience)
 	poller.stop = stop
 	r.pollers[name] = poller
 	g := r.rested(p.work, q, poller)

@@ -120,7 +120,7 @@ func (r *Receiver) reconcile(ctx, work context.Context, running *sync.WaitGroup)
 			r.Log.Debug("a webhook is registered on a queue that can't be opened", "error", err)
 			continue
 		}
-		p := newPoller(r.Options, &r.handlers, work, q, 0)
+		p := newPoller(work, r.Options, &r.handlers, q, 0)
 		pollCtx, stop := context.WithCancel(ctx)
 		p.stop = stop
 		r.pollers[name] = p

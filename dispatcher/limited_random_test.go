@@ -1,0 +1,99 @@
+package dispatcher
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/webhook"
+)
+
+// picky refuses single messages, or at random, whatever the pace.
+type picky struct {
+	refuses func(n int) bool
+
+	mu             sync.Mutex
+	taken          map[int]bool
+	posts, refused int
+}
+
+func (p *picky) Send(_ context.Context, _ *webhook.Webhook, req webhook.Request) webhook.Result {
+	start := time.Now()
+	var body struct{ N int }
+	if err := json.Unmarshal(req.Body, &body); err != nil {
+		panic(err)
+	}
+	time.Sleep(20 * time.Millisecond)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.posts++
+	res := webhook.Result{Status: 200, StartedAt: start, Duration: time.Since(start)}
+	if p.refuses(body.N) {
+		p.refused++
+		res.Status = 429
+	} else {
+		p.taken[body.N] = true
+	}
+	return res
+}
+
+func (p *picky) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.taken)
+}
+
+// A receiver that refuses 30 % of its POSTs at random gets its messages all the same, and none of
+// them becomes a dead letter.
+func TestAReceiverThatRefusesAtRandomGetsItsMessages(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		limited(nil)(&b.webhook)
+		b.webhook = b.update(b.webhook)
+		rng := rand.New(rand.NewPCG(1, 2))
+		r := &picky{refuses: func(int) bool { return rng.Float64() < 0.3 }, taken: map[int]bool{}}
+		const messages = 2000
+		b.sendNumbered(messages)
+		d, stop := b.start(func(o *Options) { o.Sender = r })
+		time.Sleep(5 * time.Minute)
+		t.Logf("%d of %d after 5 minutes, with %d POSTs", r.count(), messages, r.posts)
+		if r.count() < messages/2 {
+			t.Errorf("%d of %d messages were taken within 5 minutes", r.count(), messages)
+		}
+		time.Sleep(2 * time.Hour)
+		want(t, "messages that were taken", r.count(), messages)
+		want(t, "messages left", b.total(testQueue), 0)
+		want(t, "dead letters", len(b.deadLetters()), 0)
+		stop()
+		wantAtRest(t, d)
+	})
+}
+
+// A receiver that refuses single messages, each time, as for a quota of one of its customers, is
+// sent the others as they come. (Where it is sent nothing else for more than a minute it counts
+// as broken: docs/adr/0055-limited-is-not-broken.md.)
+func TestAReceiverThatRefusesSingleMessagesGetsTheOthersAsTheyCome(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		limited(nil)(&b.webhook)
+		b.webhook = b.update(b.webhook)
+		r := &picky{refuses: func(n int) bool { return n%5 == 3 }, taken: map[int]bool{}}
+		d, stop := b.start(func(o *Options) { o.Sender = r })
+		const messages = 600
+		for i := range messages {
+			b.send(fmt.Sprintf(`{"n":%d}`, i))
+			time.Sleep(200 * time.Millisecond)
+		}
+		if r.count() < messages*4/5*8/10 {
+			t.Errorf("%d of %d were taken when the last one came", r.count(), messages*4/5)
+		}
+		time.Sleep(5 * time.Minute)
+		if r.count() < messages*4/5*99/100 {
+			t.Errorf("%d of %d were taken 5 minutes after the last one came", r.count(), messages*4/5)
+		}
+		stop()
+		wantAtRest(t, d)
+	})
+}

@@ -351,12 +351,15 @@ func (f *faults) on(operation string, rule func(n int) fault) {
 	f.rules[operation] = rule
 }
 
-// ruled reports whether there is a rule for the operation.
-func (f *faults) ruled(operation string) bool {
+// rule is that for the operation; nil when there is none.
+func (f *faults) rule(operation string) func(n int) fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.rules[operation] != nil
+	return f.rules[operation]
 }
+
+// ruled reports whether there is a rule for the operation.
+func (f *faults) ruled(operation string) bool { return f.rule(operation) != nil }
 
 func (f *faults) count(operation string) int {
 	f.mu.Lock()
@@ -455,7 +458,7 @@ func (q *faultyQueue) Renew(ctx context.Context, m *queue.Message, lease time.Du
 	return q.s.do("renew", func() error {
 		old, until, granted := m.Lease.Receipt(), m.Lease.Until(), m.Lease.Granted()
 		err := q.Queue.Renew(ctx, m, lease)
-		if rule := q.s.rules["renew"]; err == nil && rule != nil && rule(q.s.count("renew")) == answerLost {
+		if rule := q.s.rule("renew"); err == nil && rule != nil && rule(q.s.count("renew")) == answerLost {
 			m.Lease.Renewed(old, until.Add(-granted), granted)
 		}
 		return err

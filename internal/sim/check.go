@@ -18,9 +18,6 @@ func (w *world) judge() {
 		k.posts[d] = append(k.posts[d], p)
 	}
 	for _, c := range w.calls {
-		if c.op == "create-table" {
-			k.creations = append(k.creations, c)
-		}
 		for _, id := range c.about {
 			k.about[id] = append(k.about[id], c)
 		}
@@ -68,8 +65,6 @@ type checker struct {
 	names map[string]string
 	// about are the calls that mention a message, by its id.
 	about map[string][]*call
-	// creations are the calls that create tables.
-	creations []*call
 	// missing are the messages of which nothing is on record.
 	missing []int
 }

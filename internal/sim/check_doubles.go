@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -38,7 +37,7 @@ func (k *checker) unexplained(m *message, first *post, at time.Duration) bool {
 		return k.recordedBefore(m, first, at)
 	}
 	if record := k.recordOf(m, first); record != nil && record.applied < at {
-		return k.receivedAfter(m, record.applied, at) || k.notLookedFor(m, record.applied, at)
+		return k.receivedAfter(m, record.applied, at)
 	}
 	if first.taken > at { // two at the same time: why had the first one lost its lease?
 		return !k.lapsed(m, first, at)
@@ -62,20 +61,6 @@ func (k *checker) receivedAfter(m *message, after, at time.Duration) bool {
 		}
 	}
 	return last > after
-}
-
-// notLookedFor is whether a record was durable well before a POST, by somebody who could have
-// seen it: whoever receives a message without an outcome waits for one, and looks again.
-func (k *checker) notLookedFor(m *message, applied, at time.Duration) bool {
-	const look, hurry = 5 * time.Second, 3 * time.Minute
-	var by *instance
-	for _, e := range m.events {
-		if e.what == "receive" && e.at <= at {
-			by = e.inst
-		}
-	}
-	return by != nil && applied < at-look && m.expires > at+hurry &&
-		k.faults.healthy(by.slot, "table", at-look, at) && !k.failed(m, by, "table", at-look, at)
 }
 
 // lapsed is whether the lease of a POST ended before a time and could not be kept: storage
@@ -171,15 +156,14 @@ func (k *checker) why(m *message, first, second *post) string {
 	return "no process broke, and storage refused no record of it"
 }
 
-// busyWith is whether a write about a message was under way, or the creation of a table was:
-// its rows are written in order, and not before there is a table for them.
-func (k *checker) busyWith(m *message, from, until time.Duration) bool {
+// busyWith is whether a write about a message was under way: its rows are written in order.
+func (k *checker) busyWith(m *message, at time.Duration) bool {
 	for _, c := range k.about[m.id] {
-		if c.service == "table" && c.begin <= from && c.ended > from {
+		if c.service == "table" && c.begin <= at && c.ended > at {
 			return true
 		}
 	}
-	return slices.ContainsFunc(k.creations, func(c *call) bool { return c.begin <= until && c.ended > from })
+	return false
 }
 
 // lanes: a late transaction holds up what is in it, and nothing else.
@@ -188,7 +172,7 @@ func (k *checker) lanes() {
 	for _, m := range k.messages {
 		for _, spec := range k.plan.Webhooks {
 			for _, p := range k.accepted(delivery{m.n, spec.Name}) {
-				if c := k.recordOf(m, p); c != nil && c.begin-p.taken > slack && !k.busyWith(m, p.taken, c.begin) {
+				if c := k.recordOf(m, p); c != nil && c.begin-p.taken > slack && !k.busyWith(m, p.taken) {
 					k.violate("held up", fmt.Sprintf("the record of m%d began %s after the answer of %s", m.n, c.begin-p.taken, spec.Name))
 					return
 				}
@@ -203,7 +187,7 @@ func (k *checker) lanes() {
 				own += c.ended - c.begin
 			}
 		}
-		if took := p.end - p.from; took-own > slack && !k.busyWith(m, p.from, p.end) {
+		if took := p.end - p.from; took-own > slack {
 			k.violate("held up", fmt.Sprintf("publishing m%d took %s, and its own calls %s", m.n, took, own))
 			return
 		}

@@ -26,7 +26,7 @@ type Deliverer struct {
 func New(o Options) *Deliverer {
 	w, k := wholes{&o}, tickets{&o}
 	return &Deliverer{
-		Options: &o, opener: opener{&o}, historian: historian{&o, &fence{waited: map[string]int64{}}}, finder: finder{&o}, wholes: w,
+		Options: &o, opener: opener{&o}, historian: historian{&o}, finder: finder{&o}, wholes: w,
 		events: events{&o, w}, suspects: &suspects{Options: &o, turn: make(chan struct{}, 1)},
 		posts: posts{&o, k, attempts{&o, k}},
 	}
@@ -59,10 +59,7 @@ func (d *Deliverer) steps(ctx context.Context, p *parcel) *Outcome {
 	if outcome := d.unopened(p, unread); outcome != nil {
 		return outcome
 	}
-	h, cut := d.historian.awaitOutcome(ctx, p, d.historian.of(ctx, p))
-	if cut != nil {
-		return cut
-	}
+	h := d.historian.of(ctx, p)
 	if outcome := h.inDoubt(p.m); outcome != nil {
 		return outcome
 	}

@@ -20,8 +20,6 @@ type history struct {
 	generations map[string]int
 	// explained counts the receives with a recorded outcome.
 	explained int
-	// open counts the receives without one, at least.
-	open int64
 	// known is false when the store could not be asked.
 	known bool
 	// doubt is whether the message may have been delivered to a webhook without this process
@@ -31,10 +29,7 @@ type history struct {
 }
 
 // historian knows what was done about messages before.
-type historian struct {
-	*Options
-	fence *fence
-}
+type historian struct{ *Options }
 
 // of finds out what was done about the parcel before. The lease itself keeps
 // others away, so there is nothing to write. A message received for the first
@@ -89,9 +84,9 @@ func (s historian) lookUp(ctx context.Context, p *parcel) history {
 			h.deliveries[del.WebhookID] = del
 		}
 	}
-	h.open = max(p.m.DequeueCount-1-int64(receives), 0)
-	p.shared = !h.known || h.open > 0
-	h.doubt = !h.known && ctx.Err() == nil && (h.open > 0 || !h.accountsFor(ids))
+	unexplained := int64(receives) < p.m.DequeueCount-1
+	p.shared = !h.known || unexplained
+	h.doubt = !h.known && ctx.Err() == nil && (unexplained || !h.accountsFor(ids))
 	return h
 }
 
@@ -107,7 +102,7 @@ const (
 // be a second one, and a wait costs nobody anything while the message lives (C55). Nothing is
 // charged. Near the end of its life it is POSTed all the same, rather twice than never: nil.
 func (h history) inDoubt(m *queue.Message) *Outcome {
-	if !h.doubt || endsWithin(m, doubtMargin) {
+	if !h.doubt || !m.ExpiresAt.IsZero() && time.Until(m.ExpiresAt) <= doubtMargin {
 		return nil
 	}
 	outcome := ownFault(m, policy.StorageFault)

@@ -55,8 +55,6 @@ type Options struct {
 	KeepUnmatched func(queueName string) bool
 	// Hosted says whether a host receives from the queue.
 	Hosted func(queueName string) bool
-	// Apart says that queues and records are not in one store.
-	Apart bool
 	// LookGap is the longest time between two looks at a queue that is not polled.
 	LookGap time.Duration
 	// Instance names this process in records.

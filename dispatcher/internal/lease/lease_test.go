@@ -72,13 +72,13 @@ func (q *fakeQueue) Renew(_ context.Context, m *queue.Message, lease time.Durati
 }
 
 // testLeases asks for 30 s.
-func testLeases(t *testing.T) (*Leases, *bytes.Buffer) {
+func testLeases(t *testing.T) (*Leases, *lockedBuffer) {
 	t.Helper()
 	m, err := meter.New(noop.NewMeterProvider().Meter(""))
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := &bytes.Buffer{}
+	log := &lockedBuffer{}
 	return New(t.Context(), func(string) time.Duration { return 30 * time.Second }, m, slog.New(slog.NewTextHandler(log, nil))), log
 }
 
@@ -107,6 +107,24 @@ func TestARenewalIsTriedAgainBeforeTheLeaseEnds(t *testing.T) { // C63
 			l.Stop()
 		})
 	}
+}
+
+// lockedBuffer is a log that is written to and read by several goroutines.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.log.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.log.String()
 }
 
 func since(start time.Time, list []time.Time) (after []time.Duration) {

@@ -77,9 +77,6 @@ func (p Policy) pause(try int) time.Duration {
 	return Backoff(try, p.First, p.Max)
 }
 
-// Longest is how long Do takes at most, where tries are bounded by For.
-func (p Policy) Longest() time.Duration { return p.For + p.Max + p.Each }
-
 // Get is Do for what returns a value.
 func Get[T any](ctx context.Context, p Policy, f func(ctx context.Context) (T, error)) (v T, err error) {
 	err = Do(ctx, p, func(ctx context.Context, _ int) (err error) {

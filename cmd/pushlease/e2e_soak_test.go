@@ -85,7 +85,7 @@ func runSoak(t *testing.T, s *store, messages int) {
 	k.processes = []*process{k.start(), k.start()}
 	for _, path := range []string{"/first", "/second"} {
 		k.hooks[path] = k.processes[0].register(k.queue, k.in.url+path, map[string]any{"timeout": "2m",
-			"flow": map[string]any{"breaker": map[string]any{"enabled": false}},
+			"flow": map[string]any{"adaptive": false, "breaker": map[string]any{"enabled": false}},
 			"policy": map[string]any{
 				"max_attempts": soakAttempts, "backoff": map[string]any{"delays": []string{"1s"}, "jitter": 0}}})
 	}

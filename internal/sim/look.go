@@ -180,7 +180,7 @@ func (w *world) idle() {
 	// A receive every 30 s or so for each queue, and one at each time for which a message was
 	// given back, though it may have gone before; webhooks are read every 15 s, their
 	// health once a minute; and a little for what is done by the hour.
-	bound := w.plan.Instances * (len(w.queues())*100 + 100)
+	bound := w.plan.Instances * (len(w.queues())*120 + 120)
 	if calls > bound {
 		w.violate("idle", fmt.Sprintf("%d storage calls in %s without anything to do, more than %d: %s", calls, length, bound, w.tally(before)))
 	}

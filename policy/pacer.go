@@ -44,13 +44,13 @@ const (
 	// paceLately is how long ago a webhook may have taken its last POST to be limited, and
 	// not broken. It is longer than the windows of most limits, which are a minute.
 	paceLately = 75 * time.Second
+	// paceLateGaps is the least of that for a slow one, in POSTs at its rate.
+	paceLateGaps = 3
 	// A limit is taken to be gone when nothing was refused for paceGone, and in paceGonePosts at
 	// its rate; one that was only guessed after paceNone. It outlives a night with few messages.
 	paceGone      = 24 * time.Hour
 	paceNone      = time.Hour
 	paceGonePosts = 100
-	// paceLateGaps is the same for a slow one, in POSTs at its rate.
-	paceLateGaps = 3
 	// paceRetries is into how many parts the wait of a limit with a known window is cut.
 	paceRetries = 8
 )

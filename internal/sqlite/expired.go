@@ -117,15 +117,30 @@ func (t *tx) endExpired(m *expiredMessage, webhooks []string, now time.Time) err
 		if err := t.putDelivery(&d); err != nil {
 			return err
 		}
-		letter := t.expiredLetter(m, d, was)
-		if copied, err = t.copyOnce(&letter, copied); err != nil {
-			return err
-		}
-		if _, err := t.exec(putDeadLetterSQL, deadLetterArgs(letter)...); err != nil {
+		if copied, err = t.keep(t.expiredLetter(m, d, was), copied); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// keep stores a dead letter with its copy. One that its holder stored before the process
+// died is what it was, and gets the copy only where it has none.
+func (t *tx) keep(letter tables.DeadLetter, copied bool) (bool, error) {
+	if _, err := t.exec(putDeadLetterSQL, deadLetterArgs(letter)...); err != nil {
+		return copied, err
+	}
+	queueName, place, _ := tables.SplitDeadLetterID(letter.ID)
+	stored, err := scanDeadLetter(func(into ...any) error { return t.row(getDeadLetterSQL, []any{queueName, place}, into...) }, withText)
+	if err != nil || copied || stored.CopiedToQueue != "" {
+		return true, err
+	}
+	name, err := t.copyToPoison(stored)
+	if err != nil || name == "" {
+		return false, err
+	}
+	_, err = t.exec("UPDATE dead_letters SET copied_to_queue = ?"+whereDeadLetter, name, queueName, place)
+	return true, err
 }
 
 // deliveriesOf reads the records of a message.
@@ -197,19 +212,18 @@ const (
 	maxQueueName = 63
 )
 
-// copyOnce puts the text of the first dead letter of a message on <queue>-poison, without an
-// expiry, as the dispatcher does.
-func (t *tx) copyOnce(letter *tables.DeadLetter, copied bool) (bool, error) {
-	name := letter.Queue + poisonSuffix
-	if copied || !t.w.db.opts.PoisonCopy || strings.HasSuffix(letter.Queue, poisonSuffix) || len(name) > maxQueueName {
-		return copied, nil
+// copyToPoison puts the text of a dead letter on <queue>-poison, without an expiry, as the
+// dispatcher does; name is empty where there is to be no copy.
+func (t *tx) copyToPoison(letter tables.DeadLetter) (name string, err error) {
+	name = letter.Queue + poisonSuffix
+	if !t.w.db.opts.PoisonCopy || strings.HasSuffix(letter.Queue, poisonSuffix) || len(name) > maxQueueName {
+		return "", nil
 	}
 	out, err := newOutgoing(name, letter.Text, queue.SendOptions{TTL: queue.NoExpiry})
 	if err != nil {
-		return copied, err
+		return "", err
 	}
-	letter.CopiedToQueue = name
-	return true, t.insertMessage(out)
+	return name, t.insertMessage(out)
 }
 
 // endReplay makes the dead letter of a replay that nobody received wait again.

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"sync/atomic"
@@ -172,6 +173,38 @@ func TestExpiredMessagesHaveACopyWhereDeadLettersHaveOne(t *testing.T) {
 			t.Errorf("dead letters are %+v", list)
 		}
 	})
+}
+
+// The process died between the dead letter, or its copy, and the last record.
+func TestADeadLetterThatWasStoredBeforeTheLifeEndedIsKeptAsItWas(t *testing.T) {
+	for name, copyOf := range map[string]string{"no copy yet": "", "copied": "orders-poison"} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				db := openFile(t, filepath.Join(t.TempDir(), "p.db"), Options{PoisonCopy: true})
+				sent, err := mustQueue(t, db).Send(t.Context(), []byte("a"), queue.SendOptions{TTL: time.Second})
+				must(t, err)
+				key := tables.MessageKey{Queue: "orders", MessageID: sent.ID, Day: sent.InsertedAt}
+				d := tables.Delivery{MessageKey: key, WebhookID: "w", State: tables.DeadLettering, Reason: policy.NonRetryableError, DeadLetterID: tables.DeadLetterID(key, "w", 0, time.Now())}
+				must(t, db.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{d}}))
+				_, err = db.PutDeadLetter(t.Context(), tables.DeadLetter{
+					ID: d.DeadLetterID, MessageKey: key, WebhookID: "w", Status: tables.Waiting, Reason: policy.NonRetryableError,
+					Description: "The webhook answered 400.", Text: []byte("a"), CopiedToQueue: copyOf,
+				})
+				must(t, err)
+				time.Sleep(2 * houseInterval)
+				poison, err := db.Queues().Queue("orders-poison")
+				must(t, err)
+				ms, err := poison.Receive(t.Context(), 10, time.Minute)
+				if copied := errors.Is(err, queue.ErrQueueNotFound); copied != (copyOf != "") || !copied && len(ms) != 1 {
+					t.Errorf("%d copies were put on the poison queue (%v)", len(ms), err)
+				}
+				found := letters(t, db)
+				if l := found["w"]; len(found) != 1 || l.Description != "The webhook answered 400." || l.CopiedToQueue != "orders-poison" {
+					t.Errorf("the dead letters are %+v", found)
+				}
+			})
+		})
+	}
 }
 
 func TestTextsThatCannotBeReadExpireAsTheyAre(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 // testView is what a test POST gave, and what would have followed for a message.
@@ -67,8 +68,8 @@ func (a *API) testWebhook(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	origin := webhook.Origin{MessageID: id, Queue: reg.Queue, InsertedAt: time.Now()}
-	request := reg.Request(webhook.ReadContent(body, "application/json"), origin, 1)
+	origin := content.Origin{MessageID: id, Queue: reg.Queue, InsertedAt: time.Now()}
+	request := reg.Request(content.Read(body, "application/json"), origin, 1)
 	request.Fresh = true // whether the receiver can be reached now is what is asked
 	res := a.Sender.Send(r.Context(), &reg.Webhook, request)
 	decision := reg.Policy.Decide(policy.Try{

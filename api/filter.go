@@ -8,11 +8,11 @@ import (
 
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
-	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 func (e *editor) filter(raw json.RawMessage) {
-	f, problems := webhook.OverlayFilter(e.reg.Filter, raw)
+	f, problems := content.OverlayFilter(e.reg.Filter, raw)
 	for _, p := range problems {
 		field := "filter"
 		if p.Field != "" {
@@ -34,7 +34,7 @@ func (e *editor) format(raw json.RawMessage) {
 	if !e.read("format", raw, &name) {
 		return
 	}
-	f, err := webhook.ParseFormat(name)
+	f, err := content.ParseFormat(name)
 	if err != nil {
 		e.refuse("format", err)
 		return
@@ -98,7 +98,7 @@ func (a *API) match(w http.ResponseWriter, r *http.Request) error {
 		return storageFault("read the webhooks", err)
 	}
 	all = slices.DeleteFunc(all, func(reg tables.Registration) bool { return reg.Queue != name })
-	view := newMatchView(webhook.ReadContent(m.body, contentType), all, len(bad) > 0)
+	view := newMatchView(content.Read(m.body, contentType), all, len(bad) > 0)
 	view.Queue = name
 	if view.Outcome == "unmatched" && a.KeepUnmatched(name) {
 		view.Outcome, view.Text = "dead-lettered", "Every filter refuses it: it becomes a dead letter without a POST, and a replay delivers it when the filter is right. The queue's setting unmatched: complete would delete it."
@@ -108,7 +108,7 @@ func (a *API) match(w http.ResponseWriter, r *http.Request) error {
 
 // newMatchView decides as the dispatcher does about a message that it sees for the first
 // time; unreadable is whether there are registrations that could not be read.
-func newMatchView(c webhook.Content, regs []tables.Registration, unreadable bool) matchView {
+func newMatchView(c content.Content, regs []tables.Registration, unreadable bool) matchView {
 	v := matchView{Webhooks: []webhookMatch{}}
 	if e := c.Event; e != nil {
 		v.Event = &eventView{e.ID, e.Source, e.Type, e.Subject}

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/pushlease/pushlease/tables"
-	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 func TestFilterAndFormatAreSetShownAndChanged(t *testing.T) {
@@ -129,7 +129,7 @@ func TestMatchSaysWhoWouldTakeAMessage(t *testing.T) {
 func TestMatchIsCarefulAboutRowsThatCannotBeRead(t *testing.T) {
 	reg := tables.Registration{Enabled: true}
 	reg.Filter.Types = []string{"a"}
-	c := webhook.ReadContent([]byte("x"), "text/plain")
+	c := content.Read([]byte("x"), "text/plain")
 	if v := newMatchView(c, []tables.Registration{reg}, true); v.Outcome != "held" {
 		t.Errorf("outcome %s", v.Outcome)
 	}

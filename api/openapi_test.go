@@ -13,7 +13,7 @@ import (
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
-	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 func TestDocumentIsValid(t *testing.T) {
@@ -50,8 +50,8 @@ func TestDocumentListsTheSetsThatAreClosed(t *testing.T) {
 		"Reason":           texts(policy.Reasons()),
 		"ErrorClass":       texts(policy.ErrorClasses()),
 		"State":            texts(tables.States()),
-		"Format":           texts(webhook.Formats()),
-		"Op":               texts(webhook.Ops()),
+		"Format":           texts(content.Formats()),
+		"Op":               texts(content.Ops()),
 		"DeadLetterStatus": texts([]tables.DeadLetterStatus{tables.Waiting, tables.Replaying, tables.Replayed}),
 	}
 	for name, want := range tests {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/queue"
-	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 // Bounds of a batch.
@@ -151,7 +151,7 @@ func (a *API) checkBatch(r *http.Request, like publication, events []json.RawMes
 		if wrong = append(wrong, problems...); len(problems) > 0 {
 			continue
 		}
-		e, _ := webhook.ParseEvent(body, eventType)
+		e, _ := content.ParseEvent(body, eventType)
 		p := like
 		p.outgoing = outgoing{body: body, contentType: eventType, event: true}
 		if !e.Parent.IsValid() {

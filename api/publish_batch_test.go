@@ -13,7 +13,7 @@ import (
 
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
-	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 func batchOf(n int) string {
@@ -52,7 +52,7 @@ func TestEventsOfABatchAreStoredAsTheyStandInIt(t *testing.T) {
 	if string(got.Bytes) != event || got.ContentType != eventType || got.TraceParent != traceHeader {
 		t.Errorf("received %q as %q with %q", got.Bytes, got.ContentType, got.TraceParent)
 	}
-	if c := webhook.ReadContent(got.Bytes, got.ContentType); c.Event == nil || c.Event.ID != "7" {
+	if c := content.Read(got.Bytes, got.ContentType); c.Event == nil || c.Event.ID != "7" {
 		t.Errorf("read as %+v", c.Event)
 	}
 	if a := h.do(http.StatusAccepted, "POST", publishTarget, "[]", "Content-Type", batchType); len(a.get("events").([]any)) != 0 {
@@ -196,7 +196,7 @@ func FuzzBatch(f *testing.F) {
 				t.Fatalf("event %d is %q, in the whole %q", i, e, whole[i])
 			}
 			_, problems := readEvent(e, func(name string) string { return name })
-			if _, ok := webhook.ParseEvent(e, eventType); len(problems) == 0 && !ok {
+			if _, ok := content.ParseEvent(e, eventType); len(problems) == 0 && !ok {
 				t.Fatalf("%q is taken, and no event for webhooks", e)
 			}
 		}

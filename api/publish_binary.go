@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pushlease/pushlease/queue"
-	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 const (
@@ -93,9 +93,9 @@ func appendMember(doc []byte, name string, value []byte) []byte {
 // eventData returns data as a member of an event: as a JSON value, as a text, or as
 // base64, as formats make it of a body that is no event.
 func eventData(data []byte, contentType string) (name string, value []byte) {
-	c := webhook.ReadContent(data, contentType)
+	c := content.Read(data, contentType)
 	c.Event = nil // data that is itself an event is data
-	wrapped, _ := eventMembers(webhook.FormatStructured.Payload(c, webhook.Origin{}).Body)
+	wrapped, _ := eventMembers(content.FormatStructured.Payload(c, content.Origin{}).Body)
 	if value, ok := wrapped.values["data"]; ok {
 		return "data", value
 	}

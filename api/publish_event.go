@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 // maxEventMembers is the most members that an event may have; webhook reads no more.
@@ -92,7 +92,7 @@ func readEvent(body []byte, field func(name string) string) (givenEvent, []field
 	}
 	if len(problems) == 0 {
 		// What is delivered is decided by the reader there; the two must agree.
-		if _, ok := webhook.ParseEvent(body, eventType); !ok {
+		if _, ok := content.ParseEvent(body, eventType); !ok {
 			problems = append(problems, fieldError{field("body"), "can't be read as one event", "write id, source and type as plain texts of whole characters"})
 		}
 	}

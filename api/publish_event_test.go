@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pushlease/pushlease/queue"
-	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 const (
@@ -55,7 +55,7 @@ func TestStructuredEventIsStoredByteForByte(t *testing.T) {
 		if string(got.Bytes) != body || got.ContentType != eventType {
 			t.Errorf("received %.80q as %q, want %.80q", got.Bytes, got.ContentType, body)
 		}
-		if c := webhook.ReadContent(got.Bytes, got.ContentType); c.Event == nil || c.Event.Source != "/s" || c.Event.Type != "t" {
+		if c := content.Read(got.Bytes, got.ContentType); c.Event == nil || c.Event.Source != "/s" || c.Event.Type != "t" {
 			t.Errorf("%.80q is read as %+v", body, c.Event)
 		}
 	}
@@ -159,7 +159,7 @@ func TestBinaryEventReadsBackAsItWasSent(t *testing.T) {
 			if got.ContentType != eventType || got.TraceParent != "" {
 				t.Errorf("content type %q, trace %q", got.ContentType, got.TraceParent)
 			}
-			c := webhook.ReadContent(got.Bytes, got.ContentType)
+			c := content.Read(got.Bytes, got.ContentType)
 			if c.Event == nil || c.Event.Subject != "a bé\"%~" || !c.Event.Parent.IsValid() {
 				t.Fatalf("%s is read as %+v", got.Bytes, c.Event)
 			}
@@ -170,7 +170,7 @@ func TestBinaryEventReadsBackAsItWasSent(t *testing.T) {
 			if tt.wantBody != "" {
 				wantBody = tt.wantBody
 			}
-			p := webhook.FormatBinary.Payload(c, webhook.Origin{})
+			p := content.FormatBinary.Payload(c, content.Origin{})
 			if string(p.Body) != wantBody || p.ContentType != wantType || p.Headers["ce-subject"] != "a%20b%C3%A9%22%25~" || p.Headers["ce-comexample"] != "x+y" || p.Headers["ce-id"] != "7" {
 				t.Errorf("delivered %q as %q with %v, want %q as %q", p.Body, p.ContentType, p.Headers, wantBody, wantType)
 			}
@@ -210,7 +210,7 @@ func TestBrokenBinaryEventsNameTheHeader(t *testing.T) {
 	quoted := binaryHeaders("ce-subject", `"a \"b\" \\ %41"`)
 	h.do(http.StatusAccepted, "POST", publishTarget, "x", quoted...)
 	_, got := h.received(queue.EncodingAuto)
-	if e, ok := webhook.ParseEvent(got.Bytes, eventType); !ok || e.Subject != `a "b" \ A` {
+	if e, ok := content.ParseEvent(got.Bytes, eventType); !ok || e.Subject != `a "b" \ A` {
 		t.Errorf("a quoted value is read as %q", e.Subject)
 	}
 	h.do(http.StatusRequestEntityTooLarge, "POST", publishTarget, strings.Repeat("\xff", 60_000), binaryHeaders()...).wantProblem("body")
@@ -277,7 +277,7 @@ func TestALargeEventIsStoredWithoutItsEnvelope(t *testing.T) {
 	body := strings.TrimSuffix(goodEvent, "}") + `,"data":"` + strings.Repeat("a", 60_000) + `"}`
 	h.do(http.StatusAccepted, "POST", publishTarget, body, "Content-Type", eventType)
 	text, got := h.received(queue.EncodingAuto)
-	if c := webhook.ReadContent(got.Bytes, queue.DefaultContentType(got.Bytes)); text != body || c.Event == nil {
+	if c := content.Read(got.Bytes, queue.DefaultContentType(got.Bytes)); text != body || c.Event == nil {
 		t.Errorf("stored as %.80s", text)
 	}
 }
@@ -325,7 +325,7 @@ func FuzzBinaryEvent(f *testing.F) {
 			}
 			return
 		}
-		c := webhook.ReadContent(doc, eventType)
+		c := content.Read(doc, eventType)
 		if c.Event == nil || !utf8.Valid(doc) || !json.Valid(doc) {
 			t.Fatalf("%q is no event", doc)
 		}
@@ -334,7 +334,7 @@ func FuzzBinaryEvent(f *testing.F) {
 				t.Fatalf("%q became %q", header, got)
 			}
 		}
-		p := webhook.FormatBinary.Payload(c, webhook.Origin{})
+		p := content.FormatBinary.Payload(c, content.Origin{})
 		if p.Headers == nil { // headers can't carry it back
 			return
 		}

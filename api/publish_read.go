@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/pushlease/pushlease/queue"
-	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 // mode says how a request carries what is to be published.
@@ -98,7 +98,7 @@ func readOutgoing(w http.ResponseWriter, r *http.Request, in mode) (outgoing, er
 	if err := together(badBody, badType, notEvent); err != nil {
 		return outgoing{}, err
 	}
-	if e, ok := webhook.ParseEvent(m.body, eventType); m.event && ok && e.Parent.IsValid() {
+	if e, ok := content.ParseEvent(m.body, eventType); m.event && ok && e.Parent.IsValid() {
 		m.traceParent, m.traceState = "", "" // the event says more exactly where it comes from
 	}
 	return m, nil
@@ -145,10 +145,10 @@ func messageType(r *http.Request, body []byte) (string, error) {
 // malformed counts as none.
 func traceContext(h http.Header) (parent, state string) {
 	values := h.Values("Traceparent")
-	if len(values) != 1 || !webhook.ParentOf(values[0], "").IsValid() {
+	if len(values) != 1 || !content.ParentOf(values[0], "").IsValid() {
 		return "", ""
 	}
-	return values[0], webhook.TraceState(strings.Join(h.Values("Tracestate"), ","))
+	return values[0], content.TraceState(strings.Join(h.Values("Tracestate"), ","))
 }
 
 // encode makes the text to store. What the publisher asked for (a key, a content type)

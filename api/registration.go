@@ -14,6 +14,7 @@ import (
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 // Bounds of what a registration can say. A timeout above ten minutes would hold
@@ -82,7 +83,7 @@ func (e *editor) fail(field, what, cure string) {
 
 // refuse says what the webhook package has against a field.
 func (e *editor) refuse(field string, err error) {
-	var wrong *webhook.FieldError
+	var wrong *content.FieldError
 	if errors.As(err, &wrong) {
 		e.fail(field, "can't be used: "+wrong.Problem, wrong.Cure)
 		return

@@ -11,7 +11,7 @@ import (
 
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
-	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 // redacted stands for what is not shown.
@@ -31,8 +31,8 @@ type webhookView struct {
 	DisabledAt     time.Time         `json:"disabled_at,omitzero"`
 	Policy         policy.Policy     `json:"policy"`
 	Flow           policy.Flow       `json:"flow"`
-	Filter         webhook.Filter    `json:"filter"`
-	Format         webhook.Format    `json:"format"`
+	Filter         content.Filter    `json:"filter"`
+	Format         content.Format    `json:"format"`
 	Secrets        []secretView      `json:"secrets"`
 	ResetAt        time.Time         `json:"reset_at,omitzero"`
 	CreatedAt      time.Time         `json:"created_at"`
@@ -67,7 +67,7 @@ func (a *API) view(r *http.Request, reg tables.Registration) webhookView {
 	v := webhookView{
 		ID: reg.ID, Name: reg.Name, Queue: reg.Queue, URL: reg.URL, Headers: map[string]string{},
 		Timeout: policy.Duration(reg.Timeout), Enabled: reg.Enabled, DisabledReason: reg.DisabledReason,
-		DisabledAt: utc(reg.DisabledAt), Policy: reg.Policy, Flow: reg.Flow.OrDefault(), Filter: reg.Filter, Format: cmp.Or(reg.Format, webhook.FormatRaw), Secrets: []secretView{},
+		DisabledAt: utc(reg.DisabledAt), Policy: reg.Policy, Flow: reg.Flow.OrDefault(), Filter: reg.Filter, Format: cmp.Or(reg.Format, content.FormatRaw), Secrets: []secretView{},
 		ResetAt: utc(reg.ResetAt), CreatedAt: utc(reg.CreatedAt), UpdatedAt: utc(reg.UpdatedAt),
 	}
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {

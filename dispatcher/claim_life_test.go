@@ -6,7 +6,7 @@ import (
 
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
-	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 // severed makes every call to storage of the dispatchers that run fail, as it is for who is
@@ -45,7 +45,7 @@ func (b *bench) takeOut(sent queue.Sent) {
 // claimOn reads the claim on an event: who is not its owner and does not win it sees it.
 func (b *bench) claimOn(id string) tables.Claim {
 	b.t.Helper()
-	key := tables.ClaimKey("event", testQueue, (&webhook.Event{Source: "/shop", ID: id}).Key())
+	key := tables.ClaimKey("event", testQueue, (&content.Event{Source: "/shop", ID: id}).Key())
 	current, won, err := b.db.Claim(b.t.Context(), tables.Claim{Key: key, Owner: "a reader", At: time.Now()}, time.Now())
 	if err != nil || won {
 		b.t.Fatalf("nobody has the claim: %v, %v", won, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 func (s *faultyStore) Claim(ctx context.Context, c tables.Claim, now time.Time) (current tables.Claim, won bool, err error) {
@@ -181,7 +182,7 @@ func TestAClaimOfADeadProcessIsTakenOver(t *testing.T) {
 	inBubble(t, func(b *bench) { // C16 (a)
 		sent := b.send(event("1", "a"))
 		dead := tables.Claim{
-			Key: tables.ClaimKey("event", testQueue, (&webhook.Event{Source: "/shop", ID: "1"}).Key()), Owner: "another message",
+			Key: tables.ClaimKey("event", testQueue, (&content.Event{Source: "/shop", ID: "1"}).Key()), Owner: "another message",
 			At: sent.InsertedAt, Until: time.Now().Add(2 * time.Minute), BodyHash: bodyHash([]byte(event("1", "a"))),
 		}
 		if _, won, err := b.db.Claim(b.t.Context(), dead, time.Now()); err != nil || !won {
@@ -529,7 +530,7 @@ func TestWhatExpiresPartlyDeliveredIsADeadLetterForTheRestOnly(t *testing.T) {
 		stop()
 		now := time.Now()
 		c := tables.Claim{
-			Key: tables.ClaimKey("event", testQueue, (&webhook.Event{Source: "/shop", ID: "1"}).Key()), Owner: sent.ID,
+			Key: tables.ClaimKey("event", testQueue, (&content.Event{Source: "/shop", ID: "1"}).Key()), Owner: sent.ID,
 			At: sent.InsertedAt, MessageID: "m2", BodyHash: bodyHash([]byte(event("1", "a"))),
 		}
 		if err := b.db.ReleaseClaim(b.t.Context(), c); err != nil {
@@ -568,7 +569,7 @@ func TestWhatEveryFilterRefusesIsADeadLetterWhereTheQueueSaysSo(t *testing.T) {
 		list := b.deadLetters()
 		want(t, "dead letters", len(list), 1)
 		want(t, "reason", list[0].Reason, policy.Unmatched)
-		b.webhook.Filter = webhook.Filter{}
+		b.webhook.Filter = content.Filter{}
 		b.webhook = b.update(b.webhook)
 		b.replay(list[0].ID, "token-1")
 		time.Sleep(time.Minute)

@@ -15,6 +15,7 @@ import (
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 // taking gives a webhook a filter on the event's type.
@@ -36,10 +37,10 @@ func TestEachWebhookGetsWhatItsFilterTakesInItsFormat(t *testing.T) {
 		b.refilter("order.*")
 		b.register("wh_b", taking("order.refunded"))
 		b.register("wh_c", func(r *tables.Registration) {
-			r.Filter.Fields = []webhook.Condition{{Field: "data.total", Op: webhook.OpGreater, Value: []byte("10")}}
-			r.Format = webhook.FormatBinary
+			r.Filter.Fields = []content.Condition{{Field: "data.total", Op: content.OpGreater, Value: []byte("10")}}
+			r.Format = content.FormatBinary
 		})
-		b.register("wh_d", func(r *tables.Registration) { r.Format = webhook.FormatStructured })
+		b.register("wh_d", func(r *tables.Registration) { r.Format = content.FormatStructured })
 		_, stop := b.start(nil)
 		event := b.send(paid)
 		text := b.send("plain")
@@ -160,7 +161,7 @@ func TestDeliveryUnderWayOutlivesAChangeOfTheFilter(t *testing.T) {
 func TestReplayGoesToItsWebhookWhateverTheFilterSays(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.sender.answer = statuses(400, 200)
-		b.webhook.Format = webhook.FormatStructured
+		b.webhook.Format = content.FormatStructured
 		b.webhook = b.update(b.webhook)
 		_, stop := b.start(nil)
 		b.send("plain")

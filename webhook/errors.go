@@ -1,25 +1,14 @@
 package webhook
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/pushlease/pushlease/webhook/content"
+)
 
 // ErrBlockedAddress is why no connection is opened to an address that the
 // guard refuses.
 var ErrBlockedAddress = errors.New("the address guard refused the address")
 
-// FieldError says what is wrong with something that is being registered, and
-// what to do about it. Its texts do not repeat a secret, a URL or a header's value.
-type FieldError struct {
-	// Field is the path within what was checked; empty when that is meant as a whole.
-	Field   string
-	Problem string
-	Cure    string
-}
-
-func (e *FieldError) Error() string {
-	if e.Field == "" {
-		return e.Problem + ": " + e.Cure
-	}
-	return e.Field + " " + e.Problem + ": " + e.Cure
-}
-
-func invalid(problem, cure string) error { return &FieldError{Problem: problem, Cure: cure} }
+// invalid says what is wrong with a webhook that is being registered.
+func invalid(problem, cure string) error { return &content.FieldError{Problem: problem, Cure: cure} }

@@ -12,8 +12,6 @@ const (
 	maxHeaders     = 50
 	maxHeaderName  = 256
 	maxHeaderValue = 4096
-	// maxMetadata bounds header values that come with a message.
-	maxMetadata = 256
 )
 
 // reservedHeaders are set by pushlease or by HTTP itself, or would change what
@@ -30,7 +28,7 @@ var reservedPrefixes = []string{"webhook-", "pushlease-", "proxy-"}
 // ValidateHeaders says whether a webhook may have these headers: at most 50,
 // names that are HTTP tokens and not reserved, values of at most 4096 bytes of
 // printable ASCII, no name twice. Content-Type and User-Agent are allowed and
-// replace what would be sent. The error is a *FieldError that does not repeat a
+// replace what would be sent. The error is a *content.FieldError that does not repeat a
 // value.
 func ValidateHeaders(headers map[string]string) error {
 	if len(headers) > maxHeaders {
@@ -79,15 +77,6 @@ func validateHeaderValue(name, value string) error {
 		return invalid(fmt.Sprintf("the value of the header %s begins or ends with a blank", name), "remove it; HTTP would drop it")
 	}
 	return nil
-}
-
-// cleanValue makes a header value from something that came with a message: it
-// ends before the first character that a header can not carry.
-func cleanValue(s string) string {
-	if i := strings.IndexFunc(s, notPrintableASCII); i >= 0 {
-		s = s[:i]
-	}
-	return strings.TrimSpace(s[:min(len(s), maxMetadata)])
 }
 
 // setMessageHeaders sets those that came with a message. None can take the place of what

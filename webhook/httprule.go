@@ -15,7 +15,7 @@ type HTTPRule struct {
 }
 
 // ParseHTTPRule reads a rule such as 10.0.0.0/8, 10.1.2.3, billing or *.svc.cluster.local.
-// The error is a *FieldError.
+// The error is a *content.FieldError.
 func ParseHTTPRule(text string) (HTTPRule, error) {
 	const form = "write a range such as 10.0.0.0/8, a host name, or *. and the end of host names, such as *.svc.cluster.local"
 	if p, err := netip.ParsePrefix(text); err == nil {

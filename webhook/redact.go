@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"bytes"
 	"encoding/base64"
 	"iter"
 	"net/url"
@@ -159,13 +160,14 @@ func longValues(body []byte) iter.Seq2[[]byte, bool] {
 					}
 				}
 				end := min(i, len(body))
-				i = skipSpace(body, min(i+1, len(body)))
-				isName := i < len(body) && body[i] == ':'
+				rest := bytes.TrimLeft(body[min(i+1, len(body)):], " \t\r\n")
+				i = len(body) - len(rest)
+				isName := len(rest) > 0 && rest[0] == ':'
 				if !isName && end-start > piece && !yield(body[start+1:end], escaped) {
 					return
 				}
 			case c == '-' || '0' <= c && c <= '9':
-				for i < len(body) && !endsLiteral(body[i]) {
+				for i < len(body) && !strings.ContainsRune(" \t\r\n,:}]", rune(body[i])) {
 					i++
 				}
 				if i-start >= piece && !yield(body[start:i], false) {

@@ -4,29 +4,37 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
-	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 	"github.com/pushlease/pushlease/webhook/webhooktest"
 )
 
 // C27 in every format: what is signed is what is sent, and the registered headers do not
 // get in the way of what CloudEvents says with its own.
+var origin = content.Origin{MessageID: "5e0b1f6a", Queue: "orders", InsertedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+
+const orderEvent = `{"specversion":"1.0","id":"a-1","source":"/shop","type":"com.example.order.paid",` +
+	`"subject":"orders/7","time":"2026-01-02T03:04:05Z","datacontenttype":"application/json",` +
+	`"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","tracestate":"v=1",` +
+	`"data":{"amount":12345678901234567890,"b":"<é & \u001B>"}}`
+
 func TestFormattedBodiesAreSignedAsTheyAreSent(t *testing.T) {
 	verifier, err := standardwebhooks.NewWebhook(testSecret)
 	if err != nil {
 		t.Fatal(err)
 	}
 	tests := []struct {
-		format                             webhook.Format
+		format                             content.Format
 		body, wantBody, wantType, wantCeID string
 	}{
-		{webhook.FormatRaw, orderEvent, orderEvent, "text/registered", "registered"},
-		{webhook.FormatStructured, orderEvent, orderEvent, "application/cloudevents+json", ""},
-		{webhook.FormatBinary, orderEvent, `{"amount":12345678901234567890,"b":"<é & \u001B>"}`, "application/json", "a-1"},
-		{webhook.FormatBinary, `{"specversion":"1.0","id":"a-2","source":"/s","type":"t"}`, "", "", "a-2"}, // C96: no data, no datacontenttype
-		{webhook.FormatBinary, "\xff\x00\r\n", "\xff\x00\r\n", "application/octet-stream", "5e0b1f6a"},
+		{content.FormatRaw, orderEvent, orderEvent, "text/registered", "registered"},
+		{content.FormatStructured, orderEvent, orderEvent, "application/cloudevents+json", ""},
+		{content.FormatBinary, orderEvent, `{"amount":12345678901234567890,"b":"<é & \u001B>"}`, "application/json", "a-1"},
+		{content.FormatBinary, `{"specversion":"1.0","id":"a-2","source":"/s","type":"t"}`, "", "", "a-2"}, // C96: no data, no datacontenttype
+		{content.FormatBinary, "\xff\x00\r\n", "\xff\x00\r\n", "application/octet-stream", "5e0b1f6a"},
 	}
 	for _, test := range tests {
 		t.Run(fmt.Sprintf("%s %.10q", test.format, test.body), func(t *testing.T) {
@@ -40,7 +48,7 @@ func TestFormattedBodiesAreSignedAsTheyAreSent(t *testing.T) {
 			if strings.HasPrefix(test.body, "{") {
 				contentType = "application/json"
 			}
-			wantAnswer(t, s.Send(t.Context(), w, w.Request(webhook.ReadContent([]byte(test.body), contentType), origin, 1)), 200)
+			wantAnswer(t, s.Send(t.Context(), w, w.Request(content.Read([]byte(test.body), contentType), origin, 1)), 200)
 			got := receiver.Received()[0]
 			if string(got.Body) != test.wantBody || got.ContentLength != int64(len(test.wantBody)) {
 				t.Errorf("body %q with length %d, want %q", got.Body, got.ContentLength, test.wantBody)

@@ -21,6 +21,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pushlease/pushlease/webhook/internal/transport"
+
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 const (
@@ -33,8 +35,6 @@ const (
 	maxAnswerHeader = 256
 	// tlsSessions is how many receivers' sessions are kept, for shorter handshakes.
 	tlsSessions = 1024
-
-	defaultContentType = "application/octet-stream"
 )
 
 // Options are the settings of a Sender. The zero value is for production.
@@ -77,7 +77,7 @@ func NewSender(opts Options) (*Sender, error) {
 			return nil, invalid("an address range is not valid", "write it as 10.0.0.0/8 or fd00::/8")
 		}
 	}
-	version := cleanValue(opts.Version)
+	version := content.HeaderValue(opts.Version)
 	if version == "" {
 		version = "dev"
 	}
@@ -221,13 +221,13 @@ func (s *Sender) prepare(w *Webhook, r *Request, now time.Time) (*retryablehttp.
 		return nil, err
 	}
 	header := make(http.Header, len(w.Headers)+10)
-	contentType := cleanValue(r.ContentType)
+	contentType := content.HeaderValue(r.ContentType)
 	if contentType == "" {
-		contentType = defaultContentType
+		contentType = content.DefaultType
 	}
 	own := [...]string{
 		s.userAgent, contentType,
-		"identity", id, strconv.FormatInt(now.Unix(), 10), signature, cleanValue(r.Queue), strconv.Itoa(r.Attempt),
+		"identity", id, strconv.FormatInt(now.Unix(), 10), signature, content.HeaderValue(r.Queue), strconv.Itoa(r.Attempt),
 	}
 	values := own[:] // one array for all of them
 	header["User-Agent"] = values[0:1:1]

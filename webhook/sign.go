@@ -48,7 +48,7 @@ func NewSecret(now time.Time) Secret {
 // ParseSecret gives the key of a secret's text: standard padded base64 of 24 to
 // 64 bytes, with or without the prefix whsec_. Nothing else is taken, since a
 // forgiving decoder turns a typing error into a short key. The error is a
-// *FieldError that does not repeat the text.
+// *content.FieldError that does not repeat the text.
 func ParseSecret(text string) ([]byte, error) {
 	const form = "write whsec_ and standard base64 of 24 to 64 random bytes, or leave the secret out to have one made"
 	encoded := strings.TrimPrefix(text, secretPrefix)
@@ -152,7 +152,7 @@ func (s *Sender) signAll(secrets []Secret, id string, now time.Time, body []byte
 // Verify is for receivers: it checks the signature of a request with any of the
 // secrets, and that its timestamp is within the tolerance of now. The body is
 // the raw bytes as received. The error is ErrUnsigned, ErrStaleSignature or
-// ErrBadSignature, or a *FieldError about a secret.
+// ErrBadSignature, or a *content.FieldError about a secret.
 func Verify(secrets []string, header http.Header, body []byte, now time.Time, tolerance time.Duration) error {
 	id, stamp := header.Get(HeaderID), header.Get(HeaderTimestamp)
 	given := strings.Fields(strings.Join(header.Values(HeaderSignature), " "))

@@ -13,6 +13,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 // The vector that Standard Webhooks publishes (C28).
@@ -133,7 +134,7 @@ func TestParseSecretTakesOneFormOnly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			key, err := webhook.ParseSecret(text)
-			var field *webhook.FieldError
+			var field *content.FieldError
 			if !errors.As(err, &field) || field.Problem == "" || field.Cure == "" || key != nil {
 				t.Fatalf("key of %d bytes, error %v", len(key), err)
 			}

@@ -18,7 +18,7 @@ var hostProfile = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.StrictDoma
 
 // ValidateURL says whether a webhook may be registered with the URL. It looks at
 // the text only; which addresses a name has is checked whenever one is dialled.
-// The error is a *FieldError that does not repeat the URL.
+// The error is a *content.FieldError that does not repeat the URL.
 func ValidateURL(raw string, guard GuardOptions) error {
 	target, err := parseTarget(raw, &guard)
 	if err != nil {

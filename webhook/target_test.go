@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 var (
@@ -73,7 +74,7 @@ func TestBadURLsAreRefused(t *testing.T) {
 	refused := func(raw string, guard webhook.GuardOptions) {
 		t.Helper()
 		err := webhook.ValidateURL(raw, guard)
-		var field *webhook.FieldError
+		var field *content.FieldError
 		if !errors.As(err, &field) || field.Problem == "" || field.Cure == "" {
 			t.Errorf("%q: %v", raw, err)
 		}
@@ -143,7 +144,7 @@ func TestHeadersAreValidated(t *testing.T) {
 		"idempotency": {"Idempotency-Key": "1"}, "x idempotency": {"x-idempotency-key": "1"}, "compression": {"Accept-Encoding": "gzip"}, "settings": {"HTTP2-Settings": "x"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var field *webhook.FieldError
+			var field *content.FieldError
 			if err := webhook.ValidateHeaders(headers); !errors.As(err, &field) || field.Problem == "" || field.Cure == "" || len(err.Error()) > 500 {
 				t.Errorf("got %v", err)
 			}
@@ -162,7 +163,7 @@ func TestHeadersAreValidated(t *testing.T) {
 func TestARefusedURLIsToldWhatIsAllowed(t *testing.T) {
 	for _, allowHTTP := range []bool{false, true} {
 		for _, raw := range []string{"ftp://example.com/", "localhost:9000/hook"} {
-			var wrong *webhook.FieldError
+			var wrong *content.FieldError
 			if err := webhook.ValidateURL(raw, webhook.GuardOptions{AllowPrivate: allowHTTP}); !errors.As(err, &wrong) {
 				t.Fatalf("%s: %v", raw, err)
 			}

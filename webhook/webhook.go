@@ -5,6 +5,8 @@ package webhook
 import (
 	"log/slog"
 	"time"
+
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 // Webhook is a registered target, as far as sending to it goes.
@@ -27,9 +29,9 @@ type Webhook struct {
 	// long again.
 	Timeout time.Duration `json:"timeout"`
 	// Filter says which of the queue's messages it takes.
-	Filter Filter `json:"filter,omitzero"`
+	Filter content.Filter `json:"filter,omitzero"`
 	// Format is the form in which it gets them.
-	Format Format `json:"format,omitempty"`
+	Format content.Format `json:"format,omitempty"`
 }
 
 // Longest is how long a Send may take: a connection, and then the exchange, each have the
@@ -68,7 +70,7 @@ type Request struct {
 	Body []byte
 	// ContentType of the body.
 	ContentType string
-	// Headers come with the message (see Payload); they replace the webhook's own of
+	// Headers come with the message (see content.Payload); they replace the webhook's own of
 	// the same name. One that HTTP can't carry is left out.
 	Headers map[string]string
 	// Fresh asks for a new connection: the last attempt timed out, or somebody wants to know
@@ -79,7 +81,7 @@ type Request struct {
 }
 
 // Request makes the request of one attempt: the message in the webhook's format.
-func (w *Webhook) Request(c Content, o Origin, attempt int) Request {
+func (w *Webhook) Request(c content.Content, o content.Origin, attempt int) Request {
 	p := w.Format.Payload(c, o)
 	return Request{
 		MessageID: o.MessageID, Queue: o.Queue, Attempt: attempt,

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pushlease/pushlease/policy"
-	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 // webhookFlags are the fields of a webhook that flags can set.
@@ -220,7 +220,7 @@ func (f *webhookFlags) addParts(cmd *cobra.Command, body map[string]any) error {
 
 func formatNames() []string {
 	var names []string
-	for _, f := range webhook.Formats() {
+	for _, f := range content.Formats() {
 		names = append(names, string(f))
 	}
 	return names

@@ -15,6 +15,7 @@ import (
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 // teller is a store that tells, on a real file.
@@ -77,7 +78,7 @@ func (x *teller) all() (list []toldEvent) {
 		if err := json.Unmarshal(body.Bytes, &e); err != nil || e.SpecVersion != "1.0" || e.ID == "" || e.Source != "/pushlease/one" {
 			x.Fatalf("%v: %s", err, body.Bytes)
 		}
-		if webhook.ReadContent(body.Bytes, "").Event == nil {
+		if content.Read(body.Bytes, "").Event == nil {
 			x.Fatalf("no event: %s", body.Bytes)
 		}
 		if err := q.Complete(x.Context(), m); err != nil {

@@ -20,7 +20,8 @@ const module = "github.com/pushlease/pushlease/"
 // where it belongs first.
 var allowed = map[string][]string{
 	"policy":                     {},
-	"webhook":                    {"webhook/internal/transport"},
+	"webhook":                    {"webhook/content", "webhook/internal/transport"},
+	"webhook/content":            {},
 	"webhook/internal/transport": {},
 	"webhook/webhooktest":        {"webhook"},
 	"queue":                      {},
@@ -28,8 +29,8 @@ var allowed = map[string][]string{
 	"queue/queuetest":            {"queue"},
 	"tables":                     {"policy", "webhook"},
 	"tables/azuretable":          {"tables", "policy", "webhook", "internal/azureconn"},
-	"tables/tablestest":          {"tables", "policy", "webhook"},
-	"api":                        {"tables", "webhook", "queue", "policy", "internal/status"},
+	"tables/tablestest":          {"tables", "policy", "webhook", "webhook/content"},
+	"api":                        {"tables", "webhook", "webhook/content", "queue", "policy", "internal/status"},
 	"functions":                  {"dispatcher", "queue", "policy"},
 	"functions/hosttest":         {},
 	"internal/sqlite":            {"queue", "tables", "policy", "webhook"},
@@ -48,7 +49,7 @@ var allowed = map[string][]string{
 	"docs/model":                 {},
 	"internal/mutant/cmd/mutant": {"internal/mutant"},
 	"internal/app":               {"*"},
-	"cmd/pushlease":              {"internal/app", "internal/config", "webhook", "policy", "queue"},
+	"cmd/pushlease":              {"internal/app", "internal/config", "webhook", "webhook/content", "policy", "queue"},
 	"cmd/pushlease-bench":        {"*"},
 
 	"dispatcher": {"internal/status", "queue", "webhook", "policy", "tables", "dispatcher/internal/flow", "dispatcher/internal/claims", "dispatcher/internal/journal",
@@ -57,7 +58,7 @@ var allowed = map[string][]string{
 	// Inside the dispatcher each part imports only what stands below it.
 	"dispatcher/internal/receive": {"queue", "policy", "tables", "dispatcher/internal/delivery", "dispatcher/internal/flow", "dispatcher/internal/journal",
 		"dispatcher/internal/lease", "dispatcher/internal/registry", "dispatcher/internal/meter", "dispatcher/internal/retry", "dispatcher/internal/admission"},
-	"dispatcher/internal/delivery": {"queue", "webhook", "policy", "tables", "dispatcher/internal/settle", "dispatcher/internal/flow", "dispatcher/internal/claims",
+	"dispatcher/internal/delivery": {"queue", "webhook", "webhook/content", "policy", "tables", "dispatcher/internal/settle", "dispatcher/internal/flow", "dispatcher/internal/claims",
 		"dispatcher/internal/journal", "dispatcher/internal/lease", "dispatcher/internal/registry", "dispatcher/internal/meter", "dispatcher/internal/retry",
 		"dispatcher/internal/admission"},
 	"dispatcher/internal/settle": {"internal/status", "queue", "policy", "tables", "dispatcher/internal/flow", "dispatcher/internal/claims", "dispatcher/internal/journal",

@@ -13,6 +13,7 @@ import (
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 var webhookTests = []test{
@@ -36,11 +37,11 @@ func registration(id string) tables.Registration {
 			},
 			Headers: map[string]string{"X-Tenant": "it's <a> \"b\"", "Authorization": "Bearer x"},
 			Timeout: 45 * time.Second,
-			Filter: webhook.Filter{
+			Filter: content.Filter{
 				Types:  []string{"a.*", "é"},
-				Fields: []webhook.Condition{{Field: "n", Op: webhook.OpIn, Value: []byte(`[12345678901234567890,1.50,"x"]`)}},
+				Fields: []content.Condition{{Field: "n", Op: content.OpIn, Value: []byte(`[12345678901234567890,1.50,"x"]`)}},
 			},
-			Format: webhook.FormatBinary,
+			Format: content.FormatBinary,
 		},
 		Policy: policy.Policy{
 			Preset: "standard", MaxAttempts: 8, MaxAge: policy.Duration(24 * time.Hour),

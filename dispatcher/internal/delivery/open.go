@@ -12,7 +12,7 @@ import (
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
-	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 // errStaleReplay: the pointer's dead letter is gone, or its replay was finished or
@@ -48,7 +48,7 @@ func (o opener) open(ctx context.Context, p *parcel) (err error) {
 		p.body.ContentType = queue.DefaultContentType(p.body.Bytes)
 	}
 	p.hash = bodyHash(p.body.Bytes)
-	p.content = webhook.ReadContent(p.body.Bytes, p.body.ContentType)
+	p.content = content.Read(p.body.Bytes, p.body.ContentType)
 	p.event = o.eventOf(p)
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
-	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 // parcel is one received message, opened: what to POST, and under which name it is
@@ -31,7 +31,7 @@ type parcel struct {
 	body    queue.Body
 	hash    string
 	// content is the body as filters and formats see it.
-	content webhook.Content
+	content content.Content
 	// event names the event that the message carries, for deduplication; claim is the
 	// message's claim on it, nil while it has none.
 	event string
@@ -76,8 +76,8 @@ func (p *parcel) overtaken(del tables.Delivery) bool {
 }
 
 // origin is what an event that is made of this parcel says about it.
-func (p *parcel) origin() webhook.Origin {
-	return webhook.Origin{MessageID: p.key.MessageID, Queue: p.key.Queue, InsertedAt: p.insertedAt}
+func (p *parcel) origin() content.Origin {
+	return content.Origin{MessageID: p.key.MessageID, Queue: p.key.Queue, InsertedAt: p.insertedAt}
 }
 
 // parent is the span that the event names, or else the publish. What is malformed counts
@@ -86,7 +86,7 @@ func (p *parcel) parent() trace.SpanContext {
 	if e := p.content.Event; e != nil && e.Parent.IsValid() {
 		return e.Parent
 	}
-	return webhook.ParentOf(p.body.TraceParent, p.body.TraceState)
+	return content.ParentOf(p.body.TraceParent, p.body.TraceState)
 }
 
 // newDelivery is a delivery of this parcel that has seen nothing yet.

@@ -1,4 +1,4 @@
-package webhook_test
+package content_test
 
 import (
 	"bytes"
@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 const orderEvent = `{"specversion":"1.0","id":"a-1","source":"/shop","type":"com.example.order.paid",` +
@@ -16,7 +16,7 @@ const orderEvent = `{"specversion":"1.0","id":"a-1","source":"/shop","type":"com
 	`"data":{"amount":12345678901234567890,"b":"<é & \u001B>"}}`
 
 func TestEventTellsItsAttributes(t *testing.T) {
-	e, ok := webhook.ParseEvent([]byte(orderEvent), "application/cloudevents+json; charset=utf-8")
+	e, ok := content.ParseEvent([]byte(orderEvent), "application/cloudevents+json; charset=utf-8")
 	if !ok {
 		t.Fatal("not taken for an event")
 	}
@@ -75,13 +75,13 @@ func TestWhatIsAnEvent(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			body := []byte(test.body)
-			if _, ok := webhook.ParseEvent(body, test.contentType); ok != test.want {
+			if _, ok := content.ParseEvent(body, test.contentType); ok != test.want {
 				t.Errorf("event: %v, want %v", ok, test.want)
 			}
 			if string(body) != test.body {
 				t.Error("the body was changed")
 			}
-			if c := webhook.ReadContent(body, test.contentType); (c.Event != nil) != test.want {
+			if c := content.Read(body, test.contentType); (c.Event != nil) != test.want {
 				t.Errorf("content: %v, want %v", c.Event != nil, test.want)
 			}
 		})
@@ -98,12 +98,12 @@ func TestBadTraceparentIsIgnored(t *testing.T) {
 		`"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\nX: 1"`,
 		`["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"]`, `1`, `null`,
 	} {
-		e, ok := webhook.ParseEvent([]byte(`{"specversion":"1.0","id":"1","source":"s","type":"t","traceparent":`+value+`}`), "")
+		e, ok := content.ParseEvent([]byte(`{"specversion":"1.0","id":"1","source":"s","type":"t","traceparent":`+value+`}`), "")
 		if !ok || e.Parent.IsValid() {
 			t.Errorf("%s: event %v, parent %v; want an event without a parent", value, ok, e.Parent)
 		}
 	}
-	e, ok := webhook.ParseEvent([]byte(`{"specversion":"1.0","id":"1","source":"s","type":"t",`+
+	e, ok := content.ParseEvent([]byte(`{"specversion":"1.0","id":"1","source":"s","type":"t",`+
 		`"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00","tracestate":"=,="}`), "")
 	if !ok || !e.Parent.IsValid() || e.Parent.IsSampled() || e.Parent.TraceState().Len() != 0 {
 		t.Errorf("event %v, parent %v; want the parent without the bad tracestate", ok, e.Parent)
@@ -114,7 +114,7 @@ func TestKeysTellEventsApart(t *testing.T) {
 	keys := map[string]string{}
 	for _, pair := range [][2]string{{"a", "bc"}, {"ab", "c"}, {"a", "b:c"}, {"1:a", "bc"}, {"a:1", "c"}, {"a", "1:c"}, {"A", "bc"}} {
 		body, _ := json.Marshal(map[string]string{"specversion": "1.0", "source": pair[0], "id": pair[1], "type": "t"})
-		e, ok := webhook.ParseEvent(body, "")
+		e, ok := content.ParseEvent(body, "")
 		if !ok {
 			t.Fatalf("%q is no event", pair)
 		}
@@ -123,7 +123,7 @@ func TestKeysTellEventsApart(t *testing.T) {
 		}
 		keys[e.Key()] = fmt.Sprint(pair)
 	}
-	again, _ := webhook.ParseEvent([]byte(`{"type":"other","id":"bc","source":"a","specversion":"1.0","data":1}`), "")
+	again, _ := content.ParseEvent([]byte(`{"type":"other","id":"bc","source":"a","specversion":"1.0","data":1}`), "")
 	if keys[again.Key()] != fmt.Sprint([2]string{"a", "bc"}) {
 		t.Error("the same source and id gave another key")
 	}
@@ -135,7 +135,7 @@ func FuzzParseEvent(f *testing.F) {
 	f.Add([]byte("\xef\xbb\xbf[{}, [], \"\\ud800\", -1.5e+3 , null]"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		before := bytes.Clone(body)
-		c := webhook.ReadContent(body, "application/json")
+		c := content.Read(body, "application/json")
 		if e := c.Event; e != nil {
 			// An independent reader must see the same attributes.
 			var want struct{ ID, Source, Type, SpecVersion string }
@@ -145,15 +145,15 @@ func FuzzParseEvent(f *testing.F) {
 				}
 			}
 		}
-		for _, format := range webhook.Formats() {
-			p := format.Payload(c, webhook.Origin{MessageID: "1", Queue: "orders"})
+		for _, format := range content.Formats() {
+			p := format.Payload(c, content.Origin{MessageID: "1", Queue: "orders"})
 			for name, value := range p.Headers {
 				if strings.ContainsFunc(name+value, func(r rune) bool { return r <= ' ' || r > '~' }) {
 					t.Errorf("%s: header %q: %q", format, name, value)
 				}
 			}
-			if format == webhook.FormatStructured {
-				if _, ok := webhook.ParseEvent(p.Body, p.ContentType); !ok {
+			if format == content.FormatStructured {
+				if _, ok := content.ParseEvent(p.Body, p.ContentType); !ok {
 					t.Errorf("structured: %q is no event", p.Body)
 				}
 			}

@@ -1,4 +1,6 @@
-package webhook
+// Package content is what is in a message: an event or plain bytes, which of them a webhook
+// takes, and the form in which it gets them. It is pure, and sends nothing.
+package content
 
 // Content is a message's body as filters and formats see it. It is read once per
 // message, whatever the number of webhooks.
@@ -15,9 +17,9 @@ type Content struct {
 	document *document
 }
 
-// ReadContent reads a body; it never fails and never changes it. What is no event and no
+// Read reads a body; it never fails and never changes it. What is no event and no
 // JSON is just bytes. The body must not be changed as long as the Content is used.
-func ReadContent(body []byte, contentType string) Content {
+func Read(body []byte, contentType string) Content {
 	c := Content{Body: body, ContentType: contentType, document: newDocument(body)}
 	if c.document != nil && mayHoldEvent(body, contentType) {
 		if e, ok := eventOf(c.document.raw); ok {

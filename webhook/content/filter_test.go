@@ -1,4 +1,4 @@
-package webhook_test
+package content_test
 
 import (
 	"encoding/json"
@@ -11,22 +11,22 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 // filter reads a filter that must be right.
-func filter(t testing.TB, text string) webhook.Filter {
+func filter(t testing.TB, text string) content.Filter {
 	t.Helper()
-	f, problems := webhook.OverlayFilter(webhook.Filter{}, []byte(text))
+	f, problems := content.OverlayFilter(content.Filter{}, []byte(text))
 	if len(problems) > 0 {
 		t.Fatalf("%s: %v", text, problems)
 	}
 	return f
 }
 
-func takes(t testing.TB, f webhook.Filter, body string) (bool, string) {
+func takes(t testing.TB, f content.Filter, body string) (bool, string) {
 	t.Helper()
-	return f.Match(webhook.ReadContent([]byte(body), ""))
+	return f.Match(content.Read([]byte(body), ""))
 }
 
 func TestFilterOnEventAttributes(t *testing.T) {
@@ -72,7 +72,7 @@ func TestPatterns(t *testing.T) {
 		{"*é", "caf\u00e9", true},
 	} {
 		body, _ := json.Marshal(map[string]string{"specversion": "1.0", "id": "1", "source": "s", "type": test.value})
-		if got, _ := takes(t, webhook.Filter{Types: []string{test.pattern}}, string(body)); got != test.want {
+		if got, _ := takes(t, content.Filter{Types: []string{test.pattern}}, string(body)); got != test.want {
 			t.Errorf("%q on %q: %v, want %v", test.pattern, test.value, got, test.want)
 		}
 	}
@@ -193,7 +193,7 @@ func TestProblemsNameTheFieldAndTheCure(t *testing.T) {
 		{`{"fields":[{"field":"a","op":"contains"}]}`, "fields[0].value", "is missing"},
 	}
 	for _, test := range tests {
-		f, problems := webhook.OverlayFilter(webhook.Filter{}, []byte(test.filter))
+		f, problems := content.OverlayFilter(content.Filter{}, []byte(test.filter))
 		if len(problems) != 1 || problems[0].Field != test.field || problems[0].Problem != test.problem || problems[0].Cure == "" {
 			t.Errorf("%.200s: %v; want %s %s", test.filter, problems, test.field, test.problem)
 		}
@@ -201,7 +201,7 @@ func TestProblemsNameTheFieldAndTheCure(t *testing.T) {
 			t.Errorf("%.200s: a filter in spite of the problem", test.filter)
 		}
 	}
-	_, problems := webhook.OverlayFilter(webhook.Filter{}, []byte(`{"typs":1,"types":[""],"fields":[{"field":"","op":"eq","value":1},{"field":"a","op":"x"},{"field":"a","op":1}]}`))
+	_, problems := content.OverlayFilter(content.Filter{}, []byte(`{"typs":1,"types":[""],"fields":[{"field":"","op":"eq","value":1},{"field":"a","op":"x"},{"field":"a","op":1}]}`))
 	var fields []string
 	for _, p := range problems {
 		fields = append(fields, p.Field)
@@ -235,13 +235,13 @@ func TestFilterIsChangedListByList(t *testing.T) {
 		`{"types":[],"fields":[{"field":"m","op":"exists"}]}`: `{"sources":["s"],"fields":[{"field":"m","op":"exists"}]}`,
 		`null`: `{}`,
 	} {
-		got, problems := webhook.OverlayFilter(base, []byte(patch))
+		got, problems := content.OverlayFilter(base, []byte(patch))
 		text, err := json.Marshal(got)
 		if err != nil || len(problems) > 0 || string(text) != want {
 			t.Errorf("%s: %s, %v, %v; want %s", patch, text, problems, err, want)
 		}
 	}
-	got, problems := webhook.OverlayFilter(base, []byte(`{"types":["b"],"sources":1}`))
+	got, problems := content.OverlayFilter(base, []byte(`{"types":["b"],"sources":1}`))
 	if diff := cmp.Diff(base, got); diff != "" || len(problems) != 1 {
 		t.Error("a bad patch changed something", diff, problems)
 	}
@@ -252,8 +252,8 @@ func TestFilterIsChangedListByList(t *testing.T) {
 
 // A row of a newer version must not lose messages.
 func TestUnknownConditionsHold(t *testing.T) {
-	f := webhook.Filter{Fields: []webhook.Condition{
-		{Field: "a", Op: "matches", Value: json.RawMessage(`"x"`)}, {Field: "..", Op: webhook.OpEqual, Value: json.RawMessage(`1`)}, {Field: "a", Op: webhook.OpEqual},
+	f := content.Filter{Fields: []content.Condition{
+		{Field: "a", Op: "matches", Value: json.RawMessage(`"x"`)}, {Field: "..", Op: content.OpEqual, Value: json.RawMessage(`1`)}, {Field: "a", Op: content.OpEqual},
 	}}
 	if took, reason := takes(t, f, `{}`); !took {
 		t.Error(reason)
@@ -266,7 +266,7 @@ func TestUnknownConditionsHold(t *testing.T) {
 func TestTypesMatchEventsOfEventGrid(t *testing.T) {
 	const event = `{"id":"1807","eventType":"Microsoft.Storage.BlobCreated","topic":"/subscriptions/x","subject":"/blobServices/default/a.txt",
 		"eventTime":"2026-03-14T09:26:53Z","data":{"api":"PutBlob"},"dataVersion":"","metadataVersion":"1"}`
-	c := webhook.ReadContent([]byte(event), "application/json")
+	c := content.Read([]byte(event), "application/json")
 	for text, want := range map[string]bool{
 		`{"types":["Microsoft.Storage.*"]}`: true, `{"types":["microsoft.storage.blobcreated"]}`: false, `{"types":["order.*"]}`: false,
 		`{"sources":["/subscriptions/*"],"subjects":["*.txt"]}`: true, `{"subjects":["*.png"]}`: false,
@@ -283,7 +283,7 @@ func TestTypesMatchEventsOfEventGrid(t *testing.T) {
 		`{"eventType":"a"}`, `[` + event + `]`, strings.Replace(event, `"id"`, `"eventType":"b","id"`, 1), strings.Replace(event, `"1807"`, "7", 1),
 		strings.Replace(event, `"dataVersion":"",`, "", 1),
 	} {
-		if got, _ := filter(t, `{"types":["*"]}`).Match(webhook.ReadContent([]byte(other), "")); got {
+		if got, _ := filter(t, `{"types":["*"]}`).Match(content.Read([]byte(other), "")); got {
 			t.Errorf("%s is taken for an event", other)
 		}
 	}
@@ -294,12 +294,12 @@ func FuzzFilter(f *testing.F) {
 	f.Add("/a/0", "in", `[1,2.50,1e3,null]`, []byte(`{"a":[1000,{"b":[]}]}`))
 	f.Add("a", "contains", `"\ud83d\ude00"`, []byte(`{"a":"\ud83d\ude00"}`))
 	f.Add("a", "lt", `-0.0`, []byte(`{"a":-1e-5}`))
-	opposites := map[webhook.Op]webhook.Op{webhook.OpEqual: webhook.OpNotEqual, webhook.OpIn: webhook.OpNotIn}
+	opposites := map[content.Op]content.Op{content.OpEqual: content.OpNotEqual, content.OpIn: content.OpNotIn}
 	f.Fuzz(func(t *testing.T, field, op, value string, body []byte) {
-		c := webhook.Condition{Field: field, Op: webhook.Op(op), Value: json.RawMessage(value)}
-		content := webhook.ReadContent(body, "")
-		webhook.Filter{Types: []string{field}, Fields: []webhook.Condition{c}}.Match(content)
-		stored := webhook.Filter{Fields: []webhook.Condition{c}}
+		c := content.Condition{Field: field, Op: content.Op(op), Value: json.RawMessage(value)}
+		read := content.Read(body, "")
+		content.Filter{Types: []string{field}, Fields: []content.Condition{c}}.Match(read)
+		stored := content.Filter{Fields: []content.Condition{c}}
 		if len(stored.Validate()) > 0 {
 			return
 		}
@@ -307,17 +307,17 @@ func FuzzFilter(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, problems := webhook.OverlayFilter(webhook.Filter{}, raw)
+		again, problems := content.OverlayFilter(content.Filter{}, raw)
 		if len(problems) > 0 {
 			t.Fatalf("%s passes Validate and not OverlayFilter: %v", raw, problems)
 		}
-		took, reason := stored.Match(content)
-		if tookAgain, _ := again.Match(content); took != tookAgain {
+		took, reason := stored.Match(read)
+		if tookAgain, _ := again.Match(read); took != tookAgain {
 			t.Fatalf("%s decides otherwise after a round trip", raw)
 		}
 		if opposite, ok := opposites[c.Op]; ok && json.Valid(body) {
 			c.Op = opposite
-			if other, _ := (webhook.Filter{Fields: []webhook.Condition{c}}).Match(content); other == took {
+			if other, _ := (content.Filter{Fields: []content.Condition{c}}).Match(read); other == took {
 				t.Errorf("%s and %s agree on %q", op, opposite, body)
 			}
 		}
@@ -332,7 +332,7 @@ func BenchmarkFilter(b *testing.B) {
 	body := []byte(orderEvent)
 	b.ReportAllocs()
 	for b.Loop() {
-		f.Match(webhook.ReadContent(body, "application/json"))
+		f.Match(content.Read(body, "application/json"))
 	}
 }
 
@@ -340,13 +340,13 @@ func BenchmarkFilter(b *testing.B) {
 func BenchmarkFiltersOfOneMessage(b *testing.B) {
 	for _, size := range []int{300, 60_000} {
 		body := []byte(`{"list":[` + strings.TrimSuffix(strings.Repeat(`{"sku":"EU-1","n":12345678},`, size/28), ",") + `],"total":7}`)
-		var f webhook.Filter
+		var f content.Filter
 		for range 50 {
-			f.Fields = append(f.Fields, webhook.Condition{Field: "total", Op: webhook.OpGreater, Value: []byte("1")})
+			f.Fields = append(f.Fields, content.Condition{Field: "total", Op: content.OpGreater, Value: []byte("1")})
 		}
 		b.Run(strconv.Itoa(size), func(b *testing.B) {
 			for b.Loop() {
-				c := webhook.ReadContent(body, "application/json")
+				c := content.Read(body, "application/json")
 				for range 10 { // webhooks
 					if ok, why := f.Match(c); !ok {
 						b.Fatal(why)

@@ -1,4 +1,4 @@
-package webhook_test
+package content_test
 
 import (
 	"bytes"
@@ -11,10 +11,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
-var origin = webhook.Origin{MessageID: "5e0b1f6a", Queue: "orders", InsertedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+var origin = content.Origin{MessageID: "5e0b1f6a", Queue: "orders", InsertedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 
 // event is an event in JSON with these members behind the required ones.
 func event(members string) string {
@@ -34,32 +34,32 @@ func base(more ...string) map[string]string {
 func TestBinaryMode(t *testing.T) {
 	tests := []struct {
 		name, body string
-		want       webhook.Payload
+		want       content.Payload
 	}{
 		{"JSON data is sent as it is written", event(`,"datacontenttype":"application/json","data":{"b":1,"a":"<é & \u001B>","n":12345678901234567890,"f":1.0}`),
-			webhook.Payload{Body: []byte(`{"b":1,"a":"<é & \u001B>","n":12345678901234567890,"f":1.0}`), ContentType: "application/json", Headers: base()}},
+			content.Payload{Body: []byte(`{"b":1,"a":"<é & \u001B>","n":12345678901234567890,"f":1.0}`), ContentType: "application/json", Headers: base()}},
 		{"data without a type is JSON", event(`, "data" : "I'm just a string" `),
-			webhook.Payload{Body: []byte(`"I'm just a string"`), ContentType: "application/json", Headers: base()}},
-		{"a null is data", event(`,"data":null`), webhook.Payload{Body: []byte(`null`), ContentType: "application/json", Headers: base()}},
+			content.Payload{Body: []byte(`"I'm just a string"`), ContentType: "application/json", Headers: base()}},
+		{"a null is data", event(`,"data":null`), content.Payload{Body: []byte(`null`), ContentType: "application/json", Headers: base()}},
 		{"any +json type is JSON", event(`,"datacontenttype":"application/vnd.x+json; v=1","data":"a"`),
-			webhook.Payload{Body: []byte(`"a"`), ContentType: "application/vnd.x+json; v=1", Headers: base()}},
+			content.Payload{Body: []byte(`"a"`), ContentType: "application/vnd.x+json; v=1", Headers: base()}},
 		{"text is decoded", event(`,"datacontenttype":"application/xml","data":"<much wow=\"xml\"\/>\r\n\u00e9\ud83d\ude00\u0000"`),
-			webhook.Payload{Body: []byte("<much wow=\"xml\"/>\r\né\U0001F600\x00"), ContentType: "application/xml", Headers: base()}},
+			content.Payload{Body: []byte("<much wow=\"xml\"/>\r\né\U0001F600\x00"), ContentType: "application/xml", Headers: base()}},
 		{"base64 is decoded", event(`,"datacontenttype":"image/png","data_base64":"//4AAQ=="`),
-			webhook.Payload{Body: []byte("\xff\xfe\x00\x01"), ContentType: "image/png", Headers: base()}},
-		{"base64 that is null is not there", event(`,"data":{"a":1},"data_base64":null`), webhook.Payload{Body: []byte(`{"a":1}`), ContentType: "application/json", Headers: base()}},
-		{"data that is null gives way to base64", event(`,"data":null,"data_base64":"AAE="`), webhook.Payload{Body: []byte{0, 1}, ContentType: "application/octet-stream", Headers: base()}},
-		{"base64 without a type is bytes", event(`,"data_base64":""`), webhook.Payload{Body: []byte{}, ContentType: "application/octet-stream", Headers: base()}},
-		{"no data is an empty body", event(``), webhook.Payload{Headers: base()}},
+			content.Payload{Body: []byte("\xff\xfe\x00\x01"), ContentType: "image/png", Headers: base()}},
+		{"base64 that is null is not there", event(`,"data":{"a":1},"data_base64":null`), content.Payload{Body: []byte(`{"a":1}`), ContentType: "application/json", Headers: base()}},
+		{"data that is null gives way to base64", event(`,"data":null,"data_base64":"AAE="`), content.Payload{Body: []byte{0, 1}, ContentType: "application/octet-stream", Headers: base()}},
+		{"base64 without a type is bytes", event(`,"data_base64":""`), content.Payload{Body: []byte{}, ContentType: "application/octet-stream", Headers: base()}},
+		{"no data is an empty body", event(``), content.Payload{Headers: base()}},
 		{"extensions become headers", event(`,"time":"2026-01-02T03:04:05Z","subject":"x","n":-5,"b":true,"unset":null,"traceparent":"00-x"`),
-			webhook.Payload{Headers: base("ce-time", "2026-01-02T03:04:05Z", "ce-subject", "x", "ce-n", "-5", "ce-b", "true", "ce-traceparent", "00-x")}},
+			content.Payload{Headers: base("ce-time", "2026-01-02T03:04:05Z", "ce-subject", "x", "ce-n", "-5", "ce-b", "true", "ce-traceparent", "00-x")}},
 		{"values are percent-encoded", event(`,"subject":"Euro € 😀","a":"100% \"x\"","b":"a\r\nX-Evil: 1","c":"\u0000\u007f"`),
-			webhook.Payload{Headers: base("ce-subject", "Euro%20%E2%82%AC%20%F0%9F%98%80", "ce-a", "100%25%20%22x%22", "ce-b", "a%0D%0AX-Evil:%201", "ce-c", "%00%7F")}},
+			content.Payload{Headers: base("ce-subject", "Euro%20%E2%82%AC%20%F0%9F%98%80", "ce-a", "100%25%20%22x%22", "ce-b", "a%0D%0AX-Evil:%201", "ce-c", "%00%7F")}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			c := webhook.ReadContent([]byte(test.body), "application/cloudevents+json")
-			if diff := cmp.Diff(test.want, webhook.FormatBinary.Payload(c, origin)); diff != "" {
+			c := content.Read([]byte(test.body), "application/cloudevents+json")
+			if diff := cmp.Diff(test.want, content.FormatBinary.Payload(c, origin)); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -93,8 +93,8 @@ func TestBinaryModeGivesWayToStructured(t *testing.T) {
 		"data that is an event":           `,"datacontenttype":"Application/CloudEvents+json","data":{}`,
 	} {
 		body := event(members)
-		got := webhook.FormatBinary.Payload(webhook.ReadContent([]byte(body), ""), origin)
-		if diff := cmp.Diff(webhook.Payload{Body: []byte(body), ContentType: "application/cloudevents+json"}, got); diff != "" {
+		got := content.FormatBinary.Payload(content.Read([]byte(body), ""), origin)
+		if diff := cmp.Diff(content.Payload{Body: []byte(body), ContentType: "application/cloudevents+json"}, got); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
@@ -102,7 +102,7 @@ func TestBinaryModeGivesWayToStructured(t *testing.T) {
 
 func TestStructuredModeKeepsAnEvent(t *testing.T) {
 	for _, body := range []string{orderEvent, "\xef\xbb\xbf" + event(``) + "\n", event(`,"data_base64":"?","X":{}`)} {
-		got := webhook.FormatStructured.Payload(webhook.ReadContent([]byte(body), "application/json"), origin)
+		got := content.FormatStructured.Payload(content.Read([]byte(body), "application/json"), origin)
 		if string(got.Body) != body || got.ContentType != "application/cloudevents+json" || got.Headers != nil {
 			t.Errorf("%q became %q, %v", body, got.Body, got)
 		}
@@ -130,7 +130,7 @@ func TestRawBodiesAreWrapped(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			got := webhook.FormatStructured.Payload(webhook.ReadContent([]byte(test.body), test.contentType), origin)
+			got := content.FormatStructured.Payload(content.Read([]byte(test.body), test.contentType), origin)
 			if string(got.Body) != head+test.want || got.ContentType != "application/cloudevents+json" || got.Headers != nil {
 				t.Errorf("got  %s, %s\nwant %s", got.Body, got.ContentType, head+test.want)
 			}
@@ -143,23 +143,23 @@ func TestRawBodiesAreWrapped(t *testing.T) {
 
 func TestRawBodiesInBinaryModeKeepTheirBytes(t *testing.T) {
 	body := []byte("\xff\xfe\x00\x01\r\n")
-	got := webhook.FormatBinary.Payload(webhook.ReadContent(body, "image/x\r\nX: 1"), webhook.Origin{MessageID: "a b\r\n", Queue: "or/ders"})
-	want := webhook.Payload{Body: body, ContentType: "image/x", Headers: map[string]string{
+	got := content.FormatBinary.Payload(content.Read(body, "image/x\r\nX: 1"), content.Origin{MessageID: "a b\r\n", Queue: "or/ders"})
+	want := content.Payload{Body: body, ContentType: "image/x", Headers: map[string]string{
 		"ce-specversion": "1.0", "ce-id": "a%20b%0D%0A", "ce-source": "/queues/or%252Fders", "ce-type": "pushlease.message",
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	batch := webhook.FormatBinary.Payload(webhook.ReadContent([]byte("[]"), "application/cloudevents-batch+json"), origin)
+	batch := content.FormatBinary.Payload(content.Read([]byte("[]"), "application/cloudevents-batch+json"), origin)
 	if batch.ContentType != "application/cloudevents+json" {
 		t.Errorf("a batch is sent as %s, which says something else than binary mode", batch.ContentType)
 	}
 }
 
 func TestRawFormatChangesNothing(t *testing.T) {
-	for _, format := range []webhook.Format{webhook.FormatRaw, ""} {
+	for _, format := range []content.Format{content.FormatRaw, ""} {
 		for _, body := range []string{orderEvent, "", "\xff", "{}\n"} {
-			got := format.Payload(webhook.ReadContent([]byte(body), "a/b"), origin)
+			got := format.Payload(content.Read([]byte(body), "a/b"), origin)
 			if string(got.Body) != body || got.ContentType != "a/b" || got.Headers != nil {
 				t.Errorf("%q became %v", body, got)
 			}
@@ -168,13 +168,13 @@ func TestRawFormatChangesNothing(t *testing.T) {
 }
 
 func TestFormatsAreNamed(t *testing.T) {
-	for _, f := range webhook.Formats() {
-		if got, err := webhook.ParseFormat(string(f)); got != f || err != nil {
+	for _, f := range content.Formats() {
+		if got, err := content.ParseFormat(string(f)); got != f || err != nil {
 			t.Errorf("%s: %s, %v", f, got, err)
 		}
 	}
 	for _, bad := range []string{"", "Raw", "cloudevents"} {
-		if _, err := webhook.ParseFormat(bad); err == nil || !strings.Contains(err.Error(), "cloudevents-binary") {
+		if _, err := content.ParseFormat(bad); err == nil || !strings.Contains(err.Error(), "cloudevents-binary") {
 			t.Errorf("%q: %v; want an error that lists the formats", bad, err)
 		}
 	}
@@ -186,11 +186,11 @@ func FuzzWrap(f *testing.F) {
 	f.Add([]byte(" {\"a\":1} "), "application/json", "\xff\r\n")
 	f.Add([]byte("text \u2028 </script>"), "text/plain", "")
 	f.Fuzz(func(t *testing.T, body []byte, contentType, id string) {
-		c := webhook.ReadContent(body, contentType)
+		c := content.Read(body, contentType)
 		if c.Event != nil {
 			return
 		}
-		got := webhook.FormatStructured.Payload(c, webhook.Origin{MessageID: id, Queue: "orders"})
+		got := content.FormatStructured.Payload(c, content.Origin{MessageID: id, Queue: "orders"})
 		var e struct {
 			Data            json.RawMessage
 			DataBase64      *string `json:"data_base64"`

@@ -1,4 +1,4 @@
-package webhook
+package content
 
 import (
 	"bytes"
@@ -225,7 +225,7 @@ func (e *Event) payload() (data []byte, contentType string, ok bool) {
 			return nil, "", false
 		}
 		if contentType == "" {
-			contentType = defaultContentType
+			contentType = DefaultType
 		}
 		data, err := base64.StdEncoding.Strict().DecodeString(text)
 		return data, contentType, err == nil

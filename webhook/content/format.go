@@ -1,4 +1,4 @@
-package webhook
+package content
 
 import (
 	"bytes"
@@ -37,7 +37,7 @@ func ParseFormat(s string) (Format, error) {
 	case FormatRaw, FormatStructured, FormatBinary:
 		return f, nil
 	}
-	return "", invalid("the format is not known", "use "+listOf(Formats()))
+	return "", &FieldError{Problem: "the format is not known", Cure: "use " + listOf(Formats())}
 }
 
 // Keeps is whether a header of the webhook's own is sent in the format: in CloudEvents
@@ -112,7 +112,7 @@ func wrap(c Content, o Origin) []byte {
 		event = appendQuoted(event, a.value)
 		separator = ','
 	}
-	contentType := cleanValue(c.ContentType)
+	contentType := HeaderValue(c.ContentType)
 	if contentType != "" {
 		event = append(event, `,"datacontenttype":`...)
 		event = appendQuoted(event, contentType)
@@ -153,14 +153,14 @@ func isText(contentType string) bool {
 
 // binary is false when headers can't carry the event, or its data can't be told exactly.
 func binary(c Content, o Origin) (Payload, bool) {
-	p := Payload{Body: c.Body, ContentType: cleanValue(c.ContentType)}
+	p := Payload{Body: c.Body, ContentType: HeaderValue(c.ContentType)}
 	attributes := o.attributes()
 	if e := c.Event; e != nil {
 		if e.unportable {
 			return Payload{}, false
 		}
 		data, contentType, ok := e.payload()
-		if !ok || cleanValue(contentType) != contentType {
+		if !ok || HeaderValue(contentType) != contentType {
 			return Payload{}, false
 		}
 		attributes = e.attributes

@@ -135,27 +135,27 @@ func New(opts Options) (*API, error) {
 	}
 	a := &API{Options: opts, crossSite: http.NewCrossOriginProtection()}
 	var err error
-	a.published, err = opts.Meter.Int64Counter("messages_published",
+	a.published, err = opts.Meter.Int64Counter("pushlease.messages.published",
 		metric.WithUnit("{message}"), metric.WithDescription("Messages sent to a queue through the API."))
 	if err != nil {
 		return nil, fmt.Errorf("make counter: %w", err)
 	}
-	a.unrecorded, err = opts.Meter.Int64Counter("publish_records_failed",
+	a.unrecorded, err = opts.Meter.Int64Counter("pushlease.publish.records.failed",
 		metric.WithUnit("{message}"), metric.WithDescription("Published messages whose record could not be written; they are delivered all the same."))
 	if err != nil {
 		return nil, fmt.Errorf("make counter: %w", err)
 	}
-	a.unfinished, err = opts.Meter.Int64Counter("publish_keys_unfinished",
+	a.unfinished, err = opts.Meter.Int64Counter("pushlease.publish.keys.unfinished",
 		metric.WithUnit("{message}"), metric.WithDescription("Published messages whose Idempotency-Key could not be kept; a repeated request sends another one, which is dropped when it is received."))
 	if err != nil {
 		return nil, fmt.Errorf("make counter: %w", err)
 	}
-	a.replayed, err = opts.Meter.Int64Counter("deadletters.replays",
+	a.replayed, err = opts.Meter.Int64Counter("pushlease.deadletters.replays",
 		metric.WithDescription("Replays of dead letters that were sent, by queue."))
 	if err != nil {
 		return nil, fmt.Errorf("make counter: %w", err)
 	}
-	a.purged, err = opts.Meter.Int64Counter("deadletters.purged",
+	a.purged, err = opts.Meter.Int64Counter("pushlease.deadletters.purged",
 		metric.WithDescription("Dead letters that were purged by filter, by queue."))
 	if err != nil {
 		return nil, fmt.Errorf("make counter: %w", err)

@@ -91,7 +91,7 @@ func (b *backlog) replace(all map[string]waiting, allAt time.Time) {
 // measure makes the gauge. A queue whose count is old is left out rather than shown as
 // it once was.
 func (b *backlog) measure(m metric.Meter) error {
-	_, err := m.Int64ObservableGauge("deadletters.waiting",
+	_, err := m.Int64ObservableGauge("pushlease.deadletters.waiting",
 		metric.WithDescription("Dead letters that wait, by queue, counted once a minute up to 1001."),
 		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
 			b.mu.Lock()

@@ -34,7 +34,7 @@ func gauge(t *testing.T, reader *metric.ManualReader, queueName string) int64 {
 	for _, scope := range all.ScopeMetrics {
 		for _, m := range scope.Metrics {
 			g, ok := m.Data.(metricdata.Gauge[int64])
-			if m.Name != "deadletters.waiting" || !ok {
+			if m.Name != "pushlease.deadletters.waiting" || !ok {
 				continue
 			}
 			for _, p := range g.DataPoints {

@@ -220,7 +220,7 @@ func TestEveryWayToADeadLetterHasItsOwnReasonAndOneLogLine(t *testing.T) {
 				want(t, "has a description of its own", d.Description != "" && d.Description != "The delivery was given up.", true)
 				want(t, "messages left", b.total(testQueue), 0)
 				wantOneLine(t, b.log.String(), d)
-				want(t, "counted", counted(t, reader, "messages.deadlettered", string(tt.reason)), 1)
+				want(t, "counted", counted(t, reader, "pushlease.messages.deadlettered", string(tt.reason)), 1)
 			})
 		})
 	}

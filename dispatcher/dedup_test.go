@@ -67,8 +67,8 @@ func TestAnEventThatComesTwiceIsPostedOnce(t *testing.T) {
 		want(t, "state of the first", b.delivery(first, b.webhook.ID).State, tables.Delivered)
 		want(t, "state of the other", b.delivery(other, b.webhook.ID).State, tables.Delivered)
 		b.wantDuplicate(second)
-		want(t, "duplicates", c.sum(b.t, "messages.duplicate", "kind", "event"), 1)
-		want(t, "settled as duplicates", c.sum(b.t, "messages.settled", "reason", "Duplicate", "result", "deleted"), 1)
+		want(t, "duplicates", c.sum(b.t, "pushlease.messages.duplicate", "kind", "event"), 1)
+		want(t, "settled as duplicates", c.sum(b.t, "pushlease.messages.settled", "reason", "Duplicate", "result", "deleted"), 1)
 	})
 }
 
@@ -136,7 +136,7 @@ func TestACopyWaitsThroughAllRetriesAndTakesOverWhenTheyFail(t *testing.T) {
 				stop()
 				want(t, "POSTs", b.sender.count(), tt.posts)
 				want(t, "messages left", b.total(testQueue), 0)
-				want(t, "duplicates", c.sum(b.t, "messages.duplicate", "kind", "event"), int64(tt.duplicates))
+				want(t, "duplicates", c.sum(b.t, "pushlease.messages.duplicate", "kind", "event"), int64(tt.duplicates))
 				want(t, "dead letters", len(b.deadLetters()), tt.letters)
 			})
 		})
@@ -234,8 +234,8 @@ func TestAStoreThatCanNotBeAskedIsNeitherYesNorNo(t *testing.T) {
 		want(t, "POSTs", b.sender.count(), 1)
 		want(t, "messages left", b.total(testQueue), 0)
 		want(t, "state", b.delivery(first, b.webhook.ID).State, tables.Delivered)
-		want(t, "counted", c.sum(b.t, "dedup.lookup.failures"), 1)
-		want(t, "claims that could not be ended", c.sum(b.t, "dedup.claims.unfinished"), 1)
+		want(t, "counted", c.sum(b.t, "pushlease.dedup.lookup.failures"), 1)
+		want(t, "claims that could not be ended", c.sum(b.t, "pushlease.dedup.claims.unfinished"), 1)
 		// The first tier knows it still.
 		second := b.send(event("1", "a"))
 		third := b.send(event("2", "b"))
@@ -297,7 +297,7 @@ func TestTheSameEventWithAnotherBodyIsDeliveredAndCounted(t *testing.T) {
 				stop()
 				want(t, "POSTs", b.sender.count(), 2)
 				want(t, "messages left", b.total(testQueue), 0)
-				want(t, "conflicts", c.sum(b.t, "dedup.conflicts"), 1)
+				want(t, "conflicts", c.sum(b.t, "pushlease.dedup.conflicts"), 1)
 				want(t, "warnings", strings.Count(b.log.String(), "have different bodies"), 1)
 			})
 		})
@@ -511,7 +511,7 @@ func TestACopyWithAShortLifeWaitsToo(t *testing.T) {
 				want(t, "dead letters in the first half of its life", len(b.deadLetters()), 0)
 				time.Sleep(9 * time.Second)
 				want(t, "dead letters", len(b.deadLetters()), tt.gaveUp)
-				want(t, "duplicates", c.sum(b.t, "messages.duplicate", "kind", "event"), int64(tt.duplicates))
+				want(t, "duplicates", c.sum(b.t, "pushlease.messages.duplicate", "kind", "event"), int64(tt.duplicates))
 			})
 		})
 	}

@@ -175,7 +175,7 @@ func TestInFlightIsWhatIsAtWork(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, m := range all.ScopeMetrics[0].Metrics {
-				if g, ok := m.Data.(metricdata.Gauge[int64]); ok && m.Name == "messages.in_flight" {
+				if g, ok := m.Data.(metricdata.Gauge[int64]); ok && m.Name == "pushlease.messages.in_flight" {
 					return g.DataPoints[0].Value
 				}
 			}

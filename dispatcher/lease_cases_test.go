@@ -129,8 +129,8 @@ func TestRenewalEndsWithTheFirstDefinitiveAnswer(t *testing.T) {
 		d.Wake(testQueue)
 		time.Sleep(10 * time.Minute) // less than until the next receive
 		want(t, "renewals in ten minutes", seen.count(), 2)
-		want(t, "lost", c.sum(t, "lease.lost", "kind", "lost"), 1)
-		want(t, "lost in all", c.sum(t, "lease.lost"), 1)
+		want(t, "lost", c.sum(t, "pushlease.lease.lost", "kind", "lost"), 1)
+		want(t, "lost in all", c.sum(t, "pushlease.lease.lost"), 1)
 		if n := handling(); n > 0 {
 			t.Errorf("%d goroutines are left of the handling", n)
 		}
@@ -249,9 +249,9 @@ func TestSilentLeaseIsToldApartFromALostOne(t *testing.T) {
 				stop()
 				want(t, "POSTs", b.sender.count(), 1)
 				want(t, "messages left", b.total(testQueue), 0)
-				want(t, "silent", c.sum(t, "lease.lost", "kind", "silent"), 1)
-				want(t, "of any kind", c.sum(t, "lease.lost"), 1)
-				want(t, "deleted", c.sum(t, "messages.deleted", "result", "deleted"), 1)
+				want(t, "silent", c.sum(t, "pushlease.lease.lost", "kind", "silent"), 1)
+				want(t, "of any kind", c.sum(t, "pushlease.lease.lost"), 1)
+				want(t, "deleted", c.sum(t, "pushlease.messages.deleted", "result", "deleted"), 1)
 			})
 		})
 	}
@@ -279,8 +279,8 @@ func TestFencedLeaseLeavesWhatTheOtherRecorded(t *testing.T) {
 		stopFirst()
 		stopSecond()
 		want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
-		want(t, "fenced", c.sum(t, "lease.lost", "kind", "fenced"), 1)
-		want(t, "silent", c.sum(t, "lease.lost", "kind", "silent"), 1)
+		want(t, "fenced", c.sum(t, "pushlease.lease.lost", "kind", "fenced"), 1)
+		want(t, "silent", c.sum(t, "pushlease.lease.lost", "kind", "silent"), 1)
 		want(t, "messages left", b.total(testQueue), 0)
 		want(t, "dead letters", len(b.deadLetters()), 0)
 	})
@@ -387,8 +387,8 @@ func TestFailedDeleteIsTriedAgainAndNeverASecondPost(t *testing.T) {
 					t.Errorf("%d tries, want at least %d", n, tt.tries)
 				}
 				want(t, "lease warnings", strings.Count(b.log.String(), "lease lost")+strings.Count(b.log.String(), "lease was lost"), 0)
-				want(t, "leases lost", c.sum(t, "lease.lost"), 0)
-				want(t, "duplicates", c.sum(t, "messages.duplicate"), 0)
+				want(t, "leases lost", c.sum(t, "pushlease.lease.lost"), 0)
+				want(t, "duplicates", c.sum(t, "pushlease.messages.duplicate"), 0)
 				want(t, "failed", statusOf(d, testQueue).Deletions.Failed, 0)
 			})
 		})
@@ -417,7 +417,7 @@ func TestLostAttemptRecordIsMarkedAndCounted(t *testing.T) {
 		want(t, "state", del.State, tables.DeadLettered)
 		want(t, "records missing", del.MissingRecords, 1)
 		want(t, "attempts recorded", len(b.attempts(sent)), 2)
-		want(t, "records that waited", c.sum(t, "records.deferred"), 1)
+		want(t, "records that waited", c.sum(t, "pushlease.records.deferred"), 1)
 		stop()
 	})
 }

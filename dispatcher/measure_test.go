@@ -229,7 +229,7 @@ func TestUtilisationWarnsAboveEightyAndLengthensAboveNinetyPercent(t *testing.T)
 				b.send("x")
 				time.Sleep(3 * time.Minute)
 				want(t, "asked for first", leases.first(), 90*time.Second)
-				want(t, "at risk", c.sum(t, "lease.at_risk", "queue", testQueue), tt.risk)
+				want(t, "at risk", c.sum(t, "pushlease.lease.at_risk", "queue", testQueue), tt.risk)
 				want(t, "asked for next", leases.last(), tt.next)
 				want(t, "in force", statusOf(d, testQueue).Lease, tt.next)
 				time.Sleep(time.Hour + time.Minute)
@@ -251,7 +251,7 @@ func TestWarningsAboutLongMessagesAreRateLimitedAndCounted(t *testing.T) { // R4
 		}
 		time.Sleep(3 * time.Minute)
 		stop()
-		want(t, "at risk", c.sum(t, "lease.at_risk"), 41)
+		want(t, "at risk", c.sum(t, "pushlease.lease.at_risk"), 41)
 		if n := strings.Count(b.log.String(), "too much of its lease"); n < 2 || n > 3 {
 			t.Errorf("%d warnings in two minutes, want one a minute", n)
 		}

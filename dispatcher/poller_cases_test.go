@@ -60,7 +60,7 @@ func pollAges(t *testing.T) (metric.Meter, func() float64) {
 			t.Fatal(err)
 		}
 		for _, m := range all.ScopeMetrics[0].Metrics {
-			if g, ok := m.Data.(metricdata.Gauge[float64]); ok && m.Name == "poll.age" && len(g.DataPoints) == 1 {
+			if g, ok := m.Data.(metricdata.Gauge[float64]); ok && m.Name == "pushlease.poll.age" && len(g.DataPoints) == 1 {
 				return g.DataPoints[0].Value
 			}
 		}

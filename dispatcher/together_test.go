@@ -49,7 +49,7 @@ func TestLastRecordGoesWithTheDelete(t *testing.T) {
 		want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
 		want(t, "attempts", len(b.attempts(sent)), 1)
 		want(t, "deletions", statusOf(d, testQueue).Deletions.Successful, 1)
-		want(t, "counted", c.sum(t, "messages.deleted", "result", "deleted"), 1)
+		want(t, "counted", c.sum(t, "pushlease.messages.deleted", "result", "deleted"), 1)
 	})
 }
 
@@ -203,7 +203,7 @@ func TestStepThatFailedIsTakenApart(t *testing.T) {
 				stop()
 				n := statusOf(d, testQueue).Deletions
 				want(t, "deletions", n.Total, 1)
-				want(t, "counted", c.sum(t, "messages.deleted", "result", tt.result), 1)
+				want(t, "counted", c.sum(t, "pushlease.messages.deleted", "result", tt.result), 1)
 				if tt.broken == "" {
 					want(t, "records by themselves", b.store.count("record"), tt.records)
 					want(t, "deletes by themselves", b.queues.count("complete"), tt.deletes)

@@ -201,9 +201,9 @@ func TestSpreadsAndQuantiles(t *testing.T) {
 func TestMetricsAreReadByLabel(t *testing.T) {
 	m, err := parseMetrics(strings.NewReader(`# HELP x y
 go_goroutines 42
-storage_transactions_total{operation="complete",service="queue"} 7
-storage_transactions_total{operation="record",service="table"} 3
-storage_transactions_total{operation="complete",service="queue",more="x"} 1
+pushlease_storage_transactions_total{operation="complete",service="queue"} 7
+pushlease_storage_transactions_total{operation="record",service="table"} 3
+pushlease_storage_transactions_total{operation="complete",service="queue",more="x"} 1
 other_total{operation="complete",service="queue"} 99
 `))
 	if err != nil || m.goroutines != 42 || m.transactions["queue complete"] != 8 || m.transactions["table record"] != 3 || len(m.transactions) != 2 {

@@ -203,7 +203,7 @@ func parseMetrics(text io.Reader) (metrics, error) {
 		case err != nil:
 		case name == "go_goroutines":
 			m.goroutines = value
-		case name == "storage_transactions_total":
+		case name == "pushlease_storage_transactions_total":
 			m.transactions[label(labels, "service")+" "+label(labels, "operation")] += value
 		}
 	}

@@ -190,7 +190,7 @@ func (s *scene) ended(t timeline) bool {
 
 // check compares how a scene ended with how it should.
 func (d *demo) check(ctx context.Context, s *scene) error {
-	s.renewals = d.metric(ctx, "lease_renewals_total", `queue="`+s.queue+`"`, `result="renewed"`)
+	s.renewals = d.metric(ctx, "pushlease_lease_renewals_total", `queue="`+s.queue+`"`, `result="renewed"`)
 	got := s.receiver.Totals()
 	switch {
 	case s.state != s.wantState:
@@ -290,6 +290,6 @@ The server stays up until Ctrl-C. Paste into another terminal:
 
   # the last attempts, and the metrics
   curl -s '%[1]s/api/v1/attempts?limit=5'
-  curl -s %[1]s/metrics | grep -E '^(messages|storage|lease)_'
+  curl -s %[1]s/metrics | grep ^pushlease_
 `, server, refused.queue, refused.messageID)
 }

@@ -215,7 +215,7 @@ func TestThreeWebhooksAndAReplayByFilter(t *testing.T) {
 		if st := a.p.statistics(a.queue).Deletions; st.Successful != 2*len(messages) || st.Failed+st.Unverified != 0 {
 			t.Errorf("deletions after the replay: %+v", st)
 		}
-		if n := a.p.metric("deadletters_replays_total", `queue="`+a.queue+`"`); int(n) != len(messages) {
+		if n := a.p.metric("pushlease_deadletters_replays_total", `queue="`+a.queue+`"`); int(n) != len(messages) {
 			t.Errorf("%v replays are counted", n)
 		}
 	})
@@ -329,21 +329,21 @@ func (a *accept) expectStatistics(n int) {
 		labels []string
 		want   int
 	}{
-		{"messages_deadlettered_total", []string{`reason="NonRetryableError"`}, n},
-		{"messages_deadlettered_total", nil, n},
-		{"messages_deleted_total", nil, n},
-		{"messages_duplicate_total", nil, 0},
-		{"webhook_attempts_total", []string{`outcome="2xx"`}, 2 * n},
-		{"webhook_attempts_total", []string{`outcome="5xx"`, `webhook="` + a.falters.ID + `"`}, n},
-		{"webhook_attempts_total", []string{`outcome="4xx"`, `webhook="` + a.refuses.ID + `"`}, n},
-		{"webhook_attempts_total", nil, 4 * n},
+		{"pushlease_messages_deadlettered_total", []string{`reason="NonRetryableError"`}, n},
+		{"pushlease_messages_deadlettered_total", nil, n},
+		{"pushlease_messages_deleted_total", nil, n},
+		{"pushlease_messages_duplicate_total", nil, 0},
+		{"pushlease_webhook_attempts_total", []string{`outcome="2xx"`}, 2 * n},
+		{"pushlease_webhook_attempts_total", []string{`outcome="5xx"`, `webhook="` + a.falters.ID + `"`}, n},
+		{"pushlease_webhook_attempts_total", []string{`outcome="4xx"`, `webhook="` + a.refuses.ID + `"`}, n},
+		{"pushlease_webhook_attempts_total", nil, 4 * n},
 	} {
 		if got := a.p.metric(tt.name, append(tt.labels, queue)...); int(got) != tt.want {
 			a.t.Errorf("%s %v is %v, want %d", tt.name, tt.labels, got, tt.want)
 		}
 	}
 	// Each message came once, and again for its second attempt.
-	if got := int(a.p.metric("messages_received_total", queue)); got < 2*n {
+	if got := int(a.p.metric("pushlease_messages_received_total", queue)); got < 2*n {
 		a.t.Errorf("%d messages are counted as received, want at least %d", got, 2*n)
 	}
 	if got := a.p.count(a.queue, "waiting"); got != n {
@@ -405,7 +405,7 @@ func TestAnEventPublishedTwiceIsDeliveredOnce(t *testing.T) {
 		if shown.code != exitOK || !strings.Contains(shown.out, "duplicate") {
 			t.Errorf("messages show of the second ended with %d: %s%s", shown.code, shown.out, shown.err)
 		}
-		if n := a.p.metric("messages_duplicate_total", `queue="`+queue+`"`, `kind="event"`); n != 1 {
+		if n := a.p.metric("pushlease_messages_duplicate_total", `queue="`+queue+`"`, `kind="event"`); n != 1 {
 			t.Errorf("%v duplicates are counted", n)
 		}
 		if st := a.p.statistics(queue).Deletions; st.Successful != 2 || st.Failed+st.Unverified != 0 {

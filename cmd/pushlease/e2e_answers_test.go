@@ -177,7 +177,7 @@ func TestEveryAnswerHasItsDecision(t *testing.T) {
 				})
 			}
 		})
-		if n := p.metric("messages_deadlettered_total"); n == 0 {
+		if n := p.metric("pushlease_messages_deadlettered_total"); n == 0 {
 			t.Error("no dead letter is counted")
 		}
 		copies.check(p)
@@ -303,7 +303,7 @@ type copyTally struct{ published, deadLetters, inQueues atomic.Int64 }
 func (c *copyTally) check(p *process) {
 	p.t.Helper()
 	count := func(operation string) int64 {
-		return int64(p.metric("storage_transactions_total", `service="queue"`, `operation="`+operation+`"`))
+		return int64(p.metric("pushlease_storage_transactions_total", `service="queue"`, `operation="`+operation+`"`))
 	}
 	repeated := count("send") - count("create") - c.published.Load() - c.deadLetters.Load()
 	if more := c.inQueues.Load() - c.deadLetters.Load(); repeated < 0 || more > repeated {

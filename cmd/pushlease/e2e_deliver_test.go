@@ -86,7 +86,7 @@ func TestMainJobEndToEnd(t *testing.T) {
 		if s.account != nil {
 			enqueueFromOutside(t, s, p, in, queue, h)
 		}
-		if n := p.metric("storage_transactions_total"); n < 4 {
+		if n := p.metric("pushlease_storage_transactions_total"); n < 4 {
 			t.Errorf("%v storage transactions are counted", n)
 		}
 		if n := len(in.all()); n != in.Totals().IDs {
@@ -153,8 +153,8 @@ func TestSlowReceiverGetsOnePost(t *testing.T) {
 				}
 				renewals, lost := 0.0, 0.0
 				for _, p := range all {
-					renewals += p.metric("lease_renewals_total", `queue="`+queue+`"`, `result="renewed"`)
-					lost += p.metric("lease_lost_total", `queue="`+queue+`"`)
+					renewals += p.metric("pushlease_lease_renewals_total", `queue="`+queue+`"`, `result="renewed"`)
+					lost += p.metric("pushlease_lease_lost_total", `queue="`+queue+`"`)
 				}
 				if renewals < 4 || lost != 0 {
 					t.Errorf("%v renewals and %v lost leases, want at least 4 and none", renewals, lost)
@@ -181,7 +181,7 @@ func TestTwoProcessesShareAQueue(t *testing.T) {
 			t.Errorf("%d POSTs of %d messages, want one of each of %d", got.Requests, got.IDs, messages)
 		}
 		for i, p := range []*process{a, b} {
-			if p.metric("messages_received_total", `queue="`+queue+`"`) == 0 {
+			if p.metric("pushlease_messages_received_total", `queue="`+queue+`"`) == 0 {
 				t.Errorf("process %d received nothing", i+1)
 			}
 		}

@@ -119,7 +119,7 @@ func TestFiltersAndFormatsEndToEnd(t *testing.T) {
 			}
 			spans[parts[2]] = true
 		}
-		if n := p.metric("messages_settled_total", `queue="`+queue+`"`, `reason="Unmatched"`); n != 1 {
+		if n := p.metric("pushlease_messages_settled_total", `queue="`+queue+`"`, `reason="Unmatched"`); n != 1 {
 			t.Errorf("%v messages are counted as unmatched", n)
 		}
 		var match struct{ Outcome string }

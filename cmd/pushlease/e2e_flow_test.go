@@ -222,8 +222,8 @@ func TestReceiverThatRecoversGetsItsBacklog(t *testing.T) {
 	if st.Until.IsZero() || !strings.Contains(st.Text, "A probe is due at") {
 		t.Errorf("status %+v", st)
 	}
-	if n := p.metric("webhook_stopped", h.ID, `state="`); n != 1 {
-		t.Errorf("webhook_stopped is %v", n)
+	if n := p.metric("pushlease_webhook_stopped", h.ID, `state="`); n != 1 {
+		t.Errorf("pushlease_webhook_stopped is %v", n)
 	}
 	places := make(chan struct{}, 4)
 	mended := time.Now()
@@ -255,7 +255,7 @@ func TestOpenBreakerSurvivesAKillAndEnableBeginsAnew(t *testing.T) {
 	p.publishMany(queue, messages)
 	before := p.waitStatus(30*time.Second, h.ID, "failing")
 	waitUntil(t, 20*time.Second, func() string {
-		if p.metric("storage_transactions_total", `operation="put_health"`) == 0 {
+		if p.metric("pushlease_storage_transactions_total", `operation="put_health"`) == 0 {
 			return "the breaker is not stored"
 		}
 		return ""
@@ -302,8 +302,8 @@ func TestWebhookThatOnlyFailsIsDisabledAndKeepsItsMessages(t *testing.T) {
 	if w.DisabledReason != "failing" || !strings.Contains(st.Text, "failed for 1s without one 2xx") {
 		t.Errorf("disabled because %q: %s", w.DisabledReason, st.Text)
 	}
-	if n := p.metric("webhook_stopped", `state="disabled"`, `why="failing"`); n != 1 {
-		t.Errorf("webhook_stopped is %v", n)
+	if n := p.metric("pushlease_webhook_stopped", `state="disabled"`, `why="failing"`); n != 1 {
+		t.Errorf("pushlease_webhook_stopped is %v", n)
 	}
 	in.become(after(0, http.StatusOK))
 	if n := p.depth(queue); n != len(ids) {
@@ -339,10 +339,10 @@ func TestAutoDisableSurvivesKills(t *testing.T) {
 		}
 		return ""
 	})
-	stored := p.metric("storage_transactions_total", `operation="put_health"`)
+	stored := p.metric("pushlease_storage_transactions_total", `operation="put_health"`)
 	p.publish(queue, `{"n":0}`)                 // what is stored from here on knows of all before
 	waitUntil(t, 3*time.Minute, func() string { // it is stored once a minute
-		if p.metric("storage_transactions_total", `operation="put_health"`) == stored {
+		if p.metric("pushlease_storage_transactions_total", `operation="put_health"`) == stored {
 			return "what has failed is not stored"
 		}
 		return ""

@@ -110,7 +110,7 @@ func TestBadInputNamesFieldAndCure(t *testing.T) {
 		if strings.Contains(p.log.String(), "sesame") {
 			t.Error("the log repeats what was refused")
 		}
-		if n := p.metric("storage_transactions_total", `operation="send"`); n != 0 {
+		if n := p.metric("pushlease_storage_transactions_total", `operation="send"`); n != 0 {
 			t.Errorf("%v sends to storage, want none", n)
 		}
 	})

@@ -268,7 +268,7 @@ func TestMessageThatComesBackDuringItsPostIsPostedOnce(t *testing.T) {
 	id := p.publish(queue, `{"text":"`+bodyMark+`"}`)
 	in.wait(t, 1)
 	waitUntil(t, 20*time.Second, func() string {
-		if n := p.metric("messages_received_total", `queue="`+queue+`"`); n < 2 {
+		if n := p.metric("pushlease_messages_received_total", `queue="`+queue+`"`); n < 2 {
 			return fmt.Sprintf("received %v times, want 2", n)
 		}
 		return ""

@@ -30,7 +30,7 @@ type deadLetterExpiry struct {
 }
 
 func newDeadLetterExpiry(store tables.DeadLetters, replayed, others time.Duration, log *slog.Logger, m metric.Meter) (*deadLetterExpiry, error) {
-	c, err := m.Int64Counter("deadletters.expired",
+	c, err := m.Int64Counter("pushlease.deadletters.expired",
 		metric.WithDescription("Dead letters removed because of their age, by queue and status."))
 	if err != nil {
 		return nil, fmt.Errorf("make counter: %w", err)

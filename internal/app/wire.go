@@ -109,7 +109,7 @@ func openStores(ctx context.Context, cfg config.Config, outside Outside, log *sl
 // newDropCounter counts what is missing from the index of recent attempts; the
 // records themselves are not affected.
 func newDropCounter(m metric.Meter) (func(rows int), error) {
-	c, err := m.Int64Counter("attempt.index.dropped",
+	c, err := m.Int64Counter("pushlease.attempt.index.dropped",
 		metric.WithDescription("Rows missing from the index of recent attempts, because it could not be written or did not keep up."))
 	if err != nil {
 		return nil, fmt.Errorf("make counter: %w", err)
@@ -119,7 +119,7 @@ func newDropCounter(m metric.Meter) (func(rows int), error) {
 
 // newExpiredCounter counts and logs messages whose life ended unsettled.
 func newExpiredCounter(m metric.Meter, log *slog.Logger) (func(queueName string, messages int64), error) {
-	c, err := m.Int64Counter("messages.expired",
+	c, err := m.Int64Counter("pushlease.messages.expired",
 		metric.WithDescription("Messages whose life ended before they were settled. What a webhook was still due is a dead letter, with the reason Expired."))
 	if err != nil {
 		return nil, fmt.Errorf("make counter: %w", err)
@@ -134,7 +134,7 @@ func newExpiredCounter(m metric.Meter, log *slog.Logger) (func(queueName string,
 type storageCounter func(service, operation string)
 
 func newStorageCounter(m metric.Meter) (storageCounter, error) {
-	c, err := m.Int64Counter("storage.transactions",
+	c, err := m.Int64Counter("pushlease.storage.transactions",
 		metric.WithDescription("Storage transactions, by service and operation, counted at the transport."))
 	if err != nil {
 		return nil, fmt.Errorf("make counter: %w", err)

@@ -54,7 +54,7 @@ func TestAlertRulesAreAboutMetricsOfTheCodeWithTheDocumentedThresholds(t *testin
 		}
 	}
 	for alert, end := range map[string]string{
-		"PushleaseDuplicates": "> 0.05", "PushleaseDeletesFail": "> 0.02", "PushleaseLeaseTooShort": "(lease_at_risk_total[1h])) > 10",
+		"PushleaseDuplicates": "> 0.05", "PushleaseDeletesFail": "> 0.02", "PushleaseLeaseTooShort": "(pushlease_lease_at_risk_total[1h])) > 10",
 		"PushleaseDeadLetters": "> 100", "PushleaseManyDeadLetters": "> 1000",
 	} {
 		if !strings.HasSuffix(exprs[alert], end) {

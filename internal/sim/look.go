@@ -123,7 +123,7 @@ func (w *world) look(settled bool) {
 		}
 	}
 	for _, i := range w.slots {
-		s.lost += i.metric("records_lost_total")
+		s.lost += i.metric("pushlease_records_lost_total")
 	}
 	w.note("plan", fmt.Sprintf("the metric of lost records says %d", s.lost))
 	w.shown = s

@@ -78,27 +78,27 @@ func TestPrometheusNamesAreThoseThatTheDocumentsPromise(t *testing.T) {
 	noCollector(t)
 	tel := start(t, Options{Version: "1.2.3", Instance: "one"})
 	meter := tel.MeterProvider.Meter("test")
-	counter(t, tel, "messages.deadlettered", metric.WithUnit("{message}")).Add(t.Context(), 1,
+	counter(t, tel, "pushlease.messages.deadlettered", metric.WithUnit("{message}")).Add(t.Context(), 1,
 		metric.WithAttributes(attribute.String("queue", "orders"), attribute.String("reason", "PoisonMessage")))
-	counter(t, tel, "storage.transactions").Add(t.Context(), 2,
+	counter(t, tel, "pushlease.storage.transactions").Add(t.Context(), 2,
 		metric.WithAttributes(attribute.String("service", "queue"), attribute.String("operation", "receive")))
-	gauge, err := meter.Int64Gauge("messages.in_flight", metric.WithUnit("{message}"))
+	gauge, err := meter.Int64Gauge("pushlease.messages.in_flight", metric.WithUnit("{message}"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	gauge.Record(t.Context(), 3)
-	histogram, err := meter.Float64Histogram("attempt.duration", metric.WithUnit("s"))
+	histogram, err := meter.Float64Histogram("pushlease.attempt.duration", metric.WithUnit("s"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	histogram.Record(t.Context(), 45)
 	got := scrape(t, tel)
 	for _, want := range []string{
-		"\n" + `messages_deadlettered_total{queue="orders",reason="PoisonMessage"} 1` + "\n",
-		"\n" + `storage_transactions_total{operation="receive",service="queue"} 2` + "\n",
-		"\n" + `messages_in_flight 3` + "\n",
-		"\n" + `attempt_duration_seconds_bucket{le="60"} 1` + "\n",
-		"\n" + `attempt_duration_seconds_bucket{le="30"} 0` + "\n",
+		"\n" + `pushlease_messages_deadlettered_total{queue="orders",reason="PoisonMessage"} 1` + "\n",
+		"\n" + `pushlease_storage_transactions_total{operation="receive",service="queue"} 2` + "\n",
+		"\n" + `pushlease_messages_in_flight 3` + "\n",
+		"\n" + `pushlease_attempt_duration_seconds_bucket{le="60"} 1` + "\n",
+		"\n" + `pushlease_attempt_duration_seconds_bucket{le="30"} 0` + "\n",
 		`service_version="1.2.3"`, `service_name="pushlease"`, `service_instance_id="one"`,
 		"\ngo_goroutines ", "\nprocess_start_time_seconds ",
 	} {
@@ -114,12 +114,12 @@ func TestPrometheusNamesAreThoseThatTheDocumentsPromise(t *testing.T) {
 func TestAnInstrumentKeepsTheBucketsThatItAsksFor(t *testing.T) {
 	noCollector(t)
 	tel := start(t, Options{})
-	h, err := tel.MeterProvider.Meter("test").Float64Histogram("lease.utilization", metric.WithExplicitBucketBoundaries(0.5, 0.8))
+	h, err := tel.MeterProvider.Meter("test").Float64Histogram("pushlease.lease.utilization", metric.WithExplicitBucketBoundaries(0.5, 0.8))
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.Record(t.Context(), 0.7)
-	if got := scrape(t, tel); !strings.Contains(got, `lease_utilization_bucket{le="0.8"} 1`) {
+	if got := scrape(t, tel); !strings.Contains(got, `pushlease_lease_utilization_bucket{le="0.8"} 1`) {
 		t.Error(got)
 	}
 }

@@ -15,17 +15,17 @@ import (
 // ones are not sent to. The latter are few as a rule, so that the series are. label is a
 // webhook's id as it stands in labels.
 func (fs *Flows) Measure(m metric.Meter, label func(webhookID string) string) error {
-	states, err := m.Int64ObservableGauge("webhook.states",
+	states, err := m.Int64ObservableGauge("pushlease.webhook.states",
 		metric.WithDescription("Webhooks that this process knows, by state."))
 	if err != nil {
 		return fmt.Errorf("gauge of the states of webhooks: %w", err)
 	}
-	stopped, err := m.Int64ObservableGauge("webhook.stopped",
+	stopped, err := m.Int64ObservableGauge("pushlease.webhook.stopped",
 		metric.WithDescription("1 for a webhook that nothing is sent to, by queue, webhook, state (disabled, paused, failing, probing) and why it is disabled."))
 	if err != nil {
 		return fmt.Errorf("gauge of webhooks that are not sent to: %w", err)
 	}
-	learned, err := m.Float64ObservableGauge("webhook.learned_rate",
+	learned, err := m.Float64ObservableGauge("pushlease.webhook.learned_rate",
 		metric.WithDescription("POSTs a second that a limited webhook is sent, as learned from its refusals, by queue and webhook."))
 	if err != nil {
 		return fmt.Errorf("gauge of learned rates: %w", err)

@@ -130,7 +130,7 @@ func TestLostRecordsAreCountedAndLogged(t *testing.T) { // C67
 		}
 		total := int64(0)
 		for _, one := range data.ScopeMetrics[0].Metrics {
-			if sum, ok := one.Data.(metricdata.Sum[int64]); ok && one.Name == "records.lost" {
+			if sum, ok := one.Data.(metricdata.Sum[int64]); ok && one.Name == "pushlease.records.lost" {
 				total = sum.DataPoints[0].Value
 			}
 		}

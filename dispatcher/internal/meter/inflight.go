@@ -54,7 +54,7 @@ func (f *InFlight) all() map[string]int64 {
 // it from what is merely delayed, and an autoscaler must not take a process away that
 // is at work. idle names queues that have a value too when nothing of them is in flight.
 func (f *InFlight) Measure(m metric.Meter, idle func() []string) error {
-	_, err := m.Int64ObservableGauge("messages.in_flight",
+	_, err := m.Int64ObservableGauge("pushlease.messages.in_flight",
 		metric.WithDescription("Messages that this process is at work on, by queue."),
 		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
 			counts := f.all()

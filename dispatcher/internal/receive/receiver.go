@@ -182,7 +182,7 @@ func (r *Receiver) Reserve(queueName string) *Place {
 // webhooks can't be sent to, or whose process is full, does not ask, and counts as answered.
 // So does one whose queue does not exist yet; one that is gone counts as silent.
 func (r *Receiver) MeasurePollAge(m metric.Meter) error {
-	_, err := m.Float64ObservableGauge("poll.age", metric.WithUnit("s"),
+	_, err := m.Float64ObservableGauge("pushlease.poll.age", metric.WithUnit("s"),
 		metric.WithDescription("Time since the last receive that storage answered, by queue; 0 while every slot is taken, no webhook can be sent to, or the queue does not exist yet."),
 		metric.WithFloat64Callback(func(_ context.Context, o metric.Float64Observer) error {
 			r.mu.Lock()

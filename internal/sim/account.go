@@ -42,7 +42,7 @@ func (t accountTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	c.op = azurestandin.Operation(c.service, req)
 	c.about = mentioned(req.URL.Path, body)
 	for _, found := range attemptRow.FindAllSubmatch(body, -1) {
-		c.attempts = append(c.attempts, string(found[1]))
+		c.attempts = append(c.attempts, written{string(found[1]), string(found[2])})
 	}
 	var answer *httptest.ResponseRecorder
 	err := i.call(req.Context(), c, func() error {
@@ -156,7 +156,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 var messageID = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
 // attemptRow is the key of an attempt in a day's table (docs/architecture.md).
-var attemptRow = regexp.MustCompile(`([0-9a-f-]{36})~[^~]+~a~`)
+var attemptRow = regexp.MustCompile(`([0-9a-f-]{36})~[^~]+~a~([^~"']+)~`)
 
 // mentioned are the messages that a request is about.
 func mentioned(path string, body []byte) []string {

@@ -242,8 +242,12 @@ func (k *checker) recordLost(m *message) bool {
 // known what a write was about: there it is any of the instance's, and nobody else's.
 func (k *checker) recordOf(m *message, p *post) *call {
 	after := max(p.at, p.answered)
+	var webhook string
+	if r := k.webhooks[p.webhook]; r != nil {
+		webhook = r.id
+	}
 	for _, c := range k.about[m.id] {
-		if c.inst == p.inst && c.applied >= after && c.ok && slices.Contains(c.attempts, m.id) {
+		if c.inst == p.inst && c.applied >= after && c.ok && slices.Contains(c.attempts, written{m.id, webhook}) {
 			return c
 		}
 	}

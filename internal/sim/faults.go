@@ -157,8 +157,12 @@ type call struct {
 	// ok is whether the caller was told that it was done.
 	ok bool
 	// about are the messages that it mentions, attempts those of which it writes an attempt.
-	about, attempts []string
+	about    []string
+	attempts []written
 }
+
+// written is an attempt that a call writes: of which message, for which webhook.
+type written struct{ message, webhook string }
 
 // id names the call in a plan: it depends on the order of calls of one kind in one
 // instance, and on nothing else.

@@ -535,3 +535,52 @@ func TestTwoHoldersLeaveTwoAttemptsOnRecord(t *testing.T) { // C64, C113
 		want(t, "receives of the second", made["second"], 2)
 	})
 }
+
+// lateRecord is a store whose first record takes so long, whatever its caller waits for, as one of
+// a process that stands still. after is called before the record is written.
+type lateRecord struct {
+	Store
+	late  time.Duration
+	once  sync.Once
+	after func()
+}
+
+func (s *lateRecord) Record(ctx context.Context, r tables.Record) error {
+	s.once.Do(func() {
+		time.Sleep(s.late)
+		s.after()
+	})
+	return s.Store.Record(context.WithoutCancel(ctx), r)
+}
+
+// A process stands still between an answer and its record, for longer than its lease. Another one
+// ends the delivery meanwhile: there is one end, and not a dead letter of each.
+func TestProcessThatStoodStillMakesNoDeadLetterOfWhatAnotherEnded(t *testing.T) {
+	for name, second := range map[string]struct {
+		status, letters int
+		state           tables.State
+	}{"given up": {400, 1, tables.DeadLettered}, "delivered": {200, 0, tables.Delivered}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				silent, renewing := &faultyQueues{Service: b.db.Queues()}, &outage{}
+				silent.on("renew", renewing.rule(failBefore))
+				standing := &lateRecord{Store: b.db, late: 80 * time.Second, after: renewing.end}
+				_, stop := b.start(func(o *Options) {
+					o.Queues, o.Store, o.Instance, o.Sender = silent, standing, "first", &scripted{answer: statuses(400)}
+				})
+				sent := b.send("x")
+				time.Sleep(5 * time.Second)
+				receiving := &outage{}
+				silent.on("receive", receiving.rule(failBefore))
+				_, stopOther := b.start(func(o *Options) { o.Instance, o.Sender = "second", &scripted{answer: statuses(second.status)} })
+				time.Sleep(4 * time.Minute)
+				stop()
+				stopOther()
+				want(t, "attempts", len(b.attempts(sent)), 2)
+				want(t, "dead letters", len(b.deadLetters()), second.letters)
+				want(t, "state", b.delivery(sent, "wh_a").State, second.state)
+				want(t, "messages left", b.total(testQueue), 0)
+			})
+		})
+	}
+}

@@ -54,6 +54,24 @@ func (ls *Leases) MayBeElsewhere(ctx context.Context, queueName string, m *queue
 	return l.elsewhere
 }
 
+// Sure reports whether nobody else can have gone on with the message: its lease has not ended, or
+// can still be renewed. Whoever stood still for longer than a lease learns it here, before its
+// next renewal. What is about to expire counts as ours: nobody may be there to receive it again.
+func (l *Lease) Sure() bool {
+	if l.IsLost() {
+		return false
+	}
+	if !l.Renewed() || time.Now().Before(l.Message.Lease.Until()) || l.expired() {
+		return true
+	}
+	receipt := l.Message.Lease.Receipt()
+	err := l.renew(l.ls.length(l.Queue.Name()))
+	if errors.Is(err, queue.ErrLeaseLost) {
+		return !l.lose(receipt)
+	}
+	return err == nil
+}
+
 // InWork counts the messages in work.
 func (ls *Leases) InWork() int {
 	ls.mu.Lock()

@@ -101,7 +101,7 @@ func (c *Completer) Settle(ctx context.Context, l *lease.Lease, o Outcome) (resu
 		}
 		l.End()
 	}
-	if l.IsLost() && (o.Action != policy.Complete || len(o.DeadLetters) > 0) {
+	if l.IsLost() && o.Action != policy.Complete || len(o.DeadLetters) > 0 && !l.Sure() {
 		return "lease_lost" // the message is someone else's now, and goes on from what was recorded
 	}
 	c.deadLetters(ctx, l, &o)

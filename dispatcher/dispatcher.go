@@ -48,8 +48,6 @@ type Dispatcher struct {
 	receiver  *receive.Receiver
 	deliverer *delivery.Deliverer
 	completer *settle.Completer
-	deletes   *meter.Deletes
-	inFlight  meter.InFlight
 
 	// write outlives work: records and settling go on while work is cut short. It
 	// ends when Run returns.
@@ -77,11 +75,12 @@ func New(o Options) (*Dispatcher, error) {
 		admission: admission.New(admission.Bounds{Slots: o.Concurrency, Total: o.MaxInFlight}),
 		measure:   measure,
 		leases:    lease.New(write, measure.Length, m, o.Logger),
-		deletes:   meter.NewDeletes(),
 		spans:     meter.Spans{Tracer: o.Tracer},
 	}
 	d.flows = flow.New(flow.Options{
-		Store: o.Store, Instance: o.Instance, Log: o.Logger, Turned: func(id string, phase policy.BreakerPhase) { m.Turned(id, string(phase)) }, Shown: d.Wake,
+		Store: o.Store, Instance: o.Instance, Log: o.Logger, Turned: func(id string, phase policy.BreakerPhase) {
+			m.BreakerTurns.Add(meter.Labels{Webhook: id, State: string(phase)})
+		}, Shown: d.Wake,
 		Fresh: func(ctx context.Context, since time.Time) bool { return d.registry.Fresh(ctx, since) },
 		Disable: func(ctx context.Context, id string, resetAt time.Time) {
 			d.disable(ctx, id, resetAt, policy.WebhookFailing)
@@ -89,7 +88,7 @@ func New(o Options) (*Dispatcher, error) {
 	})
 	d.completer = settle.New(settle.Options{
 		Queues: o.Queues, DeadLetters: o.Store, Recorded: o.RecordedCompletes, PoisonCopy: o.PoisonCopy,
-		Journal: d.journal, Claims: d.claims, Flows: d.flows, Meter: m, Deletes: d.deletes, Spans: d.spans, Log: o.Logger,
+		Journal: d.journal, Claims: d.claims, Flows: d.flows, Meter: m, Spans: d.spans, Log: o.Logger,
 		Sent: d.Wake,
 		GivenBack: func(queueName string, m *queue.Message, delay time.Duration) {
 			d.receiver.GivenBack(queueName, m, delay)
@@ -108,7 +107,7 @@ func New(o Options) (*Dispatcher, error) {
 		PollMin: o.PollMin, PollMax: o.PollMax, RegistryRefresh: o.RegistryRefresh, Instance: o.Instance, Write: write,
 		Handle: d.handle, Refuse: func(q queue.Queue, m *queue.Message) { d.completer.Refuse(write, q, m) },
 	})
-	return d, errors.Join(d.inFlight.Measure(o.Meter, d.receiver.Polled), d.receiver.MeasurePollAge(o.Meter), d.flows.Measure(o.Meter, m.Label))
+	return d, errors.Join(m.Queues.MeasureInFlight(o.Meter, d.receiver.Polled), d.receiver.MeasurePollAge(o.Meter), d.flows.Measure(o.Meter, m.Label))
 }
 
 // Run works until ctx ends, then drains. It stops in three steps: no more

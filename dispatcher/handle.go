@@ -34,7 +34,7 @@ func (d *Dispatcher) Deliver(ctx context.Context, queueName string, m *queue.Mes
 // settling ended.
 func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Message, terms delivery.Terms, g *admission.Grant) (result string) {
 	start := time.Now()
-	defer d.inFlight.Enter(q.Name())()
+	defer d.metrics.Queues.Enter(q.Name())()
 	d.metrics.Received(q.Name(), m.DequeueCount > 1)
 	d.flows.Received(q.Name(), m.ID)
 	l := d.leases.Keep(work, q, m)
@@ -71,7 +71,7 @@ func (d *Dispatcher) tookTime(queueName string, m *queue.Message, decision *Outc
 	if !renewed || share <= policy.UtilisationAtRisk {
 		return
 	}
-	d.metrics.LeaseAtRisk(queueName)
+	d.metrics.LeasesAtRisk.Add(meter.Labels{Queue: queueName})
 	if unlogged, log := d.measure.AtRisk(queueName); log {
 		_, rec, _ := d.measure.Status(queueName)
 		d.log.Warn("a message took too much of its lease; it was held by renewing it", "queue", queueName, "message", m.ID,

@@ -42,7 +42,7 @@ func (d *Dispatcher) superviseHosted(ctx, _ context.Context) {
 // with any other the host has to give the message back.
 func (d *Dispatcher) HandleHosted(ctx context.Context, q queue.Queue, m *queue.Message) (Outcome, string) {
 	start := time.Now()
-	defer d.inFlight.Enter(q.Name())()
+	defer d.metrics.Queues.Enter(q.Name())()
 	d.metrics.Received(q.Name(), m.DequeueCount > 1)
 	k := d.leases.Hold(ctx, q, m)
 	defer k.Stop()
@@ -63,7 +63,7 @@ func (d *Dispatcher) HandleHosted(ctx context.Context, q queue.Queue, m *queue.M
 // for the message's own, and the time of now. The reason is Undecodable where that is so,
 // and else Unidentified. An error means that there is no dead letter, or not surely.
 func (d *Dispatcher) GiveUp(ctx context.Context, queueName string, m *queue.Message) error {
-	defer d.inFlight.Enter(queueName)()
+	defer d.metrics.Queues.Enter(queueName)()
 	outcome, err := d.deliverer.GiveUp(ctx, queueName, m)
 	for _, dl := range outcome.DeadLetters {
 		dl.Row.Description += " Its id and times are those of the invocation that brought it."

@@ -13,7 +13,7 @@ import (
 
 // Many leases are kept at a time, each by its own half, and none of them has a goroutine
 // while it waits: the handler of a message is all there is of it.
-func TestLeasesAreKeptByOneClock(t *testing.T) {
+func TestLeasesThatWaitHaveNoGoroutine(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		const messages, lease = 100, 10 * time.Second
 		seed := rand.New(rand.NewPCG(1, 2))
@@ -32,7 +32,7 @@ func TestLeasesAreKeptByOneClock(t *testing.T) {
 			b.send("x")
 		}
 		time.Sleep(4500 * time.Millisecond)
-		kept := d.leases.Kept()
+		kept := d.leases.InWork()
 		if kept < messages/2 {
 			t.Errorf("%d leases are kept of %d messages", kept, messages)
 		}
@@ -41,7 +41,7 @@ func TestLeasesAreKeptByOneClock(t *testing.T) {
 		}
 		time.Sleep(4 * time.Minute)
 		want(t, "messages left", b.total(testQueue), 0)
-		want(t, "leases still kept", d.leases.Kept(), 0)
+		want(t, "messages still in work", d.leases.InWork(), 0)
 		stop()
 		mu.Lock()
 		defer mu.Unlock()

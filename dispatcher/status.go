@@ -11,10 +11,9 @@ import (
 
 // Queue returns how one queue fares; false where nothing is known of it but its lease.
 func (d *Dispatcher) Queue(name string) (s status.Queue, known bool) {
-	s = status.Queue{LeaseFixed: d.o.Lease > 0, Deletions: d.deletes.Of(name)}
+	s = status.Queue{LeaseFixed: d.o.Lease > 0}
 	s.Lease, s.Recommended, s.Processing = d.measure.Status(name)
-	s.Handled, s.DeadLettered = d.metrics.Lately.Recent(name)
-	s.InFlight = int(d.inFlight.Of(name))
+	d.metrics.Queues.Tell(&s, name)
 	registered := d.registry.Of(name)
 	for i := range registered {
 		if registered[i].Enabled {

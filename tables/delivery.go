@@ -154,6 +154,19 @@ func (d Delivery) Replaces(old Delivery) bool {
 	return d.State.Rank() >= old.State.Rank()
 }
 
+// Newer reports whether d is a later state of the same delivery than old.
+func (d *Delivery) Newer(old *Delivery) bool {
+	switch {
+	case d.Generation != old.Generation:
+		return d.Generation > old.Generation
+	case d.State.Rank() != old.State.Rank():
+		return d.State.Rank() > old.State.Rank()
+	case d.Attempts != old.Attempts:
+		return d.Attempts > old.Attempts
+	}
+	return d.UpdatedAt.After(old.UpdatedAt)
+}
+
 // Attempt is the record of one try at the POST, a failed dial included.
 type Attempt struct {
 	MessageKey

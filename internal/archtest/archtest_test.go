@@ -69,7 +69,7 @@ var allowed = map[string][]string{
 	"dispatcher/internal/lease":     {"internal/status", "queue", "policy", "dispatcher/internal/meter", "dispatcher/internal/retry"},
 	"dispatcher/internal/registry":  {"tables", "dispatcher/internal/retry"},
 	"dispatcher/internal/journal":   {"tables", "dispatcher/internal/meter", "dispatcher/internal/retry"},
-	"dispatcher/internal/meter":     {"internal/status"},
+	"dispatcher/internal/meter":     {"internal/status", "policy"},
 	"dispatcher/internal/retry":     {"queue", "tables"},
 }
 

@@ -152,10 +152,10 @@ func (a attempts) rebase(ctx context.Context, p *parcel, del *tables.Delivery) {
 	merged, _ := a.Journal.Load(a.writing(ctx), retry.Call, p.key, []string{del.WebhookID}) // else by what is remembered
 	for i := range merged {
 		s := &merged[i]
-		if s.WebhookID == del.WebhookID && p.owns(*s) && journal.Newer(s, del) {
+		if s.WebhookID == del.WebhookID && p.owns(*s) && s.Newer(del) {
 			a.Log.Warn("someone else went on with the message meanwhile; what they recorded stands", "queue", p.key.Queue,
 				"message", p.key.MessageID, "webhook", del.WebhookID, "state", s.State, "instance", s.Instance)
-			a.Meter.LeaseLost(p.key.Queue, "fenced")
+			a.Meter.LeasesLost.Add(meter.Labels{Queue: p.key.Queue, Kind: "fenced"})
 			*del = *s
 			return
 		}

@@ -86,7 +86,7 @@ func newDeliverer(t *testing.T, sender Sender, webhooks ...string) (*Deliverer, 
 		Leases: lease.New(write, func(string) time.Duration { return time.Minute }, m, log),
 		Completer: settle.New(settle.Options{
 			Queues: db.Queues(), DeadLetters: db, Journal: j, Claims: cs, Flows: flows, Meter: m,
-			Deletes: meter.NewDeletes(), Spans: spans, Log: log,
+			Spans: spans, Log: log,
 		}),
 		Meter: m, Spans: spans, Log: log, Instance: "test", Write: write,
 		Encoding: func(string) queue.Encoding { return queue.EncodingAuto },
@@ -264,13 +264,13 @@ func TestTheOutcomeTakesTheLastRecordAlong(t *testing.T) {
 }
 
 func TestEveryReasonOfADeadLetterIsExplained(t *testing.T) {
-	otherwise := describe(tables.Delivery{Reason: "nothing"})
+	otherwise := policy.Reason("nothing").Explain(policy.Tried{})
 	for _, reason := range policy.Reasons() {
 		del := tables.Delivery{Reason: reason}
 		if actionOf(del) == policy.NoVerdict {
 			continue
 		}
-		if text := describe(del); text == otherwise && !slices.Contains(neverGivenUp, reason) || !strings.HasSuffix(text, ".") {
+		if text := reason.Explain(policy.Tried{}); text == otherwise && !slices.Contains(neverGivenUp, reason) || !strings.HasSuffix(text, ".") {
 			t.Errorf("%s: %q", reason, text)
 		}
 	}

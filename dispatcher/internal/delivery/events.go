@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/claims"
+	"github.com/pushlease/pushlease/dispatcher/internal/meter"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
@@ -71,7 +72,7 @@ func (e events) otherCopy(ctx context.Context, p *parcel, h history, targets []t
 	current, won, err := e.Claims.Take(ctx, *mine, now)
 	if err != nil {
 		e.Log.Error("the message's event can't be looked up; delivering anyway", "queue", p.key.Queue, "message", p.key.MessageID, "error", err)
-		e.Meter.LookupFailed(p.key.Queue)
+		e.Meter.LookupsFailed.Add(meter.Labels{Queue: p.key.Queue})
 		return nil
 	}
 	if won && current.State != tables.Done {
@@ -80,12 +81,12 @@ func (e events) otherCopy(ctx context.Context, p *parcel, h history, targets []t
 	p.claim = nil
 	switch {
 	case won: // finished before by this very message
-		e.Completer.Reappeared(p.key.Queue, p.key.MessageID)
+		e.Meter.Reappeared(p.key.Queue, p.key.MessageID)
 		return e.duplicate(ctx, p, h, targets, "redelivery", "")
 	case current.BodyHash != p.hash:
 		e.Log.Warn("two messages with the same event have different bodies; both are delivered",
 			"queue", p.key.Queue, "message", p.key.MessageID, "other", current.MessageID)
-		e.Meter.DedupConflict(p.key.Queue)
+		e.Meter.Conflicts.Add(meter.Labels{Queue: p.key.Queue})
 		return nil
 	case current.State == tables.Done:
 		e.Log.Info("another message with the same event was delivered; this one is deleted without a POST",
@@ -110,7 +111,7 @@ func (e events) claimForReplay(ctx context.Context, p *parcel) {
 	if err := e.Claims.TakeForReplay(ctx, *p.claim); err != nil {
 		e.Log.Warn("the event of a replay could not be claimed; another message with the event may be delivered meanwhile",
 			"queue", p.key.Queue, "message", p.key.MessageID, "error", err)
-		e.Meter.LookupFailed(p.key.Queue)
+		e.Meter.LookupsFailed.Add(meter.Labels{Queue: p.key.Queue})
 	}
 }
 
@@ -131,7 +132,7 @@ func (e events) duplicate(ctx context.Context, p *parcel, h history, targets []t
 		del.State, del.Reason, del.NextAt, del.UpdatedAt, del.SameEventAs = tables.Duplicate, policy.Duplicate, time.Time{}, now, other
 	}
 	e.Journal.RecordAll(e.writing(ctx), list)
-	e.Meter.Duplicate(p.key.Queue, kind)
+	e.Meter.Duplicates.Add(meter.Labels{Queue: p.key.Queue, Kind: kind})
 	return &Outcome{Action: policy.Complete, Reason: policy.Duplicate}
 }
 

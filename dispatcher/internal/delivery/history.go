@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/meter"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
@@ -55,7 +56,7 @@ func (s historian) lookUp(ctx context.Context, p *parcel) history {
 	if err != nil && ctx.Err() == nil {
 		s.Log.Error("what was done about the message before can't be looked up",
 			"queue", p.key.Queue, "message", p.key.MessageID, "error", err)
-		s.Meter.LookupFailed(p.key.Queue)
+		s.Meter.LookupsFailed.Add(meter.Labels{Queue: p.key.Queue})
 	}
 	receives := 0 // with an outcome, at least: each adds one to a delivery at most
 	for _, del := range known {

@@ -2,14 +2,20 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/flow"
+	"github.com/pushlease/pushlease/dispatcher/internal/meter"
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -46,8 +52,8 @@ func (x posts) post(ctx context.Context, p *parcel, targets []target) {
 	if !posted && p.m.DequeueCount > 1 && allDelivered(targets) {
 		x.Log.Warn("a message that was delivered came back; it is deleted without a POST",
 			"queue", p.key.Queue, "message", p.key.MessageID, "delivery_count", p.m.DequeueCount)
-		x.Meter.Duplicate(p.key.Queue, "redelivery")
-		x.Completer.Reappeared(p.key.Queue, p.key.MessageID)
+		x.Meter.Duplicates.Add(meter.Labels{Queue: p.key.Queue, Kind: "redelivery"})
+		x.Meter.Reappeared(p.key.Queue, p.key.MessageID)
 	}
 }
 
@@ -76,4 +82,152 @@ func survives(log *slog.Logger, p *parcel, f func()) (ok bool) {
 	}()
 	f()
 	return true
+}
+
+// tickets ask webhooks whether they may be sent to.
+type tickets struct{ *Options }
+
+// enter asks each webhook that is due whether it may be sent to. Those that may not, and
+// those that are disabled, have their delivery held and are charged nothing. Where a POST
+// is made, what is held waits for it and goes into its record: one webhook's POST waits for
+// no record about another, and costs no transaction more beside it.
+func (k tickets) enter(ctx context.Context, p *parcel, targets []target) {
+	now := time.Now()
+	var refusals []*target
+	for i := range targets {
+		t := &targets[i]
+		switch {
+		case t.due(now):
+			t.flow = k.Flows.Of(t.registration)
+			var refused *flow.Refusal
+			if t.ticket, refused = t.flow.Enter(now); refused != nil {
+				k.postpone(p, t, refused)
+				refusals = append(refusals, t)
+			}
+		case t.disabled():
+			p.hold(&t.delivery, policy.WebhookDisabled, holdDelay, p.terms.Held)
+			t.delivery.Excused++
+			refusals = append(refusals, t)
+		}
+	}
+	p.grant.Asked()
+	posted := posting(targets)
+	for _, t := range refusals {
+		if posted { // what comes of the POST tells of this receive
+			t.delivery.Excused--
+		}
+		p.heldRows = append(p.heldRows, t.delivery)
+	}
+	if !posted {
+		k.recordHeld(ctx, p)
+	}
+}
+
+// recordHeld records what is held and went with no POST's record.
+func (k tickets) recordHeld(ctx context.Context, p *parcel) {
+	k.Journal.RecordAll(k.writing(ctx), k.takeHeld(ctx, p, len(p.heldRows)))
+}
+
+// takeHeld takes up to n deliveries that are held and not recorded yet. The POSTs of one
+// message end side by side. When the lease is over, or was, none is left: someone else may have
+// sent to those webhooks meanwhile, and what came of that stands.
+func (k tickets) takeHeld(ctx context.Context, p *parcel, n int) []tables.Delivery {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.heldRows) > 0 && k.Leases.MayBeElsewhere(ctx, p.key.Queue, p.m) {
+		p.heldRows = slices.DeleteFunc(p.heldRows, func(del tables.Delivery) bool { return del.State == tables.Held })
+	}
+	n = min(n, len(p.heldRows))
+	some := p.heldRows[:n:n]
+	p.heldRows = p.heldRows[n:]
+	return some
+}
+
+// waitToEnter waits for the ticket of a target that has none yet, and holds its delivery when
+// it gets none.
+func (k tickets) waitToEnter(ctx context.Context, p *parcel, t *target) (ok bool) {
+	var refused *flow.Refusal
+	if t.ticket == nil {
+		t.ticket, refused = t.flow.Wait(ctx)
+	}
+	if refused == nil { // it has a place by its webhook's rate
+		refused = t.ticket.Begin(ctx)
+	}
+	if refused == nil {
+		return true
+	}
+	t.ticket.Unused()
+	if ctx.Err() != nil {
+		k.notBegun(ctx, p, t)
+		return false
+	}
+	k.postpone(p, t, refused)
+	k.Journal.Record(k.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})
+	return false
+}
+
+// postpone holds a delivery whose webhook can't be sent to now, with its receive excused.
+func (k tickets) postpone(p *parcel, t *target, refused *flow.Refusal) {
+	k.Meter.Postponed.Add(meter.Labels{Queue: p.key.Queue, Webhook: t.registration.ID, Reason: string(refused.Reason)})
+	now := time.Now()
+	until := k.hostsLook(p.key.Queue, t.delivery.Excused, refused, now)
+	p.hold(&t.delivery, refused.Reason, postponement(p, until, now), p.terms.Postponed)
+	t.delivery.Excused++
+	t.flow = nil
+}
+
+// postponement is the wait until then, but never past the middle of the message's
+// remaining life: what is left of it may be needed.
+func postponement(p *parcel, until, now time.Time) time.Duration {
+	delay := max(until.Sub(now), time.Second)
+	if !p.m.ExpiresAt.IsZero() {
+		delay = min(delay, max(p.m.ExpiresAt.Sub(now)/2, time.Second))
+	}
+	return delay
+}
+
+const (
+	// hostLookMin is the shortest wait of a message of a host's that is made longer because
+	// the message was held before, and hostLookMax the longest that it is made.
+	hostLookMin = time.Minute
+	hostLookMax = 30 * time.Minute
+)
+
+// hostsLook is when a message that was held so often before is looked at again. A host
+// receives from a queue though nothing can be sent, and each look is an invocation: where
+// nothing at all gets through to the webhook for long the waits double. One that is merely
+// busy has its turn, which others would take, and a short pause delays nothing for long.
+func (k tickets) hostsLook(queueName string, held int, r *flow.Refusal, now time.Time) time.Time {
+	if held == 0 || r.Reason == policy.WebhookBusy || r.Until.Sub(now) < hostLookMin || !k.Hosted(queueName) {
+		return r.Until
+	}
+	if at := now.Add(retry.Backoff(held, hostLookMin, hostLookMax)); at.After(r.Until) {
+		return at
+	}
+	return r.Until
+}
+
+// notBegun is the outcome when no POST may start: nothing is charged.
+func (k tickets) notBegun(ctx context.Context, p *parcel, t *target) {
+	reason := policy.LeaseLost
+	if ctx.Err() != nil {
+		reason = interruption(ctx)
+	}
+	k.Log.Info("no POST was begun", "queue", p.key.Queue, "message", p.key.MessageID,
+		"webhook", t.registration.ID, "reason", reason)
+	t.delivery.Reason = reason
+	if t.noted && reason != policy.LeaseLost {
+		k.Journal.Record(k.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})
+	}
+}
+
+// interruption says why work on a message was cut short.
+func interruption(ctx context.Context) policy.Reason {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, queue.ErrLeaseLost):
+		return policy.LeaseLost
+	case errors.Is(cause, ErrStopping):
+		return policy.Stopping
+	}
+	return policy.InternalFault
 }

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pushlease/pushlease/dispatcher/internal/meter"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -65,8 +64,8 @@ type Flow struct {
 	took                         time.Duration // by a POST on average, also one that fails
 	freed                        chan struct{} // closed when a POST has ended; nil while nobody waits
 	delivered, failed, postponed int64
-	refused                      int64        // answers that say nothing about the receiver, a 400 for instance
-	answers                      meter.Lately // POSTs, and those of them that were refused
+	refused                      int64         // answers that say nothing about the receiver, a 400 for instance
+	answers                      policy.Lately // POSTs, and those of them that were refused
 	lastFailure                  time.Time
 	toldUnusable                 time.Time // when the log last said that no request can be made
 	// releasedAt is when the webhook was last found to take messages again: what was held
@@ -139,7 +138,7 @@ func (f *Flow) update(r tables.Registration) (reset, released bool) {
 	f.refusals, f.refusing = policy.Refusals{}, false
 	f.pause.Reset()
 	f.auto.Reset()
-	f.answers, f.lastOK = meter.Lately{}, time.Time{}
+	f.answers, f.lastOK = policy.Lately{}, time.Time{}
 	f.changed = true
 	return true, true
 }

@@ -75,7 +75,7 @@ func (j *Journal) Record(ctx context.Context, rec tables.Record) {
 	first := rec.Deliveries[0]
 	j.log.Error("record could not be written; it is kept in memory and written later",
 		"queue", first.Queue, "message", first.MessageID, "webhook", first.WebhookID, "state", first.State, "error", err)
-	j.meter.RecordDeferred(first.Queue)
+	j.meter.RecordsDeferred.Add(meter.Labels{Queue: first.Queue})
 	for i := range rec.Deliveries {
 		rec.Deliveries[i].MissingRecords += attemptsOf(rec, rec.Deliveries[i].WebhookID)
 	}
@@ -111,7 +111,7 @@ func (j *Journal) lose(n int) {
 	if n == 0 {
 		return
 	}
-	j.meter.RecordsLost(n)
+	j.meter.RecordsLost.AddN(n, meter.Labels{})
 	lost, now, last := j.lost.Add(int64(n)), time.Now(), j.loggedAt.Load()
 	if now.UnixNano()-last < int64(lossLogEvery) || !j.loggedAt.CompareAndSwap(last, now.UnixNano()) {
 		return
@@ -133,7 +133,7 @@ func (j *Journal) KeepLast(ctx context.Context) {
 	j.flush(ctx)
 	if n := j.memory.count(); n > 0 {
 		j.log.Error("records are lost: the store did not take them before the end", "records", n)
-		j.meter.RecordsLost(n)
+		j.meter.RecordsLost.AddN(n, meter.Labels{})
 	}
 }
 
@@ -178,7 +178,7 @@ func (j *Journal) writeLate(ctx context.Context, rec tables.Record) error {
 	late := tables.Record{Attempts: rec.Attempts}
 	for _, del := range rec.Deliveries {
 		superseded := slices.ContainsFunc(stored, func(s tables.Delivery) bool {
-			return s.WebhookID == del.WebhookID && Newer(&s, &del)
+			return s.WebhookID == del.WebhookID && s.Newer(&del)
 		})
 		if !superseded {
 			late.Deliveries = append(late.Deliveries, del)

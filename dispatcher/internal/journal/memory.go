@@ -66,7 +66,7 @@ func (m *memory) remember(rec tables.Record, written bool) (lost int) {
 		del := &rec.Deliveries[i]
 		r, known := m.get(keyOf(del))
 		r.at = now
-		went := known && Newer(&r.delivery, del) // someone here went on meanwhile
+		went := known && r.delivery.Newer(del) // someone here went on meanwhile
 		if !went {
 			r.delivery = *del
 		}
@@ -148,7 +148,7 @@ func (m *memory) merge(key tables.MessageKey, stored []tables.Delivery, webhooks
 		known := e.Value.(*remembered).delivery
 		if i, ok := at[id]; !ok {
 			stored = append(stored, known)
-		} else if Newer(&known, &stored[i]) {
+		} else if known.Newer(&stored[i]) {
 			stored[i] = known
 		}
 	}
@@ -204,17 +204,4 @@ func (m *memory) count() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.unwritten.Len()
-}
-
-// Newer reports whether a is a later state of the same delivery than b.
-func Newer(a, b *tables.Delivery) bool {
-	switch {
-	case a.Generation != b.Generation:
-		return a.Generation > b.Generation
-	case a.State.Rank() != b.State.Rank():
-		return a.State.Rank() > b.State.Rank()
-	case a.Attempts != b.Attempts:
-		return a.Attempts > b.Attempts
-	}
-	return a.UpdatedAt.After(b.UpdatedAt)
 }

@@ -40,7 +40,7 @@ const (
 )
 
 // Lease is one message that this process has. It is renewed at half of what storage last
-// granted, until it is stopped or lost; in between it waits in the clock, without a goroutine.
+// granted, until it is stopped or lost; in between a timer waits for it, and no goroutine.
 //
 // Context ends with the cause queue.ErrLeaseLost only when storage says that the
 // lease is lost. Storage that is merely silent does not end it: work in flight
@@ -58,13 +58,6 @@ type Lease struct {
 	// never replaced while a settling call is under way with it.
 	using chan struct{}
 
-	// at, index and stopped belong to the clock; index is -1 while the lease is not there.
-	at      time.Time
-	index   int
-	stopped bool
-	// acting is what Stop waits for.
-	acting sync.WaitGroup
-
 	// The rest, down to mu, belongs to act, which never runs twice at a time.
 	unanswered int       // renewals in a row
 	maybeUntil time.Time // how long an unanswered renewal may have extended the lease
@@ -72,6 +65,10 @@ type Lease struct {
 
 	mu    sync.Mutex
 	state state
+	// timer lets it act next, unless stopped; acting is what Stop waits for.
+	timer   *time.Timer
+	stopped bool
+	acting  sync.WaitGroup
 	// count is the number of the newest receive; elsewhere: there was one by others.
 	count     int64
 	elsewhere bool
@@ -84,7 +81,6 @@ type Leases struct {
 	length func(queueName string) time.Duration
 	meter  *meter.Instruments
 	log    *slog.Logger
-	clock  clock
 
 	mu     sync.Mutex
 	inWork map[work]*Lease
@@ -110,7 +106,7 @@ func (ls *Leases) Keep(ctx context.Context, q queue.Queue, m *queue.Message) *Le
 // Hold is Keep without renewals: somebody else keeps the lease.
 func (ls *Leases) Hold(ctx context.Context, q queue.Queue, m *queue.Message) *Lease {
 	ctx, cancel := context.WithCancelCause(ctx)
-	return &Lease{Queue: q, Message: m, Context: ctx, ls: ls, cancel: cancel, index: -1, count: m.DequeueCount, using: make(chan struct{}, 1)}
+	return &Lease{Queue: q, Message: m, Context: ctx, ls: ls, cancel: cancel, count: m.DequeueCount, using: make(chan struct{}, 1)}
 }
 
 // Renewed reports whether the lease is renewed here, so that its receipt is ours.
@@ -118,7 +114,12 @@ func (l *Lease) Renewed() bool { return l.quit != nil }
 
 // Stop ends renewing and waits for it.
 func (l *Lease) Stop() {
-	l.ls.clock.remove(l)
+	l.mu.Lock()
+	l.stopped = true
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+	l.mu.Unlock()
 	if l.quit != nil {
 		close(l.quit)
 	}
@@ -147,11 +148,27 @@ func (l *Lease) turn(to state) (from state) {
 func (l *Lease) atHalf() {
 	l.turn(kept)
 	l.unanswered, l.maybeUntil = 0, time.Time{}
-	l.ls.clock.add(l, l.Message.Lease.Until().Add(-l.Message.Lease.Granted()/2))
+	l.actAt(l.Message.Lease.Until().Add(-l.Message.Lease.Granted() / 2))
+}
+
+// actAt makes the lease act then, unless it was stopped.
+func (l *Lease) actAt(at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.stopped {
+		l.timer = time.AfterFunc(time.Until(at), l.act)
+	}
 }
 
 // act does what the lease's time has come for, and says when it acts next, if ever.
 func (l *Lease) act() {
+	l.mu.Lock()
+	if l.stopped {
+		l.mu.Unlock()
+		return
+	}
+	l.acting.Add(1)
+	l.mu.Unlock()
 	defer l.acting.Done()
 	if l.ls.write.Err() != nil {
 		return
@@ -169,7 +186,7 @@ func (l *Lease) act() {
 	case errors.Is(err, queue.ErrLeaseLost) && l.expired():
 		l.ls.log.Warn("the message expired while it was being handled; the work goes on, and what fails now is dead-lettered",
 			"queue", l.Queue.Name(), "message", l.Message.ID)
-		l.ls.meter.LeaseLost(l.Queue.Name(), "expired")
+		l.ls.meter.LeasesLost.Add(meter.Labels{Queue: l.Queue.Name(), Kind: "expired"})
 	case errors.Is(err, queue.ErrLeaseLost) && start.Before(l.maybeUntil):
 		l.doubt(start, receipt)
 	case errors.Is(err, queue.ErrLeaseLost):
@@ -188,10 +205,10 @@ func (l *Lease) doubt(now time.Time, receipt string) {
 		said = "storage does not know the lease's receipt any more: a renewal that it did not answer has replaced it, or someone else has received the message"
 	}
 	l.ls.log.Warn(said, "queue", l.Queue.Name(), "message", l.Message.ID, "until", l.maybeUntil)
-	l.ls.meter.LeaseLost(l.Queue.Name(), "receipt_unknown")
+	l.ls.meter.LeasesLost.Add(meter.Labels{Queue: l.Queue.Name(), Kind: "receipt_unknown"})
 	l.receipt = receipt
 	l.turn(doubtful)
-	l.ls.clock.add(l, l.maybeUntil)
+	l.actAt(l.maybeUntil)
 }
 
 // end ends the work because storage does not know receipt any more, unless the message was
@@ -218,11 +235,11 @@ func (l *Lease) again(start time.Time, length time.Duration, err error) {
 		wait = min(wait, max(left/2, renewLeast))
 		l.turn(silent)
 	} else if l.turn(lapsed) != lapsed {
-		l.ls.meter.LeaseLost(l.Queue.Name(), "silent")
+		l.ls.meter.LeasesLost.Add(meter.Labels{Queue: l.Queue.Name(), Kind: "silent"})
 	}
 	l.ls.log.Warn("lease renewal failed; work goes on while it is tried again",
 		"queue", l.Queue.Name(), "message", l.Message.ID, "lease_left", left.Round(time.Millisecond), "error", err)
-	l.ls.clock.add(l, now.Add(wait))
+	l.actAt(now.Add(wait))
 }
 
 // expired tells the one case in which a lost lease leaves the message to nobody else:
@@ -248,7 +265,7 @@ func (l *Lease) renew(length time.Duration) error {
 	case err != nil:
 		result = "failed"
 	}
-	l.ls.meter.Renewed(l.Queue.Name(), result)
+	l.ls.meter.Renewals.Add(meter.Labels{Queue: l.Queue.Name(), Result: result})
 	return err
 }
 
@@ -274,7 +291,7 @@ func (l *Lease) lose(receipt string) bool {
 	l.mu.Unlock()
 	l.cancel(queue.ErrLeaseLost)
 	l.ls.log.Warn("lease lost: someone else may receive the message", "queue", l.Queue.Name(), "message", l.Message.ID)
-	l.ls.meter.LeaseLost(l.Queue.Name(), "lost")
+	l.ls.meter.LeasesLost.Add(meter.Labels{Queue: l.Queue.Name(), Kind: "lost"})
 	return true
 }
 
@@ -291,4 +308,105 @@ func (l *Lease) adopt(again *queue.Message) bool {
 	granted := again.Lease.Granted()
 	l.Message.Lease.Renewed(again.Lease.Receipt(), again.Lease.Until().Add(-granted), granted)
 	return true
+}
+
+// Begin notes that the message is in work. It returns false when this
+// process is at work on it already: then that work goes on, with the lease that was
+// received now. One process never POSTs one message twice at a time.
+func (l *Lease) Begin() bool {
+	ls, key := l.ls, l.key()
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if first := ls.inWork[key]; first != nil && first.adopt(l.Message) {
+		ls.log.Warn("a message came back while it is worked on, because its lease had ended; the work goes on with the new one",
+			"queue", key.queue, "message", key.message, "delivery_count", l.Message.DequeueCount)
+		ls.meter.LeasesLost.Add(meter.Labels{Queue: key.queue, Kind: "received_again"})
+		return false
+	}
+	ls.inWork[key] = l
+	return true
+}
+
+// End forgets what Begin noted. It comes when all that was done is on record, and before the
+// message is given back: it may be received again before that has returned.
+func (l *Lease) End() {
+	l.ls.mu.Lock()
+	defer l.ls.mu.Unlock()
+	if key := l.key(); l.ls.inWork[key] == l {
+		delete(l.ls.inWork, key)
+	}
+}
+
+func (l *Lease) key() work { return work{l.Queue.Name(), l.Message.ID} }
+
+// MayBeElsewhere reports whether someone else may have gone on with a message in work since it
+// was received: its lease is over, or was before it came back.
+func (ls *Leases) MayBeElsewhere(ctx context.Context, queueName string, m *queue.Message) bool {
+	if time.Now().After(m.Lease.Until()) || errors.Is(context.Cause(ctx), queue.ErrLeaseLost) {
+		return true
+	}
+	ls.mu.Lock()
+	l := ls.inWork[work{queueName, m.ID}]
+	ls.mu.Unlock()
+	if l == nil || l.Message != m {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.elsewhere
+}
+
+// Sure reports whether nobody else can have gone on with the message: its lease has not ended, or
+// can still be renewed. Whoever stood still for longer than a lease learns it here, before its
+// next renewal. What is about to expire counts as ours: nobody may be there to receive it again.
+func (l *Lease) Sure() bool {
+	if l.IsLost() {
+		return false
+	}
+	if !l.Renewed() || time.Now().Before(l.Message.Lease.Until()) || l.expired() {
+		return true
+	}
+	receipt := l.Message.Lease.Receipt()
+	err := l.renew(l.ls.length(l.Queue.Name()))
+	if errors.Is(err, queue.ErrLeaseLost) {
+		return !l.lose(receipt)
+	}
+	return err == nil
+}
+
+// InWork counts the messages in work.
+func (ls *Leases) InWork() int {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return len(ls.inWork)
+}
+
+// Settling runs one settling call with the newest receipt: it waits, bounded, for
+// a renewal in flight, and keeps the next one away. Once the message is settled there
+// is nothing left to renew: a renewal that waited would take a message that was
+// given back away again, or call the lease of a deleted one lost.
+func (l *Lease) Settling(call func() error) error {
+	held := l.takeOver()
+	err := call()
+	if held && err != nil && !errors.Is(err, queue.ErrLeaseLost) {
+		<-l.using
+	}
+	return err
+}
+
+// takeOver waits, bounded, until no renewal is in flight; false when that took too long.
+func (l *Lease) takeOver() bool {
+	select {
+	case l.using <- struct{}{}: // nearly always
+		return true
+	default:
+	}
+	t := time.NewTimer(renewWait)
+	defer t.Stop()
+	select {
+	case l.using <- struct{}{}:
+		return true
+	case <-t.C:
+		return false
+	}
 }

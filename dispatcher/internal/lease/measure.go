@@ -2,7 +2,6 @@ package lease
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -11,10 +10,6 @@ import (
 )
 
 const (
-	// measuredSamples bounds the times kept for one webhook, and for one queue.
-	measuredSamples = 256
-	// measuredAge is how long a measured time counts.
-	measuredAge = time.Hour
 	// measureEvery is how often a queue's lease is worked out at most.
 	measureEvery = time.Second
 	// riskLogEvery is how often a queue's long messages are logged at most.
@@ -38,8 +33,8 @@ type Measure struct {
 
 // queueTimes is what was measured on one queue.
 type queueTimes struct {
-	messages ring
-	webhooks map[string]*ring
+	messages policy.Times
+	webhooks map[string]*policy.Times
 
 	// lease was worked out at leaseAt.
 	lease   time.Duration
@@ -67,7 +62,7 @@ func NewMeasure(fixed time.Duration, estimate func(string) policy.Estimate) *Mea
 func (ms *Measure) of(queueName string) *queueTimes {
 	q := ms.queues[queueName]
 	if q == nil {
-		q = &queueTimes{webhooks: map[string]*ring{}}
+		q = &queueTimes{webhooks: map[string]*policy.Times{}}
 		ms.queues[queueName] = q
 	}
 	return q
@@ -108,9 +103,9 @@ func (ms *Measure) Status(queueName string) (time.Duration, policy.Recommendatio
 		rec.Reasoning += fmt.Sprintf(" Leases are %s until %s, because a message took more than %.0f %% of its lease.",
 			lease, q.floorUntil.UTC().Format(time.RFC3339), policy.UtilisationTooHigh*100)
 	}
-	times := q.messages.fresh(now)
+	times := q.messages.Fresh(now)
 	return lease, rec, status.Processing{
-		Samples: len(times), P50: percentile(times, .50), P95: percentile(times, .95), P99: percentile(times, .99),
+		Samples: len(times), P50: policy.Percentile(times, .50), P95: policy.Percentile(times, .95), P99: policy.Percentile(times, .99),
 	}
 }
 
@@ -128,17 +123,17 @@ func (ms *Measure) Took(queueName string, posts []Posted, took, granted time.Dur
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
 	q, now := ms.of(queueName), time.Now()
-	q.messages.add(now, took)
+	q.messages.Add(now, took)
 	for _, p := range posts {
 		r := q.webhooks[p.Webhook]
 		if r == nil {
-			r = &ring{}
+			r = &policy.Times{}
 			q.webhooks[p.Webhook] = r
 		}
-		r.add(now, p.Took+around)
+		r.Add(now, p.Took+around)
 	}
 	if longer := policy.LengthenLease(took, granted); longer > granted && longer >= q.withFloor(0, now) {
-		q.floor, q.floorUntil = longer, now.Add(measuredAge)
+		q.floor, q.floorUntil = longer, now.Add(policy.MeasuredAge)
 	}
 }
 
@@ -169,65 +164,15 @@ func (q *queueTimes) withFloor(lease time.Duration, now time.Time) time.Duration
 func (q *queueTimes) measured(now time.Time) policy.Measured {
 	var slowest policy.Measured
 	for id, r := range q.webhooks {
-		times := r.fresh(now)
-		if len(times) == 0 {
+		m := r.Measured(now)
+		if m.Samples == 0 {
 			delete(q.webhooks, id)
 			continue
 		}
-		m := policy.Measured{Samples: len(times), Average: average(times), Slow: percentile(times, .95)}
 		enough, had := m.Samples >= policy.EnoughSamples, slowest.Samples >= policy.EnoughSamples
 		if enough && !had || enough == had && m.Average > slowest.Average {
 			slowest = m
 		}
 	}
 	return slowest
-}
-
-// ring keeps the newest measuredSamples times.
-type ring struct {
-	samples []sample
-	next    int // the oldest one, once the ring is full
-}
-
-type sample struct {
-	at   time.Time
-	took time.Duration
-}
-
-func (r *ring) add(at time.Time, took time.Duration) {
-	if len(r.samples) < measuredSamples {
-		r.samples = append(r.samples, sample{at, took})
-		return
-	}
-	r.samples[r.next] = sample{at, took}
-	r.next = (r.next + 1) % measuredSamples
-}
-
-// fresh returns the times that are not older than measuredAge, in ascending order.
-func (r *ring) fresh(now time.Time) []time.Duration {
-	var times []time.Duration
-	for _, s := range r.samples {
-		if now.Sub(s.at) < measuredAge {
-			times = append(times, s.took)
-		}
-	}
-	slices.Sort(times)
-	return times
-}
-
-func average(times []time.Duration) time.Duration {
-	var sum time.Duration // 256 leases of 7 days are far below the limit
-	for _, t := range times {
-		sum += t
-	}
-	return sum / time.Duration(len(times))
-}
-
-// percentile is the smallest of the ascending times that a share p of them does not
-// exceed; zero without any.
-func percentile(times []time.Duration, p float64) time.Duration {
-	if len(times) == 0 {
-		return 0
-	}
-	return times[max(int(float64(len(times))*p+.999999), 1)-1]
 }

@@ -30,44 +30,16 @@ func TestLeaseFollowsTheSlowestWebhook(t *testing.T) { // R1, issue: measured pe
 	})
 }
 
-func TestMeasurementIsBoundedAndCountsTheNewest(t *testing.T) {
-	var r ring
-	start := time.Now()
-	for i := range 10 * measuredSamples {
-		r.add(start, time.Duration(i))
-	}
-	times := r.fresh(start)
-	want(t, "samples", len(times), measuredSamples)
-	want(t, "oldest", times[0], 9*measuredSamples)
-	want(t, "newest", times[measuredSamples-1], 10*measuredSamples-1)
-	want(t, "too old", len(r.fresh(start.Add(measuredAge))), 0)
-
+func TestWebhooksThatAreGoneAreForgotten(t *testing.T) {
 	ms := NewMeasure(0, func(string) policy.Estimate { return policy.Estimate{} })
-	bubble.Test(t, func(t *testing.T) { // webhooks that are gone are forgotten
+	bubble.Test(t, func(t *testing.T) {
 		for i := range 100 {
 			ms.Took("orders", []Posted{{fmt.Sprint("wh", i), time.Second}}, time.Second, time.Minute)
 		}
-		time.Sleep(measuredAge + time.Second)
+		time.Sleep(policy.MeasuredAge + time.Second)
 		ms.Length("orders")
 		want(t, "webhooks remembered", len(ms.queues["orders"].webhooks), 0)
 	})
-}
-
-func TestPercentiles(t *testing.T) {
-	hundred := make([]time.Duration, 100)
-	for i := range hundred {
-		hundred[i] = time.Duration(i + 1)
-	}
-	for _, tt := range []struct {
-		times []time.Duration
-		p     float64
-		want  time.Duration
-	}{
-		{nil, .5, 0}, {hundred[:1], .5, 1}, {hundred[:1], .99, 1}, {hundred[:2], .5, 1}, {hundred[:3], .5, 2},
-		{hundred, .5, 50}, {hundred, .95, 95}, {hundred, .99, 99}, {hundred[:20], .95, 19},
-	} {
-		want(t, fmt.Sprintf("percentile %v of %d", tt.p, len(tt.times)), percentile(tt.times, tt.p), tt.want)
-	}
 }
 
 func want[T comparable](t *testing.T, what string, got, want T) {

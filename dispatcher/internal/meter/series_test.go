@@ -10,7 +10,7 @@ import (
 
 func TestSeriesAreMadeOnceAndBounded(t *testing.T) {
 	var c seriesCache
-	l := labels{queue: "orders", webhook: "wh_a", reason: "Delivered"}
+	l := Labels{Queue: "orders", Webhook: "wh_a", Reason: "Delivered"}
 	if first := c.of(l); c.of(l) != first {
 		t.Error("the same labels are made twice")
 	}
@@ -20,7 +20,7 @@ func TestSeriesAreMadeOnceAndBounded(t *testing.T) {
 		t.Errorf("attributes %v, want %v", got.ToSlice(), want.ToSlice())
 	}
 	for i := range 2 * maxSeries {
-		c.of(labels{queue: fmt.Sprint(i)})
+		c.of(Labels{Queue: fmt.Sprint(i)})
 	}
 	if len(c.kept) != maxSeries {
 		t.Errorf("%d series are kept, want %d", len(c.kept), maxSeries)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pushlease/pushlease/dispatcher/internal/admission"
 	"github.com/pushlease/pushlease/dispatcher/internal/delivery"
+	"github.com/pushlease/pushlease/dispatcher/internal/meter"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/queue"
 )
@@ -234,7 +235,7 @@ func (p *poller) observe(err error) {
 		p.lastPollAt, p.lastErr, p.loggedAt = now, nil, time.Time{}
 		return
 	}
-	p.Meter.ReceiveError(p.q.Name())
+	p.Meter.ReceiveErrors.Add(meter.Labels{Queue: p.q.Name()})
 	same := p.lastErr != nil && p.lastErr.Error() == err.Error()
 	if !same || now.Sub(p.loggedAt) >= errorLogEvery {
 		p.loggedAt = now
@@ -347,3 +348,82 @@ func pollPause(n int, first, limit time.Duration) time.Duration {
 	d := retry.Doubled(n, first, limit)
 	return max(d-d/4+time.Duration(rand.Int64N(int64(d/2)+1)), min(first, limit))
 }
+
+// age is how long storage has not answered this poller.
+func (p *poller) age(now time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.lastErr == nil && p.seats.Wait():
+		return 0
+	case p.lastPollAt.IsZero() && errors.Is(p.lastErr, queue.ErrQueueNotFound):
+		return 0 // the first publish makes it
+	case p.lastPollAt.IsZero():
+		return now.Sub(p.startedAt)
+	}
+	return now.Sub(p.lastPollAt)
+}
+
+// status tells how polling goes.
+func (p *poller) status() Poll {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return Poll{At: p.lastPollAt, Err: p.lastErr, ErrAt: p.lastErrAt}
+}
+
+// Poll is how polling one queue goes.
+type Poll struct {
+	// At is the last receive that storage answered.
+	At time.Time
+	// Err is the last error while it lasts; nil when receiving works.
+	Err   error
+	ErrAt time.Time
+}
+
+const (
+	// dueStep is how exactly due times are kept: those within one step are one.
+	dueStep = 250 * time.Millisecond
+	// maxDue bounds the due times that are kept. What is beyond is found by polling.
+	maxDue = 4096
+)
+
+// due knows when messages that a poller gave back are visible again, so that it looks for
+// them then, however long it waits between looks otherwise.
+type due struct {
+	mu    sync.Mutex
+	steps map[int64]struct{}
+}
+
+// note notes that a message is visible again at t.
+func (d *due) note(t time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.steps == nil {
+		d.steps = map[int64]struct{}{}
+	}
+	if len(d.steps) < maxDue {
+		d.steps[stepOf(t)+1] = struct{}{} // not before t
+	}
+}
+
+// next returns the first due time, and forgets those that have passed by now; zero when
+// none is left.
+func (d *due) next(now time.Time) time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	passed, first := stepOf(now), int64(0)
+	for step := range d.steps {
+		switch {
+		case step <= passed:
+			delete(d.steps, step)
+		case first == 0 || step < first:
+			first = step
+		}
+	}
+	if first == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(first * dueStep.Milliseconds())
+}
+
+func stepOf(t time.Time) int64 { return t.UnixMilli() / dueStep.Milliseconds() }

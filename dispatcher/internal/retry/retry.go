@@ -3,8 +3,12 @@ package retry
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
+
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
 )
 
 // Backoff doubles from first to limit with n = 1, 2, …, and takes a random value
@@ -46,4 +50,94 @@ func Await(done <-chan struct{}, bound time.Duration) bool {
 	case <-t.C:
 		return false
 	}
+}
+
+// Policy says how often something is tried, and when. Between tries it waits by Backoff from
+// First to Max, after Quick pauses of First and up to a third more.
+type Policy struct {
+	// Each bounds one try.
+	Each time.Duration
+	// A try that failed is the last one when Tries were made and For has passed since the
+	// first. Endless makes tries until the context ends.
+	Tries   int
+	For     time.Duration
+	Endless bool
+
+	Quick      int
+	First, Max time.Duration
+	// Final errors do not get better by trying again.
+	Final func(error) bool
+}
+
+// Timeout bounds one call to storage.
+const Timeout = 5 * time.Second
+
+// The policies for calls to storage. All of these calls may be repeated.
+var (
+	// Call is for what a message waits for: a few quick tries.
+	Call = Policy{Each: Timeout, Tries: 3, First: 250 * time.Millisecond, Max: 2 * time.Second, Final: definitive}
+	// Once is for what is asked again anyway.
+	Once = Policy{Each: Timeout, Tries: 1}
+	// Record is for records: what is not written then is kept and written later.
+	Record = Policy{Each: Timeout, Tries: 3, First: 250 * time.Millisecond, Max: 4 * time.Second}
+	// Delivered is Record for a delivered message, which is not deleted before: it takes longer to
+	// give up, since a crash makes a second POST.
+	Delivered = Policy{Each: Timeout, Tries: 3, For: 20 * time.Second, First: 250 * time.Millisecond, Max: 4 * time.Second}
+	// GiveBack is for giving a message back. Where that fails, the end of its lease does it.
+	GiveBack = Policy{Each: Timeout, Tries: 3, Quick: 2, First: 500 * time.Millisecond, Max: time.Second, Final: definitive}
+	// Delete is for deleting a message, as long as its lease can be kept.
+	Delete = Policy{Each: Timeout, Endless: true, Quick: 2, First: 500 * time.Millisecond, Max: 30 * time.Second, Final: gone}
+)
+
+// Do makes tries by the policy until one succeeds, and returns the error of the last one. No
+// try begins after ctx has ended, but for the first.
+func Do(ctx context.Context, p Policy, f func(ctx context.Context, try int) error) error {
+	start := time.Now()
+	for try := 1; ; try++ {
+		callCtx, cancel := context.WithTimeout(ctx, p.Each)
+		err := f(callCtx, try)
+		cancel()
+		switch {
+		case err == nil, p.Final != nil && p.Final(err):
+			return err
+		case !p.Endless && try >= p.Tries && time.Since(start) >= p.For:
+			return err
+		case !Sleep(ctx, p.pause(try)):
+			return err
+		}
+	}
+}
+
+// pause is the wait after a try that failed.
+func (p Policy) pause(try int) time.Duration {
+	switch {
+	case try <= p.Quick: // what failed together does not come back together
+		return p.First + rand.N(p.First/3)
+	case p.Quick > 0:
+		return Backoff(try-p.Quick, 2*p.First, p.Max)
+	}
+	return Backoff(try, p.First, p.Max)
+}
+
+// Get is Do for what returns a value.
+func Get[T any](ctx context.Context, p Policy, f func(ctx context.Context) (T, error)) (v T, err error) {
+	err = Do(ctx, p, func(ctx context.Context, _ int) (err error) {
+		v, err = f(ctx)
+		return err
+	})
+	return v, err
+}
+
+func definitive(err error) bool {
+	for _, e := range []error{queue.ErrDenied, queue.ErrTooLarge, queue.ErrUnsendable, queue.ErrLeaseLost, tables.ErrNotFound, tables.ErrExists} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// gone: there is nothing left to delete, or somebody else has it.
+func gone(err error) bool {
+	return errors.Is(err, queue.ErrLeaseLost) || errors.Is(err, queue.ErrQueueNotFound)
 }

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/lease"
+	"github.com/pushlease/pushlease/dispatcher/internal/meter"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -66,7 +67,7 @@ func (c *Completer) DeadLetter(ctx context.Context, dl *DeadLetter) error {
 	c.o.Log.Warn("message dead-lettered", "queue", row.Queue, "message", row.MessageID, "webhook", row.WebhookID,
 		"reason", row.Reason, "attempts", row.Attempts, "status", row.LastStatus, "error_class", row.LastErrorClass,
 		"delivery_count", row.DequeueCount, "dead_letter", row.ID, "description", row.Description)
-	c.o.Meter.DeadLettered(row.Queue, string(row.Reason))
+	c.o.Meter.DeadLetters.Add(meter.Labels{Queue: row.Queue, Reason: string(row.Reason)})
 	return nil
 }
 
@@ -87,7 +88,7 @@ func (c *Completer) copyToPoison(ctx context.Context, row tables.DeadLetter, tex
 	})
 	if errors.Is(err, queue.ErrDenied) || errors.Is(err, queue.ErrTooLarge) || errors.Is(err, queue.ErrUnsendable) {
 		c.o.Log.Error("no copy in the poison queue; the dead letter itself is kept", "queue", name, "dead_letter", row.ID, "error", err)
-		c.o.Meter.PoisonCopyRefused(row.Queue)
+		c.o.Meter.CopiesRefused.Add(meter.Labels{Queue: row.Queue})
 		return nil
 	}
 	if err != nil {

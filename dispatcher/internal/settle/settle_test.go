@@ -75,7 +75,7 @@ func settleOn(t *testing.T, s *stage, recorded RecordedCompletes, o Outcome) str
 	log := slog.New(slog.NewTextHandler(&bytes.Buffer{}, nil))
 	c := New(Options{
 		DeadLetters: s, Recorded: recorded, Journal: journal.New(s, m, log), Claims: claims.New(nil, m, log), Meter: m,
-		Deletes: meter.NewDeletes(), Spans: meter.Spans{Tracer: tracenoop.NewTracerProvider().Tracer("")}, Log: log,
+		Spans: meter.Spans{Tracer: tracenoop.NewTracerProvider().Tracer("")}, Log: log,
 		Sent: func(string) {}, GivenBack: func(string, *queue.Message, time.Duration) {},
 	})
 	ls := lease.New(t.Context(), func(string) time.Duration { return time.Minute }, m, log)

@@ -8,17 +8,22 @@ import (
 )
 
 func TestOnlyTheLastFailuresAreKept(t *testing.T) { // R2
-	ds := NewDeletes()
+	var qs Queues
 	for i := range 3 * keptFailures {
-		ds.Note("orders", func(c *status.Deletions) { c.Failed++ }, status.DeletionFailure{MessageID: fmt.Sprint(i), Error: "busy"})
+		qs.deleted("orders", status.DeletionFailure{MessageID: fmt.Sprint(i), Error: "busy"})
 	}
-	n := ds.Of("orders")
+	of := func(name string) status.Deletions {
+		var s status.Queue
+		qs.Tell(&s, name)
+		return s.Deletions
+	}
+	n := of("orders")
 	want(t, "failed", n.Failed, 3*keptFailures)
 	want(t, "kept", len(n.LastFailures), keptFailures)
 	want(t, "newest first", n.LastFailures[0].MessageID, fmt.Sprint(3*keptFailures-1))
 	n.LastFailures[0].MessageID = "changed by the caller"
-	want(t, "still there", ds.Of("orders").LastFailures[0].MessageID, fmt.Sprint(3*keptFailures-1))
-	want(t, "another queue", ds.Of("other").Failed, 0)
+	want(t, "still there", of("orders").LastFailures[0].MessageID, fmt.Sprint(3*keptFailures-1))
+	want(t, "another queue", of("other").Failed, 0)
 }
 
 func want[T comparable](t *testing.T, what string, got, want T) {

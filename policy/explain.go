@@ -1,46 +1,50 @@
-package delivery
+package policy
 
-import (
-	"fmt"
+import "fmt"
 
-	"github.com/pushlease/pushlease/policy"
-	"github.com/pushlease/pushlease/tables"
-)
+// Tried is what was tried for a delivery that was given up.
+type Tried struct {
+	// Attempts counts all attempts, Charged those that count.
+	Attempts, Charged int
+	// LastStatus and LastClass are what the last one ended with.
+	LastStatus int
+	LastClass  ErrorClass
+}
 
-// describe says in one sentence why a delivery was given up.
-func describe(del tables.Delivery) string {
-	last := fmt.Sprintf("the last answer was %d", del.LastStatus)
-	if del.LastStatus == 0 {
-		last = fmt.Sprintf("the last attempt ended without an answer (%s)", del.LastErrorClass)
+// Explain says in one sentence why a delivery was given up for the reason.
+func (r Reason) Explain(t Tried) string {
+	last := fmt.Sprintf("the last answer was %d", t.LastStatus)
+	if t.LastStatus == 0 {
+		last = fmt.Sprintf("the last attempt ended without an answer (%s)", t.LastClass)
 	}
-	switch del.Reason {
-	case policy.NonRetryableError:
-		return fmt.Sprintf("After %s %s, which the webhook's policy does not retry.", attemptsText(del.Attempts), last)
-	case policy.MaxDeliveryCountExceeded:
-		return fmt.Sprintf("All %d attempts are used up; %s.", del.Charged, last)
-	case policy.MaxAgeExceeded:
-		return fmt.Sprintf("The time for attempts is used up after %s; %s.", attemptsText(del.Attempts), last)
-	case policy.MessageExpiring:
+	switch r {
+	case NonRetryableError:
+		return fmt.Sprintf("After %s %s, which the webhook's policy does not retry.", attemptsText(t.Attempts), last)
+	case MaxDeliveryCountExceeded:
+		return fmt.Sprintf("All %d attempts are used up; %s.", t.Charged, last)
+	case MaxAgeExceeded:
+		return fmt.Sprintf("The time for attempts is used up after %s; %s.", attemptsText(t.Attempts), last)
+	case MessageExpiring:
 		return fmt.Sprintf("The next attempt would fall after the message's expiry; %s.", last)
-	case policy.BlockedAddress:
+	case BlockedAddress:
 		return "The webhook's address is one that must not be reached; no connection was made."
-	case policy.WebhookGone:
+	case WebhookGone:
 		return "The webhook answered 410 Gone and was disabled."
-	case policy.ReceiverAsked:
+	case ReceiverAsked:
 		return fmt.Sprintf("The receiver asked for it; %s.", last)
-	case policy.PoisonMessage:
+	case PoisonMessage:
 		return "The message was received over and over with no outcome ever recorded, so it was not sent again."
-	case policy.Undecodable:
+	case Undecodable:
 		return "The text is not what the queue's encoding promises, or was written by a newer version of pushlease; it is kept as it was received. Set the queue's encoding to what its producers write, or update every instance, and replay it."
-	case policy.Unidentified:
+	case Unidentified:
 		return "The Functions host did not surely say which message this is, and the text is too long to be sent anew."
-	case policy.WebhookDisabled, policy.WebhookDeleted, policy.NoWebhook:
+	case WebhookDisabled, WebhookDeleted, NoWebhook:
 		return "No webhook took the message before it would have expired."
-	case policy.WebhookBusy, policy.WebhookPaused, policy.WebhookFailing:
+	case WebhookBusy, WebhookPaused, WebhookFailing:
 		return "The webhook could not be sent to before the message would have expired; its flow says why."
-	case policy.EventInWork:
+	case EventInWork:
 		return "Another message with the same event was still being delivered when this one was about to expire."
-	case policy.Unmatched:
+	case Unmatched:
 		return "Every filter of the queue's webhooks refuses the message, and the queue keeps such messages as dead letters."
 	}
 	return "The delivery was given up."

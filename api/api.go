@@ -116,8 +116,10 @@ type API struct {
 	unfinished metric.Int64Counter
 	replayed   metric.Int64Counter
 	purged     metric.Int64Counter
+	requests   metric.Int64Counter
 	replays    *replayJobs
 	backlog    *backlog
+	depths     *depths
 	hooked     hookedQueues
 	tests      tests
 }
@@ -160,9 +162,17 @@ func New(opts Options) (*API, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make counter: %w", err)
 	}
-	a.replays, a.backlog = &replayJobs{}, &backlog{byQueue: map[string]waiting{}}
-	if err := a.backlog.measure(opts.Meter); err != nil {
+	a.requests, err = opts.Meter.Int64Counter("pushlease.api.requests",
+		metric.WithDescription("Requests to the API, by method, route and status class."))
+	if err != nil {
+		return nil, fmt.Errorf("make counter: %w", err)
+	}
+	a.replays, a.backlog, a.depths = &replayJobs{}, &backlog{byQueue: map[string]waiting{}}, newDepths()
+	if err := errors.Join(a.backlog.measure(opts.Meter), a.depths.measure(opts.Meter)); err != nil {
 		return nil, fmt.Errorf("make gauge: %w", err)
+	}
+	for _, c := range []metric.Int64Counter{a.published, a.unrecorded, a.unfinished} {
+		c.Add(context.Background(), 0) // a counter that is born with its first event never rises
 	}
 	a.router = a.routes()
 	return a, nil

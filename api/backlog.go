@@ -107,9 +107,13 @@ func (b *backlog) measure(m metric.Meter) error {
 }
 
 // Run does what no request asks for, until ctx ends: it counts the dead letters once
-// a minute. Then it ends the replay jobs and waits for them.
+// a minute, and the queues as often while somebody reads the metrics. Then it ends the
+// replay jobs and waits for them.
 func (a *API) Run(ctx context.Context) {
 	defer a.replays.stop()
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { a.depths.watch(ctx, a.countDepths) })
 	tick := time.NewTicker(backlogEvery)
 	defer tick.Stop()
 	failing := false

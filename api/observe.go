@@ -14,6 +14,8 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 )
 
 // note is what is known about a request for its log line.
@@ -99,6 +101,12 @@ func (a *API) observe(next http.Handler) http.Handler {
 
 func (a *API) logRequest(r *http.Request, n *note, status int, took time.Duration) {
 	route := chi.RouteContext(r.Context()).RoutePattern()
+	known := route
+	if known == "" {
+		known = "none" // a path that nothing is served on
+	}
+	a.requests.Add(context.Background(), 1, metric.WithAttributes(attribute.String("method", logMethod(r.Method)),
+		attribute.String("route", known), attribute.String("status", fmt.Sprintf("%dxx", status/100))))
 	level := slog.LevelInfo
 	switch {
 	case r.Context().Err() != nil: // the caller has gone: what failed then is no news

@@ -61,7 +61,11 @@ func New(o Options) (*Dispatcher, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	m, err := meter.New(o.Meter)
+	var reasons []string
+	for _, r := range policy.DeadLetterReasons() {
+		reasons = append(reasons, string(r))
+	}
+	m, err := meter.New(o.Meter, reasons...)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +98,12 @@ func New(o Options) (*Dispatcher, error) {
 			d.receiver.GivenBack(queueName, m, delay)
 		},
 	})
-	d.registry = registry.New(o.Store, o.Logger, d.flows.Sync)
+	d.registry = registry.New(o.Store, o.Logger, func(ctx context.Context, all []tables.Registration) {
+		for _, r := range all {
+			m.Known(r.Queue, r.ID)
+		}
+		d.flows.Sync(ctx, all)
+	})
 	d.deliverer = delivery.New(delivery.Options{
 		Sender: o.Sender, DeadLetters: o.Store, Registry: d.registry, Journal: d.journal, Claims: d.claims, Flows: d.flows,
 		Leases: d.leases, Completer: d.completer, Meter: m, Spans: d.spans, Log: o.Logger,

@@ -55,7 +55,8 @@ func (d *Dispatcher) conclude(ctx context.Context, l *lease.Lease, span trace.Sp
 	d.metrics.Settled(meter.Settlement{
 		Queue: l.Queue.Name(), Action: string(outcome.Action), Reason: string(outcome.Reason), Result: result,
 		Gone: outcome.Action == policy.Complete && result == "deleted", DeadLettered: len(outcome.DeadLetters) > 0,
-		Took: time.Since(start), Granted: l.Message.Lease.Granted(),
+		Unmatched: outcome.Reason == policy.Unmatched,
+		Took:      time.Since(start), Granted: l.Message.Lease.Granted(),
 	})
 	d.tookTime(l.Queue.Name(), l.Message, outcome, delivered.Sub(start), time.Since(delivered), l.Renewed())
 	return result

@@ -108,6 +108,15 @@ func Reasons() []Reason {
 	}
 }
 
+// DeadLetterReasons lists the reasons that a dead letter may have.
+func DeadLetterReasons() []Reason {
+	return []Reason{
+		NonRetryableError, MaxDeliveryCountExceeded, MaxAgeExceeded, MessageExpiring, Expired, PoisonMessage, Undecodable, Unidentified,
+		BlockedAddress, WebhookGone, ReceiverAsked, WebhookDisabled, WebhookDeleted, WebhookBusy, WebhookPaused,
+		WebhookFailing, NoWebhook, Unmatched,
+	}
+}
+
 // ErrorClass names how a POST failed without a usable answer; empty when there
 // was an answer.
 type ErrorClass string

@@ -142,7 +142,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 		return nil, err
 	}
 	a.server = newServer(a.front(a.api), a.log)
-	return a, nil
+	return a, a.measure(meter, o.Version)
 }
 
 // URL is the base URL of the API.

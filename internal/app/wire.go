@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"sync"
 	"time"
 
@@ -80,8 +81,13 @@ func openStores(ctx context.Context, cfg config.Config, outside Outside, log *sl
 		return stores{}, fmt.Errorf("setting storage: %w", err)
 	}
 	written := &writes{}
+	throttled, err := newThrottleCounter(meter)
+	if err != nil {
+		return stores{}, err
+	}
 	onTransaction := func(service, operation string, status int, err error) {
 		count(service, operation)
+		throttled(service, status)
 		written.note(service, operation, status, err)
 	}
 	queues, err := azurequeue.Open(conn, azurequeue.Options{
@@ -114,6 +120,7 @@ func newDropCounter(m metric.Meter) (func(rows int), error) {
 	if err != nil {
 		return nil, fmt.Errorf("make counter: %w", err)
 	}
+	c.Add(context.Background(), 0) // a counter that is born with its first event never rises
 	return func(rows int) { c.Add(context.Background(), int64(rows)) }, nil
 }
 
@@ -127,6 +134,26 @@ func newExpiredCounter(m metric.Meter, log *slog.Logger) (func(queueName string,
 	return func(queueName string, messages int64) {
 		c.Add(context.Background(), messages, metric.WithAttributes(attribute.String("queue", queueName)))
 		log.Warn("the life of messages has ended: what a webhook was still due is a dead letter with the reason Expired", "queue", queueName, "messages", messages)
+	}, nil
+}
+
+// newThrottleCounter counts what Azure Storage refuses because an account, a queue or a
+// partition is over its limits: 503 ServerBusy, or 429.
+func newThrottleCounter(m metric.Meter) (func(service string, status int), error) {
+	c, err := m.Int64Counter("pushlease.storage.throttled",
+		metric.WithDescription("Storage transactions that were refused because storage was over a limit of its own (429, 503), by service."))
+	if err != nil {
+		return nil, fmt.Errorf("make counter: %w", err)
+	}
+	services := map[string]metric.AddOption{}
+	for _, service := range []string{"queue", "table"} {
+		services[service] = metric.WithAttributeSet(attribute.NewSet(attribute.String("service", service)))
+		c.Add(context.Background(), 0, services[service])
+	}
+	return func(service string, status int) {
+		if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
+			c.Add(context.Background(), 1, services[service])
+		}
 	}, nil
 }
 

@@ -23,14 +23,16 @@ type Instruments struct {
 	Duplicates, DeadLetters, ReceiveErrors, Renewals, LeasesLost, LookupsFailed, Conflicts, ClaimsUnfinished,
 	LeasesAtRisk, Postponed, BreakerTurns, RecordsDeferred, RecordsLost, CopiesRefused Counter
 
-	received, requeued, settled, deletes, attempts Counter
-	processing, attemptTime, utilization           metric.Float64Histogram
-	leaseLength                                    metric.Float64Gauge
+	received, requeued, settled, deletes, attempts, unmatched             Counter
+	processing, attemptTime, utilization, deliveryTime, firstAttemptDelay metric.Float64Histogram
+	leaseLength                                                           metric.Float64Gauge
 
 	// Queues is for the API.
 	Queues Queues
 
-	series seriesCache
+	series  seriesCache
+	reasons []string // that dead letters may have
+	born    known
 }
 
 // Counter counts events by their labels.
@@ -47,10 +49,10 @@ func (c Counter) AddN(n int, l Labels) {
 	c.c.Add(context.Background(), int64(n), c.series.of(l).add...)
 }
 
-// New makes the instruments.
-func New(m metric.Meter) (*Instruments, error) {
+// New makes the instruments. reasons are those that dead letters may have.
+func New(m metric.Meter, reasons ...string) (*Instruments, error) {
 	var errs []error
-	ms := &Instruments{}
+	ms := &Instruments{reasons: reasons}
 	counter := func(name, help string) Counter {
 		c, err := m.Int64Counter(name, metric.WithDescription(help))
 		errs = append(errs, err)
@@ -84,12 +86,23 @@ func New(m metric.Meter) (*Instruments, error) {
 		.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 	ms.attemptTime = histogram("pushlease.webhook.attempt.duration", "s", "One POST from dial to answer, by queue and webhook.",
 		.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+	ms.unmatched = counter("pushlease.messages.unmatched", "Messages that no webhook's filter took, by queue.")
+	ms.deliveryTime = histogram("pushlease.message.delivery.duration", "s", "From the insertion of a message in its queue to the 2xx of a webhook, an asked delay included, by queue.",
+		.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600, 21600, 86400)
+	ms.firstAttemptDelay = histogram("pushlease.message.first_attempt.delay", "s", "From the insertion of a message in its queue to its first POST to a webhook, an asked delay included, by queue.",
+		.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600, 21600, 86400)
 	ms.utilization = histogram("pushlease.lease.utilization", "1", "Share of the granted lease that handling a message took, by queue; above 0.8 is at risk.",
 		.05, .1, .2, .4, .6, .8, .9, 1, 2, 4)
 	var err error
 	ms.leaseLength, err = m.Float64Gauge("pushlease.lease.length", metric.WithUnit("s"),
 		metric.WithDescription("Lease that the last receive asked for, by queue."))
-	return ms, errors.Join(append(errs, err)...)
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return nil, err
+	}
+	for _, c := range []Counter{ms.RecordsLost, ms.ClaimsUnfinished} {
+		c.AddN(0, Labels{})
+	}
+	return ms, nil
 }
 
 func (ms *Instruments) observe(h metric.Float64Histogram, value float64, l Labels) {
@@ -126,12 +139,17 @@ type Settlement struct {
 	Queue, Action, Reason, Result string
 	// Gone: it was completed, and is deleted. DeadLettered: with a dead letter at least.
 	Gone, DeadLettered bool
-	Took, Granted      time.Duration
+	// Unmatched: no webhook's filter took it.
+	Unmatched     bool
+	Took, Granted time.Duration
 }
 
 // Settled counts a message that was handled.
 func (ms *Instruments) Settled(s Settlement) {
 	ms.settled.Add(Labels{Queue: s.Queue, Action: s.Action, Reason: s.Reason, Result: s.Result})
+	if s.Unmatched {
+		ms.unmatched.Add(Labels{Queue: s.Queue})
+	}
 	if s.Gone {
 		ms.Queues.change(s.Queue, func(q *perQueue) { q.lately.Add(s.DeadLettered, time.Now()) })
 	}
@@ -146,6 +164,10 @@ type Attempt struct {
 	Queue, Webhook, ErrorClass, Decision, Reason string
 	Status                                       int
 	Took                                         time.Duration
+	// First says that the message had no POST to the webhook before, and InsertedAt, when it
+	// is known, since when the message is in its queue.
+	First                 bool
+	InsertedAt, StartedAt time.Time
 }
 
 // Attempted counts an attempt.
@@ -156,6 +178,17 @@ func (ms *Instruments) Attempted(a Attempt) {
 	}
 	ms.attempts.Add(Labels{Queue: a.Queue, Webhook: a.Webhook, Outcome: outcome, Decision: a.Decision, Reason: a.Reason})
 	ms.observe(ms.attemptTime, a.Took.Seconds(), Labels{Queue: a.Queue, Webhook: a.Webhook})
+	if a.InsertedAt.IsZero() {
+		return
+	}
+	// The two clocks are storage's and ours, so that the difference may be negative.
+	waited := max(a.StartedAt.Sub(a.InsertedAt), 0)
+	if a.First {
+		ms.observe(ms.firstAttemptDelay, waited.Seconds(), Labels{Queue: a.Queue})
+	}
+	if a.Status/100 == 2 {
+		ms.observe(ms.deliveryTime, (waited + a.Took).Seconds(), Labels{Queue: a.Queue})
+	}
 }
 
 // Label is a webhook's id as it stands in labels: itself, or "other" beyond maxLabels.

@@ -5,11 +5,15 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 )
 
 // Span and attribute names follow OpenTelemetry's messaging conventions, together
 // with the names that the source documents ask for (REQUIREMENTS R5).
+
+// messagingSystem is what the conventions want a system without a name of their own to be called by.
+const messagingSystem = "azure_storage_queues"
 
 // Spans makes the spans of messages and attempts. They are described only where somebody
 // takes them: otherwise they are no more than an id that logs and requests carry.
@@ -20,9 +24,8 @@ func (s Spans) Message(ctx context.Context, queueName, messageID string, deliver
 	ctx, span := s.Tracer.Start(ctx, "process "+queueName, trace.WithSpanKind(trace.SpanKindConsumer))
 	if span.IsRecording() {
 		span.SetAttributes(
-			attribute.String("messaging.operation.type", "process"),
-			attribute.String("messaging.destination.name", queueName),
-			attribute.String("messaging.message.id", messageID),
+			semconv.MessagingSystemKey.String(messagingSystem), semconv.MessagingOperationName("process"), semconv.MessagingOperationTypeProcess,
+			semconv.MessagingDestinationName(queueName), semconv.MessagingMessageID(messageID),
 			attribute.String("queue.name", queueName),
 			attribute.String("message.id", messageID),
 			attribute.Int64("delivery.count", deliveryCount),

@@ -62,6 +62,7 @@ type poller struct {
 	mu         sync.Mutex
 	open       context.Context // while places can be reserved; nil otherwise
 	lastPollAt time.Time       // last receive that storage answered
+	idlePause  time.Duration   // after the last receive; 0 when it failed or found messages
 	lastErr    error
 	lastErrAt  time.Time
 	loggedAt   time.Time
@@ -120,12 +121,15 @@ func (p *poller) run(ctx context.Context) {
 		case err != nil:
 			faults++
 			wait = retry.Backoff(faults, errorBackoffMin, p.PollMax)
+			p.idles(0)
 		case got == 0:
 			faults = 0
 			empty++
 			wait = pollPause(empty, p.PollMin, p.longestPause())
+			p.idles(wait)
 		default:
 			empty, faults = 0, 0
+			p.idles(0)
 			if got == n {
 				p.receiveMore(ctx)
 			}
@@ -362,6 +366,20 @@ func (p *poller) age(now time.Time) time.Duration {
 		return now.Sub(p.startedAt)
 	}
 	return now.Sub(p.lastPollAt)
+}
+
+// idles notes the pause that follows a receive.
+func (p *poller) idles(pause time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.idlePause = pause
+}
+
+// expectedPause is the age that is no sign of trouble.
+func (p *poller) expectedPause() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.idlePause
 }
 
 // status tells how polling goes.

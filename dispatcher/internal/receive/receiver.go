@@ -182,22 +182,29 @@ func (r *Receiver) Reserve(queueName string) *Place {
 // webhooks can't be sent to, or whose process is full, does not ask, and counts as answered.
 // So does one whose queue does not exist yet; one that is gone counts as silent.
 func (r *Receiver) MeasurePollAge(m metric.Meter) error {
-	_, err := m.Float64ObservableGauge("pushlease.poll.age", metric.WithUnit("s"),
-		metric.WithDescription("Time since the last receive that storage answered, by queue; 0 while every slot is taken, no webhook can be sent to, or the queue does not exist yet."),
-		metric.WithFloat64Callback(func(_ context.Context, o metric.Float64Observer) error {
-			r.mu.Lock()
-			ages := make(map[string]time.Duration, len(r.pollers))
-			for name, p := range r.pollers {
-				ages[name] = p.age(time.Now())
-			}
-			r.mu.Unlock()
-			for name, age := range ages {
-				o.Observe(age.Seconds(), metric.WithAttributes(attribute.String("queue", name)))
-			}
-			return nil
-		}))
+	age, err := m.Float64ObservableGauge("pushlease.poll.age", metric.WithUnit("s"),
+		metric.WithDescription("Time since the last receive that storage answered, by queue; 0 while every slot is taken, no webhook can be sent to, or the queue does not exist yet."))
 	if err != nil {
 		return fmt.Errorf("gauge of the last poll: %w", err)
+	}
+	pause, err := m.Float64ObservableGauge("pushlease.poll.pause", metric.WithUnit("s"),
+		metric.WithDescription("Pause after the last receive, by queue: what the age of an idle queue may be. 0 while receives fail or find messages."))
+	if err != nil {
+		return fmt.Errorf("gauge of the pause between polls: %w", err)
+	}
+	_, err = m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		r.mu.Lock()
+		pollers := maps.Clone(r.pollers)
+		r.mu.Unlock()
+		for name, p := range pollers {
+			queueName := metric.WithAttributes(attribute.String("queue", name))
+			o.ObserveFloat64(age, p.age(time.Now()).Seconds(), queueName)
+			o.ObserveFloat64(pause, p.expectedPause().Seconds(), queueName)
+		}
+		return nil
+	}, age, pause)
+	if err != nil {
+		return fmt.Errorf("observe the polls: %w", err)
 	}
 	return nil
 }

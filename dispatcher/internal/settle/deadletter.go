@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/lease"
@@ -48,6 +49,7 @@ func (c *Completer) DeadLetter(ctx context.Context, dl *DeadLetter) error {
 		attribute.String("message.id", row.MessageID), attribute.Int64("delivery.count", row.DequeueCount),
 		attribute.String("queue.name", row.Queue), attribute.String("dlq.reason", string(row.Reason)),
 		attribute.String("dlq.error_description", row.Description)))
+	span.SetStatus(codes.Error, string(row.Reason)) // whoever searches for failed work finds it
 	defer span.End()
 
 	stored, err := retry.Get(ctx, retry.Call, func(ctx context.Context) (tables.DeadLetter, error) {

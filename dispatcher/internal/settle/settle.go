@@ -163,6 +163,7 @@ func CountAttempt(m *meter.Instruments, a *tables.Attempt) {
 	m.Attempted(meter.Attempt{
 		Queue: a.Queue, Webhook: a.WebhookID, Status: a.Status, ErrorClass: string(a.ErrorClass),
 		Decision: string(a.Action), Reason: string(a.Reason), Took: a.Duration,
+		First: a.Number == 1, InsertedAt: a.Day, StartedAt: a.StartedAt,
 	})
 }
 

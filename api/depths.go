@@ -1,0 +1,175 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+)
+
+const (
+	// depthsEvery is how often queues are counted while somebody reads the metrics, and
+	// depthsFresh how long a count is shown.
+	depthsEvery = time.Minute
+	depthsFresh = 2*depthsEvery + depthsTimeout
+	// depthsTimeout bounds one round.
+	depthsTimeout = 30 * time.Second
+	// maxInfos bounds the webhooks that have a series with their name and host.
+	maxInfos = 500
+)
+
+// depths knows how many messages each queue has and how old the oldest is. Storage charges for each
+// count, so that they are made only while somebody reads the metrics. Safe for concurrent use.
+type depths struct {
+	asked chan struct{} // holds one when the gauges were read
+
+	mu      sync.Mutex
+	byQueue map[string]depthCount
+	infos   []tables.Registration
+}
+
+// depthCount is one count of a queue.
+type depthCount struct {
+	visible, hidden int64
+	oldest          time.Duration // 0 where none is visible
+	at              time.Time
+}
+
+func newDepths() *depths {
+	return &depths{asked: make(chan struct{}, 1), byQueue: map[string]depthCount{}}
+}
+
+// measure makes the gauges. A count that is old is left out rather than shown as it once was.
+func (d *depths) measure(m metric.Meter) error {
+	messages, err := m.Int64ObservableGauge("pushlease.queue.messages",
+		metric.WithDescription("Messages in a queue, by queue and state: visible ones wait for a receive (Azure counts at most 32), hidden ones are in flight somewhere or wait for their time. Counted once a minute while the metrics are read."))
+	if err != nil {
+		return fmt.Errorf("gauge of messages: %w", err)
+	}
+	oldest, err := m.Float64ObservableGauge("pushlease.queue.oldest.age", metric.WithUnit("s"),
+		metric.WithDescription("Age of the oldest visible message, by queue; 0 where none is visible. Looked at once a minute while the metrics are read."))
+	if err != nil {
+		return fmt.Errorf("gauge of the oldest message: %w", err)
+	}
+	info, err := m.Int64ObservableGauge("pushlease.webhook.info",
+		metric.WithDescription("1 for each webhook, by webhook, queue, name and host, to join names to its other metrics; of the first 500."))
+	if err != nil {
+		return fmt.Errorf("gauge of the webhooks' names: %w", err)
+	}
+	_, err = m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		select {
+		case d.asked <- struct{}{}:
+		default:
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		for name, c := range d.byQueue {
+			if time.Since(c.at) > depthsFresh {
+				continue
+			}
+			of := attribute.String("queue", name)
+			o.ObserveInt64(messages, c.visible, metric.WithAttributes(of, attribute.String("state", "visible")))
+			o.ObserveInt64(messages, c.hidden, metric.WithAttributes(of, attribute.String("state", "hidden")))
+			o.ObserveFloat64(oldest, c.oldest.Seconds(), metric.WithAttributes(of))
+		}
+		for _, r := range d.infos {
+			o.ObserveInt64(info, 1, metric.WithAttributes(attribute.String("webhook", r.ID), attribute.String("queue", r.Queue),
+				attribute.String("name", r.Name), attribute.String("host", hostOf(r.URL))))
+		}
+		return nil
+	}, messages, oldest, info)
+	if err != nil {
+		return fmt.Errorf("observe the queues: %w", err)
+	}
+	return nil
+}
+
+// hostOf is the host and port of a webhook's URL, without anything that may be secret.
+func hostOf(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return ""
+	}
+	return u.Host
+}
+
+// watch counts when the gauges are read, at most once in depthsEvery, until ctx ends.
+func (d *depths) watch(ctx context.Context, count func(context.Context)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.asked:
+		}
+		round, cancel := context.WithTimeout(ctx, depthsTimeout)
+		count(round)
+		cancel()
+		pause := time.NewTimer(depthsEvery)
+		if !waitOn(ctx, pause.C) {
+			pause.Stop()
+			return
+		}
+	}
+}
+
+// countDepths counts the queues that have webhooks. One that can't be counted is left out.
+func (a *API) countDepths(ctx context.Context) {
+	all, _, err := a.Webhooks.ListWebhooks(ctx)
+	if err != nil {
+		return // the dispatcher's own reading says so
+	}
+	names := map[string]bool{}
+	for _, r := range all {
+		names[r.Queue] = true
+	}
+	now, found := time.Now(), map[string]depthCount{}
+	var mu sync.Mutex
+	var counting sync.WaitGroup
+	slots := make(chan struct{}, depthsAtOnce)
+	for name := range names {
+		counting.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			if c, ok := a.countDepth(ctx, name, now); ok {
+				mu.Lock()
+				found[name] = c
+				mu.Unlock()
+			}
+		})
+	}
+	counting.Wait()
+	a.depths.mu.Lock()
+	defer a.depths.mu.Unlock()
+	a.depths.byQueue, a.depths.infos = found, all[:min(len(all), maxInfos)]
+}
+
+func (a *API) countDepth(ctx context.Context, name string, now time.Time) (depthCount, bool) {
+	q, err := a.Queues.Queue(name)
+	if err != nil {
+		return depthCount{}, false
+	}
+	depth, err := q.Depth(ctx)
+	if errors.Is(err, queue.ErrQueueNotFound) { // the first message makes it
+		return depthCount{at: now}, true
+	}
+	if err != nil {
+		return depthCount{}, false
+	}
+	c := depthCount{visible: depth.Visible, hidden: max(depth.Total-depth.Visible, 0), at: now}
+	if depth.Visible == 0 {
+		return c, true
+	}
+	front, err := q.Peek(ctx, 1)
+	if err == nil && len(front) > 0 {
+		c.oldest = max(now.Sub(front[0].InsertedAt), 0)
+	}
+	return c, err == nil
+}

@@ -1,0 +1,74 @@
+package meter
+
+import "sync"
+
+// maxBorn bounds the queues and webhooks that are remembered to have their series.
+const maxBorn = 10_000
+
+// known are the queues and webhooks that have their series. The zero value is empty; safe for
+// concurrent use.
+type known struct {
+	mu    sync.Mutex
+	names map[string]bool
+}
+
+// add reports whether name was not there yet.
+func (k *known) add(name string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.names[name] || len(k.names) >= maxBorn {
+		return false
+	}
+	if k.names == nil {
+		k.names = map[string]bool{}
+	}
+	k.names[name] = true
+	return true
+}
+
+// Known makes the series of a queue and of one of its webhooks at 0, those that alerts look at. A
+// counter whose first value is not 0 has never risen, as rate and increase see it: an alert on
+// it misses its first event. What is known already costs next to nothing.
+func (ms *Instruments) Known(queueName, webhookID string) {
+	if ms.born.add("queue " + queueName) {
+		ms.queueBorn(queueName)
+	}
+	if label := ms.Label(webhookID); ms.born.add("webhook " + queueName + " " + label) {
+		ms.webhookBorn(queueName, label)
+	}
+}
+
+func (ms *Instruments) queueBorn(queueName string) {
+	l := Labels{Queue: queueName}
+	for _, c := range []Counter{
+		ms.received, ms.requeued, ms.ReceiveErrors, ms.LookupsFailed, ms.RecordsDeferred, ms.Conflicts, ms.LeasesAtRisk, ms.unmatched, ms.CopiesRefused,
+	} {
+		c.AddN(0, l)
+	}
+	ms.settled.AddN(0, Labels{Queue: queueName, Action: "complete", Reason: "Delivered", Result: "deleted"})
+	for _, reason := range ms.reasons {
+		ms.DeadLetters.AddN(0, Labels{Queue: queueName, Reason: reason})
+	}
+	for _, kind := range []string{"redelivery", "event"} {
+		ms.Duplicates.AddN(0, Labels{Queue: queueName, Kind: kind})
+	}
+	for _, result := range []string{"deleted", "failed", "lease_lost", unverified} {
+		ms.deletes.AddN(0, Labels{Queue: queueName, Result: result})
+	}
+	for _, result := range []string{"renewed", "failed", "lost"} {
+		ms.Renewals.AddN(0, Labels{Queue: queueName, Result: result})
+	}
+	for _, kind := range []string{"lost", "silent", "receipt_unknown", "fenced", "received_again", "expired"} {
+		ms.LeasesLost.AddN(0, Labels{Queue: queueName, Kind: kind})
+	}
+}
+
+// webhookBorn makes the two series of attempts that are met first; with one for every way to
+// fail, the webhooks of a large installation would be over the bound of an instrument.
+func (ms *Instruments) webhookBorn(queueName, label string) {
+	ms.attempts.AddN(0, Labels{Queue: queueName, Webhook: label, Outcome: "2xx", Decision: "complete", Reason: "Delivered"})
+	ms.attempts.AddN(0, Labels{Queue: queueName, Webhook: label, Outcome: "5xx", Decision: "abandon", Reason: "RetryableError"})
+	for _, state := range []string{"open", "closed"} {
+		ms.BreakerTurns.AddN(0, Labels{Webhook: label, State: state})
+	}
+}

@@ -6,6 +6,6 @@
 // completes, abandons and dead-letters. docs/dispatcher.md has the picture, a message's life, the
 // goroutines and the locks.
 //
-// A message that the Functions host received takes the same path, with a lease that is held
-// and not renewed (hosted.go).
+// A message that the Functions host received takes the same path, once its lease is taken over
+// (hosted.go).
 package dispatcher

@@ -23,13 +23,6 @@ type Outcome = settle.Outcome
 // RecordedCompletes is a store that keeps queues and records together.
 type RecordedCompletes = settle.RecordedCompletes
 
-// Deliver POSTs a leased message to every webhook that is due, and returns what should happen
-// to the message. It neither renews the lease nor settles: both belong to the caller. ctx ends
-// with the cause queue.ErrLeaseLost or ErrStopping to cut POSTs short; nothing is charged then.
-func (d *Dispatcher) Deliver(ctx context.Context, queueName string, m *queue.Message) Outcome {
-	return d.deliverer.Deliver(ctx, queueName, m, delivery.Usual(m, d.o.LookGap), nil)
-}
-
 // handle walks one message from the received lease to the settled message, and returns how
 // settling ended.
 func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Message, terms delivery.Terms, g *admission.Grant) (result string) {
@@ -58,18 +51,18 @@ func (d *Dispatcher) conclude(ctx context.Context, l *lease.Lease, span trace.Sp
 		Unmatched: outcome.Reason == policy.Unmatched,
 		Took:      time.Since(start), Granted: l.Message.Lease.Granted(),
 	})
-	d.tookTime(l.Queue.Name(), l.Message, outcome, delivered.Sub(start), time.Since(delivered), l.Renewed())
+	d.tookTime(l.Queue.Name(), l.Message, outcome, delivered.Sub(start), time.Since(delivered))
 	return result
 }
 
 // tookTime notes how long a message took: for the lease of the next ones, and as a
-// warning when it was too much of its own and is renewed here. Time after Deliver counts up to one
+// warning when it was too much of its own. Time after Deliver counts up to one
 // settling call, so that an outage of storage does not look like slow work.
-func (d *Dispatcher) tookTime(queueName string, m *queue.Message, decision *Outcome, delivering, settling time.Duration, renewed bool) {
+func (d *Dispatcher) tookTime(queueName string, m *queue.Message, decision *Outcome, delivering, settling time.Duration) {
 	took, granted := delivering+settling, m.Lease.Granted()
 	d.measure.Took(queueName, decision.Posts, delivering+min(settling, retry.Timeout), granted)
 	share := policy.Utilisation(took, granted)
-	if !renewed || share <= policy.UtilisationAtRisk {
+	if share <= policy.UtilisationAtRisk {
 		return
 	}
 	d.metrics.LeasesAtRisk.Add(meter.Labels{Queue: queueName})

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/delivery"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/internal/sqlite"
@@ -164,6 +165,11 @@ func (b *bench) options(change func(*Options)) Options {
 func (b *bench) start(change func(*Options)) (d *Dispatcher, stop func()) {
 	b.t.Helper()
 	return b.run(b.options(change), (*Dispatcher).Run)
+}
+
+// Deliver decides about a leased message, whose lease it neither renews nor settles.
+func (d *Dispatcher) Deliver(ctx context.Context, queueName string, m *queue.Message) Outcome {
+	return d.deliverer.Deliver(ctx, queueName, m, delivery.Usual(m, d.o.LookGap), nil)
 }
 
 // startHosted is start for one that receives nothing by itself. It has read the registry.

@@ -2,60 +2,48 @@ package dispatcher
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/delivery"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
-	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 )
 
-// This file is the dispatcher under a host that receives messages by itself, keeps
-// them leased, and wants an answer within a bounded time (Azure Functions). What a
-// message goes through is the same; nothing is polled and nothing is renewed.
+// This file is the dispatcher under a host that receives messages by itself and calls for each
+// (Azure Functions). The message is taken over, and goes the way of any other from then on.
 
 // RunHosted writes what could not be written before until ctx ends, and then what is
 // left of it. It receives nothing: the host hands messages to HandleHosted, and Pump works
 // when it is called. Call it instead of Run, once, and end ctx when the last of these calls
 // has returned.
 func (d *Dispatcher) RunHosted(ctx context.Context) {
-	d.run(ctx, d.superviseHosted)
-}
-
-// superviseHosted reads the registered webhooks at the start and when they were changed
-// here. What others changed is read when the next message comes.
-func (d *Dispatcher) superviseHosted(ctx, _ context.Context) {
-	for {
-		d.registry.Refresh(ctx) // what can't be read is read again before it is needed
-		select {
-		case <-ctx.Done():
-			return
-		case <-d.registry.Changed:
+	d.run(ctx, func(ctx, _ context.Context) {
+		for ctx.Err() == nil { // what others changed is read when the next message comes
+			d.registry.Refresh(ctx) // what can't be read is read again before it is needed
+			select {
+			case <-ctx.Done():
+			case <-d.registry.Changed:
+			}
 		}
-	}
+	})
 }
 
-// HandleHosted delivers a message that the host received, and settles it through q,
-// whose Complete and Abandon do what there is to do under this host. m.Lease ends
-// when the host's patience does: it is never renewed, and no POST runs past it (see
-// WithPostDeadline). The result is "deleted" or "abandoned" when q took the decision;
-// with any other the host has to give the message back.
-func (d *Dispatcher) HandleHosted(ctx context.Context, q queue.Queue, m *queue.Message) (Outcome, string) {
-	start := time.Now()
-	defer d.metrics.Queues.Enter(q.Name())()
-	d.metrics.Received(q.Name(), m.DequeueCount > 1)
-	k := d.leases.Hold(ctx, q, m)
-	defer k.Stop()
-	if !k.Begin() {
-		return delivery.OwnFault(m, policy.LeaseLost), "work_goes_on"
+// HandleHosted takes over a message that the host received, and delivers and settles it. m.Lease
+// has the host's receipt: it is renewed to a lease of our own first, which makes that
+// receipt stale. The result is how settling ended. An error means that the message was not
+// taken over and nothing was POSTed: it is still the host's.
+func (d *Dispatcher) HandleHosted(ctx context.Context, q queue.Queue, m *queue.Message) (result string, err error) {
+	if err := d.upToDate(ctx); err != nil {
+		return "", err
 	}
-	ctx, span := d.spans.Message(WithPostDeadline(k.Context, m.Lease.Until(), m.Lease.Granted()/3), q.Name(), m.ID, m.DequeueCount)
-
-	outcome := delivery.OwnFault(m, policy.StorageFault)
-	if d.upToDate(ctx, start) {
-		outcome = d.Deliver(ctx, q.Name(), m)
+	lease := d.measure.Length(q.Name())
+	d.metrics.LeaseAsked(q.Name(), lease)
+	err = retry.Do(ctx, retry.Call, func(ctx context.Context, _ int) error { return q.Renew(ctx, m, lease) })
+	if err != nil {
+		return "", fmt.Errorf("take the message over: %w", err)
 	}
-	return outcome, d.conclude(ctx, k, span, start, &outcome)
+	return d.handle(ctx, q, m, delivery.Usual(m, d.o.LookGap), nil), nil
 }
 
 // GiveUp makes a dead letter of a text that a host handed over without surely saying which
@@ -75,16 +63,18 @@ func (d *Dispatcher) GiveUp(ctx context.Context, queueName string, m *queue.Mess
 }
 
 // upToDate re-reads the registered webhooks where that is due: no loop does it while
-// nothing is invoked, since that would cost transactions all day. One that could
-// never be read decides nothing; an older one is better than none.
-func (d *Dispatcher) upToDate(ctx context.Context, now time.Time) bool {
-	readAt, _ := d.registry.Status()
-	if now.Sub(readAt) < d.o.RegistryRefresh {
-		return true
-	}
+// nothing is invoked, since that would cost transactions all day. Where they could
+// never be read nothing is decided; older ones are better than none.
+func (d *Dispatcher) upToDate(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, retry.Timeout)
 	defer cancel()
-	return d.registry.Fresh(ctx, now) || !readAt.IsZero()
+	if d.registry.Fresh(ctx, time.Now().Add(-d.o.RegistryRefresh)) {
+		return nil
+	}
+	if readAt, err := d.registry.Status(); readAt.IsZero() {
+		return fmt.Errorf("the registered webhooks can't be read: %w", err)
+	}
+	return nil
 }
 
 // WithPostDeadline makes every POST under ctx end by then, whatever its webhook's own

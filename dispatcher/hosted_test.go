@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -21,6 +22,173 @@ func (b *bench) receiveOne() *queue.Message {
 	return messages[0]
 }
 
+// invoked is what came of one invocation.
+type invoked struct {
+	result string
+	err    error
+}
+
+// hand hands a message over as a host does.
+func (b *bench) hand(d *Dispatcher, m *queue.Message) invoked {
+	q, err := b.queues.Queue(testQueue)
+	if err != nil {
+		b.t.Error(err)
+	}
+	result, err := d.HandleHosted(b.t.Context(), q, m)
+	return invoked{result, err}
+}
+
+// From the take-over on the lease is ours: as long as the host's is, and half as long again.
+func TestAPostUnderAHostTakesAsLongAsItsWebhookAllows(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		const takes = 15 * time.Minute
+		b.webhook.Timeout = time.Hour
+		b.webhook = b.update(b.webhook)
+		b.sender.takes = takes
+		d, stop := b.startHosted()
+		defer stop()
+		sent := b.send("slow")
+		m := b.receiveOne()
+		hosts := m.Lease.Receipt()
+		start := time.Now()
+		want(t, "the invocation", b.hand(d, m), invoked{"deleted", nil})
+		want(t, "it took", time.Since(start), takes)
+		want(t, "POSTs", b.sender.count(), 1)
+		want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
+		want(t, "messages left", b.total(testQueue), 0)
+		want(t, "the host's receipt is stale", m.Lease.Receipt() != hosts, true)
+	})
+}
+
+// C66: what counts as deleted is what storage has deleted, and not what a host is to delete.
+func TestADeletionUnderAHostIsCountedWhenItIsMade(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		down := &outage{}
+		b.queues.on("complete", down.rule(failBefore))
+		b.together.on("complete-recorded", down.rule(failBefore))
+		d, stop := b.startHosted()
+		defer stop()
+		b.send("x")
+		m := b.receiveOne()
+		ended := make(chan invoked)
+		go func() { ended <- b.hand(d, m) }()
+		time.Sleep(time.Minute)
+		want(t, "deleted while storage refuses", statusOf(d, testQueue).Deletions.Successful, 0)
+		down.end()
+		want(t, "the invocation", <-ended, invoked{"deleted", nil})
+		want(t, "deleted", statusOf(d, testQueue).Deletions.Successful, 1)
+		want(t, "POSTs", b.sender.count(), 1)
+	})
+}
+
+func TestNothingIsPostedThatWasNotTakenOver(t *testing.T) {
+	t.Run("the host was slower than its lease", func(t *testing.T) {
+		inBubble(t, func(b *bench) {
+			d, stop := b.startHosted()
+			defer stop()
+			b.send("x")
+			late := b.receiveOne()
+			time.Sleep(11 * time.Minute)
+			again := b.receiveOne()
+			if got := b.hand(d, late); !errors.Is(got.err, queue.ErrLeaseLost) {
+				t.Errorf("the late invocation: %+v", got)
+			}
+			want(t, "POSTs", b.sender.count(), 0)
+			want(t, "the other receiver's", b.hand(d, again), invoked{"deleted", nil})
+			want(t, "POSTs", b.sender.count(), 1)
+		})
+	})
+	t.Run("storage is away", func(t *testing.T) {
+		inBubble(t, func(b *bench) {
+			b.queues.on("renew", firstCalls(3, failBefore))
+			d, stop := b.startHosted()
+			defer stop()
+			b.send("x")
+			m := b.receiveOne()
+			if got := b.hand(d, m); !errors.Is(got.err, queue.ErrBusy) {
+				t.Errorf("the invocation: %+v", got)
+			}
+			want(t, "POSTs", b.sender.count(), 0)
+			want(t, "the host's lease holds", b.hand(d, m), invoked{"deleted", nil})
+		})
+	})
+	t.Run("the webhooks can't be read", func(t *testing.T) {
+		inBubble(t, func(b *bench) {
+			b.store.on("list-webhooks", always(failBefore))
+			d, stop := b.startHosted()
+			defer stop()
+			b.send("x")
+			if got := b.hand(d, b.receiveOne()); got.err == nil {
+				t.Errorf("the invocation: %+v", got)
+			}
+			want(t, "take-overs", b.queues.count("renew"), 0)
+		})
+	})
+}
+
+// A take-over whose answer is lost may have been made. It is asked for again: where it was not
+// the message is delivered, and where it was nobody has the receipt, and the lease ends.
+func TestATakeOverWithoutAnAnswerIsAskedForAgain(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.queues.on("renew", firstCalls(1, failBefore))
+		d, stop := b.startHosted()
+		defer stop()
+		b.send("x")
+		want(t, "the invocation", b.hand(d, b.receiveOne()), invoked{"deleted", nil})
+		want(t, "POSTs", b.sender.count(), 1)
+	})
+	inBubble(t, func(b *bench) {
+		b.queues.on("renew", firstCalls(1, answerLost))
+		d, stop := b.startHosted()
+		defer stop()
+		b.send("x")
+		if got := b.hand(d, b.receiveOne()); !errors.Is(got.err, queue.ErrLeaseLost) {
+			t.Errorf("the invocation: %+v", got)
+		}
+		want(t, "POSTs", b.sender.count(), 0)
+		time.Sleep(90 * time.Second)
+		want(t, "within 90 s", b.hand(d, b.receiveOne()), invoked{"deleted", nil})
+		want(t, "POSTs", b.sender.count(), 1)
+	})
+}
+
+// A process that is lost with a message in hand keeps it away for one lease of ours, and not
+// for the host's ten minutes.
+func TestWhatALostInstanceHadComesBackWithOurLease(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		d, stop := b.startHosted()
+		b.sender.takes = time.Hour
+		b.send("x")
+		m := b.receiveOne()
+		ended := make(chan invoked)
+		go func() { ended <- b.hand(d, m) }()
+		time.Sleep(40 * time.Minute) // it was renewed all the time
+		b.queues.on("renew", always(failBefore))
+		b.queues.on("abandon", always(failBefore))
+		time.Sleep(90 * time.Second)
+		want(t, "visible again", len(b.visible()), 1)
+		go stop()
+		<-ended
+	})
+}
+
+// What is held keeps its receipt, and is shown when its webhook can be sent to again.
+func TestMessagesHeldUnderAHostGoOnWithTheirWebhook(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.webhook.Enabled = false
+		b.webhook = b.update(b.webhook)
+		d, stop := b.startHosted()
+		defer stop()
+		b.send("x")
+		want(t, "the invocation", b.hand(d, b.receiveOne()), invoked{"abandoned", nil})
+		time.Sleep(time.Minute)
+		want(t, "visible while it is disabled", len(b.visible()), 0)
+		b.setEnabled(d, true)
+		time.Sleep(2 * time.Second)
+		want(t, "the invocation", b.hand(d, b.receiveOne()), invoked{"deleted", nil})
+	})
+}
+
 func TestInFlightIsWhateverIsAtWorkWhoeverReceivedIt(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.sender.takes = 10 * time.Second
@@ -28,7 +196,7 @@ func TestInFlightIsWhateverIsAtWorkWhoeverReceivedIt(t *testing.T) {
 		defer stop()
 		b.send("from the host")
 		m := b.receiveOne()
-		go d.HandleHosted(b.t.Context(), b.queue(testQueue), m)
+		go b.hand(d, m)
 		time.Sleep(time.Second)
 		want(t, "in flight for the host", statusOf(d, testQueue).InFlight, 1)
 		time.Sleep(10 * time.Second)
@@ -70,7 +238,11 @@ func (b *bench) asHost(d *Dispatcher) (stop func() (invocations int)) {
 			}
 			for _, m := range messages {
 				n++
-				running.Go(func() { d.HandleHosted(b.t.Context(), q, m) })
+				running.Go(func() {
+					if _, err := d.HandleHosted(b.t.Context(), q, m); err != nil {
+						b.t.Errorf("HandleHosted: %v", err)
+					}
+				})
 			}
 		}
 	}()

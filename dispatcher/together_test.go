@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/internal/sqlite"
-	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
@@ -133,22 +132,6 @@ func TestRecordThatSomethingElseDependsOnIsWrittenFirst(t *testing.T) {
 			stop()
 			want(t, "status", b.deadLetters()[0].Status, tables.Replayed)
 			want(t, "steps", b.together.count("complete-recorded"), 0)
-		})
-	})
-	t.Run("a host settles", func(t *testing.T) {
-		inBubble(t, func(b *bench) {
-			d, stop := b.startHosted()
-			defer stop()
-			sent := b.send("x")
-			got, err := b.queue(testQueue).Receive(b.t.Context(), 1, time.Minute)
-			if err != nil || len(got) != 1 {
-				t.Fatalf("%d, %v", len(got), err)
-			}
-			outcome, result := d.HandleHosted(b.t.Context(), b.queue(testQueue), got[0])
-			want(t, "action", outcome.Action, policy.Complete)
-			want(t, "result", result, "deleted")
-			want(t, "steps", b.together.count("complete-recorded"), 0)
-			want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
 		})
 	})
 }

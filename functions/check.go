@@ -54,7 +54,7 @@ func oneOrMore(most float64) func(any) bool {
 func needs() []need {
 	return []need{
 		{"version", is("2.0"), "the host knows no other", `write "2.0"`, true},
-		{"functionTimeout", longEnough, "POSTs end at three quarters of it, and below a minute hardly any receiver is quick enough; without a function timeout the default of the plan is not known here", `write "00:05:00"`, false},
+		{"functionTimeout", longEnough, "POSTs end up to 30 s before it, and below a minute hardly any receiver is quick enough; without a function timeout the default of the plan is not known here", `write "00:05:00"`, false},
 		{"extensionBundle.id", is("Microsoft.Azure.Functions.ExtensionBundle"), "queue triggers come with it", `write "Microsoft.Azure.Functions.ExtensionBundle"`, true},
 		{"extensionBundle.version", func(v any) bool { return v == "[4.0.0, 5.0.0)" || v == "[4.*, 5.0.0)" }, "older bundles are not maintained, and odd ranges don't resolve", `write "[4.0.0, 5.0.0)"`, true},
 		{"customHandler.description.defaultExecutablePath", is(Executable), "this is the program's name in the package", `write "` + Executable + `"`, true},
@@ -65,7 +65,7 @@ func needs() []need {
 		{"extensions.queues.batchSize", oneOrMore(32), "the host takes 1 to 32", "write 16", true},
 		{"extensions.queues.maxDequeueCount", func(v any) bool { n, ok := v.(float64); return ok && n >= leastDequeueCount },
 			"the host counts every receive, also of messages that wait, and moves messages away by itself when it is reached, without a dead letter", "write 100000", true},
-		{"extensions.queues.visibilityTimeout", positive, "what could not be given back is tried again at once without it, over and over", `write "00:00:30"`, true},
+		{"extensions.queues.visibilityTimeout", positive, "what could not be taken over is tried again at once without it, over and over", `write "00:00:30"`, true},
 		{"extensions.queues.maxPollingInterval", func(v any) bool { d, ok := span(v); return ok && d <= time.Minute }, "a message on an idle queue waits for so long", `write "00:00:10"`, false},
 		{"extensions.queues.messageEncoding", is("none"), "with base64, the default, the host decodes texts itself, and moves those that it can't decode to the poison queue before they are seen here; the queue's encoding is set here", `write "none"`, true},
 	}

@@ -243,6 +243,10 @@ func TestQueuesAndTimeoutsAreReadAsTheHostReadsThem(t *testing.T) {
 	if err != nil || !slices.Equal(layout.Queues(), []string{"from-setting", "orders"}) || layout.Timeout != 5*time.Minute {
 		t.Errorf("%v, %v, %s", err, layout.Queues(), layout.Timeout)
 	}
+	app["host.json"].Data = withSetting(t, app["host.json"].Data, "functionTimeout", `"-1"`)
+	if layout, err := ReadLayout(app, noSettings); layout.Timeout != 0 || layout.LookGap() != time.Minute+longestTick {
+		t.Errorf("without a function timeout: %s, a look after %s, %v", layout.Timeout, layout.LookGap(), err)
+	}
 	for text, want := range map[string]time.Duration{
 		"00:05:00": 5 * time.Minute, "1.00:00:00": 24 * time.Hour, "00:00:04.5": 4 * time.Second, "-1": -1, "-00:00:01": -1,
 		"5": 0, "00:00": 0, "aa:00:00": 0, "": 0, "00:00:00": 0, "99999999999999999999:00:00": 0,

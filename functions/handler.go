@@ -20,13 +20,9 @@ const (
 	timerHousekeeping = "housekeeping"
 )
 
-const (
-	// startPatience is how long a request waits for the rest of the process to be up, or
-	// half of the function timeout if that is less.
-	startPatience = 20 * time.Second
-	// renewMargin is how long before the host renews a lease a POST must have ended.
-	renewMargin = 30 * time.Second
-)
+// startPatience is how long a request waits for the rest of the process to be up, or
+// half of the function timeout if that is less.
+const startPatience = 20 * time.Second
 
 // Parts are what invocations and requests are handled with.
 type Parts struct {
@@ -36,14 +32,9 @@ type Parts struct {
 	Encoding func(queue string) queue.Encoding
 	// API serves /api/v1 and, under their usual names, health and metrics.
 	API http.Handler
-	// ClockAhead is how far the clock here is ahead of storage's, which dates the host's
-	// leases; nil or not known is taken for not at all.
-	ClockAhead func() (ahead time.Duration, known bool)
 	// Housekeep removes what has expired; it returns when ctx ends, or before.
 	Housekeep func(ctx context.Context) error
-	// Work ends, with a cause, when what is under way has to be cut short.
-	Work context.Context //nolint:containedctx // the process's, not a request's
-	Log  *slog.Logger
+	Log       *slog.Logger
 }
 
 // Handler is the custom handler's HTTP side. It answers the host's readiness probe
@@ -55,11 +46,12 @@ type Handler struct {
 	parts  Parts
 	up     chan struct{}
 	pumps  chan struct{} // holds one: a pump that comes late does not join another
+	work   *work
 }
 
 // New makes the handler of an app that the host reaches at addr, 127.0.0.1:port.
 func New(addr string, layout Layout) *Handler {
-	return &Handler{addr: addr, layout: layout, up: make(chan struct{}), pumps: make(chan struct{}, 1)}
+	return &Handler{addr: addr, layout: layout, up: make(chan struct{}), pumps: make(chan struct{}, 1), work: newWork()}
 }
 
 // Start lets in what waits. Call it once.
@@ -67,6 +59,23 @@ func (h *Handler) Start(p Parts) {
 	h.parts = p
 	close(h.up)
 }
+
+// Stop takes nothing new. What is under way is finished within drain, or cut short then and
+// finished within last: what it was about is given back. What has not ended by then goes on.
+func (h *Handler) Stop(drain, last time.Duration) {
+	h.work.refuse()
+	if h.work.ended(drain) {
+		return
+	}
+	h.parts.Log.Warn("drain bound reached: cutting invocations short", "drain", drain)
+	h.work.cut(dispatcher.ErrStopping)
+	if !h.work.ended(last) {
+		h.parts.Log.Warn("invocations did not end in time: the messages in question come back when their lease ends")
+	}
+}
+
+// Wait waits for what Stop left under way. It ends with its storage.
+func (h *Handler) Wait() { h.work.inside.Wait() }
 
 // healthPaths are reachable from outside under the API's prefix only.
 var healthPaths = map[string]string{
@@ -149,58 +158,28 @@ func (h *Handler) forged(r *http.Request) string {
 	return ""
 }
 
-// run is one invocation under way.
-type run struct {
-	f   Function
-	id  string
-	log *slog.Logger
-	// arrived is when the host's patience began, a wait for the start included.
-	arrived time.Time
-	timeout time.Duration
-}
-
-// share is a part of the time that the host gives, counted from the beginning. The host
-// must never wait for its timeout: it would kill the process, and with it all other
-// invocations. POSTs end at 3/4, and the answer is given at 9/10 whatever happens.
-func (r run) share(num, of int64) time.Time {
-	return r.arrived.Add(r.timeout * time.Duration(num) / time.Duration(of))
-}
-
-// end is when the POSTs for a message have to be over whose receipt may be stale after
-// until. Where the clock here is behind storage's and nobody knows, the host's renewal
-// still comes no later than so long after the arrival.
-func (r run) end(until time.Time) time.Time {
-	end := r.share(3, 4)
-	for _, t := range []time.Time{until, r.arrived.Add(hostRenews)} {
-		if t = t.Add(-renewMargin); t.Before(end) {
-			end = t
-		}
-	}
-	return end
-}
-
 // invoke handles one invocation. It goes on when the host hangs up, since what is
 // being POSTed has to be recorded.
 func (h *Handler) invoke(w http.ResponseWriter, r *http.Request, f Function, arrived time.Time) {
 	id := r.Header.Get(invocationID)
-	in := run{
-		f: f, id: id, arrived: arrived, timeout: h.layout.Timeout,
-		log: h.parts.Log.With("function", f.Name, "invocation", id),
-	}
+	in := run{f: f, id: id, began: arrived, log: h.parts.Log.With("function", f.Name, "invocation", id)}
 	inv, err := readInvocation(r)
 	if err != nil {
 		in.log.Error("the invocation can't be read", "error", err)
 		answer(w, http.StatusBadRequest)
 		return
 	}
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
-	defer cancel(context.Canceled)
-	defer context.AfterFunc(h.parts.Work, func() { cancel(context.Cause(h.parts.Work)) })()
-	handle := h.timer
+	handle, timeout := h.timer, tickTimeout(h.layout.Timeout)
 	if f.Trigger == queueTrigger {
-		handle = h.message
+		handle, timeout = h.message, h.layout.Timeout
 	}
-	if err := handle(ctx, in, inv); err != nil {
+	in.begin(inv, timeout)
+	ctx, leave, ok := h.work.enter(context.WithoutCancel(r.Context()))
+	if !ok {
+		answer(w, http.StatusServiceUnavailable)
+		return
+	}
+	if err := in.within(func() error { defer leave(); return handle(ctx, in, inv) }); err != nil {
 		in.log.Error("the invocation failed", "error", err)
 		answer(w, http.StatusInternalServerError)
 		return
@@ -208,12 +187,9 @@ func (h *Handler) invoke(w http.ResponseWriter, r *http.Request, f Function, arr
 	answer(w, http.StatusOK)
 }
 
-// errLate: the answer is due, and the work goes on without one.
-var errLate = errors.New("the work did not end within the host's function timeout")
-
-// message handles one message. An error makes the host give it back.
+// message handles one message. An error makes the host give it back, unless it was taken over.
 func (h *Handler) message(ctx context.Context, in run, inv invocation) error {
-	d, err := readMessage(inv, in.f)
+	m, doubtful, err := readMessage(inv, in.f)
 	if err != nil {
 		return err
 	}
@@ -221,79 +197,23 @@ func (h *Handler) message(ctx context.Context, in run, inv invocation) error {
 	if err != nil {
 		return fmt.Errorf("open queue: %w", err)
 	}
-	if d.doubtful {
-		return in.within(func() error { return h.resend(ctx, in, q, d.message.Text) })
+	if doubtful {
+		return h.resend(ctx, in, q, m.Text)
 	}
-	in = h.byOurClock(in, &d)
-	end := in.end(d.until)
-	if !end.After(time.Now()) {
-		return errors.New("the host has renewed the lease already, after a wait: the host gives the message back")
+	if in.timeout > 0 {
+		ctx = dispatcher.WithPostDeadline(ctx, in.postsEnd(), in.timeout/4)
 	}
-	d.message.Lease.Renewed(d.message.Lease.Receipt(), in.arrived, end.Sub(in.arrived))
-	return h.settle(ctx, in, &hostedQueue{Queue: q}, d.message)
-}
-
-// byOurClock turns the times of storage's clock into those of ours. The host's patience
-// began when it received the message, at the latest: a wait for this process to be
-// started counts too.
-func (h *Handler) byOurClock(in run, d *delivered) run {
-	if h.parts.ClockAhead == nil {
-		return in
-	}
-	ahead, known := h.parts.ClockAhead()
-	if !known {
-		return in
-	}
-	d.until = d.until.Add(ahead)
-	if received := d.until.Add(-hostRenews); received.Before(in.arrived) {
-		in.arrived = received
-	}
-	return in
-}
-
-// settle waits for the message to be settled, but not longer than the host does.
-func (h *Handler) settle(ctx context.Context, in run, q *hostedQueue, m *queue.Message) error {
-	type outcome struct {
-		decision dispatcher.Outcome
-		result   string
-	}
-	done := make(chan outcome, 1)
-	go func() {
-		decision, result := h.parts.Dispatcher.HandleHosted(ctx, q, m)
-		done <- outcome{decision, result}
-	}()
-	late := time.NewTimer(time.Until(in.share(9, 10)))
-	defer late.Stop()
-	select {
-	case o := <-done:
-		abandoned := q.close()
-		if !abandoned && o.result != "deleted" {
-			return fmt.Errorf("the message %s could not be settled (%s): the host gives it back", m.ID, o.result)
-		}
-		in.log.Info("message settled", "queue", in.f.Queue, "message", m.ID, "delivery_count", m.DequeueCount,
-			"decision", o.decision.Action, "reason", o.decision.Reason, "delay", o.decision.Delay.String(), "settled", o.result)
-		return nil
-	case <-late.C:
-		if q.close() {
-			return nil
-		}
-		return errLate
-	}
-}
-
-// within waits for work, but not longer than the host does. What storage holds up goes on
-// after the answer.
-func (r run) within(work func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- work() }()
-	late := time.NewTimer(time.Until(r.share(9, 10)))
-	defer late.Stop()
-	select {
-	case err := <-done:
+	result, err := h.parts.Dispatcher.HandleHosted(ctx, q, m)
+	if err != nil {
 		return err
-	case <-late.C:
-		return errLate
 	}
+	in.log.Info("message settled", "queue", in.f.Queue, "message", m.ID, "delivery_count", m.DequeueCount,
+		"settled", result)
+	switch result {
+	case "deleted", "abandoned", "work_goes_on":
+		return nil
+	}
+	return fmt.Errorf("the message %s could not be settled (%s): it comes back when its lease ends", m.ID, result)
 }
 
 // resend puts a message whose id and receipt can't be trusted on the queue anew, as

@@ -24,18 +24,14 @@ const (
 // appStorage is the setting of the account that pushlease uses, and triggers by default.
 const appStorage = "AzureWebJobsStorage"
 
-const (
-	defaultFunctionTimeout = 5 * time.Minute // the shortest default of all plans
-	// longestFunctionTimeout is used where there is none: nothing here needs longer.
-	longestFunctionTimeout = 30 * time.Minute
-)
+const defaultFunctionTimeout = 5 * time.Minute // the shortest default of all plans
 
 // Layout is what the folder of a deployed app says.
 type Layout struct {
 	// Functions by name, which is the name of the folder.
 	Functions map[string]Function
 	// Timeout is host.json's functionTimeout: an invocation that takes longer has this
-	// process killed.
+	// process killed. Zero where there is none.
 	Timeout time.Duration
 }
 
@@ -113,10 +109,7 @@ func (l *Layout) readTimeout(root fs.FS, getenv func(string) string) error {
 	if err != nil {
 		return fmt.Errorf("host.json: functionTimeout: %w", err)
 	}
-	l.Timeout = timeout
-	if timeout < 0 || timeout > longestFunctionTimeout {
-		l.Timeout = longestFunctionTimeout
-	}
+	l.Timeout = max(timeout, 0)
 	return nil
 }
 
@@ -200,7 +193,7 @@ func (l Layout) LookGap() time.Duration {
 	if !ok {
 		every = slowestPump
 	}
-	return every + l.Timeout
+	return every + tickTimeout(l.Timeout)
 }
 
 // slowestPump is how seldom the pump may run, and what is assumed where that can't be told.

@@ -10,48 +10,31 @@ import (
 	"github.com/pushlease/pushlease/queue"
 )
 
-// delivered is one message as the host handed it over.
-type delivered struct {
-	message *queue.Message
-	// until is when the receipt may become stale, because the host renews the lease.
-	until time.Time
-	// doubtful: the message's own text may have overwritten its id or receipt.
-	doubtful bool
-}
-
 var guid = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 
-// hostRenews is how long before the end of the lease that it received with the host
-// renews it (half of 10 minutes; not a setting of the host).
-const hostRenews = 5 * time.Minute
-
-// readMessage reads a queue trigger's invocation. An error means that this is not what
-// the host sends.
-func readMessage(inv invocation, f Function) (delivered, error) {
+// readMessage reads a queue trigger's invocation. The message is doubtful where its own text may
+// have overwritten its id or receipt: then it has no more than that text. An error means that
+// this is not what the host sends.
+func readMessage(inv invocation, f Function) (m *queue.Message, doubtful bool, err error) {
 	body, binary, err := inv.message(f.Binding)
 	if err != nil {
-		return delivered{}, err
+		return nil, false, err
 	}
 	id, receipt, count := inv.meta("Id"), inv.meta("PopReceipt"), inv.count("DequeueCount")
-	d := delivered{doubtful: overwritten(body, binary, id, receipt)}
-	if d.doubtful {
-		d.message = &queue.Message{Text: body}
-		return d, nil
+	if overwritten(body, binary, id, receipt) {
+		return &queue.Message{Text: body}, true, nil
 	}
-	next := inv.time("NextVisibleTime")
 	switch {
 	case !guid.MatchString(id):
-		return d, errors.New("the Id in the invocation's Metadata is no message id")
-	case receipt == "" || count < 1 || next.IsZero():
-		return d, errors.New("the invocation's Metadata lacks PopReceipt, DequeueCount or NextVisibleTime")
+		return nil, false, errors.New("the Id in the invocation's Metadata is no message id")
+	case receipt == "" || count < 1:
+		return nil, false, errors.New("the invocation's Metadata lacks PopReceipt or DequeueCount")
 	}
-	d.until = next.Add(-hostRenews) // by storage's clock
-	d.message = &queue.Message{
+	return &queue.Message{
 		ID: id, Text: body, DequeueCount: count,
 		InsertedAt: inv.time("InsertionTime"), ExpiresAt: inv.time("ExpirationTime"),
-		Lease: queue.NewLease(receipt, time.Now(), 0), // its length is for the handler to set
-	}
-	return d, nil
+		Lease: queue.NewLease(receipt, time.Now(), 0), // the host's, whose length is nothing to us
+	}, false, nil
 }
 
 // overwritten reports whether Metadata can be the message's own words. The host merges

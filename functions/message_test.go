@@ -1,14 +1,11 @@
 package functions
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -85,29 +82,28 @@ func TestMessagesAreReadInBothForms(t *testing.T) {
 		{strings.Replace(string(envelope), `"body"`, `"id":"x","body"`, 1), true},
 	}
 	for _, tt := range tests {
-		d, err := readMessage(wire(t, asBinary(tt.body), nil), dispatchOrders)
-		if err != nil || d.doubtful || string(d.message.Text) != tt.body {
-			t.Errorf("%q in binary: %v, %+v", tt.body, err, d)
+		m, doubtful, err := readMessage(wire(t, asBinary(tt.body), nil), dispatchOrders)
+		if err != nil || doubtful || string(m.Text) != tt.body {
+			t.Errorf("%q in binary: %v, %+v", tt.body, err, m)
 			continue
 		}
-		m := d.message
 		if m.ID != testID || m.DequeueCount != 2 || m.Lease.Receipt() != testReceipt || !m.ExpiresAt.IsZero() ||
-			!m.InsertedAt.Equal(time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)) || !d.until.Equal(time.Date(2026, 1, 1, 10, 5, 0, 0, time.UTC)) {
-			t.Errorf("%q in binary: %+v until %s", tt.body, m, d.until)
+			!m.InsertedAt.Equal(time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)) {
+			t.Errorf("%q in binary: %+v", tt.body, m)
 		}
 		if strings.ContainsRune(tt.body, '\x00') {
 			continue // no text
 		}
-		d, err = readMessage(wire(t, asText(t, tt.body), nil), dispatchOrders)
-		if err != nil || d.doubtful != tt.doubtfulAsText || string(d.message.Text) != tt.body {
-			t.Errorf("%q as text: %v, doubtful %t, %q", tt.body, err, d.doubtful, d.message.Text)
+		m, doubtful, err = readMessage(wire(t, asText(t, tt.body), nil), dispatchOrders)
+		if err != nil || doubtful != tt.doubtfulAsText || string(m.Text) != tt.body {
+			t.Errorf("%q as text: %v, doubtful %t, %q", tt.body, err, doubtful, m.Text)
 		}
 	}
 }
 
 func TestABinaryBodyThatHoldsItsOwnIDIsDoubtful(t *testing.T) {
 	for _, body := range []string{`{"id":"` + testID + `"}`, `{"popReceipt":"` + testReceipt + `"}`} {
-		if d, err := readMessage(wire(t, asBinary(body), nil), dispatchOrders); err != nil || !d.doubtful {
+		if _, doubtful, err := readMessage(wire(t, asBinary(body), nil), dispatchOrders); err != nil || !doubtful {
 			t.Errorf("%s is believed: %v", body, err)
 		}
 	}
@@ -115,21 +111,19 @@ func TestABinaryBodyThatHoldsItsOwnIDIsDoubtful(t *testing.T) {
 
 func TestMetadataThatIsNoneIsRefused(t *testing.T) {
 	for name, metadata := range map[string]map[string]string{
-		"id":          {"Id": `"\"../x\""`},
-		"no id":       {"Id": `null`},
-		"receipt":     {"PopReceipt": `"\"\""`},
-		"count":       {"DequeueCount": `"\"many\""`},
-		"zero":        {"DequeueCount": `"0"`},
-		"an object":   {"Id": `{"a":1}`},
-		"no time":     {"NextVisibleTime": `"soon"`},
-		"no own time": {"NextVisibleTime": `"9999-12-31T23:59:59+00:00"`},
+		"id":        {"Id": `"\"../x\""`},
+		"no id":     {"Id": `null`},
+		"receipt":   {"PopReceipt": `"\"\""`},
+		"count":     {"DequeueCount": `"\"many\""`},
+		"zero":      {"DequeueCount": `"0"`},
+		"an object": {"Id": `{"a":1}`},
 	} {
-		if _, err := readMessage(wire(t, asBinary("x"), metadata), dispatchOrders); err == nil {
+		if _, _, err := readMessage(wire(t, asBinary("x"), metadata), dispatchOrders); err == nil {
 			t.Errorf("%s: taken", name)
 		}
 	}
 	for _, data := range []string{`7`, `null`, `{"a":1}`, `"no base64!"`, `["x"]`} {
-		if _, err := readMessage(wire(t, data, nil), dispatchOrders); err == nil && data != `null` {
+		if _, _, err := readMessage(wire(t, data, nil), dispatchOrders); err == nil && data != `null` {
 			t.Errorf("the value %s is taken for a message", data)
 		}
 	}
@@ -163,9 +157,9 @@ func FuzzInvocation(f *testing.F) {
 		if err != nil {
 			return
 		}
-		d, err := readMessage(inv, dispatchOrders)
-		if err == nil && !d.doubtful && (!guid.MatchString(d.message.ID) || d.message.DequeueCount < 1 || d.message.Lease.Receipt() == "") {
-			t.Errorf("%q is believed: %+v", body, d.message)
+		m, doubtful, err := readMessage(inv, dispatchOrders)
+		if err == nil && !doubtful && (!guid.MatchString(m.ID) || m.DequeueCount < 1 || m.Lease.Receipt() == "") {
+			t.Errorf("%q is believed: %+v", body, m)
 		}
 	})
 }
@@ -223,32 +217,6 @@ func TestOnlyTheHostInvokes(t *testing.T) {
 	}
 }
 
-// TestAMessageThatWaitedTooLongForTheStartIsNotBegun: the host counts that wait as time of
-// the invocation, before this process was there and after. There is no dispatcher here that could begin it.
-func TestAMessageThatWaitedTooLongForTheStartIsNotBegun(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		h := New("127.0.0.1:7071", Layout{Functions: map[string]Function{"dispatch-orders": dispatchOrders}, Timeout: 40 * time.Second})
-		next := time.Now().Add(10*time.Minute - 20*time.Second).UTC().Format(time.RFC3339)
-		body, err := json.Marshal(wire(t, asBinary("late"), map[string]string{"NextVisibleTime": strconv.Quote(next)}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1:7071/dispatch-orders", bytes.NewReader(body))
-		r.Header.Set(invocationID, "1")
-		time.AfterFunc(16*time.Second, func() {
-			h.Start(Parts{
-				Queues: noQueues{}, Work: t.Context(), Log: slog.New(slog.DiscardHandler),
-				ClockAhead: func() (time.Duration, bool) { return 0, true },
-			})
-		})
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		if w.Code != http.StatusInternalServerError {
-			t.Errorf("%d %s", w.Code, w.Body)
-		}
-	})
-}
-
 // TestTheWaitForTheStartLeavesTimeToAnswer: the host kills the process at the function timeout.
 func TestTheWaitForTheStartLeavesTimeToAnswer(t *testing.T) {
 	for _, timeout := range []time.Duration{4 * time.Second, 5 * time.Minute} {
@@ -261,50 +229,5 @@ func TestTheWaitForTheStartLeavesTimeToAnswer(t *testing.T) {
 				t.Errorf("%s: %d after %s", timeout, w.Code, took)
 			}
 		})
-	}
-}
-
-// TestStoragesTimesAreReadByOurClock: the host's lease is dated by storage, whose clock may
-// be minutes behind ours or ahead of it, and begins when the host received the message.
-func TestStoragesTimesAreReadByOurClock(t *testing.T) {
-	now := time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
-	for name, tt := range map[string]struct {
-		ahead  time.Duration
-		known  bool
-		waited time.Duration
-		// end is when POSTs end, and late when the answer is due, from the arrival on.
-		end, late time.Duration
-	}{
-		"the same":            {0, true, 0, 225 * time.Second, 270 * time.Second},
-		"ahead":               {7 * time.Minute, true, 0, 225 * time.Second, 270 * time.Second},
-		"behind":              {-7 * time.Minute, true, 0, 225 * time.Second, 270 * time.Second},
-		"ahead, after a wait": {7 * time.Minute, true, time.Minute, 165 * time.Second, 210 * time.Second},
-		"not known":           {0, false, time.Minute, 210 * time.Second, 270 * time.Second},
-	} {
-		h := New("127.0.0.1:7071", Layout{})
-		h.Start(Parts{ClockAhead: func() (time.Duration, bool) { return tt.ahead, tt.known }})
-		d := delivered{until: now.Add(hostRenews - tt.waited - tt.ahead)}
-		in := h.byOurClock(run{arrived: now, timeout: 5 * time.Minute}, &d)
-		if end, late := in.end(d.until).Sub(now), in.share(9, 10).Sub(now); end != tt.end || late != tt.late {
-			t.Errorf("%s: POSTs end after %s, the answer is due after %s; want %s and %s", name, end, late, tt.end, tt.late)
-		}
-	}
-}
-
-type noQueues struct{ queue.Service }
-
-func (noQueues) Queue(string) (queue.Queue, error) { return nil, nil }
-
-func TestPostsEndBeforeTheHostRenewsByEitherClock(t *testing.T) {
-	at := time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
-	for name, tt := range map[string]struct{ timeout, until, want time.Duration }{
-		"by the timeout":           {5 * time.Minute, 5 * time.Minute, 225 * time.Second},
-		"by storage's clock":       {5 * time.Minute, 2 * time.Minute, 90 * time.Second},
-		"by this clock, behind it": {30 * time.Minute, 20 * time.Minute, 270 * time.Second},
-	} {
-		r := run{arrived: at, timeout: tt.timeout}
-		if got := r.end(at.Add(tt.until)).Sub(at); got != tt.want {
-			t.Errorf("%s: %s, want %s", name, got, tt.want)
-		}
 	}
 }

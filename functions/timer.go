@@ -13,9 +13,20 @@ import (
 // often it is asked to.
 func (h *Handler) timer(ctx context.Context, in run, inv invocation) error {
 	in.log.Debug("timer", "past_due", pastDue(inv, in.f.Binding))
-	ctx, cancel := context.WithDeadlineCause(ctx, in.share(17, 20), dispatcher.ErrStopping)
+	ctx, cancel := context.WithDeadlineCause(ctx, in.cutShort(), dispatcher.ErrStopping)
 	defer cancel()
-	return in.within(func() error { return h.tick(ctx, in) })
+	return h.tick(ctx, in)
+}
+
+// longestTick is how long a timer's run takes at most, however long the host would wait.
+const longestTick = 30 * time.Minute
+
+// tickTimeout is the time for a timer's run where the function timeout is this; zero is for ever.
+func tickTimeout(timeout time.Duration) time.Duration {
+	if timeout <= 0 {
+		return longestTick
+	}
+	return min(timeout, longestTick)
 }
 
 // tick is one run.
@@ -24,6 +35,8 @@ func (h *Handler) tick(ctx context.Context, in run) error {
 	case timerPump:
 		return h.pump(ctx, in)
 	case timerHousekeeping:
+		ctx, cancel := h.work.beginning(ctx)
+		defer cancel()
 		return h.parts.Housekeep(ctx)
 	}
 	return fmt.Errorf("there is no timer named %s; name the folder %s or %s", in.f.Name, timerPump, timerHousekeeping)
@@ -40,12 +53,13 @@ func (h *Handler) pump(ctx context.Context, in run) error {
 		in.log.Info("the pump is running already")
 		return nil
 	}
-	receive, cancel := context.WithDeadline(ctx, in.share(1, 4))
+	receive, cancel := h.work.beginning(ctx)
 	defer cancel()
-	work := dispatcher.WithPostDeadline(ctx, in.share(3, 4), in.timeout/4)
+	defer time.AfterFunc(time.Until(in.began.Add(in.timeout/4)), cancel).Stop()
+	work := dispatcher.WithPostDeadline(ctx, in.postsEnd(), in.timeout/4)
 	handled, err := h.parts.Dispatcher.Pump(receive, work)
 	if handled > 0 {
-		in.log.Info("pump", "messages", handled, "took", time.Since(in.arrived).Round(time.Millisecond).String())
+		in.log.Info("pump", "messages", handled, "took", time.Since(in.began).Round(time.Millisecond).String())
 	}
 	if err != nil {
 		return fmt.Errorf("pump: %w", err)

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -56,7 +57,7 @@ func TestAThousandHostedMessagesOverTenKills(t *testing.T) {
 		`{"say":"fine","n":%d}`, `{"say":"fine","n":%d}`, `{"say":"fine","n":%d}`, `plain %d`, `{"say":"fine","n":%d}`,
 		`{"say":"flaky","n":%d}`, `{"say":"wrong","n":%d}`, `{"id":"x","popReceipt":"y","dequeueCount":%d}`,
 	}
-	h := startHosted(t, root, hosttest.Options{Lease: 4 * time.Second})
+	h := startHosted(t, root, hosttest.Options{Lease: 4 * time.Second}, "PUSHLEASE_LEASE=4s")
 	receiver := newAnswering(t)
 	hook := h.register(name, receiver.URL, map[string]any{
 		"timeout": "1s", "policy": map[string]any{"max_attempts": 2, "backoff": map[string]any{"initial": "1s", "jitter": 0}},
@@ -200,38 +201,54 @@ func TestASlowReceiverNeverMeetsTheFunctionTimeout(t *testing.T) {
 	h.waitEmpty(5*time.Second, name)
 }
 
-// TestAStaleReceiptIsTheHostsToRelease: the host has renewed the lease before the
-// receiver answers, so the message can't be given back with our delay at once. It comes
-// back after the host's, without a POST, and is then given back for the rest.
-func TestAStaleReceiptIsTheHostsToRelease(t *testing.T) {
+// TestAPostOutlivesTheHostsLease: the message is ours from the take-over on. The host can neither
+// renew nor delete it, which it passes over, and nobody else receives it.
+func TestAPostOutlivesTheHostsLease(t *testing.T) {
 	t.Parallel()
 	for _, answer := range []string{"404", "400"} {
 		t.Run(answer, func(t *testing.T) {
 			t.Parallel()
-			a := azuritetest.Start(t)
-			proxy := a.Proxy(t)
+			proxy := azuritetest.Start(t).Proxy(t)
 			if answer == "400" {
 				proxy.StaleReceipt400()
 			}
-			name := queueName("stale")
+			name := queueName("outlives")
 			root := packaged(t, name)
 			quickly(t, root, nil)
-			h := startHosted(t, root, hosttest.Options{Storage: proxy.ConnectionString(), Lease: 2 * time.Second})
-			receiver := newAnswering(t)
-			hook := h.register(name, receiver.URL, map[string]any{
-				"timeout": "2s", "policy": map[string]any{"max_attempts": 2, "backoff": map[string]any{"initial": "4s", "jitter": 0}},
+			h := startHosted(t, root, hosttest.Options{Storage: proxy.ConnectionString(), Lease: 2 * time.Second}, "PUSHLEASE_LEASE=3s")
+			release := make(chan struct{})
+			receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
+			defer receiver.Close()
+			hook := h.register(name, receiver.URL, nil)
+			sent, err := accountQueue(t, name).Send(t.Context(), []byte("slow"), queue.SendOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			renewed := func() int { return proxy.Count("queue", "update") }
+			waitUntil(t, 30*time.Second, func() string {
+				if n := renewed(); n < 6 { // ours of 3 s and the host's, which fails
+					return fmt.Sprintf("%d updates", n)
+				}
+				return ""
 			})
-			id := h.publish(name, `{"say":"slow"}`)
-			next := h.waitState(2*time.Minute, name, id, hook.ID, "dead_lettered")
-			posts, _ := receiver.of(id)
-			if len(posts) != 2 || next.Attempts != 2 {
-				t.Fatalf("%d POSTs, %+v", len(posts), next)
+			close(release)
+			next := h.waitState(10*time.Second, name, sent.ID, hook.ID, "delivered")
+			if calls, _ := h.host.Calls("dispatch-" + name); calls != 1 || next.Attempts != 1 {
+				t.Errorf("%d invocations, %+v", calls, next)
 			}
-			if gap := posts[1].Sub(posts[0]); gap < 6*time.Second {
-				t.Errorf("the second POST came %s after the first, want 2s and the delay of 4s", gap)
+			h.waitEmpty(10*time.Second, name)
+			waitUntil(t, 5*time.Second, func() string {
+				if n := h.host.PassedOver(); n != 1 {
+					return fmt.Sprintf("%d deletes of the host were passed over", n)
+				}
+				return ""
+			})
+			var q struct {
+				Deletions struct{ Successful int }
 			}
-			if calls, _ := h.host.Calls("dispatch-" + name); calls < 3 {
-				t.Errorf("%d invocations: the receipt never was stale", calls)
+			h.call(http.MethodGet, "/api/v1/queues/"+name, "", http.StatusOK, &q)
+			if q.Deletions.Successful != 1 {
+				t.Errorf("%d deletions are counted, want the one that was made", q.Deletions.Successful)
 			}
 		})
 	}
@@ -298,7 +315,7 @@ func TestStorageThatHangsDoesNotHoldTheHostUp(t *testing.T) {
 }
 
 // TestAFrozenHandlerIsReplaced shows what the function timeout does: the process is killed,
-// and the message comes back when its lease ends.
+// and the host gives the message back.
 func TestAFrozenHandlerIsReplaced(t *testing.T) {
 	t.Parallel()
 	name := queueName("frozen")

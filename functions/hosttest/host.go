@@ -3,13 +3,9 @@ package hosttest
 import (
 	"bytes"
 	"context"
-	"errors"
-	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -68,16 +64,11 @@ type life struct {
 	ctx  context.Context
 	end  context.CancelFunc
 	work *sync.WaitGroup
-}
-
-// handler is one process of the app.
-type handler struct {
-	cmd  *exec.Cmd
-	addr string
-	up   chan struct{} // closed when it has answered
-	gone chan struct{} // closed when it has ended
-	// expected: the host killed it on purpose.
-	expected bool
+	// receiving ends when the listeners stop, at the end of life or before.
+	receiving context.Context
+	drain     context.CancelFunc
+	// calls are the invocations under way.
+	calls *sync.WaitGroup
 }
 
 // FunctionKey opens functions of authLevel function.
@@ -138,10 +129,45 @@ func (h *Host) Stop() {
 	l.end()
 	h.mu.Unlock()
 	if p != nil {
-		_ = p.cmd.Process.Kill() // it may have ended
+		p.kill()
 		<-p.gone
 	}
 	l.work.Wait()
+}
+
+// Drain stops the listeners and waits for the invocations under way. Requests are passed on as
+// before.
+func (h *Host) Drain() {
+	h.mu.Lock()
+	l := h.life
+	h.mu.Unlock()
+	l.drain()
+	l.calls.Wait()
+}
+
+// interruptPatience is how long a host that is interrupted waits for its invocations.
+const interruptPatience = 10 * time.Second
+
+// Interrupt is SIGINT for the host: it waits a while for its invocations, and leaves the handler
+// running.
+func (h *Host) Interrupt() (orphan <-chan struct{}) {
+	ended := make(chan struct{})
+	go func() { h.Drain(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(interruptPatience):
+	}
+	return h.Vanish()
+}
+
+// Vanish is SIGKILL for the host: it settles nothing, and leaves the handler running. orphan is
+// closed when that has ended too.
+func (h *Host) Vanish() (orphan <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.life.end()
+	_ = h.handler.cmd.Process.Kill() // it may have ended
+	return h.handler.gone
 }
 
 // Restart stops the host and starts it again, as the platform does now and then.
@@ -155,7 +181,7 @@ func (h *Host) Crash() {
 	h.mu.Lock()
 	p := h.handler
 	h.mu.Unlock()
-	_ = p.cmd.Process.Kill() // it may have ended
+	p.kill()
 	<-p.gone
 }
 
@@ -163,7 +189,7 @@ func (h *Host) Crash() {
 func (h *Host) Pid() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.handler.cmd.Process.Pid
+	return h.handler.pid
 }
 
 // Address is where the handler listens, for requests past the host.
@@ -273,7 +299,8 @@ func (h *Host) environment() []string {
 // begin starts an incarnation: the handler, and a listener for each queue trigger.
 func (h *Host) begin() {
 	ctx, end := context.WithCancel(context.Background())
-	l := life{ctx, end, &sync.WaitGroup{}}
+	receiving, drain := context.WithCancel(ctx)
+	l := life{ctx, end, &sync.WaitGroup{}, receiving, drain, &sync.WaitGroup{}}
 	h.mu.Lock()
 	h.life, h.failures = l, 0
 	h.mu.Unlock()
@@ -295,154 +322,6 @@ func (h *Host) halt(why error) {
 	h.mu.Unlock()
 	l.end()
 	if p != nil {
-		_ = p.cmd.Process.Kill() // it may have ended
-	}
-}
-
-// launch starts a process and watches it.
-func (h *Host) launch(l life) {
-	free, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		h.halt(err)
-		return
-	}
-	addr := free.Addr().String()
-	_ = free.Close() // only its number was of interest
-	_, port, _ := net.SplitHostPort(addr)
-	p := &handler{addr: addr, up: make(chan struct{}), gone: make(chan struct{})}
-	p.cmd = exec.Command(h.app.executable, h.app.arguments...)
-	p.cmd.Dir = h.o.Root
-	p.cmd.Env = append(h.environment(),
-		"FUNCTIONS_CUSTOMHANDLER_PORT="+port, "FUNCTIONS_HTTPWORKER_PORT="+port,
-		"FUNCTIONS_CUSTOMHANDLER_WORKER_ID=fake", "FUNCTIONS_HTTPWORKER_ID=fake", "FUNCTIONS_APP_ROOT_PATH="+h.o.Root)
-	p.cmd.Stdout, p.cmd.Stderr = &h.log.out, &h.log.err
-	start := time.Now()
-	h.mu.Lock()
-	if l.ctx.Err() != nil {
-		h.mu.Unlock()
-		return
-	}
-	err = p.cmd.Start()
-	if err == nil {
-		h.handler = p
-	}
-	h.mu.Unlock()
-	if err != nil {
-		h.halt(fmt.Errorf("start the handler: %w", err))
-		return
-	}
-	l.work.Go(func() { h.watch(l, p) })
-	l.work.Go(func() { h.probe(l, p, start) })
-}
-
-// probe asks every 25 ms until anything answers.
-func (h *Host) probe(l life, p *handler, start time.Time) {
-	for time.Since(start) < h.app.initTime {
-		resp, err := h.client.Get("http://" + p.addr + "/")
-		if err == nil {
-			_ = resp.Body.Close()
-			h.mu.Lock()
-			h.started = append(h.started, time.Since(start))
-			h.mu.Unlock()
-			close(p.up)
-			h.ping(l, p)
-			return
-		}
-		select {
-		case <-time.After(25 * time.Millisecond):
-		case <-p.gone:
-			return
-		case <-l.ctx.Done():
-			return
-		}
-	}
-	h.halt(errors.New("the handler did not answer in time"))
-}
-
-// ping goes on to ask as long as the process lives.
-func (h *Host) ping(l life, p *handler) {
-	for {
-		select {
-		case <-time.After(pingEvery):
-		case <-p.gone:
-			return
-		case <-l.ctx.Done():
-			return
-		}
-		ctx, cancel := context.WithTimeout(l.ctx, pingEvery)
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.addr+"/", nil)
-		if err == nil {
-			var resp *http.Response
-			if resp, err = h.client.Do(req); err == nil {
-				_ = resp.Body.Close()
-				h.mu.Lock()
-				h.pings++
-				h.mu.Unlock()
-			}
-		}
-		cancel()
-	}
-}
-
-// watch waits for the process's end and does what the host does about it.
-func (h *Host) watch(l life, p *handler) {
-	_ = p.cmd.Wait() // its code is looked at
-	close(p.gone)
-	code := p.cmd.ProcessState.ExitCode()
-	h.mu.Lock()
-	expected := p.expected
-	if !expected && code != 0 && code != 200 {
-		if time.Since(h.lastFail) > 30*time.Minute {
-			h.failures = 0
-		}
-		h.failures++
-		h.lastFail = time.Now()
-	}
-	failures := h.failures
-	h.mu.Unlock()
-	switch {
-	case l.ctx.Err() != nil:
-	case !expected && code == 0: // as if it were not needed any more
-	case failures >= maxFailures:
-		h.halt(fmt.Errorf("the handler ended %d times, the last time with %d", failures, code))
-	default:
-		h.launch(l)
-	}
-}
-
-// overrun is the end of a handler one of whose invocations took too long.
-func (h *Host) overrun(p *handler) {
-	h.mu.Lock()
-	p.expected = true
-	h.mu.Unlock()
-	_ = p.cmd.Process.Kill() // it may have ended
-}
-
-// ready waits for a handler that answers, as invocations do.
-func (h *Host) ready(ctx context.Context) (*handler, error) {
-	deadline := time.After(4 * h.app.initTime)
-	for {
-		h.mu.Lock()
-		p := h.handler
-		h.mu.Unlock()
-		if p == nil {
-			return nil, errors.New("no handler was ever started")
-		}
-		select {
-		case <-p.gone:
-		case <-p.up:
-			return p, nil
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-deadline:
-			err := errors.New("no handler came up in time")
-			h.halt(err)
-			return nil, err
-		}
-		select { // a new one is on its way
-		case <-time.After(10 * time.Millisecond):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+		p.kill()
 	}
 }

@@ -52,7 +52,8 @@ func (h *Host) listen(l life, f function) {
 	if !strings.HasSuffix(name, "-poison") && len(name)+len("-poison") <= 63 {
 		r.poison = service.NewQueueClient(name + "-poison")
 	}
-	l.work.Go(r.run)
+	l.calls.Add(1)
+	l.work.Go(func() { defer l.calls.Done(); r.run() })
 }
 
 func connection(b binding) string {
@@ -79,11 +80,11 @@ func queueService(connection string) (*azqueue.ServiceClient, error) {
 // run receives a batch whenever no more than the threshold are in work.
 func (r *listener) run() {
 	wait := 100 * time.Millisecond
-	for r.l.ctx.Err() == nil {
+	for r.l.receiving.Err() == nil {
 		if !r.room() {
 			select {
 			case <-r.freed:
-			case <-r.l.ctx.Done():
+			case <-r.l.receiving.Done():
 			}
 			continue
 		}
@@ -95,7 +96,7 @@ func (r *listener) run() {
 		select {
 		case <-time.After(wait):
 			wait = min(2*wait, r.h.app.queues.pollMax)
-		case <-r.l.ctx.Done():
+		case <-r.l.receiving.Done():
 		}
 	}
 }
@@ -126,7 +127,9 @@ func (r *listener) receive() []*message {
 		r.mu.Lock()
 		r.running++
 		r.mu.Unlock()
+		r.l.calls.Add(1)
 		r.l.work.Go(func() {
+			defer r.l.calls.Done()
 			r.process(got)
 			r.mu.Lock()
 			r.running--
@@ -158,7 +161,7 @@ func (r *listener) process(m *message) {
 	data, metadata := queueData(r.f.binding, m)
 	err := r.h.invoke(r.l, r.f, data, metadata)
 	stop()
-	if r.l.ctx.Err() != nil || errors.Is(err, errTimedOut) {
+	if r.l.ctx.Err() != nil {
 		return // nobody settles it: it comes back when its lease ends
 	}
 	r.complete(m, err == nil)

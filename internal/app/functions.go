@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pushlease/pushlease/dispatcher"
 	"github.com/pushlease/pushlease/functions"
 	"github.com/pushlease/pushlease/internal/config"
 )
@@ -43,6 +42,35 @@ type FunctionsOptions struct {
 	Getenv func(string) string
 	// Config reads the settings; it is called when the port is open.
 	Config func() (config.Config, error)
+	// Parent is the id of the parent process, which changes when that has ended; nil where
+	// nobody is to be outlived.
+	Parent func() int
+}
+
+// parentEvery is how often it is looked whether the host is still there.
+const parentEvery = time.Second
+
+// orphaned is closed when the host has ended. It tells nobody: a host that is killed leaves this
+// process behind, and so does one that is stopped with a long POST in flight.
+func (o FunctionsOptions) orphaned(ctx context.Context) <-chan struct{} {
+	gone := make(chan struct{})
+	if o.Parent == nil {
+		return gone
+	}
+	host := o.Parent()
+	go func() {
+		look := time.NewTicker(parentEvery)
+		defer look.Stop()
+		for o.Parent() == host {
+			select {
+			case <-ctx.Done():
+				return
+			case <-look.C:
+			}
+		}
+		close(gone)
+	}()
+	return gone
 }
 
 // RunFunctions is one process under the Azure Functions host, until ctx ends or it can't
@@ -53,7 +81,14 @@ func RunFunctions(ctx context.Context, o FunctionsOptions) error {
 		return fmt.Errorf("the Functions host's port %q is no number from 0 to 65535", o.Port)
 	}
 	addr := net.JoinHostPort("127.0.0.1", o.Port)
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", addr)
+	watched, unwatch := context.WithCancel(ctx)
+	defer unwatch()
+	orphaned := o.orphaned(watched)
+	listen := o.Outside.Listen
+	if listen == nil {
+		listen = (&net.ListenConfig{}).Listen
+	}
+	listener, err := listen(ctx, "tcp4", addr)
 	if err != nil {
 		return fmt.Errorf("listen where the Functions host expects it: %w", err)
 	}
@@ -83,16 +118,14 @@ func RunFunctions(ctx context.Context, o FunctionsOptions) error {
 	}
 	a.log.Info("pushlease is up as a custom handler", "url", "http://"+addr, "storage", cfg.Storage.String(), "instance", cfg.Instance,
 		"queue_triggers", queues, "function_timeout", layout.Timeout, "api_keys", len(cfg.APIKeys))
-	return a.runHosted(ctx, server, served, handler)
+	return a.runHosted(ctx, orphaned, server, served, handler)
 }
 
-// runHosted ends with ErrStopped when it was asked to. Invocations in flight are finished within
-// the drain bound, and then cut short; what they were about comes back.
-func (a *App) runHosted(ctx context.Context, server *http.Server, served <-chan error, handler *functions.Handler) error {
+// runHosted ends with ErrStopped when it was asked to. It drains as Run does: nothing new is
+// begun, and invocations in flight are finished within the drain bound and then cut short.
+func (a *App) runHosted(ctx context.Context, orphaned <-chan struct{}, server *http.Server, served <-chan error, handler *functions.Handler) error {
 	runCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	work, stopWork := context.WithCancelCause(runCtx)
-	defer stopWork(dispatcher.ErrStopping)
 	stopEvents := a.events.start(a.dispatcher.Wake)
 	var parts sync.WaitGroup
 	run := a.dispatcher.RunHosted
@@ -105,28 +138,33 @@ func (a *App) runHosted(ctx context.Context, server *http.Server, served <-chan 
 	a.sas.look(time.Now()) // nobody may call for housekeeping for a while
 	handler.Start(functions.Parts{
 		Dispatcher: a.dispatcher, Queues: a.stores.queues, Encoding: a.cfg.QueueEncoding, API: a.api,
-		ClockAhead: a.stores.clockAhead, Housekeep: a.keepHouse, Work: work, Log: a.log,
+		Housekeep: a.keepHouse, Log: a.log,
 	})
 	var failed error
 	select {
 	case <-ctx.Done():
 		failed = ErrStopped
+	case <-orphaned:
+		a.log.Warn("the Functions host has ended and left this process behind")
+		failed = ErrStopped
 	case err := <-served:
 		failed = fmt.Errorf("serve: %w", err)
 	}
 	a.draining.Store(true)
-	drainCtx, cancel := context.WithTimeout(runCtx, a.cfg.Drain)
-	defer cancel()
-	if server.Shutdown(drainCtx) != nil {
-		stopWork(dispatcher.ErrStopping)
-		last, cancel := context.WithTimeout(runCtx, closeBound)
+	a.log.Info("stopping: nothing new is begun; what is in flight is finished", "drain", a.cfg.Drain)
+	var answers sync.WaitGroup
+	answers.Go(func() { // the port is closed at once
+		sent, cancel := context.WithTimeout(runCtx, a.cfg.Drain+2*closeBound)
 		defer cancel()
-		if err := server.Shutdown(last); err != nil {
-			a.log.Warn("invocations were cut short", "error", err)
+		if err := server.Shutdown(sent); err != nil {
+			a.log.Warn("requests were cut short", "error", err)
 		}
-	}
+	})
+	handler.Stop(a.cfg.Drain, closeBound)
+	answers.Wait()
 	stop()
 	parts.Wait()
+	handler.Wait()
 	stopEvents()
 	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeBound)
 	defer cancel()

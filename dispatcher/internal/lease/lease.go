@@ -52,7 +52,7 @@ type Lease struct {
 
 	ls     *Leases
 	cancel context.CancelCauseFunc
-	// quit ends what act waits for; nil where the lease is not renewed here.
+	// quit ends what act waits for.
 	quit chan struct{}
 	// using is held by a renewal and by a settling call, so that the receipt is
 	// never replaced while a settling call is under way with it.
@@ -97,20 +97,18 @@ func New(write context.Context, length func(queueName string) time.Duration, m *
 // Keep starts keeping m's lease. Renewing outlives ctx, with which the work ends: it goes on
 // while the message is being settled.
 func (ls *Leases) Keep(ctx context.Context, q queue.Queue, m *queue.Message) *Lease {
-	l := ls.Hold(ctx, q, m)
-	l.quit = make(chan struct{})
+	l := ls.hold(ctx, q, m)
 	l.atHalf()
 	return l
 }
 
-// Hold is Keep without renewals: somebody else keeps the lease.
-func (ls *Leases) Hold(ctx context.Context, q queue.Queue, m *queue.Message) *Lease {
+func (ls *Leases) hold(ctx context.Context, q queue.Queue, m *queue.Message) *Lease {
 	ctx, cancel := context.WithCancelCause(ctx)
-	return &Lease{Queue: q, Message: m, Context: ctx, ls: ls, cancel: cancel, count: m.DequeueCount, using: make(chan struct{}, 1)}
+	return &Lease{
+		Queue: q, Message: m, Context: ctx, ls: ls, cancel: cancel, count: m.DequeueCount,
+		quit: make(chan struct{}), using: make(chan struct{}, 1),
+	}
 }
-
-// Renewed reports whether the lease is renewed here, so that its receipt is ours.
-func (l *Lease) Renewed() bool { return l.quit != nil }
 
 // Stop ends renewing and waits for it.
 func (l *Lease) Stop() {
@@ -120,9 +118,7 @@ func (l *Lease) Stop() {
 		l.timer.Stop()
 	}
 	l.mu.Unlock()
-	if l.quit != nil {
-		close(l.quit)
-	}
+	close(l.quit)
 	l.acting.Wait()
 	l.cancel(context.Canceled)
 }
@@ -363,7 +359,7 @@ func (l *Lease) Sure() bool {
 	if l.IsLost() {
 		return false
 	}
-	if !l.Renewed() || time.Now().Before(l.Message.Lease.Until()) || l.expired() {
+	if time.Now().Before(l.Message.Lease.Until()) || l.expired() {
 		return true
 	}
 	receipt := l.Message.Lease.Receipt()

@@ -28,8 +28,8 @@ func TestLeasesActInOrder(t *testing.T) {
 		}
 		var all, stopped []due
 		for range 500 {
-			k := ls.Hold(t.Context(), &fakeQueue{}, &queue.Message{Lease: queue.NewLease("gone", time.Now(), time.Minute)})
-			k.quit, k.receipt = make(chan struct{}), "gone"
+			k := ls.hold(t.Context(), &fakeQueue{}, &queue.Message{Lease: queue.NewLease("gone", time.Now(), time.Minute)})
+			k.receipt = "gone"
 			at := time.Now().Add(time.Duration(random.Int64N(int64(time.Minute))))
 			k.actAt(at)
 			all = append(all, due{k, at})
@@ -181,7 +181,7 @@ func TestAMessageThatCameBackIsAdoptedOnce(t *testing.T) {
 		ls, _ := testLeases(t)
 		q := &fakeQueue{answer: func(time.Duration) error { return nil }}
 		received := func(count int64) *Lease {
-			return ls.Hold(t.Context(), q, &queue.Message{ID: "m", DequeueCount: count, Lease: queue.NewLease("r", time.Now(), time.Minute)})
+			return ls.hold(t.Context(), q, &queue.Message{ID: "m", DequeueCount: count, Lease: queue.NewLease("r", time.Now(), time.Minute)})
 		}
 		first := received(1)
 		want(t, "the first begins", first.Begin(), true)

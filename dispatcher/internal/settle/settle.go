@@ -93,7 +93,7 @@ func New(o Options) *Completer { return &Completer{o: o} }
 // abandoned, lease_lost or failed. What it can't do now heals on redelivery. ctx ends when
 // nothing may be written any more.
 func (c *Completer) Settle(ctx context.Context, l *lease.Lease, o Outcome) (result string) {
-	together := c.goTogether(l, &o)
+	together := c.goTogether(&o)
 	if !together {
 		for _, rec := range o.Records {
 			c.Record(ctx, l.Message, rec)
@@ -124,9 +124,9 @@ func (c *Completer) Settle(ctx context.Context, l *lease.Lease, o Outcome) (resu
 }
 
 // goTogether reports whether the one record that is left may go into one transaction with the
-// delete, where the store keeps both: nothing comes in between then. A host's lease is not ours.
-func (c *Completer) goTogether(l *lease.Lease, o *Outcome) bool {
-	return c.o.Recorded != nil && l.Renewed() && o.Action == policy.Complete && len(o.Records) == 1 &&
+// delete, where the store keeps both: nothing comes in between then.
+func (c *Completer) goTogether(o *Outcome) bool {
+	return c.o.Recorded != nil && o.Action == policy.Complete && len(o.Records) == 1 &&
 		len(o.DeadLetters) == 0 && o.ReplayEnds == nil && o.Claim == nil
 }
 
@@ -171,7 +171,7 @@ func CountAttempt(m *meter.Instruments, a *tables.Attempt) {
 // own end gives it back: later, but surely.
 func (c *Completer) abandon(ctx context.Context, l *lease.Lease, o *Outcome) (result string) {
 	giveBack := func(ctx context.Context) error { return l.Queue.Abandon(ctx, l.Message, o.Delay) }
-	if len(o.HeldFor) > 0 && o.Delay >= flow.HoldMin && l.Renewed() { // a host's lease is not ours
+	if len(o.HeldFor) > 0 && o.Delay >= flow.HoldMin {
 		giveBack = func(ctx context.Context) error { return c.hideFor(ctx, l, o) }
 	}
 	err := retry.Do(ctx, retry.GiveBack, func(ctx context.Context, _ int) error {

@@ -1,0 +1,131 @@
+package functions
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// settleMargin is how long before the function timeout POSTs have ended, or a quarter of the timeout
+// if that is less: records and the delete come after them, and then the answer.
+const settleMargin = 30 * time.Second
+
+// run is one invocation under way.
+type run struct {
+	f   Function
+	id  string
+	log *slog.Logger
+	// began is when the host's patience began, and timeout how long it lasts; zero is for ever.
+	// The host must never wait for the timeout: it would kill the process, and with it all
+	// other invocations.
+	began   time.Time
+	timeout time.Duration
+}
+
+// begin counts what the invocation waited for, this process included, as time that has passed:
+// the host does so too. It tells when it began by this machine's clock.
+func (r *run) begin(inv invocation, timeout time.Duration) {
+	r.timeout = timeout
+	var sys struct{ UtcNow time.Time }
+	if json.Unmarshal(inv.Metadata["sys"], &sys) != nil {
+		return
+	}
+	if waited := r.began.Sub(sys.UtcNow); waited > 0 && waited < timeout {
+		r.began = r.began.Add(-waited)
+	}
+}
+
+// left is so many thirds of the margin before the timeout.
+func (r run) left(thirds time.Duration) time.Time {
+	return r.began.Add(r.timeout - min(settleMargin, r.timeout/4)*thirds/3)
+}
+
+// postsEnd is when POSTs have to be over, cutShort when all other work has, and due when the
+// answer is given whatever happens.
+func (r run) postsEnd() time.Time { return r.left(3) }
+func (r run) cutShort() time.Time { return r.left(2) }
+func (r run) due() time.Time      { return r.left(1) }
+
+// errLate: the answer is due, and the work goes on without one.
+var errLate = errors.New("the work did not end within the host's function timeout")
+
+// within waits for work, but not longer than the host does. What storage holds up goes on
+// after the answer.
+func (r run) within(work func() error) error {
+	if r.timeout <= 0 {
+		return work()
+	}
+	done := make(chan error, 1)
+	go func() { done <- work() }()
+	late := time.NewTimer(time.Until(r.due()))
+	defer late.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-late.C:
+		return errLate
+	}
+}
+
+// work counts what is under way, whether it was answered or not. Safe for concurrent use.
+type work struct {
+	// begins ends when nothing new is to be begun, and all when what is under way is cut short.
+	begins, all context.Context //nolint:containedctx // the process's, not a request's
+	end         context.CancelFunc
+	cut         context.CancelCauseFunc
+
+	mu      sync.Mutex
+	refused bool
+	inside  sync.WaitGroup
+}
+
+func newWork() *work {
+	w := &work{}
+	w.begins, w.end = context.WithCancel(context.Background())
+	w.all, w.cut = context.WithCancelCause(context.Background())
+	return w
+}
+
+// enter returns ctx as one that is cut short with all other work; ok is false after refuse.
+func (w *work) enter(ctx context.Context) (_ context.Context, leave func(), ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.refused {
+		return nil, nil, false
+	}
+	w.inside.Add(1)
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(w.all, func() { cancel(context.Cause(w.all)) })
+	return ctx, func() { stop(); cancel(context.Canceled); w.inside.Done() }, true
+}
+
+// beginning is ctx as one that also ends when nothing new is to be begun.
+func (w *work) beginning(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(w.begins, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+func (w *work) refuse() {
+	w.mu.Lock()
+	w.refused = true
+	w.mu.Unlock()
+	w.end()
+}
+
+// ended waits until nothing is under way; false when that took longer than bound.
+func (w *work) ended(bound time.Duration) bool {
+	done := make(chan struct{})
+	go func() { w.inside.Wait(); close(done) }()
+	t := time.NewTimer(bound)
+	defer t.Stop()
+	select {
+	case <-done:
+		return true
+	case <-t.C:
+		return false
+	}
+}

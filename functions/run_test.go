@@ -1,0 +1,103 @@
+package functions
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/dispatcher"
+	"github.com/pushlease/pushlease/internal/bubble"
+)
+
+// POSTs end with a margin for settling before the function timeout, which counts what the
+// invocation waited for, and the answer comes before it in any case.
+func TestPostsAndAnswersEndBeforeTheFunctionTimeout(t *testing.T) {
+	at := time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
+	for name, tt := range map[string]struct{ timeout, waited, posts, due time.Duration }{
+		"five minutes":         {5 * time.Minute, 0, 270 * time.Second, 290 * time.Second},
+		"half an hour":         {30 * time.Minute, 0, 1770 * time.Second, 1790 * time.Second},
+		"after a wait":         {5 * time.Minute, 40 * time.Second, 230 * time.Second, 250 * time.Second},
+		"short":                {4 * time.Second, 0, 3 * time.Second, 4*time.Second - time.Second/3},
+		"a clock that is odd":  {5 * time.Minute, time.Hour, 270 * time.Second, 290 * time.Second},
+		"a clock that is late": {5 * time.Minute, -time.Hour, 270 * time.Second, 290 * time.Second},
+	} {
+		r := run{began: at}
+		began := strconv.Quote(at.Add(-tt.waited).Format("2006-01-02T15:04:05.0000000Z"))
+		r.begin(wire(t, asBinary("x"), map[string]string{"sys": `{"MethodName":"x","UtcNow":` + began + `}`}), tt.timeout)
+		if posts, due := r.postsEnd().Sub(at), r.due().Sub(at).Truncate(time.Microsecond); posts != tt.posts || due != tt.due.Truncate(time.Microsecond) || !r.cutShort().After(r.postsEnd()) {
+			t.Errorf("%s: POSTs end after %s, the answer comes after %s", name, posts, due)
+		}
+	}
+}
+
+func TestWithoutAFunctionTimeoutTheAnswerWaitsForTheWork(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		for timeout, want := range map[time.Duration]error{0: nil, 5 * time.Minute: errLate} {
+			r := run{began: time.Now(), timeout: timeout}
+			if err := r.within(func() error { time.Sleep(24 * time.Hour); return nil }); !errors.Is(err, want) {
+				t.Errorf("with a timeout of %s: %v", timeout, err)
+			}
+			time.Sleep(24 * time.Hour) // what was late has ended
+		}
+	})
+}
+
+// A stop takes nothing new, waits for what is under way, answered or not, and cuts it short at the
+// drain bound.
+func TestAStopFinishesWhatIsUnderWay(t *testing.T) {
+	for name, tt := range map[string]struct {
+		takes, stops time.Duration
+		cause        error
+	}{
+		"within the bound": {20 * time.Second, 20 * time.Second, nil},
+		"longer":           {time.Hour, 35 * time.Second, dispatcher.ErrStopping},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				h := New("127.0.0.1:7071", Layout{Functions: map[string]Function{"housekeeping": {Name: "housekeeping", Trigger: timerTrigger}}})
+				h.Start(Parts{Log: slog.New(slog.DiscardHandler), Housekeep: func(ctx context.Context) error { <-ctx.Done(); return nil }})
+				ctx, leave, _ := h.work.enter(t.Context())
+				var cause error
+				go func() {
+					defer leave()
+					select {
+					case <-time.After(tt.takes):
+					case <-ctx.Done():
+						cause = context.Cause(ctx)
+					}
+				}()
+				answered := make(chan int)
+				go func() { answered <- tick(h) }()
+				time.Sleep(time.Second)
+				start := time.Now()
+				go func() { time.Sleep(time.Second); answered <- tick(h) }()
+				h.Stop(35*time.Second, time.Second)
+				if took := time.Since(start) + time.Second; took > tt.stops+time.Second {
+					t.Errorf("the stop took %s", took)
+				}
+				h.Wait()
+				if !errors.Is(cause, tt.cause) {
+					t.Errorf("the work ended with %v", cause)
+				}
+				if first, second := <-answered, <-answered; first+second != http.StatusOK+http.StatusServiceUnavailable {
+					t.Errorf("before it and while stopping: %d, %d", first, second)
+				}
+			})
+		})
+	}
+}
+
+// tick has the host run the timer.
+func tick(h *Handler) (status int) {
+	r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1:7071/housekeeping", strings.NewReader(`{"Data":{"timer":{}},"Metadata":{}}`))
+	r.Header.Set(invocationID, testID)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Code
+}

@@ -1,6 +1,8 @@
 package archtest
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -85,14 +87,85 @@ func TestAlertRulesAreAboutMetricsOfTheCodeAndEachIsTestedAndDescribed(t *testin
 }
 
 func TestAlertsFireAtTheFirstEventAndAreSilentBesideWhatIsHealthy(t *testing.T) {
+	if out, err := promtool(t, "test", "rules", filepath.Join("..", "..", "deploy", "prometheus", "rules_test.yml")); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// The dashboard's queries are about metrics of the code, and Prometheus can read them.
+func TestDashboardIsAboutMetricsOfTheCode(t *testing.T) {
+	var board struct {
+		Panels []struct {
+			ID      int
+			Title   string
+			Type    string
+			Targets []struct{ Expr string }
+			GridPos struct{ X, Y, W, H int }
+		}
+	}
+	if err := json.Unmarshal([]byte(read(t, "deploy/grafana/pushlease.json")), &board); err != nil {
+		t.Fatal(err)
+	}
+	known := append(instruments(t), "process_resident_memory_bytes")
+	metric := regexp.MustCompile(`\b(?:pushlease|process)_[a-z_]+`)
+	suffix := regexp.MustCompile(`_(?:bucket|count|sum)$`)
+	seen, queries := map[int]bool{}, strings.Builder{}
+	for _, p := range board.Panels {
+		if seen[p.ID] || p.Title == "" || p.GridPos.X+p.GridPos.W > 24 {
+			t.Errorf("panel %d %q: its id is used twice, it has no title, or it is beyond the page", p.ID, p.Title)
+		}
+		seen[p.ID] = true
+		if p.Type != "row" && len(p.Targets) == 0 {
+			t.Errorf("%s shows nothing", p.Title)
+		}
+		for _, target := range p.Targets {
+			names := metric.FindAllString(target.Expr, -1)
+			for _, name := range names {
+				if !slices.Contains(known, suffix.ReplaceAllString(name, "")) {
+					t.Errorf("%s: the code has no metric %s", p.Title, name)
+				}
+			}
+			if len(names) == 0 {
+				t.Errorf("%s: %s is about no metric", p.Title, target.Expr)
+			}
+			fmt.Fprintf(&queries, "  - record: a:b:c\n    expr: %q\n", strings.NewReplacer("$__rate_interval", "5m", "$queue", ".*").Replace(target.Expr))
+		}
+	}
+	rules := filepath.Join(t.TempDir(), "queries.yml")
+	if err := os.WriteFile(rules, []byte("groups:\n- name: dashboard\n  rules:\n"+queries.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := promtool(t, "check", "rules", "--lint=none", rules); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// promtool runs Prometheus' own checker; a machine without it is said loudly, and is a fault in CI.
+func promtool(t *testing.T, args ...string) (out []byte, err error) {
+	t.Helper()
 	if _, err := exec.LookPath("promtool"); err != nil {
 		if os.Getenv("CI") == "true" {
-			t.Fatal("promtool is missing, and CI has to check the alert rules: apt-get install prometheus")
+			t.Fatal("promtool is missing, and CI has to check alert rules and queries: apt-get install prometheus")
 		}
-		t.Skip("ALERT RULES ARE NOT CHECKED: promtool is missing (apt-get install prometheus)")
+		t.Skip("ALERT RULES AND QUERIES ARE NOT CHECKED: promtool is missing (apt-get install prometheus)")
 	}
-	folder := filepath.Join("..", "..", "deploy", "prometheus")
-	if out, err := exec.CommandContext(t.Context(), "promtool", "test", "rules", filepath.Join(folder, "rules_test.yml")).CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
+	return exec.CommandContext(t.Context(), "promtool", args...).CombinedOutput()
+}
+
+// What is queried in Application Insights are instruments of the code, in their names with
+// dots. Whether Azure takes the queries is not tested: there is no Azure here.
+func TestQueriesForAzureAreAboutInstrumentsOfTheCode(t *testing.T) {
+	known := instruments(t)
+	for _, file := range []string{"deploy/azure/queries.kql", "deploy/azure/alerts.bicep"} {
+		names := regexp.MustCompile(`"(pushlease\.[a-z_.]+)"`).FindAllStringSubmatch(read(t, file), -1)
+		if len(names) == 0 {
+			t.Errorf("%s is about nothing", file)
+		}
+		for _, m := range names {
+			name := strings.ReplaceAll(m[1], ".", "_")
+			if !slices.ContainsFunc([]string{"", "_total", "_seconds"}, func(end string) bool { return slices.Contains(known, name+end) }) {
+				t.Errorf("%s: the code has no instrument %s", file, m[1])
+			}
+		}
 	}
 }

@@ -1,0 +1,66 @@
+// Alert rules over Application Insights, for what deploy/prometheus/rules.yml tells where there
+// is a Prometheus. az deployment group create --template-file deploy/azure/alerts.bicep
+//   --parameters appInsightsId=… actionGroupId=…
+@description('Resource id of the Application Insights component')
+param appInsightsId string
+@description('Resource id of the action group that is told')
+param actionGroupId string
+param location string = resourceGroup().location
+
+var rules = [
+  {
+    name: 'pushlease-dead-letters'
+    severity: 2
+    description: 'More than 100 dead letters wait.'
+    query: 'customMetrics | where name == "pushlease.deadletters.waiting" | summarize v = max(value) by queue = tostring(customDimensions["queue"]) | where v > 100'
+  }
+  {
+    name: 'pushlease-backlog'
+    severity: 2
+    description: 'The oldest message that waits for a receive is older than 15 minutes.'
+    query: 'customMetrics | where name == "pushlease.queue.oldest.age" | summarize v = max(value) by queue = tostring(customDimensions["queue"]) | where v > 900'
+  }
+  {
+    name: 'pushlease-webhook-disabled'
+    severity: 1
+    description: 'A webhook was disabled by its own answers; its messages wait.'
+    query: 'customMetrics | where name == "pushlease.webhook.stopped" | where tostring(customDimensions["state"]) == "disabled" and tostring(customDimensions["why"]) != "operator" and value > 0 | summarize v = max(value) by webhook = tostring(customDimensions["webhook"])'
+  }
+  {
+    name: 'pushlease-not-ready'
+    severity: 1
+    description: 'An instance is not ready: its /readyz says why.'
+    query: 'customMetrics | where name == "pushlease.ready" | summarize v = max(value) by cloud_RoleInstance | where v == 0'
+  }
+  {
+    name: 'pushlease-clock'
+    severity: 2
+    description: 'A clock differs from that of storage by more than a minute.'
+    query: 'customMetrics | where name == "pushlease.clock.ahead" | summarize v = avg(value) by cloud_RoleInstance | where abs(v) > 60'
+  }
+]
+
+resource alerts 'Microsoft.Insights/scheduledQueryRules@2022-06-15' = [for rule in rules: {
+  name: rule.name
+  location: location
+  properties: {
+    description: rule.description
+    severity: rule.severity
+    enabled: true
+    scopes: [appInsightsId]
+    evaluationFrequency: 'PT5M'
+    windowSize: 'PT10M'
+    criteria: {
+      allOf: [
+        {
+          query: rule.query
+          timeAggregation: 'Count'
+          operator: 'GreaterThan'
+          threshold: 0
+          failingPeriods: { numberOfEvaluationPeriods: 1, minFailingPeriodsToAlert: 1 }
+        }
+      ]
+    }
+    actions: { actionGroups: [actionGroupId] }
+  }
+}]

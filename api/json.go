@@ -90,6 +90,27 @@ func checkCoding(r *http.Request, cure string) error {
 	return nil
 }
 
+// compressed are the first bytes of what is often compressed: gzip, zstd, and zlib of any level.
+var compressed = []string{"\x1f\x8b", "\x28\xb5\x2f\xfd", "\x78\x01", "\x78\x5e", "\x78\x9c", "\x78\xda"}
+
+// checkUncompressed refuses what declares JSON or text and is compressed: some proxies, and hosts
+// that forward, drop the header Content-Encoding, and receivers would get bytes that they can't
+// read. Brotli has no such beginning; what is declared as JSON and is no text at all is taken for it.
+func checkUncompressed(contentType string, body []byte, cure string) error {
+	media, _, err := mime.ParseMediaType(contentType)
+	isJSON := media == "application/json" || strings.HasSuffix(media, "+json")
+	if err != nil || !isJSON && !strings.HasPrefix(media, "text/") && media != "application/xml" && !strings.HasSuffix(media, "+xml") {
+		return nil
+	}
+	begins := func(with string) bool { return bytes.HasPrefix(body, []byte(with)) && !utf8.Valid(body) }
+	if slices.ContainsFunc(compressed, begins) || isJSON && !utf8.Valid(body) && !bytes.ContainsAny(body[:1], "{[\" \t\r\n\xef") {
+		return newProblem(http.StatusUnsupportedMediaType, "unsupported-media-type", "The body is compressed",
+			"The body is not what its Content-Type says. It looks compressed, and the header Content-Encoding is missing: something on the way may have dropped it.",
+			fieldError{"body", "looks compressed, and is declared as " + media, cure})
+	}
+	return nil
+}
+
 func checkJSONType(r *http.Request) error {
 	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err == nil && (media == "application/json" || media == "application/merge-patch+json" && r.Method == http.MethodPatch) {

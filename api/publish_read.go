@@ -42,10 +42,12 @@ type outgoing struct {
 	key string
 }
 
+const uncompressed = "send the body uncompressed, or mark it as what it is, such as Content-Type: application/gzip"
+
 // readMode tells the mode by the headers, as the CloudEvents HTTP binding does, and
 // refuses a form of the body that nothing could read later.
 func readMode(r *http.Request) (mode, error) {
-	if err := checkCoding(r, "send the body uncompressed, or mark it as what it is, such as Content-Type: application/gzip"); err != nil {
+	if err := checkCoding(r, uncompressed); err != nil {
 		return raw, err
 	}
 	media, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
@@ -81,6 +83,9 @@ func readOutgoing(w http.ResponseWriter, r *http.Request, in mode) (outgoing, er
 		badBody = invalid(fieldError{"body", "is empty", "send the message as the request's body with a Content-Length (curl: --data-binary @file); for a message without content send {}"})
 	}
 	contentType, badType := messageType(r, body)
+	if badBody == nil {
+		badBody = checkUncompressed(r.Header.Get("Content-Type"), body, uncompressed)
+	}
 	m := outgoing{body: body, contentType: contentType, event: in != raw}
 	m.traceParent, m.traceState = traceContext(r.Header)
 	var problems []fieldError

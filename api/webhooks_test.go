@@ -2,7 +2,10 @@ package api
 
 import (
 	"bytes"
+	"compress/gzip"
+	"compress/zlib"
 	"fmt"
+	"io"
 	"net/http"
 	"regexp"
 	"strings"
@@ -388,6 +391,32 @@ func TestATwinOfAWebhookIsToldAtItsRegistration(t *testing.T) {
 }
 
 // A compressed body is refused wherever one is sent: read as it is it would be something else.
+// C99: a host that forwards, or a proxy, may drop Content-Encoding.
+func TestACompressedBodyIsRefusedWithoutItsHeaderToo(t *testing.T) {
+	h := newHarness(t)
+	var zipped, deflated bytes.Buffer
+	z, d := gzip.NewWriter(&zipped), zlib.NewWriter(&deflated)
+	for _, w := range []io.WriteCloser{z, d} {
+		_, _ = io.WriteString(w, `{"order":1,"text":"quite long, quite long, quite long"}`)
+		_ = w.Close()
+	}
+	brotli := "\x1b\x0e\x00\xf8\x8d\x94\x6e\xde" // of a short JSON object
+	for _, body := range []string{zipped.String(), deflated.String(), "\x28\xb5\x2f\xfd\x04\x00\x99", brotli} {
+		a := h.do(http.StatusUnsupportedMediaType, "POST", publishTarget, body, "Content-Type", "application/json")
+		a.wantProblem("body")
+		h.do(http.StatusUnsupportedMediaType, "POST", publishTarget, body, "Content-Type", "application/vnd.x+json; charset=utf-8")
+		h.do(http.StatusAccepted, "POST", publishTarget, body, "Content-Type", "application/octet-stream")
+		h.do(http.StatusAccepted, "POST", publishTarget, body)
+	}
+	h.do(http.StatusUnsupportedMediaType, "POST", publishTarget, zipped.String(), "Content-Type", "text/plain")
+	for _, fine := range [][2]string{
+		{"x\x01 is a text", "text/plain"}, {"caf\xe9", "text/plain; charset=iso-8859-1"}, {"\ufeff{}", "application/json"}, {"{", "application/json"},
+		{zipped.String(), "application/gzip"}, {"x", "application/json"},
+	} {
+		h.do(http.StatusAccepted, "POST", publishTarget, fine[0], "Content-Type", fine[1])
+	}
+}
+
 func TestACompressedBodyIsRefusedEverywhere(t *testing.T) {
 	h := newHarness(t)
 	id := h.register(hook).text("id")

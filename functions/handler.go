@@ -96,12 +96,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusServiceUnavailable)
 		return
 	}
-	if strings.HasPrefix(r.URL.Path, "/api/") {
-		if path, ok := healthPaths[r.URL.Path]; ok {
-			r = r.Clone(r.Context())
-			r.URL.Path, r.URL.RawPath = path, ""
-		}
-		h.parts.API.ServeHTTP(w, r)
+	if strings.HasPrefix(strings.ToLower(r.URL.Path), "/api/") { // the host's routes know no case
+		h.parts.API.ServeHTTP(w, asPublished(r))
 		return
 	}
 	f, ok := h.layout.Functions[strings.TrimPrefix(r.URL.Path, "/")]
@@ -115,6 +111,19 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.invoke(w, r, f, arrived)
+}
+
+// asPublished is a request for the API with the path that it has in serve. Some hosts call
+// /<function> and then the path, and the function's name is api.
+func asPublished(r *http.Request) *http.Request {
+	r = r.Clone(r.Context())
+	if strings.HasPrefix(r.URL.Path, "/api/api/v1/") {
+		r.URL.Path, r.URL.RawPath = strings.TrimPrefix(r.URL.Path, "/api"), strings.TrimPrefix(r.URL.RawPath, "/api")
+	}
+	if path, ok := healthPaths[r.URL.Path]; ok {
+		r.URL.Path, r.URL.RawPath = path, ""
+	}
+	return r
 }
 
 func (h *Handler) wait(ctx context.Context) bool {
@@ -147,8 +156,8 @@ func (h *Handler) forged(r *http.Request) string {
 		return "it is no POST"
 	case r.Host != h.addr:
 		return "it is addressed to another host"
-	case len(r.Header.Values(invocationID)) != 1 || r.Header.Get(invocationID) == "":
-		return "it has not one invocation id"
+	case len(r.Header.Values(invocationID)) != 1 || !guid.MatchString(r.Header.Get(invocationID)):
+		return "it has not one invocation id" // a host that forwards puts a client's own before its own
 	}
 	for name := range r.Header {
 		if name == "Forwarded" || slices.ContainsFunc(passedOn, func(mark string) bool { return strings.HasPrefix(name, mark) }) {

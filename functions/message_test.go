@@ -187,7 +187,7 @@ func TestTheProbeIsAnsweredAtOnceAndNothingElseBeforeTheStart(t *testing.T) {
 
 func TestOnlyTheHostInvokes(t *testing.T) {
 	h := New("127.0.0.1:7071", Layout{})
-	one := http.Header{http.CanonicalHeaderKey(invocationID): {"1"}}
+	one := http.Header{http.CanonicalHeaderKey(invocationID): {testID}}
 	with := func(name, value string) http.Header {
 		header := one.Clone()
 		header.Set(name, value)
@@ -203,7 +203,10 @@ func TestOnlyTheHostInvokes(t *testing.T) {
 		"other host":      {"POST", "app.azurewebsites.net", one, true},
 		"localhost":       {"POST", "localhost:7071", one, true},
 		"no id":           {"POST", "127.0.0.1:7071", http.Header{}, true},
-		"two ids":         {"POST", "127.0.0.1:7071", http.Header{http.CanonicalHeaderKey(invocationID): {"1", "2"}}, true},
+		"two ids":         {"POST", "127.0.0.1:7071", http.Header{http.CanonicalHeaderKey(invocationID): {testID, testID}}, true},
+		"joined ids":      {"POST", "127.0.0.1:7071", with(invocationID, "mine, "+testID), true},
+		"two in one line": {"POST", "127.0.0.1:7071", with(invocationID, testID+", "+testID), true},
+		"no GUID":         {"POST", "127.0.0.1:7071", with(invocationID, "1"), true},
 		"proxied":         {"POST", "127.0.0.1:7071", with("X-Forwarded-For", "1.2.3.4"), true},
 		"forwarded":       {"POST", "127.0.0.1:7071", with("Forwarded", "for=1.2.3.4"), true},
 		"Azure front end": {"POST", "127.0.0.1:7071", with("X-Arr-Log-Id", "x"), true},
@@ -229,5 +232,21 @@ func TestTheWaitForTheStartLeavesTimeToAnswer(t *testing.T) {
 				t.Errorf("%s: %d after %s", timeout, w.Code, took)
 			}
 		})
+	}
+}
+
+// TestTheAPIIsFoundUnderEachPathThatHostsCall: C100.
+func TestTheAPIIsFoundUnderEachPathThatHostsCall(t *testing.T) {
+	for path, want := range map[string]string{
+		"/api/v1/webhooks": "/api/v1/webhooks", "/api/api/v1/webhooks": "/api/v1/webhooks", "/api/api/v1/a%2Fb": "/api/v1/a%2Fb",
+		"/api/v1/healthz": "/healthz", "/api/api/v1/readyz": "/readyz", "/API/V1/webhooks": "/API/V1/webhooks", "/api/api/api/v1/x": "/api/api/api/v1/x",
+	} {
+		h := New("127.0.0.1:7071", Layout{})
+		h.Start(Parts{API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte(r.URL.EscapedPath())) })})
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://127.0.0.1:7071"+path, nil))
+		if got := w.Body.String(); got != want {
+			t.Errorf("%s is %s here, want %s", path, got, want)
+		}
 	}
 }

@@ -82,7 +82,7 @@ type Config struct {
 	// system's.
 	ManagedIdentityClientID string
 
-	// LogLevel and LogFormat ("json" or "text") shape the log.
+	// LogLevel and LogFormat ("auto", "json" or "text") shape the log.
 	LogLevel  slog.Level
 	LogFormat string
 	// OTLPEndpoint is the base URL of an OpenTelemetry collector; empty means

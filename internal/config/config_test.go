@@ -49,7 +49,7 @@ func TestDefaults(t *testing.T) {
 		c.Lease != 0, c.Concurrency != 64, c.MaxInFlight != 1024, c.PollMin != 100*time.Millisecond, c.PollMax != 30*time.Second,
 		c.Drain != 35*time.Second, c.RegistryRefresh != 5*time.Second, c.Encoding != queue.EncodingAuto,
 		!c.PoisonCopy, c.Retention != 8*24*time.Hour, c.WebhookTimeout != 30*time.Second, c.TablePrefix != "pushlease", c.TablePartitions != 1,
-		c.LogLevel != slog.LevelInfo, c.LogFormat != "json", c.OTLPEndpoint != "", c.Instance == "":
+		c.LogLevel != slog.LevelInfo, c.LogFormat != "auto", c.OTLPEndpoint != "", c.Instance == "":
 		t.Errorf("defaults: %v", c)
 	}
 	if more, err := Load(nil, []string{"PUSHLEASE_CONCURRENCY=5000"}); err != nil || more.MaxInFlight != 5000 {
@@ -244,7 +244,7 @@ var refusals = []struct {
 	{name: "client id", args: []string{"--managed-identity-client-id=me"}, setting: "managed_identity_client_id", cure: "0000"},
 	{name: "client id beside a connection string", args: []string{"--managed-identity-client-id=00000000-0000-0000-0000-000000000000", "--storage=UseDevelopmentStorage=true"}, setting: "managed_identity_client_id", cure: "azure:<account>"},
 	{name: "log level", args: []string{"--log-level=loud"}, setting: "log_level", cure: "debug, info"},
-	{name: "log format", args: []string{"--log-format=xml"}, setting: "log_format", cure: "json or text"},
+	{name: "log format", args: []string{"--log-format=xml"}, setting: "log_format", cure: "auto, json or text"},
 	{name: "endpoint without scheme", args: []string{"--otlp-endpoint=localhost:4318"}, setting: "otlp_endpoint", cure: "http://127.0.0.1:4318"},
 	{name: "endpoint beside a switched-off SDK", args: []string{"--otlp-endpoint=http://127.0.0.1:4318"}, env: []string{"OTEL_SDK_DISABLED=true"}, setting: "otlp_endpoint", cure: "unset one"},
 	{name: "instance", args: []string{"--instance=" + strings.Repeat("x", 65)}, setting: "instance", cure: "1 to 64"},

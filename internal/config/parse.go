@@ -52,7 +52,7 @@ func parseBool(v string) (bool, error) {
 
 func oneOf(v string, allowed ...string) (string, error) {
 	if !slices.Contains(allowed, v) {
-		return "", fmt.Errorf("%q is not known; use %s", v, strings.Join(allowed, " or "))
+		return "", fmt.Errorf("%q is not known; use %s", v, strings.Join(allowed[:len(allowed)-1], ", ")+" or "+allowed[len(allowed)-1])
 	}
 	return v, nil
 }

@@ -188,9 +188,9 @@ var table = named([]Setting{
 		show: func(c Config) string { return showLevel(c.LogLevel) },
 	},
 	{
-		Name: "log_format", Default: "json",
-		Help: "Form of the log on standard error: json or text.",
-		set:  func(c *Config, v string) (err error) { c.LogFormat, err = oneOf(v, "json", "text"); return err },
+		Name: "log_format", Default: "auto",
+		Help: "Form of the log on standard error: json, text, or auto, which is text on a terminal and json elsewhere.",
+		set:  func(c *Config, v string) (err error) { c.LogFormat, err = oneOf(v, "auto", "json", "text"); return err },
 		show: func(c Config) string { return c.LogFormat },
 	},
 	{

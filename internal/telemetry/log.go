@@ -2,7 +2,9 @@ package telemetry
 
 import (
 	"context"
+	"io"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
@@ -16,10 +18,20 @@ const maxErrorText = 300
 
 func newHandler(o Options) slog.Handler {
 	opts := &slog.HandlerOptions{Level: o.LogLevel, ReplaceAttr: durationsAsText}
-	if o.LogFormat == "text" {
+	if o.LogFormat == "text" || o.LogFormat == "auto" && isTerminal(o.LogOutput) {
 		return traceHandler{slog.NewTextHandler(o.LogOutput, opts)}
 	}
 	return traceHandler{slog.NewJSONHandler(o.LogOutput, opts)}
+}
+
+// isTerminal reports whether someone reads what is written to w.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 // durationsAsText writes durations as everywhere else in pushlease ("30s"); slog

@@ -38,7 +38,7 @@ type Options struct {
 	LogOutput io.Writer
 	// LogLevel is the least important level that is logged.
 	LogLevel slog.Level
-	// LogFormat is "json" or "text".
+	// LogFormat is "json", "text", or "auto": text on a terminal, and JSON elsewhere.
 	LogFormat string
 	// OTLPEndpoint is the base URL of a collector (OTLP over HTTP), without
 	// credentials. Empty: the standard OTEL_EXPORTER_OTLP_* variables decide, and
@@ -50,8 +50,8 @@ func (o Options) validate() error {
 	switch {
 	case o.LogOutput == nil:
 		return errors.New("telemetry: LogOutput is missing")
-	case o.LogFormat != "json" && o.LogFormat != "text":
-		return fmt.Errorf("telemetry: LogFormat %q is neither json nor text", o.LogFormat)
+	case o.LogFormat != "auto" && o.LogFormat != "json" && o.LogFormat != "text":
+		return fmt.Errorf("telemetry: LogFormat %q is none of auto, json and text", o.LogFormat)
 	}
 	return nil
 }

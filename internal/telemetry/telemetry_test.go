@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -205,6 +206,28 @@ func TestTextLog(t *testing.T) {
 	start(t, Options{LogOutput: &out, LogFormat: "text"}).Logger.Info("hello", "a", "b\nc")
 	if !strings.Contains(out.String(), `msg=hello a="b\nc"`) || strings.Count(out.String(), "\n") != 1 {
 		t.Errorf("%q", out.String())
+	}
+}
+
+// A pipe, as a supervisor or container reads it, gets JSON; what is typed into a terminal, text.
+func TestAutomaticLogIsJSONWhereNobodyReads(t *testing.T) {
+	noCollector(t)
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var buffer bytes.Buffer
+	for _, to := range []io.Writer{write, &buffer} {
+		start(t, Options{LogOutput: to, LogFormat: "auto"}).Logger.Info("hello")
+	}
+	if err := write.Close(); err != nil {
+		t.Fatal(err)
+	}
+	piped, err := io.ReadAll(read)
+	for _, line := range []string{string(piped), buffer.String()} {
+		if err != nil || !strings.HasPrefix(line, `{"time"`) {
+			t.Errorf("%q, %v", line, err)
+		}
 	}
 }
 

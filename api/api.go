@@ -109,19 +109,17 @@ func (c Check) unready() bool { return !c.OK && !c.Degrades }
 // to read a request and to write an answer are the server's to bound.
 type API struct {
 	Options
-	router     *chi.Mux
-	crossSite  *http.CrossOriginProtection
-	published  metric.Int64Counter
-	unrecorded metric.Int64Counter
-	unfinished metric.Int64Counter
-	replayed   metric.Int64Counter
-	purged     metric.Int64Counter
-	requests   metric.Int64Counter
-	replays    *replayJobs
-	backlog    *backlog
-	depths     *depths
-	hooked     hookedQueues
-	tests      tests
+	router    *chi.Mux
+	crossSite *http.CrossOriginProtection
+	publisher *publisher
+	replayed  metric.Int64Counter
+	purged    metric.Int64Counter
+	requests  metric.Int64Counter
+	replays   *replayJobs
+	backlog   *backlog
+	depths    *depths
+	hooked    hookedQueues
+	tests     tests
 }
 
 // New returns the API, or an error that names everything missing or wrong.
@@ -137,20 +135,12 @@ func New(opts Options) (*API, error) {
 	}
 	a := &API{Options: opts, crossSite: http.NewCrossOriginProtection()}
 	var err error
-	a.published, err = opts.Meter.Int64Counter("pushlease.messages.published",
-		metric.WithUnit("{message}"), metric.WithDescription("Messages sent to a queue through the API."))
+	a.publisher, err = newPublisher(publisherOptions{
+		Queues: opts.Queues, Deliveries: opts.Deliveries, Claims: opts.Claims, RecordedSends: opts.RecordedSends, Encoding: opts.Encoding,
+		Wake: opts.Dispatcher.Wake, Warnings: a.publishWarnings, Meter: opts.Meter, Logger: opts.Logger,
+	})
 	if err != nil {
-		return nil, fmt.Errorf("make counter: %w", err)
-	}
-	a.unrecorded, err = opts.Meter.Int64Counter("pushlease.publish.records.failed",
-		metric.WithUnit("{message}"), metric.WithDescription("Published messages whose record could not be written; they are delivered all the same."))
-	if err != nil {
-		return nil, fmt.Errorf("make counter: %w", err)
-	}
-	a.unfinished, err = opts.Meter.Int64Counter("pushlease.publish.keys.unfinished",
-		metric.WithUnit("{message}"), metric.WithDescription("Published messages whose Idempotency-Key could not be kept; a repeated request sends another one, which is dropped when it is received."))
-	if err != nil {
-		return nil, fmt.Errorf("make counter: %w", err)
+		return nil, err
 	}
 	a.replayed, err = opts.Meter.Int64Counter("pushlease.deadletters.replays",
 		metric.WithDescription("Replays of dead letters that were sent, by queue."))
@@ -170,9 +160,6 @@ func New(opts Options) (*API, error) {
 	a.replays, a.backlog, a.depths = &replayJobs{}, &backlog{byQueue: map[string]waiting{}}, newDepths()
 	if err := errors.Join(a.backlog.measure(opts.Meter), a.depths.measure(opts.Meter)); err != nil {
 		return nil, fmt.Errorf("make gauge: %w", err)
-	}
-	for _, c := range []metric.Int64Counter{a.published, a.unrecorded, a.unfinished} {
-		c.Add(context.Background(), 0) // a counter that is born with its first event never rises
 	}
 	a.router = a.routes()
 	return a, nil
@@ -241,7 +228,7 @@ func (a *API) routes() *chi.Mux {
 
 	r.Get("/api/v1/queues", a.allow(ScopeRead, a.listQueues))
 	r.Get("/api/v1/queues/{queue}", a.allow(ScopeRead, a.getQueue))
-	r.Post("/api/v1/queues/{queue}/messages", a.allow(ScopePublish, a.publish))
+	r.Post("/api/v1/queues/{queue}/messages", a.allow(ScopePublish, a.publisher.publish))
 	r.Post("/api/v1/queues/{queue}/match", a.allow(ScopeRead, a.match))
 
 	r.Get("/api/v1/messages/{id}", a.allow(ScopeRead, a.getMessage))

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook/content"
 )
@@ -81,24 +80,16 @@ type webhookMatch struct {
 func (a *API) match(w http.ResponseWriter, r *http.Request) error {
 	name, badQueue := queueParam(r)
 	badQuery := readQuery(r).err()
-	in, badMode := readMode(r)
-	if in == batched {
-		badMode, in = wrongEventType("is a batch, and one message is looked at here", "send one event as "+eventType), raw
-	}
-	m, err := readOutgoing(w, r, in)
-	if err = together(badQueue, badQuery, badMode, err); err != nil {
+	read, err := readOne(w, r)
+	if err = together(badQueue, badQuery, err); err != nil {
 		return err
-	}
-	contentType := m.contentType
-	if contentType == "" {
-		contentType = queue.DefaultContentType(m.body)
 	}
 	all, bad, err := a.Webhooks.ListWebhooks(r.Context())
 	if err != nil {
 		return storageFault("read the webhooks", err)
 	}
 	all = slices.DeleteFunc(all, func(reg tables.Registration) bool { return reg.Queue != name })
-	view := newMatchView(content.Read(m.body, contentType), all, len(bad) > 0)
+	view := newMatchView(read, all, len(bad) > 0)
 	view.Queue = name
 	if view.Outcome == "unmatched" && a.KeepUnmatched(name) {
 		view.Outcome, view.Text = "dead-lettered", "Every filter refuses it: it becomes a dead letter without a POST, and a replay delivers it when the filter is right. The queue's setting unmatched: complete would delete it."

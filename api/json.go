@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -245,3 +246,14 @@ func (f fields) names() []string {
 	slices.Sort(names)
 	return names
 }
+
+// utc keeps the zero time zero.
+func utc(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+// seconds writes a duration as Retry-After has it.
+func seconds(d time.Duration) string { return strconv.Itoa(int(d.Seconds())) }

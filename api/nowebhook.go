@@ -54,13 +54,16 @@ func (a *API) queuesWithWebhooks(ctx context.Context) ([]string, error) {
 	return read, nil
 }
 
+// warningTimeout bounds how long a publish waits for what there is to be said about it.
+const warningTimeout = 2 * time.Second
+
 // publishWarnings says so when nothing receives what was published: the usual cause is a
 // misspelt name. It never fails a publish, and does not hold it up where all is well.
 func (a *API) publishWarnings(ctx context.Context, name string) []string {
 	if s, ok := a.Dispatcher.Queue(name); ok && s.Webhooks > 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), warningTimeout)
 	defer cancel()
 	queues, err := a.queuesWithWebhooks(ctx)
 	if err != nil || slices.Contains(queues, name) {

@@ -18,17 +18,6 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// note is what is known about a request for its log line.
-type note struct {
-	id  string
-	key string // name of the API key
-	err error
-}
-
-type noteKey struct{}
-
-func noteOf(r *http.Request) *note { return r.Context().Value(noteKey{}).(*note) }
-
 type onlyProbesKey struct{}
 
 // OnlyProbes marks the requests of a caller who came when all connections were at work:

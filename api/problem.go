@@ -24,9 +24,9 @@ type problem struct {
 	Instance string       `json:"instance,omitempty"`
 	Errors   []fieldError `json:"errors,omitempty"`
 	// Checks are those of /readyz.
-	Checks []Check `json:"checks,omitempty"`
+	Checks any `json:"checks,omitempty"`
 	// Events says what became of each event of a batch that was not sent whole.
-	Events []eventResult `json:"events,omitempty"`
+	Events any `json:"events,omitempty"`
 
 	// cause is for the log, not for the caller.
 	cause  error

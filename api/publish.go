@@ -6,9 +6,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"time"
+
+	"go.opentelemetry.io/otel/metric"
 
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -40,9 +43,50 @@ type publication struct {
 	text []byte
 }
 
+// publisherOptions are what publishing needs of others.
+type publisherOptions struct {
+	Queues     queue.Service
+	Deliveries tables.Deliveries
+	Claims     tables.Claims
+	// RecordedSends sends and records in one step; nil where the store has no such thing.
+	RecordedSends RecordedSends
+	// Encoding is the setting of a queue.
+	Encoding func(queue string) queue.Encoding
+	// Wake makes the queue's poller look at once.
+	Wake func(queue string)
+	// Warnings says what a publisher to the queue should know.
+	Warnings func(ctx context.Context, queue string) []string
+	Meter    metric.Meter
+	Logger   *slog.Logger
+}
+
+// publisher publishes messages, and manages nothing. Safe for concurrent use.
+type publisher struct {
+	publisherOptions
+	published, unrecorded, unfinished metric.Int64Counter
+}
+
+func newPublisher(o publisherOptions) (*publisher, error) {
+	a := &publisher{publisherOptions: o}
+	var errs [3]error
+	a.published, errs[0] = o.Meter.Int64Counter("pushlease.messages.published",
+		metric.WithUnit("{message}"), metric.WithDescription("Messages sent to a queue through the API."))
+	a.unrecorded, errs[1] = o.Meter.Int64Counter("pushlease.publish.records.failed",
+		metric.WithUnit("{message}"), metric.WithDescription("Published messages whose record could not be written; they are delivered all the same."))
+	a.unfinished, errs[2] = o.Meter.Int64Counter("pushlease.publish.keys.unfinished",
+		metric.WithUnit("{message}"), metric.WithDescription("Published messages whose Idempotency-Key could not be kept; a repeated request sends another one, which is dropped when it is received."))
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, fmt.Errorf("make counter: %w", err)
+	}
+	for _, c := range []metric.Int64Counter{a.published, a.unrecorded, a.unfinished} {
+		c.Add(context.Background(), 0) // a counter that is born with its first event never rises
+	}
+	return a, nil
+}
+
 // publish sends what the request says to a queue: its body as it is, a CloudEvents event
 // of structured or binary mode, or a batch of events.
-func (a *API) publish(w http.ResponseWriter, r *http.Request) error {
+func (a *publisher) publish(w http.ResponseWriter, r *http.Request) error {
 	name, badQueue := queueParam(r)
 	opts, badOptions := publishOptions(r)
 	mode, badMode := readMode(r)
@@ -71,7 +115,7 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) error {
 		return sendProblem(err)
 	}
 	if !handed {
-		a.Dispatcher.Wake(p.queue)
+		a.Wake(p.queue)
 	}
 	a.recordPublished(r, p, sent)
 	return a.accepted(w, r, p, sent)
@@ -88,7 +132,7 @@ type RecordedSends interface {
 
 // send stores the message, with its record where the store can. When it was not handed to
 // the dispatcher, that is to be woken.
-func (a *API) send(ctx context.Context, p publication) (sent queue.Sent, handed bool, err error) {
+func (a *publisher) send(ctx context.Context, p publication) (sent queue.Sent, handed bool, err error) {
 	if a.RecordedSends != nil {
 		d := newPublished(p, a.Encoding(p.queue))
 		sent, handed, err = a.RecordedSends.SendRecorded(ctx, p.queue, p.text, p.opts, func(sent queue.Sent) tables.Record {
@@ -108,10 +152,10 @@ func (a *API) send(ctx context.Context, p publication) (sent queue.Sent, handed 
 }
 
 // accepted writes the answer of a publish.
-func (a *API) accepted(w http.ResponseWriter, r *http.Request, p publication, sent queue.Sent) error {
+func (a *publisher) accepted(w http.ResponseWriter, r *http.Request, p publication, sent queue.Sent) error {
 	w.Header().Set("Location", "/api/v1/messages/"+url.PathEscape(sent.ID))
 	view := newPublishedView(p, sent)
-	view.Warnings = a.publishWarnings(r.Context(), p.queue)
+	view.Warnings = a.Warnings(r.Context(), p.queue)
 	return writeJSON(w, http.StatusAccepted, view)
 }
 
@@ -200,7 +244,7 @@ func publishedAs(d tables.Delivery, p publication, sent queue.Sent) tables.Deliv
 // recordPublished records the message for its timeline, where that was not done with the
 // send. The message is in the queue whatever happens here, and may have been received:
 // its record never replaces what the dispatcher has found out meanwhile.
-func (a *API) recordPublished(r *http.Request, p publication, sent queue.Sent) {
+func (a *publisher) recordPublished(r *http.Request, p publication, sent queue.Sent) {
 	if a.RecordedSends != nil {
 		return
 	}
@@ -211,12 +255,4 @@ func (a *API) recordPublished(r *http.Request, p publication, sent queue.Sent) {
 		a.unrecorded.Add(ctx, 1)
 		a.Logger.WarnContext(ctx, "publish not recorded", "message", d.MessageID, "queue", d.Queue, "request_id", noteOf(r).id, "error", err)
 	}
-}
-
-// utc keeps the zero time zero.
-func utc(t time.Time) time.Time {
-	if t.IsZero() {
-		return time.Time{}
-	}
-	return t.UTC()
 }

@@ -52,7 +52,7 @@ var keyWithBatch = newProblem(http.StatusUnprocessableEntity, "idempotency-key-u
 
 // publishBatch sends each event of a batch as a message of its own, in order, but none
 // when something is wrong with any. wrong is what is known to be already.
-func (a *API) publishBatch(w http.ResponseWriter, r *http.Request, p publication, wrong error) error {
+func (a *publisher) publishBatch(w http.ResponseWriter, r *http.Request, p publication, wrong error) error {
 	ps, results, err := a.readBatch(w, r, p)
 	if err = together(wrong, err); err != nil {
 		return err
@@ -67,7 +67,7 @@ func (a *API) publishBatch(w http.ResponseWriter, r *http.Request, p publication
 		problem.Events = results
 		return problem
 	}
-	return writeJSON(w, http.StatusAccepted, publishedView{Queue: p.queue, Events: results, Warnings: a.publishWarnings(r.Context(), p.queue)})
+	return writeJSON(w, http.StatusAccepted, publishedView{Queue: p.queue, Events: results, Warnings: a.Warnings(r.Context(), p.queue)})
 }
 
 func batchDetail(sent, all int, err error) string {
@@ -80,7 +80,7 @@ func batchDetail(sent, all int, err error) string {
 
 // sendAll sends until one fails, and notes in results what became of each. It returns
 // what storage said about those that were sent.
-func (a *API) sendAll(ctx context.Context, ps []publication, results []eventResult) ([]queue.Sent, error) {
+func (a *publisher) sendAll(ctx context.Context, ps []publication, results []eventResult) ([]queue.Sent, error) {
 	var all []queue.Sent
 	for i, p := range ps {
 		sent, _, err := a.send(ctx, p)
@@ -100,11 +100,11 @@ func (a *API) sendAll(ctx context.Context, ps []publication, results []eventResu
 }
 
 // finishBatch does what follows the sends. The records go together where they can.
-func (a *API) finishBatch(r *http.Request, ps []publication, sent []queue.Sent) {
+func (a *publisher) finishBatch(r *http.Request, ps []publication, sent []queue.Sent) {
 	if len(sent) == 0 {
 		return
 	}
-	a.Dispatcher.Wake(ps[0].queue)
+	a.Wake(ps[0].queue)
 	var wg sync.WaitGroup
 	for i, s := range sent {
 		wg.Go(func() { a.recordPublished(r, ps[i], s) })
@@ -113,7 +113,7 @@ func (a *API) finishBatch(r *http.Request, ps []publication, sent []queue.Sent) 
 }
 
 // readBatch reads and checks all events of a batch; the results begin as not_sent.
-func (a *API) readBatch(w http.ResponseWriter, r *http.Request, like publication) ([]publication, []eventResult, error) {
+func (a *publisher) readBatch(w http.ResponseWriter, r *http.Request, like publication) ([]publication, []eventResult, error) {
 	var badHeaders error
 	if hasAttributes(r.Header) {
 		badHeaders = badEvent([]fieldError{{"ce-*", "is a header of binary mode, which a batch does not have", "leave the ce- headers out: each event in the body holds its own attributes"}})
@@ -134,7 +134,7 @@ func (a *API) readBatch(w http.ResponseWriter, r *http.Request, like publication
 }
 
 // checkBatch checks the events one by one.
-func (a *API) checkBatch(r *http.Request, like publication, events []json.RawMessage) ([]publication, []eventResult, error) {
+func (a *publisher) checkBatch(r *http.Request, like publication, events []json.RawMessage) ([]publication, []eventResult, error) {
 	ps := make([]publication, len(events))
 	results := make([]eventResult, len(events))
 	parent, state := traceContext(r.Header)

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -29,53 +27,6 @@ const (
 	inProgressPause = 2 * time.Second
 )
 
-const idempotencyHeader = "Idempotency-Key"
-
-// idempotencyKey reads the header of draft-ietf-httpapi-idempotency-key-header: a string
-// of RFC 8941, in quotes, or what most clients send, the bare key. Empty without one.
-func idempotencyKey(r *http.Request) (string, error) {
-	bad := func(what string) error {
-		return invalid(fieldError{idempotencyHeader, what,
-			fmt.Sprintf(`send one key of 1 to %d printable ASCII characters, such as a UUID; put it in "quotes" where it has blanks, commas, semicolons or quotes`, queue.MaxIdempotencyKey)})
-	}
-	values := r.Header.Values(idempotencyHeader)
-	switch len(values) {
-	case 0:
-		return "", nil
-	case 1:
-	default:
-		return "", bad("is there more than once")
-	}
-	key := strings.TrimSpace(values[0])
-	if strings.HasPrefix(key, `"`) {
-		var ok bool
-		if key, ok = parseString(key); !ok {
-			return "", bad("is not a quoted text")
-		}
-	} else if strings.ContainsAny(key, ` ,;"\`) {
-		return "", bad("has characters that need quotes")
-	}
-	switch {
-	case key == "":
-		return "", bad("is empty")
-	case len(key) > queue.MaxIdempotencyKey:
-		return "", bad(fmt.Sprintf("has more than %d characters", queue.MaxIdempotencyKey))
-	case strings.ContainsFunc(key, func(c rune) bool { return c < 0x20 || c > 0x7e }):
-		return "", bad("has characters other than printable ASCII")
-	}
-	return key, nil
-}
-
-// parseString reads an sf-string of RFC 8941: only quotes and backslashes are escaped.
-func parseString(s string) (string, bool) {
-	text, ok := unquoteHeader(s)
-	if !ok {
-		return "", false
-	}
-	escapes := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
-	return text, `"`+escapes.Replace(text)+`"` == s
-}
-
 // fingerprint tells whether two requests with one key ask for the same. A trace is not
 // part of it: each try has its own.
 func (p publication) fingerprint() string {
@@ -86,7 +37,7 @@ func (p publication) fingerprint() string {
 // notes its id on the claim; everyone else gets that answer. When this process dies in
 // between, the claim lapses and a repeated request sends a second message, which the
 // dispatcher drops, because both carry the key.
-func (a *API) publishOnce(w http.ResponseWriter, r *http.Request, p publication) error {
+func (a *publisher) publishOnce(w http.ResponseWriter, r *http.Request, p publication) error {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	c := tables.Claim{
 		Key: tables.ClaimKey("publish", p.queue, p.key), Owner: rand.Text(), At: now, Until: now.Add(keyClaimLife),
@@ -116,7 +67,7 @@ func (a *API) publishOnce(w http.ResponseWriter, r *http.Request, p publication)
 		return sendProblem(err)
 	}
 	if !handed {
-		a.Dispatcher.Wake(p.queue)
+		a.Wake(p.queue)
 	}
 	c.MessageID, c.Until = sent.ID, sent.InsertedAt
 	var recorded sync.WaitGroup
@@ -127,7 +78,7 @@ func (a *API) publishOnce(w http.ResponseWriter, r *http.Request, p publication)
 }
 
 // claimKey asks for the claim. An error says neither yes nor no.
-func (a *API) claimKey(ctx context.Context, c tables.Claim) (current tables.Claim, won bool, err error) {
+func (a *publisher) claimKey(ctx context.Context, c tables.Claim) (current tables.Claim, won bool, err error) {
 	for range keyTries {
 		tryCtx, cancel := context.WithTimeout(ctx, keyTableTime)
 		current, won, err = a.Claims.Claim(tryCtx, c, time.Now())
@@ -141,7 +92,7 @@ func (a *API) claimKey(ctx context.Context, c tables.Claim) (current tables.Clai
 
 // releaseKey frees the key of a message that was not sent. Where that fails it is free
 // when the claim lapses.
-func (a *API) releaseKey(ctx context.Context, c tables.Claim) {
+func (a *publisher) releaseKey(ctx context.Context, c tables.Claim) {
 	ctx, cancel := context.WithTimeout(ctx, keyTableTime)
 	defer cancel()
 	_ = a.Claims.ReleaseClaim(ctx, c)
@@ -149,7 +100,7 @@ func (a *API) releaseKey(ctx context.Context, c tables.Claim) {
 
 // finishKey notes the message on the claim. Its Until, which does not end a claim that is
 // done, is when the message was inserted.
-func (a *API) finishKey(r *http.Request, name string, c tables.Claim) {
+func (a *publisher) finishKey(r *http.Request, name string, c tables.Claim) {
 	var err error
 	for range keyTries {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), keyTableTime)
@@ -167,7 +118,7 @@ func (a *API) finishKey(r *http.Request, name string, c tables.Claim) {
 }
 
 // answerAgain answers a request whose key somebody has: mine lost to current.
-func (a *API) answerAgain(w http.ResponseWriter, r *http.Request, p publication, current, mine tables.Claim) error {
+func (a *publisher) answerAgain(w http.ResponseWriter, r *http.Request, p publication, current, mine tables.Claim) error {
 	switch {
 	case current.BodyHash != mine.BodyHash:
 		return newProblem(http.StatusUnprocessableEntity, "idempotency-key-reused", "The Idempotency-Key was used for another message",
@@ -199,6 +150,3 @@ func sentPerhaps(err error) error {
 	p.header["Retry-After"] = seconds(keyClaimLife)
 	return p
 }
-
-// seconds writes a duration as Retry-After has it.
-func seconds(d time.Duration) string { return strconv.Itoa(int(d.Seconds())) }

@@ -109,6 +109,22 @@ func readOutgoing(w http.ResponseWriter, r *http.Request, in mode) (outgoing, er
 	return m, nil
 }
 
+// readOne reads a message as a publish does, to look at and not to send; a batch is refused.
+func readOne(w http.ResponseWriter, r *http.Request) (content.Content, error) {
+	in, badMode := readMode(r)
+	if in == batched {
+		badMode, in = wrongEventType("is a batch, and one message is looked at here", "send one event as "+eventType), raw
+	}
+	m, err := readOutgoing(w, r, in)
+	if err = together(badMode, err); err != nil {
+		return content.Content{}, err
+	}
+	if m.contentType == "" {
+		m.contentType = queue.DefaultContentType(m.body)
+	}
+	return content.Read(m.body, m.contentType), nil
+}
+
 func messageBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	cure := fmt.Sprintf("send at most %d bytes (about 48,000 where the body is binary or has a content type of its own); put larger payloads into a blob and send its address", queue.MaxTextBytes)
 	body, err := takeBody(w, r, queue.MaxTextBytes)

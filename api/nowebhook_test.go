@@ -103,3 +103,32 @@ func (c *countedLists) ListWebhooks(ctx context.Context) ([]tables.Registration,
 	c.lists.Add(1)
 	return c.Webhooks.ListWebhooks(ctx)
 }
+
+// A late answer about webhooks holds up no publish.
+func TestAPublishDoesNotWaitForAWarning(t *testing.T) {
+	silent := silentLists{asked: make(chan time.Duration, 1)}
+	h := newHarness(t, func(o *Options) {
+		silent.Webhooks = o.Webhooks
+		o.Webhooks = silent
+	})
+	a := h.do(http.StatusAccepted, "POST", "/api/v1/queues/invoices/messages", "{}")
+	if patience := <-silent.asked; patience > warningTimeout {
+		t.Errorf("the list of webhooks was waited for for up to %s", patience)
+	}
+	if a.get("warnings") != nil {
+		t.Errorf("what is not known: %s", a.body)
+	}
+}
+
+// silentLists never answers, and tells how long its caller would wait.
+type silentLists struct {
+	tables.Webhooks
+	asked chan time.Duration
+}
+
+func (s silentLists) ListWebhooks(ctx context.Context) ([]tables.Registration, []tables.RowError, error) {
+	until, _ := ctx.Deadline()
+	s.asked <- time.Until(until)
+	<-ctx.Done()
+	return nil, nil, ctx.Err()
+}

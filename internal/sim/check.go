@@ -306,14 +306,29 @@ func (k *checker) attemptOf(recorded []*attempt, p *post) *attempt {
 // attemptExcused is whether the process ended before the attempt was on record.
 func (k *checker) attemptExcused(m *message, p *post) bool {
 	if k.plan.File {
-		const soon = 30 * time.Second
-		return p.inst.died > 0 && p.inst.died-p.at < soon+k.plan.Webhooks[0].Timeout || p.inst.stopped > 0 && p.taken == 0
+		soon := 30*time.Second + k.plan.Webhooks[0].Timeout
+		return p.inst.died > 0 && (p.inst.died-p.at < soon || k.refusedRecords(p.inst, p.at+soon)) || p.inst.stopped > 0 && p.taken == 0
 	}
 	if p.inst.died == 0 && p.inst.stopped == 0 {
 		return false
 	}
 	c := k.recordOf(m, p)
 	return c == nil || c.applied > k.downAt(p.inst)
+}
+
+// refusedRecords is whether a file refused an instance what it asked of tables after a time, and
+// took no record from it.
+func (k *checker) refusedRecords(i *instance, after time.Duration) (away bool) {
+	for _, c := range k.calls {
+		if c.inst != i || c.service != "table" || c.begin < after {
+			continue
+		}
+		if c.ok && c.op == "record" {
+			return false
+		}
+		away = away || c.fault == refused
+	}
+	return away
 }
 
 // prompt: the webhooks that must not notice their neighbours get their messages at once.

@@ -40,6 +40,7 @@ func TestSeedsOfWhatIsMended(t *testing.T) {
 		{"C54: whoever dead-lettered a message died, and its timeline said for ever that it was about to", "expiry", 61},
 		{"C57: a replay that a crash cut stayed replaying", "replays", 2},
 		{"C55: a delivered message was POSTed again because tables could not be read for a moment", "redelivery", 4},
+		{"a publish waited for a late list of webhooks", "latency-tail", 20000},
 	} {
 		t.Run(m.found, func(t *testing.T) {
 			p, _ := NewPlan(m.profile, m.seed)

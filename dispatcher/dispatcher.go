@@ -84,7 +84,7 @@ func New(o Options) (*Dispatcher, error) {
 	d.flows = flow.New(flow.Options{
 		Store: o.Store, Instance: o.Instance, Log: o.Logger, Turned: func(id string, phase policy.BreakerPhase) {
 			m.BreakerTurns.Add(meter.Labels{Webhook: id, State: string(phase)})
-		}, Shown: d.Wake,
+		}, Shown: func(queueName, messageID string) { d.receiver.Shown(queueName, messageID) },
 		Fresh: func(ctx context.Context, since time.Time) bool { return d.registry.Fresh(ctx, since) },
 		Disable: func(ctx context.Context, id string, resetAt time.Time) {
 			d.disable(ctx, id, resetAt, policy.WebhookFailing)

@@ -209,7 +209,7 @@ func TestGuardSurvivesFaultsOfStorageWithoutSpinning(t *testing.T) {
 				b.store.on(operation, down.rule(failBefore))
 				peeks, receives := b.queues.count("peek"), b.queues.count("receive")
 				time.Sleep(35 * time.Minute)
-				if n := b.queues.count("peek") - peeks + b.queues.count("receive") - receives; n > 250 {
+				if n := b.queues.count("peek") - peeks + b.queues.count("receive") - receives; n > 150 {
 					t.Errorf("%d calls in 35 minutes of faults", n)
 				}
 				down.end()

@@ -30,6 +30,7 @@ func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Messag
 	defer d.metrics.Queues.Enter(q.Name())()
 	d.metrics.Received(q.Name(), m.DequeueCount > 1)
 	d.flows.Received(q.Name(), m.ID)
+	d.receiver.Received(q.Name(), m.ID)
 	l := d.leases.Keep(work, q, m)
 	defer l.Stop()
 	if !l.Begin() {

@@ -123,24 +123,28 @@ func (w *world) look(settled bool) {
 		}
 	}
 	for _, i := range w.slots {
-		s.lost += i.metric("pushlease_records_lost_total")
+		s.lost += w.metric(i, "pushlease_records_lost_total")
 	}
 	w.note("plan", fmt.Sprintf("the metric of lost records says %d", s.lost))
 	w.shown = s
 }
 
-// metric is the sum of a metric's series.
-func (i *instance) metric(name string) (sum int) {
-	_, text := i.ask(http.MethodGet, "/metrics", nil)
+// metric is the sum of a metric's series, of which there must be some.
+func (w *world) metric(i *instance, name string) (sum int) {
+	status, text := i.ask(http.MethodGet, "/metrics", nil)
+	found := false
 	for line := range strings.SplitSeq(string(text), "\n") {
-		rest, ok := strings.CutPrefix(strings.TrimPrefix(line, "pushlease_"), name)
+		rest, ok := strings.CutPrefix(line, name)
 		if !ok {
 			continue
 		}
 		value, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
 		if err == nil {
-			sum += int(value)
+			sum, found = sum+int(value), true
 		}
+	}
+	if status == http.StatusOK && !found {
+		w.violate("plan", fmt.Sprintf("%s has no metric %s", i.name, name))
 	}
 	return sum
 }
@@ -178,9 +182,9 @@ func (w *world) idle() {
 		return // a file is not billed
 	}
 	// A receive every 30 s or so for each queue, and one at each time for which a message was
-	// given back, though it may have gone before; webhooks are read every 15 s, their
+	// given back, unless it came back before; webhooks are read every 15 s, their
 	// health once a minute; and a little for what is done by the hour.
-	bound := w.plan.Instances * (len(w.queues())*120 + 120)
+	bound := w.plan.Instances * (len(w.queues())*45 + 100)
 	if calls > bound {
 		w.violate("idle", fmt.Sprintf("%d storage calls in %s without anything to do, more than %d: %s", calls, length, bound, w.tally(before)))
 	}

@@ -71,7 +71,7 @@ func newDeliverer(t *testing.T, sender Sender, webhooks ...string) (*Deliverer, 
 	}
 	log := slog.New(slog.DiscardHandler)
 	flows := flow.New(flow.Options{
-		Store: db, Instance: "test", Log: log, Turned: func(string, policy.BreakerPhase) {}, Shown: func(string) {},
+		Store: db, Instance: "test", Log: log, Turned: func(string, policy.BreakerPhase) {}, Shown: func(string, string) {},
 		Fresh:   func(context.Context, time.Time) bool { return true },
 		Disable: func(context.Context, string, time.Time) {},
 	})

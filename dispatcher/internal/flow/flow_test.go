@@ -74,7 +74,7 @@ func TestAProbeDoesNotWaitForPostsOfBefore(t *testing.T) {
 // testFlows knows no webhook yet; nothing is stored.
 func testFlows() *Flows {
 	return New(Options{
-		Log: slog.New(slog.DiscardHandler), Turned: func(string, policy.BreakerPhase) {}, Shown: func(string) {},
+		Log: slog.New(slog.DiscardHandler), Turned: func(string, policy.BreakerPhase) {}, Shown: func(string, string) {},
 	})
 }
 

@@ -18,7 +18,7 @@ type Options struct {
 	// Turned counts that a breaker went into another phase.
 	Turned func(webhookID string, phase policy.BreakerPhase)
 	// Shown tells that a held message of the queue is visible again.
-	Shown func(queueName string)
+	Shown func(queueName, messageID string)
 	// Fresh reads the registrations again unless that was done since, and reports whether
 	// they are as new as that.
 	Fresh func(ctx context.Context, since time.Time) bool

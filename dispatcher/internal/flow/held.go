@@ -290,7 +290,7 @@ func (fs *Flows) show(ctx context.Context, messages []*heldMessage) {
 			callCtx, cancel := context.WithTimeout(ctx, showTimeout)
 			defer cancel()
 			if one.q.Abandon(callCtx, one.m, 0) == nil { // otherwise it comes back at its time
-				fs.o.Shown(one.q.Name())
+				fs.o.Shown(one.q.Name(), one.m.ID)
 			}
 		})
 	}

@@ -256,8 +256,12 @@ type late struct {
 }
 
 // window spans the ends of several such lives; looks in between that find nothing are
-// cheap.
-type window struct{ from, until time.Time }
+// cheap. soonest is the first of these ends.
+type window struct{ from, soonest, until time.Time }
+
+// looksInWindow is how many looks at least there are before the first life ends: they come more
+// and more often, down to guardInterval.
+const looksInWindow = 10
 
 func newLate() *late { return &late{windows: map[string]window{}} }
 
@@ -271,10 +275,13 @@ func (l *late) note(queueName string, m *queue.Message, delay time.Duration) {
 	defer l.mu.Unlock()
 	w, ok := l.windows[queueName]
 	if !ok || time.Now().After(w.until) {
-		w = window{from: back, until: m.ExpiresAt}
+		w = window{from: back, soonest: m.ExpiresAt, until: m.ExpiresAt}
 	}
 	if back.Before(w.from) {
 		w.from = back
+	}
+	if m.ExpiresAt.Before(w.soonest) {
+		w.soonest = m.ExpiresAt
 	}
 	if m.ExpiresAt.After(w.until) {
 		w.until = m.ExpiresAt
@@ -296,5 +303,5 @@ func (l *late) wait(queueName string, now time.Time, wait time.Duration) time.Du
 	case now.Before(w.from):
 		return min(wait, w.from.Sub(now)+time.Second) // storage counts whole seconds
 	}
-	return min(wait, guardInterval)
+	return min(wait, max(w.soonest.Sub(now)/looksInWindow, guardInterval))
 }

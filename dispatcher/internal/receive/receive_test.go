@@ -65,7 +65,7 @@ func inBubble(t *testing.T, change func(*Options), f func(b *bench)) {
 		}
 		log := slog.New(slog.DiscardHandler)
 		flows := flow.New(flow.Options{
-			Store: db, Instance: "test", Log: log, Turned: func(string, policy.BreakerPhase) {}, Shown: func(string) {},
+			Store: db, Instance: "test", Log: log, Turned: func(string, policy.BreakerPhase) {}, Shown: func(string, string) {},
 			Fresh:   func(context.Context, time.Time) bool { return true },
 			Disable: func(context.Context, string, time.Time) {},
 		})

@@ -154,8 +154,26 @@ func (r *Receiver) GivenBack(queueName string, m *queue.Message, delay time.Dura
 	p := r.pollers[queueName]
 	r.mu.Unlock()
 	if p != nil {
-		p.willBeVisible(delay)
+		p.willBeVisible(m.ID, delay)
 	}
+}
+
+// Received tells the queue's poller that a message has come back, so that it does not look for it
+// at the time for which it was given back.
+func (r *Receiver) Received(queueName, messageID string) {
+	r.mu.Lock()
+	p := r.pollers[queueName]
+	r.mu.Unlock()
+	if p != nil {
+		p.due.back(messageID)
+	}
+}
+
+// Shown makes the queue's poller receive at once, because a message that was given back is visible
+// before its time. Any process may receive it.
+func (r *Receiver) Shown(queueName, messageID string) {
+	r.Received(queueName, messageID)
+	r.Wake(queueName)
 }
 
 // ours are those of names that this process receives from itself: a host receives from the others.

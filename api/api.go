@@ -236,6 +236,7 @@ func (a *API) routes() *chi.Mux {
 
 	r.Get("/api/v1/dead-letters", a.allow(ScopeRead, a.listDeadLetters))
 	r.Post("/api/v1/dead-letters/purge", a.allow(ScopeOperate, a.purgeDeadLetters))
+	r.Get("/api/v1/dead-letters/summary", a.allow(ScopeRead, a.summarizeDeadLetters))
 	r.Get("/api/v1/dead-letters/{id}", a.allow(ScopeRead, a.getDeadLetter))
 	r.Delete("/api/v1/dead-letters/{id}", a.allow(ScopeOperate, a.deleteDeadLetter))
 	r.Get("/api/v1/dead-letters/{id}/body", a.allow(ScopeOperate, a.getDeadLetterBody))

@@ -113,6 +113,7 @@ var scopeOf = map[string]Scope{
 	"GET /api/v1/messages/{id}":                ScopeRead,
 	"GET /api/v1/attempts":                     ScopeRead,
 	"GET /api/v1/dead-letters":                 ScopeRead,
+	"GET /api/v1/dead-letters/summary":         ScopeRead,
 	"GET /api/v1/replays":                      ScopeRead,
 	"POST /api/v1/replays":                     ScopeOperate,
 	"GET /api/v1/replays/{id}":                 ScopeRead,

@@ -71,14 +71,7 @@ func newDeadLetterView(d tables.DeadLetter) deadLetterView {
 // listDeadLetters lists dead letters, newest first, without bodies.
 func (a *API) listDeadLetters(w http.ResponseWriter, r *http.Request) error {
 	q := readQuery(r, "queue", "webhook", "message", "reason", "status", "from", "until", "limit", "cursor")
-	filter := tables.DeadLetterFilter{
-		Queue:     q.queue(),
-		WebhookID: q.text("webhook"),
-		MessageID: q.text("message"),
-		Reason:    oneOf(q, "reason", policy.Reasons()),
-		Status:    oneOf(q, "status", []tables.DeadLetterStatus{tables.Waiting, tables.Replaying, tables.Replayed}),
-	}
-	filter.From, filter.Until = q.span()
+	filter := deadLetterFilter(q)
 	page := q.page()
 	if err := q.err(); err != nil {
 		return err

@@ -45,13 +45,15 @@ func newDeadLettersCommand() *cobra.Command {
 		Use:     "dead-letters",
 		Aliases: []string{"dead-letter"},
 		Short:   "Look at messages that were given up, and send them again",
-		Example: `  pushlease dead-letters list --queue orders --status waiting
+		Example: `  pushlease dead-letters summary --by cause
+  pushlease dead-letters list --queue orders --status waiting
   pushlease dead-letters get DEAD-LETTER-ID --body
   pushlease dead-letters replay DEAD-LETTER-ID
   pushlease dead-letters replay --queue orders --watch`,
 	})
 	cmd.AddCommand(
 		newDeadLettersListCommand(),
+		newDeadLettersSummaryCommand(),
 		newDeadLettersGetCommand(),
 		newDeadLettersReplayCommand(),
 		newDeadLettersJobsCommand(),

@@ -52,7 +52,7 @@ type Host struct {
 	poisoned []string
 	passed   int // deletes that failed and were passed over
 	started  []time.Duration
-	pings    int // that were answered after the first
+	ticked   map[string]time.Time // when each timer last ran
 	calls    map[string]*calls
 }
 
@@ -74,15 +74,18 @@ type life struct {
 // FunctionKey opens functions of authLevel function.
 const FunctionKey = "function-key-of-the-fake-host"
 
-// Version is what the fake calls itself.
-const Version = "4.1052.200-fake"
+// Version is that of the host that the fake is compared with.
+const Version = "4.1037.0.0"
+
+const (
+	userAgent    = "Azure-Functions-Host/" + Version
+	invocationID = "X-Azure-Functions-InvocationId"
+	hostVersion  = "X-Azure-Functions-HostVersion"
+)
 
 const (
 	// proxyLimit is the host's own bound on a proxied request.
 	proxyLimit = 240 * time.Second
-	// pingEvery is how often the host asks whether the handler is well; its interval is
-	// longer.
-	pingEvery = time.Second
 )
 
 // maxFailures is how many ends of the handler stop the host.
@@ -94,29 +97,35 @@ func Start(t testing.TB, o Options) *Host {
 	if o.Lease == 0 {
 		o.Lease = hostLease
 	}
-	h := &Host{o: o, calls: map[string]*calls{}}
-	var err error
-	if h.app, err = readApp(o.Root, h.getenv); err != nil {
+	h := &Host{o: o}
+	a, err := readApp(o.Root, h.getenv)
+	if err != nil {
 		t.Fatal(err)
 	}
-	transport := &http.Transport{MaxIdleConnsPerHost: 64, Proxy: nil}
-	h.client = &http.Client{Timeout: h.app.timeout + time.Minute, Transport: transport}
+	h.open(t, a)
+	h.begin()
+	t.Cleanup(h.Stop)
+	return h
+}
+
+// open takes the requests from outside until the test ends.
+func (h *Host) open(t testing.TB, a app) {
+	h.app, h.calls, h.ticked = a, map[string]*calls{}, map[string]time.Time{}
+	transport := &http.Transport{MaxIdleConnsPerHost: -1, DisableCompression: true, Proxy: nil} // what is lost is sent again here, and not by the transport
+	h.client = &http.Client{
+		Timeout: a.timeout + time.Minute, Transport: transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	h.proxied = transport.Clone()
-	if h.proxied.ResponseHeaderTimeout = o.ProxyLimit; o.ProxyLimit == 0 {
+	if h.proxied.ResponseHeaderTimeout = h.o.ProxyLimit; h.o.ProxyLimit == 0 {
 		h.proxied.ResponseHeaderTimeout = proxyLimit
 	}
-	if h.app.forwarding {
-		h.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	}
 	h.outer = httptest.NewServer(http.HandlerFunc(h.serveOuter))
-	h.begin()
 	t.Cleanup(func() {
-		h.Stop()
 		h.outer.Close()
 		h.client.CloseIdleConnections()
 		h.proxied.CloseIdleConnections()
 	})
-	return h
 }
 
 // URL is where the app is reached from outside.
@@ -243,14 +252,6 @@ func (h *Host) StartTimes() []time.Duration {
 	return append([]time.Duration(nil), h.started...)
 }
 
-// Pings counts the host's questions after the start whether the handler is well that were
-// answered. Nothing follows from one that is not.
-func (h *Host) Pings() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.pings
-}
-
 // Log is what the handler has written, standard output and standard error apart.
 func (h *Host) Log() (stdout, stderr string) { return h.log.out.String(), h.log.err.String() }
 
@@ -304,7 +305,7 @@ func (h *Host) begin() {
 	h.mu.Lock()
 	h.life, h.failures = l, 0
 	h.mu.Unlock()
-	h.launch(l)
+	h.launch(l, freeAddress())
 	for _, f := range h.app.functions {
 		if strings.EqualFold(f.binding.Type, "queueTrigger") {
 			h.listen(l, f)

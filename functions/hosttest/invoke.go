@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,7 +33,6 @@ func (h *Host) invoke(l life, f function, data, metadata map[string]json.RawMess
 	}
 	h.count(f.name, 1)
 	defer h.count(f.name, -1)
-	metadata["sys"] = encode(map[string]any{"MethodName": f.name, "UtcNow": whole(time.Now()), "RandGuid": newGUID()})
 	body := encode(map[string]any{"Data": data, "Metadata": metadata})
 	err = h.post(ctx, p, f, body)
 	if ctx.Err() != nil && l.ctx.Err() == nil {
@@ -58,8 +56,11 @@ func (h *Host) post(ctx context.Context, p *handler, f function, body []byte) er
 	if err != nil {
 		return err
 	}
+	req.ContentLength = -1 // it is sent in chunks
 	req.Header.Set("Content-Type", "application/json; charset=utf-8")
-	setIDs(req.Header.Set)
+	req.Header.Set(invocationID, newGUID())
+	req.Header.Set(hostVersion, Version)
+	req.Header.Set("User-Agent", userAgent)
 	resp, err := h.client.Do(req)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errFailed, err)
@@ -90,12 +91,6 @@ func (h *Host) post(ctx context.Context, p *handler, f function, body []byte) er
 	return nil
 }
 
-func setIDs(set func(name, value string)) {
-	set("X-Azure-Functions-InvocationId", newGUID())
-	set("X-Azure-Functions-HostVersion", Version)
-	set("User-Agent", "Azure-Functions-Host/"+Version)
-}
-
 // Timer runs a timer function now, and waits for its end.
 func (h *Host) Timer(name string, pastDue bool) error {
 	f, ok := h.app.named(name)
@@ -105,8 +100,26 @@ func (h *Host) Timer(name string, pastDue bool) error {
 	h.mu.Lock()
 	l := h.life
 	h.mu.Unlock()
-	timer := encode(map[string]any{"Schedule": map[string]bool{"AdjustForDST": true}, "ScheduleStatus": nil, "IsPastDue": pastDue})
-	return h.invoke(l, f, map[string]json.RawMessage{f.binding.Name: timer}, map[string]json.RawMessage{})
+	return h.invoke(l, f, map[string]json.RawMessage{f.binding.Name: h.timer(name, pastDue)}, map[string]json.RawMessage{"sys": system(f)})
+}
+
+// timer is what the host says about a run of a timer that comes every minute.
+func (h *Host) timer(name string, pastDue bool) json.RawMessage {
+	const precise = "2006-01-02T15:04:05.9999999+00:00"
+	now := time.Now().UTC()
+	h.mu.Lock()
+	last, ran := h.ticked[name]
+	h.ticked[name] = now
+	h.mu.Unlock()
+	before := "0001-01-01T00:00:00+00:00"
+	if ran {
+		before = last.Format(precise)
+	}
+	return encode(map[string]any{
+		"Schedule":       map[string]bool{"AdjustForDST": true},
+		"ScheduleStatus": map[string]string{"Last": before, "Next": whole(now.Truncate(time.Minute).Add(time.Minute)), "LastUpdated": before},
+		"IsPastDue":      pastDue,
+	})
 }
 
 // encode writes JSON as Newtonsoft does: without escapes for HTML.
@@ -129,41 +142,4 @@ func newGUID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
-}
-
-// queueData is the invocation of a queue trigger: the message in the binding's type, and
-// for a text what it overwrites in the metadata.
-func queueData(b binding, m *message) (data, metadata map[string]json.RawMessage) {
-	metadata = map[string]json.RawMessage{
-		"DequeueCount": twice(m.dequeueCount), "Id": twice(m.id), "PopReceipt": twice(m.firstReceipt),
-		"ExpirationTime": encode(whole(m.expires)), "InsertionTime": encode(whole(m.inserted)), "NextVisibleTime": encode(whole(m.nextVisible)),
-	}
-	if strings.EqualFold(b.DataType, "binary") {
-		return map[string]json.RawMessage{b.Name: encode(base64.StdEncoding.EncodeToString([]byte(m.text)))}, metadata
-	}
-	overwrite(metadata, m.text)
-	return map[string]json.RawMessage{b.Name: twice(m.text)}, metadata
-}
-
-func overwrite(metadata map[string]json.RawMessage, text string) {
-	text = strings.TrimSpace(text)
-	var members map[string]any
-	if !strings.HasPrefix(text, "{") || !strings.HasSuffix(text, "}") || json.Unmarshal([]byte(text), &members) != nil {
-		return
-	}
-	for name, v := range members {
-		if _, list := v.([]any); list || v == nil || strings.HasSuffix(strings.ToLower(name), "trigger") {
-			continue
-		}
-		for old := range metadata {
-			if strings.EqualFold(old, name) {
-				name = old
-			}
-		}
-		if _, object := v.(map[string]any); object {
-			metadata[name] = encode(v)
-		} else {
-			metadata[name] = twice(v)
-		}
-	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"syscall"
@@ -33,22 +32,25 @@ func (p *handler) kill() {
 	}
 }
 
-// launch starts a process and watches it.
-func (h *Host) launch(l life) {
+// freeAddress is one that a handler can listen at. It keeps it when it is started again.
+func freeAddress() string {
 	free, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
-		h.halt(err)
-		return
+		panic(err) // without loopback nothing can be tested
 	}
-	addr := free.Addr().String()
-	_ = free.Close() // only its number was of interest
+	defer free.Close() // only its number is of interest
+	return free.Addr().String()
+}
+
+// launch starts a process and watches it.
+func (h *Host) launch(l life, addr string) {
 	_, port, _ := net.SplitHostPort(addr)
-	p := &handler{addr: addr, up: make(chan struct{}), gone: make(chan struct{})}
+	id, p := newGUID(), &handler{addr: addr, up: make(chan struct{}), gone: make(chan struct{})}
 	p.cmd = exec.Command("/bin/sh", append([]string{"-c", parentScript, h.app.executable}, h.app.arguments...)...)
 	p.cmd.Dir = h.o.Root
 	p.cmd.Env = append(h.environment(),
 		"FUNCTIONS_CUSTOMHANDLER_PORT="+port, "FUNCTIONS_HTTPWORKER_PORT="+port,
-		"FUNCTIONS_CUSTOMHANDLER_WORKER_ID=fake", "FUNCTIONS_HTTPWORKER_ID=fake", "FUNCTIONS_APP_ROOT_PATH="+h.o.Root)
+		"FUNCTIONS_CUSTOMHANDLER_WORKER_ID="+id, "FUNCTIONS_HTTPWORKER_ID="+id, "FUNCTIONS_APP_ROOT_PATH="+h.o.Root)
 	p.cmd.Stdout, p.cmd.Stderr = &h.log.out, &h.log.err
 	start := time.Now()
 	h.mu.Lock()
@@ -56,7 +58,7 @@ func (h *Host) launch(l life) {
 		h.mu.Unlock()
 		return
 	}
-	err = p.start()
+	err := p.start()
 	if err == nil {
 		h.handler = p
 	}
@@ -99,7 +101,6 @@ func (h *Host) probe(l life, p *handler, start time.Time) {
 			h.started = append(h.started, time.Since(start))
 			h.mu.Unlock()
 			close(p.up)
-			h.ping(l, p)
 			return
 		}
 		select {
@@ -110,32 +111,7 @@ func (h *Host) probe(l life, p *handler, start time.Time) {
 			return
 		}
 	}
-	h.halt(errors.New("the handler did not answer in time"))
-}
-
-// ping goes on to ask as long as the process lives.
-func (h *Host) ping(l life, p *handler) {
-	for {
-		select {
-		case <-time.After(pingEvery):
-		case <-p.gone:
-			return
-		case <-l.ctx.Done():
-			return
-		}
-		ctx, cancel := context.WithTimeout(l.ctx, pingEvery)
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.addr+"/", nil)
-		if err == nil {
-			var resp *http.Response
-			if resp, err = h.client.Do(req); err == nil {
-				_ = resp.Body.Close()
-				h.mu.Lock()
-				h.pings++
-				h.mu.Unlock()
-			}
-		}
-		cancel()
-	}
+	p.kill() // which counts as an error, and the third one ends the host
 }
 
 // watch waits for the process's end and does what the host does about it.
@@ -160,7 +136,7 @@ func (h *Host) watch(l life, p *handler) {
 	case failures >= maxFailures:
 		h.halt(fmt.Errorf("the handler ended %d times, the last time with %d", failures, code))
 	default:
-		h.launch(l)
+		h.launch(l, p.addr)
 	}
 }
 

@@ -158,7 +158,7 @@ func (r *listener) process(m *message) {
 		return
 	}
 	stop := r.renew(m)
-	data, metadata := queueData(r.f.binding, m)
+	data, metadata := queueData(r.f, m)
 	err := r.h.invoke(r.l, r.f, data, metadata)
 	stop()
 	if r.l.ctx.Err() != nil {

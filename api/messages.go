@@ -333,7 +333,7 @@ func heldText(d tables.Delivery) string {
 	}
 	switch d.Reason {
 	case policy.WebhookDisabled:
-		return "Held until the webhook is enabled: POST /api/v1/webhooks/" + d.WebhookID + "/enable releases it, within 10 minutes." + until
+		return "Held until the webhook is enabled: POST /api/v1/webhooks/" + d.WebhookID + "/enable releases it, as a rule within seconds, and within 10 minutes at the latest." + until
 	case policy.WebhookDeleted:
 		return "Held because its webhook is not registered any more." + until
 	case policy.EventInWork:

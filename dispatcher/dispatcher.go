@@ -155,6 +155,7 @@ func (d *Dispatcher) run(ctx context.Context, receive func(ctx, work context.Con
 	}
 	d.journal.KeepLast(last)
 	d.flows.Tend(last)
+	d.flows.Leave(last)
 	d.stopWrite()
 	<-drained
 	flusher.Wait()

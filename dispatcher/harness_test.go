@@ -479,6 +479,10 @@ func (q *faultyQueue) Abandon(ctx context.Context, m *queue.Message, delay time.
 	return q.s.do("abandon", func() error { return q.Queue.Abandon(ctx, m, delay) })
 }
 
+func (q *faultyQueue) Hide(ctx context.Context, m *queue.Message, delay time.Duration) error {
+	return q.s.do("abandon", func() error { return q.Queue.Hide(ctx, m, delay) })
+}
+
 func (q *faultyQueue) Depth(ctx context.Context) (depth queue.Depth, err error) {
 	err = q.s.do("depth", func() error { depth, err = q.Queue.Depth(ctx); return err })
 	return depth, err

@@ -90,10 +90,10 @@ func TestWhatIsHeldGoesOnWhenItsWebhookTakesMessagesAgain(t *testing.T) {
 	}
 }
 
-// hookedQueues calls renew before each renewal.
+// hookedQueues calls hide before each message is hidden.
 type hookedQueues struct {
 	queue.Service
-	renew func()
+	hide func()
 }
 
 func (s *hookedQueues) Queue(name string) (queue.Queue, error) {
@@ -106,9 +106,9 @@ type hookedQueue struct {
 	s *hookedQueues
 }
 
-func (q *hookedQueue) Renew(ctx context.Context, m *queue.Message, lease time.Duration) error {
-	q.s.renew()
-	return q.Queue.Renew(ctx, m, lease)
+func (q *hookedQueue) Hide(ctx context.Context, m *queue.Message, delay time.Duration) error {
+	q.s.hide()
+	return q.Queue.Hide(ctx, m, delay)
 }
 
 // A webhook may be released after a message was refused because of it and before the message
@@ -116,13 +116,13 @@ func (q *hookedQueue) Renew(ctx context.Context, m *queue.Message, lease time.Du
 func TestAReleaseWhileAMessageIsBeingParkedCounts(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		r := b.register("wh_b", nil)
-		hooked := &hookedQueues{Service: b.db.Queues(), renew: func() {}}
+		hooked := &hookedQueues{Service: b.db.Queues(), hide: func() {}}
 		d, stop := b.start(func(o *Options) { o.Queues = hooked })
 		time.Sleep(time.Second)
 		f := d.flows.Get("wh_b")
 		f.AskPause(20*time.Minute, time.Now())
-		hooked.renew = func() {
-			hooked.renew = func() {}
+		hooked.hide = func() {
+			hooked.hide = func() {}
 			r.ResetAt = time.Now().UTC()
 			b.update(r)
 			d.RegistryChanged()

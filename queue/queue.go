@@ -61,6 +61,11 @@ type Queue interface {
 	// Errors as for Complete.
 	Abandon(ctx context.Context, m *Message, delay time.Duration) error
 
+	// Hide is Abandon that keeps the message's receipt: m.Lease ends with the delay, and
+	// Abandon with it shows the message before, unless it was received meanwhile. delay is
+	// rounded up to whole seconds, MinLease..MaxDelay.
+	Hide(ctx context.Context, m *Message, delay time.Duration) error
+
 	// Send appends a message with this stored text, which Encode made or which
 	// was received before; it is stored byte for byte. The queue is created
 	// when it is missing. ErrTooLarge when text is over MaxTextBytes,

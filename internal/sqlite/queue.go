@@ -10,8 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/pushlease/pushlease/queue"
@@ -257,6 +255,23 @@ func (q *leasedQueue) Abandon(ctx context.Context, m *queue.Message, delay time.
 	})
 }
 
+// Hide implements queue.Queue.
+func (q *leasedQueue) Hide(ctx context.Context, m *queue.Message, delay time.Duration) error {
+	delay, err := leaseLength(delay)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	return q.settle(ctx, "abandon", m, hideSQL, func(tx *tx, s *statement, seq int64) {
+		receipt := newHiddenReceipt()
+		tx.afterCommit(func() {
+			q.db.clock.release(seq)
+			m.Lease.Renewed(formatReceipt(seq, receipt), start, delay)
+		})
+		s.number(q.db.clock.after(delay)).number(q.db.clock.now()).number(receipt)
+	})
+}
+
 // Send implements queue.Queue.
 func (q *leasedQueue) Send(ctx context.Context, text []byte, opts queue.SendOptions) (queue.Sent, error) {
 	return q.send(ctx, text, opts, func(*tx, queue.Sent) error { return nil })
@@ -422,31 +437,6 @@ func newMessageID(now time.Time) string {
 	binary.BigEndian.PutUint64(b[:8], uint64(now.UnixMilli())<<16)
 	_, _ = rand.Read(b[6:]) // never fails
 	return idAlphabet.EncodeToString(b[:])
-}
-
-// nobodys is the receipt of a message that was given back: it is hidden, and nobody holds it.
-const nobodys = 0
-
-// newReceipt returns a receipt that nobody can guess or meet again.
-func newReceipt() int64 {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return int64(binary.BigEndian.Uint64(b[:]) | 1)
-}
-
-// A receipt names its row, so that settling needs no search.
-func formatReceipt(seq, receipt int64) string {
-	return fmt.Sprintf("%d.%016x", seq, uint64(receipt))
-}
-
-func parseReceipt(s string) (seq, receipt int64, ok bool) {
-	head, tail, _ := strings.Cut(s, ".")
-	seq, err := strconv.ParseInt(head, 10, 64)
-	if err != nil {
-		return 0, 0, false
-	}
-	r, err := strconv.ParseUint(tail, 16, 64)
-	return seq, int64(r), err == nil
 }
 
 // leaseLength rounds a lease up to whole seconds and refuses what is out of bounds.

@@ -41,7 +41,7 @@ func (db *DB) PutWebhook(ctx context.Context, r tables.Registration) (tables.Reg
 // What is under a lease stays with its holder.
 const releaseSQL = `UPDATE messages SET visible_at = ?, hidden_at = ? WHERE seq IN (
   SELECT m.seq FROM queues q JOIN messages m INDEXED BY messages_visible ON m.queue = q.id
-  WHERE q.name = ? AND m.visible_at > ? AND m.receipt = 0 AND EXISTS (SELECT 1 FROM deliveries d
+  WHERE q.name = ? AND m.visible_at > ? AND m.receipt & 1 = 0 AND EXISTS (SELECT 1 FROM deliveries d
     WHERE d.message_id = m.id AND d.queue = q.name AND d.state = 'held' AND d.reason IN ('WebhookDisabled', 'WebhookDeleted', 'NoWebhook')))`
 
 // release ends the delays of what waited for a webhook such as r, when it begins to take

@@ -101,6 +101,21 @@ func (q *azureQueue) Abandon(ctx context.Context, m *queue.Message, delay time.D
 	return err
 }
 
+// Hide implements queue.Queue.
+func (q *azureQueue) Hide(ctx context.Context, m *queue.Message, delay time.Duration) error {
+	hidden, err := checkLease(opAbandon, delay)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	receipt, err := q.update(ctx, opAbandon, m, hidden)
+	if err != nil {
+		return err
+	}
+	m.Lease.Renewed(receipt, start, hidden)
+	return nil
+}
+
 func (q *azureQueue) Complete(ctx context.Context, m *queue.Message) error {
 	if err := checkID(opComplete, m.ID); err != nil {
 		return err

@@ -16,6 +16,8 @@ var settleTests = []test{
 	{"AbandonShowsNotBeforeItsDelay", abandonDelays},
 	{"AbandonWithoutDelayShowsAtOnce", abandonAtOnce},
 	{"AbandonEndsTheLease", abandonEndsLease},
+	{"HiddenMessageIsShownByItsReceipt", hiddenIsShown},
+	{"HiddenMessageComesBackAfterItsDelay", hiddenComesBack},
 	{"ExpiredMessageIsNobodyElses", expiredIsNobodyElses},
 }
 
@@ -108,6 +110,40 @@ func abandonEndsLease(s *suite) {
 	start := time.Now()
 	s.wantLost(m)
 	s.comesBackAfter(start, 0)
+}
+
+func hiddenIsShown(s *suite) {
+	s.send("kept")
+	first := s.one(time.Minute)
+	if err := s.queue.Hide(s.Context(), first, time.Hour); err != nil {
+		s.Fatal(err)
+	}
+	s.none()
+	start := time.Now()
+	if err := s.queue.Abandon(s.Context(), first, 0); err != nil {
+		s.Fatalf("Abandon of what is hidden: %v", err)
+	}
+	second := s.comesBackAfter(start, 0)
+	if second.ID != first.ID || second.DequeueCount != 2 || string(second.Text) != "kept" {
+		s.Errorf("redelivery is (%s, count %d, %q)", second.ID, second.DequeueCount, second.Text)
+	}
+}
+
+func hiddenComesBack(s *suite) {
+	s.send("a")
+	m := s.one(time.Minute)
+	start := time.Now()
+	// 1.2s is rounded up to 2s.
+	if err := s.queue.Hide(s.Context(), m, 1200*time.Millisecond); err != nil {
+		s.Fatal(err)
+	}
+	s.comesBackAfter(start, 2*time.Second)
+	if err := s.queue.Abandon(s.Context(), m, 0); !errors.Is(err, queue.ErrLeaseLost) {
+		s.Errorf("Abandon of what was received again = %v, want ErrLeaseLost", err)
+	}
+	if err := s.queue.Hide(s.Context(), m, time.Hour); !errors.Is(err, queue.ErrLeaseLost) {
+		s.Errorf("Hide of what was received again = %v, want ErrLeaseLost", err)
+	}
 }
 
 func expiredIsNobodyElses(s *suite) {

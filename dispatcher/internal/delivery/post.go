@@ -105,7 +105,7 @@ func (k tickets) enter(ctx context.Context, p *parcel, targets []target) {
 				refusals = append(refusals, t)
 			}
 		case t.disabled():
-			p.hold(&t.delivery, policy.WebhookDisabled, holdDelay, p.terms.Held)
+			p.hold(&t.delivery, policy.WebhookDisabled, holdFor(k.Flows.Held(), k.Hosted(p.key.Queue)), p.terms.Held)
 			t.delivery.Excused++
 			refusals = append(refusals, t)
 		}

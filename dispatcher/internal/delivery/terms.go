@@ -26,8 +26,12 @@ type Terms struct {
 
 const (
 	// holdDelay is how long a held message is given back for before it is looked at
-	// again.
+	// again, at most, and holdLeast at least.
 	holdDelay = 10 * time.Minute
+	holdLeast = time.Minute
+	// holdEach is what each message that is held already adds: a look costs about four
+	// storage transactions, and with this all of them together cost no more than some 13 a second.
+	holdEach = 300 * time.Millisecond
 	// heldMargin is how long before its expiry a held message is dead-lettered.
 	heldMargin = time.Minute
 )
@@ -36,6 +40,16 @@ const (
 // that looks at its queue at least every lookGap; zero where it polls.
 func Usual(m *queue.Message, lookGap time.Duration) Terms {
 	return Terms{Held: holdDelay + max(heldMargin, lookSlack(m, lookGap)), Postponed: policy.ExpiryMargin}
+}
+
+// holdFor is how long a message is given back for that waits for a webhook to be there, or to
+// be enabled, where held are held already. While they are few it is short: if this process dies,
+// nobody can show them before. Under a host each look is an invocation.
+func holdFor(held int, hosted bool) time.Duration {
+	if hosted {
+		return holdDelay
+	}
+	return min(max(time.Duration(held)*holdEach, holdLeast), holdDelay)
 }
 
 // lookSlack is how much of its life a message has left at least when it is shown again,

@@ -38,7 +38,7 @@ func (w wholes) untaken(ctx context.Context, p *parcel, h history, refused bool)
 	if h.anyWebhook() || p.replay != nil && p.replay.WebhookID != "" || w.Registry.LeftWith(p.key.Queue, p.m.InsertedAt) {
 		reason = policy.WebhookDeleted
 	}
-	return w.holdWhole(ctx, p, h, reason, holdDelay, "no webhook takes the message")
+	return w.holdWhole(ctx, p, h, reason, holdFor(w.Flows.Held(), w.Hosted(p.key.Queue)), "no webhook takes the message")
 }
 
 // holdWhole holds a message that can go to no webhook now, near its end as a dead letter.

@@ -3,6 +3,7 @@ package flow
 import (
 	"container/list"
 	"context"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -28,6 +29,9 @@ const (
 	releaseCalls = 16
 	// showTimeout bounds one of them.
 	showTimeout = 5 * time.Second
+	// stoppedDelay is how long a message stays hidden, at most, after the process that gave it
+	// back has stopped.
+	stoppedDelay = time.Minute
 )
 
 // held keeps the receipts of messages that were given back for long because a webhook
@@ -186,6 +190,19 @@ func (h *held) take(webhookID string, n int) (taken []*heldMessage) {
 	return taken
 }
 
+// takeAll takes all messages, those first that are hidden for longest.
+func (h *held) takeAll() []*heldMessage {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := make([]*heldMessage, 0, len(h.messages))
+	for key, one := range h.messages {
+		all = append(all, one)
+		h.remove(key)
+	}
+	slices.SortFunc(all, func(a, b *heldMessage) int { return b.m.Lease.Until().Compare(a.m.Lease.Until()) })
+	return all
+}
+
 // heldKey names a message.
 type heldKey struct{ queue, message string }
 
@@ -209,6 +226,9 @@ func (fs *Flows) Hold(q queue.Queue, m *queue.Message, waitsFor []Since) {
 		}
 	}
 }
+
+// Held is how many messages are held, and can be shown before their time.
+func (fs *Flows) Held() int { return int(fs.held.n.Load()) }
 
 // Received forgets a held message: it was received again.
 func (fs *Flows) Received(queueName, messageID string) { fs.held.drop(queueName, messageID) }
@@ -279,19 +299,40 @@ func (fs *Flows) showSome(ctx context.Context) (more bool) {
 	return more
 }
 
+// Leave shortens the delays of all held messages to stoppedDelay at most, as far as that is
+// done before ctx ends: the process stops, and nobody else could show them when their webhooks
+// can be sent to again.
+func (fs *Flows) Leave(ctx context.Context) {
+	fs.each(ctx, fs.held.takeAll(), func(ctx context.Context, one *heldMessage) {
+		if time.Until(one.m.Lease.Until()) > stoppedDelay {
+			_ = one.q.Abandon(ctx, one.m, rand.N(stoppedDelay)) // otherwise it comes back at its time
+		}
+	})
+}
+
 // show ends the delay of messages.
 func (fs *Flows) show(ctx context.Context, messages []*heldMessage) {
+	fs.each(ctx, messages, func(ctx context.Context, one *heldMessage) {
+		if one.q.Abandon(ctx, one.m, 0) == nil { // otherwise it comes back at its time
+			fs.o.Shown(one.q.Name(), one.m.ID)
+		}
+	})
+}
+
+// each calls f for the messages, some side by side, until ctx ends.
+func (fs *Flows) each(ctx context.Context, messages []*heldMessage, f func(context.Context, *heldMessage)) {
 	var calls sync.WaitGroup
 	places := make(chan struct{}, releaseCalls)
 	for _, one := range messages {
 		places <- struct{}{}
+		if ctx.Err() != nil {
+			break
+		}
 		calls.Go(func() {
 			defer func() { <-places }()
 			callCtx, cancel := context.WithTimeout(ctx, showTimeout)
 			defer cancel()
-			if one.q.Abandon(callCtx, one.m, 0) == nil { // otherwise it comes back at its time
-				fs.o.Shown(one.q.Name(), one.m.ID)
-			}
+			f(callCtx, one)
 		})
 	}
 	calls.Wait()

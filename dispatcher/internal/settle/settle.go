@@ -199,14 +199,13 @@ func (c *Completer) Refuse(ctx context.Context, q queue.Queue, m *queue.Message)
 	}
 }
 
-// hideFor gives a message back for longer than flow.HoldMin, and keeps its receipt: a renewal
-// is the one call that tells the new one.
+// hideFor gives a message back for longer than flow.HoldMin, and keeps its receipt.
 func (c *Completer) hideFor(ctx context.Context, l *lease.Lease, o *Outcome) error {
 	m := &queue.Message{
 		ID: l.Message.ID, InsertedAt: l.Message.InsertedAt, ExpiresAt: l.Message.ExpiresAt,
 		Lease: queue.NewLease(l.Message.Lease.Receipt(), time.Now(), o.Delay),
 	}
-	if err := l.Queue.Renew(ctx, m, o.Delay); err != nil {
+	if err := l.Queue.Hide(ctx, m, o.Delay); err != nil {
 		return err // as it is: it stands for the error of Abandon
 	}
 	c.o.Flows.Hold(l.Queue, m, o.HeldFor)

@@ -34,6 +34,7 @@ type Options struct {
 	DeadLetters tables.DeadLetters
 	Claims      tables.Claims
 	Healths     tables.Healths
+	Jobs        tables.Jobs
 	Queues      queue.Service
 	// RecordedSends sends and records in one step; nil where the store has no such thing.
 	RecordedSends RecordedSends
@@ -45,6 +46,8 @@ type Options struct {
 	// KeepUnmatched says whether a queue's messages that every filter refuses become dead
 	// letters.
 	KeepUnmatched func(queue string) bool
+	// ByEvent says whether a queue tells messages apart by the event that they carry.
+	ByEvent func(queue string) bool
 	// Dispatcher is told what changed and asked how its queues fare.
 	Dispatcher Dispatcher
 	// Sender sends test POSTs.
@@ -157,7 +160,8 @@ func New(opts Options) (*API, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make counter: %w", err)
 	}
-	a.replays, a.backlog, a.depths = &replayJobs{}, &backlog{byQueue: map[string]waiting{}}, newDepths()
+	a.replays = &replayJobs{store: opts.Jobs, instance: opts.Instance, jobs: map[string]*replayJob{}}
+	a.backlog, a.depths = &backlog{byQueue: map[string]waiting{}}, newDepths()
 	if err := errors.Join(a.backlog.measure(opts.Meter), a.depths.measure(opts.Meter)); err != nil {
 		return nil, fmt.Errorf("make gauge: %w", err)
 	}
@@ -178,6 +182,8 @@ func (o Options) validate() error {
 		{"DeadLetters", o.DeadLetters == nil},
 		{"Claims", o.Claims == nil},
 		{"Healths", o.Healths == nil},
+		{"Jobs", o.Jobs == nil},
+		{"ByEvent", o.ByEvent == nil},
 		{"Queues", o.Queues == nil},
 		{"Encoding", o.Encoding == nil},
 		{"KeepUnmatched", o.KeepUnmatched == nil},

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -106,9 +107,9 @@ func (b *backlog) measure(m metric.Meter) error {
 	return err
 }
 
-// Run does what no request asks for, until ctx ends: it counts the dead letters once
-// a minute, and the queues as often while somebody reads the metrics. Then it ends the
-// replay jobs and waits for them.
+// Run does what no request asks for, until ctx ends: once a minute it counts the dead letters
+// and goes on with replay jobs whose process is gone, and it counts the queues as often while somebody
+// reads the metrics. Then it ends the jobs here and waits for them.
 func (a *API) Run(ctx context.Context) {
 	defer a.replays.stop()
 	var watching sync.WaitGroup
@@ -118,9 +119,9 @@ func (a *API) Run(ctx context.Context) {
 	defer tick.Stop()
 	failing := false
 	for {
-		err := a.countBacklog(ctx)
+		err := errors.Join(a.replays.adopt(ctx, a), a.countBacklog(ctx))
 		if err != nil && !failing && ctx.Err() == nil {
-			a.Logger.Warn("the dead letters can't be counted; trying again every minute", "error", err)
+			a.Logger.Warn("the dead letters can't be counted, or replay jobs not be looked for; trying again every minute", "error", err)
 		}
 		failing = err != nil
 		select {

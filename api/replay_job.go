@@ -51,7 +51,9 @@ type replayJob struct {
 	id        string
 	startedAt time.Time
 	cancel    context.CancelCauseFunc
-	done      chan struct{}
+	done      chan struct{} // closed when it has ended, and that is stored as far as it can be
+	stored    tables.Job    // only its own goroutine's
+	events    sentEvents
 
 	mu         sync.Mutex
 	state      jobState
@@ -111,26 +113,24 @@ func dryRunView(b bulk, c counted) replayJobView {
 	}
 }
 
-func (j *replayJob) ended() bool {
-	select {
-	case <-j.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// run works until the list ends, ctx ends, or nothing succeeds any more.
+// run works until the list ends, ctx ends, or nothing succeeds any more. Beside that it
+// stores how far it has come.
 func (j *replayJob) run(ctx context.Context) {
 	defer close(j.done)
 	var sending sync.WaitGroup
-	err := j.guard(func() error { return j.walk(ctx, &sending) })
-	sending.Wait()
+	walked := make(chan error, 1)
+	go func() {
+		err := j.guard(func() error { return j.walk(ctx, &sending) })
+		sending.Wait()
+		walked <- err
+	}()
+	err := j.keepStored(ctx, walked)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
 	}
 	j.finish(err)
 	j.cancel(nil)
+	j.storeEnd()
 }
 
 // finish sets the state that stays.
@@ -142,8 +142,8 @@ func (j *replayJob) finish(err error) {
 		j.state = jobDone
 	case errors.Is(err, errCanceledByCaller):
 		j.state = jobCanceled
-	case errors.Is(err, errStopping):
-		j.state, j.lastError = jobCanceled, err.Error()+"."
+	case errors.Is(err, errStopping), errors.Is(err, errTakenOver): // another instance goes on
+		j.finishedAt = time.Time{}
 	default:
 		j.state = jobFailed
 		if err != nil && !errors.Is(err, errTooManyFaults) {
@@ -152,7 +152,7 @@ func (j *replayJob) finish(err error) {
 	}
 	j.mu.Unlock()
 	v := j.view()
-	j.api.Logger.Info("replay by filter ended", "job", j.id, "state", v.State, "matched", v.Matched, "replayed", v.Replayed,
+	j.api.Logger.Info("replay by filter ended here", "job", j.id, "state", v.State, "matched", v.Matched, "replayed", v.Replayed,
 		"skipped", v.Skipped, "skipped_because", v.SkippedBecause, "failed", v.Failed, "last_error", v.LastError)
 }
 
@@ -190,10 +190,13 @@ var errLimit = errors.New("the limit is reached")
 
 // sender makes the function that begins one replay after the other, at the job's rate.
 func (j *replayJob) sender(ctx context.Context, sending *sync.WaitGroup) (send func(id string) error, stop func()) {
+	asked, before := 0, j.view().Replayed
 	pace := time.NewTicker(time.Duration(float64(time.Second) / j.bulk.rate))
 	slots := make(chan struct{}, replaysAtOnce)
-	asked := 0
 	return func(id string) error {
+		if j.bulk.limit > 0 && before+asked >= j.bulk.limit {
+			return errLimit
+		}
 		if asked > 0 && !waitOn(ctx, pace.C) || !acquire(ctx, slots) {
 			return context.Cause(ctx)
 		}
@@ -205,9 +208,6 @@ func (j *replayJob) sender(ctx context.Context, sending *sync.WaitGroup) (send f
 			defer func() { <-slots }()
 			j.replay(ctx, id)
 		})
-		if asked == j.bulk.limit {
-			return errLimit
-		}
 		return nil
 	}, pace.Stop
 }
@@ -296,10 +296,16 @@ func (j *replayJob) replay(ctx context.Context, id string) {
 			if why := j.bulk.skip(d); why != "" {
 				return skipError(why)
 			}
+			if !j.events.first(j.api.eventOf(d), id) {
+				return skipError(skipSameEvent)
+			}
 			return j.api.intact(ctx, d)
 		})
 		return err
 	})
+	if err != nil {
+		j.events.forget(id)
+	}
 	why := skipReason(err)
 	j.note(func() {
 		switch {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/pushlease/pushlease/tables"
 )
 
 const (
@@ -16,8 +19,10 @@ const (
 	maxJobs = 4
 	// keptJobs is how many jobs that have ended are still shown.
 	keptJobs = 50
-	// cancelWait is how long an answer to a cancel waits for the job's end.
+	// cancelWait is how long an answer to a cancel waits for the job's end, and cancelLook how
+	// often it looks whether another process has ended it.
 	cancelWait = 5 * time.Second
+	cancelLook = 500 * time.Millisecond
 	// stopWait is how long stopping waits for replays that are being sent.
 	stopWait = 10 * time.Second
 )
@@ -25,73 +30,189 @@ const (
 // The causes with which a job's context ends.
 var (
 	errCanceledByCaller = errors.New("canceled by a request")
-	errStopping         = errors.New("the process stopped; what was not replayed yet is still waiting")
+	errStopping         = errors.New("the process stopped")
 )
 
-// replayJobs are the replay jobs of this process, newest first. They end with it: what
-// was not replayed by then is still waiting, and a job with the same filter goes on.
+// replayJobs are the replay jobs. They are stored: every instance tells of them, and one whose
+// process is gone goes on in another.
 type replayJobs struct {
+	store    tables.Jobs
+	instance string
+
 	mu      sync.Mutex
-	jobs    []*replayJob
+	jobs    map[string]*replayJob // that run here
+	begun   int                   // are being stored, and run here next
 	stopped bool
 	running sync.WaitGroup
 }
 
-// start runs a job in the background.
-func (js *replayJobs) start(a *API, b bulk) (*replayJob, error) {
+// start stores a job and runs it in the background.
+func (js *replayJobs) start(ctx context.Context, a *API, b bulk) (*replayJob, error) {
+	if err := js.room(); err != nil {
+		return nil, err
+	}
+	v := replayJobView{
+		ID: "rpl_" + strings.ToLower(rand.Text()), State: jobRunning, SkippedBecause: map[string]int{},
+		StartedAt: time.Now().UTC(), Rate: b.rate, Limit: b.limit, Force: b.force, Order: b.order(), Filter: b.view(),
+	}
+	stored, err := js.put(ctx, tables.Job{}, v, js.instance)
+	if err != nil {
+		js.leave()
+		return nil, storageFault("store the replay job", err)
+	}
+	js.forgetOld(ctx, a)
+	return js.begin(a, b, stored, v), nil
+}
+
+// room keeps a place for one more job, which begin or leave gives up, or says why none may run here.
+func (js *replayJobs) room() error {
 	js.mu.Lock()
 	defer js.mu.Unlock()
-	if js.stopped {
-		return nil, newProblem(http.StatusServiceUnavailable, "stopping", "The process is stopping", "No job is started any more. Send the request to another instance, or again in a moment.")
+	switch {
+	case js.stopped:
+		return newProblem(http.StatusServiceUnavailable, "stopping", "The process is stopping", "No job is started any more. Send the request to another instance, or again in a moment.")
+	case len(js.jobs)+js.begun >= maxJobs:
+		return tooManyJobs()
 	}
-	running := 0
-	for _, j := range js.jobs {
-		if !j.ended() {
-			running++
-		}
-	}
-	if running >= maxJobs {
-		return nil, tooManyJobs()
-	}
+	js.begun++
+	return nil
+}
+
+func (js *replayJobs) leave() {
+	js.mu.Lock()
+	js.begun--
+	js.mu.Unlock()
+}
+
+// begin runs a stored job of this process.
+func (js *replayJobs) begin(a *API, b bulk, stored tables.Job, v replayJobView) *replayJob {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	j := &replayJob{
-		api: a, bulk: b, id: "rpl_" + strings.ToLower(rand.Text()), cancel: cancel, done: make(chan struct{}),
-		startedAt: time.Now().UTC(), state: jobRunning, because: map[string]int{},
+		api: a, bulk: b, id: v.ID, cancel: cancel, done: make(chan struct{}), stored: stored,
+		startedAt: v.StartedAt, state: jobRunning, because: map[string]int{}, matched: v.Matched, replayed: v.Replayed,
 	}
-	js.jobs = slices.Insert(js.jobs, 0, j)
-	for i, ended := len(js.jobs)-1, len(js.jobs)-running-1-keptJobs; i >= 0 && ended > 0; i-- {
-		if js.jobs[i].ended() {
-			js.jobs = slices.Delete(js.jobs, i, i+1)
-			ended--
-		}
-	}
-	js.running.Go(func() { j.run(ctx) })
-	return j, nil
-}
-
-func (js *replayJobs) get(id string) (*replayJob, error) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
-	for _, j := range js.jobs {
-		if j.id == id {
-			return j, nil
-		}
+	js.jobs[j.id] = j
+	js.begun--
+	if js.stopped {
+		cancel(errStopping)
 	}
-	return nil, noReplayJob
+	js.running.Go(func() {
+		j.run(ctx)
+		js.mu.Lock()
+		delete(js.jobs, j.id)
+		js.mu.Unlock()
+	})
+	return j
 }
 
-func (js *replayJobs) list() []replayJobView {
+// own is a job that runs here; nil for any other.
+func (js *replayJobs) own(id string) *replayJob {
 	js.mu.Lock()
 	defer js.mu.Unlock()
-	views := make([]replayJobView, len(js.jobs))
-	for i, j := range js.jobs {
-		views[i] = j.view()
-	}
-	return views
+	return js.jobs[id]
 }
 
-// stop ends all jobs, lets no new one begin, and waits for them, though not longer
-// than stopWait.
+// get returns a job as it is shown.
+func (js *replayJobs) get(ctx context.Context, id string) (replayJobView, error) {
+	if j := js.own(id); j != nil {
+		return j.view(), nil
+	}
+	_, v, err := js.find(ctx, id)
+	return v, err
+}
+
+// list returns all jobs, the newest first.
+func (js *replayJobs) list(ctx context.Context) ([]replayJobView, error) {
+	stored, err := js.store.ListJobs(ctx)
+	if err != nil {
+		return nil, storageFault("read the replay jobs", err)
+	}
+	views := []replayJobView{}
+	for _, s := range stored {
+		v, ok := viewOf(s)
+		if j := js.own(s.ID); j != nil {
+			v, ok = j.view(), true
+		}
+		if ok {
+			views = append(views, v)
+		}
+	}
+	slices.SortFunc(views, func(a, b replayJobView) int {
+		return cmp.Or(b.StartedAt.Compare(a.StartedAt), cmp.Compare(a.ID, b.ID))
+	})
+	return views, nil
+}
+
+// forgetOld removes all but the newest keptJobs of the jobs that have ended. What can't be
+// removed now is removed after a later start.
+func (js *replayJobs) forgetOld(ctx context.Context, a *API) {
+	views, err := js.list(ctx)
+	ended := 0
+	for _, v := range views {
+		if v.State == jobRunning {
+			continue
+		}
+		if ended++; ended > keptJobs && err == nil {
+			err = js.store.DropJob(ctx, v.ID)
+		}
+	}
+	if err != nil {
+		a.Logger.Warn("old replay jobs could not be removed", "error", err)
+	}
+}
+
+// cancel ends a job wherever it runs, and waits a moment for it, so that the answer usually has
+// its last numbers. One that has ended stays as it is.
+func (js *replayJobs) cancel(ctx context.Context, id string) (replayJobView, error) {
+	waitCtx, stop := context.WithTimeout(ctx, cancelWait)
+	defer stop()
+	if j := js.own(id); j != nil {
+		j.cancel(errCanceledByCaller)
+		select {
+		case <-j.done:
+		case <-waitCtx.Done():
+		}
+		return j.view(), nil
+	}
+	look := time.NewTicker(cancelLook)
+	defer look.Stop()
+	for {
+		v, err := js.cancelStored(ctx, id)
+		if err != nil || v.State != jobRunning || !waitOn(waitCtx, look.C) {
+			return v, err
+		}
+	}
+}
+
+// cancelStored asks the process that has the job to end it, or ends it where there is none.
+func (js *replayJobs) cancelStored(ctx context.Context, id string) (v replayJobView, err error) {
+	for range maxTries {
+		var stored tables.Job
+		if stored, v, err = js.find(ctx, id); err != nil || v.State != jobRunning {
+			return v, err
+		}
+		instance := stored.Instance
+		switch {
+		case !live(stored, time.Now()):
+			instance, v.State, v.FinishedAt = "", jobCanceled, time.Now().UTC()
+		case stored.CancelAsked:
+			return v, nil
+		}
+		stored.CancelAsked = true
+		if _, err = js.put(ctx, stored, v, instance); !errors.Is(err, tables.ErrConflict) {
+			break
+		}
+	}
+	if err != nil {
+		return v, storageFault("cancel the replay job", err)
+	}
+	return v, nil
+}
+
+// stop ends all jobs here, lets no new one begin, and waits for them, though not longer
+// than stopWait. Another instance, or the next process, goes on with them.
 func (js *replayJobs) stop() {
 	js.mu.Lock()
 	js.stopped = true

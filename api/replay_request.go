@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/pushlease/pushlease/tables"
 )
@@ -18,6 +17,8 @@ const (
 	skipOften    = "replayed_often"  // maxGenerations replays have come back already
 	skipWebhook  = "webhook_deleted" // there is nobody to send it to
 	skipChanged  = "changed"         // it was replayed or deleted since it was listed
+	// skipSameEvent: the job has sent the webhook another dead letter of the same event.
+	skipSameEvent = "same_event"
 )
 
 // startReplayJob answers a dry run, or starts a job that replays what the filter
@@ -44,7 +45,7 @@ func (a *API) startReplayJob(w http.ResponseWriter, r *http.Request) error {
 		}
 		return writeJSON(w, http.StatusOK, dryRunView(b, c))
 	}
-	job, err := a.replays.start(a, b)
+	job, err := a.replays.start(r.Context(), a, b)
 	if err != nil {
 		return err
 	}
@@ -88,41 +89,37 @@ func (a *API) listReplayJobs(w http.ResponseWriter, r *http.Request) error {
 	if err := readQuery(r).err(); err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, newList(a.replays.list(), ""))
+	views, err := a.replays.list(r.Context())
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, newList(views, ""))
 }
 
 func (a *API) getReplayJob(w http.ResponseWriter, r *http.Request) error {
 	if err := readQuery(r).err(); err != nil {
 		return err
 	}
-	job, err := a.replays.get(pathParam(r, "id"))
+	job, err := a.replays.get(r.Context(), pathParam(r, "id"))
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, job.view())
+	return writeJSON(w, http.StatusOK, job)
 }
 
-// cancelReplayJob ends a job and waits a moment for it, so that the answer
-// usually has its last numbers. One that has ended stays as it is.
 func (a *API) cancelReplayJob(w http.ResponseWriter, r *http.Request) error {
 	if err := readQuery(r).err(); err != nil {
 		return err
 	}
-	job, err := a.replays.get(pathParam(r, "id"))
+	job, err := a.replays.cancel(r.Context(), pathParam(r, "id"))
 	if err != nil {
 		return err
 	}
-	job.cancel(errCanceledByCaller)
-	select {
-	case <-job.done:
-	case <-time.After(cancelWait):
-	case <-r.Context().Done():
-	}
-	a.Logger.Info("replay by filter canceled", "job", job.id, "api_key", noteOf(r).key)
-	return writeJSON(w, http.StatusOK, job.view())
+	a.Logger.Info("replay by filter canceled", "job", job.ID, "state", job.State, "api_key", noteOf(r).key)
+	return writeJSON(w, http.StatusOK, job)
 }
 
-var noReplayJob = missing("replay job", "No replay job of this process has that id. Jobs live in the process that started them, and end with it.", "id", "take an id from GET /api/v1/replays of the same instance")
+var noReplayJob = missing("replay job", "No replay job has that id. Of those that have ended the last 50 are kept.", "id", "take an id from GET /api/v1/replays")
 
 func tooManyJobs() *problem {
 	return conflict("too-many-replay-jobs", "Too many replay jobs are running",

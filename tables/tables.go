@@ -49,6 +49,7 @@ type Store interface {
 	Claims
 	LeftQueues
 	Healths
+	Jobs
 }
 
 // CutText cuts s at max UTF-16 code units, on a character boundary, and marks

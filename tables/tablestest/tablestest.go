@@ -28,6 +28,7 @@ func Run(t *testing.T, open func(t *testing.T) tables.Store) {
 		{"Claims", claimTests},
 		{"LeftQueues", leftQueueTests},
 		{"Health", healthTests},
+		{"Jobs", jobTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, tt := range group.tests {

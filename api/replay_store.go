@@ -1,0 +1,175 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/pushlease/pushlease/tables"
+)
+
+const (
+	// jobBeat is how often a job is stored while it runs: how far it has come, that its
+	// process lives, and whether a cancel was asked of another one.
+	jobBeat = 3 * time.Second
+	// jobLost is after how long without a beat a job's process is taken for dead. Whoever is not
+	// stops at its next beat; two that work on one job for a while send nothing twice.
+	jobLost = time.Minute
+	// jobCall bounds one call to storage about a job.
+	jobCall = 10 * time.Second
+	// endTries is how often the end of a job is written.
+	endTries = 3
+)
+
+// errTakenOver ends a job here that another instance goes on with.
+var errTakenOver = errors.New("another instance goes on with the job")
+
+// live reports whether a process works on the job.
+func live(j tables.Job, now time.Time) bool {
+	return j.Instance != "" && now.Sub(j.HeardAt) < jobLost
+}
+
+// viewOf reads a stored job.
+func viewOf(j tables.Job) (v replayJobView, ok bool) {
+	return v, json.Unmarshal(j.State, &v) == nil && v.ID == j.ID
+}
+
+// bulkOf is the request that a stored job came from.
+func bulkOf(v replayJobView) bulk {
+	f := v.Filter
+	return bulk{
+		filter: tables.DeadLetterFilter{
+			Queue: f.Queue, WebhookID: f.Webhook, MessageID: f.Message, Reason: f.Reason, Status: f.Status, From: f.From, Until: f.Until,
+		},
+		all: f.All, force: v.Force, rate: v.Rate, limit: v.Limit, newest: v.Order == newestFirst,
+	}
+}
+
+// put stores v as the state of the job that is to be replaced.
+func (js *replayJobs) put(ctx context.Context, before tables.Job, v replayJobView, instance string) (tables.Job, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), jobCall)
+	defer cancel()
+	var err error
+	if before.State, err = json.Marshal(v); err != nil {
+		return before, err
+	}
+	before.ID, before.Instance, before.HeardAt = v.ID, instance, time.Now().UTC().Truncate(time.Millisecond)
+	return js.store.PutJob(ctx, before)
+}
+
+// find returns the stored job.
+func (js *replayJobs) find(ctx context.Context, id string) (tables.Job, replayJobView, error) {
+	list, err := js.store.ListJobs(ctx)
+	if err != nil {
+		return tables.Job{}, replayJobView{}, storageFault("read the replay jobs", err)
+	}
+	for _, j := range list {
+		if v, ok := viewOf(j); ok && j.ID == id {
+			return j, v, nil
+		}
+	}
+	return tables.Job{}, replayJobView{}, noReplayJob
+}
+
+// keepStored stores the job at each beat until its walk has ended, and returns what came of that. A
+// store that does not answer stops nothing: the next beat may be heard.
+func (j *replayJob) keepStored(ctx context.Context, walked <-chan error) error {
+	beat := time.NewTicker(jobBeat)
+	defer beat.Stop()
+	for {
+		select {
+		case err := <-walked:
+			return err
+		case <-beat.C:
+			j.beat(ctx)
+		}
+	}
+}
+
+// beat stores how far the job has come, and takes in what others wrote.
+func (j *replayJob) beat(ctx context.Context) {
+	js := j.api.replays
+	stored, err := js.put(ctx, j.stored, j.view(), js.instance)
+	if err == nil {
+		j.stored = stored
+		return
+	}
+	now, _, err := js.find(ctx, j.id)
+	switch {
+	case errors.Is(err, noReplayJob):
+		j.cancel(errCanceledByCaller) // somebody removed it
+	case err != nil:
+	case now.Instance != js.instance:
+		j.cancel(errTakenOver)
+	default:
+		j.stored = now
+		if now.CancelAsked {
+			j.cancel(errCanceledByCaller)
+		}
+	}
+}
+
+// storeEnd stores what stays of the job. One that was let go by a process that stops belongs to
+// nobody, and one that was taken over is another's. Where it can't be written the job is taken
+// over a minute later, and then ends with what little is left to do.
+func (j *replayJob) storeEnd() {
+	js := j.api.replays
+	for range endTries {
+		stored, err := js.put(context.Background(), j.stored, j.view(), "")
+		if err == nil {
+			j.stored = stored
+			return
+		}
+		now, _, err := js.find(context.Background(), j.id)
+		if errors.Is(err, noReplayJob) || err == nil && now.Instance != js.instance {
+			return
+		}
+		if err == nil {
+			j.stored = now
+		}
+	}
+	j.api.Logger.Warn("the end of a replay job could not be stored; another look ends it in a minute", "job", j.id)
+}
+
+// adopt goes on with the jobs that nobody works on: their process is gone.
+func (js *replayJobs) adopt(ctx context.Context, a *API) error {
+	ctx, cancel := context.WithTimeout(ctx, jobCall)
+	defer cancel()
+	list, err := js.store.ListJobs(ctx)
+	if err != nil {
+		return err
+	}
+	for _, stored := range list {
+		v, ok := viewOf(stored)
+		if !ok || v.State != jobRunning || live(stored, time.Now()) || js.own(stored.ID) != nil {
+			continue
+		}
+		if stored.CancelAsked {
+			v.State, v.FinishedAt = jobCanceled, time.Now().UTC()
+			_, err = js.put(ctx, stored, v, "")
+		} else {
+			err = js.goOn(ctx, a, stored, v)
+		}
+		if err != nil && !errors.Is(err, tables.ErrConflict) && !errors.Is(err, tables.ErrNotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+// goOn takes a job over. What is left is listed, and counted, again.
+func (js *replayJobs) goOn(ctx context.Context, a *API, stored tables.Job, v replayJobView) error {
+	if js.room() != nil {
+		return nil // another instance has room, or this one later
+	}
+	v.Matched, v.Skipped, v.Failed, v.SkippedBecause = v.Replayed, 0, 0, map[string]int{}
+	taken, err := js.put(ctx, stored, v, js.instance)
+	if err != nil {
+		js.leave()
+		return err
+	}
+	a.Logger.Info("replay by filter goes on here: its process is gone", "job", v.ID, "replayed", v.Replayed)
+	js.begin(a, bulkOf(v), taken, v)
+	return nil
+}

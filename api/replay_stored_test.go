@@ -1,0 +1,207 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/internal/bubble"
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// another is an API of another process on the same store.
+func (h *harness) another(instance string) *harness {
+	h.Helper()
+	opts := h.api.Options
+	opts.Instance = instance
+	other := *h
+	var err error
+	if other.api, err = New(opts); err != nil {
+		h.Fatal(err)
+	}
+	h.Cleanup(other.api.replays.stop)
+	return &other
+}
+
+// storedJob puts a job as a process left it that was killed.
+func (h *harness) storedJob(v replayJobView, heard time.Time) {
+	h.Helper()
+	j, err := (&replayJobs{store: h.db}).put(h.Context(), tables.Job{}, v, "killed")
+	if err != nil {
+		h.Fatal(err)
+	}
+	j.HeardAt = heard
+	if _, err := h.db.PutJob(h.Context(), j); err != nil {
+		h.Fatal(err)
+	}
+}
+
+const slowReplay = `{"queue":"orders","rate":0.01}`
+
+// C57: every instance tells of a job, and ends it.
+func TestEveryInstanceTellsOfAReplayJobAndEndsIt(t *testing.T) {
+	h := withJobs(t)
+	other := h.another("other")
+	h.putMany("orders", 20, nil)
+	id := h.do(http.StatusAccepted, "POST", replayPath, slowReplay).text("id")
+	job := h.api.replays.own(id)
+	if a := other.do(http.StatusOK, "GET", replayPath+"/"+id, ""); a.text("state") != "running" || a.text("filter", "queue") != "orders" {
+		t.Errorf("another instance says %s", a.body)
+	}
+	if a := other.do(http.StatusOK, "GET", replayPath, ""); a.text("data", 0, "id") != id {
+		t.Errorf("another instance lists %s", a.body)
+	}
+	if a := other.do(http.StatusOK, "DELETE", replayPath+"/"+id, ""); a.text("state") != "canceled" || a.get("replayed") != 1.0 {
+		t.Errorf("canceled elsewhere: %s", a.body)
+	}
+	select {
+	case <-job.done:
+	case <-time.After(10 * time.Second):
+		t.Fatal("it runs on")
+	}
+	h.do(http.StatusOK, "GET", replayPath+"/"+id, "").wantJob("canceled", 20, 1, 0, 0)
+}
+
+// C57: a job that a crash has cut goes on in another process, and what was replayed before counts.
+func TestAReplayJobWhoseProcessIsGoneGoesOn(t *testing.T) {
+	for name, heard := range map[string]time.Duration{"killed": 2 * jobLost, "alive": 0} {
+		h := withJobs(t)
+		h.putMany("orders", 5, func(i int, d *tables.DeadLetter) {
+			if i < 2 {
+				d.Status, d.ReplayToken, d.Replays, d.ReplayedAt = tables.Replaying, "sent", 1, time.Now()
+			}
+		})
+		v := replayJobView{
+			ID: "rpl_cut", State: jobRunning, Matched: 4, Replayed: 2, Failed: 1, SkippedBecause: map[string]int{}, StartedAt: time.Now().UTC(), Rate: 1000, Limit: 4,
+			Order: oldestFirst, Filter: filterView{Queue: "orders", Status: tables.Waiting},
+		}
+		h.storedJob(v, time.Now().Add(-heard))
+		if err := h.api.replays.adopt(t.Context(), h.api); err != nil {
+			t.Fatal(err)
+		}
+		a := h.await("rpl_cut")
+		if name == "alive" {
+			a.wantJob("running", 4, 2, 0, 1)
+			continue
+		}
+		a.wantJob("done", 5, 4, 0, 0)
+		if n := h.depth("orders"); n != 2 {
+			t.Errorf("%d messages were sent, want 2", n)
+		}
+	}
+}
+
+// C57: a job whose process stops goes on in the next one at once, and one that was canceled
+// while its process was dead ends.
+func TestAReplayJobOutlivesTheStopOfItsProcess(t *testing.T) {
+	h := withJobs(t)
+	h.putMany("orders", 30, nil)
+	id := h.do(http.StatusAccepted, "POST", replayPath, `{"queue":"orders","rate":20}`).text("id")
+	h.api.replays.stop()
+	next := h.another("next")
+	before := next.do(http.StatusOK, "GET", replayPath+"/"+id, "")
+	if before.text("state") != "running" || before.get("replayed").(float64) > 29 {
+		t.Fatalf("after the stop: %s", before.body)
+	}
+	if err := next.api.replays.adopt(t.Context(), next.api); err != nil {
+		t.Fatal(err)
+	}
+	next.await(id).wantJob("done", 30, 30, 0, 0)
+	if n := h.depth("orders"); n != 30 {
+		t.Errorf("%d messages were sent, want 30", n)
+	}
+	v := replayJobView{ID: "rpl_dead", State: jobRunning, SkippedBecause: map[string]int{}, StartedAt: time.Now().UTC(), Rate: 1, Order: oldestFirst, Filter: filterView{Queue: "orders"}}
+	h.storedJob(v, time.Now().Add(-2*jobLost))
+	if a := next.do(http.StatusOK, "DELETE", replayPath+"/rpl_dead", ""); a.text("state") != "canceled" || a.text("finished_at") == "" {
+		t.Errorf("canceled: %s", a.body)
+	}
+}
+
+// C57: who was paused for longer than a job waits for its process stops when it goes on.
+func TestAReplayJobThatWasTakenOverStopsHere(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		h := withJobs(t)
+		h.putMany("orders", 20, nil)
+		id := h.do(http.StatusAccepted, "POST", replayPath, slowReplay).text("id")
+		err := tables.ErrConflict
+		for errors.Is(err, tables.ErrConflict) { // it may be stored in between
+			list, listErr := h.db.ListJobs(t.Context())
+			if listErr != nil || len(list) != 1 {
+				t.Fatal(list, listErr)
+			}
+			list[0].Instance = "other"
+			_, err = h.db.PutJob(t.Context(), list[0])
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(jobBeat + time.Second)
+		if h.api.replays.own(id) != nil {
+			t.Error("it runs on beside the one that has it now")
+		}
+		if list, err := h.db.ListJobs(t.Context()); err != nil || list[0].Instance != "other" {
+			t.Errorf("the job is %v's, %v", list, err)
+		}
+	})
+}
+
+// C83: a job sends one dead letter of an event on a queue that tells messages apart by their
+// events, and of what was published with one key.
+func TestAReplayJobSendsOneCopyOfAnEvent(t *testing.T) {
+	event := func(id, data string) string {
+		return fmt.Sprintf(`{"specversion":"1.0","id":%q,"source":"/s","type":"t","data":%q}`, id, data)
+	}
+	bodies := []string{event("1", "a"), event("1", "a"), event("2", "a"), event("1", "other"), "plain", "plain"}
+	for queueName, want := range map[string]int{"events": 5, "orders": 6} {
+		h := withJobs(t)
+		ids := h.putMany(queueName, len(bodies), func(i int, d *tables.DeadLetter) {
+			d.Text, d.Size = []byte(bodies[i]), len(bodies[i])
+		})
+		a := h.await(h.do(http.StatusAccepted, "POST", replayPath, fmt.Sprintf(`{"queue":%q,"rate":1000}`, queueName)).text("id"))
+		a.wantJob("done", 6, want, 6-want, 0)
+		if n := h.depth(queueName); n != int64(want) {
+			t.Errorf("%s: %d messages were sent, want %d", queueName, n, want)
+		}
+		if queueName == "events" && (a.get("skipped_because", "same_event") != 1.0 || h.loadDead(ids[1]).Status != tables.Waiting) {
+			t.Errorf("job: %s", a.body)
+		}
+	}
+}
+
+// What was not sent keeps no other copy of its event back.
+func TestACopyThatWasNotSentDoesNotCount(t *testing.T) {
+	sends := &failingOnce{left: 1}
+	h := withJobs(t, func(o *Options) { sends.Service, o.Queues = o.Queues, sends })
+	const body = `{"specversion":"1.0","id":"1","source":"/s","type":"t"}`
+	h.putMany("events", 2, func(_ int, d *tables.DeadLetter) {
+		d.Text, d.Size = []byte(body), len(body)
+	})
+	h.await(h.do(http.StatusAccepted, "POST", replayPath, `{"queue":"events","rate":10}`).text("id")).wantJob("done", 2, 1, 0, 1)
+}
+
+// failingOnce fails the first sends.
+type failingOnce struct {
+	queue.Service
+	left int
+}
+
+func (s *failingOnce) Queue(name string) (queue.Queue, error) {
+	q, err := s.Service.Queue(name)
+	return failingOnceQueue{q, s}, err
+}
+
+type failingOnceQueue struct {
+	queue.Queue
+	s *failingOnce
+}
+
+func (q failingOnceQueue) Send(ctx context.Context, text []byte, o queue.SendOptions) (queue.Sent, error) {
+	if q.s.left--; q.s.left >= 0 {
+		return queue.Sent{}, queue.ErrTooLarge
+	}
+	return q.Queue.Send(ctx, text, o)
+}

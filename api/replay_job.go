@@ -151,8 +151,11 @@ func (j *replayJob) finish(err error) {
 		}
 	}
 	j.mu.Unlock()
-	v := j.view()
-	j.api.Logger.Info("replay by filter ended here", "job", j.id, "state", v.State, "matched", v.Matched, "replayed", v.Replayed,
+	v, what := j.view(), "replay by filter ended"
+	if v.State == jobRunning {
+		what = "replay by filter is left to another process"
+	}
+	j.api.Logger.Info(what, "job", j.id, "state", v.State, "matched", v.Matched, "replayed", v.Replayed,
 		"skipped", v.Skipped, "skipped_because", v.SkippedBecause, "failed", v.Failed, "last_error", v.LastError)
 }
 

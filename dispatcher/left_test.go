@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
 )
 
 // deleteWebhook does what the API does.
@@ -255,5 +257,31 @@ func TestLeftQueuesAreWatchedUnderATimer(t *testing.T) {
 		time.Sleep(12 * time.Minute)
 		b.wantDeadLetters(1, policy.WebhookDeleted)
 		want(t, "messages", b.total(testQueue), 0)
+	})
+}
+
+// C85: a webhook's row that another program deletes is a deletion like one through the API: what
+// waits for a retry is held, guarded, and a dead letter before it would expire.
+func TestMessagesOfAWebhookWhoseRowAnotherProgramDeletesAreDeadLettersAtTheirEnd(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.sender.answer = func(webhook.Request, int) webhook.Result { return webhook.Result{Status: 500} }
+		b.register("wh_other", func(r *tables.Registration) { r.Queue = "others" }) // or all had vanished
+		_, stop := b.start(nil)
+		time.Sleep(time.Second)
+		sent := b.sendMany(3, queue.SendOptions{TTL: 6 * time.Hour})
+		time.Sleep(time.Minute)
+		if err := b.store.DeleteWebhook(b.t.Context(), b.webhook.ID, ""); err != nil { // no note, as a tool does
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		want(t, "notes", b.notes(), 1)
+		want(t, "it is told", strings.Contains(b.log.String(), "nobody deleted them through pushlease"), true)
+		time.Sleep(6 * time.Hour)
+		want(t, "left", b.total(testQueue), 0)
+		for _, s := range sent {
+			want(t, "reason", b.delivery(s, "").Reason, policy.WebhookDeleted)
+		}
+		want(t, "dead letters", len(b.deadLetters()), 3)
+		stop()
 	})
 }

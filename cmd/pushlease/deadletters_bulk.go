@@ -253,8 +253,8 @@ func newDeadLettersJobsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "jobs [JOB-ID]",
 		Short: "List the replays by filter, or show, follow or cancel one",
-		Long: `Lists the replay jobs of the server's process, newest first, or shows one of them. A job lives in
-the process that started it; what it has not replayed when that ends is still waiting.`,
+		Long: `Lists the replay jobs, newest first, or shows one of them. When the process that works on a job is gone,
+another one goes on with it within two minutes.`,
 		Example: "  pushlease dead-letters jobs\n  pushlease dead-letters jobs JOB-ID --watch\n  pushlease dead-letters jobs JOB-ID --cancel",
 		Args:    arguments(0, 1, "at most the id of one job"),
 		RunE: func(cmd *cobra.Command, args []string) error {

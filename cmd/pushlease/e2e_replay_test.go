@@ -83,7 +83,7 @@ func (p *process) job(id string) (j replayJob) {
 }
 
 // The receiver is mended and everything replayed by filter; the process is killed in
-// the middle of it, and the same request to the next one goes on.
+// the middle of it, and the next one goes on with the job.
 func TestReplayByFilterOutlivesAKill(t *testing.T) {
 	onStores(t, func(t *testing.T, s *store) {
 		const n = 40
@@ -119,6 +119,13 @@ func TestReplayByFilterOutlivesAKill(t *testing.T) {
 		}
 
 		p = s.start(t)
+		goesOn := job.ID
+		waitUntil(t, 150*time.Second, func() string {
+			if j := p.job(goesOn); j.State != "done" || j.Failed > 0 {
+				return j.progress()
+			}
+			return ""
+		})
 		// Where queues and tables are two services, a replay that the kill cut before its
 		// message was sent has its dead letter reserved for a minute (docs/adr/0060).
 		waitUntil(t, 90*time.Second, func() string {
@@ -158,8 +165,8 @@ func TestReplayByFilterOutlivesAKill(t *testing.T) {
 	})
 }
 
-// A job under way does not keep the process from stopping.
-func TestReplayJobEndsWithItsProcess(t *testing.T) {
+// A job under way does not keep the process from stopping, and goes on in the next one.
+func TestReplayJobIsLeftToTheNextProcess(t *testing.T) {
 	s := sqliteStore(t)
 	t.Parallel()
 	queue, receiver := queueName("stop"), newMended(t)
@@ -174,10 +181,21 @@ func TestReplayJobEndsWithItsProcess(t *testing.T) {
 		}
 		return ""
 	})
-	p.call(http.MethodPost, replayJobsPath, fmt.Sprintf(`{"queue":%q,"rate":0.01}`, queue), http.StatusAccepted, nil)
+	var job replayJob
+	p.call(http.MethodPost, replayJobsPath, fmt.Sprintf(`{"queue":%q,"rate":0.4}`, queue), http.StatusAccepted, &job)
 	p.terminate()
 	p.ended(10 * time.Second)
-	if line, ok := p.log.find("replay by filter ended"); !ok {
-		t.Errorf("no word about the job's end: %v", line)
+	if line, ok := p.log.find("replay by filter is left to another process"); !ok {
+		t.Errorf("no word about the job: %v", line)
 	}
+	p = s.start(t)
+	receiver.mend()
+	waitUntil(t, 30*time.Second, func() string {
+		if j := p.job(job.ID); j.State != "done" || j.Replayed != 5 {
+			return j.progress()
+		}
+		return ""
+	})
+	p.terminate()
+	p.ended(10 * time.Second)
 }

@@ -3,6 +3,8 @@ package registry
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/pushlease/pushlease/tables"
@@ -29,6 +31,9 @@ func (r *Registry) RefreshLeft(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, registryTimeout)
 	defer cancel()
 	list, err := r.store.ListLeftQueues(ctx)
+	if err == nil {
+		list, err = r.noteLost(ctx, list)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
@@ -43,6 +48,33 @@ func (r *Registry) RefreshLeft(ctx context.Context) {
 		r.left[l.Queue] = l
 	}
 	r.leftReadAt, r.leftDue, r.leftFailed = time.Now(), false, false
+}
+
+// noteLost writes the notes that are missing: whoever deletes a webhook through pushlease leaves
+// one first, and what another program deletes is a deletion like any other. Otherwise nobody
+// would guard what waits on the queue, and it would expire unseen.
+func (r *Registry) noteLost(ctx context.Context, notes []tables.LeftQueue) ([]tables.LeftQueue, error) {
+	r.mu.RLock()
+	lost := maps.Clone(r.lost)
+	r.mu.RUnlock()
+	for name, seenAt := range lost {
+		noted := slices.ContainsFunc(notes, func(l tables.LeftQueue) bool {
+			return l.Queue == name && !l.At.Before(seenAt.Add(-LeftSkew))
+		})
+		if !noted {
+			l := tables.LeftQueue{Queue: name, At: time.Now().UTC().Truncate(time.Millisecond)}
+			if err := r.store.PutLeftQueue(ctx, l); err != nil {
+				return nil, fmt.Errorf("note that queue %s has lost its webhooks: %w", name, err)
+			}
+			notes = append(slices.DeleteFunc(notes, func(l tables.LeftQueue) bool { return l.Queue == name }), l)
+			r.log.Error("the webhooks of a queue are gone from storage, and nobody deleted them through pushlease: what waits there is held until one is registered",
+				"queue", name)
+		}
+		r.mu.Lock()
+		delete(r.lost, name)
+		r.mu.Unlock()
+	}
+	return notes, nil
 }
 
 // LeftQueue returns the note about a queue that has no webhook any more.

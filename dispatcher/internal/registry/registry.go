@@ -44,13 +44,16 @@ type Registry struct {
 	leftDue    bool
 	leftFailed bool
 	leftTold   map[string]bool // see NewlyLeft
+	// lost are queues that had webhooks, at this time for the last time, and have none; who
+	// deleted those is not known yet (see noteLost).
+	lost map[string]time.Time
 
 	reading chan struct{} // holds one: a reading serves all that wait for one
 }
 
 // New makes one that has read nothing. onRead is told of each reading before anybody goes by it.
 func New(store Store, log *slog.Logger, onRead func(context.Context, []tables.Registration)) *Registry {
-	return &Registry{store: store, log: log, onRead: onRead, Changed: make(chan struct{}, 1), reading: make(chan struct{}, 1), bad: map[string]bool{}, leftDue: true}
+	return &Registry{store: store, log: log, onRead: onRead, Changed: make(chan struct{}, 1), reading: make(chan struct{}, 1), bad: map[string]bool{}, lost: map[string]time.Time{}, leftDue: true}
 }
 
 // Refresh reads the registered webhooks, and reports whether it could; Status has the error.
@@ -97,7 +100,12 @@ func (r *Registry) read(ctx context.Context) bool {
 		byQueue[reg.Queue] = append(byQueue[reg.Queue], reg)
 	}
 	for name := range r.byQueue {
-		r.leftDue = r.leftDue || byQueue[name] == nil
+		if byQueue[name] == nil {
+			r.leftDue, r.lost[name] = true, r.readAt
+		}
+	}
+	for name := range byQueue {
+		delete(r.lost, name)
 	}
 	r.byQueue, r.readAt, r.lastErr, r.partial = byQueue, start, nil, len(rowErrs) > 0
 	return true

@@ -64,6 +64,15 @@ func (s *store) ListLeftQueues(context.Context) ([]tables.LeftQueue, error) {
 	return s.left, s.err
 }
 
+func (s *store) PutLeftQueue(_ context.Context, l tables.LeftQueue) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.left = append(slices.Clone(s.left), l)
+	}
+	return s.err
+}
+
 func (s *store) DropLeftQueue(_ context.Context, l tables.LeftQueue) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -101,7 +101,15 @@ func (a *API) getMessage(w http.ResponseWriter, r *http.Request) error {
 		return noMessage
 	}
 	view := newMessageView(id, deliveries, attempts, dead, time.Now())
+	gone, err := a.takenAway(r.Context(), deliveries, time.Now())
+	if err != nil {
+		return err
+	}
 	for i := range view.Next {
+		if text := gone[view.Next[i].WebhookID]; text != "" {
+			view.Next[i].Text, view.Next[i].NextAt = text, time.Time{}
+			continue
+		}
 		a.tellWhatKeeps(&view.Next[i])
 		a.tellThatNobodyTakes(r.Context(), view.Queue, &view.Next[i], view.ExpiresAt)
 	}

@@ -1,10 +1,14 @@
 package api
 
 import (
+	"context"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/status"
+	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -35,4 +39,75 @@ func TestAMessageWhoseLifeIsOverIsNotWaitedFor(t *testing.T) {
 			t.Errorf("%s: %s", d.State, text)
 		}
 	}
+}
+
+// C94: a message without an outcome whose queue is empty, or deleted, is not said to come.
+func TestAMessageThatSomebodyTookIsNotWaitedFor(t *testing.T) {
+	h := newHarness(t)
+	q, err := h.db.Queues().Queue("orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent, err := q.Send(t.Context(), []byte("x"), queue.SendOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := func(state tables.State, attempts int, at time.Time) {
+		t.Helper()
+		d := tables.Delivery{
+			MessageKey: tables.MessageKey{Queue: "orders", MessageID: sent.ID, Day: sent.InsertedAt}, WebhookID: "wh_1",
+			State: state, Attempts: attempts, UpdatedAt: at, NextAt: at.Add(time.Second),
+		}
+		if err := h.db.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{d}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := func() answer { return h.do(http.StatusOK, "GET", "/api/v1/messages/"+sent.ID, "") }
+	old := time.Now().Add(-quietFor - time.Minute)
+
+	record(tables.Pending, 2, old)
+	if a := next(); strings.Contains(a.text("next", 0, "text"), "Nothing") {
+		t.Errorf("while it is there: %s", a.body)
+	}
+	received, err := q.Receive(t.Context(), 1, time.Minute)
+	if err != nil || len(received) != 1 {
+		t.Fatal(received, err)
+	}
+	if a := next(); strings.Contains(a.text("next", 0, "text"), "Nothing") {
+		t.Errorf("while somebody holds it: %s", a.body)
+	}
+	if err := q.Complete(t.Context(), received[0]); err != nil {
+		t.Fatal(err)
+	}
+	a := next()
+	if text := a.text("next", 0, "text"); !strings.HasPrefix(text, "Nothing: the message is not there any more, its queue is empty") ||
+		!strings.Contains(text, "2 attempts") || a.get("next", 0, "next_at") != nil {
+		t.Errorf("taken by somebody: %s", a.body)
+	}
+	record(tables.Pending, 2, time.Now())
+	if a := next(); strings.Contains(a.text("next", 0, "text"), "Nothing") {
+		t.Errorf("though it was at work a moment ago: %s", a.body)
+	}
+
+	gone := time.Now().Add(-time.Hour).UTC()
+	h.view.queues["orders"] = status.Queue{GoneAt: gone}
+	h.api.Queues = noQueues{h.api.Queues}
+	record(tables.Held, 0, old)
+	if text := next().text("next", 0, "text"); !strings.Contains(text, "somebody deleted it at about "+stamp(gone)) || !strings.Contains(text, "never sent") {
+		t.Errorf("deleted: %s", text)
+	}
+}
+
+// noQueues has no queue.
+type noQueues struct{ queue.Service }
+
+func (s noQueues) Queue(name string) (queue.Queue, error) {
+	q, err := s.Service.Queue(name)
+	return noQueue{q}, err
+}
+
+type noQueue struct{ queue.Queue }
+
+func (noQueue) Depth(context.Context) (queue.Depth, error) {
+	return queue.Depth{}, queue.ErrQueueNotFound
 }

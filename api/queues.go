@@ -65,6 +65,8 @@ type pollerView struct {
 	LastPollAt  time.Time `json:"last_poll_at,omitzero"`
 	LastError   string    `json:"last_error,omitempty"`
 	LastErrorAt time.Time `json:"last_error_at,omitzero"`
+	// GoneAt is about when somebody deleted the queue.
+	GoneAt time.Time `json:"gone_at,omitzero"`
 }
 
 // heldView says why and since when messages of a queue are held for want of a webhook.
@@ -173,7 +175,7 @@ func (a *API) queueView(ctx context.Context, name string, webhooks []queueWebhoo
 		view.Lease = policy.Duration(s.Lease)
 		view.Poller = &pollerView{
 			Polling: s.Polling, InFlight: s.InFlight, Webhooks: s.Webhooks, LastPollAt: utc(s.LastPollAt),
-			LastError: s.LastError, LastErrorAt: utc(s.LastErrorAt),
+			LastError: s.LastError, LastErrorAt: utc(s.LastErrorAt), GoneAt: utc(s.GoneAt),
 		}
 	}
 	if !s.LeftAt.IsZero() {

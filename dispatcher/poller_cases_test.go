@@ -381,3 +381,34 @@ func TestAQueueThatDoesNotExistYetIsNotLate(t *testing.T) {
 		}
 	})
 }
+
+// C94: a queue that is not there yet is told once, and one that somebody deletes with its time.
+func TestAQueueThatIsDeletedIsToldApartFromOneThatIsNotThereYet(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.send("x") // makes the queue
+		var there atomic.Bool
+		d, stop := b.start(func(o *Options) {
+			o.Queues = &refusingQueues{Service: b.queues, refuse: func() error {
+				if there.Load() {
+					return nil
+				}
+				return queue.ErrQueueNotFound
+			}}
+		})
+		time.Sleep(time.Hour)
+		want(t, "lines about a queue that is not there yet", strings.Count(b.log.String(), "does not exist yet"), 1)
+		want(t, "gone", statusOf(d, testQueue).GoneAt.IsZero(), true)
+		there.Store(true)
+		time.Sleep(time.Minute)
+		deleted := time.Now()
+		there.Store(false)
+		time.Sleep(time.Hour)
+		want(t, "lines about a queue that is gone", strings.Count(b.log.String(), "somebody deleted it"), 1)
+		at := statusOf(d, testQueue).GoneAt
+		want(t, "gone at about that time", at.After(deleted) && at.Before(deleted.Add(time.Minute)), true)
+		there.Store(true)
+		time.Sleep(time.Minute)
+		want(t, "gone", statusOf(d, testQueue).GoneAt.IsZero(), true)
+		stop()
+	})
+}

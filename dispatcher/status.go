@@ -25,7 +25,7 @@ func (d *Dispatcher) Queue(name string) (s status.Queue, known bool) {
 	}
 	var p receive.Poll
 	p, s.Polling = d.receiver.Poll(name)
-	s.LastPollAt, s.LastErrorAt = p.At, p.ErrAt
+	s.LastPollAt, s.LastErrorAt, s.GoneAt = p.At, p.ErrAt, p.GoneAt
 	if p.Err != nil {
 		s.LastError = p.Err.Error()
 	}

@@ -30,6 +30,9 @@ type Queue struct {
 	// receiving works.
 	LastError   string
 	LastErrorAt time.Time
+	// GoneAt is when the queue, which had been there, was missed first: about when somebody
+	// deleted it. Zero while it is there.
+	GoneAt time.Time
 	// Webhooks counts the enabled webhooks.
 	Webhooks int
 	// LeftAt is when the queue's last webhook was deleted, while what was on the queue

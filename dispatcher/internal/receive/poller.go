@@ -65,6 +65,7 @@ type poller struct {
 	idlePause  time.Duration   // after the last receive; 0 when it failed or found messages
 	lastErr    error
 	lastErrAt  time.Time
+	goneAt     time.Time // when the queue, which had been there, was missed first
 	loggedAt   time.Time
 	// backlog is there while receives come back full, and closed when one does not.
 	backlog chan struct{}
@@ -236,18 +237,23 @@ func (p *poller) observe(err error) {
 		if p.lastErr != nil && !p.loggedAt.IsZero() {
 			p.Log.Info("receiving again", "queue", p.q.Name())
 		}
-		p.lastPollAt, p.lastErr, p.loggedAt = now, nil, time.Time{}
+		p.lastPollAt, p.lastErr, p.loggedAt, p.goneAt = now, nil, time.Time{}, time.Time{}
 		return
 	}
 	p.Meter.ReceiveErrors.Add(meter.Labels{Queue: p.q.Name()})
 	same := p.lastErr != nil && p.lastErr.Error() == err.Error()
-	if !same || now.Sub(p.loggedAt) >= errorLogEvery {
+	missing := errors.Is(err, queue.ErrQueueNotFound)
+	switch {
+	case missing && p.goneAt.IsZero() && !p.lastPollAt.IsZero():
+		p.goneAt, p.loggedAt = now, now
+		p.Log.Error("the queue was there and is gone: somebody deleted it, with all that was on it; the first publish creates it anew",
+			"queue", p.q.Name(), "last_there", p.lastPollAt)
+	case missing && !same:
 		p.loggedAt = now
-		if errors.Is(err, queue.ErrQueueNotFound) {
-			p.Log.Warn("the queue does not exist yet; the first publish creates it", "queue", p.q.Name())
-		} else {
-			p.Log.Error("receive failed; trying again with backoff", "queue", p.q.Name(), "error", err)
-		}
+		p.Log.Warn("the queue does not exist yet; the first publish creates it", "queue", p.q.Name())
+	case !missing && (!same || now.Sub(p.loggedAt) >= errorLogEvery):
+		p.loggedAt = now
+		p.Log.Error("receive failed; trying again with backoff", "queue", p.q.Name(), "error", err)
 	}
 	p.lastErr, p.lastErrAt = err, now
 }
@@ -386,7 +392,7 @@ func (p *poller) expectedPause() time.Duration {
 func (p *poller) status() Poll {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Poll{At: p.lastPollAt, Err: p.lastErr, ErrAt: p.lastErrAt}
+	return Poll{At: p.lastPollAt, Err: p.lastErr, ErrAt: p.lastErrAt, GoneAt: p.goneAt}
 }
 
 // Poll is how polling one queue goes.
@@ -396,6 +402,8 @@ type Poll struct {
 	// Err is the last error while it lasts; nil when receiving works.
 	Err   error
 	ErrAt time.Time
+	// GoneAt is when the queue, which had been there, was missed first; zero while it is there.
+	GoneAt time.Time
 }
 
 const (

@@ -181,7 +181,7 @@ func TestMessagesHeldUnderAHostGoOnWithTheirWebhook(t *testing.T) {
 		defer stop()
 		b.send("x")
 		want(t, "the invocation", b.hand(d, b.receiveOne()), invoked{"abandoned", nil})
-		time.Sleep(time.Minute)
+		time.Sleep(30 * time.Second)
 		want(t, "visible while it is disabled", len(b.visible()), 0)
 		b.setEnabled(d, true)
 		time.Sleep(2 * time.Second)

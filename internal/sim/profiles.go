@@ -263,6 +263,7 @@ func renewals(c chooser, p *Plan) {
 
 func redelivery(c chooser, p *Plan) {
 	p.File, p.Instances = c.chance(0.2), 1
+	p.Settings["POLL_MAX"] = "1s" // all are delivered when the process dies
 	p.Webhooks = []Webhook{{Name: "w0", Queue: "queue0", Timeout: 10 * time.Second, Attempts: 4}}
 	p.Calm = 4 * time.Minute
 	at := c.between(10*time.Second, 20*time.Second)
@@ -275,6 +276,9 @@ func redelivery(c chooser, p *Plan) {
 	p.step(Step{At: at + 3*time.Second, Do: doCrash, Where: c.IntN(5), For: c.between(time.Second, 10*time.Second)})
 	reads := Step{At: at + c.between(25*time.Second, 30*time.Second), Do: doOutage, Service: "table", Kind: p.kind(pick(c, refused, dropped, hanging)), Instance: -1}
 	reads.For = c.between(2*time.Second, 20*time.Second)
+	if c.chance(0.5) { // longer than anybody asks for one answer
+		reads.For = c.between(30*time.Second, 90*time.Second)
+	}
 	p.step(reads)
 }
 

@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"testing"
@@ -54,5 +55,29 @@ func TestSlowReceiverOverTheRealSenderAndTheRealStore(t *testing.T) {
 		if gap := atts[1].StartedAt.Sub(atts[0].StartedAt.Add(atts[0].Duration)); gap < 120*time.Second || gap > 125*time.Second {
 			t.Errorf("second attempt %s after the first answer, want the two minutes that were asked for", gap)
 		}
+	})
+}
+
+// C89: a retry after a timeout dials anew: the connection on which nothing came may be dead.
+func TestARetryAfterATimeoutAsksForANewConnection(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.sender.answer = func(_ webhook.Request, n int) webhook.Result {
+			switch n {
+			case 1:
+				return webhook.Result{ErrorClass: string(policy.ClassTimeout)}
+			case 2:
+				return webhook.Result{Status: 503}
+			}
+			return webhook.Result{Status: 200}
+		}
+		_, stop := b.start(nil)
+		b.send("x")
+		time.Sleep(10 * time.Minute)
+		stop()
+		var fresh []bool
+		for _, p := range b.sender.posts {
+			fresh = append(fresh, p.request.Fresh)
+		}
+		want(t, "asked for a new connection", fmt.Sprint(fresh), "[false true false]")
 	})
 }

@@ -57,6 +57,8 @@ func (a attempts) attempt(ctx context.Context, p *parcel, t *target) {
 // request is the next one to t.
 func (p *parcel) request(t *target) *webhook.Request {
 	request := t.registration.Request(p.content, p.origin(), t.delivery.Attempts+1)
+	// The connection on which nothing came may be dead, and so may its neighbours be.
+	request.Fresh = t.delivery.LastErrorClass == policy.ClassTimeout
 	return &request
 }
 

@@ -159,8 +159,8 @@ type rotationView struct {
 	Secrets []secretView `json:"secrets"`
 }
 
-// rotateSecret puts a new secret first and lets the old ones sign beside it until
-// the overlap ends, so that receivers can change over one after the other.
+// rotateSecret adds a new secret and lets the old ones sign beside it until the overlap ends, so
+// that receivers can change over one after the other.
 func (a *API) rotateSecret(w http.ResponseWriter, r *http.Request) error {
 	if err := readQuery(r).err(); err != nil {
 		return err
@@ -169,23 +169,31 @@ func (a *API) rotateSecret(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := onlyFields(in, "secret", "overlap"); err != nil {
+	if err := onlyFields(in, "secret", "overlap", "first"); err != nil {
 		return err
 	}
 	now := time.Now().UTC()
-	fresh, overlap, err := readRotation(in, now)
+	to, err := readRotation(in, now)
 	if err != nil {
 		return err
 	}
-	saved, err := a.change(r, func(reg *tables.Registration) error { return rotate(reg, fresh, now, overlap) })
+	saved, err := a.change(r, func(reg *tables.Registration) error { return to.rotate(reg, now) })
 	if err != nil {
 		return err
 	}
 	w.Header().Set("ETag", etagOf(saved.ETag))
-	return writeJSON(w, http.StatusOK, rotationView{Secret: fresh.Key, Secrets: a.view(r, saved).Secrets})
+	return writeJSON(w, http.StatusOK, rotationView{Secret: to.fresh.Key, Secrets: a.view(r, saved).Secrets})
 }
 
-func readRotation(in fields, now time.Time) (webhook.Secret, time.Duration, error) {
+// rotation is what a rotation asks for.
+type rotation struct {
+	fresh   webhook.Secret
+	overlap time.Duration
+	// newFirst makes the new secret's signature the first one: some libraries read no other.
+	newFirst bool
+}
+
+func readRotation(in fields, now time.Time) (rotation, error) {
 	e := &editor{as: creating}
 	raw, ok := in["secret"]
 	if !ok {
@@ -201,14 +209,24 @@ func readRotation(in fields, now time.Time) (webhook.Secret, time.Duration, erro
 			e.fail("overlap", "is out of range", cure)
 		}
 	}
-	if len(e.problems) > 0 {
-		return webhook.Secret{}, 0, invalid(e.problems...)
+	first := "old"
+	if raw, ok := in["first"]; ok && !isNull(raw) {
+		const cure = `write "old" (the default: receivers have the old secret until they are changed over) or "new"`
+		if problem := decode("first", raw, &first, cure); problem != nil {
+			e.problems = append(e.problems, *problem)
+		} else if first != "old" && first != "new" {
+			e.fail("first", "is not a value that there is", cure)
+		}
 	}
-	return fresh, time.Duration(overlap), nil
+	if len(e.problems) > 0 {
+		return rotation{}, invalid(e.problems...)
+	}
+	return rotation{fresh, time.Duration(overlap), first == "new"}, nil
 }
 
-func rotate(reg *tables.Registration, fresh webhook.Secret, now time.Time, overlap time.Duration) error {
-	end := now.Add(overlap)
+// rotate puts the new secret into the list, whose last one signs first.
+func (to rotation) rotate(reg *tables.Registration, now time.Time) error {
+	fresh, end := to.fresh, now.Add(to.overlap)
 	secrets := []webhook.Secret{fresh}
 	for _, old := range reg.Secrets {
 		if old.Key == fresh.Key {
@@ -225,6 +243,9 @@ func rotate(reg *tables.Registration, fresh webhook.Secret, now time.Time, overl
 		return conflict("too-many-secrets", "Too many secrets sign at once",
 			fmt.Sprintf("A webhook signs with at most %d secrets.", maxSecrets),
 			fieldError{"overlap", "would keep too many old secrets", "wait until an old one has ended (see secrets of the webhook), or rotate with a shorter overlap; 0s ends them all"})
+	}
+	if to.newFirst {
+		secrets = append(secrets[1:], fresh)
 	}
 	reg.Secrets = secrets
 	return nil

@@ -131,9 +131,35 @@ func TestRotationKeepsOldSecretsForTheOverlap(t *testing.T) {
 	}
 	for body, field := range map[string]string{
 		`{"overlap":"8d"}`: "overlap", `{"overlap":"169h"}`: "overlap", `{"overlap":"-1s"}`: "overlap", `{"overlap":3}`: "overlap",
-		`{"secret":"short"}`: "secret", `{"key":"x"}`: "key",
+		`{"secret":"short"}`: "secret", `{"key":"x"}`: "key", `{"first":"oldest"}`: "first", `{"first":true}`: "first",
 	} {
 		h.do(http.StatusBadRequest, "POST", target, body).wantProblem(field)
+	}
+}
+
+// C97: some libraries read the first signature only.
+func TestARotationSaysWhoseSignatureComesFirst(t *testing.T) {
+	var header http.Header
+	var body []byte
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		header = r.Header
+		body, _ = io.ReadAll(r.Body)
+	}))
+	defer receiver.Close()
+	for request, newFirst := range map[string]bool{`{}`: false, `{"first":"old"}`: false, `{"first":null}`: false, `{"first":"new"}`: true} {
+		h := newHarness(t, allowLocal)
+		a := h.register(`{"queue":"orders","url":"` + receiver.URL + `"}`)
+		target := "/api/v1/webhooks/" + a.text("id")
+		secret := a.text("secret")
+		if fresh := h.do(http.StatusOK, "POST", target+"/rotate-secret", request).text("secret"); newFirst {
+			secret = fresh
+		}
+		h.do(http.StatusOK, "POST", target+"/test", "")
+		first, _, more := strings.Cut(header.Get("webhook-signature"), " ")
+		header.Set("webhook-signature", first)
+		if err := webhook.Verify([]string{secret}, header, body, time.Now(), time.Minute); err != nil || !more {
+			t.Errorf("%s: the first signature: %v; more: %t", request, err, more)
+		}
 	}
 }
 
@@ -145,7 +171,7 @@ func TestExpiredSecretsLeaveWithTheNextRotation(t *testing.T) {
 		{Key: webhook.NewSecret(now).Key, ExpiresAt: now.Add(-time.Second)},
 		{Key: webhook.NewSecret(now).Key, ExpiresAt: now.Add(time.Minute)},
 	}
-	if err := rotate(&reg, webhook.NewSecret(now), now, time.Hour); err != nil {
+	if err := (rotation{fresh: webhook.NewSecret(now), overlap: time.Hour}).rotate(&reg, now); err != nil {
 		t.Fatal(err)
 	}
 	if len(reg.Secrets) != 3 || !reg.Secrets[1].ExpiresAt.Equal(now.Add(time.Hour)) || !reg.Secrets[2].ExpiresAt.Equal(now.Add(time.Minute)) {

@@ -125,11 +125,11 @@ func (s *signer) sign(id string, timestamp time.Time, body []byte) string {
 }
 
 // signAll signs with every secret that has not expired, so that a receiver with any of them
-// can verify during a rotation. The oldest signs first, since some libraries read the first
-// signature only, and their receivers have the old secret until the overlap ends.
+// can verify during a rotation. Some libraries read the first signature only: it is that of the
+// last secret, the oldest unless a rotation asked for the new one's.
 func (s *Sender) signAll(secrets []Secret, id string, now time.Time, body []byte) (string, error) {
 	var signatures string
-	for i := range slices.Backward(secrets) { // they are stored newest first
+	for i := range slices.Backward(secrets) {
 		secret := &secrets[i]
 		if !secret.ExpiresAt.IsZero() && !now.Before(secret.ExpiresAt) {
 			continue

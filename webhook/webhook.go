@@ -19,8 +19,8 @@ type Webhook struct {
 	Queue string `json:"queue"`
 	// URL is the absolute http(s) URL that is POSTed to, without userinfo.
 	URL string `json:"url"`
-	// Secrets sign the requests. The newest is first; all that have not expired sign, the
-	// oldest first.
+	// Secrets sign the requests: all that have not expired, the last one of the list first. A
+	// rotation puts the new one at the beginning, or at the end where it is to sign first.
 	Secrets []Secret `json:"secrets"`
 	// Headers are sent as they are; ValidateHeaders says which are allowed.
 	Headers map[string]string `json:"headers,omitempty"`

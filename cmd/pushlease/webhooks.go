@@ -176,7 +176,7 @@ func newWebhookCommand(verb, short, method, suffix string, show func(*client, *c
 
 func newWebhooksRotateCommand() *cobra.Command {
 	c := &client{}
-	var overlap, secretFile, ifMatch string
+	var overlap, first, secretFile, ifMatch string
 	cmd := &cobra.Command{
 		Use:   "rotate-secret WEBHOOK-ID",
 		Short: "Make a new secret; the old ones sign beside it for a while",
@@ -187,6 +187,9 @@ func newWebhooksRotateCommand() *cobra.Command {
 			body := map[string]any{}
 			if overlap != "" {
 				body["overlap"] = overlap
+			}
+			if first != "" {
+				body["first"] = first
 			}
 			if err := addSecret(cmd, secretFile, body); err != nil {
 				return err
@@ -203,6 +206,7 @@ func newWebhooksRotateCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&overlap, "overlap", "", "how long the old secrets go on signing, 0s to 168h (default 24h)")
+	cmd.Flags().StringVar(&first, "first", "", "whose signature comes first, old or new: some libraries read no other (default old)")
 	cmd.Flags().StringVar(&secretFile, "secret-file", "", "file with the new secret (whsec_…), - for standard input (default: one is made)")
 	addIfMatch(cmd, &ifMatch)
 	c.addFlags(cmd)

@@ -94,6 +94,8 @@ type trial struct {
 	window  bool // POSTs in flight are bounded by a Window, too, as in the dispatcher
 	jitter  time.Duration
 	posts   []trialPost
+	rows    []policy.PaceState // as the senders have written them last
+	reads   []time.Time        // when they read them next
 }
 
 type trialPost struct {
@@ -133,7 +135,6 @@ func (tr *trial) run(length time.Duration, seed uint64) {
 	flying, planned := make([]int, n), make([]bool, n)
 	windows := make([]policy.Window, n)
 	var queue events
-	shared := start
 	end := start.Add(length)
 	plan := func(i int, now time.Time) {
 		limit := trialMost
@@ -166,10 +167,7 @@ func (tr *trial) run(length time.Duration, seed uint64) {
 			windows[i].Report(sign, e.window, flying[i], trialMost)
 			flying[i]--
 			s.report(e.ticket, e.taken, e.began, now)
-			if _, ok := s.(*pacer); ok && n > 1 && now.Sub(shared) > time.Minute {
-				tr.share()
-				shared = now
-			}
+			tr.share(i, now)
 			plan(i, now)
 			continue
 		}
@@ -188,17 +186,45 @@ func (tr *trial) run(length time.Duration, seed uint64) {
 	}
 }
 
-// share tells each sender what the others have learned.
-func (tr *trial) share() {
-	for i, s := range tr.senders {
-		others := 0.0
-		for j, o := range tr.senders {
-			if j != i {
-				others += o.rate()
-			}
-		}
-		s.(*pacer).Share(others)
+// paced is a Pacer among several, each with the row of health that the others read.
+type paced interface {
+	Share(rate, noise float64)
+	State() policy.PaceState
+}
+
+const (
+	rowsSoon  = time.Second // after a sender has become limited it reads the others' rows
+	rowsEvery = 10 * time.Second
+)
+
+// share has a sender write its row and read those of the others, when it is time for that.
+func (tr *trial) share(i int, now time.Time) {
+	s, ok := tr.senders[i].(paced)
+	if !ok || len(tr.senders) == 1 {
+		return
 	}
+	if tr.rows == nil {
+		tr.rows, tr.reads = make([]policy.PaceState, len(tr.senders)), make([]time.Time, len(tr.senders))
+	}
+	st := s.State()
+	switch {
+	case st.Rate == 0:
+		tr.rows[i], tr.reads[i] = st, time.Time{}
+		return
+	case tr.reads[i].IsZero():
+		tr.rows[i], tr.reads[i] = st, now.Add(rowsSoon)
+		return
+	case now.Before(tr.reads[i]):
+		return
+	}
+	tr.rows[i], tr.reads[i] = st, now.Add(rowsEvery)
+	rate, noise := 0.0, 0.0
+	for j, row := range tr.rows {
+		if j != i {
+			rate, noise = rate+row.Rate, max(noise, row.Noise)
+		}
+	}
+	s.Share(rate, noise)
 }
 
 // between counts the POSTs of a stretch.
@@ -412,7 +438,7 @@ var learnerCases = []struct {
 	{"100 in each 15 s", 100. / 15, func(*rand.Rand) limiter { return fixedWindow(100, 15*time.Second) }, 30 * time.Second, 90 * time.Second, time.Millisecond, 1, 0.8, 0.1},
 	{"1000 in each minute", 1000. / 60, func(*rand.Rand) limiter { return fixedWindow(1000, time.Minute) }, 2 * time.Minute, 6 * time.Minute, time.Millisecond, 1, 0.7, 0.1},
 	{"token bucket 10/s, burst 100", 10, func(*rand.Rand) limiter { return tokenBucket(10, 100) }, 10 * time.Second, 70 * time.Second, time.Millisecond, 1, 0.9, 0.1},
-	{"one in a minute, strictly", 1. / 60, func(*rand.Rand) limiter { return strictly(1. / 60) }, 6 * time.Minute, time.Hour, time.Millisecond, 1, 0.6, 0.25},
+	{"one in a minute, strictly", 1. / 60, func(*rand.Rand) limiter { return strictly(1. / 60) }, 6 * time.Minute, time.Hour, time.Millisecond, 1, 0.6, 0.15},
 	{"20/s, answers take 300 ms", 20, func(*rand.Rand) limiter { return strictly(20) }, 10 * time.Second, 70 * time.Second, 300 * time.Millisecond, 1, 0.75, 0.1},
 	{"limit × 4, from 30 s after it", 80, func(*rand.Rand) limiter { return then(strictly(20), time.Minute, strictly(80)) }, 90 * time.Second, 110 * time.Second, time.Millisecond, 1, 0.8, 0.1},
 	{"limit gone, from 45 s after it", 3200, func(*rand.Rand) limiter { return then(tokenBucket(20, 2), time.Minute, unlimited) }, 105 * time.Second, 110 * time.Second, 20 * time.Millisecond, 1, 0.95, 0},
@@ -446,9 +472,6 @@ func TestThePacerReachesALimitAndIsSeldomRefused(t *testing.T) {
 				tr := &trial{accepts: c.accepts(rand.New(rand.NewPCG(seed, 1))), latency: c.latency, window: c.latency < 10*time.Millisecond, jitter: 200 * time.Microsecond}
 				for i := range c.senders {
 					s := l.make(seed + uint64(i)*100)
-					if p, ok := s.(*pacer); ok {
-						p.Share(float64(c.senders - 1))
-					}
 					tr.senders = append(tr.senders, s)
 				}
 				tr.run(c.to+time.Second, seed)
@@ -483,8 +506,11 @@ func TestRefusalsAtRandomDoNotDriveAWebhookToAStandstill(t *testing.T) {
 		{0.05, 100 * time.Millisecond, 1, 5},
 		{0.3, 100 * time.Millisecond, 1, 5},
 		{0.5, 100 * time.Millisecond, 1, 2},
-		{0.05, 100 * time.Millisecond, 2, 5},
-		{0.5, 100 * time.Millisecond, 2, 1},
+		{0.05, 100 * time.Millisecond, 2, 40},
+		{0.5, 100 * time.Millisecond, 2, 2},
+		{0.3, 20 * time.Millisecond, 1, 20},
+		{0.3, 20 * time.Millisecond, 2, 20},
+		{0.3, 100 * time.Millisecond, 3, 10},
 	} {
 		least := math.Inf(1)
 		for seed := range uint64(3) {

@@ -21,8 +21,13 @@ const (
 	// those did to be compared with them, and noiseSlowerShared beside other instances.
 	noiseSlower       = 2.0
 	noiseSlowerShared = 3.0
-	// noiseDepth is how far the rate falls at most until there is something to compare.
-	noiseDepth = 24
+	// noiseDepth is how far the rate falls at most until there is something to compare. Where
+	// that takes more POSTs, as few are taken, it halves with each noiseHalves of them.
+	noiseDepth  = 4
+	noiseHalves = 4
+	// noiseTold is how often the rate of other instances has to be told since the POSTs to
+	// compare with, to be one of after them.
+	noiseTold = 2
 	// noiseSure is the logarithm of how much likelier one explanation has to be.
 	noiseSure = 7
 	// noiseRun is how unlikely a run of refusals, or of POSTs that are taken, may be that is
@@ -46,6 +51,7 @@ type paceNoise struct {
 
 	before paceStretch // with what later POSTs are compared
 	posts  int         // since then
+	told   int         // how often the rate of other instances was told since then
 	noise  float64     // the logarithm of how much likelier noise is than a limit
 	excess float64     // the same of more refusals than noise explains, since that was unlikely
 	credit float64     // refusals that are put up with beside other instances
@@ -74,6 +80,9 @@ func (s *paceStretch) share() float64 {
 // gap is the mean time from one that was taken to the next.
 func (s *paceStretch) gap() time.Duration { return s.length / time.Duration(max(s.taken, 1)) }
 
+// speed is how many were taken in a second.
+func (s *paceStretch) speed() float64 { return float64(s.taken) / max(s.length.Seconds(), 1e-6) }
+
 // likelier is by how much a POST makes the share p likelier than q, as a logarithm.
 func likelier(refused bool, p, q float64) float64 {
 	p, q = min(max(p, 0.01), 0.99), min(max(q, 0.01), 0.99)
@@ -84,6 +93,15 @@ func likelier(refused bool, p, q float64) float64 {
 }
 
 func (n *paceNoise) shared() bool { return n.others > 0 }
+
+// learn takes in a share that was found elsewhere, or before a restart, and tells whether it is one.
+func (n *paceNoise) learn(share float64) bool {
+	if !(share > 0 && share < 1) { // also when it is NaN
+		return false
+	}
+	n.share, n.excess = share, 0
+	return true
+}
 
 // least is the share that is refused where the rate is right.
 func (n *paceNoise) least() float64 {
@@ -124,13 +142,19 @@ func (n *paceNoise) add(refused bool, rate float64, began, now time.Time) (back 
 	share := n.before.share()
 	n.noise += likelier(refused, share, min(share, n.least()/2))
 	switch {
-	case n.noise > noiseSure && n.others <= n.before.others/2: // otherwise the others' pace explains it
+	case n.noise > noiseSure && n.slowed(rate): // otherwise the others' pace explains it
 		back, n.share, n.excess = n.before.rate, share, 0
 		n.again()
 	case n.noise < -2*noiseSure: // a lucky streak is no limit
 		n.again()
 	}
 	return back
+}
+
+// slowed tells whether all instances together send at most half of what was taken when there were
+// the POSTs to compare with. Of others nobody knew then they count as none.
+func (n *paceNoise) slowed(rate float64) bool {
+	return !n.shared() || n.told >= noiseTold && 2*(rate+n.others) <= n.before.speed()+n.before.others
 }
 
 // passed is how long before it the last POST began, and how long before it the last one that was
@@ -156,19 +180,21 @@ func (n *paceNoise) stretch(refused bool, sinceLast time.Duration, rate float64)
 		n.before.taken++
 	}
 	n.before.length += sinceLast
-	n.before.rate, n.before.others = max(n.before.rate, rate), n.others
+	n.told = 0
+	n.before.rate, n.before.others = max(n.before.rate, rate), max(n.before.others, n.others)
 	if n.before.full() && n.before.share() < noiseMargin*n.least() {
 		n.again()
 	}
 }
 
-func (n *paceNoise) again() { n.before, n.posts, n.noise = paceStretch{}, 0, 0 }
+func (n *paceNoise) again() { n.before, n.posts, n.told, n.noise = paceStretch{}, 0, 0, 0 }
 
 // floor is the rate that is low enough to tell noise from a limit. It is lower the longer that
 // takes.
 func (n *paceNoise) floor() float64 {
 	if !n.before.full() {
-		return n.before.rate / noiseDepth
+		posts := n.before.taken + n.before.refused
+		return n.before.rate / noiseDepth / math.Exp2(max(float64(posts-noisePosts), 0)/noiseHalves)
 	}
 	low := min(1/(1.5*n.slower()*max(n.before.gap().Seconds(), 1e-6)), n.before.rate/noiseDepth)
 	return low / math.Exp2(float64(n.posts)/noisePosts)

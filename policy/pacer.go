@@ -8,9 +8,10 @@ import (
 // A Pacer's numbers. They were chosen by simulation: docs/adr/0054-learned-rate.md.
 const (
 	// A limit begins with this share of what was taken in the last second. With fewer than
-	// paceSure POSTs it begins with one a second, and doubles each second until one is refused.
+	// paceSure POSTs it begins with paceFirst a second, and doubles each second until one is refused.
 	paceStart = 0.85
 	paceSure  = 10
+	paceFirst = 5
 	// paceCut is by how much of itself a refusal lowers the rate: twice as much if the one
 	// before was short ago, and four times the next.
 	paceCut      = 0.04
@@ -51,8 +52,11 @@ const (
 	paceGone      = 24 * time.Hour
 	paceNone      = time.Hour
 	paceGonePosts = 100
-	// paceRetries is into how many parts the wait of a limit with a known window is cut.
+	// paceRetries is into how many parts the wait of a limit with a known window is cut, and
+	// paceWaits the part of the time in which everything was refused that the next POST waits
+	// for: less than one for each two in a row, or runs of noise would never end.
 	paceRetries = 8
+	paceWaits   = 0.3
 )
 
 // Pacer learns how many POSTs a second a webhook takes that refuses what is beyond its limit
@@ -108,13 +112,19 @@ type PaceState struct {
 	Since time.Time `json:"since,omitzero"`
 	// Refused counts the POSTs that were refused since then.
 	Refused int64 `json:"refused"`
+	// Noise is the share of POSTs that is refused whatever the pace; 0: none is known.
+	Noise float64 `json:"noise,omitempty"`
 }
 
-// Milli is the rate in POSTs of a thousand seconds, as it is stored.
-func (st PaceState) Milli() int64 { return int64(math.Round(st.Rate * 1000)) }
+// Milli is the rate in POSTs of a thousand seconds, and the noise in thousandths, as they are stored.
+func (st PaceState) Milli() (rate, noise int64) {
+	return int64(math.Round(st.Rate * 1000)), int64(math.Round(st.Noise * 1000))
+}
 
-// SetMilli sets the rate to what Milli was.
-func (st *PaceState) SetMilli(n int64) { st.Rate = float64(n) / 1000 }
+// SetMilli sets rate and noise to what Milli was.
+func (st *PaceState) SetMilli(rate, noise int64) {
+	st.Rate, st.Noise = float64(rate)/1000, float64(noise)/1000
+}
 
 // Limited tells whether a limit is known.
 func (p *Pacer) Limited() bool { return p.base > 0 }
@@ -288,14 +298,16 @@ func (p *Pacer) wait(now time.Time, random float64) {
 		p.next = now.Add(time.Duration(gap * (0.25 + 0.75*random)))
 		return
 	}
-	p.next = now.Add(max(time.Duration(gap*(1+random/2)), OutageWait(p.cycle/paceRetries, now.Sub(p.runSince))))
+	away := now.Sub(p.runSince)
+	window := max(p.cycle/paceRetries, time.Duration(paceWaits*float64(away)), min(away, 2*time.Second))
+	p.next = now.Add(max(time.Duration(gap*(1+random/2)), window))
 }
 
 // begin begins with what was taken in the last second, or, if that was little, from where
 // it soon finds the limit.
 func (p *Pacer) begin(now time.Time) {
 	lately := p.lately(now)
-	p.base, p.doubling = max(lately*paceStart, 1), 0
+	p.base, p.doubling = max(lately*paceStart, paceFirst), 0
 	if lately < paceSure {
 		p.doubling = time.Second
 	}
@@ -353,15 +365,20 @@ func (p *Pacer) compare(now time.Time) {
 	p.stretch, p.denied = paceCount{since: now}, 0
 }
 
-// learnNoise counts a POST for the noise, and goes back to the rate that was left in vain.
+// learnNoise counts a POST for the noise, and goes back to the rate that was left in vain, if one was.
 func (p *Pacer) learnNoise(refused bool, began, now time.Time) (back bool) {
 	rate := p.noise.add(refused, p.Rate(), began, now)
 	if rate == 0 {
 		return false
 	}
+	p.back(rate)
+	return true
+}
+
+// back goes back to a rate that was left in vain, and up from there.
+func (p *Pacer) back(rate float64) {
 	p.base, p.top, p.doubling, p.used, p.run = rate, rate, noiseDoubling, 0, 0
 	p.cuts++
-	return true
 }
 
 // count counts a POST that was taken in this second.
@@ -387,13 +404,15 @@ func (p *Pacer) lately(now time.Time) float64 {
 	return 0
 }
 
-// Share tells the rate that was learned by other instances, together; 0: none is limited. With
+// Share tells what other instances have learned: their rates, together (0: none is limited), and
+// the share of refusals that has nothing to do with the pace (0: none knows of any). With
 // others POSTs are refused that came just after another one's, whatever the pace, and some of
 // them are put up with.
-func (p *Pacer) Share(rate float64) {
-	alone := !p.noise.shared()
-	if p.noise.others = rate; alone != !p.noise.shared() {
-		p.noise.again() // what was seen before is nothing to compare with
+func (p *Pacer) Share(rate, noise float64) {
+	p.noise.others = rate
+	p.noise.told++
+	if p.Limited() && p.noise.share == 0 && p.noise.learn(noise) {
+		p.back(p.Rate())
 	}
 }
 
@@ -426,7 +445,7 @@ func (p *Pacer) Reset() { *p = Pacer{cuts: p.cuts + 1} }
 
 // State is a snapshot.
 func (p *Pacer) State() PaceState {
-	return PaceState{Rate: p.Rate(), Since: p.since, Refused: p.refused}
+	return PaceState{Rate: p.Rate(), Since: p.since, Refused: p.refused, Noise: p.noise.share}
 }
 
 // Restore goes on from a snapshot, after a restart.
@@ -439,7 +458,11 @@ func (p *Pacer) Restore(st PaceState, now time.Time) {
 	p.base, p.since, p.refused = max(p.top*(1-paceBelow), paceMin), earlier(st.Since, now), max(st.Refused, 0)
 	p.lastTaken, p.lastNo, p.found = now, now, true
 	p.stretch = paceCount{since: now}
+	p.noise.learn(st.Noise)
 }
+
+// Shared tells whether other instances were limited when Share was last told.
+func (p *Pacer) Shared() bool { return p.noise.shared() }
 
 // paceCount counts POSTs since a time.
 type paceCount struct {

@@ -95,6 +95,38 @@ func TestThePacerGoesOnFromASnapshot(t *testing.T) {
 	}
 }
 
+// What one instance has found out another one need not find out by slowing down, nor the next
+// process after a restart.
+func TestThePacerLearnsOfNoiseFromOthersAndFromASnapshot(t *testing.T) {
+	told, now := limitedPacer(t)
+	told.Share(100, 0.3)
+	var restored policy.Pacer
+	restored.Restore(policy.PaceState{Rate: 20, Since: start, Noise: 0.3}, now)
+	for name, p := range map[string]*policy.Pacer{"told": told, "restored": &restored} {
+		if got := p.State().Noise; got != 0.3 {
+			t.Errorf("%s: knows of noise of %v, want 0.3", name, got)
+		}
+		now, before := now, p.Rate()
+		for i := range 200 {
+			now = p.Next(now)
+			if place := p.Take(now); i%10 == 1 || i%10 == 4 || i%10 == 5 {
+				p.Refused(place, now, now, 0.5)
+			} else {
+				p.Taken(place, now, now)
+			}
+		}
+		if got := p.Rate(); got < 2*before {
+			t.Errorf("%s: %v/s at first and %v/s after 200 POSTs of which 30 %% were refused", name, before, got)
+		}
+	}
+	var wrong policy.Pacer
+	wrong.Restore(policy.PaceState{Rate: 20, Since: start, Noise: math.NaN()}, now)
+	wrong.Share(1, 7)
+	if got := wrong.State().Noise; got != 0 {
+		t.Errorf("knows of noise of %v from what is no share", got)
+	}
+}
+
 // One refusal in passing is forgotten, though only few messages come.
 func TestThePacerForgetsALimitThatWasOneRefusal(t *testing.T) {
 	var p policy.Pacer
@@ -115,7 +147,7 @@ func TestThePacerBeginsWithWhatWasTakenInTheLastSecond(t *testing.T) {
 	for _, tt := range []struct {
 		ago         time.Duration
 		least, most float64
-	}{{0, 75, 95}, {time.Minute, 0.5, 1.5}} {
+	}{{0, 75, 95}, {time.Minute, 4, 6}} {
 		var p policy.Pacer
 		now := start
 		for range 300 {
@@ -172,7 +204,7 @@ func TestThePacerWaitsItsTimeAfterALatePost(t *testing.T) {
 	if at := p.Next(late); at.Before(late.Add(gap * 9 / 10)) {
 		t.Errorf("the next place is %s after it, want about %s", at.Sub(late), gap)
 	}
-	p.Share(20)
+	p.Share(20, 0)
 	if at := p.Start(second); !at.Equal(second) {
 		t.Errorf("beside other instances it keeps its place, and not %s later", at.Sub(second))
 	}

@@ -17,7 +17,7 @@ type Health struct {
 
 	Breaker     policy.BreakerState
 	PausedUntil time.Time
-	// Pace is the rate that was learned, to a thousandth of a POST a second.
+	// Pace is the rate that was learned, to a thousandth of a POST a second, and its noise to one.
 	Pace    policy.PaceState
 	Failing policy.AutoDisableState
 	// LastFailureAt is when the receiver last failed (policy.Sign.Failed).

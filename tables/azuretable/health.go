@@ -110,7 +110,9 @@ func healthColumns(h tables.Health) columns {
 	c.number("Samples", h.Breaker.Samples)
 	c.number("Failures", h.Breaker.Failures)
 	c.time("PausedUntil", h.PausedUntil)
-	c.long("PaceMilli", h.Pace.Milli())
+	pace, noise := h.Pace.Milli()
+	c.long("PaceMilli", pace)
+	c.long("PaceNoise", noise)
 	c.time("PaceSince", h.Pace.Since)
 	c.long("PaceRefused", h.Pace.Refused)
 	c.time("FailingSince", h.Failing.FailingSince)
@@ -143,6 +145,6 @@ func (e entity) health() tables.Health {
 		StartedAt: e.time("StartedAt"), UpdatedAt: e.time(updatedAtColumn),
 		Pace: policy.PaceState{Since: e.time("PaceSince"), Refused: e.long("PaceRefused")},
 	}
-	h.Pace.SetMilli(e.long("PaceMilli"))
+	h.Pace.SetMilli(e.long("PaceMilli"), e.long("PaceNoise"))
 	return h
 }

@@ -33,7 +33,7 @@ func healthOf(webhookID, instance string) tables.Health {
 			Samples: 12, Failures: 7,
 		},
 		PausedUntil:   day.Add(time.Hour),
-		Pace:          policy.PaceState{Rate: 19.125, Since: day.Add(-time.Minute), Refused: 1 << 34},
+		Pace:          policy.PaceState{Rate: 19.125, Since: day.Add(-time.Minute), Refused: 1 << 34, Noise: 0.305},
 		Failing:       policy.AutoDisableState{FailingSince: day.Add(-time.Hour), FailedMessages: 21, LastSuccess: day.Add(-2 * time.Hour)},
 		LastFailureAt: day.Add(-time.Second),
 		Window:        17, InFlight: 3, Delivered: 1 << 40, Failed: 5, Postponed: 1 << 33, StartedAt: day.Add(-24 * time.Hour), UpdatedAt: day,

@@ -108,7 +108,7 @@ func (fs *Flows) make(r tables.Registration) *Flow {
 	now := time.Now()
 	var newest tables.Health
 	var seen []policy.AutoDisableState
-	own, others := 0, 0.0
+	own := 0
 	for _, h := range fs.stored[r.ID] {
 		if h.UpdatedAt.Before(f.since) { // what it says counts no more
 			continue
@@ -119,10 +119,9 @@ func (fs *Flows) make(r tables.Registration) *Flow {
 		seen = append(seen, h.Failing)
 		if h.Instance == fs.o.Instance {
 			own = h.Failing.FailedMessages
-		} else if now.Sub(h.UpdatedAt) < sharedFor {
-			others += max(h.Pace.Rate, 0)
 		}
 	}
+	others := fs.learnedOf(fs.stored[r.ID], now)[r.ID]
 	delete(fs.stored, r.ID)
 	if newest.Breaker.Since.After(f.since) {
 		f.breaker.Restore(newest.Breaker)
@@ -130,7 +129,7 @@ func (fs *Flows) make(r tables.Registration) *Flow {
 	if newest.Pace.Since.After(f.since) && f.settings.Adaptive {
 		f.pacer.Restore(newest.Pace, now)
 	}
-	f.pacer.Share(others)
+	f.share(others)
 	f.pause.Restore(newest.PausedUntil, now)
 	f.lastFailure = newest.LastFailureAt
 	// Since when it fails goes on; the messages that others counted stay in their rows.

@@ -3,6 +3,7 @@ package flow
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
@@ -58,11 +59,19 @@ func (f *Flow) isLimited() bool {
 	return f.enabled && f.pacer.Limited()
 }
 
-// share tells the rate that other instances have learned of the webhook, together.
-func (f *Flow) share(rate float64) {
+// shares reports whether it is time to tell other instances more often what was learned of the
+// webhook: some are limited by it, too, or do not know yet that this one is.
+func (f *Flow) shares(now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.pacer.Share(rate)
+	return f.enabled && f.pacer.Limited() && (f.pacer.Shared() || now.Sub(f.pacer.State().Since).Abs() < healthEvery)
+}
+
+// share tells what other instances have learned of the webhook.
+func (f *Flow) share(others learned) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pacer.Share(others.rate, others.noise)
 }
 
 // overdue reports whether the webhook has failed for too long, with what others have seen.
@@ -76,6 +85,9 @@ const (
 	// healthEvery is how often the health of webhooks that has changed is written, and
 	// that of failing ones compared with what the other instances have seen.
 	healthEvery = time.Minute
+	// sharedEvery is how often instances tell each other what they learn of a webhook that limits
+	// several of them. What they tell may not be older where noise is to be told from a limit.
+	sharedEvery = 10 * time.Second
 	// healthSoon is how often it is written at most because a breaker has turned, or a
 	// webhook has asked for a pause.
 	healthSoon = time.Second
@@ -135,16 +147,27 @@ func (fs *Flows) save(ctx context.Context) error {
 // webhook: it writes one each healthEvery.
 const sharedFor = 3 * healthEvery
 
-// tellRates tells limited webhooks what rate other instances have learned.
-func (fs *Flows) tellRates(limited []*Flow, rows []tables.Health, now time.Time) {
-	rates := map[string]float64{}
+// learned is what other instances have learned of a webhook: their rates, together, and the
+// share of refusals that no pace explains.
+type learned struct{ rate, noise float64 }
+
+// learnedOf is what the rows of other instances say, by webhook.
+func (fs *Flows) learnedOf(rows []tables.Health, now time.Time) map[string]learned {
+	all := map[string]learned{}
 	for _, h := range rows {
-		if h.Instance != fs.o.Instance && now.Sub(h.UpdatedAt) < sharedFor {
-			rates[h.WebhookID] += max(h.Pace.Rate, 0)
+		if h.Instance != fs.o.Instance && h.Pace.Rate > 0 && now.Sub(h.UpdatedAt) < sharedFor {
+			l := all[h.WebhookID]
+			all[h.WebhookID] = learned{l.rate + h.Pace.Rate, max(l.noise, h.Pace.Noise)}
 		}
 	}
+	return all
+}
+
+// tellRates tells limited webhooks what other instances have learned.
+func (fs *Flows) tellRates(limited []*Flow, rows []tables.Health, now time.Time) {
+	all := fs.learnedOf(rows, now)
 	for _, f := range limited {
-		f.share(rates[f.id])
+		f.share(all[f.id])
 	}
 }
 
@@ -168,7 +191,7 @@ func (fs *Flows) learnRates(ctx context.Context) {
 
 // overdue are the webhooks that have failed for too long, by what all instances have seen
 // together. It asks the store only while a webhook is failing or limited, and tells the
-// limited ones what rate others have learned.
+// limited ones what others have learned.
 func (fs *Flows) overdue(ctx context.Context, now time.Time) ([]*Flow, error) {
 	var failing, limited []*Flow
 	for _, f := range fs.All() {
@@ -212,8 +235,9 @@ func (fs *Flows) saveSoon() {
 
 // Watch saves health and disables what has failed for too long, until ctx ends.
 func (fs *Flows) Watch(ctx context.Context) {
-	t := time.NewTicker(healthEvery)
+	t, shared := time.NewTicker(healthEvery), time.NewTicker(sharedEvery)
 	defer t.Stop()
+	defer shared.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -222,6 +246,11 @@ func (fs *Flows) Watch(ctx context.Context) {
 			fs.saveHealth(ctx)
 			retry.Await(ctx.Done(), healthSoon) // what turns meanwhile goes together
 			fs.learnRates(ctx)                  // which others have written in that time, too
+		case <-shared.C:
+			if now := time.Now(); slices.ContainsFunc(fs.All(), func(f *Flow) bool { return f.shares(now) }) {
+				fs.saveHealth(ctx)
+				fs.learnRates(ctx)
+			}
 		case <-t.C:
 			fs.Tend(ctx)
 		}

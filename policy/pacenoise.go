@@ -23,7 +23,7 @@ const (
 	noiseSlowerShared = 3.0
 	// noiseDepth is how far the rate falls at most until there is something to compare. Where
 	// that takes more POSTs, as few are taken, it halves with each noiseHalves of them.
-	noiseDepth  = 4
+	noiseDepth  = 8
 	noiseHalves = 4
 	// noiseTold is how often the rate of other instances has to be told since the POSTs to
 	// compare with, to be one of after them.

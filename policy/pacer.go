@@ -279,7 +279,9 @@ func (p *Pacer) Refused(cuts uint32, began, now time.Time, random float64) (limi
 	} else {
 		p.stretch.refused++
 		if !p.Current(cuts) || p.learnNoise(true, began, now) || p.noise.excuses() {
-			p.refused++
+			if p.refused++; p.Current(cuts) && p.noise.share == 0 { // it met another instance's POST, and so would the next ones
+				p.elsewhere(now, random)
+			}
 			return true, time.Time{}
 		}
 		p.cut()
@@ -292,15 +294,20 @@ func (p *Pacer) Refused(cuts uint32, began, now time.Time, random float64) (limi
 
 // wait sets when the next POST may begin after a refusal.
 func (p *Pacer) wait(now time.Time, random float64) {
-	gap := float64(p.gap())
 	if p.run == 1 {
 		p.runSince = now
-		p.next = now.Add(time.Duration(gap * (0.25 + 0.75*random)))
+		p.elsewhere(now, random)
 		return
 	}
+	gap := float64(p.gap())
 	away := now.Sub(p.runSince)
 	window := max(p.cycle/paceRetries, time.Duration(paceWaits*float64(away)), min(away, 2*time.Second))
 	p.next = now.Add(max(time.Duration(gap*(1+random/2)), window))
+}
+
+// elsewhere has the next POST begin at another time of the round than those before it.
+func (p *Pacer) elsewhere(now time.Time, random float64) {
+	p.next = now.Add(time.Duration(float64(p.gap()) * (0.25 + 0.75*random)))
 }
 
 // begin begins with what was taken in the last second, or, if that was little, from where
@@ -329,7 +336,11 @@ func (p *Pacer) cut() {
 		p.severity = 0
 		p.found = p.found || p.near
 	}
-	p.base, p.used = max(rate*(1-paceCut*float64(int(1)<<p.severity)), min(p.noise.floor(), rate), paceMin), 0
+	left := 1 - paceCut*float64(int(1)<<p.severity)
+	if p.run > 0 && p.doubling > 0 && p.noise.share == 0 { // the beginning was a guess, and too high
+		left = 0.5
+	}
+	p.base, p.used = max(rate*left, min(p.noise.floor(), rate), paceMin), 0
 	switch {
 	case p.noise.share > 0:
 		p.doubling = noiseDoubling

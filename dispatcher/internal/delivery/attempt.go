@@ -221,6 +221,6 @@ func firstOf(a, b time.Time) time.Time {
 func left(t *target, res *webhook.Result) {
 	t.ticket.Answered(flow.Answer{
 		Sign: t.registration.Policy.Sign(responseOf(res), res.StartedAt.Add(res.Duration)), Began: res.StartedAt, Took: res.Duration,
-		First: t.delivery.Charged+t.delivery.Waits == 0,
+		Failed: t.delivery.Charged + t.delivery.Waits,
 	})
 }

@@ -48,6 +48,7 @@ type Flow struct {
 	window  policy.Window
 	bucket  policy.Bucket
 	pacer   policy.Pacer
+	singles policy.Singles
 	breaker policy.Breaker
 	// refusals tell that it refuses everything for good, and refusing that it does: since then the
 	// breaker is open, or half open.
@@ -134,6 +135,7 @@ func (f *Flow) update(r tables.Registration) (reset, released bool) {
 	f.release(time.Now())
 	f.window.Reset()
 	f.pacer.Reset()
+	f.singles = policy.Singles{}
 	f.breaker.Reset()
 	f.refusals, f.refusing = policy.Refusals{}, false
 	f.pause.Reset()

@@ -39,7 +39,7 @@ func drive(t *testing.T, f *Flow, length time.Duration, answer func(now time.Tim
 		}
 		time.Sleep(time.Millisecond)
 		sign := answer(time.Now())
-		ticket.Answered(Answer{Sign: sign, Began: now, Took: time.Millisecond, First: true})
+		ticket.Answered(Answer{Sign: sign, Began: now, Took: time.Millisecond})
 		switch {
 		case sign.Delivered:
 			ok++

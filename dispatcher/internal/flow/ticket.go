@@ -200,8 +200,8 @@ type Answer struct {
 	Sign  policy.Sign
 	Began time.Time
 	Took  time.Duration
-	// First: no attempt for this message had failed before.
-	First bool
+	// Failed is how many attempts for this message had failed before.
+	Failed int
 }
 
 // Answered hands a ticket back with what came of its POST.
@@ -292,7 +292,7 @@ func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.Breake
 	case a.Sign.Failed:
 		f.failed++
 		f.lastFailure = now
-		if a.First && !ours && !t.spared {
+		if a.Failed == 0 && !ours && !t.spared {
 			f.auto.Failed(now)
 			f.changed = true
 		}
@@ -317,6 +317,14 @@ func (f *Flow) faster() bool {
 func (t *Ticket) judge(a Answer, now time.Time) (turned bool) {
 	f, s := t.f, t.f.settings.Breaker
 	closed := f.breaker.State(now).Phase == policy.BreakerClosed
+	switch {
+	case a.Sign.Delivered:
+		f.singles.Taken(a.Failed)
+	case a.Sign.Limited && f.singles.Refused(a.Failed) && f.pacer.Limited() && (closed || f.breaker.Ramping()):
+		f.breaker.Abort(t.generation)
+		t.spared = true
+		return false
+	}
 	if a.Sign.Limited && f.settings.Adaptive {
 		limited, broken := f.pacer.Refused(t.pace, a.Began, now, rand.Float64())
 		if closed && !broken.IsZero() {

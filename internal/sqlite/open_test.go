@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"database/sql"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -106,9 +107,9 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 			if err := db.Close(); err != nil {
 				t.Fatal(err)
 			}
-			other(t, path, "PRAGMA user_version = 8")
+			other(t, path, fmt.Sprintf("PRAGMA user_version = %d", schemaVersion()+1))
 			return path
-		}, "schema 8, this one knows 7"},
+		}, fmt.Sprintf("schema %d, this one knows %d", schemaVersion()+1, schemaVersion())},
 		{"database of another program", func(dir string) string {
 			path := filepath.Join(dir, "foreign.db")
 			other(t, path, "CREATE TABLE messages (id INTEGER)")

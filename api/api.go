@@ -35,6 +35,7 @@ type Options struct {
 	Claims      tables.Claims
 	Healths     tables.Healths
 	Jobs        tables.Jobs
+	Instances   tables.Instances
 	Queues      queue.Service
 	// RecordedSends sends and records in one step; nil where the store has no such thing.
 	RecordedSends RecordedSends
@@ -184,6 +185,7 @@ func (o Options) validate() error {
 		{"Healths", o.Healths == nil},
 		{"Jobs", o.Jobs == nil},
 		{"ByEvent", o.ByEvent == nil},
+		{"Instances", o.Instances == nil},
 		{"Queues", o.Queues == nil},
 		{"Encoding", o.Encoding == nil},
 		{"KeepUnmatched", o.KeepUnmatched == nil},
@@ -240,6 +242,7 @@ func (a *API) routes() *chi.Mux {
 	r.Get("/api/v1/messages/{id}", a.allow(ScopeRead, a.getMessage))
 	r.Get("/api/v1/attempts", a.allow(ScopeRead, a.listAttempts))
 
+	r.Get("/api/v1/instances", a.allow(ScopeRead, a.listInstances))
 	r.Get("/api/v1/dead-letters", a.allow(ScopeRead, a.listDeadLetters))
 	r.Post("/api/v1/dead-letters/purge", a.allow(ScopeOperate, a.purgeDeadLetters))
 	r.Get("/api/v1/dead-letters/summary", a.allow(ScopeRead, a.summarizeDeadLetters))

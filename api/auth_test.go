@@ -112,6 +112,7 @@ var scopeOf = map[string]Scope{
 	"POST /api/v1/queues/{queue}/match":        ScopeRead,
 	"GET /api/v1/messages/{id}":                ScopeRead,
 	"GET /api/v1/attempts":                     ScopeRead,
+	"GET /api/v1/instances":                    ScopeRead,
 	"GET /api/v1/dead-letters":                 ScopeRead,
 	"GET /api/v1/dead-letters/summary":         ScopeRead,
 	"GET /api/v1/replays":                      ScopeRead,

@@ -41,6 +41,12 @@ func (d *Dispatcher) Webhook(id string) (status.Webhook, bool) {
 	return f.Status(time.Now()), true
 }
 
+// AtWork says how many messages this process is at work on, and how many queues it receives
+// from.
+func (d *Dispatcher) AtWork() (inFlight, queues int) {
+	return d.metrics.Queues.InFlight(), len(d.receiver.Polled())
+}
+
 // Health says whether the dispatcher can do its job: nil, or what is wrong, for
 // the registry and for each queue that is polled.
 func (d *Dispatcher) Health() map[string]error {

@@ -50,6 +50,7 @@ type Store interface {
 	LeftQueues
 	Healths
 	Jobs
+	Instances
 }
 
 // CutText cuts s at max UTF-16 code units, on a character boundary, and marks

@@ -67,6 +67,7 @@ func newRootCommand() *cobra.Command {
 		newDeadLettersCommand(),
 		newMessagesCommand(),
 		newQueuesCommand(),
+		newInstancesCommand(),
 		newAttemptsCommand(),
 		newMatchCommand(),
 		newDoctorCommand(checkStorage),

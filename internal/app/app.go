@@ -63,6 +63,7 @@ type App struct {
 	expiry     *deadLetterExpiry
 	sas        *sasWatch
 	events     *events // nil where nobody is told
+	heartbeat  *heartbeat
 	listener   net.Listener
 	server     *http.Server
 	cleanups   cleanups
@@ -132,7 +133,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	}
 	a.api, err = api.New(api.Options{
 		Webhooks: a.stores.tables, LeftQueues: a.stores.tables, Deliveries: a.stores.tables, History: a.stores.tables,
-		DeadLetters: a.stores.tables, Claims: a.stores.tables, Healths: a.stores.tables, Jobs: a.stores.tables, ByEvent: cfg.DedupByEvent,
+		DeadLetters: a.stores.tables, Claims: a.stores.tables, Healths: a.stores.tables, Jobs: a.stores.tables, Instances: a.stores.tables, ByEvent: cfg.DedupByEvent,
 		Queues: a.stores.queues, RecordedSends: handOver(a.stores.recorded, a.dispatcher), RecordedReplays: a.stores.replays, Encoding: cfg.QueueEncoding, KeepUnmatched: cfg.KeepUnmatched, Dispatcher: a.dispatcher, Sender: sender,
 		ValidateURL: func(raw string) error { return webhook.ValidateURL(raw, guard(cfg)) },
 		Keys:        apiKeys(cfg), Hosted: o.hosted != nil, Metrics: t.Handler(), Ready: a.ready, Meter: meter, Logger: a.log, Version: o.Version,
@@ -141,6 +142,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	if err != nil {
 		return nil, err
 	}
+	a.heartbeat = a.newHeartbeat(o)
 	a.server = newServer(a.front(a.api), a.log)
 	return a, a.measure(meter, o.Version)
 }
@@ -170,6 +172,7 @@ func (a *App) Run(ctx context.Context) error {
 	parts.Go(func() { a.housekeeping(runCtx) })
 	parts.Go(func() { a.api.Run(runCtx) })
 	parts.Go(func() { a.tellReadiness(runCtx) })
+	parts.Go(func() { a.heartbeat.run(runCtx) })
 	served := make(chan error, 1)
 	go func() { served <- a.serve() }()
 

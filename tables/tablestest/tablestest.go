@@ -29,6 +29,7 @@ func Run(t *testing.T, open func(t *testing.T) tables.Store) {
 		{"LeftQueues", leftQueueTests},
 		{"Health", healthTests},
 		{"Jobs", jobTests},
+		{"Instances", instanceTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, tt := range group.tests {

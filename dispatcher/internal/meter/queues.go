@@ -52,6 +52,16 @@ func (qs *Queues) Enter(name string) (left func()) {
 	return func() { qs.change(name, func(q *perQueue) { q.inFlight-- }) }
 }
 
+// InFlight is how many messages this process is at work on.
+func (qs *Queues) InFlight() (n int) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	for _, q := range qs.byName {
+		n += q.inFlight
+	}
+	return n
+}
+
 // deleted counts a delete. The failure has no Error where it succeeded.
 func (qs *Queues) deleted(name string, failure status.DeletionFailure) {
 	qs.change(name, func(q *perQueue) {

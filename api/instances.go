@@ -1,0 +1,50 @@
+package api
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+)
+
+// aliveFor is how long after it was last seen an instance counts as alive: three beats.
+const aliveFor = 3 * time.Minute
+
+// instanceView is one process on the storage.
+type instanceView struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	Mode    string `json:"mode"`
+	Alive   bool   `json:"alive"`
+	// This says that it is the one that answers.
+	This       bool            `json:"this"`
+	Ready      bool            `json:"ready"`
+	Trouble    string          `json:"trouble,omitempty"`
+	InFlight   int             `json:"in_flight"`
+	Queues     int             `json:"queues"`
+	StartedAt  time.Time       `json:"started_at"`
+	SeenAt     time.Time       `json:"seen_at"`
+	ClockAhead policy.Duration `json:"clock_ahead"`
+}
+
+// listInstances tells of all processes on the storage, the same from each of them.
+func (a *API) listInstances(w http.ResponseWriter, r *http.Request) error {
+	if err := readQuery(r).err(); err != nil {
+		return err
+	}
+	all, err := a.Instances.ListInstances(r.Context())
+	if err != nil {
+		return storageFault("list the instances", err)
+	}
+	views := make([]instanceView, len(all))
+	for k, i := range all {
+		views[k] = instanceView{
+			Name: i.Name, Version: i.Version, Mode: i.Mode, Alive: time.Since(i.SeenAt) < aliveFor, This: i.Name == a.Instance,
+			Ready: i.Ready, Trouble: i.Trouble, InFlight: i.InFlight, Queues: i.Queues,
+			StartedAt: utc(i.StartedAt), SeenAt: utc(i.SeenAt), ClockAhead: policy.Duration(i.ClockAhead),
+		}
+	}
+	return writeJSON(w, http.StatusOK, struct {
+		Data []instanceView `json:"data"`
+	}{views})
+}

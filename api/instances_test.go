@@ -1,0 +1,34 @@
+package api
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/tables"
+)
+
+func TestInstancesAreToldOfAndWhichOfThemAreAlive(t *testing.T) {
+	h := newHarness(t, func(o *Options) { o.Instance = "b" })
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	for _, i := range []tables.Instance{
+		{Name: "b", Version: "0.1.0", Mode: "serve", StartedAt: now, SeenAt: now.Add(-time.Minute), Ready: true, InFlight: 7, Queues: 2, ClockAhead: time.Second},
+		{Name: "a", Mode: "hosted", StartedAt: now.Add(-time.Hour), SeenAt: now.Add(-4 * time.Minute), Trouble: "storage"},
+	} {
+		if err := h.db.PutInstance(t.Context(), i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data := h.do(http.StatusOK, "GET", "/api/v1/instances", "").get("data").([]any)
+	if len(data) != 2 {
+		t.Fatalf("%v", data)
+	}
+	a, b := data[0].(map[string]any), data[1].(map[string]any)
+	if a["name"] != "a" || a["alive"] != false || a["this"] != false || a["ready"] != false || a["trouble"] != "storage" || a["mode"] != "hosted" {
+		t.Errorf("%v", a)
+	}
+	if b["alive"] != true || b["this"] != true || b["ready"] != true || b["in_flight"] != 7.0 || b["queues"] != 2.0 || b["clock_ahead"] != "1s" {
+		t.Errorf("%v", b)
+	}
+	h.do(http.StatusBadRequest, "GET", "/api/v1/instances?limit=3", "")
+}

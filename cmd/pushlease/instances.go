@@ -1,0 +1,71 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// instanceRow is what is shown of a process.
+type instanceRow struct {
+	Name      string    `json:"name"`
+	Version   string    `json:"version"`
+	Mode      string    `json:"mode"`
+	Alive     bool      `json:"alive"`
+	Ready     bool      `json:"ready"`
+	Trouble   string    `json:"trouble"`
+	InFlight  int       `json:"in_flight"`
+	Queues    int       `json:"queues"`
+	StartedAt time.Time `json:"started_at"`
+	SeenAt    time.Time `json:"seen_at"`
+}
+
+// state says how it fares in a word or two.
+func (i instanceRow) state() string {
+	switch {
+	case !i.Alive:
+		return "not seen since " + clock(i.SeenAt)
+	case !i.Ready:
+		return "not ready: " + i.Trouble
+	case i.Trouble != "":
+		return "degraded: " + i.Trouble
+	}
+	return "ready"
+}
+
+func newInstancesCommand() *cobra.Command {
+	c := &client{}
+	cmd := &cobra.Command{
+		Use:     "instances",
+		Short:   "List the processes that work on the same storage",
+		Long:    "Each process says once a minute that it is there. One that was killed is told of for a day.",
+		Example: "  pushlease instances\n  pushlease instances -o json",
+		Args:    arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a, err := c.do(cmd.Context(), request{method: http.MethodGet, path: "/api/v1/instances"})
+			if err != nil {
+				return err
+			}
+			if c.json() {
+				return c.raw(cmd, a)
+			}
+			var list struct {
+				Data []instanceRow `json:"data"`
+			}
+			if err := json.Unmarshal(a.body, &list); err != nil {
+				return fmt.Errorf("the server's answer can't be read: %w", err)
+			}
+			var cells [][]string
+			for _, i := range list.Data {
+				cells = append(cells, []string{i.Name, i.Mode, i.Version, clock(i.StartedAt), strconv.Itoa(i.Queues), strconv.Itoa(i.InFlight), i.state()})
+			}
+			return table(cmd.OutOrStdout(), []string{"INSTANCE", "MODE", "VERSION", "STARTED", "QUEUES", "IN FLIGHT", "STATE"}, cells)
+		},
+	}
+	c.addFlags(cmd)
+	return cmd
+}

@@ -1,0 +1,105 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pushlease/pushlease/api"
+	"github.com/pushlease/pushlease/tables"
+)
+
+const (
+	// beatEvery is how often an instance says that it is there: two storage transactions a minute
+	// at most, some $0.01 a month on Azure.
+	beatEvery = time.Minute
+	// beatTimeout bounds one round.
+	beatTimeout = 15 * time.Second
+	// instanceRetention is how long one that was not dropped is told of after it was last seen.
+	instanceRetention = 24 * time.Hour
+)
+
+// heartbeat writes a row of this instance once a minute, so that every instance can tell of all.
+// Nothing that delivers depends on it.
+type heartbeat struct {
+	store   tables.Instances
+	about   tables.Instance // what never changes
+	checks  func(context.Context) []api.Check
+	atWork  func() (inFlight, queues int)
+	clock   func() (ahead time.Duration, known bool) // nil where it is storage's own
+	log     *slog.Logger
+	failing bool
+}
+
+// run beats until ctx ends, then takes the row away: who has stopped is not missed. Rows of
+// others that are long gone go too.
+func (h *heartbeat) run(ctx context.Context) {
+	tick := time.NewTicker(beatEvery)
+	defer tick.Stop()
+	for {
+		err := h.beat(ctx)
+		if err != nil && !h.failing && ctx.Err() == nil {
+			h.log.Warn("this instance can't say that it is there; trying again every minute", "error", err)
+		}
+		h.failing = err != nil
+		select {
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), beatTimeout/5)
+			defer cancel()
+			if err := h.store.DropInstance(last, h.about.Name); err != nil {
+				h.log.Warn("this instance is told of for a day, although it has stopped", "error", err)
+			}
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (h *heartbeat) beat(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
+	defer cancel()
+	now := h.about
+	now.SeenAt = time.Now().UTC().Truncate(time.Millisecond)
+	now.InFlight, now.Queues = h.atWork()
+	now.Ready, now.Trouble = trouble(h.checks(ctx))
+	if h.clock != nil {
+		if ahead, known := h.clock(); known {
+			now.ClockAhead = ahead.Truncate(time.Millisecond)
+		}
+	}
+	if err := h.store.PutInstance(ctx, now); err != nil {
+		return err
+	}
+	list, err := h.store.ListInstances(ctx)
+	for _, i := range list {
+		if err == nil && now.SeenAt.Sub(i.SeenAt) > instanceRetention {
+			err = h.store.DropInstance(ctx, i.Name)
+		}
+	}
+	return err
+}
+
+// trouble says whether checks make ready, and which fail.
+func trouble(checks []api.Check) (ready bool, failing string) {
+	ready = true
+	var names []string
+	for _, c := range checks {
+		if !c.OK {
+			ready = ready && c.Degrades
+			names = append(names, c.Name)
+		}
+	}
+	slices.Sort(names)
+	return ready, tables.CutText(strings.Join(names, ", "), 200)
+}
+
+// newHeartbeat makes the heartbeat of this process.
+func (a *App) newHeartbeat(o Options) *heartbeat {
+	about := tables.Instance{Name: a.cfg.Instance, Version: o.Version, Mode: "serve", StartedAt: time.Now().UTC().Truncate(time.Millisecond)}
+	if o.hosted != nil {
+		about.Mode = "hosted"
+	}
+	return &heartbeat{store: a.stores.tables, about: about, checks: a.ready, atWork: a.dispatcher.AtWork, clock: a.stores.clockAhead, log: a.log}
+}

@@ -1,0 +1,112 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/api"
+	"github.com/pushlease/pushlease/internal/bubble"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// instanceRows is a store of instances that may be away.
+type instanceRows struct {
+	mu     sync.Mutex
+	rows   map[string]tables.Instance
+	away   bool
+	writes int
+}
+
+func (s *instanceRows) PutInstance(_ context.Context, i tables.Instance) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.away {
+		return errors.New("storage does not answer")
+	}
+	s.writes++
+	s.rows[i.Name] = i
+	return nil
+}
+
+func (s *instanceRows) ListInstances(context.Context) (list []tables.Instance, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, i := range s.rows {
+		list = append(list, i)
+	}
+	return list, nil
+}
+
+func (s *instanceRows) DropInstance(_ context.Context, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.rows, name)
+	return nil
+}
+
+func (s *instanceRows) names() (names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name := range s.rows {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func TestAnInstanceSaysOnceAMinuteThatItIsThereAndIsGoneWhenItStops(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		now := time.Now()
+		s := &instanceRows{rows: map[string]tables.Instance{
+			"killed-today":     {Name: "killed-today", SeenAt: now.Add(-instanceRetention + time.Hour)},
+			"killed-yesterday": {Name: "killed-yesterday", SeenAt: now.Add(-instanceRetention - time.Second)},
+		}}
+		var log strings.Builder
+		checks := []api.Check{{Name: "draining", OK: true}}
+		h := &heartbeat{
+			store: s, about: tables.Instance{Name: "one", Mode: "serve", StartedAt: now}, log: slog.New(slog.NewTextHandler(&log, nil)),
+			checks: func(context.Context) []api.Check { s.mu.Lock(); defer s.mu.Unlock(); return slices.Clone(checks) },
+			atWork: func() (int, int) { return 3, 2 },
+			clock:  func() (time.Duration, bool) { return 1500 * time.Microsecond, true },
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); h.run(ctx) }()
+		time.Sleep(time.Second)
+		if got := s.names(); !slices.Equal(got, []string{"killed-today", "one"}) {
+			t.Errorf("instances %v, want those of the last day", got)
+		}
+		if one := s.rows["one"]; one.InFlight != 3 || one.Queues != 2 || !one.Ready || one.Trouble != "" || one.ClockAhead != time.Millisecond || !one.StartedAt.Equal(now) {
+			t.Errorf("%+v", one)
+		}
+		s.mu.Lock()
+		s.away = true
+		checks = []api.Check{{Name: "storage", Detail: "SECRET"}, {Name: "queue orders", Degrades: true}}
+		s.mu.Unlock()
+		time.Sleep(10 * time.Minute)
+		s.mu.Lock()
+		s.away = false
+		s.mu.Unlock()
+		time.Sleep(time.Minute)
+		if one := s.rows["one"]; one.Ready || one.Trouble != "queue orders, storage" || time.Since(one.SeenAt) > time.Minute {
+			t.Errorf("%+v", one)
+		}
+		if n := strings.Count(log.String(), "can't say that it is there"); n != 1 {
+			t.Errorf("an outage is said %d times", n)
+		}
+		if s.writes > 3 {
+			t.Errorf("%d writes in two minutes in which storage answered", s.writes)
+		}
+		stop()
+		<-ended
+		if got := s.names(); slices.Contains(got, "one") {
+			t.Errorf("instances %v after the stop", got)
+		}
+	})
+}

@@ -1,0 +1,38 @@
+package tables
+
+import (
+	"context"
+	"time"
+)
+
+// Instance is one process, as it last wrote of itself.
+type Instance struct {
+	// Name is its setting instance; no two processes that run have the same.
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	// Mode is serve or hosted.
+	Mode      string    `json:"mode"`
+	StartedAt time.Time `json:"started_at"`
+	SeenAt    time.Time `json:"seen_at"`
+	// Ready says whether its /readyz did; Trouble is what failed there, at most one sentence.
+	Ready   bool   `json:"ready"`
+	Trouble string `json:"trouble,omitempty"`
+	// InFlight is how many messages it is at work on, and Queues how many it receives from.
+	InFlight int `json:"in_flight"`
+	Queues   int `json:"queues"`
+	// ClockAhead is how far its clock is ahead of storage's; zero where that is not known.
+	ClockAhead time.Duration `json:"clock_ahead,omitempty"`
+}
+
+// Instances remembers the processes on one storage. Safe for concurrent use.
+type Instances interface {
+	// PutInstance writes what a process says of itself over what it said before.
+	PutInstance(ctx context.Context, i Instance) error
+
+	// ListInstances returns all instances in ascending order of name, those that are gone
+	// and were not dropped too.
+	ListInstances(ctx context.Context) ([]Instance, error)
+
+	// DropInstance removes one. It is no error when it is gone.
+	DropInstance(ctx context.Context, name string) error
+}

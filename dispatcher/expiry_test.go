@@ -106,3 +106,25 @@ func TestNothingThatLivesForAMinuteExpiresUnseen(t *testing.T) {
 		}
 	}
 }
+
+// A webhook that is enabled in time gets also what lives for less than a held message usually
+// waits: it is looked at while something can still come of it.
+func TestWhatIsHeldWithAShortLifeIsDeliveredWhenItsWebhookIsEnabled(t *testing.T) {
+	for _, ttl := range []time.Duration{time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute} {
+		t.Run(ttl.String(), func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				b.register("wh_b", nil)
+				d, stop := b.start(nil)
+				defer stop()
+				b.setEnabled(d, false)
+				sent := b.sendMany(1, queue.SendOptions{TTL: ttl})[0]
+				time.Sleep(ttl / 4)
+				want(t, "state", b.delivery(sent, "wh_a").State, tables.Held)
+				b.setEnabled(d, true)
+				time.Sleep(ttl)
+				want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
+				want(t, "dead letters", len(b.deadLetters()), 0)
+			})
+		})
+	}
+}

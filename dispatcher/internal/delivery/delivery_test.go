@@ -190,7 +190,7 @@ func TestAMessageThatNobodyTakesIsHeldAndOneThatIsNobodysIsLeftAlone(t *testing.
 	want(t, "left alone", d.Deliver(t.Context(), testQueue, other, Terms{Untouched: true}, nil).Action, policy.Hold)
 	want(t, "not on record", len(stored(t, db, other)), 0)
 	ending := received("m4")
-	ending.ExpiresAt = time.Now().Add(time.Minute)
+	ending.InsertedAt, ending.ExpiresAt = time.Now().Add(-time.Hour), time.Now().Add(50*time.Second)
 	want(t, "near its end", len(d.deliverNow(t, ending).DeadLetters), 1)
 }
 

@@ -137,12 +137,8 @@ func (e events) duplicate(ctx context.Context, p *parcel, h history, targets []t
 }
 
 // otherCopyDelay is how long a message waits for the outcome of another one: no longer
-// than that one's claim lasts, and never past the middle of its own remaining life.
+// than that one's claim lasts.
 func otherCopyDelay(m *queue.Message, left time.Duration) time.Duration {
 	delay := retry.Backoff(int(min(m.DequeueCount, 30)), otherCopyMin, otherCopyMax)
-	delay = min(delay, max(left+time.Second, time.Second))
-	if !m.ExpiresAt.IsZero() {
-		delay = min(delay, max(time.Until(m.ExpiresAt)/2, time.Second))
-	}
-	return delay
+	return min(delay, max(left+time.Second, time.Second))
 }

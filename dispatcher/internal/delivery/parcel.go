@@ -122,13 +122,18 @@ func giveUp(del *tables.Delivery, reason policy.Reason, now time.Time) {
 	del.DeadLetterID = tables.DeadLetterID(del.MessageKey, del.WebhookID, del.Generation, now)
 }
 
-// hold lets a delivery wait for delay, or gives it up when less than margin of the
-// message's life is left.
+// hold lets a delivery wait for delay, or gives it up when less than margin of the message's
+// life is left. The wait never goes past the middle of what is left, nor into margin: it is
+// looked at again while something can still come of it.
 func (p *parcel) hold(del *tables.Delivery, reason policy.Reason, delay, margin time.Duration) {
 	now := time.Now().UTC().Truncate(time.Millisecond)
-	if !p.m.ExpiresAt.IsZero() && now.Add(margin).After(p.m.ExpiresAt) {
-		giveUp(del, reason, now)
-		return
+	if !p.m.ExpiresAt.IsZero() {
+		left := p.m.ExpiresAt.Sub(now)
+		if left < margin {
+			giveUp(del, reason, now)
+			return
+		}
+		delay = min(delay, max(min(left/2, left-margin), time.Second))
 	}
 	del.State, del.Reason, del.NextAt, del.UpdatedAt = tables.Held, reason, now.Add(delay), now
 }

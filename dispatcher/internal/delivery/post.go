@@ -171,19 +171,9 @@ func (k tickets) postpone(p *parcel, t *target, refused *flow.Refusal) {
 	k.Meter.Postponed.Add(meter.Labels{Queue: p.key.Queue, Webhook: t.registration.ID, Reason: string(refused.Reason)})
 	now := time.Now()
 	until := k.hostsLook(p.key.Queue, t.delivery.Excused, refused, now)
-	p.hold(&t.delivery, refused.Reason, postponement(p, until, now), p.terms.Postponed)
+	p.hold(&t.delivery, refused.Reason, max(until.Sub(now), time.Second), p.terms.Postponed)
 	t.delivery.Excused++
 	t.flow = nil
-}
-
-// postponement is the wait until then, but never past the middle of the message's
-// remaining life: what is left of it may be needed.
-func postponement(p *parcel, until, now time.Time) time.Duration {
-	delay := max(until.Sub(now), time.Second)
-	if !p.m.ExpiresAt.IsZero() {
-		delay = min(delay, max(p.m.ExpiresAt.Sub(now)/2, time.Second))
-	}
-	return delay
 }
 
 const (

@@ -13,8 +13,8 @@ import (
 // ErrStopping is the cause with which work is cut short at the end of a drain.
 var ErrStopping = errors.New("stopping")
 
-// Terms say how much of its life a message has left at least when it is held once more, as
-// whoever received it looks at its queue again.
+// Terms say with less than how much of its life left a message becomes a dead letter instead of
+// being held once more, as whoever received it looks at its queue again.
 type Terms struct {
 	// Held is for one that nobody takes, Postponed for one whose webhook can't be sent to now.
 	Held, Postponed time.Duration
@@ -32,14 +32,16 @@ const (
 	// holdEach is what each message that is held already adds: a look costs about four
 	// storage transactions, and with this all of them together cost no more than some 13 a second.
 	holdEach = 300 * time.Millisecond
-	// heldMargin is how long before its expiry a held message is dead-lettered.
+	// heldMargin is how long before its expiry a held message that no webhook takes is
+	// dead-lettered where its queue is polled.
 	heldMargin = time.Minute
 )
 
 // Usual are the terms of a message that is received again when its time has come, by a process
 // that looks at its queue at least every lookGap; zero where it polls.
 func Usual(m *queue.Message, lookGap time.Duration) Terms {
-	return Terms{Held: holdDelay + max(heldMargin, lookSlack(m, lookGap)), Postponed: policy.ExpiryMargin}
+	held := LastOfLife(m.InsertedAt, m.ExpiresAt, max(heldMargin, lookSlack(m, lookGap)))
+	return Terms{Held: held, Postponed: policy.ExpiryMargin}
 }
 
 // holdFor is how long a message is given back for that waits for a webhook to be there, or to

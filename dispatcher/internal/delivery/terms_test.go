@@ -1,8 +1,11 @@
 package delivery
 
 import (
+	"fmt"
 	"testing"
 	"time"
+
+	"github.com/pushlease/pushlease/policy"
 )
 
 // Many held messages are looked at more rarely than few: all together cost the same.
@@ -19,4 +22,29 @@ func TestHeldMessagesAreLookedAtMoreRarelyTheMoreThereAre(t *testing.T) {
 			t.Errorf("holdFor(%d, %t) = %s, want %s", c.held, c.hosted, got, c.want)
 		}
 	}
+}
+
+// However long it would wait, a held message is looked at again before the middle of what is left
+// of its life, and with time for a look before it would be given up.
+func TestAHeldMessageWaitsNeverPastTheMiddleOfItsLife(t *testing.T) {
+	for _, c := range []struct{ life, lookGap, longest time.Duration }{
+		{time.Minute, 0, 30 * time.Second},
+		{5 * time.Minute, 0, 150 * time.Second},
+		{12 * time.Minute, 0, 6 * time.Minute},
+		{20 * time.Minute, 15 * time.Minute, 10 * time.Minute},
+		{24 * time.Hour, 15 * time.Minute, 10 * time.Minute},
+	} {
+		d, _ := newDeliverer(t, answers{})
+		d.Hosted = func(string) bool { return true } // which waits for the longest
+		m := received("m")
+		m.ExpiresAt = m.InsertedAt.Add(c.life)
+		o := d.Deliver(t.Context(), testQueue, m, Usual(m, c.lookGap), nil)
+		want(t, "action", o.Action, policy.Hold)
+		want(t, fmt.Sprintf("waits %s with a life of %s", o.Delay, c.life), o.Delay > c.longest-time.Second && o.Delay <= c.longest, true)
+	}
+	d, _ := newDeliverer(t, answers{})
+	late := received("late")
+	late.InsertedAt, late.ExpiresAt = time.Now().Add(-44*time.Minute), time.Now().Add(16*time.Minute)
+	o := d.Deliver(t.Context(), testQueue, late, Usual(late, 15*time.Minute), nil)
+	want(t, "waits no longer than until the last look", o.Delay > 0 && o.Delay <= time.Minute, true)
 }

@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -43,6 +44,41 @@ func TestWhatComesBackBecauseItsDeleteFailedIsDeletedUnsent(t *testing.T) {
 				want(t, "messages left", b.total(testQueue), 0)
 				want(t, "state", b.delivery(sent, b.webhook.ID).State, tables.Delivered)
 				want(t, "attempts on record", len(b.attempts(sent)), 1)
+			})
+		})
+	}
+}
+
+// C114: a stop while storage is away promises only what it keeps: where a delivery is not on
+// record either, the log does not say that the message is not POSTed again.
+func TestAStopWhileStorageIsAwayPromisesOnlyWhatItKeeps(t *testing.T) {
+	const promise, doubt = "when it comes back it is deleted without a POST\"", "is not on record so far"
+	for name, recorded := range map[string]bool{"the record is taken": true, "nothing is taken": false} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				var away outage
+				b.queues.on("complete", away.rule(failBefore))
+				if !recorded {
+					b.store.on("record", away.rule(failBefore))
+				}
+				_, stop := b.start(nil)
+				b.send("x")
+				time.Sleep(time.Second)
+				stop()
+				log := b.log.String()
+				want(t, "promises", strings.Contains(log, promise), recorded)
+				want(t, "says that it is in doubt", strings.Contains(log, doubt), !recorded)
+				want(t, "says what becomes of lost records", strings.Contains(log, "is POSTed again where its message"), !recorded)
+				away.end()
+				_, stop = b.start(nil)
+				time.Sleep(3 * time.Minute)
+				stop()
+				posts := 1
+				if !recorded {
+					posts = 2
+				}
+				want(t, "POSTs", b.sender.count(), posts)
+				want(t, "left", b.total(testQueue), 0)
 			})
 		})
 	}

@@ -103,6 +103,9 @@ func (j *Journal) Note(ctx context.Context, list []tables.Delivery) error {
 	return nil
 }
 
+// Lacks reports whether a record of the message waits for the store.
+func (j *Journal) Lacks(key tables.MessageKey) bool { return j.memory.waits(key) }
+
 // Written notes that the store has rec: somebody else wrote it.
 func (j *Journal) Written(rec tables.Record) { j.lose(j.memory.remember(rec, true)) }
 
@@ -132,7 +135,7 @@ func (j *Journal) Keep(ctx context.Context) {
 func (j *Journal) KeepLast(ctx context.Context) {
 	j.flush(ctx)
 	if n := j.memory.count(); n > 0 {
-		j.log.Error("records are lost: the store did not take them before the end", "records", n)
+		j.log.Error("records are lost: the store did not take them before the end; what they say was delivered is POSTed again where its message is still on the queue", "records", n)
 		j.meter.RecordsLost.AddN(n, meter.Labels{})
 	}
 }

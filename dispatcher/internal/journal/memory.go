@@ -199,6 +199,19 @@ func (m *memory) putOff(rec tables.Record) {
 	}
 }
 
+// waits reports whether the store lacks a record of the message.
+func (m *memory) waits(key tables.MessageKey) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for e := m.unwritten.Front(); e != nil; e = e.Next() {
+		k := e.Value.(*remembered).key
+		if k == memoryKeyOf(key, k.webhook) {
+			return true
+		}
+	}
+	return false
+}
+
 // count counts the records that wait to be written.
 func (m *memory) count() int {
 	m.mu.Lock()

@@ -117,7 +117,7 @@ func (c *Completer) Settle(ctx context.Context, l *lease.Lease, o Outcome) (resu
 		if together {
 			last = &o.Records[0]
 		}
-		return c.complete(ctx, l, last)
+		return c.complete(ctx, l, last, keyOf(l, &o))
 	}
 	c.o.Claims.Keep(ctx, o.Claim, o.Delay, l.Message.Lease.Granted())
 	return c.abandon(ctx, l, &o)
@@ -234,8 +234,8 @@ func WithinLife(m *queue.Message, delay time.Duration) time.Duration {
 
 // complete deletes the message, and counts what storage answered. last is a record that is
 // to be written with it; nil when all are written.
-func (c *Completer) complete(ctx context.Context, l *lease.Lease, last *tables.Record) (result string) {
-	result, class := c.deleteMessage(ctx, l, last)
+func (c *Completer) complete(ctx context.Context, l *lease.Lease, last *tables.Record, key tables.MessageKey) (result string) {
+	result, class := c.deleteMessage(ctx, l, last, key)
 	c.o.Meter.Deleted(l.Queue.Name(), l.Message.ID, result, class)
 	return result
 }
@@ -244,7 +244,7 @@ func (c *Completer) complete(ctx context.Context, l *lease.Lease, last *tables.R
 // long as the lease can be kept. "Deleted" is what storage answered, not hope. The
 // class is that of the last error of a delete that failed. The first try takes the last record
 // along; when it fails that is written by itself, before the next one.
-func (c *Completer) deleteMessage(ctx context.Context, l *lease.Lease, last *tables.Record) (result, class string) {
+func (c *Completer) deleteMessage(ctx context.Context, l *lease.Lease, last *tables.Record, key tables.MessageKey) (result, class string) {
 	ctx, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	unanswered := false // an earlier try may have taken effect
@@ -273,13 +273,29 @@ func (c *Completer) deleteMessage(ctx context.Context, l *lease.Lease, last *tab
 	case err == nil:
 		return "deleted", ""
 	case !errors.Is(err, queue.ErrLeaseLost):
-		c.o.Log.Error("the message could not be deleted; when it comes back it is deleted without a POST",
-			"queue", l.Queue.Name(), "message", l.Message.ID, "error", err)
+		c.o.Log.Error("the message could not be deleted; "+c.whenItComesBack(key), "queue", l.Queue.Name(), "message", l.Message.ID, "error", err)
 		return "failed", deletionError(err)
 	}
-	c.o.Log.Warn("the message could not be deleted: its lease was lost; when it comes back it is deleted without a POST",
-		"queue", l.Queue.Name(), "message", l.Message.ID)
+	c.o.Log.Warn("the message could not be deleted: its lease was lost; "+c.whenItComesBack(key), "queue", l.Queue.Name(), "message", l.Message.ID)
 	return "lease_lost", "lease_lost"
+}
+
+// keyOf finds the records of a message; those of a replay are the original's.
+func keyOf(l *lease.Lease, o *Outcome) tables.MessageKey {
+	for i := range o.Records {
+		for j := range o.Records[i].Deliveries {
+			return o.Records[i].Deliveries[j].MessageKey
+		}
+	}
+	return tables.MessageKey{Queue: l.Queue.Name(), MessageID: l.Message.ID, Day: l.Message.InsertedAt}
+}
+
+// whenItComesBack promises what is kept: a record that the store has not taken ends with this process.
+func (c *Completer) whenItComesBack(key tables.MessageKey) string {
+	if c.o.Journal.Lacks(key) {
+		return "that it was delivered is not on record so far: when it comes back it is deleted without a POST only if storage takes the record first, or if it comes back to this process"
+	}
+	return "when it comes back it is deleted without a POST"
 }
 
 // deletionError is the class of an error: texts of storage may hold names and URLs.

@@ -41,6 +41,32 @@ func (e *editor) format(raw json.RawMessage) {
 	e.reg.Format = f
 }
 
+// httpVersion says whether HTTP/2 is offered to the receiver.
+func (e *editor) httpVersion(raw json.RawMessage) {
+	version := httpAuto
+	if !isNull(raw) && !e.read("http_version", raw, &version) {
+		return
+	}
+	if version != httpAuto && version != http11 {
+		e.fail("http_version", "is not one that there is", e.cureOf("http_version"))
+		return
+	}
+	e.reg.HTTP1 = version == http11
+}
+
+// The values of http_version.
+const (
+	httpAuto = "auto"
+	http11   = "1.1"
+)
+
+func httpVersionOf(reg tables.Registration) string {
+	if reg.HTTP1 {
+		return http11
+	}
+	return httpAuto
+}
+
 // checkFormat refuses headers that the format would leave out.
 func (e *editor) checkFormat() {
 	for _, name := range slices.Sorted(maps.Keys(e.reg.Headers)) {

@@ -42,8 +42,8 @@ const (
 )
 
 var (
-	createFields = []string{"queue", "url", "name", "headers", "secret", "timeout", "enabled", "policy", "flow", "filter", "format"}
-	changeFields = []string{"url", "name", "headers", "timeout", "enabled", "policy", "flow", "filter", "format"}
+	createFields = []string{"queue", "url", "name", "headers", "secret", "timeout", "enabled", "policy", "flow", "filter", "format", "http_version"}
+	changeFields = []string{"url", "name", "headers", "timeout", "enabled", "policy", "flow", "filter", "format", "http_version"}
 )
 
 // edit applies the fields of a request to reg: a merge patch (RFC 7396), where null
@@ -110,6 +110,8 @@ func (e *editor) cureOf(field string) string {
 		return fmt.Sprintf(`give a duration from %s to %s, such as "30s"`, minTimeout, maxTimeout)
 	case "enabled":
 		return "give true or false"
+	case "http_version":
+		return `give "auto" (HTTP/2 where the receiver takes it) or "1.1"`
 	case "format":
 		return `give "raw", "cloudevents-structured" or "cloudevents-binary"`
 	}
@@ -155,6 +157,8 @@ func (e *editor) set(name string, raw json.RawMessage) {
 		e.filter(raw)
 	case "format":
 		e.format(raw)
+	case "http_version":
+		e.httpVersion(raw)
 	case "id", "secrets", "created_at", "updated_at", "disabled_reason", "disabled_at", "reset_at", "status", "warnings":
 		e.fail(name, "is set by pushlease", "leave it out")
 	default:

@@ -33,6 +33,7 @@ type webhookView struct {
 	Flow           policy.Flow       `json:"flow"`
 	Filter         content.Filter    `json:"filter"`
 	Format         content.Format    `json:"format"`
+	HTTPVersion    string            `json:"http_version"`
 	Secrets        []secretView      `json:"secrets"`
 	ResetAt        time.Time         `json:"reset_at,omitzero"`
 	CreatedAt      time.Time         `json:"created_at"`
@@ -67,7 +68,7 @@ func (a *API) view(r *http.Request, reg tables.Registration) webhookView {
 	v := webhookView{
 		ID: reg.ID, Name: reg.Name, Queue: reg.Queue, URL: reg.URL, Headers: map[string]string{},
 		Timeout: policy.Duration(reg.Timeout), Enabled: reg.Enabled, DisabledReason: reg.DisabledReason,
-		DisabledAt: utc(reg.DisabledAt), Policy: reg.Policy, Flow: reg.Flow.OrDefault(), Filter: reg.Filter, Format: cmp.Or(reg.Format, content.FormatRaw), Secrets: []secretView{},
+		DisabledAt: utc(reg.DisabledAt), Policy: reg.Policy, Flow: reg.Flow.OrDefault(), Filter: reg.Filter, Format: cmp.Or(reg.Format, content.FormatRaw), HTTPVersion: httpVersionOf(reg), Secrets: []secretView{},
 		ResetAt: utc(reg.ResetAt), CreatedAt: utc(reg.CreatedAt), UpdatedAt: utc(reg.UpdatedAt),
 	}
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
@@ -80,6 +81,7 @@ func (a *API) view(r *http.Request, reg tables.Registration) webhookView {
 	for _, s := range reg.Secrets {
 		v.Secrets = append(v.Secrets, secretView{utc(s.CreatedAt), utc(s.ExpiresAt)})
 	}
+	slices.SortStableFunc(v.Secrets, func(a, b secretView) int { return b.CreatedAt.Compare(a.CreatedAt) })
 	return v
 }
 

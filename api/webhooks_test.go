@@ -427,3 +427,23 @@ func TestACompressedBodyIsRefusedEverywhere(t *testing.T) {
 		h.do(http.StatusUnsupportedMediaType, to[0], to[1], `{"queue":"orders"}`, "Content-Encoding", "gzip").wantProblem("Content-Encoding")
 	}
 }
+
+// C88: a webhook may be kept to HTTP/1.1.
+func TestHTTPVersionIsSetShownAndKept(t *testing.T) {
+	h := newHarness(t)
+	a := h.register(`{"queue":"orders","url":"https://example.com/hook","http_version":"1.1"}`)
+	target := "/api/v1/webhooks/" + a.text("id")
+	for _, step := range []struct{ change, want string }{
+		{`{"name":"x"}`, "1.1"}, {`{"http_version":"auto"}`, "auto"}, {`{"http_version":"1.1"}`, "1.1"}, {`{"http_version":null}`, "auto"},
+	} {
+		if got := h.do(http.StatusOK, "PATCH", target, step.change).text("http_version"); got != step.want {
+			t.Errorf("after %s: %q, want %q", step.change, got, step.want)
+		}
+	}
+	for _, bad := range []string{`"2"`, `1.1`, `""`} {
+		h.do(http.StatusBadRequest, "PATCH", target, `{"http_version":`+bad+`}`).wantProblem("http_version")
+	}
+	if got := h.register(hook).text("http_version"); got != "auto" {
+		t.Errorf("without a word about it: %q", got)
+	}
+}

@@ -327,3 +327,27 @@ func TestAReceiverThatWantsHTTP1GetsIt(t *testing.T) {
 		})
 	}
 }
+
+// C88: where the operator says so, HTTP/2 is never offered.
+func TestHTTP2IsNotOfferedWhereItIsNotWanted(t *testing.T) {
+	receiver := &frames{reply: func(f *http2.Framer, _ int, stream uint32) error {
+		return f.WriteRSTStream(stream, http2.ErrCodeInternal)
+	}}
+	s, w := eitherProtocol(t, receiver.serve, webhooktest.Answer("HTTP/1.1 204 X\r\n\r\n"))
+	w.HTTP1 = true
+	for range 2 {
+		got := s.Send(t.Context(), w, message("{}"))
+		wantAnswer(t, got, 204)
+		if got.Redials != 0 {
+			t.Errorf("%d redials", got.Redials)
+		}
+	}
+	other := *w
+	other.HTTP1 = false
+	if got := s.Send(t.Context(), &other, message("{}")); got.Status != 0 {
+		t.Errorf("one that offers HTTP/2 got %d over the other's connection", got.Status)
+	}
+	if conns, _ := receiver.count(); conns != 1 {
+		t.Errorf("%d connections of HTTP/2, want one", conns)
+	}
+}

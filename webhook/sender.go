@@ -152,7 +152,7 @@ func (s *Sender) send(ctx context.Context, w *Webhook, r *Request, result *Resul
 		result.ErrorClass, result.Error = classRequest, err.Error()
 		return
 	}
-	t := &tries{limits: transport.Limits{Start: result.StartedAt, Timeout: w.Timeout, Until: r.Until, Fresh: r.Fresh}}
+	t := &tries{limits: transport.Limits{Start: result.StartedAt, Timeout: w.Timeout, Until: r.Until, Fresh: r.Fresh, HTTP1: w.HTTP1}}
 	if s.ids != nil {
 		var span trace.Span
 		ctx, span = s.ids.Start(ctx, http.MethodPost)

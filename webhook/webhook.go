@@ -32,6 +32,8 @@ type Webhook struct {
 	Filter content.Filter `json:"filter,omitzero"`
 	// Format is the form in which it gets them.
 	Format content.Format `json:"format,omitempty"`
+	// HTTP1 never offers HTTP/2 to the receiver.
+	HTTP1 bool `json:"http1,omitempty"`
 }
 
 // Longest is how long a Send may take: a connection, and then the exchange, each have the

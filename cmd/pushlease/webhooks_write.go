@@ -24,6 +24,7 @@ type webhookFlags struct {
 	preset, policyFile        string
 	filterTypes               []string
 	filterFile, format        string
+	httpVersion               string
 	secretFile, from, ifMatch string
 	maxAttempts, concurrency  int
 	rate                      float64
@@ -157,6 +158,7 @@ func (f *webhookFlags) add(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.filterTypes, "filter-type", nil, "take only events of this CloudEvents type; * stands for any characters (repeatable)")
 	flags.StringVar(&f.filterFile, "filter-file", "", "JSON file with a filter, - for standard input")
 	flags.StringVar(&f.format, "format", "", "form of what is sent: "+strings.Join(formatNames(), ", ")+" (default raw)")
+	flags.StringVar(&f.httpVersion, "http-version", "", "auto (HTTP/2 where the receiver takes it) or 1.1 (default auto)")
 	flags.StringVar(&f.from, "from", "", "JSON file with the fields, - for standard input; flags win over it")
 }
 
@@ -166,7 +168,7 @@ func (f *webhookFlags) body(cmd *cobra.Command) (map[string]any, error) {
 	if err := readJSON(cmd, f.from, "--from", &body); err != nil {
 		return nil, err
 	}
-	for name, value := range map[string]string{"queue": f.queue, "url": f.url, "timeout": f.timeout, "format": f.format} {
+	for name, value := range map[string]string{"queue": f.queue, "url": f.url, "timeout": f.timeout, "format": f.format, "http_version": f.httpVersion} {
 		if value != "" {
 			body[name] = value
 		}

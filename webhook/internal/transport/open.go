@@ -130,7 +130,7 @@ func (t *Transport) began(c *conn) connection {
 func (t *Transport) protocols(h *host) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if time.Now().Before(h.plain) {
+	if h.http1 || time.Now().Before(h.plain) {
 		return []string{"http/1.1"}
 	}
 	return []string{"h2", "http/1.1"}

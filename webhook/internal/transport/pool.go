@@ -50,7 +50,10 @@ type connection interface {
 }
 
 // origin is what connections are shared by.
-type origin struct{ scheme, address string }
+type origin struct {
+	scheme, address string
+	http1           bool // HTTP/2 is not to be offered
+}
 
 // host is all that is known about an origin, under the transport's lock.
 type host struct {

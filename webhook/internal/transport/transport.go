@@ -34,6 +34,9 @@ type Limits struct {
 	// Fresh is whether a new connection has to be opened. It is for this request alone, unless
 	// it can be shared: what made it necessary may be about to happen again.
 	Fresh bool
+	// HTTP1 is whether HTTP/2 is not offered. Connections are not shared with requests that
+	// do offer it.
+	HTTP1 bool
 }
 
 type limitsKey struct{}
@@ -126,7 +129,7 @@ func (t *Transport) connection(r *http.Request) (c connection, now, deadline tim
 	if ctx.Err() != nil {
 		return nil, now, deadline, context.Cause(ctx)
 	}
-	h := t.hostOf(origin{r.URL.Scheme, address(r)})
+	h := t.hostOf(origin{r.URL.Scheme, address(r), limits.HTTP1})
 	if !limits.Fresh {
 		if c, now, deadline = t.take(ctx, h, &limits); c != nil {
 			return c, now, deadline, nil

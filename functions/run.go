@@ -39,8 +39,9 @@ func (r *run) begin(inv invocation, timeout time.Duration) {
 }
 
 // left is so many thirds of the margin before the timeout.
-func (r run) left(thirds time.Duration) time.Time {
-	return r.began.Add(r.timeout - min(settleMargin, r.timeout/4)*thirds/3)
+func (r run) left(thirds int64) time.Time {
+	margin := int64(min(settleMargin, r.timeout/4))
+	return r.began.Add(r.timeout - time.Duration(margin*thirds/3))
 }
 
 // postsEnd is when POSTs have to be over, cutShort when all other work has, and due when the

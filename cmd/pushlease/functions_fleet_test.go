@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -126,6 +127,45 @@ func TestAFleetThatLosesAnInstanceDeliversEverythingSoon(t *testing.T) {
 			}
 			t.Logf("the last POST came %s after the loss; %d delivered twice", latest.Round(time.Millisecond), twice)
 		})
+	}
+}
+
+// TestARestartInsideTheHostCutsNothing: two handlers run side by side for a while.
+func TestARestartInsideTheHostCutsNothing(t *testing.T) {
+	t.Parallel()
+	name := queueName("inside")
+	root := packaged(t, name)
+	quickly(t, root, nil)
+	h := startHosted(t, root, hosttest.Options{})
+	receiver := newAnswering(t)
+	began, release := make(chan struct{}), make(chan struct{})
+	var posts atomic.Int64
+	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if posts.Add(1) == 1 {
+			close(began)
+			<-release
+		}
+		receiver.serve(w, r)
+	}))
+	t.Cleanup(slow.Close)
+	hook := h.register(name, slow.URL, nil)
+	long, pid := h.publish(name, "long"), h.host.Pid()
+	<-began
+	restarted := make(chan struct{})
+	go func() { h.host.RestartInside(); close(restarted) }()
+	waitUntil(t, 20*time.Second, func() string {
+		if h.host.Pid() == pid || len(h.host.StartTimes()) < 2 {
+			return "there is no second handler"
+		}
+		return ""
+	})
+	h.waitState(20*time.Second, name, h.publish(name, "beside it"), hook.ID, "delivered")
+	close(release)
+	<-restarted
+	h.waitState(20*time.Second, name, long, hook.ID, "delivered")
+	h.waitEmpty(20*time.Second, name)
+	if _, delivered := receiver.of(long); delivered != 1 || posts.Load() != 2 {
+		t.Errorf("%d POSTs of two messages", posts.Load())
 	}
 }
 

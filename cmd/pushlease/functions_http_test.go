@@ -51,6 +51,16 @@ func TestTheAPIIsThereBehindTheHost(t *testing.T) {
 			t.Errorf("a webhook that is not there: %v %d %v %s", err, a.status, a.header, a.body)
 		}
 
+		// C100: the host's routes know no case, and some hosts call /<function> and then the path.
+		a, err = h.try(http.MethodGet, "/API/V1/webhooks", "", "")
+		if err != nil || a.status != http.StatusNotFound || a.header.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("a path in capitals: %v %d %v %s", err, a.status, a.header, a.body)
+		}
+		past := *h.process
+		past.url = "http://" + h.host.Address() + "/api"
+		past.call(http.MethodGet, "/api/v1/webhooks/"+hook.ID, "", http.StatusOK, nil)
+		past.call(http.MethodGet, "/api/v1/readyz", "", http.StatusOK, nil)
+
 		// Each of the two keys is needed.
 		anonymous := *h.process
 		anonymous.header = http.Header{"Authorization": h.header["Authorization"]}

@@ -157,6 +157,29 @@ func (h *Host) Drain() {
 // interruptPatience is how long a host that is interrupted waits for its invocations.
 const interruptPatience = 10 * time.Second
 
+// overlap is how long the handler from before a restart inside may finish what it has.
+const overlap = 20 * time.Second
+
+// RestartInside is what a changed host.json does: a new handler at an address of its own runs beside
+// the old one, which finishes what is in flight and is killed.
+func (h *Host) RestartInside() {
+	h.mu.Lock()
+	old, p := h.life, h.handler
+	h.mu.Unlock()
+	old.drain()
+	h.begin()
+	ended := make(chan struct{})
+	go func() { old.calls.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(overlap):
+	}
+	old.end()
+	p.kill()
+	<-p.gone
+	old.work.Wait()
+}
+
 // Interrupt is SIGINT for the host: it waits a while for its invocations, and leaves the handler
 // running.
 func (h *Host) Interrupt() (orphan <-chan struct{}) {

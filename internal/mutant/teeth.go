@@ -44,6 +44,8 @@ var teeth = []Patch{
 		"Of several waits that a receiver names the first one counts.", "limited", 6),
 	inSim("c84-limit-is-failure", "dispatcher/internal/flow", "if a.Sign.Limited && f.settings.Adaptive {", "if a.Sign.Limited && now.IsZero() {",
 		"A receiver with a limit makes dead letters.", "limited", 6),
+	inSim("hosted-not-taken-over", "dispatcher", "return \"\", fmt.Errorf(\"take the message over: %w\", err)", "return \"deleted\", nil",
+		"The host deletes a message that could not be taken over from it.", "hosted", 8),
 	inSim("copies-not-claimed", "dispatcher/internal/delivery", "if won && current.State != tables.Done {\n\t\treturn nil\n\t}", "if current.State != tables.Done {\n\t\treturn nil\n\t}",
 		"A copy of an event is POSTed while its holder is at work.", "copies", 6),
 	inSim("record-after-delete", "dispatcher/internal/delivery", "h.explained += del.Attempts + del.Excused\n", "if del.State == tables.Delivered {\n\t\t\tcontinue\n\t\t}\n\t\th.explained += del.Attempts + del.Excused\n",

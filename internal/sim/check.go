@@ -18,6 +18,9 @@ func (w *world) judge() {
 		k.posts[d] = append(k.posts[d], p)
 	}
 	for _, c := range w.calls {
+		if c.service == "queue" && c.op == "create" {
+			k.made = append(k.made, c)
+		}
 		for _, id := range c.about {
 			k.about[id] = append(k.about[id], c)
 		}
@@ -65,6 +68,8 @@ type checker struct {
 	names map[string]string
 	// about are the calls that mention a message, by its id.
 	about map[string][]*call
+	// made are the calls that make a queue.
+	made []*call
 	// missing are the messages of which nothing is on record.
 	missing []int
 }

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -182,7 +183,7 @@ func (k *checker) lanes() {
 	for _, p := range k.publish {
 		own := time.Duration(0)
 		m := k.messages[p.n]
-		for _, c := range k.about[m.id] {
+		for _, c := range slices.Concat(k.about[m.id], k.made) { // the first publish makes the queue
 			if c.inst == p.inst && c.begin >= p.from && c.begin <= p.end {
 				own += c.ended - c.begin
 			}

@@ -86,11 +86,6 @@ func (i *instance) run(ctx context.Context) {
 
 // life is a process from New to the end of Run.
 func (i *instance) life(ctx context.Context) error {
-	cfg, err := config.Load(nil, i.w.environment(i))
-	if err != nil {
-		i.w.violate("plan", err.Error())
-		return nil
-	}
 	outside := app.Outside{
 		Listen:   func(context.Context, string, string) (net.Listener, error) { return i.listener, nil },
 		Resolver: network{i.w, i}, DialContext: network{i.w, i}.DialContext,
@@ -100,7 +95,17 @@ func (i *instance) life(ctx context.Context) error {
 	} else {
 		outside.Storage = accountTransport{i}
 	}
-	a, err := app.New(ctx, cfg, app.Options{Version: "sim", LogOutput: io.Discard, Outside: outside})
+	o := app.Options{Version: "sim", LogOutput: io.Discard, Outside: outside}
+	env := i.w.environment(i)
+	if i.w.plan.Hosted {
+		return i.hostedLife(ctx, o, env)
+	}
+	cfg, err := config.Load(nil, env)
+	if err != nil {
+		i.w.violate("plan", err.Error())
+		return nil
+	}
+	a, err := app.New(ctx, cfg, o)
 	if err != nil {
 		i.mu.Lock()
 		i.listener = newListener()
@@ -128,13 +133,16 @@ func (i *instance) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 
 // ask makes one request to the API. The status is 0 without an answer.
 func (i *instance) ask(method, path string, body []byte) (status int, answer []byte) {
-	req, err := http.NewRequestWithContext(context.Background(), method, "http://localhost:8080"+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(context.Background(), method, "http://127.0.0.1:8080"+i.w.published(path), bytes.NewReader(body))
 	if err != nil {
 		i.w.violate("plan", err.Error())
 		return 0, nil
 	}
 	if len(body) > 0 {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if i.w.plan.Hosted {
+		req.Header.Set("Authorization", "Bearer "+hostedKey)
 	}
 	resp, err := i.client.Do(req)
 	if err != nil {

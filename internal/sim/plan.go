@@ -14,6 +14,9 @@ type Plan struct {
 	// File keeps everything in a SQLite file, and not on the model of an account.
 	File      bool
 	Instances int
+	// Hosted instances are under the Azure Functions host, which receives from the first webhook's
+	// queue; a timer pumps the others.
+	Hosted bool
 	// Settings are variables of the instances' environment, without their prefix.
 	Settings map[string]string
 	Webhooks []Webhook

@@ -25,6 +25,10 @@ var Paths = []Path{
 		p.step(Step{At: pointsFrom, Do: doReplay})
 		p.Steps[0].At = pointsFrom - 5*time.Second
 	}},
+	{"hosted", func(p *Plan) {
+		p.path(Mix{}, 1)
+		p.Hosted = true
+	}},
 	{"dedup", func(p *Plan) {
 		p.path(Mix{}, 1)
 		p.Settings["QUEUES"] = "queue0=auto:dedup=event-id"
@@ -50,7 +54,7 @@ func (p *Plan) path(m Mix, webhooks int) {
 func (f Path) plan(file bool, instances int) *Plan {
 	p := &Plan{
 		Profile: "points/" + f.Name, File: file, Instances: instances, Settings: map[string]string{"LEASE": "10s", "POLL_MAX": "1s"},
-		Warm: time.Hour, Settle: 20 * time.Minute,
+		Warm: time.Hour, Settle: 30 * time.Minute,
 	}
 	f.make(p)
 	return p

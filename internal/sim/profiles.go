@@ -34,6 +34,7 @@ var Profiles = []Profile{
 	{"unasked", "a receiver sends more than it was asked for, and refuses the next message", false, unasked},
 	{"anew", "a webhook that fails is deleted, and registered anew", false, anew},
 	{"copies", "each event is published several times, through several processes, some of which die", false, copies},
+	{"hosted", "instances under the Functions host, some of which die, with a queue of the host's and one of the pump's", false, hosted},
 	{"dead-tables", "tables are away while more messages are delivered than records are kept in memory", true, deadTables},
 }
 
@@ -374,6 +375,39 @@ func copies(c chooser, p *Plan) {
 	}
 	for range c.IntN(3) {
 		p.step(Step{At: c.between(10*time.Second, 2*time.Minute), Do: doCrash, Instance: c.IntN(p.Instances), Where: c.IntN(40), For: c.between(time.Second, 10*time.Second)})
+	}
+}
+
+func hosted(c chooser, p *Plan) {
+	p.Hosted, p.Brief, p.Instances = true, true, 1+c.IntN(2)
+	p.Webhooks = []Webhook{receiverOf(c, "w0", "queue0"), receiverOf(c, "w1", "queue1")}
+	if c.chance(0.5) {
+		p.Webhooks = append(p.Webhooks, receiverOf(c, "w2", "queue0"))
+	}
+	p.Calm, p.Settle = 6*time.Minute, time.Hour
+	p.traffic(c, 8*time.Second, p.Calm-time.Minute, 10, 20)
+	for range c.IntN(3) {
+		p.step(Step{At: c.between(10*time.Second, p.Calm-time.Minute), Do: doCrash, Instance: c.IntN(p.Instances), Where: c.IntN(60), For: c.between(time.Second, 30*time.Second)})
+	}
+	if c.chance(0.4) {
+		p.step(Step{At: c.between(10*time.Second, p.Calm-time.Minute), Do: doStop, Instance: c.IntN(p.Instances), For: c.between(time.Second, 30*time.Second)})
+	}
+	if c.chance(0.3) {
+		p.step(Step{At: c.between(10*time.Second, p.Calm-time.Minute), Do: doFreeze, Instance: c.IntN(p.Instances), For: c.between(time.Second, 2*time.Minute)})
+	}
+	if c.chance(0.5) {
+		p.outageOf(c, c.between(10*time.Second, p.Calm-time.Minute), c.between(time.Second, 40*time.Second))
+	}
+	if c.chance(0.3) {
+		p.step(Step{At: c.between(time.Minute, p.Calm-time.Minute), Do: doReplay})
+	}
+	if c.chance(0.5) {
+		p.Rates = Rates{Refused: c.Float64() * 0.01, Lost: c.Float64() * 0.01, Dropped: c.Float64() * 0.01}
+	}
+	if c.chance(0.5) { // messages come, and can't be taken over from the host
+		at := c.between(10*time.Second, p.Calm-2*time.Minute)
+		p.step(Step{At: at, Do: doOutage, Service: "queue", Op: "update", Kind: pick(c, refused, hanging, lost), Instance: -1, For: c.between(15*time.Second, time.Minute)})
+		p.step(Step{At: at + time.Second, Do: doPut, Queue: "queue0", Count: 10, Gap: 100 * time.Millisecond})
 	}
 }
 

@@ -125,6 +125,9 @@ func (w *world) run() {
 			w.register(spec)
 		}
 	}
+	if w.plan.Hosted {
+		w.serving.Go(w.tick)
+	}
 	w.faults.begin(max(w.plan.Warm, w.now()))
 	var steps sync.WaitGroup
 	for _, s := range w.plan.Steps {

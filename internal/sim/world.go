@@ -137,6 +137,9 @@ func (w *world) environment(i *instance) []string {
 		storage = "sqlite:" + w.file()
 	}
 	env := []string{"PUSHLEASE_STORAGE=" + storage, "PUSHLEASE_DEV=true", "PUSHLEASE_INSTANCE=" + i.name}
+	if w.plan.Hosted {
+		env = append(env, hostedEnvironment()...)
+	}
 	for name, value := range w.plan.Settings {
 		env = append(env, "PUSHLEASE_"+name+"="+value)
 	}

@@ -45,7 +45,7 @@ var dispatcherPatches = []Patch{
 		"An attempt that was cut short because the lease was lost is charged."),
 	inDispatcher(aboutLetters, "dead-letter-after-delete", "o.Action, o.Reason, o.Delay, o.ReplayEnds = policy.NoVerdict, policy.StorageFault, OwnFaultDelay(m), nil", "o.Reason, o.Delay, o.ReplayEnds = policy.StorageFault, OwnFaultDelay(m), nil",
 		"A message whose dead letter could not be written is deleted."),
-	inDispatcher(aboutLetters, "lost-lease-dead-letters", "(o.Action != policy.Complete || len(o.DeadLetters) > 0)", "o.Action != policy.Complete",
+	inDispatcher(aboutLetters, "lost-lease-dead-letters", "|| len(o.DeadLetters) > 0 && !l.Sure()", "",
 		"Who has lost the lease writes a dead letter of a message that the next holder delivers."),
 	inDispatcher(aboutWebhooks, "latest-next-time", "if next.IsZero() || at.Before(next) {", "if next.IsZero() || at.After(next) {",
 		"A webhook waits for the slowest of its neighbours."),

@@ -79,6 +79,9 @@ func TestAnInstanceSaysOnceAMinuteThatItIsThereAndIsGoneWhenItStops(t *testing.T
 		ended := make(chan struct{})
 		go func() { defer close(ended); h.run(ctx) }()
 		time.Sleep(time.Second)
+		if err := expireInstances(ctx, s, time.Now()); err != nil {
+			t.Error(err)
+		}
 		if got := s.names(); !slices.Equal(got, []string{"killed-today", "one"}) {
 			t.Errorf("instances %v, want those of the last day", got)
 		}

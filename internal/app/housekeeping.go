@@ -39,7 +39,7 @@ func (a *App) keepHouse(ctx context.Context) error {
 	return a.expire(ctx)
 }
 
-// expire removes records, claims, health and dead letters that are older than their
+// expire removes records, claims, health, instances and dead letters that are older than their
 // retention.
 // It may be repeated and run at the same time elsewhere.
 func (a *App) expire(ctx context.Context) error {
@@ -52,6 +52,9 @@ func (a *App) expire(ctx context.Context) error {
 	}
 	if err == nil {
 		_, err = a.stores.tables.ExpireHealth(callCtx, time.Now().Add(-healthRetention))
+	}
+	if err == nil {
+		err = expireInstances(callCtx, a.stores.tables, time.Now())
 	}
 	if n > 0 {
 		a.log.Info("expired records removed", "rows", n, "before", before.UTC().Format(time.DateOnly))

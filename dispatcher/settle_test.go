@@ -78,3 +78,29 @@ func TestReplayThatCannotBeMarkedStaysUntilItIs(t *testing.T) {
 		want(t, "messages left", b.total(testQueue), 0)
 	})
 }
+
+// A message that was given back, but for the answer, is not called lost: the second try finds
+// that its receipt is not known any more.
+func TestAGivenBackMessageWhoseAnswerWasLostIsAbandoned(t *testing.T) {
+	for _, operation := range []string{"abandoned", "held"} {
+		t.Run(operation, func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				b.sender.answer = statuses(500)
+				b.queues.on("abandon", firstCalls(1, answerLost))
+				b.send("x")
+				d, stop := b.startHosted()
+				defer stop()
+				if operation == "held" {
+					b.deleteWebhook(d)
+					d.RegistryChanged()
+					time.Sleep(time.Second)
+				}
+				m := b.receiveOne()
+				result, err := d.HandleHosted(b.t.Context(), &faultyQueue{b.queue(testQueue), b.queues}, m)
+				want(t, "error", err, nil)
+				want(t, "result", result, "abandoned")
+				want(t, "tries", b.queues.count("abandon"), 2)
+			})
+		})
+	}
+}

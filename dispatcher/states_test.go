@@ -95,6 +95,11 @@ var lives = map[string]func(b *bench, d *Dispatcher){
 		b.sendMany(1, queue.SendOptions{TTL: time.Hour})
 		time.Sleep(2 * time.Hour)
 	},
+	"cut short near its end": func(b *bench, _ *Dispatcher) {
+		b.sender.takes = time.Hour
+		b.sendMany(1, queue.SendOptions{TTL: time.Minute})
+		time.Sleep(time.Second)
+	},
 	"its webhook is deleted while another one takes it": func(b *bench, d *Dispatcher) {
 		b.register("wh_b", func(r *tables.Registration) { r.Policy.Backoff.Initial = policy.Duration(10 * time.Minute) })
 		b.sender.answer = statuses(500)

@@ -46,7 +46,7 @@ func (d *Deliverer) Deliver(ctx context.Context, queueName string, m *queue.Mess
 	if !survives(d.Log, p, func() { outcome = d.steps(ctx, p) }) {
 		outcome = ownFault(m, policy.InternalFault)
 	}
-	outcome.Records = p.takeLast()
+	outcome.Records = append(p.takeLast(), outcome.Records...)
 	if terms.Shown && outcome.Action == policy.Hold {
 		outcome.Delay = 0
 	}
@@ -73,13 +73,14 @@ func (d *Deliverer) steps(ctx context.Context, p *parcel) *Outcome {
 	if len(targets) == 0 {
 		return d.wholes.untaken(ctx, p, h, refused)
 	}
+	defer d.suspects.end(p)
+	defer d.posts.tickets.recordHeld(ctx, p) // whichever step is the last
 	if outcome := d.events.otherCopy(ctx, p, h, targets); outcome != nil {
 		return outcome
 	}
 	if d.suspects.isPoison(p, h, targets) {
 		return d.wholes.giveUpMessage(ctx, p, h, targets, policy.PoisonMessage)
 	}
-	defer d.suspects.end(p)
 	if !d.suspects.begin(ctx, p, h, targets) {
 		return ownFault(p.m, policy.InternalFault)
 	}

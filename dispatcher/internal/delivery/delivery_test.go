@@ -278,3 +278,68 @@ func TestEveryReasonOfADeadLetterIsExplained(t *testing.T) {
 
 // neverGivenUp are reasons that no dead letter of ours has.
 var neverGivenUp = []policy.Reason{policy.Delivered, policy.RetryableError, policy.ReceiverBusy, policy.Duplicate, policy.ReplayEnded, policy.Expired}
+
+// What a stop cuts short near its end is on record as given up before its dead letter: a process
+// that dies between the two leaves a redelivery that goes on with the same row.
+func TestWhatAStopGivesUpIsOnRecordBeforeItsDeadLetter(t *testing.T) {
+	d, db := newDeliverer(t, answers{}, "wh_a")
+	stopped, cancel := context.WithCancelCause(t.Context())
+	cancel(ErrStopping)
+	m := received("m1")
+	m.ExpiresAt = m.InsertedAt.Add(20 * time.Second)
+	o := d.Deliver(stopped, testQueue, m, Usual(m, 0), nil)
+	want(t, "dead letters", len(o.DeadLetters), 1)
+	for _, rec := range o.Records {
+		if err := db.Record(t.Context(), rec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want(t, "on record", stored(t, db, m)["wh_a"], tables.DeadLettering)
+	time.Sleep(2 * time.Millisecond) // another time would give another id
+	m.DequeueCount++
+	again := d.deliverNow(t, m)
+	want(t, "dead letters of the redelivery", len(again.DeadLetters), 1)
+	want(t, "dead letter", again.DeadLetters[0].Row.ID, o.DeadLetters[0].Row.ID)
+}
+
+// A message that is handed on while no POST can begin is handed on with the next receive.
+func TestAMessageThatIsHandedOnInVainIsHandedOnAgain(t *testing.T) {
+	d, db := newDeliverer(t, answers{"wh_b": {Status: 200}}, "wh_b")
+	m := received("m1")
+	m.InsertedAt, m.DequeueCount = m.InsertedAt.Add(-time.Hour), 2
+	key := tables.MessageKey{Queue: testQueue, MessageID: m.ID, Day: m.InsertedAt}
+	held := tables.Delivery{MessageKey: key, WebhookID: "wh_a", State: tables.Held, Reason: policy.WebhookDeleted, Excused: 1, UpdatedAt: m.InsertedAt}
+	if err := db.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{held}}); err != nil {
+		t.Fatal(err)
+	}
+	late := WithPostDeadline(t.Context(), time.Now(), time.Second)
+	o := d.Deliver(late, testQueue, m, Usual(m, 0), nil)
+	want(t, "action", o.Action, policy.NoVerdict)
+	want(t, "on record", stored(t, db, m)["wh_a"], tables.Withdrawn)
+	m.DequeueCount++
+	o = d.deliverNow(t, m)
+	want(t, "action", o.Action, policy.Complete)
+	want(t, "reason", o.Reason, policy.Delivered)
+}
+
+// What was due to a deleted webhook ends with its message, also where that ends as a duplicate of
+// one that the new webhook took.
+func TestADuplicateEndsWhatADeletedWebhookHeld(t *testing.T) {
+	d, db := newDeliverer(t, answers{"wh_b": {Status: 200}}, "wh_b")
+	d.ByEvent = func(string) bool { return true }
+	text := []byte(`{"specversion":"1.0","type":"order.placed","source":"/shop","id":"1"}`)
+	other, m := received("m1"), received("m2")
+	other.Text, m.Text = text, text
+	o := d.deliverNow(t, other)
+	want(t, "reason of the other message", o.Reason, policy.Delivered)
+	d.Claims.End(t.Context(), o.Claim)
+	m.InsertedAt, m.DequeueCount = m.InsertedAt.Add(-time.Hour), 2
+	key := tables.MessageKey{Queue: testQueue, MessageID: m.ID, Day: m.InsertedAt}
+	held := tables.Delivery{MessageKey: key, WebhookID: "wh_a", State: tables.Held, Reason: policy.WebhookDeleted, Excused: 1, UpdatedAt: m.InsertedAt}
+	if err := db.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{held}}); err != nil {
+		t.Fatal(err)
+	}
+	o = d.deliverNow(t, m)
+	want(t, "reason", o.Reason, policy.Duplicate)
+	want(t, "state for the deleted webhook", stored(t, db, m)["wh_a"], tables.Withdrawn)
+}

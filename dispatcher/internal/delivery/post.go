@@ -48,7 +48,6 @@ func (x posts) post(ctx context.Context, p *parcel, targets []target) {
 		x.postTo(ctx, p, last)
 	}
 	others.Wait()
-	x.tickets.recordHeld(ctx, p)
 	if !posted && p.m.DequeueCount > 1 && allDelivered(targets) {
 		x.Log.Warn("a message that was delivered came back; it is deleted without a POST",
 			"queue", p.key.Queue, "message", p.key.MessageID, "delivery_count", p.m.DequeueCount)

@@ -60,18 +60,24 @@ func (f finder) targetsAnew(ctx context.Context, p *parcel, h history, found []t
 // handedOn gives a message to the webhooks that are registered now, where all that it was due to
 // were deleted and none took it: who deletes a webhook and registers it anew means the same
 // receiver. A replay that was asked for one webhook is for that one alone. The deliveries to
-// the deleted ones are withdrawn in the record that the new ones begin with.
+// the deleted ones are withdrawn with the record of this receive, whatever it comes to; the next
+// one hands the message on again while nobody has begun with it.
 func (f finder) handedOn(p *parcel, h history) (found []target) {
 	if p.replay != nil && p.replay.WebhookID != "" {
 		return nil
 	}
+	before := false
 	for _, del := range h.deliveries {
-		if del.WebhookID != "" && del.State.Terminal() && del.State != tables.DeadLettered {
+		switch {
+		case del.WebhookID == "":
+		case del.State == tables.Withdrawn:
+			before = true
+		case del.State.Terminal() && del.State != tables.DeadLettered:
 			return nil
 		}
 	}
 	missing := absent(h, nil)
-	if len(missing) == 0 {
+	if len(missing) == 0 && !before {
 		return nil
 	}
 	if found, _ = f.targetsAmong(p, h, true); len(found) == 0 {
@@ -340,6 +346,9 @@ func fold(p *parcel, h history, targets []target) *Outcome {
 	for i := range targets {
 		t := &targets[i]
 		del := p.beforeExpiry(t.delivery, now)
+		if del.State != t.delivery.State { // before its dead letter, as any other
+			outcome.Records = append(outcome.Records, tables.Record{Deliveries: []tables.Delivery{del}})
+		}
 		if t.took > 0 {
 			outcome.Posts = append(outcome.Posts, lease.Posted{Webhook: del.WebhookID, Took: t.took})
 		}

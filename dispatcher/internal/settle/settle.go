@@ -174,8 +174,14 @@ func (c *Completer) abandon(ctx context.Context, l *lease.Lease, o *Outcome) (re
 	if len(o.HeldFor) > 0 && o.Delay >= flow.HoldMin {
 		giveBack = func(ctx context.Context) error { return c.hideFor(ctx, l, o) }
 	}
+	unanswered := false
 	err := retry.Do(ctx, retry.GiveBack, func(ctx context.Context, _ int) error {
-		return l.Settling(func() error { return giveBack(ctx) })
+		err := l.Settling(func() error { return giveBack(ctx) })
+		if tookEffect(l, err, unanswered) {
+			return nil // it comes back in time, though nobody can show it before
+		}
+		unanswered = unanswered || queue.Ambiguous(err)
+		return err
 	})
 	switch {
 	case err == nil:
@@ -187,6 +193,13 @@ func (c *Completer) abandon(ctx context.Context, l *lease.Lease, o *Outcome) (re
 	c.o.Log.Warn("the message could not be given back with its delay; it comes back when its lease ends",
 		"queue", l.Queue.Name(), "message", l.Message.ID, "error", err)
 	return "failed"
+}
+
+// tookEffect reports whether err, with which storage does not know the receipt, comes of an earlier
+// try of ours that was unanswered. Once the lease is over somebody else may have received the
+// message as well, and nobody can tell.
+func tookEffect(l *lease.Lease, err error, unanswered bool) bool {
+	return unanswered && errors.Is(err, queue.ErrLeaseLost) && time.Now().Before(l.Message.Lease.Until())
 }
 
 // Refuse gives back a message that was received while stopping, and not begun.
@@ -247,7 +260,7 @@ func (c *Completer) complete(ctx context.Context, l *lease.Lease, last *tables.R
 func (c *Completer) deleteMessage(ctx context.Context, l *lease.Lease, last *tables.Record, key tables.MessageKey) (result, class string) {
 	ctx, giveUp := context.WithCancel(ctx)
 	defer giveUp()
-	unanswered := false // an earlier try may have taken effect
+	unanswered := false
 	err := retry.Do(ctx, retry.Delete, func(callCtx context.Context, try int) (err error) {
 		if try == 1 && last != nil {
 			err = c.deleteRecorded(ctx, l, *last)
@@ -255,7 +268,7 @@ func (c *Completer) deleteMessage(ctx context.Context, l *lease.Lease, last *tab
 			err = l.Settling(func() error { return l.Queue.Complete(callCtx, l.Message) })
 		}
 		switch {
-		case errors.Is(err, queue.ErrQueueNotFound), errors.Is(err, queue.ErrLeaseLost) && unanswered:
+		case errors.Is(err, queue.ErrQueueNotFound), tookEffect(l, err, unanswered):
 			return nil // with its queue; or after a try of ours that was not answered
 		case err == nil, errors.Is(err, queue.ErrLeaseLost):
 			return err

@@ -68,6 +68,12 @@ func (s *stage) CompleteRecorded(context.Context, string, *queue.Message, tables
 // settleOn settles a message on s.
 func settleOn(t *testing.T, s *stage, recorded RecordedCompletes, o Outcome) string {
 	t.Helper()
+	return settleWith(t, s, s, recorded, o)
+}
+
+// settleWith settles a message of q, with its records in s.
+func settleWith(t *testing.T, s *stage, q queue.Queue, recorded RecordedCompletes, o Outcome) string {
+	t.Helper()
 	m, err := meter.New(metricnoop.NewMeterProvider().Meter(""))
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +85,7 @@ func settleOn(t *testing.T, s *stage, recorded RecordedCompletes, o Outcome) str
 		Sent: func(string) {}, GivenBack: func(string, *queue.Message, time.Duration) {},
 	})
 	ls := lease.New(t.Context(), func(string) time.Duration { return time.Minute }, m, log)
-	l := ls.Keep(t.Context(), s, &queue.Message{ID: "m", DequeueCount: 1, Lease: queue.NewLease("r", time.Now(), time.Minute)})
+	l := ls.Keep(t.Context(), q, &queue.Message{ID: "m", DequeueCount: 1, Lease: queue.NewLease("r", time.Now(), time.Minute)})
 	defer l.Stop()
 	if !l.Begin() {
 		t.Fatal("in work already")
@@ -130,6 +136,49 @@ func TestSettlingKeepsItsOrder(t *testing.T) {
 					t.Errorf("%s after %q, want %s after %q", got, s.asked, tt.result, tt.asked)
 				}
 			})
+		})
+	}
+}
+
+// unanswering is a queue whose first settling call is not answered, and which knows no receipt then.
+type unanswering struct {
+	*stage
+	after time.Duration
+}
+
+func (s unanswering) settle(what string) error {
+	if len(s.asked) > 0 {
+		return queue.ErrLeaseLost
+	}
+	time.Sleep(s.after)
+	return errors.Join(s.do(what), errors.New("no answer"))
+}
+
+func (s unanswering) Complete(context.Context, *queue.Message) error { return s.settle("complete") }
+func (s unanswering) Abandon(context.Context, *queue.Message, time.Duration) error {
+	return s.settle("abandon")
+}
+func (s unanswering) Renew(context.Context, *queue.Message, time.Duration) error {
+	return errors.New("no answer")
+}
+
+// What storage did not answer counts as done only while nobody else can have received the message.
+func TestACallThatWasNotAnsweredCountsAsDoneWhileTheLeaseLasts(t *testing.T) {
+	for _, c := range []struct {
+		action policy.Action
+		after  time.Duration
+		result string
+	}{
+		{policy.Complete, 0, "deleted"},
+		{policy.Abandon, 0, "abandoned"},
+		{policy.Complete, time.Minute, "lease_lost"},
+		{policy.Abandon, time.Minute, "lease_lost"},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			s := &stage{}
+			if got := settleWith(t, s, unanswering{s, c.after}, nil, Outcome{Action: c.action}); got != c.result {
+				t.Errorf("%s after %s: %s, want %s", c.action, c.after, got, c.result)
+			}
 		})
 	}
 }

@@ -41,14 +41,14 @@ type statusView struct {
 type learnedView struct {
 	PerSecond float64   `json:"per_second"`
 	Since     time.Time `json:"since"`
-	Refused   int64     `json:"refused"`
+	Throttled int64     `json:"throttled"`
 }
 
 func learnedOf(st policy.PaceState) *learnedView {
 	if st.Rate == 0 {
 		return nil
 	}
-	return &learnedView{PerSecond: roundedRate(st.Rate), Since: utc(st.Since), Refused: st.Refused}
+	return &learnedView{PerSecond: roundedRate(st.Rate), Since: utc(st.Since), Throttled: st.Refused}
 }
 
 // roundedRate keeps three digits.

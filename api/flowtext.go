@@ -84,13 +84,16 @@ func (t flowText) broken() string {
 // limited says what was learned, and what to set by one who knows better.
 func (t flowText) limited() string {
 	s, flow := t.s, t.reg.Flow.OrDefault()
-	text := fmt.Sprintf("It refuses some of its POSTs over a limit (429, 503, or what a rule calls throttled) and does not say how long to wait: %d since %s, as seen by %s. "+
-		"It is sent about %s, as was learned from that, and more now and then; a refusal costs a message no attempt while others are taken. Nothing has to be done.",
+	text := fmt.Sprintf("It throttles what is beyond a limit (429, 503, or what a rule calls throttled) and does not say how long to wait: %d POSTs since %s, as seen by %s. "+
+		"It is sent about %s, as was learned from that, and more now and then; that costs a message no attempt while others are taken. Nothing has to be done.",
 		s.Pace.Refused, stamp(s.Pace.Since), t.who(), paceText(s.Pace.Rate))
+	if s.Pace.Noise > 0 {
+		text += fmt.Sprintf(" About %.0f %% are throttled whatever the rate, at random or for what is in them, and do not lower it.", 100*s.Pace.Noise)
+	}
 	if flow.Rate == 0 {
-		text += " If you know its limit, set flow.rate to that, divided by the number of instances (pushlease webhooks update " + t.reg.ID + " --rate N): then nothing is refused."
+		text += " If you know its limit, set flow.rate to that, divided by the number of instances (pushlease webhooks update " + t.reg.ID + " --rate N): then nothing is throttled."
 	} else {
-		text += fmt.Sprintf(" Its flow.rate of %v a second, the most that it is ever sent, is higher than what it takes; lower it, and nothing is refused.", flow.Rate)
+		text += fmt.Sprintf(" Its flow.rate of %v a second, the most that it is ever sent, is higher than what it takes; lower it, and nothing is throttled.", flow.Rate)
 	}
 	return text + fmt.Sprintf(" POST /api/v1/webhooks/%s/enable forgets what was learned.", t.reg.ID)
 }

@@ -166,7 +166,10 @@ func (p *Pacer) Next(now time.Time) time.Time {
 	if !p.Limited() {
 		return now
 	}
-	p.next = earlier(p.next, now.Add(BucketAhead+2*max(p.gap(), OutageWait(0, paceLately)))) // the clock was set back
+	if p.begun.Sub(now) > BucketAhead { // the clock was set back: no place is taken so far ahead
+		p.begun, p.next = now, now.Add(p.gap())
+	}
+	p.next = earlier(p.next, now.Add(BucketAhead+2*max(p.gap(), OutageWait(0, paceLately))))
 	return later(p.next, now)
 }
 
@@ -214,7 +217,7 @@ func (p *Pacer) free(now time.Time) time.Time {
 // Give gives back a place that was taken for a POST that is not made.
 func (p *Pacer) Give(cuts uint32, now time.Time) {
 	if p.Limited() && p.Current(cuts) {
-		p.next = p.next.Add(-p.gap())
+		p.next, p.used = p.next.Add(-p.gap()), max(p.used-p.gap(), 0)
 		if !p.noise.shared() {
 			p.next = later(p.next, p.free(now))
 		}

@@ -224,10 +224,53 @@ func TestThePacerKeepsItsRateWhileItIsNotUsed(t *testing.T) {
 	}
 }
 
+// A place that is given back is no use of the rate, which does not rise by it.
+func TestThePacerDoesNotRiseByPlacesThatAreGivenBack(t *testing.T) {
+	p, now := limitedPacer(t)
+	before := p.Rate()
+	for range 2000 {
+		now = p.Next(now)
+		p.Give(p.Take(now), now)
+		now = now.Add(40 * time.Millisecond)
+	}
+	if got := p.Rate(); got > before*1.2 {
+		t.Errorf("%v/s after 2000 places that were given back, %v/s before", got, before)
+	}
+}
+
+// A clock that jumps an hour neither stops the POSTs nor lets them all through.
+func TestThePacerOutlivesAClockThatJumps(t *testing.T) {
+	for _, jump := range []time.Duration{time.Hour, -time.Hour} {
+		p, now := limitedPacer(t)
+		before := p.Rate()
+		now = now.Add(jump)
+		limit, taken, refused := strictly(20), 0, 0
+		for end := now.Add(30 * time.Second); now.Before(end); {
+			if now = p.Next(now); now.After(end.Add(time.Minute)) {
+				t.Fatalf("the clock jumped by %s: the next POST is %s ahead", jump, now.Sub(end))
+			}
+			place := p.Take(now)
+			if limit(now) {
+				taken++
+				p.Taken(place, now, now.Add(time.Millisecond))
+			} else {
+				refused++
+				if limited, _ := p.Refused(place, now, now.Add(time.Millisecond), 0.5); !limited {
+					t.Fatalf("the clock jumped by %s: the webhook counts as broken", jump)
+				}
+			}
+		}
+		if r := p.Rate(); r < before/2 || r > 2*before || taken < 400 || refused > taken/5 {
+			t.Errorf("the clock jumped by %s: %d taken and %d refused in 30 s, at %v/s and then %v/s", jump, taken, refused, before, r)
+		}
+	}
+}
+
 // Whatever the clock does, the next POST is never far away, and rates stay within bounds.
 func FuzzPacer(f *testing.F) {
 	f.Add([]byte{0, 1, 200, 3}, int64(time.Hour))
 	f.Add([]byte{1, 255, 255, 255, 255, 0}, int64(-24*time.Hour))
+	f.Add([]byte{1, 3, 3, 19, 3, 3, 23, 17, 13, 19, 1, 1, 19, 17, 26, 34, 38, 46}, int64(-time.Hour))
 	f.Fuzz(func(t *testing.T, steps []byte, jump int64) {
 		var p policy.Pacer
 		rng := rand.New(rand.NewPCG(1, uint64(len(steps))))
@@ -248,8 +291,19 @@ func FuzzPacer(f *testing.F) {
 			} else {
 				p.Refused(place, now, now, rng.Float64())
 			}
-			if s%11 == 0 {
+			switch {
+			case s%11 == 0:
 				p.Resume(now)
+			case s%13 == 0:
+				p.Give(p.Take(p.Next(now)), now)
+			case s%17 == 0:
+				if at := p.Start(now); at.Sub(now) > 10*time.Minute {
+					t.Fatalf("it may start %s later", at.Sub(now))
+				}
+			case s%19 == 0:
+				p.Share(rng.ExpFloat64()*50, rng.Float64()-0.5)
+			case s%23 == 0:
+				p.Restore(p.State(), now)
 			}
 			if r := p.Rate(); p.Limited() && !(r >= 1.0/121 && r <= policy.MaxRate) {
 				t.Fatalf("rate %v", r)

@@ -44,6 +44,9 @@ func fill(v reflect.Value) {
 		if v.CanInt() {
 			v.SetInt(1)
 		}
+		if v.CanFloat() {
+			v.SetFloat(1)
+		}
 	}
 }
 

@@ -74,6 +74,8 @@ type Flow struct {
 	releasedAt time.Time
 	lastOK     time.Time // when a POST was last answered 2xx
 	limitTold  bool      // that it is limited, to other instances
+	asked      time.Time // when it was last asked what other instances have learned, as nothing was taken
+	unsure     time.Time // until then that is waited for; zero when it is known
 	changed    bool      // since its health was last written
 }
 
@@ -167,6 +169,9 @@ func (f *Flow) closed(now time.Time) *Refusal {
 	}
 	if next := f.breaker.Next(f.settings.Breaker, now); next.After(now) {
 		return &Refusal{policy.WebhookFailing, next}
+	}
+	if f.unsure.After(now) {
+		return &Refusal{policy.WebhookBusy, f.unsure}
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package flow
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -108,11 +109,8 @@ func (fs *Flows) make(r tables.Registration) *Flow {
 	now := time.Now()
 	var newest tables.Health
 	var seen []policy.AutoDisableState
-	own := 0
-	for _, h := range fs.stored[r.ID] {
-		if h.UpdatedAt.Before(f.since) { // what it says counts no more
-			continue
-		}
+	own, rows := 0, slices.DeleteFunc(fs.stored[r.ID], func(h tables.Health) bool { return h.UpdatedAt.Before(f.since) }) // what they say counts no more
+	for _, h := range rows {
 		if h.UpdatedAt.After(newest.UpdatedAt) {
 			newest = h
 		}
@@ -121,13 +119,13 @@ func (fs *Flows) make(r tables.Registration) *Flow {
 			own = h.Failing.FailedMessages
 		}
 	}
-	others := fs.learnedOf(fs.stored[r.ID], now)[r.ID]
+	others := fs.learnedOf(rows, now)[r.ID]
 	delete(fs.stored, r.ID)
 	if newest.Breaker.Since.After(f.since) {
 		f.breaker.Restore(newest.Breaker)
 	}
-	if newest.Pace.Since.After(f.since) && f.settings.Adaptive {
-		f.pacer.Restore(newest.Pace, now)
+	if pace := fs.restored(rows, f.since); pace.Since.After(f.since) && f.settings.Adaptive {
+		f.pacer.Restore(pace, now)
 	}
 	f.share(others)
 	f.pause.Restore(newest.PausedUntil, now)

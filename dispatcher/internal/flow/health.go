@@ -71,7 +71,27 @@ func (f *Flow) shares(now time.Time) bool {
 func (f *Flow) share(others learned) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.unsure = time.Time{}
 	f.pacer.Share(others.rate, others.noise)
+}
+
+// ask is called when a POST was refused over a limit. Where this instance has had nothing taken,
+// that is a sign of a breakdown, unless others are sent what the limit allows: nothing more is sent
+// until their rows tell, for 2 s at most. It reports whether they are to be read.
+func (f *Flow) ask(now time.Time) bool {
+	if !f.settings.Adaptive || f.pacer.Limited() || f.pacer.Shared() || now.Sub(f.asked) < healthEvery && !f.asked.IsZero() ||
+		f.breaker.State(now).Phase != policy.BreakerClosed {
+		return false
+	}
+	f.asked, f.unsure = now, now.Add(2*healthSoon)
+	return true
+}
+
+// asks reports whether it is waited for what other instances have learned.
+func (f *Flow) asks() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.enabled && f.unsure.After(time.Now())
 }
 
 // overdue reports whether the webhook has failed for too long, with what others have seen.
@@ -163,6 +183,34 @@ func (fs *Flows) learnedOf(rows []tables.Health, now time.Time) map[string]learn
 	return all
 }
 
+// restored is what a new process goes on with: what it had learned itself under this name, or the mean of
+// what those have that were there last. Of a webhook that has begun anew since, nothing is left.
+func (fs *Flows) restored(rows []tables.Health, since time.Time) (st policy.PaceState) {
+	var newest time.Time
+	for _, h := range rows {
+		if h.UpdatedAt.After(newest) {
+			newest = h.UpdatedAt
+		}
+	}
+	n := 0.0
+	for _, h := range rows {
+		recent := newest.Sub(h.UpdatedAt) < sharedFor
+		switch {
+		case recent && h.Instance == fs.o.Instance:
+			return h.Pace
+		case !recent || !h.Pace.Since.After(since):
+			continue
+		}
+		n++
+		st.Rate += (h.Pace.Rate - st.Rate) / n
+		st.Refused, st.Noise = max(st.Refused, h.Pace.Refused), max(st.Noise, h.Pace.Noise)
+		if st.Since.IsZero() || h.Pace.Since.Before(st.Since) {
+			st.Since = h.Pace.Since
+		}
+	}
+	return st
+}
+
 // tellRates tells limited webhooks what other instances have learned.
 func (fs *Flows) tellRates(limited []*Flow, rows []tables.Health, now time.Time) {
 	all := fs.learnedOf(rows, now)
@@ -171,11 +219,11 @@ func (fs *Flows) tellRates(limited []*Flow, rows []tables.Health, now time.Time)
 	}
 }
 
-// learnRates is tellRates at once, since a webhook has become limited.
+// learnRates is tellRates at once, since a webhook has become limited, or may be.
 func (fs *Flows) learnRates(ctx context.Context) {
 	var limited []*Flow
 	for _, f := range fs.All() {
-		if f.isLimited() {
+		if f.isLimited() || f.asks() {
 			limited = append(limited, f)
 		}
 	}

@@ -260,6 +260,9 @@ func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.Breake
 			released = true
 		}
 	}
+	if a.Sign.Limited && f.ask(now) {
+		saves = true
+	}
 	if limited := f.pacer.Limited(); limited != f.limitTold { // other instances are to know soon
 		f.limitTold, f.changed, saves = limited, true, true
 	}

@@ -1,0 +1,125 @@
+package flow
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/internal/bubble"
+	"github.com/pushlease/pushlease/internal/sqlite"
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// instance makes the flows of one instance on a store, and keeps them until the test ends.
+func instance(t *testing.T, store tables.Healths, name string) *Flows {
+	t.Helper()
+	fs := New(Options{
+		Store: store, Instance: name, Log: slog.New(slog.DiscardHandler),
+		Turned: func(string, policy.BreakerPhase) {}, Shown: func(string, string) {},
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		fs.Watch(ctx)
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-ended
+	})
+	return fs
+}
+
+func testStore(t *testing.T) *sqlite.DB {
+	t.Helper()
+	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "test.db"), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return db
+}
+
+// limitedRow is what an instance has written that is limited.
+func limitedRow(name string, rate float64, at time.Time) tables.Health {
+	return tables.Health{
+		WebhookID: "wh_a", Instance: name, UpdatedAt: at, StartedAt: at.Add(-time.Hour),
+		Breaker: policy.BreakerState{Phase: policy.BreakerClosed}, Pace: policy.PaceState{Rate: rate, Since: at.Add(-time.Minute), Noise: 0.25},
+	}
+}
+
+// Another instance takes all that a limit allows, and this one has begun before it could read so:
+// what it is refused is no breakdown.
+func TestAnInstanceThatJoinsASaturatedLimitOpensNoBreaker(t *testing.T) {
+	for _, other := range []bool{true, false} {
+		bubble.Test(t, func(t *testing.T) {
+			store := testStore(t)
+			fs := instance(t, store, "b")
+			r := testRegistration()
+			fs.Sync(t.Context(), []tables.Registration{r})
+			if other {
+				if err := store.PutHealth(t.Context(), limitedRow("a", 20, time.Now())); err != nil {
+					t.Fatal(err)
+				}
+			}
+			f, posts, limit := fs.Of(&r), 0, oneIn(50*time.Millisecond)
+			drive(t, f, 20*time.Second, func(now time.Time) policy.Sign {
+				if posts++; posts <= 15 {
+					return overLimit
+				}
+				return limit(now)
+			})
+			s := f.Status(time.Now())
+			want(t, "limited", s.Pace.Rate > 0, other)
+			if other {
+				want(t, "breaker", s.Breaker.Phase, policy.BreakerClosed)
+			} else {
+				want(t, "the breaker has opened", s.Breaker.Since.IsZero(), false)
+			}
+		})
+	}
+}
+
+// A process goes on with what it has learned itself under its name, or with the mean of what those
+// have that were there last.
+func TestARestartGoesOnWithItsOwnRateOrItsPartOfTheOthers(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		rows  map[string]float64
+		old   string // one that wrote its row an hour ago
+		least float64
+		most  float64
+	}{
+		{"its own", map[string]float64{"b": 5, "a": 20}, "", 4, 6},
+		{"of two others", map[string]float64{"a": 20, "c": 10}, "", 13, 16},
+		{"of one that was there last", map[string]float64{"a": 20, "c": 1}, "c", 18, 21},
+		{"its own is old", map[string]float64{"a": 20, "b": 1}, "b", 18, 21},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			store := testStore(t)
+			for name, rate := range tt.rows {
+				at := time.Now()
+				if name == tt.old {
+					at = at.Add(-time.Hour)
+				}
+				if err := store.PutHealth(t.Context(), limitedRow(name, rate, at)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			fs := instance(t, store, "b")
+			r := testRegistration()
+			fs.Sync(t.Context(), []tables.Registration{r})
+			pace := fs.Of(&r).Status(time.Now()).Pace
+			if pace.Rate < tt.least || pace.Rate > tt.most || pace.Noise != 0.25 {
+				t.Errorf("%s: it goes on with %+v, want %v to %v a second", tt.name, pace, tt.least, tt.most)
+			}
+		})
+	}
+}

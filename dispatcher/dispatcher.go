@@ -32,7 +32,7 @@ var ErrStopping = delivery.ErrStopping
 const settleBound = 10 * time.Second
 
 // Dispatcher receives, delivers and settles. Make one with New, run it once with
-// Run or RunHosted. All other methods may be called from any goroutine until that has returned.
+// Run, RunHosted or RunBeside. All other methods may be called from any goroutine until that has returned.
 type Dispatcher struct {
 	o         Options
 	log       *slog.Logger
@@ -159,6 +159,7 @@ func (d *Dispatcher) run(ctx context.Context, receive func(ctx, work context.Con
 	d.stopWrite()
 	<-drained
 	flusher.Wait()
+	d.journal.TellLost()
 }
 
 // Wake makes the queue's poller receive at once, because a message was just sent.

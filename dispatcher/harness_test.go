@@ -175,10 +175,13 @@ func (d *Dispatcher) Deliver(ctx context.Context, queueName string, m *queue.Mes
 // startHosted is start for one that receives nothing by itself. It has read the registry.
 func (b *bench) startHosted() (d *Dispatcher, stop func()) {
 	b.t.Helper()
-	d, stop = b.run(b.options(nil), (*Dispatcher).RunHosted)
+	d, stop = b.run(b.options(nil), hostedAlone)
 	time.Sleep(time.Second)
 	return d, stop
 }
+
+// hostedAlone is RunHosted under a host whose calls have all returned when it is stopped.
+func hostedAlone(d *Dispatcher, ctx context.Context) { d.RunHosted(ctx, func(context.Context) {}) }
 
 func (b *bench) run(o Options, run func(*Dispatcher, context.Context)) (d *Dispatcher, stop func()) {
 	b.t.Helper()

@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/delivery"
@@ -13,12 +14,14 @@ import (
 // This file is the dispatcher under a host that receives messages by itself and calls for each
 // (Azure Functions). The message is taken over, and goes the way of any other from then on.
 
-// RunHosted writes what could not be written before until ctx ends, and then what is
-// left of it. It receives nothing: the host hands messages to HandleHosted, and Pump works
-// when it is called. Call it instead of Run, once, and end ctx when the last of these calls
-// has returned.
-func (d *Dispatcher) RunHosted(ctx context.Context) {
-	d.run(ctx, func(ctx, _ context.Context) {
+// RunHosted works beside a host until ctx ends, and then drains as Run does. It receives nothing:
+// the host hands messages to HandleHosted, and Pump works when it is called. Call it instead of
+// Run, once.
+//
+// finish is called when ctx has ended. It lets no such call begin any more, and returns when the
+// last has returned; those under way are cut short when work ends, with its cause.
+func (d *Dispatcher) RunHosted(ctx context.Context, finish func(work context.Context)) {
+	d.run(ctx, beside(finish, func(ctx, _ context.Context) {
 		for ctx.Err() == nil { // what others changed is read when the next message comes
 			d.registry.Refresh(ctx) // what can't be read is read again before it is needed
 			select {
@@ -26,13 +29,31 @@ func (d *Dispatcher) RunHosted(ctx context.Context) {
 			case <-d.registry.Changed:
 			}
 		}
-	})
+	}))
+}
+
+// RunBeside is RunHosted for a process that polls, as Run does, the queues that the host does not
+// receive from.
+func (d *Dispatcher) RunBeside(ctx context.Context, finish func(work context.Context)) {
+	d.run(ctx, beside(finish, d.receiver.Run))
+}
+
+// beside adds the host's calls to what is received here: one drain is for both.
+func beside(finish func(work context.Context), receive func(ctx, work context.Context)) func(ctx, work context.Context) {
+	return func(ctx, work context.Context) {
+		var received sync.WaitGroup
+		received.Go(func() { receive(ctx, work) })
+		<-ctx.Done()
+		finish(work)
+		received.Wait()
+	}
 }
 
 // HandleHosted takes over a message that the host received, and delivers and settles it. m.Lease
 // has the host's receipt: it is renewed to a lease of our own first, which makes that
-// receipt stale. The result is how settling ended. An error means that the message was not
-// taken over and nothing was POSTed: it is still the host's.
+// receipt stale. The result is how settling ended. An error means that nothing was POSTed: the
+// message is still the host's, or hidden for a lease of ours where storage took the message over
+// and its answer was lost.
 func (d *Dispatcher) HandleHosted(ctx context.Context, q queue.Queue, m *queue.Message) (result string, err error) {
 	if err := d.upToDate(ctx); err != nil {
 		return "", err
@@ -71,10 +92,13 @@ func (d *Dispatcher) upToDate(ctx context.Context) error {
 	if d.registry.Fresh(ctx, time.Now().Add(-d.o.RegistryRefresh)) {
 		return nil
 	}
-	if readAt, err := d.registry.Status(); readAt.IsZero() {
+	switch readAt, err := d.registry.Status(); {
+	case !readAt.IsZero():
+		return nil
+	case err != nil:
 		return fmt.Errorf("the registered webhooks can't be read: %w", err)
 	}
-	return nil
+	return fmt.Errorf("the registered webhooks were not read within %s", retry.Timeout)
 }
 
 // WithPostDeadline makes every POST under ctx end by then, whatever its webhook's own

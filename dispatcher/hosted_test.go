@@ -274,7 +274,7 @@ func TestWhileAWebhookIsDownWaitingMessagesAreSeldomLookedAt(t *testing.T) {
 				d, stop := b.run(b.options(func(o *Options) {
 					readRarely(o)
 					o.Hosted = func(string) bool { return true }
-				}), (*Dispatcher).RunHosted)
+				}), hostedAlone)
 				defer stop()
 				time.Sleep(time.Second)
 				sent := b.sendMany(20, queue.SendOptions{})
@@ -307,7 +307,7 @@ func TestShortPausesUnderAHostDelayNothingForLong(t *testing.T) {
 			}
 			return webhook.Result{Status: 200}
 		}
-		d, stop := b.run(b.options(func(o *Options) { o.Hosted = func(string) bool { return true } }), (*Dispatcher).RunHosted)
+		d, stop := b.run(b.options(func(o *Options) { o.Hosted = func(string) bool { return true } }), hostedAlone)
 		defer stop()
 		time.Sleep(time.Second)
 		sent := b.sendMany(200, queue.SendOptions{})

@@ -160,7 +160,7 @@ func TestALimitUnderAHostCostsFewInvocations(t *testing.T) {
 		d, stop := b.run(b.options(func(o *Options) {
 			o.Sender = receivers{"wh_a": r}
 			o.Hosted = func(string) bool { return true }
-		}), (*Dispatcher).RunHosted)
+		}), hostedAlone)
 		defer stop()
 		time.Sleep(time.Second)
 		b.sendNumbered(messages)

@@ -27,7 +27,7 @@ func (b *bench) startTimer(every time.Duration, change func(*Options)) (d *Dispa
 	if change != nil {
 		change(&o)
 	}
-	d, end := b.run(o, (*Dispatcher).RunHosted)
+	d, end := b.run(o, hostedAlone)
 	ctx, cancel := context.WithCancel(b.t.Context())
 	var timer sync.WaitGroup
 	timer.Go(func() {

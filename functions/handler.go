@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/pushlease/pushlease/dispatcher"
@@ -47,12 +48,18 @@ type Handler struct {
 	up     chan struct{}
 	pumps  chan struct{} // holds one: a pump that comes late does not join another
 	work   *work
+
+	first  sync.Once
+	called chan struct{} // closed by the first request
 }
 
 // New makes the handler of an app that the host reaches at addr, 127.0.0.1:port.
 func New(addr string, layout Layout) *Handler {
-	return &Handler{addr: addr, layout: layout, up: make(chan struct{}), pumps: make(chan struct{}, 1), work: newWork()}
+	return &Handler{addr: addr, layout: layout, up: make(chan struct{}), pumps: make(chan struct{}, 1), work: newWork(), called: make(chan struct{})}
 }
+
+// Called is closed when anybody has called. The host does so as soon as the port is open.
+func (h *Handler) Called() <-chan struct{} { return h.called }
 
 // Start lets in what waits. Call it once.
 func (h *Handler) Start(p Parts) {
@@ -60,22 +67,13 @@ func (h *Handler) Start(p Parts) {
 	close(h.up)
 }
 
-// Stop takes nothing new. What is under way is finished within drain, or cut short then and
-// finished within last: what it was about is given back. What has not ended by then goes on.
-func (h *Handler) Stop(drain, last time.Duration) {
+// Finish takes nothing new, and returns when what is under way has ended. That is cut short when
+// until ends, with its cause: what it was about is given back.
+func (h *Handler) Finish(until context.Context) {
 	h.work.refuse()
-	if h.work.ended(drain) {
-		return
-	}
-	h.parts.Log.Warn("drain bound reached: cutting invocations short", "drain", drain)
-	h.work.cut(dispatcher.ErrStopping)
-	if !h.work.ended(last) {
-		h.parts.Log.Warn("invocations did not end in time: the messages in question come back when their lease ends")
-	}
+	defer context.AfterFunc(until, func() { h.work.cut(context.Cause(until)) })()
+	h.work.inside.Wait()
 }
-
-// Wait waits for what Stop left under way. It ends with its storage.
-func (h *Handler) Wait() { h.work.inside.Wait() }
 
 // healthPaths are reachable from outside under the API's prefix only.
 var healthPaths = map[string]string{
@@ -86,6 +84,7 @@ var healthPaths = map[string]string{
 // what it passes on is under /api/; an invocation is a POST to exactly /<function>.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	arrived := time.Now()
+	h.first.Do(func() { close(h.called) })
 	if r.URL.Path == "/" {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(`{"status":"ok"}`)) // the host takes any answer

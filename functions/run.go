@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"time"
 )
@@ -44,8 +46,8 @@ func (r run) left(thirds int64) time.Time {
 	return r.began.Add(r.timeout - time.Duration(margin*thirds/3))
 }
 
-// postsEnd is when POSTs have to be over, cutShort when all other work has, and due when the
-// answer is given whatever happens.
+// postsEnd is when POSTs have to be over, cutShort when a timer's run is cut short, and due when
+// the answer is given whatever happens. What settles a message is never cut short.
 func (r run) postsEnd() time.Time { return r.left(3) }
 func (r run) cutShort() time.Time { return r.left(2) }
 func (r run) due() time.Time      { return r.left(1) }
@@ -57,10 +59,10 @@ var errLate = errors.New("the work did not end within the host's function timeou
 // after the answer.
 func (r run) within(work func() error) error {
 	if r.timeout <= 0 {
-		return work()
+		return r.survive(work)
 	}
 	done := make(chan error, 1)
-	go func() { done <- work() }()
+	go func() { done <- r.survive(work) }()
 	late := time.NewTimer(time.Until(r.due()))
 	defer late.Stop()
 	select {
@@ -69,6 +71,20 @@ func (r run) within(work func() error) error {
 	case <-late.C:
 		return errLate
 	}
+}
+
+// errPanic: the work ended with a panic, which is in the log.
+var errPanic = errors.New("panic")
+
+// survive does work. A panic ends nothing but its own invocation.
+func (r run) survive(work func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil { // its text may be a payload's
+			r.log.Error("panic in an invocation; others go on", "panic", fmt.Sprintf("%T", v), "stack", string(debug.Stack()))
+			err = errPanic
+		}
+	}()
+	return work()
 }
 
 // work counts what is under way, whether it was answered or not. Safe for concurrent use.
@@ -115,18 +131,4 @@ func (w *work) refuse() {
 	w.refused = true
 	w.mu.Unlock()
 	w.end()
-}
-
-// ended waits until nothing is under way; false when that took longer than bound.
-func (w *work) ended(bound time.Duration) bool {
-	done := make(chan struct{})
-	go func() { w.inside.Wait(); close(done) }()
-	t := time.NewTimer(bound)
-	defer t.Stop()
-	select {
-	case <-done:
-		return true
-	case <-t.C:
-		return false
-	}
 }

@@ -1,6 +1,7 @@
 package functions
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -48,6 +49,24 @@ func TestWithoutAFunctionTimeoutTheAnswerWaitsForTheWork(t *testing.T) {
 	})
 }
 
+// A panic outside of a delivery ends its own invocation, and not the process with all others.
+func TestAPanicEndsItsOwnInvocation(t *testing.T) {
+	for _, timeout := range []time.Duration{0, 5 * time.Minute} {
+		bubble.Test(t, func(t *testing.T) {
+			var log bytes.Buffer
+			h := New("127.0.0.1:7071", Layout{Timeout: timeout, Functions: map[string]Function{"housekeeping": {Name: "housekeeping", Trigger: timerTrigger}}})
+			h.Start(Parts{Log: slog.New(slog.NewTextHandler(&log, nil)), Housekeep: func(context.Context) error { panic("the payload") }})
+			if status := tick(h); status != http.StatusInternalServerError {
+				t.Errorf("answered with %d", status)
+			}
+			if text := log.String(); !strings.Contains(text, "panic in an invocation") || strings.Contains(text, "the payload") {
+				t.Errorf("the log says\n%s", text)
+			}
+			h.Finish(t.Context()) // it counts as ended
+		})
+	}
+}
+
 // A stop takes nothing new, waits for what is under way, answered or not, and cuts it short at the
 // drain bound.
 func TestAStopFinishesWhatIsUnderWay(t *testing.T) {
@@ -77,11 +96,12 @@ func TestAStopFinishesWhatIsUnderWay(t *testing.T) {
 				time.Sleep(time.Second)
 				start := time.Now()
 				go func() { time.Sleep(time.Second); answered <- tick(h) }()
-				h.Stop(35*time.Second, time.Second)
+				work, cut := context.WithCancelCause(t.Context())
+				defer time.AfterFunc(35*time.Second, func() { cut(dispatcher.ErrStopping) }).Stop()
+				h.Finish(work)
 				if took := time.Since(start) + time.Second; took > tt.stops+time.Second {
 					t.Errorf("the stop took %s", took)
 				}
-				h.Wait()
 				if !errors.Is(cause, tt.cause) {
 					t.Errorf("the work ended with %v", cause)
 				}

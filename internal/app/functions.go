@@ -50,22 +50,36 @@ type FunctionsOptions struct {
 // parentEvery is how often it is looked whether the host is still there.
 const parentEvery = time.Second
 
+// firstCall is how long it may take at most until the host calls for the first time. It waits for
+// 30 s itself, and starts another process then.
+const firstCall = 2 * time.Minute
+
 // orphaned is closed when the host has ended. It tells nobody: a host that is killed leaves this
-// process behind, and so does one that is stopped with a long POST in flight.
-func (o FunctionsOptions) orphaned(ctx context.Context) <-chan struct{} {
+// process behind, and so does one that is stopped with a long POST in flight. One that had ended
+// before its id was read here is known by never having called.
+func (o FunctionsOptions) orphaned(ctx context.Context, called <-chan struct{}) <-chan struct{} {
 	gone := make(chan struct{})
 	if o.Parent == nil {
 		return gone
 	}
 	host := o.Parent()
 	go func() {
-		look := time.NewTicker(parentEvery)
+		look, patience := time.NewTicker(parentEvery), time.NewTimer(firstCall)
 		defer look.Stop()
+		defer patience.Stop()
 		for o.Parent() == host {
 			select {
 			case <-ctx.Done():
 				return
 			case <-look.C:
+				continue
+			case <-patience.C:
+			}
+			select {
+			case <-called:
+			default:
+				close(gone)
+				return
 			}
 		}
 		close(gone)
@@ -83,7 +97,6 @@ func RunFunctions(ctx context.Context, o FunctionsOptions) error {
 	addr := net.JoinHostPort("127.0.0.1", o.Port)
 	watched, unwatch := context.WithCancel(ctx)
 	defer unwatch()
-	orphaned := o.orphaned(watched)
 	listen := o.Outside.Listen
 	if listen == nil {
 		listen = (&net.ListenConfig{}).Listen
@@ -94,6 +107,7 @@ func RunFunctions(ctx context.Context, o FunctionsOptions) error {
 	}
 	layout, layoutErr := functions.ReadLayout(o.Root, o.Getenv)
 	handler := functions.New(addr, layout)
+	orphaned := o.orphaned(watched, handler.Called())
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout: 3 * time.Minute, // longer than the host keeps its idle connections
@@ -122,7 +136,8 @@ func RunFunctions(ctx context.Context, o FunctionsOptions) error {
 }
 
 // runHosted ends with ErrStopped when it was asked to. It drains as Run does: nothing new is
-// begun, and invocations in flight are finished within the drain bound and then cut short.
+// received or begun, and what is in flight, the host's invocations and what was polled, is finished
+// within one drain bound and then cut short.
 func (a *App) runHosted(ctx context.Context, orphaned <-chan struct{}, server *http.Server, served <-chan error, handler *functions.Handler) error {
 	runCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -130,9 +145,9 @@ func (a *App) runHosted(ctx context.Context, orphaned <-chan struct{}, server *h
 	var parts sync.WaitGroup
 	run := a.dispatcher.RunHosted
 	if a.cfg.FunctionsPoller {
-		run = a.dispatcher.Run
+		run = a.dispatcher.RunBeside
 	}
-	parts.Go(func() { run(runCtx) })
+	parts.Go(func() { run(runCtx, handler.Finish) })
 	parts.Go(func() { a.api.Run(runCtx) })
 	parts.Go(func() { a.tellReadiness(runCtx) })
 	parts.Go(func() { a.heartbeat.run(runCtx) })
@@ -153,22 +168,16 @@ func (a *App) runHosted(ctx context.Context, orphaned <-chan struct{}, server *h
 	}
 	a.draining.Store(true)
 	a.log.Info("stopping: nothing new is begun; what is in flight is finished", "drain", a.cfg.Drain)
-	var answers sync.WaitGroup
-	answers.Go(func() { // the port is closed at once
-		sent, cancel := context.WithTimeout(runCtx, a.cfg.Drain+2*closeBound)
-		defer cancel()
-		if err := server.Shutdown(sent); err != nil {
-			a.log.Warn("requests were cut short", "error", err)
-		}
-	})
-	handler.Stop(a.cfg.Drain, closeBound)
-	answers.Wait()
 	stop()
-	parts.Wait()
-	handler.Wait()
-	stopEvents()
-	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeBound)
+	sent, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.Drain+2*closeBound)
 	defer cancel()
+	if err := server.Shutdown(sent); err != nil { // the port is closed at once
+		a.log.Warn("requests were cut short", "error", err)
+	}
+	parts.Wait()
+	stopEvents()
+	closeCtx, cancelClose := context.WithTimeout(context.WithoutCancel(ctx), closeBound)
+	defer cancelClose()
 	a.log.Info("stopped")
 	return errors.Join(failed, a.cleanups.run(closeCtx))
 }

@@ -12,6 +12,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/internal/config"
 )
 
@@ -73,5 +74,34 @@ func TestTheEndOfTheSignatureIsToldUnderTheHost(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "signature ends soon") {
 		t.Errorf("nothing about the signature in\n%s", log.String())
+	}
+}
+
+// A host that ended before its id was read here has never called: nothing else tells it from one
+// that is there, whoever is the parent since.
+func TestAnOrphanFromTheBeginningEnds(t *testing.T) {
+	for name, calls := range map[string]bool{"called": true, "never called": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				ctx, unwatch := context.WithCancel(t.Context())
+				defer unwatch()
+				called := make(chan struct{})
+				orphaned := FunctionsOptions{Parent: func() int { return 1 }}.orphaned(ctx, called)
+				time.Sleep(30 * time.Second)
+				if calls {
+					close(called)
+				}
+				select {
+				case <-orphaned:
+					if calls {
+						t.Error("a process that the host called is taken for an orphan")
+					}
+				case <-time.After(time.Hour):
+					if !calls {
+						t.Error("the orphan goes on")
+					}
+				}
+			})
+		})
 	}
 }

@@ -130,10 +130,12 @@ func (j *Journal) Keep(ctx context.Context) {
 	}
 }
 
-// KeepLast is the last chance of what the store did not take so far. What it does
-// not take now is missing from the records, which is told and counted.
-func (j *Journal) KeepLast(ctx context.Context) {
-	j.flush(ctx)
+// KeepLast is the last chance of what the store did not take so far.
+func (j *Journal) KeepLast(ctx context.Context) { j.flush(ctx) }
+
+// TellLost comes when nothing is recorded any more. What the store did not take until now is
+// missing from the records, which is told and counted.
+func (j *Journal) TellLost() {
 	if n := j.memory.count(); n > 0 {
 		j.log.Error("records are lost: the store did not take them before the end; what they say was delivered is POSTed again where its message is still on the queue", "records", n)
 		j.meter.RecordsLost.AddN(n, meter.Labels{})

@@ -169,7 +169,7 @@ func (b *bench) start(change func(*Options)) (d *Dispatcher, stop func()) {
 
 // Deliver decides about a leased message, whose lease it neither renews nor settles.
 func (d *Dispatcher) Deliver(ctx context.Context, queueName string, m *queue.Message) Outcome {
-	return d.deliverer.Deliver(ctx, queueName, m, delivery.Usual(m, d.o.LookGap), nil)
+	return d.deliverer.Deliver(ctx, queueName, m, delivery.Usual(m, d.o.LookGap(queueName)), nil)
 }
 
 // startHosted is start for one that receives nothing by itself. It has read the registry.

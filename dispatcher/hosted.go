@@ -64,7 +64,7 @@ func (d *Dispatcher) HandleHosted(ctx context.Context, q queue.Queue, m *queue.M
 	if err != nil {
 		return "", fmt.Errorf("take the message over: %w", err)
 	}
-	return d.handle(ctx, q, m, delivery.Usual(m, d.o.LookGap), nil), nil
+	return d.handle(ctx, q, m, delivery.Usual(m, d.o.LookGap(q.Name())), nil), nil
 }
 
 // GiveUp makes a dead letter of a text that a host handed over without surely saying which

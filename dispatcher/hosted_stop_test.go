@@ -139,3 +139,36 @@ func TestAnInvocationBeforeTheFirstReadingSaysWhatItWaitedFor(t *testing.T) {
 		want(t, "POSTs", b.sender.count(), 0)
 	})
 }
+
+// What is polled beside a host is tried until near its end, as under serve: nobody has to come
+// by first.
+func TestWhatIsPolledBesideAHostIsTriedUntilItsEnd(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		up := time.Now().Add(50 * time.Minute)
+		b.sender.answer = func(webhook.Request, int) webhook.Result {
+			if time.Now().Before(up) {
+				return webhook.Result{Status: 500}
+			}
+			return webhook.Result{Status: 200}
+		}
+		b.register("wh_polled", func(r *tables.Registration) {
+			r.Queue, r.Policy.MaxAttempts, r.Policy.Backoff.Max = polledQueue, 100, policy.Duration(time.Minute)
+		})
+		_, stop := b.run(b.options(func(o *Options) {
+			o.Hosted = func(name string) bool { return name == testQueue }
+			o.LookGap = func(name string) time.Duration {
+				if o.Hosted(name) {
+					return 40 * time.Minute
+				}
+				return 0
+			}
+		}), func(d *Dispatcher, ctx context.Context) { d.RunBeside(ctx, func(context.Context) {}) })
+		defer stop()
+		if _, err := b.queue(polledQueue).Send(b.t.Context(), []byte("x"), queue.SendOptions{TTL: time.Hour}); err != nil {
+			b.t.Fatal(err)
+		}
+		time.Sleep(55 * time.Minute)
+		want(t, "dead letters", len(b.deadLetters()), 0)
+		want(t, "messages left", b.total(polledQueue), 0)
+	})
+}

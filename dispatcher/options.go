@@ -49,10 +49,10 @@ type Options struct {
 	// Hosted says whether a host receives from the queue; nothing else here does then.
 	// Default none.
 	Hosted func(queueName string) bool
-	// LookGap is the longest time between two looks at a queue, where a host or a timer
-	// decides when that is. What is given back is visible again so long before its expiry,
-	// or for a quarter of its life if that is less. Default zero: queues are polled.
-	LookGap time.Duration
+	// LookGap is the longest time between two looks at a queue that a host or a timer looks
+	// at, and zero for one that is polled. What is given back is visible again so long before its expiry,
+	// or for a quarter of its life if that is less. Default zero for all.
+	LookGap func(queueName string) time.Duration
 	// Lease is asked for at each receive and renewal, at least 2 s; zero means that
 	// it follows the time that the queue's messages take, from 30 s to 7 days. It is
 	// renewed at half of what storage granted.
@@ -103,6 +103,9 @@ func (o Options) withDefaults() Options {
 	if o.Hosted == nil {
 		o.Hosted = func(string) bool { return false }
 	}
+	if o.LookGap == nil {
+		o.LookGap = func(string) time.Duration { return 0 }
+	}
 	if o.Estimate == nil {
 		o.Estimate = func(string) policy.Estimate { return policy.Estimate{} }
 	}
@@ -146,7 +149,6 @@ func (o Options) validate() error {
 	need(o.Concurrency >= 1, "Concurrency is %d: at least 1", o.Concurrency)
 	need(o.MaxInFlight >= 1, "MaxInFlight is %d: at least 1", o.MaxInFlight)
 	need(o.PollMin > 0 && o.PollMin <= o.PollMax, "PollMin is %s and PollMax %s: 0 < PollMin ≤ PollMax", o.PollMin, o.PollMax)
-	need(o.LookGap >= 0, "LookGap is %s: it must not be negative", o.LookGap)
 	need(o.Drain > 0, "Drain is %s: it must be positive", o.Drain)
 	need(o.RegistryRefresh > 0, "RegistryRefresh is %s: it must be positive", o.RegistryRefresh)
 	return errors.Join(errs...)

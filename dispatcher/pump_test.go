@@ -17,7 +17,7 @@ const (
 	testLookGap = testTimeout + time.Minute
 )
 
-func underATimer(o *Options) { o.LookGap = testLookGap }
+func underATimer(o *Options) { o.LookGap = func(string) time.Duration { return testLookGap } }
 
 // startTimer runs a dispatcher that is pumped as the timer function does it: every minute,
 // receiving for a quarter of the function timeout, with no run beside another.

@@ -197,8 +197,8 @@ func TestHowLongNobodyLooksIsReadFromTheSchedule(t *testing.T) {
 		app := packaged(t)
 		schedule(app, text)
 		layout, err := ReadLayout(app, noSettings)
-		if err != nil || layout.LookGap() != every+5*time.Minute {
-			t.Errorf("%q: %s, %v; want %s", text, layout.LookGap(), err, every+5*time.Minute)
+		if err != nil || layout.pumpGap() != every+5*time.Minute {
+			t.Errorf("%q: %s, %v; want %s", text, layout.pumpGap(), err, every+5*time.Minute)
 		}
 	}
 }
@@ -244,8 +244,8 @@ func TestQueuesAndTimeoutsAreReadAsTheHostReadsThem(t *testing.T) {
 		t.Errorf("%v, %v, %s", err, layout.Queues(), layout.Timeout)
 	}
 	app["host.json"].Data = withSetting(t, app["host.json"].Data, "functionTimeout", `"-1"`)
-	if layout, err := ReadLayout(app, noSettings); layout.Timeout != 0 || layout.LookGap() != time.Minute+longestTick {
-		t.Errorf("without a function timeout: %s, a look after %s, %v", layout.Timeout, layout.LookGap(), err)
+	if layout, err := ReadLayout(app, noSettings); layout.Timeout != 0 || layout.pumpGap() != time.Minute+longestTick {
+		t.Errorf("without a function timeout: %s, a look after %s, %v", layout.Timeout, layout.pumpGap(), err)
 	}
 	for text, want := range map[string]time.Duration{
 		"00:05:00": 5 * time.Minute, "1.00:00:00": 24 * time.Hour, "00:00:04.5": 4 * time.Second, "-1": -1, "-00:00:01": -1,
@@ -266,4 +266,28 @@ func must(text []byte, err error) []byte {
 		panic(err)
 	}
 	return text
+}
+
+// A queue that is polled all the time has nobody to wait for, and one with a trigger waits for the
+// host and not for the pump.
+func TestHowLongNobodyLooksGoesByWhoLooks(t *testing.T) {
+	app := packaged(t, "orders")
+	app["host.json"].Data = withSetting(t, app["host.json"].Data, "functionTimeout", `"-1"`)
+	delete(app, "pump/function.json")
+	layout, err := ReadLayout(app, noSettings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		queue string
+		polls bool
+		want  time.Duration
+	}{
+		"pumped": {"invoices", false, slowestPump + longestTick}, "polled": {"invoices", true, 0},
+		"triggered": {"orders", false, hostGap}, "triggered, others polled": {"orders", true, hostGap},
+	} {
+		if got := layout.LookGap(tt.queue, tt.polls); got != tt.want {
+			t.Errorf("%s: %s, want %s", name, got, tt.want)
+		}
+	}
 }

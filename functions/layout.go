@@ -186,9 +186,25 @@ func expand(s string, getenv func(string) string) string {
 	return strings.Join(parts, "")
 }
 
-// LookGap is how long a queue may be without anybody who looks at it: from one run of the
-// pump to the next, which waits for the end of the one before.
-func (l Layout) LookGap() time.Duration {
+// hostGap is how long it takes the host at most to look at a queue with a trigger, where it may
+// have to be started first. It is no longer than from one run of the pump to the next.
+const hostGap = 6 * time.Minute
+
+// LookGap is how long a queue may be without anybody who looks at it. polls: those without a
+// trigger are polled all the time.
+func (l Layout) LookGap(queueName string, polls bool) time.Duration {
+	switch {
+	case slices.Contains(l.Queues(), queueName):
+		return min(l.pumpGap(), hostGap)
+	case polls:
+		return 0
+	}
+	return l.pumpGap()
+}
+
+// pumpGap is how long it is from one run of the pump to the next, which waits for the end of the
+// one before.
+func (l Layout) pumpGap() time.Duration {
 	every, ok := everyOf(l.Functions[timerPump].Schedule)
 	if !ok {
 		every = slowestPump

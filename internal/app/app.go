@@ -36,7 +36,7 @@ type Options struct {
 	// brings the requests: there is no listener and no server. Nil without a host.
 	hosted func(queue string) bool
 	// lookGap is how long a queue may be without anybody who looks at it, under a host.
-	lookGap time.Duration
+	lookGap func(queue string) time.Duration
 }
 
 // Outside stands in for what a process finds outside of itself, one by one: what is nil is

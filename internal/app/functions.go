@@ -122,7 +122,8 @@ func RunFunctions(ctx context.Context, o FunctionsOptions) error {
 		return err
 	}
 	queues := layout.Queues()
-	o.hosted, o.lookGap = func(name string) bool { return slices.Contains(queues, name) }, layout.LookGap()
+	o.hosted = func(name string) bool { return slices.Contains(queues, name) }
+	o.lookGap = func(name string) time.Duration { return layout.LookGap(name, cfg.FunctionsPoller) }
 	a, err := New(ctx, cfg, o.Options)
 	if err != nil {
 		return err

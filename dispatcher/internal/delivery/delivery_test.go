@@ -92,6 +92,7 @@ func newDeliverer(t *testing.T, sender Sender, webhooks ...string) (*Deliverer, 
 		Encoding: func(string) queue.Encoding { return queue.EncodingAuto },
 		ByEvent:  func(string) bool { return false }, KeepUnmatched: func(string) bool { return false },
 		Hosted:  func(string) bool { return false },
+		LookGap: func(string) time.Duration { return 0 },
 		Disable: func(context.Context, string, time.Time, policy.Reason) {},
 	}), db
 }

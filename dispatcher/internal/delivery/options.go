@@ -55,8 +55,8 @@ type Options struct {
 	KeepUnmatched func(queueName string) bool
 	// Hosted says whether a host receives from the queue.
 	Hosted func(queueName string) bool
-	// LookGap is the longest time between two looks at a queue that is not polled.
-	LookGap time.Duration
+	// LookGap is the longest time between two looks at a queue; zero for one that is polled.
+	LookGap func(queueName string) time.Duration
 	// Instance names this process in records.
 	Instance string
 	// Disable switches a webhook off because of what it answered, unless it has begun anew

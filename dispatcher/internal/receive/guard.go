@@ -27,7 +27,7 @@ const (
 	// looks show some: the next round goes on.
 	guardInVain = 3
 	// stuckMargin is guardMargin for a queue that is polled, whose webhooks may be sent to
-	// again at any time.
+	// again at any time, or its LookGap if that is more.
 	stuckMargin = 5 * time.Minute
 )
 
@@ -205,7 +205,7 @@ func (g *guard) terms(m *queue.Message) delivery.Terms {
 	case nearEnd(m.InsertedAt, m.ExpiresAt, time.Now(), g.margin()):
 		return delivery.Terms{Held: guardMargin, Postponed: guardMargin}
 	case g.polled():
-		return delivery.Usual(m, g.LookGap)
+		return delivery.Usual(m, g.LookGap(g.q.Name()))
 	}
 	return delivery.Terms{Postponed: policy.ExpiryMargin, Shown: true}
 }
@@ -223,16 +223,12 @@ func (g *guard) margin() time.Duration {
 	case !g.polled():
 		return guardMargin
 	case g.behind: // its turn may come yet
-		return max(guardAgain, g.LookGap)
+		return max(guardAgain, g.LookGap(g.q.Name()))
 	}
-	return g.stuckMargin()
+	return max(stuckMargin, g.LookGap(g.q.Name()))
 }
 
 func (g *guard) polled() bool { return g.beside != nil }
-
-// stuckMargin is how much of its life a message has left when it is dead-lettered because
-// the webhooks of its polled queue can't be sent to, or half of its life if that is less.
-func (o *Options) stuckMargin() time.Duration { return max(stuckMargin, o.LookGap) }
 
 const (
 	// guardInterval is the wait between two looks at a guarded queue. A message of a life of

@@ -33,8 +33,8 @@ type Options struct {
 
 	// Hosted says whether a host receives from the queue; nothing here does then.
 	Hosted func(queueName string) bool
-	// LookGap is the longest time between two calls of Pump; zero where queues are polled.
-	LookGap time.Duration
+	// LookGap is the longest time between two looks at a queue; zero for one that Run polls.
+	LookGap func(queueName string) time.Duration
 	// Concurrency is the most messages that a guard receives at a time.
 	Concurrency int
 	// PollMin and PollMax are the shortest and the longest wait between receives of an

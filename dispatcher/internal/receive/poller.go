@@ -299,7 +299,7 @@ func (p *poller) refuse(m *queue.Message) {
 func (p *poller) handle(m *queue.Message) {
 	g := p.seats.Grant()
 	defer g.Close()
-	p.Handle(p.work, p.q, m, delivery.Usual(m, p.LookGap), g)
+	p.Handle(p.work, p.q, m, delivery.Usual(m, p.LookGap(p.q.Name())), g)
 }
 
 // sleep waits for d, or less when woken or stopped, and with early when a message that was

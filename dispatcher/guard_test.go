@@ -272,6 +272,11 @@ func TestGuardGivesWayToThePollerAndEndsWithTheLastWebhook(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.RegistryChanged()
+		time.Sleep(2 * time.Hour) // whether messages are left is looked for, as after a deletion
+		if looks := b.queues.count("peek") - peeks; looks > 2 {
+			t.Errorf("%d looks for what the webhook left on an empty queue", looks)
+		}
+		peeks = b.queues.count("peek")
 		time.Sleep(2 * time.Hour)
 		want(t, "looks without a webhook", b.queues.count("peek")-peeks, 0)
 	})

@@ -344,3 +344,20 @@ func TestADuplicateEndsWhatADeletedWebhookHeld(t *testing.T) {
 	want(t, "reason", o.Reason, policy.Duplicate)
 	want(t, "state for the deleted webhook", stored(t, db, m)["wh_a"], tables.Withdrawn)
 }
+
+func TestTheAnswerThatDisablesAWebhookIsOnRecordBeforeThat(t *testing.T) {
+	d, db := newDeliverer(t, answers{"wh_a": {Status: 410}}, "wh_a")
+	m := received("m1")
+	var state tables.State
+	d.Disable = func(context.Context, string, time.Time, policy.Reason) { state = stored(t, db, m)["wh_a"] }
+	o := d.deliverNow(t, m)
+	want(t, "state when it is disabled", state, tables.DeadLettering)
+	want(t, "records left", len(o.Records), 0)
+	want(t, "dead letters", len(o.DeadLetters), 1)
+}
+
+func TestWhatANewerVersionWroteIsHeld(t *testing.T) {
+	want(t, "action", actionOf(tables.Delivery{State: tables.Held, Reason: policy.Undecodable}), policy.Hold)
+	want(t, "action", actionOf(tables.Delivery{State: tables.Held, Reason: policy.StorageFault}), policy.NoVerdict)
+	want(t, "action", actionOf(tables.Delivery{State: tables.Pending, Reason: policy.RetryableError}), policy.Abandon)
+}

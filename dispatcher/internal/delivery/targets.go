@@ -405,8 +405,8 @@ func actionOf(del tables.Delivery) policy.Action {
 	switch del.Reason {
 	case policy.LeaseLost, policy.Stopping, policy.StorageFault, policy.InternalFault:
 		return policy.NoVerdict
-	case policy.WebhookDisabled, policy.WebhookDeleted, policy.NoWebhook, policy.EventInWork,
-		policy.WebhookBusy, policy.WebhookPaused, policy.WebhookFailing:
+	}
+	if del.State == tables.Held {
 		return policy.Hold
 	}
 	return policy.Abandon

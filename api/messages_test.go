@@ -37,6 +37,7 @@ func (h *harness) putDeadLetter(d tables.DeadLetter) tables.DeadLetter {
 
 func TestTimelineTellsWhatHappenedAndWhatIsNext(t *testing.T) {
 	h := newHarness(t)
+	h.do(http.StatusAccepted, "POST", "/api/v1/queues/orders/messages", "hello") // the queue is there, and not empty
 	key := tables.MessageKey{Queue: "orders", MessageID: "m-1", Day: testTime.Add(-time.Hour)}
 	dead := h.putDeadLetter(tables.DeadLetter{
 		MessageKey: key, WebhookID: "wh_dead", Status: tables.Waiting, Reason: policy.NonRetryableError, Description: "The webhook answered 400.",

@@ -145,10 +145,11 @@ func (js *replayJobs) adopt(ctx context.Context, a *API) error {
 		if !ok || v.State != jobRunning || live(stored, time.Now()) || js.own(stored.ID) != nil {
 			continue
 		}
-		if stored.CancelAsked {
+		switch {
+		case stored.CancelAsked:
 			v.State, v.FinishedAt = jobCanceled, time.Now().UTC()
 			_, err = js.put(ctx, stored, v, "")
-		} else {
+		case js.room() == nil: // otherwise another instance has room, or this one later
 			err = js.goOn(ctx, a, stored, v)
 		}
 		if err != nil && !errors.Is(err, tables.ErrConflict) && !errors.Is(err, tables.ErrNotFound) {
@@ -158,11 +159,8 @@ func (js *replayJobs) adopt(ctx context.Context, a *API) error {
 	return nil
 }
 
-// goOn takes a job over. What is left is listed, and counted, again.
+// goOn takes a job over, for which room was kept. What is left is listed, and counted, again.
 func (js *replayJobs) goOn(ctx context.Context, a *API, stored tables.Job, v replayJobView) error {
-	if js.room() != nil {
-		return nil // another instance has room, or this one later
-	}
 	v.Matched, v.Skipped, v.Failed, v.SkippedBecause = v.Replayed, 0, 0, map[string]int{}
 	taken, err := js.put(ctx, stored, v, js.instance)
 	if err != nil {

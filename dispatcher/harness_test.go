@@ -181,6 +181,8 @@ func (b *bench) startHosted() (d *Dispatcher, stop func()) {
 }
 
 // hostedAlone is RunHosted under a host whose calls have all returned when it is stopped.
+//
+//nolint:revive // its arguments are those of (*Dispatcher).Run
 func hostedAlone(d *Dispatcher, ctx context.Context) { d.RunHosted(ctx, func(context.Context) {}) }
 
 func (b *bench) run(o Options, run func(*Dispatcher, context.Context)) (d *Dispatcher, stop func()) {

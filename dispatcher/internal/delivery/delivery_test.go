@@ -361,3 +361,22 @@ func TestWhatANewerVersionWroteIsHeld(t *testing.T) {
 	want(t, "action", actionOf(tables.Delivery{State: tables.Held, Reason: policy.StorageFault}), policy.NoVerdict)
 	want(t, "action", actionOf(tables.Delivery{State: tables.Pending, Reason: policy.RetryableError}), policy.Abandon)
 }
+
+// A suspected message's POST is noted before it begins. Where none begins after all, because too
+// little of the lease is left, the note is taken back: three that stay would make a poison
+// message of one that was never POSTed.
+func TestANoteOfAPostThatDoesNotBeginIsTakenBack(t *testing.T) {
+	d, db := newDeliverer(t, answers{"wh_a": {Status: 200}}, "wh_a")
+	m := received("m1")
+	m.DequeueCount = 100
+	m.Lease = queue.NewLease("r", time.Now().Add(leaseMargin(time.Minute)/2-time.Minute), time.Minute)
+	for range poisonProofs + 1 {
+		o := d.deliverNow(t, m)
+		want(t, "action", o.Action, policy.NoVerdict)
+		want(t, "reason", o.Reason, policy.LeaseLost)
+	}
+	all, err := db.Load(t.Context(), tables.MessageKey{Queue: testQueue, MessageID: m.ID, Day: m.InsertedAt})
+	if err != nil || len(all) != 1 || all[0].MissingRecords != 0 {
+		t.Errorf("%+v, %v", all, err)
+	}
+}

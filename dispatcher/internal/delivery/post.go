@@ -196,7 +196,9 @@ func (k tickets) hostsLook(queueName string, held int, r *flow.Refusal, now time
 	return r.Until
 }
 
-// notBegun is the outcome when no POST may start: nothing is charged.
+// notBegun is the outcome when no POST may start: nothing is charged. A note that one begins is
+// taken back, but where the message may be someone else's: three notes that stay make a poison
+// message.
 func (k tickets) notBegun(ctx context.Context, p *parcel, t *target) {
 	reason := policy.LeaseLost
 	if ctx.Err() != nil {
@@ -205,7 +207,8 @@ func (k tickets) notBegun(ctx context.Context, p *parcel, t *target) {
 	k.Log.Info("no POST was begun", "queue", p.key.Queue, "message", p.key.MessageID,
 		"webhook", t.registration.ID, "reason", reason)
 	t.delivery.Reason = reason
-	if t.noted && reason != policy.LeaseLost {
+	ours := reason != policy.LeaseLost || ctx.Err() == nil && time.Now().Before(p.m.Lease.Until())
+	if t.noted && ours {
 		k.Journal.Record(k.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})
 	}
 }

@@ -63,8 +63,8 @@ func (j *Journal) Record(ctx context.Context, rec tables.Record) {
 		policy = retry.Delivered
 	}
 	err := retry.Do(ctx, policy, func(ctx context.Context, try int) error {
-		if try > 1 && policy.For == 0 { // what is unfinished may have gone on elsewhere by now
-			return j.writeLate(ctx, rec)
+		if try > 1 {
+			return j.again(ctx, rec)
 		}
 		return j.store.Record(ctx, rec)
 	})
@@ -80,6 +80,33 @@ func (j *Journal) Record(ctx context.Context, rec tables.Record) {
 		rec.Deliveries[i].MissingRecords += attemptsOf(rec, rec.Deliveries[i].WebhookID)
 	}
 	j.lose(j.memory.remember(rec, false))
+}
+
+// again repeats a record whose first try had no answer. What was delivered stays so whatever
+// others did meanwhile, and asks for nothing first; what is unfinished may have gone on elsewhere.
+func (j *Journal) again(ctx context.Context, rec tables.Record) error {
+	var done, rest tables.Record
+	for _, del := range rec.Deliveries {
+		of := &rest
+		if del.State == tables.Delivered {
+			of = &done
+		}
+		of.Deliveries = append(of.Deliveries, del)
+		for _, a := range rec.Attempts {
+			if a.WebhookID == del.WebhookID {
+				of.Attempts = append(of.Attempts, a)
+			}
+		}
+	}
+	if len(done.Deliveries) > 0 {
+		if err := j.store.Record(ctx, done); err != nil {
+			return fmt.Errorf("record: %w", err)
+		}
+	}
+	if len(rest.Deliveries) == 0 {
+		return nil
+	}
+	return j.writeLate(ctx, rest)
 }
 
 // RecordAll is Record for any number of deliveries of one message without attempts: a

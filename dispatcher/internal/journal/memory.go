@@ -178,6 +178,7 @@ func (m *memory) wrote(rec tables.Record) {
 		}
 		switch r := e.Value.(*remembered); {
 		case r.delivery == rec.Deliveries[i]:
+			r.delivery.MissingRecords = noneMissing(rec).Deliveries[i].MissingRecords // as it was written
 			r.rows = nil
 			m.place(r)
 		case r.rows == nil:

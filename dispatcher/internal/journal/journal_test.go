@@ -1,0 +1,86 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/metric/noop"
+
+	"github.com/pushlease/pushlease/dispatcher/internal/meter"
+	"github.com/pushlease/pushlease/internal/bubble"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// lateStore answers the first call with a fault, after which meanwhile is there.
+type lateStore struct {
+	tables.Deliveries
+	calls     int
+	meanwhile []tables.Delivery
+	written   []tables.Delivery
+	attempts  []tables.Attempt
+}
+
+func (s *lateStore) Record(_ context.Context, rec tables.Record) error {
+	if s.calls++; s.calls == 1 {
+		return errors.New("no answer")
+	}
+	s.written, s.attempts = append(s.written, rec.Deliveries...), append(s.attempts, rec.Attempts...)
+	return nil
+}
+
+func (s *lateStore) Load(context.Context, tables.MessageKey) ([]tables.Delivery, error) {
+	return s.meanwhile, nil
+}
+
+func newJournal(t *testing.T, s tables.Deliveries) *Journal {
+	t.Helper()
+	m, err := meter.New(noop.NewMeterProvider().Meter(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(s, m, slog.New(slog.DiscardHandler))
+}
+
+// The record of a 2xx takes along what is held for other webhooks. Where its first try had no
+// answer, someone else may have sent to those in the meantime: that stands.
+func TestARepeatedRecordLeavesWhatWentOnElsewhere(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		key := tables.MessageKey{Queue: "orders", MessageID: "m"}
+		s := &lateStore{meanwhile: []tables.Delivery{
+			{MessageKey: key, WebhookID: "wh_a", State: tables.Pending, Attempts: 1, UpdatedAt: time.Now()},
+			{MessageKey: key, WebhookID: "wh_b", State: tables.Pending, Attempts: 1, UpdatedAt: time.Now().Add(time.Second)},
+		}}
+		newJournal(t, s).Record(t.Context(), tables.Record{
+			Deliveries: []tables.Delivery{
+				{MessageKey: key, WebhookID: "wh_a", State: tables.Delivered, Attempts: 1, UpdatedAt: time.Now()},
+				{MessageKey: key, WebhookID: "wh_b", State: tables.Held, UpdatedAt: time.Now()},
+			},
+			Attempts: []tables.Attempt{{MessageKey: key, WebhookID: "wh_a", Number: 1}},
+		})
+		if len(s.written) != 1 || s.written[0].WebhookID != "wh_a" || len(s.attempts) != 1 {
+			t.Errorf("%+v with %d attempts were written, want what was delivered alone", s.written, len(s.attempts))
+		}
+	})
+}
+
+// What is remembered of a record that was written late is what was written: its attempts are
+// missing no more.
+func TestALateRecordIsRememberedAsItWasWritten(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		key := tables.MessageKey{Queue: "orders", MessageID: "m"}
+		s := &lateStore{}
+		j := newJournal(t, s)
+		j.memory.remember(tables.Record{
+			Deliveries: []tables.Delivery{{MessageKey: key, WebhookID: "wh_a", State: tables.Pending, Attempts: 1, MissingRecords: 1}},
+			Attempts:   []tables.Attempt{{MessageKey: key, WebhookID: "wh_a", Number: 1}},
+		}, false)
+		s.calls = 1
+		j.flush(t.Context())
+		want(t, "written", len(s.written), 1)
+		want(t, "missing in the store", s.written[0].MissingRecords, 0)
+		want(t, "missing as remembered", j.memory.merge(key, nil, []string{"wh_a"})[0].MissingRecords, 0)
+	})
+}

@@ -238,9 +238,9 @@ type Grant struct {
 type holder int
 
 const (
-	inSlot    holder = iota // its queue
-	lingers                 // the webhooks that are still at it, while others are done with it
-	isSettled               // those that wait for storage
+	inSlot  holder = iota // its queue
+	lingers               // the webhooks that are still at it, while others are done with it
+	waits                 // those that wait for storage
 )
 
 // Grant turns one seat into that of a message that was received. Close must follow.
@@ -296,7 +296,7 @@ func (g *Grant) Answered() {
 	}
 	if g.posts == 0 && g.by == inSlot && g.s.settling < g.s.a.bounds.Settling() {
 		g.s.settling++
-		g.leaveSlot(isSettled)
+		g.leaveSlot(waits)
 	}
 }
 
@@ -331,7 +331,7 @@ func (g *Grant) Close() {
 		s.signal()
 	case lingers:
 		a.lingering--
-	case isSettled:
+	case waits:
 		s.settling--
 	}
 	a.giveBack(s.wants.Queue, s.share, 1)

@@ -67,7 +67,7 @@ func (p *parcel) request(t *target) *webhook.Request {
 func (a attempts) answered(ctx context.Context, p *parcel, t *target, sent []byte, res *webhook.Result) {
 	now := time.Now()
 	left(t, res)
-	t.isAnswered(p.grant)
+	t.noteAnswered(p.grant)
 	// What changes is a copy: until it is recorded, t's delivery is what was known before.
 	deliveries := append(make([]tables.Delivery, 0, 1), t.delivery)
 	del := &deliveries[0]

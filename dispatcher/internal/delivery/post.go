@@ -59,7 +59,7 @@ func (x posts) post(ctx context.Context, p *parcel, targets []target) {
 // postTo makes one POST, if its webhook has room for it in time.
 func (x posts) postTo(ctx context.Context, p *parcel, t *target) {
 	defer func() { t.ticket.Unused() }()
-	defer t.isAnswered(p.grant)
+	defer t.noteAnswered(p.grant)
 	if survives(x.Log, p, func() { x.attempts.timed(ctx, p, t) }) {
 		return
 	}

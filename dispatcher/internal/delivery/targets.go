@@ -199,7 +199,7 @@ func (f finder) meet(p *parcel, h history, r *tables.Registration, t *target) {
 		t.delivery = p.newDelivery(r.ID)
 		t.delivery.Generation = max(p.generation, h.generations[r.ID])
 	}
-	f.Flows.Released(&t.delivery)
+	f.Flows.MakeDue(&t.delivery)
 }
 
 // dueUntil is when a webhook had to be registered at the latest to get a message that was
@@ -323,8 +323,8 @@ func underWay(targets []target) (n int) {
 	return n
 }
 
-// isAnswered says that t's POST is over, or won't be made; once for each, whoever says so.
-func (t *target) isAnswered(g *admission.Grant) {
+// noteAnswered says that t's POST is over, or won't be made; once for each, whoever says so.
+func (t *target) noteAnswered(g *admission.Grant) {
 	if !t.answered {
 		t.answered = true
 		g.Answered()

@@ -246,9 +246,9 @@ func CannotBeSentTo(del *tables.Delivery) bool {
 	return false
 }
 
-// Released makes a delivery due that was held before its webhook was found to take
+// MakeDue makes a delivery due that was held before its webhook was found to take
 // messages again.
-func (fs *Flows) Released(del *tables.Delivery) {
+func (fs *Flows) MakeDue(del *tables.Delivery) {
 	if !CannotBeSentTo(del) {
 		return
 	}

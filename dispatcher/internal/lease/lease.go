@@ -323,9 +323,9 @@ func (l *Lease) Begin() bool {
 	return true
 }
 
-// End forgets what Begin noted. It comes when all that was done is on record, and before the
+// Forget forgets what Begin noted. It comes when all that was done is on record, and before the
 // message is given back: it may be received again before that has returned.
-func (l *Lease) End() {
+func (l *Lease) Forget() {
 	l.ls.mu.Lock()
 	defer l.ls.mu.Unlock()
 	if key := l.key(); l.ls.inWork[key] == l {

@@ -189,7 +189,7 @@ func TestAMessageThatCameBackIsAdoptedOnce(t *testing.T) {
 		want(t, "nobody else had it", ls.MayBeElsewhere(t.Context(), "orders", first.Message), false)
 		want(t, "nor does one after another's", received(4).Begin(), false)
 		want(t, "somebody else had it", ls.MayBeElsewhere(t.Context(), "orders", first.Message), true)
-		first.End()
+		first.Forget()
 		want(t, "in work", ls.InWork(), 0)
 		want(t, "then it begins anew", received(5).Begin(), true)
 	})

@@ -98,7 +98,7 @@ func (c *Completer) Settle(ctx context.Context, l *lease.Lease, o Outcome) (resu
 		for _, rec := range o.Records {
 			c.Record(ctx, l.Message, rec)
 		}
-		l.End()
+		l.Forget()
 	}
 	if l.IsLost() && o.Action != policy.Complete || len(o.DeadLetters) > 0 && !l.Sure() {
 		return "lease_lost" // the message is someone else's now, and goes on from what was recorded
@@ -362,5 +362,5 @@ func (c *Completer) recordedWith(ctx context.Context, l *lease.Lease, last table
 		c.o.Journal.Record(ctx, last)
 	}
 	c.tell(ctx, l.Message, last)
-	l.End()
+	l.Forget()
 }

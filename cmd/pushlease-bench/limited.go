@@ -125,7 +125,7 @@ func (r *receiver) tellLimited(w http.ResponseWriter, req *http.Request) {
 func (b *bench) limited(ctx context.Context) error {
 	learning, length := limitedLearning, limitedTime
 	if b.quick {
-		learning, length = time.Second, b.LoadTime
+		learning, length = 4*time.Second, b.LoadTime // a server that is refused at first waits for a second or two
 	}
 	for round := range b.Rounds {
 		for _, rate := range limitedRates {

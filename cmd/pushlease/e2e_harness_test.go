@@ -538,7 +538,11 @@ func (p *process) waitEmpty(bound time.Duration, queue string) {
 				Total int64 `json:"total"`
 			} `json:"depth"`
 		}
-		p.call(http.MethodGet, "/api/v1/queues/"+queue, "", http.StatusOK, &q)
+		// With other tests beside this one, the emulator may not answer at once.
+		a, err := p.try(http.MethodGet, "/api/v1/queues/"+queue, "", "")
+		if err != nil || a.status != http.StatusOK || json.Unmarshal(a.body, &q) != nil {
+			return fmt.Sprintf("the queue %s: %v, status %d", queue, err, a.status)
+		}
 		if q.Depth != nil && q.Depth.Total == 0 {
 			return ""
 		}

@@ -50,6 +50,12 @@ func (s *instanceRows) DropInstance(_ context.Context, name string) error {
 	return nil
 }
 
+func (s *instanceRows) of(name string) tables.Instance {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rows[name]
+}
+
 func (s *instanceRows) names() (names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +91,7 @@ func TestAnInstanceSaysOnceAMinuteThatItIsThereAndIsGoneWhenItStops(t *testing.T
 		if got := s.names(); !slices.Equal(got, []string{"killed-today", "one"}) {
 			t.Errorf("instances %v, want those of the last day", got)
 		}
-		if one := s.rows["one"]; one.InFlight != 3 || one.Queues != 2 || !one.Ready || one.Trouble != "" || one.ClockAhead != time.Millisecond || !one.StartedAt.Equal(now) {
+		if one := s.of("one"); one.InFlight != 3 || one.Queues != 2 || !one.Ready || one.Trouble != "" || one.ClockAhead != time.Millisecond || !one.StartedAt.Equal(now) {
 			t.Errorf("%+v", one)
 		}
 		s.mu.Lock()
@@ -97,17 +103,17 @@ func TestAnInstanceSaysOnceAMinuteThatItIsThereAndIsGoneWhenItStops(t *testing.T
 		s.away = false
 		s.mu.Unlock()
 		time.Sleep(time.Minute)
-		if one := s.rows["one"]; one.Ready || one.Trouble != "queue orders, storage" || time.Since(one.SeenAt) > time.Minute {
+		if one := s.of("one"); one.Ready || one.Trouble != "queue orders, storage" || time.Since(one.SeenAt) > time.Minute {
 			t.Errorf("%+v", one)
+		}
+		stop()
+		<-ended
+		if s.writes > 3 {
+			t.Errorf("%d writes in two minutes in which storage answered", s.writes)
 		}
 		if n := strings.Count(log.String(), "can't say that it is there"); n != 1 {
 			t.Errorf("an outage is said %d times", n)
 		}
-		if s.writes > 3 {
-			t.Errorf("%d writes in two minutes in which storage answered", s.writes)
-		}
-		stop()
-		<-ended
 		if got := s.names(); slices.Contains(got, "one") {
 			t.Errorf("instances %v after the stop", got)
 		}

@@ -93,11 +93,13 @@ func (js *replayJobs) begin(a *API, b bulk, stored tables.Job, v replayJobView) 
 	}
 	js.mu.Lock()
 	defer js.mu.Unlock()
-	js.jobs[j.id] = j
 	js.begun--
-	if js.stopped {
+	if js.stopped { // nobody waits for it here any more: another instance goes on with it
 		cancel(errStopping)
+		close(j.done)
+		return j
 	}
+	js.jobs[j.id] = j
 	js.running.Go(func() {
 		j.run(ctx)
 		js.mu.Lock()

@@ -60,11 +60,12 @@ func (f *Flow) isLimited() bool {
 }
 
 // shares reports whether it is time to tell other instances more often what was learned of the
-// webhook: some are limited by it, too, or do not know yet that this one is.
+// webhook: some are limited by it, too, or do not know yet that this one is. Where nothing is
+// sent there is nothing to share.
 func (f *Flow) shares(now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.enabled && f.pacer.Limited() && (f.pacer.Shared() || now.Sub(f.pacer.State().Since).Abs() < healthEvery)
+	return f.enabled && f.pacer.Limited() && now.Sub(f.moved) < healthEvery && (f.pacer.Shared() || now.Sub(f.pacer.State().Since).Abs() < healthEvery)
 }
 
 // share tells what other instances have learned of the webhook.

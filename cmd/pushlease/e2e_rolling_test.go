@@ -134,7 +134,7 @@ func TestRollingRestartRefusesNobody(t *testing.T) {
 	}
 	close(done)
 	<-ended
-	if len(failed) > 0 || sent < 100 {
+	if len(failed) > 0 || sent < 50 { // fewer would not have met every restart
 		t.Errorf("%d of %d publishes failed: %v", len(failed), sent, failed)
 	}
 	in.wait(t, sent)

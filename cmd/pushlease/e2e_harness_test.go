@@ -84,7 +84,7 @@ func sqliteStore(t *testing.T) *store {
 // azuriteStore uses tables of its own; queues are the whole account's, so tests
 // take their names from queueName.
 func azuriteStore(t *testing.T) *store {
-	a := azuritetest.Start(t)
+	a := emulator(t)
 	hideFromLogs(a.Key)
 	return &store{name: "azurite", account: a, env: azuriteEnv(a.ConnectionString())}
 }

@@ -208,7 +208,7 @@ func TestAPostOutlivesTheHostsLease(t *testing.T) {
 	for _, answer := range []string{"404", "400"} {
 		t.Run(answer, func(t *testing.T) {
 			t.Parallel()
-			proxy := azuritetest.Start(t).Proxy(t)
+			proxy := emulator(t).Proxy(t)
 			if answer == "400" {
 				proxy.StaleReceipt400()
 			}
@@ -264,7 +264,7 @@ func TestTheHostMovesMessagesAwayOnlyAtItsOwnCount(t *testing.T) {
 	quickly(t, root, func(host map[string]any) {
 		host["extensions"].(map[string]any)["queues"].(map[string]any)["maxDequeueCount"] = 3
 	})
-	proxy := azuritetest.Start(t).Proxy(t)
+	proxy := emulator(t).Proxy(t)
 	h := startHosted(t, root, hosttest.Options{}, "PUSHLEASE_STORAGE="+proxy.ConnectionString())
 	receiver := newAnswering(t)
 	hook := h.register(fine, receiver.URL, map[string]any{
@@ -290,7 +290,7 @@ func TestTheHostMovesMessagesAwayOnlyAtItsOwnCount(t *testing.T) {
 // asked twice.
 func TestStorageThatHangsDoesNotHoldTheHostUp(t *testing.T) {
 	t.Parallel()
-	proxy := azuritetest.Start(t).Proxy(t)
+	proxy := emulator(t).Proxy(t)
 	name := queueName("hang")
 	root := packaged(t, name)
 	quickly(t, root, func(host map[string]any) { host["functionTimeout"] = "00:00:04" })
@@ -345,7 +345,7 @@ func TestAFrozenHandlerIsReplaced(t *testing.T) {
 // the answer, and the host has no reason to kill the process.
 func TestAPumpThatStorageHoldsUpIsAnsweredInTime(t *testing.T) {
 	t.Parallel()
-	proxy := azuritetest.Start(t).Proxy(t)
+	proxy := emulator(t).Proxy(t)
 	name := queueName("held-up")
 	root := packaged(t)
 	quickly(t, root, func(host map[string]any) { host["functionTimeout"] = "00:00:10" })

@@ -261,7 +261,7 @@ func TestWhatIsNoInvocationOfTheHostIsRefused(t *testing.T) {
 func TestWhatAHostedMessageCosts(t *testing.T) {
 	t.Parallel()
 	const messages = 48
-	proxy := azuritetest.Start(t).Proxy(t)
+	proxy := emulator(t).Proxy(t)
 	name := queueName("costs")
 	root := packaged(t, name)
 	quickly(t, root, nil)

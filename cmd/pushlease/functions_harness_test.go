@@ -147,9 +147,9 @@ func startHosted(t *testing.T, root string, o hosttest.Options, settings ...stri
 		"PUSHLEASE_API_KEYS=test:admin+operate+publish:" + hex.EncodeToString(sum[:]),
 	}, settings...)
 	if o.Storage == "" {
-		o.Storage = azuritetest.Start(t).ConnectionString()
+		o.Storage = emulator(t).ConnectionString()
 	}
-	hideFromLogs(azuritetest.Start(t).Key)
+	hideFromLogs(emulator(t).Key)
 	h := hosttest.Start(t, o)
 	p := &process{t: t, url: h.URL(), log: &logBuffer{changed: make(chan struct{}, 1)}, header: http.Header{}}
 	p.header.Set("Authorization", "Bearer "+functionsToken)
@@ -179,7 +179,7 @@ func startHosted(t *testing.T, root string, o hosttest.Options, settings ...stri
 // accountQueue is a queue of the emulator, past the program.
 func accountQueue(t *testing.T, name string) queue.Queue {
 	t.Helper()
-	conn, err := azureconn.Parse(azuritetest.Start(t).ConnectionString())
+	conn, err := azureconn.Parse(emulator(t).ConnectionString())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/functions/hosttest"
-	"github.com/pushlease/pushlease/internal/azuritetest"
 )
 
 // onBothHosts runs a test under a host that proxies HTTP requests and under an older one
@@ -234,7 +233,7 @@ func TestThePumpDeliversWhatHasNoTrigger(t *testing.T) {
 // waiting for nothing.
 func TestThePortIsOpenBeforeStorageIs(t *testing.T) {
 	t.Parallel()
-	proxy := azuritetest.Start(t).Proxy(t)
+	proxy := emulator(t).Proxy(t)
 	proxy.Down()
 	name := queueName("away")
 	root := packaged(t, name)

@@ -132,7 +132,7 @@ func TestATextThatCanNotBeSentAnewIsADeadLetter(t *testing.T) {
 func TestAClockThatIsAheadStopsNothing(t *testing.T) {
 	t.Parallel()
 	const behind = -7 * time.Minute
-	proxy := azuritetest.Start(t).Proxy(t)
+	proxy := emulator(t).Proxy(t)
 	proxy.Fault(azuritetest.Match{}, azuritetest.Skew(behind))
 	name := queueName("clock")
 	root := packaged(t, name)

@@ -25,6 +25,24 @@ fs.fdatasync = (_, done) => process.nextTick(done, null);
 load("common/Logger").configLogger(false);
 load("common/Telemetry").AzuriteTelemetryClient.init(data, false, {});
 
+// Azurite's database looks through all messages of the account where a query
+// names the account first, and sorts all of them anew at each removal, even at
+// the removal of none that begins each call. There is one account, so a query
+// for a queue names the queue, and what is not there is not removed.
+const Database = require(path.join(installed, "node_modules/lokijs"));
+const { find } = Database.Resultset.prototype;
+Database.Resultset.prototype.find = function (query, firstOnly) {
+  if (query && query.queueName !== undefined) {
+    const { accountName, ...rest } = query;
+    return find.call(this, rest, firstOnly);
+  }
+  return find.call(this, query, firstOnly);
+};
+const { remove } = Database.Collection.prototype;
+Database.Collection.prototype.remove = function (what) {
+  if (!Array.isArray(what) || what.length > 0) return remove.call(this, what);
+};
+
 const QueueConfiguration = load("queue/QueueConfiguration").default;
 const QueueServer = load("queue/QueueServer").default;
 const TableConfiguration = load("table/TableConfiguration").default;

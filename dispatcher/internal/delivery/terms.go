@@ -41,7 +41,13 @@ const (
 // that looks at its queue at least every lookGap; zero where it polls.
 func Usual(m *queue.Message, lookGap time.Duration) Terms {
 	held := LastOfLife(m.InsertedAt, m.ExpiresAt, max(heldMargin, lookSlack(m, lookGap)))
-	return Terms{Held: held, Postponed: policy.ExpiryMargin}
+	return Terms{Held: held, Postponed: PostponeMargin(m)}
+}
+
+// PostponeMargin is with less than how much of its life left a message is given up whose webhook
+// can't be sent to now.
+func PostponeMargin(m *queue.Message) time.Duration {
+	return LastOfLife(m.InsertedAt, m.ExpiresAt, policy.ExpiryMargin)
 }
 
 // holdFor is how long a message is given back for that waits for a webhook to be there, or to

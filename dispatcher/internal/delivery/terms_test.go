@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
 )
 
 // Many held messages are looked at more rarely than few: all together cost the same.
@@ -47,4 +48,25 @@ func TestAHeldMessageWaitsNeverPastTheMiddleOfItsLife(t *testing.T) {
 	late.InsertedAt, late.ExpiresAt = time.Now().Add(-44*time.Minute), time.Now().Add(16*time.Minute)
 	o := d.Deliver(t.Context(), testQueue, late, Usual(late, 15*time.Minute), nil)
 	want(t, "waits no longer than until the last look", o.Delay > 0 && o.Delay <= time.Minute, true)
+}
+
+// A message that lives for less than policy.ExpiryMargin waits for a webhook that is busy like any
+// other, until the last half of its life.
+func TestAShortLivedMessageWaitsForABusyWebhook(t *testing.T) {
+	for _, c := range []struct{ life, margin time.Duration }{
+		{4 * time.Second, 2 * time.Second}, {20 * time.Second, 10 * time.Second},
+		{time.Minute, policy.ExpiryMargin}, {time.Hour, policy.ExpiryMargin},
+	} {
+		m := received("m")
+		m.ExpiresAt = m.InsertedAt.Add(c.life)
+		want(t, fmt.Sprintf("margin of a life of %s", c.life), Usual(m, 0).Postponed, c.margin)
+		p := &parcel{m: m}
+		del := tables.Delivery{}
+		p.hold(&del, policy.WebhookBusy, time.Second, Usual(m, 0).Postponed)
+		want(t, fmt.Sprintf("state at the beginning of a life of %s", c.life), del.State, tables.Held)
+		m.InsertedAt = m.InsertedAt.Add(-c.life + c.margin - time.Second)
+		m.ExpiresAt = m.InsertedAt.Add(c.life)
+		p.hold(&del, policy.WebhookBusy, time.Second, Usual(m, 0).Postponed)
+		want(t, fmt.Sprintf("state at the end of a life of %s", c.life), del.State, tables.DeadLettering)
+	}
 }

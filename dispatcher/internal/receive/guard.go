@@ -13,7 +13,6 @@ import (
 	"github.com/pushlease/pushlease/dispatcher/internal/meter"
 	"github.com/pushlease/pushlease/dispatcher/internal/registry"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
-	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 )
 
@@ -207,7 +206,7 @@ func (g *guard) terms(m *queue.Message) delivery.Terms {
 	case g.polled():
 		return delivery.Usual(m, g.LookGap(g.q.Name()))
 	}
-	return delivery.Terms{Postponed: policy.ExpiryMargin, Shown: true}
+	return delivery.Terms{Postponed: delivery.PostponeMargin(m), Shown: true}
 }
 
 // interval is the wait between two looks where nothing asks for a shorter one.

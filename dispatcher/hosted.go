@@ -8,6 +8,7 @@ import (
 
 	"github.com/pushlease/pushlease/dispatcher/internal/delivery"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
+	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/queue"
 )
 
@@ -51,12 +52,20 @@ func beside(finish func(work context.Context), receive func(ctx, work context.Co
 
 // HandleHosted takes over a message that the host received, and delivers and settles it. m.Lease
 // has the host's receipt: it is renewed to a lease of our own first, which makes that
-// receipt stale. The result is how settling ended. An error means that nothing was POSTed: the
-// message is still the host's, or hidden for a lease of ours where storage took the message over
-// and its answer was lost.
+// receipt stale. The result is how settling ended, or "put_off": the process has as much in hand
+// as it may, and gave the message back. An error means that nothing was POSTed: the
+// message is still the host's, or hidden for a while where storage took our update and its
+// answer was lost.
 func (d *Dispatcher) HandleHosted(ctx context.Context, q queue.Queue, m *queue.Message) (result string, err error) {
 	if err := d.upToDate(ctx); err != nil {
 		return "", err
+	}
+	leave, ok := d.admission.Admit(q.Name())
+	switch {
+	case ok:
+		defer leave()
+	case !d.mustBegin(q.Name(), m):
+		return d.putOff(ctx, q, m)
 	}
 	lease := d.measure.Length(q.Name())
 	d.metrics.LeaseAsked(q.Name(), lease)
@@ -65,6 +74,26 @@ func (d *Dispatcher) HandleHosted(ctx context.Context, q queue.Queue, m *queue.M
 		return "", fmt.Errorf("take the message over: %w", err)
 	}
 	return d.handle(ctx, q, m, delivery.Usual(m, d.o.LookGap(q.Name())), nil), nil
+}
+
+// mustBegin reports whether a message is taken over however much is in hand: near its end nobody
+// may see it again, and one that is in work here already needs its new lease for that.
+func (d *Dispatcher) mustBegin(queueName string, m *queue.Message) bool {
+	if d.leases.At(queueName, m.ID) {
+		return true
+	}
+	return !m.ExpiresAt.IsZero() && time.Until(m.ExpiresAt) <= delivery.PostponeMargin(m)
+}
+
+// putOff gives a message back that the host has brought over the limit, by its receipt and for
+// longer the more often it has come. Nothing is recorded: it is storage that such a process waits for.
+func (d *Dispatcher) putOff(ctx context.Context, q queue.Queue, m *queue.Message) (result string, err error) {
+	delay := settle.OwnFaultDelay(m)
+	err = retry.Do(ctx, retry.GiveBack, func(ctx context.Context, _ int) error { return q.Abandon(ctx, m, delay) })
+	if err != nil {
+		return "", fmt.Errorf("as many messages as max_in_flight allows are in hand, and this one could not be given back: %w", err)
+	}
+	return "put_off", nil
 }
 
 // GiveUp makes a dead letter of a text that a host handed over without surely saying which

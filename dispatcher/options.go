@@ -62,10 +62,11 @@ type Options struct {
 	Estimate func(queueName string) policy.Estimate
 	// Concurrency is the most messages of one queue in this process whose POSTs are under
 	// way or begin at once; default 64. Three times as many, whose POSTs were all answered,
-	// may be waiting for storage to record and settle them. Leases are kept for all of them.
+	// may be waiting for storage to record and settle them. Leases are kept for all of them. A host
+	// has a bound of its own.
 	Concurrency int
 	// MaxInFlight is the most messages of all queues in flight in this process, those that
-	// wait to be settled included; default
+	// wait to be settled included, and those that a host brings; default
 	// 1,024. Half of it is divided among the queues in equal parts.
 	MaxInFlight int
 	// PollMin and PollMax are the shortest and the longest wait between receives of an

@@ -64,6 +64,25 @@ func (a *Admission) Counts() (inHand, lingering int) {
 	return a.inHand, a.lingering
 }
 
+// Admit takes a place for one message that somebody else has received, unless the process has as
+// many in hand as it may, by the same total and the same parts as for what is received here.
+// Where ok, leave gives the place back.
+func (a *Admission) Admit(queueName string) (leave func(), ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	sh := a.join(queueName, 1) // what is in hand keeps the queue's part from here on
+	if a.available(sh) > 0 {
+		a.use(sh, 1)
+		ok = true
+	}
+	a.join(queueName, -1)
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.giveBack(queueName, sh, 1)
+	}, ok
+}
+
 // join notes that a queue has one poller more, or one less. What it has in use stays so.
 // a.mu is held.
 func (a *Admission) join(queueName string, more int) *share {

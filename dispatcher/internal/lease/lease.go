@@ -323,6 +323,13 @@ func (l *Lease) Begin() bool {
 	return true
 }
 
+// At reports whether this process is at work on a message.
+func (ls *Leases) At(queueName, messageID string) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return ls.inWork[work{queueName, messageID}] != nil
+}
+
 // Forget forgets what Begin noted. It comes when all that was done is on record, and before the
 // message is given back: it may be received again before that has returned.
 func (l *Lease) Forget() {

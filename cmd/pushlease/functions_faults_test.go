@@ -215,7 +215,7 @@ func TestAPostOutlivesTheHostsLease(t *testing.T) {
 			name := queueName("outlives")
 			root := packaged(t, name)
 			quickly(t, root, nil)
-			h := startHosted(t, root, hosttest.Options{Storage: proxy.ConnectionString(), Lease: 2 * time.Second}, "PUSHLEASE_LEASE=3s")
+			h := startHosted(t, root, hosttest.Options{Storage: proxy.ConnectionString(), Lease: 10 * time.Second}, "PUSHLEASE_LEASE=12s")
 			release := make(chan struct{})
 			receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 			defer receiver.Close()
@@ -225,8 +225,9 @@ func TestAPostOutlivesTheHostsLease(t *testing.T) {
 				t.Fatal(err)
 			}
 			renewed := func() int { return proxy.Count("queue", "update") }
-			waitUntil(t, 30*time.Second, func() string {
-				if n := renewed(); n < 6 { // ours of 3 s and the host's, which fails
+			waitUntil(t, time.Minute, func() string {
+				// The take-over, the host's after 5 s, which fails, and ours after 6 s and 12 s: both first leases are over then.
+				if n := renewed(); n < 4 {
 					return fmt.Sprintf("%d updates", n)
 				}
 				return ""

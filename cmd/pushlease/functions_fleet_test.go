@@ -70,12 +70,12 @@ func TestAnOrphanFinishesWhatItHasAndEnds(t *testing.T) {
 	}
 }
 
-// TestAFleetThatLosesAnInstanceDeliversEverythingSoon: two instances share 200 messages, and one
+// TestAFleetThatLosesAnInstanceDeliversEverythingSoon: two instances share 600 messages, and one
 // of them goes. What it had in hand is POSTed by the other one within 90 s, and only a kill can
 // make a second POST.
 func TestAFleetThatLosesAnInstanceDeliversEverythingSoon(t *testing.T) {
 	t.Parallel()
-	const messages, inHand, soon = 200, 24, 90 * time.Second
+	const messages, inHand, soon = 600, 24, 90 * time.Second
 	ways := map[string]struct {
 		end   func(*hosttest.Host)
 		twice int // messages that may be

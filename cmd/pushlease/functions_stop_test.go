@@ -99,3 +99,54 @@ func TestAStopBesideAHostDrainsWhatIsPolledToo(t *testing.T) {
 		t.Error(wrong)
 	}
 }
+
+// TestWhatTheHostBringsOverTheLimitComesBackLater: the process has max_in_flight messages in hand and
+// no more. The host deletes and moves away nothing of what is given back; each is POSTed once.
+func TestWhatTheHostBringsOverTheLimitComesBackLater(t *testing.T) {
+	t.Parallel()
+	const limit, messages = 3, 12
+	name := queueName("over")
+	root := packaged(t, name)
+	quickly(t, root, nil)
+	h := startHosted(t, root, hosttest.Options{}, fmt.Sprint("PUSHLEASE_MAX_IN_FLIGHT=", limit), fmt.Sprint("PUSHLEASE_CONCURRENCY=", limit))
+	release := make(chan struct{})
+	var mu sync.Mutex
+	running, most := 0, 0
+	posts := map[string]int{}
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body) // what is cut short is another text
+		mu.Lock()
+		posts[string(body)]++
+		running++
+		most = max(most, running)
+		mu.Unlock()
+		<-release
+		mu.Lock()
+		running--
+		mu.Unlock()
+	}))
+	defer receiver.Close()
+	h.register(name, receiver.URL, nil)
+	sendAll(t, accountQueue(t, name), messages, func(i int) string { return fmt.Sprint("message ", i) })
+	waitUntil(t, 30*time.Second, func() string {
+		if out, _ := h.host.Log(); strings.Count(out, `"settled":"put_off"`) < messages-limit {
+			return "not all that is over the limit was given back"
+		}
+		return ""
+	})
+	close(release)
+	h.waitEmpty(time.Minute, name)
+	mu.Lock()
+	defer mu.Unlock()
+	if most > limit || len(posts) != messages {
+		t.Errorf("%d messages were POSTed, up to %d at a time", len(posts), most)
+	}
+	for text, n := range posts {
+		if n != 1 {
+			t.Errorf("%q was POSTed %d times", text, n)
+		}
+	}
+	if moved := h.host.Poisoned(); len(moved) > 0 {
+		t.Errorf("the host moved messages away: %v", moved)
+	}
+}

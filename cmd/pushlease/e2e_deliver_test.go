@@ -34,7 +34,7 @@ func newInbox(t *testing.T, opts receiverOptions) *inbox {
 	}
 	b.receiver = newReceiver(opts)
 	server := httptest.NewServer(b.receiver)
-	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	t.Cleanup(func() { hangUp(server) })
 	b.url = server.URL + "/hook"
 	return b
 }

@@ -137,7 +137,7 @@ type refuser struct {
 func newRefuser(t *testing.T) *refuser {
 	r := &refuser{byID: map[string]int{}}
 	server := httptest.NewServer(r)
-	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	t.Cleanup(func() { hangUp(server) })
 	r.url = server.URL + "/hook"
 	return r
 }

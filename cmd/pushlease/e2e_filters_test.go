@@ -42,7 +42,7 @@ func newPosts(t *testing.T) *posts {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	}))
-	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	t.Cleanup(func() { hangUp(server) })
 	p.url = server.URL
 	return p
 }

@@ -29,7 +29,7 @@ type scripted struct {
 func newScripted(t *testing.T, answer http.HandlerFunc) *scripted {
 	rc := &scripted{answer: answer, ok: map[string]time.Duration{}}
 	server := httptest.NewServer(rc)
-	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	t.Cleanup(func() { hangUp(server) })
 	rc.url = server.URL + "/hook"
 	return rc
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -597,4 +598,12 @@ func (p *process) ready() (status int, failing map[string]string) {
 		}
 	}
 	return a.status, failing
+}
+
+// hangUp ends a receiver whose answers may take for ever: what is connected is cut, and
+// what tries again finds nobody.
+func hangUp(server *httptest.Server) {
+	_ = server.Listener.Close() // Close closes it again
+	server.CloseClientConnections()
+	server.Close()
 }

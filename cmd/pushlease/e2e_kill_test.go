@@ -25,7 +25,7 @@ type tally struct {
 func newTally(t *testing.T, delay time.Duration) *tally {
 	ta := &tally{delay: delay, answered: map[string][]time.Time{}, reached: make(chan struct{}, 1)}
 	server := httptest.NewServer(ta)
-	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	t.Cleanup(func() { hangUp(server) })
 	ta.url = server.URL + "/hook"
 	return ta
 }

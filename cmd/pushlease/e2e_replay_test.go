@@ -35,7 +35,7 @@ func newMended(t *testing.T) *mended {
 		}
 		m.taken[r.Header.Get("webhook-id")]++
 	}))
-	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	t.Cleanup(func() { hangUp(server) })
 	m.url = server.URL + "/hook"
 	return m
 }

@@ -82,7 +82,7 @@ type soakReceiver struct {
 func newSoakReceiver(t *testing.T, slow time.Duration) *soakReceiver {
 	rc := &soakReceiver{slow: slow, gate: make(chan struct{}), posts: map[soakKey][]*soakPost{}}
 	server := httptest.NewServer(rc)
-	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	t.Cleanup(func() { hangUp(server) })
 	rc.url = server.URL
 	return rc
 }

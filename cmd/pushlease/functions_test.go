@@ -28,8 +28,7 @@ type answering struct {
 func newAnswering(t *testing.T) *answering {
 	a := &answering{posts: map[string][]time.Time{}, bodies: map[string]string{}, ok: map[string]int{}}
 	a.Server = httptest.NewServer(http.HandlerFunc(a.serve))
-	t.Cleanup(a.Close)
-	t.Cleanup(a.CloseClientConnections)
+	t.Cleanup(func() { hangUp(a.Server) })
 	return a
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
@@ -45,7 +46,7 @@ type decisionView struct {
 // no message, no record, and the webhook stays as it is whatever it answers. A test takes
 // as long as the webhook does, so few are under way at a time.
 func (a *API) testWebhook(w http.ResponseWriter, r *http.Request) error {
-	if err := errors.Join(readQuery(r).err(), noBody(w, r)); err != nil {
+	if err := errors.Join(web.ReadQuery(r).Err(), web.NoBody(w, r)); err != nil {
 		return err
 	}
 	reg, err := a.loadWebhook(r)
@@ -53,10 +54,10 @@ func (a *API) testWebhook(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if !a.tests.begin(reg.ID) {
-		p := newProblem(http.StatusTooManyRequests, "tests-under-way", "Tests are under way",
+		p := web.NewProblem(http.StatusTooManyRequests, "tests-under-way", "Tests are under way",
 			fmt.Sprintf("At most %d tests of one webhook are under way at a time, and %d of all.", testsOfOne, testsOfAll),
-			fieldError{"id", "is of a webhook that can't be tested now", "wait until the tests have ended, which takes as long as their webhooks do"})
-		p.header = map[string]string{"Retry-After": seconds(testPause)}
+			web.Wrong("id", "is of a webhook that can't be tested now", "wait until the tests have ended, which takes as long as their webhooks do"))
+		p.Header = map[string]string{"Retry-After": web.Seconds(testPause)}
 		return p
 	}
 	defer a.tests.end(reg.ID)
@@ -79,8 +80,8 @@ func (a *API) testWebhook(w http.ResponseWriter, r *http.Request) error {
 			RateLimit: res.RateLimit, Steering: res.Steering, Date: res.Date, Body: string(res.Body),
 		},
 	})
-	return writeJSON(w, http.StatusOK, testView{
-		MessageID: id, StartedAt: utc(res.StartedAt), Duration: policy.Duration(res.Duration), Status: res.Status,
+	return web.WriteJSON(w, http.StatusOK, testView{
+		MessageID: id, StartedAt: web.UTC(res.StartedAt), Duration: policy.Duration(res.Duration), Status: res.Status,
 		ErrorClass: policy.ErrorClass(res.ErrorClass), Error: res.Error, RetryAfter: res.RetryAfter,
 		RedirectHost: res.RedirectHost, Snippet: tables.CutText(reg.Redact(string(res.Body), nil), tables.MaxSnippetUnits),
 		Decision: decisionView{
@@ -162,14 +163,14 @@ type rotationView struct {
 // rotateSecret adds a new secret and lets the old ones sign beside it until the overlap ends, so
 // that receivers can change over one after the other.
 func (a *API) rotateSecret(w http.ResponseWriter, r *http.Request) error {
-	if err := readQuery(r).err(); err != nil {
+	if err := web.ReadQuery(r).Err(); err != nil {
 		return err
 	}
-	in, err := readFields(w, r, true)
+	in, err := web.ReadFields(w, r, true)
 	if err != nil {
 		return err
 	}
-	if err := onlyFields(in, "secret", "overlap", "first"); err != nil {
+	if err := web.OnlyFields(in, "secret", "overlap", "first"); err != nil {
 		return err
 	}
 	now := time.Now().UTC()
@@ -181,8 +182,8 @@ func (a *API) rotateSecret(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	w.Header().Set("ETag", etagOf(saved.ETag))
-	return writeJSON(w, http.StatusOK, rotationView{Secret: to.fresh.Key, Secrets: a.view(r, saved).Secrets})
+	w.Header().Set("ETag", web.EtagOf(saved.ETag))
+	return web.WriteJSON(w, http.StatusOK, rotationView{Secret: to.fresh.Key, Secrets: a.view(r, saved).Secrets})
 }
 
 // rotation is what a rotation asks for.
@@ -193,7 +194,7 @@ type rotation struct {
 	newFirst bool
 }
 
-func readRotation(in fields, now time.Time) (rotation, error) {
+func readRotation(in web.Fields, now time.Time) (rotation, error) {
 	e := &editor{as: creating}
 	raw, ok := in["secret"]
 	if !ok {
@@ -201,25 +202,25 @@ func readRotation(in fields, now time.Time) (rotation, error) {
 	}
 	fresh, _ := e.readSecret(raw, now)
 	overlap := policy.Duration(defaultOverlap)
-	if raw, ok := in["overlap"]; ok && !isNull(raw) {
+	if raw, ok := in["overlap"]; ok && !web.IsNull(raw) {
 		cure := fmt.Sprintf(`give a duration from 0s (the old secrets end at once) to %s, such as "24h"`, maxOverlap)
-		if problem := decode("overlap", raw, &overlap, cure); problem != nil {
+		if problem := web.Decode("overlap", raw, &overlap, cure); problem != nil {
 			e.problems = append(e.problems, *problem)
 		} else if overlap < 0 || time.Duration(overlap) > maxOverlap {
 			e.fail("overlap", "is out of range", cure)
 		}
 	}
 	first := "old"
-	if raw, ok := in["first"]; ok && !isNull(raw) {
+	if raw, ok := in["first"]; ok && !web.IsNull(raw) {
 		const cure = `write "old" (the default: receivers have the old secret until they are changed over) or "new"`
-		if problem := decode("first", raw, &first, cure); problem != nil {
+		if problem := web.Decode("first", raw, &first, cure); problem != nil {
 			e.problems = append(e.problems, *problem)
 		} else if first != "old" && first != "new" {
 			e.fail("first", "is not a value that there is", cure)
 		}
 	}
 	if len(e.problems) > 0 {
-		return rotation{}, invalid(e.problems...)
+		return rotation{}, web.Invalid(e.problems...)
 	}
 	return rotation{fresh, time.Duration(overlap), first == "new"}, nil
 }
@@ -230,7 +231,7 @@ func (to rotation) rotate(reg *tables.Registration, now time.Time) error {
 	secrets := []webhook.Secret{fresh}
 	for _, old := range reg.Secrets {
 		if old.Key == fresh.Key {
-			return invalid(fieldError{"secret", "is one that the webhook has already", "give another one, or leave it out to have one made"})
+			return web.Invalid(web.Wrong("secret", "is one that the webhook has already", "give another one, or leave it out to have one made"))
 		}
 		if old.ExpiresAt.IsZero() || old.ExpiresAt.After(end) {
 			old.ExpiresAt = end
@@ -240,9 +241,9 @@ func (to rotation) rotate(reg *tables.Registration, now time.Time) error {
 		}
 	}
 	if len(secrets) > maxSecrets {
-		return conflict("too-many-secrets", "Too many secrets sign at once",
+		return web.Conflict("too-many-secrets", "Too many secrets sign at once",
 			fmt.Sprintf("A webhook signs with at most %d secrets.", maxSecrets),
-			fieldError{"overlap", "would keep too many old secrets", "wait until an old one has ended (see secrets of the webhook), or rotate with a shorter overlap; 0s ends them all"})
+			web.Wrong("overlap", "would keep too many old secrets", "wait until an old one has ended (see secrets of the webhook), or rotate with a shorter overlap; 0s ends them all"))
 	}
 	if to.newFirst {
 		secrets = append(secrets[1:], fresh)

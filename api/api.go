@@ -17,6 +17,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 
+	"github.com/pushlease/pushlease/api/internal/publish"
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -77,6 +79,9 @@ type Options struct {
 	Storage string
 }
 
+// RecordedSends is a store that keeps queues and records together.
+type RecordedSends = publish.RecordedSends
+
 // Dispatcher is what the API needs to know of the dispatcher. Safe for concurrent
 // use; none of the methods waits for storage.
 type Dispatcher interface {
@@ -115,7 +120,7 @@ type API struct {
 	Options
 	router    *chi.Mux
 	crossSite *http.CrossOriginProtection
-	publisher *publisher
+	publisher *publish.Publisher
 	replayed  metric.Int64Counter
 	purged    metric.Int64Counter
 	requests  metric.Int64Counter
@@ -139,7 +144,7 @@ func New(opts Options) (*API, error) {
 	}
 	a := &API{Options: opts, crossSite: http.NewCrossOriginProtection()}
 	var err error
-	a.publisher, err = newPublisher(publisherOptions{
+	a.publisher, err = publish.New(publish.Options{
 		Queues: opts.Queues, Deliveries: opts.Deliveries, Claims: opts.Claims, RecordedSends: opts.RecordedSends, Encoding: opts.Encoding,
 		Wake: opts.Dispatcher.Wake, Warnings: a.publishWarnings, Meter: opts.Meter, Logger: opts.Logger,
 	})
@@ -214,8 +219,8 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.router.Serve
 func (a *API) routes() *chi.Mux {
 	r := chi.NewRouter()
 	r.Use(a.observe, middleware.GetHead)
-	r.NotFound(a.allow(scopeAnyone, notFound))
-	r.MethodNotAllowed(a.allow(scopeAnyone, methodNotAllowed))
+	r.NotFound(a.allow(scopeAnyone, web.NotFound))
+	r.MethodNotAllowed(a.allow(scopeAnyone, web.MethodNotAllowed))
 
 	r.Get("/healthz", a.open(a.healthz))
 	r.Get("/readyz", a.open(a.readyz))
@@ -236,7 +241,7 @@ func (a *API) routes() *chi.Mux {
 
 	r.Get("/api/v1/queues", a.allow(ScopeRead, a.listQueues))
 	r.Get("/api/v1/queues/{queue}", a.allow(ScopeRead, a.getQueue))
-	r.Post("/api/v1/queues/{queue}/messages", a.allow(ScopePublish, a.publisher.publish))
+	r.Post("/api/v1/queues/{queue}/messages", a.allow(ScopePublish, a.publisher.Publish))
 	r.Post("/api/v1/queues/{queue}/match", a.allow(ScopeRead, a.match))
 
 	r.Get("/api/v1/messages/{id}", a.allow(ScopeRead, a.getMessage))

@@ -2,9 +2,9 @@ package api
 
 import (
 	"net/http"
-	"strconv"
 	"time"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -39,55 +39,37 @@ type attemptView struct {
 func newAttemptView(t tables.Attempt) attemptView {
 	return attemptView{
 		MessageID: t.MessageID, Queue: t.Queue, WebhookID: t.WebhookID, Generation: t.Generation, Number: t.Number,
-		StartedAt: utc(t.StartedAt), Duration: policy.Duration(t.Duration), Status: t.Status, ErrorClass: t.ErrorClass,
+		StartedAt: web.UTC(t.StartedAt), Duration: policy.Duration(t.Duration), Status: t.Status, ErrorClass: t.ErrorClass,
 		Error: t.Error, Snippet: t.Snippet, RetryAfter: t.RetryAfter, RedirectHost: t.RedirectHost, Redials: t.Redials,
-		Action: t.Action, Reason: t.Reason, Charged: t.Charged, Delay: policy.Duration(t.Delay), NextAt: utc(t.NextAt),
+		Action: t.Action, Reason: t.Reason, Charged: t.Charged, Delay: policy.Duration(t.Delay), NextAt: web.UTC(t.NextAt),
 		Explanation: t.Explanation, Instance: t.Instance, DequeueCount: t.DequeueCount,
 	}
 }
 
 // listAttempts lists attempts, newest first.
 func (a *API) listAttempts(w http.ResponseWriter, r *http.Request) error {
-	q := readQuery(r, "webhook", "queue", "message", "status", "error_class", "action", "reason", "from", "until", "limit", "cursor")
+	q := web.ReadQuery(r, "webhook", "queue", "message", "status", "error_class", "action", "reason", "from", "until", "limit", "cursor")
 	filter := tables.AttemptFilter{
-		WebhookID:  q.text("webhook"),
-		Queue:      q.queue(),
-		MessageID:  q.text("message"),
-		ErrorClass: oneOf(q, "error_class", policy.ErrorClasses()),
-		Action:     oneOf(q, "action", policy.Actions()),
-		Reason:     oneOf(q, "reason", policy.Reasons()),
+		WebhookID:  q.Text("webhook"),
+		Queue:      q.Queue(),
+		MessageID:  q.Text("message"),
+		ErrorClass: web.OneOf(q, "error_class", policy.ErrorClasses()),
+		Action:     web.OneOf(q, "action", policy.Actions()),
+		Reason:     web.OneOf(q, "reason", policy.Reasons()),
 	}
-	filter.Status, filter.StatusClass = q.status("status")
-	filter.From, filter.Until = q.span()
-	page := q.page()
-	if err := q.err(); err != nil {
+	filter.Status, filter.StatusClass = q.StatusOrClass("status")
+	filter.From, filter.Until = q.Span()
+	page := q.Page()
+	if err := q.Err(); err != nil {
 		return err
 	}
 	attempts, next, err := a.History.Attempts(r.Context(), filter, page)
 	if err != nil {
-		return listFault("list the attempts", err)
+		return web.ListFault("list the attempts", err)
 	}
 	views := make([]attemptView, len(attempts))
 	for i, t := range attempts {
 		views[i] = newAttemptView(t)
 	}
-	return writeJSON(w, http.StatusOK, newList(views, next))
-}
-
-// status reads an HTTP status, such as 503, or a class of them, such as 5xx.
-func (q *query) status(name string) (status, class int) {
-	v := q.values.Get(name)
-	if v == "" {
-		return 0, 0
-	}
-	if len(v) == 3 && v[0] >= '1' && v[0] <= '5' {
-		if v[1:] == "xx" {
-			return 0, int(v[0] - '0')
-		}
-		if n, err := strconv.Atoi(v); err == nil {
-			return n, 0
-		}
-	}
-	q.fail(name, "is not an HTTP status", "write one such as 503, or a class such as 5xx; use error_class for attempts without an answer")
-	return 0, 0
+	return web.WriteJSON(w, http.StatusOK, web.NewList(views, next))
 }

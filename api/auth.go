@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/pushlease/pushlease/api/internal/web"
 )
 
 // Scope is what a key is allowed.
@@ -68,9 +70,9 @@ func (k Key) has(s Scope) bool {
 // authorize says why the request may not do what needs s; nil when it may.
 func (a *API) authorize(r *http.Request, s Scope) error {
 	if len(a.Keys) == 0 && a.Hosted {
-		return newProblem(http.StatusForbidden, "local-only", "Without API keys nobody is served here",
+		return web.NewProblem(http.StatusForbidden, "local-only", "Without API keys nobody is served here",
 			"No API keys are set, and the Functions host brings every request, so that none can be told to be from this machine.",
-			fieldError{"Authorization", "can't be checked", setKeys})
+			web.Wrong("Authorization", "can't be checked", setKeys))
 	}
 	if len(a.Keys) == 0 {
 		return a.authorizeLocal(r)
@@ -80,18 +82,18 @@ func (a *API) authorize(r *http.Request, s Scope) error {
 	}
 	k, ok := a.keyOf(r)
 	if !ok {
-		p := newProblem(http.StatusUnauthorized, "unauthorized", "An API key is needed",
+		p := web.NewProblem(http.StatusUnauthorized, "unauthorized", "An API key is needed",
 			"The request has no API key that is known here.",
-			fieldError{"Authorization", "is missing or not a known key", "send the header Authorization: Bearer <token>, once, with the token of an API key"})
-		p.header = map[string]string{"WWW-Authenticate": `Bearer realm="pushlease"`}
+			web.Wrong("Authorization", "is missing or not a known key", "send the header Authorization: Bearer <token>, once, with the token of an API key"))
+		p.Header = map[string]string{"WWW-Authenticate": `Bearer realm="pushlease"`}
 		return p
 	}
-	noteOf(r).key = k.Name
+	web.NoteOf(r).Key = k.Name
 	if !k.has(s) {
-		p := newProblem(http.StatusForbidden, "scope-missing", "The API key does not allow this",
+		p := web.NewProblem(http.StatusForbidden, "scope-missing", "The API key does not allow this",
 			fmt.Sprintf("This needs the scope %s.", s),
-			fieldError{"Authorization", fmt.Sprintf("is a key without the scope %s", s), "use a key that has it, or give it to this one in the setting api_keys"})
-		p.header = map[string]string{"WWW-Authenticate": fmt.Sprintf(`Bearer realm="pushlease", error="insufficient_scope", scope="%s"`, s)}
+			web.Wrong("Authorization", fmt.Sprintf("is a key without the scope %s", s), "use a key that has it, or give it to this one in the setting api_keys"))
+		p.Header = map[string]string{"WWW-Authenticate": fmt.Sprintf(`Bearer realm="pushlease", error="insufficient_scope", scope="%s"`, s)}
 		return p
 	}
 	return nil
@@ -155,9 +157,9 @@ func (a *API) authorizeLocal(r *http.Request) error {
 		return localOnly("the protocol "+r.Proto, "is what proxies speak")
 	}
 	if err := a.crossSite.Check(r); err != nil {
-		return newProblem(http.StatusForbidden, "cross-origin", "Requests from other web pages are refused",
+		return web.NewProblem(http.StatusForbidden, "cross-origin", "Requests from other web pages are refused",
 			"Without API keys, a browser can change nothing here from a page of another origin.",
-			fieldError{"Origin", "is another one than this server's", "use curl or the pushlease command, or " + setKeys})
+			web.Wrong("Origin", "is another one than this server's", "use curl or the pushlease command, or "+setKeys))
 	}
 	return nil
 }
@@ -186,10 +188,10 @@ func proxyHeader(h http.Header) string {
 	return found
 }
 
-func localOnly(field, what string) *problem {
-	return newProblem(http.StatusForbidden, "local-only", "Without API keys only this machine is served",
+func localOnly(field, what string) *web.Problem {
+	return web.NewProblem(http.StatusForbidden, "local-only", "Without API keys only this machine is served",
 		"No API keys are set, so only requests from this machine, addressed to localhost, are served.",
-		fieldError{field, what, "call http://localhost or http://127.0.0.1 on the machine itself, or " + setKeys})
+		web.Wrong(field, what, "call http://localhost or http://127.0.0.1 on the machine itself, or "+setKeys))
 }
 
 func loopbackHost(host string) bool {

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -156,7 +157,7 @@ func (a *API) countBacklog(ctx context.Context) error {
 			all[d.Queue] = waiting{w.n + 1, true, now, w.dead}
 		})
 	if err != nil {
-		return storageFault("count the dead letters", err)
+		return web.StorageFault("count the dead letters", err)
 	}
 	if !exact {
 		allAt = time.Time{}
@@ -196,7 +197,7 @@ func (a *API) countWaiting(ctx context.Context, name string) (waiting, error) {
 	f := tables.DeadLetterFilter{Queue: name, Status: tables.Waiting}
 	n, exact, err := tables.CountDeadLetters(ctx, a.DeadLetters, f, backlogMost, backlogCalls, nil)
 	if err != nil {
-		return waiting{}, storageFault("count the dead letters of a queue", err)
+		return waiting{}, web.StorageFault("count the dead letters of a queue", err)
 	}
 	return waiting{n: n, exact: exact, at: time.Now()}, nil
 }
@@ -225,7 +226,7 @@ type backlogView struct {
 }
 
 func newBacklogView(w waiting, s status.Queue) *backlogView {
-	view := &backlogView{Waiting: w.n, Exact: w.exact, Level: "ok", Handled: s.Handled, DeadLettered: s.DeadLettered, CountedAt: utc(w.at)}
+	view := &backlogView{Waiting: w.n, Exact: w.exact, Level: "ok", Handled: s.Handled, DeadLettered: s.DeadLettered, CountedAt: web.UTC(w.at)}
 	switch {
 	case w.n > criticalWaiting:
 		view.Level, view.Reason, view.Text = "critical", alertWaiting, fmt.Sprintf("More than %d dead letters wait.", criticalWaiting)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -65,14 +66,14 @@ var (
 
 // readBulk reads a request that may have these fields.
 func readBulk(w http.ResponseWriter, r *http.Request, known []string) (bulk, error) {
-	if err := readQuery(r).err(); err != nil {
+	if err := web.ReadQuery(r).Err(); err != nil {
 		return bulk{}, err
 	}
-	in, err := readFields(w, r, true)
+	in, err := web.ReadFields(w, r, true)
 	if err != nil {
 		return bulk{}, err
 	}
-	if err := onlyFields(in, known...); err != nil {
+	if err := web.OnlyFields(in, known...); err != nil {
 		return bulk{}, err
 	}
 	b := &bulkReader{in: in, bulk: bulk{rate: defaultRate}}
@@ -80,7 +81,7 @@ func readBulk(w http.ResponseWriter, r *http.Request, known []string) (bulk, err
 	b.readHow()
 	b.readScope()
 	if len(b.problems) > 0 {
-		return bulk{}, invalid(b.problems...)
+		return bulk{}, web.Invalid(b.problems...)
 	}
 	return b.bulk, nil
 }
@@ -88,12 +89,12 @@ func readBulk(w http.ResponseWriter, r *http.Request, known []string) (bulk, err
 // bulkReader gathers what is wrong with a request.
 type bulkReader struct {
 	bulk
-	in       fields
-	problems []fieldError
+	in       web.Fields
+	problems []web.FieldError
 }
 
 func (b *bulkReader) fail(field, what, cure string) {
-	b.problems = append(b.problems, fieldError{field, what, cure})
+	b.problems = append(b.problems, web.Wrong(field, what, cure))
 }
 
 // read reads a field that is there, and reports whether it did. null is refused: a
@@ -104,11 +105,11 @@ func (b *bulkReader) read(field string, v any, want string) bool {
 	if !ok {
 		return false
 	}
-	if isNull(raw) {
+	if web.IsNull(raw) {
 		b.fail(field, "is null", want+", or leave it out")
 		return false
 	}
-	if problem := decode(field, raw, v, want); problem != nil {
+	if problem := web.Decode(field, raw, v, want); problem != nil {
 		b.problems = append(b.problems, *problem)
 		return false
 	}
@@ -119,12 +120,12 @@ func (b *bulkReader) readFilter() {
 	f := &b.filter
 	if b.read("queue", &f.Queue, `give a queue's name, such as "orders"`) {
 		if err := queue.ValidateName(f.Queue); err != nil {
-			b.problems = append(b.problems, badQueue(err))
+			b.problems = append(b.problems, web.BadQueue(err))
 		}
 	}
 	for name, into := range map[string]*string{"webhook": &f.WebhookID, "message": &f.MessageID} {
 		const cure = "give one id, copied from an answer of this API"
-		if b.read(name, into, cure) && (*into == "" || len(*into) > maxIDBytes) {
+		if b.read(name, into, cure) && (*into == "" || len(*into) > web.MaxIDBytes) {
 			b.fail(name, "is not an id", cure)
 		}
 	}
@@ -177,10 +178,10 @@ func (b *bulkReader) readHow() {
 	var order replayOrder
 	readOneOf(b, "order", &order, []replayOrder{oldestFirst, newestFirst})
 	b.newest = order == newestFirst
-	if raw, ok := b.in["cursor"]; ok && !isNull(raw) { // null is what the last page gave, and means the first one
+	if raw, ok := b.in["cursor"]; ok && !web.IsNull(raw) { // null is what the last page gave, and means the first one
 		var cursor string
-		if b.read("cursor", &cursor, badCursor.Cure); len(cursor) > maxCursorBytes {
-			b.problems = append(b.problems, badCursor)
+		if b.read("cursor", &cursor, web.BadCursor.Cure); len(cursor) > web.MaxCursorBytes {
+			b.problems = append(b.problems, web.BadCursor)
 		}
 		b.cursor = tables.Cursor(cursor)
 	}
@@ -235,7 +236,7 @@ func (a *API) count(r *http.Request, b bulk, skip func(tables.DeadLetter) string
 		}
 	})
 	if err != nil {
-		return c, storageFault("count the dead letters", err)
+		return c, web.StorageFault("count the dead letters", err)
 	}
 	return c, nil
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -69,10 +70,10 @@ type summaryGroup struct {
 
 // summarizeDeadLetters groups what a filter matches: where to begin when there are many.
 func (a *API) summarizeDeadLetters(w http.ResponseWriter, r *http.Request) error {
-	q := readQuery(r, "group_by", "queue", "webhook", "message", "reason", "status", "from", "until")
+	q := web.ReadQuery(r, "group_by", "queue", "webhook", "message", "reason", "status", "from", "until")
 	filter := deadLetterFilter(q)
-	by := cmp.Or(oneOf(q, "group_by", []string{"queue", "webhook", "reason", "answer", "cause"}), "reason")
-	if err := q.err(); err != nil {
+	by := cmp.Or(web.OneOf(q, "group_by", []string{"queue", "webhook", "reason", "answer", "cause"}), "reason")
+	if err := q.Err(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), summaryTime)
@@ -82,13 +83,13 @@ func (a *API) summarizeDeadLetters(w http.ResponseWriter, r *http.Request) error
 		key := groupKeys[by](d)
 		g := groups[key]
 		if g == nil { // the newest come first
-			g = &summaryGroup{Key: key, Newest: utc(d.DeadLetteredAt), Example: d.ID}
+			g = &summaryGroup{Key: key, Newest: web.UTC(d.DeadLetteredAt), Example: d.ID}
 			groups[key] = g
 		}
-		g.Count, g.Oldest = g.Count+1, utc(d.DeadLetteredAt)
+		g.Count, g.Oldest = g.Count+1, web.UTC(d.DeadLetteredAt)
 	})
 	if err != nil && (total == 0 || r.Context().Err() != nil) { // what was read in the time is told
-		return listFault("list the dead letters", err)
+		return web.ListFault("list the dead letters", err)
 	}
 	view := summaryView{GroupBy: by, Total: total, Exact: exact, Groups: []summaryGroup{}}
 	for _, g := range groups {
@@ -101,18 +102,18 @@ func (a *API) summarizeDeadLetters(w http.ResponseWriter, r *http.Request) error
 		view.Others += g.Count
 	}
 	view.Groups = view.Groups[:min(len(view.Groups), summaryGroups)]
-	return writeJSON(w, http.StatusOK, view)
+	return web.WriteJSON(w, http.StatusOK, view)
 }
 
 // deadLetterFilter reads what narrows a list of dead letters.
-func deadLetterFilter(q *query) tables.DeadLetterFilter {
+func deadLetterFilter(q *web.Query) tables.DeadLetterFilter {
 	f := tables.DeadLetterFilter{
-		Queue:     q.queue(),
-		WebhookID: q.text("webhook"),
-		MessageID: q.text("message"),
-		Reason:    oneOf(q, "reason", policy.Reasons()),
-		Status:    oneOf(q, "status", []tables.DeadLetterStatus{tables.Waiting, tables.Replaying, tables.Replayed}),
+		Queue:     q.Queue(),
+		WebhookID: q.Text("webhook"),
+		MessageID: q.Text("message"),
+		Reason:    web.OneOf(q, "reason", policy.Reasons()),
+		Status:    web.OneOf(q, "status", []tables.DeadLetterStatus{tables.Waiting, tables.Replaying, tables.Replayed}),
 	}
-	f.From, f.Until = q.span()
+	f.From, f.Until = q.Span()
 	return f
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -52,9 +53,9 @@ func unchanged(d tables.DeadLetter, force bool) error {
 	if why == "" || force {
 		return nil
 	}
-	return conflict("text-changed", "The dead letter was changed by another program",
+	return web.Conflict("text-changed", "The dead letter was changed by another program",
 		fmt.Sprintf("It is neither shown nor sent as it is: %s.", why),
-		fieldError{"text", "is not what was received", "put the row back as it was, or add ?force=true to take it as it is now"})
+		web.Wrong("text", "is not what was received", "put the row back as it was, or add ?force=true to take it as it is now"))
 }
 
 // intact is unchanged for a replay by filter, which leaves such ones out.

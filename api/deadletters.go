@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -62,37 +63,37 @@ func newDeadLetterView(d tables.DeadLetter) deadLetterView {
 	return deadLetterView{
 		ID: d.ID, Queue: d.Queue, MessageID: d.MessageID, WebhookID: d.WebhookID, Generation: d.Generation,
 		Status: d.Status, Reason: d.Reason, Description: d.Description, Attempts: d.Attempts, LastStatus: d.LastStatus,
-		LastErrorClass: d.LastErrorClass, FirstAt: utc(d.FirstAt), LastAt: utc(d.LastAt), DeadLetteredAt: utc(d.DeadLetteredAt),
-		InsertedAt: utc(d.InsertedAt), DequeueCount: d.DequeueCount, Encoding: d.Encoding, Size: d.Size, BodyHash: d.BodyHash,
-		CopiedToQueue: d.CopiedToQueue, Replays: d.Replays, ReplayedAt: utc(d.ReplayedAt), Instance: d.Instance,
+		LastErrorClass: d.LastErrorClass, FirstAt: web.UTC(d.FirstAt), LastAt: web.UTC(d.LastAt), DeadLetteredAt: web.UTC(d.DeadLetteredAt),
+		InsertedAt: web.UTC(d.InsertedAt), DequeueCount: d.DequeueCount, Encoding: d.Encoding, Size: d.Size, BodyHash: d.BodyHash,
+		CopiedToQueue: d.CopiedToQueue, Replays: d.Replays, ReplayedAt: web.UTC(d.ReplayedAt), Instance: d.Instance,
 	}
 }
 
 // listDeadLetters lists dead letters, newest first, without bodies.
 func (a *API) listDeadLetters(w http.ResponseWriter, r *http.Request) error {
-	q := readQuery(r, "queue", "webhook", "message", "reason", "status", "from", "until", "limit", "cursor")
+	q := web.ReadQuery(r, "queue", "webhook", "message", "reason", "status", "from", "until", "limit", "cursor")
 	filter := deadLetterFilter(q)
-	page := q.page()
-	if err := q.err(); err != nil {
+	page := q.Page()
+	if err := q.Err(); err != nil {
 		return err
 	}
 	rows, next, err := a.DeadLetters.ListDeadLetters(r.Context(), filter, page)
 	if err != nil {
-		return listFault("list the dead letters", err)
+		return web.ListFault("list the dead letters", err)
 	}
 	views := make([]deadLetterView, len(rows))
 	for i, d := range rows {
 		views[i] = newDeadLetterView(d)
 	}
-	return writeJSON(w, http.StatusOK, newList(views, next))
+	return web.WriteJSON(w, http.StatusOK, web.NewList(views, next))
 }
 
 // getDeadLetter shows one dead letter; its body only to a key that may operate,
 // and only when asked.
 func (a *API) getDeadLetter(w http.ResponseWriter, r *http.Request) error {
-	q := readQuery(r, "body", "force")
-	withBody, force := q.bool("body"), q.bool("force")
-	if err := q.err(); err != nil {
+	q := web.ReadQuery(r, "body", "force")
+	withBody, force := q.Bool("body"), q.Bool("force")
+	if err := q.Err(); err != nil {
 		return err
 	}
 	if withBody {
@@ -100,7 +101,7 @@ func (a *API) getDeadLetter(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	d, err := a.loadDeadLetter(r.Context(), pathParam(r, "id"))
+	d, err := a.loadDeadLetter(r.Context(), web.PathParam(r, "id"))
 	if err != nil {
 		return err
 	}
@@ -111,19 +112,19 @@ func (a *API) getDeadLetter(w http.ResponseWriter, r *http.Request) error {
 		}
 		view.Body = readBody(d)
 	}
-	w.Header().Set("ETag", etagOf(d.ETag))
-	return writeJSON(w, http.StatusOK, view)
+	w.Header().Set("ETag", web.EtagOf(d.ETag))
+	return web.WriteJSON(w, http.StatusOK, view)
 }
 
 // getDeadLetterBody answers the body's bytes as they were. They come from
 // outside: the answer is a download of octets, so that no browser runs them.
 func (a *API) getDeadLetterBody(w http.ResponseWriter, r *http.Request) error {
-	q := readQuery(r, "force")
-	force := q.bool("force")
-	if err := q.err(); err != nil {
+	q := web.ReadQuery(r, "force")
+	force := q.Bool("force")
+	if err := q.Err(); err != nil {
 		return err
 	}
-	d, err := a.loadDeadLetter(r.Context(), pathParam(r, "id"))
+	d, err := a.loadDeadLetter(r.Context(), web.PathParam(r, "id"))
 	if err == nil {
 		err = unchanged(d, force)
 	}
@@ -149,12 +150,12 @@ func (a *API) loadDeadLetter(ctx context.Context, id string) (tables.DeadLetter,
 	case errors.Is(err, tables.ErrNotFound):
 		return tables.DeadLetter{}, noDeadLetter
 	case err != nil:
-		return tables.DeadLetter{}, storageFault("read the dead letter", err)
+		return tables.DeadLetter{}, web.StorageFault("read the dead letter", err)
 	}
 	return d, nil
 }
 
-var noDeadLetter = missing("dead letter", "No dead letter has that id. It may have been deleted or cleaned up.", "id", "take an id from GET /api/v1/dead-letters")
+var noDeadLetter = web.Missing("dead letter", "No dead letter has that id. It may have been deleted or cleaned up.", "id", "take an id from GET /api/v1/dead-letters")
 
 // readBody decodes a dead letter's text as its queue would. The token of a
 // replay pointer that was itself dead-lettered is taken out.
@@ -166,7 +167,7 @@ func readBody(d tables.DeadLetter) *bodyView {
 			view.Base64, _ = queue.EncodeReplay(queue.EncodingNone, queue.Replay{DeadLetter: b.Replay.DeadLetter}) // strings can't fail to encode
 		}
 	}
-	view.Base64 = orEmpty(view.Base64)
+	view.Base64 = web.OrEmpty(view.Base64)
 	if view.ContentType == "" {
 		view.ContentType = queue.DefaultContentType(view.Base64)
 	}
@@ -183,18 +184,18 @@ const copyLeft = "Pushlease-Copy-Left"
 // deleteDeadLetter ends a dead letter: nothing is kept of the message here. A copy on a poison
 // queue is another message, which others may read, and stays.
 func (a *API) deleteDeadLetter(w http.ResponseWriter, r *http.Request) error {
-	if err := errors.Join(readQuery(r).err(), noBody(w, r)); err != nil {
+	if err := errors.Join(web.ReadQuery(r).Err(), web.NoBody(w, r)); err != nil {
 		return err
 	}
-	id, want := pathParam(r, "id"), ifMatch(r)
+	id, want := web.PathParam(r, "id"), web.IfMatch(r)
 	d, err := a.loadDeadLetter(r.Context(), id)
 	if err != nil {
 		return err
 	}
 	etag := ""
 	if want != "" {
-		if !matches(want, d.ETag) {
-			return errPrecondition
+		if !web.Matches(want, d.ETag) {
+			return web.ErrPrecondition
 		}
 		etag = d.ETag
 	}
@@ -202,9 +203,9 @@ func (a *API) deleteDeadLetter(w http.ResponseWriter, r *http.Request) error {
 	case errors.Is(err, tables.ErrNotFound):
 		return noDeadLetter
 	case errors.Is(err, tables.ErrConflict):
-		return errPrecondition
+		return web.ErrPrecondition
 	case err != nil:
-		return storageFault("delete the dead letter", err)
+		return web.StorageFault("delete the dead letter", err)
 	}
 	a.backlog.forget(d.Queue)
 	if d.CopiedToQueue != "" {
@@ -228,12 +229,12 @@ const (
 
 // replayDeadLetter has a dead letter POSTed again.
 func (a *API) replayDeadLetter(w http.ResponseWriter, r *http.Request) error {
-	q := readQuery(r, "force")
-	force := q.bool("force")
-	if err := errors.Join(q.err(), noBody(w, r)); err != nil {
+	q := web.ReadQuery(r, "force")
+	force := q.Bool("force")
+	if err := errors.Join(q.Err(), web.NoBody(w, r)); err != nil {
 		return err
 	}
-	marked, err := a.replayOne(r.Context(), pathParam(r, "id"), ifMatch(r), func(ctx context.Context, d tables.DeadLetter) error {
+	marked, err := a.replayOne(r.Context(), web.PathParam(r, "id"), web.IfMatch(r), func(ctx context.Context, d tables.DeadLetter) error {
 		if err := unchanged(d, force); err != nil {
 			return err
 		}
@@ -244,8 +245,8 @@ func (a *API) replayDeadLetter(w http.ResponseWriter, r *http.Request) error {
 	}
 	view := newDeadLetterView(marked)
 	view.Warnings = a.replayWarnings(r.Context(), marked)
-	w.Header().Set("ETag", etagOf(marked.ETag))
-	return writeJSON(w, http.StatusAccepted, view)
+	w.Header().Set("ETag", web.EtagOf(marked.ETag))
+	return web.WriteJSON(w, http.StatusAccepted, view)
 }
 
 // replayOne is the one way by which dead letters are replayed, one or many. The row is
@@ -274,13 +275,13 @@ func (a *API) replayOne(ctx context.Context, id, want string, check func(context
 // reserve returns the row as it was and as it was written.
 func (a *API) reserve(ctx context.Context, id, want string, check func(context.Context, tables.DeadLetter) error) (before, reserved tables.DeadLetter, err error) {
 	token := newReplayToken()
-	for range maxTries {
+	for range web.MaxTries {
 		before, err = a.loadDeadLetter(ctx, id)
 		if err != nil {
 			return before, reserved, err
 		}
-		if want != "" && !matches(want, before.ETag) {
-			return before, reserved, errPrecondition
+		if want != "" && !web.Matches(want, before.ETag) {
+			return before, reserved, web.ErrPrecondition
 		}
 		if err := check(ctx, before); err != nil {
 			return before, reserved, err
@@ -299,7 +300,7 @@ func (a *API) reserve(ctx context.Context, id, want string, check func(context.C
 			return before, reserved, err
 		}
 	}
-	return before, reserved, errBusyRow
+	return before, reserved, web.ErrBusyRow
 }
 
 // reservedAfterAll looks whether a reservation took effect whose answer was lost.
@@ -307,7 +308,7 @@ func (a *API) reservedAfterAll(ctx context.Context, d tables.DeadLetter, lost er
 	if now, err := a.DeadLetters.GetDeadLetter(ctx, d.ID); err == nil && now.ReplayToken == d.ReplayToken {
 		return now, nil
 	}
-	return d, storageFault("mark the dead letter for replay", lost)
+	return d, web.StorageFault("mark the dead letter for replay", lost)
 }
 
 // showReplaying says on the row that its replay is under way. Nothing depends on it but what
@@ -354,20 +355,20 @@ func (a *API) replayText(marked tables.DeadLetter) ([]byte, error) {
 // replayable says why a dead letter can't be replayed now.
 func (a *API) replayable(ctx context.Context, d tables.DeadLetter, force bool) error {
 	if underWay(d) && !force {
-		return conflict("replaying", "A replay is under way",
-			fmt.Sprintf("A replay was asked for at %s and is not delivered yet.", stamp(d.ReplayedAt)),
-			fieldError{"status", "is replaying", fmt.Sprintf("follow it at /api/v1/messages/%s, ask again after %s, or add ?force=true to start over (the webhook may then be sent it twice)", d.MessageID, replayPatience)})
+		return web.Conflict("replaying", "A replay is under way",
+			fmt.Sprintf("A replay was asked for at %s and is not delivered yet.", web.Stamp(d.ReplayedAt)),
+			web.Wrong("status", "is replaying", fmt.Sprintf("follow it at /api/v1/messages/%s, ask again after %s, or add ?force=true to start over (the webhook may then be sent it twice)", d.MessageID, replayPatience)))
 	}
 	if d.WebhookID == "" {
 		return nil
 	}
 	switch _, err := a.Webhooks.GetWebhook(ctx, d.WebhookID); {
 	case errors.Is(err, tables.ErrNotFound):
-		return conflict("webhook-deleted", "Its webhook is not registered any more",
+		return web.Conflict("webhook-deleted", "Its webhook is not registered any more",
 			"The replay would have nowhere to go.",
-			fieldError{"webhook_id", "names a webhook that was deleted", "read the body at /api/v1/dead-letters/" + d.ID + "/body and publish it to the queue again, or delete the dead letter"})
+			web.Wrong("webhook_id", "names a webhook that was deleted", "read the body at /api/v1/dead-letters/"+d.ID+"/body and publish it to the queue again, or delete the dead letter"))
 	case err != nil:
-		return storageFault("read the dead letter's webhook", err)
+		return web.StorageFault("read the dead letter's webhook", err)
 	}
 	return nil
 }
@@ -386,7 +387,7 @@ func (a *API) sendReplay(ctx context.Context, before, reserved tables.DeadLetter
 	if _, err = q.Send(ctx, text, queue.SendOptions{}); err == nil {
 		return nil
 	}
-	p := storageFault("send the replay", err)
+	p := web.StorageFault("send the replay", err)
 	if queue.Ambiguous(err) {
 		p.Detail = fmt.Sprintf("Storage did not answer, so the replay may or may not be under way. Follow it at /api/v1/messages/%s; if nothing comes of it, replay again after %s.", reserved.MessageID, reservedFor)
 		return p
@@ -394,7 +395,7 @@ func (a *API) sendReplay(ctx context.Context, before, reserved tables.DeadLetter
 	undone := before
 	undone.ETag = reserved.ETag
 	if _, err := a.DeadLetters.UpdateDeadLetter(ctx, undone); err != nil {
-		p.cause = errors.Join(p.cause, fmt.Errorf("undo the mark: %w", err))
+		p.Cause = errors.Join(p.Cause, fmt.Errorf("undo the mark: %w", err))
 	}
 	return p
 }

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/pushlease/pushlease/api/internal/publish"
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook/content"
 )
@@ -25,7 +27,7 @@ func (e *editor) filter(raw json.RawMessage) {
 }
 
 func (e *editor) format(raw json.RawMessage) {
-	if isNull(raw) {
+	if web.IsNull(raw) {
 		e.reg.Format = ""
 		return
 	}
@@ -44,7 +46,7 @@ func (e *editor) format(raw json.RawMessage) {
 // httpVersion says whether HTTP/2 is offered to the receiver.
 func (e *editor) httpVersion(raw json.RawMessage) {
 	version := httpAuto
-	if !isNull(raw) && !e.read("http_version", raw, &version) {
+	if !web.IsNull(raw) && !e.read("http_version", raw, &version) {
 		return
 	}
 	if version != httpAuto && version != http11 {
@@ -71,7 +73,7 @@ func httpVersionOf(reg tables.Registration) string {
 func (e *editor) checkFormat() {
 	for _, name := range slices.Sorted(maps.Keys(e.reg.Headers)) {
 		if !e.reg.Format.Keeps(name) {
-			e.fail("headers."+shownName(name), "can't be sent in the format "+string(e.reg.Format)+", which sets it by itself", "take the header away (null), or set format to raw")
+			e.fail("headers."+web.ShownName(name), "can't be sent in the format "+string(e.reg.Format)+", which sets it by itself", "take the header away (null), or set format to raw")
 		}
 	}
 }
@@ -104,15 +106,15 @@ type webhookMatch struct {
 
 // match says which webhooks would take a message. Nothing is published.
 func (a *API) match(w http.ResponseWriter, r *http.Request) error {
-	name, badQueue := queueParam(r)
-	badQuery := readQuery(r).err()
-	read, err := readOne(w, r)
-	if err = together(badQueue, badQuery, err); err != nil {
+	name, badQueue := web.QueueParam(r)
+	badQuery := web.ReadQuery(r).Err()
+	read, err := publish.ReadOne(w, r)
+	if err = web.Together(badQueue, badQuery, err); err != nil {
 		return err
 	}
 	all, bad, err := a.Webhooks.ListWebhooks(r.Context())
 	if err != nil {
-		return storageFault("read the webhooks", err)
+		return web.StorageFault("read the webhooks", err)
 	}
 	all = slices.DeleteFunc(all, func(reg tables.Registration) bool { return reg.Queue != name })
 	view := newMatchView(read, all, len(bad) > 0)
@@ -120,7 +122,7 @@ func (a *API) match(w http.ResponseWriter, r *http.Request) error {
 	if view.Outcome == "unmatched" && a.KeepUnmatched(name) {
 		view.Outcome, view.Text = "dead-lettered", "Every filter refuses it: it becomes a dead letter without a POST, and a replay delivers it when the filter is right. The queue's setting unmatched: complete would delete it."
 	}
-	return writeJSON(w, http.StatusOK, view)
+	return web.WriteJSON(w, http.StatusOK, view)
 }
 
 // newMatchView decides as the dispatcher does about a message that it sees for the first

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
@@ -48,7 +49,7 @@ func learnedOf(st policy.PaceState) *learnedView {
 	if st.Rate == 0 {
 		return nil
 	}
-	return &learnedView{PerSecond: roundedRate(st.Rate), Since: utc(st.Since), Throttled: st.Refused}
+	return &learnedView{PerSecond: roundedRate(st.Rate), Since: web.UTC(st.Since), Throttled: st.Refused}
 }
 
 // roundedRate keeps three digits.
@@ -82,18 +83,18 @@ func (a *API) status(r *http.Request, reg tables.Registration) *statusView {
 	}
 	text := flowText{reg: reg, s: s, instance: a.Instance, late: late, may: a.may(r, ScopeOperate)}
 	return &statusView{
-		Instance: a.Instance, State: s.State, Until: utc(s.Until), Text: text.String(),
+		Instance: a.Instance, State: s.State, Until: web.UTC(s.Until), Text: text.String(),
 		Window: s.Window, Concurrency: s.Concurrency, InFlight: s.InFlight, Waiting: s.Waiting,
 		RatePerSecond: rounded(s.Rate), Latency: policy.Duration(s.Latency.Round(10 * time.Microsecond)),
 		Delivered: s.Delivered, Refused: s.Refused, Failed: s.Failed, Postponed: s.Postponed,
 		RecentPosts: s.RecentPosts, RecentRefused: s.RecentRefused,
 		Breaker: breakerView{
-			State: s.Breaker.Phase, Since: utc(s.Breaker.Since), NextProbe: utc(s.Breaker.NextProbe),
+			State: s.Breaker.Phase, Since: web.UTC(s.Breaker.Since), NextProbe: web.UTC(s.Breaker.NextProbe),
 			Samples: s.Breaker.Samples, Failures: s.Breaker.Failures,
 		},
 		LearnedRate:  learnedOf(s.Pace),
-		FailingSince: utc(s.Failing.FailingSince), FailedMessages: s.Failing.FailedMessages,
-		LastSuccessAt: utc(s.Failing.LastSuccess), LastFailureAt: utc(s.LastFailureAt),
+		FailingSince: web.UTC(s.Failing.FailingSince), FailedMessages: s.Failing.FailedMessages,
+		LastSuccessAt: web.UTC(s.Failing.LastSuccess), LastFailureAt: web.UTC(s.LastFailureAt),
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -53,14 +54,14 @@ func (t flowText) why() string {
 	case status.Disabled:
 		return t.disabled()
 	case status.Paused:
-		return "It answered 429 or 503 and asked for a pause: nothing is sent to it until " + stamp(s.Until) + "."
+		return "It answered 429 or 503 and asked for a pause: nothing is sent to it until " + web.Stamp(s.Until) + "."
 	case status.Failing, status.Probing:
 		return t.broken()
 	case status.Limited:
 		return t.limited()
 	case status.Busy:
 		if !s.Until.IsZero() {
-			return fmt.Sprintf("Its rate of %v a second is used up: the next POST may begin at %s.", t.reg.Flow.OrDefault().Rate, stamp(s.Until))
+			return fmt.Sprintf("Its rate of %v a second is used up: the next POST may begin at %s.", t.reg.Flow.OrDefault().Rate, web.Stamp(s.Until))
 		}
 		return fmt.Sprintf("%d POSTs are in flight, as many as it may get now; its window can grow to %d.", s.InFlight, s.Concurrency)
 	}
@@ -76,9 +77,9 @@ func (t flowText) broken() string {
 	}
 	if s.State == status.Failing {
 		return fmt.Sprintf("%s, and its breaker has been open since %s: nothing is sent to it. A probe is due at %s with the next message; when one succeeds a few more are let through, and then all. "+
-			"Probes become rarer the longer it lasts, down to one in %s.", why, stamp(s.Breaker.Since), stamp(s.Until), time.Duration(t.reg.Flow.OrDefault().Breaker.ProbeMax))
+			"Probes become rarer the longer it lasts, down to one in %s.", why, web.Stamp(s.Breaker.Since), web.Stamp(s.Until), time.Duration(t.reg.Flow.OrDefault().Breaker.ProbeMax))
 	}
-	return fmt.Sprintf("%s, and its breaker has been open since %s: the next message, or one that is under way, is the probe. If it succeeds a few more are let through, and then all.", why, stamp(s.Breaker.Since))
+	return fmt.Sprintf("%s, and its breaker has been open since %s: the next message, or one that is under way, is the probe. If it succeeds a few more are let through, and then all.", why, web.Stamp(s.Breaker.Since))
 }
 
 // limited says what was learned, and what to set by one who knows better.
@@ -86,7 +87,7 @@ func (t flowText) limited() string {
 	s, flow := t.s, t.reg.Flow.OrDefault()
 	text := fmt.Sprintf("It throttles what is beyond a limit (429, 503, or what a rule calls throttled) and does not say how long to wait: %d POSTs since %s, as seen by %s. "+
 		"It is sent about %s, as was learned from that, and more now and then; that costs a message no attempt while others are taken. Nothing has to be done.",
-		s.Pace.Refused, stamp(s.Pace.Since), t.who(), paceText(s.Pace.Rate))
+		s.Pace.Refused, web.Stamp(s.Pace.Since), t.who(), paceText(s.Pace.Rate))
 	if s.Pace.Noise > 0 {
 		text += fmt.Sprintf(" About %.0f %% are throttled whatever the rate, at random or for what is in them, and do not lower it.", 100*s.Pace.Noise)
 	}
@@ -109,7 +110,7 @@ func paceText(rate float64) string {
 func (t flowText) disabled() string {
 	at := ""
 	if !t.reg.DisabledAt.IsZero() {
-		at = " at " + stamp(t.reg.DisabledAt)
+		at = " at " + web.Stamp(t.reg.DisabledAt)
 	}
 	switch t.reg.DisabledReason {
 	case "operator":
@@ -142,9 +143,9 @@ func (t flowText) failing() string {
 	if st.FailingSince.IsZero() || t.s.State == status.Disabled {
 		return ""
 	}
-	text := fmt.Sprintf("No 2xx was seen by %s since %s, and %s that failed.", t.who(), stamp(st.FailingSince), messagesOf(st.FailedMessages))
+	text := fmt.Sprintf("No 2xx was seen by %s since %s, and %s that failed.", t.who(), web.Stamp(st.FailingSince), messagesOf(st.FailedMessages))
 	if after := time.Duration(flow.AutoDisableAfter); after > 0 {
-		text += fmt.Sprintf(" If that goes on, it is disabled at %s or after %d failed messages, whichever is later.", stamp(st.FailingSince.Add(after)), flow.AutoDisableMinFailures)
+		text += fmt.Sprintf(" If that goes on, it is disabled at %s or after %d failed messages, whichever is later.", web.Stamp(st.FailingSince.Add(after)), flow.AutoDisableMinFailures)
 	}
 	return text
 }

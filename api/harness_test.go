@@ -18,6 +18,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/go-chi/chi/v5"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/internal/sqlite"
 	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/queue"
@@ -264,7 +265,7 @@ func (a answer) text(path ...any) string {
 // wantProblem wants a problem that blames the field and has a cure.
 func (a answer) wantProblem(field string) {
 	a.Helper()
-	var p problem
+	var p web.Problem
 	if err := json.Unmarshal(a.body, &p); err != nil {
 		a.Fatal(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/pushlease/pushlease/api/internal/web"
 )
 
 //go:embed openapi.yaml
@@ -21,7 +23,7 @@ func openapi(w http.ResponseWriter, _ *http.Request) error {
 // healthz says that the process is up. It asks nothing: a store that is down must
 // not have the process killed.
 func (a *API) healthz(w http.ResponseWriter, _ *http.Request) error {
-	return writeJSON(w, http.StatusOK, struct {
+	return web.WriteJSON(w, http.StatusOK, struct {
 		Status  string `json:"status"`
 		Version string `json:"version"`
 	}{"ok", a.Version})
@@ -46,15 +48,15 @@ func (a *API) readyz(w http.ResponseWriter, r *http.Request) error {
 		checks, storage = kindsOf(checks), ""
 	}
 	if !ready {
-		p := newProblem(http.StatusServiceUnavailable, "not-ready", "Not ready", "At least one check fails; see checks.")
+		p := web.NewProblem(http.StatusServiceUnavailable, "not-ready", "Not ready", "At least one check fails; see checks.")
 		p.Checks = checks
 		return p
 	}
-	return writeJSON(w, http.StatusOK, struct {
+	return web.WriteJSON(w, http.StatusOK, struct {
 		Status  string  `json:"status"`
 		Checks  []Check `json:"checks"`
 		Storage string  `json:"storage,omitempty"`
-	}{status, orEmpty(checks), storage})
+	}{status, web.OrEmpty(checks), storage})
 }
 
 // kindsOf is what everybody may know of the checks: one for each kind, the first

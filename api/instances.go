@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/policy"
 )
 
@@ -29,22 +30,22 @@ type instanceView struct {
 
 // listInstances tells of all processes on the storage, the same from each of them.
 func (a *API) listInstances(w http.ResponseWriter, r *http.Request) error {
-	if err := readQuery(r).err(); err != nil {
+	if err := web.ReadQuery(r).Err(); err != nil {
 		return err
 	}
 	all, err := a.Instances.ListInstances(r.Context())
 	if err != nil {
-		return storageFault("list the instances", err)
+		return web.StorageFault("list the instances", err)
 	}
 	views := make([]instanceView, len(all))
 	for k, i := range all {
 		views[k] = instanceView{
 			Name: i.Name, Version: i.Version, Mode: i.Mode, Alive: time.Since(i.SeenAt) < aliveFor, This: i.Name == a.Instance,
 			Ready: i.Ready, Trouble: i.Trouble, InFlight: i.InFlight, Queues: i.Queues,
-			StartedAt: utc(i.StartedAt), SeenAt: utc(i.SeenAt), ClockAhead: policy.Duration(i.ClockAhead),
+			StartedAt: web.UTC(i.StartedAt), SeenAt: web.UTC(i.SeenAt), ClockAhead: policy.Duration(i.ClockAhead),
 		}
 	}
-	return writeJSON(w, http.StatusOK, struct {
+	return web.WriteJSON(w, http.StatusOK, struct {
 		Data []instanceView `json:"data"`
 	}{views})
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -28,12 +29,12 @@ func (a *API) tellInwardName(ctx context.Context, reg tables.Registration, v *st
 	}
 	since := ""
 	if !v.FailingSince.IsZero() {
-		since = ", and no POST has succeeded since " + stamp(v.FailingSince)
+		since = ", and no POST has succeeded since " + web.Stamp(v.FailingSince)
 	}
 	v.Text += fmt.Sprintf(" Its host name %s leads to addresses that are forbidden here (private, loopback, link-local or denied), last at %s%s: nothing was sent to them. "+
 		"Each message is tried again, up to %d attempts and for %s after its first one; then it becomes a dead letter with BlockedAddress. "+
 		"Correct the record of the name in the DNS; or, if the address is meant, allow it with the setting allow_cidrs.",
-		name, stamp(last[0].StartedAt), since, reg.Policy.MaxAttempts, time.Duration(reg.Policy.MaxAge))
+		name, web.Stamp(last[0].StartedAt), since, reg.Policy.MaxAttempts, time.Duration(reg.Policy.MaxAge))
 }
 
 // hostName is the name in a URL; empty where an address stands for it.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
@@ -40,7 +41,7 @@ func TestTheStatusNamesAHostNameThatLeadsInwards(t *testing.T) {
 			if got := strings.Contains(text, "forbidden"); got != tt.want {
 				t.Fatalf("the text is %q", text)
 			}
-			for _, part := range []string{"billing.example.com", stamp(at), stamp(at.Add(-time.Minute)), "5 attempts", "2h0m0s", "allow_cidrs", "BlockedAddress"} {
+			for _, part := range []string{"billing.example.com", web.Stamp(at), web.Stamp(at.Add(-time.Minute)), "5 attempts", "2h0m0s", "allow_cidrs", "BlockedAddress"} {
 				if tt.want && !strings.Contains(text, part) {
 					t.Errorf("no %q in %q", part, text)
 				}

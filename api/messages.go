@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
@@ -78,18 +79,18 @@ type nextView struct {
 
 // getMessage shows the timeline of one message.
 func (a *API) getMessage(w http.ResponseWriter, r *http.Request) error {
-	q := readQuery(r, "queue")
-	name, id := q.queue(), pathParam(r, "id")
-	if err := q.err(); err != nil {
+	q := web.ReadQuery(r, "queue")
+	name, id := q.Queue(), web.PathParam(r, "id")
+	if err := q.Err(); err != nil {
 		return err
 	}
-	if len(id) > maxIDBytes {
+	if len(id) > web.MaxIDBytes {
 		return noMessage
 	}
 	deliveries, attempts, err := a.History.Message(r.Context(), name, id)
 	known := !errors.Is(err, tables.ErrNotFound)
 	if known && err != nil {
-		return storageFault("read the message's records", err)
+		return web.StorageFault("read the message's records", err)
 	}
 	var dead []tables.DeadLetter
 	if !known || slices.ContainsFunc(deliveries, wasDeadLettered) {
@@ -113,7 +114,7 @@ func (a *API) getMessage(w http.ResponseWriter, r *http.Request) error {
 		a.tellWhatKeeps(&view.Next[i])
 		a.tellThatNobodyTakes(r.Context(), view.Queue, &view.Next[i], view.ExpiresAt)
 	}
-	return writeJSON(w, http.StatusOK, view)
+	return web.WriteJSON(w, http.StatusOK, view)
 }
 
 // tellWhatKeeps adds that a delivery's webhook can't be sent to now, as far as this
@@ -128,15 +129,15 @@ func (a *API) tellWhatKeeps(n *nextView) {
 	}
 	switch s.State {
 	case status.Paused:
-		n.Text += " Its webhook has asked not to be sent anything until " + stamp(s.Until) + "."
+		n.Text += " Its webhook has asked not to be sent anything until " + web.Stamp(s.Until) + "."
 	case status.Failing:
-		n.Text += " Its webhook mostly fails: nothing but a probe is sent to it, the next one at " + stamp(s.Until) + "."
+		n.Text += " Its webhook mostly fails: nothing but a probe is sent to it, the next one at " + web.Stamp(s.Until) + "."
 	case status.Probing:
 		n.Text += " Its webhook mostly failed: nothing but a probe is sent to it, and that is due or under way."
 	}
 }
 
-var noMessage = missing("message",
+var noMessage = web.Missing("message",
 	"Nothing is recorded about that message: it was never received or published here, its records are older than the retention, or it is on a queue without a webhook.",
 	"id", "take the message_id from the answer to its publish, from GET /api/v1/attempts or from GET /api/v1/dead-letters; leave the parameter queue out to look everywhere")
 
@@ -149,7 +150,7 @@ func wasDeadLettered(d tables.Delivery) bool {
 func (a *API) deadLettersOf(ctx context.Context, name, id string) ([]tables.DeadLetter, error) {
 	rows, _, err := a.DeadLetters.ListDeadLetters(ctx, tables.DeadLetterFilter{Queue: name, MessageID: id}, tables.Page{Limit: tables.MaxPage})
 	if err != nil {
-		return nil, storageFault("read the message's dead letters", err)
+		return nil, web.StorageFault("read the message's dead letters", err)
 	}
 	return rows, nil
 }
@@ -167,11 +168,11 @@ func newMessageView(id string, deliveries []tables.Delivery, attempts []tables.A
 	for _, d := range deliveries {
 		v.Queue, v.Size, v.BodyHash, v.Encoding = d.Queue, d.Size, d.BodyHash, d.Encoding
 		if !d.ExpiresAt.IsZero() {
-			v.ExpiresAt = utc(d.ExpiresAt)
+			v.ExpiresAt = web.UTC(d.ExpiresAt)
 		}
 		if d.WebhookID == "" && d.Generation == 0 && d.State != tables.Published {
 			// What came of the message as a whole took the place of the record of its publish.
-			v.Events = append(v.Events, event{At: utc(d.Day), Kind: eventPublished, Text: "Put on the queue."})
+			v.Events = append(v.Events, event{At: web.UTC(d.Day), Kind: eventPublished, Text: "Put on the queue."})
 		}
 		if e, ok := deliveryEvent(d, dead); ok {
 			v.Events = append(v.Events, e)
@@ -213,13 +214,13 @@ func attemptEvent(t tables.Attempt) event {
 	if t.Explanation != "" {
 		text += " " + t.Explanation
 	}
-	return event{At: utc(t.StartedAt), Kind: eventAttempt, WebhookID: t.WebhookID, Generation: t.Generation, Text: text, Attempt: &view}
+	return event{At: web.UTC(t.StartedAt), Kind: eventAttempt, WebhookID: t.WebhookID, Generation: t.Generation, Text: text, Attempt: &view}
 }
 
 // deliveryEvent is the event of reaching a state that is not told by an attempt or a
 // dead letter.
 func deliveryEvent(d tables.Delivery, dead []tables.DeadLetter) (event, bool) {
-	e := event{At: utc(d.UpdatedAt), WebhookID: d.WebhookID, Generation: d.Generation}
+	e := event{At: web.UTC(d.UpdatedAt), WebhookID: d.WebhookID, Generation: d.Generation}
 	switch d.State {
 	case tables.Published:
 		e.Kind, e.Text = eventPublished, "Published through the API."
@@ -250,13 +251,13 @@ func deadLetterEvents(d tables.DeadLetter) []event {
 	if d.Description != "" {
 		text += " " + d.Description
 	}
-	events := []event{{At: utc(d.DeadLetteredAt), Kind: eventDeadLettered, WebhookID: d.WebhookID, Generation: d.Generation, Text: text, DeadLetterID: d.ID}}
+	events := []event{{At: web.UTC(d.DeadLetteredAt), Kind: eventDeadLettered, WebhookID: d.WebhookID, Generation: d.Generation, Text: text, DeadLetterID: d.ID}}
 	if d.Replays > 0 {
 		text := "A replay was asked for."
 		if d.Replays > 1 {
 			text = fmt.Sprintf("A replay was asked for, the %d. time.", d.Replays)
 		}
-		events = append(events, event{At: utc(d.ReplayedAt), Kind: eventReplayed, WebhookID: d.WebhookID, Generation: d.Generation + d.Replays, Text: text, DeadLetterID: d.ID})
+		events = append(events, event{At: web.UTC(d.ReplayedAt), Kind: eventReplayed, WebhookID: d.WebhookID, Generation: d.Generation + d.Replays, Text: text, DeadLetterID: d.ID})
 	}
 	return events
 }
@@ -264,7 +265,7 @@ func deadLetterEvents(d tables.DeadLetter) []event {
 func newNextView(d tables.Delivery, now time.Time) nextView {
 	return nextView{
 		WebhookID: d.WebhookID, State: d.State, Reason: d.Reason, Generation: d.Generation, Attempts: d.Attempts,
-		Charged: d.Charged, Waits: d.Waits, NextAt: utc(d.NextAt), DeadLetterID: d.DeadLetterID, SameEventAs: d.SameEventAs, Text: whatIsNext(d, now),
+		Charged: d.Charged, Waits: d.Waits, NextAt: web.UTC(d.NextAt), DeadLetterID: d.DeadLetterID, SameEventAs: d.SameEventAs, Text: whatIsNext(d, now),
 	}
 }
 
@@ -276,7 +277,7 @@ func whatIsNext(d tables.Delivery, now time.Time) string {
 	switch d.State {
 	case tables.Published:
 		if d.NextAt.After(now) {
-			return "Delayed by its publisher: it can be received from " + stamp(d.NextAt) + "."
+			return "Delayed by its publisher: it can be received from " + web.Stamp(d.NextAt) + "."
 		}
 		return "On the queue: it is received as soon as the queue's poller has a free slot. A queue is not polled while none of its webhooks is enabled and can be sent to: GET /api/v1/webhooks?queue=" + d.Queue + " says so."
 	case tables.Delivered:
@@ -299,9 +300,9 @@ func whatIsNext(d tables.Delivery, now time.Time) string {
 	case d.NextAt.IsZero():
 		return attempt + " is under way or follows at once."
 	case d.NextAt.After(now):
-		return attempt + " is due at " + stamp(d.NextAt) + "."
+		return attempt + " is due at " + web.Stamp(d.NextAt) + "."
 	}
-	return attempt + " has been due since " + stamp(d.NextAt) + " and follows when the message is received next."
+	return attempt + " has been due since " + web.Stamp(d.NextAt) + " and follows when the message is received next."
 }
 
 // lifeMargin is how long after its end a message's life is surely over, whatever the clocks
@@ -316,7 +317,7 @@ func over(d tables.Delivery, now time.Time) bool {
 
 // lostText says what can be known of a message that is surely not on its queue any more.
 func lostText(d tables.Delivery) string {
-	end := "Nothing: the message's life ended at " + stamp(d.ExpiresAt)
+	end := "Nothing: the message's life ended at " + web.Stamp(d.ExpiresAt)
 	switch {
 	case d.State == tables.DeadLettering:
 		return end + fmt.Sprintf(", when it was being dead-lettered (%s): whoever did that died before the dead letter was written.", d.Reason)
@@ -337,7 +338,7 @@ func otherMessage(d tables.Delivery) string {
 func heldText(d tables.Delivery) string {
 	until := ""
 	if !d.ExpiresAt.IsZero() {
-		until = " It is dead-lettered before the message expires at " + stamp(d.ExpiresAt) + "."
+		until = " It is dead-lettered before the message expires at " + web.Stamp(d.ExpiresAt) + "."
 	}
 	switch d.Reason {
 	case policy.WebhookDisabled:
@@ -345,13 +346,13 @@ func heldText(d tables.Delivery) string {
 	case policy.WebhookDeleted:
 		return "Held because its webhook is not registered any more." + until
 	case policy.EventInWork:
-		return "Held while the same event is being delivered with " + otherMessage(d) + "; looked at again at " + stamp(d.NextAt) + "." + until
+		return "Held while the same event is being delivered with " + otherMessage(d) + "; looked at again at " + web.Stamp(d.NextAt) + "." + until
 	case policy.NoWebhook:
 		return "Held because no webhook of the queue takes it: register one, or enable one." + until
 	case policy.Undecodable:
-		return "Held because a newer version of pushlease wrote it: update every instance. Looked at again at " + stamp(d.NextAt) + "." + until
+		return "Held because a newer version of pushlease wrote it: update every instance. Looked at again at " + web.Stamp(d.NextAt) + "." + until
 	case policy.WebhookBusy, policy.WebhookPaused, policy.WebhookFailing:
-		return "Held because the webhook can't be sent to; GET /api/v1/webhooks/" + d.WebhookID + " says why. Looked at again at " + stamp(d.NextAt) + "." + until
+		return "Held because the webhook can't be sent to; GET /api/v1/webhooks/" + d.WebhookID + " says why. Looked at again at " + web.Stamp(d.NextAt) + "." + until
 	}
 	return "Held until an operator acts." + until
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -30,13 +31,13 @@ func (a *API) takenAway(ctx context.Context, deliveries []tables.Delivery, now t
 	// What was ended between the first reading and the count is on record by now.
 	again, _, err := a.History.Message(ctx, first.Queue, first.MessageID)
 	if err != nil && !errors.Is(err, tables.ErrNotFound) {
-		return nil, storageFault("read the message's records", err)
+		return nil, web.StorageFault("read the message's records", err)
 	}
 	why := "its queue is empty: somebody took it from there or cleared the queue, or it expired"
 	if missing {
 		why = "its queue is gone: somebody deleted it"
 		if s, ok := a.Dispatcher.Queue(first.Queue); ok && !s.GoneAt.IsZero() {
-			why += " at about " + stamp(s.GoneAt)
+			why += " at about " + web.Stamp(s.GoneAt)
 		}
 	}
 	gone := map[string]string{}

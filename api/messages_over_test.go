@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -22,7 +23,7 @@ func TestAMessageWhoseLifeIsOverIsNotWaitedFor(t *testing.T) {
 				t.Errorf("%s within the margin: %s", state, text)
 			}
 			text := whatIsNext(d, end.Add(lifeMargin+time.Second))
-			if !strings.HasPrefix(text, "Nothing") || !strings.Contains(text, stamp(end)) || !strings.Contains(text, "someone else took it") || strings.Contains(text, "unseen") != (attempts == 0) {
+			if !strings.HasPrefix(text, "Nothing") || !strings.Contains(text, web.Stamp(end)) || !strings.Contains(text, "someone else took it") || strings.Contains(text, "unseen") != (attempts == 0) {
 				t.Errorf("%s after %d attempts, past its life: %s", state, attempts, text)
 			}
 		}
@@ -93,7 +94,7 @@ func TestAMessageThatSomebodyTookIsNotWaitedFor(t *testing.T) {
 	h.view.queues["orders"] = status.Queue{GoneAt: gone}
 	h.api.Queues = noQueues{h.api.Queues}
 	record(tables.Held, 0, old)
-	if text := next().text("next", 0, "text"); !strings.Contains(text, "somebody deleted it at about "+stamp(gone)) || !strings.Contains(text, "never sent") {
+	if text := next().text("next", 0, "text"); !strings.Contains(text, "somebody deleted it at about "+web.Stamp(gone)) || !strings.Contains(text, "never sent") {
 		t.Errorf("deleted: %s", text)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
@@ -81,7 +82,7 @@ func TestTimelineTellsWhatHappenedAndWhatIsNext(t *testing.T) {
 		"wh_dead": "POST /api/v1/dead-letters/" + dead.ID + "/replay sends it again",
 		"wh_done": "it is delivered",
 		"wh_held": "POST /api/v1/webhooks/wh_held/enable",
-		"wh_wait": "Attempt 2 is due at " + stamp(testTime.Add(time.Hour)),
+		"wh_wait": "Attempt 2 is due at " + web.Stamp(testTime.Add(time.Hour)),
 	}
 	for i, n := range a.get("next").([]any) {
 		id := n.(map[string]any)["webhook_id"].(string)

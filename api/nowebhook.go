@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -93,7 +94,7 @@ func (a *API) tellThatNobodyTakes(ctx context.Context, name string, n *nextView,
 	}
 	n.Text = "On the queue, and nothing receives it: the queue " + name + " has no webhook. It is received once one is registered (POST /api/v1/webhooks)"
 	if !expires.IsZero() {
-		n.Text += ", and is gone at " + stamp(expires) + " otherwise"
+		n.Text += ", and is gone at " + web.Stamp(expires) + " otherwise"
 	}
 	n.Text += "." + didYouMean(name, queues)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -39,8 +40,8 @@ func TestAPublishToAQueueWithoutAWebhookSaysSo(t *testing.T) {
 			return h.do(http.StatusAccepted, "POST", "/api/v1/queues/"+queue+"/messages", "{}")
 		},
 		"with a key, again": func(queue string) answer {
-			h.do(http.StatusAccepted, "POST", "/api/v1/queues/"+queue+"/messages", "{}", idempotencyHeader, "k")
-			return h.do(http.StatusAccepted, "POST", "/api/v1/queues/"+queue+"/messages", "{}", idempotencyHeader, "k")
+			h.do(http.StatusAccepted, "POST", "/api/v1/queues/"+queue+"/messages", "{}", web.IdempotencyHeader, "k")
+			return h.do(http.StatusAccepted, "POST", "/api/v1/queues/"+queue+"/messages", "{}", web.IdempotencyHeader, "k")
 		},
 		"a batch": func(queue string) answer {
 			return h.do(http.StatusAccepted, "POST", "/api/v1/queues/"+queue+"/messages", "["+event+"]", "Content-Type", "application/cloudevents-batch+json")

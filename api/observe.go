@@ -16,6 +16,8 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/pushlease/pushlease/api/internal/web"
 )
 
 type onlyProbesKey struct{}
@@ -27,10 +29,10 @@ func OnlyProbes(ctx context.Context) context.Context {
 }
 
 // tooManyCallers is the answer to all else.
-func tooManyCallers() *problem {
-	p := newProblem(http.StatusServiceUnavailable, "too-many-connections", "Too many connections",
+func tooManyCallers() *web.Problem {
+	p := web.NewProblem(http.StatusServiceUnavailable, "too-many-connections", "Too many connections",
 		"All connections that the API takes are at work. Send the request again in a moment, over a connection that is kept.")
-	p.header = map[string]string{"Retry-After": seconds(retryAfter)}
+	p.Header = map[string]string{"Retry-After": web.Seconds(web.RetryAfter)}
 	return p
 }
 
@@ -41,8 +43,8 @@ type handler func(w http.ResponseWriter, r *http.Request) error
 func (a *API) open(h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := h(w, r); err != nil {
-			noteOf(r).err = err
-			writeProblem(w, r, err)
+			web.NoteOf(r).Err = err
+			web.WriteProblem(w, r, err)
 		}
 	}
 }
@@ -66,10 +68,10 @@ func (a *API) allow(s Scope, h handler) http.HandlerFunc {
 func (a *API) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
-		n := &note{id: strings.ToLower(rand.Text())}
-		r = r.WithContext(context.WithValue(r.Context(), noteKey{}, n))
+		n := &web.Note{ID: strings.ToLower(rand.Text())}
+		r = r.WithContext(context.WithValue(r.Context(), web.NoteKey{}, n))
 		ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
-		ww.Header().Set("X-Request-Id", n.id)
+		ww.Header().Set("X-Request-Id", n.ID)
 		ww.Header().Set("X-Content-Type-Options", "nosniff")
 		ww.Header().Set("Cache-Control", "no-store")
 		defer func() {
@@ -77,9 +79,9 @@ func (a *API) observe(next http.Handler) http.Handler {
 				if v == http.ErrAbortHandler { //nolint:errorlint // net/http compares the panic value too
 					panic(v)
 				}
-				n.err = &panicError{value: v, stack: debug.Stack()}
+				n.Err = &panicError{value: v, stack: debug.Stack()}
 				if ww.Status() == 0 {
-					writeProblem(ww, r, n.err)
+					web.WriteProblem(ww, r, n.Err)
 				}
 			}
 			a.logRequest(r, n, ww.Status(), time.Since(start))
@@ -88,7 +90,7 @@ func (a *API) observe(next http.Handler) http.Handler {
 	})
 }
 
-func (a *API) logRequest(r *http.Request, n *note, status int, took time.Duration) {
+func (a *API) logRequest(r *http.Request, n *web.Note, status int, took time.Duration) {
 	route := chi.RouteContext(r.Context()).RoutePattern()
 	known := route
 	if known == "" {
@@ -109,16 +111,16 @@ func (a *API) logRequest(r *http.Request, n *note, status int, took time.Duratio
 		slog.String("route", route),
 		slog.Int("status", status),
 		slog.Duration("duration", took),
-		slog.String("request_id", n.id),
+		slog.String("request_id", n.ID),
 	}
-	if n.key != "" {
-		attrs = append(attrs, slog.String("api_key", n.key))
+	if n.Key != "" {
+		attrs = append(attrs, slog.String("api_key", n.Key))
 	}
-	if n.err != nil && status >= 500 { // what a 4xx says can be the caller's own words
-		attrs = append(attrs, slog.String("error", n.err.Error()))
+	if n.Err != nil && status >= 500 { // what a 4xx says can be the caller's own words
+		attrs = append(attrs, slog.String("error", n.Err.Error()))
 	}
 	var p *panicError
-	if errors.As(n.err, &p) {
+	if errors.As(n.Err, &p) {
 		attrs = append(attrs, slog.String("stack", string(p.stack)))
 	}
 	a.Logger.LogAttrs(r.Context(), level, "http request", attrs...)

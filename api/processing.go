@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/policy"
 )
@@ -66,9 +67,9 @@ func newProcessView(s status.Queue) *processView {
 		v.Deletions.SuccessRate = &rate
 	}
 	for _, f := range d.LastFailures {
-		v.Deletions.LastFailures = append(v.Deletions.LastFailures, deletionFailureView{f.MessageID, f.Error, utc(f.At)})
+		v.Deletions.LastFailures = append(v.Deletions.LastFailures, deletionFailureView{f.MessageID, f.Error, web.UTC(f.At)})
 	}
-	v.Deletions.LastFailures = orEmpty(v.Deletions.LastFailures)
+	v.Deletions.LastFailures = web.OrEmpty(v.Deletions.LastFailures)
 	return v
 }
 

@@ -13,6 +13,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/internal/sqlite"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -137,7 +138,7 @@ func wantPublishedTimeline(t *testing.T, h *harness) {
 	if m.text("events", 0, "event") != "published" || m.get("size") != 7.0 || m.text("body_hash") != hex.EncodeToString(sum[:8]) || m.text("encoding") != "none" {
 		t.Errorf("timeline: %s", m.body)
 	}
-	if !strings.Contains(m.text("next", 0, "text"), "can be received from "+stamp(at("visible_at"))) {
+	if !strings.Contains(m.text("next", 0, "text"), "can be received from "+web.Stamp(at("visible_at"))) {
 		t.Errorf("next: %v", m.get("next"))
 	}
 	h.do(http.StatusNotFound, "GET", a.header.Get("Location")+"?queue=others", "")

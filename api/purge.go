@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -60,10 +61,10 @@ func (a *API) purgeDeadLetters(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		return writeJSON(w, http.StatusOK, purgeView{DryRun: true, Matched: c.matched, Exact: &c.exact, Kept: c.skipped, NeverReplayed: never, CopiesLeft: copies})
+		return web.WriteJSON(w, http.StatusOK, purgeView{DryRun: true, Matched: c.matched, Exact: &c.exact, Kept: c.skipped, NeverReplayed: never, CopiesLeft: copies})
 	}
 	if b.all && !b.executes {
-		return invalid(fieldError{"dry_run", "is missing, and this would delete every dead letter", `send "dry_run": true to see how many there are, then "dry_run": false to delete them`})
+		return web.Invalid(web.Wrong("dry_run", "is missing, and this would delete every dead letter", `send "dry_run": true to see how many there are, then "dry_run": false to delete them`))
 	}
 	if err := patience(w, purgeTime+testMargin); err != nil {
 		return err
@@ -82,14 +83,14 @@ func (a *API) purgeDeadLetters(w http.ResponseWriter, r *http.Request) error {
 		view.Purged, view.Kept, page.After = view.Purged+p.Total(), view.Kept+p.Kept, p.Next
 		view.NeverReplayed, view.CopiesLeft = view.NeverReplayed+p.NeverReplayed, view.CopiesLeft+p.Copied
 		if err != nil && view.Purged == 0 {
-			return listFault("purge the dead letters", err)
+			return web.ListFault("purge the dead letters", err)
 		}
 		if err != nil || page.After == "" || time.Since(start) > purgeTime || b.limit > 0 && view.Purged >= b.limit {
 			if err != nil || page.After != "" {
 				view.NextCursor = &page.After
 			}
-			a.Logger.Info("dead letters purged by filter", "purged", view.Purged, "kept", view.Kept, "never_replayed", view.NeverReplayed, "api_key", noteOf(r).key, "filter", b.view())
-			return writeJSON(w, http.StatusOK, view)
+			a.Logger.Info("dead letters purged by filter", "purged", view.Purged, "kept", view.Kept, "never_replayed", view.NeverReplayed, "api_key", web.NoteOf(r).Key, "filter", b.view())
+			return web.WriteJSON(w, http.StatusOK, view)
 		}
 	}
 }

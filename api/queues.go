@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
@@ -83,14 +84,14 @@ type queueWebhook struct {
 
 // listQueues lists the queues of the store and those that webhooks name.
 func (a *API) listQueues(w http.ResponseWriter, r *http.Request) error {
-	q := readQuery(r, "limit", "cursor")
-	page := q.page()
-	if err := q.err(); err != nil {
+	q := web.ReadQuery(r, "limit", "cursor")
+	page := q.Page()
+	if err := q.Err(); err != nil {
 		return err
 	}
 	stored, err := a.Queues.List(r.Context())
 	if err != nil {
-		return storageFault("list the queues", err)
+		return web.StorageFault("list the queues", err)
 	}
 	registered, err := a.webhooksByQueue(r.Context())
 	if err != nil {
@@ -101,7 +102,7 @@ func (a *API) listQueues(w http.ResponseWriter, r *http.Request) error {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	names, next, err := pageByName(slices.Compact(names), func(s string) string { return s }, page)
+	names, next, err := web.PageByName(slices.Compact(names), func(s string) string { return s }, page)
 	if err != nil {
 		return err
 	}
@@ -109,15 +110,15 @@ func (a *API) listQueues(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, newList(views, next))
+	return web.WriteJSON(w, http.StatusOK, web.NewList(views, next))
 }
 
 func (a *API) getQueue(w http.ResponseWriter, r *http.Request) error {
-	name, err := queueParam(r)
+	name, err := web.QueueParam(r)
 	if err != nil {
 		return err
 	}
-	if err := readQuery(r).err(); err != nil {
+	if err := web.ReadQuery(r).Err(); err != nil {
 		return err
 	}
 	registered, err := a.webhooksByQueue(r.Context())
@@ -129,12 +130,12 @@ func (a *API) getQueue(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if !view.Exists && len(view.Webhooks) == 0 {
-		return missing("queue", "There is no queue of that name and no webhook for it.", "queue", "take a name from GET /api/v1/queues, or publish a message to it: the first one makes the queue")
+		return web.Missing("queue", "There is no queue of that name and no webhook for it.", "queue", "take a name from GET /api/v1/queues, or publish a message to it: the first one makes the queue")
 	}
 	if s, ok := a.Dispatcher.Queue(name); ok {
 		view.processView = newProcessView(s)
 	}
-	return writeJSON(w, http.StatusOK, view)
+	return web.WriteJSON(w, http.StatusOK, view)
 }
 
 // depthsAtOnce bounds how many queues one request counts at the same time.
@@ -165,7 +166,7 @@ func (a *API) queueViews(ctx context.Context, names []string, registered map[str
 // queueView describes a queue as far as it can: the view is good but for its depth
 // or its dead letters when there is an error.
 func (a *API) queueView(ctx context.Context, name string, webhooks []queueWebhook) (queueView, error) {
-	view := queueView{Name: name, Encoding: a.Encoding(name), Webhooks: orEmpty(webhooks)}
+	view := queueView{Name: name, Encoding: a.Encoding(name), Webhooks: web.OrEmpty(webhooks)}
 	s, ok := a.Dispatcher.Queue(name)
 	counted, uncounted := a.waiting(ctx, name)
 	if uncounted == nil {
@@ -174,12 +175,12 @@ func (a *API) queueView(ctx context.Context, name string, webhooks []queueWebhoo
 	if ok {
 		view.Lease = policy.Duration(s.Lease)
 		view.Poller = &pollerView{
-			Polling: s.Polling, InFlight: s.InFlight, Webhooks: s.Webhooks, LastPollAt: utc(s.LastPollAt),
-			LastError: s.LastError, LastErrorAt: utc(s.LastErrorAt), GoneAt: utc(s.GoneAt),
+			Polling: s.Polling, InFlight: s.InFlight, Webhooks: s.Webhooks, LastPollAt: web.UTC(s.LastPollAt),
+			LastError: s.LastError, LastErrorAt: web.UTC(s.LastErrorAt), GoneAt: web.UTC(s.GoneAt),
 		}
 	}
 	if !s.LeftAt.IsZero() {
-		view.Held = &heldView{policy.WebhookDeleted, utc(s.LeftAt)}
+		view.Held = &heldView{policy.WebhookDeleted, web.UTC(s.LeftAt)}
 	}
 	depth, err := a.depth(ctx, name)
 	switch {
@@ -187,7 +188,7 @@ func (a *API) queueView(ctx context.Context, name string, webhooks []queueWebhoo
 		return view, uncounted
 	case err != nil:
 		view.Exists = true
-		return view, storageFault("count the messages of a queue", err)
+		return view, web.StorageFault("count the messages of a queue", err)
 	}
 	view.Exists, view.Depth = true, newDepthView(depth, s)
 	return view, uncounted
@@ -206,7 +207,7 @@ func (a *API) depth(ctx context.Context, name string) (queue.Depth, error) {
 func (a *API) webhooksByQueue(ctx context.Context) (map[string][]queueWebhook, error) {
 	all, _, err := a.Webhooks.ListWebhooks(ctx)
 	if err != nil {
-		return nil, storageFault("read the webhooks", err)
+		return nil, web.StorageFault("read the webhooks", err)
 	}
 	byQueue := map[string][]queueWebhook{}
 	for _, reg := range all {

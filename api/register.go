@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -22,18 +23,18 @@ const secretShownFor = 24 * time.Hour
 // createWebhook registers a webhook. Its secret is in this answer and in no other, but for
 // that to the same request with the same Idempotency-Key.
 func (a *API) createWebhook(w http.ResponseWriter, r *http.Request) error {
-	key, badKey := idempotencyKey(r)
-	if err := together(readQuery(r).err(), badKey); err != nil {
+	key, badKey := web.IdempotencyKey(r)
+	if err := web.Together(web.ReadQuery(r).Err(), badKey); err != nil {
 		return err
 	}
-	in, err := readFields(w, r, false)
+	in, err := web.ReadFields(w, r, false)
 	if err != nil {
 		return err
 	}
 	id, hash := "wh_"+strings.ToLower(rand.Text()), ""
 	if key != "" {
 		id = idOfKey(key)
-		if hash, err = in.hash(); err != nil {
+		if hash, err = hashOfFields(in); err != nil {
 			return err
 		}
 	}
@@ -47,7 +48,7 @@ func (a *API) createWebhook(w http.ResponseWriter, r *http.Request) error {
 	case errors.Is(err, tables.ErrExists) && key != "":
 		return a.answerCreationAgain(w, r, reg)
 	case err != nil:
-		return storageFault("register the webhook", err)
+		return web.StorageFault("register the webhook", err)
 	}
 	return a.registered(w, r, saved, true)
 }
@@ -59,8 +60,8 @@ func idOfKey(key string) string {
 	return "wh_" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16]))
 }
 
-// hash tells whether two requests say the same.
-func (f fields) hash() (string, error) {
+// hashOfFields tells whether two requests say the same.
+func hashOfFields(f web.Fields) (string, error) {
 	text, err := json.Marshal(f) // in the order of the names, and without blanks
 	return tables.ClaimKey(string(text)), err
 }
@@ -70,13 +71,13 @@ func (a *API) answerCreationAgain(w http.ResponseWriter, r *http.Request, mine t
 	there, err := a.Webhooks.GetWebhook(r.Context(), mine.ID)
 	switch {
 	case errors.Is(err, tables.ErrNotFound): // deleted just now
-		return errBusyRow
+		return web.ErrBusyRow
 	case err != nil:
-		return storageFault("read the webhook", err)
+		return web.StorageFault("read the webhook", err)
 	case there.RequestHash != mine.RequestHash:
-		return newProblem(http.StatusUnprocessableEntity, "idempotency-key-reused", "The Idempotency-Key was used for another webhook",
+		return web.NewProblem(http.StatusUnprocessableEntity, "idempotency-key-reused", "The Idempotency-Key was used for another webhook",
 			"The webhook "+there.ID+" was registered with this key by a request that said something else.",
-			fieldError{idempotencyHeader, "was used for another webhook", "use a new key for each webhook, and the old one only to repeat the very same request; PATCH or PUT changes the webhook"})
+			web.Wrong(web.IdempotencyHeader, "was used for another webhook", "use a new key for each webhook, and the old one only to repeat the very same request; PATCH or PUT changes the webhook"))
 	}
 	w.Header().Set("Idempotency-Replayed", "true")
 	return a.registered(w, r, there, time.Since(there.CreatedAt) < secretShownFor)
@@ -86,15 +87,15 @@ func (a *API) answerCreationAgain(w http.ResponseWriter, r *http.Request, mine t
 // its default. Its secrets stay, and whether it is enabled, where the request names neither:
 // a deployment that is repeated does not undo what happened to the webhook since.
 func (a *API) putWebhook(w http.ResponseWriter, r *http.Request) error {
-	id := pathParam(r, "id")
-	if err := together(readQuery(r).err(), checkChosenID(id), checkIfNoneMatch(r)); err != nil {
+	id := web.PathParam(r, "id")
+	if err := web.Together(web.ReadQuery(r).Err(), checkChosenID(id), checkIfNoneMatch(r)); err != nil {
 		return err
 	}
-	in, err := readFields(w, r, false)
+	in, err := web.ReadFields(w, r, false)
 	if err != nil {
 		return err
 	}
-	for range maxTries {
+	for range web.MaxTries {
 		if r.Header.Get("If-None-Match") == "" {
 			reg, err := a.change(r, func(reg *tables.Registration) error { return a.replace(reg, in) })
 			switch {
@@ -102,8 +103,8 @@ func (a *API) putWebhook(w http.ResponseWriter, r *http.Request) error {
 				return a.shown(w, r, http.StatusOK, reg, "")
 			case !errors.Is(err, noWebhook):
 				return err
-			case ifMatch(r) != "":
-				return errPrecondition
+			case web.IfMatch(r) != "":
+				return web.ErrPrecondition
 			}
 		}
 		reg, err := a.newRegistration(id, in)
@@ -116,24 +117,24 @@ func (a *API) putWebhook(w http.ResponseWriter, r *http.Request) error {
 		case err == nil:
 			return a.registered(w, r, saved, true)
 		case !errors.Is(err, tables.ErrExists):
-			return storageFault("register the webhook", err)
+			return web.StorageFault("register the webhook", err)
 		case r.Header.Get("If-None-Match") != "":
 			return errExists
 		}
 	}
-	return errBusyRow
+	return web.ErrBusyRow
 }
 
-var errExists = newProblem(http.StatusPreconditionFailed, "exists", "There is a webhook of that id",
+var errExists = web.NewProblem(http.StatusPreconditionFailed, "exists", "There is a webhook of that id",
 	"If-None-Match: * asks for a new webhook, and the id is taken.",
-	fieldError{"If-None-Match", "does not hold: the id is taken", "choose another id, or leave If-None-Match out to replace what the webhook says"})
+	web.Wrong("If-None-Match", "does not hold: the id is taken", "choose another id, or leave If-None-Match out to replace what the webhook says"))
 
 func checkIfNoneMatch(r *http.Request) error {
 	switch r.Header.Get("If-None-Match") {
 	case "", "*":
 		return nil
 	}
-	return invalid(fieldError{"If-None-Match", "names versions", "send * to make a webhook and replace none, or If-Match with an ETag to replace that version"})
+	return web.Invalid(web.Wrong("If-None-Match", "names versions", "send * to make a webhook and replace none, or If-Match with an ETag to replace that version"))
 }
 
 // checkChosenID is stricter than webhookID: an id that begins with a hyphen looks like
@@ -142,11 +143,11 @@ func checkChosenID(id string) error {
 	if webhookID(id) && !strings.HasPrefix(id, "-") {
 		return nil
 	}
-	return invalid(fieldError{"id", "can't be the id of a webhook", "use 1 to 64 letters, digits, hyphens and underscores, and begin with no hyphen"})
+	return web.Invalid(web.Wrong("id", "can't be the id of a webhook", "use 1 to 64 letters, digits, hyphens and underscores, and begin with no hyphen"))
 }
 
 // newRegistration is what a request makes where nothing is.
-func (a *API) newRegistration(id string, in fields) (tables.Registration, error) {
+func (a *API) newRegistration(id string, in web.Fields) (tables.Registration, error) {
 	now := time.Now().UTC()
 	reg, err := a.defaults()
 	if err != nil {
@@ -163,7 +164,7 @@ func (a *API) defaults() (reg tables.Registration, err error) {
 }
 
 // replace makes reg what a request says.
-func (a *API) replace(reg *tables.Registration, in fields) error {
+func (a *API) replace(reg *tables.Registration, in web.Fields) error {
 	before := *reg
 	next, err := a.defaults()
 	if err != nil {
@@ -196,8 +197,8 @@ func (a *API) shown(w http.ResponseWriter, r *http.Request, status int, reg tabl
 	view := a.view(r, reg)
 	view.Secret = secret
 	view.Warnings = append(a.queueWarnings(r.Context(), reg.Queue), a.twinWarnings(r.Context(), reg)...)
-	w.Header().Set("ETag", etagOf(reg.ETag))
-	return writeJSON(w, status, view)
+	w.Header().Set("ETag", web.EtagOf(reg.ETag))
+	return web.WriteJSON(w, status, view)
 }
 
 // queueWarnings says so when the queue is not there yet: a name that was

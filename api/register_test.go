@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -25,57 +26,57 @@ func (h *harness) countWebhooks() int {
 
 func TestARegistrationThatIsRepeatedWithItsKeyIsOne(t *testing.T) {
 	h := newHarness(t)
-	first := h.do(http.StatusCreated, "POST", "/api/v1/webhooks", hook, idempotencyHeader, "deploy-7")
+	first := h.do(http.StatusCreated, "POST", "/api/v1/webhooks", hook, web.IdempotencyHeader, "deploy-7")
 	id := first.text("id")
-	again := h.do(http.StatusCreated, "POST", "/api/v1/webhooks", strings.ReplaceAll(hook, ",", ", "), idempotencyHeader, `"deploy-7"`)
+	again := h.do(http.StatusCreated, "POST", "/api/v1/webhooks", strings.ReplaceAll(hook, ",", ", "), web.IdempotencyHeader, `"deploy-7"`)
 	if again.text("id") != id || again.text("secret") != first.text("secret") || again.header.Get("Location") != first.header.Get("Location") || again.header.Get("ETag") != first.header.Get("ETag") {
 		t.Errorf("answered %s, then %s", first.body, again.body)
 	}
 	if again.header.Get("Idempotency-Replayed") != "true" || first.header.Get("Idempotency-Replayed") != "" || warnsOfATwin(again) {
 		t.Errorf("the repetition has %v: %s", again.header, again.body)
 	}
-	h.do(http.StatusUnprocessableEntity, "POST", "/api/v1/webhooks", `{"queue":"orders","url":"https://example.com/other"}`, idempotencyHeader, "deploy-7").wantProblem(idempotencyHeader)
+	h.do(http.StatusUnprocessableEntity, "POST", "/api/v1/webhooks", `{"queue":"orders","url":"https://example.com/other"}`, web.IdempotencyHeader, "deploy-7").wantProblem(web.IdempotencyHeader)
 	if n := h.countWebhooks(); n != 1 {
 		t.Fatalf("%d webhooks, want 1", n)
 	}
 	// What happened to it since is shown, and a secret that signs no more is not.
 	h.do(http.StatusOK, "PATCH", "/api/v1/webhooks/"+id, `{"name":"renamed"}`)
-	if now := h.do(http.StatusCreated, "POST", "/api/v1/webhooks", hook, idempotencyHeader, "deploy-7"); now.text("name") != "renamed" || now.get("secret") == nil {
+	if now := h.do(http.StatusCreated, "POST", "/api/v1/webhooks", hook, web.IdempotencyHeader, "deploy-7"); now.text("name") != "renamed" || now.get("secret") == nil {
 		t.Errorf("after a change: %s", now.body)
 	}
 	h.do(http.StatusOK, "POST", "/api/v1/webhooks/"+id+"/rotate-secret", `{"overlap":"0s"}`)
-	if now := h.do(http.StatusCreated, "POST", "/api/v1/webhooks", hook, idempotencyHeader, "deploy-7"); now.get("secret") != nil {
+	if now := h.do(http.StatusCreated, "POST", "/api/v1/webhooks", hook, web.IdempotencyHeader, "deploy-7"); now.get("secret") != nil {
 		t.Error("the secret is shown after a rotation")
 	}
 	// Another key, or none, is another webhook, and says so.
 	for _, key := range []string{"deploy-8", ""} {
 		r := request("POST", "/api/v1/webhooks", hook)
 		if key != "" {
-			r.Header.Set(idempotencyHeader, key)
+			r.Header.Set(web.IdempotencyHeader, key)
 		}
 		if other := h.serve(http.StatusCreated, r); other.text("id") == id || !warnsOfATwin(other) {
 			t.Errorf("with the key %q: %s", key, other.body)
 		}
 	}
 	h.do(http.StatusNoContent, "DELETE", "/api/v1/webhooks/"+id, "")
-	if made := h.do(http.StatusCreated, "POST", "/api/v1/webhooks", hook, idempotencyHeader, "deploy-7"); made.header.Get("Idempotency-Replayed") != "" || made.text("secret") == first.text("secret") {
+	if made := h.do(http.StatusCreated, "POST", "/api/v1/webhooks", hook, web.IdempotencyHeader, "deploy-7"); made.header.Get("Idempotency-Replayed") != "" || made.text("secret") == first.text("secret") {
 		t.Errorf("after its deletion: %s", made.body)
 	}
 	for _, bad := range []string{`"open`, strings.Repeat("k", 300), "a b"} {
-		h.do(http.StatusBadRequest, "POST", "/api/v1/webhooks", hook, idempotencyHeader, bad).wantProblem(idempotencyHeader)
+		h.do(http.StatusBadRequest, "POST", "/api/v1/webhooks", hook, web.IdempotencyHeader, bad).wantProblem(web.IdempotencyHeader)
 	}
 }
 
 func TestTheSecretOfARepeatedRegistrationIsShownForADay(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := newHarness(t)
-		h.do(http.StatusCreated, "POST", "/api/v1/webhooks", hook, idempotencyHeader, "deploy-7")
+		h.do(http.StatusCreated, "POST", "/api/v1/webhooks", hook, web.IdempotencyHeader, "deploy-7")
 		time.Sleep(secretShownFor - time.Nanosecond)
-		if a := h.do(http.StatusCreated, "POST", "/api/v1/webhooks", hook, idempotencyHeader, "deploy-7"); a.get("secret") == nil {
+		if a := h.do(http.StatusCreated, "POST", "/api/v1/webhooks", hook, web.IdempotencyHeader, "deploy-7"); a.get("secret") == nil {
 			t.Error("the secret is not shown within a day")
 		}
 		time.Sleep(time.Nanosecond)
-		if a := h.do(http.StatusCreated, "POST", "/api/v1/webhooks", hook, idempotencyHeader, "deploy-7"); a.get("secret") != nil {
+		if a := h.do(http.StatusCreated, "POST", "/api/v1/webhooks", hook, web.IdempotencyHeader, "deploy-7"); a.get("secret") != nil {
 			t.Error("the secret is shown after a day")
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -48,7 +49,7 @@ var (
 
 // edit applies the fields of a request to reg: a merge patch (RFC 7396), where null
 // means the default. It gathers everything that is wrong.
-func (a *API) edit(reg *tables.Registration, in fields, as intent) error {
+func (a *API) edit(reg *tables.Registration, in web.Fields, as intent) error {
 	e := &editor{api: a, reg: reg, as: as}
 	if as != changing {
 		for _, required := range []string{"queue", "url"} {
@@ -60,12 +61,12 @@ func (a *API) edit(reg *tables.Registration, in fields, as intent) error {
 	if _, ok := in["secret"]; !ok && as == creating {
 		e.secret(json.RawMessage("null"))
 	}
-	for _, name := range in.names() {
+	for _, name := range in.Names() {
 		e.set(name, in[name])
 	}
 	e.checkFormat()
 	if len(e.problems) > 0 {
-		return invalid(e.problems...)
+		return web.Invalid(e.problems...)
 	}
 	return nil
 }
@@ -74,11 +75,11 @@ type editor struct {
 	api      *API
 	reg      *tables.Registration
 	as       intent
-	problems []fieldError
+	problems []web.FieldError
 }
 
 func (e *editor) fail(field, what, cure string) {
-	e.problems = append(e.problems, fieldError{field, what, cure})
+	e.problems = append(e.problems, web.Wrong(field, what, cure))
 }
 
 // refuse says what the webhook package has against a field.
@@ -120,7 +121,7 @@ func (e *editor) cureOf(field string) string {
 
 // read decodes raw into v and says whether it could.
 func (e *editor) read(field string, raw json.RawMessage, v any) bool {
-	if problem := decode(field, raw, v, e.cureOf(field)); problem != nil {
+	if problem := web.Decode(field, raw, v, e.cureOf(field)); problem != nil {
 		e.problems = append(e.problems, *problem)
 		return false
 	}
@@ -144,7 +145,7 @@ func (e *editor) set(name string, raw json.RawMessage) {
 	case "enabled":
 		var on bool
 		switch {
-		case isNull(raw): // a client that writes null for what it did not set must not enable what an operator disabled
+		case web.IsNull(raw): // a client that writes null for what it did not set must not enable what an operator disabled
 			e.fail(name, "is null", e.cureOf(name)+", or leave it out")
 		case e.read(name, raw, &on):
 			setEnabled(e.reg, on)
@@ -166,7 +167,7 @@ func (e *editor) set(name string, raw json.RawMessage) {
 		if e.as != changing {
 			known = createFields
 		}
-		e.problems = append(e.problems, unknownField(name, known))
+		e.problems = append(e.problems, web.UnknownField(name, known))
 	}
 }
 
@@ -176,7 +177,7 @@ func (e *editor) queue(raw json.RawMessage) {
 		return
 	}
 	if err := queue.ValidateName(name); err != nil {
-		e.problems = append(e.problems, badQueue(err))
+		e.problems = append(e.problems, web.BadQueue(err))
 		return
 	}
 	if e.as != creating && name != e.reg.Queue {
@@ -216,11 +217,11 @@ func (e *editor) name(raw json.RawMessage) {
 
 // headers merges: a header whose value is null is taken away.
 func (e *editor) headers(raw json.RawMessage) {
-	if isNull(raw) {
+	if web.IsNull(raw) {
 		e.reg.Headers = nil
 		return
 	}
-	var patch fields
+	var patch web.Fields
 	if !e.read("headers", raw, &patch) {
 		return
 	}
@@ -232,15 +233,15 @@ func (e *editor) headers(raw json.RawMessage) {
 	for name, value := range e.reg.Headers {
 		merged[name] = value
 	}
-	for _, name := range patch.names() {
+	for _, name := range patch.Names() {
 		for have := range merged {
 			if strings.EqualFold(have, name) { // header names are the same in any case
 				delete(merged, have)
 			}
 		}
-		field, value := "headers."+shownName(name), ""
+		field, value := "headers."+web.ShownName(name), ""
 		switch {
-		case isNull(patch[name]):
+		case web.IsNull(patch[name]):
 			continue
 		case !e.read(field, patch[name], &value):
 			return
@@ -273,7 +274,7 @@ func (e *editor) secret(raw json.RawMessage) {
 		e.fail("secret", "is not changed here", rotate)
 		return
 	}
-	if e.as == replacing && isNull(raw) {
+	if e.as == replacing && web.IsNull(raw) {
 		return
 	}
 	s, ok := e.readSecret(raw, e.reg.CreatedAt)
@@ -289,7 +290,7 @@ func (e *editor) secret(raw json.RawMessage) {
 // readSecret reads a secret in either form that ParseSecret takes; null has one
 // made.
 func (e *editor) readSecret(raw json.RawMessage, now time.Time) (webhook.Secret, bool) {
-	if isNull(raw) {
+	if web.IsNull(raw) {
 		return webhook.NewSecret(now), true
 	}
 	var text string
@@ -305,7 +306,7 @@ func (e *editor) readSecret(raw json.RawMessage, now time.Time) (webhook.Secret,
 
 func (e *editor) timeout(raw json.RawMessage) {
 	timeout := policy.Duration(e.api.WebhookTimeout)
-	if !isNull(raw) && !e.read("timeout", raw, &timeout) {
+	if !web.IsNull(raw) && !e.read("timeout", raw, &timeout) {
 		return
 	}
 	if t := time.Duration(timeout); t < minTimeout || t > maxTimeout {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -287,7 +288,7 @@ func (j *replayJob) list(ctx context.Context, page tables.Page) ([]tables.DeadLe
 		waited := try < listTries && waitOn(ctx, pause.C)
 		pause.Stop()
 		if !waited {
-			return nil, "", storageFault("list the dead letters", err)
+			return nil, "", web.StorageFault("list the dead letters", err)
 		}
 	}
 }
@@ -336,7 +337,7 @@ func (e skipError) Error() string { return string(e) }
 // skipReason says why err is no failure; empty when it is one.
 func skipReason(err error) string {
 	var skipped skipError
-	var p *problem
+	var p *web.Problem
 	switch {
 	case errors.As(err, &skipped):
 		return string(skipped)
@@ -344,7 +345,7 @@ func skipReason(err error) string {
 		return ""
 	case p.Status == http.StatusNotFound:
 		return skipChanged
-	case p.Status == http.StatusConflict && p.Type == problemType+"webhook-deleted":
+	case p.Status == http.StatusConflict && p.Type == web.ProblemType+"webhook-deleted":
 		return skipWebhook
 	case p.Status == http.StatusConflict:
 		return skipUnderWay
@@ -355,7 +356,7 @@ func skipReason(err error) string {
 // detailOf is what is said of an error to a caller: what a problem says, without its
 // cause, which is for the log.
 func detailOf(err error) string {
-	var p *problem
+	var p *web.Problem
 	if errors.As(err, &p) {
 		return p.Detail
 	}

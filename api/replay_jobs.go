@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -58,7 +59,7 @@ func (js *replayJobs) start(ctx context.Context, a *API, b bulk) (*replayJob, er
 	stored, err := js.put(ctx, tables.Job{}, v, js.instance)
 	if err != nil {
 		js.leave()
-		return nil, storageFault("store the replay job", err)
+		return nil, web.StorageFault("store the replay job", err)
 	}
 	js.forgetOld(ctx, a)
 	return js.begin(a, b, stored, v), nil
@@ -70,7 +71,7 @@ func (js *replayJobs) room() error {
 	defer js.mu.Unlock()
 	switch {
 	case js.stopped:
-		return newProblem(http.StatusServiceUnavailable, "stopping", "The process is stopping", "No job is started any more. Send the request to another instance, or again in a moment.")
+		return web.NewProblem(http.StatusServiceUnavailable, "stopping", "The process is stopping", "No job is started any more. Send the request to another instance, or again in a moment.")
 	case len(js.jobs)+js.begun >= maxJobs:
 		return tooManyJobs()
 	}
@@ -129,7 +130,7 @@ func (js *replayJobs) get(ctx context.Context, id string) (replayJobView, error)
 func (js *replayJobs) list(ctx context.Context) ([]replayJobView, error) {
 	stored, err := js.store.ListJobs(ctx)
 	if err != nil {
-		return nil, storageFault("read the replay jobs", err)
+		return nil, web.StorageFault("read the replay jobs", err)
 	}
 	views := []replayJobView{}
 	for _, s := range stored {
@@ -190,7 +191,7 @@ func (js *replayJobs) cancel(ctx context.Context, id string) (replayJobView, err
 
 // cancelStored asks the process that has the job to end it, or ends it where there is none.
 func (js *replayJobs) cancelStored(ctx context.Context, id string) (v replayJobView, err error) {
-	for range maxTries {
+	for range web.MaxTries {
 		var stored tables.Job
 		if stored, v, err = js.find(ctx, id); err != nil || v.State != jobRunning {
 			return v, err
@@ -208,7 +209,7 @@ func (js *replayJobs) cancelStored(ctx context.Context, id string) (v replayJobV
 		}
 	}
 	if err != nil {
-		return v, storageFault("cancel the replay job", err)
+		return v, web.StorageFault("cancel the replay job", err)
 	}
 	return v, nil
 }

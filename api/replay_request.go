@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -32,7 +33,7 @@ func (a *API) startReplayJob(w http.ResponseWriter, r *http.Request) error {
 	case "":
 		b.filter.Status = tables.Waiting
 	case tables.Replayed:
-		return invalid(fieldError{"status", "is replayed, and those were sent already", "use waiting (the default), or replaying for replays that never came; replay single ones at /api/v1/dead-letters/{id}/replay"})
+		return web.Invalid(web.Wrong("status", "is replayed, and those were sent already", "use waiting (the default), or replaying for replays that never came; replay single ones at /api/v1/dead-letters/{id}/replay"))
 	}
 	if b.dryRun {
 		skip, err := a.foreseeSkip(r.Context(), b)
@@ -43,22 +44,22 @@ func (a *API) startReplayJob(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		return writeJSON(w, http.StatusOK, dryRunView(b, c))
+		return web.WriteJSON(w, http.StatusOK, dryRunView(b, c))
 	}
 	job, err := a.replays.start(r.Context(), a, b)
 	if err != nil {
 		return err
 	}
-	a.Logger.Info("replay by filter started", "job", job.id, "rate", b.rate, "limit", b.limit, "force", b.force, "filter", b.view(), "api_key", noteOf(r).key)
+	a.Logger.Info("replay by filter started", "job", job.id, "rate", b.rate, "limit", b.limit, "force", b.force, "filter", b.view(), "api_key", web.NoteOf(r).Key)
 	w.Header().Set("Location", replaysPath+job.id)
-	return writeJSON(w, http.StatusAccepted, job.view())
+	return web.WriteJSON(w, http.StatusAccepted, job.view())
 }
 
 // foreseeSkip says what a job would leave out, as far as can be told beforehand.
 func (a *API) foreseeSkip(ctx context.Context, b bulk) (func(tables.DeadLetter) string, error) {
 	all, _, err := a.Webhooks.ListWebhooks(ctx)
 	if err != nil {
-		return nil, storageFault("read the webhooks", err)
+		return nil, web.StorageFault("read the webhooks", err)
 	}
 	there := map[string]bool{"": true}
 	for _, reg := range all {
@@ -86,43 +87,43 @@ func (b bulk) skip(d tables.DeadLetter) string {
 }
 
 func (a *API) listReplayJobs(w http.ResponseWriter, r *http.Request) error {
-	if err := readQuery(r).err(); err != nil {
+	if err := web.ReadQuery(r).Err(); err != nil {
 		return err
 	}
 	views, err := a.replays.list(r.Context())
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, newList(views, ""))
+	return web.WriteJSON(w, http.StatusOK, web.NewList(views, ""))
 }
 
 func (a *API) getReplayJob(w http.ResponseWriter, r *http.Request) error {
-	if err := readQuery(r).err(); err != nil {
+	if err := web.ReadQuery(r).Err(); err != nil {
 		return err
 	}
-	job, err := a.replays.get(r.Context(), pathParam(r, "id"))
+	job, err := a.replays.get(r.Context(), web.PathParam(r, "id"))
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, job)
+	return web.WriteJSON(w, http.StatusOK, job)
 }
 
 func (a *API) cancelReplayJob(w http.ResponseWriter, r *http.Request) error {
-	if err := readQuery(r).err(); err != nil {
+	if err := web.ReadQuery(r).Err(); err != nil {
 		return err
 	}
-	job, err := a.replays.cancel(r.Context(), pathParam(r, "id"))
+	job, err := a.replays.cancel(r.Context(), web.PathParam(r, "id"))
 	if err != nil {
 		return err
 	}
-	a.Logger.Info("replay by filter canceled", "job", job.ID, "state", job.State, "api_key", noteOf(r).key)
-	return writeJSON(w, http.StatusOK, job)
+	a.Logger.Info("replay by filter canceled", "job", job.ID, "state", job.State, "api_key", web.NoteOf(r).Key)
+	return web.WriteJSON(w, http.StatusOK, job)
 }
 
-var noReplayJob = missing("replay job", "No replay job has that id. Of those that have ended the last 50 are kept.", "id", "take an id from GET /api/v1/replays")
+var noReplayJob = web.Missing("replay job", "No replay job has that id. Of those that have ended the last 50 are kept.", "id", "take an id from GET /api/v1/replays")
 
-func tooManyJobs() *problem {
-	return conflict("too-many-replay-jobs", "Too many replay jobs are running",
+func tooManyJobs() *web.Problem {
+	return web.Conflict("too-many-replay-jobs", "Too many replay jobs are running",
 		fmt.Sprintf("This process runs at most %d replay jobs at once.", maxJobs),
-		fieldError{"request", "would start one job too many", "wait until one has ended, or cancel one: GET /api/v1/replays lists them"})
+		web.Wrong("request", "would start one job too many", "wait until one has ended, or cancel one: GET /api/v1/replays lists them"))
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -62,7 +63,7 @@ func (js *replayJobs) put(ctx context.Context, before tables.Job, v replayJobVie
 func (js *replayJobs) find(ctx context.Context, id string) (tables.Job, replayJobView, error) {
 	list, err := js.store.ListJobs(ctx)
 	if err != nil {
-		return tables.Job{}, replayJobView{}, storageFault("read the replay jobs", err)
+		return tables.Job{}, replayJobView{}, web.StorageFault("read the replay jobs", err)
 	}
 	for _, j := range list {
 		if v, ok := viewOf(j); ok && j.ID == id {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook/content"
@@ -53,7 +54,7 @@ type secretView struct {
 // webhookList also names the rows that can't be read, so that one of them does not
 // hide the others.
 type webhookList struct {
-	list[webhookView]
+	web.List[webhookView]
 	Unreadable []unreadableView `json:"unreadable,omitempty"`
 }
 
@@ -68,8 +69,8 @@ func (a *API) view(r *http.Request, reg tables.Registration) webhookView {
 	v := webhookView{
 		ID: reg.ID, Name: reg.Name, Queue: reg.Queue, URL: reg.URL, Headers: map[string]string{},
 		Timeout: policy.Duration(reg.Timeout), Enabled: reg.Enabled, DisabledReason: reg.DisabledReason,
-		DisabledAt: utc(reg.DisabledAt), Policy: reg.Policy, Flow: reg.Flow.OrDefault(), Filter: reg.Filter, Format: cmp.Or(reg.Format, content.FormatRaw), HTTPVersion: httpVersionOf(reg), Secrets: []secretView{},
-		ResetAt: utc(reg.ResetAt), CreatedAt: utc(reg.CreatedAt), UpdatedAt: utc(reg.UpdatedAt),
+		DisabledAt: web.UTC(reg.DisabledAt), Policy: reg.Policy, Flow: reg.Flow.OrDefault(), Filter: reg.Filter, Format: cmp.Or(reg.Format, content.FormatRaw), HTTPVersion: httpVersionOf(reg), Secrets: []secretView{},
+		ResetAt: web.UTC(reg.ResetAt), CreatedAt: web.UTC(reg.CreatedAt), UpdatedAt: web.UTC(reg.UpdatedAt),
 	}
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		v.Status = a.status(r, reg)
@@ -79,7 +80,7 @@ func (a *API) view(r *http.Request, reg tables.Registration) webhookView {
 		v.Headers[name] = redacted
 	}
 	for _, s := range reg.Secrets {
-		v.Secrets = append(v.Secrets, secretView{utc(s.CreatedAt), utc(s.ExpiresAt)})
+		v.Secrets = append(v.Secrets, secretView{web.UTC(s.CreatedAt), web.UTC(s.ExpiresAt)})
 	}
 	slices.SortStableFunc(v.Secrets, func(a, b secretView) int { return b.CreatedAt.Compare(a.CreatedAt) })
 	return v
@@ -109,26 +110,26 @@ func shownURL(raw string, whole bool) string {
 }
 
 func (a *API) writeWebhook(w http.ResponseWriter, r *http.Request, status int, reg tables.Registration) error {
-	w.Header().Set("ETag", etagOf(reg.ETag))
-	return writeJSON(w, status, a.view(r, reg))
+	w.Header().Set("ETag", web.EtagOf(reg.ETag))
+	return web.WriteJSON(w, status, a.view(r, reg))
 }
 
 // listWebhooks lists the registrations in ascending order of id.
 func (a *API) listWebhooks(w http.ResponseWriter, r *http.Request) error {
-	q := readQuery(r, "queue", "enabled", "limit", "cursor")
-	name, enabled := q.queue(), q.bool("enabled")
-	page := q.page()
-	if err := q.err(); err != nil {
+	q := web.ReadQuery(r, "queue", "enabled", "limit", "cursor")
+	name, enabled := q.Queue(), q.Bool("enabled")
+	page := q.Page()
+	if err := q.Err(); err != nil {
 		return err
 	}
 	all, bad, err := a.Webhooks.ListWebhooks(r.Context())
 	if err != nil {
-		return storageFault("list the webhooks", err)
+		return web.StorageFault("list the webhooks", err)
 	}
 	all = slices.DeleteFunc(all, func(reg tables.Registration) bool {
-		return name != "" && reg.Queue != name || q.values.Has("enabled") && reg.Enabled != enabled
+		return name != "" && reg.Queue != name || q.Values.Has("enabled") && reg.Enabled != enabled
 	})
-	all, next, err := pageByName(all, func(reg tables.Registration) string { return reg.ID }, page)
+	all, next, err := web.PageByName(all, func(reg tables.Registration) string { return reg.ID }, page)
 	if err != nil {
 		return err
 	}
@@ -136,15 +137,15 @@ func (a *API) listWebhooks(w http.ResponseWriter, r *http.Request) error {
 	for i, reg := range all {
 		views[i] = a.view(r, reg)
 	}
-	answer := webhookList{list: newList(views, next)}
+	answer := webhookList{List: web.NewList(views, next)}
 	for _, b := range bad {
 		answer.Unreadable = append(answer.Unreadable, unreadableView{b.ID, "its row in storage can't be read, so nothing is sent to it; delete and register it again"})
 	}
-	return writeJSON(w, http.StatusOK, answer)
+	return web.WriteJSON(w, http.StatusOK, answer)
 }
 
 func (a *API) getWebhook(w http.ResponseWriter, r *http.Request) error {
-	if err := readQuery(r).err(); err != nil {
+	if err := web.ReadQuery(r).Err(); err != nil {
 		return err
 	}
 	reg, err := a.loadWebhook(r)
@@ -153,16 +154,16 @@ func (a *API) getWebhook(w http.ResponseWriter, r *http.Request) error {
 	}
 	view := a.view(r, reg)
 	a.tellInwardName(r.Context(), reg, view.Status)
-	w.Header().Set("ETag", etagOf(reg.ETag))
-	return writeJSON(w, http.StatusOK, view)
+	w.Header().Set("ETag", web.EtagOf(reg.ETag))
+	return web.WriteJSON(w, http.StatusOK, view)
 }
 
 // patchWebhook changes what the merge patch (RFC 7396) names.
 func (a *API) patchWebhook(w http.ResponseWriter, r *http.Request) error {
-	if err := readQuery(r).err(); err != nil {
+	if err := web.ReadQuery(r).Err(); err != nil {
 		return err
 	}
-	in, err := readFields(w, r, false)
+	in, err := web.ReadFields(w, r, false)
 	if err != nil {
 		return err
 	}
@@ -193,7 +194,7 @@ func (a *API) disableWebhook(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) switchWebhook(w http.ResponseWriter, r *http.Request, on bool) error {
-	if err := errors.Join(readQuery(r).err(), noBody(w, r)); err != nil {
+	if err := errors.Join(web.ReadQuery(r).Err(), web.NoBody(w, r)); err != nil {
 		return err
 	}
 	return a.changeAndShow(w, r, func(reg *tables.Registration) error {
@@ -221,41 +222,41 @@ func setEnabled(reg *tables.Registration, on bool) {
 // reason: the note about the queue, which is written before, makes the dispatcher watch
 // over it. A row that can't be read can be deleted too; nothing says on which queue.
 func (a *API) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
-	if err := errors.Join(readQuery(r).err(), noBody(w, r)); err != nil {
+	if err := errors.Join(web.ReadQuery(r).Err(), web.NoBody(w, r)); err != nil {
 		return err
 	}
-	id, etag := pathParam(r, "id"), ""
+	id, etag := web.PathParam(r, "id"), ""
 	if !webhookID(id) {
 		return noWebhook
 	}
 	all, _, err := a.Webhooks.ListWebhooks(r.Context())
 	if err != nil {
-		return storageFault("read the webhook", err)
+		return web.StorageFault("read the webhook", err)
 	}
 	if i := slices.IndexFunc(all, func(reg tables.Registration) bool { return reg.ID == id }); i >= 0 {
-		if want := ifMatch(r); want != "" {
-			if !matches(want, all[i].ETag) {
-				return errPrecondition
+		if want := web.IfMatch(r); want != "" {
+			if !web.Matches(want, all[i].ETag) {
+				return web.ErrPrecondition
 			}
 			etag = all[i].ETag
 		}
 		left := tables.LeftQueue{Queue: all[i].Queue, At: time.Now().UTC().Truncate(time.Millisecond)}
 		if err := a.LeftQueues.PutLeftQueue(r.Context(), left); err != nil {
-			return storageFault("note that the queue loses a webhook", err)
+			return web.StorageFault("note that the queue loses a webhook", err)
 		}
-	} else if ifMatch(r) != "" { // it is gone, or can't be read and compared
+	} else if web.IfMatch(r) != "" { // it is gone, or can't be read and compared
 		if _, err := a.loadWebhook(r); err != nil {
 			return err
 		}
-		return errPrecondition
+		return web.ErrPrecondition
 	}
 	switch err := a.Webhooks.DeleteWebhook(r.Context(), id, etag); {
 	case errors.Is(err, tables.ErrNotFound):
 		return noWebhook
 	case errors.Is(err, tables.ErrConflict):
-		return errPrecondition
+		return web.ErrPrecondition
 	case err != nil:
-		return storageFault("delete the webhook", err)
+		return web.StorageFault("delete the webhook", err)
 	}
 	a.forgetHealth(r.Context(), id)
 	a.registryChanged()
@@ -263,7 +264,7 @@ func (a *API) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-var noWebhook = missing("webhook", "No webhook has that id. It may have been deleted.", "id", "take an id from GET /api/v1/webhooks")
+var noWebhook = web.Missing("webhook", "No webhook has that id. It may have been deleted.", "id", "take an id from GET /api/v1/webhooks")
 
 // webhookID reports whether an id can be one: storage is not asked for others.
 func webhookID(id string) bool {
@@ -273,7 +274,7 @@ func webhookID(id string) bool {
 }
 
 func (a *API) loadWebhook(r *http.Request) (tables.Registration, error) {
-	id := pathParam(r, "id")
+	id := web.PathParam(r, "id")
 	if !webhookID(id) {
 		return tables.Registration{}, noWebhook
 	}
@@ -282,7 +283,7 @@ func (a *API) loadWebhook(r *http.Request) (tables.Registration, error) {
 	case errors.Is(err, tables.ErrNotFound):
 		return tables.Registration{}, noWebhook
 	case err != nil:
-		return tables.Registration{}, storageFault("read the webhook", err)
+		return tables.Registration{}, web.StorageFault("read the webhook", err)
 	}
 	return reg, nil
 }
@@ -299,14 +300,14 @@ func (a *API) changeAndShow(w http.ResponseWriter, r *http.Request, f func(*tabl
 // else wrote in between. A caller who sent If-Match wants to know instead, and the
 // next round finds out. Nothing is written when f changed nothing.
 func (a *API) change(r *http.Request, f func(*tables.Registration) error) (tables.Registration, error) {
-	want := ifMatch(r)
-	for range maxTries {
+	want := web.IfMatch(r)
+	for range web.MaxTries {
 		reg, err := a.loadWebhook(r)
 		if err != nil {
 			return reg, err
 		}
-		if want != "" && !matches(want, reg.ETag) {
-			return reg, errPrecondition
+		if want != "" && !web.Matches(want, reg.ETag) {
+			return reg, web.ErrPrecondition
 		}
 		next := reg
 		if err := f(&next); err != nil {
@@ -327,8 +328,8 @@ func (a *API) change(r *http.Request, f func(*tables.Registration) error) (table
 		case errors.Is(err, tables.ErrNotFound):
 			return reg, noWebhook
 		case !errors.Is(err, tables.ErrConflict):
-			return reg, storageFault("change the webhook", err)
+			return reg, web.StorageFault("change the webhook", err)
 		}
 	}
-	return tables.Registration{}, errBusyRow
+	return tables.Registration{}, web.ErrBusyRow
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/webhook"
 )
@@ -158,7 +159,7 @@ func TestBadRegistrationsNameTheFieldAndTheCure(t *testing.T) {
 	h.do(http.StatusBadRequest, "POST", "/api/v1/webhooks", `null`, "Content-Type", "application/json").wantProblem("body")
 	h.do(http.StatusBadRequest, "POST", "/api/v1/webhooks", ``, "Content-Type", "application/json").wantProblem("body")
 	h.do(http.StatusUnsupportedMediaType, "POST", "/api/v1/webhooks", `"x"`, "Content-Type", "text/plain").wantProblem("Content-Type")
-	h.do(http.StatusRequestEntityTooLarge, "POST", "/api/v1/webhooks", `{"name":"`+strings.Repeat("a", maxJSONBytes)+`"}`).wantProblem("body")
+	h.do(http.StatusRequestEntityTooLarge, "POST", "/api/v1/webhooks", `{"name":"`+strings.Repeat("a", web.MaxJSONBytes)+`"}`).wantProblem("body")
 	if got := h.do(http.StatusOK, "GET", "/api/v1/webhooks", "").get("data"); len(got.([]any)) != 0 {
 		t.Errorf("something was registered: %v", got)
 	}

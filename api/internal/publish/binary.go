@@ -1,4 +1,4 @@
-package api
+package publish
 
 import (
 	"encoding/json"
@@ -9,6 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/webhook/content"
 )
@@ -32,7 +33,7 @@ func hasAttributes(h http.Header) bool {
 // binaryEvent makes one event in the JSON format of a request in binary mode (CloudEvents
 // HTTP protocol binding 1.0.2, section 3.1). The same request always gives the same
 // bytes: by them a copy is recognised. contentType is empty for the usual one of data.
-func binaryEvent(h http.Header, data []byte, contentType string) ([]byte, []fieldError) {
+func binaryEvent(h http.Header, data []byte, contentType string) ([]byte, []web.FieldError) {
 	attributes, problems := headerAttributes(h)
 	if contentType == "" && len(data) > 0 {
 		contentType = queue.DefaultContentType(data)
@@ -60,7 +61,7 @@ func binaryEvent(h http.Header, data []byte, contentType string) ([]byte, []fiel
 
 	_, wrong := readEvent(doc, binaryField)
 	for _, p := range wrong { // what is wrong with a header already would be missed too
-		if !slices.ContainsFunc(problems, func(known fieldError) bool { return known.Field == p.Field }) {
+		if !slices.ContainsFunc(problems, func(known web.FieldError) bool { return known.Field == p.Field }) {
 			problems = append(problems, p)
 		}
 	}
@@ -103,11 +104,11 @@ func eventData(data []byte, contentType string) (name string, value []byte) {
 }
 
 // headerAttributes reads the ce-* headers.
-func headerAttributes(h http.Header) (map[string]string, []fieldError) {
+func headerAttributes(h http.Header) (map[string]string, []web.FieldError) {
 	attributes := map[string]string{}
-	var problems []fieldError
+	var problems []web.FieldError
 	fail := func(name, what, cure string) {
-		problems = append(problems, fieldError{attributePrefix + shownName(name), what, cure})
+		problems = append(problems, web.Wrong(attributePrefix+web.ShownName(name), what, cure))
 	}
 	for _, header := range slices.Sorted(maps.Keys(h)) {
 		name, ok := strings.CutPrefix(strings.ToLower(header), attributePrefix)
@@ -147,7 +148,7 @@ func headerText(value string) (text, what, cure string) {
 	}
 	if strings.HasPrefix(value, `"`) { // what older versions of the binding wrote
 		var ok bool
-		if value, ok = unquoteHeader(value); !ok {
+		if value, ok = web.UnquoteHeader(value); !ok {
 			return "", "begins with a quote that does not end with the value", encode
 		}
 	}
@@ -167,23 +168,6 @@ func headerText(value string) (text, what, cure string) {
 		return "", "is not UTF-8 once it is percent-decoded", encode
 	}
 	return string(decoded), "", ""
-}
-
-// unquoteHeader reads a quoted-string of RFC 9110, section 5.6.4.
-func unquoteHeader(value string) (string, bool) {
-	var text []byte
-	for i := 1; i < len(value); i++ {
-		switch value[i] {
-		case '"':
-			return string(text), i == len(value)-1
-		case '\\':
-			if i++; i == len(value) {
-				return "", false
-			}
-		}
-		text = append(text, value[i])
-	}
-	return "", false
 }
 
 func isHex(c byte) bool {

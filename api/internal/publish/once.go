@@ -1,4 +1,4 @@
-package api
+package publish
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -37,7 +38,7 @@ func (p publication) fingerprint() string {
 // notes its id on the claim; everyone else gets that answer. When this process dies in
 // between, the claim lapses and a repeated request sends a second message, which the
 // dispatcher drops, because both carry the key.
-func (a *publisher) publishOnce(w http.ResponseWriter, r *http.Request, p publication) error {
+func (a *Publisher) publishOnce(w http.ResponseWriter, r *http.Request, p publication) error {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	c := tables.Claim{
 		Key: tables.ClaimKey("publish", p.queue, p.key), Owner: rand.Text(), At: now, Until: now.Add(keyClaimLife),
@@ -49,7 +50,7 @@ func (a *publisher) publishOnce(w http.ResponseWriter, r *http.Request, p public
 	current, won, err := a.claimKey(ctx, c)
 	if err != nil {
 		a.releaseKey(ctx, c)
-		fault := storageFault("look up the Idempotency-Key", err)
+		fault := web.StorageFault("look up the Idempotency-Key", err)
 		fault.Detail = "Storage could not be asked whether this Idempotency-Key was used before, so nothing was published. Send the request again in a moment, with the same key; /readyz says what is wrong."
 		return fault
 	}
@@ -78,7 +79,7 @@ func (a *publisher) publishOnce(w http.ResponseWriter, r *http.Request, p public
 }
 
 // claimKey asks for the claim. An error says neither yes nor no.
-func (a *publisher) claimKey(ctx context.Context, c tables.Claim) (current tables.Claim, won bool, err error) {
+func (a *Publisher) claimKey(ctx context.Context, c tables.Claim) (current tables.Claim, won bool, err error) {
 	for range keyTries {
 		tryCtx, cancel := context.WithTimeout(ctx, keyTableTime)
 		current, won, err = a.Claims.Claim(tryCtx, c, time.Now())
@@ -92,7 +93,7 @@ func (a *publisher) claimKey(ctx context.Context, c tables.Claim) (current table
 
 // releaseKey frees the key of a message that was not sent. Where that fails it is free
 // when the claim lapses.
-func (a *publisher) releaseKey(ctx context.Context, c tables.Claim) {
+func (a *Publisher) releaseKey(ctx context.Context, c tables.Claim) {
 	ctx, cancel := context.WithTimeout(ctx, keyTableTime)
 	defer cancel()
 	_ = a.Claims.ReleaseClaim(ctx, c)
@@ -100,7 +101,7 @@ func (a *publisher) releaseKey(ctx context.Context, c tables.Claim) {
 
 // finishKey notes the message on the claim. Its Until, which does not end a claim that is
 // done, is when the message was inserted.
-func (a *publisher) finishKey(r *http.Request, name string, c tables.Claim) {
+func (a *Publisher) finishKey(r *http.Request, name string, c tables.Claim) {
 	var err error
 	for range keyTries {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), keyTableTime)
@@ -113,21 +114,21 @@ func (a *publisher) finishKey(r *http.Request, name string, c tables.Claim) {
 	if err != nil {
 		a.unfinished.Add(r.Context(), 1)
 		a.Logger.WarnContext(r.Context(), "published, but the idempotency key could not be kept; a repeated request sends another message, which is dropped when it is received",
-			"message", c.MessageID, "queue", name, "request_id", noteOf(r).id, "error", err)
+			"message", c.MessageID, "queue", name, "request_id", web.NoteOf(r).ID, "error", err)
 	}
 }
 
 // answerAgain answers a request whose key somebody has: mine lost to current.
-func (a *publisher) answerAgain(w http.ResponseWriter, r *http.Request, p publication, current, mine tables.Claim) error {
+func (a *Publisher) answerAgain(w http.ResponseWriter, r *http.Request, p publication, current, mine tables.Claim) error {
 	switch {
 	case current.BodyHash != mine.BodyHash:
-		return newProblem(http.StatusUnprocessableEntity, "idempotency-key-reused", "The Idempotency-Key was used for another message",
+		return web.NewProblem(http.StatusUnprocessableEntity, "idempotency-key-reused", "The Idempotency-Key was used for another message",
 			"A request with this key and another body, content type, delay or ttl was sent to this queue within the last 7 days.",
-			fieldError{idempotencyHeader, "was used for another message", "use a new key for each message, and the old one only to repeat the very same request"})
+			web.Wrong(web.IdempotencyHeader, "was used for another message", "use a new key for each message, and the old one only to repeat the very same request"))
 	case current.State != tables.Done:
-		problem := conflict("in-progress", "The same request is in progress", "A request with this Idempotency-Key has not ended yet, or was cut short less than half a minute ago.",
-			fieldError{idempotencyHeader, "is in use by a request that has not ended", "send the same request again after the time in Retry-After: it is answered as the first one was"})
-		problem.header = map[string]string{"Retry-After": seconds(inProgressPause)}
+		problem := web.Conflict("in-progress", "The same request is in progress", "A request with this Idempotency-Key has not ended yet, or was cut short less than half a minute ago.",
+			web.Wrong(web.IdempotencyHeader, "is in use by a request that has not ended", "send the same request again after the time in Retry-After: it is answered as the first one was"))
+		problem.Header = map[string]string{"Retry-After": web.Seconds(inProgressPause)}
 		return problem
 	}
 	sent := queue.Sent{ID: current.MessageID, InsertedAt: current.Until}
@@ -145,8 +146,8 @@ func (a *publisher) answerAgain(w http.ResponseWriter, r *http.Request, p public
 // sentPerhaps answers when storage gave no answer to a send under a key. The claim is left
 // to lapse, so that a repeated request comes after whatever became of this one.
 func sentPerhaps(err error) error {
-	p := storageFault("publish the message", err)
+	p := web.StorageFault("publish the message", err)
 	p.Detail = "Storage did not answer, so the message may or may not be in the queue. Sending the same request again with the same Idempotency-Key is safe: the message is delivered once. Wait as Retry-After says; /readyz says what is wrong."
-	p.header["Retry-After"] = seconds(keyClaimLife)
+	p.Header["Retry-After"] = web.Seconds(keyClaimLife)
 	return p
 }

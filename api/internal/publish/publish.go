@@ -1,4 +1,6 @@
-package api
+// Package publish sends messages to queues for the API: one, an event in any form, or a batch of
+// them, once for each Idempotency-Key. It reads nothing back and manages nothing.
+package publish
 
 import (
 	"context"
@@ -13,6 +15,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -44,7 +47,7 @@ type publication struct {
 }
 
 // publisherOptions are what publishing needs of others.
-type publisherOptions struct {
+type Options struct {
 	Queues     queue.Service
 	Deliveries tables.Deliveries
 	Claims     tables.Claims
@@ -60,14 +63,14 @@ type publisherOptions struct {
 	Logger   *slog.Logger
 }
 
-// publisher publishes messages, and manages nothing. Safe for concurrent use.
-type publisher struct {
-	publisherOptions
+// Publisher publishes messages, and manages nothing. Safe for concurrent use.
+type Publisher struct {
+	Options
 	published, unrecorded, unfinished metric.Int64Counter
 }
 
-func newPublisher(o publisherOptions) (*publisher, error) {
-	a := &publisher{publisherOptions: o}
+func New(o Options) (*Publisher, error) {
+	a := &Publisher{Options: o}
 	var errs [3]error
 	a.published, errs[0] = o.Meter.Int64Counter("pushlease.messages.published",
 		metric.WithUnit("{message}"), metric.WithDescription("Messages sent to a queue through the API."))
@@ -84,23 +87,23 @@ func newPublisher(o publisherOptions) (*publisher, error) {
 	return a, nil
 }
 
-// publish sends what the request says to a queue: its body as it is, a CloudEvents event
+// Publish sends what the request says to a queue: its body as it is, a CloudEvents event
 // of structured or binary mode, or a batch of events.
-func (a *publisher) publish(w http.ResponseWriter, r *http.Request) error {
-	name, badQueue := queueParam(r)
+func (a *Publisher) Publish(w http.ResponseWriter, r *http.Request) error {
+	name, badQueue := web.QueueParam(r)
 	opts, badOptions := publishOptions(r)
 	mode, badMode := readMode(r)
-	key, badKey := idempotencyKey(r)
+	key, badKey := web.IdempotencyKey(r)
 	if mode == batched && key != "" {
 		badKey = keyWithBatch
 	}
 	p := publication{queue: name, opts: opts}
-	wrong := together(badQueue, badOptions, badMode, badKey)
+	wrong := web.Together(badQueue, badOptions, badMode, badKey)
 	if mode == batched {
 		return a.publishBatch(w, r, p, wrong)
 	}
 	out, err := readOutgoing(w, r, mode)
-	if err = together(wrong, err); err != nil {
+	if err = web.Together(wrong, err); err != nil {
 		return err
 	}
 	p.outgoing, p.key = out, key
@@ -132,7 +135,7 @@ type RecordedSends interface {
 
 // send stores the message, with its record where the store can. When it was not handed to
 // the dispatcher, that is to be woken.
-func (a *publisher) send(ctx context.Context, p publication) (sent queue.Sent, handed bool, err error) {
+func (a *Publisher) send(ctx context.Context, p publication) (sent queue.Sent, handed bool, err error) {
 	if a.RecordedSends != nil {
 		d := newPublished(p, a.Encoding(p.queue))
 		sent, handed, err = a.RecordedSends.SendRecorded(ctx, p.queue, p.text, p.opts, func(sent queue.Sent) tables.Record {
@@ -152,11 +155,11 @@ func (a *publisher) send(ctx context.Context, p publication) (sent queue.Sent, h
 }
 
 // accepted writes the answer of a publish.
-func (a *publisher) accepted(w http.ResponseWriter, r *http.Request, p publication, sent queue.Sent) error {
+func (a *Publisher) accepted(w http.ResponseWriter, r *http.Request, p publication, sent queue.Sent) error {
 	w.Header().Set("Location", "/api/v1/messages/"+url.PathEscape(sent.ID))
 	view := newPublishedView(p, sent)
 	view.Warnings = a.Warnings(r.Context(), p.queue)
-	return writeJSON(w, http.StatusAccepted, view)
+	return web.WriteJSON(w, http.StatusAccepted, view)
 }
 
 func newPublishedView(p publication, sent queue.Sent) publishedView {
@@ -164,54 +167,54 @@ func newPublishedView(p publication, sent queue.Sent) publishedView {
 		MessageID:  sent.ID,
 		Queue:      p.queue,
 		InsertedAt: sent.InsertedAt.UTC(),
-		ExpiresAt:  utc(sent.ExpiresAt),
+		ExpiresAt:  web.UTC(sent.ExpiresAt),
 		VisibleAt:  sent.InsertedAt.Add(p.opts.Delay).UTC(),
 	}
 }
 
 // publishOptions reads delay and ttl.
 func publishOptions(r *http.Request) (queue.SendOptions, error) {
-	q := readQuery(r, "delay", "ttl")
-	opts := queue.SendOptions{Delay: q.seconds("delay", queue.MaxDelay)}
-	switch q.values.Get("ttl") {
+	q := web.ReadQuery(r, "delay", "ttl")
+	opts := queue.SendOptions{Delay: q.Seconds("delay", queue.MaxDelay)}
+	switch q.Values.Get("ttl") {
 	case "":
 	case "never":
 		opts.TTL = queue.NoExpiry
 	default:
 		const century = 100 * 365 * 24 * time.Hour
-		if opts.TTL = q.seconds("ttl", century); opts.TTL == 0 && len(q.problems) == 0 {
-			q.fail("ttl", "is not positive", "give a duration such as 24h, or never, or leave it out for 7 days")
+		if opts.TTL = q.Seconds("ttl", century); opts.TTL == 0 && len(q.Problems) == 0 {
+			q.Fail("ttl", "is not positive", "give a duration such as 24h, or never, or leave it out for 7 days")
 		}
 	}
 	life := opts.TTL
 	if life == 0 {
 		life = queue.DefaultTTL
 	}
-	if len(q.problems) == 0 && opts.TTL != queue.NoExpiry && opts.Delay >= life {
-		q.fail("delay", fmt.Sprintf("is not shorter than the message's life of %s", life), "give a shorter delay, or a longer ttl such as ttl=never")
+	if len(q.Problems) == 0 && opts.TTL != queue.NoExpiry && opts.Delay >= life {
+		q.Fail("delay", fmt.Sprintf("is not shorter than the message's life of %s", life), "give a shorter delay, or a longer ttl such as ttl=never")
 	}
-	return opts, q.err()
+	return opts, q.Err()
 }
 
 // sendProblem says what a failed Encode or Send means to the publisher.
-func sendProblem(err error) *problem {
+func sendProblem(err error) *web.Problem {
 	switch {
 	case errors.Is(err, queue.ErrTooLarge):
-		return newProblem(http.StatusRequestEntityTooLarge, "too-large", "The message is too large",
+		return web.NewProblem(http.StatusRequestEntityTooLarge, "too-large", "The message is too large",
 			fmt.Sprintf("The message does not fit into the %d bytes that a queue message can have.", queue.MaxTextBytes),
-			fieldError{"body", fmt.Sprintf("does not fit into %d bytes as it is stored", queue.MaxTextBytes),
-				"send at most about 48,000 bytes where the body is binary or has a content type of its own; put larger payloads into a blob and send its address"})
+			web.Wrong("body", fmt.Sprintf("does not fit into %d bytes as it is stored", queue.MaxTextBytes),
+				"send at most about 48,000 bytes where the body is binary or has a content type of its own; put larger payloads into a blob and send its address"))
 	case errors.Is(err, queue.ErrUnsendable):
-		return newProblem(http.StatusUnprocessableEntity, "unsendable", "The queue can't carry this body",
+		return web.NewProblem(http.StatusUnprocessableEntity, "unsendable", "The queue can't carry this body",
 			"The body has characters that this queue can't carry under its encoding.",
-			fieldError{"body", "has characters that the queue's encoding can't carry", "set the queue's encoding to auto or base64, or send other bytes"})
+			web.Wrong("body", "has characters that the queue's encoding can't carry", "set the queue's encoding to auto or base64, or send other bytes"))
 	case queue.Ambiguous(err):
-		p := storageFault("publish the message", err)
+		p := web.StorageFault("publish the message", err)
 		p.Detail = "Storage did not answer, so the message may or may not be in the queue: sending it again can publish it twice. /readyz says what is wrong."
 		return p
 	}
-	p := storageFault("publish the message", err)
-	if why := known(err); why != "" {
+	p := web.StorageFault("publish the message", err)
+	if why := web.Known(err); why != "" {
 		p.Detail = "The message was not published: " + why
 		return p
 	}
@@ -244,7 +247,7 @@ func publishedAs(d tables.Delivery, p publication, sent queue.Sent) tables.Deliv
 // recordPublished records the message for its timeline, where that was not done with the
 // send. The message is in the queue whatever happens here, and may have been received:
 // its record never replaces what the dispatcher has found out meanwhile.
-func (a *publisher) recordPublished(r *http.Request, p publication, sent queue.Sent) {
+func (a *Publisher) recordPublished(r *http.Request, p publication, sent queue.Sent) {
 	if a.RecordedSends != nil {
 		return
 	}
@@ -253,6 +256,6 @@ func (a *publisher) recordPublished(r *http.Request, p publication, sent queue.S
 	defer cancel()
 	if err := a.Deliveries.Record(ctx, tables.Record{Deliveries: []tables.Delivery{d}}); err != nil {
 		a.unrecorded.Add(ctx, 1)
-		a.Logger.WarnContext(ctx, "publish not recorded", "message", d.MessageID, "queue", d.Queue, "request_id", noteOf(r).id, "error", err)
+		a.Logger.WarnContext(ctx, "publish not recorded", "message", d.MessageID, "queue", d.Queue, "request_id", web.NoteOf(r).ID, "error", err)
 	}
 }

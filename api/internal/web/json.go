@@ -1,4 +1,4 @@
-package api
+package web
 
 import (
 	"bytes"
@@ -17,35 +17,35 @@ import (
 
 // Bounds of a JSON request.
 const (
-	maxJSONBytes = 1 << 20
+	MaxJSONBytes = 1 << 20
 	maxJSONDepth = 16
 )
 
-// fields are the members of a JSON object, read one by one so that whatever is
+// Fields are the members of a JSON object, read one by one so that whatever is
 // wrong can be said about the field that it is in.
-type fields map[string]json.RawMessage
+type Fields map[string]json.RawMessage
 
-// readFields reads a request's JSON object. With optional, an empty body and null, which
+// ReadFields reads a request's JSON object. With optional, an empty body and null, which
 // some clients write for none, are an empty object.
-func readFields(w http.ResponseWriter, r *http.Request, optional bool) (fields, error) {
-	raw, err := takeBody(w, r, maxJSONBytes)
+func ReadFields(w http.ResponseWriter, r *http.Request, optional bool) (Fields, error) {
+	raw, err := TakeBody(w, r, MaxJSONBytes)
 	if err != nil {
-		return nil, bodyFault(err, fmt.Sprintf("send at most %d bytes of JSON", maxJSONBytes))
+		return nil, BodyFault(err, fmt.Sprintf("send at most %d bytes of JSON", MaxJSONBytes))
 	}
 	if len(raw) == 0 && optional {
-		return fields{}, nil
+		return Fields{}, nil
 	}
-	if err := together(checkCoding(r, "send the JSON uncompressed"), checkJSONType(r)); err != nil {
+	if err := Together(CheckCoding(r, "send the JSON uncompressed"), checkJSONType(r)); err != nil {
 		return nil, err
 	}
 	if problem := checkJSON(raw); problem != "" {
-		return nil, invalid(fieldError{"body", problem, "send one JSON object in UTF-8"})
+		return nil, Invalid(FieldError{"body", problem, "send one JSON object in UTF-8"})
 	}
-	var in fields
+	var in Fields
 	if err := json.Unmarshal(raw, &in); err == nil && in == nil && optional {
-		return fields{}, nil
+		return Fields{}, nil
 	} else if err != nil || in == nil {
-		return nil, invalid(fieldError{"body", "is not a JSON object", `send an object, such as {"queue":"orders","url":"https://example.com/hook"}`})
+		return nil, Invalid(FieldError{"body", "is not a JSON object", `send an object, such as {"queue":"orders","url":"https://example.com/hook"}`})
 	}
 	return in, nil
 }
@@ -56,9 +56,9 @@ const (
 	drainTime  = 5 * time.Second
 )
 
-// takeBody reads at most limit bytes. Of a body that is larger the rest is read too, within
+// TakeBody reads at most limit bytes. Of a body that is larger the rest is read too, within
 // bounds: a caller that is still sending would see a reset, and not the answer.
-func takeBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+func TakeBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
@@ -68,24 +68,24 @@ func takeBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	return body, err
 }
 
-// bodyFault says why a body could not be read.
-func bodyFault(err error, cure string) error {
+// BodyFault says why a body could not be read.
+func BodyFault(err error, cure string) error {
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
-		return newProblem(http.StatusRequestEntityTooLarge, "too-large", "The body is too large",
+		return NewProblem(http.StatusRequestEntityTooLarge, "too-large", "The body is too large",
 			fmt.Sprintf("The body has more than %d bytes.", tooLarge.Limit),
-			fieldError{"body", fmt.Sprintf("is over the limit of %d bytes", tooLarge.Limit), cure})
+			FieldError{"body", fmt.Sprintf("is over the limit of %d bytes", tooLarge.Limit), cure})
 	}
-	return invalid(fieldError{"body", "did not arrive whole", "send the request again, with a Content-Length that is right"})
+	return Invalid(FieldError{"body", "did not arrive whole", "send the request again, with a Content-Length that is right"})
 }
 
-// checkCoding refuses a body that is marked as compressed, wherever one is sent: nothing
+// CheckCoding refuses a body that is marked as compressed, wherever one is sent: nothing
 // here, and no queue message, has a Content-Encoding.
-func checkCoding(r *http.Request, cure string) error {
+func CheckCoding(r *http.Request, cure string) error {
 	for _, coding := range r.Header.Values("Content-Encoding") {
 		if coding != "" && !strings.EqualFold(coding, "identity") {
-			return newProblem(http.StatusUnsupportedMediaType, "unsupported-media-type", "The body is compressed",
-				"Bodies are read as they are sent.", fieldError{"Content-Encoding", "is not supported", cure})
+			return NewProblem(http.StatusUnsupportedMediaType, "unsupported-media-type", "The body is compressed",
+				"Bodies are read as they are sent.", FieldError{"Content-Encoding", "is not supported", cure})
 		}
 	}
 	return nil
@@ -94,10 +94,10 @@ func checkCoding(r *http.Request, cure string) error {
 // compressed are the first bytes of what is often compressed: gzip, zstd, and zlib of any level.
 var compressed = []string{"\x1f\x8b", "\x28\xb5\x2f\xfd", "\x78\x01", "\x78\x5e", "\x78\x9c", "\x78\xda"}
 
-// checkUncompressed refuses what declares JSON or text and is compressed: some proxies, and hosts
+// CheckUncompressed refuses what declares JSON or text and is compressed: some proxies, and hosts
 // that forward, drop the header Content-Encoding, and receivers would get bytes that they can't
 // read. Brotli has no such beginning; what is declared as JSON and is no text at all is taken for it.
-func checkUncompressed(contentType string, body []byte, cure string) error {
+func CheckUncompressed(contentType string, body []byte, cure string) error {
 	media, _, _ := mime.ParseMediaType(contentType) // empty where it is none
 	isJSON := media == "application/json" || strings.HasSuffix(media, "+json")
 	if !isJSON && !strings.HasPrefix(media, "text/") && media != "application/xml" && !strings.HasSuffix(media, "+xml") {
@@ -105,9 +105,9 @@ func checkUncompressed(contentType string, body []byte, cure string) error {
 	}
 	begins := func(with string) bool { return bytes.HasPrefix(body, []byte(with)) && !utf8.Valid(body) }
 	if slices.ContainsFunc(compressed, begins) || isJSON && !utf8.Valid(body) && !bytes.ContainsAny(body[:1], "{[\" \t\r\n\xef") {
-		return newProblem(http.StatusUnsupportedMediaType, "unsupported-media-type", "The body is compressed",
+		return NewProblem(http.StatusUnsupportedMediaType, "unsupported-media-type", "The body is compressed",
 			"The body is not what its Content-Type says. It looks compressed, and the header Content-Encoding is missing: something on the way may have dropped it.",
-			fieldError{"body", "looks compressed, and is declared as " + media, cure})
+			FieldError{"body", "looks compressed, and is declared as " + media, cure})
 	}
 	return nil
 }
@@ -117,9 +117,9 @@ func checkJSONType(r *http.Request) error {
 	if err == nil && (media == "application/json" || media == "application/merge-patch+json" && r.Method == http.MethodPatch) {
 		return nil
 	}
-	return newProblem(http.StatusUnsupportedMediaType, "unsupported-media-type", "The body is not marked as JSON",
+	return NewProblem(http.StatusUnsupportedMediaType, "unsupported-media-type", "The body is not marked as JSON",
 		"This address takes JSON.",
-		fieldError{"Content-Type", "is not application/json", "send the header Content-Type: application/json (curl: -H 'Content-Type: application/json')"})
+		FieldError{"Content-Type", "is not application/json", "send the header Content-Type: application/json (curl: -H 'Content-Type: application/json')"})
 }
 
 // checkJSON says what is wrong with a document before any of it is used: bad
@@ -127,14 +127,14 @@ func checkJSONType(r *http.Request) error {
 // silently), too deep, or a name that is there twice (the decoder would take the
 // last one, and takes names in any case).
 func checkJSON(raw []byte) string {
-	if what := syntaxProblem(raw); what != "" {
+	if what := SyntaxProblem(raw); what != "" {
 		return what
 	}
 	return checkValue(json.NewDecoder(bytes.NewReader(raw)), nil)
 }
 
-// syntaxProblem says why a document is not JSON in UTF-8; empty when it is.
-func syntaxProblem(raw []byte) string {
+// SyntaxProblem says why a document is not JSON in UTF-8; empty when it is.
+func SyntaxProblem(raw []byte) string {
 	if !utf8.Valid(raw) {
 		return "is not UTF-8"
 	}
@@ -175,7 +175,7 @@ func checkValue(dec *json.Decoder, path []string) string {
 			name, _ = token.(string)
 			folded := strings.ToLower(name)
 			if seen[folded] {
-				return fmt.Sprintf("has %s twice (upper and lower case are one name here)", shownName(strings.Join(append(path, name), ".")))
+				return fmt.Sprintf("has %s twice (upper and lower case are one name here)", ShownName(strings.Join(append(path, name), ".")))
 			}
 			seen[folded] = true
 		}
@@ -187,8 +187,8 @@ func checkValue(dec *json.Decoder, path []string) string {
 	return ""
 }
 
-// decode reads one field into v. want says what is expected, with an example.
-func decode(field string, raw json.RawMessage, v any, want string) *fieldError {
+// Decode reads one field into v. want says what is expected, with an example.
+func Decode(field string, raw json.RawMessage, v any, want string) *FieldError {
 	err := json.Unmarshal(raw, v)
 	if err == nil {
 		return nil
@@ -198,47 +198,47 @@ func decode(field string, raw json.RawMessage, v any, want string) *fieldError {
 		if wrong.Field != "" {
 			field += "." + wrong.Field
 		}
-		return &fieldError{field, fmt.Sprintf("is a JSON %s, which is the wrong type", wrong.Value), want}
+		return &FieldError{field, fmt.Sprintf("is a JSON %s, which is the wrong type", wrong.Value), want}
 	}
-	return &fieldError{field, "is not right: " + err.Error(), want}
+	return &FieldError{field, "is not right: " + err.Error(), want}
 }
 
-func isNull(raw json.RawMessage) bool { return string(raw) == "null" }
+func IsNull(raw json.RawMessage) bool { return string(raw) == "null" }
 
-// unknownField refuses what a request must not have.
-func unknownField(name string, known []string) fieldError {
+// UnknownField refuses what a request must not have.
+func UnknownField(name string, known []string) FieldError {
 	cure := "send no fields here"
 	if len(known) > 0 {
 		cure = "use only: " + strings.Join(known, ", ")
 	}
-	return fieldError{shownName(name), "is not a field that can be set here", cure}
+	return FieldError{ShownName(name), "is not a field that can be set here", cure}
 }
 
-// noBody refuses a body where none is taken.
-func noBody(w http.ResponseWriter, r *http.Request) error {
-	in, err := readFields(w, r, true)
+// NoBody refuses a body where none is taken.
+func NoBody(w http.ResponseWriter, r *http.Request) error {
+	in, err := ReadFields(w, r, true)
 	if err != nil {
 		return err
 	}
-	return onlyFields(in)
+	return OnlyFields(in)
 }
 
-// onlyFields refuses fields that are not known.
-func onlyFields(in fields, known ...string) error {
-	var problems []fieldError
-	for _, name := range in.names() {
+// OnlyFields refuses fields that are not known.
+func OnlyFields(in Fields, known ...string) error {
+	var problems []FieldError
+	for _, name := range in.Names() {
 		if !slices.Contains(known, name) {
-			problems = append(problems, unknownField(name, known))
+			problems = append(problems, UnknownField(name, known))
 		}
 	}
 	if len(problems) > 0 {
-		return invalid(problems...)
+		return Invalid(problems...)
 	}
 	return nil
 }
 
-// names returns the names in a constant order.
-func (f fields) names() []string {
+// Names returns the names in a constant order.
+func (f Fields) Names() []string {
 	names := make([]string, 0, len(f))
 	for name := range f {
 		names = append(names, name)
@@ -247,13 +247,13 @@ func (f fields) names() []string {
 	return names
 }
 
-// utc keeps the zero time zero.
-func utc(t time.Time) time.Time {
+// UTC keeps the zero time zero.
+func UTC(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}
 	}
 	return t.UTC()
 }
 
-// seconds writes a duration as Retry-After has it.
-func seconds(d time.Duration) string { return strconv.Itoa(int(d.Seconds())) }
+// Seconds writes a duration as Retry-After has it.
+func Seconds(d time.Duration) string { return strconv.Itoa(int(d.Seconds())) }

@@ -1,4 +1,4 @@
-package api
+package publish
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/webhook/content"
 )
@@ -47,7 +48,7 @@ const uncompressed = "send the body uncompressed, or mark it as what it is, such
 // readMode tells the mode by the headers, as the CloudEvents HTTP binding does, and
 // refuses a form of the body that nothing could read later.
 func readMode(r *http.Request) (mode, error) {
-	if err := checkCoding(r, uncompressed); err != nil {
+	if err := web.CheckCoding(r, uncompressed); err != nil {
 		return raw, err
 	}
 	media, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
@@ -70,8 +71,8 @@ func readMode(r *http.Request) (mode, error) {
 }
 
 func wrongEventType(what, cure string) error {
-	return newProblem(http.StatusUnsupportedMediaType, "unsupported-media-type", "This form of event can't be read",
-		"Events are read in the JSON format, and in binary mode.", fieldError{"Content-Type", what, cure})
+	return web.NewProblem(http.StatusUnsupportedMediaType, "unsupported-media-type", "This form of event can't be read",
+		"Events are read in the JSON format, and in binary mode.", web.Wrong("Content-Type", what, cure))
 }
 
 // readOutgoing reads a message of any mode but batched.
@@ -80,15 +81,15 @@ func readOutgoing(w http.ResponseWriter, r *http.Request, in mode) (outgoing, er
 	// An empty one is nearly always a body that was lost on the way (a forgotten -d, a
 	// proxy that drops chunked bodies). Only an event may do without data.
 	if badBody == nil && len(body) == 0 && in != binary {
-		badBody = invalid(fieldError{"body", "is empty", "send the message as the request's body with a Content-Length (curl: --data-binary @file); for a message without content send {}"})
+		badBody = web.Invalid(web.Wrong("body", "is empty", "send the message as the request's body with a Content-Length (curl: --data-binary @file); for a message without content send {}"))
 	}
 	contentType, badType := messageType(r, body)
 	if badBody == nil {
-		badBody = checkUncompressed(r.Header.Get("Content-Type"), body, uncompressed)
+		badBody = web.CheckUncompressed(r.Header.Get("Content-Type"), body, uncompressed)
 	}
 	m := outgoing{body: body, contentType: contentType, event: in != raw}
 	m.traceParent, m.traceState = traceContext(r.Header)
-	var problems []fieldError
+	var problems []web.FieldError
 	switch {
 	case in == structured && badBody == nil:
 		problems = checkEvent(body, r.Header)
@@ -100,7 +101,7 @@ func readOutgoing(w http.ResponseWriter, r *http.Request, in mode) (outgoing, er
 	if len(problems) > 0 {
 		notEvent = badEvent(problems)
 	}
-	if err := together(badBody, badType, notEvent); err != nil {
+	if err := web.Together(badBody, badType, notEvent); err != nil {
 		return outgoing{}, err
 	}
 	if e, ok := content.ParseEvent(m.body, eventType); m.event && ok && e.Parent.IsValid() {
@@ -109,14 +110,14 @@ func readOutgoing(w http.ResponseWriter, r *http.Request, in mode) (outgoing, er
 	return m, nil
 }
 
-// readOne reads a message as a publish does, to look at and not to send; a batch is refused.
-func readOne(w http.ResponseWriter, r *http.Request) (content.Content, error) {
+// ReadOne reads a message as a publish does, to look at and not to send; a batch is refused.
+func ReadOne(w http.ResponseWriter, r *http.Request) (content.Content, error) {
 	in, badMode := readMode(r)
 	if in == batched {
 		badMode, in = wrongEventType("is a batch, and one message is looked at here", "send one event as "+eventType), raw
 	}
 	m, err := readOutgoing(w, r, in)
-	if err = together(badMode, err); err != nil {
+	if err = web.Together(badMode, err); err != nil {
 		return content.Content{}, err
 	}
 	if m.contentType == "" {
@@ -127,9 +128,9 @@ func readOne(w http.ResponseWriter, r *http.Request) (content.Content, error) {
 
 func messageBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	cure := fmt.Sprintf("send at most %d bytes (about 48,000 where the body is binary or has a content type of its own); put larger payloads into a blob and send its address", queue.MaxTextBytes)
-	body, err := takeBody(w, r, queue.MaxTextBytes)
+	body, err := web.TakeBody(w, r, queue.MaxTextBytes)
 	if err != nil {
-		return nil, bodyFault(err, cure)
+		return nil, web.BodyFault(err, cure)
 	}
 	return body, nil
 }
@@ -138,9 +139,9 @@ func messageBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 // usual one of such a body. curl -d marks everything as a form: a JSON
 // document so marked counts as not marked.
 func messageType(r *http.Request, body []byte) (string, error) {
-	bad := newProblem(http.StatusUnsupportedMediaType, "unsupported-media-type", "The content type can't be kept",
+	bad := web.NewProblem(http.StatusUnsupportedMediaType, "unsupported-media-type", "The content type can't be kept",
 		"The Content-Type is sent on to the webhook, so it must be one.",
-		fieldError{"Content-Type", "is not a media type of at most 256 printable ASCII characters, given once", "send one such as application/json, or leave it out"})
+		web.Wrong("Content-Type", "is not a media type of at most 256 printable ASCII characters, given once", "send one such as application/json, or leave it out"))
 	switch values := r.Header.Values("Content-Type"); {
 	case len(values) == 0 || len(values) == 1 && values[0] == "":
 		return "", nil
@@ -208,12 +209,12 @@ func (m outgoing) encode(setting queue.Encoding) ([]byte, error) {
 }
 
 // encodeProblem says what a failed encode means to the publisher.
-func (m outgoing) encodeProblem(err error) *problem {
+func (m outgoing) encodeProblem(err error) *web.Problem {
 	if m.key == "" || !errors.Is(err, queue.ErrTooLarge) {
 		return sendProblem(err)
 	}
-	return newProblem(http.StatusRequestEntityTooLarge, "too-large", "The message is too large for an Idempotency-Key",
+	return web.NewProblem(http.StatusRequestEntityTooLarge, "too-large", "The message is too large for an Idempotency-Key",
 		fmt.Sprintf("The key is stored with the message, and both do not fit into the %d bytes that a queue message can have.", queue.MaxTextBytes),
-		fieldError{"body", "does not fit into a queue message together with its Idempotency-Key",
-			"send at most about 48,000 bytes with a key; or put the payload into a blob and send its address; or publish an event with an id of its own, without a key, on a queue with the setting dedup: event-id"})
+		web.Wrong("body", "does not fit into a queue message together with its Idempotency-Key",
+			"send at most about 48,000 bytes with a key; or put the payload into a blob and send its address; or publish an event with an id of its own, without a key, on a queue with the setting dedup: event-id"))
 }

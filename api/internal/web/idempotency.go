@@ -1,4 +1,4 @@
-package api
+package web
 
 import (
 	"fmt"
@@ -8,16 +8,16 @@ import (
 	"github.com/pushlease/pushlease/queue"
 )
 
-const idempotencyHeader = "Idempotency-Key"
+const IdempotencyHeader = "Idempotency-Key"
 
-// idempotencyKey reads the header of draft-ietf-httpapi-idempotency-key-header: a string
+// IdempotencyKey reads the header of draft-ietf-httpapi-idempotency-key-header: a string
 // of RFC 8941, in quotes, or what most clients send, the bare key. Empty without one.
-func idempotencyKey(r *http.Request) (string, error) {
+func IdempotencyKey(r *http.Request) (string, error) {
 	bad := func(what string) error {
-		return invalid(fieldError{idempotencyHeader, what,
+		return Invalid(FieldError{IdempotencyHeader, what,
 			fmt.Sprintf(`send one key of 1 to %d printable ASCII characters, such as a UUID; put it in "quotes" where it has blanks, commas, semicolons or quotes`, queue.MaxIdempotencyKey)})
 	}
-	values := r.Header.Values(idempotencyHeader)
+	values := r.Header.Values(IdempotencyHeader)
 	switch len(values) {
 	case 0:
 		return "", nil
@@ -47,10 +47,27 @@ func idempotencyKey(r *http.Request) (string, error) {
 
 // parseString reads an sf-string of RFC 8941: only quotes and backslashes are escaped.
 func parseString(s string) (string, bool) {
-	text, ok := unquoteHeader(s)
+	text, ok := UnquoteHeader(s)
 	if !ok {
 		return "", false
 	}
 	escapes := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 	return text, `"`+escapes.Replace(text)+`"` == s
+}
+
+// UnquoteHeader reads a quoted-string of RFC 9110, section 5.6.4.
+func UnquoteHeader(value string) (string, bool) {
+	var text []byte
+	for i := 1; i < len(value); i++ {
+		switch value[i] {
+		case '"':
+			return string(text), i == len(value)-1
+		case '\\':
+			if i++; i == len(value) {
+				return "", false
+			}
+		}
+		text = append(text, value[i])
+	}
+	return "", false
 }

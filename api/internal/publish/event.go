@@ -1,4 +1,4 @@
-package api
+package publish
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/webhook/content"
 )
 
@@ -23,15 +24,15 @@ const maxEventMembers = 100
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // badEvent answers 422 with everything that is wrong with events.
-func badEvent(errs []fieldError) *problem {
-	p := invalid(errs...)
-	p.Status, p.Type, p.Title = http.StatusUnprocessableEntity, problemType+"invalid-event", "It is no CloudEvents 1.0 event"
+func badEvent(errs []web.FieldError) *web.Problem {
+	p := web.Invalid(errs...)
+	p.Status, p.Type, p.Title = http.StatusUnprocessableEntity, web.ProblemType+"invalid-event", "It is no CloudEvents 1.0 event"
 	return p
 }
 
 // checkEvent says what is wrong with a body that is to be one event in structured mode.
 // The headers may repeat its attributes, as in binary mode, but not contradict them.
-func checkEvent(body []byte, h http.Header) []fieldError {
+func checkEvent(body []byte, h http.Header) []web.FieldError {
 	e, problems := readEvent(body, func(name string) string { return name })
 	if len(problems) > 0 {
 		return problems
@@ -39,7 +40,7 @@ func checkEvent(body []byte, h http.Header) []fieldError {
 	given, problems := headerAttributes(h)
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if text, ok := e.attribute(name); !ok || text != given[name] {
-			problems = append(problems, fieldError{"ce-" + name, "is not what the event in the body says", "leave the header out: the body holds the whole event"})
+			problems = append(problems, web.Wrong("ce-"+name, "is not what the event in the body says", "leave the header out: the body holds the whole event"))
 		}
 	}
 	return problems
@@ -54,7 +55,7 @@ type givenEvent struct {
 // attribute returns the text of an attribute as a header would have it.
 func (e givenEvent) attribute(name string) (string, bool) {
 	raw, ok := e.values[name]
-	if !ok || isNull(raw) || name == "data" || name == "data_base64" {
+	if !ok || web.IsNull(raw) || name == "data" || name == "data_base64" {
 		return "", false
 	}
 	var text string
@@ -67,33 +68,33 @@ func (e givenEvent) attribute(name string) (string, bool) {
 // readEvent reads one event and checks all that CloudEvents 1.0 and its JSON format
 // demand of it, so that no webhook has to refuse it later. field names an attribute
 // in a problem.
-func readEvent(body []byte, field func(name string) string) (givenEvent, []fieldError) {
+func readEvent(body []byte, field func(name string) string) (givenEvent, []web.FieldError) {
 	doc := bytes.TrimPrefix(body, byteOrderMark)
-	if what := syntaxProblem(doc); what != "" {
-		return givenEvent{}, []fieldError{{field("body"), what, "send one JSON object in UTF-8 for each event"}}
+	if what := web.SyntaxProblem(doc); what != "" {
+		return givenEvent{}, []web.FieldError{web.Wrong(field("body"), what, "send one JSON object in UTF-8 for each event")}
 	}
 	e, what := eventMembers(doc)
 	if what != "" {
-		return givenEvent{}, []fieldError{{field("body"), what, `send one JSON object, such as {"specversion":"1.0","id":"1","source":"/shop","type":"order.paid","data":{}}`}}
+		return givenEvent{}, []web.FieldError{web.Wrong(field("body"), what, `send one JSON object, such as {"specversion":"1.0","id":"1","source":"/shop","type":"order.paid","data":{}}`)}
 	}
-	var problems []fieldError
+	var problems []web.FieldError
 	for _, name := range []string{"specversion", "id", "source", "type"} {
-		if raw, ok := e.values[name]; !ok || isNull(raw) {
-			problems = append(problems, fieldError{field(name), "is missing", attributeCures[name]})
+		if raw, ok := e.values[name]; !ok || web.IsNull(raw) {
+			problems = append(problems, web.Wrong(field(name), "is missing", attributeCures[name]))
 		}
 	}
 	for _, name := range e.names {
 		if what, cure := checkMember(name, e.values[name]); what != "" {
-			problems = append(problems, fieldError{field(shownName(name)), what, cure})
+			problems = append(problems, web.Wrong(field(web.ShownName(name)), what, cure))
 		}
 	}
-	if data, text := e.values["data"], e.values["data_base64"]; data != nil && text != nil && !isNull(data) && !isNull(text) {
-		problems = append(problems, fieldError{field("data_base64"), "is there beside data", "keep one of them"})
+	if data, text := e.values["data"], e.values["data_base64"]; data != nil && text != nil && !web.IsNull(data) && !web.IsNull(text) {
+		problems = append(problems, web.Wrong(field("data_base64"), "is there beside data", "keep one of them"))
 	}
 	if len(problems) == 0 {
 		// What is delivered is decided by the reader there; the two must agree.
 		if _, ok := content.ParseEvent(body, eventType); !ok {
-			problems = append(problems, fieldError{field("body"), "can't be read as one event", "write id, source and type as plain texts of whole characters"})
+			problems = append(problems, web.Wrong(field("body"), "can't be read as one event", "write id, source and type as plain texts of whole characters"))
 		}
 	}
 	return e, problems
@@ -115,7 +116,7 @@ func eventMembers(doc []byte) (e givenEvent, what string) {
 			return givenEvent{}, "is not valid JSON"
 		}
 		if _, twice := e.values[name]; twice {
-			return givenEvent{}, fmt.Sprintf("has %s twice", shownName(name))
+			return givenEvent{}, fmt.Sprintf("has %s twice", web.ShownName(name))
 		}
 		if len(e.names) == maxEventMembers {
 			return givenEvent{}, fmt.Sprintf("has more than %d attributes", maxEventMembers)
@@ -161,7 +162,7 @@ func checkMember(name string, raw json.RawMessage) (what, cure string) {
 		return "", ""
 	case !defined && !isAttributeName(name):
 		return "is no name of an attribute", "use at most 64 lower-case letters and digits"
-	case isNull(raw):
+	case web.IsNull(raw):
 		return "", "" // as if it were not there
 	case raw[0] == '{' || raw[0] == '[':
 		return "is an object or a list", "put it into data; an attribute is a text, a whole number, true or false"

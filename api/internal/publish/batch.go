@@ -1,4 +1,4 @@
-package api
+package publish
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/webhook/content"
 )
@@ -46,15 +47,15 @@ type eventResult struct {
 	VisibleAt  time.Time `json:"visible_at,omitzero"`
 }
 
-var keyWithBatch = newProblem(http.StatusUnprocessableEntity, "idempotency-key-unsupported", "A batch takes no Idempotency-Key",
+var keyWithBatch = web.NewProblem(http.StatusUnprocessableEntity, "idempotency-key-unsupported", "A batch takes no Idempotency-Key",
 	"Each event of a batch is a message of its own.",
-	fieldError{idempotencyHeader, "is not taken with a batch", "leave it out: events are told apart by their source and id on a queue with the setting dedup: event-id; or publish them one by one, each with its own key"})
+	web.Wrong(web.IdempotencyHeader, "is not taken with a batch", "leave it out: events are told apart by their source and id on a queue with the setting dedup: event-id; or publish them one by one, each with its own key"))
 
 // publishBatch sends each event of a batch as a message of its own, in order, but none
 // when something is wrong with any. wrong is what is known to be already.
-func (a *publisher) publishBatch(w http.ResponseWriter, r *http.Request, p publication, wrong error) error {
+func (a *Publisher) publishBatch(w http.ResponseWriter, r *http.Request, p publication, wrong error) error {
 	ps, results, err := a.readBatch(w, r, p)
-	if err = together(wrong, err); err != nil {
+	if err = web.Together(wrong, err); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), batchTime)
@@ -67,7 +68,7 @@ func (a *publisher) publishBatch(w http.ResponseWriter, r *http.Request, p publi
 		problem.Events = results
 		return problem
 	}
-	return writeJSON(w, http.StatusAccepted, publishedView{Queue: p.queue, Events: results, Warnings: a.Warnings(r.Context(), p.queue)})
+	return web.WriteJSON(w, http.StatusAccepted, publishedView{Queue: p.queue, Events: results, Warnings: a.Warnings(r.Context(), p.queue)})
 }
 
 func batchDetail(sent, all int, err error) string {
@@ -80,7 +81,7 @@ func batchDetail(sent, all int, err error) string {
 
 // sendAll sends until one fails, and notes in results what became of each. It returns
 // what storage said about those that were sent.
-func (a *publisher) sendAll(ctx context.Context, ps []publication, results []eventResult) ([]queue.Sent, error) {
+func (a *Publisher) sendAll(ctx context.Context, ps []publication, results []eventResult) ([]queue.Sent, error) {
 	var all []queue.Sent
 	for i, p := range ps {
 		sent, _, err := a.send(ctx, p)
@@ -100,7 +101,7 @@ func (a *publisher) sendAll(ctx context.Context, ps []publication, results []eve
 }
 
 // finishBatch does what follows the sends. The records go together where they can.
-func (a *publisher) finishBatch(r *http.Request, ps []publication, sent []queue.Sent) {
+func (a *Publisher) finishBatch(r *http.Request, ps []publication, sent []queue.Sent) {
 	if len(sent) == 0 {
 		return
 	}
@@ -113,33 +114,33 @@ func (a *publisher) finishBatch(r *http.Request, ps []publication, sent []queue.
 }
 
 // readBatch reads and checks all events of a batch; the results begin as not_sent.
-func (a *publisher) readBatch(w http.ResponseWriter, r *http.Request, like publication) ([]publication, []eventResult, error) {
+func (a *Publisher) readBatch(w http.ResponseWriter, r *http.Request, like publication) ([]publication, []eventResult, error) {
 	var badHeaders error
 	if hasAttributes(r.Header) {
-		badHeaders = badEvent([]fieldError{{"ce-*", "is a header of binary mode, which a batch does not have", "leave the ce- headers out: each event in the body holds its own attributes"}})
+		badHeaders = badEvent([]web.FieldError{web.Wrong("ce-*", "is a header of binary mode, which a batch does not have", "leave the ce- headers out: each event in the body holds its own attributes")})
 	}
-	raw, err := takeBody(w, r, maxBatchBytes)
+	raw, err := web.TakeBody(w, r, maxBatchBytes)
 	if err != nil {
-		err = bodyFault(err, fmt.Sprintf("send at most %d bytes and %d events at once, each event of at most %d bytes", maxBatchBytes, maxBatchEvents, queue.MaxTextBytes))
-		return nil, nil, together(badHeaders, err)
+		err = web.BodyFault(err, fmt.Sprintf("send at most %d bytes and %d events at once, each event of at most %d bytes", maxBatchBytes, maxBatchEvents, queue.MaxTextBytes))
+		return nil, nil, web.Together(badHeaders, err)
 	}
 	_, badType := messageType(r, raw)
-	badHeaders = together(badHeaders, badType)
+	badHeaders = web.Together(badHeaders, badType)
 	events, err := splitBatch(raw)
 	if err != nil {
-		return nil, nil, together(badHeaders, err)
+		return nil, nil, web.Together(badHeaders, err)
 	}
 	ps, results, err := a.checkBatch(r, like, events)
-	return ps, results, together(badHeaders, err)
+	return ps, results, web.Together(badHeaders, err)
 }
 
 // checkBatch checks the events one by one.
-func (a *publisher) checkBatch(r *http.Request, like publication, events []json.RawMessage) ([]publication, []eventResult, error) {
+func (a *Publisher) checkBatch(r *http.Request, like publication, events []json.RawMessage) ([]publication, []eventResult, error) {
 	ps := make([]publication, len(events))
 	results := make([]eventResult, len(events))
 	parent, state := traceContext(r.Header)
 	setting := a.Encoding(like.queue)
-	var wrong, large []fieldError
+	var wrong, large []web.FieldError
 	for i, body := range events {
 		at := "[" + strconv.Itoa(i) + "]"
 		_, problems := readEvent(body, func(name string) string {
@@ -159,7 +160,7 @@ func (a *publisher) checkBatch(r *http.Request, like publication, events []json.
 		}
 		var err error
 		if p.text, err = p.encode(setting); errors.Is(err, queue.ErrTooLarge) {
-			large = append(large, fieldError{at, fmt.Sprintf("does not fit into the %d bytes of a queue message", queue.MaxTextBytes), "put larger payloads into a blob and send its address"})
+			large = append(large, web.Wrong(at, fmt.Sprintf("does not fit into the %d bytes of a queue message", queue.MaxTextBytes), "put larger payloads into a blob and send its address"))
 		} else if err != nil {
 			return nil, nil, p.encodeProblem(err)
 		}
@@ -169,8 +170,8 @@ func (a *publisher) checkBatch(r *http.Request, like publication, events []json.
 	case len(wrong) > 0:
 		return nil, nil, badEvent(wrong)
 	case len(large) > 0:
-		p := invalid(large...)
-		p.Status, p.Type, p.Title = http.StatusRequestEntityTooLarge, problemType+"too-large", "An event of the batch is too large"
+		p := web.Invalid(large...)
+		p.Status, p.Type, p.Title = http.StatusRequestEntityTooLarge, web.ProblemType+"too-large", "An event of the batch is too large"
 		return nil, nil, p
 	}
 	return ps, results, nil
@@ -180,7 +181,7 @@ func (a *publisher) checkBatch(r *http.Request, like publication, events []json.
 // too many.
 func splitBatch(raw []byte) ([]json.RawMessage, error) {
 	bad := func(what string) error {
-		return badEvent([]fieldError{{"body", what, "send a JSON list of events: [{…},{…}]"}})
+		return badEvent([]web.FieldError{web.Wrong("body", what, "send a JSON list of events: [{…},{…}]")})
 	}
 	doc := bytes.TrimPrefix(raw, byteOrderMark)
 	dec := json.NewDecoder(bytes.NewReader(doc))
@@ -194,16 +195,16 @@ func splitBatch(raw []byte) ([]json.RawMessage, error) {
 	for dec.More() {
 		var e json.RawMessage
 		if dec.Decode(&e) != nil {
-			return nil, bad(syntaxProblem(doc))
+			return nil, bad(web.SyntaxProblem(doc))
 		}
 		if len(events) == maxBatchEvents {
-			return nil, newProblem(http.StatusRequestEntityTooLarge, "too-large", "The batch has too many events",
+			return nil, web.NewProblem(http.StatusRequestEntityTooLarge, "too-large", "The batch has too many events",
 				fmt.Sprintf("A batch has at most %d events.", maxBatchEvents),
-				fieldError{"body", fmt.Sprintf("has more than %d events", maxBatchEvents), fmt.Sprintf("send at most %d at once", maxBatchEvents)})
+				web.Wrong("body", fmt.Sprintf("has more than %d events", maxBatchEvents), fmt.Sprintf("send at most %d at once", maxBatchEvents)))
 		}
 		events = append(events, e)
 	}
-	if what := syntaxProblem(doc); what != "" { // what follows the last event
+	if what := web.SyntaxProblem(doc); what != "" { // what follows the last event
 		return nil, bad(what)
 	}
 	return events, nil

@@ -1,4 +1,4 @@
-package api
+package publish
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/queue"
 )
 
@@ -29,7 +30,7 @@ func TestAKnownFaultOfStorageIsNamed(t *testing.T) {
 		if err == queue.ErrBusy || queue.Ambiguous(err) {
 			continue
 		}
-		if p := storageFault("list the webhooks", err); !strings.Contains(p.Detail, want) {
+		if p := web.StorageFault("list the webhooks", err); !strings.Contains(p.Detail, want) {
 			t.Errorf("%v: %q, want %q in it", err, p.Detail, want)
 		}
 	}

@@ -161,7 +161,7 @@ func TestAFaultWithinABatchSaysWhatWasSent(t *testing.T) {
 				case i == 2:
 					want = tt.third
 				}
-				if string(e.Outcome) != want || (e.MessageID != "") != (want == "sent") || e.ID != fmt.Sprint(i) {
+				if e.Outcome != want || (e.MessageID != "") != (want == "sent") || e.ID != fmt.Sprint(i) {
 					t.Errorf("event %d: %+v, want %s", i, e, want)
 				}
 			}

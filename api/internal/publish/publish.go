@@ -46,7 +46,7 @@ type publication struct {
 	text []byte
 }
 
-// publisherOptions are what publishing needs of others.
+// Options are what publishing needs of others.
 type Options struct {
 	Queues     queue.Service
 	Deliveries tables.Deliveries
@@ -69,6 +69,7 @@ type Publisher struct {
 	published, unrecorded, unfinished metric.Int64Counter
 }
 
+// New makes a Publisher.
 func New(o Options) (*Publisher, error) {
 	a := &Publisher{Options: o}
 	var errs [3]error

@@ -8,6 +8,7 @@ import (
 	"github.com/pushlease/pushlease/queue"
 )
 
+// IdempotencyHeader names the header whose value makes a repeated request one request.
 const IdempotencyHeader = "Idempotency-Key"
 
 // IdempotencyKey reads the header of draft-ietf-httpapi-idempotency-key-header: a string

@@ -203,6 +203,7 @@ func Decode(field string, raw json.RawMessage, v any, want string) *FieldError {
 	return &FieldError{field, "is not right: " + err.Error(), want}
 }
 
+// IsNull reports whether a value is there and is null.
 func IsNull(raw json.RawMessage) bool { return string(raw) == "null" }
 
 // UnknownField refuses what a request must not have.

@@ -9,6 +9,8 @@ type Note struct {
 	Err error
 }
 
+// NoteKey finds a request's note in its context.
 type NoteKey struct{}
 
+// NoteOf returns what the log line of a request will say besides.
 func NoteOf(r *http.Request) *Note { return r.Context().Value(NoteKey{}).(*Note) }

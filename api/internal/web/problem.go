@@ -58,6 +58,7 @@ func (p *Problem) Unwrap() error { return p.Cause }
 // ProblemType prefixes the kinds; they are names, not addresses.
 const ProblemType = "urn:pushlease:problem:"
 
+// NewProblem makes an error answer of a type that the API document lists.
 func NewProblem(status int, kind, title, detail string, errs ...FieldError) *Problem {
 	return &Problem{Type: ProblemType + kind, Title: title, Status: status, Detail: detail, Errors: errs}
 }
@@ -108,15 +109,18 @@ func Together(errs ...error) error {
 	return all
 }
 
+// Missing is the 404 for something that is not there.
 func Missing(what, detail, field, cure string) *Problem {
 	return NewProblem(http.StatusNotFound, "not-found", "There is no such "+what, detail,
 		FieldError{field, "names nothing that is there", cure})
 }
 
+// Conflict is the 409 for what can't be done in the present state.
 func Conflict(kind, title, detail string, errs ...FieldError) *Problem {
 	return NewProblem(http.StatusConflict, kind, title, detail, errs...)
 }
 
+// ErrPrecondition is the 412 for an If-Match that no longer holds.
 var ErrPrecondition = NewProblem(http.StatusPreconditionFailed, "changed", "It was changed since you read it",
 	"If-Match does not name the current version.",
 	FieldError{"If-Match", "is not the current ETag", "read it again, and send the ETag of that answer, or leave If-Match out"})
@@ -159,9 +163,10 @@ func ListFault(doing string, err error) *Problem {
 	return StorageFault(doing, err)
 }
 
+// BadCursor is what is wrong with a cursor that no answer gave.
 var BadCursor = FieldError{"cursor", "is not one that this list gave", "use the next_cursor of the page before as it is, or leave cursor out to begin at the first page"}
 
-// WriteProblem answers with err, which is a *problem or a fault of ours.
+// WriteProblem answers with err, which is a *Problem or a fault of ours.
 func WriteProblem(w http.ResponseWriter, r *http.Request, err error) {
 	var found *Problem
 	if !errors.As(err, &found) {
@@ -176,6 +181,7 @@ func WriteProblem(w http.ResponseWriter, r *http.Request, err error) {
 	writeBody(w, p.Status, "application/problem+json", &p)
 }
 
+// WriteJSON answers with a value.
 func WriteJSON(w http.ResponseWriter, status int, v any) error {
 	writeBody(w, status, "application/json", v)
 	return nil
@@ -191,10 +197,12 @@ func writeBody(w http.ResponseWriter, status int, contentType string, v any) {
 	_, _ = w.Write(append(body, '\n')) // the caller is gone: nobody left to tell
 }
 
+// NotFound answers for an address that there is not.
 func NotFound(http.ResponseWriter, *http.Request) error {
 	return Missing("address", "Nothing is served here.", "path", "use one of the addresses in /api/v1/openapi.yaml")
 }
 
+// MethodNotAllowed answers for a method that an address does not have.
 func MethodNotAllowed(_ http.ResponseWriter, r *http.Request) error {
 	path := r.URL.Path
 	if r.URL.RawPath != "" {

@@ -39,6 +39,7 @@ func QueueParam(r *http.Request) (string, error) {
 	return name, nil
 }
 
+// BadQueue says what is wrong with a queue name, and how one looks.
 func BadQueue(err error) FieldError {
 	return FieldError{"queue", "is not a queue name: " + err.Error(), "use 3 to 63 lower-case letters, digits and single hyphens, such as orders or orders-eu"}
 }
@@ -51,6 +52,7 @@ type Query struct {
 	Problems []FieldError
 }
 
+// ReadQuery reads the query parameters, of which those that are not known are refused.
 func ReadQuery(r *http.Request, known ...string) *Query {
 	q := &Query{}
 	values, err := url.ParseQuery(r.URL.RawQuery)
@@ -97,10 +99,12 @@ func ShownName(name string) string {
 	return strconv.QuoteToASCII(tables.CutText(name, 64))
 }
 
+// Fail adds what is wrong with a parameter, and its cure.
 func (q *Query) Fail(field, what, cure string) {
 	q.Problems = append(q.Problems, FieldError{field, what, cure})
 }
 
+// Err is the 400 with everything that is wrong, or nil.
 func (q *Query) Err() error {
 	if len(q.Problems) == 0 {
 		return nil
@@ -121,6 +125,7 @@ func (q *Query) Text(name string) string {
 	return v
 }
 
+// Queue returns the parameter queue, or nothing where it is missing or is no name.
 func (q *Query) Queue() string {
 	const name = "queue"
 	v := q.Values.Get(name)
@@ -146,6 +151,7 @@ func OneOf[T ~string](q *Query, name string, allowed []T) T {
 	return v
 }
 
+// Bool returns a parameter that is true or false.
 func (q *Query) Bool(name string) bool {
 	switch q.Values.Get(name) {
 	case "", "false":
@@ -227,6 +233,7 @@ type List[T any] struct {
 	NextCursor *tables.Cursor `json:"next_cursor"`
 }
 
+// NewList makes a page of a list; next is where the following one begins.
 func NewList[T any](data []T, next tables.Cursor) List[T] {
 	l := List[T]{Data: OrEmpty(data)}
 	if next != "" {

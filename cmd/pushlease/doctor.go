@@ -100,13 +100,19 @@ func (c *client) examine(ctx context.Context, cmd *cobra.Command, more []extraCh
 		c.server = os.Getenv(serverEnv)
 	}
 	resp, err := c.ask(ctx, "/healthz")
+	health := ""
+	// The Functions host passes on what is below /api/v1 only.
+	if found := (*apiError)(nil); errors.As(err, &found) && found.Status == http.StatusNotFound {
+		health = "/api/v1"
+		resp, err = c.ask(ctx, health+"/healthz")
+	}
 	switch {
 	case err != nil && here:
 		return append(found, portFinding(ctx, cfg.Listen))
 	case err != nil:
 		return append(found, finding{"server", verdictFailed, err.Error(), "start it, or correct --server"})
 	}
-	server := c.readiness(ctx)
+	server := c.readiness(ctx, health+"/readyz")
 	if own := storageLocation(cfg); here && server.storage != "" && server.storage != own {
 		server.Verdict, server.Cure = verdictWarning, "if that is not meant: start the server with this configuration, or run doctor with the server's (its flags, --config and PUSHLEASE_ variables, in its folder)"
 		server.Detail += ", but on another storage: it has " + server.storage + ", and this configuration " + own
@@ -186,8 +192,8 @@ type serverFinding struct {
 	storage string
 }
 
-func (c *client) readiness(ctx context.Context) serverFinding {
-	a, err := c.ask(ctx, "/readyz")
+func (c *client) readiness(ctx context.Context, path string) serverFinding {
+	a, err := c.ask(ctx, path)
 	var api *apiError
 	var ready struct {
 		Status  string       `json:"status"`

@@ -189,6 +189,15 @@ func TestDoctorTellsAServerOnAnotherStorage(t *testing.T) {
 	}
 }
 
+// A Functions app has no other addresses than those below /api/v1.
+func TestDoctorAsksAFunctionsApp(t *testing.T) {
+	f := newFakeAPI(t, map[string]canned{
+		"GET /healthz": {404, ``}, "GET /api/v1/healthz": {200, `{"status":"ok"}`}, "GET /api/v1/readyz": {200, `{"status":"ready"}`}})
+	if r, v := examine(t, goodStorage, "--server", f.URL); v["server"] != verdictOK {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestDoctorForPeople(t *testing.T) {
 	var out bytes.Buffer
 	cmd := newDoctorCommand(goodStorage)

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	soakLease       = 3 * time.Second
+	soakLease       = 6 * time.Second
 	soakConcurrency = 16
 	// soakInFlight is the most messages that a process holds: those that it POSTs, those
 	// that it settles, and those that only the slower of their webhooks are still at.

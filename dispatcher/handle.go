@@ -36,6 +36,8 @@ func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Messag
 	if !l.Begin() {
 		return "work_goes_on"
 	}
+	// For a panic: an app goes on after one, and the message must not count as in work for good.
+	defer l.Forget()
 	ctx, span := d.spans.Message(l.Context, q.Name(), m.ID, m.DequeueCount)
 	outcome := d.deliverer.Deliver(ctx, q.Name(), m, terms, g)
 	return d.conclude(ctx, l, span, start, &outcome)

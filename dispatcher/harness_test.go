@@ -339,6 +339,7 @@ type fault int
 const (
 	failBefore fault = iota + 1
 	answerLost
+	panics
 )
 
 var (
@@ -390,6 +391,9 @@ func (f *faults) do(operation string, call func() error) error {
 		what = rule(f.calls[operation])
 	}
 	f.mu.Unlock()
+	if what == panics {
+		panic("injected")
+	}
 	if what == failBefore {
 		return errBefore
 	}

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -89,7 +90,15 @@ func (d *Dispatcher) mustBegin(queueName string, m *queue.Message) bool {
 // longer the more often it has come. Nothing is recorded: it is storage that such a process waits for.
 func (d *Dispatcher) putOff(ctx context.Context, q queue.Queue, m *queue.Message) (result string, err error) {
 	delay := settle.OwnFaultDelay(m)
-	err = retry.Do(ctx, retry.GiveBack, func(ctx context.Context, _ int) error { return q.Abandon(ctx, m, delay) })
+	unanswered := false
+	err = retry.Do(ctx, retry.GiveBack, func(ctx context.Context, _ int) error {
+		err := q.Abandon(ctx, m, delay)
+		if unanswered && errors.Is(err, queue.ErrLeaseLost) {
+			return nil // an earlier try of ours took effect
+		}
+		unanswered = unanswered || queue.Ambiguous(err)
+		return err
+	})
 	if err != nil {
 		return "", fmt.Errorf("as many messages as max_in_flight allows are in hand, and this one could not be given back: %w", err)
 	}

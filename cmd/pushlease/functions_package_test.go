@@ -57,6 +57,23 @@ func TestThePackageHasItsModes(t *testing.T) {
 	}
 }
 
+// The host answers 404 to a method that its HTTP function does not list.
+func TestTheHostPassesOnEveryMethodOfTheAPI(t *testing.T) {
+	document, err := os.ReadFile(filepath.Join("..", "..", "api", "openapi.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	function, err := os.ReadFile(filepath.Join("..", "..", "functions", "api", "function.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, method := range []string{"get", "post", "put", "patch", "delete"} {
+		if strings.Contains(string(document), "\n    "+method+":\n") != strings.Contains(string(function), `"`+method+`"`) {
+			t.Errorf("%s is in one of openapi.yaml and function.json only", method)
+		}
+	}
+}
+
 func TestWhatAzureCannotRunIsNotPackaged(t *testing.T) {
 	t.Parallel()
 	path, err := binary()

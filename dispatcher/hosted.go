@@ -2,7 +2,6 @@ package dispatcher
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -93,8 +92,8 @@ func (d *Dispatcher) putOff(ctx context.Context, q queue.Queue, m *queue.Message
 	unanswered := false
 	err = retry.Do(ctx, retry.GiveBack, func(ctx context.Context, _ int) error {
 		err := q.Abandon(ctx, m, delay)
-		if unanswered && errors.Is(err, queue.ErrLeaseLost) {
-			return nil // an earlier try of ours took effect
+		if settle.TookEffect(m, err, unanswered) {
+			return nil
 		}
 		unanswered = unanswered || queue.Ambiguous(err)
 		return err

@@ -177,7 +177,7 @@ func (c *Completer) abandon(ctx context.Context, l *lease.Lease, o *Outcome) (re
 	unanswered := false
 	err := retry.Do(ctx, retry.GiveBack, func(ctx context.Context, _ int) error {
 		err := l.Settling(func() error { return giveBack(ctx) })
-		if tookEffect(l, err, unanswered) {
+		if TookEffect(l.Message, err, unanswered) {
 			return nil // it comes back in time, though nobody can show it before
 		}
 		unanswered = unanswered || queue.Ambiguous(err)
@@ -195,11 +195,11 @@ func (c *Completer) abandon(ctx context.Context, l *lease.Lease, o *Outcome) (re
 	return "failed"
 }
 
-// tookEffect reports whether err, with which storage does not know the receipt, comes of an earlier
+// TookEffect reports whether err, with which storage does not know the receipt, comes of an earlier
 // try of ours that was unanswered. Once the lease is over somebody else may have received the
 // message as well, and nobody can tell.
-func tookEffect(l *lease.Lease, err error, unanswered bool) bool {
-	return unanswered && errors.Is(err, queue.ErrLeaseLost) && time.Now().Before(l.Message.Lease.Until())
+func TookEffect(m *queue.Message, err error, unanswered bool) bool {
+	return unanswered && errors.Is(err, queue.ErrLeaseLost) && time.Now().Before(m.Lease.Until())
 }
 
 // Refuse gives back a message that was received while stopping, and not begun.
@@ -268,7 +268,7 @@ func (c *Completer) deleteMessage(ctx context.Context, l *lease.Lease, last *tab
 			err = l.Settling(func() error { return l.Queue.Complete(callCtx, l.Message) })
 		}
 		switch {
-		case errors.Is(err, queue.ErrQueueNotFound), tookEffect(l, err, unanswered):
+		case errors.Is(err, queue.ErrQueueNotFound), TookEffect(l.Message, err, unanswered):
 			return nil // with its queue; or after a try of ours that was not answered
 		case err == nil, errors.Is(err, queue.ErrLeaseLost):
 			return err

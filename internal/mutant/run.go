@@ -38,7 +38,7 @@ func Run(ctx context.Context, root string, p Patch) (Result, error) {
 	if err != nil {
 		return Result{}, fmt.Errorf("%s: %w", p.Name, err)
 	}
-	r, err := test(ctx, root, append([]string{"-overlay=" + overlay}, p.Tests...))
+	r, err := test(ctx, root, p.Tests, "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+overlay))
 	if err != nil {
 		return Result{}, fmt.Errorf("%s: %w", p.Name, err)
 	}
@@ -71,10 +71,13 @@ var (
 	notBuilt   = regexp.MustCompile(`(?m)^FAIL\s.*\[(build|setup) failed\]`)
 )
 
-func test(ctx context.Context, root string, args []string) (Result, error) {
+// test runs tests with variables of their own: those are passed on to the go commands that tests run, so
+// that a program which a test builds has the patch too.
+func test(ctx context.Context, root string, args []string, environment ...string) (Result, error) {
 	began := time.Now()
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-vet=off", "-failfast", "-timeout=" + testTimeout.String()}, args...)...) //nolint:gosec // the tests that a patch names
 	cmd.Dir = root
+	cmd.Env = append(os.Environ(), environment...)
 	cmd.WaitDelay = time.Second // a test's own child may keep the output open
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

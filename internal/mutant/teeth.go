@@ -11,6 +11,11 @@ func inSim(name, in, old, with, brings, profile string, seeds int) Patch {
 	}
 }
 
+// The simulation can't find these; the named test has to.
+func inCase(name, in, old, with, brings, dir, test string) Patch {
+	return Patch{Name: "teeth-" + name, In: in, Old: old, New: with, Brings: brings, Tests: []string{dir, "-run", "^" + test + "$"}}
+}
+
 var teeth = []Patch{
 	inSim("c41-behind-dns64", "webhook", "return o.allowsHTTP(netip.AddrFrom4([4]byte(b[12:])), host)", "return len(b) == 0",
 		"Where a resolver makes IPv6 addresses of IPv4 ones, every receiver is refused.", "kept", 12),
@@ -52,4 +57,25 @@ var teeth = []Patch{
 		"A delivered message that comes back is POSTed again.", "redelivery", 3),
 	inSim("bytes-changed", "queue", "return base64.StdEncoding.Strict().AppendDecode(nil, text)", "return base64.StdEncoding.Strict().AppendDecode([]byte(\" \"), text)",
 		"The receiver gets other bytes than were sent.", "kept", 3),
+
+	inCase("c43-write-hides-answer", "webhook/internal/transport", "response, err := x.read()\n\tif err == nil {\n\t\treturn response, nil\n\t}\n\t_ = x.wire.Close()", "failed := x.written()\n\tif failed != nil {\n\t\t_ = x.wire.Close()\n\t\treturn nil, failed\n\t}\n\tresponse, err := x.read()\n\tif err == nil {\n\t\treturn response, nil\n\t}\n\t_ = x.wire.Close()",
+		"The answer of a receiver that does not read the whole request is lost.", "./webhook", "TestAnAnswerThatArrivedWinsOverAFailedWrite"),
+	inCase("c47-newest-first", "api", "cmp.Compare(a.inserted, b.inserted), cmp.Compare(a.dead, b.dead)", "cmp.Compare(b.inserted, a.inserted), cmp.Compare(a.dead, b.dead)",
+		"A mass replay sends the newest first.", "./api", "TestReplayByFilterBeginsWithTheOldestMessages"),
+	inCase("c49-names-not-looked-at", "internal/sqlite", "if now.Sub(c.lookedAt) < lookEvery {", "if now.Sub(c.lookedAt) < lookEvery || !c.lookedAt.IsZero() {",
+		"The file is taken away under the running process, and messages are accepted and gone.", "./internal/sqlite", "TestFilesThatAreTakenAwayStopTheStoreAndLoseNothing"),
+	inCase("c59-locked-without-words", "internal/sqlite", "w.others.idle(w.conn) > lockPatience || ", "",
+		"A publish hangs while another process has the file locked.", "./internal/sqlite", "TestLockThatStaysIsBusy"),
+	inCase("c59-full-heals-too-soon", "internal/sqlite", "changed && (!errors.Is(before, queue.ErrFull) || time.Since(c.failedAt) >= fullFor)", "changed",
+		"A disk that is full counts as well because a small write fits.", "./internal/sqlite", "TestFullDiskIsAnErrorAndHeals"),
+	inCase("c67-unwritten-make-room", "dispatcher/internal/journal", "if len(m.byKey) <= memorySize && now.Sub(e.Value.(*remembered).at) < memoryAge {\n\t\t\tbreak\n\t\t}\n\t\tdelete(m.byKey, m.written.Remove(e).(*remembered).key)\n\t}\n\tfor ; m.unwritten.Len() > memorySize; lost++ {", "if now.Sub(e.Value.(*remembered).at) < memoryAge {\n\t\t\tbreak\n\t\t}\n\t\tdelete(m.byKey, m.written.Remove(e).(*remembered).key)\n\t}\n\tfor m.unwritten.Len() > 0 && len(m.byKey) > memorySize {",
+		"Records that wait for the store are lost and not counted.", "./dispatcher/internal/journal", "TestWhatWaitsForTheStoreIsNeverLostForWhatIsWritten"),
+	inCase("c72-old-count", "api", "if fresh && (s.DeadLettered == w.dead || time.Since(w.at) < recountEvery) {", "if fresh {",
+		"No dead letter is shown while many wait.", "./api", "TestDeadLettersAreCountedAnewWhenThisProcessMadeOrEndedSome"),
+	inCase("c73-telemetry-decides", "internal/app", "a.log.Warn(\"the last telemetry could not be sent\", \"error\", err)\n\t\t}\n\t\treturn nil", "return err\n\t\t}\n\t\treturn nil",
+		"A collector that is away decides the exit code.", "./cmd/pushlease", "TestACollectorThatIsAwayDoesNotDecideTheExitCode"),
+	inCase("c75-broken-is-well", "api", "case status.Failing, status.Probing:\n\t\treturn t.broken()", "case status.Probing:\n\t\treturn t.broken()",
+		"A webhook whose breaker is open is said to be sent to as messages come.", "./api", "TestStatusSaysWhyAndWhatNext"),
+	inCase("c77-quiet-ones-stay", "internal/app", "among(c) && c.quiet && (found", "among(c) && c.quiet && c.since.IsZero() && (found",
+		"Idle connections shut everybody out.", "./internal/app", "TestQuietConnectionsKeepNobodyOut"),
 }

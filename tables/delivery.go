@@ -144,16 +144,6 @@ type Delivery struct {
 	Instance string
 }
 
-// Replaces reports whether d stands when old is another record of the same delivery
-// that was written before. A write may take effect long after it was begun, and after
-// what others wrote meanwhile.
-func (d Delivery) Replaces(old Delivery) bool {
-	if d.Generation != old.Generation {
-		return d.Generation > old.Generation
-	}
-	return d.State.Rank() >= old.State.Rank()
-}
-
 // Newer reports whether d is a later state of the same delivery than old.
 func (d *Delivery) Newer(old *Delivery) bool {
 	switch {
@@ -223,9 +213,11 @@ type Deliveries interface {
 
 	// Record durably writes rows that all belong to one message, all or none.
 	// A delivery is replaced whole, unless the stored one is of a later generation or
-	// rank: that one stays, whoever writes last (see Delivery.Replaces). An attempt is
-	// written once, and writing the same (webhook, generation, number, instance) again replaces
-	// it. When Record returns nil the rows survive a crash. After an error they may or
+	// rank: that one stays, whoever writes last, since a write may take effect long after it was
+	// begun. An attempt is written once, and writing the same (webhook, generation, number,
+	// instance) again replaces it. A first success (see Record.Rows) is replaced as a whole only:
+	// its attempt alone changes nothing, and another delivered state stands where it has more attempts.
+	// When Record returns nil the rows survive a crash. After an error they may or
 	// may not be there; calling again with the same rows is harmless. At most 100 rows.
 	Record(ctx context.Context, r Record) error
 }

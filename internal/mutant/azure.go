@@ -9,8 +9,16 @@ func inTables(name, old, with, brings string) Patch {
 }
 
 var azurePatches = []Patch{
-	inTables("delivered-undone-by-pending", "return d.State.Rank() >= old.State.Rank()", "return true",
+	inTables("newest-by-arrival", "case !kept[last].Newer(&d):", "case true:",
 		"A write that is late makes a delivered message pending again."),
+	inTables("first-success-of-a-retry", "d.State == Delivered && d.Attempts == 1 && a.Number == 1 && a.Charged && *d == a.Completed(d)", "d.State == Delivered && d.Attempts == 1 && a.Number == 1 && a.Charged",
+		"What a delivery says beyond its attempt is lost."),
+	inTables("first-success-written-twice", "if !r.isCompleted(d) && !yield(d, nil) {", "if !yield(d, nil) {",
+		"A message that is delivered at once costs two rows again."),
+	inAzureTable("first-successes-share-a-row", "return deliveryKey(d) + separator + encodeID(d.Instance)", "return deliveryKey(d)",
+		"Of two instances that POSTed a message the timeline tells of one."),
+	inAzureTable("first-success-uncharged", "a.Charged = true // or it were none", "",
+		"The timeline says that an attempt was not charged."),
 	inTables("delivered-below-dead", "case Delivered:\n\t\treturn 5", "case Delivered:\n\t\treturn 3",
 		"Of two processes the one that gave the message up is believed, not the one that delivered it."),
 	inTables("claim-keys-collide", "h.Write(fmt.Appendf(nil, \"%d:%s\", len(p), p))", "h.Write(fmt.Append(nil, p))",
@@ -48,8 +56,6 @@ var azurePatches = []Patch{
 		"Under load the service refuses transactions."),
 	inAzureTable("answer-before-durable", "c.committed(m.index)\n\t\t\t\tm.result <- nil", "m.result <- nil\n\t\t\t\tc.committed(nil)",
 		"Attempts are missing in the list."),
-	inAzureTable("newest-by-arrival", "case d.Replaces(kept[last]):", "case true:",
-		"An older rank of a delivery hides the newer one."),
 	inAzureTable("rank-not-in-key", "separator + strconv.Itoa(d.State.Rank())", "separator + strconv.Itoa(0)",
 		"A write that is late replaces what a delivery came to."),
 	inAzureTable("ids-collide", "b.Write([]byte{'.', hexDigits[c>>4], hexDigits[c&15]})", "b.Write([]byte{'.', hexDigits[c>>4]})",

@@ -155,8 +155,9 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 var messageID = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
-// attemptRow is the key of an attempt in a day's table (docs/architecture.md).
-var attemptRow = regexp.MustCompile(`([0-9a-f-]{36})~[^~]+~a~([^~"']+)~`)
+// attemptRow is the key of an attempt in a day's table, also of one that shares its row with the
+// delivery (docs/architecture.md).
+var attemptRow = regexp.MustCompile(`([0-9a-f-]{36})~[^~]+~[ad]~([^~"']+)~\d+~\d+~`)
 
 // mentioned are the messages that a request is about.
 func mentioned(path string, body []byte) []string {

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,8 +13,12 @@ import (
 const attemptColumns = `message_id, queue, inserted_at, webhook_id, generation, number, started_at, duration_ns, status, error_class,
 error, snippet, retry_after, redirect_host, redials, action, reason, charged, delay_ns, next_at, explanation, instance, dequeue_count`
 
-// putAttempt writes one row, in the order of attemptColumns and then its day.
-func (t *tx) putAttempt(a *tables.Attempt) error {
+// ofDelivery are the columns of the delivery that an attempt was the first of and completed.
+const ofDelivery = "completed, updated_at, expires_at, encoding, size, body_hash"
+
+// putAttempt writes one row, in the order of attemptColumns, ofDelivery and then its day. It is
+// that of d too where d is not nil.
+func (t *tx) putAttempt(a *tables.Attempt, d *tables.Delivery) error {
 	s, err := t.prepare(putAttemptSQL)
 	if err != nil {
 		return err
@@ -22,7 +27,11 @@ func (t *tx) putAttempt(a *tables.Attempt) error {
 		time(a.StartedAt).number(int64(a.Duration)).number(int64(a.Status)).text(string(a.ErrorClass)).
 		text(a.Error).text(a.Snippet).text(a.RetryAfter).text(a.RedirectHost).number(int64(a.Redials)).
 		text(string(a.Action)).text(string(a.Reason)).flag(a.Charged).number(int64(a.Delay)).time(a.NextAt).
-		text(a.Explanation).text(a.Instance).number(a.DequeueCount).
+		text(a.Explanation).text(a.Instance).number(a.DequeueCount).flag(d != nil)
+	if d == nil {
+		d = &tables.Delivery{}
+	}
+	s.time(d.UpdatedAt).time(d.ExpiresAt).text(d.Encoding).number(int64(d.Size)).text(d.BodyHash).
 		number(dayOf(a.Day))
 	return t.noteChanges(s.exec())
 }
@@ -43,9 +52,7 @@ func (db *DB) Message(ctx context.Context, queue, messageID string) ([]tables.De
 	if queue != "" {
 		where, args = where+" AND queue = ?", append(args, queue)
 	}
-	ds, err := db.readDeliveries(ctx, "message", query{
-		"SELECT " + deliveryColumns + " FROM deliveries" + where + " ORDER BY webhook_id, generation, day, queue", args,
-	})
+	ds, err := db.readDeliveries(ctx, "message", query{deliveriesSQL(where), slices.Concat(args, args)})
 	if err != nil {
 		return nil, nil, fmt.Errorf("message's deliveries: %w", err)
 	}

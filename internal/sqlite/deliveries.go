@@ -43,11 +43,28 @@ func scanDelivery(scan func(...any) error) (d tables.Delivery, err error) {
 	return d, err
 }
 
-const loadSQL = "SELECT " + deliveryColumns + " FROM deliveries WHERE message_id = ? AND queue = ? AND day = ? ORDER BY webhook_id"
+const (
+	// completedColumns are deliveryColumns of a delivery whose row is that of its one attempt.
+	completedColumns = `message_id, queue, inserted_at, webhook_id, generation, 'delivered', reason, 1, 1, 0, 0,
+0, status, error_class, started_at, started_at, 0, updated_at, expires_at, encoding, size, body_hash, '', instance, ''`
+	loadWhere = " WHERE message_id = ? AND queue = ? AND day = ?"
+)
+
+// deliveriesSQL reads deliveries from both tables; each argument of where comes twice.
+func deliveriesSQL(where string) string {
+	return "SELECT " + deliveryColumns + " FROM deliveries" + where +
+		" UNION ALL SELECT " + completedColumns + " FROM attempts" + where + " AND completed"
+}
+
+var loadSQL = deliveriesSQL(loadWhere)
+
+func loadArgs(key tables.MessageKey) []any {
+	return []any{key.MessageID, key.Queue, dayOf(key.Day), key.MessageID, key.Queue, dayOf(key.Day)}
+}
 
 // Load implements tables.Deliveries.
 func (db *DB) Load(ctx context.Context, key tables.MessageKey) ([]tables.Delivery, error) {
-	ds, err := db.readDeliveries(ctx, "load", query{loadSQL, []any{key.MessageID, key.Queue, dayOf(key.Day)}})
+	ds, err := db.readDeliveries(ctx, "load", query{loadSQL, loadArgs(key)})
 	if err != nil {
 		return nil, fmt.Errorf("load deliveries: %w", err)
 	}
@@ -61,13 +78,14 @@ func (db *DB) readDeliveries(ctx context.Context, operation string, q query) ([]
 		ds = append(ds, d)
 		return true, err
 	})
-	return ds, err
+	return tables.Newest(ds), err
 }
 
 var (
 	putDeliverySQL = upsert("deliveries", deliveryColumns+", day", "message_id, queue, day, webhook_id") + fmt.Sprintf(
 		" WHERE (excluded.generation, %s) >= (deliveries.generation, %s)", rankOf("excluded"), rankOf("deliveries"))
-	putAttemptSQL = upsert("attempts", attemptColumns+", day", "message_id, queue, day, webhook_id, generation, number, instance")
+	putAttemptSQL = upsert("attempts", attemptColumns+", "+ofDelivery+", day", "message_id, queue, day, webhook_id, generation, number, instance") +
+		" WHERE excluded.completed >= attempts.completed"
 )
 
 // rankOf is tables.State.Rank of a row's state: what a delivery came to is not undone by
@@ -121,13 +139,14 @@ func (db *DB) Record(ctx context.Context, r tables.Record) error {
 }
 
 func (t *tx) putRecord(r tables.Record) error {
-	for i := range r.Deliveries {
-		if err := t.putDelivery(&r.Deliveries[i]); err != nil {
-			return err
+	for d, a := range r.Rows() {
+		var err error
+		if a == nil {
+			err = t.putDelivery(d)
+		} else {
+			err = t.putAttempt(a, d)
 		}
-	}
-	for i := range r.Attempts {
-		if err := t.putAttempt(&r.Attempts[i]); err != nil {
+		if err != nil {
 			return err
 		}
 	}

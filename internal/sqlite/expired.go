@@ -145,12 +145,12 @@ func (t *tx) keep(letter tables.DeadLetter, copied bool) (bool, error) {
 
 // deliveriesOf reads the records of a message.
 func (t *tx) deliveriesOf(key tables.MessageKey) (ds []tables.Delivery, err error) {
-	err = t.w.conn.rows(loadSQL, []any{key.MessageID, key.Queue, dayOf(key.Day)}, func(s *statement) error {
+	err = t.w.conn.rows(loadSQL, loadArgs(key), func(s *statement) error {
 		d, err := scanDelivery(s.scan)
 		ds = append(ds, d)
 		return err
 	})
-	return ds, err
+	return tables.Newest(ds), err
 }
 
 // owed are the deliveries that a message was not settled for; one of no webhook stands for

@@ -1,7 +1,6 @@
 package azuretable
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,29 +26,7 @@ func (s *Store) Load(ctx context.Context, key tables.MessageKey) ([]tables.Deliv
 		}
 		ds = append(ds, d)
 	}
-	return newest(ds), nil
-}
-
-// newest leaves the newest row of each delivery, in the order of the contract. Rows come
-// in ascending order of rank.
-func newest(rows []tables.Delivery) []tables.Delivery {
-	slices.SortStableFunc(rows, byDelivery)
-	kept := rows[:0]
-	for _, d := range rows {
-		last := len(kept) - 1
-		switch {
-		case last < 0 || byDelivery(kept[last], d) != 0:
-			kept = append(kept, d)
-		case d.Replaces(kept[last]):
-			kept[last] = d
-		}
-	}
-	return kept
-}
-
-// byDelivery is 0 for rows of one delivery: a replay on the same day goes on with it.
-func byDelivery(a, b tables.Delivery) int {
-	return cmp.Or(cmp.Compare(a.WebhookID, b.WebhookID), cmp.Compare(a.Queue, b.Queue), cmp.Compare(day(a.Day), day(b.Day)))
+	return tables.Newest(ds), nil
 }
 
 var errMixedRecord = errors.New("rows of one record must be about one message")
@@ -112,17 +89,23 @@ func (s *Store) encodeRecord(r tables.Record) (p partition, rows []row, index []
 		m.rows = append(m.rows, encoded)
 		return err
 	}
-	for _, d := range r.Deliveries {
-		if err := add(d.MessageKey, deliveryKey(d), deliveryColumns(d)); err != nil {
+	for d, a := range r.Rows() {
+		var err error
+		switch {
+		case a == nil:
+			err = add(d.MessageKey, deliveryKey(*d), deliveryColumns(*d))
+		case d == nil:
+			c := attemptColumns(*a)
+			err = add(a.MessageKey, attemptKey(*a), c)
+			index = append(index, s.indexRows(*a, c.json)...)
+		default:
+			c, attempt := completedColumns(*d, *a)
+			err = add(d.MessageKey, completedKey(*d), c)
+			index = append(index, s.indexRows(*a, attempt)...)
+		}
+		if err != nil {
 			return p, nil, nil, err
 		}
-	}
-	for _, a := range r.Attempts {
-		c := attemptColumns(a)
-		if err := add(a.MessageKey, attemptKey(a), c); err != nil {
-			return p, nil, nil, err
-		}
-		index = append(index, s.indexRows(a, c.json)...)
 	}
 	if rows = m.rows; !distinct(rows) {
 		rows, _ = merge([]*commit{m})

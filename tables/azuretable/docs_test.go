@@ -84,7 +84,10 @@ func TestThePageAboutTablesNamesEveryColumn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	first := full[tables.Attempt]()
+	both, _ := completedColumns(first.Completed(&tables.Delivery{UpdatedAt: first.Day, ExpiresAt: first.Day, Encoding: "x", Size: 1, BodyHash: "x"}), first)
 	for row, c := range map[string]columns{
+		"| `…Log<yyyymmdd>` | both, as one row |":            both,
 		"| `…Log<yyyymmdd>` | a delivery |":                  deliveryColumns(full[tables.Delivery]()),
 		"| `…Log<yyyymmdd>` | an attempt |":                  attemptColumns(full[tables.Attempt]()),
 		"| `…DeadLetters` | a dead letter |":                 deadLetterColumns(full[tables.DeadLetter]()),
@@ -113,11 +116,13 @@ func TestTheQueriesOfThePageAboutTablesFindWhatTheyAreFor(t *testing.T) {
 	now := time.Now().UTC()
 	key := tables.MessageKey{Queue: "orders", MessageID: "m-1", Day: now}
 	failed := tables.Attempt{MessageKey: key, WebhookID: "wh_1", Number: 1, StartedAt: now, Status: 503, Duration: 11 * time.Second}
+	taken := tables.Attempt{MessageKey: key, WebhookID: "wh_2", Number: 1, StartedAt: now, Status: 200, Charged: true}
 	silent := tables.Attempt{MessageKey: key, WebhookID: "wh_1", Number: 2, StartedAt: now, ErrorClass: policy.ClassTimeout}
 	for _, err := range []error{
 		s.Record(t.Context(), tables.Record{
 			Deliveries: []tables.Delivery{{MessageKey: key, WebhookID: "wh_1", State: tables.Held, Reason: policy.WebhookDisabled}}, Attempts: []tables.Attempt{failed, silent},
 		}),
+		s.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{taken.Completed(&tables.Delivery{})}, Attempts: []tables.Attempt{taken}}),
 		s.PutHealth(t.Context(), tables.Health{WebhookID: "wh_1", Instance: "a", Breaker: policy.BreakerState{Phase: policy.BreakerOpen}}),
 		func() error {
 			_, err := s.PutDeadLetter(t.Context(), tables.DeadLetter{
@@ -135,8 +140,8 @@ func TestTheQueriesOfThePageAboutTablesFindWhatTheyAreFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocks := regexp.MustCompile("(?s)```odata (\\w+)\n(.*?)\n```").FindAllStringSubmatch(string(text), -1)
-	if len(blocks) != 10 {
-		t.Errorf("%d queries, want 10", len(blocks))
+	if len(blocks) != 11 {
+		t.Errorf("%d queries, want 11", len(blocks))
 	}
 	for _, block := range blocks {
 		table := prefix + block[1]

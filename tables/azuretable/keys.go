@@ -98,6 +98,7 @@ func safeKey(s string) bool {
 // Row keys of a Log table:
 //
 //	<message id>~<queue>~d~<webhook id>~<generation>~<rank>      a delivery
+//	<message id>~<queue>~d~<webhook id>~<generation>~<rank>~<instance>      a delivery with its one attempt
 //	<message id>~<queue>~a~<webhook id>~<generation>~<number>~<instance>    an attempt
 //
 // A delivery has a row for each rank that it reached, so that a write that takes effect
@@ -117,6 +118,11 @@ func deliveriesPrefix(queue, messageID string) string {
 func deliveryKey(d tables.Delivery) string {
 	return deliveriesPrefix(d.Queue, d.MessageID) + encodeID(d.WebhookID) + separator + padded(d.Generation, 4) +
 		separator + strconv.Itoa(d.State.Rank())
+}
+
+// completedKey is that of a first success. Two instances may each have one of the same delivery.
+func completedKey(d tables.Delivery) string {
+	return deliveryKey(d) + separator + encodeID(d.Instance)
 }
 
 // padded is a number with zeros before it, so that it has at least width digits.

@@ -81,18 +81,24 @@ func (s *Store) messageOn(ctx context.Context, days []string, queue, messageID s
 }
 
 // sortRows tells deliveries and attempts apart and puts them in the order of the
-// contract.
+// contract. The row of a first success is both.
 func sortRows(rows []entity) (ds []tables.Delivery, as []tables.Attempt) {
 	for _, e := range rows {
-		if isDelivery(e.rk) {
-			ds = append(ds, e.delivery())
-		} else {
+		if !isDelivery(e.rk) {
 			as = append(as, e.attempt())
+			continue
+		}
+		ds = append(ds, e.delivery())
+		if a, ok := e.completed(); ok {
+			as = slices.DeleteFunc(as, func(alone tables.Attempt) bool {
+				return attemptKey(alone) == attemptKey(a) && day(alone.Day) == day(a.Day)
+			})
+			as = append(as, a)
 		}
 	}
-	slices.SortFunc(as, func(a, b tables.Attempt) int {
+	slices.SortStableFunc(as, func(a, b tables.Attempt) int {
 		return cmp.Or(a.StartedAt.Compare(b.StartedAt), cmp.Compare(a.WebhookID, b.WebhookID),
 			cmp.Compare(a.Generation, b.Generation), cmp.Compare(a.Number, b.Number))
 	})
-	return newest(ds), as
+	return tables.Newest(ds), as
 }

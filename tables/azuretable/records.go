@@ -52,6 +52,12 @@ func deliveryColumns(d tables.Delivery) columns {
 }
 
 func (e entity) delivery() tables.Delivery {
+	if a, ok := e.completed(); ok {
+		return a.Completed(&tables.Delivery{
+			UpdatedAt: e.time("UpdatedAtMs"), ExpiresAt: e.time("ExpiresAtMs"),
+			Encoding: e.text("Encoding"), Size: e.number("Size"), BodyHash: e.text("BodyHash"),
+		})
+	}
 	return tables.Delivery{
 		MessageKey:     e.key(),
 		WebhookID:      e.text("WebhookID"),
@@ -81,6 +87,14 @@ func (e entity) delivery() tables.Delivery {
 
 func attemptColumns(a tables.Attempt) columns {
 	c := columns{}
+	c.attempt(a)
+	c.flag("Charged", a.Charged)
+	return c
+}
+
+// attempt adds all of an attempt but whether it was charged, which a delivery counts in a
+// column of that name.
+func (c *columns) attempt(a tables.Attempt) {
 	c.key(a.MessageKey)
 	c.exact("WebhookID", a.WebhookID)
 	c.number("Generation", a.Generation)
@@ -96,13 +110,41 @@ func attemptColumns(a tables.Attempt) columns {
 	c.number("Redials", a.Redials)
 	c.exact("Action", string(a.Action))
 	c.exact("Reason", string(a.Reason))
-	c.flag("Charged", a.Charged)
 	c.duration("DelayNs", a.Delay)
 	c.time("NextAtMs", a.NextAt)
 	c.text("Explanation", a.Explanation, maxLongText)
 	c.text("Instance", a.Instance, maxText)
 	c.number("DequeueCount", int(a.DequeueCount))
-	return c
+}
+
+// completedColumns are those of a first success: what an attempt has, and what of its delivery does
+// not follow from that, with the state and the number of attempts for people and older versions.
+// attempt are those that the attempt has where it stands alone; the two share their bytes.
+func completedColumns(d tables.Delivery, a tables.Attempt) (c columns, attempt []byte) {
+	c.exact("State", string(d.State))
+	c.number("Attempts", d.Attempts)
+	c.time("UpdatedAtMs", d.UpdatedAt)
+	c.time("ExpiresAtMs", d.ExpiresAt)
+	c.exact("Encoding", d.Encoding)
+	c.number("Size", d.Size)
+	c.exact("BodyHash", d.BodyHash)
+	start := len(c.json)
+	c.attempt(a)
+	end := len(c.json)
+	c.flag("Charged", a.Charged)
+	attempt = c.json[start:]
+	c.json = c.json[:end:end]
+	return c, attempt
+}
+
+// completed is the attempt of a first success.
+func (e entity) completed() (a tables.Attempt, ok bool) {
+	if e.number("Number") != 1 {
+		return tables.Attempt{}, false
+	}
+	a = e.attempt()
+	a.Charged = true // or it were none
+	return a, true
 }
 
 func (e entity) attempt() tables.Attempt {

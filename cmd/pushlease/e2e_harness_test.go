@@ -63,6 +63,10 @@ type store struct {
 	account *azuritetest.Azurite
 	// proxy stands before the account in tests that need faults.
 	proxy *azuritetest.Proxy
+	// begin starts the program, and reach is where its API is reached from here, in tests
+	// that have it in a network of their own.
+	begin func(*exec.Cmd) error
+	reach func(url string) string
 }
 
 // onStores runs a test on both stores, at the same time as all others.
@@ -138,7 +142,11 @@ func (s *store) launch(t *testing.T, settings ...string) *process {
 		"PUSHLEASE_POLL_MAX=500ms", "PUSHLEASE_REGISTRY_REFRESH=1s", "PUSHLEASE_DRAIN=10s",
 	}, s.env...), settings...)...)
 	p.cmd.Stderr, p.cmd.Stdout = p.log, p.log
-	if err := p.cmd.Start(); err != nil {
+	begin := (*exec.Cmd).Start
+	if s.begin != nil {
+		begin = s.begin
+	}
+	if err := begin(p.cmd); err != nil {
 		t.Fatal(err)
 	}
 	go func() {
@@ -158,6 +166,9 @@ func (s *store) start(t *testing.T, settings ...string) *process {
 	t.Helper()
 	p := s.launch(t, settings...)
 	p.waitUp()
+	if s.reach != nil {
+		p.url = s.reach(p.url)
+	}
 	return p
 }
 

@@ -1,0 +1,510 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/pushlease/pushlease/internal/wire"
+)
+
+// server returns an address of a far server.
+func server(n byte) netip.Addr { return netip.AddrFrom4([4]byte{10, 77, 1, n}) }
+
+// far is what is at the other end of a wire: a receiver, and the name server of the program.
+type far struct {
+	*wire.Wire
+	t        *testing.T
+	receiver *wireReceiver
+	url      string // of the receiver, under its name
+	ca       string // the file with its certificate; empty without TLS
+
+	mu    sync.Mutex
+	names map[string][]netip.Addr
+}
+
+// receiverName is the one that the certificate of httptest is for.
+const receiverName = "example.com"
+
+// startFar makes a wire and what is at its far end. The receiver takes its time for each answer, so
+// that several connections are in use.
+func startFar(t *testing.T, protocol string, takes time.Duration) *far {
+	t.Helper()
+	f := &far{Wire: wire.New(t), t: t, receiver: newWireReceiver(takes), names: map[string][]netip.Addr{receiverName: {server(1)}}}
+	names, err := f.Far.ListenPacket("udp", server(53).String()+":53")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = names.Close() })
+	go f.answerNames(names)
+
+	l, err := f.Far.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(f.receiver)
+	_ = s.Listener.Close() // the one that it made for itself
+	s.Listener = l
+	scheme := "http"
+	if s.EnableHTTP2 = protocol == "HTTP/2"; s.EnableHTTP2 {
+		scheme = "https"
+		s.StartTLS()
+		f.ca = filepath.Join(t.TempDir(), "ca.pem")
+		certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+		if err := os.WriteFile(f.ca, certificate, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		s.Start()
+	}
+	t.Cleanup(func() { hangUp(s) })
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.url = scheme + "://" + net.JoinHostPort(receiverName, port)
+	return f
+}
+
+// isAt says where a name leads from now on.
+func (f *far) isAt(name string, addresses ...netip.Addr) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.names[name] = addresses
+}
+
+// answerNames is the name server: it answers in the order that isAt was told.
+func (f *far) answerNames(c net.PacketConn) {
+	buffer := make([]byte, 2048)
+	for {
+		n, from, err := c.ReadFrom(buffer)
+		if err != nil {
+			return
+		}
+		var m dnsmessage.Message
+		if m.Unpack(buffer[:n]) != nil || len(m.Questions) != 1 {
+			continue
+		}
+		question := m.Questions[0]
+		f.mu.Lock()
+		addresses, known := f.names[question.Name.String()[:max(0, len(question.Name.String())-1)]]
+		f.mu.Unlock()
+		reply := dnsmessage.Message{Header: dnsmessage.Header{ID: m.ID, Response: true, Authoritative: true}, Questions: m.Questions}
+		if !known {
+			reply.RCode = dnsmessage.RCodeNameError
+		}
+		for _, a := range addresses {
+			header := dnsmessage.ResourceHeader{Name: question.Name, Type: question.Type, Class: dnsmessage.ClassINET}
+			switch {
+			case question.Type == dnsmessage.TypeA && a.Is4():
+				reply.Answers = append(reply.Answers, dnsmessage.Resource{Header: header, Body: &dnsmessage.AResource{A: a.As4()}})
+			case question.Type == dnsmessage.TypeAAAA && a.Is6():
+				reply.Answers = append(reply.Answers, dnsmessage.Resource{Header: header, Body: &dnsmessage.AAAAResource{AAAA: a.As16()}})
+			}
+		}
+		packed, err := reply.Pack()
+		if err != nil {
+			f.t.Errorf("an answer about %s: %v", question.Name, err)
+			continue
+		}
+		_, _ = c.WriteTo(packed, from) // who asked asks again
+	}
+}
+
+// start starts the program at the near end, on a SQLite file. Its API is reached from here.
+func (f *far) start(settings ...string) *process {
+	f.t.Helper()
+	resolver := filepath.Join(f.t.TempDir(), "resolv.conf")
+	if err := os.WriteFile(resolver, []byte("nameserver "+server(53).String()+"\n"), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+	s := sqliteStore(f.t)
+	s.begin = func(cmd *exec.Cmd) error {
+		cmd.Args = []string{"sh", "-c", `mount --bind "$1" /etc/resolv.conf && exec "$0" serve`, cmd.Path, resolver}
+		cmd.Path = "/bin/sh"
+		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+		return f.Near.Start(cmd)
+	}
+	s.reach = f.reach
+	if f.ca != "" {
+		settings = append(settings, "SSL_CERT_FILE="+f.ca)
+	}
+	return s.start(f.t, settings...)
+}
+
+// reach passes connections of this machine on to an address of the near end.
+func (f *far) reach(api string) string {
+	u, err := url.Parse(api)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			here, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer here.Close()
+				there, err := f.Near.Dial(f.t.Context(), "tcp", u.Host)
+				if err != nil {
+					return
+				}
+				defer there.Close()
+				go func() {
+					_, _ = io.Copy(there, here) // until one of the ends goes
+					_ = there.Close()
+				}()
+				_, _ = io.Copy(here, there)
+			}()
+		}
+	}()
+	return "http://" + l.Addr().String()
+}
+
+// wireReceiver takes every message, and notes when it did.
+type wireReceiver struct {
+	takes time.Duration
+	mu    sync.Mutex
+	took  map[string][]time.Time // by message
+	at    map[string]int         // by the address that it was reached under
+}
+
+func newWireReceiver(takes time.Duration) *wireReceiver {
+	return &wireReceiver{takes: takes, took: map[string][]time.Time{}, at: map[string]int{}}
+}
+
+func (r *wireReceiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if _, err := io.Copy(io.Discard, req.Body); err != nil {
+		return // the connection broke
+	}
+	time.Sleep(r.takes) // what a receiver does meanwhile
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	id := req.Header.Get("webhook-id")
+	r.took[id] = append(r.took[id], time.Now())
+	if local, ok := req.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok {
+		r.at[local.AddrPort().Addr().Unmap().String()]++
+	}
+	if r.takes == 0 {
+		w.Header().Set("Connection", "close")
+	}
+}
+
+func (r *wireReceiver) under(a netip.Addr) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.at[a.String()]
+}
+
+// steadily publishes 20 messages a second for so long, and returns when each was.
+func (p *process) steadily(queue string, lasts time.Duration) map[string]time.Time {
+	p.t.Helper()
+	published := map[string]time.Time{}
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(lasts); time.Now().Before(end); <-tick.C {
+		at := time.Now()
+		published[p.publish(queue, bodyMark)] = at
+	}
+	return published
+}
+
+// noDeadLetters checks that each message was taken and none given up; it returns how many were taken twice.
+func (f *far) noDeadLetters(p *process, queue string, published map[string]time.Time) (twice int) {
+	f.t.Helper()
+	if rows := p.deadLetters(queue, ""); len(rows) > 0 {
+		f.t.Errorf("%d dead letters, the first one is %+v", len(rows), rows[0])
+	}
+	f.receiver.mu.Lock()
+	defer f.receiver.mu.Unlock()
+	lost := 0
+	for id := range published {
+		switch n := len(f.receiver.took[id]); {
+		case n == 0:
+			lost++
+		case n > 1:
+			twice++
+		}
+	}
+	if lost > 0 {
+		f.t.Errorf("%d messages of %d were not taken", lost, len(published))
+	}
+	return twice
+}
+
+// windowMax is how many POSTs a webhook may have under way, unless its registration says otherwise.
+const windowMax = 64
+
+var protocols = []string{"HTTP/1.1", "HTTP/2"}
+
+// impatient gives a message two attempts, a second apart: a third timeout would be its end.
+func impatient() map[string]any {
+	return map[string]any{"timeout": "5s", "flow": map[string]any{}, "policy": map[string]any{"preset": "realtime"}}
+}
+
+// TestConnectionsThatAMiddleForgetsCostOneTimeoutEach: nothing else fails, and all goes on within
+// seconds (C89).
+func TestConnectionsThatAMiddleForgetsCostOneTimeoutEach(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range protocols {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			f := startFar(t, protocol, 200*time.Millisecond)
+			p, name := f.start(), queueName("forgotten")
+			p.register(name, f.url, impatient())
+			published := p.steadily(name, 2*time.Second)
+			connections := f.Forget()
+			for id, at := range p.steadily(name, 10*time.Second) {
+				published[id] = at
+			}
+			p.waitEmpty(30*time.Second, name)
+			f.noDeadLetters(p, name, published)
+
+			timeouts, first := 0, time.Now()
+			for _, a := range p.attempts(name) {
+				switch a.ErrorClass {
+				case "":
+				case "timeout":
+					timeouts++
+					took, err := time.ParseDuration(a.Duration)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if ended := a.StartedAt.Add(took); ended.Before(first) {
+						first = ended
+					}
+				default:
+					t.Errorf("an attempt is %+v", a)
+				}
+			}
+			bound := connections
+			if protocol == "HTTP/2" {
+				bound = windowMax // all that were under way on the one connection
+			}
+			if timeouts == 0 || timeouts > bound {
+				t.Errorf("%d timeouts of %d connections that were forgotten, want from 1 to %d", timeouts, connections, bound)
+			}
+			late := 0
+			f.receiver.mu.Lock()
+			defer f.receiver.mu.Unlock()
+			for id, at := range published {
+				due := first
+				if at.After(due) {
+					due = at
+				}
+				if taken := f.receiver.took[id]; len(taken) > 0 && taken[0].Sub(due) > 5*time.Second {
+					late++
+				}
+			}
+			if late > 0 {
+				t.Errorf("%d messages were taken more than 5 s after the first timeout and their publish", late)
+			}
+			t.Logf("%d messages, %d connections forgotten, %d timeouts", len(published), connections, timeouts)
+		})
+	}
+}
+
+// TestConnectionsThatAMiddleResetsLoseNothing: what was under way may be taken twice, for the
+// receiver may have taken it before the reset.
+func TestConnectionsThatAMiddleResetsLoseNothing(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range protocols {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			f := startFar(t, protocol, 200*time.Millisecond)
+			p, name := f.start(), queueName("reset")
+			p.register(name, f.url, impatient())
+			published := p.steadily(name, 2*time.Second)
+			connections := f.Reset()
+			for id, at := range p.steadily(name, 2*time.Second) {
+				published[id] = at
+			}
+			p.waitEmpty(30*time.Second, name)
+			twice := f.noDeadLetters(p, name, published)
+			if connections == 0 || twice > 4*4 { // four are under way at a time, more on a busy machine
+				t.Errorf("%d connections were reset, and %d messages were taken twice", connections, twice)
+			}
+			t.Logf("%d messages, %d connections reset, %d taken twice", len(published), connections, twice)
+		})
+	}
+}
+
+// TestANetworkThatLosesPacketsLosesAndDoublesNothing: a twentieth of all packets in each direction, and
+// 100 ms there and back.
+func TestANetworkThatLosesPacketsLosesAndDoublesNothing(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range protocols {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			f := startFar(t, protocol, time.Millisecond)
+			p, name := f.start(), queueName("lossy")
+			p.register(name, f.url, map[string]any{"flow": map[string]any{}})
+			f.Slow(50*time.Millisecond, 0.05)
+			published := p.steadily(name, 5*time.Second)
+			p.waitEmpty(time.Minute, name)
+			if twice := f.noDeadLetters(p, name, published); twice > 0 {
+				t.Errorf("%d messages were taken twice", twice)
+			}
+		})
+	}
+}
+
+// TestALiveAddressBehindDeadOnesIsFound: the name server gives the one that answers last, and nothing
+// comes from the others (C104).
+func TestALiveAddressBehindDeadOnesIsFound(t *testing.T) {
+	t.Parallel()
+	for _, n := range []byte{12, 40} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			f := startFar(t, "HTTP/1.1", 0)
+			var addresses []netip.Addr
+			for i := range n {
+				addresses = append(addresses, server(100+i))
+			}
+			f.isAt(receiverName, addresses...)
+			f.Dead(addresses[:n-1]...)
+			p, name := f.start(), queueName("behind")
+			hook := p.register(name, f.url, impatient())
+			for range 10 {
+				p.waitState(30*time.Second, name, p.publish(name, bodyMark), hook.ID, "delivered")
+			}
+			if got := f.receiver.under(addresses[n-1]); got != 10 {
+				t.Errorf("%d POSTs came under the live address, want 10", got)
+			}
+			for _, a := range p.attempts(name) {
+				if a.Number != 1 || a.Status != http.StatusOK {
+					t.Errorf("an attempt is %+v", a)
+				}
+			}
+		})
+	}
+}
+
+// TestADeadIPv6AddressCostsAQuarterOfASecond: each POST has a connection of its own (C104).
+func TestADeadIPv6AddressCostsAQuarterOfASecond(t *testing.T) {
+	t.Parallel()
+	f := startFar(t, "HTTP/1.1", 0)
+	six := netip.MustParseAddr("fd77:1::1")
+	f.isAt(receiverName, six, server(1))
+	f.Dead(six)
+	p, name := f.start(), queueName("six")
+	hook := p.register(name, f.url, impatient())
+	for range 10 {
+		p.waitState(30*time.Second, name, p.publish(name, bodyMark), hook.ID, "delivered")
+	}
+	slow := 0
+	for _, a := range p.attempts(name) {
+		took, err := time.ParseDuration(a.Duration)
+		if err != nil || a.Number != 1 || a.Status != http.StatusOK {
+			t.Errorf("an attempt is %+v, %v", a, err)
+		}
+		if took > 400*time.Millisecond {
+			t.Errorf("an attempt took %s, want 0.4 s at most", took)
+		}
+		if took > 200*time.Millisecond {
+			slow++
+		}
+	}
+	if slow > 1 {
+		t.Errorf("%d attempts waited for the dead address, want the first one alone", slow)
+	}
+}
+
+// TestAReceiverThatMovesIsFollowedWithinSeconds: its name leads elsewhere, and nothing comes from where
+// it was any more (C89).
+func TestAReceiverThatMovesIsFollowedWithinSeconds(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range protocols {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			f := startFar(t, protocol, 200*time.Millisecond)
+			p, name := f.start(), queueName("moved")
+			p.register(name, f.url, impatient())
+			published := p.steadily(name, 2*time.Second)
+			f.isAt(receiverName, server(2))
+			f.Dead(server(1))
+			moved := time.Now()
+			for id, at := range p.steadily(name, 10*time.Second) {
+				published[id] = at
+			}
+			p.waitEmpty(30*time.Second, name)
+			f.noDeadLetters(p, name, published)
+			f.receiver.mu.Lock()
+			defer f.receiver.mu.Unlock()
+			first := time.Duration(1 << 62)
+			for id := range published {
+				if taken := f.receiver.took[id]; len(taken) > 0 && taken[0].After(moved.Add(time.Second)) {
+					first = min(first, taken[0].Sub(moved))
+				}
+			}
+			if first > 10*time.Second {
+				t.Errorf("the first POST at the new address came after %s, want 10 s at most", first)
+			}
+			t.Logf("the first POST at the new address came after %s", first.Round(10*time.Millisecond))
+		})
+	}
+}
+
+// TestPortsThatRunOutAreNotTheReceiversFault: this machine has 20 of them for 60 POSTs at a time (C105).
+func TestPortsThatRunOutAreNotTheReceiversFault(t *testing.T) {
+	t.Parallel()
+	f := startFar(t, "HTTP/1.1", time.Second)
+	if err := f.Near.Run("sysctl", "-q", "-w", "net.ipv4.ip_local_port_range=50000 50019"); err != nil {
+		t.Fatal(err)
+	}
+	p, name := f.start(), queueName("ports")
+	more := impatient()
+	more["timeout"], more["flow"] = "30s", map[string]any{"adaptive": false, "concurrency": 60}
+	hook := p.register(name, f.url, more)
+	published := map[string]time.Time{}
+	for range 120 {
+		published[p.publish(name, bodyMark)] = time.Now()
+	}
+	p.waitEmpty(time.Minute, name)
+	if twice := f.noDeadLetters(p, name, published); twice > 0 {
+		t.Errorf("%d messages were taken twice", twice)
+	}
+	ours := 0
+	for _, a := range p.attempts(name) {
+		switch {
+		case a.Status == http.StatusOK:
+		case a.ErrorClass == "canceled" && !a.Charged:
+			ours++
+		default:
+			t.Errorf("an attempt is %+v", a)
+		}
+	}
+	if ours == 0 {
+		t.Error("no port was missed: the test tests nothing")
+	}
+	var state struct {
+		Status struct{ State string }
+	}
+	p.call(http.MethodGet, "/api/v1/webhooks/"+hook.ID, "", http.StatusOK, &state)
+	if state.Status.State != "healthy" {
+		t.Errorf("the webhook is %q", state.Status.State)
+	}
+	t.Logf("%d attempts found no port", ours)
+}

@@ -22,6 +22,8 @@ const (
 	defaultServer = "http://127.0.0.1:8080"
 	serverEnv     = "PUSHLEASE_SERVER"
 	apiKeyEnv     = "PUSHLEASE_API_KEY" //nolint:gosec // the variable's name, no key
+	// functionsKeyEnv holds the key that the Functions host asks for in front of the API's own.
+	functionsKeyEnv = "PUSHLEASE_FUNCTIONS_KEY" //nolint:gosec // as above
 	// requestTimeout bounds one request, with one exception: testing a webhook
 	// takes as long as the webhook does.
 	requestTimeout = 30 * time.Second
@@ -38,7 +40,7 @@ type client struct {
 
 // addFlags adds the flags that all commands have that talk to a server.
 func (c *client) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&c.server, "server", "", "URL of the server (default $"+serverEnv+", else "+defaultServer+"); an API key is read from $"+apiKeyEnv)
+	cmd.Flags().StringVar(&c.server, "server", "", "URL of the server (default $"+serverEnv+", else "+defaultServer+"); an API key is read from $"+apiKeyEnv+", and the function key of an Azure Functions app from $"+functionsKeyEnv)
 	c.addFlag(cmd)
 }
 
@@ -79,6 +81,9 @@ func (c *client) base() (string, error) {
 		if host, port, err := net.SplitHostPort(server); err == nil && host != "" && port != "" && !strings.ContainsAny(server, "/@?# ") {
 			cure = "http://" + server
 		}
+		if u != nil && u.Query().Has("code") {
+			cure += ", and the key of a Functions app into " + functionsKeyEnv
+		}
 		return "", usagef("--server or %s is not an http or https URL without user and query; write %s", serverEnv, cure)
 	}
 	return strings.TrimRight(server, "/"), nil
@@ -110,7 +115,10 @@ func (c *client) do(ctx context.Context, r request) (answer, error) {
 	if key := os.Getenv(apiKeyEnv); key != "" {
 		req.Header.Set("Authorization", "Bearer "+key)
 	}
-	// A redirect could take the key elsewhere, and the API has none.
+	if key := os.Getenv(functionsKeyEnv); key != "" {
+		req.Header.Set("X-Functions-Key", key)
+	}
+	// A redirect could take the keys elsewhere, and the API has none.
 	httpClient := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := httpClient.Do(req)
 	if err != nil {
@@ -173,9 +181,21 @@ func newAPIError(resp *http.Response, body []byte) *apiError {
 	var e apiError
 	if err := json.Unmarshal(body, &e); err != nil || e.Title == "" {
 		e = apiError{Title: http.StatusText(resp.StatusCode), Detail: "The answer is not one of a pushlease server; is --server right?", foreign: true}
+		if resp.StatusCode == http.StatusUnauthorized {
+			e.Detail = "The answer is not one of a pushlease server. " + functionsKeyCure()
+		}
 	}
 	e.Status = resp.StatusCode
 	return &e
+}
+
+// functionsKeyCure is what to do where something in front of the server refuses a request. The
+// Functions host does so with 401 and no text.
+func functionsKeyCure() string {
+	if os.Getenv(functionsKeyEnv) == "" {
+		return "If it is an Azure Functions app, set " + functionsKeyEnv + " to one of its function keys: az functionapp keys list"
+	}
+	return "If it is an Azure Functions app, the key in " + functionsKeyEnv + " is none of its function keys: az functionapp keys list"
 }
 
 func (e *apiError) Error() string {

@@ -110,7 +110,11 @@ func (c *client) examine(ctx context.Context, cmd *cobra.Command, more []extraCh
 	case err != nil && here:
 		return append(found, portFinding(ctx, cfg.Listen))
 	case err != nil:
-		return append(found, finding{"server", verdictFailed, err.Error(), "start it, or correct --server"})
+		cure := "start it, or correct --server"
+		if refused := (*apiError)(nil); errors.As(err, &refused) && refused.Status == http.StatusUnauthorized {
+			cure = "the keys that the server's address asks for come from " + functionsKeyEnv + " and " + apiKeyEnv
+		}
+		return append(found, finding{"server", verdictFailed, err.Error(), cure})
 	}
 	server := c.readiness(ctx, health+"/readyz")
 	if own := storageLocation(cfg); here && server.storage != "" && server.storage != own {

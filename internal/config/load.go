@@ -15,7 +15,7 @@ const (
 )
 
 // Variables with our prefix that are no settings of the server.
-var otherVariables = []string{configEnv, envPrefix + "SERVER", envPrefix + "API_KEY", envPrefix + "WEBHOOK_SECRET"}
+var otherVariables = []string{configEnv, envPrefix + "SERVER", envPrefix + "API_KEY", envPrefix + "FUNCTIONS_KEY", envPrefix + "WEBHOOK_SECRET"}
 
 // The sources of a value, in ascending precedence.
 const (

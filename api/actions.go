@@ -54,11 +54,9 @@ func (a *API) testWebhook(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if !a.tests.begin(reg.ID) {
-		p := web.NewProblem(http.StatusTooManyRequests, "tests-under-way", "Tests are under way",
+		return web.NewProblem(web.TestsUnderWay,
 			fmt.Sprintf("At most %d tests of one webhook are under way at a time, and %d of all.", testsOfOne, testsOfAll),
 			web.Wrong("id", "is of a webhook that can't be tested now", "wait until the tests have ended, which takes as long as their webhooks do"))
-		p.Header = map[string]string{"Retry-After": web.Seconds(testPause)}
-		return p
 	}
 	defer a.tests.end(reg.ID)
 	if err := patience(w, reg.Longest()+testMargin); err != nil {
@@ -96,8 +94,6 @@ const (
 	// them, and no slow webhook takes all.
 	testsOfOne = 2
 	testsOfAll = 16
-	// testPause is when to ask again.
-	testPause = 5 * time.Second
 )
 
 // tests counts the tests under way, by webhook.
@@ -241,7 +237,7 @@ func (to rotation) rotate(reg *tables.Registration, now time.Time) error {
 		}
 	}
 	if len(secrets) > maxSecrets {
-		return web.Conflict("too-many-secrets", "Too many secrets sign at once",
+		return web.NewProblem(web.TooManySecrets,
 			fmt.Sprintf("A webhook signs with at most %d secrets.", maxSecrets),
 			web.Wrong("overlap", "would keep too many old secrets", "wait until an old one has ended (see secrets of the webhook), or rotate with a shorter overlap; 0s ends them all"))
 	}

@@ -70,7 +70,7 @@ func (k Key) has(s Scope) bool {
 // authorize says why the request may not do what needs s; nil when it may.
 func (a *API) authorize(r *http.Request, s Scope) error {
 	if len(a.Keys) == 0 && a.Hosted {
-		return web.NewProblem(http.StatusForbidden, "local-only", "Without API keys nobody is served here",
+		return web.NewProblem(web.LocalOnly,
 			"No API keys are set, and the Functions host brings every request, so that none can be told to be from this machine.",
 			web.Wrong("Authorization", "can't be checked", setKeys))
 	}
@@ -82,7 +82,7 @@ func (a *API) authorize(r *http.Request, s Scope) error {
 	}
 	k, ok := a.keyOf(r)
 	if !ok {
-		p := web.NewProblem(http.StatusUnauthorized, "unauthorized", "An API key is needed",
+		p := web.NewProblem(web.Unauthorized,
 			"The request has no API key that is known here.",
 			web.Wrong("Authorization", "is missing or not a known key", "send the header Authorization: Bearer <token>, once, with the token of an API key"))
 		p.Header = map[string]string{"WWW-Authenticate": `Bearer realm="pushlease"`}
@@ -90,7 +90,7 @@ func (a *API) authorize(r *http.Request, s Scope) error {
 	}
 	web.NoteOf(r).Key = k.Name
 	if !k.has(s) {
-		p := web.NewProblem(http.StatusForbidden, "scope-missing", "The API key does not allow this",
+		p := web.NewProblem(web.ScopeMissing,
 			fmt.Sprintf("This needs the scope %s.", s),
 			web.Wrong("Authorization", fmt.Sprintf("is a key without the scope %s", s), "use a key that has it, or give it to this one in the setting api_keys"))
 		p.Header = map[string]string{"WWW-Authenticate": fmt.Sprintf(`Bearer realm="pushlease", error="insufficient_scope", scope="%s"`, s)}
@@ -157,7 +157,7 @@ func (a *API) authorizeLocal(r *http.Request) error {
 		return localOnly("the protocol "+r.Proto, "is what proxies speak")
 	}
 	if err := a.crossSite.Check(r); err != nil {
-		return web.NewProblem(http.StatusForbidden, "cross-origin", "Requests from other web pages are refused",
+		return web.NewProblem(web.CrossOrigin,
 			"Without API keys, a browser can change nothing here from a page of another origin.",
 			web.Wrong("Origin", "is another one than this server's", "use curl or the pushlease command, or "+setKeys))
 	}
@@ -189,7 +189,7 @@ func proxyHeader(h http.Header) string {
 }
 
 func localOnly(field, what string) *web.Problem {
-	return web.NewProblem(http.StatusForbidden, "local-only", "Without API keys only this machine is served",
+	return web.NewProblem(web.LocalOnly,
 		"No API keys are set, so only requests from this machine, addressed to localhost, are served.",
 		web.Wrong(field, what, "call http://localhost or http://127.0.0.1 on the machine itself, or "+setKeys))
 }

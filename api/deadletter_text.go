@@ -53,7 +53,7 @@ func unchanged(d tables.DeadLetter, force bool) error {
 	if why == "" || force {
 		return nil
 	}
-	return web.Conflict("text-changed", "The dead letter was changed by another program",
+	return web.NewProblem(web.TextChanged,
 		fmt.Sprintf("It is neither shown nor sent as it is: %s.", why),
 		web.Wrong("text", "is not what was received", "put the row back as it was, or add ?force=true to take it as it is now"))
 }

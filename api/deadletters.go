@@ -155,7 +155,7 @@ func (a *API) loadDeadLetter(ctx context.Context, id string) (tables.DeadLetter,
 	return d, nil
 }
 
-var noDeadLetter = web.Missing("dead letter", "No dead letter has that id. It may have been deleted or cleaned up.", "id", "take an id from GET /api/v1/dead-letters")
+var noDeadLetter = web.Missing("No dead letter has that id. It may have been deleted or cleaned up.", "id", "take an id from GET /api/v1/dead-letters")
 
 // readBody decodes a dead letter's text as its queue would. The token of a
 // replay pointer that was itself dead-lettered is taken out.
@@ -354,17 +354,19 @@ func (a *API) replayText(marked tables.DeadLetter) ([]byte, error) {
 
 // replayable says why a dead letter can't be replayed now.
 func (a *API) replayable(ctx context.Context, d tables.DeadLetter, force bool) error {
-	if underWay(d) && !force {
-		return web.Conflict("replaying", "A replay is under way",
+	if left := replayEndsIn(d); left > 0 && !force {
+		p := web.NewProblem(web.Replaying,
 			fmt.Sprintf("A replay was asked for at %s and is not delivered yet.", web.Stamp(d.ReplayedAt)),
 			web.Wrong("status", "is replaying", fmt.Sprintf("follow it at /api/v1/messages/%s, ask again after %s, or add ?force=true to start over (the webhook may then be sent it twice)", d.MessageID, replayPatience)))
+		p.Header = map[string]string{"Retry-After": web.Seconds(left + time.Second)} // rounded up
+		return p
 	}
 	if d.WebhookID == "" {
 		return nil
 	}
 	switch _, err := a.Webhooks.GetWebhook(ctx, d.WebhookID); {
 	case errors.Is(err, tables.ErrNotFound):
-		return web.Conflict("webhook-deleted", "Its webhook is not registered any more",
+		return web.NewProblem(web.WebhookDeleted,
 			"The replay would have nowhere to go.",
 			web.Wrong("webhook_id", "names a webhook that was deleted", "read the body at /api/v1/dead-letters/"+d.ID+"/body and publish it to the queue again, or delete the dead letter"))
 	case err != nil:
@@ -402,14 +404,17 @@ func (a *API) sendReplay(ctx context.Context, before, reserved tables.DeadLetter
 
 // underWay reports whether a replay was asked for so lately that it may still come. A row
 // that waits was asked for lately when a replay is about to be sent.
-func underWay(d tables.DeadLetter) bool {
+func underWay(d tables.DeadLetter) bool { return replayEndsIn(d) > 0 }
+
+// replayEndsIn is for how long a replay that was asked for may still come.
+func replayEndsIn(d tables.DeadLetter) time.Duration {
 	switch ago := time.Since(d.ReplayedAt); d.Status {
 	case tables.Replaying:
-		return ago < replayPatience
+		return replayPatience - ago
 	case tables.Waiting:
-		return ago < reservedFor
+		return reservedFor - ago
 	default:
-		return false
+		return 0
 	}
 }
 

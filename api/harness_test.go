@@ -182,6 +182,9 @@ func (h *harness) checkAnswer(r *http.Request, a answer) {
 			h.Errorf("%s %s: no field and cure in %s", r.Method, r.URL, a.body)
 		}
 	}
+	if a.status >= 400 && r.Method != http.MethodHead {
+		h.checkProblem(a)
+	}
 	method := strings.Replace(r.Method, http.MethodHead, http.MethodGet, 1)
 	match := chi.NewRouteContext()
 	path := r.URL.Path
@@ -219,6 +222,24 @@ func (h *harness) checkAnswer(r *http.Request, a answer) {
 	if err := media.Schema.Value.VisitJSON(a.json(), openapi3.VisitAsResponse(), openapi3.MultiErrors(), openapi3.EnableFormatValidation()); err != nil {
 		h.Errorf("%s %s: answer %d is not what the document says: %v\n%s", method, match.RoutePattern(), a.status, err, a.body)
 	}
+}
+
+// checkProblem wants what every problem of a kind has.
+func (h *harness) checkProblem(a answer) {
+	h.Helper()
+	for _, kind := range web.Kinds() {
+		if a.text("type") != "urn:pushlease:problem:"+kind.Name {
+			continue
+		}
+		if a.status != kind.Status || a.get("status") != float64(kind.Status) || a.text("title") != kind.Title {
+			h.Errorf("%s: status %d, title %q, want %d and %q", kind.Name, a.status, a.text("title"), kind.Status, kind.Title)
+		}
+		if kind.Wait > 0 && a.header.Get("Retry-After") == "" {
+			h.Errorf("%s: there is no Retry-After", kind.Name)
+		}
+		return
+	}
+	h.Errorf("the type of %s is not known", a.body)
 }
 
 func (a answer) json() any {

@@ -48,7 +48,7 @@ func (a *API) readyz(w http.ResponseWriter, r *http.Request) error {
 		checks, storage = kindsOf(checks), ""
 	}
 	if !ready {
-		p := web.NewProblem(http.StatusServiceUnavailable, "not-ready", "Not ready", "At least one check fails; see checks.")
+		p := web.NewProblem(web.NotReady, "At least one check fails; see checks.")
 		p.Checks = checks
 		return p
 	}

@@ -137,8 +137,7 @@ func (a *API) tellWhatKeeps(n *nextView) {
 	}
 }
 
-var noMessage = web.Missing("message",
-	"Nothing is recorded about that message: it was never received or published here, its records are older than the retention, or it is on a queue without a webhook.",
+var noMessage = web.Missing("Nothing is recorded about that message: it was never received or published here, its records are older than the retention, or it is on a queue without a webhook.",
 	"id", "take the message_id from the answer to its publish, from GET /api/v1/attempts or from GET /api/v1/dead-letters; leave the parameter queue out to look everywhere")
 
 // wasDeadLettered is false for most messages, which saves looking through the dead

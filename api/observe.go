@@ -30,10 +30,8 @@ func OnlyProbes(ctx context.Context) context.Context {
 
 // tooManyCallers is the answer to all else.
 func tooManyCallers() *web.Problem {
-	p := web.NewProblem(http.StatusServiceUnavailable, "too-many-connections", "Too many connections",
+	return web.NewProblem(web.TooManyConnections,
 		"All connections that the API takes are at work. Send the request again in a moment, over a connection that is kept.")
-	p.Header = map[string]string{"Retry-After": web.Seconds(web.RetryAfter)}
-	return p
 }
 
 // handler handles a request; an error becomes a problem.

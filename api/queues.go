@@ -130,7 +130,7 @@ func (a *API) getQueue(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if !view.Exists && len(view.Webhooks) == 0 {
-		return web.Missing("queue", "There is no queue of that name and no webhook for it.", "queue", "take a name from GET /api/v1/queues, or publish a message to it: the first one makes the queue")
+		return web.Missing("There is no queue of that name and no webhook for it.", "queue", "take a name from GET /api/v1/queues, or publish a message to it: the first one makes the queue")
 	}
 	if s, ok := a.Dispatcher.Queue(name); ok {
 		view.processView = newProcessView(s)

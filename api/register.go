@@ -75,7 +75,7 @@ func (a *API) answerCreationAgain(w http.ResponseWriter, r *http.Request, mine t
 	case err != nil:
 		return web.StorageFault("read the webhook", err)
 	case there.RequestHash != mine.RequestHash:
-		return web.NewProblem(http.StatusUnprocessableEntity, "idempotency-key-reused", "The Idempotency-Key was used for another webhook",
+		return web.NewProblem(web.IdempotencyKeyReused,
 			"The webhook "+there.ID+" was registered with this key by a request that said something else.",
 			web.Wrong(web.IdempotencyHeader, "was used for another webhook", "use a new key for each webhook, and the old one only to repeat the very same request; PATCH or PUT changes the webhook"))
 	}
@@ -125,7 +125,7 @@ func (a *API) putWebhook(w http.ResponseWriter, r *http.Request) error {
 	return web.ErrBusyRow
 }
 
-var errExists = web.NewProblem(http.StatusPreconditionFailed, "exists", "There is a webhook of that id",
+var errExists = web.NewProblem(web.Exists,
 	"If-None-Match: * asks for a new webhook, and the id is taken.",
 	web.Wrong("If-None-Match", "does not hold: the id is taken", "choose another id, or leave If-None-Match out to replace what the webhook says"))
 

@@ -345,7 +345,7 @@ func skipReason(err error) string {
 		return ""
 	case p.Status == http.StatusNotFound:
 		return skipChanged
-	case p.Status == http.StatusConflict && p.Type == web.ProblemType+"webhook-deleted":
+	case p.Of(web.WebhookDeleted):
 		return skipWebhook
 	case p.Status == http.StatusConflict:
 		return skipUnderWay

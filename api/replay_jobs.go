@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -71,7 +70,7 @@ func (js *replayJobs) room() error {
 	defer js.mu.Unlock()
 	switch {
 	case js.stopped:
-		return web.NewProblem(http.StatusServiceUnavailable, "stopping", "The process is stopping", "No job is started any more. Send the request to another instance, or again in a moment.")
+		return web.NewProblem(web.Stopping, "No job is started any more. Send the request to another instance, or again in a moment.")
 	case len(js.jobs)+js.begun >= maxJobs:
 		return tooManyJobs()
 	}

@@ -303,7 +303,10 @@ func TestReplayJobsAreBoundedInNumberAndEndWithTheProcess(t *testing.T) {
 	for range maxJobs {
 		ids = append(ids, h.do(http.StatusAccepted, "POST", replayPath, slow).text("id"))
 	}
-	h.do(http.StatusConflict, "POST", replayPath, slow).wantProblem("request")
+	full := h.do(http.StatusConflict, "POST", replayPath, slow)
+	if full.wantProblem("request"); full.header.Get("Retry-After") != "30" {
+		t.Errorf("Retry-After = %q", full.header.Get("Retry-After"))
+	}
 
 	ctx, end := context.WithCancel(t.Context())
 	done := make(chan struct{})

@@ -120,10 +120,10 @@ func (a *API) cancelReplayJob(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, job)
 }
 
-var noReplayJob = web.Missing("replay job", "No replay job has that id. Of those that have ended the last 50 are kept.", "id", "take an id from GET /api/v1/replays")
+var noReplayJob = web.Missing("No replay job has that id. Of those that have ended the last 50 are kept.", "id", "take an id from GET /api/v1/replays")
 
 func tooManyJobs() *web.Problem {
-	return web.Conflict("too-many-replay-jobs", "Too many replay jobs are running",
+	return web.NewProblem(web.TooManyReplayJobs,
 		fmt.Sprintf("This process runs at most %d replay jobs at once.", maxJobs),
 		web.Wrong("request", "would start one job too many", "wait until one has ended, or cancel one: GET /api/v1/replays lists them"))
 }

@@ -264,7 +264,7 @@ func (a *API) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-var noWebhook = web.Missing("webhook", "No webhook has that id. It may have been deleted.", "id", "take an id from GET /api/v1/webhooks")
+var noWebhook = web.Missing("No webhook has that id. It may have been deleted.", "id", "take an id from GET /api/v1/webhooks")
 
 // webhookID reports whether an id can be one: storage is not asked for others.
 func webhookID(id string) bool {

@@ -47,7 +47,7 @@ type eventResult struct {
 	VisibleAt  time.Time `json:"visible_at,omitzero"`
 }
 
-var keyWithBatch = web.NewProblem(http.StatusUnprocessableEntity, "idempotency-key-unsupported", "A batch takes no Idempotency-Key",
+var keyWithBatch = web.NewProblem(web.IdempotencyKeyUnsupported,
 	"Each event of a batch is a message of its own.",
 	web.Wrong(web.IdempotencyHeader, "is not taken with a batch", "leave it out: events are told apart by their source and id on a queue with the setting dedup: event-id; or publish them one by one, each with its own key"))
 
@@ -170,9 +170,7 @@ func (a *Publisher) checkBatch(r *http.Request, like publication, events []json.
 	case len(wrong) > 0:
 		return nil, nil, badEvent(wrong)
 	case len(large) > 0:
-		p := web.Invalid(large...)
-		p.Status, p.Type, p.Title = http.StatusRequestEntityTooLarge, web.ProblemType+"too-large", "An event of the batch is too large"
-		return nil, nil, p
+		return nil, nil, web.Wrongs(web.TooLarge, large...)
 	}
 	return ps, results, nil
 }
@@ -198,7 +196,7 @@ func splitBatch(raw []byte) ([]json.RawMessage, error) {
 			return nil, bad(web.SyntaxProblem(doc))
 		}
 		if len(events) == maxBatchEvents {
-			return nil, web.NewProblem(http.StatusRequestEntityTooLarge, "too-large", "The batch has too many events",
+			return nil, web.NewProblem(web.TooLarge,
 				fmt.Sprintf("A batch has at most %d events.", maxBatchEvents),
 				web.Wrong("body", fmt.Sprintf("has more than %d events", maxBatchEvents), fmt.Sprintf("send at most %d at once", maxBatchEvents)))
 		}

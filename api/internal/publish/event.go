@@ -24,11 +24,7 @@ const maxEventMembers = 100
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // badEvent answers 422 with everything that is wrong with events.
-func badEvent(errs []web.FieldError) *web.Problem {
-	p := web.Invalid(errs...)
-	p.Status, p.Type, p.Title = http.StatusUnprocessableEntity, web.ProblemType+"invalid-event", "It is no CloudEvents 1.0 event"
-	return p
-}
+func badEvent(errs []web.FieldError) *web.Problem { return web.Wrongs(web.InvalidEvent, errs...) }
 
 // checkEvent says what is wrong with a body that is to be one event in structured mode.
 // The headers may repeat its attributes, as in binary mode, but not contradict them.

@@ -24,8 +24,6 @@ const (
 	// keyTries is how often the table is asked: once more, since the claim's owner
 	// makes repeating harmless.
 	keyTries = 2
-	// inProgressPause is what a copy of a request that is under way should wait.
-	inProgressPause = 2 * time.Second
 )
 
 // fingerprint tells whether two requests with one key ask for the same. A trace is not
@@ -122,14 +120,12 @@ func (a *Publisher) finishKey(r *http.Request, name string, c tables.Claim) {
 func (a *Publisher) answerAgain(w http.ResponseWriter, r *http.Request, p publication, current, mine tables.Claim) error {
 	switch {
 	case current.BodyHash != mine.BodyHash:
-		return web.NewProblem(http.StatusUnprocessableEntity, "idempotency-key-reused", "The Idempotency-Key was used for another message",
+		return web.NewProblem(web.IdempotencyKeyReused,
 			"A request with this key and another body, content type, delay or ttl was sent to this queue within the last 7 days.",
 			web.Wrong(web.IdempotencyHeader, "was used for another message", "use a new key for each message, and the old one only to repeat the very same request"))
 	case current.State != tables.Done:
-		problem := web.Conflict("in-progress", "The same request is in progress", "A request with this Idempotency-Key has not ended yet, or was cut short less than half a minute ago.",
+		return web.NewProblem(web.InProgress, "A request with this Idempotency-Key has not ended yet, or was cut short less than half a minute ago.",
 			web.Wrong(web.IdempotencyHeader, "is in use by a request that has not ended", "send the same request again after the time in Retry-After: it is answered as the first one was"))
-		problem.Header = map[string]string{"Retry-After": web.Seconds(inProgressPause)}
-		return problem
 	}
 	sent := queue.Sent{ID: current.MessageID, InsertedAt: current.Until}
 	switch p.opts.TTL {

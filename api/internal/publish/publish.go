@@ -201,12 +201,12 @@ func publishOptions(r *http.Request) (queue.SendOptions, error) {
 func sendProblem(err error) *web.Problem {
 	switch {
 	case errors.Is(err, queue.ErrTooLarge):
-		return web.NewProblem(http.StatusRequestEntityTooLarge, "too-large", "The message is too large",
+		return web.NewProblem(web.TooLarge,
 			fmt.Sprintf("The message does not fit into the %d bytes that a queue message can have.", queue.MaxTextBytes),
 			web.Wrong("body", fmt.Sprintf("does not fit into %d bytes as it is stored", queue.MaxTextBytes),
 				"send at most about 48,000 bytes where the body is binary or has a content type of its own; put larger payloads into a blob and send its address"))
 	case errors.Is(err, queue.ErrUnsendable):
-		return web.NewProblem(http.StatusUnprocessableEntity, "unsendable", "The queue can't carry this body",
+		return web.NewProblem(web.Unsendable,
 			"The body has characters that this queue can't carry under its encoding.",
 			web.Wrong("body", "has characters that the queue's encoding can't carry", "set the queue's encoding to auto or base64, or send other bytes"))
 	case queue.Ambiguous(err):

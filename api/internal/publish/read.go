@@ -71,8 +71,8 @@ func readMode(r *http.Request) (mode, error) {
 }
 
 func wrongEventType(what, cure string) error {
-	return web.NewProblem(http.StatusUnsupportedMediaType, "unsupported-media-type", "This form of event can't be read",
-		"Events are read in the JSON format, and in binary mode.", web.Wrong("Content-Type", what, cure))
+	return web.NewProblem(web.UnsupportedMediaType,
+		"This form of event can't be read. Events are read in the JSON format, and in binary mode.", web.Wrong("Content-Type", what, cure))
 }
 
 // readOutgoing reads a message of any mode but batched.
@@ -139,8 +139,8 @@ func messageBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 // usual one of such a body. curl -d marks everything as a form: a JSON
 // document so marked counts as not marked.
 func messageType(r *http.Request, body []byte) (string, error) {
-	bad := web.NewProblem(http.StatusUnsupportedMediaType, "unsupported-media-type", "The content type can't be kept",
-		"The Content-Type is sent on to the webhook, so it must be one.",
+	bad := web.NewProblem(web.UnsupportedMediaType,
+		"The content type can't be kept. The Content-Type is sent on to the webhook, so it must be one.",
 		web.Wrong("Content-Type", "is not a media type of at most 256 printable ASCII characters, given once", "send one such as application/json, or leave it out"))
 	switch values := r.Header.Values("Content-Type"); {
 	case len(values) == 0 || len(values) == 1 && values[0] == "":
@@ -213,8 +213,8 @@ func (m outgoing) encodeProblem(err error) *web.Problem {
 	if m.key == "" || !errors.Is(err, queue.ErrTooLarge) {
 		return sendProblem(err)
 	}
-	return web.NewProblem(http.StatusRequestEntityTooLarge, "too-large", "The message is too large for an Idempotency-Key",
-		fmt.Sprintf("The key is stored with the message, and both do not fit into the %d bytes that a queue message can have.", queue.MaxTextBytes),
+	return web.NewProblem(web.TooLarge,
+		fmt.Sprintf("The message is too large for an Idempotency-Key. The key is stored with the message, and both do not fit into the %d bytes that a queue message can have.", queue.MaxTextBytes),
 		web.Wrong("body", "does not fit into a queue message together with its Idempotency-Key",
 			"send at most about 48,000 bytes with a key; or put the payload into a blob and send its address; or publish an event with an id of its own, without a key, on a queue with the setting dedup: event-id"))
 }

@@ -13,7 +13,7 @@ import (
 const MaxTries = 5
 
 // ErrBusyRow is the answer to a change that others kept coming before.
-var ErrBusyRow = Conflict("busy", "Others are changing it at the same time",
+var ErrBusyRow = NewProblem(Busy,
 	"The change could not be made because others kept changing the same thing.",
 	FieldError{"request", "lost to other changes", "send it again in a moment"})
 

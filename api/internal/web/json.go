@@ -72,7 +72,7 @@ func TakeBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 func BodyFault(err error, cure string) error {
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
-		return NewProblem(http.StatusRequestEntityTooLarge, "too-large", "The body is too large",
+		return NewProblem(TooLarge,
 			fmt.Sprintf("The body has more than %d bytes.", tooLarge.Limit),
 			FieldError{"body", fmt.Sprintf("is over the limit of %d bytes", tooLarge.Limit), cure})
 	}
@@ -84,8 +84,8 @@ func BodyFault(err error, cure string) error {
 func CheckCoding(r *http.Request, cure string) error {
 	for _, coding := range r.Header.Values("Content-Encoding") {
 		if coding != "" && !strings.EqualFold(coding, "identity") {
-			return NewProblem(http.StatusUnsupportedMediaType, "unsupported-media-type", "The body is compressed",
-				"Bodies are read as they are sent.", FieldError{"Content-Encoding", "is not supported", cure})
+			return NewProblem(UnsupportedMediaType,
+				"The body is compressed, and bodies are read as they are sent.", FieldError{"Content-Encoding", "is not supported", cure})
 		}
 	}
 	return nil
@@ -105,7 +105,7 @@ func CheckUncompressed(contentType string, body []byte, cure string) error {
 	}
 	begins := func(with string) bool { return bytes.HasPrefix(body, []byte(with)) && !utf8.Valid(body) }
 	if slices.ContainsFunc(compressed, begins) || isJSON && !utf8.Valid(body) && !bytes.ContainsAny(body[:1], "{[\" \t\r\n\xef") {
-		return NewProblem(http.StatusUnsupportedMediaType, "unsupported-media-type", "The body is compressed",
+		return NewProblem(UnsupportedMediaType,
 			"The body is not what its Content-Type says. It looks compressed, and the header Content-Encoding is missing: something on the way may have dropped it.",
 			FieldError{"body", "looks compressed, and is declared as " + media, cure})
 	}
@@ -117,8 +117,8 @@ func checkJSONType(r *http.Request) error {
 	if err == nil && (media == "application/json" || media == "application/merge-patch+json" && r.Method == http.MethodPatch) {
 		return nil
 	}
-	return NewProblem(http.StatusUnsupportedMediaType, "unsupported-media-type", "The body is not marked as JSON",
-		"This address takes JSON.",
+	return NewProblem(UnsupportedMediaType,
+		"The body is not marked as JSON. This address takes JSON.",
 		FieldError{"Content-Type", "is not application/json", "send the header Content-Type: application/json (curl: -H 'Content-Type: application/json')"})
 }
 

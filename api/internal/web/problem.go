@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/go-chi/chi/v5"
 
@@ -55,20 +54,30 @@ func (p *Problem) Error() string {
 
 func (p *Problem) Unwrap() error { return p.Cause }
 
-// ProblemType prefixes the kinds; they are names, not addresses.
-const ProblemType = "urn:pushlease:problem:"
+// problemType prefixes the names of the kinds; they are names, not addresses.
+const problemType = "urn:pushlease:problem:"
 
-// NewProblem makes an error answer of a type that the API document lists.
-func NewProblem(status int, kind, title, detail string, errs ...FieldError) *Problem {
-	return &Problem{Type: ProblemType + kind, Title: title, Status: status, Detail: detail, Errors: errs}
+// NewProblem makes an error answer.
+func NewProblem(kind Kind, detail string, errs ...FieldError) *Problem {
+	p := &Problem{Type: problemType + kind.Name, Title: kind.Title, Status: kind.Status, Detail: detail, Errors: errs}
+	if kind.Wait > 0 {
+		p.Header = map[string]string{"Retry-After": Seconds(kind.Wait)}
+	}
+	return p
 }
+
+// Of reports whether p is of a kind.
+func (p *Problem) Of(kind Kind) bool { return p.Type == problemType+kind.Name }
 
 // maxErrors bounds the errors of one answer: a request of a megabyte could have
 // an answer of twenty.
 const maxErrors = 50
 
-// Invalid answers 400 with everything that is wrong, up to maxErrors.
-func Invalid(errs ...FieldError) *Problem {
+// Invalid answers 400 with everything that is wrong.
+func Invalid(errs ...FieldError) *Problem { return Wrongs(InvalidRequest, errs...) }
+
+// Wrongs is a problem of a kind with everything that is wrong, up to maxErrors.
+func Wrongs(kind Kind, errs ...FieldError) *Problem {
 	more := len(errs) - maxErrors
 	errs = errs[:min(len(errs), maxErrors)]
 	detail := make([]string, len(errs))
@@ -79,7 +88,7 @@ func Invalid(errs ...FieldError) *Problem {
 	if more > 0 {
 		text += "; and " + strconv.Itoa(more) + " more"
 	}
-	return NewProblem(http.StatusBadRequest, "invalid-request", "The request is not valid", text+".", errs...)
+	return NewProblem(kind, text+".", errs...)
 }
 
 // Together is one answer for all that is wrong with a request: of the kind of the first
@@ -110,35 +119,24 @@ func Together(errs ...error) error {
 }
 
 // Missing is the 404 for something that is not there.
-func Missing(what, detail, field, cure string) *Problem {
-	return NewProblem(http.StatusNotFound, "not-found", "There is no such "+what, detail,
-		FieldError{field, "names nothing that is there", cure})
-}
-
-// Conflict is the 409 for what can't be done in the present state.
-func Conflict(kind, title, detail string, errs ...FieldError) *Problem {
-	return NewProblem(http.StatusConflict, kind, title, detail, errs...)
+func Missing(detail, field, cure string) *Problem {
+	return NewProblem(NotFoundKind, detail, FieldError{field, "names nothing that is there", cure})
 }
 
 // ErrPrecondition is the 412 for an If-Match that no longer holds.
-var ErrPrecondition = NewProblem(http.StatusPreconditionFailed, "changed", "It was changed since you read it",
+var ErrPrecondition = NewProblem(Changed,
 	"If-Match does not name the current version.",
 	FieldError{"If-Match", "is not the current ETag", "read it again, and send the ETag of that answer, or leave If-Match out"})
-
-// RetryAfter is what a 503 suggests: long enough for a throttled store to
-// recover, short enough for a person to wait.
-const RetryAfter = 5 * time.Second
 
 // StorageFault answers 503: our store could not be asked or did not answer. doing
 // completes "could not …".
 func StorageFault(doing string, err error) *Problem {
-	p := NewProblem(http.StatusServiceUnavailable, "storage-unavailable", "Storage did not answer",
+	p := NewProblem(StorageUnavailable,
 		"Could not "+doing+"; the fault is in pushlease's storage, not in the request. Send the request again in a moment; /readyz says what is wrong.")
 	if why := Known(err); why != "" {
 		p.Detail = "Could not " + doing + ": " + why
 	}
 	p.Cause = err
-	p.Header = map[string]string{"Retry-After": strconv.Itoa(int(RetryAfter.Seconds()))}
 	return p
 }
 
@@ -170,7 +168,7 @@ var BadCursor = FieldError{"cursor", "is not one that this list gave", "use the 
 func WriteProblem(w http.ResponseWriter, r *http.Request, err error) {
 	var found *Problem
 	if !errors.As(err, &found) {
-		found = NewProblem(http.StatusInternalServerError, "internal", "Something went wrong in pushlease",
+		found = NewProblem(Internal,
 			"The request could not be handled. The log line of this request says more; its id is in instance.")
 	}
 	p := *found
@@ -199,7 +197,7 @@ func writeBody(w http.ResponseWriter, status int, contentType string, v any) {
 
 // NotFound answers for an address that there is not.
 func NotFound(http.ResponseWriter, *http.Request) error {
-	return Missing("address", "Nothing is served here.", "path", "use one of the addresses in /api/v1/openapi.yaml")
+	return Missing("Nothing is served here.", "path", "use one of the addresses in /api/v1/openapi.yaml")
 }
 
 // MethodNotAllowed answers for a method that an address does not have.
@@ -218,8 +216,7 @@ func MethodNotAllowed(_ http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	list := strings.Join(allowed, ", ")
-	p := NewProblem(http.StatusMethodNotAllowed, "method-not-allowed", "This address does not take that method",
-		"It takes: "+list+".", FieldError{"method", "is not taken here", "use one of: " + list})
+	p := NewProblem(MethodNotAllowedKind, "It takes: "+list+".", FieldError{"method", "is not taken here", "use one of: " + list})
 	p.Header = map[string]string{"Allow": list}
 	return p
 }

@@ -112,8 +112,7 @@ func (a *API) getDeadLetter(w http.ResponseWriter, r *http.Request) error {
 		}
 		view.Body = readBody(d)
 	}
-	w.Header().Set("ETag", web.EtagOf(d.ETag))
-	return web.WriteJSON(w, http.StatusOK, view)
+	return web.WriteVersion(w, r, d.ETag, view)
 }
 
 // getDeadLetterBody answers the body's bytes as they were. They come from
@@ -187,16 +186,15 @@ func (a *API) deleteDeadLetter(w http.ResponseWriter, r *http.Request) error {
 	if err := errors.Join(web.ReadQuery(r).Err(), web.NoBody(w, r)); err != nil {
 		return err
 	}
-	id, want := web.PathParam(r, "id"), web.IfMatch(r)
+	id, etag := web.PathParam(r, "id"), ""
 	d, err := a.loadDeadLetter(r.Context(), id)
+	if err == nil {
+		err = web.Preconditions(r, d.ETag)
+	}
 	if err != nil {
 		return err
 	}
-	etag := ""
-	if want != "" {
-		if !web.Matches(want, d.ETag) {
-			return web.ErrPrecondition
-		}
+	if web.IfMatch(r) != "" {
 		etag = d.ETag
 	}
 	switch err := a.DeadLetters.DeleteDeadLetter(r.Context(), id, etag); {
@@ -234,8 +232,8 @@ func (a *API) replayDeadLetter(w http.ResponseWriter, r *http.Request) error {
 	if err := errors.Join(q.Err(), web.NoBody(w, r)); err != nil {
 		return err
 	}
-	marked, err := a.replayOne(r.Context(), web.PathParam(r, "id"), web.IfMatch(r), func(ctx context.Context, d tables.DeadLetter) error {
-		if err := unchanged(d, force); err != nil {
+	marked, err := a.replayOne(r.Context(), web.PathParam(r, "id"), func(ctx context.Context, d tables.DeadLetter) error {
+		if err := errors.Join(web.Preconditions(r, d.ETag), unchanged(d, force)); err != nil {
 			return err
 		}
 		return a.replayable(ctx, d, force)
@@ -254,10 +252,10 @@ func (a *API) replayDeadLetter(w http.ResponseWriter, r *http.Request) error {
 // row says that it is replaying; one file does all of that at once. A crash leaves a row
 // that is reserved for a minute, or a message that is delivered whatever the row says. check
 // says why a row as it is now can't be replayed.
-func (a *API) replayOne(ctx context.Context, id, want string, check func(context.Context, tables.DeadLetter) error) (tables.DeadLetter, error) {
+func (a *API) replayOne(ctx context.Context, id string, check func(context.Context, tables.DeadLetter) error) (tables.DeadLetter, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), replayTimeout)
 	defer cancel()
-	before, marked, err := a.reserve(ctx, id, want, check)
+	before, marked, err := a.reserve(ctx, id, check)
 	if err != nil {
 		return marked, err
 	}
@@ -273,15 +271,12 @@ func (a *API) replayOne(ctx context.Context, id, want string, check func(context
 }
 
 // reserve returns the row as it was and as it was written.
-func (a *API) reserve(ctx context.Context, id, want string, check func(context.Context, tables.DeadLetter) error) (before, reserved tables.DeadLetter, err error) {
+func (a *API) reserve(ctx context.Context, id string, check func(context.Context, tables.DeadLetter) error) (before, reserved tables.DeadLetter, err error) {
 	token := newReplayToken()
 	for range web.MaxTries {
 		before, err = a.loadDeadLetter(ctx, id)
 		if err != nil {
 			return before, reserved, err
-		}
-		if want != "" && !web.Matches(want, before.ETag) {
-			return before, reserved, web.ErrPrecondition
 		}
 		if err := check(ctx, before); err != nil {
 			return before, reserved, err

@@ -296,7 +296,7 @@ func (j *replayJob) list(ctx context.Context, page tables.Page) ([]tables.DeadLe
 // replay makes one replay and counts what came of it.
 func (j *replayJob) replay(ctx context.Context, id string) {
 	err := j.guard(func() error {
-		_, err := j.api.replayOne(ctx, id, "", func(ctx context.Context, d tables.DeadLetter) error {
+		_, err := j.api.replayOne(ctx, id, func(ctx context.Context, d tables.DeadLetter) error {
 			if why := j.bulk.skip(d); why != "" {
 				return skipError(why)
 			}

@@ -154,8 +154,7 @@ func (a *API) getWebhook(w http.ResponseWriter, r *http.Request) error {
 	}
 	view := a.view(r, reg)
 	a.tellInwardName(r.Context(), reg, view.Status)
-	w.Header().Set("ETag", web.EtagOf(reg.ETag))
-	return web.WriteJSON(w, http.StatusOK, view)
+	return web.WriteVersion(w, r, reg.ETag, view)
 }
 
 // patchWebhook changes what the merge patch (RFC 7396) names.
@@ -234,10 +233,10 @@ func (a *API) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
 		return web.StorageFault("read the webhook", err)
 	}
 	if i := slices.IndexFunc(all, func(reg tables.Registration) bool { return reg.ID == id }); i >= 0 {
-		if want := web.IfMatch(r); want != "" {
-			if !web.Matches(want, all[i].ETag) {
-				return web.ErrPrecondition
-			}
+		if err := web.Preconditions(r, all[i].ETag); err != nil {
+			return err
+		}
+		if web.IfMatch(r) != "" {
 			etag = all[i].ETag
 		}
 		left := tables.LeftQueue{Queue: all[i].Queue, At: time.Now().UTC().Truncate(time.Millisecond)}
@@ -300,14 +299,13 @@ func (a *API) changeAndShow(w http.ResponseWriter, r *http.Request, f func(*tabl
 // else wrote in between. A caller who sent If-Match wants to know instead, and the
 // next round finds out. Nothing is written when f changed nothing.
 func (a *API) change(r *http.Request, f func(*tables.Registration) error) (tables.Registration, error) {
-	want := web.IfMatch(r)
 	for range web.MaxTries {
 		reg, err := a.loadWebhook(r)
+		if err == nil {
+			err = web.Preconditions(r, reg.ETag)
+		}
 		if err != nil {
 			return reg, err
-		}
-		if want != "" && !web.Matches(want, reg.ETag) {
-			return reg, web.ErrPrecondition
 		}
 		next := reg
 		if err := f(&next); err != nil {

@@ -6,7 +6,7 @@ import (
 )
 
 // Kind is what sort of error an answer tells of. A type has one status and one title, whatever
-// the detail says. The document lists the names, and docs/problems.md says what to do.
+// the detail says. The document lists the names, and docs/api.md says what to do.
 type Kind struct {
 	Name   string
 	Status int

@@ -43,7 +43,9 @@ func TestAnAnswerThatTheCallerHasIsNotSentAgain(t *testing.T) {
 		}
 	}
 	before := h.do(http.StatusOK, "GET", webhook, "").header.Get("ETag")
-	h.view.webhook = func(string) (status.Webhook, bool) { return status.Webhook{State: status.Healthy, Delivered: 1, Breaker: policy.BreakerState{Phase: policy.BreakerClosed}}, true }
+	h.view.webhook = func(string) (status.Webhook, bool) {
+		return status.Webhook{State: status.Healthy, Delivered: 1, Breaker: policy.BreakerState{Phase: policy.BreakerClosed}}, true
+	}
 	after := h.do(http.StatusOK, "GET", webhook, "", "If-None-Match", before)
 	if after.get("status", "delivered") != 1.0 || after.header.Get("ETag") == before {
 		t.Errorf("status %v under ETag %s, and before it was %s", after.get("status"), after.header.Get("ETag"), before)

@@ -67,7 +67,7 @@ type Options struct {
 	Concurrency int
 	// MaxInFlight is the most messages of all queues in flight in this process, those that
 	// wait to be settled included, and those that a host brings; default
-	// 1,024. Half of it is divided among the queues in equal parts.
+	// 1,024. What a guard looks at, at most Concurrency messages of a queue, is beside it. Half of it is divided among the queues in equal parts.
 	MaxInFlight int
 	// PollMin and PollMax are the shortest and the longest wait between receives of an
 	// empty queue: it doubles from one to the other, give or take a quarter. Defaults

@@ -27,7 +27,7 @@ type posts struct {
 }
 
 // post makes all due POSTs at once, so that one webhook never waits for another. The last
-// one is made here: a message with one webhook has no goroutine but its handler's.
+// one is made here, on the handler's own goroutine.
 func (x posts) post(ctx context.Context, p *parcel, targets []target) {
 	x.tickets.enter(ctx, p, targets)
 	var others sync.WaitGroup

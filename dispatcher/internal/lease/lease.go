@@ -54,8 +54,9 @@ type Lease struct {
 	cancel context.CancelCauseFunc
 	// quit ends what act waits for.
 	quit chan struct{}
-	// using is held by a renewal and by a settling call, so that the receipt is
-	// never replaced while a settling call is under way with it.
+	// using is held by a renewal and by a settling call, so that no renewal replaces the
+	// receipt of a settling call that is under way. One received anew may (Begin): the old
+	// one is worth nothing by then.
 	using chan struct{}
 
 	// The rest, down to mu, belongs to act, which never runs twice at a time.

@@ -71,7 +71,7 @@ func New(m metric.Meter, reasons ...string) (*Instruments, error) {
 	ms.ReceiveErrors = counter("pushlease.receive.errors", "Receives that failed, by queue.")
 	ms.Renewals = counter("pushlease.lease.renewals", "Lease renewals, by queue and result.")
 	ms.LeasesLost = counter("pushlease.lease.lost", "Leases lost while a message was handled, by queue and kind.")
-	ms.LookupsFailed = counter("pushlease.dedup.lookup.failures", "Messages delivered although earlier deliveries, or their event, could not be looked up, by queue.")
+	ms.LookupsFailed = counter("pushlease.dedup.lookup.failures", "Look-ups that failed: of what was done about a message before, which waits then, or of its event, by queue.")
 	ms.Conflicts = counter("pushlease.dedup.conflicts", "Messages delivered although another one with the same event, and another body, was met before, by queue.")
 	ms.ClaimsUnfinished = counter("pushlease.dedup.claims.unfinished", "Claims on events that could not be kept or ended; they lapse, and another message with the event is delivered then.")
 	ms.LeasesAtRisk = counter("pushlease.lease.at_risk", "Messages that took more than 80 % of their lease, by queue.")

@@ -1,5 +1,5 @@
-// Package settle is the one place where messages are completed, abandoned and
-// dead-lettered. It owns every write that follows the last answer, in the one right order:
+// Package settle completes, abandons and dead-letters messages. What is held is shown again
+// by flow, before its time. It owns every write that follows the last answer, in the one right order:
 // records, dead letters, the end of a replay, the claim on the event, and the message itself.
 package settle
 
@@ -20,7 +20,7 @@ import (
 	"github.com/pushlease/pushlease/tables"
 )
 
-// Outcome is what delivering a message came to, and what is to happen to it: a plain value.
+// Outcome is what delivering a message came to, and what is to happen to it.
 type Outcome struct {
 	// Action is Complete, Abandon, Hold (abandoned for longer) or NoVerdict
 	// (given back, nothing charged). Dead letters are in DeadLetters: once they are

@@ -131,10 +131,9 @@ func (b *bulkReader) readFilter() {
 	}
 	readOneOf(b, "reason", &f.Reason, policy.Reasons())
 	readOneOf(b, "status", &f.Status, []tables.DeadLetterStatus{tables.Waiting, tables.Replaying, tables.Replayed})
-	f.From, f.Until = b.time("from"), b.time("until")
-	if !f.From.IsZero() && !f.Until.IsZero() && !f.From.Before(f.Until) {
-		b.fail("until", "is not after from", "from is inclusive and until exclusive; give a later until")
-	}
+	var problems []web.FieldError
+	f.From, f.Until, problems = web.ReadSpan(b.timeText("from"), b.timeText("until"))
+	b.problems = append(b.problems, problems...)
 }
 
 func readOneOf[T ~string](b *bulkReader, name string, into *T, allowed []T) {
@@ -150,18 +149,13 @@ func readOneOf[T ~string](b *bulkReader, name string, into *T, allowed []T) {
 	}
 }
 
-func (b *bulkReader) time(name string) time.Time {
-	const cure = `write it as RFC 3339 with a zone, such as "2026-01-31T15:04:05Z"`
+// timeText is the text of a time; empty where there is none.
+func (b *bulkReader) timeText(name string) string {
 	var text string
-	if !b.read(name, &text, cure) {
-		return time.Time{}
+	if b.read(name, &text, web.TimeCure) && text == "" {
+		b.fail(name, "is not a time", web.TimeCure)
 	}
-	t, err := time.Parse(time.RFC3339, text)
-	if err != nil || t.Year() < 1970 || t.Year() > 9998 {
-		b.fail(name, "is not a time", cure)
-		return time.Time{}
-	}
-	return t.UTC()
+	return text
 }
 
 // readHow reads what is not part of the filter.

@@ -102,7 +102,7 @@ func (a *API) listQueues(w http.ResponseWriter, r *http.Request) error {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	names, next, err := web.PageByName(slices.Compact(names), func(s string) string { return s }, page)
+	names, next, err := web.PageByName("queues", slices.Compact(names), func(s string) string { return s }, page)
 	if err != nil {
 		return err
 	}

@@ -129,7 +129,7 @@ func (a *API) listWebhooks(w http.ResponseWriter, r *http.Request) error {
 	all = slices.DeleteFunc(all, func(reg tables.Registration) bool {
 		return name != "" && reg.Queue != name || q.Values.Has("enabled") && reg.Enabled != enabled
 	})
-	all, next, err := web.PageByName(all, func(reg tables.Registration) string { return reg.ID }, page)
+	all, next, err := web.PageByName("webhooks", all, func(reg tables.Registration) string { return reg.ID }, page)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/webhook/content"
@@ -201,7 +200,7 @@ func checkDefined(name, text string) (what string) {
 			return "is not 1.0"
 		}
 	case "time":
-		if _, err := time.Parse(time.RFC3339Nano, strings.ToUpper(text)); err != nil {
+		if _, ok := web.ParseTime(text); !ok {
 			return "is not a time"
 		}
 	case "source":

@@ -26,10 +26,17 @@ const (
 	keyTries = 2
 )
 
-// fingerprint tells whether two requests with one key ask for the same. A trace is not
-// part of it: each try has its own.
+// fingerprint tells whether two requests with one key ask for the same, however they say it: what
+// is left out is the same as the default. A trace is not part of it: each try has its own.
 func (p publication) fingerprint() string {
-	return tables.ClaimKey(string(p.body), p.contentType, p.opts.Delay.String(), p.opts.TTL.String())
+	contentType, ttl := p.contentType, p.opts.TTL
+	if queue.ImpliesContentType(p.body, contentType) {
+		contentType = queue.DefaultContentType(p.body)
+	}
+	if ttl == queue.DefaultTTL {
+		ttl = 0
+	}
+	return tables.ClaimKey(string(p.body), contentType, p.opts.Delay.String(), ttl.String())
 }
 
 // publishOnce publishes under a key: whoever gets the claim on it sends the message, and

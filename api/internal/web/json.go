@@ -146,9 +146,19 @@ func SyntaxProblem(raw []byte) string {
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) {
 		line := 1 + bytes.Count(raw[:min(int(syntax.Offset), len(raw))], []byte("\n"))
-		return fmt.Sprintf("is not valid JSON: %s, at byte %d on line %d", syntax, syntax.Offset, line)
+		return fmt.Sprintf("is not valid JSON: %s, at byte %d on line %d", wholeCharacter(syntax, raw), syntax.Offset, line)
 	}
 	return "is not valid JSON"
+}
+
+// wholeCharacter is what a decoder says that takes the first byte of a character for a character.
+func wholeCharacter(syntax *json.SyntaxError, raw []byte) string {
+	at := int(syntax.Offset) - 1
+	if at < 0 || at >= len(raw) || raw[at] < utf8.RuneSelf {
+		return syntax.Error()
+	}
+	r, _ := utf8.DecodeRune(raw[at:])
+	return strings.Replace(syntax.Error(), strconv.QuoteRune(rune(raw[at])), strconv.QuoteRune(r), 1)
 }
 
 // checkValue reads one value; path leads to it.

@@ -163,25 +163,10 @@ func (q *Query) Bool(name string) bool {
 	return false
 }
 
-func (q *Query) time(name string) time.Time {
-	v := q.Values.Get(name)
-	if v == "" {
-		return time.Time{}
-	}
-	t, err := time.Parse(time.RFC3339, v)
-	if err != nil || t.Year() < 1970 || t.Year() > 9998 {
-		q.Fail(name, "is not a time", "write it as RFC 3339 with a zone, such as 2026-01-31T15:04:05Z (a + in a query is written %2B)")
-		return time.Time{}
-	}
-	return t.UTC()
-}
-
-// Span returns the parameters from and until.
+// Span returns the parameters from and until; zero times where they are not given.
 func (q *Query) Span() (from, until time.Time) {
-	from, until = q.time("from"), q.time("until")
-	if !from.IsZero() && !until.IsZero() && !from.Before(until) {
-		q.Fail("until", "is not after from", "from is inclusive and until exclusive; give a later until")
-	}
+	from, until, problems := ReadSpan(q.Values.Get("from"), q.Values.Get("until"))
+	q.Problems = append(q.Problems, problems...)
 	return from, until
 }
 
@@ -252,18 +237,20 @@ func OrEmpty[T any](s []T) []T {
 
 // nameCursor is the cursor of the lists that are ordered by name: it stays good
 // while names come and go.
-func nameCursor(name string) tables.Cursor {
-	return tables.Cursor(base64.RawURLEncoding.EncodeToString([]byte(name)))
+func nameCursor(list, name string) tables.Cursor {
+	return tables.Cursor(base64.RawURLEncoding.EncodeToString([]byte(list + " " + name)))
 }
 
-// PageByName cuts the page out of all, which is in ascending order of name.
-func PageByName[T any](all []T, name func(T) string, page tables.Page) ([]T, tables.Cursor, error) {
+// PageByName cuts the page out of all, which is in ascending order of name. list is which list it is:
+// no other takes its cursors.
+func PageByName[T any](list string, all []T, name func(T) string, page tables.Page) ([]T, tables.Cursor, error) {
 	if page.After != "" {
-		after, err := base64.RawURLEncoding.Strict().DecodeString(string(page.After))
-		if err != nil || len(after) == 0 {
+		text, err := base64.RawURLEncoding.Strict().DecodeString(string(page.After))
+		after, ours := strings.CutPrefix(string(text), list+" ")
+		if err != nil || !ours || after == "" {
 			return nil, "", Invalid(BadCursor)
 		}
-		i, found := slices.BinarySearchFunc(all, string(after), func(t T, s string) int { return strings.Compare(name(t), s) })
+		i, found := slices.BinarySearchFunc(all, after, func(t T, s string) int { return strings.Compare(name(t), s) })
 		if found {
 			i++
 		}
@@ -273,7 +260,7 @@ func PageByName[T any](all []T, name func(T) string, page tables.Page) ([]T, tab
 		return all, "", nil
 	}
 	all = all[:page.Limit]
-	return all, nameCursor(name(all[len(all)-1])), nil
+	return all, nameCursor(list, name(all[len(all)-1])), nil
 }
 
 // StatusOrClass reads an HTTP status, such as 503, or a class of them, such as 5xx.

@@ -220,7 +220,7 @@ func TestEveryWayToADeadLetterHasItsOwnReasonAndOneLogLine(t *testing.T) {
 				want(t, "has a description of its own", d.Description != "" && d.Description != "The delivery was given up.", true)
 				want(t, "messages left", b.total(testQueue), 0)
 				wantOneLine(t, b.log.String(), d)
-				want(t, "counted", counted(t, reader, "pushlease.messages.deadlettered", string(tt.reason)), 1)
+				want(t, "counted", counted(t, reader, "pushlease.messages.deadlettered", "reason", string(tt.reason)), 1)
 			})
 		})
 	}
@@ -253,8 +253,8 @@ func wantOneLine(t *testing.T, log string, d tables.DeadLetter) {
 	want(t, "log lines", lines, 1)
 }
 
-// counted sums a counter over the data points with this reason.
-func counted(t *testing.T, reader *metric.ManualReader, name, reason string) (n int64) {
+// counted sums a counter over the data points with this label.
+func counted(t *testing.T, reader *metric.ManualReader, name, label, value string) (n int64) {
 	t.Helper()
 	var all metricdata.ResourceMetrics
 	if err := reader.Collect(t.Context(), &all); err != nil {
@@ -267,7 +267,7 @@ func counted(t *testing.T, reader *metric.ManualReader, name, reason string) (n 
 				continue
 			}
 			for _, p := range sum.DataPoints {
-				if v, ok := p.Attributes.Value(attribute.Key("reason")); ok && v.AsString() == reason {
+				if v, ok := p.Attributes.Value(attribute.Key(label)); ok && v.AsString() == value {
 					n += p.Value
 				}
 			}

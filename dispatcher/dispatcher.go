@@ -43,6 +43,7 @@ type Dispatcher struct {
 	claims    *claims.Claims
 	flows     *flow.Flows
 	admission *admission.Admission
+	putOffs   *admission.PutOffs
 	measure   *lease.Measure
 	leases    *lease.Leases
 	receiver  *receive.Receiver
@@ -77,6 +78,7 @@ func New(o Options) (*Dispatcher, error) {
 		journal:   journal.New(o.Store, m, o.Logger),
 		claims:    claims.New(o.Store, m, o.Logger),
 		admission: admission.New(admission.Bounds{Slots: o.Concurrency, Total: o.MaxInFlight}),
+		putOffs:   admission.NewPutOffs(),
 		measure:   measure,
 		leases:    lease.New(write, measure.Length, m, o.Logger),
 		spans:     meter.Spans{Tracer: o.Tracer},

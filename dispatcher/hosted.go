@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/delivery"
+	"github.com/pushlease/pushlease/dispatcher/internal/meter"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
 )
 
 // This file is the dispatcher under a host that receives messages by itself and calls for each
@@ -73,22 +75,42 @@ func (d *Dispatcher) HandleHosted(ctx context.Context, q queue.Queue, m *queue.M
 	if err != nil {
 		return "", fmt.Errorf("take the message over: %w", err)
 	}
-	return d.handle(ctx, q, m, delivery.Usual(m, d.o.LookGap(q.Name())), nil), nil
+	terms := delivery.Usual(m, d.o.LookGap(q.Name()))
+	terms.PutOff = d.putOffs.Receives(q.Name(), m.ID, m.DequeueCount)
+	result = d.handle(ctx, q, m, terms, nil)
+	if result == "deleted" {
+		d.putOffs.Ended(q.Name(), m.ID)
+	}
+	return result, nil
 }
 
 // mustBegin reports whether a message is taken over however much is in hand: near its end nobody
-// may see it again, and one that is in work here already needs its new lease for that.
+// may see it again, one that is in work here already needs its new lease for that, and one of which
+// the store lacks a record may be POSTed again by whoever else receives it.
 func (d *Dispatcher) mustBegin(queueName string, m *queue.Message) bool {
 	if d.leases.At(queueName, m.ID) {
 		return true
 	}
-	return !m.ExpiresAt.IsZero() && time.Until(m.ExpiresAt) <= delivery.PostponeMargin(m)
+	if d.journal.Lacks(tables.MessageKey{Queue: queueName, MessageID: m.ID, Day: m.InsertedAt}) {
+		return true
+	}
+	return !m.ExpiresAt.IsZero() && d.beforeLastLook(queueName, m) <= 0
+}
+
+// beforeLastLook is how long it is until a message, which expires, has only one look left that is
+// sure to come.
+func (d *Dispatcher) beforeLastLook(queueName string, m *queue.Message) time.Duration {
+	return time.Until(m.ExpiresAt) - delivery.LastLook(m, d.o.LookGap(queueName))
 }
 
 // putOff gives a message back that the host has brought over the limit, by its receipt and for
 // longer the more often it has come. Nothing is recorded: it is storage that such a process waits for.
 func (d *Dispatcher) putOff(ctx context.Context, q queue.Queue, m *queue.Message) (result string, err error) {
+	d.flows.Received(q.Name(), m.ID) // whoever holds it has a receipt that is stale
 	delay := settle.OwnFaultDelay(m)
+	if !m.ExpiresAt.IsZero() {
+		delay = min(delay, max(d.beforeLastLook(q.Name(), m), time.Second))
+	}
 	unanswered := false
 	err = retry.Do(ctx, retry.GiveBack, func(ctx context.Context, _ int) error {
 		err := q.Abandon(ctx, m, delay)
@@ -100,6 +122,11 @@ func (d *Dispatcher) putOff(ctx context.Context, q queue.Queue, m *queue.Message
 	})
 	if err != nil {
 		return "", fmt.Errorf("as many messages as max_in_flight allows are in hand, and this one could not be given back: %w", err)
+	}
+	d.metrics.PutOff.Add(meter.Labels{Queue: q.Name()})
+	if messages, log := d.putOffs.Note(q.Name(), m.ID, m.DequeueCount); log {
+		d.log.Warn("the host brings more messages than max_in_flight allows in hand: those beyond are given back and come again later; raise max_in_flight, or lower the host's batchSize and newBatchThreshold, unless storage is away",
+			"queue", q.Name(), "messages", messages, "max_in_flight", d.o.MaxInFlight)
 	}
 	return "put_off", nil
 }

@@ -11,12 +11,17 @@ import (
 
 // limited starts a hosted dispatcher whose process may have two messages in hand, and fills it
 // with two whose deletes storage refuses until the outage ends.
-func (b *bench) limited() (d *Dispatcher, down *outage, ended chan invoked, stop func()) {
+func (b *bench) limited(changes ...func(*Options)) (d *Dispatcher, down *outage, ended chan invoked, stop func()) {
 	b.t.Helper()
 	down = &outage{}
 	b.queues.on("complete", down.rule(failBefore))
 	b.together.on("complete-recorded", down.rule(failBefore))
-	d, stop = b.run(b.options(func(o *Options) { o.MaxInFlight = 2 }), hostedAlone)
+	d, stop = b.run(b.options(func(o *Options) {
+		o.MaxInFlight = 2
+		for _, change := range changes {
+			change(o)
+		}
+	}), hostedAlone)
 	time.Sleep(time.Second)
 	ended = make(chan invoked, 100)
 	for i := range 2 {

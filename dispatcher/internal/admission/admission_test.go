@@ -243,3 +243,22 @@ func (s *Seats) inUse() int {
 	defer s.a.mu.Unlock()
 	return s.slots + s.settling
 }
+
+func TestPutOffsAreRememberedWithinABound(t *testing.T) {
+	p := NewPutOffs()
+	for i := range maxPutOffs + 1 {
+		p.Note("orders", fmt.Sprint(i), 2)
+	}
+	for id, want := range map[string]int64{"0": 0, "1": 7, fmt.Sprint(maxPutOffs): 7, "never put off": 0} {
+		if got := p.Receives("orders", id, 9); got != want {
+			t.Errorf("message %s: %d receives were put off, want %d", id, got, want)
+		}
+	}
+	p.Ended("orders", "1")
+	if got := p.Receives("orders", "1", 9); got != 0 {
+		t.Errorf("of a message that is no more %d receives are remembered", got)
+	}
+	if got := p.Receives("invoices", "2", 9); got != 0 {
+		t.Errorf("of another queue's message %d receives are remembered", got)
+	}
+}

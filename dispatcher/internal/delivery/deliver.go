@@ -60,6 +60,7 @@ func (d *Deliverer) steps(ctx context.Context, p *parcel) *Outcome {
 		return outcome
 	}
 	h := d.historian.of(ctx, p)
+	h.explained += int(p.terms.PutOff)
 	if outcome := h.inDoubt(p.m); outcome != nil {
 		return outcome
 	}

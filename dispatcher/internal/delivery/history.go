@@ -19,7 +19,7 @@ type history struct {
 	// generations are those, by webhook id, that a replay begins instead of its own, above
 	// that of an earlier replay of the day, so that its records replace those of that one.
 	generations map[string]int
-	// explained counts the receives with a recorded outcome.
+	// explained counts the receives with a recorded outcome, and those that were put off.
 	explained int
 	// known is false when the store could not be asked.
 	known bool

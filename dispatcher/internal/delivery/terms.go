@@ -22,6 +22,8 @@ type Terms struct {
 	Untouched bool
 	// Shown: when it is held, it is shown again at once.
 	Shown bool
+	// PutOff is how many of its receives ended before anything was begun, and on no record.
+	PutOff int64
 }
 
 const (
@@ -48,6 +50,12 @@ func Usual(m *queue.Message, lookGap time.Duration) Terms {
 // can't be sent to now.
 func PostponeMargin(m *queue.Message) time.Duration {
 	return LastOfLife(m.InsertedAt, m.ExpiresAt, policy.ExpiryMargin)
+}
+
+// LastLook is with less than how much of its life left a message may not be seen in time again, where
+// its queue is looked at every lookGap.
+func LastLook(m *queue.Message, lookGap time.Duration) time.Duration {
+	return PostponeMargin(m) + lookSlack(m, lookGap)
 }
 
 // holdFor is how long a message is given back for that waits for a webhook to be there, or to

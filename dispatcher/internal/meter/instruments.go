@@ -21,7 +21,7 @@ const unverified = "unverified"
 // Instruments are what the dispatcher counts with. What each of them counts stands in New.
 type Instruments struct {
 	Duplicates, DeadLetters, ReceiveErrors, Renewals, LeasesLost, LookupsFailed, Conflicts, ClaimsUnfinished,
-	LeasesAtRisk, Postponed, BreakerTurns, RecordsDeferred, RecordsLost, CopiesRefused Counter
+	LeasesAtRisk, PutOff, Postponed, BreakerTurns, RecordsDeferred, RecordsLost, CopiesRefused Counter
 
 	received, requeued, settled, deletes, attempts, unmatched             Counter
 	processing, attemptTime, utilization, deliveryTime, firstAttemptDelay metric.Float64Histogram
@@ -75,6 +75,7 @@ func New(m metric.Meter, reasons ...string) (*Instruments, error) {
 	ms.Conflicts = counter("pushlease.dedup.conflicts", "Messages delivered although another one with the same event, and another body, was met before, by queue.")
 	ms.ClaimsUnfinished = counter("pushlease.dedup.claims.unfinished", "Claims on events that could not be kept or ended; they lapse, and another message with the event is delivered then.")
 	ms.LeasesAtRisk = counter("pushlease.lease.at_risk", "Messages that took more than 80 % of their lease, by queue.")
+	ms.PutOff = counter("pushlease.messages.put_off", "Messages that a host brought while as many were in hand as may be, and that were given back for later, by queue.")
 	ms.deletes = counter("pushlease.messages.deleted", "Deletes of messages, by queue and result; unverified is a message that came back after it was delivered.")
 	ms.Postponed = counter("pushlease.webhook.postponed", "Deliveries that were held because the webhook could not be sent to, by queue, webhook and reason.")
 	ms.BreakerTurns = counter("pushlease.webhook.breaker.changes", "Changes of the breaker of a webhook, by webhook and the state it went into.")

@@ -1,0 +1,91 @@
+package admission
+
+import (
+	"container/list"
+	"sync"
+	"time"
+)
+
+const (
+	// maxPutOffs bounds the messages that are remembered to have been put off.
+	maxPutOffs = 20_000
+	// putOffLogEvery is how often it is logged for a queue that messages are put off.
+	putOffLogEvery = time.Minute
+)
+
+// PutOffs remembers the messages that somebody else received and that were given back for want of
+// a place. Their count of receives rises by that, and is no sign of a message that kills its process.
+// Safe for concurrent use.
+type PutOffs struct {
+	mu     sync.Mutex
+	first  map[putOffKey]*list.Element
+	order  *list.List // of *putOff, oldest first
+	queues map[string]*putOffLog
+}
+
+type putOffKey struct{ queue, message string }
+
+type putOff struct {
+	key     putOffKey
+	receive int64
+}
+
+type putOffLog struct {
+	at       time.Time
+	unlogged int
+}
+
+// NewPutOffs makes one that remembers nothing.
+func NewPutOffs() *PutOffs {
+	return &PutOffs{first: map[putOffKey]*list.Element{}, order: list.New(), queues: map[string]*putOffLog{}}
+}
+
+// Note remembers that a message was put off at this one of its receives. log says that it is
+// time to say so, for so many messages of the queue.
+func (p *PutOffs) Note(queueName, messageID string, receive int64) (messages int, log bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := putOffKey{queueName, messageID}
+	if p.first[key] == nil {
+		p.first[key] = p.order.PushBack(&putOff{key, receive})
+	}
+	for p.order.Len() > maxPutOffs {
+		delete(p.first, p.order.Remove(p.order.Front()).(*putOff).key)
+	}
+	q := p.queues[queueName]
+	if q == nil {
+		q = &putOffLog{}
+		p.queues[queueName] = q
+	}
+	q.unlogged++
+	now := time.Now()
+	if !q.at.IsZero() && now.Sub(q.at) < putOffLogEvery {
+		return 0, false
+	}
+	messages, q.unlogged, q.at = q.unlogged, 0, now
+	return messages, true
+}
+
+// Receives is how many of a message's receives before this one prove nothing against it: those
+// since it was first put off here. This process has lived through all of them, and where another one
+// received the message meanwhile, that counts again from the end of this process.
+func (p *PutOffs) Receives(queueName, messageID string, receive int64) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.first[putOffKey{queueName, messageID}]
+	if e == nil {
+		return 0
+	}
+	return max(receive-e.Value.(*putOff).receive, 0)
+}
+
+// Ended forgets a message that is no more.
+func (p *PutOffs) Ended(queueName, messageID string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := putOffKey{queueName, messageID}
+	if e := p.first[key]; e != nil {
+		p.order.Remove(e)
+		delete(p.first, key)
+	}
+}

@@ -41,7 +41,7 @@ func TestStatusSaysWhyAndWhatNext(t *testing.T) {
 		{name: "probing", state: status.Webhook{State: status.Probing, Breaker: open}, want: status.Probing, text: []string{"is the probe"}},
 		{name: "operator", state: status.Webhook{State: status.Disabled}, disable: "operator", want: status.Disabled, text: []string{"An operator disabled it at 2026-05-06T03:00:00Z.", "sends to it again"}},
 		{name: "gone", state: status.Webhook{State: status.Disabled}, disable: "gone", want: status.Disabled, text: []string{"410 Gone", "/test tries it"}},
-		{name: "auto", state: status.Webhook{State: status.Disabled}, disable: "failing", want: status.Disabled, text: []string{"failed for 120h0m0s without one 2xx"}},
+		{name: "auto", state: status.Webhook{State: status.Disabled}, disable: "failing", want: status.Disabled, text: []string{"failed for 120h without one 2xx"}},
 		{name: "rule", state: status.Webhook{State: status.Disabled}, disable: "rule", want: status.Disabled, text: []string{"A rule of its policy"}},
 		{name: "receiver", state: status.Webhook{State: status.Disabled}, disable: "receiver", want: status.Disabled, text: []string{"It asked for it"}},
 		{name: "foreign reason", state: status.Webhook{State: status.Disabled}, disable: "x", want: status.Disabled, text: []string{"It is disabled at"}},

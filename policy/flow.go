@@ -98,10 +98,10 @@ func (d DurationOrNever) String() string {
 	if d == 0 {
 		return never
 	}
-	return time.Duration(d).String()
+	return Duration(d).String()
 }
 
-// MarshalText writes a Go string, or never.
+// MarshalText writes what String returns.
 func (d DurationOrNever) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 // UnmarshalText reads a Go string such as "120h", or never. It refuses 0s, which could

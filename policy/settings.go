@@ -3,16 +3,18 @@ package policy
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 )
 
-// Duration is a time.Duration that is written as a Go string ("30s").
+// Duration is a time.Duration that is written as hours, minutes and seconds, such as 1h30m, 30s
+// or 0.00068s: Go reads that, and with PT before it, in upper case, so do all who read ISO 8601.
 type Duration time.Duration
 
-// MarshalText writes the Go string.
-func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+// MarshalText writes what String returns.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText reads a Go string such as "30s" or "1h30m".
+// UnmarshalText reads any Go string such as "30s" or "1h30m".
 func (d *Duration) UnmarshalText(text []byte) error {
 	v, err := time.ParseDuration(string(text))
 	if err != nil {
@@ -22,7 +24,32 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return nil
 }
 
-func (d Duration) String() string { return time.Duration(d).String() }
+// String has no part that is zero, and a fraction of seconds only.
+func (d Duration) String() string {
+	var b strings.Builder
+	left := uint64(d)
+	if d < 0 {
+		b.WriteByte('-')
+		left = -left
+	}
+	for _, part := range []struct {
+		unit string
+		size uint64
+	}{{"h", uint64(time.Hour)}, {"m", uint64(time.Minute)}} {
+		if n := left / part.size; n > 0 {
+			fmt.Fprintf(&b, "%d%s", n, part.unit)
+		}
+		left %= part.size
+	}
+	whole, fraction := left/uint64(time.Second), left%uint64(time.Second)
+	switch {
+	case fraction > 0:
+		b.WriteString(strings.TrimRight(fmt.Sprintf("%d.%09d", whole, fraction), "0") + "s")
+	case whole > 0 || d == 0:
+		fmt.Fprintf(&b, "%ds", whole)
+	}
+	return b.String()
+}
 
 // Policy is what one webhook's answers mean; pure data, shown in the API. Make
 // one with Preset and change what differs; Validate says what is wrong.

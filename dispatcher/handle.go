@@ -20,12 +20,15 @@ import (
 // Outcome is what delivering a message came to.
 type Outcome = settle.Outcome
 
+// Result is what became of a message.
+type Result = settle.Result
+
 // RecordedCompletes is a store that keeps queues and records together.
 type RecordedCompletes = settle.RecordedCompletes
 
 // handle walks one message from the received lease to the settled message, and returns how
 // settling ended.
-func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Message, terms delivery.Terms, g *admission.Grant) (result string) {
+func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Message, terms delivery.Terms, g *admission.Grant) settle.Result {
 	start := time.Now()
 	defer d.metrics.Queues.Enter(q.Name())()
 	d.metrics.Received(q.Name(), m.DequeueCount > 1)
@@ -34,7 +37,7 @@ func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Messag
 	l := d.leases.Keep(work, q, m)
 	defer l.Stop()
 	if !l.Begin() {
-		return "work_goes_on"
+		return settle.WorkGoesOn
 	}
 	// For a panic: an app goes on after one, and the message must not count as in work for good.
 	defer l.Forget()
@@ -44,13 +47,13 @@ func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Messag
 }
 
 // conclude settles a message that was decided about, and tells what came of it.
-func (d *Dispatcher) conclude(ctx context.Context, l *lease.Lease, span trace.Span, start time.Time, outcome *Outcome) (result string) {
+func (d *Dispatcher) conclude(ctx context.Context, l *lease.Lease, span trace.Span, start time.Time, outcome *Outcome) settle.Result {
 	delivered := time.Now()
-	result = d.completer.Settle(d.writing(ctx), l, *outcome)
-	meter.Settled(span, string(outcome.Action), string(outcome.Reason), result, outcome.Action == policy.NoVerdict)
+	result := d.completer.Settle(d.writing(ctx), l, *outcome)
+	meter.Settled(span, string(outcome.Action), string(outcome.Reason), string(result), outcome.Action == policy.NoVerdict)
 	d.metrics.Settled(meter.Settlement{
-		Queue: l.Queue.Name(), Action: string(outcome.Action), Reason: string(outcome.Reason), Result: result,
-		Gone: outcome.Action == policy.Complete && result == "deleted", DeadLettered: len(outcome.DeadLetters) > 0,
+		Queue: l.Queue.Name(), Action: string(outcome.Action), Reason: string(outcome.Reason), Result: string(result),
+		Gone: outcome.Action == policy.Complete && result == settle.Deleted, DeadLettered: len(outcome.DeadLetters) > 0,
 		Unmatched: outcome.Reason == policy.Unmatched,
 		Took:      time.Since(start), Granted: l.Message.Lease.Granted(),
 	})

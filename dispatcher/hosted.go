@@ -54,11 +54,11 @@ func beside(finish func(work context.Context), receive func(ctx, work context.Co
 
 // HandleHosted takes over a message that the host received, and delivers and settles it. m.Lease
 // has the host's receipt: it is renewed to a lease of our own first, which makes that
-// receipt stale. The result is how settling ended, or "put_off": the process has as much in hand
+// receipt stale. The result is how settling ended, or PutOff: the process has as much in hand
 // as it may, and gave the message back. An error means that nothing was POSTed: the
 // message is still the host's, or hidden for a while where storage took our update and its
 // answer was lost.
-func (d *Dispatcher) HandleHosted(ctx context.Context, q queue.Queue, m *queue.Message) (result string, err error) {
+func (d *Dispatcher) HandleHosted(ctx context.Context, q queue.Queue, m *queue.Message) (Result, error) {
 	if err := d.upToDate(ctx); err != nil {
 		return "", err
 	}
@@ -71,14 +71,14 @@ func (d *Dispatcher) HandleHosted(ctx context.Context, q queue.Queue, m *queue.M
 	}
 	lease := d.measure.Length(q.Name())
 	d.metrics.LeaseAsked(q.Name(), lease)
-	err = retry.Do(ctx, retry.Call, func(ctx context.Context, _ int) error { return q.Renew(ctx, m, lease) })
+	err := retry.Do(ctx, retry.Call, func(ctx context.Context, _ int) error { return q.Renew(ctx, m, lease) })
 	if err != nil {
 		return "", fmt.Errorf("take the message over: %w", err)
 	}
 	terms := delivery.Usual(m, d.o.LookGap(q.Name()))
 	terms.PutOff = d.putOffs.Receives(q.Name(), m.ID, m.DequeueCount)
-	result = d.handle(ctx, q, m, terms, nil)
-	if result == "deleted" {
+	result := d.handle(ctx, q, m, terms, nil)
+	if result == settle.Deleted {
 		d.putOffs.Ended(q.Name(), m.ID)
 	}
 	return result, nil
@@ -105,14 +105,14 @@ func (d *Dispatcher) beforeLastLook(queueName string, m *queue.Message) time.Dur
 
 // putOff gives a message back that the host has brought over the limit, by its receipt and for
 // longer the more often it has come. Nothing is recorded: it is storage that such a process waits for.
-func (d *Dispatcher) putOff(ctx context.Context, q queue.Queue, m *queue.Message) (result string, err error) {
+func (d *Dispatcher) putOff(ctx context.Context, q queue.Queue, m *queue.Message) (Result, error) {
 	d.flows.Received(q.Name(), m.ID) // whoever holds it has a receipt that is stale
 	delay := settle.OwnFaultDelay(m)
 	if !m.ExpiresAt.IsZero() {
 		delay = min(delay, max(d.beforeLastLook(q.Name(), m), time.Second))
 	}
 	unanswered := false
-	err = retry.Do(ctx, retry.GiveBack, func(ctx context.Context, _ int) error {
+	err := retry.Do(ctx, retry.GiveBack, func(ctx context.Context, _ int) error {
 		err := q.Abandon(ctx, m, delay)
 		if settle.TookEffect(m, err, unanswered) {
 			return nil
@@ -128,7 +128,7 @@ func (d *Dispatcher) putOff(ctx context.Context, q queue.Queue, m *queue.Message
 		d.log.Warn("the host brings more messages than max_in_flight allows in hand: those beyond are given back and come again later; raise max_in_flight, or lower the host's batchSize and newBatchThreshold, unless storage is away",
 			"queue", q.Name(), "messages", messages, "max_in_flight", d.o.MaxInFlight)
 	}
-	return "put_off", nil
+	return settle.PutOff, nil
 }
 
 // GiveUp makes a dead letter of a text that a host handed over without surely saying which

@@ -24,7 +24,7 @@ func (b *bench) receiveOne() *queue.Message {
 
 // invoked is what came of one invocation.
 type invoked struct {
-	result string
+	result Result
 	err    error
 }
 

@@ -217,8 +217,7 @@ func (h *Handler) message(ctx context.Context, in run, inv invocation) error {
 	}
 	in.log.Info("message settled", "queue", in.f.Queue, "message", m.ID, "delivery_count", m.DequeueCount,
 		"settled", result)
-	switch result {
-	case "deleted", "abandoned", "work_goes_on", "put_off":
+	if result.Settled() {
 		return nil
 	}
 	return fmt.Errorf("the message %s could not be settled (%s): it comes back when its lease ends", m.ID, result)

@@ -59,7 +59,7 @@ var allowed = map[string][]string{
 		"dispatcher/internal/lease", "dispatcher/internal/registry", "dispatcher/internal/settle", "dispatcher/internal/meter", "dispatcher/internal/retry",
 		"dispatcher/internal/admission", "dispatcher/internal/delivery", "dispatcher/internal/receive"},
 	// Inside the dispatcher each part imports only what stands below it.
-	"dispatcher/internal/receive": {"queue", "policy", "tables", "dispatcher/internal/delivery", "dispatcher/internal/flow", "dispatcher/internal/journal",
+	"dispatcher/internal/receive": {"queue", "policy", "tables", "dispatcher/internal/delivery", "dispatcher/internal/settle", "dispatcher/internal/flow", "dispatcher/internal/journal",
 		"dispatcher/internal/lease", "dispatcher/internal/registry", "dispatcher/internal/meter", "dispatcher/internal/retry", "dispatcher/internal/admission"},
 	"dispatcher/internal/delivery": {"queue", "webhook", "webhook/content", "policy", "tables", "dispatcher/internal/settle", "dispatcher/internal/flow", "dispatcher/internal/claims",
 		"dispatcher/internal/journal", "dispatcher/internal/lease", "dispatcher/internal/registry", "dispatcher/internal/meter", "dispatcher/internal/retry",

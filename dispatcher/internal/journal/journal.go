@@ -76,6 +76,7 @@ func (j *Journal) Record(ctx context.Context, rec tables.Record) {
 	j.log.Error("record could not be written; it is kept in memory and written later",
 		"queue", first.Queue, "message", first.MessageID, "webhook", first.WebhookID, "state", first.State, "error", err)
 	j.meter.RecordsDeferred.Add(meter.Labels{Queue: first.Queue})
+	rec.Deliveries = slices.Clone(rec.Deliveries) // the outcome keeps its own
 	for i := range rec.Deliveries {
 		rec.Deliveries[i].MissingRecords += attemptsOf(rec, rec.Deliveries[i].WebhookID)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/pushlease/pushlease/dispatcher/internal/meter"
 	"github.com/pushlease/pushlease/dispatcher/internal/registry"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
+	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/queue"
 )
 
@@ -184,7 +185,7 @@ func (g *guard) handle(messages []*queue.Message) int {
 	var batch sync.WaitGroup
 	for _, m := range messages {
 		batch.Go(func() {
-			if g.Handle(g.work, g.q, m, g.terms(m), nil) == "deleted" {
+			if g.Handle(g.work, g.q, m, g.terms(m), nil) == settle.Deleted {
 				left.Add(1)
 			}
 		})

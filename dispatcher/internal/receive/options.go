@@ -16,6 +16,7 @@ import (
 	"github.com/pushlease/pushlease/dispatcher/internal/lease"
 	"github.com/pushlease/pushlease/dispatcher/internal/meter"
 	"github.com/pushlease/pushlease/dispatcher/internal/registry"
+	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/queue"
 )
 
@@ -49,6 +50,6 @@ type Options struct {
 
 	// Handle walks one message from the received lease to the settled message, and returns
 	// how settling ended. Refuse gives back one that is not begun.
-	Handle func(work context.Context, q queue.Queue, m *queue.Message, terms delivery.Terms, g *admission.Grant) (result string)
+	Handle func(work context.Context, q queue.Queue, m *queue.Message, terms delivery.Terms, g *admission.Grant) settle.Result
 	Refuse func(q queue.Queue, m *queue.Message)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/pushlease/pushlease/dispatcher/internal/lease"
 	"github.com/pushlease/pushlease/dispatcher/internal/meter"
 	"github.com/pushlease/pushlease/dispatcher/internal/registry"
+	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/internal/sqlite"
 	"github.com/pushlease/pushlease/policy"
@@ -87,7 +88,7 @@ func inBubble(t *testing.T, change func(*Options), f func(b *bench)) {
 	})
 }
 
-func (b *bench) handle(ctx context.Context, q queue.Queue, m *queue.Message, terms delivery.Terms, _ *admission.Grant) string {
+func (b *bench) handle(ctx context.Context, q queue.Queue, m *queue.Message, terms delivery.Terms, _ *admission.Grant) settle.Result {
 	b.mu.Lock()
 	b.handled = append(b.handled, terms)
 	b.mu.Unlock()
@@ -95,7 +96,7 @@ func (b *bench) handle(ctx context.Context, q queue.Queue, m *queue.Message, ter
 	if err := q.Complete(context.WithoutCancel(ctx), m); err != nil {
 		b.t.Error(err)
 	}
-	return "deleted"
+	return settle.Deleted
 }
 
 func (b *bench) count() int {

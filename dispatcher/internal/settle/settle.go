@@ -89,10 +89,9 @@ type Completer struct{ o Options }
 // New makes a Completer.
 func New(o Options) *Completer { return &Completer{o: o} }
 
-// Settle does what the outcome says, and returns what became of the message: deleted,
-// abandoned, lease_lost or failed. What it can't do now heals on redelivery. ctx ends when
+// Settle does what the outcome says, and returns what became of the message. What it can't do now heals on redelivery. ctx ends when
 // nothing may be written any more.
-func (c *Completer) Settle(ctx context.Context, l *lease.Lease, o Outcome) (result string) {
+func (c *Completer) Settle(ctx context.Context, l *lease.Lease, o Outcome) Result {
 	together := c.goTogether(&o)
 	if !together {
 		for _, rec := range o.Records {
@@ -101,7 +100,7 @@ func (c *Completer) Settle(ctx context.Context, l *lease.Lease, o Outcome) (resu
 		l.Forget()
 	}
 	if l.IsLost() && o.Action != policy.Complete || len(o.DeadLetters) > 0 && !l.Sure() {
-		return "lease_lost" // the message is someone else's now, and goes on from what was recorded
+		return LeaseLost // the message is someone else's now, and goes on from what was recorded
 	}
 	c.deadLetters(ctx, l, &o)
 	if o.ReplayEnds != nil {
@@ -169,7 +168,7 @@ func CountAttempt(m *meter.Instruments, a *tables.Attempt) {
 
 // abandon gives the message back after the outcome's delay. When that fails, the lease's
 // own end gives it back: later, but surely.
-func (c *Completer) abandon(ctx context.Context, l *lease.Lease, o *Outcome) (result string) {
+func (c *Completer) abandon(ctx context.Context, l *lease.Lease, o *Outcome) Result {
 	giveBack := func(ctx context.Context) error { return l.Queue.Abandon(ctx, l.Message, o.Delay) }
 	if len(o.HeldFor) > 0 && o.Delay >= flow.HoldMin {
 		giveBack = func(ctx context.Context) error { return c.hideFor(ctx, l, o) }
@@ -186,13 +185,13 @@ func (c *Completer) abandon(ctx context.Context, l *lease.Lease, o *Outcome) (re
 	switch {
 	case err == nil:
 		c.o.GivenBack(l.Queue.Name(), l.Message, o.Delay)
-		return "abandoned"
+		return Abandoned
 	case errors.Is(err, queue.ErrLeaseLost):
-		return "lease_lost"
+		return LeaseLost
 	}
 	c.o.Log.Warn("the message could not be given back with its delay; it comes back when its lease ends",
 		"queue", l.Queue.Name(), "message", l.Message.ID, "error", err)
-	return "failed"
+	return Failed
 }
 
 // TookEffect reports whether err, with which storage does not know the receipt, comes of an earlier
@@ -247,9 +246,9 @@ func WithinLife(m *queue.Message, delay time.Duration) time.Duration {
 
 // complete deletes the message, and counts what storage answered. last is a record that is
 // to be written with it; nil when all are written.
-func (c *Completer) complete(ctx context.Context, l *lease.Lease, last *tables.Record, key tables.MessageKey) (result string) {
+func (c *Completer) complete(ctx context.Context, l *lease.Lease, last *tables.Record, key tables.MessageKey) Result {
 	result, class := c.deleteMessage(ctx, l, last, key)
-	c.o.Meter.Deleted(l.Queue.Name(), l.Message.ID, result, class)
+	c.o.Meter.Deleted(l.Queue.Name(), l.Message.ID, string(result), class)
 	return result
 }
 
@@ -257,7 +256,7 @@ func (c *Completer) complete(ctx context.Context, l *lease.Lease, last *tables.R
 // long as the lease can be kept. "Deleted" is what storage answered, not hope. The
 // class is that of the last error of a delete that failed. The first try takes the last record
 // along; when it fails that is written by itself, before the next one.
-func (c *Completer) deleteMessage(ctx context.Context, l *lease.Lease, last *tables.Record, key tables.MessageKey) (result, class string) {
+func (c *Completer) deleteMessage(ctx context.Context, l *lease.Lease, last *tables.Record, key tables.MessageKey) (result Result, class string) {
 	ctx, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	unanswered := false
@@ -284,13 +283,13 @@ func (c *Completer) deleteMessage(ctx context.Context, l *lease.Lease, last *tab
 	})
 	switch {
 	case err == nil:
-		return "deleted", ""
+		return Deleted, ""
 	case !errors.Is(err, queue.ErrLeaseLost):
 		c.o.Log.Error("the message could not be deleted; "+c.whenItComesBack(key), "queue", l.Queue.Name(), "message", l.Message.ID, "error", err)
-		return "failed", deletionError(err)
+		return Failed, deletionError(err)
 	}
 	c.o.Log.Warn("the message could not be deleted: its lease was lost; "+c.whenItComesBack(key), "queue", l.Queue.Name(), "message", l.Message.ID)
-	return "lease_lost", "lease_lost"
+	return LeaseLost, string(LeaseLost)
 }
 
 // keyOf finds the records of a message; those of a replay are the original's.

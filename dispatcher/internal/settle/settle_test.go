@@ -66,13 +66,13 @@ func (s *stage) CompleteRecorded(context.Context, string, *queue.Message, tables
 }
 
 // settleOn settles a message on s.
-func settleOn(t *testing.T, s *stage, recorded RecordedCompletes, o Outcome) string {
+func settleOn(t *testing.T, s *stage, recorded RecordedCompletes, o Outcome) Result {
 	t.Helper()
 	return settleWith(t, s, s, recorded, o)
 }
 
 // settleWith settles a message of q, with its records in s.
-func settleWith(t *testing.T, s *stage, q queue.Queue, recorded RecordedCompletes, o Outcome) string {
+func settleWith(t *testing.T, s *stage, q queue.Queue, recorded RecordedCompletes, o Outcome) Result {
 	t.Helper()
 	m, err := meter.New(metricnoop.NewMeterProvider().Meter(""))
 	if err != nil {
@@ -108,7 +108,7 @@ func TestSettlingKeepsItsOrder(t *testing.T) {
 		recorded bool
 		down     string
 		asked    []string
-		result   string
+		result   Result
 	}{
 		"delivered": {Outcome{Action: policy.Complete, Records: []tables.Record{delivered()}}, false, "",
 			[]string{"record delivered", "complete"}, "deleted"},
@@ -167,7 +167,7 @@ func TestACallThatWasNotAnsweredCountsAsDoneWhileTheLeaseLasts(t *testing.T) {
 	for _, c := range []struct {
 		action policy.Action
 		after  time.Duration
-		result string
+		result Result
 	}{
 		{policy.Complete, 0, "deleted"},
 		{policy.Abandon, 0, "abandoned"},

@@ -98,11 +98,7 @@ func Check(root fs.FS, getenv func(string) string) ([]Deviation, error) {
 	}
 	var found []Deviation
 	for _, n := range needs() {
-		v := lookUp(host, n.setting)
-		if override := getenv(hostVariable(n.setting)); override != "" {
-			v = fromVariable(override)
-		}
-		if !n.good(v) {
+		if v := hostSetting(host, n.setting, getenv); !n.good(v) {
 			found = append(found, Deviation{"host.json: " + n.setting, shown(v), n.why, n.cure, n.fatal})
 		}
 	}
@@ -118,10 +114,7 @@ const longestConsumption = 10 * time.Minute
 // checkPlan finds a function timeout that the plan Consumption does not take.
 func checkPlan(host map[string]any, getenv func(string) string) []Deviation {
 	const setting = "functionTimeout"
-	v := lookUp(host, setting)
-	if override := getenv(hostVariable(setting)); override != "" {
-		v = fromVariable(override)
-	}
+	v := hostSetting(host, setting, getenv)
 	timeout, ok := span(v)
 	plan := getenv("WEBSITE_SKU") // Azure sets it
 	if !ok || timeout >= 0 && timeout <= longestConsumption || plan != "" && plan != "Dynamic" {
@@ -129,6 +122,14 @@ func checkPlan(host map[string]any, getenv func(string) string) []Deviation {
 	}
 	return []Deviation{{"host.json: " + setting, shown(v), "on the plan Consumption the host does not start with more than 10 minutes; on all others it is fine",
 		`write "00:05:00", or up to "00:10:00"`, plan != ""}}
+}
+
+// hostSetting is a setting of host.json, or what a variable replaces it by.
+func hostSetting(host map[string]any, name string, getenv func(string) string) any {
+	if override := getenv(hostVariable(name)); override != "" {
+		return fromVariable(override)
+	}
+	return lookUp(host, name)
 }
 
 func lookUp(host map[string]any, setting string) any {

@@ -291,3 +291,31 @@ func TestHowLongNobodyLooksGoesByWhoLooks(t *testing.T) {
 		}
 	}
 }
+
+// What the host brings at a time is batchSize and newBatchThreshold for each queue with a trigger.
+func TestALimitBelowWhatTheHostBringsIsFound(t *testing.T) {
+	for name, tt := range map[string]struct {
+		queues                       []string
+		batch, threshold, overriding string
+		max, brings                  int
+	}{
+		"as packaged":           {[]string{"orders"}, "16", "8", "", 24, 0},
+		"one too few":           {[]string{"orders"}, "16", "8", "", 23, 24},
+		"two queues":            {[]string{"orders", "invoices"}, "16", "8", "", 47, 48},
+		"no triggers":           {nil, "16", "8", "", 1, 0},
+		"a threshold of 0":      {[]string{"orders"}, "1", "0", "", 1, 0},
+		"without a threshold":   {[]string{"orders"}, "32", "null", "", 47, 48},
+		"what is no number":     {[]string{"orders"}, `"many"`, `"many"`, "", 23, 24},
+		"replaced by a setting": {[]string{"orders"}, "1", "0", "32", 31, 32},
+	} {
+		app := packaged(t, tt.queues...)
+		text := strings.Replace(string(app["host.json"].Data), `"batchSize": 16`, `"batchSize": `+tt.batch, 1)
+		app["host.json"].Data = []byte(strings.Replace(text, `"newBatchThreshold": 8`, `"newBatchThreshold": `+tt.threshold, 1))
+		layout, err := ReadLayout(app, func(setting string) string {
+			return map[string]string{"AzureFunctionsJobHost__extensions__queues__batchSize": tt.overriding}[setting]
+		})
+		if brings := layout.Crowded(tt.max); err != nil || brings != tt.brings {
+			t.Errorf("%s: the host brings %d, want %d; %v", name, brings, tt.brings, err)
+		}
+	}
+}

@@ -33,6 +33,8 @@ type Layout struct {
 	// Timeout is host.json's functionTimeout: an invocation that takes longer has this
 	// process killed. Zero where there is none.
 	Timeout time.Duration
+	// AtOnce is how many messages of one queue the host may bring at a time.
+	AtOnce int
 }
 
 // Function is one function.json.
@@ -54,7 +56,7 @@ type Function struct {
 // each folder beside it. getenv is where settings come from. The error names
 // everything that is wrong; what could be read is returned with it.
 func ReadLayout(root fs.FS, getenv func(string) string) (Layout, error) {
-	l := Layout{Functions: map[string]Function{}, Timeout: defaultFunctionTimeout}
+	l := Layout{Functions: map[string]Function{}, Timeout: defaultFunctionTimeout, AtOnce: atOnce(root, getenv)}
 	var errs []error
 	if err := l.readTimeout(root, getenv); err != nil {
 		errs = append(errs, err)
@@ -111,6 +113,32 @@ func (l *Layout) readTimeout(root fs.FS, getenv func(string) string) error {
 	}
 	l.Timeout = max(timeout, 0)
 	return nil
+}
+
+// atOnce reads batchSize and newBatchThreshold: the host receives a batch whenever it has no more
+// than the threshold in hand. Where they can't be read they are the host's own defaults.
+func atOnce(root fs.FS, getenv func(string) string) int {
+	var host map[string]any
+	if text, err := fs.ReadFile(root, "host.json"); err != nil || json.Unmarshal(text, &host) != nil {
+		host = nil
+	}
+	number := func(name string, otherwise float64) float64 {
+		if n, ok := hostSetting(host, "extensions.queues."+name, getenv).(float64); ok && n >= 0 {
+			return n
+		}
+		return otherwise
+	}
+	batch := number("batchSize", 16)
+	return int(batch + number("newBatchThreshold", batch/2)) // and more on several processors
+}
+
+// Crowded says that the host may bring more messages at a time, of all queues with a trigger, than
+// maxInFlight allows in hand, and how many; 0 where there is room for all.
+func (l Layout) Crowded(maxInFlight int) (brings int) {
+	if brings = l.AtOnce * len(l.Queues()); brings <= maxInFlight {
+		return 0
+	}
+	return brings
 }
 
 // parseTimeSpan reads what .NET writes as [-][d.]hh:mm:ss; negative means without end.

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -95,4 +96,17 @@ func (a functionsApp) findings() []finding {
 		found = append(found, f)
 	}
 	return found
+}
+
+// room finds a limit that the host's triggers reach although all is well.
+func (a functionsApp) room(maxInFlight int) []finding {
+	if a.root == nil {
+		return nil
+	}
+	brings := app.FunctionsCrowded(a.root, a.getenv, maxInFlight)
+	if brings == 0 {
+		return nil
+	}
+	return []finding{{"max_in_flight", verdictWarning, fmt.Sprintf("the host may bring %d messages at a time, batchSize and newBatchThreshold for each queue with a trigger, and max_in_flight is %d: what comes beyond it is given back, and comes again later", brings, maxInFlight),
+		fmt.Sprintf("set max_in_flight (PUSHLEASE_MAX_IN_FLIGHT) to %d, or lower batchSize and newBatchThreshold in host.json", brings)}}
 }

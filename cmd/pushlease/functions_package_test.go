@@ -130,6 +130,14 @@ func TestDoctorTellsTheCureForEachDeviation(t *testing.T) {
 	if len(found) != 1 || found[0].Verdict != verdictFailed || !strings.Contains(found[0].Detail, "maxDequeueCount") || found[0].Cure != "write 100000" {
 		t.Errorf("%+v", found)
 	}
+	folder["host.json"].Data = files["host.json"]
+	if found := readApp(folder, nil).room(24); found != nil {
+		t.Errorf("room for all that the host brings: %+v", found)
+	}
+	found = readApp(folder, nil).room(20)
+	if len(found) != 1 || found[0].Verdict != verdictWarning || !strings.Contains(found[0].Cure, "to 24") {
+		t.Errorf("too little room: %+v", found)
+	}
 	folder["host.json"].Data = []byte("{")
 	if found := readApp(folder, nil).findings(); len(found) != 1 || found[0].Verdict != verdictFailed {
 		t.Errorf("%+v", found)

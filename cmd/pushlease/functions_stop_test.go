@@ -149,4 +149,10 @@ func TestWhatTheHostBringsOverTheLimitComesBackLater(t *testing.T) {
 	if moved := h.host.Poisoned(); len(moved) > 0 {
 		t.Errorf("the host moved messages away: %v", moved)
 	}
+	out, _ := h.host.Log()
+	for _, told := range []string{`"max_in_flight":3,"host_brings":24`, "more messages than max_in_flight allows"} {
+		if strings.Count(out, told) != 1 {
+			t.Errorf("%q was told %d times", told, strings.Count(out, told))
+		}
+	}
 }

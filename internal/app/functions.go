@@ -28,6 +28,16 @@ func CheckFunctions(root fs.FS, getenv func(string) string) ([]functions.Deviati
 	return functions.Check(root, getenv)
 }
 
+// FunctionsCrowded is how many messages the host of a packaged app may bring at a time, where that is
+// more than maxInFlight; otherwise 0.
+func FunctionsCrowded(root fs.FS, getenv func(string) string, maxInFlight int) int {
+	layout, err := functions.ReadLayout(root, getenv)
+	if err != nil {
+		return 0 // CheckFunctions tells
+	}
+	return layout.Crowded(maxInFlight)
+}
+
 // ErrStopped is how RunFunctions ends when it was asked to stop.
 var ErrStopped = errors.New("stopped")
 
@@ -133,6 +143,10 @@ func RunFunctions(ctx context.Context, o FunctionsOptions) error {
 	}
 	a.log.Info("pushlease is up as a custom handler", "url", "http://"+addr, "storage", cfg.Storage.String(), "instance", cfg.Instance,
 		"queue_triggers", queues, "function_timeout", layout.Timeout, "api_keys", len(cfg.APIKeys))
+	if brings := layout.Crowded(cfg.MaxInFlight); brings > 0 {
+		a.log.Warn("max_in_flight is below what the host may bring at a time: what comes beyond it is given back, and comes again later; raise max_in_flight, or lower batchSize and newBatchThreshold in host.json",
+			"max_in_flight", cfg.MaxInFlight, "host_brings", brings)
+	}
 	return a.runHosted(ctx, orphaned, server, served, handler)
 }
 

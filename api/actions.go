@@ -186,6 +186,8 @@ func (a *API) rotateSecret(w http.ResponseWriter, r *http.Request) error {
 type rotation struct {
 	fresh   webhook.Secret
 	overlap time.Duration
+	// overlapField says how long that is; the request as a whole where it is left out.
+	overlapField string
 	// newFirst makes the new secret's signature the first one: some libraries read no other.
 	newFirst bool
 }
@@ -197,8 +199,9 @@ func readRotation(in web.Fields, now time.Time) (rotation, error) {
 		raw = json.RawMessage("null")
 	}
 	fresh, _ := e.readSecret(raw, now)
-	overlap := policy.Duration(defaultOverlap)
+	overlap, overlapField := policy.Duration(defaultOverlap), "request"
 	if raw, ok := in["overlap"]; ok && !web.IsNull(raw) {
+		overlapField = "overlap"
 		cure := fmt.Sprintf(`give a duration from 0s (the old secrets end at once) to %s, such as "24h"`, maxOverlap)
 		if problem := web.Decode("overlap", raw, &overlap, cure); problem != nil {
 			e.problems = append(e.problems, *problem)
@@ -218,7 +221,7 @@ func readRotation(in web.Fields, now time.Time) (rotation, error) {
 	if len(e.problems) > 0 {
 		return rotation{}, web.Invalid(e.problems...)
 	}
-	return rotation{fresh, time.Duration(overlap), first == "new"}, nil
+	return rotation{fresh, time.Duration(overlap), overlapField, first == "new"}, nil
 }
 
 // rotate puts the new secret into the list, whose last one signs first.
@@ -239,7 +242,7 @@ func (to rotation) rotate(reg *tables.Registration, now time.Time) error {
 	if len(secrets) > maxSecrets {
 		return web.NewProblem(web.TooManySecrets,
 			fmt.Sprintf("A webhook signs with at most %d secrets.", maxSecrets),
-			web.Wrong("overlap", "would keep too many old secrets", "wait until an old one has ended (see secrets of the webhook), or rotate with a shorter overlap; 0s ends them all"))
+			web.Wrong(to.overlapField, "would keep too many old secrets", "wait until an old one has ended (see secrets of the webhook), or rotate with a shorter overlap; 0s ends them all"))
 	}
 	if to.newFirst {
 		secrets = append(secrets[1:], fresh)

@@ -124,7 +124,8 @@ func TestRotationKeepsOldSecretsForTheOverlap(t *testing.T) {
 	h.do(http.StatusBadRequest, "POST", target, `{"secret":"whsec_`+given+`"}`).wantProblem("secret")
 	h.do(http.StatusOK, "POST", target, "")
 	h.do(http.StatusOK, "POST", target, "{}")
-	h.do(http.StatusConflict, "POST", target, "").wantProblem("overlap")
+	h.do(http.StatusConflict, "POST", target, "").wantProblem("request")
+	h.do(http.StatusConflict, "POST", target, `{"overlap":"1h"}`).wantProblem("overlap")
 	h.do(http.StatusOK, "POST", target, `{"overlap":"0s"}`)
 	if n := len(load()); n != 1 {
 		t.Errorf("%d secrets after an overlap of 0s, want 1", n)

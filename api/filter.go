@@ -2,9 +2,11 @@ package api
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/pushlease/pushlease/api/internal/publish"
 	"github.com/pushlease/pushlease/api/internal/web"
@@ -69,12 +71,22 @@ func httpVersionOf(reg tables.Registration) string {
 	return httpAuto
 }
 
-// checkFormat refuses headers that the format would leave out.
-func (e *editor) checkFormat() {
+// checkFormat refuses headers that the format would leave out, or the format, where that was sent and
+// the header was there before.
+func (e *editor) checkFormat(in web.Fields) {
+	_, formatSent := in["format"]
+	var given web.Fields
+	_ = json.Unmarshal(in["headers"], &given) // what is no object is refused already
 	for _, name := range slices.Sorted(maps.Keys(e.reg.Headers)) {
-		if !e.reg.Format.Keeps(name) {
-			e.fail("headers."+web.ShownName(name), "can't be sent in the format "+string(e.reg.Format)+", which sets it by itself", "take the header away (null), or set format to raw")
+		if e.reg.Format.Keeps(name) {
+			continue
 		}
+		sent := slices.ContainsFunc(given.Names(), func(header string) bool { return strings.EqualFold(header, name) })
+		if formatSent && !sent {
+			e.fail("format", fmt.Sprintf("can't be %s: the webhook has the header %s, which that format sets by itself", e.reg.Format, web.ShownName(name)), "take the header away too (null), or set format to raw")
+			continue
+		}
+		e.fail("headers."+web.ShownName(name), "can't be sent in the format "+string(e.reg.Format)+", which sets it by itself", "take the header away (null), or set format to raw")
 	}
 }
 

@@ -54,7 +54,7 @@ func TestBadFiltersAndFormatsNameTheFieldAndTheCure(t *testing.T) {
 		h.do(http.StatusBadRequest, "POST", "/api/v1/webhooks", `{"queue":"orders","url":"https://example.com/hook",`+body+`}`).wantProblem(field)
 	}
 	target := "/api/v1/webhooks/" + h.register(`{"queue":"orders","url":"https://example.com/hook","headers":{"Content-Type":"text/plain"}}`).text("id")
-	h.do(http.StatusBadRequest, "PATCH", target, `{"format":"cloudevents-binary"}`).wantProblem("headers.Content-Type")
+	h.do(http.StatusBadRequest, "PATCH", target, `{"format":"cloudevents-binary"}`).wantProblem("format")
 	h.do(http.StatusOK, "PATCH", target, `{"format":"cloudevents-binary","headers":{"content-type":null}}`)
 }
 

@@ -64,7 +64,7 @@ func (a *API) edit(reg *tables.Registration, in web.Fields, as intent) error {
 	for _, name := range in.Names() {
 		e.set(name, in[name])
 	}
-	e.checkFormat()
+	e.checkFormat(in)
 	if len(e.problems) > 0 {
 		return web.Invalid(e.problems...)
 	}
@@ -322,7 +322,7 @@ func (e *editor) policy(raw json.RawMessage) {
 		err = p.Validate()
 	}
 	if err != nil {
-		e.refuseParts("policy", err)
+		e.refuseParts("policy", raw, err)
 		return
 	}
 	e.reg.Policy = p
@@ -334,19 +334,35 @@ func (e *editor) flow(raw json.RawMessage) {
 		err = f.Validate()
 	}
 	if err != nil {
-		e.refuseParts("flow", err)
+		e.refuseParts("flow", raw, err)
 		return
 	}
 	e.reg.Flow = f
 }
 
-// refuseParts says what the policy package has against parts of a field.
-func (e *editor) refuseParts(field string, err error) {
+// refuseParts says what the policy package has against parts of a field. Of parts that do not go
+// together it blames one that was sent.
+func (e *editor) refuseParts(field string, raw json.RawMessage, err error) {
 	for _, f := range policy.FieldErrors(err) {
+		blamed := f.Field
+		if i := slices.IndexFunc(f.With, func(part string) bool { return sent(raw, part) }); i >= 0 && !sent(raw, blamed) {
+			blamed = f.With[i]
+		}
 		path := field
-		if f.Field != field {
-			path += "." + f.Field
+		if blamed != field {
+			path += "." + blamed
 		}
 		e.fail(path, "is not right: "+f.Problem, f.Cure)
 	}
+}
+
+// sent reports whether an object names a part, such as backoff.max.
+func sent(raw json.RawMessage, part string) bool {
+	name, rest, deeper := strings.Cut(part, ".")
+	var object map[string]json.RawMessage
+	if json.Unmarshal(raw, &object) != nil {
+		return false
+	}
+	value, ok := object[name]
+	return ok && (!deeper || sent(value, rest))
 }

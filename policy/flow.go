@@ -154,7 +154,7 @@ func (b BreakerSettings) check(ps *problems) {
 		}
 	}
 	if b.ProbeMax < b.ProbeAfter {
-		ps.add("breaker.probe_max", "use at least breaker.probe_after", "%s is shorter than the first wait, %s", b.ProbeMax, b.ProbeAfter)
+		ps.addWith([]string{"breaker.probe_after"}, "breaker.probe_max", "use a breaker.probe_max of at least breaker.probe_after", "the longest wait, %s, is shorter than the first one, %s", b.ProbeMax, b.ProbeAfter)
 	}
 }
 

@@ -111,8 +111,16 @@ func (o *overlay) backoff(b, preset Backoff, raw []byte) Backoff {
 	switch {
 	case exponential && !given(fields, "delays"):
 		b.Delays = nil
-	case len(b.Delays) > 0 && !exponential:
-		b.Initial, b.Factor, b.Max = 0, 0, 0
+	case len(b.Delays) > 0: // what is given beside the list is refused, and nothing else
+		if !given(fields, "initial") {
+			b.Initial = 0
+		}
+		if !given(fields, "factor") {
+			b.Factor = 0
+		}
+		if !given(fields, "max") {
+			b.Max = 0
+		}
 	}
 	return b
 }

@@ -22,11 +22,13 @@ const (
 )
 
 // FieldError says what is wrong with one setting. Field is its path in JSON, such
-// as rules[2].match; Cure says what to write instead.
+// as rules[2].match; Cure says what to write instead. With names the settings that it does not go
+// with: any of them may be the one that was just changed.
 type FieldError struct {
 	Field   string
 	Problem string
 	Cure    string
+	With    []string
 }
 
 func (e FieldError) Error() string { return e.Field + ": " + e.Problem + "; " + e.Cure }
@@ -51,7 +53,11 @@ func FieldErrors(err error) []FieldError {
 type problems []error
 
 func (ps *problems) add(field, cure, problem string, args ...any) {
-	*ps = append(*ps, FieldError{Field: field, Problem: fmt.Sprintf(problem, args...), Cure: cure})
+	ps.addWith(nil, field, cure, problem, args...)
+}
+
+func (ps *problems) addWith(with []string, field, cure, problem string, args ...any) {
+	*ps = append(*ps, FieldError{Field: field, Problem: fmt.Sprintf(problem, args...), Cure: cure, With: with})
 }
 
 // Validate returns everything that is wrong with p, joined: each a FieldError.
@@ -75,8 +81,8 @@ func (p Policy) Validate() error {
 	}
 	p.Backoff.check(&ps)
 	if len(ps) == 0 && p.MaxAttempts > 1 && p.Backoff.Delay(0, 0) > time.Duration(p.MaxAge) {
-		ps.add("max_age", "use a longer max_age, a shorter first delay, or max_attempts 1",
-			"no second attempt can begin within %s, since the first delay is %s", p.MaxAge, p.Backoff.Delay(0, 0))
+		ps.addWith([]string{"backoff.delays", "backoff.initial", "backoff.jitter", "max_attempts", "preset"}, "max_age", "use a longer max_age, a shorter first delay, or max_attempts 1",
+			"no second attempt can begin within the max_age of %s, since the first delay is %s", p.MaxAge, p.Backoff.Delay(0, 0))
 	}
 	checkRules(&ps, p.Rules)
 	return errors.Join(ps...)
@@ -108,7 +114,7 @@ func (b Backoff) check(ps *problems) {
 		ps.add("backoff.factor", fmt.Sprintf("use 1 (constant delays) to %d, such as 2", MaxFactor), "%v is out of range", b.Factor)
 	}
 	if b.Initial > 0 && b.Max > 0 && b.Max < b.Initial {
-		ps.add("backoff.max", "use at least backoff.initial", "%s is shorter than the first delay, %s", b.Max, b.Initial)
+		ps.addWith([]string{"backoff.initial"}, "backoff.max", "use a backoff.max of at least backoff.initial", "the longest delay, %s, is shorter than the first one, %s", b.Max, b.Initial)
 	}
 }
 

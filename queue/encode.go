@@ -119,6 +119,18 @@ func Encode(setting Encoding, body []byte, contentType string) ([]byte, error) {
 	return nil, err
 }
 
+// ContentTypeOf is the content type of a body that Decode has read under the setting: its own,
+// or DefaultContentType. Whether it is JSON is not asked twice.
+func ContentTypeOf(setting Encoding, b Body) string {
+	switch {
+	case b.ContentType != "":
+		return b.ContentType
+	case setting == EncodingAuto && b.Encoding == EncodingBase64: // for that reason
+		return "application/json"
+	}
+	return DefaultContentType(b.Bytes)
+}
+
 // DefaultContentType is the content type sent for a body that carries none.
 func DefaultContentType(body []byte) string {
 	switch {
@@ -207,6 +219,9 @@ func readsBack(setting Encoding, text, body []byte) bool {
 // Functions trigger and the storage SDK, is skipped: producers wrap lines at 76 characters,
 // or end a text with a line feed.
 func decodeBase64(text []byte) ([]byte, error) {
+	if start := bytes.TrimLeft(text, base64Blanks); len(start) > 0 && !strings.Contains(base64Letters, string(start[:1])) {
+		return nil, base64.CorruptInputError(len(text) - len(start)) // most bodies are JSON as it stands
+	}
 	if bytes.ContainsAny(text, base64Blanks) {
 		text = bytes.Map(func(r rune) rune {
 			if strings.ContainsRune(base64Blanks, r) {
@@ -218,7 +233,10 @@ func decodeBase64(text []byte) ([]byte, error) {
 	return base64.StdEncoding.Strict().AppendDecode(nil, text)
 }
 
-const base64Blanks = " \t\r\n"
+const (
+	base64Blanks  = " \t\r\n"
+	base64Letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+)
 
 func encodeBase64(body []byte) []byte {
 	return base64.StdEncoding.AppendEncode(nil, body)

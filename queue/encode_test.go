@@ -151,3 +151,17 @@ func TestValidateName(t *testing.T) {
 		}
 	}
 }
+
+// What is not base64 at its first letter, and is most bodies, is copied nowhere to find that out.
+func TestAPlainBodyIsReadWhereItLies(t *testing.T) {
+	for _, text := range []string{`{"a": 1}`, " [1]", "{}"} {
+		if n := testing.AllocsPerRun(100, func() { _, _ = Decode(EncodingAuto, []byte(text)) }); n > 2 {
+			t.Errorf("Decode(%q) allocates %v times", text, n)
+		}
+	}
+	for text, want := range map[string]string{" e30=": "{}", "\te30=": "{}", "e30": "e30", "=e30": "=e30", "": "", " ": " ", "-_8=": "-_8="} {
+		if b, err := Decode(EncodingAuto, []byte(text)); err != nil || string(b.Bytes) != want {
+			t.Errorf("Decode(%q) = %q, %v, want %q", text, b.Bytes, err, want)
+		}
+	}
+}

@@ -203,12 +203,15 @@ func TestBlanksInBase64DoNotMatter(t *testing.T) {
 // Whatever comes through a queue is read without a panic, and what is read as an envelope
 // is one that can be sent again.
 func FuzzDecode(f *testing.F) {
-	for _, s := range []string{"", "SEND", `{"pushlease":1,"body":"aGk="}`, `{"pushlease":2}`, `{"pushlease":1,"replay":{"dead_letter":"x","token":"t"}}`, "eyJh\nIjoxfQ==", "eyJwdXNobGVhc2UiOjF9"} {
+	for _, s := range []string{"", "SEND", `{"pushlease":1,"body":"aGk="}`, `{"pushlease":2}`, `{"pushlease":1,"replay":{"dead_letter":"x","token":"t"}}`, "eyJh\nIjoxfQ==", "eyJwdXNobGVhc2UiOjF9", " \n eyJhIjoxfQ==", "\r\n[1]", "+/8=", "W10=", "MQ==", "{\x00"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		for _, setting := range []Encoding{EncodingAuto, EncodingBase64, EncodingNone} {
 			b, err := Decode(setting, text)
+			if got := ContentTypeOf(setting, b); b.ContentType == "" && got != DefaultContentType(b.Bytes) {
+				t.Fatalf("%s: %q is sent as %s, want %s", setting, text, got, DefaultContentType(b.Bytes))
+			}
 			switch {
 			case err != nil:
 				if errors.Is(err, ErrUndecodable) == errors.Is(err, ErrNewer) || !reflect.DeepEqual(b, Body{}) {

@@ -13,21 +13,21 @@ type Content struct {
 	// grid is what it says in Event Grid's own schema; nil when it is not in that, or a
 	// CloudEvents event.
 	grid *Event
-	// document is the body as one JSON value; nil when it is not JSON.
+	// document is the body as one JSON value.
 	document *document
 }
 
 // Read reads a body; it never fails and never changes it. What is no event and no
 // JSON is just bytes. The body must not be changed as long as the Content is used.
 func Read(body []byte, contentType string) Content {
-	c := Content{Body: body, ContentType: contentType, document: newDocument(body)}
-	if c.document != nil && mayHoldEvent(body, contentType) {
-		if e, ok := eventOf(c.document.raw); ok {
+	c := Content{Body: body, ContentType: contentType, document: &document{body: body}}
+	if mayHoldEvent(body, contentType) {
+		if e, ok := eventOf(c.document.json()); ok {
 			c.Event = &e
 		}
 	}
-	if c.Event == nil && c.document != nil {
-		c.grid = gridEvent(c.document.raw)
+	if c.Event == nil && mayHoldGridEvent(body) {
+		c.grid = gridEvent(c.document.json())
 	}
 	return c
 }

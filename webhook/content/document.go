@@ -5,24 +5,31 @@ import (
 	"sync"
 )
 
-// document is a body as one JSON value. What filters ask for is found once, whatever the
-// number of their conditions and of webhooks. Safe for concurrent use.
+// document is a body as one JSON value. Whether it is one is asked by few: where nobody does, a
+// body is not read at all. What filters ask for is found once, whatever the number of their
+// conditions and of webhooks. Safe for concurrent use.
 type document struct {
-	raw []byte
+	body []byte
 
 	mu   sync.Mutex
+	read bool
 	root node
 }
 
-func newDocument(body []byte) *document {
-	raw := jsonDocument(body)
-	if raw == nil {
+// json is the value; nil when the body is not JSON.
+func (d *document) json() []byte {
+	if d == nil {
 		return nil
 	}
-	return &document{raw: raw, root: node{raw: raw}}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.read {
+		d.read, d.root.raw = true, jsonDocument(d.body)
+	}
+	return d.root.raw
 }
 
-// find follows a path; nil when it leads nowhere.
+// find follows a path in a body that is JSON; nil when it leads nowhere.
 func (d *document) find(path []string) []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -133,9 +133,9 @@ func matchesPattern(pattern, value string) bool {
 	}
 }
 
-// holds compares the field in document, which is nil when the body is not JSON.
+// holds compares the field in document.
 func (c Condition) holds(document *document) (bool, string) {
-	if document == nil {
+	if document.json() == nil {
 		return false, "the body is not JSON"
 	}
 	path, err := splitPath(c.Field)

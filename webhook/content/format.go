@@ -117,9 +117,13 @@ func wrap(c Content, o Origin) []byte {
 		event = append(event, `,"datacontenttype":`...)
 		event = appendQuoted(event, contentType)
 	}
+	var value []byte
+	if jsonText(contentType) && !bytes.HasPrefix(c.Body, []byte(byteOrderMark)) {
+		value = c.document.json()
+	}
 	switch {
-	case jsonText(contentType) && c.document != nil && utf8.Valid(c.document.raw) && !bytes.HasPrefix(c.Body, []byte(byteOrderMark)):
-		event = append(append(event, `,"data":`...), c.document.raw...)
+	case value != nil && utf8.Valid(value):
+		event = append(append(event, `,"data":`...), value...)
 	case isText(contentType) && utf8.Valid(c.Body):
 		event = appendQuoted(append(event, `,"data":`...), string(c.Body))
 	default:

@@ -7,7 +7,7 @@ import "bytes"
 // dataVersion, and topic where the service has set it. Filters know it; formats and
 // deduplication do not, since it says its version and its source in other ways.
 func gridEvent(document []byte) *Event {
-	if document[0] != '{' || !bytes.Contains(document, []byte(`"eventType"`)) {
+	if len(document) == 0 || document[0] != '{' {
 		return nil
 	}
 	var e Event
@@ -31,3 +31,6 @@ func gridEvent(document []byte) *Event {
 	}
 	return &e
 }
+
+// mayHoldGridEvent sorts out most bodies at little cost.
+func mayHoldGridEvent(body []byte) bool { return bytes.Contains(body, []byte(`"eventType"`)) }

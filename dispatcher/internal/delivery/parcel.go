@@ -199,9 +199,7 @@ func (o opener) open(ctx context.Context, p *parcel) (err error) {
 			return err
 		}
 	}
-	if p.body.ContentType == "" {
-		p.body.ContentType = queue.DefaultContentType(p.body.Bytes)
-	}
+	p.body.ContentType = queue.ContentTypeOf(p.setting, p.body)
 	p.hash = bodyHash(p.body.Bytes)
 	p.content = content.Read(p.body.Bytes, p.body.ContentType)
 	p.event = o.eventOf(p)

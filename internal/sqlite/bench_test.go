@@ -144,7 +144,7 @@ func deliverOne(db *DB, q queue.Queue, m *queue.Message) error {
 // pagesWritten is how many pages the writer has put into the journal so far.
 func pagesWritten(b *testing.B, db *DB) (pages int32) {
 	b.Helper()
-	err := db.writer.do(b.Context(), func(tx *tx) error {
+	err := db.writer.do(b.Context(), "", false, func(tx *tx) error {
 		c := tx.w.conn
 		room := engine.Xsqlite3_malloc(c.tls, 8)
 		defer engine.Xsqlite3_free(c.tls, room)

@@ -166,7 +166,7 @@ func (db *DB) Fault(ctx context.Context) error {
 		return known
 	}
 	defer db.leave()
-	err := db.writer.do(ctx, func(tx *tx) error {
+	err := db.writer.do(ctx, "", false, func(tx *tx) error {
 		if known == nil {
 			return nil
 		}

@@ -158,19 +158,29 @@ func checkRecord(r tables.Record) error {
 	if n := len(r.Deliveries) + len(r.Attempts); n > maxRecordRows {
 		return fmt.Errorf("record of %d rows: at most %d are written at once", n, maxRecordRows)
 	}
-	keys := make([]tables.MessageKey, 0, len(r.Deliveries)+len(r.Attempts))
-	for _, d := range r.Deliveries {
-		keys = append(keys, d.MessageKey)
+	var first *tables.MessageKey
+	for i := range r.Deliveries {
+		if !together(&first, &r.Deliveries[i].MessageKey) {
+			return errMixedRecord
+		}
 	}
-	for _, a := range r.Attempts {
-		keys = append(keys, a.MessageKey)
-	}
-	for _, k := range keys {
-		if k.Queue != keys[0].Queue || k.MessageID != keys[0].MessageID || dayOf(k.Day) != dayOf(keys[0].Day) {
-			return errors.New("record: the rows belong to more than one message")
+	for i := range r.Attempts {
+		if !together(&first, &r.Attempts[i].MessageKey) {
+			return errMixedRecord
 		}
 	}
 	return nil
+}
+
+var errMixedRecord = errors.New("record: the rows belong to more than one message")
+
+// together reports whether k finds the same message as the first key of a record, which it becomes where there
+// is none.
+func together(first **tables.MessageKey, k *tables.MessageKey) bool {
+	if *first == nil {
+		*first = k
+	}
+	return k.Queue == (*first).Queue && k.MessageID == (*first).MessageID && dayOf(k.Day) == dayOf((*first).Day)
 }
 
 // Expire implements tables.History. It removes rows in small operations, so that other

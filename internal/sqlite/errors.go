@@ -56,6 +56,9 @@ func outOfSpace(err error) bool {
 
 // explain wraps an error of SQLite with what a person can do about it.
 func (db *DB) explain(err error) error {
+	if err == nil {
+		return nil
+	}
 	switch code(err) {
 	case 0:
 		return err

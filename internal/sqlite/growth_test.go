@@ -15,7 +15,7 @@ import (
 // pages says how many pages the file has, and how many of them are free.
 func pages(t *testing.T, db *DB) (all, free int64) {
 	t.Helper()
-	err := db.writer.do(t.Context(), func(tx *tx) error {
+	err := db.writer.do(t.Context(), "", false, func(tx *tx) error {
 		if err := tx.row("PRAGMA page_count", nil, &all); err != nil {
 			return err
 		}

@@ -31,7 +31,7 @@ func (qs *Queues) SendLeased(ctx context.Context, name string, text []byte, opts
 		return queue.Sent{}, err
 	}
 	begun := time.Now()
-	err = qs.db.writeBy(ctx, qs.db.writer.doToEnd, serviceQueue, "send", func(tx *tx) error {
+	err = qs.db.writeBy(ctx, true, serviceQueue, "send", func(tx *tx) error {
 		if err := tx.insertLeased(m, begun, lease, start); err != nil {
 			return err
 		}

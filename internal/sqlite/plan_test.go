@@ -112,7 +112,7 @@ func TestHotStatementsArePlannedOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	err := db.writer.do(t.Context(), func(tx *tx) error {
+	err := db.writer.do(t.Context(), "", false, func(tx *tx) error {
 		for text, s := range tx.w.conn.stmts {
 			if n := engine.Xsqlite3_stmt_status(tx.w.conn.tls, s.handle, engine.SQLITE_STMTSTATUS_REPREPARE, 0); n > 1 { // once, when the file was new
 				t.Errorf("planned again %d times: %s", n, text)

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"crypto/rand"
 	"encoding/binary"
-	"fmt"
 	"strconv"
 	"strings"
 )
@@ -24,9 +23,15 @@ func randomNumber() int64 {
 	return int64(binary.BigEndian.Uint64(b[:]))
 }
 
+const hexDigits = "0123456789abcdef"
+
 // A receipt names its row, so that settling needs no search.
 func formatReceipt(seq, receipt int64) string {
-	return fmt.Sprintf("%d.%016x", seq, uint64(receipt))
+	text := append(strconv.AppendInt(make([]byte, 0, 40), seq, 10), '.')
+	for shift := 60; shift >= 0; shift -= 4 {
+		text = append(text, hexDigits[uint64(receipt)>>shift&15])
+	}
+	return string(text)
 }
 
 func parseReceipt(s string) (seq, receipt int64, ok bool) {

@@ -133,7 +133,7 @@ func TestCompleteRecordedIsBothOrNeither(t *testing.T) {
 			q := mustQueue(t, db)
 			mustSend(t, q, "a", queue.SendOptions{})
 			m := wantVisible(t, q, "at first", 1)[0]
-			if err := db.writer.do(t.Context(), func(*tx) error { return prepare(db) }); err != nil {
+			if err := db.writer.do(t.Context(), "", false, func(*tx) error { return prepare(db) }); err != nil {
 				t.Fatal(err)
 			}
 			err := db.Queues().CompleteRecorded(t.Context(), "orders", m, delivered(q, m))
@@ -142,7 +142,7 @@ func TestCompleteRecordedIsBothOrNeither(t *testing.T) {
 			}
 			wantRecorded(t, db, m, 0)
 			wantTotal(t, q, 1)
-			err = db.writer.do(t.Context(), func(tx *tx) error { return tx.w.conn.script("DROP TRIGGER refuse") })
+			err = db.writer.do(t.Context(), "", false, func(tx *tx) error { return tx.w.conn.script("DROP TRIGGER refuse") })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -189,7 +189,7 @@ func TestRecordDoesNotDependOnTheLease(t *testing.T) {
 			wantRecorded(t, db, old, 1)
 			wantTotal(t, q, 1)
 			held := 0
-			err := db.writer.do(t.Context(), func(*tx) error { held = len(db.clock.held); return nil })
+			err := db.writer.do(t.Context(), "", false, func(*tx) error { held = len(db.clock.held); return nil })
 			if err != nil || held != 1 {
 				t.Errorf("%d leases are kept by the clock, %v; want that of the new holder", held, err)
 			}
@@ -243,7 +243,7 @@ func TestCompleteRecordedBesideABadOperation(t *testing.T) {
 		}
 		errBad := errors.New("bad")
 		wg.Go(func() {
-			err := db.writer.do(t.Context(), func(tx *tx) error { return errors.Join(addQueue("bad")(tx), errBad) })
+			err := db.writer.do(t.Context(), "", false, func(tx *tx) error { return errors.Join(addQueue("bad")(tx), errBad) })
 			if !errors.Is(err, errBad) {
 				t.Errorf("the bad one = %v", err)
 			}

@@ -97,9 +97,6 @@ func open(ctx context.Context, path string, opts Options, c *clock) (*DB, error)
 	if db.opts.OnExpired == nil {
 		db.opts.OnExpired = func(string, int64) {}
 	}
-	if db.opts.Around == nil {
-		db.opts.Around = func(_ context.Context, _, _ string, call func() error) error { return call() }
-	}
 	if db.opts.Encoding == nil {
 		db.opts.Encoding = func(string) queue.Encoding { return queue.EncodingAuto }
 	}
@@ -290,24 +287,23 @@ const (
 	serviceTable = "table"
 )
 
-// write runs operation in the writer and returns after its commit.
-func (db *DB) write(ctx context.Context, service, operation string, op func(tx *tx) error) error {
-	return db.writeBy(ctx, db.writer.do, service, operation, op)
+// write runs op in the writer and returns after its commit.
+func (db *DB) write(ctx context.Context, service, operation string, run func(tx *tx) error) error {
+	return db.writeBy(ctx, false, service, operation, run)
 }
 
-func (db *DB) writeBy(ctx context.Context, do func(context.Context, func(*tx) error) error, service, operation string, op func(tx *tx) error) error {
+// writeBy is write, which waits until ctx ends, or for one who waits toEnd.
+func (db *DB) writeBy(ctx context.Context, toEnd bool, service, operation string, run func(tx *tx) error) error {
 	if err := db.enter(); err != nil {
 		return err
 	}
 	defer db.leave()
-	err := db.opts.Around(ctx, service, operation, func() error {
-		return db.explain(do(ctx, func(tx *tx) error {
-			if err := db.condition.allows(operation); err != nil {
-				return err
-			}
-			return op(tx)
-		}))
-	})
+	var err error
+	if db.opts.Around == nil {
+		err = db.explain(db.writer.do(ctx, operation, toEnd, run))
+	} else {
+		err = db.opts.Around(ctx, service, operation, func() error { return db.explain(db.writer.do(ctx, operation, toEnd, run)) })
+	}
 	db.opts.OnTransaction(service, operation, err)
 	return err
 }
@@ -318,12 +314,18 @@ func (db *DB) read(ctx context.Context, service, operation string, q query, each
 		return err
 	}
 	defer db.leave()
-	err := db.opts.Around(ctx, service, operation, func() error {
+	run := func() error {
 		if err := db.condition.gone(); err != nil {
 			return err
 		}
 		return db.explain(db.readRows(ctx, q, each))
-	})
+	}
+	var err error
+	if db.opts.Around == nil {
+		err = run()
+	} else {
+		err = db.opts.Around(ctx, service, operation, run)
+	}
 	db.opts.OnTransaction(service, operation, err)
 	return err
 }

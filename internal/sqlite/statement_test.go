@@ -12,7 +12,7 @@ import (
 // inWriter runs f as one write, in a table of one column of any type.
 func inWriter(t *testing.T, f func(tx *tx) error) error {
 	t.Helper()
-	return openNew(t).writer.do(t.Context(), func(tx *tx) error {
+	return openNew(t).writer.do(t.Context(), "", false, func(tx *tx) error {
 		if _, err := tx.exec("CREATE TABLE IF NOT EXISTS kept (n INTEGER PRIMARY KEY, v ANY NOT NULL) STRICT"); err != nil {
 			return err
 		}

@@ -22,16 +22,16 @@ const (
 // op is one caller's part of a transaction. It may be run twice: once more, alone, after
 // a neighbour has failed.
 type op struct {
-	ctx  context.Context
-	run  func(tx *tx) error
-	err  error
-	done chan struct{}
+	ctx       context.Context
+	operation string
+	run       func(tx *tx) error
+	err       error
+	done      chan struct{}
 	// after are called once the commit is durable.
 	after []func()
 }
 
-// writer owns the one connection that writes. Everything but do, doToEnd and queueUp runs
-// in its goroutine.
+// writer owns the one connection that writes. Everything but do runs in its goroutine.
 type writer struct {
 	db   *DB
 	conn *connection
@@ -57,12 +57,34 @@ type tx struct {
 	changed int64
 }
 
+// perform runs an operation. One without a name asks how the file is, and is run whatever that is.
+func (t *tx) perform(o *op) {
+	t.op, t.changed, o.err = o, 0, nil
+	if o.operation != "" {
+		o.err = t.w.db.condition.allows(o.operation)
+	}
+	if o.err == nil {
+		o.err = o.run(t)
+	}
+}
+
 // do queues run and waits for its commit. When ctx ends first it returns ctx's error;
-// run has then not begun, unless the error says that it may have.
-func (w *writer) do(ctx context.Context, run func(tx *tx) error) error {
-	o, err := w.queueUp(ctx, run)
-	if err != nil {
+// run has then not begun, unless the error says that it may have. Who waits toEnd must know what
+// became of run: once that was queued, its end is waited for, however late. What has not begun when ctx
+// ends does not begin.
+func (w *writer) do(ctx context.Context, operation string, toEnd bool, run func(tx *tx) error) error {
+	if err := ctx.Err(); err != nil {
 		return err
+	}
+	o := &op{ctx: ctx, operation: operation, run: run, done: make(chan struct{})}
+	select {
+	case w.ops <- o:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if toEnd {
+		<-o.done
+		return o.err
 	}
 	select {
 	case <-o.done:
@@ -76,31 +98,6 @@ func (w *writer) do(ctx context.Context, run func(tx *tx) error) error {
 		return o.err
 	case <-grace.C:
 		return fmt.Errorf("the write may still take effect: %w", ctx.Err())
-	}
-}
-
-// doToEnd is do for one who must know what became of run: once that was queued it waits for
-// the end, however late. What has not begun when ctx ends does not begin.
-func (w *writer) doToEnd(ctx context.Context, run func(tx *tx) error) error {
-	o, err := w.queueUp(ctx, run)
-	if err != nil {
-		return err
-	}
-	<-o.done
-	return o.err
-}
-
-// queueUp waits until the writer has taken run.
-func (w *writer) queueUp(ctx context.Context, run func(tx *tx) error) (*op, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	o := &op{ctx: ctx, run: run, done: make(chan struct{})}
-	select {
-	case w.ops <- o:
-		return o, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
 	}
 }
 
@@ -239,9 +236,9 @@ func (w *writer) runTogether(batch []*op, j jump) error {
 	if err := w.followClock(j); err != nil {
 		return err
 	}
+	t := &tx{w: w} // one for all, each in its turn
 	for _, o := range batch {
-		t := &tx{w: w, op: o}
-		o.err = o.run(t)
+		t.perform(o)
 		w.changed += t.changed
 		if o.err == nil {
 			continue
@@ -262,13 +259,13 @@ func (w *writer) runApart(batch []*op, j jump) error {
 	if err := w.followClock(j); err != nil {
 		return err
 	}
+	t := &tx{w: w}
 	for _, o := range batch {
 		o.after = nil
 		if _, err := w.conn.exec("SAVEPOINT op"); err != nil {
 			return err
 		}
-		t := &tx{w: w, op: o}
-		o.err = o.run(t)
+		t.perform(o)
 		w.changed += t.changed
 		if o.err != nil {
 			if breaksTransaction(o.err) {

@@ -23,7 +23,7 @@ import (
 func block(db *DB) (release func()) {
 	gate, done := make(chan struct{}), make(chan error, 1)
 	go func() {
-		done <- db.writer.do(context.Background(), func(*tx) error { <-gate; return nil })
+		done <- db.writer.do(context.Background(), "", false, func(*tx) error { <-gate; return nil })
 	}()
 	synctest.Wait()
 	return func() {
@@ -57,7 +57,7 @@ func TestCommitTakesWhateverWaits(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range writers {
 			wg.Go(func() {
-				err := db.writer.do(t.Context(), func(tx *tx) error {
+				err := db.writer.do(t.Context(), "", false, func(tx *tx) error {
 					ran.Add(1)
 					tx.afterCommit(func() {
 						if n := ran.Load(); n != writers {
@@ -88,7 +88,7 @@ func TestBadOperationLeavesItsNeighboursAlone(t *testing.T) {
 		var wg sync.WaitGroup
 		write := func(want error, run func(tx *tx) error) {
 			wg.Go(func() {
-				if err := db.writer.do(t.Context(), run); !errors.Is(err, want) {
+				if err := db.writer.do(t.Context(), "", false, run); !errors.Is(err, want) {
 					t.Errorf("write = %v, want %v", err, want)
 				}
 			})
@@ -132,7 +132,7 @@ func TestNeighboursOfABadOperationAnswerOnce(t *testing.T) {
 		})
 		synctest.Wait()
 		wg.Go(func() {
-			err := db.writer.do(t.Context(), func(tx *tx) error {
+			err := db.writer.do(t.Context(), "", false, func(tx *tx) error {
 				tx.afterCommit(func() { told.Add(1) })
 				return addQueue("neighbour")(tx)
 			})
@@ -143,7 +143,7 @@ func TestNeighboursOfABadOperationAnswerOnce(t *testing.T) {
 		synctest.Wait()
 		wg.Go(func() {
 			errBad := errors.New("bad")
-			err := db.writer.do(t.Context(), func(tx *tx) error { return errors.Join(addQueue("bad")(tx), errBad) })
+			err := db.writer.do(t.Context(), "", false, func(tx *tx) error { return errors.Join(addQueue("bad")(tx), errBad) })
 			if !errors.Is(err, errBad) {
 				t.Errorf("the bad one = %v", err)
 			}
@@ -186,7 +186,7 @@ func TestCallerWhoseContextEndsWhileWritingGoesSoon(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
-		err := db.writer.do(ctx, func(*tx) error { <-gate; return nil })
+		err := db.writer.do(ctx, "", false, func(*tx) error { <-gate; return nil })
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > time.Second+settleGrace || !queue.Ambiguous(err) {
 			t.Errorf("write = %v after %v, want an ambiguous DeadlineExceeded within the grace", err, time.Since(start))
 		}

@@ -81,7 +81,7 @@ func New(o Options) (*Dispatcher, error) {
 		putOffs:   admission.NewPutOffs(),
 		measure:   measure,
 		leases:    lease.New(write, measure.Length, m, o.Logger),
-		spans:     meter.Spans{Tracer: o.Tracer},
+		spans:     meter.Spans{Tracer: o.Tracer, Unrecorded: o.Unrecorded},
 	}
 	d.flows = flow.New(flow.Options{
 		Store: o.Store, Instance: o.Instance, Log: o.Logger, Turned: func(id string, phase policy.BreakerPhase) {

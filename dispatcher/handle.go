@@ -30,7 +30,8 @@ type RecordedCompletes = settle.RecordedCompletes
 // settling ended.
 func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Message, terms delivery.Terms, g *admission.Grant) settle.Result {
 	start := time.Now()
-	defer d.metrics.Queues.Enter(q.Name())()
+	d.metrics.Queues.Enter(q.Name())
+	defer d.metrics.Queues.Leave(q.Name())
 	d.metrics.Received(q.Name(), m.DequeueCount > 1)
 	d.flows.Received(q.Name(), m.ID)
 	d.receiver.Received(q.Name(), m.ID)

@@ -136,7 +136,8 @@ func (d *Dispatcher) putOff(ctx context.Context, q queue.Queue, m *queue.Message
 // for the message's own, and the time of now. The reason is Undecodable where that is so,
 // and else Unidentified. An error means that there is no dead letter, or not surely.
 func (d *Dispatcher) GiveUp(ctx context.Context, queueName string, m *queue.Message) error {
-	defer d.metrics.Queues.Enter(queueName)()
+	d.metrics.Queues.Enter(queueName)
+	defer d.metrics.Queues.Leave(queueName)
 	outcome, err := d.deliverer.GiveUp(ctx, queueName, m)
 	for _, dl := range outcome.DeadLetters {
 		dl.Row.Description += " Its id and times are those of the invocation that brought it."

@@ -89,6 +89,8 @@ type Options struct {
 	Logger *slog.Logger
 	Meter  metric.Meter
 	Tracer trace.Tracer
+	// Unrecorded says that nobody takes the spans: the Tracer is asked for no more than an id for each message.
+	Unrecorded bool
 }
 
 func (o Options) withDefaults() Options {

@@ -51,8 +51,8 @@ func (p Policy) Decide(t Try) Decision {
 		d.Pause = max(ceilSecond(min(asked, time.Duration(p.RetryAfterCap), time.Duration(p.PauseCap))), time.Second)
 	}
 	switch v.action {
-	case Complete: // nearly always, so without fmt
-		d.Explanation = r.subject() + ", so the message is complete for this webhook" + v.because + "."
+	case Complete:
+		d.Explanation = r.completed(v.because)
 	case DeadLetter:
 		d.Explanation = fmt.Sprintf("%s: the message is dead-lettered after attempt %d%s.", r.subject(), t.attempt(), v.because)
 	default:
@@ -316,3 +316,19 @@ func (r *Response) subject() string {
 	}
 	return "The webhook gave no answer"
 }
+
+// completed explains a decision that completes a delivery.
+func (r *Response) completed(because string) string {
+	if i := r.Status - 200; r.Class == "" && because == "" && i >= 0 && i < len(explanations2xx) {
+		return explanations2xx[i]
+	}
+	return r.subject() + ", so the message is complete for this webhook" + because + "."
+}
+
+// explanations2xx are nearly all that are ever given, made once.
+var explanations2xx = func() (texts [100]string) {
+	for i := range texts {
+		texts[i] = "The webhook answered " + strconv.Itoa(200+i) + ", so the message is complete for this webhook."
+	}
+	return texts
+}()

@@ -68,8 +68,11 @@ type tries struct {
 // the outcome.
 func (t *tries) again(ctx context.Context, _ *http.Response, err error) (bool, error) {
 	t.made++
+	if err == nil || t.made > 1 || ctx.Err() != nil {
+		return false, nil //nolint:nilerr // the error is the caller's already; this says only that nothing is repeated
+	}
 	var f *failure
-	if t.made > 1 || !errors.As(err, &f) || !f.again || ctx.Err() != nil {
+	if !errors.As(err, &f) || !f.again {
 		return false, nil //nolint:nilerr // the error is the caller's already; this says only that nothing is repeated
 	}
 	t.first = f

@@ -17,10 +17,13 @@ const maxID = 128
 // bytes becomes ~~ and the SHA-256 of the id.
 func EscapeID(messageID string) string {
 	const hexDigits = "0123456789ABCDEF"
+	if messageID != "" && len(messageID) <= maxID && !strings.ContainsFunc(messageID, escaped) {
+		return messageID // nearly always
+	}
 	var b strings.Builder
 	for i := 0; i < len(messageID) && b.Len() <= maxID; i++ {
 		c := messageID[i]
-		if isAlphanumeric(c) || c == '-' || c == '_' {
+		if !escaped(rune(c)) {
 			b.WriteByte(c)
 			continue
 		}
@@ -35,6 +38,9 @@ func EscapeID(messageID string) string {
 	}
 	return b.String()
 }
+
+// escaped reports whether a byte, or a rune that is not ASCII, does not stay as it is.
+func escaped(r rune) bool { return r > 'z' || !isAlphanumeric(byte(r)) && r != '-' && r != '_' }
 
 func isAlphanumeric(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'

@@ -124,7 +124,9 @@ func (k tickets) enter(ctx context.Context, p *parcel, targets []target) {
 
 // recordHeld records what is held and went with no POST's record.
 func (k tickets) recordHeld(ctx context.Context, p *parcel) {
-	k.Journal.RecordAll(k.writing(ctx), k.takeHeld(ctx, p, len(p.heldRows)))
+	if held := k.takeHeld(ctx, p, len(p.heldRows)); len(held) > 0 {
+		k.Journal.RecordAll(k.writing(ctx), held)
+	}
 }
 
 // takeHeld takes up to n deliveries that are held and not recorded yet. The POSTs of one

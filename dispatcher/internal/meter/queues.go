@@ -45,12 +45,12 @@ func (qs *Queues) change(name string, f func(*perQueue)) {
 	f(q)
 }
 
-// Enter counts a message that this process is at work on until left is called, whoever
+// Enter counts a message that this process is at work on until Leave, whoever
 // received it: a poller, one that was stopped meanwhile, a guard, or a host.
-func (qs *Queues) Enter(name string) (left func()) {
-	qs.change(name, func(q *perQueue) { q.inFlight++ })
-	return func() { qs.change(name, func(q *perQueue) { q.inFlight-- }) }
-}
+func (qs *Queues) Enter(name string) { qs.change(name, func(q *perQueue) { q.inFlight++ }) }
+
+// Leave ends what Enter began.
+func (qs *Queues) Leave(name string) { qs.change(name, func(q *perQueue) { q.inFlight-- }) }
 
 // InFlight is how many messages this process is at work on.
 func (qs *Queues) InFlight() (n int) {

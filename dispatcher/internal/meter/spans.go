@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 )
 
 // Span and attribute names follow OpenTelemetry's messaging conventions, together
@@ -17,10 +18,18 @@ const messagingSystem = "azure_storage_queues"
 
 // Spans makes the spans of messages and attempts. They are described only where somebody
 // takes them: otherwise they are no more than an id that logs and requests carry.
-type Spans struct{ Tracer trace.Tracer }
+type Spans struct {
+	Tracer trace.Tracer
+	// Unrecorded says that nobody takes them: then a message has an id, and an attempt is part of it. The
+	// sender gives each request an id of its own.
+	Unrecorded bool
+}
 
 // Message begins the span of handling a message.
 func (s Spans) Message(ctx context.Context, queueName, messageID string, deliveryCount int64) (context.Context, trace.Span) {
+	if s.Unrecorded {
+		return s.Tracer.Start(ctx, "process")
+	}
 	ctx, span := s.Tracer.Start(ctx, "process "+queueName, trace.WithSpanKind(trace.SpanKindConsumer))
 	if span.IsRecording() {
 		span.SetAttributes(
@@ -52,6 +61,12 @@ func Settled(span trace.Span, action, reason, result string, fault bool) {
 // traceparent. The span belongs to the trace of parent, where there is one, and is then linked
 // to the handling of the message.
 func (s Spans) Attempt(ctx context.Context, parent trace.SpanContext, queueName, messageID, webhookID string, number int) (context.Context, trace.Span) {
+	if s.Unrecorded {
+		if parent.IsValid() {
+			ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
+		}
+		return ctx, noop.Span{}
+	}
 	var opts []trace.SpanStartOption
 	if parent.IsValid() {
 		opts = []trace.SpanStartOption{trace.WithLinks(trace.LinkFromContext(ctx))}

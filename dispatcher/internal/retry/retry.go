@@ -55,7 +55,7 @@ func Await(done <-chan struct{}, bound time.Duration) bool {
 // Policy says how often something is tried, and when. Between tries it waits by Backoff from
 // First to Max, after Quick pauses of First and up to a third more.
 type Policy struct {
-	// Each bounds one try.
+	// Each bounds one try; zero where a try bounds itself.
 	Each time.Duration
 	// A try that failed is the last one when Tries were made and For has passed since the
 	// first. Endless makes tries until the context ends.
@@ -85,8 +85,8 @@ var (
 	Delivered = Policy{Each: Timeout, Tries: 3, For: 20 * time.Second, First: 250 * time.Millisecond, Max: 4 * time.Second}
 	// GiveBack is for giving a message back. Where that fails, the end of its lease does it.
 	GiveBack = Policy{Each: Timeout, Tries: 3, Quick: 2, First: 500 * time.Millisecond, Max: time.Second, Final: definitive}
-	// Delete is for deleting a message, as long as its lease can be kept.
-	Delete = Policy{Each: Timeout, Endless: true, Quick: 2, First: 500 * time.Millisecond, Max: 30 * time.Second, Final: gone}
+	// Delete is for deleting a message, as long as its lease can be kept; tries bound themselves.
+	Delete = Policy{Endless: true, Quick: 2, First: 500 * time.Millisecond, Max: 30 * time.Second, Final: gone}
 )
 
 // Do makes tries by the policy until one succeeds, and returns the error of the last one. No
@@ -94,9 +94,7 @@ var (
 func Do(ctx context.Context, p Policy, f func(ctx context.Context, try int) error) error {
 	start := time.Now()
 	for try := 1; ; try++ {
-		callCtx, cancel := context.WithTimeout(ctx, p.Each)
-		err := f(callCtx, try)
-		cancel()
+		err := p.try(ctx, try, f)
 		switch {
 		case err == nil, p.Final != nil && p.Final(err):
 			return err
@@ -106,6 +104,16 @@ func Do(ctx context.Context, p Policy, f func(ctx context.Context, try int) erro
 			return err
 		}
 	}
+}
+
+// try makes one try, within its bound.
+func (p Policy) try(ctx context.Context, try int, f func(ctx context.Context, try int) error) error {
+	if p.Each == 0 {
+		return f(ctx, try)
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.Each)
+	defer cancel()
+	return f(ctx, try)
 }
 
 // pause is the wait after a try that failed.

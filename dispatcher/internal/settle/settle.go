@@ -257,14 +257,13 @@ func (c *Completer) complete(ctx context.Context, l *lease.Lease, last *tables.R
 // class is that of the last error of a delete that failed. The first try takes the last record
 // along; when it fails that is written by itself, before the next one.
 func (c *Completer) deleteMessage(ctx context.Context, l *lease.Lease, last *tables.Record, key tables.MessageKey) (result Result, class string) {
-	ctx, giveUp := context.WithCancel(ctx)
-	defer giveUp()
-	unanswered := false
-	err := retry.Do(ctx, retry.Delete, func(callCtx context.Context, try int) (err error) {
+	unanswered, by := false, retry.Delete
+	by.Final = func(err error) bool { return l.IsLost() || retry.Delete.Final(err) }
+	err := retry.Do(ctx, by, func(ctx context.Context, try int) (err error) {
 		if try == 1 && last != nil {
 			err = c.deleteRecorded(ctx, l, *last)
 		} else {
-			err = l.Settling(func() error { return l.Queue.Complete(callCtx, l.Message) })
+			err = deleteOnce(ctx, l)
 		}
 		switch {
 		case errors.Is(err, queue.ErrQueueNotFound), TookEffect(l.Message, err, unanswered):
@@ -275,9 +274,6 @@ func (c *Completer) deleteMessage(ctx context.Context, l *lease.Lease, last *tab
 		unanswered = unanswered || queue.Ambiguous(err)
 		if try >= 3 {
 			c.o.Log.Warn("delete failed; trying again while the lease is kept", "queue", l.Queue.Name(), "message", l.Message.ID, "try", try, "error", err)
-		}
-		if l.IsLost() {
-			giveUp()
 		}
 		return err
 	})
@@ -290,6 +286,13 @@ func (c *Completer) deleteMessage(ctx context.Context, l *lease.Lease, last *tab
 	}
 	c.o.Log.Warn("the message could not be deleted: its lease was lost; "+c.whenItComesBack(key), "queue", l.Queue.Name(), "message", l.Message.ID)
 	return LeaseLost, string(LeaseLost)
+}
+
+// deleteOnce tries once to delete the message, with its newest receipt.
+func deleteOnce(ctx context.Context, l *lease.Lease) error {
+	ctx, cancel := context.WithTimeout(ctx, retry.Timeout)
+	defer cancel()
+	return l.Settling(func() error { return l.Queue.Complete(ctx, l.Message) })
 }
 
 // keyOf finds the records of a message; those of a replay are the original's.

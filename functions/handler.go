@@ -112,17 +112,36 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.invoke(w, r, f, arrived)
 }
 
-// asPublished is a request for the API with the path that it has in serve. Some hosts call
-// /<function> and then the path, and the function's name is api.
+// published is where the API is in serve.
+const published = "/api/v1"
+
+// asPublished is a request for the API with the path that it has in serve. The host's routes know no
+// case in the part of a path that is theirs. Some hosts call /<function> and then the path, and the
+// function's name is api.
 func asPublished(r *http.Request) *http.Request {
 	r = r.Clone(r.Context())
-	if strings.HasPrefix(r.URL.Path, "/api/api/v1/") {
-		r.URL.Path, r.URL.RawPath = strings.TrimPrefix(r.URL.Path, "/api"), strings.TrimPrefix(r.URL.RawPath, "/api")
+	for _, called := range []string{published, "/api" + published} {
+		if rest, ok := below(r.URL.Path, called); ok {
+			r.URL.Path = published + rest
+			if raw, ok := below(r.URL.RawPath, called); ok {
+				r.URL.RawPath = published + raw
+			}
+			break
+		}
 	}
 	if path, ok := healthPaths[r.URL.Path]; ok {
 		r.URL.Path, r.URL.RawPath = path, ""
 	}
 	return r
+}
+
+// below is the rest of a path that begins with prefix, in capitals or not.
+func below(path, prefix string) (rest string, ok bool) {
+	if len(path) < len(prefix) || !strings.EqualFold(path[:len(prefix)], prefix) {
+		return "", false
+	}
+	rest = path[len(prefix):]
+	return rest, rest == "" || rest[0] == '/'
 }
 
 func (h *Handler) wait(ctx context.Context) bool {
@@ -206,7 +225,7 @@ func (h *Handler) message(ctx context.Context, in run, inv invocation) error {
 		return fmt.Errorf("open queue: %w", err)
 	}
 	if doubtful {
-		return h.resend(ctx, in, q, m.Text)
+		return h.resend(ctx, in, q, m.Text, life(inv, m.Text))
 	}
 	if in.timeout > 0 {
 		ctx = dispatcher.WithPostDeadline(ctx, in.postsEnd(), in.timeout/4)
@@ -226,8 +245,9 @@ func (h *Handler) message(ctx context.Context, in run, inv invocation) error {
 // resend puts a message whose id and receipt can't be trusted on the queue anew, as
 // the same body in an envelope, and lets the host delete it. One that can't be sent so is
 // a dead letter with its whole text: nothing else would end its way, since it can't be
-// told from others, nor given back.
-func (h *Handler) resend(ctx context.Context, in run, q queue.Queue, text []byte) error {
+// told from others, nor given back. Where the answer of storage is lost, the host brings the
+// message again, and there are two of it: nothing that surely names it could tell them apart.
+func (h *Handler) resend(ctx context.Context, in run, q queue.Queue, text []byte, ttl time.Duration) error {
 	in.log.Error(`what the host says about the message may be the message's own words, so it is sent anew under another id; set "dataType": "binary" in the function's function.json`,
 		"queue", in.f.Queue)
 	again, err := wrapped(h.parts.Encoding(in.f.Queue), text)
@@ -237,7 +257,7 @@ func (h *Handler) resend(ctx context.Context, in run, q queue.Queue, text []byte
 	if err != nil {
 		return fmt.Errorf("wrap: %w", err)
 	}
-	sent, err := q.Send(ctx, again, queue.SendOptions{})
+	sent, err := q.Send(ctx, again, queue.SendOptions{TTL: ttl})
 	if err != nil {
 		return fmt.Errorf("send anew: %w", err)
 	}

@@ -50,6 +50,26 @@ func overwritten(body []byte, binary bool, id, receipt string) bool {
 	return id != "" && bytes.Contains(body, []byte(id)) || receipt != "" && bytes.Contains(body, []byte(receipt))
 }
 
+// leastLife is how long a message lives at least that is sent anew: clocks differ.
+const leastLife = time.Minute
+
+// life is what is left of the life of a message that is sent anew, or the usual one where the
+// message's own words may say when it expires: a member of that name, as it is or with escapes.
+func life(inv invocation, text []byte) time.Duration {
+	const member = "ExpirationTime"
+	if bytes.IndexByte(text, '\\') >= 0 || bytes.Contains(bytes.ToUpper(text), bytes.ToUpper([]byte(member))) {
+		return queue.DefaultTTL
+	}
+	expires, err := time.Parse(time.RFC3339, inv.meta(member))
+	switch {
+	case err != nil:
+		return queue.DefaultTTL
+	case expires.Year() >= 9999:
+		return queue.NoExpiry
+	}
+	return max(time.Until(expires), leastLife)
+}
+
 // canonical reports whether text is an envelope of ours, to the byte.
 func canonical(text []byte) bool {
 	b, err := queue.Decode(queue.EncodingNone, text)

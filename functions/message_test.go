@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -146,6 +147,32 @@ func TestADoubtfulTextStandsForTheSameBodyAfterwards(t *testing.T) {
 	}
 }
 
+// What is sent anew keeps its life, unless its own words may be what says when it expires.
+func TestATextThatIsSentAnewKeepsItsLife(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		in := func(d time.Duration) string {
+			return strconv.Quote(strconv.Quote(time.Now().UTC().Add(d).Format("2006-01-02T15:04:05-07:00")))
+		}
+		for name, tt := range map[string]struct {
+			text, expires string
+			want          time.Duration
+		}{
+			"an hour":               {`{"id":"x"}`, in(time.Hour), time.Hour},
+			"never":                 {`{"id":"x"}`, `"\"9999-12-31T23:59:59+00:00\""`, queue.NoExpiry},
+			"nearly over":           {`{"id":"x"}`, in(time.Second), leastLife},
+			"a clock that is ahead": {`{"id":"x"}`, in(-time.Minute), leastLife},
+			"its own words":         {`{"expirationTIME":"x"}`, in(time.Hour), queue.DefaultTTL},
+			"its own, with escapes": {`{"\u0065xpirationTime":"x"}`, in(time.Hour), queue.DefaultTTL},
+			"not there":             {`{"id":"x"}`, `null`, queue.DefaultTTL},
+		} {
+			inv := wire(t, asBinary(tt.text), map[string]string{"ExpirationTime": tt.expires})
+			if got := life(inv, []byte(tt.text)); got != tt.want {
+				t.Errorf("%s: %s, want %s", name, got, tt.want)
+			}
+		}
+	})
+}
+
 // FuzzInvocation: whatever comes, nothing panics, and what is believed is a message id.
 func FuzzInvocation(f *testing.F) {
 	f.Add(`{"Data":{"message":"eA=="},"Metadata":{"Id":"\"` + testID + `\"","PopReceipt":"\"r\"","DequeueCount":"1","NextVisibleTime":"2026-01-01T10:10:00+00:00"}}`)
@@ -239,7 +266,8 @@ func TestTheWaitForTheStartLeavesTimeToAnswer(t *testing.T) {
 func TestTheAPIIsFoundUnderEachPathThatHostsCall(t *testing.T) {
 	for path, want := range map[string]string{
 		"/api/v1/webhooks": "/api/v1/webhooks", "/api/api/v1/webhooks": "/api/v1/webhooks", "/api/api/v1/a%2Fb": "/api/v1/a%2Fb",
-		"/api/v1/healthz": "/healthz", "/api/api/v1/readyz": "/readyz", "/API/V1/webhooks": "/API/V1/webhooks", "/api/api/api/v1/x": "/api/api/api/v1/x",
+		"/api/v1/healthz": "/healthz", "/api/api/v1/readyz": "/readyz", "/API/V1/webhooks": "/api/v1/webhooks", "/api/api/api/v1/x": "/api/api/api/v1/x",
+		"/Api/V1/ReadyZ": "/api/v1/ReadyZ", "/API/v1/healthz": "/healthz", "/api/API/V1/a%2FB": "/api/v1/a%2FB", "/API/V1": "/api/v1", "/API/V10/x": "/API/V10/x",
 	} {
 		h := New("127.0.0.1:7071", Layout{})
 		h.Start(Parts{API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte(r.URL.EscapedPath())) })})

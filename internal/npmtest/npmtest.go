@@ -105,7 +105,7 @@ func (t Tools) npmInstall(npm, cache, installed string) error {
 			return err
 		}
 	}
-	fmt.Fprintf(os.Stderr, "npmtest: installing %s into %s (once; about 200 MB, half a minute) ...\n", t.Name, installed)
+	fmt.Fprintf(os.Stderr, "npmtest: installing %s into %s (once; up to 200 MB, half a minute) ...\n", t.Name, installed)
 	cmd := exec.CommandContext(context.Background(), npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -1,0 +1,37 @@
+package npmtest
+
+import (
+	_ "embed"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+var (
+	//go:embed sdks/package.json
+	sdksPackage []byte
+	//go:embed sdks/package-lock.json
+	sdksLock []byte
+)
+
+// SDKs are the libraries with which users read the tables, verify webhooks and check events.
+var SDKs = Tools{Name: "sdks", Package: sdksPackage, Lock: sdksLock}
+
+// Run runs a script of Node that may require the tools, and returns what it prints. input is its standard input.
+func (t Tools) Run(tb testing.TB, script, input string) string {
+	tb.Helper()
+	dir := t.InstallFor(tb)
+	node, err := Node()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	cmd := exec.CommandContext(tb.Context(), node, "-e", script)
+	cmd.Dir, cmd.Stdin = dir, strings.NewReader(input)
+	var complaints strings.Builder
+	cmd.Stderr = &complaints
+	out, err := cmd.Output()
+	if err != nil {
+		tb.Fatalf("%v\n%s", err, complaints.String())
+	}
+	return string(out)
+}

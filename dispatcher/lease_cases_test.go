@@ -257,7 +257,8 @@ func TestSilentLeaseIsToldApartFromALostOne(t *testing.T) {
 	}
 }
 
-// A holder that went silent finds that another process has delivered meanwhile.
+// A holder that went silent, and could tell nobody, finds that another process has delivered
+// meanwhile.
 func TestFencedLeaseLeavesWhatTheOtherRecorded(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		var c *counters
@@ -269,7 +270,9 @@ func TestFencedLeaseLeavesWhatTheOtherRecorded(t *testing.T) {
 			return webhook.Result{Status: 500}
 		})
 		first := func(o *Options) {
-			o.Queues, o.Sender, o.Lease, o.Concurrency, c = seen, slow, 10*time.Second, 1, newCounters(o)
+			untold := &faultyStore{Store: b.db}
+			untold.on("record", firstCalls(retry.Call.Tries, failBefore))
+			o.Queues, o.Store, o.Sender, o.Lease, o.Concurrency, c = seen, untold, slow, 10*time.Second, 1, newCounters(o)
 		}
 		sent := b.send("x")
 		_, stopFirst := b.start(first)
@@ -503,16 +506,18 @@ func TestWhatIsHeldBesideAPOSTNeverReplacesWhatOthersRecordedMeanwhile(t *testin
 	}
 }
 
-// Storage is silent until the first one's lease has ended. The second POST can't be avoided, nor
-// denied.
+// Storage is silent until the first one's lease has ended, its tables too. The second POST can't
+// be avoided, nor denied.
 func TestTwoHoldersLeaveTwoAttemptsOnRecord(t *testing.T) { // C64, C113
 	inBubble(t, func(b *bench) {
 		b.webhook.Timeout = 250 * time.Second
 		b.update(b.webhook)
 		silent, receiving := &faultyQueues{Service: b.db.Queues()}, &outage{}
 		silent.on("renew", always(failBefore))
+		untold := &faultyStore{Store: b.db}
+		untold.on("record", firstCalls(retry.Call.Tries, failBefore))
 		_, stop := b.start(func(o *Options) {
-			o.Queues, o.Instance = silent, "first"
+			o.Queues, o.Store, o.Instance = silent, untold, "first"
 			o.Sender = &scripted{takes: 100 * time.Second, answer: statuses(200)}
 		})
 		sent := b.send("x")

@@ -9,6 +9,8 @@
  *   LOST   a renewal may take effect and its answer be lost: then nobody has the receipt
  *   FENCE  who finds a receive without an outcome waits for as long as a record may take,
  *          and looks again, before it POSTs
+ *   NOTE   whose renewal's answer is lost while a POST is under way writes until when that POST
+ *          and its record take at most; who finds that gives the message back until then
  *
  * To see that the checks can fail:
  *   UNTOLD      a look-up that fails is taken for "delivered"
@@ -23,6 +25,9 @@
 #endif
 #ifndef FENCE
 #define FENCE 0
+#endif
+#ifndef NOTE
+#define NOTE 0
 #endif
 #ifndef UNTOLD
 #define UNTOLD 0
@@ -45,6 +50,7 @@
 
 #define LEASE 2 /* ticks that storage grants */
 #define SLOW  3 /* ticks that a record takes at most: after them the store is dead */
+#define WHOLE 3 /* ticks that a POST takes at most once it is noted: more than a lease */
 #define TRIES 2 /* refusals after which the message is given up */
 
 mtype = { idle, lookup, waits, posts, records, deletes, dead };
@@ -58,6 +64,7 @@ bool again;      /* it was received before: its dequeue count is above 1 */
 bool delivered;  /* the record of the 2xx is durable */
 bool deadLetter; /* the dead letter's row is durable */
 byte refused;    /* recorded refusals */
+byte noted;      /* ticks for which a note keeps others from the message */
 bool open[2];    /* this process received it, and no outcome of that is on record */
 
 /* What the receiver saw, and whether the exception holds. */
@@ -68,6 +75,8 @@ bool excused;
 mtype at[2] = idle;
 bool receipt[2]; /* has the receipt that storage takes now */
 bool asked[2];   /* has tried to renew in this tick */
+bool covered[2]; /* its POST is noted */
+bool late[2];    /* its record has to be durable within this lease: nobody can be told any more */
 bool still[2];   /* stands still: stopped by a signal, or without a CPU */
 byte since[2];   /* ticks since the record was sent, or since the wait began */
 bool sent[2];    /* a record is on its way, whatever becomes of who sent it */
@@ -84,7 +93,8 @@ bool sent[2];    /* a record is on its way, whatever becomes of who sent it */
 /* What h has to do before time goes on. */
 #define busy(h) (at[h] != dead && !still[h] && (renews(h) || \
 	at[h] == lookup || at[h] == deletes || \
-	(at[h] == posts && left <= 1 && !receipt[h]) /* the POST is cut short */ || \
+	(at[h] == posts && left <= 1 && !receipt[h] && !covered[h]) /* the POST is cut short */ || \
+	(at[h] == posts && covered[h] && noted <= SLOW + 1) /* its time is up */ || \
 	(at[h] == waits && (since[h] >= SLOW || !receipt[h] || left == 0))))
 
 #define overdue(h) (sent[h] && since[h] >= SLOW)
@@ -105,6 +115,9 @@ end:	do
 			:: else
 			fi;
 			tickOf(0); tickOf(1);
+			noted = (noted > 0 -> noted - 1 : 0);
+			/* the store did not take the record for the rest of a lease */
+			excused = excused || (NO_STORE && left == 0 && (late[0] && sent[0] || late[1] && sent[1]));
 			printf("tick: %d left of the lease\n", left)
 		}
 	od
@@ -138,7 +151,13 @@ inline renew(h) {
 	asked[h] = true;
 	if
 	:: left = LEASE; printf("%d renews\n", h)
-	:: LOST -> left = LEASE; receipt[h] = false; printf("%d renews, and the answer is lost\n", h)
+	:: LOST -> left = LEASE; receipt[h] = false; printf("%d renews, and the answer is lost\n", h);
+		if
+		:: NOTE && at[h] == posts -> noted = WHOLE + SLOW; covered[h] = true; printf("%d tells others\n", h)
+		:: NOTE && at[h] == posts -> excused = excused || NO_STORE; printf("%d can tell nobody\n", h)
+		:: NOTE && at[h] == records -> late[h] = true
+		:: else
+		fi
 	:: excused = excused || (NO_QUEUE && exposed(h)); /* the queue is dead to the lease's end */
 		printf("%d can't renew\n", h)
 	fi
@@ -155,7 +174,7 @@ inline fate(h) {
 		:: sent[h] -> sent[h] = false /* the record never left */
 		:: true
 		fi;
-		receipt[h] = false; at[h] = dead; printf("%d is killed\n", h)
+		receipt[h] = false; covered[h] = false; at[h] = dead; printf("%d is killed\n", h)
 	:: !still[h] && at[h] != idle ->
 		excused = excused || (STILL && exposed(h));
 		still[h] = true; printf("%d stands still\n", h)
@@ -167,7 +186,9 @@ inline look(h) {
 	if
 	:: delivered -> at[h] = deletes; printf("%d finds the record\n", h)
 	:: !delivered && !holds(h) -> at[h] = idle; receipt[h] = false
-	:: !delivered && holds(h) && (!FENCE || !(open[0] || open[1])) -> at[h] = posts; open[h] = true; printf("%d finds nothing, POSTs\n", h)
+	:: !delivered && noted > 0 -> /* given back until then */
+		left = (receipt[h] -> noted : left); receipt[h] = false; at[h] = idle; printf("%d finds the note\n", h)
+	:: !delivered && noted == 0 && holds(h) && (!FENCE || !(open[0] || open[1])) -> at[h] = posts; open[h] = true; printf("%d finds nothing, POSTs\n", h)
 	:: !delivered && holds(h) && FENCE && (open[0] || open[1]) -> at[h] = waits; since[h] = 0; printf("%d finds nothing, waits\n", h)
 	:: UNTOLD -> at[h] = deletes
 	:: true -> left = (receipt[h] -> 0 : left); receipt[h] = false; at[h] = idle; /* given back */
@@ -177,17 +198,17 @@ inline look(h) {
 
 inline answer(h) {
 	if
-	:: receipt[h] || left > 1 -> /* 2xx */
+	:: receipt[h] || left > 1 || covered[h] && noted > SLOW -> /* 2xx */
 		printf("2xx to %d\n", h);
 		taken = (taken < 2 -> taken + 1 : 2);
 		assert(taken <= 1 || excused); /* I2 */
-		sent[h] = true; since[h] = 0;
+		sent[h] = true; since[h] = 0; covered[h] = false; late[h] = false;
 		at[h] = (UNRECORDED -> deletes : records)
 	:: receipt[h] && refused + 1 < TRIES -> /* recorded, and abandoned */
 		refused++; open[h] = false; left = 0; receipt[h] = false; at[h] = idle;
 		printf("%d is refused, and gives it back\n", h)
 	:: receipt[h] && refused + 1 >= TRIES -> deadLetter = true; open[h] = false; at[h] = deletes
-	:: at[h] = idle; receipt[h] = false; /* cut short, no verdict: the lease gives it back */
+	:: at[h] = idle; receipt[h] = false; covered[h] = false; /* cut short, no verdict: the lease gives it back */
 		printf("the POST of %d is cut short\n", h)
 	fi
 }
@@ -198,7 +219,7 @@ end:	do
 	:: atomic { at[h] != dead && (at[h] != idle || still[h]) -> fate(h) }
 	:: atomic { !still[h] && renews(h) -> renew(h) }
 	:: atomic { !still[h] && at[h] == idle && present && left == 0 && !sent[h] ->
-			left = LEASE; receipt[h] = true; receipt[1 - h] = false; asked[h] = false;
+			left = LEASE; receipt[h] = true; receipt[1 - h] = false; asked[h] = false; late[h] = false;
 			if
 			:: again -> at[h] = lookup
 			:: else -> at[h] = posts; open[h] = true

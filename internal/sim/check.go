@@ -35,6 +35,7 @@ func (w *world) judge() {
 			if spec.Queue == m.queue {
 				k.doubles(m, spec)
 				k.attempts(m, spec)
+				k.cut(m, spec)
 			}
 		}
 		k.timeline(m)

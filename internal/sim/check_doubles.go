@@ -82,7 +82,8 @@ func (k *checker) lapsed(m *message, first *post, at time.Duration) bool {
 }
 
 // stolen: nobody else receives a message whose POST is under way, unless its holder broke,
-// or could not renew in the last part of the lease.
+// or could not renew in the last part of the lease. Where the answer of a renewal was lost nobody
+// can renew, and doubles and cut have the last word.
 func (k *checker) stolen(m *message) {
 	const enough = 3 * time.Second
 	var holder *instance
@@ -90,13 +91,42 @@ func (k *checker) stolen(m *message) {
 	for _, e := range m.events {
 		if e.what == "receive" && holder != nil && e.inst != holder && k.posting(m, holder, until, e.at) &&
 			!holder.brokeBetween(until-enough, e.at) && (holder.stopped == 0 || holder.stopped > e.at) &&
-			k.faults.healthy(holder.slot, "queue", until-enough, until) && !k.failed(m, holder, "queue", until-enough, until) {
+			k.faults.healthy(holder.slot, "queue", until-enough, until) && !k.failed(m, holder, "queue", until-enough, until) && !k.lostRenewal(m, holder, until) {
 			k.violate("lease", fmt.Sprintf("%s received m%d at %s, whose POST by %s was under way: the lease ended at %s, and storage was well for %s before",
 				e.inst.name, m.n, e.at, holder.name, until, enough))
 			return
 		}
 		if e.inst != nil && (e.what == "receive" || e.what == "update") {
 			holder, until = e.inst, e.visible
+		}
+	}
+}
+
+// lostRenewal is whether the answer of the renewal that gave an instance its lease was lost.
+func (k *checker) lostRenewal(m *message, i *instance, until time.Duration) bool {
+	return slices.ContainsFunc(k.about[m.id], func(c *call) bool {
+		return c.inst == i && c.op == "update" && (c.fault == lost || c.fault == hanging) && c.applied > 0 && c.applied < until
+	})
+}
+
+// cut: a POST is not cut short by a renewal whose answer was lost, while all else was well.
+func (k *checker) cut(m *message, spec Webhook) {
+	if k.plan.File {
+		return
+	}
+	const before, slack = time.Minute, time.Second
+	for _, p := range k.posts[delivery{m.n, spec.Name}] {
+		i, from := p.inst, p.at-before
+		if p.left == 0 || p.left >= p.at+spec.Timeout-slack || i.brokeBetween(from, p.left) || i.stopped > 0 && i.stopped <= p.left {
+			continue
+		}
+		fine := k.faults.healthy(i.slot, "table", from, p.left) && !k.failed(m, i, "table", from, p.left)
+		for _, c := range k.about[m.id] {
+			fine = fine && (c.inst != i || c.service != "queue" || c.begin > p.left || c.ended < from || c.fault == well || c.fault == slow || c.fault == lost)
+		}
+		if fine {
+			k.violate("cut", fmt.Sprintf("%s cut its POST of m%d to %s short at %s, which began at %s: all that went wrong was that answers were lost", i.name, m.n, spec.Name, p.left, p.at))
+			return
 		}
 	}
 }

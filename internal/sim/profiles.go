@@ -27,6 +27,7 @@ var Profiles = []Profile{
 	{"one-refuses-all", "one receiver refuses everything, beside one that takes everything", false, oneRefusesAll},
 	{"hanging-neighbours", "the receivers of many queues hang, and a queue joins", false, hangingNeighbours},
 	{"renewals", "storage refuses renewals for parts of a lease, while receivers take longer than it", false, renewals},
+	{"lost-answers", "renewals take effect and their answers are lost, while receivers take longer than a lease: each message is POSTed once", false, lostAnswers},
 	{"redelivery", "delivered messages whose delete failed come back to a new process while tables can't be read", false, redelivery},
 	{"replays", "dead letters are replayed, and processes die meanwhile", false, replays},
 	{"limited", "receivers take so many messages a second, and refuse what is more; the account takes so many calls", false, limited},
@@ -260,6 +261,18 @@ func renewals(c chooser, p *Plan) {
 	if c.chance(0.3) {
 		p.step(Step{At: c.between(20*time.Second, 2*time.Minute), Do: doFreeze, Instance: 0, For: c.between(20*time.Second, time.Minute)})
 	}
+}
+
+func lostAnswers(c chooser, p *Plan) {
+	p.Instances = 2
+	p.Settings["LEASE"], p.Settings["POLL_MAX"] = "30s", "1s"
+	p.Webhooks = []Webhook{{Name: "w0", Queue: "queue0", Timeout: 2 * time.Minute, Attempts: 4, Mix: Mix{Late: 0.8, LateMin: 20 * time.Second, LateMax: 100 * time.Second}}}
+	p.Calm = 5 * time.Minute
+	for at := 10 * time.Second; at < p.Calm-2*time.Minute; at += c.between(30*time.Second, time.Minute) {
+		p.step(Step{At: at, Do: doPut, Queue: "queue0", Count: 6, Gap: c.between(0, 3*time.Second)})
+		p.step(Step{At: at, Do: doOutage, Service: "queue", Op: "update", Kind: lost, Instance: pick(c, 0, 1, -1), For: c.between(15*time.Second, 25*time.Second)})
+	}
+	p.Strict = true
 }
 
 func redelivery(c chooser, p *Plan) {

@@ -50,7 +50,14 @@ func (a attempts) attempt(ctx context.Context, p *parcel, t *target) {
 
 	request := p.request(t)
 	request.Until = postBy(ctx)
+	p.begins(t)
+	if a.Leases.TooLate(p.key.Queue, p.m) {
+		p.over(t)
+		a.tickets.notBegun(ctx, p, t)
+		return
+	}
 	res := a.Sender.Send(ctx, &t.registration.Webhook, *request)
+	p.over(t)
 	a.answered(ctx, p, t, request.Body, &res)
 }
 

@@ -89,7 +89,7 @@ func (s *suspects) begin(ctx context.Context, p *parcel, h history, targets []ta
 	}
 	s.Log.Warn("the message was received many times without an outcome; this attempt is noted before it begins",
 		"queue", p.key.Queue, "message", p.key.MessageID, "delivery_count", p.m.DequeueCount)
-	if err := s.Journal.Note(ctx, notes); err != nil {
+	if err := s.Journal.Note(ctx, func() []tables.Delivery { return notes }); err != nil {
 		s.Log.Error("the attempt could not be noted", "queue", p.key.Queue, "message", p.key.MessageID, "error", err)
 	}
 	return true

@@ -45,6 +45,7 @@ func (x posts) post(ctx context.Context, p *parcel, targets []target) {
 	}
 	posted := last != nil
 	if posted {
+		x.Leases.Tell(p.key.Queue, p.m, func(ctx context.Context) time.Time { return x.tellOthers(ctx, p, targets) })
 		x.postTo(ctx, p, last)
 	}
 	others.Wait()
@@ -63,6 +64,7 @@ func (x posts) postTo(ctx context.Context, p *parcel, t *target) {
 	if survives(x.Log, p, func() { x.attempts.timed(ctx, p, t) }) {
 		return
 	}
+	p.over(t)
 	t.delivery.State, t.delivery.Reason = tables.Pending, policy.InternalFault
 	t.delivery.NextAt = time.Now().Add(settle.OwnFaultDelay(p.m))
 	t.delivery.MissingRecords++

@@ -254,6 +254,8 @@ type target struct {
 	why string
 	// answered: its POST is over.
 	answered bool
+	// begun is when the POST that is under way began; zero for none. The parcel's mu guards it.
+	begun time.Time
 }
 
 // unregistered is the registration of a target whose webhook is not there.
@@ -390,7 +392,10 @@ func fold(p *parcel, h history, targets []target) *Outcome {
 	}
 	if !next.IsZero() {
 		outcome.Delay = min(max(next.Sub(now), 0), queue.MaxDelay)
-		outcome.ReplayEnds = nil // not ended yet
+		outcome.ReplayEnds = nil                // not ended yet
+		if outcome.Reason == policy.LeaseLost { // the POST of another holder may be over long before it has to be
+			outcome.Delay = min(outcome.Delay, doubtDelayMax)
+		}
 	}
 	return outcome
 }

@@ -118,15 +118,19 @@ func (j *Journal) RecordAll(ctx context.Context, list []tables.Delivery) {
 	}
 }
 
-// Note tries to write deliveries now and not later, and reports whether they were written.
-func (j *Journal) Note(ctx context.Context, list []tables.Delivery) error {
-	for some := range slices.Chunk(list, MaxRows) {
-		err := retry.Do(ctx, retry.Call, func(ctx context.Context, _ int) error {
-			return j.store.Record(ctx, tables.Record{Deliveries: some})
-		})
-		if err != nil {
-			return fmt.Errorf("note: %w", err)
+// Note tries to write deliveries now and not later, and reports whether they were written. Each
+// try asks for them anew.
+func (j *Journal) Note(ctx context.Context, deliveries func() []tables.Delivery) error {
+	err := retry.Do(ctx, retry.Call, func(ctx context.Context, _ int) error {
+		for some := range slices.Chunk(deliveries(), MaxRows) {
+			if err := j.store.Record(ctx, tables.Record{Deliveries: some}); err != nil {
+				return fmt.Errorf("record: %w", err)
+			}
 		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("note: %w", err)
 	}
 	return nil
 }

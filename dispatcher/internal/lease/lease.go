@@ -24,6 +24,9 @@ const (
 	renewLeast = 250 * time.Millisecond
 	// renewWait bounds how long settling waits for a renewal in flight.
 	renewWait = 5 * time.Second
+	// doubtLook is how often a lease that can't be renewed any more is looked at, while the
+	// work goes on and others wait for it: the message may have come back to this process.
+	doubtLook = 5 * time.Second
 )
 
 // state is how a lease fares.
@@ -73,7 +76,17 @@ type Lease struct {
 	// count is the number of the newest receive; elsewhere: there was one by others.
 	count     int64
 	elsewhere bool
+	// tellOthers is that of Tell; told: it was called since the last renewal that was answered.
+	// othersWait is what came of that.
+	tellOthers TellOthers
+	told       bool
+	othersWait time.Time
 }
+
+// TellOthers puts on record that POSTs of a message are under way, for whoever receives it when its
+// lease is over. It returns until when they leave it alone; the zero time where nothing was
+// written. ctx ends when somebody else may have received the message.
+type TellOthers func(ctx context.Context) (until time.Time)
 
 // Leases are those of one process. Its lock may be held when that of a Lease is taken, never the
 // other way round.
@@ -144,6 +157,7 @@ func (l *Lease) turn(to state) (from state) {
 // atHalf makes the next renewal come at half of what storage last granted.
 func (l *Lease) atHalf() {
 	l.turn(kept)
+	l.forgetTold()
 	l.unanswered, l.maybeUntil = 0, time.Time{}
 	l.actAt(l.Message.Lease.Until().Add(-l.Message.Lease.Granted() / 2))
 }
@@ -171,7 +185,7 @@ func (l *Lease) act() {
 		return
 	}
 	if l.receipt != "" {
-		l.end(l.receipt)
+		l.inDoubt()
 		return
 	}
 	start, receipt := time.Now(), l.Message.Lease.Receipt()
@@ -184,7 +198,7 @@ func (l *Lease) act() {
 		l.ls.log.Warn("the message expired while it was being handled; the work goes on, and what fails now is dead-lettered",
 			"queue", l.Queue.Name(), "message", l.Message.ID)
 		l.ls.meter.LeasesLost.Add(meter.Labels{Queue: l.Queue.Name(), Kind: "expired"})
-	case errors.Is(err, queue.ErrLeaseLost) && start.Before(l.maybeUntil):
+	case errors.Is(err, queue.ErrLeaseLost) && (start.Before(l.maybeUntil) || l.waitedFor() > 0):
 		l.doubt(start, receipt)
 	case errors.Is(err, queue.ErrLeaseLost):
 		l.end(receipt)
@@ -194,18 +208,33 @@ func (l *Lease) act() {
 }
 
 // doubt goes on with the work although storage does not know receipt: a renewal that it did not
-// answer may have replaced it. While the lease has not ended nothing else can have; later
-// somebody else may have received the message.
+// answer may have replaced it. While the lease has not ended nothing else can have, and then
+// others are told, who would receive the message while it is worked on; later somebody else may
+// have received it.
 func (l *Lease) doubt(now time.Time, receipt string) {
 	said := "storage does not know the lease's receipt: a renewal that it did not answer has replaced it, and the lease can't be renewed again"
-	if now.After(l.Message.Lease.Until()) {
+	over := now.After(l.Message.Lease.Until())
+	if over {
 		said = "storage does not know the lease's receipt any more: a renewal that it did not answer has replaced it, or someone else has received the message"
 	}
 	l.ls.log.Warn(said, "queue", l.Queue.Name(), "message", l.Message.ID, "until", l.maybeUntil)
 	l.ls.meter.LeasesLost.Add(meter.Labels{Queue: l.Queue.Name(), Kind: "receipt_unknown"})
 	l.receipt = receipt
 	l.turn(doubtful)
-	l.actAt(l.maybeUntil)
+	if !over {
+		l.tell(l.maybeUntil)
+	}
+	l.actAt(later(l.maybeUntil, now))
+}
+
+// inDoubt is what comes when nobody has the receipt and the renewal that replaced it is over too:
+// the work goes on for as long as others wait for it.
+func (l *Lease) inDoubt() {
+	if left := l.waitedFor(); l.Message.Lease.Receipt() == l.receipt && left > 0 {
+		l.actAt(time.Now().Add(min(left, doubtLook)))
+		return
+	}
+	l.end(l.receipt)
 }
 
 // end ends the work because storage does not know receipt any more, unless the message was
@@ -231,6 +260,9 @@ func (l *Lease) again(start time.Time, length time.Duration, err error) {
 	if left > 0 {
 		wait = min(wait, max(left/2, renewLeast))
 		l.turn(silent)
+		if left <= lease.Granted()/4 {
+			l.tellBeside(lease.Until())
+		}
 	} else if l.turn(lapsed) != lapsed {
 		l.ls.meter.LeasesLost.Add(meter.Labels{Queue: l.Queue.Name(), Kind: "silent"})
 	}
@@ -343,16 +375,24 @@ func (l *Lease) Forget() {
 
 func (l *Lease) key() work { return work{l.Queue.Name(), l.Message.ID} }
 
+// of is the lease with which m is in work here; nil for none.
+func (ls *Leases) of(queueName string, m *queue.Message) *Lease {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if l := ls.inWork[work{queueName, m.ID}]; l != nil && l.Message == m {
+		return l
+	}
+	return nil
+}
+
 // MayBeElsewhere reports whether someone else may have gone on with a message in work since it
 // was received: its lease is over, or was before it came back.
 func (ls *Leases) MayBeElsewhere(ctx context.Context, queueName string, m *queue.Message) bool {
 	if time.Now().After(m.Lease.Until()) || errors.Is(context.Cause(ctx), queue.ErrLeaseLost) {
 		return true
 	}
-	ls.mu.Lock()
-	l := ls.inWork[work{queueName, m.ID}]
-	ls.mu.Unlock()
-	if l == nil || l.Message != m {
+	l := ls.of(queueName, m)
+	if l == nil {
 		return false
 	}
 	l.mu.Lock()

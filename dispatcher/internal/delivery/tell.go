@@ -1,0 +1,73 @@
+package delivery
+
+import (
+	"context"
+	"time"
+
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
+	"github.com/pushlease/pushlease/dispatcher/internal/settle"
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// recordBound is how long the record of an answer is tried.
+var recordBound = retry.Delivered.For + retry.Timeout
+
+// begins notes that t's POST begins, and over that it has ended.
+func (p *parcel) begins(t *target) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t.begun = time.Now()
+}
+
+func (p *parcel) over(t *target) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t.begun = time.Time{}
+}
+
+// tellOthers writes, for each POST that is under way, that the delivery is tried again only when
+// that POST and the record of its answer must be over. Whoever receives the message finds that,
+// and gives it back until then, uncharged. It is for a lease that can't be renewed any more
+// (ADR 0058), and returns until when the message is left alone.
+func (x posts) tellOthers(ctx context.Context, p *parcel, targets []target) (until time.Time) {
+	err := x.Journal.Note(ctx, func() []tables.Delivery {
+		var list []tables.Delivery
+		list, until = p.underWayNow(targets)
+		return list
+	})
+	if err != nil {
+		x.Log.Error("nobody could be told that a POST is under way whose lease can't be renewed: who receives the message then may POST it too",
+			"queue", p.key.Queue, "message", p.key.MessageID, "error", err)
+		return time.Time{}
+	}
+	return until
+}
+
+// underWayNow are the deliveries whose POST is under way, as they are told to others, and until
+// when.
+func (p *parcel) underWayNow(targets []target) (list []tables.Delivery, until time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	for i := range targets {
+		t := &targets[i]
+		if t.begun.IsZero() {
+			continue
+		}
+		ends := t.begun.Add(t.registration.Longest() + recordBound)
+		ends = now.Add(settle.WithinLife(p.m, ends.Sub(now))).Truncate(time.Millisecond)
+		t.delivery.UpdatedAt = now // it is no other's record
+		del := t.delivery
+		del.State, del.Reason, del.NextAt, del.Instance = tables.Pending, policy.LeaseLost, ends, p.instance
+		del.FirstAt = firstOf(del.FirstAt, t.begun.UTC())
+		if t.noted {
+			del.MissingRecords++
+		}
+		list = append(list, del)
+		if ends.After(until) {
+			until = ends
+		}
+	}
+	return list, until
+}

@@ -1,0 +1,84 @@
+package lease
+
+import (
+	"context"
+	"time"
+
+	"github.com/pushlease/pushlease/queue"
+)
+
+// Who can't renew a lease can still say what it was for: tables may answer where the queue does
+// not, and where the answer of a renewal was lost nobody has the receipt any more (ADR 0058).
+
+// Tell has f called, beside the work, when a lease may end while POSTs are under way: where
+// nobody has its receipt any more, and where storage has not answered a renewal until a
+// quarter of it was left.
+func (ls *Leases) Tell(queueName string, m *queue.Message, f TellOthers) {
+	if l := ls.of(queueName, m); l != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.tellOthers = f
+	}
+}
+
+// TooLate reports whether others were told what is under way, or are being told: what is not by
+// now must not begin.
+func (ls *Leases) TooLate(queueName string, m *queue.Message) bool {
+	l := ls.of(queueName, m)
+	if l == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.told
+}
+
+// tell tells others, where the work has something to say. Until by nobody else can have received
+// the message.
+func (l *Lease) tell(by time.Time) {
+	l.mu.Lock()
+	l.told = true
+	f := l.tellOthers
+	l.mu.Unlock()
+	if f == nil {
+		return
+	}
+	ctx, cancel := context.WithDeadline(l.ls.write, by)
+	defer cancel()
+	until := f(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.othersWait = later(l.othersWait, until)
+}
+
+// tellBeside is tell once, while renewals go on.
+func (l *Lease) tellBeside(by time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.told {
+		return
+	}
+	l.told = true
+	l.acting.Go(func() { l.tell(by) })
+}
+
+// waitedFor is for how long others leave the message alone.
+func (l *Lease) waitedFor() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Until(l.othersWait)
+}
+
+// forgetTold is for a lease that is well again.
+func (l *Lease) forgetTold() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.told, l.othersWait = false, time.Time{}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

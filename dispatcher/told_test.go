@@ -1,0 +1,108 @@
+package dispatcher
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// A lease can't be renewed while its POST is under way. Whoever receives the message then finds
+// that on record, and waits for the outcome: there is one POST, and no attempt but its own (ADR 0058).
+func TestAPostWhoseLeaseCouldNotBeRenewedIsWaitedFor(t *testing.T) {
+	for name, c := range map[string]struct {
+		status int
+		state  tables.State
+		second int // POSTs of the other holder within two minutes
+	}{"taken": {200, tables.Delivered, 0}, "refused": {500, tables.Delivered, 1}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				b.webhook.Timeout = 250 * time.Second
+				b.webhook.Policy.MaxAttempts = 3
+				b.update(b.webhook)
+				silent, receiving := &faultyQueues{Service: b.db.Queues()}, &outage{}
+				silent.on("renew", always(failBefore))
+				first, second := &scripted{takes: 70 * time.Second, answer: statuses(c.status)}, &scripted{answer: statuses(200)}
+				_, stop := b.start(func(o *Options) { o.Queues, o.Instance, o.Sender = silent, "first", first })
+				sent := b.send("x")
+				time.Sleep(5 * time.Second)
+				silent.on("receive", receiving.rule(failBefore))
+				_, stopOther := b.start(func(o *Options) { o.Instance, o.Sender = "second", second })
+				time.Sleep(60 * time.Second)
+				told := b.delivery(sent, "wh_a")
+				want(t, "state meanwhile", told.State, tables.Pending)
+				want(t, "reason meanwhile", told.Reason, policy.LeaseLost)
+				want(t, "attempts meanwhile", told.Attempts, 0)
+				time.Sleep(55 * time.Second)
+				stop()
+				stopOther()
+				want(t, "POSTs of the first", first.count(), 1)
+				want(t, "POSTs of the second", second.count(), c.second)
+				del := b.delivery(sent, "wh_a")
+				want(t, "state", del.State, c.state)
+				want(t, "attempts", del.Attempts, 1+c.second)
+				want(t, "attempts charged", del.Charged, 1+c.second)
+				want(t, "messages left", b.total(testQueue), 0)
+			})
+		})
+	}
+}
+
+// Whoever told of its POST and died is waited for no longer than that POST could have lasted.
+func TestAPostWhoseHolderDiedIsNotWaitedForForEver(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		silent := &faultyQueues{Service: b.db.Queues()}
+		silent.on("renew", always(failBefore))
+		silent.on("abandon", always(failBefore))
+		dead := &faultyStore{Store: b.db}
+		dead.on("record", func(n int) fault { // it has told, and then nothing more comes of it
+			if n > 1 {
+				return failBefore
+			}
+			return 0
+		})
+		_, stop := b.start(func(o *Options) {
+			o.Queues, o.Store, o.Instance, o.Lease, o.Drain = silent, dead, "first", 30*time.Second, time.Second
+			o.Sender = &scripted{takes: 50 * time.Second, answer: statuses(200)}
+		})
+		sent := b.send("x")
+		sentAt := time.Now()
+		time.Sleep(27 * time.Second)
+		want(t, "told", b.delivery(sent, "wh_a").Reason, policy.LeaseLost)
+		stop()
+		second := &scripted{answer: statuses(200)}
+		_, stopOther := b.start(func(o *Options) { o.Instance, o.Sender = "second", second })
+		time.Sleep(2 * time.Minute)
+		stopOther()
+		want(t, "POSTs of the second", second.count(), 1)
+		bound := b.webhook.Longest() + 25*time.Second
+		if late := second.posts[0].at.Sub(sentAt); late < bound-time.Second || late > bound+10*time.Second {
+			t.Errorf("POSTed %s after the first POST began, which may last %s with its record", late, bound)
+		}
+		want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
+		want(t, "messages left", b.total(testQueue), 0)
+	})
+}
+
+// What is well tells nobody: not one record more than without any fault, where renewals are
+// refused and then answered.
+func TestARenewalThatIsAnsweredLateTellsNobody(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.webhook.Timeout = 2 * time.Minute
+		b.update(b.webhook)
+		b.queues.on("renew", firstCalls(2, failBefore))
+		b.sender.takes = 70 * time.Second
+		var records atomic.Int64
+		b.store.on("record", func(int) fault { records.Add(1); return 0 })
+		sent := b.send("x")
+		_, stop := b.start(nil)
+		time.Sleep(65 * time.Second)
+		want(t, "records while the POST is under way", records.Load(), 0)
+		time.Sleep(30 * time.Second)
+		stop()
+		want(t, "POSTs", b.sender.count(), 1)
+		want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -157,7 +158,9 @@ func TestFailureNeverOverwritesWhatAnEarlierHolderDelivered(t *testing.T) {
 			return 0
 		})
 		sent := b.send("x")
-		_, stop1 := b.start(func(o *Options) { o.Lease, o.Queues = 10*time.Second, silent })
+		untold := &faultyStore{Store: b.db} // else the second one waits for what comes of the first POST
+		untold.on("record", firstCalls(retry.Call.Tries, failBefore))
+		_, stop1 := b.start(func(o *Options) { o.Lease, o.Queues, o.Store = 10*time.Second, silent, untold })
 		time.Sleep(time.Second)
 		_, stop2 := b.start(func(o *Options) { o.Lease = 10 * time.Second })
 		time.Sleep(3 * time.Minute)

@@ -129,6 +129,7 @@ type API struct {
 	depths    *depths
 	hooked    hookedQueues
 	tests     tests
+	sessions  *sessions
 }
 
 // New returns the API, or an error that names everything missing or wrong.
@@ -142,7 +143,7 @@ func New(opts Options) (*API, error) {
 	if opts.Meter == nil {
 		opts.Meter = noop.Meter{}
 	}
-	a := &API{Options: opts, crossSite: http.NewCrossOriginProtection()}
+	a := &API{Options: opts, crossSite: http.NewCrossOriginProtection(), sessions: newSessions()}
 	var err error
 	a.publisher, err = publish.New(publish.Options{
 		Queues: opts.Queues, Deliveries: opts.Deliveries, Claims: opts.Claims, RecordedSends: opts.RecordedSends, Encoding: opts.Encoding,
@@ -227,6 +228,13 @@ func (a *API) routes() *chi.Mux {
 	r.Get("/metrics", a.allow(ScopeRead, a.metrics))
 
 	r.Get("/api/v1/openapi.yaml", a.allow(scopeAnyone, openapi))
+
+	r.Get("/ui", a.allow(scopeAnyone, a.toPage))
+	r.Get("/ui/", a.allow(scopeAnyone, a.page))
+	r.Get("/ui/{file}", a.allow(scopeAnyone, a.page))
+	r.Get("/api/v1/session", a.allow(scopeAnyone, a.getSession))
+	r.Post("/api/v1/session", a.allow(scopeAnyone, a.openSession))
+	r.Delete("/api/v1/session", a.allow(scopeAnyone, a.closeSession))
 
 	r.Get("/api/v1/webhooks", a.allow(ScopeRead, a.listWebhooks))
 	r.Post("/api/v1/webhooks", a.allow(ScopeAdmin, a.createWebhook))

@@ -34,6 +34,9 @@ const (
 	scopeAnyone Scope = ""
 )
 
+// scopes are all of them.
+var scopes = []Scope{ScopePublish, ScopeRead, ScopeOperate, ScopeAdmin}
+
 // Key is one caller that is let in.
 type Key struct {
 	// Name tells keys apart in the log.
@@ -55,7 +58,7 @@ func (k Key) validate() error {
 		return fmt.Errorf("key %s has no scope", k.Name)
 	}
 	for _, s := range k.Scopes {
-		if !slices.Contains([]Scope{ScopePublish, ScopeRead, ScopeOperate, ScopeAdmin}, s) {
+		if !slices.Contains(scopes, s) {
 			return fmt.Errorf("key %s has an unknown scope; use publish, read, operate or admin", k.Name)
 		}
 	}
@@ -80,7 +83,7 @@ func (a *API) authorize(r *http.Request, s Scope) error {
 	if s == scopeAnyone {
 		return nil
 	}
-	k, ok := a.keyOf(r)
+	k, ok := a.callerOf(r)
 	if !ok {
 		p := web.NewProblem(web.Unauthorized,
 			"The request has no API key that is known here.",
@@ -104,8 +107,17 @@ func (a *API) may(r *http.Request, s Scope) bool {
 	if len(a.Keys) == 0 {
 		return !a.Hosted && a.authorizeLocal(r) == nil
 	}
-	k, ok := a.keyOf(r)
+	k, ok := a.callerOf(r)
 	return ok && k.has(s)
+}
+
+// callerOf finds the key that the request is made with: its own, or that of the session of somebody
+// who signed in with the page.
+func (a *API) callerOf(r *http.Request) (Key, bool) {
+	if of, ok := a.sessionOf(r); ok {
+		return of.key, true
+	}
+	return a.keyOf(r)
 }
 
 // keyOf finds the request's key. It looks at all keys, and compares hashes in

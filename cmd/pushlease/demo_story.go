@@ -273,7 +273,9 @@ func (d *demo) invite() {
 	}
 	refused := d.scenes[2]
 	d.printf(`
-The server stays up until Ctrl-C. Paste into another terminal:
+The server stays up until Ctrl-C. See it all in a browser: %[1]s/ui/
+
+Or paste into another terminal:
 
   # what is registered, and what is waiting as a dead letter
   curl -s %[1]s/api/v1/webhooks

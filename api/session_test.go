@@ -1,0 +1,180 @@
+package api
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/internal/bubble"
+)
+
+// signIn shows a key as the page does, and returns the cookie that stands for it.
+func (h *harness) signIn(key string) *http.Cookie {
+	h.Helper()
+	a := h.do(http.StatusCreated, "POST", "/api/v1/session", "", "Authorization", "Bearer "+key, pageHeader, "1", "Sec-Fetch-Site", "same-origin")
+	cookies := (&http.Response{Header: a.header}).Cookies()
+	if len(cookies) != 1 {
+		h.Fatalf("%v", a.header)
+	}
+	a.wantNot(cookies[0].Value)
+	return cookies[0]
+}
+
+// asPage are the headers of a request of the page.
+func asPage(c *http.Cookie, more ...string) []string {
+	return append([]string{"Cookie", c.Name + "=" + c.Value, pageHeader, "1"}, more...)
+}
+
+func TestASessionMayDoWhatItsKeyMay(t *testing.T) {
+	h := newHarness(t, withKeys)
+	h.do(http.StatusUnauthorized, "GET", "/api/v1/webhooks", "", pageHeader, "1")
+	read, admin := h.signIn("read"), h.signIn("admin")
+	for _, c := range []*http.Cookie{read, admin} {
+		if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.Secure || c.Path != "/" || c.MaxAge != 12*60*60 {
+			t.Errorf("%v", c)
+		}
+		h.do(http.StatusOK, "GET", "/api/v1/webhooks", "", asPage(c)...)
+	}
+	const body = `{"queue":"orders","url":"https://example.com/hook"}`
+	h.do(http.StatusForbidden, "POST", "/api/v1/webhooks", body, asPage(read)...)
+	h.do(http.StatusCreated, "POST", "/api/v1/webhooks", body, asPage(admin)...)
+
+	a := h.do(http.StatusOK, "GET", "/api/v1/session", "", asPage(read)...)
+	if a.text("key") != "key-read" || a.get("signed_in") != true || !slices.Equal(a.get("scopes").([]any), []any{"read"}) {
+		t.Errorf("%s", a.body)
+	}
+	if got := h.do(http.StatusOK, "GET", "/api/v1/session", "", asPage(admin)...).get("scopes").([]any); len(got) != 4 {
+		t.Errorf("%v", got)
+	}
+	if !strings.Contains(h.log.String(), `"api_key":"key-admin"`) || strings.Contains(h.log.String(), admin.Value) {
+		t.Error("the log should name the key, and not hold the session")
+	}
+
+	h.do(http.StatusNoContent, "DELETE", "/api/v1/session", "", asPage(read)...)
+	h.do(http.StatusUnauthorized, "GET", "/api/v1/webhooks", "", asPage(read)...)
+	h.do(http.StatusOK, "GET", "/api/v1/webhooks", "", asPage(admin)...)
+	a = h.do(http.StatusOK, "GET", "/api/v1/session", "", asPage(read)...)
+	if a.get("signed_in") != false || a.get("keys_set") != true || len(a.get("scopes").([]any)) != 0 {
+		t.Errorf("%s", a.body)
+	}
+	a.wantNot("instance")
+}
+
+func TestASessionIsSecureOnHTTPS(t *testing.T) {
+	h := newHarness(t, withKeys)
+	a := h.do(http.StatusCreated, "POST", "/api/v1/session", "", "Authorization", "Bearer read", pageHeader, "1", "X-Forwarded-Proto", "https")
+	if c := (&http.Response{Header: a.header}).Cookies()[0]; !c.Secure {
+		t.Errorf("%v", c)
+	}
+}
+
+// The browser adds the cookie to whatever any page of the same site asks for; other ports of
+// localhost are the same site.
+func TestACookieCountsOnlyFromThePage(t *testing.T) {
+	h := newHarness(t, withKeys)
+	c := h.signIn("admin")
+	bare := []string{"Cookie", c.Name + "=" + c.Value}
+	for name, headers := range map[string][]string{
+		"without the header":            bare,
+		"a form of another origin":      append(slices.Clone(bare), "Origin", "http://localhost:9999"),
+		"another port of the same site": asPage(c, "Sec-Fetch-Site", "same-site"),
+		"another site":                  asPage(c, "Sec-Fetch-Site", "cross-site"),
+		"no page at all":                asPage(c, "Sec-Fetch-Site", "none"),
+		"a wrong key beside it":         asPage(c, "Authorization", "Bearer wrong"),
+		"another session":               {"Cookie", c.Name + "=" + strings.ToLower(c.Value), pageHeader, "1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h.do(http.StatusUnauthorized, "GET", "/api/v1/webhooks", "", headers...)
+			h.do(http.StatusUnauthorized, "POST", "/api/v1/webhooks", `{"queue":"orders","url":"https://example.com/hook"}`, headers...)
+		})
+	}
+	h.do(http.StatusUnauthorized, "POST", "/api/v1/webhooks", `{"queue":"orders","url":"https://example.com/hook"}`, asPage(c, "Origin", "http://localhost:9999")...)
+}
+
+func TestOnlyThePageSignsInAndOut(t *testing.T) {
+	h := newHarness(t, withKeys)
+	for _, headers := range [][]string{
+		{"Authorization", "Bearer read"},
+		{"Authorization", "Bearer read", pageHeader, "1", "Sec-Fetch-Site", "cross-site"},
+		{"Authorization", "Bearer read", pageHeader, "1", "Origin", "https://evil.example"},
+	} {
+		h.do(http.StatusForbidden, "POST", "/api/v1/session", "", headers...).wantProblem(pageHeader)
+		h.do(http.StatusForbidden, "DELETE", "/api/v1/session", "", headers...).wantProblem(pageHeader)
+	}
+	a := h.do(http.StatusUnauthorized, "POST", "/api/v1/session", "", "Authorization", "Bearer wrong", pageHeader, "1")
+	a.wantProblem("Authorization")
+	if a.header.Get("Set-Cookie") != "" {
+		t.Error("a wrong key got a cookie")
+	}
+}
+
+func TestSessionsEndByTimeAndAreBounded(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := newSessions()
+		first, _ := s.open(Key{Name: "first"})
+		time.Sleep(time.Second)
+		for range maxSessions - 1 {
+			s.open(Key{})
+		}
+		if of, ok := s.find(first); !ok || of.key.Name != "first" {
+			t.Error("the first session should be there")
+		}
+		last, _ := s.open(Key{Name: "last"})
+		if _, ok := s.find(first); ok || len(s.byID) != maxSessions {
+			t.Errorf("%d sessions", len(s.byID))
+		}
+		time.Sleep(sessionLife - time.Millisecond)
+		if _, ok := s.find(last); !ok {
+			t.Error("it ended too early")
+		}
+		time.Sleep(time.Millisecond)
+		if _, ok := s.find(last); ok {
+			t.Error("it should have ended")
+		}
+		if s.open(Key{}); len(s.byID) != 1 {
+			t.Errorf("%d sessions, of which all but one have ended", len(s.byID))
+		}
+	})
+}
+
+func TestWithoutKeysNobodySignsIn(t *testing.T) {
+	a := newHarness(t).do(http.StatusOK, "GET", "/api/v1/session", "")
+	if a.get("keys_set") != false || a.get("signed_in") != false || len(a.get("scopes").([]any)) != 4 {
+		t.Errorf("%s", a.body)
+	}
+}
+
+func TestThePageIsServed(t *testing.T) {
+	h := newHarness(t, withKeys)
+	for path, kind := range map[string]string{"/ui/": "text/html; charset=utf-8", "/ui/app.js": "text/javascript; charset=utf-8", "/ui/app.css": "text/css; charset=utf-8"} {
+		a := h.do(http.StatusOK, "GET", path, "")
+		policy := a.header.Get("Content-Security-Policy")
+		for _, want := range []string{"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "base-uri 'none'", "require-trusted-types-for 'script'"} {
+			if !strings.Contains(policy, want) {
+				t.Errorf("%s: the policy %q has no %s", path, policy, want)
+			}
+		}
+		if strings.Contains(policy, "unsafe") || strings.Contains(policy, "*") {
+			t.Errorf("%s: the policy %q is not strict", path, policy)
+		}
+		if a.header.Get("Referrer-Policy") != "no-referrer" || a.header.Get("X-Frame-Options") != "DENY" || a.header.Get("Content-Type") != kind {
+			t.Errorf("%s: %v", path, a.header)
+		}
+	}
+	h.do(http.StatusNotFound, "GET", "/ui/none.js", "")
+	h.do(http.StatusNotFound, "GET", "/ui/..%2fui.go", "")
+	if a := h.do(http.StatusFound, "GET", "/ui", ""); a.header.Get("Location") != "/ui/" {
+		t.Errorf("%v", a.header)
+	}
+	h.do(http.StatusForbidden, "GET", "/metrics", "", "Authorization", "Bearer publish")
+}
+
+func TestThePageIsForThisMachineWithoutKeys(t *testing.T) {
+	h := newHarness(t)
+	r := request("GET", "/ui/", "")
+	r.RemoteAddr = "192.0.2.1:5000"
+	h.serve(http.StatusForbidden, r)
+	h.do(http.StatusOK, "GET", "/ui/", "")
+}

@@ -1,0 +1,263 @@
+// The frame: which view the address names, drawing it again every few seconds while somebody
+// looks, the keyboard, and signing in.
+import { draw, h, button } from './dom.js';
+import { Fault, ask, all, curl, part, signIn, signOut, whoAmI } from './api.js';
+import { tick, when, exact } from './words.js';
+import { confirm, help, open as dialogOpen } from './dialogs.js';
+import { overview } from './overview.js';
+import { queues, queue } from './queues.js';
+import { webhooks, webhook } from './webhooks.js';
+import { messages, message } from './messages.js';
+import { deadLetters, deadLetter } from './deadletters.js';
+import { jobs, job } from './jobs.js';
+import { seen } from './seen.js';
+
+const pages = [
+  { path: '', name: 'Overview', key: 'o', list: overview },
+  { path: 'queues', name: 'Queues', key: 'q', list: queues, one: queue },
+  { path: 'webhooks', name: 'Webhooks', key: 'w', list: webhooks, one: webhook },
+  { path: 'messages', name: 'Messages', key: 'm', list: messages, one: message },
+  { path: 'dead-letters', name: 'Dead letters', key: 'd', list: deadLetters, one: deadLetter },
+  { path: 'jobs', name: 'Jobs', key: 'b', list: jobs, one: job },
+];
+
+const every = 5000; // between two looks; one begins after the other has ended
+const $ = (id) => document.getElementById(id);
+const main = $('main'), notice = $('notice'), nav = $('nav'), who = $('who'), find = $('find');
+
+let me = null; // who is signed in, and what they may do
+let view = null, at = null; // what is shown, and the address that it is for
+let last = null; // when the server last answered
+let fault = null; // why it did not, since
+let timer = 0, looking = null;
+
+// read takes the address apart: #/page/id?query.
+function read() {
+  const [path, query] = location.hash.replace(/^#\/?/, '').split('?');
+  const [page, ...id] = path.split('/');
+  const found = pages.find((p) => p.path === page);
+  return { hash: location.hash, page: found ?? null, id: id.length ? decodeURIComponent(id.join('/')) : '', query: Object.fromEntries(new URLSearchParams(query)) };
+}
+
+// names are the webhooks' names by id, as far as they are known.
+const names = new Map();
+
+// context is what views are given.
+const context = {
+  can: (scope) => !!me?.scopes.includes(scope),
+  get me() { return me; },
+  seen, names,
+  href(...parts) {
+    const query = typeof parts.at(-1) === 'object' ? new URLSearchParams(Object.entries(parts.pop()).filter(([, v]) => v)).toString() : '';
+    return `#/${parts.map(part).join('/')}${query && `?${query}`}`;
+  },
+  go: (href) => { location.hash = href; },
+  look: () => look(),
+  redraw: () => show(),
+  say: toast,
+  called: (id) => (id ? names.get(id) || id : 'all webhooks'),
+  // act makes a change: it says what happened, and looks again.
+  async act(done, method, path, body, options) {
+    try {
+      const answer = await ask(method, path, { body, ...options });
+      if (done) toast(done);
+      look();
+      return answer ?? {};
+    } catch (e) {
+      if (!(e instanceof Fault)) throw e;
+      if (e.status === 401) { look(); return null; }
+      await confirm({ title: e.problem.title || 'That did not work', body: [h('p', null, e.message), ...e.cures.map((c) => h('p', { class: 'dim' }, c))], ok: 'Close', only: true });
+      return null;
+    }
+  },
+};
+
+function toast(text) {
+  draw($('toast'), h('p', null, text));
+  clearTimeout(toast.timer);
+  toast.timer = setTimeout(() => draw($('toast')), 5000);
+}
+
+// arrive shows what the address names.
+function arrive() {
+  const to = read();
+  if (at && view && to.hash === at.hash) return;
+  const moved = !at || to.page !== at.page || to.id !== at.id;
+  at = to;
+  const make = at.page && (at.id ? at.page.one : at.page.list);
+  view = make ? make(at, context) : null;
+  if (view) view.data = undefined;
+  if (moved) { draw(main); scrollTo(0, 0); }
+  fault = fault?.away ? fault : null;
+  drawFrame();
+  show();
+  if (moved && !main.contains(document.activeElement) && document.activeElement !== find) main.focus({ preventScroll: true });
+  look();
+}
+
+// look asks for what is shown, and draws it. A later one takes the place of an earlier one.
+async function look() {
+  clearTimeout(timer);
+  if (!view || !me) return;
+  const mine = looking = {}, of = view;
+  try {
+    const data = await of.load();
+    if (mine !== looking || of !== view) return;
+    [of.data, of.error, fault, last] = [data, null, null, Date.now()];
+  } catch (e) {
+    if (mine !== looking || of !== view) return;
+    if (!(e instanceof Fault)) throw e;
+    if (e.status === 401 || (e.status === 403 && !me.signed_in && me.keys_set)) { await begin(); return; }
+    if (e.away) fault = Object.assign(e, { since: fault?.since ?? Date.now() });
+    else [of.error, fault] = [e, null];
+  }
+  show();
+  if (document.visibilityState === 'visible') timer = setTimeout(look, fault ? every / 2 : of.every ?? every);
+}
+
+function show() {
+  if (!me) return;
+  drawNotice();
+  if (!view) {
+    draw(main, h('div', { class: 'empty' }, h('h1', null, 'There is no such page'), h('p', null, h('a', { href: '#/' }, 'Go to the overview'))));
+    return;
+  }
+  const title = view.title ?? at.id;
+  document.title = `${view.alert?.() ?? ''}${title} · pushlease`;
+  const head = h('div', { class: 'head' },
+    h('div', null, view.above && h('p', { class: 'above' }, h('a', { href: view.above[0] }, view.above[1]), ' /'), h('h1', null, title)),
+    h('div', { class: 'tools' }, view.tools?.(), view.api && button('Copy as curl', copyCurl, { class: 'quiet', title: 'The API request that this page shows the answer of' })));
+  if (view.error && view.data === undefined) draw(main, head, problem(view.error));
+  else if (view.data === undefined) draw(main, head, h('p', { class: 'dim', 'aria-busy': 'true' }, fault ? 'Nothing is known yet.' : 'Loading…'));
+  else draw(main, head, view.error && problem(view.error), view.draw(view.data));
+}
+
+function problem(e) {
+  return h('div', { class: 'problem', role: 'alert' }, h('h2', null, e.status === 403 ? 'You may not see this' : e.problem.title ?? 'That did not work'), h('p', null, e.message), e.cures.map((c) => h('p', { class: 'dim' }, c)));
+}
+
+// drawNotice says when what is shown is not how it is now.
+function drawNotice() {
+  draw(notice, fault && h('div', { class: 'notice bad' }, h('strong', null, fault.status ? 'Storage or server is away. ' : 'The server does not answer. '), fault.status ? `${fault.message} ` : 'It may be stopped, or the line to it is cut. ',
+    last ? ['What is below is from ', when(new Date(last).toISOString()), '. '] : null, 'It is asked again by itself.'));
+}
+
+async function copyCurl() {
+  const text = curl('GET', view.api);
+  try {
+    await navigator.clipboard.writeText(text);
+    toast('The request is copied.');
+  } catch {
+    await confirm({ title: 'The API request', body: [h('pre', { tabindex: '0' }, text)], ok: 'Close', only: true });
+  }
+}
+
+function drawFrame() {
+  draw(nav, me && pages.map((p) => h('a', { key: p.path, href: `#/${p.path}`, 'aria-current': at?.page === p ? 'page' : null, 'aria-keyshortcuts': `g ${p.key}` }, p.name)));
+  $('search').hidden = !me;
+  draw(who, me && [
+    me.keys_set ? h('span', { class: 'key', title: `It may: ${me.scopes.join(', ')}. Signed in until ${exact(Date.parse(me.expires_at))}` }, me.key) : h('span', { class: 'key', title: 'No API keys are set: whoever is on this machine may do all.' }, 'this machine'),
+    me.keys_set && button('Sign out', async () => { await signOut().catch(() => {}); begin(); }, { class: 'quiet' }),
+    button('?', help, { class: 'quiet round', title: 'Keys', 'aria-label': 'Which keys do what' }),
+  ]);
+}
+
+// begin finds out who is asking, and lets them sign in where they have to.
+async function begin() {
+  clearTimeout(timer);
+  try {
+    const answer = await whoAmI();
+    me = answer.keys_set && !answer.signed_in ? null : answer;
+  } catch (e) {
+    if (!(e instanceof Fault)) throw e;
+    me = null;
+    drawFrame();
+    if (e.away) {
+      draw(main, h('div', { class: 'sign' }, h('h1', null, 'The server does not answer'), h('p', null, 'It is asked again every few seconds.')));
+      timer = setTimeout(begin, every / 2);
+    } else draw(main, problem(e));
+    return;
+  }
+  drawFrame();
+  if (!me) { drawSignIn(); return; }
+  if (!names.size && me.scopes.includes('read')) all('/webhooks').then((list) => list.forEach((w) => names.set(w.id, w.name)), () => {});
+  at = null;
+  arrive();
+}
+
+function drawSignIn(why) {
+  view = null;
+  document.title = 'Sign in · pushlease';
+  draw(notice);
+  const submit = async (e) => {
+    e.preventDefault();
+    const input = e.target.elements.key, key = input.value.trim();
+    input.value = '';
+    try {
+      await signIn(key);
+      draw(main);
+      await begin();
+    } catch (f) {
+      if (!(f instanceof Fault)) throw f;
+      drawSignIn(f.message);
+      main.querySelector('input').focus();
+    }
+  };
+  draw(main, h('form', { class: 'sign', on: { submit } }, h('h1', null, 'Sign in'),
+    h('p', null, 'This server has API keys. Show one of them; what it may do, this page may do.'),
+    h('label', { for: 'key' }, 'API key'),
+    h('input', { id: 'key', name: 'key', type: 'password', autocomplete: 'off', required: true, spellcheck: 'false', 'aria-describedby': 'key-note' }),
+    why && h('p', { class: 'wrong', role: 'alert' }, why),
+    h('p', { id: 'key-note', class: 'dim' }, 'The browser does not keep it: a cookie that scripts can\'t read stands for it, for 12 hours or until you sign out or the server restarts. Make a key with ', h('code', null, 'pushlease api-key new'), '.'),
+    h('button', { type: 'submit', class: 'main' }, 'Sign in')));
+  if (document.activeElement === document.body) main.querySelector('input').focus();
+}
+
+// search goes to the queue or webhook of that name, or else to the message of that id.
+$('search').addEventListener('submit', async (e) => {
+  e.preventDefault();
+  const text = find.value.trim();
+  if (!text) return;
+  find.value = '';
+  find.blur();
+  const [hooks, list] = await Promise.all([all('/webhooks').catch(() => []), all('/queues').catch(() => [])]);
+  const hook = hooks.find((w) => w.id === text || w.name === text);
+  if (hook) context.go(context.href('webhooks', hook.id));
+  else if (list.some((q) => q.name === text)) context.go(context.href('queues', text));
+  else context.go(context.href('messages', text));
+});
+
+// The keyboard. What is typed into a field is the field's.
+let prefix = 0;
+document.addEventListener('keydown', (e) => {
+  if (e.ctrlKey || e.metaKey || e.altKey || e.isComposing) return;
+  const typing = e.target.closest('input, textarea, select');
+  if (e.key === 'Escape') {
+    if (typing) typing.blur();
+    else if (!dialogOpen() && view?.above) context.go(view.above[0]);
+    return;
+  }
+  if (typing || dialogOpen() || !me) return;
+  if (prefix && Date.now() - prefix < 1500) {
+    prefix = 0;
+    const page = pages.find((p) => p.key === e.key);
+    if (page) { e.preventDefault(); context.go(`#/${page.path}`); return; }
+  }
+  const press = { g: () => { prefix = Date.now(); }, '/': () => find.focus(), '?': help, j: () => step(1), k: () => step(-1) }[e.key];
+  const hot = main.querySelector(`[data-key="${CSS.escape(e.key)}"]:not([disabled])`);
+  if (press) { e.preventDefault(); press(); } else if (hot) { e.preventDefault(); hot.click(); }
+});
+
+// step moves from row to row.
+function step(by) {
+  const rows = [...main.querySelectorAll('tbody th a, .trouble h3 a, .timeline summary')];
+  const now = rows.indexOf(document.activeElement);
+  rows[Math.min(rows.length - 1, Math.max(0, now < 0 ? 0 : now + by))]?.focus();
+}
+
+addEventListener('hashchange', () => me && arrive());
+document.addEventListener('visibilitychange', () => document.visibilityState === 'visible' && me && look());
+addEventListener('online', () => me && look());
+setInterval(tick, 1000);
+begin();
+

@@ -1,0 +1,99 @@
+// Messages: the last attempts to begin with, and the timeline of one message.
+import { badge, button, card, empty, facts, h, table } from './dom.js';
+import { get, part } from './api.js';
+import { answer, clock, number, seconds, span, state, took, when } from './words.js';
+import { attemptColumns } from './queues.js';
+import { replay } from './deadletters.js';
+
+const choices = { '': 'all answers', '2xx': '2xx', '3xx': '3xx', '4xx': '4xx', '5xx': '5xx' };
+
+export function messages(at, c) {
+  const q = at.query;
+  const view = {
+    title: 'Messages', pages: 1,
+    get api() { return `/attempts?${new URLSearchParams({ ...q, limit: 50 })}`; },
+    async load() {
+      const rows = [];
+      let cursor = null;
+      for (let i = 0; i < view.pages; i++) {
+        const page = await get('/attempts', { ...q, limit: 50, cursor });
+        rows.push(...page.data);
+        cursor = page.next_cursor;
+        if (!cursor) break;
+      }
+      return { rows, more: cursor };
+    },
+    draw: ({ rows, more }) => [
+      h('p', { class: 'lead' }, 'Find a message by its id with the field above (', h('kbd', null, '/'), '). These are the last attempts, newest first.'),
+      h('form', { class: 'filters', on: { submit: (e) => { e.preventDefault(); go(e.currentTarget); }, change: (e) => go(e.currentTarget) } },
+        h('label', null, 'Queue', h('input', { name: 'queue', value: q.queue ?? '', autocomplete: 'off', spellcheck: 'false' })),
+        h('label', null, 'Webhook', h('input', { name: 'webhook', value: q.webhook ?? '', autocomplete: 'off', spellcheck: 'false' })),
+        h('label', null, 'Answer', h('select', { name: 'status' }, Object.entries(choices).map(([value, text]) => h('option', { value, selected: (q.status ?? '') === value }, text))))),
+      rows.length ? card(null, table('Attempts', attemptColumns(c), rows, (a) => `${a.message_id} ${a.webhook_id} ${a.generation} ${a.number} ${a.started_at}`),
+        more && h('p', { class: 'more' }, button('Show more', () => { view.pages++; c.look(); })))
+        : empty(Object.keys(q).length ? 'No attempt is like that.' : 'Nothing was sent yet. Publish a message:', Object.keys(q).length ? null : `curl -s -X POST ${location.origin}/api/v1/queues/orders/messages -H 'Content-Type: application/json' -d '{"order":1}'`),
+    ],
+  };
+  const go = (form) => c.go(c.href('messages', Object.fromEntries(new FormData(form))));
+  return view;
+}
+
+export function message(at, c) {
+  const id = at.id, path = `/messages/${part(id)}`;
+  return {
+    title: h('span', { class: 'id' }, id), above: ['#/messages', 'Messages'], every: 3000,
+    api: path + (at.query.queue ? `?queue=${part(at.query.queue)}` : ''),
+    load: () => get(path, { queue: at.query.queue }),
+    draw: (m) => [
+      m.next.map((n) => next(m, n, c)),
+      card('What happened', timeline(m, c)),
+      card('The message', facts(['Queue', h('a', { href: c.href('queues', m.queue) }, m.queue)], ['Size', `${number(m.size)} bytes`], ['Read as', m.encoding], ['SHA-256 begins', m.body_hash && h('code', null, m.body_hash)], ['Expires', m.expires_at && when(m.expires_at)])),
+    ],
+  };
+}
+
+// next is where it stands with one webhook, and what comes.
+function next(m, n, c) {
+  return h('section', { class: 'card next', key: `next ${n.webhook_id ?? ''}` },
+    h('div', null, state(n.state), ' ', n.webhook_id ? h('a', { href: c.href('webhooks', n.webhook_id) }, c.called(n.webhook_id)) : h('span', { class: 'dim' }, 'the message as a whole'),
+      n.next_at && h('strong', { class: 'countdown' }, ' next ', when(n.next_at))),
+    h('p', null, n.text),
+    h('p', { class: 'dim' }, `${number(n.attempts)} ${n.attempts === 1 ? 'attempt' : 'attempts'}, ${number(n.charged)} counted`, n.waits ? `, ${n.waits} waits` : '', n.generation ? `, replay ${n.generation}` : '', n.reason ? `, ${n.reason}` : ''),
+    n.dead_letter_id && h('div', { class: 'buttons left' },
+      n.state === 'dead_lettered' && c.can('operate') && button('Replay', () => replay(c, { id: n.dead_letter_id, message_id: m.message_id, webhook_id: n.webhook_id }), { class: 'main', 'data-key': 'r' }),
+      h('a', { class: 'button', href: c.href('dead-letters', n.dead_letter_id) }, 'See the dead letter')),
+    n.same_event_as && h('p', null, 'The same event came as ', h('a', { href: c.href('messages', n.same_event_as, { queue: m.queue }) }, n.same_event_as), '.'));
+}
+
+const kinds = { published: 'info', delivered: 'ok', unmatched: 'off', duplicate: 'off', withdrawn: 'off', held: 'warn', dead_lettered: 'bad', replayed: 'info' };
+
+function timeline(m, c) {
+  if (!m.events.length) return h('p', { class: 'dim' }, 'Nothing yet.');
+  const lanes = [...new Set(m.events.map((e) => e.webhook_id).filter(Boolean))];
+  let before = null;
+  return h('ol', { class: 'timeline' }, m.events.map((e, i) => {
+    const at = Date.parse(e.at), gap = before === null ? null : (at - before) / 1000;
+    before = at;
+    return h('li', { key: `${i} ${e.at} ${e.event}`, class: `lane${e.webhook_id ? lanes.indexOf(e.webhook_id) % 6 : ''} ${size(gap)}` },
+      h('span', { class: 'at' }, clock(e.at), gap !== null && h('span', { class: 'gap', title: 'since what is above' }, `+${span(gap)}`)),
+      h('div', { class: 'what' }, e.attempt ? attempt(e, lanes, c) : h('p', null, badge(kinds[e.event] ?? 'info', e.event.replaceAll('_', ' ')), ' ', lanes.length > 1 && e.webhook_id && [chip(e, c), ' '], e.text,
+        e.dead_letter_id && [' ', h('a', { href: c.href('dead-letters', e.dead_letter_id) }, 'See it')])));
+  }));
+}
+
+// size draws gaps to scale, as far as five steps can.
+const size = (gap) => (gap === null || gap < 1 ? '' : gap < 10 ? 'gap1' : gap < 120 ? 'gap2' : gap < 3600 ? 'gap3' : 'gap4');
+
+const chip = (e, c) => h('a', { class: 'chip', href: c.href('webhooks', e.webhook_id) }, c.called(e.webhook_id));
+
+function attempt(e, lanes, c) {
+  const a = e.attempt;
+  return h('details', null,
+    h('summary', null, answer(a), ' ', `attempt ${a.number}`, a.generation ? ` of replay ${a.generation}` : '', lanes.length > 1 && [' at ', c.called(e.webhook_id)], h('span', { class: 'dim' }, ' in ', took(a.duration)), h('span', { class: 'why' }, a.explanation ?? e.text)),
+    facts(
+      ['Webhook', chip(e, c)], ['Status', a.status], ['Error', a.error_class && `${a.error_class}${a.error ? `: ${a.error}` : ''}`],
+      ['Answer begins', a.snippet && h('pre', { class: 'foreign', tabindex: '0' }, a.snippet)],
+      ['Retry-After', a.retry_after], ['Redirected to', a.redirect_host && `${a.redirect_host} (never followed)`], ['Dialled again', a.redials ? `${a.redials} times` : null],
+      ['Decision', `${a.action}, ${a.reason}`], ['Why', a.explanation], ['Counts', a.charged ? 'yes, against max_attempts' : 'no'],
+      ['Delay', a.delay && span(seconds(a.delay))], ['Next', a.next_at && when(a.next_at)], ['By', a.instance], ['Received', a.dequeue_count && `${a.dequeue_count} times by then`]));
+}

@@ -1,0 +1,140 @@
+// The overview: what is wrong, why, and the one thing to do about it; then how everything fares.
+import { badge, button, card, copyable, h, plot, table } from './dom.js';
+import { all, get, ready } from './api.js';
+import { number, plural, rate, refuses, sentence, span, when } from './words.js';
+import { queueColumns } from './queues.js';
+import { webhookColumns, switchWebhook } from './webhooks.js';
+
+export function overview(_, c) {
+  const view = {
+    title: 'Overview', api: '/webhooks?limit=500',
+    alert: () => (view.troubles?.length ? `(${view.troubles.length}) ` : ''),
+    async load() {
+      const [hooks, queues, instances, checks] = await Promise.all([all('/webhooks'), all('/queues'), get('/instances'), ready()]);
+      hooks.forEach((w) => c.names.set(w.id, w.name));
+      note(c, hooks, queues);
+      return { hooks, queues, instances: instances.data, ...checks };
+    },
+    draw(d) {
+      view.troubles = troubles(d, c);
+      return [
+        head(view.troubles, d),
+        view.troubles.length > 0 && h('ul', { class: 'troubles', 'aria-label': 'Trouble' }, view.troubles.map((t) => trouble(t))),
+        d.hooks.length === 0 ? first(d) : figures(d, c),
+        d.queues.length > 0 && card('Queues', table('Queues', queueColumns(c), d.queues.slice(0, 12), (q) => q.name), d.queues.length > 12 && more('queues', d.queues.length)),
+        d.hooks.length > 0 && card('Webhooks', table('Webhooks', webhookColumns(c), byTrouble(d.hooks).slice(0, 12), (w) => w.id), d.hooks.length > 12 && more('webhooks', d.hooks.length)),
+        card('Instances', table('Instances', instanceColumns, d.instances, (i) => i.name)),
+        d.storage && h('p', { class: 'foot' }, 'Storage: ', h('code', null, d.storage), '. Lines show what was seen since this page was opened.'),
+      ];
+    },
+  };
+  return view;
+}
+
+const more = (page, n) => h('p', { class: 'more' }, h('a', { href: `#/${page}` }, `All ${number(n)}`));
+
+// note remembers the numbers that lines are drawn of.
+function note(c, hooks, queues) {
+  const sum = (list, of) => list.reduce((n, x) => n + (of(x) ?? 0), 0);
+  c.seen.note('waiting', sum(queues, (q) => q.depth?.visible));
+  c.seen.note('in flight', sum(queues, (q) => q.depth?.in_flight));
+  c.seen.note('delayed', sum(queues, (q) => q.depth?.delayed));
+  c.seen.note('dead', sum(queues, (q) => q.dead_letters?.waiting));
+  c.seen.note('rate', sum(hooks, (w) => w.status?.rate_per_second));
+  for (const q of queues) c.seen.note(`queue ${q.name}`, q.depth?.total ?? 0);
+  for (const w of hooks) c.seen.note(`webhook ${w.id}`, w.status?.rate_per_second ?? 0);
+}
+
+function head(list, d) {
+  const bad = list.filter((t) => t.kind === 'bad').length;
+  if (bad) return h('p', { class: 'verdict bad' }, badge('bad', bad === 1 ? 'One thing needs you' : `${bad} things need you`));
+  if (list.length) return h('p', { class: 'verdict warn' }, badge('warn', list.length === 1 ? 'One thing to know' : `${list.length} things to know`));
+  return h('p', { class: 'verdict ok' }, badge('ok', d.hooks.length ? 'All is well' : 'Up and waiting for its first webhook'));
+}
+
+function trouble(t) {
+  return h('li', { key: t.id, class: `trouble ${t.kind}` },
+    h('div', null, h('h3', null, badge(t.kind, t.word), ' ', h('a', { href: t.href }, t.title)), h('p', { title: t.text }, sentence(t.text), t.since && [' (', when(t.since), ')'])),
+    t.action ?? h('a', { class: 'button', href: t.href }, 'Look'));
+}
+
+// troubles are what somebody should know, the worst first.
+export function troubles(d, c) {
+  const list = [];
+  for (const check of d.checks.filter((k) => !k.ok)) {
+    list.push({ kind: d.ready ? 'warn' : 'bad', word: 'check fails', id: `check ${check.name}`, title: check.name, text: check.detail || 'Sign in with a key that may read to see why.', href: check.name.startsWith('queue ') ? c.href('queues', check.name.slice(6)) : '#/' });
+  }
+  for (const w of d.hooks) list.push(...ofWebhook(w, c));
+  for (const u of d.hooks.unreadable) list.push({ kind: 'bad', word: 'unreadable', id: `row ${u.id}`, title: `Registration ${u.id}`, text: u.problem, href: '#/webhooks' });
+  for (const q of d.queues) list.push(...ofQueue(q, c));
+  for (const i of d.instances) {
+    if (!i.alive) list.push({ kind: 'warn', word: 'silent', id: `instance ${i.name}`, title: `Instance ${i.name}`, text: 'It did not say that it stops, and has not been seen since.', since: i.seen_at, href: '#/' });
+    else if (!i.ready) list.push({ kind: 'bad', word: 'not ready', id: `instance ${i.name}`, title: `Instance ${i.name}`, text: i.trouble ? `These checks fail there: ${i.trouble}.` : 'It says that requests should go elsewhere.', href: '#/' });
+  }
+  const order = { bad: 0, warn: 1, wait: 2 };
+  return list.sort((a, b) => order[a.kind] - order[b.kind]);
+}
+
+function ofWebhook(w, c) {
+  const s = w.status, title = w.name || w.id, href = c.href('webhooks', w.id);
+  const enable = c.can('operate') && button('Enable', () => switchWebhook(c, w), { class: 'main' });
+  if (!w.enabled) {
+    if (!w.disabled_reason || w.disabled_reason === 'operator') return [];
+    const why = { gone: 'It answered 410 Gone, so nothing is sent to it until it is enabled.', failing: 'It failed for so long that it was disabled; its messages are held.' }[w.disabled_reason];
+    return [{ kind: 'bad', word: 'disabled', id: w.id, title, text: why ?? s?.text ?? 'An answer of its own disabled it; its messages are held.', since: w.disabled_at, href, action: enable }];
+  }
+  if (!s) return [];
+  if (s.state === 'failing' || s.state === 'probing') return [{ kind: 'bad', word: s.state, id: w.id, title, text: s.text, since: s.failing_since, href }];
+  if (refuses(s)) return [{ kind: 'bad', word: 'refuses', id: w.id, title, text: `It refused ${s.recent_refused} of its last ${s.recent_posts} POSTs, and each refused message is a dead letter.`, since: s.last_failure_at, href: c.href('dead-letters', { webhook: w.id }) }];
+  if (s.state === 'paused' || s.state === 'limited') return [{ kind: 'warn', word: s.state, id: w.id, title, text: s.text, href }];
+  if (s.failing_since) return [{ kind: 'warn', word: 'fails', id: w.id, title, text: `${plural(s.failed_messages, 'message has', 'messages have')} failed since its last 2xx.`, since: s.failing_since, href }];
+  return [];
+}
+
+function ofQueue(q, c) {
+  const list = [], href = c.href('queues', q.name);
+  const failed = q.poller?.last_error && Date.parse(q.poller.last_error_at) >= Date.parse(q.poller.last_poll_at ?? 0);
+  if (failed) list.push({ kind: 'bad', word: 'can\'t receive', id: `poller ${q.name}`, title: q.name, text: q.poller.last_error, since: q.poller.last_error_at, href });
+  if (q.poller?.gone_at) list.push({ kind: 'warn', word: 'queue gone', id: `gone ${q.name}`, title: q.name, text: 'Somebody deleted the queue with all that was on it; the next publish creates it anew.', since: q.poller.gone_at, href });
+  const dead = q.dead_letters;
+  if (dead && dead.level !== 'ok') list.push({ kind: dead.level === 'critical' ? 'bad' : 'warn', word: 'dead letters', id: `dead ${q.name}`, title: q.name, text: dead.text ?? `${dead.waiting} wait.`, href: c.href('dead-letters', { queue: q.name }) });
+  if (q.held) list.push({ kind: 'warn', word: 'held', id: `held ${q.name}`, title: q.name, text: 'Its last webhook was deleted while messages were on it; they wait for a new one, and become dead letters before they expire.', since: q.held.since, href });
+  else if (q.webhooks.length === 0 && q.depth?.total > 0 && q.poller) list.push({ kind: 'warn', word: 'no webhook', id: `none ${q.name}`, title: q.name, text: `${plural(q.depth.total, 'message')} on it, and no webhook takes them.`, href });
+  return list;
+}
+
+const rank = (w) => (!w.enabled ? (w.disabled_reason === 'operator' ? 7 : 0) : { failing: 1, probing: 2, paused: 3, limited: 4, busy: 5 }[w.status?.state] ?? (refuses(w.status) ? 2 : 6));
+const byTrouble = (hooks) => [...hooks].sort((a, b) => rank(a) - rank(b));
+
+function figures(d, c) {
+  const now = (name) => c.seen.get(name).at(-1) ?? 0;
+  const tile = (name, text, value, href, kind) => h('a', { class: `tile ${kind ?? ''}`, href }, h('span', { class: 'name' }, text), h('strong', null, value), plot(c.seen.get(name), `${text} since this page was opened, ${span((Date.now() - c.seen.opened) / 1000)} ago`));
+  const exact = d.queues.every((q) => q.dead_letters?.exact !== false);
+  return h('div', { class: 'tiles' },
+    tile('rate', 'Delivered', rate(now('rate')), '#/webhooks'),
+    tile('waiting', 'Waiting', number(now('waiting')), '#/queues'),
+    tile('in flight', 'In flight here', number(now('in flight')), '#/queues'),
+    tile('delayed', 'Delayed', number(now('delayed')), '#/queues'),
+    tile('dead', 'Dead letters', `${number(now('dead'))}${exact ? '' : '+'}`, '#/dead-letters', now('dead') ? 'bad' : ''));
+}
+
+// first is for somebody who sees pushlease for the first time.
+function first() {
+  const server = location.origin;
+  return card('Begin here', h('p', null, 'No webhook is registered. Register one on a queue, then publish a message:'),
+    copyable(`curl -s -X POST ${server}/api/v1/webhooks -H 'Content-Type: application/json' -d '{"queue":"orders","url":"https://example.com/hook"}'`),
+    copyable(`curl -s -X POST ${server}/api/v1/queues/orders/messages -H 'Content-Type: application/json' -d '{"order":1}'`),
+    h('p', { class: 'dim' }, 'No receiver at hand? ', h('code', null, 'pushlease listen'), ' prints what it is sent.'));
+}
+
+const instanceColumns = [
+  { head: 'Instance', cell: (i) => [i.name, i.this && h('span', { class: 'dim' }, ' (answers here)')] },
+  { head: 'State', cell: (i) => (!i.alive ? badge('warn', 'silent') : i.ready ? badge('ok', 'ready') : badge('bad', 'not ready', i.trouble)) },
+  { head: 'In flight', num: true, cell: (i) => number(i.in_flight) },
+  { head: 'Queues', num: true, low: true, cell: (i) => number(i.queues) },
+  { head: 'Version', low: true, cell: (i) => i.version || '–' },
+  { head: 'Mode', lower: true, cell: (i) => i.mode },
+  { head: 'Up since', low: true, cell: (i) => when(i.started_at) },
+  { head: 'Seen', lower: true, cell: (i) => when(i.seen_at) },
+];
+

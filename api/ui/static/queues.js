@@ -1,0 +1,142 @@
+// Queues, and one of them.
+import { badge, card, empty, facts, h, plot, table } from './dom.js';
+import { Fault, all, ask, get, part } from './api.js';
+import { answer, clock, number, plural, seconds, span, took, when } from './words.js';
+
+export function queueColumns(c) {
+  return [
+    { head: 'Queue', cell: (q) => h('a', { href: c.href('queues', q.name) }, q.name) },
+    { head: 'State', cell: (q) => stateOf(q) },
+    { head: 'Waiting', num: true, cell: (q) => depth(q, 'visible') },
+    { head: 'In flight', num: true, low: true, cell: (q) => depth(q, 'in_flight') },
+    { head: 'Delayed', num: true, low: true, cell: (q) => depth(q, 'delayed') },
+    { head: 'Dead', num: true, cell: (q) => deadLink(c, q) },
+    { head: 'Webhooks', num: true, lower: true, cell: (q) => number(q.webhooks.length) },
+    { head: 'Seen', lower: true, wide: true, cell: (q) => plot(c.seen.get(`queue ${q.name}`), `Messages on ${q.name} since this page was opened`) },
+  ];
+}
+
+function depth(q, name) {
+  if (!q.depth) return h('span', { class: 'dim', title: q.exists ? 'Storage did not count it.' : 'It does not exist yet: the first message makes it.' }, '–');
+  return h('span', { title: q.depth.exact ? null : 'Storage only estimates this.' }, `${q.depth.exact || name === 'in_flight' ? '' : '≈'}${number(q.depth[name])}`);
+}
+
+function deadLink(c, q) {
+  const d = q.dead_letters;
+  if (!d) return '–';
+  if (!d.waiting) return h('span', { class: 'dim' }, '0');
+  return h('a', { class: d.level === 'ok' ? 'some' : 'many', href: c.href('dead-letters', { queue: q.name }), title: d.text }, `${number(d.waiting)}${d.exact ? '' : '+'}`);
+}
+
+const failing = (p) => p?.last_error && Date.parse(p.last_error_at) >= Date.parse(p.last_poll_at ?? 0);
+
+function stateOf(q) {
+  if (failing(q.poller)) return badge('bad', 'can\'t receive', q.poller.last_error);
+  if (q.held) return badge('warn', 'held', 'Its last webhook was deleted while messages were on it.');
+  if (!q.exists) return badge('off', 'not yet made', 'The first message makes it.');
+  if (q.webhooks.length === 0) return badge('off', 'no webhook');
+  if (!q.webhooks.some((w) => w.enabled)) return badge('warn', 'all disabled');
+  if (!q.poller?.polling) return badge('wait', 'not polled', 'This process does not receive from it at present: its webhooks can\'t be sent to, or another process does.');
+  return badge('ok', 'received');
+}
+
+export function queues(_, c) {
+  return {
+    title: 'Queues', api: '/queues?limit=500',
+    async load() {
+      const list = await all('/queues');
+      for (const q of list) c.seen.note(`queue ${q.name}`, q.depth?.total ?? 0);
+      return list;
+    },
+    draw: (list) => (list.length ? [card(null, table('Queues', queueColumns(c), list, (q) => q.name)),
+      list.more && h('p', { class: 'foot' }, 'There are more than 5,000; find one with the field above.')]
+      : empty('There is no queue yet. The first message that is published to one makes it:', `curl -s -X POST ${location.origin}/api/v1/queues/orders/messages -H 'Content-Type: application/json' -d '{"order":1}'`)),
+  };
+}
+
+export function queue(at, c) {
+  const name = at.id;
+  const match = { answer: null };
+  return {
+    title: name, above: ['#/queues', 'Queues'], api: `/queues/${part(name)}`,
+    async load() {
+      const [q, attempts, hooks] = await Promise.all([get(`/queues/${part(name)}`), get('/attempts', { queue: name, limit: 20 }), all('/webhooks', { queue: name })]);
+      c.seen.note(`queue ${name}`, q.depth?.total ?? 0);
+      hooks.forEach((w) => c.names.set(w.id, w.name));
+      return { q, attempts: attempts.data, hooks };
+    },
+    draw: ({ q, attempts, hooks }) => [
+      failing(q.poller) && h('div', { class: 'notice bad' }, h('strong', null, 'It can\'t be received from. '), q.poller.last_error, ' (', when(q.poller.last_error_at), ')'),
+      q.held && h('div', { class: 'notice warn' }, h('strong', null, 'Its messages are held. '), 'Its last webhook was deleted ', when(q.held.since), ', while messages were on it. A webhook that is registered here gets them; otherwise they become dead letters before they expire.'),
+      q.poller?.gone_at && h('div', { class: 'notice warn' }, 'Somebody deleted this queue ', when(q.poller.gone_at), ', with all that was on it. The next publish creates it anew.'),
+      h('div', { class: 'tiles' },
+        tile('Waiting', depth(q, 'visible'), plot(c.seen.get(`queue ${name}`), 'All messages on it since this page was opened')),
+        tile('In flight here', depth(q, 'in_flight')), tile('Delayed', depth(q, 'delayed')), tile('Dead letters', deadLink(c, q))),
+      card('Webhooks', hooks.length ? table('Webhooks', hookColumns(c), hooks, (w) => w.id)
+        : empty('No webhook takes its messages. Register one:', `curl -s -X POST ${location.origin}/api/v1/webhooks -H 'Content-Type: application/json' -d '{"queue":"${name}","url":"https://example.com/hook"}'`)),
+      h('div', { class: 'two' }, lease(q), matchBox(name, c, match)),
+      card('Last attempts', attempts.length ? table('Last attempts', attemptColumns(c), attempts, (a) => `${a.message_id} ${a.webhook_id} ${a.generation} ${a.number} ${a.started_at}`) : h('p', { class: 'dim' }, 'There was no attempt yet.')),
+    ],
+  };
+}
+
+const tile = (text, value, line) => h('div', { class: 'tile' }, h('span', { class: 'name' }, text), h('strong', null, value), line);
+
+const hookColumns = (c) => [
+  { head: 'Webhook', cell: (w) => h('a', { href: c.href('webhooks', w.id) }, w.name || w.id) },
+  { head: 'State', cell: (w) => badge(w.enabled ? (w.status?.state === 'failing' ? 'bad' : 'ok') : 'off', w.enabled ? w.status?.state ?? 'enabled' : 'disabled') },
+  { head: 'URL', low: true, cell: (w) => h('span', { class: 'url' }, w.url) },
+];
+
+// attemptColumns are those of attempts wherever they are listed.
+export const attemptColumns = (c, without) => [
+  { head: 'When', cell: (a) => h('a', { href: c.href('messages', a.message_id, { queue: a.queue }), title: `Message ${a.message_id}` }, clock(a.started_at)) },
+  { head: 'Answer', cell: (a) => answer(a) },
+  { head: 'Then', cell: (a) => h('span', { title: a.explanation }, thenOf(a)) },
+  without !== 'webhook' && { head: 'Webhook', low: true, cell: (a) => h('a', { href: c.href('webhooks', a.webhook_id) }, c.called(a.webhook_id)) },
+  { head: 'Try', num: true, lower: true, cell: (a) => `${a.number}${a.generation ? ` of replay ${a.generation}` : ''}` },
+  { head: 'Took', num: true, low: true, cell: (a) => took(a.duration) },
+].filter(Boolean);
+
+function thenOf(a) {
+  if (a.action === 'complete') return 'delivered';
+  if (a.action === 'abandon') return ['again ', when(a.next_at) ?? `after ${span(seconds(a.delay ?? '0s'))}`];
+  return { 'dead-letter': 'dead letter', hold: 'held', 'no-verdict': 'no verdict' }[a.action] ?? a.action;
+}
+
+function lease(q) {
+  const r = q.recommendation, p = q.processing, d = q.deletions;
+  return card('Lease and poller', facts(
+    ['Lease', q.lease && [took(q.lease), q.lease_mode && ` (${q.lease_mode})`]],
+    ['Why', r?.reasoning],
+    ['Messages take', p?.samples ? [took(p.p50), ' median, ', took(p.p95), ' p95, ', took(p.p99), ` p99 of ${plural(p.samples, 'message')}`] : null],
+    ['At risk', r?.at_risk ? badge('warn', `slow messages take ${Math.round(100 * r.utilisation)} % of the lease`) : null],
+    ['Deletes', d && d.total ? `${number(d.successful)} of ${number(d.total)} worked${d.unverified ? `, ${number(d.unverified)} had to be repeated` : ''}` : null],
+    ['Encoding', q.encoding],
+    ['Last look', q.poller?.last_poll_at && when(q.poller.last_poll_at)],
+    ['Last error', q.poller?.last_error && [q.poller.last_error, ' (', when(q.poller.last_error_at), ')']],
+  ));
+}
+
+// matchBox says which webhooks would take a message, without sending anything.
+function matchBox(name, c, match) {
+  const submit = async (e) => {
+    e.preventDefault();
+    const body = e.target.elements.body.value;
+    try {
+      match.answer = await ask('POST', `/queues/${part(name)}/match`, { body, type: body.trimStart().startsWith('{') || body.trimStart().startsWith('[') ? 'application/json' : 'text/plain' });
+    } catch (f) {
+      if (!(f instanceof Fault)) throw f;
+      match.answer = { fault: [f.message, ...f.cures].join(' ') };
+    }
+    c.redraw();
+  };
+  const m = match.answer;
+  return card('Who would take it?', h('form', { class: 'match', on: { submit } },
+    h('label', { for: 'match' }, 'A message; nothing is published or sent'),
+    h('textarea', { id: 'match', name: 'body', rows: 4, required: true, spellcheck: 'false', placeholder: '{"specversion":"1.0","type":"order.paid", …}' }),
+    h('button', { type: 'submit' }, 'Ask')),
+  h('div', { 'aria-live': 'polite' }, m && (m.fault ? h('p', { class: 'wrong' }, m.fault) : [h('p', null, badge({ delivered: 'ok', held: 'warn', unmatched: 'off' }[m.outcome] ?? 'bad', m.outcome), ' ', m.text),
+    h('ul', { class: 'plain' }, m.webhooks.map((w) => h('li', null, badge(w.takes ? 'ok' : 'off', w.takes ? 'takes it' : 'does not'), ' ', h('a', { href: c.href('webhooks', w.webhook_id) }, w.name || w.webhook_id), ' ', h('span', { class: 'dim' }, w.reason))))])));
+}
+

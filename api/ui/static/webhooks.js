@@ -1,0 +1,138 @@
+// Webhooks, and one of them.
+import { badge, button, card, copyable, empty, facts, h, plot, table } from './dom.js';
+import { all, get, part } from './api.js';
+import { answer, fares, number, rate, took, when } from './words.js';
+import { confirm } from './dialogs.js';
+import { attemptColumns } from './queues.js';
+
+export function webhookColumns(c) {
+  return [
+    { head: 'Webhook', cell: (w) => h('a', { href: c.href('webhooks', w.id), title: w.id }, w.name || w.id) },
+    { head: 'State', cell: (w) => fares(w) },
+    { head: 'Queue', low: true, cell: (w) => h('a', { href: c.href('queues', w.queue) }, w.queue) },
+    { head: 'Rate', num: true, cell: (w) => (w.status ? rate(w.status.rate_per_second) : '–') },
+    { head: 'In flight', num: true, lower: true, cell: (w) => (w.status ? h('span', { title: `${w.status.window} may be, at most ${w.status.concurrency}` }, `${w.status.in_flight}/${w.status.window}`) : '–') },
+    { head: 'Takes', num: true, low: true, cell: (w) => (w.status?.latency ? took(w.status.latency) : '–') },
+    { head: 'Delivered', num: true, low: true, cell: (w) => number(w.status?.delivered) },
+    { head: 'Failed', num: true, lower: true, cell: (w) => (w.status ? number(w.status.failed + w.status.refused) : '–') },
+    { head: 'Seen', lower: true, wide: true, cell: (w) => plot(c.seen.get(`webhook ${w.id}`), 'POSTs a second since this page was opened') },
+  ];
+}
+
+export function webhooks(at, c) {
+  return {
+    title: 'Webhooks', api: '/webhooks?limit=500',
+    async load() {
+      const list = await all('/webhooks', { queue: at.query.queue });
+      for (const w of list) { c.seen.note(`webhook ${w.id}`, w.status?.rate_per_second ?? 0); c.names.set(w.id, w.name); }
+      return list;
+    },
+    draw: (list) => [
+      list.unreadable.map((u) => h('div', { class: 'notice bad' }, h('strong', null, `The registration ${u.id} can't be read. `), u.problem)),
+      list.length ? card(null, table('Webhooks', webhookColumns(c), list, (w) => w.id))
+        : empty('No webhook is registered. Register the first one:', `curl -s -X POST ${location.origin}/api/v1/webhooks -H 'Content-Type: application/json' -d '{"queue":"orders","url":"https://example.com/hook"}'`),
+      h('p', { class: 'foot' }, 'Rates and counters are those of the process that answers, since it started.'),
+    ],
+  };
+}
+
+// switchWebhook enables a webhook, or disables it when somebody confirms that.
+export async function switchWebhook(c, w) {
+  const name = w.name || w.id;
+  if (w.enabled && !await confirm({ title: `Disable ${name}?`, ok: 'Disable', danger: true, body: [h('p', null, 'Nothing is sent to it any more. Its messages are held, attempts untouched, until it is enabled; those that would expire become dead letters.')] })) return;
+  await c.act(`${name} is ${w.enabled ? 'disabled' : 'enabled'}.`, 'POST', `/webhooks/${part(w.id)}/${w.enabled ? 'disable' : 'enable'}`);
+}
+
+export function webhook(at, c) {
+  const id = at.id, path = `/webhooks/${part(id)}`;
+  const view = {
+    title: id, above: ['#/webhooks', 'Webhooks'], api: path, test: null, secret: null,
+    async load() {
+      const [w, attempts, dead] = await Promise.all([get(path), get('/attempts', { webhook: id, limit: 20 }), get('/dead-letters', { webhook: id, limit: 5, status: 'waiting' })]);
+      c.names.set(id, w.name);
+      c.seen.note(`webhook ${id}`, w.status?.rate_per_second ?? 0);
+      view.title = w.name || id;
+      return { w, attempts: attempts.data, dead };
+    },
+    tools() {
+      const w = view.data?.w;
+      if (!w || !c.can('operate')) return null;
+      return [button(w.enabled ? 'Disable' : 'Enable', () => switchWebhook(c, w), { class: w.enabled ? '' : 'main', 'data-key': 'e' }),
+        button('Send a test', () => test(view, c), { 'data-key': 't' }),
+        c.can('admin') && button('Rotate secret', () => rotate(view, c))];
+    },
+    draw: ({ w, attempts, dead }) => [
+      view.secret && h('div', { class: 'notice warn' }, h('strong', null, 'The new secret, shown this once: '), copyable(view.secret), button('I have it', () => { view.secret = null; c.redraw(); }, { class: 'quiet' })),
+      view.test && testCard(view, c),
+      h('div', { class: 'state' }, fares(w), h('p', null, w.status?.text ?? (w.enabled ? 'This process has not sent to it since it started.' : 'Nothing is sent to it until it is enabled.'), w.status?.until && [' Until ', when(w.status.until), '.'])),
+      w.status && tiles(w.status, id, c),
+      dead.data.length > 0 && h('p', { class: 'notice warn' }, h('a', { href: c.href('dead-letters', { webhook: id }) }, `${dead.data.length}${dead.next_cursor ? ' or more' : ''} dead ${dead.data.length === 1 ? 'letter' : 'letters'} of it`), ' wait to be replayed or deleted.'),
+      h('div', { class: 'two' }, flowCard(w), config(w, c)),
+      card('Last attempts', attempts.length ? table('Last attempts', attemptColumns(c, 'webhook'), attempts, (a) => `${a.message_id} ${a.generation} ${a.number} ${a.started_at}`) : h('p', { class: 'dim' }, 'There was no attempt yet.')),
+      h('p', { class: 'foot' }, 'Rates and counters are those of ', h('code', null, w.status?.instance ?? c.me.instance), ', since it started.'),
+    ],
+  };
+  return view;
+}
+
+function tiles(s, id, c) {
+  const tile = (text, value, line, kind) => h('div', { class: `tile ${kind ?? ''}` }, h('span', { class: 'name' }, text), h('strong', null, value), line);
+  return h('div', { class: 'tiles' },
+    tile('Rate', rate(s.rate_per_second), plot(c.seen.get(`webhook ${id}`), 'POSTs a second since this page was opened')),
+    tile('In flight', `${s.in_flight} of ${s.window}`), tile('Takes', s.latency ? took(s.latency) : '–'),
+    tile('Delivered', number(s.delivered)), tile('Refused', number(s.refused), null, s.refused ? 'warn' : ''), tile('Failed', number(s.failed), null, s.failed ? 'warn' : ''));
+}
+
+function flowCard(w) {
+  const s = w.status;
+  return card('How it is sent to', facts(
+    ['Breaker', s && [badge({ closed: 'ok', open: 'bad' }[s.breaker.state] ?? 'wait', s.breaker.state), s.breaker.samples ? ` ${s.breaker.failures} of the last minute's ${s.breaker.samples} POSTs failed` : '', s.breaker.since && [', since ', when(s.breaker.since)]]],
+    ['Next probe', s?.breaker.next_probe && when(s.breaker.next_probe)],
+    ['Window', s && `${s.window} at once now, at most ${s.concurrency}`],
+    ['Learned rate', s?.learned_rate && [`${rate(s.learned_rate.per_second)}, since `, when(s.learned_rate.since), `; ${number(s.learned_rate.throttled)} answers said too much`]],
+    ['Rate limit', w.flow.rate ? `${w.flow.rate}/s, bursts of ${w.flow.burst || Math.max(1, w.flow.rate)}` : 'none'],
+    ['Waiting here', s?.waiting ? number(s.waiting) : null],
+    ['Postponed', s?.postponed ? number(s.postponed) : null],
+    ['Last 2xx', s?.last_success_at && when(s.last_success_at)],
+    ['Last failure', s?.last_failure_at && when(s.last_failure_at)],
+    ['Failing since', s?.failing_since && [when(s.failing_since), `, ${number(s.failed_messages)} messages`]],
+  ));
+}
+
+function config(w, c) {
+  const b = w.policy.backoff, filter = Object.entries(w.filter).filter(([, v]) => v?.length);
+  return card('Registration', facts(
+    ['Id', h('code', null, w.id)], ['Queue', h('a', { href: c.href('queues', w.queue) }, w.queue)], ['URL', h('code', { class: 'url' }, w.url)],
+    ['Timeout', took(w.timeout)], ['Format', w.format],
+    ['Takes', filter.length ? h('code', null, JSON.stringify(w.filter)) : 'every message'],
+    ['Attempts', [`${w.policy.max_attempts} within `, took(w.policy.max_age), ` (${w.policy.preset})`]],
+    ['Delays', b.delays ? b.delays.join(', ') : `${b.initial} × ${b.factor}, up to ${b.max}`],
+    ['Rules', w.policy.rules?.length ? h('ol', { class: 'plain' }, w.policy.rules.map((r) => h('li', null, h('code', null, r.match), r.body_contains && [' with ', h('q', null, r.body_contains)], ` → ${r.action}`))) : 'the usual ones'],
+    ['Headers', Object.keys(w.headers).length ? Object.keys(w.headers).join(', ') : null],
+    ['Secrets', h('ul', { class: 'plain' }, w.secrets.map((s) => h('li', null, 'from ', when(s.created_at), s.expires_at && [', signs until ', when(s.expires_at)])))],
+    ['Changed', when(w.updated_at)], ['Registered', when(w.created_at)],
+  ));
+}
+
+async function test(view, c) {
+  view.test = { running: true };
+  c.redraw();
+  view.test = await c.act(null, 'POST', `${view.api}/test`);
+  c.redraw();
+}
+
+function testCard(view, c) {
+  const t = view.test;
+  if (t.running) return card('Test', h('p', { 'aria-busy': 'true' }, 'The test is on its way…'));
+  return card('Test', h('p', null, answer(t), ' in ', took(t.duration), t.error && `: ${t.error}`), h('p', null, `${t.decision.explanation}`),
+    t.snippet && h('pre', { class: 'foreign', tabindex: '0' }, t.snippet), h('p', { class: 'dim' }, 'Nothing was stored, and the webhook stays as it is.'),
+    button('Close', () => { view.test = null; c.redraw(); }, { class: 'quiet' }));
+}
+
+async function rotate(view, c) {
+  const yes = await confirm({ title: 'Rotate the secret?', ok: 'Rotate', danger: true, body: [h('p', null, 'A new secret signs at once, beside the old one, for 24 hours. Give the new one to the receiver within that time.')] });
+  if (!yes) return;
+  const answered = await c.act('The secret is rotated.', 'POST', `${view.api}/rotate-secret`, { overlap: '24h' });
+  if (answered) { view.secret = answered.secret; c.redraw(); }
+}
+

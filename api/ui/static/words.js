@@ -1,0 +1,99 @@
+// How times, durations, numbers and states are said.
+import { badge, h } from './dom.js';
+
+// span says a number of seconds shortly.
+export function span(seconds) {
+  const s = Math.abs(seconds);
+  if (s < 1) return `${Math.round(s * 1000)} ms`;
+  if (s < 10 && s % 1 > 0.05) return `${s.toFixed(1)} s`;
+  if (s < 100) return `${Math.round(s)} s`;
+  if (s < 5400) return `${Math.round(s / 60)} min`;
+  if (s < 129600) return `${Math.round(s / 3600)} h`;
+  return `${Math.round(s / 86400)} days`;
+}
+
+const unit = { h: 3600, m: 60, s: 1, ms: 1e-3, 'µs': 1e-6, us: 1e-6, ns: 1e-9 };
+
+// seconds reads a Go duration, such as 1m30.5s.
+export function seconds(duration) {
+  let sum = 0;
+  for (const [, n, u] of String(duration).matchAll(/([\d.]+)(h|ms|m|s|µs|us|ns)/g)) sum += n * unit[u];
+  return sum;
+}
+
+// took says a Go duration shortly, with the exact one as title.
+export function took(duration) {
+  return duration && h('span', { title: duration }, span(seconds(duration)));
+}
+
+export const number = (n) => (typeof n === 'number' ? n.toLocaleString('en') : '–');
+
+export const rate = (n) => (n === 0 ? '0/s' : n < 10 ? `${n.toFixed(n < 1 ? 2 : 1)}/s` : `${Math.round(n)}/s`);
+
+// relative says when a time is, as seen from now.
+export function relative(at, now = Date.now()) {
+  const s = (at - now) / 1000;
+  if (Math.abs(s) < 1) return 'now';
+  return s < 0 ? `${span(Math.max(1, Math.round(-s)))} ago` : `in ${span(Math.max(1, Math.round(s)))}`;
+}
+
+// when is a time: relative, kept so by tick, with the exact one as title.
+export function when(iso) {
+  if (!iso) return null;
+  const at = Date.parse(iso);
+  return h('time', { datetime: iso, title: exact(at) }, relative(at));
+}
+
+export function exact(at) {
+  return `${new Date(at).toISOString().replace('T', ' ').replace('Z', ' UTC')} · here ${new Date(at).toLocaleString()}`;
+}
+
+// clock is the time of day of a time, with the exact one as title.
+export function clock(iso) {
+  const d = new Date(iso);
+  const day = d.toDateString() === new Date().toDateString() ? '' : `${d.toISOString().slice(5, 10)} `;
+  return h('time', { datetime: iso, title: exact(d.getTime()), 'data-exact': true }, day + d.toLocaleTimeString('en-GB'));
+}
+
+// tick says all relative times anew.
+export function tick() {
+  for (const t of document.querySelectorAll('time:not([data-exact])')) {
+    const text = relative(Date.parse(t.dateTime));
+    if (t.textContent !== text) t.textContent = text;
+  }
+}
+
+// sentence is the first one of a text.
+export const sentence = (text) => (text ?? '').split(/(?<=[.!?])\s+(?=[A-Z])/)[0];
+
+export const plural = (n, one, many = `${one}s`) => `${number(n)} ${n === 1 ? one : many}`;
+
+// refuses reports whether a webhook that looks healthy refuses half of what it lately got.
+export const refuses = (s) => !!s && ['healthy', 'busy'].includes(s.state) && s.recent_refused > 0 && 2 * s.recent_refused >= s.recent_posts;
+
+// fares is how a webhook is.
+export function fares(w) {
+  if (!w.enabled) return w.disabled_reason && w.disabled_reason !== 'operator' ? badge('bad', `disabled: ${w.disabled_reason}`) : badge('off', 'disabled');
+  const s = w.status;
+  if (!s) return badge('off', 'not met yet', 'This process has not sent to it since it started.');
+  if (refuses(s)) return badge('warn', `refuses ${s.recent_refused} of ${s.recent_posts}`, s.text);
+  const kind = { healthy: 'ok', busy: 'info', limited: 'warn', paused: 'wait', probing: 'wait', failing: 'bad', disabled: 'off' }[s.state] ?? 'info';
+  return badge(kind, s.state, s.text);
+}
+
+const kinds = {
+  delivered: 'ok', pending: 'wait', held: 'warn', dead_lettering: 'bad', dead_lettered: 'bad', published: 'info', unmatched: 'off', duplicate: 'off', withdrawn: 'off',
+  replayed: 'info', attempt: 'info', waiting: 'bad', replaying: 'wait', running: 'wait', done: 'ok', canceled: 'off', failed: 'bad', dry_run: 'info',
+};
+
+// state is the state of a delivery, a dead letter or a job.
+export const state = (name) => badge(kinds[name] ?? 'info', String(name).replaceAll('_', ' '));
+
+// answer is what a webhook answered, or why there is none.
+export function answer(a) {
+  if (a.status) return badge(a.status < 300 ? 'ok' : a.status < 500 && a.status !== 429 && a.status !== 408 ? 'bad' : 'warn', String(a.status));
+  return a.error_class ? badge('warn', a.error_class) : badge('off', 'no answer');
+}
+
+// short is an id where there is little room; the link that it stands in has all of it.
+export const short = (id) => (id.length > 14 ? `${id.slice(0, 11)}…` : id);

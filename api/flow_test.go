@@ -25,7 +25,7 @@ func TestStatusSaysWhyAndWhatNext(t *testing.T) {
 	}{
 		{name: "healthy", state: status.Webhook{State: status.Healthy}, want: status.Healthy, text: []string{"It is sent to as messages come."}, not: "enable"},
 		{name: "healthy and failing", state: status.Webhook{State: status.Healthy, Failing: policy.AutoDisableState{FailingSince: at, FailedMessages: 3}}, want: status.Healthy,
-			text: []string{"No 2xx was seen by instance one since 2026-05-06T03:00:00Z, and 3 messages that failed", "disabled at 2026-05-11T03:00:00Z or after 20 failed"}},
+			text: []string{"No 2xx was seen by instance one since 2026-05-06T03:00:00Z, while attempts of 3 messages failed", "disabled at 2026-05-11T03:00:00Z or when those of 20 messages have failed"}},
 		{name: "busy", state: status.Webhook{State: status.Busy, InFlight: 4, Window: 4, Concurrency: 64}, want: status.Busy, text: []string{"4 POSTs are in flight", "grow to 64"}},
 		{name: "healthy and refusing", state: status.Webhook{State: status.Healthy, RecentPosts: 40, RecentRefused: 38}, want: status.Healthy,
 			text: []string{"It is sent to as messages come. It refused 38 of the 40 POSTs that instance one made to it", "GET /api/v1/attempts?webhook=wh_"}},

@@ -143,9 +143,9 @@ func (t flowText) failing() string {
 	if st.FailingSince.IsZero() || t.s.State == status.Disabled {
 		return ""
 	}
-	text := fmt.Sprintf("No 2xx was seen by %s since %s, and %s that failed.", t.who(), web.Stamp(st.FailingSince), messagesOf(st.FailedMessages))
+	text := fmt.Sprintf("No 2xx was seen by %s since %s, while attempts of %s failed.", t.who(), web.Stamp(st.FailingSince), messagesOf(st.FailedMessages))
 	if after := time.Duration(flow.AutoDisableAfter); after > 0 {
-		text += fmt.Sprintf(" If that goes on, it is disabled at %s or after %d failed messages, whichever is later.", web.Stamp(st.FailingSince.Add(after)), flow.AutoDisableMinFailures)
+		text += fmt.Sprintf(" If that goes on, it is disabled at %s or when those of %d messages have failed, whichever is later.", web.Stamp(st.FailingSince.Add(after)), flow.AutoDisableMinFailures)
 	}
 	return text
 }

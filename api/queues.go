@@ -60,7 +60,9 @@ func newDepthView(d queue.Depth, s status.Queue) *depthView {
 }
 
 type pollerView struct {
-	Polling     bool      `json:"polling"`
+	Polling bool `json:"polling"`
+	// Hosted: the Functions host calls for its messages, by a trigger or for the pump.
+	Hosted      bool      `json:"hosted"`
 	InFlight    int       `json:"in_flight"`
 	Webhooks    int       `json:"webhooks"`
 	LastPollAt  time.Time `json:"last_poll_at,omitzero"`
@@ -175,7 +177,7 @@ func (a *API) queueView(ctx context.Context, name string, webhooks []queueWebhoo
 	if ok {
 		view.Lease = policy.Duration(s.Lease)
 		view.Poller = &pollerView{
-			Polling: s.Polling, InFlight: s.InFlight, Webhooks: s.Webhooks, LastPollAt: web.UTC(s.LastPollAt),
+			Polling: s.Polling, Hosted: a.Hosted && !s.Polling && s.Webhooks > 0, InFlight: s.InFlight, Webhooks: s.Webhooks, LastPollAt: web.UTC(s.LastPollAt),
 			LastError: s.LastError, LastErrorAt: web.UTC(s.LastErrorAt), GoneAt: web.UTC(s.GoneAt),
 		}
 	}

@@ -29,19 +29,20 @@ type deadLetterGroups struct {
 func newDeadLettersSummaryCommand() *cobra.Command {
 	c, since := &client{}, &sinceFlag{}
 	var by string
-	filters := [][2]string{{"queue", "only those of this queue"}, {"webhook", "only those of this webhook's id"}, {"status", "only waiting, replaying or replayed ones"}}
+	filters := [][2]string{{"queue", "only those of this queue"}, {"webhook", "only those of this webhook's id"}, {"status", "only waiting, replaying or replayed ones, or all"}}
 	cmd := &cobra.Command{
 		Use:   "summary",
 		Short: "Count dead letters by what they have in common, the most first",
 		Long: `Where to begin when there are many: by reason, queue, webhook, answer (the status or
 error class of the last attempt) or cause (the description, without what differs from
-message to message). With the example's id, dead-letters get says more.`,
-		Example: "  pushlease dead-letters summary\n  pushlease dead-letters summary --by cause --queue orders --status waiting --since 24h",
+message to message). With the example's id, dead-letters get says more. Those that wait are
+counted; --status all counts also those that were replayed, which are kept for a while.`,
+		Example: "  pushlease dead-letters summary\n  pushlease dead-letters summary --by cause --queue orders --status all --since 24h",
 		Args:    arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			query := url.Values{"group_by": {by}}
 			for _, f := range filters {
-				if v := cmd.Flags().Lookup(f[0]).Value.String(); v != "" {
+				if v := cmd.Flags().Lookup(f[0]).Value.String(); v != "" && (f[0] != "status" || v != "all") {
 					query.Set(f[0], v)
 				}
 			}
@@ -60,7 +61,7 @@ message to message). With the example's id, dead-letters get says more.`,
 	}
 	cmd.Flags().StringVar(&by, "by", "reason", "what to group by: reason, queue, webhook, answer or cause")
 	for _, f := range filters {
-		cmd.Flags().String(f[0], "", f[1])
+		cmd.Flags().String(f[0], map[string]string{"status": "waiting"}[f[0]], f[1])
 	}
 	cmd.Flags().Var(since, "since", "only those of so long, such as 30m or 24h")
 	c.addFlags(cmd)

@@ -346,9 +346,13 @@ func TestThePollerLeavesTriggersToTheHost(t *testing.T) {
 	if calls, _ := h.host.Calls("dispatch-" + triggered); calls != 10 {
 		t.Errorf("the host called for %d of 10 messages: the rest were polled", calls)
 	}
-	var q struct{ Polling bool }
-	h.call(http.MethodGet, "/api/v1/queues/"+triggered, "", http.StatusOK, &q)
-	if q.Polling {
-		t.Error("the queue with a trigger is polled")
+	for name, hosted := range map[string]bool{triggered: true, polled: false} {
+		var q struct {
+			Poller struct{ Polling, Hosted bool }
+		}
+		h.call(http.MethodGet, "/api/v1/queues/"+name, "", http.StatusOK, &q)
+		if q.Poller.Hosted != hosted || q.Poller.Polling == hosted {
+			t.Errorf("%s: %+v", name, q)
+		}
 	}
 }

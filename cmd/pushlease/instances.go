@@ -40,9 +40,10 @@ func (i instanceRow) state() string {
 func newInstancesCommand() *cobra.Command {
 	c := &client{}
 	cmd := &cobra.Command{
-		Use:     "instances",
-		Short:   "List the processes that work on the same storage",
-		Long:    "Each process says once a minute that it is there. One that was killed is told of for a day.",
+		Use:   "instances",
+		Short: "List the processes that work on the same storage",
+		Long: `Each process says once a minute that it is there, and how it fares: AS OF is when it last did.
+One that was killed is told of for a day.`,
 		Example: "  pushlease instances\n  pushlease instances -o json",
 		Args:    arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -61,9 +62,9 @@ func newInstancesCommand() *cobra.Command {
 			}
 			var cells [][]string
 			for _, i := range list.Data {
-				cells = append(cells, []string{i.Name, i.Mode, i.Version, clock(i.StartedAt), strconv.Itoa(i.Queues), strconv.Itoa(i.InFlight), i.state()})
+				cells = append(cells, []string{i.Name, i.Mode, i.Version, clock(i.StartedAt), strconv.Itoa(i.Queues), strconv.Itoa(i.InFlight), clock(i.SeenAt), i.state()})
 			}
-			return table(cmd.OutOrStdout(), []string{"INSTANCE", "MODE", "VERSION", "STARTED", "QUEUES", "IN FLIGHT", "STATE"}, cells)
+			return table(cmd.OutOrStdout(), []string{"INSTANCE", "MODE", "VERSION", "STARTED", "QUEUES", "IN FLIGHT", "AS OF", "STATE"}, cells)
 		},
 	}
 	c.addFlags(cmd)

@@ -92,6 +92,7 @@ func TestAQueueSaysWhoLooksAfterIt(t *testing.T) {
 		`{"name":"a","webhooks":[{"id":"w","enabled":true}]}`:                                                                                                 "no message yet",
 		`{"name":"a","exists":true,"webhooks":[{"id":"w","enabled":true}]}`:                                                                                   "not polled here",
 		`{"name":"a","exists":true,"webhooks":[{"id":"w","enabled":true}],"poller":{"polling":true,"last_error":"x","last_error_at":"2026-01-01T00:00:00Z"}}`: "failing",
+		`{"name":"a","exists":true,"webhooks":[{"id":"w","enabled":true}],"poller":{"polling":false,"hosted":true}}`:                                          "by the Functions host",
 		`{"name":"a","exists":true,"dead_letters":{"waiting":1001,"level":"critical"},"webhooks":[{"id":"w","enabled":true}],"poller":{"polling":true}}`:      "over 1001 (critical)",
 	} {
 		newFakeAPI(t, map[string]canned{"GET /api/v1/queues": {200, `{"data":[` + row + `],"next_cursor":null}`}})
@@ -152,6 +153,29 @@ func TestSinceIsHowLongAgo(t *testing.T) {
 		}
 		if r := execute(t, "", append(strings.Fields(list), "--since", "1h", "--from", "2026-01-31T00:00:00Z")...); r.code != exitUsage || !strings.Contains(r.err, "use one of them") {
 			t.Errorf("%s with both: %+v", list, r)
+		}
+	}
+}
+
+// A state that is up to a minute old says of when it is.
+func TestInstancesSayOfWhenTheirStateIs(t *testing.T) {
+	newFakeAPI(t, map[string]canned{"GET /api/v1/instances": {200, `{"data":[{"name":"one","alive":true,"ready":true,"started_at":"2026-01-01T00:00:00Z","seen_at":"2026-01-02T03:04:05Z"}]}`}})
+	if r := execute(t, "", "instances"); r.code != exitOK || !strings.Contains(r.out, "AS OF") || !strings.Contains(r.out, "2026-01-02T03:04:05Z") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// What was replayed is nothing to begin with.
+func TestASummaryCountsWhatWaits(t *testing.T) {
+	for args, query := range map[string]string{
+		"":                   "group_by=reason&status=waiting",
+		"--status all":       "group_by=reason",
+		"--status replaying": "group_by=reason&status=replaying",
+	} {
+		f := newFakeAPI(t, map[string]canned{"GET /api/v1/dead-letters/summary": {200, `{"total":0,"exact":true,"groups":[]}`}})
+		r := execute(t, "", append([]string{"dead-letters", "summary"}, strings.Fields(args)...)...)
+		if got := f.only(t).line; r.code != exitOK || got != "GET /api/v1/dead-letters/summary?"+query {
+			t.Errorf("%q: %s, %+v", args, got, r)
 		}
 	}
 }

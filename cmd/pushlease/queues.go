@@ -53,6 +53,7 @@ type queueRow struct {
 	} `json:"deletions"`
 	Poller *struct {
 		Polling     bool      `json:"polling"`
+		Hosted      bool      `json:"hosted"`
 		LastPollAt  time.Time `json:"last_poll_at"`
 		LastError   string    `json:"last_error"`
 		LastErrorAt time.Time `json:"last_error_at"`
@@ -141,6 +142,8 @@ func (q queueRow) state() string {
 		return "failing"
 	case q.Poller != nil && q.Poller.Polling:
 		return "polled"
+	case q.Poller != nil && q.Poller.Hosted:
+		return "by the Functions host"
 	}
 	return "not polled here"
 }

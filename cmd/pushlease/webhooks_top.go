@@ -335,19 +335,30 @@ func (c *webhooksTop) screen(w *strings.Builder, all []topRow) error {
 func topSummary(all []topRow) string {
 	counts, instance := map[string]int{}, ""
 	for _, r := range all {
-		counts[r.Status.State]++
+		counts[r.health()]++
 		instance = cmp.Or(instance, r.Status.Instance)
 	}
 	parts := []string{time.Now().UTC().Format("15:04:05Z")}
 	if instance != "" {
 		parts = append(parts, "seen by "+instance)
 	}
-	for _, state := range []string{"disabled", "failing", "probing", "paused", "limited", "busy", "healthy", "new"} {
+	for _, state := range []string{"disabled", "failing", "probing", "paused", "limited", "refusing", "without a 2xx", "busy", "healthy", "new"} {
 		if n := counts[state]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, state))
 		}
 	}
 	return strings.Join(parts, " · ")
+}
+
+// health is the state, or what is wrong though the state is a good one.
+func (r topRow) health() string {
+	switch {
+	case r.Status.refuses():
+		return "refusing"
+	case r.Status.State == "healthy" && !r.Status.FailingSince.IsZero():
+		return "without a 2xx"
+	}
+	return r.Status.State
 }
 
 func (r topRow) cells() []string {

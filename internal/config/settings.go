@@ -88,7 +88,7 @@ var table = named([]Setting{
 	{
 		Name: "api_keys", Secret: true, kind: list,
 		Help: "Who may use the API: a list of name:scope+scope:sha256-hex (comma-separated outside YAML). Scopes: publish, read, operate (replay, enable, purge), admin (webhooks and secrets). " +
-			"Make one with: pushlease api-key new. Without keys only loopback is served.",
+			"Make one with: pushlease api-key new. Without keys only loopback is served, and as an Azure Functions custom handler nobody.",
 		set:  func(c *Config, v string) (err error) { c.APIKeys, err = parseAPIKeys(v); return err },
 		show: func(c Config) string { return joinList(c.APIKeys) },
 	},

@@ -73,7 +73,7 @@ func TestBrokenStructuredEventsNameTheAttribute(t *testing.T) {
 		`"x"`:                 "body",
 		goodEvent + `{}`:      "body",
 		"{\"specversion\":\"1.0\",\"id\":\"\xff\",\"source\":\"/s\",\"type\":\"t\"}": "body",
-		`{"specversion":"1.0","id":"\ud800","source":"/s","type":"t"}`:               "body",
+		`{"specversion":"1.0","id":"\ud800","source":"/s","type":"t"}`:               "id",
 		`{"id":"7","source":"/s","type":"t"}`:                                        "specversion",
 		`{"specversion":"0.3","id":"7","source":"/s","type":"t"}`:                    "specversion",
 		`{"specversion":1.0,"id":"7","source":"/s","type":"t"}`:                      "specversion",
@@ -325,6 +325,7 @@ func TestPublishRefusesWhatStrictReceiversRefuse(t *testing.T) {
 	for text, field := range map[string]string{
 		event(`"source":"a b"`): "source", event(`"source":"/a%zz"`): "source", event(`"source":"http://[x"`): "source", event(`"source":"<a>"`): "source",
 		event(`"source":"/s","dataschema":"schemas/1"`): "dataschema", event(`"source":"/s","count":2147483648`): "count", event(`"source":"/s","count":-2147483649`): "count",
+		event(`"source":"/s","subject":"\ud800"`): "subject", event(`"source":"/s","note":"a\udc00"`): "note", event(`"source":"/\ud800"`): "source",
 	} {
 		h := newHarness(t)
 		if a := h.do(http.StatusUnprocessableEntity, "POST", publishTarget, text, "Content-Type", eventMedia); !strings.Contains(string(a.body), `"`+field+`"`) {

@@ -55,7 +55,7 @@ func (n *node) child(name string) *node {
 		n.read = true
 		n.members = map[string]*node{}
 		for key, value := range members(n.raw) {
-			if text, ok := unquote(key); ok {
+			if text, ok := Unquote(key); ok {
 				n.members[text] = &node{raw: value}
 			}
 		}

@@ -80,7 +80,7 @@ func eventOf(doc []byte) (Event, bool) {
 	var version, traceparent, tracestate string
 	names := make([]string, 0, 16)
 	for rawName, value := range members(doc) {
-		name, ok := unquote(rawName)
+		name, ok := Unquote(rawName)
 		if !ok || len(names) == maxMembers || slices.Contains(names, name) {
 			return Event{}, false
 		}
@@ -156,7 +156,7 @@ const (
 func attributeText(value []byte) (string, attributeKind) {
 	switch value[0] {
 	case '"':
-		if text, ok := unquote(value); ok {
+		if text, ok := Unquote(value); ok {
 			return text, usable
 		}
 		return "", unusable
@@ -220,7 +220,7 @@ func (e *Event) payload() (data []byte, contentType string, ok bool) {
 	case e.data != nil && string(e.data) != "null" && e.dataBase64 != nil:
 		return nil, "", false
 	case e.dataBase64 != nil:
-		text, ok := unquote(e.dataBase64)
+		text, ok := Unquote(e.dataBase64)
 		if !ok || strings.ContainsAny(text, "\r\n") {
 			return nil, "", false
 		}
@@ -236,7 +236,7 @@ func (e *Event) payload() (data []byte, contentType string, ok bool) {
 	case jsonType(contentType):
 		return e.data, contentType, true
 	}
-	text, ok := unquote(e.data)
+	text, ok := Unquote(e.data)
 	return []byte(text), contentType, ok && isUTF8Charset(contentType)
 }
 

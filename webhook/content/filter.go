@@ -194,8 +194,8 @@ func (op Op) within(got, want []byte) (bool, string) {
 	if op == OpContains && got[0] == '[' {
 		return among(want, got), "no element of the field has the value"
 	}
-	text, isText := unquote(got)
-	part, ok := unquote(want)
+	text, isText := Unquote(got)
+	part, ok := Unquote(want)
 	switch {
 	case !isText || !ok:
 		return false, "the field is not a text"
@@ -230,11 +230,11 @@ func compare(a, b []byte) (int, bool) {
 	if isNumber(a) && isNumber(b) {
 		return parseDecimal(string(a)).compare(parseDecimal(string(b))), true
 	}
-	x, isText := unquote(a)
+	x, isText := Unquote(a)
 	if !isText {
 		return 0, false
 	}
-	y, isText := unquote(b)
+	y, isText := Unquote(b)
 	return strings.Compare(x, y), isText
 }
 

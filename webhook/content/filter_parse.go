@@ -91,7 +91,7 @@ func (p *filterProblems) addOthers(more []FieldError) {
 func (p *filterProblems) object(at string, object []byte, known ...string) map[string][]byte {
 	fields := map[string][]byte{}
 	for rawName, value := range members(object) {
-		name, ok := unquote(rawName)
+		name, ok := Unquote(rawName)
 		field := join(at, name)
 		switch {
 		case !ok || !slices.Contains(known, name):
@@ -153,7 +153,7 @@ func (p *filterProblems) name(at string, value []byte) string {
 	if value == nil {
 		return ""
 	}
-	text, ok := unquote(value)
+	text, ok := Unquote(value)
 	if !ok {
 		p.add(at, "is not a text", "give a text")
 	}
@@ -232,7 +232,7 @@ func (p *filterProblems) scalar(at string, value []byte) bool {
 }
 
 func (p *filterProblems) shortText(at string, value []byte) bool {
-	text, ok := unquote(value)
+	text, ok := Unquote(value)
 	switch {
 	case !ok:
 		p.add(at, "is a text that is not Unicode", "give whole characters")

@@ -15,12 +15,12 @@ func gridEvent(document []byte) *Event {
 	wanted := map[string]*string{"id": &e.ID, "eventType": &e.Type, "topic": &e.Source, "subject": &e.Subject, "eventTime": &e.Time, "dataVersion": &version}
 	seen := map[string]bool{}
 	for name, value := range members(document) {
-		key, _ := unquote(name)
+		key, _ := Unquote(name)
 		to := wanted[key]
 		if to == nil {
 			continue
 		}
-		text, ok := unquote(value)
+		text, ok := Unquote(value)
 		if !ok && value[0] != 'n' || seen[key] {
 			return nil // it could be read in two ways
 		}

@@ -119,9 +119,9 @@ func skipString(doc []byte, i int) int {
 	return i + 1
 }
 
-// unquote returns the text that a JSON string stands for. It is false when raw is no
+// Unquote returns the text that a JSON string stands for. It is false when raw is no
 // string, or stands for no text: bytes that are not UTF-8, or half a surrogate pair.
-func unquote(raw []byte) (string, bool) {
+func Unquote(raw []byte) (string, bool) {
 	if raw[0] != '"' || !utf8.Valid(raw) {
 		return "", false
 	}

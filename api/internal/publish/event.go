@@ -170,9 +170,9 @@ func checkMember(name string, raw json.RawMessage) (what, cure string) {
 	case raw[0] != '"':
 		return "", ""
 	}
-	var text string
-	if err := json.Unmarshal(raw, &text); err != nil {
-		return "is not a text", textCure
+	text, ok := content.Unquote(raw)
+	if !ok {
+		return "has half a character (a lone surrogate), which CloudEvents does not allow", "write whole characters"
 	}
 	if name == "data_base64" {
 		if _, err := base64.StdEncoding.Strict().DecodeString(text); err != nil || strings.ContainsAny(text, "\r\n") {

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -66,4 +67,38 @@ func TestRefusalsOfSingleRequestsAreNoFaultOfTheAccount(t *testing.T) {
 	if err := w.fault(t.Context()); err != nil {
 		t.Errorf("the fault is %v", err)
 	}
+}
+
+// Where nothing is written, as under a host that can't bring anything, storage is away all the same.
+func TestStorageThatGivesNoAnswerIsAway(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		w := &writes{}
+		noAnswer := errors.New("no answer")
+		for range failedWrites {
+			if err := w.fault(t.Context()); err != nil {
+				t.Errorf("too early: %v", err)
+			}
+			w.note("table", "query", 0, context.Canceled) // our own doing
+			w.note("table", "query", 0, noAnswer)
+			w.note("queue", "receive", 200, nil)
+		}
+		if err := w.fault(t.Context()); err == nil || !strings.Contains(err.Error(), "requests to the table service had no answer") {
+			t.Errorf("the fault is %v", err)
+		}
+		w.note("table", "query", 404, nil)
+		if err := w.fault(t.Context()); err != nil {
+			t.Errorf("after an answer: %v", err)
+		}
+		for range failedWrites - 1 {
+			w.note("table", "query", 0, noAnswer)
+		}
+		if err := w.fault(t.Context()); err != nil {
+			t.Errorf("counted from before the answer: %v", err)
+		}
+		w.note("table", "query", 0, noAnswer)
+		time.Sleep(failedWriteAge)
+		if err := w.fault(t.Context()); err != nil {
+			t.Errorf("long after: %v", err)
+		}
+	})
 }

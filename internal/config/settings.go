@@ -107,7 +107,7 @@ var table = named([]Setting{
 	},
 	{
 		Name: "max_in_flight",
-		Help: "Most messages of all queues in work at a time, those that only wait to be settled included; half of it is divided among the polled queues in equal parts, and a queue with none in work may always have one. 1 to 100000, not below concurrency. Unset: 1024, or concurrency where that is more.",
+		Help: "Most messages of all queues in work at a time, those that only wait to be settled included; half of it is divided in equal parts among the queues that are polled here or have messages in work, and a queue with none in work may always have one. 1 to 100000, not below concurrency. Unset: 1024, or concurrency where that is more.",
 		set:  func(c *Config, v string) (err error) { c.MaxInFlight, err = parseInt(v, 1, maxInFlight); return err },
 		show: func(c Config) string { return strconv.Itoa(c.MaxInFlight) },
 	},

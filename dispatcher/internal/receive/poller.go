@@ -250,7 +250,7 @@ func (p *poller) observe(err error) {
 			"queue", p.q.Name(), "last_there", p.lastPollAt)
 	case missing && !same:
 		p.loggedAt = now
-		p.Log.Warn("the queue does not exist yet; the first publish creates it", "queue", p.q.Name())
+		p.Log.Info("the queue does not exist yet; the first publish creates it", "queue", p.q.Name())
 	case !missing && (!same || now.Sub(p.loggedAt) >= errorLogEvery):
 		p.loggedAt = now
 		p.Log.Error("receive failed; trying again with backoff", "queue", p.q.Name(), "error", err)

@@ -365,7 +365,7 @@ func (a *API) replayable(ctx context.Context, d tables.DeadLetter, force bool) e
 			"The replay would have nowhere to go.",
 			web.Wrong("webhook_id", "names a webhook that was deleted", "read the body at /api/v1/dead-letters/"+d.ID+"/body and publish it to the queue again, or delete the dead letter"))
 	case err != nil:
-		return web.StorageFault("read the dead letter's webhook", err)
+		return webhookFault(err)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -239,6 +240,29 @@ func TestARowThatCanNotBeReadIsNamedBesideTheOthers(t *testing.T) {
 	a := h.do(http.StatusOK, "GET", "/api/v1/webhooks", "")
 	if a.text("unreadable", 0, "id") != "wh_bad" || len(a.get("data").([]any)) != 1 {
 		t.Errorf("list: %s", a.body)
+	}
+}
+
+func (f faultyLister) GetWebhook(ctx context.Context, id string) (tables.Registration, error) {
+	if id == "wh_bad" {
+		return tables.Registration{}, fmt.Errorf("get webhook: %w", tables.ErrDamaged)
+	}
+	return f.Webhooks.GetWebhook(ctx, id)
+}
+
+// A row that another program has changed is no fault of storage that passes: what to do stands in the answer.
+func TestAWebhookWhoseRowIsDamagedSaysSoAndWhatToDo(t *testing.T) {
+	h := newHarness(t, func(o *Options) { o.Webhooks = faultyLister{o.Webhooks} })
+	d := h.putDeadLetter(dead("m", "wh_bad", "payload"))
+	for _, r := range []*http.Request{
+		request("GET", "/api/v1/webhooks/wh_bad", ""), request("PATCH", "/api/v1/webhooks/wh_bad", `{"name":"a"}`), request("PUT", "/api/v1/webhooks/wh_bad", hook),
+		request("POST", "/api/v1/webhooks/wh_bad/enable", ""), request("POST", "/api/v1/webhooks/wh_bad/test", ""), request("POST", "/api/v1/dead-letters/"+d.ID+"/replay", ""),
+	} {
+		a := h.serve(http.StatusConflict, r)
+		a.wantNot("readyz")
+		if a.wantProblem("id"); a.text("type") != "urn:pushlease:problem:damaged" || a.header.Get("Retry-After") != "" {
+			t.Errorf("%s %s: %s", r.Method, r.URL.Path, a.body)
+		}
 	}
 }
 

@@ -73,7 +73,7 @@ func (a *API) answerCreationAgain(w http.ResponseWriter, r *http.Request, mine t
 	case errors.Is(err, tables.ErrNotFound): // deleted just now
 		return web.ErrBusyRow
 	case err != nil:
-		return web.StorageFault("read the webhook", err)
+		return webhookFault(err)
 	case there.RequestHash != mine.RequestHash:
 		return web.NewProblem(web.IdempotencyKeyReused,
 			"The webhook "+there.ID+" was registered with this key by a request that said something else.",

@@ -282,9 +282,18 @@ func (a *API) loadWebhook(r *http.Request) (tables.Registration, error) {
 	case errors.Is(err, tables.ErrNotFound):
 		return tables.Registration{}, noWebhook
 	case err != nil:
-		return tables.Registration{}, web.StorageFault("read the webhook", err)
+		return tables.Registration{}, webhookFault(err)
 	}
 	return reg, nil
+}
+
+// webhookFault says why a registration could not be read.
+func webhookFault(err error) error {
+	if errors.Is(err, tables.ErrDamaged) {
+		return web.NewProblem(web.Damaged, "The webhook's row in storage can't be read, so nothing is sent to it; its messages wait. Asking again does not help.",
+			web.Wrong("id", "is of a webhook whose row another program has changed", "delete the webhook and register it again under the same id (PUT), or put the row back as it was"))
+	}
+	return web.StorageFault("read the webhook", err)
 }
 
 func (a *API) changeAndShow(w http.ResponseWriter, r *http.Request, f func(*tables.Registration) error) error {

@@ -121,7 +121,7 @@ func (db *DB) ListWebhooks(ctx context.Context) ([]tables.Registration, []tables
 }
 
 // errUnreadable says nothing about the row's content, which holds secrets.
-var errUnreadable = errors.New("the stored registration can't be read: delete the webhook and register it again")
+var errUnreadable = fmt.Errorf("%w: the stored registration can't be read: delete the webhook and register it again", tables.ErrDamaged)
 
 func (db *DB) readWebhooks(ctx context.Context, operation string, q query) (rows []tables.Registration, bad []tables.RowError, err error) {
 	err = db.read(ctx, serviceTable, operation, q, func(scan func(...any) error) (bool, error) {

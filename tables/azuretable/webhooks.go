@@ -115,10 +115,10 @@ func registrationColumns(r tables.Registration, encoded []byte) columns {
 func (e entity) registration() (tables.Registration, error) {
 	var r tables.Registration
 	if err := json.Unmarshal(e.binary(registrationColumn), &r); err != nil {
-		return tables.Registration{}, errors.New("registration is malformed") // err may quote it
+		return tables.Registration{}, fmt.Errorf("%w: the registration is malformed", tables.ErrDamaged) // err may quote it
 	}
 	if encodeID(r.ID) != e.rk {
-		return tables.Registration{}, errors.New("registration is another webhook's")
+		return tables.Registration{}, fmt.Errorf("%w: the registration is another webhook's", tables.ErrDamaged)
 	}
 	r.ETag = e.etag
 	return r, nil

@@ -28,6 +28,7 @@ var (
 	InProgress                = Kind{Name: "in-progress", Status: http.StatusConflict, Title: "The same request is in progress", Wait: 2 * time.Second}
 	Replaying                 = Kind{Name: "replaying", Status: http.StatusConflict, Title: "A replay is under way"}
 	WebhookDeleted            = Kind{Name: "webhook-deleted", Status: http.StatusConflict, Title: "Its webhook is not registered any more"}
+	Damaged                   = Kind{Name: "damaged", Status: http.StatusConflict, Title: "Another program has changed its row, which can't be read"}
 	TextChanged               = Kind{Name: "text-changed", Status: http.StatusConflict, Title: "The dead letter was changed by another program"}
 	TooManySecrets            = Kind{Name: "too-many-secrets", Status: http.StatusConflict, Title: "Too many secrets sign at once"}
 	TooManyReplayJobs         = Kind{Name: "too-many-replay-jobs", Status: http.StatusConflict, Title: "Too many replay jobs are running", Wait: 30 * time.Second}
@@ -54,7 +55,7 @@ const storageWait = 5 * time.Second
 func Kinds() []Kind {
 	return []Kind{
 		InvalidRequest, Unauthorized, ScopeMissing, LocalOnly, CrossOrigin, NotFoundKind, MethodNotAllowedKind,
-		Busy, InProgress, Replaying, WebhookDeleted, TextChanged, TooManySecrets, TooManyReplayJobs, Changed, Exists,
+		Busy, InProgress, Replaying, WebhookDeleted, Damaged, TextChanged, TooManySecrets, TooManyReplayJobs, Changed, Exists,
 		TooLarge, UnsupportedMediaType, InvalidEvent, IdempotencyKeyReused, IdempotencyKeyUnsupported, Unsendable,
 		TestsUnderWay, Internal, StorageUnavailable, TooManyConnections, NotReady, Stopping,
 	}

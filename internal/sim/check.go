@@ -136,7 +136,7 @@ func (k *checker) lost(m *message) {
 			continue
 		}
 		d := delivery{m.n, spec.Name}
-		ended := len(k.accepted(d)) > 0 || len(k.dead[d]) > 0 || len(k.dead[delivery{m.n, ""}]) > 0
+		ended := len(k.accepted(d)) > 0 || len(k.dead[d]) > 0 || len(k.dead[delivery{m.n, ""}]) > 0 || k.purged(d)
 		if ended {
 			ends++
 		}

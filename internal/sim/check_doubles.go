@@ -15,7 +15,7 @@ func (k *checker) doubles(m *message, spec Webhook) {
 	for _, l := range k.dead[d] {
 		replays += l.Replays
 	}
-	if len(took) <= 1+replays || replays > 0 {
+	if len(took) <= 1+replays || replays > 0 || k.purged(d) {
 		return
 	}
 	for _, second := range took[1:] {

@@ -98,20 +98,9 @@ func (w *world) look(settled bool) {
 		}
 	}
 	s := &shown{timelines: map[int]*timeline{}}
-	for cursor := ""; ; {
-		var page struct {
-			Data       []deadLetter
-			NextCursor *string `json:"next_cursor"`
-		}
-		if !w.get(i, "/api/v1/dead-letters?limit=500"+cursor, &page) {
-			w.violate("shown", "the dead letters can't be listed")
-			break
-		}
-		s.deadLetters = append(s.deadLetters, page.Data...)
-		if page.NextCursor == nil || *page.NextCursor == "" {
-			break
-		}
-		cursor = "&cursor=" + url.QueryEscape(*page.NextCursor)
+	var ok bool
+	if s.deadLetters, ok = w.listDeadLetters(i); !ok {
+		w.violate("shown", "the dead letters can't be listed")
 	}
 	for _, m := range w.messages {
 		if m.id == "" {
@@ -127,6 +116,24 @@ func (w *world) look(settled bool) {
 	}
 	w.note("plan", fmt.Sprintf("the metric of lost records says %d", s.lost))
 	w.shown = s
+}
+
+// listDeadLetters is false where an instance does not answer.
+func (w *world) listDeadLetters(i *instance) (all []deadLetter, ok bool) {
+	for cursor := ""; ; {
+		var page struct {
+			Data       []deadLetter
+			NextCursor *string `json:"next_cursor"`
+		}
+		if !w.get(i, "/api/v1/dead-letters?limit=500"+cursor, &page) {
+			return all, false
+		}
+		all = append(all, page.Data...)
+		if page.NextCursor == nil || *page.NextCursor == "" {
+			return all, true
+		}
+		cursor = "&cursor=" + url.QueryEscape(*page.NextCursor)
+	}
 }
 
 // metric is the sum of a metric's series, of which there must be some.

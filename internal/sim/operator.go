@@ -209,3 +209,24 @@ func (w *world) replayAll() {
 		w.violate("plan", fmt.Sprintf("replaying what waits: %d %s", status, answer))
 	}
 }
+
+// purgeAll deletes every dead letter but those that are being replayed.
+func (w *world) purgeAll() {
+	i := w.somebody()
+	if i == nil {
+		return
+	}
+	from := w.now()
+	listed, ok := w.listDeadLetters(i)
+	if !ok {
+		return
+	}
+	status, answer := i.ask(http.MethodPost, "/api/v1/dead-letters/purge", []byte(`{"all":true,"dry_run":false}`))
+	w.note("operator", fmt.Sprintf("purges the %d dead letters: %d %.200s", len(listed), status, answer))
+	if status >= 400 && status < 500 {
+		w.violate("plan", fmt.Sprintf("purging: %d %s", status, answer))
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.purges = append(w.purges, purge{span{from, w.now()}, listed})
+}

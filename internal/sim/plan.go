@@ -95,6 +95,7 @@ const (
 	doDelete   = "delete"   // a webhook
 	doRegister = "register" // a webhook
 	doReplay   = "replay"   // of what waits among the dead letters
+	doPurge    = "purge"    // of all dead letters, but of those that are being replayed
 	doHeal     = "heal"     // a receiver answers 200 from now on
 	doCount    = "count"    // the gates that an instance passes from now on
 )

@@ -30,6 +30,7 @@ var Profiles = []Profile{
 	{"lost-answers", "renewals take effect and their answers are lost, while receivers take longer than a lease: each message is POSTed once", false, lostAnswers},
 	{"redelivery", "delivered messages whose delete failed come back to a new process while tables can't be read", false, redelivery},
 	{"replays", "dead letters are replayed, and processes die meanwhile", false, replays},
+	{"purges", "dead letters are purged while they are replayed, and processes die meanwhile", false, purges},
 	{"limited", "receivers take so many messages a second, and refuse what is more; the account takes so many calls", false, limited},
 	{"kept", "messages that every filter refuses, and texts of a newer version, beside those of a sender that wraps its base64", false, kept},
 	{"unasked", "a receiver sends more than it was asked for, and refuses the next message", false, unasked},
@@ -317,6 +318,16 @@ func replays(c chooser, p *Plan) {
 	if at := c.between(40*time.Second, 3*time.Minute); c.chance(0.3) {
 		p.step(Step{At: at, Do: doDisable, Webhook: "w0"})
 		p.step(Step{At: at + c.between(time.Second, time.Minute), Do: doEnable, Webhook: "w0"})
+	}
+}
+
+func purges(c chooser, p *Plan) {
+	replays(c, p)
+	p.Webhooks[0].Mix = Mix{FinalFirst: true, Late: 0.8, LateMin: time.Second, LateMax: 8 * time.Second}
+	for _, s := range p.Steps {
+		if s.Do == doReplay {
+			p.step(Step{At: s.At + c.between(0, 4*time.Second), Do: doPurge})
+		}
 	}
 }
 

@@ -178,6 +178,8 @@ func (w *world) do(s Step) {
 		w.change(s.Webhook, http.MethodDelete, "")
 	case doReplay:
 		w.replayAll()
+	case doPurge:
+		w.purgeAll()
 	case doHeal:
 		r := w.receivers[s.Webhook]
 		r.mu.Lock()

@@ -44,7 +44,14 @@ type world struct {
 	found    []Finding
 	publish  []published
 	shown    *shown
+	purges   []purge
 	ending   bool
+}
+
+// purge is one deletion of dead letters: when, and what was there just before.
+type purge struct {
+	span
+	listed []deadLetter
 }
 
 // entry is one line of the trace.

@@ -16,12 +16,14 @@ import (
 // the collector's answer.
 const maxErrorText = 300
 
-func newHandler(o Options) slog.Handler {
+// newHandler writes to out, at once where somebody reads at a terminal.
+func newHandler(o Options, out *lines) slog.Handler {
 	opts := &slog.HandlerOptions{Level: o.LogLevel, ReplaceAttr: durationsAsText}
-	if o.LogFormat == "text" || o.LogFormat == "auto" && isTerminal(o.LogOutput) {
-		return traceHandler{slog.NewTextHandler(o.LogOutput, opts)}
+	out.direct = isTerminal(o.LogOutput)
+	if o.LogFormat == "text" || o.LogFormat == "auto" && out.direct {
+		return traceHandler{slog.NewTextHandler(out, opts), out}
 	}
-	return traceHandler{slog.NewJSONHandler(o.LogOutput, opts)}
+	return traceHandler{slog.NewJSONHandler(out, opts), out}
 }
 
 // isTerminal reports whether someone reads what is written to w.
@@ -43,23 +45,31 @@ func durationsAsText(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// traceHandler adds the ids of the span in the context.
-type traceHandler struct{ slog.Handler }
+// traceHandler adds the ids of the span in the context. What is a warning or worse waits for no
+// other line.
+type traceHandler struct {
+	slog.Handler
+	out *lines
+}
 
 func (h traceHandler) Handle(ctx context.Context, r slog.Record) error {
 	if sc := trace.SpanContextFromContext(ctx); sc.IsValid() {
 		r = r.Clone()
 		r.AddAttrs(slog.String("trace_id", sc.TraceID().String()), slog.String("span_id", sc.SpanID().String()))
 	}
-	return h.Handler.Handle(ctx, r)
+	err := h.Handler.Handle(ctx, r)
+	if r.Level >= slog.LevelWarn {
+		h.out.Flush()
+	}
+	return err
 }
 
 func (h traceHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return traceHandler{h.Handler.WithAttrs(attrs)}
+	return traceHandler{h.Handler.WithAttrs(attrs), h.out}
 }
 
 func (h traceHandler) WithGroup(name string) slog.Handler {
-	return traceHandler{h.Handler.WithGroup(name)}
+	return traceHandler{h.Handler.WithGroup(name), h.out}
 }
 
 // errorLog logs the errors of exporters, at most one in each period: a collector

@@ -34,7 +34,8 @@ type Options struct {
 	Version string
 	// Instance becomes service.instance.id.
 	Instance string
-	// LogOutput takes the log; required.
+	// LogOutput takes the log, one Write at a time; required. Lines that are no warnings may reach it 50 ms
+	// late, unless it is a terminal.
 	LogOutput io.Writer
 	// LogLevel is the least important level that is logged.
 	LogLevel slog.Level
@@ -71,6 +72,7 @@ type Telemetry struct {
 	// would carry the publishers' data to third parties.
 	Propagator propagation.TextMapPropagator
 
+	log      *lines
 	handler  http.Handler
 	shutdown []func(context.Context) error
 }
@@ -82,7 +84,8 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	t := &Telemetry{Logger: slog.New(newHandler(o)), Propagator: propagation.TraceContext{}}
+	log := &lines{to: o.LogOutput}
+	t := &Telemetry{Logger: slog.New(newHandler(o, log)), Propagator: propagation.TraceContext{}, log: log}
 	otel.SetErrorHandler(&errorLog{log: t.Logger, every: time.Minute})
 	otel.SetLogger(logr.New(sdkLog{t.Logger}))
 
@@ -124,8 +127,9 @@ func (t *Telemetry) Handler() http.Handler { return t.handler }
 
 // Shutdown sends what is waiting and stops. It returns when ctx ends, and after
 // 5 s at the latest; what could not be sent by then is lost, and the error says
-// so. Calls after the first do nothing.
+// so. Calls after the first do nothing. What is logged later is written at once.
 func (t *Telemetry) Shutdown(ctx context.Context) error {
+	t.log.Direct()
 	ctx, cancel := context.WithTimeout(ctx, shutdownBound)
 	defer cancel()
 	steps := t.shutdown

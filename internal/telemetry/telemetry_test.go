@@ -181,19 +181,23 @@ func TestLogLinesCarryTraceIDsAndReadableDurations(t *testing.T) {
 	var out bytes.Buffer
 	tel := start(t, Options{LogOutput: &out, LogLevel: slog.LevelInfo})
 	ctx, span := tel.TracerProvider.Tracer("test").Start(t.Context(), "x")
-	tel.Logger.With("queue", "orders").InfoContext(ctx, "hello", "delay", 90*time.Second)
+	tel.Logger.With("queue", "orders", "age", time.Minute).InfoContext(ctx, "hello", "delay", 90*time.Second, "took", slog.GroupValue(slog.Duration("all", time.Second)))
 	tel.Logger.Debug("not this")
 	span.End()
+	tel.log.Flush()
 	var line map[string]any
 	if err := json.Unmarshal(out.Bytes(), &line); err != nil {
 		t.Fatalf("%v: %s", err, out.String())
 	}
-	want := map[string]any{"level": "INFO", "msg": "hello", "queue": "orders", "delay": "1m30s",
+	want := map[string]any{"level": "INFO", "msg": "hello", "queue": "orders", "age": "1m0s", "delay": "1m30s",
 		"trace_id": span.SpanContext().TraceID().String(), "span_id": span.SpanContext().SpanID().String()}
 	for k, v := range want {
 		if line[k] != v {
 			t.Errorf("%s = %v, want %v", k, line[k], v)
 		}
+	}
+	if took, _ := line["took"].(map[string]any); took["all"] != "1s" {
+		t.Errorf("a duration in a group is %v", line["took"])
 	}
 	if _, err := time.Parse(time.RFC3339Nano, fmt.Sprint(line["time"])); err != nil {
 		t.Error(err)
@@ -203,7 +207,9 @@ func TestLogLinesCarryTraceIDsAndReadableDurations(t *testing.T) {
 func TestTextLog(t *testing.T) {
 	noCollector(t)
 	var out bytes.Buffer
-	start(t, Options{LogOutput: &out, LogFormat: "text"}).Logger.Info("hello", "a", "b\nc")
+	tel := start(t, Options{LogOutput: &out, LogFormat: "text"})
+	tel.Logger.Info("hello", "a", "b\nc")
+	tel.log.Flush()
 	if !strings.Contains(out.String(), `msg=hello a="b\nc"`) || strings.Count(out.String(), "\n") != 1 {
 		t.Errorf("%q", out.String())
 	}
@@ -218,7 +224,9 @@ func TestAutomaticLogIsJSONWhereNobodyReads(t *testing.T) {
 	}
 	var buffer bytes.Buffer
 	for _, to := range []io.Writer{write, &buffer} {
-		start(t, Options{LogOutput: to, LogFormat: "auto"}).Logger.Info("hello")
+		tel := start(t, Options{LogOutput: to, LogFormat: "auto"})
+		tel.Logger.Info("hello")
+		tel.log.Flush()
 	}
 	if err := write.Close(); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,118 @@
+package telemetry
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pushlease/pushlease/internal/bubble"
+)
+
+// counted counts what reaches it.
+type counted struct {
+	mu     sync.Mutex
+	text   bytes.Buffer
+	writes int
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.writes++
+	return c.text.Write(p)
+}
+
+func (c *counted) seen() (lines, writes int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return strings.Count(c.text.String(), "\n"), c.writes
+}
+
+func TestLinesAreWrittenTogetherAndSoon(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var out counted
+		to := &lines{to: &out}
+		log := slog.New(newHandler(Options{LogOutput: &out, LogFormat: "json"}, to))
+		want := func(when string, lines, writes int) {
+			t.Helper()
+			if gotLines, gotWrites := out.seen(); gotLines != lines || gotWrites != writes {
+				t.Errorf("%s: %d lines in %d writes, want %d in %d", when, gotLines, gotWrites, lines, writes)
+			}
+		}
+		for range 20 {
+			log.Info("attempt")
+			time.Sleep(time.Millisecond)
+		}
+		want("before 50 ms are over", 0, 0)
+		time.Sleep(linesWait)
+		synctest.Wait()
+		want("after 50 ms", 20, 1)
+		log.Info("attempt")
+		log.Warn("something is wrong")
+		want("at a warning", 22, 2)
+		log.Info("attempt")
+		time.Sleep(linesWait + time.Millisecond)
+		synctest.Wait()
+		want("the next one, after 50 ms", 23, 3)
+		for range linesRoom / 10 {
+			log.Info("attempt")
+		}
+		if _, writes := out.seen(); writes < 4 {
+			t.Error("what waits has no bound")
+		}
+		log.Info("stopped")
+		to.Direct()
+		lines, writes := out.seen()
+		if !strings.Contains(out.text.String(), "stopped") {
+			t.Error("the last line is lost")
+		}
+		log.Info("later")
+		want("after the end", lines+1, writes+1)
+	})
+}
+
+func TestShutdownWritesWhatWaits(t *testing.T) {
+	noCollector(t)
+	var out counted
+	tel := start(t, Options{LogOutput: &out, LogFormat: "json"})
+	tel.Logger.Info("stopped")
+	if err := tel.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if lines, _ := out.seen(); lines != 1 {
+		t.Errorf("%d lines, want the one that waited", lines)
+	}
+}
+
+// What a line costs, with a system call of its own or without.
+func BenchmarkAttemptLine(b *testing.B) {
+	file, err := os.Create(filepath.Join(b.TempDir(), "log"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	for name, to := range map[string]io.Writer{"discard": io.Discard, "file": file} {
+		for _, direct := range []bool{true, false} {
+			b.Run(map[bool]string{true: name + "/direct", false: name + "/gathered"}[direct], func(b *testing.B) {
+				out := &lines{to: to}
+				log := slog.New(newHandler(Options{LogOutput: to, LogFormat: "json"}, out))
+				out.direct = direct
+				b.ReportAllocs()
+				for range b.N {
+					log.LogAttrs(b.Context(), slog.LevelInfo, "attempt",
+						slog.String("queue", "orders"), slog.String("message", "0123456789abcdef0123456789"), slog.String("webhook", "wh_0123456789"),
+						slog.Int("attempt", 1), slog.Int("generation", 0), slog.Int64("delivery_count", 1), slog.Int("status", 200),
+						slog.String("error_class", ""), slog.Int64("duration_ms", 12), slog.String("decision", "complete"),
+						slog.String("reason", "Delivered"), slog.Bool("charged", true), slog.String("delay", "0s"), slog.Int("redials", 0))
+				}
+			})
+		}
+	}
+}

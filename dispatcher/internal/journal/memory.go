@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"sync"
 	"time"
+	"unique"
 
 	"github.com/pushlease/pushlease/tables"
 )
@@ -22,6 +23,8 @@ const (
 // that could not be written until they can. Bounded in number and age: what was written makes
 // room for what was not, and unwritten records go only when there are more than memorySize of them.
 type memory struct {
+	began time.Time
+
 	mu    sync.Mutex
 	byKey map[memoryKey]*list.Element
 	// written and unwritten are lists of *remembered, least recently changed first. Each
@@ -32,19 +35,25 @@ type memory struct {
 // memoryKey names a delivery as the store does, whose records are kept by day: a
 // replay on another day has rows of its own.
 type memoryKey struct {
-	queue, message, webhook string
-	day                     int64
+	of      unique.Handle[ofWebhook]
+	message string
+	day     int64
 }
+
+// ofWebhook is what the keys of a webhook's deliveries have in common.
+type ofWebhook struct{ queue, webhook string }
 
 type remembered struct {
-	key      memoryKey
-	at       time.Time
-	delivery tables.Delivery
-	rows     *tables.Record // rows that the store did not take; nil when there are none
+	key   memoryKey
+	at    time.Duration // since the memory began
+	known known
+	rows  *tables.Record // rows that the store did not take; nil when there are none
 }
 
+func (r *remembered) delivery() tables.Delivery { return r.known.delivery(r.key.message) }
+
 func newMemory() *memory {
-	return &memory{byKey: map[memoryKey]*list.Element{}, written: list.New(), unwritten: list.New()}
+	return &memory{began: time.Now(), byKey: map[memoryKey]*list.Element{}, written: list.New(), unwritten: list.New()}
 }
 
 func keyOf(del *tables.Delivery) memoryKey {
@@ -53,7 +62,7 @@ func keyOf(del *tables.Delivery) memoryKey {
 
 func memoryKeyOf(k tables.MessageKey, webhookID string) memoryKey {
 	const day = 24 * 60 * 60
-	return memoryKey{k.Queue, k.MessageID, webhookID, k.Day.Unix() / day}
+	return memoryKey{unique.Make(ofWebhook{k.Queue, webhookID}), k.MessageID, k.Day.Unix() / day}
 }
 
 // remember notes the state of rec's deliveries. Unless written, the rows are
@@ -61,14 +70,18 @@ func memoryKeyOf(k tables.MessageKey, webhookID string) memoryKey {
 func (m *memory) remember(rec tables.Record, written bool) (lost int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := time.Now()
+	now := time.Since(m.began)
 	for i := range rec.Deliveries {
 		del := &rec.Deliveries[i]
-		r, known := m.get(keyOf(del))
+		r, before := m.get(keyOf(del))
 		r.at = now
-		went := known && r.delivery.Newer(del) // someone here went on meanwhile
+		went := false // someone here went on meanwhile
+		if before {
+			newest := r.delivery()
+			went = newest.Newer(del)
+		}
 		if !went {
-			r.delivery = *del
+			r.known = know(del)
 		}
 		switch {
 		case !written, r.rows != nil && len(r.rows.Attempts) > 0:
@@ -82,7 +95,7 @@ func (m *memory) remember(rec tables.Record, written bool) (lost int) {
 }
 
 // get returns the entry of a key, which is made if need be. m.mu is held.
-func (m *memory) get(k memoryKey) (r *remembered, known bool) {
+func (m *memory) get(k memoryKey) (r *remembered, before bool) {
 	if e, ok := m.byKey[k]; ok {
 		return e.Value.(*remembered), true
 	}
@@ -104,9 +117,9 @@ func (m *memory) place(r *remembered) {
 
 // evict makes room: what is written first, by age and number, and what is not only where
 // there is too much of that alone. m.mu is held.
-func (m *memory) evict(now time.Time) (lost int) {
+func (m *memory) evict(now time.Duration) (lost int) {
 	for e := m.written.Front(); e != nil; e = m.written.Front() {
-		if len(m.byKey) <= memorySize && now.Sub(e.Value.(*remembered).at) < memoryAge {
+		if len(m.byKey) <= memorySize && now-e.Value.(*remembered).at < memoryAge {
 			break
 		}
 		delete(m.byKey, m.written.Remove(e).(*remembered).key)
@@ -120,12 +133,13 @@ func (m *memory) evict(now time.Time) (lost int) {
 // await makes what r holds wait to be written, with the attempts that wait already and,
 // unless they are written, those of attempts that are about it.
 func (r *remembered) await(attempts []tables.Attempt, written bool) {
-	u := &tables.Record{Deliveries: []tables.Delivery{r.delivery}}
+	newest := r.delivery()
+	u := &tables.Record{Deliveries: []tables.Delivery{newest}}
 	if r.rows != nil {
 		u.Attempts = r.rows.Attempts
 	}
 	for i := range attempts {
-		if a := &attempts[i]; !written && a.WebhookID == r.delivery.WebhookID && len(u.Attempts) < maxUnwritten {
+		if a := &attempts[i]; !written && a.WebhookID == newest.WebhookID && len(u.Attempts) < maxUnwritten {
 			u.Attempts = append(u.Attempts, *a)
 		}
 	}
@@ -145,7 +159,7 @@ func (m *memory) merge(key tables.MessageKey, stored []tables.Delivery, webhooks
 		if !ok {
 			continue
 		}
-		known := e.Value.(*remembered).delivery
+		known := e.Value.(*remembered).delivery()
 		if i, ok := at[id]; !ok {
 			stored = append(stored, known)
 		} else if known.Newer(&stored[i]) {
@@ -177,12 +191,12 @@ func (m *memory) wrote(rec tables.Record) {
 			continue
 		}
 		switch r := e.Value.(*remembered); {
-		case r.delivery == rec.Deliveries[i]:
-			r.delivery.MissingRecords = noneMissing(rec).Deliveries[i].MissingRecords // as it was written
+		case r.delivery() == rec.Deliveries[i]:
+			r.known = know(&noneMissing(rec).Deliveries[i]) // as it was written
 			r.rows = nil
 			m.place(r)
 		case r.rows == nil:
-			r.rows = &tables.Record{Deliveries: []tables.Delivery{r.delivery}}
+			r.rows = &tables.Record{Deliveries: []tables.Delivery{r.delivery()}}
 			m.place(r)
 		}
 	}
@@ -206,7 +220,7 @@ func (m *memory) waits(key tables.MessageKey) bool {
 	defer m.mu.Unlock()
 	for e := m.unwritten.Front(); e != nil; e = e.Next() {
 		k := e.Value.(*remembered).key
-		if k == memoryKeyOf(key, k.webhook) {
+		if k == memoryKeyOf(key, k.of.Value().webhook) {
 			return true
 		}
 	}

@@ -41,6 +41,7 @@ type Flows struct {
 	byQueue map[string][]*Flow
 	rooms   map[string]chan struct{} // by queue: holds one when room may have been made
 	outage  policy.Outage
+	peers   peers
 	turned  chan struct{} // holds one when a breaker has, or a pause was asked for
 	// stored is the health that was read at the start, of webhooks not met so far; nil
 	// until it was read.
@@ -52,7 +53,7 @@ func New(o Options) *Flows {
 	fs := &Flows{
 		o: o, started: time.Now(), held: newHeld(),
 		byID: map[string]*Flow{}, byQueue: map[string][]*Flow{}, rooms: map[string]chan struct{}{},
-		turned: make(chan struct{}, 1),
+		turned: make(chan struct{}, 1), peers: peers{self: o.Instance},
 	}
 	fs.tell = &listeners{
 		log: o.Log, turned: o.Turned, room: fs.Signal, released: fs.held.release, save: fs.saveSoon, ours: fs.report,
@@ -119,7 +120,7 @@ func (fs *Flows) make(r tables.Registration) *Flow {
 			own = h.Failing.FailedMessages
 		}
 	}
-	others := fs.learnedOf(rows, now)[r.ID]
+	others := (&peers{self: fs.o.Instance}).learned(rows, now)[r.ID]
 	delete(fs.stored, r.ID)
 	if newest.Breaker.Since.After(f.since) {
 		f.breaker.Restore(newest.Breaker)

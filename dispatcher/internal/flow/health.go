@@ -164,62 +164,6 @@ func (fs *Flows) save(ctx context.Context) error {
 	return nil
 }
 
-// sharedFor is for how long a row of health tells that another instance is limited by a
-// webhook: it writes one each healthEvery.
-const sharedFor = 3 * healthEvery
-
-// learned is what other instances have learned of a webhook: their rates, together, and the
-// share of refusals that no pace explains.
-type learned struct{ rate, noise float64 }
-
-// learnedOf is what the rows of other instances say, by webhook.
-func (fs *Flows) learnedOf(rows []tables.Health, now time.Time) map[string]learned {
-	all := map[string]learned{}
-	for _, h := range rows {
-		if h.Instance != fs.o.Instance && h.Pace.Rate > 0 && now.Sub(h.UpdatedAt) < sharedFor {
-			l := all[h.WebhookID]
-			all[h.WebhookID] = learned{l.rate + h.Pace.Rate, max(l.noise, h.Pace.Noise)}
-		}
-	}
-	return all
-}
-
-// restored is what a new process goes on with: what it had learned itself under this name, or the mean of
-// what those have that were there last. Of a webhook that has begun anew since, nothing is left.
-func (fs *Flows) restored(rows []tables.Health, since time.Time) (st policy.PaceState) {
-	var newest time.Time
-	for _, h := range rows {
-		if h.UpdatedAt.After(newest) {
-			newest = h.UpdatedAt
-		}
-	}
-	n := 0.0
-	for _, h := range rows {
-		recent := newest.Sub(h.UpdatedAt) < sharedFor
-		switch {
-		case recent && h.Instance == fs.o.Instance:
-			return h.Pace
-		case !recent || !h.Pace.Since.After(since):
-			continue
-		}
-		n++
-		st.Rate += (h.Pace.Rate - st.Rate) / n
-		st.Refused, st.Noise = max(st.Refused, h.Pace.Refused), max(st.Noise, h.Pace.Noise)
-		if st.Since.IsZero() || h.Pace.Since.Before(st.Since) {
-			st.Since = h.Pace.Since
-		}
-	}
-	return st
-}
-
-// tellRates tells limited webhooks what other instances have learned.
-func (fs *Flows) tellRates(limited []*Flow, rows []tables.Health, now time.Time) {
-	all := fs.learnedOf(rows, now)
-	for _, f := range limited {
-		f.share(all[f.id])
-	}
-}
-
 // learnRates is tellRates at once, since a webhook has become limited, or may be.
 func (fs *Flows) learnRates(ctx context.Context) {
 	var limited []*Flow

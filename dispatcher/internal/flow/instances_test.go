@@ -123,3 +123,23 @@ func TestARestartGoesOnWithItsOwnRateOrItsPartOfTheOthers(t *testing.T) {
 		})
 	}
 }
+
+// What counts of another instance is what it sends. A rate that it may use and does not use takes
+// nothing of a limit, and an instance that has stopped none of it.
+func TestOnlyWhatOtherInstancesReallySendCounts(t *testing.T) {
+	p, now := peers{self: "b"}, time.Now()
+	row := limitedRow("a", 1000, now)
+	row.Delivered, row.Failed = 500, 100
+	own := limitedRow("b", 7, now)
+	rate := func(after time.Duration) float64 {
+		return p.learned([]tables.Health{row, own}, now.Add(after))[row.WebhookID].rate
+	}
+	want(t, "by its first row", rate(0), 1000)
+	row.UpdatedAt, row.Delivered, row.Failed = now.Add(10*time.Second), 680, 119
+	want(t, "by its second", rate(11*time.Second), 20)
+	want(t, "by the same again", rate(20*time.Second), 20)
+	want(t, "once it has stopped", rate(46*time.Second), 0)
+	row.UpdatedAt, row.Delivered = now.Add(50*time.Second), 5
+	row.StartedAt = now.Add(48 * time.Second)
+	want(t, "by the first row of a new process of that name", rate(51*time.Second), 1000)
+}

@@ -1,0 +1,106 @@
+package flow
+
+import (
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
+)
+
+const (
+	// sharedFor is for how long a row of health tells that another instance is limited by a webhook,
+	// and sends to it. Those that know of each other write each sharedEvery. Of two that don't yet, and
+	// write each healthEvery, at least one sees the other, since it is longer than half of that. It is
+	// no longer, so that one that has stopped does not count.
+	sharedFor = healthEvery/2 + 5*time.Second
+	// restoredFor is how much older than the newest row others may be for a new process to
+	// begin with them.
+	restoredFor = 3 * healthEvery
+)
+
+// learned is what other instances have learned of a webhook: the POSTs a second that they send,
+// together, and the share of refusals that no pace explains.
+type learned struct{ rate, noise float64 }
+
+// peers reads what other instances have written. A rate that one may use and does not use takes
+// nothing of a limit; what it sends is known when it has written its row again.
+type peers struct {
+	self string // the instance that reads
+	sent map[rowKey]sent
+}
+
+type rowKey struct{ webhook, instance string }
+
+// sent is how many POSTs an instance has sent to a webhook by its last row, and how many in a
+// second since the row before.
+type sent struct {
+	posts       int64
+	started, at time.Time
+	rate        float64
+}
+
+// by is what was sent by the time of that row, which may be the same one again.
+func (s sent) by(h tables.Health) sent {
+	next := sent{posts: h.Delivered + h.Failed, started: h.StartedAt, at: h.UpdatedAt, rate: h.Pace.Rate}
+	if length := h.UpdatedAt.Sub(s.at).Seconds(); !s.started.Equal(h.StartedAt) {
+		return next
+	} else if length > 0 {
+		next.rate = min(h.Pace.Rate, float64(next.posts-s.posts+1)/length) // never none: it is limited
+		return next
+	}
+	return s
+}
+
+// learned is what the rows of others say, by webhook.
+func (p *peers) learned(rows []tables.Health, now time.Time) map[string]learned {
+	all, seen := map[string]learned{}, map[rowKey]sent{}
+	for _, h := range rows {
+		if h.Instance == p.self || h.Pace.Rate <= 0 || now.Sub(h.UpdatedAt) >= sharedFor {
+			continue
+		}
+		key := rowKey{h.WebhookID, h.Instance}
+		seen[key] = p.sent[key].by(h)
+		l := all[h.WebhookID]
+		all[h.WebhookID] = learned{l.rate + seen[key].rate, max(l.noise, h.Pace.Noise)}
+	}
+	p.sent = seen
+	return all
+}
+
+// restored is what a new process goes on with: what it had learned itself under this name, or the mean of
+// what those have that were there last. Of a webhook that has begun anew since, nothing is left.
+func (fs *Flows) restored(rows []tables.Health, since time.Time) (st policy.PaceState) {
+	var newest time.Time
+	for _, h := range rows {
+		if h.UpdatedAt.After(newest) {
+			newest = h.UpdatedAt
+		}
+	}
+	n := 0.0
+	for _, h := range rows {
+		recent := newest.Sub(h.UpdatedAt) < restoredFor
+		switch {
+		case recent && h.Instance == fs.o.Instance:
+			return h.Pace
+		case !recent || !h.Pace.Since.After(since):
+			continue
+		}
+		n++
+		st.Rate += (h.Pace.Rate - st.Rate) / n
+		st.Refused, st.Noise = max(st.Refused, h.Pace.Refused), max(st.Noise, h.Pace.Noise)
+		if st.Since.IsZero() || h.Pace.Since.Before(st.Since) {
+			st.Since = h.Pace.Since
+		}
+	}
+	return st
+}
+
+// tellRates tells limited webhooks what other instances have learned.
+func (fs *Flows) tellRates(limited []*Flow, rows []tables.Health, now time.Time) {
+	fs.mu.Lock()
+	all := fs.peers.learned(rows, now)
+	fs.mu.Unlock()
+	for _, f := range limited {
+		f.share(all[f.id])
+	}
+}

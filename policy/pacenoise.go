@@ -30,13 +30,12 @@ const (
 	noiseTold = 2
 	// noiseSure is the logarithm of how much likelier one explanation has to be.
 	noiseSure = 7
-	// noiseRun is how unlikely a run of refusals, or of POSTs that are taken, may be that is
-	// still taken for noise.
+	// noiseRun is how unlikely a run of refusals may be that is still taken for noise.
 	noiseRun = 1e-4
 	// noiseCredit bounds how many refusals are put up with in a row beside other instances.
 	noiseCredit = 2.6
 	// noiseDoubling is the time in which the rate doubles while there is noise.
-	noiseDoubling = 5 * time.Second
+	noiseDoubling = 2 * time.Second
 )
 
 // paceNoise finds the share of refusals that has nothing to do with the pace: of a receiver
@@ -44,7 +43,7 @@ const (
 // after the pace became slower: a limit, by which a POST is taken that comes long after the
 // last one that was taken, and noise, by which the share of refusals stays as it was. Each POST
 // makes one of them likelier (Wald's sequential test), so that as many POSTs are needed as it
-// takes to be sure, at any pace. The same test tells that more is refused than noise explains.
+// takes to be sure, at any pace. The same test tells that more, or less, is refused than noise explains.
 type paceNoise struct {
 	share  float64 // of refusals that are none of the pace's; 0: none is known
 	others float64 // the rate of other instances, together; 0: this one is alone
@@ -54,6 +53,7 @@ type paceNoise struct {
 	told   int         // how often the rate of other instances was told since then
 	noise  float64     // the logarithm of how much likelier noise is than a limit
 	excess float64     // the same of more refusals than noise explains, since that was unlikely
+	fewer  float64     // the same of half as many as noise explains
 	credit float64     // refusals that are put up with beside other instances
 	run    int         // refusals in a row; negative: POSTs in a row that were taken
 
@@ -99,7 +99,9 @@ func (n *paceNoise) learn(share float64) bool {
 	if !(share > 0 && share < 1) { // also when it is NaN
 		return false
 	}
-	n.share, n.excess = share, 0
+	if share != n.share {
+		n.share, n.excess, n.fewer = share, 0, 0
+	}
 	return true
 }
 
@@ -126,6 +128,7 @@ func (n *paceNoise) add(refused bool, rate float64, began, now time.Time) (back 
 	n.credit = min(n.credit+noiseShared, noiseCredit)
 	if n.share > 0 {
 		n.excess = max(n.excess+likelier(refused, 2*n.share/(1+n.share), n.share), 0)
+		n.fewer = max(n.fewer+likelier(refused, n.share/2, n.share), 0)
 	}
 	if !n.before.full() {
 		n.stretch(refused, sinceLast, rate)
@@ -135,15 +138,15 @@ func (n *paceNoise) add(refused bool, rate float64, began, now time.Time) (back 
 		n.again()
 		return 0
 	}
-	// Refusals in a run say no more than its first two: a window may be closed.
-	if n.run >= 2 && refused || float64(sinceTaken) < n.slower()*float64(n.before.gap()) {
+	// What comes after a refusal says little: a window may be closed, and then all are refused.
+	if n.run >= 1 || float64(sinceTaken) < n.slower()*float64(n.before.gap()) {
 		return 0
 	}
 	share := n.before.share()
 	n.noise += likelier(refused, share, min(share, n.least()/2))
 	switch {
 	case n.noise > noiseSure && n.slowed(rate): // otherwise the others' pace explains it
-		back, n.share, n.excess = n.before.rate, share, 0
+		back, n.share, n.excess, n.fewer = n.before.rate, share, 0, 0
 		n.again()
 	case n.noise < -2*noiseSure: // a lucky streak is no limit
 		n.again()
@@ -200,13 +203,18 @@ func (n *paceNoise) floor() float64 {
 	return low / math.Exp2(float64(n.posts)/noisePosts)
 }
 
-// took takes in that a POST was taken, and tells whether the noise is over.
+// took takes in that a POST was taken. When half as many refusals are likelier by far, they are what is
+// expected from then on; it tells when that is too few to be noise.
 func (n *paceNoise) took() (over bool) {
 	n.run = min(n.run, 0) - 1
-	if n.share == 0 || math.Pow(1-n.share, float64(-n.run)) > noiseRun {
+	if n.share == 0 || n.fewer <= noiseSure {
 		return false
 	}
-	n.share, n.excess = 0, 0
+	n.share, n.excess, n.fewer = n.share/2, 0, 0
+	if n.share >= noiseLeast {
+		return false
+	}
+	n.share = 0
 	return true
 }
 

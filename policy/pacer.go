@@ -7,11 +7,14 @@ import (
 
 // A Pacer's numbers. They were chosen by simulation: docs/adr/0054-learned-rate.md.
 const (
-	// A limit begins with this share of what was taken in the last second. With fewer than
-	// paceSure POSTs it begins with paceFirst a second, and doubles each second until one is refused.
-	paceStart = 0.85
-	paceSure  = 10
-	paceFirst = 5
+	// A limit begins with this share of what was taken in the last second, paceFirst at least. That is
+	// a guess: it doubles in each paceFirstDoubling until half of the last paceGuessed POSTs, at most, were refused.
+	paceStart         = 0.85
+	paceFirst         = 5
+	paceFirstDoubling = time.Second
+	paceGuessed       = 16
+	// paceSure is with how many POSTs at least a rate is compared with what was taken.
+	paceSure = 10
 	// paceCut is by how much of itself a refusal lowers the rate: twice as much if the one
 	// before was short ago, and four times the next.
 	paceCut      = 0.04
@@ -82,6 +85,8 @@ type Pacer struct {
 	near      bool          // the last two refusals were at about the same rate
 	found     bool          // two were, once, a good while after each other
 	severity  int           // of cuts
+	guessing  bool          // the rate doubles, though some are refused: most are not
+	guess     paceCount     // of the last POSTs of that time
 	cuts      uint32
 	used      time.Duration // since the last cut, as far as the rate was used
 	begun     time.Time     // the place of the last POST
@@ -102,28 +107,6 @@ type Pacer struct {
 	lastNo    time.Time // when the last one was refused
 	since     time.Time
 	refused   int64
-}
-
-// PaceState is what a Pacer shows and what is stored of it.
-type PaceState struct {
-	// Rate is the POSTs a second that were learned; 0 without a limit.
-	Rate float64 `json:"rate"`
-	// Since is when the limit was found; zero without one.
-	Since time.Time `json:"since,omitzero"`
-	// Refused counts the POSTs that were refused since then.
-	Refused int64 `json:"refused"`
-	// Noise is the share of POSTs that is refused whatever the pace; 0: none is known.
-	Noise float64 `json:"noise,omitempty"`
-}
-
-// Milli is the rate in POSTs of a thousand seconds, and the noise in thousandths, as they are stored.
-func (st PaceState) Milli() (rate, noise int64) {
-	return int64(math.Round(st.Rate * 1000)), int64(math.Round(st.Noise * 1000))
-}
-
-// SetMilli sets rate and noise to what Milli was.
-func (st *PaceState) SetMilli(rate, noise int64) {
-	st.Rate, st.Noise = float64(rate)/1000, float64(noise)/1000
 }
 
 // Limited tells whether a limit is known.
@@ -242,7 +225,8 @@ func (p *Pacer) Taken(cuts uint32, began, now time.Time) {
 		p.forget()
 		return
 	}
-	p.lag += (max(now.Sub(began), 0) - p.lag) / latencyWeight
+	p.late(max(now.Sub(began), 0))
+	p.guesses(false)
 	p.learnNoise(false, began, now)
 	if p.noise.took() {
 		rate := p.Rate()
@@ -281,7 +265,7 @@ func (p *Pacer) Refused(cuts uint32, began, now time.Time, random float64) (limi
 		p.begin(now)
 	} else {
 		p.stretch.refused++
-		if !p.Current(cuts) || p.learnNoise(true, began, now) || p.noise.excuses() {
+		if !p.Current(cuts) || p.learnNoise(true, began, now) || p.guesses(true) || p.noise.excuses() {
 			if p.refused++; p.Current(cuts) && p.noise.share == 0 { // it met another instance's POST, and so would the next ones
 				p.elsewhere(now, random)
 			}
@@ -313,14 +297,44 @@ func (p *Pacer) elsewhere(now time.Time, random float64) {
 	p.next = now.Add(time.Duration(float64(p.gap()) * (0.25 + 0.75*random)))
 }
 
+// guesses takes in a POST while the rate doubles from a guess, and tells whether it goes on. Where it
+// does not, the rate is what was taken of it. A limit is passed by no more than that, and refusals
+// at random leave a rate that finds them out soon.
+func (p *Pacer) guesses(refused bool) bool {
+	if !p.guessing {
+		return false
+	}
+	if p.guess.posts() >= paceGuessed {
+		p.guess.taken, p.guess.refused = p.guess.taken/2, p.guess.refused/2
+	}
+	if !refused {
+		p.guess.taken++
+		return true
+	}
+	p.guess.refused++
+	if p.guess.refused < paceGuessed/2 || p.guess.refused < p.guess.taken {
+		return true
+	}
+	p.guessing = false
+	p.base, p.used = p.Rate()*float64(p.guess.taken+1)/float64(p.guess.posts()+1), 0
+	return false
+}
+
+// late takes in a latency. One that is far from the others counts as twice what they are: some slow
+// answers among quick ones are no reason for long steps.
+func (p *Pacer) late(latency time.Duration) {
+	if p.lag > 0 {
+		latency = min(latency, 2*p.lag)
+	}
+	p.lag += (latency - p.lag) / latencyWeight
+}
+
 // begin begins with what was taken in the last second, or, if that was little, from where
 // it soon finds the limit.
 func (p *Pacer) begin(now time.Time) {
 	lately := p.lately(now)
-	p.base, p.doubling = max(lately*paceStart, paceFirst), 0
-	if lately < paceSure {
-		p.doubling = time.Second
-	}
+	p.base = max(lately*paceStart, paceFirst)
+	p.doubling, p.guessing, p.guess = paceFirstDoubling, true, paceCount{refused: 1}
 	p.top, p.since = p.base/paceStart, now
 	p.stretch = paceCount{since: earlier(time.Unix(p.second-1, 0), now), taken: int(lately)}
 	p.cuts++
@@ -391,7 +405,7 @@ func (p *Pacer) learnNoise(refused bool, began, now time.Time) (back bool) {
 
 // back goes back to a rate that was left in vain, and up from there.
 func (p *Pacer) back(rate float64) {
-	p.base, p.top, p.doubling, p.used, p.run = rate, rate, noiseDoubling, 0, 0
+	p.base, p.top, p.doubling, p.used, p.run, p.guessing = rate, rate, noiseDoubling, 0, 0, false
 	p.cuts++
 }
 
@@ -434,7 +448,7 @@ func (p *Pacer) Share(rate, noise float64) {
 // taken, from half of the rate that was last refused before.
 func (p *Pacer) Resume(now time.Time) {
 	if p.Limited() {
-		p.base, p.doubling, p.near, p.used, p.run = max(p.top/2, paceMin), 0, false, 0, 0
+		p.base, p.doubling, p.near, p.used, p.run, p.guessing = max(p.top/2, paceMin), 0, false, 0, 0, false
 		p.cuts++
 		p.started, p.next = now, now.Add(p.gap())
 	}
@@ -456,24 +470,6 @@ func (p *Pacer) forget() {
 
 // Reset begins anew: the webhook was enabled, or has another URL.
 func (p *Pacer) Reset() { *p = Pacer{cuts: p.cuts + 1} }
-
-// State is a snapshot.
-func (p *Pacer) State() PaceState {
-	return PaceState{Rate: p.Rate(), Since: p.since, Refused: p.refused, Noise: p.noise.share}
-}
-
-// Restore goes on from a snapshot, after a restart.
-func (p *Pacer) Restore(st PaceState, now time.Time) {
-	p.Reset()
-	if !(st.Rate > 0) { // also when it is NaN
-		return
-	}
-	p.top = min(max(st.Rate, paceMin), MaxRate/2)
-	p.base, p.since, p.refused = max(p.top*(1-paceBelow), paceMin), earlier(st.Since, now), max(st.Refused, 0)
-	p.lastTaken, p.lastNo, p.found = now, now, true
-	p.stretch = paceCount{since: now}
-	p.noise.learn(st.Noise)
-}
 
 // Shared tells whether other instances were limited when Share was last told.
 func (p *Pacer) Shared() bool { return p.noise.shared() }

@@ -228,6 +228,32 @@ func TestWindowThatWasUsedOnceDoesNotGoOnGrowing(t *testing.T) {
 	}
 }
 
+// An unsteady connection costs places in proportion: of one failure in 20 it keeps about 20, and
+// not the few that halving leaves. A receiver that fails for good loses half of them in each round.
+func TestWindowLosesAPlaceForEachFailureAndHalfInARoundOfThem(t *testing.T) {
+	var w policy.Window
+	sum := 0
+	const posts = 20000
+	for i := range posts {
+		s := taken
+		if i%20 == 19 {
+			s = unanswered
+		}
+		w.Report(s, w.Generation(), w.Size(64), 64)
+		sum += w.Size(64)
+	}
+	if mean := float64(sum) / posts; mean < 12 || mean > 25 {
+		t.Errorf("%.1f places on average with one failure in 20, want about 20", mean)
+	}
+	size, generation := w.Size(64), w.Generation()
+	for range 3 * size {
+		w.Report(unanswered, generation, size, 64)
+	}
+	if got := w.Size(64); got != size/2 {
+		t.Errorf("%d of %d places after the failures of one round, want half", got, size)
+	}
+}
+
 func TestWindowFollowsTheLimit(t *testing.T) {
 	var w policy.Window
 	fill(&w, taken, 64)

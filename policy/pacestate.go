@@ -1,0 +1,46 @@
+package policy
+
+import (
+	"math"
+	"time"
+)
+
+// PaceState is what a Pacer shows and what is stored of it.
+type PaceState struct {
+	// Rate is the POSTs a second that were learned; 0 without a limit.
+	Rate float64 `json:"rate"`
+	// Since is when the limit was found; zero without one.
+	Since time.Time `json:"since,omitzero"`
+	// Refused counts the POSTs that were refused since then.
+	Refused int64 `json:"refused"`
+	// Noise is the share of POSTs that is refused whatever the pace; 0: none is known.
+	Noise float64 `json:"noise,omitempty"`
+}
+
+// Milli is the rate in POSTs of a thousand seconds, and the noise in thousandths, as they are stored.
+func (st PaceState) Milli() (rate, noise int64) {
+	return int64(math.Round(st.Rate * 1000)), int64(math.Round(st.Noise * 1000))
+}
+
+// SetMilli sets rate and noise to what Milli was.
+func (st *PaceState) SetMilli(rate, noise int64) {
+	st.Rate, st.Noise = float64(rate)/1000, float64(noise)/1000
+}
+
+// State is a snapshot.
+func (p *Pacer) State() PaceState {
+	return PaceState{Rate: p.Rate(), Since: p.since, Refused: p.refused, Noise: p.noise.share}
+}
+
+// Restore goes on from a snapshot, after a restart.
+func (p *Pacer) Restore(st PaceState, now time.Time) {
+	p.Reset()
+	if !(st.Rate > 0) { // also when it is NaN
+		return
+	}
+	p.top = min(max(st.Rate, paceMin), MaxRate/2)
+	p.base, p.since, p.refused = max(p.top*(1-paceBelow), paceMin), earlier(st.Since, now), max(st.Refused, 0)
+	p.lastTaken, p.lastNo, p.found = now, now, true
+	p.stretch = paceCount{since: now}
+	p.noise.learn(st.Noise)
+}

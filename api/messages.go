@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/pushlease/pushlease/api/internal/web"
@@ -174,6 +175,9 @@ func newMessageView(id string, deliveries []tables.Delivery, attempts []tables.A
 			v.Events = append(v.Events, event{At: web.UTC(d.Day), Kind: eventPublished, Text: "Put on the queue."})
 		}
 		if e, ok := deliveryEvent(d, dead); ok {
+			if e.Kind == eventDelivered {
+				e.Text += takenAgain(d, attempts)
+			}
 			v.Events = append(v.Events, e)
 		}
 		if !overtaken(d, deliveries) {
@@ -243,6 +247,21 @@ func deliveryEvent(d tables.Delivery, dead []tables.DeadLetter) (event, bool) {
 		return event{}, false
 	}
 	return e, true
+}
+
+// takenAgain says who POSTed a message that the webhook took more than once; empty when it did not. The
+// attempt whose lease had ended says so.
+func takenAgain(d tables.Delivery, attempts []tables.Attempt) string {
+	var takes []string
+	for _, t := range attempts {
+		if t.WebhookID == d.WebhookID && t.Generation == d.Generation && t.Action == policy.Complete && t.Status/100 == 2 {
+			takes = append(takes, fmt.Sprintf("%s, whose answer came at %s", cmp.Or(t.Instance, "an instance"), web.Stamp(t.StartedAt.Add(t.Duration))))
+		}
+	}
+	if len(takes) < 2 {
+		return ""
+	}
+	return fmt.Sprintf(" It was delivered %d times: by %s. As a rule the lease of one had ended while its POST was under way, which its attempt says then.", len(takes), strings.Join(takes, ", and by "))
 }
 
 func deadLetterEvents(d tables.DeadLetter) []event {

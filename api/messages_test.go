@@ -284,3 +284,30 @@ func TestTimelineOfAWholeMessageBeginsWithItsPublish(t *testing.T) {
 		}
 	}
 }
+
+// Who looks for the cause of a double finds it in the timeline.
+func TestTheTimelineSaysThatAMessageWasDeliveredTwice(t *testing.T) {
+	h := newHarness(t)
+	key := tables.MessageKey{Queue: "orders", MessageID: "m-2", Day: testTime}
+	attempt := func(webhookID, instance string, generation, after int) tables.Attempt {
+		return tables.Attempt{MessageKey: key, WebhookID: webhookID, Generation: generation, Number: 1, Instance: instance, StartedAt: testTime.Add(time.Duration(after) * time.Second), Duration: time.Second, Status: 200, Action: policy.Complete, Reason: policy.Delivered}
+	}
+	delivered := func(webhookID string, generation int) tables.Delivery {
+		return tables.Delivery{MessageKey: key, WebhookID: webhookID, Generation: generation, State: tables.Delivered, UpdatedAt: testTime.Add(time.Minute)}
+	}
+	h.record(tables.Record{
+		Deliveries: []tables.Delivery{delivered("wh_1", 0), delivered("wh_2", 0), delivered("wh_2", 1)},
+		Attempts:   []tables.Attempt{attempt("wh_1", "first", 0, 0), attempt("wh_1", "second", 0, 40), attempt("wh_2", "first", 0, 0), attempt("wh_2", "first", 1, 50)},
+	})
+	a := h.do(http.StatusOK, "GET", "/api/v1/messages/m-2", "")
+	for i := range a.get("events").([]any) {
+		text := a.text("events", i, "text")
+		twice := strings.Contains(text, "delivered 2 times") && strings.Contains(text, "first, whose answer came at "+web.Stamp(testTime.Add(time.Second))) && strings.Contains(text, "second, whose answer came at "+web.Stamp(testTime.Add(41*time.Second)))
+		if want := a.text("events", i, "event") == "delivered" && a.text("events", i, "webhook_id") == "wh_1"; twice != want {
+			t.Errorf("%s (of a double: %t)", text, want)
+		}
+	}
+	if n := len(a.get("events").([]any)); n != 6 {
+		t.Errorf("%d events: %s", n, a.body)
+	}
+}

@@ -23,7 +23,7 @@ const (
 	serverEnv     = "PUSHLEASE_SERVER"
 	apiKeyEnv     = "PUSHLEASE_API_KEY" //nolint:gosec // the variable's name, no key
 	// functionsKeyEnv holds the key that the Functions host asks for in front of the API's own.
-	functionsKeyEnv = "PUSHLEASE_FUNCTIONS_KEY" //nolint:gosec // as above
+	functionsKeyEnv = "PUSHLEASE_FUNCTIONS_KEY"
 	// requestTimeout bounds one request, with one exception: testing a webhook
 	// takes as long as the webhook does.
 	requestTimeout = 30 * time.Second

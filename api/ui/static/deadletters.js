@@ -34,7 +34,7 @@ export function deadLetters(at, c) {
       const n = view.data?.summary.total;
       if (!n || !c.can('operate')) return null;
       return [filter.status === 'waiting' && button(`Replay ${many(view.data.summary)}`, () => replayMany(c, asked), { class: 'main' }),
-        button('Delete', () => purge(c, asked), { class: 'danger' })];
+        button(`Delete ${many(view.data.summary)}`, () => purge(c, asked), { class: 'danger' })];
     },
     draw: ({ rows, more, summary }) => [
       chips(filter, c, to),
@@ -46,7 +46,7 @@ export function deadLetters(at, c) {
   return view;
 }
 
-const many = (s) => (s.total === 1 ? 'it' : s.exact ? `all ${number(s.total)}` : 'all');
+const many = (s) => (s.total === 1 ? 'this one' : s.exact ? `all ${number(s.total)}` : 'all');
 
 function chips(filter, c, to) {
   return h('div', { class: 'chips' },
@@ -78,7 +78,7 @@ const columns = (c) => [
   { head: 'Webhook', low: true, cell: (d) => (d.webhook_id ? c.called(d.webhook_id) : 'none') },
   { head: 'Queue', lower: true, cell: (d) => d.queue },
   { head: 'Tries', num: true, lower: true, cell: (d) => number(d.attempts) },
-  { head: 'State', cell: (d) => state(d.status) },
+  { head: 'State', low: true, cell: (d) => state(d.status) },
 ];
 
 export function deadLetter(at, c) {

@@ -1,7 +1,7 @@
 // Messages: the last attempts to begin with, and the timeline of one message.
 import { badge, button, card, empty, facts, h, table } from './dom.js';
 import { get, part } from './api.js';
-import { answer, clock, number, seconds, span, state, took, when } from './words.js';
+import { answer, clock, number, plural, seconds, span, state, took, when } from './words.js';
 import { attemptColumns } from './queues.js';
 import { replay } from './deadletters.js';
 
@@ -54,11 +54,11 @@ export function message(at, c) {
 
 // next is where it stands with one webhook, and what comes.
 function next(m, n, c) {
-  return h('section', { class: 'card next', key: `next ${n.webhook_id ?? ''}` },
+  return h('section', { class: `card next is-${n.state}`, key: `next ${n.webhook_id ?? ''}` },
     h('div', null, state(n.state), ' ', n.webhook_id ? h('a', { href: c.href('webhooks', n.webhook_id) }, c.called(n.webhook_id)) : h('span', { class: 'dim' }, 'the message as a whole'),
       n.next_at && h('strong', { class: 'countdown' }, ' next ', when(n.next_at))),
     h('p', null, n.text),
-    h('p', { class: 'dim' }, `${number(n.attempts)} ${n.attempts === 1 ? 'attempt' : 'attempts'}, ${number(n.charged)} counted`, n.waits ? `, ${n.waits} waits` : '', n.generation ? `, replay ${n.generation}` : '', n.reason ? `, ${n.reason}` : ''),
+    h('p', { class: 'dim' }, `${number(n.attempts)} ${n.attempts === 1 ? 'attempt' : 'attempts'}, ${number(n.charged)} counted`, n.waits ? `, ${plural(n.waits, 'wait')} that it asked for` : '', n.generation ? `, replay ${n.generation}` : '', n.reason ? `, ${n.reason}` : ''),
     n.dead_letter_id && h('div', { class: 'buttons left' },
       n.state === 'dead_lettered' && c.can('operate') && button('Replay', () => replay(c, { id: n.dead_letter_id, message_id: m.message_id, webhook_id: n.webhook_id }), { class: 'main', 'data-key': 'r' }),
       h('a', { class: 'button', href: c.href('dead-letters', n.dead_letter_id) }, 'See the dead letter')),

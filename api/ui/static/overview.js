@@ -36,9 +36,10 @@ const more = (page, n) => h('p', { class: 'more' }, h('a', { href: `#/${page}` }
 // note remembers the numbers that lines are drawn of.
 function note(c, hooks, queues) {
   const sum = (list, of) => list.reduce((n, x) => n + (of(x) ?? 0), 0);
-  c.seen.note('waiting', sum(queues, (q) => q.depth?.visible));
-  c.seen.note('in flight', sum(queues, (q) => q.depth?.in_flight));
-  c.seen.note('delayed', sum(queues, (q) => q.depth?.delayed));
+  const taken = queues.filter((q) => q.webhooks.length); // what is on others, such as poison queues, waits for nobody
+  c.seen.note('waiting', sum(taken, (q) => q.depth?.visible));
+  c.seen.note('in flight', sum(taken, (q) => q.depth?.in_flight));
+  c.seen.note('delayed', sum(taken, (q) => q.depth?.delayed));
   c.seen.note('dead', sum(queues, (q) => q.dead_letters?.waiting));
   c.seen.note('rate', sum(hooks, (w) => w.status?.rate_per_second));
   for (const q of queues) c.seen.note(`queue ${q.name}`, q.depth?.total ?? 0);
@@ -85,7 +86,7 @@ function ofWebhook(w, c) {
   }
   if (!s) return [];
   if (s.state === 'failing' || s.state === 'probing') return [{ kind: 'bad', word: s.state, id: w.id, title, text: s.text, since: s.failing_since, href }];
-  if (refuses(s)) return [{ kind: 'bad', word: 'refuses', id: w.id, title, text: `It refused ${s.recent_refused} of its last ${s.recent_posts} POSTs, and each refused message is a dead letter.`, since: s.last_failure_at, href: c.href('dead-letters', { webhook: w.id }) }];
+  if (refuses(s)) return [{ kind: 'bad', word: 'refuses', id: w.id, title, text: s.recent_posts === 1 ? 'It refused the one POST that it lately got; a message that is refused mostly becomes a dead letter.' : `It refused ${s.recent_refused} of the last ${s.recent_posts} POSTs; a message that is refused mostly becomes a dead letter.`, since: s.last_failure_at, href: c.href('dead-letters', { webhook: w.id }) }];
   if (s.state === 'paused' || s.state === 'limited') return [{ kind: 'warn', word: s.state, id: w.id, title, text: s.text, href }];
   if (s.failing_since) return [{ kind: 'warn', word: 'fails', id: w.id, title, text: `${plural(s.failed_messages, 'message has', 'messages have')} failed since its last 2xx.`, since: s.failing_since, href }];
   return [];
@@ -111,7 +112,7 @@ function figures(d, c) {
   const tile = (name, text, value, href, kind) => h('a', { class: `tile ${kind ?? ''}`, href }, h('span', { class: 'name' }, text), h('strong', null, value), plot(c.seen.get(name), `${text} since this page was opened, ${span((Date.now() - c.seen.opened) / 1000)} ago`));
   const exact = d.queues.every((q) => q.dead_letters?.exact !== false);
   return h('div', { class: 'tiles' },
-    tile('rate', 'Delivered', rate(now('rate')), '#/webhooks'),
+    tile('rate', 'Taken a second', rate(now('rate')), '#/webhooks'),
     tile('waiting', 'Waiting', number(now('waiting')), '#/queues'),
     tile('in flight', 'In flight here', number(now('in flight')), '#/queues'),
     tile('delayed', 'Delayed', number(now('delayed')), '#/queues'),

@@ -1,7 +1,7 @@
 // Queues, and one of them.
 import { badge, card, empty, facts, h, plot, table } from './dom.js';
 import { Fault, all, ask, get, part } from './api.js';
-import { answer, clock, number, plural, seconds, span, took, when } from './words.js';
+import { answer, clock, fares, number, plural, seconds, span, took, when } from './words.js';
 
 export function queueColumns(c) {
   return [
@@ -84,7 +84,7 @@ const tile = (text, value, line) => h('div', { class: 'tile' }, h('span', { clas
 
 const hookColumns = (c) => [
   { head: 'Webhook', cell: (w) => h('a', { href: c.href('webhooks', w.id) }, w.name || w.id) },
-  { head: 'State', cell: (w) => badge(w.enabled ? (w.status?.state === 'failing' ? 'bad' : 'ok') : 'off', w.enabled ? w.status?.state ?? 'enabled' : 'disabled') },
+  { head: 'State', cell: (w) => fares(w) },
   { head: 'URL', low: true, cell: (w) => h('span', { class: 'url' }, w.url) },
 ];
 

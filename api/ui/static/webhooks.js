@@ -66,7 +66,7 @@ export function webhook(at, c) {
       view.test && testCard(view, c),
       h('div', { class: 'state' }, fares(w), h('p', null, w.status?.text ?? (w.enabled ? 'This process has not sent to it since it started.' : 'Nothing is sent to it until it is enabled.'), w.status?.until && [' Until ', when(w.status.until), '.'])),
       w.status && tiles(w.status, id, c),
-      dead.data.length > 0 && h('p', { class: 'notice warn' }, h('a', { href: c.href('dead-letters', { webhook: id }) }, `${dead.data.length}${dead.next_cursor ? ' or more' : ''} dead ${dead.data.length === 1 ? 'letter' : 'letters'} of it`), ' wait to be replayed or deleted.'),
+      dead.data.length > 0 && h('p', { class: 'notice warn' }, h('a', { href: c.href('dead-letters', { webhook: id }) }, `${dead.data.length}${dead.next_cursor ? ' or more' : ''} dead ${dead.data.length === 1 ? 'letter' : 'letters'}`), ` of it ${dead.data.length === 1 ? 'waits' : 'wait'} to be replayed or deleted.`),
       h('div', { class: 'two' }, flowCard(w), config(w, c)),
       card('Last attempts', attempts.length ? table('Last attempts', attemptColumns(c, 'webhook'), attempts, (a) => `${a.message_id} ${a.generation} ${a.number} ${a.started_at}`) : h('p', { class: 'dim' }, 'There was no attempt yet.')),
       h('p', { class: 'foot' }, 'Rates and counters are those of ', h('code', null, w.status?.instance ?? c.me.instance), ', since it started.'),

@@ -34,6 +34,7 @@ export const rate = (n) => (n === 0 ? '0/s' : n < 10 ? `${n.toFixed(n < 1 ? 2 : 
 export function relative(at, now = Date.now()) {
   const s = (at - now) / 1000;
   if (Math.abs(s) < 1) return 'now';
+  if (Math.abs(s) >= 59.5 && Math.abs(s) < 120) return s < 0 ? '1 min ago' : 'in 1 min';
   return s < 0 ? `${span(Math.max(1, Math.round(-s)))} ago` : `in ${span(Math.max(1, Math.round(s)))}`;
 }
 

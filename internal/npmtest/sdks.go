@@ -25,7 +25,7 @@ func (t Tools) Run(tb testing.TB, script, input string) string {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	cmd := exec.CommandContext(tb.Context(), node, "-e", script)
+	cmd := exec.CommandContext(tb.Context(), node, "-e", script) //nolint:gosec // the script is the test's own
 	cmd.Dir, cmd.Stdin = dir, strings.NewReader(input)
 	var complaints strings.Builder
 	cmd.Stderr = &complaints

@@ -73,7 +73,7 @@ func (t *tries) again(ctx context.Context, _ *http.Response, err error) (bool, e
 	}
 	var f *failure
 	if !errors.As(err, &f) || !f.again {
-		return false, nil //nolint:nilerr // the error is the caller's already; this says only that nothing is repeated
+		return false, nil // the error is the caller's already; this says only that nothing is repeated
 	}
 	t.first = f
 	return true, nil

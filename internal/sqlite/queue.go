@@ -112,6 +112,9 @@ func (q *leasedQueue) Receive(ctx context.Context, max int, lease time.Duration)
 		if err != nil || len(received) == 0 {
 			return err
 		}
+		if err := tx.ofOurSchema(); err != nil {
+			return err
+		}
 		receipt, until := newReceipt(), q.db.clock.after(lease)
 		update, err := tx.prepare(leaseSQL)
 		if err != nil {

@@ -83,5 +83,19 @@ func prepareFile(conn *connection) (err error) {
 	return conn.script(setVersion())
 }
 
+// ofOurSchema refuses to take on messages when another process has brought the file up to a newer
+// schema: this one does not know all of its records any more, and might POST again what they say was
+// delivered. What is in hand is recorded and settled all the same.
+func (t *tx) ofOurSchema() error {
+	var version int64
+	if err := t.row("PRAGMA user_version", nil, &version); err != nil {
+		return err
+	}
+	if version > int64(schemaVersion()) {
+		return fmt.Errorf("a newer pushlease has opened the file meanwhile (schema %d, this one knows %d): nothing is received here any more; restart this process with that version", version, schemaVersion())
+	}
+	return nil
+}
+
 // setVersion marks the file as one of the newest schema.
 func setVersion() string { return fmt.Sprintf("PRAGMA user_version = %d", schemaVersion()) }

@@ -42,7 +42,9 @@ func (db *DB) PutWebhook(ctx context.Context, r tables.Registration) (tables.Reg
 const releaseSQL = `UPDATE messages SET visible_at = ?, hidden_at = ? WHERE seq IN (
   SELECT m.seq FROM queues q JOIN messages m INDEXED BY messages_visible ON m.queue = q.id
   WHERE q.name = ? AND m.visible_at > ? AND m.receipt & 1 = 0 AND EXISTS (SELECT 1 FROM deliveries d
-    WHERE d.message_id = m.id AND d.queue = q.name AND d.state = 'held' AND d.reason IN ('WebhookDisabled', 'WebhookDeleted', 'NoWebhook')))`
+    WHERE d.message_id = m.id AND d.queue = q.name AND d.state = 'held' AND d.reason IN ('WebhookDisabled', 'WebhookDeleted', 'NoWebhook')
+      AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.message_id = d.message_id AND a.queue = d.queue AND a.day = d.day
+        AND a.webhook_id = d.webhook_id AND a.generation >= d.generation AND a.completed = 1)))`
 
 // release ends the delays of what waited for a webhook such as r, when it begins to take
 // messages. The process that gave them back may be gone.

@@ -35,10 +35,11 @@ type historian struct{ *Options }
 // of finds out what was done about the parcel before. The lease itself keeps
 // others away, so there is nothing to write. A message received for the first
 // time has no history: its dequeue count proves that nobody ever had it, lost
-// answers included, so storage is not asked. What follows when the store can't be
+// answers included, so storage is not asked; but for a replay, which may share its record
+// with another one (ADR 0029). What follows when the store can't be
 // asked is inDoubt's to say.
 func (s historian) of(ctx context.Context, p *parcel) history {
-	if p.m.DequeueCount <= 1 {
+	if p.m.DequeueCount <= 1 && p.replay == nil {
 		return history{known: true}
 	}
 	return s.lookUp(ctx, p)

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"container/list"
+	"slices"
 	"sync"
 	"time"
 	"unique"
@@ -214,17 +215,23 @@ func (m *memory) putOff(rec tables.Record) {
 	}
 }
 
-// waits reports whether the store lacks a record of the message.
+// waits reports whether the store lacks a record of the message, or of what it points to: the
+// records of a replay are the original's, with the time at which its pointer was inserted.
 func (m *memory) waits(key tables.MessageKey) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for e := m.unwritten.Front(); e != nil; e = e.Next() {
-		k := e.Value.(*remembered).key
-		if k == memoryKeyOf(key, k.of.Value().webhook) {
+		r := e.Value.(*remembered)
+		of := r.key.of.Value()
+		if r.key == memoryKeyOf(key, of.webhook) || of.queue == key.Queue && r.rows != nil && insertedAt(r.rows, key.Day) {
 			return true
 		}
 	}
 	return false
+}
+
+func insertedAt(rec *tables.Record, at time.Time) bool {
+	return slices.ContainsFunc(rec.Deliveries, func(del tables.Delivery) bool { return del.Day.Equal(at) })
 }
 
 // count counts the records that wait to be written.

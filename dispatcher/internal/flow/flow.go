@@ -212,3 +212,9 @@ type Refusal struct {
 	Reason policy.Reason
 	Until  time.Time
 }
+
+// paced tells whether POSTs go at the learned rate. What finds out whether a webhook takes
+// messages again does not.
+func (f *Flow) paced(now time.Time) bool {
+	return f.breaker.Room(f.settings.Breaker, now) < 0 || f.breaker.Ramping()
+}

@@ -104,12 +104,6 @@ func (f *Flow) try(now time.Time) (*Ticket, *Refusal) {
 	return &Ticket{f: f, at: at, pace: f.pacer.Take(at), window: f.window.Generation(), generation: generation}, nil
 }
 
-// paced tells whether POSTs go at the learned rate. What finds out whether a webhook takes
-// messages again does not.
-func (f *Flow) paced(now time.Time) bool {
-	return f.breaker.Room(f.settings.Breaker, now) < 0 || f.breaker.Ramping()
-}
-
 // Begin waits until the POST may begin. When others were refused over a limit meanwhile, it
 // takes another place. Where that is too far away, or the webhook has asked for a pause or is found
 // to fail meanwhile, it is refused: then the ticket is Unused. When ctx has ended it returns.

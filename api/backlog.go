@@ -108,6 +108,10 @@ func (b *backlog) measure(m metric.Meter) error {
 	return err
 }
 
+// Flush comes when nothing is served any more: it waits for the records of what was published, 2 s
+// at most.
+func (a *API) Flush() { a.publisher.Flush() }
+
 // Run does what no request asks for, until ctx ends: once a minute it counts the dead letters
 // and goes on with replay jobs whose process is gone, and it counts the queues as often while somebody
 // reads the metrics. Then it ends the jobs here and waits for them.

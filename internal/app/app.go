@@ -142,6 +142,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	if err != nil {
 		return nil, err
 	}
+	a.cleanups.add("records of publishes", func(context.Context) error { a.api.Flush(); return nil })
 	a.heartbeat = a.newHeartbeat(o)
 	a.server = newServer(a.front(a.api), a.log)
 	return a, a.measure(meter, o.Version)

@@ -18,7 +18,7 @@ func (w *world) judge() {
 		k.posts[d] = append(k.posts[d], p)
 	}
 	for _, c := range w.calls {
-		if c.service == "queue" && c.op == "create" {
+		if c.service == "queue" && (c.op == "create" || c.op == "send" && !c.ok) || c.op == "create-table" {
 			k.made = append(k.made, c)
 		}
 		for _, id := range c.about {
@@ -69,7 +69,7 @@ type checker struct {
 	names map[string]string
 	// about are the calls that mention a message, by its id.
 	about map[string][]*call
-	// made are the calls that make a queue.
+	// made are the calls that make a queue or a table, and the sends that found no queue.
 	made []*call
 	// missing are the messages of which nothing is on record.
 	missing []int

@@ -41,6 +41,7 @@ func TestSeedsOfWhatIsMended(t *testing.T) {
 		{"C57: a replay that a crash cut stayed replaying", "replays", 2},
 		{"C55: a delivered message was POSTed again because tables could not be read for a moment", "redelivery", 4},
 		{"a publish waited for a late list of webhooks", "latency-tail", 20000},
+		{"a publish waited for its record while the table of the day was made", "latency-tail", 1005579630},
 		{"an idle queue was looked at for messages that had come back before their time", "one-refuses-all", 20003},
 	} {
 		t.Run(m.found, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
@@ -20,9 +21,13 @@ import (
 	"github.com/pushlease/pushlease/tables"
 )
 
-// recordTimeout bounds how long a publish waits for its record: the message is
-// stored by then, and the record is a convenience.
-const recordTimeout = 2 * time.Second
+// The message is stored when its record is written, and the record is a convenience: a publish
+// waits for it for recordWait, so that whoever asks next finds it as a rule, and not while storage
+// is slow (C68). It is given up after recordTimeout.
+const (
+	recordWait    = 200 * time.Millisecond
+	recordTimeout = 2 * time.Second
+)
 
 // publishedView is the answer to a publish: about a message, or about each of a batch.
 type publishedView struct {
@@ -67,6 +72,8 @@ type Options struct {
 type Publisher struct {
 	Options
 	published, unrecorded, unfinished metric.Int64Counter
+	// recording are the records that are being written.
+	recording sync.WaitGroup
 }
 
 // New makes a Publisher.
@@ -87,6 +94,9 @@ func New(o Options) (*Publisher, error) {
 	}
 	return a, nil
 }
+
+// Flush waits for the records of what was published, 2 s at most. Nothing is published any more.
+func (a *Publisher) Flush() { a.recording.Wait() }
 
 // Publish sends what the request says to a queue: its body as it is, a CloudEvents event
 // of structured or binary mode, or a batch of events.
@@ -253,10 +263,21 @@ func (a *Publisher) recordPublished(r *http.Request, p publication, sent queue.S
 		return
 	}
 	d := publishedAs(newPublished(p, a.Encoding(p.queue)), p, sent)
+	requestID := web.NoteOf(r).ID // the request may have ended before the record
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), recordTimeout)
-	defer cancel()
-	if err := a.Deliveries.Record(ctx, tables.Record{Deliveries: []tables.Delivery{d}}); err != nil {
-		a.unrecorded.Add(ctx, 1)
-		a.Logger.WarnContext(ctx, "publish not recorded", "message", d.MessageID, "queue", d.Queue, "request_id", web.NoteOf(r).ID, "error", err)
+	recorded := make(chan struct{})
+	a.recording.Go(func() {
+		defer cancel()
+		defer close(recorded)
+		if err := a.Deliveries.Record(ctx, tables.Record{Deliveries: []tables.Delivery{d}}); err != nil {
+			a.unrecorded.Add(ctx, 1)
+			a.Logger.WarnContext(ctx, "publish not recorded", "message", d.MessageID, "queue", d.Queue, "request_id", requestID, "error", err)
+		}
+	})
+	late := time.NewTimer(recordWait)
+	defer late.Stop()
+	select {
+	case <-recorded:
+	case <-late.C:
 	}
 }

@@ -20,8 +20,9 @@ const (
 	pageHeader = "Pushlease-Page"
 	// sessionLife is how long somebody stays signed in.
 	sessionLife = 12 * time.Hour
-	// maxSessions bounds the memory of those who sign in and never sign out.
-	maxSessions = 1000
+	// sessionsOfKey bounds the memory of those who sign in and never sign out: as many for each
+	// key, so that nobody ends the sessions of another key.
+	sessionsOfKey = 100
 )
 
 // session is one browser that showed a key. The browser keeps no key, and this process keeps
@@ -39,32 +40,35 @@ type sessions struct {
 
 func newSessions() *sessions { return &sessions{byID: map[[sha256.Size]byte]session{}} }
 
-// open makes a session and returns its id. Where there are too many, the one that ends first does.
+// open makes a session and returns its id. Where its key has too many, the one that ends first does.
 func (s *sessions) open(key Key) (id string, made session) {
 	id, made = rand.Text()+rand.Text(), session{key, time.Now().Add(sessionLife)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.byID) >= maxSessions {
-		s.dropFirst()
-	}
+	s.makeRoom(key)
 	s.byID[sha256.Sum256([]byte(id))] = made
 	return id, made
 }
 
-// dropFirst removes the sessions that have ended, or else the one that would end first. The lock is held.
-func (s *sessions) dropFirst() {
+// makeRoom removes the sessions that have ended, and of a key that has as many as it may the one that
+// would end first. The lock is held.
+func (s *sessions) makeRoom(key Key) {
 	var first [sha256.Size]byte
 	var at time.Time
+	n := 0
 	for hash, of := range s.byID {
 		if !time.Now().Before(of.expires) {
 			delete(s.byID, hash)
 			continue
 		}
-		if at.IsZero() || of.expires.Before(at) {
+		if of.key.Name != key.Name {
+			continue
+		}
+		if n++; at.IsZero() || of.expires.Before(at) {
 			first, at = hash, of.expires
 		}
 	}
-	if len(s.byID) >= maxSessions {
+	if n >= sessionsOfKey {
 		delete(s.byID, first)
 	}
 }
@@ -182,7 +186,8 @@ func notFromPage() error {
 }
 
 func cookieOf(r *http.Request, value string, seconds int) *http.Cookie {
-	secure := r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https")
+	// Behind a proxy that ends TLS the browser alone may know: its Origin says so.
+	secure := r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https") || strings.HasPrefix(r.Header.Get("Origin"), "https://")
 	return &http.Cookie{Name: sessionCookie, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, Secure: secure, SameSite: http.SameSiteStrictMode} //nolint:gosec // Secure where it is https: browsers would not send it back on http
 }
 

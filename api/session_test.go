@@ -115,15 +115,18 @@ func TestSessionsEndByTimeAndAreBounded(t *testing.T) {
 		s := newSessions()
 		first, _ := s.open(Key{Name: "first"})
 		time.Sleep(time.Second)
-		for range maxSessions - 1 {
-			s.open(Key{})
+		for range 2 * sessionsOfKey {
+			s.open(Key{Name: "other"})
 		}
-		if of, ok := s.find(first); !ok || of.key.Name != "first" {
-			t.Error("the first session should be there")
+		if of, ok := s.find(first); !ok || of.key.Name != "first" || len(s.byID) != 1+sessionsOfKey {
+			t.Errorf("%d sessions: another key ended the first one's", len(s.byID))
 		}
-		last, _ := s.open(Key{Name: "last"})
-		if _, ok := s.find(first); ok || len(s.byID) != maxSessions {
-			t.Errorf("%d sessions", len(s.byID))
+		var last string
+		for range sessionsOfKey {
+			last, _ = s.open(Key{Name: "first"})
+		}
+		if _, ok := s.find(first); ok || len(s.byID) != 2*sessionsOfKey {
+			t.Errorf("%d sessions of two keys", len(s.byID))
 		}
 		time.Sleep(sessionLife - time.Millisecond)
 		if _, ok := s.find(last); !ok {

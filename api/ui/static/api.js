@@ -21,21 +21,24 @@ export class Fault extends Error {
 export async function ask(method, path, { query, body, type, headers } = {}) {
   const url = new URL(`api/v1${path}`, base);
   for (const [name, value] of Object.entries(query ?? {})) if (value) url.searchParams.set(name, value);
-  let answer;
+  let answer, text;
   try {
     answer = await fetch(url, {
       method, cache: 'no-store', credentials: 'same-origin', redirect: 'error', signal: AbortSignal.timeout(method === 'GET' ? 20000 : 130000),
       headers: { 'Pushlease-Page': '1', ...(body === undefined ? {} : { 'Content-Type': type ?? 'application/json' }), ...headers },
       body: body === undefined ? undefined : type ? body : JSON.stringify(body),
     });
+    text = await answer.text(); // the line may be cut in the middle of it
   } catch {
     throw new Fault(0);
   }
-  const text = await answer.text();
   let read = null;
   try { read = text ? JSON.parse(text) : null; } catch { /* a proxy answered */ }
   if (!answer.ok) throw new Fault(answer.status, read);
-  if (read !== null && typeof read === 'object') Object.defineProperty(read, 'etag', { value: answer.headers.get('ETag') });
+  if (read !== null && typeof read === 'object') {
+    Object.defineProperty(read, 'etag', { value: answer.headers.get('ETag') });
+    Object.defineProperty(read, 'answeredAt', { value: answer.headers.get('Date') }); // by the server's clock
+  }
   return read;
 }
 

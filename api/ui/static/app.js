@@ -101,6 +101,22 @@ async function look() {
   if (!view || !me) return;
   const mine = looking = {}, of = view;
   try {
+    await refresh(mine, of);
+  } finally { // whatever went wrong, it is looked at again
+    if (mine === looking && of === view && me && document.visibilityState === 'visible') timer = setTimeout(look, pause(of));
+  }
+}
+
+// pause is the wait for the next look. A server that does not answer costs nobody anything; one whose
+// storage is away is not asked more often than one that is well, nor by all pages at once.
+function pause(of) {
+  const usual = of.every ?? every;
+  if (!fault) return usual;
+  return fault.status === 0 ? every / 2 : Math.max(usual, every) * (1 + Math.random() / 2);
+}
+
+async function refresh(mine, of) {
+  try {
     const data = await of.load();
     if (mine !== looking || of !== view) return;
     [of.data, of.error, fault, last] = [data, null, null, Date.now()];
@@ -112,7 +128,6 @@ async function look() {
     else [of.error, fault] = [e, null];
   }
   show();
-  if (document.visibilityState === 'visible') timer = setTimeout(look, fault ? every / 2 : of.every ?? every);
 }
 
 function show() {
@@ -157,7 +172,7 @@ function drawFrame() {
   $('search').hidden = !me;
   draw(who, me && [
     me.keys_set ? h('span', { class: 'key', title: `It may: ${me.scopes.join(', ')}. Signed in until ${exact(Date.parse(me.expires_at))}` }, me.key) : h('span', { class: 'key', title: 'No API keys are set: whoever is on this machine may do all.' }, 'this machine'),
-    me.keys_set && button('Sign out', async () => { await signOut().catch(() => {}); begin(); }, { class: 'quiet' }),
+    me.keys_set && button('Sign out', async () => { await signOut().catch((e) => toast(`You may still be signed in: ${e.message}`)); begin(); }, { class: 'quiet' }),
     button('?', help, { class: 'quiet round', title: 'Keys', 'aria-label': 'Which keys do what' }),
   ]);
 }

@@ -175,9 +175,10 @@ async function purge(c, filter) {
   const n = dry.matched - dry.kept;
   if (!await confirm({ title: `Delete ${dry.exact ? '' : 'at least '}${plural(n, 'dead letter')}?`, ok: `Delete ${dry.exact ? number(n) : 'all'}`, danger: true,
     body: [facts(['Of', inWords(filter, c)], ['Never replayed', number(dry.never_replayed)], ['Spared', dry.kept ? `${number(dry.kept)}, whose replay is under way` : null], ['Copies left', dry.copies_left ? `${number(dry.copies_left)} on poison queues` : null]), h('p', null, 'Nothing is kept of these messages here. This can\'t be taken back.')] })) return;
+  const until = dry.answeredAt ? { until: new Date(dry.answeredAt).toISOString() } : {}; // what came since was not counted
   let cursor = null, deleted = 0;
   do {
-    const done = await ask('POST', '/dead-letters/purge', { body: { ...body, dry_run: false, ...(cursor ? { cursor } : {}) } }).catch((e) => e);
+    const done = await ask('POST', '/dead-letters/purge', { body: { ...body, ...until, dry_run: false, ...(cursor ? { cursor } : {}) } }).catch((e) => e);
     if (done instanceof Error) { c.say(`${number(deleted)} are deleted; then: ${done.message}`); break; }
     deleted += done.purged;
     cursor = done.next_cursor;

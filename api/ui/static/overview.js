@@ -33,6 +33,9 @@ export function overview(_, c) {
 
 const more = (page, n) => h('p', { class: 'more' }, h('a', { href: `#/${page}` }, `All ${number(n)}`));
 
+// counted is whether the dead letters of all queues could be.
+const counted = (queues) => queues.every((q) => q.dead_letters);
+
 // note remembers the numbers that lines are drawn of.
 function note(c, hooks, queues) {
   const sum = (list, of) => list.reduce((n, x) => n + (of(x) ?? 0), 0);
@@ -40,7 +43,7 @@ function note(c, hooks, queues) {
   c.seen.note('waiting', sum(taken, (q) => q.depth?.visible));
   c.seen.note('in flight', sum(taken, (q) => q.depth?.in_flight));
   c.seen.note('delayed', sum(taken, (q) => q.depth?.delayed));
-  c.seen.note('dead', sum(queues, (q) => q.dead_letters?.waiting));
+  if (counted(queues)) c.seen.note('dead', sum(queues, (q) => q.dead_letters.waiting));
   c.seen.note('rate', sum(hooks, (w) => w.status?.rate_per_second));
   for (const q of queues) c.seen.note(`queue ${q.name}`, q.depth?.total ?? 0);
   for (const w of hooks) c.seen.note(`webhook ${w.id}`, w.status?.rate_per_second ?? 0);
@@ -98,6 +101,7 @@ function ofQueue(q, c) {
   if (failed) list.push({ kind: 'bad', word: 'can\'t receive', id: `poller ${q.name}`, title: q.name, text: q.poller.last_error, since: q.poller.last_error_at, href });
   if (q.poller?.gone_at) list.push({ kind: 'warn', word: 'queue gone', id: `gone ${q.name}`, title: q.name, text: 'Somebody deleted the queue with all that was on it; the next publish creates it anew.', since: q.poller.gone_at, href });
   const dead = q.dead_letters;
+  if (!dead) list.push({ kind: 'warn', word: 'not counted', id: `uncounted ${q.name}`, title: q.name, text: 'Its dead letters could not be counted: the check "storage" of /readyz and the log say why.', href });
   if (dead && dead.level !== 'ok') list.push({ kind: dead.level === 'critical' ? 'bad' : 'warn', word: 'dead letters', id: `dead ${q.name}`, title: q.name, text: dead.text ?? `${dead.waiting} wait.`, href: c.href('dead-letters', { queue: q.name }) });
   if (q.held) list.push({ kind: 'warn', word: 'held', id: `held ${q.name}`, title: q.name, text: 'Its last webhook was deleted while messages were on it; they wait for a new one, and become dead letters before they expire.', since: q.held.since, href });
   else if (q.webhooks.length === 0 && q.depth?.total > 0 && q.poller) list.push({ kind: 'warn', word: 'no webhook', id: `none ${q.name}`, title: q.name, text: `${plural(q.depth.total, 'message')} on it, and no webhook takes them.`, href });
@@ -116,7 +120,7 @@ function figures(d, c) {
     tile('waiting', 'Waiting', number(now('waiting')), '#/queues'),
     tile('in flight', 'In flight here', number(now('in flight')), '#/queues'),
     tile('delayed', 'Delayed', number(now('delayed')), '#/queues'),
-    tile('dead', 'Dead letters', `${number(now('dead'))}${exact ? '' : '+'}`, '#/dead-letters', now('dead') ? 'bad' : ''));
+    tile('dead', 'Dead letters', counted(d.queues) ? `${number(now('dead'))}${exact ? '' : '+'}` : '–', '#/dead-letters', now('dead') ? 'bad' : ''));
 }
 
 // first is for somebody who sees pushlease for the first time.

@@ -34,6 +34,9 @@ func (x posts) post(ctx context.Context, p *parcel, targets []target) {
 	var last *target
 	p.underWay = underWay(targets)
 	p.grant.Posting(p.underWay, someEnded(targets))
+	if p.underWay > 0 {
+		x.Leases.Tell(p.key.Queue, p.m, func(ctx context.Context) time.Time { return x.tellOthers(ctx, p, targets) })
+	}
 	for i := range targets {
 		if targets[i].flow == nil {
 			continue
@@ -45,7 +48,6 @@ func (x posts) post(ctx context.Context, p *parcel, targets []target) {
 	}
 	posted := last != nil
 	if posted {
-		x.Leases.Tell(p.key.Queue, p.m, func(ctx context.Context) time.Time { return x.tellOthers(ctx, p, targets) })
 		x.postTo(ctx, p, last)
 	}
 	others.Wait()

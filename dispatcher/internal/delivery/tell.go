@@ -49,17 +49,16 @@ func (x posts) tellOthers(ctx context.Context, p *parcel, targets []target) (unt
 func (p *parcel) underWayNow(targets []target) (list []tables.Delivery, until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := time.Now().UTC().Truncate(time.Millisecond)
+	now := time.Now() // with the monotonic clock: a clock that is set changes no wait
 	for i := range targets {
 		t := &targets[i]
 		if t.begun.IsZero() {
 			continue
 		}
-		ends := t.begun.Add(t.registration.Longest() + recordBound)
-		ends = now.Add(settle.WithinLife(p.m, ends.Sub(now))).Truncate(time.Millisecond)
-		t.delivery.UpdatedAt = now // it is no other's record
+		ends := now.Add(settle.WithinLife(p.m, t.registration.Longest()+recordBound-now.Sub(t.begun)))
+		t.delivery.UpdatedAt = now.UTC().Truncate(time.Millisecond) // it is no other's record
 		del := t.delivery
-		del.State, del.Reason, del.NextAt, del.Instance = tables.Pending, policy.LeaseLost, ends, p.instance
+		del.State, del.Reason, del.NextAt, del.Instance = tables.Pending, policy.LeaseLost, ends.UTC().Truncate(time.Millisecond), p.instance
 		del.FirstAt = firstOf(del.FirstAt, t.begun.UTC())
 		if t.noted {
 			del.MissingRecords++

@@ -287,7 +287,7 @@ func TestADeadLetterSaysWhichRuleOrLimitMadeItOne(t *testing.T) {
 		}, []string{"418", "rule 2"}},
 		"the table":   {404, func(*policy.Policy) {}, []string{"404", "another one would not change the answer"}},
 		"attempts":    {500, func(p *policy.Policy) { p.MaxAttempts = 2 }, []string{"500", "attempt 2 of 2", "used up"}},
-		"the max age": {500, func(p *policy.Policy) { p.MaxAge = policy.Duration(time.Minute) }, []string{"500", "later than 1m0s after the first"}},
+		"the max age": {500, func(p *policy.Policy) { p.MaxAge = policy.Duration(time.Minute) }, []string{"500", "later than 1m after the first"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bench) {

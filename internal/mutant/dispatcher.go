@@ -33,7 +33,7 @@ var dispatcherPatches = []Patch{
 		"An event whose delivery failed can never be published again."),
 	inDispatcher(aboutEvents, "replay-takes-original-claim", "c.Replay, c.Owner, c.At = true, p.key.MessageID+\" replayed\", p.m.InsertedAt", "c.Replay, c.At = true, p.m.InsertedAt",
 		"The end of a replay ends the claim of the original, which is still under way."),
-	inDispatcher(aboutFaults, "first-receive-by-memory", "if p.m.DequeueCount <= 1 {", "if p.m.DequeueCount <= 2 {",
+	inDispatcher(aboutFaults, "first-receive-by-memory", "if p.m.DequeueCount <= 1 && p.replay == nil {", "if p.m.DequeueCount <= 2 && p.replay == nil {",
 		"A redelivered message is POSTed again to the webhooks that have it."),
 	inDispatcher(aboutFaults, "poison-by-count-alone", "t.due(now) && t.delivery.MissingRecords >= poisonProofs", "t.due(now)",
 		"A message is dead-lettered because storage or the process failed often."),

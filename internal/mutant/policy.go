@@ -75,7 +75,7 @@ var policyPatches = []Patch{
 		"A probe that was never made blocks its webhook for a quarter of an hour."),
 	inPolicy("breaker-one-success-opens", "if !ok && b.tripped(s, now)", "if b.tripped(s, now)",
 		"A success opens the breaker."),
-	inPolicy("window-cut-twice", "w.size, w.grown, w.left, w.cut = int32(max(size/2, 1)), 0, 0, true\n\t\tw.generation++", "w.size, w.grown, w.left, w.cut = int32(max(size/2, 1)), 0, 0, true",
+	inPolicy("window-cut-twice", "w.size, w.grown, w.left, w.cut = max(w.size-1, w.least, 1), 0, 0, true", "w.size, w.grown, w.left, w.cut = int32(max(size/2, 1)), 0, 0, true",
 		"Answers of one moment of overload halve the window again and again."),
 	inPolicy("pause-ended-by-old-success", "if began.After(p.asked)", "if !began.IsZero()",
 		"A POST from before a 429 ends the wait that the 429 asked for."),

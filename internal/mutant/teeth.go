@@ -74,7 +74,7 @@ var teeth = []Patch{
 		"A publish hangs while another process has the file locked.", "./internal/sqlite", "TestLockThatStaysIsBusy"),
 	inCase("c59-full-heals-too-soon", "internal/sqlite", "changed && (!errors.Is(before, queue.ErrFull) || time.Since(c.failedAt) >= fullFor)", "changed",
 		"A disk that is full counts as well because a small write fits.", "./internal/sqlite", "TestFullDiskIsAnErrorAndHeals"),
-	inCase("c67-unwritten-make-room", "dispatcher/internal/journal", "if len(m.byKey) <= memorySize && now.Sub(e.Value.(*remembered).at) < memoryAge {\n\t\t\tbreak\n\t\t}\n\t\tdelete(m.byKey, m.written.Remove(e).(*remembered).key)\n\t}\n\tfor ; m.unwritten.Len() > memorySize; lost++ {", "if now.Sub(e.Value.(*remembered).at) < memoryAge {\n\t\t\tbreak\n\t\t}\n\t\tdelete(m.byKey, m.written.Remove(e).(*remembered).key)\n\t}\n\tfor m.unwritten.Len() > 0 && len(m.byKey) > memorySize {",
+	inCase("c67-unwritten-make-room", "dispatcher/internal/journal", "if len(m.byKey) <= memorySize && now-e.Value.(*remembered).at < memoryAge {\n\t\t\tbreak\n\t\t}\n\t\tdelete(m.byKey, m.written.Remove(e).(*remembered).key)\n\t}\n\tfor ; m.unwritten.Len() > memorySize; lost++ {", "if now-e.Value.(*remembered).at < memoryAge {\n\t\t\tbreak\n\t\t}\n\t\tdelete(m.byKey, m.written.Remove(e).(*remembered).key)\n\t}\n\tfor m.unwritten.Len() > 0 && len(m.byKey) > memorySize {",
 		"Records that wait for the store are lost and not counted.", "./dispatcher/internal/journal", "TestWhatWaitsForTheStoreIsNeverLostForWhatIsWritten"),
 	inCase("c72-old-count", "api", "if fresh && (s.DeadLettered == w.dead || time.Since(w.at) < recountEvery) {", "if fresh {",
 		"No dead letter is shown while many wait.", "./api", "TestDeadLettersAreCountedAnewWhenThisProcessMadeOrEndedSome"),

@@ -13,6 +13,8 @@ export function overview(_, c) {
       const [hooks, queues, instances, checks] = await Promise.all([all('/webhooks'), all('/queues'), get('/instances'), ready()]);
       hooks.forEach((w) => c.names.set(w.id, w.name));
       note(c, hooks, queues);
+      // An instance says how it is once a minute; the one that answers was asked just now.
+      for (const i of instances.data) if (i.this) Object.assign(i, { ready: checks.ready, trouble: '' });
       return { hooks, queues, instances: instances.data, ...checks };
     },
     draw(d) {
@@ -73,7 +75,7 @@ export function troubles(d, c) {
   for (const q of d.queues) list.push(...ofQueue(q, c));
   for (const i of d.instances) {
     if (!i.alive) list.push({ kind: 'warn', word: 'silent', id: `instance ${i.name}`, title: `Instance ${i.name}`, text: 'It did not say that it stops, and has not been seen since.', since: i.seen_at, href: '#/' });
-    else if (!i.ready) list.push({ kind: 'bad', word: 'not ready', id: `instance ${i.name}`, title: `Instance ${i.name}`, text: i.trouble ? `These checks fail there: ${i.trouble}.` : 'It says that requests should go elsewhere.', href: '#/' });
+    else if (!i.ready && !i.this) list.push({ kind: 'bad', word: 'not ready', id: `instance ${i.name}`, title: `Instance ${i.name}`, text: i.trouble ? `These checks failed there: ${i.trouble}.` : 'It says that requests should go elsewhere.', since: i.seen_at, href: '#/' });
   }
   const order = { bad: 0, warn: 1, wait: 2 };
   return list.sort((a, b) => order[a.kind] - order[b.kind]);

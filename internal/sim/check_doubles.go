@@ -83,8 +83,12 @@ func (k *checker) lapsed(m *message, first *post, at time.Duration) bool {
 
 // stolen: nobody else receives a message whose POST is under way, unless its holder broke,
 // or could not renew in the last part of the lease. Where the answer of a renewal was lost nobody
-// can renew, and doubles and cut have the last word.
+// can renew, and doubles and cut have the last word. A POST says of which event it is, and not which
+// of several messages with that event it was made for, and so under whose lease.
 func (k *checker) stolen(m *message) {
+	if slices.ContainsFunc(k.messages, func(other *message) bool { return other != m && other.same == m }) {
+		return
+	}
 	const enough = 3 * time.Second
 	var holder *instance
 	var until time.Duration

@@ -148,6 +148,30 @@ func (d *Dispatcher) GiveUp(ctx context.Context, queueName string, m *queue.Mess
 	return err
 }
 
+// SendAnew puts a text on a queue in place of a message that a host handed over without surely
+// saying which one it is. Once storage has left a send without an answer, the text may be there, and it is
+// sent until there is one or ctx ends: text names itself by an idempotency key, so what is there twice
+// is POSTed once. The host's next call for that message could not use the same key.
+func (d *Dispatcher) SendAnew(ctx context.Context, q queue.Queue, text []byte, ttl time.Duration) (queue.Sent, error) {
+	unanswered := false
+	policy := retry.Call
+	policy.Endless = true
+	policy.Final = func(err error) bool {
+		unanswered = unanswered || queue.Ambiguous(err)
+		return !unanswered
+	}
+	sent, err := retry.Get(ctx, policy, func(ctx context.Context) (queue.Sent, error) {
+		return q.Send(ctx, text, queue.SendOptions{TTL: ttl})
+	})
+	switch {
+	case err != nil && unanswered:
+		return sent, fmt.Errorf("send anew: storage gave no answer, so that the message may be delivered twice: %w", err)
+	case err != nil:
+		return sent, fmt.Errorf("send anew: %w", err)
+	}
+	return sent, nil
+}
+
 // upToDate re-reads the registered webhooks where that is due: no loop does it while
 // nothing is invoked, since that would cost transactions all day. Where they could
 // never be read nothing is decided; older ones are better than none.

@@ -245,21 +245,23 @@ func (h *Handler) message(ctx context.Context, in run, inv invocation) error {
 // resend puts a message whose id and receipt can't be trusted on the queue anew, as
 // the same body in an envelope, and lets the host delete it. One that can't be sent so is
 // a dead letter with its whole text: nothing else would end its way, since it can't be
-// told from others, nor given back. Where the answer of storage is lost, the host brings the
-// message again, and there are two of it: nothing that surely names it could tell them apart.
+// told from others, nor given back.
 func (h *Handler) resend(ctx context.Context, in run, q queue.Queue, text []byte, ttl time.Duration) error {
 	in.log.Error(`what the host says about the message may be the message's own words, so it is sent anew under another id; set "dataType": "binary" in the function's function.json`,
 		"queue", in.f.Queue)
-	again, err := wrapped(h.parts.Encoding(in.f.Queue), text)
+	again, err := wrapped(h.parts.Encoding(in.f.Queue), text, in.id)
 	if errors.Is(err, queue.ErrTooLarge) || errors.Is(err, queue.ErrUndecodable) {
 		return h.parts.Dispatcher.GiveUp(ctx, in.f.Queue, &queue.Message{ID: in.id, Text: text, InsertedAt: time.Now().UTC()})
 	}
 	if err != nil {
 		return fmt.Errorf("wrap: %w", err)
 	}
-	sent, err := q.Send(ctx, again, queue.SendOptions{TTL: ttl})
+	in.timeout = tickTimeout(in.timeout) // storage is not asked for ever
+	ctx, cancel := context.WithDeadline(ctx, in.cutShort())
+	defer cancel()
+	sent, err := h.parts.Dispatcher.SendAnew(ctx, q, again, ttl)
 	if err != nil {
-		return fmt.Errorf("send anew: %w", err)
+		return err
 	}
 	in.log.Info("message sent anew", "queue", in.f.Queue, "message", sent.ID)
 	return nil

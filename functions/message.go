@@ -2,6 +2,7 @@ package functions
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -89,11 +90,13 @@ func envelope(setting queue.Encoding, b queue.Body) ([]byte, error) {
 	return queue.EncodeEnvelope(setting, b)
 }
 
-// wrapped is the text to put on the queue in place of one that is doubtful.
-func wrapped(setting queue.Encoding, text []byte) ([]byte, error) {
+// wrapped is the text to put on the queue in place of one that is doubtful. All that is sent under
+// the same name is POSTed once, however often the queue has it.
+func wrapped(setting queue.Encoding, text []byte, name string) ([]byte, error) {
 	b, err := queue.Decode(setting, text)
 	if err != nil {
 		return nil, fmt.Errorf("decode: %w", err)
 	}
+	b.IdempotencyKey = cmp.Or(b.IdempotencyKey, name) // its publisher's own says it already
 	return envelope(setting, b)
 }

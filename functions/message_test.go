@@ -133,17 +133,21 @@ func TestMetadataThatIsNoneIsRefused(t *testing.T) {
 func TestADoubtfulTextStandsForTheSameBodyAfterwards(t *testing.T) {
 	for _, setting := range []queue.Encoding{queue.EncodingAuto, queue.EncodingNone} {
 		body := `{"id":"x","popReceipt":"y"}`
-		again, err := wrapped(setting, []byte(body))
+		again, err := wrapped(setting, []byte(body), "its name")
 		if err != nil {
 			t.Fatal(err)
 		}
 		got, err := queue.Decode(setting, again)
-		if err != nil || string(got.Bytes) != body || !canonical(again) {
-			t.Errorf("%s: %q, %v, canonical %t", setting, got.Bytes, err, canonical(again))
+		if err != nil || string(got.Bytes) != body || got.IdempotencyKey != "its name" || !canonical(again) {
+			t.Errorf("%s: %q by %q, %v, canonical %t", setting, got.Bytes, got.IdempotencyKey, err, canonical(again))
 		}
 	}
-	if _, err := wrapped(queue.EncodingBase64, []byte(`{"id":"x"}`)); !errors.Is(err, queue.ErrUndecodable) {
+	if _, err := wrapped(queue.EncodingBase64, []byte(`{"id":"x"}`), "its name"); !errors.Is(err, queue.ErrUndecodable) {
 		t.Errorf("an undecodable text was wrapped: %v", err)
+	}
+	again, err := wrapped(queue.EncodingNone, []byte(`{"pushlease":1, "idempotency_key":"its publisher's","body":"aGk="}`), "its name")
+	if got, decodeErr := queue.Decode(queue.EncodingNone, again); err != nil || decodeErr != nil || got.IdempotencyKey != "its publisher's" {
+		t.Errorf("a publisher's key became %q: %v, %v", got.IdempotencyKey, err, decodeErr)
 	}
 }
 

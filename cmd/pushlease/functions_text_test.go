@@ -59,6 +59,38 @@ func TestATextThatReplacesItsMetadataIsNotBelieved(t *testing.T) {
 	}
 }
 
+// TestATextWhoseSendingWasNotAnsweredIsDeliveredOnce: what is sent anew may be on the queue already
+// when storage's answer is lost. Both copies have one name.
+func TestATextWhoseSendingWasNotAnsweredIsDeliveredOnce(t *testing.T) {
+	t.Parallel()
+	proxy := emulator(t).Proxy(t)
+	name := queueName("anew")
+	root := packaged(t, name)
+	quickly(t, root, nil)
+	asText(t, root, name)
+	h := startHosted(t, root, hosttest.Options{Storage: proxy.ConnectionString()})
+	receiver := newAnswering(t)
+	h.register(name, receiver.URL, nil)
+	proxy.Fault(azuritetest.Match{Service: "queue", Operation: "send", To: 2}, azuritetest.FailAfter())
+	const body = `{"id":"11111111-2222-3333-4444-555555555555"}`
+	if _, err := accountQueue(t, name).Send(t.Context(), []byte(body), queue.SendOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	waitUntil(t, 20*time.Second, func() string {
+		if n := proxy.Count("queue", "send"); n < 3 {
+			return fmt.Sprintf("%d sends", n)
+		}
+		return ""
+	})
+	h.waitEmpty(30*time.Second, name)
+	if got := receiver.delivered(); !slices.Equal(got, []string{body}) || receiver.total() != 1 {
+		t.Errorf("delivered %q by %d POSTs, want it once", got, receiver.total())
+	}
+	if n := proxy.Count("queue", "send"); n != 3 {
+		t.Errorf("%d sends, want three under one name", n)
+	}
+}
+
 // delivered are the bodies that were answered 2xx, each as often as that.
 func (a *answering) delivered() []string {
 	a.mu.Lock()

@@ -15,22 +15,65 @@ import (
 	"github.com/pushlease/pushlease/webhook"
 )
 
-// snippet runs a verifying snippet of the README in its language: main is what follows it, a
+// snippet runs a verifying snippet of the README in its language: begin and end make it a
 // program that reads the cases and prints one of 1 and 0 for each.
 type snippet struct {
-	fence, file, main string
-	command           string
+	fence, file string
+	begin, end  string
+	command     []string
 }
 
 var snippets = []snippet{
-	{"js", "verify.cjs", `
+	{"go", "verify.go", `package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"time"
+
+	"github.com/pushlease/pushlease/webhook"
+)
+
+func receive(secret string, w http.ResponseWriter, r *http.Request) {
+`, `}
+
+func main() {
+	var cases []struct {
+		Secret  string
+		Headers map[string]string
+		Body    []byte
+	}
+	data, err := os.ReadFile(os.Args[1])
+	if err == nil {
+		err = json.Unmarshal(data, &cases)
+	}
+	if err != nil {
+		panic(err)
+	}
+	for _, c := range cases {
+		r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(c.Body))
+		for name, value := range c.Headers {
+			r.Header.Set(name, value)
+		}
+		w := httptest.NewRecorder()
+		receive(c.Secret, w, r)
+		fmt.Print(map[int]int{http.StatusOK: 1}[w.Code])
+	}
+}
+`, []string{"go", "run"}},
+	{"js", "verify.cjs", "", `
 const cases = JSON.parse(require("node:fs").readFileSync(process.argv[2]));
 console.log(cases.map((c) => verify(c.secret, c.headers, Buffer.from(c.body, "base64")) ? 1 : 0).join(""));
-`, "node"},
-	{"python", "verify.py", `
+`, []string{"node"}},
+	{"python", "verify.py", "", `
 import json, sys
 print("".join("1" if verify(c["secret"], c["headers"], base64.b64decode(c["body"])) else "0" for c in json.load(open(sys.argv[1]))))
-`, "python3"},
+`, []string{"python3"}},
 }
 
 type snippetCase struct {
@@ -50,28 +93,27 @@ func TestTheSnippetsOfTheReadmeVerifyAnyBytes(t *testing.T) {
 	for _, s := range snippets {
 		t.Run(s.fence, func(t *testing.T) {
 			_, rest, ok := strings.Cut(string(readme), "```"+s.fence+"\n")
-			code, _, end := strings.Cut(rest, "\n```")
-			if !ok || !end || !strings.Contains(strings.ToLower(code), "verify(") {
+			code, _, ends := strings.Cut(rest, "\n```")
+			if !ok || !ends || !strings.Contains(strings.ToLower(code), "verify(") {
 				t.Fatal("the README has no such snippet")
 			}
-			if _, err := exec.LookPath(s.command); err != nil {
+			if _, err := exec.LookPath(s.command[0]); err != nil {
 				if os.Getenv("CI") == "true" {
-					t.Fatalf("%s is missing, and CI has to check that the snippets of the README verify", s.command)
+					t.Fatalf("%s is missing, and CI has to check that the snippets of the README verify", s.command[0])
 				}
-				t.Skipf("THE SNIPPET FOR %s OF THE README IS NOT CHECKED: %s is missing", strings.ToUpper(s.fence), s.command)
+				t.Skipf("THE SNIPPET FOR %s OF THE README IS NOT CHECKED: %s is missing", strings.ToUpper(s.fence), s.command[0])
 			}
 			dir := t.TempDir()
 			data, err := json.Marshal(cases)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for name, text := range map[string]string{s.file: code + "\n" + s.main, "cases.json": string(data)} {
+			for name, text := range map[string]string{s.file: s.begin + code + "\n" + s.end, "cases.json": string(data)} {
 				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
-			cmd := exec.CommandContext(t.Context(), s.command, s.file, "cases.json")
-			cmd.Dir = dir
+			cmd := exec.CommandContext(t.Context(), s.command[0], append(s.command[1:], filepath.Join(dir, s.file), filepath.Join(dir, "cases.json"))...)
 			out, err := cmd.CombinedOutput()
 			if got := strings.TrimSpace(string(out)); err != nil || got != want {
 				t.Errorf("%v: %s; want %s", err, got, want)

@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -259,6 +260,19 @@ const windowMax = 64
 
 var protocols = []string{"HTTP/1.1", "HTTP/2"}
 
+// through publishes steadily for two seconds to a new webhook of an impatient policy, has something happen
+// to the network, goes on for so long, and waits until all has ended. It returns when each message was published.
+func (f *far) through(name string, happen func(), lasts time.Duration) (*process, map[string]time.Time) {
+	f.t.Helper()
+	p := f.start()
+	p.register(name, f.url, impatient())
+	published := p.steadily(name, 2*time.Second)
+	happen()
+	maps.Copy(published, p.steadily(name, lasts))
+	p.waitEmpty(30*time.Second, name)
+	return p, published
+}
+
 // impatient gives a message two attempts, a second apart: a third timeout would be its end.
 func impatient() map[string]any {
 	return map[string]any{"timeout": "5s", "flow": map[string]any{}, "policy": map[string]any{"preset": "realtime"}}
@@ -272,14 +286,8 @@ func TestConnectionsThatAMiddleForgetsCostOneTimeoutEach(t *testing.T) {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
 			f := startFar(t, protocol, 200*time.Millisecond)
-			p, name := f.start(), queueName("forgotten")
-			p.register(name, f.url, impatient())
-			published := p.steadily(name, 2*time.Second)
-			connections := f.Forget()
-			for id, at := range p.steadily(name, 10*time.Second) {
-				published[id] = at
-			}
-			p.waitEmpty(30*time.Second, name)
+			name, connections := queueName("forgotten"), 0
+			p, published := f.through(name, func() { connections = f.Forget() }, 10*time.Second)
 			f.noDeadLetters(p, name, published)
 
 			timeouts, first := 0, time.Now()
@@ -334,14 +342,8 @@ func TestConnectionsThatAMiddleResetsLoseNothing(t *testing.T) {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
 			f := startFar(t, protocol, 200*time.Millisecond)
-			p, name := f.start(), queueName("reset")
-			p.register(name, f.url, impatient())
-			published := p.steadily(name, 2*time.Second)
-			connections := f.Reset()
-			for id, at := range p.steadily(name, 2*time.Second) {
-				published[id] = at
-			}
-			p.waitEmpty(30*time.Second, name)
+			name, connections := queueName("reset"), 0
+			p, published := f.through(name, func() { connections = f.Reset() }, 2*time.Second)
 			twice := f.noDeadLetters(p, name, published)
 			if connections == 0 || twice > 4*4 { // four are under way at a time, more on a busy machine
 				t.Errorf("%d connections were reset, and %d messages were taken twice", connections, twice)
@@ -440,16 +442,13 @@ func TestAReceiverThatMovesIsFollowedWithinSeconds(t *testing.T) {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
 			f := startFar(t, protocol, 200*time.Millisecond)
-			p, name := f.start(), queueName("moved")
-			p.register(name, f.url, impatient())
-			published := p.steadily(name, 2*time.Second)
-			f.isAt(receiverName, server(2))
-			f.Dead(server(1))
-			moved := time.Now()
-			for id, at := range p.steadily(name, 10*time.Second) {
-				published[id] = at
-			}
-			p.waitEmpty(30*time.Second, name)
+			name := queueName("moved")
+			var moved time.Time
+			p, published := f.through(name, func() {
+				f.isAt(receiverName, server(2))
+				f.Dead(server(1))
+				moved = time.Now()
+			}, 10*time.Second)
 			f.noDeadLetters(p, name, published)
 			f.receiver.mu.Lock()
 			defer f.receiver.mu.Unlock()

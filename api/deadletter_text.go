@@ -2,8 +2,6 @@ package api
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 
 	"github.com/pushlease/pushlease/api/internal/web"
@@ -14,53 +12,80 @@ import (
 // skipText is why a replay by filter leaves out what another program has rewritten.
 const skipText = "text_changed"
 
-// changed says why a dead letter's text is not what was received; empty when it is.
-func changed(d tables.DeadLetter) string {
-	if d.Damaged != nil {
-		return "columns of its row have another type than was written: another program has changed it"
+// changed says why a dead letter is not what was received; empty when it is.
+func (a *API) changed(d tables.DeadLetter) string {
+	if why := damage(d); why != "" {
+		return why
 	}
-	if d.BodyHash == "" || holds(d.Text, d.BodyHash) {
+	body, err := queue.Decode(a.setting(d), d.Text)
+	if err != nil {
+		body.Bytes = nil
+	}
+	switch columns := d.Altered(body.Bytes); {
+	case columns == "":
 		return ""
+	case len(d.Text) == 0:
+		return "its row has no text any more (columns " + columns + ")"
+	default:
+		return "its text is not the one that was received (columns " + columns + ")"
 	}
-	if len(d.Text) == 0 {
-		return "its row has no text any more (column Text)"
-	}
-	return "its text is not the one that was received (column Text, against BodyHash)"
 }
 
-// holds reports whether a text has this hash, or the body that it stands for has: the hash
-// is the body's where that could be read. It may have been read by another setting.
-func holds(text []byte, hash string) bool {
-	if hashOf(text) == hash {
-		return true
+// damage says what can be seen of a row without its text.
+func damage(d tables.DeadLetter) string {
+	switch {
+	case d.Damaged != nil:
+		return d.Damaged.Error()
+	case d.Misnamed():
+		return "another program has changed what its row says of whose message it is (columns Queue, MessageID, WebhookID, Generation, DeadLetteredAtMs)"
 	}
-	for _, setting := range []queue.Encoding{queue.EncodingAuto, queue.EncodingBase64, queue.EncodingNone} {
-		if b, err := queue.Decode(setting, text); err == nil && hashOf(b.Bytes) == hash {
-			return true
-		}
-	}
-	return false
+	return ""
 }
 
-func hashOf(b []byte) string {
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:8])
+// setting reads a dead letter's text: that of its row, as for the dispatcher, and the queue's
+// where another program has left none.
+func (a *API) setting(d tables.DeadLetter) queue.Encoding {
+	if setting, err := queue.ParseEncoding(d.Encoding); err == nil {
+		return setting
+	}
+	return a.Encoding(d.Queue)
 }
 
-// unchanged refuses what another program has rewritten, unless that is meant.
-func unchanged(d tables.DeadLetter, force bool) error {
-	why := changed(d)
-	if why == "" || force {
+// asItIs makes what a dead letter holds now what it is from now on: an operator has said so.
+func (a *API) asItIs(d tables.DeadLetter) tables.DeadLetter {
+	if a.changed(d) == "" {
+		return d
+	}
+	setting, read := a.setting(d), d.Text
+	if body, err := queue.Decode(setting, d.Text); err == nil {
+		read = body.Bytes
+	}
+	d.Encoding, d.Size, d.BodyHash, d.Damaged = string(setting), len(read), tables.BodyHash(read), nil
+	return d
+}
+
+// unchanged refuses what another program has rewritten, unless that is meant. Whose message it
+// is can't be meant to be another: a replay would go to webhooks that have it, or under another id.
+func (a *API) unchanged(d tables.DeadLetter, force bool) error {
+	why := a.changed(d)
+	if why == "" || force && !d.Misnamed() {
 		return nil
+	}
+	field, cure := "text", "put the row back as it was, or add ?force=true to take it as it is now"
+	switch {
+	case d.Misnamed():
+		field, cure = "id", "put the row back as it was: force does not help here"
+	case d.Damaged != nil:
+		field = "row"
 	}
 	return web.NewProblem(web.TextChanged,
 		fmt.Sprintf("It is neither shown nor sent as it is: %s.", why),
-		web.Wrong("text", "is not what was received", "put the row back as it was, or add ?force=true to take it as it is now"))
+		web.Wrong(field, "is not what was received", cure))
 }
 
 // intact is unchanged for a replay by filter, which leaves such ones out.
 func (a *API) intact(ctx context.Context, d tables.DeadLetter) error {
-	if changed(d) != "" {
+	if a.changed(d) != "" {
 		return skipError(skipText)
 	}
 	return a.replayable(ctx, d, false)

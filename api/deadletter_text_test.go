@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -12,54 +13,69 @@ import (
 )
 
 // C86: what another program has made of a dead letter is neither shown nor sent, unless
-// that is asked for.
-func TestATextThatAnotherProgramHasRewrittenIsNeitherShownNorSent(t *testing.T) {
-	for name, rewrite := range map[string]func(d *tables.DeadLetter){
-		"removed":   func(d *tables.DeadLetter) { d.Text = nil },
-		"rewritten": func(d *tables.DeadLetter) { d.Text = []byte(`{"n":2}`) },
-		"damaged":   func(d *tables.DeadLetter) { d.Damaged = tables.ErrDamaged },
+// that is asked for; and whose message it is, not even then.
+func TestADeadLetterThatAnotherProgramHasRewrittenIsNeitherShownNorSent(t *testing.T) {
+	const payload, text = `{"n":1}`, "eyJuIjoxfQ=="
+	for name, one := range map[string]struct {
+		rewrite func(d *tables.DeadLetter)
+		field   string
+		names   string // what the answer names
+		forced  string // the body with force; empty where that is refused
+	}{
+		"text removed":          {func(d *tables.DeadLetter) { d.Text = nil }, "text", "columns Text", ""},
+		"text rewritten":        {func(d *tables.DeadLetter) { d.Text = []byte(`{"n":2}`) }, "text", "Text", `{"n":2}`},
+		"encoding rewritten":    {func(d *tables.DeadLetter) { d.Encoding = "none" }, "text", "Encoding", text},
+		"hash rewritten":        {func(d *tables.DeadLetter) { d.BodyHash = "00" }, "text", "BodyHash", payload},
+		"hash and text removed": {func(d *tables.DeadLetter) { d.Text, d.BodyHash = nil, "" }, "text", "Text, Size", ""},
+		"hash gone, text other": {func(d *tables.DeadLetter) { d.Text, d.BodyHash = []byte(`{"n":12}`), "" }, "text", "Size", `{"n":12}`},
+		"size rewritten":        {func(d *tables.DeadLetter) { d.Size = 1 << 40 }, "text", "Size", payload},
+		"damaged": {func(d *tables.DeadLetter) {
+			d.Damaged = fmt.Errorf("%w: of another type is Attempts", tables.ErrDamaged)
+		}, "row", "Attempts", payload},
+		"another message": {func(d *tables.DeadLetter) { d.MessageID = "m2" }, "id", "MessageID", "no"},
+		"no webhook":      {func(d *tables.DeadLetter) { d.WebhookID = "" }, "id", "WebhookID", "no"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			letters := &damaging{}
 			h := newHarness(t, func(o *Options) { letters.DeadLetters, o.DeadLetters = o.DeadLetters, letters })
 			id := h.register(hook).text("id")
-			d := dead("m1", id, `{"n":1}`)
-			d.BodyHash = hashOf(d.Text)
+			d := dead("m1", id, text)
+			d.Size, d.BodyHash = len(payload), tables.BodyHash([]byte(payload))
 			d = h.putDeadLetter(d)
 			target := "/api/v1/dead-letters/" + d.ID
-			if got := string(h.do(http.StatusOK, "GET", target+"/body", "").body); got != `{"n":1}` {
+			if got := string(h.do(http.StatusOK, "GET", target+"/body", "").body); got != payload {
 				t.Errorf("as it was: %q", got)
 			}
-			letters.rewrite = rewrite
+			letters.rewrite = one.rewrite
 			for _, ask := range [][2]string{{"GET", target + "/body"}, {"GET", target + "?body=true"}, {"POST", target + "/replay"}} {
 				a := h.do(http.StatusConflict, ask[0], ask[1], "")
-				a.wantProblem("text")
-				if name != "damaged" && !strings.Contains(string(a.body), "column Text") {
-					t.Errorf("%s: %s, want the column named", ask, a.body)
+				a.wantProblem(one.field)
+				if !strings.Contains(string(a.body), one.names) {
+					t.Errorf("%s: %s, want %s named", ask, a.body, one.names)
 				}
 			}
-			h.do(http.StatusOK, "GET", target, "") // without its body it can be looked at
+			seen := h.do(http.StatusOK, "GET", target, "") // without its body it can be looked at
+			if warned := strings.Contains(string(seen.body), "Its row can't be gone by"); warned != (one.field != "text") {
+				t.Errorf("what is seen without its text: %s", seen.body)
+			}
 			job := &replayJob{api: h.api, bulk: bulk{filter: tables.DeadLetterFilter{Status: tables.Waiting}}, because: map[string]int{}}
 			job.replay(t.Context(), d.ID)
 			if job.because[skipText] != 1 || job.failed != 0 {
 				t.Errorf("a replay by filter: %v, %d failed", job.because, job.failed)
 			}
-			h.do(http.StatusOK, "GET", target+"/body?force=true", "")
+			if one.field == "id" {
+				h.do(http.StatusConflict, "GET", target+"/body?force=true", "")
+				h.do(http.StatusConflict, "POST", target+"/replay?force=true", "")
+				return
+			}
+			if got := string(h.do(http.StatusOK, "GET", target+"/body?force=true", "").body); got != one.forced {
+				t.Errorf("with force: %q, want %q", got, one.forced)
+			}
 			h.do(http.StatusAccepted, "POST", target+"/replay?force=true", "")
+			if now := h.loadDead(d.ID); string(now.Text) != text && h.api.changed(now) != "" {
+				t.Errorf("the row that is replayed with force is refused: %s", h.api.changed(now))
+			}
 		})
-	}
-}
-
-// The hash is that of the body where the text could be read, and of the text where not.
-func TestATextIsKnownByTheHashOfItsBodyOrOfItself(t *testing.T) {
-	for text, of := range map[string]string{`{"n":1}`: `{"n":1}`, "eyJuIjoxfQ==": `{"n":1}`, "!!": "!!", "": ""} {
-		d := tables.DeadLetter{Text: []byte(text), BodyHash: hashOf([]byte(of))}
-		if why := changed(d); why != "" {
-			t.Errorf("%q: %s", text, why)
-		}
-	}
-	if changed(tables.DeadLetter{Text: []byte("a")}) != "" {
-		t.Error("a row without a hash is one of before there was any")
 	}
 }
 

@@ -60,8 +60,13 @@ type bodyView struct {
 }
 
 func newDeadLetterView(d tables.DeadLetter) deadLetterView {
+	var warnings []string
+	if why := damage(d); why != "" {
+		warnings = []string{"Its row can't be gone by: " + why + "."}
+	}
 	return deadLetterView{
-		ID: d.ID, Queue: d.Queue, MessageID: d.MessageID, WebhookID: d.WebhookID, Generation: d.Generation,
+		Warnings: warnings,
+		ID:       d.ID, Queue: d.Queue, MessageID: d.MessageID, WebhookID: d.WebhookID, Generation: d.Generation,
 		Status: d.Status, Reason: d.Reason, Description: d.Description, Attempts: d.Attempts, LastStatus: d.LastStatus,
 		LastErrorClass: d.LastErrorClass, FirstAt: web.UTC(d.FirstAt), LastAt: web.UTC(d.LastAt), DeadLetteredAt: web.UTC(d.DeadLetteredAt),
 		InsertedAt: web.UTC(d.InsertedAt), DequeueCount: d.DequeueCount, Encoding: d.Encoding, Size: d.Size, BodyHash: d.BodyHash,
@@ -107,10 +112,10 @@ func (a *API) getDeadLetter(w http.ResponseWriter, r *http.Request) error {
 	}
 	view := newDeadLetterView(d)
 	if withBody {
-		if err := unchanged(d, force); err != nil {
+		if err := a.unchanged(d, force); err != nil {
 			return err
 		}
-		view.Body = readBody(d)
+		view.Body = a.readBody(d)
 	}
 	return web.WriteVersion(w, r, d.ETag, view)
 }
@@ -125,12 +130,12 @@ func (a *API) getDeadLetterBody(w http.ResponseWriter, r *http.Request) error {
 	}
 	d, err := a.loadDeadLetter(r.Context(), web.PathParam(r, "id"))
 	if err == nil {
-		err = unchanged(d, force)
+		err = a.unchanged(d, force)
 	}
 	if err != nil {
 		return err
 	}
-	body := readBody(d)
+	body := a.readBody(d)
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Content-Disposition", `attachment; filename="body"`)
@@ -158,9 +163,9 @@ var noDeadLetter = web.Missing("No dead letter has that id. It may have been del
 
 // readBody decodes a dead letter's text as its queue would. The token of a
 // replay pointer that was itself dead-lettered is taken out.
-func readBody(d tables.DeadLetter) *bodyView {
+func (a *API) readBody(d tables.DeadLetter) *bodyView {
 	view := &bodyView{Base64: d.Text, Encoding: "undecodable"}
-	if b, err := queue.Decode(queue.Encoding(d.Encoding), d.Text); err == nil {
+	if b, err := queue.Decode(a.setting(d), d.Text); err == nil {
 		view.Base64, view.ContentType, view.Encoding = b.Bytes, b.ContentType, string(b.Encoding)
 		if b.Replay != nil {
 			view.Base64, _ = queue.EncodeReplay(queue.EncodingNone, queue.Replay{DeadLetter: b.Replay.DeadLetter}) // strings can't fail to encode
@@ -233,7 +238,7 @@ func (a *API) replayDeadLetter(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	marked, err := a.replayOne(r.Context(), web.PathParam(r, "id"), func(ctx context.Context, d tables.DeadLetter) error {
-		if err := errors.Join(web.Preconditions(r, d.ETag), unchanged(d, force)); err != nil {
+		if err := errors.Join(web.Preconditions(r, d.ETag), a.unchanged(d, force)); err != nil {
 			return err
 		}
 		return a.replayable(ctx, d, force)
@@ -242,7 +247,7 @@ func (a *API) replayDeadLetter(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	view := newDeadLetterView(marked)
-	view.Warnings = a.replayWarnings(r.Context(), marked)
+	view.Warnings = append(view.Warnings, a.replayWarnings(r.Context(), marked)...)
 	w.Header().Set("ETag", web.EtagOf(marked.ETag))
 	return web.WriteJSON(w, http.StatusAccepted, view)
 }
@@ -281,7 +286,7 @@ func (a *API) reserve(ctx context.Context, id string, check func(context.Context
 		if err := check(ctx, before); err != nil {
 			return before, reserved, err
 		}
-		next := before
+		next := a.asItIs(before)
 		next.Status, next.ReplayToken = tables.Waiting, token
 		next.Replays, next.ReplayedAt = before.Replays+1, time.Now().UTC()
 		reserved, err = a.mark(ctx, next)

@@ -13,7 +13,7 @@ import (
 // as the dispatcher does for messages: its event on a queue that tells messages apart by these,
 // or the key that it was published with; empty for none. Another body is not the same event.
 func (a *API) eventOf(d tables.DeadLetter) string {
-	body, err := queue.Decode(queue.Encoding(d.Encoding), d.Text)
+	body, err := queue.Decode(a.setting(d), d.Text)
 	if err != nil || body.Replay != nil {
 		return ""
 	}

@@ -86,6 +86,49 @@ func TestDeadLetterKeepsItsTextSoThatBothWaysBackSendTheSameBytes(t *testing.T) 
 	}
 }
 
+// C86: a replay that waits for its webhook is judged when it is sent, and not only when it was asked for.
+func TestAReplayWhoseDeadLetterIsRewrittenMeanwhileIsNotSent(t *testing.T) {
+	for name, rewrite := range map[string]func(d *tables.DeadLetter){
+		"text":     func(d *tables.DeadLetter) { d.Text = []byte(`{"a":2}`) },
+		"encoding": func(d *tables.DeadLetter) { d.Encoding = "none" },
+		"webhook":  func(d *tables.DeadLetter) { d.WebhookID = "" },
+		"no hash":  func(d *tables.DeadLetter) { d.BodyHash, d.Size = "", 3 },
+		"nothing":  func(*tables.DeadLetter) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				b.sender.answer = statuses(400, 200)
+				d, stop := b.start(nil)
+				b.sendText([]byte(base64.StdEncoding.EncodeToString([]byte(`{"a":1}`))), queue.SendOptions{})
+				time.Sleep(10 * time.Second)
+				id := b.deadLetters()[0].ID
+				b.setEnabled(d, false)
+				b.replay(id, "token-1")
+				time.Sleep(time.Minute)
+				want(t, "POSTs while it waits", b.sender.count(), 1)
+				row, err := b.db.GetDeadLetter(b.t.Context(), id)
+				if err != nil {
+					t.Fatal(err)
+				}
+				rewrite(&row)
+				if _, err := b.db.UpdateDeadLetter(b.t.Context(), row); err != nil {
+					t.Fatal(err)
+				}
+				b.setEnabled(d, true)
+				time.Sleep(20 * time.Minute)
+				stop()
+				posts, lines := 1, 1
+				if name == "nothing" {
+					posts, lines = 2, 0
+				}
+				want(t, "POSTs", b.sender.count(), posts)
+				want(t, "lines that say so", strings.Count(b.log.String(), "a replay is not sent: another program has changed its dead letter"), lines)
+				want(t, "messages left", b.total(testQueue), 0)
+			})
+		})
+	}
+}
+
 func TestReplayBeginsWithAllItsAttemptsAndNoBystanderAges(t *testing.T) {
 	inBubble(t, func(b *bench) { // C09
 		b.webhook.Policy.MaxAttempts = 1

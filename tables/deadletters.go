@@ -77,8 +77,13 @@ type DeadLetter struct {
 // repeated step finds the row that it already wrote. at is when it was decided.
 // The id names its queue, and its second half sorts newest first.
 func DeadLetterID(key MessageKey, webhookID string, generation int, at time.Time) string {
+	return fmt.Sprintf("%s.%013d-%s", key.Queue, maxMillis-at.UnixMilli(), whose(key, webhookID, generation))
+}
+
+// whose is the part of a dead letter's id that says whose message it is.
+func whose(key MessageKey, webhookID string, generation int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d", key.Queue, key.MessageID, webhookID, generation))
-	return fmt.Sprintf("%s.%013d-%s", key.Queue, maxMillis-at.UnixMilli(), hex.EncodeToString(sum[:8]))
+	return hex.EncodeToString(sum[:8])
 }
 
 // maxMillis inverts times so that newer ones sort first; it has 13 digits.

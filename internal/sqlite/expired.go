@@ -1,10 +1,8 @@
 package sqlite
 
 import (
-	"crypto/sha256"
 	"crypto/subtle"
 	"database/sql"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -108,11 +106,10 @@ func (t *tx) endExpired(m *expiredMessage, webhooks []string, now time.Time) err
 		}
 		was := d.State
 		d.State, d.UpdatedAt, d.NextAt, d.ExpiresAt = tables.DeadLettered, now, time.Time{}, m.expiresAt
-		if d.BodyHash == "" {
-			d.Size, d.BodyHash, d.Encoding = len(body.Bytes), hashOf(body.Bytes), string(body.Encoding)
-		}
-		if decodeErr != nil {
-			d.Size, d.BodyHash = len(m.text), hashOf(m.text)
+		if decodeErr == nil { // whatever it was read by before
+			d.Size, d.BodyHash, d.Encoding = len(body.Bytes), tables.BodyHash(body.Bytes), string(body.Encoding)
+		} else {
+			d.Size, d.BodyHash = len(m.text), tables.BodyHash(m.text)
 		}
 		if err := t.putDelivery(&d); err != nil {
 			return err
@@ -254,10 +251,4 @@ func (t *tx) endReplay(m *expiredMessage, r *queue.Replay, now time.Time) error 
 	}
 	_, err = t.exec("UPDATE dead_letters SET status = ?, replay_token = '', etag = ?"+whereDeadLetter, string(tables.Waiting), newETag(), name, place)
 	return err
-}
-
-// hashOf is what records have as the hash of a body.
-func hashOf(body []byte) string {
-	sum := sha256.Sum256(body)
-	return hex.EncodeToString(sum[:8])
 }

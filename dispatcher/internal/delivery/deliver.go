@@ -98,6 +98,10 @@ func (d *Deliverer) unopened(p *parcel, err error) *Outcome {
 	case errors.Is(err, errStaleReplay):
 		d.Log.Info("a replay pointer without a replay is removed", "queue", p.key.Queue, "message", p.m.ID)
 		return &Outcome{Action: policy.Complete, Reason: policy.ReplayEnded}
+	case errors.Is(err, errAltered):
+		d.Log.Error("a replay is not sent: another program has changed its dead letter, which can be replayed again as it was, or with force",
+			"queue", p.key.Queue, "message", p.m.ID, "error", err)
+		return &Outcome{Action: policy.Complete, Reason: policy.ReplayEnded}
 	}
 	d.Log.Error("the message can't be opened now", "queue", p.key.Queue, "message", p.m.ID, "error", err)
 	return ownFault(p.m, policy.StorageFault)

@@ -2,9 +2,7 @@ package delivery
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"sync"
@@ -105,6 +103,9 @@ func (p *parcel) newDelivery(webhookID string) tables.Delivery {
 
 // deadLetter makes the dead letter of a delivery that was given up.
 func (p *parcel) deadLetter(del tables.Delivery, description string) tables.DeadLetter {
+	if del.Reason != policy.Undecodable && del.BodyHash != p.hash && p.hash != "" { // it was read by another setting before
+		del.Size, del.BodyHash = len(p.body.Bytes), p.hash
+	}
 	return tables.DeadLetter{
 		ID: del.DeadLetterID, MessageKey: p.key, WebhookID: del.WebhookID, Generation: del.Generation,
 		Status: tables.Waiting, Reason: del.Reason, Description: description,
@@ -163,16 +164,12 @@ func (p *parcel) takeLast() []tables.Record {
 	return last
 }
 
-// bodyHash is the first 16 hex digits of the SHA-256: enough to tell two bodies
-// apart, too little to confirm a guess of a secret one by its full digest.
-func bodyHash(b []byte) string {
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:8])
-}
-
 // errStaleReplay: the pointer's dead letter is gone, or its replay was finished or
 // asked for anew.
 var errStaleReplay = errors.New("replay pointer without a replay")
+
+// errAltered: another program has changed the pointer's dead letter since its replay was asked for.
+var errAltered = errors.New("the dead letter is not what it was when its replay was asked for")
 
 // opener decodes messages.
 type opener struct{ *Options }
@@ -186,12 +183,12 @@ func (o opener) parcel(queueName string, m *queue.Message, terms Terms, grant *a
 	}
 }
 
-// open decodes a message. An error that wraps queue.ErrUndecodable, queue.ErrNewer or
-// errStaleReplay concerns this message; any other means that storage could not be
+// open decodes a message. An error that wraps queue.ErrUndecodable, queue.ErrNewer,
+// errStaleReplay or errAltered concerns this message; any other means that storage could not be
 // asked.
 func (o opener) open(ctx context.Context, p *parcel) (err error) {
 	if p.body, err = queue.Decode(p.setting, p.text); err != nil {
-		p.hash = bodyHash(p.text)
+		p.hash = tables.BodyHash(p.text)
 		return fmt.Errorf("decode: %w", err)
 	}
 	if p.body.Replay != nil {
@@ -200,7 +197,7 @@ func (o opener) open(ctx context.Context, p *parcel) (err error) {
 		}
 	}
 	p.body.ContentType = queue.ContentTypeOf(p.setting, p.body)
-	p.hash = bodyHash(p.body.Bytes)
+	p.hash = tables.BodyHash(p.body.Bytes)
 	p.content = content.Read(p.body.Bytes, p.body.ContentType)
 	p.event = o.eventOf(p)
 	return nil
@@ -225,6 +222,9 @@ func (o opener) openReplay(ctx context.Context, p *parcel, r queue.Replay) error
 	if row.ReplayToken == "" || subtle.ConstantTimeCompare([]byte(row.ReplayToken), []byte(r.Token)) != 1 {
 		return errStaleReplay
 	}
+	if err := o.unaltered(row, p.setting); err != nil {
+		return err
+	}
 	if row.Status == tables.Waiting && time.Since(p.m.InsertedAt) > replayStepTime {
 		row = o.showReplaying(ctx, row)
 	}
@@ -238,8 +238,30 @@ func (o opener) openReplay(ctx context.Context, p *parcel, r queue.Replay) error
 		p.setting = setting
 	}
 	if p.body, err = queue.Decode(p.setting, row.Text); err != nil {
-		p.hash = bodyHash(row.Text)
+		p.hash = tables.BodyHash(row.Text)
 		return fmt.Errorf("decode: %w", err)
+	}
+	return nil
+}
+
+// unaltered refuses a dead letter that another program has changed. The API has looked when the
+// replay was asked for, but what is held for a webhook may wait for days.
+func (o opener) unaltered(row tables.DeadLetter, setting queue.Encoding) error {
+	if parsed, err := queue.ParseEncoding(row.Encoding); err == nil {
+		setting = parsed
+	}
+	body, err := queue.Decode(setting, row.Text)
+	if err != nil {
+		body.Bytes = nil
+	}
+	if columns := row.Altered(body.Bytes); columns != "" {
+		return fmt.Errorf("%w: look at its columns %s", errAltered, columns)
+	}
+	if row.Damaged != nil {
+		return fmt.Errorf("%w: %w", errAltered, row.Damaged)
+	}
+	if row.Misnamed() {
+		return fmt.Errorf("%w: its id is not that of its columns", errAltered)
 	}
 	return nil
 }

@@ -25,6 +25,11 @@ func (a *App) ready(ctx context.Context) []api.Check {
 			checks = append(checks, c)
 		}
 	}
+	if a.stores.lost != nil {
+		if c := a.stores.lost.check(time.Now()); !c.OK {
+			checks = append(checks, c)
+		}
+	}
 	checks = append(checks, healthChecks(a.dispatcher.Health())...)
 	sort.Slice(checks, func(i, j int) bool { return checks[i].Name < checks[j].Name })
 	return checks

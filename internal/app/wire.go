@@ -37,6 +37,8 @@ type stores struct {
 	sasEnd time.Time
 	// sasFaults says what their signature lacks; nil without one.
 	sasFaults func(now time.Time) []azureconn.Right
+	// lost are the tables that another program has dropped; nil where there are no tables.
+	lost *lostTables
 	// fault says what keeps storage as a whole from being used.
 	fault func(context.Context) error
 	// clockAhead compares the clock here with the storage's; nil where that is the same.
@@ -80,7 +82,7 @@ func openStores(ctx context.Context, cfg config.Config, outside Outside, log *sl
 	if err != nil {
 		return stores{}, fmt.Errorf("setting storage: %w", err)
 	}
-	written := &writes{}
+	written, lost := &writes{}, &lostTables{}
 	throttled, err := newThrottleCounter(meter)
 	if err != nil {
 		return stores{}, err
@@ -100,13 +102,17 @@ func openStores(ctx context.Context, cfg config.Config, outside Outside, log *sl
 	rows, err := azuretable.Open(conn, azuretable.Options{
 		Prefix: cfg.TablePrefix, Partitions: cfg.TablePartitions, ManagedIdentityClientID: cfg.ManagedIdentityClientID,
 		OnTransaction: onTransaction, OnDropped: dropped, Transport: outside.Storage,
+		OnLost: func(table string) {
+			lost.note(table, time.Now())
+			log.Error("a table is gone that this process has used, and it was not pushlease that dropped it: what it held is lost, and it is made anew", "table", table)
+		},
 	})
 	if err != nil {
 		return stores{}, fmt.Errorf("open table service: %w", err)
 	}
 	sasEnd, _ := conn.SASExpiry()
 	tellSASFaults(log, conn.SASFaults(time.Now()))
-	return stores{queues: queues, tables: rows, fault: written.fault, sasEnd: sasEnd, sasFaults: conn.SASFaults, clockAhead: queues.ClockAhead, close: func(ctx context.Context) error {
+	return stores{queues: queues, tables: rows, fault: written.fault, sasEnd: sasEnd, sasFaults: conn.SASFaults, clockAhead: queues.ClockAhead, lost: lost, close: func(ctx context.Context) error {
 		queues.Close()
 		return rows.Close(ctx)
 	}}, nil

@@ -356,7 +356,8 @@ func (s *Store) getClaim(ctx context.Context, b bucket, key string) (r claimRow,
 	if err != nil {
 		return claimRow{}, false, err
 	}
-	return claimRow{Claim: e.claim(key), bucket: b, etag: e.etag}, true, nil
+	c, err := e.claim(key)
+	return claimRow{Claim: c, bucket: b, etag: e.etag}, err == nil, err
 }
 
 // replaceClaim lays c over a row while nobody has changed it.
@@ -375,9 +376,16 @@ func claimColumns(c tables.Claim) columns {
 	return row
 }
 
-func (e entity) claim(key string) tables.Claim {
-	return tables.Claim{
+// claim refuses what does not say whether the event was delivered: taken for a claim that has
+// lapsed, it would let the event be delivered twice.
+func (e entity) claim(key string) (tables.Claim, error) {
+	c := tables.Claim{
 		Key: key, Owner: e.text("Owner"), State: tables.ClaimState(e.text("State")), Until: e.time("UntilMs"), At: e.time("AtMs"),
 		MessageID: e.text("MessageID"), BodyHash: e.text("BodyHash"),
 	}
+	known := c.State == tables.Done || c.State == tables.Claimed && !c.Until.IsZero()
+	if err := e.damage(); err != nil || known && !c.At.IsZero() {
+		return c, err
+	}
+	return c, fmt.Errorf("%w: of a claim, State, UntilMs or AtMs is missing or unknown", tables.ErrDamaged)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/pushlease/pushlease/tables"
 )
@@ -34,6 +35,9 @@ func (s *Store) putDeadLetter(ctx context.Context, d tables.DeadLetter) (tables.
 		return tables.DeadLetter{}, err
 	}
 	etag, err := s.insert(ctx, s.deadLettersTable(), queue, order, deadLetterColumns(d))
+	if err == nil { // again, where the table was made anew meanwhile
+		err = s.rememberQueue(ctx, queue)
+	}
 	if errors.Is(err, tables.ErrExists) {
 		e, err := s.get(ctx, s.deadLettersTable(), queue, order)
 		return e.deadLetter(), err
@@ -42,9 +46,13 @@ func (s *Store) putDeadLetter(ctx context.Context, d tables.DeadLetter) (tables.
 	return d, err
 }
 
-// rememberQueue adds the queue to the list of queues, once per process.
+// rememberFor is how long a row of the list of queues is taken to be there: another program may have
+// removed it, or the table, and what is not on the list is found by nobody.
+const rememberFor = 10 * time.Minute
+
+// rememberQueue adds the queue to the list of queues, now and then.
 func (s *Store) rememberQueue(ctx context.Context, queue string) error {
-	if _, known := s.queues.Load(queue); known {
+	if since, known := s.queues.Load(queue); known && time.Since(since.(time.Time)) < rememberFor { //nolint:forcetypeassert // it is stored below
 		return nil
 	}
 	r, err := (columns{}).row(queuesPartition, queue)
@@ -54,7 +62,7 @@ func (s *Store) rememberQueue(ctx context.Context, queue string) error {
 	if err := s.submit(ctx, s.deadLettersTable(), []row{r}); err != nil {
 		return err
 	}
-	s.queues.Store(queue, true)
+	s.queues.Store(queue, time.Now())
 	return nil
 }
 

@@ -79,11 +79,11 @@ func (s *Store) DeleteHealth(ctx context.Context, webhookID string) error {
 
 // ExpireHealth implements tables.Healths. A row that is written meanwhile stays.
 func (s *Store) ExpireHealth(ctx context.Context, before time.Time) (int64, error) {
-	q := query{table: s.healthTable(), filter: filter{}.partition(healthPartition), columns: []string{updatedAtColumn}, etags: true}
+	q := query{table: s.healthTable(), filter: filter{}.partition(healthPartition), columns: []string{updatedAtColumn, "Timestamp"}, etags: true}
 	rows, err := s.all(ctx, q)
 	var n int64
 	for _, e := range rows {
-		if e.time(updatedAtColumn).UnixMilli() >= before.UnixMilli() {
+		if e.notAhead(updatedAtColumn).UnixMilli() >= before.UnixMilli() {
 			continue
 		}
 		switch removeErr := s.remove(ctx, s.healthTable(), healthPartition, e.rk, e.etag); {
@@ -129,6 +129,16 @@ func healthColumns(h tables.Health) columns {
 	return c
 }
 
+// notAhead is a time at which we wrote the row. One that another program has set to the future is that of
+// its change: a row that is always new would stand for an instance that is always there.
+func (e entity) notAhead(name string) time.Time {
+	at := e.time(name)
+	if !e.changedAt.IsZero() && at.After(e.changedAt.Add(claimSkew)) {
+		return e.changedAt
+	}
+	return at
+}
+
 func (e entity) health() tables.Health {
 	h := tables.Health{
 		WebhookID: e.text("WebhookID"), Instance: e.text("Instance"),
@@ -142,7 +152,7 @@ func (e entity) health() tables.Health {
 		},
 		LastFailureAt: e.time("LastFailureAt"), Window: e.number("Window"), InFlight: e.number("InFlight"),
 		Delivered: e.long("Delivered"), Failed: e.long("Failed"), Postponed: e.long("Deferred"),
-		StartedAt: e.time("StartedAt"), UpdatedAt: e.time(updatedAtColumn),
+		StartedAt: e.time("StartedAt"), UpdatedAt: e.notAhead(updatedAtColumn),
 		Pace: policy.PaceState{Since: e.time("PaceSince"), Refused: e.long("PaceRefused")},
 	}
 	h.Pace.SetMilli(e.long("PaceMilli"), e.long("PaceNoise"))

@@ -40,16 +40,28 @@ func (s *Store) ListLeftQueues(ctx context.Context) ([]tables.LeftQueue, error) 
 	}
 	var list []tables.LeftQueue
 	for _, e := range rows {
-		list = append(list, tables.LeftQueue{Queue: e.text("Queue"), At: e.time(leftAtColumn)})
+		if name, ok := decodeID(e.rk); ok { // another program's row is no note
+			list = append(list, tables.LeftQueue{Queue: name, At: e.leftAt()})
+		}
 	}
 	slices.SortFunc(list, func(a, b tables.LeftQueue) int { return cmp.Compare(a.Queue, b.Queue) })
 	return list, nil
 }
 
+// leftAt is when the webhook was deleted. A time that another program has changed so that it can't be
+// read, or is to come, is that of its change: what was on the queue was there before that.
+func (e entity) leftAt() time.Time {
+	at := e.notAhead(leftAtColumn)
+	if at.IsZero() {
+		at = e.changedAt
+	}
+	return at.Truncate(time.Millisecond)
+}
+
 // DropLeftQueue implements tables.LeftQueues.
 func (s *Store) DropLeftQueue(ctx context.Context, l tables.LeftQueue) error {
 	there, err := s.get(ctx, s.webhooksTable(), leftPartition, encodeID(l.Queue))
-	if err == nil && there.time(leftAtColumn).Equal(l.At.Truncate(time.Millisecond)) {
+	if err == nil && there.leftAt().Equal(l.At.Truncate(time.Millisecond)) {
 		err = s.remove(ctx, s.webhooksTable(), leftPartition, encodeID(l.Queue), there.etag)
 	}
 	if err != nil && !errors.Is(err, tables.ErrNotFound) && !errors.Is(err, tables.ErrConflict) {

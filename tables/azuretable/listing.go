@@ -18,11 +18,13 @@ import (
 // it and calls f again.
 func (s *Store) withTable(ctx context.Context, table string, f func() error) error {
 	err := f()
+	s.saw(table, err)
 	for try := 0; tableMissing(err) && try < 3; try++ {
 		if err := s.createTable(ctx, table); err != nil {
 			return err
 		}
 		err = f()
+		s.saw(table, err)
 	}
 	return err
 }

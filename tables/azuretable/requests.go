@@ -121,11 +121,12 @@ func (s *Store) ours(ctx context.Context, table, pk, rk, id string, refusal erro
 // get returns one row, or ErrNotFound.
 func (s *Store) get(ctx context.Context, table, pk, rk string) (entity, error) {
 	var resp aztables.GetEntityResponse
-	err := rowErr(twice(ctx, func() (err error) {
+	err := twice(ctx, func() (err error) {
 		resp, err = s.service.NewClient(table).GetEntity(ctx, pk, rk, nil)
 		return storageErr(ctx, "get row", err)
-	}))
-	if err != nil {
+	})
+	s.saw(table, err)
+	if err = rowErr(err); err != nil {
 		return entity{}, err
 	}
 	e, err := parseEntity(resp.Value)
@@ -190,6 +191,7 @@ func (s *Store) page(ctx context.Context, q query, from token) ([]entity, token,
 		resp, err = s.service.NewClient(q.table).NewListEntitiesPager(opts).NextPage(ctx)
 		return storageErr(ctx, "query rows", err)
 	})
+	s.saw(q.table, err)
 	if tableMissing(err) {
 		return nil, token{}, nil
 	}

@@ -213,8 +213,10 @@ func (c columns) row(pk, rk string) (row, error) {
 // others. Those of another type are noted, so that what depends on them can be refused.
 type entity struct {
 	pk, rk, etag string
-	columns      map[string]any
-	wrong        *[]string
+	// changedAt is storage's; zero where it was not asked for.
+	changedAt time.Time
+	columns   map[string]any
+	wrong     *[]string
 }
 
 func parseEntity(b []byte) (entity, error) {
@@ -222,7 +224,9 @@ func parseEntity(b []byte) (entity, error) {
 	if err := json.Unmarshal(b, &e); err != nil {
 		return entity{}, errors.New("row is malformed") // err may quote content
 	}
-	return entity{pk: e.PartitionKey, rk: e.RowKey, etag: e.ETag, columns: e.Properties, wrong: new([]string)}, nil
+	return entity{
+		pk: e.PartitionKey, rk: e.RowKey, etag: e.ETag, changedAt: time.Time(e.Timestamp).UTC(), columns: e.Properties, wrong: new([]string),
+	}, nil
 }
 
 // absent reports whether a column is missing. The SDK makes a number, 0, of the null that the

@@ -56,6 +56,9 @@ type Options struct {
 	// from the index of recent attempts, because it could not be written or
 	// did not keep up. The records themselves are not affected.
 	OnDropped func(rows int)
+	// OnLost, when set, is called with the name of a table that this store has used and that another
+	// program has dropped, with what it held.
+	OnLost func(table string)
 }
 
 var validPrefix = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]{0,39}$`)
@@ -88,8 +91,9 @@ type Store struct {
 	commits    committer
 	recent     *recentIndex
 	listing    listing
-	// queues holds the queues whose name is known to be in the DeadLetters table.
+	// queues holds the queues whose name is known to be in the DeadLetters table, and since when.
 	queues sync.Map
+	watch  watch
 	census tables.Census
 }
 
@@ -109,7 +113,7 @@ func Open(cfg azureconn.Config, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open table storage: %w", err)
 	}
-	s := &Store{clients: c, batches: newBatchFormat(cfg), transport: t, prefix: opts.Prefix, partitions: opts.Partitions}
+	s := &Store{clients: c, batches: newBatchFormat(cfg), transport: t, prefix: opts.Prefix, partitions: opts.Partitions, watch: watch{lost: opts.OnLost}}
 	s.recent = newRecentIndex(s.submit, opts.OnDropped)
 	s.commits = committer{submit: s.submit, committed: s.recent.add}
 	return s, nil

@@ -1,0 +1,263 @@
+package azuretable_test
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
+
+	"github.com/pushlease/pushlease/internal/azureconn"
+	"github.com/pushlease/pushlease/internal/azuritetest"
+	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/tables/azuretable"
+)
+
+// edited is a store whose rows other programs edit.
+type edited struct {
+	*azuretable.Store
+	t       *testing.T
+	service *aztables.ServiceClient
+	prefix  string
+
+	mu   sync.Mutex
+	lost []string
+}
+
+func openEdited(t *testing.T) *edited {
+	t.Helper()
+	azurite := azuritetest.Start(t)
+	cfg, err := azureconn.Parse(azurite.ConnectionString())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &edited{t: t, prefix: azuritetest.Name("t")}
+	e.Store, err = azuretable.Open(cfg, azuretable.Options{Prefix: e.prefix, OnLost: func(table string) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.lost = append(e.lost, table)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close(t.Context()) })
+	key, err := aztables.NewSharedKeyCredential(azurite.Account, azurite.Key)
+	if err == nil {
+		e.service, err = aztables.NewServiceClientWithSharedKey(azurite.TableURL, key, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// edit sets columns of the rows of a table, or removes those that are nil, as a person with a tool does.
+func (e *edited) edit(table, partition string, change map[string]any) {
+	e.t.Helper()
+	client := e.service.NewClient(table)
+	rows := client.NewListEntitiesPager(&aztables.ListEntitiesOptions{Filter: new("PartitionKey eq '" + partition + "'")})
+	n := 0
+	for rows.More() {
+		page, err := rows.NextPage(e.t.Context())
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		for _, b := range page.Entities {
+			var row aztables.EDMEntity
+			if err := json.Unmarshal(b, &row); err != nil {
+				e.t.Fatal(err)
+			}
+			for name, value := range change {
+				if row.Properties[name] = value; value == nil {
+					delete(row.Properties, name)
+				}
+			}
+			b, err := json.Marshal(row)
+			if err == nil {
+				_, err = client.UpdateEntity(e.t.Context(), b, &aztables.UpdateEntityOptions{UpdateMode: aztables.UpdateModeReplace})
+			}
+			if err != nil {
+				e.t.Fatal(err)
+			}
+			n++
+		}
+	}
+	if n == 0 {
+		e.t.Fatalf("%s has no row in %s", table, partition)
+	}
+}
+
+func (e *edited) drop(table string) {
+	e.t.Helper()
+	if _, err := e.service.DeleteTable(e.t.Context(), table, nil); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+func (e *edited) must(err error) {
+	e.t.Helper()
+	if err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// C86: taken for one that has lapsed, a claim would let an event be delivered twice.
+func TestAClaimThatAnotherProgramHasChangedIsNotTakenForOneThatHasLapsed(t *testing.T) {
+	t.Parallel()
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	for name, change := range map[string]map[string]any{
+		"state gone":     {"State": nil},
+		"state unknown":  {"State": "DONE"},
+		"state a number": {"State": int32(1)},
+		"at gone":        {"AtMs": nil},
+		"at a text":      {"AtMs": "yesterday"},
+		"nothing":        {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := openEdited(t)
+			first, second := claimBy("a", now), claimBy("b", now.Add(time.Hour))
+			_, _, err := e.Claim(t.Context(), first, now)
+			e.must(err)
+			e.must(e.FinishClaim(t.Context(), first))
+			tablesOf, err := e.service.NewListTablesPager(&aztables.ListTablesOptions{Filter: new("TableName ge '" + e.prefix + "Claims' and TableName lt '" + e.prefix + "D'")}).NextPage(t.Context())
+			e.must(err)
+			for partition := range []int{0, 1, 2, 3} {
+				pk := "s" + string(rune('0'+partition))
+				page, err := e.service.NewClient(*tablesOf.Tables[0].Name).NewListEntitiesPager(&aztables.ListEntitiesOptions{Filter: new("PartitionKey eq '" + pk + "'")}).NextPage(t.Context())
+				e.must(err)
+				if len(page.Entities) > 0 {
+					e.edit(*tablesOf.Tables[0].Name, pk, change)
+				}
+			}
+			current, won, err := e.Claim(t.Context(), second, second.At)
+			switch {
+			case len(change) == 0 && (err != nil || won || current.Owner != "a"):
+				t.Errorf("as it was written: %s, won %t, %v", current.Owner, won, err)
+			case len(change) > 0 && (!errors.Is(err, tables.ErrDamaged) || won):
+				t.Errorf("won %t, %v; want ErrDamaged", won, err)
+			}
+		})
+	}
+}
+
+// C86: a note whose time can't be read would end the guard, and what waits would expire unseen.
+func TestANoteOfALeftQueueThatAnotherProgramHasChangedIsAsNewAsItsChange(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]map[string]any{
+		"time gone":       {"At": nil},
+		"time a date":     {"At": aztables.EDMDateTime(time.Now())},
+		"time far ahead":  {"At": aztables.EDMInt64(253402300799000)},
+		"queue gone":      {"Queue": nil},
+		"queue of others": {"Queue": "other"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := openEdited(t)
+			at := time.Now().UTC().Truncate(time.Millisecond)
+			e.must(e.PutLeftQueue(t.Context(), tables.LeftQueue{Queue: "orders", At: at}))
+			e.edit(e.prefix+"Webhooks", "left", change)
+			list, err := e.ListLeftQueues(t.Context())
+			if err != nil || len(list) != 1 || list[0].Queue != "orders" || list[0].At.Sub(at).Abs() > time.Minute {
+				t.Fatalf("%+v, %v; want the note of orders, of about %s", list, err, at)
+			}
+			e.must(e.DropLeftQueue(t.Context(), list[0]))
+			if list, err := e.ListLeftQueues(t.Context()); err != nil || len(list) != 0 {
+				t.Errorf("%+v, %v after it was dropped", list, err)
+			}
+		})
+	}
+}
+
+// C86: a row that is always new would stand for an instance that is always there.
+func TestHealthOfTheFutureIsAsNewAsItsChange(t *testing.T) {
+	t.Parallel()
+	e := openEdited(t)
+	now := time.Now()
+	e.must(e.PutHealth(t.Context(), tables.Health{WebhookID: "w", Instance: "i", UpdatedAt: now, Delivered: 3}))
+	e.edit(e.prefix+"Health", "health", map[string]any{"UpdatedAt": aztables.EDMInt64(253402300799000), "Delivered": "many"})
+	list, err := e.ListHealth(t.Context())
+	if err != nil || len(list) != 1 || list[0].UpdatedAt.Sub(now).Abs() > time.Minute || list[0].Delivered != 0 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	if n, err := e.ExpireHealth(t.Context(), now.Add(time.Hour)); err != nil || n != 1 {
+		t.Errorf("%d rows have expired, %v; want 1", n, err)
+	}
+}
+
+// C86: what decides is refused where it can't be read; what is for people stops nobody.
+func TestADeliveryThatAnotherProgramHasChangedIsDecidedByOnlyWhereItSaysEnough(t *testing.T) {
+	t.Parallel()
+	for name, refused := range map[string]bool{
+		"State": true, "Attempts": true, "Generation": true, "NextAtMs": true,
+		"Instance": false, "Size": false, "FirstAtMs": false, "Encoding": false,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := openEdited(t)
+			key := tables.MessageKey{Queue: "orders", MessageID: "m", Day: time.Now()}
+			e.must(e.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{{MessageKey: key, WebhookID: "w", State: tables.Pending, Attempts: 2, Charged: 2}}}))
+			e.edit(e.prefix+"Log"+key.Day.UTC().Format("20060102"), "s0", map[string]any{name: true})
+			ds, err := e.Load(t.Context(), key)
+			if refused != errors.Is(err, tables.ErrDamaged) || !refused && (err != nil || len(ds) != 1 || ds[0].Attempts != 2) {
+				t.Errorf("%+v, %v; want it refused: %t", ds, err, refused)
+			}
+		})
+	}
+	e := openEdited(t)
+	key := tables.MessageKey{Queue: "orders", MessageID: "m", Day: time.Now()}
+	e.must(e.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{{MessageKey: key, WebhookID: "w", State: tables.Delivered, Attempts: 2, Charged: 2}}}))
+	for _, state := range []any{nil, "", "Delivered", "done"} {
+		e.edit(e.prefix+"Log"+key.Day.UTC().Format("20060102"), "s0", map[string]any{"State": state})
+		if ds, err := e.Load(t.Context(), key); !errors.Is(err, tables.ErrDamaged) {
+			t.Errorf("with the state %v: %+v, %v", state, ds, err)
+		}
+	}
+}
+
+// C85: a lost table is lost state, which is told once, and not when pushlease drops it itself.
+func TestATableThatAnotherProgramDropsIsTold(t *testing.T) {
+	t.Parallel()
+	e := openEdited(t)
+	now := time.Now()
+	key := tables.MessageKey{Queue: "orders", MessageID: "m", Day: now}
+	letter := func(message string) tables.DeadLetter {
+		d := tables.DeadLetter{MessageKey: tables.MessageKey{Queue: "orders", MessageID: message, Day: now}, Status: tables.Waiting, DeadLetteredAt: now, Text: []byte("x")}
+		d.ID = tables.DeadLetterID(d.MessageKey, "", 0, now)
+		return d
+	}
+	record := tables.Record{Deliveries: []tables.Delivery{{MessageKey: key, WebhookID: "w", State: tables.Pending}}}
+	old := tables.MessageKey{Queue: "orders", MessageID: "old", Day: now.AddDate(0, 0, -3)}
+	e.must(e.Record(t.Context(), record))
+	e.must(e.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{{MessageKey: old, WebhookID: "w", State: tables.Pending}}}))
+	e.must(e.PutHealth(t.Context(), tables.Health{WebhookID: "w", Instance: "i", UpdatedAt: now}))
+	_, err := e.PutDeadLetter(t.Context(), letter("m"))
+	e.must(err)
+	day := func(at time.Time) string { return e.prefix + "Log" + at.UTC().Format("20060102") }
+	for _, table := range []string{day(now), day(old.Day), e.prefix + "Health", e.prefix + "DeadLetters"} {
+		e.drop(table)
+	}
+	for range 2 {
+		for _, k := range []tables.MessageKey{key, old} {
+			if ds, err := e.Load(t.Context(), k); err != nil || len(ds) != 0 {
+				t.Errorf("%+v, %v from a table that is gone", ds, err)
+			}
+		}
+		_, err := e.ListHealth(t.Context())
+		e.must(err)
+	}
+	_, err = e.PutDeadLetter(t.Context(), letter("n")) // which makes the table anew
+	e.must(err)
+	if list, _, err := e.ListDeadLetters(t.Context(), tables.DeadLetterFilter{}, tables.Page{Limit: 10}); err != nil || len(list) != 1 {
+		t.Errorf("%d dead letters of all queues, %v; want the one that came after", len(list), err)
+	}
+	e.must(e.Record(t.Context(), record))
+	slices.Sort(e.lost)
+	want := []string{e.prefix + "DeadLetters", e.prefix + "Health", day(now)}
+	if slices.Sort(want); !slices.Equal(e.lost, want) {
+		t.Errorf("told of %v, want %v", e.lost, want)
+	}
+}

@@ -12,7 +12,8 @@ import (
 type State string
 
 // The states of a delivery. Delivered, DeadLettered, Unmatched, Duplicate and Withdrawn are terminal within a
-// generation: they never change, but for a replay, which begins a new one.
+// generation: they never change. A replay begins a new one, and so does a webhook that was deleted and is there
+// again under its own id.
 const (
 	// Pending: not delivered yet; the next try is due at NextAt.
 	Pending State = "pending"
@@ -54,7 +55,7 @@ var next = map[State][]State{
 }
 
 // Next lists the states that follow s within a generation. A replay begins another generation,
-// with Pending, after DeadLettered.
+// with Pending, after DeadLettered, and a webhook that is registered anew under its id after Withdrawn.
 func (s State) Next() []State { return next[s] }
 
 // Terminal reports whether nothing more will be sent in this generation: no way leads back to
@@ -101,7 +102,8 @@ type MessageKey struct {
 type Delivery struct {
 	MessageKey
 	WebhookID string
-	// Generation is 0 at first and one more with each replay.
+	// Generation is 0 at first and one more with each replay, and with a webhook that is
+	// registered anew after the message was withdrawn from it.
 	Generation int
 	State      State
 	// Reason of the last decision.

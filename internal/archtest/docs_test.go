@@ -118,7 +118,7 @@ func TestStateMachinePageNamesEveryStateActionAndReason(t *testing.T) {
 // arrows are those of the page's diagram, each as "from to". The end of a message is no state.
 func arrows(t *testing.T, page string) (list []string) {
 	t.Helper()
-	arrow := regexp.MustCompile(`(?m)^    (\S+) --> (\w+)(: replay, a new generation)?`)
+	arrow := regexp.MustCompile(`(?m)^    (\S+) --> (\w+)(: .*, a new generation)?`)
 	for _, m := range arrow.FindAllStringSubmatch(strings.Join(blocks(t, page, "mermaid"), "\n"), -1) {
 		list = append(list, strings.ReplaceAll(m[1], "[*]", "")+" "+m[2]+m[3])
 	}
@@ -132,7 +132,8 @@ func waysOfStates() (list []string) {
 			list = append(list, string(from)+" "+string(to))
 		}
 	}
-	return append(list, "dead_lettered pending: replay, a new generation")
+	return append(list, "dead_lettered pending: replay, a new generation",
+		"withdrawn pending: its webhook registered anew under its id, a new generation")
 }
 
 // TestAnswersPageAgreesWithThePolicy looks up each row of statuses in the table of

@@ -152,13 +152,19 @@ func (t *tx) deliveriesOf(key tables.MessageKey) (ds []tables.Delivery, err erro
 
 // owed are the deliveries that a message was not settled for; one of no webhook stands for
 // the message as a whole. It stands where no webhook was done with the message, and not
-// every one is on record.
+// every one is on record. A webhook that was deleted before it got the message ends nothing, and
+// what a replay of the message is at is the replay's; but it says that the webhook's part of the
+// message ended with a dead letter.
 func (m *expiredMessage) owed(records []tables.Delivery, webhooks []string) (list []tables.Delivery) {
 	whole := tables.Delivery{MessageKey: m.key}
 	known := make(map[string]bool)
 	ended := false
 	for _, d := range records {
+		ofReplay := !d.Day.Equal(m.key.Day)
 		switch {
+		case d.State == tables.Withdrawn, ofReplay && d.WebhookID == "":
+		case ofReplay:
+			known[d.WebhookID], ended = true, true
 		case d.WebhookID == "":
 			whole = d
 		case d.State.Terminal() && d.State != tables.DeadLettering:

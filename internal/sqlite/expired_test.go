@@ -46,6 +46,7 @@ func TestAMessageWhoseLifeEndsIsADeadLetterForWhomItWasDue(t *testing.T) {
 	pending := tables.Delivery{State: tables.Pending, Reason: policy.RetryableError, Attempts: 2, Charged: 2, LastStatus: 503}
 	held := tables.Delivery{State: tables.Held, Reason: policy.WebhookDisabled}
 	delivered := tables.Delivery{State: tables.Delivered}
+	withdrawn := tables.Delivery{State: tables.Withdrawn, Reason: policy.WebhookDeleted, Attempts: 1}
 	with := func(d tables.Delivery, webhook string) tables.Delivery { d.WebhookID = webhook; return d }
 	for name, tt := range map[string]struct {
 		webhooks []string
@@ -60,6 +61,10 @@ func TestAMessageWhoseLifeEndsIsADeadLetterForWhomItWasDue(t *testing.T) {
 		"one of two was not begun":              {[]string{"w1", "w2"}, []tables.Delivery{with(pending, "w1")}, []string{""}},
 		"one of two has it":                     {[]string{"w1", "w2"}, []tables.Delivery{with(delivered, "w1"), with(pending, "w2")}, []string{"w2"}},
 		"delivered, and its delete is missing":  {[]string{"w1"}, []tables.Delivery{with(delivered, "w1")}, nil},
+		"its one webhook was deleted":           {nil, []tables.Delivery{with(withdrawn, "w1")}, []string{""}},
+		"deleted, and there again":              {[]string{"w1"}, []tables.Delivery{with(withdrawn, "w1")}, []string{""}},
+		"deleted, and another one has begun":    {[]string{"w2"}, []tables.Delivery{with(withdrawn, "w1"), with(pending, "w2")}, []string{"w2"}},
+		"deleted, and another one has it":       {[]string{"w2"}, []tables.Delivery{with(withdrawn, "w1"), with(delivered, "w2")}, nil},
 		"nobody's filter takes it":              {[]string{"w1"}, []tables.Delivery{{State: tables.Unmatched}}, nil},
 		"held as a whole":                       {nil, []tables.Delivery{{State: tables.Held, Reason: policy.NoWebhook}}, []string{""}},
 		"given up, and its letter is not there": {[]string{"w1"}, []tables.Delivery{with(tables.Delivery{State: tables.DeadLettering, Reason: policy.NonRetryableError, Attempts: 1, DeadLetterID: "later"}, "w1")}, []string{"w1"}},
@@ -255,6 +260,43 @@ func TestAReplayThatNobodyReceivedCanBeAskedForAgain(t *testing.T) {
 		if n := len(letters(t, db)); n != 1 {
 			t.Errorf("%d dead letters, want the one that was replayed", n)
 		}
+	})
+}
+
+// A message whose life ends is nothing to the replay of what one of its webhooks had refused, though
+// the records of both are those of one message and one day.
+func TestAMessageThatExpiresLeavesItsReplayAlone(t *testing.T) { // C54
+	bubble.Test(t, func(t *testing.T) {
+		db := openNew(t)
+		q := mustQueue(t, db)
+		register(t, db, "w1", "w2")
+		sent, err := q.Send(t.Context(), []byte("a"), queue.SendOptions{TTL: time.Hour})
+		must(t, err)
+		time.Sleep(time.Minute)
+		key := tables.MessageKey{Queue: "orders", MessageID: sent.ID, Day: sent.InsertedAt}
+		ofReplay := key
+		ofReplay.Day = time.Now().UTC()
+		replayed := tables.Delivery{MessageKey: ofReplay, WebhookID: "w1", Generation: 1, State: tables.Pending, Reason: policy.RetryableError, Attempts: 1, NextAt: time.Now().Add(2 * time.Hour)}
+		must(t, db.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{
+			replayed, {MessageKey: key, WebhookID: "w2", State: tables.Pending, Attempts: 2},
+			{MessageKey: ofReplay, Generation: 1, State: tables.Held, Reason: policy.WebhookDeleted},
+		}}))
+		time.Sleep(time.Hour + houseInterval)
+		found := letters(t, db)
+		if len(found) != 1 || found["w2"].Reason != policy.Expired || found["w2"].Attempts != 2 {
+			t.Errorf("dead letters are %+v, want that of w2", found)
+		}
+		ds, err := db.Load(t.Context(), key)
+		must(t, err)
+		for _, d := range ds {
+			if ended := d.WebhookID == "w2"; d.State.Terminal() != ended {
+				t.Errorf("the record of %q is %s", d.WebhookID, d.State)
+			}
+		}
+		if len(ds) != 3 {
+			t.Errorf("%d records, want 3", len(ds))
+		}
+		wantTotal(t, q, 0)
 	})
 }
 

@@ -77,7 +77,7 @@ func (s historian) lookUp(ctx context.Context, p *parcel) history {
 		h.explained += del.Attempts + del.Excused
 		receives = max(receives, del.Attempts+del.Excused)
 		switch {
-		case del.Generation == p.generation, del.Generation > p.generation && p.replay != nil:
+		case del.Generation == p.generation, del.Generation > p.generation && p.isOwn(del):
 			h.deliveries[del.WebhookID] = del
 		case del.Generation > p.generation:
 			// A replay came after this one: its generation is over, whatever is left of
@@ -133,10 +133,11 @@ func (h history) anyWebhook() bool {
 
 // anyEnded reports whether the message has ended for one of its webhooks, which has it or a
 // dead letter of its own. Then no dead letter may be about the message as a whole, since the
-// replay of one goes to all webhooks.
+// replay of one goes to all webhooks. A webhook that was deleted before it got the message ends
+// nothing.
 func (h history) anyEnded() bool {
 	for id, del := range h.deliveries {
-		if id != "" && del.State.Terminal() {
+		if id != "" && del.State.Terminal() && del.State != tables.Withdrawn {
 			return true
 		}
 	}

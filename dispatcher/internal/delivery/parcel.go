@@ -67,8 +67,12 @@ type parcel struct {
 // may have several dead letters, each replayed on its own, and what came of one
 // replay says nothing about another: only the same pointer was inserted at the same
 // time.
-func (p *parcel) owns(del tables.Delivery) bool {
-	return p.replay == nil || del.Day.UnixMilli() == p.key.Day.UnixMilli()
+func (p *parcel) owns(del tables.Delivery) bool { return p.replay == nil || p.isOwn(del) }
+
+// isOwn reports whether a record is about this very queue message, and not about the original
+// or a replay of it: another one was inserted at another time.
+func (p *parcel) isOwn(del tables.Delivery) bool {
+	return del.Day.UnixMilli() == p.key.Day.UnixMilli()
 }
 
 // overtaken reports whether a later replay, of another dead letter of the message, has the

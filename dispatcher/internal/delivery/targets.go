@@ -162,7 +162,8 @@ func (f finder) targetsNow(p *parcel, h history) (found []target, refused bool) 
 
 // targetsAmong asks the filters about new deliveries only: what is under way goes on when
 // a filter is changed, and a replay goes to the webhook that it was asked for. first counts
-// the webhooks in that were registered after the message was inserted.
+// the webhooks in that were registered after the message was inserted. A webhook that was
+// deleted and is there again under its own id is due what was withdrawn from it.
 func (f finder) targetsAmong(p *parcel, h history, first bool) (found []target, refused bool) {
 	all := f.Registry.Of(p.key.Queue)
 	for i := range all {
@@ -170,10 +171,10 @@ func (f finder) targetsAmong(p *parcel, h history, first bool) (found []target, 
 		if p.replay != nil && p.replay.WebhookID != "" && p.replay.WebhookID != r.ID {
 			continue
 		}
-		if _, known := h.deliveries[r.ID]; !known {
+		if del, known := h.deliveries[r.ID]; !known || del.State == tables.Withdrawn {
 			// For a replay it counts when that was asked for: a message that no webhook
 			// took is replayed to those that were registered since.
-			if !first && r.CreatedAt.After(p.dueUntil(h)) {
+			if !first && !known && r.CreatedAt.After(p.dueUntil(h)) {
 				continue
 			}
 			takes, _ := r.Filter.Match(p.content)
@@ -195,9 +196,14 @@ func (f finder) targetsAmong(p *parcel, h history, first bool) (found []target, 
 func (f finder) meet(p *parcel, h history, r *tables.Registration, t *target) {
 	t.registration = r
 	var known bool
-	if t.delivery, known = h.deliveries[r.ID]; !known {
+	if t.delivery, known = h.deliveries[r.ID]; !known || t.delivery.State == tables.Withdrawn {
+		before := t.delivery
 		t.delivery = p.newDelivery(r.ID)
 		t.delivery.Generation = max(p.generation, h.generations[r.ID])
+		if known { // nothing of the same generation follows what was withdrawn
+			t.delivery.Generation = before.Generation + 1
+			t.delivery.Excused = before.Attempts + before.Excused // its receives are explained all the same
+		}
 	}
 	f.Flows.MakeDue(&t.delivery)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 
 	spans "go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
@@ -57,25 +58,33 @@ func (b answerBody) Read(p []byte) (int, error) {
 func (b answerBody) Close() error { return b.body.Close() }
 
 // tries is the state of one Send: its first try and, where that had no chance to be
-// processed, a second one on a fresh connection.
+// processed, a second one on a fresh connection. Where the receiver asks for HTTP/1.1 only
+// then, a third one.
 type tries struct {
 	limits transport.Limits
 	made   int
 	first  *failure
+	http1  bool // the receiver has asked for it
 }
+
+// maxRepeats bounds what again allows.
+const maxRepeats = 2
 
 // again is go-retryablehttp's CheckRetry. It never looks at the answer: one that is there is
 // the outcome.
 func (t *tries) again(ctx context.Context, _ *http.Response, err error) (bool, error) {
 	t.made++
-	if err == nil || t.made > 1 || ctx.Err() != nil {
+	if err == nil || ctx.Err() != nil {
 		return false, nil //nolint:nilerr // the error is the caller's already; this says only that nothing is repeated
 	}
 	var f *failure
-	if !errors.As(err, &f) || !f.again {
+	if !errors.As(err, &f) || !f.again || t.made > 1 && (!f.http1 || t.http1) {
 		return false, nil // the error is the caller's already; this says only that nothing is repeated
 	}
-	t.first = f
+	t.http1 = f.http1
+	if t.first == nil {
+		t.first = f
+	}
 	return true, nil
 }
 
@@ -88,12 +97,18 @@ func (t *tries) prepare(r *http.Request) error {
 }
 
 // outcome is the failure of all tries. When the first one had sent something, that is what
-// happened to the message; what became of the second is a detail.
+// happened to the message; what became of the second is a detail. A second one that this
+// machine could not make leaves the attempt to nobody's charge: the first alone would have
+// been repeated.
 func (t *tries) outcome(last *failure) *failure {
-	if t.first == nil || !t.first.sent || last.sent || last.class == classCanceled {
+	if t.first == nil || !t.first.sent || last.sent || last.class == classCanceled && !last.short {
 		return last
 	}
 	f := *t.first
-	f.text += "; then " + last.text
+	then, _, _ := strings.Cut(last.text, ":") // without the cure
+	f.text += "; then " + then
+	if last.short {
+		f.class, f.short = last.class, true
+	}
 	return &f
 }

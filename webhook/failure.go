@@ -3,11 +3,13 @@ package webhook
 import (
 	"context"
 	"errors"
+	"math"
 	"net"
 	"os"
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/pushlease/pushlease/webhook/internal/transport"
 )
@@ -39,6 +41,10 @@ type failure struct {
 	sent bool
 	// stale is whether it may have been the connection alone that was dead.
 	stale bool
+	// http1 is whether the receiver asked for HTTP/1.1, and gets it from now on.
+	http1 bool
+	// short is whether this machine lacked what the try needed.
+	short bool
 }
 
 func (f *failure) Error() string { return f.text }
@@ -70,6 +76,7 @@ func failureOf(ctx context.Context, err error) *failure {
 	}
 	f = exchangeFailure(e)
 	f.sent, f.stale, f.again = e.Sent, e.Stale(), e.NoChance()
+	f.http1 = e.WantsHTTP1
 	return f
 }
 
@@ -101,6 +108,31 @@ func dnsFailure(err error) *failure {
 	return &failure{class: classDNS, text: "the host name could not be resolved", again: true}
 }
 
+// goneFor is how long connections go on whose name does not exist any more: resolvers say so
+// at times of a name that does.
+const goneFor = 10 * time.Minute
+
+// keepOld is for how long old connections may go on in the place of one that could not be
+// opened. Where nobody could be reached, they are all there is. A receiver that does not
+// prove any more who it is, or whose name leads where the guard lets nobody go, gets nothing
+// over them either.
+func keepOld(err error) time.Duration {
+	var e *transport.Error
+	if errors.As(err, &e) && e.Stage == transport.Handshaking && (e.Died() || errors.Is(e, context.DeadlineExceeded)) {
+		return math.MaxInt64
+	}
+	switch f := failureOf(context.Background(), err); f.class {
+	case classDNS:
+		if !f.again {
+			return goneFor
+		}
+		return math.MaxInt64
+	case classConnect, classCanceled:
+		return math.MaxInt64
+	}
+	return 0
+}
+
 // shortages are what the system answers when this machine has no more sockets, ports or memory.
 var shortages = []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL}
 
@@ -110,7 +142,7 @@ func short(err error) bool {
 
 // shortFailure says nothing about the receiver, so that nothing is charged to it.
 func shortFailure(err error) *failure {
-	f := &failure{class: classCanceled, text: "this machine has no socket left: raise the limit of open files, or lower the concurrency"}
+	f := &failure{class: classCanceled, short: true, text: "this machine has no socket left: raise the limit of open files, or lower the concurrency"}
 	if errors.Is(err, syscall.EADDRNOTAVAIL) {
 		f.text = "this machine has no free port or address to connect from: widen its range of ports, or lower the concurrency"
 	}
@@ -148,7 +180,9 @@ func exchangeFailure(e *transport.Error) *failure {
 		return shortFailure(e)
 	case alert(e) != "":
 		return alertFailure(e) // with TLS 1.3 a receiver refuses a client after the handshake
-	case e.Unprocessed:
+	case e.Unprocessed && e.GoAwayCode() != "":
+		return &failure{class: classReset, text: "the receiver took no request on the connection: GOAWAY with " + e.GoAwayCode()}
+	case e.Unprocessed && !errors.As(e, &stream):
 		return &failure{class: classReset, text: "the receiver closed the connection before it took the request"}
 	case errors.As(e, &stream):
 		return &failure{class: classReset, text: "the receiver reset the HTTP/2 stream with " + stream.Name()}

@@ -2,10 +2,11 @@ package webhook_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
+	"os"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -77,24 +78,30 @@ func TestARequestIsRepeatedOnlyWhereItHadNoChance(t *testing.T) {
 	})
 }
 
-// C93: what was sent stays on record when the repetition finds nobody.
+// C93: what was sent stays on record when the repetition finds nobody, or can't be made at all.
 func TestWhatWasSentStaysOnRecordWhenTheRepetitionFails(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		wire := webhooktest.NewWire(t, answerThenDie(0))
-		dials := 0
-		s := newSender(t, func(ctx context.Context, network, address string) (net.Conn, error) {
-			if dials++; dials > 1 {
-				return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	for errno, want := range map[syscall.Errno][2]string{
+		syscall.ECONNREFUSED: {"reset", "the connection was refused"},
+		// Nobody is charged: the first end alone would have been forgiven, the second is ours.
+		syscall.EADDRNOTAVAIL: {"canceled", "this machine has no free port or address to connect from"},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			wire := webhooktest.NewWire(t, answerThenDie(0))
+			dials := 0
+			s := newSender(t, func(ctx context.Context, network, address string) (net.Conn, error) {
+				if dials++; dials > 1 {
+					return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", errno)}
+				}
+				return wire.Dial(ctx, network, address)
+			})
+			wantAnswer(t, s.Send(t.Context(), hook(), message("{}")), 200)
+			got := s.Send(t.Context(), hook(), message("{}"))
+			wantFailure(t, got, want[0])
+			if got.Redials != 1 || got.Error != "the connection died before an answer; then "+want[1] {
+				t.Errorf("%v: %d redials, %q", errno, got.Redials, got.Error)
 			}
-			return wire.Dial(ctx, network, address)
 		})
-		wantAnswer(t, s.Send(t.Context(), hook(), message("{}")), 200)
-		got := s.Send(t.Context(), hook(), message("{}"))
-		wantFailure(t, got, "reset")
-		if got.Redials != 1 || got.Error != "the connection died before an answer; then the connection was refused" {
-			t.Errorf("%d redials, %q", got.Redials, got.Error)
-		}
-	})
+	}
 }
 
 // C112: a POST has the webhook's whole timeout, however long its connection took; where
@@ -276,54 +283,59 @@ func TestASilentlyDeadHTTP2ConnectionIsFoundOut(t *testing.T) {
 	}
 }
 
-// C115: while a name can't be looked up, the connections that are there go on.
-func TestConnectionsGoOnWhileLookupsFail(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		receiver := webhooktest.NewReceiver(nil)
-		defer receiver.Close()
-		down := answer{err: &net.DNSError{Err: "server misbehaving", Name: "receiver.example", IsTemporary: true}}
-		s := newSender(t, receiver.Dial, with(resolving("receiver.example", addresses("93.184.216.34"), down)))
-		defer s.Close()
-		w := hook()
-		w.URL = "http://receiver.example/"
-		for range 120 {
-			wantAnswer(t, s.Send(t.Context(), w, message("{}")), 200)
-			time.Sleep(time.Second)
-		}
-		if n := len(receiver.Dialed()); n != 1 {
-			t.Errorf("%d dials, want 1", n)
-		}
-		synctest.Wait()
-	})
-}
+// goneFor is how long connections go on whose name does not exist any more, with the 45 s
+// before that is asked.
+const goneFor = 10*time.Minute + 45*time.Second
 
-// C88: a receiver that wants HTTP/1.1 gets it at once, and for a while.
-func TestAReceiverThatWantsHTTP1GetsIt(t *testing.T) {
-	for name, reply := range map[string]func(f *http2.Framer, stream uint32) error{
-		"stream": func(f *http2.Framer, stream uint32) error {
-			return f.WriteRSTStream(stream, http2.ErrCodeHTTP11Required)
-		},
-		"connection": func(f *http2.Framer, stream uint32) error {
-			return errors.Join(f.WriteGoAway(stream, http2.ErrCodeHTTP11Required, nil), io.EOF)
-		},
+// C105, C115: while no connection can be opened in the place of the old ones, those go on.
+func TestConnectionsGoOnWhileNoneCanTakeTheirPlace(t *testing.T) {
+	good := addresses("93.184.216.34")
+	lookup := func(err error) answer { return answer{err: err} }
+	socket := func(errno syscall.Errno) error {
+		return &net.OpError{Op: "dial", Err: os.NewSyscallError("socket", errno)}
+	}
+	for name, c := range map[string]struct {
+		lookup answer // every one after the first
+		dial   error  // likewise
+		lasts  time.Duration
+	}{
+		"lookup fails":          {lookup: lookup(&net.DNSError{Err: "server misbehaving", IsTemporary: true}), lasts: time.Hour},
+		"lookup has no socket":  {lookup: lookup(&net.DNSError{Err: "dial udp: socket: " + syscall.EMFILE.Error(), IsTemporary: true}), lasts: time.Hour},
+		"no such name":          {lookup: lookup(&net.DNSError{Err: "no such host", IsNotFound: true}), lasts: goneFor},
+		"no file descriptor":    {lookup: good, dial: socket(syscall.EMFILE), lasts: time.Hour},
+		"no port":               {lookup: good, dial: socket(syscall.EADDRNOTAVAIL), lasts: time.Hour},
+		"refused":               {lookup: good, dial: socket(syscall.ECONNREFUSED), lasts: time.Hour},
+		"nobody answers":        {lookup: good, dial: context.DeadlineExceeded, lasts: time.Hour},
+		"the guard lets nobody": {lookup: addresses("127.0.0.1"), lasts: time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
-			receiver := &frames{reply: func(f *http2.Framer, _ int, stream uint32) error { return reply(f, stream) }}
-			var plain atomic.Int64
-			s, w := eitherProtocol(t, receiver.serve, func(c *webhooktest.Conn) {
-				plain.Add(1)
-				webhooktest.Answer("HTTP/1.1 204 X\r\n\r\n")(c)
-			})
-			for i := range 5 {
-				got := s.Send(t.Context(), w, message("{}"))
-				wantAnswer(t, got, 204)
-				if want := max(0, 1-i); got.Redials != want {
-					t.Errorf("message %d: %d redials, want %d", i, got.Redials, want)
+			bubble.Test(t, func(t *testing.T) {
+				receiver := webhooktest.NewReceiver(nil)
+				defer receiver.Close()
+				dials := 0
+				dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+					if dials++; dials > 1 && c.dial != nil {
+						return nil, c.dial
+					}
+					return receiver.Dial(ctx, network, address)
 				}
-			}
-			if conns, bodies := receiver.count(); conns != 1 || len(bodies) != 1 {
-				t.Errorf("%d requests over %d connections of HTTP/2, want one", len(bodies), conns)
-			}
+				s := newSender(t, dial, with(resolving("receiver.example", good, c.lookup)), func(o *webhook.Options) {
+					o.Guard.DenyCIDRs = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+				})
+				defer s.Close()
+				w := hook()
+				w.URL = "http://receiver.example/"
+				begun := time.Now()
+				last := begun
+				for time.Since(begun) < time.Hour && s.Send(t.Context(), w, message("{}")).Status == 200 {
+					last = time.Now()
+					time.Sleep(20 * time.Second)
+				}
+				if lasted := last.Sub(begun); (lasted - c.lasts).Abs() > time.Minute {
+					t.Errorf("the connection went on for %v, want about %v", lasted, c.lasts)
+				}
+				synctest.Wait()
+			})
 		})
 	}
 }

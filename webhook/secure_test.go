@@ -245,6 +245,18 @@ func TestHTTP2RefusalsAndResets(t *testing.T) {
 		"refused, always": {func(f *http2.Framer, _ int, stream uint32) error {
 			return f.WriteRSTStream(stream, http2.ErrCodeRefusedStream)
 		}, 2, "reset"},
+		"GOAWAY with a fault before it, then an answer": {func(f *http2.Framer, conn int, stream uint32) error {
+			if conn == 1 {
+				return errors.Join(f.WriteGoAway(0, http2.ErrCodeEnhanceYourCalm, []byte("secret-text")), io.EOF)
+			}
+			return answerHeaders(f, stream, "200", true)
+		}, 2, ""},
+		"GOAWAY with a fault before it, always": {func(f *http2.Framer, _ int, _ uint32) error {
+			return errors.Join(f.WriteGoAway(0, http2.ErrCodeInadequateSecurity, []byte("secret-text")), io.EOF)
+		}, 2, "reset"},
+		"GOAWAY with a fault after it": {func(f *http2.Framer, _ int, stream uint32) error {
+			return errors.Join(f.WriteGoAway(stream, http2.ErrCodeInternal, nil), io.EOF)
+		}, 1, "reset"},
 		"GOAWAY after it": {func(f *http2.Framer, _ int, stream uint32) error { return goAway(f, stream) }, 1, "reset"},
 		"protocol error": {func(f *http2.Framer, _ int, stream uint32) error {
 			return f.WriteRSTStream(stream, http2.ErrCodeProtocol)
@@ -275,6 +287,9 @@ func TestHTTP2RefusalsAndResets(t *testing.T) {
 				conns, bodies := receiver.count()
 				if len(bodies) != c.requests || conns < c.requests || got.Redials != len(bodies)-1 || strings.Contains(got.Error, "secret-text") {
 					t.Errorf("%d requests over %d connections, %d redials, %q", len(bodies), conns, got.Redials, got.Error)
+				}
+				if name == "GOAWAY with a fault before it, always" && !strings.HasSuffix(got.Error, "GOAWAY with INADEQUATE_SECURITY") {
+					t.Errorf("%q does not name the fault", got.Error)
 				}
 				for _, b := range bodies {
 					if b != body {

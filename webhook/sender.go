@@ -93,11 +93,8 @@ func NewSender(opts Options) (*Sender, error) {
 
 func newTransport(g *guard, roots *x509.CertPool) *transport.Transport {
 	return transport.New(transport.Config{
-		Dial: g.dial,
-		KeepOld: func(err error) bool {
-			var f *failure
-			return errors.As(err, &f) && f.class == classDNS && f.again
-		},
+		Dial:    g.dial,
+		KeepOld: keepOld,
 		TLS: &tls.Config{
 			MinVersion:         tls.VersionTLS12,
 			RootCAs:            roots,
@@ -161,7 +158,7 @@ func (s *Sender) send(ctx context.Context, w *Webhook, r *Request, result *Resul
 	}
 	request.Request = request.Request.WithContext(transport.WithLimits(ctx, &t.limits))
 	client := retryablehttp.Client{
-		HTTPClient: s.client, RetryMax: 1, CheckRetry: t.again, PrepareRetry: t.prepare,
+		HTTPClient: s.client, RetryMax: maxRepeats, CheckRetry: t.again, PrepareRetry: t.prepare,
 		Backoff: atOnce, ErrorHandler: retryablehttp.PassthroughErrorHandler,
 	}
 	resp, err := client.Do(request)

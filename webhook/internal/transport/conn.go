@@ -340,7 +340,7 @@ func (x *exchange) failed(cause error) error {
 		return err
 	}
 	e := &Error{
-		Stage: Exchanging, Cause: cause, Reused: x.reused, Answered: x.answered, Whole: x.whole, Secure: x.secure,
+		Stage: Exchanging, Cause: cause, Reused: x.reused, Rested: x.reused, Answered: x.answered, Whole: x.whole, Secure: x.secure,
 		Sent: x.wire.written.Load() > x.start, Late: x.over(cause),
 	}
 	if !x.wrote.IsZero() {

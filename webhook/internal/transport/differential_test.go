@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // outcome is what a client makes of an answer.
@@ -68,7 +69,7 @@ type dialer = func(ctx context.Context, network, address string) (net.Conn, erro
 func ours(dial dialer) (http.RoundTripper, func()) {
 	t := New(Config{
 		Dial:    func(ctx context.Context, _, address string) (net.Conn, error) { return dial(ctx, "tcp", address) },
-		KeepOld: func(error) bool { return false }, TLS: &tls.Config{MinVersion: tls.VersionTLS12},
+		KeepOld: func(error) time.Duration { return 0 }, TLS: &tls.Config{MinVersion: tls.VersionTLS12},
 	})
 	return t, t.Close
 }

@@ -31,7 +31,12 @@ type Error struct {
 	Late bool
 	// Reused is whether the connection had carried an exchange before.
 	Reused bool
-	HTTP2  bool
+	// Rested is whether nothing else was under way on it, and nothing has come back since.
+	Rested bool
+	// Alive is whether the connection, though not the exchange, brought something since the
+	// request was written: HTTP/2 pings it.
+	Alive bool
+	HTTP2 bool
 	// Sent is whether a byte of the request was written, Whole whether all of it was.
 	Sent, Whole bool
 	// Answered is whether a byte came back.
@@ -40,6 +45,9 @@ type Error struct {
 	After time.Duration
 	// Unprocessed is whether HTTP/2 says that the receiver did not begin with the request.
 	Unprocessed bool
+	// WantsHTTP1 is whether the receiver did not, because it asks for HTTP/1.1. It gets it from
+	// now on.
+	WantsHTTP1 bool
 	// Secure is about the handshake; nil without TLS.
 	Secure *Handshake
 }
@@ -64,15 +72,15 @@ func (e *Error) NoChance() bool {
 	switch {
 	case e.Stage != Exchanging, e.Late, e.Answered:
 		return e.Unprocessed
-	case e.HTTP2:
-		return e.Unprocessed || e.Reused && died(e.Cause) && e.After < repeatable
+	case e.Unprocessed:
+		return true
 	}
-	return died(e.Cause) && (!e.Whole || e.Reused && e.After < repeatable)
+	return died(e.Cause) && (!e.Whole && !e.HTTP2 || e.Rested && e.After < repeatable)
 }
 
 // Stale is whether it may well be the connection alone that was dead: it had been used
 // before, and not a byte came back.
-func (e *Error) Stale() bool { return e.Stage == Exchanging && e.Reused && !e.Answered }
+func (e *Error) Stale() bool { return e.Stage == Exchanging && e.Reused && !e.Answered && !e.Alive }
 
 // Errors of the exchange itself.
 var (

@@ -47,17 +47,23 @@ type h2conn struct {
 	host   *host
 	client *http.ClientConn
 	secure *Handshake
+	wire   *wire
 	born   time.Time
-	used   time.Time // when it last answered; under the transport's lock
 
-	requests atomic.Int64
-	bytes    atomic.Int64 // of bodies whose answer has not begun
-	retired  atomic.Bool
+	// Under the transport's lock.
+	used     time.Time // when it last answered
+	answers  int
+	inFlight int       // requests without an answer
+	woke     time.Time // when the first of them found the connection idle
+	wokeWith int       // answers until then
+
+	bytes   atomic.Int64 // of bodies whose answer has not begun
+	retired atomic.Bool
 }
 
 // share makes an HTTP/2 connection known to all, with an exchange begun on it.
 func (t *Transport) share(ctx context.Context, h *host, w *wire, stream *tls.Conn, shaken *Handshake) (connection, error) {
-	w.secure = false // it is never looked at
+	w.secure, w.shared = false, true // it is never looked at
 	client, err := t.h2.NewClientConn(context.WithValue(ctx, streamKey{}, stream), "https", h.address)
 	if err == nil {
 		err = client.Reserve()
@@ -66,7 +72,7 @@ func (t *Transport) share(ctx context.Context, h *host, w *wire, stream *tls.Con
 		_ = stream.Close()
 		return nil, &Error{Stage: Handshaking, Cause: err, Secure: shaken}
 	}
-	c := &h2conn{t: t, host: h, client: client, secure: shaken, born: time.Now()}
+	c := &h2conn{t: t, host: h, client: client, secure: shaken, wire: w, born: time.Now()}
 	client.SetStateHook(func(*http.ClientConn) { c.finish() })
 	t.mu.Lock()
 	h.shared = append(h.shared, c)
@@ -106,11 +112,54 @@ func (c *h2conn) finish() {
 // shared is the state of one request on an h2conn. Its hooks run on net/http's goroutines.
 type shared struct {
 	*h2conn
-	reused   bool
+	reused   bool      // the connection had answered before this request began
+	woke     time.Time // as of the connection, when it began
+	wokeWith int
 	wrote    atomic.Int64 // when the request was written, in ns
 	sent     atomic.Bool
 	answered atomic.Bool
 	interim  atomic.Int64
+}
+
+// begin is the state of a request that begins.
+func (c *h2conn) begin(now time.Time) *shared {
+	c.t.mu.Lock()
+	defer c.t.mu.Unlock()
+	if c.inFlight == 0 {
+		c.woke, c.wokeWith = now, c.answers
+	}
+	c.inFlight++
+	return &shared{h2conn: c, reused: c.answers > 0, woke: c.woke, wokeWith: c.wokeWith}
+}
+
+// ended is about a request that has its answer, since then, or gets none.
+func (c *h2conn) ended(answered time.Time) {
+	c.t.mu.Lock()
+	c.inFlight--
+	if !answered.IsZero() {
+		c.used = answered
+		c.answers++
+	}
+	c.t.mu.Unlock()
+	c.t.ended(c.host, answered)
+}
+
+// rested is whether the connection had been idle until this request, or those with which it
+// is under way, and has answered nothing since, so that it may have ended before them all.
+func (x *shared) rested() bool {
+	x.t.mu.Lock()
+	defer x.t.mu.Unlock()
+	return x.reused && x.answers == x.wokeWith && time.Since(x.woke) < repeatable
+}
+
+// alive is whether anything came on the connection since the request was written: a ping
+// is answered by one that works, whatever becomes of the request.
+func (x *shared) alive(began time.Time) bool {
+	since := x.wrote.Load()
+	if since == 0 {
+		since = began.UnixNano()
+	}
+	return x.wire.heard.Load() > since
 }
 
 func (c *h2conn) exchange(r *http.Request, now, deadline time.Time) (*http.Response, error) {
@@ -119,7 +168,7 @@ func (c *h2conn) exchange(r *http.Request, now, deadline time.Time) (*http.Respo
 	if !deadline.IsZero() {
 		clock = time.AfterFunc(time.Until(deadline), func() { stop(errLate) })
 	}
-	x := &shared{h2conn: c, reused: c.requests.Add(1) > 1}
+	x := c.begin(now)
 	length := max(r.ContentLength, 0)
 	c.bytes.Add(length)
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
@@ -143,14 +192,12 @@ func (c *h2conn) exchange(r *http.Request, now, deadline time.Time) (*http.Respo
 	if err != nil {
 		cause := context.Cause(ctx)
 		end()
-		c.t.ended(c.host, time.Time{})
-		return nil, x.failed(r, err, cause, now)
+		failed := x.failed(r, err, cause, now)
+		c.ended(time.Time{})
+		return nil, failed
 	}
 	answered := time.Now()
-	c.t.mu.Lock()
-	c.used = answered
-	c.t.mu.Unlock()
-	c.t.ended(c.host, answered)
+	c.ended(answered)
 	if by := bodyDeadline(response.StatusCode, answered, deadline); clock == nil || by.Before(deadline) {
 		if clock != nil {
 			clock.Stop()
@@ -181,8 +228,8 @@ func (x *shared) failed(r *http.Request, err, cause error, began time.Time) erro
 		return ended
 	}
 	e := &Error{
-		Stage: Exchanging, Cause: err, HTTP2: true, Reused: x.reused, Sent: x.sent.Load(), Answered: x.answered.Load(),
-		Late: errors.Is(cause, errLate), Secure: x.secure,
+		Stage: Exchanging, Cause: err, HTTP2: true, Reused: x.reused, Rested: x.rested(), Alive: x.alive(began),
+		Sent: x.sent.Load(), Answered: x.answered.Load(), Late: errors.Is(cause, errLate), Secure: x.secure,
 	}
 	if wrote := x.wrote.Load(); wrote != 0 {
 		e.Whole, e.After = true, time.Since(time.Unix(0, wrote))
@@ -197,7 +244,7 @@ func (x *shared) failed(r *http.Request, err, cause error, began time.Time) erro
 		drop := x.t.remove(x.host, func(*conn) bool { return false }, func(*h2conn) bool { return true })
 		x.t.mu.Unlock()
 		dropAll(drop)
-		e.Unprocessed = true
+		e.Unprocessed, e.WantsHTTP1 = true, true
 	default:
 		e.Unprocessed = unprocessed(err)
 	}
@@ -220,20 +267,24 @@ func (b *streamBody) Close() error {
 const (
 	h2GoAway   = "http2: Transport received Server's graceful shutdown GOAWAY"
 	h2Unusable = "http2: client conn not usable"
-	h2Closed   = "http2: server sent GOAWAY and closed the connection; "
-	h2Debug    = ", debug="
+	// h2Refused is about the first request of a connection, where GOAWAY names a fault and a
+	// lower last stream. Behind it is the code.
+	h2Refused = "http2: Transport received GOAWAY from server ErrCode:"
+	h2Closed  = "http2: server sent GOAWAY and closed the connection; "
+	h2Debug   = ", debug="
 )
 
 // codes are those of RFC 9113, section 7.
 var codes = [...]string{
 	"NO_ERROR", "PROTOCOL_ERROR", "INTERNAL_ERROR", "FLOW_CONTROL_ERROR", "SETTINGS_TIMEOUT", "STREAM_CLOSED",
 	"FRAME_SIZE_ERROR", "REFUSED_STREAM", "CANCEL", "COMPRESSION_ERROR", "CONNECT_ERROR", "ENHANCE_YOUR_CALM",
-	"INADEQUATE_SECURITY", "HTTP_1_1_REQUIRED",
+	"INADEQUATE_SECURITY", wantsHTTP1,
 }
 
 const (
 	codeRefused   = 7
 	codeWantsHTTP = 13
+	wantsHTTP1    = "HTTP_1_1_REQUIRED"
 )
 
 // StreamError is how net/http's HTTP/2 reports that a stream was ended (see its As).
@@ -254,7 +305,7 @@ func (e StreamError) Name() string {
 }
 
 // unprocessed is whether HTTP/2 guarantees that the receiver did not begin with the
-// request: GOAWAY with a lower last stream, REFUSED_STREAM, or a connection that took no
+// request: GOAWAY with a lower last stream, whatever its code, REFUSED_STREAM, or a connection that took no
 // further stream. Texts that a receiver could write are not looked at.
 func unprocessed(err error) bool {
 	var stream StreamError
@@ -262,7 +313,15 @@ func unprocessed(err error) bool {
 		return stream.Code == codeRefused
 	}
 	text := err.Error()
-	return strings.HasPrefix(text, h2GoAway) || strings.HasPrefix(text, h2Unusable)
+	return strings.HasPrefix(text, h2GoAway) || strings.HasPrefix(text, h2Unusable) || strings.HasPrefix(text, h2Refused)
+}
+
+// GoAwayCode is the code of the GOAWAY by which the receiver took no request at all, or "".
+func (e *Error) GoAwayCode() string {
+	if code, ok := strings.CutPrefix(e.Cause.Error(), h2Refused); ok && e.HTTP2 {
+		return code
+	}
+	return ""
 }
 
 // wants1 is whether the receiver asks for HTTP/1.1. It has processed nothing then.
@@ -271,6 +330,9 @@ func wants1(err error) bool {
 	if errors.As(err, &stream) {
 		return stream.Code == codeWantsHTTP
 	}
+	if err.Error() == h2Refused+wantsHTTP1 {
+		return true
+	}
 	own, _, _ := strings.Cut(err.Error(), h2Debug) // behind it is the receiver's text
-	return strings.HasPrefix(own, h2Closed) && strings.HasSuffix(own, "ErrCode=HTTP_1_1_REQUIRED")
+	return strings.HasPrefix(own, h2Closed) && strings.HasSuffix(own, "ErrCode="+wantsHTTP1)
 }

@@ -13,9 +13,9 @@ const (
 	// minute for caches.
 	maxAge = 45 * time.Second
 	// renewing bounds the opening of the connection that takes the place of old ones, and
-	// lookAgain is the pause after one whose name could not be looked up.
-	renewing  = 10 * time.Second
-	lookAgain = 5 * time.Second
+	// renewAgain is the pause after one that could not be opened.
+	renewing   = 10 * time.Second
+	renewAgain = 5 * time.Second
 
 	// maxIdleTime is below the 60 s after which common servers and load balancers close,
 	// often just as the next request arrives.
@@ -68,6 +68,7 @@ type host struct {
 
 	valid    time.Time // connections that are older are used no more
 	renew    time.Time // when the next connection may take the place of old ones
+	failing  time.Time // since when none could be opened for that
 	renewing bool
 	tried    time.Time // the end of its probation
 	distrust time.Time // until when no connection is used twice
@@ -205,8 +206,8 @@ func dropAll(drop []connection) {
 	}
 }
 
-// keepYoung opens a connection in the place of old ones, which go on until it is there: as
-// long as the name can't be looked up, they are all there is. The lock is held.
+// keepYoung opens a connection in the place of old ones, which go on until it is there, for
+// as long as the reason allows why it is not. The lock is held.
 func (t *Transport) keepYoung(h *host, born, now time.Time) {
 	if now.Sub(born) < maxAge || h.renewing || now.Before(h.renew) {
 		return
@@ -219,13 +220,16 @@ func (t *Transport) keepYoung(h *host, born, now time.Time) {
 		c, err := t.dial(ctx, h)
 		t.mu.Lock()
 		h.renewing = false
+		if h.failing.IsZero() {
+			h.failing = began
+		}
 		switch {
 		case err == nil:
-			h.valid = began
-		case t.config.KeepOld(err):
-			h.renew = time.Now().Add(lookAgain)
+			h.valid, h.failing = began, time.Time{}
+		case time.Since(h.failing) < t.config.KeepOld(err):
+			h.renew = time.Now().Add(renewAgain)
 		default:
-			h.valid = time.Now()
+			h.valid, h.failing = time.Now(), time.Time{}
 		}
 		t.mu.Unlock()
 		if err == nil {

@@ -16,9 +16,9 @@ import (
 type Config struct {
 	// Dial opens a connection to host:port for URLs of the scheme. Its errors are passed on within an *Error.
 	Dial func(ctx context.Context, scheme, address string) (net.Conn, error)
-	// KeepOld is whether an error of Dial is a reason to go on with connections that are
-	// old: the name could not be looked up.
-	KeepOld func(err error) bool
+	// KeepOld is for how long connections that are old go on, from the first time that none
+	// could be opened in their place, for which err is the newest reason.
+	KeepOld func(err error) time.Duration
 	// TLS is the configuration of handshakes. Its NextProtos are the transport's.
 	TLS *tls.Config
 }

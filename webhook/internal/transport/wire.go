@@ -29,6 +29,9 @@ type wire struct {
 
 	secure  bool
 	records records
+
+	shared bool         // it is HTTP/2
+	heard  atomic.Int64 // when something came on it, in ns
 }
 
 func newWire(conn net.Conn) *wire {
@@ -56,6 +59,9 @@ func (w *wire) Read(p []byte) (n int, err error) {
 	}
 	if w.secure {
 		w.records.read(p[:n])
+	}
+	if w.shared && n > 0 {
+		w.heard.Store(time.Now().UnixNano())
 	}
 	return n, err
 }

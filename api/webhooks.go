@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"net/http"
 	"reflect"
@@ -219,7 +220,7 @@ func setEnabled(reg *tables.Registration, on bool) {
 
 // deleteWebhook ends a registration. What is queued for it alone is held, with that
 // reason: the note about the queue, which is written before, makes the dispatcher watch
-// over it. A row that can't be read can be deleted too; nothing says on which queue.
+// over it. A row that can't be read can be deleted too; most say on which queue all the same.
 func (a *API) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
 	if err := errors.Join(web.ReadQuery(r).Err(), web.NoBody(w, r)); err != nil {
 		return err
@@ -228,7 +229,7 @@ func (a *API) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
 	if !webhookID(id) {
 		return noWebhook
 	}
-	all, _, err := a.Webhooks.ListWebhooks(r.Context())
+	all, bad, err := a.Webhooks.ListWebhooks(r.Context())
 	if err != nil {
 		return web.StorageFault("read the webhook", err)
 	}
@@ -239,15 +240,18 @@ func (a *API) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
 		if web.IfMatch(r) != "" {
 			etag = all[i].ETag
 		}
-		left := tables.LeftQueue{Queue: all[i].Queue, At: time.Now().UTC().Truncate(time.Millisecond)}
-		if err := a.LeftQueues.PutLeftQueue(r.Context(), left); err != nil {
-			return web.StorageFault("note that the queue loses a webhook", err)
+		if err := a.noteLeft(r.Context(), all[i].Queue); err != nil {
+			return err
 		}
 	} else if web.IfMatch(r) != "" { // it is gone, or can't be read and compared
 		if _, err := a.loadWebhook(r); err != nil {
 			return err
 		}
 		return web.ErrPrecondition
+	} else if i := slices.IndexFunc(bad, func(e tables.RowError) bool { return e.ID == id && e.Queue != "" }); i >= 0 {
+		if err := a.noteLeft(r.Context(), bad[i].Queue); err != nil {
+			return err
+		}
 	}
 	switch err := a.Webhooks.DeleteWebhook(r.Context(), id, etag); {
 	case errors.Is(err, tables.ErrNotFound):
@@ -260,6 +264,15 @@ func (a *API) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
 	a.forgetHealth(r.Context(), id)
 	a.registryChanged()
 	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// noteLeft notes that a queue loses a webhook.
+func (a *API) noteLeft(ctx context.Context, queueName string) error {
+	err := a.LeftQueues.PutLeftQueue(ctx, tables.LeftQueue{Queue: queueName, At: time.Now().UTC().Truncate(time.Millisecond)})
+	if err != nil {
+		return web.StorageFault("note that the queue loses a webhook", err)
+	}
 	return nil
 }
 

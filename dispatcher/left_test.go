@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pushlease/pushlease/dispatcher/internal/registry"
 	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
@@ -148,7 +147,7 @@ func TestWhatIsSentToALeftQueueLaterIsLeftAlone(t *testing.T) {
 		d, stop := b.start(readRarely)
 		defer stop()
 		b.leftWith(d, 10, queue.SendOptions{TTL: 5 * day})
-		time.Sleep(2 * registry.LeftSkew)
+		time.Sleep(2 * tables.LeftSkew)
 		later := b.sendMany(10, queue.SendOptions{TTL: day})
 		time.Sleep(5 * day)
 		wantReasons := map[policy.Reason]int{policy.WebhookDeleted: 10, policy.Expired: 10}

@@ -56,6 +56,9 @@ func (d *Dispatcher) Health() map[string]error {
 		err = errors.New("the registered webhooks have not been read yet")
 	}
 	health["webhooks"] = err
+	if err := d.registry.Unreadable(); err != nil {
+		health["registrations"] = err
+	}
 	for _, name := range d.receiver.Polled() {
 		p, _ := d.receiver.Poll(name)
 		if errors.Is(p.Err, queue.ErrQueueNotFound) {

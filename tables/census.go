@@ -3,9 +3,11 @@ package tables
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // ErrVanished means that registrations that were there are gone, and nobody has deleted them
@@ -18,6 +20,9 @@ var ErrVanished = errors.New("the registered webhooks have vanished from storage
 type Census struct {
 	mu     sync.Mutex
 	queues map[string]string // of the webhooks that were there, by id
+	seen   time.Time         // when they were
+	// lost are those of queues that were there when all were gone, until each is back, or deleted.
+	lost map[string]string
 }
 
 // Deleted notes that a webhook was deleted through this store.
@@ -25,39 +30,78 @@ func (c *Census) Deleted(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.queues, id)
+	delete(c.lost, id)
 }
 
-// Look is given each list of all registrations, with how many rows could not be read. When
-// it falls to none, left has to bring a note of each queue that had one: whoever deletes a
-// webhook through pushlease leaves one first. The error is ErrVanished, or left's own.
-func (c *Census) Look(all []Registration, unreadable int, left func() ([]LeftQueue, error)) error {
+// Look is given each list of all registrations, with the rows that could not be read, and returns
+// those with what is missed beside them. When the list falls to none, left has to bring a note of
+// each queue that had one, as new as that: whoever deletes a webhook through pushlease leaves one
+// first. The error is ErrVanished, or left's own. When some are there again, the others are
+// missed until they are, too.
+func (c *Census) Look(all []Registration, unreadable []RowError, left func() ([]LeftQueue, error)) ([]RowError, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(all)+unreadable > 0 {
-		c.queues = make(map[string]string, len(all))
-		for _, r := range all {
-			c.queues[r.ID] = r.Queue
+	if len(all)+len(unreadable) > 0 {
+		return c.some(all, unreadable, left)
+	}
+	if len(c.queues)+len(c.lost) == 0 {
+		return nil, nil
+	}
+	if c.lost == nil {
+		c.lost = map[string]string{}
+	}
+	maps.Copy(c.lost, c.queues)
+	c.queues = nil
+	if err := c.forgetDeleted(left); err != nil {
+		return nil, err
+	}
+	if len(c.lost) == 0 {
+		return nil, nil
+	}
+	lost := slices.Compact(slices.Sorted(maps.Values(c.lost)))
+	return nil, fmt.Errorf("%w: there were webhooks of %s, and nobody has deleted them here: bring the table back, or register them again; "+
+		"those that are known stay in force. If there are to be none, start pushlease again", ErrVanished, strings.Join(lost, ", "))
+}
+
+// some is Look where there are registrations. c.mu is held.
+func (c *Census) some(all []Registration, unreadable []RowError, left func() ([]LeftQueue, error)) ([]RowError, error) {
+	there := make(map[string]string, len(all)+len(unreadable))
+	for _, r := range all {
+		there[r.ID] = r.Queue
+	}
+	for _, e := range unreadable {
+		there[e.ID] = e.Queue
+		if name, known := c.queues[e.ID]; known {
+			there[e.ID] = name
 		}
-		return nil
 	}
-	if len(c.queues) == 0 {
-		return nil
+	for id := range there {
+		delete(c.lost, id)
 	}
+	if len(c.lost) > 0 {
+		if err := c.forgetDeleted(left); err != nil {
+			return nil, err
+		}
+	}
+	c.queues = there
+	if len(c.lost) == 0 {
+		c.seen = time.Now()
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.lost)) {
+		unreadable = append(unreadable, RowError{ID: id, Queue: c.lost[id], Err: fmt.Errorf("%w: register it again under this id, or start pushlease again if it is to be gone", ErrVanished)})
+	}
+	return unreadable, nil
+}
+
+// forgetDeleted takes those out of what is missed whose queue has a note of since they were seen: another
+// instance has deleted them. c.mu is held.
+func (c *Census) forgetDeleted(left func() ([]LeftQueue, error)) error {
 	notes, err := left()
 	if err != nil {
 		return err
 	}
-	var lost []string
-	for _, name := range c.queues {
-		if !slices.Contains(lost, name) && !slices.ContainsFunc(notes, func(l LeftQueue) bool { return l.Queue == name }) {
-			lost = append(lost, name)
-		}
-	}
-	if len(lost) == 0 {
-		c.queues = nil
-		return nil
-	}
-	slices.Sort(lost)
-	return fmt.Errorf("%w: there were webhooks of %s, and nobody has deleted them here: bring the table back, or register them again; "+
-		"those that are known stay in force. If there are to be none, start pushlease again", ErrVanished, strings.Join(lost, ", "))
+	maps.DeleteFunc(c.lost, func(_, name string) bool {
+		return slices.ContainsFunc(notes, func(l LeftQueue) bool { return l.Queue == name && l.After(c.seen) })
+	})
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
@@ -21,10 +22,13 @@ func TestRegistrationsThatVanishAreNoDeletion(t *testing.T) {
 	notes := func(queues ...string) func() ([]tables.LeftQueue, error) {
 		return func() (ls []tables.LeftQueue, err error) {
 			for _, q := range queues {
-				ls = append(ls, tables.LeftQueue{Queue: q})
+				ls = append(ls, tables.LeftQueue{Queue: q, At: time.Now()})
 			}
 			return ls, nil
 		}
+	}
+	old := func() ([]tables.LeftQueue, error) {
+		return []tables.LeftQueue{{Queue: "orders", At: time.Now().Add(-time.Hour)}, {Queue: "refunds", At: time.Now().Add(-time.Hour)}}, nil
 	}
 	down := errors.New("injected")
 	for name, tt := range map[string]struct {
@@ -38,6 +42,7 @@ func TestRegistrationsThatVanishAreNoDeletion(t *testing.T) {
 		"there never was one":                  {nil, nil, nil, 0, nil, nil},
 		"all gone, without a note":             {on("orders", "refunds"), nil, nil, 0, notes(), tables.ErrVanished},
 		"a note of one queue only":             {on("orders", "refunds"), nil, nil, 0, notes("orders"), tables.ErrVanished},
+		"notes of earlier deletions":           {on("orders", "refunds"), nil, nil, 0, old, tables.ErrVanished},
 		"each deleted by another instance":     {on("orders", "refunds"), nil, nil, 0, notes("refunds", "orders"), nil},
 		"deleted by this one":                  {on("orders"), []string{"a"}, nil, 0, nil, nil},
 		"one deleted here, the other vanished": {on("orders", "refunds"), []string{"a"}, nil, 0, notes(), tables.ErrVanished},
@@ -47,14 +52,14 @@ func TestRegistrationsThatVanishAreNoDeletion(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var c tables.Census
-			if err := c.Look(tt.before, 0, nil); err != nil {
+			if _, err := c.Look(tt.before, nil, nil); err != nil {
 				t.Fatal(err)
 			}
 			for _, id := range tt.deleted {
 				c.Deleted(id)
 			}
 			for range 2 { // it stays so
-				err := c.Look(tt.after, tt.unreadable, tt.left)
+				_, err := c.Look(tt.after, make([]tables.RowError, tt.unreadable), tt.left)
 				if !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) {
 					t.Errorf("Look = %v, want %v", err, tt.want)
 				}
@@ -62,9 +67,50 @@ func TestRegistrationsThatVanishAreNoDeletion(t *testing.T) {
 					t.Errorf("%v names no queue", err)
 				}
 			}
-			if err := c.Look(on("orders"), 0, nil); err != nil {
+			if _, err := c.Look(tt.before, nil, tt.left); err != nil {
 				t.Errorf("Look = %v when they are back", err)
 			}
 		})
+	}
+}
+
+// C85: who registers the first of many again does not say that the others are to be gone.
+func TestRegistrationsThatVanishedAreMissedUntilEachIsBack(t *testing.T) {
+	var c tables.Census
+	look := func(rs []tables.Registration, left ...tables.LeftQueue) string {
+		t.Helper()
+		bad, err := c.Look(rs, nil, func() ([]tables.LeftQueue, error) { return left, nil })
+		if err != nil {
+			return "vanished"
+		}
+		var missed []string
+		for _, e := range bad {
+			if !errors.Is(e.Err, tables.ErrVanished) {
+				t.Errorf("%s is missed because of %v", e.ID, e.Err)
+			}
+			missed = append(missed, e.ID+" of "+e.Queue)
+		}
+		return strings.Join(missed, ", ")
+	}
+	all := on("orders", "refunds", "returns", "stock")
+	for i, step := range []struct {
+		rs   []tables.Registration
+		left []tables.LeftQueue
+		want string
+	}{
+		{all, nil, ""}, {nil, nil, "vanished"}, {all[:1], nil, "b of refunds, c of returns, d of stock"}, {nil, nil, "vanished"},
+		{all[1:2], nil, "a of orders, c of returns, d of stock"},
+		{all[:3], nil, "d of stock"},
+		{all[:3], []tables.LeftQueue{{Queue: "stock", At: time.Now()}}, ""},
+		{all[:2], nil, ""}, // a single one is a deletion
+	} {
+		if got := look(step.rs, step.left...); got != step.want {
+			t.Errorf("step %d: missed are %q, want %q", i, got, step.want)
+		}
+	}
+	look(nil)
+	c.Deleted("a") // an operator says that it is to be gone
+	if got := look(all[1:2]); got != "" {
+		t.Errorf("missed are %q", got)
 	}
 }

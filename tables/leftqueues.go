@@ -13,6 +13,12 @@ type LeftQueue struct {
 	At time.Time
 }
 
+// LeftSkew is how far clocks may differ: storage's, which inserts messages, and those of instances.
+const LeftSkew = 5 * time.Minute
+
+// After reports whether the note is of that time or later, as far as clocks agree.
+func (l LeftQueue) After(t time.Time) bool { return !l.At.Before(t.Add(-LeftSkew)) }
+
 // LeftQueues remembers which queues webhooks were deleted from. Safe for concurrent
 // use.
 type LeftQueues interface {

@@ -2,6 +2,7 @@ package tables
 
 import (
 	"context"
+	"regexp"
 	"time"
 
 	"github.com/pushlease/pushlease/policy"
@@ -60,4 +61,16 @@ type Webhooks interface {
 type RowError struct {
 	ID  string
 	Err error
+	// Queue is the one that the webhook was registered on, where something of the row still says so.
+	Queue string
+}
+
+var queueMember = regexp.MustCompile(`"queue"\s*:\s*"([a-z0-9-]{3,63})"`)
+
+// QueueNamed is the queue that a registration names that can't be read; empty where it names none.
+func QueueNamed(stored []byte) string {
+	if m := queueMember.FindSubmatch(stored); m != nil {
+		return string(m[1])
+	}
+	return ""
 }

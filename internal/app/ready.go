@@ -38,6 +38,9 @@ func (a *App) ready(ctx context.Context) []api.Check {
 // queueCheck begins the name of the check of a queue.
 const queueCheck = "queue "
 
+// registrationsCheck is that of registrations that can't be read: every replica has them.
+const registrationsCheck = "registrations"
+
 // healthChecks are the checks of what the dispatcher saw. A queue that can't be received
 // from degrades the process, since its API is served all the same: the lack is most often
 // the queue's own, and every replica has it. Only when that is so of every queue does
@@ -50,17 +53,17 @@ func healthChecks(health map[string]error) []api.Check {
 		if strings.HasPrefix(name, queueCheck) {
 			queues++
 			c.Degrades = err != nil
+			if err != nil {
+				failing++
+			}
 		}
 		if err != nil {
-			c.Detail = err.Error()
-		}
-		if c.Degrades {
-			failing++
+			c.Detail = strings.ReplaceAll(err.Error(), "\n", "; ")
 		}
 		checks = append(checks, c)
 	}
 	for i := range checks {
-		checks[i].Degrades = checks[i].Degrades && failing < queues
+		checks[i].Degrades = checks[i].Degrades && failing < queues || checks[i].Name == registrationsCheck && !checks[i].OK
 	}
 	return checks
 }

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/pushlease/pushlease/tables"
 )
@@ -23,7 +24,7 @@ func TestRegistrationsThatAnotherProgramDeletesAreMissed(t *testing.T) {
 	if all, _, err := db.ListWebhooks(t.Context()); !errors.Is(err, tables.ErrVanished) {
 		t.Errorf("%d webhooks, %v: b is missed still", len(all), err)
 	}
-	must(t, db.PutLeftQueue(t.Context(), tables.LeftQueue{Queue: "orders"}))
+	must(t, db.PutLeftQueue(t.Context(), tables.LeftQueue{Queue: "orders", At: time.Now()}))
 	if all, _, err := db.ListWebhooks(t.Context()); err != nil || len(all) != 0 {
 		t.Errorf("%d webhooks, %v after the last one was deleted here", len(all), err)
 	}

@@ -114,7 +114,7 @@ func (db *DB) GetWebhook(ctx context.Context, id string) (tables.Registration, e
 func (db *DB) ListWebhooks(ctx context.Context) ([]tables.Registration, []tables.RowError, error) {
 	rows, bad, err := db.readWebhooks(ctx, "list_webhooks", query{text: "SELECT id, etag, registration FROM webhooks ORDER BY id"})
 	if err == nil {
-		err = db.census.Look(rows, len(bad), func() ([]tables.LeftQueue, error) { return db.ListLeftQueues(ctx) })
+		bad, err = db.census.Look(rows, bad, func() ([]tables.LeftQueue, error) { return db.ListLeftQueues(ctx) })
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("list webhooks: %w", err)
@@ -133,7 +133,7 @@ func (db *DB) readWebhooks(ctx context.Context, operation string, q query) (rows
 		}
 		var r tables.Registration
 		if readable := json.Unmarshal([]byte(stored), &r) == nil && r.ID == id; !readable {
-			bad = append(bad, tables.RowError{ID: id, Err: errUnreadable})
+			bad = append(bad, tables.RowError{ID: id, Err: errUnreadable, Queue: tables.QueueNamed([]byte(stored))})
 			return true, nil
 		}
 		r.ETag = etag
@@ -152,9 +152,11 @@ func (db *DB) DeleteWebhook(ctx context.Context, id, etag string) error {
 		}
 		return err
 	})
+	if err == nil || errors.Is(err, tables.ErrNotFound) { // whoever deletes what is gone says that it is to be
+		db.census.Deleted(id)
+	}
 	if err != nil {
 		return fmt.Errorf("delete webhook: %w", err)
 	}
-	db.census.Deleted(id)
 	return nil
 }

@@ -79,12 +79,17 @@ func (s *Store) ListWebhooks(ctx context.Context) ([]tables.Registration, []tabl
 			if !ok {
 				id = e.rk
 			}
-			bad = append(bad, tables.RowError{ID: id, Err: err})
+			name := tables.QueueNamed(e.binary(registrationColumn))
+			if name == "" {
+				name = e.text("Queue")
+			}
+			bad = append(bad, tables.RowError{ID: id, Err: err, Queue: name})
 			continue
 		}
 		rs = append(rs, r)
 	}
-	if err := s.census.Look(rs, len(bad), func() ([]tables.LeftQueue, error) { return s.ListLeftQueues(ctx) }); err != nil {
+	bad, err = s.census.Look(rs, bad, func() ([]tables.LeftQueue, error) { return s.ListLeftQueues(ctx) })
+	if err != nil {
 		return nil, nil, fmt.Errorf("list webhooks: %w", err)
 	}
 	slices.SortFunc(rs, func(a, b tables.Registration) int { return cmp.Compare(a.ID, b.ID) })
@@ -93,10 +98,13 @@ func (s *Store) ListWebhooks(ctx context.Context) ([]tables.Registration, []tabl
 
 // DeleteWebhook implements tables.Webhooks.
 func (s *Store) DeleteWebhook(ctx context.Context, id, etag string) error {
-	if err := s.remove(ctx, s.webhooksTable(), webhooksPartition, encodeID(id), etag); err != nil {
+	err := s.remove(ctx, s.webhooksTable(), webhooksPartition, encodeID(id), etag)
+	if err == nil || errors.Is(err, tables.ErrNotFound) { // whoever deletes what is gone says that it is to be
+		s.census.Deleted(id)
+	}
+	if err != nil {
 		return fmt.Errorf("delete webhook: %w", err)
 	}
-	s.census.Deleted(id)
 	return nil
 }
 

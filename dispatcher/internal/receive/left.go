@@ -35,7 +35,7 @@ func (g *guard) ownOnly(ctx context.Context, peeked []queue.Peeked) ([]queue.Pee
 		}
 	}
 	g.noteHeld(ctx, own)
-	if len(own) > 0 || time.Since(l.At) <= registry.LeftSkew {
+	if len(own) > 0 || time.Since(l.At) <= tables.LeftSkew {
 		return own, nil
 	}
 	if time.Since(l.At) <= leftHidden { // some may be hidden

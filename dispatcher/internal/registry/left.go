@@ -14,9 +14,6 @@ const (
 	// leftRefresh is how often the notes about left queues are read again. They are
 	// read at once when a queue has lost its last webhook.
 	leftRefresh = 10 * time.Minute
-	// LeftSkew is how far storage's clock, which inserts, may be ahead of the one that
-	// noted when the webhook was deleted.
-	LeftSkew = 5 * time.Minute
 )
 
 // RefreshLeft reads the notes about left queues when that is due. What can't be read
@@ -59,7 +56,7 @@ func (r *Registry) noteLost(ctx context.Context, notes []tables.LeftQueue) ([]ta
 	r.mu.RUnlock()
 	for name, seenAt := range lost {
 		noted := slices.ContainsFunc(notes, func(l tables.LeftQueue) bool {
-			return l.Queue == name && !l.At.Before(seenAt.Add(-LeftSkew))
+			return l.Queue == name && l.After(seenAt)
 		})
 		if !noted {
 			l := tables.LeftQueue{Queue: name, At: time.Now().UTC().Truncate(time.Millisecond)}
@@ -114,7 +111,7 @@ func (r *Registry) LeftWith(name string, insertedAt time.Time) bool {
 // Before reports whether a message was there when the webhook was deleted. Later ones
 // are not ours: somebody else may read the queue by now.
 func Before(l tables.LeftQueue, insertedAt time.Time) bool {
-	return !insertedAt.After(l.At.Add(LeftSkew))
+	return !insertedAt.After(l.At.Add(tables.LeftSkew))
 }
 
 // Forget ends the note, here and in the store.

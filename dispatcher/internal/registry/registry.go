@@ -4,12 +4,16 @@ package registry
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
 )
 
 // registryTimeout bounds one reading of the registered webhooks.
@@ -36,7 +40,8 @@ type Registry struct {
 	askedAt time.Time // when a change was last told of
 	lastErr error
 	bad     map[string]bool // rows already reported as unreadable
-	partial bool            // the last reading left rows out
+	// unreadable are the rows that the last reading could not read.
+	unreadable []tables.RowError
 
 	// What is noted about queues that webhooks were deleted from (see RefreshLeft).
 	left       map[string]tables.LeftQueue
@@ -75,6 +80,7 @@ func (r *Registry) read(ctx context.Context) bool {
 	start := time.Now()
 	all, rowErrs, err := r.store.ListWebhooks(ctx)
 	if err == nil {
+		all, rowErrs = r.inForce(all, rowErrs)
 		r.onRead(ctx, all)
 	}
 	r.mu.Lock()
@@ -92,7 +98,7 @@ func (r *Registry) read(ctx context.Context) bool {
 	for _, e := range rowErrs {
 		if !r.bad[e.ID] {
 			r.bad[e.ID] = true
-			r.log.Error("a registered webhook can't be read and gets nothing; the others go on", "webhook", e.ID, "error", e.Err)
+			r.log.Error("a registered webhook can't be read: what was known of it stays in force, and where nothing was its messages wait", "webhook", e.ID, "queue", e.Queue, "error", e.Err)
 		}
 	}
 	byQueue := map[string][]tables.Registration{}
@@ -107,8 +113,54 @@ func (r *Registry) read(ctx context.Context) bool {
 	for name := range byQueue {
 		delete(r.lost, name)
 	}
-	r.byQueue, r.readAt, r.lastErr, r.partial = byQueue, start, nil, len(rowErrs) > 0
+	r.byQueue, r.readAt, r.lastErr, r.unreadable = byQueue, start, nil, rowErrs
 	return true
+}
+
+// inForce takes out registrations that nothing can be sent by, since another program has changed
+// them, and puts in what was known of each that can't be read. One of which nothing is known
+// counts as disabled, where its queue is known: its messages wait for it, and are not taken
+// for delivered when others have them.
+func (r *Registry) inForce(all []tables.Registration, rowErrs []tables.RowError) ([]tables.Registration, []tables.RowError) {
+	known := map[string]tables.Registration{}
+	r.mu.RLock()
+	for _, regs := range r.byQueue {
+		for _, reg := range regs {
+			known[reg.ID] = reg
+		}
+	}
+	r.mu.RUnlock()
+	var good []tables.Registration
+	rowErrs = slices.Clone(rowErrs)
+	for _, reg := range all {
+		if err := usable(reg); err != nil {
+			rowErrs = append(rowErrs, tables.RowError{ID: reg.ID, Queue: reg.Queue, Err: err})
+			continue
+		}
+		good = append(good, reg)
+	}
+	for _, e := range rowErrs {
+		reg, ok := known[e.ID]
+		switch {
+		case ok:
+			good = append(good, reg)
+		case e.Queue != "":
+			good = append(good, tables.Registration{Webhook: webhook.Webhook{ID: e.ID, Queue: e.Queue}})
+		}
+	}
+	return good, rowErrs
+}
+
+// usable is an error where a registration would have each message given up, or sent nowhere.
+func usable(reg tables.Registration) error {
+	for field, missing := range map[string]bool{
+		"queue": reg.Queue == "", "policy.max_attempts": reg.Policy.MaxAttempts < 1, "policy.max_age": reg.Policy.MaxAge <= 0, "timeout": reg.Timeout <= 0,
+	} {
+		if missing {
+			return fmt.Errorf("%w: its %s is missing, or is no value that it may have", tables.ErrDamaged, field)
+		}
+	}
+	return nil
 }
 
 // Tell notes that the registered webhooks have changed.
@@ -167,7 +219,18 @@ func (r *Registry) readSince(start time.Time) bool {
 func (r *Registry) Whole() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return !r.partial
+	return len(r.unreadable) == 0
+}
+
+// Unreadable says which registrations can't be read; nil when all can.
+func (r *Registry) Unreadable() error {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	var errs []error
+	for _, e := range r.unreadable {
+		errs = append(errs, fmt.Errorf("webhook %s: %w", e.ID, e.Err))
+	}
+	return errors.Join(errs...)
 }
 
 // ToPoll names the queues that have an enabled webhook.

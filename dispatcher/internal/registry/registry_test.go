@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/internal/bubble"
+	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
 )
@@ -81,7 +82,10 @@ func (s *store) DropLeftQueue(_ context.Context, l tables.LeftQueue) error {
 }
 
 func on(queueName, id string, enabled bool) tables.Registration {
-	return tables.Registration{Webhook: webhook.Webhook{ID: id, Queue: queueName}, Enabled: enabled}
+	return tables.Registration{
+		Webhook: webhook.Webhook{ID: id, Queue: queueName, Timeout: time.Second},
+		Policy:  policy.Policy{MaxAttempts: 1, MaxAge: policy.Duration(time.Hour)}, Enabled: enabled,
+	}
 }
 
 func inBubble(t *testing.T, f func(t *testing.T, s *store, r *Registry, log *bytes.Buffer)) {
@@ -240,8 +244,8 @@ func TestAQueueThatLostItsLastWebhookIsGuardedForWhatWasThere(t *testing.T) {
 		want(t, "told of", strings.Join(r.NewlyLeft(), " "), "a")
 		want(t, "told of once", len(r.NewlyLeft()), 0)
 		want(t, "what was there is ours", r.LeftWith("a", deleted.Add(-time.Hour)), true)
-		want(t, "what clocks that differ may have put there is", r.LeftWith("a", deleted.Add(LeftSkew)), true)
-		want(t, "what came later is not", r.LeftWith("a", deleted.Add(LeftSkew+time.Second)), false)
+		want(t, "what clocks that differ may have put there is", r.LeftWith("a", deleted.Add(tables.LeftSkew)), true)
+		want(t, "what came later is not", r.LeftWith("a", deleted.Add(tables.LeftSkew+time.Second)), false)
 		s.set(func() { s.list = []tables.Registration{on("a", "2", false)} })
 		read(t, r)
 		_, left := r.LeftQueue("a")
@@ -254,4 +258,37 @@ func TestAQueueThatLostItsLastWebhookIsGuardedForWhatWasThere(t *testing.T) {
 		want(t, "guarded when nothing is left", names(r.ToGuard()), "")
 		want(t, "notes in the store", len(s.left), 0)
 	})
+}
+
+func TestWhatWasKnownOfARowThatCannotBeReadStaysInForce(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *store, r *Registry, log *bytes.Buffer) {
+		s.list = []tables.Registration{on("a", "1", true), on("b", "2", true)}
+		read(t, r)
+		s.set(func() {
+			s.list, s.bad = nil, []tables.RowError{{ID: "1", Err: errors.New("bad row")}, {ID: "3", Queue: "c", Err: errors.New("bad row")}, {ID: "4", Err: errors.New("bad row")}}
+		})
+		read(t, r)
+		want(t, "polled", names(r.ToPoll()), "a")
+		want(t, "guarded, since it is known whose it is", names(r.ToGuard()), "c")
+		for _, id := range []string{"1", "3", "4"} {
+			want(t, "told of "+id, strings.Contains(r.Unreadable().Error(), "webhook "+id+":"), true)
+		}
+		s.set(func() { s.bad = nil })
+		read(t, r)
+		want(t, "polled when they are gone", names(r.ToPoll()), "")
+		if err := r.Unreadable(); err != nil {
+			t.Errorf("when they are gone: %v", err)
+		}
+	})
+	for name, change := range map[string]func(*tables.Registration){
+		"no policy": func(r *tables.Registration) { r.Policy = policy.Policy{} },
+		"no queue":  func(r *tables.Registration) { r.Queue = "" },
+		"no time":   func(r *tables.Registration) { r.Timeout = -1 },
+		"no age":    func(r *tables.Registration) { r.Policy.MaxAge = 0 },
+	} {
+		reg := on("a", "1", true)
+		if change(&reg); !errors.Is(usable(reg), tables.ErrDamaged) {
+			t.Errorf("%s: a registration that nothing can be sent by is taken", name)
+		}
+	}
 }

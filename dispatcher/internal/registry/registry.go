@@ -13,7 +13,6 @@ import (
 
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/tables"
-	"github.com/pushlease/pushlease/webhook"
 )
 
 // registryTimeout bounds one reading of the registered webhooks.
@@ -145,7 +144,8 @@ func (r *Registry) inForce(all []tables.Registration, rowErrs []tables.RowError)
 		case ok:
 			good = append(good, reg)
 		case e.Queue != "":
-			good = append(good, tables.Registration{Webhook: webhook.Webhook{ID: e.ID, Queue: e.Queue}})
+			reg.ID, reg.Queue = e.ID, e.Queue
+			good = append(good, reg)
 		}
 	}
 	return good, rowErrs

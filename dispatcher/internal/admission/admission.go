@@ -1,6 +1,6 @@
 // Package admission bounds the messages that this process has in hand, so that none is
-// received that can't start: of one queue, of all queues together, and on their way to
-// webhooks that have room. All counts have one lock, under which nothing else is called.
+// received that can't start within a second: of one queue, of all queues together, and on their
+// way to webhooks that have room. All counts have one lock, under which nothing else is called.
 package admission
 
 import "sync"

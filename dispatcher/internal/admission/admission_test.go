@@ -22,17 +22,36 @@ func want[T comparable](t *testing.T, what string, got, want T) {
 
 // wants is for a queue whose webhooks have room for n more than those on the way.
 func wants(name string, n int) Wants {
-	return Wants{Queue: name, Gather: func() time.Duration { return 0 }, Room: func(onTheWay, most int, _ time.Time) (int, time.Time) {
-		return min(n-onTheWay, most), time.Time{}
+	return Wants{Queue: name, Gather: func() time.Duration { return 0 }, Room: func(onTheWay, ahead, most int, _ time.Time) (int, time.Time) {
+		return min(n+ahead-onTheWay, most), time.Time{}
 	}}
 }
 
-// acquire takes seats until there are none at once, at most n of them.
+// acquire takes slots until there are none at once, at most n of them.
 func acquire(s *Seats, n int) (taken int) {
 	for taken < n && s.TryAcquire() {
 		taken++
 	}
 	return taken
+}
+
+// free gives n slots back.
+func free(s *Seats, n int) {
+	for range n {
+		s.Grant().Close()
+	}
+}
+
+// start begins with n seats.
+func start(t *testing.T, s *Seats, n int) (grants []*Grant) {
+	t.Helper()
+	for range n {
+		if !s.Start(t.Context(), time.Time{}) {
+			t.Fatalf("of %d seats only %d have a slot", n, len(grants))
+		}
+		grants = append(grants, s.Grant())
+	}
+	return grants
 }
 
 func TestABusyQueueLeavesOthersTheirPart(t *testing.T) {
@@ -48,13 +67,14 @@ func TestABusyQueueLeavesOthersTheirPart(t *testing.T) {
 		go func() { got <- quiet.Acquire(t.Context()) }()
 		synctest.Wait()
 		want(t, "waits", quiet.Wait(), true)
-		busy.Return(2)
+		free(busy, 2)
 		want(t, "what is given back goes to who waits", <-got, 2)
-		busy.Return(13)
-		quiet.Return(7)
+		quiet.Return(2)
+		free(busy, 13)
+		free(quiet, 5)
 		quiet.Leave()
 		want(t, "a queue alone may have it all", acquire(busy, 100), 20)
-		busy.Return(20)
+		free(busy, 20)
 		busy.Leave()
 		want(t, "queues left", len(a.shares), 0)
 		want(t, "reserved", a.reserved, 0)
@@ -77,7 +97,7 @@ func TestWhatALeavingQueueHadIsDividedAmongTheOthers(t *testing.T) {
 	two := a.Join(wants("two", 20))
 	acquire(two, 1)
 	two.Leave()
-	two.Return(1)
+	free(two, 1)
 	want(t, "part", a.part, 10)
 	want(t, "reserved", a.reserved, 10)
 }
@@ -130,10 +150,7 @@ func TestUnderABacklogAReceiverWaitsForHalfOfWhatMayBeInWork(t *testing.T) {
 		w.Gather = func() time.Duration { return 50 * time.Millisecond }
 		s := a.Join(w)
 		want(t, "at first", s.Acquire(t.Context()), 8)
-		var grants []*Grant
-		for range 8 {
-			grants = append(grants, s.Grant())
-		}
+		grants := start(t, s, 8)
 		got := make(chan int)
 		go func() { got <- s.Acquire(t.Context()) }()
 		for i, g := range grants {
@@ -157,7 +174,7 @@ func TestAReceiverWaitsForRoomAsLongAsItsPatience(t *testing.T) {
 		var next time.Time
 		var room atomic.Int64
 		w := Wants{Queue: "q", Gather: func() time.Duration { return 0 }, Patience: 5 * time.Second,
-			Room: func(int, int, time.Time) (int, time.Time) { return int(room.Load()), next }}
+			Room: func(int, int, int, time.Time) (int, time.Time) { return int(room.Load()), next }}
 		s := a.Join(w)
 		start := time.Now()
 		want(t, "nobody knows when", s.Acquire(t.Context()), 0)
@@ -183,15 +200,29 @@ func TestNoBoundIsPassedInAnyOrder(t *testing.T) {
 		a := New(Bounds{Slots: 3, Total: 12})
 		queues := []*Seats{a.Join(wants("a", 5)), a.Join(wants("b", 5)), a.Join(wants("c", 5))}
 		var grants []*Grant
+		received := map[*Seats]int{}
 		for range 300 {
 			s := queues[r.IntN(len(queues))]
-			switch r.IntN(4) {
+			switch r.IntN(5) {
 			case 0:
 				if s.TryAcquire() {
 					grants = append(grants, s.Grant())
 				}
-			case 1:
-				if s.TryAcquire() {
+			case 1: // a receive, at times ahead, that brings less than it asked for
+				ahead := r.IntN(3)
+				room, _ := s.room(ahead, time.Now())
+				if n, _ := s.take(room, ahead, false); n > 0 {
+					s.Return(1)
+					received[s] += n - 1
+				}
+			case 2:
+				if received[s] == 0 {
+					continue
+				}
+				received[s]--
+				if s.Start(t.Context(), time.Time{}) {
+					grants = append(grants, s.Grant())
+				} else {
 					s.Return(1)
 				}
 			default:
@@ -211,12 +242,12 @@ func TestNoBoundIsPassedInAnyOrder(t *testing.T) {
 				}
 			}
 			inHand, lingering := a.Counts()
-			if inHand != len(grants) || inHand > 12+2 || lingering > 6 {
+			if inHand != len(grants)+received[queues[0]]+received[queues[1]]+received[queues[2]] || inHand > 12+2 || lingering > 6 {
 				t.Fatalf("seed %d: %d in hand of %d, %d without a slot", seed, inHand, len(grants), lingering)
 			}
 			for _, s := range queues {
-				if s.slots > 3 || s.slots < 0 || s.settling > a.bounds.Settling() || s.onTheWay < 0 || s.onTheWay > 5 {
-					t.Fatalf("seed %d: %d slots, %d settling, %d on the way", seed, s.slots, s.settling, s.onTheWay)
+				if s.slots > 3 || s.slots < 0 || s.settling > a.bounds.Settling() || s.onTheWay < 0 || s.coming != received[s] || s.onTheWay+s.coming > 5+2 {
+					t.Fatalf("seed %d: %d slots, %d settling, %d on the way, %d coming", seed, s.slots, s.settling, s.onTheWay, s.coming)
 				}
 			}
 		}
@@ -224,6 +255,7 @@ func TestNoBoundIsPassedInAnyOrder(t *testing.T) {
 			g.Close()
 		}
 		for _, s := range queues {
+			s.Return(received[s])
 			want(t, "seats in use", s.inUse()+s.onTheWay, 0)
 			s.Leave()
 		}
@@ -237,11 +269,48 @@ func TestAcquireTakesWhatOneReceiveCanBringAtMost(t *testing.T) {
 	want(t, "seats", s.Acquire(t.Context()), queue.MaxReceive)
 }
 
+// While slots turn over, half a batch is in hand beside those that have one, and it waits in vain
+// for a second at most; it is not there at the start, and no more when the slots stand still.
+func TestABatchIsReceivedAheadWhileSlotsTurnOver(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		a := New(Bounds{Slots: 8, Total: 100})
+		w := wants("q", 8)
+		w.Ahead, w.Gather = true, func() time.Duration { return 50 * time.Millisecond }
+		s := a.Join(w)
+		want(t, "at first", s.Acquire(t.Context()), 8)
+		grants := start(t, s, 8)
+		ended, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		want(t, "before any slot was freed", s.Acquire(ended), 0)
+		for i := range 4 {
+			grants[i].Asked()
+			grants[i].Close()
+		}
+		want(t, "as many as have turned over", s.Acquire(t.Context()), 8)
+		start(t, s, 4)
+		asked := time.Now()
+		want(t, "a slot for the next one", s.Start(t.Context(), asked.Add(AheadTime)), false)
+		want(t, "waited for", time.Since(asked), AheadTime)
+		go func() {
+			time.Sleep(100 * time.Millisecond)
+			grants[4].Asked()
+			grants[4].Close()
+		}()
+		asked = time.Now()
+		want(t, "a slot when one is freed", s.Start(t.Context(), asked.Add(AheadTime)), true)
+		want(t, "waited for", time.Since(asked), 100*time.Millisecond)
+		s.Return(3)
+		ended, cancel = context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		want(t, "when slots stand still", s.Acquire(ended), 0)
+	})
+}
+
 // inUse counts the seats that are in use, in slots or while settling.
 func (s *Seats) inUse() int {
 	s.a.mu.Lock()
 	defer s.a.mu.Unlock()
-	return s.slots + s.settling
+	return s.slots + s.settling + s.coming
 }
 
 func TestPutOffsAreRememberedWithinABound(t *testing.T) {

@@ -14,20 +14,22 @@ const roomWait = 30 * time.Second
 // Wants is what one poller asks for.
 type Wants struct {
 	Queue string
-	// Room is how many messages the queue's webhooks have room for, of which onTheWay are
-	// not with them yet; with none, next is when it is worth asking again, zero if nobody
-	// knows.
-	Room func(onTheWay, most int, now time.Time) (n int, next time.Time)
+	// Room is how many messages the queue's webhooks have room for, at most most: beside those
+	// onTheWay, which are not with them yet, and with up to ahead that wait, within AheadTime, for
+	// POSTs to end. With none, next is when it is worth asking again, zero if nobody knows.
+	Room func(onTheWay, ahead, most int, now time.Time) (n int, next time.Time)
 	// Gather is how long it is worth waiting for more slots than are free: a receive costs
 	// the same whatever it brings. Zero while the queue has no backlog.
 	Gather func() time.Duration
 	// Patience is how long to wait for room at most; zero is for ever.
 	Patience time.Duration
+	// Ahead says that messages may be received before there is a slot for them (see Start).
+	Ahead bool
 }
 
-// Seats are what one poller may have in hand of its queue: slots for messages that are being
-// received or whose POSTs are not over, and as many again, settlingTimes, for those that wait
-// for storage.
+// Seats are what one poller may have in hand of its queue: slots for messages whose POSTs are
+// not over, as many again, settlingTimes, for those that wait for storage, and while slots turn
+// over one batch of those that wait for a slot.
 type Seats struct {
 	a     *Admission
 	wants Wants
@@ -36,11 +38,16 @@ type Seats struct {
 	// more for it than before.
 	gathering chan struct{}
 	changed   chan struct{}
+	// starting is held by who waits for a slot; freed holds one when there may be one.
+	starting chan struct{}
+	freed    chan struct{}
 
 	// The rest is guarded by a.mu.
 	slots, settling int // in use
-	onTheWay        int // those that have not asked their webhooks yet
+	coming          int // being received, or received and without a slot so far
+	onTheWay        int // those with a slot that have not asked their webhooks yet
 	waits           bool
+	turnover        turnover
 }
 
 // Join gives a queue its part, for one poller. Leave takes it back.
@@ -50,6 +57,8 @@ func (a *Admission) Join(w Wants) *Seats {
 	return &Seats{
 		a: a, wants: w, share: a.join(w.Queue, 1),
 		gathering: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		starting: make(chan struct{}, 1), freed: make(chan struct{}, 1),
+		turnover: newTurnover(a.bounds.ahead(w.Ahead)),
 	}
 }
 
@@ -63,9 +72,11 @@ func (s *Seats) Leave() {
 // Changed is told when there may be more room than before, by whoever makes it.
 func (s *Seats) Changed() chan struct{} { return s.changed }
 
-func (s *Seats) signal() {
+func (s *Seats) signal() { signal(s.changed) }
+
+func signal(c chan struct{}) {
 	select {
-	case s.changed <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -89,10 +100,12 @@ const (
 	few              // a little, and more is worth waiting for
 )
 
-// Acquire waits until a message could start at once, and takes seats for as many as one
-// receive can bring: where a webhook has room for them, in the queue's bounds and in the
-// process's. It returns 0 when ctx has ended, or patience. Each seat has to be turned into a
-// Grant, or given back by Return.
+// Acquire waits until a message could start soon, and takes seats for as many as one receive can
+// bring: where a webhook has room for them, in the queue's bounds and in the process's. It
+// returns 0 when ctx has ended, or patience. Each seat has to be given a slot by Start, or given
+// back by Return.
+//
+// Soon is at once, or within AheadTime: see ahead.
 //
 // While there is a backlog and other messages are in work it waits for half of what can be in
 // work at a time, for as long as Gather says at most, so that slow receivers of some messages
@@ -108,8 +121,13 @@ func (s *Seats) Acquire(ctx context.Context) int {
 	var gathered time.Time // when gathering ends
 	for ctx.Err() == nil {
 		now := time.Now()
-		room, next := s.room(now)
-		n, short := s.take(room, gathered.IsZero() || now.Before(gathered))
+		gather := s.wants.Gather() > 0
+		ahead := 0
+		if gather { // there is a backlog
+			ahead = s.ahead(now)
+		}
+		room, next := s.room(ahead, now)
+		n, short := s.take(room, ahead, gather && (gathered.IsZero() || now.Before(gathered)))
 		switch {
 		case n > 0:
 			return n
@@ -126,7 +144,8 @@ func (s *Seats) Acquire(ctx context.Context) int {
 	return 0
 }
 
-// TryAcquire takes one seat as Acquire does, if there is one at once and nobody waits for one.
+// TryAcquire takes one seat as Acquire does, and a slot for it, if there is one at once and
+// nobody waits for one.
 func (s *Seats) TryAcquire() bool {
 	select {
 	case s.gathering <- struct{}{}:
@@ -134,21 +153,81 @@ func (s *Seats) TryAcquire() bool {
 	default:
 		return false
 	}
-	room, _ := s.room(time.Now())
-	n, _ := s.take(min(room, 1), false)
-	return n > 0
+	room, _ := s.room(0, time.Now())
+	if n, _ := s.take(min(room, 1), 0, false); n == 0 {
+		return false
+	}
+	s.a.mu.Lock()
+	defer s.a.mu.Unlock()
+	s.begin()
+	return true
 }
 
-// Return gives back n seats that no message was received for.
+// Return gives back n seats without a slot.
 func (s *Seats) Return(n int) {
 	if n == 0 {
 		return
 	}
 	s.a.mu.Lock()
 	defer s.a.mu.Unlock()
-	s.onTheWay -= n
-	s.slots -= n
+	s.coming -= n
 	s.a.giveBack(s.wants.Queue, s.share, n)
+	s.signal()
+}
+
+// Start gives a seat, for which a message was received, its slot, which it waits for until ctx or
+// until has ended: then it is false, and the seat is as it was. Only what was received ahead waits.
+func (s *Seats) Start(ctx context.Context, until time.Time) bool {
+	if s.tryStart() {
+		return true
+	}
+	over := time.NewTimer(time.Until(until))
+	defer over.Stop()
+	select {
+	case s.starting <- struct{}{}:
+		defer func() { <-s.starting }()
+	case <-over.C:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+	for !s.tryStart() {
+		select {
+		case <-s.freed:
+		case <-over.C:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Seats) tryStart() bool {
+	s.a.mu.Lock()
+	defer s.a.mu.Unlock()
+	if s.slots >= s.a.bounds.Slots {
+		return false
+	}
+	s.begin()
+	return true
+}
+
+// begin gives a seat its slot. a.mu is held.
+func (s *Seats) begin() {
+	s.coming--
+	s.slots++
+	s.onTheWay++
+	if s.slots < s.a.bounds.Slots {
+		signal(s.freed) // for the next one that waits
+	}
+}
+
+// leave frees a slot. a.mu is held.
+func (s *Seats) leave() {
+	s.slots--
+	s.turnover.note(time.Now())
+	signal(s.freed)
 	s.signal()
 }
 
@@ -158,28 +237,40 @@ func (s *Seats) waiting(yes bool) {
 	s.waits = yes
 }
 
-func (s *Seats) room(now time.Time) (n int, next time.Time) {
+// ahead is how many messages may be received now before there is a slot for them: one batch,
+// while so many slots turn over within AheadTime.
+func (s *Seats) ahead(now time.Time) int {
 	s.a.mu.Lock()
-	onTheWay := s.onTheWay
+	defer s.a.mu.Unlock()
+	return s.turnover.within(now, AheadTime)
+}
+
+func (s *Seats) room(ahead int, now time.Time) (n int, next time.Time) {
+	s.a.mu.Lock()
+	onTheWay := s.onTheWay + s.coming
 	s.a.mu.Unlock()
-	return s.wants.Room(onTheWay, queue.MaxReceive, now)
+	return s.wants.Room(onTheWay, ahead, queue.MaxReceive, now)
 }
 
 // take takes seats for up to room messages; none, and why, when there is none or when more
 // are worth waiting for, as far as gather allows that. Whoever calls it holds gathering, so
 // that nobody else takes any meanwhile.
-func (s *Seats) take(room int, gather bool) (n int, short shortage) {
-	gather = gather && s.wants.Gather() > 0
+func (s *Seats) take(room, ahead int, gather bool) (n int, short shortage) {
 	s.a.mu.Lock()
 	defer s.a.mu.Unlock()
-	free := s.a.bounds.Slots - s.slots
+	used := s.slots + s.coming
+	free := s.a.bounds.Slots + ahead - used
 	n = min(free, room)
+	worth := min(queue.MaxReceive, (min(s.a.bounds.Slots, room+used)+1)/2)
+	if ahead > 0 {
+		worth = (ahead + 1) / 2 // the other half is in hand meanwhile
+	}
 	switch {
 	case free <= 0:
 		return 0, noSlot
 	case room <= 0:
 		return 0, noRoom
-	case gather && s.slots > 0 && n < min(queue.MaxReceive, (min(s.a.bounds.Slots, room+s.slots)+1)/2):
+	case gather && used > 0 && n < worth:
 		return 0, few
 	}
 	if n = min(n, s.a.available(s.share)); n == 0 {
@@ -187,8 +278,7 @@ func (s *Seats) take(room int, gather bool) (n int, short shortage) {
 		return 0, noShare
 	}
 	s.a.use(s.share, n)
-	s.slots += n
-	s.onTheWay += n
+	s.coming += n
 	return n, none
 }
 
@@ -243,7 +333,7 @@ const (
 	waits                 // those that wait for storage
 )
 
-// Grant turns one seat into that of a message that was received. Close must follow.
+// Grant turns one slot into that of a message that was received. Close must follow.
 func (s *Seats) Grant() *Grant { return &Grant{s: s} }
 
 // Asked says that the message has asked its webhooks, or won't.
@@ -312,8 +402,7 @@ func (g *Grant) linger() {
 // leaveSlot gives the message's slot to another one. The lock is held.
 func (g *Grant) leaveSlot(to holder) {
 	g.by = to
-	g.s.slots--
-	g.s.signal()
+	g.s.leave()
 }
 
 // Close says that the message is settled, or will be by others.
@@ -327,8 +416,7 @@ func (g *Grant) Close() {
 	g.leaveWay() // also when it never came as far as its webhooks
 	switch g.by {
 	case inSlot:
-		s.slots--
-		s.signal()
+		s.leave()
 	case lingers:
 		a.lingering--
 	case waits:

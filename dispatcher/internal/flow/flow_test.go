@@ -19,9 +19,34 @@ func TestTurningTheBreakerOffEndsAnOpenOne(t *testing.T) {
 	r.Flow.Breaker.Enabled = false
 	f.update(r)
 	want(t, "state after it was turned off", f.Status(time.Now()).State, status.Healthy)
-	if n, _ := f.room(0, 4, time.Now()); n != 4 {
+	if n, _ := f.room(0, 0, 4, time.Now()); n != 4 {
 		t.Errorf("room = %d, want 4", n)
 	}
+}
+
+// A batch is received before there is room for it where the webhook takes it within a second.
+func TestThereIsRoomAheadWhereAWebhookTakesThatSoon(t *testing.T) {
+	for took, ahead := range map[time.Duration]int{50 * time.Millisecond: 4, 2 * time.Second: 4, 3 * time.Second: 0} {
+		f := testFlow(func(f *policy.Flow) { f.Adaptive, f.Concurrency = false, 8 })
+		var tickets []*Ticket
+		for range 8 {
+			ticket, refused := f.Enter(time.Now())
+			if refused != nil {
+				t.Fatal(refused)
+			}
+			tickets = append(tickets, ticket)
+		}
+		want(t, "room before the first answer", roomOf(f, 0, 4), 0)
+		tickets[0].Answered(Answer{Sign: policy.Sign{Delivered: true, Answered: true}, Began: time.Now(), Took: took})
+		want(t, "room", roomOf(f, 0, 0), 1)
+		want(t, "room with some that wait, at "+took.String(), roomOf(f, 0, 4), 1+ahead)
+		want(t, "beside three on the way, at "+took.String(), roomOf(f, 3, 4), max(1+ahead-3, 0))
+	}
+}
+
+func roomOf(f *Flow, onTheWay, ahead int) int {
+	n, _ := f.room(onTheWay, ahead, 32, time.Now())
+	return n
 }
 
 func testRegistration() tables.Registration {
@@ -62,12 +87,12 @@ func TestAProbeDoesNotWaitForPostsOfBefore(t *testing.T) {
 	}
 	f.breaker.Restore(policy.BreakerState{Phase: policy.BreakerOpen, Since: now, NextProbe: now.Add(time.Second), Wait: policy.Duration(time.Minute)})
 	due := now.Add(time.Second)
-	n, _ := f.room(0, 4, due)
+	n, _ := f.room(0, 0, 4, due)
 	want(t, "room for the probe", n, 1)
 	if ticket, _ := f.Enter(due); ticket == nil {
 		t.Fatal("no probe beside POSTs of before")
 	}
-	n, _ = f.room(0, 4, due)
+	n, _ = f.room(0, 0, 4, due)
 	want(t, "room beside the probe", n, 0)
 }
 

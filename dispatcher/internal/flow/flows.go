@@ -168,13 +168,14 @@ func (fs *Flows) report(id string, s policy.Sign, now time.Time) (ours bool) {
 
 // Room is how many messages of a queue can be started now, of which onTheWay are not with
 // their webhooks yet: as many as the webhook with the most room can take, since each gets
-// its own. With none, next is when it is worth asking again, if that is known.
-func (fs *Flows) Room(queueName string, onTheWay, most int, now time.Time) (n int, next time.Time) {
+// its own. Up to ahead of them may wait for POSTs to end, where those end soon. With none, next is
+// when it is worth asking again, if that is known.
+func (fs *Flows) Room(queueName string, onTheWay, ahead, most int, now time.Time) (n int, next time.Time) {
 	fs.mu.Lock()
 	list := fs.byQueue[queueName]
 	fs.mu.Unlock()
 	for _, f := range list {
-		room, at := f.room(onTheWay, most, now)
+		room, at := f.room(onTheWay, ahead, most, now)
 		n = max(n, room)
 		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
 			next = at

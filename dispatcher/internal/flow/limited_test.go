@@ -21,7 +21,7 @@ func drive(t *testing.T, f *Flow, length time.Duration, answer func(now time.Tim
 	t.Helper()
 	for end := time.Now().Add(length); time.Now().Before(end); {
 		now := time.Now()
-		if n, next := f.room(0, 1, now); n == 0 {
+		if n, next := f.room(0, 0, 1, now); n == 0 {
 			time.Sleep(min(max(next.Sub(now), time.Millisecond), end.Sub(now)))
 			continue
 		}

@@ -48,9 +48,9 @@ func (f *Flow) capacity() float64 {
 }
 
 // room is how many more messages could be sent to the webhook now, besides those that are
-// on their way to it, at most most; and otherwise when it is worth asking again, zero when
-// a POST has to end first.
-func (f *Flow) room(onTheWay, most int, now time.Time) (n int, next time.Time) {
+// on their way to it, at most most, and with up to ahead that wait for POSTs to end; and
+// otherwise when it is worth asking again, zero when a POST has to end first.
+func (f *Flow) room(onTheWay, ahead, most int, now time.Time) (n int, next time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.enabled {
@@ -59,7 +59,7 @@ func (f *Flow) room(onTheWay, most int, now time.Time) (n int, next time.Time) {
 	if refused := f.closed(now); refused != nil {
 		return 0, refused.Until
 	}
-	n = min(f.limit()-f.inFlight-f.waiting-onTheWay, most)
+	n = min(f.limit()+f.ahead(ahead, now)-f.inFlight-f.waiting-onTheWay, most)
 	probes := f.breaker.Room(f.settings.Breaker, now)
 	if probes >= 0 {
 		n = min(probes-f.waiting-onTheWay, most)
@@ -71,6 +71,16 @@ func (f *Flow) room(onTheWay, most int, now time.Time) (n int, next time.Time) {
 		n, next = f.places(onTheWay+f.waiting, n, now)
 	}
 	return max(n, 0), next
+}
+
+// ahead is how many messages, of so many, may wait for its POSTs to end: half a window, if it
+// takes that within a second.
+func (f *Flow) ahead(most int, now time.Time) int {
+	n := min(most, f.limit()/2)
+	if n == 0 || f.pace(now) < float64(n) {
+		return 0
+	}
+	return n
 }
 
 // places is tokens by the learned rate.

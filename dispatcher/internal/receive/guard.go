@@ -133,7 +133,7 @@ func (g *guard) round(ctx context.Context) (pace time.Duration, err error) {
 // shortest life it saw: a few looks fit into its margin.
 func (g *guard) look(ctx context.Context) (ending int, pace time.Duration, err error) {
 	if g.polled() {
-		room, _ := g.Flows.Room(g.q.Name(), 0, 1, time.Now())
+		room, _ := g.Flows.Room(g.q.Name(), 0, 0, 1, time.Now())
 		g.behind = room > 0 && g.beside.backlogged() != nil
 		if room > 0 && !g.behind {
 			return 0, min(g.interval(), guardAgain), nil // the poller receives what comes

@@ -40,7 +40,7 @@ func (r *Place) Taken() bool { return r.taken }
 // Leave gives the place back, unless a message has it.
 func (r *Place) Leave() {
 	if !r.taken {
-		r.p.seats.Return(1)
+		r.p.seats.Grant().Close()
 	}
 	r.p.reserved.Done()
 }

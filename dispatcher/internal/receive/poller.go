@@ -84,9 +84,9 @@ func newPoller(work context.Context, o *Options, handlers *sync.WaitGroup, q que
 		next:   make(chan *queue.Message),
 	}
 	p.seats = o.Admission.Join(admission.Wants{
-		Queue: q.Name(), Gather: p.gather, Patience: patience,
-		Room: func(onTheWay, most int, now time.Time) (int, time.Time) {
-			return o.Flows.Room(q.Name(), onTheWay, most, now)
+		Queue: q.Name(), Gather: p.gather, Patience: patience, Ahead: patience == 0,
+		Room: func(onTheWay, ahead, most int, now time.Time) (int, time.Time) {
+			return o.Flows.Room(q.Name(), onTheWay, ahead, most, now)
 		},
 	})
 	o.Flows.Listen(q.Name(), p.seats.Changed())
@@ -106,7 +106,7 @@ func (p *poller) wakeUp() {
 	}
 }
 
-// run receives until ctx ends. It never receives more than can start now.
+// run receives until ctx ends. It never receives more than can start within a second.
 func (p *poller) run(ctx context.Context) {
 	defer p.more.Wait()
 	defer p.openTo(ctx)()
@@ -167,12 +167,21 @@ func (p *poller) receiveMore(ctx context.Context) {
 	})
 }
 
-// receiveAndStart makes one receive for which n seats were taken.
+// receiveAndStart makes one receive for which n seats were taken. What it brings waits, without
+// a handler, until there is a slot for it, and is given back where none comes.
 func (p *poller) receiveAndStart(ctx context.Context, n int) (got int, err error) {
 	messages, err := p.receive(n)
 	p.seats.Return(n - len(messages))
+	until := time.Now().Add(admission.AheadTime)
 	for _, m := range messages {
-		p.start(ctx, m)
+		if p.seats.Start(ctx, until) {
+			p.start(ctx, m)
+			continue
+		}
+		p.handlers.Go(func() {
+			defer p.seats.Return(1)
+			p.Refuse(p.q, m)
+		})
 	}
 	return len(messages), err
 }
@@ -291,7 +300,7 @@ func (p *poller) handleAll(ctx context.Context, m *queue.Message) {
 
 // refuse gives back a message that was received while the poller was stopped.
 func (p *poller) refuse(m *queue.Message) {
-	defer p.seats.Return(1)
+	defer p.seats.Grant().Close()
 	p.Refuse(p.q, m)
 }
 

@@ -155,6 +155,7 @@ func drain(ctx context.Context, p *poller, handled *atomic.Int64) error {
 		messages, err := p.receive(n)
 		p.seats.Return(n - len(messages))
 		for _, m := range messages {
+			p.seats.Start(p.work, time.Time{}) // at once: nothing is received ahead
 			running.Go(func() {
 				p.handle(m)
 				handled.Add(1)

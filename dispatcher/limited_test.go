@@ -92,6 +92,15 @@ func TestAReceiverThatRefusesEverythingKeepsItsMessages(t *testing.T) {
 		want(t, "few dead letters", len(b.deadLetters()) <= 20, true)
 		want(t, "few POSTs", r.count() <= 32, true)
 		dead := len(b.deadLetters())
+		for _, instance := range []string{"test", "other"} { // a restart, and an instance that was not there before
+			stop()
+			wantAtRest(t, d)
+			d, stop = b.start(func(o *Options) { o.Sender, o.Instance = receivers{"wh_a": r}, instance })
+			time.Sleep(20 * time.Minute)
+			s, _ = d.Webhook("wh_a")
+			want(t, "refuses everything after a restart", s.Refusing && s.Breaker.Phase != policy.BreakerClosed, true)
+			want(t, "dead letters after a restart", len(b.deadLetters()), dead)
+		}
 		r.now(answers(200))
 		time.Sleep(30 * time.Minute)
 		want(t, "dead letters", len(b.deadLetters()), dead)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,6 +38,72 @@ func TestARedeploymentThatAnswers404MakesNoDeadLetters(t *testing.T) {
 		if posts := b.sender.count(); posts < 400 {
 			t.Errorf("%d POSTs: hardly any of the 300 messages met the 404", posts)
 		}
+	})
+}
+
+// The same while pushlease itself is deployed anew, or a further instance begins, or the webhook is
+// enabled once more: what it took before counts.
+func TestARedeploymentThatAnswers404MakesNoDeadLettersAfterARestart(t *testing.T) {
+	for name, instance := range map[string]string{"the same instance": "test", "another one": "other"} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				b.sender.answer = func(webhook.Request, int) webhook.Result { return webhook.Result{Status: 200} }
+				_, stop := b.start(nil)
+				for range 30 { // it took messages an hour after the first one too
+					b.send(`{"n":1}`)
+					time.Sleep(2 * time.Minute)
+				}
+				stop()
+				began := time.Now()
+				b.sender.answer = func(webhook.Request, int) webhook.Result {
+					if time.Since(began) < 30*time.Second {
+						return webhook.Result{Status: 404}
+					}
+					return webhook.Result{Status: 200}
+				}
+				late := b.send(`{"n":2}`)
+				_, stop = b.start(func(o *Options) { o.Instance = instance })
+				time.Sleep(10 * time.Minute)
+				stop()
+				want(t, "dead letters", len(b.deadLetters()), 0)
+				want(t, "messages left", b.total(testQueue), 0)
+				want(t, "was answered 404", b.attempts(late)[0].Status, 404)
+			})
+		})
+	}
+}
+
+func TestEnablingAWebhookDoesNotForgetThatItTookMessages(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		var missing atomic.Bool
+		b.sender.answer = func(webhook.Request, int) webhook.Result {
+			if missing.Load() {
+				return webhook.Result{Status: 404}
+			}
+			return webhook.Result{Status: 200}
+		}
+		d, stop := b.start(nil)
+		b.send(`{"n":1}`)
+		time.Sleep(time.Second)
+		b.webhook.ResetAt = time.Now().UTC()
+		b.webhook = b.update(b.webhook)
+		d.RegistryChanged()
+		time.Sleep(time.Second)
+		missing.Store(true)
+		b.send(`{"n":2}`)
+		time.Sleep(5 * time.Second)
+		missing.Store(false)
+		time.Sleep(time.Minute)
+		want(t, "dead letters", len(b.deadLetters()), 0)
+		b.webhook.URL = "https://example.com/elsewhere"
+		b.webhook = b.update(b.webhook)
+		d.RegistryChanged()
+		time.Sleep(time.Second)
+		missing.Store(true)
+		b.send(`{"n":3}`)
+		time.Sleep(5 * time.Second)
+		want(t, "dead letters of a URL that never took a message", len(b.deadLetters()), 1)
+		stop()
 	})
 }
 

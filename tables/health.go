@@ -15,7 +15,10 @@ type Health struct {
 	// Instance tells the processes apart. Only the instance itself writes its rows.
 	Instance string
 
-	Breaker     policy.BreakerState
+	Breaker policy.BreakerState
+	// Refusing says that the breaker is not closed because the webhook refuses every message
+	// alike (policy.Refusals).
+	Refusing    bool
 	PausedUntil time.Time
 	// Pace is the rate that was learned, to a thousandth of a POST a second, and its noise to one.
 	Pace    policy.PaceState

@@ -28,11 +28,13 @@ var (
 	schema10 string
 	//go:embed schema11.sql
 	schema11 string
+	//go:embed schema12.sql
+	schema12 string
 )
 
 // schemas lead from an empty file to the newest schema; a file of version n has had the
 // first n. What files were made with is never changed: another one is added.
-var schemas = []string{schema1, schema2, schema3, schema4, schema5, schema6, schema7, schema8, schema9, schema10, schema11}
+var schemas = []string{schema1, schema2, schema3, schema4, schema5, schema6, schema7, schema8, schema9, schema10, schema11, schema12}
 
 // applicationID marks the file as ours; schema.sql writes it.
 const applicationID = 1886152037

@@ -109,6 +109,7 @@ func healthColumns(h tables.Health) columns {
 	c.duration("ProbeWait", time.Duration(h.Breaker.Wait))
 	c.number("Samples", h.Breaker.Samples)
 	c.number("Failures", h.Breaker.Failures)
+	c.flag("Refusing", h.Refusing)
 	c.time("PausedUntil", h.PausedUntil)
 	pace, noise := h.Pace.Milli()
 	c.long("PaceMilli", pace)
@@ -146,7 +147,7 @@ func (e entity) health() tables.Health {
 			Phase: policy.BreakerPhase(e.text("Breaker")), Since: e.time("BreakerSince"), NextProbe: e.time("NextProbe"),
 			Wait: policy.Duration(e.duration("ProbeWait")), Samples: e.number("Samples"), Failures: e.number("Failures"),
 		},
-		PausedUntil: e.time("PausedUntil"),
+		Refusing: e.flag("Refusing"), PausedUntil: e.time("PausedUntil"),
 		Failing: policy.AutoDisableState{
 			FailingSince: e.time("FailingSince"), FailedMessages: e.number("FailedMessages"), LastSuccess: e.time("LastSuccessAt"),
 		},

@@ -32,6 +32,7 @@ func healthOf(webhookID, instance string) tables.Health {
 			Phase: policy.BreakerOpen, Since: day, NextProbe: day.Add(30 * time.Second), Wait: policy.Duration(30*time.Second + time.Nanosecond),
 			Samples: 12, Failures: 7,
 		},
+		Refusing:      true,
 		PausedUntil:   day.Add(time.Hour),
 		Pace:          policy.PaceState{Rate: 19.125, Since: day.Add(-time.Minute), Refused: 1 << 34, Noise: 0.305},
 		Failing:       policy.AutoDisableState{FailingSince: day.Add(-time.Hour), FailedMessages: 21, LastSuccess: day.Add(-2 * time.Hour)},

@@ -18,6 +18,8 @@ const (
 	unknownWaiters = 4
 	// pauseWorthSaving is the shortest pause that is saved when it is asked for.
 	pauseWorthSaving = 5 * time.Second
+	// okSavedEvery is how often it is saved when a webhook last took a message.
+	okSavedEvery = 10 * time.Minute
 	// releaseAfter is how long a webhook has taken nothing when the next 2xx shows that it
 	// takes messages again.
 	releaseAfter = 30 * time.Second
@@ -72,7 +74,8 @@ type Flow struct {
 	// releasedAt is when the webhook was last found to take messages again: what was held
 	// before is due.
 	releasedAt time.Time
-	lastOK     time.Time // when a POST was last answered 2xx
+	lastOK     time.Time // when a POST was last answered 2xx, also to another instance before the start
+	savedOK    time.Time // lastOK as it was last written
 	limitTold  bool      // that it is limited, to other instances
 	asked      time.Time // when it was last asked what other instances have learned, as nothing was taken
 	unsure     time.Time // until then that is waited for; zero when it is known
@@ -113,7 +116,8 @@ func (f *Flow) update(r tables.Registration) (reset, released bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	anew := !r.ResetAt.Equal(f.resetAt)
-	reset = anew || r.URL != f.url || r.Enabled && !f.enabled
+	moved := r.URL != f.url
+	reset = anew || moved || r.Enabled && !f.enabled
 	more := f.settings != r.Flow.OrDefault()
 	f.url, f.enabled, f.why, f.settings, f.resetAt = r.URL, r.Enabled, r.DisabledReason, r.Flow.OrDefault(), r.ResetAt
 	if !f.settings.Adaptive && f.pacer.Limited() {
@@ -142,7 +146,10 @@ func (f *Flow) update(r tables.Registration) (reset, released bool) {
 	f.refusals, f.refusing = policy.Refusals{}, false
 	f.pause.Reset()
 	f.auto.Reset()
-	f.answers, f.lastOK = policy.Lately{}, time.Time{}
+	f.answers = policy.Lately{}
+	if moved { // what another receiver took says nothing about this one
+		f.lastOK = time.Time{}
+	}
 	f.changed = true
 	return true, true
 }

@@ -124,6 +124,7 @@ func (fs *Flows) make(r tables.Registration) *Flow {
 	delete(fs.stored, r.ID)
 	if newest.Breaker.Since.After(f.since) {
 		f.breaker.Restore(newest.Breaker)
+		f.refusing = newest.Refusing && newest.Breaker.Phase != policy.BreakerClosed
 	}
 	if pace := fs.restored(rows, f.since); pace.Since.After(f.since) && f.settings.Adaptive {
 		f.pacer.Restore(pace, now)
@@ -135,6 +136,9 @@ func (fs *Flows) make(r tables.Registration) *Flow {
 	failing := policy.Together(f.since, seen...)
 	failing.FailedMessages = min(failing.FailedMessages, own)
 	f.auto.Restore(failing)
+	if failing.LastSuccess.After(f.since) {
+		f.lastOK, f.savedOK = failing.LastSuccess, failing.LastSuccess
+	}
 	return f
 }
 

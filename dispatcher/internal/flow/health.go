@@ -18,10 +18,10 @@ func (f *Flow) takeChange() (tables.Health, bool) {
 	if !f.changed && !f.pacer.Limited() {
 		return tables.Health{}, false
 	}
-	f.changed = false
+	f.changed, f.savedOK = false, f.lastOK
 	now := time.Now()
 	return tables.Health{
-		WebhookID: f.id, Breaker: f.breaker.State(now), PausedUntil: f.pause.Until(now), Failing: f.auto.State(), Pace: f.pacer.State(),
+		WebhookID: f.id, Breaker: f.breaker.State(now), Refusing: f.refusing, PausedUntil: f.pause.Until(now), Failing: f.auto.State(), Pace: f.pacer.State(),
 		LastFailureAt: f.lastFailure, Window: f.limit(), InFlight: f.inFlight,
 		Delivered: f.delivered, Failed: f.failed, Postponed: f.postponed, UpdatedAt: now,
 	}, true

@@ -284,7 +284,7 @@ func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.Breake
 		}
 		f.lastOK = now
 		f.pause.Succeeded(a.Began)
-		f.changed = f.changed || !f.auto.State().FailingSince.IsZero()
+		f.changed = f.changed || !f.auto.State().FailingSince.IsZero() || now.Sub(f.savedOK) > okSavedEvery
 		f.auto.Succeeded(now)
 	case a.Sign.Failed:
 		f.failed++

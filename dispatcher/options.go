@@ -62,7 +62,7 @@ type Options struct {
 	Estimate func(queueName string) policy.Estimate
 	// Concurrency is the most messages of one queue in this process whose POSTs are under
 	// way or begin at once; default 64. Three times as many, whose POSTs were all answered,
-	// may be waiting for storage to record and settle them; half as many, 32 at most, may be in hand
+	// may be waiting for storage to record and settle them; three quarters as many, 48 at most, may be in hand
 	// for the next slots. Leases are kept for all of them. A host has a bound of its own.
 	Concurrency int
 	// MaxInFlight is the most messages of all queues in flight in this process, those that

@@ -269,8 +269,8 @@ func TestAcquireTakesWhatOneReceiveCanBringAtMost(t *testing.T) {
 	want(t, "seats", s.Acquire(t.Context()), queue.MaxReceive)
 }
 
-// While slots turn over, half a batch is in hand beside those that have one, and it waits in vain
-// for a second at most; it is not there at the start, and no more when the slots stand still.
+// While slots turn over, some are in hand beside those that have one, and wait in vain for a
+// second at most; not at the start, and no more when the slots stand still.
 func TestABatchIsReceivedAheadWhileSlotsTurnOver(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		a := New(Bounds{Slots: 8, Total: 100})
@@ -282,24 +282,24 @@ func TestABatchIsReceivedAheadWhileSlotsTurnOver(t *testing.T) {
 		ended, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		want(t, "before any slot was freed", s.Acquire(ended), 0)
-		for i := range 4 {
+		for i := range 6 {
 			grants[i].Asked()
 			grants[i].Close()
 		}
-		want(t, "as many as have turned over", s.Acquire(t.Context()), 8)
-		start(t, s, 4)
+		want(t, "those that are free, and as many as have turned over", s.Acquire(t.Context()), 6+6)
+		start(t, s, 6)
 		asked := time.Now()
 		want(t, "a slot for the next one", s.Start(t.Context(), asked.Add(AheadTime)), false)
 		want(t, "waited for", time.Since(asked), AheadTime)
 		go func() {
 			time.Sleep(100 * time.Millisecond)
-			grants[4].Asked()
-			grants[4].Close()
+			grants[6].Asked()
+			grants[6].Close()
 		}()
 		asked = time.Now()
 		want(t, "a slot when one is freed", s.Start(t.Context(), asked.Add(AheadTime)), true)
 		want(t, "waited for", time.Since(asked), 100*time.Millisecond)
-		s.Return(3)
+		s.Return(5)
 		ended, cancel = context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		want(t, "when slots stand still", s.Acquire(ended), 0)

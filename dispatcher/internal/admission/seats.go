@@ -29,7 +29,7 @@ type Wants struct {
 
 // Seats are what one poller may have in hand of its queue: slots for messages whose POSTs are
 // not over, as many again, settlingTimes, for those that wait for storage, and while slots turn
-// over one batch of those that wait for a slot.
+// over some for those that are received ahead and wait for a slot.
 type Seats struct {
 	a     *Admission
 	wants Wants
@@ -237,8 +237,8 @@ func (s *Seats) waiting(yes bool) {
 	s.waits = yes
 }
 
-// ahead is how many messages may be received now before there is a slot for them: one batch,
-// while so many slots turn over within AheadTime.
+// ahead is how many messages may be received now before there is a slot for them, which so many
+// slots have to have come free for within AheadTime.
 func (s *Seats) ahead(now time.Time) int {
 	s.a.mu.Lock()
 	defer s.a.mu.Unlock()
@@ -262,9 +262,6 @@ func (s *Seats) take(room, ahead int, gather bool) (n int, short shortage) {
 	free := s.a.bounds.Slots + ahead - used
 	n = min(free, room)
 	worth := min(queue.MaxReceive, (min(s.a.bounds.Slots, room+used)+1)/2)
-	if ahead > 0 {
-		worth = (ahead + 1) / 2 // the other half is in hand meanwhile
-	}
 	switch {
 	case free <= 0:
 		return 0, noSlot

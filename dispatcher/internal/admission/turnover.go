@@ -12,12 +12,13 @@ import (
 const AheadTime = time.Second
 
 // ahead is how many messages of one queue may be in hand beside those that have a slot: one
-// batch, or half of the slots if that is less.
+// batch that is being received and half of one meanwhile, or three quarters of the slots if that
+// is less.
 func (b Bounds) ahead(wanted bool) int {
 	if !wanted {
 		return 0
 	}
-	return min(queue.MaxReceive, b.Slots/2)
+	return min(queue.MaxReceive+queue.MaxReceive/2, b.Slots*3/4)
 }
 
 // turnover knows when the last few slots came free.

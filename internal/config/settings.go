@@ -101,7 +101,7 @@ var table = named([]Setting{
 	},
 	{
 		Name: "concurrency", Default: "64",
-		Help: "Most messages of one queue whose POSTs are under way or begin at once, but for those that wait only for the slower of their webhooks. Three times as many, POSTed already, may be waiting for storage to record and settle them. 1 to 10000.",
+		Help: "Most messages of one queue whose POSTs are under way or begin at once, but for those that wait only for the slower of their webhooks. Three times as many, POSTed already, may be waiting for storage to record and settle them; up to 48 more, and three quarters as many at most, are in hand for the next slots while there is a backlog. 1 to 10000.",
 		set:  func(c *Config, v string) (err error) { c.Concurrency, err = parseInt(v, 1, maxConcurrency); return err },
 		show: func(c Config) string { return strconv.Itoa(c.Concurrency) },
 	},

@@ -130,7 +130,7 @@ func (a attempts) decide(ctx context.Context, p *parcel, t *target, del *tables.
 	dec := t.registration.Policy.Decide(policy.Try{
 		Now: now, Charged: del.Charged, Waits: del.Waits, FirstAt: firstOf(del.FirstAt, res.StartedAt),
 		PreviousStatus: del.LastStatus, PreviousAt: del.LastAt, LastOK: t.flow.LastDelivered(),
-		ExpiresAt: p.m.ExpiresAt, LookSlack: lookSlack(p.m, a.LookGap(p.key.Queue)), Random: rand.Float64(), Response: responseOf(res),
+		ExpiresAt: p.m.ExpiresAt, LookSlack: p.slack, Random: rand.Float64(), Response: responseOf(res),
 		NotItsFault: t.ticket.Spared(),
 	})
 	if dec.Action == policy.NoVerdict {

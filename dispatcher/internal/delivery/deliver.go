@@ -61,7 +61,7 @@ func (d *Deliverer) steps(ctx context.Context, p *parcel) *Outcome {
 	}
 	h := d.historian.of(ctx, p)
 	h.explained += int(p.terms.PutOff)
-	if outcome := h.inDoubt(p.m); outcome != nil {
+	if outcome := h.inDoubt(p.m, p.slack); outcome != nil {
 		return outcome
 	}
 	if outcome := endedBefore(p, h); outcome != nil {

@@ -95,8 +95,7 @@ func (e events) otherCopy(ctx context.Context, p *parcel, h history, targets []t
 	}
 	del := p.whole(h)
 	del.SameEventAs = current.MessageID
-	p.hold(&del, policy.EventInWork, otherCopyDelay(p.m, current.Until.Sub(now)),
-		LastOfLife(p.m.InsertedAt, p.m.ExpiresAt, policy.ExpiryMargin))
+	p.hold(&del, policy.EventInWork, otherCopyDelay(p.m, current.Until.Sub(now)), PostponeMargin(p.m)+p.slack)
 	if del.State == tables.DeadLettering && h.anyEnded() {
 		return e.wholes.giveUpRest(ctx, p, h, targets, del.Reason)
 	}

@@ -103,8 +103,8 @@ const (
 // inDoubt decides about a message of which nobody knows whether it was delivered: a POST may
 // be a second one, and a wait costs nobody anything while the message lives (C55). Nothing is
 // charged. Near the end of its life it is POSTed all the same, rather twice than never: nil.
-func (h history) inDoubt(m *queue.Message) *Outcome {
-	if !h.doubt || !m.ExpiresAt.IsZero() && time.Until(m.ExpiresAt) <= doubtMargin {
+func (h history) inDoubt(m *queue.Message, slack time.Duration) *Outcome {
+	if !h.doubt || !m.ExpiresAt.IsZero() && time.Until(m.ExpiresAt) <= doubtMargin+slack {
 		return nil
 	}
 	outcome := ownFault(m, policy.StorageFault)

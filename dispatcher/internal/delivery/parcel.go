@@ -50,6 +50,8 @@ type parcel struct {
 	alone bool
 	// terms are those of whoever received it.
 	terms Terms
+	// slack is how much earlier its last look has to be than where its queue is polled.
+	slack time.Duration
 	// grant is told how far the message is.
 	grant *admission.Grant
 	// heldRows are deliveries that are held, until a record takes them along; mu guards them.
@@ -183,7 +185,7 @@ func (o opener) parcel(queueName string, m *queue.Message, terms Terms, grant *a
 	return &parcel{
 		m: m, instance: o.Instance, receivedAt: time.Now(), text: m.Text, insertedAt: m.InsertedAt,
 		key:     tables.MessageKey{Queue: queueName, MessageID: m.ID, Day: m.InsertedAt},
-		setting: o.Encoding(queueName), terms: terms, grant: grant,
+		setting: o.Encoding(queueName), terms: terms, slack: lookSlack(m, o.LookGap(queueName)), grant: grant,
 	}
 }
 

@@ -434,7 +434,7 @@ func (p *parcel) beforeExpiry(del tables.Delivery, now time.Time) tables.Deliver
 	if at.Before(now) {
 		at = now
 	}
-	if p.m.ExpiresAt.Sub(at) >= policy.ExpiryMargin {
+	if p.m.ExpiresAt.Sub(at) >= policy.ExpiryMargin+p.slack {
 		return del
 	}
 	giveUp(&del, policy.MessageExpiring, now)

@@ -42,8 +42,8 @@ const (
 // Usual are the terms of a message that is received again when its time has come, by a process
 // that looks at its queue at least every lookGap; zero where it polls.
 func Usual(m *queue.Message, lookGap time.Duration) Terms {
-	held := LastOfLife(m.InsertedAt, m.ExpiresAt, max(heldMargin, lookSlack(m, lookGap)))
-	return Terms{Held: held, Postponed: PostponeMargin(m)}
+	lastLook := LastLook(m, lookGap)
+	return Terms{Held: max(LastOfLife(m.InsertedAt, m.ExpiresAt, heldMargin), lastLook), Postponed: lastLook}
 }
 
 // PostponeMargin is with less than how much of its life left a message is given up whose webhook

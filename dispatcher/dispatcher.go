@@ -71,7 +71,7 @@ func New(o Options) (*Dispatcher, error) {
 		return nil, err
 	}
 	write, stopWrite := context.WithCancel(context.Background())
-	measure := lease.NewMeasure(o.Lease, o.Estimate)
+	measure := lease.NewMeasure(o.Lease, o.Estimate, o.Hosted)
 	d := &Dispatcher{
 		write: write, stopWrite: stopWrite,
 		o: o, log: o.Logger, metrics: m,

@@ -56,7 +56,7 @@ func (d *Dispatcher) conclude(ctx context.Context, l *lease.Lease, span trace.Sp
 		Queue: l.Queue.Name(), Action: string(outcome.Action), Reason: string(outcome.Reason), Result: string(result),
 		Gone: outcome.Action == policy.Complete && result == settle.Deleted, DeadLettered: len(outcome.DeadLetters) > 0,
 		Unmatched: outcome.Reason == policy.Unmatched,
-		Took:      time.Since(start), Granted: l.Message.Lease.Granted(),
+		Took:      time.Since(start), Granted: d.measure.Fits(l.Queue.Name(), l.Message.Lease.Granted()),
 	})
 	d.tookTime(l.Queue.Name(), l.Message, outcome, delivered.Sub(start), time.Since(delivered))
 	return result
@@ -66,7 +66,7 @@ func (d *Dispatcher) conclude(ctx context.Context, l *lease.Lease, span trace.Sp
 // warning when it was too much of its own. Time after Deliver counts up to one
 // settling call, so that an outage of storage does not look like slow work.
 func (d *Dispatcher) tookTime(queueName string, m *queue.Message, decision *Outcome, delivering, settling time.Duration) {
-	took, granted := delivering+settling, m.Lease.Granted()
+	took, granted := delivering+settling, d.measure.Fits(queueName, m.Lease.Granted())
 	d.measure.Took(queueName, decision.Posts, delivering+min(settling, retry.Timeout), granted)
 	share := policy.Utilisation(took, granted)
 	if share <= policy.UtilisationAtRisk {

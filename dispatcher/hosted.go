@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -114,8 +115,8 @@ func (d *Dispatcher) putOff(ctx context.Context, q queue.Queue, m *queue.Message
 	unanswered := false
 	err := retry.Do(ctx, retry.GiveBack, func(ctx context.Context, _ int) error {
 		err := q.Abandon(ctx, m, delay)
-		if settle.TookEffect(m, err, unanswered) {
-			return nil
+		if unanswered && errors.Is(err, queue.ErrLeaseLost) {
+			return nil // it was given back, or somebody else has it: it is not ours either way
 		}
 		unanswered = unanswered || queue.Ambiguous(err)
 		return err

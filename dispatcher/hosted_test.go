@@ -12,14 +12,17 @@ import (
 	"github.com/pushlease/pushlease/webhook"
 )
 
-// receiveOne leases the only message of the bench's queue, as a host does.
+// receiveOne leases the only message of the bench's queue, as a host does, which does not say for how
+// long.
 func (b *bench) receiveOne() *queue.Message {
 	b.t.Helper()
 	messages, err := b.queue(testQueue).Receive(b.t.Context(), 1, 10*time.Minute)
 	if err != nil || len(messages) != 1 {
 		b.t.Fatalf("receive = %d messages, %v", len(messages), err)
 	}
-	return messages[0]
+	m := messages[0]
+	m.Lease = queue.NewLease(m.Lease.Receipt(), time.Now(), 0)
+	return m
 }
 
 // invoked is what came of one invocation.
@@ -152,23 +155,39 @@ func TestATakeOverWithoutAnAnswerIsAskedForAgain(t *testing.T) {
 	})
 }
 
-// A process that is lost with a message in hand keeps it away for one lease of ours, and not
-// for the host's ten minutes.
+// A process that is lost with messages in hand keeps them away for one short lease of ours, and not for
+// the host's ten minutes, nor for as long as POSTs were seen to take.
 func TestWhatALostInstanceHadComesBackWithOurLease(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		d, stop := b.startHosted()
+		d, stop := b.run(b.options(func(o *Options) {
+			o.Lease, o.Hosted = 0, func(string) bool { return true }
+		}), hostedAlone)
+		time.Sleep(time.Second)
+		b.webhook.Timeout = 2 * time.Hour
+		b.webhook = b.update(b.webhook)
+		d.RegistryChanged()
+		b.sender.takes = 400 * time.Second
+		b.send("measured")
+		want(t, "the first one", b.hand(d, b.receiveOne()), invoked{"deleted", nil})
 		b.sender.takes = time.Hour
-		b.send("x")
-		m := b.receiveOne()
+		const inHand = 24
 		ended := make(chan invoked)
-		go func() { ended <- b.hand(d, m) }()
-		time.Sleep(40 * time.Minute) // it was renewed all the time
+		for range inHand {
+			b.send("x")
+			m := b.receiveOne()
+			go func() { ended <- b.hand(d, m) }()
+			time.Sleep(time.Second)
+		}
+		time.Sleep(40 * time.Minute) // they were renewed all the time
+		want(t, "visible", len(b.visible()), 0)
 		b.queues.on("renew", always(failBefore))
 		b.queues.on("abandon", always(failBefore))
 		time.Sleep(90 * time.Second)
-		want(t, "visible again", len(b.visible()), 1)
+		want(t, "visible again within 90 s", len(b.visible()), inHand)
 		go stop()
-		<-ended
+		for range inHand {
+			<-ended
+		}
 	})
 }
 

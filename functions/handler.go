@@ -200,7 +200,7 @@ func (h *Handler) invoke(w http.ResponseWriter, r *http.Request, f Function, arr
 	if f.Trigger == queueTrigger {
 		handle, timeout = h.message, h.layout.Timeout
 	}
-	in.begin(inv, timeout)
+	in.begin(inv.calledAt(f), timeout)
 	ctx, leave, ok := h.work.enter(context.WithoutCancel(r.Context()))
 	if !ok {
 		answer(w, http.StatusServiceUnavailable)
@@ -239,7 +239,7 @@ func (h *Handler) message(ctx context.Context, in run, inv invocation) error {
 	if result.Settled() {
 		return nil
 	}
-	return fmt.Errorf("the message %s could not be settled (%s): it comes back when its lease ends", m.ID, result)
+	return fmt.Errorf("the message %s could not be settled: it comes back when its lease ends", m.ID)
 }
 
 // resend puts a message whose id and receipt can't be trusted on the queue anew, as

@@ -71,14 +71,29 @@ func (inv invocation) meta(name string) string {
 	return ""
 }
 
-// time reads a point in time; the zero time for one that is missing or means never
-// (the year 9999).
-func (inv invocation) time(name string) time.Time {
+// time reads a point in time; the zero time for one that means never (the year 9999).
+func (inv invocation) time(name string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, inv.meta(name))
-	if err != nil || t.Year() >= 9999 {
+	switch {
+	case err != nil:
+		return time.Time{}, fmt.Errorf("the invocation's Metadata has no time as %s", name)
+	case t.Year() >= 9999:
+		return time.Time{}, nil
+	}
+	return t.UTC(), nil
+}
+
+// calledAt is when the host began the invocation; the zero time where it does not say so, or a
+// message's own text may: the host merges that into Metadata.
+func (inv invocation) calledAt(f Function) time.Time {
+	var sys struct{ UtcNow time.Time }
+	if _, binary, err := inv.message(f.Binding); f.Trigger == queueTrigger && (err != nil || !binary) {
 		return time.Time{}
 	}
-	return t.UTC()
+	if json.Unmarshal(inv.Metadata["sys"], &sys) != nil {
+		return time.Time{}
+	}
+	return sys.UtcNow
 }
 
 func (inv invocation) count(name string) int64 {

@@ -31,9 +31,13 @@ func readMessage(inv invocation, f Function) (m *queue.Message, doubtful bool, e
 	case receipt == "" || count < 1:
 		return nil, false, errors.New("the invocation's Metadata lacks PopReceipt or DequeueCount")
 	}
+	inserted, insertedErr := inv.time("InsertionTime")
+	expires, expiresErr := inv.time("ExpirationTime")
+	if err := errors.Join(insertedErr, expiresErr); err != nil {
+		return nil, false, err
+	}
 	return &queue.Message{
-		ID: id, Text: body, DequeueCount: count,
-		InsertedAt: inv.time("InsertionTime"), ExpiresAt: inv.time("ExpirationTime"),
+		ID: id, Text: body, DequeueCount: count, InsertedAt: inserted, ExpiresAt: expires,
 		Lease: queue.NewLease(receipt, time.Now(), 0), // the host's, whose length is nothing to us
 	}, false, nil
 }

@@ -118,6 +118,8 @@ func TestMetadataThatIsNoneIsRefused(t *testing.T) {
 		"count":     {"DequeueCount": `"\"many\""`},
 		"zero":      {"DequeueCount": `"0"`},
 		"an object": {"Id": `{"a":1}`},
+		"no time":   {"InsertionTime": `null`},
+		"no end":    {"ExpirationTime": `"soon"`},
 	} {
 		if _, _, err := readMessage(wire(t, asBinary("x"), metadata), dispatchOrders); err == nil {
 			t.Errorf("%s: taken", name)

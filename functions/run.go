@@ -2,7 +2,6 @@ package functions
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,14 +27,10 @@ type run struct {
 }
 
 // begin counts what the invocation waited for, this process included, as time that has passed:
-// the host does so too. It tells when it began by this machine's clock.
-func (r *run) begin(inv invocation, timeout time.Duration) {
+// the host does so too. calledAt is when it began by this machine's clock, as far as the host says so.
+func (r *run) begin(calledAt time.Time, timeout time.Duration) {
 	r.timeout = timeout
-	var sys struct{ UtcNow time.Time }
-	if json.Unmarshal(inv.Metadata["sys"], &sys) != nil {
-		return
-	}
-	if waited := r.began.Sub(sys.UtcNow); waited > 0 && waited < timeout {
+	if waited := r.began.Sub(calledAt); waited > 0 && waited < timeout {
 		r.began = r.began.Add(-waited)
 	}
 }

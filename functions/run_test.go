@@ -30,7 +30,11 @@ func TestPostsAndAnswersEndBeforeTheFunctionTimeout(t *testing.T) {
 	} {
 		r := run{began: at}
 		began := strconv.Quote(at.Add(-tt.waited).Format("2006-01-02T15:04:05.0000000Z"))
-		r.begin(wire(t, asBinary("x"), map[string]string{"sys": `{"MethodName":"x","UtcNow":` + began + `}`}), tt.timeout)
+		sys := map[string]string{"sys": `{"MethodName":"x","UtcNow":` + began + `}`}
+		if called := wire(t, asText(t, `{"sys":{"UtcNow":"x"}}`), sys).calledAt(dispatchOrders); !called.IsZero() {
+			t.Errorf("%s: a message's own words say when it was called", name)
+		}
+		r.begin(wire(t, asBinary("x"), sys).calledAt(dispatchOrders), tt.timeout)
 		if posts, due := r.postsEnd().Sub(at), r.due().Sub(at).Truncate(time.Microsecond); posts != tt.posts || due != tt.due.Truncate(time.Microsecond) || !r.cutShort().After(r.postsEnd()) {
 			t.Errorf("%s: POSTs end after %s, the answer comes after %s", name, posts, due)
 		}

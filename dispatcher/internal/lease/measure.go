@@ -14,6 +14,10 @@ const (
 	measureEvery = time.Second
 	// riskLogEvery is how often a queue's long messages are logged at most.
 	riskLogEvery = time.Minute
+	// hostedMost is the longest lease of a message that a host received, however long messages take.
+	// A host stops processes as it likes, and such a message is in work again, or delivered, 90 s
+	// later: renewing carries a long POST, and costs little beside its invocation.
+	hostedMost = time.Minute
 )
 
 // Measure keeps how long the messages of each queue take, and says how long their
@@ -26,6 +30,7 @@ const (
 type Measure struct {
 	fixed    time.Duration // asked for whatever was measured; zero means by measurement
 	estimate func(queueName string) policy.Estimate
+	hosted   func(queueName string) bool
 
 	mu     sync.Mutex
 	queues map[string]*queueTimes
@@ -54,9 +59,9 @@ type Posted struct {
 }
 
 // NewMeasure makes one that has measured nothing. fixed is the lease to ask for whatever was
-// measured; zero means by measurement.
-func NewMeasure(fixed time.Duration, estimate func(string) policy.Estimate) *Measure {
-	return &Measure{fixed: fixed, estimate: estimate, queues: map[string]*queueTimes{}}
+// measured; zero means by measurement. hosted says whether a host receives from a queue.
+func NewMeasure(fixed time.Duration, estimate func(string) policy.Estimate, hosted func(string) bool) *Measure {
+	return &Measure{fixed: fixed, estimate: estimate, hosted: hosted, queues: map[string]*queueTimes{}}
 }
 
 func (ms *Measure) of(queueName string) *queueTimes {
@@ -70,9 +75,26 @@ func (ms *Measure) of(queueName string) *queueTimes {
 
 // Length is what to ask for now, at a receive and at a renewal.
 func (ms *Measure) Length(queueName string) time.Duration {
-	if ms.fixed > 0 {
+	switch {
+	case ms.fixed > 0:
 		return ms.fixed
+	case ms.hosted(queueName):
+		return min(ms.fitting(queueName), hostedMost)
 	}
+	return ms.fitting(queueName)
+}
+
+// Fits is the lease by which it is judged whether a message took too much of the one that was
+// granted: where leases are kept short, the one that it would have had.
+func (ms *Measure) Fits(queueName string, granted time.Duration) time.Duration {
+	if ms.fixed > 0 || !ms.hosted(queueName) {
+		return granted
+	}
+	return max(ms.fitting(queueName), granted)
+}
+
+// fitting is the lease that fits the time that messages take.
+func (ms *Measure) fitting(queueName string) time.Duration {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
 	q, now := ms.of(queueName), time.Now()
@@ -102,6 +124,10 @@ func (ms *Measure) Status(queueName string) (time.Duration, policy.Recommendatio
 	case lease > time.Duration(rec.Lease):
 		rec.Reasoning += fmt.Sprintf(" Leases are %s until %s, because a message took more than %.0f %% of its lease.",
 			lease, q.floorUntil.UTC().Format(time.RFC3339), policy.UtilisationTooHigh*100)
+	}
+	if ms.fixed == 0 && ms.hosted(queueName) && lease > hostedMost {
+		lease = hostedMost
+		rec.Reasoning += fmt.Sprintf(" Under the Functions host leases are %s at most, and renewed.", hostedMost)
 	}
 	times := q.messages.Fresh(now)
 	return lease, rec, status.Processing{

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 // With a fast webhook on every message and a slow one on few, an average over all
 // would be far too short for those few.
 func TestLeaseFollowsTheSlowestWebhook(t *testing.T) { // R1, issue: measured per webhook
-	ms := NewMeasure(0, func(string) policy.Estimate { return policy.Estimate{} })
+	ms := NewMeasure(0, func(string) policy.Estimate { return policy.Estimate{} }, func(name string) bool { return name == "hosted" })
 	bubble.Test(t, func(t *testing.T) {
 		for range 200 {
 			ms.Took("orders", []Posted{{"fast", time.Second}}, time.Second, time.Minute)
@@ -30,8 +31,30 @@ func TestLeaseFollowsTheSlowestWebhook(t *testing.T) { // R1, issue: measured pe
 	})
 }
 
+// However long POSTs take, what a host's instance had in hand when it was lost is shown soon.
+func TestLeasesUnderAHostAreShortHoweverLongMessagesTake(t *testing.T) {
+	measure := func(fixed time.Duration) *Measure {
+		return NewMeasure(fixed, func(string) policy.Estimate { return policy.Estimate{} }, func(name string) bool { return name == "hosted" })
+	}
+	bubble.Test(t, func(t *testing.T) {
+		ms := measure(0)
+		for _, name := range []string{"hosted", "polled"} {
+			ms.Took(name, []Posted{{"slow", 400 * time.Second}}, 400*time.Second, time.Minute)
+		}
+		fits := ms.Length("polled")
+		want(t, "polled", fits >= 700*time.Second, true)
+		want(t, "hosted", ms.Length("hosted"), time.Minute)
+		want(t, "judged by what fits", ms.Fits("hosted", time.Minute), fits)
+		want(t, "polled is judged by what was granted", ms.Fits("polled", time.Minute), time.Minute)
+		lease, rec, _ := ms.Status("hosted")
+		want(t, "shown", lease, time.Minute)
+		want(t, "why", strings.Contains(rec.Reasoning, "Under the Functions host leases are 1m0s at most"), true)
+		want(t, "a fixed lease", measure(10*time.Minute).Length("hosted"), 10*time.Minute)
+	})
+}
+
 func TestWebhooksThatAreGoneAreForgotten(t *testing.T) {
-	ms := NewMeasure(0, func(string) policy.Estimate { return policy.Estimate{} })
+	ms := NewMeasure(0, func(string) policy.Estimate { return policy.Estimate{} }, func(name string) bool { return name == "hosted" })
 	bubble.Test(t, func(t *testing.T) {
 		for i := range 100 {
 			ms.Took("orders", []Posted{{fmt.Sprint("wh", i), time.Second}}, time.Second, time.Minute)

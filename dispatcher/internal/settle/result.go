@@ -9,7 +9,7 @@ const (
 	Deleted Result = "deleted"
 	// Abandoned: it was given back, and is shown again when its delay is over.
 	Abandoned Result = "abandoned"
-	// LeaseLost: it is somebody else's now.
+	// LeaseLost: it is somebody else's now, or its life is over.
 	LeaseLost Result = "lease_lost"
 	// Failed: storage did neither. It comes back when its lease ends.
 	Failed Result = "failed"
@@ -20,4 +20,4 @@ const (
 )
 
 // Settled reports whether nothing is left to be done about this receive of the message.
-func (r Result) Settled() bool { return r != LeaseLost && r != Failed }
+func (r Result) Settled() bool { return r != Failed }

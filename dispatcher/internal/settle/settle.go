@@ -176,7 +176,7 @@ func (c *Completer) abandon(ctx context.Context, l *lease.Lease, o *Outcome) Res
 	unanswered := false
 	err := retry.Do(ctx, retry.GiveBack, func(ctx context.Context, _ int) error {
 		err := l.Settling(func() error { return giveBack(ctx) })
-		if TookEffect(l.Message, err, unanswered) {
+		if tookEffect(l.Message, err, unanswered) {
 			return nil // it comes back in time, though nobody can show it before
 		}
 		unanswered = unanswered || queue.Ambiguous(err)
@@ -194,10 +194,10 @@ func (c *Completer) abandon(ctx context.Context, l *lease.Lease, o *Outcome) Res
 	return Failed
 }
 
-// TookEffect reports whether err, with which storage does not know the receipt, comes of an earlier
+// tookEffect reports whether err, with which storage does not know the receipt, comes of an earlier
 // try of ours that was unanswered. Once the lease is over somebody else may have received the
 // message as well, and nobody can tell.
-func TookEffect(m *queue.Message, err error, unanswered bool) bool {
+func tookEffect(m *queue.Message, err error, unanswered bool) bool {
 	return unanswered && errors.Is(err, queue.ErrLeaseLost) && time.Now().Before(m.Lease.Until())
 }
 
@@ -266,7 +266,7 @@ func (c *Completer) deleteMessage(ctx context.Context, l *lease.Lease, last *tab
 			err = deleteOnce(ctx, l)
 		}
 		switch {
-		case errors.Is(err, queue.ErrQueueNotFound), TookEffect(l.Message, err, unanswered):
+		case errors.Is(err, queue.ErrQueueNotFound), tookEffect(l.Message, err, unanswered):
 			return nil // with its queue; or after a try of ours that was not answered
 		case err == nil, errors.Is(err, queue.ErrLeaseLost):
 			return err

@@ -137,3 +137,39 @@ func TestLostRecordsAreCountedAndLogged(t *testing.T) { // C67
 		want(t, "counted", total, 12)
 	})
 }
+
+// Which messages the store lacks is looked up, however many wait: by the message, and for a replay
+// by when its pointer was inserted. What is written, or had to go, is lacking no more.
+func TestWhatTheStoreLacksIsLookedUp(t *testing.T) {
+	m, now := newMemory(), time.Now().UTC().Truncate(time.Millisecond)
+	key := func(n int) tables.MessageKey {
+		return tables.MessageKey{Queue: "orders", MessageID: fmt.Sprint("m", n), Day: now.Add(time.Duration(n) * time.Millisecond)}
+	}
+	rec := func(n int, webhook string) tables.Record {
+		return tables.Record{Deliveries: []tables.Delivery{{MessageKey: key(n), WebhookID: webhook, UpdatedAt: now}}}
+	}
+	pointer := func(n int) tables.MessageKey {
+		k := key(n)
+		k.MessageID = "pointer"
+		return k
+	}
+	lacks := func(what string, k tables.MessageKey, lacking bool) { t.Helper(); want(t, what, m.waits(k), lacking) }
+	m.remember(rec(1, "wh_a"), false)
+	m.remember(rec(1, "wh_b"), false)
+	m.remember(rec(2, "wh_a"), true)
+	lacks("not written", key(1), true)
+	lacks("by its time", pointer(1), true)
+	lacks("written", key(2), false)
+	m.remember(rec(1, "wh_a"), false) // again
+	m.wrote(rec(1, "wh_a"))
+	lacks("one of two written", key(1), true)
+	m.wrote(rec(1, "wh_b"))
+	lacks("both written", key(1), false)
+	lacks("both written, by its time", pointer(1), false)
+	for n := range memorySize + 1 {
+		m.remember(rec(10+n, "wh_a"), false)
+	}
+	lacks("had to go", key(10), false)
+	lacks("the newest", key(10+memorySize), true)
+	want(t, "names", len(m.lacking), 2*memorySize)
+}

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -202,5 +203,21 @@ func TestPumpsAtATimeShareTheQueues(t *testing.T) {
 		want(t, "handled beside a poller", b.pump(d), 0)
 		want(t, "polling afterwards", statusOf(d, testQueue).Polling, true)
 		stop()
+	})
+}
+
+// A queue that nobody has made yet is told of once, and not by each run.
+func TestThePumpTellsOnceOfAQueueThatIsNotThere(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		_, stop := b.startTimer(time.Minute, nil)
+		told := func() int { return strings.Count(b.log.String(), "the queue does not exist yet") }
+		time.Sleep(30 * time.Minute)
+		want(t, "told in half an hour", told(), 1)
+		b.send("makes it")
+		time.Sleep(2 * time.Minute)
+		stop()
+		want(t, "POSTs", b.sender.count(), 1)
+		want(t, "receiving again", strings.Count(b.log.String(), "receiving again"), 1)
+		want(t, "told in the end", told(), 1)
 	})
 }

@@ -238,7 +238,7 @@ func TestWhatRefusesMessagesDoesNotLookHealthy(t *testing.T) {
 		if !strings.Contains(one.out, "2 were refused (such as 400)") || !strings.Contains(top.out, " REFUSED ") {
 			t.Errorf("%+v %+v", one, top)
 		}
-		if hint := fmt.Sprintf("pushlease attempts wh_%d", posts); strings.Contains(top.out, hint) != (want != "") || strings.Contains(top.out, "healthy (refuses)") != (want != "") ||
+		if hint := fmt.Sprintf("pushlease attempts wh_%d", posts); strings.Contains(top.out, hint) != (want != "") || strings.Contains(top.out, "  refusing  ") != (want != "") ||
 			strings.Contains(top.out, "· 1 refusing") != (want != "") || strings.Contains(top.out, "· 1 healthy") != (want == "") {
 			t.Errorf("%+v", top)
 		}

@@ -151,8 +151,9 @@ func newWebhooksTopCommand() *cobra.Command {
   RATE       POSTs a second that it took over the last minute, and how long one takes
   2XX, REFUSED, FAILED
              POSTs since the instance started; FAILED had no answer, 5xx or 429, and REFUSED any
-             other, such as a 400, which mostly dead-letters the message. A STATE of (refuses)
-             says that at least half of the last hour or two's were
+             other, such as a 400, which mostly dead-letters the message. A STATE of refusing
+             says that at least half of the last hour or two's were, and one of no 2xx that
+             all of late failed
   QUEUE: VISIBLE what waits for a worker, WORK what is in work, DELAYED what waits for
              its time or is in work elsewhere; counted every 10 seconds at most,
              because each count of a queue costs a storage transaction
@@ -368,11 +369,11 @@ func (r topRow) cells() []string {
 	case state == "disabled" && r.Disabled != "":
 		state += " (" + r.Disabled + ")"
 	case state == "healthy" && !s.FailingSince.IsZero():
-		state += " (no 2xx)"
+		state = "no 2xx"
 	case state == "limited":
 		state += fmt.Sprintf(" (%v/s)", s.LearnedRate.PerSecond)
 	case s.refuses():
-		state += " (refuses)"
+		state = r.health()
 	}
 	until, rate := "-", "-"
 	if !s.Until.IsZero() {

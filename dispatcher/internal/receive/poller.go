@@ -63,10 +63,8 @@ type poller struct {
 	open       context.Context // while places can be reserved; nil otherwise
 	lastPollAt time.Time       // last receive that storage answered
 	idlePause  time.Duration   // after the last receive; 0 when it failed or found messages
-	lastErr    error
-	lastErrAt  time.Time
-	goneAt     time.Time // when the queue, which had been there, was missed first
-	loggedAt   time.Time
+	fault
+	goneAt time.Time // when the queue, which had been there, was missed first
 	// backlog is there while receives come back full, and closed when one does not.
 	backlog chan struct{}
 	// took is how long the last receive took.

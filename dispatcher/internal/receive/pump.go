@@ -44,6 +44,7 @@ func (r *Receiver) Pump(ctx, work context.Context) (handled int, err error) {
 	maps.Copy(guarded, polled)
 	r.mu.Lock()
 	maps.DeleteFunc(r.resting, func(name string, _ *guard) bool { return !guarded[name] })
+	maps.DeleteFunc(r.failed, func(name string, _ fault) bool { return !polled[name] })
 	r.mu.Unlock()
 	return int(p.handled.Load()), errors.Join(p.errs...)
 }
@@ -85,6 +86,7 @@ func (p *pump) poll(ctx context.Context, name string) {
 	pollCtx, stop := context.WithCancel(ctx)
 	poller := newPoller(p.work, r.Options, &r.handlers, q, pumpPatience)
 	poller.stop = stop
+	poller.fault = r.failed[name] // said already
 	r.pollers[name] = poller
 	g := r.rested(p.work, q, poller)
 	p.drains.Go(func() {
@@ -96,7 +98,7 @@ func (p *pump) poll(ctx context.Context, name string) {
 		p.note(name, g.watch(p.work, p.drained))
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.resting[name] = g
+		r.resting[name], r.failed[name] = g, poller.lastFault()
 		if r.pollers[name] == poller {
 			delete(r.pollers, name)
 		}
@@ -129,6 +131,20 @@ func (p *pump) guard(ctx context.Context, name string) {
 			delete(r.guards, name)
 		}
 	})
+}
+
+// fault is the last error of receiving, until storage answers. A run of Pump goes on from that of the
+// one before: what is as it was is not told again.
+type fault struct {
+	lastErr   error
+	lastErrAt time.Time
+	loggedAt  time.Time
+}
+
+func (p *poller) lastFault() fault {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.fault
 }
 
 // rested is the guard that an earlier run had for the queue, with what it knows, or a new

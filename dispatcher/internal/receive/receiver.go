@@ -26,12 +26,14 @@ type Receiver struct {
 	guards  map[string]*guard
 	// resting are the guards of earlier runs of Pump.
 	resting map[string]*guard
+	// failed are the faults with which earlier runs of Pump ended.
+	failed map[string]fault
 }
 
 // New makes a Receiver, which receives nothing until it is told to.
 func New(o Options) *Receiver {
 	return &Receiver{
-		Options: &o, late: newLate(), pollers: map[string]*poller{}, guards: map[string]*guard{}, resting: map[string]*guard{},
+		Options: &o, late: newLate(), pollers: map[string]*poller{}, guards: map[string]*guard{}, resting: map[string]*guard{}, failed: map[string]fault{},
 	}
 }
 

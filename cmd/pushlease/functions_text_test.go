@@ -159,8 +159,8 @@ func TestATextThatCanNotBeSentAnewIsADeadLetter(t *testing.T) {
 	})
 }
 
-// TestAClockThatIsAheadStopsNothing: the host's leases are dated by storage, minutes behind
-// the clock here. They are read by storage's clock, and readiness tells of it.
+// TestAClockThatIsAheadStopsNothing: all that storage dates is minutes behind the clock here.
+// Messages are delivered, and readiness tells of it.
 func TestAClockThatIsAheadStopsNothing(t *testing.T) {
 	t.Parallel()
 	const behind = -7 * time.Minute

@@ -129,7 +129,8 @@ func (a *API) match(w http.ResponseWriter, r *http.Request) error {
 		return web.StorageFault("read the webhooks", err)
 	}
 	all = slices.DeleteFunc(all, func(reg tables.Registration) bool { return reg.Queue != name })
-	view := newMatchView(read, all, len(bad) > 0)
+	unreadable := slices.ContainsFunc(bad, func(e tables.RowError) bool { return e.Queue == name || e.Queue == "" })
+	view := newMatchView(read, all, unreadable)
 	view.Queue = name
 	if view.Outcome == "unmatched" && a.KeepUnmatched(name) {
 		view.Outcome, view.Text = "dead-lettered", "Every filter refuses it: it becomes a dead letter without a POST, and a replay delivers it when the filter is right. The queue's setting unmatched: complete would delete it."

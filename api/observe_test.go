@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -231,7 +232,8 @@ type faultyLister struct{ tables.Webhooks }
 
 func (f faultyLister) ListWebhooks(ctx context.Context) ([]tables.Registration, []tables.RowError, error) {
 	all, _, err := f.Webhooks.ListWebhooks(ctx)
-	return all, []tables.RowError{{ID: "wh_bad", Err: queue.ErrBusy}}, err
+	all = slices.DeleteFunc(all, func(r tables.Registration) bool { return r.ID == "wh_bad" })
+	return all, []tables.RowError{{ID: "wh_bad", Queue: "refunds", Err: queue.ErrBusy}}, err
 }
 
 func TestARowThatCanNotBeReadIsNamedBesideTheOthers(t *testing.T) {
@@ -263,6 +265,18 @@ func TestAWebhookWhoseRowIsDamagedSaysSoAndWhatToDo(t *testing.T) {
 		if a.wantProblem("id"); a.text("type") != "urn:pushlease:problem:damaged" || a.header.Get("Retry-After") != "" {
 			t.Errorf("%s %s: %s", r.Method, r.URL.Path, a.body)
 		}
+	}
+}
+
+// Who deletes a webhook whose row is damaged leaves a note for its queue, as with any other.
+func TestADeletedWebhookWhoseRowIsDamagedLeavesANote(t *testing.T) {
+	h := newHarness(t, func(o *Options) { o.Webhooks = faultyLister{o.Webhooks} })
+	if _, err := h.db.PutWebhook(t.Context(), tables.Registration{Webhook: webhook.Webhook{ID: "wh_bad"}}); err != nil {
+		t.Fatal(err)
+	}
+	h.do(http.StatusNoContent, "DELETE", "/api/v1/webhooks/wh_bad", "")
+	if notes, err := h.db.ListLeftQueues(t.Context()); err != nil || len(notes) != 1 || notes[0].Queue != "refunds" {
+		t.Errorf("notes %v, %v", notes, err)
 	}
 }
 

@@ -140,7 +140,7 @@ func (a *API) listWebhooks(w http.ResponseWriter, r *http.Request) error {
 	}
 	answer := webhookList{List: web.NewList(views, next)}
 	for _, b := range bad {
-		answer.Unreadable = append(answer.Unreadable, unreadableView{b.ID, "its row in storage can't be read, so nothing is sent to it; delete and register it again"})
+		answer.Unreadable = append(answer.Unreadable, unreadableView{b.ID, "its row in storage can't be read: who knew it sends as it was, otherwise its messages wait; put the row back, or delete and register it again"})
 	}
 	return web.WriteJSON(w, http.StatusOK, answer)
 }
@@ -303,7 +303,7 @@ func (a *API) loadWebhook(r *http.Request) (tables.Registration, error) {
 // webhookFault says why a registration could not be read.
 func webhookFault(err error) error {
 	if errors.Is(err, tables.ErrDamaged) {
-		return web.NewProblem(web.Damaged, "The webhook's row in storage can't be read, so nothing is sent to it; its messages wait. Asking again does not help.",
+		return web.NewProblem(web.Damaged, "The webhook's row in storage can't be read. A process that knew it before sends as it was then; otherwise its messages wait. Asking again does not help.",
 			web.Wrong("id", "is of a webhook whose row another program has changed", "delete the webhook and register it again under the same id (PUT), or put the row back as it was"))
 	}
 	return web.StorageFault("read the webhook", err)

@@ -53,14 +53,14 @@ func TestUnreadableWebhookHidesNoOther(t *testing.T) {
 		}
 	}
 	err := db.write(t.Context(), serviceTable, "test", func(tx *tx) error {
-		_, err := tx.exec(`UPDATE webhooks SET registration = '{"secrets": whsec_hidden' WHERE id = 'wh2'`)
+		_, err := tx.exec(`UPDATE webhooks SET registration = '{"id":"wh2","queue":"orders","secrets": whsec_hidden' WHERE id = 'wh2'`)
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	rows, bad, err := db.ListWebhooks(t.Context())
-	if err != nil || len(rows) != 2 || len(bad) != 1 || bad[0].ID != "wh2" {
+	if err != nil || len(rows) != 2 || len(bad) != 1 || bad[0].ID != "wh2" || bad[0].Queue != "orders" {
 		t.Fatalf("ListWebhooks = %d rows, bad %v, %v, want wh2 as the bad one", len(rows), bad, err)
 	}
 	_, getErr := db.GetWebhook(t.Context(), "wh2")

@@ -2,6 +2,7 @@ package azuretable_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
@@ -17,16 +18,7 @@ import (
 func TestATableOfWebhooksThatIsDroppedIsNoEmptyList(t *testing.T) {
 	t.Parallel()
 	azurite := azuritetest.Start(t)
-	prefix := azuritetest.Name("t")
-	cfg, err := azureconn.Parse(azurite.ConnectionString())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := azuretable.Open(cfg, azuretable.Options{Prefix: prefix})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close(t.Context()) })
+	s, prefix := storeOf(t, azurite)
 	reg := tables.Registration{Webhook: webhook.Webhook{ID: "w", Queue: "orders"}}
 	if _, err := s.PutWebhook(t.Context(), reg); err != nil {
 		t.Fatal(err)
@@ -34,14 +26,7 @@ func TestATableOfWebhooksThatIsDroppedIsNoEmptyList(t *testing.T) {
 	if all, _, err := s.ListWebhooks(t.Context()); err != nil || len(all) != 1 {
 		t.Fatalf("%d webhooks, %v", len(all), err)
 	}
-	key, err := aztables.NewSharedKeyCredential(azurite.Account, azurite.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	service, err := aztables.NewServiceClientWithSharedKey(azurite.TableURL, key, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	service := serviceOf(t, azurite)
 	if _, err := service.DeleteTable(t.Context(), prefix+"Webhooks", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -60,4 +45,63 @@ func TestATableOfWebhooksThatIsDroppedIsNoEmptyList(t *testing.T) {
 	if all, _, err := s.ListWebhooks(t.Context()); err != nil || len(all) != 1 {
 		t.Errorf("%d webhooks, %v when it was registered again", len(all), err)
 	}
+}
+
+// C86: a row that a tool has damaged hides no other, and says of which queue it is.
+func TestARegistrationThatAnotherProgramDamagesTellsItsQueue(t *testing.T) {
+	t.Parallel()
+	s, prefix := storeOf(t, azuritetest.Start(t))
+	for _, id := range []string{"wh1", "wh2", "wh3"} {
+		if _, err := s.PutWebhook(t.Context(), tables.Registration{Webhook: webhook.Webhook{ID: id, Queue: "orders"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	table := serviceOf(t, azuritetest.Start(t)).NewClient(prefix + "Webhooks")
+	for _, row := range []string{
+		`{"PartitionKey":"webhooks","RowKey":"wh1","Queue":"orders","Registration":"{whsec_hidden"}`,
+		`{"PartitionKey":"webhooks","RowKey":"wh2","Queue":3,"Registration":"{\"id\":\"wh2\",\"queue\":\"orders\",whsec_hidden"}`,
+	} {
+		if _, err := table.UpsertEntity(t.Context(), []byte(row), &aztables.UpsertEntityOptions{UpdateMode: aztables.UpdateModeReplace}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, bad, err := s.ListWebhooks(t.Context())
+	if err != nil || len(all) != 1 || all[0].ID != "wh3" || len(bad) != 2 {
+		t.Fatalf("ListWebhooks = %v, bad %v, %v", all, bad, err)
+	}
+	for _, e := range bad {
+		if e.Queue != "orders" || !errors.Is(e.Err, tables.ErrDamaged) || strings.Contains(e.Err.Error(), "hidden") {
+			t.Errorf("%s is of queue %q, %v", e.ID, e.Queue, e.Err)
+		}
+	}
+}
+
+// storeOf is a store with tables of its own.
+func storeOf(t *testing.T, azurite *azuritetest.Azurite) (s *azuretable.Store, prefix string) {
+	t.Helper()
+	prefix = azuritetest.Name("t")
+	cfg, err := azureconn.Parse(azurite.ConnectionString())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err = azuretable.Open(cfg, azuretable.Options{Prefix: prefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close(t.Context()) })
+	return s, prefix
+}
+
+// serviceOf is what another program has.
+func serviceOf(t *testing.T, azurite *azuritetest.Azurite) *aztables.ServiceClient {
+	t.Helper()
+	key, err := aztables.NewSharedKeyCredential(azurite.Account, azurite.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	service, err := aztables.NewServiceClientWithSharedKey(azurite.TableURL, key, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return service
 }

@@ -24,26 +24,45 @@ type finder struct{ *Options }
 // before, the registry is re-read first: a stale one must never decide that nobody
 // wants a message.
 //
+// Webhooks of which nothing is known, since their rows can't be read, are waited for: others
+// get the message, and it is not completed.
+//
 // refused is true when there is none because of the filters: an enabled webhook is
 // there, and no row is unreadable that could be one that takes the message.
 func (f finder) targets(ctx context.Context, p *parcel, h history) (found []target, refused bool) {
 	f.Registry.CatchUp(ctx)
 	found, _ = f.targetsNow(p, h)
 	if len(found) > 0 && (!h.anyWebhook() || len(absent(h, found)) == 0) {
-		return found, false
+		return f.withUnknown(ctx, p, h, found), false
 	}
 	return f.targetsAnew(ctx, p, h, found)
+}
+
+// withUnknown adds the webhooks of which nothing is known. What comes of the deliveries is
+// decided when their rows can be read again, or are deleted.
+func (f finder) withUnknown(ctx context.Context, p *parcel, h history, found []target) []target {
+	begins := anyDue(found)
+	for _, id := range f.Registry.Unknown(p.key.Queue) {
+		if _, known := h.deliveries[id]; known || p.replay != nil && p.replay.WebhookID != "" && p.replay.WebhookID != id {
+			continue
+		}
+		del := p.newDelivery(id)
+		del.Generation = max(p.generation, h.generations[id])
+		found = append(found, gone(f.orphaned(ctx, p, del, false, begins)))
+	}
+	return found
 }
 
 // targetsAnew is targets where the registry is re-read first.
 func (f finder) targetsAnew(ctx context.Context, p *parcel, h history, found []target) (_ []target, refused bool) {
 	certain := f.Registry.Fresh(ctx, p.receivedAt)
+	whole := len(f.Registry.Unknown(p.key.Queue)) == 0
 	if certain {
 		found, refused = f.targetsNow(p, h)
-		refused = refused && len(found) == 0 && !h.anyWebhook() && f.Registry.Whole()
+		refused = refused && len(found) == 0 && !h.anyWebhook() && whole
 	}
 	if len(found) == 0 {
-		if certain && f.Registry.Whole() {
+		if certain && whole {
 			if found = f.handedOn(p, h); len(found) == 0 {
 				found = ended(h)
 			}
@@ -52,9 +71,9 @@ func (f finder) targetsAnew(ctx context.Context, p *parcel, h history, found []t
 	}
 	begins := anyDue(found)
 	for _, del := range absent(h, found) {
-		found = append(found, gone(f.orphaned(ctx, p, del, certain && f.Registry.Whole(), begins)))
+		found = append(found, gone(f.orphaned(ctx, p, del, certain && whole, begins)))
 	}
-	return found, refused
+	return f.withUnknown(ctx, p, h, found), refused
 }
 
 // handedOn gives a message to the webhooks that are registered now, where all that it was due to
@@ -143,7 +162,7 @@ func (f finder) orphaned(ctx context.Context, p *parcel, del tables.Delivery, de
 	}
 	del = withdrawn(del)
 	f.Journal.Record(f.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
-	f.Log.Warn("a webhook was deleted before it got the message; the others settle it",
+	f.Log.Warn("a webhook was deleted before it got the message, or its filter does not take it after all; the others settle it",
 		"queue", p.key.Queue, "message", p.key.MessageID, "webhook", del.WebhookID)
 	return del
 }
@@ -171,7 +190,7 @@ func (f finder) targetsAmong(p *parcel, h history, first bool) (found []target, 
 		if p.replay != nil && p.replay.WebhookID != "" && p.replay.WebhookID != r.ID {
 			continue
 		}
-		if del, known := h.deliveries[r.ID]; !known || del.State == tables.Withdrawn {
+		if del, known := h.deliveries[r.ID]; !known || del.State == tables.Withdrawn || unasked(&del) {
 			// For a replay it counts when that was asked for: a message that no webhook
 			// took is replayed to those that were registered since.
 			if !first && !known && r.CreatedAt.After(p.dueUntil(h)) {
@@ -190,6 +209,12 @@ func (f finder) targetsAmong(p *parcel, h history, first bool) (found []target, 
 		found = append(found, unfinished(h, found)...)
 	}
 	return found, refused
+}
+
+// unasked reports whether the delivery may be one to a webhook whose registration could not
+// be read, so that its filter was not asked.
+func unasked(del *tables.Delivery) bool {
+	return del.Attempts == 0 && del.State == tables.Pending && del.Reason == policy.StorageFault
 }
 
 // meet makes t the target of a webhook that the parcel is due to.

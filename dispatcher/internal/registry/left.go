@@ -79,7 +79,7 @@ func (r *Registry) LeftQueue(name string) (tables.LeftQueue, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	l, ok := r.left[name]
-	return l, ok && len(r.byQueue[name]) == 0
+	return l, ok && len(r.byQueue[name]) == 0 && !r.hasUnknown(name)
 }
 
 // NewlyLeft names the queues that have lost their last webhook since it was called last.
@@ -89,7 +89,7 @@ func (r *Registry) NewlyLeft() (names []string) {
 	defer r.mu.Unlock()
 	now := map[string]bool{}
 	for name := range r.left {
-		if len(r.byQueue[name]) > 0 {
+		if len(r.byQueue[name]) > 0 || r.hasUnknown(name) {
 			continue
 		}
 		now[name] = true

@@ -4,10 +4,7 @@ package registry
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -38,9 +35,7 @@ type Registry struct {
 	readAt  time.Time // start of the last successful reading
 	askedAt time.Time // when a change was last told of
 	lastErr error
-	bad     map[string]bool // rows already reported as unreadable
-	// unreadable are the rows that the last reading could not read.
-	unreadable []tables.RowError
+	damaged map[string]damaged // by webhook: what the last reading could not read
 
 	// What is noted about queues that webhooks were deleted from (see RefreshLeft).
 	left       map[string]tables.LeftQueue
@@ -57,7 +52,7 @@ type Registry struct {
 
 // New makes one that has read nothing. onRead is told of each reading before anybody goes by it.
 func New(store Store, log *slog.Logger, onRead func(context.Context, []tables.Registration)) *Registry {
-	return &Registry{store: store, log: log, onRead: onRead, Changed: make(chan struct{}, 1), reading: make(chan struct{}, 1), bad: map[string]bool{}, lost: map[string]time.Time{}, leftDue: true}
+	return &Registry{store: store, log: log, onRead: onRead, Changed: make(chan struct{}, 1), reading: make(chan struct{}, 1), lost: map[string]time.Time{}, leftDue: true}
 }
 
 // Refresh reads the registered webhooks, and reports whether it could; Status has the error.
@@ -78,8 +73,9 @@ func (r *Registry) read(ctx context.Context) bool {
 	defer cancel()
 	start := time.Now()
 	all, rowErrs, err := r.store.ListWebhooks(ctx)
+	var unread map[string]damaged
 	if err == nil {
-		all, rowErrs = r.inForce(all, rowErrs)
+		all, unread = r.inForce(all, rowErrs)
 		r.onRead(ctx, all)
 	}
 	r.mu.Lock()
@@ -94,10 +90,10 @@ func (r *Registry) read(ctx context.Context) bool {
 	if r.lastErr != nil {
 		r.log.Info("the registered webhooks can be read again")
 	}
-	for _, e := range rowErrs {
-		if !r.bad[e.ID] {
-			r.bad[e.ID] = true
-			r.log.Error("a registered webhook can't be read: what was known of it stays in force, and where nothing was its messages wait", "webhook", e.ID, "queue", e.Queue, "error", e.Err)
+	for id, d := range unread {
+		if _, told := r.damaged[id]; !told {
+			r.log.Error("a registered webhook can't be read: what was known of it stays in force, and where nothing was its messages wait",
+				"webhook", id, "queue", d.Queue, "known", d.known, "error", d.Err)
 		}
 	}
 	byQueue := map[string][]tables.Registration{}
@@ -112,55 +108,8 @@ func (r *Registry) read(ctx context.Context) bool {
 	for name := range byQueue {
 		delete(r.lost, name)
 	}
-	r.byQueue, r.readAt, r.lastErr, r.unreadable = byQueue, start, nil, rowErrs
+	r.byQueue, r.readAt, r.lastErr, r.damaged = byQueue, start, nil, unread
 	return true
-}
-
-// inForce takes out registrations that nothing can be sent by, since another program has changed
-// them, and puts in what was known of each that can't be read. One of which nothing is known
-// counts as disabled, where its queue is known: its messages wait for it, and are not taken
-// for delivered when others have them.
-func (r *Registry) inForce(all []tables.Registration, rowErrs []tables.RowError) ([]tables.Registration, []tables.RowError) {
-	known := map[string]tables.Registration{}
-	r.mu.RLock()
-	for _, regs := range r.byQueue {
-		for _, reg := range regs {
-			known[reg.ID] = reg
-		}
-	}
-	r.mu.RUnlock()
-	var good []tables.Registration
-	rowErrs = slices.Clone(rowErrs)
-	for _, reg := range all {
-		if err := usable(reg); err != nil {
-			rowErrs = append(rowErrs, tables.RowError{ID: reg.ID, Queue: reg.Queue, Err: err})
-			continue
-		}
-		good = append(good, reg)
-	}
-	for _, e := range rowErrs {
-		reg, ok := known[e.ID]
-		switch {
-		case ok:
-			good = append(good, reg)
-		case e.Queue != "":
-			reg.ID, reg.Queue = e.ID, e.Queue
-			good = append(good, reg)
-		}
-	}
-	return good, rowErrs
-}
-
-// usable is an error where a registration would have each message given up, or sent nowhere.
-func usable(reg tables.Registration) error {
-	for field, missing := range map[string]bool{
-		"queue": reg.Queue == "", "policy.max_attempts": reg.Policy.MaxAttempts < 1, "policy.max_age": reg.Policy.MaxAge <= 0, "timeout": reg.Timeout <= 0,
-	} {
-		if missing {
-			return fmt.Errorf("%w: its %s is missing, or is no value that it may have", tables.ErrDamaged, field)
-		}
-	}
-	return nil
 }
 
 // Tell notes that the registered webhooks have changed.
@@ -215,24 +164,6 @@ func (r *Registry) readSince(start time.Time) bool {
 	return r.readAt.After(start)
 }
 
-// Whole reports whether every row could be read.
-func (r *Registry) Whole() bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return len(r.unreadable) == 0
-}
-
-// Unreadable says which registrations can't be read; nil when all can.
-func (r *Registry) Unreadable() error {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	var errs []error
-	for _, e := range r.unreadable {
-		errs = append(errs, fmt.Errorf("webhook %s: %w", e.ID, e.Err))
-	}
-	return errors.Join(errs...)
-}
-
 // ToPoll names the queues that have an enabled webhook.
 func (r *Registry) ToPoll() map[string]bool {
 	r.mu.RLock()
@@ -249,7 +180,7 @@ func (r *Registry) ToPoll() map[string]bool {
 	return names
 }
 
-// ToGuard names the queues that have webhooks, and none that is enabled, and
+// ToGuard names the queues that have webhooks, and none that is known to be enabled, and
 // those whose last webhook was deleted.
 func (r *Registry) ToGuard() map[string]bool {
 	polled := r.ToPoll()
@@ -259,6 +190,11 @@ func (r *Registry) ToGuard() map[string]bool {
 	for name := range r.byQueue {
 		if !polled[name] {
 			names[name] = true
+		}
+	}
+	for _, d := range r.damaged {
+		if !d.known && d.Queue != "" && !polled[d.Queue] {
+			names[d.Queue] = true
 		}
 	}
 	for name := range r.left {

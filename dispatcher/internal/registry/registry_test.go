@@ -207,12 +207,12 @@ func TestARowThatCannotBeReadIsLoggedOnceAndTheOthersGoOn(t *testing.T) {
 		s.list, s.bad = []tables.Registration{on("a", "1", true)}, []tables.RowError{{ID: "2", Err: errors.New("bad row")}}
 		read(t, r)
 		read(t, r)
-		want(t, "whole", r.Whole(), false)
+		want(t, "unknown", len(r.Unknown("a")), 1)
 		want(t, "polled", names(r.ToPoll()), "a")
 		want(t, "lines", strings.Count(log.String(), "bad row"), 1)
 		s.set(func() { s.bad = nil })
 		read(t, r)
-		want(t, "whole afterwards", r.Whole(), true)
+		want(t, "unknown afterwards", len(r.Unknown("a")), 0)
 	})
 }
 
@@ -284,6 +284,7 @@ func TestWhatWasKnownOfARowThatCannotBeReadStaysInForce(t *testing.T) {
 		"no policy": func(r *tables.Registration) { r.Policy = policy.Policy{} },
 		"no queue":  func(r *tables.Registration) { r.Queue = "" },
 		"no time":   func(r *tables.Registration) { r.Timeout = -1 },
+		"no pause":  func(r *tables.Registration) { r.Policy.MaxAttempts, r.Policy.Backoff = 2, policy.Backoff{} },
 		"no age":    func(r *tables.Registration) { r.Policy.MaxAge = 0 },
 	} {
 		reg := on("a", "1", true)

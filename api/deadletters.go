@@ -185,8 +185,8 @@ func (a *API) readBody(d tables.DeadLetter) *bodyView {
 // copyLeft is the header that names the queue on which a deleted dead letter has a copy.
 const copyLeft = "Pushlease-Copy-Left"
 
-// deleteDeadLetter ends a dead letter: nothing is kept of the message here. A copy on a poison
-// queue is another message, which others may read, and stays.
+// deleteDeadLetter ends a dead letter: nothing is kept of the message here, and a replay that is
+// under way ends. A copy on a poison queue is another message, which others may read, and stays.
 func (a *API) deleteDeadLetter(w http.ResponseWriter, r *http.Request) error {
 	if err := errors.Join(web.ReadQuery(r).Err(), web.NoBody(w, r)); err != nil {
 		return err
@@ -211,6 +211,11 @@ func (a *API) deleteDeadLetter(w http.ResponseWriter, r *http.Request) error {
 		return web.StorageFault("delete the dead letter", err)
 	}
 	a.backlog.forget(d.Queue)
+	if stillToCome(d) {
+		if err := tables.EndReplay(r.Context(), a.Deliveries, &d); err != nil {
+			a.Logger.Warn("the record of a replay whose dead letter was deleted could not be ended; it says that the replay goes on", "dead_letter", d.ID, "error", err)
+		}
+	}
 	if d.CopiedToQueue != "" {
 		w.Header().Set(copyLeft, d.CopiedToQueue)
 	}
@@ -405,6 +410,12 @@ func (a *API) sendReplay(ctx context.Context, before, reserved tables.DeadLetter
 // underWay reports whether a replay was asked for so lately that it may still come. A row
 // that waits was asked for lately when a replay is about to be sent.
 func underWay(d tables.DeadLetter) bool { return replayEndsIn(d) > 0 }
+
+// stillToCome reports whether the message of a replay may be on its queue still. It may wait for its
+// next attempt for hours, and for its webhook for days, and ends with its dead letter.
+func stillToCome(d tables.DeadLetter) bool {
+	return underWay(d) || d.Status == tables.Replaying && time.Since(d.ReplayedAt) < queue.ReplayLife
+}
 
 // replayEndsIn is for how long a replay that was asked for may still come.
 func replayEndsIn(d tables.DeadLetter) time.Duration {

@@ -387,3 +387,27 @@ func TestDeadLettersAreFilteredPagedAndDeleted(t *testing.T) {
 	h.do(http.StatusNotFound, "GET", target, "")
 	h.do(http.StatusNoContent, "DELETE", "/api/v1/dead-letters/"+ids[1], "")
 }
+
+// Nothing goes on with a replay whose dead letter was deleted, and its record does not say so.
+func TestDeletingADeadLetterEndsItsReplay(t *testing.T) { // C57, C75
+	h := newHarness(t)
+	for _, c := range []struct {
+		state, ends tables.State
+	}{{tables.Held, tables.DeadLettered}, {tables.Pending, tables.DeadLettered}, {tables.Delivered, tables.Delivered}} {
+		d := dead("m-"+string(c.state), "wh_1", "payload")
+		d.Status, d.Replays, d.ReplayedAt, d.ReplayToken = tables.Replaying, 1, time.Now().Add(-time.Hour), "token"
+		id := h.putDeadLetter(d).ID
+		key := d.MessageKey
+		key.Day = d.ReplayedAt
+		record := tables.Delivery{MessageKey: key, WebhookID: "wh_1", Generation: 1, State: c.state, Reason: policy.WebhookDisabled, UpdatedAt: key.Day}
+		if !c.state.Terminal() {
+			record.NextAt = time.Now().Add(time.Hour)
+		}
+		h.record(tables.Record{Deliveries: []tables.Delivery{record}})
+		h.do(http.StatusNoContent, "DELETE", "/api/v1/dead-letters/"+id, "")
+		next := h.do(http.StatusOK, "GET", "/api/v1/messages/"+d.MessageID, "")
+		if got := next.text("next", 0, "state"); got != string(c.ends) || next.get("next", 0, "next_at") != nil {
+			t.Errorf("the record of a replay that was %s: %s", c.state, next.body)
+		}
+	}
+}

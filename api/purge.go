@@ -47,7 +47,7 @@ func (a *API) purgeDeadLetters(w http.ResponseWriter, r *http.Request) error {
 	if b.dryRun {
 		never, copies := 0, 0
 		c, err := a.count(r, b, func(d tables.DeadLetter) string {
-			if underWay(d) {
+			if stillToCome(d) {
 				return skipUnderWay
 			}
 			if d.NeverReplayed() {
@@ -75,7 +75,7 @@ func (a *API) purgeDeadLetters(w http.ResponseWriter, r *http.Request) error {
 		if b.limit > 0 {
 			page.Limit = min(purgePage, b.limit-view.Purged)
 		}
-		p, err := tables.PurgeDeadLetters(r.Context(), a.DeadLetters, b.filter, page, underWay)
+		p, err := tables.PurgeDeadLetters(r.Context(), a.DeadLetters, b.filter, page, stillToCome)
 		for name, n := range p.Deleted {
 			a.backlog.forget(name)
 			a.purged.Add(r.Context(), int64(n), metric.WithAttributes(attribute.String("queue", name)))

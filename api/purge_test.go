@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/internal/status"
+	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -18,9 +19,11 @@ func TestPurgeDeletesWhatMatchesButNoReplayUnderWay(t *testing.T) {
 	ids := h.putMany("orders", 5, func(i int, d *tables.DeadLetter) {
 		switch i {
 		case 0:
-			d.Status, d.ReplayedAt = tables.Replaying, time.Now().Add(-replayPatience+time.Minute)
+			// Its message may wait for a next attempt, or for its webhook, much longer than
+			// replayPatience.
+			d.Status, d.ReplayedAt = tables.Replaying, time.Now().Add(-queue.DefaultTTL)
 		case 1:
-			d.Status, d.ReplayedAt = tables.Replaying, time.Now().Add(-replayPatience)
+			d.Status, d.ReplayedAt = tables.Replaying, time.Now().Add(-queue.ReplayLife)
 			d.Replays = 1
 		case 2:
 			d.Status, d.Replays = tables.Replayed, 1

@@ -577,6 +577,31 @@ func TestWhatEveryFilterRefusesIsADeadLetterWhereTheQueueSaysSo(t *testing.T) {
 	})
 }
 
+// A replay that every filter refuses is no replayed dead letter: nobody has the message.
+func TestAReplayThatEveryFilterRefusesIsKept(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.webhook.Filter.Types = []string{"invoice.*"}
+		b.webhook = b.update(b.webhook)
+		keeps := true
+		_, stop := b.start(func(o *Options) { o.KeepUnmatched = func(string) bool { return keeps } })
+		defer stop()
+		sent := b.send(event("1", "a"))
+		time.Sleep(time.Minute)
+		keeps = false
+		b.replay(b.deadLetters()[0].ID, "token-1")
+		time.Sleep(time.Minute)
+		want(t, "POSTs", b.sender.count(), 0)
+		want(t, "messages left", b.total(testQueue), 0)
+		waiting := 0
+		for _, dl := range b.deadLetters() {
+			if dl.Status == tables.Waiting && dl.MessageID == sent.ID && dl.Reason == policy.Unmatched && dl.Generation == 1 {
+				waiting++
+			}
+		}
+		want(t, "dead letters that wait", waiting, 1)
+	})
+}
+
 // One webhook has taken the event, and its message waits for the other one while no process
 // is there to keep the claim. A copy that is received first is not POSTed to either.
 func TestACopyIsNeverPostedToAWebhookThatHasTheEvent(t *testing.T) {

@@ -417,7 +417,7 @@ func (b *bench) replay(id, token string) {
 
 // askForReplay reserves the dead letter and sends the pointer to it; the row has the status
 // when that is done.
-func (b *bench) askForReplay(id, token string, status tables.DeadLetterStatus) {
+func (b *bench) askForReplay(id, token string, status tables.DeadLetterStatus) queue.Sent {
 	b.t.Helper()
 	row, err := b.db.GetDeadLetter(b.t.Context(), id)
 	if err != nil {
@@ -431,7 +431,7 @@ func (b *bench) askForReplay(id, token string, status tables.DeadLetterStatus) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.sendText(text, queue.SendOptions{})
+	return b.sendText(text, queue.SendOptions{})
 }
 
 // Two instances that gave up the same delivery wrote a dead letter each. Replayed on one

@@ -21,6 +21,9 @@ const (
 	NoExpiry time.Duration = -1
 	// DefaultTTL is used where SendOptions.TTL is zero.
 	DefaultTTL = 7 * 24 * time.Hour
+	// ReplayLife is how long after a replay was asked for the message that stands for it may be on
+	// its queue, or in somebody's hands.
+	ReplayLife = DefaultTTL + time.Hour
 )
 
 // Queue is one leased queue. All methods may be called concurrently. None

@@ -61,6 +61,7 @@ type App struct {
 	dispatcher *dispatcher.Dispatcher
 	api        *api.API
 	expiry     *deadLetterExpiry
+	replays    *lostReplays
 	sas        *sasWatch
 	events     *events // nil where nobody is told
 	heartbeat  *heartbeat
@@ -131,6 +132,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	if err != nil {
 		return nil, err
 	}
+	a.replays = &lostReplays{letters: a.stores.tables, records: a.stores.tables, queues: a.stores.queues, log: a.log}
 	a.api, err = api.New(api.Options{
 		Webhooks: a.stores.tables, LeftQueues: a.stores.tables, Deliveries: a.stores.tables, History: a.stores.tables,
 		DeadLetters: a.stores.tables, Claims: a.stores.tables, Healths: a.stores.tables, Jobs: a.stores.tables, Instances: a.stores.tables, ByEvent: cfg.DedupByEvent,

@@ -9,7 +9,6 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -44,10 +43,7 @@ func (e *deadLetterExpiry) run(ctx context.Context, now time.Time) {
 	defer cancel()
 	e.remove(ctx, tables.Replayed, now.Add(-e.replayed))
 	if e.others > 0 {
-		e.remove(ctx, tables.Waiting, now.Add(-e.others))
-		// Those whose replay never came wait too, in truth. While its message may
-		// still be in the queue, the replay is not over.
-		e.remove(ctx, tables.Replaying, now.Add(-max(e.others, queue.DefaultTTL+time.Hour)))
+		e.remove(ctx, tables.Waiting, now.Add(-e.others)) // those whose replay was lost wait again
 	}
 }
 

@@ -35,8 +35,8 @@ func TestDeadLettersAreRemovedByAge(t *testing.T) {
 		left   string
 	}{
 		{"kept for ever without a setting", 0, "old replay-lost replay-under-way replayed-lately young"},
-		{"30 days", 30 * day, "replay-under-way replayed-lately young"},
-		{"an hour", time.Hour, "replay-under-way replayed-lately"},
+		{"30 days", 30 * day, "replay-lost replay-under-way replayed-lately young"},
+		{"an hour", time.Hour, "replay-lost replay-under-way replayed-lately"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -40,7 +40,7 @@ func (a *App) keepHouse(ctx context.Context) error {
 }
 
 // expire removes records, claims, health, instances and dead letters that are older than their
-// retention.
+// retention, and ends the replays whose message is gone.
 // It may be repeated and run at the same time elsewhere.
 func (a *App) expire(ctx context.Context) error {
 	before := time.Now().Add(-a.cfg.Retention)
@@ -59,6 +59,7 @@ func (a *App) expire(ctx context.Context) error {
 	if n > 0 {
 		a.log.Info("expired records removed", "rows", n, "before", before.UTC().Format(time.DateOnly))
 	}
+	a.replays.run(ctx, time.Now())
 	a.expiry.run(ctx, time.Now())
 	if err != nil {
 		return fmt.Errorf("remove expired records, claims and health: %w", err)

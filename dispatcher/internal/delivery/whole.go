@@ -34,6 +34,9 @@ func (w wholes) untaken(ctx context.Context, p *parcel, h history, refused bool)
 	if refused {
 		return w.unmatched(ctx, p, h)
 	}
+	if del := p.whole(h); del.State.Terminal() { // what a replay came to before its webhook was deleted
+		return foldWhole(p, h, del)
+	}
 	reason := policy.NoWebhook
 	if h.anyWebhook() || p.replay != nil && p.replay.WebhookID != "" || w.Registry.LeftWith(p.key.Queue, p.m.InsertedAt) {
 		reason = policy.WebhookDeleted
@@ -57,9 +60,10 @@ func (w wholes) holdWhole(ctx context.Context, p *parcel, h history, reason poli
 	return foldWhole(p, h, del)
 }
 
-// unmatched decides about a message that every webhook's filter refuses.
+// unmatched decides about a message that every webhook's filter refuses. Where somebody asked for it
+// with a replay it is kept, whatever the queue says.
 func (w wholes) unmatched(ctx context.Context, p *parcel, h history) *Outcome {
-	if w.KeepUnmatched(p.key.Queue) {
+	if w.KeepUnmatched(p.key.Queue) || p.replay != nil {
 		return w.giveUpMessage(ctx, p, h, nil, policy.Unmatched)
 	}
 	del := p.whole(h)
@@ -70,11 +74,19 @@ func (w wholes) unmatched(ctx context.Context, p *parcel, h history) *Outcome {
 	return foldWhole(p, h, del)
 }
 
-// whole is the record about the message itself, as far as it has come.
+// whole is the record about the message itself, as far as it has come. A replay that was asked for
+// one webhook is nothing but a delivery to that one: other webhooks may have the message, and what
+// is about all of them is replayed to all of them.
 func (p *parcel) whole(h history) tables.Delivery {
-	del, ok := h.deliveries[""]
+	id := ""
+	if p.replay != nil {
+		id = p.replay.WebhookID
+	}
+	del, ok := h.deliveries[id]
 	if !ok || del.State == tables.Published {
-		return p.newDelivery("")
+		del = p.newDelivery(id)
+		del.Generation = max(p.generation, h.generations[id])
+		return del
 	}
 	if del.BodyHash == "" { // noted before anybody had received it
 		del.Size, del.BodyHash, del.Encoding = len(p.body.Bytes), p.hash, string(p.body.Encoding)
@@ -102,6 +114,9 @@ func (w wholes) giveUpMessage(ctx context.Context, p *parcel, h history, targets
 		return w.giveUpRest(ctx, p, h, targets, reason)
 	}
 	del := p.newDelivery("")
+	if p.replay != nil && p.replay.WebhookID != "" {
+		del = p.whole(h)
+	}
 	giveUp(&del, reason, time.Now())
 	del.Size, del.Encoding = len(p.text), string(p.setting)
 	w.Journal.Record(w.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})

@@ -402,7 +402,8 @@ func (ls *Leases) MayBeElsewhere(ctx context.Context, queueName string, m *queue
 
 // Sure reports whether nobody else can have gone on with the message: its lease has not ended, or
 // can still be renewed. Whoever stood still for longer than a lease learns it here, before its
-// next renewal. What is about to expire counts as ours: nobody may be there to receive it again.
+// next renewal. What is about to expire counts as ours: nobody may be there to receive it again. So
+// does what went with its queue: nobody can receive it.
 func (l *Lease) Sure() bool {
 	if l.IsLost() {
 		return false
@@ -415,7 +416,7 @@ func (l *Lease) Sure() bool {
 	if errors.Is(err, queue.ErrLeaseLost) {
 		return !l.lose(receipt)
 	}
-	return err == nil
+	return err == nil || errors.Is(err, queue.ErrQueueNotFound)
 }
 
 // InWork counts the messages in work.

@@ -210,6 +210,7 @@ func TestWhoseMessageItIsAfterItsLeaseHasEnded(t *testing.T) {
 		{"storage renews it", 40 * time.Second, 0, nil, true, 1},
 		{"storage does not know the receipt", 40 * time.Second, 0, queue.ErrLeaseLost, false, 1},
 		{"storage is silent", 40 * time.Second, 0, queue.ErrBusy, false, 1},
+		{"the queue is deleted", 40 * time.Second, 0, queue.ErrQueueNotFound, true, 1},
 		{"the message expires", 40 * time.Second, 41 * time.Second, queue.ErrLeaseLost, true, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {

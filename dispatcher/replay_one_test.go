@@ -1,0 +1,105 @@
+package dispatcher
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// refusedByA has a message delivered to wh_b and dead-lettered for wh_a, which is asked for again
+// with a replay that nobody has received. It returns the replay's key.
+func (b *bench) refusedByA(statusOfB int) (key tables.MessageKey, s *perWebhook) {
+	b.t.Helper()
+	b.register("wh_b", often)
+	s = &perWebhook{scripted: b.sender, statuses: map[string][]int{"wh_a": {400}, "wh_b": {statusOfB}}}
+	_, stop := b.start(func(o *Options) { o.Sender = s })
+	sent := b.send("x")
+	time.Sleep(2 * time.Second)
+	stop()
+	list := b.deadLetters()
+	if len(list) != 1 || list[0].WebhookID != "wh_a" {
+		b.t.Fatalf("dead letters are %+v", list)
+	}
+	pointer := b.askForReplay(list[0].ID, "t", tables.Replaying)
+	return tables.MessageKey{Queue: testQueue, MessageID: sent.ID, Day: pointer.InsertedAt}, s
+}
+
+// wantOfA wants the replay to have ended as a dead letter of wh_a alone.
+func (b *bench) wantOfA(reason policy.Reason) {
+	b.t.Helper()
+	list := b.deadLetters()
+	want(b.t, "dead letters", len(list), 2)
+	for _, dl := range list {
+		want(b.t, "webhook", dl.WebhookID, "wh_a")
+		if dl.Generation > 0 {
+			want(b.t, "reason", dl.Reason, reason)
+			want(b.t, "status", dl.Status, tables.Waiting)
+		} else {
+			want(b.t, "status of the first", dl.Status, tables.Replayed)
+		}
+	}
+	want(b.t, "messages left", b.total(testQueue), 0)
+}
+
+// A replay that was asked for one webhook is about that one, whatever becomes of it: a dead letter
+// of the message as a whole would be replayed to those that have it.
+func TestWhatBecomesOfAReplayOfOneWebhookIsAboutThatOne(t *testing.T) {
+	t.Run("its webhook is deleted", func(t *testing.T) {
+		inBubble(t, func(b *bench) {
+			_, s := b.refusedByA(200)
+			b.deleteWebhook(nil)
+			time.Sleep(7*day - 20*time.Minute) // the pointer's life ends
+			_, stop := b.start(func(o *Options) { o.Sender = s })
+			time.Sleep(25 * time.Minute)
+			stop()
+			b.wantOfA(policy.WebhookDeleted)
+			want(t, "POSTs to the one that has it", s.posts("wh_b"), 1)
+		})
+	})
+	t.Run("it kills its process", func(t *testing.T) {
+		inBubble(t, func(b *bench) {
+			key, s := b.refusedByA(200)
+			for range 8 + poisonMargin + 2 {
+				b.receiveAndGiveBack()
+			}
+			if err := b.db.Record(b.t.Context(), tables.Record{Deliveries: []tables.Delivery{{
+				MessageKey: key, WebhookID: "wh_a", Generation: 1, State: tables.Pending, MissingRecords: poisonProofs, UpdatedAt: time.Now().UTC(),
+			}}}); err != nil {
+				t.Fatal(err)
+			}
+			_, stop := b.start(func(o *Options) { o.Sender = s })
+			time.Sleep(time.Minute)
+			stop()
+			b.wantOfA(policy.PoisonMessage)
+			want(t, "POSTs to the one that died", s.posts("wh_a"), 1)
+		})
+	})
+}
+
+// The message itself goes on for its other webhooks while a replay of it is held.
+func TestAReplayThatIsHeldEndsNothingForTheOtherWebhooks(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		key, s := b.refusedByA(500)
+		b.deleteWebhook(nil)
+		_, stop := b.start(func(o *Options) { o.Sender = s })
+		time.Sleep(3 * time.Minute)
+		s.mu.Lock()
+		s.statuses["wh_b"] = []int{200}
+		s.mu.Unlock()
+		time.Sleep(3 * time.Minute)
+		stop()
+		all, err := b.db.Load(b.t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		states := map[string]tables.State{}
+		for _, del := range all {
+			states[del.WebhookID] = del.State
+		}
+		want(t, "state of the replay", states["wh_a"], tables.Held)
+		want(t, "state of the other one", states["wh_b"], tables.Delivered)
+		want(t, "messages left: the replay", b.total(testQueue), 1)
+	})
+}

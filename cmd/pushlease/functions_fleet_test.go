@@ -107,6 +107,13 @@ func TestAFleetThatLosesAnInstanceDeliversEverythingSoon(t *testing.T) {
 				}
 				return ""
 			})
+			held := 0
+			waitUntil(t, time.Minute, func() string {
+				if held = first.host.Running("dispatch-" + name); held < inHand/2 {
+					return fmt.Sprintf("%d in hand", held)
+				}
+				return ""
+			})
 			gone := time.Now()
 			way.end(first.host)
 			second.waitEmpty(2*time.Minute, name)
@@ -125,7 +132,7 @@ func TestAFleetThatLosesAnInstanceDeliversEverythingSoon(t *testing.T) {
 			if latest > soon || twice > way.twice {
 				t.Errorf("the last POST came %s after the loss, want %s at most; %d messages were delivered twice, want %d at most", latest, soon, twice, way.twice)
 			}
-			t.Logf("the last POST came %s after the loss; %d delivered twice", latest.Round(time.Millisecond), twice)
+			t.Logf("%d in hand at the loss, the last POST came %s after it; %d delivered twice", held, latest.Round(time.Millisecond), twice)
 		})
 	}
 }

@@ -123,6 +123,9 @@ func number(n *int, otherwise int) int {
 }
 
 func timeSpan(s string, otherwise time.Duration) time.Duration {
+	if s == "-1" {
+		return 0 // without end
+	}
 	var h, m int
 	var sec float64
 	if n, _ := fmt.Sscanf(s, "%d:%d:%g", &h, &m, &sec); n != 3 {

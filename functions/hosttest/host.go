@@ -113,8 +113,11 @@ func (h *Host) open(t testing.TB, a app) {
 	h.app, h.calls, h.ticked = a, map[string]*calls{}, map[string]time.Time{}
 	transport := &http.Transport{MaxIdleConnsPerHost: -1, DisableCompression: true, Proxy: nil} // what is lost is sent again here, and not by the transport
 	h.client = &http.Client{
-		Timeout: a.timeout + time.Minute, Transport: transport,
+		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	if a.timeout > 0 {
+		h.client.Timeout = a.timeout + time.Minute
 	}
 	h.proxied = transport.Clone()
 	if h.proxied.ResponseHeaderTimeout = h.o.ProxyLimit; h.o.ProxyLimit == 0 {
@@ -259,6 +262,13 @@ func (h *Host) Calls(name string) (n, most int) {
 	defer h.mu.Unlock()
 	c := h.callsOf(name)
 	return c.all, c.most
+}
+
+// Running counts the invocations of a function that are under way.
+func (h *Host) Running(name string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.callsOf(name).running
 }
 
 func (h *Host) callsOf(name string) *calls {

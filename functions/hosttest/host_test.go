@@ -1,8 +1,10 @@
 package hosttest
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -30,8 +32,26 @@ func TestMain(m *testing.M) {
 			case <-r.Context().Done():
 			}
 		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{"Outputs":{},"Logs":[],"ReturnValue":null}`)
+		if r.URL.Path == "/end" {
+			os.Exit(0)
+		}
+		kind, status, text := "application/json", http.StatusOK, `{"Outputs":{},"Logs":["one","two"],"ReturnValue":null}`
+		switch os.Getenv("TEST_ANSWERS") {
+		case "nullbody":
+			text = "null"
+		case "emptybody":
+			text = ""
+		case "plain":
+			kind = "text/plain"
+		case "moved":
+			status = http.StatusFound
+			w.Header().Set("Location", "/elsewhere")
+		case "notfound":
+			status = http.StatusNotFound
+		}
+		w.Header().Set("Content-Type", kind)
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, text)
 	})
 	_ = http.ListenAndServe("127.0.0.1:"+port, answers)
 	os.Exit(1)
@@ -135,5 +155,89 @@ func TestAProxiedRequestEndsWithoutAnAnswer(t *testing.T) {
 	_ = resp.Body.Close()
 	if resp.StatusCode != http.StatusInternalServerError {
 		t.Errorf("it was answered %d", resp.StatusCode)
+	}
+}
+
+// What ends an invocation, and what its message does then, is as recorded; the times are shorter.
+func TestAnswersEndAnInvocationAsRecorded(t *testing.T) {
+	t.Parallel()
+	const timeout, delay = 2 * time.Second, time.Second // of the function, and visibilityTimeout
+	a := azuritetest.Start(t)
+	service, err := queueService(a.ConnectionString())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range recordings(t, "answer") {
+		t.Run(r.Case, func(t *testing.T) {
+			t.Parallel()
+			name := azuritetest.Name("answers")
+			root := handled(t, "00:00:02", name)
+			file := filepath.Join(root, "host.json")
+			text, err := os.ReadFile(file)
+			if err == nil {
+				err = os.WriteFile(file, bytes.Replace(text, []byte(`"messageEncoding"`), []byte(`"visibilityTimeout":"00:00:01","messageEncoding"`), 1), 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			client, poison := service.NewQueueClient(name), service.NewQueueClient(name+"-poison")
+			if _, err := client.Create(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			sent := time.Now()
+			if _, err := client.EnqueueMessage(t.Context(), "x", nil); err != nil {
+				t.Fatal(err)
+			}
+			h := Start(t, Options{Root: root, Storage: a.ConnectionString(), Env: []string{"TEST_ANSWERS=" + r.Case}})
+			calls := func() int { n, _ := h.Calls("work"); return n }
+			least := time.Duration(r.Invocations-1) * delay
+			if strings.HasSuffix(r.Case, "body") {
+				least += time.Duration(r.Invocations-1) * timeout
+			}
+			waitUntil(t, 30*time.Second, "as many invocations", func() bool { return calls() >= r.Invocations })
+			if after := time.Since(sent); after < least {
+				t.Errorf("%d invocations within %s, want them after %s", r.Invocations, after, least)
+			}
+			left := func() int {
+				p, err := client.GetProperties(t.Context(), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return int(*p.ApproximateMessagesCount)
+			}
+			waitUntil(t, 10*time.Second, "as many are left", func() bool { return left() == r.Left })
+			if _, err := poison.GetProperties(t.Context(), nil); err == nil || r.Poison != 0 {
+				t.Errorf("the poison queue is there: %v", err)
+			}
+			h.Stop()
+			if err := h.Stopped(); err != nil || r.Left == 0 && calls() != r.Invocations {
+				t.Errorf("%d invocations, %v", calls(), err)
+			}
+		})
+	}
+}
+
+// A handler that ends with 0 is not started again; the host goes on, answers 500, and gives messages back.
+func TestAHandlerThatEndsWithZeroIsNotStartedAgain(t *testing.T) {
+	t.Parallel()
+	h := Start(t, Options{Root: handled(t, "-1", azuritetest.Name("zero")), Storage: azuritetest.Start(t).ConnectionString()})
+	waitUntil(t, 20*time.Second, "the handler is up", func() bool { return len(h.StartTimes()) > 0 })
+	if h.app.timeout != 0 {
+		t.Errorf("without an end an invocation may take %s", h.app.timeout)
+	}
+	if err := h.Timer("tick", false); err != nil {
+		t.Errorf("without a function timeout: %v", err)
+	}
+	if resp, err := http.Get("http://" + h.Address() + "/end"); err == nil {
+		_ = resp.Body.Close()
+	}
+	waitUntil(t, 20*time.Second, "there is no handler", func() bool { return errors.Is(h.Timer("tick", false), errNoHandler) })
+	resp, err := http.Get(h.URL() + "/api/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusInternalServerError || h.Stopped() != nil || len(h.StartTimes()) != 1 {
+		t.Errorf("it was answered %d, the host %v, %d handlers", resp.StatusCode, h.Stopped(), len(h.StartTimes()))
 	}
 }

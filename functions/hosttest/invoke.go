@@ -22,7 +22,10 @@ var (
 
 // invoke calls a function and waits for its end.
 func (h *Host) invoke(l life, f function, data, metadata map[string]json.RawMessage) error {
-	ctx, cancel := context.WithTimeout(l.ctx, h.app.timeout) // the wait for a worker counts
+	ctx, cancel := context.WithCancel(l.ctx)
+	if h.app.timeout > 0 {
+		ctx, cancel = context.WithTimeout(l.ctx, h.app.timeout) // the wait for a worker counts
+	}
 	defer cancel()
 	p, err := h.ready(ctx)
 	if err != nil {

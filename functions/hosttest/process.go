@@ -21,7 +21,12 @@ type handler struct {
 	gone chan struct{} // closed when it has ended
 	// expected: the host killed it on purpose.
 	expected bool
+	// unneeded is closed when it has ended with 0: the host goes on without one.
+	unneeded chan struct{}
 }
+
+// errNoHandler: the handler ended with 0, and there is none any more.
+var errNoHandler = errors.New("there is no handler any more")
 
 // kill ends the process, not its parent.
 func (p *handler) kill() {
@@ -45,7 +50,7 @@ func freeAddress() string {
 // launch starts a process and watches it.
 func (h *Host) launch(l life, addr string) {
 	_, port, _ := net.SplitHostPort(addr)
-	id, p := newGUID(), &handler{addr: addr, up: make(chan struct{}), gone: make(chan struct{})}
+	id, p := newGUID(), &handler{addr: addr, up: make(chan struct{}), gone: make(chan struct{}), unneeded: make(chan struct{})}
 	p.cmd = exec.Command("/bin/sh", append([]string{"-c", parentScript, h.app.executable}, h.app.arguments...)...)
 	p.cmd.Dir = h.o.Root
 	p.cmd.Env = append(h.environment(),
@@ -132,7 +137,8 @@ func (h *Host) watch(l life, p *handler) {
 	h.mu.Unlock()
 	switch {
 	case l.ctx.Err() != nil:
-	case !expected && code == 0: // as if it were not needed any more
+	case !expected && code == 0:
+		close(p.unneeded)
 	case failures >= maxFailures:
 		h.halt(fmt.Errorf("the handler ended %d times, the last time with %d", failures, code))
 	default:
@@ -158,7 +164,14 @@ func (h *Host) ready(ctx context.Context) (*handler, error) {
 		if p == nil {
 			return nil, errors.New("no handler was ever started")
 		}
+		select { // one that was up may have ended since
+		case <-p.unneeded:
+			return nil, errNoHandler
+		default:
+		}
 		select {
+		case <-p.unneeded:
+			return nil, errNoHandler
 		case <-p.gone:
 		case <-p.up:
 			return p, nil

@@ -47,6 +47,9 @@ type recording struct {
 	Body    struct{ Data, Metadata map[string]json.RawMessage }
 	Text    string
 	Changed map[string]json.RawMessage `json:"metadata_changed"`
+	// Case is what an invocation was answered, with what came of its message.
+	Case                      string
+	Invocations, Left, Poison int
 }
 
 func recordings(t *testing.T, modes ...string) (all []recording) {

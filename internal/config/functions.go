@@ -63,6 +63,9 @@ func (p *problems) hosted(c Config, values map[string]value, env map[string]stri
 	if under && c.Storage.Kind() == StorageSQLite {
 		add("storage", "the Functions host receives from an Azure Storage account, and no file is kept there; set "+hostStorage+", or storage to the account of the queue triggers")
 	}
+	if under && values["instance"].text != "" {
+		add("instance", "an app's settings are the same for all its instances, and no two may share a name; leave it out: each has its host's name and a random suffix then")
+	}
 	sku := env["WEBSITE_SKU"]
 	switch {
 	case !c.FunctionsPoller:

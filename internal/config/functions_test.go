@@ -35,6 +35,8 @@ func TestThePollerIsRefusedWhereInstancesGoAway(t *testing.T) {
 		env  []string
 		want string // in the refusal; empty when it is allowed
 	}{
+		{append([]string{"PUSHLEASE_INSTANCE=one"}, hosted...), "no two may share a name"},
+		{[]string{"PUSHLEASE_INSTANCE=one", "AzureWebJobsStorage=UseDevelopmentStorage=true"}, ""},
 		{append([]string{"WEBSITE_SKU=Dynamic"}, hosted...), "on the plan Dynamic"},
 		{append([]string{"WEBSITE_SKU=FlexConsumption"}, hosted...), "on the plan FlexConsumption"},
 		{append([]string{"WEBSITE_SKU=Brandnew"}, hosted...), "on the plan Brandnew"},

@@ -58,7 +58,11 @@ func (i *instance) hostedLife(ctx context.Context, o app.Options, env []string) 
 	defer receiving.Wait()
 	return app.RunFunctions(ctx, app.FunctionsOptions{
 		Options: o, Port: hostPort, Root: root, Getenv: func(string) string { return "" },
-		Config: func() (config.Config, error) { return config.Load(nil, env) },
+		Config: func() (config.Config, error) {
+			c, err := config.Load(nil, env)
+			c.Instance = i.name // an app's settings name none
+			return c, err
+		},
 	})
 }
 

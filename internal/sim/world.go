@@ -143,9 +143,11 @@ func (w *world) environment(i *instance) []string {
 	if w.plan.File {
 		storage = "sqlite:" + w.file()
 	}
-	env := []string{"PUSHLEASE_STORAGE=" + storage, "PUSHLEASE_DEV=true", "PUSHLEASE_INSTANCE=" + i.name}
+	env := []string{"PUSHLEASE_STORAGE=" + storage, "PUSHLEASE_DEV=true"}
 	if w.plan.Hosted {
 		env = append(env, hostedEnvironment()...)
+	} else {
+		env = append(env, "PUSHLEASE_INSTANCE="+i.name)
 	}
 	for name, value := range w.plan.Settings {
 		env = append(env, "PUSHLEASE_"+name+"="+value)

@@ -19,6 +19,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/pushlease/pushlease/api/internal/web"
+	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/internal/sqlite"
 	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/queue"
@@ -38,7 +39,7 @@ type harness struct {
 
 func newHarness(t *testing.T, change ...func(*Options)) *harness {
 	t.Helper()
-	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "api.db"), sqlite.Options{})
+	db, err := sqlite.Open(t.Context(), filepath.Join(bubble.Folder(t), "api.db"), sqlite.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func bodyHash(b []byte) string {
 func inBubble(t *testing.T, f func(b *bench)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
-		db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "test.db"), sqlite.Options{})
+		db, err := sqlite.Open(t.Context(), filepath.Join(bubble.Folder(t), "test.db"), sqlite.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -101,12 +101,13 @@ func (s farStore) Record(ctx context.Context, r tables.Record) error {
 // though a receive takes 10 ms: the next messages are there before they can start.
 func TestSlotsAreFullWhileThereIsABacklog(t *testing.T) {
 	const away = 10 * time.Millisecond
+	const messages = 1536
 	for slots, share := range map[int]float64{64: 0.97, 256: 0.9} {
 		inBubble(t, func(b *bench) {
-			g := &gauge{takes: 50 * time.Millisecond, from: 5 * slots, to: 13 * slots}
+			g := &gauge{takes: 50 * time.Millisecond, from: messages / 3, to: messages * 5 / 6}
 			b.webhook.Flow.Adaptive, b.webhook.Flow.Concurrency = true, slots
 			b.update(b.webhook)
-			b.sendNumbered(15 * slots)
+			b.sendNumbered(messages)
 			_, stop := b.start(func(o *Options) {
 				o.Sender, o.Concurrency = g, slots
 				o.Queues, o.Store = farQueues{b.queues, away}, farStore{b.store, away}
@@ -116,7 +117,7 @@ func TestSlotsAreFullWhileThereIsABacklog(t *testing.T) {
 			}
 			stop()
 			taken := g.average() / float64(slots)
-			t.Logf("%.3f of %d slots are taken; %d receives for %d messages", taken, slots, b.queues.count("receive"), 15*slots)
+			t.Logf("%.3f of %d slots are taken; %d receives for %d messages", taken, slots, b.queues.count("receive"), messages)
 			if taken < share {
 				t.Errorf("%.3f of %d slots are taken on average, want %v", taken, slots, share)
 			}

@@ -10,6 +10,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric/noop"
 
+	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/internal/sqlite"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -40,7 +41,7 @@ func TestDeadLettersAreRemovedByAge(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "t.db"), sqlite.Options{})
+			db, err := sqlite.Open(t.Context(), filepath.Join(bubble.Folder(t), "t.db"), sqlite.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -29,7 +29,7 @@ type teller struct {
 
 func newTeller(t *testing.T) *teller {
 	t.Helper()
-	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "e.db"), sqlite.Options{})
+	db, err := sqlite.Open(t.Context(), filepath.Join(bubble.Folder(t), "e.db"), sqlite.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

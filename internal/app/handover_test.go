@@ -34,7 +34,7 @@ func (s *taker) Send(_ context.Context, _ *webhook.Webhook, r webhook.Request) w
 
 func TestPublishedMessagesAreHandedOver(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "test.db"), sqlite.Options{})
+		db, err := sqlite.Open(t.Context(), filepath.Join(bubble.Folder(t), "test.db"), sqlite.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -49,7 +49,7 @@ func Run(t *testing.T, p *Plan) *Result {
 
 func run(t *testing.T, p *Plan) (w *world, r *Result) {
 	t.Helper()
-	folder, err := os.MkdirTemp(folderForFiles(), "sim")
+	folder, err := os.MkdirTemp(bubble.InMemory(), "sim")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,16 +83,6 @@ func leftover() string {
 		}
 	}
 	return strings.Join(left, "\n\n")
-}
-
-// folderForFiles is in memory where there is such a folder: what a disk does to a file is
-// not what is simulated.
-func folderForFiles() string {
-	const shared = "/dev/shm"
-	if info, err := os.Stat(shared); err == nil && info.IsDir() {
-		return shared
-	}
-	return ""
 }
 
 func (w *world) result() *Result {

@@ -20,6 +20,7 @@ import (
 	"github.com/pushlease/pushlease/dispatcher/internal/meter"
 	"github.com/pushlease/pushlease/dispatcher/internal/registry"
 	"github.com/pushlease/pushlease/dispatcher/internal/settle"
+	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/internal/sqlite"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
@@ -51,7 +52,7 @@ func (a answers) Send(_ context.Context, w *webhook.Webhook, _ webhook.Request) 
 // newDeliverer makes one over a real store, alone: nothing receives, nothing settles.
 func newDeliverer(t *testing.T, sender Sender, webhooks ...string) (*Deliverer, *sqlite.DB) {
 	t.Helper()
-	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "test.db"), sqlite.Options{})
+	db, err := sqlite.Open(t.Context(), filepath.Join(bubble.Folder(t), "test.db"), sqlite.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

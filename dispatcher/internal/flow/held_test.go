@@ -113,7 +113,7 @@ func TestHeldMessagesThatOthersHaveMakeRoom(t *testing.T) {
 // testQueue is a real queue, on a file of its own.
 func testQueue(t *testing.T) queue.Queue {
 	t.Helper()
-	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "test.db"), sqlite.Options{})
+	db, err := sqlite.Open(t.Context(), filepath.Join(bubble.Folder(t), "test.db"), sqlite.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

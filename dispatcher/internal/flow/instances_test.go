@@ -35,7 +35,7 @@ func instance(t *testing.T, store tables.Healths, name string) *Flows {
 
 func testStore(t *testing.T) *sqlite.DB {
 	t.Helper()
-	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "test.db"), sqlite.Options{})
+	db, err := sqlite.Open(t.Context(), filepath.Join(bubble.Folder(t), "test.db"), sqlite.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

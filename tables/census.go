@@ -21,7 +21,8 @@ type Census struct {
 	mu     sync.Mutex
 	queues map[string]string // of the webhooks that were there, by id
 	seen   time.Time         // when they were
-	// lost are those of queues that were there when all were gone, until each is back, or deleted.
+	// lost are those of queues that were there when all, or several at once, were gone, until each is
+	// back, or deleted.
 	lost map[string]string
 }
 
@@ -35,7 +36,7 @@ func (c *Census) Deleted(id string) {
 
 // Look is given each list of all registrations, with the rows that could not be read, and returns
 // those with what is missed beside them. When the list falls to none, left has to bring a note of
-// each queue that had one, as new as that: whoever deletes a webhook through pushlease leaves one
+// each queue that had one, as new as that, and so it has when several are gone at once: whoever deletes a webhook through pushlease leaves one
 // first. The error is ErrVanished, or left's own. When some are there again, the others are
 // missed until they are, too.
 func (c *Census) Look(all []Registration, unreadable []RowError, left func() ([]LeftQueue, error)) ([]RowError, error) {
@@ -78,6 +79,7 @@ func (c *Census) some(all []Registration, unreadable []RowError, left func() ([]
 	for id := range there {
 		delete(c.lost, id)
 	}
+	c.missSeveral(there)
 	if len(c.lost) > 0 {
 		if err := c.forgetDeleted(left); err != nil {
 			return nil, err
@@ -91,6 +93,20 @@ func (c *Census) some(all []Registration, unreadable []RowError, left func() ([]
 		unreadable = append(unreadable, RowError{ID: id, Queue: c.lost[id], Err: fmt.Errorf("%w: register it again under this id, or start pushlease again if it is to be gone", ErrVanished)})
 	}
 	return unreadable, nil
+}
+
+// missSeveral misses registrations of which several are gone at once: that is a table restored in
+// part, or a tool that went too far. A single one is taken for a deletion. c.mu is held.
+func (c *Census) missSeveral(there map[string]string) {
+	gone := maps.Clone(c.queues)
+	maps.DeleteFunc(gone, func(id, _ string) bool { _, ok := there[id]; return ok })
+	if len(gone) < 2 {
+		return
+	}
+	if c.lost == nil {
+		c.lost = map[string]string{}
+	}
+	maps.Copy(c.lost, gone)
 }
 
 // forgetDeleted takes those out of what is missed whose queue has a note of since they were seen: another

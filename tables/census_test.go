@@ -114,3 +114,49 @@ func TestRegistrationsThatVanishedAreMissedUntilEachIsBack(t *testing.T) {
 		t.Errorf("missed are %q", got)
 	}
 }
+
+// C85: a table that is restored in part, or a tool that deletes all rows but one.
+func TestSeveralRegistrationsThatAreGoneAtOnceAreMissed(t *testing.T) {
+	notes := func(queues ...string) func() ([]tables.LeftQueue, error) {
+		return func() (ls []tables.LeftQueue, err error) {
+			for _, q := range queues {
+				ls = append(ls, tables.LeftQueue{Queue: q, At: time.Now()})
+			}
+			return ls, nil
+		}
+	}
+	for name, tt := range map[string]struct {
+		deleted []string // through this store
+		left    func() ([]tables.LeftQueue, error)
+		missed  int
+	}{
+		"nobody has deleted them":           {nil, notes(), 2},
+		"one was deleted here":              {[]string{"b"}, nil, 0},
+		"both were deleted elsewhere":       {nil, notes("refunds", "returns"), 0},
+		"one of them was deleted elsewhere": {nil, notes("refunds"), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var c tables.Census
+			if _, err := c.Look(on("orders", "refunds", "returns"), nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			for _, id := range tt.deleted {
+				c.Deleted(id)
+			}
+			for range 2 { // it stays so
+				bad, err := c.Look(on("orders"), nil, tt.left)
+				if err != nil || len(bad) != tt.missed {
+					t.Fatalf("Look = %v, %v, want %d missed", bad, err, tt.missed)
+				}
+				for _, e := range bad {
+					if !errors.Is(e.Err, tables.ErrVanished) || e.Queue == "" {
+						t.Errorf("missed: %+v", e)
+					}
+				}
+			}
+			if bad, err := c.Look(on("orders", "refunds", "returns"), nil, nil); err != nil || len(bad) > 0 {
+				t.Errorf("Look = %v, %v when they are back", bad, err)
+			}
+		})
+	}
+}

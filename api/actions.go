@@ -74,7 +74,7 @@ func (a *API) testWebhook(w http.ResponseWriter, r *http.Request) error {
 	decision := reg.Policy.Decide(policy.Try{
 		Now: res.StartedAt.Add(res.Duration), FirstAt: res.StartedAt, Random: mathrand.Float64(),
 		Response: policy.Response{
-			Status: res.Status, Class: policy.ErrorClass(res.ErrorClass), NameBlocked: res.NameBlocked, RetryAfter: res.RetryAfter,
+			Status: res.Status, Class: policy.ErrorClass(res.ErrorClass), NameBlocked: res.NameBlocked, RetryAfter: res.RetryAfter, Cause: res.Error, Redirect: res.RedirectHost,
 			RateLimit: res.RateLimit, Steering: res.Steering, Date: res.Date, Body: string(res.Body),
 		},
 	})

@@ -34,9 +34,13 @@ func (p Policy) Decide(t Try) Decision {
 	r := t.Response.settled()
 	switch r.Class {
 	case ClassCanceled:
+		why := ""
+		if r.Cause != "" {
+			why = " (" + r.Cause + ")"
+		}
 		return Decision{
 			Action: NoVerdict, Reason: InternalFault,
-			Explanation: "The attempt was cut short by pushlease itself, so it says nothing about the webhook and is not counted.",
+			Explanation: "The attempt was cut short by pushlease itself" + why + ", so it says nothing about the webhook and is not counted.",
 		}
 	case ClassRequest:
 		return Decision{
@@ -289,8 +293,21 @@ func (r Response) settled() Response {
 	return r
 }
 
-// subject begins an explanation.
+// subject begins an explanation: what came back, and why, as far as that is known.
 func (r *Response) subject() string {
+	switch {
+	case r.Class != "" && r.Cause != "":
+		return r.kind() + " (" + r.Cause + ")"
+	case class(r.Status) == 3 && r.Redirect != "":
+		return r.kind() + ", a redirect to " + r.Redirect + " (redirects are never followed)"
+	case class(r.Status) == 3:
+		return r.kind() + " (redirects are never followed)"
+	}
+	return r.kind()
+}
+
+// kind is what came back.
+func (r *Response) kind() string {
 	switch r.Class {
 	case ClassTimeout:
 		return "The webhook did not answer in time"

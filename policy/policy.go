@@ -148,6 +148,10 @@ type Response struct {
 	// NameBlocked, beside ClassBlocked, says that the refused addresses are what the URL's
 	// host name led to.
 	NameBlocked bool
+	// Cause says in words why there was no usable answer, and Redirect to which host a 3xx pointed. Both are for
+	// people, and neither decides.
+	Cause    string
+	Redirect string
 	// StaleConn says that it may have been the connection alone that was dead: it had been
 	// used before, and not a byte came back.
 	StaleConn bool

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +23,7 @@ type attemptRow struct {
 	Reason      string    `json:"reason"`
 	NextAt      time.Time `json:"next_at"`
 	Snippet     string    `json:"snippet"`
+	Error       string    `json:"error"`
 	Explanation string    `json:"explanation"`
 }
 
@@ -55,7 +57,7 @@ func newAttemptsCommand() *cobra.Command {
 		Short:   "List attempts: what a webhook answered, and what was decided",
 		Long: `Lists attempts, newest first: those of one webhook, or of all. Each line tells what the
 receiver answered, how long it took, what was decided for the message and why, and when
-it is tried again, and how the answer's body begins. With -o json there is more: the
+it is tried again, and how the answer's body begins, or why there was no answer. With -o json there is more: the
 Retry-After that came, and the explanation of the decision.
 
 What happened to one message, in order, is told by pushlease messages show.`,
@@ -77,7 +79,7 @@ What happened to one message, in order, is told by pushlease messages show.`,
 		heading: []string{"TIME", "WEBHOOK", "MESSAGE", "ATTEMPT", "ANSWER", "TOOK", "DECISION", "REASON", "NEXT", "SAID"},
 		cells: func(t attemptRow) []string {
 			return []string{
-				instant(t.StartedAt), t.WebhookID, t.MessageID, strconv.Itoa(t.Number), t.outcome(), milliseconds(t.Duration), t.Action, t.Reason, clock(t.NextAt), said(t.Snippet, saidInTable),
+				instant(t.StartedAt), t.WebhookID, t.MessageID, strconv.Itoa(t.Number), t.outcome(), milliseconds(t.Duration), t.Action, t.Reason, clock(t.NextAt), said(cmp.Or(t.Snippet, t.Error), saidInTable),
 			}
 		},
 	})

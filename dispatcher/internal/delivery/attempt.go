@@ -207,8 +207,8 @@ func advance(del *tables.Delivery, res *webhook.Result, dec *policy.Decision, in
 func responseOf(res *webhook.Result) policy.Response {
 	return policy.Response{
 		Status: res.Status, Class: policy.ErrorClass(res.ErrorClass), NameBlocked: res.NameBlocked, StaleConn: res.StaleConn,
-		RetryAfter: res.RetryAfter,
-		RateLimit:  res.RateLimit, Steering: res.Steering, Date: res.Date, Body: string(res.Body),
+		RetryAfter: res.RetryAfter, Cause: res.Error, Redirect: res.RedirectHost,
+		RateLimit: res.RateLimit, Steering: res.Steering, Date: res.Date, Body: string(res.Body),
 	}
 }
 

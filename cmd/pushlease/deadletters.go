@@ -89,7 +89,7 @@ func newDeadLettersListCommand() *cobra.Command {
 
 func newDeadLettersGetCommand() *cobra.Command {
 	c := &client{}
-	var body bool
+	var body, force bool
 	cmd := &cobra.Command{
 		Use:   "get DEAD-LETTER-ID",
 		Short: "Show a dead letter, or its body",
@@ -105,6 +105,15 @@ they were received; with -o json too, the body is part of the JSON.`,
 			case body:
 				r.path += "/body"
 			}
+			if force {
+				if !body {
+					return usagef("--force is about the body: it goes with --body")
+				}
+				if r.query == nil {
+					r.query = url.Values{}
+				}
+				r.query.Set("force", "true")
+			}
 			a, err := c.do(cmd.Context(), r)
 			if err != nil {
 				return err
@@ -116,6 +125,7 @@ they were received; with -o json too, the body is part of the JSON.`,
 		},
 	}
 	cmd.Flags().BoolVar(&body, "body", false, "the message's body")
+	cmd.Flags().BoolVar(&force, "force", false, "with --body: what the row has now, although another program has changed it")
 	c.addFlags(cmd)
 	return cmd
 }
@@ -170,7 +180,7 @@ this command ends: pushlease dead-letters jobs follows or cancels it.`,
 	cmd.Flags().Float64Var(&rate, "rate", 10, "the most replays a second, 0.01 to 1000")
 	cmd.Flags().String("order", "oldest", "the messages that are sent first: oldest or newest")
 	cmd.Flags().BoolVar(&watch, "watch", false, "print the job's progress until it ends")
-	cmd.Flags().BoolVar(&force, "force", false, "one: even while a replay is under way, so that the webhook may get it twice; many: also those that were replayed 10 times and came back")
+	cmd.Flags().BoolVar(&force, "force", false, "one: even while a replay is under way, so that the webhook may get it twice, or although another program has changed its row; many: also those that were replayed 10 times and came back")
 	c.addFlags(cmd)
 	return cmd
 }

@@ -131,7 +131,10 @@ func isInt32(text string) bool {
 // refuse would be a dead letter.
 func isURIReference(text string) bool {
 	u, err := url.Parse(text)
-	return err == nil && !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || strings.ContainsRune("\"<>\\^`{|}", r) }) && (u.Opaque == "" || u.Scheme != "")
+	if err != nil || strings.Count(text, "#") > 1 || strings.ContainsAny(u.EscapedPath()+u.Opaque+u.RawQuery+u.EscapedFragment(), "[]") {
+		return false
+	}
+	return !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune("\"<>\\^`{|}", r) }) && (u.Opaque == "" || u.Scheme != "")
 }
 
 const textCure = "write it as a text without control characters"

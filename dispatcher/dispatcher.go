@@ -108,7 +108,7 @@ func New(o Options) (*Dispatcher, error) {
 	})
 	d.deliverer = delivery.New(delivery.Options{
 		Sender: o.Sender, DeadLetters: o.Store, Registry: d.registry, Journal: d.journal, Claims: d.claims, Flows: d.flows,
-		Leases: d.leases, Completer: d.completer, Meter: m, Spans: d.spans, Log: o.Logger,
+		Leases: d.leases, Completer: d.completer, PutOffs: d.putOffs, Meter: m, Spans: d.spans, Log: o.Logger,
 		Encoding: o.Encoding, ByEvent: o.ByEvent, KeepUnmatched: o.KeepUnmatched, Hosted: o.Hosted, LookGap: o.LookGap,
 		Instance: o.Instance, Disable: d.disable, Write: write,
 	})

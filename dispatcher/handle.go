@@ -51,6 +51,9 @@ func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Messag
 func (d *Dispatcher) conclude(ctx context.Context, l *lease.Lease, span trace.Span, start time.Time, outcome *Outcome) settle.Result {
 	delivered := time.Now()
 	result := d.completer.Settle(d.writing(ctx), l, *outcome)
+	if result == settle.Deleted && l.Message.DequeueCount > 1 {
+		d.putOffs.Ended(l.Queue.Name(), l.Message.ID)
+	}
 	meter.Settled(span, string(outcome.Action), string(outcome.Reason), string(result), outcome.Action == policy.NoVerdict)
 	d.metrics.Settled(meter.Settlement{
 		Queue: l.Queue.Name(), Action: string(outcome.Action), Reason: string(outcome.Reason), Result: string(result),

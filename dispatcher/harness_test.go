@@ -520,6 +520,10 @@ func (s *faultyStore) Record(ctx context.Context, r tables.Record) error {
 	return s.do("record", func() error { return s.Store.Record(ctx, r) })
 }
 
+func (s *faultyStore) Note(ctx context.Context, ds []tables.Delivery) error {
+	return s.do("note", func() error { return s.Store.Note(ctx, ds) })
+}
+
 func (s *faultyStore) ListWebhooks(ctx context.Context) (list []tables.Registration, bad []tables.RowError, err error) {
 	err = s.do("list-webhooks", func() error { list, bad, err = s.Store.ListWebhooks(ctx); return err })
 	return list, bad, err

@@ -76,13 +76,7 @@ func (d *Dispatcher) HandleHosted(ctx context.Context, q queue.Queue, m *queue.M
 	if err != nil {
 		return "", fmt.Errorf("take the message over: %w", err)
 	}
-	terms := delivery.Usual(m, d.o.LookGap(q.Name()))
-	terms.PutOff = d.putOffs.Receives(q.Name(), m.ID, m.DequeueCount)
-	result := d.handle(ctx, q, m, terms, nil)
-	if result == settle.Deleted {
-		d.putOffs.Ended(q.Name(), m.ID)
-	}
-	return result, nil
+	return d.handle(ctx, q, m, delivery.Usual(m, d.o.LookGap(q.Name())), nil), nil
 }
 
 // mustBegin reports whether a message is taken over however much is in hand: near its end nobody
@@ -125,7 +119,8 @@ func (d *Dispatcher) putOff(ctx context.Context, q queue.Queue, m *queue.Message
 		return "", fmt.Errorf("as many messages as max_in_flight allows are in hand, and this one could not be given back: %w", err)
 	}
 	d.metrics.PutOff.Add(meter.Labels{Queue: q.Name()})
-	if messages, log := d.putOffs.Note(q.Name(), m.ID, m.DequeueCount); log {
+	d.putOffs.Remember(q.Name(), m.ID, m.DequeueCount)
+	if messages, log := d.putOffs.Unlogged(q.Name()); log {
 		d.log.Warn("the host brings more messages than max_in_flight allows in hand: those beyond are given back and come again later; raise max_in_flight, or lower the host's batchSize and newBatchThreshold, unless storage is away",
 			"queue", q.Name(), "messages", messages, "max_in_flight", d.o.MaxInFlight)
 	}

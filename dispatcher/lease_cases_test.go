@@ -271,7 +271,7 @@ func TestFencedLeaseLeavesWhatTheOtherRecorded(t *testing.T) {
 		})
 		first := func(o *Options) {
 			untold := &faultyStore{Store: b.db}
-			untold.on("record", firstCalls(retry.Call.Tries, failBefore))
+			untold.on("note", firstCalls(retry.Call.Tries, failBefore))
 			o.Queues, o.Store, o.Sender, o.Lease, o.Concurrency, c = seen, untold, slow, 10*time.Second, 1, newCounters(o)
 		}
 		sent := b.send("x")
@@ -515,7 +515,7 @@ func TestTwoHoldersLeaveTwoAttemptsOnRecord(t *testing.T) { // C64, C113
 		silent, receiving := &faultyQueues{Service: b.db.Queues()}, &outage{}
 		silent.on("renew", always(failBefore))
 		untold := &faultyStore{Store: b.db}
-		untold.on("record", firstCalls(retry.Call.Tries, failBefore))
+		untold.on("note", firstCalls(retry.Call.Tries, failBefore))
 		_, stop := b.start(func(o *Options) {
 			o.Queues, o.Store, o.Instance = silent, untold, "first"
 			o.Sender = &scripted{takes: 100 * time.Second, answer: statuses(200)}

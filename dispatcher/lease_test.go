@@ -159,7 +159,7 @@ func TestFailureNeverOverwritesWhatAnEarlierHolderDelivered(t *testing.T) {
 		})
 		sent := b.send("x")
 		untold := &faultyStore{Store: b.db} // else the second one waits for what comes of the first POST
-		untold.on("record", firstCalls(retry.Call.Tries, failBefore))
+		untold.on("note", firstCalls(retry.Call.Tries, failBefore))
 		_, stop1 := b.start(func(o *Options) { o.Lease, o.Queues, o.Store = 10*time.Second, silent, untold })
 		time.Sleep(time.Second)
 		_, stop2 := b.start(func(o *Options) { o.Lease = 10 * time.Second })

@@ -1,13 +1,19 @@
 package dispatcher
 
 import (
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
+
+// recordedWithin is how long an answer may take at most to be on record: 16 s to learn what others
+// did, and 25 s to write.
+const recordedWithin = 41 * time.Second
 
 // A lease can't be renewed while its POST is under way. Whoever receives the message then finds
 // that on record, and waits for the outcome: there is one POST, and no attempt but its own (ADR 0058).
@@ -57,12 +63,7 @@ func TestAPostWhoseHolderDiedIsNotWaitedForForEver(t *testing.T) {
 		silent.on("renew", always(failBefore))
 		silent.on("abandon", always(failBefore))
 		dead := &faultyStore{Store: b.db}
-		dead.on("record", func(n int) fault { // it has told, and then nothing more comes of it
-			if n > 1 {
-				return failBefore
-			}
-			return 0
-		})
+		dead.on("record", always(failBefore)) // it has told, and then nothing more comes of it
 		_, stop := b.start(func(o *Options) {
 			o.Queues, o.Store, o.Instance, o.Lease, o.Drain = silent, dead, "first", 30*time.Second, time.Second
 			o.Sender = &scripted{takes: 50 * time.Second, answer: statuses(200)}
@@ -77,7 +78,7 @@ func TestAPostWhoseHolderDiedIsNotWaitedForForEver(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		stopOther()
 		want(t, "POSTs of the second", second.count(), 1)
-		bound := b.webhook.Longest() + 25*time.Second
+		bound := b.webhook.Longest() + recordedWithin
 		if late := second.posts[0].at.Sub(sentAt); late < bound-time.Second || late > bound+10*time.Second {
 			t.Errorf("POSTed %s after the first POST began, which may last %s with its record", late, bound)
 		}
@@ -95,7 +96,9 @@ func TestARenewalThatIsAnsweredLateTellsNobody(t *testing.T) {
 		b.queues.on("renew", firstCalls(2, failBefore))
 		b.sender.takes = 70 * time.Second
 		var records atomic.Int64
-		b.store.on("record", func(int) fault { records.Add(1); return 0 })
+		for _, kind := range []string{"record", "note"} {
+			b.store.on(kind, func(int) fault { records.Add(1); return 0 })
+		}
 		sent := b.send("x")
 		_, stop := b.start(nil)
 		time.Sleep(65 * time.Second)
@@ -105,4 +108,93 @@ func TestARenewalThatIsAnsweredLateTellsNobody(t *testing.T) {
 		want(t, "POSTs", b.sender.count(), 1)
 		want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
 	})
+}
+
+// silenced runs a first dispatcher that can neither renew nor receive, and whose POST of sent takes so
+// long, and beside it another one.
+func (b *bench) silenced(takes time.Duration, status int) (sent queue.Sent, second *scripted, stop func()) {
+	silent, receiving := &faultyQueues{Service: b.db.Queues()}, &outage{}
+	silent.on("renew", always(failBefore))
+	_, stopFirst := b.start(func(o *Options) {
+		o.Queues, o.Instance, o.Sender = silent, "first", &scripted{takes: takes, answer: statuses(status)}
+	})
+	sent = b.send("x")
+	time.Sleep(5 * time.Second)
+	silent.on("receive", receiving.rule(failBefore))
+	second = &scripted{answer: statuses(200)}
+	_, stopSecond := b.start(func(o *Options) { o.Instance, o.Sender = "second", second })
+	return sent, second, func() { stopFirst(); stopSecond() }
+}
+
+// Each look at a message of another holder's raises its count of receives. That proves nothing against
+// it, neither while that one POSTs nor afterwards.
+func TestLooksAtAPostOfAnotherHolderAreNoSuspicion(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.webhook.Timeout = 5 * time.Minute // of each of two tries
+		b.webhook.Policy.MaxAttempts = 2
+		b.update(b.webhook)
+		sent, second, stop := b.silenced(10*time.Minute, 500)
+		time.Sleep(9 * time.Minute)
+		want(t, "told", b.delivery(sent, "wh_a").Reason, policy.LeaseLost)
+		want(t, "POSTs of the second meanwhile", second.count(), 0)
+		time.Sleep(2 * time.Minute)
+		stop()
+		want(t, "POSTs of the second", second.count(), 1)
+		want(t, "messages left", b.total(testQueue), 0)
+		all := b.attempts(sent)
+		if last := all[len(all)-1]; last.DequeueCount < 12 {
+			t.Errorf("the message was received %d times, want so many that they would be suspect", last.DequeueCount)
+		}
+		want(t, "noted as suspected", strings.Contains(b.log.String(), "many times without an outcome"), false)
+	})
+}
+
+// What an operator does with the webhook meanwhile is no reason to POST the message twice.
+func TestAPostOfAnotherHolderIsWaitedForWhateverBecomesOfItsWebhook(t *testing.T) {
+	for name, change := range map[string]func(b *bench){
+		"disabled and enabled": func(b *bench) { // beside another one, for which the queue is looked at
+			b.webhook.Enabled = false
+			b.webhook = b.update(b.webhook)
+			time.Sleep(70 * time.Second)
+			b.webhook.Enabled = true
+			b.webhook = b.update(b.webhook)
+		},
+		"deleted and registered anew": func(b *bench) {
+			if err := b.db.DeleteWebhook(b.t.Context(), "wh_a", ""); err != nil {
+				b.t.Fatal(err)
+			}
+			b.register("wh_b", nil)
+		},
+		"deleted, beside another one": func(b *bench) {
+			b.register("wh_b", func(r *tables.Registration) { r.CreatedAt = r.CreatedAt.Add(-time.Hour) })
+			if err := b.db.DeleteWebhook(b.t.Context(), "wh_a", ""); err != nil {
+				b.t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				b.webhook.Timeout = 250 * time.Second
+				b.webhook = b.update(b.webhook)
+				if name == "disabled and enabled" {
+					b.register("wh_other", func(r *tables.Registration) { r.Timeout = b.webhook.Timeout })
+				}
+				sent, second, stop := b.silenced(200*time.Second, 200)
+				time.Sleep(50 * time.Second)
+				want(t, "told", b.delivery(sent, "wh_a").Reason, policy.LeaseLost)
+				change(b)
+				time.Sleep(4 * time.Minute)
+				stop()
+				want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
+				posts := 0
+				for _, post := range second.posts {
+					if post.webhook == "wh_a" || name != "deleted, beside another one" {
+						posts++
+					}
+				}
+				want(t, "POSTs of the second", posts, 0)
+				want(t, "messages left", b.total(testQueue), 0)
+			})
+		})
+	}
 }

@@ -222,6 +222,11 @@ type Deliveries interface {
 	// When Record returns nil the rows survive a crash. After an error they may or
 	// may not be there; calling again with the same rows is harmless. At most 100 rows.
 	Record(ctx context.Context, r Record) error
+
+	// Note durably writes, beside what is stored, that its author is at work on deliveries of one
+	// message. A note counts while nothing is newer (Delivery.Newer): it replaces no row, and undoes
+	// nothing, however long after it was begun it takes effect. At most 100.
+	Note(ctx context.Context, ds []Delivery) error
 }
 
 // History answers what happened. It may lag behind Deliveries by a moment.

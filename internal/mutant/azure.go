@@ -17,6 +17,8 @@ var azurePatches = []Patch{
 		"A message that is delivered at once costs two rows again."),
 	inAzureTable("first-successes-share-a-row", "return deliveryKey(d) + separator + encodeID(d.Instance)", "return deliveryKey(d)",
 		"Of two instances that POSTed a message the timeline tells of one."),
+	inAzureTable("notes-replace-records", "rows[i].rk = noteKey(ds[i])", "rows[i].rk = deliveryKey(ds[i])",
+		"A note that a POST is under way, which takes effect late, replaces what the next holder has recorded."),
 	inAzureTable("first-success-uncharged", "a.Charged = true // or it were none", "",
 		"The timeline says that an attempt was not charged."),
 	inTables("delivered-below-dead", "case Delivered:\n\t\treturn 5", "case Delivered:\n\t\treturn 3",

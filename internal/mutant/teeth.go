@@ -29,7 +29,7 @@ var teeth = []Patch{
 		"Messages of a short life expire without a dead letter.", "expiry", 30),
 	inSim("c55-doubt-is-posted", "dispatcher/internal/delivery", "if !h.doubt || !m.ExpiresAt.IsZero() && time.Until(m.ExpiresAt) <= doubtMargin+slack {", "if !h.doubt || m.ExpiresAt.IsZero() || time.Until(m.ExpiresAt) > 0 {",
 		"A delivered message is POSTed again because tables can't be read for a moment.", "redelivery", 6),
-	inSim("c56-nothing-handed-on", "dispatcher/internal/delivery", "if found = f.handedOn(p, h); len(found) == 0 {", "if len(found) == 0 {",
+	inSim("c56-nothing-handed-on", "dispatcher/internal/delivery", "if list := f.handedOn(p, h); len(list) > 0 {", "if list := f.handedOn(p, h); len(list) > 999 {",
 		"What a deleted webhook was tried with never reaches the one that was registered anew.", "anew", 6),
 	inSim("c57-marked-before-sent", "api", "next.Status, next.ReplayToken = tables.Waiting, token", "next.Status, next.ReplayToken = tables.Replaying, token",
 		"A replay that is cut by a crash stays replaying.", "replays", 6),

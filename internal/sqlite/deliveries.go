@@ -18,9 +18,9 @@ const deliveryColumns = `message_id, queue, inserted_at, webhook_id, generation,
 missing_records, last_status, last_error_class, first_at, last_at, next_at, updated_at, expires_at, encoding, size, body_hash,
 dead_letter_id, instance, same_event_as`
 
-// putDelivery writes one row, in the order of deliveryColumns and then its day.
-func (t *tx) putDelivery(d *tables.Delivery) error {
-	s, err := t.prepare(putDeliverySQL)
+// putDelivery writes one row by putDeliverySQL or noteSQL, in the order of deliveryColumns and then its day.
+func (t *tx) putDelivery(by string, d *tables.Delivery) error {
+	s, err := t.prepare(by)
 	if err != nil {
 		return err
 	}
@@ -84,6 +84,10 @@ func (db *DB) readDeliveries(ctx context.Context, operation string, q query) ([]
 var (
 	putDeliverySQL = upsert("deliveries", deliveryColumns+", day", "message_id, queue, day, webhook_id") + fmt.Sprintf(
 		" WHERE (excluded.generation, %s) >= (deliveries.generation, %s)", rankOf("excluded"), rankOf("deliveries"))
+	// noteSQL writes a row unless a newer one is there, as tables.Delivery.Newer says.
+	noteSQL = upsert("deliveries", deliveryColumns+", day", "message_id, queue, day, webhook_id") + fmt.Sprintf(
+		" WHERE (excluded.generation, %s, excluded.attempts, excluded.updated_at) >= (deliveries.generation, %s, deliveries.attempts, deliveries.updated_at)",
+		rankOf("excluded"), rankOf("deliveries"))
 	putAttemptSQL = upsert("attempts", attemptColumns+", "+ofDelivery+", day", "message_id, queue, day, webhook_id, generation, number, instance") +
 		" WHERE excluded.completed >= attempts.completed"
 )
@@ -138,11 +142,33 @@ func (db *DB) Record(ctx context.Context, r tables.Record) error {
 	return nil
 }
 
+// Note implements tables.Deliveries.
+func (db *DB) Note(ctx context.Context, ds []tables.Delivery) error {
+	if len(ds) == 0 {
+		return nil
+	}
+	if err := checkRecord(tables.Record{Deliveries: ds}); err != nil {
+		return err
+	}
+	err := db.write(ctx, serviceTable, "record", func(tx *tx) error {
+		for i := range ds {
+			if err := tx.putDelivery(noteSQL, &ds[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("note: %w", err)
+	}
+	return nil
+}
+
 func (t *tx) putRecord(r tables.Record) error {
 	for d, a := range r.Rows() {
 		var err error
 		if a == nil {
-			err = t.putDelivery(d)
+			err = t.putDelivery(putDeliverySQL, d)
 		} else {
 			err = t.putAttempt(a, d)
 		}

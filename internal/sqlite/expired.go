@@ -111,7 +111,7 @@ func (t *tx) endExpired(m *expiredMessage, webhooks []string, now time.Time) err
 		} else {
 			d.Size, d.BodyHash = len(m.text), tables.BodyHash(m.text)
 		}
-		if err := t.putDelivery(&d); err != nil {
+		if err := t.putDelivery(putDeliverySQL, &d); err != nil {
 			return err
 		}
 		if copied, err = t.keep(t.expiredLetter(m, d, was), copied); err != nil {
@@ -251,7 +251,7 @@ func (t *tx) endReplay(m *expiredMessage, r *queue.Replay, now time.Time) error 
 			continue
 		}
 		d.State, d.Reason, d.DeadLetterID, d.UpdatedAt, d.NextAt = tables.DeadLettered, policy.Expired, letter.ID, now, time.Time{}
-		if err := t.putDelivery(&d); err != nil {
+		if err := t.putDelivery(putDeliverySQL, &d); err != nil {
 			return err
 		}
 	}

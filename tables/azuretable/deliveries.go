@@ -69,6 +69,30 @@ func (s *Store) Record(ctx context.Context, r tables.Record) error {
 	return nil
 }
 
+var errTwoNotes = errors.New("two notes on one delivery")
+
+// Note implements tables.Deliveries. Each instance has a row of its own for its notes on a delivery.
+func (s *Store) Note(ctx context.Context, ds []tables.Delivery) error {
+	if len(ds) == 0 {
+		return nil
+	}
+	p, rows, _, err := s.recordRows(tables.Record{Deliveries: ds})
+	switch {
+	case err != nil:
+	case len(rows) != len(ds):
+		err = errTwoNotes
+	default: // in the order of ds, since they are of deliveries alone
+		for i := range rows {
+			rows[i].rk = noteKey(ds[i])
+		}
+		err = s.commits.commit(ctx, p, rows, nil)
+	}
+	if err != nil {
+		return fmt.Errorf("note: %w", err)
+	}
+	return nil
+}
+
 // recordRows encodes a record's rows, and those of the index. Should they not fit into one transaction,
 // texts for people are cut shorter: the record counts more than they do.
 func (s *Store) recordRows(r tables.Record) (partition, []row, []indexRow, error) {

@@ -98,7 +98,7 @@ func safeKey(s string) bool {
 // Row keys of a Log table:
 //
 //	<message id>~<queue>~d~<webhook id>~<generation>~<rank>      a delivery
-//	<message id>~<queue>~d~<webhook id>~<generation>~<rank>~<instance>      a delivery with its one attempt
+//	<message id>~<queue>~d~<webhook id>~<generation>~<rank>~<instance>      a delivery with its one attempt, or a note
 //	<message id>~<queue>~a~<webhook id>~<generation>~<number>~<instance>    an attempt
 //
 // A delivery has a row for each rank that it reached, so that a write that takes effect
@@ -124,6 +124,9 @@ func deliveryKey(d tables.Delivery) string {
 func completedKey(d tables.Delivery) string {
 	return deliveryKey(d) + separator + encodeID(d.Instance)
 }
+
+// noteKey is that of what an instance notes about a delivery while it is at work on it.
+func noteKey(d tables.Delivery) string { return completedKey(d) }
 
 // padded is a number with zeros before it, so that it has at least width digits.
 func padded(n, width int) string {

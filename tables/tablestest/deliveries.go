@@ -20,6 +20,8 @@ var deliveryTests = []test{
 	{"TimesAreCutToTheMillisecondInUTC", deliveryTimes},
 	{"RecordReplacesWholeRows", recordReplaces},
 	{"LateRecordReplacesNothingNewer", recordLate},
+	{"ANoteCountsUntilSomethingIsNewer", noteCounts},
+	{"ALateNoteUndoesNothing", lateNote},
 	{"WebhooksOfOneMessageInOrder", severalWebhooks},
 	{"MessagesAreSeparate", messagesSeparate},
 	{"RecordsAreFoundByUTCDay", foundByDay},
@@ -151,6 +153,71 @@ func recordLate(t *testing.T, s tables.Store) {
 			mustRecord(t, s, tables.Record{Deliveries: []tables.Delivery{first}})
 			wantLoaded(t, s, key(id), later)
 		}
+	}
+}
+
+// noted is a delivery as a holder notes it: nothing was added, but when it is to be tried again.
+func noted(d tables.Delivery, instance string, at time.Time) tables.Delivery {
+	d.State, d.Reason, d.Instance, d.UpdatedAt, d.NextAt = tables.Pending, policy.LeaseLost, instance, at, at.Add(time.Minute)
+	return d
+}
+
+func mustNote(t *testing.T, s tables.Store, ds ...tables.Delivery) {
+	t.Helper()
+	if err := s.Note(t.Context(), ds); err != nil {
+		t.Fatalf("Note: %v", err)
+	}
+}
+
+func noteCounts(t *testing.T, s tables.Store) {
+	mustNote(t, s)
+	fresh := tables.Delivery{MessageKey: key("m"), WebhookID: "new"} // nobody has recorded it
+	known := delivery("m", "wh")
+	mustRecord(t, s, tables.Record{Deliveries: []tables.Delivery{known}})
+	one, other := noted(fresh, "a", day.Add(time.Minute)), noted(known, "a", day.Add(time.Minute))
+	mustNote(t, s, one, other)
+	wantLoaded(t, s, known.MessageKey, one, other)
+
+	later := noted(known, "b", day.Add(2*time.Minute))
+	mustNote(t, s, later)
+	mustNote(t, s, other)
+	wantLoaded(t, s, known.MessageKey, one, later)
+
+	tried := known
+	tried.Attempts++
+	mustRecord(t, s, tables.Record{Deliveries: []tables.Delivery{tried}, Attempts: []tables.Attempt{attempt("m", "wh", tried.Attempts)}})
+	wantLoaded(t, s, known.MessageKey, one, tried)
+	ds, _, err := s.Message(t.Context(), "orders", "m")
+	if d := diff([]tables.Delivery{one, tried}, ds); err != nil || d != "" {
+		t.Errorf("Message: %v (-want +got):\n%s", err, d)
+	}
+
+	if err := s.Note(t.Context(), []tables.Delivery{noted(known, "a", day), noted(delivery("m2", "wh"), "a", day)}); err == nil {
+		t.Error("Note about two messages succeeded, want an error")
+	}
+}
+
+// A note may take effect when whoever came next has recorded something: that stands.
+func lateNote(t *testing.T, s tables.Store) {
+	at := day.Add(time.Minute)
+	for i, state := range tables.States() {
+		next := delivery(fmt.Sprint("m", i), "wh")
+		note := noted(next, "a", at)
+		if next.State = state; state == tables.Published {
+			continue // it is about the message alone, and comes before all others
+		}
+		next.Instance, next.UpdatedAt = "b", at.Add(time.Second)
+		mustRecord(t, s, tables.Record{Deliveries: []tables.Delivery{next}})
+		mustNote(t, s, note)
+		wantLoaded(t, s, next.MessageKey, next)
+
+		tried := delivery(fmt.Sprint("tried", i), "wh")
+		note = noted(tried, "a", at)
+		tried.State, tried.Attempts = state, tried.Attempts+1 // by a clock that is behind
+		tried.UpdatedAt = at.Add(-time.Hour)
+		mustRecord(t, s, tables.Record{Deliveries: []tables.Delivery{tried}})
+		mustNote(t, s, note)
+		wantLoaded(t, s, tried.MessageKey, tried)
 	}
 }
 

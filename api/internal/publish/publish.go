@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
@@ -19,14 +18,6 @@ import (
 	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
-)
-
-// The message is stored when its record is written, and the record is a convenience: a publish
-// waits for it for recordWait, so that whoever asks next finds it as a rule, and not while storage
-// is slow (C68). It is given up after recordTimeout.
-const (
-	recordWait    = 200 * time.Millisecond
-	recordTimeout = 2 * time.Second
 )
 
 // publishedView is the answer to a publish: about a message, or about each of a batch.
@@ -72,8 +63,7 @@ type Options struct {
 type Publisher struct {
 	Options
 	published, unrecorded, unfinished metric.Int64Counter
-	// recording are the records that are being written.
-	recording sync.WaitGroup
+	recording                         recording
 }
 
 // New makes a Publisher.
@@ -95,8 +85,8 @@ func New(o Options) (*Publisher, error) {
 	return a, nil
 }
 
-// Flush waits for the records of what was published, 2 s at most. Nothing is published any more.
-func (a *Publisher) Flush() { a.recording.Wait() }
+// Flush waits for the records of what was published, 2 s at most. What is published from then on has no record.
+func (a *Publisher) Flush() { a.recording.flush() }
 
 // Publish sends what the request says to a queue: its body as it is, a CloudEvents event
 // of structured or binary mode, or a batch of events.
@@ -253,31 +243,4 @@ func publishedAs(d tables.Delivery, p publication, sent queue.Sent) tables.Deliv
 	d.MessageID, d.Day = sent.ID, sent.InsertedAt
 	d.NextAt, d.UpdatedAt, d.ExpiresAt = sent.InsertedAt.Add(p.opts.Delay), sent.InsertedAt, sent.ExpiresAt
 	return d
-}
-
-// recordPublished records the message for its timeline, where that was not done with the
-// send. The message is in the queue whatever happens here, and may have been received:
-// its record never replaces what the dispatcher has found out meanwhile.
-func (a *Publisher) recordPublished(r *http.Request, p publication, sent queue.Sent) {
-	if a.RecordedSends != nil {
-		return
-	}
-	d := publishedAs(newPublished(p, a.Encoding(p.queue)), p, sent)
-	requestID := web.NoteOf(r).ID // the request may have ended before the record
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), recordTimeout)
-	recorded := make(chan struct{})
-	a.recording.Go(func() {
-		defer cancel()
-		defer close(recorded)
-		if err := a.Deliveries.Record(ctx, tables.Record{Deliveries: []tables.Delivery{d}}); err != nil {
-			a.unrecorded.Add(ctx, 1)
-			a.Logger.WarnContext(ctx, "publish not recorded", "message", d.MessageID, "queue", d.Queue, "request_id", requestID, "error", err)
-		}
-	})
-	late := time.NewTimer(recordWait)
-	defer late.Stop()
-	select {
-	case <-recorded:
-	case <-late.C:
-	}
 }

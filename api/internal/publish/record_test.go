@@ -1,17 +1,21 @@
 package publish
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-chi/chi/v5"
 	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/internal/bubble"
@@ -86,4 +90,63 @@ func TestAPublishDoesNotWaitForASlowRecord(t *testing.T) {
 			})
 		})
 	}
+}
+
+// brokenRecords has a fault that nobody has foreseen.
+type brokenRecords struct{ tables.Deliveries }
+
+func (brokenRecords) Record(context.Context, tables.Record) error { panic("broken") }
+
+// A record is a convenience: a fault in it, a store that takes none, and the end of the process are
+// told and counted, and nothing more comes of them.
+func TestRecordsOfPublishesAreBoundedAndEnd(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		reader := metric.NewManualReader()
+		slow := &slowRecords{takes: time.Minute}
+		p, err := New(Options{
+			Deliveries: slow, Meter: metric.NewMeterProvider(metric.WithReader(reader)).Meter(""), Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Encoding: func(string) queue.Encoding { return queue.EncodingAuto },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		record := func() (took time.Duration) {
+			began := time.Now()
+			r := httptest.NewRequest(http.MethodPost, "/", nil)
+			p.recordPublished(r.WithContext(context.WithValue(r.Context(), web.NoteKey{}, &web.Note{})), publication{queue: "orders"}, queue.Sent{ID: "m"})
+			return time.Since(began)
+		}
+		var publishes sync.WaitGroup
+		for range maxRecording {
+			publishes.Go(func() { record() })
+		}
+		publishes.Wait()
+		if took := record(); took != 0 || !strings.Contains(log.String(), "too many records") {
+			t.Errorf("one too many took %s, want nothing, and that it is told: %.200s", took, log.String())
+		}
+		time.Sleep(recordTimeout)
+		p.Deliveries = brokenRecords{}
+		record()
+		if !strings.Contains(log.String(), "panic while recording") {
+			t.Error("a panic is not told")
+		}
+		p.Deliveries, slow.takes = slow, time.Second
+		record()
+		p.Flush()
+		if took := record(); took != 0 || slow.written.Load() != 1 {
+			t.Errorf("after the end a record took %s and %d are written, want nothing and one", took, slow.written.Load())
+		}
+		var data metricdata.ResourceMetrics
+		if err := reader.Collect(t.Context(), &data); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range data.ScopeMetrics[0].Metrics {
+			if sum, ok := m.Data.(metricdata.Sum[int64]); ok && m.Name == "pushlease.publish.records.failed" {
+				if got := sum.DataPoints[0].Value; got != maxRecording+3 {
+					t.Errorf("%d are counted as not recorded, want %d", got, maxRecording+3)
+				}
+			}
+		}
+	})
 }

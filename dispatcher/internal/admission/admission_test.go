@@ -316,7 +316,7 @@ func (s *Seats) inUse() int {
 func TestPutOffsAreRememberedWithinABound(t *testing.T) {
 	p := NewPutOffs()
 	for i := range maxPutOffs + 1 {
-		p.Note("orders", fmt.Sprint(i), 2)
+		p.Remember("orders", fmt.Sprint(i), 2)
 	}
 	for id, want := range map[string]int64{"0": 0, "1": 7, fmt.Sprint(maxPutOffs): 7, "never put off": 0} {
 		if got := p.Receives("orders", id, 9); got != want {

@@ -13,9 +13,9 @@ const (
 	putOffLogEvery = time.Minute
 )
 
-// PutOffs remembers the messages that somebody else received and that were given back for want of
-// a place. Their count of receives rises by that, and is no sign of a message that kills its process.
-// Safe for concurrent use.
+// PutOffs remembers the messages that were given back before anything was begun: those that somebody
+// else received, for want of a place, and those of another holder's that is at work on them. Their count
+// of receives rises by that, and is no sign of a message that kills its process. Safe for concurrent use.
 type PutOffs struct {
 	mu     sync.Mutex
 	first  map[putOffKey]*list.Element
@@ -40,9 +40,8 @@ func NewPutOffs() *PutOffs {
 	return &PutOffs{first: map[putOffKey]*list.Element{}, order: list.New(), queues: map[string]*putOffLog{}}
 }
 
-// Note remembers that a message was put off at this one of its receives. log says that it is
-// time to say so, for so many messages of the queue.
-func (p *PutOffs) Note(queueName, messageID string, receive int64) (messages int, log bool) {
+// Remember remembers that a message was put off at this one of its receives.
+func (p *PutOffs) Remember(queueName, messageID string, receive int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	key := putOffKey{queueName, messageID}
@@ -52,6 +51,13 @@ func (p *PutOffs) Note(queueName, messageID string, receive int64) (messages int
 	for p.order.Len() > maxPutOffs {
 		delete(p.first, p.order.Remove(p.order.Front()).(*putOff).key)
 	}
+}
+
+// Unlogged counts a message that was put off for want of a place. log says that it is time to say so,
+// for so many messages of the queue.
+func (p *PutOffs) Unlogged(queueName string) (messages int, log bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	q := p.queues[queueName]
 	if q == nil {
 		q = &putOffLog{}

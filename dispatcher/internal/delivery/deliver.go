@@ -60,7 +60,7 @@ func (d *Deliverer) steps(ctx context.Context, p *parcel) *Outcome {
 		return outcome
 	}
 	h := d.historian.of(ctx, p)
-	h.explained += int(p.terms.PutOff)
+	h.explained += int(d.PutOffs.Receives(p.key.Queue, p.m.ID, p.m.DequeueCount))
 	if outcome := h.inDoubt(p.m, p.slack); outcome != nil {
 		return outcome
 	}

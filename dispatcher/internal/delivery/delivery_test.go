@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/admission"
 	"github.com/pushlease/pushlease/dispatcher/internal/claims"
 	"github.com/pushlease/pushlease/dispatcher/internal/flow"
 	"github.com/pushlease/pushlease/dispatcher/internal/journal"
@@ -89,7 +90,7 @@ func newDeliverer(t *testing.T, sender Sender, webhooks ...string) (*Deliverer, 
 			Queues: db.Queues(), DeadLetters: db, Journal: j, Claims: cs, Flows: flows, Meter: m,
 			Spans: spans, Log: log,
 		}),
-		Meter: m, Spans: spans, Log: log, Instance: "test", Write: write,
+		PutOffs: admission.NewPutOffs(), Meter: m, Spans: spans, Log: log, Instance: "test", Write: write,
 		Encoding: func(string) queue.Encoding { return queue.EncodingAuto },
 		ByEvent:  func(string) bool { return false }, KeepUnmatched: func(string) bool { return false },
 		Hosted:  func(string) bool { return false },

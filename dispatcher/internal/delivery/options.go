@@ -9,6 +9,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/admission"
 	"github.com/pushlease/pushlease/dispatcher/internal/claims"
 	"github.com/pushlease/pushlease/dispatcher/internal/flow"
 	"github.com/pushlease/pushlease/dispatcher/internal/journal"
@@ -43,6 +44,7 @@ type Options struct {
 	Flows       *flow.Flows
 	Leases      *lease.Leases
 	Completer   *settle.Completer
+	PutOffs     *admission.PutOffs
 	Meter       *meter.Instruments
 	Spans       meter.Spans
 	Log         *slog.Logger

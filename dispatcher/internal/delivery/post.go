@@ -68,6 +68,7 @@ func (x posts) postTo(ctx context.Context, p *parcel, t *target) {
 	}
 	p.over(t)
 	t.delivery.State, t.delivery.Reason = tables.Pending, policy.InternalFault
+	t.afterNote(t.delivery.UpdatedAt)
 	t.delivery.NextAt = time.Now().Add(settle.OwnFaultDelay(p.m))
 	t.delivery.MissingRecords++
 	// Recorded, so that the message stays due to this webhook, and so that a
@@ -100,6 +101,8 @@ func (k tickets) enter(ctx context.Context, p *parcel, targets []target) {
 	for i := range targets {
 		t := &targets[i]
 		switch {
+		case isUnderWay(&t.delivery, now): // it stands until that POST is over, whatever becomes of the webhook
+			k.PutOffs.Remember(p.key.Queue, p.m.ID, p.m.DequeueCount)
 		case t.due(now):
 			t.flow = k.Flows.Of(t.registration)
 			var refused *flow.Refusal
@@ -174,8 +177,9 @@ func (k tickets) waitToEnter(ctx context.Context, p *parcel, t *target) (ok bool
 // postpone holds a delivery whose webhook can't be sent to now, with its receive excused.
 func (k tickets) postpone(p *parcel, t *target, refused *flow.Refusal) {
 	k.Meter.Postponed.Add(meter.Labels{Queue: p.key.Queue, Webhook: t.registration.ID, Reason: string(refused.Reason)})
-	now := time.Now()
+	now, noted := time.Now(), t.delivery.UpdatedAt
 	until := k.hostsLook(p.key.Queue, t.delivery.Excused, refused, now)
+	defer t.afterNote(noted)
 	p.hold(&t.delivery, refused.Reason, max(until.Sub(now), time.Second), p.terms.Postponed)
 	t.delivery.Excused++
 	t.flow = nil
@@ -213,6 +217,7 @@ func (k tickets) notBegun(ctx context.Context, p *parcel, t *target) {
 	k.Log.Info("no POST was begun", "queue", p.key.Queue, "message", p.key.MessageID,
 		"webhook", t.registration.ID, "reason", reason)
 	t.delivery.Reason = reason
+	t.afterNote(t.delivery.UpdatedAt)
 	ours := reason != policy.LeaseLost || ctx.Err() == nil && time.Now().Before(p.m.Lease.Until())
 	if t.noted && ours {
 		k.Journal.Record(k.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})

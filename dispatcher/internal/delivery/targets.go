@@ -63,9 +63,7 @@ func (f finder) targetsAnew(ctx context.Context, p *parcel, h history, found []t
 	}
 	if len(found) == 0 {
 		if certain && whole {
-			if found = f.handedOn(p, h); len(found) == 0 {
-				found = ended(h)
-			}
+			found = f.withoutThem(p, h)
 		}
 		return found, refused
 	}
@@ -151,6 +149,9 @@ func absent(h history, found []target) []tables.Delivery {
 // POST to another webhook begins with this receive, that one is what kills the process, if
 // anything does: then the receive is not excused.
 func (f finder) orphaned(ctx context.Context, p *parcel, del tables.Delivery, deleted, begins bool) tables.Delivery {
+	if isUnderWay(&del, time.Now()) {
+		return del
+	}
 	if !deleted {
 		del.Reason, del.UpdatedAt = policy.StorageFault, time.Now().UTC().Truncate(time.Millisecond)
 		del.NextAt = del.UpdatedAt.Add(settle.OwnFaultDelay(p.m))

@@ -22,8 +22,6 @@ type Terms struct {
 	Untouched bool
 	// Shown: when it is held, it is shown again at once.
 	Shown bool
-	// PutOff is how many of its receives ended before anything was begun, and on no record.
-	PutOff int64
 }
 
 const (

@@ -118,19 +118,19 @@ func (j *Journal) RecordAll(ctx context.Context, list []tables.Delivery) {
 	}
 }
 
-// Note tries to write deliveries now and not later, and reports whether they were written. Each
-// try asks for them anew.
+// Note tries to write notes on deliveries now and not later, and reports whether they were written.
+// Each try asks for them anew. One that takes effect later all the same undoes nothing.
 func (j *Journal) Note(ctx context.Context, deliveries func() []tables.Delivery) error {
 	err := retry.Do(ctx, retry.Call, func(ctx context.Context, _ int) error {
 		for some := range slices.Chunk(deliveries(), MaxRows) {
-			if err := j.store.Record(ctx, tables.Record{Deliveries: some}); err != nil {
-				return fmt.Errorf("record: %w", err)
+			if err := j.store.Note(ctx, some); err != nil {
+				return err // as it is: it says what it is of
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("note: %w", err)
+		return fmt.Errorf("put on record what is under way: %w", err)
 	}
 	return nil
 }

@@ -76,11 +76,15 @@ type Lease struct {
 	// count is the number of the newest receive; elsewhere: there was one by others.
 	count     int64
 	elsewhere bool
-	// tellOthers is that of Tell; told: it was called since the last renewal that was answered.
-	// othersWait is what came of that.
+	// tellOthers is that of Tell; told: it was called since the last renewal that was answered,
+	// of which answered is the number. othersWait is what came of that. telling is what it runs
+	// under, from the first time on.
 	tellOthers TellOthers
 	told       bool
+	answered   int
 	othersWait time.Time
+	telling    context.Context
+	cutTelling context.CancelFunc
 }
 
 // TellOthers puts on record that POSTs of a message are under way, for whoever receives it when its
@@ -130,6 +134,9 @@ func (l *Lease) Stop() {
 	l.stopped = true
 	if l.timer != nil {
 		l.timer.Stop()
+	}
+	if l.cutTelling != nil { // what is over is on record by now
+		l.cutTelling()
 	}
 	l.mu.Unlock()
 	close(l.quit)

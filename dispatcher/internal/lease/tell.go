@@ -34,21 +34,35 @@ func (ls *Leases) TooLate(queueName string, m *queue.Message) bool {
 }
 
 // tell tells others, where the work has something to say. Until by nobody else can have received
-// the message.
+// the message. What comes of it counts unless a renewal was answered meanwhile.
 func (l *Lease) tell(by time.Time) {
-	l.mu.Lock()
-	l.told = true
-	f := l.tellOthers
-	l.mu.Unlock()
+	f, ctx, answered := l.beginTelling()
 	if f == nil {
 		return
 	}
-	ctx, cancel := context.WithDeadline(l.ls.write, by)
+	ctx, cancel := context.WithDeadline(ctx, by)
 	defer cancel()
 	until := f(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.othersWait = later(l.othersWait, until)
+	if l.answered == answered {
+		l.othersWait = later(l.othersWait, until)
+	}
+}
+
+// beginTelling notes that others are being told. f is nil where there is nothing to say, or nothing
+// any more.
+func (l *Lease) beginTelling() (f TellOthers, ctx context.Context, answered int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.told = true
+	if l.stopped {
+		return nil, nil, 0
+	}
+	if l.telling == nil {
+		l.telling, l.cutTelling = context.WithCancel(l.ls.write)
+	}
+	return l.tellOthers, l.telling, l.answered
 }
 
 // tellBeside is tell once, while renewals go on.
@@ -74,6 +88,7 @@ func (l *Lease) forgetTold() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.told, l.othersWait = false, time.Time{}
+	l.answered++
 }
 
 func later(a, b time.Time) time.Time {

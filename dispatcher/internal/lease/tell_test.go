@@ -120,3 +120,40 @@ func TestALeaseThatCameBackInDoubtIsRenewed(t *testing.T) {
 		want(t, "too late for more", ls.TooLate("orders", m), false)
 	})
 }
+
+// Telling is over with the work, and counts for the lease that it was about: neither does a stop wait
+// for it, nor is a lease taken for told that was renewed meanwhile.
+func TestTellingEndsWithTheWorkAndWithTheNextRenewal(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		ls, _ := testLeases(t)
+		start := time.Now()
+		q := &fakeQueue{answer: func(time.Duration) error { return until(28*time.Second, queue.ErrBusy, nil)(time.Since(start)) }}
+		m := &queue.Message{ID: "m", Lease: queue.NewLease("r", start, 30*time.Second)}
+		l := ls.Keep(t.Context(), q, m)
+		l.Begin()
+		ls.Tell("orders", m, func(ctx context.Context) time.Time {
+			<-ctx.Done() // as long as it may
+			return start.Add(time.Hour)
+		})
+		time.Sleep(35 * time.Second)
+		want(t, "renewed", m.Lease.Until().After(start.Add(30*time.Second)), true)
+		want(t, "waited for", l.waitedFor() > 0, false)
+		l.Stop()
+	})
+	bubble.Test(t, func(t *testing.T) {
+		ls, _ := testLeases(t)
+		m := &queue.Message{ID: "m", Lease: queue.NewLease("r", time.Now(), 30*time.Second)}
+		l := ls.Keep(t.Context(), &fakeQueue{answer: func(time.Duration) error { return queue.ErrBusy }}, m)
+		l.Begin()
+		began := make(chan struct{})
+		ls.Tell("orders", m, func(ctx context.Context) time.Time {
+			close(began)
+			<-ctx.Done()
+			return time.Time{}
+		})
+		<-began
+		stopped := time.Now()
+		l.Stop()
+		want(t, "stopping took", time.Since(stopped), 0)
+	})
+}

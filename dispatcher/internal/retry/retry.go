@@ -89,6 +89,15 @@ var (
 	Delete = Policy{Endless: true, Quick: 2, First: 500 * time.Millisecond, Max: 30 * time.Second, Final: gone}
 )
 
+// Longest is how long Do takes at most by a policy of bounded tries without quick pauses.
+func (p Policy) Longest() time.Duration {
+	all := time.Duration(p.Tries) * p.Each
+	for n := 1; n < p.Tries; n++ {
+		all += Doubled(n, p.First, p.Max)
+	}
+	return all
+}
+
 // Do makes tries by the policy until one succeeds, and returns the error of the last one. No
 // try begins after ctx has ended, but for the first.
 func Do(ctx context.Context, p Policy, f func(ctx context.Context, try int) error) error {

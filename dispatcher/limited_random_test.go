@@ -72,6 +72,38 @@ func TestAReceiverThatRefusesAtRandomGetsItsMessages(t *testing.T) {
 	})
 }
 
+// A receiver that refuses most of its POSTs at random is not driven to a standstill: within half a minute it is
+// known that the pace is not the reason.
+func TestAReceiverThatRefusesMostAtRandomIsSentMoreSoon(t *testing.T) {
+	for _, share := range []float64{0.7, 0.9} {
+		t.Run(fmt.Sprint(share), func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				limited(nil)(&b.webhook)
+				b.webhook = b.update(b.webhook)
+				rng := rand.New(rand.NewPCG(1, 2))
+				r := &picky{taken: map[int]bool{}}
+				r.refuses = func(int) bool { return r.posts > 5 && rng.Float64() < share } // what takes nothing at first is broken
+				b.sendNumbered(400)
+				d, stop := b.start(func(o *Options) { o.Sender = r })
+				known := 0
+				for ; known < 30; known++ {
+					if st, _ := d.Webhook("wh_a"); st.Pace.Noise > 0 {
+						break
+					}
+					time.Sleep(time.Second)
+				}
+				time.Sleep(10 * time.Second)
+				t.Logf("known after %d s; %d taken 10 s later, of %d POSTs", known, r.count(), r.posts)
+				if known == 30 || r.count() < 20 {
+					t.Errorf("known after %d s; %d were taken 10 s later, want 20", known, r.count())
+				}
+				want(t, "dead letters", len(b.deadLetters()), 0)
+				stop()
+			})
+		})
+	}
+}
+
 // A receiver that refuses single messages, each time, as for a quota of one of its customers, is
 // sent the others as they come. (Where it is sent nothing else for more than a minute it counts
 // as broken: docs/adr/0055-limited-is-not-broken.md.)

@@ -10,7 +10,7 @@ const (
 	// noiseLeast is the share of refusals that looking for a limit costs, and noiseShared that of
 	// looking for it beside other instances. noiseMargin times that share is worth a comparison.
 	noiseLeast  = 0.03
-	noiseShared = 0.12
+	noiseShared = 0.08
 	noiseMargin = 1.5
 	// noisePosts is how many POSTs are compared with later ones at least, noiseTaken how many
 	// of them were taken, and noiseOld after how many others they are too old.
@@ -31,11 +31,16 @@ const (
 	// noiseSure is the logarithm of how much likelier one explanation has to be.
 	noiseSure = 7
 	// noiseRun is how unlikely a run of refusals may be that is still taken for noise.
-	noiseRun = 1e-4
+	noiseRun = 1e-6
 	// noiseCredit bounds how many refusals are put up with in a row beside other instances.
 	noiseCredit = 2.6
-	// noiseDoubling is the time in which the rate doubles while there is noise.
-	noiseDoubling = 2 * time.Second
+	// noiseDoubling is the time in which the rate doubles while there is noise, and noiseDoublingPosts in how many
+	// POSTs at least.
+	noiseDoubling      = 2 * time.Second
+	noiseDoublingPosts = 30
+	// noiseSteps is how many times as long a step is while there is noise: with so many POSTs more it is found out whether
+	// more is refused, or less.
+	noiseSteps = 2
 )
 
 // paceNoise finds the share of refusals that has nothing to do with the pace: of a receiver
@@ -53,11 +58,13 @@ type paceNoise struct {
 	told   int         // how often the rate of other instances was told since then
 	noise  float64     // the logarithm of how much likelier noise is than a limit
 	excess float64     // the same of more refusals than noise explains, since that was unlikely
+	left   float64     // the rate to go on from when that was not the pace, until it is known
 	fewer  float64     // the same of half as many as noise explains
 	credit float64     // refusals that are put up with beside other instances
 	run    int         // refusals in a row; negative: POSTs in a row that were taken
 
 	last, lastTaken time.Time
+	trial           paceTrial
 }
 
 // paceStretch is what came of some POSTs, one after the other.
@@ -94,15 +101,32 @@ func likelier(refused bool, p, q float64) float64 {
 
 func (n *paceNoise) shared() bool { return n.others > 0 }
 
+// tryable tells whether a trial would say something, of a limit that is known for so long. What others send explains what
+// is refused when they send much, and what they are known to send is some seconds old.
+func (n *paceNoise) tryable(rate float64, known time.Duration) bool {
+	return n.share == 0 && known >= trialAfter && (!n.shared() || rate+n.others <= trialSlow)
+}
+
+// young tells whether a trial may soon show that there is noise.
+func (n *paceNoise) young() bool { return n.share == 0 && n.trial.young() }
+
 // learn takes in a share that was found elsewhere, or before a restart, and tells whether it is one.
 func (n *paceNoise) learn(share float64) bool {
 	if !(share > 0 && share < 1) { // also when it is NaN
 		return false
 	}
 	if share != n.share {
-		n.share, n.excess, n.fewer = share, 0, 0
+		n.believe(share)
 	}
 	return true
+}
+
+// believe takes a share of refusals for noise, and begins to look whether it is.
+func (n *paceNoise) believe(share float64) {
+	if share < noiseLeast {
+		share = 0
+	}
+	n.share, n.excess, n.fewer, n.left, n.trial = share, 0, 0, 0, paceTrial{}
 }
 
 // least is the share that is refused where the rate is right.
@@ -126,9 +150,16 @@ func (n *paceNoise) slower() float64 {
 func (n *paceNoise) add(refused bool, rate float64, began, now time.Time) (back float64) {
 	sinceLast, sinceTaken := n.passed(refused, began, now)
 	n.credit = min(n.credit+noiseShared, noiseCredit)
-	if n.share > 0 {
-		n.excess = max(n.excess+likelier(refused, 2*n.share/(1+n.share), n.share), 0)
-		n.fewer = max(n.fewer+likelier(refused, n.share/2, n.share), 0)
+	switch trying := n.trial.on; {
+	case n.share > 0 && n.left > 0:
+		return n.doubt(refused)
+	case n.share > 0:
+		n.excess = max(n.excess+likelier(refused, moreNoise(n.share), n.share), 0)
+		n.fewer = max(n.fewer+likelier(refused, lessNoise(n.share), n.share), 0)
+	case n.trial.add(refused, sinceLast, sinceTaken, rate, n.others):
+		return n.found(n.trial.rate, n.trial.share())
+	case trying:
+		return 0
 	}
 	if !n.before.full() {
 		n.stretch(refused, sinceLast, rate)
@@ -146,10 +177,29 @@ func (n *paceNoise) add(refused bool, rate float64, began, now time.Time) (back 
 	n.noise += likelier(refused, share, min(share, n.least()/2))
 	switch {
 	case n.noise > noiseSure && n.slowed(rate): // otherwise the others' pace explains it
-		back, n.share, n.excess, n.fewer = n.before.rate, share, 0, 0
-		n.again()
+		return n.found(n.before.rate, share)
 	case n.noise < -2*noiseSure: // a lucky streak is no limit
 		n.again()
+	}
+	return 0
+}
+
+// found notes that so much is refused whatever the pace, and returns the rate to go back to.
+func (n *paceNoise) found(rate, share float64) (back float64) {
+	n.believe(share)
+	n.again()
+	return rate
+}
+
+// doubt takes in a POST at what was taken while more was refused than the noise explains. A limit alone refuses next to
+// nothing there; then there is no noise. Otherwise it returns the rate to go on from.
+func (n *paceNoise) doubt(refused bool) (back float64) {
+	switch n.excess += likelier(refused, n.share, noiseLeast); {
+	case n.excess > noiseSure:
+		back = n.left
+		n.believe(moreNoise(n.share))
+	case n.excess < -noiseSure:
+		n.believe(0)
 	}
 	return back
 }
@@ -195,6 +245,14 @@ func (n *paceNoise) again() { n.before, n.posts, n.told, n.noise = paceStretch{}
 // floor is the rate that is low enough to tell noise from a limit. It is lower the longer that
 // takes.
 func (n *paceNoise) floor() float64 {
+	low := n.lowest()
+	if n.young() {
+		return max(low, trialFloor)
+	}
+	return low
+}
+
+func (n *paceNoise) lowest() float64 {
 	if !n.before.full() {
 		posts := n.before.taken + n.before.refused
 		return n.before.rate / noiseDepth / math.Exp2(max(float64(posts-noisePosts), 0)/noiseHalves)
@@ -210,29 +268,87 @@ func (n *paceNoise) took() (over bool) {
 	if n.share == 0 || n.fewer <= noiseSure {
 		return false
 	}
-	n.share, n.excess, n.fewer = n.share/2, 0, 0
-	if n.share >= noiseLeast {
-		return false
-	}
-	n.share = 0
-	return true
+	n.believe(lessNoise(n.share))
+	return n.share == 0
 }
 
-// excuses tells whether a refusal is explained by the noise, or by other instances.
-func (n *paceNoise) excuses() bool {
+// excuses tells whether a refusal is explained by the noise, or by other instances. over tells that more is refused
+// than the noise that was known explains: either it is more, or the rate is over a limit. Both are taken
+// to be so; fewer refusals at what was taken so far tell that it was the limit alone.
+func (n *paceNoise) excuses() (excused, over bool) {
 	n.run = max(n.run, 0) + 1
 	switch {
 	case n.share == 0:
 		if !n.shared() || n.credit < 1 {
-			return false
+			return false, false
 		}
 		n.credit--
-		return true
+		return true, false
 	case math.Pow(n.share, float64(n.run)) < noiseRun:
-		return false
-	case n.excess > noiseSure:
-		n.excess = 0
+		return false, false
+	case n.left == 0 && n.excess > noiseSure:
+		return false, true
+	}
+	return true, false
+}
+
+// moreNoise is the share by which a POST is twice as likely to be refused, as odds, and lessNoise half as likely.
+func moreNoise(share float64) float64 { return 2 * share / (1 + share) }
+func lessNoise(share float64) float64 { return share / (2 - share) }
+
+// excused tells whether a refusal is explained by the noise, or by other instances. Where more is refused than that, the
+// rate is what was taken lately, until it is known why.
+func (p *Pacer) excused(now time.Time) bool {
+	excused, over := p.noise.excuses()
+	if over {
+		p.exceeded(now)
+	}
+	return excused || over
+}
+
+// exceeded sets the rate to what was taken lately: more was refused than the noise explains.
+func (p *Pacer) exceeded(now time.Time) {
+	p.top = max(min(p.stretch.speed(now), p.Rate()), paceMin)
+	p.noise.left = min(p.top*(1-2*paceBelow)/(1-p.noise.share), p.Rate())
+	p.noise.excess = 0
+	p.base, p.doubling, p.used, p.near = max(p.top*(1-2*paceBelow), paceMin), 0, 0, true
+	p.stretch = paceCount{since: now}
+	p.cuts++
+}
+
+// noiseDoubles is the time in which a rate doubles while there is noise.
+func noiseDoubles(rate float64) time.Duration {
+	return max(noiseDoubling, time.Duration(noiseDoublingPosts/max(rate, paceMin)*float64(time.Second)))
+}
+
+// learnNoise counts a POST for the noise, and goes back to the rate that was left in vain, if one was.
+func (p *Pacer) learnNoise(refused bool, began, now time.Time) (back bool) {
+	rate := p.noise.add(refused, p.Rate(), began, now)
+	if rate == 0 {
 		return false
 	}
+	p.back(rate, now)
 	return true
 }
+
+// back goes back to a rate that was left in vain, and up from there.
+func (p *Pacer) back(rate float64, now time.Time) {
+	p.base, p.top, p.doubling, p.used, p.run, p.guessing = rate, rate, noiseDoubles(rate), 0, 0, false
+	p.stretch = paceCount{since: now}
+	p.cuts++
+}
+
+// Share tells what other instances have learned: their rates, together (0: none is limited), and
+// the share of refusals that has nothing to do with the pace (0: none knows of any). With
+// others POSTs are refused that came just after another one's, whatever the pace, and some of
+// them are put up with.
+func (p *Pacer) Share(rate, noise float64) {
+	p.noise.others = rate
+	p.noise.told++
+	if p.Limited() && p.noise.share == 0 && p.noise.learn(noise) {
+		p.back(p.Rate(), later(p.lastNo, p.lastTaken))
+	}
+}
+
+// Shared tells whether other instances were limited when Share was last told.
+func (p *Pacer) Shared() bool { return p.noise.shared() }

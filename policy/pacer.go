@@ -141,12 +141,15 @@ func (p *Pacer) gap() time.Duration {
 // step is the time that the rate takes to come back.
 func (p *Pacer) step() time.Duration {
 	posts := time.Duration(paceStepPosts / max(p.top, paceMin) * float64(time.Second))
+	if p.noise.share > 0 {
+		posts *= noiseSteps
+	}
 	return max(posts, paceStepLags*p.lag, p.cycle/2)
 }
 
 // Next is when the next POST may begin: now or later.
 func (p *Pacer) Next(now time.Time) time.Time {
-	if !p.Limited() {
+	if !p.Limited() || p.noise.trial.on {
 		return now
 	}
 	if p.begun.Sub(now) > BucketAhead { // the clock was set back: no place is taken so far ahead
@@ -178,7 +181,7 @@ func (p *Pacer) Take(at time.Time) (cuts uint32) {
 // one before it, which may have been late. A limiter goes by when POSTs really come. Beside
 // other instances each keeps its places, or their POSTs would never fall into step.
 func (p *Pacer) Start(now time.Time) (at time.Time) {
-	if !p.Limited() || p.noise.shared() {
+	if !p.Limited() || p.noise.shared() || p.noise.trial.on {
 		return now
 	}
 	if at = p.free(now); at.After(now) {
@@ -265,7 +268,7 @@ func (p *Pacer) Refused(cuts uint32, began, now time.Time, random float64) (limi
 		p.begin(now)
 	} else {
 		p.stretch.refused++
-		if !p.Current(cuts) || p.learnNoise(true, began, now) || p.guesses(true) || p.noise.excuses() {
+		if !p.Current(cuts) || p.learnNoise(true, began, now) || p.noise.trial.on || p.guesses(true) || p.excused(now) {
 			if p.refused++; p.Current(cuts) && p.noise.share == 0 { // it met another instance's POST, and so would the next ones
 				p.elsewhere(now, random)
 			}
@@ -276,6 +279,9 @@ func (p *Pacer) Refused(cuts uint32, began, now time.Time, random float64) (limi
 	p.refused++
 	p.run++
 	p.wait(now, random)
+	if !p.guessing && p.noise.tryable(p.Rate(), now.Sub(p.since)) {
+		p.noise.trial.begin(p.lag)
+	}
 	return true, time.Time{}
 }
 
@@ -289,6 +295,9 @@ func (p *Pacer) wait(now time.Time, random float64) {
 	gap := float64(p.gap())
 	away := now.Sub(p.runSince)
 	window := max(p.cycle/paceRetries, time.Duration(paceWaits*float64(away)), min(away, 2*time.Second))
+	if p.noise.young() {
+		window = min(window, trialWait)
+	}
 	p.next = now.Add(max(time.Duration(gap*(1+random/2)), window))
 }
 
@@ -316,6 +325,7 @@ func (p *Pacer) guesses(refused bool) bool {
 		return true
 	}
 	p.guessing = false
+	p.noise.trial = paceTrial{rate: p.noise.trial.rate} // what a guess is refused says little
 	p.base, p.used = p.Rate()*float64(p.guess.taken+1)/float64(p.guess.posts()+1), 0
 	return false
 }
@@ -360,7 +370,7 @@ func (p *Pacer) cut() {
 	p.base, p.used = max(rate*left, min(p.noise.floor(), rate), paceMin), 0
 	switch {
 	case p.noise.share > 0:
-		p.doubling = noiseDoubling
+		p.doubling = noiseDoubles(p.base)
 	case p.run == 0: // the limit is found
 		p.doubling = 0
 	}
@@ -378,12 +388,17 @@ func (p *Pacer) compare(now time.Time) {
 	}
 	length := max(now.Sub(p.stretch.since), time.Millisecond)
 	share := min(max(float64(p.denied)/float64(length), 0), 1)
+	again := p.cycle > 0 && !p.noise.shared()
 	p.cycle = 0
 	if share > paceDenied {
-		p.top = max(min(max(p.stretch.speed(now), p.top*(1-share), p.noise.floor()), p.top), paceMin)
+		average := p.stretch.speed(now)
+		if !again {
+			average = max(average, p.top*(1-share))
+		}
+		p.top = max(min(max(average, p.noise.floor()), p.top), paceMin)
 		p.base, p.near = max(p.top*(1-paceBelow), paceMin), false
 		p.cycle = min(length, paceLately)
-		switch guess := p.stretch.taken < paceMany; {
+		switch guess := p.stretch.taken < paceMany && !again; {
 		case guess && !p.found:
 			p.doubling = max(paceGuess, paceGuesses*p.gap())
 		case guess && share > paceUnsure:
@@ -391,22 +406,6 @@ func (p *Pacer) compare(now time.Time) {
 		}
 	}
 	p.stretch, p.denied = paceCount{since: now}, 0
-}
-
-// learnNoise counts a POST for the noise, and goes back to the rate that was left in vain, if one was.
-func (p *Pacer) learnNoise(refused bool, began, now time.Time) (back bool) {
-	rate := p.noise.add(refused, p.Rate(), began, now)
-	if rate == 0 {
-		return false
-	}
-	p.back(rate)
-	return true
-}
-
-// back goes back to a rate that was left in vain, and up from there.
-func (p *Pacer) back(rate float64) {
-	p.base, p.top, p.doubling, p.used, p.run, p.guessing = rate, rate, noiseDoubling, 0, 0, false
-	p.cuts++
 }
 
 // count counts a POST that was taken in this second.
@@ -430,18 +429,6 @@ func (p *Pacer) lately(now time.Time) float64 {
 		return float64(p.taken[0]) * (1 - part)
 	}
 	return 0
-}
-
-// Share tells what other instances have learned: their rates, together (0: none is limited), and
-// the share of refusals that has nothing to do with the pace (0: none knows of any). With
-// others POSTs are refused that came just after another one's, whatever the pace, and some of
-// them are put up with.
-func (p *Pacer) Share(rate, noise float64) {
-	p.noise.others = rate
-	p.noise.told++
-	if p.Limited() && p.noise.share == 0 && p.noise.learn(noise) {
-		p.back(p.Rate())
-	}
 }
 
 // Resume goes on after an outage, in which everything was refused and a POST has just been
@@ -470,9 +457,6 @@ func (p *Pacer) forget() {
 
 // Reset begins anew: the webhook was enabled, or has another URL.
 func (p *Pacer) Reset() { *p = Pacer{cuts: p.cuts + 1} }
-
-// Shared tells whether other instances were limited when Share was last told.
-func (p *Pacer) Shared() bool { return p.noise.shared() }
 
 // paceCount counts POSTs since a time.
 type paceCount struct {

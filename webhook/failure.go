@@ -180,6 +180,8 @@ func exchangeFailure(e *transport.Error) *failure {
 		return shortFailure(e)
 	case alert(e) != "":
 		return alertFailure(e) // with TLS 1.3 a receiver refuses a client after the handshake
+	case e.Unprocessed && errors.Is(e, transport.ErrUnasked):
+		return &failure{class: classProtocol, text: "the receiver answered before it was asked: nothing was sent"}
 	case e.Unprocessed && e.GoAwayCode() != "":
 		return &failure{class: classReset, text: "the receiver took no request on the connection: GOAWAY with " + e.GoAwayCode()}
 	case e.Unprocessed && !errors.As(e, &stream):
@@ -192,6 +194,8 @@ func exchangeFailure(e *transport.Error) *failure {
 		return &failure{class: classProtocol, text: "the receiver speaks TLS on this port: register it with https"}
 	case !e.Answered && !e.Whole && e.Sent && !e.HTTP2:
 		return &failure{class: classReset, text: "the connection died before the receiver had taken the whole request"}
+	case !e.Answered && !e.Sent && !e.HTTP2:
+		return &failure{class: classReset, text: "the receiver had closed the connection: nothing was sent"}
 	case !e.Answered:
 		return &failure{class: classReset, text: "the connection died before an answer"}
 	case e.Died():

@@ -103,9 +103,10 @@ const (
 	talking
 )
 
-func (c *conn) look() state {
+// look gives also the error by which the connection ended.
+func (c *conn) look() (state, error) {
 	if c.in.Buffered() > 0 {
-		return talking
+		return talking, nil
 	}
 	c.head = maxHead
 	c.wire.looking = true
@@ -113,11 +114,27 @@ func (c *conn) look() state {
 	c.wire.looking = false
 	switch {
 	case err == nil, !c.wire.records.whole():
-		return talking
+		return talking, nil
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return quiet
+		return quiet, nil
 	}
-	return dead
+	return dead, err
+}
+
+// silent is the error of a new connection on which the receiver spoke first, or which it has
+// closed again. A part of a TLS record is none: tickets come as they like.
+func (c *conn) silent() error {
+	state, err := c.look()
+	switch {
+	case state == quiet, state == talking && c.in.Buffered() == 0:
+		return nil
+	case state == talking:
+		c.t.suspect(c.host)
+		err = ErrUnasked
+	}
+	c.t.ended(c.host, time.Time{})
+	_ = c.wire.Close()
+	return &Error{Stage: Exchanging, Cause: err, Answered: state == talking, Unprocessed: state == talking, Secure: c.secure}
 }
 
 // exchange is the state of one request on a conn.
@@ -297,7 +314,7 @@ func (x *exchange) statusLine() (line, error) {
 	if _, err := x.in.Peek(1); err != nil {
 		return line{}, err
 	}
-	if x.answered = true; x.reused && x.interim == 0 && x.wire.unacknowledged(x.start) {
+	if x.answered = true; x.interim == 0 && x.wire.unacknowledged(x.start) {
 		return line{}, ErrUnasked
 	}
 	for {
@@ -345,6 +362,9 @@ func (x *exchange) failed(cause error) error {
 	}
 	if !x.wrote.IsZero() {
 		e.After = time.Since(x.wrote)
+	}
+	if errors.Is(cause, ErrUnasked) {
+		x.t.suspect(x.host)
 	}
 	if e.Late && e.Stale() {
 		x.t.retire(x.host, x.began)

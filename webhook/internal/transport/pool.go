@@ -35,6 +35,10 @@ const (
 	// probation is how long no connection to a host is used twice after its first answer. One
 	// that says more than it was asked for is found out then, not by the next message.
 	probation = 50 * time.Millisecond
+	// firstWords is how long a new connection to a host of which nothing is known, or nothing
+	// good, is listened to before the request is written. Who answers all that connect has said
+	// it then, or says it before the request can have arrived.
+	firstWords = 5 * time.Millisecond
 	// plain is how long a host that wants HTTP/1.1 gets it.
 	plain = 10 * time.Minute
 )
@@ -124,7 +128,7 @@ func (t *Transport) take(ctx context.Context, h *host, limits *Limits) (c connec
 		}
 		// It is looked at only now: what was said while it was idle is for nobody.
 		one.wire.until(deadline)
-		state := one.look()
+		state, _ := one.look()
 		if state == quiet {
 			return one, now, deadline
 		}
@@ -240,7 +244,7 @@ func (t *Transport) keepYoung(h *host, born, now time.Time) {
 
 // give puts a connection back that can carry a further exchange.
 func (t *Transport) give(c *conn) {
-	if state := c.look(); state != quiet {
+	if state, _ := c.look(); state != quiet {
 		_ = c.wire.Close()
 		if state == talking {
 			t.suspect(c.host)
@@ -261,6 +265,13 @@ func (t *Transport) give(c *conn) {
 	if !keep {
 		c.drop()
 	}
+}
+
+// proven is whether a host answers what it is asked, as far as is known.
+func (t *Transport) proven(h *host) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !h.tried.IsZero() && h.distrust.IsZero()
 }
 
 // suspect is about a host on whose connection something was that nobody had asked for. The

@@ -138,17 +138,22 @@ func (t *Transport) connection(r *http.Request) (c connection, now, deadline tim
 	if c, err = t.open(ctx, h, &limits); err != nil {
 		return nil, now, deadline, err
 	}
+	one, exclusive := c.(*conn)
+	if exclusive && !t.proven(h) {
+		pause(ctx, firstWords)
+	}
 	now = time.Now()
 	deadline = limits.deadline(now)
 	if fair := limits.deadline(limits.Start).Sub(limits.Start) / 2; deadline.Sub(now) < fair && fair > 0 {
 		c.release()
 		return nil, now, deadline, &Error{Stage: Connecting, Cause: ErrTooLate}
 	}
-	if one, ok := c.(*conn); ok {
+	if exclusive {
 		one.once = limits.Fresh
 		one.wire.until(deadline)
+		err = one.silent()
 	}
-	return c, now, deadline, nil
+	return c, now, deadline, err
 }
 
 // validate refuses what http.Request.Write would write although it is not HTTP.

@@ -17,6 +17,7 @@ type wire struct {
 	net.Conn
 	raw syscall.RawConn // nil when there is no socket, as with pipes
 
+	begun   atomic.Int64 // written, and what a Write is at
 	written atomic.Int64
 	failed  error     // of a Write; net/http hides it at times
 	by      time.Time // the deadline of the exchange
@@ -96,8 +97,10 @@ func (w *wire) look(p []byte) (int, error) {
 }
 
 func (w *wire) Write(p []byte) (int, error) {
+	w.begun.Add(int64(len(p)))
 	n, err := w.Conn.Write(p)
 	w.written.Add(int64(n))
+	w.begun.Add(int64(n - len(p)))
 	if err != nil {
 		w.failed = err
 	}
@@ -105,10 +108,17 @@ func (w *wire) Write(p []byte) (int, error) {
 }
 
 // unacknowledged is whether the receiver's system has confirmed nothing yet of the bytes
-// that were written since start. Then nothing that has arrived can be about them.
+// that were written since start, or there are none. Then nothing that has arrived can be
+// about them. While a Write waits for the receiver, which took a part of it, that is not known.
 func (w *wire) unacknowledged(start int64) bool {
-	sent := w.written.Load() - start
-	return w.raw != nil && sent > 0 && waiting(w.raw) >= sent
+	switch begun, written := w.begun.Load(), w.written.Load(); {
+	case begun == start:
+		return true
+	case w.raw == nil || begun != written:
+		return false
+	default:
+		return waiting(w.raw) >= written-start
+	}
 }
 
 // records follows the heads of TLS records through the bytes that are read.

@@ -413,12 +413,15 @@ func TestAShortageOfThisMachineIsNoFailureOfTheReceiver(t *testing.T) {
 		if got := s.Send(t.Context(), hook(), message("1")); got.ErrorClass != "canceled" || len(dial.list()) != 1 {
 			t.Errorf("%v: %q after %d dials, %s", errno, got.ErrorClass, len(dial.list()), got.Error)
 		}
+		if last := s.Shortage(); !strings.HasPrefix(last.Text, "this machine has no ") || time.Since(last.At) > time.Minute {
+			t.Errorf("%v: the last shortage is %+v", errno, last)
+		}
 		// The resolver opens sockets too, and passes on nothing but the text.
 		lookup := &net.DNSError{Err: "dial udp 127.0.0.53:53: socket: " + errno.Error(), Name: "hooks.test", IsTemporary: true}
 		s = newSender(t, fails(errors.New("not dialled")), with(resolving("hooks.test", answer{err: lookup})))
 		w := hook()
 		w.URL = "https://hooks.test/"
-		if got := s.Send(t.Context(), w, message("1")); got.ErrorClass != "canceled" {
+		if got := s.Send(t.Context(), w, message("1")); got.ErrorClass != "canceled" || s.Shortage().At.IsZero() {
 			t.Errorf("%v in the resolver: %q, %s", errno, got.ErrorClass, got.Error)
 		}
 	}

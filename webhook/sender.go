@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
@@ -68,6 +69,23 @@ type Sender struct {
 	// targets and signers are what was made of the webhooks' URLs and secrets.
 	targets *kept[*url.URL]
 	signers *kept[*signer]
+	// shortage is the last one of this machine's.
+	shortage atomic.Pointer[Shortage]
+}
+
+// Shortage is a lack of this machine's, for which a POST could not be made.
+type Shortage struct {
+	At time.Time
+	// Text says what was lacking and what to do.
+	Text string
+}
+
+// Shortage gives the last one; the zero value where there was none.
+func (s *Sender) Shortage() Shortage {
+	if last := s.shortage.Load(); last != nil {
+		return *last
+	}
+	return Shortage{}
 }
 
 // NewSender makes a Sender. Close it when the last Send has returned.
@@ -167,6 +185,9 @@ func (s *Sender) send(ctx context.Context, w *Webhook, r *Request, result *Resul
 		var f *failure
 		if !errors.As(err, &f) {
 			f = failureOf(ctx, err)
+		}
+		if f.short {
+			s.shortage.Store(&Shortage{At: time.Now(), Text: f.text})
 		}
 		f = t.outcome(f)
 		result.ErrorClass, result.Error, result.NameBlocked, result.StaleConn = f.class, f.text, f.name, f.stale

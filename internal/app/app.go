@@ -63,7 +63,8 @@ type App struct {
 	expiry     *deadLetterExpiry
 	replays    *lostReplays
 	sas        *sasWatch
-	events     *events // nil where nobody is told
+	shortage   func() webhook.Shortage // of the sender
+	events     *events                 // nil where nobody is told
 	heartbeat  *heartbeat
 	listener   net.Listener
 	server     *http.Server
@@ -117,6 +118,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 		return nil, err
 	}
 	a.cleanups.add("sender", func(context.Context) error { sender.Close(); return nil })
+	a.shortage = sender.Shortage
 
 	a.dispatcher, err = dispatcher.New(dispatcher.Options{
 		Queues: a.stores.queues, Store: a.stores.tables, RecordedCompletes: a.stores.recorded, Sender: sender, Encoding: cfg.QueueEncoding,

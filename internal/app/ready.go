@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/api"
+	"github.com/pushlease/pushlease/webhook"
 )
 
 // ready makes the checks behind /readyz from what the dispatcher last saw: asking
@@ -30,9 +31,26 @@ func (a *App) ready(ctx context.Context) []api.Check {
 			checks = append(checks, c)
 		}
 	}
+	if c := socketsCheck(a.shortage(), time.Now()); !c.OK {
+		checks = append(checks, c)
+	}
 	checks = append(checks, healthChecks(a.dispatcher.Health())...)
 	sort.Slice(checks, func(i, j int) bool { return checks[i].Name < checks[j].Name })
 	return checks
+}
+
+// shortFor is how long a shortage of this machine's is told.
+const shortFor = time.Minute
+
+// socketsCheck fails while POSTs lately could not be made because this machine lacks sockets,
+// ports or memory. Its API is served all the same.
+func socketsCheck(last webhook.Shortage, now time.Time) api.Check {
+	c := api.Check{Name: "sockets", OK: last.At.IsZero() || now.Sub(last.At) > shortFor}
+	if !c.OK {
+		c.Degrades = true
+		c.Detail = "POSTs wait, and nobody is charged: " + last.Text
+	}
+	return c
 }
 
 // queueCheck begins the name of the check of a queue.

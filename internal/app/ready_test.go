@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/pushlease/pushlease/api"
+	"github.com/pushlease/pushlease/webhook"
 )
 
 func TestOneQueueOfSeveralDegradesAndAllOfThemUnready(t *testing.T) {
@@ -30,5 +33,26 @@ func TestOneQueueOfSeveralDegradesAndAllOfThemUnready(t *testing.T) {
 	checks := healthChecks(map[string]error{"webhooks": errors.New("no answer"), "queue a": nil})
 	if i := slices.IndexFunc(checks, func(c api.Check) bool { return c.Name == "webhooks" }); checks[i].OK || checks[i].Degrades {
 		t.Errorf("registrations that can't be read: %+v", checks[i])
+	}
+}
+
+// C105: a lack of this machine's is told, for a while, to who asks and by the log and the
+// metrics that are made of the same checks.
+func TestAShortageOfThisMachineIsAFailingCheck(t *testing.T) {
+	now := time.Now()
+	if c := socketsCheck(webhook.Shortage{}, now); !c.OK {
+		t.Errorf("without a shortage: %+v", c)
+	}
+	last := webhook.Shortage{At: now.Add(-50 * time.Second), Text: "this machine has no socket left"}
+	c := socketsCheck(last, now)
+	if c.OK || !c.Degrades || !strings.Contains(c.Detail, last.Text) {
+		t.Errorf("50 s after one: %+v", c)
+	}
+	if ready, failing := tally([]api.Check{c}); ready != 1 || failing["sockets"] != 1 {
+		t.Errorf("the gauges say %d, %v", ready, failing)
+	}
+	last.At = now.Add(-70 * time.Second)
+	if c := socketsCheck(last, now); !c.OK {
+		t.Errorf("70 s after one: %+v", c)
 	}
 }

@@ -138,19 +138,18 @@ func (t *Transport) connection(r *http.Request) (c connection, now, deadline tim
 	if c, err = t.open(ctx, h, &limits); err != nil {
 		return nil, now, deadline, err
 	}
-	one, exclusive := c.(*conn)
-	if exclusive && !t.proven(h) {
-		pause(ctx, firstWords)
-	}
 	now = time.Now()
 	deadline = limits.deadline(now)
 	if fair := limits.deadline(limits.Start).Sub(limits.Start) / 2; deadline.Sub(now) < fair && fair > 0 {
 		c.release()
 		return nil, now, deadline, &Error{Stage: Connecting, Cause: ErrTooLate}
 	}
-	if exclusive {
+	if one, exclusive := c.(*conn); exclusive {
 		one.once = limits.Fresh
 		one.wire.until(deadline)
+		if !t.proven(h) {
+			pause(ctx, firstWords)
+		}
 		err = one.silent()
 	}
 	return c, now, deadline, err

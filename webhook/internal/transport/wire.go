@@ -111,14 +111,18 @@ func (w *wire) Write(p []byte) (int, error) {
 // that were written since start, or there are none. Then nothing that has arrived can be
 // about them. While a Write waits for the receiver, which took a part of it, that is not known.
 func (w *wire) unacknowledged(start int64) bool {
-	switch begun, written := w.begun.Load(), w.written.Load(); {
+	var confirm int64
+	if w.raw != nil { // before the counters: what is written meanwhile must not count as waiting
+		confirm = waiting(w.raw)
+	}
+	written := w.written.Load()
+	switch begun := w.begun.Load(); {
 	case begun == start:
 		return true
-	case w.raw == nil || begun != written:
+	case begun != written:
 		return false
-	default:
-		return waiting(w.raw) >= written-start
 	}
+	return w.raw != nil && confirm >= written-start
 }
 
 // records follows the heads of TLS records through the bytes that are read.

@@ -52,7 +52,8 @@ func (r *Registry) inForce(all []tables.Registration, rowErrs []tables.RowError)
 // usable is an error where a registration would have each message given up, tried without a
 // pause, or sent nowhere.
 func usable(reg tables.Registration) error {
-	field, p := "", reg.Policy
+	var field string
+	p := reg.Policy
 	switch {
 	case reg.Queue == "":
 		field = "queue"

@@ -18,6 +18,7 @@ import (
 	"github.com/pushlease/pushlease/internal/npmtest"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
 )
 
 // fill sets everything in v, so that every column is written.
@@ -87,19 +88,90 @@ func TestThePageAboutTablesNamesEveryColumn(t *testing.T) {
 	}
 	first := full[tables.Attempt]()
 	both, _ := completedColumns(first.Completed(&tables.Delivery{UpdatedAt: first.Day, ExpiresAt: first.Day, Encoding: "x", Size: 1, BodyHash: "x"}), first)
+	signed := func(c columns) columns { // as insert and replace do
+		c.exact(writeColumn, "x")
+		return c
+	}
 	for row, c := range map[string]columns{
-		"| `…Log<yyyymmdd>` | both, as one row |":            both,
-		"| `…Log<yyyymmdd>` | a delivery |":                  deliveryColumns(full[tables.Delivery]()),
-		"| `…Log<yyyymmdd>` | an attempt |":                  attemptColumns(full[tables.Attempt]()),
-		"| `…DeadLetters` | a dead letter |":                 deadLetterColumns(full[tables.DeadLetter]()),
-		"| `…Health` | a webhook, as one instance sees it |": healthColumns(full[tables.Health]()),
-		"| `…Webhooks` | a registration |":                   registrationColumns(full[tables.Registration](), []byte("{}")),
+		"| `…Log<yyyymmdd>` | both, as one row |":                   both,
+		"| `…Log<yyyymmdd>` | a delivery |":                         deliveryColumns(full[tables.Delivery]()),
+		"| `…Log<yyyymmdd>` | an attempt |":                         attemptColumns(full[tables.Attempt]()),
+		"| `…DeadLetters` | a dead letter |":                        signed(deadLetterColumns(full[tables.DeadLetter]())),
+		"| `…Health` | a webhook, as one instance sees it |":        healthColumns(full[tables.Health]()),
+		"| `…Webhooks` | a registration, in partition `webhooks` |": signed(registrationColumns(full[tables.Registration](), []byte("{}"))),
+		"| `…Claims<n>` | an event or an idempotency key that is in work or was delivered; a table for each week, by when the event came |": signed(claimColumns(full[tables.Claim]())),
 	} {
 		want := row + " " + strings.Join(namesOf(t, c), ", ") + " |"
 		if !slices.Contains(strings.Split(string(text), "\n"), want) {
 			t.Errorf("%s lacks this row, or has another:\n%s", page, want)
 		}
 	}
+}
+
+// namesWhatIsThere wants the page to have a row for each table that there is, and a name for each
+// column in it.
+func namesWhatIsThere(t *testing.T, s *Store, prefix, text string) {
+	t.Helper()
+	known := map[string]string{} // by kind of table: its rows of the page
+	for line := range strings.Lines(text) {
+		if name, ok := strings.CutPrefix(line, "| `…"); ok {
+			kind := regexp.MustCompile("^[A-Za-z]+").FindString(name)
+			known[kind] += line
+		}
+	}
+	if known["Recent"] != "" {
+		known["Recent"] += known["Log"] // as an attempt there
+	}
+	seen := map[string]bool{}
+	list := s.service.NewListTablesPager(nil)
+	for list.More() {
+		page, err := list.NextPage(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, table := range page.Tables {
+			name, ours := strings.CutPrefix(*table.Name, prefix)
+			if !ours {
+				continue
+			}
+			kind := regexp.MustCompile("^[A-Za-z]+").FindString(name)
+			seen[kind] = true
+			for _, column := range columnsOf(t, s.service.NewClient(*table.Name)) {
+				if !strings.Contains(known[kind], "`"+column+"`") {
+					t.Errorf("the page does not name column %s of %s", column, name)
+				}
+			}
+		}
+	}
+	for kind := range known {
+		if !seen[kind] {
+			t.Errorf("no table %s was made: nothing compares its columns", kind)
+		}
+	}
+}
+
+// columnsOf names the columns that any row of a table has.
+func columnsOf(t *testing.T, table *aztables.Client) (names []string) {
+	t.Helper()
+	pager := table.NewListEntitiesPager(nil)
+	for pager.More() {
+		page, err := pager.NextPage(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, entity := range page.Entities {
+			var row map[string]any
+			if err := json.Unmarshal(entity, &row); err != nil {
+				t.Fatal(err)
+			}
+			for name := range row {
+				if name != "PartitionKey" && name != "RowKey" && name != "Timestamp" && !strings.Contains(name, "odata.") {
+					names = append(names, name)
+				}
+			}
+		}
+	}
+	return names
 }
 
 // The queries of the page are ones that the service takes, and find what they are for.
@@ -131,6 +203,18 @@ func TestTheQueriesOfThePageAboutTablesFindWhatTheyAreFor(t *testing.T) {
 			})
 			return err
 		}(),
+		func() error {
+			_, err := s.PutWebhook(t.Context(), tables.Registration{Webhook: webhook.Webhook{ID: "wh_1", Queue: "orders"}})
+			return err
+		}(),
+		s.PutLeftQueue(t.Context(), tables.LeftQueue{Queue: "orders", At: now}),
+		func() error { _, err := s.PutJob(t.Context(), tables.Job{ID: "job_1", HeardAt: now}); return err }(),
+		s.PutInstance(t.Context(), tables.Instance{Name: "a", SeenAt: now}),
+		func() error {
+			_, _, err := s.Claim(t.Context(), tables.Claim{Key: tables.ClaimKey("event"), Owner: "a", MessageID: "m-1", Until: now.Add(time.Minute), At: now}, now)
+			return err
+		}(),
+		s.recent.flush(t.Context()),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -140,6 +224,7 @@ func TestTheQueriesOfThePageAboutTablesFindWhatTheyAreFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	namesWhatIsThere(t, s, prefix, string(text))
 	blocks := regexp.MustCompile("(?s)```odata (\\w+)\n(.*?)\n```").FindAllStringSubmatch(string(text), -1)
 	if len(blocks) != 11 {
 		t.Errorf("%d queries, want 11", len(blocks))

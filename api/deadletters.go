@@ -212,7 +212,7 @@ func (a *API) deleteDeadLetter(w http.ResponseWriter, r *http.Request) error {
 	}
 	a.backlog.forget(d.Queue)
 	if stillToCome(d) {
-		if err := tables.EndReplay(r.Context(), a.Deliveries, &d); err != nil {
+		if err := tables.EndReplay(r.Context(), a.Deliveries, a.DeadLetters, &d); err != nil {
 			a.Logger.Warn("the record of a replay whose dead letter was deleted could not be ended; it says that the replay goes on", "dead_letter", d.ID, "error", err)
 		}
 	}

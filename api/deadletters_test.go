@@ -389,6 +389,36 @@ func TestDeadLettersAreFilteredPagedAndDeleted(t *testing.T) {
 }
 
 // Nothing goes on with a replay whose dead letter was deleted, and its record does not say so.
+// A replay of the message as a whole waits for one webhook, and what became of it at another one is
+// replayed on its own: whoever deletes the former ends what waits by it, and not the latter.
+func TestDeletingADeadLetterEndsNoReplayOfAnotherOne(t *testing.T) {
+	h := newHarness(t)
+	noon := time.Now().UTC().Truncate(24 * time.Hour).Add(-12 * time.Hour) // both on one day
+	whole, other := dead("m-1", "", "payload"), dead("m-1", "wh_b", "payload")
+	whole.Status, whole.Replays, whole.ReplayedAt, whole.ReplayToken = tables.Replaying, 1, noon, "one"
+	other.Generation, other.Status, other.Replays, other.ReplayedAt, other.ReplayToken = 1, tables.Replaying, 1, noon.Add(5*time.Minute), "two"
+	id := h.putDeadLetter(whole).ID
+	h.putDeadLetter(other)
+	record := func(webhookID string, generation int, day time.Time) tables.Delivery {
+		key := whole.MessageKey
+		key.Day = day
+		return tables.Delivery{MessageKey: key, WebhookID: webhookID, Generation: generation, State: tables.Pending, UpdatedAt: day, NextAt: time.Now().Add(time.Hour)}
+	}
+	h.record(tables.Record{Deliveries: []tables.Delivery{record("wh_c", 1, whole.ReplayedAt)}})
+	h.record(tables.Record{Deliveries: []tables.Delivery{record("wh_b", 2, other.ReplayedAt)}})
+	h.do(http.StatusNoContent, "DELETE", "/api/v1/dead-letters/"+id, "")
+	for webhookID, want := range map[string]tables.State{"wh_b": tables.Pending, "wh_c": tables.DeadLettered} {
+		rows, err := h.db.Load(t.Context(), tables.MessageKey{Queue: whole.Queue, MessageID: "m-1", Day: other.ReplayedAt})
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(rows, func(d tables.Delivery) bool { return d.WebhookID == webhookID })
+		if i < 0 || rows[i].State != want {
+			t.Errorf("deliveries to %s: %+v, want one that is %s", webhookID, rows, want)
+		}
+	}
+}
+
 func TestDeletingADeadLetterEndsItsReplay(t *testing.T) { // C57, C75
 	h := newHarness(t)
 	for _, c := range []struct {

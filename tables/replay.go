@@ -9,16 +9,22 @@ import (
 )
 
 // EndReplay ends the records of a dead letter's replay, which nobody goes on with: its message is
-// gone, or the dead letter was deleted. They are those of the day on which it was asked for. What
-// was delivered stays so.
-func EndReplay(ctx context.Context, s Deliveries, d *DeadLetter) error {
+// gone, or the dead letter was deleted. They are those of the day on which it was asked for, and
+// before a replay of another dead letter of the same message was: what is of that one goes on.
+// What was delivered stays so.
+func EndReplay(ctx context.Context, s Deliveries, letters DeadLetters, d *DeadLetter) error {
+	until, err := nextReplay(ctx, letters, d)
+	if err != nil {
+		return err
+	}
 	all, err := s.Load(ctx, MessageKey{Queue: d.Queue, MessageID: d.MessageID, Day: d.ReplayedAt})
 	if err != nil {
 		return fmt.Errorf("load the records of a replay: %w", err)
 	}
 	asked := d.ReplayedAt.Truncate(time.Second) // storage may tell whole seconds only
 	for _, r := range all {
-		ofIt := r.Generation >= d.Generation+d.Replays && (d.WebhookID == "" || d.WebhookID == r.WebhookID) && !r.Day.Before(asked)
+		ofIt := r.Generation >= d.Generation+d.Replays && (d.WebhookID == "" || d.WebhookID == r.WebhookID) &&
+			!r.Day.Before(asked) && (until.IsZero() || r.Day.Before(until))
 		if !ofIt || r.State.Terminal() && r.State != DeadLettering {
 			continue
 		}
@@ -29,4 +35,24 @@ func EndReplay(ctx context.Context, s Deliveries, d *DeadLetter) error {
 		}
 	}
 	return nil
+}
+
+// nextReplay is when a replay of another dead letter of the message was asked for at the earliest,
+// that of d or later; zero when none was.
+func nextReplay(ctx context.Context, letters DeadLetters, d *DeadLetter) (next time.Time, err error) {
+	for page := (Page{Limit: MaxPage}); ; {
+		rows, after, err := letters.ListDeadLetters(ctx, DeadLetterFilter{Queue: d.Queue, MessageID: d.MessageID}, page)
+		if err != nil {
+			return time.Time{}, fmt.Errorf("list the dead letters of a message: %w", err)
+		}
+		for i := range rows {
+			at := rows[i].ReplayedAt.Truncate(time.Second)
+			if rows[i].ID != d.ID && !rows[i].ReplayedAt.Before(d.ReplayedAt.Truncate(time.Second)) && (next.IsZero() || at.Before(next)) {
+				next = at
+			}
+		}
+		if page.After = after; after == "" {
+			return next, nil
+		}
+	}
 }

@@ -86,7 +86,7 @@ func (l *lostReplays) end(ctx context.Context, listed *tables.DeadLetter) (bool,
 	if err != nil || d.ETag != listed.ETag || d.Damaged != nil {
 		return false, unless(err, tables.ErrNotFound)
 	}
-	if err := tables.EndReplay(ctx, l.records, &d); err != nil {
+	if err := tables.EndReplay(ctx, l.records, l.letters, &d); err != nil {
 		return false, err
 	}
 	d.Status, d.ReplayToken = tables.Waiting, ""

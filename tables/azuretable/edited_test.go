@@ -236,6 +236,7 @@ func TestATableThatAnotherProgramDropsIsTold(t *testing.T) {
 	e.must(e.PutHealth(t.Context(), tables.Health{WebhookID: "w", Instance: "i", UpdatedAt: now}))
 	_, err := e.PutDeadLetter(t.Context(), letter("m"))
 	e.must(err)
+	e.Settle()
 	day := func(at time.Time) string { return e.prefix + "Log" + at.UTC().Format("20060102") }
 	for _, table := range []string{day(now), day(old.Day), e.prefix + "Health", e.prefix + "DeadLetters"} {
 		e.drop(table)

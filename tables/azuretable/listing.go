@@ -17,14 +17,16 @@ import (
 // withTable calls f, which writes to table, and when the table is missing creates
 // it and calls f again.
 func (s *Store) withTable(ctx context.Context, table string, f func() error) error {
+	began := time.Now()
 	err := f()
-	s.saw(table, err)
+	s.saw(table, began, err)
 	for try := 0; tableMissing(err) && try < 3; try++ {
 		if err := s.createTable(ctx, table); err != nil {
 			return err
 		}
+		began = time.Now()
 		err = f()
-		s.saw(table, err)
+		s.saw(table, began, err)
 	}
 	return err
 }

@@ -10,30 +10,56 @@ import (
 type watch struct {
 	lost func(table string)
 	mu   sync.Mutex
-	used map[string]bool
+	used map[string]time.Time // since when a table is known to be there
 }
 
-// saw takes in what a request about a table ended with.
-func (s *Store) saw(table string, err error) {
+// settling is for how long the service may take a table that was just made for missing.
+const settling = 10 * time.Second
+
+// saw takes in what a request about a table ended with, and when it began.
+func (s *Store) saw(table string, began time.Time, err error) {
 	missing := tableMissing(err)
 	if err != nil && !missing || !s.watches(table, time.Now()) {
 		return
 	}
-	s.watch.mu.Lock()
-	lost := missing && s.watch.used[table]
-	if s.watch.used == nil {
-		s.watch.used = map[string]bool{}
-	}
-	s.watch.used[table] = !missing
-	s.watch.mu.Unlock()
-	if !lost {
+	if !missing {
+		s.watch.found(table, time.Now())
 		return
 	}
-	s.queues.Clear()
-	s.listing.forget()
-	if s.watch.lost != nil {
+	known, lost := s.watch.missed(table, began)
+	if known {
+		s.queues.Clear()
+		s.listing.forget()
+	}
+	if lost && s.watch.lost != nil {
 		s.watch.lost(table)
 	}
+}
+
+// found notes that a table was there.
+func (w *watch) found(table string, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.used == nil {
+		w.used = map[string]time.Time{}
+	}
+	if _, known := w.used[table]; !known {
+		w.used[table] = now
+	}
+}
+
+// missed reports whether a table that is known was missing for a request that began then, and
+// whether that tells that it was dropped. A request of before the table was known may have come
+// before it was made: its answer tells nothing, however late it is.
+func (w *watch) missed(table string, began time.Time) (known, lost bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	since, known := w.used[table]
+	if !known || began.Sub(since) < settling {
+		return known, false
+	}
+	delete(w.used, table)
+	return true, true
 }
 
 // watches reports whether nobody drops a table by right: those of earlier days go when their

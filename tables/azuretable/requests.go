@@ -121,11 +121,12 @@ func (s *Store) ours(ctx context.Context, table, pk, rk, id string, refusal erro
 // get returns one row, or ErrNotFound.
 func (s *Store) get(ctx context.Context, table, pk, rk string) (entity, error) {
 	var resp aztables.GetEntityResponse
+	began := time.Now()
 	err := twice(ctx, func() (err error) {
 		resp, err = s.service.NewClient(table).GetEntity(ctx, pk, rk, nil)
 		return storageErr(ctx, "get row", err)
 	})
-	s.saw(table, err)
+	s.saw(table, began, err)
 	if err = rowErr(err); err != nil {
 		return entity{}, err
 	}
@@ -187,11 +188,12 @@ func (s *Store) page(ctx context.Context, q query, from token) ([]entity, token,
 		opts.NextRowKey = &from.rk
 	}
 	var resp aztables.ListEntitiesResponse
+	began := time.Now()
 	err := twice(ctx, func() (err error) {
 		resp, err = s.service.NewClient(q.table).NewListEntitiesPager(opts).NextPage(ctx)
 		return storageErr(ctx, "query rows", err)
 	})
-	s.saw(q.table, err)
+	s.saw(q.table, began, err)
 	if tableMissing(err) {
 		return nil, token{}, nil
 	}

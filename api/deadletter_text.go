@@ -42,13 +42,14 @@ func damage(d tables.DeadLetter) string {
 	return ""
 }
 
-// setting reads a dead letter's text: that of its row, as for the dispatcher, and the queue's
-// where another program has left none.
+// setting reads a dead letter's text, as the dispatcher does: that of its row, or the queue's where
+// another program has left none, unless another one reads what was received.
 func (a *API) setting(d tables.DeadLetter) queue.Encoding {
-	if setting, err := queue.ParseEncoding(d.Encoding); err == nil {
-		return setting
+	setting, err := queue.ParseEncoding(d.Encoding)
+	if err != nil {
+		setting = a.Encoding(d.Queue)
 	}
-	return a.Encoding(d.Queue)
+	return queue.SettingFor(setting, d.Text, d.Fits)
 }
 
 // asItIs makes what a dead letter holds now what it is from now on: an operator has said so.

@@ -24,7 +24,6 @@ func TestADeadLetterThatAnotherProgramHasRewrittenIsNeitherShownNorSent(t *testi
 	}{
 		"text removed":          {func(d *tables.DeadLetter) { d.Text = nil }, "text", "columns Text", ""},
 		"text rewritten":        {func(d *tables.DeadLetter) { d.Text = []byte(`{"n":2}`) }, "text", "Text", `{"n":2}`},
-		"encoding rewritten":    {func(d *tables.DeadLetter) { d.Encoding = "none" }, "text", "Encoding", text},
 		"hash rewritten":        {func(d *tables.DeadLetter) { d.BodyHash = "00" }, "text", "BodyHash", payload},
 		"hash and text removed": {func(d *tables.DeadLetter) { d.Text, d.BodyHash = nil, "" }, "text", "Text, Size", ""},
 		"hash gone, text other": {func(d *tables.DeadLetter) { d.Text, d.BodyHash = []byte(`{"n":12}`), "" }, "text", "Size", `{"n":12}`},
@@ -75,6 +74,31 @@ func TestADeadLetterThatAnotherProgramHasRewrittenIsNeitherShownNorSent(t *testi
 			if now := h.loadDead(d.ID); string(now.Text) != text && h.api.changed(now) != "" {
 				t.Errorf("the row that is replayed with force is refused: %s", h.api.changed(now))
 			}
+		})
+	}
+}
+
+// Earlier versions kept the hash of the first reading beside the queue's setting of the last one.
+func TestADeadLetterIsReadByTheSettingThatGivesWhatWasReceived(t *testing.T) { // C86
+	const payload, text = `{"n":1}`, "eyJuIjoxfQ=="
+	for name, one := range map[string]struct{ received, encoding string }{
+		"read as base64 first": {payload, "none"},
+		"read as plain first":  {text, "base64"},
+		"with no setting":      {payload, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t)
+			d := dead("m1", h.register(hook).text("id"), text)
+			d.Encoding, d.Size, d.BodyHash = one.encoding, len(one.received), tables.BodyHash([]byte(one.received))
+			d = h.putDeadLetter(d)
+			target := "/api/v1/dead-letters/" + d.ID
+			if got := string(h.do(http.StatusOK, "GET", target+"/body", "").body); got != one.received {
+				t.Errorf("its body: %q, want %q", got, one.received)
+			}
+			if err := h.api.intact(t.Context(), d); err != nil {
+				t.Errorf("a replay by filter leaves it out: %v", err)
+			}
+			h.do(http.StatusAccepted, "POST", target+"/replay", "")
 		})
 	}
 }

@@ -118,10 +118,13 @@ func TestAReplayWhoseDeadLetterIsRewrittenMeanwhileIsNotSent(t *testing.T) {
 				time.Sleep(20 * time.Minute)
 				stop()
 				posts, lines := 1, 1
-				if name == "nothing" {
+				if name == "nothing" || name == "encoding" { // by its hash it is read as it was received
 					posts, lines = 2, 0
 				}
 				want(t, "POSTs", b.sender.count(), posts)
+				for _, p := range b.sender.posts {
+					want(t, "body", string(p.request.Body), `{"a":1}`)
+				}
 				want(t, "lines that say so", strings.Count(b.log.String(), "a replay is not sent: another program has changed its dead letter"), lines)
 				want(t, "messages left", b.total(testQueue), 0)
 			})

@@ -89,6 +89,21 @@ func Decode(setting Encoding, text []byte) (Body, error) {
 	return Body{Bytes: raw, Encoding: EncodingBase64}, nil
 }
 
+// SettingFor is the setting under which a text stands for a body that fits: the given one, unless
+// only another one does. A text that can't be read under a setting stands for nil.
+func SettingFor(setting Encoding, text []byte, fits func(body []byte) bool) Encoding {
+	for _, s := range []Encoding{setting, EncodingAuto, EncodingBase64, EncodingNone} {
+		b, err := Decode(s, text)
+		if err != nil {
+			b.Bytes = nil
+		}
+		if fits(b.Bytes) {
+			return s
+		}
+	}
+	return setting
+}
+
 // Encode turns a body into the text to store, such that Decode under the same
 // setting gives back exactly these bytes. It prefers, in this order, the body
 // as it stands, base64, and an envelope; the first two are what other consumers

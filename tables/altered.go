@@ -21,9 +21,13 @@ func (d DeadLetter) Misnamed() bool {
 	return !strings.HasSuffix(d.ID, "-"+whose(d.MessageKey, d.WebhookID, d.Generation))
 }
 
+// Fits reports whether body, nil where Text can't be read, is what was received. Earlier versions kept
+// the hash of the first reading beside the setting of the last one, so Encoding alone decides nothing.
+func (d DeadLetter) Fits(body []byte) bool { return d.Altered(body) == "" }
+
 // Altered names the columns that another program has changed so that a replay of d would send other
-// bytes than were received; empty when none has. body is what Text stands for by Encoding, nil
-// where it can't be read. A row without a hash is known by its size.
+// bytes than were received; empty when none has. body is what Text stands for, nil where it
+// can't be read. A row without a hash is known by its size.
 func (d DeadLetter) Altered(body []byte) string {
 	readings := [][]byte{body}
 	if body == nil || d.Reason == policy.Undecodable { // Encoding does not read it

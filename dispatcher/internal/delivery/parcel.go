@@ -228,7 +228,12 @@ func (o opener) openReplay(ctx context.Context, p *parcel, r queue.Replay) error
 	if row.ReplayToken == "" || subtle.ConstantTimeCompare([]byte(row.ReplayToken), []byte(r.Token)) != 1 {
 		return errStaleReplay
 	}
-	if err := o.unaltered(row, p.setting); err != nil {
+	setting, err := queue.ParseEncoding(row.Encoding)
+	if err != nil {
+		setting = p.setting
+	}
+	setting = queue.SettingFor(setting, row.Text, row.Fits)
+	if err := unaltered(row, setting); err != nil {
 		return err
 	}
 	if row.Status == tables.Waiting && time.Since(p.m.InsertedAt) > replayStepTime {
@@ -238,7 +243,7 @@ func (o opener) openReplay(ctx context.Context, p *parcel, r queue.Replay) error
 	p.key.MessageID = row.MessageID // Day stays the pointer's: the original's records may have expired
 	p.generation = row.Generation + row.Replays
 	p.text, p.insertedAt = row.Text, row.InsertedAt
-	if setting, err := queue.ParseEncoding(row.Encoding); err == nil && row.Reason != policy.Undecodable {
+	if row.Reason != policy.Undecodable {
 		// The same bytes as before, whatever the queue is set to by now. What could
 		// not be read is replayed because the setting was put right.
 		p.setting = setting
@@ -252,10 +257,7 @@ func (o opener) openReplay(ctx context.Context, p *parcel, r queue.Replay) error
 
 // unaltered refuses a dead letter that another program has changed. The API has looked when the
 // replay was asked for, but what is held for a webhook may wait for days.
-func (o opener) unaltered(row tables.DeadLetter, setting queue.Encoding) error {
-	if parsed, err := queue.ParseEncoding(row.Encoding); err == nil {
-		setting = parsed
-	}
+func unaltered(row tables.DeadLetter, setting queue.Encoding) error {
 	body, err := queue.Decode(setting, row.Text)
 	if err != nil {
 		body.Bytes = nil

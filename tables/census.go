@@ -48,10 +48,7 @@ func (c *Census) Look(all []Registration, unreadable []RowError, left func() ([]
 	if len(c.queues)+len(c.lost) == 0 {
 		return nil, nil
 	}
-	if c.lost == nil {
-		c.lost = map[string]string{}
-	}
-	maps.Copy(c.lost, c.queues)
+	c.miss(c.queues)
 	c.queues = nil
 	if err := c.forgetDeleted(left); err != nil {
 		return nil, err
@@ -72,7 +69,7 @@ func (c *Census) some(all []Registration, unreadable []RowError, left func() ([]
 	}
 	for _, e := range unreadable {
 		there[e.ID] = e.Queue
-		if name, known := c.queues[e.ID]; known {
+		if name := c.queues[e.ID]; name != "" {
 			there[e.ID] = name
 		}
 	}
@@ -100,13 +97,22 @@ func (c *Census) some(all []Registration, unreadable []RowError, left func() ([]
 func (c *Census) missSeveral(there map[string]string) {
 	gone := maps.Clone(c.queues)
 	maps.DeleteFunc(gone, func(id, _ string) bool { _, ok := there[id]; return ok })
-	if len(gone) < 2 {
-		return
+	if len(gone) >= 2 {
+		c.miss(gone)
 	}
+}
+
+// miss misses what is gone. Of a registration that could never be read, and did not say of which queue it
+// was, there is nothing that could stay in force: it would hold the messages of every queue. c.mu is held.
+func (c *Census) miss(gone map[string]string) {
 	if c.lost == nil {
 		c.lost = map[string]string{}
 	}
-	maps.Copy(c.lost, gone)
+	for id, name := range gone {
+		if name != "" {
+			c.lost[id] = name
+		}
+	}
 }
 
 // forgetDeleted takes those out of what is missed whose queue has a note of since they were seen: another

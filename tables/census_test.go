@@ -2,6 +2,7 @@ package tables_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -156,6 +157,49 @@ func TestSeveralRegistrationsThatAreGoneAtOnceAreMissed(t *testing.T) {
 			}
 			if bad, err := c.Look(on("orders", "refunds", "returns"), nil, nil); err != nil || len(bad) > 0 {
 				t.Errorf("Look = %v, %v when they are back", bad, err)
+			}
+		})
+	}
+}
+
+// C85: nobody can note of which queue a damaged row was that does not say so. What is missed without a
+// queue would hold the messages of all of them, and no deletion would end that.
+func TestRegistrationsOfNoKnownQueueAreNotMissed(t *testing.T) {
+	damaged := func(ids ...string) (bad []tables.RowError) {
+		for _, id := range ids {
+			bad = append(bad, tables.RowError{ID: id, Err: tables.ErrDamaged})
+		}
+		return bad
+	}
+	none := func() ([]tables.LeftQueue, error) { return nil, nil }
+	for name, tt := range map[string]struct {
+		before  []tables.Registration
+		damaged []tables.RowError
+		after   []tables.Registration
+		missed  string
+	}{
+		"two, deleted elsewhere":               {on("orders"), damaged("x", "y"), on("orders"), ""},
+		"all that there were":                  {nil, damaged("x", "y"), nil, ""},
+		"one of them, and one that was read":   {on("orders", "refunds"), damaged("x"), on("orders"), "b of refunds"},
+		"one that was read before it was hurt": {on("orders", "refunds", "returns"), damaged("b", "x"), on("orders"), "b of refunds, c of returns"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var c tables.Census
+			for _, bad := range [][]tables.RowError{nil, tt.damaged} {
+				whole := slices.DeleteFunc(slices.Clone(tt.before), func(r tables.Registration) bool {
+					return slices.ContainsFunc(bad, func(e tables.RowError) bool { return e.ID == r.ID })
+				})
+				if _, err := c.Look(whole, bad, none); err != nil {
+					t.Fatal(err)
+				}
+			}
+			bad, err := c.Look(tt.after, nil, none)
+			var missed []string
+			for _, e := range bad {
+				missed = append(missed, e.ID+" of "+e.Queue)
+			}
+			if got := strings.Join(missed, ", "); err != nil || got != tt.missed {
+				t.Errorf("missed are %q, %v; want %q", got, err, tt.missed)
 			}
 		})
 	}

@@ -364,6 +364,9 @@ func heldText(d tables.Delivery) string {
 	case policy.WebhookDeleted:
 		return "Held because its webhook is not registered any more." + until
 	case policy.EventInWork:
+		if d.SameEventAs == "" {
+			return "Held because another program has changed the row that says whether its event was delivered; the log names that row: delete it. Looked at again at " + web.Stamp(d.NextAt) + "." + until
+		}
 		return "Held while the same event is being delivered with " + otherMessage(d) + "; looked at again at " + web.Stamp(d.NextAt) + "." + until
 	case policy.NoWebhook:
 		return "Held because no webhook of the queue takes it: register one, or enable one." + until

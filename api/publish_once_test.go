@@ -147,6 +147,21 @@ func TestNothingIsPublishedWhenTheKeyCantBeLookedUp(t *testing.T) {
 	h.do(http.StatusAccepted, "POST", publishTarget, "hello") // without a key the table does not matter
 }
 
+// C86: asking again does not help, and readiness knows of nothing.
+func TestAKeyWhoseClaimAnotherProgramHasChangedIsAnsweredSo(t *testing.T) {
+	h := newHarness(t, func(o *Options) {
+		o.Claims = claims{Claims: o.Claims, claim: func(context.Context, tables.Claim, time.Time) (tables.Claim, bool, error) {
+			return tables.Claim{}, false, fmt.Errorf("row SECRET-DETAIL: %w", tables.ErrDamaged)
+		}}
+	})
+	a := h.do(http.StatusConflict, "POST", publishTarget, "hello", "Idempotency-Key", "k")
+	a.wantProblem("Idempotency-Key")
+	if !strings.Contains(a.text("detail"), "nothing was published") || h.depth("orders") != 0 {
+		t.Errorf("%d messages: %s", h.depth("orders"), a.body)
+	}
+	a.wantNot("SECRET-DETAIL")
+}
+
 // The first answer of the table is lost, after its effect.
 func TestALostAnswerToTheClaimIsNoRival(t *testing.T) {
 	lost := false

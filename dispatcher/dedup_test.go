@@ -248,6 +248,43 @@ func TestAStoreThatCanNotBeAskedIsNeitherYesNorNo(t *testing.T) {
 	})
 }
 
+// damagedClaims is a store in which another program has changed the claims.
+type damagedClaims struct{ *faultyStore }
+
+func (s damagedClaims) Claim(context.Context, tables.Claim, time.Time) (tables.Claim, bool, error) {
+	return tables.Claim{}, false, tables.ErrDamaged
+}
+
+func TestACopyWhoseEventHasADamagedClaimWaitsUntilItIsMended(t *testing.T) {
+	for _, mended := range []bool{true, false} {
+		inBubble(t, func(b *bench) { // C86
+			_, stop := b.start(byEvent)
+			b.send(event("1", "a"))
+			time.Sleep(time.Minute)
+			stop()
+			_, stop = b.start(func(o *Options) { byEvent(o); o.Store = damagedClaims{b.store} })
+			second := b.sendText([]byte(event("1", "a")), queue.SendOptions{TTL: time.Hour})
+			time.Sleep(30 * time.Minute)
+			want(t, "POSTs", b.sender.count(), 1)
+			want(t, "state", b.delivery(second, "").State, tables.Held)
+			want(t, "reason", b.delivery(second, "").Reason, policy.EventInWork)
+			if mended {
+				stop()
+				_, stop = b.start(byEvent)
+			}
+			time.Sleep(45 * time.Minute)
+			stop()
+			want(t, "POSTs", b.sender.count(), 1)
+			want(t, "messages left", b.total(testQueue), 0)
+			if mended {
+				b.wantDuplicate(second)
+				return
+			}
+			want(t, "dead letters", len(b.deadLetters()), 1)
+		})
+	}
+}
+
 func TestTheClaimIsMadeAfterwardsWhenTheStoreCouldNotBeAskedBefore(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.sender.takes = 20 * time.Second

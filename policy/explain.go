@@ -43,7 +43,7 @@ func (r Reason) Explain(t Tried) string {
 	case WebhookBusy, WebhookPaused, WebhookFailing:
 		return "The webhook could not be sent to before the message would have expired; its flow says why."
 	case EventInWork:
-		return "Another message with the same event was still being delivered when this one was about to expire."
+		return "Another message with the same event was still being delivered, or another program had changed what tells, when this one was about to expire."
 	case Unmatched:
 		return "Every filter of the queue's webhooks refuses the message, and the queue keeps such messages as dead letters."
 	}

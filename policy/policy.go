@@ -76,8 +76,8 @@ const (
 	Unmatched Reason = "Unmatched"
 	// Duplicate: the message's event was delivered with another message.
 	Duplicate Reason = "Duplicate"
-	// EventInWork: another message with the same event is being delivered; this one
-	// waits for what becomes of it.
+	// EventInWork: another message with the same event is being delivered, or it can't be
+	// told; this one waits for what becomes of it.
 	EventInWork Reason = "EventInWork"
 	// ReplayEnded: a replay pointer whose replay was finished, asked for anew, or
 	// whose dead letter was deleted; there is nothing left to send.

@@ -62,7 +62,8 @@ type Claims interface {
 	// the other's claim. Of concurrent claimants exactly one wins; where At puts them
 	// into different tables it may happen that none does, and they ask again. A claim
 	// whose own At is older than ClaimWindow before now keeps nobody out, and need not
-	// be stored. An error says that the store could not be asked: neither yes nor no.
+	// be stored. An error says neither yes nor no: ErrDamaged that another program has changed
+	// somebody's claim, any other that the store could not be asked.
 	Claim(ctx context.Context, c Claim, now time.Time) (current Claim, won bool, err error)
 
 	// FinishClaim makes the owner's claim Done, with the Until, MessageID and BodyHash of

@@ -151,7 +151,7 @@ func (s *Store) takeRow(ctx context.Context, c tables.Claim, now time.Time) (r c
 		if !errors.Is(err, tables.ErrExists) {
 			return claimRow{Claim: c, bucket: b, etag: etag}, false, err
 		}
-		there, found, getErr := s.getClaim(ctx, b, c.Key)
+		there, found, getErr := s.getOwnClaim(ctx, b, c)
 		switch {
 		case getErr != nil:
 			return claimRow{}, false, getErr
@@ -256,7 +256,7 @@ func (s *Store) FinishClaim(ctx context.Context, c tables.Claim) error {
 
 func (s *Store) finish(ctx context.Context, c tables.Claim) error {
 	for range claimTries {
-		r, found, err := s.getClaim(ctx, bucketOf(c.At), c.Key)
+		r, found, err := s.getOwnClaim(ctx, bucketOf(c.At), c)
 		switch {
 		case err != nil:
 			return err
@@ -296,7 +296,7 @@ func (s *Store) ReleaseClaim(ctx context.Context, c tables.Claim) error {
 	b := bucketOf(c.At)
 	err := errClaimBusy
 	for range claimTries {
-		r, found, getErr := s.getClaim(ctx, b, c.Key)
+		r, found, getErr := s.getOwnClaim(ctx, b, c)
 		if getErr != nil {
 			err = getErr
 			break
@@ -357,7 +357,28 @@ func (s *Store) getClaim(ctx context.Context, b bucket, key string) (r claimRow,
 		return claimRow{}, false, err
 	}
 	c, err := e.claim(key)
+	if err != nil {
+		err = fmt.Errorf("row %s of the partition %s of the table %s: %w; delete that row", encodeID(key), claimPartition(key), s.claimsTable(b), err)
+	}
 	return claimRow{Claim: c, bucket: b, etag: e.etag}, err == nil, err
+}
+
+// getOwnClaim is getClaim for a claimant: a row that is its own, as far as it can be read, is its to
+// mend. What is not done is written whole by the caller.
+func (s *Store) getOwnClaim(ctx context.Context, b bucket, c tables.Claim) (r claimRow, found bool, err error) {
+	r, found, err = s.getClaim(ctx, b, c.Key)
+	if !errors.Is(err, tables.ErrDamaged) || r.Owner != c.Owner {
+		return r, found, err
+	}
+	r.At = c.At
+	if r.State == tables.Done {
+		etag, writeErr := s.replaceClaim(ctx, r, r.Claim)
+		if writeErr != nil {
+			return r, false, fmt.Errorf("%w; it could not be mended: %v", err, writeErr) //nolint:errorlint // its kind is not that of the claim
+		}
+		r.etag = etag
+	}
+	return r, true, nil
 }
 
 // replaceClaim lays c over a row while nobody has changed it.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -139,6 +140,15 @@ func TestAClaimThatAnotherProgramHasChangedIsNotTakenForOneThatHasLapsed(t *test
 				t.Errorf("as it was written: %s, won %t, %v", current.Owner, won, err)
 			case len(change) > 0 && (!errors.Is(err, tables.ErrDamaged) || won):
 				t.Errorf("won %t, %v; want ErrDamaged", won, err)
+			case len(change) > 0 && !strings.Contains(err.Error(), *tablesOf.Tables[0].Name):
+				t.Errorf("%v does not name the table", err)
+			}
+			if _, won, err := e.Claim(t.Context(), first, now); err != nil || !won {
+				t.Errorf("its owner won %t, %v", won, err)
+			}
+			e.must(e.FinishClaim(t.Context(), first))
+			if current, won, err := e.Claim(t.Context(), second, second.At); err != nil || won || current.State != tables.Done {
+				t.Errorf("mended by its owner it is %s, won %t, %v", current.State, won, err)
 			}
 		})
 	}

@@ -55,6 +55,11 @@ func (a *Publisher) publishOnce(w http.ResponseWriter, r *http.Request, p public
 	current, won, err := a.claimKey(ctx, c)
 	if err != nil {
 		a.releaseKey(ctx, c)
+		if errors.Is(err, tables.ErrDamaged) {
+			a.Logger.ErrorContext(ctx, "a request is refused: another program has changed the claim on its Idempotency-Key",
+				"queue", p.queue, "request_id", web.NoteOf(r).ID, "error", err)
+			return damagedKey(err)
+		}
 		fault := web.StorageFault("look up the Idempotency-Key", err)
 		fault.Detail = "Storage could not be asked whether this Idempotency-Key was used before, so nothing was published. Send the request again in a moment, with the same key; /readyz says what is wrong."
 		return fault
@@ -81,6 +86,14 @@ func (a *Publisher) publishOnce(w http.ResponseWriter, r *http.Request, p public
 	a.finishKey(r, p.queue, c)
 	recorded.Wait()
 	return a.accepted(w, r, p, sent)
+}
+
+// damagedKey answers where another program has changed the claim on a key.
+func damagedKey(err error) error {
+	p := web.NewProblem(web.Damaged, "Whether this Idempotency-Key was used before can't be read any more, so nothing was published. Asking again does not help.",
+		web.Wrong(web.IdempotencyHeader, "has a row in storage that another program has changed", "delete that row, which the log names, and send the request again; or use a new key, where a second message does no harm"))
+	p.Cause = err
+	return p
 }
 
 // claimKey asks for the claim. An error says neither yes nor no.

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/claims"
@@ -50,7 +51,8 @@ type events struct {
 // otherCopy decides about a message whose event another message has, where it must not be
 // POSTed now; otherwise it returns nil, and the event is this message's from here on. Where
 // the store can't be asked, and where the bodies differ, the message is delivered and
-// that is counted: nothing is lost for the sake of deduplication.
+// that is counted: nothing is lost for the sake of deduplication. A claim of another message that
+// another program has changed may be that of a delivered event: every copy waits until it is mended.
 func (e events) otherCopy(ctx context.Context, p *parcel, h history, targets []target) *Outcome {
 	if p.event == "" {
 		return nil
@@ -70,7 +72,14 @@ func (e events) otherCopy(ctx context.Context, p *parcel, h history, targets []t
 	}
 	p.claim = mine
 	current, won, err := e.Claims.Take(ctx, *mine, now)
-	if err != nil {
+	switch {
+	case errors.Is(err, tables.ErrDamaged):
+		p.claim = nil
+		e.Log.Error("another program has changed the claim on the message's event; the message waits, since it may have been delivered with another one",
+			"queue", p.key.Queue, "message", p.key.MessageID, "error", err)
+		e.Meter.LookupsFailed.Add(meter.Labels{Queue: p.key.Queue})
+		return e.wait(ctx, p, h, targets, "", otherCopyDelay(p.m, otherCopyMax))
+	case err != nil:
 		e.Log.Error("the message's event can't be looked up; delivering anyway", "queue", p.key.Queue, "message", p.key.MessageID, "error", err)
 		e.Meter.LookupsFailed.Add(meter.Labels{Queue: p.key.Queue})
 		return nil
@@ -93,15 +102,21 @@ func (e events) otherCopy(ctx context.Context, p *parcel, h history, targets []t
 			"queue", p.key.Queue, "message", p.key.MessageID, "other", current.MessageID)
 		return e.duplicate(ctx, p, h, targets, "event", current.MessageID)
 	}
+	e.Log.Info("another message with the same event is being delivered; this one waits for what becomes of it",
+		"queue", p.key.Queue, "message", p.key.MessageID, "other", current.MessageID)
+	return e.wait(ctx, p, h, targets, current.MessageID, otherCopyDelay(p.m, current.Until.Sub(now)))
+}
+
+// wait lets a message wait for what becomes of its event with the message other, empty where that
+// can't be told.
+func (e events) wait(ctx context.Context, p *parcel, h history, targets []target, other string, delay time.Duration) *Outcome {
 	del := p.whole(h)
-	del.SameEventAs = current.MessageID
-	p.hold(&del, policy.EventInWork, otherCopyDelay(p.m, current.Until.Sub(now)), PostponeMargin(p.m)+p.slack)
+	del.SameEventAs = other
+	p.hold(&del, policy.EventInWork, delay, PostponeMargin(p.m)+p.slack)
 	if del.State == tables.DeadLettering && h.anyEnded() {
 		return e.wholes.giveUpRest(ctx, p, h, targets, del.Reason)
 	}
 	e.wholes.excuse(e.writing(ctx), del)
-	e.Log.Info("another message with the same event is being delivered; this one waits for what becomes of it",
-		"queue", p.key.Queue, "message", p.key.MessageID, "other", current.MessageID, "next", del.NextAt)
 	return foldWhole(p, h, del)
 }
 

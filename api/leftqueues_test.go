@@ -3,7 +3,11 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,6 +34,53 @@ func TestWebhookStaysWhenItsQueueCanNotBeNoted(t *testing.T) {
 	target := "/api/v1/webhooks/" + h.register(hook).text("id")
 	h.do(http.StatusServiceUnavailable, "DELETE", target, "")
 	h.do(http.StatusOK, "GET", target, "")
+}
+
+// vanishing has lost rows that nobody has deleted.
+type vanishing struct {
+	tables.Webhooks
+	gone map[string]string // queues, by webhook
+}
+
+func (v vanishing) ListWebhooks(ctx context.Context) ([]tables.Registration, []tables.RowError, error) {
+	all, bad, err := v.Webhooks.ListWebhooks(ctx)
+	for _, id := range slices.Sorted(maps.Keys(v.gone)) {
+		bad = append(bad, tables.RowError{ID: id, Queue: v.gone[id], Err: fmt.Errorf("%w: injected", tables.ErrVanished)})
+	}
+	return all, bad, err
+}
+
+func (v vanishing) DeleteWebhook(ctx context.Context, id, etag string) error {
+	delete(v.gone, id)
+	return v.Webhooks.DeleteWebhook(ctx, id, etag)
+}
+
+// C85: the note of one deletion would end what every instance misses of that queue.
+func TestADeletionReleasesNoOtherWebhookThatHasVanished(t *testing.T) {
+	v := vanishing{gone: map[string]string{"wh_a": "orders", "wh_b": "orders", "wh_c": "refunds"}}
+	h := newHarness(t, func(o *Options) {
+		v.Webhooks = o.Webhooks
+		o.Webhooks = v
+	})
+	there := h.register(hook).text("id") // of orders
+	list := h.do(http.StatusOK, "GET", "/api/v1/webhooks", "")
+	if problem := list.text("unreadable", 0, "problem"); !strings.Contains(problem, "gone from storage") {
+		t.Errorf("the list says %q", problem)
+	}
+	for _, step := range []struct{ id, notes string }{
+		{there, ""}, {"wh_a", ""}, {"wh_c", "refunds"}, {"wh_b", "orders refunds"},
+	} {
+		h.do(http.StatusNoContent, "DELETE", "/api/v1/webhooks/"+step.id, "")
+		h.do(http.StatusNotFound, "DELETE", "/api/v1/webhooks/"+step.id, "")
+		notes, err := h.db.ListLeftQueues(t.Context())
+		var queues []string
+		for _, l := range notes {
+			queues = append(queues, l.Queue)
+		}
+		if got := strings.Join(queues, " "); err != nil || got != step.notes {
+			t.Errorf("notes of %q, %v when %s was deleted, want %q", got, err, step.id, step.notes)
+		}
+	}
 }
 
 func TestQueueShowsThatItsMessagesAreHeldForADeletedWebhook(t *testing.T) {

@@ -140,7 +140,11 @@ func (a *API) listWebhooks(w http.ResponseWriter, r *http.Request) error {
 	}
 	answer := webhookList{List: web.NewList(views, next)}
 	for _, b := range bad {
-		answer.Unreadable = append(answer.Unreadable, unreadableView{b.ID, "its row in storage can't be read: who knew it sends as it was, otherwise its messages wait; put the row back, or delete and register it again"})
+		problem := "its row in storage can't be read: who knew it sends as it was, otherwise its messages wait; put the row back, or delete and register it again"
+		if errors.Is(b.Err, tables.ErrVanished) {
+			problem = "its row is gone from storage, and nobody has deleted it through pushlease: who knew it sends as it was; put the row back, or delete the webhook if it is to be gone"
+		}
+		answer.Unreadable = append(answer.Unreadable, unreadableView{b.ID, problem})
 	}
 	return web.WriteJSON(w, http.StatusOK, answer)
 }
@@ -220,12 +224,13 @@ func setEnabled(reg *tables.Registration, on bool) {
 
 // deleteWebhook ends a registration. What is queued for it alone is held, with that
 // reason: the note about the queue, which is written before, makes the dispatcher watch
-// over it. A row that can't be read can be deleted too; most say on which queue all the same.
+// over it. A row that can't be read can be deleted too; most say on which queue all the same. So can
+// one that has vanished: it stays in force until then.
 func (a *API) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
 	if err := errors.Join(web.ReadQuery(r).Err(), web.NoBody(w, r)); err != nil {
 		return err
 	}
-	id, etag := web.PathParam(r, "id"), ""
+	id, etag, vanished := web.PathParam(r, "id"), "", false
 	if !webhookID(id) {
 		return noWebhook
 	}
@@ -240,7 +245,7 @@ func (a *API) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
 		if web.IfMatch(r) != "" {
 			etag = all[i].ETag
 		}
-		if err := a.noteLeft(r.Context(), all[i].Queue); err != nil {
+		if err := a.noteLeft(r.Context(), id, all[i].Queue, bad); err != nil {
 			return err
 		}
 	} else if web.IfMatch(r) != "" { // it is gone, or can't be read and compared
@@ -249,11 +254,13 @@ func (a *API) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
 		}
 		return web.ErrPrecondition
 	} else if i := slices.IndexFunc(bad, func(e tables.RowError) bool { return e.ID == id && e.Queue != "" }); i >= 0 {
-		if err := a.noteLeft(r.Context(), bad[i].Queue); err != nil {
+		vanished = errors.Is(bad[i].Err, tables.ErrVanished)
+		if err := a.noteLeft(r.Context(), id, bad[i].Queue, bad); err != nil {
 			return err
 		}
 	}
 	switch err := a.Webhooks.DeleteWebhook(r.Context(), id, etag); {
+	case errors.Is(err, tables.ErrNotFound) && vanished:
 	case errors.Is(err, tables.ErrNotFound):
 		return noWebhook
 	case errors.Is(err, tables.ErrConflict):
@@ -267,8 +274,14 @@ func (a *API) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// noteLeft notes that a queue loses a webhook.
-func (a *API) noteLeft(ctx context.Context, queueName string) error {
+// noteLeft notes that a queue loses a webhook. While others of the queue have vanished it leaves no note: a
+// note says of no webhook which it was, and every process would take those for deleted, too.
+func (a *API) noteLeft(ctx context.Context, id, queueName string, bad []tables.RowError) error {
+	if slices.ContainsFunc(bad, func(e tables.RowError) bool {
+		return e.ID != id && e.Queue == queueName && errors.Is(e.Err, tables.ErrVanished)
+	}) {
+		return nil
+	}
 	err := a.LeftQueues.PutLeftQueue(ctx, tables.LeftQueue{Queue: queueName, At: time.Now().UTC().Truncate(time.Millisecond)})
 	if err != nil {
 		return web.StorageFault("note that the queue loses a webhook", err)

@@ -87,7 +87,7 @@ func (c *Census) some(all []Registration, unreadable []RowError, left func() ([]
 		c.seen = time.Now()
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.lost)) {
-		unreadable = append(unreadable, RowError{ID: id, Queue: c.lost[id], Err: fmt.Errorf("%w: register it again under this id, or start pushlease again if it is to be gone", ErrVanished)})
+		unreadable = append(unreadable, RowError{ID: id, Queue: c.lost[id], Err: fmt.Errorf("%w: register it again under this id; if it is to be gone, delete it at each instance, or start that again", ErrVanished)})
 	}
 	return unreadable, nil
 }

@@ -36,16 +36,19 @@ func (l *lostReplays) run(ctx context.Context, now time.Time) {
 			if now.Sub(rows[i].ReplayedAt) < replayQuiet {
 				continue
 			}
-			var lost bool
-			if lost, err = l.lost(ctx, empty, &rows[i], now); err == nil && lost {
-				var done bool
-				if done, err = l.end(ctx, &rows[i]); done {
-					ended++
-				}
+			done, rowErr := l.heal(ctx, empty, &rows[i], now)
+			switch {
+			case ctx.Err() != nil:
+				err = ctx.Err()
+			case rowErr != nil: // the others don't wait for it
+				l.log.Warn("whether the message of a replay is gone could not be told, or the replay could not be ended; trying again in an hour",
+					"dead_letter", rows[i].ID, "error", rowErr)
+			case done:
+				ended++
 			}
 		}
 		if err != nil && ctx.Err() == nil {
-			l.log.Warn("replays whose message is gone could not be ended; trying again in an hour", "error", err)
+			l.log.Warn("replays whose message is gone could not be listed; trying again in an hour", "error", err)
 		}
 		if page.After = next; err != nil || next == "" {
 			break
@@ -56,16 +59,28 @@ func (l *lostReplays) run(ctx context.Context, now time.Time) {
 	}
 }
 
-// lost reports whether the message of a replay is surely gone.
+// heal ends a replay whose message is surely gone.
+func (l *lostReplays) heal(ctx context.Context, empty map[string]bool, d *tables.DeadLetter, now time.Time) (bool, error) {
+	lost, err := l.lost(ctx, empty, d, now)
+	if err != nil || !lost {
+		return false, err
+	}
+	return l.end(ctx, d)
+}
+
+// lost reports whether the message of a replay is surely gone. A queue that could not be asked is not
+// asked again in this round. The column Queue is not gone by: another program may have changed it.
 func (l *lostReplays) lost(ctx context.Context, empty map[string]bool, d *tables.DeadLetter, now time.Time) (bool, error) {
 	if now.Sub(d.ReplayedAt) > queue.ReplayLife {
 		return true, nil
 	}
-	none, asked := empty[d.Queue]
+	name, _, _ := tables.SplitDeadLetterID(d.ID)
+	none, asked := empty[name]
 	if asked {
 		return none, nil
 	}
-	q, err := l.queues.Queue(d.Queue)
+	empty[name] = false
+	q, err := l.queues.Queue(name)
 	if err != nil {
 		return false, err
 	}
@@ -74,7 +89,7 @@ func (l *lostReplays) lost(ctx context.Context, empty map[string]bool, d *tables
 	if errors.Is(err, queue.ErrQueueNotFound) {
 		err = nil
 	}
-	empty[d.Queue] = none
+	empty[name] = none
 	return none, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -132,6 +133,49 @@ func TestDeadLettersWhoseReplayWasLostWaitAgain(t *testing.T) { // C57
 			if len(states) != 2 {
 				t.Errorf("%s: %d records", name, len(states))
 			}
+		}
+	})
+}
+
+// oneRefused is a service that may not be asked about one queue.
+type oneRefused struct {
+	queue.Service
+	name string
+}
+
+func (s oneRefused) Queue(name string) (queue.Queue, error) {
+	if name == s.name {
+		return nil, errors.New("refused")
+	}
+	return s.Service.Queue(name)
+}
+
+func TestAReplayThatCanNotBeHealedKeepsNoOtherOneBack(t *testing.T) { // C57
+	onBothStores(t, func(t *testing.T, store tables.Store, queues queue.Service) {
+		now := time.Now().UTC()
+		ids := map[string]string{}
+		for i, name := range []string{"newest", "gone", "older"} { // listed newest first
+			key := tables.MessageKey{Queue: name, MessageID: "m", Day: now.Add(-time.Duration(i+1) * time.Hour)}
+			d := tables.DeadLetter{
+				ID: tables.DeadLetterID(key, "wh", 0, key.Day), MessageKey: key, WebhookID: "wh", Status: tables.Replaying, DeadLetteredAt: key.Day,
+				Replays: 1, ReplayedAt: now.Add(-time.Hour), ReplayToken: "token", Text: []byte("a"), Encoding: "auto",
+			}
+			d, err := store.PutDeadLetter(t.Context(), d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids[name] = d.ID
+		}
+		var log strings.Builder
+		lost := &lostReplays{letters: store, records: store, queues: oneRefused{queues, "newest"}, log: slog.New(slog.NewTextHandler(&log, nil))}
+		lost.run(t.Context(), now)
+		for name, want := range map[string]tables.DeadLetterStatus{"newest": tables.Replaying, "gone": tables.Waiting, "older": tables.Waiting} {
+			if d, err := store.GetDeadLetter(t.Context(), ids[name]); err != nil || d.Status != want {
+				t.Errorf("%s: %s, %v", name, d.Status, err)
+			}
+		}
+		if !strings.Contains(log.String(), "dead_letter="+ids["newest"]) {
+			t.Errorf("the log does not name it: %s", log.String())
 		}
 	})
 }

@@ -32,7 +32,8 @@ func (s *Store) Load(ctx context.Context, key tables.MessageKey) ([]tables.Deliv
 
 // decisive are the columns by which it is decided what becomes of a message; the others are for people.
 var decisive = []string{
-	"State", "Generation", "Attempts", "Number", "Charged", "Waits", "Excused", "NextAtMs", "ExpiresAtMs", "WebhookID", "DeadLetterID", "SameEventAs",
+	"State", "Reason", "Generation", "Attempts", "Number", "Charged", "Waits", "Excused", "DayMs", "UpdatedAtMs", "NextAtMs", "ExpiresAtMs", "WebhookID",
+	"DeadLetterID", "SameEventAs",
 }
 
 // undecided is damage that leaves unknown how far a delivery has come.

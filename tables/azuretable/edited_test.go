@@ -202,7 +202,7 @@ func TestHealthOfTheFutureIsAsNewAsItsChange(t *testing.T) {
 func TestADeliveryThatAnotherProgramHasChangedIsDecidedByOnlyWhereItSaysEnough(t *testing.T) {
 	t.Parallel()
 	for name, refused := range map[string]bool{
-		"State": true, "Attempts": true, "Generation": true, "NextAtMs": true,
+		"State": true, "Attempts": true, "Generation": true, "NextAtMs": true, "DayMs": true, "UpdatedAtMs": true, "Reason": true,
 		"Instance": false, "Size": false, "FirstAtMs": false, "Encoding": false,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -130,6 +130,7 @@ func (f *Flow) update(r tables.Registration) (reset, released bool) {
 		}
 		if !f.settings.Breaker.Enabled && f.breaker.State(time.Now()).Phase != policy.BreakerClosed {
 			f.breaker.Reset() // nothing waits for a probe any more
+			f.refusals, f.refusing = policy.Refusals{}, false
 			f.changed = true
 		}
 		return false, more

@@ -1,6 +1,8 @@
 package flow
 
 import (
+	"context"
+	"fmt"
 	"log/slog"
 	"testing"
 	"time"
@@ -15,9 +17,11 @@ func TestTurningTheBreakerOffEndsAnOpenOne(t *testing.T) {
 	r := tables.Registration{Webhook: webhook.Webhook{ID: "wh_a", Queue: "orders"}, Flow: policy.DefaultFlow(), Enabled: true}
 	f := testFlows().Of(&r)
 	f.breaker.Restore(policy.BreakerState{Phase: policy.BreakerOpen, Since: time.Now(), NextProbe: time.Now().Add(time.Hour), Wait: policy.Duration(time.Hour)})
+	f.refusing = true
 	want(t, "state", f.Status(time.Now()).State, status.Failing)
 	r.Flow.Breaker.Enabled = false
 	f.update(r)
+	want(t, "refuses everything after it was turned off", f.Status(time.Now()).Refusing, false)
 	want(t, "state after it was turned off", f.Status(time.Now()).State, status.Healthy)
 	if n, _ := f.room(0, 0, 4, time.Now()); n != 4 {
 		t.Errorf("room = %d, want 4", n)
@@ -47,6 +51,27 @@ func TestThereIsRoomAheadWhereAWebhookTakesThatSoon(t *testing.T) {
 func roomOf(f *Flow, onTheWay, ahead int) int {
 	n, _ := f.room(onTheWay, ahead, 32, time.Now())
 	return n
+}
+
+// A row of before, and a call that leaves no time to read it.
+func TestWhatWasKnownOfAWebhookIsReadHoweverLittleTimeThereIs(t *testing.T) {
+	for breaker, refuses := range map[bool]bool{true: true, false: false} {
+		db := testStore(t)
+		now := time.Now()
+		if err := db.PutHealth(t.Context(), tables.Health{
+			WebhookID: "wh_a", Instance: "before", Refusing: true, UpdatedAt: now,
+			Breaker: policy.BreakerState{Phase: policy.BreakerOpen, Since: now, NextProbe: now.Add(time.Hour), Wait: policy.Duration(time.Hour)},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		fs := New(Options{Store: db, Log: slog.New(slog.DiscardHandler), Turned: func(string, policy.BreakerPhase) {}})
+		r := testRegistration()
+		r.Flow.Breaker.Enabled = breaker
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		fs.Sync(ended, []tables.Registration{r})
+		want(t, fmt.Sprintf("refuses everything, with a breaker that is on: %v", breaker), fs.Get("wh_a").Status(now).Refusing, refuses)
+	}
 }
 
 func testRegistration() tables.Registration {

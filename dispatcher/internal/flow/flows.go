@@ -122,7 +122,7 @@ func (fs *Flows) make(r tables.Registration) *Flow {
 	}
 	others := (&peers{self: fs.o.Instance}).learned(rows, now)[r.ID]
 	delete(fs.stored, r.ID)
-	if newest.Breaker.Since.After(f.since) {
+	if newest.Breaker.Since.After(f.since) && f.settings.Breaker.Enabled {
 		f.breaker.Restore(newest.Breaker)
 		f.refusing = newest.Refusing && newest.Breaker.Phase != policy.BreakerClosed
 	}

@@ -116,7 +116,8 @@ const (
 	healthTimeout = 10 * time.Second
 )
 
-// load reads what was known before the restart, once. When it can't, webhooks begin anew.
+// load reads what was known before the restart, once, however little time who asks has left for
+// the registrations. When it can't, the webhooks that are known by then begin anew.
 func (fs *Flows) load(ctx context.Context) {
 	fs.mu.Lock()
 	loaded := fs.stored != nil
@@ -124,14 +125,12 @@ func (fs *Flows) load(ctx context.Context) {
 	if loaded {
 		return
 	}
-	callCtx, cancel := context.WithTimeout(ctx, healthTimeout)
+	callCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), healthTimeout)
 	defer cancel()
-	rows, err := fs.o.Store.ListHealth(callCtx)
+	rows, err := retry.Get(callCtx, retry.Call, fs.o.Store.ListHealth)
 	if err != nil {
-		if ctx.Err() == nil {
-			fs.o.Log.Warn("how the webhooks did before the start can't be read; they begin anew", "error", err)
-		}
-		rows = nil
+		fs.o.Log.Warn("how the webhooks did before the start can't be read; those that are met now begin anew", "error", err)
+		return
 	}
 	fs.mu.Lock()
 	defer fs.mu.Unlock()

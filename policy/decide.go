@@ -102,8 +102,9 @@ func (p *Policy) again(d *Decision, t *Try, v *verdict, subject string, asked ti
 		subject, why, delay, most, max(t.Waits, 0)+1, waits)
 }
 
-// minSpares is how many refusals that are not the message's fault go uncharged at least.
-const minSpares = 10
+// minSpares is how many refusals that are not the message's fault go uncharged at least: more than
+// the learner of a slow limit needs until it keeps it, shared among few messages.
+const minSpares = 40
 
 // spares is how many such refusals go uncharged, also where no attempt is repeated.
 func (p *Policy) spares() int {

@@ -91,8 +91,9 @@ type trial struct {
 	senders []learner
 	accepts limiter
 	latency time.Duration
-	late    float64 // the share of answers that take 7 s
-	window  bool    // POSTs in flight are bounded by a Window, too, as in the dispatcher
+	refusal time.Duration // how long one that is refused takes; 0: as long as others
+	late    float64       // the share of answers that take 7 s
+	window  bool          // POSTs in flight are bounded by a Window, too, as in the dispatcher
 	jitter  time.Duration
 	posts   []trialPost
 	rows    []policy.PaceState // as the senders have written them last
@@ -183,6 +184,9 @@ func (tr *trial) run(length time.Duration, seed uint64) {
 		tr.posts = append(tr.posts, trialPost{now, ok, s.rate()})
 		flying[i]++
 		takes := tr.latency
+		if !ok && tr.refusal > 0 {
+			takes = tr.refusal
+		}
 		if tr.late > 0 && rng.Float64() < tr.late {
 			takes = 7 * time.Second
 		}
@@ -558,6 +562,29 @@ func TestRefusalsAtRandomFromTheFirstPostOnAreFoundOutSoon(t *testing.T) {
 		t.Logf("%.0f %% refused, %.0f %% late: %.1f/s", 100*tt.share, 100*tt.late, least)
 		if least < tt.least {
 			t.Errorf("with %.0f %% refused at random and %.0f %% late %.1f a second are taken after half a minute, want %.0f", 100*tt.share, 100*tt.late, least, tt.least)
+		}
+	}
+}
+
+// A receiver refuses at once, and what it takes takes its time: answers come in another order than
+// POSTs began. None of that is taken for refusals at random.
+func TestQuickRefusalsOfAReceiverWithALimitAreNoNoise(t *testing.T) {
+	for name, accepts := range map[string]func() limiter{
+		"one in a second":       func() limiter { return strictly(1) },
+		"token bucket":          func() limiter { return tokenBucket(20, 20) },
+		"20 in 5 s":             func() limiter { return slidingWindow(20, 5*time.Second) },
+		"2 in a sliding second": func() limiter { return slidingWindow(2, time.Second) },
+	} {
+		for seed := range uint64(3) {
+			p := &pacer{rng: rand.New(rand.NewPCG(seed, 3))}
+			tr := &trial{accepts: accepts(), senders: []learner{p}, latency: 300 * time.Millisecond, refusal: 5 * time.Millisecond, window: true, jitter: 200 * time.Microsecond}
+			tr.run(3*time.Minute, seed)
+			ok, no := tr.between(time.Minute, 3*time.Minute)
+			share := float64(no) / float64(ok+no)
+			t.Logf("%s: %.1f %% refused", name, 100*share)
+			if share > 0.1 || p.State().Noise != 0 {
+				t.Errorf("%s: %.0f %% refused after a minute, and noise of %v is known", name, 100*share, p.State().Noise)
+			}
 		}
 	}
 }

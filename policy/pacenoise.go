@@ -156,7 +156,7 @@ func (n *paceNoise) add(refused bool, rate float64, began, now time.Time) (back 
 	case n.share > 0:
 		n.excess = max(n.excess+likelier(refused, moreNoise(n.share), n.share), 0)
 		n.fewer = max(n.fewer+likelier(refused, lessNoise(n.share), n.share), 0)
-	case n.trial.add(refused, sinceLast, sinceTaken, rate, n.others):
+	case n.trial.add(refused, began, now, sinceTaken, rate, n.others):
 		return n.found(n.trial.rate, n.trial.share())
 	case trying:
 		return 0
@@ -216,6 +216,9 @@ func (n *paceNoise) slowed(rate float64) bool {
 func (n *paceNoise) passed(refused bool, began, now time.Time) (sinceLast, sinceTaken time.Duration) {
 	if n.last.IsZero() {
 		n.last, n.lastTaken = began, now
+	}
+	if began.Sub(n.last) > trialPause {
+		n.trial.from = began
 	}
 	sinceLast, sinceTaken = max(began.Sub(n.last), 0), max(began.Sub(n.lastTaken), 0)
 	n.last = began

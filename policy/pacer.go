@@ -149,7 +149,7 @@ func (p *Pacer) step() time.Duration {
 
 // Next is when the next POST may begin: now or later.
 func (p *Pacer) Next(now time.Time) time.Time {
-	if !p.Limited() || p.noise.trial.on {
+	if !p.Limited() || p.noise.trial.runs(now) {
 		return now
 	}
 	if p.begun.Sub(now) > BucketAhead { // the clock was set back: no place is taken so far ahead
@@ -181,7 +181,7 @@ func (p *Pacer) Take(at time.Time) (cuts uint32) {
 // one before it, which may have been late. A limiter goes by when POSTs really come. Beside
 // other instances each keeps its places, or their POSTs would never fall into step.
 func (p *Pacer) Start(now time.Time) (at time.Time) {
-	if !p.Limited() || p.noise.shared() || p.noise.trial.on {
+	if !p.Limited() || p.noise.shared() || p.noise.trial.runs(now) {
 		return now
 	}
 	if at = p.free(now); at.After(now) {
@@ -222,6 +222,7 @@ func (p *Pacer) Taken(cuts uint32, began, now time.Time) {
 	}
 	p.stretch.taken++
 	if !p.Current(cuts) {
+		p.noise.lastTaken = now
 		return
 	}
 	if p.gone(now) {
@@ -280,7 +281,7 @@ func (p *Pacer) Refused(cuts uint32, began, now time.Time, random float64) (limi
 	p.run++
 	p.wait(now, random)
 	if !p.guessing && p.noise.tryable(p.Rate(), now.Sub(p.since)) {
-		p.noise.trial.begin(p.lag)
+		p.noise.trial.begin(p.lag, now)
 	}
 	return true, time.Time{}
 }
@@ -438,6 +439,7 @@ func (p *Pacer) Resume(now time.Time) {
 		p.base, p.doubling, p.near, p.used, p.run, p.guessing = max(p.top/2, paceMin), 0, false, 0, 0, false
 		p.cuts++
 		p.started, p.next = now, now.Add(p.gap())
+		p.noise.trial.end()
 	}
 }
 

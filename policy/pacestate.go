@@ -43,4 +43,5 @@ func (p *Pacer) Restore(st PaceState, now time.Time) {
 	p.lastTaken, p.lastNo, p.found = now, now, true
 	p.stretch = paceCount{since: now}
 	p.noise.learn(st.Noise)
+	p.noise.trial.first = trialYoung // what was learned before stands, until a trial shows something else
 }

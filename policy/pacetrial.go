@@ -32,6 +32,12 @@ const (
 	// a limit takes a POST just after a refusal, at least.
 	trialMargin = 2
 	trialLeast  = 0.01
+	// trialTime is how long a trial lasts at most, and trialAnswers how many answers are kept meanwhile.
+	trialTime    = 5 * time.Second
+	trialAnswers = 64
+	// trialPause is how long after one POST the next one begins that says nothing of what a limit takes in a time: others
+	// may have begun with it, and be taken.
+	trialPause = 5 * time.Second
 )
 
 // paceTrial tells soon, where a good part of all POSTs is refused at any pace, whether a limit is
@@ -47,10 +53,40 @@ type paceTrial struct {
 	vain     int           // trials that showed nothing
 	first    int           // POSTs, up to trialYoung
 	refused  bool          // the last POST was
+	from     time.Time     // the end of the last pause
+	answers  []paceAnswer  // the last ones in a trial
 	on       bool
-	posts    int     // in the trial
-	expected float64 // the share of refused ones, in the trial
-	odds     float64 // the logarithm of how much likelier noise is than a limit
+	began    time.Time // when the trial did
+	posts    int       // in the trial
+	expected float64   // the share of refused ones, in the trial
+	odds     float64   // the logarithm of how much likelier noise is than a limit
+}
+
+// paceAnswer is what came of a POST, and when.
+type paceAnswer struct {
+	began, at time.Time
+	refused   bool
+}
+
+// runs tells whether POSTs do not keep the pace.
+func (t *paceTrial) runs(now time.Time) bool {
+	return t.on && now.Sub(t.began).Abs() < trialTime
+}
+
+// follows tells of a POST that began then how long before it the POST began of which was the last
+// answer until then, if that was a refusal: a limit knew of it. What is answered later says nothing, in whatever order
+// answers come.
+func (t *paceTrial) follows(began time.Time) (since time.Duration, refusal bool) {
+	var last *paceAnswer
+	for i := range t.answers {
+		if a := &t.answers[i]; !a.at.After(began) && (last == nil || a.at.After(last.at)) {
+			last = a
+		}
+	}
+	if last == nil || !last.refused {
+		return 0, false
+	}
+	return max(began.Sub(last.began), 0), true
 }
 
 // share is that of the refused ones.
@@ -58,21 +94,18 @@ func (t *paceTrial) share() float64 {
 	return (float64(t.count.refused) + 0.5) / float64(t.count.posts()+1)
 }
 
-// add takes in a POST, so long after the last one and after the last one that was taken, while
-// others send so many in a second. It tells whether noise is sure.
-func (t *paceTrial) add(refused bool, sinceLast, sinceTaken time.Duration, rate, others float64) (noise bool) {
+// add takes in a POST that began so long after the last one that was taken, while others send so
+// many in a second. It tells whether noise is sure.
+func (t *paceTrial) add(refused bool, began, now time.Time, sinceTaken time.Duration, rate, others float64) (noise bool) {
 	after := t.refused
 	t.first = min(t.first+1, trialYoung)
 	t.refused = refused
 	if t.on {
 		t.posts++
-		if after {
-			limit := trialMargin * sinceLast.Seconds() * (1/max(t.longest.Seconds(), 1e-3) + others)
-			t.odds += likelier(refused, t.expected, 1-max(limit, trialLeast))
-			if limit > (1-t.expected)/2 {
-				t.posts += trialPosts
-			}
+		if since, refusal := t.follows(began); refusal {
+			t.weigh(refused, since, others)
 		}
+		t.keep(paceAnswer{began, now, refused})
 	} else {
 		t.rate = max(t.rate, rate)
 		if t.count.posts() >= 2*t.enough() {
@@ -82,7 +115,7 @@ func (t *paceTrial) add(refused bool, sinceLast, sinceTaken time.Duration, rate,
 	switch {
 	case refused:
 		t.count.refused++
-		t.longest = max(t.longest, sinceTaken)
+		t.longest = max(t.longest, min(sinceTaken, max(began.Sub(t.from), 0)))
 	default:
 		t.count.taken++
 		if after {
@@ -94,20 +127,47 @@ func (t *paceTrial) add(refused bool, sinceLast, sinceTaken time.Duration, rate,
 	case t.odds > noiseSure:
 		return true
 	case t.odds < trialVain || t.posts >= trialMost:
-		*t = paceTrial{vain: min(t.vain+1, trialDoublings), first: t.first, rate: t.rate, refused: refused}
+		*t = paceTrial{vain: min(t.vain+1, trialDoublings), first: t.first, rate: t.rate, refused: refused, from: t.from}
+	case !t.runs(now):
+		t.end()
 	}
 	return false
+}
+
+// weigh takes in a POST that began so long after one that was refused before it. Where a limit may
+// take such a POST as well as noise, it says nothing.
+func (t *paceTrial) weigh(refused bool, since time.Duration, others float64) {
+	limit := trialMargin * since.Seconds() * (1/max(t.longest.Seconds(), 1e-3) + others)
+	if limit < 1-t.expected {
+		t.odds += likelier(refused, t.expected, 1-max(limit, trialLeast))
+	}
+	if limit > (1-t.expected)/2 {
+		t.posts += trialPosts
+	}
+}
+
+// keep keeps an answer in the place of the oldest one.
+func (t *paceTrial) keep(a paceAnswer) {
+	if len(t.answers) == trialAnswers {
+		t.answers = append(t.answers[:0:0], t.answers[1:]...)
+	}
+	t.answers = append(t.answers, a)
+}
+
+// end ends a trial that came to nothing, since POSTs stopped or the webhook was away.
+func (t *paceTrial) end() {
+	*t = paceTrial{vain: t.vain, first: t.first, rate: t.rate, refused: t.refused, from: t.from}
 }
 
 // enough is how many POSTs are worth a trial.
 func (t *paceTrial) enough() int { return trialPosts << t.vain }
 
 // begin begins a trial if it is worth one, after a refusal.
-func (t *paceTrial) begin(lag time.Duration) {
+func (t *paceTrial) begin(lag time.Duration, now time.Time) {
 	if t.on || t.longest < max(trialLongest, trialLags*lag) || t.count.posts() < t.enough() || t.turns == 0 || t.turns*trialTurns < t.count.taken || t.share() < trialShare {
 		return
 	}
-	t.on, t.posts, t.odds, t.expected = true, 0, 0, t.share()
+	t.on, t.began, t.posts, t.odds, t.expected = true, now, 0, 0, t.share()
 }
 
 // young tells whether a trial may soon be worth it.

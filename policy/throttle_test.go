@@ -84,7 +84,7 @@ func TestARefusalWithoutAWaitMayBeALimit(t *testing.T) {
 	}
 }
 
-// A refusal that is not the message's fault costs it no attempt, up to ten times; a rule
+// A refusal that is not the message's fault costs it no attempt, up to forty times; a rule
 // decides all the same.
 func TestARefusalThatIsNotTheMessagesFaultIsNotCharged(t *testing.T) {
 	p, _ := policy.Preset("standard")
@@ -96,8 +96,8 @@ func TestARefusalThatIsNotTheMessagesFaultIsNotCharged(t *testing.T) {
 		charged       bool
 	}{
 		{503, 0, true, policy.Abandon, false},
-		{429, 9, true, policy.Abandon, false},
-		{429, 10, true, policy.Abandon, true},
+		{429, 39, true, policy.Abandon, false},
+		{429, 40, true, policy.Abandon, true},
 		{429, 0, false, policy.Abandon, true},
 		{502, 0, true, policy.Abandon, true},
 		{403, 0, true, policy.Abandon, false},

@@ -52,7 +52,7 @@ type h2conn struct {
 
 	// Under the transport's lock.
 	used     time.Time // when it last answered
-	answers  int
+	answers  int       // and other signs of life
 	inFlight int       // requests without an answer
 	woke     time.Time // when the first of them found the connection idle
 	wokeWith int       // answers until then
@@ -144,6 +144,13 @@ func (c *h2conn) ended(answered time.Time) {
 	c.t.ended(c.host, answered)
 }
 
+// lives notes that the receiver has said something about a request, though not its answer.
+func (c *h2conn) lives() {
+	c.t.mu.Lock()
+	c.answers++
+	c.t.mu.Unlock()
+}
+
 // rested is whether the connection had been idle until this request, or those with which it
 // is under way, and has answered nothing since, so that it may have ended before them all.
 func (x *shared) rested() bool {
@@ -193,6 +200,9 @@ func (c *h2conn) exchange(r *http.Request, now, deadline time.Time) (*http.Respo
 		cause := context.Cause(ctx)
 		end()
 		failed := x.failed(r, err, cause, now)
+		if errors.As(err, new(StreamError)) {
+			c.lives()
+		}
 		c.ended(time.Time{})
 		return nil, failed
 	}
@@ -216,6 +226,7 @@ func (x *shared) wroteRequest(info httptrace.WroteRequestInfo) {
 
 // got1xx can't slow a flood down: the goroutine that reads serves other requests too.
 func (x *shared) got1xx(int, textproto.MIMEHeader) error {
+	x.lives()
 	if x.answered.Store(true); x.interim.Add(1) > freeInterim {
 		return ErrFlood
 	}

@@ -150,7 +150,10 @@ func (t *Transport) connection(r *http.Request) (c connection, now, deadline tim
 		if !t.proven(h) {
 			pause(ctx, firstWords)
 		}
-		err = one.silent()
+		if err = one.silent(); err == nil && ctx.Err() != nil { // nothing is sent by somebody who has gone
+			c.release()
+			return nil, now, deadline, context.Cause(ctx)
+		}
 	}
 	return c, now, deadline, err
 }

@@ -1,0 +1,38 @@
+package policy
+
+import (
+	"testing"
+	"time"
+)
+
+// A refusal is answered at once, and what is taken takes its time. What was sent before the refusal
+// says nothing about a limit that has just refused, though its answer comes later.
+func TestWhatBeganBeforeARefusalIsNoSignOfNoise(t *testing.T) {
+	start := time.Unix(1_800_000_000, 0)
+	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
+	run := func() *paceTrial {
+		return &paceTrial{on: true, began: start, expected: 0.5, longest: time.Hour, rate: 10}
+	}
+	tr := run()
+	tr.add(true, at(50), at(55), time.Second, 10, 0)
+	tr.add(false, at(0), at(300), time.Second, 10, 0)
+	if tr.odds != 0 {
+		t.Errorf("one that was sent before the refusal, and taken: %.1f, want 0", tr.odds)
+	}
+	tr.add(false, at(60), at(360), time.Second, 10, 0)
+	if tr.odds < 3 {
+		t.Errorf("one that was sent just after the refusal, and taken: %.1f, want 3 and more", tr.odds)
+	}
+	tr = run()
+	tr.longest = 100 * time.Millisecond
+	tr.add(true, at(0), at(5), time.Second, 10, 0)
+	tr.longest = 100 * time.Millisecond
+	tr.add(true, at(60), at(65), time.Second, 10, 0)
+	if tr.odds != 0 {
+		t.Errorf("a refusal when a limit may take another one: %.1f, want 0", tr.odds)
+	}
+	tr.add(true, at(6000), at(6001), time.Second, 10, 0)
+	if tr.on || tr.vain != 0 {
+		t.Errorf("after six seconds: on %v, in vain %d times; want it to have ended without a word", tr.on, tr.vain)
+	}
+}

@@ -116,7 +116,10 @@ func New(o Options) (*Dispatcher, error) {
 		Queues: o.Queues, Registry: d.registry, Flows: d.flows, Journal: d.journal, Measure: measure, Admission: d.admission,
 		Meter: m, Tracer: o.Tracer, Log: o.Logger, Hosted: o.Hosted, LookGap: o.LookGap, Concurrency: o.Concurrency,
 		PollMin: o.PollMin, PollMax: o.PollMax, RegistryRefresh: o.RegistryRefresh, Instance: o.Instance, Write: write,
-		Handle: d.handle, Refuse: func(q queue.Queue, m *queue.Message) { d.completer.Refuse(write, q, m) },
+		Handle: d.handle, Refuse: func(q queue.Queue, m *queue.Message) {
+			d.putOffs.Remember(q.Name(), m.ID, m.DequeueCount)
+			d.completer.Refuse(write, q, m)
+		},
 	})
 	return d, errors.Join(m.Queues.MeasureInFlight(o.Meter, d.receiver.Polled), d.receiver.MeasurePollAge(o.Meter), d.flows.Measure(o.Meter, m.Label))
 }

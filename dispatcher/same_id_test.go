@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"testing"
@@ -105,5 +106,31 @@ func TestAMessageThatWasOnlyWithdrawnEndsAsADeadLetter(t *testing.T) { // C56
 		want(t, "messages left", b.total(testQueue), 0)
 		b.wantDeadLetters(1, policy.WebhookDeleted)
 		want(t, "it is about all webhooks", b.deadLetters()[0].WebhookID, "")
+	})
+}
+
+// The webhook is deleted while a POST to it is under way whose lease is lost, and somebody else
+// withdraws the message from it: it took the message all the same, and that is what is on record.
+func TestAWebhookThatTookAMessageAfterItWasWithdrawnHasIt(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		var sent queue.Sent
+		b.queues.on("renew", always(failBefore))
+		b.store.on("note", always(failBefore))
+		b.sender.answer = func(webhook.Request, int) webhook.Result {
+			time.Sleep(10 * time.Second)
+			if err := b.db.Record(context.Background(), tables.Record{Deliveries: []tables.Delivery{{
+				MessageKey: tables.MessageKey{Queue: testQueue, MessageID: sent.ID, Day: sent.InsertedAt}, WebhookID: "wh_a",
+				State: tables.Withdrawn, Reason: policy.WebhookDeleted, UpdatedAt: time.Now().UTC(),
+			}}}); err != nil {
+				panic(err)
+			}
+			return webhook.Result{Status: 200}
+		}
+		sent = b.send(`{"n":1}`)
+		_, stop := b.start(func(o *Options) { o.Lease = 2 * time.Second })
+		time.Sleep(time.Minute)
+		stop()
+		want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
+		want(t, "POSTs", b.sender.count(), 1)
 	})
 }

@@ -85,7 +85,7 @@ func (a attempts) answered(ctx context.Context, p *parcel, t *target, sent []byt
 		// holder may have ended only now: never overwrite what they recorded with
 		// something older, nor what was delivered with a failure.
 		a.rebase(ctx, p, del)
-		if del.State.Terminal() {
+		if del.State.Terminal() && !(delivered && del.State == tables.Withdrawn) { // it was deleted meanwhile, and took the message
 			a.tooLate(ctx, p, t, *del, res)
 			return
 		}

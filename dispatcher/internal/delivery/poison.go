@@ -82,7 +82,8 @@ func (s *suspects) begin(ctx context.Context, p *parcel, h history, targets []ta
 		if !due(t) {
 			continue
 		}
-		t.delivery.UpdatedAt, t.noted = now, true
+		t.noteAt(now)
+		t.noted = true
 		note := t.delivery
 		note.MissingRecords++
 		notes = append(notes, note)

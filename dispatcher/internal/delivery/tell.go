@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
@@ -37,6 +38,9 @@ func (x posts) tellOthers(ctx context.Context, p *parcel, targets []target) (unt
 		list, until = p.underWayNow(targets)
 		return list
 	})
+	if err != nil && errors.Is(context.Cause(ctx), context.Canceled) {
+		return time.Time{} // the POST is over, or the lease was renewed: there is nothing to tell
+	}
 	if err != nil {
 		x.Log.Error("nobody could be told that a POST is under way whose lease can't be renewed: who receives the message then may POST it too",
 			"queue", p.key.Queue, "message", p.key.MessageID, "error", err)
@@ -88,7 +92,7 @@ func (p *parcel) underWayNow(targets []target) (list []tables.Delivery, until ti
 		if !lastLook.IsZero() && ends.After(lastLook) {
 			ends = lastLook
 		}
-		t.delivery.UpdatedAt = now.UTC().Truncate(time.Millisecond) // it is no other's record
+		t.noteAt(now) // it is no other's record
 		del := t.delivery
 		del.State, del.Reason, del.NextAt, del.Instance = tables.Pending, policy.LeaseLost, ends.UTC().Truncate(time.Millisecond), p.instance
 		del.FirstAt = firstOf(del.FirstAt, t.begun.UTC())
@@ -112,6 +116,16 @@ func (f finder) withoutThem(p *parcel, h history) []target {
 		return list
 	}
 	return ended(h)
+}
+
+// noteAt dates a delivery that is noted: later than what is on record of it, whatever clock that was
+// dated by, so that the note counts.
+func (t *target) noteAt(now time.Time) {
+	now = now.UTC().Truncate(time.Millisecond)
+	if !now.After(t.delivery.UpdatedAt) {
+		now = t.delivery.UpdatedAt.Add(time.Millisecond)
+	}
+	t.delivery.UpdatedAt = now
 }
 
 // afterNote dates the delivery, which has changed or ends a note, later than that of noted: it undoes

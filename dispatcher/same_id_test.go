@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -118,6 +119,11 @@ func TestAWebhookThatTookAMessageAfterItWasWithdrawnHasIt(t *testing.T) {
 		b.store.on("note", always(failBefore))
 		b.sender.answer = func(webhook.Request, int) webhook.Result {
 			time.Sleep(10 * time.Second)
+			if other, err := b.db.Queues().Queue(testQueue); err != nil {
+				panic(err)
+			} else if got, err := other.Receive(context.Background(), 1, time.Hour); err != nil || len(got) != 1 {
+				panic(fmt.Sprint(got, err)) // somebody else has it
+			}
 			if err := b.db.Record(context.Background(), tables.Record{Deliveries: []tables.Delivery{{
 				MessageKey: tables.MessageKey{Queue: testQueue, MessageID: sent.ID, Day: sent.InsertedAt}, WebhookID: "wh_a",
 				State: tables.Withdrawn, Reason: policy.WebhookDeleted, UpdatedAt: time.Now().UTC(),
@@ -127,7 +133,7 @@ func TestAWebhookThatTookAMessageAfterItWasWithdrawnHasIt(t *testing.T) {
 			return webhook.Result{Status: 200}
 		}
 		sent = b.send(`{"n":1}`)
-		_, stop := b.start(func(o *Options) { o.Lease = 2 * time.Second })
+		_, stop := b.start(func(o *Options) { o.Lease, o.PollMin, o.PollMax = 2*time.Second, time.Hour, time.Hour })
 		time.Sleep(time.Minute)
 		stop()
 		want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)

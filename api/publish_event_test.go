@@ -326,6 +326,7 @@ func TestPublishRefusesWhatStrictReceiversRefuse(t *testing.T) {
 		event(`"source":"a b"`): "source", event(`"source":"/a%zz"`): "source", event(`"source":"http://[x"`): "source", event(`"source":"<a>"`): "source",
 		event(`"source":"https://example.com/\u00e9"`): "source", event(`"source":"/a[b]"`): "source", event(`"source":"a#b#c"`): "source", event(`"source":"/a?b=[1]"`): "source",
 		event(`"source":"/s","dataschema":"schemas/1"`): "dataschema", event(`"source":"/s","count":2147483648`): "count", event(`"source":"/s","count":-2147483649`): "count",
+		event(`"source":"/a?x=%zz"`): "source", event(`"source":"urn:a:%zz"`): "source", event(`"source":"/a?x=%4"`): "source", event(`"source":"/s","dataschema":"urn:a:%"`): "dataschema",
 		event(`"source":"/s","subject":"\ud800"`): "subject", event(`"source":"/s","note":"a\udc00"`): "note", event(`"source":"/\ud800"`): "source",
 	} {
 		h := newHarness(t)
@@ -335,7 +336,7 @@ func TestPublishRefusesWhatStrictReceiversRefuse(t *testing.T) {
 	}
 	for _, text := range []string{
 		event(`"source":"/s","dataschema":"https://example.com/s","count":-2147483648`), event(`"source":"urn:isbn:1"`), event(`"source":"a/b?c=%20#d"`), event(`"source":"mailto:a@b.example"`),
-		event(`"source":"https://example.com/%C3%A9"`), event(`"source":"/a%5Bb%5D"`), event(`"source":"http://[::1]/a#b%5B"`),
+		event(`"source":"https://example.com/%C3%A9"`), event(`"source":"/a%5Bb%5D"`), event(`"source":"urn:a:%2f?x=%2F"`), event(`"source":"http://[::1]/a#b%5B"`),
 	} {
 		newHarness(t).do(http.StatusAccepted, "POST", publishTarget, text, "Content-Type", eventMedia)
 	}

@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -127,9 +128,14 @@ func isInt32(text string) bool {
 	return err == nil
 }
 
+var escape = regexp.MustCompile("%[0-9A-Fa-f]{2}")
+
 // isURIReference is what CloudEvents wants a source to be: what receivers that are strict
 // refuse would be a dead letter.
 func isURIReference(text string) bool {
+	if cut := escape.ReplaceAllLiteralString(text, ""); strings.Contains(cut, "%") { // url.Parse takes any in a query
+		return false
+	}
 	u, err := url.Parse(text)
 	if err != nil || strings.Count(text, "#") > 1 || strings.ContainsAny(u.EscapedPath()+u.Opaque+u.RawQuery+u.EscapedFragment(), "[]") {
 		return false

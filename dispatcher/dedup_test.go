@@ -619,12 +619,12 @@ func TestAReplayThatEveryFilterRefusesIsKept(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.webhook.Filter.Types = []string{"invoice.*"}
 		b.webhook = b.update(b.webhook)
-		keeps := true
-		_, stop := b.start(func(o *Options) { o.KeepUnmatched = func(string) bool { return keeps } })
+		var loses atomic.Bool
+		_, stop := b.start(func(o *Options) { o.KeepUnmatched = func(string) bool { return !loses.Load() } })
 		defer stop()
 		sent := b.send(event("1", "a"))
 		time.Sleep(time.Minute)
-		keeps = false
+		loses.Store(true)
 		b.replay(b.deadLetters()[0].ID, "token-1")
 		time.Sleep(time.Minute)
 		want(t, "POSTs", b.sender.count(), 0)

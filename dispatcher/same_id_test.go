@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -51,9 +52,10 @@ func TestAWebhookThatComesBackUnderItsOwnIdGetsWhatWasWithdrawnFromIt(t *testing
 				b.register("wh_b", often)
 				b.register("wh_z", often)
 				rs := receivers{}
-				status := 500
+				var status atomic.Int64
+				status.Store(500)
 				for _, id := range []string{"wh_b", "wh_c", "wh_z"} {
-					rs[id] = &receiver{takes: after(time.Millisecond), answer: func(time.Time) webhook.Result { return webhook.Result{Status: status} }}
+					rs[id] = &receiver{takes: after(time.Millisecond), answer: func(time.Time) webhook.Result { return webhook.Result{Status: int(status.Load())} }}
 				}
 				d, stop := b.start(func(o *Options) { o.Sender = rs })
 				defer stop()
@@ -65,7 +67,7 @@ func TestAWebhookThatComesBackUnderItsOwnIdGetsWhatWasWithdrawnFromIt(t *testing
 				for id, r := range rs {
 					before[id] = r.count()
 				}
-				status = 200
+				status.Store(200)
 				time.Sleep(3 * time.Minute)
 				for _, id := range slices.Sorted(maps.Keys(rs)) {
 					posts := 0

@@ -149,8 +149,11 @@ func (p *Pacer) step() time.Duration {
 
 // Next is when the next POST may begin: now or later.
 func (p *Pacer) Next(now time.Time) time.Time {
-	if !p.Limited() || p.noise.trial.runs(now) {
+	switch {
+	case !p.Limited():
 		return now
+	case p.noise.trial.runs(now):
+		return later(p.noise.trial.next, now)
 	}
 	if p.begun.Sub(now) > BucketAhead { // the clock was set back: no place is taken so far ahead
 		p.begun, p.next = now, now.Add(p.gap())
@@ -164,6 +167,9 @@ func (p *Pacer) Next(now time.Time) time.Time {
 func (p *Pacer) Take(at time.Time) (cuts uint32) {
 	if !p.Limited() {
 		return p.cuts
+	}
+	if p.noise.trial.runs(at) {
+		p.noise.trial.took(at, p.lag)
 	}
 	gap := p.gap()
 	if idle := at.Sub(p.begun); idle > 0 && idle <= 2*gap { // nearly as soon as it may

@@ -35,6 +35,8 @@ const (
 	// trialTime is how long a trial lasts at most, and trialAnswers how many answers are kept meanwhile.
 	trialTime    = 5 * time.Second
 	trialAnswers = 64
+	// trialFlight is how many POSTs go out in a trial while one takes its time: a limit refuses them all.
+	trialFlight = 2
 	// trialPause is how long after one POST the next one begins that says nothing of what a limit takes in a time: others
 	// may have begun with it, and be taken.
 	trialPause = 5 * time.Second
@@ -57,6 +59,7 @@ type paceTrial struct {
 	answers  []paceAnswer  // the last ones in a trial
 	on       bool
 	began    time.Time // when the trial did
+	next     time.Time // when the next POST may begin in it
 	posts    int       // in the trial
 	expected float64   // the share of refused ones, in the trial
 	odds     float64   // the logarithm of how much likelier noise is than a limit
@@ -71,6 +74,11 @@ type paceAnswer struct {
 // runs tells whether POSTs do not keep the pace.
 func (t *paceTrial) runs(now time.Time) bool {
 	return t.on && now.Sub(t.began).Abs() < trialTime
+}
+
+// took gives the place at that time to a POST, where one takes so long.
+func (t *paceTrial) took(at time.Time, lag time.Duration) {
+	t.next = later(t.next, at).Add(lag / trialFlight)
 }
 
 // follows tells of a POST that began then how long before it the POST began of which was the last

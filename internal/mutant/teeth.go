@@ -21,7 +21,7 @@ var teeth = []Patch{
 		"Where a resolver makes IPv6 addresses of IPv4 ones, every receiver is refused.", "kept", 12),
 	inSim("c45-wrapped-base64", "queue", "if bytes.ContainsAny(text, base64Blanks) {", "if len(text) < 0 {",
 		"Base64 with line ends is sent undecoded.", "kept", 6),
-	inSim("c51-unasked-bytes", "webhook/internal/transport", "if c.in.Buffered() > 0 {\n\t\treturn talking\n\t}\n", "if c != nil {\n\t\treturn quiet\n\t}\n",
+	inSim("c51-unasked-bytes", "webhook/internal/transport", "if c.in.Buffered() > 0 {\n\t\treturn talking, nil\n\t}\n", "if c != nil {\n\t\treturn quiet, nil\n\t}\n",
 		"Bytes that nobody asked for are taken for the next message's answer.", "unasked", 3),
 	inSim("c53-newer-envelope", "queue", "return ok && len(rest) > 0 && rest[0] >= '0' && rest[0] <= '9'", "return ok && len(rest) > 0 && rest[0] == '1'",
 		"A text of a newer version is POSTed as a body.", "kept", 6),

@@ -43,7 +43,7 @@ var webhookPatches = []Patch{
 		"A secret of one byte is taken."),
 	inWebhook("unasked-is-an-answer", "case err == nil, !c.wire.records.whole():\n\t\treturn talking", "case err == nil, !c.wire.records.whole():\n\t\treturn quiet",
 		"Bytes that a receiver sent unasked are the next message's answer."),
-	inWebhook("first-words-are-an-answer", "err = one.silent()\n", "",
+	inWebhook("first-words-are-an-answer", "if err = one.silent(); err == nil && ctx.Err() != nil {", "if ctx.Err() != nil {",
 		"A message is deleted because a port answers all that connect."),
 	inWebhook("late-death-repeated", "died(e.Cause) && (!e.Whole && !e.HTTP2 || e.Rested && e.After < repeatable)", "died(e.Cause) && (!e.Whole && !e.HTTP2 || e.Rested)",
 		"A POST that a receiver worked on for seconds is sent twice."),

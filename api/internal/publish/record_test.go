@@ -101,11 +101,11 @@ func (brokenRecords) Record(context.Context, tables.Record) error { panic("broke
 // told and counted, and nothing more comes of them.
 func TestRecordsOfPublishesAreBoundedAndEnd(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
+		log := &lockedBuffer{}
 		reader := metric.NewManualReader()
 		slow := &slowRecords{takes: time.Minute}
 		p, err := New(Options{
-			Deliveries: slow, Meter: metric.NewMeterProvider(metric.WithReader(reader)).Meter(""), Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Deliveries: slow, Meter: metric.NewMeterProvider(metric.WithReader(reader)).Meter(""), Logger: slog.New(slog.NewTextHandler(log, nil)),
 			Encoding: func(string) queue.Encoding { return queue.EncodingAuto },
 		})
 		if err != nil {
@@ -149,4 +149,21 @@ func TestRecordsOfPublishesAreBoundedAndEnd(t *testing.T) {
 			}
 		}
 	})
+}
+
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
 }

@@ -127,6 +127,9 @@ func TestAReplayWhoseDeadLetterIsRewrittenMeanwhileIsNotSent(t *testing.T) {
 				}
 				want(t, "lines that say so", strings.Count(b.log.String(), "a replay is not sent: another program has changed its dead letter"), lines)
 				want(t, "messages left", b.total(testQueue), 0)
+				now, err := b.db.GetDeadLetter(b.t.Context(), id)
+				want(t, "its token is gone, so that it waits again", err == nil && now.ReplayToken == "", true)
+				want(t, "its text", string(now.Text), string(row.Text))
 			})
 		})
 	}

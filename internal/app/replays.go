@@ -71,7 +71,7 @@ func (l *lostReplays) heal(ctx context.Context, empty map[string]bool, d *tables
 // lost reports whether the message of a replay is surely gone. A queue that could not be asked is not
 // asked again in this round. The column Queue is not gone by: another program may have changed it.
 func (l *lostReplays) lost(ctx context.Context, empty map[string]bool, d *tables.DeadLetter, now time.Time) (bool, error) {
-	if now.Sub(d.ReplayedAt) > queue.ReplayLife {
+	if now.Sub(d.ReplayedAt) > queue.ReplayLife || d.ReplayToken == "" { // its message was refused
 		return true, nil
 	}
 	name, _, _ := tables.SplitDeadLetterID(d.ID)
@@ -101,8 +101,10 @@ func (l *lostReplays) end(ctx context.Context, listed *tables.DeadLetter) (bool,
 	if err != nil || d.ETag != listed.ETag || d.Damaged != nil {
 		return false, unless(err, tables.ErrNotFound)
 	}
-	if err := tables.EndReplay(ctx, l.records, l.letters, &d); err != nil {
-		return false, err
+	if !d.Misnamed() { // then they may be another's
+		if err := tables.EndReplay(ctx, l.records, l.letters, &d); err != nil {
+			return false, err
+		}
 	}
 	d.Status, d.ReplayToken = tables.Waiting, ""
 	_, err = l.letters.UpdateDeadLetter(ctx, d)

@@ -89,6 +89,7 @@ func TestDeadLettersWhoseReplayWasLostWaitAgain(t *testing.T) { // C57
 			"its queue was cleared":    {"cleared", tables.Replaying, time.Hour, true},
 			"its queue was deleted":    {"deleted", tables.Replaying, time.Hour, true},
 			"it has ended":             {"cleared", tables.Replayed, time.Hour, false},
+			"its message was refused":  {"full", tables.Replaying, time.Hour, true},
 		}
 		ids := map[string]string{}
 		for name, r := range rows {
@@ -96,6 +97,9 @@ func TestDeadLettersWhoseReplayWasLostWaitAgain(t *testing.T) { // C57
 			d := tables.DeadLetter{
 				ID: tables.DeadLetterID(key, "wh", 0, key.Day), MessageKey: key, WebhookID: "wh", Status: r.status, DeadLetteredAt: key.Day,
 				Replays: 1, ReplayedAt: now.Add(-r.ago), ReplayToken: "token", Text: []byte("a"), Encoding: "auto",
+			}
+			if name == "its message was refused" {
+				d.ReplayToken = ""
 			}
 			if _, err := store.PutDeadLetter(t.Context(), d); err != nil {
 				t.Fatal(err)

@@ -233,8 +233,11 @@ func (o opener) openReplay(ctx context.Context, p *parcel, r queue.Replay) error
 		setting = p.setting
 	}
 	setting = queue.SettingFor(setting, row.Text, row.Fits)
-	if err := unaltered(row, setting); err != nil {
-		return err
+	if refused := unaltered(row, setting); refused != nil {
+		if err := o.takeToken(ctx, row); err != nil {
+			return fmt.Errorf("end the replay of %s, which is refused: %w", row.ID, err)
+		}
+		return refused
 	}
 	if row.Status == tables.Waiting && time.Since(p.m.InsertedAt) > replayStepTime {
 		row = o.showReplaying(ctx, row)
@@ -272,6 +275,19 @@ func unaltered(row tables.DeadLetter, setting queue.Encoding) error {
 		return fmt.Errorf("%w: its id is not that of its columns", errAltered)
 	}
 	return nil
+}
+
+// takeToken ends a replay that is refused: by its missing token, its dead letter waits again within
+// the hour. A damaged row can't be written as it is.
+func (o opener) takeToken(ctx context.Context, row tables.DeadLetter) error {
+	if row.Damaged != nil {
+		return nil
+	}
+	row.Status, row.ReplayToken = tables.Replaying, ""
+	_, err := retry.Get(ctx, retry.Call, func(ctx context.Context) (tables.DeadLetter, error) {
+		return o.DeadLetters.UpdateDeadLetter(ctx, row)
+	})
+	return err
 }
 
 // replayStepTime is how long asking for a replay takes at most.

@@ -85,7 +85,8 @@ func (a attempts) answered(ctx context.Context, p *parcel, t *target, sent []byt
 		// holder may have ended only now: never overwrite what they recorded with
 		// something older, nor what was delivered with a failure.
 		a.rebase(ctx, p, del)
-		if del.State.Terminal() && !(delivered && del.State == tables.Withdrawn) { // it was deleted meanwhile, and took the message
+		taken := delivered && del.State == tables.Withdrawn // it was deleted meanwhile, and took the message
+		if del.State.Terminal() && !taken {
 			a.tooLate(ctx, p, t, *del, res)
 			return
 		}

@@ -278,10 +278,10 @@ func unaltered(row tables.DeadLetter, setting queue.Encoding) error {
 }
 
 // takeToken ends a replay that is refused: by its missing token, its dead letter waits again within
-// the hour. A damaged row can't be written as it is.
+// the hour.
 func (o opener) takeToken(ctx context.Context, row tables.DeadLetter) error {
 	if row.Damaged != nil {
-		return nil
+		return nil //nolint:nilerr // a damaged row can't be written as it is
 	}
 	row.Status, row.ReplayToken = tables.Replaying, ""
 	_, err := retry.Get(ctx, retry.Call, func(ctx context.Context) (tables.DeadLetter, error) {

@@ -412,3 +412,17 @@ type Poll struct {
 	// GoneAt is when the queue, which had been there, was missed first; zero while it is there.
 	GoneAt time.Time
 }
+
+// fault is the last error of receiving, until storage answers. A run of Pump goes on from that of the
+// one before: what is as it was is not told again.
+type fault struct {
+	lastErr   error
+	lastErrAt time.Time
+	loggedAt  time.Time
+}
+
+func (p *poller) lastFault() fault {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.fault
+}

@@ -133,20 +133,6 @@ func (p *pump) guard(ctx context.Context, name string) {
 	})
 }
 
-// fault is the last error of receiving, until storage answers. A run of Pump goes on from that of the
-// one before: what is as it was is not told again.
-type fault struct {
-	lastErr   error
-	lastErrAt time.Time
-	loggedAt  time.Time
-}
-
-func (p *poller) lastFault() fault {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.fault
-}
-
 // rested is the guard that an earlier run had for the queue, with what it knows, or a new
 // one. r.mu is held.
 func (r *Receiver) rested(work context.Context, q queue.Queue, beside *poller) *guard {

@@ -1,9 +1,15 @@
 package receive
 
 import (
+	"context"
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/pushlease/pushlease/dispatcher/internal/admission"
+	"github.com/pushlease/pushlease/dispatcher/internal/delivery"
+	"github.com/pushlease/pushlease/dispatcher/internal/settle"
+	"github.com/pushlease/pushlease/queue"
 )
 
 func TestDueTimesAreKeptInOrderAndBounded(t *testing.T) {
@@ -37,4 +43,39 @@ func TestWhatCameBackBeforeItsTimeIsNotLookedFor(t *testing.T) {
 	d.back("c")
 	want(t, "none", d.next(now).IsZero(), true)
 	want(t, "kept", len(d.of)+len(d.steps), 0)
+}
+
+// Storage hides a message for whole seconds. It is looked for when it is visible, and not before, however
+// rarely the queue is polled otherwise.
+func TestWhatIsGivenBackForAPartOfASecondIsLookedForWhenItIsVisible(t *testing.T) {
+	for _, delay := range []time.Duration{20 * time.Second, 20*time.Second + time.Millisecond, 20*time.Second + 240*time.Millisecond, 20*time.Second + 999*time.Millisecond} {
+		b := &bench{}
+		var first time.Time
+		var waited []time.Duration
+		inBubble(t, func(o *Options) {
+			o.PollMax = time.Hour
+			o.Handle = func(ctx context.Context, q queue.Queue, m *queue.Message, terms delivery.Terms, g *admission.Grant) settle.Result {
+				if first.IsZero() {
+					first = time.Now()
+					if err := q.Abandon(context.WithoutCancel(ctx), m, delay); err != nil {
+						t.Error(err)
+					}
+					b.GivenBack(testQueue, m, delay)
+					return settle.Abandoned
+				}
+				waited = append(waited, time.Since(first))
+				return b.handle(ctx, q, m, terms, g)
+			}
+		}, func(made *bench) {
+			*b = bench{Receiver: made.Receiver, t: made.t, db: made.db, answer: made.answer}
+			b.register(true)
+			b.send(1, queue.SendOptions{})
+			stop := b.start()
+			time.Sleep(10 * time.Minute)
+			stop()
+			if len(waited) != 1 || waited[0] > delay+1500*time.Millisecond {
+				t.Errorf("given back for %s: received again after %v", delay, waited)
+			}
+		})
+	}
 }

@@ -340,9 +340,11 @@ func (p *poller) sleep(ctx context.Context, d time.Duration, early bool) (anew b
 	}
 }
 
-// willBeVisible notes that a message was given back for so long.
+// willBeVisible notes that a message was given back for so long. Storage hides it for whole seconds
+// (queue.Queue): who looks before that finds nothing, and next looks when its pause is over.
 func (p *poller) willBeVisible(id string, delay time.Duration) {
-	p.due.note(id, time.Now().Add(delay))
+	hidden := (delay + time.Second - 1).Truncate(time.Second)
+	p.due.note(id, time.Now().Add(hidden))
 	select {
 	case p.noted <- struct{}{}:
 	default:

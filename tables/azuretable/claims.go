@@ -5,40 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/pushlease/pushlease/tables"
 )
 
-// A Claims table holds the claims of one bucket of time, by At. A bucket is as long
-// as the window, so the claims that hold a key at any time lie in two of them.
-const (
-	bucketLength = tables.ClaimWindow
-	// claimSkew is how far our clock may be from storage's, which made At, and from
-	// those of other instances.
-	claimSkew = time.Hour
-	// claimTries bounds how often a row is read again that changed meanwhile.
-	claimTries = 4
-)
-
-// bucket numbers the buckets; the digits of a table's name bound it.
-type bucket int64
-
-const (
-	bucketDigits = 5
-	lastBucket   = 99_999
-)
-
-func bucketOf(t time.Time) bucket {
-	const length = int64(bucketLength / time.Second)
-	return bucket(min(max(t.Unix(), 0)/length, lastBucket))
-}
-
 func (s *Store) claimsTable(b bucket) string {
-	return fmt.Sprintf("%sClaims%0*d", s.prefix, bucketDigits, b)
+	return fmt.Sprintf("%s%0*d", s.prefix+claimsName, bucketDigits, b)
 }
+
+// claimTries bounds how often a row is read again that changed meanwhile.
+const claimTries = 4
 
 // claimPartitions is fixed: no two claims share a transaction, whatever it is.
 const claimPartitions = 4
@@ -335,16 +312,6 @@ func (s *Store) ExpireClaims(ctx context.Context, now time.Time) (int64, error) 
 		return 0, fmt.Errorf("expire claims: %w", err)
 	}
 	return 0, nil
-}
-
-// cutBucket returns the bucket of a table's name. Names of tables are the same in
-// either case.
-func cutBucket(name, prefix string) (bucket, bool) {
-	if len(name) != len(prefix)+bucketDigits || !strings.EqualFold(name[:len(prefix)], prefix) {
-		return 0, false
-	}
-	n, err := strconv.ParseUint(name[len(prefix):], 10, 32)
-	return bucket(n), err == nil
 }
 
 // getClaim reads the claim of a key in one bucket.

@@ -14,7 +14,7 @@ import (
 // has such a name.
 const queuesPartition = "~queues"
 
-func (s *Store) deadLettersTable() string { return s.prefix + "DeadLetters" }
+func (s *Store) deadLettersTable() string { return s.prefix + deadLettersName }
 
 // PutDeadLetter implements tables.DeadLetters.
 func (s *Store) PutDeadLetter(ctx context.Context, d tables.DeadLetter) (tables.DeadLetter, error) {

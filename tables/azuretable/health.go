@@ -18,7 +18,7 @@ const healthPartition = "health"
 
 const updatedAtColumn = "UpdatedAt"
 
-func (s *Store) healthTable() string { return s.prefix + "Health" }
+func (s *Store) healthTable() string { return s.prefix + healthName }
 
 func healthPrefix(webhookID string) string { return encodeID(webhookID) + separator }
 

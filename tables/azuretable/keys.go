@@ -182,9 +182,5 @@ func recentKey(a tables.Attempt) string {
 	return fmt.Sprintf("%s~%s~%04d~%06d", invertedMillis(a.StartedAt), hex.EncodeToString(sum[:8]), a.Generation, a.Number)
 }
 
-const dayLayout = "20060102"
-
-func day(t time.Time) string { return t.UTC().Format(dayLayout) }
-
-func (s *Store) logTable(day string) string    { return s.prefix + "Log" + day }
+func (s *Store) logTable(day string) string    { return s.prefix + logName + day }
 func (s *Store) recentTable(day string) string { return s.prefix + "Recent" + day }

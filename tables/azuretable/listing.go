@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -151,21 +150,6 @@ func (s *Store) tableNames(ctx context.Context, from, to string) ([]string, erro
 		}
 		opts.NextTableName = page.NextTableName
 	}
-}
-
-// cutDay returns the day of a table's name. Names of tables are the same in
-// either case.
-func cutDay(name, prefix string) (string, bool) {
-	if len(name) != len(prefix)+len(dayLayout) || !strings.EqualFold(name[:len(prefix)], prefix) {
-		return "", false
-	}
-	day := name[len(prefix):]
-	return day, validDay(day)
-}
-
-func validDay(day string) bool {
-	_, err := time.Parse(dayLayout, day)
-	return err == nil
 }
 
 // Expire implements tables.History by dropping whole tables. It does not count

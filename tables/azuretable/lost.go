@@ -8,7 +8,12 @@ import (
 // watch knows which tables this process has used, to tell one that is not there yet from one that
 // another program has dropped, with what it held. That of the webhooks is tables.Census's.
 type watch struct {
-	lost func(table string)
+	// kept reports whether nobody drops a table by right.
+	kept func(table string, now time.Time) bool
+	// missing tells that a table that was there is not; what was known of tables is forgotten then.
+	missing func()
+	lost    func(table string)
+
 	mu   sync.Mutex
 	used map[string]time.Time // since when a table is known to be there
 }
@@ -16,23 +21,21 @@ type watch struct {
 // settling is for how long the service may take a table that was just made for missing.
 const settling = 10 * time.Second
 
-// saw takes in what a request about a table ended with, and when it began.
-func (s *Store) saw(table string, began time.Time, err error) {
-	missing := tableMissing(err)
-	if err != nil && !missing || !s.watches(table, time.Now()) {
+// saw takes in whether a table was missing for a request, and when that began.
+func (w *watch) saw(table string, began time.Time, missing bool) {
+	if !w.kept(table, time.Now()) {
 		return
 	}
 	if !missing {
-		s.watch.found(table, time.Now())
+		w.found(table, time.Now())
 		return
 	}
-	known, lost := s.watch.missed(table, began)
+	known, lost := w.missed(table, began)
 	if known {
-		s.queues.Clear()
-		s.listing.forget()
+		w.missing()
 	}
-	if lost && s.watch.lost != nil {
-		s.watch.lost(table)
+	if lost && w.lost != nil {
+		w.lost(table)
 	}
 }
 
@@ -60,16 +63,4 @@ func (w *watch) missed(table string, began time.Time) (known, lost bool) {
 	}
 	delete(w.used, table)
 	return true, true
-}
-
-// watches reports whether nobody drops a table by right: those of earlier days go when their
-// retention has passed, which other instances see to, and the index is made of what others hold.
-func (s *Store) watches(table string, now time.Time) bool {
-	if day, ok := cutDay(table, s.logTable("")); ok {
-		return day >= now.UTC().Format(dayLayout)
-	}
-	if b, ok := cutBucket(table, s.prefix+"Claims"); ok {
-		return b >= bucketOf(now.Add(-claimSkew))
-	}
-	return table == s.healthTable() || table == s.deadLettersTable()
 }

@@ -234,3 +234,10 @@ func (s *Store) all(ctx context.Context, q query) ([]entity, error) {
 		from = next
 	}
 }
+
+// saw takes in what a request about a table ended with, and when it began.
+func (s *Store) saw(table string, began time.Time, err error) {
+	if missing := tableMissing(err); missing || err == nil {
+		s.watch.saw(table, began, missing)
+	}
+}

@@ -26,6 +26,7 @@ import (
 	"net/http"
 	"regexp"
 	"sync"
+	"time"
 
 	"github.com/pushlease/pushlease/internal/azureconn"
 	"github.com/pushlease/pushlease/tables"
@@ -113,7 +114,8 @@ func Open(cfg azureconn.Config, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open table storage: %w", err)
 	}
-	s := &Store{clients: c, batches: newBatchFormat(cfg), transport: t, prefix: opts.Prefix, partitions: opts.Partitions, watch: watch{lost: opts.OnLost}}
+	s := &Store{clients: c, batches: newBatchFormat(cfg), transport: t, prefix: opts.Prefix, partitions: opts.Partitions}
+	s.watch = watch{kept: func(table string, now time.Time) bool { return watched(s.prefix, table, now) }, missing: func() { s.queues.Clear(); s.listing.forget() }, lost: opts.OnLost}
 	s.recent = newRecentIndex(s.submit, opts.OnDropped)
 	s.commits = committer{submit: s.submit, committed: s.recent.add}
 	return s, nil

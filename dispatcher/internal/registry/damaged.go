@@ -20,6 +20,17 @@ type damaged struct {
 // inForce takes out registrations that nothing can be sent by, and puts in what was known of each
 // that can't be read.
 func (r *Registry) inForce(all []tables.Registration, rowErrs []tables.RowError) ([]tables.Registration, map[string]damaged) {
+	rowErrs = slices.Clone(rowErrs)
+	good := slices.DeleteFunc(slices.Clone(all), func(reg tables.Registration) bool {
+		err := usable(&reg)
+		if err != nil {
+			rowErrs = append(rowErrs, tables.RowError{ID: reg.ID, Queue: reg.Queue, Err: err})
+		}
+		return err != nil
+	})
+	if len(rowErrs) == 0 {
+		return good, nil
+	}
 	known := map[string]tables.Registration{}
 	r.mu.RLock()
 	for _, regs := range r.byQueue {
@@ -28,15 +39,6 @@ func (r *Registry) inForce(all []tables.Registration, rowErrs []tables.RowError)
 		}
 	}
 	r.mu.RUnlock()
-	var good []tables.Registration
-	rowErrs = slices.Clone(rowErrs)
-	for _, reg := range all {
-		if err := usable(reg); err != nil {
-			rowErrs = append(rowErrs, tables.RowError{ID: reg.ID, Queue: reg.Queue, Err: err})
-			continue
-		}
-		good = append(good, reg)
-	}
 	unread := map[string]damaged{}
 	for _, e := range rowErrs {
 		reg, ok := known[e.ID]
@@ -51,9 +53,9 @@ func (r *Registry) inForce(all []tables.Registration, rowErrs []tables.RowError)
 
 // usable is an error where a registration would have each message given up, tried without a
 // pause, or sent nowhere.
-func usable(reg tables.Registration) error {
+func usable(reg *tables.Registration) error {
 	var field string
-	p := reg.Policy
+	p := &reg.Policy
 	switch {
 	case reg.Queue == "":
 		field = "queue"

@@ -288,7 +288,7 @@ func TestWhatWasKnownOfARowThatCannotBeReadStaysInForce(t *testing.T) {
 		"no age":    func(r *tables.Registration) { r.Policy.MaxAge = 0 },
 	} {
 		reg := on("a", "1", true)
-		if change(&reg); !errors.Is(usable(reg), tables.ErrDamaged) {
+		if change(&reg); !errors.Is(usable(&reg), tables.ErrDamaged) {
 			t.Errorf("%s: a registration that nothing can be sent by is taken", name)
 		}
 	}

@@ -246,13 +246,17 @@ func CannotBeSentTo(del *tables.Delivery) bool {
 	return false
 }
 
-// MakeDue makes a delivery due that was held before its webhook was found to take
-// messages again.
+// MakeDue makes a delivery due that was held before its webhook was found to take messages again,
+// or that waits for its turn although nobody has the place: it was shown to take that.
 func (fs *Flows) MakeDue(del *tables.Delivery) {
 	if !CannotBeSentTo(del) {
 		return
 	}
-	if f := fs.Get(del.WebhookID); f != nil && f.wasReleasedAfter(del.UpdatedAt) {
+	f := fs.Get(del.WebhookID)
+	if f == nil {
+		return
+	}
+	if f.wasReleasedAfter(del.UpdatedAt) || del.Reason == policy.WebhookBusy && f.hasRoom(time.Now()) {
 		del.NextAt = del.UpdatedAt
 	}
 }

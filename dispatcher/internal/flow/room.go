@@ -73,6 +73,12 @@ func (f *Flow) room(onTheWay, ahead, most int, now time.Time) (n int, next time.
 	return max(n, 0), next
 }
 
+// hasRoom reports whether one more message could be sent to the webhook now.
+func (f *Flow) hasRoom(now time.Time) bool {
+	n, _ := f.room(0, 0, 1, now)
+	return n > 0
+}
+
 // ahead is how many messages, of so many, may wait for its POSTs to end: half a window, if it
 // takes that within a second.
 func (f *Flow) ahead(most int, now time.Time) int {

@@ -99,6 +99,85 @@ func TestAMessageThatSomebodyTookIsNotWaitedFor(t *testing.T) {
 	}
 }
 
+// C94: a message that somebody took from a queue on which others wait is not said to follow; one that waits is,
+// and so is one of which a look can't tell.
+func TestAMessageThatSomebodyTookFromAQueueInUseIsNotWaitedFor(t *testing.T) {
+	h := newHarness(t)
+	q, err := h.db.Queues().Queue("orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func() queue.Sent {
+		t.Helper()
+		sent, err := q.Send(t.Context(), []byte("x"), queue.SendOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sent
+	}
+	old := time.Now().Add(-2*quietFor - time.Minute)
+	text := func(sent queue.Sent, d tables.Delivery) string {
+		t.Helper()
+		d.MessageKey = tables.MessageKey{Queue: "orders", MessageID: sent.ID, Day: sent.InsertedAt}
+		if d.UpdatedAt.IsZero() {
+			d.UpdatedAt = old
+		}
+		if err := h.db.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{d}}); err != nil {
+			t.Fatal(err)
+		}
+		return h.do(http.StatusOK, "GET", "/api/v1/messages/"+sent.ID, "").text("next", 0, "text")
+	}
+	taken := send()
+	received, err := q.Receive(t.Context(), 1, time.Minute)
+	if err != nil || len(received) != 1 {
+		t.Fatal(received, err)
+	}
+	if err := q.Complete(t.Context(), received[0]); err != nil {
+		t.Fatal(err)
+	}
+	waits := send()
+	const missed = "or another program has received it"
+	for _, c := range []struct {
+		name string
+		sent queue.Sent
+		d    tables.Delivery
+		want bool
+	}{
+		{"taken", taken, tables.Delivery{WebhookID: "wh_1", State: tables.Pending, Attempts: 1, NextAt: old.Add(time.Second)}, true},
+		{"taken before its first attempt", taken, tables.Delivery{State: tables.Published}, true},
+		{"not due yet", taken, tables.Delivery{WebhookID: "wh_2", State: tables.Pending, NextAt: time.Now().Add(time.Hour)}, false},
+		{"held until somebody acts", taken, tables.Delivery{WebhookID: "wh_2", State: tables.Held}, false},
+		{"of a replay, which has an id of its own", taken, tables.Delivery{WebhookID: "wh_2", State: tables.Pending, Generation: 1}, false},
+		{"it waits", waits, tables.Delivery{WebhookID: "wh_1", State: tables.Pending, NextAt: old}, false},
+	} {
+		if c.d.WebhookID == "wh_2" {
+			c.sent = send() // by itself
+			got, err := q.Receive(t.Context(), queue.MaxReceive, time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range got {
+				if m.ID == waits.ID {
+					err = q.Abandon(t.Context(), m, 0)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if got := text(c.sent, c.d); strings.Contains(got, missed) != c.want {
+			t.Errorf("%s: %s", c.name, got)
+		}
+	}
+	for range queue.MaxReceive {
+		send()
+	}
+	another := tables.Delivery{WebhookID: "wh_3", State: tables.Pending, NextAt: old, UpdatedAt: old}
+	if got := text(taken, another); strings.Contains(got, missed) {
+		t.Errorf("a look does not show all: %s", got)
+	}
+}
+
 // noQueues has no queue.
 type noQueues struct{ queue.Service }
 

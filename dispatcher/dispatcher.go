@@ -113,7 +113,7 @@ func New(o Options) (*Dispatcher, error) {
 		Instance: o.Instance, Disable: d.disable, Write: write,
 	})
 	d.receiver = receive.New(receive.Options{
-		Queues: o.Queues, Registry: d.registry, Flows: d.flows, Journal: d.journal, Measure: measure, Admission: d.admission,
+		Queues: o.Queues, Registry: d.registry, Flows: d.flows, Journal: d.journal, Attempts: o.Store, Measure: measure, Admission: d.admission,
 		Meter: m, Tracer: o.Tracer, Log: o.Logger, Hosted: o.Hosted, LookGap: o.LookGap, Concurrency: o.Concurrency,
 		PollMin: o.PollMin, PollMax: o.PollMax, RegistryRefresh: o.RegistryRefresh, Instance: o.Instance, Write: write,
 		Handle: d.handle, Refuse: func(q queue.Queue, m *queue.Message) {

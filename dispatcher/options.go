@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/delivery"
+	"github.com/pushlease/pushlease/dispatcher/internal/receive"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -23,6 +24,7 @@ type Store interface {
 	tables.Claims
 	tables.Healths
 	tables.LeftQueues
+	receive.Attempts
 }
 
 // Sender makes the POST.

@@ -382,6 +382,41 @@ func TestAQueueThatDoesNotExistYetIsNotLate(t *testing.T) {
 	})
 }
 
+// C94: what was deleted while no process ran was in use by the records, which say what waited.
+func TestAQueueThatWasDeletedBeforeTheStartIsGone(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.sender.answer = statuses(503)
+		for range 3 {
+			b.send("x")
+		}
+		_, stop := b.start(nil)
+		time.Sleep(10 * time.Second)
+		stop()
+		var there atomic.Bool
+		d, stop := b.start(func(o *Options) {
+			o.Queues = &refusingQueues{Service: b.queues, refuse: func() error {
+				if there.Load() {
+					return nil
+				}
+				return queue.ErrQueueNotFound
+			}}
+		})
+		defer stop()
+		time.Sleep(time.Hour)
+		want(t, "gone", statusOf(d, testQueue).GoneAt.IsZero(), false)
+		want(t, "pending", statusOf(d, testQueue).GonePending, 3)
+		want(t, "lines about a queue that is gone", strings.Count(b.log.String(), "somebody deleted it"), 1)
+		want(t, "lines about a queue that is not there yet", strings.Count(b.log.String(), "does not exist yet"), 0)
+		if err := d.Health()["queue "+testQueue]; !errors.Is(err, queue.ErrQueueNotFound) || !strings.Contains(err.Error(), "3 messages that were pending") {
+			t.Errorf("health: %v", err)
+		}
+		there.Store(true)
+		time.Sleep(time.Minute)
+		want(t, "health of a queue that is back", d.Health()["queue "+testQueue], nil)
+		want(t, "pending of a queue that is back", statusOf(d, testQueue).GonePending, 0)
+	})
+}
+
 // C94: a queue that is not there yet is told once, and one that somebody deletes with its time.
 func TestAQueueThatIsDeletedIsToldApartFromOneThatIsNotThereYet(t *testing.T) {
 	inBubble(t, func(b *bench) {

@@ -25,7 +25,7 @@ func (d *Dispatcher) Queue(name string) (s status.Queue, known bool) {
 	}
 	var p receive.Poll
 	p, s.Polling = d.receiver.Poll(name)
-	s.LastPollAt, s.LastErrorAt, s.GoneAt = p.At, p.ErrAt, p.GoneAt
+	s.LastPollAt, s.LastErrorAt, s.GoneAt, s.GonePending = p.At, p.ErrAt, p.GoneAt, p.GonePending
 	if p.Err != nil {
 		s.LastError = p.Err.Error()
 	}
@@ -62,7 +62,7 @@ func (d *Dispatcher) Health() map[string]error {
 	for _, name := range d.receiver.Polled() {
 		p, _ := d.receiver.Poll(name)
 		if errors.Is(p.Err, queue.ErrQueueNotFound) {
-			p.Err = nil // the first publish creates it
+			p.Err = p.Gone() // one that is not there yet is created by the first publish
 		}
 		health["queue "+name] = p.Err
 	}

@@ -2,11 +2,13 @@ package app
 
 import (
 	"context"
+	"errors"
 	"sort"
 	"strings"
 	"time"
 
 	"github.com/pushlease/pushlease/api"
+	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/webhook"
 )
 
@@ -62,13 +64,17 @@ const registrationsCheck = "registrations"
 // healthChecks are the checks of what the dispatcher saw. A queue that can't be received
 // from degrades the process, since its API is served all the same: the lack is most often
 // the queue's own, and every replica has it. Only when that is so of every queue does
-// storage as a whole seem to be away.
+// storage as a whole seem to be away. One that somebody deleted says nothing of storage.
 func healthChecks(health map[string]error) []api.Check {
 	var checks []api.Check
-	queues, failing := 0, 0
+	queues, failing, deleted := 0, 0, map[string]bool{}
 	for name, err := range health {
 		c := api.Check{Name: name, OK: err == nil}
-		if strings.HasPrefix(name, queueCheck) {
+		switch {
+		case errors.Is(err, queue.ErrQueueNotFound):
+			c.Degrades = true
+			deleted[name] = true
+		case strings.HasPrefix(name, queueCheck):
 			queues++
 			c.Degrades = err != nil
 			if err != nil {
@@ -81,7 +87,8 @@ func healthChecks(health map[string]error) []api.Check {
 		checks = append(checks, c)
 	}
 	for i := range checks {
-		checks[i].Degrades = checks[i].Degrades && failing < queues || checks[i].Name == registrationsCheck && !checks[i].OK
+		name := checks[i].Name
+		checks[i].Degrades = checks[i].Degrades && (failing < queues || deleted[name]) || name == registrationsCheck && !checks[i].OK
 	}
 	return checks
 }

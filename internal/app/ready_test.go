@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/api"
+	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/webhook"
 )
 
@@ -33,6 +34,21 @@ func TestOneQueueOfSeveralDegradesAndAllOfThemUnready(t *testing.T) {
 	checks := healthChecks(map[string]error{"webhooks": errors.New("no answer"), "queue a": nil})
 	if i := slices.IndexFunc(checks, func(c api.Check) bool { return c.Name == "webhooks" }); checks[i].OK || checks[i].Degrades {
 		t.Errorf("registrations that can't be read: %+v", checks[i])
+	}
+}
+
+// C94: a queue that somebody deleted says nothing of storage, nor of the other queues.
+func TestAQueueThatSomebodyDeletedDegrades(t *testing.T) {
+	gone := fmt.Errorf("%w: it was in use", queue.ErrQueueNotFound)
+	for _, c := range healthChecks(map[string]error{"webhooks": nil, "queue a": gone, "queue b": gone}) {
+		if name := strings.HasPrefix(c.Name, queueCheck); c.OK == name || c.Degrades != name {
+			t.Errorf("all that there are: %+v", c)
+		}
+	}
+	for _, c := range healthChecks(map[string]error{"queue a": gone, "queue b": errors.New("status 403")}) {
+		if deleted := c.Name == "queue a"; c.OK || c.Degrades != deleted {
+			t.Errorf("the only other one can't be received from: %+v", c)
+		}
 	}
 }
 

@@ -33,6 +33,8 @@ type Queue struct {
 	// GoneAt is when the queue, which had been there, was missed first: about when somebody
 	// deleted it. Zero while it is there.
 	GoneAt time.Time
+	// GonePending is how many messages waited for another attempt then, as far as is on record.
+	GonePending int
 	// Webhooks counts the enabled webhooks.
 	Webhooks int
 	// LeftAt is when the queue's last webhook was deleted, while what was on the queue

@@ -22,10 +22,12 @@ import (
 
 // Options are what receiving needs of others.
 type Options struct {
-	Queues    queue.Service
-	Registry  *registry.Registry
-	Flows     *flow.Flows
-	Journal   *journal.Journal
+	Queues   queue.Service
+	Registry *registry.Registry
+	Flows    *flow.Flows
+	Journal  *journal.Journal
+	// Attempts are those on record.
+	Attempts  Attempts
 	Measure   *lease.Measure
 	Admission *admission.Admission
 	Meter     *meter.Instruments

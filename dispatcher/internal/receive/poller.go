@@ -64,7 +64,6 @@ type poller struct {
 	lastPollAt time.Time       // last receive that storage answered
 	idlePause  time.Duration   // after the last receive; 0 when it failed or found messages
 	fault
-	goneAt time.Time // when the queue, which had been there, was missed first
 	// backlog is there while receives come back full, and closed when one does not.
 	backlog chan struct{}
 	// took is how long the last receive took.
@@ -197,7 +196,11 @@ func (p *poller) receive(n int) ([]*queue.Message, error) {
 	if span.IsRecording() {
 		span.SetAttributes(attribute.Int("messaging.batch.message_count", len(messages)))
 	}
-	p.observe(err)
+	before, unread := p.lookBack(callCtx, err)
+	if unread != nil {
+		p.Log.Warn("whether the queue was in use can't be told now; trying again", "queue", p.q.Name(), "error", unread)
+	}
+	p.observe(err, before)
 	p.noteBacklog(err == nil && len(messages) == n, time.Since(start))
 	return messages, err
 }
@@ -235,8 +238,8 @@ func (p *poller) gather() time.Duration {
 }
 
 // observe keeps what the API shows of this poller, and logs the same error at a
-// limited rate.
-func (p *poller) observe(err error) {
+// limited rate. before is what is on record of a queue that is missing.
+func (p *poller) observe(err error, before past) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -244,17 +247,17 @@ func (p *poller) observe(err error) {
 		if p.lastErr != nil && !p.loggedAt.IsZero() {
 			p.Log.Info("receiving again", "queue", p.q.Name())
 		}
-		p.lastPollAt, p.lastErr, p.loggedAt, p.goneAt = now, nil, time.Time{}, time.Time{}
+		p.lastPollAt, p.fault = now, fault{lastErrAt: p.lastErrAt}
 		return
 	}
 	p.Meter.ReceiveErrors.Add(meter.Labels{Queue: p.q.Name()})
 	same := p.lastErr != nil && p.lastErr.Error() == err.Error()
 	missing := errors.Is(err, queue.ErrQueueNotFound)
 	switch {
-	case missing && p.goneAt.IsZero() && !p.lastPollAt.IsZero():
+	case missing && p.goneAt.IsZero() && !(p.lastPollAt.IsZero() && before.usedAt.IsZero()):
 		p.goneAt, p.loggedAt = now, now
 		p.Log.Error("the queue was there and is gone: somebody deleted it, with all that was on it; the first publish creates it anew",
-			"queue", p.q.Name(), "last_there", p.lastPollAt)
+			"queue", p.q.Name(), "last_there", later(p.lastPollAt, before.usedAt), "pending_at_least", before.pending)
 	case missing && !same:
 		p.loggedAt = now
 		p.Log.Info("the queue does not exist yet; the first publish creates it", "queue", p.q.Name())
@@ -262,7 +265,14 @@ func (p *poller) observe(err error) {
 		p.loggedAt = now
 		p.Log.Error("receive failed; trying again with backoff", "queue", p.q.Name(), "error", err)
 	}
-	p.lastErr, p.lastErrAt = err, now
+	p.lastErr, p.lastErrAt, p.past = err, now, before
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // start hands the message to a handler. One that has ended with another message is used
@@ -375,7 +385,7 @@ func (p *poller) age(now time.Time) time.Duration {
 	switch {
 	case p.lastErr == nil && p.seats.Wait():
 		return 0
-	case p.lastPollAt.IsZero() && errors.Is(p.lastErr, queue.ErrQueueNotFound):
+	case p.lastPollAt.IsZero() && p.goneAt.IsZero() && errors.Is(p.lastErr, queue.ErrQueueNotFound):
 		return 0 // the first publish makes it
 	case p.lastPollAt.IsZero():
 		return now.Sub(p.startedAt)
@@ -401,7 +411,7 @@ func (p *poller) expectedPause() time.Duration {
 func (p *poller) status() Poll {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Poll{At: p.lastPollAt, Err: p.lastErr, ErrAt: p.lastErrAt, GoneAt: p.goneAt}
+	return Poll{At: p.lastPollAt, Err: p.lastErr, ErrAt: p.lastErrAt, GoneAt: p.goneAt, GonePending: p.past.pending}
 }
 
 // Poll is how polling one queue goes.
@@ -413,6 +423,8 @@ type Poll struct {
 	ErrAt time.Time
 	// GoneAt is when the queue, which had been there, was missed first; zero while it is there.
 	GoneAt time.Time
+	// GonePending is how many messages of it waited for another attempt then, as far as is on record.
+	GonePending int
 }
 
 // fault is the last error of receiving, until storage answers. A run of Pump goes on from that of the
@@ -421,6 +433,8 @@ type fault struct {
 	lastErr   error
 	lastErrAt time.Time
 	loggedAt  time.Time
+	goneAt    time.Time // when the queue, which had been there, was missed first
+	past      past
 }
 
 func (p *poller) lastFault() fault {

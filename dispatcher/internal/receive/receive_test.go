@@ -72,7 +72,7 @@ func inBubble(t *testing.T, change func(*Options), f func(b *bench)) {
 		})
 		b := &bench{t: t, db: db, answer: func(*queue.Message, delivery.Terms) {}}
 		o := Options{
-			Queues: db.Queues(), Registry: registry.New(db, log, flows.Sync), Flows: flows, Journal: journal.New(db, m, log),
+			Queues: db.Queues(), Registry: registry.New(db, log, flows.Sync), Flows: flows, Journal: journal.New(db, m, log), Attempts: db,
 			Measure:   lease.NewMeasure(time.Minute, func(string) policy.Estimate { return policy.Estimate{} }, func(string) bool { return false }),
 			Admission: admission.New(admission.Bounds{Slots: 4, Total: 16}), Meter: m,
 			Tracer: tracenoop.NewTracerProvider().Tracer(""), Log: log, Hosted: func(string) bool { return false }, LookGap: func(string) time.Duration { return 0 },

@@ -1,0 +1,71 @@
+package receive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// Attempts lists attempts, as tables.History does.
+type Attempts interface {
+	Attempts(ctx context.Context, f tables.AttemptFilter, page tables.Page) ([]tables.Attempt, tables.Cursor, error)
+}
+
+// past is what is on record of a queue that is not there: it tells one that somebody deleted, also before this
+// process began, from one that is not there yet.
+type past struct {
+	known   bool
+	usedAt  time.Time // when the last attempt of one of its messages began; zero when there was none
+	pending int       // how many of these messages waited for another attempt, as far back as was looked
+}
+
+// lookBack reads what is on record of the queue, once for each time that it is missed. Whoever wrote more than a
+// page of attempts since has at least as many pending as it says.
+func (p *poller) lookBack(ctx context.Context, err error) (past, error) {
+	p.mu.Lock()
+	known := p.past
+	p.mu.Unlock()
+	if !errors.Is(err, queue.ErrQueueNotFound) || known.known {
+		return known, nil
+	}
+	filter := tables.AttemptFilter{Queue: p.q.Name(), From: time.Now().Add(-queue.MaxDelay)}
+	attempts, _, err := p.Attempts.Attempts(ctx, filter, tables.Page{Limit: tables.MaxPage})
+	if err != nil {
+		return past{}, fmt.Errorf("read the attempts of a queue that is not there: %w", err)
+	}
+	return pastOf(attempts), nil
+}
+
+// pastOf judges attempts, the newest of which is the first.
+func pastOf(attempts []tables.Attempt) past {
+	found := past{known: true}
+	type delivery struct{ message, webhook string }
+	decided, pending := map[delivery]bool{}, map[string]bool{}
+	for _, a := range attempts {
+		if found.usedAt.IsZero() {
+			found.usedAt = a.StartedAt
+		}
+		of := delivery{a.MessageID, a.WebhookID}
+		if !decided[of] && a.Action == policy.Abandon {
+			pending[a.MessageID] = true
+		}
+		decided[of] = true
+	}
+	found.pending = len(pending)
+	return found
+}
+
+// Gone says what is known of a queue that somebody deleted; nil while it is there, or not there yet.
+func (p Poll) Gone() error {
+	if p.GoneAt.IsZero() {
+		return nil
+	}
+	return fmt.Errorf("%w: it was in use and was missed first at %s: somebody deleted it, with all that was on it, "+
+		"at least %d messages that were pending. The next publish creates it anew; if it is to stay away, disable its webhooks",
+		queue.ErrQueueNotFound, p.GoneAt.UTC().Format(time.RFC3339), p.GonePending)
+}

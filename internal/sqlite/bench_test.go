@@ -4,15 +4,11 @@ package sqlite
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
-
-	"modernc.org/libc"
-	engine "modernc.org/sqlite/lib"
 
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -139,26 +135,6 @@ func deliverOne(db *DB, q queue.Queue, m *queue.Message) error {
 			Reason: "Delivered", Charged: true, Snippet: "ok", Explanation: "The webhook answered 200.", Instance: instance,
 		}},
 	})
-}
-
-// pagesWritten is how many pages the writer has put into the journal so far.
-func pagesWritten(b *testing.B, db *DB) (pages int32) {
-	b.Helper()
-	err := db.writer.do(b.Context(), "", false, func(tx *tx) error {
-		c := tx.w.conn
-		room := engine.Xsqlite3_malloc(c.tls, 8)
-		defer engine.Xsqlite3_free(c.tls, room)
-		rc := engine.Xsqlite3_db_status(c.tls, c.db, engine.SQLITE_DBSTATUS_CACHE_WRITE, room, room+4, 0)
-		pages = int32(binary.NativeEndian.Uint32(libc.GoBytes(room, 4)))
-		if rc != engine.SQLITE_OK {
-			return c.failure(rc)
-		}
-		return nil
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	return pages
 }
 
 // cpuTime is what this process has used, in user and kernel mode.

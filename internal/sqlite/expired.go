@@ -16,8 +16,8 @@ import (
 
 // expiredSQL leaves out what is hidden: a message whose life ends while it is in work is its
 // holder's until the lease is over.
-const expiredSQL = `SELECT m.seq, q.name, m.id, m.text, m.dequeue_count, m.inserted_at, m.expires_at
-FROM messages m INDEXED BY messages_expiry JOIN queues q ON q.id = m.queue
+const expiredSQL = `SELECT m.seq, q.name, m.id, coalesce(t.text, m.short_text), m.dequeue_count, m.inserted_at, m.expires_at
+FROM messages m INDEXED BY messages_expiry JOIN queues q ON q.id = m.queue LEFT JOIN texts t ON t.seq = m.seq
 WHERE m.expires_at > 0 AND m.expires_at <= ? AND m.visible_at <= ? LIMIT ?`
 
 // expiredMessage is one whose life has ended unsettled.

@@ -3,10 +3,7 @@ package sqlite
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"database/sql"
-	"encoding/base32"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -87,8 +84,9 @@ func (t *tx) queueID(name string) (int64, error) {
 const (
 	// visibleSQL adds nothing to the queue's number because SQLite plans a statement with
 	// "= ?" and an order again whenever that argument becomes 1 or is no longer.
-	visibleSQL = `SELECT seq, id, text, dequeue_count, inserted_at, expires_at FROM messages INDEXED BY messages_visible
-WHERE queue = 0 + ? AND visible_at <= ? AND (expires_at = 0 OR expires_at > ?) ORDER BY visible_at LIMIT ?`
+	visibleSQL = `SELECT m.seq, m.id, coalesce(t.text, m.short_text), m.dequeue_count, m.inserted_at, m.expires_at
+FROM messages m INDEXED BY messages_visible LEFT JOIN texts t ON t.seq = m.seq
+WHERE m.queue = 0 + ? AND m.visible_at <= ? AND (m.expires_at = 0 OR m.expires_at > ?) ORDER BY m.visible_at LIMIT ?`
 	leaseSQL = "UPDATE messages SET visible_at = ?, hidden_at = ?, receipt = ?, dequeue_count = ? WHERE seq = ?"
 )
 
@@ -275,100 +273,6 @@ func (q *leasedQueue) Hide(ctx context.Context, m *queue.Message, delay time.Dur
 	})
 }
 
-// Send implements queue.Queue.
-func (q *leasedQueue) Send(ctx context.Context, text []byte, opts queue.SendOptions) (queue.Sent, error) {
-	return q.send(ctx, text, opts, func(*tx, queue.Sent) error { return nil })
-}
-
-// send stores the message and does what else belongs into the same transaction.
-func (q *leasedQueue) send(ctx context.Context, text []byte, opts queue.SendOptions, then func(tx *tx, sent queue.Sent) error) (queue.Sent, error) {
-	m, err := newOutgoing(q.name, text, opts)
-	if err != nil {
-		return queue.Sent{}, err
-	}
-	err = q.db.write(ctx, serviceQueue, "send", func(tx *tx) error {
-		if err := tx.insertMessage(m); err != nil {
-			return err
-		}
-		return then(tx, m.sent)
-	})
-	if err != nil {
-		return queue.Sent{}, fmt.Errorf("send to queue %s: %w", q.name, err)
-	}
-	return m.sent, nil
-}
-
-// outgoing is a message to store.
-type outgoing struct {
-	queue      string
-	text       []byte
-	delay, ttl time.Duration
-	// sent is complete, and seq the row's id, once the message was inserted.
-	sent queue.Sent
-	seq  int64
-}
-
-// newOutgoing checks what is to be sent.
-func newOutgoing(queueName string, text []byte, opts queue.SendOptions) (*outgoing, error) {
-	if len(text) > queue.MaxTextBytes {
-		return nil, fmt.Errorf("send %d bytes: %w: at most %d fit", len(text), queue.ErrTooLarge, queue.MaxTextBytes)
-	}
-	if !queue.XMLSafe(text) {
-		return nil, fmt.Errorf("send: %w: it is no text that XML can carry: encode it", queue.ErrUnsendable)
-	}
-	delay, ttl, err := sendTimes(opts)
-	if err != nil {
-		return nil, err
-	}
-	return &outgoing{queue: queueName, text: text, delay: delay, ttl: ttl, sent: queue.Sent{ID: newMessageID(time.Now())}}, nil
-}
-
-const sendSQL = `INSERT INTO messages (queue, visible_at, hidden_at, receipt, dequeue_count, inserted_at, expires_at, id, text)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`
-
-// insertMessage stores a message that can be received after its delay.
-func (t *tx) insertMessage(m *outgoing) error {
-	id, err := t.ensureQueue(m.queue)
-	if err != nil {
-		return err
-	}
-	c := t.w.db.clock
-	visible := c.now()
-	if m.delay > 0 {
-		visible = c.after(m.delay)
-	}
-	return t.insertRow(m, id, visible, newReceipt(), 0)
-}
-
-// insertRow stores a message that is hidden until visible, and was received so often.
-func (t *tx) insertRow(m *outgoing, queueID, visible, receipt, received int64) error {
-	now := t.w.db.clock.now()
-	m.sent.InsertedAt = fromMillis(now)
-	if m.ttl > 0 {
-		m.sent.ExpiresAt = m.sent.InsertedAt.Add(m.ttl)
-	}
-	s, err := t.prepare(sendSQL)
-	if err != nil {
-		return err
-	}
-	err = t.noteChanges(s.number(queueID).number(visible).number(now).number(receipt).number(received).number(now).
-		time(m.sent.ExpiresAt).text(m.sent.ID).blob(m.text).exec())
-	m.seq = t.w.conn.lastRow()
-	return err
-}
-
-// ensureQueue finds the row of a queue, or makes it.
-func (t *tx) ensureQueue(name string) (int64, error) {
-	id, err := t.queueID(name)
-	if !errors.Is(err, sql.ErrNoRows) {
-		return id, err
-	}
-	if _, err := t.exec("INSERT INTO queues (name) VALUES (?)", name); err != nil {
-		return 0, err
-	}
-	return t.queueID(name)
-}
-
 // peekSQL gives one row without a message for a queue that is empty.
 const peekSQL = `SELECT coalesce(m.id, ''), coalesce(m.inserted_at, 0), coalesce(m.expires_at, 0)
 FROM queues q LEFT JOIN messages m INDEXED BY messages_visible
@@ -430,18 +334,6 @@ func (q *leasedQueue) Depth(ctx context.Context) (queue.Depth, error) {
 	return queue.Depth{Total: total - expired, Visible: visible - expiredVisible, Exact: true}, nil
 }
 
-// idAlphabet is base32hex in lower case: texts sort as what they stand for.
-var idAlphabet = base32.NewEncoding("0123456789abcdefghijklmnopqrstuv").WithPadding(base32.NoPadding)
-
-// newMessageID returns an id that no other message has: the time in milliseconds, so that
-// the rows of messages sent together lie together in every index, and 80 random bits.
-func newMessageID(now time.Time) string {
-	var b [16]byte
-	binary.BigEndian.PutUint64(b[:8], uint64(now.UnixMilli())<<16)
-	_, _ = rand.Read(b[6:]) // never fails
-	return idAlphabet.EncodeToString(b[:])
-}
-
 // leaseLength rounds a lease up to whole seconds and refuses what is out of bounds.
 func leaseLength(lease time.Duration) (time.Duration, error) {
 	if rounded := wholeSeconds(lease); lease > 0 && rounded <= queue.MaxLease {
@@ -455,27 +347,6 @@ func delayLength(delay time.Duration) (time.Duration, error) {
 		return rounded, nil
 	}
 	return 0, fmt.Errorf("a delay of %v is out of bounds: it lasts 0s to %v", delay, queue.MaxDelay)
-}
-
-// sendTimes checks opts and returns the delay and the life; a life of 0 has no end.
-func sendTimes(opts queue.SendOptions) (delay, ttl time.Duration, err error) {
-	if delay, err = delayLength(opts.Delay); err != nil {
-		return 0, 0, err
-	}
-	switch {
-	case opts.TTL == queue.NoExpiry:
-		return delay, 0, nil
-	case opts.TTL < 0:
-		return 0, 0, fmt.Errorf("a time to live of %v is out of bounds: give whole seconds, or -1 for no end", opts.TTL)
-	case opts.TTL == 0:
-		ttl = queue.DefaultTTL
-	default:
-		ttl = wholeSeconds(opts.TTL)
-	}
-	if ttl <= delay {
-		return 0, 0, fmt.Errorf("a time to live of %v must be longer than the delay of %v", ttl, delay)
-	}
-	return delay, ttl, nil
 }
 
 func wholeSeconds(d time.Duration) time.Duration {

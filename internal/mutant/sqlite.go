@@ -13,7 +13,7 @@ var sqlitePatches = []Patch{
 		"A renewal of a lost lease seems to work, so two holders POST."),
 	inSQLite("dequeue-count-stays", "DequeueCount: s.columnNumber(3) + 1,", "DequeueCount: s.columnNumber(3) | 1,",
 		"A redelivery is taken for a first delivery, so its history is not looked up."),
-	inSQLite("expired-is-received", "visible_at <= ? AND (expires_at = 0 OR expires_at > ?) ORDER", "visible_at <= ? AND (expires_at = 0 OR expires_at > ? OR TRUE) ORDER",
+	inSQLite("expired-is-received", "m.visible_at <= ? AND (m.expires_at = 0 OR m.expires_at > ?) ORDER", "m.visible_at <= ? AND (m.expires_at = 0 OR m.expires_at > ? OR TRUE) ORDER",
 		"A message is delivered after its expiry."),
 	inSQLite("abandon-at-once", "visible = q.db.clock.after(delay)", "visible = q.db.clock.now()",
 		"A message is tried again without its delay."),

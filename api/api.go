@@ -249,6 +249,7 @@ func (a *API) routes() *chi.Mux {
 
 	r.Get("/api/v1/queues", a.allow(ScopeRead, a.listQueues))
 	r.Get("/api/v1/queues/{queue}", a.allow(ScopeRead, a.getQueue))
+	r.Delete("/api/v1/queues/{queue}", a.allow(ScopeAdmin, a.deleteQueue))
 	r.Post("/api/v1/queues/{queue}/messages", a.allow(ScopePublish, a.publisher.Publish))
 	r.Post("/api/v1/queues/{queue}/match", a.allow(ScopeRead, a.match))
 

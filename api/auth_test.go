@@ -108,6 +108,7 @@ var scopeOf = map[string]Scope{
 	"POST /api/v1/webhooks/{id}/rotate-secret": ScopeAdmin,
 	"GET /api/v1/queues":                       ScopeRead,
 	"GET /api/v1/queues/{queue}":               ScopeRead,
+	"DELETE /api/v1/queues/{queue}":            ScopeAdmin,
 	"POST /api/v1/queues/{queue}/messages":     ScopePublish,
 	"POST /api/v1/queues/{queue}/match":        ScopeRead,
 	"GET /api/v1/messages/{id}":                ScopeRead,

@@ -12,6 +12,8 @@ var (
 	ErrLeaseLost = errors.New("lease lost")
 	// ErrQueueNotFound: the queue does not exist.
 	ErrQueueNotFound = errors.New("queue not found")
+	// ErrNotEmpty: the queue was to be deleted only if it had no messages, and has some.
+	ErrNotEmpty = errors.New("queue is not empty")
 	// ErrTooLarge: the text is over MaxTextBytes.
 	ErrTooLarge = errors.New("message too large")
 	// ErrUnsendable: the text has characters that this queue can't carry.
@@ -37,7 +39,7 @@ func Ambiguous(err error) bool {
 	if err == nil {
 		return false
 	}
-	for _, definitive := range []error{ErrLeaseLost, ErrQueueNotFound, ErrTooLarge, ErrUnsendable, ErrBusy, ErrDenied, ErrFull, ErrTakenAway} {
+	for _, definitive := range []error{ErrLeaseLost, ErrQueueNotFound, ErrNotEmpty, ErrTooLarge, ErrUnsendable, ErrBusy, ErrDenied, ErrFull, ErrTakenAway} {
 		if errors.Is(err, definitive) {
 			return false
 		}

@@ -94,6 +94,12 @@ type Service interface {
 	Queue(name string) (Queue, error)
 	// List returns the names of all queues in the store, in ascending order.
 	List(ctx context.Context) ([]string, error)
+	// Delete removes the named queue with every message on it, held and delayed ones included. It
+	// returns ErrQueueNotFound when there is none and, with onlyEmpty, ErrNotEmpty when a message
+	// is on it. Where storage only estimates (see Depth), what is sent between its count and
+	// the deletion is deleted too. A Send makes the queue anew. Storage may answer ErrBusy for
+	// a while after a deletion, whatever it is asked.
+	Delete(ctx context.Context, name string, onlyEmpty bool) error
 }
 
 // Message is one received message.

@@ -179,3 +179,14 @@ func TestASummaryCountsWhatWaits(t *testing.T) {
 		}
 	}
 }
+
+func TestAQueueIsDeletedByCommand(t *testing.T) {
+	f := newFakeAPI(t, map[string]canned{"DELETE /api/v1/queues/ordrs": {200, `{"queue":"ordrs","messages":3,"exact":true,"dead_letters":2}`}})
+	r := execute(t, "", "queues", "delete", "ordrs", "--force")
+	if r.code != exitOK || !strings.Contains(r.out, "deleted ordrs, with 3 messages; 2 dead letters of it wait still (pushlease dead-letters purge --queue ordrs") {
+		t.Errorf("%+v", r)
+	}
+	if asked := f.only(t); asked.line != "DELETE /api/v1/queues/ordrs?force=true" {
+		t.Errorf("asked %s", asked.line)
+	}
+}

@@ -155,8 +155,56 @@ func newQueuesCommand() *cobra.Command {
 		Short:   "See the queues: how much waits, how long it takes, what is wrong",
 		Example: "  pushlease queues list\n  pushlease queues show orders",
 	})
-	cmd.AddCommand(newQueuesListCommand(), newQueuesShowCommand())
+	cmd.AddCommand(newQueuesListCommand(), newQueuesShowCommand(), newQueuesDeleteCommand())
 	return cmd
+}
+
+func newQueuesDeleteCommand() *cobra.Command {
+	c := &client{}
+	force := false
+	cmd := &cobra.Command{
+		Use:   "delete QUEUE",
+		Short: "Delete a queue that has no webhooks and no messages",
+		Long: `Deletes a queue from storage, for every program that uses it. A queue with webhooks is
+refused, and so is one with messages, unless --force says that they are deleted with it.
+Dead letters and records stay, and so does the queue's poison queue.`,
+		Example: "  pushlease queues delete ordrs\n  pushlease queues delete ordrs --force",
+		Args:    arguments(1, 1, "the name of one queue (pushlease queues list shows them)"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r := request{method: http.MethodDelete, path: "/api/v1/queues/" + url.PathEscape(args[0])}
+			if force {
+				r.query = url.Values{"force": {"true"}}
+			}
+			a, err := c.do(cmd.Context(), r)
+			if err != nil {
+				return err
+			}
+			return c.showDeletedQueue(cmd, a)
+		},
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "delete the messages on it, too")
+	c.addFlags(cmd)
+	return cmd
+}
+
+func (c *client) showDeletedQueue(cmd *cobra.Command, a answer) error {
+	if c.json() {
+		return c.raw(cmd, a)
+	}
+	var d struct {
+		Queue       string `json:"queue"`
+		Messages    int64  `json:"messages"`
+		DeadLetters int    `json:"dead_letters"`
+	}
+	if err := a.into(&d); err != nil {
+		return err
+	}
+	text := fmt.Sprintf("deleted %s, with %d messages", clean(d.Queue), d.Messages)
+	if d.DeadLetters > 0 {
+		text += fmt.Sprintf("; %d dead letters of it wait still (pushlease dead-letters purge --queue %s deletes them)", d.DeadLetters, clean(d.Queue))
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), text)
+	return err
 }
 
 func newQueuesListCommand() *cobra.Command {

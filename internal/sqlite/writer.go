@@ -36,8 +36,10 @@ type writer struct {
 	db   *DB
 	conn *connection
 	ops  chan *op // unbuffered: who is parked on it is queued
-	// queues are the row ids of queues that are known to be there: none is ever removed.
-	queues map[string]int64
+	// queues are the row ids of queues that are known to be there, as of this version of the file's
+	// content: another process may delete one.
+	queues  map[string]int64
+	version int64
 	// changed counts the rows that the transaction has changed so far.
 	changed int64
 	// others is about the processes that have kept the lock since it was asked for.
@@ -199,12 +201,26 @@ func (w *writer) begin(batch []*op) ([]*op, error) {
 		_, err := w.conn.exec("BEGIN IMMEDIATE")
 		if err == nil {
 			w.others = lockedOut{}
+			return batch, w.knowOthers()
 		}
-		if err == nil || !isBusy(err) || w.others.idle(w.conn) > lockPatience || time.Since(start) > busyPatience {
+		if !isBusy(err) || w.others.idle(w.conn) > lockPatience || time.Since(start) > busyPatience {
 			return batch, err
 		}
 		time.Sleep(busyPause(try))
 	}
+}
+
+// knowOthers forgets where queues are when another process has written since the last transaction.
+func (w *writer) knowOthers() error {
+	version := w.version
+	if err := w.conn.row("PRAGMA data_version", nil, &version); err != nil {
+		return err
+	}
+	if version != w.version {
+		w.version = version
+		clear(w.queues)
+	}
+	return nil
 }
 
 // errLocked is what SQLite says of a lock that is waited for.

@@ -41,7 +41,7 @@ type Options struct {
 	Transport http.RoundTripper
 	// OnTransaction is called once for every request that went out on the wire,
 	// which is what the service bills. operation is one of receive, renew,
-	// abandon, complete, send, create, depth, peek and list. status is 0 and
+	// abandon, complete, send, create, depth, peek, list and delete. status is 0 and
 	// err tells why when no answer came. It is called from many goroutines and
 	// must not block. Nil is allowed.
 	OnTransaction func(service, operation string, status int, err error)
@@ -175,4 +175,25 @@ func (s *Service) List(ctx context.Context) ([]string, error) {
 		}
 	}
 	return nil, fmt.Errorf("%s: the list does not end after %d pages", opList, maxPages)
+}
+
+// Delete implements queue.Service. It takes one transaction, and with onlyEmpty one more.
+func (s *Service) Delete(ctx context.Context, name string, onlyEmpty bool) error {
+	q, err := s.Queue(name)
+	if err != nil {
+		return err
+	}
+	if onlyEmpty {
+		depth, err := q.Depth(ctx)
+		if err != nil {
+			return err
+		}
+		if depth.Total > 0 {
+			return fmt.Errorf("%s of queue %s: %w", opDelete, name, queue.ErrNotEmpty)
+		}
+	}
+	return s.do(ctx, opDelete, name, func(ctx context.Context) error {
+		_, err := s.client.DeleteQueue(ctx, name, nil)
+		return err
+	})
 }

@@ -24,6 +24,7 @@ const (
 	opDepth    = "depth"
 	opPeek     = "peek"
 	opList     = "list"
+	opDelete   = "delete"
 )
 
 // call is what is known about one request. It travels in the context, because

@@ -36,6 +36,7 @@ func Run(t *testing.T, h Harness) {
 	t.Run("Lease", func(t *testing.T) { h.runAll(t, leaseTests) })
 	t.Run("Settle", func(t *testing.T) { h.runAll(t, settleTests) })
 	t.Run("Send", func(t *testing.T) { h.runAll(t, sendTests) })
+	t.Run("Delete", func(t *testing.T) { h.runAll(t, deleteTests) })
 }
 
 type test struct {

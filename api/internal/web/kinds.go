@@ -32,6 +32,7 @@ var (
 	TextChanged               = Kind{Name: "text-changed", Status: http.StatusConflict, Title: "The dead letter was changed by another program"}
 	TooManySecrets            = Kind{Name: "too-many-secrets", Status: http.StatusConflict, Title: "Too many secrets sign at once"}
 	TooManyReplayJobs         = Kind{Name: "too-many-replay-jobs", Status: http.StatusConflict, Title: "Too many replay jobs are running", Wait: 30 * time.Second}
+	QueueInUse                = Kind{Name: "queue-in-use", Status: http.StatusConflict, Title: "The queue is in use"}
 	Changed                   = Kind{Name: "changed", Status: http.StatusPreconditionFailed, Title: "It is not in the version that was asked for"}
 	Exists                    = Kind{Name: "exists", Status: http.StatusPreconditionFailed, Title: "It is there already"}
 	TooLarge                  = Kind{Name: "too-large", Status: http.StatusRequestEntityTooLarge, Title: "The body is too large"}
@@ -55,7 +56,7 @@ const storageWait = 5 * time.Second
 func Kinds() []Kind {
 	return []Kind{
 		InvalidRequest, Unauthorized, ScopeMissing, LocalOnly, CrossOrigin, NotFoundKind, MethodNotAllowedKind,
-		Busy, InProgress, Replaying, WebhookDeleted, Damaged, TextChanged, TooManySecrets, TooManyReplayJobs, Changed, Exists,
+		Busy, InProgress, Replaying, WebhookDeleted, Damaged, TextChanged, TooManySecrets, TooManyReplayJobs, QueueInUse, Changed, Exists,
 		TooLarge, UnsupportedMediaType, InvalidEvent, IdempotencyKeyReused, IdempotencyKeyUnsupported, Unsendable,
 		TestsUnderWay, Internal, StorageUnavailable, TooManyConnections, NotReady, Stopping,
 	}

@@ -264,6 +264,18 @@ func everyOf(schedule string) (every time.Duration, ok bool) {
 	return time.Duration(n) * time.Minute, true
 }
 
+// Connections names the settings of the storage that queue triggers receive from.
+func (l Layout) Connections() []string {
+	var names []string
+	for _, f := range l.Functions {
+		if f.Trigger == queueTrigger && !slices.Contains(names, f.Connection) {
+			names = append(names, f.Connection)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // Queues names the queues that the host receives from.
 func (l Layout) Queues() []string {
 	var names []string

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -89,7 +90,7 @@ func (c *client) examine(ctx context.Context, cmd *cobra.Command, more []extraCh
 	for _, check := range more {
 		found = append(found, check(ctx, cfg)...)
 	}
-	found = append(append(found, app.findings()...), app.room(cfg.MaxInFlight)...)
+	found = slices.Concat(found, app.findings(), app.accounts(cfg.Storage), app.room(cfg.MaxInFlight))
 	here := c.server == "" && os.Getenv(serverEnv) == ""
 	if here && app.root != nil {
 		return append(found, finding{"server", verdictSkipped, "the Functions host starts it; name a running app with --server", ""})

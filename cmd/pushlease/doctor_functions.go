@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/pushlease/pushlease/internal/app"
+	"github.com/pushlease/pushlease/internal/config"
 )
 
 // localSettings are the app settings where the app is run with func start.
@@ -109,4 +110,22 @@ func (a functionsApp) room(maxInFlight int) []finding {
 	}
 	return []finding{{"max_in_flight", verdictWarning, fmt.Sprintf("the host may bring %d messages at a time, batchSize and newBatchThreshold for each queue with a trigger, and max_in_flight is %d: what comes beyond it is given back, and comes again later", brings, maxInFlight),
 		fmt.Sprintf("set max_in_flight (PUSHLEASE_MAX_IN_FLIGHT) to %d, or lower batchSize and newBatchThreshold in host.json", brings)}}
+}
+
+// accounts finds triggers that receive from another account than the one that records and receipts are
+// used in.
+func (a functionsApp) accounts(storage config.Storage) (found []finding) {
+	if a.root == nil || storage.Kind() == config.StorageSQLite {
+		return nil
+	}
+	for _, name := range app.FunctionsConnections(a.root, a.getenv) {
+		theirs, ok := config.HostConnection(a.getenv, name)
+		if !ok || storage.SameAccount(theirs) {
+			continue
+		}
+		found = append(found, finding{"storage of the triggers", verdictFailed,
+			name + " names another account (" + theirs.String() + ") than pushlease's storage (" + storage.String() + "): no message that the host brings can be taken over, and none is POSTed",
+			"name the same account in both; without PUSHLEASE_STORAGE pushlease uses AzureWebJobsStorage"})
+	}
+	return found
 }

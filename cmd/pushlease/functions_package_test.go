@@ -169,8 +169,17 @@ func TestDoctorReadsTheAppsSettings(t *testing.T) {
 		t.Errorf("with settings: %+v", r)
 	}
 	t.Setenv("AzureWebJobsStorage", "AccountName=other;AccountKey=a2V5")
-	if r, _ = examine(t, goodStorage); !strings.Contains(r.out, "connection string of other") {
+	if r, v = examine(t, goodStorage); !strings.Contains(r.out, "connection string of other") || v["storage of the triggers"] != "" {
 		t.Errorf("with a variable: %+v", r)
+	}
+	t.Setenv("PUSHLEASE_STORAGE", "AccountName=another;AccountKey=a2V5")
+	r, v = examine(t, goodStorage)
+	if v["storage of the triggers"] != verdictFailed || !strings.Contains(r.out, "connection string of other ") || !strings.Contains(r.out, "connection string of another ") || strings.Contains(r.out, "a2V5") {
+		t.Errorf("two accounts: %+v", r)
+	}
+	t.Setenv("PUSHLEASE_STORAGE", "azure:OTHER")
+	if r, v = examine(t, goodStorage); v["storage of the triggers"] != "" {
+		t.Errorf("one account, named in two ways: %+v", r)
 	}
 }
 

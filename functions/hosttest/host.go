@@ -31,6 +31,8 @@ type Options struct {
 	ProxyLimit time.Duration
 	// Forward makes it an older host, which forwards HTTP requests and knows no proxying.
 	Forward bool
+	// BelowFunction has a proxying host call /<function> and then the path.
+	BelowFunction bool
 }
 
 // Host is a running fake. Its methods may be called from any goroutine.
@@ -86,6 +88,8 @@ const (
 const (
 	// proxyLimit is the host's own bound on a proxied request.
 	proxyLimit = 240 * time.Second
+	// grace is how long a handler goes on after one of its invocations has taken too long.
+	grace = 2 * time.Second
 )
 
 // maxFailures is how many ends of the handler stop the host.

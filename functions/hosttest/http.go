@@ -44,7 +44,7 @@ func (h *Host) serveOuter(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		w.WriteHeader(http.StatusInternalServerError)
 	case h.app.proxying && !h.o.Forward:
-		h.proxy(w, r, p)
+		h.proxy(w, r, f, p)
 	case h.app.forwarding:
 		h.forward(w, r, p)
 	default:
@@ -99,7 +99,11 @@ func joined(in http.Header) http.Header {
 }
 
 // proxy is what newer hosts do: everything streams, the Host is the handler's.
-func (h *Host) proxy(w http.ResponseWriter, r *http.Request, p *handler) {
+func (h *Host) proxy(w http.ResponseWriter, r *http.Request, f function, p *handler) {
+	below := ""
+	if h.o.BelowFunction {
+		below = "/" + f.name
+	}
 	rp := &httputil.ReverseProxy{
 		FlushInterval: -1, Transport: again{base: h.proxied, tries: 10, sends: dotNetSends},
 		Rewrite: func(pr *httputil.ProxyRequest) {
@@ -108,7 +112,7 @@ func (h *Host) proxy(w http.ResponseWriter, r *http.Request, p *handler) {
 			if err != nil {
 				plain = pr.In.URL.Path
 			}
-			pr.Out.URL = &url.URL{Scheme: "http", Host: p.addr, Path: plain, RawPath: path, RawQuery: pr.In.URL.RawQuery}
+			pr.Out.URL = &url.URL{Scheme: "http", Host: p.addr, Path: below + plain, RawPath: below + path, RawQuery: pr.In.URL.RawQuery}
 			pr.Out.Host, pr.Out.Header = p.addr, joined(pr.Out.Header)
 			pr.SetXForwarded()
 			id := newGUID()

@@ -39,7 +39,7 @@ func (h *Host) invoke(l life, f function, data, metadata map[string]json.RawMess
 	body := encode(map[string]any{"Data": data, "Metadata": metadata})
 	err = h.post(ctx, p, f, body)
 	if ctx.Err() != nil && l.ctx.Err() == nil {
-		h.overrun(p)
+		h.overrun(l, p)
 		return errTimedOut
 	}
 	return err

@@ -146,12 +146,19 @@ func (h *Host) watch(l life, p *handler) {
 	}
 }
 
-// overrun is the end of a handler one of whose invocations took too long.
-func (h *Host) overrun(p *handler) {
+// overrun is the end of a handler one of whose invocations took too long. Its other invocations
+// have a moment to end.
+func (h *Host) overrun(l life, p *handler) {
 	h.mu.Lock()
 	p.expected = true
 	h.mu.Unlock()
-	p.kill()
+	l.work.Go(func() {
+		select {
+		case <-time.After(grace):
+		case <-l.ctx.Done():
+		}
+		p.kill()
+	})
 }
 
 // ready waits for a handler that answers, as invocations do.

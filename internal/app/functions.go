@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/pushlease/pushlease/functions"
@@ -36,6 +37,15 @@ func FunctionsCrowded(root fs.FS, getenv func(string) string, maxInFlight int) i
 		return 0 // CheckFunctions tells
 	}
 	return layout.Crowded(maxInFlight)
+}
+
+// FunctionsConnections are the settings that a packaged app's queue triggers name as their storage.
+func FunctionsConnections(root fs.FS, getenv func(string) string) []string {
+	layout, err := functions.ReadLayout(root, getenv)
+	if err != nil {
+		return nil // CheckFunctions tells
+	}
+	return layout.Connections()
 }
 
 // ErrStopped is how RunFunctions ends when it was asked to stop.
@@ -111,7 +121,7 @@ func RunFunctions(ctx context.Context, o FunctionsOptions) error {
 	if listen == nil {
 		listen = (&net.ListenConfig{}).Listen
 	}
-	listener, err := listen(ctx, "tcp4", addr)
+	listener, err := listenWhenFree(ctx, listen, addr)
 	if err != nil {
 		return fmt.Errorf("listen where the Functions host expects it: %w", err)
 	}
@@ -148,6 +158,28 @@ func RunFunctions(ctx context.Context, o FunctionsOptions) error {
 			"max_in_flight", cfg.MaxInFlight, "host_brings", brings)
 	}
 	return a.runHosted(ctx, orphaned, server, served, handler)
+}
+
+// A port that is given by host.json, and not chosen by the host, may be taken for a moment: the
+// process of a host that was killed keeps it until it sees that. The host waits for 30 s.
+const (
+	portPatience = 5 * time.Second
+	portEvery    = 100 * time.Millisecond
+)
+
+// listenWhenFree listens at addr, which may be taken for up to portPatience.
+func listenWhenFree(ctx context.Context, listen func(ctx context.Context, network, address string) (net.Listener, error), addr string) (net.Listener, error) {
+	for start := time.Now(); ; {
+		listener, err := listen(ctx, "tcp4", addr)
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Since(start) > portPatience {
+			return listener, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(portEvery):
+		}
+	}
 }
 
 // runHosted ends with ErrStopped when it was asked to. It drains as Run does: nothing new is

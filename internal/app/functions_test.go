@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -104,4 +105,27 @@ func TestAnOrphanFromTheBeginningEnds(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A port that host.json gives is kept for a moment by the process of a host that was killed.
+func TestAPortThatIsTakenForAMomentIsWaitedFor(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		for taken, waits := range map[time.Duration]bool{0: true, 2 * time.Second: true, time.Minute: false} {
+			start := time.Now()
+			_, err := listenWhenFree(t.Context(), func(context.Context, string, string) (net.Listener, error) {
+				if time.Since(start) < taken {
+					return nil, &net.OpError{Op: "listen", Err: syscall.EADDRINUSE}
+				}
+				return nil, nil
+			}, "127.0.0.1:1")
+			if waited := time.Since(start); (err == nil) != waits || waited > portPatience+portEvery {
+				t.Errorf("taken for %s: %v after %s", taken, err, waited)
+			}
+		}
+		refused, start := errors.New("refused"), time.Now()
+		_, err := listenWhenFree(t.Context(), func(context.Context, string, string) (net.Listener, error) { return nil, refused }, "127.0.0.1:1")
+		if !errors.Is(err, refused) || time.Since(start) != 0 {
+			t.Errorf("what does not pass: %v after %s", err, time.Since(start))
+		}
+	})
 }

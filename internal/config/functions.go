@@ -19,7 +19,7 @@ func functionsStorage(env map[string]string, values map[string]value) {
 	if env[functionsPort] == "" {
 		return
 	}
-	switch account, from := hostAccount(env); {
+	switch account, from := hostAccount(func(name string) string { return env[name] }, hostStorage); {
 	case env[hostStorage] != "":
 		values["storage"] = value{env[hostStorage], fromDefault, hostStorage}
 	case account != "":
@@ -30,13 +30,31 @@ func functionsStorage(env map[string]string, values map[string]value) {
 	}
 }
 
-// hostAccount reads the account's name, with its suffix if that is not the usual one.
-func hostAccount(env map[string]string) (account, from string) {
-	if v := env[hostStorage+"__accountName"]; v != "" {
-		return v, hostStorage + "__accountName"
+// HostConnection is the storage that a trigger's connection names: a connection string, or an
+// account that the host signs in to. ok is false where neither is set, or can't be read.
+func HostConnection(getenv func(string) string, name string) (s Storage, ok bool) {
+	for _, setting := range []string{"AzureWebJobs" + name, name} { // the host looks for both
+		text := getenv(setting)
+		if account, _ := hostAccount(getenv, setting); text == "" && account != "" {
+			text = azurePrefix + account
+		}
+		if text == "" {
+			continue
+		}
+		s, err := parseStorage(text)
+		return s, err == nil && s.kind != StorageSQLite
 	}
-	from = hostStorage + "__queueServiceUri"
-	u, err := url.Parse(env[from])
+	return Storage{}, false
+}
+
+// hostAccount reads the name of the account that a connection of the host's names by its settings, with its
+// suffix if that is not the usual one.
+func hostAccount(getenv func(string) string, connection string) (account, from string) {
+	if v := getenv(connection + "__accountName"); v != "" {
+		return v, connection + "__accountName"
+	}
+	from = connection + "__queueServiceUri"
+	u, err := url.Parse(getenv(from))
 	if err != nil {
 		return "", ""
 	}

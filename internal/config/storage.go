@@ -57,6 +57,27 @@ func (s Storage) IsAccount() bool {
 	return s.kind == StorageAzure
 }
 
+// SameAccount reports whether two storages are one Azure account, as far as their names, or else
+// the addresses of their queues, tell.
+func (s Storage) SameAccount(other Storage) bool {
+	a, errA := azureconn.Parse(s.accountText())
+	b, errB := azureconn.Parse(other.accountText())
+	switch {
+	case errA != nil || errB != nil:
+		return false
+	case a.Account != "" && b.Account != "":
+		return strings.EqualFold(a.Account, b.Account)
+	}
+	return strings.EqualFold(a.QueueURL, b.QueueURL)
+}
+
+func (s Storage) accountText() string {
+	if s.kind == StorageAzure {
+		return azurePrefix + s.value
+	}
+	return s.ConnectionString()
+}
+
 // String names the storage without any key.
 func (s Storage) String() string {
 	switch s.kind {

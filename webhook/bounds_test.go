@@ -59,6 +59,30 @@ func TestLargeAnswersAreBounded(t *testing.T) {
 	})
 }
 
+// A line of a head takes more memory than bytes, and is held while the body is waited for.
+func TestAnAnswersHeadOfManyLinesTakesLittleMemory(t *testing.T) {
+	var head strings.Builder
+	for i := range 200_000 {
+		fmt.Fprintf(&head, "%x:\n", i)
+	}
+	for status, want := range map[int]string{200: "", 500: "protocol"} {
+		wire := webhooktest.NewTCPWire(t, webhooktest.Answer(fmt.Sprintf("HTTP/1.1 %d X\n%sContent-Length: 0\n\n", status, head.String())))
+		w := hook()
+		w.URL = wire.URL()
+		s := newSender(t, nil)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		got := s.Send(t.Context(), w, message("{}"))
+		runtime.ReadMemStats(&after)
+		if got.ErrorClass != want || want == "" && got.Status != status {
+			t.Errorf("%d: %+v", status, got)
+		}
+		if grown := after.TotalAlloc - before.TotalAlloc; grown > 4<<20 {
+			t.Errorf("%d: %d bytes allocated for a head of %d", status, grown, head.Len())
+		}
+	}
+}
+
 // C25: a flood of interim answers ends at the deadline and does not spin.
 func TestFloodOfInterimAnswersIsSlowedDown(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 
 	spans "go.opentelemetry.io/otel/attribute"
@@ -29,14 +30,36 @@ func (e edge) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, failureOf(r.Context(), err)
 	}
-	if location := response.Header.Get("Location"); location != "" {
-		// http.Client makes an error of one that can't be parsed.
-		response.Header.Del("Location")
-		response.Header[keyLocation] = []string{location}
-	}
+	response.Header = keep(response.Header)
 	response.Body = answerBody{response.Body}
 	return response, nil
 }
+
+// keep leaves what a Result is made of: the rest of a large header would be held for as long as
+// the body is waited for.
+func keep(all http.Header) http.Header {
+	kept := make(http.Header, len(keptHeaders)+1)
+	for _, key := range keptHeaders {
+		if values := all[key]; len(values) > 0 {
+			kept[key] = slices.Clone(values)
+		}
+	}
+	if location := all.Get("Location"); location != "" {
+		// http.Client makes an error of one that can't be parsed.
+		kept[keyLocation] = []string{location}
+	}
+	return kept
+}
+
+// keptHeaders of answers, in the form of net/http.
+var keptHeaders = [...]string{keyRetryAfter, keyDate, keyRateLimit, keyDecision}
+
+const (
+	keyRetryAfter = "Retry-After"
+	keyDate       = "Date"
+	keyRateLimit  = "Ratelimit"
+	keyDecision   = "Pushlease-Decision"
+)
 
 // keyLocation is where the header Location is kept: no receiver's header has such a key,
 // since net/http writes them with a capital.

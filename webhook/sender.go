@@ -202,8 +202,8 @@ func atOnce(_, _ time.Duration, _ int, _ *http.Response) time.Duration { return 
 // read takes what is kept of an answer.
 func (result *Result) read(target *url.URL, resp *http.Response) {
 	result.Status = resp.StatusCode
-	result.RetryAfter = retryAfter(resp.Header["Retry-After"])
-	result.Date = httpDate(resp.Header.Get("Date"))
+	result.RetryAfter = retryAfter(resp.Header[keyRetryAfter])
+	result.Date = httpDate(resp.Header.Get(keyDate))
 	result.RateLimit = cut(strings.Join(resp.Header[keyRateLimit], ", "))
 	result.Steering = cut(resp.Header.Get(keyDecision))
 	if resp.StatusCode >= 300 && resp.StatusCode < 400 {
@@ -213,12 +213,6 @@ func (result *Result) read(target *url.URL, resp *http.Response) {
 		result.Body = readBody(resp.Body)
 	}
 }
-
-// Headers of answers, in the form of net/http.
-const (
-	keyRateLimit = "Ratelimit"
-	keyDecision  = "Pushlease-Decision"
-)
 
 // prepare makes the request. It checks the registration again, since a row in the tables can
 // be older than the rules.
@@ -319,7 +313,12 @@ func httpDate(value string) string {
 	return value
 }
 
-func cut(value string) string { return value[:min(len(value), maxAnswerHeader)] }
+func cut(value string) string {
+	if len(value) <= maxAnswerHeader {
+		return value
+	}
+	return strings.Clone(value[:maxAnswerHeader]) // a part holds the whole of a long text
+}
 
 // redirectHost gives the host that a Location means, without anything else.
 func redirectHost(base *url.URL, location []string) string {

@@ -15,9 +15,11 @@ import (
 )
 
 const (
-	// maxHead bounds an answer's head. Well above what servers send: past it the status is
-	// lost, and with it the delivery, unless it is a 2xx.
-	maxHead = 1<<20 + 64<<10
+	// maxHead and maxLines bound an answer's head. Well above what servers send: past them the
+	// status is lost, and with it the delivery, unless it is a 2xx. A line of six bytes takes
+	// some 200 in memory, so that bytes alone bound nothing.
+	maxHead  = 256 << 10
+	maxLines = 1000
 
 	// readBuffer and writeBuffer are held by each connection for as long as it is open, by
 	// those of requests that take minutes too. A request of a few hundred bytes with its
@@ -48,7 +50,8 @@ type conn struct {
 	in     *bufio.Reader
 	out    *bufio.Writer
 	cut    func() // ends what waits on the socket
-	head   int    // what may still be read of an answer's head
+	head   int    // how many bytes may still be read of an answer's head
+	lines  int    // how many lines of it
 
 	born   time.Time // when it was opened
 	used   time.Time // when it last answered
@@ -80,17 +83,22 @@ func (c *conn) release() {
 // drop tells the receiver, which TLS does with an alert.
 func (c *conn) drop() { _ = c.stream.Close() }
 
-// source is what the buffer reads from: the stream, of which a head has its bound.
+// source is what the buffer reads from: the stream, of which a head has its bounds.
 type source struct{ c *conn }
 
 func (s source) Read(p []byte) (int, error) {
-	if s.c.head <= 0 {
+	if s.c.head <= 0 || s.c.lines <= 0 {
 		return 0, ErrHeadTooLarge
 	}
 	n, err := s.c.stream.Read(p[:min(len(p), s.c.head)])
 	s.c.head -= n
+	s.c.lines -= bytes.Count(p[:n], []byte{'\n'})
 	return n, err
 }
+
+// bound is for a head, and unbound for a body: who reads that bounds it.
+func (c *conn) bound()   { c.head, c.lines = maxHead, maxLines }
+func (c *conn) unbound() { c.head, c.lines = math.MaxInt, math.MaxInt }
 
 // state is what a look at a connection shows between two exchanges.
 type state int
@@ -108,7 +116,7 @@ func (c *conn) look() (state, error) {
 	if c.in.Buffered() > 0 {
 		return talking, nil
 	}
-	c.head = maxHead
+	c.bound()
 	c.wire.looking = true
 	_, err := c.in.Peek(1)
 	c.wire.looking = false
@@ -251,7 +259,7 @@ func (x *exchange) write() error {
 // read reads heads until that of the final answer.
 func (x *exchange) read() (*http.Response, error) {
 	for {
-		x.head = maxHead
+		x.bound()
 		response, err := x.readHead()
 		switch {
 		case err != nil:
@@ -290,7 +298,7 @@ func (x *exchange) readHead() (*http.Response, error) {
 	response, err := http.ReadResponse(x.in, x.request)
 	switch {
 	case err == nil:
-		x.head = math.MaxInt // who reads a body bounds it
+		x.unbound()
 		return response, nil
 	case line.secure:
 		return nil, ErrSpeaksTLS

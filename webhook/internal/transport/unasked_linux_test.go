@@ -41,7 +41,8 @@ func TestWhatCameBeforeTheRequestArrivedIsNoAnswer(t *testing.T) {
 	dialled, peer := connected(t)
 	w := newWire(dialled)
 	c := newConn(nil, nil, w, w, nil, time.Now())
-	c.head, c.used = maxHead, time.Now()
+	c.bound()
+	c.used = time.Now()
 	confirmed := func() bool {
 		for end := time.Now().Add(100 * time.Millisecond); waiting(w.raw) > 0; runtime.Gosched() {
 			if time.Now().After(end) {
@@ -97,7 +98,8 @@ func TestAnAnswerToHalfOfARequestIsOne(t *testing.T) {
 	dialled, peer := connected(t)
 	w := newWire(dialled)
 	c := newConn(nil, nil, w, w, nil, time.Now())
-	c.head, c.used = maxHead, time.Now()
+	c.bound()
+	c.used = time.Now()
 	x := &exchange{conn: c, start: w.written.Load()}
 	const head = "POST / HTTP/1.1\r\n\r\n"
 	if _, err := io.WriteString(w, head); err != nil {

@@ -55,8 +55,8 @@ func (v vanishing) DeleteWebhook(ctx context.Context, id, etag string) error {
 	return v.Webhooks.DeleteWebhook(ctx, id, etag)
 }
 
-// C85: the note of one deletion would end what every instance misses of that queue.
-func TestADeletionReleasesNoOtherWebhookThatHasVanished(t *testing.T) {
+// C85: one that has vanished is deleted like any other.
+func TestAWebhookThatHasVanishedCanBeDeleted(t *testing.T) {
 	v := vanishing{gone: map[string]string{"wh_a": "orders", "wh_b": "orders", "wh_c": "refunds"}}
 	h := newHarness(t, func(o *Options) {
 		v.Webhooks = o.Webhooks
@@ -68,7 +68,7 @@ func TestADeletionReleasesNoOtherWebhookThatHasVanished(t *testing.T) {
 		t.Errorf("the list says %q", problem)
 	}
 	for _, step := range []struct{ id, notes string }{
-		{there, ""}, {"wh_a", ""}, {"wh_c", "refunds"}, {"wh_b", "orders refunds"},
+		{there, "orders"}, {"wh_a", "orders"}, {"wh_c", "orders refunds"}, {"wh_b", "orders refunds"},
 	} {
 		h.do(http.StatusNoContent, "DELETE", "/api/v1/webhooks/"+step.id, "")
 		h.do(http.StatusNotFound, "DELETE", "/api/v1/webhooks/"+step.id, "")
@@ -80,6 +80,26 @@ func TestADeletionReleasesNoOtherWebhookThatHasVanished(t *testing.T) {
 		if got := strings.Join(queues, " "); err != nil || got != step.notes {
 			t.Errorf("notes of %q, %v when %s was deleted, want %q", got, err, step.id, step.notes)
 		}
+	}
+}
+
+// C85: where all have vanished the list says so of each, and each can be deleted.
+func TestAllWebhooksThatHaveVanishedAreListedAndCanBeDeleted(t *testing.T) {
+	h := newHarness(t)
+	for _, id := range []string{"wh_a", "wh_b"} {
+		if err := h.db.PutHealth(t.Context(), tables.Health{WebhookID: id, Instance: "i", UpdatedAt: testTime}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []string{"wh_a", "wh_b"} {
+		if id := h.do(http.StatusOK, "GET", "/api/v1/webhooks", "").text("unreadable", 0, "id"); id != want {
+			t.Errorf("missed is %s, want %s", id, want)
+		}
+		h.do(http.StatusNotFound, "DELETE", "/api/v1/webhooks/wh_other", "")
+		h.do(http.StatusNoContent, "DELETE", "/api/v1/webhooks/"+want, "")
+	}
+	if a := h.do(http.StatusOK, "GET", "/api/v1/webhooks", ""); a.get("unreadable") != nil {
+		t.Errorf("missed still: %s", a.body)
 	}
 }
 

@@ -123,7 +123,7 @@ func (a *API) listWebhooks(w http.ResponseWriter, r *http.Request) error {
 	if err := q.Err(); err != nil {
 		return err
 	}
-	all, bad, err := a.Webhooks.ListWebhooks(r.Context())
+	all, bad, err := a.registrations(r.Context())
 	if err != nil {
 		return web.StorageFault("list the webhooks", err)
 	}
@@ -147,6 +147,17 @@ func (a *API) listWebhooks(w http.ResponseWriter, r *http.Request) error {
 		answer.Unreadable = append(answer.Unreadable, unreadableView{b.ID, problem})
 	}
 	return web.WriteJSON(w, http.StatusOK, answer)
+}
+
+// registrations are all that there are, and what is wrong with others. Where all are missed that is said of each:
+// a list is how people find out.
+func (a *API) registrations(ctx context.Context) ([]tables.Registration, []tables.RowError, error) {
+	all, bad, err := a.Webhooks.ListWebhooks(ctx)
+	var none *tables.VanishedError
+	if errors.As(err, &none) {
+		return nil, none.Missed, nil
+	}
+	return all, bad, err
 }
 
 func (a *API) getWebhook(w http.ResponseWriter, r *http.Request) error {
@@ -234,7 +245,7 @@ func (a *API) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
 	if !webhookID(id) {
 		return noWebhook
 	}
-	all, bad, err := a.Webhooks.ListWebhooks(r.Context())
+	all, bad, err := a.registrations(r.Context())
 	if err != nil {
 		return web.StorageFault("read the webhook", err)
 	}
@@ -245,7 +256,7 @@ func (a *API) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
 		if web.IfMatch(r) != "" {
 			etag = all[i].ETag
 		}
-		if err := a.noteLeft(r.Context(), id, all[i].Queue, bad); err != nil {
+		if err := a.noteLeft(r.Context(), all[i].Queue); err != nil {
 			return err
 		}
 	} else if web.IfMatch(r) != "" { // it is gone, or can't be read and compared
@@ -253,9 +264,9 @@ func (a *API) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		return web.ErrPrecondition
-	} else if i := slices.IndexFunc(bad, func(e tables.RowError) bool { return e.ID == id && e.Queue != "" }); i >= 0 {
+	} else if i := slices.IndexFunc(bad, func(e tables.RowError) bool { return e.ID == id }); i >= 0 {
 		vanished = errors.Is(bad[i].Err, tables.ErrVanished)
-		if err := a.noteLeft(r.Context(), id, bad[i].Queue, bad); err != nil {
+		if err := a.noteLeft(r.Context(), bad[i].Queue); err != nil {
 			return err
 		}
 	}
@@ -274,12 +285,9 @@ func (a *API) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// noteLeft notes that a queue loses a webhook. While others of the queue have vanished it leaves no note: a
-// note says of no webhook which it was, and every process would take those for deleted, too.
-func (a *API) noteLeft(ctx context.Context, id, queueName string, bad []tables.RowError) error {
-	if slices.ContainsFunc(bad, func(e tables.RowError) bool {
-		return e.ID != id && e.Queue == queueName && errors.Is(e.Err, tables.ErrVanished)
-	}) {
+// noteLeft notes that a queue loses a webhook, where that is known.
+func (a *API) noteLeft(ctx context.Context, queueName string) error {
+	if queueName == "" {
 		return nil
 	}
 	err := a.LeftQueues.PutLeftQueue(ctx, tables.LeftQueue{Queue: queueName, At: time.Now().UTC().Truncate(time.Millisecond)})

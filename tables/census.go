@@ -1,6 +1,7 @@
 package tables
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,11 +15,53 @@ import (
 // through pushlease.
 var ErrVanished = errors.New("the registered webhooks have vanished from storage")
 
+// VanishedError is an ErrVanished of all registrations that there were.
+type VanishedError struct {
+	// Missed are those. The queue of one of which only its health tells is not known.
+	Missed []RowError
+}
+
+// Error names the first of them.
+func (e *VanishedError) Error() string {
+	var names []string
+	for i, m := range e.Missed {
+		if i == maxNamed {
+			names = append(names, fmt.Sprintf("%d more", len(e.Missed)-i))
+			break
+		}
+		if m.Queue != "" {
+			m.ID += " of " + m.Queue
+		}
+		names = append(names, m.ID)
+	}
+	return fmt.Sprintf("%s: there were %s, and nobody has deleted them here: bring the table back, or register them again; "+
+		"those that are known stay in force. If there are to be none, delete each: pushlease webhooks delete ID", ErrVanished, strings.Join(names, ", "))
+}
+
+// maxNamed is how many webhooks an error names.
+const maxNamed = 20
+
+// Unwrap makes it an ErrVanished.
+func (e *VanishedError) Unwrap() error { return ErrVanished }
+
+// TraceOutlives is by how much the trace of a deleted webhook outlives the health of webhooks (Healths.ExpireHealth),
+// which an instance may have written once more after the deletion.
+const TraceOutlives = 24 * time.Hour
+
+// Traces are what a store can tell of webhooks that are not there.
+type Traces struct {
+	// Deleted are those that were deleted through pushlease, by any process, and when, while that is known.
+	Deleted func(ctx context.Context) (map[string]time.Time, error)
+	// Met are those that have health.
+	Met func(ctx context.Context) ([]string, error)
+}
+
 // Census tells a store whose registrations were deleted one by one from one that has lost
 // them: a table that another program dropped, or a storage that was replaced by an empty
 // one. The zero value has seen none. Safe for concurrent use.
 type Census struct {
 	mu     sync.Mutex
+	looked bool
 	queues map[string]string // of the webhooks that were there, by id
 	seen   time.Time         // when they were
 	// lost are those of queues that were there when all, or several at once, were gone, until each is
@@ -35,34 +78,50 @@ func (c *Census) Deleted(id string) {
 }
 
 // Look is given each list of all registrations, with the rows that could not be read, and returns
-// those with what is missed beside them. When the list falls to none, left has to bring a note of
-// each queue that had one, as new as that, and so it has when several are gone at once: whoever deletes a webhook through pushlease leaves one
-// first. The error is ErrVanished, or left's own. When some are there again, the others are
-// missed until they are, too.
-func (c *Census) Look(all []Registration, unreadable []RowError, left func() ([]LeftQueue, error)) ([]RowError, error) {
+// those with what is missed beside them. When the list falls to none, or several are gone at once, each has to
+// have left the trace of a deletion since it was seen; so has each webhook that was met before this process
+// began, where the first list is empty. The error is a VanishedError, or that of the traces. When some are there
+// again, the others are missed until they are, too.
+func (c *Census) Look(ctx context.Context, all []Registration, unreadable []RowError, traces Traces) ([]RowError, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(all)+len(unreadable) > 0 {
-		return c.some(all, unreadable, left)
+		return c.some(ctx, all, unreadable, traces)
+	}
+	if !c.looked {
+		if err := c.meet(ctx, traces); err != nil {
+			return nil, err
+		}
 	}
 	if len(c.queues)+len(c.lost) == 0 {
 		return nil, nil
 	}
 	c.miss(c.queues)
 	c.queues = nil
-	if err := c.forgetDeleted(left); err != nil {
+	if err := c.forgetDeleted(ctx, traces); err != nil {
 		return nil, err
 	}
 	if len(c.lost) == 0 {
 		return nil, nil
 	}
-	lost := slices.Compact(slices.Sorted(maps.Values(c.lost)))
-	return nil, fmt.Errorf("%w: there were webhooks of %s, and nobody has deleted them here: bring the table back, or register them again; "+
-		"those that are known stay in force. If there are to be none, start pushlease again", ErrVanished, strings.Join(lost, ", "))
+	return nil, &VanishedError{c.missed()}
+}
+
+// meet misses the webhooks that were met before this process began. c.mu is held.
+func (c *Census) meet(ctx context.Context, traces Traces) error {
+	met, err := traces.Met(ctx)
+	if err != nil {
+		return err
+	}
+	c.looked, c.lost = true, map[string]string{}
+	for _, id := range met {
+		c.lost[id] = "" // of no known queue
+	}
+	return nil
 }
 
 // some is Look where there are registrations. c.mu is held.
-func (c *Census) some(all []Registration, unreadable []RowError, left func() ([]LeftQueue, error)) ([]RowError, error) {
+func (c *Census) some(ctx context.Context, all []Registration, unreadable []RowError, traces Traces) ([]RowError, error) {
 	there := make(map[string]string, len(all)+len(unreadable))
 	for _, r := range all {
 		there[r.ID] = r.Queue
@@ -73,12 +132,13 @@ func (c *Census) some(all []Registration, unreadable []RowError, left func() ([]
 			there[e.ID] = name
 		}
 	}
-	for id := range there {
-		delete(c.lost, id)
-	}
+	// Of one that is of no known queue there is nothing that could stay in force: whoever registers webhooks
+	// anew has seen that.
+	maps.DeleteFunc(c.lost, func(id, name string) bool { _, back := there[id]; return back || name == "" })
+	c.looked = true
 	c.missSeveral(there)
 	if len(c.lost) > 0 {
-		if err := c.forgetDeleted(left); err != nil {
+		if err := c.forgetDeleted(ctx, traces); err != nil {
 			return nil, err
 		}
 	}
@@ -86,10 +146,15 @@ func (c *Census) some(all []Registration, unreadable []RowError, left func() ([]
 	if len(c.lost) == 0 {
 		c.seen = time.Now()
 	}
+	return append(unreadable, c.missed()...), nil
+}
+
+// missed are the rows that are missed. c.mu is held.
+func (c *Census) missed() (rows []RowError) {
 	for _, id := range slices.Sorted(maps.Keys(c.lost)) {
-		unreadable = append(unreadable, RowError{ID: id, Queue: c.lost[id], Err: fmt.Errorf("%w: register it again under this id; if it is to be gone, delete it at each instance, or start that again", ErrVanished)})
+		rows = append(rows, RowError{ID: id, Queue: c.lost[id], Err: fmt.Errorf("%w: register it again under this id, or delete it if it is to be gone", ErrVanished)})
 	}
-	return unreadable, nil
+	return rows
 }
 
 // missSeveral misses registrations of which several are gone at once: that is a table restored in
@@ -115,15 +180,16 @@ func (c *Census) miss(gone map[string]string) {
 	}
 }
 
-// forgetDeleted takes those out of what is missed whose queue has a note of since they were seen: another
-// instance has deleted them. c.mu is held.
-func (c *Census) forgetDeleted(left func() ([]LeftQueue, error)) error {
-	notes, err := left()
+// forgetDeleted takes those out of what is missed that have left a trace since they were seen: somebody has
+// deleted them, here or elsewhere. c.mu is held.
+func (c *Census) forgetDeleted(ctx context.Context, traces Traces) error {
+	deleted, err := traces.Deleted(ctx)
 	if err != nil {
 		return err
 	}
-	maps.DeleteFunc(c.lost, func(_, name string) bool {
-		return slices.ContainsFunc(notes, func(l LeftQueue) bool { return l.Queue == name && l.After(c.seen) })
+	maps.DeleteFunc(c.lost, func(id, _ string) bool {
+		at, ok := deleted[id]
+		return ok && !at.Before(c.seen.Add(-LeftSkew))
 	})
 	return nil
 }

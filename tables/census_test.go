@@ -1,6 +1,7 @@
 package tables_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -18,58 +19,73 @@ func on(queues ...string) (rs []tables.Registration) {
 	return rs
 }
 
-// C85: registrations that fell to none are lost, unless somebody has deleted them here.
-func TestRegistrationsThatVanishAreNoDeletion(t *testing.T) {
-	notes := func(queues ...string) func() ([]tables.LeftQueue, error) {
-		return func() (ls []tables.LeftQueue, err error) {
-			for _, q := range queues {
-				ls = append(ls, tables.LeftQueue{Queue: q, At: time.Now()})
+// traces are those of webhooks that were deleted so long ago, beside those that were met.
+func traces(ago time.Duration, deleted []string, met ...string) tables.Traces {
+	return tables.Traces{
+		Deleted: func(context.Context) (map[string]time.Time, error) {
+			found := map[string]time.Time{}
+			for _, id := range deleted {
+				found[id] = time.Now().Add(-ago)
 			}
-			return ls, nil
-		}
+			return found, nil
+		},
+		Met: func(context.Context) ([]string, error) { return met, nil },
 	}
-	old := func() ([]tables.LeftQueue, error) {
-		return []tables.LeftQueue{{Queue: "orders", At: time.Now().Add(-time.Hour)}, {Queue: "refunds", At: time.Now().Add(-time.Hour)}}, nil
-	}
+}
+
+var noTraces = traces(0, nil)
+
+// C85: registrations that fell to none are lost, unless somebody has deleted them through pushlease.
+func TestRegistrationsThatVanishAreNoDeletion(t *testing.T) {
 	down := errors.New("injected")
+	away := tables.Traces{Deleted: func(context.Context) (map[string]time.Time, error) { return nil, down }, Met: noTraces.Met}
 	for name, tt := range map[string]struct {
 		before     []tables.Registration
 		deleted    []string // through this store
 		after      []tables.Registration
 		unreadable int
-		left       func() ([]tables.LeftQueue, error)
+		traces     tables.Traces
 		want       error
 	}{
-		"there never was one":                  {nil, nil, nil, 0, nil, nil},
-		"all gone, without a note":             {on("orders", "refunds"), nil, nil, 0, notes(), tables.ErrVanished},
-		"a note of one queue only":             {on("orders", "refunds"), nil, nil, 0, notes("orders"), tables.ErrVanished},
-		"notes of earlier deletions":           {on("orders", "refunds"), nil, nil, 0, old, tables.ErrVanished},
-		"each deleted by another instance":     {on("orders", "refunds"), nil, nil, 0, notes("refunds", "orders"), nil},
-		"deleted by this one":                  {on("orders"), []string{"a"}, nil, 0, nil, nil},
-		"one deleted here, the other vanished": {on("orders", "refunds"), []string{"a"}, nil, 0, notes(), tables.ErrVanished},
-		"one is left":                          {on("orders", "refunds"), nil, on("orders"), 0, nil, nil},
-		"one is left that can't be read":       {on("orders"), nil, nil, 1, nil, nil},
-		"the notes can't be read":              {on("orders"), nil, nil, 0, func() ([]tables.LeftQueue, error) { return nil, down }, down},
+		"there never was one":                    {nil, nil, nil, 0, noTraces, nil},
+		"all gone, without a trace":              {on("orders", "refunds"), nil, nil, 0, noTraces, tables.ErrVanished},
+		"a trace of one only":                    {on("orders", "refunds"), nil, nil, 0, traces(0, []string{"a"}), tables.ErrVanished},
+		"a trace of one of two of a queue":       {on("refunds", "refunds"), nil, nil, 0, traces(0, []string{"a"}), tables.ErrVanished},
+		"traces of earlier ones of these ids":    {on("orders", "refunds"), nil, nil, 0, traces(time.Hour, []string{"a", "b"}), tables.ErrVanished},
+		"each deleted by another instance":       {on("orders", "refunds"), nil, nil, 0, traces(0, []string{"a", "b"}), nil},
+		"deleted by this one":                    {on("orders"), []string{"a"}, nil, 0, noTraces, nil},
+		"one deleted here, the other vanished":   {on("orders", "refunds"), []string{"a"}, nil, 0, noTraces, tables.ErrVanished},
+		"one is left":                            {on("orders", "refunds"), nil, on("orders"), 0, noTraces, nil},
+		"one is left that can't be read":         {on("orders"), nil, nil, 1, noTraces, nil},
+		"the traces can't be read":               {on("orders"), nil, nil, 0, away, down},
+		"met, before the start, and deleted":     {nil, nil, nil, 0, traces(time.Hour, []string{"b"}, "b"), nil},
+		"met, before the start, and not deleted": {nil, nil, nil, 0, traces(time.Hour, []string{"a"}, "a", "refunds"), tables.ErrVanished},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var c tables.Census
-			if _, err := c.Look(tt.before, nil, nil); err != nil {
-				t.Fatal(err)
+			if len(tt.before) > 0 {
+				if _, err := c.Look(t.Context(), tt.before, nil, noTraces); err != nil {
+					t.Fatal(err)
+				}
 			}
 			for _, id := range tt.deleted {
 				c.Deleted(id)
 			}
 			for range 2 { // it stays so
-				_, err := c.Look(tt.after, make([]tables.RowError, tt.unreadable), tt.left)
+				_, err := c.Look(t.Context(), tt.after, make([]tables.RowError, tt.unreadable), tt.traces)
 				if !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) {
 					t.Errorf("Look = %v, want %v", err, tt.want)
 				}
 				if errors.Is(err, tables.ErrVanished) && !strings.Contains(err.Error(), "refunds") {
-					t.Errorf("%v names no queue", err)
+					t.Errorf("%v names none", err)
 				}
 			}
-			if _, err := c.Look(tt.before, nil, tt.left); err != nil {
-				t.Errorf("Look = %v when they are back", err)
+			back := tt.before
+			if len(back) == 0 {
+				back = on("stock") // who registers one anew has seen that others are gone
+			}
+			if bad, err := c.Look(t.Context(), back, nil, tt.traces); err != nil || len(bad) > 0 {
+				t.Errorf("Look = %v, %v when they are back", bad, err)
 			}
 		})
 	}
@@ -78,9 +94,9 @@ func TestRegistrationsThatVanishAreNoDeletion(t *testing.T) {
 // C85: who registers the first of many again does not say that the others are to be gone.
 func TestRegistrationsThatVanishedAreMissedUntilEachIsBack(t *testing.T) {
 	var c tables.Census
-	look := func(rs []tables.Registration, left ...tables.LeftQueue) string {
+	look := func(rs []tables.Registration, deleted ...string) string {
 		t.Helper()
-		bad, err := c.Look(rs, nil, func() ([]tables.LeftQueue, error) { return left, nil })
+		bad, err := c.Look(t.Context(), rs, nil, traces(0, deleted))
 		if err != nil {
 			return "vanished"
 		}
@@ -95,17 +111,17 @@ func TestRegistrationsThatVanishedAreMissedUntilEachIsBack(t *testing.T) {
 	}
 	all := on("orders", "refunds", "returns", "stock")
 	for i, step := range []struct {
-		rs   []tables.Registration
-		left []tables.LeftQueue
-		want string
+		rs      []tables.Registration
+		deleted []string
+		want    string
 	}{
 		{all, nil, ""}, {nil, nil, "vanished"}, {all[:1], nil, "b of refunds, c of returns, d of stock"}, {nil, nil, "vanished"},
 		{all[1:2], nil, "a of orders, c of returns, d of stock"},
 		{all[:3], nil, "d of stock"},
-		{all[:3], []tables.LeftQueue{{Queue: "stock", At: time.Now()}}, ""},
+		{all[:3], []string{"d"}, ""},
 		{all[:2], nil, ""}, // a single one is a deletion
 	} {
-		if got := look(step.rs, step.left...); got != step.want {
+		if got := look(step.rs, step.deleted...); got != step.want {
 			t.Errorf("step %d: missed are %q, want %q", i, got, step.want)
 		}
 	}
@@ -116,36 +132,30 @@ func TestRegistrationsThatVanishedAreMissedUntilEachIsBack(t *testing.T) {
 	}
 }
 
-// C85: a table that is restored in part, or a tool that deletes all rows but one.
+// C85: a table that is restored in part, or a tool that deletes all rows but one. The trace of one deletion
+// releases no other webhook, of its queue or not.
 func TestSeveralRegistrationsThatAreGoneAtOnceAreMissed(t *testing.T) {
-	notes := func(queues ...string) func() ([]tables.LeftQueue, error) {
-		return func() (ls []tables.LeftQueue, err error) {
-			for _, q := range queues {
-				ls = append(ls, tables.LeftQueue{Queue: q, At: time.Now()})
-			}
-			return ls, nil
-		}
-	}
 	for name, tt := range map[string]struct {
 		deleted []string // through this store
-		left    func() ([]tables.LeftQueue, error)
+		traces  tables.Traces
 		missed  int
 	}{
-		"nobody has deleted them":           {nil, notes(), 2},
-		"one was deleted here":              {[]string{"b"}, nil, 0},
-		"both were deleted elsewhere":       {nil, notes("refunds", "returns"), 0},
-		"one of them was deleted elsewhere": {nil, notes("refunds"), 1},
+		"nobody has deleted them":              {nil, noTraces, 2},
+		"one was deleted here":                 {[]string{"b"}, noTraces, 0},
+		"both were deleted elsewhere":          {nil, traces(0, []string{"b", "c"}), 0},
+		"one of them was deleted elsewhere":    {nil, traces(0, []string{"b"}), 1},
+		"another one of the queue was deleted": {nil, traces(0, []string{"d"}), 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var c tables.Census
-			if _, err := c.Look(on("orders", "refunds", "returns"), nil, nil); err != nil {
+			if _, err := c.Look(t.Context(), on("orders", "refunds", "refunds"), nil, noTraces); err != nil {
 				t.Fatal(err)
 			}
 			for _, id := range tt.deleted {
 				c.Deleted(id)
 			}
 			for range 2 { // it stays so
-				bad, err := c.Look(on("orders"), nil, tt.left)
+				bad, err := c.Look(t.Context(), on("orders"), nil, tt.traces)
 				if err != nil || len(bad) != tt.missed {
 					t.Fatalf("Look = %v, %v, want %d missed", bad, err, tt.missed)
 				}
@@ -155,7 +165,7 @@ func TestSeveralRegistrationsThatAreGoneAtOnceAreMissed(t *testing.T) {
 					}
 				}
 			}
-			if bad, err := c.Look(on("orders", "refunds", "returns"), nil, nil); err != nil || len(bad) > 0 {
+			if bad, err := c.Look(t.Context(), on("orders", "refunds", "refunds"), nil, noTraces); err != nil || len(bad) > 0 {
 				t.Errorf("Look = %v, %v when they are back", bad, err)
 			}
 		})
@@ -171,7 +181,6 @@ func TestRegistrationsOfNoKnownQueueAreNotMissed(t *testing.T) {
 		}
 		return bad
 	}
-	none := func() ([]tables.LeftQueue, error) { return nil, nil }
 	for name, tt := range map[string]struct {
 		before  []tables.Registration
 		damaged []tables.RowError
@@ -189,11 +198,11 @@ func TestRegistrationsOfNoKnownQueueAreNotMissed(t *testing.T) {
 				whole := slices.DeleteFunc(slices.Clone(tt.before), func(r tables.Registration) bool {
 					return slices.ContainsFunc(bad, func(e tables.RowError) bool { return e.ID == r.ID })
 				})
-				if _, err := c.Look(whole, bad, none); err != nil {
+				if _, err := c.Look(t.Context(), whole, bad, noTraces); err != nil {
 					t.Fatal(err)
 				}
 			}
-			bad, err := c.Look(tt.after, nil, none)
+			bad, err := c.Look(t.Context(), tt.after, nil, noTraces)
 			var missed []string
 			for _, e := range bad {
 				missed = append(missed, e.ID+" of "+e.Queue)

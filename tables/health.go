@@ -55,6 +55,7 @@ type Healths interface {
 	DeleteHealth(ctx context.Context, webhookID string) error
 
 	// ExpireHealth removes rows that were last written before that time, which their
-	// instances have left behind, and returns how many.
+	// instances have left behind, and returns how many; and the traces of webhooks that were deleted
+	// TraceOutlives before that.
 	ExpireHealth(ctx context.Context, before time.Time) (int64, error)
 }

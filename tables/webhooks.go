@@ -53,7 +53,8 @@ type Webhooks interface {
 	ListWebhooks(ctx context.Context) ([]Registration, []RowError, error)
 
 	// DeleteWebhook removes a registration if its ETag is still etag (an empty etag
-	// removes any). ErrConflict or ErrNotFound as for PutWebhook.
+	// removes any). ErrConflict or ErrNotFound as for PutWebhook. It leaves a trace, also of one
+	// that is gone: every process that uses the store knows by it that the webhook is not missed.
 	DeleteWebhook(ctx context.Context, id, etag string) error
 }
 

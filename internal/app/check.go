@@ -78,6 +78,8 @@ func failedProbe(name string, err error, role string) Probe {
 		if token.Status == http.StatusForbidden || token.Status == http.StatusUnauthorized {
 			p.Cure += "; 403 also means that the tenant's policies, or a proxy in front of the token service, forbid the sign-in from here"
 		}
+	case errors.Is(err, tables.ErrVanished):
+		p.Cure = "register them again; those that are to be gone, delete: pushlease webhooks delete ID"
 	case errors.Is(err, queue.ErrDenied), errors.Is(err, tables.ErrDenied):
 		p.Cure = "check the key, or give the identity the role " + role + " on the account, which takes a few minutes to be in force; the account's firewall and a clock that is wrong answer so too"
 	}

@@ -75,6 +75,9 @@ func (db *DB) DeleteHealth(ctx context.Context, webhookID string) error {
 func (db *DB) ExpireHealth(ctx context.Context, before time.Time) (n int64, err error) {
 	err = db.write(ctx, serviceTable, "expire_health", func(tx *tx) (err error) {
 		n, err = tx.exec("DELETE FROM health WHERE updated_at < ?", before.UnixMilli())
+		if err == nil {
+			_, err = tx.exec("DELETE FROM deleted_webhooks WHERE at < ?", before.Add(-tables.TraceOutlives).UnixMilli())
+		}
 		return err
 	})
 	if err != nil {

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -24,8 +25,72 @@ func TestRegistrationsThatAnotherProgramDeletesAreMissed(t *testing.T) {
 	if all, _, err := db.ListWebhooks(t.Context()); !errors.Is(err, tables.ErrVanished) {
 		t.Errorf("%d webhooks, %v: b is missed still", len(all), err)
 	}
-	must(t, db.PutLeftQueue(t.Context(), tables.LeftQueue{Queue: "orders", At: time.Now()}))
+	second := openFile(t, db.path, Options{})
+	if err := second.DeleteWebhook(t.Context(), "b", ""); !errors.Is(err, tables.ErrNotFound) {
+		t.Errorf("DeleteWebhook of one that is gone = %v", err)
+	}
 	if all, _, err := db.ListWebhooks(t.Context()); err != nil || len(all) != 0 {
-		t.Errorf("%d webhooks, %v after the last one was deleted here", len(all), err)
+		t.Errorf("%d webhooks, %v after another process has deleted the last one", len(all), err)
+	}
+}
+
+// C85: several that another process deletes, at once and long before this one looks, are not missed, and a
+// deletion releases no other webhook of its queue.
+func TestADeletionByAnotherProcessLeavesATraceOfEachWebhook(t *testing.T) {
+	db := openNew(t)
+	second := openFile(t, db.path, Options{})
+	register(t, db, "a", "b", "c", "d", "e")
+	missed := func() (ids []string) {
+		t.Helper()
+		_, bad, err := db.ListWebhooks(t.Context())
+		must(t, err)
+		for _, e := range bad {
+			ids = append(ids, e.ID)
+		}
+		return ids
+	}
+	missed()
+	must(t, second.DeleteWebhook(t.Context(), "a", ""))
+	must(t, second.DeleteWebhook(t.Context(), "b", ""))
+	if ids := missed(); ids != nil {
+		t.Errorf("missed are %v, which were deleted", ids)
+	}
+	other(t, db.path, "DELETE FROM webhooks WHERE id IN ('c', 'd')")
+	if ids := missed(); !slices.Equal(ids, []string{"c", "d"}) {
+		t.Errorf("missed are %v, want c and d", ids)
+	}
+	_ = second.DeleteWebhook(t.Context(), "c", "")
+	if ids := missed(); !slices.Equal(ids, []string{"d"}) {
+		t.Errorf("missed are %v, want d", ids)
+	}
+}
+
+// C85: a table that was emptied while no process ran is no "nobody is registered": webhooks were met.
+func TestRegistrationsThatWereGoneBeforeTheStartAreMissed(t *testing.T) {
+	db := openNew(t)
+	register(t, db, "a", "b")
+	must(t, db.PutHealth(t.Context(), tables.Health{WebhookID: "a", Instance: "i", UpdatedAt: time.Now()}, tables.Health{WebhookID: "b", Instance: "i", UpdatedAt: time.Now()}))
+	must(t, db.DeleteWebhook(t.Context(), "a", "")) // its health is written once more by an instance that does not know
+	must(t, db.Close())
+	other(t, db.path, "DELETE FROM webhooks")
+	db = openFile(t, db.path, Options{})
+	var gone *tables.VanishedError
+	if _, _, err := db.ListWebhooks(t.Context()); !errors.As(err, &gone) || len(gone.Missed) != 1 || gone.Missed[0].ID != "b" {
+		t.Fatalf("ListWebhooks = %v, want b missed", err)
+	}
+	_ = db.DeleteWebhook(t.Context(), "b", "")
+	if _, _, err := db.ListWebhooks(t.Context()); err != nil {
+		t.Errorf("ListWebhooks = %v when it is to be gone", err)
+	}
+	must(t, db.Close())
+	db = openFile(t, db.path, Options{})
+	if _, _, err := db.ListWebhooks(t.Context()); err != nil {
+		t.Errorf("ListWebhooks = %v after the next start", err)
+	}
+	if n, err := db.ExpireHealth(t.Context(), time.Now().Add(tables.TraceOutlives).Add(time.Hour)); err != nil || n != 2 {
+		t.Errorf("ExpireHealth = %d, %v", n, err)
+	}
+	if traces, err := db.deletedWebhooks(t.Context()); err != nil || len(traces) > 0 {
+		t.Errorf("traces that stay: %v, %v", traces, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/pushlease/pushlease/tables"
 )
@@ -114,7 +115,7 @@ func (db *DB) GetWebhook(ctx context.Context, id string) (tables.Registration, e
 func (db *DB) ListWebhooks(ctx context.Context) ([]tables.Registration, []tables.RowError, error) {
 	rows, bad, err := db.readWebhooks(ctx, "list_webhooks", query{text: "SELECT id, etag, registration FROM webhooks ORDER BY id"})
 	if err == nil {
-		bad, err = db.census.Look(rows, bad, func() ([]tables.LeftQueue, error) { return db.ListLeftQueues(ctx) })
+		bad, err = db.census.Look(ctx, rows, bad, tables.Traces{Deleted: db.deletedWebhooks, Met: db.metWebhooks})
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("list webhooks: %w", err)
@@ -145,18 +146,51 @@ func (db *DB) readWebhooks(ctx context.Context, operation string, q query) (rows
 
 // DeleteWebhook implements tables.Webhooks.
 func (db *DB) DeleteWebhook(ctx context.Context, id, etag string) error {
+	gone := false
 	err := db.write(ctx, serviceTable, "delete_webhook", func(tx *tx) error {
 		n, err := tx.exec("DELETE FROM webhooks WHERE id = ? AND (? = '' OR etag = ?)", id, etag, etag)
 		if err == nil && n == 0 {
 			err = tx.whyUnchanged("SELECT 1 FROM webhooks WHERE id = ?", id)
 		}
+		if gone = errors.Is(err, tables.ErrNotFound); err != nil && !gone {
+			return err
+		}
+		// Whoever deletes what is gone says that it is to be.
+		_, err = tx.exec("INSERT INTO deleted_webhooks (id, at) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET at = excluded.at", id, tx.w.db.clock.now())
 		return err
 	})
-	if err == nil || errors.Is(err, tables.ErrNotFound) { // whoever deletes what is gone says that it is to be
+	if err == nil {
 		db.census.Deleted(id)
+	}
+	if err == nil && gone {
+		err = tables.ErrNotFound
 	}
 	if err != nil {
 		return fmt.Errorf("delete webhook: %w", err)
 	}
 	return nil
+}
+
+// deletedWebhooks are the traces of those that were deleted here, by any process.
+func (db *DB) deletedWebhooks(ctx context.Context) (map[string]time.Time, error) {
+	found := map[string]time.Time{}
+	err := db.read(ctx, serviceTable, "list_deleted_webhooks", query{text: "SELECT id, at FROM deleted_webhooks"}, func(scan func(...any) error) (bool, error) {
+		var id string
+		var at time.Time
+		err := scan(&id, timeOf(&at))
+		found[id] = at
+		return true, err
+	})
+	return found, err
+}
+
+// metWebhooks are those that have health.
+func (db *DB) metWebhooks(ctx context.Context) (ids []string, err error) {
+	err = db.read(ctx, serviceTable, "list_met_webhooks", query{text: "SELECT DISTINCT webhook_id FROM health"}, func(scan func(...any) error) (bool, error) {
+		var id string
+		err := scan(&id)
+		ids = append(ids, id)
+		return true, err
+	})
+	return ids, err
 }

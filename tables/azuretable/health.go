@@ -93,6 +93,7 @@ func (s *Store) ExpireHealth(ctx context.Context, before time.Time) (int64, erro
 			err = errors.Join(err, removeErr)
 		}
 	}
+	err = errors.Join(err, s.expireTraces(ctx, before.Add(-tables.TraceOutlives)))
 	if err != nil {
 		return n, fmt.Errorf("expire health: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
 
@@ -47,6 +48,75 @@ func TestATableOfWebhooksThatIsDroppedIsNoEmptyList(t *testing.T) {
 	}
 }
 
+// C85: several that another process deletes are not missed, a deletion releases no other webhook of its queue,
+// and a table that was emptied while no process ran is missed by what was met.
+func TestADeletionByAnotherProcessLeavesATraceOfEachWebhook(t *testing.T) {
+	t.Parallel()
+	azurite := azuritetest.Start(t)
+	s, prefix := storeOf(t, azurite)
+	ids := []string{"wh_a", "wh_b", "wh_c", "wh_d"}
+	for _, id := range ids {
+		if _, err := s.PutWebhook(t.Context(), tables.Registration{Webhook: webhook.Webhook{ID: id, Queue: "orders"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	missed := func(s *azuretable.Store) (ids string) {
+		t.Helper()
+		_, bad, err := s.ListWebhooks(t.Context())
+		var gone *tables.VanishedError
+		if errors.As(err, &gone) {
+			bad, err = gone.Missed, nil
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range bad {
+			ids += e.ID + " "
+		}
+		return ids
+	}
+	missed(s)
+	second := reopen(t, azurite, prefix)
+	for _, id := range ids[:2] {
+		if err := second.DeleteWebhook(t.Context(), id, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := missed(s); got != "" {
+		t.Errorf("missed are %s, which were deleted", got)
+	}
+	table := serviceOf(t, azurite).NewClient(prefix + "Webhooks")
+	for _, id := range ids[2:] {
+		if _, err := table.DeleteEntity(t.Context(), "webhooks", id, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := missed(s); got != "wh_c wh_d " {
+		t.Errorf("missed are %s, which another program has deleted", got)
+	}
+	if err := second.DeleteWebhook(t.Context(), "wh_c", ""); !errors.Is(err, tables.ErrNotFound) {
+		t.Errorf("DeleteWebhook of one that is gone = %v", err)
+	}
+	if got := missed(s); got != "wh_d " {
+		t.Errorf("missed are %s when one of them was deleted", got)
+	}
+	if err := s.PutHealth(t.Context(), tables.Health{WebhookID: "wh_c", Instance: "i", UpdatedAt: time.Now()}, tables.Health{WebhookID: "wh_d", Instance: "i", UpdatedAt: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	if got := missed(reopen(t, azurite, prefix)); got != "wh_d " {
+		t.Errorf("missed after a start are %s", got)
+	}
+	if n, err := s.ExpireHealth(t.Context(), time.Now().Add(tables.TraceOutlives+time.Hour)); err != nil || n != 2 {
+		t.Errorf("ExpireHealth = %d, %v", n, err)
+	}
+	rest := table.NewListEntitiesPager(nil)
+	for rest.More() {
+		if page, err := rest.NextPage(t.Context()); err != nil || len(page.Entities) > 0 {
+			t.Fatalf("%d rows stay, %v", len(page.Entities), err)
+		}
+	}
+}
+
 // C86: a row that a tool has damaged hides no other, and says of which queue it is.
 func TestARegistrationThatAnotherProgramDamagesTellsItsQueue(t *testing.T) {
 	t.Parallel()
@@ -80,16 +150,22 @@ func TestARegistrationThatAnotherProgramDamagesTellsItsQueue(t *testing.T) {
 func storeOf(t *testing.T, azurite *azuritetest.Azurite) (s *azuretable.Store, prefix string) {
 	t.Helper()
 	prefix = azuritetest.Name("t")
+	return reopen(t, azurite, prefix), prefix
+}
+
+// reopen is the store of another process.
+func reopen(t *testing.T, azurite *azuritetest.Azurite, prefix string) *azuretable.Store {
+	t.Helper()
 	cfg, err := azureconn.Parse(azurite.ConnectionString())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err = azuretable.Open(cfg, azuretable.Options{Prefix: prefix})
+	s, err := azuretable.Open(cfg, azuretable.Options{Prefix: prefix})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close(t.Context()) })
-	return s, prefix
+	return s
 }
 
 // serviceOf is what another program has.

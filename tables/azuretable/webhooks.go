@@ -7,8 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-
 	"slices"
+	"time"
 
 	"github.com/pushlease/pushlease/tables"
 )
@@ -88,7 +88,7 @@ func (s *Store) ListWebhooks(ctx context.Context) ([]tables.Registration, []tabl
 		}
 		rs = append(rs, r)
 	}
-	bad, err = s.census.Look(rs, bad, func() ([]tables.LeftQueue, error) { return s.ListLeftQueues(ctx) })
+	bad, err = s.census.Look(ctx, rs, bad, tables.Traces{Deleted: s.deletedWebhooks, Met: s.metWebhooks})
 	if err != nil {
 		return nil, nil, fmt.Errorf("list webhooks: %w", err)
 	}
@@ -96,8 +96,12 @@ func (s *Store) ListWebhooks(ctx context.Context) ([]tables.Registration, []tabl
 	return rs, bad, nil
 }
 
-// DeleteWebhook implements tables.Webhooks.
+// DeleteWebhook implements tables.Webhooks. The trace comes first: one of a webhook that stays is older than
+// what is seen of it later, and does no harm.
 func (s *Store) DeleteWebhook(ctx context.Context, id, etag string) error {
+	if err := s.putTrace(ctx, id, time.Now()); err != nil {
+		return fmt.Errorf("delete webhook: %w", err)
+	}
 	err := s.remove(ctx, s.webhooksTable(), webhooksPartition, encodeID(id), etag)
 	if err == nil || errors.Is(err, tables.ErrNotFound) { // whoever deletes what is gone says that it is to be
 		s.census.Deleted(id)

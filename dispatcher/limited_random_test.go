@@ -104,6 +104,31 @@ func TestAReceiverThatRefusesMostAtRandomIsSentMoreSoon(t *testing.T) {
 	}
 }
 
+// Two instances find out together that a receiver refuses most of its POSTs at random: none holds what the other is refused for
+// the sign of a limit.
+func TestTwoInstancesFindOutThatMostIsRefusedAtRandom(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		limited(nil)(&b.webhook)
+		b.webhook = b.update(b.webhook)
+		rng := rand.New(rand.NewPCG(1, 2))
+		r := &picky{taken: map[int]bool{}}
+		r.refuses = func(int) bool { return r.posts > 5 && rng.Float64() < 0.7 }
+		b.sendNumbered(500)
+		for _, name := range []string{"one", "two"} {
+			_, stop := b.start(func(o *Options) { o.Sender, o.Instance = r, name })
+			defer stop()
+		}
+		time.Sleep(30 * time.Second)
+		before := r.count()
+		time.Sleep(15 * time.Second)
+		t.Logf("%d taken in 30 s, and %d in the next 15 s, of %d POSTs", before, r.count()-before, r.posts)
+		if n := r.count() - before; n < 30 {
+			t.Errorf("%d were taken in the last 15 s, want 30", n)
+		}
+		want(t, "dead letters", len(b.deadLetters()), 0)
+	})
+}
+
 // A receiver that refuses single messages, each time, as for a quota of one of its customers, is
 // sent the others as they come. (Where it is sent nothing else for more than a minute it counts
 // as broken: docs/adr/0055-limited-is-not-broken.md.)

@@ -94,16 +94,25 @@ type trial struct {
 	refusal time.Duration // how long one that is refused takes; 0: as long as others
 	late    float64       // the share of answers that take 7 s
 	window  bool          // POSTs in flight are bounded by a Window, too, as in the dispatcher
+	flight  int           // POSTs in flight at most; 0: trialMost
 	jitter  time.Duration
 	posts   []trialPost
-	rows    []policy.PaceState // as the senders have written them last
-	reads   []time.Time        // when they read them next
+	rows    []trialRow  // as the senders have written them last
+	reads   []time.Time // when they read them next
+	counts  []trialRow  // what the senders have sent
 }
 
 type trialPost struct {
 	at    time.Time
 	taken bool
 	rate  float64
+}
+
+// trialRow is a row of health: what was sent, and what others learn from it and the row before.
+type trialRow struct {
+	at           time.Time
+	posts, taken int
+	others       policy.Others
 }
 
 type event struct {
@@ -136,12 +145,17 @@ func (tr *trial) run(length time.Duration, seed uint64) {
 	n := len(tr.senders)
 	flying, planned := make([]int, n), make([]bool, n)
 	windows := make([]policy.Window, n)
+	tr.counts = make([]trialRow, n)
+	most := trialMost
+	if tr.flight > 0 {
+		most = tr.flight
+	}
 	var queue events
 	end := start.Add(length)
 	plan := func(i int, now time.Time) {
-		limit := trialMost
+		limit := most
 		if tr.window {
-			limit = windows[i].Size(trialMost)
+			limit = windows[i].Size(most)
 		}
 		if planned[i] || flying[i] >= limit {
 			return
@@ -166,7 +180,9 @@ func (tr *trial) run(length time.Duration, seed uint64) {
 			if !e.taken {
 				sign = overloaded
 			}
-			windows[i].Report(sign, e.window, flying[i], trialMost)
+			if e.taken || s.rate() == 0 { // otherwise the learned rate is the answer to it
+				windows[i].Report(sign, e.window, flying[i], most)
+			}
 			flying[i]--
 			s.report(e.ticket, e.taken, e.began, now)
 			tr.share(i, now)
@@ -182,6 +198,9 @@ func (tr *trial) run(length time.Duration, seed uint64) {
 		arrives := now.Add(time.Duration(rng.Float64() * float64(tr.jitter)))
 		ok := tr.accepts(arrives)
 		tr.posts = append(tr.posts, trialPost{now, ok, s.rate()})
+		if tr.counts[i].posts++; ok {
+			tr.counts[i].taken++
+		}
 		flying[i]++
 		takes := tr.latency
 		if !ok && tr.refusal > 0 {
@@ -197,7 +216,7 @@ func (tr *trial) run(length time.Duration, seed uint64) {
 
 // paced is a Pacer among several, each with the row of health that the others read.
 type paced interface {
-	Share(rate, noise float64)
+	Share(others policy.Others, now time.Time)
 	State() policy.PaceState
 }
 
@@ -213,27 +232,42 @@ func (tr *trial) share(i int, now time.Time) {
 		return
 	}
 	if tr.rows == nil {
-		tr.rows, tr.reads = make([]policy.PaceState, len(tr.senders)), make([]time.Time, len(tr.senders))
+		tr.rows, tr.reads = make([]trialRow, len(tr.senders)), make([]time.Time, len(tr.senders))
 	}
 	st := s.State()
 	switch {
 	case st.Rate == 0:
-		tr.rows[i], tr.reads[i] = st, time.Time{}
+		tr.rows[i], tr.reads[i] = trialRow{}, time.Time{}
 		return
 	case tr.reads[i].IsZero():
-		tr.rows[i], tr.reads[i] = st, now.Add(rowsSoon)
+		tr.write(i, st, now)
+		tr.reads[i] = now.Add(rowsSoon)
 		return
 	case now.Before(tr.reads[i]):
 		return
 	}
-	tr.rows[i], tr.reads[i] = st, now.Add(rowsEvery)
-	rate, noise := 0.0, 0.0
+	tr.write(i, st, now)
+	tr.reads[i] = now.Add(rowsEvery)
+	var others policy.Others
 	for j, row := range tr.rows {
 		if j != i {
-			rate, noise = rate+row.Rate, max(noise, row.Noise)
+			others = others.Plus(row.others)
 		}
 	}
-	s.Share(rate, noise)
+	s.Share(others, now)
+}
+
+// write has a sender write its row.
+func (tr *trial) write(i int, st policy.PaceState, now time.Time) {
+	row, old := tr.counts[i], tr.rows[i]
+	row.at, row.others = now, policy.Others{Rate: st.Rate, Taken: st.Rate, Noise: st.Noise}
+	if length := now.Sub(old.at).Seconds(); !old.at.IsZero() && length > 0 {
+		posts, taken := row.posts-old.posts, row.taken-old.taken
+		row.others.Rate = min(st.Rate, float64(posts+1)/length)
+		row.others.Taken = min(row.others.Rate, float64(taken+1)/length)
+		row.others.Posts, row.others.Failed = int64(posts), int64(posts-taken)
+	}
+	tr.rows[i] = row
 }
 
 // between counts the POSTs of a stretch.
@@ -526,7 +560,7 @@ func TestRefusalsAtRandomDoNotDriveAWebhookToAStandstill(t *testing.T) {
 	} {
 		least := math.Inf(1)
 		for seed := range uint64(3) {
-			tr := &trial{accepts: randomly(tt.share)(rand.New(rand.NewPCG(seed, 1))), latency: tt.latency, window: true, jitter: 200 * time.Microsecond}
+			tr := &trial{accepts: randomly(tt.share)(rand.New(rand.NewPCG(seed, 1))), latency: tt.latency, window: true, flight: 16, jitter: 200 * time.Microsecond}
 			for i := range tt.senders {
 				tr.senders = append(tr.senders, newPacer(seed+uint64(i)*100))
 			}
@@ -584,6 +618,88 @@ func TestQuickRefusalsOfAReceiverWithALimitAreNoNoise(t *testing.T) {
 			t.Logf("%s: %.1f %% refused", name, 100*share)
 			if share > 0.1 || p.State().Noise != 0 {
 				t.Errorf("%s: %.0f %% refused after a minute, and noise of %v is known", name, 100*share, p.State().Noise)
+			}
+		}
+	}
+}
+
+// Two instances and more find out together that most is refused at random: after 45 seconds they send what is
+// taken, also where one of them believes longer than the other that there is a limit.
+func TestSeveralInstancesFindOutThatMostIsRefusedAtRandom(t *testing.T) {
+	for _, tt := range []struct {
+		share   float64
+		senders int
+		least   float64 // in a second, from the 45th second to the 60th, on average of some runs
+	}{{0.5, 2, 50}, {0.6, 2, 40}, {0.7, 2, 40}, {0.8, 2, 30}, {0.7, 3, 30}, {0.8, 3, 20}} {
+		const seeds = 2
+		mean := 0.0
+		for seed := range uint64(seeds) {
+			tr := &trial{accepts: randomly(tt.share)(rand.New(rand.NewPCG(seed, 1))), latency: 50 * time.Millisecond, window: true, flight: 8, jitter: 200 * time.Microsecond}
+			for i := range tt.senders {
+				tr.senders = append(tr.senders, newPacer(seed+uint64(i)*100))
+			}
+			tr.run(time.Minute, seed)
+			ok, _ := tr.between(45*time.Second, time.Minute)
+			mean += float64(ok) / 15 / seeds
+		}
+		t.Logf("%.0f %% refused, %d instances: %.1f/s", 100*tt.share, tt.senders, mean)
+		if mean < tt.least {
+			t.Errorf("with %.0f %% refused at random and %d instances %.1f a second are taken after 45 seconds, want %.0f", 100*tt.share, tt.senders, mean, tt.least)
+		}
+	}
+}
+
+// What several instances are refused while they share a limit is no noise to any of them.
+func TestSeveralInstancesTakeALimitForNoNoise(t *testing.T) {
+	for name, accepts := range map[string]func() limiter{
+		"one in 500 ms":              func() limiter { return strictly(2) },
+		"token bucket 2/s, burst 5":  func() limiter { return tokenBucket(2, 5) },
+		"2 in a sliding second":      func() limiter { return slidingWindow(2, time.Second) },
+		"20 in each 5 s":             func() limiter { return fixedWindow(20, 5*time.Second) },
+		"token bucket 20/s, burst 5": func() limiter { return tokenBucket(20, 5) },
+	} {
+		for _, n := range []int{2, 3} {
+			worst, most := 0.0, 0.0
+			for seed := range uint64(3) {
+				tr := &trial{accepts: accepts(), latency: 50 * time.Millisecond, window: true, jitter: 200 * time.Microsecond}
+				for i := range n {
+					tr.senders = append(tr.senders, newPacer(seed+uint64(i)*100))
+				}
+				tr.run(4*time.Minute, seed)
+				ok, no := tr.between(2*time.Minute, 4*time.Minute)
+				worst = max(worst, float64(no)/float64(ok+no))
+				for _, s := range tr.senders {
+					most = max(most, s.(*pacer).State().Noise)
+				}
+			}
+			t.Logf("%s, %d instances: %.1f %% refused", name, n, 100*worst)
+			if worst > 0.3 || most > 0 {
+				t.Errorf("%s: %d instances are refused %.0f %% after two minutes, and noise of %v is known", name, n, 100*worst, most)
+			}
+		}
+	}
+}
+
+// Two instances believe in noise, as one has it from the other, and it is a limit. One that has found that out
+// does not take it from the other again.
+func TestNoiseThatIsALimitIsForgottenByTwoInstances(t *testing.T) {
+	for name, accepts := range map[string]func() limiter{
+		"one in 50 ms": func() limiter { return strictly(20) }, "token bucket": func() limiter { return tokenBucket(20, 20) },
+		"2 in a sliding second": func() limiter { return slidingWindow(2, time.Second) },
+	} {
+		for seed := range uint64(3) {
+			tr := &trial{accepts: accepts(), latency: 20 * time.Millisecond, jitter: 200 * time.Microsecond}
+			for i := range 2 {
+				p := &pacer{rng: rand.New(rand.NewPCG(seed, uint64(i)))}
+				p.Restore(policy.PaceState{Rate: 20, Since: start, Noise: 0.6}, start)
+				tr.senders = append(tr.senders, p)
+			}
+			tr.run(5*time.Minute, seed)
+			ok, no := tr.between(4*time.Minute, 5*time.Minute)
+			one, two := tr.senders[0].(*pacer).State().Noise, tr.senders[1].(*pacer).State().Noise
+			t.Logf("%s: %.1f %% refused", name, 100*float64(no)/float64(ok+no))
+			if share := float64(no) / float64(ok+no); share > 0.2 || one+two > 0 {
+				t.Errorf("%s: %.0f %% refused in the fifth minute, and noise of %v and %v is known", name, 100*share, one, two)
 			}
 		}
 	}

@@ -38,6 +38,8 @@ const (
 	// POSTs at least.
 	noiseDoubling      = 2 * time.Second
 	noiseDoublingPosts = 30
+	// noiseWrong is for how long a share that was found to be a limit's is not learned from other instances again.
+	noiseWrong = 15 * time.Minute
 	// noiseSteps is how many times as long a step is while there is noise: with so many POSTs more it is found out whether
 	// more is refused, or less.
 	noiseSteps = 2
@@ -51,7 +53,8 @@ const (
 // takes to be sure, at any pace. The same test tells that more, or less, is refused than noise explains.
 type paceNoise struct {
 	share  float64 // of refusals that are none of the pace's; 0: none is known
-	others float64 // the rate of other instances, together; 0: this one is alone
+	others Others
+	wrong  time.Time // when a share was last found to be a limit's
 
 	before paceStretch // with what later POSTs are compared
 	posts  int         // since then
@@ -99,13 +102,10 @@ func likelier(refused bool, p, q float64) float64 {
 	return math.Log((1 - p) / (1 - q))
 }
 
-func (n *paceNoise) shared() bool { return n.others > 0 }
+func (n *paceNoise) shared() bool { return n.others.Rate > 0 }
 
-// tryable tells whether a trial would say something, of a limit that is known for so long. What others send explains what
-// is refused when they send much, and what they are known to send is some seconds old.
-func (n *paceNoise) tryable(rate float64, known time.Duration) bool {
-	return n.share == 0 && known >= trialAfter && (!n.shared() || rate+n.others <= trialSlow)
-}
+// tryable tells whether a trial may be made, of a limit that is known for so long.
+func (n *paceNoise) tryable(known time.Duration) bool { return n.share == 0 && known >= trialAfter }
 
 // young tells whether a trial may soon show that there is noise.
 func (n *paceNoise) young() bool { return n.share == 0 && n.trial.young() }
@@ -130,11 +130,14 @@ func (n *paceNoise) believe(share float64) {
 }
 
 // least is the share that is refused where the rate is right.
-func (n *paceNoise) least() float64 {
+func (n *paceNoise) least() float64 { return max(n.looking(), n.share) }
+
+// looking is the share of refusals that looking for a limit costs.
+func (n *paceNoise) looking() float64 {
 	if n.shared() {
-		return max(noiseShared, n.share)
+		return noiseShared
 	}
-	return max(noiseLeast, n.share)
+	return noiseLeast
 }
 
 // slower is by how much longer a POST must come after the last one that was taken.
@@ -152,11 +155,11 @@ func (n *paceNoise) add(refused bool, rate float64, began, now time.Time) (back 
 	n.credit = min(n.credit+noiseShared, noiseCredit)
 	switch trying := n.trial.on; {
 	case n.share > 0 && n.left > 0:
-		return n.doubt(refused)
+		return n.doubt(refused, now)
 	case n.share > 0:
 		n.excess = max(n.excess+likelier(refused, moreNoise(n.share), n.share), 0)
 		n.fewer = max(n.fewer+likelier(refused, lessNoise(n.share), n.share), 0)
-	case n.trial.add(refused, began, now, sinceTaken, rate, n.others):
+	case n.trial.add(refused, began, now, sinceTaken, rate, n.others.Taken):
 		return n.found(n.trial.rate, n.trial.share())
 	case trying:
 		return 0
@@ -193,13 +196,13 @@ func (n *paceNoise) found(rate, share float64) (back float64) {
 
 // doubt takes in a POST at what was taken while more was refused than the noise explains. A limit alone refuses next to
 // nothing there; then there is no noise. Otherwise it returns the rate to go on from.
-func (n *paceNoise) doubt(refused bool) (back float64) {
-	switch n.excess += likelier(refused, n.share, noiseLeast); {
+func (n *paceNoise) doubt(refused bool, now time.Time) (back float64) {
+	switch n.excess += likelier(refused, n.share, n.looking()); {
 	case n.excess > noiseSure:
 		back = n.left
 		n.believe(moreNoise(n.share))
 	case n.excess < -noiseSure:
-		n.believe(0)
+		n.lower(0, now)
 	}
 	return back
 }
@@ -207,7 +210,7 @@ func (n *paceNoise) doubt(refused bool) (back float64) {
 // slowed tells whether all instances together send at most half of what was taken when there were
 // the POSTs to compare with. Of others nobody knew then they count as none.
 func (n *paceNoise) slowed(rate float64) bool {
-	return !n.shared() || n.told >= noiseTold && 2*(rate+n.others) <= n.before.speed()+n.before.others
+	return !n.shared() || n.before.share() < trialShare && n.told >= noiseTold && 2*(rate+n.others.Rate) <= n.before.speed()+n.before.others
 }
 
 // passed is how long before it the last POST began, and how long before it the last one that was
@@ -237,7 +240,7 @@ func (n *paceNoise) stretch(refused bool, sinceLast time.Duration, rate float64)
 	}
 	n.before.length += sinceLast
 	n.told = 0
-	n.before.rate, n.before.others = max(n.before.rate, rate), max(n.before.others, n.others)
+	n.before.rate, n.before.others = max(n.before.rate, rate), max(n.before.others, n.others.Rate)
 	if n.before.full() && n.before.share() < noiseMargin*n.least() {
 		n.again()
 	}
@@ -266,13 +269,41 @@ func (n *paceNoise) lowest() float64 {
 
 // took takes in that a POST was taken. When half as many refusals are likelier by far, they are what is
 // expected from then on; it tells when that is too few to be noise.
-func (n *paceNoise) took() (over bool) {
+func (n *paceNoise) took(now time.Time) (over bool) {
 	n.run = min(n.run, 0) - 1
 	if n.share == 0 || n.fewer <= noiseSure {
 		return false
 	}
-	n.believe(lessNoise(n.share))
-	return n.share == 0
+	return n.lower(lessNoise(n.share), now)
+}
+
+// lower takes a smaller share for noise, and tells when that is too small to be any.
+func (n *paceNoise) lower(share float64, now time.Time) (over bool) {
+	if n.believe(share); n.share > 0 {
+		return false
+	}
+	n.wrong = now
+	return true
+}
+
+// compared takes in what came of POSTs of other instances. Noise refuses as many of theirs; what is left of a limit that they use up
+// looks like noise here. It tells when there is none.
+func (n *paceNoise) compared(o Others, now time.Time) (over bool) {
+	share := n.share
+	for share > noiseLeast {
+		less := lessNoise(share)
+		if float64(o.Failed)*likelier(true, less, share)+float64(o.Posts-o.Failed)*likelier(false, less, share) <= noiseSure {
+			break
+		}
+		share = less
+	}
+	if share == n.share {
+		return false
+	}
+	if share <= 2*noiseShared { // a limit costs several instances as much
+		share = 0
+	}
+	return n.lower(share, now)
 }
 
 // excuses tells whether a refusal is explained by the noise, or by other instances. over tells that more is refused
@@ -341,15 +372,21 @@ func (p *Pacer) back(rate float64, now time.Time) {
 	p.cuts++
 }
 
-// Share tells what other instances have learned: their rates, together (0: none is limited), and
-// the share of refusals that has nothing to do with the pace (0: none knows of any). With
+// Share tells what other instances have learned. With
 // others POSTs are refused that came just after another one's, whatever the pace, and some of
-// them are put up with.
-func (p *Pacer) Share(rate, noise float64) {
-	p.noise.others = rate
+// them are put up with. What was found to be a limit here is not taken for noise again for a while because
+// others say so: they may have it from here.
+func (p *Pacer) Share(others Others, now time.Time) {
+	p.noise.others = others
 	p.noise.told++
-	if p.Limited() && p.noise.share == 0 && p.noise.learn(noise) {
-		p.back(p.Rate(), later(p.lastNo, p.lastTaken))
+	if p.noise.compared(others, now) {
+		p.stay()
+	}
+	if wrong := p.noise.wrong; !wrong.IsZero() && now.Sub(wrong).Abs() < noiseWrong {
+		return
+	}
+	if p.Limited() && p.noise.share == 0 && p.noise.learn(others.Noise) {
+		p.back(p.Rate(), now)
 	}
 }
 

@@ -238,9 +238,8 @@ func (p *Pacer) Taken(cuts uint32, began, now time.Time) {
 	p.late(max(now.Sub(began), 0))
 	p.guesses(false)
 	p.learnNoise(false, began, now)
-	if p.noise.took() {
-		rate := p.Rate()
-		p.base, p.top, p.doubling, p.used = rate, rate, 0, 0
+	if p.noise.took(now) {
+		p.stay()
 	}
 	if p.run > 0 {
 		if p.noise.share == 0 {
@@ -286,7 +285,7 @@ func (p *Pacer) Refused(cuts uint32, began, now time.Time, random float64) (limi
 	p.refused++
 	p.run++
 	p.wait(now, random)
-	if !p.guessing && p.noise.tryable(p.Rate(), now.Sub(p.since)) {
+	if !p.guessing && p.noise.tryable(now.Sub(p.since)) {
 		p.noise.trial.begin(p.lag, now)
 	}
 	return true, time.Time{}
@@ -337,12 +336,19 @@ func (p *Pacer) guesses(refused bool) bool {
 	return false
 }
 
+// stay takes the rate as it is for one that was refused.
+func (p *Pacer) stay() {
+	rate := p.Rate()
+	p.base, p.top, p.doubling, p.used = rate, rate, 0, 0
+}
+
 // late takes in a latency. One that is far from the others counts as twice what they are: some slow
 // answers among quick ones are no reason for long steps.
 func (p *Pacer) late(latency time.Duration) {
-	if p.lag > 0 {
-		latency = min(latency, 2*p.lag)
+	if p.lag == 0 {
+		p.lag = latency
 	}
+	latency = min(latency, 2*p.lag)
 	p.lag += (latency - p.lag) / latencyWeight
 }
 

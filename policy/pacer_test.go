@@ -99,7 +99,7 @@ func TestThePacerGoesOnFromASnapshot(t *testing.T) {
 // process after a restart.
 func TestThePacerLearnsOfNoiseFromOthersAndFromASnapshot(t *testing.T) {
 	told, now := limitedPacer(t)
-	told.Share(100, 0.3)
+	told.Share(policy.Others{Rate: 100, Taken: 100, Noise: 0.3}, now)
 	var restored policy.Pacer
 	restored.Restore(policy.PaceState{Rate: 20, Since: start, Noise: 0.3}, now)
 	for name, p := range map[string]*policy.Pacer{"told": told, "restored": &restored} {
@@ -121,7 +121,7 @@ func TestThePacerLearnsOfNoiseFromOthersAndFromASnapshot(t *testing.T) {
 	}
 	var wrong policy.Pacer
 	wrong.Restore(policy.PaceState{Rate: 20, Since: start, Noise: math.NaN()}, now)
-	wrong.Share(1, 7)
+	wrong.Share(policy.Others{Rate: 1, Taken: 1, Noise: 7}, now)
 	if got := wrong.State().Noise; got != 0 {
 		t.Errorf("knows of noise of %v from what is no share", got)
 	}
@@ -204,7 +204,7 @@ func TestThePacerWaitsItsTimeAfterALatePost(t *testing.T) {
 	if at := p.Next(late); at.Before(late.Add(gap * 9 / 10)) {
 		t.Errorf("the next place is %s after it, want about %s", at.Sub(late), gap)
 	}
-	p.Share(20, 0)
+	p.Share(policy.Others{Rate: 20, Taken: 20}, now)
 	if at := p.Start(second); !at.Equal(second) {
 		t.Errorf("beside other instances it keeps its place, and not %s later", at.Sub(second))
 	}
@@ -301,7 +301,7 @@ func FuzzPacer(f *testing.F) {
 					t.Fatalf("it may start %s later", at.Sub(now))
 				}
 			case s%19 == 0:
-				p.Share(rng.ExpFloat64()*50, rng.Float64()-0.5)
+				p.Share(policy.Others{Rate: rng.ExpFloat64() * 50, Taken: rng.Float64() * 50, Noise: rng.Float64() - 0.5}, now)
 			case s%23 == 0:
 				p.Restore(p.State(), now)
 			}

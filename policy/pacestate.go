@@ -17,6 +17,25 @@ type PaceState struct {
 	Noise float64 `json:"noise,omitempty"`
 }
 
+// Others is what other instances have learned of a webhook.
+type Others struct {
+	// Rate is the POSTs a second that they send, together; 0: none is limited. Taken is how many of
+	// them are taken, at most.
+	Rate, Taken float64
+	// Posts and Failed are how many POSTs of theirs were counted last, and how many of these failed.
+	Posts, Failed int64
+	// Noise is the share of refusals that has nothing to do with the pace; 0: none knows of any.
+	Noise float64
+}
+
+// Plus is what these and another instance have learned.
+func (o Others) Plus(one Others) Others {
+	return Others{
+		Rate: o.Rate + one.Rate, Taken: o.Taken + one.Taken,
+		Posts: o.Posts + one.Posts, Failed: o.Failed + one.Failed, Noise: max(o.Noise, one.Noise),
+	}
+}
+
 // Milli is the rate in POSTs of a thousand seconds, and the noise in thousandths, as they are stored.
 func (st PaceState) Milli() (rate, noise int64) {
 	return int64(math.Round(st.Rate * 1000)), int64(math.Round(st.Noise * 1000))

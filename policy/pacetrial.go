@@ -20,10 +20,8 @@ const (
 	// otherwise a limit may explain what is taken in a trial.
 	trialLongest = 250 * time.Millisecond
 	trialLags    = 4
-	// trialAfter is how old the limit is at least: by then other instances are known. trialSlow is the rate of all of them
-	// together at most.
+	// trialAfter is how old the limit is at least: by then other instances are known.
 	trialAfter = 3 * time.Second
-	trialSlow  = 0.5
 	// trialMost is how many POSTs a trial has at most, and trialVain the logarithm of how much likelier a
 	// limit is when it ends.
 	trialMost = 120
@@ -51,9 +49,10 @@ type paceTrial struct {
 	count    paceCount     // POSTs since the last trial, and in it
 	turns    int           // taken ones of them after a refusal
 	longest  time.Duration // after the last one that was taken one was still refused
+	others   float64       // what other instances sent then, in a second
 	rate     float64       // the highest
 	vain     int           // trials that showed nothing
-	first    int           // POSTs, up to trialYoung
+	first    int           // POSTs in no trial, up to trialYoung
 	refused  bool          // the last POST was
 	from     time.Time     // the end of the last pause
 	answers  []paceAnswer  // the last ones in a trial
@@ -63,6 +62,7 @@ type paceTrial struct {
 	posts    int       // in the trial
 	expected float64   // the share of refused ones, in the trial
 	odds     float64   // the logarithm of how much likelier noise is than a limit
+	more     float64   // the same of noise that refuses more than expected: some twenty POSTs don't tell well
 }
 
 // paceAnswer is what came of a POST, and when.
@@ -103,18 +103,18 @@ func (t *paceTrial) share() float64 {
 }
 
 // add takes in a POST that began so long after the last one that was taken, while others send so
-// many in a second. It tells whether noise is sure.
+// many in a second that are taken. It tells whether noise is sure.
 func (t *paceTrial) add(refused bool, began, now time.Time, sinceTaken time.Duration, rate, others float64) (noise bool) {
 	after := t.refused
-	t.first = min(t.first+1, trialYoung)
 	t.refused = refused
 	if t.on {
 		t.posts++
 		if since, refusal := t.follows(began); refusal {
-			t.weigh(refused, since, others)
+			t.weigh(refused, since)
 		}
 		t.keep(paceAnswer{began, now, refused})
 	} else {
+		t.first = min(t.first+1, trialYoung)
 		t.rate = max(t.rate, rate)
 		if t.count.posts() >= 2*t.enough() {
 			t.count.taken, t.count.refused, t.turns, t.longest = t.count.taken/2, t.count.refused/2, t.turns/2, t.longest/2
@@ -123,7 +123,9 @@ func (t *paceTrial) add(refused bool, began, now time.Time, sinceTaken time.Dura
 	switch {
 	case refused:
 		t.count.refused++
-		t.longest = max(t.longest, min(sinceTaken, max(began.Sub(t.from), 0)))
+		if long := min(sinceTaken, max(began.Sub(t.from), 0)); most(long, others) < most(t.longest, t.others) {
+			t.longest, t.others = long, others
+		}
 	default:
 		t.count.taken++
 		if after {
@@ -132,11 +134,12 @@ func (t *paceTrial) add(refused bool, began, now time.Time, sinceTaken time.Dura
 	}
 	switch {
 	case !t.on:
-	case t.odds > noiseSure:
+	case max(t.odds, t.more) > noiseSure:
 		return true
-	case t.odds < trialVain || t.posts >= trialMost:
-		*t = paceTrial{vain: min(t.vain+1, trialDoublings), first: t.first, rate: t.rate, refused: refused, from: t.from}
-	case !t.runs(now):
+	case t.odds < trialVain && t.more < trialVain/2:
+		t.vain = min(t.vain+1, trialDoublings)
+		t.end()
+	case t.posts >= trialMost || !t.runs(now):
 		t.end()
 	}
 	return false
@@ -144,14 +147,28 @@ func (t *paceTrial) add(refused bool, began, now time.Time, sinceTaken time.Dura
 
 // weigh takes in a POST that began so long after one that was refused before it. Where a limit may
 // take such a POST as well as noise, it says nothing.
-func (t *paceTrial) weigh(refused bool, since time.Duration, others float64) {
-	limit := trialMargin * since.Seconds() * (1/max(t.longest.Seconds(), 1e-3) + others)
+func (t *paceTrial) weigh(refused bool, since time.Duration) {
+	limit := t.limit(since)
 	if limit < 1-t.expected {
 		t.odds += likelier(refused, t.expected, 1-max(limit, trialLeast))
+	}
+	if more := moreNoise(t.expected); limit < 1-more {
+		t.more += likelier(refused, more, 1-max(limit, trialLeast))
 	}
 	if limit > (1-t.expected)/2 {
 		t.posts += trialPosts
 	}
+}
+
+// limit bounds the chance that a limit takes a POST so long after one that it has refused.
+func (t *paceTrial) limit(since time.Duration) float64 {
+	return trialMargin * since.Seconds() * most(t.longest, t.others)
+}
+
+// most bounds how many POSTs a second a limit takes that refused one so long after it had taken the last one, and takes so many a
+// second of others.
+func most(longest time.Duration, others float64) float64 {
+	return 1/max(longest.Seconds(), 1e-3) + others
 }
 
 // keep keeps an answer in the place of the oldest one.
@@ -175,7 +192,10 @@ func (t *paceTrial) begin(lag time.Duration, now time.Time) {
 	if t.on || t.longest < max(trialLongest, trialLags*lag) || t.count.posts() < t.enough() || t.turns == 0 || t.turns*trialTurns < t.count.taken || t.share() < trialShare {
 		return
 	}
-	t.on, t.began, t.posts, t.odds, t.expected = true, now, 0, 0, t.share()
+	if t.limit(lag) > (1-t.share())/2 { // it would say little, as others send so much
+		return
+	}
+	t.on, t.began, t.posts, t.odds, t.more, t.expected = true, now, 0, 0, 0, t.share()
 }
 
 // young tells whether a trial may soon be worth it.

@@ -129,7 +129,7 @@ func (fs *Flows) make(r tables.Registration) *Flow {
 	if pace := fs.restored(rows, f.since); pace.Since.After(f.since) && f.settings.Adaptive {
 		f.pacer.Restore(pace, now)
 	}
-	f.share(others)
+	f.share(others, now)
 	f.pause.Restore(newest.PausedUntil, now)
 	f.lastFailure = newest.LastFailureAt
 	// Since when it fails goes on; the messages that others counted stay in their rows.

@@ -69,11 +69,11 @@ func (f *Flow) shares(now time.Time) bool {
 }
 
 // share tells what other instances have learned of the webhook.
-func (f *Flow) share(others learned) {
+func (f *Flow) share(others policy.Others, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.unsure = time.Time{}
-	f.pacer.Share(others.rate, others.noise)
+	f.pacer.Share(others, now)
 }
 
 // ask is called when a POST was refused over a limit. Where this instance has had nothing taken,

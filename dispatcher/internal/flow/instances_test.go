@@ -132,12 +132,14 @@ func TestOnlyWhatOtherInstancesReallySendCounts(t *testing.T) {
 	row.Delivered, row.Failed = 500, 100
 	own := limitedRow("b", 7, now)
 	rate := func(after time.Duration) float64 {
-		return p.learned([]tables.Health{row, own}, now.Add(after))[row.WebhookID].rate
+		return p.learned([]tables.Health{row, own}, now.Add(after))[row.WebhookID].Rate
 	}
 	want(t, "by its first row", rate(0), 1000)
 	row.UpdatedAt, row.Delivered, row.Failed = now.Add(10*time.Second), 680, 119
 	want(t, "by its second", rate(11*time.Second), 20)
 	want(t, "by the same again", rate(20*time.Second), 20)
+	told := p.learned([]tables.Health{row, own}, now.Add(21*time.Second))[row.WebhookID]
+	want(t, "what is told", told, policy.Others{Rate: 20, Taken: 18.1, Posts: 199, Failed: 19, Noise: 0.25})
 	want(t, "once it has stopped", rate(46*time.Second), 0)
 	row.UpdatedAt, row.Delivered = now.Add(50*time.Second), 5
 	row.StartedAt = now.Add(48 * time.Second)

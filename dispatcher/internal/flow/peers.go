@@ -18,10 +18,6 @@ const (
 	restoredFor = 3 * healthEvery
 )
 
-// learned is what other instances have learned of a webhook: the POSTs a second that they send,
-// together, and the share of refusals that no pace explains.
-type learned struct{ rate, noise float64 }
-
 // peers reads what other instances have written. A rate that one may use and does not use takes
 // nothing of a limit; what it sends is known when it has written its row again.
 type peers struct {
@@ -31,37 +27,44 @@ type peers struct {
 
 type rowKey struct{ webhook, instance string }
 
-// sent is how many POSTs an instance has sent to a webhook by its last row, and how many in a
-// second since the row before.
+// sent is how many POSTs an instance has sent to a webhook by its last row, how many of these failed, and what
+// that row and the one before tell.
 type sent struct {
-	posts       int64
-	started, at time.Time
-	rate        float64
+	posts, failed int64
+	started, at   time.Time
+	tells         policy.Others
 }
 
 // by is what was sent by the time of that row, which may be the same one again.
 func (s sent) by(h tables.Health) sent {
-	next := sent{posts: h.Delivered + h.Failed, started: h.StartedAt, at: h.UpdatedAt, rate: h.Pace.Rate}
-	if length := h.UpdatedAt.Sub(s.at).Seconds(); !s.started.Equal(h.StartedAt) {
-		return next
-	} else if length > 0 {
-		next.rate = min(h.Pace.Rate, float64(next.posts-s.posts+1)/length) // never none: it is limited
-		return next
+	next := sent{
+		posts: h.Delivered + h.Failed, failed: h.Failed, started: h.StartedAt, at: h.UpdatedAt,
+		tells: policy.Others{Rate: h.Pace.Rate, Taken: h.Pace.Rate, Noise: h.Pace.Noise},
 	}
-	return s
+	length := h.UpdatedAt.Sub(s.at).Seconds()
+	switch {
+	case !s.started.Equal(h.StartedAt):
+		return next
+	case length <= 0:
+		return s
+	}
+	o := &next.tells
+	o.Posts, o.Failed = next.posts-s.posts, next.failed-s.failed
+	o.Rate = min(h.Pace.Rate, float64(o.Posts+1)/length) // never none: it is limited
+	o.Taken = min(o.Rate, float64(o.Posts-o.Failed+1)/length)
+	return next
 }
 
 // learned is what the rows of others say, by webhook.
-func (p *peers) learned(rows []tables.Health, now time.Time) map[string]learned {
-	all, seen := map[string]learned{}, map[rowKey]sent{}
+func (p *peers) learned(rows []tables.Health, now time.Time) map[string]policy.Others {
+	all, seen := map[string]policy.Others{}, map[rowKey]sent{}
 	for _, h := range rows {
 		if h.Instance == p.self || h.Pace.Rate <= 0 || now.Sub(h.UpdatedAt) >= sharedFor {
 			continue
 		}
 		key := rowKey{h.WebhookID, h.Instance}
 		seen[key] = p.sent[key].by(h)
-		l := all[h.WebhookID]
-		all[h.WebhookID] = learned{l.rate + seen[key].rate, max(l.noise, h.Pace.Noise)}
+		all[h.WebhookID] = all[h.WebhookID].Plus(seen[key].tells)
 	}
 	p.sent = seen
 	return all
@@ -101,6 +104,6 @@ func (fs *Flows) tellRates(limited []*Flow, rows []tables.Health, now time.Time)
 	all := fs.peers.learned(rows, now)
 	fs.mu.Unlock()
 	for _, f := range limited {
-		f.share(all[f.id])
+		f.share(all[f.id], now)
 	}
 }

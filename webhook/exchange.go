@@ -82,20 +82,37 @@ func (b answerBody) Close() error { return b.body.Close() }
 
 // tries is the state of one Send: its first try and, where that had no chance to be
 // processed, a second one on a fresh connection. Where the receiver asks for HTTP/1.1 only
-// then, a third one.
+// then, a third one. It is the context of the request, too, so that all Sends share a client.
 type tries struct {
+	context.Context
 	limits transport.Limits
 	made   int
 	first  *failure
 	http1  bool // the receiver has asked for it
 }
 
+// Value finds also the tries themselves and, for the transport, their limits.
+func (t *tries) Value(key any) any {
+	switch key {
+	case triesKey{}:
+		return t
+	case transport.LimitsKey{}:
+		return &t.limits
+	}
+	return t.Context.Value(key)
+}
+
+type triesKey struct{}
+
+func triesOf(ctx context.Context) *tries { return ctx.Value(triesKey{}).(*tries) }
+
 // maxRepeats bounds what again allows.
 const maxRepeats = 2
 
 // again is go-retryablehttp's CheckRetry. It never looks at the answer: one that is there is
 // the outcome.
-func (t *tries) again(ctx context.Context, _ *http.Response, err error) (bool, error) {
+func again(ctx context.Context, _ *http.Response, err error) (bool, error) {
+	t := triesOf(ctx)
 	t.made++
 	if err == nil || ctx.Err() != nil {
 		return false, nil //nolint:nilerr // the error is the caller's already; this says only that nothing is repeated
@@ -111,9 +128,9 @@ func (t *tries) again(ctx context.Context, _ *http.Response, err error) (bool, e
 	return true, nil
 }
 
-// prepare is go-retryablehttp's PrepareRetry.
-func (t *tries) prepare(r *http.Request) error {
-	fresh := t.limits
+// prepareAgain is go-retryablehttp's PrepareRetry.
+func prepareAgain(r *http.Request) error {
+	fresh := triesOf(r.Context()).limits
 	fresh.Fresh = true
 	*r = *r.WithContext(transport.WithLimits(r.Context(), &fresh))
 	return nil

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -63,7 +64,7 @@ type Options struct {
 type Sender struct {
 	userAgent string
 	transport *transport.Transport
-	client    *http.Client
+	client    *retryablehttp.Client
 	// ids makes the spans of requests where nobody takes them; nil otherwise.
 	ids trace.Tracer
 	// targets and signers are what was made of the webhooks' URLs and secrets.
@@ -122,16 +123,20 @@ func newTransport(g *guard, roots *x509.CertPool) *transport.Transport {
 }
 
 // newClient puts the layers on what makes the exchanges.
-func (s *Sender) newClient(exchanges http.RoundTripper, opts Options) *http.Client {
+func (s *Sender) newClient(exchanges http.RoundTripper, opts Options) *retryablehttp.Client {
 	var layers http.RoundTripper = edge{inner: exchanges, traced: !opts.Unrecorded}
 	if opts.Unrecorded {
 		s.ids = opts.TracerProvider.Tracer("pushlease/webhook")
 	} else {
 		layers = traced(layers, opts.TracerProvider)
 	}
-	return &http.Client{
-		Transport:     layers,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	return &retryablehttp.Client{
+		HTTPClient: &http.Client{
+			Transport:     layers,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		RetryMax: maxRepeats, CheckRetry: again, PrepareRetry: prepareAgain,
+		Backoff: atOnce, ErrorHandler: retryablehttp.PassthroughErrorHandler,
 	}
 }
 
@@ -162,24 +167,24 @@ func (s *Sender) Send(ctx context.Context, w *Webhook, r Request) (result Result
 // send makes the POST; result has its start already. What is on the stack here is held for
 // each POST in flight.
 func (s *Sender) send(ctx context.Context, w *Webhook, r *Request, result *Result) {
-	request, err := s.prepare(w, r, result.StartedAt)
+	t := &tries{
+		Context: ctx,
+		limits:  transport.Limits{Start: result.StartedAt, Timeout: w.Timeout, Until: r.Until, Fresh: r.Fresh, HTTP1: w.HTTP1},
+	}
+	if s.ids != nil {
+		var span trace.Span
+		t.Context, span = s.ids.Start(ctx, http.MethodPost)
+		defer span.End()
+	}
+	request, err := s.prepare(t, w, r, result.StartedAt)
 	if err != nil {
 		result.ErrorClass, result.Error = classRequest, err.Error()
 		return
 	}
-	t := &tries{limits: transport.Limits{Start: result.StartedAt, Timeout: w.Timeout, Until: r.Until, Fresh: r.Fresh, HTTP1: w.HTTP1}}
 	if s.ids != nil {
-		var span trace.Span
-		ctx, span = s.ids.Start(ctx, http.MethodPost)
-		defer span.End()
-		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(request.Header))
+		propagation.TraceContext{}.Inject(t, traceHeaders(request.Header))
 	}
-	request.Request = request.Request.WithContext(transport.WithLimits(ctx, &t.limits))
-	client := retryablehttp.Client{
-		HTTPClient: s.client, RetryMax: maxRepeats, CheckRetry: t.again, PrepareRetry: t.prepare,
-		Backoff: atOnce, ErrorHandler: retryablehttp.PassthroughErrorHandler,
-	}
-	resp, err := client.Do(request)
+	resp, err := s.client.Do(request)
 	result.Redials = max(0, t.made-1)
 	if err != nil {
 		var f *failure
@@ -196,6 +201,27 @@ func (s *Sender) send(ctx context.Context, w *Webhook, r *Request, result *Resul
 	defer func() { _ = resp.Body.Close() }()
 	result.read(request.URL, resp)
 }
+
+// traceHeaders are headers to which those of a trace are added.
+type traceHeaders http.Header
+
+// keyTraceparent is what net/http would make of traceparent, at an allocation each time.
+const keyTraceparent = "Traceparent"
+
+// Set implements propagation.TextMapCarrier.
+func (h traceHeaders) Set(name, value string) {
+	if name == "traceparent" {
+		h[keyTraceparent] = []string{value}
+		return
+	}
+	http.Header(h).Set(name, value)
+}
+
+// Get implements propagation.TextMapCarrier.
+func (h traceHeaders) Get(name string) string { return http.Header(h).Get(name) }
+
+// Keys implements propagation.TextMapCarrier.
+func (h traceHeaders) Keys() []string { return slices.Collect(maps.Keys(h)) }
 
 func atOnce(_, _ time.Duration, _ int, _ *http.Response) time.Duration { return 0 }
 
@@ -216,7 +242,7 @@ func (result *Result) read(target *url.URL, resp *http.Response) {
 
 // prepare makes the request. It checks the registration again, since a row in the tables can
 // be older than the rules.
-func (s *Sender) prepare(w *Webhook, r *Request, now time.Time) (*retryablehttp.Request, error) {
+func (s *Sender) prepare(ctx context.Context, w *Webhook, r *Request, now time.Time) (*retryablehttp.Request, error) {
 	if w.Timeout <= 0 {
 		return nil, invalid("the webhook has no timeout", "set one")
 	}
@@ -255,10 +281,10 @@ func (s *Sender) prepare(w *Webhook, r *Request, now time.Time) (*retryablehttp.
 	for i, key := range ownHeaders {
 		header[key] = values[i+2 : i+3 : i+3]
 	}
-	request := &retryablehttp.Request{Request: &http.Request{
+	request := &retryablehttp.Request{Request: (&http.Request{ // which is copied from the stack
 		Method: http.MethodPost, URL: target, Host: target.Host, Header: header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-	}}
+	}).WithContext(ctx)}
 	if len(r.Body) == 0 {
 		return request, request.SetBody(nil) // which gives Content-Length: 0
 	}

@@ -39,16 +39,17 @@ type Limits struct {
 	HTTP1 bool
 }
 
-type limitsKey struct{}
+// LimitsKey is under what a context has its *Limits.
+type LimitsKey struct{}
 
 // WithLimits bounds the requests under the context.
 func WithLimits(ctx context.Context, l *Limits) context.Context {
-	return context.WithValue(ctx, limitsKey{}, l)
+	return context.WithValue(ctx, LimitsKey{}, l)
 }
 
 // LimitsOf gives the limits of a context, or none.
 func LimitsOf(ctx context.Context) Limits {
-	if l, ok := ctx.Value(limitsKey{}).(*Limits); ok {
+	if l, ok := ctx.Value(LimitsKey{}).(*Limits); ok {
 		return *l
 	}
 	return Limits{}

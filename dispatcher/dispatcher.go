@@ -222,5 +222,5 @@ func (d *Dispatcher) disable(ctx context.Context, id string, resetAt time.Time, 
 // writing is the context for records and settling: it carries ctx's trace, not its
 // end.
 func (d *Dispatcher) writing(ctx context.Context) context.Context {
-	return trace.ContextWithSpanContext(d.write, trace.SpanContextFromContext(ctx))
+	return trace.ContextWithSpan(d.write, trace.SpanFromContext(ctx))
 }

@@ -130,7 +130,7 @@ func (s *Store) encodeRecord(r tables.Record) (p partition, rows []row, index []
 	p = partition{table: s.logTable(day(key.Day)), key: s.logPartition(key.MessageID)}
 	m := &commit{}
 	add := func(k tables.MessageKey, rk string, c columns) error {
-		if k.Queue != key.Queue || k.MessageID != key.MessageID || day(k.Day) != day(key.Day) {
+		if k.Queue != key.Queue || k.MessageID != key.MessageID || !sameDay(k.Day, key.Day) {
 			return errMixedRecord
 		}
 		encoded, err := c.row(p.key, rk)
@@ -145,11 +145,11 @@ func (s *Store) encodeRecord(r tables.Record) (p partition, rows []row, index []
 		case d == nil:
 			c := attemptColumns(*a)
 			err = add(a.MessageKey, attemptKey(*a), c)
-			index = append(index, s.indexRows(*a, c.json)...)
+			index = s.addIndexRows(index, a, c.json)
 		default:
 			c, attempt := completedColumns(*d, *a)
 			err = add(d.MessageKey, completedKey(*d), c)
-			index = append(index, s.indexRows(*a, attempt)...)
+			index = s.addIndexRows(index, a, attempt)
 		}
 		if err != nil {
 			return p, nil, nil, err

@@ -4,7 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -115,26 +115,37 @@ func deliveriesPrefix(queue, messageID string) string {
 	return queuePrefix(queue, messageID) + "d" + separator
 }
 
-func deliveryKey(d tables.Delivery) string {
-	return deliveriesPrefix(d.Queue, d.MessageID) + encodeID(d.WebhookID) + separator + padded(d.Generation, 4) +
-		separator + strconv.Itoa(d.State.Rank())
+func deliveryKey(d tables.Delivery) string { return string(appendDeliveryKey(nil, &d)) }
+
+// maxKey is room for most keys.
+const maxKey = 160
+
+func appendDeliveryKey(b []byte, d *tables.Delivery) []byte {
+	b = append(append(b, encodeID(d.MessageID)...), separator...)
+	b = append(append(b, encodeID(d.Queue)...), separator+"d"+separator...)
+	b = append(append(b, encodeID(d.WebhookID)...), separator...)
+	b = append(appendPadded(b, int64(d.Generation), 4), separator...)
+	return strconv.AppendInt(b, int64(d.State.Rank()), 10)
 }
 
 // completedKey is that of a first success. Two instances may each have one of the same delivery.
 func completedKey(d tables.Delivery) string {
-	return deliveryKey(d) + separator + encodeID(d.Instance)
+	var room [maxKey]byte
+	b := append(appendDeliveryKey(room[:0], &d), separator...)
+	return string(append(b, encodeID(d.Instance)...))
 }
 
 // noteKey is that of what an instance notes about a delivery while it is at work on it.
 func noteKey(d tables.Delivery) string { return completedKey(d) }
 
-// padded is a number with zeros before it, so that it has at least width digits.
-func padded(n, width int) string {
-	digits := strconv.Itoa(n)
-	if n < 0 || len(digits) >= width {
-		return digits
+// appendPadded appends a number with zeros before it, so that it has at least width digits.
+func appendPadded(b []byte, n int64, width int) []byte {
+	start := len(b)
+	b = strconv.AppendInt(b, n, 10)
+	if missing := width - (len(b) - start); n >= 0 && missing > 0 {
+		b = slices.Insert(b, start, []byte("0000000000000")[:missing]...)
 	}
-	return "000000"[:width-len(digits)] + digits
+	return b
 }
 
 // isDelivery tells the two kinds of row keys in a Log table apart.
@@ -144,8 +155,11 @@ func isDelivery(rk string) bool {
 }
 
 func attemptKey(a tables.Attempt) string {
-	return queuePrefix(a.Queue, a.MessageID) + "a" + separator + encodeID(a.WebhookID) + separator + padded(a.Generation, 4) +
-		separator + padded(a.Number, 6) + separator + encodeID(a.Instance)
+	b := append(make([]byte, 0, maxKey), queuePrefix(a.Queue, a.MessageID)+"a"+separator...)
+	b = append(append(b, encodeID(a.WebhookID)...), separator...)
+	b = append(appendPadded(b, int64(a.Generation), 4), separator...)
+	b = append(appendPadded(b, int64(a.Number), 6), separator...)
+	return string(append(b, encodeID(a.Instance)...))
 }
 
 // logPartition is the partition of a message's rows within its Log table.
@@ -153,8 +167,9 @@ func (s *Store) logPartition(messageID string) string { return shard(messageID, 
 
 // shard spreads what has an id over n partitions of a table.
 func shard(id string, n int) string {
-	sum := sha256.Sum256([]byte(id))
-	return fmt.Sprintf("s%d", binary.BigEndian.Uint32(sum[:4])%uint32(n))
+	var room [maxKey]byte
+	sum := sha256.Sum256(append(room[:0], id...))
+	return "s" + strconv.FormatUint(uint64(binary.BigEndian.Uint32(sum[:4])%uint32(n)), 10)
 }
 
 // Keys of a Recent table. Hours and milliseconds are inverted, so that ascending
@@ -166,20 +181,31 @@ func webhookPrefix(webhookID string) string {
 }
 
 func invertedHour(t time.Time) string {
-	return fmt.Sprintf("%02d", 23-t.UTC().Hour())
+	var room [2]byte
+	return string(appendPadded(room[:0], int64(23-t.UTC().Hour()), 2))
 }
 
 // maxMillis inverts times; it has 13 digits.
 const maxMillis = 9_999_999_999_999
 
-func invertedMillis(t time.Time) string {
-	return fmt.Sprintf("%013d", maxMillis-min(max(t.UnixMilli(), 0), maxMillis))
+func invertedMillis(t time.Time) string { return string(appendInvertedMillis(nil, t)) }
+
+func appendInvertedMillis(b []byte, t time.Time) []byte {
+	return appendPadded(b, maxMillis-min(max(t.UnixMilli(), 0), maxMillis), 13)
 }
 
 func recentKey(a tables.Attempt) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%d.%s%d.%s%d.%s%s",
-		len(a.Queue), a.Queue, len(a.MessageID), a.MessageID, len(a.WebhookID), a.WebhookID, a.Instance))
-	return fmt.Sprintf("%s~%s~%04d~%06d", invertedMillis(a.StartedAt), hex.EncodeToString(sum[:8]), a.Generation, a.Number)
+	var room [2 * maxKey]byte
+	b := room[:0]
+	for _, id := range [...]string{a.Queue, a.MessageID, a.WebhookID} {
+		b = append(strconv.AppendInt(b, int64(len(id)), 10), '.')
+		b = append(b, id...)
+	}
+	sum := sha256.Sum256(append(b, a.Instance...))
+	b = append(appendInvertedMillis(room[:0], a.StartedAt), separator...)
+	b = append(hex.AppendEncode(b, sum[:8]), separator...)
+	b = append(appendPadded(b, int64(a.Generation), 4), separator...)
+	return string(appendPadded(b, int64(a.Number), 6))
 }
 
 func (s *Store) logTable(day string) string    { return s.prefix + logName + day }

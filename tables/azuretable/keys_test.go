@@ -35,10 +35,21 @@ func TestRowKeysStayAsTheyWere(t *testing.T) {
 	if got, want := attemptKey(tables.Attempt{MessageKey: key, WebhookID: "wh_1", Generation: 12345, Number: 7, Instance: "host/1"}), "id-1~orders~a~wh_1~12345~000007~"+encodeID("host/1"); got != want {
 		t.Errorf("attemptKey = %q, want %q", got, want)
 	}
+	a := tables.Attempt{
+		MessageKey: key, WebhookID: "wh_1", Instance: "host/1", Generation: 3, Number: 12, StartedAt: time.UnixMilli(1_772_366_400_123),
+	}
+	if got, want := invertedHour(a.StartedAt)+" "+recentKey(a), "11 8227633599876~5c8a07ed8628651e~0003~000012"; got != want {
+		t.Errorf("the keys in a list of attempts are %q, which rows have as %q", got, want)
+	}
+	for id, want := range map[string]string{"id-1": "s3", "0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f": "s2"} {
+		if got := shard(id, 16); got != want {
+			t.Errorf("the partition of %s is %s, which rows have as %s", id, got, want)
+		}
+	}
 	for _, n := range []int{0, 9, 10, 999, 1000, 9999, 10000, 999_999, 1_000_000} {
 		for _, width := range []int{4, 6} {
-			if got, want := padded(n, width), fmt.Sprintf("%0*d", width, n); got != want {
-				t.Errorf("padded(%d, %d) = %q, want %q", n, width, got, want)
+			if got, want := string(appendPadded([]byte("9~"), int64(n), width)), fmt.Sprintf("9~%0*d", width, n); got != want {
+				t.Errorf("appendPadded(%d, %d) = %q, want %q", n, width, got, want)
 			}
 		}
 	}

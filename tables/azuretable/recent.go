@@ -2,6 +2,7 @@ package azuretable
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -253,16 +254,16 @@ func (x *recentIndex) close(ctx context.Context) error {
 	return err
 }
 
-// indexRows are the rows of the index for an attempt, whose columns are those of its
+// addIndexRows adds the rows of the index for an attempt, whose columns are those of its
 // record.
-func (s *Store) indexRows(a tables.Attempt, columns []byte) []indexRow {
+func (s *Store) addIndexRows(rows []indexRow, a *tables.Attempt, columns []byte) []indexRow {
 	wait := failedWait
 	if a.Action == policy.Complete {
 		wait = completedWait
 	}
-	table, hour, rk := s.recentTable(day(a.StartedAt)), invertedHour(a.StartedAt), recentKey(a)
-	rows := make([]indexRow, 0, rowsPerAttempt)
-	for _, pk := range []string{allWebhooks + hour, webhookPrefix(a.WebhookID) + hour} {
+	table, hour, rk := s.recentTable(day(a.StartedAt)), invertedHour(a.StartedAt), recentKey(*a)
+	rows = slices.Grow(rows, rowsPerAttempt)
+	for _, pk := range [...]string{allWebhooks + hour, webhookPrefix(a.WebhookID) + hour} {
 		rows = append(rows, indexRow{
 			partition: partition{table: table, key: pk}, row: row{pk: pk, rk: rk, columns: columns}, wait: wait,
 		})

@@ -59,7 +59,7 @@ func (x *index) attempt(webhook string, n int, action policy.Action) tables.Atte
 		MessageKey: tables.MessageKey{Queue: "orders", MessageID: fmt.Sprint("m", n)}, WebhookID: webhook, Number: 1,
 		StartedAt: time.Now(), Action: action,
 	}
-	x.add(x.indexRows(a, nil))
+	x.add(x.addIndexRows(nil, &a, nil))
 	return a
 }
 
@@ -75,7 +75,7 @@ func (x *index) sent() (sizes []int, written int) {
 func (x *index) age(a tables.Attempt) (age time.Duration, ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for _, r := range x.indexRows(a, nil) {
+	for _, r := range x.addIndexRows(nil, &a, nil) {
 		at, there := x.written[r.row.pk+r.row.rk]
 		if !there {
 			return 0, false

@@ -20,6 +20,9 @@ const dayLayout = "20060102"
 
 func day(t time.Time) string { return t.UTC().Format(dayLayout) }
 
+// sameDay is whether day says the same of both.
+func sameDay(a, b time.Time) bool { return a.Equal(b) || day(a) == day(b) }
+
 // cutDay returns the day of a table's name. Names of tables are the same in
 // either case.
 func cutDay(name, prefix string) (string, bool) {

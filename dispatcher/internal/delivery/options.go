@@ -70,7 +70,7 @@ type Options struct {
 
 // writing is the context for records: it carries ctx's trace, not its end.
 func (o *Options) writing(ctx context.Context) context.Context {
-	return trace.ContextWithSpanContext(o.Write, trace.SpanContextFromContext(ctx))
+	return trace.ContextWithSpan(o.Write, trace.SpanFromContext(ctx))
 }
 
 // Outcome is what delivering a message came to.

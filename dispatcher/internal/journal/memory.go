@@ -69,6 +69,7 @@ type remembered struct {
 	at    time.Duration // since the memory began
 	known known
 	rows  *tables.Record // rows that the store did not take; nil when there are none
+	waits bool           // it is in unwritten
 	named []lacking      // by which it is counted in lacking
 }
 
@@ -128,13 +129,19 @@ func (m *memory) get(k memoryKey) (r *remembered, before bool) {
 
 // place puts an entry at the end of the list where it belongs. m.mu is held.
 func (m *memory) place(r *remembered) {
-	e, to := m.byKey[r.key], m.written
-	if r.rows != nil {
+	e, from, to := m.byKey[r.key], m.written, m.written
+	if r.waits {
+		from = m.unwritten
+	}
+	if r.waits = r.rows != nil; r.waits {
 		to = m.unwritten
 	}
-	m.written.Remove(e) // a list leaves elements of another one alone
-	m.unwritten.Remove(e)
-	m.byKey[r.key] = to.PushBack(r)
+	if from == to {
+		to.MoveToBack(e)
+	} else {
+		from.Remove(e)
+		m.byKey[r.key] = to.PushBack(r)
+	}
 	m.note(r.named, -1)
 	r.named = r.lacks()
 	m.note(r.named, 1)

@@ -43,7 +43,7 @@ var teeth = []Patch{
 		"A message is POSTed by two at once because the answer of a renewal was lost.", "lost-answers", 3),
 	inSim("told-and-not-waited-for", "dispatcher/internal/delivery", "!del.NextAt.After(now))", "!del.NextAt.After(now) || del.Reason == policy.LeaseLost)",
 		"Who finds that a POST is under way does not wait for its outcome.", "lost-answers", 3),
-	inSim("c64-attempt-of-nobody", "tables/azuretable", "padded(a.Number, 6) + separator + encodeID(a.Instance)", "padded(a.Number, 6) + separator + encodeID(\"\")",
+	inSim("c64-attempt-of-nobody", "tables/azuretable", "return string(append(b, encodeID(a.Instance)...))\n}", "return string(append(b, encodeID(\"\")...))\n}",
 		"Two instances POST one message, and one attempt is on record.", "renewals", 12),
 	inSim("c68-one-lane", "tables/azuretable", "maxLanes = 8", "maxLanes = 1",
 		"One late transaction holds up all records.", "latency-tail", 3),

@@ -32,8 +32,8 @@ Retry-After.
 
 Signatures are verified with the secrets in the environment variable
 PUSHLEASE_WEBHOOK_SECRET (several with spaces in between) and in the files of
---secret-file. --secret takes one too, but other users of the machine can read it in the
-list of processes.
+--secret-file: one of them has to fit. --secret takes one too, but other users of the
+machine can read it in the list of processes.
 
 Ctrl-C ends it with a summary: requests, messages, retries, duplicates (a message that
 was answered 2xx came again) and bad signatures, which are answered 401.`
@@ -70,7 +70,7 @@ func newListenCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&c.host, "host", "127.0.0.1", "address to listen on")
 	flags.IntVar(&c.port, "port", 9000, "port to listen on; 0 takes a free one")
-	flags.StringArrayVar(&c.secretFiles, "secret-file", nil, "verify signatures with the secret in this file, - for standard input (repeatable; default $"+secretEnv+")")
+	flags.StringArrayVar(&c.secretFiles, "secret-file", nil, "verify signatures with the secret in this file, - for standard input (repeatable), beside those in $"+secretEnv)
 	flags.StringArrayVar(&c.secrets, "secret", nil, "verify signatures with this secret, whsec_… (repeatable); others can see it: better --secret-file")
 	flags.StringVar(&c.answer, "answer", "200", "what to answer")
 	flags.StringVar(&c.delay, "delay", "", "wait so long before every answer, such as 2s")
@@ -143,9 +143,6 @@ func (c *listenCommand) allSecrets(cmd *cobra.Command) (all []string, err error)
 		if err := add(fmt.Sprintf("--secret-file number %d", i+1), strings.TrimSpace(string(secret))); err != nil {
 			return nil, err
 		}
-	}
-	if len(all) > 0 {
-		return all, nil
 	}
 	for i, secret := range strings.Fields(os.Getenv(secretEnv)) {
 		if err := add(fmt.Sprintf("%s, number %d", secretEnv, i+1), secret); err != nil {

@@ -90,7 +90,8 @@ func TestListenTakesItsSecretFromElsewhere(t *testing.T) {
 		want             []string
 	}{
 		{name: "none"},
-		{name: "file", c: listenCommand{secretFiles: []string{file}}, env: other, want: []string{secret}},
+		{name: "file", c: listenCommand{secretFiles: []string{file}}, want: []string{secret}},
+		{name: "file and environment, as in a rotation", c: listenCommand{secretFiles: []string{file}}, env: other, want: []string{secret, other}},
 		{name: "standard input", c: listenCommand{secretFiles: []string{"-", file}}, stdin: other, want: []string{other, secret}},
 		{name: "environment", env: secret + " " + other, want: []string{secret, other}},
 	} {
@@ -104,11 +105,12 @@ func TestListenTakesItsSecretFromElsewhere(t *testing.T) {
 		})
 	}
 	t.Setenv(secretEnv, "sesame")
-	for _, args := range [][]string{{"listen"}, {"listen", "--secret-file", os.DevNull}, {"listen", "--secret-file", file + "x"}} {
+	for _, args := range [][]string{{"listen"}, {"listen", "--secret-file", file}, {"listen", "--secret-file", os.DevNull}, {"listen", "--secret-file", file + "x"}} {
 		if r := execute(t, "", args...); r.code != exitUsage || strings.Contains(r.err, "sesame") {
 			t.Errorf("%v: %+v", args, r)
 		}
 	}
+	t.Setenv(secretEnv, "")
 	if r := execute(t, "", "listen", "--host", "192.0.2.1", "--secret", secret); !strings.Contains(r.err, "list of processes") || strings.Contains(r.err, secret) {
 		t.Errorf("%+v", r)
 	}

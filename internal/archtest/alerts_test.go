@@ -17,7 +17,7 @@ import (
 // words of PromQL and labels that the rules use.
 var promWords = strings.Fields(`sum max by rate increase histogram_quantile topk and queue reason le webhook outcome service operation action result status
 	complete deleted failed lease_lost unverified replayed state why disabled paused failing probing operator m h d
-	unless offset or absent abs min blocked gone`)
+	unless offset or absent abs min blocked gone kind redelivery`)
 
 // unknownNames returns the names in an expression that are neither metrics nor words.
 func unknownNames(expr string, known []string) []string {

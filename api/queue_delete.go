@@ -88,5 +88,5 @@ func (a *API) withoutWebhooks(r *http.Request, name string) error {
 		return nil
 	}
 	return web.NewProblem(web.QueueInUse, fmt.Sprintf("The queue has %d webhooks.", len(ids)),
-		web.Wrong("webhooks", "are registered for the queue: "+strings.Join(ids[:min(len(ids), 10)], ", "), "delete them, or give them another queue, first"))
+		web.Wrong("webhooks", "are registered for the queue: "+strings.Join(ids[:min(len(ids), 10)], ", "), "delete them first"))
 }

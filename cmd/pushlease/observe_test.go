@@ -117,7 +117,7 @@ func TestAWebhookShowsItsLimits(t *testing.T) {
 	const flow = `{"id":"wh_1","enabled":true,"flow":{"concurrency":3,"rate":5,"burst":10,"adaptive":%ADAPTIVE%,"auto_disable_after":"never",
 "breaker":{"enabled":%BREAKER%,"min_samples":10,"failure_share":0.5,"probe_after":"30s","probe_max":"15m0s"}}}`
 	for on, says := range map[string][]string{
-		"true":  {"at most 3 at once, fewer while", "5 per second with bursts of 10", "never disabled for failing", "opens when 50 % of at least 10 answers", "probe after 30s, doubling up to 15m0s"},
+		"true":  {"at most 3 at once, fewer while", "5 per second with bursts of 10", "never disabled for failing", "opens when 50 % of at least 10 answers", "the first probe after 30s, then the rarer the longer it lasts, at most 15m0s apart"},
 		"false": {"at most 3 at once, 5 per second", "off: a webhook that fails is sent to as before"},
 	} {
 		newFakeAPI(t, map[string]canned{"GET /api/v1/webhooks/wh_1": {200, strings.NewReplacer("%ADAPTIVE%", on, "%BREAKER%", on).Replace(flow)}})

@@ -217,8 +217,8 @@ VISIBLE waits to be received, IN FLIGHT is at work in the instance that answers,
 DELAYED waits for its time or is at work elsewhere; a ~ marks what storage only estimates.
 DEAD LETTERS are those that wait, counted at most two minutes ago; (critical: 30 of 40 lately)
 where over a tenth of the last hour or two's messages were dead-lettered, though none may
-wait any more. Each queue is counted with one storage transaction, and its dead letters
-with one more where that was not done lately.`,
+wait any more. On Azure each queue is counted with two storage transactions (an empty one
+with one), and its dead letters with one more where that was not done lately.`,
 		Example: "  pushlease queues list\n  pushlease queues list -o json | jq -r '.data[] | select(.depth.visible > 100) | .name'",
 		Args:    arguments(0, 0, ""),
 	}, listing[queueRow]{

@@ -23,9 +23,9 @@ Settings come from flags, then PUSHLEASE_* variables, then a YAML file, then the
 defaults. Without storage settings everything is kept in pushlease.db in the current
 folder. Without API keys only requests from this machine are served.
 
-The log is JSON lines on standard error. The first SIGTERM or Ctrl-C stops receiving
-and finishes what is in flight within --drain; the second one ends the process at
-once. Neither loses a message.`,
+The log is on standard error: text on a terminal, JSON lines elsewhere (--log-format).
+The first SIGTERM or Ctrl-C stops receiving and finishes what is in flight within
+--drain; the second one ends the process at once. Neither loses a message.`,
 		Example: `  pushlease serve --dev
   PUSHLEASE_STORAGE=azure:myaccount pushlease serve
   PUSHLEASE_STORAGE=UseDevelopmentStorage=true pushlease serve --dev

@@ -105,7 +105,7 @@ func (w webhookRow) breaker() string {
 	case !b.Enabled:
 		return "off: a webhook that fails is sent to as before"
 	}
-	return fmt.Sprintf("opens when %v %% of at least %d answers are failures; a probe after %s, doubling up to %s",
+	return fmt.Sprintf("opens when %v %% of at least %d answers are failures; the first probe after %s, then the rarer the longer it lasts, at most %s apart",
 		100*b.FailureShare, b.MinSamples, b.ProbeAfter, b.ProbeMax)
 }
 

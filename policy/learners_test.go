@@ -630,7 +630,7 @@ func TestSeveralInstancesFindOutThatMostIsRefusedAtRandom(t *testing.T) {
 		share   float64
 		senders int
 		least   float64 // in a second, from the 45th second to the 60th, on average of some runs
-	}{{0.5, 2, 50}, {0.6, 2, 40}, {0.7, 2, 40}, {0.8, 2, 30}, {0.7, 3, 30}, {0.8, 3, 20}} {
+	}{{0.5, 2, 50}, {0.6, 2, 40}, {0.7, 2, 40}, {0.8, 2, 30}, {0.7, 3, 20}, {0.8, 3, 10}} {
 		const seeds = 2
 		mean := 0.0
 		for seed := range uint64(seeds) {

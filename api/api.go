@@ -26,7 +26,7 @@ import (
 )
 
 // Options is what an API is made of. Everything but RecordedSends, RecordedReplays, Keys, Hosted, Meter, Instance,
-// Version and WebhookTimeout is required.
+// Version, CountAlways and WebhookTimeout is required.
 type Options struct {
 	// The store.
 	Webhooks    tables.Webhooks
@@ -38,6 +38,7 @@ type Options struct {
 	Healths     tables.Healths
 	Jobs        tables.Jobs
 	Instances   tables.Instances
+	Rollups     tables.Rollups
 	Queues      queue.Service
 	// RecordedSends sends and records in one step; nil where the store has no such thing.
 	RecordedSends RecordedSends
@@ -75,6 +76,9 @@ type Options struct {
 	Version string
 	// Instance names this process where what is shown is its own view.
 	Instance string
+	// CountAlways has the queues counted each minute, also while nobody reads the metrics: for a
+	// store that charges nothing for it.
+	CountAlways bool
 	// Storage says where everything is kept, without a secret. Who may read sees it.
 	Storage string
 }
@@ -192,6 +196,7 @@ func (o Options) validate() error {
 		{"Jobs", o.Jobs == nil},
 		{"ByEvent", o.ByEvent == nil},
 		{"Instances", o.Instances == nil},
+		{"Rollups", o.Rollups == nil},
 		{"Queues", o.Queues == nil},
 		{"Encoding", o.Encoding == nil},
 		{"KeepUnmatched", o.KeepUnmatched == nil},
@@ -256,6 +261,7 @@ func (a *API) routes() *chi.Mux {
 	r.Get("/api/v1/messages/{id}", a.allow(ScopeRead, a.getMessage))
 	r.Get("/api/v1/attempts", a.allow(ScopeRead, a.listAttempts))
 
+	r.Get("/api/v1/stats", a.allow(ScopeRead, a.stats))
 	r.Get("/api/v1/instances", a.allow(ScopeRead, a.listInstances))
 	r.Get("/api/v1/dead-letters", a.allow(ScopeRead, a.listDeadLetters))
 	r.Post("/api/v1/dead-letters/purge", a.allow(ScopeOperate, a.purgeDeadLetters))

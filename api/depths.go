@@ -92,6 +92,19 @@ func (d *depths) measure(m metric.Meter) error {
 	return nil
 }
 
+// Depths are the counts of the last minute, by queue.
+func (a *API) Depths() map[string]tables.Depth {
+	a.depths.mu.Lock()
+	defer a.depths.mu.Unlock()
+	lately := map[string]tables.Depth{}
+	for name, c := range a.depths.byQueue {
+		if time.Since(c.at) < depthsEvery+depthsTimeout {
+			lately[name] = tables.Depth{Visible: c.visible, Hidden: c.hidden, Oldest: c.oldest}
+		}
+	}
+	return lately
+}
+
 // hostOf is the host and port of a webhook's URL, without anything that may be secret.
 func hostOf(raw string) string {
 	u, err := url.Parse(raw)
@@ -101,13 +114,15 @@ func hostOf(raw string) string {
 	return u.Host
 }
 
-// watch counts when the gauges are read, at most once in depthsEvery, until ctx ends.
-func (d *depths) watch(ctx context.Context, count func(context.Context)) {
+// watch counts when the gauges are read, or always, at most once in depthsEvery, until ctx ends.
+func (d *depths) watch(ctx context.Context, always bool, count func(context.Context)) {
 	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-d.asked:
+		if !always {
+			select {
+			case <-ctx.Done():
+				return
+			case <-d.asked:
+			}
 		}
 		round, cancel := context.WithTimeout(ctx, depthsTimeout)
 		count(round)

@@ -65,7 +65,7 @@ func TestQueuesAreCountedOnlyWhileTheMetricsAreRead(t *testing.T) {
 		stopped := make(chan struct{})
 		go func() {
 			defer close(stopped)
-			h.api.depths.watch(ctx, func(ctx context.Context) { counts++; h.api.countDepths(ctx) })
+			h.api.depths.watch(ctx, false, func(ctx context.Context) { counts++; h.api.countDepths(ctx) })
 		}()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()

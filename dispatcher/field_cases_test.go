@@ -110,7 +110,7 @@ func TestMetricsStaySmallWhateverIsDelivered(t *testing.T) {
 			}
 			m.Received(testQueue, i%3 > 0)
 			settle.CountAttempt(m, &att)
-			m.DeadLetters.Add(meter.Labels{Queue: testQueue, Reason: string(policy.Reasons()[i%len(policy.Reasons())])})
+			m.DeadLettered(testQueue, "", string(policy.Reasons()[i%len(policy.Reasons())]))
 		}
 	}
 	heap := func() uint64 {

@@ -7,6 +7,7 @@ import (
 	"github.com/pushlease/pushlease/dispatcher/internal/receive"
 	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
 )
 
 // Queue returns how one queue fares; false where nothing is known of it but its lease.
@@ -46,6 +47,9 @@ func (d *Dispatcher) Webhook(id string) (status.Webhook, bool) {
 func (d *Dispatcher) AtWork() (inFlight, queues int) {
 	return d.metrics.Queues.InFlight(), len(d.receiver.Polled())
 }
+
+// TakeTallies returns what was counted of queues and webhooks since the last call, for the history.
+func (d *Dispatcher) TakeTallies() []tables.Tally { return d.metrics.Tallies.Take() }
 
 // Health says whether the dispatcher can do its job: nil, or what is wrong, for
 // the registry and for each queue that is polled.

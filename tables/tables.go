@@ -51,6 +51,7 @@ type Store interface {
 	Healths
 	Jobs
 	Instances
+	Rollups
 }
 
 // CutText cuts s at max UTF-16 code units, on a character boundary, and marks

@@ -66,6 +66,7 @@ type App struct {
 	shortage   func() webhook.Shortage // of the sender
 	events     *events                 // nil where nobody is told
 	heartbeat  *heartbeat
+	rollups    *rollups
 	listener   net.Listener
 	server     *http.Server
 	cleanups   cleanups
@@ -137,17 +138,18 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	a.replays = &lostReplays{letters: a.stores.tables, records: a.stores.tables, queues: a.stores.queues, log: a.log}
 	a.api, err = api.New(api.Options{
 		Webhooks: a.stores.tables, LeftQueues: a.stores.tables, Deliveries: a.stores.tables, History: a.stores.tables,
-		DeadLetters: a.stores.tables, Claims: a.stores.tables, Healths: a.stores.tables, Jobs: a.stores.tables, Instances: a.stores.tables, ByEvent: cfg.DedupByEvent,
+		DeadLetters: a.stores.tables, Claims: a.stores.tables, Healths: a.stores.tables, Jobs: a.stores.tables, Instances: a.stores.tables, Rollups: a.stores.tables, ByEvent: cfg.DedupByEvent,
 		Queues: a.stores.queues, RecordedSends: handOver(a.stores.recorded, a.dispatcher), RecordedReplays: a.stores.replays, Encoding: cfg.QueueEncoding, KeepUnmatched: cfg.KeepUnmatched, Dispatcher: a.dispatcher, Sender: sender,
 		ValidateURL: func(raw string) error { return webhook.ValidateURL(raw, guard(cfg)) },
 		Keys:        apiKeys(cfg), Hosted: o.hosted != nil, Metrics: t.Handler(), Ready: a.ready, Meter: meter, Logger: a.log, Version: o.Version,
-		Instance: cfg.Instance, Storage: StorageLocation(cfg), WebhookTimeout: cfg.WebhookTimeout,
+		Instance: cfg.Instance, Storage: StorageLocation(cfg), WebhookTimeout: cfg.WebhookTimeout, CountAlways: cfg.Storage.Kind() == config.StorageSQLite,
 	})
 	if err != nil {
 		return nil, err
 	}
 	a.cleanups.add("records of publishes", func(context.Context) error { a.api.Flush(); return nil })
 	a.heartbeat = a.newHeartbeat(o)
+	a.rollups = a.newRollups()
 	a.server = newServer(a.front(a.api), a.log)
 	return a, a.measure(meter, o.Version)
 }
@@ -178,6 +180,7 @@ func (a *App) Run(ctx context.Context) error {
 	parts.Go(func() { a.api.Run(runCtx) })
 	parts.Go(func() { a.tellReadiness(runCtx) })
 	parts.Go(func() { a.heartbeat.run(runCtx) })
+	parts.Go(func() { a.rollups.run(runCtx) })
 	served := make(chan error, 1)
 	go func() { served <- a.serve() }()
 

@@ -39,7 +39,7 @@ func (a *App) keepHouse(ctx context.Context) error {
 	return a.expire(ctx)
 }
 
-// expire removes records, claims, health, instances and dead letters that are older than their
+// expire removes records, claims, health, instances, the history and dead letters that are older than their
 // retention, and ends the replays whose message is gone.
 // It may be repeated and run at the same time elsewhere.
 func (a *App) expire(ctx context.Context) error {
@@ -56,13 +56,16 @@ func (a *App) expire(ctx context.Context) error {
 	if err == nil {
 		err = expireInstances(callCtx, a.stores.tables, time.Now())
 	}
+	if err == nil {
+		err = expireRollups(callCtx, a.stores.tables, time.Now())
+	}
 	if n > 0 {
 		a.log.Info("expired records removed", "rows", n, "before", before.UTC().Format(time.DateOnly))
 	}
 	a.replays.run(ctx, time.Now())
 	a.expiry.run(ctx, time.Now())
 	if err != nil {
-		return fmt.Errorf("remove expired records, claims and health: %w", err)
+		return fmt.Errorf("remove expired records, claims, health and history: %w", err)
 	}
 	return nil
 }

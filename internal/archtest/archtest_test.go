@@ -73,7 +73,7 @@ var allowed = map[string][]string{
 	"dispatcher/internal/lease":     {"internal/status", "queue", "policy", "dispatcher/internal/meter", "dispatcher/internal/retry"},
 	"dispatcher/internal/registry":  {"tables", "dispatcher/internal/retry"},
 	"dispatcher/internal/journal":   {"tables", "dispatcher/internal/meter", "dispatcher/internal/retry"},
-	"dispatcher/internal/meter":     {"internal/status", "policy"},
+	"dispatcher/internal/meter":     {"internal/status", "policy", "tables"},
 	"dispatcher/internal/retry":     {"queue", "tables"},
 }
 

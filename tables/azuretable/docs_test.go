@@ -93,12 +93,13 @@ func TestThePageAboutTablesNamesEveryColumn(t *testing.T) {
 		return c
 	}
 	for row, c := range map[string]columns{
-		"| `…Log<yyyymmdd>` | both, as one row |":                   both,
-		"| `…Log<yyyymmdd>` | a delivery |":                         deliveryColumns(full[tables.Delivery]()),
-		"| `…Log<yyyymmdd>` | an attempt |":                         attemptColumns(full[tables.Attempt]()),
-		"| `…DeadLetters` | a dead letter |":                        signed(deadLetterColumns(full[tables.DeadLetter]())),
-		"| `…Health` | a webhook, as one instance sees it |":        healthColumns(full[tables.Health]()),
-		"| `…Webhooks` | a registration, in partition `webhooks` |": signed(registrationColumns(full[tables.Registration](), []byte("{}"))),
+		"| `…Log<yyyymmdd>` | both, as one row |":            both,
+		"| `…Log<yyyymmdd>` | a delivery |":                  deliveryColumns(full[tables.Delivery]()),
+		"| `…Log<yyyymmdd>` | an attempt |":                  attemptColumns(full[tables.Attempt]()),
+		"| `…DeadLetters` | a dead letter |":                 signed(deadLetterColumns(full[tables.DeadLetter]())),
+		"| `…Health` | a webhook, as one instance sees it |": healthColumns(full[tables.Health]()),
+		"| `…Rollups` | what one process counted in a minute or an hour; `Tallies` is JSON, compressed with gzip |":                         rollupColumns(full[tables.Rollup](), []byte("x")),
+		"| `…Webhooks` | a registration, in partition `webhooks` |":                                                                         signed(registrationColumns(full[tables.Registration](), []byte("{}"))),
 		"| `…Claims<n>` | an event or an idempotency key that is in work or was delivered; a table for each week, by when the event came |": signed(claimColumns(full[tables.Claim]())),
 	} {
 		want := row + " " + strings.Join(namesOf(t, c), ", ") + " |"
@@ -210,6 +211,7 @@ func TestTheQueriesOfThePageAboutTablesFindWhatTheyAreFor(t *testing.T) {
 		s.PutLeftQueue(t.Context(), tables.LeftQueue{Queue: "orders", At: now}),
 		func() error { _, err := s.PutJob(t.Context(), tables.Job{ID: "job_1", HeardAt: now}); return err }(),
 		s.PutInstance(t.Context(), tables.Instance{Name: "a", SeenAt: now}),
+		s.PutRollups(t.Context(), tables.Rollup{Length: tables.MinuteRollup, At: now, Instance: "a", StartedAt: now}),
 		func() error {
 			_, _, err := s.Claim(t.Context(), tables.Claim{Key: tables.ClaimKey("event"), Owner: "a", MessageID: "m-1", Until: now.Add(time.Minute), At: now}, now)
 			return err

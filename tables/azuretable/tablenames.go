@@ -14,6 +14,7 @@ const (
 	claimsName      = "Claims"
 	healthName      = "Health"
 	deadLettersName = "DeadLetters"
+	rollupsName     = "Rollups"
 )
 
 const dayLayout = "20060102"

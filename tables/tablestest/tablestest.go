@@ -31,6 +31,7 @@ func Run(t *testing.T, open func(t *testing.T) tables.Store) {
 		{"Health", healthTests},
 		{"Jobs", jobTests},
 		{"Instances", instanceTests},
+		{"Rollups", rollupTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, tt := range group.tests {

@@ -176,7 +176,7 @@ func (k tickets) waitToEnter(ctx context.Context, p *parcel, t *target) (ok bool
 
 // postpone holds a delivery whose webhook can't be sent to now, with its receive excused.
 func (k tickets) postpone(p *parcel, t *target, refused *flow.Refusal) {
-	k.Meter.Postponed.Add(meter.Labels{Queue: p.key.Queue, Webhook: t.registration.ID, Reason: string(refused.Reason)})
+	k.Meter.Held(p.key.Queue, t.registration.ID, string(refused.Reason))
 	now, noted := time.Now(), t.delivery.UpdatedAt
 	until := k.hostsLook(p.key.Queue, t.delivery.Excused, refused, now)
 	defer t.afterNote(noted)

@@ -47,7 +47,7 @@ func (ms *Instruments) queueBorn(queueName string) {
 	}
 	ms.settled.AddN(0, Labels{Queue: queueName, Action: "complete", Reason: "Delivered", Result: "deleted"})
 	for _, reason := range ms.reasons {
-		ms.DeadLetters.AddN(0, Labels{Queue: queueName, Reason: reason})
+		ms.deadLetters.AddN(0, Labels{Queue: queueName, Reason: reason})
 	}
 	for _, kind := range []string{"redelivery", "event"} {
 		ms.Duplicates.AddN(0, Labels{Queue: queueName, Kind: kind})

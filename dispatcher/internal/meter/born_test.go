@@ -61,7 +61,7 @@ func TestSeriesOfAKnownQueueAreBornAtZero(t *testing.T) {
 			}
 		}
 	}
-	ms.DeadLetters.Add(Labels{Queue: "orders", Reason: "Expired"})
+	ms.deadLetters.Add(Labels{Queue: "orders", Reason: "Expired"})
 	ms.Known("orders", "wh_1")
 	want(t, "after an event", sums(t, reader, "pushlease.messages.deadlettered", "reason")["Expired"], 1)
 }

@@ -20,15 +20,16 @@ const unverified = "unverified"
 
 // Instruments are what the dispatcher counts with. What each of them counts stands in New.
 type Instruments struct {
-	Duplicates, DeadLetters, ReceiveErrors, Renewals, LeasesLost, LookupsFailed, Conflicts, ClaimsUnfinished,
-	LeasesAtRisk, PutOff, Postponed, BreakerTurns, RecordsDeferred, RecordsLost, CopiesRefused Counter
+	Duplicates, ReceiveErrors, Renewals, LeasesLost, LookupsFailed, Conflicts, ClaimsUnfinished,
+	LeasesAtRisk, PutOff, BreakerTurns, RecordsDeferred, RecordsLost, CopiesRefused Counter
 
-	received, requeued, settled, deletes, attempts, unmatched             Counter
-	processing, attemptTime, utilization, deliveryTime, firstAttemptDelay metric.Float64Histogram
-	leaseLength                                                           metric.Float64Gauge
+	received, requeued, settled, deletes, attempts, unmatched, deadLetters, postponed Counter
+	processing, attemptTime, utilization, deliveryTime, firstAttemptDelay             metric.Float64Histogram
+	leaseLength                                                                       metric.Float64Gauge
 
-	// Queues is for the API.
-	Queues Queues
+	// Queues is for the API, and Tallies for the history.
+	Queues  Queues
+	Tallies Tallies
 
 	series  seriesCache
 	reasons []string // that dead letters may have
@@ -67,7 +68,7 @@ func New(m metric.Meter, reasons ...string) (*Instruments, error) {
 	ms.requeued = counter("pushlease.messages.requeued", "Messages received more than once (dequeue count above 1), by queue.")
 	ms.Duplicates = counter("pushlease.messages.duplicate", "Messages deleted without a POST, by queue and kind: redelivery is one that came back after it was delivered, event one whose event was delivered with another message.")
 	ms.settled = counter("pushlease.messages.settled", "Messages settled, by queue, action, reason and what storage answered.")
-	ms.DeadLetters = counter("pushlease.messages.deadlettered", "Dead letters written, by queue and reason.")
+	ms.deadLetters = counter("pushlease.messages.deadlettered", "Dead letters written, by queue and reason.")
 	ms.ReceiveErrors = counter("pushlease.receive.errors", "Receives that failed, by queue.")
 	ms.Renewals = counter("pushlease.lease.renewals", "Lease renewals, by queue and result.")
 	ms.LeasesLost = counter("pushlease.lease.lost", "Leases lost while a message was handled, by queue and kind.")
@@ -77,7 +78,7 @@ func New(m metric.Meter, reasons ...string) (*Instruments, error) {
 	ms.LeasesAtRisk = counter("pushlease.lease.at_risk", "Messages that took more than 80 % of their lease, by queue.")
 	ms.PutOff = counter("pushlease.messages.put_off", "Messages that a host brought while as many were in hand as may be, and that were given back for later, by queue.")
 	ms.deletes = counter("pushlease.messages.deleted", "Deletes of messages, by queue and result; unverified is a message that came back after it was delivered.")
-	ms.Postponed = counter("pushlease.webhook.postponed", "Deliveries that were held because the webhook could not be sent to, by queue, webhook and reason.")
+	ms.postponed = counter("pushlease.webhook.postponed", "Deliveries that were held because the webhook could not be sent to, by queue, webhook and reason.")
 	ms.BreakerTurns = counter("pushlease.webhook.breaker.changes", "Changes of the breaker of a webhook, by webhook and the state it went into.")
 	ms.RecordsDeferred = counter("pushlease.records.deferred", "Records kept in memory because the store did not take them, by queue.")
 	ms.RecordsLost = counter("pushlease.records.lost", "Records that had to be dropped from memory unwritten.")
@@ -178,6 +179,7 @@ func (ms *Instruments) Attempted(a Attempt) {
 		outcome = string('0'+rune(min(a.Status/100, 9))) + "xx"
 	}
 	ms.attempts.Add(Labels{Queue: a.Queue, Webhook: a.Webhook, Outcome: outcome, Decision: a.Decision, Reason: a.Reason})
+	ms.Tallies.attempted(&a, outcome)
 	ms.observe(ms.attemptTime, a.Took.Seconds(), Labels{Queue: a.Queue, Webhook: a.Webhook})
 	if a.InsertedAt.IsZero() {
 		return

@@ -69,7 +69,7 @@ func (c *Completer) DeadLetter(ctx context.Context, dl *DeadLetter) error {
 	c.o.Log.Warn("message dead-lettered", "queue", row.Queue, "message", row.MessageID, "webhook", row.WebhookID,
 		"reason", row.Reason, "attempts", row.Attempts, "status", row.LastStatus, "error_class", row.LastErrorClass,
 		"delivery_count", row.DequeueCount, "dead_letter", row.ID, "description", row.Description)
-	c.o.Meter.DeadLetters.Add(meter.Labels{Queue: row.Queue, Reason: string(row.Reason)})
+	c.o.Meter.DeadLettered(row.Queue, row.WebhookID, string(row.Reason))
 	return nil
 }
 

@@ -1,0 +1,165 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/pushlease/pushlease/tables"
+)
+
+const (
+	// rollupTimeout bounds one write.
+	rollupTimeout = 15 * time.Second
+	// rollupSlack keeps a timer that comes early from ending a minute twice.
+	rollupSlack = 50 * time.Millisecond
+	// rollupsKept bounds the rows that wait for a store that takes none; the oldest are dropped. They
+	// have to fit into one transaction.
+	rollupsKept = 60
+)
+
+// rollups writes once a minute, in one transaction, what this process counted in that minute and so far
+// in its hour. A minute in which nothing happened is not written. A process that is killed loses what it
+// has not written: at most the last minute.
+type rollups struct {
+	store tables.Rollups
+	// take returns what was counted since the last call, and depths what is on the queues.
+	take   func() []tables.Tally
+	depths func() map[string]tables.Depth
+	log    *slog.Logger
+
+	instance  string
+	startedAt time.Time
+	hour      map[tallyOf]*tables.Tally // what was counted since hourAt
+	hourAt    time.Time
+	waiting   []tables.Rollup
+	failing   bool
+}
+
+type tallyOf struct{ queue, webhook string }
+
+// newRollups makes the history of this process; the last of it is written when all else has stopped.
+func (a *App) newRollups() *rollups {
+	r := &rollups{
+		store: a.stores.tables, take: a.dispatcher.TakeTallies, depths: a.api.Depths, log: a.log,
+		instance: a.cfg.Instance, startedAt: a.heartbeat.about.StartedAt,
+	}
+	a.cleanups.add("history", func(ctx context.Context) error { r.flush(ctx); return nil })
+	return r
+}
+
+// run writes at the end of each minute until ctx ends.
+func (r *rollups) run(ctx context.Context) {
+	for {
+		now := time.Now()
+		minute := now.Truncate(tables.MinuteRollup)
+		end := time.NewTimer(minute.Add(tables.MinuteRollup + rollupSlack).Sub(now))
+		select {
+		case <-ctx.Done():
+			end.Stop()
+			return
+		case <-end.C:
+			r.count(minute)
+			r.write(ctx)
+		}
+	}
+}
+
+// flush writes what was counted since the last minute's end. It comes when nothing is counted any more.
+func (r *rollups) flush(ctx context.Context) {
+	r.count(time.Now().Truncate(tables.MinuteRollup))
+	r.write(ctx)
+}
+
+// count takes what was counted in the minute that began at that time.
+func (r *rollups) count(minute time.Time) {
+	minute = minute.UTC()
+	tallies, queued := r.take(), false
+	for name, d := range r.depths() {
+		queued = queued || d.Visible+d.Hidden > 0
+		tallies = append(tallies, tables.Tally{Queue: name, Depth: &d})
+	}
+	if !queued && !anyCounted(tallies) {
+		return
+	}
+	if hour := minute.Truncate(tables.HourRollup); !hour.Equal(r.hourAt) {
+		r.hour, r.hourAt = map[tallyOf]*tables.Tally{}, hour
+	}
+	for _, t := range tallies {
+		r.addToHour(t)
+	}
+	r.keep(tables.Rollup{Length: tables.MinuteRollup, At: minute, Tallies: tallies})
+	all := tables.Rollup{Length: tables.HourRollup, At: r.hourAt}
+	for _, t := range r.hour {
+		all.Tallies = append(all.Tallies, *t)
+	}
+	r.keep(all)
+}
+
+// anyCounted reports whether anything but depths was counted.
+func anyCounted(tallies []tables.Tally) bool {
+	for _, t := range tallies {
+		if t.Depth == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// maxHourTallies bounds what is counted apart in one hour: webhooks may take turns. Further ones are
+// counted with the other webhooks of their queue.
+const maxHourTallies = 600
+
+func (r *rollups) addToHour(t tables.Tally) {
+	k := tallyOf{t.Queue, t.WebhookID}
+	if r.hour[k] == nil && len(r.hour) >= maxHourTallies {
+		k.webhook = tables.OtherWebhooks
+	}
+	if r.hour[k] == nil {
+		r.hour[k] = &tables.Tally{Queue: k.queue, WebhookID: k.webhook}
+	}
+	r.hour[k].Add(t)
+}
+
+// keep has a row wait for the next write. One of the hour holds what an earlier one of it did.
+func (r *rollups) keep(row tables.Rollup) {
+	row.Instance, row.StartedAt = r.instance, r.startedAt
+	same := func(o tables.Rollup) bool { return o.Length == row.Length && o.At.Equal(row.At) }
+	if i := slices.IndexFunc(r.waiting, same); i >= 0 {
+		r.waiting[i] = row
+		return
+	}
+	r.waiting = append(r.waiting, row)
+	if len(r.waiting) > rollupsKept {
+		oldest := slices.IndexFunc(r.waiting, func(o tables.Rollup) bool { return o.Length == tables.MinuteRollup })
+		r.waiting = slices.Delete(r.waiting, oldest, oldest+1)
+	}
+}
+
+// write writes what waits. What the store does not take waits for the next minute.
+func (r *rollups) write(ctx context.Context) {
+	if len(r.waiting) == 0 {
+		return
+	}
+	call, cancel := context.WithTimeout(ctx, rollupTimeout)
+	defer cancel()
+	err := r.store.PutRollups(call, r.waiting...)
+	if err == nil {
+		r.waiting, r.failing = nil, false
+		return
+	}
+	if !r.failing && ctx.Err() == nil {
+		r.log.Warn("what was counted can't be written for the history; the last hour of it is kept and tried again every minute", "error", err)
+	}
+	r.failing = true
+}
+
+// expireRollups removes what is over its retention.
+func expireRollups(ctx context.Context, store tables.Rollups, now time.Time) error {
+	_, err := store.ExpireRollups(ctx, tables.MinuteRollup, now.Add(-tables.MinutesRetention))
+	if err == nil {
+		_, err = store.ExpireRollups(ctx, tables.HourRollup, now.Add(-tables.HoursRetention))
+	}
+	return err
+}

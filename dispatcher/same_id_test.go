@@ -115,8 +115,23 @@ func TestAMessageThatWasOnlyWithdrawnEndsAsADeadLetter(t *testing.T) { // C56
 // The webhook is deleted while a POST to it is under way whose lease is lost, and somebody else
 // withdraws the message from it: it took the message all the same, and that is what is on record.
 func TestAWebhookThatTookAMessageAfterItWasWithdrawnHasIt(t *testing.T) {
+	for name, tt := range map[string]struct {
+		answer webhook.Result
+		state  tables.State
+	}{
+		"it took it":                {webhook.Result{Status: 200}, tables.Delivered},
+		"a 200 that is no delivery": {webhook.Result{Status: 200, Steering: "dead-letter"}, tables.Withdrawn},
+		"another try is asked for":  {webhook.Result{Status: 200, Steering: "abandon"}, tables.Withdrawn},
+	} {
+		t.Run(name, func(t *testing.T) { withdrawnMeanwhile(t, tt.answer, tt.state) })
+	}
+}
+
+func withdrawnMeanwhile(t *testing.T, answer webhook.Result, state tables.State) {
 	inBubble(t, func(b *bench) {
 		var sent queue.Sent
+		b.webhook.Policy.AllowSteering = true
+		b.webhook = b.update(b.webhook)
 		b.queues.on("renew", always(failBefore))
 		b.store.on("note", always(failBefore))
 		b.sender.answer = func(webhook.Request, int) webhook.Result {
@@ -132,13 +147,13 @@ func TestAWebhookThatTookAMessageAfterItWasWithdrawnHasIt(t *testing.T) {
 			}}}); err != nil {
 				panic(err)
 			}
-			return webhook.Result{Status: 200}
+			return answer
 		}
 		sent = b.send(`{"n":1}`)
 		_, stop := b.start(func(o *Options) { o.Lease, o.PollMin, o.PollMax = 2*time.Second, time.Hour, time.Hour })
 		time.Sleep(time.Minute)
 		stop()
-		want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
+		want(t, "state", b.delivery(sent, "wh_a").State, state)
 		want(t, "POSTs", b.sender.count(), 1)
 	})
 }

@@ -117,6 +117,23 @@ var lives = map[string]func(b *bench, d *Dispatcher){
 		b.deleteWebhook(d)
 		time.Sleep(15 * time.Minute)
 	},
+	"withdrawn while a POST is under way, which it takes": func(b *bench, d *Dispatcher) {
+		var sent queue.Sent
+		b.queues.on("renew", always(failBefore))
+		b.sender.answer = func(webhook.Request, int) webhook.Result {
+			time.Sleep(2 * time.Minute) // longer than its lease: somebody else may have it
+			withdrawn := tables.Delivery{
+				MessageKey: tables.MessageKey{Queue: testQueue, MessageID: sent.ID, Day: sent.InsertedAt}, WebhookID: "wh_a",
+				State: tables.Withdrawn, Reason: policy.WebhookDeleted, UpdatedAt: time.Now().UTC(),
+			}
+			if err := d.o.Store.Record(b.t.Context(), tables.Record{Deliveries: []tables.Delivery{withdrawn}}); err != nil {
+				b.t.Error(err)
+			}
+			return webhook.Result{Status: 200}
+		}
+		sent = b.send("x")
+		time.Sleep(3 * time.Minute)
+	},
 	"published, and refused by every filter": func(b *bench, d *Dispatcher) {
 		b.refilter("invoice.*")
 		d.RegistryChanged()

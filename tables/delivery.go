@@ -51,7 +51,8 @@ var next = map[State][]State{
 	Pending:       {Pending, Delivered, Held, DeadLettering, Duplicate, Withdrawn},
 	Held:          {Pending, Delivered, DeadLettering, Duplicate, Withdrawn},
 	DeadLettering: {DeadLettered},
-	Delivered:     nil, DeadLettered: nil, Unmatched: nil, Duplicate: nil, Withdrawn: nil,
+	Delivered:     nil, DeadLettered: nil, Unmatched: nil, Duplicate: nil,
+	Withdrawn: {Delivered}, // its POST was under way
 }
 
 // Next lists the states that follow s within a generation. A replay begins another generation,

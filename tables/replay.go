@@ -3,6 +3,7 @@ package tables
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pushlease/pushlease/policy"
@@ -13,19 +14,24 @@ import (
 // before a replay of another dead letter of the same message was: what is of that one goes on.
 // What was delivered stays so.
 func EndReplay(ctx context.Context, s Deliveries, letters DeadLetters, d *DeadLetter) error {
-	until, err := nextReplay(ctx, letters, d)
-	if err != nil {
-		return err
-	}
 	all, err := s.Load(ctx, MessageKey{Queue: d.Queue, MessageID: d.MessageID, Day: d.ReplayedAt})
 	if err != nil {
 		return fmt.Errorf("load the records of a replay: %w", err)
 	}
 	asked := d.ReplayedAt.Truncate(time.Second) // storage may tell whole seconds only
+	all = slices.DeleteFunc(all, func(r Delivery) bool {
+		ofIt := r.Generation >= d.Generation+d.Replays && (d.WebhookID == "" || d.WebhookID == r.WebhookID) && !r.Day.Before(asked)
+		return !ofIt || r.State.Terminal() && r.State != DeadLettering
+	})
+	if len(all) == 0 { // most replays that are lost were never received; the list is dear
+		return nil
+	}
+	until, err := nextReplay(ctx, letters, d)
+	if err != nil {
+		return err
+	}
 	for _, r := range all {
-		ofIt := r.Generation >= d.Generation+d.Replays && (d.WebhookID == "" || d.WebhookID == r.WebhookID) &&
-			!r.Day.Before(asked) && (until.IsZero() || r.Day.Before(until))
-		if !ofIt || r.State.Terminal() && r.State != DeadLettering {
+		if !until.IsZero() && !r.Day.Before(until) {
 			continue
 		}
 		r.State, r.Reason, r.DeadLetterID, r.NextAt = DeadLettered, policy.ReplayEnded, d.ID, time.Time{}
@@ -37,8 +43,8 @@ func EndReplay(ctx context.Context, s Deliveries, letters DeadLetters, d *DeadLe
 	return nil
 }
 
-// nextReplay is when a replay of another dead letter of the message was asked for at the earliest,
-// that of d or later; zero when none was.
+// nextReplay is when a replay of another dead letter of the message, for the same webhook, was asked for
+// at the earliest, that of d or later; zero when none was.
 func nextReplay(ctx context.Context, letters DeadLetters, d *DeadLetter) (next time.Time, err error) {
 	for page := (Page{Limit: MaxPage}); ; {
 		rows, after, err := letters.ListDeadLetters(ctx, DeadLetterFilter{Queue: d.Queue, MessageID: d.MessageID}, page)
@@ -47,7 +53,8 @@ func nextReplay(ctx context.Context, letters DeadLetters, d *DeadLetter) (next t
 		}
 		for i := range rows {
 			at := rows[i].ReplayedAt.Truncate(time.Second)
-			if rows[i].ID != d.ID && !rows[i].ReplayedAt.Before(d.ReplayedAt.Truncate(time.Second)) && (next.IsZero() || at.Before(next)) {
+			same := rows[i].WebhookID == d.WebhookID || rows[i].WebhookID == "" || d.WebhookID == ""
+			if rows[i].ID != d.ID && same && !rows[i].ReplayedAt.Before(d.ReplayedAt.Truncate(time.Second)) && (next.IsZero() || at.Before(next)) {
 				next = at
 			}
 		}

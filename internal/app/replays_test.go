@@ -183,3 +183,38 @@ func TestAReplayThatCanNotBeHealedKeepsNoOtherOneBack(t *testing.T) { // C57
 		}
 	})
 }
+
+// A job replays the dead letters of one message for two webhooks in the same second. Where both are lost,
+// both records end.
+func TestReplaysOfOneMessageInTheSameSecondEndTheirOwnRecords(t *testing.T) {
+	onBothStores(t, func(t *testing.T, store tables.Store, queues queue.Service) {
+		now := time.Now().UTC()
+		key := tables.MessageKey{Queue: "deleted", MessageID: "one", Day: now.Add(-2 * time.Hour)}
+		asked := now.Add(-time.Hour).Truncate(time.Second).Add(100 * time.Millisecond)
+		replayed := tables.MessageKey{Queue: key.Queue, MessageID: key.MessageID, Day: asked}
+		for i, id := range []string{"wh_a", "wh_b"} {
+			d := tables.DeadLetter{
+				ID: tables.DeadLetterID(key, id, 0, key.Day), MessageKey: key, WebhookID: id, Status: tables.Replaying, DeadLetteredAt: key.Day,
+				Replays: 1, ReplayedAt: asked.Add(time.Duration(i) * 300 * time.Millisecond), ReplayToken: "token", Text: []byte("a"), Encoding: "auto",
+			}
+			if _, err := store.PutDeadLetter(t.Context(), d); err != nil {
+				t.Fatal(err)
+			}
+			if err := store.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{
+				{MessageKey: replayed, WebhookID: id, Generation: 1, State: tables.Pending, UpdatedAt: asked},
+			}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		(&lostReplays{store, store, queues, slog.New(slog.DiscardHandler)}).run(t.Context(), now)
+		records, err := store.Load(t.Context(), replayed)
+		if err != nil || len(records) != 2 {
+			t.Fatalf("%+v, %v", records, err)
+		}
+		for _, r := range records {
+			if r.State != tables.DeadLettered || r.Reason != policy.ReplayEnded {
+				t.Errorf("the record of %s is %s %s", r.WebhookID, r.State, r.Reason)
+			}
+		}
+	})
+}

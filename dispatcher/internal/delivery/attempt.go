@@ -85,13 +85,13 @@ func (a attempts) answered(ctx context.Context, p *parcel, t *target, sent []byt
 		// holder may have ended only now: never overwrite what they recorded with
 		// something older, nor what was delivered with a failure.
 		a.rebase(ctx, p, del)
-		taken := delivered && del.State == tables.Withdrawn // it was deleted meanwhile, and took the message
-		if del.State.Terminal() && !taken {
-			a.tooLate(ctx, p, t, *del, res)
-			return
-		}
 	}
 	dec := a.decide(ctx, p, t, del, res, now)
+	taken := dec.Action == policy.Complete && del.State == tables.Withdrawn // it was deleted meanwhile, and took the message
+	if contested && del.State.Terminal() && !taken {
+		a.tooLate(ctx, p, t, *del, res)
+		return
+	}
 	t.flow.AskPause(dec.Pause, now)
 	t.why = dec.Explanation
 	if late := time.Since(p.m.Lease.Until()); late > 0 {

@@ -46,6 +46,8 @@ type Flows struct {
 	// stored is the health that was read at the start, of webhooks not met so far; nil
 	// until it was read.
 	stored map[string][]tables.Health
+	// loadedAt is when it was tried to read it.
+	loadedAt time.Time
 }
 
 // New makes the flows; it knows no webhook yet.

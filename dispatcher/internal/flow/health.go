@@ -117,12 +117,17 @@ const (
 )
 
 // load reads what was known before the restart, once, however little time who asks has left for
-// the registrations. When it can't, the webhooks that are known by then begin anew.
+// the registrations. When it can't, the webhooks that are known by then begin anew, and it is tried
+// again once a minute: the registrations wait for it.
 func (fs *Flows) load(ctx context.Context) {
+	now := time.Now()
 	fs.mu.Lock()
-	loaded := fs.stored != nil
+	wait := fs.stored != nil || now.Sub(fs.loadedAt) < healthEvery
+	if !wait {
+		fs.loadedAt = now
+	}
 	fs.mu.Unlock()
-	if loaded {
+	if wait {
 		return
 	}
 	callCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), healthTimeout)

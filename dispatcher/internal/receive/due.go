@@ -17,16 +17,23 @@ const (
 // is looked for no more.
 type due struct {
 	mu    sync.Mutex
-	of    map[string]int64 // the step of each message
-	steps map[int64]int    // how many messages each step has
+	of    map[string]shown
+	steps map[int64]int // how many messages each step has
 }
 
-// note notes that a message is visible again at t.
-func (d *due) note(id string, t time.Time) {
+// shown is when a message is visible again: the step, and as which delivery it was given back.
+type shown struct{ step, delivery int64 }
+
+// note notes that a message is visible again at t, which was given back as this delivery of it. What
+// is told of an earlier one comes late, since storage gave its answer late, and changes nothing.
+func (d *due) note(id string, delivery int64, t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.of == nil {
-		d.of, d.steps = map[string]int64{}, map[int64]int{}
+		d.of, d.steps = map[string]shown{}, map[int64]int{}
+	}
+	if d.of[id].delivery > delivery {
+		return
 	}
 	d.drop(id)
 	if len(d.of) >= maxDue {
@@ -34,7 +41,7 @@ func (d *due) note(id string, t time.Time) {
 	}
 	if len(d.of) < maxDue {
 		step := stepOf(t) + 1 // not before t
-		d.of[id] = step
+		d.of[id] = shown{step, delivery}
 		d.steps[step]++
 	}
 }
@@ -48,32 +55,33 @@ func (d *due) back(id string) {
 
 // drop forgets a message. d.mu is held.
 func (d *due) drop(id string) {
-	step, known := d.of[id]
+	one, known := d.of[id]
 	if !known {
 		return
 	}
 	delete(d.of, id)
-	if d.steps[step] > 1 {
-		d.steps[step]--
+	if d.steps[one.step] > 1 {
+		d.steps[one.step]--
 	} else {
-		delete(d.steps, step)
+		delete(d.steps, one.step)
 	}
 }
 
 // pass forgets the messages whose time has passed: others may have received them. d.mu is held.
 func (d *due) pass(now time.Time) {
-	for id, step := range d.of {
-		if step <= stepOf(now) {
+	for id, one := range d.of {
+		if one.step <= stepOf(now) {
 			d.drop(id)
 		}
 	}
 }
 
-// next returns the first due time that has not passed by now; zero when none is left.
-func (d *due) next(now time.Time) time.Time {
+// next returns the first due time after looked, when the last look began; zero when none is left. One
+// that has passed since is due now: storage may have judged that look before it.
+func (d *due) next(looked time.Time) time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	passed, first := stepOf(now), int64(0)
+	passed, first := stepOf(looked), int64(0)
 	for step := range d.steps {
 		switch {
 		case step <= passed:

@@ -17,12 +17,12 @@ func TestDueTimesAreKeptInOrderAndBounded(t *testing.T) {
 	now := time.UnixMilli(1_000_000)
 	want(t, "none", d.next(now).IsZero(), true)
 	for id, after := range map[string]time.Duration{"a": time.Minute, "b": 3 * time.Second, "c": 3*time.Second + time.Millisecond} {
-		d.note(id, now.Add(after))
+		d.note(id, 1, now.Add(after))
 	}
 	want(t, "the first", d.next(now), time.UnixMilli(1_003_250))
 	want(t, "the one after that has passed", d.next(now.Add(4*time.Second)), time.UnixMilli(1_060_250))
 	for i := range 2 * maxDue {
-		d.note(strconv.Itoa(i), time.Now().Add(time.Duration(i+1)*time.Hour))
+		d.note(strconv.Itoa(i), 1, time.Now().Add(time.Duration(i+1)*time.Hour))
 	}
 	want(t, "kept", len(d.of), maxDue)
 }
@@ -30,19 +30,29 @@ func TestDueTimesAreKeptInOrderAndBounded(t *testing.T) {
 func TestWhatCameBackBeforeItsTimeIsNotLookedFor(t *testing.T) {
 	var d due
 	now := time.UnixMilli(1_000_000)
-	d.note("a", now.Add(3*time.Second))
-	d.note("b", now.Add(3*time.Second))
-	d.note("c", now.Add(time.Minute))
+	d.note("a", 1, now.Add(3*time.Second))
+	d.note("b", 1, now.Add(3*time.Second))
+	d.note("c", 1, now.Add(time.Minute))
 	d.back("a")
 	want(t, "while another is due then", d.next(now), time.UnixMilli(1_003_250))
 	d.back("b")
 	d.back("b") // once is enough
 	want(t, "the next one", d.next(now), time.UnixMilli(1_060_250))
-	d.note("c", now.Add(2*time.Minute))
+	d.note("c", 2, now.Add(2*time.Minute))
+	d.note("c", 1, now.Add(time.Minute)) // storage's answer to the giving back before came late
 	want(t, "one that was given back again", d.next(now), time.UnixMilli(1_120_250))
 	d.back("c")
 	want(t, "none", d.next(now).IsZero(), true)
 	want(t, "kept", len(d.of)+len(d.steps), 0)
+}
+
+// A look takes as long as storage takes, which may judge it before a message is visible and answer after.
+func TestAMessageThatBecomesVisibleDuringALookIsLookedForAnew(t *testing.T) {
+	var d due
+	looked := time.UnixMilli(1_000_000)
+	d.note("a", 1, looked.Add(time.Second))
+	want(t, "visible while the look was under way", d.next(looked), time.UnixMilli(1_001_250))
+	want(t, "a look that began after that", d.next(looked.Add(2*time.Second)).IsZero(), true)
 }
 
 // Storage hides a message for whole seconds. It is looked for when it is visible, and not before, however

@@ -113,6 +113,7 @@ func (p *poller) run(ctx context.Context) {
 		if n == 0 {
 			return
 		}
+		looked := time.Now()
 		got, err := p.receiveAndStart(ctx, n)
 		var wait time.Duration
 		switch {
@@ -133,7 +134,7 @@ func (p *poller) run(ctx context.Context) {
 			}
 			continue
 		}
-		if anew := p.sleep(ctx, wait, err == nil); anew {
+		if anew := p.sleep(ctx, wait, looked, err == nil); anew {
 			empty = 0
 		}
 	}
@@ -320,12 +321,12 @@ func (p *poller) handle(m *queue.Message) {
 }
 
 // sleep waits for d, or less when woken or stopped, and with early when a message that was
-// given back is visible again. It reports whether pauses begin anew: it was woken, or a message
+// given back is visible again, or has become so since the look that began at looked. It reports whether pauses begin anew: it was woken, or a message
 // has come without a receive, which also makes this pause the first one.
-func (p *poller) sleep(ctx context.Context, d time.Duration, early bool) (anew bool) {
+func (p *poller) sleep(ctx context.Context, d time.Duration, looked time.Time, early bool) (anew bool) {
 	for end := time.Now().Add(d); ; {
 		until := end
-		if next := p.due.next(time.Now()); early && !next.IsZero() && next.Before(end) {
+		if next := p.due.next(looked); early && !next.IsZero() && next.Before(end) {
 			until = next
 		}
 		t := time.NewTimer(time.Until(until))
@@ -350,11 +351,11 @@ func (p *poller) sleep(ctx context.Context, d time.Duration, early bool) (anew b
 	}
 }
 
-// willBeVisible notes that a message was given back for so long. Storage hides it for whole seconds
+// willBeVisible notes that a message was given back for so long, as it was delivered then. Storage hides it for whole seconds
 // (queue.Queue): who looks before that finds nothing, and next looks when its pause is over.
-func (p *poller) willBeVisible(id string, delay time.Duration) {
+func (p *poller) willBeVisible(m *queue.Message, delay time.Duration) {
 	hidden := (delay + time.Second - 1).Truncate(time.Second)
-	p.due.note(id, time.Now().Add(hidden))
+	p.due.note(m.ID, m.DequeueCount, time.Now().Add(hidden))
 	select {
 	case p.noted <- struct{}{}:
 	default:

@@ -156,7 +156,7 @@ func (r *Receiver) GivenBack(queueName string, m *queue.Message, delay time.Dura
 	p := r.pollers[queueName]
 	r.mu.Unlock()
 	if p != nil {
-		p.willBeVisible(m.ID, delay)
+		p.willBeVisible(m, delay)
 	}
 }
 

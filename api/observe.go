@@ -40,7 +40,11 @@ type handler func(w http.ResponseWriter, r *http.Request) error
 // open serves h to anybody.
 func (a *API) open(h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet || r.Method == http.MethodHead {
+			web.Unread(w, r)
+		}
 		if err := h(w, r); err != nil {
+			web.Unread(w, r)
 			web.NoteOf(r).Err = err
 			web.WriteProblem(w, r, err)
 		}

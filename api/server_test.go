@@ -108,6 +108,47 @@ func TestTestPostMayTakeLongerThanTheServerReads(t *testing.T) {
 	})
 }
 
+// The server reads a body that is left before the answer goes out, and a caller that does not
+// send it would keep a connection from others for as long as requests may take.
+func TestABodyThatNobodyReadsIsNotWaitedFor(t *testing.T) {
+	const page = "\r\n" + pageHeader + ": 1"
+	for _, tt := range []struct {
+		first  string
+		status int
+	}{
+		{"POST /api/v1/anything HTTP/1.1", http.StatusNotFound},
+		{"POST /api/v1/webhooks HTTP/1.1", http.StatusUnauthorized},
+		{"POST /api/v1/webhooks HTTP/1.1\r\nAuthorization: Bearer read", http.StatusForbidden},
+		{"POST /api/v1/session HTTP/1.1" + page, http.StatusUnauthorized},
+		{"DELETE /api/v1/session HTTP/1.1" + page, http.StatusBadRequest},
+		{"GET /healthz HTTP/1.1", http.StatusOK},
+		{"GET /ui/ HTTP/1.1", http.StatusOK},
+		{"PUT /healthz HTTP/1.1", http.StatusMethodNotAllowed},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			client, conn := net.Pipe()
+			server := &http.Server{Handler: asLocal(newHarness(t, withKeys).api), ReadTimeout: time.Minute}
+			listener := &oneConn{conn: make(chan net.Conn, 1)}
+			listener.conn <- conn
+			go func() { _ = server.Serve(listener) }()
+			defer server.Close()
+			defer client.Close()
+			start := time.Now()
+			if _, err := io.WriteString(client, tt.first+"\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"); err != nil {
+				t.Fatal(err)
+			}
+			resp, err := http.ReadResponse(bufio.NewReader(client), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if took := time.Since(start); resp.StatusCode != tt.status || took > 5*time.Second {
+				t.Errorf("%s: %d after %s", tt.first, resp.StatusCode, took)
+			}
+		})
+	}
+}
+
 // asLocal makes a request over a pipe one from this machine.
 func asLocal(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

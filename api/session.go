@@ -147,18 +147,18 @@ func (a *API) getSession(w http.ResponseWriter, r *http.Request) error {
 // openSession signs a browser in: it shows the key once, as any caller does, and gets a cookie that
 // no script can read.
 func (a *API) openSession(w http.ResponseWriter, r *http.Request) error {
-	if err := web.Together(web.ReadQuery(r).Err(), web.NoBody(w, r)); err != nil {
-		return err
-	}
 	if !a.fromPage(r) {
 		return notFromPage()
 	}
-	k, ok := a.keyOf(r)
+	k, ok := a.keyOf(r) // before the body of somebody who has none is read
 	if !ok {
 		return web.NewProblem(web.Unauthorized, "That is no API key that is known here.",
 			web.Wrong("Authorization", "is missing or not a known key", "use the token of one of the keys in the setting api_keys; pushlease api-key new makes one"))
 	}
 	web.NoteOf(r).Key = k.Name
+	if err := web.Together(web.ReadQuery(r).Err(), web.NoBody(w, r)); err != nil {
+		return err
+	}
 	id, made := a.sessions.open(k)
 	http.SetCookie(w, cookieOf(r, id, int(sessionLife.Seconds())))
 	return web.WriteJSON(w, http.StatusCreated, a.viewOf(k, made.expires))
@@ -166,11 +166,11 @@ func (a *API) openSession(w http.ResponseWriter, r *http.Request) error {
 
 // closeSession signs out. It is no error where nobody was signed in.
 func (a *API) closeSession(w http.ResponseWriter, r *http.Request) error {
-	if err := web.Together(web.ReadQuery(r).Err(), web.NoBody(w, r)); err != nil {
-		return err
-	}
 	if !a.fromPage(r) {
 		return notFromPage()
+	}
+	if err := web.Together(web.ReadQuery(r).Err(), web.NoBody(w, r)); err != nil {
+		return err
 	}
 	if cookie, err := r.Cookie(sessionCookie); err == nil {
 		a.sessions.end(cookie.Value)

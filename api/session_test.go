@@ -1,7 +1,10 @@
 package api
 
 import (
+	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -108,6 +111,38 @@ func TestOnlyThePageSignsInAndOut(t *testing.T) {
 	if a.header.Get("Set-Cookie") != "" {
 		t.Error("a wrong key got a cookie")
 	}
+}
+
+// Nothing is made of what somebody sends who has no key.
+func TestWhoHasNoKeyTakesLittleMemory(t *testing.T) {
+	h := newHarness(t, withKeys)
+	var body strings.Builder
+	body.WriteString("{")
+	for i := range 70_000 {
+		fmt.Fprintf(&body, `"é%d":1,`, i)
+	}
+	body.WriteString(`"z":1}`)
+	for _, tt := range []struct {
+		status  int
+		method  string
+		headers []string
+	}{
+		{http.StatusForbidden, "POST", nil},
+		{http.StatusForbidden, "DELETE", nil},
+		{http.StatusUnauthorized, "POST", []string{pageHeader, "1"}},
+		{http.StatusUnauthorized, "POST", []string{pageHeader, "1", "Authorization", "Bearer wrong"}},
+		{http.StatusRequestEntityTooLarge, "DELETE", []string{pageHeader, "1"}},
+	} {
+		r, w := request(tt.method, "/api/v1/session", body.String(), tt.headers...), httptest.NewRecorder()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		h.api.ServeHTTP(w, r)
+		runtime.ReadMemStats(&after)
+		if grown := after.TotalAlloc - before.TotalAlloc; w.Code != tt.status || grown > 512<<10 {
+			t.Errorf("%s %v: %d, %d bytes allocated for a body of %d", tt.method, tt.headers, w.Code, grown, body.Len())
+		}
+	}
+	h.do(http.StatusRequestEntityTooLarge, "POST", "/api/v1/replays", body.String(), "Authorization", "Bearer operate").wantProblem("body")
 }
 
 func TestSessionsEndByTimeAndAreBounded(t *testing.T) {

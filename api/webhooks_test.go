@@ -168,15 +168,20 @@ func TestBadRegistrationsNameTheFieldAndTheCure(t *testing.T) {
 func TestARequestOfManyFieldsHasABoundedAnswer(t *testing.T) {
 	h := newHarness(t)
 	var many strings.Builder
-	for i := range 60_000 {
+	for i := range 9_000 {
 		fmt.Fprintf(&many, `"x-%d":"a",`, i)
 	}
 	members := strings.TrimSuffix(many.String(), ",")
+	for i := range 60_000 {
+		fmt.Fprintf(&many, `"y-%d":"a",`, i)
+	}
 	a := h.do(http.StatusBadRequest, "POST", "/api/v1/webhooks", "{"+members+"}")
 	if len(a.body) > 64<<10 || !strings.Contains(a.text("detail"), " more.") {
 		t.Errorf("an answer of %d bytes", len(a.body))
 	}
-	// Comparing each with all others would take the better part of a minute.
+	a = h.do(http.StatusBadRequest, "POST", "/api/v1/webhooks", "{"+strings.TrimSuffix(many.String(), ",")+"}")
+	a.wantProblem("body")
+	// Comparing each with all others would take seconds.
 	h.do(http.StatusBadRequest, "POST", "/api/v1/webhooks",
 		`{"queue":"orders","url":"https://example.com/","headers":{`+members+`}}`).wantProblem("headers")
 }

@@ -18,7 +18,11 @@ import (
 // Bounds of a JSON request.
 const (
 	MaxJSONBytes = 1 << 20
-	maxJSONDepth = 16
+	// MaxShortBytes is for requests that need no body: a handful of fields at most.
+	MaxShortBytes = 16 << 10
+	maxJSONDepth  = 16
+	// maxJSONValues bounds what is made of a body, which takes many times its bytes.
+	maxJSONValues = 10_000
 )
 
 // Fields are the members of a JSON object, read one by one so that whatever is
@@ -26,11 +30,15 @@ const (
 type Fields map[string]json.RawMessage
 
 // ReadFields reads a request's JSON object. With optional, an empty body and null, which
-// some clients write for none, are an empty object.
+// some clients write for none, are an empty object, and there are few fields.
 func ReadFields(w http.ResponseWriter, r *http.Request, optional bool) (Fields, error) {
-	raw, err := TakeBody(w, r, MaxJSONBytes)
+	limit := MaxJSONBytes
+	if optional {
+		limit = MaxShortBytes
+	}
+	raw, err := TakeBody(w, r, int64(limit))
 	if err != nil {
-		return nil, BodyFault(err, fmt.Sprintf("send at most %d bytes of JSON", MaxJSONBytes))
+		return nil, BodyFault(err, fmt.Sprintf("send at most %d bytes of JSON", limit))
 	}
 	if len(raw) == 0 && optional {
 		return Fields{}, nil
@@ -130,7 +138,8 @@ func checkJSON(raw []byte) string {
 	if what := SyntaxProblem(raw); what != "" {
 		return what
 	}
-	return checkValue(json.NewDecoder(bytes.NewReader(raw)), nil)
+	left := maxJSONValues
+	return checkValue(json.NewDecoder(bytes.NewReader(raw)), nil, &left)
 }
 
 // SyntaxProblem says why a document is not JSON in UTF-8; empty when it is.
@@ -161,10 +170,13 @@ func wholeCharacter(syntax *json.SyntaxError, raw []byte) string {
 	return strings.Replace(syntax.Error(), strconv.QuoteRune(rune(raw[at])), strconv.QuoteRune(r), 1)
 }
 
-// checkValue reads one value; path leads to it.
-func checkValue(dec *json.Decoder, path []string) string {
+// checkValue reads one value; path leads to it, and left is how many more there may be.
+func checkValue(dec *json.Decoder, path []string, left *int) string {
 	if len(path) > maxJSONDepth {
 		return fmt.Sprintf("is nested more than %d levels deep", maxJSONDepth)
+	}
+	if *left--; *left < 0 {
+		return fmt.Sprintf("has more than %d values", maxJSONValues)
 	}
 	token, err := dec.Token()
 	if err != nil {
@@ -189,7 +201,7 @@ func checkValue(dec *json.Decoder, path []string) string {
 			}
 			seen[folded] = true
 		}
-		if problem := checkValue(dec, append(slices.Clip(path), name)); problem != "" {
+		if problem := checkValue(dec, append(slices.Clip(path), name), left); problem != "" {
 			return problem
 		}
 	}
@@ -225,8 +237,20 @@ func UnknownField(name string, known []string) FieldError {
 	return FieldError{ShownName(name), "is not a field that can be set here", cure}
 }
 
+// unreadTime is how long the rest of a body may take to come that nobody reads.
+const unreadTime = 2 * time.Second
+
+// Unread is for a body of which nothing is needed. The server reads what is left of it before
+// the answer goes out, and would wait for a caller that does not send it.
+func Unread(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unreadTime)) // not every server has deadlines
+	}
+}
+
 // NoBody refuses a body where none is taken.
 func NoBody(w http.ResponseWriter, r *http.Request) error {
+	Unread(w, r)
 	in, err := ReadFields(w, r, true)
 	if err != nil {
 		return err

@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
 )
 
 // C80: what a process gave back for long because of a webhook is there within a minute of its
@@ -66,6 +68,59 @@ func TestEnablingShowsWhatADispatcherHadHeld(t *testing.T) {
 		want(t, "POSTs", b.sender.count(), 40)
 		stop()
 	})
+}
+
+// C80: what was held because a webhook fails, or has asked for a pause, is not left to the memory of
+// the process that held it either. On a file enabling the webhook anew shows it at once.
+func TestWhatAKilledProcessHeldForAWebhookThatIsStoppedIsThereSoon(t *testing.T) {
+	for name, refusal := range map[string]webhook.Result{
+		"failing": {Status: 500}, "paused": {Status: 503, RetryAfter: "600"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				b.webhook.Flow = policy.Flow{}.OrDefault()
+				b.webhook = b.update(b.webhook)
+				b.register("wh_b", nil) // keeps the queue polled
+				rs := receivers{
+					"wh_a": {takes: after(time.Millisecond), answer: func(time.Time) webhook.Result { return refusal }},
+					"wh_b": {takes: after(time.Millisecond), answer: answers(200)},
+				}
+				killed := &deafQueues{Service: b.db.Queues()}
+				_, stop := b.start(func(o *Options) { o.Sender, o.Queues = rs, killed })
+				sent := b.sendNumbered(30)
+				time.Sleep(4 * time.Minute)
+				sent = append(sent, b.sendNumbered(30)...)
+				time.Sleep(time.Minute)
+				killed.dead.Store(true)
+				stop()
+				time.Sleep(72 * time.Second) // 60 held at most
+				depth, err := b.queue(testQueue).Depth(b.t.Context())
+				want(t, "error", err, nil)
+				tried := int64(0) // these wait for the time of their next attempt
+				for _, s := range sent {
+					if b.delivery(s, "wh_a").State == tables.Pending {
+						tried++
+					}
+				}
+				want(t, "most were not tried", tried < 20, true)
+				want(t, "hidden", depth.Total-depth.Visible <= tried, true)
+
+				rs["wh_a"].answer = answers(200)
+				_, stop = b.start(func(o *Options) { o.Sender, o.Instance = rs, "second" })
+				time.Sleep(30 * time.Second)
+				b.webhook.ResetAt = time.Now().UTC()
+				b.update(b.webhook)
+				time.Sleep(20 * time.Second)
+				for _, s := range sent {
+					want(t, "is held", b.delivery(s, "wh_a").State == tables.Held, false)
+				}
+				time.Sleep(10 * time.Minute)
+				want(t, "left", b.total(testQueue), 0)
+				want(t, "dead letters", len(b.deadLetters()), 0)
+				stop()
+			})
+		})
+	}
 }
 
 // deafQueues take nothing back any more when their process is dead.

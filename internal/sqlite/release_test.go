@@ -21,7 +21,8 @@ func TestEnablingAWebhookReleasesWhatWaitedForIt(t *testing.T) {
 		reg, err := db.PutWebhook(t.Context(), tables.Registration{Webhook: webhook.Webhook{ID: "w", Queue: "orders"}})
 		must(t, err)
 		held := map[string]policy.Reason{
-			"disabled": policy.WebhookDisabled, "deleted": policy.WebhookDeleted, "nobody": policy.NoWebhook, "busy": policy.WebhookBusy, "leased": policy.WebhookDisabled,
+			"disabled": policy.WebhookDisabled, "deleted": policy.WebhookDeleted, "nobody": policy.NoWebhook, "leased": policy.WebhookDisabled,
+			"busy": policy.WebhookBusy, "failing": policy.WebhookFailing, "paused": policy.WebhookPaused, "other's": policy.WebhookFailing,
 		}
 		for text := range held {
 			mustSend(t, q, text, queue.SendOptions{})
@@ -30,6 +31,9 @@ func TestEnablingAWebhookReleasesWhatWaitedForIt(t *testing.T) {
 		for _, m := range receiveAll(t, q) {
 			text := string(m.Text)
 			d := tables.Delivery{MessageKey: messageKeyOf(q, m), WebhookID: "w", State: tables.Held, Reason: held[text]}
+			if text == "other's" {
+				d.WebhookID = "v"
+			}
 			must(t, db.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{d}}))
 			if text == "leased" {
 				must(t, q.Renew(t.Context(), m, 10*time.Minute))
@@ -48,16 +52,49 @@ func TestEnablingAWebhookReleasesWhatWaitedForIt(t *testing.T) {
 		change(false)
 		wantVisible(t, q, "while it is disabled", 0)
 		change(true)
-		got := map[string]bool{}
-		for _, m := range wantVisible(t, q, "when it is enabled", 3) {
-			got[string(m.Text)] = true
-			must(t, q.Abandon(t.Context(), m, 10*time.Minute))
+		released := func(when string) {
+			t.Helper()
+			for _, m := range wantVisible(t, q, when, 6) {
+				if text := string(m.Text); held[text] == "" || text == "leased" || text == "other's" {
+					t.Errorf("%s: %s is released", when, text)
+				}
+				must(t, q.Abandon(t.Context(), m, 10*time.Minute))
+			}
 		}
-		if !got["disabled"] || !got["deleted"] || !got["nobody"] {
-			t.Errorf("released were %v", got)
-		}
+		released("when it is enabled")
 		change(true)
-		wantVisible(t, q, "when it was enabled already", 0)
+		wantVisible(t, q, "when nothing has changed", 0)
+		reg.ResetAt = time.Now()
+		change(true)
+		released("when it is enabled anew")
+	})
+}
+
+// A replay's records have the id of the original message, not that of the message on the queue.
+func TestEnablingAWebhookReleasesReplaysThatWaitedForIt(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		db := openNew(t)
+		q := mustQueue(t, db)
+		original := tables.MessageKey{Queue: "orders", MessageID: "original", Day: time.Now().UTC()}
+		letter, err := db.PutDeadLetter(t.Context(), tables.DeadLetter{ID: tables.DeadLetterID(original, "w", 0, time.Now()), MessageKey: original, WebhookID: "w", Status: tables.Waiting, Text: []byte("kept")})
+		must(t, err)
+		letter.Status, letter.Replays = tables.Replaying, 1
+		_, err = db.UpdateDeadLetter(t.Context(), letter)
+		must(t, err)
+		time.Sleep(time.Hour)
+		mustSend(t, q, "pointer", queue.SendOptions{})
+		pointer := receiveAll(t, q)[0]
+		must(t, db.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{{
+			MessageKey: tables.MessageKey{Queue: "orders", MessageID: "original", Day: pointer.InsertedAt}, WebhookID: "w", Generation: 1,
+			State: tables.Held, Reason: policy.WebhookFailing,
+		}}}))
+		must(t, q.Abandon(t.Context(), pointer, 10*time.Minute))
+		mustSend(t, q, "delayed", queue.SendOptions{Delay: 5 * time.Minute})
+		_, err = db.PutWebhook(t.Context(), tables.Registration{Webhook: webhook.Webhook{ID: "w", Queue: "orders"}, Enabled: true})
+		must(t, err)
+		if m := wantVisible(t, q, "when it is enabled", 1); string(m[0].Text) != "pointer" {
+			t.Errorf("released was %q", m[0].Text)
+		}
 	})
 }
 

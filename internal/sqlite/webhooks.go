@@ -38,17 +38,26 @@ func (db *DB) PutWebhook(ctx context.Context, r tables.Registration) (tables.Reg
 	return r, nil
 }
 
-// releaseSQL shows the messages of a queue that were given back because no webhook took them.
-// What is under a lease stays with its holder.
+// waitsSQL is the condition that a delivery d waits for a webhook to be there or enabled, or for
+// one webhook to be sent to again: its id, or none, is an argument.
+const waitsSQL = `d.state = 'held' AND (d.reason IN ('WebhookDisabled', 'WebhookDeleted', 'NoWebhook')
+    OR d.webhook_id = ? AND d.reason IN ('WebhookFailing', 'WebhookPaused', 'WebhookBusy'))`
+
+// releaseSQL shows the messages of a queue that were given back for such deliveries, and those that
+// stand for replays: the records of a replay are under the id of the original message, and were
+// inserted with the message that stands for it. What is under a lease stays with its holder.
 const releaseSQL = `UPDATE messages SET visible_at = ?, hidden_at = ? WHERE seq IN (
   SELECT m.seq FROM queues q JOIN messages m INDEXED BY messages_visible ON m.queue = q.id
-  WHERE q.name = ? AND m.visible_at > ? AND m.receipt & 1 = 0 AND EXISTS (SELECT 1 FROM deliveries d
-    WHERE d.message_id = m.id AND d.queue = q.name AND d.state = 'held' AND d.reason IN ('WebhookDisabled', 'WebhookDeleted', 'NoWebhook')
-      AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.message_id = d.message_id AND a.queue = d.queue AND a.day = d.day
-        AND a.webhook_id = d.webhook_id AND a.generation >= d.generation AND a.completed = 1)))`
+  WHERE q.name = ? AND m.visible_at > ? AND m.receipt & 1 = 0 AND m.dequeue_count > 0 AND (
+    EXISTS (SELECT 1 FROM deliveries d
+      WHERE d.message_id = m.id AND d.queue = q.name AND ` + waitsSQL + `
+        AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.message_id = d.message_id AND a.queue = d.queue AND a.day = d.day
+          AND a.webhook_id = d.webhook_id AND a.generation >= d.generation AND a.completed = 1))
+    OR m.inserted_at IN (SELECT d.inserted_at FROM dead_letters l JOIN deliveries d ON d.message_id = l.message_id AND d.queue = l.queue
+      WHERE l.queue = ? AND l.status = 'replaying' AND d.generation > l.generation AND ` + waitsSQL + `)))`
 
 // release ends the delays of what waited for a webhook such as r, when it begins to take
-// messages. The process that gave them back may be gone.
+// messages, and for r itself when it begins anew. The process that gave them back may be gone.
 func (t *tx) release(r *tables.Registration) error {
 	if !r.Enabled {
 		return nil
@@ -56,14 +65,14 @@ func (t *tx) release(r *tables.Registration) error {
 	var stored string
 	var before tables.Registration
 	err := t.row("SELECT registration FROM webhooks WHERE id = ?", []any{r.ID}, &stored)
-	if err == nil && json.Unmarshal([]byte(stored), &before) == nil && before.Enabled && before.Queue == r.Queue {
+	if err == nil && json.Unmarshal([]byte(stored), &before) == nil && before.Enabled && before.Queue == r.Queue && before.ResetAt.Equal(r.ResetAt) {
 		return nil
 	}
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return err
 	}
 	now := t.w.db.clock.now()
-	_, err = t.exec(releaseSQL, now, now, r.Queue, now)
+	_, err = t.exec(releaseSQL, now, now, r.Queue, now, r.ID, r.Queue, r.ID)
 	return err
 }
 

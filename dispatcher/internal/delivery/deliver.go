@@ -28,7 +28,7 @@ func New(o Options) *Deliverer {
 	return &Deliverer{
 		Options: &o, opener: opener{&o}, historian: historian{&o}, finder: finder{&o}, wholes: w,
 		events: events{&o, w}, suspects: &suspects{Options: &o, turn: make(chan struct{}, 1)},
-		posts: posts{&o, k, attempts{&o, k}},
+		posts: posts{&o, k, attempts{&o, k}, make(places, o.MorePosts)},
 	}
 }
 
@@ -86,7 +86,11 @@ func (d *Deliverer) steps(ctx context.Context, p *parcel) *Outcome {
 		return ownFault(p.m, policy.InternalFault)
 	}
 	d.posts.post(ctx, p, targets)
-	return fold(p, h, targets)
+	outcome := fold(p, h, targets)
+	if stopped := outcome.Reason == policy.WebhookFailing || outcome.Reason == policy.WebhookPaused; stopped && outcome.Action == policy.Hold && !d.Hosted(p.key.Queue) {
+		outcome.Delay = min(outcome.Delay, stoppedFor(d.Flows.Held()))
+	}
+	return outcome
 }
 
 // unopened decides about a message of which storage does not say what it is; nil where it does,

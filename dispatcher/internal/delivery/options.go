@@ -59,6 +59,8 @@ type Options struct {
 	Hosted func(queueName string) bool
 	// LookGap is the longest time between two looks at a queue; zero for one that is polled.
 	LookGap func(queueName string) time.Duration
+	// MorePosts is how many POSTs the process makes at once beyond the first few of each message.
+	MorePosts int
 	// Instance names this process in records.
 	Instance string
 	// Disable switches a webhook off because of what it answered, unless it has begun anew

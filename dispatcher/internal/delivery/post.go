@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/flow"
@@ -24,39 +25,49 @@ type posts struct {
 	*Options
 	tickets  tickets
 	attempts attempts
+	places   places
 }
 
-// post makes all due POSTs at once, so that one webhook never waits for another. The last
-// one is made here, on the handler's own goroutine.
+// post makes all due POSTs, so that one webhook does not wait for another: of many, as many at once as
+// the message has places. What waits for one is data: it has no goroutine and no ticket.
 func (x posts) post(ctx context.Context, p *parcel, targets []target) {
-	x.tickets.enter(ctx, p, targets)
-	var others sync.WaitGroup
-	var last *target
+	more := x.places.take(dueNow(targets) - postsOfOwn)
+	defer x.places.give(more)
+	x.tickets.enter(ctx, p, targets, postsOfOwn+more)
 	p.underWay = underWay(targets)
 	p.grant.Posting(p.underWay, someEnded(targets))
 	if p.underWay > 0 {
 		x.Leases.Tell(p.key.Queue, p.m, func(ctx context.Context) time.Time { return x.tellOthers(ctx, p, targets) })
 	}
-	for i := range targets {
-		if targets[i].flow == nil {
-			continue
-		}
-		if t := last; t != nil {
-			others.Go(func() { x.postTo(ctx, p, t) })
-		}
-		last = &targets[i]
-	}
-	posted := last != nil
-	if posted {
-		x.postTo(ctx, p, last)
-	}
-	others.Wait()
-	if !posted && p.m.DequeueCount > 1 && allDelivered(targets) {
+	switch posting := p.underWay; {
+	case posting > 1:
+		x.postAll(ctx, p, targets, min(posting, postsOfOwn+more))
+	case posting == 1:
+		x.postTo(ctx, p, &targets[slices.IndexFunc(targets, func(t target) bool { return t.flow != nil })])
+	case p.m.DequeueCount > 1 && allDelivered(targets):
 		x.Log.Warn("a message that was delivered came back; it is deleted without a POST",
 			"queue", p.key.Queue, "message", p.key.MessageID, "delivery_count", p.m.DequeueCount)
 		x.Meter.Duplicates.Add(meter.Labels{Queue: p.key.Queue, Kind: "redelivery"})
 		x.Meter.Reappeared(p.key.Queue, p.key.MessageID)
 	}
+}
+
+// postAll makes the POSTs, so many at once. One of those who make them is the handler's own goroutine.
+func (x posts) postAll(ctx context.Context, p *parcel, targets []target, atOnce int) {
+	var next atomic.Int64
+	some := func() {
+		for n := int(next.Add(1)); n <= len(targets); n = int(next.Add(1)) {
+			if t := &targets[n-1]; t.flow != nil {
+				x.postTo(ctx, p, t)
+			}
+		}
+	}
+	var others sync.WaitGroup
+	for range atOnce - 1 {
+		others.Go(some)
+	}
+	some()
+	others.Wait()
 }
 
 // postTo makes one POST, if its webhook has room for it in time.
@@ -91,11 +102,12 @@ func survives(log *slog.Logger, p *parcel, f func()) (ok bool) {
 // tickets ask webhooks whether they may be sent to.
 type tickets struct{ *Options }
 
-// enter asks each webhook that is due whether it may be sent to. Those that may not, and
+// enter asks each webhook that is due whether it may be sent to, up to as many as there are places; the
+// others are asked when one of these has answered. Those that may not, and
 // those that are disabled, have their delivery held and are charged nothing. Where a POST
 // is made, what is held waits for it and goes into its record: one webhook's POST waits for
 // no record about another, and costs no transaction more beside it.
-func (k tickets) enter(ctx context.Context, p *parcel, targets []target) {
+func (k tickets) enter(ctx context.Context, p *parcel, targets []target, places int) {
 	now := time.Now()
 	var refusals []*target
 	for i := range targets {
@@ -105,13 +117,22 @@ func (k tickets) enter(ctx context.Context, p *parcel, targets []target) {
 			k.PutOffs.Remember(p.key.Queue, p.m.ID, p.m.DequeueCount)
 		case t.due(now):
 			t.flow = k.Flows.Of(t.registration)
+			if t.later = places == 0; t.later {
+				continue
+			}
 			var refused *flow.Refusal
 			if t.ticket, refused = t.flow.Enter(now); refused != nil {
 				k.postpone(p, t, refused)
 				refusals = append(refusals, t)
+			} else {
+				places--
 			}
 		case t.disabled():
 			p.hold(&t.delivery, policy.WebhookDisabled, holdFor(k.Flows.Held(), k.Hosted(p.key.Queue)), p.terms.Held)
+			t.delivery.Excused++
+			refusals = append(refusals, t)
+		case flow.CannotBeSentTo(&t.delivery): // looked at before its time
+			t.delivery.UpdatedAt = now.UTC().Truncate(time.Millisecond)
 			t.delivery.Excused++
 			refusals = append(refusals, t)
 		}
@@ -155,7 +176,10 @@ func (k tickets) takeHeld(ctx context.Context, p *parcel, n int) []tables.Delive
 // it gets none.
 func (k tickets) waitToEnter(ctx context.Context, p *parcel, t *target) (ok bool) {
 	var refused *flow.Refusal
-	if t.ticket == nil {
+	if t.later {
+		t.ticket, refused = t.flow.Enter(time.Now())
+	}
+	if t.ticket == nil && refused == nil {
 		t.ticket, refused = t.flow.Wait(ctx)
 	}
 	if refused == nil { // it has a place by its webhook's rate

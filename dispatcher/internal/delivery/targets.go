@@ -277,6 +277,8 @@ type target struct {
 	// the right to it.
 	flow   *flow.Flow
 	ticket *flow.Ticket
+	// later: its flow is asked when others of the message have answered.
+	later bool
 	// noted: the store holds a note that a POST began (see suspects).
 	noted bool
 	// took is how long the attempt that was made now took, from dial to record, if it

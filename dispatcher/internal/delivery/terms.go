@@ -32,6 +32,9 @@ const (
 	// holdEach is what each message that is held already adds: a look costs about four
 	// storage transactions, and with this all of them together cost no more than some 13 a second.
 	holdEach = 300 * time.Millisecond
+	// stoppedEach is the same for messages whose webhook fails, or has asked for a pause: when that is
+	// over is known, and a look before is for what an operator has told another process.
+	stoppedEach = 4 * holdEach
 	// heldMargin is how long before its expiry a held message that no webhook takes is
 	// dead-lettered where its queue is polled.
 	heldMargin = time.Minute
@@ -64,6 +67,12 @@ func holdFor(held int, hosted bool) time.Duration {
 		return holdDelay
 	}
 	return min(max(time.Duration(held)*holdEach, holdLeast), holdDelay)
+}
+
+// stoppedFor is for how long a message is hidden at most whose webhook fails, or is paused, where held
+// are held already: if this process dies, nobody can show it when the webhook is enabled anew.
+func stoppedFor(held int) time.Duration {
+	return max(time.Duration(held)*stoppedEach, holdLeast)
 }
 
 // lookSlack is how much of its life a message has left at least when it is shown again,

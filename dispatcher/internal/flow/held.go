@@ -247,7 +247,8 @@ func CannotBeSentTo(del *tables.Delivery) bool {
 }
 
 // MakeDue makes a delivery due that was held before its webhook was found to take messages again,
-// or that waits for its turn although nobody has the place: it was shown to take that.
+// or that waits for its turn although nobody has the place: it was shown to take that, or what
+// held it was known to another process.
 func (fs *Flows) MakeDue(del *tables.Delivery) {
 	if !CannotBeSentTo(del) {
 		return
@@ -256,7 +257,7 @@ func (fs *Flows) MakeDue(del *tables.Delivery) {
 	if f == nil {
 		return
 	}
-	if f.wasReleasedAfter(del.UpdatedAt) || del.Reason == policy.WebhookBusy && f.hasRoom(time.Now()) {
+	if f.wasReleasedAfter(del.UpdatedAt) || f.hasRoom(time.Now()) {
 		del.NextAt = del.UpdatedAt
 	}
 }

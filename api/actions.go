@@ -71,8 +71,9 @@ func (a *API) testWebhook(w http.ResponseWriter, r *http.Request) error {
 	request := reg.Request(content.Read(body, "application/json"), origin, 1)
 	request.Fresh = true // whether the receiver can be reached now is what is asked
 	res := a.Sender.Send(r.Context(), &reg.Webhook, request)
+	known, _ := a.Dispatcher.Webhook(reg.ID) // what its messages are decided by, too
 	decision := reg.Policy.Decide(policy.Try{
-		Now: res.StartedAt.Add(res.Duration), FirstAt: res.StartedAt, Random: mathrand.Float64(),
+		Now: res.StartedAt.Add(res.Duration), FirstAt: res.StartedAt, Random: mathrand.Float64(), LastOK: known.Failing.LastSuccess, NotItsFault: known.Refusing,
 		Response: policy.Response{
 			Status: res.Status, Class: policy.ErrorClass(res.ErrorClass), NameBlocked: res.NameBlocked, RetryAfter: res.RetryAfter, Cause: res.Error, Redirect: res.RedirectHost,
 			RateLimit: res.RateLimit, Steering: res.Steering, Date: res.Date, Body: string(res.Body),

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/status"
+	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
 )
@@ -54,6 +56,28 @@ func TestTestPostShowsTheDecisionAndStoresNothing(t *testing.T) {
 	receiver.Close()
 	if res := h.do(http.StatusOK, "POST", target+"/test", ""); res.text("error_class") != "connect" || res.get("status") != nil {
 		t.Errorf("without a receiver: %s", res.body)
+	}
+}
+
+// C103: a test is decided as a message would be.
+func TestATestIsDecidedByWhatIsKnownOfItsWebhook(t *testing.T) {
+	receiver := httptest.NewServer(http.NotFoundHandler())
+	defer receiver.Close()
+	for name, c := range map[string]struct {
+		known  status.Webhook
+		action string
+	}{
+		"it never took one":           {status.Webhook{}, "dead-letter"},
+		"it took one lately":          {status.Webhook{Failing: policy.AutoDisableState{LastSuccess: time.Now().Add(-time.Minute)}}, "abandon"},
+		"it took one long ago":        {status.Webhook{Failing: policy.AutoDisableState{LastSuccess: time.Now().Add(-24 * time.Hour)}}, "dead-letter"},
+		"it refuses all that it gets": {status.Webhook{Refusing: true}, "abandon"},
+	} {
+		h := newHarness(t, allowLocal)
+		id := h.register(`{"queue":"orders","url":"` + receiver.URL + `"}`).text("id")
+		h.view.webhook = func(string) (status.Webhook, bool) { return c.known, true }
+		if a := h.do(http.StatusOK, "POST", "/api/v1/webhooks/"+id+"/test", ""); a.text("decision", "action") != c.action {
+			t.Errorf("%s: %s", name, a.body)
+		}
 	}
 }
 

@@ -169,7 +169,7 @@ func (a *API) getWebhook(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	view := a.view(r, reg)
-	a.tellInwardName(r.Context(), reg, view.Status)
+	a.tellLastFailure(r.Context(), reg, view.Status)
 	return web.WriteVersion(w, r, reg.ETag, view)
 }
 

@@ -30,9 +30,16 @@ type Instances interface {
 	PutInstance(ctx context.Context, i Instance) error
 
 	// ListInstances returns all instances in ascending order of name, those that are gone
-	// and were not dropped too.
+	// and were not dropped too. One whose row another program has changed so that it can't be read
+	// has its name, and as Trouble that; it writes the row anew when it next tells of itself.
 	ListInstances(ctx context.Context) ([]Instance, error)
 
 	// DropInstance removes one. It is no error when it is gone.
 	DropInstance(ctx context.Context, name string) error
 }
+
+// damagedInstance is the Trouble of an instance whose row can't be read.
+const damagedInstance = "another program has changed its row"
+
+// DamagedInstance is what is known of an instance whose row can't be read.
+func DamagedInstance(name string) Instance { return Instance{Name: name, Trouble: damagedInstance} }

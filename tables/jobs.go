@@ -2,6 +2,7 @@ package tables
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -20,6 +21,9 @@ type Job struct {
 	State []byte `json:"state"`
 	// ETag is the store's, and never part of what is stored.
 	ETag string `json:"-"`
+	// Damaged is an ErrDamaged where another program has changed the row so that nothing of it can be
+	// read but its ID. It is never written.
+	Damaged error `json:"-"`
 }
 
 // Jobs remembers jobs. Safe for concurrent use.
@@ -29,9 +33,14 @@ type Jobs interface {
 	// ETag is still j.ETag, and returns ErrConflict or ErrNotFound when it is not.
 	PutJob(ctx context.Context, j Job) (Job, error)
 
-	// ListJobs returns all jobs in ascending order of id.
+	// ListJobs returns all jobs in ascending order of id, those that can't be read too.
 	ListJobs(ctx context.Context) ([]Job, error)
 
 	// DropJob removes a job. It is no error when it is gone.
 	DropJob(ctx context.Context, id string) error
+}
+
+// DamagedJob is what is known of a job whose row can't be read.
+func DamagedJob(id string) Job {
+	return Job{ID: id, Damaged: fmt.Errorf("%w of a job", ErrDamaged)}
 }

@@ -26,16 +26,17 @@ func (db *DB) PutInstance(ctx context.Context, i tables.Instance) error {
 
 // ListInstances implements tables.Instances.
 func (db *DB) ListInstances(ctx context.Context) (list []tables.Instance, err error) {
-	q := query{text: "SELECT instance FROM instances ORDER BY name"}
+	q := query{text: "SELECT name, instance FROM instances ORDER BY name"}
 	err = db.read(ctx, serviceTable, "list_instances", q, func(scan func(...any) error) (bool, error) {
-		var stored string
-		if err := scan(&stored); err != nil {
+		var name, stored string
+		if err := scan(&name, &stored); err != nil {
 			return false, err
 		}
 		var i tables.Instance
-		if json.Unmarshal([]byte(stored), &i) == nil { // another program's text is no instance
-			list = append(list, i)
+		if json.Unmarshal([]byte(stored), &i) != nil || i.Name != name {
+			i = tables.DamagedInstance(name)
 		}
+		list = append(list, i)
 		return true, nil
 	})
 	if err != nil {

@@ -38,17 +38,18 @@ func (db *DB) PutJob(ctx context.Context, j tables.Job) (tables.Job, error) {
 
 // ListJobs implements tables.Jobs.
 func (db *DB) ListJobs(ctx context.Context) (list []tables.Job, err error) {
-	q := query{text: "SELECT etag, job FROM jobs ORDER BY id"}
+	q := query{text: "SELECT id, etag, job FROM jobs ORDER BY id"}
 	err = db.read(ctx, serviceTable, "list_jobs", q, func(scan func(...any) error) (bool, error) {
-		var etag, stored string
-		if err := scan(&etag, &stored); err != nil {
+		var id, etag, stored string
+		if err := scan(&id, &etag, &stored); err != nil {
 			return false, err
 		}
 		var j tables.Job
-		if json.Unmarshal([]byte(stored), &j) == nil { // another program's text is no job
-			j.ETag = etag
-			list = append(list, j)
+		if json.Unmarshal([]byte(stored), &j) != nil || j.ID != id {
+			j = tables.DamagedJob(id)
 		}
+		j.ETag = etag
+		list = append(list, j)
 		return true, nil
 	})
 	if err != nil {

@@ -44,9 +44,14 @@ func (s *Store) ListInstances(ctx context.Context) ([]tables.Instance, error) {
 	var list []tables.Instance
 	for _, e := range rows {
 		var i tables.Instance
-		if json.Unmarshal(e.binary(instanceColumn), &i) == nil && encodeID(i.Name) == e.rk { // another program's row is no instance
-			list = append(list, i)
+		if json.Unmarshal(e.binary(instanceColumn), &i) != nil || encodeID(i.Name) != e.rk {
+			name, ok := decodeID(e.rk)
+			if !ok {
+				continue // another program's row is no instance
+			}
+			i = tables.DamagedInstance(name)
 		}
+		list = append(list, i)
 	}
 	slices.SortFunc(list, func(a, b tables.Instance) int { return cmp.Compare(a.Name, b.Name) })
 	return list, nil

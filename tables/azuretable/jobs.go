@@ -45,10 +45,15 @@ func (s *Store) ListJobs(ctx context.Context) ([]tables.Job, error) {
 	var list []tables.Job
 	for _, e := range rows {
 		var j tables.Job
-		if json.Unmarshal(e.binary(jobColumn), &j) == nil && encodeID(j.ID) == e.rk { // another program's row is no job
-			j.ETag = e.etag
-			list = append(list, j)
+		if json.Unmarshal(e.binary(jobColumn), &j) != nil || encodeID(j.ID) != e.rk {
+			id, ok := decodeID(e.rk)
+			if !ok {
+				continue // another program's row is no job
+			}
+			j = tables.DamagedJob(id)
 		}
+		j.ETag = e.etag
+		list = append(list, j)
 	}
 	slices.SortFunc(list, func(a, b tables.Job) int { return cmp.Compare(a.ID, b.ID) })
 	return list, nil

@@ -49,3 +49,36 @@ func TestTheStatusNamesAHostNameThatLeadsInwards(t *testing.T) {
 		})
 	}
 }
+
+// C95: whoever looks at a webhook that fails reads what was seen, as in the list of attempts.
+func TestTheStatusSaysWhatTheLastAttemptMet(t *testing.T) {
+	at := time.Now().UTC().Truncate(time.Second)
+	healthy := status.Webhook{State: status.Healthy, Breaker: policy.BreakerState{Phase: policy.BreakerClosed}}
+	failed := healthy
+	failed.LastFailureAt, failed.Failing = at, policy.AutoDisableState{FailingSince: at, FailedMessages: 1}
+	healed := failed
+	healed.Failing = policy.AutoDisableState{LastSuccess: at.Add(time.Second)}
+	for name, tt := range map[string]struct {
+		state status.Webhook
+		last  tables.Attempt
+		want  string
+	}{
+		"no answer":           {failed, tables.Attempt{ErrorClass: policy.ClassTLS, Error: "the certificate has expired"}, "got no answer (tls): the certificate has expired."},
+		"an answer":           {failed, tables.Attempt{Status: 503}, "was answered 503."},
+		"a redirect":          {failed, tables.Attempt{Status: 307, RedirectHost: "login.example.com"}, "was answered 307, which points to login.example.com; redirects are not followed."},
+		"it succeeded since":  {healed, tables.Attempt{Status: 503}, ""},
+		"it has never failed": {healthy, tables.Attempt{Status: 503}, ""},
+	} {
+		h := newHarness(t)
+		h.view.webhook = func(string) (status.Webhook, bool) { return tt.state, true }
+		id := h.register(hook).text("id")
+		a := tt.last
+		a.MessageKey, a.WebhookID, a.Number, a.StartedAt = tables.MessageKey{Queue: "orders", MessageID: "m1", Day: at}, id, 1, at
+		a.Action, a.Reason = policy.Abandon, policy.RetryableError
+		h.record(tables.Record{Attempts: []tables.Attempt{a}})
+		text := h.do(http.StatusOK, "GET", "/api/v1/webhooks/"+id, "").text("status", "text")
+		if told := strings.Contains(text, "Its last attempt, at "+web.Stamp(at)+", "); told != (tt.want != "") || !strings.Contains(text, tt.want) {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+}

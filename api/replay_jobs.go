@@ -42,6 +42,7 @@ type replayJobs struct {
 	mu      sync.Mutex
 	jobs    map[string]*replayJob // that run here
 	begun   int                   // are being stored, and run here next
+	told    map[string]bool       // damaged ones that the log has told of
 	stopped bool
 	running sync.WaitGroup
 }
@@ -76,6 +77,20 @@ func (js *replayJobs) room() error {
 	}
 	js.begun++
 	return nil
+}
+
+// tells reports whether the log is to tell of a damaged job: once.
+func (js *replayJobs) tells(id string) bool {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	if js.told[id] {
+		return false
+	}
+	if js.told == nil {
+		js.told = map[string]bool{}
+	}
+	js.told[id] = true
+	return true
 }
 
 func (js *replayJobs) leave() {
@@ -133,13 +148,11 @@ func (js *replayJobs) list(ctx context.Context) ([]replayJobView, error) {
 	}
 	views := []replayJobView{}
 	for _, s := range stored {
-		v, ok := viewOf(s)
+		v, _ := viewOf(s)
 		if j := js.own(s.ID); j != nil {
-			v, ok = j.view(), true
+			v = j.view()
 		}
-		if ok {
-			views = append(views, v)
-		}
+		views = append(views, v)
 	}
 	slices.SortFunc(views, func(a, b replayJobView) int {
 		return cmp.Or(b.StartedAt.Compare(a.StartedAt), cmp.Compare(a.ID, b.ID))

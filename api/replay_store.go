@@ -31,9 +31,16 @@ func live(j tables.Job, now time.Time) bool {
 	return j.Instance != "" && now.Sub(j.HeardAt) < jobLost
 }
 
-// viewOf reads a stored job.
-func viewOf(j tables.Job) (v replayJobView, ok bool) {
-	return v, json.Unmarshal(j.State, &v) == nil && v.ID == j.ID
+// viewOf reads a stored job. Of one that another program has changed nothing is known but its id: the process that
+// works on it writes it anew at its next beat, and where none does it has ended.
+func viewOf(j tables.Job) (v replayJobView, readable bool) {
+	if j.Damaged == nil && json.Unmarshal(j.State, &v) == nil && v.ID == j.ID {
+		return v, true
+	}
+	return replayJobView{
+		ID: j.ID, State: jobFailed, SkippedBecause: map[string]int{}, Order: oldestFirst,
+		LastError: "Another program has changed the job's row in storage: how far it has come is not known. Where no process works on it any more, begin it anew: what it has replayed is not waiting, and is not sent again.",
+	}, false
 }
 
 // bulkOf is the request that a stored job came from.
@@ -66,9 +73,14 @@ func (js *replayJobs) find(ctx context.Context, id string) (tables.Job, replayJo
 		return tables.Job{}, replayJobView{}, web.StorageFault("read the replay jobs", err)
 	}
 	for _, j := range list {
-		if v, ok := viewOf(j); ok && j.ID == id {
-			return j, v, nil
+		if j.ID != id {
+			continue
 		}
+		v, readable := viewOf(j)
+		if !readable && j.Damaged == nil {
+			j.Damaged = tables.ErrDamaged
+		}
+		return j, v, nil
 	}
 	return tables.Job{}, replayJobView{}, noReplayJob
 }
@@ -101,6 +113,8 @@ func (j *replayJob) beat(ctx context.Context) {
 	case errors.Is(err, noReplayJob):
 		j.cancel(errCanceledByCaller) // somebody removed it
 	case err != nil:
+	case now.Damaged != nil:
+		j.stored.ETag = now.ETag // the next beat writes it anew
 	case now.Instance != js.instance:
 		j.cancel(errTakenOver)
 	default:
@@ -123,10 +137,10 @@ func (j *replayJob) storeEnd() {
 			return
 		}
 		now, _, err := js.find(context.Background(), j.id)
-		if errors.Is(err, noReplayJob) || err == nil && now.Instance != js.instance {
+		switch {
+		case errors.Is(err, noReplayJob), err == nil && now.Damaged == nil && now.Instance != js.instance:
 			return
-		}
-		if err == nil {
+		case err == nil:
 			j.stored = now
 		}
 	}
@@ -142,8 +156,11 @@ func (js *replayJobs) adopt(ctx context.Context, a *API) error {
 		return err
 	}
 	for _, stored := range list {
-		v, ok := viewOf(stored)
-		if !ok || v.State != jobRunning || live(stored, time.Now()) || js.own(stored.ID) != nil {
+		v, readable := viewOf(stored)
+		if !readable && js.own(stored.ID) == nil && js.tells(stored.ID) {
+			a.Logger.Error("the row of a replay job was changed by another program; where no process works on it, it has ended", "job", stored.ID)
+		}
+		if v.State != jobRunning || live(stored, time.Now()) || js.own(stored.ID) != nil {
 			continue
 		}
 		switch {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,6 +40,11 @@ func (h *harness) storedJob(v replayJobView, heard time.Time) {
 	if _, err := h.db.PutJob(h.Context(), j); err != nil {
 		h.Fatal(err)
 	}
+}
+
+// beforeNow dates a dead letter for a test in simulated time.
+func beforeNow(i int, d *tables.DeadLetter) {
+	d.DeadLetteredAt = time.Now().Add(-time.Duration(i+1) * time.Second)
 }
 
 const slowReplay = `{"queue":"orders","rate":0.01}`
@@ -125,7 +132,7 @@ func TestAReplayJobOutlivesTheStopOfItsProcess(t *testing.T) {
 func TestAReplayJobThatWasTakenOverStopsHere(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := withJobs(t)
-		h.putMany("orders", 20, nil)
+		h.putMany("orders", 20, beforeNow)
 		id := h.do(http.StatusAccepted, "POST", replayPath, slowReplay).text("id")
 		err := tables.ErrConflict
 		for errors.Is(err, tables.ErrConflict) { // it may be stored in between
@@ -146,6 +153,55 @@ func TestAReplayJobThatWasTakenOverStopsHere(t *testing.T) {
 		if list, err := h.db.ListJobs(t.Context()); err != nil || list[0].Instance != "other" {
 			t.Errorf("the job is %v's, %v", list, err)
 		}
+	})
+}
+
+// C86: a job whose row another program has changed is not simply gone: its process writes it anew, and what
+// nobody works on is said to have ended.
+func TestAReplayJobWhoseRowIsDamagedGoesOn(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		h := withJobs(t)
+		other := h.another("other")
+		h.putMany("orders", 20, beforeNow)
+		damage := func(id string) {
+			t.Helper()
+			err := tables.ErrConflict
+			for errors.Is(err, tables.ErrConflict) { // it may be stored in between
+				list, listErr := h.db.ListJobs(t.Context())
+				i := slices.IndexFunc(list, func(j tables.Job) bool { return j.ID == id })
+				if listErr != nil || i < 0 {
+					t.Fatal(list, listErr)
+				}
+				list[i].State = []byte("{")
+				_, err = h.db.PutJob(t.Context(), list[i])
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		id := h.do(http.StatusAccepted, "POST", replayPath, slowReplay).text("id")
+		damage(id)
+		if a := other.do(http.StatusOK, "GET", replayPath+"/"+id, ""); a.text("state") != "failed" || !strings.HasPrefix(a.text("last_error"), "Another program") {
+			t.Errorf("elsewhere, before it is written anew: %s", a.body)
+		}
+		time.Sleep(2*jobBeat + time.Second)
+		if a := other.do(http.StatusOK, "GET", replayPath+"/"+id, ""); a.text("state") != "running" || h.api.replays.own(id) == nil {
+			t.Errorf("elsewhere, after two beats: %s", a.body)
+		}
+		h.storedJob(replayJobView{ID: "rpl_left", State: jobRunning, Rate: 1, Order: oldestFirst, Filter: filterView{Queue: "orders"}}, time.Now().Add(-2*jobLost))
+		damage("rpl_left")
+		for range 2 {
+			if err := other.api.replays.adopt(t.Context(), other.api); err != nil || other.api.replays.own("rpl_left") != nil {
+				t.Error("it is gone on with", err)
+			}
+		}
+		if a := other.do(http.StatusOK, "GET", replayPath, ""); a.text("data", 1, "id") != "rpl_left" || a.text("data", 1, "state") != "failed" {
+			t.Errorf("listed: %s", a.body)
+		}
+		if n := strings.Count(h.log.String(), "was changed by another program"); n != 1 {
+			t.Errorf("the log tells %d times", n)
+		}
+		other.do(http.StatusOK, "DELETE", replayPath+"/rpl_left", "")
 	})
 }
 

@@ -27,6 +27,8 @@ type instanceRow struct {
 // state says how it fares in a word or two.
 func (i instanceRow) state() string {
 	switch {
+	case i.SeenAt.IsZero(): // its row can't be read
+		return i.Trouble
 	case !i.Alive:
 		return "not seen since " + clock(i.SeenAt)
 	case !i.Ready:

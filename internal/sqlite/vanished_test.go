@@ -65,6 +65,25 @@ func TestADeletionByAnotherProcessLeavesATraceOfEachWebhook(t *testing.T) {
 	}
 }
 
+// C86: a job and an instance whose rows another program has changed are there all the same.
+func TestJobsAndInstancesThatAnotherProgramHasChangedAreListed(t *testing.T) {
+	db := openNew(t)
+	stored, err := db.PutJob(t.Context(), tables.Job{ID: "a", State: []byte("{}")})
+	must(t, err)
+	must(t, db.PutInstance(t.Context(), tables.Instance{Name: "one", Ready: true, SeenAt: time.Now()}))
+	for _, text := range []string{"{", "{}"} {
+		other(t, db.path, "UPDATE jobs SET job = '"+text+"'; UPDATE instances SET instance = '"+text+"'")
+		jobs, err := db.ListJobs(t.Context())
+		if err != nil || len(jobs) != 1 || jobs[0].ID != "a" || jobs[0].ETag != stored.ETag || !errors.Is(jobs[0].Damaged, tables.ErrDamaged) {
+			t.Errorf("ListJobs = %+v, %v", jobs, err)
+		}
+		instances, err := db.ListInstances(t.Context())
+		if err != nil || len(instances) != 1 || instances[0] != tables.DamagedInstance("one") {
+			t.Errorf("ListInstances = %+v, %v", instances, err)
+		}
+	}
+}
+
 // C85: a table that was emptied while no process ran is no "nobody is registered": webhooks were met.
 func TestRegistrationsThatWereGoneBeforeTheStartAreMissed(t *testing.T) {
 	db := openNew(t)

@@ -272,3 +272,27 @@ func TestATableThatAnotherProgramDropsIsTold(t *testing.T) {
 		t.Errorf("told of %v, want %v", e.lost, want)
 	}
 }
+
+// C86: a job and an instance whose rows another program has changed are there all the same.
+func TestJobsAndInstancesThatAnotherProgramHasChangedAreListed(t *testing.T) {
+	t.Parallel()
+	e := openEdited(t)
+	if _, err := e.PutJob(t.Context(), tables.Job{ID: "a", State: []byte("{}")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.PutInstance(t.Context(), tables.Instance{Name: "one", Ready: true, SeenAt: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	for _, value := range []any{"{", 7, nil} {
+		e.edit(e.prefix+"Webhooks", "jobs", map[string]any{"Job": value})
+		e.edit(e.prefix+"Webhooks", "instances", map[string]any{"About": value})
+		jobs, err := e.ListJobs(t.Context())
+		if err != nil || len(jobs) != 1 || jobs[0].ID != "a" || jobs[0].ETag == "" || !errors.Is(jobs[0].Damaged, tables.ErrDamaged) {
+			t.Errorf("ListJobs with %v = %+v, %v", value, jobs, err)
+		}
+		instances, err := e.ListInstances(t.Context())
+		if err != nil || len(instances) != 1 || instances[0] != tables.DamagedInstance("one") {
+			t.Errorf("ListInstances with %v = %+v, %v", value, instances, err)
+		}
+	}
+}

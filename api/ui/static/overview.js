@@ -2,20 +2,22 @@
 import { badge, button, card, copyable, h, plot, table } from './dom.js';
 import { all, get, ready } from './api.js';
 import { number, plural, rate, refuses, sentence, span, when } from './words.js';
+import { history, historyCard, success } from './history.js';
 import { queueColumns } from './queues.js';
 import { webhookColumns, switchWebhook } from './webhooks.js';
 
-export function overview(_, c) {
+export function overview(at, c) {
   const view = {
     title: 'Overview', api: '/webhooks?limit=500',
     alert: () => (view.troubles?.length ? `(${view.troubles.length}) ` : ''),
     async load() {
-      const [hooks, queues, instances, checks] = await Promise.all([all('/webhooks'), all('/queues'), get('/instances'), ready()]);
+      const [hooks, queues, instances, checks, past, day] = await Promise.all([all('/webhooks'), all('/queues'), get('/instances'), ready(), history(at), success()]);
+      for (const w of hooks) w.day = day.get(w.id);
       hooks.forEach((w) => c.names.set(w.id, w.name));
       note(c, hooks, queues);
       // An instance says how it is once a minute; the one that answers was asked just now.
       for (const i of instances.data) if (i.this) Object.assign(i, { ready: checks.ready, trouble: '' });
-      return { hooks, queues, instances: instances.data, ...checks };
+      return { hooks, queues, past, instances: instances.data, ...checks };
     },
     draw(d) {
       view.troubles = troubles(d, c);
@@ -23,10 +25,11 @@ export function overview(_, c) {
         head(view.troubles, d),
         view.troubles.length > 0 && h('ul', { class: 'troubles', 'aria-label': 'Trouble' }, view.troubles.map((t) => trouble(t))),
         d.hooks.length === 0 ? first(d) : figures(d, c),
+        d.hooks.length > 0 && historyCard(d.past, (query) => c.href('', query)),
         d.queues.length > 0 && card('Queues', table('Queues', queueColumns(c), d.queues.slice(0, 12), (q) => q.name), d.queues.length > 12 && more('queues', d.queues.length)),
         d.hooks.length > 0 && card('Webhooks', table('Webhooks', webhookColumns(c), byTrouble(d.hooks).slice(0, 12), (w) => w.id), d.hooks.length > 12 && more('webhooks', d.hooks.length)),
         card('Instances', table('Instances', instanceColumns, d.instances, (i) => i.name)),
-        d.storage && h('p', { class: 'foot' }, 'Storage: ', h('code', null, d.storage), '. Lines show what was seen since this page was opened.'),
+        d.storage && h('p', { class: 'foot' }, 'Storage: ', h('code', null, d.storage), '. Lines in tables and tiles show what was seen since this page was opened.'),
       ];
     },
   };

@@ -1,6 +1,7 @@
 // Queues, and one of them.
 import { badge, card, empty, facts, h, plot, table } from './dom.js';
 import { Fault, all, ask, get, part } from './api.js';
+import { history, historyCard } from './history.js';
 import { answer, clock, fares, number, plural, seconds, span, took, when } from './words.js';
 
 export function queueColumns(c) {
@@ -60,12 +61,12 @@ export function queue(at, c) {
   return {
     title: name, above: ['#/queues', 'Queues'], api: `/queues/${part(name)}`,
     async load() {
-      const [q, attempts, hooks] = await Promise.all([get(`/queues/${part(name)}`), get('/attempts', { queue: name, limit: 20 }), all('/webhooks', { queue: name })]);
+      const [q, attempts, hooks, past] = await Promise.all([get(`/queues/${part(name)}`), get('/attempts', { queue: name, limit: 20 }), all('/webhooks', { queue: name }), history(at, { queue: name })]);
       c.seen.note(`queue ${name}`, q.depth?.total ?? 0);
       hooks.forEach((w) => c.names.set(w.id, w.name));
-      return { q, attempts: attempts.data, hooks };
+      return { q, attempts: attempts.data, hooks, past };
     },
-    draw: ({ q, attempts, hooks }) => [
+    draw: ({ q, attempts, hooks, past }) => [
       failing(q.poller) && h('div', { class: 'notice bad' }, h('strong', null, 'It can\'t be received from. '), q.poller.last_error, ' (', when(q.poller.last_error_at), ')'),
       q.held && h('div', { class: 'notice warn' }, h('strong', null, 'Its messages are held. '), 'Its last webhook was deleted ', when(q.held.since), ', while messages were on it. A webhook that is registered here gets them; otherwise they become dead letters before they expire.'),
       q.poller?.gone_at && h('div', { class: 'notice warn' }, 'Somebody deleted this queue ', when(q.poller.gone_at), `, with all that was on it${q.poller.gone_pending ? `: ${q.poller.gone_pending} messages waited for another attempt, by the records` : ''}. The next publish creates it anew.`),
@@ -74,6 +75,7 @@ export function queue(at, c) {
         tile('In flight here', depth(q, 'in_flight')), tile('Delayed', depth(q, 'delayed')), tile('Dead letters', deadLink(c, q))),
       card('Webhooks', hooks.length ? table('Webhooks', hookColumns(c), hooks, (w) => w.id)
         : empty('No webhook takes its messages. Register one:', `curl -s -X POST ${location.origin}/api/v1/webhooks -H 'Content-Type: application/json' -d '{"queue":"${name}","url":"https://example.com/hook"}'`)),
+      historyCard(past, (query) => c.href('queues', name, query)),
       h('div', { class: 'two' }, lease(q), matchBox(name, c, match)),
       card('Last attempts', attempts.length ? table('Last attempts', attemptColumns(c), attempts, (a) => `${a.message_id} ${a.webhook_id} ${a.generation} ${a.number} ${a.started_at}`) : h('p', { class: 'dim' }, 'There was no attempt yet.')),
     ],

@@ -1,6 +1,7 @@
 // Webhooks, and one of them.
 import { badge, button, card, copyable, empty, facts, h, plot, table } from './dom.js';
 import { all, get, part } from './api.js';
+import { history, historyCard, percent, success } from './history.js';
 import { answer, fares, number, rate, took, when } from './words.js';
 import { confirm } from './dialogs.js';
 import { attemptColumns } from './queues.js';
@@ -13,6 +14,7 @@ export function webhookColumns(c) {
     { head: 'Rate', num: true, cell: (w) => (w.status ? rate(w.status.rate_per_second) : '–') },
     { head: 'In flight', num: true, lower: true, cell: (w) => (w.status ? h('span', { title: `${w.status.window} may be, at most ${w.status.concurrency}` }, `${w.status.in_flight}/${w.status.window}`) : '–') },
     { head: 'Takes', num: true, low: true, cell: (w) => (w.status?.latency ? took(w.status.latency) : '–') },
+    { head: '24 h', num: true, lower: true, cell: (w) => (w.day ? h('span', { title: `${number(w.day.by[0])} of ${number(w.day.all)} attempts of all instances were answered 2xx within a day` }, percent(w.day.by[0], w.day.all)) : '–') },
     { head: 'Delivered', num: true, low: true, cell: (w) => number(w.status?.delivered) },
     { head: 'Failed', num: true, lower: true, cell: (w) => (w.status ? number(w.status.failed + w.status.refused) : '–') },
     { head: 'Seen', lower: true, wide: true, cell: (w) => plot(c.seen.get(`webhook ${w.id}`), 'POSTs a second since this page was opened') },
@@ -23,7 +25,8 @@ export function webhooks(at, c) {
   return {
     title: 'Webhooks', api: '/webhooks?limit=500',
     async load() {
-      const list = await all('/webhooks', { queue: at.query.queue });
+      const [list, day] = await Promise.all([all('/webhooks', { queue: at.query.queue }), success()]);
+      for (const w of list) w.day = day.get(w.id);
       for (const w of list) { c.seen.note(`webhook ${w.id}`, w.status?.rate_per_second ?? 0); c.names.set(w.id, w.name); }
       return list;
     },
@@ -31,7 +34,7 @@ export function webhooks(at, c) {
       list.unreadable.map((u) => h('div', { class: 'notice bad' }, h('strong', null, `The registration ${u.id} can't be read. `), u.problem)),
       list.length ? card(null, table('Webhooks', webhookColumns(c), list, (w) => w.id))
         : empty('No webhook is registered. Register the first one:', `curl -s -X POST ${location.origin}/api/v1/webhooks -H 'Content-Type: application/json' -d '{"queue":"orders","url":"https://example.com/hook"}'`),
-      h('p', { class: 'foot' }, 'Rates and counters are those of the process that answers, since it started.'),
+      h('p', { class: 'foot' }, 'Rates and counters are those of the process that answers, since it started; the share of 24 hours is that of all instances.'),
     ],
   };
 }
@@ -48,11 +51,11 @@ export function webhook(at, c) {
   const view = {
     title: id, above: ['#/webhooks', 'Webhooks'], api: path, test: null, secret: null,
     async load() {
-      const [w, attempts, dead] = await Promise.all([get(path), get('/attempts', { webhook: id, limit: 20 }), get('/dead-letters', { webhook: id, limit: 5, status: 'waiting' })]);
+      const [w, past, attempts, dead] = await Promise.all([get(path), history(at, { webhook: id }), get('/attempts', { webhook: id, limit: 20 }), get('/dead-letters', { webhook: id, limit: 5, status: 'waiting' })]);
       c.names.set(id, w.name);
       c.seen.note(`webhook ${id}`, w.status?.rate_per_second ?? 0);
       view.title = w.name || id;
-      return { w, attempts: attempts.data, dead };
+      return { w, attempts: attempts.data, dead, past };
     },
     tools() {
       const w = view.data?.w;
@@ -61,12 +64,13 @@ export function webhook(at, c) {
         button('Send a test', () => test(view, c), { 'data-key': 't' }),
         c.can('admin') && button('Rotate secret', () => rotate(view, c))];
     },
-    draw: ({ w, attempts, dead }) => [
+    draw: ({ w, attempts, dead, past }) => [
       view.secret && h('div', { class: 'notice warn' }, h('strong', null, 'The new secret, shown this once: '), copyable(view.secret), button('I have it', () => { view.secret = null; c.redraw(); }, { class: 'quiet' })),
       view.test && testCard(view, c),
       h('div', { class: 'state' }, fares(w), h('p', null, w.status?.text ?? (w.enabled ? 'This process has not sent to it since it started.' : 'Nothing is sent to it until it is enabled.'), w.status?.until && [' Until ', when(w.status.until), '.'])),
       w.status && tiles(w.status, id, c),
       dead.data.length > 0 && h('p', { class: 'notice warn' }, h('a', { href: c.href('dead-letters', { webhook: id }) }, `${dead.data.length}${dead.next_cursor ? ' or more' : ''} dead ${dead.data.length === 1 ? 'letter' : 'letters'}`), ` of it ${dead.data.length === 1 ? 'waits' : 'wait'} to be replayed or deleted.`),
+      historyCard(past, (query) => c.href('webhooks', id, query)),
       h('div', { class: 'two' }, flowCard(w), config(w, c)),
       card('Last attempts', attempts.length ? table('Last attempts', attemptColumns(c, 'webhook'), attempts, (a) => `${a.message_id} ${a.generation} ${a.number} ${a.started_at}`) : h('p', { class: 'dim' }, 'There was no attempt yet.')),
       h('p', { class: 'foot' }, 'Rates and counters are those of ', h('code', null, w.status?.instance ?? c.me.instance), ', since it started.'),

@@ -1,0 +1,153 @@
+// What happened over time: drawn of what all instances wrote of each minute and hour.
+import { card, h, svg, table } from './dom.js';
+import { Fault, get } from './api.js';
+import { clock, number, rate, seconds, span as said } from './words.js';
+
+const spans = { '15m': ['15 min', 900], '1h': ['1 hour', 3600], '6h': ['6 hours', 21600], '24h': ['1 day', 86400], '7d': ['7 days', 604800], '90d': ['90 days', 7776000] };
+const usual = '1h';
+const stepWords = { 60: 'a minute', 300: '5 min', 900: '15 min', 3600: 'an hour', 21600: '6 h', 86400: 'a day' };
+const fresh = 20000; // the server has something new once a minute
+
+const kinds = [
+  { name: '2xx', kind: 'ok', of: (o) => o === '2xx' },
+  { name: '3xx, 4xx', kind: 'warn', of: (o) => o === '3xx' || o === '4xx' },
+  { name: '5xx', kind: 'bad', of: (o) => o === '5xx' },
+  { name: 'no answer', kind: 'off', of: (o) => !['2xx', '3xx', '4xx', '5xx'].includes(o) },
+];
+
+const cache = new Map(); // what was read, by what was asked for
+
+async function read(name, query) {
+  const key = JSON.stringify([name, query]), had = cache.get(key);
+  if (had && Date.now() - had.at < fresh) return had.answer;
+  const now = Date.now();
+  const answer = await get('/stats', { ...query, from: new Date(now - spans[name][1] * 1000).toISOString(), until: new Date(now).toISOString() });
+  if (cache.size > 50) cache.clear();
+  cache.set(key, { at: now, answer });
+  return answer;
+}
+
+// history reads the time that the address names. Where that can't be read the rest of the page still is.
+export async function history(at, query) {
+  const name = Object.hasOwn(spans, at.query.span ?? '') ? at.query.span : usual;
+  try {
+    return { name, of: query?.queue ? 'Messages on it' : 'Messages on the queues', stats: await read(name, query) };
+  } catch (e) {
+    if (!(e instanceof Fault)) throw e;
+    return { name, fault: e };
+  }
+}
+
+// success are the shares of attempts that were answered 2xx within a day, by webhook.
+export async function success() {
+  try {
+    const { groups } = await read('24h', { group_by: 'webhook' });
+    return new Map(groups.map((g) => [g.key, sums(g.total)]));
+  } catch (e) {
+    if (!(e instanceof Fault)) throw e;
+    return new Map();
+  }
+}
+
+// sums are the attempts of a point by kind, and all of them.
+function sums(p) {
+  const by = kinds.map((k) => Object.entries(p.attempts).reduce((n, [o, m]) => n + (k.of(o) ? m : 0), 0));
+  return { by, all: by.reduce((a, b) => a + b, 0) };
+}
+
+export const percent = (part, all) => (all ? `${(100 * part / all).toFixed(part === all || part === 0 ? 0 : 1)} %` : '–');
+
+// steps are all steps of the time, those in which nothing was counted too.
+function steps(stats, points) {
+  const length = seconds(stats.step) * 1000, first = Date.parse(stats.from), by = new Map(points.map((p) => [Date.parse(p.at), p]));
+  const n = Math.max(1, Math.ceil((Date.parse(stats.until) - first) / length));
+  return Array.from({ length: n }, (_, i) => ({ at: first + i * length, length, point: by.get(first + i * length) }));
+}
+
+// historyCard shows the history that was read; address makes the link to another time.
+export function historyCard({ name, of, stats, fault }, address) {
+  const choose = h('div', { class: 'switch', role: 'group', 'aria-label': 'How far back' },
+    Object.entries(spans).map(([key, [text]]) => h('a', { key, href: address({ span: key === usual ? '' : key }), 'aria-current': key === name ? 'true' : null }, text)));
+  if (!stats) return card('What happened', choose, h('p', { class: 'dim' }, fault ? `The history can't be read: ${fault.message}` : ''));
+  const group = stats.groups[0];
+  if (!group) return card('What happened', choose, h('p', { class: 'dim' }, 'Nothing was counted in this time. Each minute is there when it is over.'));
+  const all = steps(stats, group.points), total = sums(group.total);
+  return h('section', { class: 'card history' }, h('h2', null, 'What happened'), choose,
+    sumsOf(group.total, total, Math.min(spans[name][1], (Date.now() - all[0].at) / 1000)),
+    total.all > 0 && bars(all, total, stepWords[all[0].length / 1000]),
+    group.total.took && line(all, 'How long POSTs took, p95', (p) => p.took && seconds(p.took.p95), said),
+    group.points.some((p) => p.depth) && line(all, of, (p) => p.depth && p.depth.visible + p.depth.hidden, number),
+    group.points.some((p) => p.depth) && line(all, 'Age of the oldest that waits', (p) => p.depth && seconds(p.depth.oldest), said),
+    asTable(all));
+}
+
+function sumsOf(t, { by, all }, length) {
+  const fact = (word, value, title) => h('div', { title }, h('dt', null, word), h('dd', null, value));
+  return h('dl', { class: 'sums' },
+    fact('Delivered', [number(t.delivered), h('span', { class: 'dim' }, ` ${rate(t.delivered / length)}`)]),
+    fact('Not taken', all ? percent(all - by[0], all) : '–', 'The share of POSTs that were not answered 2xx'),
+    fact('Held', number(t.held), 'Times that a delivery had to wait for its webhook'),
+    fact('Dead letters', number(t.dead_letters)),
+    t.took && fact('A POST takes', [said(seconds(t.took.p50)), h('span', { class: 'dim' }, ` p95 ${said(seconds(t.took.p95))}`)]),
+    t.delay && fact('From publish to 2xx', [said(seconds(t.delay.p50)), h('span', { class: 'dim' }, ` p95 ${said(seconds(t.delay.p95))}`)]));
+}
+
+// plotted is a picture over time, with its largest value above and its times below.
+function plotted(all, label, most, picture, legend) {
+  const time = (i) => clock(new Date(all[i].at).toISOString());
+  return h('figure', { class: 'over-time' }, h('figcaption', null, label, h('span', { class: 'dim' }, most)),
+    svg('svg', { viewBox: `0 0 ${all.length} 100`, preserveAspectRatio: 'none', role: 'img', 'aria-label': `${label}. ${most}` }, picture),
+    h('div', { class: 'axis', 'aria-hidden': 'true' }, time(0), all.length > 2 && time(Math.floor(all.length / 2)), time(all.length - 1)), legend);
+}
+
+function bars(all, total, each) {
+  const sum = all.map((s) => (s.point ? sums(s.point) : { by: [0, 0, 0, 0], all: 0 }));
+  const most = Math.max(...sum.map((s) => s.all), 1);
+  const picture = all.map((s, i) => {
+    if (!sum[i].all) return null;
+    let top = 100;
+    const parts = kinds.map((k, n) => {
+      const height = 100 * sum[i].by[n] / most;
+      top -= height;
+      return height > 0 && svg('rect', { class: `bar ${k.kind}`, x: i + 0.08, width: 0.84, y: top.toFixed(2), height: height.toFixed(2) });
+    });
+    return svg('g', null, svg('title', null, `${new Date(s.at).toLocaleString()}: ${inWords(sum[i].by)}`), svg('rect', { class: 'hit', x: i, width: 1, y: 0, height: 100 }), parts);
+  });
+  const legend = h('ul', { class: 'legend' }, kinds.map((k, n) => total.by[n] > 0 && h('li', null, h('span', { class: `dot ${k.kind}`, 'aria-hidden': 'true' }), `${k.name} ${number(total.by[n])}`)));
+  return plotted(all, 'Attempts', `at most ${number(most)} in ${each}`, picture, legend);
+}
+
+const inWords = (by) => kinds.map((k, n) => (by[n] ? `${number(by[n])} ${k.name}` : '')).filter(Boolean).join(', ') || 'no attempt';
+
+// line draws one number over time; it has gaps where there is none.
+function line(all, label, value, say) {
+  const values = all.map((s) => (s.point ? value(s.point) ?? null : null));
+  const most = Math.max(...values.filter((v) => v !== null));
+  if (!Number.isFinite(most)) return null;
+  const y = (v) => (96 - 92 * v / (most || 1)).toFixed(2);
+  const picture = [], run = [];
+  const end = () => {
+    if (run.length === 1) picture.push(svg('line', { class: 'trace', x1: run[0][0] - 0.3, x2: run[0][0] + 0.3, y1: run[0][1], y2: run[0][1] }));
+    else if (run.length) picture.push(svg('polyline', { class: 'trace', points: run.map((p) => p.join(',')).join(' ') }));
+    run.length = 0;
+  };
+  values.forEach((v, i) => (v === null ? end() : run.push([i + 0.5, y(v)])));
+  end();
+  values.forEach((v, i) => v !== null && picture.push(svg('rect', { class: 'hit', x: i, width: 1, y: 0, height: 100 }, svg('title', null, `${new Date(all[i].at).toLocaleString()}: ${say(v)}`))));
+  return plotted(all, label, `at most ${say(most)}`, picture);
+}
+
+const rows = 100;
+
+// asTable has the same for who can't see the pictures.
+function asTable(all) {
+  const some = all.filter((s) => s.point).reverse(), shown = some.slice(0, rows);
+  return h('details', null, h('summary', null, 'As a table'), table('What happened', [
+    { head: 'From', cell: (s) => clock(new Date(s.at).toISOString()) },
+    ...kinds.map((k, n) => ({ head: k.name, num: true, low: n === 1, cell: (s) => number(sums(s.point).by[n]) })),
+    { head: 'Delivered', num: true, low: true, cell: (s) => number(s.point.delivered) },
+    { head: 'Held', num: true, lower: true, cell: (s) => number(s.point.held) },
+    { head: 'Dead letters', num: true, lower: true, cell: (s) => number(s.point.dead_letters) },
+    { head: 'p95', num: true, low: true, cell: (s) => (s.point.took ? said(seconds(s.point.took.p95)) : '–') },
+  ], shown, (s) => s.at), some.length > shown.length && h('p', { class: 'dim' }, `The last ${rows} of ${some.length}.`));
+}

@@ -2,7 +2,6 @@ package api
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -94,13 +93,14 @@ func (a *API) getMessage(w http.ResponseWriter, r *http.Request) error {
 		return web.StorageFault("read the message's records", err)
 	}
 	var dead []tables.DeadLetter
-	if !known || slices.ContainsFunc(deliveries, wasDeadLettered) {
-		if dead, err = a.deadLettersOf(r.Context(), name, id); err != nil {
-			return err
-		}
+	switch {
+	case !known:
+		dead, err = a.searchDeadLetters(r.Context(), name, id)
+	case slices.ContainsFunc(deliveries, wasDeadLettered):
+		dead, err = a.deadLettersOf(r.Context(), deliveries)
 	}
-	if !known && len(dead) == 0 {
-		return noMessage
+	if err != nil {
+		return err
 	}
 	view := newMessageView(id, deliveries, attempts, dead, time.Now())
 	gone, err := a.takenAway(r.Context(), deliveries, time.Now())
@@ -140,20 +140,6 @@ func (a *API) tellWhatKeeps(n *nextView) {
 
 var noMessage = web.Missing("Nothing is recorded about that message: it was never received or published here, its records are older than the retention, or it is on a queue without a webhook.",
 	"id", "take the message_id from the answer to its publish, from GET /api/v1/attempts or from GET /api/v1/dead-letters; leave the parameter queue out to look everywhere")
-
-// wasDeadLettered is false for most messages, which saves looking through the dead
-// letters for them.
-func wasDeadLettered(d tables.Delivery) bool {
-	return d.DeadLetterID != "" || d.Generation > 0
-}
-
-func (a *API) deadLettersOf(ctx context.Context, name, id string) ([]tables.DeadLetter, error) {
-	rows, _, err := a.DeadLetters.ListDeadLetters(ctx, tables.DeadLetterFilter{Queue: name, MessageID: id}, tables.Page{Limit: tables.MaxPage})
-	if err != nil {
-		return nil, web.StorageFault("read the message's dead letters", err)
-	}
-	return rows, nil
-}
 
 func newMessageView(id string, deliveries []tables.Delivery, attempts []tables.Attempt, dead []tables.DeadLetter, now time.Time) messageView {
 	v := messageView{MessageID: id, Events: []event{}, Next: []nextView{}}

@@ -26,7 +26,7 @@ const (
 	// ScopeOperate replays and deletes dead letters, reads their bodies, and
 	// enables, disables and tests webhooks. It implies ScopeRead.
 	ScopeOperate Scope = "operate"
-	// ScopeAdmin registers webhooks and rotates secrets. It implies all others.
+	// ScopeAdmin registers webhooks, rotates secrets and deletes queues. It implies all others.
 	ScopeAdmin Scope = "admin"
 
 	// scopeAnyone needs no key where there are keys; without keys it is for this

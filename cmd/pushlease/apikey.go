@@ -32,7 +32,8 @@ setting api_keys (PUSHLEASE_API_KEYS). The line holds only a hash of the token.
 Nothing is stored and no server is asked.
 
 Scopes: publish (send messages), read (everything but bodies and secrets), operate
-(replay, delete, enable, disable), admin (webhooks and secrets; implies the others).`,
+(replay, delete, enable, disable), admin (webhooks, secrets, deleting queues; implies
+the others).`,
 		Example: `  pushlease api-key new --name shop --scopes publish
   pushlease api-key new --name ops --scopes read,operate -o json`,
 		Args: arguments(0, 0, ""),

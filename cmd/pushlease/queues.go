@@ -152,8 +152,8 @@ func newQueuesCommand() *cobra.Command {
 	cmd := group(&cobra.Command{
 		Use:     "queues",
 		Aliases: []string{"queue"},
-		Short:   "See the queues: how much waits, how long it takes, what is wrong",
-		Example: "  pushlease queues list\n  pushlease queues show orders",
+		Short:   "See the queues: how much waits, how long it takes, what is wrong; delete one",
+		Example: "  pushlease queues list\n  pushlease queues show orders\n  pushlease queues delete ordrs",
 	})
 	cmd.AddCommand(newQueuesListCommand(), newQueuesShowCommand(), newQueuesDeleteCommand())
 	return cmd

@@ -147,7 +147,7 @@ func (f *webhookFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.url, "url", "", "address to POST to")
 	flags.StringVar(&f.name, "name", "", "name for people")
-	flags.StringVar(&f.timeout, "timeout", "", "deadline of one POST, 1s to 10m (default 30s)")
+	flags.StringVar(&f.timeout, "timeout", "", "deadline of one POST once there is a connection, 1s to 10m (of a new webhook the server's webhook_timeout, 30s)")
 	flags.StringArrayVar(&f.headers, "header", nil, "header to send, 'Name: value' (repeatable)")
 	flags.StringVar(&f.preset, "preset", "", "retry policy: "+strings.Join(policy.PresetNames(), ", "))
 	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "attempts after which a message is dead-lettered")

@@ -11,7 +11,7 @@ import (
 )
 
 // Scopes are what an API key can be allowed: publish (send messages), read,
-// operate (replay, enable, purge) and admin (webhooks and secrets).
+// operate (replay, enable, purge) and admin (webhooks, secrets, deleting queues).
 func Scopes() []string { return []string{"publish", "read", "operate", "admin"} }
 
 // APIKey is one caller that the API accepts. It prints without its hash.

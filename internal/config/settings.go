@@ -87,7 +87,7 @@ var table = named([]Setting{
 		func(c *Config) *bool { return &c.Dev }),
 	{
 		Name: "api_keys", Secret: true, kind: list,
-		Help: "Who may use the API: a list of name:scope+scope:sha256-hex (comma-separated outside YAML). Scopes: publish, read, operate (replay, enable, purge), admin (webhooks and secrets). " +
+		Help: "Who may use the API: a list of name:scope+scope:sha256-hex (comma-separated outside YAML). Scopes: publish, read, operate (replay, enable, purge), admin (webhooks, secrets, deleting queues). " +
 			"Make one with: pushlease api-key new. Without keys only loopback is served, and as an Azure Functions custom handler nobody.",
 		set:  func(c *Config, v string) (err error) { c.APIKeys, err = parseAPIKeys(v); return err },
 		show: func(c Config) string { return joinList(c.APIKeys) },
@@ -101,7 +101,7 @@ var table = named([]Setting{
 	},
 	{
 		Name: "concurrency", Default: "64",
-		Help: "Most messages of one queue whose POSTs are under way or begin at once, but for those that wait only for the slower of their webhooks. Three times as many, POSTed already, may be waiting for storage to record and settle them; up to 48 more, and three quarters as many at most, are in hand for the next slots while there is a backlog. 1 to 10000.",
+		Help: "Most messages of one queue that are being POSTed at a time. A message that one of its webhooks is done with, while others are still at it, does not count. Beside these, three times as many may wait after their POSTs for storage to record and settle them, and under a backlog up to 48 (three quarters of this number at most) are received ahead. 1 to 10000.",
 		set:  func(c *Config, v string) (err error) { c.Concurrency, err = parseInt(v, 1, maxConcurrency); return err },
 		show: func(c Config) string { return strconv.Itoa(c.Concurrency) },
 	},
@@ -113,7 +113,7 @@ var table = named([]Setting{
 	},
 	duration("poll_min", "100ms", "Shortest pause between two receives of an empty queue. 10ms to 1h, not above poll_max.",
 		10*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.PollMin }),
-	duration("poll_max", "30s", "Longest pause between two receives of an empty queue, on average: pauses vary by a quarter, and are shorter while the process is younger than a lease; each receive is a paid storage transaction. 10ms to 1h.",
+	duration("poll_max", "30s", "Longest pause between two receives of an empty queue, on average: pauses vary by a quarter, and are shorter while the process is younger than a lease; each receive is a paid storage transaction. Above 30s, queues that are not polled are looked at as rarely, down to every 10m. 10ms to 1h.",
 		10*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.PollMax }),
 	duration("drain", "35s", "How long a stopping process waits for POSTs in flight. 1s to 1h. Give the process at least 20s more before it is killed.",
 		time.Second, time.Hour, func(c *Config) *time.Duration { return &c.Drain }),
@@ -148,7 +148,7 @@ var table = named([]Setting{
 		minRetention, maxDeadLetterRetention, func(c *Config) *time.Duration { return &c.DeadLetterRetention }),
 	duration("webhook_timeout", "30s", "Deadline of one exchange for webhooks that name none, from when there is a connection; opening one may take as long. 1s to 10m.",
 		time.Second, maxWebhookTimeout, func(c *Config) *time.Duration { return &c.WebhookTimeout }),
-	cidrs("allow_cidrs", "Address ranges that webhooks may have although the guard refuses them (private, loopback, link-local …): a list such as 10.1.0.0/16 (comma-separated outside YAML).",
+	cidrs("allow_cidrs", "Address ranges that webhooks may have although the guard refuses them (private, loopback, link-local …): a list such as 10.1.0.0/16 (comma-separated outside YAML). Metadata addresses and deny_cidrs stay refused.",
 		func(c *Config) *prefixes { return (*prefixes)(&c.AllowCIDRs) }),
 	cidrs("deny_cidrs", "Address ranges that webhooks may not have, beyond those the guard refuses anyway; wins over allow_cidrs. A list of CIDRs.",
 		func(c *Config) *prefixes { return (*prefixes)(&c.DenyCIDRs) }),
@@ -168,7 +168,7 @@ var table = named([]Setting{
 	},
 	{
 		Name: "table_partitions", Default: "1",
-		Help: "Partitions of a day's records in Azure tables. Each takes about 1,000 messages a second; with fewer, more messages share a storage transaction. 1 to 64. The same for all instances, and changed only while no message waits for a retry: its record would not be found.",
+		Help: "Partitions of a day's records in Azure tables. Azure takes 2,000 rows a second for each, and a message is one or a few rows; with fewer partitions, more messages share a storage transaction. 1 to 64. The same for all instances, and changed only while no message waits for a retry: its record would not be found.",
 		set: func(c *Config, v string) (err error) {
 			c.TablePartitions, err = parseInt(v, 1, maxTablePartitions)
 			return err

@@ -98,9 +98,9 @@ func TestThePageAboutTablesNamesEveryColumn(t *testing.T) {
 		"| `…Log<yyyymmdd>` | an attempt |":                  attemptColumns(full[tables.Attempt]()),
 		"| `…DeadLetters` | a dead letter |":                 signed(deadLetterColumns(full[tables.DeadLetter]())),
 		"| `…Health` | a webhook, as one instance sees it |": healthColumns(full[tables.Health]()),
-		"| `…Rollups` | what one process counted in a minute or an hour; `Tallies` is JSON, compressed with gzip |":                         rollupColumns(full[tables.Rollup](), []byte("x")),
-		"| `…Webhooks` | a registration, in partition `webhooks` |":                                                                         signed(registrationColumns(full[tables.Registration](), []byte("{}"))),
-		"| `…Claims<n>` | an event or an idempotency key that is in work or was delivered; a table for each week, by when the event came |": signed(claimColumns(full[tables.Claim]())),
+		"| `…Rollups` | what one process counted in a minute or an hour; `Tallies` is JSON, compressed with gzip |":                                  rollupColumns(full[tables.Rollup](), []byte("x")),
+		"| `…Webhooks` | a registration, in partition `webhooks` |":                                                                                  signed(registrationColumns(full[tables.Registration](), []byte("{}"))),
+		"| `…Claims<week>` | an event or an idempotency key that is in work or was delivered, by when the event came; weeks are counted from 1970 |": signed(claimColumns(full[tables.Claim]())),
 	} {
 		want := row + " " + strings.Join(namesOf(t, c), ", ") + " |"
 		if !slices.Contains(strings.Split(string(text), "\n"), want) {

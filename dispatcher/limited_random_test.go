@@ -113,20 +113,82 @@ func TestTwoInstancesFindOutThatMostIsRefusedAtRandom(t *testing.T) {
 		rng := rand.New(rand.NewPCG(1, 2))
 		r := &picky{taken: map[int]bool{}}
 		r.refuses = func(int) bool { return r.posts > 5 && rng.Float64() < 0.7 }
-		b.sendNumbered(500)
+		b.sendNumbered(400)
 		for _, name := range []string{"one", "two"} {
 			_, stop := b.start(func(o *Options) { o.Sender, o.Instance = r, name })
 			defer stop()
 		}
 		time.Sleep(30 * time.Second)
 		before := r.count()
-		time.Sleep(15 * time.Second)
-		t.Logf("%d taken in 30 s, and %d in the next 15 s, of %d POSTs", before, r.count()-before, r.posts)
-		if n := r.count() - before; n < 30 {
-			t.Errorf("%d were taken in the last 15 s, want 30", n)
+		time.Sleep(5 * time.Second)
+		t.Logf("%d taken in 30 s, and %d in the next 5 s, of %d POSTs", before, r.count()-before, r.posts)
+		if n := r.count() - before; n < 15 {
+			t.Errorf("%d were taken in the last 5 s, want 15", n)
 		}
 		want(t, "dead letters", len(b.deadLetters()), 0)
 	})
+}
+
+// A quota of one customer is met before anything was taken: what the others have is found soon, though it comes behind
+// all of the refused ones.
+func TestAQuotaThatIsMetFirstHoldsUpTheOthersForAMinuteOrTwo(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		limited(nil)(&b.webhook)
+		b.webhook = b.update(b.webhook)
+		const over, others = 20, 200
+		r := &picky{refuses: func(n int) bool { return n < over }, taken: map[int]bool{}}
+		_, stop := b.start(func(o *Options) { o.Sender = r })
+		defer stop()
+		for i := range over + others {
+			b.send(fmt.Sprintf(`{"n":%d}`, i))
+			if i == over {
+				time.Sleep(2 * time.Second)
+			}
+		}
+		time.Sleep(2 * time.Minute)
+		want(t, "taken of the others", r.count(), others)
+		want(t, "dead letters", len(b.deadLetters()), 0)
+	})
+}
+
+// A receiver with a limit refuses at once, and works on what it takes: refusals come before anything was taken, and
+// none of them is the message's fault, also where it has one attempt.
+func TestTheFirstRefusalsOfASlowReceiverMakeNoDeadLetters(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		limited(nil)(&b.webhook)
+		b.webhook.Policy.MaxAttempts = 1
+		b.webhook = b.update(b.webhook)
+		for i := range 40 {
+			b.send(fmt.Sprintf(`{"n":%d}`, i))
+		}
+		r := &quick{allows: strictly(50*time.Millisecond, 503)}
+		d, stop := b.start(func(o *Options) { o.Sender = r })
+		time.Sleep(time.Minute)
+		want(t, "dead letters", len(b.deadLetters()), 0)
+		want(t, "messages left", b.total(testQueue), 0)
+		stop()
+		wantAtRest(t, d)
+	})
+}
+
+// quick refuses at once, and takes 300 ms for an answer to what it takes.
+type quick struct {
+	mu     sync.Mutex
+	allows func(time.Time) webhook.Result
+}
+
+func (q *quick) Send(context.Context, *webhook.Webhook, webhook.Request) webhook.Result {
+	start := time.Now()
+	q.mu.Lock()
+	res := q.allows(start)
+	q.mu.Unlock()
+	if res.Status == 200 {
+		time.Sleep(300 * time.Millisecond)
+	} else {
+		time.Sleep(5 * time.Millisecond)
+	}
+	res.StartedAt, res.Duration = start, time.Since(start)
+	return res
 }
 
 // A receiver that refuses single messages, each time, as for a quota of one of its customers, is

@@ -146,6 +146,18 @@ func (b *Breaker) Open(s BreakerSettings, since, now time.Time, random float64) 
 	return true
 }
 
+// probeTooMany is the longest wait for a probe of a webhook that refuses with 429: some messages may be
+// over a quota of their own, and the next one not.
+const probeTooMany = 10 * time.Second
+
+// Hasten has the next probe come soon, of a webhook that is there and refuses what is too much.
+func (b *Breaker) Hasten(s BreakerSettings, now time.Time) {
+	if b.open && !b.probing {
+		b.wait = min(b.wait, max(probeTooMany, time.Duration(s.ProbeAfter)))
+		b.until = earlier(b.until, now.Add(b.wait))
+	}
+}
+
 // Abort says that a POST that Allow allowed has no answer that counts: it was not
 // made, or cut short by us. If it was the probe, the next Allow is one.
 func (b *Breaker) Abort(generation uint64) {

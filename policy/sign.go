@@ -17,6 +17,8 @@ type Sign struct {
 	// Limited: 429 or 503, or what a rule of its policy calls throttled, without a wait: it is sent
 	// more than its limit, or it is broken. A Pacer knows.
 	Limited bool
+	// TooMany: Limited, and no sign of a breakdown: not 503. It is there, and may take another message.
+	TooMany bool
 	// Refused is the status by which it refused the message for good; 0 when it did not.
 	Refused int
 }
@@ -30,9 +32,10 @@ func (p *Policy) Sign(r Response, now time.Time) Sign {
 		return s
 	}
 	if i, ok := match(p.Rules, r); ok && p.Rules[i].Action == actionThrottle {
-		return Sign{Answered: s.Answered, Failed: true, Overloaded: true, Limited: true}
+		return Sign{Answered: s.Answered, Failed: true, Overloaded: true, Limited: true, TooMany: true}
 	}
 	s.Limited = busy(r.Status)
+	s.TooMany = s.Limited && r.Status == 429
 	return s
 }
 

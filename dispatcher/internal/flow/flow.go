@@ -51,6 +51,7 @@ type Flow struct {
 	bucket  policy.Bucket
 	pacer   policy.Pacer
 	singles policy.Singles
+	round   policy.Round
 	breaker policy.Breaker
 	// refusals tell that it refuses everything for good, and refusing that it does: since then the
 	// breaker is open, or half open.
@@ -142,7 +143,7 @@ func (f *Flow) update(r tables.Registration) (reset, released bool) {
 	f.release(time.Now())
 	f.window.Reset()
 	f.pacer.Reset()
-	f.singles = policy.Singles{}
+	f.singles, f.round = policy.Singles{}, policy.Round{}
 	f.breaker.Reset()
 	f.refusals, f.refusing = policy.Refusals{}, false
 	f.pause.Reset()

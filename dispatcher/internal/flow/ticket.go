@@ -313,7 +313,7 @@ func (f *Flow) faster() bool {
 // what is refused for good is, once it refuses everything.
 func (t *Ticket) judge(a Answer, now time.Time) (turned bool) {
 	f, s := t.f, t.f.settings.Breaker
-	closed := f.breaker.State(now).Phase == policy.BreakerClosed
+	closed, first := f.breaker.State(now).Phase == policy.BreakerClosed, false
 	switch {
 	case a.Sign.Delivered:
 		f.singles.Taken(a.Failed)
@@ -326,13 +326,16 @@ func (t *Ticket) judge(a Answer, now time.Time) (turned bool) {
 		limited, broken := f.pacer.Refused(t.pace, a.Began, now, rand.Float64())
 		if closed && !broken.IsZero() {
 			t.spared = f.breaker.Open(s, broken, now, rand.Float64())
+			f.hasten(a.Sign, now)
 			return t.spared
 		}
+		first = !limited && closed && f.round.Refused(a.Began, now, f.inFlight)
 		if t.spared = limited && (closed || f.breaker.Ramping()); t.spared {
 			f.breaker.Abort(t.generation)
 			return false
 		}
 	} else if a.Sign.Delivered || !a.Sign.Failed && f.pacer.Limited() {
+		f.round = policy.Round{}
 		f.pacer.Taken(t.pace, a.Began, now)
 	}
 	everything := f.refusals.Report(a.Sign.Refused)
@@ -341,7 +344,17 @@ func (t *Ticket) judge(a Answer, now time.Time) (turned bool) {
 		return true
 	}
 	t.spared = f.refusing && a.Sign.Refused != 0
-	return f.breaker.Report(s, t.generation, !a.Sign.Failed && !t.spared, now, rand.Float64())
+	turned = f.breaker.Report(s, t.generation, !a.Sign.Failed && !t.spared, now, rand.Float64())
+	t.spared = t.spared || first
+	f.hasten(a.Sign, now)
+	return turned
+}
+
+// hasten has the next probe come soon where the last answer was no sign of a breakdown.
+func (f *Flow) hasten(s policy.Sign, now time.Time) {
+	if s.TooMany {
+		f.breaker.Hasten(f.settings.Breaker, now)
+	}
 }
 
 // ended notes that a POST has ended.

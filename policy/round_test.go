@@ -1,0 +1,59 @@
+package policy_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+)
+
+// Of the POSTs that are under way together when a webhook refuses the first one none is charged; one that is
+// alone, and what begins later, is.
+func TestTheFirstRoundOfARefusingWebhookIsNobodysFault(t *testing.T) {
+	var r policy.Round
+	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
+	for _, step := range []struct {
+		began, now, others int
+		want               bool
+	}{{0, 10, 3, true}, {2, 12, 2, true}, {5, 40, 0, true}, {11, 45, 1, false}, {50, 60, 5, false}} {
+		if got := r.Refused(at(step.began), at(step.now), step.others); got != step.want {
+			t.Errorf("%+v: %v", step, got)
+		}
+	}
+	r = policy.Round{}
+	for _, began := range []int{100, 105} {
+		if r.Refused(at(began), at(110+began), 0) {
+			t.Errorf("%d: one that is alone is not charged", began)
+		}
+	}
+}
+
+// A webhook that refuses with 429 is there, and may take another message: it is asked again each 10 s. One that is
+// dead is not.
+func TestAWebhookThatRefusesWith429IsProbedEachTenSeconds(t *testing.T) {
+	s := policy.DefaultFlow().Breaker
+	for _, tooMany := range []bool{true, false} {
+		var b policy.Breaker
+		now, posts := start, 0
+		for now.Before(start.Add(10 * time.Minute)) {
+			ok, _, generation := b.Allow(s, now)
+			if !ok {
+				now = b.Next(s, now)
+				continue
+			}
+			posts++
+			now = now.Add(time.Millisecond)
+			b.Report(s, generation, false, now, 0.5)
+			if tooMany {
+				b.Hasten(s, now)
+			}
+		}
+		least, most := 60, 75
+		if !tooMany {
+			least, most = 15, 22
+		}
+		if posts < least || posts > most {
+			t.Errorf("with 429 %v: %d POSTs in 10 minutes, want %d to %d", tooMany, posts, least, most)
+		}
+	}
+}

@@ -276,6 +276,7 @@ func (a *API) replayOne(ctx context.Context, id string, check func(context.Conte
 		marked = a.showReplaying(ctx, marked)
 	}
 	a.Dispatcher.Wake(marked.Queue)
+	a.backlog.forget(marked.Queue)
 	a.replayed.Add(ctx, 1, metric.WithAttributes(attribute.String("queue", marked.Queue)))
 	return marked, nil
 }

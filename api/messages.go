@@ -240,7 +240,8 @@ func deliveryEvent(d tables.Delivery, dead []tables.DeadLetter) (event, bool) {
 func takenAgain(d tables.Delivery, attempts []tables.Attempt) string {
 	var takes []string
 	for _, t := range attempts {
-		if t.WebhookID == d.WebhookID && t.Generation == d.Generation && t.Action == policy.Complete && t.Status/100 == 2 {
+		taken := t.Status/100 == 2 && (t.Action == policy.Complete || t.Action == policy.NoVerdict) // it decided, or came too late to
+		if taken && t.WebhookID == d.WebhookID && t.Generation == d.Generation {
 			takes = append(takes, fmt.Sprintf("%s, whose answer came at %s", cmp.Or(t.Instance, "an instance"), web.Stamp(t.StartedAt.Add(t.Duration))))
 		}
 	}

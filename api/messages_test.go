@@ -295,9 +295,11 @@ func TestTheTimelineSaysThatAMessageWasDeliveredTwice(t *testing.T) {
 	delivered := func(webhookID string, generation int) tables.Delivery {
 		return tables.Delivery{MessageKey: key, WebhookID: webhookID, Generation: generation, State: tables.Delivered, UpdatedAt: testTime.Add(time.Minute)}
 	}
+	late := attempt("wh_1", "second", 0, 40) // it came when the other's was on record
+	late.Action, late.Reason = policy.NoVerdict, policy.LeaseLost
 	h.record(tables.Record{
 		Deliveries: []tables.Delivery{delivered("wh_1", 0), delivered("wh_2", 0), delivered("wh_2", 1)},
-		Attempts:   []tables.Attempt{attempt("wh_1", "first", 0, 0), attempt("wh_1", "second", 0, 40), attempt("wh_2", "first", 0, 0), attempt("wh_2", "first", 1, 50)},
+		Attempts:   []tables.Attempt{attempt("wh_1", "first", 0, 0), late, attempt("wh_2", "first", 0, 0), attempt("wh_2", "first", 1, 50)},
 	})
 	a := h.do(http.StatusOK, "GET", "/api/v1/messages/m-2", "")
 	for i := range a.get("events").([]any) {

@@ -281,6 +281,10 @@ func TestDeadLettersAreCountedAnewWhenThisProcessMadeOrEndedSome(t *testing.T) {
 	if n := waiting(); n != 2.0 {
 		t.Errorf("%v wait after one was deleted", n)
 	}
+	h.do(http.StatusAccepted, "POST", "/api/v1/dead-letters/"+ids[1]+"/replay?force=true", "")
+	if n := waiting(); n != 1.0 {
+		t.Errorf("%v wait after one of two was replayed", n)
+	}
 	h.do(http.StatusOK, "POST", purgePath, `{"queue":"orders"}`)
 	if n := waiting(); n != 0.0 {
 		t.Errorf("%v wait after the purge", n)

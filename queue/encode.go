@@ -74,17 +74,17 @@ func Decode(setting Encoding, text []byte) (Body, error) {
 	if marked(text) {
 		return decodeEnvelope(text)
 	}
-	if setting != EncodingBase64 && setting != EncodingAuto {
+	if setting != EncodingBase64 && setting != EncodingAuto && !markedInBase64(text) {
 		return Body{Bytes: text, Encoding: EncodingNone}, nil
 	}
 	raw, err := decodeBase64(text)
 	switch {
 	case err != nil && setting == EncodingBase64:
 		return Body{}, fmt.Errorf("%w: the queue's encoding is base64 and the text is not base64; set the encoding to auto or none if its producers write plain text", ErrUndecodable)
-	case err != nil, setting == EncodingAuto && !isJSONObjectOrArray(raw):
-		return Body{Bytes: text, Encoding: EncodingNone}, nil //nolint:nilerr // text that is not base64 is plain
-	case marked(raw):
+	case err == nil && marked(raw):
 		return decodeEnvelope(raw)
+	case err != nil, setting != EncodingBase64 && !(setting == EncodingAuto && isJSONObjectOrArray(raw)):
+		return Body{Bytes: text, Encoding: EncodingNone}, nil //nolint:nilerr // text that is not base64 is plain
 	}
 	return Body{Bytes: raw, Encoding: EncodingBase64}, nil
 }

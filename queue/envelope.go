@@ -2,6 +2,7 @@ package queue
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -106,6 +107,13 @@ func marked(text []byte) bool {
 	rest, ok := bytes.CutPrefix(text, []byte(envelopeMark))
 	return ok && len(rest) > 0 && rest[0] >= '0' && rest[0] <= '9'
 }
+
+// markInBase64 begins the base64 of every marked text.
+var markInBase64 = base64.StdEncoding.EncodeToString([]byte(envelopeMark))[:len(envelopeMark)/3*4]
+
+// markedInBase64 is whether a text may be the base64 of an envelope, which is one whatever the queue is
+// set to by now.
+func markedInBase64(text []byte) bool { return bytes.HasPrefix(text, []byte(markInBase64)) }
 
 // decodeEnvelope reads a text that is marked. What can't be read is never a body.
 func decodeEnvelope(text []byte) (Body, error) {

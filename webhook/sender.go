@@ -313,19 +313,35 @@ func readBody(body io.Reader) []byte {
 func retryAfter(lines []string) string {
 	var kept string
 	for _, line := range lines {
-		value := strings.TrimSpace(line)
-		if value == "" || strings.Trim(value, "0123456789, ") != "" && httpDate(value) == "" {
-			continue
+		for rest := line; rest != ""; {
+			var value string
+			if value, rest = nextWait(rest); value == "" {
+				continue
+			}
+			if kept != "" {
+				value = kept + ", " + value
+			}
+			if len(value) > maxAnswerHeader {
+				return kept
+			}
+			kept = value
 		}
-		if kept != "" {
-			value = kept + ", " + value
-		}
-		if len(value) > maxAnswerHeader {
-			break
-		}
-		kept = value
 	}
 	return kept
+}
+
+// nextWait is the first of the values that a line lists, where it is a number of seconds or a date, of
+// which some forms have a comma.
+func nextWait(line string) (value, rest string) {
+	value, rest, _ = strings.Cut(line, ",")
+	if value = strings.TrimSpace(value); strings.Trim(value, "0123456789") == "" || httpDate(value) != "" {
+		return value, rest
+	}
+	end, after, _ := strings.Cut(rest, ",")
+	if date := strings.TrimSpace(value + "," + end); httpDate(date) != "" {
+		return date, after
+	}
+	return "", rest
 }
 
 // httpDate is value when it is a date.

@@ -542,8 +542,10 @@ func TestARetryAfterThatIsNoneIsNotKept(t *testing.T) {
 		for value, want := range map[string]string{
 			"Bearer T0KEN": "", "-1": "", "1.5": "", "soon": "", "0": "0", "120": "120",
 			"Wed, 21 Oct 2026 07:28:00 GMT": "Wed, 21 Oct 2026 07:28:00 GMT",
-			"10|60":                         "10, 60", "T0KEN|60": "60", "10, 60": "10, 60", "10, T0KEN": "", // several lines
-			strings.Repeat("0", 255) + "|60": strings.Repeat("0", 255), strings.Repeat("0", 257) + "|60": "",
+			"10|60":                         "10, 60", "T0KEN|60": "60", "10, 60": "10, 60", "10, T0KEN": "10", "T0KEN, 10": "10", // several lines
+			"Wed, 21 Oct 2026 07:28:00 GMT, 120":         "Wed, 21 Oct 2026 07:28:00 GMT, 120", // joined by a proxy
+			"T0KEN, Wednesday, 21-Oct-26 07:28:00 GMT|7": "Wednesday, 21-Oct-26 07:28:00 GMT, 7",
+			strings.Repeat("0", 255) + "|60":             strings.Repeat("0", 255), strings.Repeat("0", 257) + "|60": "",
 		} {
 			answer = value
 			got := s.Send(t.Context(), hook(), message("{}"))

@@ -14,7 +14,7 @@ const (
 	memorySize = 20_000
 	memoryAge  = time.Hour
 	// maxUnwritten bounds the attempts of one delivery that wait to be written: with a
-	// snippet each of them takes up to 2 KiB. Those beyond stay counted as missing.
+	// snippet each of them takes up to 2 KiB. Those beyond are counted as lost.
 	maxUnwritten = 8
 )
 
@@ -89,7 +89,7 @@ func memoryKeyOf(k tables.MessageKey, webhookID string) memoryKey {
 }
 
 // remember notes the state of rec's deliveries. Unless written, the rows are
-// kept to be written later; lost counts unwritten records that had to make room.
+// kept to be written later; lost counts unwritten records and attempts that had to make room.
 func (m *memory) remember(rec tables.Record, written bool) (lost int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -108,13 +108,13 @@ func (m *memory) remember(rec tables.Record, written bool) (lost int) {
 		}
 		switch {
 		case !written, r.rows != nil && len(r.rows.Attempts) > 0:
-			r.await(rec.Attempts, written)
+			lost += r.await(rec.Attempts, written)
 		case !went:
 			r.rows = nil
 		}
 		m.place(r)
 	}
-	return m.evict(now)
+	return lost + m.evict(now)
 }
 
 // get returns the entry of a key, which is made if need be. m.mu is held.
@@ -165,19 +165,24 @@ func (m *memory) evict(now time.Duration) (lost int) {
 }
 
 // await makes what r holds wait to be written, with the attempts that wait already and,
-// unless they are written, those of attempts that are about it.
-func (r *remembered) await(attempts []tables.Attempt, written bool) {
+// unless they are written, those of attempts that are about it; lost counts those beyond maxUnwritten.
+func (r *remembered) await(attempts []tables.Attempt, written bool) (lost int) {
 	newest := r.delivery()
 	u := &tables.Record{Deliveries: []tables.Delivery{newest}}
 	if r.rows != nil {
 		u.Attempts = r.rows.Attempts
 	}
 	for i := range attempts {
-		if a := &attempts[i]; !written && a.WebhookID == newest.WebhookID && len(u.Attempts) < maxUnwritten {
+		switch a := &attempts[i]; {
+		case written || a.WebhookID != newest.WebhookID:
+		case len(u.Attempts) == maxUnwritten:
+			lost++
+		default:
 			u.Attempts = append(u.Attempts, *a)
 		}
 	}
 	r.rows = u
+	return lost
 }
 
 // merge lays what is remembered over what the store said: the newer state wins.

@@ -94,6 +94,20 @@ func TestWhatWaitsForTheStoreIsNeverLostForWhatIsWritten(t *testing.T) { // C67
 	want(t, "the oldest went", m.waiting()[0].Deliveries[0].MessageID, "waits7")
 }
 
+func TestAttemptsThatWaitBeyondWhatIsKeptAreCountedAsLost(t *testing.T) { // C67
+	m := newMemory()
+	key := tables.MessageKey{Queue: "orders", MessageID: "m"}
+	lost := 0
+	for n := range maxUnwritten + 3 {
+		lost += m.remember(tables.Record{
+			Deliveries: []tables.Delivery{{MessageKey: key, WebhookID: "wh_a", State: tables.Pending, Attempts: n + 1}},
+			Attempts:   []tables.Attempt{{MessageKey: key, WebhookID: "wh_a", Number: n + 1}},
+		}, false)
+	}
+	want(t, "lost", lost, 3)
+	want(t, "attempts that wait", len(m.waiting()[0].Attempts), maxUnwritten)
+}
+
 func TestWhatIsWrittenIsForgottenByAgeAndWhatWaitsIsNot(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()

@@ -3,7 +3,10 @@ package api
 import (
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/subtle"
+	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -13,10 +16,15 @@ import (
 )
 
 const (
-	// sessionCookie names the cookie of somebody who signed in with the page.
+	// sessionCookie begins the name of the cookie of somebody who signed in with the page. Cookies
+	// know no port, so the port follows: two servers of one host would sign each other's users out.
 	sessionCookie = "pushlease_session"
+	// hostPrefix has browsers take the cookie over https alone, and from no other host of the domain.
+	hostPrefix = "__Host-"
 	// pageHeader goes with each request of the page. Pages of other origins can't send it
-	// without being allowed to, which nobody is: so a cookie that comes without it says nothing.
+	// without being allowed to, which nobody is. After signing in its value is the page's half of
+	// the session, which the browser gives to this origin alone: a cookie that comes without it says
+	// nothing, and every server of the host gets to see the cookie, on whatever port.
 	pageHeader = "Pushlease-Page"
 	// sessionLife is how long somebody stays signed in.
 	sessionLife = 12 * time.Hour
@@ -26,9 +34,10 @@ const (
 )
 
 // session is one browser that showed a key. The browser keeps no key, and this process keeps
-// no more of the session's id than its hash.
+// no more of the session's id and of the page's half than their hashes.
 type session struct {
 	key     Key
+	page    [sha256.Size]byte
 	expires time.Time
 }
 
@@ -40,14 +49,16 @@ type sessions struct {
 
 func newSessions() *sessions { return &sessions{byID: map[[sha256.Size]byte]session{}} }
 
-// open makes a session and returns its id. Where its key has too many, the one that ends first does.
-func (s *sessions) open(key Key) (id string, made session) {
-	id, made = rand.Text()+rand.Text(), session{key, time.Now().Add(sessionLife)}
+// open makes a session and returns its id and the page's half. Where its key has too many, the one that
+// ends first does.
+func (s *sessions) open(key Key) (id, half string, made session) {
+	id, half = rand.Text()+rand.Text(), rand.Text()+rand.Text()
+	made = session{key, sha256.Sum256([]byte(half)), time.Now().Add(sessionLife)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.makeRoom(key)
 	s.byID[sha256.Sum256([]byte(id))] = made
-	return id, made
+	return id, half, made
 }
 
 // makeRoom removes the sessions that have ended, and of a key that has as many as it may the one that
@@ -73,11 +84,12 @@ func (s *sessions) makeRoom(key Key) {
 	}
 }
 
-func (s *sessions) find(id string) (session, bool) {
+func (s *sessions) find(id, half string) (session, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	of, ok := s.byID[sha256.Sum256([]byte(id))]
-	return of, ok && time.Now().Before(of.expires)
+	page := sha256.Sum256([]byte(half))
+	return of, ok && subtle.ConstantTimeCompare(of.page[:], page[:]) == 1 && time.Now().Before(of.expires)
 }
 
 func (s *sessions) end(id string) {
@@ -87,16 +99,43 @@ func (s *sessions) end(id string) {
 }
 
 // sessionOf finds the session of a request that the page made: one from its own origin, with its
-// header. An Authorization header comes before a cookie.
+// half. An Authorization header comes before a cookie.
 func (a *API) sessionOf(r *http.Request) (session, bool) {
-	if len(r.Header.Values("Authorization")) > 0 || !a.fromPage(r) {
+	if len(r.Header.Values("Authorization")) > 0 {
 		return session{}, false
 	}
-	cookie, err := r.Cookie(sessionCookie)
-	if err != nil {
-		return session{}, false
+	_, of, ok := a.cookieOf(r)
+	return of, ok
+}
+
+// cookieOf finds the cookie of a request that is that of a session. Others of its name may stand before
+// it: whoever serves another port or a part of the domain can set them.
+func (a *API) cookieOf(r *http.Request) (id string, of session, ok bool) {
+	if !a.fromPage(r) {
+		return "", session{}, false
 	}
-	return a.sessions.find(cookie.Value)
+	for _, name := range []string{cookieName(r, true), cookieName(r, false)} {
+		for _, cookie := range r.CookiesNamed(name) {
+			if of, ok := a.sessions.find(cookie.Value, r.Header.Get(pageHeader)); ok {
+				return cookie.Value, of, true
+			}
+		}
+	}
+	return "", session{}, false
+}
+
+// cookieName is the cookie's name on this host and port.
+func cookieName(r *http.Request, secure bool) string {
+	name := sessionCookie
+	if _, port, err := net.SplitHostPort(r.Host); err == nil {
+		if _, err := strconv.ParseUint(port, 10, 16); err == nil {
+			name += "_" + port
+		}
+	}
+	if secure {
+		name = hostPrefix + name
+	}
+	return name
 }
 
 // fromPage reports whether a page of this origin made the request.
@@ -107,9 +146,11 @@ func (a *API) fromPage(r *http.Request) bool {
 
 // sessionView says who the caller is and what it may do.
 type sessionView struct {
-	KeysSet   bool      `json:"keys_set"`
-	SignedIn  bool      `json:"signed_in"`
-	Key       string    `json:"key,omitempty"`
+	KeysSet  bool   `json:"keys_set"`
+	SignedIn bool   `json:"signed_in"`
+	Key      string `json:"key,omitempty"`
+	// PageToken is the page's half of a session that was just made.
+	PageToken string    `json:"page_token,omitempty"`
 	Scopes    []Scope   `json:"scopes"`
 	ExpiresAt time.Time `json:"expires_at,omitzero"`
 	Instance  string    `json:"instance,omitempty"`
@@ -159,9 +200,11 @@ func (a *API) openSession(w http.ResponseWriter, r *http.Request) error {
 	if err := web.Together(web.ReadQuery(r).Err(), web.NoBody(w, r)); err != nil {
 		return err
 	}
-	id, made := a.sessions.open(k)
-	http.SetCookie(w, cookieOf(r, id, int(sessionLife.Seconds())))
-	return web.WriteJSON(w, http.StatusCreated, a.viewOf(k, made.expires))
+	id, half, made := a.sessions.open(k)
+	http.SetCookie(w, newCookie(r, id, int(sessionLife.Seconds())))
+	view := a.viewOf(k, made.expires)
+	view.PageToken = half
+	return web.WriteJSON(w, http.StatusCreated, view)
 }
 
 // closeSession signs out. It is no error where nobody was signed in.
@@ -172,10 +215,10 @@ func (a *API) closeSession(w http.ResponseWriter, r *http.Request) error {
 	if err := web.Together(web.ReadQuery(r).Err(), web.NoBody(w, r)); err != nil {
 		return err
 	}
-	if cookie, err := r.Cookie(sessionCookie); err == nil {
-		a.sessions.end(cookie.Value)
+	if id, _, ok := a.cookieOf(r); ok {
+		a.sessions.end(id)
 	}
-	http.SetCookie(w, cookieOf(r, "", -1))
+	http.SetCookie(w, newCookie(r, "", -1))
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
@@ -185,10 +228,10 @@ func notFromPage() error {
 		web.Wrong(pageHeader, "is missing, or the request came from a page of another origin", "open /ui/ on this server; programs send Authorization with each request and need no session"))
 }
 
-func cookieOf(r *http.Request, value string, seconds int) *http.Cookie {
+func newCookie(r *http.Request, value string, seconds int) *http.Cookie {
 	// Behind a proxy that ends TLS the browser alone may know: its Origin says so.
 	secure := r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https") || strings.HasPrefix(r.Header.Get("Origin"), "https://")
-	return &http.Cookie{Name: sessionCookie, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, Secure: secure, SameSite: http.SameSiteStrictMode} //nolint:gosec // Secure where it is https: browsers would not send it back on http
+	return &http.Cookie{Name: cookieName(r, secure), Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, Secure: secure, SameSite: http.SameSiteStrictMode} //nolint:gosec // Secure where it is https: browsers would not send it back on http
 }
 
 // page serves the page's files.

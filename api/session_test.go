@@ -13,8 +13,14 @@ import (
 	"github.com/pushlease/pushlease/internal/bubble"
 )
 
-// signIn shows a key as the page does, and returns the cookie that stands for it.
-func (h *harness) signIn(key string) *http.Cookie {
+// signedIn is what a browser has after signing in: a cookie, and the page's half of the session.
+type signedIn struct {
+	*http.Cookie
+	half string
+}
+
+// signIn shows a key as the page does.
+func (h *harness) signIn(key string) signedIn {
 	h.Helper()
 	a := h.do(http.StatusCreated, "POST", "/api/v1/session", "", "Authorization", "Bearer "+key, pageHeader, "1", "Sec-Fetch-Site", "same-origin")
 	cookies := (&http.Response{Header: a.header}).Cookies()
@@ -22,19 +28,19 @@ func (h *harness) signIn(key string) *http.Cookie {
 		h.Fatalf("%v", a.header)
 	}
 	a.wantNot(cookies[0].Value)
-	return cookies[0]
+	return signedIn{cookies[0], a.text("page_token")}
 }
 
 // asPage are the headers of a request of the page.
-func asPage(c *http.Cookie, more ...string) []string {
-	return append([]string{"Cookie", c.Name + "=" + c.Value, pageHeader, "1"}, more...)
+func asPage(c signedIn, more ...string) []string {
+	return append([]string{"Cookie", c.Name + "=" + c.Value, pageHeader, c.half}, more...)
 }
 
 func TestASessionMayDoWhatItsKeyMay(t *testing.T) {
 	h := newHarness(t, withKeys)
 	h.do(http.StatusUnauthorized, "GET", "/api/v1/webhooks", "", pageHeader, "1")
 	read, admin := h.signIn("read"), h.signIn("admin")
-	for _, c := range []*http.Cookie{read, admin} {
+	for _, c := range []signedIn{read, admin} {
 		if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.Secure || c.Path != "/" || c.MaxAge != 12*60*60 {
 			t.Errorf("%v", c)
 		}
@@ -51,7 +57,7 @@ func TestASessionMayDoWhatItsKeyMay(t *testing.T) {
 	if got := h.do(http.StatusOK, "GET", "/api/v1/session", "", asPage(admin)...).get("scopes").([]any); len(got) != 4 {
 		t.Errorf("%v", got)
 	}
-	if !strings.Contains(h.log.String(), `"api_key":"key-admin"`) || strings.Contains(h.log.String(), admin.Value) {
+	if !strings.Contains(h.log.String(), `"api_key":"key-admin"`) || strings.Contains(h.log.String(), admin.Value) || strings.Contains(h.log.String(), admin.half) {
 		t.Error("the log should name the key, and not hold the session")
 	}
 
@@ -68,9 +74,29 @@ func TestASessionMayDoWhatItsKeyMay(t *testing.T) {
 func TestASessionIsSecureOnHTTPS(t *testing.T) {
 	h := newHarness(t, withKeys)
 	a := h.do(http.StatusCreated, "POST", "/api/v1/session", "", "Authorization", "Bearer read", pageHeader, "1", "X-Forwarded-Proto", "https")
-	if c := (&http.Response{Header: a.header}).Cookies()[0]; !c.Secure {
+	c := (&http.Response{Header: a.header}).Cookies()[0]
+	if !c.Secure || c.Name != "__Host-pushlease_session_8080" || c.Path != "/" || c.Domain != "" {
 		t.Errorf("%v", c)
 	}
+	// The proxy may say so of some requests only.
+	h.do(http.StatusOK, "GET", "/api/v1/webhooks", "", asPage(signedIn{c, a.text("page_token")})...)
+}
+
+// Cookies know no port: two servers of one host, and whoever else sets cookies there.
+func TestSessionsOfOneHostDoNotDisturbEachOther(t *testing.T) {
+	h := newHarness(t, withKeys)
+	c := h.signIn("read")
+	if c.Name != "pushlease_session_8080" {
+		t.Errorf("the cookie is called %s: a server on another port sets it too", c.Name)
+	}
+	tossed := []string{"Cookie", c.Name + "=tossed; " + hostPrefix + c.Name + "=tossed; " + c.Name + "=" + c.Value, pageHeader, c.half}
+	h.do(http.StatusOK, "GET", "/api/v1/webhooks", "", tossed...)
+	h.do(http.StatusUnauthorized, "GET", "/api/v1/webhooks", "", append(tossed, "Host", "localhost:9090")...)
+	// Who saw the cookie can't end the session either.
+	h.do(http.StatusNoContent, "DELETE", "/api/v1/session", "", "Cookie", c.Name+"="+c.Value, pageHeader, "1")
+	h.do(http.StatusOK, "GET", "/api/v1/webhooks", "", tossed...)
+	h.do(http.StatusNoContent, "DELETE", "/api/v1/session", "", tossed...)
+	h.do(http.StatusUnauthorized, "GET", "/api/v1/webhooks", "", tossed...)
 }
 
 // The browser adds the cookie to whatever any page of the same site asks for; other ports of
@@ -86,7 +112,10 @@ func TestACookieCountsOnlyFromThePage(t *testing.T) {
 		"another site":                  asPage(c, "Sec-Fetch-Site", "cross-site"),
 		"no page at all":                asPage(c, "Sec-Fetch-Site", "none"),
 		"a wrong key beside it":         asPage(c, "Authorization", "Bearer wrong"),
-		"another session":               {"Cookie", c.Name + "=" + strings.ToLower(c.Value), pageHeader, "1"},
+		"another session":               {"Cookie", c.Name + "=" + strings.ToLower(c.Value), pageHeader, c.half},
+		"who only saw the cookie":       {"Cookie", c.Name + "=" + c.Value, pageHeader, "1"},
+		"the half of another session":   {"Cookie", c.Name + "=" + c.Value, pageHeader, h.signIn("admin").half},
+		"the half alone":                {pageHeader, c.half},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h.do(http.StatusUnauthorized, "GET", "/api/v1/webhooks", "", headers...)
@@ -148,27 +177,27 @@ func TestWhoHasNoKeyTakesLittleMemory(t *testing.T) {
 func TestSessionsEndByTimeAndAreBounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := newSessions()
-		first, _ := s.open(Key{Name: "first"})
+		first, half, _ := s.open(Key{Name: "first"})
 		time.Sleep(time.Second)
 		for range 2 * sessionsOfKey {
 			s.open(Key{Name: "other"})
 		}
-		if of, ok := s.find(first); !ok || of.key.Name != "first" || len(s.byID) != 1+sessionsOfKey {
+		if of, ok := s.find(first, half); !ok || of.key.Name != "first" || len(s.byID) != 1+sessionsOfKey {
 			t.Errorf("%d sessions: another key ended the first one's", len(s.byID))
 		}
-		var last string
+		var last, lastHalf string
 		for range sessionsOfKey {
-			last, _ = s.open(Key{Name: "first"})
+			last, lastHalf, _ = s.open(Key{Name: "first"})
 		}
-		if _, ok := s.find(first); ok || len(s.byID) != 2*sessionsOfKey {
+		if _, ok := s.find(first, half); ok || len(s.byID) != 2*sessionsOfKey {
 			t.Errorf("%d sessions of two keys", len(s.byID))
 		}
 		time.Sleep(sessionLife - time.Millisecond)
-		if _, ok := s.find(last); !ok {
+		if _, ok := s.find(last, lastHalf); !ok {
 			t.Error("it ended too early")
 		}
 		time.Sleep(time.Millisecond)
-		if _, ok := s.find(last); ok {
+		if _, ok := s.find(last, lastHalf); ok {
 			t.Error("it should have ended")
 		}
 		if s.open(Key{}); len(s.byID) != 1 {

@@ -1,7 +1,19 @@
-// The REST API, asked as any client asks it. The browser keeps no key: after signing in a cookie
-// stands for it, which counts only beside the header Pushlease-Page.
+// The REST API, asked as any client asks it. The browser keeps no key: after signing in a cookie that
+// no script can read stands for it. It counts only beside the page's half of the session, in the header
+// Pushlease-Page: every port of a host gets the cookie, and this origin alone its half.
 
 const base = new URL('../', location.href.split('#')[0]);
+
+const half = {
+  name: `pushlease ${base.pathname}`, here: '',
+  get() {
+    try { return localStorage.getItem(this.name) || this.here || '1'; } catch { return this.here || '1'; } // a browser may refuse to keep anything
+  },
+  set(value) {
+    this.here = value;
+    try { if (value) localStorage.setItem(this.name, value); else localStorage.removeItem(this.name); } catch { /* it is kept until the page is closed */ }
+  },
+};
 
 export class Fault extends Error {
   constructor(status, problem) {
@@ -25,7 +37,7 @@ export async function ask(method, path, { query, body, type, headers } = {}) {
   try {
     answer = await fetch(url, {
       method, cache: 'no-store', credentials: 'same-origin', redirect: 'error', signal: AbortSignal.timeout(method === 'GET' ? 20000 : 130000),
-      headers: { 'Pushlease-Page': '1', ...(body === undefined ? {} : { 'Content-Type': type ?? 'application/json' }), ...headers },
+      headers: { 'Pushlease-Page': half.get(), ...(body === undefined ? {} : { 'Content-Type': type ?? 'application/json' }), ...headers },
       body: body === undefined ? undefined : type ? body : JSON.stringify(body),
     });
     text = await answer.text(); // the line may be cut in the middle of it
@@ -60,7 +72,7 @@ export async function all(path, query) {
 // ready are the checks of /readyz, which answers 503 with them when it should.
 export async function ready() {
   try {
-    const answer = await fetch(new URL('readyz', base), { cache: 'no-store', headers: { 'Pushlease-Page': '1' }, signal: AbortSignal.timeout(10000) });
+    const answer = await fetch(new URL('readyz', base), { cache: 'no-store', headers: { 'Pushlease-Page': half.get() }, signal: AbortSignal.timeout(10000) });
     const read = await answer.json();
     return { checks: read.checks ?? [], storage: read.storage, ready: answer.ok };
   } catch {
@@ -84,7 +96,14 @@ export async function whoAmI() {
   return who;
 }
 
-export const signIn = (key) => ask('POST', '/session', { headers: { Authorization: `Bearer ${key}` } });
-export const signOut = () => ask('DELETE', '/session');
+export async function signIn(key) {
+  const made = await ask('POST', '/session', { headers: { Authorization: `Bearer ${key}` } });
+  half.set(made.page_token);
+}
+
+export async function signOut() {
+  await ask('DELETE', '/session');
+  half.set('');
+}
 
 export const part = (s) => encodeURIComponent(s);

@@ -67,6 +67,9 @@ type Census struct {
 	// lost are those of queues that were there when all, or several at once, were gone, until each is
 	// back, or deleted.
 	lost map[string]string
+	// fell: the list has fallen to none by a loss, and nothing was registered since. Who deletes the last one
+	// that is there, while others are missed already, makes no such loss.
+	fell bool
 }
 
 // Deleted notes that a webhook was deleted through this store.
@@ -97,14 +100,21 @@ func (c *Census) Look(ctx context.Context, all []Registration, unreadable []RowE
 		return nil, nil
 	}
 	c.miss(c.queues)
-	c.queues = nil
 	if err := c.forgetDeleted(ctx, traces); err != nil {
 		return nil, err
 	}
-	if len(c.lost) == 0 {
-		return nil, nil
+	for id := range c.queues {
+		_, missed := c.lost[id]
+		c.fell = c.fell || missed
 	}
-	return nil, &VanishedError{c.missed()}
+	c.queues = nil
+	if len(c.lost) == 0 {
+		c.fell = false
+	}
+	if c.fell {
+		return nil, &VanishedError{c.missed()}
+	}
+	return c.missed(), nil
 }
 
 // meet misses the webhooks that were met before this process began. c.mu is held.
@@ -113,7 +123,7 @@ func (c *Census) meet(ctx context.Context, traces Traces) error {
 	if err != nil {
 		return err
 	}
-	c.looked, c.lost = true, map[string]string{}
+	c.looked, c.fell, c.lost = true, true, map[string]string{}
 	for _, id := range met {
 		c.lost[id] = "" // of no known queue
 	}
@@ -135,7 +145,7 @@ func (c *Census) some(ctx context.Context, all []Registration, unreadable []RowE
 	// Of one that is of no known queue there is nothing that could stay in force: whoever registers webhooks
 	// anew has seen that.
 	maps.DeleteFunc(c.lost, func(id, name string) bool { _, back := there[id]; return back || name == "" })
-	c.looked = true
+	c.looked, c.fell = true, false
 	c.missSeveral(there)
 	if len(c.lost) > 0 {
 		if err := c.forgetDeleted(ctx, traces); err != nil {

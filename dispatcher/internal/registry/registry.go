@@ -4,6 +4,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -73,8 +74,12 @@ func (r *Registry) read(ctx context.Context) bool {
 	defer cancel()
 	start := time.Now()
 	all, rowErrs, err := r.store.ListWebhooks(ctx)
+	var gone *tables.VanishedError
+	if errors.As(err, &gone) { // all that there were: those that are missed stay in force, and who was deleted does not
+		rowErrs = gone.Missed
+	}
 	var unread map[string]damaged
-	if err == nil {
+	if err == nil || gone != nil {
 		all, unread = r.inForce(all, rowErrs)
 		r.onRead(ctx, all)
 	}
@@ -85,11 +90,21 @@ func (r *Registry) read(ctx context.Context) bool {
 			r.log.Error("the registered webhooks can't be read; going on with those known", "error", err)
 		}
 		r.lastErr = err
+		if gone != nil {
+			r.know(all, unread)
+		}
 		return false
 	}
 	if r.lastErr != nil {
 		r.log.Info("the registered webhooks can be read again")
 	}
+	r.know(all, unread)
+	r.readAt, r.lastErr = start, nil
+	return true
+}
+
+// know takes over what is registered, and what could not be read. r.mu is held.
+func (r *Registry) know(all []tables.Registration, unread map[string]damaged) {
 	for id, d := range unread {
 		if _, told := r.damaged[id]; !told {
 			r.log.Error("a registered webhook can't be read: what was known of it stays in force, and where nothing was its messages wait",
@@ -108,8 +123,7 @@ func (r *Registry) read(ctx context.Context) bool {
 	for name := range byQueue {
 		delete(r.lost, name)
 	}
-	r.byQueue, r.readAt, r.lastErr, r.damaged = byQueue, start, nil, unread
-	return true
+	r.byQueue, r.damaged = byQueue, unread
 }
 
 // Tell notes that the registered webhooks have changed.

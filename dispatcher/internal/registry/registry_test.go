@@ -280,6 +280,19 @@ func TestWhatWasKnownOfARowThatCannotBeReadStaysInForce(t *testing.T) {
 			t.Errorf("when they are gone: %v", err)
 		}
 	})
+	inBubble(t, func(t *testing.T, s *store, r *Registry, _ *bytes.Buffer) { // all that there were, until each is deleted
+		s.list = []tables.Registration{on("a", "1", true), on("b", "2", true)}
+		read(t, r)
+		s.set(func() { s.list, s.err = nil, &tables.VanishedError{Missed: []tables.RowError{{ID: "1", Queue: "a"}, {ID: "2", Queue: "b"}}} })
+		want(t, "read when all have vanished", r.Refresh(t.Context()), false)
+		want(t, "polled", names(r.ToPoll()), "a b")
+		s.set(func() { s.err = &tables.VanishedError{Missed: []tables.RowError{{ID: "2", Queue: "b"}}} })
+		want(t, "read when one of them was deleted", r.Refresh(t.Context()), false)
+		want(t, "polled when one of them was deleted", names(r.ToPoll()), "b")
+		if _, err := r.Status(); !errors.Is(err, tables.ErrVanished) {
+			t.Errorf("Status = %v", err)
+		}
+	})
 	for name, change := range map[string]func(*tables.Registration){
 		"no policy": func(r *tables.Registration) { r.Policy = policy.Policy{} },
 		"no queue":  func(r *tables.Registration) { r.Queue = "" },

@@ -21,24 +21,29 @@ type Attempts interface {
 type past struct {
 	known   bool
 	usedAt  time.Time // when the last attempt of one of its messages began; zero when there was none
-	pending int       // how many of these messages waited for another attempt, as far back as was looked
+	pending int       // how many of these messages waited for another attempt; some may have ended without one
 }
 
-// lookBack reads what is on record of the queue, once for each time that it is missed. Whoever wrote more than a
-// page of attempts since has at least as many pending as it says.
-func (p *poller) lookBack(ctx context.Context, err error) (past, error) {
+// lookBack reads what is on record of the queue, once for each time that it is missed.
+func (p *poller) lookBack(ctx context.Context, err error) past {
 	p.mu.Lock()
 	known := p.past
 	p.mu.Unlock()
 	if !errors.Is(err, queue.ErrQueueNotFound) || known.known {
-		return known, nil
+		return known
 	}
 	filter := tables.AttemptFilter{Queue: p.q.Name(), From: time.Now().Add(-queue.MaxDelay)}
 	attempts, _, err := p.Attempts.Attempts(ctx, filter, tables.Page{Limit: tables.MaxPage})
-	if err != nil {
-		return past{}, fmt.Errorf("read the attempts of a queue that is not there: %w", err)
+	if err == nil {
+		return pastOf(attempts)
 	}
-	return pastOf(attempts), nil
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now := time.Now(); now.Sub(p.pastTold) >= errorLogEvery {
+		p.pastTold = now
+		p.Log.Warn("whether a queue that is not there was in use can't be told now; trying again", "queue", p.q.Name(), "error", err)
+	}
+	return past{}
 }
 
 // pastOf judges attempts, the newest of which is the first.
@@ -66,6 +71,6 @@ func (p Poll) Gone() error {
 		return nil
 	}
 	return fmt.Errorf("%w: it was in use and was missed first at %s: somebody deleted it, with all that was on it, "+
-		"at least %d messages that were pending. The next publish creates it anew; if it is to stay away, disable its webhooks",
+		"up to %d messages that waited for another attempt. The next publish creates it anew; if it is to stay away, disable its webhooks",
 		queue.ErrQueueNotFound, p.GoneAt.UTC().Format(time.RFC3339), p.GonePending)
 }

@@ -64,6 +64,7 @@ type poller struct {
 	lastPollAt time.Time       // last receive that storage answered
 	idlePause  time.Duration   // after the last receive; 0 when it failed or found messages
 	fault
+	pastTold time.Time // when the log last said that the past of a missing queue can't be read
 	// backlog is there while receives come back full, and closed when one does not.
 	backlog chan struct{}
 	// took is how long the last receive took.
@@ -197,11 +198,7 @@ func (p *poller) receive(n int) ([]*queue.Message, error) {
 	if span.IsRecording() {
 		span.SetAttributes(attribute.Int("messaging.batch.message_count", len(messages)))
 	}
-	before, unread := p.lookBack(callCtx, err)
-	if unread != nil {
-		p.Log.Warn("whether the queue was in use can't be told now; trying again", "queue", p.q.Name(), "error", unread)
-	}
-	p.observe(err, before)
+	p.observe(err, p.lookBack(callCtx, err))
 	p.noteBacklog(err == nil && len(messages) == n, time.Since(start))
 	return messages, err
 }
@@ -258,7 +255,7 @@ func (p *poller) observe(err error, before past) {
 	case missing && p.goneAt.IsZero() && !(p.lastPollAt.IsZero() && before.usedAt.IsZero()):
 		p.goneAt, p.loggedAt = now, now
 		p.Log.Error("the queue was there and is gone: somebody deleted it, with all that was on it; the first publish creates it anew",
-			"queue", p.q.Name(), "last_there", later(p.lastPollAt, before.usedAt), "pending_at_least", before.pending)
+			"queue", p.q.Name(), "last_there", later(p.lastPollAt, before.usedAt), "pending_up_to", before.pending)
 	case missing && !same:
 		p.loggedAt = now
 		p.Log.Info("the queue does not exist yet; the first publish creates it", "queue", p.q.Name())

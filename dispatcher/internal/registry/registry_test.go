@@ -283,7 +283,9 @@ func TestWhatWasKnownOfARowThatCannotBeReadStaysInForce(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *store, r *Registry, _ *bytes.Buffer) { // all that there were, until each is deleted
 		s.list = []tables.Registration{on("a", "1", true), on("b", "2", true)}
 		read(t, r)
-		s.set(func() { s.list, s.err = nil, &tables.VanishedError{Missed: []tables.RowError{{ID: "1", Queue: "a"}, {ID: "2", Queue: "b"}}} })
+		s.set(func() {
+			s.list, s.err = nil, &tables.VanishedError{Missed: []tables.RowError{{ID: "1", Queue: "a"}, {ID: "2", Queue: "b"}}}
+		})
 		want(t, "read when all have vanished", r.Refresh(t.Context()), false)
 		want(t, "polled", names(r.ToPoll()), "a b")
 		s.set(func() { s.err = &tables.VanishedError{Missed: []tables.RowError{{ID: "2", Queue: "b"}}} })

@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -179,5 +182,39 @@ func TestReceiverBehindNginxWithALimitGetsItsRate(t *testing.T) {
 			}
 			p.expectNoDeadLetters(queue)
 		})
+	}
+}
+
+// Who looks after a limited webhook sees its learned rate in the status, in the list of all webhooks, and in the metrics.
+func TestTheLearnedRateIsShownInStatusTopAndMetrics(t *testing.T) {
+	t.Parallel()
+	p := sqliteStore(t).start(t)
+	var mu sync.Mutex
+	var free time.Time
+	in := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if now := time.Now(); now.Before(free) {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		} else {
+			free = now.Add(50 * time.Millisecond)
+		}
+	}))
+	t.Cleanup(in.Close)
+	queue := queueName("limited")
+	h := p.register(queue, in.URL, map[string]any{"flow": map[string]any{}})
+	p.publishMany(queue, 300)
+	st := p.waitStatus(20*time.Second, h.ID, "limited")
+	if !strings.Contains(st.Text, "a second") || !strings.Contains(st.Text, "rate") {
+		t.Errorf("the text names neither the rate nor what to set: %s", st.Text)
+	}
+	r, _ := runBinary(t, []string{"PUSHLEASE_SERVER=" + p.url}, "webhooks", "top", "--once")
+	if seen := regexp.MustCompile(h.ID + ` .*limited \(([0-9.]+)/s\)`).FindStringSubmatch(r.out); r.code != exitOK || seen == nil {
+		t.Errorf("top: %+v", r)
+	} else if rate, err := strconv.ParseFloat(seen[1], 64); err != nil || rate <= 0 {
+		t.Errorf("top shows a rate of %s", seen[1])
+	}
+	if rate := p.metric("pushlease_webhook_learned_rate", `queue="`+queue+`"`); rate <= 0 || rate > 1000 {
+		t.Errorf("the metric is %v", rate)
 	}
 }

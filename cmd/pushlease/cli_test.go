@@ -196,17 +196,18 @@ func TestAnUnknownCommandSaysWhatThereIs(t *testing.T) {
 
 func TestTextsOfTheServerNameCommands(t *testing.T) {
 	for text, want := range map[string]string{
-		"POST /api/v1/webhooks/wh_1/enable (pushlease webhooks enable wh_1) ends it.":       "pushlease webhooks enable wh_1 ends it.",
-		"POST /api/v1/dead-letters/orders.1-a/replay sends it":                              "pushlease dead-letters replay orders.1-a sends it",
-		"GET /api/v1/replays lists them":                                                    "pushlease dead-letters jobs lists them",
-		"GET /api/v1/webhooks?queue=orders-eu says so":                                      "pushlease webhooks list --queue orders-eu says so",
-		"400. GET /api/v1/attempts?webhook=wh_1 shows":                                      "400. pushlease attempts wh_1 shows",
-		"from GET /api/v1/webhooks":                                                         "from pushlease webhooks list",
-		"(GET /api/v1/queues/orders counts them)":                                           "(pushlease queues show orders counts them)",
-		"POST /api/v1/queues/orders/match says":                                             "pushlease match orders says",
-		"from GET /api/v1/queues, or publish":                                               "from pushlease queues list, or publish",
-		"from GET /api/v1/attempts":                                                         "from pushlease attempts",
-		"send the header Authorization: Bearer <token>, once, with the token of an API key": "set PUSHLEASE_API_KEY to the token of an API key that this server has",
+		"POST /api/v1/webhooks/wh_1/enable (pushlease webhooks enable wh_1) ends it.":                "pushlease webhooks enable wh_1 ends it.",
+		"POST /api/v1/dead-letters/orders.1-a/replay sends it":                                       "pushlease dead-letters replay orders.1-a sends it",
+		"GET /api/v1/replays lists them":                                                             "pushlease dead-letters jobs lists them",
+		"GET /api/v1/webhooks?queue=orders-eu says so":                                               "pushlease webhooks list --queue orders-eu says so",
+		"400. GET /api/v1/attempts?webhook=wh_1 shows":                                               "400. pushlease attempts wh_1 shows",
+		"from GET /api/v1/webhooks":                                                                  "from pushlease webhooks list",
+		"(GET /api/v1/queues/orders counts them)":                                                    "(pushlease queues show orders counts them)",
+		"POST /api/v1/queues/orders/match says":                                                      "pushlease match orders says",
+		"from GET /api/v1/queues, or publish":                                                        "from pushlease queues list, or publish",
+		"from GET /api/v1/attempts":                                                                  "from pushlease attempts",
+		"follow it at /api/v1/messages/m-1, ask again after 10m0s, or add ?force=true to start over": "follow it with pushlease messages show m-1, ask again after 10m0s, or add --force to start over",
+		"send the header Authorization: Bearer <token>, once, with the token of an API key":          "set PUSHLEASE_API_KEY to the token of an API key that this server has",
 	} {
 		if got := asCommands(text); got != want {
 			t.Errorf("%s\n  became %s\n  want   %s", text, got, want)

@@ -54,9 +54,10 @@ func newDoctorCommand(more ...extraCheck) *cobra.Command {
 		Short: "Check configuration, storage, port, server and clock",
 		Long: `Checks the configuration that serve would start with, whether its storage can be
 reached, whether its port is free or a server answers there, whether that server is
-ready, and on the same storage when no server is named, and whether the clocks agree. In the folder of an Azure Functions app it checks
-host.json and the functions too, and takes settings from local.settings.json and storage
-from AzureWebJobsStorage, as the app does. It creates, sends and deletes nothing.
+ready, and on the same storage when no server is named, and whether the clocks agree.
+In the folder of an Azure Functions app it checks host.json and the functions too, and
+takes settings from local.settings.json and storage from AzureWebJobsStorage, as the app
+does. It creates, sends and deletes nothing.
 
 Exits with 1 when a check failed; each finding says what to do about it.`,
 		Example: `  pushlease doctor

@@ -48,7 +48,7 @@ there with go build; elsewhere it is this program itself, where that is one for 
 --arch, or the file that --binary names.`,
 		Example: `  pushlease functions package --queue orders --queue invoices
   pushlease functions package --queue orders --arch arm64 --out app-arm64.zip
-  func azure functionapp publish MY-APP --custom`,
+  unzip -q app.zip -d app && (cd app && func azure functionapp publish MY-APP --custom)`,
 		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
 	}

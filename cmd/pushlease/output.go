@@ -151,6 +151,8 @@ var routes = []struct {
 	{regexp.MustCompile(`POST /api/v1/queues/([a-z0-9-]+)/match`), "pushlease match $1"},
 	{regexp.MustCompile(`GET /api/v1/queues/([a-z0-9-]+)`), "pushlease queues show $1"},
 	{regexp.MustCompile(`GET /api/v1/queues\b`), "pushlease queues list"},
+	{regexp.MustCompile(`\bat /api/v1/messages/([\w~-]+)`), "with pushlease messages show $1"},
+	{regexp.MustCompile(`\?force=true`), "--force"},
 	{regexp.MustCompile(`send the header Authorization: Bearer <token>, once, with the token of an API key`), "set PUSHLEASE_API_KEY to the token of an API key that this server has"},
 }
 

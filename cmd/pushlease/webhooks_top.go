@@ -156,7 +156,7 @@ func newWebhooksTopCommand() *cobra.Command {
              all of late failed
   QUEUE: VISIBLE what waits for a worker, WORK what is in work, DELAYED what waits for
              its time or is in work elsewhere; counted every 10 seconds at most,
-                          because each count of a queue costs two storage transactions on Azure
+             because each count of a queue costs two storage transactions on Azure
 
 Below them it says of the worst ones why, what happens next and what to do. All but the
 queues is the view of the instance that answers, named in the first line.`,

@@ -211,6 +211,9 @@ func (a *API) deleteDeadLetter(w http.ResponseWriter, r *http.Request) error {
 		return web.StorageFault("delete the dead letter", err)
 	}
 	a.backlog.forget(d.Queue)
+	if err := tables.EndMaking(r.Context(), a.Deliveries, &d); err != nil {
+		a.Logger.Warn("whether a dead letter that was deleted was still being made is not known; it may be written again", "dead_letter", d.ID, "error", err)
+	}
 	if stillToCome(d) {
 		if err := tables.EndReplay(r.Context(), a.Deliveries, a.DeadLetters, &d); err != nil {
 			a.Logger.Warn("the record of a replay whose dead letter was deleted could not be ended; it says that the replay goes on", "dead_letter", d.ID, "error", err)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"time"
 
@@ -25,8 +26,8 @@ type purgeView struct {
 	Matched int   `json:"matched,omitempty"`
 	Exact   *bool `json:"exact,omitempty"`
 	Purged  int   `json:"purged"`
-	// Kept counts what matched and was spared, because a replay is under way or
-	// it was changed meanwhile.
+	// Kept counts what matched and was spared, because a replay is under way, it is still being
+	// made, or it was changed meanwhile.
 	Kept int `json:"kept"`
 	// NeverReplayed counts those of what was deleted, or would be, that nobody ever replayed.
 	NeverReplayed int `json:"never_replayed"`
@@ -35,6 +36,16 @@ type purgeView struct {
 	CopiesLeft int `json:"copies_left"`
 	// NextCursor is where the next request goes on; null when all is done.
 	NextCursor *tables.Cursor `json:"next_cursor"`
+}
+
+// spared reports whether a purge leaves a dead letter: its replay has not ended, or it is still being made
+// and would be written again.
+func (a *API) spared(ctx context.Context, d tables.DeadLetter) bool {
+	if stillToCome(d) {
+		return true
+	}
+	making, err := tables.InTheMaking(ctx, a.Deliveries, &d)
+	return err != nil || len(making) > 0
 }
 
 // purgeDeadLetters deletes what the filter matches: nothing is kept of these messages here.
@@ -47,7 +58,7 @@ func (a *API) purgeDeadLetters(w http.ResponseWriter, r *http.Request) error {
 	if b.dryRun {
 		never, copies := 0, 0
 		c, err := a.count(r, b, func(d tables.DeadLetter) string {
-			if stillToCome(d) {
+			if a.spared(r.Context(), d) {
 				return skipUnderWay
 			}
 			if d.NeverReplayed() {
@@ -75,7 +86,8 @@ func (a *API) purgeDeadLetters(w http.ResponseWriter, r *http.Request) error {
 		if b.limit > 0 {
 			page.Limit = min(purgePage, b.limit-view.Purged)
 		}
-		p, err := tables.PurgeDeadLetters(r.Context(), a.DeadLetters, b.filter, page, stillToCome)
+		p, err := tables.PurgeDeadLetters(r.Context(), a.DeadLetters, b.filter, page,
+			func(d tables.DeadLetter) bool { return a.spared(r.Context(), d) })
 		for name, n := range p.Deleted {
 			a.backlog.forget(name)
 			a.purged.Add(r.Context(), int64(n), metric.WithAttributes(attribute.String("queue", name)))

@@ -80,29 +80,68 @@ func (c *Census) Deleted(id string) {
 	delete(c.lost, id)
 }
 
+// told is what the store has told of traces so far; what is nil was not asked for.
+type told struct {
+	deleted map[string]time.Time
+	met     []string
+}
+
+// question is what has to be asked of the store before a list can be judged.
+type question int
+
+const (
+	nothing question = iota
+	whoWasMet
+	whoWasDeleted
+)
+
 // Look is given each list of all registrations, with the rows that could not be read, and returns
 // those with what is missed beside them. When the list falls to none, or several are gone at once, each has to
 // have left the trace of a deletion since it was seen; so has each webhook that was met before this process
 // began, where the first list is empty. The error is a VanishedError, or that of the traces. When some are there
-// again, the others are missed until they are, too.
+// again, the others are missed until they are, too. While the store is asked for traces others may look.
 func (c *Census) Look(ctx context.Context, all []Registration, unreadable []RowError, traces Traces) ([]RowError, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(all)+len(unreadable) > 0 {
-		return c.some(ctx, all, unreadable, traces)
-	}
-	if !c.looked {
-		if err := c.meet(ctx, traces); err != nil {
+	for t := (told{}); ; {
+		rows, ask, err := c.judge(all, unreadable, t)
+		switch ask {
+		case whoWasMet:
+			if t.met, err = traces.Met(ctx); t.met == nil {
+				t.met = []string{}
+			}
+		case whoWasDeleted:
+			if t.deleted, err = traces.Deleted(ctx); t.deleted == nil {
+				t.deleted = map[string]time.Time{}
+			}
+		default:
+			return rows, err
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
+}
+
+// judge is Look with what the store has told so far; it says what else has to be asked.
+func (c *Census) judge(all []Registration, unreadable []RowError, t told) ([]RowError, question, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(all)+len(unreadable) > 0 {
+		return c.some(all, unreadable, t)
+	}
+	if !c.looked {
+		if t.met == nil {
+			return nil, whoWasMet, nil
+		}
+		c.meet(t.met)
+	}
 	if len(c.queues)+len(c.lost) == 0 {
-		return nil, nil
+		return nil, nothing, nil
 	}
 	c.miss(c.queues)
-	if err := c.forgetDeleted(ctx, traces); err != nil {
-		return nil, err
+	if t.deleted == nil {
+		return nil, whoWasDeleted, nil
 	}
+	c.forgetDeleted(t.deleted)
 	for id := range c.queues {
 		_, missed := c.lost[id]
 		c.fell = c.fell || missed
@@ -112,26 +151,21 @@ func (c *Census) Look(ctx context.Context, all []Registration, unreadable []RowE
 		c.fell = false
 	}
 	if c.fell {
-		return nil, &VanishedError{c.missed()}
+		return nil, nothing, &VanishedError{c.missed()}
 	}
-	return c.missed(), nil
+	return c.missed(), nothing, nil
 }
 
 // meet misses the webhooks that were met before this process began. c.mu is held.
-func (c *Census) meet(ctx context.Context, traces Traces) error {
-	met, err := traces.Met(ctx)
-	if err != nil {
-		return err
-	}
+func (c *Census) meet(met []string) {
 	c.looked, c.fell, c.lost = true, true, map[string]string{}
 	for _, id := range met {
 		c.lost[id] = "" // of no known queue
 	}
-	return nil
 }
 
-// some is Look where there are registrations. c.mu is held.
-func (c *Census) some(ctx context.Context, all []Registration, unreadable []RowError, traces Traces) ([]RowError, error) {
+// some is judge where there are registrations. c.mu is held.
+func (c *Census) some(all []Registration, unreadable []RowError, t told) ([]RowError, question, error) {
 	there := make(map[string]string, len(all)+len(unreadable))
 	for _, r := range all {
 		there[r.ID] = r.Queue
@@ -148,15 +182,16 @@ func (c *Census) some(ctx context.Context, all []Registration, unreadable []RowE
 	c.looked, c.fell = true, false
 	c.missSeveral(there)
 	if len(c.lost) > 0 {
-		if err := c.forgetDeleted(ctx, traces); err != nil {
-			return nil, err
+		if t.deleted == nil {
+			return nil, whoWasDeleted, nil
 		}
+		c.forgetDeleted(t.deleted)
 	}
 	c.queues = there
 	if len(c.lost) == 0 {
 		c.seen = time.Now()
 	}
-	return append(unreadable, c.missed()...), nil
+	return append(unreadable, c.missed()...), nothing, nil
 }
 
 // missed are the rows that are missed. c.mu is held.
@@ -192,14 +227,9 @@ func (c *Census) miss(gone map[string]string) {
 
 // forgetDeleted takes those out of what is missed that have left a trace since they were seen: somebody has
 // deleted them, here or elsewhere. c.mu is held.
-func (c *Census) forgetDeleted(ctx context.Context, traces Traces) error {
-	deleted, err := traces.Deleted(ctx)
-	if err != nil {
-		return err
-	}
+func (c *Census) forgetDeleted(deleted map[string]time.Time) {
 	maps.DeleteFunc(c.lost, func(id, _ string) bool {
 		at, ok := deleted[id]
 		return ok && !at.Before(c.seen.Add(-LeftSkew))
 	})
-	return nil
 }

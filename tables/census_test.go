@@ -213,3 +213,31 @@ func TestRegistrationsOfNoKnownQueueAreNotMissed(t *testing.T) {
 		})
 	}
 }
+
+// A store that hangs when it is asked for traces keeps nobody else from the census.
+func TestWhileTracesAreAskedForOthersMayLook(t *testing.T) {
+	var c tables.Census
+	if _, err := c.Look(t.Context(), on("orders", "orders"), nil, noTraces); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	asked, ended := make(chan struct{}), make(chan error)
+	hangs := tables.Traces{Met: noTraces.Met, Deleted: func(ctx context.Context) (map[string]time.Time, error) {
+		close(asked)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}
+	go func() {
+		_, err := c.Look(ctx, nil, nil, hangs)
+		ended <- err
+	}()
+	<-asked
+	if missed, err := c.Look(t.Context(), on("orders", "orders"), nil, noTraces); err != nil || len(missed) > 0 {
+		t.Errorf("another look: %v, %v", missed, err)
+	}
+	c.Deleted("a")
+	stop()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the look whose store hangs: %v", err)
+	}
+}

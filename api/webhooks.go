@@ -182,14 +182,23 @@ func (a *API) patchWebhook(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return a.changeAndShow(w, r, func(reg *tables.Registration) error {
+	var warnings []string
+	reg, err := a.change(r, func(reg *tables.Registration) error {
 		before := *reg
 		if err := a.edit(reg, in, changing); err != nil {
 			return err
 		}
+		warnings = a.resets(before, in)
 		beginAnew(reg, before)
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	view := a.view(r, reg)
+	view.Warnings = warnings
+	w.Header().Set("ETag", web.EtagOf(reg.ETag))
+	return web.WriteJSON(w, http.StatusOK, view)
 }
 
 // beginAnew forgets how a webhook fared when it was given another URL, or enabled.

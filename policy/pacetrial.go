@@ -140,7 +140,7 @@ func (t *paceTrial) add(refused bool, began, now time.Time, sinceTaken time.Dura
 		t.vain = min(t.vain+1, trialDoublings)
 		t.end()
 	case t.posts >= trialMost || !t.runs(now):
-		t.end()
+		t.pause()
 	}
 	return false
 }
@@ -179,6 +179,16 @@ func (t *paceTrial) keep(a paceAnswer) {
 	t.answers = append(t.answers, a)
 }
 
+// pause ends a trial that is not sure: what it says for noise counts in the next one.
+func (t *paceTrial) pause() {
+	odds, more := max(t.odds, 0), max(t.more, 0)
+	if t.odds < 0 && t.more <= 0 {
+		t.vain = min(t.vain+1, trialDoublings)
+	}
+	t.end()
+	t.odds, t.more = odds, more
+}
+
 // end ends a trial that came to nothing, since POSTs stopped or the webhook was away.
 func (t *paceTrial) end() {
 	*t = paceTrial{vain: t.vain, first: t.first, rate: t.rate, refused: t.refused, from: t.from}
@@ -195,7 +205,7 @@ func (t *paceTrial) begin(lag time.Duration, now time.Time) {
 	if t.limit(lag) > (1-t.share())/2 { // it would say little, as others send so much
 		return
 	}
-	t.on, t.began, t.posts, t.odds, t.more, t.expected = true, now, 0, 0, 0, t.share()
+	t.on, t.began, t.posts, t.expected = true, now, 0, t.share()
 }
 
 // young tells whether a trial may soon be worth it.

@@ -36,3 +36,19 @@ func TestWhatBeganBeforeARefusalIsNoSignOfNoise(t *testing.T) {
 		t.Errorf("after six seconds: on %v, in vain %d times; want it to have ended without a word", tr.on, tr.vain)
 	}
 }
+
+// A trial of a receiver whose answers take long ends by its time before anything is sure. What speaks for noise counts in the next one; where a
+// limit is likelier, the next one comes later.
+func TestATrialThatEndsByItsTimeWasNotForNothing(t *testing.T) {
+	start := time.Unix(1_800_000_000, 0)
+	for _, tt := range []struct {
+		odds, more, left float64
+		vain             int
+	}{{3, 2, 3, 0}, {-1, 2, 0, 0}, {-3, -1, 0, 1}, {-3, 0, 0, 1}, {0, 0, 0, 0}} {
+		tr := &paceTrial{on: true, began: start, expected: 0.5, longest: time.Hour, rate: 10, odds: tt.odds, more: tt.more}
+		tr.add(true, start.Add(6*time.Second), start.Add(6*time.Second), time.Second, 10, 0)
+		if tr.on || tr.vain != tt.vain || tr.odds != tt.left {
+			t.Errorf("%+v: on %v, in vain %d times, %.1f left", tt, tr.on, tr.vain, tr.odds)
+		}
+	}
+}

@@ -36,6 +36,13 @@ func TestFieldFailuresPageNamesTestsThatThereAre(t *testing.T) {
 			t.Errorf("the page has no row %s", want)
 		}
 	}
+	seen := map[string]bool{}
+	for _, row := range regexp.MustCompile(`(?m)^\| [CR]\d+ \| [^|]+\|`).FindAllString(string(page), -1) {
+		if seen[row] {
+			t.Errorf("the page has %s twice: make one row of them", row)
+		}
+		seen[row] = true
+	}
 	named := regexp.MustCompile("`(Test\\w+)`").FindAllSubmatch(page, -1)
 	if len(named) < 100 {
 		t.Errorf("the page names %d tests: fewer than it has cases for", len(named))

@@ -82,7 +82,7 @@ func (a *API) testWebhook(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, testView{
 		MessageID: id, StartedAt: web.UTC(res.StartedAt), Duration: policy.Duration(res.Duration), Status: res.Status,
 		ErrorClass: policy.ErrorClass(res.ErrorClass), Error: res.Error, RetryAfter: res.RetryAfter,
-		RedirectHost: res.RedirectHost, Snippet: tables.CutText(reg.Redact(string(res.Body), nil), tables.MaxSnippetUnits),
+		RedirectHost: res.RedirectHost, Snippet: tables.CutText(reg.Redact(string(res.Body)), tables.MaxSnippetUnits),
 		Decision: decisionView{
 			Action: decision.Action, Reason: decision.Reason, Delay: policy.Duration(decision.Delay), Charged: decision.Charged,
 			Disable: decision.Disable, Pause: policy.Duration(decision.Pause), Explanation: decision.Explanation,

@@ -171,7 +171,7 @@ func New(opts Options) (*API, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make counter: %w", err)
 	}
-	a.replays = &replayJobs{store: opts.Jobs, instance: opts.Instance, jobs: map[string]*replayJob{}}
+	a.replays = &replayJobs{store: opts.Jobs, instance: opts.Instance, jobs: map[string]*replayJob{}, most: maxCandidates}
 	a.backlog, a.depths = &backlog{byQueue: map[string]waiting{}}, newDepths()
 	if err := errors.Join(a.backlog.measure(opts.Meter), a.depths.measure(opts.Meter)); err != nil {
 		return nil, fmt.Errorf("make gauge: %w", err)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"sync"
 
@@ -34,39 +35,63 @@ func (a *API) eventOf(d tables.DeadLetter) string {
 	return tables.ClaimKey(d.Queue, d.WebhookID, string(sum[:]), key)
 }
 
-// sentEvents are the events of which a job has sent a copy. Safe for concurrent use.
+// maxSentEvents is how many events later at least a job still knows that it has sent one, and half
+// of what it remembers: a job of millions would otherwise end the process. It is some 26 MB.
+const maxSentEvents = 500_000
+
+// eventHash stands for an event.
+type eventHash [16]byte
+
+// sentEvents are the events of which a job has sent a copy, the last of them. Safe for concurrent use.
 type sentEvents struct {
-	mu   sync.Mutex
-	byID map[string]string // event by dead letter
-	sent map[string]bool
+	mu            sync.Mutex
+	lately, older map[eventHash]struct{}
+	bound         int // of each of both; zero means maxSentEvents
+}
+
+// eventTurn is the turn of one dead letter.
+type eventTurn struct {
+	of    *sentEvents
+	event eventHash
+	noted bool
 }
 
 // first notes that the dead letter is sent for its event, and reports whether no other was.
-func (s *sentEvents) first(event, id string) bool {
+func (t *eventTurn) first(event string) bool {
 	if event == "" {
 		return true
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.sent == nil {
-		s.byID, s.sent = map[string]string{}, map[string]bool{}
-	}
-	if s.byID[id] == event { // asked again about the same one
+	sum := sha256.Sum256([]byte(event))
+	hash := eventHash(sum[:len(eventHash{})])
+	if t.noted && t.event == hash { // asked again
 		return true
 	}
-	if s.sent[event] {
+	t.of.mu.Lock()
+	defer t.of.mu.Unlock()
+	_, lately := t.of.lately[hash]
+	if _, before := t.of.older[hash]; lately || before {
 		return false
 	}
-	s.byID[id], s.sent[event] = event, true
+	t.event, t.noted = hash, true
+	t.of.note(hash)
 	return true
 }
 
-// forget takes the note back: the dead letter was not sent.
-func (s *sentEvents) forget(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if event, noted := s.byID[id]; noted {
-		delete(s.byID, id)
-		delete(s.sent, event)
+// note remembers an event, for which the oldest half is forgotten where there are too many. The lock is held.
+func (s *sentEvents) note(hash eventHash) {
+	if s.lately == nil || len(s.lately) >= cmp.Or(s.bound, maxSentEvents) {
+		s.lately, s.older = map[eventHash]struct{}{}, s.lately
 	}
+	s.lately[hash] = struct{}{}
+}
+
+// forget takes the note back: the dead letter was not sent.
+func (t *eventTurn) forget() {
+	if !t.noted {
+		return
+	}
+	t.of.mu.Lock()
+	defer t.of.mu.Unlock()
+	delete(t.of.lately, t.event)
+	delete(t.of.older, t.event)
 }

@@ -55,6 +55,9 @@ type replayJob struct {
 	done      chan struct{} // closed when it has ended, and that is stored as far as it can be
 	stored    tables.Job    // only its own goroutine's
 	events    sentEvents
+	// What was dead-lettered before from has had its turn, and so has what atFrom names. Only the walk's.
+	from   time.Time
+	atFrom map[string]bool
 
 	mu         sync.Mutex
 	state      jobState
@@ -185,7 +188,8 @@ func (j *replayJob) walk(ctx context.Context, sending *sync.WaitGroup) error {
 		if !more {
 			return nil
 		}
-		sending.Wait() // what is marked by then is not listed again
+		sending.Wait()
+		j.had(oldest)
 	}
 }
 
@@ -222,14 +226,33 @@ type candidate struct {
 	inserted, dead int64 // in milliseconds
 }
 
+// had notes that these had their turn, which were the oldest: the list ends before them from now on.
+func (j *replayJob) had(list []candidate) {
+	last := int64(0)
+	for _, c := range list {
+		last = max(last, c.dead)
+	}
+	if from := time.UnixMilli(last); !from.Equal(j.from) {
+		j.from, j.atFrom = from, map[string]bool{}
+	}
+	for _, c := range list {
+		if c.dead == last {
+			j.atFrom[c.id] = true
+		}
+	}
+}
+
 // oldest lists all that match, and returns the last maxCandidates of the list, which goes
 // from the newest to the oldest, in the order in which the messages were inserted. more
 // says that there are others, for which the list has to be read again.
 func (j *replayJob) oldest(ctx context.Context, again bool) (found []candidate, more bool, err error) {
 	err = j.each(ctx, again, func(d tables.DeadLetter) error {
-		if len(found) == maxCandidates {
+		if j.atFrom[d.ID] {
+			return nil
+		}
+		if most := j.api.replays.most; len(found) == most {
 			more = true
-			found = append(found[:0], found[maxCandidates/2:]...)
+			found = append(found[:0], found[most/2:]...)
 		}
 		found = append(found, candidate{d.ID, d.InsertedAt.UnixMilli(), d.DeadLetteredAt.UnixMilli()})
 		return nil
@@ -279,6 +302,9 @@ func (j *replayJob) list(ctx context.Context, page tables.Page) ([]tables.DeadLe
 		if filter.Until.IsZero() || filter.Until.After(j.startedAt) {
 			filter.Until = j.startedAt
 		}
+		if filter.From.Before(j.from) {
+			filter.From = j.from
+		}
 		rows, next, err := j.api.DeadLetters.ListDeadLetters(callCtx, filter, page)
 		cancel()
 		if err == nil {
@@ -295,12 +321,13 @@ func (j *replayJob) list(ctx context.Context, page tables.Page) ([]tables.DeadLe
 
 // replay makes one replay and counts what came of it.
 func (j *replayJob) replay(ctx context.Context, id string) {
+	turn := eventTurn{of: &j.events}
 	err := j.guard(func() error {
 		_, err := j.api.replayOne(ctx, id, func(ctx context.Context, d tables.DeadLetter) error {
 			if why := j.bulk.skip(d); why != "" {
 				return skipError(why)
 			}
-			if !j.events.first(j.api.eventOf(d), id) {
+			if !turn.first(j.api.eventOf(d)) {
 				return skipError(skipSameEvent)
 			}
 			return j.api.intact(ctx, d)
@@ -308,7 +335,7 @@ func (j *replayJob) replay(ctx context.Context, id string) {
 		return err
 	})
 	if err != nil {
-		j.events.forget(id)
+		turn.forget()
 	}
 	why := skipReason(err)
 	j.note(func() {

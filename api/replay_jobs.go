@@ -38,6 +38,7 @@ var (
 type replayJobs struct {
 	store    tables.Jobs
 	instance string
+	most     int // maxCandidates
 
 	mu      sync.Mutex
 	jobs    map[string]*replayJob // that run here

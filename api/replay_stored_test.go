@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -232,6 +233,45 @@ func TestAReplayJobSendsOneCopyOfAnEvent(t *testing.T) {
 		if sent := h.loadDead(ids[2]).Status; waiting != 6-want || queueName == "events" && (a.get("skipped_because", "same_event") != 1.0 || sent == tables.Waiting) {
 			t.Errorf("%d still wait, job: %s", waiting, a.body)
 		}
+	}
+}
+
+// A list that is longer than what a job remembers of it is walked part by part. Whatever had its
+// turn has no other: by then another copy of its event may be forgotten.
+func TestADeadLetterHasOneTurnInAReplayJob(t *testing.T) {
+	h := withJobs(t)
+	h.api.replays.most = 4
+	const body = `{"specversion":"1.0","id":"1","source":"/s","type":"t"}`
+	h.putMany("events", 12, func(_ int, d *tables.DeadLetter) {
+		d.Text, d.Size = []byte(body), len(body)
+	})
+	h.await(h.do(http.StatusAccepted, "POST", replayPath, `{"queue":"events","rate":1000}`).text("id")).wantJob("done", 12, 1, 11, 0)
+}
+
+func TestWhatAJobRemembersOfEventsIsBounded(t *testing.T) {
+	s := &sentEvents{bound: 3}
+	first := func(event int) (*eventTurn, bool) {
+		turn := &eventTurn{of: s}
+		return turn, turn.first(strconv.Itoa(event))
+	}
+	for i := range 100 {
+		turn, ok := first(i)
+		if !ok || !turn.first(strconv.Itoa(i)) {
+			t.Fatalf("event %d: not the first", i)
+		}
+		for before := range min(i, 3) {
+			if _, ok := first(i - before); ok {
+				t.Fatalf("event %d was forgotten %d later", i-before, before)
+			}
+		}
+		if n := len(s.lately) + len(s.older); n > 6 {
+			t.Fatalf("%d events are remembered", n)
+		}
+	}
+	turn, _ := first(100)
+	turn.forget()
+	if _, ok := first(100); !ok {
+		t.Error("what was not sent counts")
 	}
 }
 

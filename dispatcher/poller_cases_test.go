@@ -22,6 +22,7 @@ import (
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 	"github.com/pushlease/pushlease/webhook/webhooktest"
 )
 
@@ -348,6 +349,34 @@ func TestHugeAnswerOfEmojiLeavesAReadableRecord(t *testing.T) {
 			t.Errorf("the snippet has %d bytes: %.40q…", len(snippet), snippet)
 		}
 		want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
+	})
+}
+
+// Of an event in the binary format everything but its data is in headers, which some receivers and
+// the gateways before them show in what they answer.
+func TestAnAnswerThatEchoesAnEventsHeadersIsRecordedWithoutThem(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.webhook.URL, b.webhook.Secrets, b.webhook.Format = "http://127.0.0.1/hook", []webhook.Secret{webhook.NewSecret(time.Now())}, content.FormatBinary
+		b.webhook = b.update(b.webhook)
+		receiver := webhooktest.NewReceiver(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = io.WriteString(w, "refused: ce-subject: "+r.Header.Get("ce-subject"))
+		}))
+		defer receiver.Close()
+		sender, err := webhook.NewSender(webhook.Options{Guard: webhook.GuardOptions{AllowPrivate: true}, DialContext: receiver.Dial})
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		defer sender.Close()
+		_, stop := b.start(func(o *Options) { o.Sender = sender })
+		sent := b.send(`{"specversion":"1.0","id":"1","source":"/s","type":"t","subject":"patient/jane.doe","data":{}}`)
+		time.Sleep(time.Minute)
+		stop()
+		atts := b.attempts(sent)
+		if len(atts) != 1 {
+			b.t.Fatalf("%d attempts, want 1", len(atts))
+		}
+		want(t, "snippet", atts[0].Snippet, "refused: ce-subject: [redacted]")
 	})
 }
 

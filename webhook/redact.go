@@ -29,13 +29,14 @@ var publicHeaders = map[string]bool{"accept": true, "content-type": true, "user-
 
 // Redact takes out of an answer's text what the webhook was sent in confidence: its
 // secrets, the values of its headers, the query and long path segments of its URL, and the
-// message's body. Receivers that echo their request are common, and answers are recorded.
+// message: what was POSTed, and what that was made of, whose other members are headers of a
+// CloudEvent. Receivers that echo their request are common, and answers are recorded.
 // They echo it in other letters, escaped for JSON, HTML, or a URL, in hex or base64 alone or
 // within more, cut off, or value by value, so all of that is undone before it is compared.
 // Parts of 8 characters of a secret are hidden, parts of 24 of the body, and its longer
 // values; of hex and base64 all that stands together. A text that is escaped more than three
 // times is hidden whole. The text is cut at 4 KiB; the work grows with it and little with the body.
-func (w *Webhook) Redact(text string, body []byte) string {
+func (w *Webhook) Redact(text string, bodies ...[]byte) string {
 	text = strings.ToValidUTF8(text[:min(len(text), maxRedacted)], "\uFFFD")
 	if len(text) < shortSecret {
 		return text
@@ -53,8 +54,13 @@ func (w *Webhook) Redact(text string, body []byte) string {
 			v.hideAll(secret)
 		}
 	}
-	if !v.hideBody(body, pieces) {
-		return redactedMark
+	for i, body := range bodies {
+		if i > 0 && bytes.Equal(body, bodies[0]) {
+			continue
+		}
+		if !v.hideBody(body, pieces) {
+			return redactedMark
+		}
 	}
 	return v.text()
 }

@@ -23,6 +23,23 @@ func TestAnswerThatEchoesItsRequestKeepsNothingInConfidence(t *testing.T) {
 	}
 }
 
+// Of an event in the binary format the POST's body is the data alone: its attributes are headers, and
+// data in base64 is POSTed as it was before that.
+func TestEchoesOfAnEventsAttributesKeepNothingInConfidence(t *testing.T) {
+	w := Webhook{URL: "https://example.com/hook"}
+	event := []byte(`{"specversion":"1.0","id":"1","source":"/s","type":"t","subject":"patient/jane.doe@example.com","customerid":"c-4711-0815","data_base64":"ZGF0YSBpbiBjb25maWRlbmNl"}`)
+	echo := "ce-subject: patient/jane.doe%40example.com\nce-customerid: c-4711-0815\nbody: data in confidence"
+	got := w.Redact(echo, []byte("data in confidence"), event)
+	for _, bad := range []string{"jane", "4711", "confidence"} {
+		if strings.Contains(got, bad) {
+			t.Errorf("%q is in %q", bad, got)
+		}
+	}
+	if !strings.Contains(got, "ce-subject") {
+		t.Errorf("names are no secrets: %q", got)
+	}
+}
+
 func TestEchoesInOtherFormsKeepNothingInConfidence(t *testing.T) {
 	w := Webhook{
 		URL:     "https://example.com/hook?code=URL%20SECRET%2F1&format=json",

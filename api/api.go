@@ -25,7 +25,7 @@ import (
 	"github.com/pushlease/pushlease/webhook"
 )
 
-// Options is what an API is made of. Everything but RecordedSends, RecordedReplays, Keys, Hosted, Meter, Instance,
+// Options is what an API is made of. Everything but RecordedSends, RecordedReplays, EventsQueue, Keys, Hosted, Meter, Instance,
 // Version, CountAlways and WebhookTimeout is required.
 type Options struct {
 	// The store.
@@ -52,6 +52,8 @@ type Options struct {
 	KeepUnmatched func(queue string) bool
 	// ByEvent says whether a queue tells messages apart by the event that they carry.
 	ByEvent func(queue string) bool
+	// EventsQueue is the queue on which pushlease tells what happens; empty for none.
+	EventsQueue string
 	// Dispatcher is told what changed and asked how its queues fare.
 	Dispatcher Dispatcher
 	// Sender sends test POSTs.
@@ -255,7 +257,7 @@ func (a *API) routes() *chi.Mux {
 	r.Get("/api/v1/queues", a.allow(ScopeRead, a.listQueues))
 	r.Get("/api/v1/queues/{queue}", a.allow(ScopeRead, a.getQueue))
 	r.Delete("/api/v1/queues/{queue}", a.allow(ScopeAdmin, a.deleteQueue))
-	r.Post("/api/v1/queues/{queue}/messages", a.allow(ScopePublish, a.publisher.Publish))
+	r.Post("/api/v1/queues/{queue}/messages", a.allow(ScopePublish, a.publish))
 	r.Post("/api/v1/queues/{queue}/match", a.allow(ScopeRead, a.match))
 
 	r.Get("/api/v1/messages/{id}", a.allow(ScopeRead, a.getMessage))

@@ -13,6 +13,7 @@ import (
 	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
 	"github.com/pushlease/pushlease/webhook/content"
 )
 
@@ -64,7 +65,7 @@ type unreadableView struct {
 	Problem string `json:"problem"`
 }
 
-// view shows reg to the caller of r. The query of a URL is often a signature that
+// view shows reg to the caller of r. The query of a URL, or a long part of its path, is often a key that
 // lets its bearer POST, so only those see it who may set it.
 func (a *API) view(r *http.Request, reg tables.Registration) webhookView {
 	v := webhookView{
@@ -87,14 +88,14 @@ func (a *API) view(r *http.Request, reg tables.Registration) webhookView {
 	return v
 }
 
-// shownURL leaves out the query for those who may not see it, and a user and
+// shownURL leaves out what may be a key for those who may not see it, and a user and
 // password for everybody: none can be registered, but a row can be older than that
 // rule, or edited by hand.
 func shownURL(raw string, whole bool) string {
-	base, _, hasQuery := strings.Cut(raw, "?")
+	base, _, _ := strings.Cut(raw, "?")
 	shown := raw
-	if hasQuery && !whole {
-		shown = base + "?" + redacted
+	if !whole {
+		shown = webhook.ShownURL(raw)
 	}
 	start := 0
 	if i := strings.Index(base, "//"); i >= 0 {

@@ -70,16 +70,19 @@ func TestQueryOfAURLIsShownOnlyToThoseWhoMaySetIt(t *testing.T) {
 		t.Errorf("url for an admin = %q", got)
 	}
 	h.do(http.StatusBadRequest, "PATCH", target, `{"url":"https://example.com/hook?[redacted]"}`, "Authorization", "Bearer admin").wantProblem("url")
+	h.do(http.StatusBadRequest, "PATCH", target, `{"url":"https://example.com/[redacted]/hook"}`, "Authorization", "Bearer admin").wantProblem("url")
 }
 
 func TestUserAndPasswordOfAnOldRowAreShownToNobody(t *testing.T) {
 	for raw, want := range map[string][2]string{ // shown to an admin, and to others
-		"https://example.com/a@b?c=d":       {"https://example.com/a@b?c=d", "https://example.com/a@b?[redacted]"},
-		"https://us@er:p@example.com/x?c=d": {"https://[redacted]@example.com/x?c=d", "https://[redacted]@example.com/x?[redacted]"},
-		"https://user:pw@example.com":       {"https://[redacted]@example.com", "https://[redacted]@example.com"},
-		"user:pw@example.com/x":             {"[redacted]@example.com/x", "[redacted]@example.com/x"},
-		"https://example.com?a=b@c":         {"https://example.com?a=b@c", "https://example.com?[redacted]"},
-		"":                                  {"", ""},
+		"https://example.com/a@b?c=d":                                           {"https://example.com/a@b?c=d", "https://example.com/a@b?[redacted]"},
+		"https://us@er:p@example.com/x?c=d":                                     {"https://[redacted]@example.com/x?c=d", "https://[redacted]@example.com/x?[redacted]"},
+		"https://hooks.example.com/services/T024BE7LD/abcdefghijklmnopqrstuvwx": {"https://hooks.example.com/services/T024BE7LD/abcdefghijklmnopqrstuvwx", "https://hooks.example.com/services/T024BE7LD/[redacted]"},
+		"https://example.com/abcdefghijklmnop/x?c":                              {"https://example.com/abcdefghijklmnop/x?c", "https://example.com/[redacted]/x?[redacted]"},
+		"https://user:pw@example.com":                                           {"https://[redacted]@example.com", "https://[redacted]@example.com"},
+		"user:pw@example.com/x":                                                 {"[redacted]@example.com/x", "[redacted]@example.com/x"},
+		"https://example.com?a=b@c":                                             {"https://example.com?a=b@c", "https://example.com?[redacted]"},
+		"":                                                                      {"", ""},
 	} {
 		if admin, other := shownURL(raw, true), shownURL(raw, false); admin != want[0] || other != want[1] {
 			t.Errorf("%s is shown as %s and %s", raw, admin, other)

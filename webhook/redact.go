@@ -116,6 +116,29 @@ func confidentialOf(raw string) []string {
 	return all
 }
 
+// ShownURL is a webhook's URL for people who may not use it: without its query and the segments of
+// its path that may be a key.
+func ShownURL(raw string) string {
+	base, query, hasQuery := strings.Cut(raw, "?")
+	authority, path := base, ""
+	if i := strings.Index(base, "//"); i >= 0 {
+		if j := strings.IndexByte(base[i+2:], '/'); j >= 0 {
+			authority, path = base[:i+2+j], base[i+2+j:]
+		}
+	}
+	segments := strings.Split(path, "/")
+	for i, segment := range segments {
+		if len(segment) >= longSegment {
+			segments[i] = redactedMark
+		}
+	}
+	shown := authority + strings.Join(segments, "/")
+	if hasQuery && query != "" {
+		shown += "?" + redactedMark
+	}
+	return shown
+}
+
 // maxSearches bounds how many values of a body are looked for; a text with that many of
 // their beginnings is not worth more.
 const maxSearches = 200

@@ -93,6 +93,10 @@ func TestThePageDrawsWhatHappenedBeforeItWasOpened(t *testing.T) {
 	if shown := b.eval(`location.hash`); shown != "#/webhooks/"+hook.ID+"?span=90d" {
 		t.Errorf("the address is %s, and does not hold the time that is shown", shown)
 	}
+	b.open("#/messages/50%") // as somebody typed it
+	b.see("50%", "Nothing is recorded about that message")
+	b.open("#/webhooks/" + hook.ID)
+	b.see("What happened")
 	b.do("open the table", chromedp.Click(`.history summary`))
 	b.see("Dead letters", "p95")
 	b.quiet()

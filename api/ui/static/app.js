@@ -31,12 +31,17 @@ let last = null; // when the server last answered
 let fault = null; // why it did not, since
 let timer = 0, looking = null;
 
+// plain undoes the escapes of a part of the address; one that somebody wrote with a bare % is taken as it is.
+function plain(text) {
+  try { return decodeURIComponent(text); } catch { return text; }
+}
+
 // read takes the address apart: #/page/id?query.
 function read() {
   const [path, query] = location.hash.replace(/^#\/?/, '').split('?');
   const [page, ...id] = path.split('/');
   const found = pages.find((p) => p.path === page);
-  return { hash: location.hash, page: found ?? null, id: id.length ? decodeURIComponent(id.join('/')) : '', query: Object.fromEntries(new URLSearchParams(query)) };
+  return { hash: location.hash, page: found ?? null, id: plain(id.join('/')), query: Object.fromEntries(new URLSearchParams(query)) };
 }
 
 // names are the webhooks' names by id, as far as they are known.

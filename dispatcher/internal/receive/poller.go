@@ -252,7 +252,7 @@ func (p *poller) observe(err error, before past) {
 	same := p.lastErr != nil && p.lastErr.Error() == err.Error()
 	missing := errors.Is(err, queue.ErrQueueNotFound)
 	switch {
-	case missing && p.goneAt.IsZero() && !(p.lastPollAt.IsZero() && before.usedAt.IsZero()):
+	case missing && p.goneAt.IsZero() && (!p.lastPollAt.IsZero() || !before.usedAt.IsZero()):
 		p.goneAt, p.loggedAt = now, now
 		p.Log.Error("the queue was there and is gone: somebody deleted it, with all that was on it; the first publish creates it anew",
 			"queue", p.q.Name(), "last_there", later(p.lastPollAt, before.usedAt), "pending_up_to", before.pending)

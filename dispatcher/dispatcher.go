@@ -115,7 +115,7 @@ func New(o Options) (*Dispatcher, error) {
 	d.receiver = receive.New(receive.Options{
 		Queues: o.Queues, Registry: d.registry, Flows: d.flows, Journal: d.journal, Attempts: o.Store, Measure: measure, Admission: d.admission,
 		Meter: m, Tracer: o.Tracer, Log: o.Logger, Hosted: o.Hosted, LookGap: o.LookGap, Concurrency: o.Concurrency,
-		PollMin: o.PollMin, PollMax: o.PollMax, RegistryRefresh: o.RegistryRefresh, Instance: o.Instance, Write: write,
+		PollMin: o.PollMin, PollMax: o.PollMax, Pollers: o.Pollers, RegistryRefresh: o.RegistryRefresh, Instance: o.Instance, Write: write,
 		Handle: d.handle, Refuse: func(q queue.Queue, m *queue.Message) {
 			d.putOffs.Remember(q.Name(), m.ID, m.DequeueCount)
 			d.completer.Refuse(write, q, m)

@@ -73,10 +73,13 @@ type Options struct {
 	MaxInFlight int
 	// PollMin and PollMax are the shortest and the longest wait between receives of an
 	// empty queue: it doubles from one to the other, give or take a quarter. Defaults
-	// 100 ms and 30 s. While a queue has been polled for less than a lease the longest is
+	// 100 ms and 5 s. While a queue has been polled for less than a lease the longest is
 	// a fiftieth of the lease.
 	PollMin time.Duration
 	PollMax time.Duration
+	// Pollers is how many processes poll the same queues now, this one included: each waits as many
+	// times longer, so that all of them together look as often as one. Default one.
+	Pollers func() int
 	// Drain is how long a stop waits for POSTs in flight before it cuts them
 	// short; default 35 s.
 	Drain time.Duration
@@ -124,7 +127,10 @@ func (o Options) withDefaults() Options {
 		o.PollMin = 100 * time.Millisecond
 	}
 	if o.PollMax == 0 {
-		o.PollMax = 30 * time.Second
+		o.PollMax = 5 * time.Second
+	}
+	if o.Pollers == nil {
+		o.Pollers = func() int { return 1 }
 	}
 	if o.Drain == 0 {
 		o.Drain = 35 * time.Second

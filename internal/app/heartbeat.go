@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// beatEvery is how often an instance says that it is there: one storage transaction a minute,
-	// less than $0.01 a month on Azure.
+	// beatEvery is how often an instance says that it is there, and looks who else is: two storage
+	// transactions a minute, $0.01 a month on Azure.
 	beatEvery = time.Minute
 	// beatTimeout bounds one round.
 	beatTimeout = 15 * time.Second
@@ -22,7 +22,7 @@ const (
 )
 
 // heartbeat writes a row of this instance once a minute, so that every instance can tell of all.
-// Nothing that delivers depends on it.
+// Nothing that delivers depends on it, but for how often a queue without messages is looked at.
 type heartbeat struct {
 	store   tables.Instances
 	about   tables.Instance // what never changes
@@ -31,6 +31,8 @@ type heartbeat struct {
 	clock   func() (ahead time.Duration, known bool) // nil where it is storage's own
 	log     *slog.Logger
 	failing bool
+	// pollers takes how many instances poll, this one included.
+	pollers func(n int)
 }
 
 // run beats until ctx ends, then takes the row away: who has stopped is not missed.
@@ -68,7 +70,30 @@ func (h *heartbeat) beat(ctx context.Context) error {
 			now.ClockAhead = ahead.Truncate(time.Millisecond)
 		}
 	}
-	return h.store.PutInstance(ctx, now)
+	if err := h.store.PutInstance(ctx, now); err != nil {
+		return err
+	}
+	return h.count(ctx)
+}
+
+// missedAfter is how long ago an instance said last that it is there when it is taken for gone. Until
+// then the others look more rarely, as if it still polled.
+const missedAfter = 5 * beatEvery / 2
+
+// count tells how many instances poll. Where they can't be listed the former number stays.
+func (h *heartbeat) count(ctx context.Context) error {
+	list, err := h.store.ListInstances(ctx)
+	if err != nil {
+		return err
+	}
+	n := 1
+	for _, i := range list {
+		if i.Name != h.about.Name && i.Queues > 0 && time.Since(i.SeenAt) < missedAfter {
+			n++
+		}
+	}
+	h.pollers(n)
+	return nil
 }
 
 // expireInstances takes away those that were not seen for instanceRetention.
@@ -102,5 +127,7 @@ func (a *App) newHeartbeat(o Options) *heartbeat {
 	if o.hosted != nil {
 		about.Mode = "hosted"
 	}
-	return &heartbeat{store: a.stores.tables, about: about, checks: a.ready, atWork: a.dispatcher.AtWork, clock: a.stores.clockAhead, log: a.log}
+	return &heartbeat{store: a.stores.tables, about: about, checks: a.ready, atWork: a.dispatcher.AtWork, clock: a.stores.clockAhead, log: a.log,
+		pollers: func(n int) { a.pollers.Store(int64(n)) },
+	}
 }

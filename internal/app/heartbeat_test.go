@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -70,13 +71,17 @@ func TestAnInstanceSaysOnceAMinuteThatItIsThereAndIsGoneWhenItStops(t *testing.T
 	bubble.Test(t, func(t *testing.T) {
 		now := time.Now()
 		s := &instanceRows{rows: map[string]tables.Instance{
-			"killed-today":     {Name: "killed-today", SeenAt: now.Add(-instanceRetention + time.Hour)},
+			"killed-today":     {Name: "killed-today", SeenAt: now.Add(-instanceRetention + time.Hour), Queues: 3},
+			"polls-too":        {Name: "polls-too", SeenAt: now.Add(time.Minute), Queues: 3}, // its clock is ahead
+			"polls-no-queue":   {Name: "polls-no-queue", SeenAt: now},
 			"killed-yesterday": {Name: "killed-yesterday", SeenAt: now.Add(-instanceRetention - time.Second)},
 		}}
 		var log strings.Builder
 		checks := []api.Check{{Name: "draining", OK: true}}
+		var pollers atomic.Int64
 		h := &heartbeat{
-			store: s, about: tables.Instance{Name: "one", Mode: "serve", StartedAt: now}, log: slog.New(slog.NewTextHandler(&log, nil)),
+			pollers: func(n int) { pollers.Store(int64(n)) },
+			store:   s, about: tables.Instance{Name: "one", Mode: "serve", StartedAt: now}, log: slog.New(slog.NewTextHandler(&log, nil)),
 			checks: func(context.Context) []api.Check { s.mu.Lock(); defer s.mu.Unlock(); return slices.Clone(checks) },
 			atWork: func() (int, int) { return 3, 2 },
 			clock:  func() (time.Duration, bool) { return 1500 * time.Microsecond, true },
@@ -88,11 +93,14 @@ func TestAnInstanceSaysOnceAMinuteThatItIsThereAndIsGoneWhenItStops(t *testing.T
 		if err := expireInstances(ctx, s, time.Now()); err != nil {
 			t.Error(err)
 		}
-		if got := s.names(); !slices.Equal(got, []string{"killed-today", "one"}) {
+		if got := s.names(); !slices.Equal(got, []string{"killed-today", "one", "polls-no-queue", "polls-too"}) {
 			t.Errorf("instances %v, want those of the last day", got)
 		}
 		if one := s.of("one"); one.InFlight != 3 || one.Queues != 2 || !one.Ready || one.Trouble != "" || one.ClockAhead != time.Millisecond || !one.StartedAt.Equal(now) {
 			t.Errorf("%+v", one)
+		}
+		if n := pollers.Load(); n != 2 {
+			t.Errorf("%d instances poll, want this one and polls-too", n)
 		}
 		s.mu.Lock()
 		s.away = true
@@ -105,6 +113,9 @@ func TestAnInstanceSaysOnceAMinuteThatItIsThereAndIsGoneWhenItStops(t *testing.T
 		time.Sleep(time.Minute)
 		if one := s.of("one"); one.Ready || one.Trouble != "queue orders, storage" || time.Since(one.SeenAt) > time.Minute {
 			t.Errorf("%+v", one)
+		}
+		if n := pollers.Load(); n != 1 {
+			t.Errorf("%d instances poll when the other one was not seen for ten minutes", n)
 		}
 		stop()
 		<-ended

@@ -43,6 +43,9 @@ type Options struct {
 	// PollMin and PollMax are the shortest and the longest wait between receives of an
 	// empty queue.
 	PollMin, PollMax time.Duration
+	// Pollers is how many processes poll now, this one included: the longest wait is that many
+	// times PollMax.
+	Pollers func() int
 	// RegistryRefresh is how often the registered webhooks are read again.
 	RegistryRefresh time.Duration
 	// Instance names this process in records.

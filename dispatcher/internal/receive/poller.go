@@ -359,12 +359,13 @@ func (p *poller) willBeVisible(m *queue.Message, delay time.Duration) {
 	}
 }
 
-// longestPause is PollMax on average. While this process is younger than a lease it is
+// longestPause is PollMax on average, times the number of processes that poll: together they look as
+// often as one. While this process is younger than a lease it is
 // shorter: what a process before it held, and was killed with, comes back in that time.
 func (p *poller) longestPause() time.Duration {
 	lease := p.Measure.Length(p.q.Name())
 	if time.Since(p.startedAt) > lease+lease/recoveryLooks {
-		return p.PollMax
+		return p.PollMax * time.Duration(max(p.Pollers(), 1))
 	}
 	return min(p.PollMax, max(p.PollMin, lease/recoveryLooks))
 }

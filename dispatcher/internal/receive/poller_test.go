@@ -3,6 +3,8 @@ package receive
 import (
 	"testing"
 	"time"
+
+	"github.com/pushlease/pushlease/queue"
 )
 
 // The pauses of an empty queue are PollMax on average: each receive is paid.
@@ -27,5 +29,32 @@ func TestPausesOfAnEmptyQueueVaryAroundTheirLength(t *testing.T) {
 	}
 	if got := pollPause(40, time.Hour, time.Hour); got < time.Hour {
 		t.Errorf("a pause of %s is below the shortest", got)
+	}
+}
+
+// Each of several processes looks as many times more rarely: what all of them cost together, and how long a
+// message waits, stays.
+func TestProcessesThatPollTogetherLookAsOftenAsOne(t *testing.T) {
+	for _, pollers := range []int{0, 1, 4} {
+		inBubble(t, func(o *Options) {
+			o.PollMax = 5 * time.Second
+			o.Pollers = func() int { return pollers }
+		}, func(b *bench) {
+			b.register(true)
+			b.send(1, queue.SendOptions{})
+			stop := b.start()
+			time.Sleep(10 * time.Minute) // longer than a lease
+			looks, last := 0, time.Time{}
+			for end := time.Now().Add(time.Hour); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+				if p, _ := b.Poll(testQueue); p.At.After(last) {
+					looks, last = looks+1, p.At
+				}
+			}
+			stop()
+			usual := 720 / max(pollers, 1)
+			if looks < usual*8/10 || looks > usual*12/10 {
+				t.Errorf("%d processes: this one looked %d times in an hour, want about %d", pollers, looks, usual)
+			}
+		})
 	}
 }

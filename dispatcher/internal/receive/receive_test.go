@@ -76,7 +76,7 @@ func inBubble(t *testing.T, change func(*Options), f func(b *bench)) {
 			Measure:   lease.NewMeasure(time.Minute, func(string) policy.Estimate { return policy.Estimate{} }, func(string) bool { return false }),
 			Admission: admission.New(admission.Bounds{Slots: 4, Total: 16}), Meter: m,
 			Tracer: tracenoop.NewTracerProvider().Tracer(""), Log: log, Hosted: func(string) bool { return false }, LookGap: func(string) time.Duration { return 0 },
-			Concurrency: 4, PollMin: 100 * time.Millisecond, PollMax: 30 * time.Second, RegistryRefresh: 5 * time.Second,
+			Concurrency: 4, PollMin: 100 * time.Millisecond, PollMax: 30 * time.Second, Pollers: func() int { return 1 }, RegistryRefresh: 5 * time.Second,
 			Instance: "test", Write: context.WithoutCancel(t.Context()), Handle: b.handle,
 			Refuse: func(queue.Queue, *queue.Message) { b.mu.Lock(); b.refused++; b.mu.Unlock() },
 		}

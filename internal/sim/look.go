@@ -188,10 +188,10 @@ func (w *world) idle() {
 	if w.plan.File || w.plan.Settings["POLL_MAX"] != "" {
 		return // a file is not billed
 	}
-	// A receive every 30 s or so for each queue, and one at each time for which a message was
-	// given back, unless it came back before; webhooks are read every 15 s, their
-	// health once a minute; and a little for what is done by the hour.
-	bound := w.plan.Instances * (len(w.queues())*45 + 100)
+	// A receive every 5 s or so for each queue, by all instances together. By each instance one at each time for
+	// which a message was given back, unless it came back before; webhooks are read every 15 s, their
+	// health, and who else is there, once a minute; and a little for what is done by the hour.
+	bound := len(w.queues())*140 + w.plan.Instances*(len(w.queues())*25+120)
 	if calls > bound {
 		w.violate("idle", fmt.Sprintf("%d storage calls in %s without anything to do, more than %d: %s", calls, length, bound, w.tally(before)))
 	}

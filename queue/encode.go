@@ -83,7 +83,7 @@ func Decode(setting Encoding, text []byte) (Body, error) {
 		return Body{}, fmt.Errorf("%w: the queue's encoding is base64 and the text is not base64; set the encoding to auto or none if its producers write plain text", ErrUndecodable)
 	case err == nil && marked(raw):
 		return decodeEnvelope(raw)
-	case err != nil, setting != EncodingBase64 && !(setting == EncodingAuto && isJSONObjectOrArray(raw)):
+	case err != nil, setting != EncodingBase64 && (setting != EncodingAuto || !isJSONObjectOrArray(raw)):
 		return Body{Bytes: text, Encoding: EncodingNone}, nil //nolint:nilerr // text that is not base64 is plain
 	}
 	return Body{Bytes: raw, Encoding: EncodingBase64}, nil

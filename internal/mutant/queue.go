@@ -9,7 +9,7 @@ func inAzureQueue(name, old, with, brings string) Patch {
 }
 
 var queuePatches = []Patch{
-	inQueue("auto-decodes-words", "case err != nil, setting != EncodingBase64 && !(setting == EncodingAuto && isJSONObjectOrArray(raw)):", "case err != nil, setting == EncodingNone:",
+	inQueue("auto-decodes-words", "case err != nil, setting != EncodingBase64 && (setting != EncodingAuto || !isJSONObjectOrArray(raw)):", "case err != nil, setting == EncodingNone:",
 		"A plain word such as SEND, which is valid base64, is corrupted."),
 	inQueue("base64-not-strict", "base64.StdEncoding.Strict().AppendDecode(nil, text)", "base64.StdEncoding.AppendDecode(nil, text)",
 		"Text that is nearly base64 changes when it is sent."),

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -43,6 +44,30 @@ func (g *guard) dial(ctx context.Context, scheme, address string) (net.Conn, err
 		return conn, nil
 	}
 	return g.race(ctx, g.addresses.order(addrs, port))
+}
+
+// withoutIPv6 dials, and calls an IPv6 address unreachable where this machine has no address to reach it
+// from. Linux answers that with EADDRNOTAVAIL, which it does too when all ports are in use.
+func withoutIPv6(dial DialFunc, hasSource func(address string) bool) DialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		to, parsed := netip.ParseAddrPort(address)
+		if errors.Is(err, syscall.EADDRNOTAVAIL) && parsed == nil && to.Addr().Is6() && !hasSource(address) {
+			err = &net.OpError{Op: "dial", Net: network, Addr: net.TCPAddrFromAddrPort(to), Err: os.NewSyscallError("connect", syscall.ENETUNREACH)}
+		}
+		return conn, err
+	}
+}
+
+// hasSource reports whether this machine has an address to reach this one from. A socket for UDP takes no
+// port of those for TCP, and connecting it sends nothing.
+func hasSource(address string) bool {
+	conn, err := net.Dial("udp", address) //nolint:noctx // it waits for nobody
+	if err != nil {
+		return !errors.Is(err, syscall.EADDRNOTAVAIL) && !errors.Is(err, syscall.ENETUNREACH)
+	}
+	_ = conn.Close()
+	return true
 }
 
 // lookup resolves a name. Its addresses of both kinds are asked for at once; where the answer

@@ -34,7 +34,7 @@ func newGuard(options GuardOptions, resolver Resolver, dialer DialFunc) *guard {
 	if g.dialer == nil {
 		// No timeout of its own: the exchange has the one deadline.
 		d := &net.Dialer{ControlContext: g.control}
-		g.dialer = d.DialContext
+		g.dialer = withoutIPv6(d.DialContext, hasSource)
 	}
 	return g
 }

@@ -340,6 +340,79 @@ func TestConnectionsGoOnWhileNoneCanTakeTheirPlace(t *testing.T) {
 	}
 }
 
+// lookups is a resolver that asks for each answer.
+type lookups func() answer
+
+func (l lookups) LookupNetIP(context.Context, string, string) ([]netip.Addr, error) {
+	a := l()
+	return a.addrs, a.err
+}
+
+// C51: a receiver that closes each connection is listened to before the first POST, and not again and again.
+func TestAReceiverThatClosesEachConnectionIsListenedToOnce(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		receiver := webhooktest.NewReceiver(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			if r.Host == "receiver.example" {
+				rw.Header().Set("Connection", "close")
+			}
+		}))
+		defer receiver.Close()
+		s := newSender(t, receiver.Dial, with(lookups(func() answer { return addresses("93.184.216.34") })))
+		defer s.Close()
+		w := hook()
+		w.URL = "http://receiver.example/"
+		other := hook()
+		other.URL = "http://other.example/"
+		for n := range 4 {
+			begun := time.Now()
+			wantAnswer(t, s.Send(t.Context(), w, message("{}")), 200)
+			if took := time.Since(begun); took > time.Millisecond != (n == 0) {
+				t.Errorf("POST %d took %v", n+1, took)
+			}
+			for range 5 { // another one keeps its connection, and what is known of hosts is looked through meanwhile
+				wantAnswer(t, s.Send(t.Context(), other, message("{}")), 200)
+				time.Sleep(5 * time.Second)
+			}
+		}
+		synctest.Wait()
+	})
+}
+
+// C105, C115: how long old connections go on for a name that does not exist any more begins with that answer,
+// whatever kept others from being opened before.
+func TestANameThatIsGoneCountsFromItsOwnAnswer(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		receiver := webhooktest.NewReceiver(nil)
+		defer receiver.Close()
+		begun := time.Now()
+		good, gone := answer{addrs: addresses("93.184.216.34").addrs}, &net.DNSError{Err: "no such host", IsNotFound: true}
+		resolver := lookups(func() answer {
+			if at := time.Since(begun); at > 30*time.Minute && at < 32*time.Minute {
+				return answer{err: gone}
+			}
+			return good
+		})
+		dials := 0
+		dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+			if dials++; dials > 1 {
+				return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+			}
+			return receiver.Dial(ctx, network, address)
+		}
+		s := newSender(t, dial, with(resolver))
+		defer s.Close()
+		w := hook()
+		w.URL = "http://receiver.example/"
+		for time.Since(begun) < time.Hour {
+			if got := s.Send(t.Context(), w, message("{}")); got.Status != 200 {
+				t.Fatalf("after %v: %d %q", time.Since(begun), got.Status, got.Error)
+			}
+			time.Sleep(20 * time.Second)
+		}
+		synctest.Wait()
+	})
+}
+
 // C88: where the operator says so, HTTP/2 is never offered.
 func TestHTTP2IsNotOfferedWhereItIsNotWanted(t *testing.T) {
 	receiver := &frames{reply: func(f *http2.Framer, _ int, stream uint32) error {

@@ -72,7 +72,9 @@ type host struct {
 
 	valid    time.Time // connections that are older are used no more
 	renew    time.Time // when the next connection may take the place of old ones
-	failing  time.Time // since when none could be opened for that
+	failing  time.Time // since when none could be opened for that, for a reason of this kind
+	allowed  time.Duration
+	asked    time.Time // when a request was last made
 	renewing bool
 	tried    time.Time // the end of its probation
 	distrust time.Time // until when no connection is used twice
@@ -87,6 +89,7 @@ func (t *Transport) hostOf(o origin) *host {
 		h = &host{origin: o}
 		t.hosts[o] = h
 	}
+	h.asked = time.Now()
 	return h
 }
 
@@ -224,13 +227,13 @@ func (t *Transport) keepYoung(h *host, born, now time.Time) {
 		c, err := t.dial(ctx, h)
 		t.mu.Lock()
 		h.renewing = false
-		if h.failing.IsZero() {
-			h.failing = began
+		if allowed := t.keepOld(err); h.failing.IsZero() || allowed != h.allowed {
+			h.failing, h.allowed = began, allowed
 		}
 		switch {
 		case err == nil:
 			h.valid, h.failing = began, time.Time{}
-		case time.Since(h.failing) < t.config.KeepOld(err):
+		case time.Since(h.failing) < h.allowed:
 			h.renew = time.Now().Add(renewAgain)
 		default:
 			h.valid, h.failing = time.Now(), time.Time{}
@@ -240,6 +243,14 @@ func (t *Transport) keepYoung(h *host, born, now time.Time) {
 			c.release()
 		}
 	})
+}
+
+// keepOld is the configuration's KeepOld; without an error nothing has to be kept.
+func (t *Transport) keepOld(err error) time.Duration {
+	if err == nil {
+		return 0
+	}
+	return t.config.KeepOld(err)
 }
 
 // give puts a connection back that can carry a further exchange.
@@ -323,8 +334,8 @@ func (t *Transport) sweep() {
 	dropAll(drop)
 }
 
-// forgettable is whether nothing is known about a host but its name.
+// forgettable is whether nothing is known about a host that may be asked again soon.
 func (h *host) forgettable(now time.Time) bool {
-	return len(h.idle) == 0 && len(h.shared) == 0 && h.waiting == 0 && h.flight == nil && !h.renewing &&
+	return now.Sub(h.asked) >= maxIdleTime && len(h.idle) == 0 && len(h.shared) == 0 && h.waiting == 0 && h.flight == nil && !h.renewing &&
 		!now.Before(h.distrust) && !now.Before(h.plain)
 }

@@ -1,0 +1,38 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+)
+
+// C105: where IPv6 is off, a receiver that has nothing else is out of reach. That is no shortage of ports.
+func TestAMachineWithoutIPv6LacksNoPorts(t *testing.T) {
+	taken := &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.EADDRNOTAVAIL)}
+	for name, c := range map[string]struct {
+		address string
+		source  bool
+		short   bool
+		text    string
+	}{
+		"IPv6 is off":          {"[2606:4700::1]:443", false, false, "the address can not be reached"},
+		"the ports are in use": {"[2606:4700::1]:443", true, true, "this machine has no free port or address to connect from: widen its range of ports, or lower the concurrency"},
+		"so they are for IPv4": {"93.184.216.34:443", false, true, "this machine has no free port or address to connect from: widen its range of ports, or lower the concurrency"},
+	} {
+		dial := withoutIPv6(func(context.Context, string, string) (net.Conn, error) { return nil, taken }, func(string) bool { return c.source })
+		_, err := dial(t.Context(), "tcp", c.address)
+		if f := connectFailure(err); f.short != c.short || f.text != c.text {
+			t.Errorf("%s: short is %v, %q", name, f.short, f.text)
+		}
+	}
+	if !hasSource("127.0.0.1:9") {
+		t.Error("this machine has no address to reach itself from")
+	}
+	refused := errors.New("refused")
+	if _, err := withoutIPv6(func(context.Context, string, string) (net.Conn, error) { return nil, refused }, hasSource)(t.Context(), "tcp", "[::1]:9"); !errors.Is(err, refused) {
+		t.Errorf("another error became %v", err)
+	}
+}

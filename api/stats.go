@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -148,10 +149,18 @@ func readStatsQuery(r *http.Request, now time.Time) (statsQuery, error) {
 	s.until = s.until.UTC()
 	if !s.from.Before(s.until) {
 		q.Fail("until", "is not after from", "give a later until, or leave it out for now")
-	} else if s.until.Sub(s.from) > statsMost*s.step {
-		q.Fail("step", "makes more than 1500 points", "give a longer step, or a shorter time between from and until")
+	} else if most := s.mostPoints(); s.until.Sub(s.from) > time.Duration(most)*s.step {
+		q.Fail("step", fmt.Sprintf("makes more than %d points", most), "give a longer step, or a shorter time between from and until")
 	}
 	return s, q.Err()
+}
+
+// mostPoints is how many points may be asked for: of one by one webhook or queue fewer, since each has its own.
+func (q *statsQuery) mostPoints() int {
+	if q.by == "webhook" || q.by == "queue" {
+		return statsPoints
+	}
+	return statsMost
 }
 
 // defaultStep is the shortest one that makes few enough points and whose figures are still kept.

@@ -170,7 +170,8 @@ func (d *Dispatcher) SendAnew(ctx context.Context, q queue.Queue, text []byte, t
 
 // upToDate re-reads the registered webhooks where that is due: no loop does it while
 // nothing is invoked, since that would cost transactions all day. Where they could
-// never be read nothing is decided; older ones are better than none.
+// never be read nothing is decided; older ones are better than none. Where all have vanished
+// messages are held, and are dead letters before their end.
 func (d *Dispatcher) upToDate(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, retry.Timeout)
 	defer cancel()
@@ -179,6 +180,8 @@ func (d *Dispatcher) upToDate(ctx context.Context) error {
 	}
 	switch readAt, err := d.registry.Status(); {
 	case !readAt.IsZero():
+		return nil
+	case errors.Is(err, tables.ErrVanished):
 		return nil
 	case err != nil:
 		return fmt.Errorf("the registered webhooks can't be read: %w", err)

@@ -150,3 +150,19 @@ func TestAShortOutageIsFollowedByAShortSilence(t *testing.T) {
 		})
 	}
 }
+
+// A quota of a day is used up: probes are refused with 429, which says nothing about the messages that
+// happen to be the probes.
+func TestProbesThatAreRefusedAsTooMuchAreChargedToNoMessage(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.webhook.Policy.MaxAttempts, b.webhook.Flow = 2, policy.DefaultFlow()
+		b.webhook = b.update(b.webhook)
+		b.sender.answer = statuses(429)
+		_, stop := b.start(nil)
+		b.sendNumbered(30)
+		time.Sleep(2 * time.Hour)
+		want(t, "dead letters", len(b.deadLetters()), 0)
+		want(t, "is still asked", b.sender.count() > 100, true)
+		stop()
+	})
+}

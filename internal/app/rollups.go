@@ -14,9 +14,10 @@ const (
 	rollupTimeout = 15 * time.Second
 	// rollupSlack keeps a timer that comes early from ending a minute twice.
 	rollupSlack = 50 * time.Millisecond
-	// rollupsKept bounds the rows that wait for a store that takes none; the oldest are dropped. They
-	// have to fit into one transaction.
+	// rollupsKept bounds the rows that wait for a store that takes none; the oldest are dropped.
 	rollupsKept = 60
+	// rollupsAtOnce are written in one transaction, of which Azure takes 4 MiB.
+	rollupsAtOnce = 4
 )
 
 // rollups writes once a minute, in one transaction, what this process counted in that minute and so far
@@ -66,8 +67,13 @@ func (r *rollups) run(ctx context.Context) {
 	}
 }
 
+// lastWrite bounds the write of flush: what else is closed at a stop has the rest of closeBound.
+const lastWrite = 2 * time.Second
+
 // flush writes what was counted since the last minute's end. It comes when nothing is counted any more.
 func (r *rollups) flush(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lastWrite)
+	defer cancel()
 	r.count(time.Now().Truncate(tables.MinuteRollup))
 	r.write(ctx)
 }
@@ -132,7 +138,8 @@ func (r *rollups) keep(row tables.Rollup) {
 	}
 	r.waiting = append(r.waiting, row)
 	if len(r.waiting) > rollupsKept {
-		oldest := slices.IndexFunc(r.waiting, func(o tables.Rollup) bool { return o.Length == tables.MinuteRollup })
+		// The oldest minute goes, or the oldest hour where there are hours alone.
+		oldest := max(slices.IndexFunc(r.waiting, func(o tables.Rollup) bool { return o.Length == tables.MinuteRollup }), 0)
 		r.waiting = slices.Delete(r.waiting, oldest, oldest+1)
 	}
 }
@@ -144,9 +151,15 @@ func (r *rollups) write(ctx context.Context) {
 	}
 	call, cancel := context.WithTimeout(ctx, rollupTimeout)
 	defer cancel()
-	err := r.store.PutRollups(call, r.waiting...)
+	var err error
+	for err == nil && len(r.waiting) > 0 {
+		n := min(rollupsAtOnce, len(r.waiting))
+		if err = r.store.PutRollups(call, r.waiting[:n]...); err == nil {
+			r.waiting = slices.Delete(r.waiting, 0, n)
+		}
+	}
 	if err == nil {
-		r.waiting, r.failing = nil, false
+		r.failing = false
 		return
 	}
 	if !r.failing && ctx.Err() == nil {

@@ -176,6 +176,26 @@ func TestWhatAStoreDidNotTakeIsWrittenWhenItIsBack(t *testing.T) {
 	})
 }
 
+// A store that takes no history for days, and everything else, ends nothing.
+func TestAHistoryThatIsNeverWrittenIsBounded(t *testing.T) {
+	c := newCounting()
+	c.store.setAway(true)
+	at := time.Date(2027, 3, 1, 12, 0, 0, 0, time.UTC)
+	for hour := range 3 * rollupsKept {
+		c.add(heldBy("wh_1", 1))
+		c.count(at.Add(time.Duration(hour) * time.Hour))
+		c.write(t.Context())
+	}
+	if len(c.waiting) > rollupsKept {
+		t.Errorf("%d rows wait, want %d at most", len(c.waiting), rollupsKept)
+	}
+	c.store.setAway(false)
+	c.write(t.Context())
+	if len(c.waiting) != 0 || len(c.store.rows) == 0 {
+		t.Errorf("%d rows wait for a store that is back, and it has %d", len(c.waiting), len(c.store.rows))
+	}
+}
+
 func TestManyWebhooksOfAnHourAreBoundedAndComplete(t *testing.T) {
 	c := newCounting()
 	at := time.Date(2027, 3, 1, 12, 0, 0, 0, time.UTC)

@@ -19,7 +19,7 @@ func inDispatcher(about, name, old, with, brings string) Patch {
 var dispatcherPatches = []Patch{
 	inDispatcher(aboutEvents, "claim-outlasts-holder-by-days", "const Margin = time.Minute", "const Margin = 240 * time.Hour",
 		"When the holder of an event dies, its copies wait for days."),
-	inDispatcher(aboutEvents, "claim-shorter-than-post", "longest + p.m.Lease.Granted() + claims.Margin", "longest - longest + claims.Margin",
+	inDispatcher(aboutEvents, "claim-shorter-than-post", " + p.m.Lease.Granted() + claims.Margin", "*0 + claims.Margin",
 		"A copy is POSTed while the event's holder waits for a slow webhook."),
 	inDispatcher(aboutEvents, "delivered-claim-lapses", "if c.Delivered && until.After(c.Until) {", "if c.Delivered && until.Before(c.Until) {",
 		"A copy is POSTed to a webhook that has the event, while the message waits for its others."),

@@ -41,7 +41,7 @@ export async function history(at, query) {
 // success are the shares of attempts that were answered 2xx within a day, by webhook.
 export async function success() {
   try {
-    const { groups } = await read('24h', { group_by: 'webhook' });
+    const { groups } = await read('24h', { group_by: 'webhook', step: '1h' });
     return new Map(groups.map((g) => [g.key, sums(g.total)]));
   } catch (e) {
     if (!(e instanceof Fault)) throw e;

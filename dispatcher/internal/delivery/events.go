@@ -21,7 +21,7 @@ const (
 )
 
 // claimEvent is the claim on the parcel's event by its message. Until leaves room for the
-// slowest of the POSTs that are due.
+// slowest of the POSTs that are due, as often as they take turns where places are few.
 func (p *parcel) claimEvent(targets []target) *claims.Claim {
 	longest, delivered := time.Duration(0), false
 	for i := range targets {
@@ -30,7 +30,7 @@ func (p *parcel) claimEvent(targets []target) *claims.Claim {
 	}
 	c := &claims.Claim{Delivered: delivered, ExpiresAt: p.m.ExpiresAt, Claim: tables.Claim{
 		Key: p.event, Owner: p.key.MessageID, At: p.insertedAt, MessageID: p.key.MessageID, BodyHash: p.hash,
-		Until: time.Now().Add(longest + p.m.Lease.Granted() + claims.Margin),
+		Until: time.Now().Add(longest*time.Duration(max(1, (dueNow(targets)+postsOfOwn-1)/postsOfOwn)) + p.m.Lease.Granted() + claims.Margin),
 	}}
 	if p.replay != nil {
 		// An owner of its own, since the original may be under way for other webhooks, and

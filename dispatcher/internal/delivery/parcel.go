@@ -129,6 +129,13 @@ func giveUp(del *tables.Delivery, reason policy.Reason, now time.Time) {
 	del.DeadLetterID = tables.DeadLetterID(del.MessageKey, del.WebhookID, del.Generation, now)
 }
 
+// ends reports whether nobody can have the message before its life is over: it is about to expire under
+// our lease, or has expired. On Azure it is gone then, and so is what has not had its turn.
+func (p *parcel) ends(now time.Time) bool {
+	end := p.m.ExpiresAt
+	return !end.IsZero() && end.Sub(now) < policy.ExpiryMargin && (now.Before(p.m.Lease.Until()) || !now.Before(end))
+}
+
 // hold lets a delivery wait for delay, or gives it up when less than margin of the message's
 // life is left. The wait never goes past the middle of what is left, nor into margin: it is
 // looked at again while something can still come of it.

@@ -177,6 +177,9 @@ func (k tickets) takeHeld(ctx context.Context, p *parcel, n int) []tables.Delive
 func (k tickets) waitToEnter(ctx context.Context, p *parcel, t *target) (ok bool) {
 	var refused *flow.Refusal
 	if t.later {
+		if !k.asItIsNow(ctx, p, t) {
+			return false
+		}
 		t.ticket, refused = t.flow.Enter(time.Now())
 	}
 	if t.ticket == nil && refused == nil {
@@ -194,6 +197,26 @@ func (k tickets) waitToEnter(ctx context.Context, p *parcel, t *target) (ok bool
 		return false
 	}
 	k.postpone(p, t, refused)
+	k.Journal.Record(k.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})
+	return false
+}
+
+// asItIsNow takes the registration of a webhook whose turn has come as it is now: it may have another address
+// or secret. It reports whether the webhook may be sent to. That of one that was disabled meanwhile is held, and
+// one that was deleted is left to the next receive.
+func (k tickets) asItIsNow(ctx context.Context, p *parcel, t *target) bool {
+	all := k.Registry.Of(p.key.Queue)
+	i := slices.IndexFunc(all, func(r tables.Registration) bool { return r.ID == t.registration.ID })
+	if i < 0 {
+		k.notBegun(ctx, p, t)
+		return false
+	}
+	t.registration, t.flow = &all[i], k.Flows.Of(&all[i])
+	if t.registration.Enabled {
+		return true
+	}
+	p.hold(&t.delivery, policy.WebhookDisabled, holdFor(k.Flows.Held(), k.Hosted(p.key.Queue)), p.terms.Held)
+	t.delivery.Excused++
 	k.Journal.Record(k.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})
 	return false
 }
@@ -234,6 +257,12 @@ func (k tickets) hostsLook(queueName string, held int, r *flow.Refusal, now time
 // taken back, but where the message may be someone else's: three notes that stay make a poison
 // message.
 func (k tickets) notBegun(ctx context.Context, p *parcel, t *target) {
+	if now := time.Now(); ctx.Err() == nil && p.ends(now) {
+		k.Log.Info("no POST was begun before the message's end", "queue", p.key.Queue, "message", p.key.MessageID, "webhook", t.registration.ID)
+		giveUp(&t.delivery, policy.MessageExpiring, now)
+		k.Journal.Record(k.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})
+		return
+	}
 	reason := policy.LeaseLost
 	if ctx.Err() != nil {
 		reason = interruption(ctx)

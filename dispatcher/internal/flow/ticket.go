@@ -18,6 +18,7 @@ type Ticket struct {
 	generation uint64
 	used       bool // it was handed back
 	spared     bool
+	probe      bool // it was one, and was refused as too much
 }
 
 // Spared tells, once it was Answered, whether the webhook's refusal is not the message's
@@ -289,7 +290,7 @@ func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.Breake
 	case a.Sign.Failed:
 		f.failed++
 		f.lastFailure = now
-		if a.Failed == 0 && !ours && !t.spared {
+		if a.Failed == 0 && !ours && (!t.spared || t.probe) {
 			f.auto.Failed(now)
 			f.changed = true
 		}
@@ -345,7 +346,9 @@ func (t *Ticket) judge(a Answer, now time.Time) (turned bool) {
 	}
 	t.spared = f.refusing && a.Sign.Refused != 0
 	turned = f.breaker.Report(s, t.generation, !a.Sign.Failed && !t.spared, now, rand.Float64())
-	t.spared = t.spared || first
+	// A probe that is refused as too much says nothing about its message, and something about the webhook.
+	t.probe = !closed && a.Sign.TooMany
+	t.spared = t.spared || first || t.probe
 	f.hasten(a.Sign, now)
 	return turned
 }

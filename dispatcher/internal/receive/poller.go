@@ -360,15 +360,19 @@ func (p *poller) willBeVisible(m *queue.Message, delay time.Duration) {
 }
 
 // longestPause is PollMax on average, times the number of processes that poll: together they look as
-// often as one. While this process is younger than a lease it is
+// often as one. It is no longer than mostPause by that: who is left when the others are killed counts them for
+// a while, and a message that is about to expire has to be seen. While this process is younger than a lease it is
 // shorter: what a process before it held, and was killed with, comes back in that time.
 func (p *poller) longestPause() time.Duration {
 	lease := p.Measure.Length(p.q.Name())
 	if time.Since(p.startedAt) > lease+lease/recoveryLooks {
-		return p.PollMax * time.Duration(max(p.Pollers(), 1))
+		return min(p.PollMax*time.Duration(max(p.Pollers(), 1)), max(p.PollMax, mostPause))
 	}
 	return min(p.PollMax, max(p.PollMin, lease/recoveryLooks))
 }
+
+// mostPause is how long one of many processes pauses at most.
+const mostPause = 30 * time.Second
 
 // pollPause doubles from first to limit with n = 1, 2, …, and varies by a quarter around
 // that, so that instances do not move in step; never less than first.

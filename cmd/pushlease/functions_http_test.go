@@ -251,13 +251,15 @@ func TestThePortIsOpenBeforeStorageIs(t *testing.T) {
 	})
 	proxy.Up()
 	receiver := newAnswering(t)
-	waitUntil(t, 20*time.Second, func() string {
-		a, err := h.try(http.MethodGet, "/api/v1/webhooks", "", "")
-		if err != nil || a.status != http.StatusOK {
-			return string(a.body)
-		}
-		return ""
-	})
+	for _, path := range []string{"/api/v1/webhooks", "/api/v1/queues"} { // both services: a publish is sent once
+		waitUntil(t, 20*time.Second, func() string {
+			a, err := h.try(http.MethodGet, path, "", "")
+			if err != nil || a.status != http.StatusOK {
+				return string(a.body)
+			}
+			return ""
+		})
+	}
 	hook := h.register(name, receiver.URL, nil)
 	h.waitState(20*time.Second, name, h.publish(name, "late"), hook.ID, "delivered")
 }

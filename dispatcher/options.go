@@ -78,7 +78,7 @@ type Options struct {
 	PollMin time.Duration
 	PollMax time.Duration
 	// Pollers is how many processes poll the same queues now, this one included: each waits as many
-	// times longer, so that all of them together look as often as one. Default one.
+	// times longer, up to 30 s, so that all of them together look as often as one. Default one.
 	Pollers func() int
 	// Drain is how long a stop waits for POSTs in flight before it cuts them
 	// short; default 35 s.

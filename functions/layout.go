@@ -266,24 +266,21 @@ func everyOf(schedule string) (every time.Duration, ok bool) {
 
 // Connections names the settings of the storage that queue triggers receive from.
 func (l Layout) Connections() []string {
-	var names []string
-	for _, f := range l.Functions {
-		if f.Trigger == queueTrigger && !slices.Contains(names, f.Connection) {
-			names = append(names, f.Connection)
-		}
-	}
-	slices.Sort(names)
-	return names
+	return l.ofQueueTriggers(func(f Function) string { return f.Connection })
 }
 
 // Queues names the queues that the host receives from.
 func (l Layout) Queues() []string {
-	var names []string
+	return l.ofQueueTriggers(func(f Function) string { return f.Queue })
+}
+
+// ofQueueTriggers is what queue triggers have, each once, in order.
+func (l Layout) ofQueueTriggers(what func(Function) string) (all []string) {
 	for _, f := range l.Functions {
-		if f.Trigger == queueTrigger && !slices.Contains(names, f.Queue) {
-			names = append(names, f.Queue)
+		if f.Trigger == queueTrigger {
+			all = append(all, what(f))
 		}
 	}
-	slices.Sort(names)
-	return names
+	slices.Sort(all)
+	return slices.Compact(all)
 }

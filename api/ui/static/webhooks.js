@@ -69,7 +69,6 @@ export function webhook(at, c) {
       view.test && testCard(view, c),
       h('div', { class: 'state' }, fares(w), h('p', null, w.status?.text ?? (w.enabled ? 'This process has not sent to it since it started.' : 'Nothing is sent to it until it is enabled.'), w.status?.until && [' Until ', when(w.status.until), '.'])),
       w.status && tiles(w.status, id, c),
-      !dead.data.length && dead.next_cursor && h('p', { class: 'notice' }, 'Among the newest dead letters none of it waits; older ones were not looked at: ', h('a', { href: c.href('dead-letters', { webhook: id }) }, 'look'), '.'),
       !dead.data.length && dead.next_cursor && h('p', { class: 'notice warn' }, 'Whether dead letters of it wait is not known: the newest are all of others. ', h('a', { href: c.href('dead-letters', { webhook: id }) }, 'Look for them')),
       dead.data.length > 0 && h('p', { class: 'notice warn' }, h('a', { href: c.href('dead-letters', { webhook: id }) }, `${dead.data.length}${dead.next_cursor ? ' or more' : ''} dead ${dead.data.length === 1 ? 'letter' : 'letters'}`), ` of it ${dead.data.length === 1 ? 'waits' : 'wait'} to be replayed or deleted.`),
       historyCard(past, (query) => c.href('webhooks', id, query)),

@@ -44,7 +44,7 @@ type Options struct {
 	// empty queue.
 	PollMin, PollMax time.Duration
 	// Pollers is how many processes poll now, this one included: the longest wait is that many
-	// times PollMax.
+	// times PollMax, up to mostPause.
 	Pollers func() int
 	// RegistryRefresh is how often the registered webhooks are read again.
 	RegistryRefresh time.Duration

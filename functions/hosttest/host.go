@@ -161,6 +161,13 @@ func (h *Host) Drain() {
 	l.calls.Wait()
 }
 
+// Stopping says whether its listeners have stopped: it receives no more messages.
+func (h *Host) Stopping() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.life.receiving.Err() != nil
+}
+
 // interruptPatience is how long a host that is interrupted waits for its invocations.
 const interruptPatience = 10 * time.Second
 

@@ -64,11 +64,8 @@ func (a *API) takenAway(ctx context.Context, deliveries []tables.Delivery, now t
 }
 
 // shows reports whether a message can be received from a queue, or that can't be told: a look shows the first few.
-// A replay, and what was sent anew for a host, comes under another id.
+// A replay comes under another id.
 func (a *API) shows(ctx context.Context, name, id string) bool {
-	if a.Hosted {
-		return true
-	}
 	q, err := a.Queues.Queue(name)
 	if err != nil {
 		return true

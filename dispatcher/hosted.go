@@ -127,47 +127,6 @@ func (d *Dispatcher) putOff(ctx context.Context, q queue.Queue, m *queue.Message
 	return settle.PutOff, nil
 }
 
-// GiveUp makes a dead letter of a text that a host handed over without surely saying which
-// message it is: it can be neither given back nor tried again. m has an id that stands in
-// for the message's own, and the time of now. The reason is Undecodable where that is so,
-// and else Unidentified. An error means that there is no dead letter, or not surely.
-func (d *Dispatcher) GiveUp(ctx context.Context, queueName string, m *queue.Message) error {
-	d.metrics.Queues.Enter(queueName)
-	defer d.metrics.Queues.Leave(queueName)
-	outcome, err := d.deliverer.GiveUp(ctx, queueName, m)
-	for _, dl := range outcome.DeadLetters {
-		dl.Row.Description += " Its id and times are those of the invocation that brought it."
-		if err := d.completer.DeadLetter(d.writing(ctx), &dl); err != nil {
-			return err
-		}
-	}
-	return err
-}
-
-// SendAnew puts a text on a queue in place of a message that a host handed over without surely
-// saying which one it is. Once storage has left a send without an answer, the text may be there, and it is
-// sent until there is one or ctx ends: text names itself by an idempotency key, so what is there twice
-// is POSTed once. The host's next call for that message could not use the same key.
-func (d *Dispatcher) SendAnew(ctx context.Context, q queue.Queue, text []byte, ttl time.Duration) (queue.Sent, error) {
-	unanswered := false
-	policy := retry.Call
-	policy.Endless = true
-	policy.Final = func(err error) bool {
-		unanswered = unanswered || queue.Ambiguous(err)
-		return !unanswered
-	}
-	sent, err := retry.Get(ctx, policy, func(ctx context.Context) (queue.Sent, error) {
-		return q.Send(ctx, text, queue.SendOptions{TTL: ttl})
-	})
-	switch {
-	case err != nil && unanswered:
-		return sent, fmt.Errorf("send anew: storage gave no answer, so that the message may be delivered twice: %w", err)
-	case err != nil:
-		return sent, fmt.Errorf("send anew: %w", err)
-	}
-	return sent, nil
-}
-
 // upToDate re-reads the registered webhooks where that is due: no loop does it while
 // nothing is invoked, since that would cost transactions all day. Where they could
 // never be read nothing is decided; older ones are better than none. Where all have vanished

@@ -35,8 +35,8 @@ type need struct {
 }
 
 const (
-	// leastDequeueCount is 69 days of a held message that comes by every ten minutes.
-	leastDequeueCount = 10_000
+	// leastDequeueCount is five weeks of a message that comes by every 30 s.
+	leastDequeueCount = 100_000
 	leastTimeout      = time.Minute
 	apiRoute          = "v1/{*path}"
 )
@@ -188,9 +188,9 @@ func checkFunctions(root fs.FS, host map[string]any, getenv func(string) string)
 			found = append(found, Deviation{where + ": connection", shown(f.Connection), "messages of this account can't be given back in the one that pushlease uses, " + appStorage + ": they come back after the host's delay, over and over",
 				`write "` + appStorage + `", or set PUSHLEASE_STORAGE to the same account`, true})
 		}
-		if !strings.EqualFold(f.DataType, "binary") {
+		if f.asText() {
 			found = append(found, Deviation{where + ": dataType", shown(nonEmpty(f.DataType)),
-				"a message that is a JSON object would replace its own id and receipt; such messages are sent anew under another id before they are delivered", `write "binary"`, true})
+				"a message that is a JSON object would replace its own id and receipt; no text with a brace is POSTed, and such messages wait until they expire", `write "binary"`, true})
 		}
 		if other, twice := byQueue[f.Queue]; twice {
 			found = append(found, Deviation{where + ": queueName", f.Queue, "the function " + other + " has a trigger for it too, and they compete", "remove one of them", true})

@@ -2,7 +2,6 @@ package functions
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -29,8 +28,6 @@ const startPatience = 20 * time.Second
 type Parts struct {
 	Dispatcher *dispatcher.Dispatcher
 	Queues     queue.Service
-	// Encoding is the setting of a queue.
-	Encoding func(queue string) queue.Encoding
 	// API serves /api/v1 and, under their usual names, health and metrics.
 	API http.Handler
 	// Housekeep removes what has expired; it returns when ctx ends, or before.
@@ -216,16 +213,13 @@ func (h *Handler) invoke(w http.ResponseWriter, r *http.Request, f Function, arr
 
 // message handles one message. An error makes the host give it back, unless it was taken over.
 func (h *Handler) message(ctx context.Context, in run, inv invocation) error {
-	m, doubtful, err := readMessage(inv, in.f)
+	m, err := readMessage(inv, in.f)
 	if err != nil {
 		return err
 	}
 	q, err := h.parts.Queues.Queue(in.f.Queue)
 	if err != nil {
 		return fmt.Errorf("open queue: %w", err)
-	}
-	if doubtful {
-		return h.resend(ctx, in, q, m.Text, life(inv, m.Text))
 	}
 	if in.timeout > 0 {
 		ctx = dispatcher.WithPostDeadline(ctx, in.postsEnd(), in.timeout/4)
@@ -240,29 +234,4 @@ func (h *Handler) message(ctx context.Context, in run, inv invocation) error {
 		return nil
 	}
 	return fmt.Errorf("the message %s could not be settled: it comes back when its lease ends", m.ID)
-}
-
-// resend puts a message whose id and receipt can't be trusted on the queue anew, as
-// the same body in an envelope, and lets the host delete it. One that can't be sent so is
-// a dead letter with its whole text: nothing else would end its way, since it can't be
-// told from others, nor given back.
-func (h *Handler) resend(ctx context.Context, in run, q queue.Queue, text []byte, ttl time.Duration) error {
-	in.log.Error(`what the host says about the message may be the message's own words, so it is sent anew under another id; set "dataType": "binary" in the function's function.json`,
-		"queue", in.f.Queue)
-	again, err := wrapped(h.parts.Encoding(in.f.Queue), text, in.id)
-	if errors.Is(err, queue.ErrTooLarge) || errors.Is(err, queue.ErrUndecodable) {
-		return h.parts.Dispatcher.GiveUp(ctx, in.f.Queue, &queue.Message{ID: in.id, Text: text, InsertedAt: time.Now().UTC()})
-	}
-	if err != nil {
-		return fmt.Errorf("wrap: %w", err)
-	}
-	in.timeout = tickTimeout(in.timeout) // storage is not asked for ever
-	ctx, cancel := context.WithDeadline(ctx, in.cutShort())
-	defer cancel()
-	sent, err := h.parts.Dispatcher.SendAnew(ctx, q, again, ttl)
-	if err != nil {
-		return err
-	}
-	in.log.Info("message sent anew", "queue", in.f.Queue, "message", sent.ID)
-	return nil
 }

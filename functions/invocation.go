@@ -1,6 +1,7 @@
 package functions
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -118,7 +119,7 @@ func (inv invocation) message(binding string) (body []byte, binary bool, err err
 		return nil, false, fmt.Errorf("the invocation has no value for the binding %s", binding)
 	}
 	var s string
-	if json.Unmarshal(raw, &s) != nil {
+	if !bytes.HasPrefix(raw, []byte{'"'}) || json.Unmarshal(raw, &s) != nil { // null is taken for a string
 		return nil, false, fmt.Errorf("the value of the binding %s is not a string", binding)
 	}
 	if inner, ok := quoted(s); ok {

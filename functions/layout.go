@@ -214,6 +214,23 @@ func expand(s string, getenv func(string) string) string {
 	return strings.Join(parts, "")
 }
 
+// asText reports whether the host passes a queue trigger's messages on as text.
+func (f Function) asText() bool {
+	return f.Trigger == queueTrigger && !strings.EqualFold(f.DataType, "binary")
+}
+
+// AsText names the queues of which the host passes messages on as text: those with a brace are not
+// believed.
+func (l Layout) AsText() (queues []string) {
+	for _, f := range l.Functions {
+		if f.asText() {
+			queues = append(queues, f.Queue)
+		}
+	}
+	slices.Sort(queues)
+	return queues
+}
+
 // hostGap is how long it takes the host at most to look at a queue with a trigger, where it may
 // have to be started first. It is no longer than from one run of the pump to the next.
 const hostGap = 6 * time.Minute

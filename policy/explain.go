@@ -36,8 +36,6 @@ func (r Reason) Explain(t Tried) string {
 		return "The message was received over and over with no outcome ever recorded, so it was not sent again."
 	case Undecodable:
 		return "The text is not what the queue's encoding promises, or was written by a newer version of pushlease; it is kept as it was received. Set the queue's encoding to what its producers write, or update every instance, and replay it."
-	case Unidentified:
-		return "The Functions host did not surely say which message this is, and the text is too long to be sent anew."
 	case WebhookDisabled, WebhookDeleted, NoWebhook:
 		return "No webhook took the message before it would have expired."
 	case WebhookBusy, WebhookPaused, WebhookFailing:

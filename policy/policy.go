@@ -51,8 +51,6 @@ const (
 	PoisonMessage Reason = "PoisonMessage"
 	// Undecodable: the text is not what the queue's encoding promises.
 	Undecodable Reason = "Undecodable"
-	// Unidentified: the Functions host did not surely say which message it handed over.
-	Unidentified Reason = "Unidentified"
 	// BlockedAddress: the address guard refused the webhook's address, or all that its host
 	// name led to at every attempt.
 	BlockedAddress Reason = "BlockedAddress"
@@ -102,7 +100,7 @@ func Actions() []Action {
 func Reasons() []Reason {
 	return []Reason{
 		Delivered, RetryableError, ReceiverBusy, NonRetryableError, MaxDeliveryCountExceeded,
-		MaxAgeExceeded, MessageExpiring, Expired, PoisonMessage, Undecodable, Unidentified, BlockedAddress, WebhookGone,
+		MaxAgeExceeded, MessageExpiring, Expired, PoisonMessage, Undecodable, BlockedAddress, WebhookGone,
 		ReceiverAsked, WebhookDisabled, WebhookDeleted, WebhookBusy, WebhookPaused, WebhookFailing, NoWebhook, Unmatched, Duplicate, EventInWork, ReplayEnded, LeaseLost, Stopping, StorageFault,
 		InternalFault,
 	}
@@ -111,7 +109,7 @@ func Reasons() []Reason {
 // DeadLetterReasons lists the reasons that a dead letter may have.
 func DeadLetterReasons() []Reason {
 	return []Reason{
-		NonRetryableError, MaxDeliveryCountExceeded, MaxAgeExceeded, MessageExpiring, Expired, PoisonMessage, Undecodable, Unidentified,
+		NonRetryableError, MaxDeliveryCountExceeded, MaxAgeExceeded, MessageExpiring, Expired, PoisonMessage, Undecodable,
 		BlockedAddress, WebhookGone, ReceiverAsked, WebhookDisabled, WebhookDeleted, WebhookBusy, WebhookPaused,
 		WebhookFailing, NoWebhook, Unmatched,
 	}

@@ -69,6 +69,7 @@ type App struct {
 	rollups    *rollups
 	listener   net.Listener
 	server     *http.Server
+	asText     []string // the queues of which a host passes messages on as text
 	cleanups   cleanups
 	draining   atomic.Bool
 	pollers    atomic.Int64 // how many instances poll, as the heartbeat has last seen

@@ -148,6 +148,7 @@ func RunFunctions(ctx context.Context, o FunctionsOptions) error {
 	if err != nil {
 		return err
 	}
+	a.asText = layout.AsText()
 	if layoutErr != nil {
 		a.log.Error("the app's folder is not as it should be; pushlease doctor tells more", "error", layoutErr)
 	}
@@ -201,7 +202,7 @@ func (a *App) runHosted(ctx context.Context, orphaned <-chan struct{}, server *h
 	parts.Go(func() { a.rollups.run(runCtx) })
 	a.sas.look(time.Now()) // nobody may call for housekeeping for a while
 	handler.Start(functions.Parts{
-		Dispatcher: a.dispatcher, Queues: a.stores.queues, Encoding: a.cfg.QueueEncoding, API: a.api,
+		Dispatcher: a.dispatcher, Queues: a.stores.queues, API: a.api,
 		Housekeep: a.keepHouse, Log: a.log,
 	})
 	var failed error

@@ -33,6 +33,13 @@ func (a *App) ready(ctx context.Context) []api.Check {
 			checks = append(checks, c)
 		}
 	}
+	if len(a.asText) > 0 {
+		checks = append(checks, api.Check{
+			Name: "triggers", Degrades: true,
+			Detail: "messages with a brace wait on their queues until they expire, since the host passes them on as text: " + strings.Join(a.asText, ", ") +
+				`; set "dataType": "binary" in each function.json, or package the app anew`,
+		})
+	}
 	if c := socketsCheck(a.shortage(), time.Now()); !c.OK {
 		checks = append(checks, c)
 	}

@@ -3,7 +3,6 @@ package delivery
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/admission"
 	"github.com/pushlease/pushlease/policy"
@@ -109,20 +108,4 @@ func (d *Deliverer) unopened(p *parcel, err error) *Outcome {
 	}
 	d.Log.Error("the message can't be opened now", "queue", p.key.Queue, "message", p.m.ID, "error", err)
 	return ownFault(p.m, policy.StorageFault)
-}
-
-// GiveUp makes a dead letter of a text that can be neither given back nor tried again, since
-// nobody surely says which message it is. The reason is Undecodable where that is so, and else
-// Unidentified.
-func (d *Deliverer) GiveUp(ctx context.Context, queueName string, m *queue.Message) (Outcome, error) {
-	p := d.opener.parcel(queueName, m, Terms{}, nil)
-	reason := policy.Unidentified
-	err := d.opener.open(ctx, p)
-	switch {
-	case errors.Is(err, queue.ErrUndecodable):
-		reason = policy.Undecodable
-	case err != nil:
-		return Outcome{}, fmt.Errorf("open the message: %w", err)
-	}
-	return *d.wholes.giveUpMessage(ctx, p, history{}, nil, reason), nil
 }

@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,12 +20,7 @@ func TestAMessageThatMayHaveBeenDeliveredWaitsUntilTheStoreCanBeAsked(t *testing
 			inBubble(t, func(b *bench) {
 				sent := b.send("x")
 				b.receivedInVain()
-				key := tables.MessageKey{Queue: testQueue, MessageID: sent.ID, Day: sent.InsertedAt}
-				if err := b.db.Record(b.t.Context(), tables.Record{Deliveries: []tables.Delivery{{
-					MessageKey: key, WebhookID: "wh_a", State: tables.Delivered, Attempts: 1, Charged: 1, UpdatedAt: time.Now().UTC(),
-				}}}); err != nil {
-					t.Fatal(err)
-				}
+				b.recorded(sent, tables.Delivered)
 				var dead outage
 				b.store.on("load", dead.rule(failBefore))
 				_, stop := b.start(nil)
@@ -40,6 +36,57 @@ func TestAMessageThatMayHaveBeenDeliveredWaitsUntilTheStoreCanBeAsked(t *testing
 			})
 		})
 	}
+}
+
+// A life that is no longer than the time for the last POST is no reason to make a second one.
+func TestAMessageInDoubtThatLivesShortlyWaitsToo(t *testing.T) {
+	for _, life := range []time.Duration{20 * time.Second, time.Minute, doubtMargin} {
+		t.Run(life.String(), func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				sent := b.sendText([]byte("x"), queue.SendOptions{TTL: life})
+				b.receivedInVain()
+				b.recorded(sent, tables.Delivered)
+				var dead outage
+				b.store.on("load", dead.rule(failBefore))
+				_, stop := b.start(nil)
+				defer stop()
+				time.Sleep(life / 4)
+				dead.end()
+				time.Sleep(life / 2)
+				want(t, "POSTs", b.sender.count(), 0)
+				want(t, "messages left", b.total(testQueue), 0)
+			})
+			inBubble(t, func(b *bench) {
+				b.sendText([]byte("x"), queue.SendOptions{TTL: life})
+				b.receivedInVain()
+				b.store.on("load", always(failBefore))
+				_, stop := b.start(nil)
+				defer stop()
+				time.Sleep(life)
+				want(t, "POSTs of what can't be looked up until its end", b.sender.count(), 1)
+			})
+		})
+	}
+}
+
+// What waited in doubt was received many times, which says nothing against it when storage is back.
+func TestWhatWaitedInDoubtIsNotSuspectedOfKillingItsProcess(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		const messages = 20
+		b.sendNumbered(messages)
+		b.receivedInVain()
+		var dead outage
+		b.store.on("load", dead.rule(failBefore))
+		_, stop := b.start(nil)
+		defer stop()
+		time.Sleep(time.Hour)
+		want(t, "POSTs while nothing can be read", b.sender.count(), 0)
+		dead.end()
+		time.Sleep(doubtDelayMax + 15*time.Second)
+		want(t, "POSTs", b.sender.count(), messages)
+		want(t, "messages left", b.total(testQueue), 0)
+		want(t, "noted as suspected", strings.Contains(b.log.String(), "many times without an outcome"), false)
+	})
 }
 
 // Rather twice than never: when its life is nearly over, a message is POSTed although
@@ -64,16 +111,29 @@ func TestAMessageInDoubtIsPostedBeforeItsLifeIsOver(t *testing.T) {
 	})
 }
 
+// recorded notes the message's first delivery as an earlier process did.
+func (b *bench) recorded(sent queue.Sent, state tables.State) {
+	b.t.Helper()
+	key := tables.MessageKey{Queue: testQueue, MessageID: sent.ID, Day: sent.InsertedAt}
+	if err := b.db.Record(b.t.Context(), tables.Record{Deliveries: []tables.Delivery{{
+		MessageKey: key, WebhookID: "wh_a", State: state, Attempts: 1, Charged: 1, UpdatedAt: time.Now().UTC(),
+	}}}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
 // receivedInVain receives what is visible and gives it back, as a process that died did.
 func (b *bench) receivedInVain() {
 	b.t.Helper()
 	q := b.queue(testQueue)
-	got, err := q.Receive(b.t.Context(), 1, time.Second)
-	if err != nil || len(got) != 1 {
+	got, err := q.Receive(b.t.Context(), 32, time.Second)
+	if err != nil || len(got) == 0 {
 		b.t.Fatal(len(got), err)
 	}
-	if err := q.Abandon(b.t.Context(), got[0], 0); err != nil {
-		b.t.Fatal(err)
+	for _, m := range got {
+		if err := q.Abandon(b.t.Context(), m, 0); err != nil {
+			b.t.Fatal(err)
+		}
 	}
 }
 

@@ -110,6 +110,36 @@ func TestAReceiverThatRefusesEverythingKeepsItsMessages(t *testing.T) {
 	})
 }
 
+// What a rule says of a refusal holds for each message, however many are refused in a row: it neither
+// stops its webhook nor has it disabled.
+func TestARefusalThatARuleSpeaksOfStopsNoWebhook(t *testing.T) {
+	for action, dead := range map[string]int{"complete": 0, "dead-letter": 80} {
+		t.Run(action, func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				limited(func(f *policy.Flow) {
+					f.AutoDisableAfter, f.AutoDisableMinFailures = policy.DurationOrNever(time.Hour), 10
+				})(&b.webhook)
+				b.webhook.Policy.Rules = []policy.Rule{{Match: "409", Action: action}}
+				b.webhook = b.update(b.webhook)
+				r := &receiver{takes: after(10 * time.Millisecond), answer: answers(409)}
+				d, stop := b.start(func(o *Options) { o.Sender = receivers{"wh_a": r} })
+				for range 4 {
+					b.sendNumbered(20)
+					time.Sleep(30 * time.Minute)
+				}
+				s, _ := d.Webhook("wh_a")
+				want(t, "the breaker", s.Breaker.Phase, policy.BreakerClosed)
+				want(t, "refuses everything", s.Refusing, false)
+				want(t, "POSTs", r.count(), 80)
+				want(t, "dead letters", len(b.deadLetters()), dead)
+				want(t, "messages left", b.total(testQueue), 0)
+				stop()
+				wantAtRest(t, d)
+			})
+		})
+	}
+}
+
 // A receiver is killed for five seconds while messages come.
 func TestAShortOutageIsFollowedByAShortSilence(t *testing.T) {
 	for _, d := range []time.Duration{5 * time.Second, 30 * time.Second, 2 * time.Minute} {

@@ -188,6 +188,8 @@ type verdict struct {
 	// dead letter when attempts or age are used up; zero for the usual ones.
 	delay time.Duration
 	atEnd Reason
+	// throttled: a rule calls it a limit of the webhook's.
+	throttled bool
 	// spared: the refusal is not the message's fault, and not charged.
 	spared bool
 }
@@ -200,17 +202,24 @@ func (p *Policy) judge(r *Response, t *Try, asked time.Duration) verdict {
 	default:
 		return verdict{action: DeadLetter, reason: BlockedAddress}
 	}
-	if p.AllowSteering && r.Class == "" {
-		if v, ok := steered(r.Steering); ok {
-			return v
-		}
-	}
-	if i, ok := match(p.Rules, *r); ok {
-		v := p.Rules[i].verdict(i)
-		v.spared = t.NotItsFault && p.Rules[i].Action == actionThrottle
+	if v, ok := p.told(r); ok {
+		v.spared = t.NotItsFault && v.throttled
 		return v
 	}
 	return byDefault(r, t, asked)
+}
+
+// told is what the webhook asked for or a rule says, before the default table.
+func (p *Policy) told(r *Response) (verdict, bool) {
+	if p.AllowSteering && r.Class == "" {
+		if v, ok := steered(r.Steering); ok {
+			return v, true
+		}
+	}
+	if i, ok := match(p.Rules, *r); ok {
+		return p.Rules[i].verdict(i), true
+	}
+	return verdict{}, false
 }
 
 // byDefault is the default table (DESIGN section 7).

@@ -102,7 +102,7 @@ func (rule Rule) verdict(i int) verdict {
 	case actionDisable:
 		return verdict{action: DeadLetter, reason: NonRetryableError, disable: true, because: " and the webhook is disabled" + because}
 	}
-	return verdict{action: Abandon, reason: RetryableError, because: because}
+	return verdict{action: Abandon, reason: RetryableError, because: because, throttled: rule.Action == actionThrottle}
 }
 
 // steered reads the value of the header pushlease-decision; an unknown one is as

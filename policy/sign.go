@@ -23,15 +23,27 @@ type Sign struct {
 	Refused int
 }
 
-// Sign reads the sign of an answer as SignOf does, and by the policy's rules, and whether
-// a wait is named, that it may be limited.
+// Sign reads the sign of an answer as SignOf does, and by the policy's rules, what the webhook
+// asked for, and whether a wait is named, that it may be limited. An answer that completes its
+// message is a delivery, and a refusal that a rule or the webhook itself spoke of is no sign that the
+// webhook refuses whatever it is sent (C69).
 func (p *Policy) Sign(r Response, now time.Time) Sign {
 	s := SignOf(r)
 	r = r.settled()
-	if _, asked := p.askedWait(&r, now); asked || s == (Sign{}) || s.Delivered {
+	if s == (Sign{}) || s.Delivered || r.Class == ClassBlocked {
 		return s
 	}
-	if i, ok := match(p.Rules, r); ok && p.Rules[i].Action == actionThrottle {
+	v, told := p.told(&r)
+	if told && v.action == Complete && s.Answered {
+		return Sign{Delivered: true, Answered: true}
+	}
+	if told {
+		s.Refused = 0
+	}
+	if _, asked := p.askedWait(&r, now); asked {
+		return s
+	}
+	if v.throttled {
 		return Sign{Answered: s.Answered, Failed: true, Overloaded: true, Limited: true, TooMany: true}
 	}
 	s.Limited = busy(r.Status)

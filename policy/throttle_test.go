@@ -84,6 +84,39 @@ func TestARefusalWithoutAWaitMayBeALimit(t *testing.T) {
 	}
 }
 
+// An answer that completes its message is a delivery to whoever watches its webhook, and a refusal that
+// a rule or the webhook itself spoke of is none that counts towards "it refuses everything" (C69).
+func TestWhatARuleOrTheWebhookSaysOfARefusalIsItsSign(t *testing.T) {
+	p, _ := policy.Preset("standard")
+	p.AllowSteering = true
+	p.Rules = []policy.Rule{
+		{Match: "409", Action: "complete"}, {Match: "500", Action: "complete"}, {Match: "timeout", Action: "complete"},
+		{Match: "403", Action: "dead-letter"}, {Match: "404", Action: "abandon"}, {Match: "422", Action: "throttle"},
+	}
+	delivered, answered := policy.Sign{Delivered: true, Answered: true}, policy.Sign{Answered: true}
+	for _, tt := range []struct {
+		r    policy.Response
+		want policy.Sign
+	}{
+		{policy.Response{Status: 409}, delivered},
+		{policy.Response{Status: 409, RetryAfter: "3"}, delivered},
+		{policy.Response{Status: 500}, delivered},
+		{policy.Response{Status: 401, Steering: "complete"}, delivered},
+		{policy.Response{Class: policy.ClassTimeout}, policy.Sign{Failed: true, Overloaded: true}}, // nothing was heard of it
+		{policy.Response{Status: 403}, answered},
+		{policy.Response{Status: 404}, answered},
+		{policy.Response{Status: 401, Steering: "dead-letter"}, answered},
+		{policy.Response{Status: 422, RetryAfter: "3"}, answered},
+		{policy.Response{Status: 422}, policy.Sign{Answered: true, Failed: true, Overloaded: true, Limited: true, TooMany: true}},
+		{policy.Response{Status: 401}, policy.Sign{Answered: true, Refused: 401}},
+		{policy.Response{Status: 401, Steering: "unknown"}, policy.Sign{Answered: true, Refused: 401}},
+	} {
+		if got := p.Sign(tt.r, start); got != tt.want {
+			t.Errorf("%+v: %+v, want %+v", tt.r, got, tt.want)
+		}
+	}
+}
+
 // A refusal that is not the message's fault costs it no attempt, up to forty times; a rule
 // decides all the same.
 func TestARefusalThatIsNotTheMessagesFaultIsNotCharged(t *testing.T) {

@@ -61,6 +61,7 @@ func (d *Deliverer) steps(ctx context.Context, p *parcel) *Outcome {
 	h := d.historian.of(ctx, p)
 	h.explained += int(d.PutOffs.Receives(p.key.Queue, p.m.ID, p.m.DequeueCount))
 	if outcome := h.inDoubt(p.m, p.slack); outcome != nil {
+		d.PutOffs.Remember(p.key.Queue, p.m.ID, p.m.DequeueCount)
 		return outcome
 	}
 	if outcome := endedBefore(p, h); outcome != nil {
@@ -106,6 +107,7 @@ func (d *Deliverer) unopened(p *parcel, err error) *Outcome {
 			"queue", p.key.Queue, "message", p.m.ID, "error", err)
 		return &Outcome{Action: policy.Complete, Reason: policy.ReplayEnded}
 	}
+	d.PutOffs.Remember(p.key.Queue, p.m.ID, p.m.DequeueCount)
 	d.Log.Error("the message can't be opened now", "queue", p.key.Queue, "message", p.m.ID, "error", err)
 	return ownFault(p.m, policy.StorageFault)
 }

@@ -94,7 +94,8 @@ func (s historian) lookUp(ctx context.Context, p *parcel) history {
 
 const (
 	// doubtMargin is how much of a message's life is left when it is POSTed although nobody
-	// knows whether it was delivered: time for a look, a POST and its record.
+	// knows whether it was delivered: time for a look, a POST and its record; half of its life if
+	// that is less.
 	doubtMargin = 2 * time.Minute
 	// doubtDelayMax bounds the time between two looks at such a message.
 	doubtDelayMax = 30 * time.Second
@@ -104,11 +105,19 @@ const (
 // be a second one, and a wait costs nobody anything while the message lives (C55). Nothing is
 // charged. Near the end of its life it is POSTed all the same, rather twice than never: nil.
 func (h history) inDoubt(m *queue.Message, slack time.Duration) *Outcome {
-	if !h.doubt || !m.ExpiresAt.IsZero() && time.Until(m.ExpiresAt) <= doubtMargin+slack {
+	if !h.doubt {
 		return nil
 	}
 	outcome := ownFault(m, policy.StorageFault)
 	outcome.Delay = min(outcome.Delay, doubtDelayMax)
+	if m.ExpiresAt.IsZero() {
+		return outcome
+	}
+	left := time.Until(m.ExpiresAt) - LastOfLife(m.InsertedAt, m.ExpiresAt, doubtMargin) - slack
+	if left <= 0 {
+		return nil
+	}
+	outcome.Delay = min(outcome.Delay, max(left.Truncate(time.Second), time.Second))
 	return outcome
 }
 

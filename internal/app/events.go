@@ -30,7 +30,7 @@ const (
 	eventEvery = time.Minute
 	// eventTick is how often it is looked which events are due.
 	eventTick = time.Second
-	// eventTimeout bounds sending one.
+	// eventTimeout bounds sending one, and all of the last ones.
 	eventTimeout = 5 * time.Second
 	// maxEventKinds bounds what is counted at a time; what is beyond is told in the log only.
 	maxEventKinds = 10_000
@@ -130,23 +130,43 @@ func (e *events) look(all []tables.Registration, view func(id string) (status.We
 	}
 }
 
-// run sends what is due, until ctx ends; then all that is left.
+// run sends what is due, until ctx ends; then what is left, for as long as one may take.
 func (e *events) run(ctx context.Context, wake func(queue string)) {
 	tick := time.NewTicker(eventTick)
 	defer tick.Stop()
-	for {
-		last := ctx.Err() != nil
-		for _, key := range e.due(time.Now(), last) {
-			e.send(context.WithoutCancel(ctx), key, wake)
-		}
-		if last {
-			return
-		}
+	for ctx.Err() == nil {
+		e.round(context.WithoutCancel(ctx), ctx.Done(), e.due(time.Now(), false), wake)
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
 		}
 	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventTimeout)
+	defer cancel()
+	e.round(last, last.Done(), e.due(time.Now(), true), wake)
+	if n := e.left(); n > 0 {
+		e.log.Warn("events were not sent before the stop", "events_queue", e.queue, "events", n)
+	}
+}
+
+// round sends events until one can't be sent, or over is closed: what is left is for the next round.
+func (e *events) round(ctx context.Context, over <-chan struct{}, keys []eventKey, wake func(queue string)) {
+	for _, key := range keys {
+		select {
+		case <-over:
+			return
+		default:
+		}
+		if !e.send(ctx, key, wake) {
+			return
+		}
+	}
+}
+
+func (e *events) left() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.pending)
 }
 
 // start sends events until stop, which waits for the last ones.
@@ -181,8 +201,9 @@ func (e *events) due(now time.Time, all bool) []eventKey {
 	return keys
 }
 
-// send sends one event. One that surely was not sent is tried again a minute later.
-func (e *events) send(ctx context.Context, key eventKey, wake func(queue string)) {
+// send sends one event, and reports whether it could. One that surely was not sent is tried again a
+// minute later.
+func (e *events) send(ctx context.Context, key eventKey, wake func(queue string)) bool {
 	e.mu.Lock()
 	ev := e.pending[key]
 	delete(e.pending, key)
@@ -199,19 +220,20 @@ func (e *events) send(ctx context.Context, key eventKey, wake func(queue string)
 	}
 	if err == nil {
 		wake(e.queue)
-		return
+		return true
 	}
 	e.log.Warn("an event could not be sent", "events_queue", e.queue, "type", key.kind, "queue", key.queue, "webhook", key.webhook, "error", err)
 	if queue.Ambiguous(err) {
-		return
+		return false
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if later := e.pending[key]; later != nil {
 		later.Count, later.Since = later.Count+ev.Count, ev.Since
-		return
+	} else {
+		e.pending[key] = ev
 	}
-	e.pending[key] = ev
+	return false
 }
 
 // text is the queue message: a CloudEvents event in JSON.

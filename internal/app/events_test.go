@@ -1,10 +1,13 @@
 package app
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,9 +50,7 @@ func newTeller(t *testing.T) *teller {
 func (x *teller) run(d time.Duration) {
 	for range int(d / eventTick) {
 		time.Sleep(eventTick)
-		for _, key := range x.events.due(time.Now(), false) {
-			x.events.send(x.Context(), key, func(string) {})
-		}
+		x.events.round(x.Context(), nil, x.events.due(time.Now(), false), func(string) {})
 	}
 }
 
@@ -210,6 +211,47 @@ func TestEventsAreKeptUntilTheyCanBeSent(t *testing.T) {
 			t.Errorf("told %+v", list)
 		}
 	})
+}
+
+// A queue that does not answer holds up a stop by the event that is being sent and one more, however
+// many there are.
+func TestEventsHoldUpAStopForTenSecondsAtMost(t *testing.T) {
+	for _, began := range []time.Duration{0, eventTick + time.Second} { // with a round under way, and without
+		bubble.Test(t, func(t *testing.T) {
+			x := newTeller(t)
+			var log strings.Builder
+			x.events.log = slog.New(slog.NewTextHandler(&log, nil))
+			x.events.queues = hanging{x.db.Queues()}
+			for i := range 50 {
+				x.events.add(eventFailing, event{Queue: "orders", WebhookID: strconv.Itoa(i)})
+			}
+			stop := x.events.start(func(string) {})
+			time.Sleep(began)
+			at := time.Now()
+			stop()
+			if took := time.Since(at); took > 2*eventTimeout {
+				t.Errorf("stopped after %s", took)
+			}
+			if !strings.Contains(log.String(), "events were not sent before the stop") {
+				t.Errorf("nothing is said of what was not sent: %s", log.String())
+			}
+		})
+	}
+}
+
+// hanging answers nothing until it is asked to give up.
+type hanging struct{ queue.Service }
+
+func (h hanging) Queue(name string) (queue.Queue, error) {
+	q, err := h.Service.Queue(name)
+	return hangingQueue{q}, err
+}
+
+type hangingQueue struct{ queue.Queue }
+
+func (hangingQueue) Send(ctx context.Context, _ []byte, _ queue.SendOptions) (queue.Sent, error) {
+	<-ctx.Done()
+	return queue.Sent{}, ctx.Err()
 }
 
 // refusing takes no message; meanwhile happens once, while one is sent.

@@ -27,7 +27,7 @@ var teeth = []Patch{
 		"A text of a newer version is POSTed as a body.", "kept", 6),
 	inSim("c54-rare-looks", "dispatcher/internal/receive", "guardInterval = 20 * time.Second", "guardInterval = 10 * time.Minute",
 		"Messages of a short life expire without a dead letter.", "expiry", 30),
-	inSim("c55-doubt-is-posted", "dispatcher/internal/delivery", "if !h.doubt || !m.ExpiresAt.IsZero() && time.Until(m.ExpiresAt) <= doubtMargin+slack {", "if !h.doubt || m.ExpiresAt.IsZero() || time.Until(m.ExpiresAt) > 0 {",
+	inSim("c55-doubt-is-posted", "dispatcher/internal/delivery", "doubtMargin) - slack\n\tif left <= 0 {", "doubtMargin) - slack\n\tif left > 0 {",
 		"A delivered message is POSTed again because tables can't be read for a moment.", "redelivery", 6),
 	inSim("c56-nothing-handed-on", "dispatcher/internal/delivery", "if list := f.handedOn(p, h); len(list) > 0 {", "if list := f.handedOn(p, h); len(list) > 999 {",
 		"What a deleted webhook was tried with never reaches the one that was registered anew.", "anew", 6),

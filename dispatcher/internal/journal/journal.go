@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +23,9 @@ const (
 	flushEvery = 5 * time.Second
 	// flushFaults is how many records in a row may fail before a round ends.
 	flushFaults = 3
+	// flushTogether is how many of them are written at a time at most: the rows of several go into one
+	// transaction of a table.
+	flushTogether = 64
 	// lossLogEvery is how often lost records are logged at most.
 	lossLogEvery = 30 * time.Second
 )
@@ -174,25 +178,46 @@ func (j *Journal) TellLost() {
 	}
 }
 
-// flush writes what is waiting, until the store fails several times in a row.
+// flush writes what is waiting, until the store fails several times in a row. While it takes what it is
+// given, more and more are written at a time, so that those that waited for hours are durable within
+// seconds, and before a stop ends; a store that is away is asked flushFaults times.
 func (j *Journal) flush(ctx context.Context) {
-	faults := 0
-	for _, rec := range j.memory.waiting() {
-		callCtx, cancel := context.WithTimeout(ctx, retry.Timeout)
-		err := j.writeLate(callCtx, noneMissing(rec))
-		cancel()
-		if err != nil {
+	waiting, faults := j.memory.waiting(), 0
+	for n := 1; len(waiting) > 0 && faults < flushFaults && ctx.Err() == nil; n = min(2*n, flushTogether) {
+		some := waiting[:min(n, len(waiting))]
+		waiting = waiting[len(some):]
+		if failed := j.flushSome(ctx, some); failed == len(some) {
+			faults += failed
+		} else {
+			faults = 0
+		}
+	}
+}
+
+// flushSome writes records that waited, of a delivery each, at the same time, and counts those that
+// the store did not take.
+func (j *Journal) flushSome(ctx context.Context, some []tables.Record) (failed int) {
+	errs := make([]error, len(some))
+	var calls sync.WaitGroup
+	for i, rec := range some {
+		calls.Go(func() {
+			callCtx, cancel := context.WithTimeout(ctx, retry.Timeout)
+			defer cancel()
+			errs[i] = j.writeLate(callCtx, noneMissing(rec))
+		})
+	}
+	calls.Wait()
+	for i, rec := range some {
+		if errs[i] != nil {
+			failed++
 			j.memory.putOff(rec)
-			if faults++; faults == flushFaults || ctx.Err() != nil {
-				return // the store still can't be asked; next round
-			}
 			continue
 		}
-		faults = 0
 		j.memory.wrote(rec)
 		j.log.Info("a record that could not be written before is written now",
 			"queue", rec.Deliveries[0].Queue, "message", rec.Deliveries[0].MessageID, "webhook", rec.Deliveries[0].WebhookID)
 	}
+	return failed
 }
 
 // noneMissing takes back that the attempts in rec are missing.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -82,5 +84,59 @@ func TestALateRecordIsRememberedAsItWasWritten(t *testing.T) {
 		want(t, "written", len(s.written), 1)
 		want(t, "missing in the store", s.written[0].MissingRecords, 0)
 		want(t, "missing as remembered", j.memory.merge(key, nil, []string{"wh_a"})[0].MissingRecords, 0)
+	})
+}
+
+// distantStore takes 10 ms for each call, and counts.
+type distantStore struct {
+	tables.Deliveries
+	dead           atomic.Bool
+	calls, written atomic.Int64
+}
+
+func (s *distantStore) call() error {
+	s.calls.Add(1)
+	time.Sleep(10 * time.Millisecond)
+	if s.dead.Load() {
+		return errors.New("no answer")
+	}
+	return nil
+}
+
+func (s *distantStore) Record(_ context.Context, rec tables.Record) error {
+	err := s.call()
+	if err == nil {
+		s.written.Add(int64(len(rec.Deliveries)))
+	}
+	return err
+}
+
+func (s *distantStore) Load(context.Context, tables.MessageKey) ([]tables.Delivery, error) {
+	return nil, s.call()
+}
+
+// After an outage of storage the records of all that was delivered meanwhile wait. They are durable
+// before a stop ends, which gives them settleBound of the dispatcher: 10 s. While storage is away each round
+// costs as many calls as before.
+func TestAllThatWaitsIsWrittenBeforeAStopEnds(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := &distantStore{}
+		j := newJournal(t, s)
+		for n := range memorySize {
+			j.memory.remember(tables.Record{Deliveries: []tables.Delivery{{
+				MessageKey: tables.MessageKey{Queue: "orders", MessageID: strconv.Itoa(n)}, WebhookID: "wh_a", State: tables.Delivered, Attempts: 1,
+			}}}, false)
+		}
+		s.dead.Store(true)
+		j.flush(t.Context())
+		want(t, "calls while it is away", s.calls.Load(), flushFaults)
+		s.dead.Store(false)
+		began := time.Now()
+		j.KeepLast(t.Context())
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("it took %s", took)
+		}
+		want(t, "written", s.written.Load(), memorySize)
+		want(t, "waiting", j.memory.count(), 0)
 	})
 }

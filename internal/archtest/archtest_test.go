@@ -36,7 +36,7 @@ var allowed = map[string][]string{
 	"api/internal/publish":       {"api/internal/web", "queue", "tables", "webhook/content"},
 	"functions":                  {"dispatcher", "queue", "policy"},
 	"functions/hosttest":         {},
-	"internal/sqlite":            {"queue", "tables", "policy", "webhook"},
+	"internal/sqlite":            {"queue", "tables", "policy", "webhook", "webhook/content"},
 	"internal/azureconn":         {},
 	"internal/azuritetest":       {"internal/npmtest"},
 	"internal/npmtest":           {},

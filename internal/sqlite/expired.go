@@ -12,6 +12,7 @@ import (
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 // expiredSQL leaves out what is hidden: a message whose life ends while it is in work is its
@@ -73,15 +74,14 @@ func (t *tx) findExpired(now int64) (expired []expiredMessage, err error) {
 	return expired, err
 }
 
-// webhooksByQueue names the registered webhooks; one that can't be read is left out.
-func (t *tx) webhooksByQueue() (map[string][]string, error) {
-	due := make(map[string][]string)
+// webhooksByQueue are the registered webhooks; one that can't be read is left out.
+func (t *tx) webhooksByQueue() (map[string][]tables.Registration, error) {
+	due := make(map[string][]tables.Registration)
 	err := t.w.conn.rows("SELECT id, registration FROM webhooks", nil, func(s *statement) error {
-		var r struct {
-			Queue string `json:"queue"`
-		}
+		var r tables.Registration
 		if json.Unmarshal(s.columnRaw(1), &r) == nil {
-			due[r.Queue] = append(due[r.Queue], s.columnText(0))
+			r.ID = s.columnText(0)
+			due[r.Queue] = append(due[r.Queue], r)
 		}
 		return nil
 	})
@@ -90,7 +90,7 @@ func (t *tx) webhooksByQueue() (map[string][]string, error) {
 
 // endExpired ends the records of a message, and keeps it as a dead letter for whom it was
 // still due.
-func (t *tx) endExpired(m *expiredMessage, webhooks []string, now time.Time) error {
+func (t *tx) endExpired(m *expiredMessage, webhooks []tables.Registration, now time.Time) error {
 	body, decodeErr := queue.Decode(t.w.db.opts.Encoding(m.key.Queue), m.text)
 	if decodeErr == nil && body.Replay != nil {
 		return t.endReplay(m, body.Replay, now)
@@ -100,7 +100,7 @@ func (t *tx) endExpired(m *expiredMessage, webhooks []string, now time.Time) err
 		return err
 	}
 	copied := false
-	for _, d := range m.owed(records, webhooks) {
+	for _, d := range m.owed(records, webhooks, content.Read(body.Bytes, body.ContentType)) {
 		if d.State != tables.DeadLettering { // which is decided already
 			d.Reason, d.DeadLetterID = policy.Expired, tables.DeadLetterID(d.MessageKey, d.WebhookID, d.Generation, now)
 		}
@@ -154,8 +154,9 @@ func (t *tx) deliveriesOf(key tables.MessageKey) (ds []tables.Delivery, err erro
 // the message as a whole. It stands where no webhook was done with the message, and not
 // every one is on record. A webhook that was deleted before it got the message ends nothing, and
 // what a replay of the message is at is the replay's; but it says that the webhook's part of the
-// message ended with a dead letter.
-func (m *expiredMessage) owed(records []tables.Delivery, webhooks []string) (list []tables.Delivery) {
+// message ended with a dead letter. Where a webhook was done with it, those that are not on record
+// had it before them too: the process ended while it POSTed to them, or before their turn.
+func (m *expiredMessage) owed(records []tables.Delivery, webhooks []tables.Registration, c content.Content) (list []tables.Delivery) {
 	whole := tables.Delivery{MessageKey: m.key}
 	known := make(map[string]bool)
 	ended := false
@@ -178,17 +179,44 @@ func (m *expiredMessage) owed(records []tables.Delivery, webhooks []string) (lis
 		return nil
 	}
 	complete := len(known) > 0
-	for _, id := range webhooks {
-		complete = complete && known[id]
+	for i := range webhooks {
+		complete = complete && known[webhooks[i].ID]
 	}
-	if ended || complete {
+	switch {
+	case complete:
 		return list
+	case ended:
+		return append(list, m.notBegun(records, webhooks, known, c)...)
 	}
 	if len(list) == 1 { // what was tried is told all the same
 		whole.Attempts, whole.Charged, whole.LastStatus, whole.LastErrorClass = list[0].Attempts, list[0].Charged, list[0].LastStatus, list[0].LastErrorClass
 		whole.FirstAt, whole.LastAt = list[0].FirstAt, list[0].LastAt
 	}
 	return []tables.Delivery{whole}
+}
+
+// notBegun are deliveries to the webhooks that the message was due to, of which nothing is known: those
+// that were registered when it was inserted, or first tried, and whose filters take it, as the
+// dispatcher decides it.
+func (m *expiredMessage) notBegun(records []tables.Delivery, webhooks []tables.Registration, known map[string]bool, c content.Content) (list []tables.Delivery) {
+	until := m.key.Day.Truncate(time.Second).Add(time.Second)
+	first := time.Time{}
+	for _, d := range records {
+		if d.Day.Equal(m.key.Day) && d.State != tables.Withdrawn && !d.FirstAt.IsZero() && (first.IsZero() || d.FirstAt.Before(first)) {
+			first = d.FirstAt
+		}
+	}
+	if first.After(until) {
+		until = first
+	}
+	for i := range webhooks {
+		r := &webhooks[i]
+		takes, _ := r.Filter.Match(c)
+		if takes && !known[r.ID] && !r.CreatedAt.After(until) {
+			list = append(list, tables.Delivery{MessageKey: m.key, WebhookID: r.ID})
+		}
+	}
+	return list
 }
 
 func (t *tx) expiredLetter(m *expiredMessage, d tables.Delivery, was tables.State) tables.DeadLetter {

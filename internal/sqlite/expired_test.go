@@ -32,10 +32,18 @@ func letters(t *testing.T, db *DB) map[string]tables.DeadLetter {
 	return byWebhook
 }
 
+// register registers webhooks; the filter of picky takes nothing, and later is registered in a minute.
 func register(t *testing.T, db *DB, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
-		_, err := db.PutWebhook(t.Context(), tables.Registration{Webhook: webhook.Webhook{ID: id, Queue: "orders"}})
+		r := tables.Registration{Webhook: webhook.Webhook{ID: id, Queue: "orders"}}
+		switch id {
+		case "picky":
+			r.Filter.Types = []string{"something.else"}
+		case "later":
+			r.CreatedAt = time.Now().Add(time.Minute)
+		}
+		_, err := db.PutWebhook(t.Context(), r)
 		must(t, err)
 	}
 }
@@ -53,21 +61,25 @@ func TestAMessageWhoseLifeEndsIsADeadLetterForWhomItWasDue(t *testing.T) {
 		records  []tables.Delivery
 		want     []string // webhooks of the dead letters
 	}{
-		"nobody knows of it":                    {nil, nil, []string{""}},
-		"never received":                        {[]string{"w1"}, []tables.Delivery{{State: tables.Published}}, []string{""}},
-		"waits for its next attempt":            {[]string{"w1"}, []tables.Delivery{with(pending, "w1")}, []string{"w1"}},
-		"held":                                  {[]string{"w1"}, []tables.Delivery{with(held, "w1")}, []string{"w1"}},
-		"held for a webhook that was deleted":   {nil, []tables.Delivery{with(held, "w1")}, []string{"w1"}},
-		"one of two was not begun":              {[]string{"w1", "w2"}, []tables.Delivery{with(pending, "w1")}, []string{""}},
-		"one of two has it":                     {[]string{"w1", "w2"}, []tables.Delivery{with(delivered, "w1"), with(pending, "w2")}, []string{"w2"}},
-		"delivered, and its delete is missing":  {[]string{"w1"}, []tables.Delivery{with(delivered, "w1")}, nil},
-		"its one webhook was deleted":           {nil, []tables.Delivery{with(withdrawn, "w1")}, []string{""}},
-		"deleted, and there again":              {[]string{"w1"}, []tables.Delivery{with(withdrawn, "w1")}, []string{""}},
-		"deleted, and another one has begun":    {[]string{"w2"}, []tables.Delivery{with(withdrawn, "w1"), with(pending, "w2")}, []string{"w2"}},
-		"deleted, and another one has it":       {[]string{"w2"}, []tables.Delivery{with(withdrawn, "w1"), with(delivered, "w2")}, nil},
-		"nobody's filter takes it":              {[]string{"w1"}, []tables.Delivery{{State: tables.Unmatched}}, nil},
-		"held as a whole":                       {nil, []tables.Delivery{{State: tables.Held, Reason: policy.NoWebhook}}, []string{""}},
-		"given up, and its letter is not there": {[]string{"w1"}, []tables.Delivery{with(tables.Delivery{State: tables.DeadLettering, Reason: policy.NonRetryableError, Attempts: 1, DeadLetterID: "later"}, "w1")}, []string{"w1"}},
+		"nobody knows of it":                              {nil, nil, []string{""}},
+		"never received":                                  {[]string{"w1"}, []tables.Delivery{{State: tables.Published}}, []string{""}},
+		"waits for its next attempt":                      {[]string{"w1"}, []tables.Delivery{with(pending, "w1")}, []string{"w1"}},
+		"held":                                            {[]string{"w1"}, []tables.Delivery{with(held, "w1")}, []string{"w1"}},
+		"held for a webhook that was deleted":             {nil, []tables.Delivery{with(held, "w1")}, []string{"w1"}},
+		"one of two was not begun":                        {[]string{"w1", "w2"}, []tables.Delivery{with(pending, "w1")}, []string{""}},
+		"one has it, the other was not recorded":          {[]string{"w1", "w2"}, []tables.Delivery{with(delivered, "w1")}, []string{"w2"}},
+		"one has it, of the others one waits":             {[]string{"w1", "w2", "w3"}, []tables.Delivery{with(delivered, "w1"), with(pending, "w2")}, []string{"w2", "w3"}},
+		"one has it, the other's filter does not take it": {[]string{"w1", "picky"}, []tables.Delivery{with(delivered, "w1")}, nil},
+		"one has it, the other came later":                {[]string{"w1", "later"}, []tables.Delivery{with(delivered, "w1")}, nil},
+		"one of two has it":                               {[]string{"w1", "w2"}, []tables.Delivery{with(delivered, "w1"), with(pending, "w2")}, []string{"w2"}},
+		"delivered, and its delete is missing":            {[]string{"w1"}, []tables.Delivery{with(delivered, "w1")}, nil},
+		"its one webhook was deleted":                     {nil, []tables.Delivery{with(withdrawn, "w1")}, []string{""}},
+		"deleted, and there again":                        {[]string{"w1"}, []tables.Delivery{with(withdrawn, "w1")}, []string{""}},
+		"deleted, and another one has begun":              {[]string{"w2"}, []tables.Delivery{with(withdrawn, "w1"), with(pending, "w2")}, []string{"w2"}},
+		"deleted, and another one has it":                 {[]string{"w2"}, []tables.Delivery{with(withdrawn, "w1"), with(delivered, "w2")}, nil},
+		"nobody's filter takes it":                        {[]string{"w1"}, []tables.Delivery{{State: tables.Unmatched}}, nil},
+		"held as a whole":                                 {nil, []tables.Delivery{{State: tables.Held, Reason: policy.NoWebhook}}, []string{""}},
+		"given up, and its letter is not there":           {[]string{"w1"}, []tables.Delivery{with(tables.Delivery{State: tables.DeadLettering, Reason: policy.NonRetryableError, Attempts: 1, DeadLetterID: "later"}, "w1")}, []string{"w1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {

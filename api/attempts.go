@@ -25,8 +25,8 @@ type attemptView struct {
 	RetryAfter   string            `json:"retry_after,omitempty"`
 	RedirectHost string            `json:"redirect_host,omitempty"`
 	Redials      int               `json:"redials,omitempty"`
-	Action       policy.Action     `json:"action"`
-	Reason       policy.Reason     `json:"reason"`
+	Action       policy.Action     `json:"action,omitempty"`
+	Reason       policy.Reason     `json:"reason,omitempty"`
 	Charged      bool              `json:"charged"`
 	Delay        policy.Duration   `json:"delay,omitzero"`
 	NextAt       time.Time         `json:"next_at,omitzero"`
@@ -34,6 +34,8 @@ type attemptView struct {
 	Instance     string            `json:"instance,omitempty"`
 	// DequeueCount is 0 of attempts that were recorded before it was.
 	DequeueCount int64 `json:"dequeue_count,omitempty"`
+	// Damaged names the columns that another program has changed so that they can't be read.
+	Damaged string `json:"damaged,omitempty"`
 }
 
 func newAttemptView(t tables.Attempt) attemptView {
@@ -42,7 +44,7 @@ func newAttemptView(t tables.Attempt) attemptView {
 		StartedAt: web.UTC(t.StartedAt), Duration: policy.Duration(t.Duration), Status: t.Status, ErrorClass: t.ErrorClass,
 		Error: t.Error, Snippet: t.Snippet, RetryAfter: t.RetryAfter, RedirectHost: t.RedirectHost, Redials: t.Redials,
 		Action: t.Action, Reason: t.Reason, Charged: t.Charged, Delay: policy.Duration(t.Delay), NextAt: web.UTC(t.NextAt),
-		Explanation: t.Explanation, Instance: t.Instance, DequeueCount: t.DequeueCount,
+		Explanation: t.Explanation, Instance: t.Instance, DequeueCount: t.DequeueCount, Damaged: t.Damage.Columns,
 	}
 }
 

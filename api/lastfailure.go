@@ -20,7 +20,7 @@ func (a *API) tellLastFailure(ctx context.Context, reg tables.Registration, v *s
 		return
 	}
 	last, _, err := a.History.Attempts(ctx, tables.AttemptFilter{WebhookID: reg.ID}, tables.Page{Limit: 1})
-	if err != nil || len(last) == 0 || last[0].StartedAt.Before(v.LastSuccessAt) {
+	if err != nil || len(last) == 0 || last[0].Damage.Columns != "" || last[0].StartedAt.Before(v.LastSuccessAt) {
 		return // the general text stays true
 	}
 	name := hostName(reg.URL)

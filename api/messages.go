@@ -72,6 +72,8 @@ type nextView struct {
 	Waits        int           `json:"waits"`
 	NextAt       time.Time     `json:"next_at,omitzero"`
 	DeadLetterID string        `json:"dead_letter_id,omitempty"`
+	// Damaged names the columns that another program has changed so that they can't be read.
+	Damaged string `json:"damaged,omitempty"`
 	// SameEventAs is the message that had the event before.
 	SameEventAs string `json:"same_event_as,omitempty"`
 	Text        string `json:"text"`
@@ -108,7 +110,7 @@ func (a *API) getMessage(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	for i := range view.Next {
-		if text := gone[view.Next[i].WebhookID]; text != "" {
+		if text := gone[round{view.Next[i].WebhookID, view.Next[i].Generation}]; text != "" {
 			view.Next[i].Text, view.Next[i].NextAt = text, time.Time{}
 			continue
 		}
@@ -196,13 +198,17 @@ func overtaken(d tables.Delivery, all []tables.Delivery) bool {
 func attemptEvent(t tables.Attempt) event {
 	view := newAttemptView(t)
 	outcome := "no answer (" + string(t.ErrorClass) + ")"
-	if t.Status != 0 {
+	switch {
+	case t.Status != 0:
 		outcome = "answered " + strconv.Itoa(t.Status)
+	case t.ErrorClass == "" && t.Damage.Columns != "":
+		outcome = "it can't be read what came of it,"
 	}
 	text := fmt.Sprintf("Attempt %d: %s after %s.", t.Number, outcome, t.Duration.Round(time.Millisecond))
 	if t.Explanation != "" {
 		text += " " + t.Explanation
 	}
+	text += damageText(t.Damage)
 	return event{At: web.UTC(t.StartedAt), Kind: eventAttempt, WebhookID: t.WebhookID, Generation: t.Generation, Text: text, Attempt: &view}
 }
 
@@ -268,14 +274,38 @@ func deadLetterEvents(d tables.DeadLetter) []event {
 }
 
 func newNextView(d tables.Delivery, now time.Time) nextView {
-	return nextView{
+	v := nextView{
 		WebhookID: d.WebhookID, State: d.State, Reason: d.Reason, Generation: d.Generation, Attempts: d.Attempts,
-		Charged: d.Charged, Waits: d.Waits, NextAt: web.UTC(d.NextAt), DeadLetterID: d.DeadLetterID, SameEventAs: d.SameEventAs, Text: whatIsNext(d, now),
+		Charged: d.Charged, Waits: d.Waits, NextAt: web.UTC(d.NextAt), DeadLetterID: d.DeadLetterID, SameEventAs: d.SameEventAs,
+		Damaged: d.Damage.Columns, Text: whatIsNext(d, now),
 	}
+	if d.Damage.Undecided {
+		v.State, v.Reason = damagedState, ""
+	}
+	return v
+}
+
+// damagedState is shown of a delivery of which can't be read how far it has come.
+const damagedState tables.State = "damaged"
+
+// damageText says what of a row can't be read; empty where all can.
+func damageText(d tables.Damage) string {
+	if d.Columns == "" {
+		return ""
+	}
+	return " Another program has changed its row in storage: not to be read is " + d.Columns + "."
 }
 
 // whatIsNext says in a sentence what happens next and when.
 func whatIsNext(d tables.Delivery, now time.Time) string {
+	if d.Damage.Undecided {
+		return "Not known: whether the webhook has the message can't be told." + damageText(d.Damage) +
+			" While the message is on its queue it is looked at again every 30 s or so, and sent in doubt in the last two minutes of its life only. Mend the row, or delete it where the message may be sent again."
+	}
+	return stateText(d, now) + damageText(d.Damage)
+}
+
+func stateText(d tables.Delivery, now time.Time) string {
 	if over(d, now) {
 		return lostText(d)
 	}

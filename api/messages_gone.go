@@ -16,10 +16,16 @@ import (
 // it is there at all: who is at work on one, or has just ended it, has recorded that by then.
 const quietFor = 2 * time.Minute
 
-// takenAway says of which deliveries nothing can come any more, by webhook, or nothing but from others: the
+// round is one generation of a delivery.
+type round struct {
+	webhook    string
+	generation int
+}
+
+// takenAway says of which deliveries nothing can come any more, or nothing but from others: the
 // message has no outcome, and its queue is empty, or gone, or shows it to nobody. Others may read a queue,
 // clear and delete it.
-func (a *API) takenAway(ctx context.Context, deliveries []tables.Delivery, now time.Time) (map[string]string, error) {
+func (a *API) takenAway(ctx context.Context, deliveries []tables.Delivery, now time.Time) (map[round]string, error) {
 	waiting := waitingOnes(deliveries, now)
 	if len(waiting) == 0 {
 		return nil, nil
@@ -46,7 +52,7 @@ func (a *API) takenAway(ctx context.Context, deliveries []tables.Delivery, now t
 			why += " at about " + web.Stamp(s.GoneAt)
 		}
 	}
-	gone := map[string]string{}
+	gone := map[round]string{}
 	for _, d := range waitingOnes(again, now) {
 		done := "it was never sent"
 		if d.Attempts > 0 {
@@ -54,9 +60,9 @@ func (a *API) takenAway(ctx context.Context, deliveries []tables.Delivery, now t
 		}
 		switch {
 		case !shown:
-			gone[d.WebhookID] = "Nothing: the message is not there any more, " + why + ". As far as is known, " + done + "."
+			gone[round{d.WebhookID, d.Generation}] = "Nothing: the message is not there any more, " + why + ". As far as is known, " + done + "."
 		case isMissed(d, now):
-			gone[d.WebhookID] = "It has been due since " + web.Stamp(dueAt(d)) + ", but is not among the messages that can be received from its queue: either an instance is at work on it, " +
+			gone[round{d.WebhookID, d.Generation}] = "It has been due since " + web.Stamp(dueAt(d)) + ", but is not among the messages that can be received from its queue: either an instance is at work on it, " +
 				"or another program has received it, and holds it or has deleted it. As far as is known, " + done + "."
 		}
 	}
@@ -91,7 +97,7 @@ func dueAt(d tables.Delivery) time.Time {
 // waitingOnes are the deliveries that have no outcome, and to which nothing has happened for a while.
 func waitingOnes(deliveries []tables.Delivery, now time.Time) (list []tables.Delivery) {
 	for _, d := range deliveries {
-		if !d.State.Terminal() && !over(d, now) && now.Sub(d.UpdatedAt) > quietFor {
+		if !d.State.Terminal() && !d.Damage.Undecided && !over(d, now) && now.Sub(d.UpdatedAt) > quietFor {
 			list = append(list, d)
 		}
 	}

@@ -191,3 +191,24 @@ type noQueue struct{ queue.Queue }
 func (noQueue) Depth(context.Context) (queue.Depth, error) {
 	return queue.Depth{}, queue.ErrQueueNotFound
 }
+
+// A replay whose message somebody took says nothing of the dead letter that it was made of.
+func TestAReplayThatSomebodyTookLeavesItsDeadLetterAsItIs(t *testing.T) {
+	h := newHarness(t)
+	old := time.Now().Add(-quietFor - time.Hour)
+	for generation, state := range []tables.State{tables.DeadLettered, tables.Pending} {
+		day := old.AddDate(0, 0, generation-1)
+		h.record(tables.Record{Deliveries: []tables.Delivery{{
+			MessageKey: tables.MessageKey{Queue: "orders", MessageID: "m-7", Day: day}, WebhookID: "wh_1", Generation: generation, State: state, UpdatedAt: day,
+		}}})
+	}
+	a := h.do(http.StatusOK, "GET", "/api/v1/messages/m-7", "")
+	for i := range a.get("next").([]any) {
+		if gone, want := strings.Contains(a.text("next", i, "text"), "not there any more"), a.text("next", i, "state") == "pending"; gone != want {
+			t.Errorf("of the one that is %s: %s", a.text("next", i, "state"), a.text("next", i, "text"))
+		}
+	}
+	if n := len(a.get("next").([]any)); n != 2 {
+		t.Errorf("%d of two are next: %s", n, a.body)
+	}
+}

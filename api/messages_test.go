@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 	"strings"
@@ -311,5 +312,74 @@ func TestTheTimelineSaysThatAMessageWasDeliveredTwice(t *testing.T) {
 	}
 	if n := len(a.get("events").([]any)); n != 6 {
 		t.Errorf("%d events: %s", n, a.body)
+	}
+}
+
+// damagedHistory has what another program has changed so that it can't be read.
+type damagedHistory struct {
+	tables.History
+	delivery, attempt tables.Damage
+}
+
+func (h damagedHistory) Message(ctx context.Context, name, id string) ([]tables.Delivery, []tables.Attempt, error) {
+	ds, as, err := h.History.Message(ctx, name, id)
+	for i := range ds {
+		if ds[i].Damage = h.delivery; h.delivery.Undecided {
+			ds[i].State = "Delivered"
+		}
+	}
+	for i := range as {
+		as[i].Damage = h.attempt
+	}
+	return ds, as, err
+}
+
+func (h damagedHistory) Attempts(ctx context.Context, f tables.AttemptFilter, page tables.Page) ([]tables.Attempt, tables.Cursor, error) {
+	as, next, err := h.History.Attempts(ctx, f, page)
+	for i := range as {
+		as[i].Damage, as[i].Status, as[i].Action, as[i].Reason = h.attempt, 0, "", ""
+	}
+	return as, next, err
+}
+
+// C94: who asks what became of a message is told what of its rows can't be read, and nothing that they do not say.
+func TestWhatCanNotBeReadOfAMessageIsSaid(t *testing.T) {
+	for name, c := range map[string]struct {
+		delivery, attempt tables.Damage
+		state             string
+		next, event       string
+	}{
+		"decisive":   {tables.Damage{Columns: "State, NextAtMs", Undecided: true}, tables.Damage{}, "damaged", "can't be told. Another program has changed its row in storage: not to be read is State, NextAtMs.", ""},
+		"for people": {tables.Damage{Columns: "Size"}, tables.Damage{}, "pending", "Attempt 2 is under way or follows at once. Another program has changed its row in storage: not to be read is Size.", ""},
+		"attempt":    {tables.Damage{}, tables.Damage{Columns: "Status, Action"}, "pending", "", "Another program has changed its row in storage: not to be read is Status, Action."},
+		"nothing":    {tables.Damage{}, tables.Damage{}, "pending", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t, func(o *Options) { o.History = damagedHistory{o.History, c.delivery, c.attempt} })
+			key := tables.MessageKey{Queue: "orders", MessageID: "m-5", Day: testTime}
+			h.record(tables.Record{
+				Deliveries: []tables.Delivery{{MessageKey: key, WebhookID: "wh_1", State: tables.Pending, Attempts: 1, UpdatedAt: testTime}},
+				Attempts:   []tables.Attempt{{MessageKey: key, WebhookID: "wh_1", Number: 1, StartedAt: testTime, Action: policy.Abandon, Reason: policy.RetryableError}},
+			})
+			a := h.do(http.StatusOK, "GET", "/api/v1/messages/m-5", "")
+			if a.text("next", 0, "state") != c.state || !strings.Contains(a.text("next", 0, "text"), c.next) {
+				t.Errorf("next is %s", a.body)
+			}
+			if damaged, _ := a.get("next", 0).(map[string]any)["damaged"].(string); damaged != c.delivery.Columns {
+				t.Errorf("next has damage %q", damaged)
+			}
+			event := a.text("events", 0, "text")
+			if !strings.Contains(event, c.event) || c.event == "" && strings.Contains(event, "Another program") {
+				t.Errorf("the event is %q", event)
+			}
+			if c.attempt.Columns == "" {
+				return
+			}
+			a = h.do(http.StatusOK, "GET", "/api/v1/attempts", "")
+			row := a.get("data", 0).(map[string]any)
+			if _, decided := row["action"]; row["damaged"] != c.attempt.Columns || decided {
+				t.Errorf("the attempt is %s", a.body)
+			}
+		})
 	}
 }

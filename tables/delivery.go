@@ -145,6 +145,8 @@ type Delivery struct {
 	SameEventAs string
 	// Instance is the process that wrote this.
 	Instance string
+	// Damage is the row's.
+	Damage Damage
 }
 
 // Newer reports whether d is a later state of the same delivery than old.
@@ -194,6 +196,8 @@ type Attempt struct {
 	Instance string
 	// DequeueCount is how often the message had been received then, this time included.
 	DequeueCount int64
+	// Damage is the row's.
+	Damage Damage
 }
 
 // MaxSnippetUnits is the longest snippet that is kept, in UTF-16 code units, the
@@ -211,7 +215,8 @@ type Deliveries interface {
 	// Load returns all deliveries of one message, message-level records
 	// included, in ascending order of webhook id. A message without records
 	// gives an empty slice and no error. An error means that the store could not
-	// be asked: never that there is nothing.
+	// be asked: never that there is nothing. ErrDamaged says that a row leaves undecided how
+	// far its delivery has come.
 	Load(ctx context.Context, key MessageKey) ([]Delivery, error)
 
 	// Record durably writes rows that all belong to one message, all or none.
@@ -235,10 +240,11 @@ type History interface {
 	// Message returns everything recorded about a message id: its deliveries in
 	// ascending order of webhook id, and its attempts in the order they began.
 	// queue narrows the search when it is not empty. ErrNotFound when nothing is
-	// known (never recorded, or older than the retention).
+	// known (never recorded, or older than the retention). A damaged row is there too, with its Damage.
 	Message(ctx context.Context, queue, messageID string) ([]Delivery, []Attempt, error)
 
-	// Attempts lists attempts newest first (by StartedAt, to the millisecond).
+	// Attempts lists attempts newest first (by StartedAt, to the millisecond). A damaged row is
+	// there too, with its Damage; a filter finds it by what can be read of it.
 	Attempts(ctx context.Context, f AttemptFilter, page Page) ([]Attempt, Cursor, error)
 
 	// Expire removes the records of messages whose Day is before the UTC day of

@@ -14,7 +14,7 @@ func (a *Attempt) Completed(about *Delivery) Delivery {
 		MessageKey: a.MessageKey, WebhookID: a.WebhookID, Generation: a.Generation, State: Delivered, Reason: a.Reason,
 		Attempts: 1, Charged: 1, LastStatus: a.Status, LastErrorClass: a.ErrorClass, FirstAt: a.StartedAt, LastAt: a.StartedAt,
 		UpdatedAt: about.UpdatedAt, ExpiresAt: about.ExpiresAt, Encoding: about.Encoding, Size: about.Size, BodyHash: about.BodyHash,
-		Instance: a.Instance,
+		Instance: a.Instance, Damage: about.Damage,
 	}
 }
 
@@ -62,7 +62,7 @@ func (r Record) completedBy(a *Attempt) *Delivery {
 }
 
 // Newest leaves one of several rows of each delivery: the newest, and of two that say the same the
-// later one. Rows of different days are different deliveries. It returns them in ascending
+// later one. One that leaves undecided how far the delivery has come is newer than all. Rows of different days are different deliveries. It returns them in ascending
 // order of webhook id, then of queue and day; ds is changed.
 func Newest(ds []Delivery) []Delivery {
 	slices.SortStableFunc(ds, byDelivery)
@@ -72,6 +72,9 @@ func Newest(ds []Delivery) []Delivery {
 		switch {
 		case last < 0 || byDelivery(kept[last], d) != 0:
 			kept = append(kept, d)
+		case kept[last].Damage.Undecided:
+		case d.Damage.Undecided:
+			kept[last] = d
 		case !kept[last].Newer(&d):
 			kept[last] = d
 		}

@@ -25,6 +25,7 @@ type attemptRow struct {
 	Snippet     string    `json:"snippet"`
 	Error       string    `json:"error"`
 	Explanation string    `json:"explanation"`
+	Damaged     string    `json:"damaged"`
 }
 
 // How much of an answer's body is shown.
@@ -44,10 +45,21 @@ func said(snippet string, most int) string {
 
 // outcome is the answer's status, or why there was none.
 func (t attemptRow) outcome() string {
-	if t.Status != 0 {
+	switch {
+	case t.Status != 0:
 		return strconv.Itoa(t.Status)
+	case t.ErrorClass == "" && t.Damaged != "":
+		return "damaged"
 	}
 	return t.ErrorClass
+}
+
+// tells is what the receiver said, why there was no answer, or what of the row can't be read.
+func (t attemptRow) tells() string {
+	if t.Damaged != "" {
+		return "not to be read, since another program has changed it: " + t.Damaged
+	}
+	return said(cmp.Or(t.Snippet, t.Error), saidInTable)
 }
 
 func newAttemptsCommand() *cobra.Command {
@@ -79,7 +91,7 @@ What happened to one message, in order, is told by pushlease messages show.`,
 		heading: []string{"TIME", "WEBHOOK", "MESSAGE", "ATTEMPT", "ANSWER", "TOOK", "DECISION", "REASON", "NEXT", "SAID"},
 		cells: func(t attemptRow) []string {
 			return []string{
-				instant(t.StartedAt), t.WebhookID, t.MessageID, strconv.Itoa(t.Number), t.outcome(), milliseconds(t.Duration), t.Action, t.Reason, clock(t.NextAt), said(cmp.Or(t.Snippet, t.Error), saidInTable),
+				instant(t.StartedAt), t.WebhookID, t.MessageID, strconv.Itoa(t.Number), t.outcome(), milliseconds(t.Duration), t.Action, t.Reason, clock(t.NextAt), t.tells(),
 			}
 		},
 	})

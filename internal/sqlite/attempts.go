@@ -36,14 +36,17 @@ func (t *tx) putAttempt(a *tables.Attempt, d *tables.Delivery) error {
 	return t.noteChanges(s.exec())
 }
 
-// scanAttempt reads seq and attemptColumns.
-func scanAttempt(scan func(...any) error) (seq int64, a tables.Attempt, err error) {
-	err = scan(&seq,
-		&a.MessageID, &a.Queue, timeOf(&a.Day), &a.WebhookID, &a.Generation, &a.Number, timeOf(&a.StartedAt), &a.Duration, &a.Status, &a.ErrorClass,
-		&a.Error, &a.Snippet, &a.RetryAfter, &a.RedirectHost, &a.Redials, &a.Action, &a.Reason, &a.Charged, &a.Delay, timeOf(&a.NextAt),
-		&a.Explanation, &a.Instance, &a.DequeueCount,
+// scanAttempt reads placeColumns and attemptColumns.
+func scanAttempt(scan func(...any) error) (at attemptPlace, a tables.Attempt, err error) {
+	var wrong misread
+	err = scan(&at.startedAt, &at.seq,
+		&a.MessageID, &a.Queue, wrong.time("inserted_at", &a.Day), &a.WebhookID, &a.Generation, &a.Number, wrong.time("started_at", &a.StartedAt),
+		&a.Duration, &a.Status, &a.ErrorClass,
+		&a.Error, &a.Snippet, &a.RetryAfter, &a.RedirectHost, &a.Redials, &a.Action, &a.Reason, wrong.flag("charged", &a.Charged), &a.Delay,
+		wrong.time("next_at", &a.NextAt), &a.Explanation, &a.Instance, &a.DequeueCount,
 	)
-	return seq, a, err
+	a.Damage = tables.NewDamage(wrong, nil)
+	return at, a, err
 }
 
 // Message implements tables.History.
@@ -57,7 +60,7 @@ func (db *DB) Message(ctx context.Context, queue, messageID string) ([]tables.De
 		return nil, nil, fmt.Errorf("message's deliveries: %w", err)
 	}
 	var as []tables.Attempt
-	q := query{"SELECT seq, " + attemptColumns + " FROM attempts" + where + " ORDER BY started_at, seq", args}
+	q := query{"SELECT " + placeColumns + attemptColumns + " FROM attempts" + where + " ORDER BY started_at, seq", args}
 	err = db.read(ctx, serviceTable, "message", q, func(scan func(...any) error) (bool, error) {
 		_, a, err := scanAttempt(scan)
 		as = append(as, a)
@@ -75,6 +78,8 @@ func (db *DB) Message(ctx context.Context, queue, messageID string) ([]tables.De
 // attemptPlace is a place in the list, newest first: within a millisecond rows are in
 // the order in which they were recorded, the latest first.
 type attemptPlace struct{ startedAt, seq int64 }
+
+const placeColumns = "started_at, seq, "
 
 func (p attemptPlace) cursor() tables.Cursor {
 	return tables.Cursor(fmt.Sprintf("a.%d.%d", p.startedAt, p.seq))
@@ -122,7 +127,7 @@ func attemptsQuery(f tables.AttemptFilter, after attemptPlace, hasAfter bool) qu
 		add("TRUE")
 	}
 	return query{
-		"SELECT seq, " + attemptColumns + " FROM attempts INDEXED BY " + index +
+		"SELECT " + placeColumns + attemptColumns + " FROM attempts INDEXED BY " + index +
 			" WHERE " + strings.Join(where, " AND ") + " ORDER BY started_at DESC, seq DESC LIMIT " + strconv.Itoa(scanBound+1),
 		args,
 	}
@@ -149,12 +154,12 @@ func (db *DB) Attempts(ctx context.Context, f tables.AttemptFilter, page tables.
 			next = last.cursor()
 			return false, nil
 		}
-		seq, a, err := scanAttempt(scan)
+		at, a, err := scanAttempt(scan)
 		if err != nil {
 			return false, err
 		}
 		looked++
-		last = attemptPlace{millis(a.StartedAt), seq}
+		last = at
 		if f.Matches(a) {
 			as = append(as, a)
 		}

@@ -33,16 +33,18 @@ func deadLetterArgs(d tables.DeadLetter) []any {
 func scanDeadLetter(scan func(...any) error, more func(*tables.DeadLetter) []any) (tables.DeadLetter, error) {
 	var d tables.DeadLetter
 	var place string
+	var wrong misread
 	into := []any{
-		&d.Queue, &place, &d.ETag, &d.MessageID, timeOf(&d.Day), &d.WebhookID, &d.Generation, &d.Status, &d.Reason, &d.Description, &d.Attempts,
-		&d.LastStatus, &d.LastErrorClass, timeOf(&d.FirstAt), timeOf(&d.LastAt), timeOf(&d.DeadLetteredAt), &d.Encoding, &d.Size, &d.BodyHash,
-		&d.DequeueCount, timeOf(&d.InsertedAt), &d.CopiedToQueue, &d.ReplayToken, &d.Replays, timeOf(&d.ReplayedAt), &d.Instance,
+		&d.Queue, &place, &d.ETag, &d.MessageID, wrong.time("message_at", &d.Day), &d.WebhookID, &d.Generation, &d.Status, &d.Reason, &d.Description, &d.Attempts,
+		&d.LastStatus, &d.LastErrorClass, wrong.time("first_at", &d.FirstAt), wrong.time("last_at", &d.LastAt), wrong.time("dead_lettered_at", &d.DeadLetteredAt), &d.Encoding, &d.Size, &d.BodyHash,
+		&d.DequeueCount, wrong.time("inserted_at", &d.InsertedAt), &d.CopiedToQueue, &d.ReplayToken, &d.Replays, wrong.time("replayed_at", &d.ReplayedAt), &d.Instance,
 	}
 	if more != nil {
 		into = append(into, more(&d)...)
 	}
 	err := scan(into...)
 	d.ID = d.Queue + "." + place
+	d.Damaged = tables.NewDamage(wrong, wrong).Err()
 	return d, err
 }
 

@@ -34,14 +34,23 @@ func (t *tx) putDelivery(by string, d *tables.Delivery) error {
 }
 
 func scanDelivery(scan func(...any) error) (d tables.Delivery, err error) {
+	var wrong misread
 	err = scan(
-		&d.MessageID, &d.Queue, timeOf(&d.Day), &d.WebhookID, &d.Generation, &d.State, &d.Reason, &d.Attempts, &d.Charged, &d.Waits, &d.Excused,
-		&d.MissingRecords, &d.LastStatus, &d.LastErrorClass, timeOf(&d.FirstAt), timeOf(&d.LastAt), timeOf(&d.NextAt), timeOf(&d.UpdatedAt),
-		timeOf(&d.ExpiresAt), &d.Encoding, &d.Size, &d.BodyHash, &d.DeadLetterID, &d.Instance,
+		&d.MessageID, &d.Queue, wrong.time("inserted_at", &d.Day), &d.WebhookID, &d.Generation, &d.State, &d.Reason, &d.Attempts, &d.Charged, &d.Waits, &d.Excused,
+		&d.MissingRecords, &d.LastStatus, &d.LastErrorClass, wrong.time("first_at", &d.FirstAt), wrong.time("last_at", &d.LastAt),
+		wrong.time("next_at", &d.NextAt), wrong.time("updated_at", &d.UpdatedAt),
+		wrong.time("expires_at", &d.ExpiresAt), &d.Encoding, &d.Size, &d.BodyHash, &d.DeadLetterID, &d.Instance,
 		&d.SameEventAs,
 	)
+	if !slices.Contains(tables.States(), d.State) {
+		wrong = append(wrong, "state")
+	}
+	d.Damage = tables.NewDamage(wrong, decisive)
 	return d, err
 }
+
+// decisive are the columns by which it is decided what becomes of a message. A number and a text can only be others.
+var decisive = []string{"state", "inserted_at", "next_at", "updated_at", "expires_at"}
 
 const (
 	// completedColumns are deliveryColumns of a delivery whose row is that of its one attempt.
@@ -67,6 +76,11 @@ func (db *DB) Load(ctx context.Context, key tables.MessageKey) ([]tables.Deliver
 	ds, err := db.readDeliveries(ctx, "load", query{loadSQL, loadArgs(key)})
 	if err != nil {
 		return nil, fmt.Errorf("load deliveries: %w", err)
+	}
+	for _, d := range ds {
+		if err := d.Damage.Err(); err != nil { // what is decided by it would be wrong
+			return nil, fmt.Errorf("load deliveries: webhook %s: %w", d.WebhookID, err)
+		}
 	}
 	return ds, nil
 }

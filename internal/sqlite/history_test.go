@@ -1,8 +1,11 @@
 package sqlite
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -68,6 +71,88 @@ func TestUnreadableWebhookHidesNoOther(t *testing.T) {
 		if err == nil || !errors.Is(err, tables.ErrDamaged) || strings.Contains(err.Error(), "hidden") {
 			t.Errorf("error %v, want one that says nothing of the content", err)
 		}
+	}
+}
+
+// C94, C86: what another program has changed decides nothing, and is there for people, with what can't be read of it.
+func TestARowThatAnotherProgramHasChangedIsListedAndSaysSo(t *testing.T) {
+	for _, c := range []struct {
+		change, column string
+		refused        bool // of the delivery
+	}{
+		{"UPDATE deliveries SET state = 'Delivered'", "state", true},
+		{"UPDATE deliveries SET state = ''", "state", true},
+		{"UPDATE deliveries SET next_at = 9e17", "next_at", true},
+		{"UPDATE deliveries SET inserted_at = -9e17", "inserted_at", true},
+		{"UPDATE deliveries SET first_at = 9e17", "first_at", false},
+		{"UPDATE attempts SET charged = 7 WHERE number = 2", "charged", false},
+		{"UPDATE attempts SET started_at = 9e17 WHERE number = 2", "started_at", false},
+		{"UPDATE attempts SET next_at = 9e17 WHERE number = 2", "next_at", false},
+		{"SELECT 1", "", false},
+	} {
+		t.Run(c.change, func(t *testing.T) {
+			db := openNew(t)
+			now := time.Now()
+			key := tables.MessageKey{Queue: "orders", MessageID: "m", Day: now}
+			r := tables.Record{Deliveries: []tables.Delivery{{MessageKey: key, WebhookID: "w", State: tables.Delivered, Attempts: 3, Charged: 3, UpdatedAt: now}}}
+			for n := range 3 {
+				r.Attempts = append(r.Attempts, tables.Attempt{MessageKey: key, WebhookID: "w", Number: n + 1, StartedAt: now.Add(time.Duration(n) * time.Second), Status: 503})
+			}
+			must(t, db.Record(t.Context(), r))
+			other(t, db.path, c.change)
+
+			loaded, err := db.Load(t.Context(), key)
+			if c.refused != errors.Is(err, tables.ErrDamaged) || !c.refused && (err != nil || len(loaded) != 1) {
+				t.Errorf("Load = %+v, %v, want it refused: %t", loaded, err, c.refused)
+			}
+			ds, as, err := db.Message(t.Context(), "orders", "m")
+			if err != nil || len(ds) != 1 || len(as) != 3 {
+				t.Fatalf("Message = %+v, %+v, %v", ds, as, err)
+			}
+			damage := ds[0].Damage.Columns
+			var listed []tables.Attempt
+			for after := tables.Cursor(""); ; { // one by one: a page may end with the damaged one
+				page, next, err := db.Attempts(t.Context(), tables.AttemptFilter{}, tables.Page{Limit: 1, After: after})
+				must(t, err)
+				listed = append(listed, page...)
+				if after = next; next == "" {
+					break
+				}
+			}
+			if len(listed) != 3 {
+				t.Errorf("%d attempts are listed, want 3", len(listed))
+			}
+			for _, a := range slices.Concat(as, listed) {
+				if a.Damage.Columns != "" && a.Number != 2 {
+					t.Errorf("attempt %d has damage %q", a.Number, a.Damage.Columns)
+				}
+				damage = cmp.Or(damage, a.Damage.Columns)
+			}
+			if damage != c.column {
+				t.Errorf("what can't be read is %q, want %q", damage, c.column)
+			}
+			if _, err := json.Marshal([]any{ds, as, listed}); err != nil {
+				t.Errorf("nobody can be shown them: %v", err)
+			}
+		})
+	}
+}
+
+// C86: one dead letter with such a time hid all others from who lists them.
+func TestADeadLetterWithATimeThatNobodyCanSayIsListed(t *testing.T) {
+	db := openNew(t)
+	key := tables.MessageKey{Queue: "orders", MessageID: "m", Day: time.Now()}
+	d := tables.DeadLetter{MessageKey: key, ID: tables.DeadLetterID(key, "", 0, key.Day), Status: tables.Waiting, DeadLetteredAt: key.Day, Text: []byte("x")}
+	_, err := db.PutDeadLetter(t.Context(), d)
+	must(t, err)
+	other(t, db.path, "UPDATE dead_letters SET last_at = 9e17")
+	list, _, err := db.ListDeadLetters(t.Context(), tables.DeadLetterFilter{}, tables.Page{Limit: 10})
+	if err != nil || len(list) != 1 || !errors.Is(list[0].Damaged, tables.ErrDamaged) || !strings.Contains(list[0].Damaged.Error(), "last_at") {
+		t.Fatalf("ListDeadLetters = %+v, %v", list, err)
+	}
+	list[0].Damaged = nil
+	if _, err := json.Marshal(list); err != nil {
+		t.Error(err)
 	}
 }
 

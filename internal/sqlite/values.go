@@ -18,16 +18,18 @@ func millis(t time.Time) int64 {
 }
 
 func fromMillis(ms int64) time.Time {
-	if ms == 0 {
-		return time.Time{}
-	}
-	return time.UnixMilli(ms).UTC()
+	t, _ := tables.TimeOf(ms)
+	return t
 }
 
 // timeScanner reads what millis wrote.
-type timeScanner struct{ into *time.Time }
+type timeScanner struct {
+	into *time.Time
+	name string
+	of   *misread // nil where nobody asks
+}
 
-func timeOf(into *time.Time) timeScanner { return timeScanner{into} }
+func timeOf(into *time.Time) timeScanner { return timeScanner{into: into} }
 
 // Scan implements sql.Scanner.
 func (s timeScanner) Scan(v any) error {
@@ -35,7 +37,33 @@ func (s timeScanner) Scan(v any) error {
 	if !ok {
 		return fmt.Errorf("a time is stored as %T", v)
 	}
-	*s.into = fromMillis(ms)
+	if *s.into, ok = tables.TimeOf(ms); !ok && s.of != nil {
+		*s.of = append(*s.of, s.name)
+	}
+	return nil
+}
+
+// misread are the columns of a row that hold what no version writes: another program has.
+type misread []string
+
+func (m *misread) time(name string, into *time.Time) timeScanner {
+	return timeScanner{into, name, m}
+}
+
+// flagScanner reads what flag wrote.
+type flagScanner struct {
+	into *bool
+	name string
+	of   *misread
+}
+
+func (m *misread) flag(name string, into *bool) flagScanner { return flagScanner{into, name, m} }
+
+// Scan implements sql.Scanner.
+func (s flagScanner) Scan(v any) error {
+	if *s.into = v == int64(1); !*s.into && v != int64(0) {
+		*s.of = append(*s.of, s.name)
+	}
 	return nil
 }
 

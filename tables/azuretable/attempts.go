@@ -170,7 +170,7 @@ func (w *walk) take(rows []entity) (full bool) {
 		a := e.attempt()
 		// The records of a message may have expired before the day of its
 		// last attempt has.
-		if !w.filter.Matches(a) || !slices.Contains(w.days.log, day(a.Day)) {
+		if !w.filter.Matches(a) || a.Damage.Columns == "" && !slices.Contains(w.days.log, day(a.Day)) {
 			continue
 		}
 		if w.found = append(w.found, a); len(w.found) > w.limit {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/pushlease/pushlease/tables"
 )
@@ -22,35 +21,15 @@ func (s *Store) Load(ctx context.Context, key tables.MessageKey) ([]tables.Deliv
 	var ds []tables.Delivery
 	for _, e := range rows {
 		d := e.delivery()
-		if err := e.undecided(d); err != nil { // what is decided by it would be wrong
+		if d.Damage.Columns == "" && !sameDay(d.Day, key.Day) {
+			d.Damage = tables.NewDamage([]string{"DayMs"}, decisive)
+		}
+		if err := d.Damage.Err(); err != nil { // what is decided by it would be wrong
 			return nil, fmt.Errorf("load deliveries: row %s: %w", e.rk, err)
 		}
 		ds = append(ds, d)
 	}
 	return tables.Newest(ds), nil
-}
-
-// decisive are the columns by which it is decided what becomes of a message; the others are for people.
-var decisive = []string{
-	"State", "Reason", "Generation", "Attempts", "Number", "Charged", "Waits", "Excused", "DayMs", "UpdatedAtMs", "NextAtMs", "ExpiresAtMs", "WebhookID",
-	"DeadLetterID", "SameEventAs",
-}
-
-// undecided is damage that leaves unknown how far a delivery has come.
-func (e entity) undecided(d tables.Delivery) error {
-	var wrong []string
-	for _, name := range *e.wrong {
-		if slices.Contains(decisive, name) {
-			wrong = append(wrong, name)
-		}
-	}
-	if !slices.Contains(tables.States(), d.State) && !slices.Contains(wrong, "State") {
-		wrong = append(wrong, "State")
-	}
-	if len(wrong) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%w: not to be read is %s", tables.ErrDamaged, strings.Join(wrong, ", "))
 }
 
 var errMixedRecord = errors.New("rows of one record must be about one message")

@@ -3,6 +3,7 @@ package azuretable_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/pushlease/pushlease/internal/azureconn"
 	"github.com/pushlease/pushlease/internal/azuritetest"
+	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/tables/azuretable"
 )
@@ -198,32 +200,94 @@ func TestHealthOfTheFutureIsAsNewAsItsChange(t *testing.T) {
 	}
 }
 
-// C86: what decides is refused where it can't be read; what is for people stops nobody.
+// C86: what decides is refused where it can't be read; what is for people stops nobody. Whose delivery a row is,
+// is what its key says.
 func TestADeliveryThatAnotherProgramHasChangedIsDecidedByOnlyWhereItSaysEnough(t *testing.T) {
 	t.Parallel()
-	for name, refused := range map[string]bool{
-		"State": true, "Attempts": true, "Generation": true, "NextAtMs": true, "DayMs": true, "UpdatedAtMs": true, "Reason": true,
-		"Instance": false, "Size": false, "FirstAtMs": false, "Encoding": false,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			e := openEdited(t)
-			key := tables.MessageKey{Queue: "orders", MessageID: "m", Day: time.Now()}
-			e.must(e.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{{MessageKey: key, WebhookID: "w", State: tables.Pending, Attempts: 2, Charged: 2}}}))
-			e.edit(e.prefix+"Log"+key.Day.UTC().Format("20060102"), "s0", map[string]any{name: true})
-			ds, err := e.Load(t.Context(), key)
-			if refused != errors.Is(err, tables.ErrDamaged) || !refused && (err != nil || len(ds) != 1 || ds[0].Attempts != 2) {
-				t.Errorf("%+v, %v; want it refused: %t", ds, err, refused)
-			}
-		})
+	type change struct {
+		name  string
+		value any
 	}
-	e := openEdited(t)
-	key := tables.MessageKey{Queue: "orders", MessageID: "m", Day: time.Now()}
-	e.must(e.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{{MessageKey: key, WebhookID: "w", State: tables.Delivered, Attempts: 2, Charged: 2}}}))
-	for _, state := range []any{nil, "", "Delivered", "done"} {
-		e.edit(e.prefix+"Log"+key.Day.UTC().Format("20060102"), "s0", map[string]any{"State": state})
-		if ds, err := e.Load(t.Context(), key); !errors.Is(err, tables.ErrDamaged) {
-			t.Errorf("with the state %v: %+v, %v", state, ds, err)
+	pending := tables.Delivery{WebhookID: "w", Generation: 1, State: tables.Pending, Attempts: 2, Charged: 2}
+	delivered := tables.Delivery{WebhookID: "w", Generation: 1, State: tables.Delivered, Attempts: 2, Charged: 2}
+	for refused, changes := range map[bool][]change{
+		true: {
+			{"State", true}, {"State", nil}, {"State", ""}, {"State", "Delivered"}, {"State", "done"}, {"Attempts", true}, {"NextAtMs", true}, {"UpdatedAtMs", true}, {"Reason", true},
+			{"Generation", true}, {"Generation", nil}, {"Generation", int32(0)}, {"WebhookID", true}, {"WebhookID", nil}, {"WebhookID", ""}, {"WebhookID", "v"},
+			{"DayMs", true}, {"DayMs", nil}, {"DayMs", aztables.EDMInt64(1)}, {"DayMs", aztables.EDMInt64(1 << 60)},
+		},
+		false: {
+			{"Instance", true}, {"Size", true}, {"FirstAtMs", true}, {"Encoding", true},
+			{"Queue", nil}, {"Queue", "others"}, {"MessageID", nil}, {"MessageID", true},
+		},
+	} {
+		for _, c := range changes {
+			for _, was := range []tables.Delivery{pending, delivered} {
+				t.Run(fmt.Sprintf("%s of %s is %v", c.name, was.State, c.value), func(t *testing.T) {
+					t.Parallel()
+					e := openEdited(t)
+					d := was
+					d.MessageKey = tables.MessageKey{Queue: "orders", MessageID: "m", Day: time.Now()}
+					e.must(e.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{d}}))
+					e.edit(e.prefix+"Log"+d.Day.UTC().Format("20060102"), "s0", map[string]any{c.name: c.value})
+					ds, err := e.Load(t.Context(), d.MessageKey)
+					if refused != errors.Is(err, tables.ErrDamaged) || !refused && (err != nil || len(ds) != 1) {
+						t.Errorf("%+v, %v; want it refused: %t", ds, err, refused)
+					}
+					for _, got := range ds {
+						if got.Queue != d.Queue || got.MessageID != d.MessageID || got.WebhookID != d.WebhookID || got.State != d.State || got.Attempts != 2 {
+							t.Errorf("%+v, want what was written", got)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// C94: what can't be read of a row is said where people read it, and the row is there.
+func TestARowThatAnotherProgramHasChangedIsListedAndSaysSo(t *testing.T) {
+	t.Parallel()
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	key := tables.MessageKey{Queue: "orders", MessageID: "m", Day: now}
+	first := tables.Attempt{MessageKey: key, WebhookID: "w", Number: 1, StartedAt: now, Status: 200, Action: policy.Complete, Reason: policy.Delivered, Charged: true}
+	failed := tables.Attempt{MessageKey: key, WebhookID: "w", Number: 1, StartedAt: now, Status: 503, Action: policy.Abandon, Reason: policy.RetryableError, Charged: true}
+	records := map[string]tables.Record{
+		"first success": {Deliveries: []tables.Delivery{first.Completed(&tables.Delivery{UpdatedAt: now})}, Attempts: []tables.Attempt{first}},
+		"two rows":      {Deliveries: []tables.Delivery{{MessageKey: key, WebhookID: "w", State: tables.Pending, Attempts: 1, Charged: 1, UpdatedAt: now}}, Attempts: []tables.Attempt{failed}},
+	}
+	for name, record := range records {
+		for _, column := range []string{"Number", "StartedAtMs", "Status", "WebhookID", "MessageID", "Queue", "DayMs", "Generation", "Action"} {
+			for _, value := range []any{true, nil} {
+				if value == nil && slices.Contains([]string{"Status", "Generation", "Action"}, column) {
+					continue // that is how nothing is written
+				}
+				t.Run(fmt.Sprintf("%s, %s is %v", name, column, value), func(t *testing.T) {
+					t.Parallel()
+					e := openEdited(t)
+					e.must(e.Record(t.Context(), record))
+					_, _, err := e.Attempts(t.Context(), tables.AttemptFilter{}, tables.Page{Limit: 1}) // which has the index written
+					e.must(err)
+					day, hour := now.Format("20060102"), fmt.Sprintf("%02d", 23-now.Hour())
+					e.edit(e.prefix+"Log"+day, "s0", map[string]any{column: value})
+					for _, partition := range []string{"all~", "w~w~"} {
+						e.edit(e.prefix+"Recent"+day, partition+hour, map[string]any{column: value})
+					}
+					ds, as, err := e.Message(t.Context(), "orders", "m")
+					if err != nil || len(ds) != 1 || len(as) != 1 || ds[0].WebhookID != "w" || as[0].WebhookID != "w" || as[0].Number != 1 || ds[0].State != record.Deliveries[0].State {
+						t.Fatalf("the timeline is %+v, %+v, %v", ds, as, err)
+					}
+					if as[0].Damage.Columns != column {
+						t.Errorf("what can't be read of the attempt is %q, want %s", as[0].Damage.Columns, column)
+					}
+					for _, f := range []tables.AttemptFilter{{}, {WebhookID: "w"}, {MessageID: "m"}} {
+						list, _, err := e.Attempts(t.Context(), f, tables.Page{Limit: 10})
+						if err != nil || len(list) != 1 || list[0].Damage.Columns != column {
+							t.Errorf("with %+v: %+v, %v", f, list, err)
+						}
+					}
+				})
+			}
 		}
 	}
 }

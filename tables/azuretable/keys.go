@@ -154,6 +154,12 @@ func isDelivery(rk string) bool {
 	return len(parts) == 4 && parts[2] == "d"
 }
 
+// isCompleted reports whether a row key is one that completedKey made: that of a note has another rank.
+func isCompleted(rk string) bool {
+	parts := strings.Split(rk, separator)
+	return len(parts) == 7 && parts[2] == "d" && parts[5] == strconv.Itoa(tables.Delivered.Rank())
+}
+
 func attemptKey(a tables.Attempt) string {
 	b := append(make([]byte, 0, maxKey), queuePrefix(a.Queue, a.MessageID)+"a"+separator...)
 	b = append(append(b, encodeID(a.WebhookID)...), separator...)

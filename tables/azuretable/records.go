@@ -1,6 +1,10 @@
 package azuretable
 
 import (
+	"slices"
+	"strconv"
+	"strings"
+
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -51,37 +55,69 @@ func deliveryColumns(d tables.Delivery) columns {
 	return c
 }
 
+// decisive are the columns by which it is decided what becomes of a message; the others are for people.
+var decisive = []string{
+	"State", "Reason", "Generation", "Attempts", "Number", "Charged", "Waits", "Excused", "DayMs", "UpdatedAtMs", "NextAtMs", "ExpiresAtMs", "WebhookID",
+	"DeadLetterID", "SameEventAs",
+}
+
 func (e entity) delivery() tables.Delivery {
-	if a, ok := e.completed(); ok {
-		return a.Completed(&tables.Delivery{
-			UpdatedAt: e.time("UpdatedAtMs"), ExpiresAt: e.time("ExpiresAtMs"),
-			Encoding: e.text("Encoding"), Size: e.number("Size"), BodyHash: e.text("BodyHash"),
-		})
+	d := tables.Delivery{ // what no attempt says
+		UpdatedAt: e.time("UpdatedAtMs"), ExpiresAt: e.time("ExpiresAtMs"),
+		Encoding: e.text("Encoding"), Size: e.number("Size"), BodyHash: e.text("BodyHash"),
 	}
-	return tables.Delivery{
-		MessageKey:     e.key(),
-		WebhookID:      e.text("WebhookID"),
-		Generation:     e.number("Generation"),
-		State:          tables.State(e.text("State")),
-		Reason:         policy.Reason(e.text("Reason")),
-		Attempts:       e.number("Attempts"),
-		Charged:        e.number("Charged"),
-		Waits:          e.number("Waits"),
-		Excused:        e.number("Excused"),
-		MissingRecords: e.number("MissingRecords"),
-		LastStatus:     e.number("LastStatus"),
-		LastErrorClass: policy.ErrorClass(e.text("LastErrorClass")),
-		FirstAt:        e.time("FirstAtMs"),
-		LastAt:         e.time("LastAtMs"),
-		NextAt:         e.time("NextAtMs"),
-		UpdatedAt:      e.time("UpdatedAtMs"),
-		ExpiresAt:      e.time("ExpiresAtMs"),
-		Encoding:       e.text("Encoding"),
-		Size:           e.number("Size"),
-		BodyHash:       e.text("BodyHash"),
-		DeadLetterID:   e.text("DeadLetterID"),
-		SameEventAs:    e.text("SameEventAs"),
-		Instance:       e.text("Instance"),
+	if a, ok := e.completed(); ok {
+		d.Damage = tables.NewDamage(*e.wrong, decisive)
+		return a.Completed(&d)
+	}
+	d.MessageKey, d.WebhookID, d.Generation = e.key(), e.text("WebhookID"), e.number("Generation")
+	d.State, d.Reason = tables.State(e.text("State")), policy.Reason(e.text("Reason"))
+	d.Attempts, d.Charged, d.Waits, d.Excused = e.number("Attempts"), e.number("Charged"), e.number("Waits"), e.number("Excused")
+	d.MissingRecords = e.number("MissingRecords")
+	d.LastStatus, d.LastErrorClass = e.number("LastStatus"), policy.ErrorClass(e.text("LastErrorClass"))
+	d.FirstAt, d.LastAt, d.NextAt = e.time("FirstAtMs"), e.time("LastAtMs"), e.time("NextAtMs")
+	d.DeadLetterID, d.SameEventAs, d.Instance = e.text("DeadLetterID"), e.text("SameEventAs"), e.text("Instance")
+	if !slices.Contains(tables.States(), d.State) {
+		e.note("State")
+	}
+	if d.Day.IsZero() {
+		e.note("DayMs")
+	}
+	e.byKey(&d.MessageKey, &d.WebhookID, &d.Generation)
+	d.Damage = tables.NewDamage(*e.wrong, decisive)
+	return d
+}
+
+// byKey puts what the row's key says in place of what its columns say, and notes where they differ. The key
+// of a row in a Recent table says less.
+func (e entity) byKey(message *tables.MessageKey, webhook *string, generation *int) {
+	parts := strings.Split(e.rk, separator)
+	if len(parts) < 6 {
+		if of := strings.Split(e.pk, separator); len(of) == 3 {
+			e.byKeyText("WebhookID", of[1], webhook)
+		}
+		if len(parts) == 4 {
+			e.byKeyNumber("Generation", parts[2], generation)
+		}
+		return
+	}
+	e.byKeyText("MessageID", parts[0], &message.MessageID)
+	e.byKeyText("Queue", parts[1], &message.Queue)
+	e.byKeyText("WebhookID", parts[3], webhook)
+	e.byKeyNumber("Generation", parts[4], generation)
+}
+
+func (e entity) byKeyText(name, part string, value *string) {
+	if id, ok := decodeID(part); ok && id != *value {
+		e.note(name)
+		*value = id
+	}
+}
+
+func (e entity) byKeyNumber(name, part string, value *int) {
+	if n, err := strconv.Atoi(part); err == nil && n != *value {
+		e.note(name)
+		*value = n
 	}
 }
 
@@ -139,7 +175,7 @@ func completedColumns(d tables.Delivery, a tables.Attempt) (c columns, attempt [
 
 // completed is the attempt of a first success.
 func (e entity) completed() (a tables.Attempt, ok bool) {
-	if e.number("Number") != 1 {
+	if !isCompleted(e.rk) {
 		return tables.Attempt{}, false
 	}
 	a = e.attempt()
@@ -148,7 +184,7 @@ func (e entity) completed() (a tables.Attempt, ok bool) {
 }
 
 func (e entity) attempt() tables.Attempt {
-	return tables.Attempt{
+	a := tables.Attempt{
 		MessageKey:   e.key(),
 		WebhookID:    e.text("WebhookID"),
 		Generation:   e.number("Generation"),
@@ -172,4 +208,25 @@ func (e entity) attempt() tables.Attempt {
 
 		DequeueCount: int64(e.number("DequeueCount")),
 	}
+	e.byKey(&a.MessageKey, &a.WebhookID, &a.Generation)
+	switch parts := strings.Split(e.rk, separator); {
+	case isCompleted(e.rk):
+		e.byKeyNumber("Number", "1", &a.Number)
+	case len(parts) == 4: // in a Recent table
+		e.byKeyNumber("Number", parts[3], &a.Number)
+	case len(parts) > 5:
+		e.byKeyNumber("Number", parts[5], &a.Number)
+	}
+	for _, c := range []struct {
+		name  string
+		empty bool
+	}{
+		{"Queue", a.Queue == ""}, {"MessageID", a.MessageID == ""}, {"WebhookID", a.WebhookID == ""}, {"StartedAtMs", a.StartedAt.IsZero()}, {"DayMs", a.Day.IsZero()},
+	} {
+		if c.empty { // as none is
+			e.note(c.name)
+		}
+	}
+	a.Damage = tables.NewDamage(*e.wrong, nil)
+	return a
 }

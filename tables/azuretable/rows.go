@@ -238,7 +238,14 @@ func (e entity) absent(name string) bool {
 
 // misread notes a column that is there, and of another type.
 func (e entity) misread(name string) {
-	if !e.absent(name) && !slices.Contains(*e.wrong, name) {
+	if !e.absent(name) {
+		e.note(name)
+	}
+}
+
+// note notes a column that does not say what was written.
+func (e entity) note(name string) {
+	if !slices.Contains(*e.wrong, name) {
 		*e.wrong = append(*e.wrong, name)
 	}
 }
@@ -298,10 +305,11 @@ func (e entity) time(name string) time.Time {
 		return time.Time{}
 	}
 	ms := e.long(name)
-	if slices.Contains(*e.wrong, name) {
-		return time.Time{}
+	t, ok := tables.TimeOf(ms)
+	if !ok {
+		e.note(name)
 	}
-	return time.UnixMilli(ms).UTC()
+	return t
 }
 
 func (e entity) duration(name string) time.Duration { return time.Duration(e.long(name)) }

@@ -94,6 +94,7 @@ function attempt(e, lanes, c) {
       ['Webhook', chip(e, c)], ['Status', a.status], ['Error', a.error_class && `${a.error_class}${a.error ? `: ${a.error}` : ''}`],
       ['Answer begins', a.snippet && h('pre', { class: 'foreign', tabindex: '0' }, a.snippet)],
       ['Retry-After', a.retry_after], ['Redirected to', a.redirect_host && `${a.redirect_host} (never followed)`], ['Dialled again', a.redials ? `${a.redials} times` : null],
-      ['Decision', `${a.action}, ${a.reason}`], ['Why', a.explanation], ['Counts', a.charged ? 'yes, against max_attempts' : 'no'],
+      ['Not to be read', a.damaged && `${a.damaged}: another program has changed the row`],
+      ['Decision', a.action && `${a.action}, ${a.reason}`], ['Why', a.explanation], ['Counts', a.charged ? 'yes, against max_attempts' : 'no'],
       ['Delay', a.delay && span(seconds(a.delay))], ['Next', a.next_at && when(a.next_at)], ['By', a.instance], ['Received', a.dequeue_count && `${a.dequeue_count} times by then`]));
 }

@@ -103,7 +103,7 @@ export const attemptColumns = (c, without) => [
 function thenOf(a) {
   if (a.action === 'complete') return 'delivered';
   if (a.action === 'abandon') return ['again ', when(a.next_at) ?? `after ${span(seconds(a.delay ?? '0s'))}`];
-  return { 'dead-letter': 'dead letter', hold: 'held', 'no-verdict': 'no verdict' }[a.action] ?? a.action;
+  return { 'dead-letter': 'dead letter', hold: 'held', 'no-verdict': 'no verdict' }[a.action] ?? a.action ?? 'not to be read';
 }
 
 function lease(q) {

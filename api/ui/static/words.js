@@ -93,7 +93,7 @@ export const state = (name) => badge(kinds[name] ?? 'info', String(name).replace
 // answer is what a webhook answered, or why there is none.
 export function answer(a) {
   if (a.status) return badge(a.status < 300 ? 'ok' : a.status < 500 && a.status !== 429 && a.status !== 408 ? 'bad' : 'warn', String(a.status));
-  return a.error_class ? badge('warn', a.error_class) : badge('off', 'no answer');
+  return a.error_class ? badge('warn', a.error_class) : a.damaged ? badge('bad', 'damaged') : badge('off', 'no answer');
 }
 
 // short is an id where there is little room; the link that it stands in has all of it.

@@ -192,7 +192,7 @@ func exchangeFailure(e *transport.Error) *failure {
 		return &failure{class: classProtocol, text: e.Cause.Error()}
 	case errors.Is(e, transport.ErrSpeaksTLS):
 		return &failure{class: classProtocol, text: "the receiver speaks TLS on this port: register it with https"}
-	case !e.Answered && !e.Whole && e.Sent && !e.HTTP2:
+	case !e.Answered && e.Cut && e.Sent:
 		return &failure{class: classReset, text: "the connection died before the receiver had taken the whole request"}
 	case !e.Answered && !e.Sent && !e.HTTP2:
 		return &failure{class: classReset, text: "the receiver had closed the connection: nothing was sent"}

@@ -3,6 +3,7 @@ package webhook_test
 import (
 	"errors"
 	"io"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -152,6 +153,116 @@ func TestAReceiverThatWantsHTTP1GetsIt(t *testing.T) {
 			}
 			if _, bodies := receiver.count(); len(bodies) != c.asked+c.redials || plain.Load() == 0 {
 				t.Errorf("%d requests over HTTP/2, %d connections of HTTP/1.1", len(bodies), plain.Load())
+			}
+		})
+	}
+}
+
+// What ends while a body waits for room on its connection was not taken: it is sent once more at once, and nobody is
+// charged. A request that the receiver had whole may have been processed.
+func TestABodyThatWasCutByTheEndOfItsConnectionIsSentAgain(t *testing.T) {
+	const window = 65535 // of a connection, until the receiver widens it
+	body := strings.Repeat("x", 48<<10)
+	for name, end := range map[string]func(f *http2.Framer, c *webhooktest.Conn) error{
+		"closed": func(*http2.Framer, *webhooktest.Conn) error { return io.EOF },
+		"GOAWAY after both, then closed": func(f *http2.Framer, _ *webhooktest.Conn) error {
+			return errors.Join(f.WriteGoAway(1<<31-1, http2.ErrCodeNo, []byte("secret-text")), io.EOF)
+		},
+		"GOAWAY with a fault, then closed": func(f *http2.Framer, _ *webhooktest.Conn) error {
+			return errors.Join(f.WriteGoAway(1<<31-1, http2.ErrCodeInternal, nil), io.EOF)
+		},
+		"silent": func(*http2.Framer, *webhooktest.Conn) error { // until a ping has had no answer
+			time.Sleep(10 * time.Second)
+			return io.EOF
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			receiver := &frames{
+				reply: func(f *http2.Framer, conn int, stream uint32) error {
+					if conn == 1 {
+						return nil
+					}
+					return answerHeaders(f, stream, "200", true)
+				},
+				part: func(f *http2.Framer, c *webhooktest.Conn, taken int) error {
+					if c.N > 1 || taken < window {
+						return nil
+					}
+					return end(f, c)
+				},
+			}
+			s, w := eitherProtocol(t, receiver.serve, webhooktest.Hang)
+			w.Timeout = 20 * time.Second
+			results := make(chan webhook.Result)
+			for range 2 {
+				go func() { results <- s.Send(t.Context(), w, message(body)) }()
+			}
+			again, whole := 0, 0
+			for range 2 {
+				switch got := <-results; {
+				case got.Status == 200 && got.Redials == 1:
+					again++
+				case got.ErrorClass == "reset" && got.Redials == 0:
+					whole++
+				default:
+					t.Errorf("%d %s %q, %d redials", got.Status, got.ErrorClass, got.Error, got.Redials)
+				}
+			}
+			_, bodies := receiver.count()
+			if again == 0 || whole+again != len(bodies) {
+				t.Errorf("%d were sent again and %d not, and the receiver has %d whole ones", again, whole, len(bodies))
+			}
+		})
+	}
+}
+
+// A stream that the receiver ends, or that is given up, takes nothing with it.
+func TestABodyOutlivesTheStreamBesideIt(t *testing.T) {
+	const window = 65535
+	body := strings.Repeat("x", 48<<10)
+	for name, end := range map[string]func(f *http2.Framer) error{
+		"reset": func(f *http2.Framer) error { return f.WriteRSTStream(1, http2.ErrCodeInternal) },
+		"given up": func(*http2.Framer) error {
+			time.Sleep(2 * time.Second)
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			receiver := &frames{
+				reply: func(f *http2.Framer, _ int, stream uint32) error {
+					if stream == 1 {
+						return nil
+					}
+					return answerHeaders(f, stream, "200", true)
+				},
+				part: func(f *http2.Framer, _ *webhooktest.Conn, taken int) error {
+					if taken != window {
+						return nil
+					}
+					return errors.Join(end(f), f.WriteWindowUpdate(0, 1<<20))
+				},
+			}
+			s, w := eitherProtocol(t, receiver.serve, webhooktest.Hang)
+			first, second := make(chan webhook.Result), make(chan webhook.Result)
+			hasty := *w
+			hasty.Timeout = time.Second
+			go func() { first <- s.Send(t.Context(), &hasty, message("{}")) }()
+			for conns := 0; conns == 0; conns, _ = receiver.count() {
+				time.Sleep(time.Millisecond)
+			}
+			for range 2 {
+				go func() { second <- s.Send(t.Context(), w, message(body)) }()
+			}
+			if got := <-first; got.Status != 0 {
+				t.Errorf("the first one is answered %d", got.Status)
+			}
+			for range 2 {
+				got := <-second
+				if wantAnswer(t, got, 200); got.Redials != 0 {
+					t.Errorf("%d redials", got.Redials)
+				}
 			}
 		})
 	}

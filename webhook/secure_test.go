@@ -162,6 +162,8 @@ type frames struct {
 	bodies []string
 	conns  int
 	reply  func(f *http2.Framer, conn int, stream uint32) error
+	// part, where there is one, is called with how much of bodies has come over a connection, each time.
+	part func(f *http2.Framer, c *webhooktest.Conn, taken int) error
 }
 
 func (r *frames) count() (conns int, bodies []string) {
@@ -180,7 +182,7 @@ func (r *frames) serve(c *webhooktest.Conn) {
 	}
 	f := http2.NewFramer(c, c)
 	_ = f.WriteSettings()
-	bodies := map[uint32]*bytes.Buffer{}
+	bodies, taken := map[uint32]*bytes.Buffer{}, 0
 	for {
 		frame, err := f.ReadFrame()
 		if err != nil {
@@ -198,6 +200,10 @@ func (r *frames) serve(c *webhooktest.Conn) {
 			bodies[id] = new(bytes.Buffer)
 		case *http2.DataFrame:
 			bodies[id].Write(frame.Data())
+			taken += len(frame.Data())
+			if r.part != nil && r.part(f, c, taken) != nil {
+				return
+			}
 		}
 		if flags := frame.Header().Flags; bodies[id] != nil && flags.Has(http2.FlagDataEndStream) {
 			r.mu.Lock()

@@ -142,7 +142,7 @@ func (c *conn) silent() error {
 	}
 	c.t.ended(c.host, time.Time{})
 	_ = c.wire.Close()
-	return &Error{Stage: Exchanging, Cause: err, Answered: state == talking, Unprocessed: state == talking, Secure: c.secure}
+	return &Error{Stage: Exchanging, Cause: err, Answered: state == talking, Unprocessed: state == talking, Cut: true, Secure: c.secure}
 }
 
 // exchange is the state of one request on a conn.
@@ -284,6 +284,9 @@ func (x *exchange) rest() error {
 	if !x.deadline.IsZero() {
 		length = min(length, time.Until(x.deadline))
 	}
+	if length <= 0 { // though the socket has not said so yet
+		return errLate
+	}
 	pause(x.request.Context(), length)
 	return x.request.Context().Err()
 }
@@ -365,7 +368,7 @@ func (x *exchange) failed(cause error) error {
 		return err
 	}
 	e := &Error{
-		Stage: Exchanging, Cause: cause, Reused: x.reused, Rested: x.reused, Answered: x.answered, Whole: x.whole, Secure: x.secure,
+		Stage: Exchanging, Cause: cause, Reused: x.reused, Rested: x.reused, Answered: x.answered, Whole: x.whole, Cut: !x.whole, Secure: x.secure,
 		Sent: x.wire.written.Load() > x.start, Late: x.over(cause),
 	}
 	if !x.wrote.IsZero() {

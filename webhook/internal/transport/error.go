@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -37,8 +38,9 @@ type Error struct {
 	// request was written: HTTP/2 pings it.
 	Alive bool
 	HTTP2 bool
-	// Sent is whether a byte of the request was written, Whole whether all of it was.
-	Sent, Whole bool
+	// Sent is whether a byte of the request was written, Whole whether all of it was. Cut is whether it surely
+	// was not: of HTTP/2 it may be that neither is known.
+	Sent, Whole, Cut bool
 	// Answered is whether a byte came back.
 	Answered bool
 	// After is the time from the end of the writing to the failure.
@@ -74,8 +76,10 @@ func (e *Error) NoChance() bool {
 		return e.Unprocessed
 	case e.Unprocessed:
 		return true
+	case e.Cut:
+		return e.Died()
 	}
-	return died(e.Cause) && (!e.Whole && !e.HTTP2 || e.Rested && e.After < repeatable)
+	return died(e.Cause) && e.Rested && e.After < repeatable
 }
 
 // Stale is whether it may well be the connection alone that was dead: it had been used
@@ -108,7 +112,10 @@ func died(err error) bool {
 }
 
 // Died is whether the failure is that the connection ended.
-func (e *Error) Died() bool { return died(e.Cause) }
+func (e *Error) Died() bool {
+	text := e.Cause.Error()
+	return died(e.Cause) || e.HTTP2 && (strings.HasPrefix(text, h2Closed) || text == h2Lost)
+}
 
 func late(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, errLate) }
 

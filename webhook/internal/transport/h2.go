@@ -22,6 +22,10 @@ const (
 	// further ones can be opened: they all share one window.
 	sharedBytes = 256 << 10
 	maxShared   = 16
+	// windowBytes is about what a receiver takes of all bodies on a connection before it says that it takes more,
+	// and oneFrame of a body at once.
+	windowBytes = 60 << 10
+	oneFrame    = 16 << 10
 )
 
 // newH2 makes what http.ClientConns are made by; it has no connections of its own.
@@ -119,6 +123,28 @@ type shared struct {
 	sent     atomic.Bool
 	answered atomic.Bool
 	interim  atomic.Int64
+	body     *lastByte // nil where there is no more than a byte of it
+}
+
+// lastByte is a request's body that knows whether its end was asked for. Where it may be made to wait, the last
+// byte is given apart: it is asked for when the others were written.
+type lastByte struct {
+	io.ReadCloser
+	left  int64
+	apart bool
+	asked atomic.Bool
+}
+
+func (b *lastByte) Read(p []byte) (int, error) {
+	if b.apart && b.left > 1 {
+		p = p[:min(int64(len(p)), b.left-1)]
+	}
+	if int64(len(p)) >= b.left {
+		b.asked.Store(true)
+	}
+	n, err := b.ReadCloser.Read(p)
+	b.left -= int64(n)
+	return n, err
 }
 
 // begin is the state of a request that begins.
@@ -177,14 +203,19 @@ func (c *h2conn) exchange(r *http.Request, now, deadline time.Time) (*http.Respo
 	}
 	x := c.begin(now)
 	length := max(r.ContentLength, 0)
-	c.bytes.Add(length)
+	under := c.bytes.Add(length)
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		WroteHeaders:         func() { x.sent.Store(true) },
 		WroteRequest:         x.wroteRequest,
 		GotFirstResponseByte: func() { x.answered.Store(true) },
 		Got1xxResponse:       x.got1xx,
 	})
-	response, err := c.client.RoundTrip(r.WithContext(traced))
+	request := r.WithContext(traced)
+	if length > 1 {
+		x.body = &lastByte{ReadCloser: r.Body, left: length, apart: length > oneFrame || under > windowBytes}
+		request.Body = x.body
+	}
+	response, err := c.client.RoundTrip(request)
 	c.bytes.Add(-length)
 	end := func() {
 		if clock != nil {
@@ -245,6 +276,7 @@ func (x *shared) failed(r *http.Request, err, cause error, began time.Time) erro
 	if wrote := x.wrote.Load(); wrote != 0 {
 		e.Whole, e.After = true, time.Since(time.Unix(0, wrote))
 	}
+	e.Cut = x.body != nil && !x.body.asked.Load()
 	switch {
 	case e.Late && e.Stale():
 		x.t.retire(x.host, began)
@@ -282,6 +314,7 @@ const (
 	// lower last stream. Behind it is the code.
 	h2Refused = "http2: Transport received GOAWAY from server ErrCode:"
 	h2Closed  = "http2: server sent GOAWAY and closed the connection; "
+	h2Lost    = "http2: client connection lost" // a ping had no answer
 	h2Debug   = ", debug="
 )
 

@@ -219,17 +219,28 @@ func deliveryEvent(d tables.Delivery, dead []tables.DeadLetter) (event, bool) {
 	switch d.State {
 	case tables.Published:
 		e.Kind, e.Text = eventPublished, "Published through the API."
+		if of := d.CopyOf(); of != "" {
+			e.DeadLetterID, e.Text = of, "Put on the queue as the copy of dead letter "+of+"."
+		}
 	case tables.Delivered:
 		e.Kind, e.Text = eventDelivered, "The webhook has taken the message."
 	case tables.Unmatched:
 		e.Kind, e.Text = eventUnmatched, "No webhook's filter takes the message: it was deleted without a POST."
 	case tables.Duplicate:
+		if of := d.CopyOf(); of != "" {
+			e.Kind, e.DeadLetterID, e.Text = eventDuplicate, of, "It is the copy of dead letter "+of+", which was replayed or deleted: it was removed without a POST."
+			break
+		}
 		e.Kind, e.SameEventAs, e.Text = eventDuplicate, d.SameEventAs, "The same event was delivered with "+otherMessage(d)+": this one was deleted without a POST."
 	case tables.Withdrawn:
 		e.Kind, e.Text = eventWithdrawn, "The webhook was deleted before it got the message; the others settle it."
 	case tables.Held:
 		e.Kind, e.Text = eventHeld, fmt.Sprintf("Held (%s).", d.Reason)
 	case tables.DeadLettered:
+		if of := d.CopyOf(); of != "" {
+			e.Kind, e.DeadLetterID, e.Text = eventDeadLettered, of, fmt.Sprintf("Given up (%s): it is the copy of dead letter %s, and no other one was made.", d.Reason, of)
+			break
+		}
 		if slices.ContainsFunc(dead, func(l tables.DeadLetter) bool { return l.ID == d.DeadLetterID }) {
 			return event{}, false
 		}
@@ -320,6 +331,9 @@ func stateText(d tables.Delivery, now time.Time) string {
 	case tables.Unmatched:
 		return "Nothing: no webhook's filter takes it. POST /api/v1/queues/" + d.Queue + "/match says what a message like it would meet now."
 	case tables.Duplicate:
+		if of := d.CopyOf(); of != "" {
+			return "Nothing: it is the copy of dead letter " + of + ", which was replayed or deleted."
+		}
 		return "Nothing: its event was delivered with " + otherMessage(d) + "."
 	case tables.Withdrawn:
 		return "Nothing: its webhook was deleted."

@@ -383,3 +383,26 @@ func TestWhatCanNotBeReadOfAMessageIsSaid(t *testing.T) {
 		})
 	}
 }
+
+// C65: whoever holds a copy finds its dead letter by the copy's id, whatever became of it.
+func TestTheTimelineOfACopyNamesItsDeadLetter(t *testing.T) {
+	h := newHarness(t)
+	dead := h.putDeadLetter(tables.DeadLetter{
+		MessageKey: tables.MessageKey{Queue: "orders", MessageID: "m-1", Day: testTime.Add(-time.Hour)}, Status: tables.Waiting,
+		Reason: policy.NonRetryableError, DeadLetteredAt: testTime.Add(-20 * time.Minute), Text: []byte("x"), Encoding: "auto",
+	})
+	for state, text := range map[tables.State]string{
+		tables.Published: "Put on the queue as the copy of dead letter ", tables.Duplicate: "It is the copy of dead letter ", tables.DeadLettered: "Given up (Expired): it is the copy of dead letter ",
+	} {
+		of := dead.Copy("orders-poison", "copy-"+string(state), testTime.Add(-time.Minute), time.Time{})
+		h.record(tables.Record{Deliveries: []tables.Delivery{of}})
+		if of.State = state; state != tables.Published {
+			of.Reason, of.UpdatedAt = policy.Expired, testTime
+			h.record(tables.Record{Deliveries: []tables.Delivery{of}})
+		}
+		a := h.do(http.StatusOK, "GET", "/api/v1/messages/"+of.MessageID, "")
+		if !strings.Contains(string(a.body), text+dead.ID) || a.text("next", 0, "dead_letter_id") != dead.ID || a.text("queue") != "orders-poison" {
+			t.Errorf("%s: %s", state, a.body)
+		}
+	}
+}

@@ -12,14 +12,13 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
-	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
 )
 
-const poisonQueue = testQueue + settle.PoisonSuffix
+const poisonQueue = testQueue + tables.PoisonSuffix
 
 func TestDeadLettersDoNotDieOfOldAge(t *testing.T) {
 	inBubble(t, func(b *bench) { // C07

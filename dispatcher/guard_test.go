@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/delivery"
-	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -93,7 +92,7 @@ func TestWhatWaitsForADisabledWebhookIsDeadLetteredBeforeItExpires(t *testing.T)
 		time.Sleep(day + guardMargin + guardRarely)
 		b.wantDeadLetters(10, policy.WebhookDisabled)
 		want(t, "messages", b.total(testQueue), 0)
-		want(t, "copies", b.total(testQueue+settle.PoisonSuffix), 10)
+		want(t, "copies", b.total(testQueue+tables.PoisonSuffix), 10)
 		want(t, "POSTs", b.sender.count(), 0)
 	})
 }

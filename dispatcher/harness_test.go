@@ -77,16 +77,22 @@ func inBubble(t *testing.T, f func(b *bench)) {
 				t.Error(err)
 			}
 		}()
-		log := &lockedBuffer{}
-		b := &bench{
-			t: t, db: db, sender: &scripted{}, log: log, logger: slog.New(slog.NewJSONHandler(log, nil)),
-			queues: &faultyQueues{Service: db.Queues()}, store: &faultyStore{Store: db},
-		}
-		b.together = &faultyCompletes{b: b}
-		b.sender.answer = func(webhook.Request, int) webhook.Result { return webhook.Result{Status: 200} }
-		b.webhook = b.register("wh_a", nil)
-		f(b)
+		f(newBench(t, db))
 	})
+}
+
+// newBench is a bench on the file, with a webhook that takes everything.
+func newBench(t *testing.T, db *sqlite.DB) *bench {
+	t.Helper()
+	log := &lockedBuffer{}
+	b := &bench{
+		t: t, db: db, sender: &scripted{}, log: log, logger: slog.New(slog.NewJSONHandler(log, nil)),
+		queues: &faultyQueues{Service: db.Queues()}, store: &faultyStore{Store: db},
+	}
+	b.together = &faultyCompletes{b: b}
+	b.sender.answer = func(webhook.Request, int) webhook.Result { return webhook.Result{Status: 200} }
+	b.webhook = b.register("wh_a", nil)
+	return b
 }
 
 type lockedBuffer struct {

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -16,10 +15,15 @@ import (
 // deleteWebhook does what the API does.
 func (b *bench) deleteWebhook(d *Dispatcher) {
 	b.t.Helper()
-	if err := b.db.PutLeftQueue(b.t.Context(), tables.LeftQueue{Queue: testQueue, At: time.Now()}); err != nil {
+	b.deleteRegistered(d, b.webhook)
+}
+
+func (b *bench) deleteRegistered(d *Dispatcher, r tables.Registration) {
+	b.t.Helper()
+	if err := b.db.PutLeftQueue(b.t.Context(), tables.LeftQueue{Queue: r.Queue, At: time.Now()}); err != nil {
 		b.t.Fatal(err)
 	}
-	if err := b.db.DeleteWebhook(b.t.Context(), b.webhook.ID, ""); err != nil {
+	if err := b.db.DeleteWebhook(b.t.Context(), r.ID, ""); err != nil {
 		b.t.Fatal(err)
 	}
 	if d != nil {
@@ -78,7 +82,7 @@ func TestMessagesOfADeletedWebhookAreHeldAndBecomeDeadLettersAtTheirEnd(t *testi
 		time.Sleep(guardMargin + 2*guardRarely)
 		b.wantDeadLetters(10, policy.WebhookDeleted)
 		want(t, "messages", b.total(testQueue), 0)
-		want(t, "copies", b.total(testQueue+settle.PoisonSuffix), 10)
+		want(t, "copies", b.total(testQueue+tables.PoisonSuffix), 10)
 		want(t, "POSTs", b.sender.count(), 0)
 
 		time.Sleep(guardRarely)

@@ -86,8 +86,9 @@ type Options struct {
 	// RegistryRefresh is how often the registered webhooks are read again; default
 	// 15 s. What changes through this process is seen at once.
 	RegistryRefresh time.Duration
-	// PoisonCopy copies each dead-lettered message to <queue>-poison.
-	PoisonCopy bool
+	// PoisonCopy copies each dead-lettered message to <queue>-poison, for PoisonCopyTTL; zero is for ever.
+	PoisonCopy    bool
+	PoisonCopyTTL time.Duration
 	// Instance names this process in records.
 	Instance string
 

@@ -17,7 +17,6 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
-	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -202,7 +201,7 @@ func TestStopGivesBackFiftyMessagesAtOnceAndChargesNobody(t *testing.T) {
 				want(t, "state", b.delivery(s, "wh_a").State, tables.Delivered)
 			}
 			want(t, "dead letters", len(b.deadLetters()), 0)
-			want(t, "copies", b.total(testQueue+settle.PoisonSuffix), 0)
+			want(t, "copies", b.total(testQueue+tables.PoisonSuffix), 0)
 			want(t, "messages left", b.total(testQueue), 0)
 		})
 	}

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -122,7 +121,7 @@ func TestPoisonQueueIsRetriedAfterFourEightAndSixteenMinutes(t *testing.T) {
 			want(t, "queue", list[0].Queue, poisonQueue)
 			want(t, "copied to", list[0].CopiedToQueue, "")
 			want(t, "messages left", b.total(poisonQueue), 0)
-			want(t, "messages on a second poison queue", b.total(poisonQueue+settle.PoisonSuffix), 0)
+			want(t, "messages on a second poison queue", b.total(poisonQueue+tables.PoisonSuffix), 0)
 		})
 	}
 }

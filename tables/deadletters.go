@@ -73,6 +73,29 @@ type DeadLetter struct {
 	Damaged error
 }
 
+// PoisonSuffix names the queue that holds copies of a queue's dead letters, as the
+// Functions tooling expects it.
+const PoisonSuffix = "-poison"
+
+// PoisonQueue is the queue for the copy of a dead letter of this queue; empty where there is none, since the
+// queue is one itself, or its name leaves no room for the suffix.
+func PoisonQueue(of string) string {
+	const longest = 63
+	if strings.HasSuffix(of, PoisonSuffix) || len(of)+len(PoisonSuffix) > longest {
+		return ""
+	}
+	return of + PoisonSuffix
+}
+
+// Copy is the record of the copy of d that was put on a poison queue: under the id of the copy it names
+// the dead letter. Who receives the copy knows by it whose message that is.
+func (d *DeadLetter) Copy(queueName, id string, insertedAt, expiresAt time.Time) Delivery {
+	return Delivery{
+		MessageKey: MessageKey{Queue: queueName, MessageID: id, Day: insertedAt}, State: Published, DeadLetterID: d.ID,
+		UpdatedAt: insertedAt.UTC(), ExpiresAt: expiresAt, Encoding: d.Encoding, Size: d.Size, BodyHash: d.BodyHash, Instance: d.Instance,
+	}
+}
+
 // DeadLetterID makes the id of a dead letter from what never changes, so that a
 // repeated step finds the row that it already wrote. at is when it was decided.
 // The id names its queue, and its second half sorts newest first.

@@ -138,7 +138,7 @@ type Delivery struct {
 	Encoding string
 	Size     int
 	BodyHash string
-	// DeadLetterID is set from DeadLettering on.
+	// DeadLetterID is set from DeadLettering on, and always on a copy of a dead letter (see CopyOf).
 	DeadLetterID string
 	// SameEventAs is the message that had the event before; set for Duplicate, and while
 	// this one waits for what becomes of that one.
@@ -147,6 +147,15 @@ type Delivery struct {
 	Instance string
 	// Damage is the row's.
 	Damage Damage
+}
+
+// CopyOf is the dead letter of which the message is the copy on a poison queue; empty for every other
+// message. The dead letter of a message names the message's own queue.
+func (d *Delivery) CopyOf() string {
+	if of, _, ok := SplitDeadLetterID(d.DeadLetterID); ok && of+PoisonSuffix == d.Queue {
+		return d.DeadLetterID
+	}
+	return ""
 }
 
 // Newer reports whether d is a later state of the same delivery than old.

@@ -127,7 +127,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 		Queues: a.stores.queues, Store: a.stores.tables, RecordedCompletes: a.stores.recorded, Sender: sender, Encoding: cfg.QueueEncoding,
 		ByEvent: cfg.DedupByEvent, KeepUnmatched: cfg.KeepUnmatched, Hosted: o.hosted, LookGap: o.lookGap,
 		Lease: cfg.Lease, Estimate: estimates(cfg), Concurrency: cfg.Concurrency, MaxInFlight: cfg.MaxInFlight, PollMin: cfg.PollMin, PollMax: cfg.PollMax, Pollers: func() int { return int(a.pollers.Load()) },
-		Drain: cfg.Drain, RegistryRefresh: cfg.RegistryRefresh, PoisonCopy: cfg.PoisonCopy,
+		Drain: cfg.Drain, RegistryRefresh: cfg.RegistryRefresh, PoisonCopy: cfg.PoisonCopy, PoisonCopyTTL: cfg.PoisonCopyTTL,
 		Instance: cfg.Instance, Logger: a.log, Meter: meter, Tracer: t.TracerProvider.Tracer("pushlease"), Unrecorded: !t.Recording,
 	})
 	if err != nil {

@@ -69,7 +69,7 @@ func openStores(ctx context.Context, cfg config.Config, outside Outside, log *sl
 	if cfg.Storage.Kind() == config.StorageSQLite {
 		db, err := sqlite.Open(ctx, cfg.Storage.Path(), sqlite.Options{
 			Around: outside.File, OnFault: tellFaults(log), OnExpired: expired,
-			Encoding: cfg.QueueEncoding, Instance: cfg.Instance, PoisonCopy: cfg.PoisonCopy,
+			Encoding: cfg.QueueEncoding, Instance: cfg.Instance, PoisonCopy: cfg.PoisonCopy, PoisonCopyTTL: cfg.PoisonCopyTTL,
 			OnTransaction: func(service, operation string, _ error) { count(service, operation) },
 		})
 		if err != nil {

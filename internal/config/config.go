@@ -57,6 +57,8 @@ type Config struct {
 	EventsQueue string
 	// PoisonCopy puts a copy of each dead-lettered message on <queue>-poison.
 	PoisonCopy bool
+	// PoisonCopyTTL is how long such a copy lives; zero is for ever.
+	PoisonCopyTTL time.Duration
 	// Retention is how long delivery and attempt records are kept.
 	Retention time.Duration
 	// DeadLetterRetention is how long dead letters that were not replayed are kept;

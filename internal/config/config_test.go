@@ -212,6 +212,7 @@ var refusals = []struct {
 	{name: "poll_min above poll_max", args: []string{"--poll-min=2s", "--poll-max=1s"}, setting: "poll_min", cure: "lower poll_min"},
 	{name: "max_in_flight below concurrency", args: []string{"--max-in-flight=10", "--concurrency=20"}, setting: "max_in_flight", cure: "lower concurrency"},
 	{name: "max_in_flight below the default concurrency", args: []string{"--max-in-flight=63"}, setting: "max_in_flight", cure: "64 for each"},
+	{name: "copies older than records", args: []string{"--poison-copy-ttl=200h"}, setting: "poison_copy_ttl", cure: "raise retention or lower poison_copy_ttl"},
 	{name: "max_in_flight of nothing", args: []string{"--max-in-flight=0"}, setting: "max_in_flight", cure: "100000"},
 	{name: "poll_min of nothing", args: []string{"--poll-min=0s"}, setting: "poll_min", cure: "10ms"},
 	{name: "negative drain", args: []string{"--drain=-1s"}, setting: "drain", cure: "use 1s"},

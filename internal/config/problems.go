@@ -49,6 +49,9 @@ func (p *problems) contradictions(c Config, values map[string]value, env map[str
 	if c.MaxInFlight > 0 && c.MaxInFlight < c.Concurrency {
 		add("max_in_flight", strconv.Itoa(c.MaxInFlight)+" for all queues is below concurrency, "+strconv.Itoa(c.Concurrency)+" for each; raise max_in_flight or lower concurrency")
 	}
+	if c.PoisonCopyTTL > c.Retention && c.Retention > 0 {
+		add("poison_copy_ttl", c.PoisonCopyTTL.String()+" is longer than retention, "+c.Retention.String()+": the record that says whose copy it is would be gone before it; raise retention or lower poison_copy_ttl")
+	}
 	if c.Listen != "" && !loopback(c.Listen) && values["api_keys"].text == "" {
 		if c.Dev {
 			add("dev", "development mode on "+c.Listen+" without api_keys would let everyone on the network make this machine send requests to itself; listen on 127.0.0.1, or set api_keys")

@@ -136,6 +136,8 @@ var table = named([]Setting{
 	},
 	flag("poison_copy", "true", "Put a copy of each dead-lettered message on <queue>-poison.",
 		func(c *Config) *bool { return &c.PoisonCopy }),
+	duration("poison_copy_ttl", "", "How long such a copy lives. 1h to 8784h, and no longer than retention. Unset: for ever. Nothing but the copy ends with it.",
+		minRetention, maxRetention, func(c *Config) *time.Duration { return &c.PoisonCopyTTL }),
 	{
 		Name: "events_queue",
 		Help: "Queue on which pushlease tells what happens, as CloudEvents: a webhook was disabled, fails, recovered; messages became dead letters. Register a webhook on it. Unset: nothing is sent.",

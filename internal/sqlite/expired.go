@@ -1,12 +1,12 @@
 package sqlite
 
 import (
+	"cmp"
 	"crypto/subtle"
 	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/pushlease/pushlease/policy"
@@ -43,13 +43,16 @@ func (t *tx) removeExpired(now int64) (int64, error) {
 	byQueue := make(map[string]int64)
 	for i := range expired {
 		m := &expired[i]
-		if err := t.endExpired(m, due[m.key.Queue], fromMillis(now)); err != nil {
+		copied, err := t.endExpired(m, due[m.key.Queue], fromMillis(now))
+		if err != nil {
 			return 0, err
 		}
 		if _, err := t.exec("DELETE FROM messages WHERE seq = ?", m.seq); err != nil {
 			return 0, err
 		}
-		byQueue[m.key.Queue]++
+		if !copied {
+			byQueue[m.key.Queue]++
+		}
 	}
 	t.afterCommit(func() {
 		for name, n := range byQueue {
@@ -89,15 +92,20 @@ func (t *tx) webhooksByQueue() (map[string][]tables.Registration, error) {
 }
 
 // endExpired ends the records of a message, and keeps it as a dead letter for whom it was
-// still due.
-func (t *tx) endExpired(m *expiredMessage, webhooks []tables.Registration, now time.Time) error {
+// still due; but not the copy of a dead letter, of which it tells.
+func (t *tx) endExpired(m *expiredMessage, webhooks []tables.Registration, now time.Time) (isCopy bool, err error) {
 	body, decodeErr := queue.Decode(t.w.db.opts.Encoding(m.key.Queue), m.text)
 	if decodeErr == nil && body.Replay != nil {
-		return t.endReplay(m, body.Replay, now)
+		return false, t.endReplay(m, body.Replay, now)
 	}
 	records, err := t.deliveriesOf(m.key)
 	if err != nil {
-		return err
+		return false, err
+	}
+	for i := range records {
+		if id := records[i].CopyOf(); id != "" {
+			return true, t.endCopy(records, id, now)
+		}
 	}
 	copied := false
 	for _, d := range m.owed(records, webhooks, content.Read(body.Bytes, body.ContentType)) {
@@ -112,9 +120,23 @@ func (t *tx) endExpired(m *expiredMessage, webhooks []tables.Registration, now t
 			d.Size, d.BodyHash = len(m.text), tables.BodyHash(m.text)
 		}
 		if err := t.putDelivery(putDeliverySQL, &d); err != nil {
-			return err
+			return false, err
 		}
 		if copied, err = t.keep(t.expiredLetter(m, d, was), copied); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// endCopy ends the records of the copy of a dead letter, which goes on waiting.
+func (t *tx) endCopy(records []tables.Delivery, of string, now time.Time) error {
+	for _, d := range records {
+		if d.State.Terminal() && d.State != tables.DeadLettering {
+			continue
+		}
+		d.State, d.Reason, d.DeadLetterID, d.UpdatedAt, d.NextAt = tables.DeadLettered, policy.Expired, of, now, time.Time{}
+		if err := t.putDelivery(putDeliverySQL, &d); err != nil {
 			return err
 		}
 	}
@@ -238,23 +260,22 @@ func (t *tx) expiredLetter(m *expiredMessage, d tables.Delivery, was tables.Stat
 	}
 }
 
-const (
-	poisonSuffix = "-poison"
-	maxQueueName = 63
-)
-
-// copyToPoison puts the text of a dead letter on <queue>-poison, without an expiry, as the
+// copyToPoison puts the text of a dead letter on <queue>-poison, and on record whose it is, as the
 // dispatcher does; name is empty where there is to be no copy.
 func (t *tx) copyToPoison(letter tables.DeadLetter) (name string, err error) {
-	name = letter.Queue + poisonSuffix
-	if !t.w.db.opts.PoisonCopy || strings.HasSuffix(letter.Queue, poisonSuffix) || len(name) > maxQueueName {
+	name = tables.PoisonQueue(letter.Queue)
+	if !t.w.db.opts.PoisonCopy || name == "" {
 		return "", nil
 	}
-	out, err := newOutgoing(name, letter.Text, queue.SendOptions{TTL: queue.NoExpiry})
+	out, err := newOutgoing(name, letter.Text, queue.SendOptions{TTL: cmp.Or(t.w.db.opts.PoisonCopyTTL, queue.NoExpiry)})
 	if err != nil {
 		return "", err
 	}
-	return name, t.insertMessage(out)
+	if err := t.insertMessage(out); err != nil {
+		return "", err
+	}
+	of := letter.Copy(name, out.sent.ID, out.sent.InsertedAt, out.sent.ExpiresAt)
+	return name, t.putDelivery(putDeliverySQL, &of)
 }
 
 // endReplay makes the dead letter of a replay that nobody received wait again.

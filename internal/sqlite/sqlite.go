@@ -52,10 +52,11 @@ type Options struct {
 	OnExpired func(queueName string, messages int64)
 	// Encoding says how the texts of a queue are read, and Instance who this is, for the
 	// dead letters of messages whose life is over; with PoisonCopy these have a copy on
-	// <queue>-poison.
-	Encoding   func(queueName string) queue.Encoding
-	Instance   string
-	PoisonCopy bool
+	// <queue>-poison, for PoisonCopyTTL; zero is for ever.
+	Encoding      func(queueName string) queue.Encoding
+	Instance      string
+	PoisonCopy    bool
+	PoisonCopyTTL time.Duration
 	// Around runs each call to the file, which is what call does, or fails it. For tests.
 	Around func(ctx context.Context, service, operation string, call func() error) error
 	// OnFault is called when what Fault says begins, changes, and ends (with nil), for the

@@ -17,6 +17,7 @@ type Deliverer struct {
 	finder    finder
 	wholes    wholes
 	events    events
+	copies    copies
 	suspects  *suspects
 	posts     posts
 }
@@ -24,9 +25,10 @@ type Deliverer struct {
 // New makes a Deliverer.
 func New(o Options) *Deliverer {
 	w, k := wholes{&o}, tickets{&o}
+	e := events{&o, w}
 	return &Deliverer{
 		Options: &o, opener: opener{&o}, historian: historian{&o}, finder: finder{&o}, wholes: w,
-		events: events{&o, w}, suspects: &suspects{Options: &o, turn: make(chan struct{}, 1)},
+		events: e, copies: copies{&o, e}, suspects: &suspects{Options: &o, turn: make(chan struct{}, 1)},
 		posts: posts{&o, k, attempts{&o, k}, make(places, o.MorePosts)},
 	}
 }
@@ -62,6 +64,9 @@ func (d *Deliverer) steps(ctx context.Context, p *parcel) *Outcome {
 	h.explained += int(d.PutOffs.Receives(p.key.Queue, p.m.ID, p.m.DequeueCount))
 	if outcome := h.inDoubt(p.m, p.slack); outcome != nil {
 		d.PutOffs.Remember(p.key.Queue, p.m.ID, p.m.DequeueCount)
+		return outcome
+	}
+	if outcome := d.copies.recognise(ctx, p, h); outcome != nil {
 		return outcome
 	}
 	if outcome := endedBefore(p, h); outcome != nil {

@@ -145,9 +145,14 @@ func (e events) duplicate(ctx context.Context, p *parcel, h history, targets []t
 		del := &list[i]
 		del.State, del.Reason, del.NextAt, del.UpdatedAt, del.SameEventAs = tables.Duplicate, policy.Duplicate, time.Time{}, now, other
 	}
+	e.end(ctx, p, list, kind)
+	return &Outcome{Action: policy.Complete, Reason: policy.Duplicate}
+}
+
+// end records and counts what ends as a duplicate.
+func (e events) end(ctx context.Context, p *parcel, list []tables.Delivery, kind string) {
 	e.Journal.RecordAll(e.writing(ctx), list)
 	e.Meter.Duplicates.Add(meter.Labels{Queue: p.key.Queue, Kind: kind})
-	return &Outcome{Action: policy.Complete, Reason: policy.Duplicate}
 }
 
 // otherCopyDelay is how long a message waits for the outcome of another one: no longer

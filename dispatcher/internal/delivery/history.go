@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/meter"
@@ -36,10 +37,10 @@ type historian struct{ *Options }
 // others away, so there is nothing to write. A message received for the first
 // time has no history: its dequeue count proves that nobody ever had it, lost
 // answers included, so storage is not asked; but for a replay, which may share its record
-// with another one (ADR 0029). What follows when the store can't be
-// asked is inDoubt's to say.
+// with another one (ADR 0029), and on a poison queue, where a record says of which dead
+// letter a message is the copy. What follows when the store can't be asked is inDoubt's to say.
 func (s historian) of(ctx context.Context, p *parcel) history {
-	if p.m.DequeueCount <= 1 && p.replay == nil {
+	if p.m.DequeueCount <= 1 && p.replay == nil && !strings.HasSuffix(p.key.Queue, tables.PoisonSuffix) {
 		return history{known: true}
 	}
 	return s.lookUp(ctx, p)

@@ -59,6 +59,8 @@ type parcel struct {
 	heldRows []tables.Delivery
 	// replay is the dead letter that is being replayed, nil otherwise.
 	replay *tables.DeadLetter
+	// copyOf is the dead letter of which the message is the copy on a poison queue, nil otherwise.
+	copyOf *tables.DeadLetter
 	// underWay is how many POSTs are under way, and last the record of the one that ended
 	// last: it goes with the outcome. mu guards both.
 	underWay int
@@ -86,7 +88,11 @@ func (p *parcel) overtaken(del tables.Delivery) bool {
 
 // origin is what an event that is made of this parcel says about it.
 func (p *parcel) origin() content.Origin {
-	return content.Origin{MessageID: p.key.MessageID, Queue: p.key.Queue, InsertedAt: p.insertedAt}
+	id := p.key.MessageID
+	if p.copyOf != nil {
+		id = p.copyOf.MessageID
+	}
+	return content.Origin{MessageID: id, Queue: p.key.Queue, InsertedAt: p.insertedAt}
 }
 
 // parent is the span that the event names, or else the publish. What is malformed counts
@@ -100,8 +106,12 @@ func (p *parcel) parent() trace.SpanContext {
 
 // newDelivery is a delivery of this parcel that has seen nothing yet.
 func (p *parcel) newDelivery(webhookID string) tables.Delivery {
+	named := ""
+	if p.copyOf != nil {
+		named = p.copyOf.ID
+	}
 	return tables.Delivery{
-		MessageKey: p.key, WebhookID: webhookID, Generation: p.generation, State: tables.Pending,
+		DeadLetterID: named, MessageKey: p.key, WebhookID: webhookID, Generation: p.generation, State: tables.Pending,
 		ExpiresAt: p.m.ExpiresAt, Encoding: string(p.body.Encoding), Size: len(p.body.Bytes), BodyHash: p.hash,
 		Instance: p.instance,
 	}

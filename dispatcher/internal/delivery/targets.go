@@ -371,7 +371,7 @@ func (t *target) noteAnswered(g *admission.Grant) {
 // completed when none is pending, and otherwise given back until the earliest
 // next time.
 func fold(p *parcel, h history, targets []target) *Outcome {
-	outcome := &Outcome{Action: policy.Complete, Reason: policy.Delivered, ReplayEnds: p.replay, Claim: p.claim}
+	outcome := &Outcome{Action: policy.Complete, Reason: policy.Delivered, Claim: p.claim}
 	now := time.Now()
 	copied, delivered := false, false
 	for _, del := range h.deliveries {
@@ -401,12 +401,16 @@ func fold(p *parcel, h history, targets []target) *Outcome {
 			outcome.Reason = policy.Unmatched
 			continue
 		case tables.DeadLettering:
-			outcome.DeadLetters = append(outcome.DeadLetters,
-				settle.DeadLetter{Row: p.deadLetter(del, t.describe(del)), Delivery: del, Copy: !copied && p.replay == nil})
-			copied = true
 			if outcome.Action == policy.Complete {
 				outcome.Reason = del.Reason
 			}
+			if p.copyOf != nil {
+				outcome.Records, copied = append(outcome.Records, p.copyGivenUp(del)), true
+				continue
+			}
+			outcome.DeadLetters = append(outcome.DeadLetters,
+				settle.DeadLetter{Row: p.deadLetter(del, t.describe(del)), Delivery: del, Copy: !copied && p.replay == nil})
+			copied = true
 			continue
 		}
 		if waitsForItsWebhook(&del) {
@@ -424,9 +428,10 @@ func fold(p *parcel, h history, targets []target) *Outcome {
 	if outcome.Claim != nil {
 		outcome.Claim.Delivered = delivered
 	}
-	if !next.IsZero() {
+	if next.IsZero() {
+		outcome.ReplayEnds = p.replayed(delivered, copied)
+	} else {
 		outcome.Delay = min(max(next.Sub(now), 0), queue.MaxDelay)
-		outcome.ReplayEnds = nil                // not ended yet
 		if outcome.Reason == policy.LeaseLost { // the POST of another holder may be over long before it has to be
 			outcome.Delay = min(outcome.Delay, doubtDelayMax)
 		}

@@ -49,7 +49,7 @@ func (ms *Instruments) queueBorn(queueName string) {
 	for _, reason := range ms.reasons {
 		ms.deadLetters.AddN(0, Labels{Queue: queueName, Reason: reason})
 	}
-	for _, kind := range []string{"redelivery", "event"} {
+	for _, kind := range []string{"redelivery", "event", "copy"} {
 		ms.Duplicates.AddN(0, Labels{Queue: queueName, Kind: kind})
 	}
 	for _, result := range []string{"deleted", "failed", "lease_lost", unverified} {

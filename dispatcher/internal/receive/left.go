@@ -92,8 +92,8 @@ func (g *guard) noteHeldOne(ctx context.Context, p queue.Peeked) error {
 			return nil
 		case del.State == tables.Held:
 			held = del
-		default: // published: its own record, which tells its size
-			held.Size, held.BodyHash, held.Encoding = del.Size, del.BodyHash, del.Encoding
+		default: // published: its own record, which tells its size, and of what it is the copy
+			held.Size, held.BodyHash, held.Encoding, held.DeadLetterID = del.Size, del.BodyHash, del.Encoding, del.CopyOf()
 		}
 	}
 	if webhooks > 0 && webhooks == ended {

@@ -1,10 +1,10 @@
 package settle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -17,13 +17,6 @@ import (
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
-
-// PoisonSuffix names the queue that holds copies of dead-lettered messages, as the
-// Functions tooling expects it.
-const PoisonSuffix = "-poison"
-
-// maxQueueName is the longest name that storage takes.
-const maxQueueName = 63
 
 // deadLetters makes the outcome's dead letters durable. When one can't be, the message stays.
 func (c *Completer) deadLetters(ctx context.Context, l *lease.Lease, o *Outcome) {
@@ -73,20 +66,19 @@ func (c *Completer) DeadLetter(ctx context.Context, dl *DeadLetter) error {
 	return nil
 }
 
-// copyToPoison puts the unchanged text on <queue>-poison, without an expiry. A queue
-// that is a poison queue itself, or whose name leaves no room, gets none. A
-// definitive refusal does not keep the message: its row is durable already.
+// copyToPoison puts the unchanged text on <queue>-poison, and on record under the copy's id whose it
+// is. A definitive refusal does not keep the message: its row is durable already.
 func (c *Completer) copyToPoison(ctx context.Context, row tables.DeadLetter, text []byte) error {
-	name := row.Queue + PoisonSuffix
-	if strings.HasSuffix(row.Queue, PoisonSuffix) || len(name) > maxQueueName {
+	name := tables.PoisonQueue(row.Queue)
+	if name == "" {
 		return nil
 	}
 	q, err := c.o.Queues.Queue(name)
 	if err != nil {
 		return fmt.Errorf("open queue %s: %w", name, err)
 	}
-	_, err = retry.Get(ctx, retry.Call, func(ctx context.Context) (queue.Sent, error) {
-		return q.Send(ctx, text, queue.SendOptions{TTL: queue.NoExpiry})
+	sent, err := retry.Get(ctx, retry.Call, func(ctx context.Context) (queue.Sent, error) {
+		return q.Send(ctx, text, queue.SendOptions{TTL: cmp.Or(c.o.PoisonCopyTTL, queue.NoExpiry)})
 	})
 	if errors.Is(err, queue.ErrDenied) || errors.Is(err, queue.ErrTooLarge) || errors.Is(err, queue.ErrUnsendable) {
 		c.o.Log.Error("no copy in the poison queue; the dead letter itself is kept", "queue", name, "dead_letter", row.ID, "error", err)
@@ -96,6 +88,7 @@ func (c *Completer) copyToPoison(ctx context.Context, row tables.DeadLetter, tex
 	if err != nil {
 		return fmt.Errorf("copy to %s: %w", name, err)
 	}
+	c.o.Journal.Record(ctx, tables.Record{Deliveries: []tables.Delivery{row.Copy(name, sent.ID, sent.InsertedAt, sent.ExpiresAt)}})
 	c.o.Sent(name)
 	row.CopiedToQueue = name
 	if row.Text == nil {
@@ -117,6 +110,9 @@ func (c *Completer) finishReplay(ctx context.Context, row tables.DeadLetter) err
 		}
 		if err != nil || now.ReplayToken != row.ReplayToken || now.Status == tables.Replayed {
 			return now, err // a newer replay is under way, or this was done before
+		}
+		if now.ReplayToken == "" { // nobody had asked: its copy was delivered
+			now.Replays, now.ReplayedAt = now.Replays+1, time.Now().UTC()
 		}
 		now.Status, now.ReplayToken = tables.Replayed, ""
 		return c.o.DeadLetters.UpdateDeadLetter(ctx, now)

@@ -75,8 +75,9 @@ type Options struct {
 	Meter    *meter.Instruments
 	Spans    meter.Spans
 	Log      *slog.Logger
-	// PoisonCopy copies each dead-lettered message to <queue>-poison.
-	PoisonCopy bool
+	// PoisonCopy copies each dead-lettered message to <queue>-poison, for PoisonCopyTTL; zero is for ever.
+	PoisonCopy    bool
+	PoisonCopyTTL time.Duration
 	// Sent tells that a message was sent to a queue.
 	Sent func(queueName string)
 	// GivenBack tells that a message is shown again after delay.

@@ -174,7 +174,7 @@ func TestGuardsReceivesAreNeverHeldAgainstAMessage(t *testing.T) {
 			if err != nil || len(messages) != 1 {
 				t.Fatalf("receive = %d messages, %v", len(messages), err)
 			}
-			want(t, "the message is", d.handle(b.t.Context(), q, messages[0], terms, nil), "abandoned")
+			want(t, "the message is", d.handle(b.t.Context(), q, messages[0], terms, nil, func() {}), "abandoned")
 		}
 		want(t, "visible again at once", len(b.visible()), 1)
 		del := b.delivery(sent, "wh_a")

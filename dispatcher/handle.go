@@ -27,8 +27,8 @@ type Result = settle.Result
 type RecordedCompletes = settle.RecordedCompletes
 
 // handle walks one message from the received lease to the settled message, and returns how
-// settling ended.
-func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Message, terms delivery.Terms, g *admission.Grant) settle.Result {
+// settling ended. decided is called before that.
+func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Message, terms delivery.Terms, g *admission.Grant, decided func()) settle.Result {
 	start := time.Now()
 	d.metrics.Queues.Enter(q.Name())
 	defer d.metrics.Queues.Leave(q.Name())
@@ -44,6 +44,7 @@ func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Messag
 	defer l.Forget()
 	ctx, span := d.spans.Message(l.Context, q.Name(), m.ID, m.DequeueCount)
 	outcome := d.deliverer.Deliver(ctx, q.Name(), m, terms, g)
+	decided()
 	return d.conclude(ctx, l, span, start, &outcome)
 }
 

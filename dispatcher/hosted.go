@@ -56,10 +56,16 @@ func beside(finish func(work context.Context), receive func(ctx, work context.Co
 // HandleHosted takes over a message that the host received, and delivers and settles it. m.Lease
 // has the host's receipt: it is renewed to a lease of our own first, which makes that
 // receipt stale. The result is how settling ended, or PutOff: the process has as much in hand
-// as it may, and gave the message back. An error means that nothing was POSTed: the
+// as it may, and gave the message back. decided is called when nothing but settling is left, which
+// storage may hold up for long. An error means that nothing was POSTed: the
 // message is still the host's, or hidden for a while where storage took our update and its
 // answer was lost.
-func (d *Dispatcher) HandleHosted(ctx context.Context, q queue.Queue, m *queue.Message) (Result, error) {
+func (d *Dispatcher) HandleHosted(ctx context.Context, q queue.Queue, m *queue.Message, decided func()) (_ Result, err error) {
+	defer func() {
+		if err != nil { // nothing was begun, so this receive proves nothing against the message
+			d.putOffs.Remember(q.Name(), m.ID, m.DequeueCount)
+		}
+	}()
 	if err := d.upToDate(ctx); err != nil {
 		return "", err
 	}
@@ -72,11 +78,11 @@ func (d *Dispatcher) HandleHosted(ctx context.Context, q queue.Queue, m *queue.M
 	}
 	lease := d.measure.Length(q.Name())
 	d.metrics.LeaseAsked(q.Name(), lease)
-	err := retry.Do(ctx, retry.Call, func(ctx context.Context, _ int) error { return q.Renew(ctx, m, lease) })
+	err = retry.Do(ctx, retry.Call, func(ctx context.Context, _ int) error { return q.Renew(ctx, m, lease) })
 	if err != nil {
 		return "", fmt.Errorf("take the message over: %w", err)
 	}
-	return d.handle(ctx, q, m, delivery.Usual(m, d.o.LookGap(q.Name())), nil), nil
+	return d.handle(ctx, q, m, delivery.Usual(m, d.o.LookGap(q.Name())), nil, decided), nil
 }
 
 // mustBegin reports whether a message is taken over however much is in hand: near its end nobody

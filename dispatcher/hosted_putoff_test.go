@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,30 @@ func TestWhatIsPutOffIsNotSuspectedOfKillingItsProcess(t *testing.T) {
 		want(t, "noted as suspected", strings.Contains(b.log.String(), "many times without an outcome"), false)
 		want(t, "told", strings.Count(b.log.String(), "more messages than max_in_flight allows"), times)
 		want(t, "counted", counted(t, reader, "pushlease.messages.put_off", "queue", testQueue), times)
+	})
+}
+
+// Nothing was begun of a message that could not be taken over: the receives of an outage say nothing
+// against it either.
+func TestWhatCanNotBeTakenOverIsNotSuspectedOfKillingItsProcess(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.queues.on("renew", always(failBefore))
+		d, stop := b.startHosted()
+		defer stop()
+		b.send("x")
+		for range 30 {
+			m := b.receiveOne()
+			if got := b.hand(d, m); !errors.Is(got.err, queue.ErrBusy) {
+				t.Fatalf("the invocation: %+v", got)
+			}
+			if err := b.queue(testQueue).Abandon(b.t.Context(), m, 0); err != nil { // as a host does
+				t.Fatal(err)
+			}
+		}
+		b.queues.on("renew", nil)
+		want(t, "afterwards", b.hand(d, b.receiveOne()), invoked{"deleted", nil})
+		want(t, "POSTs", b.sender.count(), 1)
+		want(t, "noted as suspected", strings.Contains(b.log.String(), "many times without an outcome"), false)
 	})
 }
 

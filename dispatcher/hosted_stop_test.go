@@ -41,7 +41,7 @@ func (c *hostCalls) handle(b *bench, d *Dispatcher, m *queue.Message) {
 		b.t.Error(err)
 	}
 	c.under.Go(func() {
-		result, err := d.HandleHosted(c.all, q, m)
+		result, err := d.HandleHosted(c.all, q, m, func() {})
 		c.called <- invoked{result, err}
 	})
 }

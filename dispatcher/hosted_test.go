@@ -37,7 +37,7 @@ func (b *bench) hand(d *Dispatcher, m *queue.Message) invoked {
 	if err != nil {
 		b.t.Error(err)
 	}
-	result, err := d.HandleHosted(b.t.Context(), q, m)
+	result, err := d.HandleHosted(b.t.Context(), q, m, func() {})
 	return invoked{result, err}
 }
 
@@ -258,7 +258,7 @@ func (b *bench) asHost(d *Dispatcher) (stop func() (invocations int)) {
 			for _, m := range messages {
 				n++
 				running.Go(func() {
-					if _, err := d.HandleHosted(b.t.Context(), q, m); err != nil {
+					if _, err := d.HandleHosted(b.t.Context(), q, m, func() {}); err != nil {
 						b.t.Errorf("HandleHosted: %v", err)
 					}
 				})

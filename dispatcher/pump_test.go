@@ -2,11 +2,13 @@ package dispatcher
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -110,6 +112,37 @@ func TestUnderATimerEveryMessageIsDeliveredOrDeadLetteredBeforeItExpires(t *test
 				})
 			})
 		}
+	}
+}
+
+// A delete that storage refuses is tried for as long as its message's lease can be kept. A run of the
+// timer ends all the same, and the next one looks at everything again.
+func TestARunOfTheTimerDoesNotWaitForADeleteThatStorageRefuses(t *testing.T) {
+	for _, enabled := range []bool{true, false} { // received by the poller, and by the guard
+		t.Run(fmt.Sprint("enabled ", enabled), func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				down := &outage{}
+				b.queues.on("complete", down.rule(failBefore))
+				b.together.on("complete-recorded", down.rule(failBefore))
+				b.webhook.Enabled = enabled
+				b.webhook = b.update(b.webhook)
+				d, stop := b.run(b.options(underATimer), hostedAlone)
+				b.sendText([]byte("x"), queue.SendOptions{TTL: time.Hour})
+				time.Sleep(31 * time.Minute) // it is near its end for the guard
+				start := time.Now()
+				work, cancel := context.WithTimeout(b.t.Context(), testTimeout)
+				defer cancel()
+				receive, end := context.WithTimeout(work, time.Minute)
+				defer end()
+				_, err := d.Pump(receive, work)
+				want(t, "the run tells", err != nil && strings.Contains(err.Error(), "not settled yet"), true)
+				want(t, "it took", time.Since(start), testTimeout+retry.Timeout)
+				want(t, "on the queue", b.total(testQueue), 1)
+				down.end()
+				stop() // waits for what goes on
+				want(t, "on the queue", b.total(testQueue), 0)
+			})
+		})
 	}
 }
 

@@ -96,7 +96,7 @@ func TestAGivenBackMessageWhoseAnswerWasLostIsAbandoned(t *testing.T) {
 					time.Sleep(time.Second)
 				}
 				m := b.receiveOne()
-				result, err := d.HandleHosted(b.t.Context(), &faultyQueue{b.queue(testQueue), b.queues}, m)
+				result, err := d.HandleHosted(b.t.Context(), &faultyQueue{b.queue(testQueue), b.queues}, m, func() {})
 				want(t, "error", err, nil)
 				want(t, "result", result, "abandoned")
 				want(t, "tries", b.queues.count("abandon"), 2)

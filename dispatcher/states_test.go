@@ -178,7 +178,7 @@ var lives = map[string]func(b *bench, d *Dispatcher){
 		defer other.stopWrite()
 		b.send(event("1", "a"))
 		m := b.receiveOne()
-		want(b.t, "the other message is", other.handle(b.t.Context(), b.queue(testQueue), m, delivery.Usual(m, 0), nil), "deleted")
+		want(b.t, "the other message is", other.handle(b.t.Context(), b.queue(testQueue), m, delivery.Usual(m, 0), nil, func() {}), "deleted")
 		time.Sleep(20 * time.Minute)
 	},
 }

@@ -203,7 +203,7 @@ func (h *Handler) invoke(w http.ResponseWriter, r *http.Request, f Function, arr
 		answer(w, http.StatusServiceUnavailable)
 		return
 	}
-	if err := in.within(func() error { defer leave(); return handle(ctx, in, inv) }); err != nil {
+	if err := in.within(func(decided func()) error { defer leave(); return handle(ctx, in, inv, decided) }); err != nil {
 		in.log.Error("the invocation failed", "error", err)
 		answer(w, http.StatusInternalServerError)
 		return
@@ -212,7 +212,7 @@ func (h *Handler) invoke(w http.ResponseWriter, r *http.Request, f Function, arr
 }
 
 // message handles one message. An error makes the host give it back, unless it was taken over.
-func (h *Handler) message(ctx context.Context, in run, inv invocation) error {
+func (h *Handler) message(ctx context.Context, in run, inv invocation, decided func()) error {
 	m, err := readMessage(inv, in.f)
 	if err != nil {
 		return err
@@ -224,7 +224,7 @@ func (h *Handler) message(ctx context.Context, in run, inv invocation) error {
 	if in.timeout > 0 {
 		ctx = dispatcher.WithPostDeadline(ctx, in.postsEnd(), in.timeout/4)
 	}
-	result, err := h.parts.Dispatcher.HandleHosted(ctx, q, m)
+	result, err := h.parts.Dispatcher.HandleHosted(ctx, q, m, decided)
 	if err != nil {
 		return err
 	}

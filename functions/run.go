@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -41,30 +42,36 @@ func (r run) left(thirds int64) time.Time {
 	return r.began.Add(r.timeout - time.Duration(margin*thirds/3))
 }
 
-// postsEnd is when POSTs have to be over, cutShort when a timer's run is cut short, and due when
-// the answer is given whatever happens. What settles a message is never cut short.
+// postsEnd is when POSTs have to be over, cutShort when a timer's run is cut short, and due how long it
+// is until the answer is given whatever happens. What settles a message is never cut short.
 func (r run) postsEnd() time.Time { return r.left(3) }
 func (r run) cutShort() time.Time { return r.left(2) }
-func (r run) due() time.Time      { return r.left(1) }
+func (r run) due() time.Duration {
+	if r.timeout <= 0 {
+		return math.MaxInt64
+	}
+	return time.Until(r.left(1))
+}
 
 // errLate: the answer is due, and the work goes on without one.
-var errLate = errors.New("the work did not end within the host's function timeout")
+var errLate = errors.New("the work did not end in time for the host, and goes on without it")
 
-// within waits for work, but not longer than the host does. What storage holds up goes on
-// after the answer.
-func (r run) within(work func() error) error {
-	if r.timeout <= 0 {
-		return r.survive(work)
-	}
-	done := make(chan error, 1)
-	go func() { done <- r.survive(work) }()
-	late := time.NewTimer(time.Until(r.due()))
+// within waits for work, but not longer than the host does, and no longer than settleMargin once work
+// has called decided: the host's places are for POSTs. What storage holds up goes on after the answer.
+func (r run) within(work func(decided func()) error) error {
+	done, decided := make(chan error, 1), make(chan struct{}, 1)
+	go func() { done <- r.survive(func() error { return work(func() { decided <- struct{}{} }) }) }()
+	late := time.NewTimer(r.due())
 	defer late.Stop()
-	select {
-	case err := <-done:
-		return err
-	case <-late.C:
-		return errLate
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-decided:
+			late.Reset(min(r.due(), settleMargin))
+		case <-late.C:
+			return errLate
+		}
 	}
 }
 

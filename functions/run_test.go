@@ -35,7 +35,7 @@ func TestPostsAndAnswersEndBeforeTheFunctionTimeout(t *testing.T) {
 			t.Errorf("%s: a message's own words say when it was called", name)
 		}
 		r.begin(wire(t, asBinary("x"), sys).calledAt(dispatchOrders), tt.timeout)
-		if posts, due := r.postsEnd().Sub(at), r.due().Sub(at).Truncate(time.Microsecond); posts != tt.posts || due != tt.due.Truncate(time.Microsecond) || !r.cutShort().After(r.postsEnd()) {
+		if posts, due := r.postsEnd().Sub(at), r.left(1).Sub(at).Truncate(time.Microsecond); posts != tt.posts || due != tt.due.Truncate(time.Microsecond) || !r.cutShort().After(r.postsEnd()) {
 			t.Errorf("%s: POSTs end after %s, the answer comes after %s", name, posts, due)
 		}
 	}
@@ -45,12 +45,41 @@ func TestWithoutAFunctionTimeoutTheAnswerWaitsForTheWork(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for timeout, want := range map[time.Duration]error{0: nil, 5 * time.Minute: errLate} {
 			r := run{began: time.Now(), timeout: timeout}
-			if err := r.within(func() error { time.Sleep(24 * time.Hour); return nil }); !errors.Is(err, want) {
+			if err := r.within(func(func()) error { time.Sleep(24 * time.Hour); return nil }); !errors.Is(err, want) {
 				t.Errorf("with a timeout of %s: %v", timeout, err)
 			}
 			time.Sleep(24 * time.Hour) // what was late has ended
 		}
 	})
+}
+
+// What is left when all POSTs are over is settling. Storage that takes none of it holds a place of the
+// host for 30 s, with a function timeout or without.
+func TestSettlingHoldsNoPlaceOfTheHostForLong(t *testing.T) {
+	for name, tt := range map[string]struct{ timeout, posts, settles, answered time.Duration }{
+		"at once":             {0, time.Hour, time.Second, time.Hour + time.Second},
+		"no end":              {0, time.Hour, 24 * time.Hour, time.Hour + settleMargin},
+		"half an hour":        {30 * time.Minute, time.Minute, time.Hour, time.Minute + settleMargin},
+		"at the end":          {30 * time.Minute, 29*time.Minute + 29*time.Second, time.Hour, 29*time.Minute + 50*time.Second},
+		"longer than allowed": {30 * time.Minute, time.Hour, time.Second, 29*time.Minute + 50*time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				r := run{began: time.Now(), timeout: tt.timeout}
+				err := r.within(func(decided func()) error {
+					time.Sleep(tt.posts)
+					decided()
+					time.Sleep(tt.settles)
+					return nil
+				})
+				took, inTime := time.Since(r.began), tt.answered >= tt.posts+tt.settles
+				if took != tt.answered || inTime != (err == nil) || !inTime && !errors.Is(err, errLate) {
+					t.Errorf("answered after %s with %v, want it after %s", took, err, tt.answered)
+				}
+				time.Sleep(48 * time.Hour) // what was late has ended
+			})
+		})
+	}
 }
 
 // A panic outside of a delivery ends its own invocation, and not the process with all others.

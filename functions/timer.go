@@ -11,7 +11,7 @@ import (
 // timer runs what the function is named after. Late and double runs do no harm: a
 // pump competes with others under leases, and housekeeping removes what is old, however
 // often it is asked to.
-func (h *Handler) timer(ctx context.Context, in run, inv invocation) error {
+func (h *Handler) timer(ctx context.Context, in run, inv invocation, _ func()) error {
 	in.log.Debug("timer", "past_due", pastDue(inv, in.f.Binding))
 	ctx, cancel := context.WithDeadlineCause(ctx, in.cutShort(), dispatcher.ErrStopping)
 	defer cancel()

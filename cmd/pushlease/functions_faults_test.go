@@ -205,7 +205,7 @@ func TestASlowReceiverNeverMeetsTheFunctionTimeout(t *testing.T) {
 // renew nor delete it, which it passes over, and nobody else receives it.
 func TestAPostOutlivesTheHostsLease(t *testing.T) {
 	t.Parallel()
-	for _, answer := range []string{"404", "400"} {
+	for answer, timeout := range map[string]string{"404": "00:05:00", "400": "-1"} { // of a stale receipt, and of the function
 		t.Run(answer, func(t *testing.T) {
 			t.Parallel()
 			proxy := emulator(t).Proxy(t)
@@ -214,7 +214,7 @@ func TestAPostOutlivesTheHostsLease(t *testing.T) {
 			}
 			name := queueName("outlives")
 			root := packaged(t, name)
-			quickly(t, root, nil)
+			quickly(t, root, func(host map[string]any) { host["functionTimeout"] = timeout })
 			h := startHosted(t, root, hosttest.Options{Storage: proxy.ConnectionString(), Lease: 10 * time.Second}, "PUSHLEASE_LEASE=12s")
 			release := make(chan struct{})
 			receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
@@ -343,25 +343,35 @@ func TestAFrozenHandlerIsReplaced(t *testing.T) {
 }
 
 // TestAPumpThatStorageHoldsUpIsAnsweredInTime: a delete that storage refuses goes on after
-// the answer, and the host has no reason to kill the process.
+// the answer, and the host has no reason to kill the process. Later runs see to other queues meanwhile.
 func TestAPumpThatStorageHoldsUpIsAnsweredInTime(t *testing.T) {
 	t.Parallel()
 	proxy := emulator(t).Proxy(t)
-	name := queueName("held-up")
+	name, other := queueName("held-up"), queueName("beside")
 	root := packaged(t)
 	quickly(t, root, func(host map[string]any) { host["functionTimeout"] = "00:00:10" })
 	h := startHosted(t, root, hosttest.Options{Storage: proxy.ConnectionString()})
 	receiver := newAnswering(t)
 	hook := h.register(name, receiver.URL, nil)
+	beside := h.register(other, receiver.URL, nil)
 	id := h.publish(name, "refused")
 	pid := h.host.Pid()
-	proxy.Fault(azuritetest.Match{Service: "queue", Operation: "delete"}, azuritetest.Throttle())
+	proxy.Fault(azuritetest.Match{Service: "queue", Operation: "delete", Path: "/" + name + "/"}, azuritetest.Throttle())
 	if err := h.host.Timer("pump", false); err == nil {
-		t.Error("the first pump did not wait for storage")
+		t.Error("the first pump did not tell that storage holds it up")
 	}
-	if err := h.host.Timer("pump", false); err != nil {
-		t.Errorf("beside it: %v", err)
-	}
+	fine := h.publish(other, "fine")
+	waitUntil(t, 20*time.Second, func() string {
+		if err := h.host.Timer("pump", false); err != nil {
+			t.Errorf("a pump beside what is held up: %v", err)
+		}
+		if posts, _ := receiver.of(fine); len(posts) == 0 {
+			return "the other queue's message is not delivered"
+		}
+		return ""
+	})
+	h.waitState(10*time.Second, other, fine, beside.ID, "delivered")
+	h.waitEmpty(10*time.Second, other)
 	proxy.Heal()
 	h.waitState(10*time.Second, name, id, hook.ID, "delivered")
 	h.waitEmpty(40*time.Second, name)

@@ -39,10 +39,11 @@ const (
 // there is: then nobody receives from it either, or not all.
 type guard struct {
 	*Options
-	late *late
-	q    queue.Queue
-	work context.Context
-	stop context.CancelFunc
+	late     *late
+	handlers *sync.WaitGroup // all of the process
+	q        queue.Queue
+	work     context.Context
+	stop     context.CancelFunc
 	// beside is the poller of a queue that is polled; nil for all others.
 	beside *poller
 	// behind: the poller receives, but there is more than its webhooks can be sent now.
@@ -121,7 +122,11 @@ func (g *guard) round(ctx context.Context) (pace time.Duration, err error) {
 		if err != nil {
 			return pace, err
 		}
-		if g.inVain = g.handle(messages) == 0; !g.inVain {
+		left, err := g.handle(messages)
+		if err != nil {
+			return pace, err
+		}
+		if g.inVain = left == 0; !g.inVain {
 			vain = 0
 		} else if vain++; vain == guardInVain {
 			return min(pace, guardAgain), nil
@@ -180,7 +185,7 @@ func (g *guard) receive(n int) ([]*queue.Message, error) {
 }
 
 // handle settles a batch and returns how many messages have left the queue.
-func (g *guard) handle(messages []*queue.Message) int {
+func (g *guard) handle(messages []*queue.Message) (int, error) {
 	var left atomic.Int64
 	var batch sync.WaitGroup
 	for _, m := range messages {
@@ -190,8 +195,8 @@ func (g *guard) handle(messages []*queue.Message) int {
 			}
 		})
 	}
-	batch.Wait()
-	return int(left.Load())
+	err := await(g.work, &batch, g.handlers)
+	return int(left.Load()), err
 }
 
 // terms: near its end a message is dead-lettered, otherwise it is shown again at once, with its

@@ -20,7 +20,7 @@ const pumpPatience = 5 * time.Second
 // from. It receives from each that has an enabled webhook until the queue was seen empty
 // or ctx ends, and guards all others, and those whose webhooks can't be sent to, until
 // the rest is done: what is near its expiry there is dead-lettered. It returns when all that
-// it received is settled, or work has ended, and how many messages that were.
+// it received is settled, or a moment after work has ended, and how many messages that were.
 //
 // Call it at least every Options.LookGap. Any number may run at a time, here and
 // elsewhere: a queue that is in the hands of another one in this process, or of Run, is
@@ -146,9 +146,9 @@ func (r *Receiver) rested(work context.Context, q queue.Queue, beside *poller) *
 }
 
 // drain handles what one queue has.
-func drain(ctx context.Context, p *poller, handled *atomic.Int64) error {
+func drain(ctx context.Context, p *poller, handled *atomic.Int64) (err error) {
 	var running sync.WaitGroup
-	defer running.Wait()
+	defer func() { err = errors.Join(err, await(p.work, &running, p.handlers)) }()
 	for {
 		n := p.seats.Acquire(ctx)
 		if n == 0 {

@@ -109,7 +109,7 @@ func (b *bench) count() int {
 func (b *bench) start() (stop func()) {
 	ctx, cancel := context.WithCancel(b.t.Context())
 	done := make(chan struct{})
-	go func() { b.Run(ctx, context.WithoutCancel(ctx)); close(done) }()
+	go func() { b.Run(ctx, context.WithoutCancel(ctx)); b.Wait(); close(done) }()
 	return func() { cancel(); <-done }
 }
 

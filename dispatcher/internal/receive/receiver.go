@@ -2,6 +2,7 @@ package receive
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,7 +19,8 @@ import (
 // Receiver receives from all queues that this process polls or guards. Safe for concurrent use.
 type Receiver struct {
 	*Options
-	late     *late
+	late *late
+	// handlers are all that go on, also when the run that began them has ended.
 	handlers sync.WaitGroup
 
 	mu      sync.Mutex
@@ -37,15 +39,34 @@ func New(o Options) *Receiver {
 	}
 }
 
-// Run receives until ctx ends, and returns when all that it has received is settled. work is
-// what messages are handled under.
-func (r *Receiver) Run(ctx, work context.Context) {
-	r.supervise(ctx, work)
-	r.handlers.Wait() // all pollers have returned: nothing is received any more
-}
+// Run receives until ctx ends. work is what messages are handled under.
+func (r *Receiver) Run(ctx, work context.Context) { r.supervise(ctx, work) }
+
+// Wait returns when all that was received is settled. Call it once, when Run and the last Pump have
+// returned.
+func (r *Receiver) Wait() { r.handlers.Wait() }
 
 func (r *Receiver) newGuard(work context.Context, q queue.Queue, beside *poller) *guard {
-	return &guard{Options: r.Options, late: r.late, q: q, work: work, beside: beside}
+	return &guard{Options: r.Options, late: r.late, handlers: &r.handlers, q: q, work: work, beside: beside}
+}
+
+// errUnsettled: messages that were received go on without the run that has received them.
+var errUnsettled = errors.New("what was received is not settled yet, since storage does not take it")
+
+// await waits for handlers, and only for a moment more when work has ended: a delete that storage refuses
+// is tried for as long as the message's lease can be kept. They go on as part of all.
+func await(work context.Context, handlers, all *sync.WaitGroup) error {
+	settled := make(chan struct{})
+	all.Go(func() { handlers.Wait(); close(settled) })
+	select {
+	case <-settled:
+		return nil
+	case <-work.Done():
+	}
+	if !retry.Await(settled, retry.Timeout) {
+		return errUnsettled
+	}
+	return nil
 }
 
 // reconcileGuards starts and stops guards so that they fit the registry. r.mu is held.

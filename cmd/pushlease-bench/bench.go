@@ -56,6 +56,9 @@ func measure(ctx context.Context, o options, out io.Writer) (err error) {
 			return err
 		}
 		defer func() { err = errors.Join(err, b.standin.close()) }()
+		if err := b.standin.limit(ctx, o.Limits); err != nil {
+			return err
+		}
 	}
 	if b.receiver, err = startReceiver(ctx, o.Delay, o.Answers); err != nil {
 		return err

@@ -64,7 +64,7 @@ func (b *bench) memoryRound(ctx context.Context, slow *receiverProcess) (err err
 		if _, err := st.tables.PutWebhook(ctx, r); err != nil {
 			return fmt.Errorf("register a webhook: %w", err)
 		}
-		return st.fill(ctx, s.queue(), 2*manyInFlight, b.Size)
+		return b.fill(ctx, st, s.queue(), 2*manyInFlight)
 	})
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func (b *bench) recoveries(ctx context.Context) (err error) {
 		if err := st.register(ctx, s.queue(), b.receiver.URL, 1, b.Concurrency); err != nil {
 			return err
 		}
-		return st.fill(ctx, s.queue(), n, b.Size)
+		return b.fill(ctx, st, s.queue(), n)
 	})
 	if err != nil {
 		return err

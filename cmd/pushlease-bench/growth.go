@@ -37,7 +37,7 @@ func (b *bench) compareGrown(ctx context.Context, scenario string, all []grown) 
 				return fmt.Errorf("%s: %w", g.name, err)
 			}
 			// What was delivered is put back at the end.
-			err = g.with(ctx, func(st store) error { return st.fill(ctx, g.queue(), front, b.Size) })
+			err = g.with(ctx, func(st store) error { return b.fill(ctx, st, g.queue(), front) })
 			if err != nil {
 				return err
 			}
@@ -97,7 +97,7 @@ func steps(first, most int) []int {
 // depths: does a message cost more in a deep queue?
 func (b *bench) depths(ctx context.Context) error {
 	return b.grow(ctx, depthScenario, steps(smallest, b.MaxDepth), func(ctx context.Context, st store, s storage, size int) error {
-		return st.fill(ctx, s.queue(), size, b.Size)
+		return b.fill(ctx, st, s.queue(), size)
 	})
 }
 
@@ -121,7 +121,7 @@ func (b *bench) manyWebhooks(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("register webhooks: %w", err)
 		}
-		return st.fill(ctx, s.queue(), smallest, b.Size)
+		return b.fill(ctx, st, s.queue(), smallest)
 	})
 }
 
@@ -139,7 +139,7 @@ func (b *bench) histories(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("store attempts: %w", err)
 		}
-		return st.fill(ctx, s.queue(), smallest, b.Size)
+		return b.fill(ctx, st, s.queue(), smallest)
 	})
 }
 

@@ -86,7 +86,7 @@ func (b *bench) readyWith(ctx context.Context, binary string, s storage, setting
 		if err := st.register(ctx, s.queue(), b.receiver.URL, 1, b.Concurrency); err != nil {
 			return err
 		}
-		return st.fill(ctx, s.queue(), 1, b.Size)
+		return b.fill(ctx, st, s.queue(), 1)
 	})
 	if err != nil {
 		return nil, err

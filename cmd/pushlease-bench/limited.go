@@ -157,7 +157,7 @@ func (b *bench) limitedTo(ctx context.Context, rate float64, learning, length ti
 	url := fmt.Sprintf("%s%s?rate=%v", b.receiver.URL, limitPath, rate)
 	messages := int(1.5*rate*(learning+length).Seconds()) + 100
 	err = s.with(ctx, func(st store) error {
-		return errors.Join(st.register(ctx, s.queue(), url, 1, b.Concurrency), st.fill(ctx, s.queue(), messages, b.Size))
+		return errors.Join(st.register(ctx, s.queue(), url, 1, b.Concurrency), b.fill(ctx, st, s.queue(), messages))
 	})
 	if err != nil {
 		return got, err

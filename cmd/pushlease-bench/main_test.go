@@ -113,7 +113,7 @@ func TestAMeasurementGivesRatiosAndAReportThatCanBeCompared(t *testing.T) {
 
 func TestTheStandInCountsWhatTheServerCounts(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report.json")
-	code, out, errs := program(t, "--quick", "--count", "100", "--storage", "standin", "--latency", "1ms", "--scenarios", "drain,latency", "--json", path)
+	code, out, errs := program(t, "--quick", "--count", "100", "--storage", "standin", "--latency", "1ms", "--limits", "none", "--scenarios", "drain,latency", "--json", path)
 	if code != exitOK {
 		t.Fatalf("exit %d: %s\n%s", code, errs, out)
 	}
@@ -138,6 +138,8 @@ func TestWrongUseIsSaid(t *testing.T) {
 	}{
 		{[]string{"--scenarios", "speed"}, "speed"},
 		{[]string{"--latency", "5ms"}, "--storage standin"},
+		{[]string{"--limits", "none"}, "--storage standin"},
+		{[]string{"--storage", "standin", "--limits", "some"}, "published or none"},
 		{[]string{"--size", "10"}, "--size"},
 		{[]string{"--rounds", "0"}, "--rounds"},
 		{[]string{"--compare", "one.json"}, "two files"},

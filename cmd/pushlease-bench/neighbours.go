@@ -137,7 +137,7 @@ func (b *bench) settle(ctx context.Context, st store, s storage, n neighbourhood
 			}
 		}
 		for _, name := range names {
-			if err := st.fill(ctx, name, each, b.Size); err != nil {
+			if err := b.fill(ctx, st, name, each); err != nil {
 				return err
 			}
 		}

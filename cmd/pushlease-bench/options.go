@@ -59,7 +59,10 @@ Scenarios (--scenarios, separated by commas):
 
 Storage (--storage): sqlite is a fresh file each time. standin is a fast server for the
 protocols of Azure queues and tables in memory, with --latency before each answer; it
-counts transactions on the wire. Everything else is a connection string, best given as
+counts transactions on the wire, and has the limits that are published for an account:
+2,000 messages a second of one queue, 2,000 rows of one partition, 20,000 requests, and
+1 to 3 s more for one request in 200 (--limits none: without them, to see what the CPU
+takes). Queues are filled without them. Everything else is a connection string, best given as
 PUSHLEASE_BENCH_STORAGE so that others don't see it; queues and tables that begin with
 bench are left behind there. Azurite takes about 350 messages/s, whoever asks.
 
@@ -94,6 +97,7 @@ var (
 type options struct {
 	Storage     string        `json:"storage"`
 	Latency     time.Duration `json:"latency_ns"`
+	Limits      string        `json:"limits,omitempty"`
 	Scenarios   []string      `json:"scenarios"`
 	Rounds      int           `json:"rounds"`
 	Count       int           `json:"count"`
@@ -116,6 +120,12 @@ type options struct {
 	flags            string // their descriptions
 }
 
+// Limits of the stand-in.
+const (
+	publishedLimits = "published"
+	noLimits        = "none"
+)
+
 // Kinds of storage; otherStorage stands for a connection string in reports.
 const (
 	sqliteStorage  = "sqlite"
@@ -133,6 +143,7 @@ func parseOptions(args []string) (options, error) {
 	set.Usage = func() {}
 	set.StringVar(&o.Storage, "storage", sqliteStorage, "sqlite, standin, or a connection string (also as PUSHLEASE_BENCH_STORAGE)")
 	set.DurationVar(&o.Latency, "latency", 0, "of each answer of the stand-in: 0, 5ms, 10ms …")
+	set.StringVar(&o.Limits, "limits", "", "of the stand-in: published, which is the default, or none")
 	set.StringVar(&scenarios, "scenarios", strings.Join(usualScenarios, ","), "what to measure")
 	set.IntVar(&o.Rounds, "rounds", 3, "how often; medians are given")
 	set.IntVar(&o.Count, "count", 8000, "messages of a drain")
@@ -227,12 +238,19 @@ func (o *options) check() error {
 	if o.Storage != sqliteStorage && o.Storage != standinStorage {
 		o.connection, o.Storage = o.Storage, otherStorage
 	}
+	if o.Limits == "" && o.Storage == standinStorage {
+		o.Limits = publishedLimits
+	}
 	if _, err := parseAnswers(o.Answers); err != nil {
 		return err
 	}
 	switch {
 	case o.Latency != 0 && o.Storage != standinStorage:
 		return usagef("--latency is the stand-in's: add --storage standin")
+	case o.Limits != "" && o.Storage != standinStorage:
+		return usagef("--limits are the stand-in's: add --storage standin")
+	case o.Limits != "" && o.Limits != publishedLimits && o.Limits != noLimits:
+		return usagef("--limits are %s or %s", publishedLimits, noLimits)
 	case o.Latency < 0 || o.Delay < 0:
 		return usagef("a latency or a delay can't be negative")
 	case o.Rounds < 1 || o.Count < 10 || o.Concurrency < 1 || o.Concurrency > 1000:

@@ -14,7 +14,10 @@ func (r *report) print(out io.Writer) {
 	o := r.Options
 	where := o.Storage
 	if o.Storage == standinStorage {
-		where = fmt.Sprintf("standin, %v latency", o.Latency)
+		where = fmt.Sprintf("standin, %v latency, published limits", o.Latency)
+		if o.Limits == noLimits {
+			where = fmt.Sprintf("standin, %v latency, WITHOUT the limits of an account", o.Latency)
+		}
 	}
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format, args...) }
 	say("\n%s, %s, %d CPUs; storage %s; %d rounds of %d messages of %d bytes, %d in flight; receiver %v; took %v\n\n",

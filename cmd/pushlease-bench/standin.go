@@ -43,6 +43,13 @@ func standinRole(ctx context.Context, args []string, stdin io.Reader, stdout io.
 		_ = json.NewEncoder(w).Encode(s.Counts()) // a caller that is gone needs no answer
 	})
 	mux.HandleFunc("POST /reset", func(http.ResponseWriter, *http.Request) { s.Reset() })
+	mux.HandleFunc("POST /limits", func(_ http.ResponseWriter, r *http.Request) {
+		var limits azurestandin.Limits
+		if r.URL.Query().Get("are") == publishedLimits {
+			limits = azurestandin.Published()
+		}
+		s.SetLimits(limits)
+	})
 	control, stop, err := serveLocal(ctx, mux)
 	if err != nil {
 		return err
@@ -64,6 +71,11 @@ func startStandin(ctx context.Context, latency time.Duration) (*standinProcess, 
 
 func (p *standinProcess) reset(ctx context.Context) error {
 	return askControl(ctx, p.client, http.MethodPost, p.Control+"/reset", nil)
+}
+
+// limit has it refuse what is beyond the published limits, or nothing.
+func (p *standinProcess) limit(ctx context.Context, are string) error {
+	return askControl(ctx, p.client, http.MethodPost, p.Control+"/limits?are="+are, nil)
 }
 
 func (p *standinProcess) counts(ctx context.Context) (map[string]float64, error) {

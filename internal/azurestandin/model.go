@@ -45,8 +45,9 @@ type MessageEvent struct {
 // model is what both services share of the Options.
 type model struct {
 	Options
-	mu  sync.Mutex
-	rng *rand.Rand
+	limits *limiter
+	mu     sync.Mutex
+	rng    *rand.Rand
 }
 
 func newModel(o Options) *model {
@@ -56,7 +57,7 @@ func newModel(o Options) *model {
 	if o.OnMessage == nil {
 		o.OnMessage = func(context.Context, MessageEvent) {}
 	}
-	m := &model{Options: o}
+	m := &model{Options: o, limits: newLimiter(o.Now)}
 	if o.Rand != nil {
 		m.rng = rand.New(o.Rand)
 	}

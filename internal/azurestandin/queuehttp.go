@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -55,11 +56,14 @@ func (c queueCall) operation() string {
 func (s *Server) serveQueue(w http.ResponseWriter, r *http.Request) {
 	c := parseQueueCall(r)
 	operation := c.operation()
-	body, ok := s.begin(r, "queue", operation)
-	if !ok {
+	body, err := s.begin(r, "queue", operation)
+	if errors.Is(err, errGone) {
 		return
 	}
-	a, err := s.queues.answer(r.Context(), c, operation, body, s.model.Now())
+	var a queueAnswer
+	if err == nil {
+		a, err = s.queues.answer(r.Context(), c, operation, body, s.model.Now())
+	}
 	if err != nil {
 		e := refusalOf(err)
 		a = queueAnswer{status: e.status, header: map[string]string{"x-ms-error-code": e.code}}
@@ -100,6 +104,16 @@ func (s *queueService) answer(ctx context.Context, c queueCall, operation string
 	if err != nil {
 		return queueAnswer{}, err
 	}
+	limits := s.model.limits
+	switch operation {
+	case "send", "update", "delete":
+		err = limits.messages(c.queue, operation, 1)
+	case "receive":
+		err = limits.messages(c.queue, operation, 0)
+	}
+	if err != nil {
+		return queueAnswer{}, err
+	}
 	switch operation {
 	case "depth":
 		return queueAnswer{status: http.StatusOK, header: map[string]string{"x-ms-approximate-messages-count": strconv.Itoa(q.count())}}, nil
@@ -124,7 +138,9 @@ func (s *queueService) answer(ctx context.Context, c queueCall, operation string
 	if err != nil {
 		return queueAnswer{}, err
 	}
-	return queueAnswer{status: http.StatusOK, body: messagesXML(q.receive(ctx, n, time.Duration(visibility)*time.Second, now), received)}, nil
+	brought := q.receive(ctx, n, time.Duration(visibility)*time.Second, now)
+	_ = limits.messages(c.queue, operation, len(brought)) // they are out: those that come next wait for them
+	return queueAnswer{status: http.StatusOK, body: messagesXML(brought, received)}, nil
 }
 
 // bounded reads a whole number of the query.

@@ -7,8 +7,8 @@
 // the rules of entity group transactions, pages with continuation tokens. It counts each
 // request by operation, which is what the services bill, and can answer late.
 //
-// It does not check signatures, keeps nothing on disk, throttles nobody, and knows only
-// filters that join comparisons by "and". Options make it a model for the simulation, with
+// It does not check signatures, keeps nothing on disk, and knows only filters that join comparisons by
+// "and". It throttles nobody unless SetLimits says so. Options make it a model for the simulation, with
 // a clock of its own, disorder, and tables that take a while to be deleted.
 package azurestandin
 
@@ -82,6 +82,9 @@ func (s *Server) ConnectionString() string {
 // SetLatency changes how long each request takes from now on.
 func (s *Server) SetLatency(d time.Duration) { s.latency.Store(int64(d)) }
 
+// SetLimits changes what is refused and what is late from now on.
+func (s *Server) SetLimits(l Limits) { s.model.limits.set(l) }
+
 // Counts are the requests since the last Reset, by "service operation": the wire's own
 // names, so that a renewal and an abandon are both a "queue update".
 func (s *Server) Counts() map[string]int64 {
@@ -107,9 +110,11 @@ func (s *Server) Close() error {
 	return errors.Join(errs...)
 }
 
-// begin counts a request, reads its body and lets the latency pass. It is false for a
-// caller that is gone.
-func (s *Server) begin(r *http.Request, service, operation string) (body []byte, ok bool) {
+// errGone is for a caller that is gone, and needs no answer.
+var errGone = errors.New("the caller is gone")
+
+// begin counts a request, reads its body and lets the latency pass.
+func (s *Server) begin(r *http.Request, service, operation string) (body []byte, err error) {
 	s.mu.Lock()
 	s.counts[service+" "+operation]++
 	s.mu.Unlock()
@@ -119,19 +124,20 @@ func (s *Server) begin(r *http.Request, service, operation string) (body []byte,
 	}
 	if r.ContentLength != 0 {
 		if _, err := b.ReadFrom(io.LimitReader(r.Body, maxRequest+1)); err != nil {
-			return nil, false
+			return nil, errGone
 		}
 	}
-	if d := time.Duration(s.latency.Load()); d > 0 {
+	late, err := s.model.limits.request()
+	if d := time.Duration(s.latency.Load()) + late; d > 0 {
 		t := time.NewTimer(d)
 		defer t.Stop()
 		select {
 		case <-t.C:
 		case <-r.Context().Done():
-			return nil, false
+			return nil, errGone
 		}
 	}
-	return b.Bytes(), true
+	return b.Bytes(), err
 }
 
 // maxRequest is more than any request may have: a transaction has 4 MiB.

@@ -263,6 +263,9 @@ func (s *tableService) write(tableName string, changes []*change, now time.Time)
 			return nil, i, err
 		}
 	}
+	if err := s.model.limits.rows(tableName, changes[0].pk, len(changes)); err != nil {
+		return nil, 0, err
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i, c := range changes {
@@ -284,6 +287,9 @@ func (s *tableService) write(tableName string, changes []*change, now time.Time)
 func (s *tableService) get(tableName, pk, rk string) (*entity, error) {
 	t, err := s.find(tableName)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.model.limits.rows(tableName, pk, 1); err != nil {
 		return nil, err
 	}
 	t.mu.Lock()

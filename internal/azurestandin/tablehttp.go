@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -118,10 +119,13 @@ type tableAnswer struct {
 }
 
 func (s *Server) serveTable(w http.ResponseWriter, r *http.Request) {
-	c, err := parseTableCall(r.Method, r.URL, r.Header)
-	body, ok := s.begin(r, "table", c.operation())
-	if !ok {
+	c, unread := parseTableCall(r.Method, r.URL, r.Header)
+	body, err := s.begin(r, "table", c.operation())
+	if errors.Is(err, errGone) {
 		return
+	}
+	if err == nil {
+		err = unread
 	}
 	var a tableAnswer
 	if err == nil {

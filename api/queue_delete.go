@@ -49,7 +49,7 @@ func (a *API) deleteQueue(w http.ResponseWriter, r *http.Request) error {
 	}
 	a.Logger.Info("queue deleted", "queue", name, "messages", depth.Total, "force", force, "api_key", web.NoteOf(r).Key)
 	view := deletedQueueView{Queue: name, Messages: depth.Total, Exact: depth.Exact}
-	if waiting, err := a.waiting(r.Context(), name); err == nil {
+	if waiting, err := a.countWaiting(r.Context(), name); err == nil {
 		view.DeadLetters = &waiting.n
 	}
 	return web.WriteJSON(w, http.StatusOK, view)
@@ -87,6 +87,6 @@ func (a *API) withoutWebhooks(r *http.Request, name string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	return web.NewProblem(web.QueueInUse, fmt.Sprintf("The queue has %d webhooks.", len(ids)),
+	return web.NewProblem(web.QueueInUse, "The queue has webhooks.",
 		web.Wrong("webhooks", "are registered for the queue: "+strings.Join(ids[:min(len(ids), 10)], ", "), "delete them first"))
 }

@@ -147,9 +147,12 @@ func readStatsQuery(r *http.Request, now time.Time) (statsQuery, error) {
 	s.step, _ = time.ParseDuration(step) // one of statsSteps
 	s.from = s.from.UTC().Truncate(s.step)
 	s.until = s.until.UTC()
-	if !s.from.Before(s.until) {
+	switch most := s.mostPoints(); {
+	case s.from.After(now):
+		q.Fail("from", "is in the future", "give the time at which to begin, or leave it out for the hour before until")
+	case !s.from.Before(s.until):
 		q.Fail("until", "is not after from", "give a later until, or leave it out for now")
-	} else if most := s.mostPoints(); s.until.Sub(s.from) > time.Duration(most)*s.step {
+	case s.until.Sub(s.from) > time.Duration(most)*s.step:
 		q.Fail("step", fmt.Sprintf("makes more than %d points", most), "give a longer step, or a shorter time between from and until")
 	}
 	return s, q.Err()

@@ -154,6 +154,7 @@ func TestTheStepFitsTheTimeThatIsAskedFor(t *testing.T) {
 	if got := old.text("step"); got != "1h" {
 		t.Errorf("an hour of three days ago is shown by %s, want by what is still kept", got)
 	}
+	h.do(http.StatusBadRequest, "GET", "/api/v1/stats?from="+at(now.Add(25*time.Hour)), "").wantProblem("from")
 	for _, bad := range []string{"?step=2m", "?group_by=reason", "?from=yesterday", "?limit=3", "?until=" + at(now.Add(-2*time.Hour)) + "&from=" + at(now), "?step=1m&from=" + at(now.Add(-48*time.Hour))} {
 		h.do(http.StatusBadRequest, "GET", "/api/v1/stats"+bad, "")
 	}

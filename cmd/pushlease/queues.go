@@ -69,6 +69,14 @@ type queueRow struct {
 	} `json:"webhooks"`
 }
 
+// ofMany is so many things in words.
+func ofMany(n int64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
 // count is n as a cell; what storage only estimates has a ~ before it.
 func count(n int64, exact bool) string {
 	if exact {
@@ -194,14 +202,18 @@ func (c *client) showDeletedQueue(cmd *cobra.Command, a answer) error {
 	var d struct {
 		Queue       string `json:"queue"`
 		Messages    int64  `json:"messages"`
-		DeadLetters int    `json:"dead_letters"`
+		DeadLetters *int   `json:"dead_letters"`
 	}
 	if err := a.into(&d); err != nil {
 		return err
 	}
-	text := fmt.Sprintf("deleted %s, with %d messages", clean(d.Queue), d.Messages)
-	if d.DeadLetters > 0 {
-		text += fmt.Sprintf("; %d dead letters of it wait still (pushlease dead-letters purge --queue %s deletes them)", d.DeadLetters, clean(d.Queue))
+	text := fmt.Sprintf("deleted %s, with %s", clean(d.Queue), ofMany(d.Messages, "message"))
+	purge := fmt.Sprintf(" (pushlease dead-letters purge --queue %s deletes them)", clean(d.Queue))
+	switch {
+	case d.DeadLetters == nil:
+		text += "; how many dead letters of it wait still could not be counted" + purge
+	case *d.DeadLetters > 0:
+		text += "; dead letters of it that wait still: " + strconv.Itoa(*d.DeadLetters) + purge
 	}
 	_, err := fmt.Fprintln(cmd.OutOrStdout(), text)
 	return err

@@ -25,24 +25,39 @@ func (db *DB) keepHouse() {
 		case <-db.stop:
 			return
 		case <-tick.C:
-			_ = db.tidy(context.Background())
+		case <-db.tidyUp:
 		}
+		_ = db.tidy(context.Background())
+		_ = db.inParts(context.Background(), "delete", expireAtOnce, (*tx).removeOwnerless)
 	}
 }
 
 // tidy ends expired messages and brings back what a wrong clock has hidden.
 func (db *DB) tidy(ctx context.Context) error {
+	if err := db.endExpired(ctx); err != nil {
+		return err
+	}
+	return db.write(ctx, serviceQueue, "housekeeping", func(tx *tx) error {
+		db.clock.forgetLapsed()
+		return tx.clamp(db.clock.now())
+	})
+}
+
+// endExpired ends all messages that have expired by now.
+func (db *DB) endExpired(ctx context.Context) error {
+	now := db.clock.now()
+	return db.inParts(ctx, "housekeeping", endAtOnce, func(t *tx) (int64, error) { return t.removeExpired(now) })
+}
+
+// inParts repeats a step, each time in a transaction of its own, until it did less than a part of the work.
+func (db *DB) inParts(ctx context.Context, operation string, part int64, step func(*tx) (int64, error)) error {
 	for {
-		var removed int64
-		err := db.write(ctx, serviceQueue, "housekeeping", func(tx *tx) (err error) {
-			now := db.clock.now()
-			if removed, err = tx.removeExpired(now); err != nil {
-				return err
-			}
-			db.clock.forgetLapsed()
-			return tx.clamp(now)
+		var done int64
+		err := db.write(ctx, serviceQueue, operation, func(tx *tx) (err error) {
+			done, err = step(tx)
+			return err
 		})
-		if err != nil || removed < endAtOnce {
+		if err != nil || done < part {
 			return err
 		}
 	}

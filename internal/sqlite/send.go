@@ -119,7 +119,7 @@ func (t *tx) ensureQueue(name string) (int64, error) {
 	if !errors.Is(err, sql.ErrNoRows) {
 		return id, err
 	}
-	if _, err := t.exec("INSERT INTO queues (name) VALUES (?)", name); err != nil {
+	if _, err := t.exec(newQueueSQL, name); err != nil {
 		return 0, err
 	}
 	return t.queueID(name)

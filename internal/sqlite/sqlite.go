@@ -77,6 +77,7 @@ type DB struct {
 	census    tables.Census
 
 	stop       chan struct{} // ends the background goroutines
+	tidyUp     chan struct{} // makes housekeeping begin now
 	background sync.WaitGroup
 
 	mu     sync.Mutex
@@ -91,7 +92,7 @@ func Open(ctx context.Context, path string, opts Options) (*DB, error) {
 }
 
 func open(ctx context.Context, path string, opts Options, c *clock) (*DB, error) {
-	db := &DB{path: path, opts: opts, clock: c, stop: make(chan struct{})}
+	db := &DB{path: path, opts: opts, clock: c, stop: make(chan struct{}), tidyUp: make(chan struct{}, 1)}
 	if db.opts.OnTransaction == nil {
 		db.opts.OnTransaction = func(string, string, error) {}
 	}

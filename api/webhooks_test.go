@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"compress/zlib"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"net/http"
@@ -418,9 +419,25 @@ func TestACompressedBodyIsRefusedWithoutItsHeaderToo(t *testing.T) {
 		h.do(http.StatusAccepted, "POST", publishTarget, body)
 	}
 	h.do(http.StatusUnsupportedMediaType, "POST", publishTarget, zipped.String(), "Content-Type", "text/plain")
+	for _, brotli := range []string{ // of 96 kB of a JSON list, which begins with [ by chance, of texts, and of XML
+		"5b7077312aea31a9855506878d83200c7e773422828d53066630916a9d404f63a3f879485a307105161978afc02f7adea51ca3a391c7e7d65e5fc1c4844e8820",
+		"5b994512510dab888a5880e84c30cffd21ec662de24f896bd3b161b725778122334b1097b97c3bc3239a1c809dca6f81e69125926158b003b0e1e16304014118",
+		"1b8f01888c94a8e35b10e6a147e88172e92629e0845a6554d81be1e20064f72a13c84bc86bd06985737575bc9e68c74b610ec27bdb7fb45331e1d0410f038c30",
+		"1b3900301c076e2ccd6b46eed90895de3c3e3174f3c58d2e7dcaf060030ed8d3f011763fda6022370fb0e802975e32e27e3744c410b26c",
+	} {
+		body, err := hex.DecodeString(brotli)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, declared := range []string{"application/json", "text/plain; charset=utf-8", "text/html", "application/xml", "image/svg+xml"} {
+			h.do(http.StatusUnsupportedMediaType, "POST", publishTarget, string(body), "Content-Type", declared).wantProblem("body")
+		}
+		h.do(http.StatusAccepted, "POST", publishTarget, string(body), "Content-Type", "application/octet-stream")
+	}
 	for _, fine := range [][2]string{
 		{"x\x01 is a text", "text/plain"}, {"caf\xe9", "text/plain; charset=iso-8859-1"}, {"\ufeff{}", "application/json"}, {"{", "application/json"},
-		{zipped.String(), "application/gzip"}, {"x", "application/json"},
+		{zipped.String(), "application/gzip"}, {"x", "application/json"}, {"{\"a\":\"caf\xe9\"}\f", "application/json"},
+		{"\xff\xfe<\x00a\x00/\x00>\x00", "application/xml"}, {"a\x00\xe9\x00", "text/plain; charset=UTF-16LE"}, {"\x93\xfa\x96\x7b\r\n", "text/plain; charset=shift_jis"},
 	} {
 		h.do(http.StatusAccepted, "POST", publishTarget, fine[0], "Content-Type", fine[1])
 	}

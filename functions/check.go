@@ -61,7 +61,7 @@ func needs() []need {
 		{"customHandler.enableForwardingHttpRequest", is(true), "older hosts pass the API's requests on only with it", "write true", true},
 		{"customHandler.enableProxyingHttpRequest", is(true), "newer hosts stream the API's requests with it; without it, chunked bodies are lost", "write true", true},
 		{"customHandler.http", is(nil), "the host refuses to start with it, since there are function.json files", "remove it", true},
-		{"extensions.http.routePrefix", func(v any) bool { return v == nil || v == "api" }, "the API is at /api/v1; with an empty prefix callers from outside come near the paths of invocations", `write "api"`, true},
+		{"extensions.http.routePrefix", func(v any) bool { return v == nil || v == usualPrefix }, "the API is at /api/v1; with an empty prefix callers from outside come near the paths of invocations", `write "api"`, true},
 		{"extensions.queues.batchSize", oneOrMore(32), "the host takes 1 to 32", "write 16", true},
 		{"extensions.queues.maxDequeueCount", func(v any) bool { n, ok := v.(float64); return ok && n >= leastDequeueCount },
 			"the host counts every receive, also of messages that wait, and moves messages away by itself when it is reached, without a dead letter", "write 100000", true},

@@ -173,6 +173,8 @@ func (h *Handler) forged(r *http.Request) string {
 		return "it is addressed to another host"
 	case len(r.Header.Values(invocationID)) != 1 || !guid.MatchString(r.Header.Get(invocationID)):
 		return "it has not one invocation id" // a host that forwards puts a client's own before its own
+	case h.layout.Open && r.ContentLength >= 0:
+		return "the app's routes are open, and it is not in chunks as the host's own are" // what is forwarded never is
 	}
 	for name := range r.Header {
 		if name == "Forwarded" || slices.ContainsFunc(passedOn, func(mark string) bool { return strings.HasPrefix(name, mark) }) {

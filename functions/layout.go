@@ -33,6 +33,9 @@ type Layout struct {
 	// Timeout is host.json's functionTimeout: an invocation that takes longer has this
 	// process killed. Zero where there is none.
 	Timeout time.Duration
+	// Open: what comes from outside may reach the paths of invocations. A host that forwards marks it
+	// by nothing but its client's own headers.
+	Open bool
 	// AtOnce is how many messages of one queue the host may bring at a time.
 	AtOnce int
 }
@@ -56,6 +59,7 @@ type Function struct {
 // each folder beside it. getenv is where settings come from. The error names
 // everything that is wrong; what could be read is returned with it.
 func ReadLayout(root fs.FS, getenv func(string) string) (Layout, error) {
+	prefix := setting(root, getenv, "extensions.http.routePrefix", usualPrefix)
 	l := Layout{Functions: map[string]Function{}, Timeout: defaultFunctionTimeout, AtOnce: atOnce(root, getenv)}
 	var errs []error
 	if err := l.readTimeout(root, getenv); err != nil {
@@ -79,6 +83,7 @@ func ReadLayout(root fs.FS, getenv func(string) string) (Layout, error) {
 			continue
 		}
 		l.Functions[f.Name] = f
+		l.Open = l.Open || f.Trigger == httpTrigger && f.Route != apiRoute && prefix != usualPrefix
 	}
 	return l, errors.Join(errs...)
 }
@@ -115,21 +120,26 @@ func (l *Layout) readTimeout(root fs.FS, getenv func(string) string) error {
 	return nil
 }
 
-// atOnce reads batchSize and newBatchThreshold: the host receives a batch whenever it has no more
-// than the threshold in hand. Where they can't be read they are the host's own defaults.
-func atOnce(root fs.FS, getenv func(string) string) int {
+// usualPrefix is the host's own routePrefix, and the packaged one.
+const usualPrefix = "api"
+
+// setting reads a setting of host.json, or what replaces it; otherwise where there is none of its type.
+func setting[T any](root fs.FS, getenv func(string) string, name string, otherwise T) T {
 	var host map[string]any
 	if text, err := fs.ReadFile(root, "host.json"); err != nil || json.Unmarshal(text, &host) != nil {
 		host = nil
 	}
-	number := func(name string, otherwise float64) float64 {
-		if n, ok := hostSetting(host, "extensions.queues."+name, getenv).(float64); ok && n >= 0 {
-			return n
-		}
-		return otherwise
+	if v, ok := hostSetting(host, name, getenv).(T); ok {
+		return v
 	}
-	batch := number("batchSize", 16)
-	return int(batch + number("newBatchThreshold", batch/2)) // and more on several processors
+	return otherwise
+}
+
+// atOnce reads batchSize and newBatchThreshold: the host receives a batch whenever it has no more
+// than the threshold in hand. Where they can't be read they are the host's own defaults.
+func atOnce(root fs.FS, getenv func(string) string) int {
+	batch := max(setting(root, getenv, "extensions.queues.batchSize", 16.0), 0)
+	return int(batch + max(setting(root, getenv, "extensions.queues.newBatchThreshold", batch/2), 0)) // and more on several processors
 }
 
 // Crowded says that the host may bring more messages at a time, of all queues with a trigger, than

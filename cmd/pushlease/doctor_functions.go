@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/pushlease/pushlease/internal/app"
 	"github.com/pushlease/pushlease/internal/config"
@@ -64,14 +63,7 @@ func readApp(root fs.FS, environ []string) functionsApp {
 	return a
 }
 
-func (a functionsApp) getenv(name string) (value string) {
-	for _, line := range a.environ {
-		if v, ok := strings.CutPrefix(line, name+"="); ok {
-			value = v
-		}
-	}
-	return value
-}
+func (a functionsApp) getenv(name string) string { return config.HostSetting(a.environ, name) }
 
 // findings compare the app with what pushlease needs.
 func (a functionsApp) findings() []finding {

@@ -111,6 +111,7 @@ func TestNobodyOutsideReachesAnInvocation(t *testing.T) {
 			} {
 				for _, header := range []http.Header{
 					{}, {"X-Azure-Functions-Invocationid": {"11111111-2222-3333-4444-555555555555"}}, {"X-Forwarded-For": {""}}, {"Connection": {"X-Forwarded-For, X-Forwarded-Host, X-Forwarded-Proto"}},
+					{"Host": {h.host.Address()}, "User-Agent": {""}},
 				} {
 					status := h.raw(t, path, header)
 					if status/100 == 2 {
@@ -132,11 +133,14 @@ func (h *hosting) raw(t *testing.T, path string, header http.Header) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.URL.Opaque = "//" + req.URL.Host + path
+	if req.URL.Opaque = path; strings.HasPrefix(path, "//") { // which would be a host
+		req.URL.Opaque = "//" + req.URL.Host + path
+	}
 	req.Header = h.header.Clone()
 	for k, v := range header {
 		req.Header[k] = v
 	}
+	req.Host = header.Get("Host")
 	req.Header.Set("Content-Type", "application/json; charset=utf-8")
 	resp, err := e2eClient.Do(req)
 	if err != nil {

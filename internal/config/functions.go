@@ -30,6 +30,17 @@ func functionsStorage(env map[string]string, values map[string]value) {
 	}
 }
 
+// HostSetting reads a setting as the host does, whose configuration knows no case; environ is as of
+// os.Environ.
+func HostSetting(environ []string, name string) (value string) {
+	for _, line := range environ {
+		if n, v, ok := strings.Cut(line, "="); ok && strings.EqualFold(n, name) {
+			value = v
+		}
+	}
+	return value
+}
+
 // HostConnection is the storage that a trigger's connection names: a connection string, or an
 // account that the host signs in to. ok is false where neither is set, or can't be read.
 func HostConnection(getenv func(string) string, name string) (s Storage, ok bool) {

@@ -61,3 +61,16 @@ func TestNoFileUnderTheFunctionsHost(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// The host's configuration knows no case, and the last one counts.
+func TestSettingsOfTheHostAreReadInAnyCase(t *testing.T) {
+	environ := []string{"azurefunctionsjobhost__FunctionTimeout=00:01:00", "OTHER=x", "broken"}
+	for name, want := range map[string]string{"AzureFunctionsJobHost__functionTimeout": "00:01:00", "other": "x", "broken": "", "none": ""} {
+		if got := HostSetting(environ, name); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+	if got := HostSetting(append(environ, "Other=y"), "OTHER"); got != "y" {
+		t.Errorf("the later one does not count: %q", got)
+	}
+}

@@ -104,20 +104,32 @@ var compressed = []string{"\x1f\x8b", "\x28\xb5\x2f\xfd", "\x78\x01", "\x78\x5e"
 
 // CheckUncompressed refuses what declares JSON or text and is compressed: some proxies, and hosts
 // that forward, drop the header Content-Encoding, and receivers would get bytes that they can't
-// read. Brotli has no such beginning; what is declared as JSON and is no text at all is taken for it.
+// read. Brotli has no such beginning; what is no text at all is taken for it.
 func CheckUncompressed(contentType string, body []byte, cure string) error {
-	media, _, _ := mime.ParseMediaType(contentType) // empty where it is none
+	media, params, _ := mime.ParseMediaType(contentType) // empty where it is none
 	isJSON := media == "application/json" || strings.HasSuffix(media, "+json")
 	if !isJSON && !strings.HasPrefix(media, "text/") && media != "application/xml" && !strings.HasSuffix(media, "+xml") {
 		return nil
 	}
-	begins := func(with string) bool { return bytes.HasPrefix(body, []byte(with)) && !utf8.Valid(body) }
-	if slices.ContainsFunc(compressed, begins) || isJSON && !utf8.Valid(body) && !bytes.ContainsAny(body[:1], "{[\" \t\r\n\xef") {
+	if utf8.Valid(body) {
+		return nil
+	}
+	begins := func(with string) bool { return bytes.HasPrefix(body, []byte(with)) }
+	if slices.ContainsFunc(compressed, begins) || isJSON && !bytes.ContainsAny(body[:1], "{[\" \t\r\n\xef") || noText(params["charset"], body) {
 		return NewProblem(UnsupportedMediaType,
 			"The body is not what its Content-Type says. It looks compressed, and the header Content-Encoding is missing: something on the way may have dropped it.",
 			FieldError{"body", "looks compressed, and is declared as " + media, cure})
 	}
 	return nil
+}
+
+// noText reports whether what is no UTF-8 begins like no text in another charset either: with control
+// characters, which only the charsets of two and four bytes are full of.
+func noText(charset string, body []byte) bool {
+	charset = strings.ToLower(charset)
+	wide := strings.HasPrefix(charset, "utf-16") || strings.HasPrefix(charset, "utf-32") || bytes.HasPrefix(body, []byte("\xff\xfe")) || bytes.HasPrefix(body, []byte("\xfe\xff"))
+	control := func(r rune) bool { return r < ' ' && !strings.ContainsRune("\t\n\f\r", r) }
+	return !wide && bytes.ContainsFunc(body[:min(len(body), 64)], control)
 }
 
 func checkJSONType(r *http.Request) error {

@@ -20,7 +20,7 @@ var (
 	InvalidRequest            = Kind{Name: "invalid-request", Status: http.StatusBadRequest, Title: "The request is not valid"}
 	Unauthorized              = Kind{Name: "unauthorized", Status: http.StatusUnauthorized, Title: "An API key is needed"}
 	ScopeMissing              = Kind{Name: "scope-missing", Status: http.StatusForbidden, Title: "The API key does not allow this"}
-	LocalOnly                 = Kind{Name: "local-only", Status: http.StatusForbidden, Title: "Without API keys only this machine is served"}
+	LocalOnly                 = Kind{Name: "local-only", Status: http.StatusForbidden, Title: "No API keys are set"}
 	CrossOrigin               = Kind{Name: "cross-origin", Status: http.StatusForbidden, Title: "Requests from other web pages are refused"}
 	NotFoundKind              = Kind{Name: "not-found", Status: http.StatusNotFound, Title: "There is no such thing"}
 	MethodNotAllowedKind      = Kind{Name: "method-not-allowed", Status: http.StatusMethodNotAllowed, Title: "This address does not take that method"}

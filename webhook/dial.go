@@ -122,7 +122,9 @@ func (g *guard) race(ctx context.Context, addresses []string) (net.Conn, error) 
 				return d.conn, nil
 			}
 			pending--
-			g.addresses.failed(addresses[d.index])
+			if !short(d.err) {
+				g.addresses.failed(addresses[d.index])
+			}
 			worst = moreTelling(worst, d.err)
 		case <-next.C:
 		case <-ctx.Done():
@@ -161,7 +163,7 @@ func (r *race) start(ctx context.Context, dial DialFunc, addresses []string, ind
 }
 
 // moreTelling chooses between the errors of two addresses: what a receiver said before what
-// this machine lacks, and that before an address that can't be reached from here.
+// this machine lacks, and that before an address that is silent or can't be reached from here.
 func moreTelling(a, b error) error {
 	rank := func(err error) int {
 		switch {
@@ -169,17 +171,25 @@ func moreTelling(a, b error) error {
 			return 0
 		case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
 			return 1
-		case short(err):
+		case silent(err):
 			return 2
+		case short(err):
+			return 3
 		case errors.Is(err, syscall.ECONNREFUSED):
-			return 4
+			return 5
 		}
-		return 3
+		return 4
 	}
 	if rank(b) > rank(a) {
 		return b
 	}
 	return a
+}
+
+// silent is whether nothing came from an address.
+func silent(err error) bool {
+	var network net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &network) && network.Timeout()
 }
 
 // addressBook remembers which addresses did not connect lately. Safe for concurrent use.

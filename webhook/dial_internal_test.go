@@ -36,3 +36,18 @@ func TestAMachineWithoutIPv6LacksNoPorts(t *testing.T) {
 		t.Errorf("another error became %v", err)
 	}
 }
+
+// C105: an address is not dead because this machine had no port for it: others would be dialled before it for a minute.
+func TestAShortageOfThisMachineMakesNoAddressADeadOne(t *testing.T) {
+	for errno, dead := range map[syscall.Errno]int{syscall.EADDRNOTAVAIL: 0, syscall.EMFILE: 0, syscall.ECONNREFUSED: 2} {
+		g := newGuard(GuardOptions{}, nil, func(context.Context, string, string) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", errno)}
+		})
+		if _, err := g.race(t.Context(), []string{"93.184.216.1:80", "93.184.216.2:80"}); err == nil {
+			t.Fatal("no error")
+		}
+		if got := len(g.addresses.dead); got != dead {
+			t.Errorf("%v: %d dead addresses, want %d", errno, got, dead)
+		}
+	}
+}

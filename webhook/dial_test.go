@@ -152,17 +152,30 @@ func TestOurOwnShortageIsTheReceiversOnlyWhereTheReceiverSpoke(t *testing.T) {
 		"both":                  {opError(syscall.EADDRNOTAVAIL), opError(syscall.EADDRNOTAVAIL), "canceled"},
 		"refused, no address":   {opError(syscall.EADDRNOTAVAIL), opError(syscall.ECONNREFUSED), "connect"},
 		"no route":              {opError(syscall.ENETUNREACH), opError(syscall.ENETUNREACH), "connect"},
+		"ports, silence":        {nil, opError(syscall.EADDRNOTAVAIL), "canceled"},
+		"silence, descriptors":  {opError(syscall.EMFILE), nil, "canceled"},
+		"silence":               {nil, nil, "timeout"},
+		"refused, silence":      {nil, opError(syscall.ECONNREFUSED), "timeout"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s := newSender(t, func(_ context.Context, _, address string) (net.Conn, error) {
+		bubble.Test(t, func(t *testing.T) {
+			t.Log(name)
+			s := newSender(t, func(ctx context.Context, _, address string) (net.Conn, error) {
+				err := c.six
 				if address == "93.184.216.1:80" {
-					return nil, c.four
+					err = c.four
 				}
-				return nil, c.six
+				if err == nil { // silence
+					<-ctx.Done()
+					err = ctx.Err()
+				}
+				return nil, err
 			}, with(resolving("receiver.example", addresses("2606:4700::1", "93.184.216.1"))))
 			w := hook()
 			w.URL = "http://receiver.example/"
 			wantFailure(t, s.Send(t.Context(), w, message("{}")), c.class)
+			if short := !s.Shortage().At.IsZero(); short != (c.class == "canceled") {
+				t.Errorf("a shortage is told: %t", short)
+			}
 		})
 	}
 }

@@ -137,18 +137,18 @@ func prepareAgain(r *http.Request) error {
 }
 
 // outcome is the failure of all tries. When the first one had sent something, that is what
-// happened to the message; what became of the second is a detail. A second one that this
-// machine could not make leaves the attempt to nobody's charge: the first alone would have
+// happened to the message; what became of the second is a detail, unless it was sent too. A second one that this
+// machine could not make, or that was cut short here, leaves the attempt to nobody's charge: the first alone would have
 // been repeated.
 func (t *tries) outcome(last *failure) *failure {
-	if t.first == nil || !t.first.sent || last.sent || last.class == classCanceled && !last.short {
+	if t.first == nil || !t.first.sent || t.first.text == last.text {
 		return last
 	}
 	f := *t.first
-	then, _, _ := strings.Cut(last.text, ":") // without the cure
-	f.text += "; then " + then
-	if last.short {
-		f.class, f.short = last.class, true
+	if last.sent || last.class == classCanceled {
+		f = *last
 	}
+	then, _, _ := strings.Cut(last.text, ":") // without the cure
+	f.text = t.first.text + "; then " + then
 	return &f
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -63,10 +62,10 @@ func failureOf(ctx context.Context, err error) *failure {
 		return &failure{class: classCanceled, text: "the exchange was cut short by pushlease"}
 	case !errors.As(err, &e):
 		return &failure{class: classRequest, text: "the request could not be sent as it is registered"}
+	case errors.As(e.Cause, &f) && (f.short || !e.Late): // from the guard
+		return f
 	case e.Late:
 		return lateFailure(e)
-	case errors.As(e.Cause, &f): // from the guard
-		return f
 	case e.Stage == transport.Request:
 		return &failure{class: classRequest, text: "the request could not be sent as it is registered"}
 	case e.Stage == transport.Connecting:
@@ -156,7 +155,6 @@ func blockedName() *failure {
 
 func connectFailure(err error) *failure {
 	f := &failure{class: classConnect, text: "the connection could not be opened", again: true}
-	var network net.Error
 	switch {
 	case errors.Is(err, ErrBlockedAddress):
 		return &failure{class: classBlocked, text: ErrBlockedAddress.Error()}
@@ -166,7 +164,7 @@ func connectFailure(err error) *failure {
 		f.text = "the connection was refused"
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
 		f.text = "the address can not be reached"
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &network) && network.Timeout():
+	case silent(err):
 		f.text = "the connection could not be opened in time"
 	}
 	return f

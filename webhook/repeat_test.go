@@ -104,6 +104,40 @@ func TestWhatWasSentStaysOnRecordWhenTheRepetitionFails(t *testing.T) {
 	}
 }
 
+// C93: so it does when the repetition is cut short here, by a stop or a lost lease, and when it is sent too.
+func TestWhatWasSentStaysOnRecordWhateverBecomesOfTheRepetition(t *testing.T) {
+	for name, c := range map[string]struct {
+		stop  bool
+		class string
+		text  string
+	}{
+		"cut short": {true, "canceled", "the connection died before an answer; then the exchange was cut short by pushlease"},
+		"sent":      {false, "timeout", "the connection died before an answer; then the exchange was not over within the webhook's timeout"},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			wire := webhooktest.NewWire(t, func(c *webhooktest.Conn) {
+				if c.N == 1 {
+					answerThenDie(0)(c)
+					return
+				}
+				webhooktest.Hang(c)
+			})
+			s := newSender(t, wire.Dial)
+			wantAnswer(t, s.Send(t.Context(), hook(), message("{}")), 200)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if c.stop {
+				time.AfterFunc(time.Second, cancel)
+			}
+			got := s.Send(ctx, hook(), message("{}"))
+			wantFailure(t, got, c.class)
+			if got.Redials != 1 || got.Error != c.text {
+				t.Errorf("%s: %d redials, %q", name, got.Redials, got.Error)
+			}
+		})
+	}
+}
+
 // C112: a POST has the webhook's whole timeout, however long its connection took; where
 // something else bounds it, none begins with less than half of it.
 func TestAPostBeginsWithTimeToBeAnswered(t *testing.T) {

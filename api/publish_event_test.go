@@ -328,6 +328,8 @@ func TestPublishRefusesWhatStrictReceiversRefuse(t *testing.T) {
 		event(`"source":"/s","dataschema":"schemas/1"`): "dataschema", event(`"source":"/s","count":2147483648`): "count", event(`"source":"/s","count":-2147483649`): "count",
 		event(`"source":"/a?x=%zz"`): "source", event(`"source":"urn:a:%zz"`): "source", event(`"source":"/a?x=%4"`): "source", event(`"source":"/s","dataschema":"urn:a:%"`): "dataschema",
 		event(`"source":"/s","subject":"\ud800"`): "subject", event(`"source":"/s","note":"a\udc00"`): "note", event(`"source":"/\ud800"`): "source",
+		event(`"source":"/s","subject":"x\ufdd0"`): "subject", event(`"source":"/s","subject":"\ufffe"`): "subject", event(`"source":"/s","note":"\ud83f\udffe"`): "note",
+		event("\"source\":\"/s\",\"subject\":\"a\uffff\""): "subject", event("\"source\":\"/s\",\"note\":\"\U0010fffe\""): "note",
 	} {
 		h := newHarness(t)
 		if a := h.do(http.StatusUnprocessableEntity, "POST", publishTarget, text, "Content-Type", eventMedia); !strings.Contains(string(a.body), `"`+field+`"`) {
@@ -339,5 +341,9 @@ func TestPublishRefusesWhatStrictReceiversRefuse(t *testing.T) {
 		event(`"source":"https://example.com/%C3%A9"`), event(`"source":"/a%5Bb%5D"`), event(`"source":"urn:a:%2f?x=%2F"`), event(`"source":"http://[::1]/a#b%5B"`),
 	} {
 		newHarness(t).do(http.StatusAccepted, "POST", publishTarget, text, "Content-Type", eventMedia)
+	}
+	for escaped, status := range map[string]int{"%EF%BF%BE": http.StatusUnprocessableEntity, "%EF%B7%90": http.StatusUnprocessableEntity, "%EF%BF%BD": http.StatusAccepted} {
+		newHarness(t).do(status, "POST", publishTarget, "{}", "Content-Type", "application/json",
+			"ce-specversion", "1.0", "ce-id", "1", "ce-source", "/s", "ce-type", "t", "ce-subject", escaped)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -111,6 +112,17 @@ func whose(key MessageKey, webhookID string, generation int) string {
 
 // maxMillis inverts times so that newer ones sort first; it has 13 digits.
 const maxMillis = 9_999_999_999_999
+
+// DeadLetterAt is when a dead letter was decided, by the second half of its id; zero where that does not say it.
+func DeadLetterAt(order string) time.Time {
+	inverted, _, _ := strings.Cut(order, "-")
+	ms, err := strconv.ParseInt(inverted, 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	at, _ := TimeOf(maxMillis - ms)
+	return at
+}
 
 // SplitDeadLetterID returns the two halves of an id: the queue, and the part that
 // orders dead letters of all queues newest first. ok is false for what

@@ -41,6 +41,8 @@ func TestBytesArriveAsTheyWerePublished(t *testing.T) {
 			{"random bytes", "application/octet-stream", "", random},
 			{"all bytes below 128", "application/x-mine; a=b", "", []byte("\x00\x01\t\n\r\x1f <&>\"' \x7f")},
 			{"no UTF-8", "application/octet-stream", "", []byte("\xff\xfe\x00\x01")}, // C15
+			{"characters that XML has not", "text/plain; charset=utf-8", "", []byte("\ufffe\uffff\x0b\x1f\ufdd0\U0001FFFF")},
+			{"JSON with characters that XML has not", jsonType, "", []byte("{\"a\":\"\ufffe\uffff\"}")},
 			{"Chinese", "text/plain; charset=utf-8", "", []byte("订单已付款")},
 			{"JSON after a byte order mark", jsonType, "", []byte("\xef\xbb\xbf{\"a\":1}")},
 			{"carriage returns", "text/plain; charset=utf-8", "", []byte("a\r\nb\rc\n")},

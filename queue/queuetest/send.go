@@ -31,7 +31,7 @@ func textIsKept(s *suite) {
 	texts := []string{
 		"", " ", "\n", "\r\n", "plain", " leading and trailing ", "\t\ttabs\t", "a\r\nb\rc\nd",
 		"]]>", "<![CDATA[x]]>", "<a b=\"c\">&amp;&lt;'</a>", "&#x0;", "emoji 🙂 \U0001F468\u200d\U0001F469", "é\u0301\u200b",
-		"\ufffd", "\ufdd0", "\U0010FFFF", "\x7f\u0085\u2028", `{"json":[1,2]}`, "SGVsbG8=", "%41+%2B", "--", "'; drop",
+		"\ufffd", "\ufdd0\ufdef", "\U0001FFFE\U0001FFFF\U000EFFFE\U0010FFFF", "\x7f\u0085\u2028", `{"json":[1,2]}`, "SGVsbG8=", "%41+%2B", "--", "'; drop",
 	}
 	for _, text := range texts {
 		s.send(text)
@@ -76,6 +76,7 @@ func bodiesTravel(s *suite) {
 	bodies := [][]byte{
 		{}, every, bytes.Repeat(every, 128), []byte("SEND"), []byte("\xff\xfe\x00"), []byte(`{"a":"🙂"}`),
 		[]byte("eyJhIjoxfQ=="), []byte(`{"pushlease":1,"body":"eA=="}`), []byte("line\r\nline"), []byte("\ufeff[1]"),
+		[]byte("\ufffe"), []byte("a\uffffb"), []byte("{\"a\":\"\ufffe\ufdd0\U0001FFFF\"}"), []byte("\x00\x0b\x1f\x7f\u0080\u009f"), // which XML has not, or should not have
 	}
 	for _, setting := range []queue.Encoding{queue.EncodingAuto, queue.EncodingBase64, queue.EncodingNone} {
 		for _, body := range bodies {

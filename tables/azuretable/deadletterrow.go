@@ -77,6 +77,14 @@ func (e entity) deadLetter() tables.DeadLetter {
 		Instance:       e.text("Instance"),
 		ETag:           e.etag,
 	}
+	if d.Queue != e.pk { // a list of the queue finds it all the same
+		e.note("Queue")
+		d.Queue = e.pk
+	}
+	if d.DeadLetteredAt.IsZero() {
+		e.note("DeadLetteredAtMs")
+		d.DeadLetteredAt = tables.DeadLetterAt(e.rk)
+	}
 	d.Damaged = e.damage()
 	return d
 }

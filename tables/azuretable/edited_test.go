@@ -292,6 +292,31 @@ func TestARowThatAnotherProgramHasChangedIsListedAndSaysSo(t *testing.T) {
 	}
 }
 
+// C86: a dead letter is in the lists of its queue and of its time whatever its columns say of them.
+func TestADeadLetterThatAnotherProgramHasChangedIsInTheListsOfItsQueueAndTime(t *testing.T) {
+	t.Parallel()
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	for column, values := range map[string][]any{"Queue": {nil, true, "others"}, "DeadLetteredAtMs": {nil, true, aztables.EDMInt64(1 << 60)}} {
+		for _, value := range values {
+			t.Run(fmt.Sprintf("%s is %v", column, value), func(t *testing.T) {
+				t.Parallel()
+				e := openEdited(t)
+				d := tables.DeadLetter{MessageKey: tables.MessageKey{Queue: "orders", MessageID: "m", Day: now}, Status: tables.Waiting, DeadLetteredAt: now, Text: []byte("x")}
+				d.ID = tables.DeadLetterID(d.MessageKey, "", 0, now)
+				_, err := e.PutDeadLetter(t.Context(), d)
+				e.must(err)
+				e.edit(e.prefix+"DeadLetters", "orders", map[string]any{column: value})
+				for _, f := range []tables.DeadLetterFilter{{}, {Queue: "orders"}, {Queue: "orders", From: now.Add(-time.Minute), Until: now.Add(time.Minute)}} {
+					list, _, err := e.ListDeadLetters(t.Context(), f, tables.Page{Limit: 10})
+					if err != nil || len(list) != 1 || list[0].Queue != "orders" || !list[0].DeadLetteredAt.Equal(now) || !errors.Is(list[0].Damaged, tables.ErrDamaged) {
+						t.Errorf("with %+v: %+v, %v", f, list, err)
+					}
+				}
+			})
+		}
+	}
+}
+
 // C85: a lost table is lost state, which is told once, and not when pushlease drops it itself.
 func TestATableThatAnotherProgramDropsIsTold(t *testing.T) {
 	t.Parallel()

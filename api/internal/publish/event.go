@@ -143,7 +143,7 @@ func isURIReference(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune("\"<>\\^`{|}", r) }) && (u.Opaque == "" || u.Scheme != "")
 }
 
-const textCure = "write it as a text without control characters"
+const textCure = "write it as a text without control characters and noncharacters (such as U+FFFE)"
 
 // attributeCures say how to put the attributes right that CloudEvents defines.
 var attributeCures = map[string]string{
@@ -189,8 +189,8 @@ func checkMember(name string, raw json.RawMessage) (what, cure string) {
 		}
 		return "", ""
 	}
-	if strings.ContainsFunc(text, isControl) {
-		return "has control characters, which CloudEvents does not allow", textCure
+	if strings.ContainsFunc(text, isForbidden) {
+		return "has control characters or noncharacters of Unicode, which CloudEvents does not allow", textCure
 	}
 	if !defined {
 		return "", ""
@@ -235,5 +235,8 @@ func isAttributeName(name string) bool {
 	})
 }
 
-// isControl: CloudEvents 1.0, "Type System": what a String must not contain.
-func isControl(c rune) bool { return c < 0x20 || c >= 0x7f && c <= 0x9f }
+// isForbidden: CloudEvents 1.0, "Type System": what a String must not contain, control characters and what Unicode
+// calls noncharacters.
+func isForbidden(c rune) bool {
+	return c < 0x20 || c >= 0x7f && c <= 0x9f || c&0xfffe == 0xfffe || c >= 0xfdd0 && c <= 0xfdef
+}

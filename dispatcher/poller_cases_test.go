@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -474,4 +476,69 @@ func TestAQueueThatIsDeletedIsToldApartFromOneThatIsNotThereYet(t *testing.T) {
 		want(t, "gone", statusOf(d, testQueue).GoneAt.IsZero(), true)
 		stop()
 	})
+}
+
+// pages is a history of attempts, page by page; some are empty, as where a queue is one of many on a store that looks at a
+// bounded number of rows.
+type pages struct {
+	Store
+	pages [][]tables.Attempt
+	asked int
+}
+
+func (p *pages) Attempts(_ context.Context, _ tables.AttemptFilter, page tables.Page) ([]tables.Attempt, tables.Cursor, error) {
+	p.asked++
+	at, _ := strconv.Atoi(string(page.After))
+	if at == len(p.pages)-1 {
+		return p.pages[at], "", nil
+	}
+	return p.pages[at], tables.Cursor(strconv.Itoa(at + 1)), nil
+}
+
+// C94: what is on record of a queue that is missing is read to its end, and where it is not, that is said.
+func TestThePastOfAMissingQueueIsReadToItsEnd(t *testing.T) {
+	waiting := func(page int) (list []tables.Attempt) {
+		for i := range 400 {
+			list = append(list, tables.Attempt{MessageKey: tables.MessageKey{MessageID: fmt.Sprint(page, i)}, WebhookID: "w", StartedAt: time.Now(), Action: policy.Abandon})
+		}
+		return list
+	}
+	many := func(n int) (list [][]tables.Attempt) {
+		for i := range n {
+			list = append(list, waiting(i))
+		}
+		return list
+	}
+	empty := make([][]tables.Attempt, 25)
+	for name, c := range map[string]struct {
+		pages   [][]tables.Attempt
+		gone    bool
+		pending int
+		text    string
+	}{
+		"two pages":          {many(2), true, 800, "up to 800 messages"},
+		"more than is read":  {many(30), true, 4000, "4000 messages or more"},
+		"empty pages before": {append(slices.Clone(empty), waiting(0)), true, 400, "up to 400 messages"},
+		"nothing":            {slices.Clone(empty), false, 0, ""},
+	} {
+		inBubble(t, func(b *bench) {
+			history := &pages{pages: c.pages}
+			d, stop := b.start(func(o *Options) {
+				history.Store = o.Store
+				o.Store = history
+				o.Queues = &refusingQueues{Service: b.queues, refuse: func() error { return queue.ErrQueueNotFound }}
+			})
+			defer stop()
+			time.Sleep(time.Hour)
+			want(t, name+": gone", !statusOf(d, testQueue).GoneAt.IsZero(), c.gone)
+			want(t, name+": pending", statusOf(d, testQueue).GonePending, c.pending)
+			want(t, name+": lines about a queue that is not there yet", strings.Count(b.log.String(), "does not exist yet") > 0, !c.gone)
+			if err := d.Health()["queue "+testQueue]; c.gone && (err == nil || !strings.Contains(err.Error(), c.text)) {
+				t.Errorf("%s: health: %v", name, err)
+			}
+			if history.asked > len(c.pages) {
+				t.Errorf("%s: %d pages of %d were asked for", name, history.asked, len(c.pages))
+			}
+		})
+	}
 }

@@ -252,3 +252,23 @@ func TestAttemptIsLoggedOnceItIsOnRecord(t *testing.T) {
 		want(t, "lines", strings.Count(b.log.String(), line), 1)
 	})
 }
+
+// C95: what a person must mend stands in the log with the first attempt, not only when the message is given up.
+func TestTheLogLineOfAnAttemptNamesTheCause(t *testing.T) {
+	for cause, result := range map[string]webhook.Result{
+		"the certificate has expired":                                  {ErrorClass: "tls", Error: "the certificate has expired"},
+		"redirects are not followed; this one points to other.example": {Status: 301, RedirectHost: "other.example"},
+		"": {Status: 503},
+	} {
+		inBubble(t, func(b *bench) {
+			b.sender.answer = func(webhook.Request, int) webhook.Result { return result }
+			_, stop := b.start(nil)
+			b.send("x")
+			time.Sleep(2 * time.Second)
+			stop()
+			if line := `"cause":"` + cause + `"`; !strings.Contains(b.log.String(), line) {
+				t.Errorf("no line has %s", line)
+			}
+		})
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/pushlease/pushlease/policy"
@@ -22,7 +23,13 @@ type past struct {
 	known   bool
 	usedAt  time.Time // when the last attempt of one of its messages began; zero when there was none
 	pending int       // how many of these messages waited for another attempt; some may have ended without one
+	more    bool      // there are older attempts, which were not looked at
+	// after is where the next look goes on, while nothing was found.
+	after tables.Cursor
 }
+
+// pastPages bounds one look at what is on record.
+const pastPages = 10
 
 // lookBack reads what is on record of the queue, once for each time that it is missed.
 func (p *poller) lookBack(ctx context.Context, err error) past {
@@ -33,17 +40,34 @@ func (p *poller) lookBack(ctx context.Context, err error) past {
 		return known
 	}
 	filter := tables.AttemptFilter{Queue: p.q.Name(), From: time.Now().Add(-queue.MaxDelay)}
-	attempts, _, err := p.Attempts.Attempts(ctx, filter, tables.Page{Limit: tables.MaxPage})
-	if err == nil {
-		return pastOf(attempts)
+	page := tables.Page{Limit: tables.MaxPage, After: known.after}
+	var all []tables.Attempt
+	for range pastPages {
+		attempts, next, err := p.Attempts.Attempts(ctx, filter, page)
+		if err != nil {
+			p.tellUnknown(err)
+			return past{} // a cursor may have ended with its table
+		}
+		all = append(all, attempts...)
+		if page.After = next; next == "" {
+			break
+		}
 	}
+	if len(all) == 0 && page.After != "" {
+		return past{after: page.After}
+	}
+	found := pastOf(all)
+	found.more = page.After != ""
+	return found
+}
+
+func (p *poller) tellUnknown(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if now := time.Now(); now.Sub(p.pastTold) >= errorLogEvery {
 		p.pastTold = now
 		p.Log.Warn("whether a queue that is not there was in use can't be told now; trying again", "queue", p.q.Name(), "error", err)
 	}
-	return past{}
 }
 
 // pastOf judges attempts, the newest of which is the first.
@@ -65,12 +89,20 @@ func pastOf(attempts []tables.Attempt) past {
 	return found
 }
 
+// count says how many messages may have waited.
+func (p past) count() string {
+	if p.more {
+		return strconv.Itoa(p.pending) + " messages or more"
+	}
+	return "up to " + strconv.Itoa(p.pending) + " messages"
+}
+
 // Gone says what is known of a queue that somebody deleted; nil while it is there, or not there yet.
 func (p Poll) Gone() error {
 	if p.GoneAt.IsZero() {
 		return nil
 	}
 	return fmt.Errorf("%w: it was in use and was missed first at %s: somebody deleted it, with all that was on it, "+
-		"up to %d messages that waited for another attempt. The next publish creates it anew; if it is to stay away, disable its webhooks",
-		queue.ErrQueueNotFound, p.GoneAt.UTC().Format(time.RFC3339), p.GonePending)
+		"%s that waited for another attempt. The next publish creates it anew; if it is to stay away, disable its webhooks",
+		queue.ErrQueueNotFound, p.GoneAt.UTC().Format(time.RFC3339), p.goneCount)
 }

@@ -255,8 +255,8 @@ func (p *poller) observe(err error, before past) {
 	case missing && p.goneAt.IsZero() && (!p.lastPollAt.IsZero() || !before.usedAt.IsZero()):
 		p.goneAt, p.loggedAt = now, now
 		p.Log.Error("the queue was there and is gone: somebody deleted it, with all that was on it; the first publish creates it anew",
-			"queue", p.q.Name(), "last_there", later(p.lastPollAt, before.usedAt), "pending_up_to", before.pending)
-	case missing && !same:
+			"queue", p.q.Name(), "last_there", later(p.lastPollAt, before.usedAt), "pending", before.count())
+	case missing && before.known && (!same || !p.past.known):
 		p.loggedAt = now
 		p.Log.Info("the queue does not exist yet; the first publish creates it", "queue", p.q.Name())
 	case !missing && (!same || now.Sub(p.loggedAt) >= errorLogEvery):
@@ -414,7 +414,7 @@ func (p *poller) expectedPause() time.Duration {
 func (p *poller) status() Poll {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Poll{At: p.lastPollAt, Err: p.lastErr, ErrAt: p.lastErrAt, GoneAt: p.goneAt, GonePending: p.past.pending}
+	return Poll{At: p.lastPollAt, Err: p.lastErr, ErrAt: p.lastErrAt, GoneAt: p.goneAt, GonePending: p.past.pending, goneCount: p.past.count()}
 }
 
 // Poll is how polling one queue goes.
@@ -428,6 +428,7 @@ type Poll struct {
 	GoneAt time.Time
 	// GonePending is how many messages of it waited for another attempt then, as far as is on record.
 	GonePending int
+	goneCount   string // says it with its bound
 }
 
 // fault is the last error of receiving, until storage answers. A run of Pump goes on from that of the

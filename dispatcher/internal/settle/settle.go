@@ -146,11 +146,15 @@ func (c *Completer) Record(ctx context.Context, m *queue.Message, rec tables.Rec
 func (c *Completer) tell(ctx context.Context, m *queue.Message, rec tables.Record) {
 	for i := range rec.Attempts {
 		a := &rec.Attempts[i]
+		cause := a.Error
+		if a.RedirectHost != "" {
+			cause = "redirects are not followed; this one points to " + a.RedirectHost
+		}
 		// As strings: types of their own would go through encoding/json.
 		c.o.Log.LogAttrs(ctx, slog.LevelInfo, "attempt",
 			slog.String("queue", a.Queue), slog.String("message", a.MessageID), slog.String("webhook", a.WebhookID),
 			slog.Int("attempt", a.Number), slog.Int("generation", a.Generation), slog.Int64("delivery_count", m.DequeueCount),
-			slog.Int("status", a.Status), slog.String("error_class", string(a.ErrorClass)),
+			slog.Int("status", a.Status), slog.String("error_class", string(a.ErrorClass)), slog.String("cause", cause),
 			slog.Int64("duration_ms", a.Duration.Milliseconds()), slog.String("decision", string(a.Action)),
 			slog.String("reason", string(a.Reason)), slog.Bool("charged", a.Charged), slog.String("delay", a.Delay.String()),
 			slog.Int("redials", a.Redials))

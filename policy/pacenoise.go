@@ -32,6 +32,12 @@ const (
 	noiseSure = 7
 	// noiseRun is how unlikely a run of refusals may be that is still taken for noise.
 	noiseRun = 1e-6
+	// noiseLed is the share of refusals that the instance which is taken most often puts up with at most.
+	noiseLed = 0.15
+	// noiseFollow is the rate to which one falls at most beside another that is taken noiseFollows times as often, so
+	// that it is soon noticed when that one stops.
+	noiseFollow  = 1.0 / 30
+	noiseFollows = 20
 	// noiseCredit bounds how many refusals are put up with in a row beside other instances.
 	noiseCredit = 2.6
 	// noiseDoubling is the time in which the rate doubles while there is noise, and noiseDoublingPosts in how many
@@ -54,6 +60,8 @@ const (
 type paceNoise struct {
 	share  float64 // of refusals that are none of the pace's; 0: none is known
 	others Others
+	toldAt time.Time // when these were told last
+	asks   bool      // they are to be told soon
 	wrong  time.Time // when a share was last found to be a limit's
 
 	before paceStretch // with what later POSTs are compared
@@ -104,8 +112,42 @@ func likelier(refused bool, p, q float64) float64 {
 
 func (n *paceNoise) shared() bool { return n.others.Rate > 0 }
 
+// follows tells whether another instance is taken more often than this one.
+func (n *paceNoise) follows() bool { return n.shared() && n.others.Ahead }
+
+// tolerated is the share of refusals that is put down to other instances: none where one of them leads, and otherwise
+// as much as they are taken of the limit, up to noiseLed.
+func (n *paceNoise) tolerated(rate float64) float64 {
+	if !n.shared() || n.others.Ahead {
+		return 0
+	}
+	return max(min(n.others.Taken/(rate+n.others.Taken), noiseLed), noiseLeast)
+}
+
+// tell takes in what others have learned. What was seen before one knew of them was seen as if they were not there.
+func (n *paceNoise) tell(others Others, now time.Time) {
+	if !n.shared() && others.Rate > 0 {
+		n.trial.end()
+		n.again()
+	}
+	n.others, n.toldAt, n.asks = others, now, false
+	n.told++
+}
+
 // tryable tells whether a trial may be made, of a limit that is known for so long.
 func (n *paceNoise) tryable(known time.Duration) bool { return n.share == 0 && known >= trialAfter }
+
+// try begins a trial where one is worth it, once it is known what other instances send.
+func (n *paceNoise) try(lag time.Duration, now time.Time) {
+	if n.asks = false; !n.trial.worth(lag) {
+		return
+	}
+	if now.Sub(n.toldAt).Abs() > trialFresh {
+		n.asks = true
+		return
+	}
+	n.trial.begin(now)
+}
 
 // young tells whether a trial may soon show that there is noise.
 func (n *paceNoise) young() bool { return n.share == 0 && n.trial.young() }
@@ -152,7 +194,7 @@ func (n *paceNoise) slower() float64 {
 // back to that: it has fallen in vain.
 func (n *paceNoise) add(refused bool, rate float64, began, now time.Time) (back float64) {
 	sinceLast, sinceTaken := n.passed(refused, began, now)
-	n.credit = min(n.credit+noiseShared, noiseCredit)
+	n.credit = min(n.credit+n.tolerated(rate), noiseCredit)
 	switch trying := n.trial.on; {
 	case n.share > 0 && n.left > 0:
 		return n.doubt(refused, now)
@@ -210,7 +252,7 @@ func (n *paceNoise) doubt(refused bool, now time.Time) (back float64) {
 // slowed tells whether all instances together send at most half of what was taken when there were
 // the POSTs to compare with. Of others nobody knew then they count as none.
 func (n *paceNoise) slowed(rate float64) bool {
-	return !n.shared() || n.before.share() < trialShare && n.told >= noiseTold && 2*(rate+n.others.Rate) <= n.before.speed()+n.before.others
+	return !n.shared() || !n.others.Ahead && n.before.share() < trialShare && n.told >= noiseTold && 2*(rate+n.others.Rate) <= n.before.speed()+n.before.others
 }
 
 // passed is how long before it the last POST began, and how long before it the last one that was
@@ -240,7 +282,10 @@ func (n *paceNoise) stretch(refused bool, sinceLast time.Duration, rate float64)
 	}
 	n.before.length += sinceLast
 	n.told = 0
-	n.before.rate, n.before.others = max(n.before.rate, rate), max(n.before.others, n.others.Rate)
+	n.before.rate = max(n.before.rate, rate)
+	if n.others.Posts > 0 { // otherwise it is what they may send
+		n.before.others = max(n.before.others, n.others.Rate)
+	}
 	if n.before.full() && n.before.share() < noiseMargin*n.least() {
 		n.again()
 	}
@@ -253,7 +298,10 @@ func (n *paceNoise) again() { n.before, n.posts, n.told, n.noise = paceStretch{}
 func (n *paceNoise) floor() float64 {
 	low := n.lowest()
 	if n.young() {
-		return max(low, trialFloor)
+		low = max(low, trialFloor)
+	}
+	if n.follows() {
+		low = max(low, min(noiseFollow, n.others.Taken/noiseFollows))
 	}
 	return low
 }
@@ -377,8 +425,14 @@ func (p *Pacer) back(rate float64, now time.Time) {
 // them are put up with. What was found to be a limit here is not taken for noise again for a while because
 // others say so: they may have it from here.
 func (p *Pacer) Share(others Others, now time.Time) {
-	p.noise.others = others
-	p.noise.told++
+	followed, before := p.noise.follows(), p.noise.others
+	p.noise.tell(others, now)
+	if others.Posts > others.Failed { // the webhook takes POSTs
+		p.lastTaken = now
+	}
+	if followed && !p.noise.follows() {
+		p.takeOver(before.Taken)
+	}
 	if p.noise.compared(others, now) {
 		p.stay()
 	}
@@ -390,5 +444,28 @@ func (p *Pacer) Share(others Others, now time.Time) {
 	}
 }
 
+// takeOver goes on at about the rate of those that were taken more often until now.
+func (p *Pacer) takeOver(taken float64) {
+	if rate := taken * paceStart; p.Limited() && p.noise.share == 0 && rate > p.Rate() {
+		p.base, p.top, p.doubling, p.used, p.near, p.guessing = rate*(1-paceBelow), rate, 0, 0, false, false
+		p.cuts++
+	}
+}
+
 // Shared tells whether other instances were limited when Share was last told.
 func (p *Pacer) Shared() bool { return p.noise.shared() }
+
+// Turn is at how many messages a second those come back that this instance could not send, as any of them may receive them:
+// its part of what all of them send. It is 0 where it is alone.
+func (p *Pacer) Turn() float64 {
+	if !p.Limited() || !p.noise.shared() {
+		return 0
+	}
+	return (p.Rate() + p.noise.others.Rate) / float64(p.noise.others.Instances+1)
+}
+
+// Follows tells whether another instance is taken more often than this one, and most that is sent is sent by it.
+func (p *Pacer) Follows() bool { return p.Limited() && p.noise.follows() }
+
+// Asks tells whether Share is to be called soon: a trial waits for that.
+func (p *Pacer) Asks() bool { return p.noise.asks }

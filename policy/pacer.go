@@ -13,12 +13,18 @@ const (
 	paceFirst         = 5
 	paceFirstDoubling = time.Second
 	paceGuessed       = 16
+	// A guess ends too where of paceBounded POSTs, which went at half of it at most, paceMuch were refused.
+	paceBounded = 256
+	paceMuch    = 0.25
 	// paceSure is with how many POSTs at least a rate is compared with what was taken.
 	paceSure = 10
 	// paceCut is by how much of itself a refusal lowers the rate: twice as much if the one
 	// before was short ago, and four times the next.
 	paceCut      = 0.04
 	paceSeverest = 2
+	// paceYield is by how much of itself a refusal lowers the rate beside an instance that is taken more often. It
+	// comes back as after any other cut, so that an instance with a limit of its own loses little by it.
+	paceYield = 0.3
 	// A step is the time in which the rate comes back to where it was refused: that of
 	// paceStepPosts POSTs at that rate. It is longer for a webhook that answers late,
 	// paceStepLags times its latency, and for one that refuses for long.
@@ -87,6 +93,7 @@ type Pacer struct {
 	severity  int           // of cuts
 	guessing  bool          // the rate doubles, though some are refused: most are not
 	guess     paceCount     // of the last POSTs of that time
+	sent      paceCount     // of more of them, up to paceBounded
 	cuts      uint32
 	used      time.Duration // since the last cut, as far as the rate was used
 	begun     time.Time     // the place of the last POST
@@ -187,13 +194,16 @@ func (p *Pacer) Take(at time.Time) (cuts uint32) {
 // one before it, which may have been late. A limiter goes by when POSTs really come. Beside
 // other instances each keeps its places, or their POSTs would never fall into step.
 func (p *Pacer) Start(now time.Time) (at time.Time) {
-	if !p.Limited() || p.noise.shared() || p.noise.trial.runs(now) {
+	if !p.Limited() || p.noise.trial.runs(now) {
 		return now
 	}
-	if at = p.free(now); at.After(now) {
-		return at
+	if !p.noise.shared() {
+		if at = p.free(now); at.After(now) {
+			return at
+		}
+		p.next = later(p.next, now.Add(p.gap()))
 	}
-	p.started, p.next = now, later(p.next, now.Add(p.gap()))
+	p.started = now
 	return now
 }
 
@@ -236,7 +246,7 @@ func (p *Pacer) Taken(cuts uint32, began, now time.Time) {
 		return
 	}
 	p.late(max(now.Sub(began), 0))
-	p.guesses(false)
+	p.guesses(false, now)
 	p.learnNoise(false, began, now)
 	if p.noise.took(now) {
 		p.stay()
@@ -274,9 +284,9 @@ func (p *Pacer) Refused(cuts uint32, began, now time.Time, random float64) (limi
 		p.begin(now)
 	} else {
 		p.stretch.refused++
-		if !p.Current(cuts) || p.learnNoise(true, began, now) || p.noise.trial.on || p.guesses(true) || p.excused(now) {
+		if !p.Current(cuts) || p.learnNoise(true, began, now) || p.noise.trial.on || p.guesses(true, now) || p.excused(now) {
 			if p.refused++; p.Current(cuts) && p.noise.share == 0 { // it met another instance's POST, and so would the next ones
-				p.elsewhere(now, random)
+				p.elsewhere(began, now, random)
 			}
 			return true, time.Time{}
 		}
@@ -284,18 +294,18 @@ func (p *Pacer) Refused(cuts uint32, began, now time.Time, random float64) (limi
 	}
 	p.refused++
 	p.run++
-	p.wait(now, random)
+	p.wait(began, now, random)
 	if !p.guessing && p.noise.tryable(now.Sub(p.since)) {
-		p.noise.trial.begin(p.lag, now)
+		p.noise.try(p.lag, now)
 	}
 	return true, time.Time{}
 }
 
 // wait sets when the next POST may begin after a refusal.
-func (p *Pacer) wait(now time.Time, random float64) {
+func (p *Pacer) wait(began, now time.Time, random float64) {
 	if p.run == 1 {
 		p.runSince = now
-		p.elsewhere(now, random)
+		p.elsewhere(began, now, random)
 		return
 	}
 	gap := float64(p.gap())
@@ -308,32 +318,50 @@ func (p *Pacer) wait(now time.Time, random float64) {
 }
 
 // elsewhere has the next POST begin at another time of the round than those before it.
-func (p *Pacer) elsewhere(now time.Time, random float64) {
+func (p *Pacer) elsewhere(began, now time.Time, random float64) {
 	p.next = now.Add(time.Duration(float64(p.gap()) * (0.25 + 0.75*random)))
+	if p.started.After(began) { // another one went out meanwhile
+		p.next = later(p.next, earlier(p.started, now).Add(p.gap()))
+	}
 }
 
 // guesses takes in a POST while the rate doubles from a guess, and tells whether it goes on. Where it
 // does not, the rate is what was taken of it. A limit is passed by no more than that, and refusals
 // at random leave a rate that finds them out soon.
-func (p *Pacer) guesses(refused bool) bool {
+func (p *Pacer) guesses(refused bool, now time.Time) bool {
 	if !p.guessing {
 		return false
 	}
 	if p.guess.posts() >= paceGuessed {
 		p.guess.taken, p.guess.refused = p.guess.taken/2, p.guess.refused/2
 	}
-	if !refused {
-		p.guess.taken++
+	p.guess.add(refused)
+	p.sent.add(refused)
+	rate := p.Rate() * float64(p.guess.taken+1) / float64(p.guess.posts()+1)
+	switch {
+	case !refused:
 		return true
-	}
-	p.guess.refused++
-	if p.guess.refused < paceGuessed/2 || p.guess.refused < p.guess.taken {
+	case p.bounded(now):
+		rate = p.lately(now)
+	case p.guess.refused < paceGuessed/2 || p.guess.refused < p.guess.taken:
 		return true
 	}
 	p.guessing = false
 	p.noise.trial = paceTrial{rate: p.noise.trial.rate} // what a guess is refused says little
-	p.base, p.used = p.Rate()*float64(p.guess.taken+1)/float64(p.guess.posts()+1), 0
+	p.base, p.used = max(rate, paceMin), 0
 	return false
+}
+
+// bounded tells whether a guess is more than what can be sent, as so many POSTs are in flight as may be, and a good part of
+// what is sent is refused.
+func (p *Pacer) bounded(now time.Time) bool {
+	posts := float64(p.sent.posts())
+	if posts < paceBounded {
+		return false
+	}
+	speed, much := posts/max(now.Sub(p.sent.since).Seconds(), 0.001), float64(p.sent.refused) >= paceMuch*posts
+	p.sent = paceCount{since: now}
+	return much && 2*speed < p.Rate()
 }
 
 // stay takes the rate as it is for one that was refused.
@@ -357,7 +385,7 @@ func (p *Pacer) late(latency time.Duration) {
 func (p *Pacer) begin(now time.Time) {
 	lately := p.lately(now)
 	p.base = max(lately*paceStart, paceFirst)
-	p.doubling, p.guessing, p.guess = paceFirstDoubling, true, paceCount{refused: 1}
+	p.doubling, p.guessing, p.guess, p.sent = paceFirstDoubling, true, paceCount{refused: 1}, paceCount{since: now}
 	p.top, p.since = p.base/paceStart, now
 	p.stretch = paceCount{since: earlier(time.Unix(p.second-1, 0), now), taken: int(lately)}
 	p.cuts++
@@ -377,6 +405,9 @@ func (p *Pacer) cut() {
 		p.found = p.found || p.near
 	}
 	left := 1 - paceCut*float64(int(1)<<p.severity)
+	if p.noise.follows() {
+		left = 1 - paceYield
+	}
 	if p.run > 0 && p.doubling > 0 && p.noise.share == 0 { // the beginning was a guess, and too high
 		left = 0.5
 	}
@@ -393,7 +424,7 @@ func (p *Pacer) cut() {
 // compare sets the rate to what the webhook took on average, where it refused everything for
 // a good part of the time. The first POST that is taken again ends such a time.
 func (p *Pacer) compare(now time.Time) {
-	if p.run > 1 || p.noise.shared() { // a single refusal is no time of them
+	if p.run > 1 { // a single refusal is no time of them
 		p.denied += now.Sub(p.runSince)
 	}
 	if p.stretch.posts() < paceSure {
@@ -401,7 +432,7 @@ func (p *Pacer) compare(now time.Time) {
 	}
 	length := max(now.Sub(p.stretch.since), time.Millisecond)
 	share := min(max(float64(p.denied)/float64(length), 0), 1)
-	again := p.cycle > 0 && !p.noise.shared()
+	again := p.cycle > 0
 	p.cycle = 0
 	if share > paceDenied {
 		average := p.stretch.speed(now)
@@ -479,6 +510,14 @@ type paceCount struct {
 }
 
 func (c *paceCount) posts() int { return c.taken + c.refused }
+
+func (c *paceCount) add(refused bool) {
+	if refused {
+		c.refused++
+	} else {
+		c.taken++
+	}
+}
 
 // speed is how many were taken in a second.
 func (c *paceCount) speed(now time.Time) float64 {

@@ -24,6 +24,9 @@ type Others struct {
 	Rate, Taken float64
 	// Posts and Failed are how many POSTs of theirs were counted last, and how many of these failed.
 	Posts, Failed int64
+	// Instances is how many they are, and Ahead tells that one of them is taken more often than this one.
+	Instances int
+	Ahead     bool
 	// Noise is the share of refusals that has nothing to do with the pace; 0: none knows of any.
 	Noise float64
 }
@@ -32,7 +35,8 @@ type Others struct {
 func (o Others) Plus(one Others) Others {
 	return Others{
 		Rate: o.Rate + one.Rate, Taken: o.Taken + one.Taken,
-		Posts: o.Posts + one.Posts, Failed: o.Failed + one.Failed, Noise: max(o.Noise, one.Noise),
+		Posts: o.Posts + one.Posts, Failed: o.Failed + one.Failed,
+		Instances: o.Instances + one.Instances, Ahead: o.Ahead || one.Ahead, Noise: max(o.Noise, one.Noise),
 	}
 }
 

@@ -22,6 +22,8 @@ const (
 	trialLags    = 4
 	// trialAfter is how old the limit is at least: by then other instances are known.
 	trialAfter = 3 * time.Second
+	// trialFresh is how old what is known of other instances is at most.
+	trialFresh = 3 * time.Second
 	// trialMost is how many POSTs a trial has at most, and trialVain the logarithm of how much likelier a
 	// limit is when it ends.
 	trialMost = 120
@@ -33,8 +35,11 @@ const (
 	// trialTime is how long a trial lasts at most, and trialAnswers how many answers are kept meanwhile.
 	trialTime    = 5 * time.Second
 	trialAnswers = 64
-	// trialFlight is how many POSTs go out in a trial while one takes its time: a limit refuses them all.
-	trialFlight = 2
+	// trialFlight is how many POSTs go out in a trial while one takes its time, trialLeastGap after each other at least: a limit
+	// refuses them all. trialOrder is by how much two of them may arrive otherwise than they began, at most.
+	trialFlight   = 8
+	trialLeastGap = 10 * time.Millisecond
+	trialOrder    = 20 * time.Millisecond
 	// trialPause is how long after one POST the next one begins that says nothing of what a limit takes in a time: others
 	// may have begun with it, and be taken.
 	trialPause = 5 * time.Second
@@ -78,23 +83,29 @@ func (t *paceTrial) runs(now time.Time) bool {
 
 // took gives the place at that time to a POST, where one takes so long.
 func (t *paceTrial) took(at time.Time, lag time.Duration) {
-	t.next = later(t.next, at).Add(lag / trialFlight)
+	t.next = later(t.next, at).Add(trialGap(lag))
 }
 
-// follows tells of a POST that began then how long before it the POST began of which was the last
-// answer until then, if that was a refusal: a limit knew of it. What is answered later says nothing, in whatever order
-// answers come.
-func (t *paceTrial) follows(began time.Time) (since time.Duration, refusal bool) {
+// trialGap is the time from one POST of a trial to the next.
+func trialGap(lag time.Duration) time.Duration { return max(lag/trialFlight, trialLeastGap) }
+
+// trialSlack is by how much two POSTs may arrive otherwise than they began.
+func trialSlack(lag time.Duration) time.Duration { return min(lag/4, trialOrder) }
+
+// follows tells of a POST that began then how long before it the last one began, if that one was refused: a limit has just
+// refused it. When answers come says nothing, since they come in whatever order. What began within a moment may
+// have arrived in another order, too.
+func (t *paceTrial) follows(began time.Time, lag time.Duration) (since time.Duration, refusal bool) {
 	var last *paceAnswer
 	for i := range t.answers {
-		if a := &t.answers[i]; !a.at.After(began) && (last == nil || a.at.After(last.at)) {
+		if a := &t.answers[i]; a.began.Before(began) && (last == nil || a.began.After(last.began)) {
 			last = a
 		}
 	}
 	if last == nil || !last.refused {
 		return 0, false
 	}
-	return max(began.Sub(last.began), 0), true
+	return began.Sub(last.began) + trialSlack(lag), true
 }
 
 // share is that of the refused ones.
@@ -109,7 +120,7 @@ func (t *paceTrial) add(refused bool, began, now time.Time, sinceTaken time.Dura
 	t.refused = refused
 	if t.on {
 		t.posts++
-		if since, refusal := t.follows(began); refusal {
+		if since, refusal := t.follows(began, now.Sub(began)); refusal {
 			t.weigh(refused, since)
 		}
 		t.keep(paceAnswer{began, now, refused})
@@ -197,14 +208,14 @@ func (t *paceTrial) end() {
 // enough is how many POSTs are worth a trial.
 func (t *paceTrial) enough() int { return trialPosts << t.vain }
 
-// begin begins a trial if it is worth one, after a refusal.
-func (t *paceTrial) begin(lag time.Duration, now time.Time) {
-	if t.on || t.longest < max(trialLongest, trialLags*lag) || t.count.posts() < t.enough() || t.turns == 0 || t.turns*trialTurns < t.count.taken || t.share() < trialShare {
-		return
-	}
-	if t.limit(lag) > (1-t.share())/2 { // it would say little, as others send so much
-		return
-	}
+// worth tells whether a trial is worth it, after a refusal. It would say little where others send much.
+func (t *paceTrial) worth(lag time.Duration) bool {
+	return !t.on && t.longest >= max(trialLongest, trialLags*lag) && t.count.posts() >= t.enough() && t.turns > 0 &&
+		t.turns*trialTurns >= t.count.taken && t.share() >= trialShare && t.limit(trialGap(lag)+trialSlack(lag)) <= (1-t.share())/2
+}
+
+// begin begins one.
+func (t *paceTrial) begin(now time.Time) {
 	t.on, t.began, t.posts, t.expected = true, now, 0, t.share()
 }
 

@@ -52,3 +52,26 @@ func TestATrialThatEndsByItsTimeWasNotForNothing(t *testing.T) {
 		}
 	}
 }
+
+// A trial goes by what others send: when that is not known as of now it is asked for, and there is none before.
+func TestATrialWaitsForWhatOtherInstancesSend(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	n := &paceNoise{trial: paceTrial{count: paceCount{taken: 6, refused: 16}, turns: 4, longest: time.Minute, rate: 10}}
+	if n.try(time.Millisecond, now); n.trial.on || !n.asks {
+		t.Errorf("nothing was told: on %v, asks %v", n.trial.on, n.asks)
+	}
+	n.tell(Others{}, now)
+	if n.asks {
+		t.Error("it was told, and asks still")
+	}
+	if n.try(time.Millisecond, now.Add(4*time.Second)); n.trial.on || !n.asks {
+		t.Errorf("it was told 4 s ago: on %v, asks %v", n.trial.on, n.asks)
+	}
+	if n.try(time.Millisecond, now.Add(2*time.Second)); !n.trial.on || n.asks {
+		t.Errorf("it was told 2 s ago: on %v, asks %v", n.trial.on, n.asks)
+	}
+	n.tell(Others{Rate: 5, Taken: 5, Posts: 50, Instances: 1}, now)
+	if n.trial.on || n.trial.count.posts() > 0 {
+		t.Error("what was seen before others were known still counts")
+	}
+}

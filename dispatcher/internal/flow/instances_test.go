@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -139,9 +140,91 @@ func TestOnlyWhatOtherInstancesReallySendCounts(t *testing.T) {
 	want(t, "by its second", rate(11*time.Second), 20)
 	want(t, "by the same again", rate(20*time.Second), 20)
 	told := p.learned([]tables.Health{row, own}, now.Add(21*time.Second))[row.WebhookID]
-	want(t, "what is told", told, policy.Others{Rate: 20, Taken: 18.1, Posts: 199, Failed: 19, Noise: 0.25})
+	want(t, "what is told", told, policy.Others{Rate: 20, Taken: 18.1, Posts: 199, Failed: 19, Instances: 1, Ahead: true, Noise: 0.25})
 	want(t, "once it has stopped", rate(46*time.Second), 0)
 	row.UpdatedAt, row.Delivered = now.Add(50*time.Second), 5
 	row.StartedAt = now.Add(48 * time.Second)
 	want(t, "by the first row of a new process of that name", rate(51*time.Second), 1000)
+}
+
+// Of several instances one is ahead, and all of them agree which: the one that is taken most often, or the first by name.
+func TestInstancesAgreeWhichOneIsTakenMostOften(t *testing.T) {
+	now := time.Now()
+	for _, tt := range []struct {
+		delivered map[string]int64
+		ahead     string
+	}{
+		{map[string]int64{"a": 20, "b": 100, "c": 50}, "b"},
+		{map[string]int64{"a": 50, "b": 50, "c": 20}, "a"},
+		{map[string]int64{"a": 0, "c": 0}, "a"},
+	} {
+		for self := range tt.delivered {
+			p := peers{self: self}
+			var told policy.Others
+			for _, later := range []bool{false, true} {
+				var rows []tables.Health
+				for name, delivered := range tt.delivered {
+					row := limitedRow(name, 20, now)
+					if later {
+						row.UpdatedAt, row.Delivered = now.Add(10*time.Second), delivered
+					}
+					rows = append(rows, row)
+				}
+				told = p.learned(rows, now.Add(10*time.Second))["wh_a"]
+			}
+			if told.Ahead != (self != tt.ahead) || told.Instances != len(tt.delivered)-1 {
+				t.Errorf("%v: %s is told %+v, want %s to be ahead", tt.delivered, self, told, tt.ahead)
+			}
+		}
+	}
+}
+
+// Two instances on one store share a limit of two a second: together they are sent most of it, few POSTs are refused, and neither
+// takes the webhook for a broken one. What one could not send comes back soon, as the other one may have room for it.
+func TestTwoInstancesShareASlowLimit(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		store := testStore(t)
+		r := testRegistration()
+		var mu sync.Mutex
+		limit := oneIn(500 * time.Millisecond)
+		answer := func(now time.Time) policy.Sign {
+			mu.Lock()
+			defer mu.Unlock()
+			return limit(now)
+		}
+		ok, refused, breakers := [2]int{}, [2]int{}, [2]time.Time{}
+		var flows [2]*Flow
+		var both sync.WaitGroup
+		for i, name := range []string{"a", "b"} {
+			fs := instance(t, store, name)
+			fs.Sync(t.Context(), []tables.Registration{r})
+			flows[i] = fs.Of(&r)
+			both.Go(func() {
+				drive(t, flows[i], 4*time.Minute, answer)
+				ok[i], refused[i], _ = drive(t, flows[i], 5*time.Minute, answer)
+				breakers[i] = flows[i].Status(time.Now()).Breaker.Since
+			})
+		}
+		both.Wait()
+		taken, vain := ok[0]+ok[1], refused[0]+refused[1]
+		share, waste := float64(taken)/600, float64(vain)/float64(taken+vain)
+		t.Logf("%d and %d taken, %.0f %% of the limit, %.1f %% refused", ok[0], ok[1], 100*share, 100*waste)
+		if share < 0.75 || waste > 0.2 {
+			t.Errorf("%.0f %% of the limit and %.0f %% refused, want 75 and at most 20", 100*share, 100*waste)
+		}
+		want(t, "breakers", breakers, [2]time.Time{})
+		slow := flows[0]
+		if ok[1] < ok[0] {
+			slow = flows[1]
+		}
+		now := time.Now()
+		refusal := &Refusal{policy.WebhookBusy, now.Add(30 * time.Second)}
+		slow.mu.Lock()
+		slow.slots.Reset()
+		slow.postpone(refusal, now)
+		slow.mu.Unlock()
+		if back := refusal.Until.Sub(now); back > 2*time.Second {
+			t.Errorf("a message that the one which sends less could not send comes back after %s", back)
+		}
+	})
 }

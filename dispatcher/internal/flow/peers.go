@@ -39,7 +39,7 @@ type sent struct {
 func (s sent) by(h tables.Health) sent {
 	next := sent{
 		posts: h.Delivered + h.Failed, failed: h.Failed, started: h.StartedAt, at: h.UpdatedAt,
-		tells: policy.Others{Rate: h.Pace.Rate, Taken: h.Pace.Rate, Noise: h.Pace.Noise},
+		tells: policy.Others{Rate: h.Pace.Rate, Taken: h.Pace.Rate, Instances: 1, Noise: h.Pace.Noise},
 	}
 	length := h.UpdatedAt.Sub(s.at).Seconds()
 	switch {
@@ -59,14 +59,20 @@ func (s sent) by(h tables.Health) sent {
 func (p *peers) learned(rows []tables.Health, now time.Time) map[string]policy.Others {
 	all, seen := map[string]policy.Others{}, map[rowKey]sent{}
 	for _, h := range rows {
-		if h.Instance == p.self || h.Pace.Rate <= 0 || now.Sub(h.UpdatedAt) >= sharedFor {
-			continue
+		if h.Pace.Rate > 0 && now.Sub(h.UpdatedAt) < sharedFor {
+			key := rowKey{h.WebhookID, h.Instance}
+			seen[key] = p.sent[key].by(h)
 		}
-		key := rowKey{h.WebhookID, h.Instance}
-		seen[key] = p.sent[key].by(h)
-		all[h.WebhookID] = all[h.WebhookID].Plus(seen[key].tells)
 	}
 	p.sent = seen
+	for key, other := range seen {
+		if key.instance == p.self {
+			continue
+		}
+		own := seen[rowKey{key.webhook, p.self}].tells.Taken
+		other.tells.Ahead = other.tells.Taken > own || other.tells.Taken == own && key.instance < p.self
+		all[key.webhook] = all[key.webhook].Plus(other.tells)
+	}
 	return all
 }
 

@@ -164,13 +164,23 @@ func (f *Flow) worthWaiting(now time.Time) bool {
 	return float64(f.waiting+1) <= capacity*flowPatience.Seconds()
 }
 
-// postpone gives a message that is refused its place in the line of those that come back.
+// postpone gives a message that is refused its place in the line of those that come back. Another instance
+// that is sent most may receive it, and need not wait for the places of this one.
 func (f *Flow) postpone(r *Refusal, now time.Time) {
 	f.postponed++
+	pace := f.pace(now)
+	if turn := f.pacer.Turn(); turn > 0 {
+		if pace = turn; f.settings.Rate > 0 {
+			pace = min(turn, f.settings.Rate)
+		}
+	}
+	if r.Reason == policy.WebhookBusy && f.pacer.Follows() {
+		r.Until = now
+	}
 	if rate := f.pacer.Rate(); rate > 0 && (f.spreadAt == 0 || rate < f.spreadAt) {
 		f.spreadAt = rate
 	}
-	r.Until = f.slots.Reserve(f.pace(now), r.Until, now, rand.Float64())
+	r.Until = f.slots.Reserve(pace, r.Until, now, rand.Float64())
 }
 
 // Unused hands a ticket back whose POST was not made, and its place by the rate with it. A
@@ -255,7 +265,7 @@ func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.Breake
 			released = true
 		}
 	}
-	if a.Sign.Limited && f.ask(now) {
+	if a.Sign.Limited && (f.ask(now) || f.pacer.Asks()) {
 		saves = true
 	}
 	if limited := f.pacer.Limited(); limited != f.limitTold { // other instances are to know soon

@@ -1,0 +1,111 @@
+package policy_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/policy"
+)
+
+// ahead is another instance that is taken 20 times a second.
+var ahead = policy.Others{Rate: 20, Taken: 20, Posts: 200, Failed: 4, Instances: 1, Ahead: true}
+
+// refuse has a POST refused at its place, and returns when.
+func refuse(p *policy.Pacer, now time.Time) (at time.Time, broken bool) {
+	at = p.Next(now)
+	limited, _ := p.Refused(p.Take(at), at, at, 0.5)
+	return at, !limited
+}
+
+func TestAnInstanceGivesWayToOneThatIsTakenMoreOften(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		others      policy.Others
+		least, most float64
+	}{
+		{"alone", policy.Others{}, 0.82, 0.97},
+		{"beside one that is taken more often", ahead, 0.65, 0.75},
+	} {
+		p, now := limitedPacer(t)
+		p.Share(tt.others, now)
+		before := p.Rate()
+		refuse(p, now)
+		if left := p.Rate() / before; left < tt.least || left > tt.most {
+			t.Errorf("%s: a refusal leaves %.2f of the rate, want %v to %v", tt.name, left, tt.least, tt.most)
+		}
+	}
+}
+
+// The one that is taken most often is refused what the others take from it, and puts up with that.
+func TestTheInstanceThatIsTakenMostPutsUpWithSomeRefusals(t *testing.T) {
+	p, now := limitedPacer(t)
+	p.Share(policy.Others{Rate: 5, Taken: 5, Posts: 50, Instances: 1}, now)
+	for range 40 { // by then it may be refused a few
+		now = p.Next(now)
+		p.Taken(p.Take(now), now, now)
+	}
+	before := p.Rate()
+	if now, _ = refuse(p, now); p.Rate() < before {
+		t.Errorf("one refusal in 41 lowered the rate from %v to %v", before, p.Rate())
+	}
+	for range 4 {
+		now, _ = refuse(p, now)
+	}
+	if p.Rate() >= before {
+		t.Errorf("five refusals in a row left the rate at %v", p.Rate())
+	}
+}
+
+func TestAnInstanceTakesOverFromOneThatHasStopped(t *testing.T) {
+	p, now := limitedPacer(t)
+	for range 100 {
+		p.Share(ahead, p.Next(now))
+		now, _ = refuse(p, now)
+	}
+	if r := p.Rate(); r < 1./31 || r > 1 {
+		t.Fatalf("%v/s after 100 refusals beside one that is taken 20 times a second, want little, and one POST in 30 s", r)
+	}
+	if !p.Follows() {
+		t.Error("it does not know that another one is taken more often")
+	}
+	p.Share(policy.Others{}, now)
+	if r := p.Rate(); r < 15 || r > 20 || p.Follows() {
+		t.Errorf("%v/s once that one has stopped, want about what it was taken", r)
+	}
+}
+
+// While others are taken the webhook is no broken one, though this instance is refused everything.
+func TestAWebhookThatTakesPostsOfOthersIsNotBroken(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		others policy.Others
+		want   bool
+	}{
+		{"others are taken", ahead, false},
+		{"others are refused, too", policy.Others{Rate: 20, Taken: 1, Posts: 200, Failed: 200, Instances: 1, Ahead: true}, true},
+	} {
+		p, now := limitedPacer(t)
+		broken := false
+		for end := now.Add(10 * time.Minute); now.Before(end) && !broken; {
+			p.Share(tt.others, p.Next(now))
+			now, broken = refuse(p, now)
+		}
+		if broken != tt.want {
+			t.Errorf("%s: broken %v", tt.name, broken)
+		}
+	}
+}
+
+// What several instances could not send comes back at the pace of all of them, to any of them.
+func TestMessagesComeBackAtThePartOfAllThatAnInstanceReceives(t *testing.T) {
+	p, now := limitedPacer(t)
+	if got := p.Turn(); got != 0 {
+		t.Errorf("alone: %v", got)
+	}
+	one := ahead
+	one.Rate = 10 * p.Rate()
+	p.Share(one, now)
+	if got, want := p.Turn(), 5.5*p.Rate(); got < want*0.99 || got > want*1.01 {
+		t.Errorf("beside one that sends ten times as much: %v a second, want half of all, %v", got, want)
+	}
+}

@@ -734,51 +734,6 @@ func TestSeveralInstancesFindOutThatMostIsRefusedAtRandom(t *testing.T) {
 	}
 }
 
-// Several instances that share a limit reach most of it, few POSTs are refused, and none of them takes what it is refused for noise,
-// or for a breakdown. One comes to be taken most often, and the others give way.
-func TestSeveralInstancesShareALimit(t *testing.T) {
-	for _, tt := range []struct {
-		name    string
-		limit   float64
-		accepts func() limiter
-	}{
-		{"one in 500 ms", 2, func() limiter { return strictly(2) }},
-		{"one in 50 ms", 20, func() limiter { return strictly(20) }},
-		{"token bucket 2/s, burst 5", 2, func() limiter { return tokenBucket(2, 5) }},
-		{"token bucket 20/s, burst 5", 20, func() limiter { return tokenBucket(20, 5) }},
-		{"2 in a sliding second", 2, func() limiter { return slidingWindow(2, time.Second) }},
-		{"10 in each 10 s", 1, func() limiter { return fixedWindow(10, 10*time.Second) }},
-		{"20 in each 5 s", 4, func() limiter { return fixedWindow(20, 5*time.Second) }},
-	} {
-		for _, by := range []struct {
-			senders     int
-			least, most float64
-		}{{2, 0.75, 0.2}, {3, 0.5, 0.22}} {
-			for _, latency := range []time.Duration{time.Millisecond, 50 * time.Millisecond, 300 * time.Millisecond} {
-				least, most := math.Inf(1), 0.0
-				for seed := range uint64(4) {
-					tr := &trial{accepts: tt.accepts(), latency: latency, window: true, flight: 16, jitter: 200 * time.Microsecond}
-					for i := range by.senders {
-						tr.senders = append(tr.senders, newPacer(seed+uint64(i)*100))
-					}
-					tr.run(9*time.Minute, seed)
-					ok, no := tr.between(4*time.Minute, 9*time.Minute)
-					least, most = min(least, float64(ok)/tt.limit/300), max(most, float64(no)/float64(ok+no))
-					for _, s := range tr.senders {
-						if p := s.(*pacer); p.opened > 0 || p.State().Noise > 0 {
-							t.Errorf("%s, %d instances, %v: a breaker has opened %d times, and noise of %v is known", tt.name, by.senders, latency, p.opened, p.State().Noise)
-						}
-					}
-				}
-				t.Logf("%s, %d instances, %v: %.0f %%, %.1f %% refused", tt.name, by.senders, latency, 100*least, 100*most)
-				if least < by.least || most > by.most {
-					t.Errorf("%s, %d instances, %v: %.0f %% of the limit and %.0f %% refused, want %.0f and at most %.0f", tt.name, by.senders, latency, 100*least, 100*most, 100*by.least, 100*by.most)
-				}
-			}
-		}
-	}
-}
-
 // Two instances believe in noise, as one has it from the other, and it is a limit. One that has found that out
 // does not take it from the other again.
 func TestNoiseThatIsALimitIsForgottenByTwoInstances(t *testing.T) {

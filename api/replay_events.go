@@ -2,9 +2,13 @@ package api
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
+	"errors"
+	"slices"
 	"sync"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook/content"
@@ -94,4 +98,55 @@ func (t *eventTurn) forget() {
 	defer t.of.mu.Unlock()
 	delete(t.of.lately, t.event)
 	delete(t.of.older, t.event)
+}
+
+// learn finds out what the process sent that began the job: of the events in that no other copy is sent, and it
+// counts for the limit, whatever that process could store of it.
+func (j *replayJob) learn(ctx context.Context) error {
+	filter, page, sent := j.bulk.filter, tables.Page{Limit: replayPage}, 0
+	filter.Status = ""
+	for {
+		rows, next, err := j.list(ctx, filter, page)
+		if err != nil {
+			return err
+		}
+		rows = slices.DeleteFunc(rows, func(d tables.DeadLetter) bool { return d.ReplayedAt.Before(j.startedAt) })
+		if err := j.learnEvents(ctx, rows); err != nil {
+			return err
+		}
+		if sent += len(rows); next == "" {
+			break
+		}
+		page.After = next
+	}
+	j.note(func() {
+		j.replayed = max(j.replayed, sent)
+		j.matched = j.replayed
+	})
+	return nil
+}
+
+// learnEvents reads what dead letters that were sent carry, as many at a time as a job sends. One that is gone by now
+// was delivered, or its operator ended it.
+func (j *replayJob) learnEvents(ctx context.Context, rows []tables.DeadLetter) error {
+	errs, slots := make([]error, len(rows)), make(chan struct{}, replaysAtOnce)
+	var reading sync.WaitGroup
+	for i, d := range rows {
+		if !acquire(ctx, slots) {
+			break
+		}
+		reading.Go(func() {
+			defer func() { <-slots }()
+			callCtx, cancel := context.WithTimeout(ctx, listTimeout)
+			defer cancel()
+			row, err := j.api.DeadLetters.GetDeadLetter(callCtx, d.ID)
+			if err == nil {
+				(&eventTurn{of: &j.events}).first(j.api.eventOf(row))
+			} else if !errors.Is(err, tables.ErrNotFound) {
+				errs[i] = web.StorageFault("read a dead letter that was sent", err)
+			}
+		})
+	}
+	reading.Wait()
+	return errors.Join(append(errs, context.Cause(ctx))...)
 }

@@ -54,6 +54,7 @@ type replayJob struct {
 	cancel    context.CancelCauseFunc
 	done      chan struct{} // closed when it has ended, and that is stored as far as it can be
 	stored    tables.Job    // only its own goroutine's
+	adopted   bool          // another process began it
 	events    sentEvents
 	// What was dead-lettered before from has had its turn, and so has what atFrom names. Only the walk's.
 	from   time.Time
@@ -170,6 +171,11 @@ var errTooManyFaults = errors.New("too many replays in a row failed")
 // What is dead-lettered from the job's start on is not part of it, so a job never meets
 // what came back from its own replays.
 func (j *replayJob) walk(ctx context.Context, sending *sync.WaitGroup) error {
+	if j.adopted {
+		if err := j.learn(ctx); err != nil {
+			return err
+		}
+	}
 	send, stop := j.sender(ctx, sending)
 	defer stop()
 	if j.bulk.newest {
@@ -268,7 +274,7 @@ func (j *replayJob) oldest(ctx context.Context, again bool) (found []candidate, 
 func (j *replayJob) each(ctx context.Context, again bool, f func(tables.DeadLetter) error) error {
 	page := tables.Page{Limit: replayPage}
 	for {
-		rows, next, err := j.list(ctx, page)
+		rows, next, err := j.list(ctx, j.bulk.filter, page)
 		if err != nil {
 			return err
 		}
@@ -295,10 +301,9 @@ func (j *replayJob) each(ctx context.Context, again bool, f func(tables.DeadLett
 }
 
 // list asks for a page, a few times with growing pauses when storage does not answer.
-func (j *replayJob) list(ctx context.Context, page tables.Page) ([]tables.DeadLetter, tables.Cursor, error) {
+func (j *replayJob) list(ctx context.Context, filter tables.DeadLetterFilter, page tables.Page) ([]tables.DeadLetter, tables.Cursor, error) {
 	for try := 1; ; try++ {
 		callCtx, cancel := context.WithTimeout(ctx, listTimeout)
-		filter := j.bulk.filter
 		if filter.Until.IsZero() || filter.Until.After(j.startedAt) {
 			filter.Until = j.startedAt
 		}

@@ -63,7 +63,7 @@ func (js *replayJobs) start(ctx context.Context, a *API, b bulk) (*replayJob, er
 		return nil, web.StorageFault("store the replay job", err)
 	}
 	js.forgetOld(ctx, a)
-	return js.begin(a, b, stored, v), nil
+	return js.begin(a, b, stored, v, false), nil
 }
 
 // room keeps a place for one more job, which begin or leave gives up, or says why none may run here.
@@ -100,11 +100,11 @@ func (js *replayJobs) leave() {
 	js.mu.Unlock()
 }
 
-// begin runs a stored job of this process.
-func (js *replayJobs) begin(a *API, b bulk, stored tables.Job, v replayJobView) *replayJob {
+// begin runs a stored job of this process, which another one may have begun.
+func (js *replayJobs) begin(a *API, b bulk, stored tables.Job, v replayJobView, adopted bool) *replayJob {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	j := &replayJob{
-		api: a, bulk: b, id: v.ID, cancel: cancel, done: make(chan struct{}), stored: stored,
+		adopted: adopted, api: a, bulk: b, id: v.ID, cancel: cancel, done: make(chan struct{}), stored: stored,
 		startedAt: v.StartedAt, state: jobRunning, because: map[string]int{}, matched: v.Matched, replayed: v.Replayed,
 	}
 	js.mu.Lock()

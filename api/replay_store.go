@@ -186,6 +186,6 @@ func (js *replayJobs) goOn(ctx context.Context, a *API, stored tables.Job, v rep
 		return err
 	}
 	a.Logger.Info("replay by filter goes on here: its process is gone", "job", v.ID, "replayed", v.Replayed)
-	js.begin(a, bulkOf(v), taken, v)
+	js.begin(a, bulkOf(v), taken, v, true)
 	return nil
 }

@@ -236,6 +236,36 @@ func TestAReplayJobSendsOneCopyOfAnEvent(t *testing.T) {
 	}
 }
 
+// C83: who goes on with a job knows of which events a copy was sent, and how many replays count for the limit, though
+// the process that was killed had not stored it.
+func TestAReplayJobThatIsTakenOverSendsNoSecondCopyOfAnEvent(t *testing.T) {
+	const body = `{"specversion":"1.0","id":"1","source":"/s","type":"t"}`
+	for limit, want := range map[int]int{0: 1, 2: 0} {
+		h := withJobs(t)
+		h.putMany("events", 4, func(i int, d *tables.DeadLetter) {
+			d.Text, d.Size = []byte(body), len(body)
+			switch i {
+			case 0, 1: // it was replayed, once as the copy of an event that nothing else has
+				d.Status, d.Replays, d.ReplayedAt = tables.Replayed, 1, time.Now()
+			case 2:
+				d.Text, d.Size = []byte("another"), len("another")
+			}
+		})
+		v := replayJobView{
+			ID: "rpl_cut", State: jobRunning, SkippedBecause: map[string]int{}, StartedAt: time.Now().UTC().Add(-time.Minute), Rate: 1000, Limit: limit,
+			Order: oldestFirst, Filter: filterView{Queue: "events", Status: tables.Waiting},
+		}
+		h.storedJob(v, time.Now().Add(-2*jobLost))
+		if err := h.api.replays.adopt(t.Context(), h.api); err != nil {
+			t.Fatal(err)
+		}
+		a := h.await("rpl_cut")
+		if n := h.depth("events"); n != int64(want) || a.get("replayed") != float64(2+want) {
+			t.Errorf("limit %d: %d messages were sent, want %d; job: %s", limit, n, want, a.body)
+		}
+	}
+}
+
 // A list that is longer than what a job remembers of it is walked part by part. Whatever had its
 // turn has no other: by then another copy of its event may be forgotten.
 func TestADeadLetterHasOneTurnInAReplayJob(t *testing.T) {

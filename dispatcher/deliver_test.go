@@ -195,12 +195,16 @@ func TestUndecodableMessageIsDeadLetteredAndDoesNotStopTheOthers(t *testing.T) {
 func TestMessageOfANewerVersionIsHeldAndNeverPosted(t *testing.T) {
 	for _, text := range []string{`{"pushlease":99,"replay":{"dead_letter":"x","token":"t"}}`, `{"pushlease":1,"priority":7,"body":"aGk="}`} {
 		inBubble(t, func(b *bench) {
-			sent := b.sendText([]byte(text), queue.SendOptions{TTL: time.Hour})
+			sent := b.sendText([]byte(text), queue.SendOptions{TTL: 2 * time.Hour})
 			_, stop := b.start(nil)
-			time.Sleep(10 * time.Minute)
+			time.Sleep(10 * time.Second)
 			del := b.delivery(sent, "")
 			if del.State != tables.Held || del.Reason != policy.Undecodable || del.NextAt.Sub(del.UpdatedAt) > time.Minute {
 				t.Errorf("%s: %+v, want it held", text, del)
+			}
+			time.Sleep(time.Hour)
+			if del := b.delivery(sent, ""); del.State != tables.Held || del.Excused > 15 { // of a rolled back deployment there may be many
+				t.Errorf("%s: %+v, want it held, and looked at ever more rarely", text, del)
 			}
 			want(t, "messages left", b.total(testQueue), 1)
 			want(t, "in the log", strings.Contains(b.log.String(), "written by a newer version of pushlease"), true)
@@ -407,6 +411,32 @@ func TestAReplayThatWaitsSaysSoThoughItsAskerDied(t *testing.T) {
 		b.askForReplay(b.deadLetters()[0].ID, "token-1", tables.Waiting)
 		time.Sleep(2 * time.Minute)
 		want(t, "dead letter", b.deadLetters()[0].Status, tables.Replaying)
+	})
+}
+
+// C57: a POST of minutes is known as a replay under way, so that no other one is let past it and no purge takes its row,
+// though whoever asked could not say so. Where the row can't be written there is no POST.
+func TestAReplayIsMarkedBeforeItsPost(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.sender.answer = statuses(400, 200)
+		_, stop := b.start(nil)
+		defer stop()
+		b.send("x")
+		time.Sleep(10 * time.Second)
+		id := b.deadLetters()[0].ID
+		b.sender.takes = 90 * time.Second
+		b.store.on("update-dead-letter", always(failBefore))
+		b.askForReplay(id, "token-1", tables.Waiting)
+		time.Sleep(time.Minute)
+		want(t, "POSTs while the row can't be marked", b.sender.count(), 1)
+		b.store.on("update-dead-letter", nil)
+		for b.sender.count() == 1 {
+			time.Sleep(time.Second)
+		}
+		want(t, "dead letter during the POST", b.deadLetters()[0].Status, tables.Replaying)
+		time.Sleep(5 * time.Minute)
+		want(t, "POSTs", b.sender.count(), 2)
+		want(t, "dead letter", b.deadLetters()[0].Status, tables.Replayed)
 	})
 }
 

@@ -256,8 +256,10 @@ func (o opener) openReplay(ctx context.Context, p *parcel, r queue.Replay) error
 		}
 		return refused
 	}
-	if row.Status == tables.Waiting && time.Since(p.m.InsertedAt) > replayStepTime {
-		row = o.showReplaying(ctx, row)
+	if row.Status == tables.Waiting {
+		if row, err = o.showReplaying(ctx, row); err != nil {
+			return err
+		}
 	}
 	p.replay = &row
 	p.key.MessageID = row.MessageID // Day stays the pointer's: the original's records may have expired
@@ -307,21 +309,30 @@ func (o opener) takeToken(ctx context.Context, row tables.DeadLetter) error {
 	return err
 }
 
-// replayStepTime is how long asking for a replay takes at most.
-const replayStepTime = 20 * time.Second
-
-// showReplaying says on a dead letter that its replay is under way, where who asked for it
-// died before that. Nothing depends on it but what is shown.
-func (o opener) showReplaying(ctx context.Context, row tables.DeadLetter) tables.DeadLetter {
-	next := row
-	next.Status = tables.Replaying
-	saved, err := retry.Get(ctx, retry.Once, func(ctx context.Context) (tables.DeadLetter, error) {
-		return o.DeadLetters.UpdateDeadLetter(ctx, next)
+// showReplaying says on a dead letter that its replay is under way, where who asked for it has not said so
+// yet, or died before that. Until then another replay is let past this one when its reservation ends, and a purge
+// takes the row away: nothing is POSTed before.
+func (o opener) showReplaying(ctx context.Context, row tables.DeadLetter) (tables.DeadLetter, error) {
+	saved, err := retry.Get(ctx, retry.Call, func(ctx context.Context) (tables.DeadLetter, error) {
+		next := row
+		next.Status = tables.Replaying
+		saved, err := o.DeadLetters.UpdateDeadLetter(ctx, next)
+		if !errors.Is(err, tables.ErrConflict) {
+			return saved, err //nolint:wrapcheck // wrapped below
+		}
+		now, err := o.DeadLetters.GetDeadLetter(ctx, row.ID)
+		if err == nil && now.ReplayToken == row.ReplayToken && now.Status != tables.Replaying {
+			row, err = now, tables.ErrConflict // the next try is about the row as it is
+		}
+		return now, err
 	})
-	if err != nil {
-		return row
+	switch {
+	case errors.Is(err, tables.ErrNotFound), err == nil && saved.ReplayToken != row.ReplayToken:
+		return saved, errStaleReplay
+	case err != nil:
+		return saved, fmt.Errorf("mark dead letter %s as being replayed: %w", row.ID, err)
 	}
-	return saved
+	return saved, nil
 }
 
 // eventOf names the event that a parcel carries, for deduplication; empty when it is told

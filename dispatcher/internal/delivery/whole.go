@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -14,15 +15,16 @@ import (
 // wholes decide about messages as a whole, of which no POST is made.
 type wholes struct{ *Options }
 
-// newerDelay is how long a message waits that only a newer version can read: in a rolling
-// deployment such an instance is there already, or in a moment.
+// newerDelay is how long a message waits at first that only a newer version can read: in a rolling
+// deployment such an instance is there already, or in a moment. Where it was rolled back there may be many such
+// messages for long: the wait doubles up to holdDelay.
 const newerDelay = time.Minute
 
 // unreadable decides about a message whose text can't be read. What a newer version wrote is
 // never POSTed as it stands.
 func (w wholes) unreadable(ctx context.Context, p *parcel, h history, err error) *Outcome {
 	if errors.Is(err, queue.ErrNewer) {
-		return w.holdWhole(ctx, p, h, policy.Undecodable, newerDelay,
+		return w.holdWhole(ctx, p, h, policy.Undecodable, retry.Backoff(int(min(p.m.DequeueCount, 30)), newerDelay, holdDelay),
 			"the message was written by a newer version of pushlease, which has to receive it: update this instance")
 	}
 	return w.giveUpMessage(ctx, p, h, nil, policy.Undecodable)

@@ -342,6 +342,50 @@ func TestAFrozenHandlerIsReplaced(t *testing.T) {
 	h.waitState(20*time.Second, name, sent.ID, hook.ID, "delivered")
 }
 
+// TestAHandlerThatWasFrozenGoesOn: a process that stood still for longer than its lease, as one does whose
+// machine is moved, finds its message brought again. The POST that it has under way is the only one.
+func TestAHandlerThatWasFrozenGoesOn(t *testing.T) {
+	t.Parallel()
+	name := queueName("thawed")
+	root := packaged(t, name)
+	quickly(t, root, nil)
+	h := startHosted(t, root, hosttest.Options{}, "PUSHLEASE_LEASE=3s")
+	release, asked := make(chan struct{}), make(chan struct{}, 10)
+	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked <- struct{}{}; <-release }))
+	defer receiver.Close()
+	hook := h.register(name, receiver.URL, nil)
+	sent, err := accountQueue(t, name).Send(t.Context(), []byte("frozen"), queue.SendOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-asked
+	pid := h.host.Pid()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	waitUntil(t, 30*time.Second, func() string {
+		if n := h.host.Running("dispatch-" + name); n < 2 {
+			return fmt.Sprintf("%d invocations are under way: the message has not come back", n)
+		}
+		return ""
+	})
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	waitUntil(t, 20*time.Second, func() string {
+		if n := h.host.Running("dispatch-" + name); n != 1 {
+			return fmt.Sprintf("%d invocations are under way, want the first one alone", n)
+		}
+		return ""
+	})
+	close(release)
+	next := h.waitState(20*time.Second, name, sent.ID, hook.ID, "delivered")
+	h.waitEmpty(10*time.Second, name)
+	if next.Attempts != 1 || len(asked) != 0 || h.host.Pid() != pid {
+		t.Errorf("%d attempts, %d more POSTs, process %d is %d", next.Attempts, len(asked), pid, h.host.Pid())
+	}
+}
+
 // TestAPumpThatStorageHoldsUpIsAnsweredInTime: a delete that storage refuses goes on after
 // the answer, and the host has no reason to kill the process. Later runs see to other queues meanwhile.
 func TestAPumpThatStorageHoldsUpIsAnsweredInTime(t *testing.T) {

@@ -36,8 +36,8 @@ type function struct {
 }
 
 type binding struct {
-	Type, Direction, Name, QueueName, Connection, DataType, Route, AuthLevel string
-	Methods                                                                  []string
+	Type, Direction, Name, QueueName, Connection, DataType, Route, AuthLevel, Schedule string
+	Methods                                                                            []string
 }
 
 type hostFile struct {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -204,6 +205,13 @@ func (h *Host) Interrupt() (orphan <-chan struct{}) {
 	case <-time.After(interruptPatience):
 	}
 	return h.Vanish()
+}
+
+// Terminate is SIGTERM for the host, which goes on as if nothing had come.
+func (h *Host) Terminate() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_ = h.handler.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 }
 
 // Vanish is SIGKILL for the host: it settles nothing, and leaves the handler running. orphan is

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -215,6 +216,38 @@ func TestAnswersEndAnInvocationAsRecorded(t *testing.T) {
 			}
 		})
 	}
+}
+
+// SIGTERM does nothing to the host, whatever the handler is doing. Killed afterwards, as containers are, it leaves
+// the handler behind.
+func TestSIGTERMDoesNothingToTheHost(t *testing.T) {
+	t.Parallel()
+	h := Start(t, Options{Root: handled(t, "00:01:00", azuritetest.Name("sigterm")), Storage: azuritetest.Start(t).ConnectionString(), Env: []string{"TEST_TAKES=300ms"}})
+	waitUntil(t, 20*time.Second, "the handler is up", func() bool { return len(h.StartTimes()) > 0 })
+	pid := h.Pid()
+	for range 3 {
+		ended := make(chan error, 1)
+		go func() { ended <- h.Timer("tick", false) }()
+		waitUntil(t, 10*time.Second, "the invocation is under way", func() bool { return h.Running("tick") == 1 })
+		h.Terminate()
+		if err := <-ended; err != nil {
+			t.Errorf("an invocation under way: %v", err)
+		}
+	}
+	if h.Pid() != pid || h.Stopped() != nil || len(h.StartTimes()) != 1 {
+		t.Errorf("the handler %d is %d, of %d: %v", pid, h.Pid(), len(h.StartTimes()), h.Stopped())
+	}
+	if err := syscall.Kill(h.handler.cmd.Process.Pid, 0); err != nil {
+		t.Errorf("the process that stands for the host has ended: %v", err)
+	}
+	orphan := h.Vanish()
+	if err := syscall.Kill(pid, 0); err != nil {
+		t.Errorf("the handler has gone with the host: %v", err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	<-orphan
 }
 
 // A handler that ends with 0 is not started again; the host goes on, answers 500, and gives messages back.

@@ -103,26 +103,35 @@ func (h *Host) Timer(name string, pastDue bool) error {
 	h.mu.Lock()
 	l := h.life
 	h.mu.Unlock()
-	return h.invoke(l, f, map[string]json.RawMessage{f.binding.Name: h.timer(name, pastDue)}, map[string]json.RawMessage{"sys": system(f)})
+	data, metadata := h.timer(f, pastDue, "")
+	return h.invoke(l, f, data, metadata)
 }
 
-// timer is what the host says about a run of a timer that comes every minute.
-func (h *Host) timer(name string, pastDue bool) json.RawMessage {
+// timer is what the host says about a run of a timer that comes every minute, or more often; input is
+// that of a run on demand.
+func (h *Host) timer(f function, pastDue bool, input string) (data, metadata map[string]json.RawMessage) {
 	const precise = "2006-01-02T15:04:05.9999999+00:00"
 	now := time.Now().UTC()
 	h.mu.Lock()
-	last, ran := h.ticked[name]
-	h.ticked[name] = now
+	last, ran := h.ticked[f.name]
+	h.ticked[f.name] = now
 	h.mu.Unlock()
 	before := "0001-01-01T00:00:00+00:00"
 	if ran {
 		before = last.Format(precise)
 	}
-	return encode(map[string]any{
-		"Schedule":       map[string]bool{"AdjustForDST": true},
-		"ScheduleStatus": map[string]string{"Last": before, "Next": whole(now.Truncate(time.Minute).Add(time.Minute)), "LastUpdated": before},
-		"IsPastDue":      pastDue,
-	})
+	var status map[string]string // null for what comes more often
+	if !strings.HasPrefix(f.binding.Schedule, "*") {
+		status = map[string]string{"Last": before, "Next": whole(now.Truncate(time.Minute).Add(time.Minute)), "LastUpdated": before}
+	}
+	data = map[string]json.RawMessage{f.binding.Name: encode(map[string]any{
+		"Schedule": map[string]bool{"AdjustForDST": true}, "ScheduleStatus": status, "IsPastDue": pastDue,
+	})}
+	metadata = map[string]json.RawMessage{"sys": system(f)}
+	if input != "" {
+		metadata[f.binding.Name] = twice(input)
+	}
+	return data, metadata
 }
 
 // encode writes JSON as Newtonsoft does: without escapes for HTML.

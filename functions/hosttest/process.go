@@ -53,9 +53,7 @@ func (h *Host) launch(l life, addr string) {
 	id, p := newGUID(), &handler{addr: addr, up: make(chan struct{}), gone: make(chan struct{}), unneeded: make(chan struct{})}
 	p.cmd = exec.Command("/bin/sh", append([]string{"-c", parentScript, h.app.executable}, h.app.arguments...)...)
 	p.cmd.Dir = h.o.Root
-	p.cmd.Env = append(h.environment(),
-		"FUNCTIONS_CUSTOMHANDLER_PORT="+port, "FUNCTIONS_HTTPWORKER_PORT="+port,
-		"FUNCTIONS_CUSTOMHANDLER_WORKER_ID="+id, "FUNCTIONS_HTTPWORKER_ID="+id, "FUNCTIONS_APP_ROOT_PATH="+h.o.Root)
+	p.cmd.Env = h.handlerEnvironment(port, id)
 	p.cmd.Stdout, p.cmd.Stderr = &h.log.out, &h.log.err
 	start := time.Now()
 	h.mu.Lock()
@@ -76,9 +74,17 @@ func (h *Host) launch(l life, addr string) {
 	l.work.Go(func() { h.probe(l, p, start) })
 }
 
-// parentScript starts the handler, tells its id, and ends as it does. The shell's own words about
-// that are not the handler's.
-const parentScript = `exec 4>&2 2>/dev/null; "$0" "$@" 2>&4 3>&- 4>&- & exec 4>&-; echo $! >&3; exec 3>&-; wait $!`
+// handlerEnvironment is a handler's.
+func (h *Host) handlerEnvironment(port, id string) []string {
+	return append(h.environment(),
+		"FUNCTIONS_CUSTOMHANDLER_PORT="+port, "FUNCTIONS_HTTPWORKER_PORT="+port,
+		"FUNCTIONS_CUSTOMHANDLER_WORKER_ID="+id, "FUNCTIONS_HTTPWORKER_ID="+id, "FUNCTIONS_APP_ROOT_PATH="+h.o.Root)
+}
+
+// parentScript starts the handler, tells its id, and ends as it does; SIGTERM changes nothing about that.
+// The shell's own words about it are not the handler's.
+const parentScript = `trap : TERM; exec 4>&2 2>/dev/null; "$0" "$@" 2>&4 3>&- 4>&- & exec 4>&-; p=$!; echo $p >&3; exec 3>&-
+wait $p; c=$?; while kill -0 $p; do wait $p; c=$?; done; exit $c`
 
 // start starts the shell and with it the handler, whose id the shell tells.
 func (p *handler) start() error {

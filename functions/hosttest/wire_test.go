@@ -28,8 +28,11 @@ type recording struct {
 		Headers           map[string]string
 		N                 int
 		Chunked           bool
+		Body              []byte // N of any bytes, where it was not kept
 	}
-	Seen []struct {
+	// AnyMethod: the function lists no methods.
+	AnyMethod bool `json:"any_method"`
+	Seen      []struct {
 		URL     string
 		Headers json.RawMessage
 	}
@@ -47,6 +50,8 @@ type recording struct {
 	Body    struct{ Data, Metadata map[string]json.RawMessage }
 	Text    string
 	Changed map[string]json.RawMessage `json:"metadata_changed"`
+	// Env is what a handler has in its environment.
+	Env map[string]string `json:"handler_env"`
 	// Case is what an invocation was answered, with what came of its message.
 	Case                      string
 	Invocations, Left, Poison int
@@ -143,10 +148,13 @@ func (rec *recorder) take() (all []seen, ids []string) {
 	return all, ids
 }
 
+// someMethods are those that most recordings were made with.
+var someMethods = []string{"get", "head", "post", "patch", "delete"}
+
 // inProcess is a fake whose handler is rec. There is no storage.
-func inProcess(t *testing.T, mode string, rec *recorder) *Host {
+func inProcess(t *testing.T, mode string, rec *recorder, methods ...string) *Host {
 	t.Helper()
-	api := function{"api", binding{Type: "httpTrigger", Name: "req", AuthLevel: "function", Route: "v1/{*path}", Methods: []string{"get", "head", "post", "patch", "delete"}}}
+	api := function{"api", binding{Type: "httpTrigger", Name: "req", AuthLevel: "function", Route: "v1/{*path}", Methods: methods}}
 	server := httptest.NewServer(rec)
 	t.Cleanup(server.Close)
 	up := make(chan struct{})
@@ -161,18 +169,17 @@ func inProcess(t *testing.T, mode string, rec *recorder) *Host {
 func TestHTTPRequestsArePassedOnAsRecorded(t *testing.T) {
 	for _, mode := range []string{"forward", "proxy"} {
 		rec := &recorder{}
-		h := inProcess(t, mode, rec)
+		hosts := map[bool]*Host{false: inProcess(t, mode, rec, someMethods...), true: inProcess(t, mode, rec)}
 		for _, r := range recordings(t, mode) {
 			t.Run(mode+" "+r.Ask, func(t *testing.T) {
-				resp := ask(t, h, &r)
+				resp := ask(t, hosts[r.AnyMethod], &r)
 				got, ids := rec.take()
 				if len(got) != r.Times || len(slices.Compact(slices.Sorted(slices.Values(ids)))) > 1 {
 					t.Errorf("the handler was asked %d times, under %d ids; %d times it was under one", len(got), len(ids), r.Times)
 				}
 				if len(r.Seen) > 0 && len(got) > 0 {
-					want := seen{URI: strings.ReplaceAll(r.Seen[0].URL, recordedKey, FunctionKey), Header: flat(t, r.Seen[0].Headers), N: int64(r.Client.N)}
+					want := seen{URI: strings.ReplaceAll(r.Seen[0].URL, recordedKey, FunctionKey), Header: flat(t, r.Seen[0].Headers), N: int64(r.Client.N), Body: r.body()}
 					first := got[0]
-					first.Body = nil
 					for _, s := range []*seen{&want, &first} {
 						anonymous(s.Header)
 					}
@@ -186,12 +193,21 @@ func TestHTTPRequestsArePassedOnAsRecorded(t *testing.T) {
 	}
 }
 
+// body is what the client sends: handlers were seen to get the same bytes.
+func (r *recording) body() []byte {
+	body := append([]byte{}, r.Client.Body...)
+	for i := len(body); i < r.Client.N; i++ {
+		body = append(body, byte(i))
+	}
+	return body
+}
+
 // ask sends a recorded request, as one connection for each.
 func ask(t *testing.T, h *Host, r *recording) *http.Response {
 	t.Helper()
 	var body io.Reader = http.NoBody
 	if r.Client.N > 0 {
-		body = bytes.NewReader(bytes.Repeat([]byte("x"), r.Client.N))
+		body = bytes.NewReader(r.body())
 	}
 	req, err := http.NewRequest(r.Client.Method, h.URL()+strings.ReplaceAll(r.Client.URL, recordedKey, FunctionKey), body)
 	if err != nil {
@@ -306,19 +322,19 @@ func TestInvocationsAreAsRecorded(t *testing.T) {
 	h := inProcess(t, "proxy", rec)
 	inserted := time.Date(2026, 11, 28, 15, 59, 26, 0, time.UTC)
 	for _, r := range recordings(t, "invocation") {
-		if r.Binding == "timer" {
-			continue // of a schedule under a minute
-		}
 		f := function{"wire-text", binding{Type: "queueTrigger", Name: "message"}}
 		var text string
-		if r.Binding == "queue binary" {
+		switch r.Binding {
+		case "timer":
+			f = function{"tick", binding{Type: "timerTrigger", Name: "timer", Schedule: "*/30 * * * * *"}}
+		case "queue binary":
 			f.name, f.binding.DataType = "wire-binary", "binary"
 			var b []byte
 			if err := json.Unmarshal(r.Body.Data["message"], &b); err != nil {
 				t.Fatal(err)
 			}
 			text = string(b)
-		} else {
+		default:
 			var once string
 			if json.Unmarshal(r.Body.Data["message"], &once) != nil || json.Unmarshal([]byte(once), &text) != nil {
 				t.Fatalf("the message %s", r.Body.Data["message"])
@@ -329,6 +345,9 @@ func TestInvocationsAreAsRecorded(t *testing.T) {
 			nextVisible: inserted.Add(10 * time.Minute), firstReceipt: "MjhOb3YyMDI2MTU6NTk6MjY0YzZm",
 		}
 		data, metadata := queueData(f, m)
+		if r.Binding == "timer" {
+			data, metadata = h.timer(f, false, "")
+		}
 		if err := h.invoke(h.life, f, data, metadata); err != nil {
 			t.Error(err)
 		}
@@ -401,13 +420,39 @@ func TestATextOverwritesItsMetadataAsRecorded(t *testing.T) {
 	}
 }
 
-// TestTimersAreToldAsRecorded: the first run has no last one, and each has the next.
+// TestAHandlersEnvironmentIsAsRecorded, but for two variables that the recorded host had been started with.
+func TestAHandlersEnvironmentIsAsRecorded(t *testing.T) {
+	h := &Host{o: Options{Root: "APP"}}
+	for _, r := range recordings(t, "environment") {
+		id := r.Env["FUNCTIONS_CUSTOMHANDLER_WORKER_ID"]
+		got := map[string]string{}
+		for _, line := range h.handlerEnvironment(r.Env["FUNCTIONS_CUSTOMHANDLER_PORT"], id) {
+			if name, value, _ := strings.Cut(line, "="); strings.HasPrefix(name, "FUNCTIONS_") {
+				got[name] = value
+			}
+		}
+		for _, given := range []string{"AzureWebJobsScriptRoot", "FUNCTIONS_EXTENSION_VERSION"} {
+			delete(r.Env, given)
+		}
+		if diff := cmp.Diff(r.Env, got); diff != "" || !guids.MatchString(id) {
+			t.Errorf("- recorded, + fake:\n%s", diff)
+		}
+	}
+}
+
+// TestTimersAreToldAsRecorded: the first run has no last one, and each has the next. One on demand
+// has its input as well.
 func TestTimersAreToldAsRecorded(t *testing.T) {
 	h := inProcess(t, "proxy", &recorder{})
 	for i, r := range recordings(t, "timer") {
 		past := i == 3 // it was missed
+		input := map[int]string{2: "x"}[i]
+		data, metadata := h.timer(function{"pump", binding{Name: "timer", Schedule: "0 * * * * *"}}, past, input)
+		if diff := cmp.Diff(members(t, r.Body.Metadata), members(t, metadata)); diff != "" {
+			t.Errorf("metadata of run %d (- recorded, + fake):\n%s", i+1, diff)
+		}
 		var want, got map[string]any
-		if json.Unmarshal(r.Body.Data["timer"], &want) != nil || json.Unmarshal(h.timer("tick", past), &got) != nil {
+		if json.Unmarshal(r.Body.Data["timer"], &want) != nil || json.Unmarshal(data["timer"], &got) != nil {
 			t.Fatal("no JSON")
 		}
 		for _, v := range []map[string]any{want, got} {

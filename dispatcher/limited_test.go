@@ -196,3 +196,22 @@ func TestProbesThatAreRefusedAsTooMuchAreChargedToNoMessage(t *testing.T) {
 		stop()
 	})
 }
+
+// The backlog is longer than messages may grow old: what was refused before waits behind it and is refused again, and it is no
+// dead letter for that.
+func TestABacklogThatIsOlderThanItsMessagesMayBeMakesNoDeadLetters(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		limited(nil)(&b.webhook)
+		b.webhook.Policy.MaxAge = policy.Duration(time.Minute)
+		b.webhook = b.update(b.webhook)
+		answer := strictly(200*time.Millisecond, 503)
+		r := &receiver{takes: after(time.Millisecond), answer: answer}
+		b.sendNumbered(900) // three minutes
+		d, stop := b.start(func(o *Options) { o.Sender = receivers{"wh_a": r} })
+		time.Sleep(5 * time.Minute)
+		want(t, "messages left", b.total(testQueue), 0)
+		want(t, "dead letters", len(b.deadLetters()), 0)
+		stop()
+		wantAtRest(t, d)
+	})
+}

@@ -101,7 +101,7 @@ func (b *Breaker) Room(s BreakerSettings, now time.Time) int {
 
 // Report takes in the answer of a POST that Allow allowed; only a failure opens it. random is uniform in [0, 1)
 // and spreads the probes of webhooks that fail together. It tells whether the breaker has
-// opened, closed, or let the first POST through again. Signs that say nothing belong to Abort.
+// opened, closed, or let the first POST through again: a probe that fails changes nothing. Signs that say nothing belong to Abort.
 func (b *Breaker) Report(s BreakerSettings, generation uint64, ok bool, now time.Time, random float64) (changed bool) {
 	switch {
 	case generation != b.generation || !s.Enabled:
@@ -122,8 +122,9 @@ func (b *Breaker) Report(s BreakerSettings, generation uint64, ok bool, now time
 		if float64(b.failed) < s.FailureShare*float64(b.ok+b.failed) {
 			return false
 		}
+		took := b.ok > 0
 		b.trip(s, b.since, now, random)
-		return true
+		return took
 	}
 	if b.ok++; b.ok == 1 {
 		b.firstOK = now

@@ -23,7 +23,7 @@ const ExpiryMargin = 30 * time.Second
 // An abandoned delivery is tried again after the schedule's delay or the wait
 // that the receiver asked for, whichever is longer. It becomes a dead letter
 // instead when its attempts are used up, when the next one would begin later than
-// MaxAge after the first, or when it would begin later than ExpiryMargin and LookSlack
+// MaxAge after the first (unless only the webhook kept the message away: Try.NotItsFault), or when it would begin later than ExpiryMargin and LookSlack
 // before the message's expiry. In the last case a delay that only the schedule asks for
 // is shortened first, so that the time that is left is still used. A wait that the
 // receiver asked for spends at most a third of the time that is left, see waitLimit.
@@ -76,7 +76,7 @@ func (p *Policy) again(d *Decision, t *Try, v *verdict, subject string, asked ti
 		return
 	}
 	delay, most := p.delay(t, v, asked)
-	if delay > p.ageLeft(t) {
+	if delay > p.ageLeft(t) && (d.Charged || !v.spared) { // what only the webhook's limit kept away is no older for it
 		d.deadLetter(cmp.Or(v.atEnd, MaxAgeExceeded), "%s: the next attempt would be due in %s, later than %s after the first one.", subject, delay, p.MaxAge)
 		return
 	}

@@ -144,6 +144,31 @@ func TestARefusalThatIsNotTheMessagesFaultIsNotCharged(t *testing.T) {
 	}
 }
 
+// The time for which only the limit kept a message away is not its age: a backlog of more than max_age would end in dead letters.
+func TestAMessageIsNoOlderForTheLimitOfItsWebhook(t *testing.T) {
+	p, _ := policy.Preset("realtime")
+	for _, tt := range []struct {
+		status int
+		notIts bool
+		waits  int
+		action policy.Action
+		reason policy.Reason
+	}{
+		{503, true, 1, policy.Abandon, policy.ReceiverBusy},
+		{429, true, 39, policy.Abandon, policy.ReceiverBusy},
+		{429, true, 40, policy.DeadLetter, policy.MaxAgeExceeded},
+		{503, false, 1, policy.DeadLetter, policy.MaxAgeExceeded},
+		{500, true, 1, policy.DeadLetter, policy.MaxAgeExceeded},
+	} {
+		d := p.Decide(policy.Try{
+			Now: start.Add(2 * time.Duration(p.MaxAge)), FirstAt: start, Waits: tt.waits, NotItsFault: tt.notIts, Response: policy.Response{Status: tt.status},
+		})
+		if d.Action != tt.action || d.Reason != tt.reason {
+			t.Errorf("%+v: %s, %s: %s", tt, d.Action, d.Reason, d.Explanation)
+		}
+	}
+}
+
 // fill reports a windowful of one sign.
 func fill(w *policy.Window, s policy.Sign, limit int) {
 	generation, size := w.Generation(), w.Size(limit)

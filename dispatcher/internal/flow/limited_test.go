@@ -1,11 +1,17 @@
 package flow
 
 import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
 )
 
 var (
@@ -113,7 +119,7 @@ func TestALimitedWebhookThatRefusesEverythingIsBroken(t *testing.T) {
 				if b.Since.Before(lastTaken) || b.Since.After(died.Add(3*gap+time.Second)) { // the last refusals over the limit may be the first of these
 					t.Errorf("open since %s after the last POST was taken, and %s after it died", b.Since.Sub(lastTaken), b.Since.Sub(died))
 				}
-				if refused > 60 || charged > 14 {
+				if refused > 60 || charged > 0 {
 					t.Errorf("%d POSTs in vain in 20 minutes, %d of them charged to their messages", refused, charged)
 				}
 			})
@@ -175,4 +181,56 @@ func TestAdaptiveFalseEndsALearnedRate(t *testing.T) {
 		f.update(r)
 		want(t, "learned rate", learnedRate(f), 0)
 	})
+}
+
+// A webhook that is down, or refuses everything, is told of once, and once that it is back: each failed probe was a line of the log, and a
+// row that was written at once.
+func TestAnOutageIsToldOnceHoweverManyProbesFail(t *testing.T) {
+	tooMany := overLimit
+	tooMany.TooMany = true
+	for name, sign := range map[string]policy.Sign{"timeouts": timedOut, "503": overLimit, "429": tooMany} {
+		bubble.Test(t, func(t *testing.T) {
+			store := &writes{Healths: testStore(t)}
+			var log strings.Builder
+			var phases []policy.BreakerPhase
+			fs := New(Options{
+				Store: store, Instance: "a", Log: slog.New(slog.NewTextHandler(&log, nil)), Shown: func(string, string) {},
+				Turned: func(_ string, phase policy.BreakerPhase) { phases = append(phases, phase) },
+			})
+			ctx, stop := context.WithCancel(t.Context())
+			var watching sync.WaitGroup
+			watching.Go(func() { fs.Watch(ctx) })
+			r := testRegistration()
+			fs.Sync(t.Context(), []tables.Registration{r})
+			probes := 0
+			drive(t, fs.Of(&r), 10*time.Minute, func(time.Time) policy.Sign { probes++; return sign })
+			drive(t, fs.Of(&r), 5*time.Minute, func(time.Time) policy.Sign { return taken })
+			stop()
+			watching.Wait()
+			if n := strings.Count(log.String(), "level=WARN"); n != 1 || probes < 15 {
+				t.Errorf("%s: %d warnings of %d POSTs in vain, want 1 of many:\n%s", name, n, probes, log.String())
+			}
+			if n := strings.Count(log.String(), "takes messages again"); n != 1 {
+				t.Errorf("%s: told %d times that it takes messages again", name, n)
+			}
+			turns := slices.DeleteFunc(phases, func(p policy.BreakerPhase) bool { return p == policy.BreakerHalfOpen }) // for as long as it takes a few
+			if want := []policy.BreakerPhase{policy.BreakerOpen, policy.BreakerClosed}; !slices.Equal(turns, want) {
+				t.Errorf("%s: turned to %v, want %v", name, turns, want)
+			}
+			if n := store.n; n > 20 {
+				t.Errorf("%s: %d rows were written in 15 minutes, want one a minute and some for the turns", name, n)
+			}
+		})
+	}
+}
+
+// writes counts the rows that are written.
+type writes struct {
+	tables.Healths
+	n int
+}
+
+func (w *writes) PutHealth(ctx context.Context, rows ...tables.Health) error {
+	w.n += len(rows)
+	return w.Healths.PutHealth(ctx, rows...)
 }

@@ -265,6 +265,7 @@ func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.Breake
 			released = true
 		}
 	}
+	f.changed = f.changed || f.breaker.State(now).Phase != policy.BreakerClosed // when the next probe is due
 	if a.Sign.Limited && (f.ask(now) || f.pacer.Asks()) {
 		saves = true
 	}
@@ -356,8 +357,8 @@ func (t *Ticket) judge(a Answer, now time.Time) (turned bool) {
 	}
 	t.spared = f.refusing && a.Sign.Refused != 0
 	turned = f.breaker.Report(s, t.generation, !a.Sign.Failed && !t.spared, now, rand.Float64())
-	// A probe that is refused as too much says nothing about its message, and something about the webhook.
-	t.probe = !closed && a.Sign.TooMany
+	// A probe that is refused as too much, or by a webhook with a limit, says nothing about its message, and something about the webhook.
+	t.probe = !closed && (a.Sign.TooMany || a.Sign.Limited && f.pacer.Limited())
 	t.spared = t.spared || first || t.probe
 	f.hasten(a.Sign, now)
 	return turned

@@ -118,6 +118,11 @@ func (p *poller) run(ctx context.Context) {
 		got, err := p.receiveAndStart(ctx, n)
 		var wait time.Duration
 		switch {
+		case errors.Is(err, queue.ErrQueueNotFound): // its first publish makes it: until then it is an idle one
+			faults = 0
+			empty++
+			wait = pollPause(empty, p.PollMin, p.longestPause())
+			p.idles(0)
 		case err != nil:
 			faults++
 			wait = retry.Backoff(faults, errorBackoffMin, p.PollMax)

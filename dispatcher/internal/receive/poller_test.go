@@ -33,28 +33,37 @@ func TestPausesOfAnEmptyQueueVaryAroundTheirLength(t *testing.T) {
 }
 
 // Each of several processes looks as many times more rarely: what all of them cost together, and how long a
-// message waits, stays.
+// message waits, stays. A queue that nobody has published to yet is an idle one.
 func TestProcessesThatPollTogetherLookAsOftenAsOne(t *testing.T) {
-	for _, pollers := range []int{0, 1, 4} {
-		inBubble(t, func(o *Options) {
-			o.PollMax = 5 * time.Second
-			o.Pollers = func() int { return pollers }
-		}, func(b *bench) {
-			b.register(true)
-			b.send(1, queue.SendOptions{})
-			stop := b.start()
-			time.Sleep(10 * time.Minute) // longer than a lease
-			looks, last := 0, time.Time{}
-			for end := time.Now().Add(time.Hour); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-				if p, _ := b.Poll(testQueue); p.At.After(last) {
-					looks, last = looks+1, p.At
-				}
-			}
-			stop()
-			usual := 720 / max(pollers, 1)
-			if looks < usual*8/10 || looks > usual*12/10 {
-				t.Errorf("%d processes: this one looked %d times in an hour, want about %d", pollers, looks, usual)
-			}
-		})
+	for _, there := range []bool{true, false} {
+		for _, pollers := range []int{0, 1, 4} {
+			looksTogether(t, pollers, there)
+		}
 	}
+}
+
+func looksTogether(t *testing.T, pollers int, there bool) {
+	t.Helper()
+	inBubble(t, func(o *Options) {
+		o.PollMax = 5 * time.Second
+		o.Pollers = func() int { return pollers }
+	}, func(b *bench) {
+		b.register(true)
+		if there {
+			b.send(1, queue.SendOptions{})
+		}
+		stop := b.start()
+		time.Sleep(10 * time.Minute) // longer than a lease
+		looks, last := 0, time.Time{}
+		for end := time.Now().Add(time.Hour); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+			if p, _ := b.Poll(testQueue); later(p.At, p.ErrAt).After(last) {
+				looks, last = looks+1, later(p.At, p.ErrAt)
+			}
+		}
+		stop()
+		usual := 720 / max(pollers, 1)
+		if looks < usual*8/10 || looks > usual*12/10 {
+			t.Errorf("%d processes, the queue is there %v: this one looked %d times in an hour, want about %d", pollers, there, looks, usual)
+		}
+	})
 }

@@ -2,17 +2,29 @@ package sim
 
 import (
 	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
 	"testing"
 )
 
-var everyPoint = flag.Bool("every-point", false, "try every point of failure, and not one in thirty")
+var (
+	everyPoint = flag.Bool("every-point", false, "try every point of failure, and not one in thirty; a process for each processor")
+	pointsFor  = flag.Int("points-for", -1, "which of the processes of -every-point this one is")
+)
 
 // Every point of failure on every path, one at a time: all of them in .ci/run, and one in
 // thirty here.
 func TestPointsOfFailure(t *testing.T) {
-	step := 30
-	if *everyPoint {
-		step = 1
+	first, step := 0, 30
+	switch {
+	case *pointsFor >= 0:
+		first, step = *pointsFor, runtime.NumCPU()
+	case *everyPoint:
+		inProcesses(t)
+		return
 	}
 	for _, path := range Paths {
 		for _, file := range []bool{false, true} {
@@ -25,7 +37,7 @@ func TestPointsOfFailure(t *testing.T) {
 			}
 			t.Run(path.Name+"/"+store, func(t *testing.T) {
 				points := path.Points(t, file)
-				for i := 0; i < len(points); i += step {
+				for i := first; i < len(points); i += step {
 					for _, f := range Run(t, points[i].Plan).Findings {
 						t.Errorf("%s: %s", points[i].What, f)
 					}
@@ -37,4 +49,23 @@ func TestPointsOfFailure(t *testing.T) {
 			})
 		}
 	}
+}
+
+// inProcesses runs every point in as many processes as there are processors: a simulation uses one.
+func inProcesses(t *testing.T) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for n := range runtime.NumCPU() {
+		all.Go(func() {
+			cmd := exec.CommandContext(t.Context(), exe, "-test.run=^TestPointsOfFailure$", "-test.v", fmt.Sprint("-points-for=", n))
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("process %d: %v\n%s", n, err, out)
+			}
+		})
+	}
+	all.Wait()
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -16,12 +17,12 @@ type mended struct {
 
 	mu      sync.Mutex
 	ok      bool
-	refused int
+	refused map[string]int // POSTs of each message
 	taken   map[string]int
 }
 
 func newMended(t *testing.T) *mended {
-	m := &mended{taken: map[string]int{}}
+	m := &mended{refused: map[string]int{}, taken: map[string]int{}}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
 			return
@@ -29,7 +30,7 @@ func newMended(t *testing.T) *mended {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if !m.ok {
-			m.refused++
+			m.refused[r.Header.Get("webhook-id")]++
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
@@ -50,7 +51,18 @@ func (m *mended) mend() {
 func (m *mended) refusals() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.refused
+	posts := 0
+	for _, n := range m.refused {
+		posts += n
+	}
+	return posts
+}
+
+// posts are the POSTs of each message, of one of the two kinds.
+func (m *mended) posts(of map[string]int) map[string]int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(of)
 }
 
 // counts returns how many messages were taken, and how many POSTs that took.

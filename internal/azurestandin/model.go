@@ -22,7 +22,7 @@ type Options struct {
 	// Disorder makes receives bring messages in another order, or fewer than there are,
 	// and queries end pages early, or with nothing on them.
 	Disorder bool
-	// Deleting is how long a deleted table can't be made again.
+	// Deleting is how long a deleted queue or table can't be made again.
 	Deleting time.Duration
 	// OnMessage is told what happened to a message, in the call whose context it gets. It
 	// must not call the stand-in.
@@ -31,7 +31,7 @@ type Options struct {
 
 // MessageEvent is one change of a message.
 type MessageEvent struct {
-	// What is put, receive, update, delete or expire.
+	// What is put, receive, update, delete, expire, or swept: it went with its queue.
 	What      string
 	Queue, ID string
 	// Text, Inserted and Expires are those of the message; Expires is zero for never.

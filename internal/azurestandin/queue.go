@@ -22,6 +22,7 @@ const (
 var (
 	errNoQueue     = &refusal{http.StatusNotFound, "QueueNotFound"}
 	errNoMessage   = &refusal{http.StatusNotFound, "MessageNotFound"}
+	errQueueGoing  = &refusal{http.StatusConflict, "QueueBeingDeleted"}
 	errTextTooLong = &refusal{http.StatusRequestEntityTooLarge, "RequestBodyTooLarge"}
 )
 
@@ -30,6 +31,8 @@ type queueService struct {
 	model  *model
 	mu     sync.Mutex
 	queues map[string]*storedQueue
+	// deleted is when, by name.
+	deleted map[string]time.Time
 }
 
 func (s *queueService) find(name string) (*storedQueue, error) {
@@ -38,27 +41,51 @@ func (s *queueService) find(name string) (*storedQueue, error) {
 	if q := s.queues[name]; q != nil {
 		return q, nil
 	}
-	return nil, errNoQueue
+	return nil, s.missing(name)
+}
+
+// missing says why there is no queue of a name. s.mu is held.
+func (s *queueService) missing(name string) error {
+	if s.going(name) {
+		return errQueueGoing
+	}
+	return errNoQueue
+}
+
+// going is whether a queue was deleted so lately that it can't be made again. s.mu is held.
+func (s *queueService) going(name string) bool {
+	at, deleted := s.deleted[name]
+	return deleted && s.model.Now().Sub(at) < s.model.Deleting
 }
 
 // create reports whether the queue is new.
-func (s *queueService) create(name string) bool {
+func (s *queueService) create(name string) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.queues[name] != nil {
-		return false
+		return false, nil
+	}
+	if s.going(name) {
+		return false, errQueueGoing
 	}
 	s.queues[name] = &storedQueue{name: name, model: s.model, byID: map[string]*message{}}
-	return true
+	return true, nil
 }
 
-func (s *queueService) remove(name string) error {
+func (s *queueService) remove(ctx context.Context, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.queues[name] == nil {
-		return errNoQueue
+	q := s.queues[name]
+	if q == nil {
+		return s.missing(name)
 	}
 	delete(s.queues, name)
+	s.deleted[name] = s.model.Now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, m := range q.heap {
+		q.model.OnMessage(ctx, m.event("swept", name))
+	}
 	return nil
 }
 

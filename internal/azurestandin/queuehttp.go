@@ -93,12 +93,12 @@ func (s *queueService) answer(ctx context.Context, c queueCall, operation string
 	case "list":
 		return queueAnswer{status: http.StatusOK, body: listXML(s.names(), c.query)}, nil
 	case "create":
-		if !s.create(c.queue) {
-			return queueAnswer{status: http.StatusNoContent}, nil
+		if made, err := s.create(c.queue); err != nil || !made {
+			return queueAnswer{status: http.StatusNoContent}, err
 		}
 		return queueAnswer{status: http.StatusCreated}, nil
 	case "delete-queue":
-		return queueAnswer{status: http.StatusNoContent}, s.remove(c.queue)
+		return queueAnswer{status: http.StatusNoContent}, s.remove(ctx, c.queue)
 	}
 	q, err := s.find(c.queue)
 	if err != nil {

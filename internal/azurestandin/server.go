@@ -9,7 +9,7 @@
 //
 // It does not check signatures, keeps nothing on disk, and knows only filters that join comparisons by
 // "and". It throttles nobody unless SetLimits says so. Options make it a model for the simulation, with
-// a clock of its own, disorder, and tables that take a while to be deleted.
+// a clock of its own, disorder, and queues and tables that take a while to be deleted.
 package azurestandin
 
 import (
@@ -68,7 +68,7 @@ func Start(ctx context.Context, latency time.Duration) (*Server, error) {
 func New(o Options) *Server {
 	m := newModel(o)
 	s := &Server{model: m, counts: map[string]int64{}, endpoints: map[string]string{}}
-	s.queues = queueService{model: m, queues: map[string]*storedQueue{}}
+	s.queues = queueService{model: m, queues: map[string]*storedQueue{}, deleted: map[string]time.Time{}}
 	s.tables = tableService{model: m, tables: map[string]*table{}, deleted: map[string]time.Time{}}
 	s.SetLatency(o.Latency)
 	return s

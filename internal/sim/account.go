@@ -40,6 +40,7 @@ func (t accountTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		c.service = "table"
 	}
 	c.op = azurestandin.Operation(c.service, req)
+	c.partition = partitionOf(c.service, req, body)
 	c.about = mentioned(req.URL.Path, body)
 	for _, found := range attemptRow.FindAllSubmatch(body, -1) {
 		c.attempts = append(c.attempts, written{string(found[1]), string(found[2])})
@@ -158,6 +159,24 @@ var messageID = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]
 // attemptRow is the key of an attempt in a day's table, also of one that shares its row with the
 // delivery (docs/architecture.md).
 var attemptRow = regexp.MustCompile(`([0-9a-f-]{36})~[^~]+~[ad]~([^~"']+)~\d+~\d+~`)
+
+// partitionKey is how requests to tables name their partition: in an address, a filter, or a row.
+var partitionKey = regexp.MustCompile(`PartitionKey(?:='| eq '|":")([^'"]+)`)
+
+// partitionOf is what a request is served by: storage throttles a queue, and each partition of a
+// table, by itself. Partitions of several tables that have one key are taken for one.
+func partitionOf(service string, req *http.Request, body []byte) string {
+	if service == "queue" {
+		name, _, _ := strings.Cut(strings.TrimPrefix(req.URL.Path, "/standin/"), "/")
+		return name
+	}
+	for _, text := range []string{req.URL.Path, req.URL.Query().Get("$filter"), string(body)} {
+		if key := partitionKey.FindStringSubmatch(text); key != nil {
+			return "table " + key[1]
+		}
+	}
+	return ""
+}
 
 // mentioned are the messages that a request is about.
 func mentioned(path string, body []byte) []string {

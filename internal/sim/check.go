@@ -9,9 +9,12 @@ import (
 
 // judge compares what the API showed with what the account and the receivers saw.
 func (w *world) judge() {
-	k := &checker{world: w, posts: map[delivery][]*post{}, dead: map[delivery][]deadLetter{}, names: map[string]string{}, about: map[string][]*call{}}
+	k := &checker{world: w, posts: map[delivery][]*post{}, dead: map[delivery][]deadLetter{}, names: map[string]string{}, about: map[string][]*call{}, went: map[int]bool{}}
 	for name, r := range w.webhooks {
 		k.names[r.id] = name
+		for _, id := range r.former {
+			k.names[id] = name
+		}
 	}
 	for _, p := range w.posts {
 		d := delivery{p.n, p.webhook}
@@ -71,6 +74,8 @@ type checker struct {
 	about map[string][]*call
 	// made are the calls that make a queue or a table, and the sends that found no queue.
 	made []*call
+	// went are the messages that went with their queue.
+	went map[int]bool
 	// missing are the messages of which nothing is on record.
 	missing []int
 }
@@ -89,9 +94,6 @@ func (k *checker) deadLetters() {
 			k.violate("dead letters", fmt.Sprintf("%s is about message %s, which nobody sent", d.ID, d.MessageID))
 			continue
 		}
-		if d.Status == "replaying" {
-			k.violate("replay", fmt.Sprintf("the dead letter of m%d (%s) is being replayed for ever", m.n, d.ID))
-		}
 		key := delivery{m.n, k.names[d.WebhookID]}
 		k.dead[key] = append(k.dead[key], d)
 		same := 0
@@ -109,6 +111,26 @@ func (k *checker) deadLetters() {
 		if d.Reason == "NonRetryableError" && !slices.ContainsFunc(k.posts[key], func(p *post) bool { return p.answer == "final" }) {
 			k.violate("dead letters", fmt.Sprintf("m%d was given up as refused by %s, which never refused it", m.n, key.webhook))
 		}
+	}
+	for key, letters := range k.dead {
+		k.replays(key, letters)
+	}
+}
+
+// replays: each ends, and what they are said to have come to is that the webhook took the message, or another
+// dead letter of it.
+func (k *checker) replays(key delivery, letters []deadLetter) {
+	done := 0
+	for _, d := range letters {
+		switch d.Status {
+		case "replaying":
+			k.violate("replay", fmt.Sprintf("the dead letter of m%d (%s) is being replayed for ever", key.n, d.ID))
+		case "replayed":
+			done++
+		}
+	}
+	if done == len(letters) && !k.purged(key) && !slices.ContainsFunc(k.posts[key], func(p *post) bool { return p.status == 200 }) {
+		k.violate("replay", fmt.Sprintf("all dead letters of m%d were replayed, they say, and %s never took it", key.n, key.webhook))
 	}
 }
 
@@ -144,13 +166,35 @@ func (k *checker) lost(m *message) {
 			continue
 		}
 		due++
-		if !ended && !k.stillThere(m) && !k.expiredWhileDown(m) {
+		if !ended && !k.stillThere(m) && !k.expiredWhileDown(m) && !k.swept(m) {
 			k.violate("lost", fmt.Sprintf("m%d is gone, and %s neither took it nor has a dead letter of it", m.n, spec.Name))
 		}
 	}
-	if due == 0 && ends == 0 && !k.stillThere(m) && !k.expiredWhileDown(m) {
+	if due == 0 && ends == 0 && !k.stillThere(m) && !k.expiredWhileDown(m) && !k.swept(m) {
 		k.violate("lost", fmt.Sprintf("m%d is gone, and nobody took it or has a dead letter of it", m.n))
 	}
+}
+
+// swept is whether a message went with its queue, by an operator's word. The account tells of each; on a
+// file it is as many as the answer said, and those that were published meanwhile.
+func (k *checker) swept(m *message) bool {
+	if !k.plan.File {
+		return len(m.events) > 0 && m.events[len(m.events)-1].what == "swept"
+	}
+	if k.went[m.n] {
+		return true
+	}
+	for _, s := range k.sweeps { // the first one took all that was there
+		if s.queue != m.queue || m.sent > s.until {
+			continue
+		}
+		if m.sent < s.from {
+			s.messages--
+		}
+		k.went[m.n] = s.messages >= 0
+		return k.went[m.n]
+	}
+	return false
 }
 
 // stillThere is for messages that settle has told of.
@@ -217,6 +261,7 @@ func (k *checker) timeline(m *message) {
 		switch n.State {
 		case "pending", "held", "dead_lettering", "published":
 			over := m.expires <= k.now() && strings.HasPrefix(n.Text, "Nothing:") // its life, it says
+			over = over || k.swept(m) && strings.HasPrefix(n.Text, "Nothing:")
 			if m.event == "" && !over && !k.stillThere(m) && !k.recordLost(m) {
 				k.violate("timeline", fmt.Sprintf("m%d for %s is %s for ever: %q", m.n, name, n.State, n.Text))
 			}
@@ -248,12 +293,8 @@ func (k *checker) recordLost(m *message) bool {
 // known what a write was about: there it is any of the instance's, and nobody else's.
 func (k *checker) recordOf(m *message, p *post) *call {
 	after := max(p.at, p.answered)
-	var webhook string
-	if r := k.webhooks[p.webhook]; r != nil {
-		webhook = r.id
-	}
 	for _, c := range k.about[m.id] {
-		if c.inst == p.inst && c.applied >= after && c.ok && slices.Contains(c.attempts, written{m.id, webhook}) {
+		if c.inst == p.inst && c.applied >= after && c.ok && slices.ContainsFunc(c.attempts, func(a written) bool { return a.message == m.id && k.names[a.webhook] == p.webhook }) {
 			return c
 		}
 	}

@@ -37,6 +37,11 @@ type outage struct {
 	service     string
 	op          string // empty for all calls of the service
 	kind        string
+	// partition is the one that it is about, or hot the share of them; without either it is about all.
+	// Each takes so many calls a second nevertheless.
+	partition string
+	hot       float64
+	takes     int
 }
 
 // faults decide about each call.
@@ -92,6 +97,9 @@ func (f *faults) about(c *call, now time.Duration) (kind, id string) {
 	}
 	for _, o := range f.outages {
 		if now >= o.from && now < o.until && (o.instance < 0 || o.instance == c.inst.slot) && (o.service == "" || o.service == c.service) && (o.op == "" || o.op == c.op) {
+			if (o.hot > 0 || o.partition != "") && (!f.hot(o, c.partition) || f.counted(c.partition, now) <= o.takes) {
+				continue
+			}
 			if o.kind == refused && f.plan.draw("outage", c.id()) < 0.2 {
 				return dropped, ""
 			}
@@ -128,11 +136,21 @@ func (f *faults) throttles(service string, now time.Duration) bool {
 	if bound == 0 {
 		return false
 	}
+	return f.counted(service, now) > bound
+}
+
+// hot is whether an outage is about a partition.
+func (f *faults) hot(o outage, partition string) bool {
+	return partition != "" && (partition == o.partition || f.plan.draw("hot", o.from, partition) < o.hot)
+}
+
+// counted is how many calls of one kind there were in this second, this one included. f.mu is held.
+func (f *faults) counted(of string, now time.Duration) int {
 	if second := now.Truncate(time.Second); second != f.second || f.counts == nil {
 		f.second, f.counts = second, map[string]int{}
 	}
-	f.counts[service]++
-	return f.counts[service] > bound
+	f.counts[of]++
+	return f.counts[of]
 }
 
 // healthy is whether no outage touched the instance's service within a time.
@@ -151,6 +169,7 @@ func (f *faults) healthy(instance int, service string, from, until time.Duration
 type call struct {
 	inst                  *instance
 	service, op           string
+	partition             string // empty where it is of none
 	ordinal               int
 	begin, applied, ended time.Duration
 	fault                 string

@@ -151,6 +151,7 @@ func (i *instance) ask(method, path string, body []byte) (status int, answer []b
 	defer func() { _ = resp.Body.Close() }()
 	answer, err = io.ReadAll(resp.Body)
 	if err != nil {
+		i.w.note(i.name, fmt.Sprintf("the answer to %s %s breaks off after %d bytes: %v", method, path, len(answer), err))
 		return 0, nil
 	}
 	return resp.StatusCode, answer

@@ -71,6 +71,9 @@ type deadLetter struct {
 // get reads what an instance shows.
 func (w *world) get(i *instance, path string, into any) bool {
 	status, answer := i.ask(http.MethodGet, path, nil)
+	if status != http.StatusOK && status != http.StatusNotFound {
+		w.note("operator", fmt.Sprintf("asks %s for %s: %d %.300s", i.name, path, status, answer))
+	}
 	return status == http.StatusOK && json.Unmarshal(answer, into) == nil
 }
 
@@ -81,6 +84,9 @@ func (w *world) look(settled bool) {
 	}
 	if settled && !w.plan.Brief {
 		w.idle()
+	}
+	if len(w.sweeps) > 0 { // a replay that went with its queue waits again after a round of housekeeping
+		time.Sleep(75 * time.Minute)
 	}
 	i := w.somebody()
 	if i == nil {

@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"time"
 )
 
@@ -22,17 +24,25 @@ func (w *world) register(spec Webhook) {
 		"policy":{"preset":"standard","max_attempts":%d,"backoff":{"initial":"2s","factor":2,"max":"30s"}},
 		"flow":{"auto_disable_after":"never","breaker":{"probe_max":"1m"}}%s}`, spec.Queue, spec.Name, spec.Name, spec.Timeout, spec.Attempts, filter)
 	for {
+		w.mu.Lock()
+		there := w.webhooks[spec.Name]
+		w.mu.Unlock()
+		if there != nil && !there.deleted { // another step did it
+			return
+		}
 		if i := w.somebody(); i != nil {
 			if w.registeredAlready(i, spec.Name) {
 				return
 			}
-			status, answer := i.ask(http.MethodPost, "/api/v1/webhooks", body)
+			method, path := http.MethodPost, "/api/v1/webhooks"
+			if spec.ID != "" {
+				method, path = http.MethodPut, path+"/"+spec.ID
+			}
+			status, answer := i.ask(method, path, body)
 			var created struct{ ID string }
 			switch {
-			case status == http.StatusCreated && json.Unmarshal(answer, &created) == nil:
-				w.mu.Lock()
-				w.webhooks[spec.Name] = &registered{id: created.ID, at: w.now()}
-				w.mu.Unlock()
+			case status/100 == 2 && json.Unmarshal(answer, &created) == nil:
+				w.registered(spec.Name, created.ID)
 				w.note("operator", "registered "+spec.Name+" as "+created.ID)
 				return
 			case status >= 400 && status < 500:
@@ -56,14 +66,70 @@ func (w *world) registeredAlready(i *instance, name string) bool {
 	for _, r := range list.Data {
 		w.mu.Lock()
 		known := w.webhooks[name]
-		if r.Name == name && (known == nil || known.id == "") {
-			w.webhooks[name] = &registered{id: r.ID, at: w.now()}
-			w.mu.Unlock()
+		w.mu.Unlock()
+		if r.Name == name && (known == nil || known.id != r.ID && !slices.Contains(known.former, r.ID)) {
+			w.registered(name, r.ID)
 			return true
 		}
-		w.mu.Unlock()
 	}
 	return false
+}
+
+// registered notes that a webhook is there, under an id.
+func (w *world) registered(name, id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := &registered{id: id, at: w.now()}
+	if before := w.webhooks[name]; before != nil {
+		now.former = append(slices.Clone(before.former), before.id)
+	}
+	w.webhooks[name] = now
+}
+
+// registerAll registers some of the plan's webhooks.
+func (w *world) registerAll(which func(Webhook) bool) {
+	for _, spec := range w.plan.Webhooks {
+		if which(spec) {
+			w.register(spec)
+		}
+	}
+}
+
+// sweep deletes the webhooks of a queue, and then the queue with all that is on it.
+func (w *world) sweep(name string) {
+	for _, spec := range w.plan.Webhooks {
+		if spec.Queue == name {
+			w.change(spec.Name, http.MethodDelete, "")
+		}
+	}
+	s := &sweep{span{from: w.now()}, name, 0}
+	defer func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		s.until = w.now()
+		w.sweeps = append(w.sweeps, s)
+	}()
+	for {
+		if i := w.somebody(); i != nil {
+			status, answer := i.ask(http.MethodDelete, "/api/v1/queues/"+name+"?force=true", nil)
+			w.note("operator", fmt.Sprintf("deletes %s and what is on it: %d %.200s", name, status, answer))
+			var went struct{ Messages int }
+			switch {
+			case status == http.StatusOK && json.Unmarshal(answer, &went) == nil:
+				s.messages += went.Messages
+				return
+			case status == http.StatusNotFound:
+				return
+			case status/100 == 4:
+				w.violate("plan", fmt.Sprintf("deleting %s: %d %s", name, status, answer))
+				return
+			}
+			s.messages = math.MaxInt32
+		}
+		if !w.pause(time.Second) {
+			return
+		}
+	}
 }
 
 // somebody is an instance that is up, or nil.
@@ -181,6 +247,10 @@ func (w *world) putAll(s Step) {
 		var put struct {
 			ID string `xml:"QueueMessage>MessageId"`
 		}
+		if answer.Code == http.StatusNotFound || answer.Code == http.StatusConflict { // an operator deleted it
+			w.note("program", fmt.Sprintf("m%d: %s is not there", m.n, s.Queue))
+			continue
+		}
 		if answer.Code != http.StatusCreated || xml.Unmarshal(answer.Body.Bytes(), &put) != nil {
 			w.violate("plan", fmt.Sprintf("putting m%d: %d", m.n, answer.Code))
 		}
@@ -208,6 +278,44 @@ func (w *world) replayAll() {
 	if status >= 400 && status < 500 {
 		w.violate("plan", fmt.Sprintf("replaying what waits: %d %s", status, answer))
 	}
+}
+
+// endReplays deletes the dead letters that are being replayed for a webhook that is not registered
+// any more: nobody else gets them.
+func (w *world) endReplays() {
+	i := w.somebody()
+	if i == nil {
+		return
+	}
+	from := w.now()
+	listed, ok := w.listDeadLetters(i)
+	if !ok {
+		return
+	}
+	var ended []deadLetter
+	for _, d := range listed {
+		if d.Status != "replaying" || w.isRegistered(d.WebhookID) {
+			continue
+		}
+		status, answer := i.ask(http.MethodDelete, "/api/v1/dead-letters/"+url.PathEscape(d.ID), nil)
+		w.note("operator", fmt.Sprintf("deletes the dead letter %s: %d %.200s", d.ID, status, answer))
+		d.Status = "deleted"
+		ended = append(ended, d)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.purges = append(w.purges, purge{span{from, w.now()}, ended})
+}
+
+func (w *world) isRegistered(id string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range w.webhooks {
+		if r.id == id {
+			return !r.deleted
+		}
+	}
+	return false
 }
 
 // purgeAll deletes every dead letter but those that are being replayed.

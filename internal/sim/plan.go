@@ -48,9 +48,11 @@ type Plan struct {
 // Webhook is a registration and its receiver.
 type Webhook struct {
 	Name, Queue string
-	Mix         Mix
-	Timeout     time.Duration
-	Attempts    int
+	// ID is what it is registered under, where it is not for us to choose.
+	ID       string
+	Mix      Mix
+	Timeout  time.Duration
+	Attempts int
 	// Late ones are registered by a step.
 	Late bool
 	// Picky ones have a filter that takes no message.
@@ -74,6 +76,9 @@ type Step struct {
 	// Service is "queue", "table", or empty for both; Kind is how its calls fail, and Op
 	// restricts that to one operation.
 	Service, Kind, Op string
+	// Hot is the share of the service's partitions that an outage is about; a Queue is one. Each of them takes
+	// Count calls a second.
+	Hot float64
 	// Form is how another program writes its texts: plain base64, or as the constants say.
 	Form string
 	// Event, when it is there, is the CloudEvents id of the messages.
@@ -94,8 +99,11 @@ const (
 	doEnable   = "enable"   // a webhook
 	doDelete   = "delete"   // a webhook
 	doRegister = "register" // a webhook
+	doReplace  = "replace"  // a webhook: it is deleted, and registered again after a while
+	doSweep    = "sweep"    // a queue: it is deleted with its webhooks and messages, and they are registered again after a while
 	doReplay   = "replay"   // of what waits among the dead letters
 	doPurge    = "purge"    // of all dead letters, but of those that are being replayed
+	doEnd      = "end"      // deletes the dead letters that are being replayed for webhooks that are gone
 	doHeal     = "heal"     // a receiver answers 200 from now on
 	doCount    = "count"    // the gates that an instance passes from now on
 )
@@ -117,7 +125,7 @@ func (s Step) String() string {
 		{"i", s.Instance, s.Do == doCrash || s.Do == doFreeze || s.Do == doStop || s.Do == doOutage || s.Do == doPublish},
 		{"queue", s.Queue, s.Queue != ""}, {"webhook", s.Webhook, s.Webhook != ""}, {"count", s.Count, s.Count > 0},
 		{"for", s.For, s.For > 0}, {"gap", s.Gap, s.Gap > 0}, {"ttl", s.TTL, s.TTL > 0}, {"service", s.Service, s.Service != ""},
-		{"kind", s.Kind, s.Kind != ""}, {"op", s.Op, s.Op != ""}, {"form", s.Form, s.Form != ""}, {"event", s.Event, s.Event != ""}, {"gate", s.Where, s.Where > 0},
+		{"kind", s.Kind, s.Kind != ""}, {"op", s.Op, s.Op != ""}, {"hot", s.Hot, s.Hot > 0}, {"form", s.Form, s.Form != ""}, {"event", s.Event, s.Event != ""}, {"gate", s.Where, s.Where > 0},
 	} {
 		if part.there {
 			text += fmt.Sprintf(" %s=%v", part.name, part.value)

@@ -36,6 +36,10 @@ var Profiles = []Profile{
 	{"unasked", "a receiver sends more than it was asked for, and refuses the next message", false, unasked},
 	{"anew", "a webhook that fails is deleted, and registered anew", false, anew},
 	{"copies", "each event is published several times, through several processes, some of which die", false, copies},
+	{"hot-partition", "storage throttles one queue, or some of the tables' partitions, and nothing else: others don't notice", false, hotPartition},
+	{"replaced", "webhooks are deleted, and registered again under their id or name, while their dead letters are replayed: no doubles at all", false, replaced},
+	{"swept", "a queue is deleted with its webhooks and messages, and made anew, while it is published to", false, swept},
+	{"standstill", "processes stand still for longer than their leases, beside others", false, standstill},
 	{"hosted", "instances under the Functions host, some of which die, with a queue of the host's and one of the pump's", false, hosted},
 	{"dead-tables", "tables are away while more messages are delivered than records are kept in memory", true, deadTables},
 }
@@ -146,6 +150,15 @@ func mixed(c chooser, p *Plan) {
 	p.Behind64 = c.chance(0.2)
 	if !p.File && c.chance(0.2) {
 		p.QueueCalls, p.TableCalls = 20+c.IntN(100), 10+c.IntN(50)
+	}
+	if !p.File && c.chance(0.3) {
+		p.step(Step{At: c.between(8*time.Second, most), Do: doOutage, Kind: refused, Instance: -1, Service: "table", Hot: c.Float64() / 2, Count: c.IntN(3), For: c.between(time.Second, 2*time.Minute)})
+	}
+	if c.chance(0.2) {
+		p.step(Step{At: c.between(8*time.Second, most), Do: doReplace, Webhook: pick(c, p.Webhooks...).Name, For: c.between(0, time.Minute)})
+	}
+	if c.chance(0.2) {
+		p.step(Step{At: c.between(8*time.Second, most), Do: doSweep, Queue: pick(c, p.Webhooks...).Queue, For: c.between(0, time.Minute)})
 	}
 }
 
@@ -399,6 +412,81 @@ func copies(c chooser, p *Plan) {
 	}
 	for range c.IntN(3) {
 		p.step(Step{At: c.between(10*time.Second, 2*time.Minute), Do: doCrash, Instance: c.IntN(p.Instances), Where: c.IntN(40), For: c.between(time.Second, 10*time.Second)})
+	}
+}
+
+func hotPartition(c chooser, p *Plan) {
+	p.Instances = 1 + c.IntN(2)
+	p.Webhooks = []Webhook{
+		{Name: "w0", Queue: "queue0", Timeout: 10 * time.Second, Attempts: 4, Mix: Mix{Fail: 0.1, Final: 0.1}},
+		{Name: "beside", Queue: "queue1", Timeout: 10 * time.Second, Attempts: 4, Prompt: 45 * time.Second},
+	}
+	p.Calm, p.Lanes = 6*time.Minute, true
+	p.step(Step{At: 10 * time.Second, Do: doPublish, Queue: "queue0", Count: 200, Gap: c.between(50*time.Millisecond, 500*time.Millisecond)})
+	p.step(Step{At: 10 * time.Second, Do: doPut, Queue: "queue1", Count: 200, Gap: c.between(100*time.Millisecond, time.Second)})
+	hot := Step{At: c.between(12*time.Second, 30*time.Second), Do: doOutage, Kind: refused, Instance: -1, For: c.between(30*time.Second, 3*time.Minute), Count: c.IntN(2)}
+	if c.chance(0.5) {
+		hot.Service, hot.Queue = "queue", "queue0"
+	} else {
+		hot.Service, hot.Hot = "table", 0.2+0.4*c.Float64()
+	}
+	p.step(hot)
+}
+
+func replaced(c chooser, p *Plan) {
+	p.File, p.Instances = c.chance(0.4), 1+c.IntN(2)
+	p.Strict = true
+	p.Webhooks = []Webhook{
+		{Name: "w0", Queue: "queue0", Timeout: 10 * time.Second, Attempts: 2, Mix: Mix{FinalFirst: true, Late: 0.5, LateMin: time.Second, LateMax: 8 * time.Second}},
+		{Name: "w1", Queue: "queue0", Timeout: 10 * time.Second, Attempts: 2, Mix: Mix{Final: c.Float64() / 2}},
+	}
+	if c.chance(0.5) {
+		p.Webhooks[0].ID = "chosen"
+	}
+	p.Calm = 6 * time.Minute
+	p.step(Step{At: 8 * time.Second, Do: p.sending(), Queue: "queue0", Count: 60, Gap: c.between(20*time.Millisecond, 200*time.Millisecond)})
+	for range 1 + c.IntN(3) {
+		at := c.between(40*time.Second, 4*time.Minute)
+		p.step(Step{At: at, Do: doReplay})
+		p.step(Step{At: at + c.between(-time.Second, 4*time.Second), Do: doReplace, Webhook: "w0", For: c.between(0, 40*time.Second)})
+	}
+	p.step(Step{At: p.Calm - 10*time.Second, Do: doEnd})
+}
+
+func swept(c chooser, p *Plan) {
+	if p.File, p.Instances = c.chance(0.5), 1+c.IntN(3); p.File { // each has the queue in its memory
+		p.Instances = max(p.Instances, 2)
+	}
+	p.Webhooks = []Webhook{
+		{Name: "w0", Queue: "queue0", Timeout: 10 * time.Second, Attempts: 4, Mix: Mix{Fail: 0.3, Final: 0.3, Late: 0.5, LateMin: time.Second, LateMax: 8 * time.Second}},
+		{Name: "beside", Queue: "queue1", Timeout: 10 * time.Second, Attempts: 4, Prompt: 45 * time.Second},
+	}
+	p.Calm = 6 * time.Minute
+	p.step(Step{At: 9 * time.Second, Do: doPublish, Queue: "queue1", Count: 200, Instance: c.IntN(p.Instances), Gap: time.Second}) // after the other queue: a file numbers them
+	for range 1 + c.IntN(3) {                                                                                                      // not only through the instance that the operator asks, which is the first
+		p.step(Step{At: 8 * time.Second, Do: doPublish, Queue: "queue0", Count: 150, Instance: p.Instances - 1 - c.IntN(2)%p.Instances, Gap: c.between(200*time.Millisecond, 2*time.Second)})
+	}
+	for at := c.between(20*time.Second, time.Minute); at < p.Calm-2*time.Minute; at += c.between(70*time.Second, 2*time.Minute) {
+		length := c.between(0, 50*time.Second)
+		p.step(Step{At: at - time.Second, Do: doReplay}) // whose messages go with the queue
+		p.step(Step{At: at, Do: doSweep, Queue: "queue0", For: length})
+		if c.chance(0.7) { // it ends with what it remembered of the queue
+			p.step(Step{At: at + length/2 + c.between(0, 20*time.Second), Do: pick(c, doCrash, doStop), Instance: p.Instances - 1, Where: c.IntN(40), For: c.between(time.Second, 10*time.Second)})
+		}
+	}
+}
+
+func standstill(c chooser, p *Plan) {
+	p.File, p.Instances = c.chance(0.3), 2+c.IntN(2)
+	p.Settings["LEASE"], p.Settings["POLL_MAX"] = "10s", "1s"
+	p.Webhooks = []Webhook{
+		{Name: "w0", Queue: "queue0", Timeout: 10 * time.Second, Attempts: 2, Mix: Mix{Fail: 0.5, Final: 0.2, Late: 0.1, LateMin: time.Second, LateMax: 8 * time.Second}},
+		{Name: "w1", Queue: "queue0", Timeout: 10 * time.Second, Attempts: 2, Mix: Mix{Fail: 0.6}},
+	}
+	p.Calm = 5 * time.Minute
+	p.step(Step{At: 8 * time.Second, Do: p.sending(), Queue: "queue0", Count: 200, Gap: c.between(300*time.Millisecond, time.Second)})
+	for at := 15 * time.Second; at < p.Calm-time.Minute; at += c.between(5*time.Second, 20*time.Second) {
+		p.step(Step{At: at, Do: doFreeze, Instance: c.IntN(p.Instances), Where: 1 + c.IntN(40), For: c.between(11*time.Second, 40*time.Second)})
 	}
 }
 

@@ -151,15 +151,22 @@ func (w *world) do(s Step) {
 	case doPut:
 		w.putAll(s)
 	case doOutage:
-		w.faults.add(outage{w.now(), w.now() + s.For, s.Instance, s.Service, s.Op, s.Kind})
+		w.faults.add(outage{
+			from: w.now(), until: w.now() + s.For, instance: s.Instance, service: s.Service, op: s.Op, kind: s.Kind,
+			partition: s.Queue, hot: s.Hot, takes: s.Count,
+		})
 	case doCrash, doFreeze, doStop, doCount:
 		w.trouble(s)
 	case doRegister:
-		for _, spec := range w.plan.Webhooks {
-			if spec.Name == s.Webhook {
-				w.register(spec)
-			}
-		}
+		w.registerAll(func(spec Webhook) bool { return spec.Name == s.Webhook })
+	case doReplace:
+		w.change(s.Webhook, http.MethodDelete, "")
+		w.pause(s.For)
+		w.registerAll(func(spec Webhook) bool { return spec.Name == s.Webhook })
+	case doSweep:
+		w.sweep(s.Queue)
+		w.pause(s.For)
+		w.registerAll(func(spec Webhook) bool { return spec.Queue == s.Queue })
 	case doDisable:
 		w.change(s.Webhook, http.MethodPost, "/disable")
 	case doEnable:
@@ -170,6 +177,8 @@ func (w *world) do(s Step) {
 		w.replayAll()
 	case doPurge:
 		w.purgeAll()
+	case doEnd:
+		w.endReplays()
 	case doHeal:
 		r := w.receivers[s.Webhook]
 		r.mu.Lock()

@@ -104,6 +104,9 @@ func (c *conn) Write(b []byte) (n int, err error) {
 		more := min(len(b)-n, wireRoom-len(out.data))
 		out.data = append(out.data, b[n:n+more]...)
 		n += more
+		if more > 0 && n < len(b) { // who reads makes room for the rest
+			c.wire.change()
+		}
 		return n == len(b), nil
 	})
 	return n, err

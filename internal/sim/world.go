@@ -45,6 +45,7 @@ type world struct {
 	publish  []published
 	shown    *shown
 	purges   []purge
+	sweeps   []*sweep
 	ending   bool
 }
 
@@ -52,6 +53,15 @@ type world struct {
 type purge struct {
 	span
 	listed []deadLetter
+}
+
+// sweep is one deletion of a queue: from when on the operator asked for it until it was answered.
+type sweep struct {
+	span
+	queue string
+	// messages are how many were on it, as the answer says, or more than there can be where an
+	// answer was lost.
+	messages int
 }
 
 // entry is one line of the trace.
@@ -72,6 +82,8 @@ func (f Finding) String() string { return f.Rule + ": " + f.Text }
 type registered struct {
 	id string
 	at time.Duration
+	// former are the ids of its deleted registrations.
+	former []string
 	// changed is when the operator first did something to it, 0 for never.
 	changed time.Duration
 	deleted bool

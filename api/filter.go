@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/pushlease/pushlease/api/internal/publish"
 	"github.com/pushlease/pushlease/api/internal/web"
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook/content"
 )
@@ -169,4 +172,44 @@ func newMatchView(c content.Content, regs []tables.Registration, unreadable bool
 		v.Outcome, v.Text = "held", "No enabled webhook is registered for the queue: it stays there until one is, or until it expires."
 	}
 	return v
+}
+
+// lately is how many of the newest messages that no filter took a new filter is tried with.
+const lately = 5
+
+// filterWarnings says what the filter of a webhook makes of the messages that no filter of its queue took, of which
+// there are dead letters: a typo in it shows before the next message comes. It is a convenience: what can't be read now
+// is left out.
+func (a *API) filterWarnings(ctx context.Context, reg tables.Registration) []string {
+	if reg.Filter.IsZero() {
+		return nil
+	}
+	filter := tables.DeadLetterFilter{Queue: reg.Queue, Reason: policy.Unmatched, Status: tables.Waiting}
+	rows, _, err := a.DeadLetters.ListDeadLetters(ctx, filter, tables.Page{Limit: lately})
+	if err != nil {
+		return nil
+	}
+	tried, taken := 0, 0
+	for _, row := range rows {
+		d, err := a.DeadLetters.GetDeadLetter(ctx, row.ID)
+		if err != nil {
+			continue
+		}
+		setting := a.setting(d)
+		body, err := queue.Decode(setting, d.Text)
+		if err != nil || body.Replay != nil {
+			continue
+		}
+		tried++
+		if takes, _ := reg.Filter.Match(content.Read(body.Bytes, queue.ContentTypeOf(setting, body))); takes {
+			taken++
+		}
+	}
+	switch {
+	case tried == 0:
+		return nil
+	case taken == 0:
+		return []string{fmt.Sprintf("No filter took the last messages of this queue, which are dead letters now (Unmatched), and this one takes none of the newest %d either. POST /api/v1/queues/%s/match says why.", tried, reg.Queue)}
+	}
+	return []string{fmt.Sprintf("This filter takes %d of the newest %d messages of this queue that no filter took. They are dead letters (Unmatched): pushlease dead-letters replay --queue %s --reason Unmatched sends them.", taken, tried, reg.Queue)}
 }

@@ -3,10 +3,12 @@ package api
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook/content"
 )
@@ -135,5 +137,30 @@ func TestMatchIsCarefulAboutRowsThatCannotBeRead(t *testing.T) {
 	}
 	if v := newMatchView(c, []tables.Registration{reg}, false); v.Outcome != "unmatched" {
 		t.Errorf("outcome %s", v.Outcome)
+	}
+}
+
+// C70: a typo in a filter shows when it is written, by the messages that no filter took so far.
+func TestAFilterIsTriedWithWhatNoFilterTook(t *testing.T) {
+	h := newHarness(t)
+	const body = `{"specversion":"1.0","id":"1","source":"/s","type":"order.placed"}`
+	h.putMany("orders", 3, func(i int, d *tables.DeadLetter) {
+		if d.Text, d.Size = []byte(body), len(body); i > 0 {
+			d.Reason = policy.Unmatched
+		}
+	})
+	registered := h.register(`{"queue":"orders","url":"https://example.com/hook","filter":{"types":["order.plcaed"]}}`)
+	if !strings.Contains(string(registered.body), "this one takes none of the newest 2 either") {
+		t.Errorf("with a typo: %s", registered.body)
+	}
+	target := "/api/v1/webhooks/" + registered.text("id")
+	if a := h.do(http.StatusOK, "PATCH", target, `{"filter":{"types":["order.placed"]}}`); !strings.Contains(string(a.body), "This filter takes 2 of the newest 2 messages") {
+		t.Errorf("put right: %s", a.body)
+	}
+	if a := h.do(http.StatusOK, "PATCH", target, `{"name":"x"}`); strings.Contains(string(a.body), "newest") {
+		t.Errorf("the filter is as it was: %s", a.body)
+	}
+	if a := h.register(`{"queue":"orders","url":"https://example.com/other"}`); strings.Contains(string(a.body), "newest") {
+		t.Errorf("without a filter: %s", a.body)
 	}
 }

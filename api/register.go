@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -196,7 +197,7 @@ func (a *API) registered(w http.ResponseWriter, r *http.Request, reg tables.Regi
 func (a *API) shown(w http.ResponseWriter, r *http.Request, status int, reg tables.Registration, secret string) error {
 	view := a.view(r, reg)
 	view.Secret = secret
-	view.Warnings = append(a.queueWarnings(r.Context(), reg.Queue), a.twinWarnings(r.Context(), reg)...)
+	view.Warnings = slices.Concat(a.queueWarnings(r.Context(), reg.Queue), a.twinWarnings(r.Context(), reg), a.filterWarnings(r.Context(), reg))
 	w.Header().Set("ETag", web.EtagOf(reg.ETag))
 	return web.WriteJSON(w, status, view)
 }

@@ -197,6 +197,9 @@ func (a *API) patchWebhook(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	view := a.view(r, reg)
+	if _, changed := in["filter"]; changed {
+		warnings = append(warnings, a.filterWarnings(r.Context(), reg)...)
+	}
 	view.Warnings = warnings
 	w.Header().Set("ETag", web.EtagOf(reg.ETag))
 	return web.WriteJSON(w, http.StatusOK, view)

@@ -87,13 +87,13 @@ func TestWhatAKilledProcessHeldForAWebhookThatIsStoppedIsThereSoon(t *testing.T)
 				}
 				killed := &deafQueues{Service: b.db.Queues()}
 				_, stop := b.start(func(o *Options) { o.Sender, o.Queues = rs, killed })
-				sent := b.sendNumbered(30)
+				sent := b.sendNumbered(90)
 				time.Sleep(4 * time.Minute)
-				sent = append(sent, b.sendNumbered(30)...)
+				sent = append(sent, b.sendNumbered(90)...)
 				time.Sleep(time.Minute)
 				killed.dead.Store(true)
 				stop()
-				time.Sleep(72 * time.Second) // 60 held at most
+				time.Sleep(61 * time.Second) // 180 held at most
 				depth, err := b.queue(testQueue).Depth(b.t.Context())
 				want(t, "error", err, nil)
 				tried := int64(0) // these wait for the time of their next attempt

@@ -93,7 +93,7 @@ func (d *Deliverer) steps(ctx context.Context, p *parcel) *Outcome {
 	d.posts.post(ctx, p, targets)
 	outcome := fold(p, h, targets)
 	if stopped := outcome.Reason == policy.WebhookFailing || outcome.Reason == policy.WebhookPaused; stopped && outcome.Action == policy.Hold && !d.Hosted(p.key.Queue) {
-		outcome.Delay = min(outcome.Delay, stoppedFor(d.Flows.Held()))
+		outcome.Delay = min(outcome.Delay, holdFor(d.Flows.Held(), false))
 	}
 	return outcome
 }

@@ -32,9 +32,6 @@ const (
 	// holdEach is what each message that is held already adds: a look costs about four
 	// storage transactions, and with this all of them together cost no more than some 13 a second.
 	holdEach = 300 * time.Millisecond
-	// stoppedEach is the same for messages whose webhook fails, or has asked for a pause: when that is
-	// over is known, and a look before is for what an operator has told another process.
-	stoppedEach = 4 * holdEach
 	// heldMargin is how long before its expiry a held message that no webhook takes is
 	// dead-lettered where its queue is polled.
 	heldMargin = time.Minute
@@ -59,20 +56,14 @@ func LastLook(m *queue.Message, lookGap time.Duration) time.Duration {
 	return PostponeMargin(m) + lookSlack(m, lookGap)
 }
 
-// holdFor is how long a message is given back for that waits for a webhook to be there, or to
-// be enabled, where held are held already. While they are few it is short: if this process dies,
+// holdFor is how long a message is given back for, at most, that waits for a webhook to be there, to
+// be enabled, or to take messages again, where held are held already. While they are few it is short: if this process dies,
 // nobody can show them before. Under a host each look is an invocation.
 func holdFor(held int, hosted bool) time.Duration {
 	if hosted {
 		return holdDelay
 	}
 	return min(max(time.Duration(held)*holdEach, holdLeast), holdDelay)
-}
-
-// stoppedFor is for how long a message is hidden at most whose webhook fails, or is paused, where held
-// are held already: if this process dies, nobody can show it when the webhook is enabled anew.
-func stoppedFor(held int) time.Duration {
-	return max(time.Duration(held)*stoppedEach, holdLeast)
 }
 
 // lookSlack is how much of its life a message has left at least when it is shown again,

@@ -223,7 +223,8 @@ type paced interface {
 }
 
 const (
-	rowsSoon  = time.Second // after a sender has become limited it reads the others' rows
+	rowsSoon  = time.Second     // after a sender has become limited it reads the others' rows
+	rowsFirst = 2 * time.Second // in its first rowsEvery
 	rowsEvery = 10 * time.Second
 )
 
@@ -257,7 +258,9 @@ func (tr *trial) share(i int, now time.Time) {
 		return
 	}
 	tr.write(i, st, now)
-	tr.reads[i] = now.Add(rowsEvery)
+	if tr.reads[i] = now.Add(rowsEvery); now.Sub(st.Since) < rowsEvery {
+		tr.reads[i] = now.Add(rowsFirst)
+	}
 	s.Share(tr.others(i), now)
 }
 

@@ -68,6 +68,13 @@ func (f *Flow) shares(now time.Time) bool {
 	return f.enabled && f.pacer.Limited() && now.Sub(f.moved) < healthEvery && (f.pacer.Shared() || now.Sub(f.pacer.State().Since).Abs() < healthEvery)
 }
 
+// newlyLimited reports whether the webhook has been limited for a short while only.
+func (f *Flow) newlyLimited(now time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.enabled && f.pacer.Limited() && now.Sub(f.pacer.State().Since).Abs() < sharedEvery
+}
+
 // share tells what other instances have learned of the webhook.
 func (f *Flow) share(others policy.Others, now time.Time) {
 	f.mu.Lock()
@@ -109,6 +116,8 @@ const (
 	// sharedEvery is how often instances tell each other what they learn of a webhook that limits
 	// several of them. What they tell may not be older where noise is to be told from a limit.
 	sharedEvery = 10 * time.Second
+	// sharedSoon is how often they do in the first sharedEvery of a limit: until they know which one of them is sent most.
+	sharedSoon = 2 * time.Second
 	// healthSoon is how often it is written at most because a breaker has turned, or a
 	// webhook has asked for a pause.
 	healthSoon = time.Second
@@ -235,6 +244,7 @@ func (fs *Flows) Watch(ctx context.Context) {
 	t, shared := time.NewTicker(healthEvery), time.NewTicker(sharedEvery)
 	defer t.Stop()
 	defer shared.Stop()
+	var soon <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -243,6 +253,11 @@ func (fs *Flows) Watch(ctx context.Context) {
 			fs.saveHealth(ctx)
 			retry.Await(ctx.Done(), healthSoon) // what turns meanwhile goes together
 			fs.learnRates(ctx)                  // which others have written in that time, too
+			soon = fs.soon()
+		case <-soon:
+			fs.saveHealth(ctx)
+			fs.learnRates(ctx)
+			soon = fs.soon()
 		case <-shared.C:
 			if now := time.Now(); slices.ContainsFunc(fs.All(), func(f *Flow) bool { return f.shares(now) }) {
 				fs.saveHealth(ctx)
@@ -252,6 +267,15 @@ func (fs *Flows) Watch(ctx context.Context) {
 			fs.Tend(ctx)
 		}
 	}
+}
+
+// soon tells when rates are to be shared again because a limit is new; nil when none is.
+func (fs *Flows) soon() <-chan time.Time {
+	now := time.Now()
+	if !slices.ContainsFunc(fs.All(), func(f *Flow) bool { return f.newlyLimited(now) }) {
+		return nil
+	}
+	return time.After(sharedSoon)
 }
 
 func (fs *Flows) saveHealth(ctx context.Context) {

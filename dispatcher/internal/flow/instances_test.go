@@ -228,3 +228,46 @@ func TestTwoInstancesShareASlowLimit(t *testing.T) {
 		}
 	})
 }
+
+// Which instance is sent most is known some seconds after the limit was met, and rows are written seldom after that.
+func TestInstancesSoonTellHowMuchTheyAreSent(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		store := &writes{Healths: testStore(t)}
+		r := testRegistration()
+		var mu sync.Mutex
+		limit := oneIn(50 * time.Millisecond)
+		var all [2]*Flows
+		run := func(length time.Duration) {
+			var both sync.WaitGroup
+			for _, fs := range all {
+				both.Go(func() {
+					drive(t, fs.Of(&r), length, func(now time.Time) policy.Sign {
+						mu.Lock()
+						defer mu.Unlock()
+						return limit(now)
+					})
+				})
+			}
+			both.Wait()
+		}
+		for i, name := range []string{"a", "b"} {
+			all[i] = instance(t, store, name)
+			all[i].Sync(t.Context(), []tables.Registration{r})
+		}
+		run(7 * time.Second)
+		for i, other := range []string{"b", "a"} {
+			all[i].mu.Lock()
+			told := all[i].peers.sent[rowKey{r.ID, other}].tells
+			all[i].mu.Unlock()
+			if told.Posts == 0 {
+				t.Errorf("after 7 s it is not known what %s is sent: %+v", other, told)
+			}
+		}
+		run(10 * time.Second)
+		before := store.count()
+		run(time.Minute)
+		if n := store.count() - before; n > 16 {
+			t.Errorf("%d rows were written in a minute by two, want each to write one in 10 s, and one a minute", n)
+		}
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -217,7 +218,7 @@ func TestAnOutageIsToldOnceHoweverManyProbesFail(t *testing.T) {
 			if want := []policy.BreakerPhase{policy.BreakerOpen, policy.BreakerClosed}; !slices.Equal(turns, want) {
 				t.Errorf("%s: turned to %v, want %v", name, turns, want)
 			}
-			if n := store.n; n > 20 {
+			if n := store.count(); n > 20 {
 				t.Errorf("%s: %d rows were written in 15 minutes, want one a minute and some for the turns", name, n)
 			}
 		})
@@ -227,10 +228,12 @@ func TestAnOutageIsToldOnceHoweverManyProbesFail(t *testing.T) {
 // writes counts the rows that are written.
 type writes struct {
 	tables.Healths
-	n int
+	n atomic.Int64
 }
 
+func (w *writes) count() int { return int(w.n.Load()) }
+
 func (w *writes) PutHealth(ctx context.Context, rows ...tables.Health) error {
-	w.n += len(rows)
+	w.n.Add(int64(len(rows)))
 	return w.Healths.PutHealth(ctx, rows...)
 }

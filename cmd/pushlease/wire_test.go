@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -371,6 +372,67 @@ func TestANetworkThatLosesPacketsLosesAndDoublesNothing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAThinLineLosesAndDoublesNothing: 256 kbit a second, and 16 KiB in each of 20 messages, which are ten seconds of
+// the line. Their timeout leaves room for that, as the documents say (C115).
+func TestAThinLineLosesAndDoublesNothing(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range protocols {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			f := startFar(t, protocol, time.Millisecond)
+			p, name := f.start(), queueName("thin")
+			p.register(name, f.url, map[string]any{"timeout": "30s", "flow": map[string]any{}})
+			f.Thin(256_000)
+			took := f.large(p, name, 20, 16<<10)
+			if took < 10*time.Second {
+				t.Errorf("took %s: the line is not a thin one", took)
+			}
+			t.Logf("20 messages of 16 KiB took %s at 256 kbit/s", took.Round(100*time.Millisecond))
+		})
+	}
+}
+
+// TestAFarReceiverIsSentLargeBodies: 300 ms there and back. The window of HTTP/2, which all bodies on a connection share,
+// lets 64 KiB through in that time; further connections are opened beside it (C115).
+func TestAFarReceiverIsSentLargeBodies(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range protocols {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			f := startFar(t, protocol, time.Millisecond)
+			p, name := f.start(), queueName("far")
+			p.register(name, f.url, map[string]any{"timeout": "30s", "flow": map[string]any{}})
+			f.Slow(150*time.Millisecond, 0)
+			took := f.large(p, name, 100, 47_000)
+			if took > 20*time.Second {
+				t.Errorf("100 messages of 47 KB took %s, want 20 s at most", took)
+			}
+			t.Logf("100 messages of 47 KB took %s at 300 ms there and back", took.Round(100*time.Millisecond))
+		})
+	}
+}
+
+// large publishes messages of one size, waits until all were taken, each once and with its first attempt, and returns how
+// long that took.
+func (f *far) large(p *process, name string, n, size int) time.Duration {
+	f.t.Helper()
+	published, began := map[string]time.Time{}, time.Now()
+	for range n {
+		published[p.publish(name, strings.Repeat("x", size))] = time.Now()
+	}
+	p.waitEmpty(time.Minute, name)
+	took := time.Since(began)
+	if twice := f.noDeadLetters(p, name, published); twice > 0 {
+		f.t.Errorf("%d messages were taken twice", twice)
+	}
+	for _, a := range p.attempts(name) {
+		if a.Number != 1 || a.Status != http.StatusOK {
+			f.t.Errorf("an attempt is %+v", a)
+		}
+	}
+	return took
 }
 
 // TestALiveAddressBehindDeadOnesIsFound: the name server gives the one that answers last, and nothing

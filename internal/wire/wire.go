@@ -36,6 +36,7 @@ type Wire struct {
 
 	mu     sync.Mutex
 	delay  time.Duration // one way
+	rate   int           // bytes a second, each way; 0 is no bound
 	loss   float64       // the share of packets that is lost
 	random *rand.Rand
 	dead   map[netip.Addr]bool
@@ -135,6 +136,7 @@ type packet struct {
 // carry passes packets on, in their order, until a device is closed.
 func (w *Wire) carry(from, to *os.File) {
 	under := make(chan packet, 1<<14)
+	var free time.Time // when what is on its way has been put on the line
 	var writer sync.WaitGroup
 	writer.Go(func() {
 		for p := range under {
@@ -159,8 +161,16 @@ func (w *Wire) carry(from, to *os.File) {
 		if !pass {
 			continue
 		}
+		now := time.Now()
+		if free.Before(now) {
+			free = now
+		}
+		if free = free.Add(w.takes(n)); free.Sub(now) > lineQueue {
+			free = free.Add(-w.takes(n))
+			continue // a full queue loses what comes
+		}
 		select {
-		case under <- packet{buffer[:n], time.Now().Add(delay)}:
+		case under <- packet{buffer[:n], free.Add(delay)}:
 		default: // a full queue loses what comes
 		}
 	}
@@ -194,6 +204,26 @@ func (w *Wire) Slow(delay time.Duration, loss float64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.delay, w.loss = delay, loss
+}
+
+// Thin gives the line a rate in bits a second, in each direction.
+func (w *Wire) Thin(bits int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rate = bits / 8
+}
+
+// lineQueue is how long a packet waits for a thin line at most.
+const lineQueue = 2 * time.Second
+
+// takes is how long so many bytes are put on the line.
+func (w *Wire) takes(n int) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.rate == 0 {
+		return 0
+	}
+	return time.Duration(n) * time.Second / time.Duration(w.rate)
 }
 
 // Dead lets nothing through to or from these addresses, and no answer come: black holes.

@@ -110,6 +110,13 @@ func TestTheMiddleDoesWhatItSays(t *testing.T) {
 			}
 
 			w.Slow(0, 0)
+			w.Thin(256 << 10)
+			thin, began := dial(t, w, a, port), time.Now()
+			go func() { _, _ = thin.Write(make([]byte, 32<<10)) }()
+			if _, err := io.ReadFull(thin, make([]byte, 32<<10)); err != nil || time.Since(began) < 900*time.Millisecond {
+				t.Errorf("32 KiB at 32 KiB a second came back in %s, %v", time.Since(began), err)
+			}
+			w.Thin(0)
 			w.Dead(addresses[1])
 			var late net.Error
 			if _, err := dialled(t, w, addresses[1], port, 300*time.Millisecond); !errors.As(err, &late) || !late.Timeout() {

@@ -110,8 +110,11 @@ func (a *API) getMessage(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	for i := range view.Next {
-		if text := gone[round{view.Next[i].WebhookID, view.Next[i].Generation}]; text != "" {
-			view.Next[i].Text, view.Next[i].NextAt = text, time.Time{}
+		if away, ok := gone[round{view.Next[i].WebhookID, view.Next[i].Generation}]; ok {
+			view.Next[i].Text, view.Next[i].NextAt = away.text, time.Time{}
+			if away.lost {
+				view.Next[i].State = lostState
+			}
 			continue
 		}
 		a.tellWhatKeeps(&view.Next[i])
@@ -290,14 +293,22 @@ func newNextView(d tables.Delivery, now time.Time) nextView {
 		Charged: d.Charged, Waits: d.Waits, NextAt: web.UTC(d.NextAt), DeadLetterID: d.DeadLetterID, SameEventAs: d.SameEventAs,
 		Damaged: d.Damage.Columns, Text: whatIsNext(d, now),
 	}
-	if d.Damage.Undecided {
+	switch {
+	case d.Damage.Undecided:
 		v.State, v.Reason = damagedState, ""
+	case over(d, now):
+		v.State, v.NextAt = lostState, time.Time{}
 	}
 	return v
 }
 
-// damagedState is shown of a delivery of which can't be read how far it has come.
-const damagedState tables.State = "damaged"
+// States that are shown and not stored.
+const (
+	// damagedState is that of a delivery of which can't be read how far it has come.
+	damagedState tables.State = "damaged"
+	// lostState is that of a message which is surely not on its queue any more, and has no outcome here.
+	lostState tables.State = "lost"
+)
 
 // damageText says what of a row can't be read; empty where all can.
 func damageText(d tables.Damage) string {

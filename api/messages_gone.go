@@ -22,10 +22,16 @@ type round struct {
 	generation int
 }
 
+// away is what is said of a delivery whose message can't be received; lost is whether it is surely not there any more.
+type away struct {
+	text string
+	lost bool
+}
+
 // takenAway says of which deliveries nothing can come any more, or nothing but from others: the
 // message has no outcome, and its queue is empty, or gone, or shows it to nobody. Others may read a queue,
 // clear and delete it.
-func (a *API) takenAway(ctx context.Context, deliveries []tables.Delivery, now time.Time) (map[round]string, error) {
+func (a *API) takenAway(ctx context.Context, deliveries []tables.Delivery, now time.Time) (map[round]away, error) {
 	waiting := waitingOnes(deliveries, now)
 	if len(waiting) == 0 {
 		return nil, nil
@@ -52,7 +58,7 @@ func (a *API) takenAway(ctx context.Context, deliveries []tables.Delivery, now t
 			why += " at about " + web.Stamp(s.GoneAt)
 		}
 	}
-	gone := map[round]string{}
+	gone := map[round]away{}
 	for _, d := range waitingOnes(again, now) {
 		done := "it was never sent"
 		if d.Attempts > 0 {
@@ -60,10 +66,10 @@ func (a *API) takenAway(ctx context.Context, deliveries []tables.Delivery, now t
 		}
 		switch {
 		case !shown:
-			gone[round{d.WebhookID, d.Generation}] = "Nothing: the message is not there any more, " + why + ". As far as is known, " + done + "."
+			gone[round{d.WebhookID, d.Generation}] = away{"Nothing: the message is not there any more, " + why + ". As far as is known, " + done + ".", true}
 		case isMissed(d, now):
-			gone[round{d.WebhookID, d.Generation}] = "It has been due since " + web.Stamp(dueAt(d)) + ", but is not among the messages that can be received from its queue: either an instance is at work on it, " +
-				"or another program has received it, and holds it or has deleted it. As far as is known, " + done + "."
+			gone[round{d.WebhookID, d.Generation}] = away{text: "It has been due since " + web.Stamp(dueAt(d)) + ", but is not among the messages that can be received from its queue: either an instance is at work on it, " +
+				"or another program has received it, and holds it or has deleted it. As far as is known, " + done + "."}
 		}
 	}
 	return gone, nil

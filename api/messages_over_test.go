@@ -22,6 +22,9 @@ func TestAMessageWhoseLifeIsOverIsNotWaitedFor(t *testing.T) {
 			if text := whatIsNext(d, end.Add(lifeMargin)); strings.HasPrefix(text, "Nothing") {
 				t.Errorf("%s within the margin: %s", state, text)
 			}
+			if v := newNextView(d, end.Add(lifeMargin+time.Second)); v.State != lostState || !v.NextAt.IsZero() {
+				t.Errorf("past its life it is %s, next at %s", v.State, v.NextAt)
+			}
 			text := whatIsNext(d, end.Add(lifeMargin+time.Second))
 			if !strings.HasPrefix(text, "Nothing") || !strings.Contains(text, web.Stamp(end)) || !strings.Contains(text, "someone else took it") || strings.Contains(text, "unseen") != (attempts == 0) {
 				t.Errorf("%s after %d attempts, past its life: %s", state, attempts, text)
@@ -82,11 +85,11 @@ func TestAMessageThatSomebodyTookIsNotWaitedFor(t *testing.T) {
 	}
 	a := next()
 	if text := a.text("next", 0, "text"); !strings.HasPrefix(text, "Nothing: the message is not there any more, its queue is empty") ||
-		!strings.Contains(text, "2 attempts") || a.get("next", 0, "next_at") != nil {
+		!strings.Contains(text, "2 attempts") || a.get("next", 0, "next_at") != nil || a.text("next", 0, "state") != "lost" {
 		t.Errorf("taken by somebody: %s", a.body)
 	}
 	record(tables.Pending, 2, time.Now())
-	if a := next(); strings.Contains(a.text("next", 0, "text"), "Nothing") {
+	if a := next(); strings.Contains(a.text("next", 0, "text"), "Nothing") || a.text("next", 0, "state") != "pending" {
 		t.Errorf("though it was at work a moment ago: %s", a.body)
 	}
 
@@ -204,7 +207,7 @@ func TestAReplayThatSomebodyTookLeavesItsDeadLetterAsItIs(t *testing.T) {
 	}
 	a := h.do(http.StatusOK, "GET", "/api/v1/messages/m-7", "")
 	for i := range a.get("next").([]any) {
-		if gone, want := strings.Contains(a.text("next", i, "text"), "not there any more"), a.text("next", i, "state") == "pending"; gone != want {
+		if gone, want := strings.Contains(a.text("next", i, "text"), "not there any more"), a.text("next", i, "state") == "lost"; gone != want {
 			t.Errorf("of the one that is %s: %s", a.text("next", i, "state"), a.text("next", i, "text"))
 		}
 	}

@@ -54,7 +54,7 @@ func TestDocumentListsTheSetsThatAreClosed(t *testing.T) {
 		"Action":           texts(policy.Actions()),
 		"Reason":           texts(policy.Reasons()),
 		"ErrorClass":       texts(policy.ErrorClasses()),
-		"State":            append(texts(tables.States()), "damaged"),
+		"State":            append(texts(tables.States()), string(damagedState), string(lostState)),
 		"Format":           texts(content.Formats()),
 		"Op":               texts(content.Ops()),
 		"DeadLetterStatus": texts([]tables.DeadLetterStatus{tables.Waiting, tables.Replaying, tables.Replayed}),

@@ -496,6 +496,13 @@ func TestMessagesWatchEndsWhenTheMessageIsSettled(t *testing.T) {
 			`{"events":[` + published + `,{"event":"replayed"}],"next":[{"state":"dead_lettered"}]}`,
 			`{"events":[` + published + `,` + attempt + `],"next":[{"state":"delivered"},{"state":"dead_lettered"}]}`,
 		}, exitFailed},
+		{"lost", []string{
+			`{"events":[` + published + `,` + attempt + `],"next":[{"state":"pending"}]}`,
+			`{"events":[` + published + `,` + attempt + `],"next":[{"state":"lost"}]}`,
+		}, exitFailed},
+		{"lost with its replay", []string{
+			`{"events":[` + published + `,` + attempt + `,{"event":"replayed"}],"next":[{"state":"dead_lettered"},{"state":"lost"}]}`,
+		}, exitFailed},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

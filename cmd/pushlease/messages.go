@@ -45,11 +45,12 @@ type timelineNext struct {
 // published and not received yet has more to come, and so has one that is being
 // replayed: its state is that of before until the replay is received.
 func (t timeline) settled() bool {
-	if n := len(t.Events); n > 0 && t.Events[n-1].Event == "replayed" {
+	lost := slices.ContainsFunc(t.Next, func(n timelineNext) bool { return n.State == "lost" }) // which a replay can be, too
+	if n := len(t.Events); n > 0 && t.Events[n-1].Event == "replayed" && !lost {
 		return false
 	}
 	for _, n := range t.Next {
-		if !slices.Contains([]string{"delivered", "dead_lettered", "unmatched", "duplicate", "withdrawn"}, n.State) {
+		if !slices.Contains([]string{"delivered", "dead_lettered", "unmatched", "duplicate", "withdrawn", "lost"}, n.State) {
 			return false
 		}
 	}
@@ -59,7 +60,7 @@ func (t timeline) settled() bool {
 // failed reports whether a webhook did not get the message.
 func (t timeline) failed() bool {
 	for _, n := range t.Next {
-		if n.State == "dead_lettered" {
+		if n.State == "dead_lettered" || n.State == "lost" {
 			return true
 		}
 	}
@@ -91,8 +92,9 @@ func newMessagesShowCommand() *cobra.Command {
 		Use:   "show MESSAGE-ID",
 		Short: "Show the timeline of a message",
 		Long: `Shows what happened to a message and what happens next. With --watch it goes on
-until the message is delivered or dead-lettered for every webhook; it then exits
-with 0 when all were delivered, and with 1 when one was dead-lettered.`,
+until the message is delivered or dead-lettered for every webhook, or is lost: somebody else
+took it, or its life is over. It then exits with 0 when all were delivered, and with 1 when
+one was dead-lettered or lost.`,
 		Example: "  pushlease messages show 0b5f…\n  pushlease messages show 0b5f… --watch -o json",
 		Args:    arguments(1, 1, "the id of one message (pushlease send prints it)"),
 		RunE:    c.run,

@@ -83,7 +83,7 @@ export function fares(w) {
 }
 
 const kinds = {
-  delivered: 'ok', pending: 'wait', held: 'warn', dead_lettering: 'bad', dead_lettered: 'bad', published: 'info', unmatched: 'off', duplicate: 'off', withdrawn: 'off',
+  delivered: 'ok', pending: 'wait', held: 'warn', dead_lettering: 'bad', dead_lettered: 'bad', published: 'info', unmatched: 'off', duplicate: 'off', withdrawn: 'off', damaged: 'bad', lost: 'bad',
   replayed: 'info', attempt: 'info', waiting: 'bad', replaying: 'wait', running: 'wait', done: 'ok', canceled: 'off', failed: 'bad', dry_run: 'info',
 };
 

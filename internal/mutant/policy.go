@@ -15,7 +15,7 @@ var policyPatches = []Patch{
 		"Retry-After does not lengthen the delay."),
 	inPolicy("backoff-skips-first", "p.Backoff.base(t.attempt() - 1)", "p.Backoff.base(t.attempt())",
 		"The first delay of a schedule is never used."),
-	inPolicy("age-from-last-attempt", "if delay > p.ageLeft(t) {", "if delay > time.Duration(p.MaxAge) {",
+	inPolicy("age-from-last-attempt", "if delay > p.ageLeft(t) && ", "if delay > time.Duration(p.MaxAge) && ",
 		"max_age counts from the last attempt, so a delivery is tried for ever."),
 	inPolicy("expiry-margin-gone", "t.ExpiresAt.Add(-ExpiryMargin - t.LookSlack)", "t.ExpiresAt.Add(-t.LookSlack)",
 		"The last attempt may begin when the message is about to vanish without a dead letter."),

@@ -268,7 +268,7 @@ func takenAgain(d tables.Delivery, attempts []tables.Attempt) string {
 	if len(takes) < 2 {
 		return ""
 	}
-	return fmt.Sprintf(" It was delivered %d times: by %s. As a rule the lease of one had ended while its POST was under way, which its attempt says then.", len(takes), strings.Join(takes, ", and by "))
+	return fmt.Sprintf(" It was delivered %d times: by %s. Either the lease of one had ended while its POST was under way, which its attempt says then, or its answer could not be put on record before the other had the message.", len(takes), strings.Join(takes, ", and by "))
 }
 
 func deadLetterEvents(d tables.DeadLetter) []event {

@@ -43,10 +43,15 @@ func (db *DB) tidy(ctx context.Context) error {
 	})
 }
 
-// endExpired ends all messages that have expired by now.
+// endExpired ends all messages that have expired by now, which is when its first transaction begins.
 func (db *DB) endExpired(ctx context.Context) error {
-	now := db.clock.now()
-	return db.inParts(ctx, "housekeeping", endAtOnce, func(t *tx) (int64, error) { return t.removeExpired(now) })
+	var now int64
+	return db.inParts(ctx, "housekeeping", endAtOnce, func(t *tx) (int64, error) {
+		if now == 0 {
+			now = db.clock.now()
+		}
+		return t.removeExpired(now)
+	})
 }
 
 // inParts repeats a step, each time in a transaction of its own, until it did less than a part of the work.

@@ -395,6 +395,20 @@ func (p *process) call(method, path, body string, status int, into any) {
 	}
 }
 
+// number reads a number from the environment of the tests.
+func number(t *testing.T, name string, usual int) int {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return usual
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("%s=%q: want a number from 1 on", name, text)
+	}
+	return n
+}
+
 // hook is a registered webhook.
 type hook struct {
 	ID      string `json:"id"`

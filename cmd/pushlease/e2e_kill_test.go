@@ -129,9 +129,12 @@ func locationID(a e2eAnswer) string {
 
 // Killed at any moment, the program loses nothing, and POSTs a message again only
 // when it was killed between the answer and its record.
+//
+// KILL_MESSAGES is how many messages there are on SQLite, KILLS how often it is killed: task kills has a
+// thousand kills over 42,600 messages.
 func TestKilledProcessLosesNothing(t *testing.T) {
 	onStores(t, func(t *testing.T, s *store) {
-		messages, kills, delay := 2000, 20, 50*time.Millisecond
+		messages, kills, delay := number(t, "KILL_MESSAGES", 2000), number(t, "KILLS", 20), 50*time.Millisecond
 		if s.account != nil {
 			messages, kills, delay = 300, 5, 50*time.Millisecond
 		}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,20 +26,6 @@ const (
 	soakInFlight = 2 * soakConcurrency
 	soakAttempts = 4
 )
-
-// number reads a number from the environment of the tests.
-func number(t *testing.T, name string, usual int) int {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return usual
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		t.Fatalf("%s=%q: want a number from 1 on", name, text)
-	}
-	return n
-}
 
 // soak is two processes on one store, their receiver, and what was done to them.
 type soak struct {

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -71,6 +73,74 @@ func TestTheAPIIsThereBehindTheHost(t *testing.T) {
 		anonymous.header = http.Header{"X-Functions-Key": h.header["X-Functions-Key"]}
 		anonymous.call(http.MethodGet, "/api/v1/webhooks", "", http.StatusUnauthorized, nil)
 	})
+}
+
+// TestCompressedAndChunkedBodiesBehindTheHost: C99, C102. A host that forwards drops Content-Encoding, and
+// answers a chunked request by itself.
+func TestCompressedAndChunkedBodiesBehindTheHost(t *testing.T) {
+	onBothHosts(t, func(t *testing.T, o hosttest.Options) {
+		root := packaged(t)
+		quickly(t, root, nil)
+		h := startHosted(t, root, o)
+		name := queueName("coded")
+		h.register(name, "http://127.0.0.1:9/", nil)
+		var zipped bytes.Buffer
+		z := gzip.NewWriter(&zipped)
+		_, _ = io.WriteString(z, `{"order":1}`)
+		_ = z.Close()
+		brotli, err := hex.DecodeString("1b3900301c076e2ccd6b46eed90895de3c3e3174f3c58d2e7dcaf060030ed8d3f011763fda6022370fb0e802975e32e27e3744c410b26c")
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain := *h.process
+		for _, tt := range []struct {
+			coding, media, body string
+			chunked             bool
+			status              int
+		}{
+			{"gzip", "application/json", zipped.String(), false, http.StatusUnsupportedMediaType},
+			{"gzip", "text/plain", zipped.String(), false, http.StatusUnsupportedMediaType},
+			{"br", "application/json", string(brotli), false, http.StatusUnsupportedMediaType},
+			{"br", "text/xml", string(brotli), false, http.StatusUnsupportedMediaType},
+			{"", "application/json", `{"order":1}`, false, http.StatusAccepted},
+			{"", "application/json", `{"order":1}`, true, map[bool]int{true: http.StatusInternalServerError, false: http.StatusAccepted}[o.Forward]},
+		} {
+			h.header = plain.header.Clone()
+			if tt.coding != "" {
+				h.header.Set("Content-Encoding", tt.coding)
+			}
+			answer := h.tryBody(t, "/api/v1/queues/"+name+"/messages", tt.media, tt.body, tt.chunked)
+			if answer.status != tt.status || answer.status == http.StatusUnsupportedMediaType != strings.Contains(string(answer.body), "compressed") {
+				t.Errorf("%q of %s, chunked %t: %d %s, want %d", tt.coding, tt.media, tt.chunked, answer.status, answer.body, tt.status)
+			}
+		}
+		h.header = plain.header
+		depth, err := accountQueue(t, name).Depth(t.Context())
+		if want := map[bool]int64{true: 1, false: 2}[o.Forward]; err != nil || depth.Total != want {
+			t.Errorf("%d messages were sent, want %d: %v", depth.Total, want, err)
+		}
+	})
+}
+
+// tryBody POSTs a body, in chunks or with its length.
+func (h *hosting) tryBody(t *testing.T, path, media, body string, chunked bool) e2eAnswer {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodPost, h.url+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header = h.header.Clone()
+	req.Header.Set("Content-Type", media)
+	if chunked {
+		req.ContentLength = -1
+	}
+	resp, err := e2eClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(resp.Body)
+	return e2eAnswer{resp.StatusCode, resp.Header, text}
 }
 
 // TestWithoutAPIKeysNobodyOutsideIsServed: the host's requests come from this machine, but

@@ -322,7 +322,7 @@ func damageText(d tables.Damage) string {
 func whatIsNext(d tables.Delivery, now time.Time) string {
 	if d.Damage.Undecided {
 		return "Not known: whether the webhook has the message can't be told." + damageText(d.Damage) +
-			" While the message is on its queue it is looked at again every 30 s or so, and sent in doubt in the last two minutes of its life only. Mend the row, or delete it where the message may be sent again."
+			" A process that remembers the message goes on with it as it was. Another one looks at it again every 30 s or so, and sends it in doubt in the last two minutes of its life only. Mend the row, or delete it where the message may be sent again."
 	}
 	return stateText(d, now) + damageText(d.Damage)
 }

@@ -212,6 +212,13 @@ func (k *checker) making(inst *instance, from, until time.Duration) (took time.D
 	return took
 }
 
+// turnedAway is whether storage refused a call about a message within a time: its partition is throttled.
+func (k *checker) turnedAway(m *message, i *instance, from, until time.Duration) bool {
+	return slices.ContainsFunc(k.about[m.id], func(c *call) bool {
+		return c.inst == i && (c.fault == refused || c.fault == dropped) && c.begin <= until && c.ended >= from
+	})
+}
+
 // lanes: a late transaction holds up what is in it, and nothing else.
 func (k *checker) lanes() {
 	const slack = time.Second
@@ -219,7 +226,7 @@ func (k *checker) lanes() {
 		for _, spec := range k.plan.Webhooks {
 			for _, p := range k.accepted(delivery{m.n, spec.Name}) {
 				c := k.recordOf(m, p)
-				if c == nil || k.busyWith(m, p.taken) || k.failed(m, c.inst, "table", p.taken, c.begin) {
+				if c == nil || k.busyWith(m, p.taken) || k.turnedAway(m, c.inst, p.taken, c.begin) {
 					continue
 				}
 				if waited := c.begin - p.taken - k.making(c.inst, p.taken, c.begin); waited > slack {
@@ -237,7 +244,7 @@ func (k *checker) lanes() {
 				own += c.ended - c.begin
 			}
 		}
-		if took := p.end - p.from; took-own > slack && !k.failed(m, p.inst, "queue", p.from, p.end) && !k.failed(m, p.inst, "table", p.from, p.end) {
+		if took := p.end - p.from; took-own > slack && !k.turnedAway(m, p.inst, p.from, p.end) {
 			k.violate("held up", fmt.Sprintf("publishing m%d took %s, and its own calls %s", m.n, took, own))
 			return
 		}

@@ -198,7 +198,7 @@ func (b *bench) checkpointRound(ctx context.Context, rate float64) (err error) {
 	defer stop()
 	count := make(chan int, 1)
 	go func() { count <- fileWrites(watched, strings.TrimPrefix(s.setting, "sqlite:")) }()
-	q, err := b.load(ctx, v, s.queue(), rate, checkpointLoads*b.LoadTime)
+	q, _, err := b.load(ctx, v, s.queue(), rate, checkpointLoads*b.LoadTime)
 	if err != nil {
 		return err
 	}

@@ -58,13 +58,14 @@ func (b *bench) latencyRound(ctx context.Context) (err error) {
 		return fmt.Errorf("idle: %w", err)
 	}
 	for _, share := range loads {
-		q, err := b.load(ctx, v, s.queue(), full*float64(share)/100, b.LoadTime)
+		q, publishes, err := b.load(ctx, v, s.queue(), full*float64(share)/100, b.LoadTime)
 		if err != nil {
 			return fmt.Errorf("load of %d %%: %w", share, err)
 		}
 		name := fmt.Sprintf("latency.load%d", share)
 		b.addLatency(name, q)
 		b.relate(name+".p99", "its p50", q.P99, q.P50)
+		b.addLatency(fmt.Sprintf("publish.load%d", share), publishes)
 	}
 	return nil
 }
@@ -107,26 +108,30 @@ func (b *bench) readyWith(ctx context.Context, binary string, s storage, setting
 }
 
 // load publishes at a steady rate, whatever the answers take, and returns the latencies
-// counted from the time at which each message was due to be published.
-func (b *bench) load(ctx context.Context, v *server, queueName string, rate float64, lasts time.Duration) (quantiles, error) {
+// counted from the time at which each message was due to be published, and how long the publishes took.
+func (b *bench) load(ctx context.Context, v *server, queueName string, rate float64, lasts time.Duration) (arrived, published quantiles, err error) {
 	n := max(int(rate*lasts.Seconds()), 10)
 	ctx, cancel := context.WithTimeout(ctx, lasts+catchUp)
 	defer cancel()
 	if err := b.receiver.reset(ctx); err != nil {
-		return quantiles{}, err
+		return arrived, published, err
 	}
 	due := make(chan time.Time, n)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var failed error
+	var publishes []int64
 	for range publishers {
 		wg.Go(func() {
 			for at := range due {
-				if err := v.publish(ctx, queueName, newBody(b.Size, at)); err != nil {
-					mu.Lock()
+				began := time.Now()
+				err := v.publish(ctx, queueName, newBody(b.Size, at))
+				mu.Lock()
+				publishes = append(publishes, int64(time.Since(began)))
+				if err != nil {
 					failed = err
-					mu.Unlock()
 				}
+				mu.Unlock()
 			}
 		})
 	}
@@ -136,13 +141,13 @@ func (b *bench) load(ctx context.Context, v *server, queueName string, rate floa
 	wg.Wait()
 	took := time.Since(start)
 	if err := errors.Join(paceErr, failed); err != nil {
-		return quantiles{}, err
+		return arrived, published, err
 	}
 	if took > lasts*21/20 {
 		b.note("%.0f messages/s were asked for and %.0f published: publishing takes the same CPU and storage, and latencies count from when a message was due", rate, float64(n)/took.Seconds())
 	}
 	came, err := b.receiver.stats(ctx, n)
-	return came.Latency, err
+	return came.Latency, quantilesOf(publishes), err
 }
 
 // pace sends the times at which messages are due, each when it has come.

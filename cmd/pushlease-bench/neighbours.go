@@ -106,7 +106,7 @@ func (b *bench) beside(ctx context.Context, n neighbourhood) (f neighbourFigures
 	if n.queues > 1 {
 		return f, nil
 	}
-	q, err := b.load(ctx, v, s.queue(), f.rate/2, b.LoadTime)
+	q, _, err := b.load(ctx, v, s.queue(), f.rate/2, b.LoadTime)
 	f.p99 = q.P99
 	return f, err
 }

@@ -41,7 +41,8 @@ helped; --compare puts two reports side by side and says when they overlap.
 Scenarios (--scenarios, separated by commas):
 
   drain        messages/s from a full queue; CPU, memory and transactions for them
-  latency      publish to POST received: idle, and at 20, 50 and 80 % of the drain rate
+  latency      publish to POST received, and publish to its answer: idle, and at 20, 50 and
+               80 % of the drain rate
   start        process start to first answer, and the size of the binary
   memory       memory and goroutines with 1,000 messages in flight
   recovery     kill -9 in the middle of a drain: to the next POST, and to the last

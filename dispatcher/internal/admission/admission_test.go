@@ -211,7 +211,7 @@ func TestNoBoundIsPassedInAnyOrder(t *testing.T) {
 			case 1: // a receive, at times ahead, that brings less than it asked for
 				ahead := r.IntN(3)
 				room, _ := s.room(ahead, time.Now())
-				if n, _ := s.take(room, ahead, false); n > 0 {
+				if n, _ := s.take(room, ahead, true, false); n > 0 {
 					s.Return(1)
 					received[s] += n - 1
 				}
@@ -267,6 +267,19 @@ func TestAcquireTakesWhatOneReceiveCanBringAtMost(t *testing.T) {
 	a := New(Bounds{Slots: 500, Total: 1000})
 	s := a.Join(wants("q", 1000))
 	want(t, "seats", s.Acquire(t.Context()), queue.MaxReceive)
+}
+
+// Half of what is free is left for a second receive, where storage is late with the first; of a few,
+// nothing is.
+func TestAcquireLeavesHalfOfWhatIsFreeForAnotherReceive(t *testing.T) {
+	for _, tt := range []struct{ slots, first, second int }{{1, 1, 0}, {7, 7, 0}, {8, 4, 4}, {32, 16, 8}, {64, 32, 16}, {500, 32, 32}} {
+		a := New(Bounds{Slots: tt.slots, Total: 1000})
+		s := a.Join(wants("q", 1000))
+		want(t, "seats", s.Acquire(t.Context()), tt.first)
+		if tt.second > 0 {
+			want(t, "seats of the second", s.Acquire(t.Context()), tt.second)
+		}
+	}
 }
 
 // While slots turn over, some are in hand beside those that have one, and wait in vain for a

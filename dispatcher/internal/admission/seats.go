@@ -89,6 +89,9 @@ func (s *Seats) Wait() bool {
 	return s.waits
 }
 
+// manySeats are worth more than one receive while there is no backlog.
+const manySeats = 8
+
 // shortage is why nothing is admitted now.
 type shortage int
 
@@ -109,7 +112,8 @@ const (
 //
 // While there is a backlog and other messages are in work it waits for half of what can be in
 // work at a time, for as long as Gather says at most, so that slow receivers of some messages
-// never keep others waiting. Without a backlog it takes what is free.
+// never keep others waiting. Without a backlog it takes half of what is free, of manySeats or more: where storage
+// is late with the receive, another one is made for the rest.
 func (s *Seats) Acquire(ctx context.Context) int {
 	select {
 	case s.gathering <- struct{}{}:
@@ -127,7 +131,7 @@ func (s *Seats) Acquire(ctx context.Context) int {
 			ahead = s.ahead(now)
 		}
 		room, next := s.room(ahead, now)
-		n, short := s.take(room, ahead, gather && (gathered.IsZero() || now.Before(gathered)))
+		n, short := s.take(room, ahead, gather, gather && (gathered.IsZero() || now.Before(gathered)))
 		switch {
 		case n > 0:
 			return n
@@ -154,7 +158,7 @@ func (s *Seats) TryAcquire() bool {
 		return false
 	}
 	room, _ := s.room(0, time.Now())
-	if n, _ := s.take(min(room, 1), 0, false); n == 0 {
+	if n, _ := s.take(min(room, 1), 0, false, false); n == 0 {
 		return false
 	}
 	s.a.mu.Lock()
@@ -252,10 +256,10 @@ func (s *Seats) room(ahead int, now time.Time) (n int, next time.Time) {
 	return s.wants.Room(onTheWay, ahead, queue.MaxReceive, now)
 }
 
-// take takes seats for up to room messages; none, and why, when there is none or when more
-// are worth waiting for, as far as gather allows that. Whoever calls it holds gathering, so
+// take takes seats for up to room messages, all of them while there is a backlog; none, and why, when
+// there is none or when more are worth waiting for, as far as gather allows that. Whoever calls it holds gathering, so
 // that nobody else takes any meanwhile.
-func (s *Seats) take(room, ahead int, gather bool) (n int, short shortage) {
+func (s *Seats) take(room, ahead int, backlog, gather bool) (n int, short shortage) {
 	s.a.mu.Lock()
 	defer s.a.mu.Unlock()
 	used := s.slots + s.coming
@@ -269,6 +273,9 @@ func (s *Seats) take(room, ahead int, gather bool) (n int, short shortage) {
 		return 0, noRoom
 	case gather && used > 0 && n < worth:
 		return 0, few
+	}
+	if all := n < queue.MaxReceive || free < 2*queue.MaxReceive; all && !backlog && n >= manySeats {
+		n /= 2
 	}
 	if n = min(n, s.a.available(s.share)); n == 0 {
 		s.a.waiting[s] = struct{}{}

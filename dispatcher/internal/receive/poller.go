@@ -30,6 +30,12 @@ const (
 	maxGather = 100 * time.Millisecond
 	// maxReceivers bounds the receives that are under way at a time from one queue.
 	maxReceivers = 4
+	// lateReceive is when a receive that storage has not answered is late, lateTimes that it takes so many times
+	// as long as usual: then another one is made meanwhile.
+	lateReceive = 250 * time.Millisecond
+	lateTimes   = 4
+	// tookWeight is how many receives tell how long they take as a rule.
+	tookWeight = 8
 	// recoveryLooks is how often a young process looks within one lease, at least.
 	recoveryLooks = 50
 )
@@ -67,8 +73,8 @@ type poller struct {
 	pastTold time.Time // when the log last said that the past of a missing queue can't be read
 	// backlog is there while receives come back full, and closed when one does not.
 	backlog chan struct{}
-	// took is how long the last receive took.
-	took time.Duration
+	// took is how long the last receive took, usual how long they take, but for late ones.
+	took, usual time.Duration
 }
 
 // newPoller makes a poller that waits for patience at most until a webhook can be sent to; zero
@@ -171,10 +177,66 @@ func (p *poller) receiveMore(ctx context.Context) {
 	})
 }
 
+// unlessLate starts a stand-in when the receive that is to be made is late: one storage transaction in a
+// thousand or so takes seconds, and what is on the queue would wait for it (C68). answered has to be
+// called when it has ended. There is none where storage did not answer the receive before either.
+func (p *poller) unlessLate(ctx context.Context) (answered func()) {
+	after := p.lateAfter()
+	if after == 0 {
+		return func() {}
+	}
+	late, end := context.WithCancel(ctx)
+	begun := make(chan struct{})
+	t := time.AfterFunc(after, func() { defer close(begun); p.standIn(ctx, late) })
+	return func() {
+		end()
+		if !t.Stop() {
+			<-begun
+		}
+	}
+}
+
+func (p *poller) lateAfter() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lastErr != nil || p.usual == 0 {
+		return 0
+	}
+	return max(lateReceive, lateTimes*p.usual)
+}
+
+// standIn receives, as one of maxReceivers, until the receive that is late has ended, and late with it.
+func (p *poller) standIn(ctx, late context.Context) {
+	if p.receivers.Add(1) >= maxReceivers {
+		p.receivers.Add(-1)
+		return
+	}
+	p.more.Go(func() {
+		defer p.receivers.Add(-1)
+		for empty := 0; ; {
+			n := p.seats.Acquire(late)
+			if n == 0 {
+				return
+			}
+			got, err := p.receiveAndStart(ctx, n)
+			if err != nil {
+				return
+			}
+			if empty++; got > 0 {
+				empty = 0
+			} else if !retry.Sleep(late, pollPause(empty, p.PollMin, p.longestPause())) {
+				return
+			}
+		}
+	})
+}
+
 // receiveAndStart makes one receive for which n seats were taken. What it brings waits, without
 // a handler, until there is a slot for it, and is given back where none comes.
 func (p *poller) receiveAndStart(ctx context.Context, n int) (got int, err error) {
+	answered := p.unlessLate(ctx)
 	messages, err := p.receive(n)
+	answered()
 	p.seats.Return(n - len(messages))
 	until := time.Now().Add(admission.AheadTime)
 	for _, m := range messages {
@@ -213,6 +275,11 @@ func (p *poller) noteBacklog(full bool, took time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.took = took
+	if p.usual == 0 {
+		p.usual = max(took, 1)
+	} else {
+		p.usual += (min(took, lateTimes*p.usual) - p.usual) / tookWeight
+	}
 	switch {
 	case full && p.backlog == nil:
 		p.backlog = make(chan struct{})

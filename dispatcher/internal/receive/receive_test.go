@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -258,5 +259,63 @@ func TestWhatComesWhileStoppingIsRefusedAndPollingEnds(t *testing.T) {
 		stop()
 		want(t, "refused", b.refused, 1)
 		want(t, "handled", b.count(), 0)
+	})
+}
+
+// lateService makes one receive answer late: it brings what is there when it is made.
+type lateService struct {
+	queue.Service
+	by *atomic.Int64
+}
+
+func (l lateService) Queue(name string) (queue.Queue, error) {
+	q, err := l.Service.Queue(name)
+	return lateQueue{q, l.by}, err
+}
+
+type lateQueue struct {
+	queue.Queue
+	by *atomic.Int64
+}
+
+func (q lateQueue) Receive(ctx context.Context, n int, lease time.Duration) ([]*queue.Message, error) {
+	got, err := q.Queue.Receive(ctx, n, lease)
+	time.Sleep(time.Duration(q.by.Swap(0)))
+	return got, err
+}
+
+// A receive that storage answers after seconds holds up nothing but what it brings (C68), and costs few
+// receives more. While storage does not answer at all it is asked by one.
+func TestALateReceiveHoldsUpNothingElse(t *testing.T) {
+	var by atomic.Int64
+	inBubble(t, func(o *Options) {
+		o.Queues, o.Concurrency = lateService{o.Queues, &by}, 64
+		o.Admission = admission.New(admission.Bounds{Slots: 64, Total: 1024}) // twice as many as a receive brings
+	}, func(b *bench) {
+		r := b.register(true)
+		r.Flow.Adaptive = false // it takes many at a time
+		if _, err := b.db.PutWebhook(b.t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		b.send(1, queue.SendOptions{}) // the queue is there
+		stop := b.start()
+		time.Sleep(5 * time.Minute) // pauses are long by now
+		by.Store(int64(8 * time.Second))
+		b.Wake(testQueue)
+		time.Sleep(100 * time.Millisecond)
+		want(t, "the receive is under way", by.Load(), 0)
+		time.Sleep(400 * time.Millisecond)
+		for range 10 {
+			b.send(1, queue.SendOptions{})
+			time.Sleep(500 * time.Millisecond)
+		}
+		if n := b.count(); n < 1+8 {
+			t.Errorf("%d of 10 messages were handled while a receive was late", n-1)
+		}
+		time.Sleep(time.Minute)
+		want(t, "handled", b.count(), 1+10)
+		stop()
+		inHand, _ := b.Admission.Counts()
+		want(t, "in hand at rest", inHand, 0)
 	})
 }

@@ -57,7 +57,7 @@ var teeth = []Patch{
 		"A receiver with a limit makes dead letters.", "limited", 6),
 	inSim("hosted-not-taken-over", "dispatcher", "return \"\", fmt.Errorf(\"take the message over: %w\", err)", "return \"deleted\", nil",
 		"The host deletes a message that could not be taken over from it.", "hosted", 8),
-	inSim("throttled-queue-takes-places", "dispatcher/internal/receive", "messages, err := p.receive(n)\n\tp.seats.Return(n - len(messages))", "messages, err := p.receive(n)\n\tif err == nil {\n\t\tp.seats.Return(n - len(messages))\n\t}",
+	inSim("throttled-queue-takes-places", "dispatcher/internal/receive", "answered()\n\tp.seats.Return(n - len(messages))", "answered()\n\tif err == nil {\n\t\tp.seats.Return(n - len(messages))\n\t}",
 		"A queue that storage throttles takes the places of all others.", "hot-partition", 6),
 	inSim("replay-handed-on", "dispatcher/internal/delivery", "if p.replay != nil && p.replay.WebhookID != \"\" {\n\t\treturn nil\n\t}\n\tbefore", "before",
 		"A replay whose webhook is deleted goes to the other webhooks of the queue, which have the message.", "replaced", 6),

@@ -30,12 +30,6 @@ const (
 	maxGather = 100 * time.Millisecond
 	// maxReceivers bounds the receives that are under way at a time from one queue.
 	maxReceivers = 4
-	// lateReceive is when a receive that storage has not answered is late, lateTimes that it takes so many times
-	// as long as usual: then another one is made meanwhile.
-	lateReceive = 250 * time.Millisecond
-	lateTimes   = 4
-	// tookWeight is how many receives tell how long they take as a rule.
-	tookWeight = 8
 	// recoveryLooks is how often a young process looks within one lease, at least.
 	recoveryLooks = 50
 )
@@ -171,60 +165,6 @@ func (p *poller) receiveMore(ctx context.Context) {
 				return
 			}
 			if got, err := p.receiveAndStart(ctx, n); err != nil || got < n {
-				return
-			}
-		}
-	})
-}
-
-// unlessLate starts a stand-in when the receive that is to be made is late: one storage transaction in a
-// thousand or so takes seconds, and what is on the queue would wait for it (C68). answered has to be
-// called when it has ended. There is none where storage did not answer the receive before either.
-func (p *poller) unlessLate(ctx context.Context) (answered func()) {
-	after := p.lateAfter()
-	if after == 0 {
-		return func() {}
-	}
-	late, end := context.WithCancel(ctx)
-	begun := make(chan struct{})
-	t := time.AfterFunc(after, func() { defer close(begun); p.standIn(ctx, late) })
-	return func() {
-		end()
-		if !t.Stop() {
-			<-begun
-		}
-	}
-}
-
-func (p *poller) lateAfter() time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.lastErr != nil || p.usual == 0 {
-		return 0
-	}
-	return max(lateReceive, lateTimes*p.usual)
-}
-
-// standIn receives, as one of maxReceivers, until the receive that is late has ended, and late with it.
-func (p *poller) standIn(ctx, late context.Context) {
-	if p.receivers.Add(1) >= maxReceivers {
-		p.receivers.Add(-1)
-		return
-	}
-	p.more.Go(func() {
-		defer p.receivers.Add(-1)
-		for empty := 0; ; {
-			n := p.seats.Acquire(late)
-			if n == 0 {
-				return
-			}
-			got, err := p.receiveAndStart(ctx, n)
-			if err != nil {
-				return
-			}
-			if empty++; got > 0 {
-				empty = 0
-			} else if !retry.Sleep(late, pollPause(empty, p.PollMin, p.longestPause())) {
 				return
 			}
 		}

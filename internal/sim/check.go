@@ -144,6 +144,12 @@ func (k *checker) accepted(d delivery) (all []*post) {
 	return all
 }
 
+// stoodStill is whether the sender of a POST stood still before it, or before it read the answer: then its
+// lease may have been over, and another one may have given the message up by what itself was told.
+func (k *checker) stoodStill(p *post) bool {
+	return p.inst.brokeBetween(p.at-time.Minute, p.taken)
+}
+
 // due is whether a webhook was there, and nobody changed it, as long as a message lived.
 func (k *checker) due(m *message, name string) bool {
 	r := k.webhooks[name]
@@ -270,7 +276,7 @@ func (k *checker) timeline(m *message) {
 				k.violate("timeline", fmt.Sprintf("m%d was delivered to %s, it says, which never took it", m.n, name))
 			}
 		case "dead_lettered":
-			if took && k.unexplained(m, k.accepted(d)[0], k.now()) {
+			if took && !k.stoodStill(k.accepted(d)[0]) && k.unexplained(m, k.accepted(d)[0], k.now()) {
 				k.violate("timeline", fmt.Sprintf("m%d was given up for %s, it says, which took it", m.n, name))
 			}
 		}

@@ -36,9 +36,9 @@ func TestFilterAndFormatAreSetShownAndChanged(t *testing.T) {
 		}
 	}
 	shown(h.do(http.StatusOK, "GET", target, ""), filter, "cloudevents-binary")
-	shown(h.do(http.StatusOK, "PATCH", target, `{"filter":{"fields":null,"sources":["s"]},"format":"cloudevents-structured"}`), `{"types":["a.*"],"sources":["s"]}`, "cloudevents-structured")
+	shown(h.do(http.StatusOK, "PATCH", target, `{"filter":{"fields":null,"sources":["s"]},"format":"cloudevents-structured"}`, "Content-Type", mergePatch), `{"types":["a.*"],"sources":["s"]}`, "cloudevents-structured")
 	shown(h.do(http.StatusOK, "PATCH", target, `{"name":"x"}`), `{"types":["a.*"],"sources":["s"]}`, "cloudevents-structured")
-	shown(h.do(http.StatusOK, "PATCH", target, `{"filter":null,"format":null}`), `{}`, "raw")
+	shown(h.do(http.StatusOK, "PATCH", target, `{"filter":null,"format":null}`, "Content-Type", mergePatch), `{}`, "raw")
 }
 
 func TestBadFiltersAndFormatsNameTheFieldAndTheCure(t *testing.T) {

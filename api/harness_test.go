@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -141,7 +142,7 @@ type answer struct {
 func request(method, target, body string, headers ...string) *http.Request {
 	r := httptest.NewRequest(method, target, strings.NewReader(body))
 	r.RemoteAddr, r.Host = "127.0.0.1:50000", "localhost:8080"
-	if strings.HasPrefix(body, "{") && !strings.HasSuffix(target, "/messages") {
+	if strings.HasPrefix(body, "{") && !strings.HasSuffix(target, "/messages") && !slices.Contains(headers, "Content-Type") {
 		r.Header.Set("Content-Type", "application/json")
 	}
 	for i := 0; i < len(headers); i += 2 {

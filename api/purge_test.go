@@ -72,7 +72,7 @@ func TestNullIsRefusedWhereItWouldDoMore(t *testing.T) {
 		}
 	}
 	h.do(http.StatusBadRequest, "POST", purgePath, `{"all":true}`).wantProblem("dry_run")
-	h.do(http.StatusBadRequest, "PATCH", "/api/v1/webhooks/"+id, `{"name":"x","enabled":null}`).wantProblem("enabled")
+	h.do(http.StatusBadRequest, "PATCH", "/api/v1/webhooks/"+id, `{"name":"x","enabled":null}`, "Content-Type", mergePatch).wantProblem("enabled")
 	h.do(http.StatusBadRequest, "POST", "/api/v1/webhooks", `{"queue":"orders","url":"https://example.com/hook","enabled":null}`).wantProblem("enabled")
 	for _, id := range ids {
 		if d := h.loadDead(id); d.Status != tables.Waiting {

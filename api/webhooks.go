@@ -185,11 +185,15 @@ func (a *API) patchWebhook(w http.ResponseWriter, r *http.Request) error {
 	}
 	var warnings []string
 	reg, err := a.change(r, func(reg *tables.Registration) error {
-		before := *reg
-		if err := a.edit(reg, in, changing); err != nil {
+		before, change := *reg, in
+		if isMergePatch(r) {
+			warnings = a.resets(before, in)
+		} else {
+			change, warnings = a.withoutNulls(before, in)
+		}
+		if err := a.edit(reg, change, changing); err != nil {
 			return err
 		}
-		warnings = a.resets(before, in)
 		beginAnew(reg, before)
 		return nil
 	})

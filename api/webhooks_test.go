@@ -213,12 +213,12 @@ func TestPatchMergesAndNullGivesTheDefault(t *testing.T) {
 	if reg.Policy.Preset != "short" || reg.Policy.MaxAttempts != 7 || reg.Name != "n" {
 		t.Errorf("changed: %+v", reg)
 	}
-	a := h.do(http.StatusOK, "PATCH", target, `{"headers":null,"timeout":null,"name":null,"policy":{"preset":"standard"},"queue":"orders"}`)
+	a := h.do(http.StatusOK, "PATCH", target, `{"headers":null,"timeout":null,"name":null,"policy":{"preset":"standard"},"queue":"orders"}`, "Content-Type", mergePatch)
 	if a.text("timeout") != "30s" || a.get("name") != nil || a.get("policy", "max_attempts") != 8.0 || len(a.get("headers").(map[string]any)) != 0 {
 		t.Errorf("after null: %s", a.body)
 	}
 	h.do(http.StatusBadRequest, "PATCH", target, `{"queue":"others"}`).wantProblem("queue")
-	h.do(http.StatusBadRequest, "PATCH", target, `{"secret":null}`).wantProblem("secret")
+	h.do(http.StatusBadRequest, "PATCH", target, `{"secret":null}`, "Content-Type", mergePatch).wantProblem("secret")
 	h.do(http.StatusBadRequest, "PATCH", target, `{"id":"wh_1"}`).wantProblem("id")
 	h.do(http.StatusBadRequest, "PATCH", target, `{"nme":"x"}`).wantProblem("nme")
 }
@@ -230,12 +230,12 @@ func TestFlowIsMergedAndAnOldRowShowsTheDefault(t *testing.T) {
 		t.Errorf("created: %s", a.body)
 	}
 	target := "/api/v1/webhooks/" + a.text("id")
-	a = h.do(http.StatusOK, "PATCH", target, `{"flow":{"concurrency":2,"rate":null,"breaker":{"enabled":false}}}`)
+	a = h.do(http.StatusOK, "PATCH", target, `{"flow":{"concurrency":2,"rate":null,"breaker":{"enabled":false}}}`, "Content-Type", mergePatch)
 	if a.get("flow", "concurrency") != 2.0 || a.get("flow", "rate") != 0.0 || a.get("flow", "breaker", "enabled") != false ||
 		a.get("flow", "breaker", "min_samples") != 3.0 || a.text("flow", "auto_disable_after") != "never" {
 		t.Errorf("changed: %s", a.body)
 	}
-	if a = h.do(http.StatusOK, "PATCH", target, `{"flow":null}`); a.get("flow", "concurrency") != 64.0 || a.text("flow", "auto_disable_after") != "120h" {
+	if a = h.do(http.StatusOK, "PATCH", target, `{"flow":null}`, "Content-Type", mergePatch); a.get("flow", "concurrency") != 64.0 || a.text("flow", "auto_disable_after") != "120h" {
 		t.Errorf("after null: %s", a.body)
 	}
 	old, err := h.db.GetWebhook(t.Context(), a.text("id"))
@@ -462,7 +462,7 @@ func TestHTTPVersionIsSetShownAndKept(t *testing.T) {
 	for _, step := range []struct{ change, want string }{
 		{`{"name":"x"}`, "1.1"}, {`{"http_version":"auto"}`, "auto"}, {`{"http_version":"1.1"}`, "1.1"}, {`{"http_version":null}`, "auto"},
 	} {
-		if got := h.do(http.StatusOK, "PATCH", target, step.change).text("http_version"); got != step.want {
+		if got := h.do(http.StatusOK, "PATCH", target, step.change, "Content-Type", mergePatch).text("http_version"); got != step.want {
 			t.Errorf("after %s: %q, want %q", step.change, got, step.want)
 		}
 	}

@@ -299,6 +299,9 @@ func (c *client) send(cmd *cobra.Command, r request, body map[string]any) (answe
 		r.header = map[string]string{}
 	}
 	r.header["Content-Type"] = "application/json"
+	if r.method == http.MethodPatch { // a null in a file is meant
+		r.header["Content-Type"] = "application/merge-patch+json"
+	}
 	return c.do(cmd.Context(), r)
 }
 

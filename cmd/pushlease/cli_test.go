@@ -503,6 +503,10 @@ func TestMessagesWatchEndsWhenTheMessageIsSettled(t *testing.T) {
 		{"lost with its replay", []string{
 			`{"events":[` + published + `,` + attempt + `,{"event":"replayed"}],"next":[{"state":"dead_lettered"},{"state":"lost"}]}`,
 		}, exitFailed},
+		{"lost for one, and replayed for another", []string{
+			`{"events":[` + published + `,{"event":"replayed","webhook_id":"b"}],"next":[{"webhook_id":"a","state":"lost"},{"webhook_id":"b","state":"dead_lettered"}]}`,
+			`{"events":[` + published + `,{"event":"replayed","webhook_id":"b"},` + attempt + `],"next":[{"webhook_id":"a","state":"lost"},{"webhook_id":"b","state":"delivered"}]}`,
+		}, exitFailed},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -45,8 +45,7 @@ type timelineNext struct {
 // published and not received yet has more to come, and so has one that is being
 // replayed: its state is that of before until the replay is received.
 func (t timeline) settled() bool {
-	lost := slices.ContainsFunc(t.Next, func(n timelineNext) bool { return n.State == "lost" }) // which a replay can be, too
-	if n := len(t.Events); n > 0 && t.Events[n-1].Event == "replayed" && !lost {
+	if n := len(t.Events); n > 0 && t.Events[n-1].Event == "replayed" && !t.lost(t.Events[n-1].WebhookID) {
 		return false
 	}
 	for _, n := range t.Next {
@@ -55,6 +54,14 @@ func (t timeline) settled() bool {
 		}
 	}
 	return len(t.Next) > 0
+}
+
+// lost reports whether what is on its way to a webhook, or to any where none is named, is lost: a replay
+// can be, too.
+func (t timeline) lost(webhookID string) bool {
+	return slices.ContainsFunc(t.Next, func(n timelineNext) bool {
+		return n.State == "lost" && (webhookID == "" || n.WebhookID == webhookID)
+	})
 }
 
 // failed reports whether a webhook did not get the message.

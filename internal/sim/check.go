@@ -3,7 +3,6 @@ package sim
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -273,10 +272,15 @@ func (k *checker) timeline(m *message) {
 		took := len(k.accepted(d)) > 0
 		switch n.State {
 		case "pending", "held", "dead_lettering", "published":
-			over := m.expires <= k.now() && strings.HasPrefix(n.Text, "Nothing:") // its life, it says
-			over = over || k.swept(m) && strings.HasPrefix(n.Text, "Nothing:")
-			if m.event == "" && !over && !k.stillThere(m) && !k.recordLost(m) {
+			if m.event == "" && !k.stillThere(m) && !k.recordLost(m) {
 				k.violate("timeline", fmt.Sprintf("m%d for %s is %s for ever: %q", m.n, name, n.State, n.Text))
+			}
+		case "lost": // its life is over, or somebody deleted it
+			if m.event == "" && m.expires > k.now() && !k.swept(m) && !k.recordLost(m) {
+				k.violate("timeline", fmt.Sprintf("m%d for %s is lost, it says, though it lives: %q", m.n, name, n.Text))
+			}
+			if took && !k.stoodStill(k.accepted(d)[0]) && k.unexplained(m, k.accepted(d)[0], k.now()) {
+				k.violate("timeline", fmt.Sprintf("m%d is lost for %s, it says, which took it", m.n, name))
 			}
 		case "delivered":
 			if !slices.ContainsFunc(k.posts[d], func(p *post) bool { return p.status == 200 }) {

@@ -47,15 +47,20 @@ func (b *bench) drain(ctx context.Context, binary string, fan int) (d drained, e
 	return b.deliver(ctx, binary, s, fan, b.Count)
 }
 
-// fill puts n messages on a queue, of a stand-in without its limits: that is not what is measured.
+// fill puts n messages on a queue.
 func (b *bench) fill(ctx context.Context, st store, name string, n int) error {
+	return b.unlimited(ctx, func() error { return st.fill(ctx, name, n, b.Size) })
+}
+
+// unlimited prepares something on storage without its limits: that is not what is measured.
+func (b *bench) unlimited(ctx context.Context, prepare func() error) error {
 	if b.Limits != publishedLimits {
-		return st.fill(ctx, name, n, b.Size)
+		return prepare()
 	}
 	if err := b.standin.limit(ctx, noLimits); err != nil {
 		return err
 	}
-	return errors.Join(st.fill(ctx, name, n, b.Size), b.standin.limit(ctx, publishedLimits))
+	return errors.Join(prepare(), b.standin.limit(ctx, publishedLimits))
 }
 
 // deliver starts a server on a full queue and watches it until it has delivered count

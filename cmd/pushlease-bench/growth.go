@@ -110,14 +110,15 @@ const (
 // manyWebhooks: does a message cost more when other queues have many webhooks?
 func (b *bench) manyWebhooks(ctx context.Context) error {
 	return b.grow(ctx, webhooksScenario, []int{1, 100, mostWebhooks}, func(ctx context.Context, st store, s storage, size int) error {
-		err := inParallel(ctx, size-1, fillers, func(ctx context.Context, i int) error {
+		register := func(ctx context.Context, i int) error {
 			r, err := registration(fmt.Sprintf("wh_other_%06d", i), fmt.Sprintf("%s-other-%d", s.queue(), i%otherQueues), b.receiver.URL, b.Concurrency)
 			if err != nil {
 				return err
 			}
 			_, err = st.tables.PutWebhook(ctx, r)
 			return err
-		})
+		}
+		err := b.unlimited(ctx, func() error { return inParallel(ctx, size-1, fillers, register) })
 		if err != nil {
 			return fmt.Errorf("register webhooks: %w", err)
 		}
@@ -133,9 +134,10 @@ func (b *bench) histories(ctx context.Context) error {
 	sizes := append([]int{0}, steps(smallest, b.Attempts)...)
 	return b.grow(ctx, historyScenario, []int{0, sizes[len(sizes)-2], sizes[len(sizes)-1]}, func(ctx context.Context, st store, s storage, size int) error {
 		start := time.Now().Add(-time.Hour)
-		err := inParallel(ctx, size/attemptsPerMessage, fillers, func(ctx context.Context, i int) error {
+		record := func(ctx context.Context, i int) error {
 			return st.tables.Record(ctx, oldRecord(s.queue(), i, start.Add(time.Duration(i)*time.Millisecond)))
-		})
+		}
+		err := b.unlimited(ctx, func() error { return inParallel(ctx, size/attemptsPerMessage, fillers, record) })
 		if err != nil {
 			return fmt.Errorf("store attempts: %w", err)
 		}

@@ -41,8 +41,8 @@ helped; --compare puts two reports side by side and says when they overlap.
 Scenarios (--scenarios, separated by commas):
 
   drain        messages/s from a full queue; CPU, memory and transactions for them
-  latency      publish to POST received, and publish to its answer: idle, and at 20, 50 and
-               80 % of the drain rate
+  latency      publish to POST received: idle, and at 20, 50 and 80 % of the drain rate, with
+               publish to its answer
   start        process start to first answer, and the size of the binary
   memory       memory and goroutines with 1,000 messages in flight
   recovery     kill -9 in the middle of a drain: to the next POST, and to the last
@@ -63,7 +63,7 @@ protocols of Azure queues and tables in memory, with --latency before each answe
 counts transactions on the wire, and has the limits that are published for an account:
 2,000 messages a second of one queue, 2,000 rows of one partition, 20,000 requests, and
 1 to 3 s more for one request in 200 (--limits none: without them, to see what the CPU
-takes). Queues are filled without them. Everything else is a connection string, best given as
+takes). What is prepared is written without them. Everything else is a connection string, best given as
 PUSHLEASE_BENCH_STORAGE so that others don't see it; queues and tables that begin with
 bench are left behind there. Azurite takes about 350 messages/s, whoever asks.
 

@@ -176,7 +176,7 @@ func (j job) consume(ctx context.Context, st store, p *poster) error {
 	for range j.workers {
 		working.Go(func() {
 			for m := range work {
-				err := errors.Join(p.post(ctx, m.Text), q.Complete(ctx, m))
+				err := errors.Join(p.post(ctx, m.Text), patiently(ctx, func() error { return q.Complete(ctx, m) }))
 				if err != nil && ctx.Err() == nil {
 					cancel(err)
 				}
@@ -197,10 +197,27 @@ func (j job) consume(ctx context.Context, st store, p *poster) error {
 
 var errAllDone = errors.New("all done")
 
+// busyPause is how long a consumer waits that storage has refused for its limits, as any has to.
+const busyPause = 100 * time.Millisecond
+
+// patiently repeats what storage is too busy for.
+func patiently(ctx context.Context, do func() error) error {
+	for {
+		err := do()
+		if !errors.Is(err, queue.ErrBusy) || sleep(ctx, busyPause) != nil {
+			return err
+		}
+	}
+}
+
 // receiveAll receives until ctx ends.
 func receiveAll(ctx context.Context, q queue.Queue, work chan<- *queue.Message) error {
 	for ctx.Err() == nil {
-		messages, err := q.Receive(ctx, queue.MaxReceive, idealLease)
+		var messages []*queue.Message
+		err := patiently(ctx, func() (err error) {
+			messages, err = q.Receive(ctx, queue.MaxReceive, idealLease)
+			return err
+		})
 		switch {
 		case err != nil && ctx.Err() == nil:
 			return err

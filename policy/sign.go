@@ -4,7 +4,7 @@ import "time"
 
 // Sign is what one POST says about its webhook; the zero Sign says nothing.
 type Sign struct {
-	// Delivered: it answered 2xx.
+	// Delivered: it answered 2xx, or what completes a message by a rule or its own word.
 	Delivered bool
 	// Answered: it gave an HTTP answer of any kind, so it can be reached.
 	Answered bool

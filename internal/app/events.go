@@ -130,12 +130,17 @@ func (e *events) look(all []tables.Registration, view func(id string) (status.We
 	}
 }
 
-// run sends what is due, until ctx ends; then what is left, for as long as one may take.
+// run sends what is due, until ctx ends; then what is left, for as long as one may take. A round ends with
+// the first event that can't be sent, since the others are for the next one; the last has none.
 func (e *events) run(ctx context.Context, wake func(queue string)) {
 	tick := time.NewTicker(eventTick)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		e.round(context.WithoutCancel(ctx), ctx.Done(), e.due(time.Now(), false), wake)
+		for _, key := range e.due(time.Now(), false) {
+			if ctx.Err() != nil || !e.send(context.WithoutCancel(ctx), key, wake) {
+				break
+			}
+		}
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
@@ -143,30 +148,25 @@ func (e *events) run(ctx context.Context, wake func(queue string)) {
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventTimeout)
 	defer cancel()
-	e.round(last, last.Done(), e.due(time.Now(), true), wake)
+	for _, key := range e.due(time.Now(), true) {
+		if last.Err() != nil {
+			break
+		}
+		e.send(last, key, wake)
+	}
 	if n := e.left(); n > 0 {
 		e.log.Warn("events were not sent before the stop", "events_queue", e.queue, "events", n)
 	}
 }
 
-// round sends events until one can't be sent, or over is closed: what is left is for the next round.
-func (e *events) round(ctx context.Context, over <-chan struct{}, keys []eventKey, wake func(queue string)) {
-	for _, key := range keys {
-		select {
-		case <-over:
-			return
-		default:
-		}
-		if !e.send(ctx, key, wake) {
-			return
-		}
-	}
-}
-
-func (e *events) left() int {
+// left counts what waits to be told.
+func (e *events) left() (n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.pending)
+	for _, ev := range e.pending {
+		n += max(ev.Count, 1)
+	}
+	return n
 }
 
 // start sends events until stop, which waits for the last ones.

@@ -50,7 +50,11 @@ func newTeller(t *testing.T) *teller {
 func (x *teller) run(d time.Duration) {
 	for range int(d / eventTick) {
 		time.Sleep(eventTick)
-		x.events.round(x.Context(), nil, x.events.due(time.Now(), false), func(string) {})
+		for _, key := range x.events.due(time.Now(), false) {
+			if !x.events.send(x.Context(), key, func(string) {}) {
+				break
+			}
+		}
 	}
 }
 
@@ -237,6 +241,36 @@ func TestEventsHoldUpAStopForTenSecondsAtMost(t *testing.T) {
 			}
 		})
 	}
+}
+
+// One refusal at the stop costs the event that it meets a try, and no other one its chance.
+func TestARefusalAtTheStopDropsNoOtherEvent(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		x := newTeller(t)
+		const events = 20
+		for i := range events {
+			x.events.add(eventFailing, event{Queue: "orders", WebhookID: strconv.Itoa(i)})
+		}
+		x.events.queues = &refusingOnce{Service: x.db.Queues()}
+		x.events.start(func(string) {})()
+		if list := x.all(); len(list) < events-1 {
+			t.Errorf("%d of %d were told, with one refusal", len(list), events)
+		}
+	})
+}
+
+// refusingOnce refuses the first message.
+type refusingOnce struct {
+	queue.Service
+	refused bool
+}
+
+func (r *refusingOnce) Queue(name string) (queue.Queue, error) {
+	if !r.refused {
+		r.refused = true
+		return nil, queue.ErrBusy
+	}
+	return r.Service.Queue(name)
 }
 
 // hanging answers nothing until it is asked to give up.

@@ -33,7 +33,7 @@ func (f *Flow) markChanged() {
 	f.changed = true
 }
 
-// LastDelivered is when a POST was last answered 2xx; zero when none was.
+// LastDelivered is when a POST last completed its message; zero when none did.
 func (f *Flow) LastDelivered() time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -193,8 +193,8 @@ func (k *checker) swept(m *message) bool {
 	if !k.plan.File {
 		return len(m.events) > 0 && m.events[len(m.events)-1].what == "swept"
 	}
-	if k.went[m.n] {
-		return true
+	if went, asked := k.went[m.n]; asked {
+		return went
 	}
 	for _, s := range k.sweeps { // the first one took all that was there
 		if s.queue != m.queue || m.sent > s.until {

@@ -14,8 +14,13 @@ import (
 	"time"
 )
 
-// register registers a webhook through some instance, until one answers.
+// register registers a webhook through some instance, until one answers; of steps that do so at a time
+// one does it.
 func (w *world) register(spec Webhook) {
+	if !w.begins(spec.Name) {
+		return
+	}
+	defer w.began(spec.Name)
 	filter := ""
 	if spec.Picky {
 		filter = `,"filter":{"types":["nothing.has.this.type"]}`
@@ -26,8 +31,9 @@ func (w *world) register(spec Webhook) {
 	for {
 		w.mu.Lock()
 		there := w.webhooks[spec.Name]
+		registered := there != nil && !there.deleted
 		w.mu.Unlock()
-		if there != nil && !there.deleted { // another step did it
+		if registered { // another step did it
 			return
 		}
 		if i := w.somebody(); i != nil {
@@ -54,6 +60,23 @@ func (w *world) register(spec Webhook) {
 			return
 		}
 	}
+}
+
+// begins is whether nobody registers a webhook of that name now.
+func (w *world) begins(name string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.registering[name] {
+		return false
+	}
+	w.registering[name] = true
+	return true
+}
+
+func (w *world) began(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.registering, name)
 }
 
 // registeredAlready finds out whether an unanswered registration took effect.
@@ -249,6 +272,9 @@ func (w *world) putAll(s Step) {
 		}
 		if answer.Code == http.StatusNotFound || answer.Code == http.StatusConflict { // an operator deleted it
 			w.note("program", fmt.Sprintf("m%d: %s is not there", m.n, s.Queue))
+			if s.Gap > 0 && !w.pause(s.Gap) {
+				return
+			}
 			continue
 		}
 		if answer.Code != http.StatusCreated || xml.Unmarshal(answer.Body.Bytes(), &put) != nil {
@@ -299,6 +325,9 @@ func (w *world) endReplays() {
 		}
 		status, answer := i.ask(http.MethodDelete, "/api/v1/dead-letters/"+url.PathEscape(d.ID), nil)
 		w.note("operator", fmt.Sprintf("deletes the dead letter %s: %d %.200s", d.ID, status, answer))
+		if status >= 300 && status < 500 { // it was delivered, or given up, in the meantime
+			continue
+		}
 		d.Status = "deleted"
 		ended = append(ended, d)
 	}

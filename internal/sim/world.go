@@ -35,18 +35,19 @@ type world struct {
 	started []int
 	all     []*instance
 
-	messages []*message
-	byID     map[string]*message
-	webhooks map[string]*registered // by name
-	posts    []*post
-	calls    []*call
-	trace    []entry
-	found    []Finding
-	publish  []published
-	shown    *shown
-	purges   []purge
-	sweeps   []*sweep
-	ending   bool
+	messages    []*message
+	byID        map[string]*message
+	webhooks    map[string]*registered // by name
+	registering map[string]bool        // by name, while a step does
+	posts       []*post
+	calls       []*call
+	trace       []entry
+	found       []Finding
+	publish     []published
+	shown       *shown
+	purges      []purge
+	sweeps      []*sweep
+	ending      bool
 }
 
 // purge is one deletion of dead letters: when, and what was there just before.
@@ -128,7 +129,7 @@ func newWorld(p *Plan, folder string) *world {
 	w := &world{
 		plan: p, begin: time.Now(), folder: folder, faults: &faults{plan: p}, over: make(chan struct{}),
 		receivers: map[string]*receiver{}, addresses: map[string]netip.Addr{}, byID: map[string]*message{},
-		webhooks: map[string]*registered{}, slots: make([]*instance, p.Instances), started: make([]int, p.Instances),
+		webhooks: map[string]*registered{}, registering: map[string]bool{}, slots: make([]*instance, p.Instances), started: make([]int, p.Instances),
 	}
 	for i, s := range p.Webhooks {
 		w.receivers[s.Name] = &receiver{w: w, spec: s, mix: s.Mix, posts: map[int]int{}}

@@ -103,3 +103,37 @@ func TestAReplayThatIsHeldEndsNothingForTheOtherWebhooks(t *testing.T) {
 		want(t, "messages left: the replay", b.total(testQueue), 1)
 	})
 }
+
+// Two replays of a message that were asked for at once, for two webhooks, are told apart by these alone:
+// that of a webhook which is deleted is not ended by the other one.
+func TestReplaysOfOneSecondForTwoWebhooksAreApart(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.register("wh_b", often)
+		s := &perWebhook{scripted: b.sender, statuses: map[string][]int{"wh_a": {400, 200}, "wh_b": {400, 200}}}
+		_, stop := b.start(func(o *Options) { o.Sender = s })
+		sent := b.send("x")
+		time.Sleep(2 * time.Second)
+		stop()
+		for _, dl := range b.deadLetters() {
+			pointer := b.askForReplay(dl.ID, "t", tables.Replaying)
+			if err := b.db.Record(b.t.Context(), tables.Record{Deliveries: []tables.Delivery{{
+				MessageKey: tables.MessageKey{Queue: testQueue, MessageID: sent.ID, Day: pointer.InsertedAt}, WebhookID: dl.WebhookID,
+				Generation: 1, State: tables.Pending, UpdatedAt: time.Now().UTC(),
+			}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.deleteWebhook(nil)
+		_, stop = b.start(func(o *Options) { o.Sender = s })
+		time.Sleep(30 * time.Minute) // what is held is looked at again
+		want(t, "POSTs to the one that is there", s.posts("wh_b"), 2)
+		b.register("wh_a", often)
+		time.Sleep(time.Hour)
+		stop()
+		want(t, "POSTs to the one that was deleted meanwhile", s.posts("wh_a"), 2)
+		for _, dl := range b.deadLetters() {
+			want(t, "status of "+dl.WebhookID, dl.Status, tables.Replayed)
+		}
+		want(t, "messages left", b.total(testQueue), 0)
+	})
+}

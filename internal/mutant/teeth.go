@@ -72,6 +72,8 @@ var teeth = []Patch{
 	inSim("bytes-changed", "queue", "return base64.StdEncoding.Strict().AppendDecode(nil, text)", "return base64.StdEncoding.Strict().AppendDecode([]byte(\" \"), text)",
 		"The receiver gets other bytes than were sent.", "kept", 3),
 
+	inCase("replays-of-one-second", "dispatcher/internal/delivery", "return p.replay != nil && p.replay.WebhookID != \"\" && del.WebhookID != p.replay.WebhookID", "return p == nil",
+		"A replay is ended, and its message is gone, by another one of the same second whose webhook is there.", "./dispatcher", "TestReplaysOfOneSecondForTwoWebhooksAreApart"),
 	inCase("c43-write-hides-answer", "webhook/internal/transport", "response, err := x.read()\n\tif err == nil {\n\t\treturn response, nil\n\t}\n\t_ = x.wire.Close()", "failed := x.written()\n\tif failed != nil {\n\t\t_ = x.wire.Close()\n\t\treturn nil, failed\n\t}\n\tresponse, err := x.read()\n\tif err == nil {\n\t\treturn response, nil\n\t}\n\t_ = x.wire.Close()",
 		"The answer of a receiver that does not read the whole request is lost.", "./webhook", "TestAnAnswerThatArrivedWinsOverAFailedWrite"),
 	inCase("c47-newest-first", "api", "cmp.Compare(a.inserted, b.inserted), cmp.Compare(a.dead, b.dead)", "cmp.Compare(b.inserted, a.inserted), cmp.Compare(a.dead, b.dead)",

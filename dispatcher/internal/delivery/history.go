@@ -62,6 +62,9 @@ func (s historian) lookUp(ctx context.Context, p *parcel) history {
 	}
 	receives := 0 // with an outcome, at least: each adds one to a delivery at most
 	for _, del := range known {
+		if p.ofAnotherReplay(del) {
+			continue
+		}
 		if p.overtaken(del) {
 			s.Log.Info("another replay of the message to this webhook came since; this one leaves it to that",
 				"queue", p.key.Queue, "message", p.key.MessageID, "webhook", del.WebhookID)

@@ -73,6 +73,13 @@ type parcel struct {
 // time.
 func (p *parcel) owns(del tables.Delivery) bool { return p.replay == nil || p.isOwn(del) }
 
+// ofAnotherReplay reports whether a record is of a webhook that this replay was not asked for. Replays of one
+// message for two webhooks may have been asked for in one second, which is all that storage tells of the
+// time: then they are alike but for that.
+func (p *parcel) ofAnotherReplay(del tables.Delivery) bool {
+	return p.replay != nil && p.replay.WebhookID != "" && del.WebhookID != p.replay.WebhookID
+}
+
 // isOwn reports whether a record is about this very queue message, and not about the original
 // or a replay of it: another one was inserted at another time.
 func (p *parcel) isOwn(del tables.Delivery) bool {

@@ -28,8 +28,11 @@ type past struct {
 	after tables.Cursor
 }
 
-// pastPages bounds one look at what is on record.
-const pastPages = 10
+// pastPages and pastTimeout bound one look at what is on record.
+const (
+	pastPages   = 10
+	pastTimeout = 10 * time.Second
+)
 
 // lookBack reads what is on record of the queue, once for each time that it is missed.
 func (p *poller) lookBack(ctx context.Context, err error) past {
@@ -39,14 +42,18 @@ func (p *poller) lookBack(ctx context.Context, err error) past {
 	if !errors.Is(err, queue.ErrQueueNotFound) || known.known {
 		return known
 	}
+	callCtx, cancel := context.WithTimeout(ctx, pastTimeout)
+	defer cancel()
 	filter := tables.AttemptFilter{Queue: p.q.Name(), From: time.Now().Add(-queue.MaxDelay)}
 	page := tables.Page{Limit: tables.MaxPage, After: known.after}
 	var all []tables.Attempt
 	for range pastPages {
-		attempts, next, err := p.Attempts.Attempts(ctx, filter, page)
-		if err != nil {
-			p.tellUnknown(err)
-			return past{} // a cursor may have ended with its table
+		attempts, next, err := p.Attempts.Attempts(callCtx, filter, page)
+		if err != nil && len(all) == 0 {
+			return p.unread(ctx, page.After, err)
+		}
+		if err != nil { // what was read is judged
+			break
 		}
 		all = append(all, attempts...)
 		if page.After = next; next == "" {
@@ -61,13 +68,18 @@ func (p *poller) lookBack(ctx context.Context, err error) past {
 	return found
 }
 
-func (p *poller) tellUnknown(err error) {
+// unread is what is known when nothing was found before a page that can't be read: where the next look goes on.
+func (p *poller) unread(ctx context.Context, after tables.Cursor, err error) past {
+	if errors.Is(err, tables.ErrBadCursor) { // it ended with its table
+		return past{}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if now := time.Now(); now.Sub(p.pastTold) >= errorLogEvery {
+	if now := time.Now(); ctx.Err() == nil && now.Sub(p.pastTold) >= errorLogEvery {
 		p.pastTold = now
 		p.Log.Warn("whether a queue that is not there was in use can't be told now; trying again", "queue", p.q.Name(), "error", err)
 	}
+	return past{after: after}
 }
 
 // pastOf judges attempts, the newest of which is the first.
@@ -91,7 +103,10 @@ func pastOf(attempts []tables.Attempt) past {
 
 // count says how many messages may have waited.
 func (p past) count() string {
-	if p.more {
+	switch {
+	case !p.known:
+		return "an unknown number of messages"
+	case p.more:
 		return strconv.Itoa(p.pending) + " messages or more"
 	}
 	return "up to " + strconv.Itoa(p.pending) + " messages"
@@ -102,7 +117,7 @@ func (p Poll) Gone() error {
 	if p.GoneAt.IsZero() {
 		return nil
 	}
-	return fmt.Errorf("%w: it was in use and was missed first at %s: somebody deleted it, with all that was on it, "+
-		"%s that waited for another attempt. The next publish creates it anew; if it is to stay away, disable its webhooks",
+	return fmt.Errorf("%w: it was in use and was missed first at %s: somebody deleted it, with all that was on it: "+
+		"%s may have waited for another attempt. The next publish creates it anew; if it is to stay away, disable its webhooks",
 		queue.ErrQueueNotFound, p.GoneAt.UTC().Format(time.RFC3339), p.goneCount)
 }

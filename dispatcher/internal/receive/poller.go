@@ -178,6 +178,7 @@ func (p *poller) receiveAndStart(ctx context.Context, n int) (got int, err error
 	messages, err := p.receive(n)
 	answered()
 	p.seats.Return(n - len(messages))
+	p.observe(err, p.lookBack(ctx, err))
 	until := time.Now().Add(admission.AheadTime)
 	for _, m := range messages {
 		if p.seats.Start(ctx, until) {
@@ -205,7 +206,6 @@ func (p *poller) receive(n int) ([]*queue.Message, error) {
 	if span.IsRecording() {
 		span.SetAttributes(attribute.Int("messaging.batch.message_count", len(messages)))
 	}
-	p.observe(err, p.lookBack(callCtx, err))
 	p.noteBacklog(err == nil && len(messages) == n, time.Since(start))
 	return messages, err
 }
@@ -268,6 +268,10 @@ func (p *poller) observe(err error, before past) {
 		p.goneAt, p.loggedAt = now, now
 		p.Log.Error("the queue was there and is gone: somebody deleted it, with all that was on it; the first publish creates it anew",
 			"queue", p.q.Name(), "last_there", later(p.lastPollAt, before.usedAt), "pending", before.count())
+	case missing && !p.goneAt.IsZero():
+		if before.known && !p.past.known {
+			p.Log.Error("what waited on the queue that is gone is known now", "queue", p.q.Name(), "pending", before.count())
+		}
 	case missing && before.known && (!same || !p.past.known):
 		p.loggedAt = now
 		p.Log.Info("the queue does not exist yet; the first publish creates it", "queue", p.q.Name())

@@ -156,6 +156,7 @@ func drain(ctx context.Context, p *poller, handled *atomic.Int64) (err error) {
 		}
 		messages, err := p.receive(n)
 		p.seats.Return(n - len(messages))
+		p.observe(err, p.lookBack(ctx, err))
 		for _, m := range messages {
 			p.seats.Start(p.work, time.Time{}) // at once: nothing is received ahead
 			running.Go(func() {

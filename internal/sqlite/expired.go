@@ -7,11 +7,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
 	"github.com/pushlease/pushlease/webhook/content"
 )
 
@@ -43,7 +45,7 @@ func (t *tx) removeExpired(now int64) (int64, error) {
 	byQueue := make(map[string]int64)
 	for i := range expired {
 		m := &expired[i]
-		copied, err := t.endExpired(m, due[m.key.Queue], fromMillis(now))
+		copied, err := t.endExpired(m, slices.Concat(due[m.key.Queue], due[""]), fromMillis(now))
 		if err != nil {
 			return 0, err
 		}
@@ -77,15 +79,17 @@ func (t *tx) findExpired(now int64) (expired []expiredMessage, err error) {
 	return expired, err
 }
 
-// webhooksByQueue are the registered webhooks; one that can't be read is left out.
+// webhooksByQueue are the registered webhooks. One that can't be read takes every message: its filter, and since
+// when it is registered, are not known. Where its row does not even name its queue it may be of any, and is under "".
 func (t *tx) webhooksByQueue() (map[string][]tables.Registration, error) {
 	due := make(map[string][]tables.Registration)
 	err := t.w.conn.rows("SELECT id, registration FROM webhooks", nil, func(s *statement) error {
+		id, stored := s.columnText(0), s.columnRaw(1)
 		var r tables.Registration
-		if json.Unmarshal(s.columnRaw(1), &r) == nil {
-			r.ID = s.columnText(0)
-			due[r.Queue] = append(due[r.Queue], r)
+		if json.Unmarshal(stored, &r) != nil || r.ID != id {
+			r = tables.Registration{Webhook: webhook.Webhook{ID: id, Queue: tables.QueueNamed(stored)}}
 		}
+		due[r.Queue] = append(due[r.Queue], r)
 		return nil
 	})
 	return due, err
@@ -178,11 +182,18 @@ func (t *tx) deliveriesOf(key tables.MessageKey) (ds []tables.Delivery, err erro
 // what a replay of the message is at is the replay's; but it says that the webhook's part of the
 // message ended with a dead letter. Where a webhook was done with it, those that are not on record
 // had it before them too: the process ended while it POSTed to them, or before their turn.
+// A record that another program has changed decides nothing: its webhook counts as not done with the message.
 func (m *expiredMessage) owed(records []tables.Delivery, webhooks []tables.Registration, c content.Content) (list []tables.Delivery) {
 	whole := tables.Delivery{MessageKey: m.key}
 	known := make(map[string]bool)
 	ended := false
 	for _, d := range records {
+		if d.Damage.Undecided {
+			d.MessageKey = m.key
+			if d.State != tables.DeadLettering {
+				d.State = tables.Pending
+			}
+		}
 		ofReplay := !d.Day.Equal(m.key.Day)
 		switch {
 		case d.State == tables.Withdrawn, ofReplay && d.WebhookID == "":

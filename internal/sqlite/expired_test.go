@@ -139,6 +139,60 @@ func TestAMessageWhoseLifeEndsIsADeadLetterForWhomItWasDue(t *testing.T) {
 	}
 }
 
+// C86: of a webhook, or of how far it is with a message, another program may have left nothing that can be read. The
+// message's life ends all the same, and what that webhook was due is a dead letter.
+func TestWhatCanNotBeReadWhenALifeEndsIsDue(t *testing.T) {
+	const (
+		badPolicy = `UPDATE webhooks SET registration = json_set(registration, '$.policy', 'x')`
+		badAll    = `UPDATE webhooks SET registration = '{'`
+		badDay    = `UPDATE deliveries SET inserted_at = -9e17`
+		ofW1      = ` WHERE webhook_id = 'w1'`
+	)
+	for name, tt := range map[string]struct {
+		change  string
+		records map[string]tables.State // by webhook
+		want    []string                // webhooks of the dead letters
+	}{
+		"a webhook, and the other one waits":  {badPolicy + ` WHERE id = 'w2'`, map[string]tables.State{"w1": tables.Pending}, []string{""}},
+		"a webhook, and the other one has it": {badPolicy + ` WHERE id = 'w2'`, map[string]tables.State{"w1": tables.Delivered}, []string{"w2"}},
+		"a webhook whose queue is not there":  {badAll + ` WHERE id = 'w2'`, map[string]tables.State{"w1": tables.Delivered}, []string{"w2"}},
+		"a webhook that has it":               {badPolicy + ` WHERE id = 'w2'`, map[string]tables.State{"w1": tables.Pending, "w2": tables.Delivered}, []string{"w1"}},
+		"a webhook of another queue":          {`UPDATE webhooks SET registration = '{"queue":"others"' WHERE id = 'w2'`, map[string]tables.State{"w1": tables.Delivered}, nil},
+		"the day of what waits":               {badDay, map[string]tables.State{"w1": tables.Pending, "w2": tables.Pending}, []string{"w1", "w2"}},
+		"the day of one that waits":           {badDay + ofW1, map[string]tables.State{"w1": tables.Pending, "w2": tables.Delivered}, []string{"w1"}},
+		"the state of one":                    {`UPDATE deliveries SET state = 'Delivered'` + ofW1, map[string]tables.State{"w1": tables.Pending, "w2": tables.Delivered}, []string{"w1"}},
+		"the day of one that has it":          {badDay + ofW1, map[string]tables.State{"w1": tables.Delivered, "w2": tables.Pending}, []string{"w1", "w2"}},
+		"the day of what was held as a whole": {badDay, map[string]tables.State{"": tables.Held}, []string{""}},
+		"when it was that no filter took it":  {`UPDATE deliveries SET updated_at = 9e17`, map[string]tables.State{"": tables.Unmatched}, []string{""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				db := openNew(t)
+				q := mustQueue(t, db)
+				register(t, db, "w1", "w2")
+				sent, err := q.Send(t.Context(), []byte(`{"n":1}`), queue.SendOptions{TTL: 20 * time.Second})
+				must(t, err)
+				key := tables.MessageKey{Queue: "orders", MessageID: sent.ID, Day: sent.InsertedAt}
+				for id, state := range tt.records {
+					must(t, db.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{{MessageKey: key, WebhookID: id, State: state}}}))
+				}
+				other(t, db.path, tt.change)
+				time.Sleep(20*time.Second + houseInterval)
+				found := letters(t, db)
+				for _, id := range tt.want {
+					if d, ok := found[id]; !ok || d.Reason != policy.Expired || string(d.Text) != `{"n":1}` || !d.InsertedAt.Equal(sent.InsertedAt) {
+						t.Errorf("the dead letter of %q is %+v", id, d)
+					}
+				}
+				if len(found) != len(tt.want) {
+					t.Errorf("dead letters are %+v, want those of %q", found, tt.want)
+				}
+				wantTotal(t, q, 0)
+			})
+		})
+	}
+}
+
 // While somebody holds the lease the message is that one's, whatever the time is.
 func TestAMessageThatExpiresInWorkIsItsHoldersUntilTheLeaseEnds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

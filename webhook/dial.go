@@ -122,7 +122,9 @@ func (g *guard) race(ctx context.Context, addresses []string) (net.Conn, error) 
 				return d.conn, nil
 			}
 			pending--
-			if !short(d.err) {
+			if short(d.err) {
+				r.began[d.index] = time.Time{} // in effect it was not dialled
+			} else {
 				g.addresses.failed(addresses[d.index])
 			}
 			worst = moreTelling(worst, d.err)

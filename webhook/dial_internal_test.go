@@ -7,6 +7,9 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/internal/bubble"
 )
 
 // C105: where IPv6 is off, a receiver that has nothing else is out of reach. That is no shortage of ports.
@@ -49,5 +52,40 @@ func TestAShortageOfThisMachineMakesNoAddressADeadOne(t *testing.T) {
 		if got := len(g.addresses.dead); got != dead {
 			t.Errorf("%v: %d dead addresses, want %d", errno, got, dead)
 		}
+	}
+}
+
+// C105: nor is it where the race goes on beside it, and another address is silent to the end, or connects late.
+func TestAShortageBesideOthersMakesNoAddressADeadOne(t *testing.T) {
+	const lacking, silent, slow = "93.184.216.1:80", "93.184.216.2:80", "93.184.216.3:80"
+	for name, c := range map[string]struct {
+		second string
+		dead   int
+	}{"silent": {silent, 1}, "late": {slow, 0}} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				there, far := net.Pipe()
+				defer func() { _, _ = there.Close(), far.Close() }()
+				g := newGuard(GuardOptions{}, nil, func(ctx context.Context, _, address string) (net.Conn, error) {
+					switch address {
+					case lacking:
+						return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.EADDRNOTAVAIL)}
+					case slow:
+						time.Sleep(2 * time.Second)
+						return there, nil
+					}
+					<-ctx.Done()
+					return nil, ctx.Err()
+				})
+				ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+				defer stop()
+				if _, err := g.race(ctx, []string{lacking, c.second}); (err == nil) != (c.second == slow) {
+					t.Errorf("the race ended with %v", err)
+				}
+				if _, dead := g.addresses.dead[lacking]; dead || len(g.addresses.dead) != c.dead {
+					t.Errorf("dead are %v, want %d, and not %s", g.addresses.dead, c.dead, lacking)
+				}
+			})
+		})
 	}
 }

@@ -438,6 +438,7 @@ func TestACompressedBodyIsRefusedWithoutItsHeaderToo(t *testing.T) {
 		{"x\x01 is a text", "text/plain"}, {"caf\xe9", "text/plain; charset=iso-8859-1"}, {"\ufeff{}", "application/json"}, {"{", "application/json"},
 		{zipped.String(), "application/gzip"}, {"x", "application/json"}, {"{\"a\":\"caf\xe9\"}\f", "application/json"},
 		{"\xff\xfe<\x00a\x00/\x00>\x00", "application/xml"}, {"a\x00\xe9\x00", "text/plain; charset=UTF-16LE"}, {"\x93\xfa\x96\x7b\r\n", "text/plain; charset=shift_jis"},
+		{"\x1b[31mcaf\xe9", "text/plain; charset=ISO-8859-1"}, {"\xc8\x85\x93\x93\x96\x15", "text/plain; charset=ibm037"}, {"a\x00\xe9\x00", "text/plain; charset=ucs-2"},
 	} {
 		h.do(http.StatusAccepted, "POST", publishTarget, fine[0], "Content-Type", fine[1])
 	}

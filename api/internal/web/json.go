@@ -123,11 +123,15 @@ func CheckUncompressed(contentType string, body []byte, cure string) error {
 	return nil
 }
 
-// noText reports whether what is no UTF-8 begins like no text in another charset either: with control
-// characters, which only the charsets of two and four bytes are full of.
+// noText reports whether what is no UTF-8 begins like no text in a charset of one byte either: with control
+// characters. Whoever declares another charset than UTF-8 is believed: some have such characters in every text.
 func noText(charset string, body []byte) bool {
-	charset = strings.ToLower(charset)
-	wide := strings.HasPrefix(charset, "utf-16") || strings.HasPrefix(charset, "utf-32") || bytes.HasPrefix(body, []byte("\xff\xfe")) || bytes.HasPrefix(body, []byte("\xfe\xff"))
+	switch strings.ToLower(charset) {
+	case "", "utf-8", "utf8", "us-ascii":
+	default:
+		return false
+	}
+	wide := bytes.HasPrefix(body, []byte("\xff\xfe")) || bytes.HasPrefix(body, []byte("\xfe\xff"))
 	control := func(r rune) bool { return r < ' ' && !strings.ContainsRune("\t\n\f\r", r) }
 	return !wide && bytes.ContainsFunc(body[:min(len(body), 64)], control)
 }

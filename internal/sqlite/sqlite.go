@@ -47,8 +47,8 @@ type Options struct {
 	// OnTransaction is called once after every operation that asked storage for
 	// something; service is "queue" or "table". It may be called concurrently.
 	OnTransaction func(service, operation string, err error)
-	// OnExpired is called after messages of a queue were removed because their life was
-	// over. Writes wait for it: it must not block, nor call the DB.
+	// OnExpired is called after messages of a queue were removed because their life was over, but not
+	// for copies of dead letters. Writes wait for it: it must not block, nor call the DB.
 	OnExpired func(queueName string, messages int64)
 	// Encoding says how the texts of a queue are read, and Instance who this is, for the
 	// dead letters of messages whose life is over; with PoisonCopy these have a copy on

@@ -171,9 +171,9 @@ func TestABodyThatWasCutByTheEndOfItsConnectionIsSentAgain(t *testing.T) {
 		"GOAWAY with a fault, then closed": func(f *http2.Framer, _ *webhooktest.Conn) error {
 			return errors.Join(f.WriteGoAway(1<<31-1, http2.ErrCodeInternal, nil), io.EOF)
 		},
-		"silent": func(*http2.Framer, *webhooktest.Conn) error { // until a ping has had no answer
-			time.Sleep(10 * time.Second)
-			return io.EOF
+		"silent": func(_ *http2.Framer, c *webhooktest.Conn) error { // until a ping has had no answer
+			_, err := io.Copy(io.Discard, c)
+			return errors.Join(err, io.EOF)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -221,48 +221,59 @@ func TestABodyThatWasCutByTheEndOfItsConnectionIsSentAgain(t *testing.T) {
 func TestABodyOutlivesTheStreamBesideIt(t *testing.T) {
 	const window = 65535
 	body := strings.Repeat("x", 48<<10)
-	for name, end := range map[string]func(f *http2.Framer) error{
-		"reset": func(f *http2.Framer) error { return f.WriteRSTStream(1, http2.ErrCodeInternal) },
-		"given up": func(*http2.Framer) error {
-			time.Sleep(2 * time.Second)
-			return nil
-		},
-	} {
+	for name, resets := range map[string]bool{"reset": true, "given up": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			receiver := &frames{
-				reply: func(f *http2.Framer, _ int, stream uint32) error {
-					if stream == 1 {
-						return nil
-					}
+			var first atomic.Uint32 // the stream that gets no answer
+			arrived, ended := make(chan struct{}, 4), make(chan struct{})
+			receiver := &frames{}
+			receiver.reply = func(f *http2.Framer, _ int, stream uint32) error {
+				if _, bodies := receiver.count(); bodies[len(bodies)-1] != "{}" {
 					return answerHeaders(f, stream, "200", true)
-				},
-				part: func(f *http2.Framer, _ *webhooktest.Conn, taken int) error {
-					if taken != window {
-						return nil
-					}
-					return errors.Join(end(f), f.WriteWindowUpdate(0, 1<<20))
-				},
+				}
+				first.Store(stream)
+				arrived <- struct{}{}
+				return nil
+			}
+			receiver.part = func(f *http2.Framer, _ *webhooktest.Conn, taken int) error {
+				if taken != window {
+					return nil
+				}
+				var err error
+				if resets {
+					err = f.WriteRSTStream(first.Load(), http2.ErrCodeInternal)
+				}
+				<-ended
+				return errors.Join(err, f.WriteWindowUpdate(0, 1<<20))
 			}
 			s, w := eitherProtocol(t, receiver.serve, webhooktest.Hang)
-			first, second := make(chan webhook.Result), make(chan webhook.Result)
+			w.Timeout = 20 * time.Second
 			hasty := *w
-			hasty.Timeout = time.Second
-			go func() { first <- s.Send(t.Context(), &hasty, message("{}")) }()
-			for conns := 0; conns == 0; conns, _ = receiver.count() {
-				time.Sleep(time.Millisecond)
+			if !resets {
+				hasty.Timeout = 4 * time.Second
+			}
+			var unanswered webhook.Result
+			go func() {
+				unanswered = s.Send(t.Context(), &hasty, message("{}"))
+				close(ended)
+			}()
+			select {
+			case <-arrived:
+			case <-ended:
+				t.Fatalf("the first one did not arrive: %s %q", unanswered.ErrorClass, unanswered.Error)
+			}
+			results := make(chan webhook.Result)
+			for range 2 {
+				go func() { results <- s.Send(t.Context(), w, message(body)) }()
 			}
 			for range 2 {
-				go func() { second <- s.Send(t.Context(), w, message(body)) }()
-			}
-			if got := <-first; got.Status != 0 {
-				t.Errorf("the first one is answered %d", got.Status)
-			}
-			for range 2 {
-				got := <-second
+				got := <-results
 				if wantAnswer(t, got, 200); got.Redials != 0 {
 					t.Errorf("%d redials", got.Redials)
 				}
+			}
+			if <-ended; unanswered.Status != 0 {
+				t.Errorf("the first one is answered %d", unanswered.Status)
 			}
 		})
 	}

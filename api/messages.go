@@ -172,7 +172,7 @@ func newMessageView(id string, deliveries []tables.Delivery, attempts []tables.A
 			v.Events = append(v.Events, e)
 		}
 		if !overtaken(d, deliveries) {
-			v.Next = append(v.Next, newNextView(d, now))
+			v.Next = append(v.Next, newNextView(d, dead, now))
 		}
 	}
 	slices.SortStableFunc(v.Events, func(x, y event) int {
@@ -244,7 +244,7 @@ func deliveryEvent(d tables.Delivery, dead []tables.DeadLetter) (event, bool) {
 			e.Kind, e.DeadLetterID, e.Text = eventDeadLettered, of, fmt.Sprintf("Given up (%s): it is the copy of dead letter %s, and no other one was made.", d.Reason, of)
 			break
 		}
-		if slices.ContainsFunc(dead, func(l tables.DeadLetter) bool { return l.ID == d.DeadLetterID }) {
+		if isAmong(dead, d.DeadLetterID) {
 			return event{}, false
 		}
 		e.Kind, e.DeadLetterID = eventDeadLettered, d.DeadLetterID
@@ -287,7 +287,10 @@ func deadLetterEvents(d tables.DeadLetter) []event {
 	return events
 }
 
-func newNextView(d tables.Delivery, now time.Time) nextView {
+func newNextView(d tables.Delivery, dead []tables.DeadLetter, now time.Time) nextView {
+	if d.State == tables.DeadLettering && over(d, now) && isAmong(dead, d.DeadLetterID) {
+		d.State = tables.DeadLettered // only its record was not written any more
+	}
 	v := nextView{
 		WebhookID: d.WebhookID, State: d.State, Reason: d.Reason, Generation: d.Generation, Attempts: d.Attempts,
 		Charged: d.Charged, Waits: d.Waits, NextAt: web.UTC(d.NextAt), DeadLetterID: d.DeadLetterID, SameEventAs: d.SameEventAs,

@@ -35,7 +35,7 @@ func (a *API) deadLettersOf(ctx context.Context, deliveries []tables.Delivery) (
 		return nil, web.StorageFault("read the message's dead letters", err)
 	}
 	for _, d := range deliveries {
-		if d.DeadLetterID == "" || slices.ContainsFunc(dead, func(l tables.DeadLetter) bool { return l.ID == d.DeadLetterID }) {
+		if d.DeadLetterID == "" || isAmong(dead, d.DeadLetterID) {
 			continue
 		}
 		switch letter, err := a.DeadLetters.GetDeadLetter(ctx, d.DeadLetterID); {
@@ -46,6 +46,10 @@ func (a *API) deadLettersOf(ctx context.Context, deliveries []tables.Delivery) (
 		}
 	}
 	return dead, nil
+}
+
+func isAmong(dead []tables.DeadLetter, id string) bool {
+	return slices.ContainsFunc(dead, func(d tables.DeadLetter) bool { return d.ID == id })
 }
 
 // searchDeadLetters finds those of a message of which there are no records, and answers 404 where there are none. It

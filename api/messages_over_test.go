@@ -22,7 +22,7 @@ func TestAMessageWhoseLifeIsOverIsNotWaitedFor(t *testing.T) {
 			if text := whatIsNext(d, end.Add(lifeMargin)); strings.HasPrefix(text, "Nothing") {
 				t.Errorf("%s within the margin: %s", state, text)
 			}
-			if v := newNextView(d, end.Add(lifeMargin+time.Second)); v.State != lostState || !v.NextAt.IsZero() {
+			if v := newNextView(d, nil, end.Add(lifeMargin+time.Second)); v.State != lostState || !v.NextAt.IsZero() {
 				t.Errorf("past its life it is %s, next at %s", v.State, v.NextAt)
 			}
 			text := whatIsNext(d, end.Add(lifeMargin+time.Second))
@@ -199,19 +199,52 @@ func (noQueue) Depth(context.Context) (queue.Depth, error) {
 func TestAReplayThatSomebodyTookLeavesItsDeadLetterAsItIs(t *testing.T) {
 	h := newHarness(t)
 	old := time.Now().Add(-quietFor - time.Hour)
+	letter := h.putDeadLetter(dead("m-7", "wh_1", "x"))
 	for generation, state := range []tables.State{tables.DeadLettered, tables.Pending} {
 		day := old.AddDate(0, 0, generation-1)
-		h.record(tables.Record{Deliveries: []tables.Delivery{{
+		d := tables.Delivery{
 			MessageKey: tables.MessageKey{Queue: "orders", MessageID: "m-7", Day: day}, WebhookID: "wh_1", Generation: generation, State: state, UpdatedAt: day,
-		}}})
+		}
+		if state == tables.DeadLettered {
+			d.DeadLetterID = letter.ID
+		}
+		h.record(tables.Record{Deliveries: []tables.Delivery{d}})
 	}
 	a := h.do(http.StatusOK, "GET", "/api/v1/messages/m-7", "")
+	got := map[float64][2]string{}
 	for i := range a.get("next").([]any) {
-		if gone, want := strings.Contains(a.text("next", i, "text"), "not there any more"), a.text("next", i, "state") == "lost"; gone != want {
-			t.Errorf("of the one that is %s: %s", a.text("next", i, "state"), a.text("next", i, "text"))
-		}
+		got[a.get("next", i, "generation").(float64)] = [2]string{a.text("next", i, "state"), a.text("next", i, "text")}
+	}
+	if letterSays := got[0]; letterSays[0] != "dead_lettered" || !strings.Contains(letterSays[1], letter.ID+"/replay sends it again") {
+		t.Errorf("of the dead letter: %q", letterSays)
+	}
+	if replaySays := got[1]; replaySays[0] != "lost" || !strings.Contains(replaySays[1], "not there any more") {
+		t.Errorf("of the replay: %q", replaySays)
 	}
 	if n := len(a.get("next").([]any)); n != 2 {
 		t.Errorf("%d of two are next: %s", n, a.body)
+	}
+}
+
+// C94: who wrote the dead letter and died before the record said so leaves a dead letter, and no lost message.
+func TestADeadLetterThatIsThereIsNoLostMessage(t *testing.T) {
+	h := newHarness(t)
+	d := dead("m-8", "wh_1", "x")
+	d.DeadLetteredAt = time.Now().Add(-2 * time.Hour).UTC().Truncate(time.Millisecond)
+	d = h.putDeadLetter(d)
+	h.record(tables.Record{Deliveries: []tables.Delivery{{
+		MessageKey: d.MessageKey, WebhookID: "wh_1", State: tables.DeadLettering, Reason: d.Reason, DeadLetterID: d.ID,
+		UpdatedAt: d.DeadLetteredAt, ExpiresAt: time.Now().Add(-time.Hour),
+	}}})
+	a := h.do(http.StatusOK, "GET", "/api/v1/messages/m-8", "")
+	if text := a.text("next", 0, "text"); a.text("next", 0, "state") != "dead_lettered" || !strings.Contains(text, d.ID+"/replay sends it again") {
+		t.Errorf("while its dead letter is there: %s", a.body)
+	}
+	if err := h.db.DeleteDeadLetter(t.Context(), d.ID, ""); err != nil {
+		t.Fatal(err)
+	}
+	a = h.do(http.StatusOK, "GET", "/api/v1/messages/m-8", "")
+	if a.text("next", 0, "state") != "lost" || !strings.Contains(a.text("next", 0, "text"), "before the dead letter was written") {
+		t.Errorf("without one: %s", a.body)
 	}
 }

@@ -137,16 +137,24 @@ func (j *replayJob) learnEvents(ctx context.Context, rows []tables.DeadLetter) e
 		}
 		reading.Go(func() {
 			defer func() { <-slots }()
-			callCtx, cancel := context.WithTimeout(ctx, listTimeout)
-			defer cancel()
-			row, err := j.api.DeadLetters.GetDeadLetter(callCtx, d.ID)
-			if err == nil {
-				(&eventTurn{of: &j.events}).first(j.api.eventOf(row))
-			} else if !errors.Is(err, tables.ErrNotFound) {
-				errs[i] = web.StorageFault("read a dead letter that was sent", err)
-			}
+			errs[i] = j.guard(func() error { return j.learnEvent(ctx, d.ID) })
 		})
 	}
 	reading.Wait()
 	return errors.Join(append(errs, context.Cause(ctx))...)
+}
+
+func (j *replayJob) learnEvent(ctx context.Context, id string) error {
+	var row tables.DeadLetter
+	err := patiently(ctx, func(ctx context.Context) (err error) {
+		row, err = j.api.DeadLetters.GetDeadLetter(ctx, id)
+		return err
+	})
+	switch {
+	case err == nil:
+		(&eventTurn{of: &j.events}).first(j.api.eventOf(row))
+	case !errors.Is(err, tables.ErrNotFound):
+		return web.StorageFault("read a dead letter that was sent", err)
+	}
+	return nil
 }

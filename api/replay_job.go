@@ -26,10 +26,10 @@ const (
 	maxFaults = 10
 	// maxCandidates bounds the dead letters whose turn is remembered, about 100 bytes each.
 	maxCandidates = 100_000
-	// listTries is how often a page is asked for.
-	listTries = 4
-	// listTimeout bounds one page.
-	listTimeout = 30 * time.Second
+	// readTries is how often a job asks for a page, or for what was sent.
+	readTries = 4
+	// readTimeout bounds one answer to that.
+	readTimeout = 30 * time.Second
 )
 
 // jobState says how a job fares.
@@ -300,26 +300,38 @@ func (j *replayJob) each(ctx context.Context, again bool, f func(tables.DeadLett
 	}
 }
 
-// list asks for a page, a few times with growing pauses when storage does not answer.
-func (j *replayJob) list(ctx context.Context, filter tables.DeadLetterFilter, page tables.Page) ([]tables.DeadLetter, tables.Cursor, error) {
+// list asks for a page.
+func (j *replayJob) list(ctx context.Context, filter tables.DeadLetterFilter, page tables.Page) (rows []tables.DeadLetter, next tables.Cursor, err error) {
+	if filter.Until.IsZero() || filter.Until.After(j.startedAt) {
+		filter.Until = j.startedAt
+	}
+	if filter.From.Before(j.from) {
+		filter.From = j.from
+	}
+	err = patiently(ctx, func(ctx context.Context) (err error) {
+		rows, next, err = j.api.DeadLetters.ListDeadLetters(ctx, filter, page)
+		return err
+	})
+	if err != nil {
+		return nil, "", web.StorageFault("list the dead letters", err)
+	}
+	return rows, next, nil
+}
+
+// patiently calls f until it succeeds or what it reads is not there, a few times with growing pauses when storage does not answer.
+func patiently(ctx context.Context, f func(context.Context) error) error {
 	for try := 1; ; try++ {
-		callCtx, cancel := context.WithTimeout(ctx, listTimeout)
-		if filter.Until.IsZero() || filter.Until.After(j.startedAt) {
-			filter.Until = j.startedAt
-		}
-		if filter.From.Before(j.from) {
-			filter.From = j.from
-		}
-		rows, next, err := j.api.DeadLetters.ListDeadLetters(callCtx, filter, page)
+		callCtx, cancel := context.WithTimeout(ctx, readTimeout)
+		err := f(callCtx)
 		cancel()
-		if err == nil {
-			return rows, next, nil
+		if err == nil || errors.Is(err, tables.ErrNotFound) || try == readTries {
+			return err
 		}
 		pause := time.NewTimer(time.Duration(try*try) * time.Second)
-		waited := try < listTries && waitOn(ctx, pause.C)
+		waited := waitOn(ctx, pause.C)
 		pause.Stop()
 		if !waited {
-			return nil, "", web.StorageFault("list the dead letters", err)
+			return err
 		}
 	}
 }

@@ -383,10 +383,17 @@ func TestConcurrentReplayJobsSendEachOnce(t *testing.T) {
 	}
 }
 
-// flaky fails the list's first calls.
+// flaky fails the first calls of the list, and the first reads.
 type flaky struct {
 	tables.DeadLetters
-	left atomic.Int32
+	left, reads atomic.Int32
+}
+
+func (f *flaky) GetDeadLetter(ctx context.Context, id string) (tables.DeadLetter, error) {
+	if f.reads.Add(-1) >= 0 {
+		return tables.DeadLetter{}, errors.New("no answer")
+	}
+	return f.DeadLetters.GetDeadLetter(ctx, id)
 }
 
 func (f *flaky) ListDeadLetters(ctx context.Context, filter tables.DeadLetterFilter, page tables.Page) ([]tables.DeadLetter, tables.Cursor, error) {

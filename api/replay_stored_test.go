@@ -266,6 +266,54 @@ func TestAReplayJobThatIsTakenOverSendsNoSecondCopyOfAnEvent(t *testing.T) {
 	}
 }
 
+// cutJob stores a job that was killed after it had sent one of two dead letters of an event, and goes on with it.
+func (h *harness) cutJob() {
+	h.Helper()
+	const body = `{"specversion":"1.0","id":"1","source":"/s","type":"t"}`
+	h.putMany("events", 2, func(i int, d *tables.DeadLetter) {
+		d.Text, d.Size, d.DeadLetteredAt = []byte(body), len(body), time.Now().Add(-time.Hour)
+		if i == 0 {
+			d.Status, d.Replays, d.ReplayedAt = tables.Replayed, 1, time.Now()
+		}
+	})
+	h.storedJob(replayJobView{
+		ID: "rpl_cut", State: jobRunning, SkippedBecause: map[string]int{}, StartedAt: time.Now().UTC().Add(-time.Minute), Rate: 1000,
+		Order: oldestFirst, Filter: filterView{Queue: "events", Status: tables.Waiting},
+	}, time.Now().Add(-2*jobLost))
+	if err := h.api.replays.adopt(h.Context(), h.api); err != nil {
+		h.Fatal(err)
+	}
+}
+
+// C83: storage that does not answer a few times does not end a job that is taken over.
+func TestAReplayJobThatIsTakenOverAsksAgainForWhatWasSent(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		f := &flaky{}
+		f.reads.Store(2)
+		h := withJobs(t, func(o *Options) { f.DeadLetters, o.DeadLetters = o.DeadLetters, f })
+		h.cutJob()
+		a := h.await("rpl_cut")
+		a.wantJob("done", 2, 1, 1, 0)
+		if a.get("skipped_because", "same_event") != 1.0 || h.depth("events") != 0 {
+			t.Errorf("%d messages were sent; job: %s", h.depth("events"), a.body)
+		}
+	})
+}
+
+// C83: what a dead letter carries may break a job that is taken over, and never the process, which the next one
+// would follow.
+func TestAPanicInAJobThatIsTakenOverEndsTheJobOnly(t *testing.T) {
+	p := &panickingOnce{}
+	h := withJobs(t, func(o *Options) { p.DeadLetters, o.DeadLetters = o.DeadLetters, p })
+	h.cutJob()
+	if a := h.await("rpl_cut"); a.text("state") != "failed" || h.depth("events") != 0 {
+		t.Errorf("%d messages were sent; job: %s", h.depth("events"), a.body)
+	}
+	if strings.Contains(h.log.String(), "boom") {
+		t.Error("the panic's words are in the log")
+	}
+}
+
 // A list that is longer than what a job remembers of it is walked part by part. Whatever had its
 // turn has no other: by then another copy of its event may be forgotten.
 func TestADeadLetterHasOneTurnInAReplayJob(t *testing.T) {

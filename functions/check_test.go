@@ -234,6 +234,30 @@ func TestThePackageIsFlatAndTakesNothingTwice(t *testing.T) {
 	}
 }
 
+// A queue is named once, and for functions that the host calls.
+func TestQueuesWhoseMessagesComeAsTextAreThoseOfFunctionsThatAreCalled(t *testing.T) {
+	app := packaged(t, "orders", "invoices", "quotes")
+	for name, file := range app {
+		if strings.HasSuffix(name, "function.json") {
+			file.Data = bytes.Replace(file.Data, []byte(`"binary"`), []byte(`"string"`), 1)
+		}
+	}
+	app["twice/function.json"] = app["dispatch-orders/function.json"]
+	settings := map[string]string{"AzureWebJobs.dispatch-invoices.Disabled": "true"}
+	getenv := func(name string) string { return settings[name] }
+	if layout, err := ReadLayout(app, getenv); err != nil || !slices.Equal(layout.AsText(), []string{"orders", "quotes"}) {
+		t.Errorf("%q, %v", layout.AsText(), err)
+	}
+	app["host.json"].Data = bytes.Replace(app["host.json"].Data, []byte("{"), []byte(`{"functions": ["dispatch-orders", "dispatch-invoices"],`), 1)
+	if layout, err := ReadLayout(app, getenv); err != nil || !slices.Equal(layout.AsText(), []string{"orders"}) {
+		t.Errorf("%q, %v", layout.AsText(), err)
+	}
+	app["dispatch-orders/function.json"].Data = bytes.Replace(app["dispatch-orders/function.json"].Data, []byte("{"), []byte(`{"disabled": true,`), 1)
+	if layout, err := ReadLayout(app, getenv); err != nil || len(layout.AsText()) > 0 {
+		t.Errorf("%q, %v", layout.AsText(), err)
+	}
+}
+
 func TestQueuesAndTimeoutsAreReadAsTheHostReadsThem(t *testing.T) {
 	app := packaged(t, "orders")
 	app["dispatch/function.json"] = &fstest.MapFile{Data: must(folders.ReadFile("dispatch/function.json"))}

@@ -51,7 +51,7 @@ type Function struct {
 	Route string
 	// Schedule is a timer trigger's, with %SETTINGS% filled in.
 	Schedule string
-	// Disabled: function.json says so. The host does not call it then.
+	// Disabled: function.json, a setting or the list in host.json says so. The host does not call it then.
 	Disabled bool
 }
 
@@ -60,6 +60,7 @@ type Function struct {
 // everything that is wrong; what could be read is returned with it.
 func ReadLayout(root fs.FS, getenv func(string) string) (Layout, error) {
 	prefix := setting(root, getenv, "extensions.http.routePrefix", usualPrefix)
+	host := map[string]any{"functions": setting[any](root, getenv, "functions", nil)}
 	l := Layout{Functions: map[string]Function{}, Timeout: defaultFunctionTimeout, AtOnce: atOnce(root, getenv)}
 	var errs []error
 	if err := l.readTimeout(root, getenv); err != nil {
@@ -82,6 +83,7 @@ func ReadLayout(root fs.FS, getenv func(string) string) (Layout, error) {
 			errs = append(errs, fmt.Errorf("%s/function.json: %w", e.Name(), err))
 			continue
 		}
+		f.Disabled = idleBy(f, host, getenv) != ""
 		l.Functions[f.Name] = f
 		l.Open = l.Open || f.Trigger == httpTrigger && f.Route != apiRoute && prefix != usualPrefix
 	}
@@ -230,15 +232,15 @@ func (f Function) asText() bool {
 }
 
 // AsText names the queues of which the host passes messages on as text: those with a brace are not
-// believed.
+// believed. One that the host does not call passes on nothing.
 func (l Layout) AsText() (queues []string) {
 	for _, f := range l.Functions {
-		if f.asText() {
+		if f.asText() && !f.Disabled {
 			queues = append(queues, f.Queue)
 		}
 	}
 	slices.Sort(queues)
-	return queues
+	return slices.Compact(queues)
 }
 
 // hostGap is how long it takes the host at most to look at a queue with a trigger, where it may

@@ -354,6 +354,7 @@ func TestAHandlerThatWasFrozenGoesOn(t *testing.T) {
 	quickly(t, root, nil)
 	h := startHosted(t, root, hosttest.Options{}, "PUSHLEASE_LEASE=3s")
 	release, asked := make(chan struct{}), make(chan struct{}, 10)
+	goOn := sync.OnceFunc(func() { close(release) })
 	var open, answered atomic.Int32
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // so that its end is seen
@@ -367,6 +368,7 @@ func TestAHandlerThatWasFrozenGoesOn(t *testing.T) {
 		}
 	}))
 	defer receiver.Close()
+	defer goOn() // before that: Close waits for what is under way
 	hook := h.register(name, receiver.URL, nil)
 	sent, err := accountQueue(t, name).Send(t.Context(), []byte("frozen"), queue.SendOptions{})
 	if err != nil {
@@ -377,6 +379,7 @@ func TestAHandlerThatWasFrozenGoesOn(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	defer func() { _ = syscall.Kill(pid, syscall.SIGCONT) }() // also where this fails
 	waitUntil(t, 30*time.Second, func() string {
 		if n := h.host.Running("dispatch-" + name); n < 2 {
 			return fmt.Sprintf("%d invocations are under way: the message has not come back", n)
@@ -394,7 +397,7 @@ func TestAHandlerThatWasFrozenGoesOn(t *testing.T) {
 		}
 		return ""
 	})
-	close(release)
+	goOn()
 	next := h.waitState(20*time.Second, name, sent.ID, hook.ID, "delivered")
 	h.waitEmpty(10*time.Second, name)
 	if next.Attempts != 1 || answered.Load() != 1 || h.host.Pid() != pid {

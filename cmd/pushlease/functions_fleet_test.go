@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -30,11 +31,13 @@ func TestAnOrphanFinishesWhatItHasAndEnds(t *testing.T) {
 			quickly(t, root, nil)
 			h := startHosted(t, root, hosttest.Options{})
 			began, release := make(chan struct{}), make(chan struct{})
+			goOn := sync.OnceFunc(func() { close(release) })
 			receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 				close(began)
 				<-release
 			}))
 			defer receiver.Close()
+			defer goOn() // before that: Close waits for what is under way
 			h.register(name, receiver.URL, nil)
 			q := accountQueue(t, name)
 			if _, err := q.Send(t.Context(), []byte("long"), queue.SendOptions{}); err != nil {
@@ -54,7 +57,7 @@ func TestAnOrphanFinishesWhatItHasAndEnds(t *testing.T) {
 				t.Error("the orphan ended with its POST under way")
 			default:
 			}
-			close(release) // a second POST would close began again, and panic
+			goOn() // a second POST would close began again, and panic
 			select {
 			case <-orphan:
 			case <-time.After(20 * time.Second):
@@ -97,6 +100,7 @@ func TestAFleetThatLosesAnInstanceDeliversEverythingSoon(t *testing.T) {
 			receiver := newAnswering(t)
 			var posts, underWay atomic.Int64
 			lost := make(chan struct{}) // what has begun by then stays under way until then
+			goOn := sync.OnceFunc(func() { close(lost) })
 			slower := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if posts.Add(1) > messages/3 {
 					underWay.Add(1)
@@ -105,6 +109,7 @@ func TestAFleetThatLosesAnInstanceDeliversEverythingSoon(t *testing.T) {
 				receiver.serve(w, r)
 			}))
 			t.Cleanup(slower.Close)
+			t.Cleanup(goOn) // before that: Close waits for what is under way
 			second.register(name, slower.URL, nil)
 			ids := sendAll(t, accountQueue(t, name), messages, func(i int) string { return fmt.Sprintf(`{"n":%d}`, i) })
 			waitUntil(t, 2*time.Minute, func() string {
@@ -117,7 +122,7 @@ func TestAFleetThatLosesAnInstanceDeliversEverythingSoon(t *testing.T) {
 			gone := time.Now()
 			if way.twice > 0 {
 				way.end(first.host)
-				close(lost)
+				goOn()
 			} else { // the host waits for its invocations, or leaves a handler that does
 				ended := make(chan struct{})
 				go func() { way.end(first.host); close(ended) }()
@@ -127,7 +132,7 @@ func TestAFleetThatLosesAnInstanceDeliversEverythingSoon(t *testing.T) {
 					}
 					return ""
 				})
-				close(lost)
+				goOn()
 				<-ended
 			}
 			second.waitEmpty(2*time.Minute, name)

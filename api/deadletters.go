@@ -214,7 +214,7 @@ func (a *API) deleteDeadLetter(w http.ResponseWriter, r *http.Request) error {
 	if err := tables.EndMaking(r.Context(), a.Deliveries, &d); err != nil {
 		a.Logger.Warn("whether a dead letter that was deleted was still being made is not known; it may be written again", "dead_letter", d.ID, "error", err)
 	}
-	if stillToCome(d) {
+	if d.ReplayToCome(queue.ReplayLife) {
 		if err := tables.EndReplay(r.Context(), a.Deliveries, a.DeadLetters, &d); err != nil {
 			a.Logger.Warn("the record of a replay whose dead letter was deleted could not be ended; it says that the replay goes on", "dead_letter", d.ID, "error", err)
 		}
@@ -226,17 +226,9 @@ func (a *API) deleteDeadLetter(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// Bounds of a replay.
-const (
-	// replayPatience is how long a replay may be under way before another one is
-	// let past it without force.
-	replayPatience = 10 * time.Minute
-	// reservedFor is how long a row is kept for a replay that is being sent.
-	reservedFor = time.Minute
-	// replayTimeout bounds the steps of asking for a replay. They go on when the
-	// caller hangs up: half a replay helps nobody.
-	replayTimeout = 20 * time.Second
-)
+// replayTimeout bounds the steps of asking for a replay. They go on when the
+// caller hangs up: half a replay helps nobody.
+const replayTimeout = 20 * time.Second
 
 // replayDeadLetter has a dead letter POSTed again.
 func (a *API) replayDeadLetter(w http.ResponseWriter, r *http.Request) error {
@@ -363,10 +355,10 @@ func (a *API) replayText(marked tables.DeadLetter) ([]byte, error) {
 
 // replayable says why a dead letter can't be replayed now.
 func (a *API) replayable(ctx context.Context, d tables.DeadLetter, force bool) error {
-	if left := replayEndsIn(d); left > 0 && !force {
+	if left := d.ReplayEndsIn(); left > 0 && !force {
 		p := web.NewProblem(web.Replaying,
 			fmt.Sprintf("A replay was asked for at %s and is not delivered yet.", web.Stamp(d.ReplayedAt)),
-			web.Wrong("status", "is replaying", fmt.Sprintf("follow it at /api/v1/messages/%s, ask again after %s, or add ?force=true to start over (the webhook may then be sent it twice)", d.MessageID, replayPatience)))
+			web.Wrong("status", "is replaying", fmt.Sprintf("follow it at /api/v1/messages/%s, ask again after %s, or add ?force=true to start over (the webhook may then be sent it twice)", d.MessageID, tables.ReplayPatience)))
 		p.Header = map[string]string{"Retry-After": web.Seconds(left + time.Second)} // rounded up
 		return p
 	}
@@ -400,7 +392,7 @@ func (a *API) sendReplay(ctx context.Context, before, reserved tables.DeadLetter
 	}
 	p := web.StorageFault("send the replay", err)
 	if queue.Ambiguous(err) {
-		p.Detail = fmt.Sprintf("Storage did not answer, so the replay may or may not be under way. Follow it at /api/v1/messages/%s; if nothing comes of it, replay again after %s.", reserved.MessageID, reservedFor)
+		p.Detail = fmt.Sprintf("Storage did not answer, so the replay may or may not be under way. Follow it at /api/v1/messages/%s; if nothing comes of it, replay again after %s.", reserved.MessageID, tables.ReplayReserved)
 		return p
 	}
 	undone := before
@@ -409,28 +401,6 @@ func (a *API) sendReplay(ctx context.Context, before, reserved tables.DeadLetter
 		p.Cause = errors.Join(p.Cause, fmt.Errorf("undo the mark: %w", err))
 	}
 	return p
-}
-
-// underWay reports whether a replay was asked for so lately that it may still come. A row
-// that waits was asked for lately when a replay is about to be sent.
-func underWay(d tables.DeadLetter) bool { return replayEndsIn(d) > 0 }
-
-// stillToCome reports whether the message of a replay may be on its queue still. It may wait for its
-// next attempt for hours, and for its webhook for days, and ends with its dead letter.
-func stillToCome(d tables.DeadLetter) bool {
-	return underWay(d) || d.Status == tables.Replaying && time.Since(d.ReplayedAt) < queue.ReplayLife
-}
-
-// replayEndsIn is for how long a replay that was asked for may still come.
-func replayEndsIn(d tables.DeadLetter) time.Duration {
-	switch ago := time.Since(d.ReplayedAt); d.Status {
-	case tables.Replaying:
-		return replayPatience - ago
-	case tables.Waiting:
-		return reservedFor - ago
-	default:
-		return 0
-	}
 }
 
 // replayWarnings says what will keep the replay waiting, and that it goes in circles.

@@ -136,7 +136,7 @@ func TestReplaySendsAPointerThatOnlyTheRowKnows(t *testing.T) {
 	if b.get("replays") != 2.0 || again.ReplayToken == row.ReplayToken {
 		t.Errorf("forced: %s", b.body)
 	}
-	again.ReplayedAt = time.Now().Add(-replayPatience - time.Second)
+	again.ReplayedAt = time.Now().Add(-tables.ReplayPatience - time.Second)
 	if _, err := h.db.UpdateDeadLetter(t.Context(), again); err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +267,7 @@ func TestAReplayThatIsCutAnywhereEnds(t *testing.T) {
 				if row.ReplayToken != "" { // it is kept for what may be under way
 					h.do(http.StatusConflict, "POST", target, "")
 				}
-				time.Sleep(reservedFor + time.Second)
+				time.Sleep(tables.ReplayReserved + time.Second)
 				if h.loadDead(d.ID).Status == tables.Waiting {
 					h.do(http.StatusAccepted, "POST", target, "")
 				}

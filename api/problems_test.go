@@ -57,7 +57,7 @@ func TestAConflictThatEndsByItselfSaysWhen(t *testing.T) {
 	d := h.putDeadLetter(dead("m", "", "payload"))
 	h.do(http.StatusAccepted, "POST", "/api/v1/dead-letters/"+d.ID+"/replay", "")
 	again := h.do(http.StatusConflict, "POST", "/api/v1/dead-letters/"+d.ID+"/replay", "")
-	if wait, err := strconv.Atoi(again.header.Get("Retry-After")); err != nil || time.Duration(wait)*time.Second > replayPatience || wait < 500 {
+	if wait, err := strconv.Atoi(again.header.Get("Retry-After")); err != nil || time.Duration(wait)*time.Second > 10*time.Minute || wait < 500 {
 		t.Errorf("Retry-After of a replay that is under way = %q", again.header.Get("Retry-After"))
 	}
 }

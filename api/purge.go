@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/pushlease/pushlease/api/internal/web"
+	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -41,7 +42,7 @@ type purgeView struct {
 // spared reports whether a purge leaves a dead letter: its replay has not ended, or it is still being made
 // and would be written again.
 func (a *API) spared(ctx context.Context, d tables.DeadLetter) bool {
-	if stillToCome(d) {
+	if d.ReplayToCome(queue.ReplayLife) {
 		return true
 	}
 	making, err := tables.InTheMaking(ctx, a.Deliveries, &d)

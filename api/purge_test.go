@@ -20,7 +20,7 @@ func TestPurgeDeletesWhatMatchesButNoReplayUnderWay(t *testing.T) {
 		switch i {
 		case 0:
 			// Its message may wait for a next attempt, or for its webhook, much longer than
-			// replayPatience.
+			// tables.ReplayPatience.
 			d.Status, d.ReplayedAt = tables.Replaying, time.Now().Add(-queue.DefaultTTL)
 		case 1:
 			d.Status, d.ReplayedAt = tables.Replaying, time.Now().Add(-queue.ReplayLife)

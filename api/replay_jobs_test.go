@@ -263,7 +263,7 @@ func TestReplayByFilterLeavesOutWhatHasNobodyToGoTo(t *testing.T) {
 func TestReplaysThatNeverCameAreReplayedOnlyWhenAskedFor(t *testing.T) {
 	h := withJobs(t)
 	ids := h.putMany("orders", 2, func(i int, d *tables.DeadLetter) {
-		d.Status, d.ReplayToken, d.Replays, d.ReplayedAt = tables.Replaying, "old", 1, time.Now().Add(-time.Duration(i)*replayPatience)
+		d.Status, d.ReplayToken, d.Replays, d.ReplayedAt = tables.Replaying, "old", 1, time.Now().Add(-time.Duration(i)*tables.ReplayPatience)
 	})
 	h.await(h.do(http.StatusAccepted, "POST", replayPath, `{"queue":"orders","rate":1000}`).text("id")).wantJob("done", 0, 0, 0, 0)
 	h.await(h.do(http.StatusAccepted, "POST", replayPath, `{"queue":"orders","status":"replaying","rate":1000}`).text("id")).wantJob("done", 2, 1, 1, 0)

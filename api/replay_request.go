@@ -76,7 +76,7 @@ func (a *API) foreseeSkip(ctx context.Context, b bulk) (func(tables.DeadLetter) 
 // skip says why the request leaves a dead letter out; empty when it does not.
 func (b bulk) skip(d tables.DeadLetter) string {
 	switch {
-	case underWay(d):
+	case d.ReplayEndsIn() > 0:
 		return skipUnderWay
 	case d.Status != b.filter.Status:
 		return skipChanged

@@ -76,7 +76,7 @@ func TestRefusedMessageBecomesADeadLetterWithACopy(t *testing.T) {
 		b.sender.answer = statuses(400)
 		_, stop := b.start(nil)
 		sent := b.send(`{"a":1}`)
-		time.Sleep(5 * time.Second)
+		time.Sleep(30 * time.Second)
 		stop()
 		want(t, "POSTs", b.sender.count(), 1)
 		want(t, "messages left", b.total(testQueue), 0)
@@ -453,7 +453,7 @@ func (b *bench) askForReplay(id, token string, status tables.DeadLetterStatus) q
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	row.Status, row.ReplayToken, row.Replays = status, token, row.Replays+1
+	row.Status, row.ReplayToken, row.Replays, row.ReplayedAt = status, token, row.Replays+1, time.Now().UTC()
 	if _, err := b.db.UpdateDeadLetter(b.t.Context(), row); err != nil {
 		b.t.Fatal(err)
 	}

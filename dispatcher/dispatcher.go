@@ -95,7 +95,6 @@ func New(o Options) (*Dispatcher, error) {
 	d.completer = settle.New(settle.Options{
 		Queues: o.Queues, DeadLetters: o.Store, Recorded: o.RecordedCompletes, PoisonCopy: o.PoisonCopy, PoisonCopyTTL: o.PoisonCopyTTL,
 		Journal: d.journal, Claims: d.claims, Flows: d.flows, Meter: m, Spans: d.spans, Log: o.Logger,
-		Sent: d.Wake,
 		GivenBack: func(queueName string, m *queue.Message, delay time.Duration) {
 			d.receiver.GivenBack(queueName, m, delay)
 		},

@@ -540,6 +540,11 @@ func (s *faultyStore) PutDeadLetter(ctx context.Context, dl tables.DeadLetter) (
 	return row, err
 }
 
+func (s *faultyStore) GetDeadLetter(ctx context.Context, id string) (row tables.DeadLetter, err error) {
+	err = s.do("get-dead-letter", func() error { row, err = s.Store.GetDeadLetter(ctx, id); return err })
+	return row, err
+}
+
 func (s *faultyStore) UpdateDeadLetter(ctx context.Context, dl tables.DeadLetter) (row tables.DeadLetter, err error) {
 	err = s.do("update-dead-letter", func() error { row, err = s.Store.UpdateDeadLetter(ctx, dl); return err })
 	return row, err

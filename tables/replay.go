@@ -9,6 +9,33 @@ import (
 	"github.com/pushlease/pushlease/policy"
 )
 
+const (
+	// ReplayPatience is how long a replay may be under way before another one is let past it
+	// without force.
+	ReplayPatience = 10 * time.Minute
+	// ReplayReserved is how long a row is kept for a replay that is being sent.
+	ReplayReserved = time.Minute
+)
+
+// ReplayEndsIn is for how long a replay that was asked for may still come; nothing above zero where none may. A
+// row that waits was asked for lately when a replay is about to be sent.
+func (d *DeadLetter) ReplayEndsIn() time.Duration {
+	switch ago := time.Since(d.ReplayedAt); d.Status {
+	case Replaying:
+		return ReplayPatience - ago
+	case Waiting:
+		return ReplayReserved - ago
+	default:
+		return 0
+	}
+}
+
+// ReplayToCome reports whether the message of a replay, which lives for life, may be on its queue still. It
+// may wait for its next attempt for hours, and for its webhook for days, and ends with its dead letter.
+func (d *DeadLetter) ReplayToCome(life time.Duration) bool {
+	return d.ReplayEndsIn() > 0 || d.Status == Replaying && time.Since(d.ReplayedAt) < life
+}
+
 // EndReplay ends the records of a dead letter's replay, which nobody goes on with: its message is
 // gone, or the dead letter was deleted. They are those of the day on which it was asked for, and
 // before a replay of another dead letter of the same message was: what is of that one goes on.

@@ -59,7 +59,7 @@ var dispatcherPatches = []Patch{
 		"A webhook is tried again before its delay is over when the message comes back for another."),
 	inDispatcher(aboutWebhooks, "late-webhook-gets-old", "if !first && !known && r.CreatedAt.After(p.dueUntil(h)) {", "if !first && !known && r.CreatedAt.After(time.Now()) {",
 		"A webhook that was registered later gets messages of before."),
-	inDispatcher(aboutLetters, "held-never-given-up", "if left < margin {\n\t\t\tgiveUp(del, reason, now)", "if left < 0 {\n\t\t\tgiveUp(del, reason, now)",
+	inDispatcher(aboutLetters, "held-never-given-up", "if left < margin {\n\t\t\tp.giveUp(del, reason, now)", "if left < 0 {\n\t\t\tp.giveUp(del, reason, now)",
 		"A held message vanishes at its expiry without a dead letter."),
 	inDispatcher(aboutLetters, "poison-copy-for-each", "Copy: !copied && p.replay == nil}", "Copy: p.replay == nil}",
 		"A message that three webhooks gave up is three times in the poison queue."),

@@ -97,7 +97,7 @@ func (a attempts) answered(ctx context.Context, p *parcel, t *target, sent []byt
 	if late := time.Since(p.m.Lease.Until()); late > 0 {
 		dec.Explanation += " The lease had ended " + late.Round(time.Second).String() + " before this answer: another instance may have POSTed the message too."
 	}
-	attempts := []tables.Attempt{advance(del, res, &dec, a.Instance)}
+	attempts := []tables.Attempt{p.advance(del, res, &dec)}
 	attempts[0].DequeueCount = p.m.DequeueCount
 	attempts[0].Snippet = tables.CutText(t.registration.Redact(string(res.Body), sent, p.content.Body), tables.MaxSnippetUnits)
 	after := *del // a record that is put off is changed
@@ -120,7 +120,7 @@ func (a attempts) tooLate(ctx context.Context, p *parcel, t *target, ended table
 		"error_class", res.ErrorClass, "state", ended.State)
 	t.delivery = ended
 	dec := policy.Decision{Action: policy.NoVerdict, Reason: policy.LeaseLost, Explanation: "The delivery had ended elsewhere before this answer, which changes nothing."}
-	made := advance(&ended, res, &dec, a.Instance)
+	made := p.advance(&ended, res, &dec)
 	made.DequeueCount, made.NextAt = p.m.DequeueCount, time.Time{}
 	t.delivery.Attempts = made.Number
 	a.Completer.Record(a.writing(ctx), p.m, tables.Record{Deliveries: []tables.Delivery{t.delivery}, Attempts: []tables.Attempt{made}})
@@ -173,7 +173,7 @@ func (a attempts) rebase(ctx context.Context, p *parcel, del *tables.Delivery) {
 }
 
 // advance applies one result and its decision to a delivery, and returns the attempt.
-func advance(del *tables.Delivery, res *webhook.Result, dec *policy.Decision, instance string) tables.Attempt {
+func (p *parcel) advance(del *tables.Delivery, res *webhook.Result, dec *policy.Decision) tables.Attempt {
 	del.Attempts++
 	if dec.Charged {
 		del.Charged++
@@ -184,12 +184,12 @@ func advance(del *tables.Delivery, res *webhook.Result, dec *policy.Decision, in
 	end := res.StartedAt.Add(res.Duration).UTC().Truncate(time.Millisecond)
 	del.FirstAt, del.LastAt = firstOf(del.FirstAt, res.StartedAt).UTC(), res.StartedAt.UTC()
 	del.LastStatus, del.LastErrorClass = res.Status, policy.ErrorClass(res.ErrorClass)
-	del.Reason, del.Instance, del.UpdatedAt = dec.Reason, instance, end
+	del.Reason, del.Instance, del.UpdatedAt = dec.Reason, p.instance, end
 	switch dec.Action {
 	case policy.Complete:
 		del.State, del.NextAt = tables.Delivered, time.Time{}
 	case policy.DeadLetter:
-		giveUp(del, dec.Reason, end)
+		p.giveUp(del, dec.Reason, end)
 	case policy.NoVerdict:
 		del.State, del.NextAt = tables.Pending, end.Add(dec.Delay)
 	default:
@@ -201,7 +201,7 @@ func advance(del *tables.Delivery, res *webhook.Result, dec *policy.Decision, in
 		Status: res.Status, ErrorClass: policy.ErrorClass(res.ErrorClass), Error: res.Error,
 		RetryAfter: res.RetryAfter, RedirectHost: res.RedirectHost, Redials: res.Redials,
 		Action: dec.Action, Reason: dec.Reason, Charged: dec.Charged,
-		Delay: dec.Delay, NextAt: del.NextAt, Explanation: dec.Explanation, Instance: instance,
+		Delay: dec.Delay, NextAt: del.NextAt, Explanation: dec.Explanation, Instance: p.instance,
 	}
 }
 

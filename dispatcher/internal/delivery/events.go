@@ -113,7 +113,7 @@ func (e events) wait(ctx context.Context, p *parcel, h history, targets []target
 	del := p.whole(h)
 	del.SameEventAs = other
 	p.hold(&del, policy.EventInWork, delay, PostponeMargin(p.m)+p.slack)
-	if del.State == tables.DeadLettering && h.anyEnded() {
+	if del.State.Terminal() && h.anyEnded() {
 		return e.wholes.giveUpRest(ctx, p, h, targets, del.Reason)
 	}
 	e.wholes.excuse(e.writing(ctx), del)

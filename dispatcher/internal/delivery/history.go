@@ -112,6 +112,11 @@ func (h history) inDoubt(m *queue.Message, slack time.Duration) *Outcome {
 	if !h.doubt {
 		return nil
 	}
+	return untilAsked(m, slack)
+}
+
+// untilAsked gives a message back until storage can be asked about it; nil near the end of its life.
+func untilAsked(m *queue.Message, slack time.Duration) *Outcome {
 	outcome := ownFault(m, policy.StorageFault)
 	outcome.Delay = min(outcome.Delay, doubtDelayMax)
 	if m.ExpiresAt.IsZero() {

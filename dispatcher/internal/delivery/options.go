@@ -30,7 +30,6 @@ type Sender interface {
 
 // DeadLetters are where a replay finds what it replays, and a copy its dead letter.
 type DeadLetters interface {
-	ListDeadLetters(ctx context.Context, f tables.DeadLetterFilter, page tables.Page) ([]tables.DeadLetter, tables.Cursor, error)
 	GetDeadLetter(ctx context.Context, id string) (tables.DeadLetter, error)
 	UpdateDeadLetter(ctx context.Context, d tables.DeadLetter) (tables.DeadLetter, error)
 }

@@ -139,10 +139,15 @@ func (p *parcel) deadLetter(del tables.Delivery, description string) tables.Dead
 	}
 }
 
-// giveUp marks a delivery as dead-lettering. Its row is written by the completer.
-func giveUp(del *tables.Delivery, reason policy.Reason, now time.Time) {
+// giveUp marks a delivery as dead-lettering. Its row is written by the completer. A copy is dead-lettered at
+// once: its own dead letter is there, and goes on waiting.
+func (p *parcel) giveUp(del *tables.Delivery, reason policy.Reason, now time.Time) {
 	now = now.UTC().Truncate(time.Millisecond)
 	del.State, del.Reason, del.UpdatedAt, del.NextAt = tables.DeadLettering, reason, now, time.Time{}
+	if p.copyOf != nil {
+		del.State, del.DeadLetterID = tables.DeadLettered, p.copyOf.ID
+		return
+	}
 	del.DeadLetterID = tables.DeadLetterID(del.MessageKey, del.WebhookID, del.Generation, now)
 }
 
@@ -161,7 +166,7 @@ func (p *parcel) hold(del *tables.Delivery, reason policy.Reason, delay, margin 
 	if !p.m.ExpiresAt.IsZero() {
 		left := p.m.ExpiresAt.Sub(now)
 		if left < margin {
-			giveUp(del, reason, now)
+			p.giveUp(del, reason, now)
 			return
 		}
 		delay = min(delay, max(min(left/2, left-margin), time.Second))

@@ -45,11 +45,16 @@ func (x posts) post(ctx context.Context, p *parcel, targets []target) {
 	case posting == 1:
 		x.postTo(ctx, p, &targets[slices.IndexFunc(targets, func(t target) bool { return t.flow != nil })])
 	case p.m.DequeueCount > 1 && allDelivered(targets):
-		x.Log.Warn("a message that was delivered came back; it is deleted without a POST",
-			"queue", p.key.Queue, "message", p.key.MessageID, "delivery_count", p.m.DequeueCount)
-		x.Meter.Duplicates.Add(meter.Labels{Queue: p.key.Queue, Kind: "redelivery"})
-		x.Meter.Reappeared(p.key.Queue, p.key.MessageID)
+		x.reappeared(p)
 	}
+}
+
+// reappeared tells of a message that came back although all was delivered.
+func (o *Options) reappeared(p *parcel) {
+	o.Log.Warn("a message that was delivered came back; it is deleted without a POST",
+		"queue", p.key.Queue, "message", p.key.MessageID, "delivery_count", p.m.DequeueCount)
+	o.Meter.Duplicates.Add(meter.Labels{Queue: p.key.Queue, Kind: "redelivery"})
+	o.Meter.Reappeared(p.key.Queue, p.key.MessageID)
 }
 
 // postAll makes the POSTs, so many at once. One of those who make them is the handler's own goroutine.
@@ -259,7 +264,7 @@ func (k tickets) hostsLook(queueName string, held int, r *flow.Refusal, now time
 func (k tickets) notBegun(ctx context.Context, p *parcel, t *target) {
 	if now := time.Now(); ctx.Err() == nil && p.ends(now) {
 		k.Log.Info("no POST was begun before the message's end", "queue", p.key.Queue, "message", p.key.MessageID, "webhook", t.registration.ID)
-		giveUp(&t.delivery, policy.MessageExpiring, now)
+		p.giveUp(&t.delivery, policy.MessageExpiring, now)
 		k.Journal.Record(k.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})
 		return
 	}

@@ -372,8 +372,7 @@ func (t *target) noteAnswered(g *admission.Grant) {
 // next time.
 func fold(p *parcel, h history, targets []target) *Outcome {
 	outcome := &Outcome{Action: policy.Complete, Reason: policy.Delivered, Claim: p.claim}
-	now := time.Now()
-	copied, delivered := false, false
+	now, copied, delivered := time.Now(), false, false
 	for _, del := range h.deliveries {
 		copied = copied || del.State == tables.DeadLettered
 		delivered = delivered || del.State == tables.Delivered
@@ -392,7 +391,12 @@ func fold(p *parcel, h history, targets []target) *Outcome {
 		case tables.Delivered:
 			delivered = true
 			continue
-		case tables.DeadLettered, tables.Withdrawn:
+		case tables.Withdrawn:
+			continue
+		case tables.DeadLettered:
+			if copied = true; p.copyOf != nil && outcome.Action == policy.Complete {
+				outcome.Reason = del.Reason
+			}
 			continue
 		case tables.Duplicate:
 			outcome.Reason = policy.Duplicate
@@ -403,10 +407,6 @@ func fold(p *parcel, h history, targets []target) *Outcome {
 		case tables.DeadLettering:
 			if outcome.Action == policy.Complete {
 				outcome.Reason = del.Reason
-			}
-			if p.copyOf != nil {
-				outcome.Records, copied = append(outcome.Records, p.copyGivenUp(del)), true
-				continue
 			}
 			outcome.DeadLetters = append(outcome.DeadLetters,
 				settle.DeadLetter{Row: p.deadLetter(del, t.describe(del)), Delivery: del, Copy: !copied && p.replay == nil})
@@ -470,7 +470,7 @@ func (p *parcel) beforeExpiry(del tables.Delivery, now time.Time) tables.Deliver
 	if p.m.ExpiresAt.Sub(at) >= policy.ExpiryMargin+p.slack {
 		return del
 	}
-	giveUp(&del, policy.MessageExpiring, now)
+	p.giveUp(&del, policy.MessageExpiring, now)
 	return del
 }
 

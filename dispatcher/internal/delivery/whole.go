@@ -53,7 +53,7 @@ func (w wholes) holdWhole(ctx context.Context, p *parcel, h history, reason poli
 		del.Size, del.Encoding, del.BodyHash = len(p.text), string(p.setting), p.hash
 	}
 	p.hold(&del, reason, delay, p.terms.Held)
-	if del.State == tables.DeadLettering && h.anyEnded() {
+	if del.State.Terminal() && h.anyEnded() {
 		return w.giveUpRest(ctx, p, h, nil, reason)
 	}
 	w.excuse(w.writing(ctx), del) // once per receive
@@ -119,7 +119,7 @@ func (w wholes) giveUpMessage(ctx context.Context, p *parcel, h history, targets
 	if p.replay != nil && p.replay.WebhookID != "" {
 		del = p.whole(h)
 	}
-	giveUp(&del, reason, time.Now())
+	p.giveUp(&del, reason, time.Now())
 	del.Size, del.Encoding = len(p.text), string(p.setting)
 	w.Journal.Record(w.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
 	return foldWhole(p, h, del)
@@ -137,7 +137,7 @@ func (w wholes) giveUpRest(ctx context.Context, p *parcel, h history, targets []
 	var given []tables.Delivery
 	for i := range rest {
 		if del := &rest[i].delivery; !del.State.Terminal() {
-			giveUp(del, reason, time.Now())
+			p.giveUp(del, reason, time.Now())
 			given = append(given, *del)
 		}
 	}

@@ -66,6 +66,10 @@ func (c *Completer) DeadLetter(ctx context.Context, dl *DeadLetter) error {
 	return nil
 }
 
+// copyHidden is for how long a copy is hidden at first: until the record that says whose it is was surely
+// written, or is remembered to be. Whoever receives it before takes it for another program's.
+const copyHidden = 20 * time.Second
+
 // copyToPoison puts the unchanged text on <queue>-poison, and on record under the copy's id whose it
 // is. A definitive refusal does not keep the message: its row is durable already.
 func (c *Completer) copyToPoison(ctx context.Context, row tables.DeadLetter, text []byte) error {
@@ -78,7 +82,7 @@ func (c *Completer) copyToPoison(ctx context.Context, row tables.DeadLetter, tex
 		return fmt.Errorf("open queue %s: %w", name, err)
 	}
 	sent, err := retry.Get(ctx, retry.Call, func(ctx context.Context) (queue.Sent, error) {
-		return q.Send(ctx, text, queue.SendOptions{TTL: cmp.Or(c.o.PoisonCopyTTL, queue.NoExpiry)})
+		return q.Send(ctx, text, queue.SendOptions{Delay: copyHidden, TTL: cmp.Or(c.o.PoisonCopyTTL, queue.NoExpiry)})
 	})
 	if errors.Is(err, queue.ErrDenied) || errors.Is(err, queue.ErrTooLarge) || errors.Is(err, queue.ErrUnsendable) {
 		c.o.Log.Error("no copy in the poison queue; the dead letter itself is kept", "queue", name, "dead_letter", row.ID, "error", err)
@@ -89,7 +93,7 @@ func (c *Completer) copyToPoison(ctx context.Context, row tables.DeadLetter, tex
 		return fmt.Errorf("copy to %s: %w", name, err)
 	}
 	c.o.Journal.Record(ctx, tables.Record{Deliveries: []tables.Delivery{row.Copy(name, sent.ID, sent.InsertedAt, sent.ExpiresAt)}})
-	c.o.Sent(name)
+	c.o.GivenBack(name, &queue.Message{ID: sent.ID, InsertedAt: sent.InsertedAt, ExpiresAt: sent.ExpiresAt}, copyHidden)
 	row.CopiedToQueue = name
 	if row.Text == nil {
 		row.Text = text

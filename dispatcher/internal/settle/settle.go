@@ -78,8 +78,6 @@ type Options struct {
 	// PoisonCopy copies each dead-lettered message to <queue>-poison, for PoisonCopyTTL; zero is for ever.
 	PoisonCopy    bool
 	PoisonCopyTTL time.Duration
-	// Sent tells that a message was sent to a queue.
-	Sent func(queueName string)
 	// GivenBack tells that a message is shown again after delay.
 	GivenBack func(queueName string, m *queue.Message, delay time.Duration)
 }

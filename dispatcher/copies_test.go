@@ -25,7 +25,7 @@ func (b *bench) deadLetterWithCopy(body string) (sent queue.Sent, d tables.DeadL
 	b.sender.answer = statuses(400)
 	_, stop := b.start(nil)
 	sent = b.send(body)
-	time.Sleep(30 * time.Second) // the copy is hidden at first
+	time.Sleep(45 * time.Second) // the copy is hidden at first
 	stop()
 	b.sender.answer = answer
 	list := b.deadLetters()

@@ -12,6 +12,7 @@ import (
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 // way is a change of a delivery's state, as two records tell it.
@@ -69,6 +70,31 @@ var lives = map[string]func(b *bench, d *Dispatcher){
 		time.Sleep(time.Minute)
 		b.replay(b.deadLetters()[0].ID, "t")
 		time.Sleep(10 * time.Minute)
+	},
+	"given up, and so is its copy": func(b *bench, d *Dispatcher) {
+		b.sender.answer = statuses(400)
+		b.send("x")
+		time.Sleep(time.Minute)
+		b.retryPoison(0)
+		d.RegistryChanged()
+		time.Sleep(time.Hour)
+	},
+	"given up, and no filter takes its copy": func(b *bench, d *Dispatcher) {
+		b.sender.answer = statuses(400)
+		b.send("x")
+		time.Sleep(time.Minute)
+		b.register("wh_never", func(r *tables.Registration) { r.Queue, r.Filter = poisonQueue, content.Filter{Types: []string{"never.sent"}} })
+		d.RegistryChanged()
+		time.Sleep(time.Hour)
+	},
+	"given up, and its copy held until the end of its life": func(b *bench, d *Dispatcher) {
+		b.sender.answer = statuses(400)
+		b.send("x")
+		time.Sleep(time.Minute)
+		b.register("wh_off", func(r *tables.Registration) { r.Queue, r.Enabled = poisonQueue, false })
+		b.register("wh_later", func(r *tables.Registration) { r.Queue, r.Policy.Rules = poisonQueue, []policy.Rule{{Match: "400", Action: "abandon"}} })
+		d.RegistryChanged()
+		time.Sleep(4 * time.Hour)
 	},
 	"held for one webhook, delivered when it is enabled": func(b *bench, d *Dispatcher) {
 		b.register("wh_b", nil)
@@ -204,6 +230,7 @@ func TestEveryChangeOfStateIsAWayOfTheTableAndEachWayIsGone(t *testing.T) {
 				d, stop := b.start(func(o *Options) {
 					o.Store = w
 					o.ByEvent = func(string) bool { return true }
+					o.PoisonCopyTTL, o.KeepUnmatched = 3*time.Hour, func(name string) bool { return name == poisonQueue }
 				})
 				live(b, d)
 				stop()

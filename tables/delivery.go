@@ -47,9 +47,9 @@ func States() []State {
 // docs/state-machine.md draws it.
 var next = map[State][]State{
 	"":            {Published, Pending, Unmatched, Duplicate},
-	Published:     {Pending, Unmatched, Duplicate},
-	Pending:       {Pending, Delivered, Held, DeadLettering, Duplicate, Withdrawn},
-	Held:          {Pending, Delivered, DeadLettering, Duplicate, Withdrawn},
+	Published:     {Pending, Unmatched, Duplicate, DeadLettered},
+	Pending:       {Pending, Delivered, Held, DeadLettering, DeadLettered, Duplicate, Withdrawn},
+	Held:          {Pending, Delivered, DeadLettering, DeadLettered, Duplicate, Withdrawn},
 	DeadLettering: {DeadLettered},
 	Delivered:     nil, DeadLettered: nil, Unmatched: nil, Duplicate: nil,
 	Withdrawn: {Delivered}, // its POST was under way

@@ -108,7 +108,7 @@ func (t *tx) endExpired(m *expiredMessage, webhooks []tables.Registration, now t
 	}
 	for i := range records {
 		if id := records[i].CopyOf(); id != "" {
-			return true, t.endCopy(records, id, now)
+			return true, t.endCopy(m.key, records, id, now)
 		}
 	}
 	copied := false
@@ -134,8 +134,11 @@ func (t *tx) endExpired(m *expiredMessage, webhooks []tables.Registration, now t
 }
 
 // endCopy ends the records of the copy of a dead letter, which goes on waiting.
-func (t *tx) endCopy(records []tables.Delivery, of string, now time.Time) error {
+func (t *tx) endCopy(key tables.MessageKey, records []tables.Delivery, of string, now time.Time) error {
 	for _, d := range records {
+		if d.Damage.Undecided {
+			d.MessageKey = key // its row, and none of another day
+		}
 		if d.State.Terminal() && d.State != tables.DeadLettering {
 			continue
 		}

@@ -263,6 +263,9 @@ func (p *poller) observe(err error, before past) {
 	p.Meter.ReceiveErrors.Add(meter.Labels{Queue: p.q.Name()})
 	same := p.lastErr != nil && p.lastErr.Error() == err.Error()
 	missing := errors.Is(err, queue.ErrQueueNotFound)
+	if missing && p.past.known && !before.known { // another receiver has looked to the end
+		before = p.past
+	}
 	switch {
 	case missing && p.goneAt.IsZero() && (!p.lastPollAt.IsZero() || !before.usedAt.IsZero()):
 		p.goneAt, p.loggedAt = now, now

@@ -66,9 +66,9 @@ func (c *Completer) DeadLetter(ctx context.Context, dl *DeadLetter) error {
 	return nil
 }
 
-// copyHidden is for how long a copy is hidden at first: until the record that says whose it is was surely
-// written, or is remembered to be. Whoever receives it before takes it for another program's.
-const copyHidden = 20 * time.Second
+// copyHidden is for how long a copy is hidden at first: longer than the answer to its send and the record
+// that says whose it is take with all of their tries. Whoever receives it before takes it for another program's.
+const copyHidden = 30 * time.Second
 
 // copyToPoison puts the unchanged text on <queue>-poison, and on record under the copy's id whose it
 // is. A definitive refusal does not keep the message: its row is durable already.

@@ -69,7 +69,7 @@ func runSoak(t *testing.T, s *store, messages int) {
 	k.in = newSoakReceiver(t, soakLease+time.Second)
 	k.processes = []*process{k.start(), k.start()}
 	for _, path := range []string{"/first", "/second"} {
-		k.hooks[path] = k.processes[0].register(k.queue, k.in.url+path, map[string]any{"timeout": "2m",
+		k.hooks[path] = k.processes[0].register(k.queue, k.in.url+path, map[string]any{"timeout": "30s",
 			"flow": map[string]any{"adaptive": false, "breaker": map[string]any{"enabled": false}},
 			"policy": map[string]any{
 				"max_attempts": soakAttempts, "backoff": map[string]any{"delays": []string{"1s"}, "jitter": 0}}})
@@ -95,7 +95,9 @@ func runSoak(t *testing.T, s *store, messages int) {
 	close(k.in.gate)
 	k.torment(max(6, messages/250))
 	worked := time.Since(began)
-	k.waitEmpty(time.Minute)
+	// Who is killed after it told others that its POST is under way keeps its message away until that must be
+	// over: two POSTs of 30 s, and the record.
+	k.waitEmpty(2 * time.Minute)
 	if s.proxy != nil {
 		s.proxy.Heal()
 	}

@@ -5,6 +5,8 @@ import (
 	"io"
 	"log" //nolint:depguard // to silence it
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -55,6 +57,9 @@ failed. Never 0: the host would go on without a handler.`,
 				root = "."
 			}
 			log.SetOutput(io.Discard) // as in serve
+			// The host reads what is logged here, and its end closes with it: a line more would end the process
+			// in the middle of its POSTs.
+			signal.Ignore(syscall.SIGPIPE)
 			err := app.RunFunctions(cmd.Context(), app.FunctionsOptions{
 				Options: app.Options{Version: buildVersion(), LogOutput: os.Stdout},
 				Port:    port, Root: os.DirFS(root), Parent: os.Getppid,

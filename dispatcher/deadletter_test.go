@@ -66,7 +66,7 @@ func TestDeadLetterKeepsItsTextSoThatBothWaysBackSendTheSameBytes(t *testing.T) 
 			}
 			want(t, "text of the dead letter", string(row.Text), text)
 			b.replay(row.ID, "token-1") // (a) through the API
-			time.Sleep(10 * time.Second)
+			time.Sleep(30 * time.Second) // the copy is hidden at first
 
 			copies, err := b.queue(poisonQueue).Receive(b.t.Context(), 32, time.Minute)
 			if err != nil || len(copies) != 1 {

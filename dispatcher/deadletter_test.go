@@ -65,7 +65,7 @@ func TestDeadLetterKeepsItsTextSoThatBothWaysBackSendTheSameBytes(t *testing.T) 
 				t.Fatal(err)
 			}
 			want(t, "text of the dead letter", string(row.Text), text)
-			b.replay(row.ID, "token-1") // (a) through the API
+			b.replay(row.ID, "token-1")  // (a) through the API
 			time.Sleep(30 * time.Second) // the copy is hidden at first
 
 			copies, err := b.queue(poisonQueue).Receive(b.t.Context(), 32, time.Minute)

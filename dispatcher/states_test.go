@@ -83,7 +83,9 @@ var lives = map[string]func(b *bench, d *Dispatcher){
 		b.sender.answer = statuses(400)
 		b.send("x")
 		time.Sleep(time.Minute)
-		b.register("wh_never", func(r *tables.Registration) { r.Queue, r.Filter = poisonQueue, content.Filter{Types: []string{"never.sent"}} })
+		b.register("wh_never", func(r *tables.Registration) {
+			r.Queue, r.Filter = poisonQueue, content.Filter{Types: []string{"never.sent"}}
+		})
 		d.RegistryChanged()
 		time.Sleep(time.Hour)
 	},
@@ -92,7 +94,9 @@ var lives = map[string]func(b *bench, d *Dispatcher){
 		b.send("x")
 		time.Sleep(time.Minute)
 		b.register("wh_off", func(r *tables.Registration) { r.Queue, r.Enabled = poisonQueue, false })
-		b.register("wh_later", func(r *tables.Registration) { r.Queue, r.Policy.Rules = poisonQueue, []policy.Rule{{Match: "400", Action: "abandon"}} })
+		b.register("wh_later", func(r *tables.Registration) {
+			r.Queue, r.Policy.Rules = poisonQueue, []policy.Rule{{Match: "400", Action: "abandon"}}
+		})
 		d.RegistryChanged()
 		time.Sleep(4 * time.Hour)
 	},

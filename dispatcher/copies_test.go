@@ -154,6 +154,7 @@ func TestACopyThatIsGivenUpLeavesItsDeadLetterWaiting(t *testing.T) {
 				}
 				b.sender.answer = answer
 				_, stop := b.start(func(o *Options) {
+					rarely(o)
 					o.Store, o.KeepUnmatched = noSecondLetter{b.store, t}, func(string) bool { return true }
 				})
 				time.Sleep(3 * time.Hour)
@@ -351,7 +352,7 @@ func TestACopyHasALifeOfItsOwn(t *testing.T) {
 				b.register("wh_off", func(r *tables.Registration) { r.Queue, r.Enabled = poisonQueue, false })
 			}
 			b.sender.answer = statuses(400)
-			_, stop := b.start(func(o *Options) { o.PoisonCopyTTL = 24 * time.Hour })
+			_, stop := b.start(func(o *Options) { rarely(o); o.PoisonCopyTTL = 24 * time.Hour })
 			b.send(`{"n":1}`)
 			time.Sleep(22 * time.Hour)
 			copyID := b.copyID()

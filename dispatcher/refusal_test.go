@@ -152,7 +152,7 @@ func TestAnAbsurdRetryAfterEndsNoMessage(t *testing.T) {
 				}
 				return webhook.Result{Status: 200}
 			}
-			_, stop := b.start(nil)
+			_, stop := b.start(rarely)
 			first := b.send("first")
 			time.Sleep(2 * time.Minute)
 			second := b.send("second")

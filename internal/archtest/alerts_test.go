@@ -17,7 +17,7 @@ import (
 // words of PromQL and labels that the rules use.
 var promWords = strings.Fields(`sum max by rate increase histogram_quantile topk and queue reason le webhook outcome service operation action result status
 	complete deleted failed lease_lost unverified replayed state why disabled paused failing probing operator m h d
-	unless offset or absent abs min blocked gone kind redelivery`)
+	unless offset last_over_time or absent abs min blocked gone kind redelivery`)
 
 // unknownNames returns the names in an expression that are neither metrics nor words.
 func unknownNames(expr string, known []string) []string {
@@ -82,6 +82,26 @@ func TestAlertRulesAreAboutMetricsOfTheCodeAndEachIsTestedAndDescribed(t *testin
 	for line := range strings.SplitSeq(queries[0], "\n") {
 		if names := unknownNames(line, known); !strings.HasPrefix(line, "#") && len(names) > 0 {
 			t.Errorf("query %s: neither metric nor word: %v", line, names)
+		}
+	}
+}
+
+// Every count of an hour or a day is taken in the one way that neither misses the first event nor
+// counts what was before a gap.
+func TestCountsOfAlertRulesAreTakenInOneWay(t *testing.T) {
+	start := regexp.MustCompile(`^sum(?: by \([a-z, ]+\))? \(\((\S+) unless `)
+	for _, r := range readRules(t) {
+		if r.Record == "" {
+			continue
+		}
+		m, window := start.FindStringSubmatch(r.Expr), r.Record[strings.LastIndex(r.Record, "increase")+len("increase"):]
+		if m == nil {
+			t.Errorf("%s begins in another way: %s", r.Record, r.Expr)
+			continue
+		}
+		want := m[0] + strings.NewReplacer("M", m[1], "W", window).Replace("M offset W unless last_over_time(M[W] offset W) <= M) or increase(M[W]))")
+		if r.Expr != want {
+			t.Errorf("%s is\n%s\nwant\n%s", r.Record, r.Expr, want)
 		}
 	}
 }

@@ -312,8 +312,8 @@ func (a *API) reservedAfterAll(ctx context.Context, d tables.DeadLetter, lost er
 	return d, web.StorageFault("mark the dead letter for replay", lost)
 }
 
-// showReplaying says on the row that its replay is under way. Nothing depends on it but what
-// is shown: the dispatcher may have been faster, and says it too when this is cut short.
+// showReplaying says on the row that its replay is under way. The dispatcher may have been faster, and
+// says it before its first POST where this is cut short.
 func (a *API) showReplaying(ctx context.Context, reserved tables.DeadLetter) tables.DeadLetter {
 	next := reserved
 	next.Status = tables.Replaying

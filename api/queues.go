@@ -70,8 +70,8 @@ type pollerView struct {
 	LastErrorAt time.Time `json:"last_error_at,omitzero"`
 	// GoneAt is about when somebody deleted the queue.
 	GoneAt time.Time `json:"gone_at,omitzero"`
-	// GonePending is how many of its messages waited for another attempt then, by the records.
-	GonePending int `json:"gone_pending,omitempty"`
+	// GoneText says it in a sentence, with how many of its messages waited for another attempt.
+	GoneText string `json:"gone_text,omitempty"`
 }
 
 // heldView says why and since when messages of a queue are held for want of a webhook.
@@ -180,7 +180,7 @@ func (a *API) queueView(ctx context.Context, name string, webhooks []queueWebhoo
 		view.Lease = policy.Duration(s.Lease)
 		view.Poller = &pollerView{
 			Polling: s.Polling, Hosted: a.Hosted && !s.Polling && s.Webhooks > 0, InFlight: s.InFlight, Webhooks: s.Webhooks, LastPollAt: web.UTC(s.LastPollAt),
-			LastError: s.LastError, LastErrorAt: web.UTC(s.LastErrorAt), GoneAt: web.UTC(s.GoneAt), GonePending: s.GonePending,
+			LastError: s.LastError, LastErrorAt: web.UTC(s.LastErrorAt), GoneAt: web.UTC(s.GoneAt), GoneText: s.GoneText,
 		}
 	}
 	if !s.LeftAt.IsZero() {

@@ -26,7 +26,10 @@ func (d *Dispatcher) Queue(name string) (s status.Queue, known bool) {
 	}
 	var p receive.Poll
 	p, s.Polling = d.receiver.Poll(name)
-	s.LastPollAt, s.LastErrorAt, s.GoneAt, s.GonePending = p.At, p.ErrAt, p.GoneAt, p.GonePending
+	s.LastPollAt, s.LastErrorAt, s.GoneAt = p.At, p.ErrAt, p.GoneAt
+	if gone := p.Gone(); gone != nil {
+		s.GoneText = gone.Error()
+	}
 	if p.Err != nil {
 		s.LastError = p.Err.Error()
 	}

@@ -33,8 +33,9 @@ type Queue struct {
 	// GoneAt is when the queue, which had been there, was missed first: about when somebody
 	// deleted it. Zero while it is there.
 	GoneAt time.Time
-	// GonePending is how many messages waited for another attempt then, as far as is on record.
-	GonePending int
+	// GoneText says it in a sentence, with how many messages waited for another attempt then, as far as
+	// that is on record; empty while the queue is there.
+	GoneText string
 	// Webhooks counts the enabled webhooks.
 	Webhooks int
 	// LeftAt is when the queue's last webhook was deleted, while what was on the queue

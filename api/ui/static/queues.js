@@ -69,7 +69,7 @@ export function queue(at, c) {
     draw: ({ q, attempts, hooks, past }) => [
       failing(q.poller) && h('div', { class: 'notice bad' }, h('strong', null, 'It can\'t be received from. '), q.poller.last_error, ' (', when(q.poller.last_error_at), ')'),
       q.held && h('div', { class: 'notice warn' }, h('strong', null, 'Its messages are held. '), 'Its last webhook was deleted ', when(q.held.since), ', while messages were on it. A webhook that is registered here gets them; otherwise they become dead letters before they expire.'),
-      q.poller?.gone_at && h('div', { class: 'notice warn' }, 'Somebody deleted this queue ', when(q.poller.gone_at), `, with all that was on it${q.poller.gone_pending ? `: ${q.poller.gone_pending} messages waited for another attempt, by the records` : ''}. The next publish creates it anew.`),
+      q.poller?.gone_at && h('div', { class: 'notice warn' }, when(q.poller.gone_at), `: ${q.poller.gone_text}`),
       h('div', { class: 'tiles' },
         tile('Waiting', depth(q, 'visible'), plot(c.seen.get(`queue ${name}`), 'All messages on it since this page was opened')),
         tile('In flight here', depth(q, 'in_flight')), tile('Delayed', depth(q, 'delayed')), tile('Dead letters', deadLink(c, q))),

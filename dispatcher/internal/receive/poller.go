@@ -433,7 +433,7 @@ func (p *poller) expectedPause() time.Duration {
 func (p *poller) status() Poll {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Poll{At: p.lastPollAt, Err: p.lastErr, ErrAt: p.lastErrAt, GoneAt: p.goneAt, GonePending: p.past.pending, goneCount: p.past.count()}
+	return Poll{At: p.lastPollAt, Err: p.lastErr, ErrAt: p.lastErrAt, GoneAt: p.goneAt, goneCount: p.past.count()}
 }
 
 // Poll is how polling one queue goes.
@@ -445,9 +445,8 @@ type Poll struct {
 	ErrAt time.Time
 	// GoneAt is when the queue, which had been there, was missed first; zero while it is there.
 	GoneAt time.Time
-	// GonePending is how many messages of it waited for another attempt then, as far as is on record.
-	GonePending int
-	goneCount   string // says it with its bound
+	// goneCount says how many messages of it waited for another attempt then, as far as is on record.
+	goneCount string
 }
 
 // fault is the last error of receiving, until storage answers. A run of Pump goes on from that of the

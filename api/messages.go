@@ -255,8 +255,8 @@ func deliveryEvent(d tables.Delivery, dead []tables.DeadLetter) (event, bool) {
 	return e, true
 }
 
-// takenAgain says who POSTed a message that the webhook took more than once; empty when it did not. The
-// attempt whose lease had ended says so.
+// takenAgain says who POSTed a message that the webhook took more than once; empty when it did not. An
+// attempt that was answered, or written, after its lease says so.
 func takenAgain(d tables.Delivery, attempts []tables.Attempt) string {
 	var takes []string
 	for _, t := range attempts {
@@ -268,7 +268,7 @@ func takenAgain(d tables.Delivery, attempts []tables.Attempt) string {
 	if len(takes) < 2 {
 		return ""
 	}
-	return fmt.Sprintf(" It was delivered %d times: by %s. Either the lease of one had ended while its POST was under way, which its attempt says then, or its answer could not be put on record before the other had the message.", len(takes), strings.Join(takes, ", and by "))
+	return fmt.Sprintf(" It was delivered %d times: by %s. As a rule the attempt of one says why: its lease had ended while its POST was under way, or it was written late, so that the other did not know of it.", len(takes), strings.Join(takes, ", and by "))
 }
 
 func deadLetterEvents(d tables.DeadLetter) []event {

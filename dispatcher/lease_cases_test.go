@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -538,6 +539,44 @@ func TestTwoHoldersLeaveTwoAttemptsOnRecord(t *testing.T) { // C64, C113
 		want(t, "attempts", len(made), 2)
 		want(t, "receives of the first", made["first"], 1)
 		want(t, "receives of the second", made["second"], 2)
+	})
+}
+
+// The first one had its answer long before its lease ended, and could put it on record only after the second
+// had POSTed the message too.
+func TestAnAttemptThatIsWrittenAfterItsLeaseSaysSo(t *testing.T) { // C113
+	inBubble(t, func(b *bench) {
+		queues, store, cut := &faultyQueues{Service: b.db.Queues()}, &faultyStore{Store: b.db}, &outage{}
+		sent := b.send("x")
+		_, stop := b.start(func(o *Options) {
+			o.Queues, o.Store, o.Instance = queues, store, "first"
+			o.Sender = &scripted{takes: 2 * time.Second, answer: statuses(204)}
+		})
+		time.Sleep(time.Second)
+		for _, call := range []string{"receive", "renew", "complete", "abandon", "peek"} {
+			queues.on(call, cut.rule(failBefore))
+		}
+		for _, call := range []string{"record", "load", "note"} {
+			store.on(call, cut.rule(failBefore))
+		}
+		time.Sleep(5 * time.Second)
+		_, stopOther := b.start(func(o *Options) {
+			o.Instance = "second"
+			o.Sender = &scripted{takes: time.Second, answer: statuses(204)}
+		})
+		time.Sleep(3 * time.Minute)
+		cut.end()
+		time.Sleep(time.Minute)
+		stop()
+		stopOther()
+		attempts := b.attempts(sent)
+		want(t, "attempts", len(attempts), 2)
+		for _, a := range attempts {
+			said := regexp.MustCompile(`Written late, 3m\d+s after the answer`).MatchString(a.Explanation)
+			if said != (a.Instance == "first") {
+				t.Errorf("the attempt of the %s says: %s", a.Instance, a.Explanation)
+			}
+		}
 	})
 }
 

@@ -94,4 +94,6 @@ var teeth = []Patch{
 		"A webhook whose breaker is open is said to be sent to as messages come.", "./api", "TestStatusSaysWhyAndWhatNext"),
 	inCase("c77-quiet-ones-stay", "internal/app", "among(c) && c.quiet && (found", "among(c) && c.quiet && c.since.IsZero() && (found",
 		"Idle connections shut everybody out.", "./internal/app", "TestQuietConnectionsKeepNobodyOut"),
+	inCase("c113-late-unsaid", "dispatcher/internal/journal", "if late < lateAfter || a.StartedAt.IsZero() {", "if late < lateAfter || !a.StartedAt.IsZero() {",
+		"Nothing on record says why a message was delivered twice.", "./dispatcher", "TestAnAttemptThatIsWrittenAfterItsLeaseSaysSo"),
 }

@@ -28,6 +28,8 @@ const (
 	flushTogether = 64
 	// lossLogEvery is how often lost records are logged at most.
 	lossLogEvery = 30 * time.Second
+	// lateAfter is how long after its answer an attempt is written that says so.
+	lateAfter = time.Second
 )
 
 // Journal writes and remembers records. Safe for concurrent use.
@@ -70,7 +72,7 @@ func (j *Journal) Record(ctx context.Context, rec tables.Record) {
 		if try > 1 {
 			return j.again(ctx, rec)
 		}
-		return j.store.Record(ctx, rec)
+		return j.write(ctx, rec)
 	})
 	if err == nil {
 		j.Written(rec)
@@ -104,7 +106,7 @@ func (j *Journal) again(ctx context.Context, rec tables.Record) error {
 		}
 	}
 	if len(done.Deliveries) > 0 {
-		if err := j.store.Record(ctx, done); err != nil {
+		if err := j.write(ctx, done); err != nil {
 			return fmt.Errorf("record: %w", err)
 		}
 	}
@@ -249,10 +251,29 @@ func (j *Journal) writeLate(ctx context.Context, rec tables.Record) error {
 	if len(late.Deliveries)+len(late.Attempts) == 0 {
 		return nil
 	}
-	if err := j.store.Record(ctx, late); err != nil {
+	if err := j.write(ctx, late); err != nil {
 		return fmt.Errorf("record: %w", err)
 	}
 	return nil
+}
+
+// write gives rec to the store. An attempt that comes late says so: until then another instance whose
+// receive showed it the message could not know of it, and may have made a second POST.
+func (j *Journal) write(ctx context.Context, rec tables.Record) error {
+	own := false
+	for i := range rec.Attempts {
+		a := &rec.Attempts[i]
+		late := time.Since(a.StartedAt.Add(a.Duration))
+		if late < lateAfter || a.StartedAt.IsZero() {
+			continue
+		}
+		if !own { // each try says it anew
+			rec.Attempts, own = slices.Clone(rec.Attempts), true
+		}
+		rec.Attempts[i].Explanation += " Written late, " + late.Round(time.Second).String() +
+			" after the answer: another instance that had received the message before may have POSTed it too."
+	}
+	return j.store.Record(ctx, rec)
 }
 
 // attemptsOf counts the attempts in rec that are about one webhook.

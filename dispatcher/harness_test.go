@@ -470,7 +470,9 @@ func (q *faultyQueue) Receive(ctx context.Context, n int, lease time.Duration) (
 }
 
 func (q *faultyQueue) Peek(ctx context.Context, n int) (got []queue.Peeked, err error) {
-	err = q.s.do("peek", func() error { got, err = q.Queue.Peek(ctx, n); return err })
+	err = q.s.do("peek", func() error {
+		return q.s.do("peek "+q.Name(), func() error { got, err = q.Queue.Peek(ctx, n); return err })
+	})
 	return got, err
 }
 

@@ -227,7 +227,7 @@ func TestPumpsAtATimeShareTheQueues(t *testing.T) {
 		want(t, "in flight afterwards", statusOf(d, testQueue).InFlight, 0)
 		want(t, "polling afterwards", statusOf(d, testQueue).Polling, false)
 		want(t, "pollers", len(d.receiver.Polled()), 0)
-		want(t, "looks at the idle queue", b.queues.count("peek"), 1)
+		want(t, "looks at the idle queue", b.queues.count("peek idle"), 1)
 		stop()
 	})
 	inBubble(t, func(b *bench) {

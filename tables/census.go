@@ -54,6 +54,9 @@ type Traces struct {
 	Deleted func(ctx context.Context) (map[string]time.Time, error)
 	// Met are those that have health.
 	Met func(ctx context.Context) ([]string, error)
+	// Removed, when set, is told of one that is gone alone and was not deleted through pushlease. It is taken
+	// for deleted all the same. It must not block.
+	Removed func(id, queue string)
 }
 
 // Census tells a store whose registrations were deleted one by one from one that has lost
@@ -97,12 +100,12 @@ const (
 
 // Look is given each list of all registrations, with the rows that could not be read, and returns
 // those with what is missed beside them. When the list falls to none, or several are gone at once, each has to
-// have left the trace of a deletion since it was seen; so has each webhook that was met before this process
+// have left the trace of a deletion since it was seen (a single one that has not is told of, and taken for deleted); so has each webhook that was met before this process
 // began, where the first list is empty. The error is a VanishedError, or that of the traces. When some are there
 // again, the others are missed until they are, too. While the store is asked for traces others may look.
 func (c *Census) Look(ctx context.Context, all []Registration, unreadable []RowError, traces Traces) ([]RowError, error) {
 	for t := (told{}); ; {
-		rows, ask, err := c.judge(all, unreadable, t)
+		rows, removed, ask, err := c.judge(all, unreadable, t)
 		switch ask {
 		case whoWasMet:
 			if t.met, err = traces.Met(ctx); t.met == nil {
@@ -113,6 +116,11 @@ func (c *Census) Look(ctx context.Context, all []Registration, unreadable []RowE
 				t.deleted = map[string]time.Time{}
 			}
 		default:
+			for id, queue := range removed {
+				if traces.Removed != nil {
+					traces.Removed(id, queue)
+				}
+			}
 			return rows, err
 		}
 		if err != nil {
@@ -121,8 +129,8 @@ func (c *Census) Look(ctx context.Context, all []Registration, unreadable []RowE
 	}
 }
 
-// judge is Look with what the store has told so far; it says what else has to be asked.
-func (c *Census) judge(all []Registration, unreadable []RowError, t told) ([]RowError, question, error) {
+// judge is Look with what the store has told so far; it says which one was removed, by id, and what else has to be asked.
+func (c *Census) judge(all []Registration, unreadable []RowError, t told) (rows []RowError, removed map[string]string, ask question, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(all)+len(unreadable) > 0 {
@@ -130,18 +138,18 @@ func (c *Census) judge(all []Registration, unreadable []RowError, t told) ([]Row
 	}
 	if !c.looked {
 		if t.met == nil {
-			return nil, whoWasMet, nil
+			return nil, nil, whoWasMet, nil
 		}
 		c.meet(t.met)
 	}
 	if len(c.queues)+len(c.lost) == 0 {
-		return nil, nothing, nil
+		return nil, nil, nothing, nil
 	}
 	c.miss(c.queues)
 	if t.deleted == nil {
-		return nil, whoWasDeleted, nil
+		return nil, nil, whoWasDeleted, nil
 	}
-	c.forgetDeleted(t.deleted)
+	c.forgetDeleted(t.deleted, c.lost)
 	for id := range c.queues {
 		_, missed := c.lost[id]
 		c.fell = c.fell || missed
@@ -151,9 +159,9 @@ func (c *Census) judge(all []Registration, unreadable []RowError, t told) ([]Row
 		c.fell = false
 	}
 	if c.fell {
-		return nil, nothing, &VanishedError{c.missed()}
+		return nil, nil, nothing, &VanishedError{c.missed()}
 	}
-	return c.missed(), nothing, nil
+	return c.missed(), nil, nothing, nil
 }
 
 // meet misses the webhooks that were met before this process began. c.mu is held.
@@ -165,7 +173,7 @@ func (c *Census) meet(met []string) {
 }
 
 // some is judge where there are registrations. c.mu is held.
-func (c *Census) some(all []Registration, unreadable []RowError, t told) ([]RowError, question, error) {
+func (c *Census) some(all []Registration, unreadable []RowError, t told) (rows []RowError, removed map[string]string, ask question, err error) {
 	there := make(map[string]string, len(all)+len(unreadable))
 	for _, r := range all {
 		there[r.ID] = r.Queue
@@ -180,18 +188,22 @@ func (c *Census) some(all []Registration, unreadable []RowError, t told) ([]RowE
 	// anew has seen that.
 	maps.DeleteFunc(c.lost, func(id, name string) bool { _, back := there[id]; return back || name == "" })
 	c.looked, c.fell = true, false
-	c.missSeveral(there)
-	if len(c.lost) > 0 {
+	gone := c.gone(there)
+	if len(gone) > 1 { // a table that was restored in part, or a tool that went too far; a single one is taken for deleted
+		c.miss(gone)
+		gone = nil
+	}
+	if len(c.lost)+len(gone) > 0 {
 		if t.deleted == nil {
-			return nil, whoWasDeleted, nil
+			return nil, nil, whoWasDeleted, nil
 		}
-		c.forgetDeleted(t.deleted)
+		c.forgetDeleted(t.deleted, c.lost, gone)
 	}
 	c.queues = there
 	if len(c.lost) == 0 {
 		c.seen = time.Now()
 	}
-	return append(unreadable, c.missed()...), nothing, nil
+	return append(unreadable, c.missed()...), gone, nothing, nil
 }
 
 // missed are the rows that are missed. c.mu is held.
@@ -202,14 +214,11 @@ func (c *Census) missed() (rows []RowError) {
 	return rows
 }
 
-// missSeveral misses registrations of which several are gone at once: that is a table restored in
-// part, or a tool that went too far. A single one is taken for a deletion. c.mu is held.
-func (c *Census) missSeveral(there map[string]string) {
+// gone are the registrations that were there and are not. c.mu is held.
+func (c *Census) gone(there map[string]string) map[string]string {
 	gone := maps.Clone(c.queues)
 	maps.DeleteFunc(gone, func(id, _ string) bool { _, ok := there[id]; return ok })
-	if len(gone) >= 2 {
-		c.miss(gone)
-	}
+	return gone
 }
 
 // miss misses what is gone. Of a registration that could never be read, and did not say of which queue it
@@ -225,11 +234,13 @@ func (c *Census) miss(gone map[string]string) {
 	}
 }
 
-// forgetDeleted takes those out of what is missed that have left a trace since they were seen: somebody has
-// deleted them, here or elsewhere. c.mu is held.
-func (c *Census) forgetDeleted(deleted map[string]time.Time) {
-	maps.DeleteFunc(c.lost, func(id, _ string) bool {
-		at, ok := deleted[id]
-		return ok && !at.Before(c.seen.Add(-LeftSkew))
-	})
+// forgetDeleted takes those out of what is missed, or gone, that have left a trace since they were seen: somebody
+// has deleted them, here or elsewhere. c.mu is held.
+func (c *Census) forgetDeleted(deleted map[string]time.Time, of ...map[string]string) {
+	for _, absent := range of {
+		maps.DeleteFunc(absent, func(id, _ string) bool {
+			at, ok := deleted[id]
+			return ok && !at.Before(c.seen.Add(-LeftSkew))
+		})
+	}
 }

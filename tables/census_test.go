@@ -172,6 +172,40 @@ func TestSeveralRegistrationsThatAreGoneAtOnceAreMissed(t *testing.T) {
 	}
 }
 
+// C85: a single registration that is gone is taken for deleted. Where nobody has deleted it through pushlease, that is told, once.
+func TestARegistrationThatIsGoneAloneIsTold(t *testing.T) {
+	for name, tt := range map[string]struct {
+		deleted []string // through this store
+		traces  tables.Traces
+		told    string
+	}{
+		"nobody has deleted it":      {nil, noTraces, "b of refunds"},
+		"another one was deleted":    {nil, traces(0, []string{"a"}), "b of refunds"},
+		"it was deleted long before": {nil, traces(time.Hour, []string{"b"}), "b of refunds"},
+		"it was deleted here":        {[]string{"b"}, noTraces, ""},
+		"it was deleted elsewhere":   {nil, traces(0, []string{"b"}), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var c tables.Census
+			var told []string
+			tt.traces.Removed = func(id, queue string) { told = append(told, id+" of "+queue) }
+			for _, rs := range [][]tables.Registration{on("orders", "refunds"), on("orders"), on("orders")} {
+				if len(rs) == 1 {
+					for _, id := range tt.deleted {
+						c.Deleted(id)
+					}
+				}
+				if bad, err := c.Look(t.Context(), rs, nil, tt.traces); err != nil || len(bad) > 0 {
+					t.Errorf("Look = %v, %v", bad, err)
+				}
+			}
+			if got := strings.Join(told, ", "); got != tt.told {
+				t.Errorf("told of %q, want %q", got, tt.told)
+			}
+		})
+	}
+}
+
 // C85: nobody can note of which queue a damaged row was that does not say so. What is missed without a
 // queue would hold the messages of all of them, and no deletion would end that.
 func TestRegistrationsOfNoKnownQueueAreNotMissed(t *testing.T) {

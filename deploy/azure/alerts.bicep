@@ -33,6 +33,18 @@ var rules = [
     query: 'customMetrics | where name == "pushlease.ready" | summarize v = max(value) by cloud_RoleInstance | where v == 0'
   }
   {
+    name: 'pushlease-storage-tampered'
+    severity: 1
+    description: 'Another program has dropped a table, or deleted or damaged the registration of a webhook: /readyz says which.'
+    query: 'customMetrics | where name == "pushlease.checks.failing" | where tostring(customDimensions["check"]) in ("registrations", "tables") and value > 0 | summarize v = max(value) by check = tostring(customDimensions["check"])'
+  }
+  {
+    name: 'pushlease-degraded'
+    severity: 2
+    description: 'A check of /readyz has failed for ten minutes: it says why.'
+    query: 'customMetrics | where name == "pushlease.checks.failing" | where tostring(customDimensions["check"]) !in ("registrations", "tables", "clock", "draining", "storage", "webhooks") | summarize v = min(value) by check = tostring(customDimensions["check"]), cloud_RoleInstance | where v > 0'
+  }
+  {
     name: 'pushlease-clock'
     severity: 2
     description: 'A clock differs from that of storage by more than a minute.'

@@ -9,46 +9,62 @@ import (
 	"github.com/pushlease/pushlease/api"
 )
 
-// lostTables keeps in mind which tables were dropped, for as long as somebody may look. Safe for
+// losses keeps in mind what another program has taken out of storage, for as long as somebody may look. Safe for
 // concurrent use.
-type lostTables struct {
+type losses struct {
 	mu sync.Mutex
 	at map[string]time.Time
 }
 
+// lost is what another program has taken out of storage.
+type lost struct{ tables, webhooks losses }
+
 // lostFor is for how long it is told.
 const lostFor = time.Hour
 
-// note notes that a table was found dropped.
-func (l *lostTables) note(table string, now time.Time) {
+// note notes that something was found gone.
+func (l *losses) note(name string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.at == nil {
 		l.at = map[string]time.Time{}
 	}
-	l.at[table] = now
+	l.at[name] = now
 }
 
-// told names the tables that were dropped within the last hour; empty when none was.
-func (l *lostTables) told(now time.Time) string {
+// told names what was found gone within the last hour; empty when nothing was.
+func (l *losses) told(now time.Time) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var names []string
-	for table, at := range l.at {
+	for name, at := range l.at {
 		if now.Sub(at) < lostFor {
-			names = append(names, table)
+			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
 	return strings.Join(names, ", ")
 }
 
-// check says which tables were dropped by another program. Requests are served as well as elsewhere.
-func (l *lostTables) check(now time.Time) api.Check {
-	c := api.Check{Name: "tables", OK: true}
+// lostCheck says what another program has taken out of storage. Requests are served as well as elsewhere.
+func lostCheck(name string, l *losses, now time.Time, what, means string) api.Check {
+	c := api.Check{Name: name, OK: true}
 	if names := l.told(now); names != "" {
 		c.OK, c.Degrades = false, true
-		c.Detail = "another program has dropped " + names + " within the last hour: what it held is lost, and messages that were received before may be POSTed again"
+		c.Detail = "another program has " + what + " " + names + " within the last hour: " + means
 	}
 	return c
+}
+
+// lostChecks are those that fail.
+func (s *stores) lostChecks(now time.Time) (failing []api.Check) {
+	for _, c := range []api.Check{
+		lostCheck("tables", &s.lost.tables, now, "dropped", "what was there is lost, and messages that were received before may be POSTed again"),
+		lostCheck(registrationsCheck+" removed", &s.lost.webhooks, now, "deleted the registration of", "that is taken for a deletion, and nothing more is sent there; register it again if it was none"),
+	} {
+		if !c.OK {
+			failing = append(failing, c)
+		}
+	}
+	return failing
 }

@@ -28,11 +28,7 @@ func (a *App) ready(ctx context.Context) []api.Check {
 			checks = append(checks, c)
 		}
 	}
-	if a.stores.lost != nil {
-		if c := a.stores.lost.check(time.Now()); !c.OK {
-			checks = append(checks, c)
-		}
-	}
+	checks = append(checks, a.stores.lostChecks(time.Now())...)
 	if len(a.asText) > 0 {
 		checks = append(checks, api.Check{
 			Name: "triggers", Degrades: true,

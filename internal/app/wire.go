@@ -37,8 +37,8 @@ type stores struct {
 	sasEnd time.Time
 	// sasFaults says what their signature lacks; nil without one.
 	sasFaults func(now time.Time) []azureconn.Right
-	// lost are the tables that another program has dropped; nil where there are no tables.
-	lost *lostTables
+	// lost is what another program has taken out of them.
+	lost *lost
 	// fault says what keeps storage as a whole from being used.
 	fault func(context.Context) error
 	// clockAhead compares the clock here with the storage's; nil where that is the same.
@@ -66,9 +66,15 @@ func openStores(ctx context.Context, cfg config.Config, outside Outside, log *sl
 	if err != nil {
 		return stores{}, err
 	}
+	gone := &lost{}
+	removed := func(id, queueName string) {
+		gone.webhooks.note(id+" of "+queueName, time.Now())
+		log.Error("the registration of a webhook is gone from storage, and nobody deleted it through pushlease: it is taken for deleted, and nothing more is sent there",
+			"webhook", id, "queue", queueName)
+	}
 	if cfg.Storage.Kind() == config.StorageSQLite {
 		db, err := sqlite.Open(ctx, cfg.Storage.Path(), sqlite.Options{
-			Around: outside.File, OnFault: tellFaults(log), OnExpired: expired,
+			Around: outside.File, OnFault: tellFaults(log), OnExpired: expired, OnRemoved: removed,
 			Encoding: cfg.QueueEncoding, Instance: cfg.Instance, PoisonCopy: cfg.PoisonCopy, PoisonCopyTTL: cfg.PoisonCopyTTL,
 			OnTransaction: func(service, operation string, _ error) { count(service, operation) },
 		})
@@ -76,13 +82,13 @@ func openStores(ctx context.Context, cfg config.Config, outside Outside, log *sl
 			return stores{}, fmt.Errorf("open storage: %w", err)
 		}
 		tellRescued(log, cfg.Storage.Path())
-		return stores{queues: db.Queues(), tables: db, recorded: db.Queues(), replays: db.Queues(), fault: db.Fault, close: func(context.Context) error { return db.Close() }}, nil
+		return stores{queues: db.Queues(), tables: db, recorded: db.Queues(), replays: db.Queues(), lost: gone, fault: db.Fault, close: func(context.Context) error { return db.Close() }}, nil
 	}
 	conn, err := azureconn.Parse(storageSource(cfg))
 	if err != nil {
 		return stores{}, fmt.Errorf("setting storage: %w", err)
 	}
-	written, lost := &writes{}, &lostTables{}
+	written := &writes{}
 	throttled, err := newThrottleCounter(meter)
 	if err != nil {
 		return stores{}, err
@@ -101,10 +107,10 @@ func openStores(ctx context.Context, cfg config.Config, outside Outside, log *sl
 	}
 	rows, err := azuretable.Open(conn, azuretable.Options{
 		Prefix: cfg.TablePrefix, Partitions: cfg.TablePartitions, ManagedIdentityClientID: cfg.ManagedIdentityClientID,
-		OnTransaction: onTransaction, OnDropped: dropped, Transport: outside.Storage,
+		OnTransaction: onTransaction, Retention: cfg.Retention, OnDropped: dropped, OnRemoved: removed, Transport: outside.Storage,
 		OnLost: func(table string) {
-			lost.note(table, time.Now())
-			log.Error("a table is gone that this process has used, and it was not pushlease that dropped it: what it held is lost, and it is made anew", "table", table)
+			gone.tables.note(table, time.Now())
+			log.Error("a table is gone that this process has used, before its time: another program has dropped it, or an instance with a shorter retention. What it held is lost; it is made anew when it is needed", "table", table)
 		},
 	})
 	if err != nil {
@@ -112,7 +118,7 @@ func openStores(ctx context.Context, cfg config.Config, outside Outside, log *sl
 	}
 	sasEnd, _ := conn.SASExpiry()
 	tellSASFaults(log, conn.SASFaults(time.Now()))
-	return stores{queues: queues, tables: rows, fault: written.fault, sasEnd: sasEnd, sasFaults: conn.SASFaults, clockAhead: queues.ClockAhead, lost: lost, close: func(ctx context.Context) error {
+	return stores{queues: queues, tables: rows, fault: written.fault, sasEnd: sasEnd, sasFaults: conn.SASFaults, clockAhead: queues.ClockAhead, lost: gone, close: func(ctx context.Context) error {
 		queues.Close()
 		return rows.Close(ctx)
 	}}, nil

@@ -44,7 +44,7 @@ var azurePatches = []Patch{
 		"Who has lost the claim ends the one of the next holder."),
 	inAzureTable("release-anybodys-claim", "if !found || r.Owner != c.Owner {", "if !found {",
 		"Who has lost the claim frees the event of the next holder."),
-	inAzureTable("claims-dropped-early", "oldest := bucketOf(now.Add(-tables.ClaimWindow - claimSkew))", "oldest := bucketOf(now)",
+	inAzureTable("claims-dropped-early", "return bucketOf(now.Add(-tables.ClaimWindow - claimSkew))", "return bucketOf(now)",
 		"A copy that comes within the window is delivered again."),
 	inAzureTable("refused-row-fails-its-neighbours", "switch bad := culprit(err, owners); {\n\t\tcase bad != nil:", "switch bad := culprit(err, owners); {\n\t\tcase bad != nil && len(batch) < 0:",
 		"One row that the service refuses costs a hundred others another request each."),

@@ -62,6 +62,8 @@ type Options struct {
 	// OnFault is called when what Fault says begins, changes, and ends (with nil), for the
 	// log. Writes wait for it: it must not block, nor call the DB.
 	OnFault func(err error)
+	// OnRemoved is told of registrations as tables.Traces.Removed is.
+	OnRemoved func(webhookID, queue string)
 }
 
 // DB is one open file. It implements tables.Store; Queues gives its queues. Safe

@@ -300,8 +300,7 @@ func (s *Store) ExpireClaims(ctx context.Context, now time.Time) (int64, error) 
 	if err != nil {
 		return 0, fmt.Errorf("expire claims: %w", err)
 	}
-	// For the time of the skew the table might be written to by another instance.
-	oldest := bucketOf(now.Add(-tables.ClaimWindow - claimSkew))
+	oldest := oldestClaims(now)
 	var errs []error
 	for _, name := range names {
 		if b, ok := cutBucket(name, prefix); ok && b < oldest {
@@ -313,6 +312,9 @@ func (s *Store) ExpireClaims(ctx context.Context, now time.Time) (int64, error) 
 	}
 	return 0, nil
 }
+
+// oldestClaims is the first bucket that is kept. For the time of the skew another instance might write to it.
+func oldestClaims(now time.Time) bucket { return bucketOf(now.Add(-tables.ClaimWindow - claimSkew)) }
 
 // getClaim reads the claim of a key in one bucket.
 func (s *Store) getClaim(ctx context.Context, b bucket, key string) (r claimRow, found bool, err error) {

@@ -38,7 +38,7 @@ func openEdited(t *testing.T) *edited {
 		t.Fatal(err)
 	}
 	e := &edited{t: t, prefix: azuritetest.Name("t")}
-	e.Store, err = azuretable.Open(cfg, azuretable.Options{Prefix: e.prefix, OnLost: func(table string) {
+	e.Store, err = azuretable.Open(cfg, azuretable.Options{Prefix: e.prefix, Retention: 8 * 24 * time.Hour, OnLost: func(table string) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.lost = append(e.lost, table)
@@ -329,25 +329,34 @@ func TestATableThatAnotherProgramDropsIsTold(t *testing.T) {
 		return d
 	}
 	record := tables.Record{Deliveries: []tables.Delivery{{MessageKey: key, WebhookID: "w", State: tables.Pending}}}
-	old := tables.MessageKey{Queue: "orders", MessageID: "old", Day: now.AddDate(0, 0, -3)}
 	e.must(e.Record(t.Context(), record))
-	e.must(e.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{{MessageKey: old, WebhookID: "w", State: tables.Pending}}}))
+	oldest := tables.MessageKey{Queue: "orders", MessageID: "oldest", Day: now.AddDate(0, 0, -7)} // as old as a message may be
+	past := tables.MessageKey{Queue: "orders", MessageID: "past", Day: now.AddDate(0, 0, -8)}     // others may drop it by right
+	for _, k := range []tables.MessageKey{oldest, past} {
+		e.must(e.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{{MessageKey: k, WebhookID: "w", State: tables.Pending}}}))
+	}
+	minute := tables.Rollup{At: now.Truncate(time.Minute), Length: tables.MinuteRollup, Instance: "i"}
+	e.must(e.PutRollups(t.Context(), minute))
+	e.must(e.PutLeftQueue(t.Context(), tables.LeftQueue{Queue: "orders", At: now})) // while no webhook is registered
 	e.must(e.PutHealth(t.Context(), tables.Health{WebhookID: "w", Instance: "i", UpdatedAt: now}))
 	_, err := e.PutDeadLetter(t.Context(), letter("m"))
 	e.must(err)
 	e.Settle()
 	day := func(at time.Time) string { return e.prefix + "Log" + at.UTC().Format("20060102") }
-	for _, table := range []string{day(now), day(old.Day), e.prefix + "Health", e.prefix + "DeadLetters"} {
+	for _, table := range []string{day(now), day(oldest.Day), day(past.Day), e.prefix + "Health", e.prefix + "DeadLetters", e.prefix + "Rollups", e.prefix + "Webhooks"} {
 		e.drop(table)
 	}
 	for range 2 {
-		for _, k := range []tables.MessageKey{key, old} {
+		for _, k := range []tables.MessageKey{key, oldest, past} {
 			if ds, err := e.Load(t.Context(), k); err != nil || len(ds) != 0 {
 				t.Errorf("%+v, %v from a table that is gone", ds, err)
 			}
 		}
 		_, err := e.ListHealth(t.Context())
 		e.must(err)
+		_, err = e.ListLeftQueues(t.Context())
+		e.must(err)
+		e.must(e.PutRollups(t.Context(), minute))
 	}
 	_, err = e.PutDeadLetter(t.Context(), letter("n")) // which makes the table anew
 	e.must(err)
@@ -356,7 +365,7 @@ func TestATableThatAnotherProgramDropsIsTold(t *testing.T) {
 	}
 	e.must(e.Record(t.Context(), record))
 	slices.Sort(e.lost)
-	want := []string{e.prefix + "DeadLetters", e.prefix + "Health", day(now)}
+	want := []string{e.prefix + "DeadLetters", e.prefix + "Health", e.prefix + "Rollups", e.prefix + "Webhooks", day(now), day(oldest.Day)}
 	if slices.Sort(want); !slices.Equal(e.lost, want) {
 		t.Errorf("told of %v, want %v", e.lost, want)
 	}

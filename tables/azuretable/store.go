@@ -60,6 +60,11 @@ type Options struct {
 	// OnLost, when set, is called with the name of a table that this store has used and that another
 	// program has dropped, with what it held.
 	OnLost func(table string)
+	// Retention is for how long records are kept: who drops a table of one of these days takes away what
+	// is needed.
+	Retention time.Duration
+	// OnRemoved is told of registrations as tables.Traces.Removed is.
+	OnRemoved func(webhookID, queue string)
 }
 
 var validPrefix = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]{0,39}$`)
@@ -96,6 +101,9 @@ type Store struct {
 	queues sync.Map
 	watch  watch
 	census tables.Census
+	// removed and retention are those of the Options.
+	removed   func(webhookID, queue string)
+	retention time.Duration
 }
 
 var _ tables.Store = (*Store)(nil)
@@ -114,8 +122,8 @@ func Open(cfg azureconn.Config, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open table storage: %w", err)
 	}
-	s := &Store{clients: c, batches: newBatchFormat(cfg), transport: t, prefix: opts.Prefix, partitions: opts.Partitions}
-	s.watch = watch{kept: func(table string, now time.Time) bool { return watched(s.prefix, table, now) }, missing: func() { s.queues.Clear(); s.listing.forget() }, lost: opts.OnLost}
+	s := &Store{clients: c, batches: newBatchFormat(cfg), transport: t, prefix: opts.Prefix, partitions: opts.Partitions, removed: opts.OnRemoved, retention: opts.Retention}
+	s.watch = watch{kept: s.watched, missing: func() { s.queues.Clear(); s.listing.forget() }, lost: opts.OnLost}
 	s.recent = newRecentIndex(s.submit, opts.OnDropped)
 	s.commits = committer{submit: s.submit, committed: s.recent.add}
 	return s, nil

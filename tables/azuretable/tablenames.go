@@ -1,6 +1,7 @@
 package azuretable
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -71,14 +72,17 @@ func cutBucket(name, prefix string) (bucket, bool) {
 	return bucket(n), err == nil
 }
 
-// watched reports whether nobody drops a table by right: those of earlier days go when their
-// retention has passed, which other instances see to, and the index is made of what others hold.
-func watched(prefix, table string, now time.Time) bool {
-	if day, ok := cutDay(table, prefix+logName); ok {
-		return day >= now.UTC().Format(dayLayout)
+// watched reports whether nobody drops a table by right as yet: those of days and buckets go when their retention
+// has passed, which other instances see to, a day early at most. The index is made of what others hold.
+func (s *Store) watched(table string, now time.Time) bool {
+	if day, ok := cutDay(table, s.prefix+logName); ok {
+		return day >= now.UTC().Add(min(0, dropsEarly-s.retention)).Format(dayLayout)
 	}
-	if b, ok := cutBucket(table, prefix+claimsName); ok {
-		return b >= bucketOf(now.Add(-claimSkew))
+	if b, ok := cutBucket(table, s.prefix+claimsName); ok {
+		return b >= oldestClaims(now.Add(dropsEarly))
 	}
-	return table == prefix+healthName || table == prefix+deadLettersName
+	return slices.Contains([]string{s.webhooksTable(), s.healthTable(), s.deadLettersTable(), s.rollupsTable()}, table)
 }
+
+// dropsEarly is how much earlier than this process others may take a retention for passed.
+const dropsEarly = 24 * time.Hour

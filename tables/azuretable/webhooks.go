@@ -88,7 +88,7 @@ func (s *Store) ListWebhooks(ctx context.Context) ([]tables.Registration, []tabl
 		}
 		rs = append(rs, r)
 	}
-	bad, err = s.census.Look(ctx, rs, bad, tables.Traces{Deleted: s.deletedWebhooks, Met: s.metWebhooks})
+	bad, err = s.census.Look(ctx, rs, bad, tables.Traces{Deleted: s.deletedWebhooks, Met: s.metWebhooks, Removed: s.removed})
 	if err != nil {
 		return nil, nil, fmt.Errorf("list webhooks: %w", err)
 	}

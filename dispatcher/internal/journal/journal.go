@@ -257,9 +257,14 @@ func (j *Journal) writeLate(ctx context.Context, rec tables.Record) error {
 	return nil
 }
 
-// write gives rec to the store. An attempt that comes late says so: until then another instance whose
-// receive showed it the message could not know of it, and may have made a second POST.
+// write gives rec to the store.
 func (j *Journal) write(ctx context.Context, rec tables.Record) error {
+	return j.store.Record(ctx, Late(rec))
+}
+
+// Late is rec as it is written now: an attempt that comes late says so. Until then another instance that
+// received the message could not know of it, and may have made a second POST.
+func Late(rec tables.Record) tables.Record {
 	own := false
 	for i := range rec.Attempts {
 		a := &rec.Attempts[i]
@@ -273,7 +278,7 @@ func (j *Journal) write(ctx context.Context, rec tables.Record) error {
 		rec.Attempts[i].Explanation += " Written late, " + late.Round(time.Second).String() +
 			" after the answer: another instance that had received the message before may have POSTed it too."
 	}
-	return j.store.Record(ctx, rec)
+	return rec
 }
 
 // attemptsOf counts the attempts in rec that are about one webhook.

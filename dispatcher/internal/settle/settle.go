@@ -338,7 +338,7 @@ func (c *Completer) deleteRecorded(ctx context.Context, l *lease.Lease, last tab
 		callCtx, cancel := context.WithTimeout(ctx, retry.Timeout)
 		defer cancel()
 		receipt := l.Message.Lease.Receipt()
-		err := c.o.Recorded.CompleteRecorded(callCtx, l.Queue.Name(), l.Message, last)
+		err := c.o.Recorded.CompleteRecorded(callCtx, l.Queue.Name(), l.Message, journal.Late(last))
 		if !errors.Is(err, queue.ErrLeaseLost) {
 			return err
 		}

@@ -9,14 +9,9 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/pushlease/pushlease/internal/status"
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
 )
-
-// maxLabels bounds the webhook ids that get a series of their own; what comes later
-// counts under "other".
-const maxLabels = 500
-
-// unverified is the result of a delete after which the message is there again.
-const unverified = "unverified"
 
 // Instruments are what the dispatcher counts with. What each of them counts stands in New.
 type Instruments struct {
@@ -179,7 +174,7 @@ func (ms *Instruments) Attempted(a Attempt) {
 		outcome = string('0'+rune(min(a.Status/100, 9))) + "xx"
 	}
 	ms.attempts.Add(Labels{Queue: a.Queue, Webhook: a.Webhook, Outcome: outcome, Decision: a.Decision, Reason: a.Reason})
-	ms.Tallies.attempted(&a, outcome)
+	ms.Tallies.change(a.Queue, a.Webhook, func(t *tables.Tally) { a.addTo(t, outcome) })
 	ms.observe(ms.attemptTime, a.Took.Seconds(), Labels{Queue: a.Queue, Webhook: a.Webhook})
 	if a.InsertedAt.IsZero() {
 		return
@@ -192,6 +187,34 @@ func (ms *Instruments) Attempted(a Attempt) {
 	if a.Status/100 == 2 {
 		ms.observe(ms.deliveryTime, (waited + a.Took).Seconds(), Labels{Queue: a.Queue})
 	}
+}
+
+// addTo counts the attempt in a tally.
+func (a *Attempt) addTo(t *tables.Tally, outcome string) {
+	if t.Attempts == nil {
+		t.Attempts = map[string]int64{}
+	}
+	t.Attempts[outcome]++
+	t.Took.Add(a.Took)
+	if a.Decision != string(policy.Complete) {
+		return
+	}
+	t.Delivered++
+	if !a.InsertedAt.IsZero() {
+		t.Delay.Add(max(a.StartedAt.Sub(a.InsertedAt), 0) + a.Took)
+	}
+}
+
+// DeadLettered counts a dead letter that was written; webhookID is empty for one of a whole message.
+func (ms *Instruments) DeadLettered(queueName, webhookID, reason string) {
+	ms.deadLetters.Add(Labels{Queue: queueName, Reason: reason})
+	ms.Tallies.change(queueName, webhookID, func(t *tables.Tally) { t.DeadLetters++ })
+}
+
+// Held counts a delivery that has to wait for its webhook.
+func (ms *Instruments) Held(queueName, webhookID, reason string) {
+	ms.postponed.Add(Labels{Queue: queueName, Webhook: webhookID, Reason: reason})
+	ms.Tallies.change(queueName, webhookID, func(t *tables.Tally) { t.Held++ })
 }
 
 // Label is a webhook's id as it stands in labels: itself, or "other" beyond maxLabels.

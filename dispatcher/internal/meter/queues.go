@@ -17,6 +17,9 @@ import (
 // keptFailures bounds the failed deletions that are remembered for one queue.
 const keptFailures = 20
 
+// unverified is the result of a delete after which the message is there again.
+const unverified = "unverified"
+
 // Queues is what the API tells of each queue without the metrics, which count for ever and are
 // for others to read. A queue that was met once stays. Safe for concurrent use.
 type Queues struct {

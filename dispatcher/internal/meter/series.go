@@ -7,6 +7,10 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
+// maxLabels bounds the webhook ids that get a series of their own; what comes later
+// counts under "other".
+const maxLabels = 500
+
 // maxSeries bounds the label combinations that are kept ready. There are fewer, unless
 // queues and webhooks come and go; what comes later is made anew each time.
 const maxSeries = 4096

@@ -3,7 +3,6 @@ package meter
 import (
 	"sync"
 
-	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -60,34 +59,4 @@ func (ts *Tallies) change(queueName, webhookID string, f func(*tables.Tally)) {
 		ts.byKey[k] = t
 	}
 	f(t)
-}
-
-// attempted counts an attempt whose outcome is a status class or an error class.
-func (ts *Tallies) attempted(a *Attempt, outcome string) {
-	ts.change(a.Queue, a.Webhook, func(t *tables.Tally) {
-		if t.Attempts == nil {
-			t.Attempts = map[string]int64{}
-		}
-		t.Attempts[outcome]++
-		t.Took.Add(a.Took)
-		if a.Decision != string(policy.Complete) {
-			return
-		}
-		t.Delivered++
-		if !a.InsertedAt.IsZero() {
-			t.Delay.Add(max(a.StartedAt.Sub(a.InsertedAt), 0) + a.Took)
-		}
-	})
-}
-
-// DeadLettered counts a dead letter that was written; webhookID is empty for one of a whole message.
-func (ms *Instruments) DeadLettered(queueName, webhookID, reason string) {
-	ms.deadLetters.Add(Labels{Queue: queueName, Reason: reason})
-	ms.Tallies.change(queueName, webhookID, func(t *tables.Tally) { t.DeadLetters++ })
-}
-
-// Held counts a delivery that has to wait for its webhook.
-func (ms *Instruments) Held(queueName, webhookID, reason string) {
-	ms.postponed.Add(Labels{Queue: queueName, Webhook: webhookID, Reason: reason})
-	ms.Tallies.change(queueName, webhookID, func(t *tables.Tally) { t.Held++ })
 }

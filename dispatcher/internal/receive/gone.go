@@ -3,7 +3,6 @@ package receive
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -11,11 +10,6 @@ import (
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
-
-// Attempts lists attempts, as tables.History does.
-type Attempts interface {
-	Attempts(ctx context.Context, f tables.AttemptFilter, page tables.Page) ([]tables.Attempt, tables.Cursor, error)
-}
 
 // past is what is on record of a queue that is not there: it tells one that somebody deleted, also before this
 // process began, from one that is not there yet.
@@ -110,14 +104,4 @@ func (p past) count() string {
 		return strconv.Itoa(p.pending) + " messages or more"
 	}
 	return "up to " + strconv.Itoa(p.pending) + " messages"
-}
-
-// Gone says what is known of a queue that somebody deleted; nil while it is there, or not there yet.
-func (p Poll) Gone() error {
-	if p.GoneAt.IsZero() {
-		return nil
-	}
-	return fmt.Errorf("%w: it was in use and was missed first at %s: somebody deleted it, with all that was on it: "+
-		"%s may have waited for another attempt. The next publish creates it anew; if it is to stay away, disable its webhooks",
-		queue.ErrQueueNotFound, p.GoneAt.UTC().Format(time.RFC3339), p.goneCount)
 }

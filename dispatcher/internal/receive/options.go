@@ -18,7 +18,13 @@ import (
 	"github.com/pushlease/pushlease/dispatcher/internal/registry"
 	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
 )
+
+// Attempts lists attempts, as tables.History does.
+type Attempts interface {
+	Attempts(ctx context.Context, f tables.AttemptFilter, page tables.Page) ([]tables.Attempt, tables.Cursor, error)
+}
 
 // Options are what receiving needs of others.
 type Options struct {

@@ -3,6 +3,7 @@ package receive
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -136,7 +137,7 @@ func (p *poller) run(ctx context.Context) {
 			empty, faults = 0, 0
 			p.idles(0)
 			if got == n {
-				p.receiveMore(ctx)
+				p.startReceiver(func() { p.receiveMore(ctx) })
 			}
 			continue
 		}
@@ -146,29 +147,34 @@ func (p *poller) run(ctx context.Context) {
 	}
 }
 
-// receiveMore starts one more receiver, up to maxReceivers: one waits for storage while
-// another one's messages are handled. Each ends when the backlog does.
-func (p *poller) receiveMore(ctx context.Context) {
+// startReceiver has one more receiver work, up to maxReceivers of them.
+func (p *poller) startReceiver(receiver func()) {
 	if p.receivers.Add(1) >= maxReceivers {
 		p.receivers.Add(-1)
 		return
 	}
 	p.more.Go(func() {
 		defer p.receivers.Add(-1)
-		for {
-			n := p.seats.Acquire(ctx)
-			if n == 0 {
-				return
-			}
-			if p.backlogged() == nil {
-				p.seats.Return(n)
-				return
-			}
-			if got, err := p.receiveAndStart(ctx, n); err != nil || got < n {
-				return
-			}
-		}
+		receiver()
 	})
+}
+
+// receiveMore is one more receiver: it waits for storage while another one's messages are handled.
+// It ends when the backlog does.
+func (p *poller) receiveMore(ctx context.Context) {
+	for {
+		n := p.seats.Acquire(ctx)
+		if n == 0 {
+			return
+		}
+		if p.backlogged() == nil {
+			p.seats.Return(n)
+			return
+		}
+		if got, err := p.receiveAndStart(ctx, n); err != nil || got < n {
+			return
+		}
+	}
 }
 
 // receiveAndStart makes one receive for which n seats were taken. What it brings waits, without
@@ -447,6 +453,16 @@ type Poll struct {
 	GoneAt time.Time
 	// goneCount says how many messages of it waited for another attempt then, as far as is on record.
 	goneCount string
+}
+
+// Gone says what is known of a queue that somebody deleted; nil while it is there, or not there yet.
+func (p Poll) Gone() error {
+	if p.GoneAt.IsZero() {
+		return nil
+	}
+	return fmt.Errorf("%w: it was in use and was missed first at %s: somebody deleted it, with all that was on it: "+
+		"%s may have waited for another attempt. The next publish creates it anew; if it is to stay away, disable its webhooks",
+		queue.ErrQueueNotFound, p.GoneAt.UTC().Format(time.RFC3339), p.goneCount)
 }
 
 // fault is the last error of receiving, until storage answers. A run of Pump goes on from that of the

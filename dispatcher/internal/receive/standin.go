@@ -26,7 +26,7 @@ func (p *poller) unlessLate(ctx context.Context) (answered func()) {
 	}
 	late, end := context.WithCancel(ctx)
 	begun := make(chan struct{})
-	t := time.AfterFunc(after, func() { defer close(begun); p.standIn(ctx, late) })
+	t := time.AfterFunc(after, func() { defer close(begun); p.startReceiver(func() { p.standIn(ctx, late) }) })
 	return func() {
 		end()
 		if !t.Stop() {
@@ -44,28 +44,21 @@ func (p *poller) lateAfter() time.Duration {
 	return max(lateReceive, lateTimes*p.usual)
 }
 
-// standIn receives, as one of maxReceivers, until the receive that is late has ended, and late with it.
+// standIn receives until the receive that is late has ended, and late with it.
 func (p *poller) standIn(ctx, late context.Context) {
-	if p.receivers.Add(1) >= maxReceivers {
-		p.receivers.Add(-1)
-		return
-	}
-	p.more.Go(func() {
-		defer p.receivers.Add(-1)
-		for empty := 0; ; {
-			n := p.seats.Acquire(late)
-			if n == 0 {
-				return
-			}
-			got, err := p.receiveAndStart(ctx, n)
-			if err != nil {
-				return
-			}
-			if empty++; got > 0 {
-				empty = 0
-			} else if !retry.Sleep(late, pollPause(empty, p.PollMin, p.longestPause())) {
-				return
-			}
+	for empty := 0; ; {
+		n := p.seats.Acquire(late)
+		if n == 0 {
+			return
 		}
-	})
+		got, err := p.receiveAndStart(ctx, n)
+		if err != nil {
+			return
+		}
+		if empty++; got > 0 {
+			empty = 0
+		} else if !retry.Sleep(late, pollPause(empty, p.PollMin, p.longestPause())) {
+			return
+		}
+	}
 }

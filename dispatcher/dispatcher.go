@@ -115,9 +115,7 @@ func New(o Options) (*Dispatcher, error) {
 		Queues: o.Queues, Registry: d.registry, Flows: d.flows, Journal: d.journal, Attempts: o.Store, Measure: measure, Admission: d.admission,
 		Meter: m, Tracer: o.Tracer, Log: o.Logger, Hosted: o.Hosted, LookGap: o.LookGap, Concurrency: o.Concurrency,
 		PollMin: o.PollMin, PollMax: o.PollMax, Pollers: o.Pollers, RegistryRefresh: o.RegistryRefresh, Instance: o.Instance, Write: write,
-		Handle: func(work context.Context, q queue.Queue, m *queue.Message, terms delivery.Terms, g *admission.Grant) Result {
-			return d.handle(work, q, m, terms, g, func() {})
-		},
+		Handle: d.handleReceived,
 		Refuse: func(q queue.Queue, m *queue.Message) {
 			d.putOffs.Remember(q.Name(), m.ID, m.DequeueCount)
 			d.completer.Refuse(write, q, m)

@@ -26,6 +26,11 @@ type Result = settle.Result
 // RecordedCompletes is a store that keeps queues and records together.
 type RecordedCompletes = settle.RecordedCompletes
 
+// handleReceived is handle for a message that was received here.
+func (d *Dispatcher) handleReceived(work context.Context, q queue.Queue, m *queue.Message, terms delivery.Terms, g *admission.Grant) settle.Result {
+	return d.handle(work, q, m, terms, g, func() {})
+}
+
 // handle walks one message from the received lease to the settled message, and returns how
 // settling ended. decided is called before that.
 func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Message, terms delivery.Terms, g *admission.Grant, decided func()) settle.Result {

@@ -37,7 +37,7 @@ var dispatcherPatches = []Patch{
 		"A dead letter that was deleted or replayed is delivered from its copy on the poison queue."),
 	inDispatcher(aboutEvents, "copy-is-a-stranger", "id = p.copyOf.MessageID", "id = p.key.MessageID",
 		"A webhook on a poison queue gets the copy of a dead letter under another id."),
-	inDispatcher(aboutFaults, "first-receive-by-memory", "if p.m.DequeueCount <= 1 && p.replay == nil && !strings", "if p.m.DequeueCount <= 2 && p.replay == nil && !strings",
+	inDispatcher(aboutFaults, "first-receive-by-memory", "return p.m.DequeueCount <= 1 && p.replay == nil && !strings", "return p.m.DequeueCount <= 2 && p.replay == nil && !strings",
 		"A redelivered message is POSTed again to the webhooks that have it."),
 	inDispatcher(aboutFaults, "poison-by-count-alone", "t.due(now) && t.delivery.MissingRecords >= poisonProofs", "t.due(now)",
 		"A message is dead-lettered because storage or the process failed often."),

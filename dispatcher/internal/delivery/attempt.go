@@ -218,13 +218,6 @@ func leaseMargin(granted time.Duration) time.Duration {
 	return min(granted/10, 5*time.Second)
 }
 
-func firstOf(a, b time.Time) time.Time {
-	if a.IsZero() {
-		return b
-	}
-	return a
-}
-
 // left hands the ticket of a POST back with what came of it.
 func left(t *target, res *webhook.Result) {
 	t.ticket.Answered(flow.Answer{

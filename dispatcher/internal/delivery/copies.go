@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
-	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -56,16 +55,6 @@ func (c copies) recognise(ctx context.Context, p *parcel, h history) *Outcome {
 	return nil
 }
 
-// copyOf is the dead letter of which the message is the copy; empty where no record says so.
-func (h history) copyOf() string {
-	for _, del := range h.deliveries {
-		if id := del.CopyOf(); id != "" {
-			return id
-		}
-	}
-	return ""
-}
-
 // original is the dead letter with the id. One that is gone counts as replayed.
 func (c copies) original(ctx context.Context, id string) (tables.DeadLetter, error) {
 	row, err := retry.Get(ctx, retry.Call, func(ctx context.Context) (tables.DeadLetter, error) { return c.DeadLetters.GetDeadLetter(ctx, id) })
@@ -80,31 +69,13 @@ func (c copies) original(ctx context.Context, id string) (tables.DeadLetter, err
 
 // remove ends a copy whose dead letter was replayed, or deleted: nobody is to get it any more.
 func (c copies) remove(ctx context.Context, p *parcel, h history) *Outcome {
-	now := time.Now().UTC().Truncate(time.Millisecond)
 	list := []tables.Delivery{p.whole(h)}
 	for id, del := range h.deliveries {
 		if id != "" && !del.State.Terminal() {
 			list = append(list, del)
 		}
 	}
-	for i := range list {
-		del := &list[i]
-		del.State, del.Reason, del.NextAt, del.UpdatedAt, del.SameEventAs = tables.Duplicate, policy.Duplicate, time.Time{}, now, p.copyOf.MessageID
-	}
-	c.events.end(ctx, p, list, "copy")
 	c.Log.Info("the copy of a dead letter that was replayed or deleted is removed without a POST",
 		"queue", p.key.Queue, "message", p.key.MessageID, "dead_letter", p.copyOf.ID)
-	return &Outcome{Action: policy.Complete, Reason: policy.Duplicate}
-}
-
-// replayed is the dead letter whose replay ends with the message: with a replay whatever it came to, and
-// with a copy where every webhook that it was due to took it.
-func (p *parcel) replayed(delivered, givenUp bool) *tables.DeadLetter {
-	if p.copyOf == nil {
-		return p.replay
-	}
-	if !delivered || givenUp || p.copyOf.Damaged != nil {
-		return nil
-	}
-	return p.copyOf
+	return c.events.end(ctx, p, list, "copy", p.copyOf.MessageID)
 }

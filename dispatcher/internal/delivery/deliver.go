@@ -60,17 +60,12 @@ func (d *Deliverer) steps(ctx context.Context, p *parcel) *Outcome {
 	if outcome := d.unopened(p, unread); outcome != nil {
 		return outcome
 	}
-	h := d.historian.of(ctx, p)
-	h.explained += int(d.PutOffs.Receives(p.key.Queue, p.m.ID, p.m.DequeueCount))
-	if outcome := h.inDoubt(p.m, p.slack); outcome != nil {
-		d.PutOffs.Remember(p.key.Queue, p.m.ID, p.m.DequeueCount)
-		return outcome
-	}
-	if outcome := d.copies.recognise(ctx, p, h); outcome != nil {
-		return outcome
-	}
-	if outcome := endedBefore(p, h); outcome != nil {
-		return outcome
+	h := history{known: true}
+	if !p.isNew() {
+		var outcome *Outcome
+		if h, outcome = d.metBefore(ctx, p); outcome != nil {
+			return outcome
+		}
 	}
 	if unread != nil {
 		return d.wholes.unreadable(ctx, p, h, unread)
@@ -81,21 +76,45 @@ func (d *Deliverer) steps(ctx context.Context, p *parcel) *Outcome {
 	}
 	defer d.suspects.end(p)
 	defer d.posts.tickets.recordHeld(ctx, p) // whichever step is the last
-	if outcome := d.events.otherCopy(ctx, p, h, targets); outcome != nil {
-		return outcome
+	if p.event != "" {
+		if outcome := d.events.otherCopy(ctx, p, h, targets); outcome != nil {
+			return outcome
+		}
 	}
-	if d.suspects.isPoison(p, h, targets) {
-		return d.wholes.giveUpMessage(ctx, p, h, targets, policy.PoisonMessage)
-	}
-	if !d.suspects.begin(ctx, p, h, targets) {
-		return ownFault(p.m, policy.InternalFault)
+	if suspect(h, p.m, targets) {
+		if isPoison(targets) {
+			return d.wholes.giveUpMessage(ctx, p, h, targets, policy.PoisonMessage)
+		}
+		if !d.suspects.begin(ctx, p, targets) {
+			return ownFault(p.m, policy.InternalFault)
+		}
 	}
 	d.posts.post(ctx, p, targets)
-	outcome := fold(p, h, targets)
-	if stopped := outcome.Reason == policy.WebhookFailing || outcome.Reason == policy.WebhookPaused; stopped && outcome.Action == policy.Hold && !d.Hosted(p.key.Queue) {
-		outcome.Delay = min(outcome.Delay, holdFor(d.Flows.Held(), false))
+	return d.shownSoon(p, fold(p, h, targets))
+}
+
+// metBefore finds out what was done about a message before, and decides where that is enough to.
+func (d *Deliverer) metBefore(ctx context.Context, p *parcel) (history, *Outcome) {
+	h := d.historian.lookUp(ctx, p)
+	h.explained += int(d.PutOffs.Receives(p.key.Queue, p.m.ID, p.m.DequeueCount))
+	if outcome := h.inDoubt(p.m, p.slack); outcome != nil {
+		d.PutOffs.Remember(p.key.Queue, p.m.ID, p.m.DequeueCount)
+		return h, outcome
 	}
-	return outcome
+	if outcome := d.copies.recognise(ctx, p, h); outcome != nil {
+		return h, outcome
+	}
+	return h, endedBefore(p, h)
+}
+
+// shownSoon shortens the wait for a webhook that is not sent to: this process shows the message when it is,
+// and if it dies nobody does.
+func (d *Deliverer) shownSoon(p *parcel, o *Outcome) *Outcome {
+	stopped := o.Reason == policy.WebhookFailing || o.Reason == policy.WebhookPaused
+	if stopped && o.Action == policy.Hold && !d.Hosted(p.key.Queue) {
+		o.Delay = min(o.Delay, holdFor(d.Flows.Held(), false))
+	}
+	return o
 }
 
 // unopened decides about a message of which storage does not say what it is; nil where it does,

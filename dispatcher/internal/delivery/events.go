@@ -54,9 +54,6 @@ type events struct {
 // that is counted: nothing is lost for the sake of deduplication. A claim of another message that
 // another program has changed may be that of a delivered event: every copy waits until it is mended.
 func (e events) otherCopy(ctx context.Context, p *parcel, h history, targets []target) *Outcome {
-	if p.event == "" {
-		return nil
-	}
 	now := time.Now()
 	mine := p.claimEvent(targets)
 	if !anyDue(targets) {
@@ -133,7 +130,6 @@ func (e events) claimForReplay(ctx context.Context, p *parcel) {
 // is recorded on the message, and on what was under way for single webhooks. other is the
 // message that had the event.
 func (e events) duplicate(ctx context.Context, p *parcel, h history, targets []target, kind, other string) *Outcome {
-	now := time.Now().UTC().Truncate(time.Millisecond)
 	list := []tables.Delivery{p.whole(h)}
 	for i := range targets {
 		t := &targets[i]
@@ -141,18 +137,19 @@ func (e events) duplicate(ctx context.Context, p *parcel, h history, targets []t
 			list = append(list, t.delivery)
 		}
 	}
+	return e.end(ctx, p, list, kind, other)
+}
+
+// end records and counts what ends as a duplicate of the message other.
+func (e events) end(ctx context.Context, p *parcel, list []tables.Delivery, kind, other string) *Outcome {
+	now := time.Now().UTC().Truncate(time.Millisecond)
 	for i := range list {
 		del := &list[i]
 		del.State, del.Reason, del.NextAt, del.UpdatedAt, del.SameEventAs = tables.Duplicate, policy.Duplicate, time.Time{}, now, other
 	}
-	e.end(ctx, p, list, kind)
-	return &Outcome{Action: policy.Complete, Reason: policy.Duplicate}
-}
-
-// end records and counts what ends as a duplicate.
-func (e events) end(ctx context.Context, p *parcel, list []tables.Delivery, kind string) {
 	e.Journal.RecordAll(e.writing(ctx), list)
 	e.Meter.Duplicates.Add(meter.Labels{Queue: p.key.Queue, Kind: kind})
+	return &Outcome{Action: policy.Complete, Reason: policy.Duplicate}
 }
 
 // otherCopyDelay is how long a message waits for the outcome of another one: no longer

@@ -3,7 +3,6 @@ package delivery
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/meter"
@@ -33,20 +32,8 @@ type history struct {
 // historian knows what was done about messages before.
 type historian struct{ *Options }
 
-// of finds out what was done about the parcel before. The lease itself keeps
-// others away, so there is nothing to write. A message received for the first
-// time has no history: its dequeue count proves that nobody ever had it, lost
-// answers included, so storage is not asked; but for a replay, which may share its record
-// with another one (ADR 0029), and on a poison queue, where a record says of which dead
-// letter a message is the copy. What follows when the store can't be asked is inDoubt's to say.
-func (s historian) of(ctx context.Context, p *parcel) history {
-	if p.m.DequeueCount <= 1 && p.replay == nil && !strings.HasSuffix(p.key.Queue, tables.PoisonSuffix) {
-		return history{known: true}
-	}
-	return s.lookUp(ctx, p)
-}
-
-// lookUp is of for a message that was received before.
+// lookUp finds out what was done about the parcel before. The lease itself keeps others away, so there is
+// nothing to write. What follows when the store can't be asked is inDoubt's to say.
 func (s historian) lookUp(ctx context.Context, p *parcel) history {
 	h := history{deliveries: map[string]tables.Delivery{}, generations: map[string]int{}, known: true}
 	ids := []string{""}
@@ -94,6 +81,26 @@ func (s historian) lookUp(ctx context.Context, p *parcel) history {
 	p.shared = !h.known || unexplained
 	h.doubt = !h.known && ctx.Err() == nil && (unexplained || !h.accountsFor(ids))
 	return h
+}
+
+// whole is the record about the message itself, as far as it has come. A replay that was asked for
+// one webhook is nothing but a delivery to that one: other webhooks may have the message, and what
+// is about all of them is replayed to all of them.
+func (p *parcel) whole(h history) tables.Delivery {
+	id := ""
+	if p.replay != nil {
+		id = p.replay.WebhookID
+	}
+	del, ok := h.deliveries[id]
+	if !ok || del.State == tables.Published {
+		del = p.newDelivery(id)
+		del.Generation = max(p.generation, h.generations[id])
+		return del
+	}
+	if del.BodyHash == "" { // noted before anybody had received it
+		del.Size, del.BodyHash, del.Encoding = len(p.body.Bytes), p.hash, string(p.body.Encoding)
+	}
+	return del
 }
 
 const (
@@ -160,4 +167,14 @@ func (h history) anyEnded() bool {
 		}
 	}
 	return false
+}
+
+// copyOf is the dead letter of which the message is the copy; empty where no record says so.
+func (h history) copyOf() string {
+	for _, del := range h.deliveries {
+		if id := del.CopyOf(); id != "" {
+			return id
+		}
+	}
+	return ""
 }

@@ -1,10 +1,7 @@
 package delivery
 
 import (
-	"context"
-	"crypto/subtle"
-	"errors"
-	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,7 +9,6 @@ import (
 
 	"github.com/pushlease/pushlease/dispatcher/internal/admission"
 	"github.com/pushlease/pushlease/dispatcher/internal/claims"
-	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -65,6 +61,14 @@ type parcel struct {
 	// last: it goes with the outcome. mu guards both.
 	underWay int
 	last     []tables.Record
+}
+
+// isNew reports whether the message has no history. The dequeue count of its first receive proves that nobody
+// ever had it, lost answers included, so storage is not asked; but for a replay, which may share its record
+// with another one (ADR 0029), and on a poison queue, where a record says of which dead
+// letter a message is the copy.
+func (p *parcel) isNew() bool {
+	return p.m.DequeueCount <= 1 && p.replay == nil && !strings.HasSuffix(p.key.Queue, tables.PoisonSuffix)
 }
 
 // owns reports whether a record under the parcel's key can be about it. One message
@@ -174,6 +178,28 @@ func (p *parcel) hold(del *tables.Delivery, reason policy.Reason, delay, margin 
 	del.State, del.Reason, del.NextAt, del.UpdatedAt = tables.Held, reason, now.Add(delay), now
 }
 
+// lastLook is when the last look at the message that is sure to come must begin; the zero time where
+// it lives for ever.
+func (p *parcel) lastLook() time.Time {
+	if p.m.ExpiresAt.IsZero() {
+		return time.Time{}
+	}
+	return p.m.ExpiresAt.Add(-PostponeMargin(p.m) - p.slack)
+}
+
+// begins notes that t's POST begins, and over that it has ended.
+func (p *parcel) begins(t *target) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t.begun = time.Now()
+}
+
+func (p *parcel) over(t *target) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t.begun = time.Time{}
+}
+
 // keepLast keeps the record of the POST that ends as the last one of the message, which the
 // outcome takes along. With false the record is to be written now: others are still under way, or
 // a note about the message has to be taken back before the next suspected one's turn.
@@ -197,167 +223,4 @@ func (p *parcel) takeLast() []tables.Record {
 	last := p.last
 	p.last = nil
 	return last
-}
-
-// errStaleReplay: the pointer's dead letter is gone, or its replay was finished or
-// asked for anew.
-var errStaleReplay = errors.New("replay pointer without a replay")
-
-// errAltered: another program has changed the pointer's dead letter since its replay was asked for.
-var errAltered = errors.New("the dead letter is not what it was when its replay was asked for")
-
-// opener decodes messages.
-type opener struct{ *Options }
-
-// parcel is a message that was not opened yet.
-func (o opener) parcel(queueName string, m *queue.Message, terms Terms, grant *admission.Grant) *parcel {
-	return &parcel{
-		m: m, instance: o.Instance, receivedAt: time.Now(), text: m.Text, insertedAt: m.InsertedAt,
-		key:     tables.MessageKey{Queue: queueName, MessageID: m.ID, Day: m.InsertedAt},
-		setting: o.Encoding(queueName), terms: terms, slack: lookSlack(m, o.LookGap(queueName)), grant: grant,
-	}
-}
-
-// open decodes a message. An error that wraps queue.ErrUndecodable, queue.ErrNewer,
-// errStaleReplay or errAltered concerns this message; any other means that storage could not be
-// asked.
-func (o opener) open(ctx context.Context, p *parcel) (err error) {
-	if p.body, err = queue.Decode(p.setting, p.text); err != nil {
-		p.hash = tables.BodyHash(p.text)
-		return fmt.Errorf("decode: %w", err)
-	}
-	if p.body.Replay != nil {
-		if err := o.openReplay(ctx, p, *p.body.Replay); err != nil {
-			return err
-		}
-	}
-	p.body.ContentType = queue.ContentTypeOf(p.setting, p.body)
-	p.hash = tables.BodyHash(p.body.Bytes)
-	p.content = content.Read(p.body.Bytes, p.body.ContentType)
-	p.event = o.eventOf(p)
-	return nil
-}
-
-// openReplay loads what a replay pointer stands for: the original text under the
-// original id, as a new generation, for the dead letter's webhook only.
-func (o opener) openReplay(ctx context.Context, p *parcel, r queue.Replay) error {
-	owner, _, ok := tables.SplitDeadLetterID(r.DeadLetter)
-	if !ok || owner != p.key.Queue {
-		return errStaleReplay
-	}
-	row, err := retry.Get(ctx, retry.Call, func(ctx context.Context) (tables.DeadLetter, error) {
-		return o.DeadLetters.GetDeadLetter(ctx, r.DeadLetter)
-	})
-	if errors.Is(err, tables.ErrNotFound) {
-		return errStaleReplay
-	}
-	if err != nil {
-		return fmt.Errorf("load dead letter %s: %w", r.DeadLetter, err)
-	}
-	if row.ReplayToken == "" || subtle.ConstantTimeCompare([]byte(row.ReplayToken), []byte(r.Token)) != 1 {
-		return errStaleReplay
-	}
-	setting, err := queue.ParseEncoding(row.Encoding)
-	if err != nil {
-		setting = p.setting
-	}
-	setting = queue.SettingFor(setting, row.Text, row.Fits)
-	if refused := unaltered(row, setting); refused != nil {
-		if err := o.takeToken(ctx, row); err != nil {
-			return fmt.Errorf("end the replay of %s, which is refused: %w", row.ID, err)
-		}
-		return refused
-	}
-	if row.Status == tables.Waiting {
-		if row, err = o.showReplaying(ctx, row); err != nil {
-			return err
-		}
-	}
-	p.replay = &row
-	p.key.MessageID = row.MessageID // Day stays the pointer's: the original's records may have expired
-	p.generation = row.Generation + row.Replays
-	p.text, p.insertedAt = row.Text, row.InsertedAt
-	if row.Reason != policy.Undecodable {
-		// The same bytes as before, whatever the queue is set to by now. What could
-		// not be read is replayed because the setting was put right.
-		p.setting = setting
-	}
-	if p.body, err = queue.Decode(p.setting, row.Text); err != nil {
-		p.hash = tables.BodyHash(row.Text)
-		return fmt.Errorf("decode: %w", err)
-	}
-	return nil
-}
-
-// unaltered refuses a dead letter that another program has changed. The API has looked when the
-// replay was asked for, but what is held for a webhook may wait for days.
-func unaltered(row tables.DeadLetter, setting queue.Encoding) error {
-	body, err := queue.Decode(setting, row.Text)
-	if err != nil {
-		body.Bytes = nil
-	}
-	if columns := row.Altered(body.Bytes); columns != "" {
-		return fmt.Errorf("%w: look at its columns %s", errAltered, columns)
-	}
-	if row.Damaged != nil {
-		return fmt.Errorf("%w: %w", errAltered, row.Damaged)
-	}
-	if row.Misnamed() {
-		return fmt.Errorf("%w: its id is not that of its columns", errAltered)
-	}
-	return nil
-}
-
-// takeToken ends a replay that is refused: by its missing token, its dead letter waits again within
-// the hour.
-func (o opener) takeToken(ctx context.Context, row tables.DeadLetter) error {
-	if row.Damaged != nil {
-		return nil //nolint:nilerr // a damaged row can't be written as it is
-	}
-	row.Status, row.ReplayToken = tables.Replaying, ""
-	_, err := retry.Get(ctx, retry.Call, func(ctx context.Context) (tables.DeadLetter, error) {
-		return o.DeadLetters.UpdateDeadLetter(ctx, row)
-	})
-	return err
-}
-
-// showReplaying says on a dead letter that its replay is under way, where who asked for it has not said so
-// yet, or died before that. Until then another replay is let past this one when its reservation ends, and a purge
-// takes the row away: nothing is POSTed before.
-func (o opener) showReplaying(ctx context.Context, row tables.DeadLetter) (tables.DeadLetter, error) {
-	saved, err := retry.Get(ctx, retry.Call, func(ctx context.Context) (tables.DeadLetter, error) {
-		next := row
-		next.Status = tables.Replaying
-		saved, err := o.DeadLetters.UpdateDeadLetter(ctx, next)
-		if !errors.Is(err, tables.ErrConflict) {
-			return saved, err //nolint:wrapcheck // wrapped below
-		}
-		now, err := o.DeadLetters.GetDeadLetter(ctx, row.ID)
-		if err == nil && now.ReplayToken == row.ReplayToken && now.Status != tables.Replaying {
-			row, err = now, tables.ErrConflict // the next try is about the row as it is
-		}
-		return now, err
-	})
-	switch {
-	case errors.Is(err, tables.ErrNotFound), err == nil && saved.ReplayToken != row.ReplayToken:
-		return saved, errStaleReplay
-	case err != nil:
-		return saved, fmt.Errorf("mark dead letter %s as being replayed: %w", row.ID, err)
-	}
-	return saved, nil
-}
-
-// eventOf names the event that a parcel carries, for deduplication; empty when it is told
-// apart by its message id alone.
-//
-// The event's own id counts before the publisher's idempotency key: the same event may
-// also come by another way. The key counts on every queue, since its publisher asked for it.
-func (o opener) eventOf(p *parcel) string {
-	switch {
-	case o.ByEvent(p.key.Queue) && p.content.Event != nil:
-		return tables.ClaimKey("event", p.key.Queue, p.content.Event.Key())
-	case p.body.IdempotencyKey != "":
-		return tables.ClaimKey("idempotency key", p.key.Queue, p.body.IdempotencyKey)
-	}
-	return ""
 }

@@ -44,24 +44,21 @@ func suspect(h history, m *queue.Message, targets []target) bool {
 // vain because of us. The count of receives only raises the suspicion: from then on
 // a POST is noted before it begins, and its outcome takes the note back. Notes that
 // stay are the proof.
-func (s *suspects) isPoison(p *parcel, h history, targets []target) bool {
-	if !suspect(h, p.m, targets) {
-		return false
-	}
+func isPoison(targets []target) bool {
 	now := time.Now()
 	return some(targets, func(t *target) bool {
 		return t.due(now) && t.delivery.MissingRecords >= poisonProofs
 	})
 }
 
-// begin notes that POSTs begin, if the message is suspected. Suspected messages
+// begin notes that POSTs of a suspected message begin. Suspected messages
 // are POSTed one at a time: what died with the one that killed the process would have
 // the same notes. It returns false when it is not this one's turn for long. A note that
 // can't be written keeps no message back. end must follow.
-func (s *suspects) begin(ctx context.Context, p *parcel, h history, targets []target) bool {
+func (s *suspects) begin(ctx context.Context, p *parcel, targets []target) bool {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	due := func(t *target) bool { return t.due(now) }
-	if !suspect(h, p.m, targets) || !some(targets, due) {
+	if !some(targets, due) {
 		return true
 	}
 	turn := time.NewTimer(suspectWait)

@@ -2,7 +2,6 @@ package delivery
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -11,13 +10,19 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pushlease/pushlease/dispatcher/internal/flow"
 	"github.com/pushlease/pushlease/dispatcher/internal/meter"
-	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/policy"
-	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
+)
+
+const (
+	// postsAtOnce is how many POSTs of one message are under way at most. A message with more
+	// webhooks goes to the next ones as these answer: each POST is a socket and its buffers.
+	postsAtOnce = 64
+	// postsOfOwn is how many each message may always make at once; those beyond are taken from the
+	// places that all messages share, of which there are Options.MorePosts.
+	postsOfOwn = 8
 )
 
 // posts make all POSTs of a message.
@@ -104,191 +109,38 @@ func survives(log *slog.Logger, p *parcel, f func()) (ok bool) {
 	return true
 }
 
-// tickets ask webhooks whether they may be sent to.
-type tickets struct{ *Options }
+// places are shared by all messages, for POSTs beyond those that each may make at once.
+type places chan struct{}
 
-// enter asks each webhook that is due whether it may be sent to, up to as many as there are places; the
-// others are asked when one of these has answered. Those that may not, and
-// those that are disabled, have their delivery held and are charged nothing. Where a POST
-// is made, what is held waits for it and goes into its record: one webhook's POST waits for
-// no record about another, and costs no transaction more beside it.
-func (k tickets) enter(ctx context.Context, p *parcel, targets []target, places int) {
+// take takes up to n of those that are free now, and no more than a message may have. Nobody waits for
+// one: a message goes on with what it has.
+func (p places) take(n int) (taken int) {
+	for n = min(n, postsAtOnce-postsOfOwn); taken < n; taken++ {
+		select {
+		case p <- struct{}{}:
+		default:
+			return taken
+		}
+	}
+	return taken
+}
+
+func (p places) give(n int) {
+	for range n {
+		<-p
+	}
+}
+
+// dueNow counts the webhooks that may be POSTed to now.
+func dueNow(targets []target) (n int) {
+	if len(targets) <= postsOfOwn {
+		return len(targets)
+	}
 	now := time.Now()
-	var refusals []*target
 	for i := range targets {
-		t := &targets[i]
-		switch {
-		case isUnderWay(&t.delivery, now): // it stands until that POST is over, whatever becomes of the webhook
-			k.PutOffs.Remember(p.key.Queue, p.m.ID, p.m.DequeueCount)
-		case t.due(now):
-			t.flow = k.Flows.Of(t.registration)
-			if t.later = places == 0; t.later {
-				continue
-			}
-			var refused *flow.Refusal
-			if t.ticket, refused = t.flow.Enter(now); refused != nil {
-				k.postpone(p, t, refused)
-				refusals = append(refusals, t)
-			} else {
-				places--
-			}
-		case t.disabled():
-			p.hold(&t.delivery, policy.WebhookDisabled, holdFor(k.Flows.Held(), k.Hosted(p.key.Queue)), p.terms.Held)
-			t.delivery.Excused++
-			refusals = append(refusals, t)
-		case flow.CannotBeSentTo(&t.delivery): // looked at before its time
-			t.delivery.UpdatedAt = now.UTC().Truncate(time.Millisecond)
-			t.delivery.Excused++
-			refusals = append(refusals, t)
+		if targets[i].due(now) {
+			n++
 		}
 	}
-	p.grant.Asked()
-	posted := posting(targets)
-	for _, t := range refusals {
-		if posted { // what comes of the POST tells of this receive
-			t.delivery.Excused--
-		}
-		p.heldRows = append(p.heldRows, t.delivery)
-	}
-	if !posted {
-		k.recordHeld(ctx, p)
-	}
-}
-
-// recordHeld records what is held and went with no POST's record.
-func (k tickets) recordHeld(ctx context.Context, p *parcel) {
-	if held := k.takeHeld(ctx, p, len(p.heldRows)); len(held) > 0 {
-		k.Journal.RecordAll(k.writing(ctx), held)
-	}
-}
-
-// takeHeld takes up to n deliveries that are held and not recorded yet. The POSTs of one
-// message end side by side. When the lease is over, or was, none is left: someone else may have
-// sent to those webhooks meanwhile, and what came of that stands.
-func (k tickets) takeHeld(ctx context.Context, p *parcel, n int) []tables.Delivery {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.heldRows) > 0 && k.Leases.MayBeElsewhere(ctx, p.key.Queue, p.m) {
-		p.heldRows = slices.DeleteFunc(p.heldRows, func(del tables.Delivery) bool { return del.State == tables.Held })
-	}
-	n = min(n, len(p.heldRows))
-	some := p.heldRows[:n:n]
-	p.heldRows = p.heldRows[n:]
-	return some
-}
-
-// waitToEnter waits for the ticket of a target that has none yet, and holds its delivery when
-// it gets none.
-func (k tickets) waitToEnter(ctx context.Context, p *parcel, t *target) (ok bool) {
-	var refused *flow.Refusal
-	if t.later {
-		if !k.asItIsNow(ctx, p, t) {
-			return false
-		}
-		t.ticket, refused = t.flow.Enter(time.Now())
-	}
-	if t.ticket == nil && refused == nil {
-		t.ticket, refused = t.flow.Wait(ctx)
-	}
-	if refused == nil { // it has a place by its webhook's rate
-		refused = t.ticket.Begin(ctx)
-	}
-	if refused == nil {
-		return true
-	}
-	t.ticket.Unused()
-	if ctx.Err() != nil {
-		k.notBegun(ctx, p, t)
-		return false
-	}
-	k.postpone(p, t, refused)
-	k.Journal.Record(k.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})
-	return false
-}
-
-// asItIsNow takes the registration of a webhook whose turn has come as it is now: it may have another address
-// or secret. It reports whether the webhook may be sent to. That of one that was disabled meanwhile is held, and
-// one that was deleted is left to the next receive.
-func (k tickets) asItIsNow(ctx context.Context, p *parcel, t *target) bool {
-	all := k.Registry.Of(p.key.Queue)
-	i := slices.IndexFunc(all, func(r tables.Registration) bool { return r.ID == t.registration.ID })
-	if i < 0 {
-		k.notBegun(ctx, p, t)
-		return false
-	}
-	t.registration, t.flow = &all[i], k.Flows.Of(&all[i])
-	if t.registration.Enabled {
-		return true
-	}
-	p.hold(&t.delivery, policy.WebhookDisabled, holdFor(k.Flows.Held(), k.Hosted(p.key.Queue)), p.terms.Held)
-	t.delivery.Excused++
-	k.Journal.Record(k.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})
-	return false
-}
-
-// postpone holds a delivery whose webhook can't be sent to now, with its receive excused.
-func (k tickets) postpone(p *parcel, t *target, refused *flow.Refusal) {
-	k.Meter.Held(p.key.Queue, t.registration.ID, string(refused.Reason))
-	now, noted := time.Now(), t.delivery.UpdatedAt
-	until := k.hostsLook(p.key.Queue, t.delivery.Excused, refused, now)
-	defer t.afterNote(noted)
-	p.hold(&t.delivery, refused.Reason, max(until.Sub(now), time.Second), p.terms.Postponed)
-	t.delivery.Excused++
-	t.flow = nil
-}
-
-const (
-	// hostLookMin is the shortest wait of a message of a host's that is made longer because
-	// the message was held before, and hostLookMax the longest that it is made.
-	hostLookMin = time.Minute
-	hostLookMax = 30 * time.Minute
-)
-
-// hostsLook is when a message that was held so often before is looked at again. A host
-// receives from a queue though nothing can be sent, and each look is an invocation: where
-// nothing at all gets through to the webhook for long the waits double. One that is merely
-// busy has its turn, which others would take, and a short pause delays nothing for long.
-func (k tickets) hostsLook(queueName string, held int, r *flow.Refusal, now time.Time) time.Time {
-	if held == 0 || r.Reason == policy.WebhookBusy || r.Until.Sub(now) < hostLookMin || !k.Hosted(queueName) {
-		return r.Until
-	}
-	if at := now.Add(retry.Backoff(held, hostLookMin, hostLookMax)); at.After(r.Until) {
-		return at
-	}
-	return r.Until
-}
-
-// notBegun is the outcome when no POST may start: nothing is charged. A note that one begins is
-// taken back, but where the message may be someone else's: three notes that stay make a poison
-// message.
-func (k tickets) notBegun(ctx context.Context, p *parcel, t *target) {
-	if now := time.Now(); ctx.Err() == nil && p.ends(now) {
-		k.Log.Info("no POST was begun before the message's end", "queue", p.key.Queue, "message", p.key.MessageID, "webhook", t.registration.ID)
-		p.giveUp(&t.delivery, policy.MessageExpiring, now)
-		k.Journal.Record(k.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})
-		return
-	}
-	reason := policy.LeaseLost
-	if ctx.Err() != nil {
-		reason = interruption(ctx)
-	}
-	k.Log.Info("no POST was begun", "queue", p.key.Queue, "message", p.key.MessageID,
-		"webhook", t.registration.ID, "reason", reason)
-	t.delivery.Reason = reason
-	t.afterNote(t.delivery.UpdatedAt)
-	ours := reason != policy.LeaseLost || ctx.Err() == nil && time.Now().Before(p.m.Lease.Until())
-	if t.noted && ours {
-		k.Journal.Record(k.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})
-	}
-}
-
-// interruption says why work on a message was cut short.
-func interruption(ctx context.Context) policy.Reason {
-	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, queue.ErrLeaseLost):
-		return policy.LeaseLost
-	case errors.Is(cause, ErrStopping):
-		return policy.Stopping
-	}
-	return policy.InternalFault
+	return n
 }

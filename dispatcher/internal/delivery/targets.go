@@ -5,12 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pushlease/pushlease/dispatcher/internal/admission"
-	"github.com/pushlease/pushlease/dispatcher/internal/flow"
-	"github.com/pushlease/pushlease/dispatcher/internal/lease"
 	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/policy"
-	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -31,7 +27,7 @@ type finder struct{ *Options }
 // there, and no row is unreadable that could be one that takes the message.
 func (f finder) targets(ctx context.Context, p *parcel, h history) (found []target, refused bool) {
 	f.Registry.CatchUp(ctx)
-	found, _ = f.targetsNow(p, h)
+	found, _ = f.targetsAmong(p, h, !h.anyWebhook())
 	if len(found) > 0 && (!h.anyWebhook() || len(absent(h, found)) == 0) {
 		return f.withUnknown(ctx, p, h, found), false
 	}
@@ -58,7 +54,7 @@ func (f finder) targetsAnew(ctx context.Context, p *parcel, h history, found []t
 	certain := f.Registry.Fresh(ctx, p.receivedAt)
 	whole := len(f.Registry.Unknown(p.key.Queue)) == 0
 	if certain {
-		found, refused = f.targetsNow(p, h)
+		found, refused = f.targetsAmong(p, h, !h.anyWebhook())
 		refused = refused && len(found) == 0 && !h.anyWebhook() && whole
 	}
 	if len(found) == 0 {
@@ -72,6 +68,29 @@ func (f finder) targetsAnew(ctx context.Context, p *parcel, h history, found []t
 		found = append(found, gone(f.orphaned(ctx, p, del, certain && whole, begins)))
 	}
 	return f.withUnknown(ctx, p, h, found), refused
+}
+
+// withoutThem are the targets of a message whose webhooks were all deleted.
+func (f finder) withoutThem(p *parcel, h history) []target {
+	if list := underWayOfDeleted(h); len(list) > 0 {
+		return list
+	}
+	if list := f.handedOn(p, h); len(list) > 0 {
+		return list
+	}
+	return ended(h)
+}
+
+// underWayOfDeleted are the deliveries that another holder is POSTing, to webhooks that were deleted
+// meanwhile. Before they are over nobody knows whether the message has to be handed on.
+func underWayOfDeleted(h history) (list []target) {
+	now := time.Now()
+	for id, del := range h.deliveries {
+		if id != "" && isUnderWay(&del, now) {
+			list = append(list, gone(del))
+		}
+	}
+	return list
 }
 
 // handedOn gives a message to the webhooks that are registered now, where all that it was due to
@@ -175,11 +194,6 @@ func withdrawn(del tables.Delivery) tables.Delivery {
 	return del
 }
 
-// targetsNow finds the targets in the registry as it was last read.
-func (f finder) targetsNow(p *parcel, h history) (found []target, refused bool) {
-	return f.targetsAmong(p, h, !h.anyWebhook())
-}
-
 // targetsAmong asks the filters about new deliveries only: what is under way goes on when
 // a filter is changed, and a replay goes to the webhook that it was asked for. first counts
 // the webhooks in that were registered after the message was inserted. A webhook that was
@@ -265,236 +279,4 @@ func unfinished(h history, found []target) []target {
 		}
 	}
 	return owed
-}
-
-// target is one webhook that the parcel is due to.
-type target struct {
-	// registration is the registry's, which nobody changes; unregistered where the webhook
-	// is not there.
-	registration *tables.Registration
-	delivery     tables.Delivery
-	// flow is its webhook's, while a POST is due that may be made or waited for; ticket is
-	// the right to it.
-	flow   *flow.Flow
-	ticket *flow.Ticket
-	// later: its flow is asked when others of the message have answered.
-	later bool
-	// noted: the store holds a note that a POST began (see suspects).
-	noted bool
-	// took is how long the attempt that was made now took, from dial to record, if it
-	// tells how long the webhook takes; zero otherwise.
-	took time.Duration
-	// why explains the decision about the attempt that was made now; empty without one.
-	why string
-	// answered: its POST is over.
-	answered bool
-	// begun is when the POST that is under way began; zero for none. The parcel's mu guards it.
-	begun time.Time
-}
-
-// unregistered is the registration of a target whose webhook is not there.
-var unregistered = &tables.Registration{}
-
-// gone is a target whose webhook is not there: nothing is sent, but its delivery is settled.
-func gone(del tables.Delivery) target { return target{registration: unregistered, delivery: del} }
-
-// some reports whether test holds for one of the targets.
-func some(targets []target, test func(*target) bool) bool {
-	for i := range targets {
-		if test(&targets[i]) {
-			return true
-		}
-	}
-	return false
-}
-
-// due reports whether a POST may be made now.
-func (t *target) due(now time.Time) bool {
-	del := &t.delivery
-	return t.registration.Enabled && !del.State.Terminal() &&
-		(del.State == tables.Held && !flow.CannotBeSentTo(del) || !del.NextAt.After(now))
-}
-
-// disabled reports whether the delivery waits for its webhook to be enabled.
-func (t *target) disabled() bool {
-	return !t.registration.Enabled && t.registration.ID != "" && !t.delivery.State.Terminal()
-}
-
-// someEnded reports whether a webhook of the message is done with it.
-func someEnded(targets []target) bool {
-	return some(targets, func(t *target) bool { return t.delivery.State.Terminal() })
-}
-
-func allDelivered(targets []target) bool {
-	return !some(targets, func(t *target) bool { return t.delivery.State != tables.Delivered })
-}
-
-func anyAttempt(targets []target) bool {
-	return some(targets, func(t *target) bool { return t.delivery.Attempts > 0 })
-}
-
-func anyDue(targets []target) bool {
-	now := time.Now()
-	return some(targets, func(t *target) bool { return t.due(now) })
-}
-
-// posting reports whether a POST is made, or waited for, with this receive. Then nothing that
-// is held excuses the receive: it is what kills the process, if anything does.
-func posting(targets []target) bool {
-	for i := range targets {
-		if targets[i].flow != nil {
-			return true
-		}
-	}
-	return false
-}
-
-// underWay counts the POSTs that begin now.
-func underWay(targets []target) (n int) {
-	for i := range targets {
-		if targets[i].flow != nil {
-			n++
-		}
-	}
-	return n
-}
-
-// noteAnswered says that t's POST is over, or won't be made; once for each, whoever says so.
-func (t *target) noteAnswered(g *admission.Grant) {
-	if !t.answered {
-		t.answered = true
-		g.Answered()
-	}
-}
-
-// fold makes one outcome for the message from the states of its deliveries: it is
-// completed when none is pending, and otherwise given back until the earliest
-// next time.
-func fold(p *parcel, h history, targets []target) *Outcome {
-	outcome := &Outcome{Action: policy.Complete, Reason: policy.Delivered, Claim: p.claim}
-	now, copied, delivered := time.Now(), false, false
-	for _, del := range h.deliveries {
-		copied = copied || del.State == tables.DeadLettered
-		delivered = delivered || del.State == tables.Delivered
-	}
-	var next time.Time
-	for i := range targets {
-		t := &targets[i]
-		del := p.beforeExpiry(t.delivery, now)
-		if del.State != t.delivery.State { // before its dead letter, as any other
-			outcome.Records = append(outcome.Records, tables.Record{Deliveries: []tables.Delivery{del}})
-		}
-		if t.took > 0 {
-			outcome.Posts = append(outcome.Posts, lease.Posted{Webhook: del.WebhookID, Took: t.took})
-		}
-		switch del.State {
-		case tables.Delivered:
-			delivered = true
-			continue
-		case tables.Withdrawn:
-			continue
-		case tables.DeadLettered:
-			if copied = true; p.copyOf != nil && outcome.Action == policy.Complete {
-				outcome.Reason = del.Reason
-			}
-			continue
-		case tables.Duplicate:
-			outcome.Reason = policy.Duplicate
-			continue
-		case tables.Unmatched:
-			outcome.Reason = policy.Unmatched
-			continue
-		case tables.DeadLettering:
-			if outcome.Action == policy.Complete {
-				outcome.Reason = del.Reason
-			}
-			outcome.DeadLetters = append(outcome.DeadLetters,
-				settle.DeadLetter{Row: p.deadLetter(del, t.describe(del)), Delivery: del, Copy: !copied && p.replay == nil})
-			copied = true
-			continue
-		}
-		if waitsForItsWebhook(&del) {
-			outcome.HeldFor = append(outcome.HeldFor, flow.Since{WebhookID: del.WebhookID, At: del.UpdatedAt})
-		}
-		at := del.NextAt
-		if at.Before(now) {
-			at = now
-		}
-		if next.IsZero() || at.Before(next) {
-			next = at
-			outcome.Action, outcome.Reason = actionOf(del), del.Reason
-		}
-	}
-	if outcome.Claim != nil {
-		outcome.Claim.Delivered = delivered
-	}
-	if next.IsZero() {
-		outcome.ReplayEnds = p.replayed(delivered, copied)
-	} else {
-		outcome.Delay = min(max(next.Sub(now), 0), queue.MaxDelay)
-		if outcome.Reason == policy.LeaseLost { // the POST of another holder may be over long before it has to be
-			outcome.Delay = min(outcome.Delay, doubtDelayMax)
-		}
-	}
-	return outcome
-}
-
-// foldWhole is fold for a message that is decided about as a whole.
-func foldWhole(p *parcel, h history, del tables.Delivery) *Outcome {
-	return fold(p, h, []target{gone(del)})
-}
-
-// actionOf says how a message with this unfinished delivery is given back.
-func actionOf(del tables.Delivery) policy.Action {
-	switch del.Reason {
-	case policy.LeaseLost, policy.Stopping, policy.StorageFault, policy.InternalFault:
-		return policy.NoVerdict
-	}
-	if del.State == tables.Held {
-		return policy.Hold
-	}
-	return policy.Abandon
-}
-
-// beforeExpiry gives up a delivery that was cut short by us when the message would
-// be gone before it can be tried again. The policy has seen to all others. One whose
-// lease was lost is its new holder's to decide about.
-func (p *parcel) beforeExpiry(del tables.Delivery, now time.Time) tables.Delivery {
-	if p.m.ExpiresAt.IsZero() || del.State.Terminal() || actionOf(del) != policy.NoVerdict || del.Reason == policy.LeaseLost {
-		return del
-	}
-	at := del.NextAt
-	if at.Before(now) {
-		at = now
-	}
-	if p.m.ExpiresAt.Sub(at) >= policy.ExpiryMargin+p.slack {
-		return del
-	}
-	p.giveUp(&del, policy.MessageExpiring, now)
-	return del
-}
-
-// waitsForItsWebhook reports whether a delivery waits until its webhook can be sent to, or a
-// message until there is one.
-func waitsForItsWebhook(del *tables.Delivery) bool {
-	if del.State != tables.Held {
-		return false
-	}
-	switch del.Reason {
-	case policy.WebhookDisabled, policy.NoWebhook, policy.WebhookDeleted:
-		return true
-	}
-	return flow.CannotBeSentTo(del)
-}
-
-// describe says why the target's delivery was given up, as del: in the words of the decision
-// that gave it up, which name the rule, the limit or the answer; a later receive, which goes
-// on with what was recorded, knows the reason only.
-func (t *target) describe(del tables.Delivery) string {
-	if t.why != "" && t.delivery.State == tables.DeadLettering {
-		return t.why
-	}
-	return del.Reason.Explain(policy.Tried{
-		Attempts: del.Attempts, Charged: del.Charged, LastStatus: del.LastStatus, LastClass: del.LastErrorClass,
-	})
 }

@@ -76,26 +76,6 @@ func (w wholes) unmatched(ctx context.Context, p *parcel, h history) *Outcome {
 	return foldWhole(p, h, del)
 }
 
-// whole is the record about the message itself, as far as it has come. A replay that was asked for
-// one webhook is nothing but a delivery to that one: other webhooks may have the message, and what
-// is about all of them is replayed to all of them.
-func (p *parcel) whole(h history) tables.Delivery {
-	id := ""
-	if p.replay != nil {
-		id = p.replay.WebhookID
-	}
-	del, ok := h.deliveries[id]
-	if !ok || del.State == tables.Published {
-		del = p.newDelivery(id)
-		del.Generation = max(p.generation, h.generations[id])
-		return del
-	}
-	if del.BodyHash == "" { // noted before anybody had received it
-		del.Size, del.BodyHash, del.Encoding = len(p.body.Bytes), p.hash, string(p.body.Encoding)
-	}
-	return del
-}
-
 // endedBefore decides about a message that was given up before, as a whole; nil where it
 // was not.
 func endedBefore(p *parcel, h history) *Outcome {

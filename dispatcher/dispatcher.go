@@ -159,7 +159,7 @@ func (d *Dispatcher) run(ctx context.Context, receive func(ctx, work context.Con
 	case <-last.Done():
 		d.log.Warn("settling did not end in time: the messages in question come back when their lease ends")
 	}
-	d.journal.KeepLast(last)
+	d.journal.Flush(last)
 	d.flows.Tend(last)
 	d.flows.Leave(last)
 	d.stopWrite()

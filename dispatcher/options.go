@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -100,49 +101,31 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Encoding == nil {
-		o.Encoding = func(string) queue.Encoding { return queue.EncodingAuto }
-	}
-	if o.ByEvent == nil {
-		o.ByEvent = func(string) bool { return false }
-	}
-	if o.KeepUnmatched == nil {
-		o.KeepUnmatched = func(string) bool { return false }
-	}
-	if o.Hosted == nil {
-		o.Hosted = func(string) bool { return false }
-	}
-	if o.LookGap == nil {
-		o.LookGap = func(string) time.Duration { return 0 }
-	}
-	if o.Estimate == nil {
-		o.Estimate = func(string) policy.Estimate { return policy.Estimate{} }
-	}
-	if o.Concurrency == 0 {
-		o.Concurrency = 64
-	}
-	if o.MaxInFlight == 0 {
-		o.MaxInFlight = 1024
-	}
-	if o.PollMin == 0 {
-		o.PollMin = 100 * time.Millisecond
-	}
-	if o.PollMax == 0 {
-		o.PollMax = 5 * time.Second
-	}
+	o.Encoding = orAlways(o.Encoding, queue.EncodingAuto)
+	o.ByEvent = orAlways(o.ByEvent, false)
+	o.KeepUnmatched = orAlways(o.KeepUnmatched, false)
+	o.Hosted = orAlways(o.Hosted, false)
+	o.LookGap = orAlways(o.LookGap, 0)
+	o.Estimate = orAlways(o.Estimate, policy.Estimate{})
+	o.Concurrency = cmp.Or(o.Concurrency, 64)
+	o.MaxInFlight = cmp.Or(o.MaxInFlight, 1024)
+	o.PollMin = cmp.Or(o.PollMin, 100*time.Millisecond)
+	o.PollMax = cmp.Or(o.PollMax, 5*time.Second)
+	o.Drain = cmp.Or(o.Drain, 35*time.Second)
+	o.RegistryRefresh = cmp.Or(o.RegistryRefresh, 15*time.Second)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Pollers == nil {
 		o.Pollers = func() int { return 1 }
 	}
-	if o.Drain == 0 {
-		o.Drain = 35 * time.Second
-	}
-	if o.RegistryRefresh == 0 {
-		o.RegistryRefresh = 15 * time.Second
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
 	return o
+}
+
+// orAlways is what says something of each queue, or else always the same.
+func orAlways[T any](of func(queueName string) T, always T) func(queueName string) T {
+	if of != nil {
+		return of
+	}
+	return func(string) T { return always }
 }
 
 func (o Options) validate() error {

@@ -49,20 +49,14 @@ type Options struct {
 	Spans       meter.Spans
 	Log         *slog.Logger
 
-	// Encoding says how a queue's texts are read.
-	Encoding func(queueName string) queue.Encoding
-	// ByEvent says whether messages of a queue are told apart by the event that they carry.
-	ByEvent func(queueName string) bool
-	// KeepUnmatched says whether messages that every filter refuses become dead letters.
-	KeepUnmatched func(queueName string) bool
-	// Hosted says whether a host receives from the queue.
-	Hosted func(queueName string) bool
-	// LookGap is the longest time between two looks at a queue; zero for one that is polled.
-	LookGap func(queueName string) time.Duration
+	// These are as in dispatcher.Options.
+	Encoding                       func(queueName string) queue.Encoding
+	ByEvent, KeepUnmatched, Hosted func(queueName string) bool
+	LookGap                        func(queueName string) time.Duration
+	Instance                       string
+
 	// MorePosts is how many POSTs the process makes at once beyond the first few of each message.
 	MorePosts int
-	// Instance names this process in records.
-	Instance string
 	// Disable switches a webhook off because of what it answered, unless it has begun anew
 	// since it had this resetAt.
 	Disable func(ctx context.Context, webhookID string, resetAt time.Time, reason policy.Reason)
@@ -78,9 +72,7 @@ func (o *Options) writing(ctx context.Context) context.Context {
 // Outcome is what delivering a message came to.
 type Outcome = settle.Outcome
 
-// OwnFault gives the message back because of us.
-func OwnFault(m *queue.Message, reason policy.Reason) Outcome { return *ownFault(m, reason) }
-
+// ownFault gives the message back because of us.
 func ownFault(m *queue.Message, reason policy.Reason) *Outcome {
 	return &Outcome{Action: policy.NoVerdict, Reason: reason, Delay: settle.OwnFaultDelay(m)}
 }

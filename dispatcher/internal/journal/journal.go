@@ -164,12 +164,9 @@ func (j *Journal) lose(n int) {
 // Keep writes what could not be written before, until ctx ends.
 func (j *Journal) Keep(ctx context.Context) {
 	for retry.Sleep(ctx, flushEvery) {
-		j.flush(ctx)
+		j.Flush(ctx)
 	}
 }
-
-// KeepLast is the last chance of what the store did not take so far.
-func (j *Journal) KeepLast(ctx context.Context) { j.flush(ctx) }
 
 // TellLost comes when nothing is recorded any more. What the store did not take until now is
 // missing from the records, which is told and counted.
@@ -180,10 +177,10 @@ func (j *Journal) TellLost() {
 	}
 }
 
-// flush writes what is waiting, until the store fails several times in a row. While it takes what it is
+// Flush writes what is waiting, until the store fails several times in a row. While it takes what it is
 // given, more and more are written at a time, so that those that waited for hours are durable within
 // seconds, and before a stop ends; a store that is away is asked flushFaults times.
-func (j *Journal) flush(ctx context.Context) {
+func (j *Journal) Flush(ctx context.Context) {
 	waiting, faults := j.memory.waiting(), 0
 	for n := 1; len(waiting) > 0 && faults < flushFaults && ctx.Err() == nil; n = min(2*n, flushTogether) {
 		some := waiting[:min(n, len(waiting))]

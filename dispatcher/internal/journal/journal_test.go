@@ -80,7 +80,7 @@ func TestALateRecordIsRememberedAsItWasWritten(t *testing.T) {
 			Attempts:   []tables.Attempt{{MessageKey: key, WebhookID: "wh_a", Number: 1}},
 		}, false)
 		s.calls = 1
-		j.flush(t.Context())
+		j.Flush(t.Context())
 		want(t, "written", len(s.written), 1)
 		want(t, "missing in the store", s.written[0].MissingRecords, 0)
 		want(t, "missing as remembered", j.memory.merge(key, nil, []string{"wh_a"})[0].MissingRecords, 0)
@@ -128,11 +128,11 @@ func TestAllThatWaitsIsWrittenBeforeAStopEnds(t *testing.T) {
 			}}}, false)
 		}
 		s.dead.Store(true)
-		j.flush(t.Context())
+		j.Flush(t.Context())
 		want(t, "calls while it is away", s.calls.Load(), flushFaults)
 		s.dead.Store(false)
 		began := time.Now()
-		j.KeepLast(t.Context())
+		j.Flush(t.Context())
 		if took := time.Since(began); took > 10*time.Second {
 			t.Errorf("it took %s", took)
 		}

@@ -40,22 +40,13 @@ type Options struct {
 	Tracer    trace.Tracer
 	Log       *slog.Logger
 
-	// Hosted says whether a host receives from the queue; nothing here does then.
-	Hosted func(queueName string) bool
-	// LookGap is the longest time between two looks at a queue; zero for one that Run polls.
-	LookGap func(queueName string) time.Duration
-	// Concurrency is the most messages that a guard receives at a time.
-	Concurrency int
-	// PollMin and PollMax are the shortest and the longest wait between receives of an
-	// empty queue.
-	PollMin, PollMax time.Duration
-	// Pollers is how many processes poll now, this one included: the longest wait is that many
-	// times PollMax, up to mostPause.
-	Pollers func() int
-	// RegistryRefresh is how often the registered webhooks are read again.
-	RegistryRefresh time.Duration
-	// Instance names this process in records.
-	Instance string
+	// These are as in dispatcher.Options.
+	Hosted                            func(queueName string) bool
+	LookGap                           func(queueName string) time.Duration
+	Concurrency                       int // the most that a guard receives at a time; of pollers Admission knows it
+	PollMin, PollMax, RegistryRefresh time.Duration
+	Pollers                           func() int
+	Instance                          string
 	// Write outlives the work: records are written while that is cut short.
 	Write context.Context
 

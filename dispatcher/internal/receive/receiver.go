@@ -39,9 +39,6 @@ func New(o Options) *Receiver {
 	}
 }
 
-// Run receives until ctx ends. work is what messages are handled under.
-func (r *Receiver) Run(ctx, work context.Context) { r.supervise(ctx, work) }
-
 // Wait returns when all that was received is settled. Call it once, when Run and the last Pump have
 // returned.
 func (r *Receiver) Wait() { r.handlers.Wait() }
@@ -95,10 +92,10 @@ func (r *Receiver) reconcileGuards(ctx, work context.Context, running *sync.Wait
 	}
 }
 
-// supervise keeps one poller for every queue that has an enabled webhook, and a guard
-// for every other one that has webhooks, until ctx ends. It never gives up: a store
-// that can't be asked is asked again.
-func (r *Receiver) supervise(ctx, work context.Context) {
+// Run keeps one poller for every queue that has an enabled webhook, and a guard for every other one that
+// has webhooks, until ctx ends. It never gives up: a store that can't be asked is asked again. work is what
+// messages are handled under.
+func (r *Receiver) Run(ctx, work context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	faults := 0
@@ -160,12 +157,16 @@ func (r *Receiver) Polled() []string {
 	return slices.Collect(maps.Keys(r.pollers))
 }
 
+// poller is the queue's; nil where it is not polled.
+func (r *Receiver) poller(queueName string) *poller {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.pollers[queueName]
+}
+
 // Wake makes the queue's poller receive at once, because a message was just sent.
 func (r *Receiver) Wake(queueName string) {
-	r.mu.Lock()
-	p := r.pollers[queueName]
-	r.mu.Unlock()
-	if p != nil {
+	if p := r.poller(queueName); p != nil {
 		p.wakeUp()
 	}
 }
@@ -173,10 +174,7 @@ func (r *Receiver) Wake(queueName string) {
 // GivenBack tells the queue's poller and its guard when to look for a message that was given back.
 func (r *Receiver) GivenBack(queueName string, m *queue.Message, delay time.Duration) {
 	r.late.note(queueName, m, delay)
-	r.mu.Lock()
-	p := r.pollers[queueName]
-	r.mu.Unlock()
-	if p != nil {
+	if p := r.poller(queueName); p != nil {
 		p.willBeVisible(m, delay)
 	}
 }
@@ -184,10 +182,7 @@ func (r *Receiver) GivenBack(queueName string, m *queue.Message, delay time.Dura
 // Received tells the queue's poller that a message has come back, so that it does not look for it
 // at the time for which it was given back.
 func (r *Receiver) Received(queueName, messageID string) {
-	r.mu.Lock()
-	p := r.pollers[queueName]
-	r.mu.Unlock()
-	if p != nil {
+	if p := r.poller(queueName); p != nil {
 		p.due.back(messageID)
 	}
 }
@@ -209,9 +204,7 @@ func (r *Receiver) ours(names map[string]bool) map[string]bool {
 // no message could start now, or when this process does not receive from the queue. It
 // never waits.
 func (r *Receiver) Reserve(queueName string) *Place {
-	r.mu.Lock()
-	p := r.pollers[queueName]
-	r.mu.Unlock()
+	p := r.poller(queueName)
 	if p == nil {
 		return nil
 	}
@@ -252,9 +245,7 @@ func (r *Receiver) MeasurePollAge(m metric.Meter) error {
 
 // Poll tells how polling a queue goes; false where it is not polled.
 func (r *Receiver) Poll(queueName string) (Poll, bool) {
-	r.mu.Lock()
-	p := r.pollers[queueName]
-	r.mu.Unlock()
+	p := r.poller(queueName)
 	if p == nil {
 		return Poll{}, false
 	}

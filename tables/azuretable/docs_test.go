@@ -3,6 +3,7 @@ package azuretable
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
 	"regexp"
@@ -58,29 +59,85 @@ func full[T any]() (v T) {
 	return v
 }
 
-func namesOf(t *testing.T, c columns) []string {
+// typesOf are the types of a row's columns, by name.
+func typesOf(t *testing.T, row []byte) map[string]string {
+	t.Helper()
+	var all map[string]any
+	if err := json.Unmarshal(row, &all); err != nil {
+		t.Fatal(err)
+	}
+	types := map[string]string{}
+	for name, value := range all {
+		switch name {
+		case "PartitionKey", "RowKey", "Timestamp":
+			continue
+		}
+		if strings.Contains(name, "odata.") {
+			continue
+		}
+		switch value.(type) {
+		case bool:
+			types[name] = "Boolean"
+		case float64:
+			types[name] = "Int32"
+		default:
+			types[name] = "String"
+		}
+		if said, ok := all[name+"@odata.type"].(string); ok {
+			types[name] = strings.TrimPrefix(said, "Edm.")
+		}
+	}
+	return types
+}
+
+// columnTypes are the types of the columns of a row that is written.
+func columnTypes(t *testing.T, c columns) map[string]string {
 	t.Helper()
 	r, err := c.row("p", "r")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all map[string]any
-	if err := json.Unmarshal(r.json(), &all); err != nil {
-		t.Fatal(err)
-	}
+	return typesOf(t, r.json())
+}
+
+// namesOf names columns as the page does.
+func namesOf(types map[string]string) string {
 	var names []string
-	for name := range all {
-		if name != "PartitionKey" && name != "RowKey" && !strings.Contains(name, "@") {
-			names = append(names, "`"+name+"`")
-		}
+	for name := range types {
+		names = append(names, "`"+name+"`")
 	}
 	slices.Sort(names)
-	return names
+	return strings.Join(names, ", ")
+}
+
+// pageOfTypes has the columns of a type, as the page says. Of those whose name ends in Ms or Ns it says so once.
+func pageOfTypes(text string) map[string][]string {
+	types := map[string][]string{}
+	for _, line := range regexp.MustCompile("(?m)^\\| (Int64|Int32|Boolean|Binary) \\| (.*) \\|$").FindAllStringSubmatch(text, -1) {
+		types[line[1]] = regexp.MustCompile("`([A-Za-z0-9]+)`").FindAllString(line[2], -1)
+	}
+	return types
+}
+
+// wantTypes wants the page to say the types of a row's columns.
+func wantTypes(t *testing.T, page map[string][]string, row string, types map[string]string) {
+	t.Helper()
+	for name, is := range types {
+		ending := strings.HasSuffix(name, "Ms") || strings.HasSuffix(name, "Ns")
+		among := slices.Contains(page[is], "`"+name+"`") || is == "Int64" && ending
+		elsewhere := false
+		for other, names := range page {
+			elsewhere = elsewhere || other != is && slices.Contains(names, "`"+name+"`")
+		}
+		if ending && is != "Int64" || is == "String" && elsewhere && name != "Status" || is != "String" && !among {
+			t.Errorf("%s: %s is of type %s, which the page does not say", row, name, is)
+		}
+	}
 }
 
 const page = "../../docs/tables.md"
 
-// C98: docs/tables.md names every column, and no other.
+// C98: docs/tables.md names every column, and no other, with its type.
 func TestThePageAboutTablesNamesEveryColumn(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -92,6 +149,7 @@ func TestThePageAboutTablesNamesEveryColumn(t *testing.T) {
 		c.exact(writeColumn, "x")
 		return c
 	}
+	types, used := pageOfTypes(string(text)), map[string]bool{}
 	for row, c := range map[string]columns{
 		"| `…Log<yyyymmdd>` | both, as one row |":            both,
 		"| `…Log<yyyymmdd>` | a delivery |":                  deliveryColumns(full[tables.Delivery]()),
@@ -102,9 +160,22 @@ func TestThePageAboutTablesNamesEveryColumn(t *testing.T) {
 		"| `…Webhooks` | a registration, in partition `webhooks` |":                                                                                  signed(registrationColumns(full[tables.Registration](), []byte("{}"))),
 		"| `…Claims<week>` | an event or an idempotency key that is in work or was delivered, by when the event came; weeks are counted from 1970 |": signed(claimColumns(full[tables.Claim]())),
 	} {
-		want := row + " " + strings.Join(namesOf(t, c), ", ") + " |"
+		all := columnTypes(t, c)
+		wantTypes(t, types, row, all)
+		for name, is := range all {
+			used[is+" `"+name+"`"] = true
+		}
+		want := row + " " + namesOf(all) + " |"
 		if !slices.Contains(strings.Split(string(text), "\n"), want) {
 			t.Errorf("%s lacks this row, or has another:\n%s", page, want)
+		}
+	}
+	for is, names := range types {
+		for _, name := range names {
+			small := slices.Contains([]string{"`About`", "`At`", "`Job`"}, name) // see namesWhatIsThere
+			if !used[is+" "+name] && !small {
+				t.Errorf("%s names %s among those of type %s: no row has it", page, name, is)
+			}
 		}
 	}
 }
@@ -137,9 +208,16 @@ func namesWhatIsThere(t *testing.T, s *Store, prefix, text string) {
 			}
 			kind := regexp.MustCompile("^[A-Za-z]+").FindString(name)
 			seen[kind] = true
-			for _, column := range columnsOf(t, s.service.NewClient(*table.Name)) {
-				if !strings.Contains(known[kind], "`"+column+"`") {
-					t.Errorf("the page does not name column %s of %s", column, name)
+			for partition, types := range rowsOf(t, s.service.NewClient(*table.Name)) {
+				wantTypes(t, pageOfTypes(text), name, types)
+				for column := range types {
+					if !strings.Contains(known[kind], "`"+column+"`") {
+						t.Errorf("the page does not name column %s of %s", column, name)
+					}
+				}
+				row := ", in partition `" + partition + "`"
+				if want := " | " + namesOf(types) + " |"; kind == "Webhooks" && !regexp.MustCompile(regexp.QuoteMeta(row)+"[^|]*"+regexp.QuoteMeta(want)).MatchString(known[kind]) {
+					t.Errorf("the page lacks a row of %s%s with%s", name, row, want)
 				}
 			}
 		}
@@ -151,9 +229,10 @@ func namesWhatIsThere(t *testing.T, s *Store, prefix, text string) {
 	}
 }
 
-// columnsOf names the columns that any row of a table has.
-func columnsOf(t *testing.T, table *aztables.Client) (names []string) {
+// rowsOf are the types of the columns that any row of a table has, by partition.
+func rowsOf(t *testing.T, table *aztables.Client) map[string]map[string]string {
 	t.Helper()
+	all := map[string]map[string]string{}
 	pager := table.NewListEntitiesPager(nil)
 	for pager.More() {
 		page, err := pager.NextPage(t.Context())
@@ -161,18 +240,17 @@ func columnsOf(t *testing.T, table *aztables.Client) (names []string) {
 			t.Fatal(err)
 		}
 		for _, entity := range page.Entities {
-			var row map[string]any
-			if err := json.Unmarshal(entity, &row); err != nil {
+			var keys struct{ PartitionKey string }
+			if err := json.Unmarshal(entity, &keys); err != nil {
 				t.Fatal(err)
 			}
-			for name := range row {
-				if name != "PartitionKey" && name != "RowKey" && name != "Timestamp" && !strings.Contains(name, "odata.") {
-					names = append(names, name)
-				}
+			if all[keys.PartitionKey] == nil {
+				all[keys.PartitionKey] = map[string]string{}
 			}
+			maps.Copy(all[keys.PartitionKey], typesOf(t, entity))
 		}
 	}
-	return names
+	return all
 }
 
 // The queries of the page are ones that the service takes, and find what they are for.
@@ -205,10 +283,11 @@ func TestTheQueriesOfThePageAboutTablesFindWhatTheyAreFor(t *testing.T) {
 			return err
 		}(),
 		func() error {
-			_, err := s.PutWebhook(t.Context(), tables.Registration{Webhook: webhook.Webhook{ID: "wh_1", Queue: "orders"}})
+			_, err := s.PutWebhook(t.Context(), tables.Registration{Webhook: webhook.Webhook{ID: "wh_1", Queue: "orders"}, Enabled: true})
 			return err
 		}(),
 		s.PutLeftQueue(t.Context(), tables.LeftQueue{Queue: "orders", At: now}),
+		s.putTrace(t.Context(), "wh_0", now),
 		func() error { _, err := s.PutJob(t.Context(), tables.Job{ID: "job_1", HeardAt: now}); return err }(),
 		s.PutInstance(t.Context(), tables.Instance{Name: "a", SeenAt: now}),
 		s.PutRollups(t.Context(), tables.Rollup{Length: tables.MinuteRollup, At: now, Instance: "a", StartedAt: now}),

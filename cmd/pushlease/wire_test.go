@@ -21,8 +21,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/net/dns/dnsmessage"
-
 	"github.com/pushlease/pushlease/internal/wire"
 )
 
@@ -37,8 +35,7 @@ type far struct {
 	url      string // of the receiver, under its name
 	ca       string // the file with its certificate; empty without TLS
 
-	mu    sync.Mutex
-	names map[string][]netip.Addr
+	names *nameServer
 }
 
 // receiverName is the one that the certificate of httptest is for.
@@ -48,14 +45,9 @@ const receiverName = "example.com"
 // that several connections are in use.
 func startFar(t *testing.T, protocol string, takes time.Duration) *far {
 	t.Helper()
-	f := &far{Wire: wire.New(t), t: t, receiver: newWireReceiver(takes), names: map[string][]netip.Addr{receiverName: {server(1)}}}
-	names, err := f.Far.ListenPacket("udp", server(53).String()+":53")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = names.Close() })
-	go f.answerNames(names)
-
+	f := &far{Wire: wire.New(t), t: t, receiver: newWireReceiver(takes)}
+	f.names = startNames(t, f.Wire)
+	f.names.isAt(receiverName, server(1))
 	l, err := f.Far.Listen("tcp", ":0")
 	if err != nil {
 		t.Fatal(err)
@@ -82,51 +74,6 @@ func startFar(t *testing.T, protocol string, takes time.Duration) *far {
 	}
 	f.url = scheme + "://" + net.JoinHostPort(receiverName, port)
 	return f
-}
-
-// isAt says where a name leads from now on.
-func (f *far) isAt(name string, addresses ...netip.Addr) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.names[name] = addresses
-}
-
-// answerNames is the name server: it answers in the order that isAt was told.
-func (f *far) answerNames(c net.PacketConn) {
-	buffer := make([]byte, 2048)
-	for {
-		n, from, err := c.ReadFrom(buffer)
-		if err != nil {
-			return
-		}
-		var m dnsmessage.Message
-		if m.Unpack(buffer[:n]) != nil || len(m.Questions) != 1 {
-			continue
-		}
-		question := m.Questions[0]
-		f.mu.Lock()
-		addresses, known := f.names[question.Name.String()[:max(0, len(question.Name.String())-1)]]
-		f.mu.Unlock()
-		reply := dnsmessage.Message{Header: dnsmessage.Header{ID: m.ID, Response: true, Authoritative: true}, Questions: m.Questions}
-		if !known {
-			reply.RCode = dnsmessage.RCodeNameError
-		}
-		for _, a := range addresses {
-			header := dnsmessage.ResourceHeader{Name: question.Name, Type: question.Type, Class: dnsmessage.ClassINET}
-			switch {
-			case question.Type == dnsmessage.TypeA && a.Is4():
-				reply.Answers = append(reply.Answers, dnsmessage.Resource{Header: header, Body: &dnsmessage.AResource{A: a.As4()}})
-			case question.Type == dnsmessage.TypeAAAA && a.Is6():
-				reply.Answers = append(reply.Answers, dnsmessage.Resource{Header: header, Body: &dnsmessage.AAAAResource{AAAA: a.As16()}})
-			}
-		}
-		packed, err := reply.Pack()
-		if err != nil {
-			f.t.Errorf("an answer about %s: %v", question.Name, err)
-			continue
-		}
-		_, _ = c.WriteTo(packed, from) // who asked asks again
-	}
 }
 
 // start starts the program at the near end, on a SQLite file. Its API is reached from here.
@@ -447,7 +394,7 @@ func TestALiveAddressBehindDeadOnesIsFound(t *testing.T) {
 			for i := range n {
 				addresses = append(addresses, server(100+i))
 			}
-			f.isAt(receiverName, addresses...)
+			f.names.isAt(receiverName, addresses...)
 			f.Dead(addresses[:n-1]...)
 			p, name := f.start(), queueName("behind")
 			hook := p.register(name, f.url, impatient())
@@ -471,7 +418,7 @@ func TestADeadIPv6AddressCostsAQuarterOfASecond(t *testing.T) {
 	t.Parallel()
 	f := startFar(t, "HTTP/1.1", 0)
 	six := netip.MustParseAddr("fd77:1::1")
-	f.isAt(receiverName, six, server(1))
+	f.names.isAt(receiverName, six, server(1))
 	f.Dead(six)
 	p, name := f.start(), queueName("six")
 	hook := p.register(name, f.url, impatient())
@@ -507,7 +454,7 @@ func TestAReceiverThatMovesIsFollowedWithinSeconds(t *testing.T) {
 			name := queueName("moved")
 			var moved time.Time
 			p, published := f.through(name, func() {
-				f.isAt(receiverName, server(2))
+				f.names.isAt(receiverName, server(2))
 				f.Dead(server(1))
 				moved = time.Now()
 			}, 10*time.Second)

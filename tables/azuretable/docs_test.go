@@ -113,7 +113,7 @@ func namesOf(types map[string]string) string {
 // pageOfTypes has the columns of a type, as the page says. Of those whose name ends in Ms or Ns it says so once.
 func pageOfTypes(text string) map[string][]string {
 	types := map[string][]string{}
-	for _, line := range regexp.MustCompile("(?m)^\\| (Int64|Int32|Boolean|Binary) \\| (.*) \\|$").FindAllStringSubmatch(text, -1) {
+	for _, line := range regexp.MustCompile(`(?m)^\| (Int64|Int32|Boolean|Binary) \| (.*) \|$`).FindAllStringSubmatch(text, -1) {
 		types[line[1]] = regexp.MustCompile("`([A-Za-z0-9]+)`").FindAllString(line[2], -1)
 	}
 	return types

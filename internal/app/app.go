@@ -17,6 +17,7 @@ import (
 	"github.com/pushlease/pushlease/api"
 	"github.com/pushlease/pushlease/dispatcher"
 	"github.com/pushlease/pushlease/internal/config"
+	"github.com/pushlease/pushlease/internal/sqlite"
 	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/internal/telemetry"
 	"github.com/pushlease/pushlease/webhook"
@@ -46,8 +47,8 @@ type Outside struct {
 	Listen func(ctx context.Context, network, address string) (net.Listener, error)
 	// Storage answers the requests to an Azure account.
 	Storage http.RoundTripper
-	// File runs each call to an embedded file, which is what call does, or fails it.
-	File func(ctx context.Context, service, operation string, call func() error) error
+	// File runs each call to an embedded file, which is what run does, or fails it.
+	File func(ctx context.Context, c *sqlite.Call, run func() error) error
 	// Resolver and DialContext lead to the webhooks.
 	Resolver    webhook.Resolver
 	DialContext webhook.DialFunc

@@ -48,7 +48,7 @@ var allowed = map[string][]string{
 	"internal/status":            {"policy"},
 	"internal/bubble":            {},
 	"internal/mutant":            {},
-	"internal/sim":               {"internal/app", "internal/config", "internal/azurestandin", "internal/bubble", "queue"},
+	"internal/sim":               {"internal/app", "internal/config", "internal/azurestandin", "internal/bubble", "internal/sqlite", "queue"},
 	"internal/sim/cmd/sim":       {"internal/sim"},
 	"docs/model":                 {},
 	"internal/mutant/cmd/mutant": {"internal/mutant"},

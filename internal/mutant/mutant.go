@@ -27,6 +27,8 @@ type Patch struct {
 	Brings string
 	// Tests are the arguments of the go test command that has to fail.
 	Tests []string
+	// Rule is the one of the simulation's that has to find it, where that is asked.
+	Rule string
 }
 
 // All lists every patch.

@@ -23,7 +23,9 @@ type Result struct {
 	// took longer than testTimeout or ended the process.
 	Noticed bool
 	By      []string
-	Took    time.Duration
+	// Rules are those of the simulation that found something.
+	Rules []string
+	Took  time.Duration
 }
 
 // Run runs the patch's tests over the patched module in root, an absolute path. An error says that nothing was
@@ -42,6 +44,7 @@ func Run(ctx context.Context, root string, p Patch) (Result, error) {
 	if err != nil {
 		return Result{}, fmt.Errorf("%s: %w", p.Name, err)
 	}
+	r.Noticed = r.Noticed && (p.Rule == "" || slices.Contains(r.Rules, p.Rule))
 	return r, nil
 }
 
@@ -68,6 +71,7 @@ func Unpatched(ctx context.Context, root string, patches []Patch) error {
 
 var (
 	failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
+	brokenRule = regexp.MustCompile(`(?m)^\s+(?:sim|points)_test\.go:\d+: ([a-z ]+): `)
 	notBuilt   = regexp.MustCompile(`(?m)^FAIL\s.*\[(build|setup) failed\]`)
 )
 
@@ -97,6 +101,11 @@ func test(ctx context.Context, root string, args []string, environment ...string
 	r.Noticed = true
 	for _, m := range failedTest.FindAllStringSubmatch(out.String(), -1) {
 		r.By = append(r.By, m[1])
+	}
+	for _, m := range brokenRule.FindAllStringSubmatch(out.String(), -1) {
+		if !slices.Contains(r.Rules, m[1]) {
+			r.Rules = append(r.Rules, m[1])
+		}
 	}
 	return r, nil
 }

@@ -11,11 +11,13 @@ import (
 	"net/http/httptest"
 	"net/http/httptrace"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/pushlease/pushlease/internal/azurestandin"
+	"github.com/pushlease/pushlease/internal/sqlite"
 )
 
 // accountTransport is the way of one instance to the model of the account. Requests go
@@ -192,17 +194,53 @@ func mentioned(path string, body []byte) []string {
 }
 
 // file is the way of one instance to the SQLite file.
-func (i *instance) file(ctx context.Context, service, operation string, run func() error) error {
-	c := &call{inst: i, service: service, op: operation}
+func (i *instance) file(ctx context.Context, to *sqlite.Call, run func() error) error {
+	c := &call{inst: i, service: to.Service, op: to.Operation}
+	c.knows(to)
 	err := i.call(ctx, c, func() error { return nil }, func() error {
 		err := run()
-		c.ok = err == nil
+		if c.ok = err == nil; c.ok {
+			c.knows(to)
+			i.w.filed(c, to)
+		}
 		return err
 	})
 	if errors.Is(err, errRefused) {
 		return errDisk
 	}
 	return err
+}
+
+// knows notes which messages a call to the file is about, and what it writes of them.
+func (c *call) knows(to *sqlite.Call) {
+	c.about, c.attempts = slices.Clone(to.Messages), nil
+	for _, d := range to.Record.Deliveries {
+		c.about = append(c.about, d.MessageID)
+	}
+	for _, a := range to.Record.Attempts {
+		c.about = append(c.about, a.MessageID)
+		c.attempts = append(c.attempts, written{a.MessageID, a.WebhookID})
+	}
+	slices.Sort(c.about)
+	c.about = slices.Compact(c.about)
+}
+
+// filed notes what a call to the file did with messages.
+func (w *world) filed(c *call, to *sqlite.Call) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range to.Messages {
+		what := map[string]string{"receive": "receive", "send": "put", "renew": "update", "abandon": "update"}[to.Operation]
+		if what == "put" {
+			w.stored(id, "", to.Text)
+			if to.Hidden > 0 { // it is received in the same step
+				what = "receive"
+			}
+		}
+		if what != "" {
+			w.happened(id, messageEvent{at: w.now(), what: what, inst: c.inst, visible: w.now() + to.Hidden}, "")
+		}
+	}
 }
 
 var errDisk = fmt.Errorf("disk I/O error")

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -8,7 +9,47 @@ import (
 
 // judge compares what the API showed with what the account and the receivers saw.
 func (w *world) judge() {
-	k := &checker{world: w, posts: map[delivery][]*post{}, dead: map[delivery][]deadLetter{}, names: map[string]string{}, about: map[string][]*call{}, went: map[int]bool{}}
+	k := newChecker(w)
+	k.deadLetters()
+	for _, m := range w.messages {
+		if len(k.copies[m]) == 0 {
+			continue
+		}
+		k.lost(m)
+		for _, spec := range w.plan.Webhooks {
+			if spec.Queue == m.queue {
+				k.attempts(m, spec)
+				k.doubles(m, spec)
+				k.cut(m, spec)
+			}
+		}
+		for _, c := range k.copies[m] {
+			k.timeline(c)
+		}
+		k.stolen(m)
+	}
+	for key, letters := range k.dead {
+		k.replays(key, letters)
+	}
+	if w.plan.Lanes {
+		k.lanes()
+	}
+	k.prompt()
+	k.refusals()
+	k.outages()
+	if n := len(k.missing); n > 0 {
+		k.note("plan", fmt.Sprintf("%d messages have no timeline, and the metric of lost records says %d", n, k.shown.lost))
+	}
+	if n := len(k.missing); k.shown != nil && n > k.shown.lost {
+		k.violate("records", fmt.Sprintf("%d messages, m%d the first of them, have no timeline, and the metric of lost records says %d", n, k.missing[0], k.shown.lost))
+	}
+}
+
+func newChecker(w *world) *checker {
+	k := &checker{
+		world: w, posts: map[delivery][]*post{}, parts: map[*post]*attempt{}, dead: map[delivery][]deadLetter{}, names: map[string]string{},
+		copies: map[*message][]*message{}, about: map[*message][]*call{}, replayOf: map[string]*message{}, went: map[int]bool{},
+	}
 	for name, r := range w.webhooks {
 		k.names[r.id] = name
 		for _, id := range r.former {
@@ -19,40 +60,45 @@ func (w *world) judge() {
 		d := delivery{p.n, p.webhook}
 		k.posts[d] = append(k.posts[d], p)
 	}
+	for _, m := range w.messages {
+		if m.id != "" && w.byID[m.id] == m && (m.accepted || m.put) {
+			k.copies[m.same] = append(k.copies[m.same], m)
+			m.events = append(slices.Clone(w.others[m.id]), m.events...)
+		}
+	}
+	k.pointers()
 	for _, c := range w.calls {
 		if c.service == "queue" && (c.op == "create" || c.op == "send" && !c.ok) || c.op == "create-table" {
 			k.made = append(k.made, c)
 		}
 		for _, id := range c.about {
-			k.about[id] = append(k.about[id], c)
-		}
-	}
-	k.deadLetters()
-	for _, m := range w.messages {
-		if m.id == "" || !m.accepted && !m.put || m.same != m {
-			continue
-		}
-		k.lost(m)
-		for _, spec := range w.plan.Webhooks {
-			if spec.Queue == m.queue {
-				k.doubles(m, spec)
-				k.attempts(m, spec)
-				k.cut(m, spec)
+			if m := cmp.Or(w.byID[id], k.replayOf[id]); m != nil {
+				if about := k.about[m.same]; len(about) == 0 || about[len(about)-1] != c {
+					k.about[m.same] = append(about, c)
+				}
 			}
 		}
-		k.timeline(m)
-		k.stolen(m)
 	}
-	if w.plan.Lanes {
-		k.lanes()
+	return k
+}
+
+// pointers finds out of which messages there were replays.
+func (k *checker) pointers() {
+	letters := map[string]string{}
+	if k.shown != nil {
+		for _, d := range k.shown.deadLetters {
+			letters[d.ID] = d.MessageID
+		}
 	}
-	k.prompt()
-	k.refusals()
-	if n := len(k.missing); n > 0 {
-		k.note("plan", fmt.Sprintf("%d messages have no timeline, and the metric of lost records says %d", n, k.shown.lost))
+	for _, p := range k.purges {
+		for _, d := range p.listed {
+			letters[d.ID] = d.MessageID
+		}
 	}
-	if n := len(k.missing); k.shown != nil && n > k.shown.lost {
-		k.violate("records", fmt.Sprintf("%d messages, m%d the first of them, have no timeline, and the metric of lost records says %d", n, k.missing[0], k.shown.lost))
+	for id, letter := range k.world.pointers {
+		if m := k.byID[letters[letter]]; m != nil {
+			k.replayOf[id] = m
+		}
 	}
 }
 
@@ -66,11 +112,17 @@ type delivery struct {
 type checker struct {
 	*world
 	posts map[delivery][]*post
+	// parts are the attempts on record that POSTs were part of.
+	parts map[*post]*attempt
 	dead  map[delivery][]deadLetter
 	// names are those of the webhooks, by id.
 	names map[string]string
-	// about are the calls that mention a message, by its id.
-	about map[string][]*call
+	// copies are the messages that storage has, by the first that was made with their event: mostly each is alone.
+	copies map[*message][]*message
+	// replayOf are the messages whose replays others are, by the id of these.
+	replayOf map[string]*message
+	// about are the calls that mention a message, or a copy of it.
+	about map[*message][]*call
 	// made are the calls that make a queue or a table, and the sends that found no queue.
 	made []*call
 	// went are the messages that went with their queue.
@@ -86,14 +138,11 @@ func (k *checker) deadLetters() {
 	}
 	for _, d := range k.shown.deadLetters {
 		m := k.byID[d.MessageID]
-		if m == nil && k.plan.File && slices.ContainsFunc(k.messages, func(m *message) bool { return !m.accepted }) {
-			continue // whose publish was not answered: on a file nobody else knows its id
-		}
 		if m == nil {
 			k.violate("dead letters", fmt.Sprintf("%s is about message %s, which nobody sent", d.ID, d.MessageID))
 			continue
 		}
-		key := delivery{m.n, k.names[d.WebhookID]}
+		key := delivery{m.same.n, k.names[d.WebhookID]}
 		k.dead[key] = append(k.dead[key], d)
 		same := 0
 		for _, other := range k.dead[key] {
@@ -111,26 +160,37 @@ func (k *checker) deadLetters() {
 			k.violate("dead letters", fmt.Sprintf("m%d was given up as refused by %s, which never refused it", m.n, key.webhook))
 		}
 	}
-	for key, letters := range k.dead {
-		k.replays(key, letters)
+}
+
+// replays: each ends, and what one is said to have come to is that the webhook took the message in it, or in
+// one after it, or that the message was given up again.
+func (k *checker) replays(key delivery, letters []deadLetter) {
+	for _, d := range letters {
+		switch {
+		case d.Status == "replaying":
+			k.violate("replay", fmt.Sprintf("the dead letter of m%d (%s) is being replayed for ever", key.n, d.ID))
+		case d.Status == "replayed" && !k.purged(key) && !k.replayed(key, d):
+			k.violate("replay", fmt.Sprintf("the dead letter of m%d (%s) was replayed, it says, and %s neither took it then nor left another one", key.n, d.ID, key.webhook))
+		}
 	}
 }
 
-// replays: each ends, and what they are said to have come to is that the webhook took the message, or another
-// dead letter of it.
-func (k *checker) replays(key delivery, letters []deadLetter) {
-	done := 0
-	for _, d := range letters {
-		switch d.Status {
-		case "replaying":
-			k.violate("replay", fmt.Sprintf("the dead letter of m%d (%s) is being replayed for ever", key.n, d.ID))
-		case "replayed":
-			done++
+// replayed is whether a replay of a dead letter came to something.
+func (k *checker) replayed(key delivery, d deadLetter) bool {
+	for other, letters := range k.dead {
+		if other.n == key.n && (key.webhook == "" || other.webhook == key.webhook) && slices.ContainsFunc(letters, func(l deadLetter) bool { return l.Generation > d.Generation }) {
+			return true
 		}
 	}
-	if done == len(letters) && !k.purged(key) && !slices.ContainsFunc(k.posts[key], func(p *post) bool { return p.status == 200 }) {
-		k.violate("replay", fmt.Sprintf("all dead letters of m%d were replayed, they say, and %s never took it", key.n, key.webhook))
+	for other, posts := range k.posts {
+		if other.n == key.n && (key.webhook == "" || other.webhook == key.webhook) && slices.ContainsFunc(posts, func(p *post) bool {
+			part := k.parts[p] // none where the process died before it was on record
+			return p.status == 200 && (part == nil || part.generation > d.Generation)
+		}) {
+			return true
+		}
 	}
+	return false
 }
 
 // accepted are the POSTs of a delivery whose 2xx the sender has read.
@@ -174,17 +234,22 @@ func (k *checker) lost(m *message) {
 		if ended {
 			ends++
 		}
-		if !k.due(m, spec.Name) {
+		if !k.due(k.copies[m][0], spec.Name) {
 			continue
 		}
 		due++
-		if !ended && !k.stillThere(m) && !k.expiredWhileDown(m) && !k.swept(m) {
+		if !ended && !k.wentBy(m) {
 			k.violate("lost", fmt.Sprintf("m%d is gone, and %s neither took it nor has a dead letter of it", m.n, spec.Name))
 		}
 	}
-	if due == 0 && ends == 0 && !k.stillThere(m) && !k.expiredWhileDown(m) && !k.swept(m) {
+	if due == 0 && ends == 0 && !k.wentBy(m) {
 		k.violate("lost", fmt.Sprintf("m%d is gone, and nobody took it or has a dead letter of it", m.n))
 	}
+}
+
+// wentBy is whether a message, or a copy of it, is still there, or gone by its sender's word or an operator's.
+func (k *checker) wentBy(m *message) bool {
+	return slices.ContainsFunc(k.copies[m], func(c *message) bool { return k.stillThere(c) || k.expiredWhileDown(c) || k.swept(c) })
 }
 
 // swept is whether a message went with its queue, by an operator's word. The account tells of each; on a
@@ -268,15 +333,15 @@ func (k *checker) timeline(m *message) {
 	}
 	for _, n := range t.Next {
 		name := k.names[n.WebhookID]
-		d := delivery{m.n, name}
+		d := delivery{m.same.n, name}
 		took := len(k.accepted(d)) > 0
 		switch n.State {
 		case "pending", "held", "dead_lettering", "published":
-			if m.event == "" && !k.stillThere(m) && !k.recordLost(m) {
+			if !k.stillThere(m) && !k.recordLost(m) {
 				k.violate("timeline", fmt.Sprintf("m%d for %s is %s for ever: %q", m.n, name, n.State, n.Text))
 			}
 		case "lost": // its life is over, or somebody deleted it
-			if m.event == "" && m.expires > k.now() && !k.swept(m) && !k.recordLost(m) {
+			if m.expires > k.now() && !k.swept(m) && !k.recordLost(m) {
 				k.violate("timeline", fmt.Sprintf("m%d for %s is lost, it says, though it lives: %q", m.n, name, n.Text))
 			}
 			if took && !k.stoodStill(k.accepted(d)[0]) && k.unexplained(m, k.accepted(d)[0], k.now()) {
@@ -292,107 +357,6 @@ func (k *checker) timeline(m *message) {
 			}
 		}
 	}
-}
-
-// recordLost is whether a process died with something about the message unwritten.
-func (k *checker) recordLost(m *message) bool {
-	for _, spec := range k.plan.Webhooks {
-		for _, p := range k.posts[delivery{m.n, spec.Name}] {
-			if k.recordOf(m, p) == nil && (p.inst.died > 0 || p.inst.stopped > 0) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// recordOf is the first write about a POST that took effect, or nil. On a file it is not
-// known what a write was about: there it is any of the instance's, and nobody else's.
-func (k *checker) recordOf(m *message, p *post) *call {
-	after := max(p.at, p.answered)
-	for _, c := range k.about[m.id] {
-		if c.inst == p.inst && c.applied >= after && c.ok && slices.ContainsFunc(c.attempts, func(a written) bool { return a.message == m.id && k.names[a.webhook] == p.webhook }) {
-			return c
-		}
-	}
-	return nil
-}
-
-// attempts: those on record are the POSTs that the receiver saw.
-func (k *checker) attempts(m *message, spec Webhook) {
-	if k.shown == nil || k.shown.timelines[m.n] == nil || m.event != "" { // copies share what was seen, not what is shown
-		return
-	}
-	var recorded []*attempt
-	for _, e := range k.shown.timelines[m.n].Events {
-		if e.Attempt != nil && k.names[e.WebhookID] == spec.Name {
-			recorded = append(recorded, e.Attempt)
-		}
-	}
-	for _, p := range k.posts[delivery{m.n, spec.Name}] {
-		if a := k.attemptOf(recorded, p); a != nil {
-			a.used++
-			continue
-		}
-		if !k.attemptExcused(m, p) {
-			k.violate("attempts", fmt.Sprintf("%s saw a POST of m%d by %s at %s, of which there is no attempt on record (%d are)", spec.Name, m.n, p.inst.name, p.at, len(recorded)))
-		}
-	}
-	for _, a := range recorded {
-		switch {
-		case a.Status > 0 && a.used == 0:
-			k.violate("attempts", fmt.Sprintf("attempt %d of m%d by %s is on record with %d, and %s never saw it", a.Number, m.n, a.Instance, a.Status, spec.Name))
-		case a.Charged && a.ErrorClass == "canceled":
-			k.violate("charged", fmt.Sprintf("attempt %d of m%d was cut short by us and is charged to %s", a.Number, m.n, spec.Name))
-		}
-	}
-}
-
-// attemptOf finds the attempt that a POST was part of.
-func (k *checker) attemptOf(recorded []*attempt, p *post) *attempt {
-	for _, a := range recorded {
-		took, err := time.ParseDuration(a.Duration)
-		if err != nil || a.Instance != p.inst.name || a.used > a.Redials {
-			continue
-		}
-		from := a.StartedAt.Sub(k.begin)
-		if p.at < from-time.Millisecond || p.at > from+took+time.Second {
-			continue
-		}
-		if a.Status > 0 && a.Status != p.status && a.Redials == 0 {
-			continue
-		}
-		return a
-	}
-	return nil
-}
-
-// attemptExcused is whether the process ended before the attempt was on record.
-func (k *checker) attemptExcused(m *message, p *post) bool {
-	if k.plan.File {
-		soon := 30*time.Second + k.plan.Webhooks[0].Timeout
-		return p.inst.died > 0 && (p.inst.died-p.at < soon || k.refusedRecords(p.inst, p.at+soon)) || p.inst.stopped > 0 && p.taken == 0
-	}
-	if p.inst.died == 0 && p.inst.stopped == 0 {
-		return false
-	}
-	c := k.recordOf(m, p)
-	return c == nil || c.applied > k.downAt(p.inst)
-}
-
-// refusedRecords is whether a file refused an instance what it asked of tables after a time, and
-// took no record from it.
-func (k *checker) refusedRecords(i *instance, after time.Duration) (away bool) {
-	for _, c := range k.calls {
-		if c.inst != i || c.service != "table" || c.begin < after {
-			continue
-		}
-		if c.ok && c.op == "record" {
-			return false
-		}
-		away = away || c.fault == refused
-	}
-	return away
 }
 
 // prompt: the webhooks that must not notice their neighbours get their messages at once.

@@ -1,39 +1,51 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
 )
 
-// doubles: a second 2xx is there only where a process died or stood still, or storage did
-// not answer, between an answer and its record.
+// doubles: within one generation a second 2xx is there only where a process died or stood still, or storage
+// did not answer, between an answer and its record; and there are no more generations than replays.
 func (k *checker) doubles(m *message, spec Webhook) {
 	d := delivery{m.n, spec.Name}
-	took := k.accepted(d)
-	replays := 0
-	for _, l := range k.dead[d] {
-		replays += l.Replays
-	}
-	if len(took) <= 1+replays || replays > 0 && !k.plan.Strict || k.purged(d) {
+	if k.purged(d) {
 		return
 	}
-	for _, second := range took[1:] {
-		if k.plan.Strict || k.unexplained(m, took[0], second.at) || k.plan.File && k.unexplainedOnFile(took[0], second) {
-			why := k.why(m, took[0], second)
-			k.violate("double", fmt.Sprintf("%s took m%d twice: at %s from %s and at %s from %s: %s",
-				spec.Name, m.n, took[0].at, took[0].inst.name, second.at, second.inst.name, why))
+	replays := 0
+	for _, l := range slices.Concat(k.dead[d], k.dead[delivery{m.n, ""}]) {
+		replays += l.Replays
+	}
+	first := map[int]*post{}
+	for _, p := range k.accepted(d) {
+		generation := 0
+		switch part := k.parts[p]; {
+		case part != nil:
+			generation = part.generation
+		case replays > 0: // it is not on record, since its process died, and may have been of any
+			continue
+		}
+		before := first[generation]
+		if before == nil {
+			first[generation] = p
+			continue
+		}
+		if k.plan.Strict || k.unexplained(m, before, p.at) {
+			k.violate("double", fmt.Sprintf("%s took m%d twice in generation %d: at %s from %s and at %s from %s: %s",
+				spec.Name, m.n, generation, before.at, before.inst.name, p.at, p.inst.name, k.why(m, before, p)))
 			return
 		}
+	}
+	if len(first) > 1+replays {
+		k.violate("double", fmt.Sprintf("%s took m%d in %d generations, and there were %d replays", spec.Name, m.n, len(first), replays))
 	}
 }
 
 // unexplained is whether nothing excuses that a message was POSTed, or given up, at a time
 // though a receiver had taken it in an earlier POST.
 func (k *checker) unexplained(m *message, first *post, at time.Duration) bool {
-	if k.plan.File {
-		return false
-	}
 	if first.inst.brokeBetween(first.at, at) {
 		return k.recordedBefore(m, first, at)
 	}
@@ -56,7 +68,7 @@ func (k *checker) recordedBefore(m *message, first *post, at time.Duration) bool
 // receivedAfter is whether the message was received after a time and before a POST.
 func (k *checker) receivedAfter(m *message, after, at time.Duration) bool {
 	last := time.Duration(0)
-	for _, e := range m.events {
+	for _, e := range k.events(m) {
 		if e.what == "receive" && e.at <= at {
 			last = e.at
 		}
@@ -64,12 +76,26 @@ func (k *checker) receivedAfter(m *message, after, at time.Duration) bool {
 	return last > after
 }
 
+// events are those of a message, its copies and its replays, in their order.
+func (k *checker) events(m *message) (all []messageEvent) {
+	for _, c := range k.copies[m.same] {
+		all = append(all, c.events...)
+	}
+	for id, of := range k.replayOf {
+		if of.same == m.same {
+			all = append(all, k.others[id]...)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b messageEvent) int { return cmp.Compare(a.at, b.at) })
+	return all
+}
+
 // lapsed is whether the lease of a POST ended before a time and could not be kept: storage
 // did not answer its holder in the last part of it.
 func (k *checker) lapsed(m *message, first *post, at time.Duration) bool {
 	const enough = 3 * time.Second
 	var until time.Duration
-	for _, e := range m.events {
+	for _, e := range k.events(m) {
 		switch {
 		case e.inst == first.inst && (e.what == "receive" || e.what == "update"):
 			until = e.visible
@@ -86,7 +112,7 @@ func (k *checker) lapsed(m *message, first *post, at time.Duration) bool {
 // can renew, and doubles and cut have the last word. A POST says of which event it is, and not which
 // of several messages with that event it was made for, and so under whose lease.
 func (k *checker) stolen(m *message) {
-	if slices.ContainsFunc(k.messages, func(other *message) bool { return other != m && other.same == m }) {
+	if len(k.copies[m]) > 1 {
 		return
 	}
 	const enough = 3 * time.Second
@@ -108,7 +134,7 @@ func (k *checker) stolen(m *message) {
 
 // lostRenewal is whether the answer of the renewal that gave an instance its lease was lost.
 func (k *checker) lostRenewal(m *message, i *instance, until time.Duration) bool {
-	return slices.ContainsFunc(k.about[m.id], func(c *call) bool {
+	return slices.ContainsFunc(k.about[m.same], func(c *call) bool {
 		return c.inst == i && c.op == "update" && (c.fault == lost || c.fault == hanging) && c.applied > 0 && c.applied < until
 	})
 }
@@ -125,7 +151,7 @@ func (k *checker) cut(m *message, spec Webhook) {
 			continue
 		}
 		fine := k.faults.healthy(i.slot, "table", from, p.left) && !k.failed(m, i, "table", from, p.left)
-		for _, c := range k.about[m.id] {
+		for _, c := range k.about[m.same] {
 			fine = fine && (c.inst != i || c.service != "queue" || c.begin > p.left || c.ended < from || c.fault == well || c.fault == slow || c.fault == lost)
 		}
 		if fine {
@@ -150,31 +176,21 @@ func (k *checker) posting(m *message, i *instance, until, at time.Duration) bool
 
 // unanswered is whether storage failed to take the record of a POST until a time.
 func (k *checker) unanswered(m *message, first *post, at time.Duration) bool {
-	from := first.answered
-	return !k.faults.healthy(first.inst.slot, "table", from, at) || k.failed(m, first.inst, "table", from, at)
+	from, service := first.answered, "table"
+	if k.plan.File {
+		service = "" // what completes a message writes its record too
+	}
+	return !k.faults.healthy(first.inst.slot, service, from, at) || k.failed(m, first.inst, service, from, at)
 }
 
-// failed is whether a call about a message failed within a time.
+// failed is whether a call about a message, to a service or to any, failed within a time.
 func (k *checker) failed(m *message, i *instance, service string, from, until time.Duration) bool {
-	for _, c := range k.about[m.id] {
-		if c.inst == i && c.service == service && c.begin <= until && (c.ended >= from || c.ended == 0) && c.fault != well && c.fault != slow {
+	for _, c := range k.about[m.same] {
+		if c.inst == i && (c.service == service || service == "") && c.begin <= until && (c.ended >= from || c.ended == 0) && c.fault != well && c.fault != slow {
 			return true
 		}
 	}
 	return false
-}
-
-// unexplainedOnFile is the same on a file, where it is not known what a write was about.
-func (k *checker) unexplainedOnFile(first, second *post) bool {
-	if first.inst.brokeBetween(first.at, second.at) || second.inst.brokeBetween(first.at, second.at) {
-		return false
-	}
-	for _, c := range k.calls {
-		if c.fault != well && c.fault != slow && c.begin >= first.at-15*time.Second && c.begin <= second.at {
-			return false
-		}
-	}
-	return true
 }
 
 // why tells what is known about a double.
@@ -193,7 +209,7 @@ func (k *checker) why(m *message, first, second *post) string {
 
 // busyWith is whether a write about a message was under way: its rows are written in order.
 func (k *checker) busyWith(m *message, at time.Duration) bool {
-	for _, c := range k.about[m.id] {
+	for _, c := range k.about[m.same] {
 		if c.service == "table" && c.begin <= at && c.ended > at {
 			return true
 		}
@@ -214,7 +230,7 @@ func (k *checker) making(inst *instance, from, until time.Duration) (took time.D
 
 // turnedAway is whether storage refused a call about a message within a time: its partition is throttled.
 func (k *checker) turnedAway(m *message, i *instance, from, until time.Duration) bool {
-	return slices.ContainsFunc(k.about[m.id], func(c *call) bool {
+	return slices.ContainsFunc(k.about[m.same], func(c *call) bool {
 		return c.inst == i && (c.fault == refused || c.fault == dropped) && c.begin <= until && c.ended >= from
 	})
 }
@@ -239,7 +255,7 @@ func (k *checker) lanes() {
 	for _, p := range k.publish {
 		own := time.Duration(0)
 		m := k.messages[p.n]
-		for _, c := range slices.Concat(k.about[m.id], k.made) { // the first publish makes the queue, and the table of the day
+		for _, c := range slices.Concat(k.about[m.same], k.made) { // the first publish makes the queue, and the table of the day
 			if c.inst == p.inst && c.begin >= p.from && c.begin <= p.end {
 				own += c.ended - c.begin
 			}

@@ -153,12 +153,12 @@ func (f *faults) counted(of string, now time.Duration) int {
 	return f.counts[of]
 }
 
-// healthy is whether no outage touched the instance's service within a time.
+// healthy is whether no outage touched the instance's service, or with none any, within a time.
 func (f *faults) healthy(instance int, service string, from, until time.Duration) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, o := range f.outages {
-		if o.from < until && o.until > from && (o.instance < 0 || o.instance == instance) && (o.service == "" || o.service == service) {
+		if o.from < until && o.until > from && (o.instance < 0 || o.instance == instance) && (o.service == "" || service == "" || o.service == service) {
 			return false
 		}
 	}

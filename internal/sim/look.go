@@ -52,7 +52,8 @@ type attempt struct {
 	Reason     string
 	Instance   string
 
-	used int // POSTs that it stands for
+	used       int // POSTs that it stands for
+	generation int
 }
 
 type deadLetter struct {
@@ -93,14 +94,9 @@ func (w *world) look(settled bool) {
 		w.violate("plan", "nobody is up at the end")
 		return
 	}
-	for _, name := range w.queues() {
-		var q struct {
-			Poller *struct {
-				InFlight int `json:"in_flight"`
-			}
-		}
-		if w.get(i, "/api/v1/queues/"+name, &q) && settled && q.Poller != nil && q.Poller.InFlight > 0 {
-			w.violate("leftover", fmt.Sprintf("%s has %d messages in work, and its queue is empty", name, q.Poller.InFlight))
+	for _, each := range w.slots {
+		if settled && each != nil && each.up() {
+			w.leftIn(each)
 		}
 	}
 	s := &shown{timelines: map[int]*timeline{}}
@@ -122,6 +118,31 @@ func (w *world) look(settled bool) {
 	}
 	w.note("plan", fmt.Sprintf("the metric of lost records says %d", s.lost))
 	w.shown = s
+}
+
+// leftIn looks for places that an instance holds though there is nothing to do.
+func (w *world) leftIn(i *instance) {
+	for _, name := range w.queues() {
+		var q struct {
+			Poller *struct {
+				InFlight int `json:"in_flight"`
+			}
+		}
+		if w.get(i, "/api/v1/queues/"+name, &q) && q.Poller != nil && q.Poller.InFlight > 0 {
+			w.violate("leftover", fmt.Sprintf("%s has %d messages of %s in work, which is empty", i.name, q.Poller.InFlight, name))
+		}
+	}
+	for name, r := range w.webhooks {
+		var hook struct {
+			Status *struct {
+				InFlight int `json:"in_flight"`
+				Waiting  int
+			}
+		}
+		if w.get(i, "/api/v1/webhooks/"+r.id, &hook) && hook.Status != nil && hook.Status.InFlight+hook.Status.Waiting > 0 {
+			w.violate("leftover", fmt.Sprintf("%s has %d POSTs to %s under way and %d that wait, and nothing to do", i.name, hook.Status.InFlight, name, hook.Status.Waiting))
+		}
+	}
 }
 
 // listDeadLetters is false where an instance does not answer.

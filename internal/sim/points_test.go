@@ -12,7 +12,7 @@ import (
 
 var (
 	everyPoint = flag.Bool("every-point", false, "try every point of failure, and not one in thirty; a process for each processor")
-	pointsFor  = flag.Int("points-for", -1, "which of the processes of -every-point this one is")
+	pointsFor  = flag.String("points-for", "", "which of the processes of -every-point this one is: 0/2 is the first of two")
 )
 
 // Every point of failure on every path, one at a time: all of them in .ci/run, and one in
@@ -20,8 +20,10 @@ var (
 func TestPointsOfFailure(t *testing.T) {
 	first, step := 0, 30
 	switch {
-	case *pointsFor >= 0:
-		first, step = *pointsFor, runtime.NumCPU()
+	case *pointsFor != "":
+		if _, err := fmt.Sscanf(*pointsFor, "%d/%d", &first, &step); err != nil || step < 1 {
+			t.Fatalf("-points-for=%s: %v", *pointsFor, err)
+		}
 	case *everyPoint:
 		inProcesses(t)
 		return
@@ -39,7 +41,7 @@ func TestPointsOfFailure(t *testing.T) {
 				points := path.Points(t, file)
 				for i := first; i < len(points); i += step {
 					for _, f := range Run(t, points[i].Plan).Findings {
-						t.Errorf("%s: %s", points[i].What, f)
+						t.Errorf("%s\nwhere %s", f, points[i].What)
 					}
 				}
 				t.Logf("%d points", len(points))
@@ -61,7 +63,7 @@ func inProcesses(t *testing.T) {
 	var all sync.WaitGroup
 	for n := range runtime.NumCPU() {
 		all.Go(func() {
-			cmd := exec.CommandContext(t.Context(), exe, "-test.run=^TestPointsOfFailure$", "-test.v", fmt.Sprint("-points-for=", n))
+			cmd := exec.CommandContext(t.Context(), exe, "-test.run=^TestPointsOfFailure$", "-test.v", fmt.Sprintf("-points-for=%d/%d", n, runtime.NumCPU()))
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("process %d: %v\n%s", n, err, out)
 			}

@@ -200,6 +200,9 @@ func expiry(c chooser, p *Plan) {
 	if c.chance(0.3) {
 		p.Webhooks[0].Mix = Mix{Busy: 1}
 	}
+	for i := range c.IntN(3) { // each is owed what it did not get, whatever the others got
+		p.Webhooks = append(p.Webhooks, Webhook{Name: fmt.Sprintf("w%d", i+1), Queue: "queue0", Timeout: time.Minute, Attempts: 20, Mix: Mix{Late: 0.7, LateMin: time.Second, LateMax: 40 * time.Second}})
+	}
 }
 
 func rollingDeployment(c chooser, p *Plan) {
@@ -296,11 +299,7 @@ func redelivery(c chooser, p *Plan) {
 	p.Calm = 4 * time.Minute
 	at := c.between(10*time.Second, 20*time.Second)
 	p.step(Step{At: at, Do: p.sending(), Queue: "queue0", Count: 20, Gap: 50 * time.Millisecond})
-	deletes := "delete"
-	if p.File {
-		deletes = "complete"
-	}
-	p.step(Step{At: at - time.Second, Do: doOutage, Service: "queue", Op: deletes, Kind: refused, Instance: -1, For: 10 * time.Second})
+	p.step(Step{At: at - time.Second, Do: doOutage, Service: "queue", Op: p.deletes(), Kind: refused, Instance: -1, For: 10 * time.Second})
 	p.step(Step{At: at + 3*time.Second, Do: doCrash, Where: c.IntN(5), For: c.between(time.Second, 10*time.Second)})
 	reads := Step{At: at + c.between(25*time.Second, 30*time.Second), Do: doOutage, Service: "table", Kind: p.kind(pick(c, refused, dropped, hanging)), Instance: -1}
 	reads.For = c.between(2*time.Second, 20*time.Second)
@@ -308,6 +307,14 @@ func redelivery(c chooser, p *Plan) {
 		reads.For = c.between(30*time.Second, 90*time.Second)
 	}
 	p.step(reads)
+}
+
+// deletes are what ends a message on its queue.
+func (p *Plan) deletes() string {
+	if p.File {
+		return "complete"
+	}
+	return "delete"
 }
 
 // sending is how messages come that no fault may keep from coming.

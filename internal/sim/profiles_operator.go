@@ -18,6 +18,13 @@ func replays(c chooser, p *Plan) {
 		p.step(Step{At: at, Do: doDisable, Webhook: "w0"})
 		p.step(Step{At: at + c.between(time.Second, time.Minute), Do: doEnable, Webhook: "w0"})
 	}
+	if c.chance(0.5) { // what a replay delivered comes back
+		p.step(Step{At: c.between(40*time.Second, 3*time.Minute), Do: doOutage, Service: "queue", Op: p.deletes(), Kind: refused, Instance: -1, For: c.between(5*time.Second, time.Minute)})
+	}
+	if last := p.Steps[len(p.Steps)-1]; c.chance(0.5) { // between a replay's POST and its end
+		p.step(Step{At: last.At, Do: doReplay})
+		p.step(Step{At: last.At, Do: doCrash, Instance: 0, Where: 60 + c.IntN(1500), For: c.between(time.Second, 10*time.Second)})
+	}
 }
 
 func purges(c chooser, p *Plan) {

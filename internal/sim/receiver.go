@@ -255,7 +255,7 @@ type network struct {
 	inst *instance
 }
 
-func (r *receiver) unlucky(what string, share float64) bool {
+func (r *receiver) unlucky(inst *instance, what string, share float64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.healed || share == 0 {
@@ -267,6 +267,9 @@ func (r *receiver) unlucky(what string, share float64) bool {
 		return false
 	}
 	r.w.drew(id)
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	r.w.unlucky = append(r.w.unlucky, unlucky{r.spec.Name, inst, r.w.now()})
 	return true
 }
 
@@ -276,7 +279,7 @@ func (n network) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, e
 		return nil, err
 	}
 	r := n.w.receivers[strings.TrimSuffix(host, ".example")]
-	if r == nil || r.unlucky("name", r.mix.NoName) {
+	if r == nil || r.unlucky(n.inst, "name", r.mix.NoName) {
 		return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
 	}
 	addr := n.w.addresses[r.spec.Name]
@@ -307,7 +310,7 @@ func (n network) DialContext(_ context.Context, _, address string) (net.Conn, er
 			continue
 		}
 		r := n.w.receivers[name]
-		if r.unlucky("dial", r.mix.Down) {
+		if r.unlucky(n.inst, "dial", r.mix.Down) {
 			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 		}
 		near, far := newWire([2]net.Addr{loopback(50000), net.TCPAddrFromAddrPort(at)})

@@ -53,21 +53,25 @@ func TestSeedsOfWhatIsMended(t *testing.T) {
 
 var (
 	huntProfile = flag.String("profile", "", "the profile that TestHunt runs")
+	huntRule    = flag.String("rule", "", "the rule by which TestHunt has to find it: what another one finds ends it not")
 	huntSeeds   = flag.Int("seeds", 1, "how many seeds TestHunt runs, from the first one on")
 )
 
-// TestHunt ends with the first finding. It is for a build with a fault in it
+// TestHunt ends with the first finding of its rule. It is for a build with a fault in it
 // (internal/mutant/teeth.go), and for one without, in which there must be none.
 func TestHunt(t *testing.T) {
 	if *huntProfile == "" {
 		t.Skip("it is run by task mutants: it needs -args -profile=NAME")
 	}
-	for seed := uint64(1); seed <= uint64(*huntSeeds) && !t.Failed(); seed++ {
+	for seed := uint64(1); seed <= uint64(*huntSeeds); seed++ {
 		p, ok := NewPlan(*huntProfile, seed)
 		if !ok {
 			t.Fatalf("no profile %q", *huntProfile)
 		}
-		tell(t, Run(t, p))
+		r := Run(t, p)
+		if tell(t, r); r.Broke(*huntRule) || *huntRule == "" && t.Failed() {
+			return
+		}
 	}
 }
 

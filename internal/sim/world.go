@@ -28,15 +28,21 @@ type world struct {
 	receivers map[string]*receiver
 	addresses map[string]netip.Addr
 	serving   sync.WaitGroup
-	over      chan struct{}
+	// unlucky are the dials and lookups that the plan made fail.
+	unlucky []unlucky
+	over    chan struct{}
 
 	mu      sync.Mutex
 	slots   []*instance
 	started []int
 	all     []*instance
 
-	messages    []*message
-	byID        map[string]*message
+	messages []*message
+	byID     map[string]*message
+	// pointers are the dead letters whose replays messages are, by the id of the message, others is what happened to
+	// these, and to messages before anybody knew of them.
+	pointers    map[string]string
+	others      map[string][]messageEvent
 	webhooks    map[string]*registered // by name
 	registering map[string]bool        // by name, while a step does
 	posts       []*post
@@ -48,6 +54,13 @@ type world struct {
 	purges      []purge
 	sweeps      []*sweep
 	ending      bool
+}
+
+// unlucky is a dial or a lookup of an instance that the plan made fail.
+type unlucky struct {
+	webhook string
+	inst    *instance
+	at      time.Duration
 }
 
 // purge is one deletion of dead letters: when, and what was there just before.
@@ -128,7 +141,7 @@ type published struct {
 func newWorld(p *Plan, folder string) *world {
 	w := &world{
 		plan: p, begin: time.Now(), folder: folder, faults: &faults{plan: p}, over: make(chan struct{}),
-		receivers: map[string]*receiver{}, addresses: map[string]netip.Addr{}, byID: map[string]*message{},
+		receivers: map[string]*receiver{}, addresses: map[string]netip.Addr{}, byID: map[string]*message{}, pointers: map[string]string{}, others: map[string][]messageEvent{},
 		webhooks: map[string]*registered{}, registering: map[string]bool{}, slots: make([]*instance, p.Instances), started: make([]int, p.Instances),
 	}
 	for i, s := range p.Webhooks {
@@ -327,44 +340,56 @@ func (w *world) onMessage(ctx context.Context, e azurestandin.MessageEvent) {
 	c, _ := ctx.Value(callKey{}).(*call)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	m := w.byID[e.ID]
 	if e.What == "put" {
-		if m = w.messageOf(e); m == nil {
-			return // a pointer of a replay, or a copy
+		if m := w.stored(e.ID, e.Queue, []byte(e.Text)); m != nil {
+			m.expires = w.sinceBegin(e.Expires)
+			if e.Expires.IsZero() {
+				m.expires = 1 << 62
+			}
 		}
-		if m.put {
-			return // a copy: its sender makes it known
-		}
-		m.put, m.id, m.expires = true, e.ID, w.sinceBegin(e.Expires)
-		if e.Expires.IsZero() {
-			m.expires = 1 << 62
-		}
-		w.byID[e.ID] = m
-	}
-	if c != nil {
-		c.about = append(c.about, e.ID)
-	}
-	if m == nil {
-		return
 	}
 	event := messageEvent{at: w.now(), what: e.What, visible: w.sinceBegin(e.Visible)}
-	who := "account"
 	if c != nil {
-		event.inst, who = c.inst, c.inst.name
+		c.about = append(c.about, e.ID)
+		event.inst = c.inst
 	}
-	m.events = append(m.events, event)
-	w.trace = append(w.trace, entry{w.now(), who, fmt.Sprintf("%s m%d, hidden until %s, received %d times", e.What, m.n, event.visible.Round(time.Millisecond), e.Dequeues)})
+	w.happened(e.ID, event, fmt.Sprintf(", received %d times", e.Dequeues))
 }
 
-// messageOf finds the message that a text carries. w.mu is held.
-func (w *world) messageOf(e azurestandin.MessageEvent) *message {
-	body, err := queue.Decode(queue.EncodingAuto, []byte(e.Text))
-	var text struct{ N *int }
-	if err != nil || json.Unmarshal(body.Bytes, &text) != nil || text.N == nil || *text.N >= len(w.messages) {
+// stored notes that storage has a text under an id, and returns the message that was not known to be there
+// until now. A copy its sender makes known. w.mu is held.
+func (w *world) stored(id, queueName string, text []byte) *message {
+	body, err := queue.Decode(queue.EncodingAuto, text)
+	if err != nil {
 		return nil
 	}
-	if m := w.messages[*text.N]; m.queue == e.Queue {
-		return m
+	if body.Replay != nil {
+		w.pointers[id] = body.Replay.DeadLetter
+		return nil
 	}
-	return nil
+	var sent struct{ N *int }
+	if json.Unmarshal(body.Bytes, &sent) != nil || sent.N == nil || *sent.N >= len(w.messages) {
+		return nil
+	}
+	m := w.messages[*sent.N]
+	if m.put || queueName != "" && m.queue != queueName {
+		return nil
+	}
+	m.put, m.id = true, id
+	w.byID[id] = m
+	return m
+}
+
+// happened notes what happened to the message of an id. w.mu is held.
+func (w *world) happened(id string, e messageEvent, more string) {
+	who, what := "account", id
+	if e.inst != nil {
+		who = e.inst.name
+	}
+	if m := w.byID[id]; m != nil {
+		m.events, what = append(m.events, e), fmt.Sprintf("m%d", m.n)
+	} else {
+		w.others[id] = append(w.others[id], e)
+	}
+	w.trace = append(w.trace, entry{w.now(), who, fmt.Sprintf("%s %s, hidden until %s%s", e.what, what, e.visible.Round(time.Millisecond), more)})
 }

@@ -149,7 +149,7 @@ func (db *DB) Record(ctx context.Context, r tables.Record) error {
 	if err := checkRecord(r); err != nil {
 		return err
 	}
-	err := db.write(ctx, serviceTable, "record", func(tx *tx) error { return tx.putRecord(r) })
+	err := db.writeBy(ctx, false, &Call{Service: serviceTable, Operation: "record", Record: r}, func(tx *tx) error { return tx.putRecord(r) })
 	if err != nil {
 		return fmt.Errorf("record: %w", err)
 	}
@@ -164,7 +164,7 @@ func (db *DB) Note(ctx context.Context, ds []tables.Delivery) error {
 	if err := checkRecord(tables.Record{Deliveries: ds}); err != nil {
 		return err
 	}
-	err := db.write(ctx, serviceTable, "record", func(tx *tx) error {
+	err := db.writeBy(ctx, false, &Call{Service: serviceTable, Operation: "record", Record: tables.Record{Deliveries: ds}}, func(tx *tx) error {
 		for i := range ds {
 			if err := tx.putDelivery(noteSQL, &ds[i]); err != nil {
 				return err

@@ -31,14 +31,16 @@ func (qs *Queues) SendLeased(ctx context.Context, name string, text []byte, opts
 		return queue.Sent{}, err
 	}
 	begun := time.Now()
-	err = qs.db.writeBy(ctx, true, serviceQueue, "send", func(tx *tx) error {
-		if err := tx.insertLeased(m, begun, lease, start); err != nil {
+	c := m.call()
+	err = qs.db.writeBy(ctx, true, c, func(tx *tx) error {
+		if c.Hidden, err = tx.insertLeased(m, begun, lease, start); err != nil {
 			return err
 		}
 		r := record(m.sent)
 		if err := checkRecord(r); err != nil {
 			return err
 		}
+		c.Record = r
 		return tx.putRecord(r)
 	})
 	if err != nil {
@@ -47,22 +49,22 @@ func (qs *Queues) SendLeased(ctx context.Context, name string, text []byte, opts
 	return m.sent, nil
 }
 
-// insertLeased stores m under a lease, or as any other message where it is not its turn.
-func (t *tx) insertLeased(m *outgoing, begun time.Time, lease time.Duration, start func(*queue.Message)) error {
+// insertLeased stores m under a lease, or as any other message where it is not its turn, which is none.
+func (t *tx) insertLeased(m *outgoing, begun time.Time, lease time.Duration, start func(*queue.Message)) (time.Duration, error) {
 	id, err := t.ensureQueue(m.queue)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	waiting, err := t.anyVisible(id)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if waiting || m.delay > 0 {
-		return t.insertMessage(m)
+		return 0, t.insertMessage(m)
 	}
 	c, receipt := t.w.db.clock, newReceipt()
 	if err := t.insertRow(m, id, c.after(lease), receipt, 1); err != nil {
-		return err
+		return 0, err
 	}
 	t.afterCommit(func() {
 		c.hold(m.seq, receipt, begun, lease)
@@ -71,7 +73,7 @@ func (t *tx) insertLeased(m *outgoing, begun time.Time, lease time.Duration, sta
 			Lease: queue.NewLease(formatReceipt(m.seq, receipt), begun, lease),
 		})
 	})
-	return nil
+	return lease, nil
 }
 
 // anyVisibleSQL takes an expired message for one that waits: the next receive removes it.

@@ -51,8 +51,9 @@ type leasedQueue struct {
 func (q *leasedQueue) Name() string { return q.name }
 
 // write runs op with the row id of the queue, which has to be there.
-func (q *leasedQueue) write(ctx context.Context, operation string, op func(tx *tx, id int64) error) error {
-	err := q.db.write(ctx, serviceQueue, operation, func(tx *tx) error {
+func (q *leasedQueue) write(ctx context.Context, c *Call, op func(tx *tx, id int64) error) error {
+	c.Service = serviceQueue
+	err := q.db.writeBy(ctx, false, c, func(tx *tx) error {
 		id, err := tx.queueID(q.name)
 		if errors.Is(err, sql.ErrNoRows) {
 			return queue.ErrQueueNotFound
@@ -63,7 +64,7 @@ func (q *leasedQueue) write(ctx context.Context, operation string, op func(tx *t
 		return op(tx, id)
 	})
 	if err != nil {
-		return fmt.Errorf("%s on queue %s: %w", operation, q.name, err)
+		return fmt.Errorf("%s on queue %s: %w", c.Operation, q.name, err)
 	}
 	return nil
 }
@@ -101,7 +102,8 @@ func (q *leasedQueue) Receive(ctx context.Context, max int, lease time.Duration)
 	}
 	start := time.Now()
 	var received []receivedRow
-	err = q.write(ctx, "receive", func(tx *tx, id int64) error {
+	c := &Call{Operation: "receive", Hidden: lease}
+	err = q.write(ctx, c, func(tx *tx, id int64) error {
 		now := q.db.clock.now()
 		if _, err := tx.removeExpired(now); err != nil {
 			return err
@@ -113,17 +115,19 @@ func (q *leasedQueue) Receive(ctx context.Context, max int, lease time.Duration)
 		if err := tx.ofOurSchema(); err != nil {
 			return err
 		}
-		receipt, until := newReceipt(), q.db.clock.after(lease)
+		receipt, until, ids := newReceipt(), q.db.clock.after(lease), make([]string, 0, len(received))
 		update, err := tx.prepare(leaseSQL)
 		if err != nil {
 			return err
 		}
 		for _, r := range received {
 			r.message.Lease = queue.NewLease(formatReceipt(r.seq, receipt), start, lease)
+			ids = append(ids, r.message.ID)
 			if err := tx.noteChanges(update.number(until).number(now).number(receipt).number(r.message.DequeueCount).number(r.seq).exec()); err != nil {
 				return err
 			}
 		}
+		c.Messages = ids
 		tx.afterCommit(func() {
 			for _, r := range received {
 				q.db.clock.hold(r.seq, receipt, start, lease)
@@ -179,12 +183,12 @@ const (
 	hideSQL     = "UPDATE messages SET visible_at = ?, hidden_at = ?, receipt = ?" + heldSQL
 )
 
-// settle runs a statement on the row that m's newest receipt stands for; bind gives it
-// the arguments that come before those of heldSQL.
-func (q *leasedQueue) settle(ctx context.Context, operation string, m *queue.Message, text string, bind func(tx *tx, s *statement, seq int64)) error {
+// settle hides the row that m's newest receipt stands for; bind gives hideSQL the arguments that come
+// before those of heldSQL.
+func (q *leasedQueue) settle(ctx context.Context, operation string, m *queue.Message, hidden time.Duration, bind func(tx *tx, s *statement, seq int64)) error {
 	receipt := m.Lease.Receipt()
-	return q.write(ctx, operation, func(tx *tx, id int64) error {
-		_, err := tx.settle(id, m.ID, receipt, text, func(s *statement, seq int64) { bind(tx, s, seq) })
+	return q.write(ctx, &Call{Operation: operation, Messages: []string{m.ID}, Hidden: hidden}, func(tx *tx, id int64) error {
+		_, err := tx.settle(id, m.ID, receipt, hideSQL, func(s *statement, seq int64) { bind(tx, s, seq) })
 		return err
 	})
 }
@@ -215,7 +219,7 @@ func (q *leasedQueue) Renew(ctx context.Context, m *queue.Message, lease time.Du
 		return err
 	}
 	start := time.Now()
-	return q.settle(ctx, "renew", m, hideSQL, func(tx *tx, s *statement, seq int64) {
+	return q.settle(ctx, "renew", m, lease, func(tx *tx, s *statement, seq int64) {
 		receipt := newReceipt()
 		tx.afterCommit(func() {
 			q.db.clock.hold(seq, receipt, start, lease)
@@ -228,7 +232,7 @@ func (q *leasedQueue) Renew(ctx context.Context, m *queue.Message, lease time.Du
 // Complete implements queue.Queue.
 func (q *leasedQueue) Complete(ctx context.Context, m *queue.Message) error {
 	receipt := m.Lease.Receipt()
-	return q.write(ctx, "complete", func(tx *tx, id int64) error { return tx.complete(id, m.ID, receipt) })
+	return q.write(ctx, &Call{Operation: "complete", Messages: []string{m.ID}}, func(tx *tx, id int64) error { return tx.complete(id, m.ID, receipt) })
 }
 
 // complete removes a row of the queue with this number.
@@ -246,7 +250,7 @@ func (q *leasedQueue) Abandon(ctx context.Context, m *queue.Message, delay time.
 	if err != nil {
 		return err
 	}
-	return q.settle(ctx, "abandon", m, hideSQL, func(tx *tx, s *statement, seq int64) {
+	return q.settle(ctx, "abandon", m, delay, func(tx *tx, s *statement, seq int64) {
 		tx.afterCommit(func() { q.db.clock.release(seq) })
 		visible := q.db.clock.now()
 		if delay > 0 {
@@ -263,7 +267,7 @@ func (q *leasedQueue) Hide(ctx context.Context, m *queue.Message, delay time.Dur
 		return err
 	}
 	start := time.Now()
-	return q.settle(ctx, "abandon", m, hideSQL, func(tx *tx, s *statement, seq int64) {
+	return q.settle(ctx, "abandon", m, delay, func(tx *tx, s *statement, seq int64) {
 		receipt := newHiddenReceipt()
 		tx.afterCommit(func() {
 			q.db.clock.release(seq)

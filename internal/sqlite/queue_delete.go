@@ -17,7 +17,7 @@ func (qs *Queues) Delete(ctx context.Context, name string, onlyEmpty bool) error
 		return err
 	}
 	q := &leasedQueue{db: qs.db, name: name}
-	err := q.write(ctx, "delete", func(tx *tx, id int64) error {
+	err := q.write(ctx, &Call{Operation: "delete"}, func(tx *tx, id int64) error {
 		if onlyEmpty {
 			var some bool
 			if err := tx.row("SELECT EXISTS (SELECT 1 FROM messages INDEXED BY messages_visible WHERE queue = ?)", []any{id}, &some); err != nil {

@@ -77,8 +77,8 @@ func TestTheMessagesOfADeletedQueueAreRemovedInParts(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		path := filepath.Join(bubble.Folder(t), "test.db")
 		var deletes atomic.Int64
-		db := openFile(t, path, Options{Around: func(_ context.Context, _, operation string, call func() error) error {
-			if operation == "delete" && deletes.Add(1) > 2 { // the queue and a first part, and then a stop
+		db := openFile(t, path, Options{Around: func(_ context.Context, c *Call, call func() error) error {
+			if c.Operation == "delete" && deletes.Add(1) > 2 { // the queue and a first part, and then a stop
 				return errors.New("stopped")
 			}
 			return call()

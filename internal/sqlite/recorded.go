@@ -38,7 +38,8 @@ func (qs *Queues) CompleteRecorded(ctx context.Context, name string, m *queue.Me
 	}
 	receipt := m.Lease.Receipt()
 	var gone error // why there was nothing to remove
-	err := qs.db.write(ctx, serviceQueue, "complete", func(tx *tx) error {
+	c := &Call{Service: serviceQueue, Operation: "complete", Messages: []string{m.ID}, Record: r}
+	err := qs.db.writeBy(ctx, false, c, func(tx *tx) error {
 		id, err := tx.queueID(name)
 		if err == nil {
 			err = tx.complete(id, m.ID, receipt)
@@ -76,7 +77,7 @@ func (qs *Queues) SendReplay(ctx context.Context, d tables.DeadLetter, text []by
 	}
 	expected := d.ETag
 	d.ETag = newETag()
-	err = qs.db.write(ctx, serviceQueue, "send", func(tx *tx) error {
+	err = qs.db.writeBy(ctx, false, m.call(), func(tx *tx) error {
 		if err := tx.updateDeadLetter(d, name, place, expected); err != nil {
 			return err
 		}

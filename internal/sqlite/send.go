@@ -24,7 +24,7 @@ func (q *leasedQueue) send(ctx context.Context, text []byte, opts queue.SendOpti
 	if err != nil {
 		return queue.Sent{}, err
 	}
-	err = q.db.write(ctx, serviceQueue, "send", func(tx *tx) error {
+	err = q.db.writeBy(ctx, false, m.call(), func(tx *tx) error {
 		if err := tx.insertMessage(m); err != nil {
 			return err
 		}
@@ -44,6 +44,11 @@ type outgoing struct {
 	// sent is complete, and seq the row's id, once the message was inserted.
 	sent queue.Sent
 	seq  int64
+}
+
+// call is what stores it.
+func (m *outgoing) call() *Call {
+	return &Call{Service: serviceQueue, Operation: "send", Messages: []string{m.sent.ID}, Text: m.text}
 }
 
 // newOutgoing checks what is to be sent.

@@ -57,8 +57,8 @@ type Options struct {
 	Instance      string
 	PoisonCopy    bool
 	PoisonCopyTTL time.Duration
-	// Around runs each call to the file, which is what call does, or fails it. For tests.
-	Around func(ctx context.Context, service, operation string, call func() error) error
+	// Around runs each call to the file, which is what run does, or fails it. For tests.
+	Around func(ctx context.Context, c *Call, run func() error) error
 	// OnFault is called when what Fault says begins, changes, and ends (with nil), for the
 	// log. Writes wait for it: it must not block, nor call the DB.
 	OnFault func(err error)
@@ -291,24 +291,37 @@ const (
 	serviceTable = "table"
 )
 
+// Call is one call to the file, as Options.Around is told of it.
+type Call struct {
+	Service, Operation string
+	// Messages are those of a queue that it is about, and Hidden how long it hides them. What a receive
+	// found is here when its run has ended well.
+	Messages []string
+	Hidden   time.Duration
+	// Text is what it puts on a queue.
+	Text []byte
+	// Record is what it writes about one message.
+	Record tables.Record
+}
+
 // write runs op in the writer and returns after its commit.
 func (db *DB) write(ctx context.Context, service, operation string, run func(tx *tx) error) error {
-	return db.writeBy(ctx, false, service, operation, run)
+	return db.writeBy(ctx, false, &Call{Service: service, Operation: operation}, run)
 }
 
 // writeBy is write, which waits until ctx ends, or for one who waits toEnd.
-func (db *DB) writeBy(ctx context.Context, toEnd bool, service, operation string, run func(tx *tx) error) error {
+func (db *DB) writeBy(ctx context.Context, toEnd bool, c *Call, run func(tx *tx) error) error {
 	if err := db.enter(); err != nil {
 		return err
 	}
 	defer db.leave()
 	var err error
 	if db.opts.Around == nil {
-		err = db.explain(db.writer.do(ctx, operation, toEnd, run))
+		err = db.explain(db.writer.do(ctx, c.Operation, toEnd, run))
 	} else {
-		err = db.opts.Around(ctx, service, operation, func() error { return db.explain(db.writer.do(ctx, operation, toEnd, run)) })
+		err = db.opts.Around(ctx, c, func() error { return db.explain(db.writer.do(ctx, c.Operation, toEnd, run)) })
 	}
-	db.opts.OnTransaction(service, operation, err)
+	db.opts.OnTransaction(c.Service, c.Operation, err)
 	return err
 }
 
@@ -328,7 +341,7 @@ func (db *DB) read(ctx context.Context, service, operation string, q query, each
 	if db.opts.Around == nil {
 		err = run()
 	} else {
-		err = db.opts.Around(ctx, service, operation, run)
+		err = db.opts.Around(ctx, &Call{Service: service, Operation: operation}, run)
 	}
 	db.opts.OnTransaction(service, operation, err)
 	return err

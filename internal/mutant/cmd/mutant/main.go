@@ -73,6 +73,9 @@ func report(ctx context.Context, root string, patches []mutant.Patch) error {
 		case !r.Noticed:
 			survivors = append(survivors, p.Name)
 			fmt.Printf("SURVIVED %s (%s): %s\n", p.Name, took, p.Brings)
+			if p.Rule != "" {
+				fmt.Printf("         the simulation has to find it by %q, and found %q\n", p.Rule, r.Rules)
+			}
 		case len(r.By) == 0:
 			fmt.Printf("noticed  %s (%s) by a test that did not end by itself\n", p.Name, took)
 		default:

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -177,6 +176,9 @@ func lead(o options) bool {
 	workers.Wait()
 	fmt.Printf("%d seeds, %d messages, %d POSTs, %d storage calls, %d faults, %d crashes\n",
 		l.runs, l.sum.Messages, l.sum.Posts, l.sum.Calls, l.sum.Faults, l.sum.Crashes)
+	if l.runs == 0 {
+		l.fail("no run came to its end")
+	}
 	return !l.failed
 }
 
@@ -217,10 +219,7 @@ func (l *leader) batch() bool {
 	}
 	last := l.read(out)
 	if err := cmd.Wait(); err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) && last.Begins {
-			l.fail(fmt.Sprintf("the process of profile %s seed %d ended: %v\n%s", last.Profile, last.Seed, err, broken.String()))
-		}
+		l.fail(fmt.Sprintf("the process of profile %s from seed %d on ended at seed %d: %v\n%s", profile, first, last.Seed, err, broken.String()))
 	}
 	return true
 }

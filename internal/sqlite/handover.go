@@ -33,6 +33,7 @@ func (qs *Queues) SendLeased(ctx context.Context, name string, text []byte, opts
 	begun := time.Now()
 	c := m.call()
 	err = qs.db.writeBy(ctx, true, c, func(tx *tx) error {
+		var err error
 		if c.Hidden, err = tx.insertLeased(m, begun, lease, start); err != nil {
 			return err
 		}

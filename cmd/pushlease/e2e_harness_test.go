@@ -471,6 +471,9 @@ type e2eAttempt struct {
 	Charged    bool      `json:"charged"`
 	Delay      string    `json:"delay"`
 	NextAt     time.Time `json:"next_at"`
+	// Explanation and Instance say who made it and why what follows does.
+	Explanation string `json:"explanation"`
+	Instance    string `json:"instance"`
 }
 
 // attempts lists the attempts of a queue, oldest first.

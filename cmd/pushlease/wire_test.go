@@ -79,11 +79,16 @@ func startFar(t *testing.T, protocol string, takes time.Duration) *far {
 // start starts the program at the near end, on a SQLite file. Its API is reached from here.
 func (f *far) start(settings ...string) *process {
 	f.t.Helper()
+	return f.startOn(sqliteStore(f.t), settings...)
+}
+
+// startOn is start on a store that is reached from there.
+func (f *far) startOn(s *store, settings ...string) *process {
+	f.t.Helper()
 	resolver := filepath.Join(f.t.TempDir(), "resolv.conf")
 	if err := os.WriteFile(resolver, []byte("nameserver "+server(53).String()+"\n"), 0o600); err != nil {
 		f.t.Fatal(err)
 	}
-	s := sqliteStore(f.t)
 	s.begin = func(cmd *exec.Cmd) error {
 		cmd.Args = []string{"sh", "-c", `mount --bind "$1" /etc/resolv.conf && exec "$0" serve`, cmd.Path, resolver}
 		cmd.Path = "/bin/sh"
@@ -108,27 +113,7 @@ func (f *far) reach(api string) string {
 		f.t.Fatal(err)
 	}
 	f.t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			here, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer here.Close()
-				there, err := f.Near.Dial(f.t.Context(), "tcp", u.Host)
-				if err != nil {
-					return
-				}
-				defer there.Close()
-				go func() {
-					_, _ = io.Copy(there, here) // until one of the ends goes
-					_ = there.Close()
-				}()
-				_, _ = io.Copy(here, there)
-			}()
-		}
-	}()
+	go passOn(l, func() (net.Conn, error) { return f.Near.Dial(f.t.Context(), "tcp", u.Host) })
 	return "http://" + l.Addr().String()
 }
 
@@ -138,6 +123,7 @@ type wireReceiver struct {
 	mu    sync.Mutex
 	took  map[string][]time.Time // by message
 	at    map[string]int         // by the address that it was reached under
+	began int
 }
 
 func newWireReceiver(takes time.Duration) *wireReceiver {
@@ -148,6 +134,9 @@ func (r *wireReceiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if _, err := io.Copy(io.Discard, req.Body); err != nil {
 		return // the connection broke
 	}
+	r.mu.Lock()
+	r.began++
+	r.mu.Unlock()
 	time.Sleep(r.takes) // what a receiver does meanwhile
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -235,6 +235,15 @@ func (w *Wire) Dead(addresses ...netip.Addr) {
 	}
 }
 
+// Alive ends that: all comes through from and to these addresses again.
+func (w *Wire) Alive(addresses ...netip.Addr) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, a := range addresses {
+		delete(w.dead, a)
+	}
+}
+
 // Forget makes the packets of all connections that there are vanish, as a NAT or load balancer
 // does that has restarted. New ones pass. It returns how many there were.
 func (w *Wire) Forget() int { return w.all(vanishes) }

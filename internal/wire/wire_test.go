@@ -125,6 +125,10 @@ func TestTheMiddleDoesWhatItSays(t *testing.T) {
 			if err := said(dial(t, w, a, port), 5*time.Second); err != nil {
 				t.Errorf("the address beside it: %v", err)
 			}
+			w.Alive(addresses[1])
+			if err := said(dial(t, w, addresses[1], port), 5*time.Second); err != nil {
+				t.Errorf("the address that was dead: %v", err)
+			}
 		})
 	}
 }

@@ -135,7 +135,6 @@ type API struct {
 	depths    *depths
 	hooked    hookedQueues
 	tests     tests
-	sessions  *sessions
 }
 
 // New returns the API, or an error that names everything missing or wrong.
@@ -149,7 +148,7 @@ func New(opts Options) (*API, error) {
 	if opts.Meter == nil {
 		opts.Meter = noop.Meter{}
 	}
-	a := &API{Options: opts, crossSite: http.NewCrossOriginProtection(), sessions: newSessions()}
+	a := &API{Options: opts, crossSite: http.NewCrossOriginProtection()}
 	var err error
 	a.publisher, err = publish.New(publish.Options{
 		Queues: opts.Queues, Deliveries: opts.Deliveries, Claims: opts.Claims, RecordedSends: opts.RecordedSends, Encoding: opts.Encoding,

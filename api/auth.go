@@ -117,21 +117,29 @@ func (a *API) callerOf(r *http.Request) (Key, bool) {
 	if of, ok := a.sessionOf(r); ok {
 		return of.key, true
 	}
-	return a.keyOf(r)
+	_, k, ok := a.keyOf(r)
+	return k, ok
 }
 
-// keyOf finds the request's key. It looks at all keys, and compares hashes in
-// constant time, so that the time taken tells nothing about any of them.
-func (a *API) keyOf(r *http.Request) (Key, bool) {
+// keyOf finds the request's key, and the token that it came as.
+func (a *API) keyOf(r *http.Request) (token string, k Key, ok bool) {
 	headers := r.Header.Values("Authorization")
 	if len(headers) != 1 {
-		return Key{}, false
+		return "", Key{}, false
 	}
 	scheme, token, ok := strings.Cut(headers[0], " ")
 	if !ok || !strings.EqualFold(scheme, "Bearer") {
-		return Key{}, false
+		return "", Key{}, false
 	}
-	sum := sha256.Sum256([]byte(strings.TrimSpace(token)))
+	token = strings.TrimSpace(token)
+	k, ok = a.keyOfToken(token)
+	return token, k, ok
+}
+
+// keyOfToken looks at all keys, and compares hashes in constant time, so that the time taken tells nothing
+// about any of them.
+func (a *API) keyOfToken(token string) (Key, bool) {
+	sum := sha256.Sum256([]byte(token))
 	found := -1
 	for i := range a.Keys {
 		if subtle.ConstantTimeCompare(sum[:], a.Keys[i].Hash[:]) == 1 {
@@ -168,12 +176,19 @@ func (a *API) authorizeLocal(r *http.Request) error {
 	if !r.ProtoAtLeast(1, 1) { // nginx, told no more than where to, leaves no other mark
 		return localOnly("the protocol "+r.Proto, "is what proxies speak")
 	}
-	if err := a.crossSite.Check(r); err != nil {
+	if a.crossSite.Check(r) != nil || readsAcross(r) {
 		return web.NewProblem(web.CrossOrigin,
-			"Without API keys, a browser can change nothing here from a page of another origin.",
+			"Without API keys, a browser can change nothing here from a page of another origin, and reads nothing but the page.",
 			web.Wrong("Origin", "is another one than this server's", "use curl or the pushlease command, or "+setKeys))
 	}
 	return nil
+}
+
+// readsAcross reports whether a page of another origin has a browser read here. It could not see the answer, but some take
+// a long time to make. A link to the page itself may stand anywhere.
+func readsAcross(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return (site == "cross-site" || site == "same-site") && !strings.HasPrefix(r.URL.Path, "/ui")
 }
 
 // proxyHeaders are left by proxies, load balancers, tunnels and the Functions host;

@@ -93,6 +93,19 @@ func TestWithoutKeysWebPagesOfOthersChangeNothing(t *testing.T) {
 	}
 }
 
+// The browser of who is on this machine would have it read a hundred thousand rows for any page that is open in it.
+func TestWithoutKeysWebPagesOfOthersReadNothing(t *testing.T) {
+	h := newHarness(t)
+	for _, site := range []string{"cross-site", "same-site"} {
+		h.do(http.StatusForbidden, "GET", "/api/v1/dead-letters/summary", "", "Sec-Fetch-Site", site).wantProblem("Origin")
+		h.do(http.StatusForbidden, "GET", "/metrics", "", "Sec-Fetch-Site", site).wantProblem("Origin")
+		h.do(http.StatusOK, "GET", "/ui/", "", "Sec-Fetch-Site", site) // a link
+	}
+	for _, site := range []string{"same-origin", "none"} {
+		h.do(http.StatusOK, "GET", "/api/v1/dead-letters/summary", "", "Sec-Fetch-Site", site)
+	}
+}
+
 // scopeOf is what each route needs; a route that is not here fails the test.
 var scopeOf = map[string]Scope{
 	"GET /metrics":                             ScopeRead,

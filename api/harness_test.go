@@ -176,7 +176,7 @@ func (h *harness) serve(status int, r *http.Request) answer {
 // checkAnswer holds an answer against the document.
 func (h *harness) checkAnswer(r *http.Request, a answer) {
 	h.Helper()
-	if a.header.Get("X-Request-Id") == "" || a.header.Get("X-Content-Type-Options") != "nosniff" || a.header.Get("Cache-Control") != "no-store" {
+	if a.header.Get("X-Request-Id") == "" || a.header.Get("X-Content-Type-Options") != "nosniff" || a.header.Get("Cache-Control") != "no-store" || a.header.Get("Cross-Origin-Resource-Policy") != "same-origin" {
 		h.Errorf("%s %s: headers are missing: %v", r.Method, r.URL, a.header)
 	}
 	if a.status >= 400 && a.status < 500 && r.Method != http.MethodHead {

@@ -76,6 +76,7 @@ func (a *API) observe(next http.Handler) http.Handler {
 		ww.Header().Set("X-Request-Id", n.ID)
 		ww.Header().Set("X-Content-Type-Options", "nosniff")
 		ww.Header().Set("Cache-Control", "no-store")
+		ww.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
 		defer func() {
 			if v := recover(); v != nil {
 				if v == http.ErrAbortHandler { //nolint:errorlint // net/http compares the panic value too

@@ -208,12 +208,15 @@ func (e *editor) name(raw json.RawMessage) {
 	if !e.read("name", raw, &name) { // null gives the empty name
 		return
 	}
-	if utf8.RuneCountInString(name) > maxNameRunes || strings.ContainsFunc(name, unicode.IsControl) {
-		e.fail("name", "is too long or has control characters", fmt.Sprintf("give at most %d characters on one line", maxNameRunes))
+	if utf8.RuneCountInString(name) > maxNameRunes || strings.ContainsFunc(name, noLetter) {
+		e.fail("name", "is too long, or has control characters or some that turn the direction of the text around it", fmt.Sprintf("give at most %d characters on one line", maxNameRunes))
 		return
 	}
 	e.reg.Name = name
 }
+
+// noLetter reports whether a character has no place in a name: it would break or turn the sentence that the name stands in.
+func noLetter(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
 
 // headers merges: a header whose value is null is taken away.
 func (e *editor) headers(raw json.RawMessage) {

@@ -1,14 +1,17 @@
 package api
 
 import (
+	"crypto/aes"
+	"crypto/cipher"
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/subtle"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
 	"net"
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/pushlease/pushlease/api/internal/web"
@@ -28,100 +31,67 @@ const (
 	pageHeader = "Pushlease-Page"
 	// sessionLife is how long somebody stays signed in.
 	sessionLife = 12 * time.Hour
-	// sessionsOfKey bounds the memory of those who sign in and never sign out: as many for each
-	// key, so that nobody ends the sessions of another key.
-	sessionsOfKey = 100
+	// maxSealed bounds the token of who signs in: browsers drop a cookie of more than 4,096 bytes.
+	maxSealed = 2048
 )
 
-// session is one browser that showed a key. The browser keeps no key, and this process keeps
-// no more of the session's id and of the page's half than their hashes.
+// session is one browser that showed a key. No process keeps it: the cookie is the key's token, sealed under the page's
+// half, so that every instance can open it, a restart ends nothing, and neither part alone is worth anything.
 type session struct {
 	key     Key
-	page    [sha256.Size]byte
 	expires time.Time
 }
 
-// sessions are those of this process; they end with it.
-type sessions struct {
-	mu   sync.Mutex
-	byID map[[sha256.Size]byte]session
-}
-
-func newSessions() *sessions { return &sessions{byID: map[[sha256.Size]byte]session{}} }
-
-// open makes a session and returns its id and the page's half. Where its key has too many, the one that
-// ends first does.
-func (s *sessions) open(key Key) (id, half string, made session) {
-	id, half = rand.Text()+rand.Text(), rand.Text()+rand.Text()
-	made = session{key, sha256.Sum256([]byte(half)), time.Now().Add(sessionLife)}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.makeRoom(key)
-	s.byID[sha256.Sum256([]byte(id))] = made
-	return id, half, made
-}
-
-// makeRoom removes the sessions that have ended, and of a key that has as many as it may the one that
-// would end first. The lock is held.
-func (s *sessions) makeRoom(key Key) {
-	var first [sha256.Size]byte
-	var at time.Time
-	n := 0
-	for hash, of := range s.byID {
-		if !time.Now().Before(of.expires) {
-			delete(s.byID, hash)
-			continue
-		}
-		if of.key.Name != key.Name {
-			continue
-		}
-		if n++; at.IsZero() || of.expires.Before(at) {
-			first, at = hash, of.expires
-		}
+// sealOf is what seals a session's token. Each half is used for one session.
+func sealOf(half string) cipher.AEAD {
+	sum := sha256.Sum256([]byte(half))
+	block, err := aes.NewCipher(sum[:])
+	if err != nil {
+		panic(err) // 32 bytes are the length of a key
 	}
-	if n >= sessionsOfKey {
-		delete(s.byID, first)
+	seal, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		panic(err) // AES has blocks of 16 bytes
 	}
+	return seal
 }
 
-func (s *sessions) find(id, half string) (session, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	of, ok := s.byID[sha256.Sum256([]byte(id))]
-	page := sha256.Sum256([]byte(half))
-	return of, ok && subtle.ConstantTimeCompare(of.page[:], page[:]) == 1 && time.Now().Before(of.expires)
+// sealed is the value of the cookie called name: when the session ends, and the token.
+func sealed(name, half, token string, expires time.Time) string {
+	text := binary.BigEndian.AppendUint64(nil, uint64(expires.Unix())) //nolint:gosec // after 1970
+	return base64.RawURLEncoding.EncodeToString(sealOf(half).Seal(nil, nil, append(text, token...), []byte(name)))
 }
 
-func (s *sessions) end(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.byID, sha256.Sum256([]byte(id)))
+// opened is the session of the cookie called name. It ends with its time, and when its key is one of this server's no more.
+func (a *API) opened(name, half, value string) (session, bool) {
+	closed, err := base64.RawURLEncoding.DecodeString(value)
+	if err != nil {
+		return session{}, false
+	}
+	text, err := sealOf(half).Open(nil, nil, closed, []byte(name))
+	if err != nil || len(text) < 8 {
+		return session{}, false
+	}
+	expires := time.Unix(int64(binary.BigEndian.Uint64(text)), 0)
+	k, ok := a.keyOfToken(string(text[8:]))
+	return session{k, expires}, ok && time.Now().Before(expires)
 }
 
 // sessionOf finds the session of a request that the page made: one from its own origin, with its
-// half. An Authorization header comes before a cookie.
+// half. An Authorization header comes before a cookie. Other cookies of its name may stand before the session's: whoever
+// serves another port or a part of the domain can set them.
 func (a *API) sessionOf(r *http.Request) (session, bool) {
-	if len(r.Header.Values("Authorization")) > 0 {
+	if len(r.Header.Values("Authorization")) > 0 || !a.fromPage(r) {
 		return session{}, false
-	}
-	_, of, ok := a.cookieOf(r)
-	return of, ok
-}
-
-// cookieOf finds the cookie of a request that is that of a session. Others of its name may stand before
-// it: whoever serves another port or a part of the domain can set them.
-func (a *API) cookieOf(r *http.Request) (id string, of session, ok bool) {
-	if !a.fromPage(r) {
-		return "", session{}, false
 	}
 	for _, name := range []string{cookieName(r, true), cookieName(r, false)} {
 		for _, cookie := range r.CookiesNamed(name) {
-			if of, ok := a.sessions.find(cookie.Value, r.Header.Get(pageHeader)); ok {
-				return cookie.Value, of, true
+			if of, ok := a.opened(name, r.Header.Get(pageHeader), cookie.Value); ok {
+				return of, true
 			}
 		}
 	}
-	return "", session{}, false
+	return session{}, false
 }
 
 // cookieName is the cookie's name on this host and port.
@@ -179,7 +149,7 @@ func (a *API) getSession(w http.ResponseWriter, r *http.Request) error {
 	if of, ok := a.sessionOf(r); ok {
 		return web.WriteJSON(w, http.StatusOK, a.viewOf(of.key, of.expires))
 	}
-	if k, ok := a.keyOf(r); ok {
+	if _, k, ok := a.keyOf(r); ok {
 		return web.WriteJSON(w, http.StatusOK, a.viewOf(k, time.Time{}))
 	}
 	return web.WriteJSON(w, http.StatusOK, sessionView{KeysSet: true, Scopes: []Scope{}})
@@ -191,7 +161,7 @@ func (a *API) openSession(w http.ResponseWriter, r *http.Request) error {
 	if !a.fromPage(r) {
 		return notFromPage()
 	}
-	k, ok := a.keyOf(r) // before the body of somebody who has none is read
+	token, k, ok := a.keyOf(r) // before the body of somebody who has none is read
 	if !ok {
 		return web.NewProblem(web.Unauthorized, "That is no API key that is known here.",
 			web.Wrong("Authorization", "is missing or not a known key", "use the token of one of the keys in the setting api_keys; pushlease api-key new makes one"))
@@ -200,14 +170,19 @@ func (a *API) openSession(w http.ResponseWriter, r *http.Request) error {
 	if err := web.Together(web.ReadQuery(r).Err(), web.NoBody(w, r)); err != nil {
 		return err
 	}
-	id, half, made := a.sessions.open(k)
-	http.SetCookie(w, newCookie(r, id, int(sessionLife.Seconds())))
-	view := a.viewOf(k, made.expires)
+	if len(token) > maxSealed {
+		return web.Invalid(web.Wrong("Authorization", "is too long for a cookie", fmt.Sprintf("sign in with a key whose token has %d bytes at most; pushlease api-key new makes one", maxSealed)))
+	}
+	half, expires := rand.Text()+rand.Text(), time.Now().Add(sessionLife).Truncate(time.Second)
+	cookie := newCookie(r, int(sessionLife.Seconds())) //nolint:gosec // newCookie says how it is kept
+	cookie.Value = sealed(cookie.Name, half, token, expires)
+	http.SetCookie(w, cookie)
+	view := a.viewOf(k, expires)
 	view.PageToken = half
 	return web.WriteJSON(w, http.StatusCreated, view)
 }
 
-// closeSession signs out. It is no error where nobody was signed in.
+// closeSession signs out: the browser forgets the cookie, and the page its half. It is no error where nobody was signed in.
 func (a *API) closeSession(w http.ResponseWriter, r *http.Request) error {
 	if !a.fromPage(r) {
 		return notFromPage()
@@ -215,10 +190,7 @@ func (a *API) closeSession(w http.ResponseWriter, r *http.Request) error {
 	if err := web.Together(web.ReadQuery(r).Err(), web.NoBody(w, r)); err != nil {
 		return err
 	}
-	if id, _, ok := a.cookieOf(r); ok {
-		a.sessions.end(id)
-	}
-	http.SetCookie(w, newCookie(r, "", -1))
+	http.SetCookie(w, newCookie(r, -1))
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
@@ -228,10 +200,10 @@ func notFromPage() error {
 		web.Wrong(pageHeader, "is missing, or the request came from a page of another origin", "open /ui/ on this server; programs send Authorization with each request and need no session"))
 }
 
-func newCookie(r *http.Request, value string, seconds int) *http.Cookie {
+func newCookie(r *http.Request, seconds int) *http.Cookie {
 	// Behind a proxy that ends TLS the browser alone may know: its Origin says so.
 	secure := r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https") || strings.HasPrefix(r.Header.Get("Origin"), "https://")
-	return &http.Cookie{Name: cookieName(r, secure), Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, Secure: secure, SameSite: http.SameSiteStrictMode} //nolint:gosec // Secure where it is https: browsers would not send it back on http
+	return &http.Cookie{Name: cookieName(r, secure), Path: "/", MaxAge: seconds, HttpOnly: true, Secure: secure, SameSite: http.SameSiteStrictMode} //nolint:gosec // Secure where it is https: browsers would not send it back on http
 }
 
 // page serves the page's files.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -61,10 +62,11 @@ func TestASessionMayDoWhatItsKeyMay(t *testing.T) {
 		t.Error("the log should name the key, and not hold the session")
 	}
 
-	h.do(http.StatusNoContent, "DELETE", "/api/v1/session", "", asPage(read)...)
-	h.do(http.StatusUnauthorized, "GET", "/api/v1/webhooks", "", asPage(read)...)
-	h.do(http.StatusOK, "GET", "/api/v1/webhooks", "", asPage(admin)...)
-	a = h.do(http.StatusOK, "GET", "/api/v1/session", "", asPage(read)...)
+	a = h.do(http.StatusNoContent, "DELETE", "/api/v1/session", "", asPage(read)...)
+	if gone := (&http.Response{Header: a.header}).Cookies(); len(gone) != 1 || gone[0].Name != read.Name || gone[0].Value != "" || gone[0].MaxAge >= 0 {
+		t.Errorf("signing out leaves the cookie: %v", gone)
+	}
+	a = h.do(http.StatusOK, "GET", "/api/v1/session", "", pageHeader, "1")
 	if a.get("signed_in") != false || a.get("keys_set") != true || len(a.get("scopes").([]any)) != 0 {
 		t.Errorf("%s", a.body)
 	}
@@ -92,11 +94,8 @@ func TestSessionsOfOneHostDoNotDisturbEachOther(t *testing.T) {
 	tossed := []string{"Cookie", c.Name + "=tossed; " + hostPrefix + c.Name + "=tossed; " + c.Name + "=" + c.Value, pageHeader, c.half}
 	h.do(http.StatusOK, "GET", "/api/v1/webhooks", "", tossed...)
 	h.do(http.StatusUnauthorized, "GET", "/api/v1/webhooks", "", append(tossed, "Host", "localhost:9090")...)
-	// Who saw the cookie can't end the session either.
-	h.do(http.StatusNoContent, "DELETE", "/api/v1/session", "", "Cookie", c.Name+"="+c.Value, pageHeader, "1")
-	h.do(http.StatusOK, "GET", "/api/v1/webhooks", "", tossed...)
-	h.do(http.StatusNoContent, "DELETE", "/api/v1/session", "", tossed...)
-	h.do(http.StatusUnauthorized, "GET", "/api/v1/webhooks", "", tossed...)
+	// Nor is it the session of the cookie with another name: that of https, which this one was not made for.
+	h.do(http.StatusUnauthorized, "GET", "/api/v1/webhooks", "", "Cookie", hostPrefix+c.Name+"="+c.Value, pageHeader, c.half)
 }
 
 // The browser adds the cookie to whatever any page of the same site asks for; other ports of
@@ -174,36 +173,63 @@ func TestWhoHasNoKeyTakesLittleMemory(t *testing.T) {
 	h.do(http.StatusRequestEntityTooLarge, "POST", "/api/v1/replays", body.String(), "Authorization", "Bearer operate").wantProblem("body")
 }
 
-func TestSessionsEndByTimeAndAreBounded(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		s := newSessions()
-		first, half, _ := s.open(Key{Name: "first"})
-		time.Sleep(time.Second)
-		for range 2 * sessionsOfKey {
-			s.open(Key{Name: "other"})
-		}
-		if of, ok := s.find(first, half); !ok || of.key.Name != "first" || len(s.byID) != 1+sessionsOfKey {
-			t.Errorf("%d sessions: another key ended the first one's", len(s.byID))
-		}
-		var last, lastHalf string
-		for range sessionsOfKey {
-			last, lastHalf, _ = s.open(Key{Name: "first"})
-		}
-		if _, ok := s.find(first, half); ok || len(s.byID) != 2*sessionsOfKey {
-			t.Errorf("%d sessions of two keys", len(s.byID))
-		}
-		time.Sleep(sessionLife - time.Millisecond)
-		if _, ok := s.find(last, lastHalf); !ok {
-			t.Error("it ended too early")
-		}
-		time.Sleep(time.Millisecond)
-		if _, ok := s.find(last, lastHalf); ok {
-			t.Error("it should have ended")
-		}
-		if s.open(Key{}); len(s.byID) != 1 {
-			t.Errorf("%d sessions, of which all but one have ended", len(s.byID))
-		}
+// No process keeps a session: what signed in at one of them may ask all that know its key, now and after a restart.
+func TestAllInstancesTakeASession(t *testing.T) {
+	first, second := newHarness(t, withKeys), newHarness(t, withKeys)
+	c := first.signIn("operate")
+	if a := second.do(http.StatusOK, "GET", "/api/v1/session", "", asPage(c)...); a.text("key") != "key-operate" {
+		t.Errorf("%s", a.body)
+	}
+	withoutIt := newHarness(t, withKeys, func(o *Options) {
+		o.Keys = slices.DeleteFunc(o.Keys, func(k Key) bool { return k.Name == "key-operate" })
 	})
+	withoutIt.do(http.StatusUnauthorized, "GET", "/api/v1/webhooks", "", asPage(c)...)
+	for at := range len(c.Value) { // whatever somebody changes of it
+		forged := *c.Cookie
+		other := byte('A')
+		if forged.Value[at] == other {
+			other = 'Q'
+		}
+		forged.Value = forged.Value[:at] + string(other) + forged.Value[at+1:]
+		first.do(http.StatusUnauthorized, "GET", "/api/v1/webhooks", "", asPage(signedIn{&forged, c.half})...)
+	}
+	for _, cut := range []string{"", "A", c.Value[:20], c.Value[:38]} {
+		forged := *c.Cookie
+		forged.Value = cut
+		first.do(http.StatusUnauthorized, "GET", "/api/v1/webhooks", "", asPage(signedIn{&forged, c.half})...)
+	}
+}
+
+func TestSessionsEndByTime(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		h := newHarness(t, withKeys)
+		c := h.signIn("read")
+		time.Sleep(sessionLife - time.Second)
+		h.do(http.StatusOK, "GET", "/api/v1/webhooks", "", asPage(c)...)
+		time.Sleep(time.Second)
+		h.do(http.StatusUnauthorized, "GET", "/api/v1/webhooks", "", asPage(c)...)
+	})
+}
+
+// A browser drops a cookie that is too long, and would ask for the key again and again.
+func TestATokenThatNoCookieCanHoldIsRefused(t *testing.T) {
+	long := strings.Repeat("k", maxSealed+1)
+	h := newHarness(t, func(o *Options) {
+		o.Keys = []Key{{Name: "long", Hash: sha256.Sum256([]byte(long)), Scopes: []Scope{ScopeRead}}, {Name: "fits", Hash: sha256.Sum256([]byte(long[1:])), Scopes: []Scope{ScopeRead}}}
+	})
+	h.do(http.StatusBadRequest, "POST", "/api/v1/session", "", "Authorization", "Bearer "+long, pageHeader, "1").wantProblem("Authorization")
+	if c := h.signIn(long[1:]); len(c.Name)+len(c.Value) > 4000 {
+		t.Errorf("the cookie has %d bytes", len(c.Name)+len(c.Value))
+	}
+}
+
+// What stands before the server may add the key to each request: nobody signs in then, and no session ends.
+func TestAKeyWithEachRequestIsNoSession(t *testing.T) {
+	a := newHarness(t, withKeys).do(http.StatusOK, "GET", "/api/v1/session", "", "Authorization", "Bearer read", pageHeader, "1")
+	if a.get("signed_in") != true {
+		t.Errorf("%s", a.body)
+	}
+	a.wantNot("expires_at")
 }
 
 func TestWithoutKeysNobodySignsIn(t *testing.T) {

@@ -15,7 +15,7 @@ var embedded embed.FS
 // contentSecurityPolicy lets the page load its own files and ask its own server, and nothing else:
 // what comes from outside is never code, also if a mistake made markup of it.
 const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
-	"base-uri 'none'; form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 // Files are the page's files.
 func Files() fs.FS {
@@ -50,7 +50,6 @@ func Serve(w http.ResponseWriter, name string) bool {
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("X-Frame-Options", "DENY") // browsers that know no frame-ancestors
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
-	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()")
 	_, _ = w.Write(text) // the caller is gone: nobody left to tell
 	return true

@@ -53,10 +53,16 @@ func newBrowser(t *testing.T, base string) *browser {
 	ctx, cancel := chromedp.NewContext(all)
 	t.Cleanup(cancel)
 	b := &browser{T: t, ctx: ctx, base: base}
-	if _, err := chromedp.Call(ctx, chromepage.AddScriptToEvaluateOnNewDocument, chromepage.AddScriptToEvaluateOnNewDocumentParams{Source: listener}); err != nil {
-		t.Fatalf("start Chromium: %v", err)
-	}
+	b.before(listener)
 	return b
+}
+
+// before has a script run in each document before its own.
+func (b *browser) before(script string) {
+	b.Helper()
+	if _, err := chromedp.Call(b.ctx, chromepage.AddScriptToEvaluateOnNewDocument, chromepage.AddScriptToEvaluateOnNewDocumentParams{Source: script}); err != nil {
+		b.Fatalf("start Chromium: %v", err)
+	}
 }
 
 // listener notes what must not happen: code from outside that runs, what the policy refuses, and
@@ -138,12 +144,12 @@ func (b *browser) signIn(key string) {
 	b.do("sign in", chromedp.WaitVisible("#key"), chromedp.SendKeys("#key", key+kb.Enter))
 }
 
-// fits looks at a page in both schemes and at the widths of a phone and a desk. Nothing may be wider
+// fits looks at a page in both schemes and at the widths of a phone, a laptop and a desk. Nothing may be wider
 // than the screen; with -artifacts the screenshots are kept.
 func (b *browser) fits(name string) {
 	b.Helper()
 	for _, scheme := range []string{"light", "dark"} {
-		for _, width := range []int64{320, 1280} {
+		for _, width := range []int64{320, 1280, 1920} {
 			b.do("resize", chromedp.EmulateViewport(width, 900))
 			media := []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}}
 			if _, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: media}); err != nil {
@@ -241,6 +247,9 @@ func TestThePageShowsEverythingAndRunsNothingFromOutside(t *testing.T) {
 	}
 	b.open("#/messages/" + url.PathEscape(s.message) + "?queue=" + s.queue)
 	b.see("attempt 1")
+	if title := b.eval("document.title"); title != s.message+" · pushlease" {
+		t.Errorf("the tab of a message is called %q", title)
+	}
 	b.do("open the attempt", chromedp.Click(".timeline summary"))
 	b.see("Answer begins", hostile)
 	b.open("#/dead-letters/" + s.dead)

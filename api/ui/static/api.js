@@ -4,16 +4,34 @@
 
 const base = new URL('../', location.href.split('#')[0]);
 
-const half = {
-  name: `pushlease ${base.pathname}`, here: '',
+// kept is a text that the browser keeps for this page, or where it refuses to, until the page is closed.
+const kept = (name) => ({
+  here: '',
   get() {
-    try { return localStorage.getItem(this.name) || this.here || '1'; } catch { return this.here || '1'; } // a browser may refuse to keep anything
+    try { return localStorage.getItem(name) || this.here; } catch { return this.here; }
   },
   set(value) {
     this.here = value;
-    try { if (value) localStorage.setItem(this.name, value); else localStorage.removeItem(this.name); } catch { /* it is kept until the page is closed */ }
+    try { if (value) localStorage.setItem(name, value); else localStorage.removeItem(name); } catch { /* it is here */ }
   },
-};
+});
+
+const half = kept(`pushlease ${base.pathname}`);
+const page = () => half.get() || '1';
+
+// keysOff says that letters alone do nothing: who dictates to the machine may want that.
+export const keysOff = kept(`pushlease keys ${base.pathname}`);
+
+// now is the server's time: the browser's clock may be wrong. An answer says within which second the server made it,
+// and it was made between the request and its arrival; what is known to be too early or too late is mended.
+let ahead = 0;
+export const now = () => Date.now() + ahead;
+export const clockOff = () => (Math.abs(ahead) > 60000 ? -ahead : 0);
+
+function setClock(date, sent) {
+  const at = Date.parse(date);
+  if (!Number.isNaN(at)) ahead = Math.min(Math.max(ahead, at - Date.now()), at + 1000 - sent);
+}
 
 export class Fault extends Error {
   constructor(status, problem) {
@@ -30,20 +48,26 @@ export class Fault extends Error {
   }
 }
 
-export async function ask(method, path, { query, body, type, headers } = {}) {
+// timeouts are how long the page waits for an answer, in milliseconds, where nothing else is asked for.
+const timeouts = (method) => (method === 'GET' ? 20000 : 130000);
+
+export async function ask(method, path, { query, body, type, headers, timeout } = {}) {
   const url = new URL(`api/v1${path}`, base);
   for (const [name, value] of Object.entries(query ?? {})) if (value) url.searchParams.set(name, value);
+  const sent = Date.now();
   let answer, text;
   try {
     answer = await fetch(url, {
-      method, cache: 'no-store', credentials: 'same-origin', redirect: 'error', signal: AbortSignal.timeout(method === 'GET' ? 20000 : 130000),
-      headers: { 'Pushlease-Page': half.get(), ...(body === undefined ? {} : { 'Content-Type': type ?? 'application/json' }), ...headers },
+      method, cache: 'no-store', credentials: 'same-origin', redirect: 'manual', signal: AbortSignal.timeout(timeout ?? timeouts(method)),
+      headers: { 'Pushlease-Page': page(), ...(body === undefined ? {} : { 'Content-Type': type ?? 'application/json' }), ...headers },
       body: body === undefined ? undefined : type ? body : JSON.stringify(body),
     });
     text = await answer.text(); // the line may be cut in the middle of it
   } catch {
     throw new Fault(0);
   }
+  if (answer.type === 'opaqueredirect') throw new Fault(302, elsewhere);
+  setClock(answer.headers.get('Date'), sent);
   let read = null;
   try { read = text ? JSON.parse(text) : null; } catch { /* a proxy answered */ }
   if (!answer.ok) throw new Fault(answer.status, read);
@@ -54,9 +78,12 @@ export async function ask(method, path, { query, body, type, headers } = {}) {
   return read;
 }
 
+// elsewhere is what to do where a sign-in that stands before this server has ended: it sends the page away.
+const elsewhere = { title: 'What stands before this server sends you elsewhere', detail: 'Reload this page: it may want you to sign in again.' };
+
 export const get = (path, query) => ask('GET', path, { query });
 
-// all reads a whole list, up to 5,000 rows.
+// all reads a whole list, up to 10,000 rows.
 export async function all(path, query) {
   const rows = [];
   let cursor = null, first = null;
@@ -65,14 +92,14 @@ export async function all(path, query) {
     first ??= page;
     rows.push(...page.data);
     cursor = page.next_cursor;
-  } while (cursor && rows.length < 5000);
+  } while (cursor && rows.length < 10000);
   return Object.assign(rows, { more: !!cursor, unreadable: first.unreadable ?? [] });
 }
 
 // ready are the checks of /readyz, which answers 503 with them when it should.
 export async function ready() {
   try {
-    const answer = await fetch(new URL('readyz', base), { cache: 'no-store', headers: { 'Pushlease-Page': half.get() }, signal: AbortSignal.timeout(10000) });
+    const answer = await fetch(new URL('readyz', base), { cache: 'no-store', headers: { 'Pushlease-Page': page() }, signal: AbortSignal.timeout(10000) });
     const read = await answer.json();
     return { checks: read.checks ?? [], storage: read.storage, ready: answer.ok };
   } catch {
@@ -97,6 +124,7 @@ export async function whoAmI() {
 }
 
 export async function signIn(key) {
+  if (!/^[\x21-\x7e]+$/.test(key)) throw new Fault(400, { detail: 'A key has only letters, digits and signs of ASCII, and no blank within it. Something else was typed or pasted.' });
   const made = await ask('POST', '/session', { headers: { Authorization: `Bearer ${key}` } });
   half.set(made.page_token);
 }

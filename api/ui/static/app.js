@@ -1,8 +1,8 @@
 // The frame: which view the address names, drawing it again every few seconds while somebody
 // looks, the keyboard, and signing in.
 import { draw, h, button } from './dom.js';
-import { Fault, ask, all, curl, part, signIn, signOut, whoAmI } from './api.js';
-import { tick, when, exact } from './words.js';
+import { Fault, ask, all, clockOff, curl, get, keysOff, now, part, signIn, signOut, whoAmI } from './api.js';
+import { clock, exact, span, tick } from './words.js';
 import { confirm, help, open as dialogOpen } from './dialogs.js';
 import { overview } from './overview.js';
 import { queues, queue } from './queues.js';
@@ -10,7 +10,6 @@ import { webhooks, webhook } from './webhooks.js';
 import { messages, message } from './messages.js';
 import { deadLetters, deadLetter } from './deadletters.js';
 import { jobs, job } from './jobs.js';
-import { seen } from './seen.js';
 
 const pages = [
   { path: '', name: 'Overview', key: 'o', list: overview },
@@ -29,7 +28,7 @@ let me = null; // who is signed in, and what they may do
 let view = null, at = null; // what is shown, and the address that it is for
 let last = null; // when the server last answered
 let fault = null; // why it did not, since
-let timer = 0, looking = null;
+let timer = 0, looking = null, began = 0;
 
 // plain undoes the escapes of a part of the address; one that somebody wrote with a bare % is taken as it is.
 function plain(text) {
@@ -51,7 +50,7 @@ const names = new Map();
 const context = {
   can: (scope) => !!me?.scopes.includes(scope),
   get me() { return me; },
-  seen, names,
+  names,
   href(...parts) {
     const query = typeof parts.at(-1) === 'object' ? new URLSearchParams(Object.entries(parts.pop()).filter(([, v]) => v)).toString() : '';
     return `#/${parts.map(part).join('/')}${query && `?${query}`}`;
@@ -90,8 +89,13 @@ function arrive() {
   const moved = !at || to.page !== at.page || to.id !== at.id;
   at = to;
   const make = at.page && (at.id ? at.page.one : at.page.list);
+  const before = view;
   view = make ? make(at, context) : null;
-  if (view) view.data = undefined;
+  if (view) {
+    // While only a filter or the time changes, what is there stays until the answer comes: the form has the focus.
+    view.data = moved ? undefined : before?.data;
+    view.stale = view.data !== undefined;
+  }
   if (moved) { draw(main); scrollTo(0, 0); }
   fault = fault?.away ? fault : null;
   drawFrame();
@@ -104,11 +108,11 @@ function arrive() {
 async function look() {
   clearTimeout(timer);
   if (!view || !me) return;
-  const mine = looking = {}, of = view;
+  const mine = looking = {}, of = view, asked = performance.now();
   try {
     await refresh(mine, of);
-  } finally { // whatever went wrong, it is looked at again
-    if (mine === looking && of === view && me && document.visibilityState === 'visible') timer = setTimeout(look, pause(of));
+  } finally { // whatever went wrong, it is looked at again; what takes long to read, less often
+    if (mine === looking && of === view && me && document.visibilityState === 'visible') timer = setTimeout(look, Math.max(pause(of), fault ? 0 : 4 * (performance.now() - asked)));
   }
 }
 
@@ -124,11 +128,17 @@ async function refresh(mine, of) {
   try {
     const data = await of.load();
     if (mine !== looking || of !== view) return;
-    [of.data, of.error, fault, last] = [data, null, null, Date.now()];
+    [of.data, of.stale, of.error, fault, last] = [data, false, null, null, now()];
   } catch (e) {
     if (mine !== looking || of !== view) return;
-    if (!(e instanceof Fault)) throw e;
-    if (e.status === 401 || (e.status === 403 && !me.signed_in && me.keys_set)) { await begin(); return; }
+    if (of.stale) [of.data, of.stale] = [undefined, false]; // it was the answer to another question
+    if (!(e instanceof Fault)) {
+      of.error = e;
+      show();
+      throw e;
+    }
+    // Who has just been told that the key is good and is refused all the same would ask without end.
+    if ((e.status === 401 || (e.status === 403 && !me.signed_in && me.keys_set)) && Date.now() - began > 1000) { await begin(); return; }
     if (e.away) fault = Object.assign(e, { since: fault?.since ?? Date.now() });
     else [of.error, fault] = [e, null];
   }
@@ -136,6 +146,15 @@ async function refresh(mine, of) {
 }
 
 function show() {
+  try {
+    drawView();
+  } catch (e) {
+    draw(main, problem(e));
+    throw e;
+  }
+}
+
+function drawView() {
   if (!me) return;
   drawNotice();
   if (!view) {
@@ -145,21 +164,26 @@ function show() {
   const title = view.title ?? at.id;
   document.title = `${view.alert?.() ?? ''}${title} · pushlease`;
   const head = h('div', { class: 'head' },
-    h('div', null, view.above && h('p', { class: 'above' }, h('a', { href: view.above[0] }, view.above[1]), ' /'), h('h1', null, title)),
+    h('div', null, view.above && h('p', { class: 'above' }, h('a', { href: view.above[0] }, view.above[1]), ' /'), h('h1', null, view.code ? h('span', { class: 'id' }, title) : title)),
     h('div', { class: 'tools' }, view.tools?.(), view.api && button('Copy as curl', copyCurl, { class: 'quiet', title: 'The API request that this page shows the answer of' })));
-  if (view.error && view.data === undefined) draw(main, head, problem(view.error));
-  else if (view.data === undefined) draw(main, head, h('p', { class: 'dim', 'aria-busy': 'true' }, fault ? 'Nothing is known yet.' : 'Loading…'));
-  else draw(main, head, view.error && problem(view.error), view.draw(view.data));
+  main.classList.toggle('stale', !!view.stale);
+  const form = view.form?.();
+  if (view.error && view.data === undefined) draw(main, head, form, problem(view.error));
+  else if (view.data === undefined) draw(main, head, form, h('p', { class: 'dim', 'aria-busy': 'true' }, fault ? 'Nothing is known yet.' : 'Loading…'));
+  else draw(main, head, view.error && problem(view.error), form, view.draw(view.data));
 }
 
+// problem says what went wrong: with the request, or else with the page itself.
 function problem(e) {
-  return h('div', { class: 'problem', role: 'alert' }, h('h2', null, e.status === 403 ? 'You may not see this' : e.problem.title ?? 'That did not work'), h('p', null, e.message), e.cures.map((c) => h('p', { class: 'dim' }, c)));
+  const title = e instanceof Fault ? (e.status === 403 ? 'You may not see this' : e.problem.title ?? 'That did not work') : 'The page itself has a fault';
+  return h('div', { class: 'problem', role: 'alert' }, h('h2', null, title), h('p', null, e.message), e.cures?.map((c) => h('p', { class: 'dim' }, c)));
 }
 
 // drawNotice says when what is shown is not how it is now.
 function drawNotice() {
   draw(notice, fault && h('div', { class: 'notice bad' }, h('strong', null, fault.status ? 'Storage or server is away. ' : 'The server does not answer. '), fault.status ? `${fault.message} ` : 'It may be stopped, or the line to it is cut. ',
-    last ? ['What is below is from ', when(new Date(last).toISOString()), '. '] : null, 'It is asked again by itself.'));
+    last ? ['What is below is from ', clock(new Date(last).toISOString()), '. '] : null, 'It is asked again by itself.'),
+  !fault && clockOff() !== 0 && h('div', { class: 'notice warn' }, `This browser's clock is ${span(clockOff() / 1000)} ${clockOff() > 0 ? 'ahead of' : 'behind'} the server's. Ages and waits below are told by the server's.`));
 }
 
 async function copyCurl() {
@@ -176,8 +200,8 @@ function drawFrame() {
   draw(nav, me && pages.map((p) => h('a', { key: p.path, href: `#/${p.path}`, 'aria-current': at?.page === p ? 'page' : null, 'aria-keyshortcuts': `g ${p.key}` }, p.name)));
   $('search').hidden = !me;
   draw(who, me && [
-    me.keys_set ? h('span', { class: 'key', title: `It may: ${me.scopes.join(', ')}. Signed in until ${exact(Date.parse(me.expires_at))}` }, me.key) : h('span', { class: 'key', title: 'No API keys are set: whoever is on this machine may do all.' }, 'this machine'),
-    me.keys_set && button('Sign out', async () => { await signOut().catch((e) => toast(`You may still be signed in: ${e.message}`)); begin(); }, { class: 'quiet' }),
+    me.keys_set ? h('span', { class: 'key', title: `It may: ${me.scopes.join(', ')}.${me.expires_at ? ` Signed in until ${exact(Date.parse(me.expires_at))}` : ' What stands before this server signs in with it.'}` }, me.key) : h('span', { class: 'key', title: 'No API keys are set: whoever is on this machine may do all.' }, 'this machine'),
+    me.expires_at && button('Sign out', async () => { await signOut().catch((e) => toast(`You may still be signed in: ${e.message}`)); begin(); }, { class: 'quiet' }),
     button('?', help, { class: 'quiet round', title: 'Keys', 'aria-label': 'Which keys do what' }),
   ]);
 }
@@ -185,6 +209,7 @@ function drawFrame() {
 // begin finds out who is asking, and lets them sign in where they have to.
 async function begin() {
   clearTimeout(timer);
+  began = Date.now();
   try {
     const answer = await whoAmI();
     me = answer.keys_set && !answer.signed_in ? null : answer;
@@ -192,10 +217,8 @@ async function begin() {
     if (!(e instanceof Fault)) throw e;
     me = null;
     drawFrame();
-    if (e.away) {
-      draw(main, h('div', { class: 'sign' }, h('h1', null, 'The server does not answer'), h('p', null, 'It is asked again every few seconds.')));
-      timer = setTimeout(begin, every / 2);
-    } else draw(main, problem(e));
+    draw(main, e.away ? h('div', { class: 'sign' }, h('h1', null, 'The server does not answer'), h('p', null, 'It is asked again every few seconds.')) : problem(e));
+    timer = setTimeout(begin, e.away ? every / 2 : every);
     return;
   }
   drawFrame();
@@ -228,7 +251,7 @@ function drawSignIn(why) {
     h('label', { for: 'key' }, 'API key'),
     h('input', { id: 'key', name: 'key', type: 'password', autocomplete: 'off', required: true, spellcheck: 'false', 'aria-describedby': 'key-note' }),
     why && h('p', { class: 'wrong', role: 'alert' }, why),
-    h('p', { id: 'key-note', class: 'dim' }, 'The browser does not keep it: a cookie that scripts can\'t read stands for it, for 12 hours or until you sign out or the server restarts. Make a key with ', h('code', null, 'pushlease api-key new'), '.'),
+    h('p', { id: 'key-note', class: 'dim' }, 'The browser does not keep it: a cookie that scripts can\'t read stands for it, for 12 hours or until you sign out. Make a key with ', h('code', null, 'pushlease api-key new'), '.'),
     h('button', { type: 'submit', class: 'main' }, 'Sign in')));
   if (document.activeElement === document.body) main.querySelector('input').focus();
 }
@@ -240,10 +263,11 @@ $('search').addEventListener('submit', async (e) => {
   if (!text) return;
   find.value = '';
   find.blur();
-  const [hooks, list] = await Promise.all([all('/webhooks').catch(() => []), all('/queues').catch(() => [])]);
-  const hook = hooks.find((w) => w.id === text || w.name === text);
-  if (hook) context.go(context.href('webhooks', hook.id));
-  else if (list.some((q) => q.name === text)) context.go(context.href('queues', text));
+  const there = (path) => get(path).then(() => true, () => false);
+  const [hook, queue, hooks] = await Promise.all([there(`/webhooks/${part(text)}`), there(`/queues/${part(text)}`), all('/webhooks').catch(() => [])]);
+  const named = hook ? text : hooks.find((w) => w.name === text)?.id;
+  if (named) context.go(context.href('webhooks', named));
+  else if (queue) context.go(context.href('queues', text));
   else context.go(context.href('messages', text));
 });
 
@@ -251,28 +275,36 @@ $('search').addEventListener('submit', async (e) => {
 let prefix = 0;
 document.addEventListener('keydown', (e) => {
   if (e.ctrlKey || e.metaKey || e.altKey || e.isComposing) return;
-  const typing = e.target.closest('input, textarea, select');
+  const typing = e.target.closest('input:not([type=checkbox]), textarea, select');
   if (e.key === 'Escape') {
     if (typing) typing.blur();
     else if (!dialogOpen() && view?.above) context.go(view.above[0]);
     return;
   }
-  if (typing || dialogOpen() || !me) return;
+  if (typing || dialogOpen() || !me || keysOff.get()) return;
   if (prefix && Date.now() - prefix < 1500) {
     prefix = 0;
     const page = pages.find((p) => p.key === e.key);
     if (page) { e.preventDefault(); context.go(`#/${page.path}`); return; }
   }
-  const press = { g: () => { prefix = Date.now(); }, '/': () => find.focus(), '?': help, j: () => step(1), k: () => step(-1) }[e.key];
+  const press = { g: () => { prefix = Date.now(); }, '/': () => find.focus(), '?': help, x: choose, j: () => step(1), k: () => step(-1) }[e.key];
   const hot = main.querySelector(`[data-key="${CSS.escape(e.key)}"]:not([disabled])`);
-  if (press) { e.preventDefault(); press(); } else if (hot) { e.preventDefault(); hot.click(); }
+  if (press) { e.preventDefault(); press(); } else if (hot) {
+    e.preventDefault();
+    if (!e.repeat) hot.click(); // a key that is held is one press
+  }
 });
 
 // step moves from row to row.
 function step(by) {
-  const rows = [...main.querySelectorAll('tbody th a, .trouble h3 a, .timeline summary')];
+  const rows = [...main.querySelectorAll('tbody th a, .trouble h2 a, .timeline summary')];
   const now = rows.indexOf(document.activeElement);
   rows[Math.min(rows.length - 1, Math.max(0, now < 0 ? 0 : now + by))]?.focus();
+}
+
+// choose ticks the row that has the focus, where rows can be chosen.
+function choose() {
+  document.activeElement?.closest('tr')?.querySelector('input[type=checkbox]')?.click();
 }
 
 addEventListener('hashchange', () => me && arrive());

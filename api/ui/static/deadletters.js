@@ -1,9 +1,10 @@
 // Dead letters: what they have in common, the list, one of them with its body, and replaying or
 // deleting many: a count first, then a yes, then a job.
-import { badge, button, card, empty, facts, h, share, table } from './dom.js';
+import { badge, button, card, empty, facts, foreign, h, share, table } from './dom.js';
 import { Fault, ask, get, part } from './api.js';
 import { number, plural, state, when } from './words.js';
 import { confirm } from './dialogs.js';
+import { hex, pretty } from './body.js';
 
 const groups = { reason: 'Reason', webhook: 'Webhook', queue: 'Queue', answer: 'Last answer', cause: 'Cause' };
 const filters = ['queue', 'webhook', 'reason', 'status'];
@@ -15,10 +16,11 @@ export function deadLetters(at, c) {
   const asked = filter.status === 'any' ? { ...filter, status: undefined } : filter;
   const to = (change) => c.href('dead-letters', { ...filter, by: by === 'reason' ? '' : by, ...change });
   const view = {
-    title: 'Dead letters', pages: 1,
+    title: 'Dead letters', pages: 1, chosen: new Map(), round: 0,
     api: `/dead-letters?${new URLSearchParams(Object.entries(asked).filter(([, v]) => v))}`,
     async load() {
       const summary = get('/dead-letters/summary', { ...asked, group_by: by });
+      summary.catch(() => {}); // where the list fails first nobody waits for it
       const rows = [];
       let cursor = null;
       for (let i = 0; i < view.pages; i++) {
@@ -27,19 +29,20 @@ export function deadLetters(at, c) {
         cursor = page.next_cursor;
         if (!cursor) break;
       }
-      return { rows, more: cursor, summary: await summary };
+      return { rows, more: cursor, by, summary: await summary };
     },
     every: 10000, // the summary reads all of them
     tools() {
-      const n = view.data?.summary.total;
-      if (!n || !c.can('operate')) return null;
+      const n = view.data?.summary.total, k = view.chosen.size;
+      if (!n || !c.can('operate') || view.stale) return null;
+      if (k) return [filter.status === 'waiting' && button(`Replay ${number(k)} chosen`, () => each(view, c, replaying), { class: 'main', 'data-key': 'r' }), button(`Delete ${number(k)} chosen`, () => each(view, c, deleting), { class: 'danger' })];
       return [filter.status === 'waiting' && button(`Replay ${many(view.data.summary)}`, () => replayMany(c, asked), { class: 'main' }),
         button(`Delete ${many(view.data.summary)}`, () => purge(c, asked), { class: 'danger' })];
     },
-    draw: ({ rows, more, summary }) => [
+    draw: ({ rows, more, by, summary }) => [
       chips(filter, c, to),
       summary.total === 0 ? empty(Object.keys(filter).length > 1 || filter.status !== 'waiting' ? 'No dead letter is like that.' : 'No dead letter waits. Messages that are given up would be here, to be read, replayed or deleted.')
-        : [facets(summary, by, to, c), card(plural(summary.total, 'dead letter') + (summary.exact ? '' : ' at least'), table('Dead letters', columns(c), rows, (d) => d.id),
+        : [facets(summary, by, to, c), card(plural(summary.total, 'dead letter') + (summary.exact ? '' : ' at least'), table('Dead letters', columns(c, view, filter.status), rows, (d) => d.id),
           more && h('p', { class: 'more' }, button('Show more', () => { view.pages++; c.look(); })))],
     ],
   };
@@ -71,25 +74,59 @@ function facets(s, by, to, c) {
     (s.others > 0 || s.groups.length > 10) && h('p', { class: 'dim' }, `${number(s.others + s.groups.slice(10).reduce((n, g) => n + g.count, 0))} are in smaller groups.`));
 }
 
-const columns = (c) => [
-  { head: 'Since', cell: (d) => h('a', { href: c.href('dead-letters', d.id), title: d.id }, when(d.dead_lettered_at)) },
+const columns = (c, view, status) => [
+  { head: 'Since', cell: (d) => [c.can('operate') && tick(d, view, c), h('a', { href: c.href('dead-letters', d.id), title: d.id }, when(d.dead_lettered_at))] },
   { head: 'Reason', cell: (d) => h('span', { title: d.description }, d.reason) },
   { head: 'Answer', low: true, cell: (d) => (d.last_status ? badge(d.last_status < 500 ? 'bad' : 'warn', String(d.last_status)) : d.last_error_class ? badge('warn', d.last_error_class) : '–') },
   { head: 'Webhook', low: true, cell: (d) => (d.webhook_id ? c.called(d.webhook_id) : 'none') },
   { head: 'Queue', lower: true, cell: (d) => d.queue },
   { head: 'Tries', num: true, lower: true, cell: (d) => number(d.attempts) },
-  { head: 'State', low: true, cell: (d) => state(d.status) },
-];
+  status === 'any' && { head: 'State', low: true, cell: (d) => state(d.status) }, // otherwise it is the same in each row
+].filter(Boolean);
+
+// tick is the box that chooses a row. What was chosen is chosen until it is done, or another filter shows others.
+const tick = (d, view, c) => h('input', { key: `${view.round}`, type: 'checkbox', checked: view.chosen.has(d.id), 'aria-label': `Choose the dead letter of ${d.dead_lettered_at}`, on: { change: (e) => {
+  if (e.target.checked) view.chosen.set(d.id, d); else view.chosen.delete(d.id);
+  c.redraw();
+} } });
+
+const replaying = { title: 'Replay', ok: 'Replay', done: 'sent again', method: 'POST', path: (d) => `/dead-letters/${part(d.id)}/replay`, text: 'Each message is sent again to where it failed, with its full number of attempts.' };
+const deleting = { title: 'Delete', ok: 'Delete', done: 'deleted', danger: true, method: 'DELETE', path: (d) => `/dead-letters/${part(d.id)}`, text: 'Nothing is kept of these messages here. This can\'t be taken back.' };
+
+// each does the same with every dead letter that was chosen, one after the other, and says what became of them.
+async function each(view, c, what) {
+  const list = [...view.chosen.values()];
+  if (!await confirm({ title: `${what.title} ${plural(list.length, 'dead letter')}?`, ok: `${what.ok} ${number(list.length)}`, danger: what.danger,
+    body: [facts(['Of', [...new Set(list.map((d) => (d.webhook_id ? c.called(d.webhook_id) : d.queue)))].slice(0, 5).join(', ')]), h('p', null, what.text)] })) return;
+  let done = 0;
+  const failed = [];
+  for (const d of list) {
+    try {
+      await ask(what.method, what.path(d));
+      view.chosen.delete(d.id);
+      done++;
+    } catch (e) {
+      if (!(e instanceof Fault)) throw e;
+      failed.push(e);
+      if (e.away || e.status === 401) break;
+    }
+    c.say(`${number(done)} of ${number(list.length)} ${what.done}…`);
+  }
+  view.round++;
+  c.look();
+  c.say(`${number(done)} of ${number(list.length)} ${what.done}.`);
+  if (failed.length) await confirm({ title: `${number(failed.length)} could not be ${what.done}`, body: [...new Set(failed.map((e) => e.message))].map((m) => h('p', null, m)).concat(h('p', { class: 'dim' }, 'Those that were not done are still chosen.')), ok: 'Close', only: true });
+}
 
 export function deadLetter(at, c) {
   const id = at.id, path = `/dead-letters/${part(id)}`;
   const view = {
-    title: 'Dead letter', above: ['#/dead-letters', 'Dead letters'], api: path, body: null, form: 'pretty',
+    title: 'Dead letter', above: ['#/dead-letters', 'Dead letters'], api: path, body: null, shownAs: 'pretty', shown: {},
     load: () => get(path),
     tools() {
       const d = view.data;
       if (!d || !c.can('operate')) return null;
-      return [button('Replay', () => replay(c, d), { class: 'main', 'data-key': 'r', disabled: !d.webhook_id }), button('Delete', () => remove(c, d), { class: 'danger' })];
+      return [button('Replay', () => replay(c, d), { class: 'main', 'data-key': 'r', disabled: d.status !== 'waiting' }), button('Delete', () => remove(c, d), { class: 'danger' })];
     },
     draw: (d) => [
       h('div', { class: 'state' }, state(d.status), h('p', null, h('strong', null, d.reason), d.description && `: ${d.description}`)),
@@ -109,9 +146,9 @@ export function deadLetter(at, c) {
 function bodyCard(view, d, c) {
   if (!c.can('operate')) return card('Body', h('p', { class: 'dim' }, `${number(d.size)} bytes. Reading them needs a key with the scope operate.`));
   if (!view.body) return card('Body', h('p', null, `${number(d.size)} bytes, SHA-256 begins `, h('code', null, d.body_hash ?? '–'), '.'), button('Show it', () => showBody(view, c)));
-  const b = view.body, bytes = Uint8Array.from(atob(b.base64), (x) => x.charCodeAt(0));
-  const shown = view.form === 'hex' || b.text === null ? hex(bytes) : view.form === 'pretty' ? pretty(b.text) : b.text;
-  return card('Body', h('p', { class: 'switch', role: 'group', 'aria-label': 'Shown as' }, ['pretty', 'text', 'hex'].map((f) => button(f, () => { view.form = f; c.redraw(); }, { 'aria-pressed': view.form === f, class: 'quiet', disabled: b.text === null && f !== 'hex' }))),
+  const b = view.body, form = b.text === null ? 'hex' : view.shownAs;
+  const shown = view.shown[form] ??= form === 'hex' ? hex(Uint8Array.from(atob(b.base64), (x) => x.charCodeAt(0))) : form === 'pretty' ? pretty(b.text) : b.text;
+  return card('Body', h('p', { class: 'switch', role: 'group', 'aria-label': 'Shown as' }, ['pretty', 'text', 'hex'].map((f) => button(f, () => { view.shownAs = f; c.redraw(); }, { 'aria-pressed': form === f, class: 'quiet', disabled: b.text === null && f !== 'hex' }))),
     h('pre', { class: 'foreign', tabindex: '0' }, shown), h('p', { class: 'dim' }, `${b.content_type}, stored as ${b.encoding}`));
 }
 
@@ -126,23 +163,10 @@ async function showBody(view, c) {
   c.redraw();
 }
 
-function pretty(text) {
-  try { return JSON.stringify(JSON.parse(text), null, 2); } catch { return text; }
-}
-
-function hex(bytes) {
-  const lines = [];
-  for (let i = 0; i < Math.min(bytes.length, 65536); i += 16) {
-    const row = [...bytes.slice(i, i + 16)];
-    lines.push(`${i.toString(16).padStart(5, '0')}  ${row.map((b) => b.toString(16).padStart(2, '0')).join(' ').padEnd(47)}  ${row.map((b) => (b >= 32 && b < 127 ? String.fromCharCode(b) : '.')).join('')}`);
-  }
-  return lines.join('\n');
-}
-
 // replay sends one dead letter again.
 export async function replay(c, d) {
   const path = `/dead-letters/${part(d.id)}/replay`;
-  if (!await confirm({ title: 'Replay it?', ok: 'Replay', body: [h('p', null, `The same message is sent to ${d.webhook_id ? c.called(d.webhook_id) : 'its webhook'} again, with its full number of attempts.`)] })) return;
+  if (!await confirm({ title: 'Replay it?', ok: 'Replay', body: [h('p', null, `The same message is sent to `, d.webhook_id ? foreign(c.called(d.webhook_id)) : 'the webhooks of its queue that take it', ' again, with its full number of attempts.')] })) return;
   if (await c.act('The replay is on the queue.', 'POST', path)) c.go(c.href('messages', d.message_id, { queue: d.queue }));
 }
 
@@ -155,16 +179,30 @@ async function remove(c, d) {
 const named = (f) => (f.queue || f.webhook || f.reason ? { ...f } : { ...f, all: true });
 const inWords = (f, c) => [f.queue && `queue ${f.queue}`, f.webhook && `webhook ${c.called(f.webhook)}`, f.reason && `reason ${f.reason}`].filter(Boolean).join(', ') || 'all queues and webhooks';
 
+// until leaves out what came after the count.
+const until = (dry) => (dry.answeredAt ? { until: new Date(dry.answeredAt).toISOString() } : {});
+
+// manner asks how a job is to go about it.
+function manner(dry) {
+  const rate = h('input', { type: 'number', min: '0.01', max: '1000', step: 'any', value: dry.rate }), limit = h('input', { type: 'number', min: '1', placeholder: 'all' });
+  const order = h('select', null, h('option', { value: 'oldest' }, 'oldest messages first'), h('option', { value: 'newest' }, 'newest dead letters first'));
+  const force = h('input', { type: 'checkbox' });
+  return {
+    form: h('div', { class: 'filters' }, h('label', null, 'At most a second', rate), h('label', null, 'At most in all', limit), h('label', null, 'Order', order), h('label', { class: 'tick' }, force, 'Also those that were replayed ten times already')),
+    read: () => ({ ...(rate.valueAsNumber > 0 ? { rate: rate.valueAsNumber } : {}), ...(limit.valueAsNumber > 0 ? { limit: limit.valueAsNumber } : {}), order: order.value, ...(force.checked ? { force: true } : {}) }),
+  };
+}
+
 async function replayMany(c, filter) {
   const body = named(filter);
   delete body.status; // waiting is what a job takes
   const dry = await c.act(null, 'POST', '/replays', { ...body, dry_run: true });
   if (!dry) return;
   const skipped = Object.entries(dry.skipped_because).filter(([, n]) => n).map(([why, n]) => `${number(n)} ${why.replaceAll('_', ' ')}`);
-  const n = dry.matched - dry.skipped;
+  const n = dry.matched - dry.skipped, how = manner(dry);
   if (!await confirm({ title: `Replay ${dry.exact ? '' : 'at least '}${plural(n, 'dead letter')}?`, ok: `Replay ${dry.exact ? number(n) : 'all'}`,
-    body: [facts(['Of', inWords(filter, c)], ['At most', `${dry.rate} a second`], ['Left out', skipped.join(', ') || null], ['First', 'the oldest messages']), h('p', { class: 'dim' }, 'It is a job: you can watch it and cancel it.')] })) return;
-  const job = await c.act('The job has started.', 'POST', '/replays', body);
+    body: [facts(['Of', inWords(filter, c)], ['Left out', skipped.join(', ') || null]), how.form, h('p', { class: 'dim' }, 'It is a job: you can watch it and cancel it. What becomes a dead letter from now on is not among them.')] })) return;
+  const job = await c.act('The job has started.', 'POST', '/replays', { ...body, ...until(dry), ...how.read() });
   if (job) c.go(c.href('jobs', job.id));
 }
 
@@ -175,10 +213,9 @@ async function purge(c, filter) {
   const n = dry.matched - dry.kept;
   if (!await confirm({ title: `Delete ${dry.exact ? '' : 'at least '}${plural(n, 'dead letter')}?`, ok: `Delete ${dry.exact ? number(n) : 'all'}`, danger: true,
     body: [facts(['Of', inWords(filter, c)], ['Never replayed', number(dry.never_replayed)], ['Spared', dry.kept ? `${number(dry.kept)}, whose replay is under way` : null], ['Copies left', dry.copies_left ? `${number(dry.copies_left)} on poison queues` : null]), h('p', null, 'Nothing is kept of these messages here. This can\'t be taken back.')] })) return;
-  const until = dry.answeredAt ? { until: new Date(dry.answeredAt).toISOString() } : {}; // what came since was not counted
   let cursor = null, deleted = 0;
   do {
-    const done = await ask('POST', '/dead-letters/purge', { body: { ...body, ...until, dry_run: false, ...(cursor ? { cursor } : {}) } }).catch((e) => e);
+    const done = await ask('POST', '/dead-letters/purge', { body: { ...body, ...until(dry), dry_run: false, ...(cursor ? { cursor } : {}) } }).catch((e) => e);
     if (done instanceof Error) { c.say(`${number(deleted)} are deleted; then: ${done.message}`); break; }
     deleted += done.purged;
     cursor = done.next_cursor;

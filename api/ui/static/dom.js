@@ -40,26 +40,27 @@ function listen(node, handlers) {
 // draw makes the children of a node what they should be, and leaves alone what is so already: the
 // focus, a selection, an open <details> and what somebody is typing outlive it.
 export function draw(node, ...children) {
-  const wanted = flat(children);
+  const wanted = flat(children), keys = new Set(wanted.map((w) => w.key)), keyed = new Map();
+  for (const n of [...node.childNodes]) {
+    if (n.key === undefined) continue;
+    if (keys.has(n.key)) keyed.set(n.key, n); else n.remove();
+  }
   let at = node.firstChild;
   for (const want of wanted) {
-    const have = matching(at, want);
-    if (have) {
-      while (at !== have) { const gone = at; at = at.nextSibling; gone.remove(); }
-      at = have.nextSibling;
-      become(have, want);
-    } else {
-      node.insertBefore(want, at);
-    }
+    const have = want.key === undefined ? at : keyed.get(want.key);
+    if (!have || !same(have, want)) { node.insertBefore(want, at); continue; }
+    keyed.delete(want.key);
+    if (have === at) at = at.nextSibling; else move(have, node, at);
+    become(have, want);
   }
   while (at) { const gone = at; at = at.nextSibling; gone.remove(); }
 }
 
-// matching finds the node that want is, among `at` and what follows it.
-function matching(at, want) {
-  if (want.key === undefined) return at && same(at, want) ? at : null;
-  for (let n = at; n; n = n.nextSibling) if (same(n, want)) return n;
-  return null;
+// move puts a node before another one. The focus within it, which a browser takes from what is moved, stays.
+function move(have, node, before) {
+  const focused = have.contains(document.activeElement) && document.activeElement;
+  node.insertBefore(have, before);
+  if (focused) focused.focus({ preventScroll: true });
 }
 
 function same(a, b) {
@@ -93,11 +94,29 @@ export function badge(kind, word, title) {
 // screens, lower ones earlier.
 export function table(caption, columns, rows, key) {
   const kind = (c) => [c.num && 'num', c.low && 'low', c.lower && 'lower', c.wide && 'wide'].filter(Boolean).join(' ') || null;
-  return h('div', { class: 'scroll' }, h('table', null,
+  const all = h('div', { class: 'scroll' }, h('table', null,
     h('caption', { class: 'unseen' }, caption),
     h('thead', null, h('tr', null, columns.map((c) => h('th', { scope: 'col', class: kind(c) }, c.head)))),
     h('tbody', null, rows.map((r) => h('tr', { key: key(r) }, columns.map((c, i) => h(i === 0 ? 'th' : 'td', { class: kind(c), scope: i === 0 ? 'row' : null }, c.cell(r)))))),
   ));
+  if (!all.querySelector('a, button, input')) build(all, { tabindex: '0', role: 'group', 'aria-label': caption }, []); // the keyboard scrolls what has the focus
+  return all;
+}
+
+const rowsAtOnce = 200;
+
+// longTable is a table of many rows: some at first, more by a button, and a field that finds some by their name. The view keeps
+// how many are shown; the address what is looked for.
+export function longTable(caption, columns, list, { key, name, view, find, onFind, redraw }) {
+  view.rows ??= rowsAtOnce;
+  const low = (find ?? '').toLowerCase(), found = low ? list.filter((r) => name(r).toLowerCase().includes(low)) : list;
+  return [
+    (list.length > 20 || low) && h('form', { class: 'filters', on: { submit: (e) => { e.preventDefault(); onFind(e.currentTarget.elements.find.value.trim()); }, change: (e) => onFind(e.target.value.trim()) } },
+      h('label', null, 'Name contains', h('input', { name: 'find', value: find ?? '', autocomplete: 'off', spellcheck: 'false' }))),
+    found.length ? card(null, table(caption, columns, found.slice(0, view.rows), key),
+      found.length > view.rows && h('p', { class: 'more' }, button(`Show more of ${found.length.toLocaleString('en')}`, () => { view.rows += rowsAtOnce; redraw(); })))
+      : card(null, h('p', { class: 'dim' }, 'No name has that in it.')),
+  ];
 }
 
 // facts is a list of names and values; those without a value are left out.
@@ -105,6 +124,9 @@ export function facts(...pairs) {
   return h('dl', { class: 'facts' }, pairs.filter(([, value]) => value !== null && value !== undefined && value !== '' && value !== false)
     .map(([name, value]) => h('div', null, h('dt', null, name), h('dd', null, value))));
 }
+
+// foreign is a text from outside within a sentence: whatever it holds, it does not turn the words around it.
+export const foreign = (text) => h('bdi', null, text);
 
 export function card(title, ...children) {
   return h('section', { class: 'card' }, title && h('h2', null, title), children);
@@ -135,14 +157,14 @@ export function empty(text, command) {
   return h('div', { class: 'empty' }, h('p', null, text), command && copyable(command));
 }
 
-// plot is a line of numbers that were seen since the page was opened.
+// plot is a line of numbers; null is where none is known.
 export function plot(numbers, label) {
-  if (numbers.length < 2) return null;
-  const most = Math.max(...numbers, 1e-9), last = numbers.length - 1;
-  const points = numbers.map((n, i) => `${(100 * i / last).toFixed(1)},${(22 - 20 * n / most).toFixed(1)}`);
+  if (!numbers || numbers.filter((n) => n !== null).length < 2) return null;
+  const most = Math.max(1e-9, ...numbers), last = numbers.length - 1;
+  const points = numbers.flatMap((n, i) => (n === null ? [] : [`${(100 * i / last).toFixed(1)},${(22 - 20 * n / most).toFixed(1)}`]));
   return svg('svg', { class: 'plot', viewBox: '0 0 100 24', preserveAspectRatio: 'none', role: 'img', 'aria-label': label },
     svg('title', null, label),
-    svg('polygon', { points: `0,24 ${points.join(' ')} 100,24` }),
+    svg('polygon', { points: `${points[0].split(',')[0]},24 ${points.join(' ')} ${points.at(-1).split(',')[0]},24` }),
     svg('polyline', { points: points.join(' ') }));
 }
 

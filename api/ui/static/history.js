@@ -1,6 +1,6 @@
 // What happened over time: drawn of what all instances wrote of each minute and hour.
 import { card, h, svg, table } from './dom.js';
-import { Fault, get } from './api.js';
+import { Fault, get, now } from './api.js';
 import { clock, number, rate, seconds, span as said } from './words.js';
 
 const spans = { '15m': ['15 min', 900], '1h': ['1 hour', 3600], '6h': ['6 hours', 21600], '24h': ['1 day', 86400], '7d': ['7 days', 604800], '90d': ['90 days', 7776000] };
@@ -20,10 +20,10 @@ const cache = new Map(); // what was read, by what was asked for
 async function read(name, query) {
   const key = JSON.stringify([name, query]), had = cache.get(key);
   if (had && Date.now() - had.at < fresh) return had.answer;
-  const now = Date.now();
-  const answer = await get('/stats', { ...query, from: new Date(now - spans[name][1] * 1000).toISOString(), until: new Date(now).toISOString() });
+  const until = now();
+  const answer = await get('/stats', { ...query, from: new Date(until - spans[name][1] * 1000).toISOString(), until: new Date(until).toISOString() });
   if (cache.size > 50) cache.clear();
-  cache.set(key, { at: now, answer });
+  cache.set(key, { at: Date.now(), answer });
   return answer;
 }
 
@@ -38,14 +38,47 @@ export async function history(at, query) {
   }
 }
 
-// success are the shares of attempts that were answered 2xx within a day, by webhook.
-export async function success() {
+// grouped is what was counted, by queue or webhook. `of` tells one of them: undefined where nothing was counted of it,
+// null where that is not known.
+async function grouped(name, query, make) {
   try {
-    const { groups } = await read('24h', { group_by: 'webhook', step: '1h' });
-    return new Map(groups.map((g) => [g.key, sums(g.total)]));
+    const stats = await read(name, query), by = new Map(stats.groups.map((g) => [g.key, g]));
+    const whole = stats.others === 0 && !by.has('other');
+    return { of: (key) => (by.has(key) ? make(stats, by.get(key)) : whole ? undefined : null) };
   } catch (e) {
     if (!(e instanceof Fault)) throw e;
-    return new Map();
+    return { of: () => null };
+  }
+}
+
+// byWebhook is each webhook's day, by the hour.
+export const byWebhook = () => grouped('24h', { group_by: 'webhook', step: '1h' }, (stats, g) =>
+  ({ ...sums(g.total), took: g.total.took, line: steps(stats, g.points).map((s) => s.point?.delivered ?? 0) }));
+
+// byQueue is each queue's last hour, by the minute.
+export const byQueue = () => grouped('1h', { group_by: 'queue', step: '1m' }, (stats, g) => ({ line: depths(stats, g.points), oldest: oldest(g.points) }));
+
+const depths = (stats, points) => steps(stats, points).map((s) => (s.point?.depth ? s.point.depth.visible + s.point.depth.hidden : null));
+
+// oldest is how long the oldest message had waited when that was last counted; undefined where it was not within five minutes.
+function oldest(points) {
+  const last = points.findLast((p) => p.depth);
+  return last && now() - Date.parse(last.at) < 360000 ? seconds(last.depth.oldest) : undefined;
+}
+
+// lately is what all instances did in the last minutes that are over.
+export async function lately() {
+  try {
+    const stats = await read('15m', { step: '1m' }), g = stats.groups[0], all = g && steps(stats, g.points).filter((s) => s.at + s.length <= now());
+    if (!all?.length) return null;
+    return {
+      ...sums(g.total), took: g.total.took, delivered: g.total.delivered, oldest: oldest(g.points), seconds: (now() - Date.parse(g.points[0].at)) / 1000,
+      lines: { delivered: all.map((s) => s.point?.delivered ?? 0), refused: all.map((s) => (s.point ? sums(s.point).all - sums(s.point).by[0] : 0)), took: all.map((s) => (s.point?.took ? seconds(s.point.took.p95) : null)),
+        depth: all.map((s) => (s.point?.depth ? s.point.depth.visible : null)), oldest: all.map((s) => (s.point?.depth ? seconds(s.point.depth.oldest) : null)) },
+    };
+  } catch (e) {
+    if (!(e instanceof Fault)) throw e;
+    return null;
   }
 }
 
@@ -55,7 +88,13 @@ function sums(p) {
   return { by, all: by.reduce((a, b) => a + b, 0) };
 }
 
-export const percent = (part, all) => (all ? `${(100 * part / all).toFixed(part === all || part === 0 ? 0 : 1)} %` : '–');
+// percent never says all or none where it is not so.
+export function percent(part, all) {
+  if (!all) return '–';
+  if (part === all || part === 0) return `${100 * part / all} %`;
+  const p = 100 * part / all;
+  return p < 0.1 ? '< 0.1 %' : p > 99.9 ? '> 99.9 %' : `${p.toFixed(1)} %`;
+}
 
 // steps are all steps of the time, those in which nothing was counted too.
 function steps(stats, points) {
@@ -70,10 +109,10 @@ export function historyCard({ name, of, stats, fault }, address) {
     Object.entries(spans).map(([key, [text]]) => h('a', { key, href: address({ span: key === usual ? '' : key }), 'aria-current': key === name ? 'true' : null }, text)));
   if (!stats) return card('What happened', choose, h('p', { class: 'dim' }, fault ? `The history can't be read: ${fault.message}` : ''));
   const group = stats.groups[0];
-  if (!group) return card('What happened', choose, h('p', { class: 'dim' }, 'Nothing was counted in this time. Each minute is there when it is over.'));
+  if (!group) return card('What happened', choose, h('p', { class: 'dim' }, 'Nothing was counted in this time. Each minute is there when it is over. Of more than 300 webhooks in a minute an instance counts the rest together.'));
   const all = steps(stats, group.points), total = sums(group.total);
   return h('section', { class: 'card history' }, h('h2', null, 'What happened'), choose,
-    sumsOf(group.total, total, Math.min(spans[name][1], (Date.now() - all[0].at) / 1000)),
+    sumsOf(group.total, total, Math.min(spans[name][1], (now() - all[0].at) / 1000)),
     total.all > 0 && bars(all, total, stepWords[all[0].length / 1000]),
     group.total.took && line(all, 'How long POSTs took, p95', (p) => p.took && seconds(p.took.p95), said),
     group.points.some((p) => p.depth) && line(all, of, (p) => p.depth && p.depth.visible + p.depth.hidden, number),

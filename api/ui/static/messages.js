@@ -1,7 +1,7 @@
 // Messages: the last attempts to begin with, and the timeline of one message.
 import { badge, button, card, empty, facts, h, table } from './dom.js';
-import { get, part } from './api.js';
-import { answer, clock, number, plural, seconds, span, state, took, when } from './words.js';
+import { curl, get, part } from './api.js';
+import { answer, clock, due, exact, number, plural, seconds, span, state, took, when } from './words.js';
 import { attemptColumns } from './queues.js';
 import { replay } from './deadletters.js';
 
@@ -23,25 +23,31 @@ export function messages(at, c) {
       }
       return { rows, more: cursor };
     },
-    draw: ({ rows, more }) => [
+    form: () => [
       h('p', { class: 'lead' }, 'Find a message by its id with the field above (', h('kbd', null, '/'), '). These are the last attempts, newest first.'),
       h('form', { class: 'filters', on: { submit: (e) => { e.preventDefault(); go(e.currentTarget); }, change: (e) => go(e.currentTarget) } },
         h('label', null, 'Queue', h('input', { name: 'queue', value: q.queue ?? '', autocomplete: 'off', spellcheck: 'false' })),
-        h('label', null, 'Webhook', h('input', { name: 'webhook', value: q.webhook ?? '', autocomplete: 'off', spellcheck: 'false' })),
+        h('label', null, 'Webhook', h('input', { name: 'webhook', list: 'hooks', value: q.webhook ? c.called(q.webhook) : '', autocomplete: 'off', spellcheck: 'false' })),
+        h('datalist', { id: 'hooks' }, [...c.names].slice(0, 500).map(([id, name]) => h('option', { value: id }, name))),
         h('label', null, 'Answer', h('select', { name: 'status' }, Object.entries(choices).map(([value, text]) => h('option', { value, selected: (q.status ?? '') === value }, text))))),
+    ],
+    draw: ({ rows, more }) => [
       rows.length ? card(null, table('Attempts', attemptColumns(c), rows, (a) => `${a.message_id} ${a.webhook_id} ${a.generation} ${a.number} ${a.started_at}`),
         more && h('p', { class: 'more' }, button('Show more', () => { view.pages++; c.look(); })))
-        : empty(Object.keys(q).length ? 'No attempt is like that.' : 'Nothing was sent yet. Publish a message:', Object.keys(q).length ? null : `curl -s -X POST ${location.origin}/api/v1/queues/orders/messages -H 'Content-Type: application/json' -d '{"order":1}'`),
+        : empty(Object.keys(q).length ? 'No attempt is like that.' : 'Nothing was sent yet. Publish a message:', Object.keys(q).length ? null : curl('POST', '/queues/orders/messages', { order: 1 })),
     ],
   };
-  const go = (form) => c.go(c.href('messages', Object.fromEntries(new FormData(form))));
+  // A webhook may be given by its name, which is what the page shows, where no other has it.
+  const idOf = (text) => { const of = [...c.names].filter(([, name]) => name === text); return of.length === 1 ? of[0][0] : text; };
+  const go = (form) => { const to = Object.fromEntries(new FormData(form)); c.go(c.href('messages', { ...to, webhook: idOf(to.webhook.trim()), queue: to.queue.trim() })); };
   return view;
 }
 
 export function message(at, c) {
   const id = at.id, path = `/messages/${part(id)}`;
-  return {
-    title: h('span', { class: 'id' }, id), above: ['#/messages', 'Messages'], every: 3000,
+  const view = {
+    title: id, code: true, above: ['#/messages', 'Messages'],
+    get every() { return view.data?.next.every((n) => settled.includes(n.state)) ? 10000 : 3000; },
     api: path + (at.query.queue ? `?queue=${part(at.query.queue)}` : ''),
     load: () => get(path, { queue: at.query.queue }),
     draw: (m) => [
@@ -50,13 +56,16 @@ export function message(at, c) {
       card('The message', facts(['Queue', h('a', { href: c.href('queues', m.queue) }, m.queue)], ['Size', `${number(m.size)} bytes`], ['Read as', m.encoding], ['SHA-256 begins', m.body_hash && h('code', null, m.body_hash)], ['Expires', m.expires_at && when(m.expires_at)])),
     ],
   };
+  return view;
 }
+
+const settled = ['delivered', 'dead_lettered', 'unmatched', 'duplicate', 'withdrawn'];
 
 // next is where it stands with one webhook, and what comes.
 function next(m, n, c) {
   return h('section', { class: `card next is-${n.state}`, key: `next ${n.webhook_id ?? ''}` },
     h('div', null, state(n.state), ' ', n.webhook_id ? h('a', { href: c.href('webhooks', n.webhook_id) }, c.called(n.webhook_id)) : h('span', { class: 'dim' }, 'the message as a whole'),
-      n.next_at && h('strong', { class: 'countdown' }, ' next ', when(n.next_at))),
+      n.next_at && h('strong', { class: 'countdown' }, ' next ', due(n.next_at))),
     h('p', null, n.text),
     h('p', { class: 'dim' }, `${number(n.attempts)} ${n.attempts === 1 ? 'attempt' : 'attempts'}, ${number(n.charged)} counted`, n.waits ? `, ${plural(n.waits, 'wait')} that it asked for` : '', n.generation ? `, replay ${n.generation}` : '', n.reason ? `, ${n.reason}` : ''),
     n.dead_letter_id && h('div', { class: 'buttons left' },
@@ -71,10 +80,10 @@ function timeline(m, c) {
   if (!m.events.length) return h('p', { class: 'dim' }, 'Nothing yet.');
   const lanes = [...new Set(m.events.map((e) => e.webhook_id).filter(Boolean))];
   let before = null;
-  return h('ol', { class: 'timeline' }, m.events.map((e, i) => {
+  return h('ol', { class: 'timeline' }, m.events.map((e) => {
     const at = Date.parse(e.at), gap = before === null ? null : (at - before) / 1000;
     before = at;
-    return h('li', { key: `${i} ${e.at} ${e.event}`, class: `lane${e.webhook_id ? lanes.indexOf(e.webhook_id) % 6 : ''} ${size(gap)}` },
+    return h('li', { key: `${e.webhook_id ?? ''} ${e.attempt ? `${e.attempt.generation} ${e.attempt.number}` : ''} ${e.at} ${e.event}`, class: `lane${e.webhook_id ? lanes.indexOf(e.webhook_id) % 6 : ''} ${size(gap)}` },
       h('span', { class: 'at' }, clock(e.at), gap !== null && h('span', { class: 'gap', title: 'since what is above' }, `+${span(gap)}`)),
       h('div', { class: 'what' }, e.attempt ? attempt(e, lanes, c) : h('p', null, badge(kinds[e.event] ?? 'info', e.event.replaceAll('_', ' ')), ' ', lanes.length > 1 && e.webhook_id && [chip(e, c), ' '], e.text,
         e.dead_letter_id && [' ', h('a', { href: c.href('dead-letters', e.dead_letter_id) }, 'See it')])));
@@ -96,5 +105,5 @@ function attempt(e, lanes, c) {
       ['Retry-After', a.retry_after], ['Redirected to', a.redirect_host && `${a.redirect_host} (never followed)`], ['Dialled again', a.redials ? `${a.redials} times` : null],
       ['Not to be read', a.damaged && `${a.damaged}: another program has changed the row`],
       ['Decision', a.action && `${a.action}, ${a.reason}`], ['Why', a.explanation], ['Counts', a.charged ? 'yes, against max_attempts' : 'no'],
-      ['Delay', a.delay && span(seconds(a.delay))], ['Next', a.next_at && when(a.next_at)], ['By', a.instance], ['Received', a.dequeue_count && `${a.dequeue_count} times by then`]));
+      ['Began', exact(Date.parse(e.at))], ['Delay', a.delay && span(seconds(a.delay))], ['Next', a.next_at && due(a.next_at)], ['By', a.instance], ['Received', a.dequeue_count && `${a.dequeue_count} times by then`]));
 }

@@ -1,8 +1,8 @@
 // The overview: what is wrong, why, and the one thing to do about it; then how everything fares.
 import { badge, button, card, copyable, h, plot, table } from './dom.js';
-import { all, get, ready } from './api.js';
-import { number, plural, rate, refuses, sentence, span, when } from './words.js';
-import { history, historyCard, success } from './history.js';
+import { all, curl, get, ready } from './api.js';
+import { number, plural, rate, refuses, seconds, sentences, span, when } from './words.js';
+import { byQueue, byWebhook, history, historyCard, lately, percent } from './history.js';
 import { queueColumns } from './queues.js';
 import { webhookColumns, switchWebhook } from './webhooks.js';
 
@@ -11,48 +11,38 @@ export function overview(at, c) {
     title: 'Overview', api: '/webhooks?limit=500',
     alert: () => (view.troubles?.length ? `(${view.troubles.length}) ` : ''),
     async load() {
-      const [hooks, queues, instances, checks, past, day] = await Promise.all([all('/webhooks'), all('/queues'), get('/instances'), ready(), history(at), success()]);
-      for (const w of hooks) w.day = day.get(w.id);
+      const [hooks, queues, instances, checks, past, day, hour, late] = await Promise.all([all('/webhooks'), all('/queues'), get('/instances'), ready(), history(at), byWebhook(), byQueue(), lately()]);
+      for (const w of hooks) w.day = day.of(w.id);
+      for (const q of queues) q.hour = hour.of(q.name);
       hooks.forEach((w) => c.names.set(w.id, w.name));
-      note(c, hooks, queues);
       // An instance says how it is once a minute; the one that answers was asked just now.
       for (const i of instances.data) if (i.this) Object.assign(i, { ready: checks.ready, trouble: '' });
-      return { hooks, queues, past, instances: instances.data, ...checks };
+      return { hooks, queues, past, late, instances: instances.data, ...checks };
     },
     draw(d) {
       view.troubles = troubles(d, c);
       return [
         head(view.troubles, d),
         view.troubles.length > 0 && h('ul', { class: 'troubles', 'aria-label': 'Trouble' }, view.troubles.map((t) => trouble(t))),
-        d.hooks.length === 0 ? first(d) : figures(d, c),
+        d.hooks.length === 0 ? first() : figures(d),
         d.hooks.length > 0 && historyCard(d.past, (query) => c.href('', query)),
         d.queues.length > 0 && card('Queues', table('Queues', queueColumns(c), d.queues.slice(0, 12), (q) => q.name), d.queues.length > 12 && more('queues', d.queues.length)),
         d.hooks.length > 0 && card('Webhooks', table('Webhooks', webhookColumns(c), byTrouble(d.hooks).slice(0, 12), (w) => w.id), d.hooks.length > 12 && more('webhooks', d.hooks.length)),
         card('Instances', table('Instances', instanceColumns, d.instances, (i) => i.name)),
-        d.storage && h('p', { class: 'foot' }, 'Storage: ', h('code', null, d.storage), '. Lines in tables and tiles show what was seen since this page was opened.'),
+        h('p', { class: 'foot' }, d.storage && ['Storage: ', h('code', null, d.storage), '. '], here(c)),
       ];
     },
   };
   return view;
 }
 
+// here says whose figures those are that no instance shares.
+export const here = (c) => ['What is in flight, and each webhook\'s state, rate and counters, are those of ', h('code', null, c.me.instance ?? 'the process that answers'), ', which answered; the other figures are of all instances.'];
+
 const more = (page, n) => h('p', { class: 'more' }, h('a', { href: `#/${page}` }, `All ${number(n)}`));
 
 // counted is whether the dead letters of all queues could be.
 const counted = (queues) => queues.every((q) => q.dead_letters);
-
-// note remembers the numbers that lines are drawn of.
-function note(c, hooks, queues) {
-  const sum = (list, of) => list.reduce((n, x) => n + (of(x) ?? 0), 0);
-  const taken = queues.filter((q) => q.webhooks.length); // what is on others, such as poison queues, waits for nobody
-  c.seen.note('waiting', sum(taken, (q) => q.depth?.visible));
-  c.seen.note('in flight', sum(taken, (q) => q.depth?.in_flight));
-  c.seen.note('delayed', sum(taken, (q) => q.depth?.delayed));
-  if (counted(queues)) c.seen.note('dead', sum(queues, (q) => q.dead_letters.waiting));
-  c.seen.note('rate', sum(hooks, (w) => w.status?.rate_per_second));
-  for (const q of queues) c.seen.note(`queue ${q.name}`, q.depth?.total ?? 0);
-  for (const w of hooks) c.seen.note(`webhook ${w.id}`, w.status?.rate_per_second ?? 0);
-}
 
 function head(list, d) {
   const bad = list.filter((t) => t.kind === 'bad').length;
@@ -62,8 +52,9 @@ function head(list, d) {
 }
 
 function trouble(t) {
+  const [first, rest] = sentences(t.text);
   return h('li', { key: t.id, class: `trouble ${t.kind}` },
-    h('div', null, h('h3', null, badge(t.kind, t.word), ' ', h('a', { href: t.href }, t.title)), h('p', { title: t.text }, sentence(t.text), t.since && [' (', when(t.since), ')'])),
+    h('div', null, h('h2', null, badge(t.kind, t.word), ' ', h('a', { href: t.href }, t.title)), h('p', null, first, t.since && [' (', when(t.since), ')']), rest && h('details', null, h('summary', null, 'More'), h('p', null, rest))),
     t.action ?? h('a', { class: 'button', href: t.href }, 'Look'));
 }
 
@@ -116,24 +107,26 @@ function ofQueue(q, c) {
 const rank = (w) => (!w.enabled ? (w.disabled_reason === 'operator' ? 7 : 0) : { failing: 1, probing: 2, paused: 3, limited: 4, busy: 5 }[w.status?.state] ?? (refuses(w.status) ? 2 : 6));
 const byTrouble = (hooks) => [...hooks].sort((a, b) => rank(a) - rank(b));
 
-function figures(d, c) {
-  const now = (name) => c.seen.get(name).at(-1) ?? 0;
-  const tile = (name, text, value, href, kind) => h('a', { class: `tile ${kind ?? ''}`, href }, h('span', { class: 'name' }, text), h('strong', null, value), plot(c.seen.get(name), `${text} since this page was opened, ${span((Date.now() - c.seen.opened) / 1000)} ago`));
-  const exact = d.queues.every((q) => q.dead_letters?.exact !== false);
+// figures are what one wants to know first: of all instances in the last 15 minutes, and what there is now.
+function figures(d) {
+  const tile = (text, value, href, line, kind, note) => h('a', { class: `tile ${kind ?? ''}`, href }, h('span', { class: 'name' }, text), h('strong', null, value), note && h('span', { class: 'note' }, note), plot(line, `${text}, each of the last minutes`));
+  const sum = (of) => d.queues.filter((q) => q.webhooks.length).reduce((n, q) => n + (of(q) ?? 0), 0); // what is on others, such as poison queues, waits for nobody
+  const late = d.late, dead = d.queues.reduce((n, q) => n + (q.dead_letters?.waiting ?? 0), 0), exact = d.queues.every((q) => q.dead_letters?.exact !== false);
   return h('div', { class: 'tiles' },
-    tile('rate', 'Taken a second', rate(now('rate')), '#/webhooks'),
-    tile('waiting', 'Waiting', number(now('waiting')), '#/queues'),
-    tile('in flight', 'In flight here', number(now('in flight')), '#/queues'),
-    tile('delayed', 'Delayed', number(now('delayed')), '#/queues'),
-    tile('dead', 'Dead letters', counted(d.queues) ? `${number(now('dead'))}${exact ? '' : '+'}` : '–', '#/dead-letters', now('dead') ? 'bad' : ''));
+    late ? tile('Delivered', rate(late.delivered / late.seconds), '#/webhooks', late.lines.delivered) : tile('POSTs from here', rate(d.hooks.reduce((n, w) => n + (w.status?.rate_per_second ?? 0), 0)), '#/webhooks'),
+    tile('Not taken', late ? percent(late.all - late.by[0], late.all) : '–', '#/messages', late?.lines.refused, late && late.all > late.by[0] ? 'warn' : ''),
+    tile('A POST takes', late?.took ? span(seconds(late.took.p95)) : '–', '#/webhooks', late?.lines.took, '', late?.took && 'p95'),
+    tile('Waiting', number(sum((q) => q.depth?.visible)), '#/queues', late?.lines.depth),
+    tile('Oldest that waits', late?.oldest === undefined ? '–' : late.oldest ? span(late.oldest) : 'none', '#/queues', late?.lines.oldest),
+    tile('In flight here', number(sum((q) => q.depth?.in_flight)), '#/queues'),
+    tile('Dead letters', counted(d.queues) ? `${number(dead)}${exact ? '' : '+'}` : '–', '#/dead-letters', null, dead ? 'bad' : ''));
 }
 
 // first is for somebody who sees pushlease for the first time.
 function first() {
-  const server = location.origin;
   return card('Begin here', h('p', null, 'No webhook is registered. Register one on a queue, then publish a message:'),
-    copyable(`curl -s -X POST ${server}/api/v1/webhooks -H 'Content-Type: application/json' -d '{"queue":"orders","url":"https://example.com/hook"}'`),
-    copyable(`curl -s -X POST ${server}/api/v1/queues/orders/messages -H 'Content-Type: application/json' -d '{"order":1}'`),
+    copyable(curl('POST', '/webhooks', { queue: 'orders', url: 'https://example.com/hook' })),
+    copyable(curl('POST', '/queues/orders/messages', { order: 1 })),
     h('p', { class: 'dim' }, 'No receiver at hand? ', h('code', null, 'pushlease listen'), ' prints what it is sent.'));
 }
 

@@ -1,8 +1,8 @@
 // Queues, and one of them.
-import { badge, card, empty, facts, h, plot, table } from './dom.js';
-import { Fault, all, ask, get, part } from './api.js';
-import { history, historyCard } from './history.js';
-import { answer, clock, fares, number, plural, seconds, span, took, when } from './words.js';
+import { badge, card, empty, facts, h, longTable, plot, table } from './dom.js';
+import { Fault, all, ask, curl, get, part } from './api.js';
+import { byQueue, history, historyCard } from './history.js';
+import { answer, clock, due, fares, number, plural, seconds, span, took, when } from './words.js';
 
 export function queueColumns(c) {
   return [
@@ -11,9 +11,10 @@ export function queueColumns(c) {
     { head: 'Waiting', num: true, cell: (q) => depth(q, 'visible') },
     { head: 'In flight', num: true, low: true, cell: (q) => depth(q, 'in_flight') },
     { head: 'Delayed', num: true, low: true, cell: (q) => depth(q, 'delayed') },
+    { head: 'Oldest', num: true, lower: true, cell: (q) => (q.hour?.oldest ? span(q.hour.oldest) : '–') },
     { head: 'Dead', num: true, cell: (q) => deadLink(c, q) },
     { head: 'Webhooks', num: true, lower: true, cell: (q) => number(q.webhooks.length) },
-    { head: 'Seen', lower: true, wide: true, cell: (q) => plot(c.seen.get(`queue ${q.name}`), `Messages on ${q.name} since this page was opened`) },
+    { head: 'Last hour', lower: true, wide: true, cell: (q) => plot(q.hour?.line, `Messages on ${q.name} in the last hour`) },
   ];
 }
 
@@ -41,18 +42,20 @@ function stateOf(q) {
   return badge('ok', 'received');
 }
 
-export function queues(_, c) {
-  return {
+export function queues(at, c) {
+  const view = {
     title: 'Queues', api: '/queues?limit=500',
     async load() {
-      const list = await all('/queues');
-      for (const q of list) c.seen.note(`queue ${q.name}`, q.depth?.total ?? 0);
+      const [list, hour] = await Promise.all([all('/queues'), byQueue()]);
+      for (const q of list) q.hour = hour.of(q.name);
       return list;
     },
-    draw: (list) => (list.length ? [card(null, table('Queues', queueColumns(c), list, (q) => q.name)),
-      list.more && h('p', { class: 'foot' }, 'There are more than 5,000; find one with the field above.')]
-      : empty('There is no queue yet. The first message that is published to one makes it:', `curl -s -X POST ${location.origin}/api/v1/queues/orders/messages -H 'Content-Type: application/json' -d '{"order":1}'`)),
+    draw: (list) => (list.length ? [
+      longTable('Queues', queueColumns(c), list, { key: (q) => q.name, name: (q) => q.name, view, find: at.query.find, onFind: (find) => c.go(c.href('queues', { find })), redraw: c.redraw }),
+      list.more && h('p', { class: 'foot' }, 'There are more than 10,000. The field at the top finds each by its whole name.')]
+      : empty('There is no queue yet. The first message that is published to one makes it:', curl('POST', '/queues/orders/messages', { order: 1 }))),
   };
+  return view;
 }
 
 export function queue(at, c) {
@@ -61,8 +64,8 @@ export function queue(at, c) {
   return {
     title: name, above: ['#/queues', 'Queues'], api: `/queues/${part(name)}`,
     async load() {
-      const [q, attempts, hooks, past] = await Promise.all([get(`/queues/${part(name)}`), get('/attempts', { queue: name, limit: 20 }), all('/webhooks', { queue: name }), history(at, { queue: name })]);
-      c.seen.note(`queue ${name}`, q.depth?.total ?? 0);
+      const [q, hour, attempts, hooks, past] = await Promise.all([get(`/queues/${part(name)}`), byQueue(), get('/attempts', { queue: name, limit: 20 }), all('/webhooks', { queue: name }), history(at, { queue: name })]);
+      q.hour = hour.of(name);
       hooks.forEach((w) => c.names.set(w.id, w.name));
       return { q, attempts: attempts.data, hooks, past };
     },
@@ -71,10 +74,10 @@ export function queue(at, c) {
       q.held && h('div', { class: 'notice warn' }, h('strong', null, 'Its messages are held. '), 'Its last webhook was deleted ', when(q.held.since), ', while messages were on it. A webhook that is registered here gets them; otherwise they become dead letters before they expire.'),
       q.poller?.gone_at && h('div', { class: 'notice warn' }, when(q.poller.gone_at), `: ${q.poller.gone_text}`),
       h('div', { class: 'tiles' },
-        tile('Waiting', depth(q, 'visible'), plot(c.seen.get(`queue ${name}`), 'All messages on it since this page was opened')),
+        tile('Waiting', depth(q, 'visible'), plot(q.hour?.line, 'All messages on it in the last hour')), tile('Oldest that waits', q.hour?.oldest ? span(q.hour.oldest) : '–'),
         tile('In flight here', depth(q, 'in_flight')), tile('Delayed', depth(q, 'delayed')), tile('Dead letters', deadLink(c, q))),
       card('Webhooks', hooks.length ? table('Webhooks', hookColumns(c), hooks, (w) => w.id)
-        : empty('No webhook takes its messages. Register one:', `curl -s -X POST ${location.origin}/api/v1/webhooks -H 'Content-Type: application/json' -d '{"queue":"${name}","url":"https://example.com/hook"}'`)),
+        : empty('No webhook takes its messages. Register one:', curl('POST', '/webhooks', { queue: name, url: 'https://example.com/hook' }))),
       historyCard(past, (query) => c.href('queues', name, query)),
       h('div', { class: 'two' }, lease(q), matchBox(name, c, match)),
       card('Last attempts', attempts.length ? table('Last attempts', attemptColumns(c), attempts, (a) => `${a.message_id} ${a.webhook_id} ${a.generation} ${a.number} ${a.started_at}`) : h('p', { class: 'dim' }, 'There was no attempt yet.')),
@@ -102,7 +105,7 @@ export const attemptColumns = (c, without) => [
 
 function thenOf(a) {
   if (a.action === 'complete') return 'delivered';
-  if (a.action === 'abandon') return ['again ', when(a.next_at) ?? `after ${span(seconds(a.delay ?? '0s'))}`];
+  if (a.action === 'abandon') return ['again ', a.next_at ? due(a.next_at) : `after ${span(seconds(a.delay ?? '0s'))}`];
   return { 'dead-letter': 'dead letter', hold: 'held', 'no-verdict': 'no verdict' }[a.action] ?? a.action ?? 'not to be read';
 }
 

@@ -1,9 +1,10 @@
 // Webhooks, and one of them.
-import { badge, button, card, copyable, empty, facts, h, plot, table } from './dom.js';
-import { all, get, part } from './api.js';
-import { history, historyCard, percent, success } from './history.js';
-import { answer, fares, number, rate, took, when } from './words.js';
-import { confirm } from './dialogs.js';
+import { badge, button, card, empty, facts, foreign, h, longTable, plot, table } from './dom.js';
+import { all, curl, get, part } from './api.js';
+import { byWebhook, history, historyCard, percent } from './history.js';
+import { answer, fares, number, rate, seconds, span, took, when } from './words.js';
+import { confirm, showSecret } from './dialogs.js';
+import { webhookForm } from './webhookform.js';
 import { attemptColumns } from './queues.js';
 
 export function webhookColumns(c) {
@@ -13,47 +14,60 @@ export function webhookColumns(c) {
     { head: 'Queue', low: true, cell: (w) => h('a', { href: c.href('queues', w.queue) }, w.queue) },
     { head: 'Rate', num: true, cell: (w) => (w.status ? rate(w.status.rate_per_second) : '–') },
     { head: 'In flight', num: true, lower: true, cell: (w) => (w.status ? h('span', { title: `${w.status.window} may be, at most ${w.status.concurrency}` }, `${w.status.in_flight}/${w.status.window}`) : '–') },
-    { head: 'Takes', num: true, low: true, cell: (w) => (w.status?.latency ? took(w.status.latency) : '–') },
-    { head: '24 h', num: true, lower: true, cell: (w) => (w.day ? h('span', { title: `${number(w.day.by[0])} of ${number(w.day.all)} attempts of all instances were answered 2xx within a day` }, percent(w.day.by[0], w.day.all)) : '–') },
+    { head: 'p50 / p95', num: true, low: true, cell: (w) => (w.day?.took ? h('span', { title: 'How long POSTs took within a day' }, `${span(seconds(w.day.took.p50))} / ${span(seconds(w.day.took.p95))}`) : none(w)) },
+    { head: '24 h', num: true, lower: true, cell: (w) => (w.day ? h('span', { title: `${number(w.day.by[0])} of ${number(w.day.all)} attempts of all instances were answered 2xx within a day` }, percent(w.day.by[0], w.day.all)) : none(w)) },
     { head: 'Delivered', num: true, low: true, cell: (w) => number(w.status?.delivered) },
     { head: 'Failed', num: true, lower: true, cell: (w) => (w.status ? number(w.status.failed + w.status.refused) : '–') },
-    { head: 'Seen', lower: true, wide: true, cell: (w) => plot(c.seen.get(`webhook ${w.id}`), 'POSTs a second since this page was opened') },
+    { head: 'Last day', lower: true, wide: true, cell: (w) => plot(w.day?.line, 'Deliveries in each hour of the last day') },
   ];
 }
 
+// none is where there is no figure of a webhook.
+const none = (w) => (w.day === null ? h('span', { class: 'dim', title: 'The history tells the 100 webhooks with the most attempts apart; this one\'s own page has more.' }, '…') : '–');
+
 export function webhooks(at, c) {
-  return {
+  if (at.query.form === 'new' && c.can('admin')) return webhookForm(at, c);
+  const view = {
     title: 'Webhooks', api: '/webhooks?limit=500',
+    tools: () => c.can('admin') && h('a', { class: 'button', href: c.href('webhooks', { form: 'new' }) }, 'Register a webhook'),
     async load() {
-      const [list, day] = await Promise.all([all('/webhooks', { queue: at.query.queue }), success()]);
-      for (const w of list) w.day = day.get(w.id);
-      for (const w of list) { c.seen.note(`webhook ${w.id}`, w.status?.rate_per_second ?? 0); c.names.set(w.id, w.name); }
+      const [list, day] = await Promise.all([all('/webhooks', { queue: at.query.queue }), byWebhook()]);
+      for (const w of list) { w.day = day.of(w.id); c.names.set(w.id, w.name); }
       return list;
     },
     draw: (list) => [
-      list.unreadable.map((u) => h('div', { class: 'notice bad' }, h('strong', null, `The registration ${u.id} can't be read. `), u.problem)),
-      list.length ? card(null, table('Webhooks', webhookColumns(c), list, (w) => w.id))
-        : empty('No webhook is registered. Register the first one:', `curl -s -X POST ${location.origin}/api/v1/webhooks -H 'Content-Type: application/json' -d '{"queue":"orders","url":"https://example.com/hook"}'`),
-      h('p', { class: 'foot' }, 'Rates and counters are those of the process that answers, since it started; the share of 24 hours is that of all instances.'),
+      list.unreadable.map((u) => h('div', { class: 'notice bad' }, h('strong', null, `The registration ${u.id} can't be read. `), u.problem, c.can('admin') && h('div', { class: 'buttons left' }, button('Delete it', () => removeWebhook(c, { id: u.id }), { class: 'danger' })))),
+      list.length ? longTable('Webhooks', webhookColumns(c), list, { key: (w) => w.id, name: (w) => `${w.name ?? ''} ${w.id} ${w.queue}`, view, find: at.query.find, onFind: (find) => c.go(c.href('webhooks', { queue: at.query.queue, find })), redraw: c.redraw })
+        : empty('No webhook is registered. Register the first one:', curl('POST', '/webhooks', { queue: 'orders', url: 'https://example.com/hook' })),
+      list.more && h('p', { class: 'foot' }, 'There are more than 10,000. The field at the top finds each by its id.'),
+      h('p', { class: 'foot' }, 'Rates and counters are those of ', h('code', null, c.me.instance ?? 'the process that answers'), ', since it started; p50, p95, the share of 24 hours and the line are those of all instances.'),
     ],
   };
+  return view;
+}
+
+// removeWebhook deletes a registration; etag is of the one that somebody saw.
+async function removeWebhook(c, w, etag) {
+  if (!await confirm({ title: 'Delete the webhook?', ok: 'Delete', danger: true, body: [h('p', null, h('strong', null, foreign(w.name || w.id)), w.queue && [' on queue ', foreign(w.queue)], ' gets nothing any more, and its secrets are gone. This can\'t be taken back.'),
+    h('p', null, 'If it is the last one of its queue, the messages there are held for the next one, until they would expire.')] })) return;
+  if (await c.act('The webhook is deleted.', 'DELETE', `/webhooks/${part(w.id)}`, undefined, etag ? { headers: { 'If-Match': etag } } : {})) c.go('#/webhooks');
 }
 
 // switchWebhook enables a webhook, or disables it when somebody confirms that.
 export async function switchWebhook(c, w) {
   const name = w.name || w.id;
-  if (w.enabled && !await confirm({ title: `Disable ${name}?`, ok: 'Disable', danger: true, body: [h('p', null, 'Nothing is sent to it any more. Its messages are held, attempts untouched, until it is enabled; those that would expire become dead letters.')] })) return;
+  if (w.enabled && !await confirm({ title: 'Disable the webhook?', ok: 'Disable', danger: true, body: [h('p', null, 'Nothing is sent to ', h('strong', null, foreign(name)), ' any more. Its messages are held, attempts untouched, until it is enabled; those that would expire become dead letters.')] })) return;
   await c.act(`${name} is ${w.enabled ? 'disabled' : 'enabled'}.`, 'POST', `/webhooks/${part(w.id)}/${w.enabled ? 'disable' : 'enable'}`);
 }
 
 export function webhook(at, c) {
+  if (at.query.form === 'change' && c.can('admin')) return webhookForm(at, c);
   const id = at.id, path = `/webhooks/${part(id)}`;
   const view = {
-    title: id, above: ['#/webhooks', 'Webhooks'], api: path, test: null, secret: null,
+    title: id, above: ['#/webhooks', 'Webhooks'], api: path, test: null,
     async load() {
       const [w, past, attempts, dead] = await Promise.all([get(path), history(at, { webhook: id }), get('/attempts', { webhook: id, limit: 20 }), get('/dead-letters', { webhook: id, limit: 5, status: 'waiting' })]);
       c.names.set(id, w.name);
-      c.seen.note(`webhook ${id}`, w.status?.rate_per_second ?? 0);
       view.title = w.name || id;
       return { w, attempts: attempts.data, dead, past };
     },
@@ -61,14 +75,13 @@ export function webhook(at, c) {
       const w = view.data?.w;
       if (!w || !c.can('operate')) return null;
       return [button(w.enabled ? 'Disable' : 'Enable', () => switchWebhook(c, w), { class: w.enabled ? '' : 'main', 'data-key': 'e' }),
-        button('Send a test', () => test(view, c), { 'data-key': 't' }),
-        c.can('admin') && button('Rotate secret', () => rotate(view, c))];
+        button('Send a test', () => test(view, c), { 'data-key': 't', disabled: view.test?.running }),
+        c.can('admin') && [h('a', { class: 'button', href: c.href('webhooks', id, { form: 'change' }) }, 'Change'), button('Rotate secret', () => rotate(view, c)), button('Delete', () => removeWebhook(c, w, w.etag), { class: 'danger' })]];
     },
     draw: ({ w, attempts, dead, past }) => [
-      view.secret && h('div', { class: 'notice warn' }, h('strong', null, 'The new secret, shown this once: '), copyable(view.secret), button('I have it', () => { view.secret = null; c.redraw(); }, { class: 'quiet' })),
       view.test && testCard(view, c),
       h('div', { class: 'state' }, fares(w), h('p', null, w.status?.text ?? (w.enabled ? 'This process has not sent to it since it started.' : 'Nothing is sent to it until it is enabled.'), w.status?.until && [' Until ', when(w.status.until), '.'])),
-      w.status && tiles(w.status, id, c),
+      w.status && tiles(w.status),
       !dead.data.length && dead.next_cursor && h('p', { class: 'notice warn' }, 'Whether dead letters of it wait is not known: the newest are all of others. ', h('a', { href: c.href('dead-letters', { webhook: id }) }, 'Look for them')),
       dead.data.length > 0 && h('p', { class: 'notice warn' }, h('a', { href: c.href('dead-letters', { webhook: id }) }, `${dead.data.length}${dead.next_cursor ? ' or more' : ''} dead ${dead.data.length === 1 ? 'letter' : 'letters'}`), ` of it ${dead.data.length === 1 ? 'waits' : 'wait'} to be replayed or deleted.`),
       historyCard(past, (query) => c.href('webhooks', id, query)),
@@ -80,12 +93,12 @@ export function webhook(at, c) {
   return view;
 }
 
-function tiles(s, id, c) {
-  const tile = (text, value, line, kind) => h('div', { class: `tile ${kind ?? ''}` }, h('span', { class: 'name' }, text), h('strong', null, value), line);
+function tiles(s) {
+  const tile = (text, value, kind) => h('div', { class: `tile ${kind ?? ''}` }, h('span', { class: 'name' }, text), h('strong', null, value));
   return h('div', { class: 'tiles' },
-    tile('Rate', rate(s.rate_per_second), plot(c.seen.get(`webhook ${id}`), 'POSTs a second since this page was opened')),
+    tile('Rate', rate(s.rate_per_second)),
     tile('In flight', `${s.in_flight} of ${s.window}`), tile('Takes', s.latency ? took(s.latency) : '–'),
-    tile('Delivered', number(s.delivered)), tile('Refused', number(s.refused), null, s.refused ? 'warn' : ''), tile('Failed', number(s.failed), null, s.failed ? 'warn' : ''));
+    tile('Delivered', number(s.delivered)), tile('Refused', number(s.refused), s.refused ? 'warn' : ''), tile('Failed', number(s.failed), s.failed ? 'warn' : ''));
 }
 
 function flowCard(w) {
@@ -120,9 +133,11 @@ function config(w, c) {
 }
 
 async function test(view, c) {
+  if (view.test?.running) return;
   view.test = { running: true };
   c.redraw();
-  view.test = await c.act(null, 'POST', `${view.api}/test`);
+  // The receiver may take as long as the webhook's timeout, and as long again to be reached.
+  view.test = await c.act(null, 'POST', `${view.api}/test`, undefined, { timeout: 1000 * (2 * seconds(view.data.w.timeout) + 15) });
   c.redraw();
 }
 
@@ -138,6 +153,6 @@ async function rotate(view, c) {
   const yes = await confirm({ title: 'Rotate the secret?', ok: 'Rotate', danger: true, body: [h('p', null, 'A new secret signs at once, beside the old one, for 24 hours. Give the new one to the receiver within that time.')] });
   if (!yes) return;
   const answered = await c.act('The secret is rotated.', 'POST', `${view.api}/rotate-secret`, { overlap: '24h' });
-  if (answered) { view.secret = answered.secret; c.redraw(); }
+  if (answered) await showSecret(answered.secret);
 }
 

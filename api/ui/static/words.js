@@ -1,16 +1,21 @@
 // How times, durations, numbers and states are said.
 import { badge, h } from './dom.js';
+import { now } from './api.js';
 
 // span says a number of seconds shortly.
 export function span(seconds) {
   const s = Math.abs(seconds);
+  if (s > 0 && s < 0.0005) return '< 1 ms';
   if (s < 1) return `${Math.round(s * 1000)} ms`;
   if (s < 10 && s % 1 > 0.05) return `${s.toFixed(1)} s`;
   if (s < 100) return `${Math.round(s)} s`;
   if (s < 5400) return `${Math.round(s / 60)} min`;
-  if (s < 129600) return `${Math.round(s / 3600)} h`;
-  return `${Math.round(s / 86400)} days`;
+  if (s < 129600) return `${some(s / 3600)} h`;
+  return `${some(s / 86400)} days`;
 }
+
+// some is a number with a tenth where that matters.
+const some = (n) => (n < 9.95 ? n.toFixed(1).replace('.0', '') : Math.round(n));
 
 const unit = { h: 3600, m: 60, s: 1, ms: 1e-3, 'µs': 1e-6, us: 1e-6, ns: 1e-9 };
 
@@ -31,8 +36,8 @@ export const number = (n) => (typeof n === 'number' ? n.toLocaleString('en') : '
 export const rate = (n) => (n === 0 ? '0/s' : n < 10 ? `${n.toFixed(n < 1 ? 2 : 1)}/s` : `${Math.round(n)}/s`);
 
 // relative says when a time is, as seen from now.
-export function relative(at, now = Date.now()) {
-  const s = (at - now) / 1000;
+export function relative(at) {
+  const s = (at - now()) / 1000;
   if (Math.abs(s) < 1) return 'now';
   if (Math.abs(s) >= 59.5 && Math.abs(s) < 120) return s < 0 ? '1 min ago' : 'in 1 min';
   return s < 0 ? `${span(Math.max(1, Math.round(-s)))} ago` : `in ${span(Math.max(1, Math.round(s)))}`;
@@ -45,6 +50,14 @@ export function when(iso) {
   return h('time', { datetime: iso, title: exact(at) }, relative(at));
 }
 
+// due is a time at which something is to be done: it may be over although nothing was, as when a webhook is held.
+export function due(iso) {
+  const at = Date.parse(iso);
+  return h('time', { datetime: iso, title: exact(at), 'data-due': true }, dueText(at));
+}
+
+const dueText = (at) => (at < now() - 1000 ? `due ${relative(at)}` : relative(at));
+
 export function exact(at) {
   return `${new Date(at).toISOString().replace('T', ' ').replace('Z', ' UTC')} · here ${new Date(at).toLocaleString()}`;
 }
@@ -52,20 +65,24 @@ export function exact(at) {
 // clock is the time of day of a time, with the exact one as title.
 export function clock(iso) {
   const d = new Date(iso);
-  const day = d.toDateString() === new Date().toDateString() ? '' : `${d.toISOString().slice(5, 10)} `;
+  const two = (n) => String(n).padStart(2, '0');
+  const day = d.toDateString() === new Date(now()).toDateString() ? '' : `${two(d.getMonth() + 1)}-${two(d.getDate())} `;
   return h('time', { datetime: iso, title: exact(d.getTime()), 'data-exact': true }, day + d.toLocaleTimeString('en-GB'));
 }
 
 // tick says all relative times anew.
 export function tick() {
   for (const t of document.querySelectorAll('time:not([data-exact])')) {
-    const text = relative(Date.parse(t.dateTime));
+    const at = Date.parse(t.dateTime), text = t.hasAttribute('data-due') ? dueText(at) : relative(at);
     if (t.textContent !== text) t.textContent = text;
   }
 }
 
-// sentence is the first one of a text.
-export const sentence = (text) => (text ?? '').split(/(?<=[.!?])\s+(?=[A-Z])/)[0];
+// sentences are the first one of a text, and what follows it.
+export function sentences(text) {
+  const first = (text ?? '').split(/(?<=[.!?])\s+(?=[A-Z])/)[0];
+  return [first, (text ?? '').slice(first.length).trim()];
+}
 
 export const plural = (n, one, many = `${one}s`) => `${number(n)} ${n === 1 ? one : many}`;
 

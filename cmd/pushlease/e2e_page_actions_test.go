@@ -1,0 +1,234 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// fill writes into a field of a form.
+func (b *browser) fill(name, text string) {
+	b.Helper()
+	selector := fmt.Sprintf(`[name=%q]`, name)
+	b.do("clear "+name, chromedp.SetValue(selector, ""))
+	b.do("fill "+name, chromedp.SendKeys(selector, text))
+}
+
+// Registering, changing and deleting, with nothing but the page.
+func TestThePageRegistersChangesAndDeletesAWebhook(t *testing.T) {
+	s := sqliteStore(t).start(t)
+	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(receiver.Close)
+	b := newBrowser(t, s.url)
+	b.open("#/webhooks")
+	b.see("No webhook is registered")
+	b.do("open the form", chromedp.Click(`//a[normalize-space()="Register a webhook"]`))
+	b.see("Event types")
+	b.fits("webhook-form")
+	b.fill("queue", "orders")
+	b.fill("url", "nonsense")
+	b.click("Register")
+	b.see("can't be used")
+	if focused := b.eval("document.activeElement.name"); focused != "url" {
+		t.Errorf("%q has the focus, and not the field that is wrong", focused)
+	}
+	b.fill("url", receiver.URL)
+	b.fill("name", "name "+hostile)
+	b.fill("headers", "X-Kept: one\nX-Gone: two")
+	b.click("Register")
+	b.see("The new secret", "whsec_")
+	b.press(kb.Escape)
+	b.press(kb.Escape) // browsers close a dialog at the second one, whatever it says
+	b.see("whsec_")
+	b.click("I have it")
+	b.see("name "+hostile, "Registration", "X-Gone, X-Kept")
+	var list struct{ Data []hook }
+	s.call(http.MethodGet, "/api/v1/webhooks", "", http.StatusOK, &list)
+	if len(list.Data) != 1 {
+		t.Fatalf("%d webhooks", len(list.Data))
+	}
+	id := list.Data[0].ID
+
+	b.do("open the form", chromedp.Click(`//a[normalize-space()="Change"]`))
+	b.see("See what would change")
+	b.fill("policy.max_attempts", "3")
+	b.fill("filter.types", "order.*")
+	b.do("take a header away", chromedp.Click(`[name="take-away"][value="X-Gone"]`))
+	b.click("See what would change")
+	b.see("Change the webhook?", "Attempts", "order.*", "taken away")
+	b.fits("webhook-diff")
+	b.click("Change it")
+	b.see("Registration", "3 within", `{"types":["order.*"]}`)
+	var now struct {
+		Name    string
+		Headers map[string]string
+		Policy  struct {
+			Max int `json:"max_attempts"`
+		}
+	}
+	s.call(http.MethodGet, "/api/v1/webhooks/"+id, "", http.StatusOK, &now)
+	if len(now.Headers) != 1 || now.Headers["X-Kept"] == "" || now.Policy.Max != 3 || now.Name != "name "+hostile {
+		t.Errorf("%+v", now)
+	}
+
+	b.do("open the form", chromedp.Click(`//a[normalize-space()="Change"]`))
+	b.see("See what would change")
+	s.call(http.MethodPatch, "/api/v1/webhooks/"+id, `{"name":"of somebody else"}`, http.StatusOK, nil)
+	b.fill("timeout", "5s")
+	b.click("See what would change")
+	b.click("Change it")
+	b.see("Somebody has changed it meanwhile")
+	b.click("Close")
+	b.do("leave the form", chromedp.Click(`//a[normalize-space()="Leave"]`))
+	b.see("of somebody else", "30 s")
+	b.click("Delete")
+	b.see("Delete the webhook?")
+	b.do("yes", chromedp.Click(`//dialog//button[normalize-space()="Delete"]`))
+	b.see("No webhook is registered")
+	b.quiet()
+}
+
+// What is chosen with x is replayed or deleted, and nothing else.
+func TestThePageReplaysAndDeletesWhatWasChosen(t *testing.T) {
+	var refuse atomic.Bool
+	refuse.Store(true)
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if refuse.Load() {
+			w.WriteHeader(http.StatusBadRequest)
+		}
+	}))
+	t.Cleanup(receiver.Close)
+	s := sqliteStore(t).start(t)
+	hook := s.register("orders", receiver.URL, map[string]any{"name": "billing"})
+	var messages []string
+	for i := range 4 {
+		messages = append(messages, s.publish("orders", fmt.Sprintf(`{"order":%d}`, i)))
+	}
+	for _, m := range messages {
+		s.waitState(30*time.Second, "orders", m, hook.ID, "dead_lettered")
+	}
+	refuse.Store(false)
+	b := newBrowser(t, s.url)
+	b.open("#/dead-letters")
+	b.see("4 dead letters", "Replay all 4")
+	b.eval(`document.querySelectorAll('.card:last-of-type tbody th a')[0].focus()`)
+	b.press("x")
+	b.see("Replay 1 chosen")
+	b.press("j")
+	b.press("x")
+	b.see("Replay 2 chosen")
+	b.press("r")
+	b.see("Replay 2 dead letters?")
+	b.click("Replay 2")
+	b.see("2 of 2 sent again", "2 dead letters")
+	b.eval(`document.querySelectorAll('.card:last-of-type tbody th input')[0].click()`)
+	b.click("Delete 1 chosen")
+	b.see("Delete 1 dead letter?")
+	b.click("Delete 1")
+	b.see("1 of 1 deleted", "1 dead letter")
+	if left := s.deadLetters("orders", "waiting"); len(left) != 1 {
+		t.Errorf("%d dead letters wait, want the one that was not chosen", len(left))
+	}
+	b.click("Replay this one")
+	b.see("Replay 1 dead letter?", "At most a second")
+	b.click("Replay 1")
+	b.see("Replay job", "1 of 1 replayed")
+	b.quiet()
+}
+
+// A filter that the API refuses leaves the form there, with what was typed; a webhook may be named.
+func TestThePageKeepsAFormWhoseAnswerIsWrong(t *testing.T) {
+	s := newTroubled(t)
+	b := newBrowser(t, s.url)
+	b.open("#/messages")
+	b.signIn("token-of-reader")
+	b.see("dead letter")
+	b.fill("queue", "My Orders"+kb.Enter)
+	b.see("That did not work")
+	if typed := b.eval(`document.querySelector('[name=queue]').value + document.activeElement.name`); typed != "My Ordersqueue" {
+		t.Errorf("the form has %q", typed)
+	}
+	b.fill("queue", s.queue)
+	b.fill("webhook", "name "+hostile+kb.Enter)
+	b.see("dead letter", "400")
+	if hash := b.eval(`location.hash`); !strings.Contains(hash, "webhook="+s.hook.ID) {
+		t.Errorf("the address is %s", hash)
+	}
+	b.quiet()
+}
+
+// balanced sends each request to the next server, as a balancer without affinity does.
+func balanced(t *testing.T, servers ...*process) *httptest.Server {
+	t.Helper()
+	var next atomic.Int64
+	var proxies []http.Handler
+	for _, s := range servers {
+		target, err := url.Parse(s.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		proxies = append(proxies, &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target); r.Out.Host = r.In.Host }})
+	}
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		proxies[int(next.Add(1))%len(proxies)].ServeHTTP(w, r)
+	}))
+	t.Cleanup(front.Close)
+	return front
+}
+
+// Nobody who signs in at one instance is a stranger to the next one, nor after a restart.
+func TestThePageWorksBehindABalancerAndAfterARestart(t *testing.T) {
+	_, admin := keyFor("admin", "admin")
+	keys, first := "PUSHLEASE_API_KEYS="+admin, sqliteStore(t)
+	one, two := first.start(t, keys), sqliteStore(t).start(t, keys)
+	front := balanced(t, one, two)
+	b := newBrowser(t, front.URL)
+	b.before(`window.asked = 0; { const real = window.fetch; window.fetch = (...all) => { if (String(all[0]).endsWith('/session')) window.asked++; return real(...all); }; }`)
+	b.open("#/")
+	b.signIn("token-of-admin")
+	b.see("Begin here")
+	for _, hash := range []string{"#/queues", "#/webhooks", "#/messages", "#/dead-letters", "#/jobs", "#/"} {
+		b.open(hash)
+		b.do("wait for it", chromedp.WaitVisible("main .empty, main .card"))
+	}
+	if asked := b.eval("window.asked"); asked != "3" { // once at first, to sign in, and once after it
+		t.Errorf("the page asked %s times who it is", asked)
+	}
+	one.kill()
+	two.kill()
+	b.see("The server does not answer")
+	front.Config.Handler = balanced(t, first.start(t, keys)).Config.Handler
+	b.see("Begin here")
+	b.do("the notice goes", chromedp.WaitNotPresent("#notice .bad"))
+	b.quiet()
+}
+
+// Something in front of the server that adds the key: the page needs no session, and has none to end.
+func TestThePageWorksWhereTheKeyIsAddedToEachRequest(t *testing.T) {
+	_, admin := keyFor("admin", "admin")
+	s := sqliteStore(t).start(t, "PUSHLEASE_API_KEYS="+admin)
+	inner := balanced(t, s).Config.Handler
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Header.Set("Authorization", "Bearer token-of-admin")
+		inner.ServeHTTP(w, r)
+	}))
+	t.Cleanup(front.Close)
+	b := newBrowser(t, front.URL)
+	b.open("#/")
+	b.see("Begin here", "admin", "$PUSHLEASE_API_KEY")
+	if strings.Contains(b.text(), "Sign out") {
+		t.Error("there is nothing to sign out of")
+	}
+	b.quiet()
+}

@@ -20,7 +20,7 @@ import (
 func (b *browser) fill(name, text string) {
 	b.Helper()
 	selector := fmt.Sprintf(`[name=%q]`, name)
-	b.do("clear "+name, chromedp.SetValue(selector, ""))
+	b.eval(fmt.Sprintf("document.querySelector(%q).value = ''", selector))
 	b.do("fill "+name, chromedp.SendKeys(selector, text))
 }
 
@@ -51,6 +51,8 @@ func TestThePageRegistersChangesAndDeletesAWebhook(t *testing.T) {
 	b.press(kb.Escape) // browsers close a dialog at the second one, whatever it says
 	b.see("whsec_")
 	b.click("I have it")
+	b.see("It is done, with a warning", "does not exist yet")
+	b.click("Close")
 	b.see("name "+hostile, "Registration", "X-Gone, X-Kept")
 	var list struct{ Data []hook }
 	s.call(http.MethodGet, "/api/v1/webhooks", "", http.StatusOK, &list)
@@ -112,7 +114,7 @@ func TestThePageReplaysAndDeletesWhatWasChosen(t *testing.T) {
 	s := sqliteStore(t).start(t)
 	hook := s.register("orders", receiver.URL, map[string]any{"name": "billing"})
 	var messages []string
-	for i := range 4 {
+	for i := range 5 {
 		messages = append(messages, s.publish("orders", fmt.Sprintf(`{"order":%d}`, i)))
 	}
 	for _, m := range messages {
@@ -121,7 +123,7 @@ func TestThePageReplaysAndDeletesWhatWasChosen(t *testing.T) {
 	refuse.Store(false)
 	b := newBrowser(t, s.url)
 	b.open("#/dead-letters")
-	b.see("4 dead letters", "Replay all 4")
+	b.see("5 dead letters", "Replay all 5")
 	b.eval(`document.querySelectorAll('.card:last-of-type tbody th a')[0].focus()`)
 	b.press("x")
 	b.see("Replay 1 chosen")
@@ -131,19 +133,25 @@ func TestThePageReplaysAndDeletesWhatWasChosen(t *testing.T) {
 	b.press("r")
 	b.see("Replay 2 dead letters?")
 	b.click("Replay 2")
-	b.see("2 of 2 sent again", "2 dead letters")
+	b.see("2 of 2 sent again", "3 dead letters")
 	b.eval(`document.querySelectorAll('.card:last-of-type tbody th input')[0].click()`)
 	b.click("Delete 1 chosen")
 	b.see("Delete 1 dead letter?")
 	b.click("Delete 1")
-	b.see("1 of 1 deleted", "1 dead letter")
-	if left := s.deadLetters("orders", "waiting"); len(left) != 1 {
-		t.Errorf("%d dead letters wait, want the one that was not chosen", len(left))
+	b.see("1 of 1 deleted", "2 dead letters")
+	if left := s.deadLetters("orders", "waiting"); len(left) != 2 {
+		t.Errorf("%d dead letters wait, want the two that were not chosen", len(left))
 	}
-	b.click("Replay this one")
-	b.see("Replay 1 dead letter?", "At most a second")
-	b.click("Replay 1")
-	b.see("Replay job", "1 of 1 replayed")
+	b.click("Replay all 2")
+	b.see("Replay 2 dead letters?", "At most a second")
+	b.fill("limit", "1")
+	b.click("Replay 2")
+	b.see("Replay job", "1 of 2 replayed", "done")
+	b.open("#/dead-letters")
+	b.click("Delete this one")
+	b.see("Never replayed")
+	b.click("Delete 1")
+	b.see("1 dead letter is deleted", "No dead letter waits")
 	b.quiet()
 }
 
@@ -155,7 +163,7 @@ func TestThePageKeepsAFormWhoseAnswerIsWrong(t *testing.T) {
 	b.signIn("token-of-reader")
 	b.see("dead letter")
 	b.fill("queue", "My Orders"+kb.Enter)
-	b.see("That did not work")
+	b.see("The request is not valid")
 	if typed := b.eval(`document.querySelector('[name=queue]').value + document.activeElement.name`); typed != "My Ordersqueue" {
 		t.Errorf("the form has %q", typed)
 	}
@@ -178,7 +186,8 @@ func balanced(t *testing.T, servers ...*process) *httptest.Server {
 		if err != nil {
 			t.Fatal(err)
 		}
-		proxies = append(proxies, &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target); r.Out.Host = r.In.Host }})
+		proxies = append(proxies, &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target); r.Out.Host = r.In.Host },
+			ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) }})
 	}
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		proxies[int(next.Add(1))%len(proxies)].ServeHTTP(w, r)
@@ -207,7 +216,7 @@ func TestThePageWorksBehindABalancerAndAfterARestart(t *testing.T) {
 	}
 	one.kill()
 	two.kill()
-	b.see("The server does not answer")
+	b.see("Storage or server is away", "What is below is from")
 	front.Config.Handler = balanced(t, first.start(t, keys)).Config.Handler
 	b.see("Begin here")
 	b.do("the notice goes", chromedp.WaitNotPresent("#notice .bad"))

@@ -92,8 +92,9 @@ function arrive() {
   const before = view;
   view = make ? make(at, context) : null;
   if (view) {
-    // While only a filter or the time changes, what is there stays until the answer comes: the form has the focus.
-    view.data = moved ? undefined : before?.data;
+    // While only a filter or the time changes, what is there stays until the answer comes: the form has the focus. A view of
+    // its own shows other things than the one that the rest of the address names.
+    view.data = moved || view.own || before?.own ? undefined : before?.data;
     view.stale = view.data !== undefined;
   }
   if (moved) { draw(main); scrollTo(0, 0); }

@@ -179,12 +179,14 @@ async function remove(c, d) {
 const named = (f) => (f.queue || f.webhook || f.reason ? { ...f } : { ...f, all: true });
 const inWords = (f, c) => [f.queue && `queue ${f.queue}`, f.webhook && `webhook ${c.called(f.webhook)}`, f.reason && `reason ${f.reason}`].filter(Boolean).join(', ') || 'all queues and webhooks';
 
-// until leaves out what came after the count.
-const until = (dry) => (dry.answeredAt ? { until: new Date(dry.answeredAt).toISOString() } : {});
+// upTo leaves out what came after the count. That is a filter too, which all would contradict.
+function upTo(dry, { all, ...body }) {
+  return dry.answeredAt ? { ...body, until: new Date(dry.answeredAt).toISOString() } : { ...body, all };
+}
 
 // manner asks how a job is to go about it.
 function manner(dry) {
-  const rate = h('input', { type: 'number', min: '0.01', max: '1000', step: 'any', value: dry.rate }), limit = h('input', { type: 'number', min: '1', placeholder: 'all' });
+  const rate = h('input', { name: 'rate', type: 'number', min: '0.01', max: '1000', step: 'any', value: dry.rate }), limit = h('input', { name: 'limit', type: 'number', min: '1', placeholder: 'all' });
   const order = h('select', null, h('option', { value: 'oldest' }, 'oldest messages first'), h('option', { value: 'newest' }, 'newest dead letters first'));
   const force = h('input', { type: 'checkbox' });
   return {
@@ -202,7 +204,7 @@ async function replayMany(c, filter) {
   const n = dry.matched - dry.skipped, how = manner(dry);
   if (!await confirm({ title: `Replay ${dry.exact ? '' : 'at least '}${plural(n, 'dead letter')}?`, ok: `Replay ${dry.exact ? number(n) : 'all'}`,
     body: [facts(['Of', inWords(filter, c)], ['Left out', skipped.join(', ') || null]), how.form, h('p', { class: 'dim' }, 'It is a job: you can watch it and cancel it. What becomes a dead letter from now on is not among them.')] })) return;
-  const job = await c.act('The job has started.', 'POST', '/replays', { ...body, ...until(dry), ...how.read() });
+  const job = await c.act('The job has started.', 'POST', '/replays', { ...upTo(dry, body), ...how.read() });
   if (job) c.go(c.href('jobs', job.id));
 }
 
@@ -215,7 +217,7 @@ async function purge(c, filter) {
     body: [facts(['Of', inWords(filter, c)], ['Never replayed', number(dry.never_replayed)], ['Spared', dry.kept ? `${number(dry.kept)}, whose replay is under way` : null], ['Copies left', dry.copies_left ? `${number(dry.copies_left)} on poison queues` : null]), h('p', null, 'Nothing is kept of these messages here. This can\'t be taken back.')] })) return;
   let cursor = null, deleted = 0;
   do {
-    const done = await ask('POST', '/dead-letters/purge', { body: { ...body, ...until(dry), dry_run: false, ...(cursor ? { cursor } : {}) } }).catch((e) => e);
+    const done = await ask('POST', '/dead-letters/purge', { body: { ...upTo(dry, body), dry_run: false, ...(cursor ? { cursor } : {}) } }).catch((e) => e);
     if (done instanceof Error) { c.say(`${number(deleted)} are deleted; then: ${done.message}`); break; }
     deleted += done.purged;
     cursor = done.next_cursor;

@@ -55,7 +55,7 @@ export function webhookForm(at, c) {
   const id = at.id, path = `/webhooks/${part(id)}`, back = id ? c.href('webhooks', id) : '#/webhooks';
   const once = [...crypto.getRandomValues(new Uint8Array(16))].map((b) => b.toString(16).padStart(2, '0')).join(''); // asked twice, one is made
   const view = {
-    title: id ? 'Change the webhook' : 'Register a webhook', above: [back, id ? c.called(id) : 'Webhooks'], api: id ? path : '/webhooks', every: 3600000, wrong: [],
+    title: id ? 'Change the webhook' : 'Register a webhook', above: [back, id ? c.called(id) : 'Webhooks'], api: id ? path : '/webhooks', every: 3600000, own: true, wrong: [],
     async load() {
       const w = view.data ?? (id ? await get(path) : {}); // what is typed is about what was read first
       if (id) { c.names.set(id, w.name); view.above[1] = w.name || id; }
@@ -130,8 +130,8 @@ async function send(view, c, form, w) {
     const answer = view.id
       ? await ask('PATCH', view.path, { body: JSON.stringify(body), type: 'application/merge-patch+json', headers: w.etag ? { 'If-Match': w.etag } : {} })
       : await ask('POST', '/webhooks', { body, headers: { 'Idempotency-Key': view.once } });
-    for (const warning of answer.warnings ?? []) await confirm({ title: 'It is done, and', body: h('p', null, warning), ok: 'Close', only: true });
     if (answer.secret) await showSecret(answer.secret);
+    if (answer.warnings?.length) await confirm({ title: 'It is done, with a warning', body: answer.warnings.map((text) => h('p', null, text)), ok: 'Close', only: true });
     c.names.set(answer.id, answer.name);
     c.say(view.id ? 'The webhook is changed.' : 'The webhook is registered.');
     c.go(c.href('webhooks', answer.id));

@@ -69,7 +69,10 @@ func (a *API) testWebhook(w http.ResponseWriter, r *http.Request) error {
 	}
 	origin := content.Origin{MessageID: id, Queue: reg.Queue, InsertedAt: time.Now()}
 	request := reg.Request(content.Read(body, "application/json"), origin, 1)
-	request.Fresh = true // whether the receiver can be reached now is what is asked
+	request.Fresh = true                      // whether the receiver can be reached now is what is asked
+	if by, ok := r.Context().Deadline(); ok { // a host waits for no longer, and the answer is still to be written
+		request.Until = by.Add(-min(testMargin, time.Until(by)/4))
+	}
 	res := a.Sender.Send(r.Context(), &reg.Webhook, request)
 	known, _ := a.Dispatcher.Webhook(reg.ID) // what its messages are decided by, too
 	decision := reg.Policy.Decide(policy.Try{

@@ -2,8 +2,6 @@ package functions
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"path"
@@ -41,6 +39,12 @@ const (
 	apiRoute          = "v1/{*path}"
 )
 
+// sameText takes another case too, as the host does of what is part of a route.
+func sameText(v any, want string) bool {
+	text, ok := v.(string)
+	return ok && strings.EqualFold(text, want)
+}
+
 func is(want any) func(any) bool { return func(v any) bool { return v == want } }
 
 func oneOrMore(most float64) func(any) bool {
@@ -61,7 +65,7 @@ func needs() []need {
 		{"customHandler.enableForwardingHttpRequest", is(true), "older hosts pass the API's requests on only with it", "write true", true},
 		{"customHandler.enableProxyingHttpRequest", is(true), "newer hosts stream the API's requests with it; without it, chunked bodies are lost", "write true", true},
 		{"customHandler.http", is(nil), "the host refuses to start with it, since there are function.json files", "remove it", true},
-		{"extensions.http.routePrefix", func(v any) bool { return v == nil || v == usualPrefix }, "the API is at /api/v1; with an empty prefix callers from outside come near the paths of invocations", `write "api"`, true},
+		{"extensions.http.routePrefix", func(v any) bool { return v == nil || sameText(v, usualPrefix) }, "the API is at /api/v1; with an empty prefix callers from outside come near the paths of invocations", `write "api"`, true},
 		{"extensions.queues.batchSize", oneOrMore(32), "the host takes 1 to 32", "write 16", true},
 		{"extensions.queues.maxDequeueCount", func(v any) bool { n, ok := v.(float64); return ok && n >= leastDequeueCount },
 			"the host counts every receive, also of messages that wait, and moves messages away by itself when it is reached, without a dead letter", "write 100000", true},
@@ -84,73 +88,39 @@ func positive(v any) bool { d, ok := span(v); return ok && d > 0 }
 
 func longEnough(v any) bool { d, ok := span(v); return ok && (d < 0 || d >= leastTimeout) }
 
-// Check compares the app below root with what pushlease needs. getenv is where the
-// app's settings come from: a variable AzureFunctionsJobHost__a__b replaces a.b. An error
-// means that there is nothing to compare.
-func Check(root fs.FS, getenv func(string) string) ([]Deviation, error) {
-	text, err := fs.ReadFile(root, "host.json")
+// Check compares the app below root with what pushlease needs. An error means that there is nothing
+// to compare.
+func Check(root fs.FS, env Environment) ([]Deviation, error) {
+	host, err := readHostSettings(root, env)
 	if err != nil {
-		return nil, fmt.Errorf("read host.json: %w", err)
-	}
-	var host map[string]any
-	if json.Unmarshal(text, &host) != nil {
-		return nil, errors.New("host.json is no JSON object")
+		return nil, err
 	}
 	var found []Deviation
 	for _, n := range needs() {
-		if v := hostSetting(host, n.setting, getenv); !n.good(v) {
+		if v := host.get(n.setting); !n.good(v) {
 			found = append(found, Deviation{"host.json: " + n.setting, shown(v), n.why, n.cure, n.fatal})
 		}
 	}
 	if info, err := fs.Stat(root, Executable); err == nil && info.Mode()&0o111 == 0 && runtime.GOOS != "windows" {
 		found = append(found, Deviation{Executable, "not executable", "the host can't start it, and the app never comes up", "chmod +x " + Executable + ", or deploy the zip itself", true})
 	}
-	return append(append(found, checkPlan(host, getenv)...), checkFunctions(root, host, getenv)...), nil
+	return append(append(found, checkPlan(host)...), checkFunctions(root, host)...), nil
 }
 
 // longestConsumption is what the plan Consumption allows.
 const longestConsumption = 10 * time.Minute
 
 // checkPlan finds a function timeout that the plan Consumption does not take.
-func checkPlan(host map[string]any, getenv func(string) string) []Deviation {
+func checkPlan(host hostSettings) []Deviation {
 	const setting = "functionTimeout"
-	v := hostSetting(host, setting, getenv)
+	v := host.get(setting)
 	timeout, ok := span(v)
-	plan := getenv("WEBSITE_SKU") // Azure sets it
+	plan := host.env.get("WEBSITE_SKU") // Azure sets it
 	if !ok || timeout >= 0 && timeout <= longestConsumption || plan != "" && plan != "Dynamic" {
 		return nil
 	}
 	return []Deviation{{"host.json: " + setting, shown(v), "on the plan Consumption the host does not start with more than 10 minutes; on all others it is fine",
 		`write "00:05:00", or up to "00:10:00"`, plan != ""}}
-}
-
-// hostSetting is a setting of host.json, or what a variable replaces it by.
-func hostSetting(host map[string]any, name string, getenv func(string) string) any {
-	if override := getenv(hostVariable(name)); override != "" {
-		return fromVariable(override)
-	}
-	return lookUp(host, name)
-}
-
-func lookUp(host map[string]any, setting string) any {
-	var v any = host
-	for name := range strings.SplitSeq(setting, ".") {
-		m, ok := v.(map[string]any)
-		if !ok {
-			return nil
-		}
-		v = m[name]
-	}
-	return v
-}
-
-// fromVariable reads a value as host.json would have it.
-func fromVariable(text string) any {
-	var v any
-	if json.Unmarshal([]byte(strings.ToLower(text)), &v) == nil {
-		return v
-	}
-	return text
 }
 
 func shown(v any) string {
@@ -165,26 +135,27 @@ func shown(v any) string {
 }
 
 // checkFunctions looks at each function.json.
-func checkFunctions(root fs.FS, host map[string]any, getenv func(string) string) []Deviation {
+func checkFunctions(root fs.FS, host hostSettings) []Deviation {
 	var found []Deviation
-	layout, err := ReadLayout(root, getenv)
+	layout, err := ReadLayout(root, host.env)
 	if err != nil {
 		found = append(found, Deviation{"function.json", err.Error(), "the host, or this program, does not take it", "package the app anew", true})
 	}
+	polls := strings.EqualFold(host.env.get("PUSHLEASE_FUNCTIONS_POLLER"), "true")
 	byQueue := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(layout.Functions)) {
 		f := layout.Functions[name]
 		where := path.Join(name, "function.json")
-		if by := idleBy(f, host, getenv); by != "" {
-			found = append(found, Deviation{where, "disabled by " + by, "the host does not call it, and nothing else does its work: of a queue with a trigger not even the pump", "take it out of there; to stop a webhook, disable that", true})
+		if f.DisabledBy != "" {
+			found = append(found, Deviation{where, "disabled by " + f.DisabledBy, "the host does not call it: " + layout.without(f, polls), "take it out of there; to stop a webhook, disable that", true})
 		}
 		if f.Trigger == httpTrigger && f.Route != apiRoute {
 			found = append(found, Deviation{where + ": route", shown(nonEmpty(f.Route)), "the API is at /api/v1, and no other address is answered", `write "` + apiRoute + `"`, true})
 		}
-		if f.Trigger != queueTrigger {
+		if f.Trigger != queueTrigger || f.DisabledBy != "" {
 			continue
 		}
-		if f.Connection != appStorage && getenv("PUSHLEASE_STORAGE") == "" {
+		if f.Connection != appStorage && host.env.get("PUSHLEASE_STORAGE") == "" {
 			found = append(found, Deviation{where + ": connection", shown(f.Connection), "messages of this account can't be given back in the one that pushlease uses, " + appStorage + ": they come back after the host's delay, over and over",
 				`write "` + appStorage + `", or set PUSHLEASE_STORAGE to the same account`, true})
 		}
@@ -199,10 +170,7 @@ func checkFunctions(root fs.FS, host map[string]any, getenv func(string) string)
 	}
 	for _, timer := range []string{timerPump, timerHousekeeping} {
 		if f, ok := layout.Functions[timer]; !ok || f.Trigger != timerTrigger {
-			found = append(found, Deviation{timer, "not there", map[string]string{
-				timerPump:         "webhooks on queues without a trigger get nothing, and what waits for disabled ones expires unseen",
-				timerHousekeeping: "records are never removed",
-			}[timer], "package the app anew", timer == timerPump})
+			found = append(found, Deviation{timer, "not there", layout.without(Function{Name: timer, Trigger: timerTrigger}, polls), "package the app anew", timer == timerPump})
 		}
 	}
 	if f := layout.Functions[timerPump]; f.Trigger == timerTrigger {
@@ -213,23 +181,6 @@ func checkFunctions(root fs.FS, host map[string]any, getenv func(string) string)
 		}
 	}
 	return found
-}
-
-// idleBy says what keeps the host from calling f; empty when nothing does.
-func idleBy(f Function, host map[string]any, getenv func(string) string) string {
-	for _, name := range []string{"AzureWebJobs." + f.Name + ".Disabled", "AzureWebJobs__" + f.Name + "__Disabled"} {
-		if v := getenv(name); strings.EqualFold(v, "true") || v == "1" {
-			return name
-		}
-	}
-	named := func(v any) bool { text, ok := v.(string); return ok && strings.EqualFold(text, f.Name) }
-	if list, ok := host["functions"].([]any); ok && !slices.ContainsFunc(list, named) {
-		return "the list functions in host.json"
-	}
-	if f.Disabled {
-		return "disabled"
-	}
-	return ""
 }
 
 func nonEmpty(s string) any {

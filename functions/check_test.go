@@ -27,7 +27,11 @@ func packaged(t *testing.T, queues ...string) fstest.MapFS {
 	return app
 }
 
-func noSettings(string) string { return "" }
+func noSettings(string) (string, bool) { return "", false }
+
+func settings(of map[string]string) Environment {
+	return func(name string) (string, bool) { v, ok := of[name]; return v, ok }
+}
 
 func TestThePackageIsWhatCheckAsksFor(t *testing.T) {
 	app := packaged(t, "orders", "invoices")
@@ -92,20 +96,16 @@ func withSetting(t *testing.T, text []byte, setting, value string) []byte {
 }
 
 func TestAVariableReplacesASettingOfHostJSON(t *testing.T) {
-	getenv := func(name string) string {
-		return map[string]string{
-			"AzureFunctionsJobHost__extensions__queues__maxDequeueCount":      "5",
-			"AzureFunctionsJobHost__functionTimeout":                          "00:10:00",
-			"AzureFunctionsJobHost__customHandler__enableProxyingHttpRequest": "True",
-		}[name]
-	}
+	getenv := settings(map[string]string{
+		"AzureFunctionsJobHost__extensions__queues__maxDequeueCount":      "5",
+		"AzureFunctionsJobHost__functionTimeout":                          "00:10:00",
+		"AzureFunctionsJobHost__customHandler__enableProxyingHttpRequest": "True",
+	})
 	deviations, err := Check(packaged(t, "orders"), getenv)
 	if err != nil || len(deviations) != 1 || !strings.HasSuffix(deviations[0].Where, "maxDequeueCount") {
 		t.Errorf("%v, %+v", err, deviations)
 	}
-	deviations, err = Check(packaged(t, "orders"), func(name string) string {
-		return map[string]string{"AzureWebJobs.dispatch-orders.Disabled": "True"}[name]
-	})
+	deviations, err = Check(packaged(t, "orders"), settings(map[string]string{"AzureWebJobs.dispatch-orders.Disabled": "True"}))
 	if err != nil || len(deviations) != 1 || deviations[0].Where != "dispatch-orders/function.json" {
 		t.Errorf("%v, %+v", err, deviations)
 	}
@@ -125,7 +125,7 @@ func TestALongTimeoutIsForOtherPlansThanConsumption(t *testing.T) {
 	} {
 		app := packaged(t, "orders")
 		app["host.json"].Data = withSetting(t, app["host.json"].Data, "functionTimeout", tt.timeout)
-		deviations, err := Check(app, func(name string) string { return map[string]string{"WEBSITE_SKU": tt.plan}[name] })
+		deviations, err := Check(app, settings(map[string]string{"WEBSITE_SKU": tt.plan}))
 		if err != nil || (len(deviations) == 1) != tt.found || tt.found && (deviations[0].Fatal != tt.fatal || deviations[0].Cure == "") {
 			t.Errorf("%s on %q: %v, %+v", tt.timeout, tt.plan, err, deviations)
 		}
@@ -243,8 +243,7 @@ func TestQueuesWhoseMessagesComeAsTextAreThoseOfFunctionsThatAreCalled(t *testin
 		}
 	}
 	app["twice/function.json"] = app["dispatch-orders/function.json"]
-	settings := map[string]string{"AzureWebJobs.dispatch-invoices.Disabled": "true"}
-	getenv := func(name string) string { return settings[name] }
+	getenv := settings(map[string]string{"AzureWebJobs.dispatch-invoices.Disabled": "true"})
 	if layout, err := ReadLayout(app, getenv); err != nil || !slices.Equal(layout.AsText(), []string{"orders", "quotes"}) {
 		t.Errorf("%q, %v", layout.AsText(), err)
 	}
@@ -261,9 +260,7 @@ func TestQueuesWhoseMessagesComeAsTextAreThoseOfFunctionsThatAreCalled(t *testin
 func TestQueuesAndTimeoutsAreReadAsTheHostReadsThem(t *testing.T) {
 	app := packaged(t, "orders")
 	app["dispatch/function.json"] = &fstest.MapFile{Data: must(folders.ReadFile("dispatch/function.json"))}
-	layout, err := ReadLayout(app, func(name string) string {
-		return map[string]string{"DISPATCH_QUEUE": "from-setting"}[name]
-	})
+	layout, err := ReadLayout(app, settings(map[string]string{"DISPATCH_QUEUE": "from-setting"}))
 	if err != nil || !slices.Equal(layout.Queues(), []string{"from-setting", "orders"}) || layout.Timeout != 5*time.Minute {
 		t.Errorf("%v, %v, %s", err, layout.Queues(), layout.Timeout)
 	}
@@ -316,6 +313,120 @@ func TestHowLongNobodyLooksGoesByWhoLooks(t *testing.T) {
 	}
 }
 
+// What a host that forwards passes on is told from its own invocations by being below /api. Whatever lets
+// another path through, or may do so, is known.
+func TestRoutesOnWhichInvocationsCanBeForgedAreKnown(t *testing.T) {
+	host := func(old, replacement string) func(app fstest.MapFS) {
+		return func(app fstest.MapFS) {
+			app["host.json"].Data = bytes.Replace(app["host.json"].Data, []byte(old), []byte(replacement), 1)
+		}
+	}
+	route := func(route string) func(app fstest.MapFS) {
+		return func(app fstest.MapFS) {
+			app["api/function.json"].Data = bytes.Replace(app["api/function.json"].Data, []byte("v1/{*path}"), []byte(route), 1)
+		}
+	}
+	const prefix = `"routePrefix": "api"`
+	for name, tt := range map[string]struct {
+		changes []func(app fstest.MapFS)
+		env     map[string]string
+		open    bool
+	}{
+		"as packaged":                      {nil, nil, false},
+		"another route below api":          {[]func(fstest.MapFS){route("{*path}")}, nil, false},
+		"in capitals":                      {[]func(fstest.MapFS){host(prefix, `"RoutePrefix": "API"`), route("{*path}")}, nil, false},
+		"no prefix, api in the route":      {[]func(fstest.MapFS){host(prefix, `"routePrefix": ""`), route("/api/{*path}")}, nil, false},
+		"deeper":                           {[]func(fstest.MapFS){host(prefix, `"routePrefix": "/api/x/"`), route("{*path}")}, nil, false},
+		"no prefix":                        {[]func(fstest.MapFS){host(prefix, `"routePrefix": ""`), route("{*path}")}, nil, true},
+		"no prefix, in another case":       {[]func(fstest.MapFS){host(prefix, `"RoutePrefix": ""`), route("{*path}")}, nil, true},
+		"null":                             {[]func(fstest.MapFS){host(prefix, `"routePrefix": null`), route("{*path}")}, nil, true},
+		"the section in another case":      {[]func(fstest.MapFS){host(`"http"`, `"HTTP"`), host(prefix, `"ROUTEPREFIX": "/"`), route("{*path}")}, nil, true},
+		"a prefix like a function":         {[]func(fstest.MapFS){host(prefix, `"routePrefix": "pump"`), route("{*path}")}, nil, true},
+		"one segment":                      {[]func(fstest.MapFS){host(prefix, `"routePrefix": ""`), route("{path}")}, nil, true},
+		"the usual route without a prefix": {[]func(fstest.MapFS){host(prefix, `"routePrefix": ""`)}, nil, true},
+		"a comment":                        {[]func(fstest.MapFS){host(`"http"`, `/* here */ "http"`), host(prefix, `"routePrefix": "",`), route("{*path}")}, nil, true},
+		"a variable that is empty":         {[]func(fstest.MapFS){route("{*path}")}, map[string]string{"AzureFunctionsJobHost__extensions__http__routePrefix": ""}, true},
+		"a variable with colons":           {[]func(fstest.MapFS){route("{*path}")}, map[string]string{"AzureFunctionsJobHost:extensions:http:routePrefix": ""}, true},
+		"a variable that closes":           {[]func(fstest.MapFS){host(prefix, `"routePrefix": ""`), route("{*path}")}, map[string]string{"AzureFunctionsJobHost__extensions__http__routePrefix": "Api"}, false},
+		"what can't be read":               {[]func(fstest.MapFS){func(app fstest.MapFS) { app["api/function.json"].Data = []byte("{'bindings': []}") }}, nil, true},
+		"no host.json":                     {[]func(fstest.MapFS){func(app fstest.MapFS) { delete(app, "host.json") }}, nil, true},
+	} {
+		app := packaged(t, "orders")
+		for _, change := range tt.changes {
+			change(app)
+		}
+		if layout, err := ReadLayout(app, settings(tt.env)); layout.Open != tt.open {
+			t.Errorf("%s: open %t, want %t; %v", name, layout.Open, tt.open, err)
+		}
+	}
+}
+
+// The host's parser passes over more than Go's.
+func TestFilesThatTheHostReadsAreReadHere(t *testing.T) {
+	app := packaged(t, "orders")
+	for name, file := range app {
+		if strings.HasSuffix(name, ".json") {
+			file.Data = []byte("\ufeff// \"a\", {\r\n/* ] \n } */" + strings.ReplaceAll(strings.ReplaceAll(string(file.Data), "\n}", ", // last\n}"), "]", ", /* end */ ]"))
+		}
+	}
+	app["pump/function.json"].Data = bytes.Replace(app["pump/function.json"].Data, []byte(`"0 * * * * *"`), []byte(`"0 */2 * * * *"`), 1)
+	layout, err := ReadLayout(app, noSettings)
+	if err != nil || !slices.Equal(layout.Queues(), []string{"orders"}) || len(layout.Functions) != 4 || layout.Timeout != 5*time.Minute {
+		t.Errorf("%+v, %v", layout, err)
+	}
+	if f := layout.Functions["pump"]; f.Schedule != "0 */2 * * * *" {
+		t.Errorf("a comment was seen in a string: %q", f.Schedule)
+	}
+	deviations, err := Check(app, noSettings)
+	if err != nil || len(deviations) != 1 || deviations[0].Where != "pump/function.json: schedule" {
+		t.Errorf("%v, %+v", err, deviations)
+	}
+	for text, want := range map[string]string{
+		`{"a":"//x","b":"/*y*/","c":",}"}`: `{"a":"//x","b":"/*y*/","c":",}"}`, `{"a":"\\"//x` + "\n}": `{"a":"\\"` + " \n}",
+		`[1,2, ]`: `[1,2 ]`, `{"a":"\",}" , }`: `{"a":"\",}"  }`, "/* open": "/* open",
+	} {
+		if got := string(plainJSON([]byte(text))); got != want {
+			t.Errorf("%s becomes %s, want %s", text, got, want)
+		}
+	}
+}
+
+// A queue whose trigger is disabled is one without a trigger, and what that means is told.
+func TestTheQueueOfADisabledFunctionIsPumped(t *testing.T) {
+	app := packaged(t, "orders", "invoices")
+	env := map[string]string{"AzureWebJobs.dispatch-orders.Disabled": "1"}
+	for _, tt := range []struct {
+		disable string
+		polls   bool
+		queues  []string
+		idle    []string // what each sentence has
+	}{
+		{"", false, []string{"invoices"}, []string{"orders come with the pump"}},
+		{"", true, []string{"invoices"}, []string{"orders are polled"}},
+		{"pump", false, []string{"invoices"}, []string{"nobody receives from orders", "expires unseen"}},
+		{"housekeeping", true, []string{"invoices"}, []string{"orders are polled", "never removed", "queues without a trigger are polled"}},
+		{"api", true, []string{"invoices"}, []string{"not reached", "orders are polled", "never removed", "queues without a trigger are polled"}},
+	} {
+		env["AzureWebJobs__"+tt.disable+"__Disabled"] = "True"
+		layout, err := ReadLayout(app, settings(env))
+		idle := layout.Idle(tt.polls)
+		if err != nil || !slices.Equal(layout.Queues(), tt.queues) || len(idle) != len(tt.idle) {
+			t.Errorf("%s: %v, %q, %q", tt.disable, err, layout.Queues(), idle)
+			continue
+		}
+		for i, part := range tt.idle {
+			if !strings.Contains(idle[i], part) {
+				t.Errorf("%s: %s does not say %s", tt.disable, idle[i], part)
+			}
+		}
+	}
+	delete(app, "pump/function.json")
+	layout, _ := ReadLayout(app, settings(map[string]string{"AzureWebJobs.dispatch-orders.Disabled": "0"}))
+	if idle := layout.Idle(false); len(idle) != 1 || !strings.HasPrefix(idle[0], "pump is not there: nobody") {
+		t.Errorf("%q", idle)
+	}
+}
+
 // What the host brings at a time is batchSize and newBatchThreshold for each queue with a trigger.
 func TestALimitBelowWhatTheHostBringsIsFound(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -335,9 +446,11 @@ func TestALimitBelowWhatTheHostBringsIsFound(t *testing.T) {
 		app := packaged(t, tt.queues...)
 		text := strings.Replace(string(app["host.json"].Data), `"batchSize": 16`, `"batchSize": `+tt.batch, 1)
 		app["host.json"].Data = []byte(strings.Replace(text, `"newBatchThreshold": 8`, `"newBatchThreshold": `+tt.threshold, 1))
-		layout, err := ReadLayout(app, func(setting string) string {
-			return map[string]string{"AzureFunctionsJobHost__extensions__queues__batchSize": tt.overriding}[setting]
-		})
+		overriding := map[string]string{}
+		if tt.overriding != "" {
+			overriding["AzureFunctionsJobHost__extensions__queues__batchSize"] = tt.overriding
+		}
+		layout, err := ReadLayout(app, settings(overriding))
 		if brings := layout.Crowded(tt.max); err != nil || brings != tt.brings {
 			t.Errorf("%s: the host brings %d, want %d; %v", name, brings, tt.brings, err)
 		}

@@ -78,7 +78,7 @@ var healthPaths = map[string]string{
 }
 
 // ServeHTTP tells the host's own requests from those it passes on. Its probe is GET /;
-// what it passes on is under /api/; an invocation is a POST to exactly /<function>.
+// what it passes on is under /api; an invocation is a POST to exactly /<function>.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	arrived := time.Now()
 	h.first.Do(func() { close(h.called) })
@@ -92,8 +92,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusServiceUnavailable)
 		return
 	}
-	if strings.HasPrefix(strings.ToLower(r.URL.Path), "/api/") { // the host's routes know no case
-		h.parts.API.ServeHTTP(w, asPublished(r))
+	if strings.HasPrefix(strings.ToLower(r.URL.Path)+"/", "/"+usualPrefix+"/") { // the host's routes know no case
+		h.serveAPI(w, asPublished(r), arrived)
 		return
 	}
 	f, ok := h.layout.Functions[strings.TrimPrefix(r.URL.Path, "/")]
@@ -139,6 +139,49 @@ func below(path, prefix string) (rest string, ok bool) {
 	}
 	rest = path[len(prefix):]
 	return rest, rest == "" || rest[0] == '/'
+}
+
+// apiRead is how long a request for the API may take to be read, as in serve.
+const apiRead = time.Minute
+
+// serveAPI ends a request before the function timeout, which would end this process: whatever its caller
+// sends late, or whoever is slow that it asks.
+func (h *Handler) serveAPI(w http.ResponseWriter, r *http.Request, arrived time.Time) {
+	b := bounded{ResponseWriter: w}
+	if in := (run{began: arrived, timeout: h.layout.Timeout}); in.timeout > 0 {
+		b.read, b.write = in.cutShort(), in.left(1)
+		ctx, cancel := context.WithDeadline(r.Context(), b.read)
+		defer cancel()
+		r = r.WithContext(ctx)
+	}
+	_ = b.SetReadDeadline(arrived.Add(apiRead)) // not every server has deadlines
+	_ = b.SetWriteDeadline(time.Time{})
+	h.parts.API.ServeHTTP(b, r)
+}
+
+// bounded are answers whose deadlines are no later than the host allows, whatever is asked for.
+type bounded struct {
+	http.ResponseWriter
+	read, write time.Time // zero where the host waits for ever
+}
+
+// Unwrap is for http.ResponseController.
+func (b bounded) Unwrap() http.ResponseWriter { return b.ResponseWriter }
+
+func (b bounded) SetReadDeadline(at time.Time) error {
+	return http.NewResponseController(b.ResponseWriter).SetReadDeadline(earlier(at, b.read))
+}
+
+func (b bounded) SetWriteDeadline(at time.Time) error {
+	return http.NewResponseController(b.ResponseWriter).SetWriteDeadline(earlier(at, b.write))
+}
+
+// earlier is the earlier one of two deadlines, of which zero is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func (h *Handler) wait(ctx context.Context) bool {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -51,24 +52,27 @@ type Function struct {
 	Route string
 	// Schedule is a timer trigger's, with %SETTINGS% filled in.
 	Schedule string
-	// Disabled: function.json, a setting or the list in host.json says so. The host does not call it then.
-	Disabled bool
+	// DisabledBy is what keeps the host from calling it: function.json, a setting or the list in host.json.
+	DisabledBy string
 }
 
 // ReadLayout reads the app below root as the host does: host.json, and function.json of
-// each folder beside it. getenv is where settings come from. The error names
-// everything that is wrong; what could be read is returned with it.
-func ReadLayout(root fs.FS, getenv func(string) string) (Layout, error) {
-	prefix := setting(root, getenv, "extensions.http.routePrefix", usualPrefix)
-	host := map[string]any{"functions": setting[any](root, getenv, "functions", nil)}
-	l := Layout{Functions: map[string]Function{}, Timeout: defaultFunctionTimeout, AtOnce: atOnce(root, getenv)}
-	var errs []error
-	if err := l.readTimeout(root, getenv); err != nil {
+// each folder beside it. The error names everything that is wrong; what could be read is returned
+// with it.
+func ReadLayout(root fs.FS, env Environment) (Layout, error) {
+	host, err := readHostSettings(root, env)
+	l := Layout{Functions: map[string]Function{}, AtOnce: atOnce(host)}
+	errs := []error{err}
+	if l.Timeout, err = timeoutOf(host); err != nil {
 		errs = append(errs, err)
 	}
 	entries, err := fs.ReadDir(root, ".")
 	if err != nil {
 		return l, errors.Join(append(errs, fmt.Errorf("read the app's folder: %w", err))...)
+	}
+	prefix, known := host.get(routePrefix).(string)
+	if !known {
+		prefix = usualPrefix
 	}
 	for _, e := range entries {
 		text, err := fs.ReadFile(root, path.Join(e.Name(), "function.json"))
@@ -77,71 +81,54 @@ func ReadLayout(root fs.FS, getenv func(string) string) (Layout, error) {
 		}
 		f := Function{Name: e.Name()}
 		if err == nil {
-			err = f.read(text, getenv)
+			err = f.read(text, host)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s/function.json: %w", e.Name(), err))
 			continue
 		}
-		f.Disabled = idleBy(f, host, getenv) != ""
 		l.Functions[f.Name] = f
-		l.Open = l.Open || f.Trigger == httpTrigger && f.Route != apiRoute && prefix != usualPrefix
+		l.Open = l.Open || f.Trigger == httpTrigger && !belowAPI(prefix, f)
 	}
-	return l, errors.Join(errs...)
+	err = errors.Join(errs...)
+	l.Open = l.Open || err != nil // what can't be read here may be read by the host
+	return l, err
 }
 
-// hostVariable is the variable that replaces one of host.json's settings: for a.b
-// AzureFunctionsJobHost__a__b.
-func hostVariable(name string) string {
-	return "AzureFunctionsJobHost__" + strings.ReplaceAll(name, ".", "__")
+const (
+	routePrefix = "extensions.http.routePrefix"
+	// usualPrefix is the host's own routePrefix, and the packaged one.
+	usualPrefix = "api"
+)
+
+// belowAPI reports whether all paths of an HTTP function are below /api, where no invocation is.
+func belowAPI(prefix string, f Function) bool {
+	route := f.Route
+	if route == "" {
+		route = f.Name // as the host takes it
+	}
+	first, _, _ := strings.Cut(strings.Trim(strings.Trim(prefix, "/")+"/"+strings.Trim(route, "/"), "/"), "/")
+	return strings.EqualFold(first, usualPrefix)
 }
 
-func (l *Layout) readTimeout(root fs.FS, getenv func(string) string) error {
-	var host struct {
-		FunctionTimeout string `json:"functionTimeout"`
-	}
-	body, err := fs.ReadFile(root, "host.json")
-	if err == nil {
-		err = json.Unmarshal(body, &host)
-	}
-	text := host.FunctionTimeout
-	if v := getenv(hostVariable("functionTimeout")); v != "" {
-		text, err = v, nil
-	}
-	if err != nil {
-		return fmt.Errorf("host.json: %w", err)
-	}
+// timeoutOf reads functionTimeout; zero is for ever.
+func timeoutOf(host hostSettings) (time.Duration, error) {
+	text := settingOf(host, "functionTimeout", "")
 	if text == "" {
-		return nil
+		return defaultFunctionTimeout, nil
 	}
 	timeout, err := parseTimeSpan(text)
 	if err != nil {
-		return fmt.Errorf("host.json: functionTimeout: %w", err)
+		return defaultFunctionTimeout, fmt.Errorf("host.json: functionTimeout: %w", err)
 	}
-	l.Timeout = max(timeout, 0)
-	return nil
-}
-
-// usualPrefix is the host's own routePrefix, and the packaged one.
-const usualPrefix = "api"
-
-// setting reads a setting of host.json, or what replaces it; otherwise where there is none of its type.
-func setting[T any](root fs.FS, getenv func(string) string, name string, otherwise T) T {
-	var host map[string]any
-	if text, err := fs.ReadFile(root, "host.json"); err != nil || json.Unmarshal(text, &host) != nil {
-		host = nil
-	}
-	if v, ok := hostSetting(host, name, getenv).(T); ok {
-		return v
-	}
-	return otherwise
+	return max(timeout, 0), nil
 }
 
 // atOnce reads batchSize and newBatchThreshold: the host receives a batch whenever it has no more
 // than the threshold in hand. Where they can't be read they are the host's own defaults.
-func atOnce(root fs.FS, getenv func(string) string) int {
-	batch := max(setting(root, getenv, "extensions.queues.batchSize", 16.0), 0)
-	return int(batch + max(setting(root, getenv, "extensions.queues.newBatchThreshold", batch/2), 0)) // and more on several processors
+func atOnce(host hostSettings) int {
+	batch := max(settingOf(host, "extensions.queues.batchSize", 16.0), 0)
+	return int(batch + max(settingOf(host, "extensions.queues.newBatchThreshold", batch/2), 0)) // and more on several processors
 }
 
 // Crowded says that the host may bring more messages at a time, of all queues with a trigger, than
@@ -182,12 +169,12 @@ func parseTimeSpan(s string) (time.Duration, error) {
 	return total, nil
 }
 
-func (f *Function) read(body []byte, getenv func(string) string) error {
+func (f *Function) read(body []byte, host hostSettings) error {
 	var file struct {
 		Bindings []struct{ Type, Name, QueueName, Connection, DataType, Route, Schedule string }
 		Disabled any // true, or the name of a setting that says so
 	}
-	if err := json.Unmarshal(body, &file); err != nil {
+	if err := json.Unmarshal(plainJSON(body), &file); err != nil {
 		return fmt.Errorf("it is not JSON: %w", err)
 	}
 	for _, b := range file.Bindings {
@@ -198,14 +185,13 @@ func (f *Function) read(body []byte, getenv func(string) string) error {
 		if i < 0 {
 			return fmt.Errorf("its trigger %s is none of pushlease's", b.Type)
 		}
-		setting, _ := file.Disabled.(string)
-		f.Disabled = file.Disabled == true || setting != "" && slices.Contains([]string{"true", "1"}, strings.ToLower(getenv(strings.Trim(setting, "%"))))
+		f.DisabledBy = disabledBy(f.Name, file.Disabled, host)
 		f.Trigger, f.Binding, f.DataType, f.Route = []string{queueTrigger, timerTrigger, httpTrigger}[i], b.Name, b.DataType, b.Route
-		f.Schedule = expand(b.Schedule, getenv)
+		f.Schedule = expand(b.Schedule, host.env)
 		if f.Trigger != queueTrigger {
 			return nil
 		}
-		f.Queue, f.Connection = expand(b.QueueName, getenv), b.Connection
+		f.Queue, f.Connection = expand(b.QueueName, host.env), b.Connection
 		if f.Connection == "" {
 			f.Connection = appStorage
 		}
@@ -217,11 +203,30 @@ func (f *Function) read(body []byte, getenv func(string) string) error {
 	return errors.New("it has no trigger")
 }
 
+// disabledBy says what keeps the host from calling a function, of which its own file says this; empty
+// when nothing does.
+func disabledBy(function string, inFile any, host hostSettings) string {
+	on := func(name string) bool { v := host.env.get(name); return strings.EqualFold(v, "true") || v == "1" }
+	for _, name := range []string{"AzureWebJobs." + function + ".Disabled", "AzureWebJobs__" + function + "__Disabled"} {
+		if on(name) {
+			return name
+		}
+	}
+	named := func(v any) bool { text, ok := v.(string); return ok && strings.EqualFold(text, function) }
+	if list, ok := host.get("functions").([]any); ok && !slices.ContainsFunc(list, named) {
+		return "the list functions in host.json"
+	}
+	if setting, _ := inFile.(string); inFile == true || setting != "" && on(strings.Trim(setting, "%")) {
+		return `"disabled" in its function.json`
+	}
+	return ""
+}
+
 // expand fills in %SETTINGS% as the host does.
-func expand(s string, getenv func(string) string) string {
+func expand(s string, env Environment) string {
 	parts := strings.Split(s, "%")
 	for i := 1; i < len(parts)-1; i += 2 {
-		parts[i] = getenv(parts[i])
+		parts[i] = env.get(parts[i])
 	}
 	return strings.Join(parts, "")
 }
@@ -235,12 +240,48 @@ func (f Function) asText() bool {
 // believed. One that the host does not call passes on nothing.
 func (l Layout) AsText() (queues []string) {
 	for _, f := range l.Functions {
-		if f.asText() && !f.Disabled {
+		if f.asText() && f.DisabledBy == "" {
 			queues = append(queues, f.Queue)
 		}
 	}
 	slices.Sort(queues)
 	return slices.Compact(queues)
+}
+
+// Idle says what is not done, or late, since the host does not call a function; polls: queues without a
+// trigger are polled all the time.
+func (l Layout) Idle(polls bool) (all []string) {
+	for _, name := range []string{timerPump, timerHousekeeping} {
+		if f := l.Functions[name]; f.Trigger != timerTrigger {
+			all = append(all, name+" is not there: "+l.without(Function{Name: name, Trigger: timerTrigger}, polls))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.Functions)) {
+		if f := l.Functions[name]; f.DisabledBy != "" {
+			all = append(all, name+" is disabled by "+f.DisabledBy+": "+l.without(f, polls))
+		}
+	}
+	return all
+}
+
+// without says what it means that the host does not call f.
+func (l Layout) without(f Function, polls bool) string {
+	pump := l.Functions[timerPump]
+	switch pumped := pump.Trigger == timerTrigger && pump.DisabledBy == ""; {
+	case f.Trigger == queueTrigger && polls:
+		return "the messages of " + f.Queue + " are polled, as those of a queue without a trigger"
+	case f.Trigger == queueTrigger && pumped:
+		return "the messages of " + f.Queue + " come with the pump, as those of a queue without a trigger; what should not be POSTed is a matter of its webhooks"
+	case f.Trigger == queueTrigger:
+		return "nobody receives from " + f.Queue + ", and its messages expire"
+	case f.Trigger == httpTrigger:
+		return "the API is not reached from outside"
+	case f.Name == timerHousekeeping:
+		return "records are never removed"
+	case polls:
+		return "queues without a trigger are polled instead"
+	}
+	return "nobody receives from queues without a trigger, and what waits there expires unseen"
 }
 
 // hostGap is how long it takes the host at most to look at a queue with a trigger, where it may
@@ -293,7 +334,7 @@ func everyOf(schedule string) (every time.Duration, ok bool) {
 	return time.Duration(n) * time.Minute, true
 }
 
-// Connections names the settings of the storage that queue triggers receive from.
+// Connections names the settings of the storage that the host receives from.
 func (l Layout) Connections() []string {
 	return l.ofQueueTriggers(func(f Function) string { return f.Connection })
 }
@@ -303,10 +344,11 @@ func (l Layout) Queues() []string {
 	return l.ofQueueTriggers(func(f Function) string { return f.Queue })
 }
 
-// ofQueueTriggers is what queue triggers have, each once, in order.
+// ofQueueTriggers is what the queue triggers have that the host calls for, each once, in order. A queue whose
+// trigger is disabled is one without a trigger.
 func (l Layout) ofQueueTriggers(what func(Function) string) (all []string) {
 	for _, f := range l.Functions {
-		if f.Trigger == queueTrigger {
+		if f.Trigger == queueTrigger && f.DisabledBy == "" {
 			all = append(all, what(f))
 		}
 	}

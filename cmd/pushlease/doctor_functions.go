@@ -63,7 +63,12 @@ func readApp(root fs.FS, environ []string) functionsApp {
 	return a
 }
 
-func (a functionsApp) getenv(name string) string { return config.HostSetting(a.environ, name) }
+func (a functionsApp) lookup(name string) (string, bool) { return config.HostSetting(a.environ, name) }
+
+func (a functionsApp) getenv(name string) string {
+	value, _ := a.lookup(name)
+	return value
+}
 
 // findings compare the app with what pushlease needs.
 func (a functionsApp) findings() []finding {
@@ -71,7 +76,7 @@ func (a functionsApp) findings() []finding {
 	if a.root == nil {
 		return nil
 	}
-	deviations, err := app.CheckFunctions(a.root, a.getenv)
+	deviations, err := app.CheckFunctions(a.root, a.lookup)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil // it has gone meanwhile
@@ -96,7 +101,7 @@ func (a functionsApp) room(maxInFlight int) []finding {
 	if a.root == nil {
 		return nil
 	}
-	brings := app.FunctionsCrowded(a.root, a.getenv, maxInFlight)
+	brings := app.FunctionsCrowded(a.root, a.lookup, maxInFlight)
 	if brings == 0 {
 		return nil
 	}
@@ -110,7 +115,7 @@ func (a functionsApp) accounts(storage config.Storage) (found []finding) {
 	if a.root == nil || storage.Kind() == config.StorageSQLite {
 		return nil
 	}
-	for _, name := range app.FunctionsConnections(a.root, a.getenv) {
+	for _, name := range app.FunctionsConnections(a.root, a.lookup) {
 		theirs, ok := config.HostConnection(a.getenv, name)
 		if !ok || storage.SameAccount(theirs) {
 			continue

@@ -63,7 +63,7 @@ failed. Never 0: the host would go on without a handler.`,
 			err := app.RunFunctions(cmd.Context(), app.FunctionsOptions{
 				Options: app.Options{Version: buildVersion(), LogOutput: os.Stdout},
 				Port:    port, Root: os.DirFS(root), Parent: os.Getppid,
-				Getenv: func(name string) string { return config.HostSetting(os.Environ(), name) },
+				Getenv: func(name string) (string, bool) { return config.HostSetting(os.Environ(), name) },
 				Config: func() (config.Config, error) { return config.Load(cmd.Flags(), os.Environ()) },
 			})
 			if errors.Is(err, app.ErrStopped) {

@@ -2,18 +2,14 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -35,7 +31,6 @@ func TestAnOrphanFinishesWhatItHasAndEnds(t *testing.T) {
 			name := queueName("orphan")
 			root := packaged(t, name)
 			quickly(t, root, nil)
-			unread := piped(t, root)
 			h := startHosted(t, root, hosttest.Options{})
 			began, release := make(chan struct{}), make(chan struct{})
 			goOn := sync.OnceFunc(func() { close(release) })
@@ -52,7 +47,6 @@ func TestAnOrphanFinishesWhatItHasAndEnds(t *testing.T) {
 			}
 			<-began
 			orphan := end(h.host)
-			unread()
 			waitUntil(t, 10*time.Second, func() string {
 				if resp, err := e2eClient.Get("http://" + h.host.Address() + "/"); err == nil {
 					_ = resp.Body.Close()
@@ -79,32 +73,6 @@ func TestAnOrphanFinishesWhatItHasAndEnds(t *testing.T) {
 			})
 		})
 	}
-}
-
-// piped has the packaged program log into a pipe, as the real host does, and returns what closes the
-// host's end of it.
-func piped(t *testing.T, root string) (unread func()) {
-	t.Helper()
-	program, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	pipe := filepath.Join(t.TempDir(), "log")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	end, err := os.OpenFile(pipe, os.O_RDWR, 0) // which waits for nobody
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = end.Close() })
-	go func() { _, _ = io.Copy(io.Discard, end) }()
-	script := fmt.Sprintf("#!/bin/sh\ntrap '' PIPE\nexec %q \"$@\" >%q\n", program, pipe)
-	path := filepath.Join(root, "pushlease")
-	if err := errors.Join(os.Remove(path), os.WriteFile(path, []byte(script), 0o755)); err != nil {
-		t.Fatal(err)
-	}
-	return func() { _ = end.Close() }
 }
 
 // TestAFleetThatLosesAnInstanceDeliversEverythingSoon: two instances share 600 messages, and one

@@ -90,9 +90,15 @@ func readApp(root string, getenv func(string) string) (app, error) {
 		if _, err := os.Stat(path); err != nil {
 			continue
 		}
-		var file struct{ Bindings []binding }
+		var file struct {
+			Bindings []binding
+			Disabled bool
+		}
 		if err := readJSON(path, &file); err != nil {
 			return app{}, err
+		}
+		if file.Disabled || strings.EqualFold(getenv("AzureWebJobs."+e.Name()+".Disabled"), "true") {
+			continue
 		}
 		for _, b := range file.Bindings {
 			if strings.HasSuffix(b.Type, "Trigger") {

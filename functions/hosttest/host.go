@@ -30,6 +30,8 @@ type Options struct {
 	// ProxyLimit is how long a proxied request may be without an answer; zero means the
 	// host's 240 s.
 	ProxyLimit time.Duration
+	// Unread has nobody read what the app logs: the pipe is full soon.
+	Unread bool
 	// Forward makes it an older host, which forwards HTTP requests and knows no proxying.
 	Forward bool
 	// BelowFunction has a proxying host call /<function> and then the path.
@@ -214,13 +216,14 @@ func (h *Host) Terminate() {
 	_ = h.handler.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 }
 
-// Vanish is SIGKILL for the host: it settles nothing, and leaves the handler running. orphan is
-// closed when that has ended too.
+// Vanish is SIGKILL for the host: it settles nothing, and leaves the handler running, of which nobody
+// reads any more what it logs. orphan is closed when that has ended too.
 func (h *Host) Vanish() (orphan <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.life.end()
 	_ = h.handler.cmd.Process.Kill() // it may have ended
+	h.handler.unread()
 	return h.handler.gone
 }
 

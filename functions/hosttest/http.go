@@ -40,6 +40,16 @@ func (h *Host) serveOuter(w http.ResponseWriter, r *http.Request) {
 	l := h.life
 	h.mu.Unlock()
 	p, err := h.ready(l.ctx)
+	if h.app.timeout > 0 { // it is an invocation like any other
+		ctx, cancel := context.WithTimeout(r.Context(), h.app.timeout)
+		defer cancel()
+		r = r.WithContext(ctx)
+		defer func() {
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) && p != nil {
+				h.overrun(l, p)
+			}
+		}()
+	}
 	switch {
 	case err != nil:
 		w.WriteHeader(http.StatusInternalServerError)

@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -21,6 +25,11 @@ type handler struct {
 	gone chan struct{} // closed when it has ended
 	// expected: the host killed it on purpose.
 	expected bool
+	// reads are the host's ends of standard output and error, and logged the copying from them.
+	reads  []*os.File
+	logged sync.WaitGroup
+	// alive ends when the shell and the process have ended, which both have its other end.
+	alive *os.File
 	// unneeded is closed when it has ended with 0: the host goes on without one.
 	unneeded chan struct{}
 }
@@ -51,17 +60,21 @@ func freeAddress() string {
 func (h *Host) launch(l life, addr string) {
 	_, port, _ := net.SplitHostPort(addr)
 	id, p := newGUID(), &handler{addr: addr, up: make(chan struct{}), gone: make(chan struct{}), unneeded: make(chan struct{})}
-	p.cmd = exec.Command("/bin/sh", append([]string{"-c", parentScript, h.app.executable}, h.app.arguments...)...)
+	env := h.handlerEnvironment(port, id)
+	p.cmd = exec.Command("/bin/sh", slices.Concat([]string{"-c", parentScript, "env"}, unnamable(env), []string{h.app.executable}, h.app.arguments)...)
 	p.cmd.Dir = h.o.Root
-	p.cmd.Env = h.handlerEnvironment(port, id)
-	p.cmd.Stdout, p.cmd.Stderr = &h.log.out, &h.log.err
+	p.cmd.Env = env
 	start := time.Now()
 	h.mu.Lock()
 	if l.ctx.Err() != nil {
 		h.mu.Unlock()
 		return
 	}
-	err := p.start()
+	to := &h.log
+	if h.o.Unread {
+		to = nil
+	}
+	err := p.start(to)
 	if err == nil {
 		h.handler = p
 	}
@@ -81,25 +94,67 @@ func (h *Host) handlerEnvironment(port, id string) []string {
 		"FUNCTIONS_CUSTOMHANDLER_WORKER_ID="+id, "FUNCTIONS_HTTPWORKER_ID="+id, "FUNCTIONS_APP_ROOT_PATH="+h.o.Root)
 }
 
+// unnamable are the settings that no shell passes on, such as AzureWebJobs.api.Disabled.
+func unnamable(env []string) (settings []string) {
+	for _, line := range env {
+		if name, _, _ := strings.Cut(line, "="); strings.ContainsAny(name, ".-:") {
+			settings = append(settings, line)
+		}
+	}
+	return settings
+}
+
 // parentScript starts the handler, tells its id, and ends as it does; SIGTERM changes nothing about that.
 // The shell's own words about it are not the handler's.
 const parentScript = `trap : TERM; exec 4>&2 2>/dev/null; "$0" "$@" 2>&4 3>&- 4>&- & exec 4>&-; p=$!; echo $p >&3; exec 3>&-
 wait $p; c=$?; while kill -0 $p; do wait $p; c=$?; done; exit $c`
 
-// start starts the shell and with it the handler, whose id the shell tells.
-func (p *handler) start() error {
-	tell, told, err := os.Pipe()
-	if err != nil {
+// start starts the shell and with it the handler, whose id the shell tells. What it writes goes to to, or
+// is read by nobody.
+func (p *handler) start(to *log) error {
+	var ours, theirs []*os.File
+	defer func() {
+		for _, f := range theirs {
+			_ = f.Close() // the processes have their own
+		}
+	}()
+	for range 4 {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return err
+		}
+		ours, theirs = append(ours, r), append(theirs, w)
+	}
+	p.reads, p.alive = ours[:2], ours[2]
+	defer ours[3].Close()
+	p.cmd.Stdout, p.cmd.Stderr = theirs[0], theirs[1]
+	p.cmd.ExtraFiles = []*os.File{theirs[3], nil, theirs[2]} // 3, and 5, which the handler has too
+	if err := p.cmd.Start(); err != nil {
 		return err
 	}
-	defer tell.Close()
-	p.cmd.ExtraFiles = []*os.File{told}
-	err = p.cmd.Start()
-	_ = told.Close() // the shell has its own
-	if err == nil {
-		_, err = fmt.Fscan(tell, &p.pid)
+	if to != nil {
+		for i, into := range []io.Writer{&to.out, &to.err} {
+			p.logged.Go(func() { _, _ = io.Copy(into, ours[i]) }) // until unread, or its end
+		}
 	}
+	_, err := fmt.Fscan(ours[3], &p.pid)
 	return err
+}
+
+// unread closes the host's ends of what the handler writes to, as they are when the host has ended.
+func (p *handler) unread() {
+	for _, f := range p.reads {
+		_ = f.Close() // a second time when the handler has ended
+	}
+}
+
+// wait returns when the handler has ended, and the shell too.
+func (p *handler) wait() {
+	_ = p.cmd.Wait() // its code is looked at
+	_, _ = io.Copy(io.Discard, p.alive)
+	p.logged.Wait()
+	p.unread()
+	_ = p.alive.Close()
 }
 
 // probe asks every 25 ms until anything answers.
@@ -127,7 +182,7 @@ func (h *Host) probe(l life, p *handler, start time.Time) {
 
 // watch waits for the process's end and does what the host does about it.
 func (h *Host) watch(l life, p *handler) {
-	_ = p.cmd.Wait() // its code is looked at
+	p.wait()
 	close(p.gone)
 	code := p.cmd.ProcessState.ExitCode()
 	h.mu.Lock()

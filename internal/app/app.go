@@ -71,6 +71,7 @@ type App struct {
 	listener   net.Listener
 	server     *http.Server
 	asText     []string // the queues of which a host passes messages on as text
+	idle       []string // what is not done, or late, since a host does not call a function
 	cleanups   cleanups
 	draining   atomic.Bool
 	pollers    atomic.Int64 // how many instances poll, as the heartbeat has last seen

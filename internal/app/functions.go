@@ -25,14 +25,14 @@ const FunctionsExecutable = functions.Executable
 func FunctionsPackage(queues []string) (map[string][]byte, error) { return functions.Package(queues) }
 
 // CheckFunctions compares a packaged app with what pushlease needs.
-func CheckFunctions(root fs.FS, getenv func(string) string) ([]functions.Deviation, error) {
-	return functions.Check(root, getenv)
+func CheckFunctions(root fs.FS, env functions.Environment) ([]functions.Deviation, error) {
+	return functions.Check(root, env)
 }
 
 // FunctionsCrowded is how many messages the host of a packaged app may bring at a time, where that is
 // more than maxInFlight; otherwise 0.
-func FunctionsCrowded(root fs.FS, getenv func(string) string, maxInFlight int) int {
-	layout, err := functions.ReadLayout(root, getenv)
+func FunctionsCrowded(root fs.FS, env functions.Environment, maxInFlight int) int {
+	layout, err := functions.ReadLayout(root, env)
 	if err != nil {
 		return 0 // CheckFunctions tells
 	}
@@ -40,8 +40,8 @@ func FunctionsCrowded(root fs.FS, getenv func(string) string, maxInFlight int) i
 }
 
 // FunctionsConnections are the settings that a packaged app's queue triggers name as their storage.
-func FunctionsConnections(root fs.FS, getenv func(string) string) []string {
-	layout, err := functions.ReadLayout(root, getenv)
+func FunctionsConnections(root fs.FS, env functions.Environment) []string {
+	layout, err := functions.ReadLayout(root, env)
 	if err != nil {
 		return nil // CheckFunctions tells
 	}
@@ -59,7 +59,7 @@ type FunctionsOptions struct {
 	// Root is the app's folder, with host.json and the functions.
 	Root fs.FS
 	// Getenv is where the host's settings come from.
-	Getenv func(string) string
+	Getenv functions.Environment
 	// Config reads the settings; it is called when the port is open.
 	Config func() (config.Config, error)
 	// Parent is the id of the parent process, which changes when that has ended; nil where
@@ -148,7 +148,7 @@ func RunFunctions(ctx context.Context, o FunctionsOptions) error {
 	if err != nil {
 		return err
 	}
-	a.asText = layout.AsText()
+	a.asText, a.idle = layout.AsText(), layout.Idle(cfg.FunctionsPoller)
 	if layoutErr != nil {
 		a.log.Error("the app's folder is not as it should be; pushlease doctor tells more", "error", layoutErr)
 	}

@@ -50,7 +50,7 @@ func TestTheEndOfTheSignatureIsToldUnderTheHost(t *testing.T) {
 	go func() {
 		ended <- RunFunctions(ctx, FunctionsOptions{
 			Options: Options{Version: "test", LogOutput: &log}, Port: port,
-			Root: fstest.MapFS{"host.json": {Data: []byte(`{"version":"2.0"}`)}}, Getenv: func(string) string { return "" },
+			Root: fstest.MapFS{"host.json": {Data: []byte(`{"version":"2.0"}`)}}, Getenv: func(string) (string, bool) { return "", false },
 			Config: func() (config.Config, error) {
 				return config.Load(nil, []string{"PUSHLEASE_STORAGE=QueueEndpoint=http://127.0.0.1:9/a;TableEndpoint=http://127.0.0.1:9/a;SharedAccessSignature=sv=1&se=" + end + "&sig=x"})
 			},

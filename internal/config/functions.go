@@ -31,14 +31,14 @@ func functionsStorage(env map[string]string, values map[string]value) {
 }
 
 // HostSetting reads a setting as the host does, whose configuration knows no case; environ is as of
-// os.Environ.
-func HostSetting(environ []string, name string) (value string) {
+// os.Environ. ok is false for one that is not there.
+func HostSetting(environ []string, name string) (value string, ok bool) {
 	for _, line := range environ {
-		if n, v, ok := strings.Cut(line, "="); ok && strings.EqualFold(n, name) {
-			value = v
+		if n, v, is := strings.Cut(line, "="); is && strings.EqualFold(n, name) {
+			value, ok = v, true
 		}
 	}
-	return value
+	return value, ok
 }
 
 // HostConnection is the storage that a trigger's connection names: a connection string, or an

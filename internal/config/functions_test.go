@@ -66,11 +66,14 @@ func TestNoFileUnderTheFunctionsHost(t *testing.T) {
 func TestSettingsOfTheHostAreReadInAnyCase(t *testing.T) {
 	environ := []string{"azurefunctionsjobhost__FunctionTimeout=00:01:00", "OTHER=x", "broken"}
 	for name, want := range map[string]string{"AzureFunctionsJobHost__functionTimeout": "00:01:00", "other": "x", "broken": "", "none": ""} {
-		if got := HostSetting(environ, name); got != want {
-			t.Errorf("%s is %q, want %q", name, got, want)
+		if got, ok := HostSetting(environ, name); got != want || ok != (want != "") {
+			t.Errorf("%s is %q, %t, want %q", name, got, ok, want)
 		}
 	}
-	if got := HostSetting(append(environ, "Other=y"), "OTHER"); got != "y" {
+	if got, ok := HostSetting(append(environ, "Empty="), "empty"); got != "" || !ok {
+		t.Errorf("one that is empty is not there: %q, %t", got, ok)
+	}
+	if got, _ := HostSetting(append(environ, "Other=y"), "OTHER"); got != "y" {
 		t.Errorf("the later one does not count: %q", got)
 	}
 }

@@ -57,7 +57,7 @@ func (i *instance) hostedLife(ctx context.Context, o app.Options, env []string) 
 	receiving.Go(func() { h.receive(ctx, i.w.plan.Webhooks[0].Queue) })
 	defer receiving.Wait()
 	return app.RunFunctions(ctx, app.FunctionsOptions{
-		Options: o, Port: hostPort, Root: root, Getenv: func(string) string { return "" },
+		Options: o, Port: hostPort, Root: root, Getenv: func(string) (string, bool) { return "", false },
 		Config: func() (config.Config, error) {
 			c, err := config.Load(nil, env)
 			c.Instance = i.name // an app's settings name none

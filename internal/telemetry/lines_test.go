@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"os"
@@ -88,6 +89,71 @@ func TestShutdownWritesWhatWaits(t *testing.T) {
 	}
 	if lines, _ := out.seen(); lines != 1 {
 		t.Errorf("%d lines, want the one that waited", lines)
+	}
+}
+
+// blocked takes nothing before it is let go on, as a pipe does that is full and that nobody reads.
+type blocked struct {
+	counted
+	goOn chan struct{}
+}
+
+func (b *blocked) Write(p []byte) (int, error) {
+	<-b.goOn
+	return b.counted.Write(p)
+}
+
+// Under the Functions host the log is a pipe, and who reads it may stop to. Everything that logs goes on
+// after a second, and what does not fit is told of when the log is read again.
+func TestALogThatNobodyReadsHoldsNothingUp(t *testing.T) {
+	for _, direct := range []bool{false, true} {
+		bubble.Test(t, func(t *testing.T) {
+			out := &blocked{goOn: make(chan struct{})}
+			to := &lines{to: out}
+			log := slog.New(newHandler(Options{LogOutput: out, LogFormat: "json"}, to))
+			to.direct = direct
+			start, total := time.Now(), 0
+			say := func(n int) {
+				for range n {
+					total++
+					log.Info("attempt", "text", strings.Repeat("x", 1000))
+					log.Warn("something is wrong")
+					total++
+				}
+			}
+			say(10)
+			if took := time.Since(start); took > linesPatience {
+				t.Errorf("20 lines took %s", took)
+			}
+			start = time.Now()
+			say(3000)
+			if took := time.Since(start); took > 0 {
+				t.Errorf("6000 lines more took %s", took)
+			}
+			close(out.goOn)
+			synctest.Wait()
+			log.Warn("read again")
+			total++
+			var lost int
+			written := strings.Split(strings.TrimSpace(out.text.String()), "\n")
+			for _, line := range written {
+				var l struct {
+					Msg   string
+					Lines int
+				}
+				if err := json.Unmarshal([]byte(line), &l); err != nil {
+					t.Fatalf("%v: %s", err, line)
+				}
+				lost += l.Lines
+			}
+			if got := len(written) - 1 + lost; got != total || lost == 0 || len(written) < 1000 || !strings.Contains(written[len(written)-1], "read again") {
+				t.Errorf("%d lines are written and %d told of as dropped, want %d and the last one; it is %s", len(written)-1, lost, total, written[len(written)-1])
+			}
+			start = time.Now()
+			if log.Warn("soon"); time.Since(start) > 0 {
+				t.Error("it is waited for a log that is read")
+			}
+		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"log/slog"
@@ -20,10 +21,18 @@ const maxErrorText = 300
 func newHandler(o Options, out *lines) slog.Handler {
 	opts := &slog.HandlerOptions{Level: o.LogLevel, ReplaceAttr: durationsAsText}
 	out.direct = isTerminal(o.LogOutput)
+	format := func(w io.Writer) slog.Handler { return slog.NewJSONHandler(w, opts) }
 	if o.LogFormat == "text" || o.LogFormat == "auto" && out.direct {
-		return traceHandler{slog.NewTextHandler(out, opts), out}
+		format = func(w io.Writer) slog.Handler { return slog.NewTextHandler(w, opts) }
 	}
-	return traceHandler{slog.NewJSONHandler(out, opts), out}
+	out.lost = func(n int) []byte { // not by way of out, whose writer makes it
+		var line bytes.Buffer
+		r := slog.NewRecord(time.Now(), slog.LevelWarn, "lines of the log were dropped, since nobody read it", 0)
+		r.AddAttrs(slog.Int("lines", n))
+		_ = format(&line).Handle(context.Background(), r) // a Buffer takes all
+		return line.Bytes()
+	}
+	return traceHandler{format(out), out}
 }
 
 // isTerminal reports whether someone reads what is written to w.

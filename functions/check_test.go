@@ -385,7 +385,7 @@ func TestFilesThatTheHostReadsAreReadHere(t *testing.T) {
 		`{"a":"//x","b":"/*y*/","c":",}"}`: `{"a":"//x","b":"/*y*/","c":",}"}`, `{"a":"\\"//x` + "\n}": `{"a":"\\"` + " \n}",
 		`[1,2, ]`: `[1,2 ]`, `{"a":"\",}" , }`: `{"a":"\",}"  }`, "/* open": "/* open",
 	} {
-		if got := string(plainJSON([]byte(text))); got != want {
+		if got := string(PlainJSON([]byte(text))); got != want {
 			t.Errorf("%s becomes %s, want %s", text, got, want)
 		}
 	}

@@ -174,7 +174,7 @@ func (f *Function) read(body []byte, host hostSettings) error {
 		Bindings []struct{ Type, Name, QueueName, Connection, DataType, Route, Schedule string }
 		Disabled any // true, or the name of a setting that says so
 	}
-	if err := json.Unmarshal(plainJSON(body), &file); err != nil {
+	if err := json.Unmarshal(PlainJSON(body), &file); err != nil {
 		return fmt.Errorf("it is not JSON: %w", err)
 	}
 	for _, b := range file.Bindings {

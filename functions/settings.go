@@ -35,7 +35,7 @@ func readHostSettings(root fs.FS, env Environment) (hostSettings, error) {
 		return s, fmt.Errorf("read host.json: %w", err)
 	}
 	var file map[string]any
-	if json.Unmarshal(plainJSON(text), &file) != nil || file == nil {
+	if json.Unmarshal(PlainJSON(text), &file) != nil || file == nil {
 		return s, fmt.Errorf("host.json: %w", errNoObject)
 	}
 	s.file, _ = lowered(file).(map[string]any)
@@ -100,9 +100,9 @@ var (
 	commaPart   = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|,\s*[}\]]`)
 )
 
-// plainJSON takes out what the host's parser passes over and Go's does not: a byte order mark, comments,
+// PlainJSON takes out what the host's parser passes over and Go's does not: a byte order mark, comments,
 // and commas before an end.
-func plainJSON(text []byte) []byte {
+func PlainJSON(text []byte) []byte {
 	text = bytes.TrimPrefix(text, []byte("\ufeff"))
 	text = commentPart.ReplaceAllFunc(text, func(part []byte) []byte {
 		if part[0] == '/' {

@@ -91,7 +91,7 @@ func (c *client) examine(ctx context.Context, cmd *cobra.Command, more []extraCh
 	for _, check := range more {
 		found = append(found, check(ctx, cfg)...)
 	}
-	found = slices.Concat(found, app.findings(), app.accounts(cfg.Storage), app.room(cfg.MaxInFlight))
+	found = slices.Concat(found, app.findings(), app.accounts(cfg.Storage), app.room(cfg.MaxInFlight), app.hosted(cfg))
 	here := c.server == "" && os.Getenv(serverEnv) == ""
 	if here && app.root != nil {
 		return append(found, finding{"server", verdictSkipped, "the Functions host starts it; name a running app with --server", ""})
@@ -123,7 +123,35 @@ func (c *client) examine(ctx context.Context, cmd *cobra.Command, more []extraCh
 		server.Verdict, server.Cure = verdictWarning, "if that is not meant: start the server with this configuration, or run doctor with the server's (its flags, --config and PUSHLEASE_ variables, in its folder)"
 		server.Detail += ", but on another storage: it has " + server.storage + ", and this configuration " + own
 	}
-	return append(found, server.finding, skewFinding(resp.header, time.Now()))
+	found = append(found, server.finding, skewFinding(resp.header, time.Now()))
+	return append(found, c.keyFindings(ctx)...)
+}
+
+// keyFindings tell whether the server knows the key that commands send. A server that does not say so
+// has none.
+func (c *client) keyFindings(ctx context.Context) []finding {
+	const check = "API key"
+	const cure = "set " + apiKeyEnv + " to the token of one of the server's api_keys; pushlease api-key new makes one, and the line for the setting"
+	a, err := c.do(ctx, request{method: http.MethodGet, path: "/api/v1/session", timeout: 10 * time.Second})
+	if refused := (*apiError)(nil); errors.As(err, &refused) && !refused.foreign && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden) {
+		return []finding{{check, verdictFailed, refused.Error(), cure}}
+	}
+	var session struct {
+		KeysSet  bool     `json:"keys_set"`
+		SignedIn bool     `json:"signed_in"`
+		Key      string   `json:"key"`
+		Scopes   []string `json:"scopes"`
+	}
+	if err != nil || a.into(&session) != nil || !session.KeysSet {
+		return nil
+	}
+	switch {
+	case session.SignedIn:
+		return []finding{{check, verdictOK, "the server knows it as " + session.Key + ", with the scopes " + strings.Join(session.Scopes, ", "), ""}}
+	case os.Getenv(apiKeyEnv) == "":
+		return []finding{{check, verdictWarning, "the server asks for one, and " + apiKeyEnv + " is not set: other commands are refused", cure}}
+	}
+	return []finding{{check, verdictFailed, "the server does not know the one in " + apiKeyEnv, cure}}
 }
 
 func configFindings(err error) []finding {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/pushlease/pushlease/internal/app"
 	"github.com/pushlease/pushlease/internal/config"
@@ -50,7 +51,7 @@ func readApp(root fs.FS, environ []string) functionsApp {
 		return a
 	}
 	var file struct{ Values map[string]string }
-	if json.Unmarshal(text, &file) != nil {
+	if json.Unmarshal(app.FunctionsJSON(text), &file) != nil {
 		a.note = "; " + localSettings + " can't be read"
 		return a
 	}
@@ -107,6 +108,25 @@ func (a functionsApp) room(maxInFlight int) []finding {
 	}
 	return []finding{{"max_in_flight", verdictWarning, fmt.Sprintf("the host may bring %d messages at a time, batchSize and newBatchThreshold for each queue with a trigger, and max_in_flight is %d: what comes beyond it is given back, and comes again later", brings, maxInFlight),
 		fmt.Sprintf("set max_in_flight (PUSHLEASE_MAX_IN_FLIGHT) to %d, or lower batchSize and newBatchThreshold in host.json", brings)}}
+}
+
+// longestLoss is how long a message is away at most whose instance is lost, where lease is auto.
+const longestLoss = time.Minute
+
+// hosted finds settings that are valid and yet not what a hosted app needs.
+func (a functionsApp) hosted(cfg config.Config) (found []finding) {
+	if a.root == nil {
+		return nil
+	}
+	if len(cfg.APIKeys) == 0 {
+		found = append(found, finding{"API keys", verdictFailed, "none are set, and the Functions host brings every request: the REST API serves nobody",
+			"run pushlease api-key new --name me --scopes admin,operate,read,publish and put the line that it prints for api_keys into the app setting PUSHLEASE_API_KEYS"})
+	}
+	if cfg.Lease > longestLoss {
+		found = append(found, finding{"lease", verdictWarning, fmt.Sprintf("it is %s: what an instance has in hand when it is lost waits for so long, and for a minute at most with auto", cfg.Lease),
+			"leave lease (PUSHLEASE_LEASE) out"})
+	}
+	return found
 }
 
 // accounts finds triggers that receive from another account than the one that records and receipts are

@@ -21,6 +21,12 @@ import (
 func examine(t *testing.T, storage extraCheck, args ...string) (result, map[string]verdict) {
 	t.Helper()
 	t.Setenv(apiKeyEnv, "")
+	return examineWithKey(t, storage, args...)
+}
+
+// examineWithKey is examine with the key that the test has set.
+func examineWithKey(t *testing.T, storage extraCheck, args ...string) (result, map[string]verdict) {
+	t.Helper()
 	var out bytes.Buffer
 	cmd := newDoctorCommand(storage)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true // as under the root command
@@ -195,6 +201,30 @@ func TestDoctorAsksAFunctionsApp(t *testing.T) {
 		"GET /healthz": {404, ``}, "GET /api/v1/healthz": {200, `{"status":"ok"}`}, "GET /api/v1/readyz": {200, `{"status":"ready"}`}})
 	if r, v := examine(t, goodStorage, "--server", f.URL); v["server"] != verdictOK {
 		t.Errorf("%+v", r)
+	}
+}
+
+// Other commands fail where the server does not know their key.
+func TestDoctorTriesTheKey(t *testing.T) {
+	for name, tt := range map[string]struct {
+		key, answer string
+		status      int
+		want        verdict
+	}{
+		"known":              {"token", `{"keys_set":true,"signed_in":true,"key":"me","scopes":["read"]}`, 200, verdictOK},
+		"unknown":            {"token", `{"keys_set":true,"scopes":[]}`, 200, verdictFailed},
+		"none is sent":       {"", `{"keys_set":true,"scopes":[]}`, 200, verdictWarning},
+		"none is asked for":  {"", `{"keys_set":false,"scopes":["read"]}`, 200, ""},
+		"nobody is served":   {"token", `{"title":"Forbidden","status":403,"detail":"No API keys are set."}`, 403, verdictFailed},
+		"a server of before": {"token", `{"title":"Not found","status":404}`, 404, ""},
+	} {
+		f := newFakeAPI(t, map[string]canned{
+			"GET /healthz": {200, `{"status":"ok"}`}, "GET /readyz": {200, `{"status":"ready"}`}, "GET /api/v1/session": {tt.status, tt.answer}})
+		t.Setenv(apiKeyEnv, tt.key)
+		r, v := examineWithKey(t, goodStorage, "--server", f.URL)
+		if v["API key"] != tt.want || (r.code == exitOK) != (tt.want != verdictFailed) {
+			t.Errorf("%s: %+v", name, r)
+		}
 	}
 }
 

@@ -158,13 +158,20 @@ func TestDoctorReadsTheAppsSettings(t *testing.T) {
 	}
 	settings, err := os.ReadFile("local.settings.template.json")
 	if err == nil {
-		err = os.WriteFile(localSettings, settings, 0o600)
+		err = os.WriteFile(localSettings, append([]byte("\ufeff// mine\n"), settings...), 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	if r, v = examine(t, goodStorage); r.code == exitOK || v["API keys"] != verdictFailed || v["lease"] != "" {
+		t.Errorf("without a key: %+v", r)
+	}
+	t.Setenv("PUSHLEASE_API_KEYS", "me:admin:"+strings.Repeat("0", 64))
+	if r, v = examine(t, goodStorage, "--lease", "61s"); r.code != exitOK || v["lease"] != verdictWarning || v["API keys"] != "" {
+		t.Errorf("with a long lease: %+v", r)
+	}
 	r, v = examine(t, goodStorage)
-	if r.code != exitOK || v["configuration"] != verdictOK || v["server"] != verdictSkipped || v["port"] != "" ||
+	if r.code != exitOK || v["configuration"] != verdictOK || v["lease"] != "" || v["server"] != verdictSkipped || v["port"] != "" ||
 		!strings.Contains(r.out, "connection string of devstoreaccount1") || !strings.Contains(r.out, localSettings) {
 		t.Errorf("with settings: %+v", r)
 	}

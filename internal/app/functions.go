@@ -24,6 +24,9 @@ const FunctionsExecutable = functions.Executable
 // FunctionsPackage returns the files of a packaged app, but for the program.
 func FunctionsPackage(queues []string) (map[string][]byte, error) { return functions.Package(queues) }
 
+// FunctionsJSON makes JSON of a file that the host and its tools read.
+func FunctionsJSON(text []byte) []byte { return functions.PlainJSON(text) }
+
 // CheckFunctions compares a packaged app with what pushlease needs.
 func CheckFunctions(root fs.FS, env functions.Environment) ([]functions.Deviation, error) {
 	return functions.Check(root, env)

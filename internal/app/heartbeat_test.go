@@ -103,6 +103,20 @@ func TestAnInstanceSaysOnceAMinuteThatItIsThereAndIsGoneWhenItStops(t *testing.T
 			t.Errorf("%d instances poll, want this one and polls-too", n)
 		}
 		s.mu.Lock()
+		checks = []api.Check{{Name: "webhooks"}}
+		s.mu.Unlock()
+		time.Sleep(readinessEvery)
+		if one := s.of("one"); one.Ready || one.Trouble != "webhooks" || s.writes != 2 {
+			t.Errorf("after %d writes it is not told that the readiness has changed: %+v", s.writes, one)
+		}
+		s.mu.Lock()
+		checks = []api.Check{{Name: "draining", OK: true}}
+		s.mu.Unlock()
+		time.Sleep(4 * readinessEvery)
+		if one := s.of("one"); !one.Ready || s.writes != 3 {
+			t.Errorf("after %d writes: %+v", s.writes, one)
+		}
+		s.mu.Lock()
 		s.away = true
 		checks = []api.Check{{Name: "storage", Detail: "SECRET"}, {Name: "queue orders", Degrades: true}}
 		s.mu.Unlock()
@@ -119,8 +133,8 @@ func TestAnInstanceSaysOnceAMinuteThatItIsThereAndIsGoneWhenItStops(t *testing.T
 		}
 		stop()
 		<-ended
-		if s.writes > 3 {
-			t.Errorf("%d writes in two minutes in which storage answered", s.writes)
+		if s.writes > 5 {
+			t.Errorf("%d writes in two minutes in which storage answered and the readiness changed twice", s.writes)
 		}
 		if n := strings.Count(log.String(), "can't say that it is there"); n != 1 {
 			t.Errorf("an outage is said %d times", n)

@@ -41,7 +41,7 @@ func (a attempts) timed(ctx context.Context, p *parcel, t *target) {
 // POST is under way is held for each message in flight: deciding and recording come after,
 // in a function of their own.
 func (a attempts) attempt(ctx context.Context, p *parcel, t *target) {
-	if left := time.Until(p.m.Lease.Until()); left < leaseMargin(p.m.Lease.Granted()) || ctx.Err() != nil || !fairTime(ctx, &t.registration.Webhook) {
+	if p.leaseEnds() || ctx.Err() != nil || !fairTime(ctx, &t.registration.Webhook) {
 		a.tickets.notBegun(ctx, p, t)
 		return
 	}
@@ -213,9 +213,9 @@ func responseOf(res *webhook.Result) policy.Response {
 	}
 }
 
-// leaseMargin is how much of a lease must be left for a POST to begin.
-func leaseMargin(granted time.Duration) time.Duration {
-	return min(granted/10, 5*time.Second)
+// leaseEnds reports whether too little of the lease is left for a POST to begin.
+func (p *parcel) leaseEnds() bool {
+	return time.Until(p.m.Lease.Until()) < min(p.m.Lease.Granted()/10, 5*time.Second)
 }
 
 // left hands the ticket of a POST back with what came of it.

@@ -325,6 +325,32 @@ func TestAMessageThatIsHandedOnInVainIsHandedOnAgain(t *testing.T) {
 	want(t, "reason", o.Reason, policy.Delivered)
 }
 
+// Too little of a host's time is no lost lease: near the end of its life, where nobody may look at it again, the
+// message becomes a dead letter. A lease that ends is left to who comes next.
+func TestTooLittleOfAHostsTimeIsNoLostLease(t *testing.T) {
+	late := WithPostDeadline(t.Context(), time.Now(), time.Second)
+	for name, tt := range map[string]struct {
+		left   time.Duration
+		lease  time.Duration
+		action policy.Action
+		reason policy.Reason
+	}{
+		"young":                     {8 * time.Minute, time.Minute, policy.NoVerdict, policy.Stopping},
+		"near its end":              {2 * time.Minute, time.Minute, policy.Complete, policy.MessageExpiring},
+		"near its end, lease short": {2 * time.Minute, time.Second, policy.NoVerdict, policy.LeaseLost},
+	} {
+		d, _ := newDeliverer(t, answers{"wh_a": {Status: 200}}, "wh_a")
+		d.LookGap = func(string) time.Duration { return 6 * time.Minute }
+		m := received("m1")
+		m.InsertedAt, m.ExpiresAt = time.Now().Add(tt.left-10*time.Minute), time.Now().Add(tt.left)
+		m.Lease = queue.NewLease("r", time.Now().Add(tt.lease-time.Minute), time.Minute)
+		o := d.Deliver(late, testQueue, m, Usual(m, 0), nil)
+		want(t, name+": action", o.Action, tt.action)
+		want(t, name+": reason", o.Reason, tt.reason)
+		want(t, name+": dead letters", len(o.DeadLetters), map[policy.Action]int{policy.Complete: 1}[tt.action])
+	}
+}
+
 // What was due to a deleted webhook ends with its message, also where that ends as a duplicate of
 // one that the new webhook took.
 func TestADuplicateEndsWhatADeletedWebhookHeld(t *testing.T) {
@@ -371,7 +397,7 @@ func TestANoteOfAPostThatDoesNotBeginIsTakenBack(t *testing.T) {
 	d, db := newDeliverer(t, answers{"wh_a": {Status: 200}}, "wh_a")
 	m := received("m1")
 	m.DequeueCount = 100
-	m.Lease = queue.NewLease("r", time.Now().Add(leaseMargin(time.Minute)/2-time.Minute), time.Minute)
+	m.Lease = queue.NewLease("r", time.Now().Add(2*time.Second-time.Minute), time.Minute)
 	for range poisonProofs + 1 {
 		o := d.deliverNow(t, m)
 		want(t, "action", o.Action, policy.NoVerdict)

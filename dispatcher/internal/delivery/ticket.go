@@ -182,8 +182,11 @@ func (k tickets) notBegun(ctx context.Context, p *parcel, t *target) {
 		return
 	}
 	reason := policy.LeaseLost
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		reason = interruption(ctx)
+	case !p.leaseEnds() && !fairTime(ctx, &t.registration.Webhook):
+		reason = policy.Stopping
 	}
 	k.Log.Info("no POST was begun", "queue", p.key.Queue, "message", p.key.MessageID,
 		"webhook", t.registration.ID, "reason", reason)

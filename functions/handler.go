@@ -78,7 +78,7 @@ var healthPaths = map[string]string{
 }
 
 // ServeHTTP tells the host's own requests from those it passes on. Its probe is GET /;
-// what it passes on is under /api; an invocation is a POST to exactly /<function>.
+// what it passes on is /api or under it; an invocation is a POST to exactly /<function>.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	arrived := time.Now()
 	h.first.Do(func() { close(h.called) })
@@ -92,12 +92,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusServiceUnavailable)
 		return
 	}
-	if strings.HasPrefix(strings.ToLower(r.URL.Path)+"/", "/"+usualPrefix+"/") { // the host's routes know no case
+	lower := strings.ToLower(r.URL.Path) // the host's routes know no case
+	if strings.HasPrefix(lower, "/"+usualPrefix+"/") {
 		h.serveAPI(w, asPublished(r), arrived)
 		return
 	}
 	f, ok := h.layout.Functions[strings.TrimPrefix(r.URL.Path, "/")]
-	if !ok || f.Trigger == httpTrigger {
+	if !ok || f.Trigger == httpTrigger || lower == "/"+usualPrefix {
 		answer(w, http.StatusNotFound)
 		return
 	}

@@ -17,12 +17,12 @@ import (
 // TestRequestsForTheAPIEndBeforeTheFunctionTimeout: the host kills the process, with all its POSTs,
 // for a request that takes longer, as it does for an invocation.
 func TestRequestsForTheAPIEndBeforeTheFunctionTimeout(t *testing.T) {
-	const timeout = 4 * time.Second
+	const timeout = 8 * time.Second
 	onBothHosts(t, func(t *testing.T, o hosttest.Options) {
 		proxy := emulator(t).Proxy(t)
 		o.Storage = proxy.ConnectionString()
 		root := packaged(t)
-		quickly(t, root, func(host map[string]any) { host["functionTimeout"] = "00:00:04" })
+		quickly(t, root, func(host map[string]any) { host["functionTimeout"] = "00:00:08" })
 		h := startHosted(t, root, o)
 		release := make(chan struct{})
 		receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
@@ -132,7 +132,7 @@ func TestALogThatNobodyReadsHoldsNoMessageUp(t *testing.T) {
 	h.register(name, receiver.URL, nil)
 	const messages = 300 // with some 300 KiB of lines, and the pipe takes 64
 	sendAll(t, accountQueue(t, name), messages, func(int) string { return "fine" })
-	waitUntil(t, time.Minute, func() string {
+	waitUntil(t, 3*time.Minute, func() string { // without the cure it is never
 		if n := len(receiver.delivered()); n < messages {
 			return "not all are delivered"
 		}

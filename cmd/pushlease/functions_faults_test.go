@@ -181,7 +181,7 @@ func TestASlowReceiverNeverMeetsTheFunctionTimeout(t *testing.T) {
 	t.Parallel()
 	name := queueName("limit")
 	root := packaged(t, name)
-	quickly(t, root, func(host map[string]any) { host["functionTimeout"] = "00:00:04" })
+	quickly(t, root, func(host map[string]any) { host["functionTimeout"] = "00:00:08" })
 	h := startHosted(t, root, hosttest.Options{})
 	receiver := newAnswering(t)
 	hook := h.register(name, receiver.URL, map[string]any{
@@ -192,7 +192,7 @@ func TestASlowReceiverNeverMeetsTheFunctionTimeout(t *testing.T) {
 	for range 20 {
 		h.waitState(3*time.Second, name, h.publish(name, `{"say":"fine"}`), hook.ID, "delivered")
 	}
-	next := h.waitState(20*time.Second, name, slow, hook.ID, "dead_lettered")
+	next := h.waitState(40*time.Second, name, slow, hook.ID, "dead_lettered")
 	posts, _ := receiver.of(slow)
 	if len(posts) != 2 || next.Attempts != 2 || next.Reason != "MaxDeliveryCountExceeded" {
 		t.Errorf("%d POSTs, %+v", len(posts), next)
@@ -296,18 +296,18 @@ func TestStorageThatHangsDoesNotHoldTheHostUp(t *testing.T) {
 	proxy := emulator(t).Proxy(t)
 	name := queueName("hang")
 	root := packaged(t, name)
-	quickly(t, root, func(host map[string]any) { host["functionTimeout"] = "00:00:04" })
+	quickly(t, root, func(host map[string]any) { host["functionTimeout"] = "00:00:08" })
 	h := startHosted(t, root, hosttest.Options{Storage: proxy.ConnectionString()})
 	receiver := newAnswering(t)
 	hook := h.register(name, receiver.URL, nil)
 	h.waitState(10*time.Second, name, h.publish(name, "first"), hook.ID, "delivered")
 	pid := h.host.Pid()
-	proxy.Fault(azuritetest.Match{Service: "table", Operation: "batch", To: 2}, azuritetest.Delay(10*time.Second))
+	proxy.Fault(azuritetest.Match{Service: "table", Operation: "batch", To: 2}, azuritetest.Delay(20*time.Second))
 	sent, err := accountQueue(t, name).Send(t.Context(), []byte("second"), queue.SendOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.waitState(40*time.Second, name, sent.ID, hook.ID, "delivered")
+	h.waitState(80*time.Second, name, sent.ID, hook.ID, "delivered")
 	h.waitEmpty(20*time.Second, name)
 	if posts, _ := receiver.of(sent.ID); len(posts) != 1 {
 		t.Errorf("%d POSTs", len(posts))
@@ -323,7 +323,7 @@ func TestAFrozenHandlerIsReplaced(t *testing.T) {
 	t.Parallel()
 	name := queueName("frozen")
 	root := packaged(t, name)
-	quickly(t, root, func(host map[string]any) { host["functionTimeout"] = "00:00:02" })
+	quickly(t, root, func(host map[string]any) { host["functionTimeout"] = "00:00:06" })
 	h := startHosted(t, root, hosttest.Options{})
 	receiver := newAnswering(t)
 	hook := h.register(name, receiver.URL, nil)
@@ -335,7 +335,7 @@ func TestAFrozenHandlerIsReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waitUntil(t, 20*time.Second, func() string {
+	waitUntil(t, 30*time.Second, func() string {
 		if h.host.Pid() == pid {
 			return "the host still has the frozen process"
 		}

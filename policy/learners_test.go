@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,6 +18,14 @@ type learner interface {
 	take(at time.Time) (ticket uint32)
 	report(ticket uint32, taken bool, began, now time.Time)
 	rate() float64
+}
+
+// placed is a learner that gives places ahead, as the dispatcher takes them.
+type placed interface {
+	// place is the next place; it is not free when it is only worth asking again then.
+	place(now time.Time) (at time.Time, free bool)
+	// begin begins a POST whose place has come, says when it may begin, or that it is given back.
+	begin(ticket uint32, now time.Time) (at time.Time, back bool)
 }
 
 // limiter says whether a POST is taken that arrives at that time.
@@ -122,6 +131,7 @@ type event struct {
 	window uint32
 	began  time.Time
 	answer bool
+	wakes  bool
 	taken  bool
 }
 
@@ -138,12 +148,16 @@ func (e *events) Pop() any {
 	return x
 }
 
-const trialMost = 64 // in flight
+const (
+	trialMost  = 64          // in flight
+	trialAhead = time.Second // how far ahead places are taken
+)
 
 func (tr *trial) run(length time.Duration, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	n := len(tr.senders)
-	flying, planned := make([]int, n), make([]bool, n)
+	flying, planned := make([]int, n), make([]int, n) // those planned have their place, and wait for it
+	wakes := make([]time.Time, n)                     // when it is worth looking for a place again
 	windows := make([]policy.Window, n)
 	tr.counts = make([]trialRow, n)
 	most := trialMost
@@ -157,12 +171,30 @@ func (tr *trial) run(length time.Duration, seed uint64) {
 		if tr.window {
 			limit = windows[i].Size(most)
 		}
-		if planned[i] || flying[i] >= limit {
+		p, ahead := tr.senders[i].(placed)
+		for s := tr.senders[i]; flying[i]+planned[i] < limit; {
+			if !ahead {
+				if planned[i] == 0 {
+					planned[i]++
+					heap.Push(&queue, event{at: s.next(now).Add(10 * time.Microsecond), sender: i})
+				}
+				return
+			}
+			at, free := p.place(now)
+			if free && at.Sub(now) <= trialAhead {
+				planned[i]++
+				heap.Push(&queue, event{at: at.Add(10 * time.Microsecond), sender: i, ticket: s.take(at)})
+				continue
+			}
+			if free {
+				at = at.Add(-trialAhead)
+			}
+			if at = at.Add(10 * time.Microsecond); wakes[i].IsZero() || at.Before(wakes[i]) {
+				wakes[i] = at
+				heap.Push(&queue, event{at: at, sender: i, wakes: true})
+			}
 			return
 		}
-		planned[i] = true
-		at := tr.senders[i].next(now)
-		heap.Push(&queue, event{at: at.Add(10 * time.Microsecond), sender: i})
 	}
 	for i := range n {
 		plan(i, start.Add(time.Duration(i)*7*time.Millisecond))
@@ -181,7 +213,7 @@ func (tr *trial) run(length time.Duration, seed uint64) {
 				sign = overloaded
 			}
 			if e.taken || s.rate() == 0 { // otherwise the learned rate is the answer to it
-				windows[i].Report(sign, e.window, flying[i], most)
+				windows[i].Report(sign, e.window, flying[i]+planned[i], most)
 			}
 			flying[i]--
 			s.report(e.ticket, e.taken, e.began, now)
@@ -189,13 +221,31 @@ func (tr *trial) run(length time.Duration, seed uint64) {
 			plan(i, now)
 			continue
 		}
-		planned[i] = false
 		tr.share(i, now)
-		if s.next(now).After(now) { // refused meanwhile
+		if e.wakes {
+			if now.Equal(wakes[i]) {
+				wakes[i] = time.Time{}
+			}
 			plan(i, now)
 			continue
 		}
-		ticket := s.take(now)
+		at, ticket := s.next(now), e.ticket
+		if p, ok := s.(placed); ok {
+			var back bool
+			if at, back = p.begin(ticket, now); back {
+				planned[i]--
+				plan(i, now)
+				continue
+			}
+		}
+		if at.After(now) { // refused meanwhile
+			e.at = at
+			heap.Push(&queue, e)
+			continue
+		}
+		if planned[i]--; ticket == 0 {
+			ticket = s.take(now)
+		}
 		arrives := now.Add(time.Duration(rng.Float64() * float64(tr.jitter)))
 		ok := tr.accepts(arrives)
 		tr.posts = append(tr.posts, trialPost{now, ok, s.rate()})
@@ -258,7 +308,7 @@ func (tr *trial) share(i int, now time.Time) {
 		return
 	}
 	tr.write(i, st, now)
-	if tr.reads[i] = now.Add(rowsEvery); now.Sub(st.Since) < rowsEvery {
+	if tr.reads[i] = now.Add(rowsEvery); now.Sub(st.Since) < 3*rowsEvery {
 		tr.reads[i] = now.Add(rowsFirst)
 	}
 	s.Share(tr.others(i), now)
@@ -307,10 +357,10 @@ type pacer struct {
 	policy.Pacer
 	rng         *rand.Rand
 	breaker     policy.Breaker
-	generations map[uint32]uint64 // of the breaker, by ticket
-	places      []uint32          // of the pacer, by ticket
-	asked       time.Time         // when others' rows were last asked for, as nothing was taken
-	unsure      bool              // until they tell
+	generations map[uint32]uint64  // of the breaker, by ticket
+	places      []policy.PacePlace // of the pacer, by ticket
+	asked       time.Time          // when others' rows were last asked for, as nothing was taken
+	unsure      bool               // until they tell
 	opened      int
 }
 
@@ -320,19 +370,31 @@ func (p *pacer) paced(now time.Time) bool {
 	return p.breaker.Room(breakerDefaults, now) < 0 || p.breaker.Ramping()
 }
 
-func (p *pacer) next(now time.Time) time.Time {
+// closed is until when nothing is sent; not later than now when something is.
+func (p *pacer) closed(now time.Time) time.Time {
 	at := p.breaker.Next(breakerDefaults, now)
 	if p.unsure {
 		at = later(at, p.asked.Add(time.Second))
 	}
-	switch {
-	case at.After(now):
-	case p.breaker.Room(breakerDefaults, now) == 0:
-		at = now.Add(10 * time.Millisecond)
-	case p.paced(now):
-		at = later(at, p.Next(now))
-	}
 	return at
+}
+
+func (p *pacer) next(now time.Time) time.Time {
+	at, _ := p.place(now)
+	return at
+}
+
+func (p *pacer) place(now time.Time) (at time.Time, free bool) {
+	if at = p.closed(now); at.After(now) {
+		return at, false
+	}
+	if p.breaker.Room(breakerDefaults, now) == 0 {
+		return now.Add(10 * time.Millisecond), false
+	}
+	if p.paced(now) {
+		return p.Next(now), true
+	}
+	return now, true
 }
 
 func (p *pacer) take(at time.Time) uint32 {
@@ -340,11 +402,33 @@ func (p *pacer) take(at time.Time) uint32 {
 		p.generations = map[uint32]uint64{}
 	}
 	_, _, generation := p.breaker.Allow(breakerDefaults, at)
+	if len(p.places) == 0 {
+		p.places = append(p.places, policy.PacePlace{}) // 0 is no ticket
+	}
 	p.places = append(p.places, p.Take(at))
-	p.Start(at)
 	ticket := uint32(len(p.places) - 1)
 	p.generations[ticket] = generation
 	return ticket
+}
+
+// begin does what a Ticket of dispatcher/internal/flow does.
+func (p *pacer) begin(ticket uint32, now time.Time) (at time.Time, back bool) {
+	switch closed := p.closed(now).After(now); {
+	case closed && (p.unsure || !p.breaker.Current(p.generations[ticket])):
+	case !p.paced(now):
+		return now, false
+	case p.Current(p.places[ticket]):
+		return p.Start(now), false
+	default:
+		if at = p.Next(now); at.Sub(now) <= 2*time.Second {
+			p.places[ticket] = p.Take(at)
+			return at, false
+		}
+	}
+	p.Give(p.places[ticket], now)
+	p.breaker.Abort(p.generations[ticket])
+	delete(p.generations, ticket)
+	return now, true
 }
 
 func (p *pacer) rate() float64 { return p.Rate() }
@@ -601,7 +685,7 @@ func TestThePacerReachesALimitAndIsSeldomRefused(t *testing.T) {
 		for _, l := range compared {
 			least, most := math.Inf(1), 0.0
 			for seed := range uint64(seeds) {
-				tr := &trial{accepts: c.accepts(rand.New(rand.NewPCG(seed, 1))), latency: c.latency, window: c.latency < 10*time.Millisecond, jitter: 200 * time.Microsecond}
+				tr := &trial{accepts: c.accepts(rand.New(rand.NewPCG(seed, 1))), latency: c.latency, window: true, jitter: 200 * time.Microsecond}
 				for i := range c.senders {
 					s := l.make(seed + uint64(i)*100)
 					tr.senders = append(tr.senders, s)
@@ -669,18 +753,20 @@ func TestRefusalsAtRandomDoNotDriveAWebhookToAStandstill(t *testing.T) {
 func TestRefusalsAtRandomFromTheFirstPostOnAreFoundOutSoon(t *testing.T) {
 	for _, tt := range []struct {
 		share, late float64
-		least       float64 // in a second of the second half minute
-	}{{0.05, 0, 100}, {0.15, 0, 100}, {0.3, 0, 30}, {0.5, 0, 30}, {0.7, 0, 20}, {0.8, 0, 5}, {0.05, 0.02, 30}, {0.3, 0.02, 30}} {
-		least := math.Inf(1)
+		least       float64 // in a second of the second half minute, in the median of some runs
+	}{{0.05, 0, 500}, {0.15, 0, 400}, {0.3, 0, 300}, {0.5, 0, 80}, {0.7, 0, 30}, {0.8, 0, 25}, {0.05, 0.02, 100}, {0.3, 0.02, 80}} {
+		var runs []float64
 		for seed := range uint64(5) {
 			tr := &trial{
 				accepts: randomly(tt.share)(rand.New(rand.NewPCG(seed, 1))), senders: []learner{newPacer(seed)},
-				latency: 50 * time.Millisecond, late: tt.late, jitter: 200 * time.Microsecond,
+				latency: 50 * time.Millisecond, late: tt.late, window: true, jitter: 200 * time.Microsecond,
 			}
 			tr.run(time.Minute, seed)
 			ok, _ := tr.between(30*time.Second, time.Minute)
-			least = min(least, float64(ok)/30)
+			runs = append(runs, float64(ok)/30)
 		}
+		slices.Sort(runs)
+		least := runs[len(runs)/2] // one trial in some dozens comes to nothing by chance
 		t.Logf("%.0f %% refused, %.0f %% late: %.1f/s", 100*tt.share, 100*tt.late, least)
 		if least < tt.least {
 			t.Errorf("with %.0f %% refused at random and %.0f %% late %.1f a second are taken after half a minute, want %.0f", 100*tt.share, 100*tt.late, least, tt.least)

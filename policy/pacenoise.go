@@ -33,7 +33,7 @@ const (
 	// noiseRun is how unlikely a run of refusals may be that is still taken for noise.
 	noiseRun = 1e-6
 	// noiseLed is the share of refusals that the instance which is taken most often puts up with at most.
-	noiseLed = 0.15
+	noiseLed = 0.16
 	// noiseFollow is the rate to which one falls at most beside another that is taken noiseFollows times as often, so
 	// that it is soon noticed when that one stops.
 	noiseFollow  = 1.0 / 30
@@ -134,8 +134,11 @@ func (n *paceNoise) tell(others Others, now time.Time) {
 	n.told++
 }
 
-// tryable tells whether a trial may be made, of a limit that is known for so long.
-func (n *paceNoise) tryable(known time.Duration) bool { return n.share == 0 && known >= trialAfter }
+// tryable tells whether a trial may be made, of a limit that is known for so long. Who follows another instance makes none: a strict limit
+// refuses it most of what it sends, and a trial would take the limit from the one that leads.
+func (n *paceNoise) tryable(known time.Duration) bool {
+	return n.share == 0 && known >= trialAfter && !n.follows()
+}
 
 // try begins a trial where one is worth it, once it is known what other instances send.
 func (n *paceNoise) try(lag time.Duration, now time.Time) {

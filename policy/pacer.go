@@ -169,11 +169,17 @@ func (p *Pacer) Next(now time.Time) time.Time {
 	return later(p.next, now)
 }
 
-// Take takes the place of a POST that begins at that time, which Next has named, and returns
-// what Current, Taken and Refused ask for.
-func (p *Pacer) Take(at time.Time) (cuts uint32) {
+// PacePlace is the place of one POST. It is taken some time ahead, and the rate has risen when the answer comes: a
+// refusal is one of the rate that the place was taken at.
+type PacePlace struct {
+	cuts uint32
+	used time.Duration
+}
+
+// Take takes the place of a POST that begins at that time, which Next has named.
+func (p *Pacer) Take(at time.Time) PacePlace {
 	if !p.Limited() {
-		return p.cuts
+		return PacePlace{cuts: p.cuts}
 	}
 	if p.noise.trial.runs(at) {
 		p.noise.trial.took(at, p.lag)
@@ -184,10 +190,10 @@ func (p *Pacer) Take(at time.Time) (cuts uint32) {
 	}
 	if rate := p.Rate(); rate >= MaxRate || p.doubling == 0 && rate >= paceForget*p.top {
 		p.forget()
-		return p.cuts
+		return PacePlace{cuts: p.cuts}
 	}
 	p.begun, p.next = at, at.Add(p.gap())
-	return p.cuts
+	return PacePlace{p.cuts, p.used}
 }
 
 // Start begins a POST whose place has come, or says when it may begin: some time after the
@@ -217,8 +223,8 @@ func (p *Pacer) free(now time.Time) time.Time {
 }
 
 // Give gives back a place that was taken for a POST that is not made.
-func (p *Pacer) Give(cuts uint32, now time.Time) {
-	if p.Limited() && p.Current(cuts) {
+func (p *Pacer) Give(place PacePlace, now time.Time) {
+	if p.Limited() && p.Current(place) {
 		p.next, p.used = p.next.Add(-p.gap()), max(p.used-p.gap(), 0)
 		if !p.noise.shared() {
 			p.next = later(p.next, p.free(now))
@@ -227,17 +233,17 @@ func (p *Pacer) Give(cuts uint32, now time.Time) {
 }
 
 // Current tells whether a place that was taken is still one: nothing was refused since.
-func (p *Pacer) Current(cuts uint32) bool { return cuts == p.cuts }
+func (p *Pacer) Current(place PacePlace) bool { return place.cuts == p.cuts }
 
 // Taken takes in a POST that was not refused. It began at that time.
-func (p *Pacer) Taken(cuts uint32, began, now time.Time) {
+func (p *Pacer) Taken(place PacePlace, began, now time.Time) {
 	p.count(now)
 	p.lastTaken = now
 	if !p.Limited() {
 		return
 	}
 	p.stretch.taken++
-	if !p.Current(cuts) {
+	if !p.Current(place) {
 		p.noise.lastTaken = now
 		return
 	}
@@ -263,7 +269,7 @@ func (p *Pacer) Taken(cuts uint32, began, now time.Time) {
 // whether the webhook has taken others lately; if not it is broken, and broken is since when it
 // has refused everything, of one that was limited before. random is uniform in [0, 1), so that
 // POSTs of several instances do not meet for ever.
-func (p *Pacer) Refused(cuts uint32, began, now time.Time, random float64) (limited bool, broken time.Time) {
+func (p *Pacer) Refused(place PacePlace, began, now time.Time, random float64) (limited bool, broken time.Time) {
 	switch {
 	case p.lastTaken.After(now): // the clock was set back
 		p.lastTaken = now
@@ -284,9 +290,12 @@ func (p *Pacer) Refused(cuts uint32, began, now time.Time, random float64) (limi
 		p.begin(now)
 	} else {
 		p.stretch.refused++
-		if !p.Current(cuts) || p.learnNoise(true, began, now) || p.noise.trial.on || p.guesses(true, now) || p.excused(now) {
-			if p.refused++; p.Current(cuts) && p.noise.share == 0 { // it met another instance's POST, and so would the next ones
+		if p.explained(place, began, now) {
+			if p.refused++; p.Current(place) && p.noise.share == 0 && !p.noise.trial.on {
 				p.elsewhere(began, now, random)
+				if p.noise.shared() { // it met another instance's POST, and so would those that have their places
+					p.cuts++
+				}
 			}
 			return true, time.Time{}
 		}
@@ -299,6 +308,22 @@ func (p *Pacer) Refused(cuts uint32, began, now time.Time, random float64) (limi
 		p.noise.try(p.lag, now)
 	}
 	return true, time.Time{}
+}
+
+// explained tells whether a refusal has another reason than the rate at its place. If not the rate is that one.
+func (p *Pacer) explained(place PacePlace, began, now time.Time) bool {
+	if !p.Current(place) {
+		return true
+	}
+	used := p.used
+	p.used = min(used, place.used)
+	if !p.learnNoise(true, began, now) && !p.noise.trial.on && !p.guesses(true, now) && !p.excused(now) {
+		return false
+	}
+	if p.Current(place) {
+		p.used = used
+	}
+	return true
 }
 
 // wait sets when the next POST may begin after a refusal.

@@ -52,6 +52,23 @@ func limitedPacer(t *testing.T) (*policy.Pacer, time.Time) {
 	return &p.Pacer, start.Add(40 * time.Second)
 }
 
+// Places are taken ahead, and the rate rises with them. What is refused is the rate of the refused POST's place, and not the one that was reached meanwhile.
+func TestARefusalLowersTheRateThatItsPlaceWasTakenAt(t *testing.T) {
+	p, now := limitedPacer(t)
+	at := p.Next(now)
+	place, rate := p.Take(at), p.Rate()
+	for range 60 {
+		p.Take(p.Next(now))
+	}
+	if ahead := p.Rate(); ahead < 1.05*rate {
+		t.Fatalf("from %v/s to %v/s in 60 places", rate, ahead)
+	}
+	p.Refused(place, at, at, 0.5)
+	if got := p.Rate(); got > 0.98*rate {
+		t.Errorf("%v/s after a refusal at %v/s", got, rate)
+	}
+}
+
 // Waits grow while everything is refused, and after 75 s no limit explains that.
 func TestThePacerAsksARefusingReceiverEverMoreSeldomAndGivesItUp(t *testing.T) {
 	p, now := limitedPacer(t)

@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -152,6 +153,41 @@ func TestSeveralInstancesShareALimit(t *testing.T) {
 					t.Errorf("%s, %d instances, %v: %.0f %% of the limit and %.0f %% refused, want %.0f and at most %.0f", tt.name, by.senders, latency, 100*least, 100*most, 100*by.least, 100*by.most)
 				}
 			}
+		}
+	}
+}
+
+// In the first half minute of a limit, too, few POSTs are refused: as nginx limits, by a machine that is late. Who is alone is refused
+// what looking for the limit costs.
+func TestALimitThatIsMetByABacklogRefusesFewAfterTenSeconds(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		accepts     func() limiter
+		senders     int
+		jitter      time.Duration
+		least, most float64
+	}{
+		{"alone, token bucket", func() limiter { return tokenBucket(20, 21) }, 1, 20 * time.Millisecond, 0.95, 0.05},
+		{"alone, strictly", func() limiter { return strictly(20) }, 1, 5 * time.Millisecond, 0.85, 0.06},
+		{"two, token bucket", func() limiter { return tokenBucket(20, 21) }, 2, 200 * time.Microsecond, 0.95, 0.19},
+		{"two, token bucket, late", func() limiter { return tokenBucket(20, 21) }, 2, 20 * time.Millisecond, 0.95, 0.19},
+		{"two, strictly, late", func() limiter { return strictly(20) }, 2, 5 * time.Millisecond, 0.6, 0.19},
+	} {
+		least, most := math.Inf(1), 0.0
+		for seed := range uint64(20) {
+			tr := &trial{accepts: tt.accepts(), latency: 2 * time.Millisecond, window: true, jitter: tt.jitter}
+			for i := range tt.senders {
+				tr.senders = append(tr.senders, newPacer(seed+uint64(i)*100))
+			}
+			tr.run(40*time.Second, seed)
+			first := slices.IndexFunc(tr.posts, func(p trialPost) bool { return !p.taken })
+			from := tr.posts[first].at.Sub(start) + 10*time.Second
+			ok, no := tr.between(from, from+25*time.Second)
+			least, most = min(least, float64(ok)/500), max(most, float64(no)/float64(ok+no))
+		}
+		t.Logf("%s: %.0f %% of the limit, %.1f %% refused", tt.name, 100*least, 100*most)
+		if least < tt.least || most > tt.most {
+			t.Errorf("%s: %.0f %% of the limit and %.1f %% refused, want %.0f and at most %.0f", tt.name, 100*least, 100*most, 100*tt.least, 100*tt.most)
 		}
 	}
 }

@@ -72,7 +72,7 @@ func (f *Flow) shares(now time.Time) bool {
 func (f *Flow) newlyLimited(now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.enabled && f.pacer.Limited() && now.Sub(f.pacer.State().Since).Abs() < sharedEvery
+	return f.enabled && f.pacer.Limited() && now.Sub(f.pacer.State().Since).Abs() < sharedNew
 }
 
 // share tells what other instances have learned of the webhook.
@@ -116,8 +116,10 @@ const (
 	// sharedEvery is how often instances tell each other what they learn of a webhook that limits
 	// several of them. What they tell may not be older where noise is to be told from a limit.
 	sharedEvery = 10 * time.Second
-	// sharedSoon is how often they do in the first sharedEvery of a limit: until they know which one of them is sent most.
+	// sharedSoon is how often they do in the first sharedNew of a limit: the one that is sent most puts up with as many refusals
+	// as the others are sent, which falls by half in some seconds.
 	sharedSoon = 2 * time.Second
+	sharedNew  = 30 * time.Second
 	// healthSoon is how often it is written at most because a breaker has turned, or a
 	// webhook has asked for a pause.
 	healthSoon = time.Second

@@ -263,7 +263,7 @@ func TestInstancesSoonTellHowMuchTheyAreSent(t *testing.T) {
 				t.Errorf("after 7 s it is not known what %s is sent: %+v", other, told)
 			}
 		}
-		run(10 * time.Second)
+		run(25 * time.Second)
 		before := store.count()
 		run(time.Minute)
 		if n := store.count() - before; n > 16 {

@@ -14,7 +14,7 @@ type Ticket struct {
 	f          *Flow
 	at         time.Time // when the POST may begin
 	window     uint32
-	pace       uint32
+	pace       policy.PacePlace
 	generation uint64
 	used       bool // it was handed back
 	spared     bool

@@ -531,6 +531,7 @@ func TestThePastOfAMissingQueueIsReadToItsEnd(t *testing.T) {
 			time.Sleep(time.Hour)
 			want(t, name+": gone", !statusOf(d, testQueue).GoneAt.IsZero(), c.gone)
 			want(t, name+": pending", strings.Contains(statusOf(d, testQueue).GoneText, c.text), true)
+			want(t, name+": text", statusOf(d, testQueue).GoneText != "", c.gone)
 			want(t, name+": lines about a queue that is not there yet", strings.Count(b.log.String(), "does not exist yet") > 0, !c.gone)
 			if err := d.Health()["queue "+testQueue]; c.gone && (err == nil || !strings.Contains(err.Error(), c.text)) {
 				t.Errorf("%s: health: %v", name, err)

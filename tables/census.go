@@ -63,10 +63,11 @@ type Traces struct {
 // them: a table that another program dropped, or a storage that was replaced by an empty
 // one. The zero value has seen none. Safe for concurrent use.
 type Census struct {
-	mu     sync.Mutex
-	looked bool
-	queues map[string]string // of the webhooks that were there, by id
-	seen   time.Time         // when they were
+	mu      sync.Mutex
+	reading chan struct{} // has room for the one whose turn it is
+	looked  bool
+	queues  map[string]string // of the webhooks that were there, by id
+	seen    time.Time         // when they were
 	// lost are those of queues that were there when all, or several at once, were gone, until each is
 	// back, or deleted.
 	lost map[string]string
@@ -98,11 +99,29 @@ const (
 	whoWasDeleted
 )
 
+// Turn waits until no other list of registrations is being read or judged: of two that overlap nobody
+// could tell which is the newer one, and what was registered between them would be missed. The caller reads,
+// has Look judge what was read, and calls end. The error is that of ctx.
+func (c *Census) Turn(ctx context.Context) (end func(), err error) {
+	c.mu.Lock()
+	if c.reading == nil {
+		c.reading = make(chan struct{}, 1)
+	}
+	reading := c.reading
+	c.mu.Unlock()
+	select {
+	case reading <- struct{}{}:
+		return func() { <-reading }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for another list of the webhooks: %w", context.Cause(ctx))
+	}
+}
+
 // Look is given each list of all registrations, with the rows that could not be read, and returns
-// those with what is missed beside them. When the list falls to none, or several are gone at once, each has to
+// those with what is missed beside them. The lists come one at a time (Turn). When the list falls to none, or several are gone at once, each has to
 // have left the trace of a deletion since it was seen (a single one that has not is told of, and taken for deleted); so has each webhook that was met before this process
 // began, where the first list is empty. The error is a VanishedError, or that of the traces. When some are there
-// again, the others are missed until they are, too. While the store is asked for traces others may look.
+// again, the others are missed until they are, too.
 func (c *Census) Look(ctx context.Context, all []Registration, unreadable []RowError, traces Traces) ([]RowError, error) {
 	for t := (told{}); ; {
 		rows, removed, ask, err := c.judge(all, unreadable, t)

@@ -6,7 +6,7 @@ import (
 )
 
 // watch knows which tables this process has used, to tell one that is not there yet from one that
-// another program has dropped, with what it held. That of the webhooks is tables.Census's.
+// another program has dropped, with what it held. What becomes of the webhooks in it is tables.Census's.
 type watch struct {
 	// kept reports whether nobody drops a table by right.
 	kept func(table string, now time.Time) bool

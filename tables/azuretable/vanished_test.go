@@ -2,7 +2,9 @@ package azuretable_test
 
 import (
 	"errors"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -180,4 +182,39 @@ func serviceOf(t *testing.T, azurite *azuritetest.Azurite) *aztables.ServiceClie
 		t.Fatal(err)
 	}
 	return service
+}
+
+// A webhook that is registered while a list is on its way is not in it: of two lists the one whose answer is
+// late is not judged after the one that began when the webhook was there.
+func TestARegistrationBetweenTwoListsIsNotTakenForRemoved(t *testing.T) {
+	removed := make(chan string, 1)
+	proxy, s := behindProxy(t, azuretable.Options{OnRemoved: func(id, _ string) { removed <- id }})
+	list := func() {
+		if _, bad, err := s.ListWebhooks(t.Context()); err != nil || len(bad) > 0 {
+			t.Errorf("ListWebhooks: %v, %v", bad, err)
+		}
+	}
+	put := func(id string) {
+		if _, err := s.PutWebhook(t.Context(), hook(id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("first")
+	list()
+	before := proxy.Count("table", "query")
+	proxy.Fault(azuritetest.Match{Operation: "query", From: 1, To: 1}, azuritetest.Late(2*time.Second))
+	var late sync.WaitGroup
+	late.Go(list)
+	for proxy.Count("table", "query") == before {
+		runtime.Gosched()
+	}
+	put("second")
+	list()
+	late.Wait()
+	list()
+	select {
+	case id := <-removed:
+		t.Errorf("%s is said to be removed", id)
+	default:
+	}
 }

@@ -66,6 +66,11 @@ func (s *Store) GetWebhook(ctx context.Context, id string) (tables.Registration,
 
 // ListWebhooks implements tables.Webhooks.
 func (s *Store) ListWebhooks(ctx context.Context) ([]tables.Registration, []tables.RowError, error) {
+	end, err := s.census.Turn(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list webhooks: %w", err)
+	}
+	defer end()
 	rows, err := s.all(ctx, query{table: s.webhooksTable(), filter: filter{}.partition(webhooksPartition), etags: true})
 	if err != nil {
 		return nil, nil, fmt.Errorf("list webhooks: %w", err)

@@ -28,8 +28,9 @@ const (
 	flushTogether = 64
 	// lossLogEvery is how often lost records are logged at most.
 	lossLogEvery = 30 * time.Second
-	// lateAfter is how long after its answer an attempt is written that says so.
-	lateAfter = time.Second
+	// lateAfter is how long after its answer an attempt is written that says so: longer than a slow
+	// storage takes, and shorter than a lease.
+	lateAfter = 5 * time.Second
 )
 
 // Journal writes and remembers records. Safe for concurrent use.
@@ -259,8 +260,8 @@ func (j *Journal) write(ctx context.Context, rec tables.Record) error {
 	return j.store.Record(ctx, Late(rec))
 }
 
-// Late is rec as it is written now: an attempt that comes late says so. Until then another instance that
-// received the message could not know of it, and may have made a second POST.
+// Late is rec as it is written now: an attempt that comes late says so. An instance that received the message
+// before that, its lease having ended, could not know of it, and may have made a second POST.
 func Late(rec tables.Record) tables.Record {
 	own := false
 	for i := range rec.Attempts {
@@ -273,7 +274,7 @@ func Late(rec tables.Record) tables.Record {
 			rec.Attempts, own = slices.Clone(rec.Attempts), true
 		}
 		rec.Attempts[i].Explanation += " Written late, " + late.Round(time.Second).String() +
-			" after the answer: another instance that had received the message before may have POSTed it too."
+			" after the answer: who received the message before that, if anybody did, did not know of it."
 	}
 	return rec
 }

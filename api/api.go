@@ -235,6 +235,7 @@ func (a *API) routes() *chi.Mux {
 
 	r.Get("/api/v1/openapi.yaml", a.allow(scopeAnyone, openapi))
 
+	r.Get("/", a.allow(scopeAnyone, a.home))
 	r.Get("/ui", a.allow(scopeAnyone, a.toPage))
 	r.Get("/ui/", a.allow(scopeAnyone, a.page))
 	r.Get("/ui/{file}", a.allow(scopeAnyone, a.page))

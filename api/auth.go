@@ -188,7 +188,7 @@ func (a *API) authorizeLocal(r *http.Request) error {
 // a long time to make. A link to the page itself may stand anywhere.
 func readsAcross(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
-	return (site == "cross-site" || site == "same-site") && !strings.HasPrefix(r.URL.Path, "/ui")
+	return (site == "cross-site" || site == "same-site") && r.URL.Path != "/" && !strings.HasPrefix(r.URL.Path, "/ui")
 }
 
 // proxyHeaders are left by proxies, load balancers, tunnels and the Functions host;

@@ -144,6 +144,7 @@ var scopeOf = map[string]Scope{
 	"GET /readyz":                              scopeAnyone,
 	"GET /api/v1/openapi.yaml":                 scopeAnyone,
 	"GET /api/v1/session":                      scopeAnyone,
+	"GET /":                                    scopeAnyone,
 	"GET /ui":                                  scopeAnyone,
 	"GET /ui/":                                 scopeAnyone,
 	"GET /ui/{file}":                           scopeAnyone,

@@ -215,6 +215,14 @@ func (a *API) page(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// home sends who comes with a browser, and knows no more than the server's name, to the page.
+func (a *API) home(w http.ResponseWriter, r *http.Request) error {
+	if !strings.Contains(r.Header.Get("Accept"), "text/html") {
+		return web.NotFound(w, r)
+	}
+	return a.toPage(w, r)
+}
+
 // toPage is for those who leave out what comes after the address, or its last slash.
 func (a *API) toPage(w http.ResponseWriter, r *http.Request) error {
 	http.Redirect(w, r, "/ui/", http.StatusFound)

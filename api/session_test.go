@@ -261,6 +261,10 @@ func TestThePageIsServed(t *testing.T) {
 	if a := h.do(http.StatusFound, "GET", "/ui", ""); a.header.Get("Location") != "/ui/" {
 		t.Errorf("%v", a.header)
 	}
+	if a := h.do(http.StatusFound, "GET", "/", "", "Accept", "text/html,*/*;q=0.8"); a.header.Get("Location") != "/ui/" {
+		t.Errorf("%v", a.header)
+	}
+	h.do(http.StatusNotFound, "GET", "/", "", "Accept", "*/*")
 	h.do(http.StatusForbidden, "GET", "/metrics", "", "Authorization", "Bearer publish")
 }
 

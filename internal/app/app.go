@@ -169,7 +169,7 @@ func (a *App) Logger() *slog.Logger { return a.log }
 // is not ready, serves for the shutdown delay and ends, and storage and telemetry are
 // flushed and closed.
 func (a *App) Run(ctx context.Context) error {
-	a.log.Info("pushlease is up", "url", a.URL(), "storage", a.cfg.Storage.String(), "instance", a.cfg.Instance,
+	a.log.Info("pushlease is up", "url", a.URL(), "page", a.URL()+"/ui/", "storage", a.cfg.Storage.String(), "instance", a.cfg.Instance,
 		"api_keys", len(a.cfg.APIKeys), "dev", a.cfg.Dev)
 	if len(a.cfg.APIKeys) == 0 {
 		a.log.Info("no API keys are set: only requests from this machine are served")

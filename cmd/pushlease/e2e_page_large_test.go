@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/pushlease/pushlease/internal/sqlite"
+	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
+)
+
+// twoThousand registers as many webhooks on one queue. They are disabled: they are to be looked at.
+func twoThousand(t *testing.T, path string) {
+	t.Helper()
+	db, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	p, _ := policy.Preset(policy.DefaultPreset)
+	for i := range 2_000 {
+		now := time.Now().UTC()
+		hook := webhook.Webhook{
+			ID: fmt.Sprintf("hook_%05d", i), Name: fmt.Sprintf("customer %05d", i), Queue: "orders", URL: "https://example.com/hook", Timeout: 30 * time.Second,
+			Secrets: []webhook.Secret{{Key: "whsec_MDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAw", CreatedAt: now}},
+		}
+		_, err := db.PutWebhook(t.Context(), tables.Registration{Webhook: hook, DisabledReason: "operator", DisabledAt: now, Policy: p, Flow: policy.DefaultFlow(), CreatedAt: now, UpdatedAt: now})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Thousands of webhooks are found by a part of their name, and never all drawn.
+func TestThePageFindsOneOfThousands(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "large.db")
+	twoThousand(t, path)
+	s := (&store{name: "sqlite", env: []string{"PUSHLEASE_STORAGE=sqlite:" + path}}).start(t)
+	b := newBrowser(t, s.url)
+	b.before(`window.longest = 0; new PerformanceObserver((list) => list.getEntries().forEach((e) => { longest = Math.max(longest, e.duration); })).observe({ type: 'longtask', buffered: true });`)
+	b.open("#/webhooks")
+	b.see("customer 00000", "Show more of 2,000")
+	if rows := b.eval(`document.querySelectorAll('tbody tr').length`); rows != "200" {
+		t.Errorf("%s rows are drawn", rows)
+	}
+	b.click("Show more of 2,000")
+	b.see("customer 00399")
+	b.fill("find", "01876"+kb.Enter)
+	b.see("customer 01876")
+	if rows := b.eval(`document.querySelectorAll('tbody tr').length + location.hash`); rows != "1#/webhooks?find=01876" {
+		t.Errorf("rows and address are %s", rows)
+	}
+	b.open("#/")
+	b.see("All 2,000")
+	longest, err := strconv.ParseFloat(b.eval("window.longest"), 64)
+	if err != nil || longest > 2000 { // the bound is for a machine that is busy with other tests
+		t.Errorf("a task took %.0f ms (%v)", longest, err)
+	}
+	t.Logf("the longest task took %.0f ms", longest)
+	b.quiet()
+}
+
+// The page is there at once, and is little to load.
+func TestThePageIsSoonThere(t *testing.T) {
+	b := newBrowser(t, sqliteStore(t).start(t).url)
+	b.open("#/")
+	b.see("Begin here")
+	var figures []float64
+	for _, script := range []string{
+		`performance.getEntriesByName('first-contentful-paint')[0].startTime`,
+		`performance.getEntriesByType('resource').filter((e) => e.name.includes('/ui/')).reduce((n, e) => n + e.transferSize, 0)`,
+	} {
+		n, err := strconv.ParseFloat(b.eval(script), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		figures = append(figures, n)
+	}
+	t.Logf("first paint after %.0f ms, %.0f bytes", figures[0], figures[1])
+	if figures[0] > 3000 { // the bound is for a machine that is busy with other tests
+		t.Errorf("the first paint came after %.0f ms", figures[0])
+	}
+	if figures[1] == 0 || figures[1] > 160<<10 {
+		t.Errorf("%.0f bytes were loaded", figures[1])
+	}
+}

@@ -23,7 +23,9 @@ func TestDocumentIsValid(t *testing.T) {
 }
 
 // ofPage reports whether a route is one of the page's files, which are no part of the API.
-func ofPage(route string) bool { return route == "/" || route == "/ui" || strings.HasPrefix(route, "/ui/") }
+func ofPage(route string) bool {
+	return route == "/" || route == "/ui" || strings.HasPrefix(route, "/ui/")
+}
 
 func TestDocumentHasEveryRouteAndNoOther(t *testing.T) {
 	h := newHarness(t)

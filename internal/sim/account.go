@@ -45,7 +45,7 @@ func (t accountTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	c.partition = partitionOf(c.service, req, body)
 	c.about = mentioned(req.URL.Path, body)
 	for _, found := range attemptRow.FindAllSubmatch(body, -1) {
-		c.attempts = append(c.attempts, written{string(found[1]), string(found[2])})
+		c.attempts = append(c.attempts, written{message: string(found[1]), webhook: string(found[2])})
 	}
 	var answer *httptest.ResponseRecorder
 	err := i.call(req.Context(), c, func() error {
@@ -219,7 +219,7 @@ func (c *call) knows(to *sqlite.Call) {
 	}
 	for _, a := range to.Record.Attempts {
 		c.about = append(c.about, a.MessageID)
-		c.attempts = append(c.attempts, written{a.MessageID, a.WebhookID})
+		c.attempts = append(c.attempts, written{a.MessageID, a.WebhookID, a.Number})
 	}
 	slices.Sort(c.about)
 	c.about = slices.Compact(c.about)

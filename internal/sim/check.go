@@ -203,6 +203,27 @@ func (k *checker) accepted(d delivery) (all []*post) {
 	return all
 }
 
+// tookIn is the first POST of a delivery in a generation whose 2xx its sender has read; nil where there is none,
+// or it is not on record.
+func (k *checker) tookIn(d delivery, generation int) *post {
+	for _, p := range k.accepted(d) {
+		if part := k.parts[p]; part != nil && part.generation == generation {
+			return p
+		}
+	}
+	return nil
+}
+
+// gaveUpAt is when the dead letter of a generation was made; now where it is not there any more.
+func (k *checker) gaveUpAt(d delivery, generation int) time.Duration {
+	for _, l := range slices.Concat(k.dead[d], k.dead[delivery{d.n, ""}]) {
+		if l.Generation == generation {
+			return l.DeadLetteredAt.Sub(k.begin)
+		}
+	}
+	return k.now()
+}
+
 // stoodStill is whether the sender of a POST stood still before it, or before it read the answer: then its
 // lease may have been over, and another one may have given the message up by what itself was told.
 func (k *checker) stoodStill(p *post) bool {
@@ -352,7 +373,7 @@ func (k *checker) timeline(m *message) {
 				k.violate("timeline", fmt.Sprintf("m%d was delivered to %s, it says, which never took it", m.n, name))
 			}
 		case "dead_lettered":
-			if took && !k.stoodStill(k.accepted(d)[0]) && k.unexplained(m, k.accepted(d)[0], k.now()) {
+			if p := k.tookIn(d, n.Generation); p != nil && k.unexplained(m, p, k.gaveUpAt(d, n.Generation)) {
 				k.violate("timeline", fmt.Sprintf("m%d was given up for %s, it says, which took it", m.n, name))
 			}
 		}

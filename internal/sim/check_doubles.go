@@ -91,7 +91,7 @@ func (k *checker) events(m *message) (all []messageEvent) {
 }
 
 // lapsed is whether the lease of a POST ended before a time and could not be kept: storage
-// did not answer its holder in the last part of it.
+// did not answer its holder in the last part of it, or the holder stood still, it may be just before the POST.
 func (k *checker) lapsed(m *message, first *post, at time.Duration) bool {
 	const enough = 3 * time.Second
 	var until time.Duration
@@ -101,7 +101,8 @@ func (k *checker) lapsed(m *message, first *post, at time.Duration) bool {
 			until = e.visible
 		case e.what == "receive" && e.at <= at && e.at >= until && until > 0:
 			return !k.faults.healthy(first.inst.slot, "queue", until-enough, until) ||
-				k.failed(m, first.inst, "queue", until-enough, until)
+				k.failed(m, first.inst, "queue", until-enough, until) ||
+				first.inst.brokeBetween(first.at-time.Second, e.at)
 		}
 	}
 	return false

@@ -180,8 +180,12 @@ type call struct {
 	attempts []written
 }
 
-// written is an attempt that a call writes: of which message, for which webhook.
-type written struct{ message, webhook string }
+// written is an attempt that a call writes: of which message, for which webhook, and which one, where that is
+// known: on a file.
+type written struct {
+	message, webhook string
+	number           int
+}
 
 // id names the call in a plan: it depends on the order of calls of one kind in one
 // instance, and on nothing else.

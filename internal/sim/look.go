@@ -66,7 +66,8 @@ type deadLetter struct {
 	Attempts  int
 	Replays   int
 
-	Generation int
+	Generation     int
+	DeadLetteredAt time.Time `json:"dead_lettered_at"`
 }
 
 // get reads what an instance shows.

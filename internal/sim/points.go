@@ -69,7 +69,7 @@ type Point struct {
 
 // Points are all failures of a path: at each gate the process dies, alone or beside another,
 // or stands still for longer than its lease; each storage call is refused, lost, dropped, or
-// hangs. A first run without any counts them.
+// hangs, the second and the last also beside another. A first run without any counts them.
 func (f Path) Points(t *testing.T, file bool) []Point {
 	t.Helper()
 	count := f.plan(file, 1)
@@ -101,6 +101,11 @@ func (f Path) Points(t *testing.T, file bool) []Point {
 			p := f.plan(file, 1)
 			p.Force = map[string]string{id: kind}
 			add(id+" "+kind, p)
+			if kind == lost || kind == hanging { // nobody knows whether it was done, and another one receives what comes back
+				p := f.plan(file, 2)
+				p.Force = map[string]string{id: kind}
+				add(id+" "+kind+" beside another", p)
+			}
 		}
 	}
 	return all

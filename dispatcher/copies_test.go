@@ -341,7 +341,7 @@ func TestACopyHasALifeOfItsOwn(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
 			var counted atomic.Int64
 			db, err := sqlite.Open(t.Context(), filepath.Join(bubble.Folder(t), "test.db"), sqlite.Options{
-				OnExpired: func(_ string, n int64) { counted.Add(n) },
+				OnExpired: func(e sqlite.Expired) { counted.Add(int64(e.Messages)) },
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/meter"
 	"github.com/pushlease/pushlease/dispatcher/internal/receive"
 	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/queue"
@@ -53,6 +54,20 @@ func (d *Dispatcher) AtWork() (inFlight, queues int) {
 
 // TakeTallies returns what was counted of queues and webhooks since the last call, for the history.
 func (d *Dispatcher) TakeTallies() []tables.Tally { return d.metrics.Tallies.Take() }
+
+// Expired counts messages that storage ended because their life was over, and the dead letters that it
+// made of them.
+func (d *Dispatcher) Expired(queueName string, messages, asDeadLetters int, letters []tables.DeadLetter) {
+	d.metrics.Expired(queueName, messages, asDeadLetters)
+	for i := range letters {
+		d.metrics.DeadLettered(queueName, letters[i].WebhookID, string(letters[i].Reason))
+	}
+}
+
+// DeadLettersExpired counts dead letters that were removed because of their age.
+func (d *Dispatcher) DeadLettersExpired(queueName, status string, n int) {
+	d.metrics.DeadLettersExpired.AddN(n, meter.Labels{Queue: queueName, Status: status})
+}
 
 // Health says whether the dispatcher can do its job: nil, or what is wrong, for
 // the registry and for each queue that is polled.

@@ -26,7 +26,7 @@ func TestNoMessageOfAFileExpiresUnseen(t *testing.T) {
 	}
 	endings := []string{"Expired", "MessageExpiring", "WebhookDisabled", "WebhookDeleted"}
 	const each = 5
-	published := map[string]string{} // id to queue
+	published, never := map[string]string{}, "" // id to queue, and the label of one of these
 	for name, prepare := range queues {
 		queue := queueName(name)
 		prepare(p, queue)
@@ -36,6 +36,9 @@ func TestNoMessageOfAFileExpiresUnseen(t *testing.T) {
 			}
 			p.call(http.MethodPost, "/api/v1/queues/"+queue+"/messages?ttl=3s", `{"n":1}`, http.StatusAccepted, &m)
 			published[m.ID] = queue
+			if name == "never" {
+				never = fmt.Sprintf("queue=%q", queue)
+			}
 		}
 	}
 	p.kill()
@@ -77,4 +80,15 @@ func TestNoMessageOfAFileExpiresUnseen(t *testing.T) {
 			return ""
 		})
 	}
+	// Who watches is told of what no webhook was there for: the file ended it as soon as it was opened.
+	waitUntil(t, 20*time.Second, func() string {
+		for metric, label := range map[string]string{
+			"pushlease_messages_expired_total": "", "pushlease_messages_deadlettered_total": `reason="Expired"`, "pushlease_messages_finished_total": `result="dead_lettered"`,
+		} {
+			if n := p.metric(metric, never, label); n != each {
+				return fmt.Sprintf("%s is %v, want %d", metric, n, each)
+			}
+		}
+		return ""
+	})
 }

@@ -107,7 +107,8 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	}
 	meter := t.MeterProvider.Meter("pushlease")
 
-	if a.stores, err = openStores(ctx, cfg, o.Outside, a.log, meter); err != nil {
+	ends := &expiries{log: a.log}
+	if a.stores, err = openStores(ctx, cfg, o.Outside, a.log, meter, ends.ended); err != nil {
 		return nil, err
 	}
 	a.cleanups.add("storage", a.stores.close)
@@ -135,10 +136,8 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	if err != nil {
 		return nil, err
 	}
-	a.expiry, err = newDeadLetterExpiry(a.stores.tables, cfg.Retention, cfg.DeadLetterRetention, a.log, meter)
-	if err != nil {
-		return nil, err
-	}
+	a.startExpiries(ends)
+	a.expiry = &deadLetterExpiry{store: a.stores.tables, replayed: cfg.Retention, others: cfg.DeadLetterRetention, log: a.log, expired: a.dispatcher.DeadLettersExpired}
 	a.replays = &lostReplays{letters: a.stores.tables, records: a.stores.tables, queues: a.stores.queues, log: a.log}
 	a.api, err = api.New(api.Options{
 		Webhooks: a.stores.tables, LeftQueues: a.stores.tables, Deliveries: a.stores.tables, History: a.stores.tables,

@@ -2,12 +2,8 @@ package app
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"time"
-
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/metric"
 
 	"github.com/pushlease/pushlease/tables"
 )
@@ -25,16 +21,8 @@ type deadLetterExpiry struct {
 	store            tables.DeadLetters
 	replayed, others time.Duration
 	log              *slog.Logger
-	expired          metric.Int64Counter
-}
-
-func newDeadLetterExpiry(store tables.DeadLetters, replayed, others time.Duration, log *slog.Logger, m metric.Meter) (*deadLetterExpiry, error) {
-	c, err := m.Int64Counter("pushlease.deadletters.expired",
-		metric.WithDescription("Dead letters removed because of their age, by queue and status."))
-	if err != nil {
-		return nil, fmt.Errorf("make counter: %w", err)
-	}
-	return &deadLetterExpiry{store: store, replayed: replayed, others: others, log: log, expired: c}, nil
+	// expired counts dead letters that were removed.
+	expired func(queueName, status string, n int)
 }
 
 // run makes one round.
@@ -56,7 +44,7 @@ func (e *deadLetterExpiry) remove(ctx context.Context, status tables.DeadLetterS
 	for {
 		p, err := tables.PurgeDeadLetters(ctx, e.store, filter, page, spare)
 		for name, n := range p.Deleted {
-			e.expired.Add(ctx, int64(n), metric.WithAttributes(attribute.String("queue", name), attribute.String("status", string(status))))
+			e.expired(name, string(status), n)
 		}
 		removed += p.Total()
 		if err != nil && ctx.Err() == nil {

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"go.opentelemetry.io/otel/metric/noop"
-
 	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/internal/sqlite"
 	"github.com/pushlease/pushlease/tables"
@@ -56,10 +54,8 @@ func TestDeadLettersAreRemovedByAge(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			e, err := newDeadLetterExpiry(db, 8*day, tt.others, slog.New(slog.DiscardHandler), noop.Meter{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			counted := 0
+			e := &deadLetterExpiry{store: db, replayed: 8 * day, others: tt.others, log: slog.New(slog.DiscardHandler), expired: func(_, _ string, n int) { counted += n }}
 			e.run(t.Context(), now)
 			left, _, err := db.ListDeadLetters(t.Context(), tables.DeadLetterFilter{}, tables.Page{Limit: 100})
 			if err != nil {
@@ -72,6 +68,9 @@ func TestDeadLettersAreRemovedByAge(t *testing.T) {
 			slices.Sort(names)
 			if got := strings.Join(names, " "); got != tt.left {
 				t.Errorf("left: %s, want %s", got, tt.left)
+			}
+			if counted != len(rows)-len(left) {
+				t.Errorf("%d are counted, and %d of %d are left", counted, len(left), len(rows))
 			}
 		})
 	}

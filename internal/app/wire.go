@@ -53,16 +53,12 @@ type recordedSteps interface {
 
 // openStores picks the adapters. On Azure nothing is asked yet, so that the process
 // starts while storage is away and says so on /readyz.
-func openStores(ctx context.Context, cfg config.Config, outside Outside, log *slog.Logger, meter metric.Meter) (stores, error) {
+func openStores(ctx context.Context, cfg config.Config, outside Outside, log *slog.Logger, meter metric.Meter, onExpired func(sqlite.Expired)) (stores, error) {
 	count, err := newStorageCounter(meter)
 	if err != nil {
 		return stores{}, err
 	}
 	dropped, err := newDropCounter(meter)
-	if err != nil {
-		return stores{}, err
-	}
-	expired, err := newExpiredCounter(meter, log)
 	if err != nil {
 		return stores{}, err
 	}
@@ -74,7 +70,7 @@ func openStores(ctx context.Context, cfg config.Config, outside Outside, log *sl
 	}
 	if cfg.Storage.Kind() == config.StorageSQLite {
 		db, err := sqlite.Open(ctx, cfg.Storage.Path(), sqlite.Options{
-			Around: outside.File, OnFault: tellFaults(log), OnExpired: expired, OnRemoved: removed,
+			Around: outside.File, OnFault: tellFaults(log), OnExpired: onExpired, OnRemoved: removed,
 			Encoding: cfg.QueueEncoding, Instance: cfg.Instance, PoisonCopy: cfg.PoisonCopy, PoisonCopyTTL: cfg.PoisonCopyTTL,
 			OnTransaction: func(service, operation string, _ error) { count(service, operation) },
 		})
@@ -134,19 +130,6 @@ func newDropCounter(m metric.Meter) (func(rows int), error) {
 	}
 	c.Add(context.Background(), 0) // a counter that is born with its first event never rises
 	return func(rows int) { c.Add(context.Background(), int64(rows)) }, nil
-}
-
-// newExpiredCounter counts and logs messages whose life ended unsettled.
-func newExpiredCounter(m metric.Meter, log *slog.Logger) (func(queueName string, messages int64), error) {
-	c, err := m.Int64Counter("pushlease.messages.expired",
-		metric.WithDescription("Messages whose life ended before they were settled. What a webhook was still due is a dead letter, with the reason Expired."))
-	if err != nil {
-		return nil, fmt.Errorf("make counter: %w", err)
-	}
-	return func(queueName string, messages int64) {
-		c.Add(context.Background(), messages, metric.WithAttributes(attribute.String("queue", queueName)))
-		log.Warn("the life of messages has ended: what a webhook was still due is a dead letter with the reason Expired", "queue", queueName, "messages", messages)
-	}, nil
 }
 
 // newThrottleCounter counts what Azure Storage refuses because an account, a queue or a

@@ -31,6 +31,26 @@ type expiredMessage struct {
 	expiresAt     time.Time
 }
 
+// Expired are messages of a queue that were removed together because their life was over. Copies of
+// dead letters are not among them.
+type Expired struct {
+	Queue    string
+	Messages int
+	// DeadLettered are those of the messages of which dead letters were made, and Letters are these, without
+	// their text.
+	DeadLettered int
+	Letters      []tables.DeadLetter
+}
+
+// add counts a message and the dead letters that were made of it.
+func (e *Expired) add(letters []tables.DeadLetter) {
+	e.Messages++
+	if len(letters) > 0 {
+		e.DeadLettered++
+	}
+	e.Letters = append(e.Letters, letters...)
+}
+
 // removeExpired removes some messages whose life is over. What becomes of one that a webhook
 // was still due is decided with it: its record ends, and it is a dead letter.
 func (t *tx) removeExpired(now int64) (int64, error) {
@@ -42,23 +62,27 @@ func (t *tx) removeExpired(now int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	byQueue := make(map[string]int64)
+	byQueue := make(map[string]*Expired)
 	for i := range expired {
 		m := &expired[i]
-		copied, err := t.endExpired(m, slices.Concat(due[m.key.Queue], due[""]), fromMillis(now))
+		letters, isCopy, err := t.endExpired(m, slices.Concat(due[m.key.Queue], due[""]), fromMillis(now))
 		if err != nil {
 			return 0, err
 		}
 		if _, err := t.exec("DELETE FROM messages WHERE seq = ?", m.seq); err != nil {
 			return 0, err
 		}
-		if !copied {
-			byQueue[m.key.Queue]++
+		if isCopy {
+			continue
 		}
+		if byQueue[m.key.Queue] == nil {
+			byQueue[m.key.Queue] = &Expired{Queue: m.key.Queue}
+		}
+		byQueue[m.key.Queue].add(letters)
 	}
 	t.afterCommit(func() {
-		for name, n := range byQueue {
-			t.w.db.opts.OnExpired(name, n)
+		for _, ended := range byQueue {
+			t.w.db.opts.OnExpired(*ended)
 		}
 	})
 	return int64(len(expired)), nil
@@ -97,18 +121,18 @@ func (t *tx) webhooksByQueue() (map[string][]tables.Registration, error) {
 
 // endExpired ends the records of a message, and keeps it as a dead letter for whom it was
 // still due; but not the copy of a dead letter, of which it tells.
-func (t *tx) endExpired(m *expiredMessage, webhooks []tables.Registration, now time.Time) (isCopy bool, err error) {
+func (t *tx) endExpired(m *expiredMessage, webhooks []tables.Registration, now time.Time) (letters []tables.DeadLetter, isCopy bool, err error) {
 	body, decodeErr := queue.Decode(t.w.db.opts.Encoding(m.key.Queue), m.text)
 	if decodeErr == nil && body.Replay != nil {
-		return false, t.endReplay(m, body.Replay, now)
+		return nil, false, t.endReplay(m, body.Replay, now)
 	}
 	records, err := t.deliveriesOf(m.key)
 	if err != nil {
-		return false, err
+		return nil, false, err
 	}
 	for i := range records {
 		if id := records[i].CopyOf(); id != "" {
-			return true, t.endCopy(m.key, records, id, now)
+			return nil, true, t.endCopy(m.key, records, id, now)
 		}
 	}
 	copied := false
@@ -124,13 +148,16 @@ func (t *tx) endExpired(m *expiredMessage, webhooks []tables.Registration, now t
 			d.Size, d.BodyHash = len(m.text), tables.BodyHash(m.text)
 		}
 		if err := t.putDelivery(putDeliverySQL, &d); err != nil {
-			return false, err
+			return nil, false, err
 		}
-		if copied, err = t.keep(t.expiredLetter(m, d, was), copied); err != nil {
-			return false, err
+		letter := t.expiredLetter(m, d, was)
+		if copied, err = t.keep(letter, copied); err != nil {
+			return nil, false, err
 		}
+		letter.Text = nil
+		letters = append(letters, letter)
 	}
-	return false, nil
+	return letters, false, nil
 }
 
 // endCopy ends the records of the copy of a dead letter, which goes on waiting.

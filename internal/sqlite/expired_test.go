@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -84,12 +85,14 @@ func TestAMessageWhoseLifeEndsIsADeadLetterForWhomItWasDue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				var gone atomic.Int64
+				var made []Expired
 				db := openFile(t, filepath.Join(t.TempDir(), "p.db"), Options{
-					OnExpired: func(name string, n int64) {
-						if name != "orders" {
-							t.Errorf("messages of %q are counted, want orders", name)
+					OnExpired: func(e Expired) {
+						if e.Queue != "orders" {
+							t.Errorf("messages of %q are counted, want orders", e.Queue)
 						}
-						gone.Add(n)
+						gone.Add(int64(e.Messages))
+						made = append(made, e)
 					}, Instance: "here",
 				})
 				q := mustQueue(t, db)
@@ -133,6 +136,14 @@ func TestAMessageWhoseLifeEndsIsADeadLetterForWhomItWasDue(t *testing.T) {
 				wantTotal(t, q, 0)
 				if n := gone.Load(); n != 1 {
 					t.Errorf("%d messages were counted, want 1", n)
+				}
+				if e := made[0]; len(e.Letters) != len(tt.want) || e.DeadLettered != min(len(tt.want), 1) {
+					t.Errorf("told of %d dead letters of %d messages, want %q", len(e.Letters), e.DeadLettered, tt.want)
+				}
+				for _, d := range made[0].Letters {
+					if !slices.Contains(tt.want, d.WebhookID) || d.ID == "" || d.Reason == "" || d.Text != nil {
+						t.Errorf("told of the dead letter %+v", d)
+					}
 				}
 			})
 		})

@@ -47,9 +47,9 @@ type Options struct {
 	// OnTransaction is called once after every operation that asked storage for
 	// something; service is "queue" or "table". It may be called concurrently.
 	OnTransaction func(service, operation string, err error)
-	// OnExpired is called after messages of a queue were removed because their life was over, but not
-	// for copies of dead letters. Writes wait for it: it must not block, nor call the DB.
-	OnExpired func(queueName string, messages int64)
+	// OnExpired is called after messages of a queue were removed because their life was over.
+	// Writes wait for it: it must not block, nor call the DB.
+	OnExpired func(Expired)
 	// Encoding says how the texts of a queue are read, and Instance who this is, for the
 	// dead letters of messages whose life is over; with PoisonCopy these have a copy on
 	// <queue>-poison, for PoisonCopyTTL; zero is for ever.
@@ -99,7 +99,7 @@ func open(ctx context.Context, path string, opts Options, c *clock) (*DB, error)
 		db.opts.OnTransaction = func(string, string, error) {}
 	}
 	if db.opts.OnExpired == nil {
-		db.opts.OnExpired = func(string, int64) {}
+		db.opts.OnExpired = func(Expired) {}
 	}
 	if db.opts.Encoding == nil {
 		db.opts.Encoding = func(string) queue.Encoding { return queue.EncodingAuto }

@@ -84,7 +84,7 @@ func textsApart(t *testing.T, db *DB) (n int) {
 
 func TestATextGoesWithItsMessage(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		db := openFile(t, filepath.Join(t.TempDir(), "p.db"), Options{OnExpired: func(string, int64) {}})
+		db := openFile(t, filepath.Join(t.TempDir(), "p.db"), Options{OnExpired: func(Expired) {}})
 		q := mustQueue(t, db)
 		for _, text := range []string{"", "short", strings.Repeat("s", longestShort), strings.Repeat("l", longestShort+1), longText(0)} {
 			mustSend(t, q, text, queue.SendOptions{TTL: time.Hour})

@@ -377,14 +377,14 @@ func TestEveryOperationIsCountedOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var got []string
-		var expired int64
+		expired := 0
 		db := openFile(t, filepath.Join(t.TempDir(), "test.db"), Options{
 			OnTransaction: func(service, operation string, err error) {
 				mu.Lock()
 				defer mu.Unlock()
 				got = append(got, fmt.Sprintf("%s %s %t", service, operation, err == nil))
 			},
-			OnExpired: func(_ string, n int64) { expired += n },
+			OnExpired: func(e Expired) { expired += e.Messages },
 		})
 		q := mustQueue(t, db)
 		got = nil

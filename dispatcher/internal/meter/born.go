@@ -1,6 +1,10 @@
 package meter
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/pushlease/pushlease/tables"
+)
 
 // maxBorn bounds the queues and webhooks that are remembered to have their series.
 const maxBorn = 10_000
@@ -30,22 +34,29 @@ func (k *known) add(name string) bool {
 // counter whose first value is not 0 has never risen, as rate and increase see it: an alert on
 // it misses its first event. What is known already costs next to nothing.
 func (ms *Instruments) Known(queueName, webhookID string) {
-	if ms.born.add("queue " + queueName) {
-		ms.queueBorn(queueName)
+	queueLabel, label := ms.series.queue(queueName), ms.Label(webhookID)
+	if ms.born.add("queue " + queueLabel) {
+		ms.queueBorn(queueLabel)
 	}
-	if label := ms.Label(webhookID); ms.born.add("webhook " + queueName + " " + label) {
-		ms.webhookBorn(queueName, label)
+	if ms.born.add("webhook " + queueLabel + " " + label) {
+		ms.webhookBorn(queueLabel, label)
 	}
 }
 
 func (ms *Instruments) queueBorn(queueName string) {
 	l := Labels{Queue: queueName}
 	for _, c := range []Counter{
-		ms.received, ms.requeued, ms.ReceiveErrors, ms.LookupsFailed, ms.RecordsDeferred, ms.Conflicts, ms.LeasesAtRisk, ms.PutOff, ms.unmatched, ms.CopiesRefused,
+		ms.received, ms.requeued, ms.ReceiveErrors, ms.LookupsFailed, ms.RecordsDeferred, ms.Conflicts, ms.LeasesAtRisk, ms.PutOff, ms.unmatched, ms.expired, ms.CopiesRefused,
 	} {
 		c.AddN(0, l)
 	}
 	ms.settled.AddN(0, Labels{Queue: queueName, Action: "complete", Reason: "Delivered", Result: "deleted"})
+	for _, result := range []string{done, deadLettered} {
+		ms.finished.AddN(0, Labels{Queue: queueName, Result: result})
+	}
+	for _, status := range []tables.DeadLetterStatus{tables.Waiting, tables.Replayed} {
+		ms.DeadLettersExpired.AddN(0, Labels{Queue: queueName, Status: string(status)})
+	}
 	for _, reason := range ms.reasons {
 		ms.deadLetters.AddN(0, Labels{Queue: queueName, Reason: reason})
 	}
@@ -68,6 +79,7 @@ func (ms *Instruments) queueBorn(queueName string) {
 func (ms *Instruments) webhookBorn(queueName, label string) {
 	ms.attempts.AddN(0, Labels{Queue: queueName, Webhook: label, Outcome: "2xx", Decision: "complete", Reason: "Delivered"})
 	ms.attempts.AddN(0, Labels{Queue: queueName, Webhook: label, Outcome: "5xx", Decision: "abandon", Reason: "RetryableError"})
+	ms.blocked.AddN(0, Labels{Queue: queueName, Webhook: label})
 	for _, state := range []string{"open", "closed"} {
 		ms.BreakerTurns.AddN(0, Labels{Webhook: label, State: state})
 	}

@@ -49,6 +49,10 @@ func TestSeriesOfAKnownQueueAreBornAtZero(t *testing.T) {
 		"pushlease.messages.received":       {"queue", []string{"orders"}},
 		"pushlease.messages.deleted":        {"result", []string{"deleted", "failed", "lease_lost", "unverified"}},
 		"pushlease.messages.settled":        {"reason", []string{"Delivered"}},
+		"pushlease.messages.finished":       {"result", []string{"done", "dead_lettered"}},
+		"pushlease.messages.expired":        {"queue", []string{"orders"}},
+		"pushlease.deadletters.expired":     {"status", []string{"waiting", "replayed"}},
+		"pushlease.webhook.blocked":         {"webhook", []string{"wh_1"}},
 		"pushlease.messages.unmatched":      {"queue", []string{"orders"}},
 		"pushlease.lease.at_risk":           {"queue", []string{"orders"}},
 		"pushlease.webhook.attempts":        {"outcome", []string{"2xx", "5xx"}},
@@ -66,7 +70,7 @@ func TestSeriesOfAKnownQueueAreBornAtZero(t *testing.T) {
 	want(t, "after an event", sums(t, reader, "pushlease.messages.deadlettered", "reason")["Expired"], 1)
 }
 
-func TestWebhooksWithoutASeriesOfTheirOwnShareOne(t *testing.T) {
+func TestQueuesAndWebhooksWithoutASeriesOfTheirOwnShareOne(t *testing.T) {
 	reader := metric.NewManualReader()
 	ms, err := New(metric.NewMeterProvider(metric.WithReader(reader)).Meter(""))
 	if err != nil {
@@ -74,6 +78,8 @@ func TestWebhooksWithoutASeriesOfTheirOwnShareOne(t *testing.T) {
 	}
 	for i := range 2 * maxLabels {
 		ms.Known("orders", fmt.Sprint("wh_", i))
+		ms.Known(fmt.Sprint("queue-", i), "wh_0")
 	}
+	want(t, "queues", len(sums(t, reader, "pushlease.messages.received", "queue")), maxLabels+1)
 	want(t, "webhooks", len(sums(t, reader, "pushlease.webhook.attempts", "webhook")), maxLabels+1)
 }

@@ -16,11 +16,11 @@ import (
 // Instruments are what the dispatcher counts with. What each of them counts stands in New.
 type Instruments struct {
 	Duplicates, ReceiveErrors, Renewals, LeasesLost, LookupsFailed, Conflicts, ClaimsUnfinished,
-	LeasesAtRisk, PutOff, BreakerTurns, RecordsDeferred, RecordsLost, CopiesRefused Counter
+	LeasesAtRisk, PutOff, BreakerTurns, RecordsDeferred, RecordsLost, CopiesRefused, DeadLettersExpired Counter
 
-	received, requeued, settled, deletes, attempts, unmatched, deadLetters, postponed Counter
-	processing, attemptTime, utilization, deliveryTime, firstAttemptDelay             metric.Float64Histogram
-	leaseLength                                                                       metric.Float64Gauge
+	received, requeued, settled, finished, expired, deletes, attempts, blocked, unmatched, deadLetters, postponed Counter
+	processing, attemptTime, utilization, deliveryTime, firstAttemptDelay                                         metric.Float64Histogram
+	leaseLength                                                                                                   metric.Float64Gauge
 
 	// Queues is for the API, and Tallies for the history.
 	Queues  Queues
@@ -63,6 +63,8 @@ func New(m metric.Meter, reasons ...string) (*Instruments, error) {
 	ms.requeued = counter("pushlease.messages.requeued", "Messages received more than once (dequeue count above 1), by queue.")
 	ms.Duplicates = counter("pushlease.messages.duplicate", "Messages deleted without a POST, by queue and kind: redelivery is one that came back after it was delivered, event one whose event was delivered with another message.")
 	ms.settled = counter("pushlease.messages.settled", "Messages settled, by queue, action, reason and what storage answered.")
+	ms.finished = counter("pushlease.messages.finished", "Messages finished with, by queue and result: dead_lettered where the last handling, or the end of their life, made a dead letter, else done.")
+	ms.expired = counter("pushlease.messages.expired", "Messages on a SQLite file whose life ended before they were settled, by queue. What a webhook was still due is a dead letter, with the reason Expired.")
 	ms.deadLetters = counter("pushlease.messages.deadlettered", "Dead letters written, by queue and reason.")
 	ms.ReceiveErrors = counter("pushlease.receive.errors", "Receives that failed, by queue.")
 	ms.Renewals = counter("pushlease.lease.renewals", "Lease renewals, by queue and result.")
@@ -79,6 +81,8 @@ func New(m metric.Meter, reasons ...string) (*Instruments, error) {
 	ms.RecordsLost = counter("pushlease.records.lost", "Records that had to be dropped from memory unwritten.")
 	ms.CopiesRefused = counter("pushlease.poison.copies.refused", "Copies that the poison queue definitively refused; the dead letter is kept, by queue.")
 	ms.attempts = counter("pushlease.webhook.attempts", "POSTs, by queue, webhook, outcome (status class or error class), decision and reason.")
+	ms.blocked = counter("pushlease.webhook.blocked", "POSTs that were not made because the webhook's address is a forbidden one, by queue and webhook.")
+	ms.DeadLettersExpired = counter("pushlease.deadletters.expired", "Dead letters removed because of their age, by queue and status.")
 	ms.processing = histogram("pushlease.message.process.duration", "s", "From receiving a message to settling it, by queue.",
 		.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 	ms.attemptTime = histogram("pushlease.webhook.attempt.duration", "s", "One POST from dial to answer, by queue and webhook.",
@@ -148,12 +152,40 @@ func (ms *Instruments) Settled(s Settlement) {
 		ms.unmatched.Add(Labels{Queue: s.Queue})
 	}
 	if s.Gone {
-		ms.Queues.change(s.Queue, func(q *perQueue) { q.lately.Add(s.DeadLettered, time.Now()) })
+		ms.finish(s.Queue, 1, s.DeadLettered)
 	}
 	ms.observe(ms.processing, s.Took.Seconds(), Labels{Queue: s.Queue})
 	if s.Granted > 0 {
 		ms.observe(ms.utilization, s.Took.Seconds()/s.Granted.Seconds(), Labels{Queue: s.Queue})
 	}
+}
+
+// The results of messages that are finished with.
+const (
+	done         = "done"
+	deadLettered = "dead_lettered"
+)
+
+// finish counts messages that are finished with.
+func (ms *Instruments) finish(queueName string, messages int, asDeadLetters bool) {
+	result := done
+	if asDeadLetters {
+		result = deadLettered
+	}
+	ms.finished.AddN(messages, Labels{Queue: queueName, Result: result})
+	ms.Queues.change(queueName, func(q *perQueue) {
+		for range messages {
+			q.lately.Add(asDeadLetters, time.Now())
+		}
+	})
+}
+
+// Expired counts messages whose life ended before they were settled; asDeadLetters are those of
+// which it made dead letters, which are counted apart.
+func (ms *Instruments) Expired(queueName string, messages, asDeadLetters int) {
+	ms.expired.AddN(messages, Labels{Queue: queueName})
+	ms.finish(queueName, messages-asDeadLetters, false)
+	ms.finish(queueName, asDeadLetters, true)
 }
 
 // Attempt is a POST and what was decided about it.
@@ -174,6 +206,9 @@ func (ms *Instruments) Attempted(a Attempt) {
 		outcome = string('0'+rune(min(a.Status/100, 9))) + "xx"
 	}
 	ms.attempts.Add(Labels{Queue: a.Queue, Webhook: a.Webhook, Outcome: outcome, Decision: a.Decision, Reason: a.Reason})
+	if a.ErrorClass == string(policy.ClassBlocked) {
+		ms.blocked.Add(Labels{Queue: a.Queue, Webhook: a.Webhook})
+	}
 	ms.Tallies.change(a.Queue, a.Webhook, func(t *tables.Tally) { a.addTo(t, outcome) })
 	ms.observe(ms.attemptTime, a.Took.Seconds(), Labels{Queue: a.Queue, Webhook: a.Webhook})
 	if a.InsertedAt.IsZero() {
@@ -218,4 +253,4 @@ func (ms *Instruments) Held(queueName, webhookID, reason string) {
 }
 
 // Label is a webhook's id as it stands in labels: itself, or "other" beyond maxLabels.
-func (ms *Instruments) Label(webhookID string) string { return ms.series.label(webhookID) }
+func (ms *Instruments) Label(webhookID string) string { return ms.series.webhook(webhookID) }

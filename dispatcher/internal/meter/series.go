@@ -7,18 +7,18 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// maxLabels bounds the webhook ids that get a series of their own; what comes later
-// counts under "other".
+// maxLabels bounds the webhook ids, and the queues, that get a series of their own; what comes
+// later counts under "other". An instrument with as many has room for all that it counts of each.
 const maxLabels = 500
 
 // maxSeries bounds the label combinations that are kept ready. There are fewer, unless
 // queues and webhooks come and go; what comes later is made anew each time.
 const maxSeries = 4096
 
-// Labels are the labels of one series; an empty one is absent. They are bounded: queue names,
-// webhook ids up to maxLabels, and closed sets. Never a URL, an address or a message id.
+// Labels are the labels of one series; an empty one is absent. They are bounded: queue names and
+// webhook ids up to maxLabels of each, and closed sets. Never a URL, an address or a message id.
 type Labels struct {
-	Queue, Webhook, Outcome, Decision, Action, Reason, Result, Kind, State string
+	Queue, Webhook, Outcome, Decision, Action, Reason, Result, Kind, State, Status string
 }
 
 // series is one label combination, as the instruments take it. Sorting and hashing the
@@ -33,7 +33,7 @@ func newSeries(l Labels) *series {
 	for _, kv := range [...]attribute.KeyValue{
 		attribute.String("queue", l.Queue), attribute.String("webhook", l.Webhook), attribute.String("outcome", l.Outcome),
 		attribute.String("decision", l.Decision), attribute.String("action", l.Action), attribute.String("reason", l.Reason),
-		attribute.String("result", l.Result), attribute.String("kind", l.Kind), attribute.String("state", l.State),
+		attribute.String("result", l.Result), attribute.String("kind", l.Kind), attribute.String("state", l.State), attribute.String("status", l.Status),
 	} {
 		if kv.Value.AsString() != "" {
 			attrs = append(attrs, kv)
@@ -45,22 +45,20 @@ func newSeries(l Labels) *series {
 
 // seriesCache keeps series. The zero value is empty; safe for concurrent use.
 type seriesCache struct {
-	mu       sync.RWMutex
-	kept     map[Labels]*series
-	webhooks map[string]bool // that have a label of their own
+	mu               sync.RWMutex
+	kept             map[Labels]*series
+	queues, webhooks names
 }
 
 func (c *seriesCache) of(l Labels) *series {
-	if l.Webhook != "" {
-		l.Webhook = c.label(l.Webhook)
-	}
-	c.mu.RLock()
-	s := c.kept[l]
-	c.mu.RUnlock()
-	if s != nil {
+	if s := c.get(l); s != nil {
 		return s
 	}
-	s = newSeries(l)
+	l.Queue, l.Webhook = c.queue(l.Queue), c.webhook(l.Webhook)
+	if s := c.get(l); s != nil {
+		return s
+	}
+	s := newSeries(l)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.kept == nil {
@@ -72,18 +70,40 @@ func (c *seriesCache) of(l Labels) *series {
 	return s
 }
 
-// label is the webhook's id while there are at most maxLabels of them.
-func (c *seriesCache) label(webhookID string) string {
+func (c *seriesCache) get(l Labels) *series {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.kept[l]
+}
+
+// queue is the label of a queue.
+func (c *seriesCache) queue(name string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.webhooks[webhookID] {
-		if len(c.webhooks) >= maxLabels {
-			return "other"
-		}
-		if c.webhooks == nil {
-			c.webhooks = map[string]bool{}
-		}
-		c.webhooks[webhookID] = true
+	return c.queues.label(name)
+}
+
+// webhook is the label of a webhook.
+func (c *seriesCache) webhook(id string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.webhooks.label(id)
+}
+
+// names are those that are their own labels, maxLabels of them.
+type names map[string]bool
+
+// label is the name itself, or "other" where it came later than the others.
+func (n *names) label(name string) string {
+	if name == "" || (*n)[name] {
+		return name
 	}
-	return webhookID
+	if len(*n) >= maxLabels {
+		return "other"
+	}
+	if *n == nil {
+		*n = names{}
+	}
+	(*n)[name] = true
+	return name
 }

@@ -20,7 +20,7 @@ func TestSeriesAreMadeOnceAndBounded(t *testing.T) {
 		t.Errorf("attributes %v, want %v", got.ToSlice(), want.ToSlice())
 	}
 	for i := range 2 * maxSeries {
-		c.of(Labels{Queue: fmt.Sprint(i)})
+		c.of(Labels{Reason: fmt.Sprint(i)})
 	}
 	if len(c.kept) != maxSeries {
 		t.Errorf("%d series are kept, want %d", len(c.kept), maxSeries)

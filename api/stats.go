@@ -145,9 +145,16 @@ func readStatsQuery(r *http.Request, now time.Time) (statsQuery, error) {
 		step = defaultStep(s.from, s.until, now)
 	}
 	s.step, _ = time.ParseDuration(step) // one of statsSteps
+	if kept := now.Add(-tables.HoursRetention); s.from.Before(kept) && s.until.After(kept) {
+		s.from = kept // the answer says so
+	}
 	s.from = s.from.UTC().Truncate(s.step)
 	s.until = s.until.UTC()
 	switch most := s.mostPoints(); {
+	case s.step < tables.HourRollup && now.Sub(s.from) > tables.MinutesRetention+time.Hour:
+		q.Fail("step", "is shorter than what is kept of that time", "give 1h or more: minutes are kept for 48 hours, hours for 90 days")
+	case now.Sub(s.until) > tables.HoursRetention:
+		q.Fail("until", "is more than 90 days ago, and nothing is kept of that time", "give a later from and until")
 	case s.from.After(now):
 		q.Fail("from", "is in the future", "give the time at which to begin, or leave it out for the hour before until")
 	case !s.from.Before(s.until):

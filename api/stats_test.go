@@ -154,6 +154,13 @@ func TestTheStepFitsTheTimeThatIsAskedFor(t *testing.T) {
 	if got := old.text("step"); got != "1h" {
 		t.Errorf("an hour of three days ago is shown by %s, want by what is still kept", got)
 	}
+	// What is no longer kept is no time in which nothing happened.
+	h.do(http.StatusBadRequest, "GET", "/api/v1/stats?step=1m&from="+at(now.Add(-72*time.Hour))+"&until="+at(now.Add(-71*time.Hour)), "").wantProblem("step")
+	h.do(http.StatusBadRequest, "GET", "/api/v1/stats?from="+at(now.Add(-100*24*time.Hour))+"&until="+at(now.Add(-95*24*time.Hour)), "").wantProblem("until")
+	clamped, err := time.Parse(time.RFC3339, h.do(http.StatusOK, "GET", "/api/v1/stats?step=24h&from="+at(now.Add(-100*24*time.Hour)), "").text("from"))
+	if age := now.Sub(clamped); err != nil || age > 91*24*time.Hour || age < 90*24*time.Hour {
+		t.Errorf("from %s, %v; want the 90 days that are kept", clamped, err)
+	}
 	h.do(http.StatusBadRequest, "GET", "/api/v1/stats?from="+at(now.Add(25*time.Hour)), "").wantProblem("from")
 	for _, bad := range []string{"?step=2m", "?group_by=reason", "?from=yesterday", "?limit=3", "?until=" + at(now.Add(-2*time.Hour)) + "&from=" + at(now), "?step=1m&from=" + at(now.Add(-48*time.Hour))} {
 		h.do(http.StatusBadRequest, "GET", "/api/v1/stats"+bad, "")

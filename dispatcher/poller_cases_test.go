@@ -54,19 +54,25 @@ func (q *refusingQueue) Receive(ctx context.Context, n int, lease time.Duration)
 
 // pollAges reads the gauge of the poller of testQueue, in seconds.
 func pollAges(t *testing.T) (metric.Meter, func() float64) {
+	meter, gauge := pollGauges(t)
+	return meter, func() float64 { t.Helper(); return gauge("pushlease.poll.age") }
+}
+
+// pollGauges reads a gauge of the poller of testQueue.
+func pollGauges(t *testing.T) (metric.Meter, func(name string) float64) {
 	reader := sdkmetric.NewManualReader()
-	return sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter(""), func() float64 {
+	return sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter(""), func(name string) float64 {
 		t.Helper()
 		var all metricdata.ResourceMetrics
 		if err := reader.Collect(t.Context(), &all); err != nil {
 			t.Fatal(err)
 		}
 		for _, m := range all.ScopeMetrics[0].Metrics {
-			if g, ok := m.Data.(metricdata.Gauge[float64]); ok && m.Name == "pushlease.poll.age" && len(g.DataPoints) == 1 {
+			if g, ok := m.Data.(metricdata.Gauge[float64]); ok && m.Name == name && len(g.DataPoints) == 1 {
 				return g.DataPoints[0].Value
 			}
 		}
-		t.Error("the age of the last poll is not measured")
+		t.Errorf("%s is not measured", name)
 		return -1
 	}
 }
@@ -172,6 +178,47 @@ func TestPollerOutlivesAScriptOfFaultsAndReturnsToAllItsReceiversAtOnce(t *testi
 			if limit := int(outage/(10*time.Second)) + 1; n < 1 || n > limit {
 				t.Errorf("%d lines about %q in %s, want 1 to %d", n, text, outage, limit)
 			}
+		}
+	})
+}
+
+// A queue that is looked at once an hour: one receive that fails is no sign of trouble, and five minutes
+// of them are, as an alert looks at age and pause.
+func TestAReceiveIsOverdueFromItsOwnTimeOn(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		var failing atomic.Bool
+		s := &refusingQueues{Service: b.queues, refuse: func() error {
+			if failing.Load() {
+				return fmt.Errorf("receive: %w: 503 ServerBusy", queue.ErrBusy)
+			}
+			return nil
+		}}
+		meter, gauge := pollGauges(b.t)
+		overdue := func() float64 { b.t.Helper(); return gauge("pushlease.poll.age") - gauge("pushlease.poll.pause") }
+		_, stop := b.start(func(o *Options) { o.Queues, o.PollMax, o.Meter = s, time.Hour, meter })
+		defer stop()
+		b.send("x") // makes the queue
+		time.Sleep(3 * time.Hour)
+		looks := s.polls.Load()
+		failing.Store(true)
+		for s.polls.Load() == looks {
+			time.Sleep(100 * time.Millisecond)
+		}
+		if got := overdue(); got > 1 {
+			t.Errorf("after one failure a receive is overdue for %.0f s", got)
+		}
+		failing.Store(false)
+		time.Sleep(2 * time.Minute)
+		if got := overdue(); got > 1 {
+			t.Errorf("after the failure a receive is overdue for %.0f s", got)
+		}
+		failing.Store(true)
+		for looks = s.polls.Load(); s.polls.Load() == looks; {
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(301 * time.Second)
+		if got := overdue(); got < 300 || got > 310 {
+			t.Errorf("after 301 s of failures a receive is overdue for %.0f s", got)
 		}
 	})
 }

@@ -1,5 +1,5 @@
-// Alert rules over Application Insights, for what deploy/prometheus/rules.yml tells where there
-// is a Prometheus. az deployment group create --template-file deploy/azure/alerts.bicep
+// Alert rules over Application Insights: the most pressing ones of deploy/prometheus/rules.yml, for
+// who has no Prometheus. Each looks at the last ten minutes, and so ends up to ten minutes after the cure. az deployment group create --template-file deploy/azure/alerts.bicep
 //   --parameters appInsightsId=… actionGroupId=…
 @description('Resource id of the Application Insights component')
 param appInsightsId string
@@ -17,20 +17,20 @@ var rules = [
   {
     name: 'pushlease-backlog'
     severity: 2
-    description: 'The oldest message that waits for a receive is older than 15 minutes.'
-    query: 'customMetrics | where name == "pushlease.queue.oldest.age" | summarize v = max(value) by queue = tostring(customDimensions["queue"]) | where v > 900'
+    description: 'The oldest message that waits for a receive was older than 15 minutes, for ten minutes.'
+    query: 'customMetrics | where name == "pushlease.queue.oldest.age" | summarize v = max(value) by queue = tostring(customDimensions["queue"]), bin(timestamp, 1m) | summarize v = min(v), n = count() by queue | where v > 900 and n >= 5'
   }
   {
     name: 'pushlease-webhook-disabled'
     severity: 1
     description: 'A webhook was disabled by its own answers; its messages wait.'
-    query: 'customMetrics | where name == "pushlease.webhook.stopped" | where tostring(customDimensions["state"]) == "disabled" and tostring(customDimensions["why"]) != "operator" and value > 0 | summarize v = max(value) by webhook = tostring(customDimensions["webhook"])'
+    query: 'customMetrics | where name == "pushlease.webhook.stopped" | extend state = tostring(customDimensions["state"]), why = tostring(customDimensions["why"]) | summarize arg_max(timestamp, state, why) by webhook = tostring(customDimensions["webhook"]) | where state == "disabled" and why != "operator"'
   }
   {
     name: 'pushlease-not-ready'
     severity: 1
-    description: 'An instance is not ready: its /readyz says why.'
-    query: 'customMetrics | where name == "pushlease.ready" | summarize v = max(value) by cloud_RoleInstance | where v == 0'
+    description: 'An instance was not ready for ten minutes: its /readyz says why. The last word of one that stops is no alert.'
+    query: 'customMetrics | where name == "pushlease.ready" | summarize v = max(value), n = count() by cloud_RoleInstance | where v == 0 and n >= 5'
   }
   {
     name: 'pushlease-storage-tampered'

@@ -30,8 +30,10 @@ type rollups struct {
 	depths func() map[string]tables.Depth
 	log    *slog.Logger
 
-	instance  string
+	instance string
+	// startedAt tells its rows from those of another process, and from its own of before the clock went back.
 	startedAt time.Time
+	last      time.Time                 // minute that was counted
 	hour      map[tallyOf]*tables.Tally // what was counted since hourAt
 	hourAt    time.Time
 	waiting   []tables.Rollup
@@ -89,6 +91,10 @@ func (r *rollups) count(minute time.Time) {
 	if !queued && !anyCounted(tallies) {
 		return
 	}
+	if !minute.After(r.last) { // the clock went back: the rows of that time stay as they are
+		r.startedAt, r.hourAt = time.Now(), time.Time{}
+	}
+	r.last = minute
 	if hour := minute.Truncate(tables.HourRollup); !hour.Equal(r.hourAt) {
 		r.hour, r.hourAt = map[tallyOf]*tables.Tally{}, hour
 	}
@@ -131,7 +137,9 @@ func (r *rollups) addToHour(t tables.Tally) {
 // keep has a row wait for the next write. One of the hour holds what an earlier one of it did.
 func (r *rollups) keep(row tables.Rollup) {
 	row.Instance, row.StartedAt = r.instance, r.startedAt
-	same := func(o tables.Rollup) bool { return o.Length == row.Length && o.At.Equal(row.At) }
+	same := func(o tables.Rollup) bool {
+		return o.Length == row.Length && o.At.Equal(row.At) && o.StartedAt.Equal(row.StartedAt)
+	}
 	if i := slices.IndexFunc(r.waiting, same); i >= 0 {
 		r.waiting[i] = row
 		return

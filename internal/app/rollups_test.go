@@ -18,6 +18,7 @@ type rollupRows struct {
 	tables.Rollups
 	mu     sync.Mutex
 	rows   map[string]tables.Rollup
+	all    map[string]tables.Rollup
 	away   bool
 	writes int
 }
@@ -31,6 +32,7 @@ func (s *rollupRows) PutRollups(_ context.Context, rows ...tables.Rollup) error 
 	s.writes++
 	for _, r := range rows {
 		s.rows[r.Length.String()+" "+r.At.Format("15:04")] = r
+		s.all[r.StartedAt.String()+r.Length.String()+r.At.String()] = r // as a store tells them apart
 	}
 	return nil
 }
@@ -81,7 +83,7 @@ func (c *counting) setDepth(depth map[string]tables.Depth) {
 }
 
 func newCounting() *counting {
-	c := &counting{store: &rollupRows{rows: map[string]tables.Rollup{}}}
+	c := &counting{store: &rollupRows{rows: map[string]tables.Rollup{}, all: map[string]tables.Rollup{}}}
 	c.rollups = &rollups{
 		store: c.store, instance: "a", startedAt: time.Now(), log: slog.New(slog.NewTextHandler(&c.log, nil)),
 		take: func() []tables.Tally {
@@ -174,6 +176,24 @@ func TestWhatAStoreDidNotTakeIsWrittenWhenItIsBack(t *testing.T) {
 			t.Errorf("%d rows, the last minute with %d; want %d and 1", len(c.store.rows), got, rollupsKept)
 		}
 	})
+}
+
+// A clock that goes back, over a minute's edge and over an hour's, overwrites nothing of what was counted.
+func TestAClockThatGoesBackLosesNoHistory(t *testing.T) {
+	c := newCounting()
+	at := time.Date(2027, 3, 1, 12, 58, 0, 0, time.UTC)
+	for _, minute := range []int{0, 1, 1, 2, 3, -30, -29, 2, 3} {
+		c.add(heldBy("wh_1", 1))
+		c.count(at.Add(time.Duration(minute) * time.Minute))
+		c.write(t.Context())
+	}
+	held := map[time.Duration]int64{}
+	for _, r := range c.store.all {
+		held[r.Length] += r.Tallies[0].Held
+	}
+	if held[tables.MinuteRollup] != 9 || held[tables.HourRollup] != 9 {
+		t.Errorf("minutes hold %d, hours %d, want 9 of each", held[tables.MinuteRollup], held[tables.HourRollup])
+	}
 }
 
 // A store that takes no history for days, and everything else, ends nothing.

@@ -63,7 +63,7 @@ type poller struct {
 	mu         sync.Mutex
 	open       context.Context // while places can be reserved; nil otherwise
 	lastPollAt time.Time       // last receive that storage answered
-	idlePause  time.Duration   // after the last receive; 0 when it failed or found messages
+	idlePause  time.Duration   // after the last receive that was answered; 0 when it found messages
 	fault
 	pastTold time.Time // when the log last said that the past of a missing queue can't be read
 	// backlog is there while receives come back full, and closed when one does not.
@@ -127,7 +127,6 @@ func (p *poller) run(ctx context.Context) {
 		case err != nil:
 			faults++
 			wait = retry.Backoff(faults, errorBackoffMin, p.PollMax)
-			p.idles(0)
 		case got == 0:
 			faults = 0
 			empty++

@@ -222,7 +222,7 @@ func (r *Receiver) MeasurePollAge(m metric.Meter) error {
 		return fmt.Errorf("gauge of the last poll: %w", err)
 	}
 	pause, err := m.Float64ObservableGauge("pushlease.poll.pause", metric.WithUnit("s"),
-		metric.WithDescription("Pause after the last receive, by queue: what the age of an idle queue may be. 0 while receives fail or find messages."))
+		metric.WithDescription("Pause after the last receive that storage answered, by queue: what the age of an idle queue may be, so that the difference is how long a receive is overdue. 0 after one that found messages."))
 	if err != nil {
 		return fmt.Errorf("gauge of the pause between polls: %w", err)
 	}

@@ -315,12 +315,12 @@ func (p *Pacer) explained(place PacePlace, began, now time.Time) bool {
 	if !p.Current(place) {
 		return true
 	}
-	used := p.used
+	used, guessing := p.used, p.guessing
 	p.used = min(used, place.used)
 	if !p.learnNoise(true, began, now) && !p.noise.trial.on && !p.guesses(true, now) && !p.excused(now) {
 		return false
 	}
-	if p.Current(place) {
+	if p.Current(place) && p.guessing == guessing { // a guess that ended has set the rate
 		p.used = used
 	}
 	return true

@@ -328,3 +328,30 @@ func FuzzPacer(f *testing.F) {
 		}
 	})
 }
+
+// Of an instance that leads others, a guess that ends leaves the rate that was found and not a multiple of it, whether or
+// not the refusal that ended it might have been another instance's doing.
+func TestAGuessThatEndsBesideOthersLeavesTheRateThatWasFound(t *testing.T) {
+	var p policy.Pacer
+	now := start
+	p.Taken(p.Take(now), now, now)
+	p.Refused(p.Take(now), now, now, 0.5)
+	p.Share(policy.Others{Rate: 20, Taken: 20}, now)
+	var taken time.Time
+	for n := range 400 {
+		now = p.Next(now)
+		place := p.Take(now)
+		if p.Rate() > 60 {
+			t.Fatalf("%.0f/s at POST %d before a limit of 20/s", p.Rate(), n)
+		}
+		if now.Sub(taken) >= 50*time.Millisecond {
+			taken = now
+			p.Taken(place, now, now)
+			continue
+		}
+		p.Refused(place, now, now, 0.5)
+	}
+	if p.Rate() < 10 || p.Rate() > 25 {
+		t.Errorf("%.0f/s in the end", p.Rate())
+	}
+}

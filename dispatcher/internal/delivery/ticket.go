@@ -187,6 +187,9 @@ func (k tickets) notBegun(ctx context.Context, p *parcel, t *target) {
 		reason = interruption(ctx)
 	case !p.leaseEnds() && !fairTime(ctx, &t.registration.Webhook):
 		reason = policy.Stopping
+		if now := time.Now(); t.delivery.NextAt.After(now) { // it was shown for this, and the next invocation may have the time
+			t.delivery.NextAt = now
+		}
 	}
 	k.Log.Info("no POST was begun", "queue", p.key.Queue, "message", p.key.MessageID,
 		"webhook", t.registration.ID, "reason", reason)

@@ -63,11 +63,11 @@ type Traces struct {
 // them: a table that another program dropped, or a storage that was replaced by an empty
 // one. The zero value has seen none. Safe for concurrent use.
 type Census struct {
-	mu      sync.Mutex
-	reading chan struct{} // has room for the one whose turn it is
-	looked  bool
-	queues  map[string]string // of the webhooks that were there, by id
-	seen    time.Time         // when they were
+	mu     sync.Mutex
+	judged uint64 // lists so far
+	looked bool
+	queues map[string]string // of the webhooks that were there, by id
+	seen   time.Time         // when they were
 	// lost are those of queues that were there when all, or several at once, were gone, until each is
 	// back, or deleted.
 	lost map[string]string
@@ -99,32 +99,75 @@ const (
 	whoWasDeleted
 )
 
-// Turn waits until no other list of registrations is being read or judged: of two that overlap nobody
-// could tell which is the newer one, and what was registered between them would be missed. The caller reads,
-// has Look judge what was read, and calls end. The error is that of ctx.
-func (c *Census) Turn(ctx context.Context) (end func(), err error) {
-	c.mu.Lock()
-	if c.reading == nil {
-		c.reading = make(chan struct{}, 1)
-	}
-	reading := c.reading
-	c.mu.Unlock()
-	select {
-	case reading <- struct{}{}:
-		return func() { <-reading }, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for another list of the webhooks: %w", context.Cause(ctx))
+// List reads all registrations, and returns them with what is missed beside them, as Look judges. Lists may overlap: of two that
+// do nobody can tell which is the newer one, and what was registered between them would be missed. One that lacks
+// what another one had meanwhile is read again; after three times what it lacks is missed this once.
+func (c *Census) List(ctx context.Context, read func() ([]Registration, []RowError, error), traces Traces) ([]Registration, []RowError, error) {
+	for try := 1; ; try++ {
+		began := c.lists()
+		all, unreadable, err := read()
+		if err != nil {
+			return nil, nil, err
+		}
+		rows, err := c.look(ctx, began, all, unreadable, traces)
+		if !errors.Is(err, errOverlaps) {
+			return all, rows, err
+		}
+		if try == overlaps {
+			return all, c.lacking(all, unreadable), nil
+		}
 	}
 }
 
+// lists is how many lists were judged so far.
+func (c *Census) lists() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.judged
+}
+
+// errOverlaps is about a list that lacks what another one had that was judged since it began.
+var errOverlaps = errors.New("another list of the webhooks came before this one")
+
+// overlaps is how often a list is read that overlaps with another one, and lacks something.
+const overlaps = 3
+
+// lacking are the rows that are missed, and those that were there a moment ago.
+func (c *Census) lacking(all []Registration, unreadable []RowError) []RowError {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	rows := slices.Concat(unreadable, c.missed())
+	for id, name := range c.gone(present(all, unreadable)) {
+		rows = append(rows, RowError{ID: id, Queue: name, Err: fmt.Errorf("%w: it was there a moment ago", ErrVanished)})
+	}
+	return rows
+}
+
+// present are the registrations of a list, with their queues, by id.
+func present(all []Registration, unreadable []RowError) map[string]string {
+	there := make(map[string]string, len(all)+len(unreadable))
+	for _, r := range all {
+		there[r.ID] = r.Queue
+	}
+	for _, e := range unreadable {
+		there[e.ID] = e.Queue
+	}
+	return there
+}
+
 // Look is given each list of all registrations, with the rows that could not be read, and returns
-// those with what is missed beside them. The lists come one at a time (Turn). When the list falls to none, or several are gone at once, each has to
+// those with what is missed beside them. When the list falls to none, or several are gone at once, each has to
 // have left the trace of a deletion since it was seen (a single one that has not is told of, and taken for deleted); so has each webhook that was met before this process
 // began, where the first list is empty. The error is a VanishedError, or that of the traces. When some are there
 // again, the others are missed until they are, too.
 func (c *Census) Look(ctx context.Context, all []Registration, unreadable []RowError, traces Traces) ([]RowError, error) {
+	return c.look(ctx, c.lists(), all, unreadable, traces)
+}
+
+// look is Look at a list that began when so many had been judged.
+func (c *Census) look(ctx context.Context, began uint64, all []Registration, unreadable []RowError, traces Traces) ([]RowError, error) {
 	for t := (told{}); ; {
-		rows, removed, ask, err := c.judge(all, unreadable, t)
+		rows, removed, ask, err := c.judge(began, all, unreadable, t)
 		switch ask {
 		case whoWasMet:
 			if t.met, err = traces.Met(ctx); t.met == nil {
@@ -149,9 +192,17 @@ func (c *Census) Look(ctx context.Context, all []Registration, unreadable []RowE
 }
 
 // judge is Look with what the store has told so far; it says which one was removed, by id, and what else has to be asked.
-func (c *Census) judge(all []Registration, unreadable []RowError, t told) (rows []RowError, removed map[string]string, ask question, err error) {
+func (c *Census) judge(began uint64, all []Registration, unreadable []RowError, t told) (rows []RowError, removed map[string]string, ask question, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if began != c.judged && len(c.gone(present(all, unreadable))) > 0 {
+		return nil, nil, nothing, errOverlaps
+	}
+	defer func() {
+		if ask == nothing {
+			c.judged++
+		}
+	}()
 	if len(all)+len(unreadable) > 0 {
 		return c.some(all, unreadable, t)
 	}
@@ -193,12 +244,8 @@ func (c *Census) meet(met []string) {
 
 // some is judge where there are registrations. c.mu is held.
 func (c *Census) some(all []Registration, unreadable []RowError, t told) (rows []RowError, removed map[string]string, ask question, err error) {
-	there := make(map[string]string, len(all)+len(unreadable))
-	for _, r := range all {
-		there[r.ID] = r.Queue
-	}
+	there := present(all, unreadable)
 	for _, e := range unreadable {
-		there[e.ID] = e.Queue
 		if name := c.queues[e.ID]; name != "" {
 			there[e.ID] = name
 		}

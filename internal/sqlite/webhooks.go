@@ -122,15 +122,9 @@ func (db *DB) GetWebhook(ctx context.Context, id string) (tables.Registration, e
 
 // ListWebhooks implements tables.Webhooks.
 func (db *DB) ListWebhooks(ctx context.Context) ([]tables.Registration, []tables.RowError, error) {
-	end, err := db.census.Turn(ctx)
-	if err != nil {
-		return nil, nil, fmt.Errorf("list webhooks: %w", err)
-	}
-	defer end()
-	rows, bad, err := db.readWebhooks(ctx, "list_webhooks", query{text: "SELECT id, etag, registration FROM webhooks ORDER BY id"})
-	if err == nil {
-		bad, err = db.census.Look(ctx, rows, bad, tables.Traces{Deleted: db.deletedWebhooks, Met: db.metWebhooks, Removed: db.opts.OnRemoved})
-	}
+	rows, bad, err := db.census.List(ctx, func() ([]tables.Registration, []tables.RowError, error) {
+		return db.readWebhooks(ctx, "list_webhooks", query{text: "SELECT id, etag, registration FROM webhooks ORDER BY id"})
+	}, tables.Traces{Deleted: db.deletedWebhooks, Met: db.metWebhooks, Removed: db.opts.OnRemoved})
 	if err != nil {
 		return nil, nil, fmt.Errorf("list webhooks: %w", err)
 	}

@@ -66,17 +66,20 @@ func (s *Store) GetWebhook(ctx context.Context, id string) (tables.Registration,
 
 // ListWebhooks implements tables.Webhooks.
 func (s *Store) ListWebhooks(ctx context.Context) ([]tables.Registration, []tables.RowError, error) {
-	end, err := s.census.Turn(ctx)
+	rs, bad, err := s.census.List(ctx, func() ([]tables.Registration, []tables.RowError, error) { return s.readWebhooks(ctx) },
+		tables.Traces{Deleted: s.deletedWebhooks, Met: s.metWebhooks, Removed: s.removed})
 	if err != nil {
 		return nil, nil, fmt.Errorf("list webhooks: %w", err)
 	}
-	defer end()
+	slices.SortFunc(rs, func(a, b tables.Registration) int { return cmp.Compare(a.ID, b.ID) })
+	return rs, bad, nil
+}
+
+func (s *Store) readWebhooks(ctx context.Context) (rs []tables.Registration, bad []tables.RowError, err error) {
 	rows, err := s.all(ctx, query{table: s.webhooksTable(), filter: filter{}.partition(webhooksPartition), etags: true})
 	if err != nil {
-		return nil, nil, fmt.Errorf("list webhooks: %w", err)
+		return nil, nil, err
 	}
-	var rs []tables.Registration
-	var bad []tables.RowError
 	for _, e := range rows {
 		r, err := e.registration()
 		if err != nil {
@@ -93,11 +96,6 @@ func (s *Store) ListWebhooks(ctx context.Context) ([]tables.Registration, []tabl
 		}
 		rs = append(rs, r)
 	}
-	bad, err = s.census.Look(ctx, rs, bad, tables.Traces{Deleted: s.deletedWebhooks, Met: s.metWebhooks, Removed: s.removed})
-	if err != nil {
-		return nil, nil, fmt.Errorf("list webhooks: %w", err)
-	}
-	slices.SortFunc(rs, func(a, b tables.Registration) int { return cmp.Compare(a.ID, b.ID) })
 	return rs, bad, nil
 }
 

@@ -105,22 +105,23 @@ func (q *leasedQueue) Receive(ctx context.Context, max int, lease time.Duration)
 	c := &Call{Operation: "receive", Hidden: lease}
 	err = q.write(ctx, c, func(tx *tx, id int64) error {
 		now := q.db.clock.now()
+		c.Messages = nil // of an earlier run
 		if _, err := tx.removeExpired(now); err != nil {
 			return err
 		}
-		received, err = tx.visible(id, now, max)
-		if err != nil || len(received) == 0 {
+		rows, err := tx.visible(id, now, max)
+		if received = rows; err != nil || len(rows) == 0 {
 			return err
 		}
 		if err := tx.ofOurSchema(); err != nil {
 			return err
 		}
-		receipt, until, ids := newReceipt(), q.db.clock.after(lease), make([]string, 0, len(received))
+		receipt, until, ids := newReceipt(), q.db.clock.after(lease), make([]string, 0, len(rows))
 		update, err := tx.prepare(leaseSQL)
 		if err != nil {
 			return err
 		}
-		for _, r := range received {
+		for _, r := range rows {
 			r.message.Lease = queue.NewLease(formatReceipt(r.seq, receipt), start, lease)
 			ids = append(ids, r.message.ID)
 			if err := tx.noteChanges(update.number(until).number(now).number(receipt).number(r.message.DequeueCount).number(r.seq).exec()); err != nil {
@@ -129,7 +130,7 @@ func (q *leasedQueue) Receive(ctx context.Context, max int, lease time.Duration)
 		}
 		c.Messages = ids
 		tx.afterCommit(func() {
-			for _, r := range received {
+			for _, r := range rows {
 				q.db.clock.hold(r.seq, receipt, start, lease)
 			}
 		})

@@ -28,9 +28,9 @@ const (
 	flushTogether = 64
 	// lossLogEvery is how often lost records are logged at most.
 	lossLogEvery = 30 * time.Second
-	// lateAfter is how long after its answer an attempt is written that says so: longer than a slow
-	// storage takes, and shorter than a lease.
-	lateAfter = 5 * time.Second
+	// lateAfter is how long after its answer an attempt is written that says so: longer than a first try
+	// without an answer and the second one take, and shorter than a lease.
+	lateAfter = 12 * time.Second
 )
 
 // Journal writes and remembers records. Safe for concurrent use.

@@ -39,17 +39,19 @@ const (
 	apiRoute          = "v1/{*path}"
 )
 
-// sameText takes another case too, as the host does of what is part of a route.
+// sameText takes another case too, as the host does of a route, a truth value and a choice.
 func sameText(v any, want string) bool {
-	text, ok := v.(string)
-	return ok && strings.EqualFold(text, want)
+	text, ok := textOf(v)
+	return ok && strings.EqualFold(strings.TrimSpace(text), want)
 }
 
 func is(want any) func(any) bool { return func(v any) bool { return v == want } }
 
-func oneOrMore(most float64) func(any) bool {
+func isTrue(v any) bool { return sameText(v, "true") }
+
+func oneOrMore(most int) func(any) bool {
 	return func(v any) bool {
-		n, ok := v.(float64)
+		n, ok := numberOf(v)
 		return v == nil || ok && n >= 1 && n <= most
 	}
 }
@@ -62,24 +64,21 @@ func needs() []need {
 		{"extensionBundle.id", is("Microsoft.Azure.Functions.ExtensionBundle"), "queue triggers come with it", `write "Microsoft.Azure.Functions.ExtensionBundle"`, true},
 		{"extensionBundle.version", func(v any) bool { return v == "[4.0.0, 5.0.0)" || v == "[4.*, 5.0.0)" }, "older bundles are not maintained, and odd ranges don't resolve", `write "[4.0.0, 5.0.0)"`, true},
 		{"customHandler.description.defaultExecutablePath", is(Executable), "this is the program's name in the package", `write "` + Executable + `"`, true},
-		{"customHandler.enableForwardingHttpRequest", is(true), "older hosts pass the API's requests on only with it", "write true", true},
-		{"customHandler.enableProxyingHttpRequest", is(true), "newer hosts stream the API's requests with it; without it, chunked bodies are lost", "write true", true},
+		{"customHandler.enableForwardingHttpRequest", isTrue, "older hosts pass the API's requests on only with it", "write true", true},
+		{"customHandler.enableProxyingHttpRequest", isTrue, "newer hosts stream the API's requests with it; without it, chunked bodies are lost", "write true", true},
 		{"customHandler.http", is(nil), "the host refuses to start with it, since there are function.json files", "remove it", true},
 		{"extensions.http.routePrefix", func(v any) bool { return v == nil || sameText(v, usualPrefix) }, "the API is at /api/v1; with an empty prefix callers from outside come near the paths of invocations", `write "api"`, true},
 		{"extensions.queues.batchSize", oneOrMore(32), "the host takes 1 to 32", "write 16", true},
-		{"extensions.queues.maxDequeueCount", func(v any) bool { n, ok := v.(float64); return ok && n >= leastDequeueCount },
+		{"extensions.queues.maxDequeueCount", func(v any) bool { n, ok := numberOf(v); return ok && n >= leastDequeueCount },
 			"the host counts every receive, also of messages that wait, and moves messages away by itself when it is reached, without a dead letter", "write 100000", true},
 		{"extensions.queues.visibilityTimeout", positive, "what could not be taken over is tried again at once without it, over and over", `write "00:00:30"`, true},
 		{"extensions.queues.maxPollingInterval", func(v any) bool { d, ok := span(v); return ok && d <= time.Minute }, "a message on an idle queue waits for so long", `write "00:00:10"`, false},
-		{"extensions.queues.messageEncoding", is("none"), "with base64, the default, the host decodes texts itself, and moves those that it can't decode to the poison queue before they are seen here; the queue's encoding is set here", `write "none"`, true},
+		{"extensions.queues.messageEncoding", func(v any) bool { return sameText(v, "none") }, "with base64, the default, the host decodes texts itself, and moves those that it can't decode to the poison queue before they are seen here; the queue's encoding is set here", `write "none"`, true},
 	}
 }
 
 func span(v any) (time.Duration, bool) {
-	text, ok := v.(string)
-	if !ok {
-		return 0, false
-	}
+	text, _ := textOf(v)
 	d, err := parseTimeSpan(text)
 	return d, err == nil
 }
@@ -146,7 +145,7 @@ func checkFunctions(root fs.FS, host hostSettings) []Deviation {
 	for _, name := range slices.Sorted(maps.Keys(layout.Functions)) {
 		f := layout.Functions[name]
 		where := path.Join(name, "function.json")
-		if f.DisabledBy != "" {
+		if f.DisabledBy != "" && !(polls && name == timerPump) {
 			found = append(found, Deviation{where, "disabled by " + f.DisabledBy, "the host does not call it: " + layout.without(f, polls), "take it out of there; to stop a webhook, disable that", true})
 		}
 		if f.Trigger == httpTrigger && f.Route != apiRoute {
@@ -169,7 +168,7 @@ func checkFunctions(root fs.FS, host hostSettings) []Deviation {
 		byQueue[f.Queue] = name
 	}
 	for _, timer := range []string{timerPump, timerHousekeeping} {
-		if f, ok := layout.Functions[timer]; !ok || f.Trigger != timerTrigger {
+		if f, ok := layout.Functions[timer]; (!ok || f.Trigger != timerTrigger) && !(polls && timer == timerPump) {
 			found = append(found, Deviation{timer, "not there", layout.without(Function{Name: timer, Trigger: timerTrigger}, polls), "package the app anew", timer == timerPump})
 		}
 	}

@@ -404,8 +404,8 @@ func TestTheQueueOfADisabledFunctionIsPumped(t *testing.T) {
 		{"", false, []string{"invoices"}, []string{"orders come with the pump"}},
 		{"", true, []string{"invoices"}, []string{"orders are polled"}},
 		{"pump", false, []string{"invoices"}, []string{"nobody receives from orders", "expires unseen"}},
-		{"housekeeping", true, []string{"invoices"}, []string{"orders are polled", "never removed", "queues without a trigger are polled"}},
-		{"api", true, []string{"invoices"}, []string{"not reached", "orders are polled", "never removed", "queues without a trigger are polled"}},
+		{"housekeeping", true, []string{"invoices"}, []string{"nobody receives from orders", "never removed"}},
+		{"api", true, []string{"invoices"}, []string{"not reached", "nobody receives from orders", "never removed"}},
 	} {
 		env["AzureWebJobs__"+tt.disable+"__Disabled"] = "True"
 		layout, err := ReadLayout(app, settings(env))
@@ -424,6 +424,120 @@ func TestTheQueueOfADisabledFunctionIsPumped(t *testing.T) {
 	layout, _ := ReadLayout(app, settings(map[string]string{"AzureWebJobs.dispatch-orders.Disabled": "0"}))
 	if idle := layout.Idle(false); len(idle) != 1 || !strings.HasPrefix(idle[0], "pump is not there: nobody") {
 		t.Errorf("%q", idle)
+	}
+}
+
+// The host knows all of these ways to disable a function, and puts a list together from host.json and variables.
+func TestEachWayToDisableATriggerIsKnown(t *testing.T) {
+	const list = "AzureFunctionsJobHost__functions"
+	for name, tt := range map[string]struct {
+		listed string
+		env    map[string]string
+		called bool
+	}{
+		"nothing":                            {"", nil, true},
+		"a setting":                          {"", map[string]string{"AzureWebJobs.dispatch-orders.Disabled": "true"}, false},
+		"a setting on a Linux plan":          {"", map[string]string{"AzureWebJobs_dispatch-orders_Disabled": "1"}, false},
+		"a setting of two underscores":       {"", map[string]string{"AzureWebJobs__dispatch-orders__Disabled": "True"}, false},
+		"a list":                             {`["pump"]`, nil, false},
+		"an empty list":                      {`[]`, nil, true}, // the host sees no element, and so no list
+		"a list of variables":                {"", map[string]string{list + "__0": "api", list + "__1": "pump"}, false},
+		"a list of variables with colons":    {"", map[string]string{"AzureFunctionsJobHost:functions:0": "api"}, false},
+		"a list of variables that has it":    {"", map[string]string{list + "__0": "api", list + "__7": "Dispatch-Orders"}, true},
+		"a variable instead of its element":  {`["dispatch-orders", "pump"]`, map[string]string{list + "__0": "api"}, false},
+		"a variable instead of another":      {`["pump", "api"]`, map[string]string{list + "__1": "dispatch-orders"}, true},
+		"a variable after the list's end":    {`["pump"]`, map[string]string{list + "__1": "dispatch-orders"}, true},
+		"a variable with the list's name":    {`["pump"]`, map[string]string{list: "dispatch-orders"}, false},
+		"only a variable of the list's name": {"", map[string]string{list: "pump"}, true},
+	} {
+		app := packaged(t, "orders")
+		if tt.listed != "" {
+			app["host.json"].Data = withSetting(t, app["host.json"].Data, "functions", tt.listed)
+		}
+		layout, err := ReadLayout(app, settings(tt.env))
+		if called := slices.Contains(layout.Queues(), "orders"); err != nil || called != tt.called {
+			t.Errorf("%s: called %t, want %t; %v", name, called, tt.called, err)
+		}
+	}
+}
+
+// An app, or a slot, whose pump and triggers are switched off is not polled either.
+func TestThePollerIsNoThirdWayIntoAnAppThatIsSwitchedOff(t *testing.T) {
+	const orders, pump = "AzureWebJobs.dispatch-orders.Disabled", "AzureWebJobs.pump.Disabled"
+	for name, tt := range map[string]struct {
+		env    map[string]string
+		others []string
+	}{
+		"all on":       {nil, []string{"invoices", "orders"}},
+		"one off":      {map[string]string{orders: "1"}, []string{"invoices"}},
+		"the pump off": {map[string]string{pump: "1"}, []string{"invoices", "orders"}},
+		"both off":     {map[string]string{orders: "1", pump: "1"}, []string{"invoices", "orders"}},
+	} {
+		layout, err := ReadLayout(packaged(t, "orders", "invoices"), settings(tt.env))
+		if others := layout.Others(); err != nil || !slices.Equal(others, tt.others) {
+			t.Errorf("%s: %q, want %q; %v", name, others, tt.others, err)
+		}
+	}
+}
+
+// The poller may replace the pump, which is then missed by nobody.
+func TestAnAppThatIsPolledNeedsNoPump(t *testing.T) {
+	off, gone := packaged(t, "orders"), packaged(t, "orders")
+	off["pump/function.json"].Data = bytes.Replace(off["pump/function.json"].Data, []byte("{"), []byte(`{"disabled": true,`), 1)
+	delete(gone, "pump/function.json")
+	for name, app := range map[string]fstest.MapFS{"off": off, "gone": gone} {
+		for polls, want := range map[string]int{"false": 1, "true": 0} {
+			env := settings(map[string]string{"PUSHLEASE_FUNCTIONS_POLLER": polls})
+			layout, err := ReadLayout(app, env)
+			deviations, checkErr := Check(app, env)
+			if idle := layout.Idle(polls == "true"); err != nil || checkErr != nil || len(idle) != want || len(deviations) != want {
+				t.Errorf("%s, polled %s: %v, %v, %q, %+v", name, polls, err, checkErr, idle, deviations)
+			}
+		}
+	}
+}
+
+// Messages of another account come with the pump only if pushlease uses that account.
+func TestADisabledTriggerOfAnotherAccountIsToldAsSuch(t *testing.T) {
+	app := packaged(t, "orders")
+	app["dispatch-orders/function.json"].Data = bytes.Replace(app["dispatch-orders/function.json"].Data, []byte("AzureWebJobsStorage"), []byte("Other"), 1)
+	layout, err := ReadLayout(app, settings(map[string]string{"AzureWebJobs.dispatch-orders.Disabled": "1"}))
+	for _, polls := range []bool{false, true} {
+		if idle := layout.Idle(polls); err != nil || len(idle) != 1 || !strings.Contains(idle[0], "if Other is the storage of pushlease") {
+			t.Errorf("%v, %q", err, idle)
+		}
+	}
+}
+
+// The host's configuration knows only texts: a number and its text are the same.
+func TestTextsNumbersAndTruthValuesAreTheSameToTheHost(t *testing.T) {
+	app := packaged(t, "orders")
+	for setting, value := range map[string]string{
+		"extensions.queues.maxDequeueCount": `"100000"`, "extensions.queues.batchSize": `"8"`, "customHandler.enableProxyingHttpRequest": `"True"`,
+		"extensions.queues.messageEncoding": `"None"`,
+	} {
+		app["host.json"].Data = withSetting(t, app["host.json"].Data, setting, value)
+	}
+	number := packaged(t, "orders")
+	number["host.json"].Data = withSetting(t, number["host.json"].Data, "functionTimeout", `-1`)
+	endless := map[string]string{"WEBSITE_SKU": "FlexConsumption", "AzureFunctionsJobHost__functionTimeout": "-1"}
+	for name, tt := range map[string]struct {
+		app     fstest.MapFS
+		env     map[string]string
+		timeout time.Duration
+		atOnce  int
+	}{
+		"texts":                   {app, nil, 5 * time.Minute, 16},
+		"endless, by a variable":  {packaged(t, "orders"), endless, 0, 24},
+		"endless, by a number":    {number, map[string]string{"WEBSITE_SKU": "FlexConsumption"}, 0, 24},
+		"a number by a variable":  {packaged(t, "orders"), map[string]string{"AzureFunctionsJobHost__extensions__queues__batchSize": " 4 "}, 5 * time.Minute, 12},
+		"the truth by a variable": {packaged(t, "orders"), map[string]string{"AzureFunctionsJobHost__customHandler__enableForwardingHttpRequest": "TRUE"}, 5 * time.Minute, 24},
+	} {
+		layout, err := ReadLayout(tt.app, settings(tt.env))
+		deviations, checkErr := Check(tt.app, settings(tt.env))
+		if err != nil || checkErr != nil || layout.Timeout != tt.timeout || layout.AtOnce != tt.atOnce || len(deviations) > 0 {
+			t.Errorf("%s: %v, %v, timeout %s, %d at once, %+v", name, err, checkErr, layout.Timeout, layout.AtOnce, deviations)
+		}
 	}
 }
 

@@ -52,7 +52,7 @@ type Function struct {
 	Route string
 	// Schedule is a timer trigger's, with %SETTINGS% filled in.
 	Schedule string
-	// DisabledBy is what keeps the host from calling it: function.json, a setting or the list in host.json.
+	// DisabledBy is what keeps the host from calling it: function.json, a setting or a list.
 	DisabledBy string
 }
 
@@ -70,7 +70,7 @@ func ReadLayout(root fs.FS, env Environment) (Layout, error) {
 	if err != nil {
 		return l, errors.Join(append(errs, fmt.Errorf("read the app's folder: %w", err))...)
 	}
-	prefix, known := host.get(routePrefix).(string)
+	prefix, known := textOf(host.get(routePrefix))
 	if !known {
 		prefix = usualPrefix
 	}
@@ -113,7 +113,7 @@ func belowAPI(prefix string, f Function) bool {
 
 // timeoutOf reads functionTimeout; zero is for ever.
 func timeoutOf(host hostSettings) (time.Duration, error) {
-	text := settingOf(host, "functionTimeout", "")
+	text, _ := textOf(host.get("functionTimeout"))
 	if text == "" {
 		return defaultFunctionTimeout, nil
 	}
@@ -127,8 +127,14 @@ func timeoutOf(host hostSettings) (time.Duration, error) {
 // atOnce reads batchSize and newBatchThreshold: the host receives a batch whenever it has no more
 // than the threshold in hand. Where they can't be read they are the host's own defaults.
 func atOnce(host hostSettings) int {
-	batch := max(settingOf(host, "extensions.queues.batchSize", 16.0), 0)
-	return int(batch + max(settingOf(host, "extensions.queues.newBatchThreshold", batch/2), 0)) // and more on several processors
+	number := func(setting string, otherwise int) int {
+		if n, ok := numberOf(host.get("extensions.queues." + setting)); ok {
+			return max(n, 0)
+		}
+		return otherwise
+	}
+	batch := number("batchSize", 16)
+	return batch + number("newBatchThreshold", batch/2) // and more on several processors
 }
 
 // Crowded says that the host may bring more messages at a time, of all queues with a trigger, than
@@ -207,14 +213,14 @@ func (f *Function) read(body []byte, host hostSettings) error {
 // when nothing does.
 func disabledBy(function string, inFile any, host hostSettings) string {
 	on := func(name string) bool { v := host.env.get(name); return strings.EqualFold(v, "true") || v == "1" }
-	for _, name := range []string{"AzureWebJobs." + function + ".Disabled", "AzureWebJobs__" + function + "__Disabled"} {
-		if on(name) {
+	for _, between := range []string{".", "_", "__"} { // of the dots of a setting's name Linux plans make underscores
+		if name := "AzureWebJobs" + between + function + between + "Disabled"; on(name) {
 			return name
 		}
 	}
-	named := func(v any) bool { text, ok := v.(string); return ok && strings.EqualFold(text, function) }
-	if list, ok := host.get("functions").([]any); ok && !slices.ContainsFunc(list, named) {
-		return "the list functions in host.json"
+	named := func(name string) bool { return strings.EqualFold(name, function) }
+	if len(host.functions) > 0 && !slices.ContainsFunc(host.functions, named) {
+		return "the list functions in host.json or AzureFunctionsJobHost__functions__*"
 	}
 	if setting, _ := inFile.(string); inFile == true || setting != "" && on(strings.Trim(setting, "%")) {
 		return `"disabled" in its function.json`
@@ -249,15 +255,15 @@ func (l Layout) AsText() (queues []string) {
 }
 
 // Idle says what is not done, or late, since the host does not call a function; polls: queues without a
-// trigger are polled all the time.
+// trigger are polled all the time, and nobody lacks the pump.
 func (l Layout) Idle(polls bool) (all []string) {
 	for _, name := range []string{timerPump, timerHousekeeping} {
-		if f := l.Functions[name]; f.Trigger != timerTrigger {
+		if f := l.Functions[name]; f.Trigger != timerTrigger && !(polls && name == timerPump) {
 			all = append(all, name+" is not there: "+l.without(Function{Name: name, Trigger: timerTrigger}, polls))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.Functions)) {
-		if f := l.Functions[name]; f.DisabledBy != "" {
+		if f := l.Functions[name]; f.DisabledBy != "" && !(polls && name == timerPump) {
 			all = append(all, name+" is disabled by "+f.DisabledBy+": "+l.without(f, polls))
 		}
 	}
@@ -267,21 +273,34 @@ func (l Layout) Idle(polls bool) (all []string) {
 // without says what it means that the host does not call f.
 func (l Layout) without(f Function, polls bool) string {
 	pump := l.Functions[timerPump]
+	elsewhere := ""
+	if f.Connection != appStorage {
+		elsewhere = ", if " + f.Connection + " is the storage of pushlease, and with nobody otherwise"
+	}
 	switch pumped := pump.Trigger == timerTrigger && pump.DisabledBy == ""; {
-	case f.Trigger == queueTrigger && polls:
-		return "the messages of " + f.Queue + " are polled, as those of a queue without a trigger"
-	case f.Trigger == queueTrigger && pumped:
-		return "the messages of " + f.Queue + " come with the pump, as those of a queue without a trigger; what should not be POSTed is a matter of its webhooks"
+	case f.Trigger == queueTrigger && pumped && !polls:
+		return "the messages of " + f.Queue + " come with the pump, as those of a queue without a trigger" + elsewhere + "; what should not be POSTed is a matter of its webhooks"
+	case f.Trigger == queueTrigger && (!polls || l.switchedOff(f)):
+		return "nobody receives from " + f.Queue + " here, and its messages expire where no other app does"
 	case f.Trigger == queueTrigger:
-		return "nobody receives from " + f.Queue + ", and its messages expire"
+		return "the messages of " + f.Queue + " are polled, as those of a queue without a trigger" + elsewhere
 	case f.Trigger == httpTrigger:
 		return "the API is not reached from outside"
 	case f.Name == timerHousekeeping:
 		return "records are never removed"
-	case polls:
-		return "queues without a trigger are polled instead"
 	}
 	return "nobody receives from queues without a trigger, and what waits there expires unseen"
+}
+
+// switchedOff: the host is to call neither f, a queue's trigger, nor the pump. A poller would be a third way, in an
+// app, a slot or a part of an app that is to do nothing.
+func (l Layout) switchedOff(f Function) bool {
+	return f.Trigger == queueTrigger && f.DisabledBy != "" && l.Functions[timerPump].DisabledBy != ""
+}
+
+// Others names the queues that are left to others than the pump and the poller.
+func (l Layout) Others() []string {
+	return l.ofQueueTriggers(func(f Function) bool { return f.DisabledBy == "" || l.switchedOff(f) }, func(f Function) string { return f.Queue })
 }
 
 // hostGap is how long it takes the host at most to look at a queue with a trigger, where it may
@@ -336,19 +355,20 @@ func everyOf(schedule string) (every time.Duration, ok bool) {
 
 // Connections names the settings of the storage that the host receives from.
 func (l Layout) Connections() []string {
-	return l.ofQueueTriggers(func(f Function) string { return f.Connection })
+	return l.ofQueueTriggers(isCalled, func(f Function) string { return f.Connection })
 }
 
-// Queues names the queues that the host receives from.
+// Queues names the queues that the host receives from. A queue whose trigger is disabled is one without a trigger.
 func (l Layout) Queues() []string {
-	return l.ofQueueTriggers(func(f Function) string { return f.Queue })
+	return l.ofQueueTriggers(isCalled, func(f Function) string { return f.Queue })
 }
 
-// ofQueueTriggers is what the queue triggers have that the host calls for, each once, in order. A queue whose
-// trigger is disabled is one without a trigger.
-func (l Layout) ofQueueTriggers(what func(Function) string) (all []string) {
+func isCalled(f Function) bool { return f.DisabledBy == "" }
+
+// ofQueueTriggers is what those queue triggers have, each once, in order.
+func (l Layout) ofQueueTriggers(those func(Function) bool, what func(Function) string) (all []string) {
 	for _, f := range l.Functions {
-		if f.Trigger == queueTrigger && f.DisabledBy == "" {
+		if f.Trigger == queueTrigger && those(f) {
 			all = append(all, what(f))
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -23,23 +24,31 @@ func (e Environment) get(name string) string {
 type hostSettings struct {
 	file map[string]any // names in lower case, since the host's configuration knows none
 	env  Environment
+	// functions are those that the host may call; without any it may call all.
+	functions []string
 }
 
 // errNoObject: the rest of its text might quote secrets.
 var errNoObject = errors.New("it is no JSON object")
 
 func readHostSettings(root fs.FS, env Environment) (hostSettings, error) {
-	s := hostSettings{env: env}
+	file, err := readHostFile(root)
+	s := hostSettings{file: file, env: env}
+	s.functions = s.list("functions")
+	return s, err
+}
+
+func readHostFile(root fs.FS) (map[string]any, error) {
 	text, err := fs.ReadFile(root, "host.json")
 	if err != nil {
-		return s, fmt.Errorf("read host.json: %w", err)
+		return nil, fmt.Errorf("read host.json: %w", err)
 	}
 	var file map[string]any
 	if json.Unmarshal(PlainJSON(text), &file) != nil || file == nil {
-		return s, fmt.Errorf("host.json: %w", errNoObject)
+		return nil, fmt.Errorf("host.json: %w", errNoObject)
 	}
-	s.file, _ = lowered(file).(map[string]any)
-	return s, nil
+	file, _ = lowered(file).(map[string]any)
+	return file, nil
 }
 
 // lowered is a value of host.json with its names in lower case, and "" for null, as the host's
@@ -58,40 +67,65 @@ func lowered(v any) any {
 	return v
 }
 
-// get is a setting by its path, or what a variable replaces it by: for a.b AzureFunctionsJobHost__a__b.
-// nil means that it is not there.
+// get is a setting by its path, or what a variable replaces it by: for a.b AzureFunctionsJobHost__a__b. The
+// elements of a list have numbers, a.0. nil means that it is not there.
 func (s hostSettings) get(path string) any {
 	for _, between := range []string{"__", ":"} {
 		if text, ok := s.env("AzureFunctionsJobHost" + between + strings.ReplaceAll(path, ".", between)); ok {
-			return fromVariable(text)
+			return text
 		}
 	}
 	var v any = s.file
 	for name := range strings.SplitSeq(strings.ToLower(path), ".") {
-		m, ok := v.(map[string]any)
-		if !ok {
+		switch parts := v.(type) {
+		case map[string]any:
+			v = parts[name]
+		case []any:
+			i, err := strconv.Atoi(name)
+			if err != nil || i >= len(parts) {
+				return nil
+			}
+			v = parts[i]
+		default:
 			return nil
 		}
-		v = m[name]
 	}
 	return v
 }
 
-// fromVariable reads a value as host.json would have it.
-func fromVariable(text string) any {
-	var v any
-	if json.Unmarshal([]byte(strings.ToLower(text)), &v) == nil && v != nil {
-		return v
+// longestList is how far the elements of a list are looked for: a variable is found only by its name, and their
+// numbers may have gaps.
+const longestList = 1000
+
+// list is a setting that is a list, element by element as the host puts them together. A variable with the name of the
+// list itself is none of them.
+func (s hostSettings) list(path string) (all []string) {
+	for i := range longestList {
+		if text, ok := textOf(s.get(path + "." + strconv.Itoa(i))); ok {
+			all = append(all, text)
+		}
 	}
-	return text
+	return all
 }
 
-// settingOf is a setting of one type; otherwise where there is none of it.
-func settingOf[T any](s hostSettings, path string, otherwise T) T {
-	if v, ok := s.get(path).(T); ok {
-		return v
+// textOf is a value as the host's configuration has it, which knows only texts: -1 and "-1" are the same to it.
+func textOf(v any) (text string, ok bool) {
+	switch v := v.(type) {
+	case string:
+		return v, true
+	case bool:
+		return strconv.FormatBool(v), true
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64), true
 	}
-	return otherwise
+	return "", false
+}
+
+// numberOf is a value that is a whole number to the host.
+func numberOf(v any) (n int, ok bool) {
+	text, _ := textOf(v)
+	n, err := strconv.Atoi(strings.TrimSpace(text))
+	return n, err == nil
 }
 
 // The parts of a text that is nearly JSON. A string is matched first, so that nothing in it is another.

@@ -144,8 +144,8 @@ func RunFunctions(ctx context.Context, o FunctionsOptions) error {
 	if err != nil {
 		return err
 	}
-	queues := layout.Queues()
-	o.hosted = func(name string) bool { return slices.Contains(queues, name) }
+	others := layout.Others()
+	o.hosted = func(name string) bool { return slices.Contains(others, name) }
 	o.lookGap = func(name string) time.Duration { return layout.LookGap(name, cfg.FunctionsPoller) }
 	a, err := New(ctx, cfg, o.Options)
 	if err != nil {
@@ -156,7 +156,7 @@ func RunFunctions(ctx context.Context, o FunctionsOptions) error {
 		a.log.Error("the app's folder is not as it should be; pushlease doctor tells more", "error", layoutErr)
 	}
 	a.log.Info("pushlease is up as a custom handler", "url", "http://"+addr, "storage", cfg.Storage.String(), "instance", cfg.Instance,
-		"queue_triggers", queues, "function_timeout", layout.Timeout, "api_keys", len(cfg.APIKeys))
+		"queue_triggers", layout.Queues(), "function_timeout", layout.Timeout, "api_keys", len(cfg.APIKeys))
 	if brings := layout.Crowded(cfg.MaxInFlight); brings > 0 {
 		a.log.Warn("max_in_flight is below what the host may bring at a time: what comes beyond it is given back, and comes again later; raise max_in_flight, or lower batchSize and newBatchThreshold in host.json",
 			"max_in_flight", cfg.MaxInFlight, "host_brings", brings)

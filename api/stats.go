@@ -145,13 +145,18 @@ func readStatsQuery(r *http.Request, now time.Time) (statsQuery, error) {
 		step = defaultStep(s.from, s.until, now)
 	}
 	s.step, _ = time.ParseDuration(step) // one of statsSteps
-	if kept := now.Add(-tables.HoursRetention); s.from.Before(kept) && s.until.After(kept) {
+	minutesGone := !minutesKept(s.step, s.from, s.until, now)
+	kept := now.Add(-tables.HoursRetention)
+	if s.step < tables.HourRollup && !minutesGone {
+		kept = now.Add(-tables.MinutesRetention)
+	}
+	if s.from.Before(kept) && s.until.After(kept) {
 		s.from = kept // the answer says so
 	}
 	s.from = s.from.UTC().Truncate(s.step)
 	s.until = s.until.UTC()
 	switch most := s.mostPoints(); {
-	case s.step < tables.HourRollup && now.Sub(s.from) > tables.MinutesRetention+time.Hour:
+	case minutesGone:
 		q.Fail("step", "is shorter than what is kept of that time", "give 1h or more: minutes are kept for 48 hours, hours for 90 days")
 	case now.Sub(s.until) > tables.HoursRetention:
 		q.Fail("until", "is more than 90 days ago, and nothing is kept of that time", "give a later from and until")
@@ -173,12 +178,17 @@ func (q *statsQuery) mostPoints() int {
 	return statsMost
 }
 
+// minutesKept reports whether the minutes that a step is made of are kept, but for those of one step: a clock or a rounding is that far apart.
+func minutesKept(step time.Duration, from, until, now time.Time) bool {
+	oldest := now.Add(-tables.MinutesRetention)
+	return step >= tables.HourRollup || oldest.Sub(from) <= step && until.After(oldest)
+}
+
 // defaultStep is the shortest one that makes few enough points and whose figures are still kept.
 func defaultStep(from, until, now time.Time) string {
 	for _, step := range statsSteps {
 		d, _ := time.ParseDuration(step)
-		kept := d >= tables.HourRollup || now.Sub(from) <= tables.MinutesRetention+time.Hour
-		if kept && until.Sub(from) <= statsPoints*d {
+		if minutesKept(d, from, until, now) && until.Sub(from) <= statsPoints*d {
 			return step
 		}
 	}

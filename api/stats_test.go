@@ -156,6 +156,12 @@ func TestTheStepFitsTheTimeThatIsAskedFor(t *testing.T) {
 	}
 	// What is no longer kept is no time in which nothing happened.
 	h.do(http.StatusBadRequest, "GET", "/api/v1/stats?step=1m&from="+at(now.Add(-72*time.Hour))+"&until="+at(now.Add(-71*time.Hour)), "").wantProblem("step")
+	h.do(http.StatusBadRequest, "GET", "/api/v1/stats?step=1m&from="+at(now.Add(-48*time.Hour-50*time.Minute))+"&until="+at(now.Add(-47*time.Hour)), "").wantProblem("step")
+	for _, tt := range []struct{ from, until time.Duration }{{48*time.Hour + 50*time.Minute, 47 * time.Hour}, {48*time.Hour + 10*time.Minute, 48*time.Hour + 5*time.Minute}} {
+		if got := h.do(http.StatusOK, "GET", "/api/v1/stats?from="+at(now.Add(-tt.from))+"&until="+at(now.Add(-tt.until)), "").text("step"); got != "1h" {
+			t.Errorf("from %s to %s ago is shown by %s, and the minutes of then are gone", tt.from, tt.until, got)
+		}
+	}
 	h.do(http.StatusBadRequest, "GET", "/api/v1/stats?from="+at(now.Add(-100*24*time.Hour))+"&until="+at(now.Add(-95*24*time.Hour)), "").wantProblem("until")
 	clamped, err := time.Parse(time.RFC3339, h.do(http.StatusOK, "GET", "/api/v1/stats?step=24h&from="+at(now.Add(-100*24*time.Hour)), "").text("from"))
 	if age := now.Sub(clamped); err != nil || age > 91*24*time.Hour || age < 90*24*time.Hour {

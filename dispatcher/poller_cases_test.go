@@ -195,7 +195,7 @@ func TestAReceiveIsOverdueFromItsOwnTimeOn(t *testing.T) {
 		}}
 		meter, gauge := pollGauges(b.t)
 		overdue := func() float64 { b.t.Helper(); return gauge("pushlease.poll.age") - gauge("pushlease.poll.pause") }
-		_, stop := b.start(func(o *Options) { o.Queues, o.PollMax, o.Meter = s, time.Hour, meter })
+		d, stop := b.start(func(o *Options) { o.Queues, o.PollMax, o.Meter = s, time.Hour, meter })
 		defer stop()
 		b.send("x") // makes the queue
 		time.Sleep(3 * time.Hour)
@@ -219,6 +219,14 @@ func TestAReceiveIsOverdueFromItsOwnTimeOn(t *testing.T) {
 		time.Sleep(301 * time.Second)
 		if got := overdue(); got < 300 || got > 310 {
 			t.Errorf("after 301 s of failures a receive is overdue for %.0f s", got)
+		}
+		failing.Store(false)
+		time.Sleep(3 * time.Hour) // the pause is an hour again
+		failing.Store(true)
+		d.Wake(testQueue) // a message was published
+		time.Sleep(301 * time.Second)
+		if got := overdue(); got < 300 || got > 310 {
+			t.Errorf("301 s after it was woken a receive is overdue for %.0f s", got)
 		}
 	})
 }

@@ -3,6 +3,9 @@ package app
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -70,5 +73,34 @@ func TestAShortageOfThisMachineIsAFailingCheck(t *testing.T) {
 	last.At = now.Add(-70 * time.Second)
 	if c := socketsCheck(last, now); !c.OK {
 		t.Errorf("70 s after one: %+v", c)
+	}
+}
+
+// A rule that compares needs a 0 before the 1.
+func TestEachKindOfCheckHasAValueFromTheStart(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile(`api\.Check\{+\s*Name:\s*"(\w+)`)
+	_, failing := tally(nil)
+	found := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		for _, m := range named.FindAllSubmatch(text, -1) {
+			found++
+			if _, there := failing[string(m[1])]; !there {
+				t.Errorf("the check %s of %s has no value while it does not fail", m[1], file)
+			}
+		}
+	}
+	if found < 7 {
+		t.Errorf("only %d checks are found in the source", found)
 	}
 }

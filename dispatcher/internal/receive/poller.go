@@ -126,6 +126,7 @@ func (p *poller) run(ctx context.Context) {
 			p.idles(0)
 		case err != nil:
 			faults++
+			p.idledUntil(looked)
 			wait = retry.Backoff(faults, errorBackoffMin, p.PollMax)
 		case got == 0:
 			faults = 0
@@ -425,6 +426,13 @@ func (p *poller) idles(pause time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.idlePause = pause
+}
+
+// idledUntil ends the pause with the look that followed it: the poller may have been woken long before it was over.
+func (p *poller) idledUntil(looked time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.idlePause = min(p.idlePause, max(looked.Sub(p.lastPollAt), 0))
 }
 
 // expectedPause is the age that is no sign of trouble.

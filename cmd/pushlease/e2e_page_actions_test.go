@@ -215,7 +215,7 @@ func (b *rotation) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	proxies[int(b.next.Add(1))%len(proxies)].ServeHTTP(w, r)
 }
 
-// Nobody who signs in at one instance is a stranger to the next one, nor after a restart.
+// Nobody who signs in at one instance is a stranger to the next one, nor after a restart. Who signs out while no server answers is signed out.
 func TestThePageWorksBehindABalancerAndAfterARestart(t *testing.T) {
 	_, admin := keyFor("admin", "admin")
 	keys, first := "PUSHLEASE_API_KEYS="+admin, sqliteStore(t)
@@ -236,9 +236,15 @@ func TestThePageWorksBehindABalancerAndAfterARestart(t *testing.T) {
 	one.kill()
 	two.kill()
 	b.see("Storage or server is away", "What is below is from")
-	front.turnTo(t, first.start(t, keys))
+	again := first.start(t, keys)
+	front.turnTo(t, again)
 	b.see("Begin here")
 	b.do("the notice goes", chromedp.WaitNotPresent("#notice .bad"))
+	again.kill()
+	b.click("Sign out") // while no server answers
+	b.see("The server does not answer")
+	front.turnTo(t, first.start(t, keys))
+	b.see("Show one of them")
 	b.quiet()
 }
 

@@ -24,7 +24,7 @@ var rules = [
     name: 'pushlease-webhook-disabled'
     severity: 1
     description: 'A webhook was disabled by its own answers; its messages wait.'
-    query: 'customMetrics | where name == "pushlease.webhook.stopped" | extend state = tostring(customDimensions["state"]), why = tostring(customDimensions["why"]) | summarize arg_max(timestamp, state, why) by webhook = tostring(customDimensions["webhook"]) | where state == "disabled" and why != "operator"'
+    query: 'customMetrics | where name == "pushlease.webhook.stopped" | extend webhook = tostring(customDimensions["webhook"]), state = tostring(customDimensions["state"]), why = tostring(customDimensions["why"]) | summarize arg_max(timestamp, state, why) by webhook, one = iff(webhook == "other", strcat(state, " ", why), "") | where state == "disabled" and why != "operator"'
   }
   {
     name: 'pushlease-not-ready'

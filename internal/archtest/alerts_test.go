@@ -172,6 +172,21 @@ func promtool(t *testing.T, args ...string) (out []byte, err error) {
 	return exec.CommandContext(t.Context(), "promtool", args...).CombinedOutput()
 }
 
+// The label "other" stands for many webhooks: a query that keeps the newest row of each label would hide all but one of them.
+func TestQueriesForAzureKeepEachStateOfOtherWebhooks(t *testing.T) {
+	for _, file := range []string{"deploy/azure/queries.kql", "deploy/azure/alerts.bicep"} {
+		found := regexp.MustCompile(`arg_max\(timestamp, state, why\) by .*`).FindAllString(read(t, file), -1)
+		if len(found) == 0 {
+			t.Errorf("%s asks for no newest state of a webhook", file)
+		}
+		for _, by := range found {
+			if !strings.Contains(by, `iff(webhook == "other", strcat(state, " ", why), "")`) {
+				t.Errorf("%s keeps one row of all other webhooks: %s", file, by)
+			}
+		}
+	}
+}
+
 // What is queried in Application Insights are instruments of the code, in their names with
 // dots. Whether Azure takes the queries is not tested: there is no Azure here.
 func TestQueriesForAzureAreAboutInstrumentsOfTheCode(t *testing.T) {

@@ -1,6 +1,6 @@
-// The REST API, asked as any client asks it. The browser keeps no key: after signing in a cookie that
-// no script can read stands for it. It counts only beside the page's half of the session, in the header
-// Pushlease-Page: every port of a host gets the cookie, and this origin alone its half.
+// The REST API, asked as any client asks it. The browser keeps the key sealed, in a cookie that
+// no script can read. It opens only with the page's half of the session, which is in this page's storage and goes with
+// each request in the header Pushlease-Page: every port of a host gets the cookie, and this origin alone its half.
 
 const base = new URL('../', location.href.split('#')[0]);
 
@@ -129,9 +129,10 @@ export async function signIn(key) {
   half.set(made.page_token);
 }
 
+// signOut needs no server: without the half nobody can open the cookie, if that stays.
 export async function signOut() {
-  await ask('DELETE', '/session');
   half.set('');
+  await ask('DELETE', '/session', { timeout: 5000 }).catch((e) => { if (!(e instanceof Fault)) throw e; });
 }
 
 export const part = (s) => encodeURIComponent(s);

@@ -202,7 +202,7 @@ function drawFrame() {
   $('search').hidden = !me;
   draw(who, me && [
     me.keys_set ? h('span', { class: 'key', title: `It may: ${me.scopes.join(', ')}.${me.expires_at ? ` Signed in until ${exact(Date.parse(me.expires_at))}` : ' What stands before this server signs in with it.'}` }, me.key) : h('span', { class: 'key', title: 'No API keys are set: whoever is on this machine may do all.' }, 'this machine'),
-    me.expires_at && button('Sign out', async () => { await signOut().catch((e) => toast(`You may still be signed in: ${e.message}`)); begin(); }, { class: 'quiet' }),
+    me.expires_at && button('Sign out', async () => { await signOut(); begin(); }, { class: 'quiet' }),
     button('?', help, { class: 'quiet round', title: 'Keys', 'aria-label': 'Which keys do what' }),
   ]);
 }
@@ -252,7 +252,7 @@ function drawSignIn(why) {
     h('label', { for: 'key' }, 'API key'),
     h('input', { id: 'key', name: 'key', type: 'password', autocomplete: 'off', required: true, spellcheck: 'false', 'aria-describedby': 'key-note' }),
     why && h('p', { class: 'wrong', role: 'alert' }, why),
-    h('p', { id: 'key-note', class: 'dim' }, 'The browser does not keep it: a cookie that scripts can\'t read stands for it, for 12 hours or until you sign out. Make a key with ', h('code', null, 'pushlease api-key new'), '.'),
+    h('p', { id: 'key-note', class: 'dim' }, 'The browser keeps it sealed, in a cookie that scripts can\'t read, and this page keeps what opens that, for 12 hours or until you sign out. A copy of both is the key. Make a key with ', h('code', null, 'pushlease api-key new'), '.'),
     h('button', { type: 'submit', class: 'main' }, 'Sign in')));
   if (document.activeElement === document.body) main.querySelector('input').focus();
 }

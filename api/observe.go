@@ -103,7 +103,7 @@ func (a *API) logRequest(r *http.Request, n *web.Note, status int, took time.Dur
 		attribute.String("route", known), attribute.String("status", fmt.Sprintf("%dxx", status/100))))
 	level := slog.LevelInfo
 	switch {
-	case r.Context().Err() != nil: // the caller has gone: what failed then is no news
+	case errors.Is(r.Context().Err(), context.Canceled): // the caller has gone: what failed then is no news
 	case status >= 500 && route != "/readyz":
 		level = slog.LevelError
 	case route == "/healthz" || route == "/readyz" || route == "/metrics":

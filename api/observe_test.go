@@ -227,6 +227,35 @@ func TestLogHasNeitherPathNorQueryNorSecretNorPayload(t *testing.T) {
 	}
 }
 
+// hangingLister does not answer until the caller does not wait any more.
+type hangingLister struct{ tables.Webhooks }
+
+func (hangingLister) ListWebhooks(ctx context.Context) ([]tables.Registration, []tables.RowError, error) {
+	<-ctx.Done()
+	return nil, nil, ctx.Err()
+}
+
+// A request that was ended because storage hangs is an error; one whose caller has gone is none.
+func TestARequestThatIsEndedInTimeIsAnErrorAndOneWhoseCallerHasGoneIsNone(t *testing.T) {
+	for level, end := range map[string]func(context.Context) (context.Context, context.CancelFunc){
+		"ERROR": func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithTimeout(ctx, 0) },
+		"INFO": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			cancel()
+			return ctx, cancel
+		},
+	} {
+		h := newHarness(t, func(o *Options) { o.Webhooks = hangingLister{o.Webhooks} })
+		ctx, cancel := end(t.Context())
+		w := httptest.NewRecorder()
+		h.api.ServeHTTP(w, request("GET", "/api/v1/webhooks", "").WithContext(ctx))
+		cancel()
+		if text := h.log.String(); w.Code < 500 || !strings.Contains(text, `"level":"`+level+`"`) {
+			t.Errorf("answered %d, logged as %s, want %s", w.Code, text, level)
+		}
+	}
+}
+
 // faultyLister has one row that can't be read.
 type faultyLister struct{ tables.Webhooks }
 

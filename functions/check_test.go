@@ -313,54 +313,6 @@ func TestHowLongNobodyLooksGoesByWhoLooks(t *testing.T) {
 	}
 }
 
-// What a host that forwards passes on is told from its own invocations by being below /api. Whatever lets
-// another path through, or may do so, is known.
-func TestRoutesOnWhichInvocationsCanBeForgedAreKnown(t *testing.T) {
-	host := func(old, replacement string) func(app fstest.MapFS) {
-		return func(app fstest.MapFS) {
-			app["host.json"].Data = bytes.Replace(app["host.json"].Data, []byte(old), []byte(replacement), 1)
-		}
-	}
-	route := func(route string) func(app fstest.MapFS) {
-		return func(app fstest.MapFS) {
-			app["api/function.json"].Data = bytes.Replace(app["api/function.json"].Data, []byte("v1/{*path}"), []byte(route), 1)
-		}
-	}
-	const prefix = `"routePrefix": "api"`
-	for name, tt := range map[string]struct {
-		changes []func(app fstest.MapFS)
-		env     map[string]string
-		open    bool
-	}{
-		"as packaged":                      {nil, nil, false},
-		"another route below api":          {[]func(fstest.MapFS){route("{*path}")}, nil, false},
-		"in capitals":                      {[]func(fstest.MapFS){host(prefix, `"RoutePrefix": "API"`), route("{*path}")}, nil, false},
-		"no prefix, api in the route":      {[]func(fstest.MapFS){host(prefix, `"routePrefix": ""`), route("/api/{*path}")}, nil, false},
-		"deeper":                           {[]func(fstest.MapFS){host(prefix, `"routePrefix": "/api/x/"`), route("{*path}")}, nil, false},
-		"no prefix":                        {[]func(fstest.MapFS){host(prefix, `"routePrefix": ""`), route("{*path}")}, nil, true},
-		"no prefix, in another case":       {[]func(fstest.MapFS){host(prefix, `"RoutePrefix": ""`), route("{*path}")}, nil, true},
-		"null":                             {[]func(fstest.MapFS){host(prefix, `"routePrefix": null`), route("{*path}")}, nil, true},
-		"the section in another case":      {[]func(fstest.MapFS){host(`"http"`, `"HTTP"`), host(prefix, `"ROUTEPREFIX": "/"`), route("{*path}")}, nil, true},
-		"a prefix like a function":         {[]func(fstest.MapFS){host(prefix, `"routePrefix": "pump"`), route("{*path}")}, nil, true},
-		"one segment":                      {[]func(fstest.MapFS){host(prefix, `"routePrefix": ""`), route("{path}")}, nil, true},
-		"the usual route without a prefix": {[]func(fstest.MapFS){host(prefix, `"routePrefix": ""`)}, nil, true},
-		"a comment":                        {[]func(fstest.MapFS){host(`"http"`, `/* here */ "http"`), host(prefix, `"routePrefix": "",`), route("{*path}")}, nil, true},
-		"a variable that is empty":         {[]func(fstest.MapFS){route("{*path}")}, map[string]string{"AzureFunctionsJobHost__extensions__http__routePrefix": ""}, true},
-		"a variable with colons":           {[]func(fstest.MapFS){route("{*path}")}, map[string]string{"AzureFunctionsJobHost:extensions:http:routePrefix": ""}, true},
-		"a variable that closes":           {[]func(fstest.MapFS){host(prefix, `"routePrefix": ""`), route("{*path}")}, map[string]string{"AzureFunctionsJobHost__extensions__http__routePrefix": "Api"}, false},
-		"what can't be read":               {[]func(fstest.MapFS){func(app fstest.MapFS) { app["api/function.json"].Data = []byte("{'bindings': []}") }}, nil, true},
-		"no host.json":                     {[]func(fstest.MapFS){func(app fstest.MapFS) { delete(app, "host.json") }}, nil, true},
-	} {
-		app := packaged(t, "orders")
-		for _, change := range tt.changes {
-			change(app)
-		}
-		if layout, err := ReadLayout(app, settings(tt.env)); layout.Open != tt.open {
-			t.Errorf("%s: open %t, want %t; %v", name, layout.Open, tt.open, err)
-		}
-	}
-}
-
 // The host's parser passes over more than Go's.
 func TestFilesThatTheHostReadsAreReadHere(t *testing.T) {
 	app := packaged(t, "orders")

@@ -196,6 +196,7 @@ func bring(t *testing.T, h *Handler, q queue.Queue) (status int) {
 	}
 	r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1:7071/dispatch-orders", strings.NewReader(string(body)))
 	r.Header.Set(invocationID, testID)
+	r.ContentLength = -1 // the host sends in chunks
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return w.Code

@@ -155,7 +155,9 @@ func (h *Handler) serveAPI(w http.ResponseWriter, r *http.Request, arrived time.
 		defer cancel()
 		r = r.WithContext(ctx)
 	}
-	_ = b.SetReadDeadline(arrived.Add(apiRead)) // not every server has deadlines
+	if r.ContentLength != 0 { // without a body net/http reads on to see whether the caller leaves: at its deadline he would have left
+		_ = b.SetReadDeadline(arrived.Add(apiRead)) // not every server has deadlines
+	}
 	_ = b.SetWriteDeadline(time.Time{})
 	h.parts.API.ServeHTTP(b, r)
 }
@@ -208,7 +210,8 @@ const invocationID = "X-Azure-Functions-InvocationId"
 var passedOn = []string{"X-Forwarded", "X-Original-", "X-Arr-", "X-Ms-"}
 
 // forged says why a request can't be an invocation by the host; empty when it can. What
-// the host passes on from outside keeps its Host or is marked by the host's proxy.
+// the host passes on from outside keeps its Host or is marked by the host's proxy. It may come to any path: a host that
+// forwards decodes the path once more, and resolves what looks like /../ then.
 func (h *Handler) forged(r *http.Request) string {
 	switch {
 	case r.Method != http.MethodPost:
@@ -217,8 +220,8 @@ func (h *Handler) forged(r *http.Request) string {
 		return "it is addressed to another host"
 	case len(r.Header.Values(invocationID)) != 1 || !guid.MatchString(r.Header.Get(invocationID)):
 		return "it has not one invocation id" // a host that forwards puts a client's own before its own
-	case h.layout.Open && r.ContentLength >= 0:
-		return "the app's routes are open, and it is not in chunks as the host's own are" // what is forwarded never is
+	case r.ContentLength >= 0:
+		return "it is not in chunks as the host's own are" // what is forwarded never is
 	}
 	for name := range r.Header {
 		if name == "Forwarded" || slices.ContainsFunc(passedOn, func(mark string) bool { return strings.HasPrefix(name, mark) }) {

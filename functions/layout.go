@@ -34,9 +34,6 @@ type Layout struct {
 	// Timeout is host.json's functionTimeout: an invocation that takes longer has this
 	// process killed. Zero where there is none.
 	Timeout time.Duration
-	// Open: what comes from outside may reach the paths of invocations. A host that forwards marks it
-	// by nothing but its client's own headers.
-	Open bool
 	// AtOnce is how many messages of one queue the host may bring at a time.
 	AtOnce int
 }
@@ -70,10 +67,6 @@ func ReadLayout(root fs.FS, env Environment) (Layout, error) {
 	if err != nil {
 		return l, errors.Join(append(errs, fmt.Errorf("read the app's folder: %w", err))...)
 	}
-	prefix, known := textOf(host.get(routePrefix))
-	if !known {
-		prefix = usualPrefix
-	}
 	for _, e := range entries {
 		text, err := fs.ReadFile(root, path.Join(e.Name(), "function.json"))
 		if errors.Is(err, fs.ErrNotExist) || !e.IsDir() {
@@ -88,28 +81,12 @@ func ReadLayout(root fs.FS, env Environment) (Layout, error) {
 			continue
 		}
 		l.Functions[f.Name] = f
-		l.Open = l.Open || f.Trigger == httpTrigger && !belowAPI(prefix, f)
 	}
-	err = errors.Join(errs...)
-	l.Open = l.Open || err != nil // what can't be read here may be read by the host
-	return l, err
+	return l, errors.Join(errs...)
 }
 
-const (
-	routePrefix = "extensions.http.routePrefix"
-	// usualPrefix is the host's own routePrefix, and the packaged one.
-	usualPrefix = "api"
-)
-
-// belowAPI reports whether all paths of an HTTP function are below /api, where no invocation is.
-func belowAPI(prefix string, f Function) bool {
-	route := f.Route
-	if route == "" {
-		route = f.Name // as the host takes it
-	}
-	first, _, _ := strings.Cut(strings.Trim(strings.Trim(prefix, "/")+"/"+strings.Trim(route, "/"), "/"), "/")
-	return strings.EqualFold(first, usualPrefix)
-}
+// usualPrefix is the host's own routePrefix, and the packaged one.
+const usualPrefix = "api"
 
 // timeoutOf reads functionTimeout; zero is for ever.
 func timeoutOf(host hostSettings) (time.Duration, error) {

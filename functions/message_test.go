@@ -179,9 +179,37 @@ func TestOnlyTheHostInvokes(t *testing.T) {
 		"host's proxy":    {"POST", "127.0.0.1:7071", with("x-ms-invocation-id", "x"), true},
 	} {
 		req := httptest.NewRequest(r.method, "/dispatch-orders", nil)
-		req.Host, req.Header = r.host, r.header
+		req.Host, req.Header, req.ContentLength = r.host, r.header, -1
 		if why := h.forged(req); (why != "") != r.refused {
 			t.Errorf("%s: %q", name, why)
+		}
+		if req.ContentLength = 1; h.forged(req) == "" {
+			t.Errorf("%s: a request that is not in chunks is none of the host's", name)
+		}
+	}
+}
+
+// deadlines is an answer whose deadlines for reading are written down.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	read []time.Time
+}
+
+func (d *deadlines) SetReadDeadline(at time.Time) error {
+	d.read = append(d.read, at)
+	return nil
+}
+
+// net/http reads on when there is no body, or no more of one, and ends the request when that read ends. A
+// deadline for the body is none for what the request asks for.
+func TestARequestWithoutABodyEndsAtNoDeadlineOfABody(t *testing.T) {
+	h := New("127.0.0.1:7071", Layout{Timeout: 5 * time.Minute})
+	h.Start(Parts{API: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})})
+	for body, want := range map[string]int{"": 0, "{}": 1} {
+		w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/api/v1/webhooks", strings.NewReader(body)))
+		if len(w.read) != want {
+			t.Errorf("the body %q has the deadlines %v", body, w.read)
 		}
 	}
 }

@@ -176,6 +176,7 @@ func TestNobodyOutsideReachesAnInvocation(t *testing.T) {
 			receiver := newAnswering(t)
 			h.registerAt(t, name, receiver.URL, folder == open)
 			for _, path := range []string{
+				`/api/v1/..%5C..%5Cpump`, "/api/v1/%252e%252e/%252E%252E/pump", `/api/v1/..%5C..%5Cdispatch-` + name,
 				"/dispatch-" + name, "/api/dispatch-" + name, "/api/v1/dispatch-" + name, "/api/v1/../../dispatch-" + name,
 				"/api/v1/%2e%2e/%2e%2e/dispatch-" + name, "//dispatch-" + name, "/api//dispatch-" + name, "/pump", "/api/v1/pump",
 			} {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -185,6 +186,9 @@ func (h *Host) forward(w http.ResponseWriter, r *http.Request, p *handler) {
 		return
 	}
 	target := url.URL{Scheme: "http", Host: p.addr, Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: joinedQuery(r.URL.RawQuery)}
+	if resolved, ok := resolved(r.URL.Path); ok {
+		target.Path, target.RawPath = resolved, ""
+	}
 	out, err := http.NewRequestWithContext(r.Context(), r.Method, target.String(), nil)
 	if err != nil {
 		w.WriteHeader(http.StatusInternalServerError)
@@ -215,6 +219,16 @@ func (h *Host) forward(w http.ResponseWriter, r *http.Request, p *handler) {
 	}
 	defer resp.Body.Close()
 	answer(w, resp)
+}
+
+// resolved is what .NET's Uri makes of a path that was decoded before: backslashes are slashes, %2E is a dot, and
+// what looks like /../ goes up. ok is false where nothing of the kind is in it.
+func resolved(decoded string) (up string, ok bool) {
+	plain := strings.NewReplacer(`\`, "/", "%2e", ".", "%2E", ".").Replace(decoded)
+	if !strings.Contains(plain+"/", "/../") && !strings.Contains(plain+"/", "/./") {
+		return "", false
+	}
+	return path.Clean(plain), true
 }
 
 // answer passes on an answer as a whole.

@@ -58,7 +58,7 @@ func beside(finish func(work context.Context), receive func(ctx, work context.Co
 // receipt stale. The result is how settling ended, or PutOff: the process has as much in hand
 // as it may, and gave the message back. decided is called when nothing but settling is left, which
 // storage may hold up for long. An error means that nothing was POSTed: the
-// message is still the host's, or hidden for a while where storage took our update and its
+// message is still the host's, was given back, or is hidden for a while where storage took our update and its
 // answer was lost.
 func (d *Dispatcher) HandleHosted(ctx context.Context, q queue.Queue, m *queue.Message, decided func()) (_ Result, err error) {
 	defer func() {
@@ -66,9 +66,6 @@ func (d *Dispatcher) HandleHosted(ctx context.Context, q queue.Queue, m *queue.M
 			d.putOffs.Remember(q.Name(), m.ID, m.DequeueCount)
 		}
 	}()
-	if err := d.upToDate(ctx); err != nil {
-		return "", err
-	}
 	leave, ok := d.admission.Admit(q.Name())
 	switch {
 	case ok:
@@ -81,6 +78,9 @@ func (d *Dispatcher) HandleHosted(ctx context.Context, q queue.Queue, m *queue.M
 	err = retry.Do(ctx, retry.Call, func(ctx context.Context, _ int) error { return q.Renew(ctx, m, lease) })
 	if err != nil {
 		return "", fmt.Errorf("take the message over: %w", err)
+	}
+	if err := d.upToDate(ctx); err != nil { // after the take-over: a process that dies in it keeps nothing for the host's 10 minutes
+		return "", errors.Join(err, d.giveBack(ctx, q, m))
 	}
 	return d.handle(ctx, q, m, delivery.Usual(m, d.o.LookGap(q.Name())), nil, decided), nil
 }
@@ -112,16 +112,7 @@ func (d *Dispatcher) putOff(ctx context.Context, q queue.Queue, m *queue.Message
 	if !m.ExpiresAt.IsZero() {
 		delay = min(delay, max(d.beforeLastLook(q.Name(), m), time.Second))
 	}
-	unanswered := false
-	err := retry.Do(ctx, retry.GiveBack, func(ctx context.Context, _ int) error {
-		err := q.Abandon(ctx, m, delay)
-		if unanswered && errors.Is(err, queue.ErrLeaseLost) {
-			return nil // it was given back, or somebody else has it: it is not ours either way
-		}
-		unanswered = unanswered || queue.Ambiguous(err)
-		return err
-	})
-	if err != nil {
+	if err := abandon(ctx, q, m, delay); err != nil {
 		return "", fmt.Errorf("as many messages as max_in_flight allows are in hand, and this one could not be given back: %w", err)
 	}
 	d.metrics.PutOff.Add(meter.Labels{Queue: q.Name()})
@@ -131,6 +122,28 @@ func (d *Dispatcher) putOff(ctx context.Context, q queue.Queue, m *queue.Message
 			"queue", q.Name(), "messages", messages, "max_in_flight", d.o.MaxInFlight)
 	}
 	return settle.PutOff, nil
+}
+
+// giveBack shows a message again that was taken over in vain. Where storage does not take that, it comes with the
+// end of its lease.
+func (d *Dispatcher) giveBack(ctx context.Context, q queue.Queue, m *queue.Message) error {
+	if err := abandon(ctx, q, m, settle.OwnFaultDelay(m)); err != nil {
+		return fmt.Errorf("give the message back: %w", err)
+	}
+	return nil
+}
+
+// abandon gives a message back by its newest receipt.
+func abandon(ctx context.Context, q queue.Queue, m *queue.Message, delay time.Duration) error {
+	unanswered := false
+	return retry.Do(ctx, retry.GiveBack, func(ctx context.Context, _ int) error {
+		err := q.Abandon(ctx, m, delay)
+		if unanswered && errors.Is(err, queue.ErrLeaseLost) {
+			return nil // it was given back, or somebody else has it: it is not ours either way
+		}
+		unanswered = unanswered || queue.Ambiguous(err)
+		return err
+	})
 }
 
 // upToDate re-reads the registered webhooks where that is due: no loop does it while

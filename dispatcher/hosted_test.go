@@ -124,7 +124,10 @@ func TestNothingIsPostedThatWasNotTakenOver(t *testing.T) {
 			if got := b.hand(d, b.receiveOne()); got.err == nil {
 				t.Errorf("the invocation: %+v", got)
 			}
-			want(t, "take-overs", b.queues.count("renew"), 0)
+			want(t, "POSTs", b.sender.count(), 0)
+			b.store.on("list-webhooks", nil)
+			time.Sleep(30 * time.Second) // and not the host's 10 minutes
+			want(t, "the next invocation", b.hand(d, b.receiveOne()), invoked{"deleted", nil})
 		})
 	})
 }

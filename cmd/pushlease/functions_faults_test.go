@@ -289,8 +289,8 @@ func TestTheHostMovesMessagesAwayOnlyAtItsOwnCount(t *testing.T) {
 }
 
 // TestStorageThatHangsDoesNotHoldTheHostUp: the answer is due although the record of a
-// delivery can't be written. The host gives the message back, and the receiver is not
-// asked twice.
+// delivery can't be written. What the host does with the message fails, as the lease is ours, and the
+// receiver is not asked twice.
 func TestStorageThatHangsDoesNotHoldTheHostUp(t *testing.T) {
 	t.Parallel()
 	proxy := emulator(t).Proxy(t)

@@ -55,13 +55,15 @@ func TestRefusalsAtRandomDoNotDriveAWebhookToAStandstill(t *testing.T) {
 
 // Refusals at random from the first POST on are found out soon: nothing waits for a minute until a webhook
 // that takes most of what it is sent gets more than a few POSTs a second. Some slow answers among
-// quick ones change nothing of that.
+// quick ones change nothing of that. Each run takes a tenth of that at least, but for one whose first trial comes to nothing by
+// chance, as ADR 0093 knows.
 func TestRefusalsAtRandomFromTheFirstPostOnAreFoundOutSoon(t *testing.T) {
 	for _, tt := range []struct {
 		share, late float64
 		least       float64 // in a second of the second half minute, in the median of some runs
 	}{{0.05, 0, 500}, {0.15, 0, 400}, {0.3, 0, 300}, {0.5, 0, 80}, {0.7, 0, 30}, {0.8, 0, 25}, {0.05, 0.02, 100}, {0.3, 0.02, 80}} {
 		var runs []float64
+		worst := math.Inf(1)
 		for seed := range uint64(5) {
 			tr := &trial{
 				accepts: randomly(tt.share)(rand.New(rand.NewPCG(seed, 1))), senders: []learner{newPacer(seed)},
@@ -70,12 +72,15 @@ func TestRefusalsAtRandomFromTheFirstPostOnAreFoundOutSoon(t *testing.T) {
 			tr.run(time.Minute, seed)
 			ok, _ := tr.between(30*time.Second, time.Minute)
 			runs = append(runs, float64(ok)/30)
+			if tt.share != 0.7 || seed != 4 {
+				worst = min(worst, float64(ok)/30)
+			}
 		}
 		slices.Sort(runs)
-		least := runs[len(runs)/2] // one trial in some dozens comes to nothing by chance
-		t.Logf("%.0f %% refused, %.0f %% late: %.1f/s", 100*tt.share, 100*tt.late, least)
-		if least < tt.least {
-			t.Errorf("with %.0f %% refused at random and %.0f %% late %.1f a second are taken after half a minute, want %.0f", 100*tt.share, 100*tt.late, least, tt.least)
+		least := runs[len(runs)/2]
+		t.Logf("%.0f %% refused, %.0f %% late: %.1f/s, and %.1f at worst", 100*tt.share, 100*tt.late, least, worst)
+		if least < tt.least || worst < tt.least/10 {
+			t.Errorf("with %.0f %% refused at random and %.0f %% late %.1f a second are taken after half a minute, and %.1f at worst, want %.0f and a tenth", 100*tt.share, 100*tt.late, least, worst, tt.least)
 		}
 	}
 }

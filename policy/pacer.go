@@ -82,7 +82,7 @@ const (
 // longer times. Refusals that have nothing to do with the pace do not lower it: see
 // paceNoise.
 //
-// A POST that was allowed before the last cut says nothing about the pace after it. The
+// A POST that was allowed before the last cut, or before all places were moved, says nothing about the pace after it. The
 // caller asks Next, takes that place with Take, begins the POST if the place is still
 // Current, and says with Taken or Refused what came of it.
 type Pacer struct {
@@ -94,7 +94,7 @@ type Pacer struct {
 	guessing  bool          // the rate doubles, though some are refused: most are not
 	guess     paceCount     // of the last POSTs of that time
 	sent      paceCount     // of more of them, up to paceBounded
-	cuts      uint32
+	cuts      uint32        // and other times when all places are taken anew
 	used      time.Duration // since the last cut, as far as the rate was used
 	begun     time.Time     // the place of the last POST
 	started   time.Time     // when the last one really began
@@ -232,7 +232,7 @@ func (p *Pacer) Give(place PacePlace, now time.Time) {
 	}
 }
 
-// Current tells whether a place that was taken is still one: nothing was refused since.
+// Current tells whether a place that was taken is still one: it is not to be taken anew, after a cut or beside another instance.
 func (p *Pacer) Current(place PacePlace) bool { return place.cuts == p.cuts }
 
 // Taken takes in a POST that was not refused. It began at that time.
@@ -294,7 +294,7 @@ func (p *Pacer) Refused(place PacePlace, began, now time.Time, random float64) (
 			if p.refused++; p.Current(place) && p.noise.share == 0 && !p.noise.trial.on {
 				p.elsewhere(began, now, random)
 				if p.noise.shared() { // it met another instance's POST, and so would those that have their places
-					p.cuts++
+					p.move(place, now)
 				}
 			}
 			return true, time.Time{}
@@ -308,6 +308,14 @@ func (p *Pacer) Refused(place PacePlace, began, now time.Time, random float64) (
 		p.noise.try(p.lag, now)
 	}
 	return true, time.Time{}
+}
+
+// move has the places ahead taken anew after a refusal. Their time is counted then, and not twice.
+func (p *Pacer) move(refused PacePlace, now time.Time) {
+	if ahead := p.begun.Sub(now); ahead > 0 {
+		p.used, p.begun = max(p.used-ahead, min(p.used, refused.used)), now
+	}
+	p.cuts++
 }
 
 // explained tells whether a refusal has another reason than the rate at its place. If not the rate is that one.

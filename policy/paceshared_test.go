@@ -58,6 +58,58 @@ func TestTheInstanceThatIsTakenMostPutsUpWithSomeRefusals(t *testing.T) {
 	}
 }
 
+// A POST that another instance's refusal explains has all places ahead taken anew: those of both would meet again. The time of
+// these places counts once.
+func TestPlacesThatAreTakenAnewBesideOthersCountOnce(t *testing.T) {
+	p, now := limitedPacer(t)
+	p.Share(policy.Others{Rate: 5, Taken: 5, Posts: 50, Instances: 1}, now)
+	for range 40 { // by then it may be refused one
+		now = p.Next(now)
+		p.Taken(p.Take(now), now, now)
+	}
+	now = p.Next(now)
+	refused, before := p.Take(now), p.Rate()
+	var ahead []policy.PacePlace
+	for range 20 {
+		ahead = append(ahead, p.Take(p.Next(now)))
+	}
+	reached := p.Rate()
+	p.Refused(refused, now, now, 0.5)
+	for i, place := range ahead {
+		if p.Current(place) {
+			t.Fatalf("place %d is still that of its POST", i)
+		}
+	}
+	for range ahead {
+		p.Take(p.Next(now))
+	}
+	if got := p.Rate(); got < before || got > reached*1.001 {
+		t.Errorf("%v/s once 20 places were taken anew, want %v at least and no more than the %v that they had reached", got, before, reached)
+	}
+}
+
+// Who follows another instance makes no trial, and the one that leads does: half is refused, and each other POST.
+func TestOnlyTheInstanceThatLeadsMakesATrial(t *testing.T) {
+	for _, follows := range []bool{false, true} {
+		var p policy.Pacer
+		p.Restore(policy.PaceState{Rate: 2, Since: start.Add(-time.Minute)}, start)
+		p.Share(policy.Others{Rate: 0.2, Taken: 0.2, Posts: 2, Instances: 1, Ahead: follows}, start)
+		now, asked := start, false
+		for n := range 80 {
+			now = p.Next(now)
+			if place := p.Take(now); n%2 == 0 {
+				p.Taken(place, now, now)
+			} else {
+				p.Refused(place, now, now, 0.5)
+			}
+			asked = asked || p.Asks() // what others send is known from long ago
+		}
+		if asked == follows {
+			t.Errorf("it follows another one: %v, and is to make a trial: %v", follows, asked)
+		}
+	}
+}
+
 func TestAnInstanceTakesOverFromOneThatHasStopped(t *testing.T) {
 	p, now := limitedPacer(t)
 	for range 100 {
@@ -165,17 +217,20 @@ func TestALimitThatIsMetByABacklogRefusesFewAfterTenSeconds(t *testing.T) {
 		accepts     func() limiter
 		senders     int
 		jitter      time.Duration
+		ahead       time.Duration
 		least, most float64
 	}{
-		{"alone, token bucket", func() limiter { return tokenBucket(20, 21) }, 1, 20 * time.Millisecond, 0.95, 0.05},
-		{"alone, strictly", func() limiter { return strictly(20) }, 1, 5 * time.Millisecond, 0.85, 0.06},
-		{"two, token bucket", func() limiter { return tokenBucket(20, 21) }, 2, 200 * time.Microsecond, 0.95, 0.19},
-		{"two, token bucket, late", func() limiter { return tokenBucket(20, 21) }, 2, 20 * time.Millisecond, 0.95, 0.19},
-		{"two, strictly, late", func() limiter { return strictly(20) }, 2, 5 * time.Millisecond, 0.6, 0.19},
+		{"alone, token bucket", func() limiter { return tokenBucket(20, 21) }, 1, 20 * time.Millisecond, trialAhead, 0.95, 0.05},
+		{"alone, token bucket, under a host", func() limiter { return tokenBucket(20, 21) }, 1, 20 * time.Millisecond, trialHost, 0.95, 0.05},
+		{"alone, strictly", func() limiter { return strictly(20) }, 1, 5 * time.Millisecond, trialAhead, 0.85, 0.06},
+		{"two, token bucket", func() limiter { return tokenBucket(20, 21) }, 2, 200 * time.Microsecond, trialAhead, 0.95, 0.16},
+		{"two, token bucket, under a host", func() limiter { return tokenBucket(20, 21) }, 2, 200 * time.Microsecond, trialHost, 0.95, 0.16},
+		{"two, token bucket, late", func() limiter { return tokenBucket(20, 21) }, 2, 20 * time.Millisecond, trialAhead, 0.95, 0.16},
+		{"two, strictly, late", func() limiter { return strictly(20) }, 2, 5 * time.Millisecond, trialAhead, 0.6, 0.16},
 	} {
 		least, most := math.Inf(1), 0.0
 		for seed := range uint64(20) {
-			tr := &trial{accepts: tt.accepts(), latency: 2 * time.Millisecond, window: true, jitter: tt.jitter}
+			tr := &trial{accepts: tt.accepts(), latency: 2 * time.Millisecond, window: true, jitter: tt.jitter, ahead: tt.ahead}
 			for i := range tt.senders {
 				tr.senders = append(tr.senders, newPacer(seed+uint64(i)*100))
 			}

@@ -263,8 +263,14 @@ func TestInstancesSoonTellHowMuchTheyAreSent(t *testing.T) {
 				t.Errorf("after 7 s it is not known what %s is sent: %+v", other, told)
 			}
 		}
-		run(25 * time.Second)
+		run(5 * time.Second)
 		before := store.count()
+		run(16 * time.Second)
+		if n := store.count() - before; n < 12 {
+			t.Errorf("%d rows were written from the 12th second to the 28th by two, want each to write one in 2 s", n)
+		}
+		run(4 * time.Second)
+		before = store.count()
 		run(time.Minute)
 		if n := store.count() - before; n > 16 {
 			t.Errorf("%d rows were written in a minute by two, want each to write one in 10 s, and one a minute", n)

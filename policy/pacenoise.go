@@ -455,6 +455,14 @@ func (p *Pacer) takeOver(taken float64) {
 	}
 }
 
+// move has the places ahead taken anew after a refusal. Their time is counted then, and not twice.
+func (p *Pacer) move(refused PacePlace, now time.Time) {
+	if ahead := p.begun.Sub(now); ahead > 0 {
+		p.used, p.begun = max(p.used-ahead, min(p.used, refused.used)), now
+	}
+	p.cuts++
+}
+
 // Shared tells whether other instances were limited when Share was last told.
 func (p *Pacer) Shared() bool { return p.noise.shared() }
 

@@ -310,14 +310,6 @@ func (p *Pacer) Refused(place PacePlace, began, now time.Time, random float64) (
 	return true, time.Time{}
 }
 
-// move has the places ahead taken anew after a refusal. Their time is counted then, and not twice.
-func (p *Pacer) move(refused PacePlace, now time.Time) {
-	if ahead := p.begun.Sub(now); ahead > 0 {
-		p.used, p.begun = max(p.used-ahead, min(p.used, refused.used)), now
-	}
-	p.cuts++
-}
-
 // explained tells whether a refusal has another reason than the rate at its place. If not the rate is that one.
 func (p *Pacer) explained(place PacePlace, began, now time.Time) bool {
 	if !p.Current(place) {

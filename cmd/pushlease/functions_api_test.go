@@ -17,12 +17,12 @@ import (
 // TestRequestsForTheAPIEndBeforeTheFunctionTimeout: the host kills the process, with all its POSTs,
 // for a request that takes longer, as it does for an invocation.
 func TestRequestsForTheAPIEndBeforeTheFunctionTimeout(t *testing.T) {
-	const timeout = 8 * time.Second
+	const timeout = 20 * time.Second // 1.7 s before it the answer is written at the latest
 	onBothHosts(t, func(t *testing.T, o hosttest.Options) {
 		proxy := emulator(t).Proxy(t)
 		o.Storage = proxy.ConnectionString()
 		root := packaged(t)
-		quickly(t, root, func(host map[string]any) { host["functionTimeout"] = "00:00:08" })
+		quickly(t, root, func(host map[string]any) { host["functionTimeout"] = "00:00:20" })
 		h := startHosted(t, root, o)
 		release := make(chan struct{})
 		receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))

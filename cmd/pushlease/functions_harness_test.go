@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/pushlease/pushlease/functions/hosttest"
 	"github.com/pushlease/pushlease/internal/app"
@@ -174,6 +175,25 @@ func startHosted(t *testing.T, root string, o hosttest.Options, settings ...stri
 		p.checkLog()
 	})
 	return &hosting{p, h}
+}
+
+// waitUp waits until the program serves: it lets a request wait for half of a function timeout only, and a busy machine
+// may take longer from the start of a process to there.
+func (h *hosting) waitUp() {
+	h.t.Helper()
+	waitUntil(h.t, time.Minute, func() string {
+		if a, err := h.try(http.MethodGet, "/api/v1/healthz", "", ""); err != nil || a.status != http.StatusOK {
+			return "not up"
+		}
+		return ""
+	})
+}
+
+// register registers as soon as the program serves.
+func (h *hosting) register(queueName, target string, more map[string]any) hook {
+	h.t.Helper()
+	h.waitUp()
+	return h.process.register(queueName, target, more)
 }
 
 // accountQueue is a queue of the emulator, past the program.

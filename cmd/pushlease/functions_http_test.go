@@ -346,12 +346,7 @@ func TestExitCodesAreWhatTheHostReads(t *testing.T) {
 	root := packaged(t)
 	quickly(t, root, nil)
 	h := startHosted(t, root, hosttest.Options{})
-	waitUntil(t, 10*time.Second, func() string {
-		if a, err := h.try(http.MethodGet, "/api/v1/healthz", "", ""); err != nil || a.status != http.StatusOK {
-			return "not up"
-		}
-		return ""
-	})
+	h.waitUp()
 	pid := h.host.Pid()
 	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
 		t.Fatal(err)

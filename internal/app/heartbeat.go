@@ -15,6 +15,9 @@ const (
 	// beatEvery is how often an instance says that it is there, and looks who else is, but for changes of its readiness: two storage
 	// transactions a minute, $0.01 a month on Azure.
 	beatEvery = time.Minute
+	// changesEvery is how often changes of the readiness are told at most: a check that comes and goes, as of a queue
+	// that is throttled, would cost storage twelve times as much, just then.
+	changesEvery = 30 * time.Second
 	// beatTimeout bounds one round.
 	beatTimeout = 15 * time.Second
 	// instanceRetention is how long one that was not dropped is told of after it was last seen.
@@ -44,6 +47,7 @@ func (h *heartbeat) run(ctx context.Context) {
 	tick, look := time.NewTicker(beatEvery), time.NewTicker(readinessEvery)
 	defer tick.Stop()
 	defer look.Stop()
+	var told time.Time // the last change
 	for {
 		err := h.beat(ctx)
 		if err != nil && !h.failing && ctx.Err() == nil {
@@ -63,7 +67,9 @@ func (h *heartbeat) run(ctx context.Context) {
 				due = true
 			case <-look.C:
 				ready, what := trouble(h.checks(ctx))
-				due = ready != h.ready || what != h.trouble
+				if due = (ready != h.ready || what != h.trouble) && time.Since(told) >= changesEvery; due {
+					told = time.Now()
+				}
 			}
 		}
 	}

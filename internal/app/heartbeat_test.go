@@ -67,6 +67,32 @@ func (s *instanceRows) names() (names []string) {
 	return names
 }
 
+// A check that comes and goes, as of a queue that is throttled, costs storage no row each time; what is so
+// in the end is told.
+func TestAReadinessThatComesAndGoesIsNotToldEachTime(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := &instanceRows{rows: map[string]tables.Instance{}}
+		looks, until := 0, time.Now().Add(10*time.Minute)
+		h := &heartbeat{
+			pollers: func(int) {}, store: s, about: tables.Instance{Name: "one"}, log: slog.New(slog.DiscardHandler),
+			checks: func(context.Context) []api.Check {
+				looks++
+				return []api.Check{{Name: "queue orders", OK: looks%2 == 0 && time.Now().Before(until), Degrades: true}}
+			},
+			atWork: func() (int, int) { return 0, 1 },
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); h.run(ctx) }()
+		time.Sleep(11 * time.Minute)
+		if one := s.of("one"); one.Trouble != "queue orders" || s.writes > 11*3+1 {
+			t.Errorf("%d writes in 11 minutes, and the last one says %q", s.writes, one.Trouble)
+		}
+		stop()
+		<-ended
+	})
+}
+
 func TestAnInstanceSaysOnceAMinuteThatItIsThereAndIsGoneWhenItStops(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		now := time.Now()
@@ -112,7 +138,7 @@ func TestAnInstanceSaysOnceAMinuteThatItIsThereAndIsGoneWhenItStops(t *testing.T
 		s.mu.Lock()
 		checks = []api.Check{{Name: "draining", OK: true}}
 		s.mu.Unlock()
-		time.Sleep(4 * readinessEvery)
+		time.Sleep(changesEvery + readinessEvery)
 		if one := s.of("one"); !one.Ready || s.writes != 3 {
 			t.Errorf("after %d writes: %+v", s.writes, one)
 		}

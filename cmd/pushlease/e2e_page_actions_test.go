@@ -100,6 +100,40 @@ func TestThePageRegistersChangesAndDeletesAWebhook(t *testing.T) {
 	b.quiet()
 }
 
+// Two clicks register one webhook and ask once. Where the answer is lost and the form is changed then, the page says what has happened.
+func TestThePageSaysThatALostAnswerHasRegistered(t *testing.T) {
+	s := sqliteStore(t).start(t)
+	inner := balanced(t, s)
+	var asked atomic.Int64
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost || r.URL.Path != "/api/v1/webhooks" || asked.Add(1) > 1 {
+			inner.ServeHTTP(w, r)
+			return
+		}
+		inner.ServeHTTP(httptest.NewRecorder(), r)
+		w.WriteHeader(http.StatusBadGateway)
+	}))
+	t.Cleanup(front.Close)
+	b := newBrowser(t, front.URL)
+	b.open("#/webhooks?form=new")
+	b.see("Event types")
+	b.fill("queue", "orders")
+	b.fill("url", "https://example.com/hook")
+	b.fill("name", "as it was first")
+	b.eval(`[1, 2].map(() => document.querySelector('form.register button').click())`)
+	b.see("That did not work")
+	b.click("Close")
+	if n := asked.Load(); n != 1 {
+		t.Errorf("two clicks made %d requests", n)
+	}
+	b.fill("name", "as it was changed")
+	b.click("Register")
+	b.see("It is registered already")
+	b.click("To the webhooks")
+	b.see("as it was first")
+	b.quiet()
+}
+
 // What is chosen with x is replayed or deleted, and nothing else.
 func TestThePageReplaysAndDeletesWhatWasChosen(t *testing.T) {
 	var refuse atomic.Bool

@@ -61,7 +61,7 @@ export function webhookForm(at, c) {
       if (id) { c.names.set(id, w.name); view.above[1] = w.name || id; }
       return w;
     },
-    draw: (w) => h('form', { class: 'register', novalidate: true, on: { submit: (e) => { e.preventDefault(); send(view, c, e.currentTarget, w); } } },
+    draw: (w) => h('form', { class: 'register', novalidate: true, on: { submit: (e) => { e.preventDefault(); sendOnce(view, c, e.currentTarget, w); } } },
       other(view.wrong).map((e) => h('p', { class: 'wrong', role: 'alert' }, `${e.field} ${e.problem}: ${e.cure}.`)),
       [...new Set(fields.map((f) => f.group))].map((g) => h('fieldset', { class: 'card' }, h('legend', null, g), h('div', { class: 'pair' }, fields.filter((f) => f.group === g && !(f.only && id)).map((f) => field(f, w, view))), g === 'What it is sent' && headers(w, view))),
       h('div', { class: 'buttons left' }, h('button', { type: 'submit', class: 'main' }, id ? 'See what would change' : 'Register'), h('a', { class: 'button', href: back }, 'Leave'))),
@@ -118,6 +118,13 @@ function changes(form, w) {
   return { body, words, wrong };
 }
 
+// sendOnce lets a second click do nothing while the first one is under way.
+async function sendOnce(view, c, form, w) {
+  if (view.sending) return;
+  view.sending = true;
+  try { await send(view, c, form, w); } finally { view.sending = false; }
+}
+
 async function send(view, c, form, w) {
   const { body, words, wrong } = changes(form, w);
   view.wrong = wrong;
@@ -137,9 +144,16 @@ async function send(view, c, form, w) {
     c.go(c.href('webhooks', answer.id));
   } catch (e) {
     if (!(e instanceof Fault)) throw e;
+    if (e.problem.type === 'urn:pushlease:problem:idempotency-key-reused') { await registeredBefore(c, e.message); return; }
     view.wrong = (e.problem.errors ?? []).filter(() => e.status === 400);
     c.redraw();
     if (view.wrong.length) form.querySelector('[aria-invalid=true]')?.focus();
     else await confirm({ title: e.status === 412 ? 'Somebody has changed it meanwhile' : e.problem.title ?? 'That did not work', body: [h('p', null, e.status === 412 ? 'Nothing was changed. Leave this form and open it again to see what the webhook says now.' : e.message), e.cures.map((x) => h('p', { class: 'dim' }, x))], ok: 'Close', only: true });
   }
+}
+
+// registeredBefore says what a form finds that was changed after the answer to its first request was lost.
+async function registeredBefore(c, which) {
+  await confirm({ title: 'It is registered already', ok: 'To the webhooks', only: true, body: [h('p', null, 'An earlier try has registered the webhook as the form was then; its answer was lost, and with it the secret. Find it among the webhooks, rotate its secret, which shows the new one, and change there what you changed here.'), h('p', { class: 'dim' }, foreign(which))] });
+  c.go('#/webhooks');
 }

@@ -145,7 +145,7 @@ func checkFunctions(root fs.FS, host hostSettings) []Deviation {
 	for _, name := range slices.Sorted(maps.Keys(layout.Functions)) {
 		f := layout.Functions[name]
 		where := path.Join(name, "function.json")
-		if f.DisabledBy != "" && !(polls && name == timerPump) {
+		if f.DisabledBy != "" && missed(name, polls) {
 			found = append(found, Deviation{where, "disabled by " + f.DisabledBy, "the host does not call it: " + layout.without(f, polls), "take it out of there; to stop a webhook, disable that", true})
 		}
 		if f.Trigger == httpTrigger && f.Route != apiRoute {
@@ -168,7 +168,7 @@ func checkFunctions(root fs.FS, host hostSettings) []Deviation {
 		byQueue[f.Queue] = name
 	}
 	for _, timer := range []string{timerPump, timerHousekeeping} {
-		if f, ok := layout.Functions[timer]; (!ok || f.Trigger != timerTrigger) && !(polls && timer == timerPump) {
+		if f, ok := layout.Functions[timer]; (!ok || f.Trigger != timerTrigger) && missed(timer, polls) {
 			found = append(found, Deviation{timer, "not there", layout.without(Function{Name: timer, Trigger: timerTrigger}, polls), "package the app anew", timer == timerPump})
 		}
 	}

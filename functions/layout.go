@@ -235,17 +235,20 @@ func (l Layout) AsText() (queues []string) {
 // trigger are polled all the time, and nobody lacks the pump.
 func (l Layout) Idle(polls bool) (all []string) {
 	for _, name := range []string{timerPump, timerHousekeeping} {
-		if f := l.Functions[name]; f.Trigger != timerTrigger && !(polls && name == timerPump) {
+		if f := l.Functions[name]; f.Trigger != timerTrigger && missed(name, polls) {
 			all = append(all, name+" is not there: "+l.without(Function{Name: name, Trigger: timerTrigger}, polls))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.Functions)) {
-		if f := l.Functions[name]; f.DisabledBy != "" && !(polls && name == timerPump) {
+		if f := l.Functions[name]; f.DisabledBy != "" && missed(name, polls) {
 			all = append(all, name+" is disabled by "+f.DisabledBy+": "+l.without(f, polls))
 		}
 	}
 	return all
 }
+
+// missed: the poller replaces the pump, and nothing else.
+func missed(function string, polls bool) bool { return !polls || function != timerPump }
 
 // without says what it means that the host does not call f.
 func (l Layout) without(f Function, polls bool) string {

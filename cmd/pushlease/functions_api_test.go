@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -91,13 +92,18 @@ func (h *hosting) endless(t *testing.T, path string) (status int, text string) {
 // TestTheQueueOfADisabledTriggerIsPumped: the host calls nothing for it and says nothing.
 func TestTheQueueOfADisabledTriggerIsPumped(t *testing.T) {
 	t.Parallel()
-	byFile, bySetting := queueName("file"), queueName("setting")
-	root := packaged(t, byFile, bySetting)
+	byFile, bySetting, onLinux, named, unlisted := queueName("file"), queueName("setting"), queueName("linux"), queueName("named"), queueName("unlisted")
+	root := packaged(t, byFile, bySetting, onLinux, named, unlisted)
 	quickly(t, root, nil)
 	replaceIn(t, root+"/dispatch-"+byFile+"/function.json", `"bindings"`, `"disabled": true, "bindings"`)
-	h := startHosted(t, root, hosttest.Options{}, "AzureWebJobs.dispatch-"+bySetting+".Disabled=true")
+	replaceIn(t, root+"/dispatch-"+named+"/function.json", `"bindings"`, `"disabled": "ORDERS_OFF", "bindings"`)
+	env := []string{"AzureWebJobs.dispatch-" + bySetting + ".Disabled=true", "AzureWebJobs_dispatch-" + onLinux + "_Disabled=1", "ORDERS_OFF=1"}
+	for i, listed := range []string{"api", "pump", "housekeeping", "dispatch-" + byFile, "dispatch-" + bySetting, "dispatch-" + onLinux, "dispatch-" + named} {
+		env = append(env, fmt.Sprintf("AzureFunctionsJobHost__functions__%d=%s", i, listed))
+	}
+	h := startHosted(t, root, hosttest.Options{}, env...)
 	receiver := newAnswering(t)
-	for _, name := range []string{byFile, bySetting} {
+	for _, name := range []string{byFile, bySetting, onLinux, named, unlisted} {
 		hook := h.register(name, receiver.URL, nil)
 		id := h.publish(name, "waits for the pump")
 		if err := h.host.Timer("pump", false); err != nil {

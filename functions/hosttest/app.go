@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -42,6 +43,7 @@ type binding struct {
 
 type hostFile struct {
 	FunctionTimeout string
+	Functions       []string
 	CustomHandler   struct {
 		Description struct {
 			DefaultExecutablePath string
@@ -81,6 +83,7 @@ func readApp(root string, getenv func(string) string) (app, error) {
 		delay: timeSpan(q.VisibilityTimeout, 0), pollMax: timeSpan(q.MaxPollingInterval, time.Minute), base64: q.MessageEncoding != "none",
 	}
 	a.queues.threshold = number(q.NewBatchThreshold, a.queues.batch/2)
+	listed := allowed(f.Functions, getenv)
 	folders, err := os.ReadDir(root)
 	if err != nil {
 		return app{}, err
@@ -92,12 +95,12 @@ func readApp(root string, getenv func(string) string) (app, error) {
 		}
 		var file struct {
 			Bindings []binding
-			Disabled bool
+			Disabled any // or the name of a setting
 		}
 		if err := readJSON(path, &file); err != nil {
 			return app{}, err
 		}
-		if file.Disabled || strings.EqualFold(getenv("AzureWebJobs."+e.Name()+".Disabled"), "true") {
+		if disabled(e.Name(), file.Disabled, getenv) || len(listed) > 0 && !slices.ContainsFunc(listed, func(name string) bool { return strings.EqualFold(name, e.Name()) }) {
 			continue
 		}
 		for _, b := range file.Bindings {
@@ -108,6 +111,32 @@ func readApp(root string, getenv func(string) string) (app, error) {
 		}
 	}
 	return a, nil
+}
+
+// disabled is what the host asks for: the setting of that name with dots or, as Linux plans write it, with underscores,
+// and what function.json has, which may name a setting.
+func disabled(function string, inFile any, getenv func(string) string) bool {
+	on := func(setting string) bool {
+		value := getenv(setting)
+		return value == "1" || strings.EqualFold(value, "true")
+	}
+	named, _ := inFile.(string)
+	return inFile == true || named != "" && on(named) || on("AzureWebJobs."+function+".Disabled") || on("AzureWebJobs_"+function+"_Disabled")
+}
+
+// allowed is the list functions, of which variables replace elements, or add some.
+func allowed(inFile []string, getenv func(string) string) []string {
+	all := slices.Clone(inFile)
+	for i := range 100 {
+		switch value := getenv(fmt.Sprintf("AzureFunctionsJobHost__functions__%d", i)); {
+		case value == "":
+		case i < len(all):
+			all[i] = value
+		default:
+			all = append(all, value)
+		}
+	}
+	return all
 }
 
 func readJSON(path string, into any) error {

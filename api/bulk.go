@@ -216,12 +216,17 @@ func (b bulk) view() filterView {
 type counted struct {
 	matched, skipped int
 	exact            bool
+	until            time.Time
 	because          map[string]int
 }
 
-// count counts what the filter matches, and what skip would leave out and why.
+// count counts what the filter matches until now, and what skip would leave out and why.
 func (a *API) count(r *http.Request, b bulk, skip func(tables.DeadLetter) string) (counted, error) {
-	c := counted{because: map[string]int{}}
+	c := counted{because: map[string]int{}, until: b.filter.Until}
+	if now := time.Now().UTC().Truncate(time.Millisecond).Add(time.Millisecond); c.until.IsZero() || c.until.After(now) {
+		c.until = now
+	}
+	b.filter.Until = c.until
 	var err error
 	c.matched, c.exact, err = tables.CountDeadLetters(r.Context(), a.DeadLetters, b.filter, maxCount, countCalls, func(d tables.DeadLetter) {
 		if why := skip(d); why != "" {

@@ -26,7 +26,9 @@ type purgeView struct {
 	// Matched and Exact are those of a dry run.
 	Matched int   `json:"matched,omitempty"`
 	Exact   *bool `json:"exact,omitempty"`
-	Purged  int   `json:"purged"`
+	// Until is what a dry run has counted to.
+	Until  time.Time `json:"until,omitzero"`
+	Purged int       `json:"purged"`
 	// Kept counts what matched and was spared, because a replay is under way, it is still being
 	// made, or it was changed meanwhile.
 	Kept int `json:"kept"`
@@ -73,7 +75,7 @@ func (a *API) purgeDeadLetters(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		return web.WriteJSON(w, http.StatusOK, purgeView{DryRun: true, Matched: c.matched, Exact: &c.exact, Kept: c.skipped, NeverReplayed: never, CopiesLeft: copies})
+		return web.WriteJSON(w, http.StatusOK, purgeView{DryRun: true, Matched: c.matched, Exact: &c.exact, Until: c.until, Kept: c.skipped, NeverReplayed: never, CopiesLeft: copies})
 	}
 	if b.all && !b.executes {
 		return web.Invalid(web.Wrong("dry_run", "is missing, and this would delete every dead letter", `send "dry_run": true to see how many there are, then "dry_run": false to delete them`))

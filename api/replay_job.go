@@ -81,6 +81,7 @@ type replayJobView struct {
 	// lower bound unless Exact.
 	Matched        int            `json:"matched"`
 	Exact          *bool          `json:"exact,omitempty"`
+	Until          time.Time      `json:"until,omitzero"` // what a dry run has counted to
 	Replayed       int            `json:"replayed"`
 	Skipped        int            `json:"skipped"`
 	SkippedBecause map[string]int `json:"skipped_because"`
@@ -113,7 +114,7 @@ func (j *replayJob) view() replayJobView {
 func dryRunView(b bulk, c counted) replayJobView {
 	now := time.Now().UTC()
 	return replayJobView{
-		State: jobDryRun, Matched: c.matched, Exact: &c.exact, Skipped: c.skipped, SkippedBecause: c.because,
+		State: jobDryRun, Matched: c.matched, Exact: &c.exact, Until: c.until, Skipped: c.skipped, SkippedBecause: c.because,
 		StartedAt: now, FinishedAt: now, Rate: b.rate, Limit: b.limit, Force: b.force, Order: b.order(), Filter: b.view(),
 	}
 }

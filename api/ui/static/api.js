@@ -73,7 +73,6 @@ export async function ask(method, path, { query, body, type, headers, timeout } 
   if (!answer.ok) throw new Fault(answer.status, read);
   if (read !== null && typeof read === 'object') {
     Object.defineProperty(read, 'etag', { value: answer.headers.get('ETag') });
-    Object.defineProperty(read, 'answeredAt', { value: answer.headers.get('Date') }); // by the server's clock
   }
   return read;
 }

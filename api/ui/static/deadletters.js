@@ -181,7 +181,7 @@ const inWords = (f, c) => [f.queue && `queue ${f.queue}`, f.webhook && `webhook 
 
 // upTo leaves out what came after the count. That is a filter too, which all would contradict.
 function upTo(dry, { all, ...body }) {
-  return dry.answeredAt ? { ...body, until: new Date(dry.answeredAt).toISOString() } : { ...body, all };
+  return dry.until ? { ...body, until: dry.until } : { ...body, all }; // an instance of an older version names none
 }
 
 // manner asks how a job is to go about it.

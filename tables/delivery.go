@@ -205,6 +205,8 @@ type Attempt struct {
 	Instance string
 	// DequeueCount is how often the message had been received then, this time included.
 	DequeueCount int64
+	// LeasedUntil is when the lease ended as it was known at the answer; it is not stored.
+	LeasedUntil time.Time
 	// Damage is the row's.
 	Damage Damage
 }

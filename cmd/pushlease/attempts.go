@@ -24,6 +24,7 @@ type attemptRow struct {
 	NextAt      time.Time `json:"next_at"`
 	Snippet     string    `json:"snippet"`
 	Error       string    `json:"error"`
+	Redirect    string    `json:"redirect_host"`
 	Explanation string    `json:"explanation"`
 	Damaged     string    `json:"damaged"`
 }
@@ -59,7 +60,10 @@ func (t attemptRow) tells() string {
 	if t.Damaged != "" {
 		return "not to be read, since another program has changed it: " + t.Damaged
 	}
-	return said(cmp.Or(t.Snippet, t.Error), saidInTable)
+	if t.Redirect != "" {
+		return "redirects are not followed: this one points to " + t.Redirect
+	}
+	return cmp.Or(said(t.Snippet, saidInTable), said(t.Error, saidInFull)) // a cause ends with what can be done
 }
 
 func newAttemptsCommand() *cobra.Command {

@@ -84,6 +84,19 @@ func TestTheReceiversAnswerIsShown(t *testing.T) {
 	}
 }
 
+// A cause ends with what can be done about it, and a redirect with where it points (C95).
+func TestAttemptsNameTheWholeCause(t *testing.T) {
+	for members, want := range map[string]string{
+		`"error":"no trusted authority signed the receiver's certificate, or its intermediate certificates are not sent"`: "or its intermediate certificates are not sent",
+		`"snippet":"<html>moved</html>","redirect_host":"elsewhere.example"`:                                              "redirects are not followed: this one points to elsewhere.example",
+	} {
+		newFakeAPI(t, map[string]canned{"GET /api/v1/attempts": {200, `{"data":[` + strings.TrimSuffix(attemptJSON, "}") + `,` + members + `}],"next_cursor":null}`}})
+		if r := execute(t, "", "attempts"); r.code != exitOK || !strings.Contains(r.out, want) {
+			t.Errorf("%+v, want %q", r, want)
+		}
+	}
+}
+
 func TestAQueueSaysWhoLooksAfterIt(t *testing.T) {
 	for row, want := range map[string]string{
 		`{"name":"a","exists":true}`: "no webhook",

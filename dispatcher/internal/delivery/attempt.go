@@ -201,7 +201,7 @@ func (p *parcel) advance(del *tables.Delivery, res *webhook.Result, dec *policy.
 		Status: res.Status, ErrorClass: policy.ErrorClass(res.ErrorClass), Error: res.Error,
 		RetryAfter: res.RetryAfter, RedirectHost: res.RedirectHost, Redials: res.Redials,
 		Action: dec.Action, Reason: dec.Reason, Charged: dec.Charged,
-		Delay: dec.Delay, NextAt: del.NextAt, Explanation: dec.Explanation, Instance: p.instance,
+		Delay: dec.Delay, NextAt: del.NextAt, Explanation: dec.Explanation, Instance: p.instance, LeasedUntil: p.m.Lease.Until(),
 	}
 }
 

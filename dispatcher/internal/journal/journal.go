@@ -28,8 +28,8 @@ const (
 	flushTogether = 64
 	// lossLogEvery is how often lost records are logged at most.
 	lossLogEvery = 30 * time.Second
-	// lateAfter is how long after its answer an attempt is written that says so: longer than a first try
-	// without an answer and the second one take, and shorter than a lease.
+	// lateAfter is how long after its answer an attempt is written that says so, whether or not its lease has ended:
+	// longer than a first try without an answer and the second one take.
 	lateAfter = 12 * time.Second
 )
 
@@ -260,14 +260,15 @@ func (j *Journal) write(ctx context.Context, rec tables.Record) error {
 	return j.store.Record(ctx, Late(rec))
 }
 
-// Late is rec as it is written now: an attempt that comes late says so. An instance that received the message
-// before that, its lease having ended, could not know of it, and may have made a second POST.
+// Late is rec as it is written now: an attempt that comes late, or after the end of its lease, says so. An instance that
+// received the message before that could not know of it, and may have made a second POST (C113).
 func Late(rec tables.Record) tables.Record {
 	own := false
 	for i := range rec.Attempts {
 		a := &rec.Attempts[i]
 		late := time.Since(a.StartedAt.Add(a.Duration))
-		if late < lateAfter || a.StartedAt.IsZero() {
+		leased := a.LeasedUntil.IsZero() || time.Now().Before(a.LeasedUntil)
+		if leased && late < lateAfter || a.StartedAt.IsZero() {
 			continue
 		}
 		if !own { // each try says it anew

@@ -2,10 +2,12 @@ package api
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,6 +79,27 @@ func TestATestIsDecidedByWhatIsKnownOfItsWebhook(t *testing.T) {
 		h.view.webhook = func(string) (status.Webhook, bool) { return c.known, true }
 		if a := h.do(http.StatusOK, "POST", "/api/v1/webhooks/"+id+"/test", ""); a.text("decision", "action") != c.action {
 			t.Errorf("%s: %s", name, a.body)
+		}
+	}
+}
+
+// C89: whether a receiver can be reached now is told by a new connection alone.
+func TestEachTestDialsAnew(t *testing.T) {
+	var dials atomic.Int64
+	receiver := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	receiver.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			dials.Add(1)
+		}
+	}
+	receiver.Start()
+	defer receiver.Close()
+	h := newHarness(t, allowLocal)
+	id := h.register(`{"queue":"orders","url":"` + receiver.URL + `"}`).text("id")
+	for n := int64(1); n <= 3; n++ {
+		h.do(http.StatusOK, "POST", "/api/v1/webhooks/"+id+"/test", "")
+		if got := dials.Load(); got != n {
+			t.Errorf("%d connections after %d tests", got, n)
 		}
 	}
 }

@@ -194,6 +194,7 @@ func (h *host) invoke(function string, data, metadata map[string]any) bool {
 		h.inst.w.violate("plan", err.Error())
 		return false
 	}
+	req.ContentLength = -1 // the host sends in chunks
 	id := h.inst.w.plan.hash("invocation", h.inst.name, h.inst.ordinal("invocation"))
 	req.Header.Set("X-Azure-Functions-InvocationId", fmt.Sprintf("%08x-0000-4000-8000-%012x", uint32(id), id>>16))
 	req.Header.Set("Content-Type", "application/json")

@@ -232,6 +232,7 @@ func TestWhatIsNoInvocationOfTheHostIsRefused(t *testing.T) {
 	for what, tt := range map[string]struct {
 		method, path, body string
 		header             map[string][]string
+		whole              bool // its length is said, and it is not sent in chunks
 		status             int
 	}{
 		"an id that is nobody's":            {body: fine, status: 500},
@@ -246,6 +247,7 @@ func TestWhatIsNoInvocationOfTheHostIsRefused(t *testing.T) {
 		"a function that is not packaged":   {path: "/dispatch-other", body: fine, status: 404},
 		"the HTTP function":                 {path: "/api", body: fine, status: 404},
 		"GET":                               {method: "GET", status: 403},
+		"not in chunks":                     {body: fine, whole: true, status: 403},
 		"no invocation id":                  {body: fine, header: map[string][]string{"X-Azure-Functions-Invocationid": nil}, status: 403},
 		"an invocation id twice":            {body: fine, header: map[string][]string{"X-Azure-Functions-Invocationid": {id, id}}, status: 403},
 		"a client's id before the host's":   {body: fine, header: map[string][]string{"X-Azure-Functions-Invocationid": {"mine, " + other}}, status: 403},
@@ -254,7 +256,11 @@ func TestWhatIsNoInvocationOfTheHostIsRefused(t *testing.T) {
 		"addressed to the app from outside": {body: fine, header: map[string][]string{"Host": {"my-app.azurewebsites.net"}}, status: 403},
 	} {
 		method, path := cmp.Or(tt.method, http.MethodPost), cmp.Or(tt.path, "/dispatch-"+name)
-		req, err := http.NewRequest(method, "http://"+h.host.Address()+path, strings.NewReader(tt.body))
+		var body io.Reader = strings.NewReader(tt.body)
+		if !tt.whole {
+			body = io.MultiReader(body)
+		}
+		req, err := http.NewRequest(method, "http://"+h.host.Address()+path, body)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -82,7 +82,7 @@ func TestStorageThatIsCutOffLosesAndDoublesNothing(t *testing.T) {
 // gets the messages when their leases end; the second POST can't be avoided, and the record of the first says why (C113).
 func TestADoubleOfAnInstanceThatWasCutOffSaysWhy(t *testing.T) {
 	t.Parallel()
-	f := startFar(t, "HTTP/1.1", 12*time.Second) // longer than a busy machine takes to begin four POSTs
+	f := startFar(t, "HTTP/1.1", 5*time.Second) // longer than a busy machine takes to begin four POSTs
 	account := azuriteStore(t)
 	near := server(60)
 	p, name := f.startOn(f.storageAt(near, account), "PUSHLEASE_INSTANCE=first"), queueName("double")

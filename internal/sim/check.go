@@ -365,7 +365,7 @@ func (k *checker) timeline(m *message) {
 			if m.expires > k.now() && !k.swept(m) && !k.recordLost(m) {
 				k.violate("timeline", fmt.Sprintf("m%d for %s is lost, it says, though it lives: %q", m.n, name, n.Text))
 			}
-			if took && !k.stoodStill(k.accepted(d)[0]) && k.unexplained(m, k.accepted(d)[0], k.now()) {
+			if took && !k.stoodStill(k.accepted(d)[0]) && k.unexplained(m, k.accepted(d)[0], k.now(), nil) {
 				k.violate("timeline", fmt.Sprintf("m%d is lost for %s, it says, which took it", m.n, name))
 			}
 		case "delivered":
@@ -373,7 +373,7 @@ func (k *checker) timeline(m *message) {
 				k.violate("timeline", fmt.Sprintf("m%d was delivered to %s, it says, which never took it", m.n, name))
 			}
 		case "dead_lettered":
-			if p := k.tookIn(d, n.Generation); p != nil && k.unexplained(m, p, k.gaveUpAt(d, n.Generation)) {
+			if p := k.tookIn(d, n.Generation); p != nil && k.unexplained(m, p, k.gaveUpAt(d, n.Generation), nil) {
 				k.violate("timeline", fmt.Sprintf("m%d was given up for %s, it says, which took it", m.n, name))
 			}
 		}

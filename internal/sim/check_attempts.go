@@ -45,7 +45,7 @@ func (k *checker) attempts(m *message, spec Webhook) {
 		}
 		for _, e := range t.Events {
 			if e.Attempt != nil && k.names[e.WebhookID] == spec.Name {
-				e.Attempt.generation = e.Generation
+				e.Attempt.generation, e.Attempt.of = e.Generation, c
 				recorded = append(recorded, e.Attempt)
 			}
 		}

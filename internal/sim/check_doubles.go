@@ -32,7 +32,11 @@ func (k *checker) doubles(m *message, spec Webhook) {
 			first[generation] = p
 			continue
 		}
-		if k.plan.Strict || k.unexplained(m, before, p.at) {
+		var of *message // several may carry one event, and only a receive of this one led to the POST
+		if part := k.parts[p]; part != nil {
+			of = part.of
+		}
+		if k.plan.Strict || k.unexplained(m, before, p.at, of) {
 			k.violate("double", fmt.Sprintf("%s took m%d twice in generation %d: at %s from %s and at %s from %s: %s",
 				spec.Name, m.n, generation, before.at, before.inst.name, p.at, p.inst.name, k.why(m, before, p)))
 			return
@@ -44,13 +48,13 @@ func (k *checker) doubles(m *message, spec Webhook) {
 }
 
 // unexplained is whether nothing excuses that a message was POSTed, or given up, at a time
-// though a receiver had taken it in an earlier POST.
-func (k *checker) unexplained(m *message, first *post, at time.Duration) bool {
+// though a receiver had taken it in an earlier POST. of is the message that the later one was about, where that is known.
+func (k *checker) unexplained(m *message, first *post, at time.Duration, of *message) bool {
 	if first.inst.brokeBetween(first.at, at) {
-		return k.recordedBefore(m, first, at)
+		return k.recordedBefore(m, first, at, of)
 	}
 	if record := k.recordOf(m, first); record != nil && record.applied < at {
-		return k.receivedAfter(m, record.applied, at)
+		return k.receivedAfter(m, record.applied, at, of)
 	}
 	if first.taken > at { // two at the same time: why had the first one lost its lease?
 		return !k.lapsed(m, first, at)
@@ -60,15 +64,15 @@ func (k *checker) unexplained(m *message, first *post, at time.Duration) bool {
 
 // recordedBefore is whether the record of a POST was durable before its process broke, and
 // the message was received again after that.
-func (k *checker) recordedBefore(m *message, first *post, at time.Duration) bool {
+func (k *checker) recordedBefore(m *message, first *post, at time.Duration, of *message) bool {
 	record := k.recordOf(m, first)
-	return record != nil && record.applied < at && k.receivedAfter(m, record.applied, at)
+	return record != nil && record.applied < at && k.receivedAfter(m, record.applied, at, of)
 }
 
-// receivedAfter is whether the message was received after a time and before a POST.
-func (k *checker) receivedAfter(m *message, after, at time.Duration) bool {
+// receivedAfter is whether the message, or of, was received after a time and before a POST.
+func (k *checker) receivedAfter(m *message, after, at time.Duration, of *message) bool {
 	last := time.Duration(0)
-	for _, e := range k.events(m) {
+	for _, e := range k.events(m, of) {
 		if e.what == "receive" && e.at <= at {
 			last = e.at
 		}
@@ -76,13 +80,15 @@ func (k *checker) receivedAfter(m *message, after, at time.Duration) bool {
 	return last > after
 }
 
-// events are those of a message, its copies and its replays, in their order.
-func (k *checker) events(m *message) (all []messageEvent) {
+// events are those of a message, its copies and its replays, in their order; only those of one copy where that is given.
+func (k *checker) events(m, only *message) (all []messageEvent) {
 	for _, c := range k.copies[m.same] {
-		all = append(all, c.events...)
+		if only == nil || c == only {
+			all = append(all, c.events...)
+		}
 	}
 	for id, of := range k.replayOf {
-		if of.same == m.same {
+		if of.same == m.same && (only == nil || of == only) {
 			all = append(all, k.others[id]...)
 		}
 	}
@@ -95,7 +101,7 @@ func (k *checker) events(m *message) (all []messageEvent) {
 func (k *checker) lapsed(m *message, first *post, at time.Duration) bool {
 	const enough = 3 * time.Second
 	var until time.Duration
-	for _, e := range k.events(m) {
+	for _, e := range k.events(m, nil) {
 		switch {
 		case e.inst == first.inst && (e.what == "receive" || e.what == "update"):
 			until = e.visible

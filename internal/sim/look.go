@@ -54,6 +54,7 @@ type attempt struct {
 
 	used       int // POSTs that it stands for
 	generation int
+	of         *message // in whose timeline it stands
 }
 
 type deadLetter struct {

@@ -113,6 +113,6 @@ var teeth = []Patch{
 		"Nothing on record says why a message was delivered twice.", "./dispatcher", "TestAnAttemptThatIsWrittenAfterItsLeaseSaysSo"),
 	inCase("c85-alone-unsaid", "tables", "for id, queue := range removed {", "for id, queue := range removed {\n\t\t\t\tif len(removed) > 0 {\n\t\t\t\t\tbreak\n\t\t\t\t}",
 		"A registration that another program deletes beside others goes unseen.", "./internal/app", "TestARegistrationThatAnotherProgramDeletesIsTold"),
-	inCase("c85-only-today", "tables/azuretable", "min(0, dropsEarly-s.retention)", "min(0, s.retention-dropsEarly)",
+	inCase("c85-only-today", "tables/azuretable", "min(0, dropsEarly-retention)", "min(0, retention-dropsEarly)",
 		"A dropped table that knows what earlier messages have been delivered goes unseen.", "./tables/azuretable", "TestATableThatAnotherProgramDropsIsTold"),
 }

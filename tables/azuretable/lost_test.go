@@ -22,7 +22,7 @@ func TestATableThatIsJustMadeIsNotTakenForADroppedOne(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		told := 0
 		s := &Store{prefix: "t"}
-		s.watch = watch{kept: s.watched, missing: func() {}, lost: func(string) { told++ }}
+		s.watch = watch{kept: func(table string, now time.Time) bool { return watched("t", 0, table, now) }, missing: func() {}, lost: func(string) { told++ }}
 		table := s.healthTable()
 		missing := &storageError{code: "TableNotFound", index: -1}
 		saw := func(what string, began time.Time, err error, want int) {

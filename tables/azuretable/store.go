@@ -101,9 +101,8 @@ type Store struct {
 	queues sync.Map
 	watch  watch
 	census tables.Census
-	// removed and retention are those of the Options.
-	removed   func(webhookID, queue string)
-	retention time.Duration
+	// removed is OnRemoved of the Options.
+	removed func(webhookID, queue string)
 }
 
 var _ tables.Store = (*Store)(nil)
@@ -122,8 +121,8 @@ func Open(cfg azureconn.Config, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open table storage: %w", err)
 	}
-	s := &Store{clients: c, batches: newBatchFormat(cfg), transport: t, prefix: opts.Prefix, partitions: opts.Partitions, removed: opts.OnRemoved, retention: opts.Retention}
-	s.watch = watch{kept: s.watched, missing: func() { s.queues.Clear(); s.listing.forget() }, lost: opts.OnLost}
+	s := &Store{clients: c, batches: newBatchFormat(cfg), transport: t, prefix: opts.Prefix, partitions: opts.Partitions, removed: opts.OnRemoved}
+	s.watch = watch{kept: func(table string, now time.Time) bool { return watched(opts.Prefix, opts.Retention, table, now) }, missing: func() { s.queues.Clear(); s.listing.forget() }, lost: opts.OnLost}
 	s.recent = newRecentIndex(s.submit, opts.OnDropped)
 	s.commits = committer{submit: s.submit, committed: s.recent.add}
 	return s, nil

@@ -16,6 +16,7 @@ const (
 	healthName      = "Health"
 	deadLettersName = "DeadLetters"
 	rollupsName     = "Rollups"
+	webhooksName    = "Webhooks"
 )
 
 const dayLayout = "20060102"
@@ -74,14 +75,14 @@ func cutBucket(name, prefix string) (bucket, bool) {
 
 // watched reports whether nobody drops a table by right as yet: those of days and buckets go when their retention
 // has passed, which other instances see to, a day early at most. The index is made of what others hold.
-func (s *Store) watched(table string, now time.Time) bool {
-	if day, ok := cutDay(table, s.prefix+logName); ok {
-		return day >= now.UTC().Add(min(0, dropsEarly-s.retention)).Format(dayLayout)
+func watched(prefix string, retention time.Duration, table string, now time.Time) bool {
+	if day, ok := cutDay(table, prefix+logName); ok {
+		return day >= now.UTC().Add(min(0, dropsEarly-retention)).Format(dayLayout)
 	}
-	if b, ok := cutBucket(table, s.prefix+claimsName); ok {
+	if b, ok := cutBucket(table, prefix+claimsName); ok {
 		return b >= oldestClaims(now.Add(dropsEarly))
 	}
-	return slices.Contains([]string{s.webhooksTable(), s.healthTable(), s.deadLettersTable(), s.rollupsTable()}, table)
+	return slices.Contains([]string{prefix + webhooksName, prefix + healthName, prefix + deadLettersName, prefix + rollupsName}, table)
 }
 
 // dropsEarly is how much earlier than this process others may take a retention for passed.

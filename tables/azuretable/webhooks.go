@@ -15,7 +15,7 @@ import (
 
 const webhooksPartition = "webhooks"
 
-func (s *Store) webhooksTable() string { return s.prefix + "Webhooks" }
+func (s *Store) webhooksTable() string { return s.prefix + webhooksName }
 
 // PutWebhook implements tables.Webhooks.
 func (s *Store) PutWebhook(ctx context.Context, r tables.Registration) (tables.Registration, error) {

@@ -88,8 +88,8 @@ type queueWebhook struct {
 
 // listQueues lists the queues of the store and those that webhooks name.
 func (a *API) listQueues(w http.ResponseWriter, r *http.Request) error {
-	q := web.ReadQuery(r, "limit", "cursor")
-	page := q.Page()
+	q := web.ReadQuery(r, "contains", "trouble", "limit", "cursor")
+	page, find := q.Page(), readFinding(q)
 	if err := q.Err(); err != nil {
 		return err
 	}
@@ -105,6 +105,9 @@ func (a *API) listQueues(w http.ResponseWriter, r *http.Request) error {
 	for name := range registered {
 		names = append(names, name)
 	}
+	names = slices.DeleteFunc(names, func(name string) bool {
+		return !find.takes(name) || find.trouble && !a.isQueueTroubled(name, len(registered[name]))
+	})
 	slices.Sort(names)
 	names, next, err := web.PageByName("queues", slices.Compact(names), func(s string) string { return s }, page)
 	if err != nil {

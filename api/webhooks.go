@@ -118,8 +118,8 @@ func (a *API) writeWebhook(w http.ResponseWriter, r *http.Request, status int, r
 
 // listWebhooks lists the registrations in ascending order of id.
 func (a *API) listWebhooks(w http.ResponseWriter, r *http.Request) error {
-	q := web.ReadQuery(r, "queue", "enabled", "limit", "cursor")
-	name, enabled := q.Queue(), q.Bool("enabled")
+	q := web.ReadQuery(r, "queue", "enabled", "contains", "trouble", "limit", "cursor")
+	name, enabled, find := q.Queue(), q.Bool("enabled"), readFinding(q)
 	page := q.Page()
 	if err := q.Err(); err != nil {
 		return err
@@ -129,7 +129,7 @@ func (a *API) listWebhooks(w http.ResponseWriter, r *http.Request) error {
 		return web.StorageFault("list the webhooks", err)
 	}
 	all = slices.DeleteFunc(all, func(reg tables.Registration) bool {
-		return name != "" && reg.Queue != name || q.Values.Has("enabled") && reg.Enabled != enabled
+		return name != "" && reg.Queue != name || q.Values.Has("enabled") && reg.Enabled != enabled || !find.takes(reg.ID, reg.Name, reg.Queue) || find.trouble && !a.isTroubled(reg)
 	})
 	all, next, err := web.PageByName("webhooks", all, func(reg tables.Registration) string { return reg.ID }, page)
 	if err != nil {

@@ -235,6 +235,7 @@ with one), and its dead letters with one more where that was not done lately.`,
 		Args:    arguments(0, 0, ""),
 	}, listing[queueRow]{
 		path: "/api/v1/queues", limit: 1000,
+		filters: [][2]string{{"contains", "only those with this text in their name"}},
 		heading: []string{"QUEUE", "VISIBLE", "IN FLIGHT", "DELAYED", "DEAD LETTERS", "WEBHOOKS", "STATE"},
 		cells: func(q queueRow) []string {
 			visible, inFlight, delayed := q.depth()

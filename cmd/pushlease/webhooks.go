@@ -253,7 +253,7 @@ func newWebhooksListCommand() *cobra.Command {
 		Args:    arguments(0, 0, ""),
 	}, listing[webhookRow]{
 		path: "/api/v1/webhooks", limit: 1000,
-		filters: [][2]string{{"queue", "only those of this queue"}},
+		filters: [][2]string{{"queue", "only those of this queue"}, {"contains", "only those with this text in their id, name or queue"}},
 		heading: []string{"ID", "QUEUE", "URL", "STATE", "NAME"},
 		cells:   func(w webhookRow) []string { return []string{w.ID, w.Queue, w.URL, w.state(), w.Name} },
 	})

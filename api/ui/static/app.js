@@ -1,7 +1,7 @@
 // The frame: which view the address names, drawing it again every few seconds while somebody
 // looks, the keyboard, and signing in.
 import { draw, h, button } from './dom.js';
-import { Fault, ask, all, clockOff, curl, get, keysOff, now, part, signIn, signOut, whoAmI } from './api.js';
+import { Fault, ask, clockOff, curl, get, keysOff, now, part, signIn, signOut, some, whoAmI } from './api.js';
 import { clock, exact, span, tick } from './words.js';
 import { confirm, help, open as dialogOpen } from './dialogs.js';
 import { overview } from './overview.js';
@@ -43,8 +43,14 @@ function read() {
   return { hash: location.hash, page: found ?? null, id: plain(id.join('/')), query: Object.fromEntries(new URLSearchParams(query)) };
 }
 
-// names are the webhooks' names by id, as far as they are known.
+// names are the webhooks' names by id, as far as they are known: of the first 500, and of those that were shown.
 const names = new Map();
+let knowing = null;
+
+function know() {
+  knowing ??= some('/webhooks').then((list) => list.forEach((w) => names.set(w.id, w.name)), () => { knowing = null; });
+  return knowing;
+}
 
 // context is what views are given.
 const context = {
@@ -59,6 +65,20 @@ const context = {
   look: () => look(),
   redraw: () => show(),
   say: toast,
+  // learn reads the names of webhooks that are to be shown.
+  async learn(ids) {
+    await know();
+    await Promise.all([...new Set(ids)].filter((id) => id && !names.has(id)).map((id) => get(`/webhooks/${part(id)}`).then((w) => names.set(id, w.name), (e) => {
+      if (!(e instanceof Fault)) throw e;
+      if (e.status === 404) names.set(id, '');
+    })));
+  },
+  // idOf is the id of the webhook of that name, which is what the page shows, where no other has it.
+  async idOf(text) {
+    if (!text || names.has(text)) return text;
+    const of = (await some('/webhooks', { contains: text }).catch(() => [])).filter((w) => w.name === text);
+    return of.length === 1 ? of[0].id : text;
+  },
   called: (id) => (id ? names.get(id) || id : 'all webhooks'),
   // act makes a change: it says what happened, and looks again.
   async act(done, method, path, body, options) {
@@ -224,7 +244,7 @@ async function begin() {
   }
   drawFrame();
   if (!me) { drawSignIn(); return; }
-  if (!names.size && me.scopes.includes('read')) all('/webhooks').then((list) => list.forEach((w) => names.set(w.id, w.name)), () => {});
+  if (context.can('read')) know();
   at = null;
   arrive();
 }
@@ -265,9 +285,9 @@ $('search').addEventListener('submit', async (e) => {
   find.value = '';
   find.blur();
   const there = (path) => get(path).then(() => true, () => false);
-  const [hook, queue, hooks] = await Promise.all([there(`/webhooks/${part(text)}`), there(`/queues/${part(text)}`), all('/webhooks').catch(() => [])]);
-  const named = hook ? text : hooks.find((w) => w.name === text)?.id;
-  if (named) context.go(context.href('webhooks', named));
+  const [hook, queue, id] = await Promise.all([there(`/webhooks/${part(text)}`), there(`/queues/${part(text)}`), context.idOf(text)]);
+  const named = hook ? text : id;
+  if (hook || named !== text) context.go(context.href('webhooks', named));
   else if (queue) context.go(context.href('queues', text));
   else context.go(context.href('messages', text));
 });

@@ -1,7 +1,7 @@
 // Dead letters: what they have in common, the list, one of them with its body, and replaying or
 // deleting many: a count first, then a yes, then a job.
-import { badge, button, card, empty, facts, foreign, h, share, table } from './dom.js';
-import { Fault, ask, get, part } from './api.js';
+import { badge, button, card, empty, facts, foreign, h, more, share, table } from './dom.js';
+import { Fault, ask, get, part, some } from './api.js';
 import { number, plural, state, when } from './words.js';
 import { confirm } from './dialogs.js';
 import { hex, pretty } from './body.js';
@@ -16,20 +16,14 @@ export function deadLetters(at, c) {
   const asked = filter.status === 'any' ? { ...filter, status: undefined } : filter;
   const to = (change) => c.href('dead-letters', { ...filter, by: by === 'reason' ? '' : by, ...change });
   const view = {
-    title: 'Dead letters', pages: 1, chosen: new Map(), round: 0,
+    title: 'Dead letters', rows: 50, chosen: new Map(), round: 0,
     api: `/dead-letters?${new URLSearchParams(Object.entries(asked).filter(([, v]) => v))}`,
     async load() {
       const summary = get('/dead-letters/summary', { ...asked, group_by: by });
       summary.catch(() => {}); // where the list fails first nobody waits for it
-      const rows = [];
-      let cursor = null;
-      for (let i = 0; i < view.pages; i++) {
-        const page = await get('/dead-letters', { ...asked, limit: 50, cursor });
-        rows.push(...page.data);
-        cursor = page.next_cursor;
-        if (!cursor) break;
-      }
-      return { rows, more: cursor, by, summary: await summary };
+      const rows = await some('/dead-letters', asked, view.rows), groups = await summary;
+      await c.learn([...rows.map((d) => d.webhook_id), ...(by === 'webhook' ? groups.groups.slice(0, 10).map((g) => g.key) : [])]);
+      return { rows, by, summary: groups };
     },
     every: 10000, // the summary reads all of them
     tools() {
@@ -39,11 +33,11 @@ export function deadLetters(at, c) {
       return [filter.status === 'waiting' && button(`Replay ${many(view.data.summary)}`, () => replayMany(c, asked), { class: 'main' }),
         button(`Delete ${many(view.data.summary)}`, () => purge(c, asked), { class: 'danger' })];
     },
-    draw: ({ rows, more, by, summary }) => [
+    draw: ({ rows, by, summary }) => [
       chips(filter, c, to),
       summary.total === 0 ? empty(Object.keys(filter).length > 1 || filter.status !== 'waiting' ? 'No dead letter is like that.' : 'No dead letter waits. Messages that are given up would be here, to be read, replayed or deleted.')
         : [facets(summary, by, to, c), card(plural(summary.total, 'dead letter') + (summary.exact ? '' : ' at least'), table('Dead letters', columns(c, view, filter.status), rows, (d) => d.id),
-          more && h('p', { class: 'more' }, button('Show more', () => { view.pages++; c.look(); })))],
+          rows.more && more(view, c.look))],
     ],
   };
   return view;

@@ -103,21 +103,19 @@ export function table(caption, columns, rows, key) {
   return all;
 }
 
-const rowsAtOnce = 200;
-
-// longTable is a table of many rows: some at first, more by a button, and a field that finds some by their name. The view keeps
-// how many are shown; the address what is looked for.
-export function longTable(caption, columns, list, { key, name, view, find, onFind, redraw }) {
-  view.rows ??= rowsAtOnce;
-  const low = (find ?? '').toLowerCase(), found = low ? list.filter((r) => name(r).toLowerCase().includes(low)) : list;
+// longTable is a table of the first rows of a list, with a field that finds others by a part of their name. The view keeps how many are read; the
+// address what is looked for.
+export function longTable(caption, columns, list, { key, view, find, onFind, look }) {
   return [
-    (list.length > 20 || low) && h('form', { class: 'filters', on: { submit: (e) => { e.preventDefault(); onFind(e.currentTarget.elements.find.value.trim()); }, change: (e) => onFind(e.target.value.trim()) } },
+    (list.length > 20 || find) && h('form', { class: 'filters', on: { submit: (e) => { e.preventDefault(); onFind(e.currentTarget.elements.find.value.trim()); }, change: (e) => onFind(e.target.value.trim()) } },
       h('label', null, 'Name contains', h('input', { name: 'find', value: find ?? '', autocomplete: 'off', spellcheck: 'false' }))),
-    found.length ? card(null, table(caption, columns, found.slice(0, view.rows), key),
-      found.length > view.rows && h('p', { class: 'more' }, button(`Show more of ${found.length.toLocaleString('en')}`, () => { view.rows += rowsAtOnce; redraw(); })))
+    list.length ? card(null, table(caption, columns, list, key), list.more && more(view, look))
       : card(null, h('p', { class: 'dim' }, 'No name has that in it.')),
   ];
 }
+
+// more has 200 more rows read.
+export const more = (view, look) => h('p', { class: 'more' }, button('Show more', () => { view.rows += 200; look(); }));
 
 // facts is a list of names and values; those without a value are left out.
 export function facts(...pairs) {

@@ -1,6 +1,6 @@
 // Messages: the last attempts to begin with, and the timeline of one message.
-import { badge, button, card, empty, facts, h, table } from './dom.js';
-import { curl, get, part } from './api.js';
+import { badge, button, card, empty, facts, h, more, table } from './dom.js';
+import { curl, get, part, some } from './api.js';
 import { answer, clock, due, exact, number, plural, seconds, span, state, took, when } from './words.js';
 import { attemptColumns } from './queues.js';
 import { replay } from './deadletters.js';
@@ -10,18 +10,12 @@ const choices = { '': 'all answers', '2xx': '2xx', '3xx': '3xx', '4xx': '4xx', '
 export function messages(at, c) {
   const q = at.query;
   const view = {
-    title: 'Messages', pages: 1,
+    title: 'Messages', rows: 50,
     get api() { return `/attempts?${new URLSearchParams({ ...q, limit: 50 })}`; },
     async load() {
-      const rows = [];
-      let cursor = null;
-      for (let i = 0; i < view.pages; i++) {
-        const page = await get('/attempts', { ...q, limit: 50, cursor });
-        rows.push(...page.data);
-        cursor = page.next_cursor;
-        if (!cursor) break;
-      }
-      return { rows, more: cursor };
+      const rows = await some('/attempts', q, view.rows);
+      await c.learn(rows.map((a) => a.webhook_id));
+      return rows;
     },
     form: () => [
       h('p', { class: 'lead' }, 'Find a message by its id with the field above (', h('kbd', null, '/'), '). These are the last attempts, newest first.'),
@@ -31,15 +25,14 @@ export function messages(at, c) {
         h('datalist', { id: 'hooks' }, [...c.names].slice(0, 500).map(([id, name]) => h('option', { value: id }, name))),
         h('label', null, 'Answer', h('select', { name: 'status' }, Object.entries(choices).map(([value, text]) => h('option', { value, selected: (q.status ?? '') === value }, text))))),
     ],
-    draw: ({ rows, more }) => [
+    draw: (rows) => [
       rows.length ? card(null, table('Attempts', attemptColumns(c), rows, (a) => `${a.message_id} ${a.webhook_id} ${a.generation} ${a.number} ${a.started_at}`),
-        more && h('p', { class: 'more' }, button('Show more', () => { view.pages++; c.look(); })))
+        rows.more && more(view, c.look))
         : empty(Object.keys(q).length ? 'No attempt is like that.' : 'Nothing was sent yet. Publish a message:', Object.keys(q).length ? null : curl('POST', '/queues/orders/messages', { order: 1 })),
     ],
   };
   // A webhook may be given by its name, which is what the page shows, where no other has it.
-  const idOf = (text) => { const of = [...c.names].filter(([, name]) => name === text); return of.length === 1 ? of[0][0] : text; };
-  const go = (form) => { const to = Object.fromEntries(new FormData(form)); c.go(c.href('messages', { ...to, webhook: idOf(to.webhook.trim()), queue: to.queue.trim() })); };
+  const go = async (form) => { const to = Object.fromEntries(new FormData(form)); c.go(c.href('messages', { ...to, webhook: await c.idOf(to.webhook.trim()), queue: to.queue.trim() })); };
   return view;
 }
 

@@ -1,6 +1,6 @@
 // The overview: what is wrong, why, and the one thing to do about it; then how everything fares.
 import { badge, button, card, copyable, h, plot, table } from './dom.js';
-import { all, curl, get, ready } from './api.js';
+import { curl, get, ready, some } from './api.js';
 import { number, plural, rate, refuses, seconds, sentences, span, when } from './words.js';
 import { byQueue, byWebhook, history, historyCard, lately, percent } from './history.js';
 import { queueColumns } from './queues.js';
@@ -11,7 +11,7 @@ export function overview(at, c) {
     title: 'Overview', api: '/webhooks?limit=500',
     alert: () => (view.troubles?.length ? `(${view.troubles.length}) ` : ''),
     async load() {
-      const [hooks, queues, instances, checks, past, day, hour, late] = await Promise.all([all('/webhooks'), all('/queues'), get('/instances'), ready(), history(at), byWebhook(), byQueue(), lately()]);
+      const [hooks, queues, instances, checks, past, day, hour, late] = await Promise.all([worst('/webhooks', (w) => w.id), worst('/queues', (q) => q.name), get('/instances'), ready(), history(at), byWebhook(), byQueue(), lately()]);
       for (const w of hooks) w.day = day.of(w.id);
       for (const q of queues) q.hour = hour.of(q.name);
       hooks.forEach((w) => c.names.set(w.id, w.name));
@@ -23,11 +23,12 @@ export function overview(at, c) {
       view.troubles = troubles(d, c);
       return [
         head(view.troubles, d),
-        view.troubles.length > 0 && h('ul', { class: 'troubles', 'aria-label': 'Trouble' }, view.troubles.map((t) => trouble(t))),
+        view.troubles.length > 0 && h('ul', { class: 'troubles', 'aria-label': 'Trouble' }, view.troubles.slice(0, 50).map((t) => trouble(t))),
+        view.troubles.length > 50 && h('p', { class: 'foot' }, `These are 50 of ${number(view.troubles.length)}, the worst first.`),
         d.hooks.length === 0 ? first() : figures(d),
         d.hooks.length > 0 && historyCard(d.past, (query) => c.href('', query)),
-        d.queues.length > 0 && card('Queues', table('Queues', queueColumns(c), d.queues.slice(0, 12), (q) => q.name), d.queues.length > 12 && more('queues', d.queues.length)),
-        d.hooks.length > 0 && card('Webhooks', table('Webhooks', webhookColumns(c), byTrouble(d.hooks).slice(0, 12), (w) => w.id), d.hooks.length > 12 && more('webhooks', d.hooks.length)),
+        d.queues.length > 0 && card('Queues', table('Queues', queueColumns(c), d.queues.slice(0, 12), (q) => q.name), d.queues.length > 12 && more('queues', d.queues)),
+        d.hooks.length > 0 && card('Webhooks', table('Webhooks', webhookColumns(c), byTrouble(d.hooks).slice(0, 12), (w) => w.id), d.hooks.length > 12 && more('webhooks', d.hooks)),
         card('Instances', table('Instances', instanceColumns, d.instances, (i) => i.name)),
         h('p', { class: 'foot' }, d.storage && ['Storage: ', h('code', null, d.storage), '. '], here(c)),
       ];
@@ -36,10 +37,18 @@ export function overview(at, c) {
   return view;
 }
 
+// worst are the first 500 of a list; where there are more, those that somebody should look at come before them.
+async function worst(path, id) {
+  const first = await some(path);
+  if (!first.more) return first;
+  const bad = await some(path, { trouble: true }), ids = new Set(bad.map(id));
+  return Object.assign([...bad, ...first.filter((x) => !ids.has(id(x)))], { more: true, unreadable: first.unreadable });
+}
+
 // here says whose figures those are that no instance shares.
 export const here = (c) => ['What is in flight, and each webhook\'s state, rate and counters, are those of ', h('code', null, c.me.instance ?? 'the process that answers'), ', which answered; the other figures are of all instances.'];
 
-const more = (page, n) => h('p', { class: 'more' }, h('a', { href: `#/${page}` }, `All ${number(n)}`));
+const more = (page, list) => h('p', { class: 'more' }, h('a', { href: `#/${page}` }, list.more ? `All ${page}` : `All ${number(list.length)}`));
 
 // counted is whether the dead letters of all queues could be.
 const counted = (queues) => queues.every((q) => q.dead_letters);
@@ -110,16 +119,16 @@ const byTrouble = (hooks) => [...hooks].sort((a, b) => rank(a) - rank(b));
 // figures are what one wants to know first: of all instances in the last 15 minutes, and what there is now.
 function figures(d) {
   const tile = (text, value, href, line, kind, note) => h('a', { class: `tile ${kind ?? ''}`, href }, h('span', { class: 'name' }, text), h('strong', null, value), note && h('span', { class: 'note' }, note), plot(line, `${text}, each of the last minutes`));
-  const sum = (of) => d.queues.filter((q) => q.webhooks.length).reduce((n, q) => n + (of(q) ?? 0), 0); // what is on others, such as poison queues, waits for nobody
+  const few = !d.queues.more, sum = (of) => d.queues.filter((q) => q.webhooks.length).reduce((n, q) => n + (of(q) ?? 0), 0); // what is on others, such as poison queues, waits for nobody
   const late = d.late, dead = d.queues.reduce((n, q) => n + (q.dead_letters?.waiting ?? 0), 0), exact = d.queues.every((q) => q.dead_letters?.exact !== false);
   return h('div', { class: 'tiles' },
     late ? tile('Delivered', rate(late.delivered / late.seconds), '#/webhooks', late.lines.delivered) : tile('POSTs from here', rate(d.hooks.reduce((n, w) => n + (w.status?.rate_per_second ?? 0), 0)), '#/webhooks'),
     tile('Not taken', late ? percent(late.all - late.by[0], late.all) : '–', '#/messages', late?.lines.refused, late && late.all > late.by[0] ? 'warn' : ''),
     tile('A POST takes', late?.took ? span(seconds(late.took.p95)) : '–', '#/webhooks', late?.lines.took, '', late?.took && 'p95'),
-    tile('Waiting', number(sum((q) => q.depth?.visible)), '#/queues', late?.lines.depth),
+    tile('Waiting', number(few ? sum((q) => q.depth?.visible) : late?.lines.depth.findLast((n) => n !== null)), '#/queues', late?.lines.depth),
     tile('Oldest that waits', late?.oldest === undefined ? '–' : late.oldest ? span(late.oldest) : 'none', '#/queues', late?.lines.oldest),
-    tile('In flight here', number(sum((q) => q.depth?.in_flight)), '#/queues'),
-    tile('Dead letters', counted(d.queues) ? `${number(dead)}${exact ? '' : '+'}` : '–', '#/dead-letters', null, dead ? 'bad' : ''));
+    tile('In flight here', number(few ? sum((q) => q.depth?.in_flight) : d.instances.find((i) => i.this)?.in_flight), '#/queues'),
+    tile('Dead letters', counted(d.queues) ? `${number(dead)}${exact && few ? '' : '+'}` : '–', '#/dead-letters', null, dead ? 'bad' : ''));
 }
 
 // first is for somebody who sees pushlease for the first time.

@@ -1,6 +1,6 @@
 // Queues, and one of them.
 import { badge, card, empty, facts, h, longTable, plot, table } from './dom.js';
-import { Fault, all, ask, curl, get, part } from './api.js';
+import { Fault, ask, curl, get, part, some } from './api.js';
 import { byQueue, history, historyCard } from './history.js';
 import { answer, clock, due, fares, number, plural, seconds, span, took, when } from './words.js';
 
@@ -44,15 +44,13 @@ function stateOf(q) {
 
 export function queues(at, c) {
   const view = {
-    title: 'Queues', api: '/queues?limit=500',
+    title: 'Queues', api: '/queues?limit=500', rows: 200,
     async load() {
-      const [list, hour] = await Promise.all([all('/queues'), byQueue()]);
+      const [list, hour] = await Promise.all([some('/queues', { contains: at.query.find }, view.rows), byQueue()]);
       for (const q of list) q.hour = hour.of(q.name);
       return list;
     },
-    draw: (list) => (list.length ? [
-      longTable('Queues', queueColumns(c), list, { key: (q) => q.name, name: (q) => q.name, view, find: at.query.find, onFind: (find) => c.go(c.href('queues', { find })), redraw: c.redraw }),
-      list.more && h('p', { class: 'foot' }, 'There are more than 10,000. The field at the top finds each by its whole name.')]
+    draw: (list) => (list.length || at.query.find ? longTable('Queues', queueColumns(c), list, { key: (q) => q.name, view, find: at.query.find, onFind: (find) => c.go(c.href('queues', { find })), look: c.look })
       : empty('There is no queue yet. The first message that is published to one makes it:', curl('POST', '/queues/orders/messages', { order: 1 }))),
   };
   return view;
@@ -64,7 +62,7 @@ export function queue(at, c) {
   return {
     title: name, above: ['#/queues', 'Queues'], api: `/queues/${part(name)}`,
     async load() {
-      const [q, hour, attempts, hooks, past] = await Promise.all([get(`/queues/${part(name)}`), byQueue(), get('/attempts', { queue: name, limit: 20 }), all('/webhooks', { queue: name }), history(at, { queue: name })]);
+      const [q, hour, attempts, hooks, past] = await Promise.all([get(`/queues/${part(name)}`), byQueue(), get('/attempts', { queue: name, limit: 20 }), some('/webhooks', { queue: name }), history(at, { queue: name })]);
       q.hour = hour.of(name);
       hooks.forEach((w) => c.names.set(w.id, w.name));
       return { q, attempts: attempts.data, hooks, past };

@@ -1,6 +1,6 @@
 // Webhooks, and one of them.
 import { badge, button, card, empty, facts, foreign, h, longTable, plot, table } from './dom.js';
-import { all, curl, get, part } from './api.js';
+import { curl, get, part, some } from './api.js';
 import { byWebhook, history, historyCard, percent } from './history.js';
 import { answer, fares, number, rate, seconds, span, took, when } from './words.js';
 import { confirm, showSecret } from './dialogs.js';
@@ -28,18 +28,17 @@ const none = (w) => (w.day === null ? h('span', { class: 'dim', title: 'The hist
 export function webhooks(at, c) {
   if (at.query.form === 'new' && c.can('admin')) return webhookForm(at, c);
   const view = {
-    title: 'Webhooks', api: '/webhooks?limit=500',
+    title: 'Webhooks', api: '/webhooks?limit=500', rows: 200,
     tools: () => c.can('admin') && h('a', { class: 'button', href: c.href('webhooks', { form: 'new' }) }, 'Register a webhook'),
     async load() {
-      const [list, day] = await Promise.all([all('/webhooks', { queue: at.query.queue }), byWebhook()]);
+      const [list, day] = await Promise.all([some('/webhooks', { queue: at.query.queue, contains: at.query.find }, view.rows), byWebhook()]);
       for (const w of list) { w.day = day.of(w.id); c.names.set(w.id, w.name); }
       return list;
     },
     draw: (list) => [
       list.unreadable.map((u) => h('div', { class: 'notice bad' }, h('strong', null, `The registration ${u.id} can't be read. `), u.problem, c.can('admin') && h('div', { class: 'buttons left' }, button('Delete it', () => removeWebhook(c, { id: u.id }), { class: 'danger' })))),
-      list.length ? longTable('Webhooks', webhookColumns(c), list, { key: (w) => w.id, name: (w) => `${w.name ?? ''} ${w.id} ${w.queue}`, view, find: at.query.find, onFind: (find) => c.go(c.href('webhooks', { queue: at.query.queue, find })), redraw: c.redraw })
+      list.length || at.query.find ? longTable('Webhooks', webhookColumns(c), list, { key: (w) => w.id, view, find: at.query.find, onFind: (find) => c.go(c.href('webhooks', { queue: at.query.queue, find })), look: c.look })
         : empty('No webhook is registered. Register the first one:', curl('POST', '/webhooks', { queue: 'orders', url: 'https://example.com/hook' })),
-      list.more && h('p', { class: 'foot' }, 'There are more than 10,000. The field at the top finds each by its id.'),
       h('p', { class: 'foot' }, 'Rates and counters are those of ', h('code', null, c.me.instance ?? 'the process that answers'), ', since it started; p50, p95, the share of 24 hours and the line are those of all instances.'),
     ],
   };

@@ -146,6 +146,9 @@ func TestAFleetThatLosesAnInstanceDeliversEverythingSoon(t *testing.T) {
 				goOn()
 				<-ended
 			}
+			if how == "drain" { // requests are still passed on
+				first.call(http.MethodGet, "/api/v1/queues/"+name, "", http.StatusOK, nil)
+			}
 			second.waitEmpty(2*time.Minute, name)
 			twice, latest := 0, time.Duration(0)
 			for id, text := range ids {

@@ -30,6 +30,9 @@ type Options struct {
 	// ProxyLimit is how long a proxied request may be without an answer; zero means the
 	// host's 240 s.
 	ProxyLimit time.Duration
+	// Overlap is how long the handler from before a restart inside may finish what it has; zero
+	// means the 20 s that were seen.
+	Overlap time.Duration
 	// Unread has nobody read what the app logs: the pipe is full soon.
 	Unread bool
 	// Forward makes it an older host, which forwards HTTP requests and knows no proxying.
@@ -104,6 +107,9 @@ func Start(t testing.TB, o Options) *Host {
 	if o.Lease == 0 {
 		o.Lease = hostLease
 	}
+	if o.Overlap == 0 {
+		o.Overlap = longestOverlap
+	}
 	h := &Host{o: o}
 	a, err := readApp(o.Root, h.getenv)
 	if err != nil {
@@ -174,8 +180,8 @@ func (h *Host) Stopping() bool {
 // interruptPatience is how long a host that is interrupted waits for its invocations.
 const interruptPatience = 10 * time.Second
 
-// overlap is how long the handler from before a restart inside may finish what it has.
-const overlap = 20 * time.Second
+// longestOverlap is the longest that was seen of two handlers.
+const longestOverlap = 20 * time.Second
 
 // RestartInside is what a changed host.json does: a new handler at an address of its own runs beside
 // the old one, which finishes what is in flight and is killed.
@@ -189,7 +195,7 @@ func (h *Host) RestartInside() {
 	go func() { old.calls.Wait(); close(ended) }()
 	select {
 	case <-ended:
-	case <-time.After(overlap):
+	case <-time.After(h.o.Overlap):
 	}
 	old.end()
 	p.kill()

@@ -1,14 +1,15 @@
 package hosttest
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,14 +28,21 @@ func TestMain(m *testing.M) {
 	time.Sleep(late)
 	answers := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
+		switch path.Base(r.URL.Path) {
+		case "end":
+			code, _ := strconv.Atoi(r.URL.Query().Get("with"))
+			os.Exit(code)
+		case "begins": // and says no more
+			_, _ = io.WriteString(w, "begun")
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			return
+		}
 		if takes, err := time.ParseDuration(os.Getenv("TEST_TAKES")); err == nil && r.URL.Path != "/" {
 			select {
 			case <-time.After(takes):
 			case <-r.Context().Done():
 			}
-		}
-		if r.URL.Path == "/end" {
-			os.Exit(0)
 		}
 		kind, status, text := "application/json", http.StatusOK, `{"Outputs":{},"Logs":["one","two"],"ReturnValue":null}`
 		switch os.Getenv("TEST_ANSWERS") {
@@ -94,6 +102,20 @@ func handled(t *testing.T, timeout, queue string) (root string) {
 	return root
 }
 
+// set adds a setting to host.json, before the one of that name.
+func set(t *testing.T, root, before, setting string) {
+	t.Helper()
+	file := filepath.Join(root, "host.json")
+	text, err := os.ReadFile(file)
+	if err == nil {
+		before = strconv.Quote(before)
+		err = os.WriteFile(file, []byte(strings.Replace(string(text), before, setting+","+before, 1)), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func waitUntil(t *testing.T, bound time.Duration, what string, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(bound); !done(); time.Sleep(20 * time.Millisecond) {
@@ -142,6 +164,7 @@ func TestTheWaitForAWorkerIsPartOfTheFunctionTimeout(t *testing.T) {
 	}
 }
 
+// Without an answer the caller gets 500; where one has begun, what he reads of it ends in an error.
 func TestAProxiedRequestEndsWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	h := Start(t, Options{
@@ -149,13 +172,20 @@ func TestAProxiedRequestEndsWithoutAnAnswer(t *testing.T) {
 		Env: []string{"TEST_TAKES=30s"}, ProxyLimit: 300 * time.Millisecond,
 	})
 	waitUntil(t, 20*time.Second, "the handler is up", func() bool { return len(h.StartTimes()) > 0 })
-	resp, err := http.Get(h.URL() + "/api/slow")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = resp.Body.Close()
-	if resp.StatusCode != http.StatusInternalServerError {
-		t.Errorf("it was answered %d", resp.StatusCode)
+	for _, tt := range []struct {
+		path, text string
+		status     int
+		cut        bool
+	}{{"slow", "", http.StatusInternalServerError, false}, {"begins", "begun", http.StatusOK, true}} {
+		resp, err := http.Get(h.URL() + "/api/" + tt.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != tt.status || string(text) != tt.text || (err != nil) != tt.cut {
+			t.Errorf("%s: %d %q, %v", tt.path, resp.StatusCode, text, err)
+		}
 	}
 }
 
@@ -173,14 +203,7 @@ func TestAnswersEndAnInvocationAsRecorded(t *testing.T) {
 			t.Parallel()
 			name := azuritetest.Name("answers")
 			root := handled(t, "00:00:02", name)
-			file := filepath.Join(root, "host.json")
-			text, err := os.ReadFile(file)
-			if err == nil {
-				err = os.WriteFile(file, bytes.Replace(text, []byte(`"messageEncoding"`), []byte(`"visibilityTimeout":"00:00:01","messageEncoding"`), 1), 0o600)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			set(t, root, "messageEncoding", `"visibilityTimeout":"00:00:01"`)
 			client, poison := service.NewQueueClient(name), service.NewQueueClient(name+"-poison")
 			if _, err := client.Create(t.Context(), nil); err != nil {
 				t.Fatal(err)
@@ -261,9 +284,7 @@ func TestAHandlerThatEndsWithZeroIsNotStartedAgain(t *testing.T) {
 	if err := h.Timer("tick", false); err != nil {
 		t.Errorf("without a function timeout: %v", err)
 	}
-	if resp, err := http.Get("http://" + h.Address() + "/end"); err == nil {
-		_ = resp.Body.Close()
-	}
+	end(h, 0)
 	waitUntil(t, 20*time.Second, "there is no handler", func() bool { return errors.Is(h.Timer("tick", false), errNoHandler) })
 	resp, err := http.Get(h.URL() + "/api/x")
 	if err != nil {

@@ -133,12 +133,28 @@ func (h *Host) proxy(w http.ResponseWriter, r *http.Request, f function, p *hand
 			pr.Out.Header.Set(hostVersion, Version)
 			pr.Out.Header.Set("User-Agent", pr.In.Header.Get("User-Agent")) // none, where it is empty
 		},
-		ModifyResponse: func(resp *http.Response) error { resp.Header.Del("Server"); return nil },
+		ModifyResponse: func(resp *http.Response) error {
+			resp.Header.Del("Server")
+			resp.Body = impatient{resp.Body, h.proxied.ResponseHeaderTimeout}
+			return nil
+		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
 			w.WriteHeader(http.StatusInternalServerError)
 		},
 	}
 	rp.ServeHTTP(w, r)
+}
+
+// impatient is the body of a proxied answer, which may be silent for as long as the answer may be out.
+type impatient struct {
+	io.ReadCloser
+	limit time.Duration
+}
+
+func (b impatient) Read(into []byte) (int, error) {
+	late := time.AfterFunc(b.limit, func() { _ = b.Close() }) // which ends a Read under way
+	defer late.Stop()
+	return b.ReadCloser.Read(into)
 }
 
 // dotNetSends is how often .NET's client sends a request without a body on connections that are

@@ -26,7 +26,12 @@ func TestMain(m *testing.M) {
 	}
 	late, _ := time.ParseDuration(os.Getenv("TEST_STARTS_AFTER"))
 	time.Sleep(late)
+	by := byHand{os.Getenv("TEST_POSTS_TO"), &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}}}
 	answers := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if by.target != "" && r.URL.Path != "/" {
+			by.ServeHTTP(w, r)
+			return
+		}
 		_, _ = io.Copy(io.Discard, r.Body)
 		switch path.Base(r.URL.Path) {
 		case "end":
@@ -68,7 +73,7 @@ func TestMain(m *testing.M) {
 
 // handled makes an app of one queue and one HTTP function, with this program as its
 // handler.
-func handled(t *testing.T, timeout, queue string) (root string) {
+func handled(t testing.TB, timeout, queue string) (root string) {
 	t.Helper()
 	root = t.TempDir()
 	self, err := os.Executable()
@@ -116,7 +121,7 @@ func set(t *testing.T, root, before, setting string) {
 	}
 }
 
-func waitUntil(t *testing.T, bound time.Duration, what string, done func() bool) {
+func waitUntil(t testing.TB, bound time.Duration, what string, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(bound); !done(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {

@@ -38,6 +38,43 @@ func TestAMessageThatMayHaveBeenDeliveredWaitsUntilTheStoreCanBeAsked(t *testing
 	}
 }
 
+// The same where only the claim on its event tells: the record was lost with the process, and claims can't be read for
+// a while.
+func TestAnEventThatMayHaveBeenDeliveredWaitsUntilItsClaimCanBeAsked(t *testing.T) {
+	for _, delivered := range []bool{true, false} {
+		t.Run(fmt.Sprint("delivered ", delivered), func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				if delivered {
+					b.store.on("record", always(failBefore))
+					b.queues.on("complete", always(failBefore))
+					_, stop := b.start(byEvent)
+					b.send(event("1", "a"))
+					time.Sleep(time.Minute)
+					b.severed()
+					stop()
+					b.restored()
+				} else {
+					b.send(event("1", "a"))
+					b.receivedInVain()
+				}
+				before := b.sender.count()
+				var dead outage
+				b.store.on("claim", dead.rule(failBefore))
+				_, stop := b.start(byEvent)
+				defer stop()
+				time.Sleep(10 * time.Minute)
+				want(t, "POSTs while its claim can't be read", b.sender.count(), before)
+				want(t, "messages meanwhile", b.total(testQueue), 1)
+				dead.end()
+				time.Sleep(doubtDelayMax + 15*time.Second)
+				want(t, "POSTs", b.sender.count(), 1)
+				want(t, "messages left", b.total(testQueue), 0)
+				want(t, "noted as suspected", strings.Contains(b.log.String(), "many times without an outcome"), false)
+			})
+		})
+	}
+}
+
 // A life that is no longer than the time for the last POST is no reason to make a second one.
 func TestAMessageInDoubtThatLivesShortlyWaitsToo(t *testing.T) {
 	for _, life := range []time.Duration{20 * time.Second, time.Minute, doubtMargin} {

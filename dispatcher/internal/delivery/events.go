@@ -50,9 +50,9 @@ type events struct {
 
 // otherCopy decides about a message whose event another message has, where it must not be
 // POSTed now; otherwise it returns nil, and the event is this message's from here on. Where
-// the store can't be asked, and where the bodies differ, the message is delivered and
-// that is counted: nothing is lost for the sake of deduplication. A claim of another message that
-// another program has changed may be that of a delivered event: every copy waits until it is mended.
+// the store can't be asked about a message that nobody can have POSTed without a record, and where the bodies
+// differ, the message is delivered and that is counted: nothing is lost for the sake of deduplication. A claim of
+// another message that another program has changed may be that of a delivered event: every copy waits until it is mended.
 func (e events) otherCopy(ctx context.Context, p *parcel, h history, targets []target) *Outcome {
 	now := time.Now()
 	mine := p.claimEvent(targets)
@@ -76,6 +76,15 @@ func (e events) otherCopy(ctx context.Context, p *parcel, h history, targets []t
 			"queue", p.key.Queue, "message", p.key.MessageID, "error", err)
 		e.Meter.LookupsFailed.Add(meter.Labels{Queue: p.key.Queue})
 		return e.wait(ctx, p, h, targets, "", otherCopyDelay(p.m, otherCopyMax))
+	case err != nil && p.shared: // it was received before without an outcome on record
+		if outcome := untilAsked(p.m, p.slack); outcome != nil {
+			e.PutOffs.Remember(p.key.Queue, p.m.ID, p.m.DequeueCount)
+			e.Log.Error("the message's event can't be looked up; the message waits, since it may have been delivered", "queue", p.key.Queue, "message", p.key.MessageID, "error", err)
+			e.Meter.LookupsFailed.Add(meter.Labels{Queue: p.key.Queue})
+			p.claim = nil
+			return outcome
+		}
+		fallthrough
 	case err != nil:
 		e.Log.Error("the message's event can't be looked up; delivering anyway", "queue", p.key.Queue, "message", p.key.MessageID, "error", err)
 		e.Meter.LookupsFailed.Add(meter.Labels{Queue: p.key.Queue})

@@ -146,20 +146,32 @@ func (k *checker) deadLetters() {
 		k.dead[key] = append(k.dead[key], d)
 		same := 0
 		for _, other := range k.dead[key] {
-			if other.Generation == d.Generation {
+			if other.Generation == d.Generation && other.MessageID == d.MessageID {
 				same++
 			}
 		}
 		if same == 2 {
 			k.violate("dead letters", fmt.Sprintf("m%d has more than one for %s and generation %d", m.n, key.webhook, d.Generation))
 		}
-		if d.Reason == "BlockedAddress" || d.Reason == "Undecodable" && !m.newer {
-			k.violate("dead letters", fmt.Sprintf("m%d was given up for the reason %s, for which nobody gave cause", m.n, d.Reason))
+		if d.Reason == "BlockedAddress" && !k.ledInwards(key.webhook, d) || d.Reason == "Undecodable" && !m.newer || d.Reason == "WebhookGone" && !k.answeredBy(key, "gone") {
+			k.violate("dead letters", fmt.Sprintf("m%d was given up for the reason %s after %d attempts, for which nobody gave cause", m.n, d.Reason, d.Attempts))
 		}
-		if d.Reason == "NonRetryableError" && !slices.ContainsFunc(k.posts[key], func(p *post) bool { return p.answer == "final" }) {
+		if d.Reason == "NonRetryableError" && !k.answeredBy(key, "final") {
 			k.violate("dead letters", fmt.Sprintf("m%d was given up as refused by %s, which never refused it", m.n, key.webhook))
 		}
 	}
+}
+
+// answeredBy is whether a webhook answered a message in a way.
+func (k *checker) answeredBy(d delivery, way string) bool {
+	return slices.ContainsFunc(k.posts[d], func(p *post) bool { return p.answer == way })
+}
+
+// ledInwards is whether a name that leads inwards is a reason to give a message up: when all attempts are used up.
+func (k *checker) ledInwards(name string, d deadLetter) bool {
+	return slices.ContainsFunc(k.plan.Webhooks, func(spec Webhook) bool {
+		return spec.Name == name && spec.Mix.Inward > 0 && d.Attempts >= spec.Attempts
+	})
 }
 
 // replays: each ends, and what one is said to have come to is that the webhook took the message in it, or in
@@ -270,7 +282,7 @@ func (k *checker) lost(m *message) {
 
 // wentBy is whether a message, or a copy of it, is still there, or gone by its sender's word or an operator's.
 func (k *checker) wentBy(m *message) bool {
-	return slices.ContainsFunc(k.copies[m], func(c *message) bool { return k.stillThere(c) || k.expiredWhileDown(c) || k.swept(c) })
+	return slices.ContainsFunc(k.copies[m], func(c *message) bool { return k.stillThere(c) || k.expiredWhileDown(c) || k.swept(c) || k.takenAway(c) })
 }
 
 // swept is whether a message went with its queue, by an operator's word. The account tells of each; on a
@@ -293,6 +305,17 @@ func (k *checker) swept(m *message) bool {
 		return k.went[m.n]
 	}
 	return false
+}
+
+// takenAway is whether another program deleted a message.
+func (k *checker) takenAway(m *message) bool {
+	n := len(m.events)
+	return k.taken && n > 0 && m.events[n-1].what == "delete" && m.events[n-1].inst == nil
+}
+
+// neverOurs is whether another program deleted a message that none of us had received.
+func (k *checker) neverOurs(m *message) bool {
+	return k.takenAway(m) && !slices.ContainsFunc(m.events, func(e messageEvent) bool { return e.inst != nil })
 }
 
 // stillThere is for messages that settle has told of.
@@ -347,7 +370,7 @@ func (k *checker) timeline(m *message) {
 	}
 	t := k.shown.timelines[m.n]
 	if t == nil {
-		if m.accepted && !k.recordLost(m) {
+		if m.accepted && !k.recordLost(m) && !k.neverOurs(m) {
 			k.missing = append(k.missing, m.n)
 		}
 		return
@@ -362,7 +385,7 @@ func (k *checker) timeline(m *message) {
 				k.violate("timeline", fmt.Sprintf("m%d for %s is %s for ever: %q", m.n, name, n.State, n.Text))
 			}
 		case "lost": // its life is over, or somebody deleted it
-			if m.expires > k.now() && !k.swept(m) && !k.recordLost(m) {
+			if m.expires > k.now() && !k.swept(m) && !k.takenAway(m) && !k.recordLost(m) {
 				k.violate("timeline", fmt.Sprintf("m%d for %s is lost, it says, though it lives: %q", m.n, name, n.Text))
 			}
 			if took && !k.stoodStill(k.accepted(d)[0]) && k.unexplained(m, k.accepted(d)[0], k.now(), nil) {
@@ -372,8 +395,8 @@ func (k *checker) timeline(m *message) {
 			if !slices.ContainsFunc(k.posts[d], func(p *post) bool { return p.status == 200 }) {
 				k.violate("timeline", fmt.Sprintf("m%d was delivered to %s, it says, which never took it", m.n, name))
 			}
-		case "dead_lettered":
-			if p := k.tookIn(d, n.Generation); p != nil && k.unexplained(m, p, k.gaveUpAt(d, n.Generation), nil) {
+		case "dead_lettered": // where it was sent twice, one may have been given up, and the other one taken
+			if p := k.tookIn(d, n.Generation); p != nil && len(m.again) == 0 && k.unexplained(m, p, k.gaveUpAt(d, n.Generation), nil) {
 				k.violate("timeline", fmt.Sprintf("m%d was given up for %s, it says, which took it", m.n, name))
 			}
 		}

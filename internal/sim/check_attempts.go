@@ -96,7 +96,7 @@ func (k *checker) itsFault(spec Webhook, a *attempt) bool {
 }
 
 // faulty are the ways of receivers by which a POST may have no answer, by their own doing.
-var faulty = []string{"late", "silent", "reset", "undone", "early", "extra", "cut"}
+var faulty = []string{"late", "silent", "reset", "undone", "early", "extra", "cut", "stall"}
 
 // attemptOf finds the attempt that a POST was part of.
 func (k *checker) attemptOf(recorded []*attempt, p *post) *attempt {

@@ -16,6 +16,13 @@ func (k *checker) refusals() {
 		}
 		for _, m := range k.messages {
 			k.asked(m, spec)
+			k.stalled(m, spec)
+			k.early(m, spec)
+		}
+		k.gone(spec)
+		k.moved(spec)
+		if spec.Told {
+			k.told(k.receivers[spec.Name])
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -132,7 +133,7 @@ func (i *instance) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 }
 
 // ask makes one request to the API. The status is 0 without an answer.
-func (i *instance) ask(method, path string, body []byte) (status int, answer []byte) {
+func (i *instance) ask(method, path string, body []byte, headers ...string) (status int, answer []byte) {
 	req, err := http.NewRequestWithContext(context.Background(), method, "http://127.0.0.1:8080"+i.w.published(path), bytes.NewReader(body))
 	if err != nil {
 		i.w.violate("plan", err.Error())
@@ -140,6 +141,9 @@ func (i *instance) ask(method, path string, body []byte) (status int, answer []b
 	}
 	if len(body) > 0 {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	for pair := range slices.Chunk(headers, 2) { // a name and its value
+		req.Header.Set(pair[0], pair[1])
 	}
 	if i.w.plan.Hosted {
 		req.Header.Set("Authorization", "Bearer "+hostedKey)

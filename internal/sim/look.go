@@ -88,7 +88,7 @@ func (w *world) look(settled bool) {
 	if settled && !w.plan.Brief {
 		w.idle()
 	}
-	if len(w.sweeps) > 0 { // a replay that went with its queue waits again after a round of housekeeping
+	if len(w.sweeps) > 0 || w.taken { // a replay whose message is gone waits again after a round of housekeeping
 		time.Sleep(75 * time.Minute)
 	}
 	i := w.somebody()
@@ -111,8 +111,15 @@ func (w *world) look(settled bool) {
 			continue
 		}
 		t := &timeline{}
-		if w.get(i, "/api/v1/messages/"+m.id+"?queue="+m.queue, t) {
-			s.timelines[m.n] = t
+		if !w.get(i, "/api/v1/messages/"+m.id+"?queue="+m.queue, t) {
+			continue
+		}
+		s.timelines[m.n] = t
+		for _, id := range m.again {
+			var more timeline
+			if w.get(i, "/api/v1/messages/"+id+"?queue="+m.queue, &more) {
+				t.Events, t.Next = append(t.Events, more.Events...), append(t.Next, more.Next...)
+			}
 		}
 	}
 	for _, i := range w.slots {

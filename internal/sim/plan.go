@@ -53,6 +53,8 @@ type Webhook struct {
 	Mix      Mix
 	Timeout  time.Duration
 	Attempts int
+	// Told gets the events about what happens to others (events_queue), and no message of ours.
+	Told bool
 	// Late ones are registered by a step.
 	Late bool
 	// Picky ones have a filter that takes no message.
@@ -79,8 +81,12 @@ type Step struct {
 	// Hot is the share of the service's partitions that an outage is about; a Queue is one. Each of them takes
 	// Count calls a second.
 	Hot float64
-	// Form is how another program writes its texts: plain base64, or as the constants say.
+	// Form is how another program writes its texts, plain base64 or as the constants say, or that messages are published
+	// as a batch of events.
 	Form string
+	// Keyed messages have an Idempotency-Key, and are published until that is answered; Delay is from when on they may be received.
+	Keyed bool
+	Delay time.Duration
 	// Event, when it is there, is the CloudEvents id of the messages.
 	Event string
 	// Where is the number of gates until an instance dies or freezes.
@@ -91,6 +97,7 @@ type Step struct {
 const (
 	doPublish  = "publish"  // through the API
 	doPut      = "put"      // by another program, onto the account's queue
+	doTake     = "take"     // another program receives what is visible, and deletes some of it
 	doCrash    = "crash"    // an instance dies and is started again
 	doFreeze   = "freeze"   // an instance stops for a while
 	doStop     = "stop"     // an instance is asked to stop, and started again
@@ -98,6 +105,8 @@ const (
 	doDisable  = "disable"  // a webhook
 	doEnable   = "enable"   // a webhook
 	doDelete   = "delete"   // a webhook
+	doMove     = "move"     // a webhook: it has another URL from now on
+	doFilter   = "filter"   // a webhook: it takes nothing for a while
 	doRegister = "register" // a webhook
 	doReplace  = "replace"  // a webhook: it is deleted, and registered again after a while
 	doSweep    = "sweep"    // a queue: it is deleted with its webhooks and messages, and they are registered again after a while
@@ -111,6 +120,7 @@ const (
 // The forms of texts.
 const (
 	wrapped = "wrapped" // base64 with line ends and blanks
+	batch   = "batch"   // published together, as events
 	newer   = "newer"   // an envelope of a version that nobody here can read
 )
 
@@ -125,7 +135,7 @@ func (s Step) String() string {
 		{"i", s.Instance, s.Do == doCrash || s.Do == doFreeze || s.Do == doStop || s.Do == doOutage || s.Do == doPublish},
 		{"queue", s.Queue, s.Queue != ""}, {"webhook", s.Webhook, s.Webhook != ""}, {"count", s.Count, s.Count > 0},
 		{"for", s.For, s.For > 0}, {"gap", s.Gap, s.Gap > 0}, {"ttl", s.TTL, s.TTL > 0}, {"service", s.Service, s.Service != ""},
-		{"kind", s.Kind, s.Kind != ""}, {"op", s.Op, s.Op != ""}, {"hot", s.Hot, s.Hot > 0}, {"form", s.Form, s.Form != ""}, {"event", s.Event, s.Event != ""}, {"gate", s.Where, s.Where > 0},
+		{"kind", s.Kind, s.Kind != ""}, {"op", s.Op, s.Op != ""}, {"hot", s.Hot, s.Hot > 0}, {"form", s.Form, s.Form != ""}, {"event", s.Event, s.Event != ""}, {"keyed", s.Keyed, s.Keyed}, {"delay", s.Delay, s.Delay > 0}, {"gate", s.Where, s.Where > 0},
 	} {
 		if part.there {
 			text += fmt.Sprintf(" %s=%v", part.name, part.value)

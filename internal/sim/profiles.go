@@ -34,6 +34,11 @@ var Profiles = []Profile{
 	{"limited", "receivers take so many messages a second, and refuse what is more; the account takes so many calls", false, limited},
 	{"kept", "messages that every filter refuses, and texts of a newer version, beside those of a sender that wraps its base64", false, kept},
 	{"unasked", "a receiver sends more than it was asked for, and refuses the next message", false, unasked},
+	{"answers", "names that lead inwards, a 2xx whose body stalls, redirects, and receivers that are gone: no doubles at all", false, answers},
+	{"strangers", "another program receives messages, and deletes some, while they wait, are retried and replayed: no doubles at all", false, strangers},
+	{"publishers", "messages with an Idempotency-Key, with a delay, and as batches, while sends have no answer and processes die", false, publishers},
+	{"changed", "webhooks get other URLs, policies and filters while messages are retried: no doubles at all, and nobody goes by what was", false, changed},
+	{"told", "each dead letter is told of on the operator's queue of events, once", false, told},
 	{"anew", "a webhook that fails is deleted, and registered anew", false, anew},
 	{"copies", "each event is published several times, through several processes, some of which die", false, copies},
 	{"hot-partition", "storage throttles one queue, or some of the tables' partitions, and nothing else: others don't notice", false, hotPartition},
@@ -160,6 +165,7 @@ func mixed(c chooser, p *Plan) {
 	if c.chance(0.2) {
 		p.step(Step{At: c.between(8*time.Second, most), Do: doSweep, Queue: pick(c, p.Webhooks...).Queue, For: c.between(0, time.Minute)})
 	}
+	p.others(c, most)
 }
 
 func latencyTail(c chooser, p *Plan) {

@@ -24,8 +24,10 @@ type Mix struct {
 	// anything, Undone breaks it when the message has been taken, Early answers 2xx before
 	// the body has come, Extra sends bytes after its answer, Cut a 2xx whose body breaks off.
 	Fail, Busy, Final, Late, Silent, Reset, Undone, Early, Extra, Cut float64
-	// Down refuses connections, and NoName has no address.
-	Down, NoName float64
+	// Stall answers a 2xx whose body never ends, Redirect 302 with the address of somebody else, Gone 410.
+	Stall, Redirect, Gone float64
+	// Down refuses connections, NoName has no address, and Inward has only ones that lead inwards.
+	Down, NoName, Inward float64
 	// FailFirst and FinalFirst answer 500 or 400 to the first POST of each message.
 	FailFirst, FinalFirst bool
 	// Hang keeps every POST until the sender gives up.
@@ -46,8 +48,11 @@ type receiver struct {
 	mu     sync.Mutex
 	healed bool
 	posts  map[int]int // by message
-	dials  int
-	mix    Mix
+	// told are how many dead letters it was told of, by queue and webhook, and seen the events by which it was.
+	told  map[[2]string]int
+	seen  map[string]bool
+	dials int
+	mix   Mix
 	// tokens are what Limit leaves, as of filled.
 	tokens float64
 	filled time.Duration
@@ -56,6 +61,7 @@ type receiver struct {
 // post is one POST that a receiver saw.
 type post struct {
 	webhook   string
+	host      string
 	n         int // the message's number
 	id        string
 	attempt   int
@@ -96,7 +102,7 @@ func (r *receiver) way(n int) string {
 		share float64
 	}{
 		{"fail", m.Fail}, {"busy", m.Busy}, {"final", m.Final}, {"late", m.Late}, {"silent", m.Silent}, {"reset", m.Reset},
-		{"undone", m.Undone}, {"early", m.Early}, {"extra", m.Extra}, {"cut", m.Cut},
+		{"undone", m.Undone}, {"early", m.Early}, {"extra", m.Extra}, {"cut", m.Cut}, {"stall", m.Stall}, {"redirect", m.Redirect}, {"gone", m.Gone},
 	} {
 		if x -= k.share; x < 0 {
 			if !r.w.plan.kept(id) {
@@ -131,7 +137,7 @@ func (r *receiver) serve(c *conn, inst *instance) {
 			return
 		}
 		p := &post{
-			webhook: r.spec.Name, n: -1, id: req.Header.Get("webhook-id"), inst: inst, connected: i,
+			webhook: r.spec.Name, host: req.Host, n: -1, id: req.Header.Get("webhook-id"), inst: inst, connected: i,
 		}
 		p.attempt, _ = strconv.Atoi(req.Header.Get("pushlease-attempt"))
 		p.n = r.w.original(r.w.number(p.id))
@@ -145,6 +151,13 @@ func (r *receiver) serve(c *conn, inst *instance) {
 		body, err := io.ReadAll(req.Body)
 		if err != nil {
 			return // it broke off: the message was not seen
+		}
+		if r.spec.Told {
+			r.hears(body)
+			if !r.answer(p, c, 200, "ok") {
+				return
+			}
+			continue
 		}
 		var text struct{ N *int }
 		if json.Unmarshal(body, &text) != nil || text.N == nil || !r.w.sentAs(*text.N, body) {
@@ -166,6 +179,29 @@ func (r *receiver) serve(c *conn, inst *instance) {
 	}
 }
 
+// hears counts what an event tells of.
+func (r *receiver) hears(body []byte) {
+	var e struct {
+		ID, Type string
+		Data     struct {
+			Queue     string
+			WebhookID string `json:"webhook_id"`
+			Count     int
+		}
+	}
+	if json.Unmarshal(body, &e) != nil || e.ID == "" || e.Data.Queue == r.spec.Queue {
+		r.w.violate("told", fmt.Sprintf("%s got what is no event about others: %.200q", r.spec.Name, body))
+		return
+	}
+	r.w.note(r.spec.Name, fmt.Sprintf("is told of %d %s on %s for %s", e.Data.Count, e.Type, e.Data.Queue, e.Data.WebhookID))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.seen[e.ID] && e.Type == "pushlease.dead_letter" {
+		r.told[[2]string{e.Data.Queue, e.Data.WebhookID}] += e.Data.Count
+	}
+	r.seen[e.ID] = true
+}
+
 func (r *receiver) saw(p *post, way string) {
 	p.at, p.answer = r.w.now(), way
 	r.w.posted(p)
@@ -184,6 +220,10 @@ func (r *receiver) respond(p *post, c *conn, way string) bool {
 		return r.answer(p, c, 429, "too many")
 	case "final":
 		return r.answer(p, c, 400, "never")
+	case "redirect":
+		return r.answer(p, c, 302, "elsewhere")
+	case "gone":
+		return r.answer(p, c, 410, "gone")
 	case "late":
 		if !r.wait(c, r.w.plan.between(r.mix.LateMin, r.mix.LateMax, "late", p.webhook, p.n, p.attempt)) {
 			r.w.hungUp(p)
@@ -201,10 +241,13 @@ func (r *receiver) respond(p *post, c *conn, way string) bool {
 		}
 		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 		return true
-	case "cut":
+	case "cut", "stall":
 		p.status = 200
 		r.w.answered(p, c)
 		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+		if way == "stall" && !r.wait(c, time.Hour) {
+			r.w.hungUp(p)
+		}
 		return false
 	}
 	return r.answer(p, c, 200, "ok")
@@ -217,6 +260,9 @@ func (r *receiver) answer(p *post, c *conn, status int, text string) bool {
 		if r.mix.Patient {
 			header, p.asked = header+"Retry-After: 25\r\n", 25*time.Second
 		}
+	}
+	if status == http.StatusFound {
+		header = "Location: http://" + elsewhere + "/\r\n"
 	}
 	p.status = status
 	r.w.answered(p, c)
@@ -278,7 +324,14 @@ func (n network) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, e
 	if err := n.inst.gate.pass("resolve"); err != nil {
 		return nil, err
 	}
-	r := n.w.receivers[strings.TrimSuffix(host, ".example")]
+	name, _, _ := strings.Cut(strings.TrimSuffix(host, ".example"), ".") // a webhook that was moved has a longer one
+	r := n.w.receivers[name]
+	if host == elsewhere {
+		n.w.violate("followed", "a redirect to "+host)
+	}
+	if r != nil && r.unlucky(n.inst, "inward", r.mix.Inward) {
+		return inward, nil
+	}
 	if r == nil || r.unlucky(n.inst, "name", r.mix.NoName) {
 		return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
 	}
@@ -289,6 +342,11 @@ func (n network) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, e
 	}
 	return []netip.Addr{addr}, nil
 }
+
+// elsewhere is where redirects lead, and inward where a wrong name does: nobody may go there.
+const elsewhere = "elsewhere.example"
+
+var inward = []netip.Addr{netip.MustParseAddr("169.254.169.254"), netip.IPv4Unspecified(), netip.MustParseAddr("64:ff9b::a9fe:a9fe")}
 
 var errNobody = errors.New("nobody listens there")
 
@@ -317,5 +375,6 @@ func (n network) DialContext(_ context.Context, _, address string) (net.Conn, er
 		n.w.serving.Go(func() { r.serve(far, n.inst) })
 		return n.inst.gate.guard(near), nil
 	}
+	n.w.violate("inward", n.inst.name+" dials "+address+", which no receiver has")
 	return nil, errNobody
 }

@@ -155,6 +155,16 @@ func (w *world) do(s Step) {
 			from: w.now(), until: w.now() + s.For, instance: s.Instance, service: s.Service, op: s.Op, kind: s.Kind,
 			partition: s.Queue, hot: s.Hot, takes: s.Count,
 		})
+	case doMove:
+		for _, spec := range w.plan.Webhooks {
+			if spec.Name == s.Webhook {
+				w.move(spec, s.ID)
+			}
+		}
+	case doFilter:
+		w.filter(s)
+	case doTake:
+		w.takeAll(s)
 	case doCrash, doFreeze, doStop, doCount:
 		w.trouble(s)
 	case doRegister:
@@ -246,15 +256,23 @@ func (w *world) heal() {
 		r.healed = true
 		r.mu.Unlock()
 	}
+	w.enableAll(func(spec Webhook, r *registered) bool { return r.changed > 0 || spec.Mix.Gone > 0 })
+	w.note("plan", "everything is well from here on")
+	time.Sleep(40 * time.Second) // until then a POST may end that began before
+	w.enableAll(func(spec Webhook, _ *registered) bool { return spec.Mix.Gone > 0 })
+}
+
+// enableAll enables some of the webhooks that are there.
+func (w *world) enableAll(which func(Webhook, *registered) bool) {
 	for _, spec := range w.plan.Webhooks {
 		w.mu.Lock()
 		r := w.webhooks[spec.Name]
+		there := r != nil && !r.deleted && which(spec, r)
 		w.mu.Unlock()
-		if r != nil && !r.deleted && r.changed > 0 {
+		if there {
 			w.change(spec.Name, http.MethodPost, "/enable")
 		}
 	}
-	w.note("plan", "everything is well from here on")
 }
 
 // settle waits until nothing is on a queue any more; it is false when that takes too long.

@@ -53,7 +53,11 @@ type world struct {
 	shown       *shown
 	purges      []purge
 	sweeps      []*sweep
-	ending      bool
+	enables     []enable
+	changes     []*change
+	// taken is whether another program has deleted a message.
+	taken  bool
+	ending bool
 }
 
 // unlucky is a dial or a lookup of an instance that the plan made fail.
@@ -61,6 +65,20 @@ type unlucky struct {
 	webhook string
 	inst    *instance
 	at      time.Duration
+}
+
+// enable is one time in which an operator enabled a webhook.
+type enable struct {
+	webhook string
+	span
+}
+
+// change is one of a webhook's registration: from when on it was asked for until it was answered. A move has the new
+// host, a filter has ended when it was taken away again, or is about to be.
+type change struct {
+	span
+	webhook, host string
+	ended         time.Duration
 }
 
 // purge is one deletion of dead letters: when, and what was there just before.
@@ -113,6 +131,11 @@ type message struct {
 	queue string
 	ttl   time.Duration
 	sent  time.Duration
+	delay time.Duration
+	// keyed ones have a key, under which they may be published several times; again are the ids of the further messages
+	// that this made.
+	keyed bool
+	again []string
 	// newer ones carry a mark that nobody here can read, and must never be POSTed.
 	newer bool
 	// id is what storage called it; accepted is whether its sender was told so.
@@ -145,7 +168,7 @@ func newWorld(p *Plan, folder string) *world {
 		webhooks: map[string]*registered{}, registering: map[string]bool{}, slots: make([]*instance, p.Instances), started: make([]int, p.Instances),
 	}
 	for i, s := range p.Webhooks {
-		w.receivers[s.Name] = &receiver{w: w, spec: s, mix: s.Mix, posts: map[int]int{}}
+		w.receivers[s.Name] = &receiver{w: w, spec: s, mix: s.Mix, posts: map[int]int{}, told: map[[2]string]int{}, seen: map[string]bool{}}
 		w.addresses[s.Name] = netip.AddrFrom4([4]byte{93, 184, byte(i >> 8), byte(i + 1)})
 	}
 	if !p.File {
@@ -282,11 +305,15 @@ func (w *world) original(n int) int {
 }
 
 // newMessage makes a message that is about to be sent.
-func (w *world) newMessage(queueName, event string, ttl time.Duration) *message {
+func (w *world) newMessage(s Step) *message {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	m := &message{n: len(w.messages), event: event, queue: queueName, ttl: ttl, sent: w.now()}
-	m.same = m
+	event, ttl := s.Event, s.TTL
+	m := &message{n: len(w.messages), queue: s.Queue, ttl: ttl, sent: w.now(), delay: s.Delay, keyed: s.Keyed}
+	if s.Form == batch {
+		event = fmt.Sprintf("batch-%d", m.n)
+	}
+	m.event, m.same = event, m
 	for _, other := range w.messages {
 		if event != "" && other.event == event {
 			m.same = other
@@ -331,6 +358,9 @@ func (w *world) sentAs(n int, body []byte) bool {
 func (w *world) accept(m *message, id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if m.id != "" && m.id != id { // an earlier try sent it too, and had no answer
+		m.again = slices.DeleteFunc(append(m.again, m.id), func(other string) bool { return other == id })
+	}
 	m.accepted, m.id = true, id
 	w.byID[id] = m
 }
@@ -372,8 +402,13 @@ func (w *world) stored(id, queueName string, text []byte) *message {
 		return nil
 	}
 	m := w.messages[*sent.N]
-	if m.put || queueName != "" && m.queue != queueName {
+	switch { // a copy of a dead letter is on another queue
+	case queueName != "" && m.queue != queueName, m.put && !m.keyed:
 		return nil
+	case m.put:
+		m.again = append(m.again, id)
+		w.byID[id] = m
+		return m
 	}
 	m.put, m.id = true, id
 	w.byID[id] = m

@@ -120,6 +120,7 @@ func (f *far) reach(api string) string {
 // wireReceiver takes every message, and notes when it did.
 type wireReceiver struct {
 	takes time.Duration
+	gate  chan struct{} // where it is there, nothing is taken before it is closed
 	mu    sync.Mutex
 	took  map[string][]time.Time // by message
 	at    map[string]int         // by the address that it was reached under
@@ -137,6 +138,13 @@ func (r *wireReceiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	r.began++
 	r.mu.Unlock()
+	if r.gate != nil {
+		select {
+		case <-r.gate:
+		case <-req.Context().Done():
+			return
+		}
+	}
 	time.Sleep(r.takes) // what a receiver does meanwhile
 	r.mu.Lock()
 	defer r.mu.Unlock()

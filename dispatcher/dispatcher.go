@@ -190,6 +190,9 @@ func (d *Dispatcher) Pump(ctx, work context.Context) (handled int, err error) {
 // Messages that are received from now on go by what it finds.
 func (d *Dispatcher) RegistryChanged() { d.registry.Tell() }
 
+// Removed takes a webhook for deleted whose registration another program has deleted (tables.Traces).
+func (d *Dispatcher) Removed(id, queueName string) { d.registry.Removed(id, queueName) }
+
 // disable switches a webhook off because of what it answered, unless it has begun anew since
 // it had this resetAt: what the old URL answered is nothing against the new one.
 func (d *Dispatcher) disable(ctx context.Context, id string, resetAt time.Time, reason policy.Reason) {

@@ -1,6 +1,7 @@
 package tables
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,10 +53,10 @@ const TraceOutlives = 24 * time.Hour
 type Traces struct {
 	// Deleted are those that were deleted through pushlease, by any process, and when, while that is known.
 	Deleted func(ctx context.Context) (map[string]time.Time, error)
-	// Met are those that have health.
-	Met func(ctx context.Context) ([]string, error)
+	// Met is the health of webhooks (Healths.ListHealth): of those that have one it is known that they were there.
+	Met func(ctx context.Context) ([]Health, error)
 	// Removed, when set, is told of one that is gone alone and was not deleted through pushlease. It is taken
-	// for deleted all the same. It must not block.
+	// for deleted all the same. Its queue is empty where it is not known. It must not block.
 	Removed func(id, queue string)
 }
 
@@ -64,8 +65,8 @@ type Traces struct {
 // one. The zero value has seen none. Safe for concurrent use.
 type Census struct {
 	mu     sync.Mutex
-	judged uint64 // lists so far
-	looked bool
+	judged uint64            // lists so far
+	looked bool              // it is known who was there before the first list
 	queues map[string]string // of the webhooks that were there, by id
 	seen   time.Time         // when they were
 	// lost are those of queues that were there when all, or several at once, were gone, until each is
@@ -84,32 +85,31 @@ func (c *Census) Deleted(id string) {
 	delete(c.lost, id)
 }
 
-// told is what the store has told of traces so far; what is nil was not asked for.
-type told struct {
-	deleted map[string]time.Time
-	met     []string
+// met are the queues of webhooks that were there before this process began, by id.
+type met struct {
+	queues map[string]string
+	err    error
 }
 
-// question is what has to be asked of the store before a list can be judged.
-type question int
+// errUntraced asks for the traces of those that were deleted: without them the list can't be judged.
+var errUntraced = errors.New("who was deleted is to be asked for")
 
-const (
-	nothing question = iota
-	whoWasMet
-	whoWasDeleted
-)
-
-// List reads all registrations, and returns them with what is missed beside them, as Look judges. Lists may overlap: of two that
-// do nobody can tell which is the newer one, and what was registered between them would be missed. One that lacks
-// what another one had meanwhile is read again; after three times what it lacks is missed this once.
+// List reads all registrations, and returns them with what is missed beside them. When the list falls to none, or several are
+// gone at once, each has to have left the trace of a deletion since it was seen (a single one that has not is told of, and taken
+// for deleted). The first list is compared with the webhooks that were met before. The error is a VanishedError, or that of the
+// store. When some are there again, the others are missed until they are, too.
+//
+// Lists may overlap: of two that do nobody can tell which is the newer one, and what was registered between them would be
+// missed. One that lacks what another one had meanwhile is read again; after three times what it lacks is missed this once.
 func (c *Census) List(ctx context.Context, read func() ([]Registration, []RowError, error), traces Traces) ([]Registration, []RowError, error) {
+	before := c.before(ctx, traces)
 	for try := 1; ; try++ {
 		began := c.lists()
 		all, unreadable, err := read()
 		if err != nil {
 			return nil, nil, err
 		}
-		rows, err := c.look(ctx, began, all, unreadable, traces)
+		rows, err := c.look(ctx, began, before, all, unreadable, traces)
 		if !errors.Is(err, errOverlaps) {
 			return all, rows, err
 		}
@@ -117,6 +117,23 @@ func (c *Census) List(ctx context.Context, read func() ([]Registration, []RowErr
 			return all, c.lacking(all, unreadable), nil
 		}
 	}
+}
+
+// before asks for the webhooks that were met, where no list was compared with them so far. It does so before the list is read:
+// what is registered meanwhile is in the list then.
+func (c *Census) before(ctx context.Context, traces Traces) (m met) {
+	c.mu.Lock()
+	looked := c.looked
+	c.mu.Unlock()
+	if looked {
+		return m
+	}
+	rows, err := traces.Met(ctx)
+	m = met{queues: map[string]string{}, err: err}
+	for i := range rows {
+		m.queues[rows[i].WebhookID] = cmp.Or(rows[i].Queue, m.queues[rows[i].WebhookID]) // older versions noted none
+	}
+	return m
 }
 
 // lists is how many lists were judged so far.
@@ -155,71 +172,57 @@ func present(all []Registration, unreadable []RowError) map[string]string {
 	return there
 }
 
-// Look is given each list of all registrations, with the rows that could not be read, and returns
-// those with what is missed beside them. When the list falls to none, or several are gone at once, each has to
-// have left the trace of a deletion since it was seen (a single one that has not is told of, and taken for deleted); so has each webhook that was met before this process
-// began, where the first list is empty. The error is a VanishedError, or that of the traces. When some are there
-// again, the others are missed until they are, too.
-func (c *Census) Look(ctx context.Context, all []Registration, unreadable []RowError, traces Traces) ([]RowError, error) {
-	return c.look(ctx, c.lists(), all, unreadable, traces)
-}
-
-// look is Look at a list that began when so many had been judged.
-func (c *Census) look(ctx context.Context, began uint64, all []Registration, unreadable []RowError, traces Traces) ([]RowError, error) {
-	for t := (told{}); ; {
-		rows, removed, ask, err := c.judge(began, all, unreadable, t)
-		switch ask {
-		case whoWasMet:
-			if t.met, err = traces.Met(ctx); t.met == nil {
-				t.met = []string{}
-			}
-		case whoWasDeleted:
-			if t.deleted, err = traces.Deleted(ctx); t.deleted == nil {
-				t.deleted = map[string]time.Time{}
-			}
-		default:
-			for id, queue := range removed {
-				if traces.Removed != nil {
-					traces.Removed(id, queue)
-				}
-			}
-			return rows, err
+// look judges a list that began when so many had been judged, and asks for traces where it needs them.
+func (c *Census) look(ctx context.Context, began uint64, before met, all []Registration, unreadable []RowError, traces Traces) ([]RowError, error) {
+	rows, removed, err := c.judge(began, before, all, unreadable, nil)
+	if errors.Is(err, errUntraced) {
+		deleted, failed := traces.Deleted(ctx)
+		if failed != nil {
+			return nil, failed
 		}
-		if err != nil {
-			return nil, err
+		if deleted == nil {
+			deleted = map[string]time.Time{}
+		}
+		rows, removed, err = c.judge(began, before, all, unreadable, deleted)
+	}
+	for id, queue := range removed {
+		if traces.Removed != nil {
+			traces.Removed(id, queue)
 		}
 	}
+	return rows, err
 }
 
-// judge is Look with what the store has told so far; it says which one was removed, by id, and what else has to be asked.
-func (c *Census) judge(began uint64, all []Registration, unreadable []RowError, t told) (rows []RowError, removed map[string]string, ask question, err error) {
+// judge is look with the traces that were asked for, if they were; it says which one was removed, with its queue, by id.
+func (c *Census) judge(began uint64, before met, all []Registration, unreadable []RowError, deleted map[string]time.Time) (rows []RowError, removed map[string]string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if began != c.judged && len(c.gone(present(all, unreadable))) > 0 {
-		return nil, nil, nothing, errOverlaps
+		return nil, nil, errOverlaps
 	}
 	defer func() {
-		if ask == nothing {
+		if !errors.Is(err, errUntraced) {
 			c.judged++
 		}
 	}()
-	if len(all)+len(unreadable) > 0 {
-		return c.some(all, unreadable, t)
+	none := len(all)+len(unreadable) == 0
+	if !c.looked && before.err == nil {
+		c.meet(before.queues, none)
+	}
+	if !none {
+		return c.some(all, unreadable, deleted)
 	}
 	if !c.looked {
-		if t.met == nil {
-			return nil, nil, whoWasMet, nil
-		}
-		c.meet(t.met)
+		return nil, nil, before.err
 	}
 	if len(c.queues)+len(c.lost) == 0 {
-		return nil, nil, nothing, nil
+		return nil, nil, nil
 	}
 	c.miss(c.queues)
-	if t.deleted == nil {
-		return nil, nil, whoWasDeleted, nil
+	if deleted == nil {
+		return nil, nil, errUntraced
 	}
-	c.forgetDeleted(t.deleted, c.lost)
+	c.forgetDeleted(deleted, c.lost)
 	for id := range c.queues {
 		_, missed := c.lost[id]
 		c.fell = c.fell || missed
@@ -229,21 +232,28 @@ func (c *Census) judge(began uint64, all []Registration, unreadable []RowError, 
 		c.fell = false
 	}
 	if c.fell {
-		return nil, nil, nothing, &VanishedError{c.missed()}
+		return nil, nil, &VanishedError{c.missed()}
 	}
-	return c.missed(), nil, nothing, nil
+	return c.missed(), nil, nil
 }
 
-// meet misses the webhooks that were met before this process began. c.mu is held.
-func (c *Census) meet(met []string) {
-	c.looked, c.fell, c.lost = true, true, map[string]string{}
-	for _, id := range met {
-		c.lost[id] = "" // of no known queue
+// meet takes those for there that were met before this process began. Where there is none any more, those of no
+// known queue are missed, too. c.mu is held.
+func (c *Census) meet(queues map[string]string, none bool) {
+	c.looked = true
+	if c.queues == nil {
+		c.queues = map[string]string{}
+	}
+	for id, name := range queues {
+		c.queues[id] = cmp.Or(c.queues[id], name)
+	}
+	if none {
+		c.lost = maps.Clone(c.queues)
 	}
 }
 
 // some is judge where there are registrations. c.mu is held.
-func (c *Census) some(all []Registration, unreadable []RowError, t told) (rows []RowError, removed map[string]string, ask question, err error) {
+func (c *Census) some(all []Registration, unreadable []RowError, deleted map[string]time.Time) (rows []RowError, removed map[string]string, err error) {
 	there := present(all, unreadable)
 	for _, e := range unreadable {
 		if name := c.queues[e.ID]; name != "" {
@@ -253,23 +263,23 @@ func (c *Census) some(all []Registration, unreadable []RowError, t told) (rows [
 	// Of one that is of no known queue there is nothing that could stay in force: whoever registers webhooks
 	// anew has seen that.
 	maps.DeleteFunc(c.lost, func(id, name string) bool { _, back := there[id]; return back || name == "" })
-	c.looked, c.fell = true, false
+	c.fell = false
 	gone := c.gone(there)
 	if len(gone) > 1 { // a table that was restored in part, or a tool that went too far; a single one is taken for deleted
 		c.miss(gone)
-		gone = nil
+		maps.DeleteFunc(gone, func(_, name string) bool { return name != "" })
 	}
 	if len(c.lost)+len(gone) > 0 {
-		if t.deleted == nil {
-			return nil, nil, whoWasDeleted, nil
+		if deleted == nil {
+			return nil, nil, errUntraced
 		}
-		c.forgetDeleted(t.deleted, c.lost, gone)
+		c.forgetDeleted(deleted, c.lost, gone)
 	}
 	c.queues = there
-	if len(c.lost) == 0 {
+	if len(c.lost) == 0 && c.looked { // who was met before was not seen, whenever that gets known
 		c.seen = time.Now()
 	}
-	return append(unreadable, c.missed()...), gone, nothing, nil
+	return append(unreadable, c.missed()...), gone, nil
 }
 
 // missed are the rows that are missed. c.mu is held.

@@ -19,7 +19,13 @@ func on(queues ...string) (rs []tables.Registration) {
 	return rs
 }
 
-// traces are those of webhooks that were deleted so long ago, beside those that were met.
+// look has a census judge a list.
+func look(ctx context.Context, c *tables.Census, all []tables.Registration, unreadable []tables.RowError, traces tables.Traces) ([]tables.RowError, error) {
+	_, rows, err := c.List(ctx, func() ([]tables.Registration, []tables.RowError, error) { return all, unreadable, nil }, traces)
+	return rows, err
+}
+
+// traces are those of webhooks that were deleted so long ago, beside those that were met, as "id" or "id of queue".
 func traces(ago time.Duration, deleted []string, met ...string) tables.Traces {
 	return tables.Traces{
 		Deleted: func(context.Context) (map[string]time.Time, error) {
@@ -29,7 +35,13 @@ func traces(ago time.Duration, deleted []string, met ...string) tables.Traces {
 			}
 			return found, nil
 		},
-		Met: func(context.Context) ([]string, error) { return met, nil },
+		Met: func(context.Context) (list []tables.Health, err error) {
+			for _, m := range met {
+				id, name, _ := strings.Cut(m, " of ")
+				list = append(list, tables.Health{WebhookID: id, Queue: name}, tables.Health{WebhookID: id}) // one of an older version
+			}
+			return list, nil
+		},
 	}
 }
 
@@ -64,7 +76,7 @@ func TestRegistrationsThatVanishAreNoDeletion(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var c tables.Census
 			if len(tt.before) > 0 {
-				if _, err := c.Look(t.Context(), tt.before, nil, noTraces); err != nil {
+				if _, err := look(t.Context(), &c, tt.before, nil, noTraces); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -72,7 +84,7 @@ func TestRegistrationsThatVanishAreNoDeletion(t *testing.T) {
 				c.Deleted(id)
 			}
 			for range 2 { // it stays so
-				_, err := c.Look(t.Context(), tt.after, make([]tables.RowError, tt.unreadable), tt.traces)
+				_, err := look(t.Context(), &c, tt.after, make([]tables.RowError, tt.unreadable), tt.traces)
 				if !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) {
 					t.Errorf("Look = %v, want %v", err, tt.want)
 				}
@@ -84,7 +96,7 @@ func TestRegistrationsThatVanishAreNoDeletion(t *testing.T) {
 			if len(back) == 0 {
 				back = on("stock") // who registers one anew has seen that others are gone
 			}
-			if bad, err := c.Look(t.Context(), back, nil, tt.traces); err != nil || len(bad) > 0 {
+			if bad, err := look(t.Context(), &c, back, nil, tt.traces); err != nil || len(bad) > 0 {
 				t.Errorf("Look = %v, %v when they are back", bad, err)
 			}
 		})
@@ -94,20 +106,20 @@ func TestRegistrationsThatVanishAreNoDeletion(t *testing.T) {
 // C85: who registers the first of many again does not say that the others are to be gone.
 func TestRegistrationsThatVanishedAreMissedUntilEachIsBack(t *testing.T) {
 	var c tables.Census
-	look := func(rs []tables.Registration, deleted ...string) string {
+	missed := func(rs []tables.Registration, deleted ...string) string {
 		t.Helper()
-		bad, err := c.Look(t.Context(), rs, nil, traces(0, deleted))
+		bad, err := look(t.Context(), &c, rs, nil, traces(0, deleted))
 		if err != nil {
 			return "vanished"
 		}
-		var missed []string
+		var names []string
 		for _, e := range bad {
 			if !errors.Is(e.Err, tables.ErrVanished) {
 				t.Errorf("%s is missed because of %v", e.ID, e.Err)
 			}
-			missed = append(missed, e.ID+" of "+e.Queue)
+			names = append(names, e.ID+" of "+e.Queue)
 		}
-		return strings.Join(missed, ", ")
+		return strings.Join(names, ", ")
 	}
 	all := on("orders", "refunds", "returns", "stock")
 	for i, step := range []struct {
@@ -121,13 +133,13 @@ func TestRegistrationsThatVanishedAreMissedUntilEachIsBack(t *testing.T) {
 		{all[:3], []string{"d"}, ""},
 		{all[:2], nil, ""}, // a single one is a deletion
 	} {
-		if got := look(step.rs, step.deleted...); got != step.want {
+		if got := missed(step.rs, step.deleted...); got != step.want {
 			t.Errorf("step %d: missed are %q, want %q", i, got, step.want)
 		}
 	}
-	look(nil)
+	missed(nil)
 	c.Deleted("a") // an operator says that it is to be gone
-	if got := look(all[1:2]); got != "" {
+	if got := missed(all[1:2]); got != "" {
 		t.Errorf("missed are %q", got)
 	}
 }
@@ -148,14 +160,14 @@ func TestSeveralRegistrationsThatAreGoneAtOnceAreMissed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var c tables.Census
-			if _, err := c.Look(t.Context(), on("orders", "refunds", "refunds"), nil, noTraces); err != nil {
+			if _, err := look(t.Context(), &c, on("orders", "refunds", "refunds"), nil, noTraces); err != nil {
 				t.Fatal(err)
 			}
 			for _, id := range tt.deleted {
 				c.Deleted(id)
 			}
 			for range 2 { // it stays so
-				bad, err := c.Look(t.Context(), on("orders"), nil, tt.traces)
+				bad, err := look(t.Context(), &c, on("orders"), nil, tt.traces)
 				if err != nil || len(bad) != tt.missed {
 					t.Fatalf("Look = %v, %v, want %d missed", bad, err, tt.missed)
 				}
@@ -165,7 +177,7 @@ func TestSeveralRegistrationsThatAreGoneAtOnceAreMissed(t *testing.T) {
 					}
 				}
 			}
-			if bad, err := c.Look(t.Context(), on("orders", "refunds", "refunds"), nil, noTraces); err != nil || len(bad) > 0 {
+			if bad, err := look(t.Context(), &c, on("orders", "refunds", "refunds"), nil, noTraces); err != nil || len(bad) > 0 {
 				t.Errorf("Look = %v, %v when they are back", bad, err)
 			}
 		})
@@ -195,7 +207,7 @@ func TestARegistrationThatIsGoneAloneIsTold(t *testing.T) {
 						c.Deleted(id)
 					}
 				}
-				if bad, err := c.Look(t.Context(), rs, nil, tt.traces); err != nil || len(bad) > 0 {
+				if bad, err := look(t.Context(), &c, rs, nil, tt.traces); err != nil || len(bad) > 0 {
 					t.Errorf("Look = %v, %v", bad, err)
 				}
 			}
@@ -203,6 +215,64 @@ func TestARegistrationThatIsGoneAloneIsTold(t *testing.T) {
 				t.Errorf("told of %q, want %q", got, tt.told)
 			}
 		})
+	}
+}
+
+// C85: rows that went while no process ran, and others stayed. One is taken for deleted and told, of several each is missed,
+// and a process that was told begins with what there is.
+func TestRegistrationsThatWentBeforeTheStartBesideOthersAreToldOrMissed(t *testing.T) {
+	down := errors.New("injected")
+	for name, tt := range map[string]struct {
+		traces       tables.Traces
+		told, missed string
+	}{
+		"all that were met are there":                 {traces(0, nil, "a of orders"), "", ""},
+		"one is gone":                                 {traces(0, nil, "a of orders", "b of refunds"), "b of refunds", ""},
+		"one is gone, of no known queue":              {traces(0, nil, "a", "b"), "b of ", ""},
+		"one was deleted":                             {traces(time.Hour, []string{"b"}, "b of refunds"), "", ""},
+		"two are gone":                                {traces(0, nil, "b of refunds", "c of orders"), "", "b of refunds, c of orders"},
+		"two are gone, one of which was deleted":      {traces(time.Hour, []string{"b"}, "b of refunds", "c of orders"), "", "c of orders"},
+		"two are gone, of one the queue is not known": {traces(0, nil, "b", "c of orders"), "b of ", "c of orders"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var c tables.Census
+			var told []string
+			tt.traces.Removed = func(id, queue string) { told = append(told, id+" of "+queue) }
+			unknown := tt.traces
+			unknown.Met = func(context.Context) ([]tables.Health, error) { return nil, down }
+			if bad, err := look(t.Context(), &c, on("orders"), nil, unknown); err != nil || len(bad) > 0 || told != nil {
+				t.Errorf("who was met can't be read: %v, %v, told of %v", bad, err, told)
+			}
+			for range 2 { // it stays so
+				bad, err := look(t.Context(), &c, on("orders"), nil, tt.traces)
+				var missed []string
+				for _, e := range bad {
+					missed = append(missed, e.ID+" of "+e.Queue)
+				}
+				if got := strings.Join(missed, ", "); err != nil || got != tt.missed {
+					t.Errorf("missed are %q, %v; want %q", got, err, tt.missed)
+				}
+			}
+			if got := strings.Join(told, ", "); got != tt.told {
+				t.Errorf("told of %q, want %q", got, tt.told)
+			}
+		})
+	}
+}
+
+// A webhook that is registered, and met, while the first list is on its way is not missed.
+func TestAWebhookThatIsMetWhileTheFirstListIsReadIsNotMissed(t *testing.T) {
+	var c tables.Census
+	var known []string
+	tr := noTraces
+	tr.Met = func(ctx context.Context) ([]tables.Health, error) { return traces(0, nil, known...).Met(ctx) }
+	tr.Removed = func(id, _ string) { t.Errorf("%s is told to be removed", id) }
+	_, bad, err := c.List(t.Context(), func() ([]tables.Registration, []tables.RowError, error) {
+		known = []string{"b of refunds"} // after what this list has read
+		return on("orders"), nil, nil
+	}, tr)
+	if err != nil || len(bad) > 0 {
+		t.Errorf("List: %v, %v", bad, err)
 	}
 }
 
@@ -232,11 +302,11 @@ func TestRegistrationsOfNoKnownQueueAreNotMissed(t *testing.T) {
 				whole := slices.DeleteFunc(slices.Clone(tt.before), func(r tables.Registration) bool {
 					return slices.ContainsFunc(bad, func(e tables.RowError) bool { return e.ID == r.ID })
 				})
-				if _, err := c.Look(t.Context(), whole, bad, noTraces); err != nil {
+				if _, err := look(t.Context(), &c, whole, bad, noTraces); err != nil {
 					t.Fatal(err)
 				}
 			}
-			bad, err := c.Look(t.Context(), tt.after, nil, noTraces)
+			bad, err := look(t.Context(), &c, tt.after, nil, noTraces)
 			var missed []string
 			for _, e := range bad {
 				missed = append(missed, e.ID+" of "+e.Queue)
@@ -251,7 +321,7 @@ func TestRegistrationsOfNoKnownQueueAreNotMissed(t *testing.T) {
 // A store that hangs when it is asked for traces keeps nobody else from the census.
 func TestWhileTracesAreAskedForOthersMayLook(t *testing.T) {
 	var c tables.Census
-	if _, err := c.Look(t.Context(), on("orders", "orders"), nil, noTraces); err != nil {
+	if _, err := look(t.Context(), &c, on("orders", "orders"), nil, noTraces); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -262,11 +332,11 @@ func TestWhileTracesAreAskedForOthersMayLook(t *testing.T) {
 		return nil, ctx.Err()
 	}}
 	go func() {
-		_, err := c.Look(ctx, nil, nil, hangs)
+		_, err := look(ctx, &c, nil, nil, hangs)
 		ended <- err
 	}()
 	<-asked
-	if missed, err := c.Look(t.Context(), on("orders", "orders"), nil, noTraces); err != nil || len(missed) > 0 {
+	if missed, err := look(t.Context(), &c, on("orders", "orders"), nil, noTraces); err != nil || len(missed) > 0 {
 		t.Errorf("another look: %v, %v", missed, err)
 	}
 	c.Deleted("a")

@@ -12,6 +12,8 @@ import (
 // becomes of a message.
 type Health struct {
 	WebhookID string
+	// Queue is that of the webhook; empty in rows of before it was noted.
+	Queue string
 	// Instance tells the processes apart. Only the instance itself writes its rows.
 	Instance string
 

@@ -136,6 +136,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	if err != nil {
 		return nil, err
 	}
+	a.stores.lost.removed = a.dispatcher.Removed
 	a.startExpiries(ends)
 	a.expiry = &deadLetterExpiry{store: a.stores.tables, replayed: cfg.Retention, others: cfg.DeadLetterRetention, log: a.log, expired: a.dispatcher.DeadLettersExpired}
 	a.replays = &lostReplays{letters: a.stores.tables, records: a.stores.tables, queues: a.stores.queues, log: a.log}

@@ -62,10 +62,27 @@ func (a *App) expire(ctx context.Context) error {
 	if n > 0 {
 		a.log.Info("expired records removed", "rows", n, "before", before.UTC().Format(time.DateOnly))
 	}
+	if relistErr := a.relist(ctx); err == nil {
+		err = relistErr
+	}
 	a.replays.run(ctx, time.Now())
 	a.expiry.run(ctx, time.Now())
 	if err != nil {
 		return fmt.Errorf("remove expired records, claims, health and history: %w", err)
 	}
 	return nil
+}
+
+// relist finds the dead letters that no list shows, since another program has taken their queue off the list of queues.
+func (a *App) relist(ctx context.Context) error {
+	if a.stores.relist == nil {
+		return nil
+	}
+	callCtx, cancel := context.WithTimeout(ctx, housekeepingBound)
+	defer cancel()
+	queues, err := a.stores.relist(callCtx)
+	for _, name := range queues {
+		a.log.Error("a queue was not on the list of those with dead letters, though it has some: another program has taken it off. No list, count or expiry over all queues knew them; it is on the list again", "queue", name)
+	}
+	return err
 }

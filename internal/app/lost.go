@@ -17,7 +17,11 @@ type losses struct {
 }
 
 // lost is what another program has taken out of storage.
-type lost struct{ tables, webhooks losses }
+type lost struct {
+	tables, webhooks losses
+	// removed is told of registrations as tables.Traces.Removed is; nil where nothing is received.
+	removed func(webhookID, queue string)
+}
 
 // lostFor is for how long it is told.
 const lostFor = time.Hour

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,6 +40,8 @@ type stores struct {
 	sasFaults func(now time.Time) []azureconn.Right
 	// lost is what another program has taken out of them.
 	lost *lost
+	// relist puts queues back on the list of those with dead letters, and names them; nil where there is no such list.
+	relist func(context.Context) ([]string, error)
 	// fault says what keeps storage as a whole from being used.
 	fault func(context.Context) error
 	// clockAhead compares the clock here with the storage's; nil where that is the same.
@@ -64,7 +67,10 @@ func openStores(ctx context.Context, cfg config.Config, outside Outside, log *sl
 	}
 	gone := &lost{}
 	removed := func(id, queueName string) {
-		gone.webhooks.note(id+" of "+queueName, time.Now())
+		gone.webhooks.note(strings.TrimSuffix(id+" of "+queueName, " of "), time.Now())
+		if gone.removed != nil {
+			gone.removed(id, queueName)
+		}
 		log.Error("the registration of a webhook is gone from storage, and nobody deleted it through pushlease: it is taken for deleted, and nothing more is sent there",
 			"webhook", id, "queue", queueName)
 	}
@@ -114,7 +120,7 @@ func openStores(ctx context.Context, cfg config.Config, outside Outside, log *sl
 	}
 	sasEnd, _ := conn.SASExpiry()
 	tellSASFaults(log, conn.SASFaults(time.Now()))
-	return stores{queues: queues, tables: rows, fault: written.fault, sasEnd: sasEnd, sasFaults: conn.SASFaults, clockAhead: queues.ClockAhead, lost: gone, close: func(ctx context.Context) error {
+	return stores{queues: queues, tables: rows, fault: written.fault, sasEnd: sasEnd, sasFaults: conn.SASFaults, clockAhead: queues.ClockAhead, lost: gone, relist: rows.Relist, close: func(ctx context.Context) error {
 		queues.Close()
 		return rows.Close(ctx)
 	}}, nil

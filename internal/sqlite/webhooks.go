@@ -124,7 +124,7 @@ func (db *DB) GetWebhook(ctx context.Context, id string) (tables.Registration, e
 func (db *DB) ListWebhooks(ctx context.Context) ([]tables.Registration, []tables.RowError, error) {
 	rows, bad, err := db.census.List(ctx, func() ([]tables.Registration, []tables.RowError, error) {
 		return db.readWebhooks(ctx, "list_webhooks", query{text: "SELECT id, etag, registration FROM webhooks ORDER BY id"})
-	}, tables.Traces{Deleted: db.deletedWebhooks, Met: db.metWebhooks, Removed: db.opts.OnRemoved})
+	}, tables.Traces{Deleted: db.deletedWebhooks, Met: db.ListHealth, Removed: db.opts.OnRemoved})
 	if err != nil {
 		return nil, nil, fmt.Errorf("list webhooks: %w", err)
 	}
@@ -190,15 +190,4 @@ func (db *DB) deletedWebhooks(ctx context.Context) (map[string]time.Time, error)
 		return true, err
 	})
 	return found, err
-}
-
-// metWebhooks are those that have health.
-func (db *DB) metWebhooks(ctx context.Context) (ids []string, err error) {
-	err = db.read(ctx, serviceTable, "list_met_webhooks", query{text: "SELECT DISTINCT webhook_id FROM health"}, func(scan func(...any) error) (bool, error) {
-		var id string
-		err := scan(&id)
-		ids = append(ids, id)
-		return true, err
-	})
-	return ids, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,6 +65,37 @@ func (s *Store) rememberQueue(ctx context.Context, queue string) error {
 	}
 	s.queues.Store(queue, time.Now())
 	return nil
+}
+
+// Relist puts queues back on the list of those that have had dead letters, which another program has taken off it, and
+// names them. Without that no list over all queues, no count and no expiry finds their dead letters.
+func (s *Store) Relist(ctx context.Context) (unlisted []string, err error) {
+	var there []string
+	for last := ""; ; {
+		f := filter{}.where("PartitionKey", "gt", last).where("PartitionKey", "lt", separator)
+		first, err := (&lane{store: s, query: query{table: s.deadLettersTable(), filter: f, columns: []string{"Status"}, top: 1}}).head(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("look for queues with dead letters: %w", err)
+		}
+		if first == nil {
+			break
+		}
+		if last = first.pk; strings.Trim(last, "abcdefghijklmnopqrstuvwxyz0123456789-") == "" { // another program's rows are no dead letters
+			there = append(there, last)
+		}
+	}
+	listed, err := s.deadLetterQueues(ctx, "") // later: a queue is on the list before its first dead letter is there
+	for _, queue := range there {
+		if err == nil && !slices.Contains(listed, queue) {
+			unlisted = append(unlisted, queue)
+			s.queues.Delete(queue)
+			err = s.rememberQueue(ctx, queue)
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("list the queues with dead letters: %w", err)
+	}
+	return unlisted, err
 }
 
 // UpdateDeadLetter implements tables.DeadLetters. A d without Text, as lists

@@ -317,6 +317,51 @@ func TestADeadLetterThatAnotherProgramHasChangedIsInTheListsOfItsQueueAndTime(t 
 	}
 }
 
+// C85: a queue that another program takes off the list of those with dead letters would be in no list, count or expiry.
+func TestAQueueThatIsTakenOffTheListOfThoseWithDeadLettersIsPutBack(t *testing.T) {
+	t.Parallel()
+	e, now := openEdited(t), time.Now().UTC().Truncate(time.Millisecond)
+	put := func(queue, message string) {
+		d := tables.DeadLetter{MessageKey: tables.MessageKey{Queue: queue, MessageID: message, Day: now}, Status: tables.Waiting, DeadLetteredAt: now, Text: []byte("x")}
+		d.ID = tables.DeadLetterID(d.MessageKey, "", 0, now)
+		_, err := e.PutDeadLetter(t.Context(), d)
+		e.must(err)
+	}
+	for _, queue := range []string{"orders", "0-first", "z-last", "orders-poison", "stays"} {
+		put(queue, "m")
+	}
+	table := e.service.NewClient(e.prefix + "DeadLetters")
+	_, err := table.AddEntity(t.Context(), []byte(`{"PartitionKey":"My notes","RowKey":"1"}`), nil)
+	e.must(err)
+	inList := func() (names string) {
+		t.Helper()
+		list, _, err := e.ListDeadLetters(t.Context(), tables.DeadLetterFilter{}, tables.Page{Limit: 20})
+		e.must(err)
+		for _, d := range list {
+			names += d.Queue + " "
+		}
+		return names
+	}
+	whole := inList()
+	for _, queue := range []string{"z-last", "0-first", "orders"} {
+		_, err := table.DeleteEntity(t.Context(), "~queues", queue, nil)
+		e.must(err)
+	}
+	put("orders", "another") // of a queue that is taken to be on the list
+	if got := strings.Fields(inList()); len(got) != 2 {
+		t.Fatalf("in the list of all: %s; nothing is tested", got)
+	}
+	for _, want := range []string{"0-first orders z-last", ""} {
+		queues, err := e.Relist(t.Context())
+		if got := strings.Join(queues, " "); err != nil || got != want {
+			t.Errorf("Relist = %q, %v; want %q", got, err, want)
+		}
+	}
+	if got := inList(); len(strings.Fields(got)) != 6 {
+		t.Errorf("in the list of all afterwards: %s; before: %s", got, whole)
+	}
+}
+
 // C85: a lost table is lost state, which is told once, and not when pushlease drops it itself.
 func TestATableThatAnotherProgramDropsIsTold(t *testing.T) {
 	t.Parallel()

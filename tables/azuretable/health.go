@@ -103,6 +103,7 @@ func (s *Store) ExpireHealth(ctx context.Context, before time.Time) (int64, erro
 func healthColumns(h tables.Health) columns {
 	c := columns{}
 	c.exact("WebhookID", h.WebhookID)
+	c.exact("Queue", h.Queue)
 	c.exact("Instance", h.Instance)
 	c.exact("Breaker", string(h.Breaker.Phase))
 	c.time("BreakerSince", h.Breaker.Since)
@@ -143,7 +144,7 @@ func (e entity) notAhead(name string) time.Time {
 
 func (e entity) health() tables.Health {
 	h := tables.Health{
-		WebhookID: e.text("WebhookID"), Instance: e.text("Instance"),
+		WebhookID: e.text("WebhookID"), Queue: e.text("Queue"), Instance: e.text("Instance"),
 		Breaker: policy.BreakerState{
 			Phase: policy.BreakerPhase(e.text("Breaker")), Since: e.time("BreakerSince"), NextProbe: e.time("NextProbe"),
 			Wait: policy.Duration(e.duration("ProbeWait")), Samples: e.number("Samples"), Failures: e.number("Failures"),

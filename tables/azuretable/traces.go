@@ -56,12 +56,3 @@ func (s *Store) expireTraces(ctx context.Context, before time.Time) error {
 	}
 	return err
 }
-
-// metWebhooks are those that have health.
-func (s *Store) metWebhooks(ctx context.Context) (ids []string, err error) {
-	rows, err := s.ListHealth(ctx)
-	for i := range rows {
-		ids = append(ids, rows[i].WebhookID)
-	}
-	return ids, err
-}

@@ -67,7 +67,7 @@ func (s *Store) GetWebhook(ctx context.Context, id string) (tables.Registration,
 // ListWebhooks implements tables.Webhooks.
 func (s *Store) ListWebhooks(ctx context.Context) ([]tables.Registration, []tables.RowError, error) {
 	rs, bad, err := s.census.List(ctx, func() ([]tables.Registration, []tables.RowError, error) { return s.readWebhooks(ctx) },
-		tables.Traces{Deleted: s.deletedWebhooks, Met: s.metWebhooks, Removed: s.removed})
+		tables.Traces{Deleted: s.deletedWebhooks, Met: s.ListHealth, Removed: s.removed})
 	if err != nil {
 		return nil, nil, fmt.Errorf("list webhooks: %w", err)
 	}

@@ -27,7 +27,7 @@ var healthTests = []test{
 
 func healthOf(webhookID, instance string) tables.Health {
 	return tables.Health{
-		WebhookID: webhookID, Instance: instance,
+		WebhookID: webhookID, Queue: "orders", Instance: instance,
 		Breaker: policy.BreakerState{
 			Phase: policy.BreakerOpen, Since: day, NextProbe: day.Add(30 * time.Second), Wait: policy.Duration(30*time.Second + time.Nanosecond),
 			Samples: 12, Failures: 7,

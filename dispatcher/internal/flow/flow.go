@@ -77,6 +77,7 @@ type Flow struct {
 	releasedAt time.Time
 	lastOK     time.Time // when a POST was last answered 2xx, also to another instance before the start
 	savedOK    time.Time // lastOK as it was last written
+	savedAt    time.Time // when it was last written, by any instance before the start
 	limitTold  bool      // that it is limited, to other instances
 	asked      time.Time // when it was last asked what other instances have learned, as nothing was taken
 	unsure     time.Time // until then that is waited for; zero when it is known

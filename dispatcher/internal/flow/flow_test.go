@@ -74,6 +74,36 @@ func TestWhatWasKnownOfAWebhookIsReadHoweverLittleTimeThereIs(t *testing.T) {
 	}
 }
 
+// C85: a later start knows by its health that a webhook was there, and on which queue, however long nothing was sent to it.
+func TestTheHealthOfAWebhookIsWrittenThoughNothingIsSent(t *testing.T) {
+	for age, wanted := range map[time.Duration]int{0: 1, time.Hour: 0, savedAgain - time.Hour: 0, savedAgain + time.Hour: 1} {
+		db := testStore(t)
+		if age > 0 {
+			if err := db.PutHealth(t.Context(), tables.Health{WebhookID: "wh_a", Instance: "before", UpdatedAt: time.Now().Add(-age)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w := &writes{Healths: db}
+		fs := New(Options{Store: w, Instance: "now", Log: slog.New(slog.DiscardHandler)})
+		fs.Sync(t.Context(), []tables.Registration{testRegistration()})
+		for range 2 { // once
+			if err := fs.save(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want(t, fmt.Sprintf("rows that are written beside one that is %s old", age), w.count(), wanted)
+		rows, err := db.ListHealth(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range rows {
+			if h.Instance == "now" {
+				want(t, "its queue", h.Queue, "orders")
+			}
+		}
+	}
+}
+
 func testRegistration() tables.Registration {
 	return tables.Registration{Webhook: webhook.Webhook{ID: "wh_a", Queue: "orders"}, Flow: policy.DefaultFlow(), Enabled: true}
 }

@@ -11,17 +11,18 @@ import (
 	"github.com/pushlease/pushlease/tables"
 )
 
-// takeChange returns the health to write if it has changed since it was last asked for.
+// takeChange returns the health to write if it has changed since it was last asked for, or nothing was written for long: by it
+// a later start knows that the webhook was there.
 func (f *Flow) takeChange() (tables.Health, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.changed && !f.pacer.Limited() {
+	now := time.Now()
+	if !f.changed && !f.pacer.Limited() && now.Sub(f.savedAt) < savedAgain {
 		return tables.Health{}, false
 	}
-	f.changed, f.savedOK = false, f.lastOK
-	now := time.Now()
+	f.changed, f.savedOK, f.savedAt = false, f.lastOK, now
 	return tables.Health{
-		WebhookID: f.id, Breaker: f.breaker.State(now), Refusing: f.refusing, PausedUntil: f.pause.Until(now), Failing: f.auto.State(), Pace: f.pacer.State(),
+		WebhookID: f.id, Queue: f.queue, Breaker: f.breaker.State(now), Refusing: f.refusing, PausedUntil: f.pause.Until(now), Failing: f.auto.State(), Pace: f.pacer.State(),
 		LastFailureAt: f.lastFailure, Window: f.limit(), InFlight: f.inFlight,
 		Delivered: f.delivered, Failed: f.failed, Postponed: f.postponed, UpdatedAt: now,
 	}, true
@@ -123,6 +124,8 @@ const (
 	// healthSoon is how often it is written at most because a breaker has turned, or a
 	// webhook has asked for a pause.
 	healthSoon = time.Second
+	// savedAgain is how often it is written where nothing changes. Rows are kept for twice as long.
+	savedAgain = 5 * 24 * time.Hour
 	// healthTimeout bounds one reading or writing of health.
 	healthTimeout = 10 * time.Second
 )

@@ -31,6 +31,9 @@ func (r *Registry) RefreshLeft(ctx context.Context) {
 	if err == nil {
 		list, err = r.noteLost(ctx, list)
 	}
+	if err == nil {
+		err = r.forgetRemoved(ctx)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
@@ -47,12 +50,40 @@ func (r *Registry) RefreshLeft(ctx context.Context) {
 	r.leftReadAt, r.leftDue, r.leftFailed = time.Now(), false, false
 }
 
+// Removed takes a webhook that is gone from storage for deleted: what waits on its queue is guarded if it was the last one, and
+// its health is forgotten, so that no later start misses it again.
+func (r *Registry) Removed(id, queueName string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.removed[id], r.leftDue = true, true
+	if queueName != "" {
+		r.lost[queueName] = time.Now()
+	}
+}
+
+// forgetRemoved forgets the health of those.
+func (r *Registry) forgetRemoved(ctx context.Context) error {
+	r.mu.RLock()
+	ids := slices.Collect(maps.Keys(r.removed))
+	r.mu.RUnlock()
+	for _, id := range ids {
+		if err := r.store.DeleteHealth(ctx, id); err != nil {
+			return fmt.Errorf("forget the health of webhook %s: %w", id, err)
+		}
+		r.mu.Lock()
+		delete(r.removed, id)
+		r.mu.Unlock()
+	}
+	return nil
+}
+
 // noteLost writes the notes that are missing: whoever deletes a webhook through pushlease leaves
 // one first, and what another program deletes is a deletion like any other. Otherwise nobody
 // would guard what waits on the queue, and it would expire unseen.
 func (r *Registry) noteLost(ctx context.Context, notes []tables.LeftQueue) ([]tables.LeftQueue, error) {
 	r.mu.RLock()
 	lost := maps.Clone(r.lost)
+	maps.DeleteFunc(lost, func(name string, _ time.Time) bool { return r.readAt.IsZero() || len(r.byQueue[name]) > 0 }) // the next reading tells
 	r.mu.RUnlock()
 	for name, seenAt := range lost {
 		noted := slices.ContainsFunc(notes, func(l tables.LeftQueue) bool {

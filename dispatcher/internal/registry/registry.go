@@ -20,6 +20,7 @@ const registryTimeout = 15 * time.Second
 type Store interface {
 	tables.Webhooks
 	tables.LeftQueues
+	DeleteHealth(ctx context.Context, webhookID string) error
 }
 
 // Registry is the last known state of the registered webhooks, by queue. A store
@@ -47,13 +48,15 @@ type Registry struct {
 	// lost are queues that had webhooks, at this time for the last time, and have none; who
 	// deleted those is not known yet (see noteLost).
 	lost map[string]time.Time
+	// removed are webhooks that were taken for deleted, and whose health is to be forgotten.
+	removed map[string]bool
 
 	reading chan struct{} // holds one: a reading serves all that wait for one
 }
 
 // New makes one that has read nothing. onRead is told of each reading before anybody goes by it.
 func New(store Store, log *slog.Logger, onRead func(context.Context, []tables.Registration)) *Registry {
-	return &Registry{store: store, log: log, onRead: onRead, Changed: make(chan struct{}, 1), reading: make(chan struct{}, 1), lost: map[string]time.Time{}, leftDue: true}
+	return &Registry{store: store, log: log, onRead: onRead, Changed: make(chan struct{}, 1), reading: make(chan struct{}, 1), lost: map[string]time.Time{}, removed: map[string]bool{}, leftDue: true}
 }
 
 // Refresh reads the registered webhooks, and reports whether it could; Status has the error.
@@ -117,12 +120,13 @@ func (r *Registry) know(all []tables.Registration, unread map[string]damaged) {
 	}
 	for name := range r.byQueue {
 		if byQueue[name] == nil {
-			r.leftDue, r.lost[name] = true, r.readAt
+			r.lost[name] = r.readAt
 		}
 	}
 	for name := range byQueue {
 		delete(r.lost, name)
 	}
+	r.leftDue = r.leftDue || len(r.lost) > 0
 	r.byQueue, r.damaged = byQueue, unread
 }
 

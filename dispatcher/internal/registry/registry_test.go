@@ -38,6 +38,17 @@ type store struct {
 	err   error
 	takes time.Duration
 	reads int
+	// forgotten are webhooks whose health is.
+	forgotten []string
+}
+
+func (s *store) DeleteHealth(_ context.Context, id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.forgotten = append(s.forgotten, id)
+	}
+	return s.err
 }
 
 func (s *store) set(change func()) {
@@ -226,6 +237,32 @@ func TestWhoGoesByAReadingIsToldOfItFirst(t *testing.T) {
 	read(t, r)
 	want(t, "told of", told, 1)
 	want(t, "known afterwards", len(r.Of("a")), 1)
+}
+
+// C85: a registration that went while no process ran: its queue is guarded, unless another webhook is there, and no later start
+// misses it again.
+func TestARegistrationThatWentBeforeTheStartIsADeletion(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *store, r *Registry, log *bytes.Buffer) {
+		s.list = []tables.Registration{on("a", "1", true)}
+		s.left = []tables.LeftQueue{{Queue: "b", At: time.Now().Add(-time.Hour)}} // of an earlier one
+		r.Removed("2", "a")
+		r.Removed("3", "b")
+		r.Removed("4", "")
+		r.RefreshLeft(t.Context()) // before anything is read
+		s.set(func() { s.err = errors.New("injected") })
+		want(t, "read", r.Refresh(t.Context()), false)
+		r.RefreshLeft(t.Context())
+		s.set(func() { s.err = nil })
+		read(t, r)
+		for range 2 {
+			r.RefreshLeft(t.Context())
+		}
+		want(t, "guarded", names(r.ToGuard()), "b")
+		want(t, "what was there is ours", r.LeftWith("b", time.Now().Add(-time.Minute)), true)
+		slices.Sort(s.forgotten)
+		want(t, "forgotten", strings.Join(s.forgotten, " "), "2 3 4")
+		want(t, "lines about queues", strings.Count(log.String(), "the webhooks of a queue are gone"), 1)
+	})
 }
 
 func TestAQueueThatLostItsLastWebhookIsGuardedForWhatWasThere(t *testing.T) {

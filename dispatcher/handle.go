@@ -56,7 +56,7 @@ func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Messag
 // conclude settles a message that was decided about, and tells what came of it.
 func (d *Dispatcher) conclude(ctx context.Context, l *lease.Lease, span trace.Span, start time.Time, outcome *Outcome) settle.Result {
 	delivered := time.Now()
-	result := d.completer.Settle(d.writing(ctx), l, *outcome)
+	result := d.completer.Settle(d.writing(ctx), l, outcome)
 	if result == settle.Deleted && l.Message.DequeueCount > 1 {
 		d.putOffs.Ended(l.Queue.Name(), l.Message.ID)
 	}
@@ -71,9 +71,8 @@ func (d *Dispatcher) conclude(ctx context.Context, l *lease.Lease, span trace.Sp
 	return result
 }
 
-// tookTime notes how long a message took: for the lease of the next ones, and as a
-// warning when it was too much of its own. Time after Deliver counts up to one
-// settling call, so that an outage of storage does not look like slow work.
+// tookTime notes how long a message took, and warns when it was too much of its lease. For the lease
+// of the next ones settling counts up to one call, so that an outage of storage does not look like slow work.
 func (d *Dispatcher) tookTime(queueName string, m *queue.Message, decision *Outcome, delivering, settling time.Duration) {
 	took, granted := delivering+settling, d.measure.Fits(queueName, m.Lease.Granted())
 	d.measure.Took(queueName, decision.Posts, delivering+min(settling, retry.Timeout), granted)

@@ -80,7 +80,7 @@ func (d *Dispatcher) HandleHosted(ctx context.Context, q queue.Queue, m *queue.M
 		return "", fmt.Errorf("take the message over: %w", err)
 	}
 	if err := d.upToDate(ctx); err != nil { // after the take-over: a process that dies in it keeps nothing for the host's 10 minutes
-		return "", errors.Join(err, d.giveBack(ctx, q, m))
+		return "", errors.Join(err, settle.GiveBack(ctx, q, m, settle.OwnFaultDelay(m)))
 	}
 	return d.handle(ctx, q, m, delivery.Usual(m, d.o.LookGap(q.Name())), nil, decided), nil
 }
@@ -112,8 +112,8 @@ func (d *Dispatcher) putOff(ctx context.Context, q queue.Queue, m *queue.Message
 	if !m.ExpiresAt.IsZero() {
 		delay = min(delay, max(d.beforeLastLook(q.Name(), m), time.Second))
 	}
-	if err := abandon(ctx, q, m, delay); err != nil {
-		return "", fmt.Errorf("as many messages as max_in_flight allows are in hand, and this one could not be given back: %w", err)
+	if err := settle.GiveBack(ctx, q, m, delay); err != nil {
+		return "", fmt.Errorf("as many messages as max_in_flight allows are in hand: %w", err)
 	}
 	d.metrics.PutOff.Add(meter.Labels{Queue: q.Name()})
 	d.putOffs.Remember(q.Name(), m.ID, m.DequeueCount)
@@ -122,28 +122,6 @@ func (d *Dispatcher) putOff(ctx context.Context, q queue.Queue, m *queue.Message
 			"queue", q.Name(), "messages", messages, "max_in_flight", d.o.MaxInFlight)
 	}
 	return settle.PutOff, nil
-}
-
-// giveBack shows a message again that was taken over in vain. Where storage does not take that, it comes with the
-// end of its lease.
-func (d *Dispatcher) giveBack(ctx context.Context, q queue.Queue, m *queue.Message) error {
-	if err := abandon(ctx, q, m, settle.OwnFaultDelay(m)); err != nil {
-		return fmt.Errorf("give the message back: %w", err)
-	}
-	return nil
-}
-
-// abandon gives a message back by its newest receipt.
-func abandon(ctx context.Context, q queue.Queue, m *queue.Message, delay time.Duration) error {
-	unanswered := false
-	return retry.Do(ctx, retry.GiveBack, func(ctx context.Context, _ int) error {
-		err := q.Abandon(ctx, m, delay)
-		if unanswered && errors.Is(err, queue.ErrLeaseLost) {
-			return nil // it was given back, or somebody else has it: it is not ours either way
-		}
-		unanswered = unanswered || queue.Ambiguous(err)
-		return err
-	})
 }
 
 // upToDate re-reads the registered webhooks where that is due: no loop does it while

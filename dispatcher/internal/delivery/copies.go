@@ -47,9 +47,9 @@ func (c copies) recognise(ctx context.Context, p *parcel, h history) *Outcome {
 			c.reappeared(p)
 			return fold(p, h, list)
 		}
-		return c.remove(ctx, p, h)
+		return c.remove(p, h)
 	case row.ReplayToCome(queue.ReplayLife):
-		return c.events.wait(ctx, p, h, nil, row.MessageID, copyWait)
+		return c.events.wait(p, h, nil, row.MessageID, copyWait)
 	}
 	p.insertedAt = row.InsertedAt
 	return nil
@@ -68,7 +68,7 @@ func (c copies) original(ctx context.Context, id string) (tables.DeadLetter, err
 }
 
 // remove ends a copy whose dead letter was replayed, or deleted: nobody is to get it any more.
-func (c copies) remove(ctx context.Context, p *parcel, h history) *Outcome {
+func (c copies) remove(p *parcel, h history) *Outcome {
 	list := []tables.Delivery{p.whole(h)}
 	for id, del := range h.deliveries {
 		if id != "" && !del.State.Terminal() {
@@ -77,5 +77,5 @@ func (c copies) remove(ctx context.Context, p *parcel, h history) *Outcome {
 	}
 	c.Log.Info("the copy of a dead letter that was replayed or deleted is removed without a POST",
 		"queue", p.key.Queue, "message", p.key.MessageID, "dead_letter", p.copyOf.ID)
-	return c.events.end(ctx, p, list, "copy", p.copyOf.MessageID)
+	return c.events.end(p, list, "copy", p.copyOf.MessageID)
 }

@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/admission"
 	"github.com/pushlease/pushlease/policy"
@@ -28,7 +29,7 @@ func New(o Options) *Deliverer {
 	e := events{&o, w}
 	return &Deliverer{
 		Options: &o, opener: opener{&o}, historian: historian{&o}, finder: finder{&o}, wholes: w,
-		events: e, copies: copies{&o, e}, suspects: &suspects{Options: &o, turn: make(chan struct{}, 1)},
+		events: e, copies: copies{&o, e}, suspects: &suspects{Options: &o, tickets: k, turn: make(chan struct{}, 1)},
 		posts: posts{&o, k, attempts{&o, k}, make(places, o.MorePosts)},
 	}
 }
@@ -47,7 +48,7 @@ func (d *Deliverer) Deliver(ctx context.Context, queueName string, m *queue.Mess
 	if !survives(d.Log, p, func() { outcome = d.steps(ctx, p) }) {
 		outcome = ownFault(m, policy.InternalFault)
 	}
-	outcome.Records = append(p.takeLast(), outcome.Records...)
+	outcome.Records = slices.Concat(p.takeLast(), d.posts.tickets.takeHeld(ctx, p), outcome.Records)
 	if terms.Shown && outcome.Action == policy.Hold {
 		outcome.Delay = 0
 	}
@@ -68,14 +69,13 @@ func (d *Deliverer) steps(ctx context.Context, p *parcel) *Outcome {
 		}
 	}
 	if unread != nil {
-		return d.wholes.unreadable(ctx, p, h, unread)
+		return d.wholes.unreadable(p, h, unread)
 	}
 	targets, refused := d.finder.targets(ctx, p, h)
 	if len(targets) == 0 {
-		return d.wholes.untaken(ctx, p, h, refused)
+		return d.wholes.untaken(p, h, refused)
 	}
-	defer d.suspects.end(p)
-	defer d.posts.tickets.recordHeld(ctx, p) // whichever step is the last
+	defer d.suspects.end(ctx, p)
 	if p.event != "" {
 		if outcome := d.events.otherCopy(ctx, p, h, targets); outcome != nil {
 			return outcome
@@ -83,7 +83,7 @@ func (d *Deliverer) steps(ctx context.Context, p *parcel) *Outcome {
 	}
 	if suspect(h, p.m, targets) {
 		if isPoison(targets) {
-			return d.wholes.giveUpMessage(ctx, p, h, targets, policy.PoisonMessage)
+			return d.wholes.giveUpMessage(p, h, targets, policy.PoisonMessage)
 		}
 		if !d.suspects.begin(ctx, p, targets) {
 			return ownFault(p.m, policy.InternalFault)

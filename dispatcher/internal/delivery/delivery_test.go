@@ -126,6 +126,16 @@ func (d *Deliverer) deliverNow(t *testing.T, m *queue.Message) Outcome {
 	return d.Deliver(t.Context(), testQueue, m, Usual(m, 0), nil)
 }
 
+// deliverAndRecord is deliverNow with what settling begins with.
+func (d *Deliverer) deliverAndRecord(ctx context.Context, t *testing.T, m *queue.Message) Outcome {
+	t.Helper()
+	o := d.Deliver(ctx, testQueue, m, Usual(m, 0), nil)
+	for _, rec := range o.Records {
+		d.Completer.Record(t.Context(), m, rec)
+	}
+	return o
+}
+
 func stored(t *testing.T, db *sqlite.DB, m *queue.Message) map[string]tables.State {
 	t.Helper()
 	all, err := db.Load(t.Context(), tables.MessageKey{Queue: testQueue, MessageID: m.ID, Day: m.InsertedAt})
@@ -182,7 +192,7 @@ func TestWithSeveralWebhooksTheEarlierAnswersAreOnRecordAndTheEarliestNextTimeDe
 func TestAMessageThatNobodyTakesIsHeldAndOneThatIsNobodysIsLeftAlone(t *testing.T) {
 	d, db := newDeliverer(t, answers{})
 	m := received("m1")
-	o := d.deliverNow(t, m)
+	o := d.deliverAndRecord(t.Context(), t, m)
 	want(t, "action", o.Action, policy.Hold)
 	want(t, "reason", o.Reason, policy.NoWebhook)
 	want(t, "waits", o.Delay > 50*time.Second && o.Delay <= time.Minute, true)
@@ -227,11 +237,74 @@ func TestWhatIsGivenUpAsAWholeGoesByWhatItsWebhooksDidBefore(t *testing.T) {
 		p.claim = &claims.Claim{}
 		h := history{deliveries: map[string]tables.Delivery{"wh_a": {WebhookID: "wh_a", State: state}}}
 		rest := []target{gone(p.newDelivery("wh_b"))}
-		o := d.wholes.giveUpMessage(t.Context(), p, h, rest, policy.PoisonMessage)
+		o := d.wholes.giveUpMessage(p, h, rest, policy.PoisonMessage)
 		want(t, "its event is taken", o.Claim.Delivered, state == tables.Delivered)
 		want(t, "dead letters", len(o.DeadLetters), 1)
 		want(t, "it is for", o.DeadLetters[0].Row.WebhookID, "wh_b")
 		want(t, "it is copied, once", o.DeadLetters[0].Copy, copied)
+	}
+}
+
+// atPost does something at the end of a POST to the webhook, which takes its time.
+type atPost struct {
+	webhook string
+	takes   time.Duration
+	do      func()
+}
+
+func (a atPost) Send(_ context.Context, w *webhook.Webhook, _ webhook.Request) webhook.Result {
+	if w.ID == a.webhook {
+		time.Sleep(a.takes)
+		a.do()
+	}
+	return webhook.Result{Status: 500, StartedAt: time.Now()}
+}
+
+// What is held beside a POST excuses no receive, whichever way it comes to be held: that POST is what ends the
+// process, if anything does (ADR 0006). wh_b is full, waits for a place in vain, and is held after 2 s.
+func TestWhatIsHeldAfterItsWaitExcusesNoReceiveInWhichAnotherIsPOSTed(t *testing.T) {
+	for _, takes := range []time.Duration{3 * time.Second, 10 * time.Millisecond, 0} { // with 0 there is no POST
+		posted := takes > 0
+		bubble.Test(t, func(t *testing.T) {
+			var d *Deliverer
+			var db *sqlite.DB
+			m := received("m1")
+			asked := false
+			d, db = newDeliverer(t, atPost{"wh_a", takes, func() {
+				asked = true
+				if all := stored(t, db, m); len(all) > 0 {
+					t.Errorf("on record while the POST is under way: %v", all)
+				}
+			}})
+			list := []string{"wh_b"}
+			if posted {
+				list = append(list, "wh_a")
+			}
+			for _, id := range list {
+				r := registration(id)
+				r.Flow.Concurrency = 1
+				if _, err := db.PutWebhook(t.Context(), r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			d.Registry.Refresh(t.Context())
+			b := registration("wh_b")
+			full, refused := d.Flows.Of(&b).Enter(time.Now())
+			if full == nil || refused != nil {
+				t.Fatal("wh_b had no place to take")
+			}
+			m = received("m1")
+			d.deliverAndRecord(t.Context(), t, m)
+			want(t, "a POST was under way", asked, posted)
+			all, err := db.Load(t.Context(), tables.MessageKey{Queue: testQueue, MessageID: m.ID, Day: m.InsertedAt})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = slices.DeleteFunc(all, func(del tables.Delivery) bool { return del.WebhookID != "wh_b" })
+			want(t, "records of wh_b", len(all), 1)
+			want(t, "its state", all[0].State, tables.Held)
+			want(t, "the receive is excused", all[0].Excused > 0, !posted)
+		})
 	}
 }
 
@@ -316,7 +389,7 @@ func TestAMessageThatIsHandedOnInVainIsHandedOnAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	late := WithPostDeadline(t.Context(), time.Now(), time.Second)
-	o := d.Deliver(late, testQueue, m, Usual(m, 0), nil)
+	o := d.deliverAndRecord(late, t, m)
 	want(t, "action", o.Action, policy.NoVerdict)
 	want(t, "on record", stored(t, db, m)["wh_a"], tables.Withdrawn)
 	m.DequeueCount++
@@ -368,7 +441,7 @@ func TestADuplicateEndsWhatADeletedWebhookHeld(t *testing.T) {
 	if err := db.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{held}}); err != nil {
 		t.Fatal(err)
 	}
-	o = d.deliverNow(t, m)
+	o = d.deliverAndRecord(t.Context(), t, m)
 	want(t, "reason", o.Reason, policy.Duplicate)
 	want(t, "state for the deleted webhook", stored(t, db, m)["wh_a"], tables.Withdrawn)
 }

@@ -75,7 +75,7 @@ func (e events) otherCopy(ctx context.Context, p *parcel, h history, targets []t
 		e.Log.Error("another program has changed the claim on the message's event; the message waits, since it may have been delivered with another one",
 			"queue", p.key.Queue, "message", p.key.MessageID, "error", err)
 		e.Meter.LookupsFailed.Add(meter.Labels{Queue: p.key.Queue})
-		return e.wait(ctx, p, h, targets, "", otherCopyDelay(p.m, otherCopyMax))
+		return e.wait(p, h, targets, "", otherCopyDelay(p.m, otherCopyMax))
 	case err != nil && p.shared: // it was received before without an outcome on record
 		if outcome := untilAsked(p.m, p.slack); outcome != nil {
 			e.PutOffs.Remember(p.key.Queue, p.m.ID, p.m.DequeueCount)
@@ -97,7 +97,7 @@ func (e events) otherCopy(ctx context.Context, p *parcel, h history, targets []t
 	switch {
 	case won: // finished before by this very message
 		e.Meter.Reappeared(p.key.Queue, p.key.MessageID)
-		return e.duplicate(ctx, p, h, targets, "redelivery", "")
+		return e.duplicate(p, h, targets, "redelivery", "")
 	case current.BodyHash != p.hash:
 		e.Log.Warn("two messages with the same event have different bodies; both are delivered",
 			"queue", p.key.Queue, "message", p.key.MessageID, "other", current.MessageID)
@@ -106,23 +106,23 @@ func (e events) otherCopy(ctx context.Context, p *parcel, h history, targets []t
 	case current.State == tables.Done:
 		e.Log.Info("another message with the same event was delivered; this one is deleted without a POST",
 			"queue", p.key.Queue, "message", p.key.MessageID, "other", current.MessageID)
-		return e.duplicate(ctx, p, h, targets, "event", current.MessageID)
+		return e.duplicate(p, h, targets, "event", current.MessageID)
 	}
 	e.Log.Info("another message with the same event is being delivered; this one waits for what becomes of it",
 		"queue", p.key.Queue, "message", p.key.MessageID, "other", current.MessageID)
-	return e.wait(ctx, p, h, targets, current.MessageID, otherCopyDelay(p.m, current.Until.Sub(now)))
+	return e.wait(p, h, targets, current.MessageID, otherCopyDelay(p.m, current.Until.Sub(now)))
 }
 
 // wait lets a message wait for what becomes of its event with the message other, empty where that
 // can't be told.
-func (e events) wait(ctx context.Context, p *parcel, h history, targets []target, other string, delay time.Duration) *Outcome {
+func (e events) wait(p *parcel, h history, targets []target, other string, delay time.Duration) *Outcome {
 	del := p.whole(h)
 	del.SameEventAs = other
 	p.hold(&del, policy.EventInWork, delay, PostponeMargin(p.m)+p.slack)
 	if del.State.Terminal() && h.anyEnded() {
-		return e.wholes.giveUpRest(ctx, p, h, targets, del.Reason)
+		return e.wholes.giveUpRest(p, h, targets, del.Reason)
 	}
-	e.wholes.excuse(e.writing(ctx), del)
+	p.keepHeld(del)
 	return foldWhole(p, h, del)
 }
 
@@ -138,7 +138,7 @@ func (e events) claimForReplay(ctx context.Context, p *parcel) {
 // duplicate ends a message whose event was delivered with another one, or with itself. It
 // is recorded on the message, and on what was under way for single webhooks. other is the
 // message that had the event.
-func (e events) duplicate(ctx context.Context, p *parcel, h history, targets []target, kind, other string) *Outcome {
+func (e events) duplicate(p *parcel, h history, targets []target, kind, other string) *Outcome {
 	list := []tables.Delivery{p.whole(h)}
 	for i := range targets {
 		t := &targets[i]
@@ -146,19 +146,18 @@ func (e events) duplicate(ctx context.Context, p *parcel, h history, targets []t
 			list = append(list, t.delivery)
 		}
 	}
-	return e.end(ctx, p, list, kind, other)
+	return e.end(p, list, kind, other)
 }
 
-// end records and counts what ends as a duplicate of the message other.
-func (e events) end(ctx context.Context, p *parcel, list []tables.Delivery, kind, other string) *Outcome {
+// end counts what ends as a duplicate of the message other.
+func (e events) end(p *parcel, list []tables.Delivery, kind, other string) *Outcome {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	for i := range list {
 		del := &list[i]
 		del.State, del.Reason, del.NextAt, del.UpdatedAt, del.SameEventAs = tables.Duplicate, policy.Duplicate, time.Time{}, now, other
 	}
-	e.Journal.RecordAll(e.writing(ctx), list)
 	e.Meter.Duplicates.Add(meter.Labels{Queue: p.key.Queue, Kind: kind})
-	return &Outcome{Action: policy.Complete, Reason: policy.Duplicate}
+	return recorded(&Outcome{Action: policy.Complete, Reason: policy.Duplicate}, list...)
 }
 
 // otherCopyDelay is how long a message waits for the outcome of another one: no longer

@@ -1,9 +1,11 @@
 package delivery
 
 import (
+	"slices"
 	"time"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/flow"
+	"github.com/pushlease/pushlease/dispatcher/internal/journal"
 	"github.com/pushlease/pushlease/dispatcher/internal/lease"
 	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/policy"
@@ -81,6 +83,20 @@ func fold(p *parcel, h history, targets []target) *Outcome {
 		}
 	}
 	return outcome
+}
+
+// recorded adds verdicts about deliveries to the records of an outcome.
+func recorded(o *Outcome, verdicts ...tables.Delivery) *Outcome {
+	o.Records = append(records(verdicts), o.Records...)
+	return o
+}
+
+// records are those of deliveries without attempts: a queue may have more webhooks than rows go together.
+func records(list []tables.Delivery) (all []tables.Record) {
+	for some := range slices.Chunk(list, journal.MaxRows) {
+		all = append(all, tables.Record{Deliveries: some})
+	}
+	return all
 }
 
 // foldWhole is fold for a message that is decided about as a whole.

@@ -50,9 +50,11 @@ type parcel struct {
 	slack time.Duration
 	// grant is told how far the message is.
 	grant *admission.Grant
-	// heldRows are deliveries that are held, until a record takes them along; mu guards them.
+	// heldRows are deliveries that are held, until a record takes them along, and posted is whether a
+	// POST was begun with this receive; mu guards both.
 	mu       sync.Mutex
 	heldRows []tables.Delivery
+	posted   bool
 	// replay is the dead letter that is being replayed, nil otherwise.
 	replay *tables.DeadLetter
 	// copyOf is the dead letter of which the message is the copy on a poison queue, nil otherwise.
@@ -178,6 +180,14 @@ func (p *parcel) hold(del *tables.Delivery, reason policy.Reason, delay, margin 
 	del.State, del.Reason, del.NextAt, del.UpdatedAt = tables.Held, reason, now.Add(delay), now
 }
 
+// keepHeld keeps the record of a delivery that gets no POST now: the record of a POST takes it along, and else the
+// end of this receive. One webhook's POST waits for no record about another, and costs no transaction more beside it.
+func (p *parcel) keepHeld(del tables.Delivery) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.heldRows = append(p.heldRows, del)
+}
+
 // lastLook is when the last look at the message that is sure to come must begin; the zero time where
 // it lives for ever.
 func (p *parcel) lastLook() time.Time {
@@ -191,7 +201,7 @@ func (p *parcel) lastLook() time.Time {
 func (p *parcel) begins(t *target) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t.begun = time.Now()
+	t.begun, p.posted = time.Now(), true
 }
 
 func (p *parcel) over(t *target) {

@@ -23,6 +23,7 @@ const (
 // suspects see to messages that may kill whoever handles them.
 type suspects struct {
 	*Options
+	tickets tickets
 	// turn holds one while a suspected message is POSTed.
 	turn chan struct{}
 }
@@ -93,9 +94,12 @@ func (s *suspects) begin(ctx context.Context, p *parcel, targets []target) bool 
 	return true
 }
 
-// end lets the next suspected message begin.
-func (s *suspects) end(p *parcel) {
+// end lets the next suspected message begin, once no note about this one stands that is to be taken back.
+func (s *suspects) end(ctx context.Context, p *parcel) {
 	if p.alone {
+		for _, rec := range s.tickets.takeHeld(ctx, p) {
+			s.Journal.Record(s.writing(ctx), rec)
+		}
 		p.alone = false
 		<-s.turn
 	}

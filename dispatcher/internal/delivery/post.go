@@ -38,7 +38,7 @@ type posts struct {
 func (x posts) post(ctx context.Context, p *parcel, targets []target) {
 	more := x.places.take(dueNow(targets) - postsOfOwn)
 	defer x.places.give(more)
-	x.tickets.enter(ctx, p, targets, postsOfOwn+more)
+	x.tickets.enter(p, targets, postsOfOwn+more)
 	p.underWay = underWay(targets)
 	p.grant.Posting(p.underWay, someEnded(targets))
 	if p.underWay > 0 {

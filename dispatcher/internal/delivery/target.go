@@ -62,6 +62,11 @@ func (t *target) disabled() bool {
 	return !t.registration.Enabled && t.registration.ID != "" && !t.delivery.State.Terminal()
 }
 
+// unread reports whether the delivery waits for its webhook's registration, which can't be read now.
+func (t *target) unread() bool {
+	return t.registration == unregistered && !t.delivery.State.Terminal()
+}
+
 // someEnded reports whether a webhook of the message is done with it.
 func someEnded(targets []target) bool {
 	return some(targets, func(t *target) bool { return t.delivery.State.Terminal() })
@@ -80,8 +85,7 @@ func anyDue(targets []target) bool {
 	return some(targets, func(t *target) bool { return t.due(now) })
 }
 
-// underWay counts the POSTs that are made, or waited for, with this receive. While there is one nothing
-// that is held excuses the receive: it is what kills the process, if anything does.
+// underWay counts the POSTs that are made, or waited for, with this receive.
 func underWay(targets []target) (n int) {
 	for i := range targets {
 		if targets[i].flow != nil {

@@ -37,14 +37,13 @@ func (f finder) targets(ctx context.Context, p *parcel, h history) (found []targ
 // withUnknown adds the webhooks of which nothing is known. What comes of the deliveries is
 // decided when their rows can be read again, or are deleted.
 func (f finder) withUnknown(ctx context.Context, p *parcel, h history, found []target) []target {
-	begins := anyDue(found)
 	for _, id := range f.Registry.Unknown(p.key.Queue) {
 		if _, known := h.deliveries[id]; known || p.replay != nil && p.replay.WebhookID != "" && p.replay.WebhookID != id {
 			continue
 		}
 		del := p.newDelivery(id)
 		del.Generation = max(p.generation, h.generations[id])
-		found = append(found, gone(f.orphaned(ctx, p, del, false, begins)))
+		found = append(found, gone(f.orphaned(ctx, p, del, false)))
 	}
 	return found
 }
@@ -63,9 +62,8 @@ func (f finder) targetsAnew(ctx context.Context, p *parcel, h history, found []t
 		}
 		return found, refused
 	}
-	begins := anyDue(found)
 	for _, del := range absent(h, found) {
-		found = append(found, gone(f.orphaned(ctx, p, del, certain && whole, begins)))
+		found = append(found, gone(f.orphaned(ctx, p, del, certain && whole)))
 	}
 	return f.withUnknown(ctx, p, h, found), refused
 }
@@ -121,7 +119,7 @@ func (f finder) handedOn(p *parcel, h history) (found []target) {
 	}
 	for _, del := range missing {
 		del = withdrawn(del)
-		p.heldRows = append(p.heldRows, del)
+		p.keepHeld(del)
 		found = append(found, gone(del))
 		f.Log.Warn("a webhook was deleted before it got the message; those that are registered now get it",
 			"queue", p.key.Queue, "message", p.key.MessageID, "webhook", del.WebhookID)
@@ -164,20 +162,14 @@ func absent(h history, found []target) []tables.Delivery {
 // orphaned decides about a delivery whose webhook is not there, of a message that
 // others take too. Where the webhook was surely deleted the delivery is withdrawn, and
 // the others settle the message. Where its registration may only be unreadable, or
-// unknown to this process so far, the message must not be completed without it. Where a
-// POST to another webhook begins with this receive, that one is what kills the process, if
-// anything does: then the receive is not excused.
-func (f finder) orphaned(ctx context.Context, p *parcel, del tables.Delivery, deleted, begins bool) tables.Delivery {
+// unknown to this process so far, the message must not be completed without it.
+func (f finder) orphaned(ctx context.Context, p *parcel, del tables.Delivery, deleted bool) tables.Delivery {
 	if isUnderWay(&del, time.Now()) {
 		return del
 	}
 	if !deleted {
 		del.Reason, del.UpdatedAt = policy.StorageFault, time.Now().UTC().Truncate(time.Millisecond)
 		del.NextAt = del.UpdatedAt.Add(settle.OwnFaultDelay(p.m))
-		if !begins {
-			del.Excused++
-		}
-		f.Journal.Record(f.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
 		return del
 	}
 	del = withdrawn(del)

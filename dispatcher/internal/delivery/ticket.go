@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -18,12 +19,9 @@ type tickets struct{ *Options }
 
 // enter asks each webhook that is due whether it may be sent to, up to as many as there are places; the
 // others are asked when one of these has answered. Those that may not, and
-// those that are disabled, have their delivery held and are charged nothing. Where a POST
-// is made, what is held waits for it and goes into its record: one webhook's POST waits for
-// no record about another, and costs no transaction more beside it.
-func (k tickets) enter(ctx context.Context, p *parcel, targets []target, places int) {
+// those that are disabled, have their delivery held and are charged nothing.
+func (k tickets) enter(p *parcel, targets []target, places int) {
 	now := time.Now()
-	var refusals []*target
 	for i := range targets {
 		t := &targets[i]
 		switch {
@@ -37,43 +35,40 @@ func (k tickets) enter(ctx context.Context, p *parcel, targets []target, places 
 			var refused *flow.Refusal
 			if t.ticket, refused = t.flow.Enter(now); refused != nil {
 				k.postpone(p, t, refused)
-				refusals = append(refusals, t)
 			} else {
 				places--
 			}
 		case t.disabled():
 			k.holdDisabled(p, t)
-			refusals = append(refusals, t)
 		case flow.CannotBeSentTo(&t.delivery): // looked at before its time
 			t.delivery.UpdatedAt = now.UTC().Truncate(time.Millisecond)
-			t.delivery.Excused++
-			refusals = append(refusals, t)
+			p.keepHeld(t.delivery)
+		case t.unread():
+			p.keepHeld(t.delivery)
 		}
 	}
 	p.grant.Asked()
-	posted := underWay(targets) > 0
-	for _, t := range refusals {
-		if posted { // what comes of the POST tells of this receive
-			t.delivery.Excused--
+}
+
+// takeHeld takes the records of what is held and went with no POST's record. Where this receive made no POST it is
+// excused: of a message that is POSTed to others, that POST is what ends the process, if anything does (ADR 0006).
+func (k tickets) takeHeld(ctx context.Context, p *parcel) []tables.Record {
+	if p == nil {
+		return nil
+	}
+	held := k.takeSomeHeld(ctx, p, math.MaxInt)
+	if !p.posted {
+		for i := range held {
+			held[i].Excused++
 		}
-		p.heldRows = append(p.heldRows, t.delivery)
 	}
-	if !posted {
-		k.recordHeld(ctx, p)
-	}
+	return records(held)
 }
 
-// recordHeld records what is held and went with no POST's record.
-func (k tickets) recordHeld(ctx context.Context, p *parcel) {
-	if held := k.takeHeld(ctx, p, len(p.heldRows)); len(held) > 0 {
-		k.Journal.RecordAll(k.writing(ctx), held)
-	}
-}
-
-// takeHeld takes up to n deliveries that are held and not recorded yet. The POSTs of one
+// takeSomeHeld takes up to n deliveries that are held and not recorded yet. The POSTs of one
 // message end side by side. When the lease is over, or was, none is left: someone else may have
 // sent to those webhooks meanwhile, and what came of that stands.
-func (k tickets) takeHeld(ctx context.Context, p *parcel, n int) []tables.Delivery {
+func (k tickets) takeSomeHeld(ctx context.Context, p *parcel, n int) []tables.Delivery {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.heldRows) > 0 && k.Leases.MayBeElsewhere(ctx, p.key.Queue, p.m) {
@@ -110,7 +105,6 @@ func (k tickets) waitToEnter(ctx context.Context, p *parcel, t *target) (ok bool
 		return false
 	}
 	k.postpone(p, t, refused)
-	k.Journal.Record(k.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})
 	return false
 }
 
@@ -129,24 +123,23 @@ func (k tickets) asItIsNow(ctx context.Context, p *parcel, t *target) bool {
 		return true
 	}
 	k.holdDisabled(p, t)
-	k.Journal.Record(k.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})
 	return false
 }
 
-// holdDisabled holds a delivery until its webhook is enabled, with its receive excused.
+// holdDisabled holds a delivery until its webhook is enabled.
 func (k tickets) holdDisabled(p *parcel, t *target) {
 	p.hold(&t.delivery, policy.WebhookDisabled, holdFor(k.Flows.Held(), k.Hosted(p.key.Queue)), p.terms.Held)
-	t.delivery.Excused++
+	p.keepHeld(t.delivery)
 }
 
-// postpone holds a delivery whose webhook can't be sent to now, with its receive excused.
+// postpone holds a delivery whose webhook can't be sent to now.
 func (k tickets) postpone(p *parcel, t *target, refused *flow.Refusal) {
 	k.Meter.Held(p.key.Queue, t.registration.ID, string(refused.Reason))
 	now, noted := time.Now(), t.delivery.UpdatedAt
 	until := k.hostsLook(p.key.Queue, t.delivery.Excused, refused, now)
-	defer t.afterNote(noted)
 	p.hold(&t.delivery, refused.Reason, max(until.Sub(now), time.Second), p.terms.Postponed)
-	t.delivery.Excused++
+	t.afterNote(noted)
+	p.keepHeld(t.delivery)
 	t.flow = nil
 }
 

@@ -1,7 +1,6 @@
 package delivery
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"time"
@@ -22,19 +21,19 @@ const newerDelay = time.Minute
 
 // unreadable decides about a message whose text can't be read. What a newer version wrote is
 // never POSTed as it stands.
-func (w wholes) unreadable(ctx context.Context, p *parcel, h history, err error) *Outcome {
+func (w wholes) unreadable(p *parcel, h history, err error) *Outcome {
 	if errors.Is(err, queue.ErrNewer) {
-		return w.holdWhole(ctx, p, h, policy.Undecodable, retry.Backoff(int(min(p.m.DequeueCount, 30)), newerDelay, holdDelay),
+		return w.holdWhole(p, h, policy.Undecodable, retry.Backoff(int(min(p.m.DequeueCount, 30)), newerDelay, holdDelay),
 			"the message was written by a newer version of pushlease, which has to receive it: update this instance")
 	}
-	return w.giveUpMessage(ctx, p, h, nil, policy.Undecodable)
+	return w.giveUpMessage(p, h, nil, policy.Undecodable)
 }
 
 // untaken decides about a message that no webhook takes; refused says that it is because of
 // their filters.
-func (w wholes) untaken(ctx context.Context, p *parcel, h history, refused bool) *Outcome {
+func (w wholes) untaken(p *parcel, h history, refused bool) *Outcome {
 	if refused {
-		return w.unmatched(ctx, p, h)
+		return w.unmatched(p, h)
 	}
 	if del := p.whole(h); del.State.Terminal() { // what a replay came to before its webhook was deleted
 		return foldWhole(p, h, del)
@@ -43,20 +42,20 @@ func (w wholes) untaken(ctx context.Context, p *parcel, h history, refused bool)
 	if h.anyWebhook() || p.replay != nil && p.replay.WebhookID != "" || w.Registry.LeftWith(p.key.Queue, p.m.InsertedAt) {
 		reason = policy.WebhookDeleted
 	}
-	return w.holdWhole(ctx, p, h, reason, holdFor(w.Flows.Held(), w.Hosted(p.key.Queue)), "no webhook takes the message")
+	return w.holdWhole(p, h, reason, holdFor(w.Flows.Held(), w.Hosted(p.key.Queue)), "no webhook takes the message")
 }
 
 // holdWhole holds a message that can go to no webhook now, near its end as a dead letter.
-func (w wholes) holdWhole(ctx context.Context, p *parcel, h history, reason policy.Reason, delay time.Duration, why string) *Outcome {
+func (w wholes) holdWhole(p *parcel, h history, reason policy.Reason, delay time.Duration, why string) *Outcome {
 	del := p.whole(h)
 	if reason == policy.Undecodable { // nothing but its text is known
 		del.Size, del.Encoding, del.BodyHash = len(p.text), string(p.setting), p.hash
 	}
 	p.hold(&del, reason, delay, p.terms.Held)
 	if del.State.Terminal() && h.anyEnded() {
-		return w.giveUpRest(ctx, p, h, nil, reason)
+		return w.giveUpRest(p, h, nil, reason)
 	}
-	w.excuse(w.writing(ctx), del) // once per receive
+	p.keepHeld(del)
 	w.Log.Warn(why, "queue", p.key.Queue, "message", p.key.MessageID,
 		"state", del.State, "reason", reason, "next", del.NextAt)
 	return foldWhole(p, h, del)
@@ -64,16 +63,15 @@ func (w wholes) holdWhole(ctx context.Context, p *parcel, h history, reason poli
 
 // unmatched decides about a message that every webhook's filter refuses. Where somebody asked for it
 // with a replay it is kept, whatever the queue says.
-func (w wholes) unmatched(ctx context.Context, p *parcel, h history) *Outcome {
+func (w wholes) unmatched(p *parcel, h history) *Outcome {
 	if w.KeepUnmatched(p.key.Queue) || p.replay != nil {
-		return w.giveUpMessage(ctx, p, h, nil, policy.Unmatched)
+		return w.giveUpMessage(p, h, nil, policy.Unmatched)
 	}
 	del := p.whole(h)
 	del.State, del.Reason, del.NextAt = tables.Unmatched, policy.Unmatched, time.Time{}
 	del.UpdatedAt = time.Now().UTC().Truncate(time.Millisecond)
-	w.Journal.Record(w.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
 	w.Log.Info("no webhook's filter takes the message; it is deleted", "queue", p.key.Queue, "message", p.key.MessageID)
-	return foldWhole(p, h, del)
+	return recorded(foldWhole(p, h, del), del)
 }
 
 // endedBefore decides about a message that was given up before, as a whole; nil where it
@@ -91,9 +89,9 @@ func endedBefore(p *parcel, h history) *Outcome {
 
 // giveUpMessage dead-letters the message as a whole, without a POST; where it has ended for
 // some webhook already, for each of the others.
-func (w wholes) giveUpMessage(ctx context.Context, p *parcel, h history, targets []target, reason policy.Reason) *Outcome {
+func (w wholes) giveUpMessage(p *parcel, h history, targets []target, reason policy.Reason) *Outcome {
 	if h.anyEnded() {
-		return w.giveUpRest(ctx, p, h, targets, reason)
+		return w.giveUpRest(p, h, targets, reason)
 	}
 	del := p.newDelivery("")
 	if p.replay != nil && p.replay.WebhookID != "" {
@@ -101,13 +99,12 @@ func (w wholes) giveUpMessage(ctx context.Context, p *parcel, h history, targets
 	}
 	p.giveUp(&del, reason, time.Now())
 	del.Size, del.Encoding = len(p.text), string(p.setting)
-	w.Journal.Record(w.writing(ctx), tables.Record{Deliveries: []tables.Delivery{del}})
-	return foldWhole(p, h, del)
+	return recorded(foldWhole(p, h, del), del)
 }
 
 // giveUpRest dead-letters what is unfinished of a message: the targets, and the deliveries
 // of webhooks that are not there.
-func (w wholes) giveUpRest(ctx context.Context, p *parcel, h history, targets []target, reason policy.Reason) *Outcome {
+func (w wholes) giveUpRest(p *parcel, h history, targets []target, reason policy.Reason) *Outcome {
 	rest := slices.Clone(targets)
 	for id, del := range h.deliveries {
 		if id != "" && !some(rest, func(t *target) bool { return t.delivery.WebhookID == id }) {
@@ -121,13 +118,5 @@ func (w wholes) giveUpRest(ctx context.Context, p *parcel, h history, targets []
 			given = append(given, *del)
 		}
 	}
-	w.Journal.RecordAll(w.writing(ctx), given)
-	return fold(p, h, rest)
-}
-
-// excuse records that a receive ended without an attempt through no fault of the
-// message, so that the poison guard leaves it out.
-func (w wholes) excuse(ctx context.Context, del tables.Delivery) {
-	del.Excused++
-	w.Journal.Record(ctx, tables.Record{Deliveries: []tables.Delivery{del}})
+	return recorded(fold(p, h, rest), given...)
 }

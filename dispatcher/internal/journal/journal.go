@@ -117,14 +117,6 @@ func (j *Journal) again(ctx context.Context, rec tables.Record) error {
 	return j.writeLate(ctx, rest)
 }
 
-// RecordAll is Record for any number of deliveries of one message without attempts: a
-// queue may have more webhooks than rows go together.
-func (j *Journal) RecordAll(ctx context.Context, list []tables.Delivery) {
-	for some := range slices.Chunk(list, MaxRows) {
-		j.Record(ctx, tables.Record{Deliveries: some})
-	}
-}
-
 // Note tries to write notes on deliveries now and not later, and reports whether they were written.
 // Each try asks for them anew. One that takes effect later all the same undoes nothing.
 func (j *Journal) Note(ctx context.Context, deliveries func() []tables.Delivery) error {

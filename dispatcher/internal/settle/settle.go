@@ -6,6 +6,7 @@ package settle
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -88,10 +89,10 @@ type Completer struct{ o Options }
 // New makes a Completer.
 func New(o Options) *Completer { return &Completer{o: o} }
 
-// Settle does what the outcome says, and returns what became of the message. What it can't do now heals on redelivery. ctx ends when
-// nothing may be written any more.
-func (c *Completer) Settle(ctx context.Context, l *lease.Lease, o Outcome) Result {
-	together := c.goTogether(&o)
+// Settle does what the outcome says, and returns what became of the message. What it can't do now heals on redelivery: the
+// outcome then says that the message was given back, and why. ctx ends when nothing may be written any more.
+func (c *Completer) Settle(ctx context.Context, l *lease.Lease, o *Outcome) Result {
+	together := c.goTogether(o)
 	if !together {
 		for _, rec := range o.Records {
 			c.Record(ctx, l.Message, rec)
@@ -101,7 +102,7 @@ func (c *Completer) Settle(ctx context.Context, l *lease.Lease, o Outcome) Resul
 	if l.IsLost() && o.Action != policy.Complete || len(o.DeadLetters) > 0 && !l.Sure() {
 		return LeaseLost // the message is someone else's now, and goes on from what was recorded
 	}
-	c.deadLetters(ctx, l, &o)
+	c.deadLetters(ctx, l, o)
 	if o.ReplayEnds != nil {
 		if err := c.finishReplay(ctx, *o.ReplayEnds); err != nil {
 			c.o.Log.Error("the dead letter could not be marked as replayed; the message stays and is tried again",
@@ -115,10 +116,10 @@ func (c *Completer) Settle(ctx context.Context, l *lease.Lease, o Outcome) Resul
 		if together {
 			last = &o.Records[0]
 		}
-		return c.complete(ctx, l, last, keyOf(l, &o))
+		return c.complete(ctx, l, last, keyOf(l, o))
 	}
 	c.o.Claims.Keep(ctx, o.Claim, o.Delay, l.Message.Lease.Granted())
-	return c.abandon(ctx, l, &o)
+	return c.abandon(ctx, l, o)
 }
 
 // goTogether reports whether the one record that is left may go into one transaction with the
@@ -176,15 +177,12 @@ func (c *Completer) abandon(ctx context.Context, l *lease.Lease, o *Outcome) Res
 	if len(o.HeldFor) > 0 && o.Delay >= flow.HoldMin {
 		giveBack = func(ctx context.Context) error { return c.hideFor(ctx, l, o) }
 	}
-	unanswered := false
-	err := retry.Do(ctx, retry.GiveBack, func(ctx context.Context, _ int) error {
-		err := l.Settling(func() error { return giveBack(ctx) })
-		if tookEffect(l.Message, err, unanswered) {
-			return nil // it comes back in time, though nobody can show it before
-		}
-		unanswered = unanswered || queue.Ambiguous(err)
-		return err
+	unanswered, err := untilAnswered(ctx, func(ctx context.Context) error {
+		return l.Settling(func() error { return giveBack(ctx) })
 	})
+	if tookEffect(l.Message, err, unanswered) {
+		err = nil // it comes back in time, though nobody can show it before
+	}
 	switch {
 	case err == nil:
 		c.o.GivenBack(l.Queue.Name(), l.Message, o.Delay)
@@ -204,13 +202,32 @@ func tookEffect(m *queue.Message, err error, unanswered bool) bool {
 	return unanswered && errors.Is(err, queue.ErrLeaseLost) && time.Now().Before(m.Lease.Until())
 }
 
-// Refuse gives back a message that was received while stopping, and not begun.
+// untilAnswered gives a message back, and again until storage has answered; unanswered is whether an earlier try
+// was not.
+func untilAnswered(ctx context.Context, giveBack func(context.Context) error) (unanswered bool, err error) {
+	err = retry.Do(ctx, retry.GiveBack, func(ctx context.Context, _ int) error {
+		err := giveBack(ctx)
+		unanswered = unanswered || queue.Ambiguous(err)
+		return err
+	})
+	return unanswered, err
+}
+
+// GiveBack gives back a message that nothing was begun with, to be shown after delay.
+func GiveBack(ctx context.Context, q queue.Queue, m *queue.Message, delay time.Duration) error {
+	unanswered, err := untilAnswered(ctx, func(ctx context.Context) error { return q.Abandon(ctx, m, delay) })
+	if err == nil || unanswered && errors.Is(err, queue.ErrLeaseLost) { // somebody else has it, or may: nothing was begun
+		return nil
+	}
+	return fmt.Errorf("give the message back: %w", err)
+}
+
+// Refuse gives back a message that was received and not begun: the process stops, or all slots stay taken.
 func (c *Completer) Refuse(ctx context.Context, q queue.Queue, m *queue.Message) {
 	ctx, cancel := context.WithTimeout(ctx, retry.Timeout)
 	defer cancel()
-	if err := q.Abandon(ctx, m, 0); err != nil {
-		c.o.Log.Warn("a message received while stopping could not be given back; it comes back when its lease ends",
-			"queue", q.Name(), "message", m.ID, "error", err)
+	if err := GiveBack(ctx, q, m, 0); err != nil {
+		c.o.Log.Warn("a message that was received and not begun comes back when its lease ends", "queue", q.Name(), "message", m.ID, "error", err)
 	}
 }
 

@@ -66,13 +66,13 @@ func (s *stage) CompleteRecorded(context.Context, string, *queue.Message, tables
 }
 
 // settleOn settles a message on s.
-func settleOn(t *testing.T, s *stage, recorded RecordedCompletes, o Outcome) Result {
+func settleOn(t *testing.T, s *stage, recorded RecordedCompletes, o *Outcome) Result {
 	t.Helper()
 	return settleWith(t, s, s, recorded, o)
 }
 
 // settleWith settles a message of q, with its records in s.
-func settleWith(t *testing.T, s *stage, q queue.Queue, recorded RecordedCompletes, o Outcome) Result {
+func settleWith(t *testing.T, s *stage, q queue.Queue, recorded RecordedCompletes, o *Outcome) Result {
 	t.Helper()
 	m, err := meter.New(metricnoop.NewMeterProvider().Meter(""))
 	if err != nil {
@@ -118,6 +118,8 @@ func TestSettlingKeepsItsOrder(t *testing.T) {
 			[]string{"record delivered", "abandon"}, "abandoned"},
 		"a replay": {Outcome{Action: policy.Complete, Records: []tables.Record{delivered()}, ReplayEnds: &tables.DeadLetter{ReplayToken: "t"}}, true, "",
 			[]string{"record delivered", "replay ended", "complete"}, "deleted"},
+		"a replay whose end can't be written": {Outcome{Action: policy.Complete, ReplayEnds: &tables.DeadLetter{ReplayToken: "t"}}, true, "replay ended",
+			[]string{"replay ended", "replay ended", "replay ended", "abandon"}, "abandoned"},
 		"a dead letter": {Outcome{Action: policy.Complete, DeadLetters: []DeadLetter{{}}}, true, "",
 			[]string{"dead letter", "record dead_lettered", "complete"}, "deleted"},
 		"a dead letter that can't be written": {Outcome{Action: policy.Complete, DeadLetters: []DeadLetter{{}}}, true, "dead letter",
@@ -132,8 +134,11 @@ func TestSettlingKeepsItsOrder(t *testing.T) {
 				if tt.recorded {
 					recorded = s
 				}
-				if got := settleOn(t, s, recorded, tt.o); got != tt.result || !slices.Equal(s.asked, tt.asked) {
+				if got := settleOn(t, s, recorded, &tt.o); got != tt.result || !slices.Equal(s.asked, tt.asked) {
 					t.Errorf("%s after %q, want %s after %q", got, s.asked, tt.result, tt.asked)
+				}
+				if given := tt.o.Action == policy.NoVerdict && tt.o.Reason == policy.StorageFault; given != (tt.down == "dead letter" || tt.down == "replay ended") {
+					t.Errorf("the outcome is told as %s %s", tt.o.Action, tt.o.Reason)
 				}
 			})
 		})
@@ -176,7 +181,7 @@ func TestACallThatWasNotAnsweredCountsAsDoneWhileTheLeaseLasts(t *testing.T) {
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			s := &stage{}
-			if got := settleWith(t, s, unanswering{s, c.after}, nil, Outcome{Action: c.action}); got != c.result {
+			if got := settleWith(t, s, unanswering{s, c.after}, nil, &Outcome{Action: c.action}); got != c.result {
 				t.Errorf("%s after %s: %s, want %s", c.action, c.after, got, c.result)
 			}
 		})

@@ -66,7 +66,7 @@ type Options struct {
 	// Concurrency is the most messages of one queue in this process whose POSTs are under
 	// way or begin at once; default 64. Three times as many, whose POSTs were all answered,
 	// may be waiting for storage to record and settle them; three quarters as many, 48 at most, may be in hand
-	// for the next slots. Leases are kept for all of them. A host has a bound of its own.
+	// for the next slots, a second at most. Leases of all but these are kept. A host has a bound of its own.
 	Concurrency int
 	// MaxInFlight is the most messages of all queues in flight in this process, those that
 	// wait to be settled included, and those that a host brings; default

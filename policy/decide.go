@@ -222,7 +222,7 @@ func (p *Policy) told(r *Response) (verdict, bool) {
 	return verdict{}, false
 }
 
-// byDefault is the default table (DESIGN section 7).
+// byDefault is the default table.
 func byDefault(r *Response, t *Try, asked time.Duration) verdict {
 	switch {
 	case r.Class != "":

@@ -44,7 +44,7 @@ var (
 
 func outcomeOf(d policy.Decision) outcome { return outcome{d.Action, d.Reason, d.Disable} }
 
-// expected is DESIGN section 7 and case C24, written down a second time.
+// expected is the default table and case C24, written down a second time.
 func expected(status int) outcome {
 	const refused = " 400 401 403 404 405 409 411 413 414 415 422 431 501 505 "
 	switch {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// The lease follows the time that messages take (REQUIREMENTS R1).
+// The lease follows the time that messages take.
 const (
 	// MinLease and MaxLease bound a recommended lease.
 	MinLease = 30 * time.Second

@@ -12,8 +12,8 @@ import (
 type State string
 
 // The states of a delivery. Delivered, DeadLettered, Unmatched, Duplicate and Withdrawn are terminal within a
-// generation: they never change. A replay begins a new one, and so does a webhook that was deleted and is there
-// again under its own id.
+// generation: they never change, but that Withdrawn becomes Delivered where the deleted webhook's answer comes after all. A
+// replay begins a new one, and so does a webhook that was deleted and is there again under its own id.
 const (
 	// Pending: not delivered yet; the next try is due at NextAt.
 	Pending State = "pending"
@@ -116,8 +116,8 @@ type Delivery struct {
 	Charged  int
 	Waits    int
 	// Excused counts receives that ended without an attempt through no fault of
-	// the message (shutdown, our storage), so that the poison guard can leave
-	// them out.
+	// the message (its webhook could not be sent to, our storage), so that the poison guard
+	// can leave them out.
 	Excused int
 	// MissingRecords counts attempts without a record of their own: it could not be
 	// written, or the attempt began and left no outcome.

@@ -3,7 +3,7 @@
 // implement all of them: tables/azuretable over Azure Table Storage and
 // internal/sqlite over one database file. Both pass tables/tablestest.
 //
-// Order of writes (DESIGN section 9): a delivery is recorded as delivered
+// Order of writes: a delivery is recorded as delivered
 // before its message is completed; an attempt is recorded before its message is
 // abandoned; a dead letter's row is durable before its message is completed.
 // Each step may be repeated, so a crash between any two heals on redelivery.

@@ -32,7 +32,7 @@ const (
 type failure struct {
 	class string
 	text  string
-	// again is whether the try may be made once more at once (DESIGN section 14).
+	// again is whether the try may be made once more at once.
 	again bool
 	// name is whether the address that the guard refused is what a name led to.
 	name bool

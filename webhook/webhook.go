@@ -121,7 +121,7 @@ type Result struct {
 	// MaxBodyRead bytes.
 	Body []byte
 	// Redials counts the connections that failed before the exchange could
-	// begin and were tried once more at once (DESIGN section 14).
+	// begin and were tried once more at once.
 	Redials int
 	// StaleConn is whether the attempt failed on a connection that had been used before,
 	// without a byte of an answer: it may have been the connection alone that was dead, so

@@ -291,7 +291,7 @@ func TestTheRootStaysQuiet(t *testing.T) {
 	}
 	for _, e := range entries {
 		if !slices.Contains(root, e.Name()) && !slices.Contains(ignored, e.Name()) && !strings.Contains(e.Name(), ".db") {
-			t.Errorf("%s: the root holds only what DESIGN's layout names", e.Name())
+			t.Errorf("%s: the root holds only what the layout names", e.Name())
 		}
 	}
 }

@@ -50,7 +50,7 @@ type Processing struct {
 	P50, P95, P99 time.Duration
 }
 
-// Deletions counts what became of the deletes of one queue's messages (REQUIREMENTS R2).
+// Deletions counts what became of the deletes of one queue's messages.
 type Deletions struct {
 	// Total is Successful and Failed. A delete counts once, however often it was
 	// tried; one that could not be made because the lease was lost has failed.

@@ -13,8 +13,8 @@ const (
 	putOffLogEvery = time.Minute
 )
 
-// PutOffs remembers the messages of which nothing was begun: those that somebody
-// else received, for want of a place or since they could not be taken over, and those of another holder's that is at work on them. Their count
+// PutOffs remembers receives in which nothing was begun with a message and of which no record tells: it got no place, could not be
+// taken over or opened, was in doubt, was told to another instance, or is at work with another holder. Its count
 // of receives rises by that, and is no sign of a message that kills its process. Safe for concurrent use.
 type PutOffs struct {
 	mu     sync.Mutex

@@ -28,7 +28,7 @@ type Wants struct {
 }
 
 // Seats are what one poller may have in hand of its queue: slots for messages whose POSTs are
-// not over, as many again, settlingTimes, for those that wait for storage, and while slots turn
+// not over, settlingTimes as many for those that wait for storage, and while slots turn
 // over some for those that are received ahead and wait for a slot.
 type Seats struct {
 	a     *Admission

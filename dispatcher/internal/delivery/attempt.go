@@ -36,8 +36,8 @@ func (a attempts) timed(ctx context.Context, p *parcel, t *target) {
 	}
 }
 
-// attempt makes one POST and records what came of it. t's delivery is then in its new
-// state, which is durable, or kept in memory until it can be. What is on the stack while the
+// attempt makes one POST. t's delivery is then in its new state, of which the record is durable, or kept in memory
+// until it can be, or, with the last POST, goes with the outcome. What is on the stack while the
 // POST is under way is held for each message in flight: deciding and recording come after,
 // in a function of their own.
 func (a attempts) attempt(ctx context.Context, p *parcel, t *target) {
@@ -69,13 +69,13 @@ func (p *parcel) request(t *target) *webhook.Request {
 	return &request
 }
 
-// answered decides about a POST that has ended, and records it. t's delivery is then in its
-// new state.
+// answered decides about a POST that has ended, and records it, or keeps its record for the outcome. t's delivery is
+// then in its new state.
 func (a attempts) answered(ctx context.Context, p *parcel, t *target, sent []byte, res *webhook.Result) {
 	now := time.Now()
 	left(t, res)
 	t.noteAnswered(p.grant)
-	// What changes is a copy: until it is recorded, t's delivery is what was known before.
+	// What changes is a copy: until that is decided, t's delivery is what was known before.
 	deliveries := append(make([]tables.Delivery, 0, 1), t.delivery)
 	del := &deliveries[0]
 	delivered := res.Status/100 == 2

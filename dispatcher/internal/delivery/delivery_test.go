@@ -327,6 +327,17 @@ func TestPOSTsSideBySideShareNothing(t *testing.T) {
 	}
 }
 
+// A webhook that is deleted before its turn has lost no lease.
+func TestAWebhookThatIsDeletedBeforeItsTurnIsSaidToBe(t *testing.T) {
+	d, _ := newDeliverer(t, answers{"wh_a": {Status: 200}}, "wh_a")
+	p := d.opener.parcel(testQueue, received("m"), Terms{}, nil)
+	r := registration("wh_gone")
+	target := target{registration: &r, delivery: p.newDelivery(r.ID), later: true, flow: d.Flows.Of(&r)}
+	want(t, "begins", d.posts.tickets.waitToEnter(t.Context(), p, &target), false)
+	want(t, "reason", target.delivery.Reason, policy.WebhookDeleted)
+	want(t, "state", target.delivery.State, tables.Pending)
+}
+
 // The record of the POST that ends as the last one of a message is the outcome's, and no other.
 func TestTheOutcomeTakesTheLastRecordAlong(t *testing.T) {
 	rec := tables.Record{Deliveries: []tables.Delivery{{WebhookID: "wh_a"}}}

@@ -85,7 +85,11 @@ func (k tickets) takeSomeHeld(ctx context.Context, p *parcel, n int) []tables.De
 func (k tickets) waitToEnter(ctx context.Context, p *parcel, t *target) (ok bool) {
 	var refused *flow.Refusal
 	if t.later {
-		if !k.asItIsNow(ctx, p, t) {
+		if ctx.Err() != nil {
+			k.notBegun(ctx, p, t)
+			return false
+		}
+		if !k.asItIsNow(p, t) {
 			return false
 		}
 		t.ticket, refused = t.flow.Enter(time.Now())
@@ -111,11 +115,14 @@ func (k tickets) waitToEnter(ctx context.Context, p *parcel, t *target) (ok bool
 // asItIsNow takes the registration of a webhook whose turn has come as it is now: it may have another address
 // or secret. It reports whether the webhook may be sent to. That of one that was disabled meanwhile is held, and
 // one that was deleted is left to the next receive.
-func (k tickets) asItIsNow(ctx context.Context, p *parcel, t *target) bool {
+func (k tickets) asItIsNow(p *parcel, t *target) bool {
 	all := k.Registry.Of(p.key.Queue)
 	i := slices.IndexFunc(all, func(r tables.Registration) bool { return r.ID == t.registration.ID })
 	if i < 0 {
-		k.notBegun(ctx, p, t)
+		k.Log.Info("a webhook was deleted before its turn", "queue", p.key.Queue, "message", p.key.MessageID, "webhook", t.registration.ID)
+		t.delivery.Reason = policy.WebhookDeleted
+		t.afterNote(t.delivery.UpdatedAt)
+		p.keepHeld(t.delivery)
 		return false
 	}
 	t.registration, t.flow = &all[i], k.Flows.Of(&all[i])

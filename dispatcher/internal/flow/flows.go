@@ -29,7 +29,8 @@ type Options struct {
 }
 
 // Flows are the flows of all webhooks. Safe for concurrent use. Its lock may be held when
-// that of a Flow is taken, never the other way round; nothing else is called under either.
+// that of a Flow is taken, never the other way round. Under its own lock
+// held messages are told of a new registration; under a Flow's nothing else is called.
 type Flows struct {
 	o       Options
 	started time.Time

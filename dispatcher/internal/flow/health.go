@@ -11,8 +11,9 @@ import (
 	"github.com/pushlease/pushlease/tables"
 )
 
-// takeChange returns the health to write if it has changed since it was last asked for, or nothing was written for long: by it
-// a later start knows that the webhook was there.
+// takeChange returns the health to write: if it has changed since it was last asked for, always while the webhook
+// is limited, which tells other instances that its limit is still shared, and where nothing was written for long: by
+// it a later start knows that the webhook was there.
 func (f *Flow) takeChange() (tables.Health, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -90,7 +90,7 @@ func (j *Journal) Record(ctx context.Context, rec tables.Record) {
 	j.lose(j.memory.remember(rec, false))
 }
 
-// again repeats a record whose first try had no answer. What was delivered stays so whatever
+// again repeats a record whose first try failed, and may have taken effect. What was delivered stays so whatever
 // others did meanwhile, and asks for nothing first; what is unfinished may have gone on elsewhere.
 func (j *Journal) again(ctx context.Context, rec tables.Record) error {
 	var done, rest tables.Record
@@ -137,7 +137,7 @@ func (j *Journal) Note(ctx context.Context, deliveries func() []tables.Delivery)
 // Lacks reports whether a record of the message waits for the store.
 func (j *Journal) Lacks(key tables.MessageKey) bool { return j.memory.waits(key) }
 
-// Written notes that the store has rec: somebody else wrote it.
+// Written notes that the store has rec, whoever wrote it.
 func (j *Journal) Written(rec tables.Record) { j.lose(j.memory.remember(rec, true)) }
 
 // lose counts records that had to make room, and says so.

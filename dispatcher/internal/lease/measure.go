@@ -21,7 +21,7 @@ const (
 )
 
 // Measure keeps how long the messages of each queue take, and says how long their
-// leases should be (REQUIREMENTS R1). It is this process's own: instances measure
+// leases should be. It is this process's own: instances measure
 // alone, and forget when they stop. Safe for concurrent use.
 //
 // The base is the average of the slowest webhook, because a message is held until

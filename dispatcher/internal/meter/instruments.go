@@ -1,4 +1,4 @@
-// Package meter counts. It takes names and numbers, and knows nothing of messages.
+// Package meter counts. It takes names, numbers and what policies call them, and never sees a message.
 package meter
 
 import (

@@ -11,7 +11,7 @@ import (
 )
 
 // Span and attribute names follow OpenTelemetry's messaging conventions, together
-// with the names that the source documents ask for (REQUIREMENTS R5).
+// with the names that the source documents ask for.
 
 // messagingSystem is what the conventions want a system without a name of their own to be called by.
 const messagingSystem = "azure_storage_queues"

@@ -51,7 +51,7 @@ type Registry struct {
 	// removed are webhooks that were taken for deleted, and whose health is to be forgotten.
 	removed map[string]bool
 
-	reading chan struct{} // holds one: a reading serves all that wait for one
+	reading chan struct{} // holds one: Fresh, which waits for it, is content with a reading that began after it asked
 }
 
 // New makes one that has read nothing. onRead is told of each reading before anybody goes by it.

@@ -59,7 +59,7 @@ func (b bulk) order() replayOrder {
 
 // The fields of the requests. all stands for no filter at all.
 var (
-	filterFields = []string{"queue", "webhook", "message", "reason", "status", "from", "until", "all"}
+	filterFields = []string{"queue", "webhook", "message", "reason", "answer", "cause", "status", "from", "until", "all"}
 	replayFields = append(slices.Clone(filterFields), "dry_run", "force", "rate", "limit", "order")
 	purgeFields  = append(slices.Clone(filterFields), "dry_run", "limit", "cursor")
 )
@@ -129,6 +129,12 @@ func (b *bulkReader) readFilter() {
 			b.fail(name, "is not an id", cure)
 		}
 	}
+	if cure := "give a status or an error class, such as 503 or timeout"; b.read("answer", &f.Answer, cure) && (f.Answer == "" || len(f.Answer) > web.MaxIDBytes) {
+		b.fail("answer", "is none", cure)
+	}
+	if cure := "copy it from GET /api/v1/dead-letters/summary?group_by=cause"; b.read("cause", &f.Cause, cure) && (f.Cause == "" || len(f.Cause) > maxCause) {
+		b.fail("cause", "is none", cure)
+	}
 	readOneOf(b, "reason", &f.Reason, policy.Reasons())
 	readOneOf(b, "status", &f.Status, []tables.DeadLetterStatus{tables.Waiting, tables.Replaying, tables.Replayed})
 	var problems []web.FieldError
@@ -184,14 +190,14 @@ func (b *bulkReader) readHow() {
 // readScope wants a filter, so that nobody acts on everything by a slip.
 func (b *bulkReader) readScope() {
 	f := b.filter
-	narrow := f.Queue != "" || f.WebhookID != "" || f.MessageID != "" || f.Reason != "" || !f.From.IsZero() || !f.Until.IsZero() ||
+	narrow := f.Queue != "" || f.WebhookID != "" || f.MessageID != "" || f.Reason != "" || f.Answer != "" || f.Cause != "" || !f.From.IsZero() || !f.Until.IsZero() ||
 		f.Status == tables.Replayed
 	switch {
 	case narrow && b.all:
 		b.fail("all", "contradicts the filter", "leave all out, or leave the filter out")
 	case !narrow && !b.all && len(b.problems) == 0:
 		b.fail("filter", "is missing, so this would be about every dead letter",
-			`give at least one of queue, webhook, message, reason, from and until, or "all": true`)
+			`give at least one of queue, webhook, message, reason, answer, cause, from and until, or "all": true`)
 	}
 }
 
@@ -201,6 +207,8 @@ type filterView struct {
 	Webhook string                  `json:"webhook,omitempty"`
 	Message string                  `json:"message,omitempty"`
 	Reason  policy.Reason           `json:"reason,omitempty"`
+	Answer  string                  `json:"answer,omitempty"`
+	Cause   string                  `json:"cause,omitempty"`
 	Status  tables.DeadLetterStatus `json:"status,omitempty"`
 	From    time.Time               `json:"from,omitzero"`
 	Until   time.Time               `json:"until,omitzero"`
@@ -209,7 +217,7 @@ type filterView struct {
 
 func (b bulk) view() filterView {
 	f := b.filter
-	return filterView{f.Queue, f.WebhookID, f.MessageID, f.Reason, f.Status, f.From, f.Until, b.all}
+	return filterView{f.Queue, f.WebhookID, f.MessageID, f.Reason, f.Answer, f.Cause, f.Status, f.From, f.Until, b.all}
 }
 
 // counted says what a request would be about; matched is a lower bound unless exact.

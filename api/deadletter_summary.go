@@ -5,8 +5,6 @@ import (
 	"context"
 	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/pushlease/pushlease/api/internal/web"
@@ -20,6 +18,8 @@ const (
 	summaryMost = 100_000
 	// summaryGroups bounds the groups that are told; the smallest are summed up in others.
 	summaryGroups = 100
+	// maxCause bounds the cause that can be asked for, in bytes.
+	maxCause = 1024
 )
 
 // groupKeys are what dead letters may be grouped by, and the key of one.
@@ -27,23 +27,8 @@ var groupKeys = map[string]func(tables.DeadLetter) string{
 	"queue":   func(d tables.DeadLetter) string { return d.Queue },
 	"webhook": func(d tables.DeadLetter) string { return d.WebhookID },
 	"reason":  func(d tables.DeadLetter) string { return string(d.Reason) },
-	"answer":  answerOf,
-	"cause":   causeOf,
-}
-
-// answerOf is what the last attempt gave: a status or an error class; empty without one.
-func answerOf(d tables.DeadLetter) string {
-	if d.LastStatus != 0 {
-		return strconv.Itoa(d.LastStatus)
-	}
-	return string(d.LastErrorClass)
-}
-
-// causeOf is the description without what differs from message to message, which follows its
-// first colon: "The webhook answered 503: attempt 8 of 8 failed, …".
-func causeOf(d tables.DeadLetter) string {
-	cause, _, _ := strings.Cut(d.Description, ": ")
-	return strings.TrimSuffix(cause, ".")
+	"answer":  tables.DeadLetter.Answer,
+	"cause":   tables.DeadLetter.Cause,
 }
 
 // summaryView counts dead letters by what they have in common.
@@ -70,7 +55,7 @@ type summaryGroup struct {
 
 // summarizeDeadLetters groups what a filter matches: where to begin when there are many.
 func (a *API) summarizeDeadLetters(w http.ResponseWriter, r *http.Request) error {
-	q := web.ReadQuery(r, "group_by", "queue", "webhook", "message", "reason", "status", "from", "until")
+	q := web.ReadQuery(r, "group_by", "queue", "webhook", "message", "reason", "answer", "cause", "status", "from", "until")
 	filter := deadLetterFilter(q)
 	by := cmp.Or(web.OneOf(q, "group_by", []string{"queue", "webhook", "reason", "answer", "cause"}), "reason")
 	if err := q.Err(); err != nil {
@@ -112,6 +97,8 @@ func deadLetterFilter(q *web.Query) tables.DeadLetterFilter {
 		WebhookID: q.Text("webhook"),
 		MessageID: q.Text("message"),
 		Reason:    web.OneOf(q, "reason", policy.Reasons()),
+		Answer:    q.Text("answer"),
+		Cause:     q.Short("cause", maxCause),
 		Status:    web.OneOf(q, "status", []tables.DeadLetterStatus{tables.Waiting, tables.Replaying, tables.Replayed}),
 	}
 	f.From, f.Until = q.Span()

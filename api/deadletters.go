@@ -76,7 +76,7 @@ func newDeadLetterView(d tables.DeadLetter) deadLetterView {
 
 // listDeadLetters lists dead letters, newest first, without bodies.
 func (a *API) listDeadLetters(w http.ResponseWriter, r *http.Request) error {
-	q := web.ReadQuery(r, "queue", "webhook", "message", "reason", "status", "from", "until", "limit", "cursor")
+	q := web.ReadQuery(r, "queue", "webhook", "message", "reason", "answer", "cause", "status", "from", "until", "limit", "cursor")
 	filter := deadLetterFilter(q)
 	page := q.Page()
 	if err := q.Err(); err != nil {

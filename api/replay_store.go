@@ -48,7 +48,7 @@ func bulkOf(v replayJobView) bulk {
 	f := v.Filter
 	return bulk{
 		filter: tables.DeadLetterFilter{
-			Queue: f.Queue, WebhookID: f.Webhook, MessageID: f.Message, Reason: f.Reason, Status: f.Status, From: f.From, Until: f.Until,
+			Queue: f.Queue, WebhookID: f.Webhook, MessageID: f.Message, Reason: f.Reason, Answer: f.Answer, Cause: f.Cause, Status: f.Status, From: f.From, Until: f.Until,
 		},
 		all: f.All, force: v.Force, rate: v.Rate, limit: v.Limit, newest: v.Order == newestFirst,
 	}

@@ -15,7 +15,7 @@ type finding struct {
 }
 
 func readFinding(q *web.Query) finding {
-	return finding{contains: strings.ToLower(q.Text("contains")), trouble: q.Bool("trouble")}
+	return finding{contains: strings.ToLower(q.Short("contains", web.MaxIDBytes)), trouble: q.Bool("trouble")}
 }
 
 // takes reports whether one of the names has the text in it, in whatever case.

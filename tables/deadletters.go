@@ -169,6 +169,21 @@ type DeadLetters interface {
 	DeleteDeadLetter(ctx context.Context, id, etag string) error
 }
 
+// Answer is what the last attempt gave: a status or an error class; empty without one.
+func (d DeadLetter) Answer() string {
+	if d.LastStatus != 0 {
+		return strconv.Itoa(d.LastStatus)
+	}
+	return string(d.LastErrorClass)
+}
+
+// Cause is the description without what differs from message to message, which follows its
+// first colon: "The webhook answered 503: attempt 8 of 8 failed, …".
+func (d DeadLetter) Cause() string {
+	cause, _, _ := strings.Cut(d.Description, ": ")
+	return strings.TrimSuffix(cause, ".")
+}
+
 // DeadLetterFilter narrows a list of dead letters; zero fields do not narrow.
 type DeadLetterFilter struct {
 	Queue     string
@@ -176,6 +191,9 @@ type DeadLetterFilter struct {
 	MessageID string
 	Reason    policy.Reason
 	Status    DeadLetterStatus
+	// Answer and Cause are those of the methods of DeadLetter.
+	Answer string
+	Cause  string
 	// From is inclusive, Until exclusive; both about DeadLetteredAt.
 	From  time.Time
 	Until time.Time
@@ -189,6 +207,8 @@ func (f DeadLetterFilter) Matches(d DeadLetter) bool {
 		f.MessageID != "" && f.MessageID != d.MessageID,
 		f.Reason != "" && f.Reason != d.Reason,
 		f.Status != "" && f.Status != d.Status,
+		f.Answer != "" && f.Answer != d.Answer(),
+		f.Cause != "" && f.Cause != d.Cause(),
 		!f.From.IsZero() && d.DeadLetteredAt.Before(f.From),
 		!f.Until.IsZero() && !d.DeadLetteredAt.Before(f.Until):
 		return false

@@ -77,7 +77,8 @@ func newDeadLettersListCommand() *cobra.Command {
 		path: "/api/v1/dead-letters", limit: 50,
 		filters: [][2]string{
 			{"queue", "only those of this queue"}, {"webhook", "only those of this webhook's id"}, {"message", "only those of this message id"},
-			{"reason", "only those with this reason, such as NonRetryableError"}, {"status", "only waiting, replaying or replayed ones"},
+			{"reason", "only those with this reason, such as NonRetryableError"}, {"answer", "only those whose last attempt gave this status or error class"},
+			{"cause", "only those with this cause, as dead-letters summary --by cause shows it"}, {"status", "only waiting, replaying or replayed ones"},
 			{"from", "only those from this time on, such as 2026-01-31T15:04:05Z"}, {"until", "only those before this time"},
 		},
 		heading: []string{"TIME", "QUEUE", "STATUS", "REASON", "ANSWER", "MESSAGE", "ID"},

@@ -62,7 +62,8 @@ type deadLetterFilter struct {
 
 var deadLetterFilterHelp = [][2]string{
 	{"queue", "those of this queue"}, {"webhook", "those of this webhook's id"}, {"message", "those of this message id"},
-	{"reason", "those with this reason, such as MaxDeliveryCountExceeded"}, {"status", "those with this status: waiting, replaying or replayed"},
+	{"reason", "those with this reason, such as MaxDeliveryCountExceeded"}, {"answer", "those whose last attempt gave this status or error class"},
+	{"cause", "those with this cause, as dead-letters summary --by cause shows it"}, {"status", "those with this status: waiting, replaying or replayed"},
 	{"from", "those from this time on, such as 2026-01-31T15:04:05Z"}, {"until", "those before this time"},
 }
 
@@ -98,7 +99,7 @@ func (f *deadLetterFilter) body(more map[string]any) ([]byte, error) {
 		}
 	}
 	if !filtered {
-		return nil, usagef("this would be about every dead letter; say which with --queue, --webhook, --message, --reason, --from or --until, or say --all")
+		return nil, usagef("this would be about every dead letter; say which with --queue, --webhook, --message, --reason, --answer, --cause, --from or --until, or say --all")
 	}
 	if f.all {
 		more["all"] = true

@@ -19,8 +19,8 @@ func jobJSON(state string, replayed, failed int) string {
 func TestReplayByFilterSendsItsFlags(t *testing.T) {
 	for _, tt := range []struct{ args, body string }{
 		{"--queue orders", `{"queue":"orders"}`},
-		{"--queue orders --webhook wh_1 --message m1 --reason Undecodable --status waiting --from A --until B",
-			`{"from":"A","message":"m1","queue":"orders","reason":"Undecodable","status":"waiting","until":"B","webhook":"wh_1"}`},
+		{"--queue orders --webhook wh_1 --message m1 --reason Undecodable --answer 503 --cause C --status waiting --from A --until B",
+			`{"answer":"503","cause":"C","from":"A","message":"m1","queue":"orders","reason":"Undecodable","status":"waiting","until":"B","webhook":"wh_1"}`},
 		{"--queue orders --order newest", `{"order":"newest","queue":"orders"}`},
 		{"--all --rate 0.5 --limit 3 --force", `{"all":true,"force":true,"limit":3,"rate":0.5}`},
 	} {

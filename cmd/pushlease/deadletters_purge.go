@@ -18,7 +18,7 @@ func newDeadLettersPurgeCommand() *cobra.Command {
 		Use:   "purge",
 		Short: "Delete all dead letters that a filter matches; copies on poison queues stay",
 		Long: `Deletes all dead letters that the filter matches. At least one of --queue, --webhook, --message, --reason,
---from and --until is needed, or --status replayed, or --all. A dead letter whose replay has not ended is kept:
+--answer, --cause, --from and --until is needed, or --status replayed, or --all. A dead letter whose replay has not ended is kept:
 its message would be lost with it. On a terminal it says how many there are and asks; elsewhere it needs --yes.`,
 		Example: "  pushlease dead-letters purge --queue orders --until 2026-01-31T00:00:00Z --dry-run\n  pushlease dead-letters purge --status replayed --yes",
 		Args:    arguments(0, 0, ""),

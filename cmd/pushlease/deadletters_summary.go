@@ -29,7 +29,7 @@ type deadLetterGroups struct {
 func newDeadLettersSummaryCommand() *cobra.Command {
 	c, since := &client{}, &sinceFlag{}
 	var by string
-	filters := [][2]string{{"queue", "only those of this queue"}, {"webhook", "only those of this webhook's id"}, {"status", "only waiting, replaying or replayed ones, or all"}}
+	filters := [][2]string{{"queue", "only those of this queue"}, {"webhook", "only those of this webhook's id"}, {"answer", "only those whose last attempt gave this status or error class"}, {"cause", "only those with this cause"}, {"status", "only waiting, replaying or replayed ones, or all"}}
 	cmd := &cobra.Command{
 		Use:   "summary",
 		Short: "Count dead letters by what they have in common, the most first",

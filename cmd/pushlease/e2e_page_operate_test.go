@@ -90,11 +90,11 @@ func TestThePageDoesWhatItOffers(t *testing.T) {
 
 	b.open("#/dead-letters")
 	b.see("1 dead letter")
-	for by, group := range map[string]string{"Queue": s.queue, "Webhook": "name " + hostile, "Reason": "NonRetryableError"} {
+	for by, group := range map[string]string{"Queue": s.queue, "Webhook": "name " + hostile, "Reason": "NonRetryableError", "Last answer": "400", "Cause": "The webhook answered 400"} {
 		b.open("#/dead-letters")
 		b.do("group by "+by, chromedp.Click(fmt.Sprintf(`//p[contains(@class,"switch")]/a[normalize-space()=%q]`, by)))
 		b.do("take the group", chromedp.Click(fmt.Sprintf(`//table[caption="By %s"]//tbody/tr[1]//a`, by)))
-		b.see("1 dead letter", strings.ToLower(by)+": "+group)
+		b.see("1 dead letter", strings.ToLower(strings.TrimPrefix(by, "Last "))+": "+group)
 		b.do("take the filter away", chromedp.Click(`a.chip`))
 		b.do("it is away", chromedp.WaitNotPresent(`a.chip`))
 	}

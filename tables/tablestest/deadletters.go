@@ -254,6 +254,9 @@ func putSpread(t *testing.T, s tables.Store, n int) []tables.DeadLetter {
 		d := deadLetterOf(queues[i%len(queues)], fmt.Sprint("m", i), fmt.Sprint("wh", i%4), day.Add(-time.Duration(i)*31*time.Hour))
 		d.Reason = reasons[i%len(reasons)]
 		d.Status = []tables.DeadLetterStatus{tables.Waiting, tables.Replaying, tables.Waiting, tables.Replayed, tables.Waiting}[i%5]
+		if d.LastStatus = []int{503, 0, 400}[i%3]; d.LastStatus == 400 {
+			d.Description = "The webhook answered 400: attempt 1 of 8, so the message is a dead letter."
+		}
 		ds[i] = d
 	}
 	for _, i := range rand.Perm(n) {
@@ -295,6 +298,8 @@ func deadLetterFilters(t *testing.T, s tables.Store) {
 		"webhook":          {WebhookID: "wh2"},
 		"message":          {MessageID: "m7"},
 		"reason":           {Reason: policy.PoisonMessage},
+		"answer":           {Answer: all[7].Answer()},
+		"cause":            {Cause: all[7].Cause()},
 		"status":           {Status: tables.Replaying},
 		"from":             {From: all[9].DeadLetteredAt},
 		"until":            {Until: all[9].DeadLetteredAt},

@@ -125,6 +125,16 @@ func (q *Query) Text(name string) string {
 	return v
 }
 
+// Short returns a parameter that is a text of at most max bytes.
+func (q *Query) Short(name string, max int) string {
+	v := q.Values.Get(name)
+	if len(v) > max || !utf8.ValidString(v) {
+		q.Fail(name, "is too long, or no text", fmt.Sprintf("give at most %d bytes of UTF-8", max))
+		return ""
+	}
+	return v
+}
+
 // Queue returns the parameter queue, or nothing where it is missing or is no name.
 func (q *Query) Queue() string {
 	const name = "queue"

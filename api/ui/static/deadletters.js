@@ -7,7 +7,8 @@ import { confirm } from './dialogs.js';
 import { hex, pretty } from './body.js';
 
 const groups = { reason: 'Reason', webhook: 'Webhook', queue: 'Queue', answer: 'Last answer', cause: 'Cause' };
-const filters = ['queue', 'webhook', 'reason', 'status'];
+const narrow = ['queue', 'webhook', 'reason', 'answer', 'cause'];
+const filters = [...narrow, 'status'];
 
 export function deadLetters(at, c) {
   const by = groups[at.query.by] ? at.query.by : 'reason';
@@ -49,17 +50,16 @@ function chips(filter, c, to) {
   return h('div', { class: 'chips' },
     h('span', { class: 'switch', role: 'group', 'aria-label': 'Which' }, [['waiting', 'Waiting'], ['replaying', 'Replaying'], ['replayed', 'Replayed'], ['any', 'All']].map(([value, text]) =>
       h('a', { href: to({ status: value }), 'aria-current': filter.status === value ? 'true' : null }, text))),
-    ['queue', 'webhook', 'reason'].filter((f) => filter[f]).map((f) => h('a', { class: 'chip', href: to({ [f]: '' }), title: 'Take this filter away' }, `${f}: ${f === 'webhook' ? c.called(filter[f]) : filter[f]}`, h('span', { 'aria-hidden': 'true' }, ' ✕'))));
+    narrow.filter((f) => filter[f]).map((f) => h('a', { class: 'chip', href: to({ [f]: '' }), title: 'Take this filter away' }, `${f}: ${f === 'webhook' ? c.called(filter[f]) : filter[f]}`, h('span', { 'aria-hidden': 'true' }, ' ✕'))));
 }
 
 function facets(s, by, to, c) {
-  const filterable = { reason: 'reason', webhook: 'webhook', queue: 'queue' }[by];
   const most = Math.max(...s.groups.map((g) => g.count), 1);
   const name = (g) => (g.key === '' ? 'none' : by === 'webhook' ? c.called(g.key) : g.key);
   return card(null,
     h('p', { class: 'switch', role: 'group', 'aria-label': 'Group by' }, Object.entries(groups).map(([key, text]) => h('a', { href: to({ by: key === 'reason' ? '' : key }), 'aria-current': key === by ? 'true' : null }, text))),
     table(`By ${groups[by]}`, [
-      { head: groups[by], cell: (g) => (g.key && filterable ? h('a', { href: to({ [filterable]: g.key }) }, name(g)) : h('a', { href: c.href('dead-letters', g.example), title: 'The newest of them' }, name(g))) },
+      { head: groups[by], cell: (g) => (g.key ? h('a', { href: to({ [by]: g.key }) }, name(g)) : h('a', { href: c.href('dead-letters', g.example), title: 'The newest of them' }, name(g))) },
       { head: 'How many', num: true, cell: (g) => number(g.count) },
       { head: 'Share', low: true, wide: true, cell: (g) => share(g.count / most) },
       { head: 'Oldest', lower: true, cell: (g) => when(g.oldest) },
@@ -170,8 +170,8 @@ async function remove(c, d) {
 }
 
 // named says which dead letters a filter is about; without any, all has to be said.
-const named = (f) => (f.queue || f.webhook || f.reason ? { ...f } : { ...f, all: true });
-const inWords = (f, c) => [f.queue && `queue ${f.queue}`, f.webhook && `webhook ${c.called(f.webhook)}`, f.reason && `reason ${f.reason}`].filter(Boolean).join(', ') || 'all queues and webhooks';
+const named = (f) => (narrow.some((n) => f[n]) ? { ...f } : { ...f, all: true });
+const inWords = (f, c) => [f.queue && `queue ${f.queue}`, f.webhook && `webhook ${c.called(f.webhook)}`, f.reason && `reason ${f.reason}`, f.answer && `answer ${f.answer}`, f.cause && `cause “${f.cause}”`].filter(Boolean).join(', ') || 'all queues and webhooks';
 
 // upTo leaves out what came after the count. That is a filter too, which all would contradict.
 function upTo(dry, { all, ...body }) {

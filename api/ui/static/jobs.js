@@ -4,7 +4,7 @@ import { get, part } from './api.js';
 import { number, state, when } from './words.js';
 import { confirm } from './dialogs.js';
 
-const about = (j, c) => ['queue', 'reason', 'message', 'status', 'from', 'until'].filter((f) => j.filter[f]).map((f) => `${f} ${j.filter[f]}`).concat(j.filter.webhook ? `webhook ${c.called(j.filter.webhook)}` : []).join(', ') || 'all';
+const about = (j, c) => ['queue', 'reason', 'answer', 'cause', 'message', 'status', 'from', 'until'].filter((f) => j.filter[f]).map((f) => `${f} ${j.filter[f]}`).concat(j.filter.webhook ? `webhook ${c.called(j.filter.webhook)}` : []).join(', ') || 'all';
 // A job that takes the newest first finds what there is while it runs: how much that will be nobody knows.
 const counts = (j) => j.order === 'newest' && !j.finished_at;
 const done = (j) => (counts(j) ? 0 : j.matched ? (j.replayed + j.skipped + j.failed) / j.matched : j.finished_at ? 1 : 0);

@@ -205,17 +205,25 @@ const windowMax = 64
 
 var protocols = []string{"HTTP/1.1", "HTTP/2"}
 
-// through publishes steadily for two seconds to a new webhook of an impatient policy, has something happen
+// through publishes steadily for half a second to a new webhook, has something happen
 // to the network, goes on for so long, and waits until all has ended. It returns when each message was published.
-func (f *far) through(name string, happen func(), lasts time.Duration) (*process, map[string]time.Time) {
+func (f *far) through(name string, more map[string]any, happen func(), lasts time.Duration) (*process, map[string]time.Time) {
 	f.t.Helper()
 	p := f.start()
-	p.register(name, f.url, impatient())
-	published := p.steadily(name, 2*time.Second)
+	p.register(name, f.url, more)
+	published := p.steadily(name, 500*time.Millisecond) // few, so that a share of failures shows
 	happen()
 	maps.Copy(published, p.steadily(name, lasts))
-	p.waitEmpty(30*time.Second, name)
+	p.waitEmpty(time.Minute, name)
 	return p, published
+}
+
+// neverOpen checks that no breaker has opened.
+func (p *process) neverOpen() {
+	p.t.Helper()
+	if n := p.metric("pushlease_webhook_breaker_changes_total", `state="open"`); n != 0 {
+		p.t.Errorf("a breaker opened %v times", n)
+	}
 }
 
 // impatient gives a message two attempts, a second apart: a third timeout would be its end.
@@ -223,60 +231,73 @@ func impatient() map[string]any {
 	return map[string]any{"timeout": "5s", "flow": map[string]any{}, "policy": map[string]any{"preset": "realtime"}}
 }
 
-// TestConnectionsThatAMiddleForgetsCostOneTimeoutEach: nothing else fails, and all goes on within
-// seconds (C89).
+// TestConnectionsThatAMiddleForgetsCostOneTimeoutEach: nothing else fails, all else goes on within
+// seconds, and nothing is held against the webhook (C89). A connection may be found dead before the timeout
+// by its ping, or by bytes that nobody acknowledges: what was on it ends as reset.
 func TestConnectionsThatAMiddleForgetsCostOneTimeoutEach(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range protocols {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
-			f := startFar(t, protocol, 200*time.Millisecond)
-			name, connections := queueName("forgotten"), 0
-			p, published := f.through(name, func() { connections = f.Forget() }, 10*time.Second)
-			f.noDeadLetters(p, name, published)
-
-			timeouts, first := 0, time.Now()
-			for _, a := range p.attempts(name) {
-				switch a.ErrorClass {
-				case "":
-				case "timeout":
-					timeouts++
-					took, err := time.ParseDuration(a.Duration)
-					if err != nil {
-						t.Fatal(err)
-					}
-					if ended := a.StartedAt.Add(took); ended.Before(first) {
-						first = ended
-					}
-				default:
-					t.Errorf("an attempt is %+v", a)
-				}
-			}
-			bound := connections
-			if protocol == "HTTP/2" {
-				bound = windowMax // all that were under way on the one connection
-			}
-			if timeouts == 0 || timeouts > bound {
-				t.Errorf("%d timeouts of %d connections that were forgotten, want from 1 to %d", timeouts, connections, bound)
-			}
-			late := 0
-			f.receiver.mu.Lock()
-			defer f.receiver.mu.Unlock()
-			for id, at := range published {
-				due := first
-				if at.After(due) {
-					due = at
-				}
-				if taken := f.receiver.took[id]; len(taken) > 0 && taken[0].Sub(due) > 5*time.Second {
-					late++
-				}
-			}
-			if late > 0 {
-				t.Errorf("%d messages were taken more than 5 s after the first timeout and their publish", late)
-			}
-			t.Logf("%d messages, %d connections forgotten, %d timeouts", len(published), connections, timeouts)
+			forget(t, protocol, impatient(), time.Second)
+		})
+		t.Run(protocol+" by defaults", func(t *testing.T) {
+			t.Parallel()
+			forget(t, protocol, map[string]any{"flow": map[string]any{}}, 6500*time.Millisecond)
 		})
 	}
+}
+
+// forget has flows forgotten before a webhook whose second attempt comes after that pause at the latest.
+func forget(t *testing.T, protocol string, more map[string]any, pause time.Duration) {
+	f := startFar(t, protocol, 200*time.Millisecond)
+	name, connections := queueName("forgotten"), 0
+	var began time.Time
+	p, published := f.through(name, more, func() { connections, began = f.Forget(), time.Now() }, 10*time.Second)
+	f.noDeadLetters(p, name, published)
+	p.neverOpen()
+
+	failed, first := map[string]time.Time{}, time.Now()
+	for _, a := range p.attempts(name) {
+		if a.Status == http.StatusOK {
+			continue
+		}
+		took, err := time.ParseDuration(a.Duration)
+		if _, twice := failed[a.MessageID]; err != nil || twice || a.ErrorClass != "timeout" && a.ErrorClass != "reset" {
+			t.Errorf("an attempt is %+v, %v; its message failed before: %v", a, err, twice)
+		}
+		ended := a.StartedAt.Add(took)
+		failed[a.MessageID] = ended
+		if ended.Before(first) {
+			first = ended
+		}
+	}
+	bound := connections
+	if protocol == "HTTP/2" {
+		bound = windowMax // all that were under way on the one connection
+	}
+	if n := len(failed); n == 0 || n > bound {
+		t.Errorf("%d failures of %d connections that were forgotten, want from 1 to %d", n, connections, bound)
+	}
+	late := 0
+	f.receiver.mu.Lock()
+	defer f.receiver.mu.Unlock()
+	for id, at := range published {
+		due := first
+		if at.After(due) {
+			due = at
+		}
+		if ended, ok := failed[id]; ok {
+			due = ended.Add(pause)
+		}
+		if taken := f.receiver.took[id]; len(taken) > 0 && taken[0].Sub(due) > 5*time.Second {
+			late++
+		}
+	}
+	if late > 0 {
+		t.Errorf("%d messages were taken more than 5 s after the first failure, their publish, or their next attempt", late)
+	}
+	t.Logf("%d messages, %d connections forgotten, %d failures, the first after %s", len(published), connections, len(failed), first.Sub(began).Round(100*time.Millisecond))
 }
 
 // TestConnectionsThatAMiddleResetsLoseNothing: what was under way may be taken twice, for the
@@ -288,7 +309,7 @@ func TestConnectionsThatAMiddleResetsLoseNothing(t *testing.T) {
 			t.Parallel()
 			f := startFar(t, protocol, 200*time.Millisecond)
 			name, connections := queueName("reset"), 0
-			p, published := f.through(name, func() { connections = f.Reset() }, 2*time.Second)
+			p, published := f.through(name, impatient(), func() { connections = f.Reset() }, 2*time.Second)
 			twice := f.noDeadLetters(p, name, published)
 			if connections == 0 || twice > 4*4 { // four are under way at a time, more on a busy machine
 				t.Errorf("%d connections were reset, and %d messages were taken twice", connections, twice)
@@ -450,7 +471,7 @@ func TestAReceiverThatMovesIsFollowedWithinSeconds(t *testing.T) {
 			f := startFar(t, protocol, 200*time.Millisecond)
 			name := queueName("moved")
 			var moved time.Time
-			p, published := f.through(name, func() {
+			p, published := f.through(name, impatient(), func() {
 				f.names.isAt(receiverName, server(2))
 				f.Dead(server(1))
 				moved = time.Now()
@@ -482,7 +503,7 @@ func TestPortsThatRunOutAreNotTheReceiversFault(t *testing.T) {
 	p, name := f.start(), queueName("ports")
 	more := impatient()
 	more["timeout"], more["flow"] = "30s", map[string]any{"adaptive": false, "concurrency": 60}
-	hook := p.register(name, f.url, more)
+	p.register(name, f.url, more)
 	published := map[string]time.Time{}
 	for range 120 {
 		published[p.publish(name, bodyMark)] = time.Now()
@@ -504,12 +525,6 @@ func TestPortsThatRunOutAreNotTheReceiversFault(t *testing.T) {
 	if ours == 0 {
 		t.Error("no port was missed: the test tests nothing")
 	}
-	var state struct {
-		Status struct{ State string }
-	}
-	p.call(http.MethodGet, "/api/v1/webhooks/"+hook.ID, "", http.StatusOK, &state)
-	if state.Status.State != "healthy" {
-		t.Errorf("the webhook is %q", state.Status.State)
-	}
+	p.neverOpen()
 	t.Logf("%d attempts found no port", ours)
 }

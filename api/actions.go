@@ -30,6 +30,31 @@ type testView struct {
 	RedirectHost string            `json:"redirect_host,omitempty"`
 	Snippet      string            `json:"snippet,omitempty"`
 	Decision     decisionView      `json:"decision"`
+	// Request is what was sent; left out where nothing could be.
+	Request *sentView `json:"request,omitempty"`
+}
+
+// sentView is a request as it was sent, without what makes it be believed.
+type sentView struct {
+	Method  string            `json:"method"`
+	URL     string            `json:"url"`
+	Headers map[string]string `json:"headers"`
+	Body    string            `json:"body"`
+}
+
+// newSentView leaves out the URL's query, the signature and the values of the webhook's own headers.
+func newSentView(reg *tables.Registration, header http.Header, body []byte) *sentView {
+	v := &sentView{Method: http.MethodPost, URL: shownURL(reg.URL, false), Headers: map[string]string{}, Body: string(body)}
+	for name, values := range header {
+		v.Headers[name] = strings.Join(values, ", ")
+	}
+	for name := range reg.Headers {
+		if name = http.CanonicalHeaderKey(name); header[name] != nil {
+			v.Headers[name] = redacted
+		}
+	}
+	v.Headers[http.CanonicalHeaderKey(webhook.HeaderSignature)] = redacted
+	return v
 }
 
 type decisionView struct {
@@ -69,6 +94,8 @@ func (a *API) testWebhook(w http.ResponseWriter, r *http.Request) error {
 	}
 	origin := content.Origin{MessageID: id, Queue: reg.Queue, InsertedAt: time.Now()}
 	request := reg.Request(content.Read(body, "application/json"), origin, 1)
+	var shown *sentView
+	request.Seen = func(header http.Header) { shown = newSentView(&reg, header, request.Body) }
 	request.Fresh = true                      // whether the receiver can be reached now is what is asked
 	if by, ok := r.Context().Deadline(); ok { // a host waits for no longer, and the answer is still to be written
 		request.Until = by.Add(-min(testMargin, time.Until(by)/4))
@@ -86,6 +113,7 @@ func (a *API) testWebhook(w http.ResponseWriter, r *http.Request) error {
 		MessageID: id, StartedAt: web.UTC(res.StartedAt), Duration: policy.Duration(res.Duration), Status: res.Status,
 		ErrorClass: policy.ErrorClass(res.ErrorClass), Error: res.Error, RetryAfter: res.RetryAfter,
 		RedirectHost: res.RedirectHost, Snippet: tables.CutText(reg.Redact(string(res.Body)), tables.MaxSnippetUnits),
+		Request: shown,
 		Decision: decisionView{
 			Action: decision.Action, Reason: decision.Reason, Delay: policy.Duration(decision.Delay), Charged: decision.Charged,
 			Disable: decision.Disable, Pause: policy.Duration(decision.Pause), Explanation: decision.Explanation,

@@ -39,6 +39,11 @@ func TestTestPostShowsTheDecisionAndStoresNothing(t *testing.T) {
 	for _, hidden := range []string{"K3Y-VALUE", "T0KEN", "SIGNED", secret} {
 		res.wantNot(hidden)
 	}
+	if sent := res.get("request", "headers").(map[string]any); res.text("request", "method") != "POST" || !strings.HasPrefix(res.text("request", "url"), receiver.URL+"/hook") || res.text("request", "body") != string(body) ||
+		sent["X-Api-Key"] != redacted || sent["Authorization"] != redacted || sent["Webhook-Signature"] != redacted || sent["Webhook-Id"] != res.text("message_id") || sent["Pushlease-Attempt"] != "1" {
+		t.Errorf("it shows that it sent %v", res.get("request"))
+	}
+	res.wantNot(got.Header.Get("Webhook-Signature"))
 	if !strings.Contains(res.text("snippet"), "you sent [redacted]") {
 		t.Errorf("snippet = %q", res.text("snippet"))
 	}

@@ -184,6 +184,9 @@ func (s *Sender) send(ctx context.Context, w *Webhook, r *Request, result *Resul
 	if s.ids != nil {
 		propagation.TraceContext{}.Inject(t, traceHeaders(request.Header))
 	}
+	if r.Seen != nil {
+		r.Seen(request.Header)
+	}
 	resp, err := s.client.Do(request)
 	result.Redials = max(0, t.made-1)
 	if err != nil {

@@ -4,6 +4,7 @@ package webhook
 
 import (
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/pushlease/pushlease/webhook/content"
@@ -80,6 +81,8 @@ type Request struct {
 	Fresh bool
 	// Until ends the attempt as the webhook's timeout does, unless it is zero.
 	Until time.Time
+	// Seen is shown the headers that are sent, unless it is nil.
+	Seen func(http.Header)
 }
 
 // Request makes the request of one attempt: the message in the webhook's format.

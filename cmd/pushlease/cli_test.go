@@ -319,7 +319,7 @@ func TestRequests(t *testing.T) {
 		{"webhooks disable wh_1", "", "POST /api/v1/webhooks/wh_1/disable", "", 200, webhookJSON, "wh_1"},
 		{"webhooks rotate-secret wh_1 --overlap 1h", "", "POST /api/v1/webhooks/wh_1/rotate-secret", `{"overlap":"1h"}`, 200,
 			`{"secret":"whsec_new","secrets":[{"expires_at":"2026-01-01T00:00:00Z"}]}`, "whsec_new  (shown only now"},
-		{"webhooks test wh_1", "", "POST /api/v1/webhooks/wh_1/test", "", 200, `{"status":204,"duration":"5ms","decision":{"explanation":"Taken."}}`, "204 No Content"},
+		{"webhooks test wh_1", "", "POST /api/v1/webhooks/wh_1/test", "", 200, `{"status":204,"duration":"5ms","request":{"method":"POST","url":"https://a.example","headers":{"B":"1","A":"2"},"body":"{}"},"decision":{"explanation":"Taken."}}`, "A, B"},
 		{"dead-letters get orders.1-a", "", "GET /api/v1/dead-letters/orders.1-a", "", 200, deadLetterJSON, "NonRetryableError: It answered 400."},
 		{"dead-letters get orders.1-a --body", "", "GET /api/v1/dead-letters/orders.1-a/body", "", 200, "\x00\xffraw", "\x00\xffraw"},
 		{"dead-letters get orders.1-a --body -o json", "", "GET /api/v1/dead-letters/orders.1-a?body=true", "", 200, deadLetterJSON, `"message_id":"m1"`},

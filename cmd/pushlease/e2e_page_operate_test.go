@@ -45,6 +45,8 @@ func TestThePageDoesWhatItOffers(t *testing.T) {
 
 	b.press("t")
 	b.see("200", "Nothing was stored", hostile)
+	b.do("open what was sent", chromedp.Click(`//summary[normalize-space()="What was sent"]`))
+	b.see("POST http://127.0.0.1", "Webhook-Signature: [redacted]", "Pushlease-Queue: "+s.queue, `{"message_id":"test_`)
 	b.press("e")
 	b.see("Disable the webhook?")
 	b.press(kb.Escape)

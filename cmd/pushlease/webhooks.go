@@ -319,7 +319,12 @@ func (c *client) showTest(cmd *cobra.Command, _ string, a answer) error {
 		Error      string `json:"error"`
 		Duration   string `json:"duration"`
 		Snippet    string `json:"snippet"`
-		Decision   struct {
+		Request    struct {
+			Method, URL string
+			Headers     map[string]string
+			Body        string
+		} `json:"request"`
+		Decision struct {
 			Explanation string `json:"explanation"`
 		} `json:"decision"`
 	}
@@ -337,7 +342,7 @@ func (c *client) showTest(cmd *cobra.Command, _ string, a answer) error {
 		}
 		if err := fields(cmd.OutOrStdout(), [][2]string{
 			{"answer", status}, {"error", strings.TrimSpace(result.ErrorClass + " " + result.Error)}, {"took", result.Duration},
-			{"body", result.Snippet}, {"for a message", result.Decision.Explanation},
+			{"body", result.Snippet}, {"sent", strings.TrimSpace(result.Request.Method + " " + result.Request.URL)}, {"with", strings.Join(slices.Sorted(maps.Keys(result.Request.Headers)), ", ")}, {"sent body", result.Request.Body}, {"for a message", result.Decision.Explanation},
 		}); err != nil {
 			return err
 		}

@@ -144,9 +144,12 @@ function testCard(view, c) {
   const t = view.test;
   if (t.running) return card('Test', h('p', { 'aria-busy': 'true' }, 'The test is on its way…'));
   return card('Test', h('p', null, answer(t), ' in ', took(t.duration), t.error && `: ${t.error}`), h('p', null, `${t.decision.explanation}`),
-    t.snippet && h('pre', { class: 'foreign', tabindex: '0' }, t.snippet), h('p', { class: 'dim' }, 'Nothing was stored, and the webhook stays as it is.'),
+    t.snippet && h('pre', { class: 'foreign', tabindex: '0' }, t.snippet),
+    t.request && h('details', null, h('summary', null, 'What was sent'), h('pre', { class: 'foreign', tabindex: '0' }, sent(t.request))), h('p', { class: 'dim' }, 'Nothing was stored, and the webhook stays as it is.'),
     button('Close', () => { view.test = null; c.redraw(); }, { class: 'quiet' }));
 }
+
+const sent = (r) => [`${r.method} ${r.url}`, ...Object.entries(r.headers).sort().map(([name, value]) => `${name}: ${value}`), '', r.body].join('\n');
 
 async function rotate(view, c) {
   const yes = await confirm({ title: 'Rotate the secret?', ok: 'Rotate', danger: true, body: [h('p', null, 'A new secret signs at once, beside the old one, for 24 hours. Give the new one to the receiver within that time.')] });

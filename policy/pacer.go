@@ -56,6 +56,10 @@ const (
 	paceLately = 75 * time.Second
 	// paceLateGaps is the least of that for a slow one, in POSTs at its rate.
 	paceLateGaps = 3
+	// paceLongest is the longest window of a limit that is told from outages, and paceAgain from the end of one time in which it takes
+	// nothing to the end of the next one, at most: probes find that out late. A day's quota is no pace.
+	paceLongest = time.Hour
+	paceAgain   = 2 * paceLongest
 	// A limit is taken to be gone when nothing was refused for paceGone, and in paceGonePosts at
 	// its rate; one that was only guessed after paceNone. It outlives a night with few messages.
 	paceGone      = 24 * time.Hour
@@ -90,6 +94,7 @@ type Pacer struct {
 	doubling  time.Duration // while only a guess is known: the rate doubles in that time
 	near      bool          // the last two refusals were at about the same rate
 	found     bool          // two were, once, a good while after each other
+	kept      bool          // a POST was taken since the limit is known
 	severity  int           // of cuts
 	guessing  bool          // the rate doubles, though some are refused: most are not
 	guess     paceCount     // of the last POSTs of that time
@@ -101,9 +106,14 @@ type Pacer struct {
 	next      time.Time     // when the next one may begin
 	lag       time.Duration // between a POST and its answer
 	cycle     time.Duration // in which the limit takes much and then nothing
+	windows   bool          // such a time has come again
+	window    time.Duration // the same of a limit that takes nothing for longer than paceLately
 
 	run      int // refusals in a row, each at the pace of its time
 	runSince time.Time
+	broken   bool      // for longer than a limit explains
+	opened   paceCount // since such a time ended
+	quota    int       // taken from the one before that to the beginning of it
 	stretch  paceCount // since the rate was last compared with what was taken
 	denied   time.Duration
 	noise    paceNoise
@@ -238,6 +248,7 @@ func (p *Pacer) Current(place PacePlace) bool { return place.cuts == p.cuts }
 // Taken takes in a POST that was not refused. It began at that time.
 func (p *Pacer) Taken(place PacePlace, began, now time.Time) {
 	p.count(now)
+	p.opened.taken++
 	p.lastTaken = now
 	if !p.Limited() {
 		return
@@ -252,6 +263,11 @@ func (p *Pacer) Taken(place PacePlace, began, now time.Time) {
 		return
 	}
 	p.late(max(now.Sub(began), 0))
+	if p.broken {
+		p.reopen(now)
+		return
+	}
+	p.kept = true
 	p.guesses(false, now)
 	p.learnNoise(false, began, now)
 	if p.noise.took(now) {
@@ -278,10 +294,11 @@ func (p *Pacer) Refused(place PacePlace, began, now time.Time, random float64) (
 	}
 	p.lastNo = now
 	switch away := now.Sub(p.lastTaken); {
-	case p.Limited() && away > max(paceLately, paceLateGaps*p.gap()):
+	case p.Limited() && away > max(paceLately, paceLateGaps*p.gap(), p.window):
 		if p.run == 0 {
-			return false, now
+			p.run, p.runSince = 1, now
 		}
+		p.broken = true
 		return false, p.runSince
 	case p.lastTaken.IsZero() || !p.Limited() && away > paceLately:
 		return false, time.Time{}
@@ -336,7 +353,7 @@ func (p *Pacer) wait(began, now time.Time, random float64) {
 	gap := float64(p.gap())
 	away := now.Sub(p.runSince)
 	window := max(p.cycle/paceRetries, time.Duration(paceWaits*float64(away)), min(away, 2*time.Second))
-	if p.noise.young() {
+	if (p.kept || p.noise.shared()) && p.noise.young() {
 		window = min(window, trialWait)
 	}
 	p.next = now.Add(max(time.Duration(gap*(1+random/2)), window))
@@ -399,8 +416,9 @@ func (p *Pacer) cut() {
 // compare sets the rate to what the webhook took on average, where it refused everything for
 // a good part of the time. The first POST that is taken again ends such a time.
 func (p *Pacer) compare(now time.Time) {
+	closed := now.Sub(p.runSince)
 	if p.run > 1 { // a single refusal is no time of them
-		p.denied += now.Sub(p.runSince)
+		p.denied += closed
 	}
 	if p.stretch.posts() < paceSure {
 		return
@@ -409,22 +427,40 @@ func (p *Pacer) compare(now time.Time) {
 	share := min(max(float64(p.denied)/float64(length), 0), 1)
 	again := p.cycle > 0
 	p.cycle = 0
-	if share > paceDenied {
-		average := p.stretch.speed(now)
-		if !again {
-			average = max(average, p.top*(1-share))
-		}
-		p.top = max(min(max(average, p.noise.floor()), p.top), paceMin)
-		p.base, p.near = max(p.top*(1-paceBelow), paceMin), false
+	switch {
+	case share <= paceDenied:
+	case !again && share > paceUnsure && p.outage(closed):
+		p.base, p.doubling, p.near, p.used = max(p.top/2, paceMin), 0, false, 0
 		p.cycle = min(length, paceLately)
-		switch guess := p.stretch.taken < paceMany && !again; {
-		case guess && !p.found:
-			p.doubling = max(paceGuess, paceGuesses*p.gap())
-		case guess && share > paceUnsure:
-			p.doubling = p.step()
-		}
+	default:
+		p.average(share, again, length, now)
 	}
 	p.stretch, p.denied = paceCount{since: now}, 0
+}
+
+// outage tells whether a limit that has taken nothing for so long is taken for one that was away: it was well known, and
+// had no such times before.
+func (p *Pacer) outage(closed time.Duration) bool {
+	return p.found && !p.windows && !p.noise.follows() && float64(closed) > paceStepPosts/p.top*float64(time.Second)
+}
+
+// average sets the rate to what was taken on average, while that share of the time takes none.
+func (p *Pacer) average(share float64, again bool, length time.Duration, now time.Time) {
+	average := p.stretch.speed(now)
+	if p.windows = p.windows || again; !again {
+		average = max(average, p.top*(1-share))
+	}
+	p.top = max(min(max(average, p.noise.floor()), p.top), paceMin)
+	p.base, p.near = max(p.top*(1-paceBelow), paceMin), false
+	p.cycle = min(length, max(paceLately, p.window))
+	switch {
+	case !p.kept: // nothing tells a first such time from an outage
+		p.doubling = paceGuess
+	case !p.found && !again && p.stretch.taken < paceMany:
+		p.doubling = max(paceGuess, paceGuesses*p.gap())
+	case !again && share > paceUnsure && p.stretch.taken < paceMany:
+		p.doubling = p.step()
+	}
 }
 
 // count counts a POST that was taken in this second.
@@ -450,15 +486,42 @@ func (p *Pacer) lately(now time.Time) float64 {
 	return 0
 }
 
-// Resume goes on after an outage, in which everything was refused and a POST has just been
-// taken, from half of the rate that was last refused before.
-func (p *Pacer) Resume(now time.Time) {
-	if p.Limited() {
-		p.base, p.doubling, p.near, p.used, p.run, p.guessing = max(p.top/2, paceMin), 0, false, 0, 0, false
-		p.cuts++
-		p.started, p.next = now, now.Add(p.gap())
-		p.noise.trial.end()
+// reopen goes on after more time in which everything was refused than a limit explains. Where nothing was taken since
+// the first refusal it was an outage, and no limit is known; unless as many were taken between two such times as before them, and the
+// webhook is mostly closed. Then these are windows of a limit that are longer than others.
+func (p *Pacer) reopen(now time.Time) {
+	taken, before := p.opened.taken-1, p.quota
+	length, closed := now.Sub(p.opened.since), now.Sub(p.runSince)
+	average := float64(taken) / max(length.Seconds(), 1)
+	mostly := length < paceAgain && float64(closed) > paceUnsure*float64(length)
+	p.broken, p.quota, p.opened = false, taken, paceCount{since: now, taken: 1}
+	switch {
+	case p.kept && p.window == 0, p.noise.share > 0:
+		p.halve(now)
+	case mostly && math.Abs(float64(taken-before)) <= paceNear*float64(taken):
+		p.top, p.kept = max(average, paceMin), true
+		p.window = min(length, paceLongest)
+		p.halve(now)
+		p.base, p.cycle = max(p.top*(1-paceBelow), paceMin), p.window
+	default:
+		p.forget()
 	}
+}
+
+// Resume goes on after an outage, in which a POST has just been taken.
+func (p *Pacer) Resume(now time.Time) {
+	if p.Limited() && !p.opened.since.Equal(now) { // otherwise Taken has
+		p.halve(now)
+	}
+}
+
+// halve goes on from half of the rate that was last refused.
+func (p *Pacer) halve(now time.Time) {
+	p.base, p.doubling, p.near, p.used, p.run, p.guessing = max(p.top/2, paceMin), 0, false, 0, 0, false
+	p.stretch, p.denied = paceCount{since: now}, 0
+	p.cuts++
+	p.started, p.next = now, now.Add(p.gap())
+	p.noise.trial.end()
 }
 
 // gone tells whether nothing was refused for so long that there is no limit.
@@ -467,12 +530,12 @@ func (p *Pacer) gone(now time.Time) bool {
 	if p.found {
 		after = paceGone
 	}
-	return now.Sub(p.lastNo) > max(after, paceGonePosts*p.gap())
+	return now.Sub(p.lastNo) > max(after, paceGonePosts*p.gap(), 2*p.window)
 }
 
 // forget takes the limit to be gone.
 func (p *Pacer) forget() {
-	*p = Pacer{cuts: p.cuts + 1, second: p.second, taken: p.taken, lastTaken: p.lastTaken, noise: paceNoise{others: p.noise.others}}
+	*p = Pacer{cuts: p.cuts + 1, second: p.second, taken: p.taken, lastTaken: p.lastTaken, opened: p.opened, quota: p.quota, noise: paceNoise{others: p.noise.others}}
 }
 
 // Reset begins anew: the webhook was enabled, or has another URL.

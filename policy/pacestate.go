@@ -63,7 +63,7 @@ func (p *Pacer) Restore(st PaceState, now time.Time) {
 	}
 	p.top = min(max(st.Rate, paceMin), MaxRate/2)
 	p.base, p.since, p.refused = max(p.top*(1-paceBelow), paceMin), earlier(st.Since, now), max(st.Refused, 0)
-	p.lastTaken, p.lastNo, p.found = now, now, true
+	p.lastTaken, p.lastNo, p.found, p.kept = now, now, true, true
 	p.stretch = paceCount{since: now}
 	p.noise.learn(st.Noise)
 	p.noise.trial.first = trialYoung // what was learned before stands, until a trial shows something else

@@ -2,6 +2,7 @@ package flow
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -236,4 +237,66 @@ func (w *writes) count() int { return int(w.n.Load()) }
 func (w *writes) PutHealth(ctx context.Context, rows ...tables.Health) error {
 	w.n.Add(int64(len(rows)))
 	return w.Healths.PutHealth(ctx, rows...)
+}
+
+// offer is drive of messages that come one in each interval, and wait for their turn. It ends after that time.
+func offer(t *testing.T, f *Flow, length, every time.Duration, answer func(now time.Time) policy.Sign) (ok, refused int) {
+	t.Helper()
+	for came, end := time.Now(), time.Now().Add(length); ; came = came.Add(every) {
+		if wait := time.Until(came); wait > 0 {
+			time.Sleep(wait)
+		}
+		for sent := false; !sent; {
+			left := time.Until(end)
+			if left <= 0 {
+				return ok, refused
+			}
+			o, r, _ := drive(t, f, min(time.Millisecond, left), answer)
+			sent, ok, refused = o > 0, ok+o, refused+r
+		}
+	}
+}
+
+// An outage that is answered 503, as an ingress without endpoints or a draining balancer does, is no limit: whoever was sent its messages
+// before is sent them again soon after it, and after another long one. What was refused meanwhile was taken for a limit of what came through on average.
+func TestAnOutageThatIsAnswered503LeavesNoLimit(t *testing.T) {
+	for _, tt := range []struct {
+		every, limit time.Duration // of messages, and of those that it takes
+		least        float64       // share of what may be taken
+	}{
+		{2 * time.Millisecond, 0, 0.95},
+		{50 * time.Millisecond, 0, 0.95},
+		{time.Second, 0, 0.95},
+		{20 * time.Millisecond, 50 * time.Millisecond, 0.8},
+	} {
+		for _, length := range []time.Duration{5 * time.Second, 20 * time.Second, time.Minute, 10 * time.Minute} {
+			t.Run(fmt.Sprint(tt.every, tt.limit, length), func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
+					f := testFlow(func(*policy.Flow) {})
+					well := oneIn(tt.limit)
+					offer(t, f, time.Minute, tt.every, well)
+					outages := 1
+					if length > time.Minute {
+						outages = 2
+					}
+					for range outages {
+						_, vain := offer(t, f, length, tt.every, func(time.Time) policy.Sign { return overLimit })
+						if vain > 30 {
+							t.Errorf("%d POSTs in vain", vain)
+						}
+						for back, ok := time.Now(), 0; ok == 0; ok, _, _ = drive(t, f, 10*time.Millisecond, well) {
+							if time.Since(back) > length {
+								t.Fatal("nothing was sent for as long as the outage")
+							}
+						}
+						offer(t, f, 45*time.Second, tt.every, well)
+						ok, refused := offer(t, f, 30*time.Second, tt.every, well)
+						if least := tt.least * float64(30*time.Second/max(tt.every, tt.limit)); float64(ok) < least || refused > ok/10 {
+							t.Errorf("%d taken and %d refused in the 30 s that begin 45 s after the outage, want %.0f", ok, refused, least)
+						}
+					}
+				})
+			})
+		}
+	}
 }

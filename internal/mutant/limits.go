@@ -1,0 +1,23 @@
+package mutant
+
+// What a webhook with a limit is sent. The tests are those of the learner and of the flow.
+func inLimits(name, in, old, with, brings, tests string) Patch {
+	return Patch{Name: "limits-" + name, In: in, Old: old, New: with, Brings: brings, Tests: []string{"./policy", "./dispatcher/internal/flow", "-run", tests}}
+}
+
+var limitPatches = []Patch{
+	inLimits("outage-is-limit", "policy", "if p.broken {", "if p.broken && p.noise.share > 1 {",
+		"After an outage that is answered 503 the webhook stands still for an hour.", "AnOutage"),
+	inLimits("short-outage-is-limit", "policy", "!again && share > paceUnsure && p.outage(closed)", "!again && share > 1 && p.outage(closed)",
+		"After a minute of 503 a webhook with a limit is sent a twentieth of that.", "AnOutage"),
+	inLimits("long-window-unknown", "policy", "case mostly && ", "case !mostly && ",
+		"A limit of so many in a quarter of an hour opens the breaker each time.", "TestThePacerReachesALimit|AnOutage"),
+	inLimits("dead-is-asked-each-second", "policy", "if (p.kept || p.noise.shared()) && p.noise.young() {", "if p.noise.young() {",
+		"A webhook that has just broken down gets a POST each second for a minute.", "AnOutage"),
+	inLimits("places-beside-cut", "policy", "p.used = min(used, place.used)", "p.used = min(used, max(place.used, used))",
+		"A refusal lowers the rate that the places ahead have reached, and not the refused one.", "ARefusalLowersTheRate"),
+	inLimits("follower-does-not-yield", "policy", "left = 1 - paceYield", "left = 1 - paceCut",
+		"No one of several instances comes to lead.", "TestSeveralInstancesShareALimit|AnInstanceGivesWay"),
+	inLimits("all-at-once-after-outage", "dispatcher/internal/flow", "f.pacer.Resume(now)\n", "",
+		"A webhook with a limit comes back from an outage and is sent its whole rate.", "ComesBackFromAnOutage"),
+}

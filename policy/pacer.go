@@ -413,56 +413,6 @@ func (p *Pacer) cut() {
 	p.cuts++
 }
 
-// compare sets the rate to what the webhook took on average, where it refused everything for
-// a good part of the time. The first POST that is taken again ends such a time.
-func (p *Pacer) compare(now time.Time) {
-	closed := now.Sub(p.runSince)
-	if p.run > 1 { // a single refusal is no time of them
-		p.denied += closed
-	}
-	if p.stretch.posts() < paceSure {
-		return
-	}
-	length := max(now.Sub(p.stretch.since), time.Millisecond)
-	share := min(max(float64(p.denied)/float64(length), 0), 1)
-	again := p.cycle > 0
-	p.cycle = 0
-	switch {
-	case share <= paceDenied:
-	case !again && share > paceUnsure && p.outage(closed):
-		p.base, p.doubling, p.near, p.used = max(p.top/2, paceMin), 0, false, 0
-		p.cycle = min(length, paceLately)
-	default:
-		p.average(share, again, length, now)
-	}
-	p.stretch, p.denied = paceCount{since: now}, 0
-}
-
-// outage tells whether a limit that has taken nothing for so long is taken for one that was away: it was well known, and
-// had no such times before.
-func (p *Pacer) outage(closed time.Duration) bool {
-	return p.found && !p.windows && !p.noise.follows() && float64(closed) > paceStepPosts/p.top*float64(time.Second)
-}
-
-// average sets the rate to what was taken on average, while that share of the time takes none.
-func (p *Pacer) average(share float64, again bool, length time.Duration, now time.Time) {
-	average := p.stretch.speed(now)
-	if p.windows = p.windows || again; !again {
-		average = max(average, p.top*(1-share))
-	}
-	p.top = max(min(max(average, p.noise.floor()), p.top), paceMin)
-	p.base, p.near = max(p.top*(1-paceBelow), paceMin), false
-	p.cycle = min(length, max(paceLately, p.window))
-	switch {
-	case !p.kept: // nothing tells a first such time from an outage
-		p.doubling = paceGuess
-	case !p.found && !again && p.stretch.taken < paceMany:
-		p.doubling = max(paceGuess, paceGuesses*p.gap())
-	case !again && share > paceUnsure && p.stretch.taken < paceMany:
-		p.doubling = p.step()
-	}
-}
-
 // count counts a POST that was taken in this second.
 func (p *Pacer) count(now time.Time) {
 	switch second := now.Unix(); {
@@ -484,44 +434,6 @@ func (p *Pacer) lately(now time.Time) float64 {
 		return float64(p.taken[0]) * (1 - part)
 	}
 	return 0
-}
-
-// reopen goes on after more time in which everything was refused than a limit explains. Where nothing was taken since
-// the first refusal it was an outage, and no limit is known; unless as many were taken between two such times as before them, and the
-// webhook is mostly closed. Then these are windows of a limit that are longer than others.
-func (p *Pacer) reopen(now time.Time) {
-	taken, before := p.opened.taken-1, p.quota
-	length, closed := now.Sub(p.opened.since), now.Sub(p.runSince)
-	average := float64(taken) / max(length.Seconds(), 1)
-	mostly := length < paceAgain && float64(closed) > paceUnsure*float64(length)
-	p.broken, p.quota, p.opened = false, taken, paceCount{since: now, taken: 1}
-	switch {
-	case p.kept && p.window == 0, p.noise.share > 0:
-		p.halve(now)
-	case mostly && math.Abs(float64(taken-before)) <= paceNear*float64(taken):
-		p.top, p.kept = max(average, paceMin), true
-		p.window = min(length, paceLongest)
-		p.halve(now)
-		p.base, p.cycle = max(p.top*(1-paceBelow), paceMin), p.window
-	default:
-		p.forget()
-	}
-}
-
-// Resume goes on after an outage, in which a POST has just been taken.
-func (p *Pacer) Resume(now time.Time) {
-	if p.Limited() && !p.opened.since.Equal(now) { // otherwise Taken has
-		p.halve(now)
-	}
-}
-
-// halve goes on from half of the rate that was last refused.
-func (p *Pacer) halve(now time.Time) {
-	p.base, p.doubling, p.near, p.used, p.run, p.guessing = max(p.top/2, paceMin), 0, false, 0, 0, false
-	p.stretch, p.denied = paceCount{since: now}, 0
-	p.cuts++
-	p.started, p.next = now, now.Add(p.gap())
-	p.noise.trial.end()
 }
 
 // gone tells whether nothing was refused for so long that there is no limit.

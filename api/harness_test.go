@@ -204,9 +204,6 @@ func (h *harness) checkAnswer(r *http.Request, a answer) {
 	}
 	responses := h.doc.Paths.Find(match.RoutePattern()).GetOperation(method).Responses
 	response := responses.Status(a.status)
-	if response == nil && a.status < 500 {
-		response = responses.Value("4XX")
-	}
 	if response == nil && a.status >= 500 {
 		response = responses.Default()
 	}

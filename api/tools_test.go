@@ -4,6 +4,7 @@ import (
 	"bufio"
 	_ "embed"
 	"errors"
+	"fmt"
 	"net"
 	"net/http/httptest"
 	"os"
@@ -47,7 +48,15 @@ func (x tool) command(script string, args ...string) *exec.Cmd {
 
 func (x tool) run(script string, args ...string) {
 	x.Helper()
-	if out, err := x.command(script, args...).CombinedOutput(); err != nil {
+	x.runIn("", script, args...)
+}
+
+// runIn is run in another folder.
+func (x tool) runIn(dir, script string, args ...string) {
+	x.Helper()
+	cmd := x.command(script, args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
 		x.Errorf("%s: %v\n%s", script, err, out)
 	}
 }
@@ -58,7 +67,7 @@ func TestLintersOfOthersFindNothingInTheDocument(t *testing.T) {
 	x.run("@stoplight/spectral-cli/dist/index.js", "lint", "--fail-severity=warn", "-r", "testdata/tools/spectral.yaml", "openapi.yaml")
 }
 
-// A program that was made of the document does what users do, through a proxy that holds
+// Programs that were made of the document, by three generators, do what users do, through a proxy that holds
 // every request and answer against the document.
 func TestAProgramMadeOfTheDocumentDoesWhatUsersDo(t *testing.T) {
 	x := tools(t)
@@ -71,19 +80,33 @@ func TestAProgramMadeOfTheDocumentDoesWhatUsersDo(t *testing.T) {
 	if err := os.Symlink(filepath.Join(x.dir, "node_modules"), filepath.Join(dir, "node_modules")); err != nil {
 		t.Fatal(err)
 	}
-	program, err := os.ReadFile("testdata/tools/client.ts")
+	document, err := filepath.Abs("openapi.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"client.ts": string(program), "package.json": `{"type":"module"}`,
+	base := x.prism(server.URL)
+	files := map[string]string{"package.json": `{"type":"module"}`,
 		"globals.d.ts":  "declare const process: { argv: string[] };\n",
-		"tsconfig.json": `{"compilerOptions":{"strict":true,"target":"es2022","module":"nodenext","lib":["es2022","dom"],"types":[]},"files":["client.ts","globals.d.ts"]}`} {
+		"tsconfig.json": `{"compilerOptions":{"strict":true,"target":"es2022","module":"nodenext","lib":["es2022","dom","dom.iterable"],"types":[]},"files":["client.ts","clients.ts","globals.d.ts"]}`,
+		"orval.mjs":     fmt.Sprintf(`export default { api: { input: %q, output: { target: "./orval.ts", client: "fetch", baseUrl: %q } } };`, document, base),
+		"hey.mjs":       fmt.Sprintf(`export default { input: %q, output: { path: "./hey", module: { extension: ".js" }, tsConfigPath: "./tsconfig.json" } };`, document),
+	}
+	for _, name := range []string{"client.ts", "clients.ts"} {
+		program, err := os.ReadFile(filepath.Join("testdata/tools", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = string(program)
+	}
+	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	x.run("openapi-typescript/bin/cli.js", "openapi.yaml", "-o", filepath.Join(dir, "schema.d.ts"))
-	x.run("typescript/bin/tsc", "-p", dir)
+	x.runIn(dir, "openapi-typescript/bin/cli.js", document, "-o", "schema.d.ts")
+	x.runIn(dir, "orval/dist/bin/orval.js", "--config", "orval.mjs")
+	x.runIn(dir, "@hey-api/openapi-ts/bin/run.js", "-f", "hey.mjs", "--no-log-file")
+	x.runIn(dir, "typescript/bin/tsc", "-p", ".")
 	if t.Failed() {
 		return
 	}
@@ -91,9 +114,10 @@ func TestAProgramMadeOfTheDocumentDoesWhatUsersDo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.CommandContext(t.Context(), node, filepath.Join(dir, "client.js"), x.prism(server.URL), "admin").CombinedOutput()
-	if err != nil {
-		t.Errorf("%v\n%s", err, out)
+	for _, program := range []string{"client.js", "clients.js"} {
+		if out, err := exec.CommandContext(t.Context(), node, filepath.Join(dir, program), base, "admin").CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", program, err, out)
+		}
 	}
 }
 

@@ -105,6 +105,62 @@ func TestFloodOfInterimAnswersIsSlowedDown(t *testing.T) {
 	})
 }
 
+// A line of a head that the deadline cuts off is late, and not malformed.
+func TestAHeadThatIsCutOffByTheDeadlineIsATimeout(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		wire := webhooktest.NewWire(t, func(c *webhooktest.Conn) {
+			_, _, _ = c.ReadRequest()
+			_, _ = io.WriteString(c, "HTTP/1.1 500 X\r\nContent-")
+			webhooktest.Silence(c)
+		})
+		wantFailure(t, newSender(t, wire.Dial).Send(t.Context(), hook(), message("{}")), "timeout")
+	})
+}
+
+// Interim answers are bounded together: as many large ones as there may be were 25 MB for one POST.
+func TestLargeInterimAnswersAreBoundedTogether(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var sent atomic.Int64
+		wire := webhooktest.NewWire(t, func(c *webhooktest.Conn) {
+			_, _, _ = c.ReadRequest()
+			for {
+				n, err := io.WriteString(c, "HTTP/1.1 103 Early Hints\r\nLink: "+strings.Repeat("a", 64<<10)+"\r\n\r\n")
+				if sent.Add(int64(n)); err != nil {
+					return
+				}
+			}
+		})
+		got := newSender(t, wire.Dial).Send(t.Context(), hook(), message("{}"))
+		wantFailure(t, got, "protocol")
+		if sent.Load() > 1<<20 {
+			t.Errorf("%d bytes were read", sent.Load())
+		}
+	})
+}
+
+// A receiver that answers 600 POSTs in step, again and again, keeps its connections, which are more than a host
+// that is less busy may have idle.
+func TestAsManyConnectionsAsWereBusyMayBeIdle(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		receiver := webhooktest.NewReceiver(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) }))
+		defer receiver.Close()
+		d := &dials{next: receiver.Dial}
+		s := newSender(t, d.dial)
+		const busy = 600
+		for range 4 {
+			var all sync.WaitGroup
+			for range busy {
+				all.Go(func() { s.Send(t.Context(), hook(), message("{}")) })
+			}
+			all.Wait()
+			time.Sleep(time.Second)
+		}
+		if n := len(d.list()); n > busy+10 {
+			t.Errorf("%d connections were dialled for 4 times %d POSTs", n, busy)
+		}
+	})
+}
+
 func TestInterimAnswersAreNeverFinal(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		text := strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", 20) + "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n"

@@ -147,7 +147,9 @@ const maxSearches = 200
 func (v *view) hideBody(body []byte, pieces *parts) bool {
 	content := lowered(undoneAll(body))
 	if len(content) >= copied {
-		newParts(v, copied).hide(content)
+		if len(v.folded) >= copied { // a shorter text holds no part that long
+			newParts(v, copied).hide(content)
+		}
 	} else if len(content) >= shortSecret {
 		v.hideAll(content)
 	}

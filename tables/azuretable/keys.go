@@ -173,6 +173,9 @@ func (s *Store) logPartition(messageID string) string { return shard(messageID, 
 
 // shard spreads what has an id over n partitions of a table.
 func shard(id string, n int) string {
+	if n == 1 {
+		return "s0"
+	}
 	var room [maxKey]byte
 	sum := sha256.Sum256(append(room[:0], id...))
 	return "s" + strconv.FormatUint(uint64(binary.BigEndian.Uint32(sum[:4])%uint32(n)), 10)

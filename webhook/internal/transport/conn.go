@@ -256,10 +256,10 @@ func (x *exchange) write() error {
 	return err
 }
 
-// read reads heads until that of the final answer.
+// read reads heads until that of the final answer. They have one bound together.
 func (x *exchange) read() (*http.Response, error) {
+	x.bound()
 	for {
-		x.bound()
 		response, err := x.readHead()
 		switch {
 		case err != nil:
@@ -267,6 +267,7 @@ func (x *exchange) read() (*http.Response, error) {
 		case response.StatusCode == http.StatusSwitchingProtocols, response.StatusCode < 100:
 			return nil, ErrNotFinal
 		case response.StatusCode >= 200:
+			x.unbound()
 			return response, nil
 		}
 		if err := x.rest(); err != nil {
@@ -301,11 +302,13 @@ func (x *exchange) readHead() (*http.Response, error) {
 	response, err := http.ReadResponse(x.in, x.request)
 	switch {
 	case err == nil:
-		x.unbound()
 		return response, nil
 	case line.secure:
 		return nil, ErrSpeaksTLS
 	case line.status < 200 || line.status > 299 || late(err) || x.request.Context().Err() != nil:
+		if !x.deadline.IsZero() && !time.Now().Before(x.deadline) {
+			return nil, errLate // of a line that was cut off the library says that it is malformed
+		}
 		return nil, err
 	}
 	return &http.Response{

@@ -23,6 +23,8 @@ const (
 	// sweepEvery is how often connections that nobody used are looked for.
 	sweepEvery = 10 * time.Second
 
+	// maxIdle is how many connections may be idle in all, and maxIdlePerHost at one host: or as many
+	// as were busy there at once lately, so that a receiver that answers in step is not dialled anew each time.
 	maxIdle        = 2048
 	maxIdlePerHost = 256
 
@@ -67,7 +69,9 @@ type host struct {
 	flight *flight   // a connection is being opened, for all who wait
 	only1  bool      // TLS has shown that it speaks HTTP/1.1: nothing could be shared
 
-	waiting int       // requests that have had no byte of an answer
+	waiting int // requests that have had no byte of an answer
+	most    int // the most of these since the sweep before the last, and mostNow since the last
+	mostNow int
 	since   time.Time // when the first of them began to wait, or the last byte came
 
 	valid    time.Time // connections that are older are used no more
@@ -98,6 +102,7 @@ func (h *host) begin(now time.Time) {
 	if h.waiting++; h.waiting == 1 {
 		h.since = now
 	}
+	h.mostNow = max(h.mostNow, h.waiting)
 }
 
 // ended says that a request waits no more. answered is when a byte of its answer came.
@@ -265,7 +270,7 @@ func (t *Transport) give(c *conn) {
 	t.mu.Lock()
 	h := c.host
 	c.rested = time.Now()
-	keep := !t.closed && t.hosts[h.origin] == h && t.idle < maxIdle && len(h.idle) < maxIdlePerHost &&
+	keep := !t.closed && t.hosts[h.origin] == h && t.idle < maxIdle && len(h.idle) < max(maxIdlePerHost, h.most, h.mostNow) &&
 		!c.rested.Before(h.distrust) && !c.born.Before(h.valid)
 	if keep {
 		h.idle = append(h.idle, c)
@@ -323,6 +328,7 @@ func (t *Transport) sweep() {
 		drop = append(drop, t.remove(h,
 			func(c *conn) bool { return now.Sub(c.rested) >= maxIdleTime || c.born.Before(h.valid) },
 			func(c *h2conn) bool { return c.client.Err() != nil || c.born.Before(h.valid) })...)
+		h.most, h.mostNow = h.mostNow, h.waiting
 		if h.forgettable(now) {
 			delete(t.hosts, o)
 		}

@@ -68,7 +68,7 @@ func needs() []need {
 		{"customHandler.enableProxyingHttpRequest", isTrue, "newer hosts stream the API's requests with it; without it, chunked bodies are lost", "write true", true},
 		{"customHandler.http", is(nil), "the host refuses to start with it, since there are function.json files", "remove it", true},
 		{"extensions.http.routePrefix", func(v any) bool { return v == nil || sameText(v, usualPrefix) }, "the API is at /api/v1; with an empty prefix callers from outside come near the paths of invocations", `write "api"`, true},
-		{"extensions.queues.batchSize", oneOrMore(32), "the host takes 1 to 32", "write 16", true},
+		{"extensions.queues.batchSize", oneOrMore(32), "the host takes 1 to 32", "write 8", true},
 		{"extensions.queues.maxDequeueCount", func(v any) bool { n, ok := numberOf(v); return ok && n >= leastDequeueCount },
 			"the host counts every receive, also of messages that wait, and moves messages away by itself when it is reached, without a dead letter", "write 100000", true},
 		{"extensions.queues.visibilityTimeout", positive, "what could not be taken over is tried again at once without it, over and over", `write "00:00:30"`, true},

@@ -465,7 +465,7 @@ func TestADisabledTriggerOfAnotherAccountIsToldAsSuch(t *testing.T) {
 func TestTextsNumbersAndTruthValuesAreTheSameToTheHost(t *testing.T) {
 	app := packaged(t, "orders")
 	for setting, value := range map[string]string{
-		"extensions.queues.maxDequeueCount": `"100000"`, "extensions.queues.batchSize": `"8"`, "customHandler.enableProxyingHttpRequest": `"True"`,
+		"extensions.queues.maxDequeueCount": `"100000"`, "extensions.queues.batchSize": `"4"`, "customHandler.enableProxyingHttpRequest": `"True"`,
 		"extensions.queues.messageEncoding": `"None"`,
 	} {
 		app["host.json"].Data = withSetting(t, app["host.json"].Data, setting, value)
@@ -479,10 +479,10 @@ func TestTextsNumbersAndTruthValuesAreTheSameToTheHost(t *testing.T) {
 		timeout time.Duration
 		atOnce  int
 	}{
-		"texts":                   {app, nil, 5 * time.Minute, 16},
+		"texts":                   {app, nil, 5 * time.Minute, 20},
 		"endless, by a variable":  {packaged(t, "orders"), endless, 0, 24},
 		"endless, by a number":    {number, map[string]string{"WEBSITE_SKU": "FlexConsumption"}, 0, 24},
-		"a number by a variable":  {packaged(t, "orders"), map[string]string{"AzureFunctionsJobHost__extensions__queues__batchSize": " 4 "}, 5 * time.Minute, 12},
+		"a number by a variable":  {packaged(t, "orders"), map[string]string{"AzureFunctionsJobHost__extensions__queues__batchSize": " 4 "}, 5 * time.Minute, 20},
 		"the truth by a variable": {packaged(t, "orders"), map[string]string{"AzureFunctionsJobHost__customHandler__enableForwardingHttpRequest": "TRUE"}, 5 * time.Minute, 24},
 	} {
 		layout, err := ReadLayout(tt.app, settings(tt.env))
@@ -500,9 +500,9 @@ func TestALimitBelowWhatTheHostBringsIsFound(t *testing.T) {
 		batch, threshold, overriding string
 		max, brings                  int
 	}{
-		"as packaged":           {[]string{"orders"}, "16", "8", "", 24, 0},
-		"one too few":           {[]string{"orders"}, "16", "8", "", 23, 24},
-		"two queues":            {[]string{"orders", "invoices"}, "16", "8", "", 47, 48},
+		"as packaged":           {[]string{"orders"}, "8", "16", "", 24, 0},
+		"one too few":           {[]string{"orders"}, "8", "16", "", 23, 24},
+		"two queues":            {[]string{"orders", "invoices"}, "8", "16", "", 47, 48},
 		"no triggers":           {nil, "16", "8", "", 1, 0},
 		"a threshold of 0":      {[]string{"orders"}, "1", "0", "", 1, 0},
 		"without a threshold":   {[]string{"orders"}, "32", "null", "", 47, 48},
@@ -510,8 +510,8 @@ func TestALimitBelowWhatTheHostBringsIsFound(t *testing.T) {
 		"replaced by a setting": {[]string{"orders"}, "1", "0", "32", 31, 32},
 	} {
 		app := packaged(t, tt.queues...)
-		text := strings.Replace(string(app["host.json"].Data), `"batchSize": 16`, `"batchSize": `+tt.batch, 1)
-		app["host.json"].Data = []byte(strings.Replace(text, `"newBatchThreshold": 8`, `"newBatchThreshold": `+tt.threshold, 1))
+		text := strings.Replace(string(app["host.json"].Data), `"batchSize": 8`, `"batchSize": `+tt.batch, 1)
+		app["host.json"].Data = []byte(strings.Replace(text, `"newBatchThreshold": 16`, `"newBatchThreshold": `+tt.threshold, 1))
 		overriding := map[string]string{}
 		if tt.overriding != "" {
 			overriding["AzureFunctionsJobHost__extensions__queues__batchSize"] = tt.overriding

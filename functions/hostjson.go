@@ -21,8 +21,8 @@ const hostJSON = `{
       "routePrefix": "api"
     },
     "queues": {
-      "batchSize": 16,
-      "newBatchThreshold": 8,
+      "batchSize": 8,
+      "newBatchThreshold": 16,
       "maxDequeueCount": 100000,
       "visibilityTimeout": "00:00:30",
       "maxPollingInterval": "00:00:10",

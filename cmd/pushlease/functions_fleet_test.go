@@ -81,8 +81,8 @@ func TestAnOrphanFinishesWhatItHasAndEnds(t *testing.T) {
 // not yet taken over is not in hand: that lease is the host's, of 10 minutes.
 func TestAFleetThatLosesAnInstanceDeliversEverythingSoon(t *testing.T) {
 	t.Parallel()
-	// A host that runs more than 8 invocations receives nothing, and one that runs fewer takes up to 16 more.
-	const before, after, fewest, inHand, soon = 200, 400, 9, 24, 90 * time.Second
+	// A host that runs more than 16 invocations receives nothing, and one that runs fewer takes up to 8 more.
+	const before, after, fewest, inHand, soon = 200, 400, 17, 24, 90 * time.Second
 	ways := map[string]struct {
 		end   func(*hosttest.Host)
 		twice int // messages that may be

@@ -245,13 +245,14 @@ func (k *checker) stoodStill(p *post) bool {
 // registryRefresh is how long an instance may not know of what was registered through another one.
 const registryRefresh = 16 * time.Second
 
-// due is whether a webhook was there and known to all, and nobody changed it, as long as a message lived.
+// due is whether a webhook was there and known to all who received a message, and nobody changed it, as long as the message lived.
 func (k *checker) due(m *message, name string) bool {
-	known := time.Duration(0)
-	if len(k.slots) > 1 {
+	r, known := k.webhooks[name], time.Duration(0)
+	if r != nil && slices.ContainsFunc(m.events, func(e messageEvent) bool {
+		return e.what == "receive" && e.inst != nil && e.inst != r.by && e.inst.started < r.at
+	}) {
 		known = registryRefresh
 	}
-	r := k.webhooks[name]
 	return r != nil && r.id != "" && r.at+known < m.sent && r.changed == 0
 }
 

@@ -45,7 +45,7 @@ func (w *world) register(spec Webhook) {
 			var created struct{ ID string }
 			switch {
 			case status/100 == 2 && json.Unmarshal(answer, &created) == nil:
-				w.registered(spec.Name, created.ID)
+				w.registered(spec.Name, created.ID, i)
 				w.note("operator", "registered "+spec.Name+" as "+created.ID)
 				return
 			case status >= 400 && status < 500:
@@ -88,18 +88,18 @@ func (w *world) registeredAlready(i *instance, name string) bool {
 		known := w.webhooks[name]
 		w.mu.Unlock()
 		if r.Name == name && (known == nil || known.id != r.ID && !slices.Contains(known.former, r.ID)) {
-			w.registered(name, r.ID)
+			w.registered(name, r.ID, nil)
 			return true
 		}
 	}
 	return false
 }
 
-// registered notes that a webhook is there, under an id.
-func (w *world) registered(name, id string) {
+// registered notes that a webhook is there, under an id, and which instance said so to whoever registered it.
+func (w *world) registered(name, id string, by *instance) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := &registered{id: id, at: w.now()}
+	now := &registered{id: id, at: w.now(), by: by}
 	if before := w.webhooks[name]; before != nil {
 		now.former = append(slices.Clone(before.former), before.id)
 	}

@@ -114,6 +114,7 @@ func (f Finding) String() string { return f.Rule + ": " + f.Text }
 type registered struct {
 	id string
 	at time.Duration
+	by *instance // that it was registered through; nil where its answer was lost
 	// former are the ids of its deleted registrations.
 	former []string
 	// changed is when the operator first did something to it, 0 for never.

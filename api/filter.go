@@ -213,3 +213,47 @@ func (a *API) filterWarnings(ctx context.Context, reg tables.Registration) []str
 	}
 	return []string{fmt.Sprintf("This filter takes %d of the newest %d messages of this queue that no filter took. They are dead letters (Unmatched): pushlease dead-letters replay --queue %s --reason Unmatched sends them.", taken, tried, reg.Queue)}
 }
+
+// waitingWarnings says how many of the messages that wait on the queue no filter takes, that of reg neither, which is about to be
+// registered: they become dead letters as soon as it is, or are deleted.
+func (a *API) waitingWarnings(ctx context.Context, reg tables.Registration) []string {
+	q, err := a.Queues.Queue(reg.Queue)
+	if err != nil || reg.Filter.IsZero() || !reg.Enabled {
+		return nil
+	}
+	waiting, err := q.Peek(ctx, queue.MaxReceive)
+	if err != nil || len(waiting) == 0 {
+		return nil
+	}
+	all, _, err := a.Webhooks.ListWebhooks(ctx)
+	if err != nil {
+		return nil
+	}
+	all = append(slices.DeleteFunc(all, func(other tables.Registration) bool {
+		return other.ID == reg.ID || other.Queue != reg.Queue || !other.Enabled
+	}), reg)
+	tried, untaken := 0, 0
+	for _, p := range waiting {
+		setting := a.Encoding(reg.Queue)
+		body, err := queue.Decode(setting, p.Text)
+		if err != nil || body.Replay != nil {
+			continue
+		}
+		tried++
+		read := content.Read(body.Bytes, queue.ContentTypeOf(setting, body))
+		if !slices.ContainsFunc(all, func(other tables.Registration) bool {
+			takes, _ := other.Filter.Match(read)
+			return takes
+		}) {
+			untaken++
+		}
+	}
+	if untaken == 0 {
+		return nil
+	}
+	become := "they become dead letters (Unmatched)"
+	if !a.KeepUnmatched(reg.Queue) {
+		become = "they are deleted"
+	}
+	return []string{fmt.Sprintf("Of the %d messages at the front of this queue no filter takes %d, this one neither: %s as soon as they are received. POST /api/v1/queues/%s/match says why.", tried, untaken, become, reg.Queue)}
+}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -141,6 +142,34 @@ func TestMatchIsCarefulAboutRowsThatCannotBeRead(t *testing.T) {
 }
 
 // C70: a typo in a filter shows when it is written, by the messages that no filter took so far.
+// C70: what waits on the queue of a webhook is seen before its filter throws it away.
+func TestAFilterIsTriedWithWhatWaits(t *testing.T) {
+	for queueName, become := range map[string]string{"kept": "they become dead letters (Unmatched)", "orders": "they are deleted"} {
+		h := newHarness(t)
+		for n := range 3 {
+			h.do(http.StatusAccepted, "POST", "/api/v1/queues/"+queueName+"/messages", fmt.Sprintf(`{"specversion":"1.0","id":"%d","source":"/s","type":"order.placed"}`, n))
+		}
+		wrong := `"filter":{"types":["order.plcaed"]}`
+		warns := func(a answer, want bool) {
+			t.Helper()
+			text := "Of the 3 messages at the front of this queue no filter takes 3, this one neither: " + become
+			if got := strings.Contains(string(a.body), text); got != want {
+				t.Errorf("says %q: %v, want %v: %s", text, got, want, a.body)
+			}
+		}
+		registered := h.register(`{"queue":"` + queueName + `","url":"https://example.com/hook",` + wrong + `}`)
+		warns(registered, true)
+		target := "/api/v1/webhooks/" + registered.text("id")
+		warns(h.do(http.StatusOK, "PATCH", target, `{"filter":{"types":["order.placed"]}}`), false)
+		warns(h.do(http.StatusOK, "PATCH", target, "{"+wrong+"}"), true)
+		warns(h.do(http.StatusOK, "PATCH", target, `{"name":"x"}`), false)
+		warns(h.do(http.StatusOK, "PUT", target, `{"queue":"`+queueName+`","url":"https://example.com/hook",`+wrong+`}`), true)
+		warns(h.do(http.StatusOK, "PUT", target, `{"queue":"`+queueName+`","url":"https://example.com/hook"}`), false)
+		warns(h.register(`{"queue":"`+queueName+`","url":"https://example.com/other",`+wrong+`}`), false) // the other one takes them
+		warns(h.do(http.StatusCreated, "PUT", "/api/v1/webhooks/mine", `{"queue":"none","url":"https://example.com/other",`+wrong+`}`), false)
+	}
+}
+
 func TestAFilterIsTriedWithWhatNoFilterTook(t *testing.T) {
 	h := newHarness(t)
 	const body = `{"specversion":"1.0","id":"1","source":"/s","type":"order.placed"}`

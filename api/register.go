@@ -44,6 +44,7 @@ func (a *API) createWebhook(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	reg.RequestHash = hash
+	warnings := a.waitingWarnings(r.Context(), reg) // before anybody receives what waits
 	saved, err := a.Webhooks.PutWebhook(r.Context(), reg)
 	switch {
 	case errors.Is(err, tables.ErrExists) && key != "":
@@ -51,7 +52,7 @@ func (a *API) createWebhook(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return web.StorageFault("register the webhook", err)
 	}
-	return a.registered(w, r, saved, true)
+	return a.registered(w, r, saved, true, warnings...)
 }
 
 // idOfKey makes the id of a webhook of the key that it is created under: a repeated
@@ -98,10 +99,17 @@ func (a *API) putWebhook(w http.ResponseWriter, r *http.Request) error {
 	}
 	for range web.MaxTries {
 		if r.Header.Get("If-None-Match") == "" {
-			reg, err := a.change(r, func(reg *tables.Registration) error { return a.replace(reg, in) })
+			var warnings []string
+			reg, err := a.change(r, func(reg *tables.Registration) error {
+				err := a.replace(reg, in)
+				if err == nil {
+					warnings = a.waitingWarnings(r.Context(), *reg)
+				}
+				return err
+			})
 			switch {
 			case err == nil:
-				return a.shown(w, r, http.StatusOK, reg, "")
+				return a.shown(w, r, http.StatusOK, reg, "", warnings...)
 			case !errors.Is(err, noWebhook):
 				return err
 			case web.IfMatch(r) != "":
@@ -113,10 +121,11 @@ func (a *API) putWebhook(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		reg.ResetAt = reg.CreatedAt // one of that id may have been deleted, which not every instance has seen
+		warnings := a.waitingWarnings(r.Context(), reg)
 		saved, err := a.Webhooks.PutWebhook(r.Context(), reg)
 		switch {
 		case err == nil:
-			return a.registered(w, r, saved, true)
+			return a.registered(w, r, saved, true, warnings...)
 		case !errors.Is(err, tables.ErrExists):
 			return web.StorageFault("register the webhook", err)
 		case r.Header.Get("If-None-Match") != "":
@@ -183,21 +192,21 @@ func (a *API) replace(reg *tables.Registration, in web.Fields) error {
 }
 
 // registered answers that reg was made. Its first secret is shown while it has no other.
-func (a *API) registered(w http.ResponseWriter, r *http.Request, reg tables.Registration, withSecret bool) error {
+func (a *API) registered(w http.ResponseWriter, r *http.Request, reg tables.Registration, withSecret bool, warnings ...string) error {
 	a.registryChanged()
 	secret := ""
 	if withSecret && len(reg.Secrets) == 1 && reg.Secrets[0].CreatedAt.Equal(reg.CreatedAt) {
 		secret = reg.Secrets[0].Key
 	}
 	w.Header().Set("Location", "/api/v1/webhooks/"+reg.ID)
-	return a.shown(w, r, http.StatusCreated, reg, secret)
+	return a.shown(w, r, http.StatusCreated, reg, secret, warnings...)
 }
 
 // shown answers with a registration and what is to be said about it.
-func (a *API) shown(w http.ResponseWriter, r *http.Request, status int, reg tables.Registration, secret string) error {
+func (a *API) shown(w http.ResponseWriter, r *http.Request, status int, reg tables.Registration, secret string, warnings ...string) error {
 	view := a.view(r, reg)
 	view.Secret = secret
-	view.Warnings = slices.Concat(a.queueWarnings(r.Context(), reg.Queue), a.twinWarnings(r.Context(), reg), a.filterWarnings(r.Context(), reg))
+	view.Warnings = slices.Concat(a.queueWarnings(r.Context(), reg.Queue), a.twinWarnings(r.Context(), reg), a.filterWarnings(r.Context(), reg), warnings)
 	w.Header().Set("ETag", web.EtagOf(reg.ETag))
 	return web.WriteJSON(w, status, view)
 }

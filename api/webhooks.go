@@ -194,6 +194,9 @@ func (a *API) patchWebhook(w http.ResponseWriter, r *http.Request) error {
 		if err := a.edit(reg, change, changing); err != nil {
 			return err
 		}
+		if _, changed := in["filter"]; changed {
+			warnings = append(warnings, a.waitingWarnings(r.Context(), *reg)...)
+		}
 		beginAnew(reg, before)
 		return nil
 	})

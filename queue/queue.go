@@ -128,6 +128,7 @@ type Peeked struct {
 	InsertedAt time.Time
 	// ExpiresAt is the zero time for a message that never expires.
 	ExpiresAt time.Time
+	Text      []byte
 }
 
 // SendOptions say when a sent message is visible and for how long it lives.

@@ -279,9 +279,10 @@ func (q *leasedQueue) Hide(ctx context.Context, m *queue.Message, delay time.Dur
 }
 
 // peekSQL gives one row without a message for a queue that is empty.
-const peekSQL = `SELECT coalesce(m.id, ''), coalesce(m.inserted_at, 0), coalesce(m.expires_at, 0)
+const peekSQL = `SELECT coalesce(m.id, ''), coalesce(m.inserted_at, 0), coalesce(m.expires_at, 0), coalesce(t.text, m.short_text, x'')
 FROM queues q LEFT JOIN messages m INDEXED BY messages_visible
   ON m.queue = q.id AND m.visible_at <= ? AND (m.expires_at = 0 OR m.expires_at > ?)
+LEFT JOIN texts t ON t.seq = m.seq
 WHERE q.name = ? ORDER BY m.seq LIMIT ?`
 
 // Peek implements queue.Queue: exactly the oldest first. It takes time in proportion to
@@ -296,7 +297,7 @@ func (q *leasedQueue) Peek(ctx context.Context, max int) ([]queue.Peeked, error)
 	err := q.db.read(ctx, serviceQueue, "peek", query{peekSQL, []any{now, now, q.name, max}}, func(scan func(...any) error) (bool, error) {
 		found = true
 		var p queue.Peeked
-		err := scan(&p.ID, timeOf(&p.InsertedAt), timeOf(&p.ExpiresAt))
+		err := scan(&p.ID, timeOf(&p.InsertedAt), timeOf(&p.ExpiresAt), &p.Text)
 		if p.ID != "" {
 			peeked = append(peeked, p)
 		}

@@ -215,6 +215,7 @@ func (q *azureQueue) Peek(ctx context.Context, limit int) ([]queue.Peeked, error
 		}
 		peeked = append(peeked, queue.Peeked{
 			ID: value(m.MessageID), InsertedAt: value(m.InsertionTime).UTC(), ExpiresAt: expiry(m.ExpirationTime),
+			Text: []byte(value(m.MessageText)),
 		})
 	}
 	return peeked, nil

@@ -33,8 +33,8 @@ func peekTells(s *suite) {
 			s.Fatalf("peeked at %d messages, want 1", len(ps))
 		}
 		p := ps[0]
-		if p.ID != sent.ID || !p.InsertedAt.Equal(sent.InsertedAt) || !p.ExpiresAt.Equal(sent.ExpiresAt) {
-			s.Errorf("peeked %+v, want what Send said: %+v", p, sent)
+		if p.ID != sent.ID || !p.InsertedAt.Equal(sent.InsertedAt) || !p.ExpiresAt.Equal(sent.ExpiresAt) || string(p.Text) != "a" {
+			s.Errorf("peeked %+v, want the text a and what Send said: %+v", p, sent)
 		}
 	}
 	if m := s.one(time.Minute); m.DequeueCount != 1 {

@@ -1,6 +1,8 @@
 package dispatcher
 
 import (
+	"context"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,9 +13,9 @@ import (
 	"github.com/pushlease/pushlease/tables"
 )
 
-// recordedWithin is how long an answer may take at most to be on record: 16 s to learn what others
-// did, and 25 s to write.
-const recordedWithin = 41 * time.Second
+// recordedWithin is how long others wait for an answer to be on record: 16 s to learn what others did, 25 s to write,
+// and a minute for clocks that differ.
+const recordedWithin = 101 * time.Second
 
 // A lease can't be renewed while its POST is under way. Whoever receives the message then finds
 // that on record, and waits for the outcome: there is one POST, and no attempt but its own (ADR 0058).
@@ -56,6 +58,66 @@ func TestAPostWhoseLeaseCouldNotBeRenewedIsWaitedFor(t *testing.T) {
 	}
 }
 
+// apart is the store of an instance whose clock is so far ahead of the others': what they say of times is earlier by it.
+type apart struct {
+	Store
+	by time.Duration
+}
+
+func (s apart) Load(ctx context.Context, key tables.MessageKey) ([]tables.Delivery, error) {
+	list, err := s.Store.Load(ctx, key)
+	for i := range list {
+		list[i] = shifted(list[i], -s.by)
+	}
+	return list, err
+}
+
+func (s apart) Record(ctx context.Context, r tables.Record) error {
+	r.Deliveries = slices.Clone(r.Deliveries)
+	for i := range r.Deliveries {
+		r.Deliveries[i] = shifted(r.Deliveries[i], s.by)
+	}
+	return s.Store.Record(ctx, r)
+}
+
+// shifted is a delivery by another clock.
+func shifted(d tables.Delivery, by time.Duration) tables.Delivery {
+	for _, at := range []*time.Time{&d.NextAt, &d.UpdatedAt, &d.FirstAt, &d.LastAt} {
+		if !at.IsZero() {
+			*at = at.Add(by)
+		}
+	}
+	return d
+}
+
+// C83, C63: who reads the note has a clock that is less than a minute off, which nobody is told of.
+func TestAPostIsWaitedForByAnInstanceWhoseClockIsOff(t *testing.T) {
+	for _, ahead := range []time.Duration{-50 * time.Second, 50 * time.Second} {
+		t.Run(ahead.String(), func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				b.webhook.Timeout = 35 * time.Second
+				b.update(b.webhook)
+				silent, receiving := &faultyQueues{Service: b.db.Queues()}, &outage{}
+				silent.on("renew", always(failBefore))
+				first := &scripted{takes: 69 * time.Second, answer: statuses(200)} // of two tries
+				_, stop := b.start(func(o *Options) { o.Queues, o.Instance, o.Sender = silent, "first", first })
+				sent := b.send("x")
+				time.Sleep(5 * time.Second)
+				silent.on("receive", receiving.rule(failBefore))
+				second := &scripted{answer: statuses(200)}
+				_, stopOther := b.start(func(o *Options) { o.Instance, o.Sender, o.Store = "second", second, apart{b.db, ahead} })
+				time.Sleep(4 * time.Minute)
+				stop()
+				stopOther()
+				want(t, "POSTs of the first", first.count(), 1)
+				want(t, "POSTs of the second", second.count(), 0)
+				want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
+				want(t, "messages left", b.total(testQueue), 0)
+			})
+		})
+	}
+}
+
 // Whoever told of its POST and died is waited for no longer than that POST could have lasted.
 func TestAPostWhoseHolderDiedIsNotWaitedForForEver(t *testing.T) {
 	inBubble(t, func(b *bench) {
@@ -75,7 +137,7 @@ func TestAPostWhoseHolderDiedIsNotWaitedForForEver(t *testing.T) {
 		stop()
 		second := &scripted{answer: statuses(200)}
 		_, stopOther := b.start(func(o *Options) { o.Instance, o.Sender = "second", second })
-		time.Sleep(2 * time.Minute)
+		time.Sleep(3 * time.Minute)
 		stopOther()
 		want(t, "POSTs of the second", second.count(), 1)
 		bound := b.webhook.Longest() + recordedWithin

@@ -43,6 +43,8 @@ var teeth = []Patch{
 		"A message that another program deleted is said to be about to be delivered, for ever.", "strangers", 6, "timeline"),
 	inSim("changes-unknown", "dispatcher/internal/registry", "r.byQueue, r.damaged = byQueue, unread", "if r.damaged = unread; len(byQueue) != len(r.byQueue) || len(byQueue[\"queue0\"]) != len(r.byQueue[\"queue0\"]) {\n\t\tr.byQueue = byQueue\n\t}",
 		"Messages go on to the URL that a webhook had before, and past its filter.", "changed", 3, "moved"),
+	inSim("c65-copies-are-strangers", "dispatcher/internal/delivery", "p.replay != nil || id == \"\" {", "p.replay != nil || id != \"\" {",
+		"What a webhook on the poison queue took waits all the same, and what was replayed is sent there too.", "poison", 3, "copies"),
 	inSim("c48-count-lost", "internal/app", "ev.Count, ev.Since = before.Count+1, before.Since", "ev.Count, ev.Since = before.Count, before.Since",
 		"Operators are told of one dead letter where there were many.", "told", 3, "told"),
 	inSim("c45-wrapped-base64", "queue", "if bytes.ContainsAny(text, base64Blanks) {", "if len(text) < 0 {",

@@ -195,6 +195,9 @@ func (k *checker) replayed(key delivery, d deadLetter) bool {
 		}
 	}
 	for other, posts := range k.posts {
+		if other.n == key.n && k.takesCopies(other.webhook) && slices.ContainsFunc(posts, func(p *post) bool { return p.status == 200 }) {
+			return true
+		}
 		if other.n == key.n && (key.webhook == "" || other.webhook == key.webhook) && slices.ContainsFunc(posts, func(p *post) bool {
 			part := k.parts[p] // none where the process died before it was on record
 			return p.status == 200 && (part == nil || part.generation > d.Generation)

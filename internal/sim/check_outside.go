@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/pushlease/pushlease/tables"
 )
 
 // stalled: a 2xx decides, whatever becomes of its body.
@@ -94,5 +97,39 @@ func (k *checker) told(r *receiver) {
 	}
 	if !maps.Equal(made, r.told) {
 		k.violate("told", fmt.Sprintf("%s was told of %v, and the dead letters are %v", r.spec.Name, r.told, made))
+	}
+}
+
+// takesCopies is whether a webhook gets the copies of dead letters.
+func (k *checker) takesCopies(name string) bool {
+	return slices.ContainsFunc(k.plan.Webhooks, func(spec Webhook) bool {
+		return spec.Name == name && strings.HasSuffix(spec.Queue, tables.PoisonSuffix)
+	})
+}
+
+// ofCopies: there is one copy of each message that was given up, and none of a replay. Who takes the copies gets it once, unless the
+// message was replayed before, and the dead letter for which it was made does not wait any more. Judged where neither storage nor a process
+// fails.
+func (k *checker) ofCopies(spec Webhook) {
+	of, is := strings.CutSuffix(spec.Queue, tables.PoisonSuffix)
+	if !is || !k.plan.Strict {
+		return
+	}
+	letters := map[int][]deadLetter{}
+	for d, all := range k.dead {
+		letters[d.n] = append(letters[d.n], all...)
+	}
+	for _, m := range k.messages {
+		if m.queue != of {
+			continue
+		}
+		if all := letters[m.n]; len(all) == 1 && all[0].Status == "waiting" {
+			k.violate("copies", fmt.Sprintf("the one dead letter of m%d (%s) waits, though %s takes every copy", m.n, all[0].ID, spec.Name))
+			return
+		}
+		if n := len(k.accepted(delivery{m.n, spec.Name})); n > min(1, len(letters[m.n])) {
+			k.violate("copies", fmt.Sprintf("%s took m%d %d times, of which there are %d dead letters", spec.Name, m.n, n, len(letters[m.n])))
+			return
+		}
 	}
 }

@@ -21,6 +21,7 @@ func (k *checker) refusals() {
 		}
 		k.gone(spec)
 		k.moved(spec)
+		k.ofCopies(spec)
 		if spec.Told {
 			k.told(k.receivers[spec.Name])
 		}

@@ -1,6 +1,10 @@
 package sim
 
-import "time"
+import (
+	"time"
+
+	"github.com/pushlease/pushlease/tables"
+)
 
 // others is what else receivers, publishers, operators and other programs do.
 func (p *Plan) others(c chooser, most time.Duration) {
@@ -132,5 +136,23 @@ func told(c chooser, p *Plan) {
 	}
 	for range c.IntN(3) {
 		p.step(Step{At: c.between(10*time.Second, 4*time.Minute), Do: doStop, Instance: c.IntN(p.Instances), For: c.between(time.Second, 20*time.Second)})
+	}
+}
+
+func poison(c chooser, p *Plan) {
+	p.File, p.Instances, p.Strict = c.chance(0.4), 1+c.IntN(2), true
+	p.Webhooks = []Webhook{
+		{Name: "w0", Queue: "queue0", Timeout: 10 * time.Second, Attempts: 2, Mix: Mix{Fail: 0.3, Final: 0.3}},
+		{Name: "w1", Queue: pick(c, "queue0", "queue1"), Timeout: 10 * time.Second, Attempts: 2, Mix: Mix{FinalFirst: true}},
+		{Name: "last", Queue: "queue0" + tables.PoisonSuffix, Timeout: 10 * time.Second, Attempts: 20, Mix: Mix{Fail: 0.3, Late: 0.2, LateMin: time.Second, LateMax: 8 * time.Second}},
+	}
+	p.Calm = 5 * time.Minute
+	p.step(Step{At: 8 * time.Second, Do: p.sending(), Queue: "queue0", Count: 100, Gap: c.between(20*time.Millisecond, time.Second)})
+	if c.chance(0.5) { // the copies lie there meanwhile
+		p.step(Step{At: 7 * time.Second, Do: doDisable, Webhook: "last"})
+		p.step(Step{At: c.between(time.Minute, 4*time.Minute), Do: doEnable, Webhook: "last"})
+	}
+	for range c.IntN(3) {
+		p.step(Step{At: c.between(20*time.Second, 4*time.Minute), Do: doReplay})
 	}
 }

@@ -183,6 +183,9 @@ func (k *checker) cut(m *message, spec Webhook) {
 // had no answer at a time.
 func (k *checker) posting(m *message, i *instance, until, at time.Duration) bool {
 	for _, spec := range k.plan.Webhooks {
+		if spec.Queue != m.queue { // it gets a copy, under a lease of its own
+			continue
+		}
 		for _, p := range k.posts[delivery{m.n, spec.Name}] {
 			if p.inst == i && p.at < until && p.at <= at && (p.answered == 0 || p.answered > at) && (p.left == 0 || p.left > at) && p.answer == "late" {
 				return true

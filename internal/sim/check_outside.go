@@ -127,7 +127,15 @@ func (k *checker) ofCopies(spec Webhook) {
 			k.violate("copies", fmt.Sprintf("the one dead letter of m%d (%s) waits, though %s takes every copy", m.n, all[0].ID, spec.Name))
 			return
 		}
-		if n := len(k.accepted(delivery{m.n, spec.Name})); n > min(1, len(letters[m.n])) {
+		taken := k.accepted(delivery{m.n, spec.Name})
+		if all := letters[m.n]; len(all) == 1 && len(taken) > 0 {
+			const before = 2 * time.Second
+			if p := k.tookIn(delivery{m.n, k.names[all[0].WebhookID]}, all[0].Generation+1); p != nil && p.taken+before < taken[0].at {
+				k.violate("copies", fmt.Sprintf("%s got the copy of m%d at %s, of which %s had taken the replay at %s", spec.Name, m.n, taken[0].at, p.webhook, p.taken))
+				return
+			}
+		}
+		if n := len(taken); n > min(1, len(letters[m.n])) {
 			k.violate("copies", fmt.Sprintf("%s took m%d %d times, of which there are %d dead letters", spec.Name, m.n, n, len(letters[m.n])))
 			return
 		}

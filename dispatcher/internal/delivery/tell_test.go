@@ -15,10 +15,10 @@ func TestNobodyWaitsForAPostPastTheLastLookAtItsMessage(t *testing.T) {
 	for _, c := range []struct {
 		life, lookGap, want time.Duration
 	}{
-		{7 * 24 * time.Hour, 6 * time.Minute, 41 * time.Second},
-		{0, 6 * time.Minute, 41 * time.Second},
+		{7 * 24 * time.Hour, 6 * time.Minute, 101 * time.Second},
+		{0, 6 * time.Minute, 101 * time.Second},
 		{time.Minute, 0, 30 * time.Second},                                 // 30 s before its end
-		{9 * time.Minute, 6 * time.Minute, 41 * time.Second},               // 9 min - 2 min 15 s - 30 s is later
+		{9 * time.Minute, 6 * time.Minute, 101 * time.Second},              // 9 min - 2 min 15 s - 30 s is later
 		{80 * time.Second, 6 * time.Minute, 30 * time.Second},              // 80 s - 20 s - 30 s
 		{40 * time.Second, 6 * time.Minute, 10 * time.Second},              // 40 s - 10 s - 20 s
 		{2500 * time.Millisecond, 6 * time.Minute, 625 * time.Millisecond}, // it is over: POSTed twice rather than never

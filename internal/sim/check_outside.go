@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/pushlease/pushlease/tables"
 )
 
 // stalled: a 2xx decides, whatever becomes of its body.
@@ -103,7 +101,7 @@ func (k *checker) told(r *receiver) {
 // takesCopies is whether a webhook gets the copies of dead letters.
 func (k *checker) takesCopies(name string) bool {
 	return slices.ContainsFunc(k.plan.Webhooks, func(spec Webhook) bool {
-		return spec.Name == name && strings.HasSuffix(spec.Queue, tables.PoisonSuffix)
+		return spec.Name == name && strings.HasSuffix(spec.Queue, poisonSuffix)
 	})
 }
 
@@ -111,7 +109,7 @@ func (k *checker) takesCopies(name string) bool {
 // message was replayed before, and the dead letter for which it was made does not wait any more. Judged where neither storage nor a process
 // fails.
 func (k *checker) ofCopies(spec Webhook) {
-	of, is := strings.CutSuffix(spec.Queue, tables.PoisonSuffix)
+	of, is := strings.CutSuffix(spec.Queue, poisonSuffix)
 	if !is || !k.plan.Strict {
 		return
 	}

@@ -1,10 +1,6 @@
 package sim
 
-import (
-	"time"
-
-	"github.com/pushlease/pushlease/tables"
-)
+import "time"
 
 // others is what else receivers, publishers, operators and other programs do.
 func (p *Plan) others(c chooser, most time.Duration) {
@@ -139,12 +135,15 @@ func told(c chooser, p *Plan) {
 	}
 }
 
+// poisonSuffix is what the name of a queue of copies ends with.
+const poisonSuffix = "-poison"
+
 func poison(c chooser, p *Plan) {
 	p.File, p.Instances, p.Strict = c.chance(0.4), 1+c.IntN(2), true
 	p.Webhooks = []Webhook{
 		{Name: "w0", Queue: "queue0", Timeout: 10 * time.Second, Attempts: 2, Mix: Mix{Fail: 0.3, Final: 0.3}},
 		{Name: "w1", Queue: pick(c, "queue0", "queue1"), Timeout: 10 * time.Second, Attempts: 2, Mix: Mix{FinalFirst: true}},
-		{Name: "last", Queue: "queue0" + tables.PoisonSuffix, Timeout: 10 * time.Second, Attempts: 20, Mix: Mix{Fail: 0.3, Late: 0.2, LateMin: time.Second, LateMax: 8 * time.Second}},
+		{Name: "last", Queue: "queue0" + poisonSuffix, Timeout: 10 * time.Second, Attempts: 20, Mix: Mix{Fail: 0.3, Late: 0.2, LateMin: time.Second, LateMax: 8 * time.Second}},
 	}
 	p.Calm = 5 * time.Minute
 	p.step(Step{At: 8 * time.Second, Do: p.sending(), Queue: "queue0", Count: 100, Gap: c.between(20*time.Millisecond, time.Second)})

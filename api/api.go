@@ -66,6 +66,8 @@ type Options struct {
 	Hosted bool
 	// Metrics serves /metrics.
 	Metrics http.Handler
+	// Settings are those of the process.
+	Settings []Setting
 	// Ready makes the checks behind /readyz; it returns when ctx ends.
 	Ready func(ctx context.Context) []Check
 	// WebhookTimeout is given to registrations that name none; zero means 30 s.
@@ -265,6 +267,7 @@ func (a *API) routes() *chi.Mux {
 
 	r.Get("/api/v1/stats", a.allow(ScopeRead, a.stats))
 	r.Get("/api/v1/instances", a.allow(ScopeRead, a.listInstances))
+	r.Get("/api/v1/settings", a.allow(ScopeAdmin, a.listSettings))
 	r.Get("/api/v1/dead-letters", a.allow(ScopeRead, a.listDeadLetters))
 	r.Post("/api/v1/dead-letters/purge", a.allow(ScopeOperate, a.purgeDeadLetters))
 	r.Get("/api/v1/dead-letters/summary", a.allow(ScopeRead, a.summarizeDeadLetters))

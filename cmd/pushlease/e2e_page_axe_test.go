@@ -52,6 +52,7 @@ func TestThePageBarsNobody(t *testing.T) {
 		{"dead letters", "#/dead-letters", "1 dead letter"},
 		{"dead letter", "#/dead-letters/" + s.dead, "Show it"},
 		{"jobs", "#/jobs", "dead-letters replay"},
+		{"settings", "#/settings", "poll_min"},
 	} {
 		b.open(p.hash)
 		b.see(p.shows)

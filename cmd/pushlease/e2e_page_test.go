@@ -239,6 +239,7 @@ func TestThePageShowsEverythingAndRunsNothingFromOutside(t *testing.T) {
 		{"dead-letters", "#/dead-letters", []string{"NonRetryableError", "1 dead letter", "waiting"}},
 		{"dead-letter", "#/dead-letters/" + s.dead, []string{"NonRetryableError", s.message, "Show it"}},
 		{"jobs", "#/jobs", []string{"Jobs", "dead-letters replay"}},
+		{"settings", "#/settings", []string{"Checks", "passes", "poll_min", "20ms", "environment", "drain", "default"}},
 	} {
 		b.open(p.hash)
 		b.see(p.shows...)
@@ -319,6 +320,12 @@ func TestThePageDrawsOnlyWhatTheKeyMayDo(t *testing.T) {
 		if found := b.eval(`[...document.querySelectorAll('main button')].map(b => b.textContent).filter(t => /replay|delete|disable|enable|test|rotate|show it/i.test(t)).join()`); found != "" {
 			t.Errorf("%s offers %s", hash, found)
 		}
+	}
+	b.press("g")
+	b.press("s")
+	b.see("Checks", "passes", "needs a key with the scope admin")
+	if strings.Contains(b.text(), "poll_min") {
+		t.Error("who may only read sees the settings")
 	}
 	b.click("Sign out")
 	b.see("Show one of them")

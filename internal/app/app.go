@@ -145,7 +145,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 		DeadLetters: a.stores.tables, Claims: a.stores.tables, Healths: a.stores.tables, Jobs: a.stores.tables, Instances: a.stores.tables, Rollups: a.stores.tables, ByEvent: cfg.DedupByEvent,
 		Queues: a.stores.queues, RecordedSends: handOver(a.stores.recorded, a.dispatcher), RecordedReplays: a.stores.replays, EventsQueue: cfg.EventsQueue, Encoding: cfg.QueueEncoding, KeepUnmatched: cfg.KeepUnmatched, Dispatcher: a.dispatcher, Sender: sender,
 		ValidateURL: func(raw string) error { return webhook.ValidateURL(raw, guard(cfg)) },
-		Keys:        apiKeys(cfg), Hosted: o.hosted != nil, Metrics: t.Handler(), Ready: a.ready, Meter: meter, Logger: a.log, Version: o.Version,
+		Keys:        apiKeys(cfg), Hosted: o.hosted != nil, Metrics: t.Handler(), Ready: a.ready, Settings: settingsOf(cfg), Meter: meter, Logger: a.log, Version: o.Version,
 		Instance: cfg.Instance, Storage: StorageLocation(cfg), WebhookTimeout: cfg.WebhookTimeout, CountAlways: cfg.Storage.Kind() == config.StorageSQLite,
 	})
 	if err != nil {
@@ -156,6 +156,14 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	a.rollups = a.newRollups()
 	a.server = newServer(a.front(a.api), a.log)
 	return a, a.measure(meter, o.Version)
+}
+
+// settingsOf are the settings as the API shows them.
+func settingsOf(cfg config.Config) (list []api.Setting) {
+	for _, e := range cfg.Effective() {
+		list = append(list, api.Setting(e))
+	}
+	return list
 }
 
 // URL is the base URL of the API.

@@ -10,6 +10,7 @@ import { webhooks, webhook } from './webhooks.js';
 import { messages, message } from './messages.js';
 import { deadLetters, deadLetter } from './deadletters.js';
 import { jobs, job } from './jobs.js';
+import { settings } from './settings.js';
 
 const pages = [
   { path: '', name: 'Overview', key: 'o', list: overview },
@@ -18,6 +19,7 @@ const pages = [
   { path: 'messages', name: 'Messages', key: 'm', list: messages, one: message },
   { path: 'dead-letters', name: 'Dead letters', key: 'd', list: deadLetters, one: deadLetter },
   { path: 'jobs', name: 'Jobs', key: 'b', list: jobs, one: job },
+  { path: 'settings', name: 'Settings', key: 's', list: settings },
 ];
 
 const every = 5000; // between two looks; one begins after the other has ended

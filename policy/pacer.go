@@ -129,6 +129,11 @@ type Pacer struct {
 // Limited tells whether a limit is known.
 func (p *Pacer) Limited() bool { return p.base > 0 }
 
+// TookLately tells whether a POST was taken within the longest time for which a limit takes none, as most have it.
+func (p *Pacer) TookLately(now time.Time) bool {
+	return !p.lastTaken.IsZero() && now.Sub(p.lastTaken).Abs() <= paceLately
+}
+
 // Rate is POSTs a second now; 0 without a limit.
 func (p *Pacer) Rate() float64 {
 	if !p.Limited() {

@@ -19,6 +19,8 @@ type Sign struct {
 	Limited bool
 	// TooMany: Limited, and no sign of a breakdown: not 503. It is there, and may take another message.
 	TooMany bool
+	// Waits: 429 or 503 with a wait. That is what a limit asks for, where others are taken, and no breakdown.
+	Waits bool
 	// Refused is the status by which it refused the message for good; 0 when it did not.
 	Refused int
 }
@@ -41,6 +43,7 @@ func (p *Policy) Sign(r Response, now time.Time) Sign {
 		s.Refused = 0
 	}
 	if _, asked := p.askedWait(&r, now); asked {
+		s.Waits = busy(r.Status)
 		return s
 	}
 	if v.throttled {

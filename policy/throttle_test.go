@@ -149,22 +149,40 @@ func TestAMessageIsNoOlderForTheLimitOfItsWebhook(t *testing.T) {
 	p, _ := policy.Preset("realtime")
 	for _, tt := range []struct {
 		status int
+		after  string
 		notIts bool
 		waits  int
 		action policy.Action
 		reason policy.Reason
 	}{
-		{503, true, 1, policy.Abandon, policy.ReceiverBusy},
-		{429, true, 39, policy.Abandon, policy.ReceiverBusy},
-		{429, true, 40, policy.DeadLetter, policy.MaxAgeExceeded},
-		{503, false, 1, policy.DeadLetter, policy.MaxAgeExceeded},
-		{500, true, 1, policy.DeadLetter, policy.MaxAgeExceeded},
+		{503, "", true, 1, policy.Abandon, policy.ReceiverBusy},
+		{429, "", true, 39, policy.Abandon, policy.ReceiverBusy},
+		{429, "", true, 40, policy.DeadLetter, policy.MaxAgeExceeded},
+		{429, "900", true, 39, policy.Abandon, policy.ReceiverBusy},
+		{429, "900", true, 40, policy.DeadLetter, policy.MaxAgeExceeded},
+		{429, "900", false, 1, policy.DeadLetter, policy.MaxAgeExceeded},
+		{503, "", false, 1, policy.DeadLetter, policy.MaxAgeExceeded},
+		{500, "", true, 1, policy.DeadLetter, policy.MaxAgeExceeded},
 	} {
 		d := p.Decide(policy.Try{
-			Now: start.Add(2 * time.Duration(p.MaxAge)), FirstAt: start, Waits: tt.waits, NotItsFault: tt.notIts, Response: policy.Response{Status: tt.status},
+			Now: start.Add(2 * time.Duration(p.MaxAge)), FirstAt: start, Waits: tt.waits, NotItsFault: tt.notIts,
+			Response: policy.Response{Status: tt.status, RetryAfter: tt.after},
 		})
 		if d.Action != tt.action || d.Reason != tt.reason {
 			t.Errorf("%+v: %s, %s: %s", tt, d.Action, d.Reason, d.Explanation)
+		}
+	}
+}
+
+// Whoever says how long to wait has no more dead letters for it than who says nothing: also of a policy that repeats nothing.
+func TestANamedWaitIsFreeWhileOthersAreTaken(t *testing.T) {
+	p, _ := policy.Preset("once")
+	for _, after := range []string{"", "1", "900"} {
+		for waits, want := range map[int]policy.Action{0: policy.Abandon, 39: policy.Abandon, 40: policy.DeadLetter} {
+			d := p.Decide(policy.Try{Now: start, FirstAt: start, Waits: waits, NotItsFault: true, Response: policy.Response{Status: 429, RetryAfter: after}})
+			if d.Action != want || d.Charged != (want == policy.DeadLetter) {
+				t.Errorf("Retry-After %q, after %d waits: %s, charged %v, want %s: %s", after, waits, d.Action, d.Charged, want, d.Explanation)
+			}
 		}
 	}
 }

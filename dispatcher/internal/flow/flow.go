@@ -58,6 +58,8 @@ type Flow struct {
 	refusals policy.Refusals
 	refusing bool
 	pause    policy.Pause
+	waited   time.Time // when a POST was last refused with a wait
+	waitedAt int64     // what was delivered by then
 	slots    policy.Slots
 	spreadAt float64 // the lowest learned rate by which slots were given; 0: none was
 	meter    policy.Meter

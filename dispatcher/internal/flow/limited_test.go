@@ -300,3 +300,111 @@ func TestAnOutageThatIsAnswered503LeavesNoLimit(t *testing.T) {
 		}
 	}
 }
+
+// A limit that names its wait is no breakdown: refusals of which the pause is the remedy opened the breaker, and after each probe that was taken the
+// next one came later, at last in a quarter of an hour. What it refuses is no fault of the messages.
+func TestALimitThatNamesItsWaitOpensNoBreaker(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		limit limit
+		wait  func(now time.Time) time.Duration
+		rate  float64
+		least float64
+	}{
+		{"one a second", oneIn(time.Second), always(time.Second), 1, 0.75},
+		{"one in 15 s", oneIn(15 * time.Second), always(15 * time.Second), 1. / 15, 0.75},
+		{"one in 50 ms", oneIn(50 * time.Millisecond), always(time.Second), 20, 0.6},
+		{"5 in 12 s", windows(5, 12*time.Second), toNext(12 * time.Second), 5. / 12, 0.75},
+		{"100 in 15 minutes", windows(100, 15*time.Minute), toNext(15 * time.Minute), 100. / 900, 0.75},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				f := testFlow(func(*policy.Flow) {})
+				var mu sync.Mutex // of the limit and of what was counted
+				opened, charged, ok := 0, 0, 0
+				const length = time.Hour
+				ctx, stop := context.WithTimeout(t.Context(), length)
+				defer stop()
+				var senders sync.WaitGroup
+				for range 8 { // as many as there is room for: a backlog
+					senders.Go(func() {
+						for ctx.Err() == nil {
+							now := time.Now()
+							ticket, refusal := f.Enter(now)
+							if ticket == nil && refusal == nil {
+								ticket, refusal = f.Wait(ctx)
+							}
+							if refusal != nil {
+								select {
+								case <-time.After(max(time.Until(refusal.Until), 10*time.Millisecond)):
+								case <-ctx.Done():
+								}
+								continue
+							}
+							if ticket.Begin(ctx) != nil {
+								ticket.Unused()
+								continue
+							}
+							began := time.Now()
+							time.Sleep(5 * time.Millisecond)
+							mu.Lock()
+							sign := tt.limit(time.Now())
+							if !sign.Delivered {
+								sign = policy.Sign{Answered: true, Failed: true, Overloaded: true, Waits: true}
+							}
+							ticket.Answered(Answer{Sign: sign, Began: began, Took: 5 * time.Millisecond})
+							switch {
+							case sign.Delivered:
+								ok++
+							default:
+								if !ticket.Spared() {
+									charged++
+								}
+								f.AskPause(tt.wait(time.Now()), time.Now())
+							}
+							if f.Status(time.Now()).Breaker.Phase != policy.BreakerClosed {
+								opened++
+							}
+							mu.Unlock()
+						}
+					})
+				}
+				senders.Wait()
+				if share := float64(ok) / tt.rate / length.Seconds(); share < tt.least {
+					t.Errorf("%.0f %% of the limit, want %.0f", 100*share, 100*tt.least)
+				}
+				if opened+charged > 0 {
+					t.Errorf("after %d answers the breaker was not closed, and %d refusals were charged to their messages", opened, charged)
+				}
+			})
+		})
+	}
+}
+
+type limit = func(now time.Time) policy.Sign
+
+func always(wait time.Duration) func(time.Time) time.Duration {
+	return func(time.Time) time.Duration { return wait }
+}
+
+// toNext is how long it is to the next window, in whole seconds as the header has it.
+func toNext(length time.Duration) func(time.Time) time.Duration {
+	return func(now time.Time) time.Duration {
+		return (now.Truncate(length).Add(length).Sub(now) + time.Second - 1).Truncate(time.Second)
+	}
+}
+
+// windows takes so many POSTs in each window.
+func windows(most int, length time.Duration) limit {
+	var window time.Time
+	n := 0
+	return func(now time.Time) policy.Sign {
+		if w := now.Truncate(length); !w.Equal(window) {
+			window, n = w, 0
+		}
+		if n++; n > most {
+			return overLimit
+		}
+		return taken
+	}
+}

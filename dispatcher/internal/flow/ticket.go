@@ -329,6 +329,13 @@ func (t *Ticket) judge(a Answer, now time.Time) (turned bool) {
 	switch {
 	case a.Sign.Delivered:
 		f.singles.Taken(a.Failed)
+	case a.Sign.Waits && f.pacer.TookLately(now) && (closed || f.breaker.Ramping()): // the pause is the answer to it
+		if f.settings.Adaptive && f.takesFew(a.Began, now) {
+			f.pacer.Refused(t.pace, a.Began, now, rand.Float64())
+		}
+		f.breaker.Abort(t.generation)
+		t.spared = true
+		return false
 	case a.Sign.Limited && f.singles.Refused(a.Failed) && f.pacer.Limited() && (closed || f.breaker.Ramping()):
 		f.breaker.Abort(t.generation)
 		t.spared = true
@@ -362,6 +369,19 @@ func (t *Ticket) judge(a Answer, now time.Time) (turned bool) {
 	t.spared = t.spared || first || t.probe
 	f.hasten(a.Sign, now)
 	return turned
+}
+
+// fewTaken is how many POSTs are taken at most between two pauses that a limit asks for which is met by a slower pace: waits have whole seconds.
+const fewTaken = 2
+
+// takesFew is called when a POST was refused with a wait, and tells whether the rate is to be learned from it.
+func (f *Flow) takesFew(began, now time.Time) bool {
+	if began.Before(f.waited) { // one of those that were under way together
+		return f.pacer.Limited()
+	}
+	few := !f.waited.IsZero() && f.delivered-f.waitedAt <= fewTaken
+	f.waited, f.waitedAt = now, f.delivered
+	return few || f.pacer.Limited()
 }
 
 // hasten has the next probe come soon where the last answer was no sign of a breakdown.

@@ -126,6 +126,11 @@ func (r *Registry) know(all []tables.Registration, unread map[string]damaged) {
 	for name := range byQueue {
 		delete(r.lost, name)
 	}
+	for id, d := range r.damaged { // one that could not be read was deleted, which leaves a note
+		if _, still := unread[id]; !still && !d.known && byQueue[d.Queue] == nil {
+			r.leftDue = true
+		}
+	}
 	r.leftDue = r.leftDue || len(r.lost) > 0
 	r.byQueue, r.damaged = byQueue, unread
 }

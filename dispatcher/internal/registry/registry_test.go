@@ -265,6 +265,19 @@ func TestARegistrationThatWentBeforeTheStartIsADeletion(t *testing.T) {
 	})
 }
 
+// C85: who deletes a webhook of which nothing is known, since it is missed or can't be read, leaves its queue.
+func TestTheQueueOfAMissedWebhookIsGuardedWhenThatIsDeleted(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *store, r *Registry, _ *bytes.Buffer) {
+		s.bad = []tables.RowError{{ID: "1", Queue: "a", Err: tables.ErrVanished}}
+		read(t, r)
+		r.RefreshLeft(t.Context())
+		s.set(func() { s.bad, s.left = nil, []tables.LeftQueue{{Queue: "a", At: time.Now()}} })
+		read(t, r)
+		r.RefreshLeft(t.Context())
+		want(t, "guarded", names(r.ToGuard()), "a")
+	})
+}
+
 func TestAQueueThatLostItsLastWebhookIsGuardedForWhatWasThere(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *store, r *Registry, _ *bytes.Buffer) {
 		s.list = []tables.Registration{on("a", "1", true)}

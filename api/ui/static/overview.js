@@ -118,13 +118,13 @@ const byTrouble = (hooks) => [...hooks].sort((a, b) => rank(a) - rank(b));
 
 // figures are what one wants to know first: of all instances in the last 15 minutes, and what there is now.
 function figures(d) {
-  const tile = (text, value, href, line, kind, note) => h('a', { class: `tile ${kind ?? ''}`, href }, h('span', { class: 'name' }, text), h('strong', null, value), note && h('span', { class: 'note' }, note), plot(line, `${text}, each of the last minutes`));
+  const tile = (text, value, href, line, kind) => h('a', { class: `tile ${kind ?? ''}`, href }, h('span', { class: 'name' }, text), h('strong', null, value), plot(line, `${text}, each of the last minutes`));
   const few = !d.queues.more, sum = (of) => d.queues.filter((q) => q.webhooks.length).reduce((n, q) => n + (of(q) ?? 0), 0); // what is on others, such as poison queues, waits for nobody
   const late = d.late, dead = d.queues.reduce((n, q) => n + (q.dead_letters?.waiting ?? 0), 0), exact = d.queues.every((q) => q.dead_letters?.exact !== false);
   return h('div', { class: 'tiles' },
     late ? tile('Delivered', rate(late.delivered / late.seconds), '#/webhooks', late.lines.delivered) : tile('POSTs from here', rate(d.hooks.reduce((n, w) => n + (w.status?.rate_per_second ?? 0), 0)), '#/webhooks'),
     tile('Not taken', late ? percent(late.all - late.by[0], late.all) : '–', '#/messages', late?.lines.refused, late && late.all > late.by[0] ? 'warn' : ''),
-    tile('A POST takes', late?.took ? span(seconds(late.took.p95)) : '–', '#/webhooks', late?.lines.took, '', late?.took && 'p95'),
+    tile('A POST takes, p95', late?.took ? span(seconds(late.took.p95)) : '–', '#/webhooks', late?.lines.took),
     tile('Waiting', number(few ? sum((q) => q.depth?.visible) : late?.lines.depth.findLast((n) => n !== null)), '#/queues', late?.lines.depth),
     tile('Oldest that waits', late?.oldest === undefined ? '–' : late.oldest ? span(late.oldest) : 'none', '#/queues', late?.lines.oldest),
     tile('In flight here', number(few ? sum((q) => q.depth?.in_flight) : d.instances.find((i) => i.this)?.in_flight), '#/queues'),

@@ -333,7 +333,7 @@ func (tr *trial) others(i int) (others policy.Others) {
 // write has a sender write its row.
 func (tr *trial) write(i int, st policy.PaceState, now time.Time) {
 	row, old := tr.counts[i], tr.rows[i]
-	row.at, row.others = now, policy.Others{Rate: st.Rate, Taken: st.Rate, Instances: 1, Noise: st.Noise}
+	row.at, row.others = now, policy.Others{Rate: st.Rate, Taken: st.Rate, Learned: st.Rate, Instances: 1, Noise: st.Noise}
 	if length := now.Sub(old.at).Seconds(); !old.at.IsZero() && length > 0 {
 		posts, taken := row.posts-old.posts, row.taken-old.taken
 		row.others.Rate = min(st.Rate, float64(posts+1)/length)

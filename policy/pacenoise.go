@@ -434,7 +434,7 @@ func (p *Pacer) Share(others Others, now time.Time) {
 		p.lastTaken = now
 	}
 	if followed && !p.noise.follows() {
-		p.takeOver(before.Taken)
+		p.takeOver(before, others)
 	}
 	if p.noise.compared(others, now) {
 		p.stay()
@@ -447,9 +447,14 @@ func (p *Pacer) Share(others Others, now time.Time) {
 	}
 }
 
-// takeOver goes on at about the rate of those that were taken more often until now.
-func (p *Pacer) takeOver(taken float64) {
-	if rate := taken * paceStart; p.Limited() && p.noise.share == 0 && rate > p.Rate() {
+// takeOver goes on at about the rate of those that were taken more often until now: what they had learned where they are gone, however
+// little they were sent.
+func (p *Pacer) takeOver(before, left Others) {
+	rate := before.Taken
+	if left.Instances == 0 {
+		rate = before.Learned
+	}
+	if rate *= paceStart; p.Limited() && p.noise.share == 0 && rate > p.Rate() {
 		p.base, p.top, p.doubling, p.used, p.near, p.guessing = rate*(1-paceBelow), rate, 0, 0, false, false
 		p.cuts++
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // ahead is another instance that is taken 20 times a second.
-var ahead = policy.Others{Rate: 20, Taken: 20, Posts: 200, Failed: 4, Instances: 1, Ahead: true}
+var ahead = policy.Others{Rate: 20, Taken: 20, Learned: 20, Posts: 200, Failed: 4, Instances: 1, Ahead: true}
 
 // refuse has a POST refused at its place, and returns when.
 func refuse(p *policy.Pacer, now time.Time) (at time.Time, broken bool) {
@@ -125,6 +125,24 @@ func TestAnInstanceTakesOverFromOneThatHasStopped(t *testing.T) {
 	p.Share(policy.Others{}, now)
 	if r := p.Rate(); r < 15 || r > 20 || p.Follows() {
 		t.Errorf("%v/s once that one has stopped, want about what it was taken", r)
+	}
+}
+
+// One that was sent little before it stopped, at night, had learned more all the same.
+func TestAnInstanceTakesOverWhatAnIdleOneHadLearned(t *testing.T) {
+	p, now := limitedPacer(t)
+	for range 100 {
+		p.Share(ahead, p.Next(now))
+		now, _ = refuse(p, now)
+	}
+	idle := ahead
+	idle.Rate, idle.Taken, idle.Posts, idle.Failed = 0.2, 0.2, 1, 0
+	if p.Share(idle, now); !p.Follows() {
+		t.Fatal("it does not follow the one that has nothing to send")
+	}
+	p.Share(policy.Others{}, now)
+	if r := p.Rate(); r < 15 || r > 20 {
+		t.Errorf("%v/s once that one has stopped, want about what it had learned", r)
 	}
 }
 

@@ -22,6 +22,8 @@ type Others struct {
 	// Rate is the POSTs a second that they send, together; 0: none is limited. Taken is how many of
 	// them are taken, at most.
 	Rate, Taken float64
+	// Learned is the highest rate that one of them has learned, however little it sends now.
+	Learned float64
 	// Posts and Failed are how many POSTs of theirs were counted last, and how many of these failed.
 	Posts, Failed int64
 	// Instances is how many they are, and Ahead tells that one of them is taken more often than this one.
@@ -34,7 +36,7 @@ type Others struct {
 // Plus is what these and another instance have learned.
 func (o Others) Plus(one Others) Others {
 	return Others{
-		Rate: o.Rate + one.Rate, Taken: o.Taken + one.Taken,
+		Rate: o.Rate + one.Rate, Taken: o.Taken + one.Taken, Learned: max(o.Learned, one.Learned),
 		Posts: o.Posts + one.Posts, Failed: o.Failed + one.Failed,
 		Instances: o.Instances + one.Instances, Ahead: o.Ahead || one.Ahead, Noise: max(o.Noise, one.Noise),
 	}

@@ -18,10 +18,10 @@ var limitPatches = []Patch{
 		"A limit that names its wait ends at one message in a quarter of an hour.", "NamesItsWait"),
 	inLimits("named-wait-teaches-nothing", "dispatcher/internal/flow", "few := !f.waited.IsZero() && f.delivered-f.waitedAt <= fewTaken", "few := false",
 		"A receiver that takes one POST in 50 ms and names a wait of a second is sent one a second.", "NamesItsWait"),
+	inLimits("idle-leader-had-nothing", "policy", "if left.Instances == 0 {", "if left.Instances < 0 {",
+		"Who takes over from an instance that had nothing to send begins at next to nothing.", "TakesOver"),
 	inLimits("places-beside-cut", "policy", "p.used = min(used, place.used)", "p.used = min(used, max(place.used, used))",
 		"A refusal lowers the rate that the places ahead have reached, and not the refused one.", "ARefusalLowersTheRate"),
 	inLimits("follower-does-not-yield", "policy", "left = 1 - paceYield", "left = 1 - paceCut",
 		"No one of several instances comes to lead.", "TestSeveralInstancesShareALimit|AnInstanceGivesWay"),
-	inLimits("all-at-once-after-outage", "dispatcher/internal/flow", "f.pacer.Resume(now)\n", "",
-		"A webhook with a limit comes back from an outage and is sent its whole rate.", "ComesBackFromAnOutage"),
 }

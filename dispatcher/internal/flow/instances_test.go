@@ -140,7 +140,7 @@ func TestOnlyWhatOtherInstancesReallySendCounts(t *testing.T) {
 	want(t, "by its second", rate(11*time.Second), 20)
 	want(t, "by the same again", rate(20*time.Second), 20)
 	told := p.learned([]tables.Health{row, own}, now.Add(21*time.Second))[row.WebhookID]
-	want(t, "what is told", told, policy.Others{Rate: 20, Taken: 18.1, Posts: 199, Failed: 19, Instances: 1, Ahead: true, Noise: 0.25})
+	want(t, "what is told", told, policy.Others{Rate: 20, Taken: 18.1, Learned: 1000, Posts: 199, Failed: 19, Instances: 1, Ahead: true, Noise: 0.25})
 	want(t, "once it has stopped", rate(46*time.Second), 0)
 	row.UpdatedAt, row.Delivered = now.Add(50*time.Second), 5
 	row.StartedAt = now.Add(48 * time.Second)

@@ -39,7 +39,7 @@ type sent struct {
 func (s sent) by(h tables.Health) sent {
 	next := sent{
 		posts: h.Delivered + h.Failed, failed: h.Failed, started: h.StartedAt, at: h.UpdatedAt,
-		tells: policy.Others{Rate: h.Pace.Rate, Taken: h.Pace.Rate, Instances: 1, Noise: h.Pace.Noise},
+		tells: policy.Others{Rate: h.Pace.Rate, Taken: h.Pace.Rate, Learned: h.Pace.Rate, Instances: 1, Noise: h.Pace.Noise},
 	}
 	length := h.UpdatedAt.Sub(s.at).Seconds()
 	switch {

@@ -221,6 +221,8 @@ func (a *API) waitingWarnings(ctx context.Context, reg tables.Registration) []st
 	if err != nil || reg.Filter.IsZero() || !reg.Enabled {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, warningTimeout)
+	defer cancel()
 	waiting, err := q.Peek(ctx, queue.MaxReceive)
 	if err != nil || len(waiting) == 0 {
 		return nil

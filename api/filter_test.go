@@ -141,7 +141,6 @@ func TestMatchIsCarefulAboutRowsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// C70: a typo in a filter shows when it is written, by the messages that no filter took so far.
 // C70: what waits on the queue of a webhook is seen before its filter throws it away.
 func TestAFilterIsTriedWithWhatWaits(t *testing.T) {
 	for queueName, become := range map[string]string{"kept": "they become dead letters (Unmatched)", "orders": "they are deleted"} {
@@ -170,6 +169,7 @@ func TestAFilterIsTriedWithWhatWaits(t *testing.T) {
 	}
 }
 
+// C70: a typo in a filter shows when it is written, by the messages that no filter took so far.
 func TestAFilterIsTriedWithWhatNoFilterTook(t *testing.T) {
 	h := newHarness(t)
 	const body = `{"specversion":"1.0","id":"1","source":"/s","type":"order.placed"}`

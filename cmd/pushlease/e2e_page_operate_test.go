@@ -184,6 +184,7 @@ func TestThePageWatchesAndCancelsAJob(t *testing.T) {
 			return ""
 		})
 	}
+	b.open("#/dead-letters")
 	b.click(fmt.Sprintf("Replay all %d", many))
 	b.see("At most a second")
 	b.fill("rate", "0.5")

@@ -174,7 +174,7 @@ func TestAProxiedRequestEndsWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	h := Start(t, Options{
 		Root: handled(t, "00:01:00", azuritetest.Name("proxy")), Storage: azuritetest.Start(t).ConnectionString(),
-		Env: []string{"TEST_TAKES=30s"}, ProxyLimit: 300 * time.Millisecond,
+		Env: []string{"TEST_TAKES=30s"}, ProxyLimit: 3 * time.Second,
 	})
 	waitUntil(t, 20*time.Second, "the handler is up", func() bool { return len(h.StartTimes()) > 0 })
 	for _, tt := range []struct {

@@ -119,7 +119,7 @@ func TestADrainedHostGoesOnWithRequests(t *testing.T) {
 	t.Parallel()
 	name := azuritetest.Name("drained")
 	client := filled(t, name)
-	h := Start(t, Options{Root: handled(t, "00:01:00", name), Storage: azuritetest.Start(t).ConnectionString(), Env: []string{"TEST_TAKES=500ms"}})
+	h := Start(t, Options{Root: handled(t, "00:01:00", name), Storage: azuritetest.Start(t).ConnectionString(), Env: []string{"TEST_TAKES=3s"}})
 	waitUntil(t, 20*time.Second, "the invocation is under way", func() bool { return h.Running("work") == 1 })
 	h.Drain()
 	if h.Running("work") != 0 || !h.Stopping() {

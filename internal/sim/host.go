@@ -27,8 +27,8 @@ const (
 	hostLease     = 10 * time.Minute
 	hostTimeout   = 5 * time.Minute
 	hostGivesBack = 30 * time.Second
-	hostBatch     = 16
-	hostThreshold = 8
+	hostBatch     = 8
+	hostThreshold = 16
 	hostPollMax   = 10 * time.Second
 	hostPort      = "8080"
 	hostedKey     = "the operator's key"

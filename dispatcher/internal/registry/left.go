@@ -16,8 +16,8 @@ const (
 	leftRefresh = 10 * time.Minute
 )
 
-// RefreshLeft reads the notes about left queues when that is due. What can't be read
-// stays as it was, and is asked for again with the next reading of the webhooks.
+// RefreshLeft reads the notes about left queues when that is due, and forgets the health of webhooks that are gone. What can't
+// be read stays as it was; what failed is done again with the next reading of the webhooks.
 func (r *Registry) RefreshLeft(ctx context.Context) {
 	r.mu.RLock()
 	due := r.leftDue || time.Since(r.leftReadAt) >= leftRefresh
@@ -27,27 +27,35 @@ func (r *Registry) RefreshLeft(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, registryTimeout)
 	defer cancel()
+	failure := "which queues have lost their webhooks can't be read; going on with those known"
 	list, err := r.store.ListLeftQueues(ctx)
 	if err == nil {
 		list, err = r.noteLost(ctx, list)
 	}
 	if err == nil {
+		r.knowLeft(list)
+		failure = "the health of a webhook that is gone can't be removed: until it is, each start tells again that the webhook is gone"
 		err = r.forgetRemoved(ctx)
+	}
+	if err == nil {
+		failure = ""
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err != nil {
-		if !r.leftFailed && ctx.Err() == nil {
-			r.log.Warn("which queues have lost their webhooks can't be read; going on with those known", "error", err)
-		}
-		r.leftFailed = true
-		return
+	if err != nil && r.leftFailure != failure && ctx.Err() == nil {
+		r.log.Warn(failure, "error", err)
 	}
-	r.left = map[string]tables.LeftQueue{}
+	r.leftDue, r.leftFailure = err != nil, failure
+}
+
+// knowLeft takes over the notes that were read.
+func (r *Registry) knowLeft(list []tables.LeftQueue) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.left, r.leftReadAt = map[string]tables.LeftQueue{}, time.Now()
 	for _, l := range list {
 		r.left[l.Queue] = l
 	}
-	r.leftReadAt, r.leftDue, r.leftFailed = time.Now(), false, false
 }
 
 // Removed takes a webhook that is gone from storage for deleted: what waits on its queue is guarded if it was the last one, and

@@ -43,8 +43,9 @@ type Registry struct {
 	left       map[string]tables.LeftQueue
 	leftReadAt time.Time
 	leftDue    bool
-	leftFailed bool
-	leftTold   map[string]bool // see NewlyLeft
+	// leftFailure is what RefreshLeft could not do last, as it was told; empty where it could.
+	leftFailure string
+	leftTold    map[string]bool // see NewlyLeft
 	// lost are queues that had webhooks, at this time for the last time, and have none; who
 	// deleted those is not known yet (see noteLost).
 	lost map[string]time.Time

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -38,17 +39,19 @@ type store struct {
 	err   error
 	takes time.Duration
 	reads int
-	// forgotten are webhooks whose health is.
+	// forgotten are webhooks whose health is, unless that fails.
 	forgotten []string
+	keeps     error
 }
 
 func (s *store) DeleteHealth(_ context.Context, id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err == nil {
+	err := cmp.Or(s.err, s.keeps)
+	if err == nil {
 		s.forgotten = append(s.forgotten, id)
 	}
-	return s.err
+	return err
 }
 
 func (s *store) set(change func()) {
@@ -262,6 +265,25 @@ func TestARegistrationThatWentBeforeTheStartIsADeletion(t *testing.T) {
 		slices.Sort(s.forgotten)
 		want(t, "forgotten", strings.Join(s.forgotten, " "), "2 3 4")
 		want(t, "lines about queues", strings.Count(log.String(), "the webhooks of a queue are gone"), 1)
+	})
+}
+
+// C85: health that can't be deleted keeps no queue from being guarded, and is deleted later.
+func TestTheQueueOfAWebhookIsGuardedThoughItsHealthCanNotBeDeleted(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *store, r *Registry, log *bytes.Buffer) {
+		s.list, s.keeps = []tables.Registration{on("a", "1", true)}, errors.New("injected")
+		s.left = []tables.LeftQueue{{Queue: "c", At: time.Now()}}
+		r.Removed("2", "b")
+		read(t, r)
+		for range 2 {
+			r.RefreshLeft(t.Context())
+		}
+		want(t, "guarded", names(r.ToGuard()), "b c")
+		want(t, "lines about the health", strings.Count(log.String(), "the health of a webhook that is gone can't be removed"), 1)
+		want(t, "lines about the notes", strings.Count(log.String(), "can't be read"), 0)
+		s.set(func() { s.keeps = nil })
+		r.RefreshLeft(t.Context())
+		want(t, "forgotten", strings.Join(s.forgotten, " "), "2")
 	})
 }
 

@@ -38,10 +38,8 @@ func (d *Dispatcher) handle(work context.Context, q queue.Queue, m *queue.Messag
 	d.metrics.Queues.Enter(q.Name())
 	defer d.metrics.Queues.Leave(q.Name())
 	d.metrics.Received(q.Name(), m.DequeueCount > 1)
-	if m.DequeueCount > 1 { // otherwise nothing of it was given back before
-		d.flows.Received(q.Name(), m.ID)
-		d.receiver.Received(q.Name(), m.ID)
-	}
+	d.flows.Received(q.Name(), m.ID)
+	d.receiver.Received(q.Name(), m.ID)
 	l := d.leases.Keep(work, q, m)
 	defer l.Stop()
 	if !l.Begin() {

@@ -1,8 +1,11 @@
 package dispatcher
 
 import (
+	"errors"
 	"testing"
 	"time"
+
+	"github.com/pushlease/pushlease/queue"
 )
 
 // An app goes on after a panic, so the message in which it came must not count as in work for
@@ -32,14 +35,16 @@ func TestAPanicLeavesNoMessageInWork(t *testing.T) {
 	})
 }
 
-// A give-back whose answer was lost took effect.
-func TestAGiveBackOverTheLimitWhoseAnswerWasLostIsNoFault(t *testing.T) {
+// A give-back whose answer was lost may have taken effect, or the host's own renewal came before it: answered 200, the host
+// would delete a message that nobody POSTed by its newest receipt. After an error it releases it, which fails where the
+// give-back took effect.
+func TestAGiveBackOverTheLimitWhoseAnswerWasLostIsAnError(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		d, down, ended, stop := b.limited()
 		defer stop()
 		b.queues.on("abandon", firstCalls(1, answerLost))
 		b.send("more")
-		if got := b.hand(d, b.receiveOne()); got.err != nil || got.result != "put_off" {
+		if got := b.hand(d, b.receiveOne()); !errors.Is(got.err, queue.ErrLeaseLost) || got.result != "" {
 			t.Errorf("%+v", got)
 		}
 		down.end()

@@ -327,6 +327,30 @@ func TestPOSTsSideBySideShareNothing(t *testing.T) {
 	}
 }
 
+// After a lease that has ended nothing unfinished is recorded that was decided under it: another instance may have gone on.
+func TestWhatIsHeldIsNotRecordedAfterTheLease(t *testing.T) {
+	for left, want := range map[time.Duration][]tables.State{
+		time.Minute: {tables.Held, tables.Pending, tables.Withdrawn}, -time.Second: {tables.Withdrawn},
+	} {
+		d, _ := newDeliverer(t, answers{})
+		m := received("m")
+		m.Lease = queue.NewLease("r", time.Now(), left)
+		p := d.opener.parcel(testQueue, m, Terms{}, nil)
+		for i, state := range []tables.State{tables.Held, tables.Pending, tables.Withdrawn} {
+			del := p.newDelivery(fmt.Sprint("wh_", i))
+			del.State = state
+			p.keepHeld(del)
+		}
+		var got []tables.State
+		for _, del := range d.posts.tickets.takeSomeHeld(t.Context(), p, 10) {
+			got = append(got, del.State)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("with %s left: %v are recorded, want %v", left, got, want)
+		}
+	}
+}
+
 // A webhook that is deleted before its turn has lost no lease.
 func TestAWebhookThatIsDeletedBeforeItsTurnIsSaidToBe(t *testing.T) {
 	d, _ := newDeliverer(t, answers{"wh_a": {Status: 200}}, "wh_a")

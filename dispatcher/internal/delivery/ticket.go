@@ -66,13 +66,13 @@ func (k tickets) takeHeld(ctx context.Context, p *parcel) []tables.Record {
 }
 
 // takeSomeHeld takes up to n deliveries that are held and not recorded yet. The POSTs of one
-// message end side by side. When the lease is over, or was, none is left: someone else may have
+// message end side by side. When the lease is over, or was, none that is unfinished is left: someone else may have
 // sent to those webhooks meanwhile, and what came of that stands.
 func (k tickets) takeSomeHeld(ctx context.Context, p *parcel, n int) []tables.Delivery {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.heldRows) > 0 && k.Leases.MayBeElsewhere(ctx, p.key.Queue, p.m) {
-		p.heldRows = slices.DeleteFunc(p.heldRows, func(del tables.Delivery) bool { return del.State == tables.Held })
+		p.heldRows = slices.DeleteFunc(p.heldRows, func(del tables.Delivery) bool { return !del.State.Terminal() })
 	}
 	n = min(n, len(p.heldRows))
 	some := p.heldRows[:n:n]

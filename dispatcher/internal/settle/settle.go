@@ -213,20 +213,20 @@ func untilAnswered(ctx context.Context, giveBack func(context.Context) error) (u
 	return unanswered, err
 }
 
-// GiveBack gives back a message that nothing was begun with, to be shown after delay.
+// GiveBack gives back a message that nothing was begun with, to be shown after delay. Where a try was not answered and the
+// next one finds another receipt, that is an error: it may be somebody else's.
 func GiveBack(ctx context.Context, q queue.Queue, m *queue.Message, delay time.Duration) error {
-	unanswered, err := untilAnswered(ctx, func(ctx context.Context) error { return q.Abandon(ctx, m, delay) })
-	if err == nil || unanswered && errors.Is(err, queue.ErrLeaseLost) { // somebody else has it, or may: nothing was begun
-		return nil
+	if _, err := untilAnswered(ctx, func(ctx context.Context) error { return q.Abandon(ctx, m, delay) }); err != nil {
+		return fmt.Errorf("give the message back: %w", err)
 	}
-	return fmt.Errorf("give the message back: %w", err)
+	return nil
 }
 
 // Refuse gives back a message that was received and not begun: the process stops, or all slots stay taken.
 func (c *Completer) Refuse(ctx context.Context, q queue.Queue, m *queue.Message) {
 	ctx, cancel := context.WithTimeout(ctx, retry.Timeout)
 	defer cancel()
-	if err := GiveBack(ctx, q, m, 0); err != nil {
+	if err := GiveBack(ctx, q, m, 0); err != nil && !errors.Is(err, queue.ErrLeaseLost) {
 		c.o.Log.Warn("a message that was received and not begun comes back when its lease ends", "queue", q.Name(), "message", m.ID, "error", err)
 	}
 }

@@ -300,15 +300,15 @@ func (x *exchange) readHead() (*http.Response, error) {
 		return nil, err
 	}
 	response, err := http.ReadResponse(x.in, x.request)
+	if err != nil && !x.deadline.IsZero() && !time.Now().Before(x.deadline) {
+		return nil, errLate // of a line that was cut off the library says that it is malformed
+	}
 	switch {
 	case err == nil:
 		return response, nil
 	case line.secure:
 		return nil, ErrSpeaksTLS
 	case line.status < 200 || line.status > 299 || late(err) || x.request.Context().Err() != nil:
-		if !x.deadline.IsZero() && !time.Now().Before(x.deadline) {
-			return nil, errLate // of a line that was cut off the library says that it is malformed
-		}
 		return nil, err
 	}
 	return &http.Response{

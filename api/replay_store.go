@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,15 +32,20 @@ func live(j tables.Job, now time.Time) bool {
 	return j.Instance != "" && now.Sub(j.HeardAt) < jobLost
 }
 
-// viewOf reads a stored job. Of one that another program has changed nothing is known but its id: the process that
-// works on it writes it anew at its next beat, and where none does it has ended.
+// viewOf reads a stored job. Of one that another program has changed, or whose filter a newer version wrote, nothing is known but
+// its id: the process that works on it writes it anew at its next beat, and where none does it has ended.
 func viewOf(j tables.Job) (v replayJobView, readable bool) {
-	if j.Damaged == nil && json.Unmarshal(j.State, &v) == nil && v.ID == j.ID {
-		return v, true
+	if j.Damaged == nil && json.Unmarshal(j.State, &v) == nil {
+		if v.ID == "" && v.Filter.hidden() {
+			v.ID = j.ID
+		}
+		if v.ID == j.ID {
+			return v, true
+		}
 	}
 	return replayJobView{
 		ID: j.ID, State: jobFailed, SkippedBecause: map[string]int{}, Order: oldestFirst,
-		LastError: "Another program has changed the job's row in storage: how far it has come is not known. Where no process works on it any more, begin it anew: what it has replayed is not waiting, and is not sent again.",
+		LastError: "Another program, or a newer version of pushlease, has written the job's row in storage: how far it has come is not known. Where no process works on it any more, begin it anew: what it has replayed is not waiting, and is not sent again.",
 	}, false
 }
 
@@ -54,15 +60,30 @@ func bulkOf(v replayJobView) bulk {
 	}
 }
 
+// UnmarshalJSON refuses a filter with a field that is not known: without that the job would be about more than was asked for.
+func (f *filterView) UnmarshalJSON(text []byte) error {
+	type fields filterView
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	return d.Decode((*fields)(f))
+}
+
+// hidden reports whether a job with this filter is stored without its id, so that versions which do not know these
+// fields, and would leave them out, can't read it.
+func (f *filterView) hidden() bool { return f.Answer != "" || f.Cause != "" }
+
 // put stores v as the state of the job that is to be replaced.
 func (js *replayJobs) put(ctx context.Context, before tables.Job, v replayJobView, instance string) (tables.Job, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), jobCall)
 	defer cancel()
+	before.ID, before.Instance, before.HeardAt = v.ID, instance, time.Now().UTC().Truncate(time.Millisecond)
+	if v.Filter.hidden() {
+		v.ID = ""
+	}
 	var err error
 	if before.State, err = json.Marshal(v); err != nil {
 		return before, err
 	}
-	before.ID, before.Instance, before.HeardAt = v.ID, instance, time.Now().UTC().Truncate(time.Millisecond)
 	return js.store.PutJob(ctx, before)
 }
 
@@ -158,7 +179,7 @@ func (js *replayJobs) adopt(ctx context.Context, a *API) error {
 	for _, stored := range list {
 		v, readable := viewOf(stored)
 		if !readable && js.own(stored.ID) == nil && js.tells(stored.ID) {
-			a.Logger.Error("the row of a replay job was changed by another program; where no process works on it, it has ended", "job", stored.ID)
+			a.Logger.Error("the row of a replay job was changed by another program, or written by a newer version; where no process works on it, it has ended", "job", stored.ID)
 		}
 		if v.State != jobRunning || live(stored, time.Now()) || js.own(stored.ID) != nil {
 			continue

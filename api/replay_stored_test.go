@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -204,6 +205,44 @@ func TestAReplayJobWhoseRowIsDamagedGoesOn(t *testing.T) {
 		}
 		other.do(http.StatusOK, "DELETE", replayPath+"/rpl_left", "")
 	})
+}
+
+// C57: an instance of another version, which does not know by what a job is narrowed, leaves that job alone: it would replay
+// what the job is not about.
+func TestAReplayJobIsNotGoneOnWithByAVersionThatDoesNotKnowItsFilter(t *testing.T) {
+	h := withJobs(t)
+	h.putMany("orders", 4, func(i int, d *tables.DeadLetter) { d.LastStatus = 400 + i%2*103 })
+	old := time.Now().Add(-2 * jobLost)
+	v := replayJobView{
+		ID: "rpl_narrow", State: jobRunning, SkippedBecause: map[string]int{}, StartedAt: time.Now().UTC(), Rate: 1000, Order: oldestFirst,
+		Filter: filterView{Answer: "503", Status: tables.Waiting},
+	}
+	h.storedJob(v, old)
+	list, err := h.db.ListJobs(t.Context())
+	if err != nil || len(list) != 1 {
+		t.Fatal(list, err)
+	}
+	var earlier struct{ ID string } // what every version compares with the row's
+	if err := json.Unmarshal(list[0].State, &earlier); err != nil || earlier.ID == v.ID {
+		t.Errorf("an earlier version reads %s", list[0].State)
+	}
+	newer := tables.Job{
+		ID: "rpl_newer", Instance: "killed", HeardAt: old,
+		State: []byte(`{"id":"rpl_newer","state":"running","rate":1000,"order":"oldest","filter":{"queue":"orders","size":"big"}}`),
+	}
+	if _, err := h.db.PutJob(t.Context(), newer); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.api.replays.adopt(t.Context(), h.api); err != nil {
+		t.Fatal(err)
+	}
+	h.await(v.ID).wantJob("done", 2, 2, 0, 0)
+	if a := h.do(http.StatusOK, "GET", replayPath+"/rpl_newer", ""); a.text("state") != "failed" || !strings.Contains(a.text("last_error"), "newer version") {
+		t.Errorf("a newer version's job: %s", a.body)
+	}
+	if n := h.depth("orders"); n != 2 {
+		t.Errorf("%d messages were sent, want 2", n)
+	}
 }
 
 // C83: a job sends one dead letter of an event on a queue that tells messages apart by their

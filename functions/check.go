@@ -2,6 +2,7 @@ package functions
 
 import (
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"maps"
 	"path"
@@ -31,6 +32,12 @@ type need struct {
 	cure  string
 	fatal bool
 }
+
+// Settings with which the host takes messages away before they are seen here.
+const (
+	dequeueCount    = "extensions.queues.maxDequeueCount"
+	messageEncoding = "extensions.queues.messageEncoding"
+)
 
 const (
 	// leastDequeueCount is five weeks of a message that comes by every 30 s.
@@ -69,12 +76,22 @@ func needs() []need {
 		{"customHandler.http", is(nil), "the host refuses to start with it, since there are function.json files", "remove it", true},
 		{"extensions.http.routePrefix", func(v any) bool { return v == nil || sameText(v, usualPrefix) }, "the API is at /api/v1; with an empty prefix callers from outside come near the paths of invocations", `write "api"`, true},
 		{"extensions.queues.batchSize", oneOrMore(32), "the host takes 1 to 32", "write 8", true},
-		{"extensions.queues.maxDequeueCount", func(v any) bool { n, ok := numberOf(v); return ok && n >= leastDequeueCount },
+		{dequeueCount, func(v any) bool { n, ok := numberOf(v); return ok && n >= leastDequeueCount },
 			"the host counts every receive, also of messages that wait, and moves messages away by itself when it is reached, without a dead letter", "write 100000", true},
 		{"extensions.queues.visibilityTimeout", positive, "what could not be taken over is tried again at once without it, over and over", `write "00:00:30"`, true},
 		{"extensions.queues.maxPollingInterval", func(v any) bool { d, ok := span(v); return ok && d <= time.Minute }, "a message on an idle queue waits for so long", `write "00:00:10"`, false},
-		{"extensions.queues.messageEncoding", func(v any) bool { return sameText(v, "none") }, "with base64, the default, the host decodes texts itself, and moves those that it can't decode to the poison queue before they are seen here; the queue's encoding is set here", `write "none"`, true},
+		{messageEncoding, func(v any) bool { return sameText(v, "none") }, "with base64, the default, the host decodes texts itself, and moves those that it can't decode to the poison queue before they are seen here; the queue's encoding is set here", `write "none"`, true},
 	}
+}
+
+// takesAway says with which settings the host moves messages to its poison queue that pushlease never sees, and why.
+func takesAway(host hostSettings) (all []string) {
+	for _, n := range needs() {
+		if v := host.get(n.setting); (n.setting == dequeueCount || n.setting == messageEncoding) && !n.good(v) {
+			all = append(all, fmt.Sprintf("host.json: %s is %s: %s; %s", n.setting, shown(v), n.why, n.cure))
+		}
+	}
+	return all
 }
 
 func span(v any) (time.Duration, bool) {

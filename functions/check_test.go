@@ -257,6 +257,37 @@ func TestQueuesWhoseMessagesComeAsTextAreThoseOfFunctionsThatAreCalled(t *testin
 	}
 }
 
+// Both have a default of the host's with which messages go away unseen.
+func TestSettingsThatTakeMessagesAwayAreNamed(t *testing.T) {
+	for name, tt := range map[string]struct {
+		replace, by string
+		named       []string
+	}{
+		"as packaged":        {"", "", nil},
+		"few receives":       {`"maxDequeueCount": 100000`, `"maxDequeueCount": 5`, []string{"host.json: extensions.queues.maxDequeueCount is 5: "}},
+		"receives left out":  {`"maxDequeueCount": 100000`, `"more": 1`, []string{"host.json: extensions.queues.maxDequeueCount is not set: "}},
+		"base64":             {`"messageEncoding": "none"`, `"messageEncoding": "base64"`, []string{"host.json: extensions.queues.messageEncoding is "}},
+		"encoding left out":  {`"messageEncoding": "none"`, `"more": 1`, []string{"host.json: extensions.queues.messageEncoding is not set: "}},
+		"another, which can": {`"batchSize": 8`, `"batchSize": 1`, nil},
+	} {
+		app := packaged(t, "orders")
+		if !bytes.Contains(app["host.json"].Data, []byte(tt.replace)) {
+			t.Fatalf("%s: host.json has no %s", name, tt.replace)
+		}
+		app["host.json"].Data = bytes.Replace(app["host.json"].Data, []byte(tt.replace), []byte(tt.by), 1)
+		layout, err := ReadLayout(app, settings(nil))
+		if err != nil || len(layout.TakenAway) != len(tt.named) {
+			t.Errorf("%s: %q, %v", name, layout.TakenAway, err)
+			continue
+		}
+		for i, begins := range tt.named {
+			if !strings.HasPrefix(layout.TakenAway[i], begins) {
+				t.Errorf("%s: %q, want %q…", name, layout.TakenAway[i], begins)
+			}
+		}
+	}
+}
+
 func TestQueuesAndTimeoutsAreReadAsTheHostReadsThem(t *testing.T) {
 	app := packaged(t, "orders")
 	app["dispatch/function.json"] = &fstest.MapFile{Data: must(folders.ReadFile("dispatch/function.json"))}

@@ -36,6 +36,8 @@ type Layout struct {
 	Timeout time.Duration
 	// AtOnce is how many messages of one queue the host may bring at a time.
 	AtOnce int
+	// TakenAway says which settings have the host move messages to its poison queue unseen.
+	TakenAway []string
 }
 
 // Function is one function.json.
@@ -58,7 +60,7 @@ type Function struct {
 // with it.
 func ReadLayout(root fs.FS, env Environment) (Layout, error) {
 	host, err := readHostSettings(root, env)
-	l := Layout{Functions: map[string]Function{}, AtOnce: atOnce(host)}
+	l := Layout{Functions: map[string]Function{}, AtOnce: atOnce(host), TakenAway: takesAway(host)}
 	errs := []error{err}
 	if l.Timeout, err = timeoutOf(host); err != nil {
 		errs = append(errs, err)

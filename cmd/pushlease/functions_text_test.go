@@ -22,6 +22,26 @@ func asText(t *testing.T, root, queueName string) {
 	replaceIn(t, filepath.Join(root, "dispatch-"+queueName, "function.json"), `"dataType": "binary"`, `"dataType": "string"`)
 }
 
+// A host.json of one's own may have the host move messages away that pushlease never sees: /readyz says so, and the log.
+func TestWhatTheHostTakesAwayUnseenIsTold(t *testing.T) {
+	t.Parallel()
+	name := queueName("taken")
+	root := packaged(t, name)
+	quickly(t, root, func(host map[string]any) {
+		delete(host["extensions"].(map[string]any)["queues"].(map[string]any), "maxDequeueCount")
+	})
+	h := startHosted(t, root, hosttest.Options{}, "PUSHLEASE_TABLE_PREFIX="+azuritetest.Name("fn"))
+	waitUntil(t, time.Minute, func() string {
+		a, err := h.try(http.MethodGet, "/api/v1/readyz", "", "")
+		stdout, _ := h.host.Log()
+		if err != nil || a.status != http.StatusOK || !strings.Contains(string(a.body), "host.json: extensions.queues.maxDequeueCount is not set") ||
+			!strings.Contains(stdout, "extensions.queues.maxDequeueCount") {
+			return fmt.Sprintf("%v, %s", err, a.body)
+		}
+		return ""
+	})
+}
+
 // TestATextThatReplacesItsMetadataWaitsForTheCure: without dataType binary the host lets a message say
 // what its id and receipt are. Such a message is not POSTed, however often the host brings it, and is
 // delivered under its own id when the trigger is as it should be.

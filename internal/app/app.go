@@ -71,6 +71,7 @@ type App struct {
 	listener   net.Listener
 	server     *http.Server
 	asText     []string // the queues of which a host passes messages on as text
+	takenAway  []string // why a host moves messages away unseen
 	idle       []string // what is not done, or late, since a host does not call a function
 	cleanups   cleanups
 	draining   atomic.Bool

@@ -152,6 +152,9 @@ func RunFunctions(ctx context.Context, o FunctionsOptions) error {
 		return err
 	}
 	a.asText, a.idle = layout.AsText(), layout.Idle(cfg.FunctionsPoller)
+	if len(layout.Queues()) > 0 {
+		a.takenAway = layout.TakenAway
+	}
 	if layoutErr != nil {
 		a.log.Error("the app's folder is not as it should be; pushlease doctor tells more", "error", layoutErr)
 	}

@@ -36,6 +36,9 @@ func (a *App) ready(ctx context.Context) []api.Check {
 				`; set "dataType": "binary" in each function.json, or package the app anew`,
 		})
 	}
+	if len(a.takenAway) > 0 {
+		checks = append(checks, api.Check{Name: "host", Degrades: true, Detail: strings.Join(a.takenAway, ". ")})
+	}
 	if len(a.idle) > 0 {
 		checks = append(checks, api.Check{Name: "functions", Degrades: true, Detail: "the host does not call all functions: " + strings.Join(a.idle, "; ")})
 	}

@@ -46,8 +46,6 @@ func (p *Pacer) average(share float64, again bool, length time.Duration, now tim
 	p.base, p.near = max(p.top*(1-paceBelow), paceMin), false
 	p.cycle = min(length, max(paceLately, p.window))
 	switch {
-	case !p.kept: // nothing tells a first such time from an outage
-		p.doubling = paceGuess
 	case !p.found && !again && p.stretch.taken < paceMany:
 		p.doubling = max(paceGuess, paceGuesses*p.gap())
 	case !again && share > paceUnsure && p.stretch.taken < paceMany:
@@ -55,23 +53,25 @@ func (p *Pacer) average(share float64, again bool, length time.Duration, now tim
 	}
 }
 
-// reopen goes on after more time in which everything was refused than a limit explains. Where nothing was taken since
-// the first refusal it was an outage, and no limit is known; unless as many were taken between two such times as before them, and the
-// webhook is mostly closed. Then these are windows of a limit that are longer than others.
+// reopen goes on after more time in which everything was refused than a limit explains. Where a good number was taken between two such times, and as many
+// as before them, and the webhook is mostly closed, these are windows of a limit that are longer than others. Otherwise it was an outage: the
+// limit goes on that was known before, and a window that was met since; without one nothing is known.
 func (p *Pacer) reopen(now time.Time) {
 	taken, before := p.opened.taken-1, p.quota
 	length, closed := now.Sub(p.opened.since), now.Sub(p.runSince)
 	average := float64(taken) / max(length.Seconds(), 1)
-	mostly := length < paceAgain && float64(closed) > paceUnsure*float64(length)
+	mostly := taken >= paceSure && length < paceAgain && float64(closed) > paceUnsure*float64(length)
 	p.broken, p.quota, p.opened = false, taken, paceCount{since: now, taken: 1}
 	switch {
-	case p.kept && p.window == 0, p.noise.share > 0:
+	case p.noise.share > 0:
 		p.halve(now)
 	case mostly && math.Abs(float64(taken-before)) <= paceNear*float64(taken):
 		p.top, p.kept = max(average, paceMin), true
 		p.window = min(length, paceLongest)
 		p.halve(now)
 		p.base, p.cycle = max(p.top*(1-paceBelow), paceMin), p.window
+	case p.kept && (p.window == 0 || p.found):
+		p.halve(now)
 	default:
 		p.forget()
 	}

@@ -27,8 +27,26 @@ var (
 // answered after a millisecond.
 func drive(t *testing.T, f *Flow, length time.Duration, answer func(now time.Time) policy.Sign) (ok, refused, charged int) {
 	t.Helper()
-	for end := time.Now().Add(length); time.Now().Before(end); {
-		now := time.Now()
+	for end := time.Now().Add(length); ; {
+		sign, spared, sent := post(t, f, end, answer)
+		switch {
+		case !sent:
+			return ok, refused, charged
+		case sign.Delivered:
+			ok++
+		case !spared:
+			charged++
+			refused++
+		default:
+			refused++
+		}
+	}
+}
+
+// post makes one POST as soon as the flow lets it through, or none by that time. It is answered after a millisecond.
+func post(t *testing.T, f *Flow, end time.Time, answer func(now time.Time) policy.Sign) (sign policy.Sign, spared, sent bool) {
+	t.Helper()
+	for now := time.Now(); now.Before(end); now = time.Now() {
 		if n, next := f.room(0, 0, 1, now); n == 0 {
 			time.Sleep(min(max(next.Sub(now), time.Millisecond), end.Sub(now)))
 			continue
@@ -46,19 +64,11 @@ func drive(t *testing.T, f *Flow, length time.Duration, answer func(now time.Tim
 			continue
 		}
 		time.Sleep(time.Millisecond)
-		sign := answer(time.Now())
+		sign = answer(time.Now())
 		ticket.Answered(Answer{Sign: sign, Began: now, Took: time.Millisecond})
-		switch {
-		case sign.Delivered:
-			ok++
-		case !ticket.Spared():
-			charged++
-			refused++
-		default:
-			refused++
-		}
+		return sign, ticket.Spared(), true
 	}
-	return ok, refused, charged
+	return sign, false, false
 }
 
 // oneIn takes one POST in each interval, strictly.
@@ -246,13 +256,16 @@ func offer(t *testing.T, f *Flow, length, every time.Duration, answer func(now t
 		if wait := time.Until(came); wait > 0 {
 			time.Sleep(wait)
 		}
-		for sent := false; !sent; {
-			left := time.Until(end)
-			if left <= 0 {
+		for delivered := false; !delivered; {
+			sign, _, sent := post(t, f, end, answer)
+			switch delivered = sign.Delivered; {
+			case !sent:
 				return ok, refused
+			case delivered:
+				ok++
+			default:
+				refused++
 			}
-			o, r, _ := drive(t, f, min(time.Millisecond, left), answer)
-			sent, ok, refused = o > 0, ok+o, refused+r
 		}
 	}
 }
@@ -298,6 +311,36 @@ func TestAnOutageThatIsAnswered503LeavesNoLimit(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// A receiver that takes some POSTs and crashes, again and again, while something before it answers 503, has no window of a limit: it was sent one
+// message in two minutes for hours after it had been mended.
+func TestACrashLoopThatIsAnswered503LeavesNoLimit(t *testing.T) {
+	for takes := 1; takes <= 3; takes++ {
+		t.Run(fmt.Sprint(takes), func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				f := testFlow(func(*policy.Flow) {})
+				well := oneIn(0)
+				offer(t, f, time.Minute, time.Second, well)
+				for range 5 {
+					offer(t, f, 3*time.Minute, time.Second, func(time.Time) policy.Sign { return overLimit })
+					for n := 0; n < takes; {
+						sign, _, sent := post(t, f, time.Now().Add(20*time.Minute), well) // the next probe is up to 15 minutes away
+						if !sent {
+							t.Fatal("nothing was sent to a receiver that was up again for 20 minutes")
+						}
+						if sign.Delivered {
+							n++
+						}
+					}
+				}
+				offer(t, f, 45*time.Second, time.Second, well)
+				if ok, _ := offer(t, f, 30*time.Second, time.Second, well); ok < 29 {
+					t.Errorf("%d taken in the 30 s that begin 45 s after the last crash, want all", ok)
+				}
+			})
+		})
 	}
 }
 

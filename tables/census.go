@@ -18,7 +18,7 @@ var ErrVanished = errors.New("the registered webhooks have vanished from storage
 
 // VanishedError is an ErrVanished of all registrations that there were.
 type VanishedError struct {
-	// Missed are those. The queue of one of which only its health tells is not known.
+	// Missed are those. The queue of one is empty where only the health that an older version wrote tells of it.
 	Missed []RowError
 }
 
@@ -68,7 +68,9 @@ type Census struct {
 	judged uint64            // lists so far
 	looked bool              // it is known who was there before the first list
 	queues map[string]string // of the webhooks that were there, by id
-	seen   time.Time         // when they were
+	seen   time.Time         // when they were; zero where they were only met before this process began
+	// written is when the health of those that were met was written last, by id.
+	written map[string]time.Time
 	// lost are those of queues that were there when all, or several at once, were gone, until each is
 	// back, or deleted.
 	lost map[string]string
@@ -87,9 +89,18 @@ func (c *Census) Deleted(id string) {
 
 // met are the queues of webhooks that were there before this process began, by id.
 type met struct {
-	queues map[string]string
-	err    error
+	queues  map[string]string
+	written map[string]time.Time // when their health was last
+	err     error
 }
+
+const (
+	// metTimeout bounds the question who was met: a store that is slow there leaves time to read the list.
+	metTimeout = 5 * time.Second
+	// writtenLate is by how much the health of a webhook may have been written after its deletion, by an instance that did
+	// not know of it. What was written later is of a webhook that was registered anew under the same id.
+	writtenLate = time.Hour
+)
 
 // errUntraced asks for the traces of those that were deleted: without them the list can't be judged.
 var errUntraced = errors.New("who was deleted is to be asked for")
@@ -128,10 +139,16 @@ func (c *Census) before(ctx context.Context, traces Traces) (m met) {
 	if looked {
 		return m
 	}
+	ctx, cancel := context.WithTimeout(ctx, metTimeout)
+	defer cancel()
 	rows, err := traces.Met(ctx)
-	m = met{queues: map[string]string{}, err: err}
+	m = met{queues: map[string]string{}, written: map[string]time.Time{}, err: err}
 	for i := range rows {
-		m.queues[rows[i].WebhookID] = cmp.Or(rows[i].Queue, m.queues[rows[i].WebhookID]) // older versions noted none
+		id := rows[i].WebhookID
+		m.queues[id] = cmp.Or(rows[i].Queue, m.queues[id]) // older versions noted none
+		if at := rows[i].UpdatedAt; at.After(m.written[id]) {
+			m.written[id] = at
+		}
 	}
 	return m
 }
@@ -207,7 +224,7 @@ func (c *Census) judge(began uint64, before met, all []Registration, unreadable 
 	}()
 	none := len(all)+len(unreadable) == 0
 	if !c.looked && before.err == nil {
-		c.meet(before.queues, none)
+		c.meet(before, none)
 	}
 	if !none {
 		return c.some(all, unreadable, deleted)
@@ -239,12 +256,12 @@ func (c *Census) judge(began uint64, before met, all []Registration, unreadable 
 
 // meet takes those for there that were met before this process began. Where there is none any more, those of no
 // known queue are missed, too. c.mu is held.
-func (c *Census) meet(queues map[string]string, none bool) {
-	c.looked = true
+func (c *Census) meet(before met, none bool) {
+	c.looked, c.written = true, before.written
 	if c.queues == nil {
 		c.queues = map[string]string{}
 	}
-	for id, name := range queues {
+	for id, name := range before.queues {
 		c.queues[id] = cmp.Or(c.queues[id], name)
 	}
 	if none {
@@ -315,8 +332,12 @@ func (c *Census) miss(gone map[string]string) {
 func (c *Census) forgetDeleted(deleted map[string]time.Time, of ...map[string]string) {
 	for _, absent := range of {
 		maps.DeleteFunc(absent, func(id, _ string) bool {
+			since := c.seen.Add(-LeftSkew)
+			if c.seen.IsZero() {
+				since = c.written[id].Add(-writtenLate)
+			}
 			at, ok := deleted[id]
-			return ok && !at.Before(c.seen.Add(-LeftSkew))
+			return ok && !at.Before(since)
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
 )
@@ -258,6 +259,38 @@ func TestRegistrationsThatWentBeforeTheStartBesideOthersAreToldOrMissed(t *testi
 			}
 		})
 	}
+}
+
+// C85: a trace is of the webhook that was deleted, and not of one that was registered later under its id, which its health tells.
+func TestATraceIsNotOfAWebhookThatWasRegisteredLaterUnderItsID(t *testing.T) {
+	const day = 24 * time.Hour
+	for written, want := range map[time.Duration]string{2 * day: "", day - time.Minute: "", time.Hour: "b"} {
+		var c tables.Census
+		var told string
+		tr := traces(day, []string{"b"})
+		tr.Removed = func(id, _ string) { told += id }
+		tr.Met = func(context.Context) ([]tables.Health, error) {
+			return []tables.Health{{WebhookID: "b", Queue: "refunds", UpdatedAt: time.Now().Add(-written)}, {WebhookID: "b", UpdatedAt: time.Now().Add(-9 * day)}}, nil
+		}
+		if bad, err := look(t.Context(), &c, on("orders"), nil, tr); err != nil || len(bad) > 0 || told != want {
+			t.Errorf("written %s ago: told of %q, want %q; %v, %v", written, told, want, bad, err)
+		}
+	}
+}
+
+// C85: a store that hangs when it is asked who was met leaves time for the list.
+func TestAStoreThatHangsWhenItIsAskedWhoWasMetLeavesTimeForTheList(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var c tables.Census
+		tr := noTraces
+		tr.Met = func(ctx context.Context) ([]tables.Health, error) { <-ctx.Done(); return nil, ctx.Err() }
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second) // what the dispatcher gives
+		defer cancel()
+		all, _, err := c.List(ctx, func() ([]tables.Registration, []tables.RowError, error) { return on("orders"), nil, ctx.Err() }, tr)
+		if err != nil || len(all) != 1 {
+			t.Errorf("List: %v, %v", all, err)
+		}
+	})
 }
 
 // A webhook that is registered, and met, while the first list is on its way is not missed.

@@ -146,7 +146,7 @@ func (f *Flow) update(r tables.Registration) (reset, released bool) {
 	f.release(time.Now())
 	f.window.Reset()
 	f.pacer.Reset()
-	f.singles, f.round = policy.Singles{}, policy.Round{}
+	f.singles, f.round, f.waited = policy.Singles{}, policy.Round{}, time.Time{}
 	f.breaker.Reset()
 	f.refusals, f.refusing = policy.Refusals{}, false
 	f.pause.Reset()

@@ -424,6 +424,32 @@ func TestALimitThatNamesItsWaitOpensNoBreaker(t *testing.T) {
 	}
 }
 
+// What a receiver took between two waits is forgotten with it: the first wait of the next one at another URL looked like the second of one that takes little, and
+// it was sent as little.
+func TestTheFirstWaitOfAWebhookThatBeginsAnewTeachesNoRate(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		r := testRegistration()
+		f := testFlows().Of(&r)
+		waits := func(time.Time) policy.Sign {
+			return policy.Sign{Answered: true, Failed: true, Overloaded: true, Waits: true}
+		}
+		takes := func(time.Time) policy.Sign { return taken }
+		once := func(answer limit) { post(t, f, time.Now().Add(time.Second), answer) }
+		once(takes)
+		once(waits)
+		r.URL += "/moved"
+		f.update(r)
+		once(takes)
+		once(waits)
+		want(t, "learned of the first wait", learnedRate(f), 0)
+		once(takes)
+		once(waits)
+		if learnedRate(f) == 0 {
+			t.Error("nothing was learned of the second wait")
+		}
+	})
+}
+
 type limit = func(now time.Time) policy.Sign
 
 func always(wait time.Duration) func(time.Time) time.Duration {

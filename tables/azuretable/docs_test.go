@@ -253,6 +253,59 @@ func rowsOf(t *testing.T, table *aztables.Client) map[string]map[string]string {
 	return all
 }
 
+// wantOfQueries is how many rows each query of the page finds in the test below.
+var wantOfQueries = map[string]int{
+	"MessageID eq 'm-1' and Number ge 1":                                                 3,
+	"MessageID eq 'm-1' and State gt ''":                                                 2,
+	"WebhookID eq 'wh_1' and Number ge 1 and not (Status ge 200 and Status lt 300)":      6,
+	"Number ge 1 and not (Status gt 0)":                                                  1,
+	"State eq 'delivered'":                                                               3,
+	"DurationNs ge 10000000000L":                                                         1,
+	"PartitionKey eq 'orders'":                                                           1,
+	"PartitionKey eq 'orders' and Status eq 'waiting' and Reason eq 'NonRetryableError'": 1,
+	"DeadLetteredAtMs ge 1772366400000L":                                                 1,
+	"Breaker eq 'open'":                                                                  1,
+}
+
+// recordWaits records messages that waited: m-2 was delivered at its second attempt, m-3 under the note of its
+// second one, m-4 is a dead letter by 404. Two wait still: m-5 is held, with a note older than that, and m-6 has the
+// note of a second attempt.
+func recordWaits(t *testing.T, s *Store, now time.Time) {
+	t.Helper()
+	delivery := func(message string, state tables.State, attempts int, at time.Duration) tables.Delivery {
+		return tables.Delivery{
+			MessageKey: tables.MessageKey{Queue: "orders", MessageID: message, Day: now}, WebhookID: "wh_1",
+			State: state, Attempts: attempts, Charged: attempts, UpdatedAt: now.Add(at), Instance: "a",
+		}
+	}
+	// put writes a delivery after an attempt; none with status 0.
+	put := func(d tables.Delivery, status int) {
+		r := tables.Record{Deliveries: []tables.Delivery{d}}
+		if status > 0 {
+			r.Attempts = []tables.Attempt{{MessageKey: d.MessageKey, WebhookID: d.WebhookID, Number: d.Attempts, StartedAt: now, Status: status, Instance: "a"}}
+		}
+		if err := s.Record(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	note := func(d tables.Delivery) {
+		if err := s.Note(t.Context(), []tables.Delivery{d}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(delivery("m-2", tables.Pending, 1, 0), 429)
+	put(delivery("m-2", tables.Delivered, 2, time.Second), 200)
+	put(delivery("m-3", tables.Pending, 1, 0), 429)
+	note(delivery("m-3", tables.Pending, 1, time.Second))
+	put(delivery("m-3", tables.Delivered, 2, 2*time.Second), 200)
+	put(delivery("m-4", tables.Held, 0, 0), 0)
+	put(delivery("m-4", tables.DeadLettered, 1, time.Second), 404)
+	note(delivery("m-5", tables.Pending, 0, 0))
+	put(delivery("m-5", tables.Held, 0, time.Second), 0)
+	put(delivery("m-6", tables.Pending, 1, 0), 429)
+	note(delivery("m-6", tables.Pending, 1, time.Second))
+}
+
 // The queries of the page are ones that the service takes, and find what they are for.
 func TestTheQueriesOfThePageAboutTablesFindWhatTheyAreFor(t *testing.T) {
 	azurite := azuritetest.Start(t)
@@ -266,6 +319,7 @@ func TestTheQueriesOfThePageAboutTablesFindWhatTheyAreFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now().UTC()
+	recordWaits(t, s, now)
 	key := tables.MessageKey{Queue: "orders", MessageID: "m-1", Day: now}
 	failed := tables.Attempt{MessageKey: key, WebhookID: "wh_1", Number: 1, StartedAt: now, Status: 503, Duration: 11 * time.Second}
 	taken := tables.Attempt{MessageKey: key, WebhookID: "wh_2", Number: 1, StartedAt: now, Status: 200, Charged: true}
@@ -307,8 +361,8 @@ func TestTheQueriesOfThePageAboutTablesFindWhatTheyAreFor(t *testing.T) {
 	}
 	namesWhatIsThere(t, s, prefix, string(text))
 	blocks := regexp.MustCompile("(?s)```odata (\\w+)\n(.*?)\n```").FindAllStringSubmatch(string(text), -1)
-	if len(blocks) != 11 {
-		t.Errorf("%d queries, want 11", len(blocks))
+	if len(blocks) != len(wantOfQueries) {
+		t.Errorf("%d queries, want %d", len(blocks), len(wantOfQueries))
 	}
 	type query struct {
 		Table  string `json:"table"`
@@ -329,22 +383,27 @@ func TestTheQueriesOfThePageAboutTablesFindWhatTheyAreFor(t *testing.T) {
 			}
 			found += len(rows.Entities)
 		}
-		if found == 0 {
-			t.Errorf("%s finds nothing in %s", block[2], table)
+		if want := wantOfQueries[block[2]]; found != want {
+			t.Errorf("%s finds %d rows in %s, want %d", block[2], found, table, want)
 		}
 		queries = append(queries, query{table, block[2]})
 	}
-	input, err := json.Marshal(map[string]any{"address": azurite.TableURL, "account": azurite.Account, "key": azurite.Key, "queries": queries})
+	input, err := json.Marshal(map[string]any{"address": azurite.TableURL, "account": azurite.Account, "key": azurite.Key, "queries": queries, "log": prefix + "Log" + now.Format("20060102")})
 	if err != nil {
 		t.Fatal(err)
 	}
+	var functions strings.Builder
+	for _, block := range regexp.MustCompile("(?s)```js Log\n(.*?)\n```").FindAllStringSubmatch(string(text), -1) {
+		functions.WriteString(block[1] + "\n")
+	}
 	// The library of another language, with its defaults: a value that it reads as another type fails.
-	out := npmtest.SDKs.Run(t, `
+	out := npmtest.SDKs.Run(t, functions.String()+`
 const { TableClient, AzureNamedKeyCredential } = require("@azure/data-tables");
-const { address, account, key, queries } = JSON.parse(require("node:fs").readFileSync(0));
+const { address, account, key, queries, log } = JSON.parse(require("node:fs").readFileSync(0));
 (async () => {
+  const open = (table) => new TableClient(address, table, new AzureNamedKeyCredential(account, key), { allowInsecureConnection: true });
   for (const { table, filter } of queries) {
-    const client = new TableClient(address, table, new AzureNamedKeyCredential(account, key), { allowInsecureConnection: true });
+    const client = open(table);
     let found = 0;
     for await (const row of client.listEntities({ queryOptions: { filter } })) {
       found++;
@@ -356,9 +415,15 @@ const { address, account, key, queries } = JSON.parse(require("node:fs").readFil
     if (found === 0) console.log(filter + " finds nothing in " + table);
   }
   console.log(queries.length + " queries");
+  for (const query of [waiting, untried]) {
+    console.log(query.name, ...(await query(open(log))).map((row) => row.MessageID + " " + row.WebhookID + " " + row.State).sort());
+  }
 })();`, string(input))
-	if want := fmt.Sprintln(len(blocks), "queries"); out != want {
-		t.Errorf("node: %s, want %s", out, want)
+	want := fmt.Sprintln(len(blocks), "queries") +
+		"waiting m-1 wh_1 held m-5 wh_1 held m-6 wh_1 pending\n" +
+		"untried m-1 wh_1 held m-5 wh_1 held\n"
+	if out != want {
+		t.Errorf("node:\n%s, want\n%s", out, want)
 	}
 	if err := s.Close(t.Context()); err != nil {
 		t.Error(err)

@@ -62,8 +62,8 @@ func (s *Store) Note(ctx context.Context, ds []tables.Delivery) error {
 	case len(rows) != len(ds):
 		err = errTwoNotes
 	default: // in the order of ds, since they are of deliveries alone
-		for i := range rows {
-			rows[i].rk = noteKey(ds[i])
+		for i, d := range ds {
+			rows[i].rk = noteKey(d)
 		}
 		err = s.commits.commit(ctx, p, rows, nil)
 	}

@@ -48,12 +48,15 @@ func (c Config) SASFaults(now time.Time) []Right {
 		return []Right{{Text: "the shared access signature is not one of the account (ss and srt are missing): it reaches one queue or one table only", Cure: anew}}
 	}
 	var faults []Right
-	add := func(text string) { faults = append(faults, Right{Text: text, Cure: anew}) }
-	for _, part := range []struct{ field, chars, what string }{
-		{"ss", "qt", "services (ss)"}, {"srt", "sco", "resource types (srt)"},
+	for _, part := range []struct {
+		field, chars, what string
+		partly             bool
+	}{
+		{"ss", "qt", "services (ss)", false}, {"srt", "co", "resource types (srt)", false},
+		{"srt", "s", "resource types (srt): queues and tables can't be listed", true},
 	} {
 		if lacking := without(part.chars, q.Get(part.field)); lacking != "" {
-			add(fmt.Sprintf("the shared access signature lacks %s among its %s", lacking, part.what))
+			faults = append(faults, Right{Partly: part.partly, Cure: anew, Text: fmt.Sprintf("the shared access signature lacks %s among its %s", lacking, part.what)})
 		}
 	}
 	for _, n := range needs {
@@ -101,7 +104,7 @@ func without(chars, have string) string {
 
 // sasTime reads a time in the formats that the service takes. Source: "Create a service SAS".
 func sasTime(s string) (time.Time, bool) {
-	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04Z", time.DateOnly} {
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04Z07:00", time.DateOnly} {
 		if t, err := time.Parse(layout, s); err == nil {
 			return t, true
 		}

@@ -373,3 +373,37 @@ func TestACopyHasALifeOfItsOwn(t *testing.T) {
 		})
 	}
 }
+
+// lostLetters has lost its dead letters with their table.
+type lostLetters struct{ Store }
+
+func (lostLetters) GetDeadLetter(context.Context, string) (tables.DeadLetter, error) {
+	return tables.DeadLetter{}, tables.ErrLost
+}
+
+// C85: a copy whose dead letter went with a table that another program dropped is all that is left of its message: it
+// is delivered, and a dead letter of its own is made when it is given up.
+func TestACopyWhoseDeadLetterWasLostIsAMessageOfItsOwn(t *testing.T) {
+	for name, answer := range map[string]int{"taken": 200, "refused": 400} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				_, d := b.deadLetterWithCopy(`{"n":1}`)
+				copyID := b.copyID()
+				if err := b.db.DeleteDeadLetter(b.t.Context(), d.ID, ""); err != nil {
+					t.Fatal(err)
+				}
+				b.retryPoison(0)
+				b.sender.answer = statuses(answer)
+				_, stop := b.start(func(o *Options) { o.Store = lostLetters{b.store} })
+				time.Sleep(time.Minute)
+				stop()
+				want(t, "POSTs", b.sender.count(), 2)
+				want(t, "id", b.sender.posts[1].request.MessageID, copyID)
+				want(t, "body", string(b.sender.posts[1].request.Body), `{"n":1}`)
+				want(t, "copies left", b.total(poisonQueue), 0)
+				list := b.deadLetters()
+				want(t, "a dead letter of its own", len(list) == 1 && list[0].Queue == poisonQueue, answer == 400)
+			})
+		})
+	}
+}

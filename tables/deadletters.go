@@ -158,7 +158,7 @@ type DeadLetters interface {
 	// it with the new one. ErrConflict or ErrNotFound.
 	UpdateDeadLetter(ctx context.Context, d DeadLetter) (DeadLetter, error)
 
-	// GetDeadLetter returns one row with its Text, or ErrNotFound.
+	// GetDeadLetter returns one row with its Text, or ErrNotFound, which is an ErrLost of one that went with its table.
 	GetDeadLetter(ctx context.Context, id string) (DeadLetter, error)
 
 	// ListDeadLetters lists rows newest first, without Text.

@@ -32,12 +32,13 @@ func (s *Store) putDeadLetter(ctx context.Context, d tables.DeadLetter) (tables.
 		return tables.DeadLetter{}, errors.New("its id is not one that tables.DeadLetterID makes")
 	}
 	// The queue first, so that a list over all queues misses no row.
-	if err := s.rememberQueue(ctx, queue); err != nil {
+	since := d.DeadLetteredAt.Add(-sinceMargin)
+	if err := s.rememberQueue(ctx, queue, since); err != nil {
 		return tables.DeadLetter{}, err
 	}
 	etag, err := s.insert(ctx, s.deadLettersTable(), queue, order, deadLetterColumns(d))
 	if err == nil { // again, where the table was made anew meanwhile
-		err = s.rememberQueue(ctx, queue)
+		err = s.rememberQueue(ctx, queue, since)
 	}
 	if errors.Is(err, tables.ErrExists) {
 		e, err := s.get(ctx, s.deadLettersTable(), queue, order)
@@ -51,16 +52,22 @@ func (s *Store) putDeadLetter(ctx context.Context, d tables.DeadLetter) (tables.
 // removed it, or the table, and what is not on the list is found by nobody.
 const rememberFor = 10 * time.Minute
 
-// rememberQueue adds the queue to the list of queues, now and then.
-func (s *Store) rememberQueue(ctx context.Context, queue string) error {
-	if since, known := s.queues.Load(queue); known && time.Since(since.(time.Time)) < rememberFor { //nolint:forcetypeassert // it is stored below
+const (
+	// sinceColumn of a queue on the list is a time from which on all its dead letters are in this table: those of before
+	// went with the one that was here then. Without it that is not known.
+	sinceColumn = "SinceMs"
+	// sinceMargin is by how much a dead letter may be older than the first one that is written for its queue.
+	sinceMargin = time.Minute
+)
+
+// rememberQueue adds the queue to the list of queues, now and then. One that is there stays as it is.
+func (s *Store) rememberQueue(ctx context.Context, queue string, since time.Time) error {
+	if at, known := s.queues.Load(queue); known && time.Since(at.(time.Time)) < rememberFor { //nolint:forcetypeassert // it is stored below
 		return nil
 	}
-	r, err := (columns{}).row(queuesPartition, queue)
-	if err != nil {
-		return err
-	}
-	if err := s.submit(ctx, s.deadLettersTable(), []row{r}); err != nil {
+	c := columns{}
+	c.time(sinceColumn, since)
+	if _, err := s.insert(ctx, s.deadLettersTable(), queuesPartition, queue, c); err != nil && !errors.Is(err, tables.ErrExists) {
 		return err
 	}
 	s.queues.Store(queue, time.Now())
@@ -89,7 +96,7 @@ func (s *Store) Relist(ctx context.Context) (unlisted []string, err error) {
 		if err == nil && !slices.Contains(listed, queue) {
 			unlisted = append(unlisted, queue)
 			s.queues.Delete(queue)
-			err = s.rememberQueue(ctx, queue)
+			err = s.rememberQueue(ctx, queue, time.Time{})
 		}
 	}
 	if err != nil {
@@ -128,10 +135,30 @@ func (s *Store) GetDeadLetter(ctx context.Context, id string) (tables.DeadLetter
 		return tables.DeadLetter{}, fmt.Errorf("get dead letter: %w", tables.ErrNotFound)
 	}
 	e, err := s.get(ctx, s.deadLettersTable(), queue, order)
+	if errors.Is(err, tables.ErrNotFound) {
+		err = s.whyNoLetter(ctx, queue, order, err)
+	}
 	if err != nil {
 		return tables.DeadLetter{}, fmt.Errorf("get dead letter: %w", err)
 	}
 	return e.deadLetter(), nil
+}
+
+// whyNoLetter is ErrLost of a dead letter that is older than the table, and notFound of one that was deleted.
+func (s *Store) whyNoLetter(ctx context.Context, queue, order string, notFound error) error {
+	if tableMissing(notFound) {
+		return tables.ErrLost
+	}
+	e, err := s.get(ctx, s.deadLettersTable(), queuesPartition, queue)
+	switch {
+	case errors.Is(err, tables.ErrNotFound): // it was listed before its first dead letter was written
+		return tables.ErrLost
+	case err != nil:
+		return err
+	case tables.DeadLetterAt(order).Before(e.time(sinceColumn)):
+		return tables.ErrLost
+	}
+	return notFound
 }
 
 // DeleteDeadLetter implements tables.DeadLetters.

@@ -439,3 +439,35 @@ func TestJobsAndInstancesThatAnotherProgramHasChangedAreListed(t *testing.T) {
 		}
 	}
 }
+
+// C85: what is gone with a table that another program drops was deleted by nobody, also when the table is there again.
+func TestADeadLetterThatWentWithItsTableIsNoDeletedOne(t *testing.T) {
+	t.Parallel()
+	e, now := openEdited(t), time.Now().UTC().Truncate(time.Millisecond)
+	put := func(queue string, at time.Time) tables.DeadLetter {
+		d := tables.DeadLetter{MessageKey: tables.MessageKey{Queue: queue, MessageID: "m", Day: at}, Status: tables.Waiting, DeadLetteredAt: at, Text: []byte("x")}
+		d.ID = tables.DeadLetterID(d.MessageKey, "", 0, at)
+		d, err := e.PutDeadLetter(t.Context(), d)
+		e.must(err)
+		return d
+	}
+	wantLost := func(what string, d tables.DeadLetter, lost bool) {
+		t.Helper()
+		if _, err := e.GetDeadLetter(t.Context(), d.ID); !errors.Is(err, tables.ErrNotFound) || errors.Is(err, tables.ErrLost) != lost {
+			t.Errorf("%s: %v, want it lost: %t", what, err, lost)
+		}
+	}
+	first, second, refund := put("orders", now.Add(-3*time.Hour)), put("orders", now.Add(-2*time.Hour)), put("refunds", now)
+	e.must(e.DeleteDeadLetter(t.Context(), first.ID, ""))
+	wantLost("the first of its queue, deleted", first, false)
+	e.Settle()
+	e.drop(e.prefix + "DeadLetters")
+	wantLost("the table is gone", second, true)
+	later := put("orders", now)
+	wantLost("the table is there again", second, true)
+	wantLost("nothing of its queue is there again", refund, true)
+	e.must(e.DeleteDeadLetter(t.Context(), later.ID, ""))
+	wantLost("deleted from the new table", later, false)
+	e.edit(e.prefix+"DeadLetters", "~queues", map[string]any{"SinceMs": nil})
+	wantLost("a row that an earlier version wrote", later, false)
+}

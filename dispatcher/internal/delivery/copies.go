@@ -25,13 +25,19 @@ const copyWait = time.Minute
 // recognise finds the dead letter of which the parcel is the copy, by the record that names it: without one
 // the message is another program's. It is delivered then as a replay of it:
 // under the id of the original. There is an outcome where the dead letter is done with, is being replayed, or
-// storage can't be asked; near the end of the copy's life it is delivered all the same, under its own id.
+// storage can't be asked; near the end of the copy's life it is delivered all the same, under its own id. So it is at once where
+// the dead letter was lost.
 func (c copies) recognise(ctx context.Context, p *parcel, h history) *Outcome {
 	id := h.copyOf()
 	if !strings.HasSuffix(p.key.Queue, tables.PoisonSuffix) || p.replay != nil || id == "" {
 		return nil
 	}
 	row, err := c.original(ctx, id)
+	if errors.Is(err, tables.ErrLost) { // nobody deleted it: the copy is all that is left of the message
+		c.Log.Warn("the dead letter of a copy was lost with its table: the copy is a message of its own from now on",
+			"queue", p.key.Queue, "message", p.key.MessageID, "dead_letter", id)
+		return nil
+	}
 	if err != nil {
 		c.Log.Error("what became of the dead letter of a copy is not known now", "queue", p.key.Queue, "message", p.m.ID, "error", err)
 		if outcome := untilAsked(p.m, p.slack); outcome != nil {
@@ -55,10 +61,10 @@ func (c copies) recognise(ctx context.Context, p *parcel, h history) *Outcome {
 	return nil
 }
 
-// original is the dead letter with the id. One that is gone counts as replayed.
+// original is the dead letter with the id. One that is gone counts as replayed, unless it is an ErrLost.
 func (c copies) original(ctx context.Context, id string) (tables.DeadLetter, error) {
 	row, err := retry.Get(ctx, retry.Call, func(ctx context.Context) (tables.DeadLetter, error) { return c.DeadLetters.GetDeadLetter(ctx, id) })
-	if errors.Is(err, tables.ErrNotFound) {
+	if errors.Is(err, tables.ErrNotFound) && !errors.Is(err, tables.ErrLost) {
 		return tables.DeadLetter{ID: id, Status: tables.Replayed}, nil
 	}
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -33,15 +34,29 @@ func (g *guard) dial(ctx context.Context, scheme, address string) (net.Conn, err
 	if err != nil {
 		return nil, err
 	}
-	switch len(addrs) {
-	case 0:
+	if len(addrs) == 0 {
 		return nil, dnsFailure(&net.DNSError{IsNotFound: true})
-	case 1:
-		conn, err := g.dialer(ctx, "tcp", net.JoinHostPort(addrs[0].String(), port))
-		if err != nil {
-			return nil, connectFailure(err)
+	}
+	conn, err := g.connect(ctx, addrs, port)
+	if errors.Is(err, syscall.ENETUNREACH) { // each of them: see moreTelling
+		others, failed := g.otherKind(ctx, to, addrs)
+		if failed != nil {
+			return nil, failed
 		}
-		return conn, nil
+		if len(others) > 0 {
+			conn, err = g.connect(ctx, others, port)
+		}
+	}
+	if err != nil {
+		return nil, connectFailure(err)
+	}
+	return conn, nil
+}
+
+// connect dials the addresses of one name.
+func (g *guard) connect(ctx context.Context, addrs []netip.Addr, port string) (net.Conn, error) {
+	if len(addrs) == 1 {
+		return g.dialer(ctx, "tcp", net.JoinHostPort(addrs[0].String(), port))
 	}
 	return g.race(ctx, g.addresses.order(addrs, port))
 }
@@ -91,6 +106,26 @@ func (g *guard) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 	return nil, err
 }
 
+// otherKind asks for the kind of address that a name was not found to have, and gives those that are allowed: a
+// lookup of both kinds tells nothing of an error of one where there are addresses of the other.
+func (g *guard) otherKind(ctx context.Context, to destination, found []netip.Addr) ([]netip.Addr, error) {
+	four := func(addr netip.Addr) bool { return addr.Unmap().Is4() }
+	six := func(addr netip.Addr) bool { return !four(addr) }
+	_, notName := netip.ParseAddr(to.host)
+	kind := "ip4"
+	switch {
+	case notName == nil, slices.ContainsFunc(found, four) && slices.ContainsFunc(found, six):
+		return nil, nil
+	case four(found[0]):
+		kind = "ip6"
+	}
+	others, err := g.resolver.LookupNetIP(ctx, kind, to.host)
+	if err != nil && !notFound(err) {
+		return nil, dnsFailure(err)
+	}
+	return g.allowed(others, to), nil
+}
+
 func notFound(err error) bool {
 	var dns *net.DNSError
 	return errors.As(err, &dns) && dns.IsNotFound
@@ -131,10 +166,10 @@ func (g *guard) race(ctx context.Context, addresses []string) (net.Conn, error) 
 		case <-next.C:
 		case <-ctx.Done():
 			g.addresses.beaten(addresses, r.began, -1, step)
-			return nil, connectFailure(moreTelling(worst, ctx.Err()))
+			return nil, moreTelling(worst, ctx.Err())
 		}
 	}
-	return nil, connectFailure(worst)
+	return nil, worst
 }
 
 // race is the state of one. A dial that ends after it closes its connection.

@@ -2,7 +2,6 @@ package webhook_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -185,7 +184,7 @@ func TestOurOwnShortageIsTheReceiversOnlyWhereTheReceiverSpoke(t *testing.T) {
 type kinds map[string]answer
 
 func (k kinds) LookupNetIP(_ context.Context, network, _ string) ([]netip.Addr, error) {
-	if network == "ip" {
+	if _, apart := k["ip"]; network == "ip" && !apart {
 		if all := slices.Concat(k["ip4"].addrs, k["ip6"].addrs); len(all) > 0 {
 			return all, nil
 		}
@@ -198,6 +197,7 @@ func TestALookupIsJudgedByBothAnswers(t *testing.T) {
 	none := answer{err: &net.DNSError{Err: "no such host", Name: "receiver.example", IsNotFound: true}}
 	failed := answer{err: &net.DNSError{Err: "server misbehaving", Name: "receiver.example", IsTemporary: true}}
 	short := answer{err: &net.DNSError{Err: "dial udp 127.0.0.53:53: socket: " + syscall.EMFILE.Error(), Name: "receiver.example", IsTemporary: true}}
+	here, there, inside := addresses("93.184.216.1"), addresses("2606:4700::1"), addresses("::1")
 	for name, c := range map[string]struct {
 		four, six answer
 		class     string
@@ -207,14 +207,44 @@ func TestALookupIsJudgedByBothAnswers(t *testing.T) {
 		"no descriptor for A":    {short, none, "canceled", 0},
 		"no descriptor for AAAA": {none, short, "canceled", 0},
 		"neither":                {none, none, "dns", 0},
+
+		"no descriptor for A, no way to AAAA":  {short, there, "canceled", 0},
+		"SERVFAIL for A, no way to AAAA":       {failed, there, "dns", 1},
+		"no A, no way to AAAA":                 {none, there, "connect", 1},
+		"no descriptor for AAAA, no way to A":  {here, short, "canceled", 0},
+		"no way to both":                       {here, there, "connect", 1},
+		"no descriptor for A, AAAA is refused": {short, inside, "canceled", 0},
+		"SERVFAIL for A, AAAA is refused":      {failed, inside, "dns", 1},
+		"no A, AAAA is refused":                {none, inside, "blocked", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := hook()
-			w.URL = "http://receiver.example/"
-			got := newSender(t, fails(errors.New("not dialled")), with(kinds{"ip4": c.four, "ip6": c.six})).Send(t.Context(), w, message("{}"))
+			w.URL = "https://receiver.example/"
+			got := newSender(t, fails(syscall.ENETUNREACH), with(kinds{"ip4": c.four, "ip6": c.six}), guarded(webhook.GuardOptions{})).Send(t.Context(), w, message("{}"))
 			wantFailure(t, got, c.class)
 			if got.Redials != c.redials {
 				t.Errorf("%d redials, want %d: %s", got.Redials, c.redials, got.Error)
+			}
+		})
+	}
+}
+
+// What the lookup of both kinds left out, and is there when it is asked for by itself, is dialled.
+func TestAKindOfAddressThatALookupLeftOutIsDialled(t *testing.T) {
+	for name, found := range map[string]string{"no way to it": "2606:4700::1", "refused": "::1"} {
+		t.Run(name, func(t *testing.T) {
+			var dialled []string
+			w := hook()
+			w.URL = "https://receiver.example/"
+			got := newSender(t, func(_ context.Context, _, address string) (net.Conn, error) {
+				if dialled = append(dialled, address); address == "93.184.216.1:443" {
+					return nil, syscall.ECONNREFUSED
+				}
+				return nil, syscall.ENETUNREACH
+			}, with(kinds{"ip": addresses(found), "ip4": addresses("93.184.216.1", "127.0.0.1")}), guarded(webhook.GuardOptions{})).Send(t.Context(), w, message("{}"))
+			wantFailure(t, got, "connect")
+			if got.Error != "the connection was refused" || slices.Contains(dialled, "127.0.0.1:443") {
+				t.Errorf("%s, after %q", got.Error, dialled)
 			}
 		})
 	}

@@ -64,15 +64,22 @@ func (g *guard) resolve(ctx context.Context, to destination) ([]netip.Addr, erro
 	if err != nil {
 		return nil, dnsFailure(err)
 	}
-	var allowed []netip.Addr
+	allowed := g.allowed(addrs, to)
+	if len(addrs) > 0 && len(allowed) == 0 {
+		if allowed, err = g.otherKind(ctx, to, addrs); err == nil && len(allowed) == 0 {
+			err = blockedName()
+		}
+	}
+	return allowed, err
+}
+
+// allowed are those of a name's addresses that may be dialled.
+func (g *guard) allowed(addrs []netip.Addr, to destination) (allowed []netip.Addr) {
 	for _, addr := range addrs {
 		// net.Resolver gives IPv4 addresses in the mapped form at times.
 		if addr = addr.Unmap(); g.options.allowsFor(addr, to) {
 			allowed = append(allowed, addr)
 		}
 	}
-	if len(addrs) > 0 && len(allowed) == 0 {
-		return nil, blockedName()
-	}
-	return allowed, nil
+	return allowed
 }

@@ -26,6 +26,20 @@ const (
 	Replayed DeadLetterStatus = "replayed"
 )
 
+// MendStatus makes of a status that there is not, since another program has changed the row, the one that the row has to
+// count as: else it were in no list of those that wait, no count and no replay by filter, and for ever. It is being
+// replayed where it has the token of a replay. False says that it was mended.
+func (d *DeadLetter) MendStatus() bool {
+	switch d.Status {
+	case Waiting, Replaying, Replayed:
+		return true
+	}
+	if d.Status = Waiting; d.ReplayToken != "" {
+		d.Status = Replaying
+	}
+	return false
+}
+
 // DeadLetter is a message that was given up for one webhook, with everything
 // needed to understand it and to send it again.
 type DeadLetter struct {

@@ -44,6 +44,12 @@ func scanDeadLetter(scan func(...any) error, more func(*tables.DeadLetter) []any
 	}
 	err := scan(into...)
 	d.ID = d.Queue + "." + place
+	if !d.MendStatus() {
+		wrong = append(wrong, "status")
+	}
+	if d.Status == tables.Replaying && d.ReplayedAt.IsZero() {
+		wrong = append(wrong, "replayed_at")
+	}
 	d.Damaged = tables.NewDamage(wrong, wrong).Err()
 	return d, err
 }

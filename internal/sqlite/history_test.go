@@ -156,6 +156,31 @@ func TestADeadLetterWithATimeThatNobodyCanSayIsListed(t *testing.T) {
 	}
 }
 
+// C86: a dead letter whose status another program has changed counts as one that waits, or whose replay is under way where it has the token of one.
+func TestADeadLetterWhoseStatusAnotherProgramHasChangedIsCounted(t *testing.T) {
+	for change, want := range map[string]struct {
+		status tables.DeadLetterStatus
+		column string
+	}{
+		"status = ''": {tables.Waiting, "status"}, "status = 'done'": {tables.Waiting, "status"},
+		"status = '', replay_token = 'token', replayed_at = 1": {tables.Replaying, "status"},
+		"status = 'replaying', replay_token = 'token'":         {tables.Replaying, "replayed_at"},
+	} {
+		t.Run(change, func(t *testing.T) {
+			db := openNew(t)
+			key := tables.MessageKey{Queue: "orders", MessageID: "m", Day: time.Now()}
+			d := tables.DeadLetter{MessageKey: key, ID: tables.DeadLetterID(key, "", 0, key.Day), Status: tables.Waiting, DeadLetteredAt: key.Day, Text: []byte("x")}
+			_, err := db.PutDeadLetter(t.Context(), d)
+			must(t, err)
+			other(t, db.path, "UPDATE dead_letters SET "+change)
+			list, _, err := db.ListDeadLetters(t.Context(), tables.DeadLetterFilter{Status: want.status}, tables.Page{Limit: 10})
+			if err != nil || len(list) != 1 || !errors.Is(list[0].Damaged, tables.ErrDamaged) || !strings.Contains(list[0].Damaged.Error(), want.column) {
+				t.Errorf("%s are %+v, %v", want.status, list, err)
+			}
+		})
+	}
+}
+
 func TestExpireRemovesManyRows(t *testing.T) {
 	db := openNew(t)
 	day := time.Now().Add(-10 * 24 * time.Hour)

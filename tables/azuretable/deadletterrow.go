@@ -85,6 +85,12 @@ func (e entity) deadLetter() tables.DeadLetter {
 		e.note("DeadLetteredAtMs")
 		d.DeadLetteredAt = tables.DeadLetterAt(e.rk)
 	}
+	if !d.MendStatus() {
+		e.note("Status")
+	}
+	if d.Status == tables.Replaying && d.ReplayedAt.IsZero() {
+		e.note("ReplayedAtMs")
+	}
 	d.Damaged = e.damage()
 	return d
 }

@@ -317,6 +317,35 @@ func TestADeadLetterThatAnotherProgramHasChangedIsInTheListsOfItsQueueAndTime(t 
 	}
 }
 
+// C86: a dead letter whose status another program has changed counts as one that waits, or whose replay is under way where it has the token of one.
+func TestADeadLetterWhoseStatusAnotherProgramHasChangedIsCounted(t *testing.T) {
+	t.Parallel()
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	for name, change := range map[string]map[string]any{
+		"status gone": {"Status": nil}, "status unknown": {"Status": "Waiting"}, "status a number": {"Status": int32(1)}, "time of the replay gone": {"ReplayedAtMs": nil},
+	} {
+		for _, token := range []string{"", "token"} {
+			t.Run(name+" "+token, func(t *testing.T) {
+				t.Parallel()
+				e := openEdited(t)
+				d := tables.DeadLetter{MessageKey: tables.MessageKey{Queue: "orders", MessageID: "m", Day: now}, Status: tables.Waiting, DeadLetteredAt: now, Text: []byte("x"), ReplayToken: token}
+				if token != "" {
+					d.Status, d.ReplayedAt = tables.Replaying, now
+				}
+				d.ID = tables.DeadLetterID(d.MessageKey, "", 0, now)
+				_, err := e.PutDeadLetter(t.Context(), d)
+				e.must(err)
+				e.edit(e.prefix+"DeadLetters", "orders", change)
+				list, _, err := e.ListDeadLetters(t.Context(), tables.DeadLetterFilter{Status: d.Status}, tables.Page{Limit: 10})
+				sound := token == "" && strings.Contains(name, "time") // one that waits has none
+				if err != nil || len(list) != 1 || errors.Is(list[0].Damaged, tables.ErrDamaged) == sound {
+					t.Errorf("%s are %+v, %v", d.Status, list, err)
+				}
+			})
+		}
+	}
+}
+
 // C85: a queue that another program takes off the list of those with dead letters would be in no list, count or expiry.
 func TestAQueueThatIsTakenOffTheListOfThoseWithDeadLettersIsPutBack(t *testing.T) {
 	t.Parallel()

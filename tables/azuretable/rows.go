@@ -256,7 +256,7 @@ func (e entity) damage() error {
 	if e.wrong == nil || len(*e.wrong) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: of another type is %s", tables.ErrDamaged, strings.Join(*e.wrong, ", "))
+	return fmt.Errorf("%w: not to be read is %s", tables.ErrDamaged, strings.Join(*e.wrong, ", "))
 }
 
 func (e entity) text(name string) string {

@@ -146,7 +146,7 @@ func deadLetterPutAgain(t *testing.T, s tables.Store) {
 func deadLetterUpdate(t *testing.T, s tables.Store) {
 	first := mustPutDeadLetter(t, s, deadLetter("m", "wh", day))
 	change := first
-	change.Status, change.CopiedToQueue, change.ReplayToken, change.Replays, change.ReplayedAt = tables.Replaying, "", "new", 3, time.Time{}
+	change.Status, change.CopiedToQueue, change.ReplayToken, change.Replays, change.ReplayedAt = tables.Replaying, "", "new", 3, day.Add(time.Hour)
 	second, err := s.UpdateDeadLetter(t.Context(), change)
 	if err != nil {
 		t.Fatal(err)

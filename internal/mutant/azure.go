@@ -17,7 +17,7 @@ var azurePatches = []Patch{
 		"A message that is delivered at once costs two rows again."),
 	inAzureTable("first-successes-share-a-row", "return string(append(b, encodeID(d.Instance)...))", "return string(b[:len(b)-len(separator)])",
 		"Of two instances that POSTed a message the timeline tells of one."),
-	inAzureTable("notes-replace-records", "rows[i].rk = noteKey(ds[i])", "rows[i].rk = deliveryKey(ds[i])",
+	inAzureTable("notes-replace-records", "rows[i].rk = noteKey(d)", "rows[i].rk = deliveryKey(d)",
 		"A note that a POST is under way, which takes effect late, replaces what the next holder has recorded."),
 	inAzureTable("first-success-uncharged", "a.Charged = true // or it were none", "",
 		"The timeline says that an attempt was not charged."),

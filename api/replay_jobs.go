@@ -48,7 +48,8 @@ type replayJobs struct {
 	running sync.WaitGroup
 }
 
-// start stores a job and runs it in the background.
+// start stores a job and runs it in the background. Where this process stops another instance, or the next
+// process, runs it.
 func (js *replayJobs) start(ctx context.Context, a *API, b bulk) (*replayJob, error) {
 	if err := js.room(); err != nil {
 		return nil, err
@@ -57,7 +58,7 @@ func (js *replayJobs) start(ctx context.Context, a *API, b bulk) (*replayJob, er
 		ID: "rpl_" + strings.ToLower(rand.Text()), State: jobRunning, SkippedBecause: map[string]int{},
 		StartedAt: time.Now().UTC(), Rate: b.rate, Limit: b.limit, Force: b.force, Order: b.order(), Filter: b.view(),
 	}
-	stored, err := js.put(ctx, tables.Job{}, v, js.instance)
+	stored, err := js.put(ctx, tables.Job{}, v, js.runner())
 	if err != nil {
 		js.leave()
 		return nil, web.StorageFault("store the replay job", err)
@@ -70,14 +71,21 @@ func (js *replayJobs) start(ctx context.Context, a *API, b bulk) (*replayJob, er
 func (js *replayJobs) room() error {
 	js.mu.Lock()
 	defer js.mu.Unlock()
-	switch {
-	case js.stopped:
-		return web.NewProblem(web.Stopping, "No job is started any more. Send the request to another instance, or again in a moment.")
-	case len(js.jobs)+js.begun >= maxJobs:
+	if len(js.jobs)+js.begun >= maxJobs {
 		return tooManyJobs()
 	}
 	js.begun++
 	return nil
+}
+
+// runner names the process that is to run a job that is stored: this one or, where it stops, none as yet.
+func (js *replayJobs) runner() string {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	if js.stopped {
+		return ""
+	}
+	return js.instance
 }
 
 // tells reports whether the log is to tell of a damaged job: once.

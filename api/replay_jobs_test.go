@@ -322,7 +322,10 @@ func TestReplayJobsAreBoundedInNumberAndEndWithTheProcess(t *testing.T) {
 			t.Errorf("job: %s", a.body)
 		}
 	}
-	h.do(http.StatusServiceUnavailable, "POST", replayPath, slow)
+	last := h.do(http.StatusAccepted, "POST", replayPath, slow).text("id") // and begins it
+	if h.api.replays.own(last) != nil {
+		t.Error("a job runs in a process that stops")
+	}
 }
 
 func TestEndedJobsAreForgottenInTheEnd(t *testing.T) {

@@ -201,7 +201,7 @@ func (js *replayJobs) adopt(ctx context.Context, a *API) error {
 // goOn takes a job over, for which room was kept. What is left is listed, and counted, again.
 func (js *replayJobs) goOn(ctx context.Context, a *API, stored tables.Job, v replayJobView) error {
 	v.Matched, v.Skipped, v.Failed, v.SkippedBecause = v.Replayed, 0, 0, map[string]int{}
-	taken, err := js.put(ctx, stored, v, js.instance)
+	taken, err := js.put(ctx, stored, v, js.runner())
 	if err != nil {
 		js.leave()
 		return err

@@ -123,6 +123,12 @@ func TestAReplayJobOutlivesTheStopOfItsProcess(t *testing.T) {
 	if n := h.depth("orders"); n != 30 {
 		t.Errorf("%d messages were sent, want 30", n)
 	}
+	h.putMany("late", 3, nil)
+	late := h.do(http.StatusAccepted, "POST", replayPath, `{"queue":"late","rate":20}`).text("id") // it serves on for shutdown_delay
+	if err := next.api.replays.adopt(t.Context(), next.api); err != nil {
+		t.Fatal(err)
+	}
+	next.await(late).wantJob("done", 3, 3, 0, 0)
 	v := replayJobView{ID: "rpl_dead", State: jobRunning, SkippedBecause: map[string]int{}, StartedAt: time.Now().UTC(), Rate: 1, Order: oldestFirst, Filter: filterView{Queue: "orders"}}
 	h.storedJob(v, time.Now().Add(-2*jobLost))
 	if a := next.do(http.StatusOK, "DELETE", replayPath+"/rpl_dead", ""); a.text("state") != "canceled" || a.text("finished_at") == "" {

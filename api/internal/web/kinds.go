@@ -46,7 +46,6 @@ var (
 	StorageUnavailable        = Kind{Name: "storage-unavailable", Status: http.StatusServiceUnavailable, Title: "Storage did not answer", Wait: storageWait}
 	TooManyConnections        = Kind{Name: "too-many-connections", Status: http.StatusServiceUnavailable, Title: "Too many connections", Wait: 5 * time.Second}
 	NotReady                  = Kind{Name: "not-ready", Status: http.StatusServiceUnavailable, Title: "Not ready", Wait: 5 * time.Second}
-	Stopping                  = Kind{Name: "stopping", Status: http.StatusServiceUnavailable, Title: "The process is stopping", Wait: 5 * time.Second}
 )
 
 // storageWait is long enough for a throttled store to recover, short enough for a person to wait.
@@ -58,6 +57,6 @@ func Kinds() []Kind {
 		InvalidRequest, Unauthorized, ScopeMissing, LocalOnly, CrossOrigin, NotFoundKind, MethodNotAllowedKind,
 		Busy, InProgress, Replaying, WebhookDeleted, Damaged, TextChanged, TooManySecrets, TooManyReplayJobs, QueueInUse, Changed, Exists,
 		TooLarge, UnsupportedMediaType, InvalidEvent, IdempotencyKeyReused, IdempotencyKeyUnsupported, Unsendable,
-		TestsUnderWay, Internal, StorageUnavailable, TooManyConnections, NotReady, Stopping,
+		TestsUnderWay, Internal, StorageUnavailable, TooManyConnections, NotReady,
 	}
 }

@@ -122,7 +122,9 @@ func (c *Census) List(ctx context.Context, read func() ([]Registration, []RowErr
 		}
 		rows, err := c.look(ctx, began, before, all, unreadable, traces)
 		if !errors.Is(err, errOverlaps) {
-			return all, rows, err
+			return slices.DeleteFunc(all, func(r Registration) bool {
+				return slices.ContainsFunc(rows, func(e RowError) bool { return e.ID == r.ID })
+			}), rows, err
 		}
 		if try == overlaps {
 			return all, c.lacking(all, unreadable), nil
@@ -281,16 +283,29 @@ func (c *Census) some(all []Registration, unreadable []RowError, deleted map[str
 	// anew has seen that.
 	maps.DeleteFunc(c.lost, func(id, name string) bool { _, back := there[id]; return back || name == "" })
 	c.fell = false
+	moved := map[string]string{}
+	for _, r := range all {
+		if was := c.queues[r.ID]; was != "" && was != r.Queue {
+			moved[r.ID] = was
+		}
+	}
 	gone := c.gone(there)
 	if len(gone) > 1 { // a table that was restored in part, or a tool that went too far; a single one is taken for deleted
 		c.miss(gone)
 		maps.DeleteFunc(gone, func(_, name string) bool { return name != "" })
 	}
-	if len(c.lost)+len(gone) > 0 {
+	if len(c.lost)+len(gone)+len(moved) > 0 {
 		if deleted == nil {
 			return nil, nil, errUntraced
 		}
 		c.forgetDeleted(deleted, c.lost, gone)
+	}
+	for _, id := range slices.Sorted(maps.Keys(moved)) {
+		if _, anew := deleted[id]; !anew { // else it was registered again, on another queue
+			there[id] = moved[id]
+			unreadable = append(unreadable, RowError{ID: id, Queue: moved[id], Err: fmt.Errorf(
+				"%w: its queue was %s: write that back, or delete the webhook and register another one", ErrDamaged, moved[id])})
+		}
 	}
 	c.queues = there
 	if len(c.lost) == 0 && c.looked { // who was met before was not seen, whenever that gets known

@@ -261,6 +261,32 @@ func TestRegistrationsThatWentBeforeTheStartBesideOthersAreToldOrMissed(t *testi
 	}
 }
 
+// C86: the API moves no webhook. One whose queue another program has changed while nothing ran is damaged until that is written back.
+func TestAWebhookWhoseQueueWasChangedBeforeTheStartIsDamaged(t *testing.T) {
+	for name, tt := range map[string]struct {
+		traces tables.Traces
+		now    string
+		told   bool
+	}{
+		"changed": {traces(0, nil, "a of orders"), "stock", true}, "as it was": {traces(0, nil, "a of orders"), "orders", false},
+		"of no known queue": {traces(0, nil, "a"), "stock", false}, "deleted, and registered anew": {traces(time.Hour, []string{"a"}, "a of orders"), "stock", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var c tables.Census
+			for range 2 { // it stays so
+				all, bad, err := c.List(t.Context(), func() ([]tables.Registration, []tables.RowError, error) { return on(tt.now, "refunds"), nil, nil }, tt.traces)
+				told := len(all) == 1 && len(bad) == 1 && bad[0].ID == "a" && bad[0].Queue == "orders" && errors.Is(bad[0].Err, tables.ErrDamaged)
+				if err != nil || told != tt.told || !told && len(all) != 2 {
+					t.Errorf("%v, %v, %v", all, bad, err)
+				}
+			}
+			if all, bad, err := c.List(t.Context(), func() ([]tables.Registration, []tables.RowError, error) { return on("orders"), nil, nil }, traces(0, []string{"b"})); tt.told && (err != nil || len(all) != 1 || len(bad) != 0) {
+				t.Errorf("written back it is %v, %v, %v", all, bad, err)
+			}
+		})
+	}
+}
+
 // C85: a trace is of the webhook that was deleted, and not of one that was registered later under its id, which its health tells.
 func TestATraceIsNotOfAWebhookThatWasRegisteredLaterUnderItsID(t *testing.T) {
 	const day = 24 * time.Hour

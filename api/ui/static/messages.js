@@ -32,7 +32,11 @@ export function messages(at, c) {
     ],
   };
   // A webhook may be given by its name, which is what the page shows, where no other has it.
-  const go = async (form) => { const to = Object.fromEntries(new FormData(form)); c.go(c.href('messages', { ...to, webhook: await c.idOf(to.webhook.trim()), queue: to.queue.trim() })); };
+  let asked = 0; // a name takes a request: of two choices the last one counts
+  const go = async (form) => {
+    const to = Object.fromEntries(new FormData(form)), turn = ++asked, webhook = await c.idOf(to.webhook.trim());
+    if (turn === asked) c.go(c.href('messages', { ...to, webhook, queue: to.queue.trim() }));
+  };
   return view;
 }
 

@@ -127,7 +127,8 @@ type shared struct {
 }
 
 // lastByte is a request's body that knows whether its end was asked for. Where it may be made to wait, the last
-// byte is given apart: it is asked for when the others were written.
+// byte is given apart: it is asked for when the others were written. That the last byte alone waits for room can't be
+// known: such a request counts as one that the receiver may have.
 type lastByte struct {
 	io.ReadCloser
 	left  int64

@@ -121,14 +121,15 @@ func (c *Census) List(ctx context.Context, read func() ([]Registration, []RowErr
 			return nil, nil, err
 		}
 		rows, err := c.look(ctx, began, before, all, unreadable, traces)
-		if !errors.Is(err, errOverlaps) {
-			return slices.DeleteFunc(all, func(r Registration) bool {
-				return slices.ContainsFunc(rows, func(e RowError) bool { return e.ID == r.ID })
-			}), rows, err
+		if errors.Is(err, errOverlaps) {
+			if try < overlaps {
+				continue
+			}
+			rows, err = c.lacking(all, unreadable), nil
 		}
-		if try == overlaps {
-			return all, c.lacking(all, unreadable), nil
-		}
+		return slices.DeleteFunc(all, func(r Registration) bool {
+			return slices.ContainsFunc(rows, func(e RowError) bool { return e.ID == r.ID })
+		}), rows, err
 	}
 }
 
@@ -145,12 +146,11 @@ func (c *Census) before(ctx context.Context, traces Traces) (m met) {
 	defer cancel()
 	rows, err := traces.Met(ctx)
 	m = met{queues: map[string]string{}, written: map[string]time.Time{}, err: err}
+	slices.SortStableFunc(rows, func(a, b Health) int { return a.UpdatedAt.Compare(b.UpdatedAt) }) // each instance has its own: the newest knows best
 	for i := range rows {
 		id := rows[i].WebhookID
 		m.queues[id] = cmp.Or(rows[i].Queue, m.queues[id]) // older versions noted none
-		if at := rows[i].UpdatedAt; at.After(m.written[id]) {
-			m.written[id] = at
-		}
+		m.written[id] = rows[i].UpdatedAt
 	}
 	return m
 }
@@ -168,11 +168,11 @@ var errOverlaps = errors.New("another list of the webhooks came before this one"
 // overlaps is how often a list is read that overlaps with another one, and lacks something.
 const overlaps = 3
 
-// lacking are the rows that are missed, and those that were there a moment ago.
+// lacking are the rows that are missed, those that were there a moment ago, and those that were of another queue then.
 func (c *Census) lacking(all []Registration, unreadable []RowError) []RowError {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	rows := slices.Concat(unreadable, c.missed())
+	rows := slices.Concat(unreadable, c.missed(), ofAnotherQueue(c.moved(all)))
 	for id, name := range c.gone(present(all, unreadable)) {
 		rows = append(rows, RowError{ID: id, Queue: name, Err: fmt.Errorf("%w: it was there a moment ago", ErrVanished)})
 	}
@@ -264,7 +264,7 @@ func (c *Census) meet(before met, none bool) {
 		c.queues = map[string]string{}
 	}
 	for id, name := range before.queues {
-		c.queues[id] = cmp.Or(c.queues[id], name)
+		c.queues[id] = cmp.Or(name, c.queues[id]) // lists so far were compared with nothing
 	}
 	if none {
 		c.lost = maps.Clone(c.queues)
@@ -283,13 +283,7 @@ func (c *Census) some(all []Registration, unreadable []RowError, deleted map[str
 	// anew has seen that.
 	maps.DeleteFunc(c.lost, func(id, name string) bool { _, back := there[id]; return back || name == "" })
 	c.fell = false
-	moved := map[string]string{}
-	for _, r := range all {
-		if was := c.queues[r.ID]; was != "" && was != r.Queue {
-			moved[r.ID] = was
-		}
-	}
-	gone := c.gone(there)
+	moved, gone := c.moved(all), c.gone(there)
 	if len(gone) > 1 { // a table that was restored in part, or a tool that went too far; a single one is taken for deleted
 		c.miss(gone)
 		maps.DeleteFunc(gone, func(_, name string) bool { return name != "" })
@@ -298,20 +292,35 @@ func (c *Census) some(all []Registration, unreadable []RowError, deleted map[str
 		if deleted == nil {
 			return nil, nil, errUntraced
 		}
-		c.forgetDeleted(deleted, c.lost, gone)
+		c.forgetDeleted(deleted, c.lost, gone, moved) // who was deleted and is there was registered anew, on any queue
 	}
-	for _, id := range slices.Sorted(maps.Keys(moved)) {
-		if _, anew := deleted[id]; !anew { // else it was registered again, on another queue
-			there[id] = moved[id]
-			unreadable = append(unreadable, RowError{ID: id, Queue: moved[id], Err: fmt.Errorf(
-				"%w: its queue was %s: write that back, or delete the webhook and register another one", ErrDamaged, moved[id])})
-		}
-	}
+	maps.Copy(there, moved)
 	c.queues = there
 	if len(c.lost) == 0 && c.looked { // who was met before was not seen, whenever that gets known
 		c.seen = time.Now()
 	}
-	return append(unreadable, c.missed()...), gone, nil
+	return slices.Concat(unreadable, ofAnotherQueue(moved), c.missed()), gone, nil
+}
+
+// moved are the registrations that are of another queue than they were, with the one that they were of: the API moves none, since
+// what is under way belongs to that. c.mu is held.
+func (c *Census) moved(all []Registration) map[string]string {
+	moved := map[string]string{}
+	for _, r := range all {
+		if was := c.queues[r.ID]; was != "" && was != r.Queue {
+			moved[r.ID] = was
+		}
+	}
+	return moved
+}
+
+// ofAnotherQueue are the rows of those that another program has moved.
+func ofAnotherQueue(moved map[string]string) (rows []RowError) {
+	for _, id := range slices.Sorted(maps.Keys(moved)) {
+		rows = append(rows, RowError{ID: id, Queue: moved[id], Err: fmt.Errorf(
+			"%w: its queue was %s: write that back, or delete the webhook and register another one", ErrDamaged, moved[id])})
+	}
+	return rows
 }
 
 // missed are the rows that are missed. c.mu is held.
@@ -342,7 +351,7 @@ func (c *Census) miss(gone map[string]string) {
 	}
 }
 
-// forgetDeleted takes those out of what is missed, or gone, that have left a trace since they were seen: somebody
+// forgetDeleted takes those out of what is missed, gone or moved that have left a trace since they were seen: somebody
 // has deleted them, here or elsewhere. c.mu is held.
 func (c *Census) forgetDeleted(deleted map[string]time.Time, of ...map[string]string) {
 	for _, absent := range of {

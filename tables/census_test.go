@@ -261,22 +261,50 @@ func TestRegistrationsThatWentBeforeTheStartBesideOthersAreToldOrMissed(t *testi
 	}
 }
 
-// C86: the API moves no webhook. One whose queue another program has changed while nothing ran is damaged until that is written back.
-func TestAWebhookWhoseQueueWasChangedBeforeTheStartIsDamaged(t *testing.T) {
+// C86: the API moves no webhook. One whose queue another program has changed is damaged until that is written back; one that
+// was deleted and registered anew is not.
+func TestAWebhookWhoseQueueWasChangedIsDamaged(t *testing.T) {
+	written := func(rows ...tables.Health) tables.Traces {
+		tr := traces(24*time.Hour, []string{"a"})
+		tr.Met = func(context.Context) ([]tables.Health, error) { return rows, nil }
+		return tr
+	}
+	since, earlier := time.Now().Add(-time.Minute), time.Now().Add(-48*time.Hour)
 	for name, tt := range map[string]struct {
+		before []tables.Registration // of the list before
 		traces tables.Traces
 		now    string
 		told   bool
 	}{
-		"changed": {traces(0, nil, "a of orders"), "stock", true}, "as it was": {traces(0, nil, "a of orders"), "orders", false},
-		"of no known queue": {traces(0, nil, "a"), "stock", false}, "deleted, and registered anew": {traces(time.Hour, []string{"a"}, "a of orders"), "stock", false},
+		"changed before the start": {nil, traces(0, nil, "a of orders"), "stock", true}, "as it was": {nil, traces(0, nil, "a of orders"), "orders", false},
+		"of no known queue":                          {nil, traces(0, nil, "a"), "stock", false},
+		"deleted, and registered anew":               {nil, traces(time.Hour, []string{"a"}, "a of orders"), "stock", false},
+		"changed long after it was registered anew":  {nil, written(tables.Health{WebhookID: "a", Queue: "orders", UpdatedAt: since}), "stock", true},
+		"its health of before is of another queue":   {nil, written(tables.Health{WebhookID: "a", Queue: "orders", UpdatedAt: since}, tables.Health{WebhookID: "a", Queue: "stock", UpdatedAt: earlier}), "orders", false},
+		"changed beside an old health":               {nil, written(tables.Health{WebhookID: "a", Queue: "orders", UpdatedAt: since}, tables.Health{WebhookID: "a", Queue: "stock", UpdatedAt: earlier}), "stock", true},
+		"changed between two lists":                  {on("orders", "refunds"), noTraces, "stock", true},
+		"deleted and registered anew between them":   {on("orders", "refunds"), traces(0, []string{"a"}), "stock", false},
+		"deleted and registered anew long before it": {on("orders", "refunds"), traces(time.Hour, []string{"a"}), "stock", true},
+		"changed before one that could not ask":      {on("stock", "refunds"), traces(0, nil, "a of orders"), "stock", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var c tables.Census
+			if tt.before != nil {
+				first := noTraces
+				first.Met = func(context.Context) ([]tables.Health, error) { return nil, errors.New("injected") }
+				if bad, err := look(t.Context(), &c, tt.before, nil, first); err != nil || len(bad) > 0 {
+					t.Fatal(bad, err)
+				}
+			}
+			if tt.before != nil && tt.before[0].Queue == "orders" { // seen, and compared with who was met
+				if bad, err := look(t.Context(), &c, tt.before, nil, noTraces); err != nil || len(bad) > 0 {
+					t.Fatal(bad, err)
+				}
+			}
 			for range 2 { // it stays so
 				all, bad, err := c.List(t.Context(), func() ([]tables.Registration, []tables.RowError, error) { return on(tt.now, "refunds"), nil, nil }, tt.traces)
 				told := len(all) == 1 && len(bad) == 1 && bad[0].ID == "a" && bad[0].Queue == "orders" && errors.Is(bad[0].Err, tables.ErrDamaged)
-				if err != nil || told != tt.told || !told && len(all) != 2 {
+				if err != nil || told != tt.told || !told && (len(all) != 2 || len(bad) > 0) {
 					t.Errorf("%v, %v, %v", all, bad, err)
 				}
 			}
@@ -284,6 +312,23 @@ func TestAWebhookWhoseQueueWasChangedBeforeTheStartIsDamaged(t *testing.T) {
 				t.Errorf("written back it is %v, %v, %v", all, bad, err)
 			}
 		})
+	}
+}
+
+// C86: lists that overlap each time tell of a webhook whose queue was changed as any list does.
+func TestAChangedQueueIsToldByListsThatOverlap(t *testing.T) {
+	var c tables.Census
+	if _, err := look(t.Context(), &c, on("orders", "refunds"), nil, noTraces); err != nil {
+		t.Fatal(err)
+	}
+	all, bad, err := c.List(t.Context(), func() ([]tables.Registration, []tables.RowError, error) {
+		if _, err := look(t.Context(), &c, on("orders", "refunds"), nil, noTraces); err != nil { // another list comes before this one
+			t.Error(err)
+		}
+		return on("stock"), nil, nil
+	}, noTraces)
+	if err != nil || len(all) > 0 || len(bad) != 2 {
+		t.Errorf("List: %v, %v, %v; want both as errors", all, bad, err)
 	}
 }
 

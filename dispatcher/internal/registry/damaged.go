@@ -21,12 +21,8 @@ type damaged struct {
 // that can't be read.
 func (r *Registry) inForce(all []tables.Registration, rowErrs []tables.RowError) ([]tables.Registration, map[string]damaged) {
 	rowErrs = slices.Clone(rowErrs)
-	queues := r.queues()
 	good := slices.DeleteFunc(slices.Clone(all), func(reg tables.Registration) bool {
 		err := usable(&reg)
-		if was, ok := queues[reg.ID]; err == nil && ok && was != reg.Queue { // the API moves none: what is under way belongs to the queue that it was of
-			err = fmt.Errorf("%w: its queue was %s: write that back, or delete the webhook and register another one", tables.ErrDamaged, was)
-		}
 		if err != nil {
 			rowErrs = append(rowErrs, tables.RowError{ID: reg.ID, Queue: reg.Queue, Err: err})
 		}
@@ -53,19 +49,6 @@ func (r *Registry) inForce(all []tables.Registration, rowErrs []tables.RowError)
 		unread[e.ID] = damaged{RowError: e, known: ok}
 	}
 	return good, unread
-}
-
-// queues are those of the webhooks that are in force, by id.
-func (r *Registry) queues() map[string]string {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	of := map[string]string{}
-	for name, regs := range r.byQueue {
-		for i := range regs {
-			of[regs[i].ID] = name
-		}
-	}
-	return of
 }
 
 // usable is an error where a registration would have each message given up, tried without a

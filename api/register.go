@@ -89,13 +89,17 @@ func (a *API) answerCreationAgain(w http.ResponseWriter, r *http.Request, mine t
 // its default. Its secrets stay, and whether it is enabled, where the request names neither:
 // a deployment that is repeated does not undo what happened to the webhook since.
 func (a *API) putWebhook(w http.ResponseWriter, r *http.Request) error {
-	id := web.PathParam(r, "id")
-	if err := web.Together(web.ReadQuery(r).Err(), checkChosenID(id), checkIfNoneMatch(r)); err != nil {
+	id, q := web.PathParam(r, "id"), web.ReadQuery(r, "dry_run")
+	dry := q.Bool("dry_run")
+	if err := web.Together(q.Err(), checkChosenID(id), checkIfNoneMatch(r)); err != nil {
 		return err
 	}
 	in, err := web.ReadFields(w, r, false)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case dry:
+		return a.planWebhook(w, r, id, in)
 	}
 	for range web.MaxTries {
 		if r.Header.Get("If-None-Match") == "" {
@@ -206,9 +210,14 @@ func (a *API) registered(w http.ResponseWriter, r *http.Request, reg tables.Regi
 func (a *API) shown(w http.ResponseWriter, r *http.Request, status int, reg tables.Registration, secret string, warnings ...string) error {
 	view := a.view(r, reg)
 	view.Secret = secret
-	view.Warnings = slices.Concat(a.queueWarnings(r.Context(), reg.Queue), a.twinWarnings(r.Context(), reg), a.filterWarnings(r.Context(), reg), warnings)
+	view.Warnings = slices.Concat(a.warningsOf(r.Context(), reg), warnings)
 	w.Header().Set("ETag", web.EtagOf(reg.ETag))
 	return web.WriteJSON(w, status, view)
+}
+
+// warningsOf are what is to be said of any registration.
+func (a *API) warningsOf(ctx context.Context, reg tables.Registration) []string {
+	return slices.Concat(a.queueWarnings(ctx, reg.Queue), a.twinWarnings(ctx, reg), a.filterWarnings(ctx, reg))
 }
 
 // queueWarnings says so when the queue is not there yet: a name that was

@@ -46,6 +46,8 @@ type webhookView struct {
 	// Secret is shown once: in the answer to its creation or rotation.
 	Secret   string   `json:"secret,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
+	// Plan is in the answer to a dry run alone.
+	Plan *planView `json:"plan,omitempty"`
 }
 
 type secretView struct {

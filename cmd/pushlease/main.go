@@ -23,6 +23,7 @@ const (
 	exitUsage    = 2 // it was asked for wrongly, or the configuration is wrong
 	exitNotFound = 3 // there is no such thing
 	exitRefused  = 4 // the server refused it: not valid, not allowed, or changed since
+	exitChanged  = 5 // it worked and changed something, where that was asked for
 )
 
 func main() {
@@ -44,8 +45,9 @@ func run(ctx context.Context, root *cobra.Command, args []string, stderr io.Writ
 	}
 	var silent silentError
 	var restart restartError
+	var changed changedError
 	switch {
-	case err == nil || errors.As(err, &silent) || errors.As(err, &restart):
+	case err == nil || errors.As(err, &changed) || errors.As(err, &silent) || errors.As(err, &restart):
 	case wantsJSON(args):
 		failure := failureJSON{Error: err.Error(), ExitCode: exitCode(err)}
 		_ = errors.As(err, &failure.Answer)
@@ -90,7 +92,13 @@ type silentError struct{}
 
 func (silentError) Error() string { return "failed" }
 
+// changedError is no failure: it says by the exit code that something changed.
+type changedError struct{}
+
+func (changedError) Error() string { return "something changed" }
+
 func exitCode(err error) int {
+	var changed changedError
 	var usage usageError
 	var configuration *config.Error
 	var api *apiError
@@ -104,6 +112,8 @@ func exitCode(err error) int {
 		return api.exitCode()
 	case errors.As(err, &restart):
 		return exitRestart
+	case errors.As(err, &changed):
+		return exitChanged
 	}
 	return exitFailed
 }

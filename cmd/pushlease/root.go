@@ -30,6 +30,10 @@ const rootExample = `  # See it work, with nothing to set up
   # What happened to a message, and what happens next?
   pushlease messages show MESSAGE-ID --watch
 
+  # Webhooks as a file under version control
+  pushlease export > webhooks.yaml
+  pushlease apply -f webhooks.yaml
+
   # How much waits, what webhooks answered, and who would take a message
   pushlease queues list
   pushlease attempts --status 5xx
@@ -64,6 +68,8 @@ func newRootCommand() *cobra.Command {
 		newSendCommand(),
 		newListenCommand(),
 		newWebhooksCommand(),
+		newApplyCommand(),
+		newExportCommand(),
 		newDeadLettersCommand(),
 		newMessagesCommand(),
 		newQueuesCommand(),

@@ -324,8 +324,10 @@ func readJSON(cmd *cobra.Command, path, flag string, into *map[string]any) error
 }
 
 func readInput(cmd *cobra.Command, path, flag string) ([]byte, error) {
-	in := cmd.InOrStdin()
-	if path != "-" {
+	var in io.Reader
+	if path == "-" {
+		in = cmd.InOrStdin()
+	} else {
 		f, err := os.Open(path) //nolint:gosec // the caller names the file
 		if err != nil {
 			return nil, usagef("%s: %s", flag, err)

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+	"unicode"
+
+	"github.com/goccy/go-yaml"
+	"github.com/spf13/cobra"
+)
+
+// exportedWebhook is a webhook as apply reads it, in the order in which it is written. An enabled one does not say so:
+// one that was disabled since would be enabled by each apply.
+type exportedWebhook struct {
+	ID          string          `json:"id"`
+	Queue       string          `json:"queue"`
+	Name        string          `json:"name,omitempty"`
+	URL         any             `json:"url"`
+	Headers     map[string]any  `json:"headers,omitempty"`
+	Timeout     string          `json:"timeout"`
+	Enabled     *bool           `json:"enabled,omitempty"`
+	Format      string          `json:"format"`
+	HTTPVersion string          `json:"http_version"`
+	Policy      json.RawMessage `json:"policy"`
+	Flow        json.RawMessage `json:"flow"`
+	Filter      json.RawMessage `json:"filter"`
+}
+
+func newExportCommand() *cobra.Command {
+	c, queue := &client{}, ""
+	cmd := &cobra.Command{
+		Use:   "export",
+		Short: "Write the server's webhooks as a file for apply",
+		Long: `Writes the server's webhooks as a YAML file that "pushlease apply" reads. What the server does
+not show, the values of headers and (without the scope admin) parts of URLs, is a reference
+to an environment variable, which the file's first lines list. Secrets are not in it: they
+stay with the webhooks.`,
+		Example: `  pushlease export > webhooks.yaml
+  pushlease export --queue orders -o json`,
+		Args: arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.export(cmd, queue) },
+	}
+	cmd.Flags().StringVar(&queue, "queue", "", "only the webhooks of this queue")
+	c.addFlags(cmd)
+	return cmd
+}
+
+func (c *client) export(cmd *cobra.Command, queue string) error {
+	query := url.Values{}
+	if queue != "" {
+		query.Set("queue", queue)
+	}
+	p, err := c.list(cmd.Context(), "/api/v1/webhooks", query, maxWebhooks)
+	if err != nil {
+		return err
+	}
+	hooks, err := rows[exportedWebhook](p)
+	if err != nil {
+		return err
+	}
+	more(cmd, p)
+	var variables []string
+	for i := range hooks {
+		variables = append(variables, hideInVariables(&hooks[i])...)
+	}
+	doc := map[string]any{"webhooks": hooks}
+	if c.json() {
+		return c.value(cmd, doc)
+	}
+	raw, err := json.Marshal(doc)
+	if err != nil {
+		return fmt.Errorf("encode the webhooks: %w", err)
+	}
+	text, err := yaml.JSONToYAML(raw)
+	if err != nil {
+		return fmt.Errorf("write YAML: %w", err)
+	}
+	head := "# Webhooks of a pushlease server. Put in force with: pushlease apply -f FILE\n"
+	if len(variables) > 0 {
+		head += "# Before, set what is not shown: " + strings.Join(variables, ", ") + "\n"
+	}
+	_, err = fmt.Fprint(cmd.OutOrStdout(), head+clean(string(text)))
+	return err
+}
+
+// hideInVariables puts references in the place of what is not shown, and names the variables.
+func hideInVariables(w *exportedWebhook) []string {
+	var names []string
+	reference := func(what string) any {
+		name := variableName(w.ID, what)
+		names = append(names, name)
+		return map[string]string{"env": name}
+	}
+	if text, ok := w.URL.(string); ok && strings.Contains(text, hiddenText) {
+		w.URL = reference("url")
+	}
+	for name := range w.Headers {
+		w.Headers[name] = reference(name)
+	}
+	if w.Enabled != nil && *w.Enabled {
+		w.Enabled = nil
+	}
+	return names
+}
+
+// hiddenText stands in the API's answers for what is not shown.
+const hiddenText = "[redacted]"
+
+// variableName is a name for an environment variable: HOOK_BILLING_X_API_KEY.
+func variableName(id, what string) string {
+	return strings.Map(func(r rune) rune {
+		if r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r)) {
+			return unicode.ToUpper(r)
+		}
+		return '_'
+	}, "hook_"+id+"_"+what)
+}

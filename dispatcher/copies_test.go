@@ -377,8 +377,8 @@ func TestACopyHasALifeOfItsOwn(t *testing.T) {
 // lostLetters has lost its dead letters with their table.
 type lostLetters struct{ Store }
 
-func (lostLetters) GetDeadLetter(context.Context, string) (tables.DeadLetter, error) {
-	return tables.DeadLetter{}, tables.ErrLost
+func (lostLetters) HasLostDeadLetters(_ context.Context, of time.Time) (bool, error) {
+	return time.Since(of) > time.Second, nil
 }
 
 // C85: a copy whose dead letter went with a table that another program dropped is all that is left of its message: it

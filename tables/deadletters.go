@@ -172,8 +172,12 @@ type DeadLetters interface {
 	// it with the new one. ErrConflict or ErrNotFound.
 	UpdateDeadLetter(ctx context.Context, d DeadLetter) (DeadLetter, error)
 
-	// GetDeadLetter returns one row with its Text, or ErrNotFound, which is an ErrLost of one that went with its table.
+	// GetDeadLetter returns one row with its Text, or ErrNotFound.
 	GetDeadLetter(ctx context.Context, id string) (DeadLetter, error)
+
+	// HasLostDeadLetters reports whether dead letters whose rows were there at that time went with their table, which another
+	// program has dropped: of one that is not found then nobody knows that it was deleted.
+	HasLostDeadLetters(ctx context.Context, of time.Time) (bool, error)
 
 	// ListDeadLetters lists rows newest first, without Text.
 	ListDeadLetters(ctx context.Context, f DeadLetterFilter, page Page) ([]DeadLetter, Cursor, error)

@@ -2,7 +2,6 @@ package tables
 
 import (
 	"errors"
-	"fmt"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -13,8 +12,6 @@ import (
 var (
 	// ErrNotFound: there is no such row.
 	ErrNotFound = errors.New("not found")
-	// ErrLost is an ErrNotFound: another program has dropped the table, with the row. Nobody has deleted that.
-	ErrLost = fmt.Errorf("%w: its table was dropped", ErrNotFound)
 	// ErrDenied: storage refused the credentials or their permissions. A store that has no
 	// such thing never gives it.
 	ErrDenied = errors.New("storage denied access")

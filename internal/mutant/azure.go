@@ -62,7 +62,7 @@ var azurePatches = []Patch{
 		"A write that is late replaces what a delivery came to."),
 	inAzureTable("ids-collide", "b.Write([]byte{'.', hexDigits[c>>4], hexDigits[c&15]})", "b.Write([]byte{'.', hexDigits[c>>4]})",
 		"Records of two messages are mixed."),
-	inAzureTable("dead-letter-without-queue", "if err := s.rememberQueue(ctx, queue, since); err != nil {\n\t\treturn tables.DeadLetter{}, err\n\t}", "",
+	inAzureTable("dead-letter-without-queue", "if err := s.rememberQueue(ctx, queue, time.Time{}); err != nil {\n\t\treturn tables.DeadLetter{}, err\n\t}", "",
 		"Dead letters of a queue are missing in the list over all queues."),
 	inAzureTable("list-loses-the-text", "c.binary(\"Text\", there.binary(\"Text\"))", "_ = there",
 		"Marking a dead letter as replayed erases its body."),

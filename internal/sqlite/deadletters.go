@@ -197,6 +197,9 @@ func deadLettersQuery(f tables.DeadLetterFilter, after tables.Cursor) (query, er
 	}, nil
 }
 
+// HasLostDeadLetters implements tables.DeadLetters. Nothing tells a row that another program has deleted from a file from one that pushlease has.
+func (db *DB) HasLostDeadLetters(context.Context, time.Time) (bool, error) { return false, nil }
+
 // ListDeadLetters implements tables.DeadLetters.
 func (db *DB) ListDeadLetters(ctx context.Context, f tables.DeadLetterFilter, page tables.Page) ([]tables.DeadLetter, tables.Cursor, error) {
 	if err := checkPage(page); err != nil {

@@ -32,13 +32,12 @@ func (s *Store) putDeadLetter(ctx context.Context, d tables.DeadLetter) (tables.
 		return tables.DeadLetter{}, errors.New("its id is not one that tables.DeadLetterID makes")
 	}
 	// The queue first, so that a list over all queues misses no row.
-	since := d.DeadLetteredAt.Add(-sinceMargin)
-	if err := s.rememberQueue(ctx, queue, since); err != nil {
+	if err := s.rememberQueue(ctx, queue, time.Time{}); err != nil {
 		return tables.DeadLetter{}, err
 	}
 	etag, err := s.insert(ctx, s.deadLettersTable(), queue, order, deadLetterColumns(d))
 	if err == nil { // again, where the table was made anew meanwhile
-		err = s.rememberQueue(ctx, queue, since)
+		err = s.rememberQueue(ctx, queue, time.Time{})
 	}
 	if errors.Is(err, tables.ErrExists) {
 		e, err := s.get(ctx, s.deadLettersTable(), queue, order)
@@ -53,14 +52,15 @@ func (s *Store) putDeadLetter(ctx context.Context, d tables.DeadLetter) (tables.
 const rememberFor = 10 * time.Minute
 
 const (
-	// sinceColumn of a queue on the list is a time from which on all its dead letters are in this table: those of before
-	// went with the one that was here then. Without it that is not known.
+	// sinceColumn of a queue that was put back on the list is a time at which this table was there.
 	sinceColumn = "SinceMs"
-	// sinceMargin is by how much a dead letter may be older than the first one that is written for its queue.
-	sinceMargin = time.Minute
+	// sinceMargin is by how much the time of a copy, which is one of whole seconds and of the queue service, may be
+	// before that of its queue on the list. The name of a dropped table is free again after half a minute.
+	sinceMargin = 10 * time.Second
 )
 
-// rememberQueue adds the queue to the list of queues, now and then. One that is there stays as it is.
+// rememberQueue adds the queue to the list of queues, now and then. One that is there stays as it is. since is set where the
+// table is known to be older.
 func (s *Store) rememberQueue(ctx context.Context, queue string, since time.Time) error {
 	if at, known := s.queues.Load(queue); known && time.Since(at.(time.Time)) < rememberFor { //nolint:forcetypeassert // it is stored below
 		return nil
@@ -78,9 +78,10 @@ func (s *Store) rememberQueue(ctx context.Context, queue string, since time.Time
 // names them. Without that no list over all queues, no count and no expiry finds their dead letters.
 func (s *Store) Relist(ctx context.Context) (unlisted []string, err error) {
 	var there []string
+	var since time.Time // the oldest row that is seen
 	for last := ""; ; {
 		f := filter{}.where("PartitionKey", "gt", last).where("PartitionKey", "lt", separator)
-		first, err := (&lane{store: s, query: query{table: s.deadLettersTable(), filter: f, columns: []string{"Status"}, top: 1}}).head(ctx)
+		first, err := (&lane{store: s, query: query{table: s.deadLettersTable(), filter: f, columns: []string{"Timestamp"}, top: 1}}).head(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("look for queues with dead letters: %w", err)
 		}
@@ -89,6 +90,9 @@ func (s *Store) Relist(ctx context.Context) (unlisted []string, err error) {
 		}
 		if last = first.pk; strings.Trim(last, "abcdefghijklmnopqrstuvwxyz0123456789-") == "" { // another program's rows are no dead letters
 			there = append(there, last)
+			if since.IsZero() || first.changedAt.Before(since) {
+				since = first.changedAt
+			}
 		}
 	}
 	listed, err := s.deadLetterQueues(ctx, "") // later: a queue is on the list before its first dead letter is there
@@ -96,7 +100,7 @@ func (s *Store) Relist(ctx context.Context) (unlisted []string, err error) {
 		if err == nil && !slices.Contains(listed, queue) {
 			unlisted = append(unlisted, queue)
 			s.queues.Delete(queue)
-			err = s.rememberQueue(ctx, queue, time.Time{})
+			err = s.rememberQueue(ctx, queue, since)
 		}
 	}
 	if err != nil {
@@ -135,30 +139,26 @@ func (s *Store) GetDeadLetter(ctx context.Context, id string) (tables.DeadLetter
 		return tables.DeadLetter{}, fmt.Errorf("get dead letter: %w", tables.ErrNotFound)
 	}
 	e, err := s.get(ctx, s.deadLettersTable(), queue, order)
-	if errors.Is(err, tables.ErrNotFound) {
-		err = s.whyNoLetter(ctx, queue, order, err)
-	}
 	if err != nil {
 		return tables.DeadLetter{}, fmt.Errorf("get dead letter: %w", err)
 	}
 	return e.deadLetter(), nil
 }
 
-// whyNoLetter is ErrLost of a dead letter that is older than the table, and notFound of one that was deleted.
-func (s *Store) whyNoLetter(ctx context.Context, queue, order string, notFound error) error {
-	if tableMissing(notFound) {
-		return tables.ErrLost
+// HasLostDeadLetters implements tables.DeadLetters. Each row of the list of queues says that this table was there when it was written.
+func (s *Store) HasLostDeadLetters(ctx context.Context, of time.Time) (bool, error) {
+	rows, err := s.all(ctx, query{table: s.deadLettersTable(), filter: filter{}.partition(queuesPartition), columns: []string{"Timestamp", sinceColumn}})
+	if err != nil {
+		return false, fmt.Errorf("look since when there are dead letters: %w", err)
 	}
-	e, err := s.get(ctx, s.deadLettersTable(), queuesPartition, queue)
-	switch {
-	case errors.Is(err, tables.ErrNotFound): // it was listed before its first dead letter was written
-		return tables.ErrLost
-	case err != nil:
-		return err
-	case tables.DeadLetterAt(order).Before(e.time(sinceColumn)):
-		return tables.ErrLost
+	for _, e := range rows {
+		for _, there := range []time.Time{e.changedAt, e.time(sinceColumn)} {
+			if !there.IsZero() && !of.Before(there.Add(-sinceMargin)) {
+				return false, nil
+			}
+		}
 	}
-	return notFound
+	return true, nil
 }
 
 // DeleteDeadLetter implements tables.DeadLetters.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -360,8 +361,7 @@ func TestAQueueThatIsTakenOffTheListOfThoseWithDeadLettersIsPutBack(t *testing.T
 		put(queue, "m")
 	}
 	table := e.service.NewClient(e.prefix + "DeadLetters")
-	_, err := table.AddEntity(t.Context(), []byte(`{"PartitionKey":"My notes","RowKey":"1"}`), nil)
-	e.must(err)
+	e.must(insert(e, e.prefix+"DeadLetters", `{"PartitionKey":"My notes","RowKey":"1"}`))
 	inList := func() (names string) {
 		t.Helper()
 		list, _, err := e.ListDeadLetters(t.Context(), tables.DeadLetterFilter{}, tables.Page{Limit: 20})
@@ -385,6 +385,10 @@ func TestAQueueThatIsTakenOffTheListOfThoseWithDeadLettersIsPutBack(t *testing.T
 		if got := strings.Join(queues, " "); err != nil || got != want {
 			t.Errorf("Relist = %q, %v; want %q", got, err, want)
 		}
+	}
+	listed := e.listed(e.prefix+"DeadLetters", "orders")
+	if ms, ok := listed.Properties["SinceMs"].(aztables.EDMInt64); !ok || int64(ms) < now.UnixMilli() || time.UnixMilli(int64(ms)).After(time.Time(listed.Timestamp)) {
+		t.Errorf("put back it says %v, want the time of a row of before", listed.Properties)
 	}
 	if got := inList(); len(strings.Fields(got)) != 6 {
 		t.Errorf("in the list of all afterwards: %s; before: %s", got, whole)
@@ -469,34 +473,55 @@ func TestJobsAndInstancesThatAnotherProgramHasChangedAreListed(t *testing.T) {
 	}
 }
 
-// C85: what is gone with a table that another program drops was deleted by nobody, also when the table is there again.
+// C85: what is gone with a table that another program drops was deleted by nobody, also when the table is there again. A dead
+// letter that was decided long before it was written, and one whose queue another program has taken off the list, is as any other.
 func TestADeadLetterThatWentWithItsTableIsNoDeletedOne(t *testing.T) {
 	t.Parallel()
-	e, now := openEdited(t), time.Now().UTC().Truncate(time.Millisecond)
-	put := func(queue string, at time.Time) tables.DeadLetter {
-		d := tables.DeadLetter{MessageKey: tables.MessageKey{Queue: queue, MessageID: "m", Day: at}, Status: tables.Waiting, DeadLetteredAt: at, Text: []byte("x")}
-		d.ID = tables.DeadLetterID(d.MessageKey, "", 0, at)
+	e, now := openEdited(t), time.Now()
+	put := func(queue string, decided time.Time) {
+		d := tables.DeadLetter{MessageKey: tables.MessageKey{Queue: queue, MessageID: "m", Day: now}, Status: tables.Waiting, DeadLetteredAt: decided, Text: []byte("x")}
+		d.ID = tables.DeadLetterID(d.MessageKey, "", 0, decided)
 		d, err := e.PutDeadLetter(t.Context(), d)
 		e.must(err)
-		return d
+		e.must(e.DeleteDeadLetter(t.Context(), d.ID, ""))
 	}
-	wantLost := func(what string, d tables.DeadLetter, lost bool) {
+	wantLost := func(what string, of time.Time, want bool) {
 		t.Helper()
-		if _, err := e.GetDeadLetter(t.Context(), d.ID); !errors.Is(err, tables.ErrNotFound) || errors.Is(err, tables.ErrLost) != lost {
-			t.Errorf("%s: %v, want it lost: %t", what, err, lost)
+		if lost, err := e.HasLostDeadLetters(t.Context(), of); err != nil || lost != want {
+			t.Errorf("%s: lost is %t, %v; want %t", what, lost, err, want)
 		}
 	}
-	first, second, refund := put("orders", now.Add(-3*time.Hour)), put("orders", now.Add(-2*time.Hour)), put("refunds", now)
-	e.must(e.DeleteDeadLetter(t.Context(), first.ID, ""))
-	wantLost("the first of its queue, deleted", first, false)
-	e.Settle()
-	e.drop(e.prefix + "DeadLetters")
-	wantLost("the table is gone", second, true)
-	later := put("orders", now)
-	wantLost("the table is there again", second, true)
-	wantLost("nothing of its queue is there again", refund, true)
-	e.must(e.DeleteDeadLetter(t.Context(), later.ID, ""))
-	wantLost("deleted from the new table", later, false)
-	e.edit(e.prefix+"DeadLetters", "~queues", map[string]any{"SinceMs": nil})
-	wantLost("a row that an earlier version wrote", later, false)
+	wantLost("no table was there ever", now, true)
+	put("orders", now.Add(-3*time.Hour))
+	table := e.prefix + "DeadLetters"
+	listed := e.listed(table, "orders")
+	wantLost("a copy of the second before", time.Time(listed.Timestamp).Add(-time.Second), false)
+	wantLost("a copy of before", time.Time(listed.Timestamp).Add(-time.Minute), true)
+	e.drop(table)
+	wantLost("the table is gone", now, true)
+	put("refunds", now.Add(-3*time.Hour))
+	wantLost("the table is there again, and the copy is older", now.Add(-time.Minute), true)
+	wantLost("the table is there again, and the copy is of another queue", time.Now(), false)
+	_, err := e.service.NewClient(table).DeleteEntity(t.Context(), "~queues", "refunds", nil)
+	e.must(err)
+	wantLost("no queue is on the list any more", now, true)
+	e.must(insert(e, table, `{"PartitionKey":"~queues","RowKey":"stock","SinceMs":"`+strconv.FormatInt(now.Add(-time.Hour).UnixMilli(), 10)+`","SinceMs@odata.type":"Edm.Int64"}`))
+	wantLost("a queue was put back on the list of a table that is older", now.Add(-time.Minute), false)
+	wantLost("and the copy is older than that", now.Add(-2*time.Hour), true)
+}
+
+// listed is the row of a queue that has had dead letters.
+func (e *edited) listed(table, queue string) (row aztables.EDMEntity) {
+	e.t.Helper()
+	found, err := e.service.NewClient(table).GetEntity(e.t.Context(), "~queues", queue, nil)
+	if err == nil {
+		err = json.Unmarshal(found.Value, &row)
+	}
+	e.must(err)
+	return row
+}
+
+func insert(e *edited, table, row string) error {
+	_, err := e.service.NewClient(table).AddEntity(e.t.Context(), []byte(row), nil)
+	return err
 }

@@ -32,8 +32,8 @@ func (c copies) recognise(ctx context.Context, p *parcel, h history) *Outcome {
 	if !strings.HasSuffix(p.key.Queue, tables.PoisonSuffix) || p.replay != nil || id == "" {
 		return nil
 	}
-	row, err := c.original(ctx, id)
-	if errors.Is(err, tables.ErrLost) { // nobody deleted it: the copy is all that is left of the message
+	row, err := c.original(ctx, id, p.m.InsertedAt)
+	if errors.Is(err, errLost) { // nobody deleted it: the copy is all that is left of the message
 		c.Log.Warn("the dead letter of a copy was lost with its table: the copy is a message of its own from now on",
 			"queue", p.key.Queue, "message", p.key.MessageID, "dead_letter", id)
 		return nil
@@ -61,16 +61,25 @@ func (c copies) recognise(ctx context.Context, p *parcel, h history) *Outcome {
 	return nil
 }
 
-// original is the dead letter with the id. One that is gone counts as replayed, unless it is an ErrLost.
-func (c copies) original(ctx context.Context, id string) (tables.DeadLetter, error) {
-	row, err := retry.Get(ctx, retry.Call, func(ctx context.Context) (tables.DeadLetter, error) { return c.DeadLetters.GetDeadLetter(ctx, id) })
-	if errors.Is(err, tables.ErrNotFound) && !errors.Is(err, tables.ErrLost) {
-		return tables.DeadLetter{ID: id, Status: tables.Replayed}, nil
-	}
+var errLost = fmt.Errorf("%w: it went with its table", tables.ErrNotFound)
+
+// original is the dead letter with the id, which was there when it was copied. One that is gone counts as replayed, unless it is lost.
+func (c copies) original(ctx context.Context, id string, copied time.Time) (row tables.DeadLetter, err error) {
+	err = retry.Do(ctx, retry.Call, func(ctx context.Context, _ int) (err error) {
+		if row, err = c.DeadLetters.GetDeadLetter(ctx, id); !errors.Is(err, tables.ErrNotFound) {
+			return err
+		}
+		row = tables.DeadLetter{ID: id, Status: tables.Replayed}
+		lost, err := c.DeadLetters.HasLostDeadLetters(ctx, copied)
+		if lost {
+			return errLost
+		}
+		return err
+	})
 	if err != nil {
-		return row, fmt.Errorf("load dead letter %s: %w", id, err)
+		err = fmt.Errorf("load dead letter %s: %w", id, err)
 	}
-	return row, nil
+	return row, err
 }
 
 // remove ends a copy whose dead letter was replayed, or deleted: nobody is to get it any more.

@@ -31,6 +31,7 @@ type Sender interface {
 // DeadLetters are where a replay finds what it replays, and a copy its dead letter.
 type DeadLetters interface {
 	GetDeadLetter(ctx context.Context, id string) (tables.DeadLetter, error)
+	HasLostDeadLetters(ctx context.Context, of time.Time) (bool, error)
 	UpdateDeadLetter(ctx context.Context, d tables.DeadLetter) (tables.DeadLetter, error)
 }
 

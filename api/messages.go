@@ -171,7 +171,7 @@ func newMessageView(id string, deliveries []tables.Delivery, attempts []tables.A
 			}
 			v.Events = append(v.Events, e)
 		}
-		if !overtaken(d, deliveries) {
+		if !d.Overtaken(deliveries) {
 			v.Next = append(v.Next, newNextView(d, dead, now))
 		}
 	}
@@ -179,23 +179,6 @@ func newMessageView(id string, deliveries []tables.Delivery, attempts []tables.A
 		return cmp.Or(x.At.Compare(y.At), cmp.Compare(eventOrder[x.Kind], eventOrder[y.Kind]))
 	})
 	return v
-}
-
-// overtaken reports whether d says no more what is next. Of what is about the message as
-// a whole that is because the deliveries do: once it is received, or once a webhook takes
-// what was held. Of a delivery it is when the message was given up as a whole, or is held
-// because its webhook was deleted.
-func overtaken(d tables.Delivery, all []tables.Delivery) bool {
-	switch {
-	case d.WebhookID != "":
-		return !d.State.Terminal() && slices.ContainsFunc(all, func(o tables.Delivery) bool {
-			return o.WebhookID == "" && o.Queue == d.Queue && o.Generation == d.Generation &&
-				(o.State.Terminal() || o.State == tables.Held && o.Reason == policy.WebhookDeleted && !o.UpdatedAt.Before(d.UpdatedAt))
-		})
-	case d.State == tables.Published:
-		return len(all) > 1
-	}
-	return d.State == tables.Held && slices.ContainsFunc(all, func(o tables.Delivery) bool { return o.UpdatedAt.After(d.UpdatedAt) })
 }
 
 func attemptEvent(t tables.Attempt) event {
@@ -288,7 +271,7 @@ func deadLetterEvents(d tables.DeadLetter) []event {
 }
 
 func newNextView(d tables.Delivery, dead []tables.DeadLetter, now time.Time) nextView {
-	if d.State == tables.DeadLettering && over(d, now) && isAmong(dead, d.DeadLetterID) {
+	if d.State == tables.DeadLettering && d.Over(now) && isAmong(dead, d.DeadLetterID) {
 		d.State = tables.DeadLettered // only its record was not written any more
 	}
 	v := nextView{
@@ -299,7 +282,7 @@ func newNextView(d tables.Delivery, dead []tables.DeadLetter, now time.Time) nex
 	switch {
 	case d.Damage.Undecided:
 		v.State, v.Reason = damagedState, ""
-	case over(d, now):
+	case d.Over(now):
 		v.State, v.NextAt = lostState, time.Time{}
 	}
 	return v
@@ -331,7 +314,7 @@ func whatIsNext(d tables.Delivery, now time.Time) string {
 }
 
 func stateText(d tables.Delivery, now time.Time) string {
-	if over(d, now) {
+	if d.Over(now) {
 		return lostText(d)
 	}
 	switch d.State {
@@ -366,16 +349,6 @@ func stateText(d tables.Delivery, now time.Time) string {
 		return attempt + " is due at " + web.Stamp(d.NextAt) + "."
 	}
 	return attempt + " has been due since " + web.Stamp(d.NextAt) + " and follows when the message is received next."
-}
-
-// lifeMargin is how long after its end a message's life is surely over, whatever the clocks
-// say, and whoever still held it had to say what became of it.
-const lifeMargin = 2 * time.Minute
-
-// over reports whether the message's life has ended without an outcome here.
-func over(d tables.Delivery, now time.Time) bool {
-	ended := d.State.Terminal() && d.State != tables.DeadLettering
-	return !ended && !d.ExpiresAt.IsZero() && now.Sub(d.ExpiresAt) > lifeMargin
 }
 
 // lostText says what can be known of a message that is surely not on its queue any more.

@@ -103,7 +103,7 @@ func dueAt(d tables.Delivery) time.Time {
 // waitingOnes are the deliveries that have no outcome, and to which nothing has happened for a while.
 func waitingOnes(deliveries []tables.Delivery, now time.Time) (list []tables.Delivery) {
 	for _, d := range deliveries {
-		if !d.State.Terminal() && !d.Damage.Undecided && !over(d, now) && now.Sub(d.UpdatedAt) > quietFor {
+		if !d.State.Terminal() && !d.Damage.Undecided && !d.Over(now) && now.Sub(d.UpdatedAt) > quietFor {
 			list = append(list, d)
 		}
 	}

@@ -19,23 +19,23 @@ func TestAMessageWhoseLifeIsOverIsNotWaitedFor(t *testing.T) {
 	for _, state := range []tables.State{tables.Published, tables.Pending, tables.Held} {
 		for _, attempts := range []int{0, 2} {
 			d := tables.Delivery{State: state, Attempts: attempts, ExpiresAt: end, NextAt: end.Add(-time.Hour)}
-			if text := whatIsNext(d, end.Add(lifeMargin)); strings.HasPrefix(text, "Nothing") {
+			if text := whatIsNext(d, end.Add(tables.LifeMargin)); strings.HasPrefix(text, "Nothing") {
 				t.Errorf("%s within the margin: %s", state, text)
 			}
-			if v := newNextView(d, nil, end.Add(lifeMargin+time.Second)); v.State != lostState || !v.NextAt.IsZero() {
+			if v := newNextView(d, nil, end.Add(tables.LifeMargin+time.Second)); v.State != lostState || !v.NextAt.IsZero() {
 				t.Errorf("past its life it is %s, next at %s", v.State, v.NextAt)
 			}
-			text := whatIsNext(d, end.Add(lifeMargin+time.Second))
+			text := whatIsNext(d, end.Add(tables.LifeMargin+time.Second))
 			if !strings.HasPrefix(text, "Nothing") || !strings.Contains(text, web.Stamp(end)) || !strings.Contains(text, "someone else took it") || strings.Contains(text, "unseen") != (attempts == 0) {
 				t.Errorf("%s after %d attempts, past its life: %s", state, attempts, text)
 			}
 		}
 	}
 	dying := tables.Delivery{State: tables.DeadLettering, ExpiresAt: end}
-	if text := whatIsNext(dying, end.Add(lifeMargin)); strings.HasPrefix(text, "Nothing") {
+	if text := whatIsNext(dying, end.Add(tables.LifeMargin)); strings.HasPrefix(text, "Nothing") {
 		t.Errorf("being dead-lettered, within the margin: %s", text)
 	}
-	if text := whatIsNext(dying, end.Add(lifeMargin+time.Second)); !strings.HasPrefix(text, "Nothing") || !strings.Contains(text, "before the dead letter was written") {
+	if text := whatIsNext(dying, end.Add(tables.LifeMargin+time.Second)); !strings.HasPrefix(text, "Nothing") || !strings.Contains(text, "before the dead letter was written") {
 		t.Errorf("being dead-lettered, past its life: %s", text)
 	}
 	for _, d := range []tables.Delivery{{State: tables.Delivered, ExpiresAt: end}, {State: tables.Pending}} {

@@ -85,7 +85,7 @@ func didYouMean(name string, queues []string) string {
 // tellThatNobodyTakes corrects what is next of a message on a queue that has no webhook:
 // nothing receives it.
 func (a *API) tellThatNobodyTakes(ctx context.Context, name string, n *nextView, expires time.Time) {
-	if n.State != tables.Published || !expires.IsZero() && time.Since(expires) > lifeMargin { // it is gone, and that is told
+	if n.State != tables.Published || !expires.IsZero() && time.Since(expires) > tables.LifeMargin { // it is gone, and that is told
 		return
 	}
 	queues, err := a.queuesWithWebhooks(ctx)

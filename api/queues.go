@@ -25,6 +25,8 @@ type queueView struct {
 	Depth    *depthView      `json:"depth"`
 	Encoding queue.Encoding  `json:"encoding"`
 	Lease    policy.Duration `json:"lease,omitzero"`
+	// Expired counts the messages that expired before they were settled, as this process knows since its start.
+	Expired int `json:"expired"`
 	// DeadLetters is null where they have not been counted lately.
 	DeadLetters *backlogView `json:"dead_letters"`
 	*processView
@@ -175,6 +177,7 @@ func (a *API) queueViews(ctx context.Context, names []string, registered map[str
 func (a *API) queueView(ctx context.Context, name string, webhooks []queueWebhook) (queueView, error) {
 	view := queueView{Name: name, Encoding: a.Encoding(name), Webhooks: web.OrEmpty(webhooks)}
 	s, ok := a.Dispatcher.Queue(name)
+	view.Expired = s.Expired
 	counted, uncounted := a.waiting(ctx, name)
 	if uncounted == nil {
 		view.DeadLetters = newBacklogView(counted, s)

@@ -64,6 +64,11 @@ func (d *Dispatcher) Expired(queueName string, messages, asDeadLetters int, lett
 	}
 }
 
+// ExpiredUnseen counts messages that storage dropped at the end of their life, and of which nothing is left.
+func (d *Dispatcher) ExpiredUnseen(queueName string, messages int) {
+	d.metrics.ExpiredUnseen(queueName, messages)
+}
+
 // DeadLettersExpired counts dead letters that were removed because of their age.
 func (d *Dispatcher) DeadLettersExpired(queueName, status string, n int) {
 	d.metrics.DeadLettersExpired.AddN(n, meter.Labels{Queue: queueName, Status: status})

@@ -66,6 +66,7 @@ type App struct {
 	sas        *sasWatch
 	shortage   func() webhook.Shortage // of the sender
 	events     *events                 // nil where nobody is told
+	lives      *lives                  // nil on a file, which ends what expires itself
 	heartbeat  *heartbeat
 	rollups    *rollups
 	listener   net.Listener
@@ -115,6 +116,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	a.cleanups.add("storage", a.stores.close)
 	a.sas = &sasWatch{end: a.stores.sasEnd, log: a.log}
 	a.events = newEvents(cfg.EventsQueue, cfg.Instance, a.stores.queues, cfg.QueueEncoding, a.log)
+	a.lives, a.stores.tables = newLives(a.stores, cfg.Instance, a.log, func(name string, n int) { a.dispatcher.ExpiredUnseen(name, n) })
 	a.stores.tables = newTold(a.stores.tables, a.events, func(id string) (status.Webhook, bool) { return a.dispatcher.Webhook(id) })
 
 	sender, err := webhook.NewSender(webhook.Options{
@@ -194,6 +196,7 @@ func (a *App) Run(ctx context.Context) error {
 	parts.Go(func() { a.tellReadiness(runCtx) })
 	parts.Go(func() { a.heartbeat.run(runCtx) })
 	parts.Go(func() { a.rollups.run(runCtx) })
+	parts.Go(func() { a.lives.run(runCtx) })
 	served := make(chan error, 1)
 	go func() { served <- a.serve() }()
 

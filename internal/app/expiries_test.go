@@ -63,8 +63,8 @@ func TestWhatExpiresOnAFileIsCountedAndTold(t *testing.T) {
 		if letters != 5 {
 			t.Errorf("%d dead letters in the history, want 5", letters)
 		}
-		if s, _ := a.dispatcher.Queue("orders"); s.Handled != 5 || s.DeadLettered != 5 {
-			t.Errorf("%d of %d messages became dead letters, want 5 of 5", s.DeadLettered, s.Handled)
+		if s, _ := a.dispatcher.Queue("orders"); s.Handled != 5 || s.DeadLettered != 5 || s.Expired != 5 {
+			t.Errorf("%d of %d messages became dead letters, %d expired, want 5 of 5, 5", s.DeadLettered, s.Handled, s.Expired)
 		}
 		x := &teller{T: t, db: db, events: a.events}
 		x.run(eventEvery)

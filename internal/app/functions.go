@@ -206,6 +206,7 @@ func (a *App) runHosted(ctx context.Context, orphaned <-chan struct{}, server *h
 	parts.Go(func() { a.tellReadiness(runCtx) })
 	parts.Go(func() { a.heartbeat.run(runCtx) })
 	parts.Go(func() { a.rollups.run(runCtx) })
+	parts.Go(func() { a.lives.run(runCtx) })
 	a.sas.look(time.Now()) // nobody may call for housekeeping for a while
 	handler.Start(functions.Parts{
 		Dispatcher: a.dispatcher, Queues: a.stores.queues, API: a.api,

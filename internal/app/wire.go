@@ -65,6 +65,10 @@ func openStores(ctx context.Context, cfg config.Config, outside Outside, log *sl
 	if err != nil {
 		return stores{}, err
 	}
+	unfinished, err := newUnfinishedCounter(meter, log)
+	if err != nil {
+		return stores{}, err
+	}
 	gone := &lost{}
 	removed := func(id, queueName string) {
 		gone.webhooks.note(strings.TrimSuffix(id+" of "+queueName, " of "), time.Now())
@@ -109,7 +113,7 @@ func openStores(ctx context.Context, cfg config.Config, outside Outside, log *sl
 	}
 	rows, err := azuretable.Open(conn, azuretable.Options{
 		Prefix: cfg.TablePrefix, Partitions: cfg.TablePartitions, ManagedIdentityClientID: cfg.ManagedIdentityClientID,
-		OnTransaction: onTransaction, Retention: cfg.Retention, OnDropped: dropped, OnRemoved: removed, Transport: outside.Storage,
+		OnTransaction: onTransaction, Retention: cfg.Retention, OnDropped: dropped, OnRemoved: removed, OnUnfinished: unfinished, Transport: outside.Storage,
 		OnLost: func(table string) {
 			gone.tables.note(table, time.Now())
 			log.Error("a table is gone that this process has used, before its time: another program has dropped it, or an instance with a shorter retention. What it held is lost; it is made anew when it is needed", "table", table)
@@ -136,6 +140,20 @@ func newDropCounter(m metric.Meter) (func(rows int), error) {
 	}
 	c.Add(context.Background(), 0) // a counter that is born with its first event never rises
 	return func(rows int) { c.Add(context.Background(), int64(rows)) }, nil
+}
+
+// newUnfinishedCounter counts, and tells, what goes with the records of a day.
+func newUnfinishedCounter(m metric.Meter, log *slog.Logger) (func(queue string, messages int), error) {
+	c, err := m.Int64Counter("pushlease.records.unfinished",
+		metric.WithDescription("Messages without an outcome, though their life was over, whose records were removed because of their age, by queue; on Azure."))
+	if err != nil {
+		return nil, fmt.Errorf("make counter: %w", err)
+	}
+	return func(queue string, messages int) {
+		log.Warn("the records of messages without an outcome are removed because of their age; the messages had expired before anybody ended them, or another program took them",
+			"queue", queue, "messages", messages)
+		c.Add(context.Background(), int64(messages), metric.WithAttributes(attribute.String("queue", queue)))
+	}, nil
 }
 
 // newThrottleCounter counts what Azure Storage refuses because an account, a queue or a

@@ -37,6 +37,7 @@ func (w *world) judge() {
 	k.prompt()
 	k.refusals()
 	k.outages()
+	k.expiries()
 	if n := len(k.missing); n > 0 {
 		k.note("plan", fmt.Sprintf("%d messages have no timeline, and the metric of lost records says %d", n, k.shown.lost))
 	}
@@ -279,8 +280,24 @@ func (k *checker) lost(m *message) {
 			k.violate("lost", fmt.Sprintf("m%d is gone, and %s neither took it nor has a dead letter of it", m.n, spec.Name))
 		}
 	}
-	if due == 0 && ends == 0 && !k.wentBy(m) {
+	nobodys := !k.plan.File && slices.Contains(k.unwatched(), m.queue) // see expiries
+	if due == 0 && ends == 0 && len(k.dead[delivery{m.n, ""}]) == 0 && !k.wentBy(m) && !nobodys {
 		k.violate("lost", fmt.Sprintf("m%d is gone, and nobody took it or has a dead letter of it", m.n))
+	}
+}
+
+// expiries: what is published to a queue that nobody receives from expires, and is counted, once.
+func (k *checker) expiries() {
+	for _, name := range k.unwatched() {
+		published := 0
+		for _, m := range k.messages {
+			if m.queue == name && m.accepted {
+				published++
+			}
+		}
+		if k.shown != nil && k.shown.expired[name] != published {
+			k.violate("expired", fmt.Sprintf("%d messages of %s have expired, and %d are counted", published, name, k.shown.expired[name]))
+		}
 	}
 }
 

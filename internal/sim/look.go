@@ -18,6 +18,8 @@ type shown struct {
 	deadLetters []deadLetter
 	// lost are the records that the instances say that they lost.
 	lost int
+	// expired are the messages of a queue that the instances say that they know to have expired.
+	expired map[string]int
 }
 
 type timeline struct {
@@ -101,7 +103,7 @@ func (w *world) look(settled bool) {
 			w.leftIn(each)
 		}
 	}
-	s := &shown{timelines: map[int]*timeline{}}
+	s := &shown{timelines: map[int]*timeline{}, expired: map[string]int{}}
 	var ok bool
 	if s.deadLetters, ok = w.listDeadLetters(i); !ok {
 		w.violate("shown", "the dead letters can't be listed")
@@ -124,6 +126,12 @@ func (w *world) look(settled bool) {
 	}
 	for _, i := range w.slots {
 		s.lost += w.metric(i, "pushlease_records_lost_total")
+		for _, name := range w.unwatched() {
+			var q struct{ Expired int }
+			if w.get(i, "/api/v1/queues/"+name, &q) {
+				s.expired[name] += q.Expired
+			}
+		}
 	}
 	w.note("plan", fmt.Sprintf("the metric of lost records says %d", s.lost))
 	w.shown = s

@@ -32,7 +32,7 @@ var Profiles = []Profile{
 	{"replays", "dead letters are replayed, and processes die meanwhile", false, replays},
 	{"purges", "dead letters are purged while they are replayed, and processes die meanwhile", false, purges},
 	{"limited", "receivers take so many messages a second, and refuse what is more; the account takes so many calls", false, limited},
-	{"kept", "messages that every filter refuses, and texts of a newer version, beside those of a sender that wraps its base64", false, kept},
+	{"kept", "messages that every filter refuses, on a queue without a webhook, and texts of a newer version, beside those of a sender that wraps its base64", false, kept},
 	{"unasked", "a receiver sends more than it was asked for, and refuses the next message", false, unasked},
 	{"answers", "names that lead inwards, a 2xx whose body stalls, redirects, and receivers that are gone: no doubles at all", false, answers},
 	{"strangers", "another program receives messages, and deletes some, while they wait, are retried and replayed: no doubles at all", false, strangers},
@@ -356,6 +356,7 @@ func kept(c chooser, p *Plan) {
 	}
 	p.Calm, p.Behind64 = 5*time.Minute, c.chance(0.5)
 	p.traffic(c, 8*time.Second, 2*time.Minute, 8, 15)
+	p.step(Step{At: 30 * time.Second, Do: doPublish, Queue: "nobody", Count: 1 + int(p.Seed%5), Instance: p.Instances - 1, Gap: 7 * time.Second, TTL: time.Minute})
 	if p.File {
 		return
 	}

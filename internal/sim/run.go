@@ -305,6 +305,13 @@ func (w *world) queues() []string {
 	return names
 }
 
+// unwatched are the queues that nobody receives from.
+func (w *world) unwatched() []string {
+	return slices.DeleteFunc(w.queues(), func(name string) bool {
+		return slices.ContainsFunc(w.plan.Webhooks, func(spec Webhook) bool { return spec.Queue == name })
+	})
+}
+
 func (w *world) empty() bool {
 	for _, name := range w.queues() {
 		if w.account != nil {

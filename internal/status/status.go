@@ -24,6 +24,8 @@ type Queue struct {
 	// Handled counts the messages that the process finished with in the last one to two
 	// hours, and DeadLettered those of them that became dead letters.
 	Handled, DeadLettered int
+	// Expired counts the messages whose life ended before they were settled, as far as the process knew of them.
+	Expired int
 	// LastPollAt is when storage last answered a receive.
 	LastPollAt time.Time
 	// LastError is the last error of a receive while it lasts, without a secret; empty when

@@ -304,7 +304,8 @@ func (s *Store) ExpireClaims(ctx context.Context, now time.Time) (int64, error) 
 	var errs []error
 	for _, name := range names {
 		if b, ok := cutBucket(name, prefix); ok && b < oldest {
-			errs = append(errs, s.deleteTable(ctx, s.claimsTable(b)))
+			_, err := s.deleteTable(ctx, s.claimsTable(b))
+			errs = append(errs, err)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

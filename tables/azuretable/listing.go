@@ -163,25 +163,27 @@ func (s *Store) Expire(ctx context.Context, before time.Time) (int64, error) {
 	var errs []error
 	for _, d := range existing.log {
 		if d < limit {
-			errs = append(errs, s.deleteTable(ctx, s.logTable(d)))
+			errs = append(errs, s.dropLog(ctx, s.logTable(d)))
 		}
 	}
 	for _, d := range existing.recent {
 		if d < limit {
-			errs = append(errs, s.deleteTable(ctx, s.recentTable(d)))
+			_, err := s.deleteTable(ctx, s.recentTable(d))
+			errs = append(errs, err)
 		}
 	}
 	s.listing.forget()
 	return 0, errors.Join(errs...)
 }
 
-func (s *Store) deleteTable(ctx context.Context, table string) error {
-	err := rowErr(twice(ctx, func() error {
+// deleteTable reports whether it was this call that deleted the table, as far as that is known.
+func (s *Store) deleteTable(ctx context.Context, table string) (dropped bool, err error) {
+	err = rowErr(twice(ctx, func() error {
 		_, err := s.service.DeleteTable(ctx, table, nil)
 		return storageErr(ctx, "delete table", err)
 	}))
 	if errors.Is(err, tables.ErrNotFound) {
-		return nil
+		return false, nil
 	}
-	return err
+	return err == nil, err
 }

@@ -63,6 +63,9 @@ type Options struct {
 	// Retention is for how long records are kept: who drops a table of one of these days takes away what
 	// is needed.
 	Retention time.Duration
+	// OnUnfinished, when set, is told how many messages of a queue had no outcome, though their life was over, when
+	// this store dropped the table that knew of them.
+	OnUnfinished func(queue string, messages int)
 	// OnRemoved is told of registrations as tables.Traces.Removed is.
 	OnRemoved func(webhookID, queue string)
 }
@@ -101,8 +104,9 @@ type Store struct {
 	queues sync.Map
 	watch  watch
 	census tables.Census
-	// removed is OnRemoved of the Options.
-	removed func(webhookID, queue string)
+	// removed and unfinished are OnRemoved and OnUnfinished of the Options.
+	removed    func(webhookID, queue string)
+	unfinished func(queue string, messages int)
 }
 
 var _ tables.Store = (*Store)(nil)
@@ -121,7 +125,7 @@ func Open(cfg azureconn.Config, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open table storage: %w", err)
 	}
-	s := &Store{clients: c, batches: newBatchFormat(cfg), transport: t, prefix: opts.Prefix, partitions: opts.Partitions, removed: opts.OnRemoved}
+	s := &Store{clients: c, batches: newBatchFormat(cfg), transport: t, prefix: opts.Prefix, partitions: opts.Partitions, removed: opts.OnRemoved, unfinished: opts.OnUnfinished}
 	s.watch = watch{kept: func(table string, now time.Time) bool { return watched(opts.Prefix, opts.Retention, table, now) }, missing: func() { s.queues.Clear(); s.listing.forget() }, lost: opts.OnLost}
 	s.recent = newRecentIndex(s.submit, opts.OnDropped)
 	s.commits = committer{submit: s.submit, committed: s.recent.add}

@@ -64,7 +64,7 @@ func New(m metric.Meter, reasons ...string) (*Instruments, error) {
 	ms.Duplicates = counter("pushlease.messages.duplicate", "Messages deleted without a POST, by queue and kind: redelivery is one that came back after it was delivered, event one whose event was delivered with another message.")
 	ms.settled = counter("pushlease.messages.settled", "Messages settled, by queue, action, reason and what storage answered.")
 	ms.finished = counter("pushlease.messages.finished", "Messages finished with, by queue and result: dead_lettered where the last handling, or the end of their life, made a dead letter, else done.")
-	ms.expired = counter("pushlease.messages.expired", "Messages on a SQLite file whose life ended before they were settled, by queue. What a webhook was still due is a dead letter, with the reason Expired.")
+	ms.expired = counter("pushlease.messages.expired", "Messages whose life ended before they were settled, by queue. On a SQLite file what a webhook was still due is a dead letter, with the reason Expired; on Azure they are gone, expired or taken by another program.")
 	ms.deadLetters = counter("pushlease.messages.deadlettered", "Dead letters written, by queue and reason.")
 	ms.ReceiveErrors = counter("pushlease.receive.errors", "Receives that failed, by queue.")
 	ms.Renewals = counter("pushlease.lease.renewals", "Lease renewals, by queue and result.")
@@ -183,9 +183,15 @@ func (ms *Instruments) finish(queueName string, messages int, asDeadLetters bool
 // Expired counts messages whose life ended before they were settled; asDeadLetters are those of
 // which it made dead letters, which are counted apart.
 func (ms *Instruments) Expired(queueName string, messages, asDeadLetters int) {
-	ms.expired.AddN(messages, Labels{Queue: queueName})
+	ms.ExpiredUnseen(queueName, messages)
 	ms.finish(queueName, messages-asDeadLetters, false)
 	ms.finish(queueName, asDeadLetters, true)
+}
+
+// ExpiredUnseen counts messages whose life ended before they were settled.
+func (ms *Instruments) ExpiredUnseen(queueName string, messages int) {
+	ms.expired.AddN(messages, Labels{Queue: queueName})
+	ms.Queues.change(queueName, func(q *perQueue) { q.expired += messages })
 }
 
 // Attempt is a POST and what was decided about it.

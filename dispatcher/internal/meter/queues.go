@@ -31,6 +31,7 @@ type perQueue struct {
 	inFlight  int
 	lately    policy.Lately // messages finished with, and those of them that became dead letters
 	deletions status.Deletions
+	expired   int
 }
 
 // change changes what is known of a queue.
@@ -89,7 +90,7 @@ func (qs *Queues) deleted(name string, failure status.DeletionFailure) {
 // Tell fills in what is known of the queue.
 func (qs *Queues) Tell(s *status.Queue, name string) {
 	qs.change(name, func(q *perQueue) {
-		s.InFlight, s.Deletions = q.inFlight, q.deletions
+		s.InFlight, s.Deletions, s.Expired = q.inFlight, q.deletions, q.expired
 		s.Deletions.LastFailures = slices.Clone(q.deletions.LastFailures)
 		s.Handled, s.DeadLettered = q.lately.Sums(time.Now())
 	})

@@ -6,6 +6,7 @@ import (
 
 	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/tables"
 )
 
 // aliveFor is how long after it was last seen an instance counts as alive: three beats.
@@ -15,7 +16,7 @@ const aliveFor = 3 * time.Minute
 type instanceView struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	Mode    string `json:"mode"`
+	Mode    string `json:"mode,omitempty"`
 	Alive   bool   `json:"alive"`
 	// This says that it is the one that answers.
 	This       bool            `json:"this"`
@@ -40,7 +41,7 @@ func (a *API) listInstances(w http.ResponseWriter, r *http.Request) error {
 	views := make([]instanceView, len(all))
 	for k, i := range all {
 		views[k] = instanceView{
-			Name: i.Name, Version: i.Version, Mode: i.Mode, Alive: time.Since(i.SeenAt) < aliveFor, This: i.Name == a.Instance,
+			Name: i.Name, Version: i.Version, Mode: i.Mode, Alive: tables.Heard(i.SeenAt, time.Now(), aliveFor), This: i.Name == a.Instance,
 			Ready: i.Ready, Trouble: i.Trouble, InFlight: i.InFlight, Queues: i.Queues,
 			StartedAt: web.UTC(i.StartedAt), SeenAt: web.UTC(i.SeenAt), ClockAhead: policy.Duration(i.ClockAhead),
 		}

@@ -43,7 +43,7 @@ type replayJobs struct {
 	mu      sync.Mutex
 	jobs    map[string]*replayJob // that run here
 	begun   int                   // are being stored, and run here next
-	told    map[string]bool       // damaged ones that the log has told of
+	damaged map[string]time.Time  // since when, as far as this process has seen, a row can't be read
 	stopped bool
 	running sync.WaitGroup
 }
@@ -88,18 +88,28 @@ func (js *replayJobs) runner() string {
 	return js.instance
 }
 
-// tells reports whether the log is to tell of a damaged job: once.
-func (js *replayJobs) tells(id string) bool {
+// sees notes whether the row of a job can be read, and reports whether it is seen for the first time that it can't.
+func (js *replayJobs) sees(id string, readable bool) bool {
 	js.mu.Lock()
 	defer js.mu.Unlock()
-	if js.told[id] {
-		return false
+	_, known := js.damaged[id]
+	switch {
+	case readable:
+		delete(js.damaged, id)
+	case js.damaged == nil:
+		js.damaged = map[string]time.Time{id: time.Now()}
+	case !known:
+		js.damaged[id] = time.Now()
 	}
-	if js.told == nil {
-		js.told = map[string]bool{}
-	}
-	js.told[id] = true
-	return true
+	return !readable && !known
+}
+
+// mayRun reports whether a process may be at work on a job that can't be read: it writes the row anew at its next beat.
+func (js *replayJobs) mayRun(stored tables.Job) bool {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	since, known := js.damaged[stored.ID]
+	return !known || time.Since(since) < jobLost || live(stored, time.Now())
 }
 
 func (js *replayJobs) leave() {
@@ -157,7 +167,8 @@ func (js *replayJobs) list(ctx context.Context) ([]replayJobView, error) {
 	}
 	views := []replayJobView{}
 	for _, s := range stored {
-		v, _ := viewOf(s)
+		v, readable := viewOf(s)
+		v.mayRun = !readable && js.mayRun(s)
 		if j := js.own(s.ID); j != nil {
 			v = j.view()
 		}
@@ -175,7 +186,7 @@ func (js *replayJobs) forgetOld(ctx context.Context, a *API) {
 	views, err := js.list(ctx)
 	ended := 0
 	for _, v := range views {
-		if v.State == jobRunning {
+		if v.State == jobRunning || v.mayRun {
 			continue
 		}
 		if ended++; ended > keptJobs && err == nil {

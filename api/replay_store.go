@@ -29,7 +29,7 @@ var errTakenOver = errors.New("another instance goes on with the job")
 
 // live reports whether a process works on the job.
 func live(j tables.Job, now time.Time) bool {
-	return j.Instance != "" && now.Sub(j.HeardAt) < jobLost
+	return j.Instance != "" && tables.Heard(j.HeardAt, now, jobLost)
 }
 
 // viewOf reads a stored job. Of one that another program has changed, or whose filter a newer version wrote, nothing is known but
@@ -178,7 +178,7 @@ func (js *replayJobs) adopt(ctx context.Context, a *API) error {
 	}
 	for _, stored := range list {
 		v, readable := viewOf(stored)
-		if !readable && js.own(stored.ID) == nil && js.tells(stored.ID) {
+		if js.sees(stored.ID, readable) && js.own(stored.ID) == nil {
 			a.Logger.Error("the row of a replay job was changed by another program, or written by a newer version; where no process works on it, it has ended", "job", stored.ID)
 		}
 		if v.State != jobRunning || live(stored, time.Now()) || js.own(stored.ID) != nil {

@@ -213,6 +213,62 @@ func TestAReplayJobWhoseRowIsDamagedGoesOn(t *testing.T) {
 	})
 }
 
+// C86: a job whose row another program has damaged while a process works on it is not among those of long ago that are forgotten:
+// its process would take that for a cancel. One that stays so has ended.
+func TestADamagedReplayJobIsForgottenOnlyWhenNobodyWorksOnIt(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		h := withJobs(t)
+		for i := range keptJobs {
+			h.storedJob(replayJobView{ID: fmt.Sprint("rpl_", i), State: jobDone, StartedAt: time.Now()}, time.Now())
+		}
+		for _, id := range []string{"rpl_hurt", "rpl_newer"} { // another version's can be read but for its state
+			j := tables.Job{ID: id, Instance: "other", State: []byte("{"), HeardAt: time.Now().Add(jobLost)}
+			if id == "rpl_hurt" {
+				j.Instance, j.HeardAt = "", time.Time{} // as a store tells of one of which nothing can be read
+			}
+			if _, err := h.db.PutJob(t.Context(), j); err != nil {
+				t.Fatal(err)
+			}
+		}
+		kept := func() (ids string) {
+			t.Helper()
+			h.api.replays.forgetOld(t.Context(), h.api)
+			list, err := h.api.replays.list(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, v := range list {
+				if v.State == jobFailed {
+					ids += v.ID + " "
+				}
+			}
+			return ids
+		}
+		adopt := func() {
+			t.Helper()
+			if err := h.api.replays.adopt(t.Context(), h.api); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := kept(); got != "rpl_hurt rpl_newer " {
+			t.Errorf("before anybody has seen them: %s", got)
+		}
+		adopt()
+		time.Sleep(jobLost / 2)
+		if got := kept(); got != "rpl_hurt rpl_newer " {
+			t.Errorf("half a minute after they were seen: %s", got)
+		}
+		time.Sleep(jobLost)
+		if got := kept(); got != "rpl_newer " {
+			t.Errorf("when the process of one was heard lately: %s", got)
+		}
+		time.Sleep(jobLost)
+		if got := kept(); got != "" {
+			t.Errorf("nobody has written them anew, and there is still %s", got)
+		}
+	})
+}
+
 // C57: an instance of another version, which does not know by what a job is narrowed, leaves that job alone: it would replay
 // what the job is not about.
 func TestAReplayJobIsNotGoneOnWithByAVersionThatDoesNotKnowItsFilter(t *testing.T) {

@@ -38,6 +38,16 @@ type Instances interface {
 	DropInstance(ctx context.Context, name string) error
 }
 
+// maxAhead is how far the clock of another process may be ahead of this one's.
+const maxAhead = time.Hour
+
+// Heard reports whether a process that has said at that time that it is there still counts as there. A time that is further
+// ahead than clocks are says nothing: it would count for as long as that, although its process is gone.
+func Heard(at, now time.Time, within time.Duration) bool {
+	ago := now.Sub(at)
+	return ago < within && ago >= -maxAhead
+}
+
 // damagedInstance is the Trouble of an instance whose row can't be read.
 const damagedInstance = "another program has changed its row"
 

@@ -106,7 +106,7 @@ func (h *heartbeat) count(ctx context.Context) error {
 	}
 	n := 1
 	for _, i := range list {
-		if i.Name != h.about.Name && i.Queues > 0 && time.Since(i.SeenAt) < missedAfter {
+		if i.Name != h.about.Name && i.Queues > 0 && tables.Heard(i.SeenAt, time.Now(), missedAfter) {
 			n++
 		}
 	}
@@ -118,7 +118,7 @@ func (h *heartbeat) count(ctx context.Context) error {
 func expireInstances(ctx context.Context, store tables.Instances, now time.Time) error {
 	list, err := store.ListInstances(ctx)
 	for _, i := range list {
-		if err == nil && now.Sub(i.SeenAt) > instanceRetention {
+		if err == nil && !tables.Heard(i.SeenAt, now, instanceRetention) {
 			err = store.DropInstance(ctx, i.Name)
 		}
 	}

@@ -100,6 +100,7 @@ func TestAnInstanceSaysOnceAMinuteThatItIsThereAndIsGoneWhenItStops(t *testing.T
 			"killed-today":     {Name: "killed-today", SeenAt: now.Add(-instanceRetention + time.Hour), Queues: 3},
 			"polls-too":        {Name: "polls-too", SeenAt: now.Add(time.Minute), Queues: 3}, // its clock is ahead
 			"polls-no-queue":   {Name: "polls-no-queue", SeenAt: now},
+			"of-tomorrow":      {Name: "of-tomorrow", SeenAt: now.Add(24 * time.Hour), Queues: 3}, // it was, and is gone
 			"killed-yesterday": {Name: "killed-yesterday", SeenAt: now.Add(-instanceRetention - time.Second)},
 		}}
 		var log strings.Builder

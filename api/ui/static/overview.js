@@ -145,7 +145,7 @@ const instanceColumns = [
   { head: 'In flight', num: true, cell: (i) => number(i.in_flight) },
   { head: 'Queues', num: true, low: true, cell: (i) => number(i.queues) },
   { head: 'Version', low: true, cell: (i) => i.version || '–' },
-  { head: 'Mode', lower: true, cell: (i) => i.mode },
+  { head: 'Mode', lower: true, cell: (i) => i.mode || '–' },
   { head: 'Up since', low: true, cell: (i) => when(i.started_at) },
   { head: 'Seen', lower: true, cell: (i) => when(i.seen_at) },
 ];

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,6 +34,7 @@ type living struct {
 	*testing.T
 	store    *away
 	one, two *lives
+	mu       sync.Mutex
 	counted  map[string]int
 }
 
@@ -46,7 +48,11 @@ func newLiving(t *testing.T) *living {
 	for name, l := range map[string]**lives{"one": &x.one, "two": &x.two} {
 		*l = &lives{
 			Store: x.store, instance: name, log: slog.New(slog.DiscardHandler), byMessage: map[livingMessage]*life{},
-			expired: func(queue string, n int) { x.counted[queue+" by "+name] += n },
+			expired: func(queue string, n int) {
+				x.mu.Lock()
+				defer x.mu.Unlock()
+				x.counted[queue+" by "+name] += n
+			},
 		}
 	}
 	return x
@@ -75,8 +81,10 @@ func (x *living) write(l *lives, queue, webhookID string, state tables.State, ch
 func (x *living) wait(d time.Duration) {
 	ctx, cancel := context.WithTimeout(x.Context(), d)
 	defer cancel()
-	go x.one.run(ctx)
-	x.two.run(ctx)
+	var both sync.WaitGroup
+	both.Go(func() { x.one.run(ctx) })
+	both.Go(func() { x.two.run(ctx) })
+	both.Wait()
 }
 
 // C54: where storage drops a message without a word, each that nobody ended is counted, once, by one instance.

@@ -90,7 +90,12 @@ func (d *Deliverer) steps(ctx context.Context, p *parcel) *Outcome {
 		}
 	}
 	d.posts.post(ctx, p, targets)
-	return d.shownSoon(p, fold(p, h, targets))
+	outcome := fold(p, h, targets)
+	if p.behind && outcome.Action == policy.Complete { // it may be due to one that was registered just now
+		d.PutOffs.Remember(p.key.Queue, p.m.ID, p.m.DequeueCount)
+		outcome.GiveBack(p.m)
+	}
+	return d.shownSoon(p, outcome)
 }
 
 // metBefore finds out what was done about a message before, and decides where that is enough to.

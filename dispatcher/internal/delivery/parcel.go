@@ -46,6 +46,8 @@ type parcel struct {
 	alone bool
 	// terms are those of whoever received it.
 	terms Terms
+	// behind: the webhooks were changed, and can't be read since.
+	behind bool
 	// slack is how much earlier its last look has to be than where its queue is polled.
 	slack time.Duration
 	// grant is told how far the message is.

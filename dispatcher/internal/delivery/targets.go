@@ -21,12 +21,12 @@ type finder struct{ *Options }
 // wants a message.
 //
 // Webhooks of which nothing is known, since their rows can't be read, are waited for: others
-// get the message, and it is not completed.
+// get the message, and it is not completed. So are those that were told of and can't be read yet.
 //
 // refused is true when there is none because of the filters: an enabled webhook is
 // there, and no row is unreadable that could be one that takes the message.
 func (f finder) targets(ctx context.Context, p *parcel, h history) (found []target, refused bool) {
-	f.Registry.CatchUp(ctx)
+	p.behind = !f.Registry.CatchUp(ctx)
 	found, _ = f.targetsAmong(p, h, !h.anyWebhook())
 	if len(found) > 0 && (!h.anyWebhook() || len(absent(h, found)) == 0) {
 		return f.withUnknown(ctx, p, h, found), false

@@ -148,16 +148,17 @@ func (r *Registry) Tell() {
 }
 
 // CatchUp re-reads the registry when a change was told of that it does not show yet:
-// who has registered a webhook may publish at once.
-func (r *Registry) CatchUp(ctx context.Context) {
+// who has registered a webhook may publish at once. It reports whether no such change is left.
+func (r *Registry) CatchUp(ctx context.Context) bool {
 	r.mu.RLock()
 	asked, behind := r.askedAt, !r.readAt.After(r.askedAt)
 	r.mu.RUnlock()
-	if behind && !asked.IsZero() {
-		ctx, cancel := context.WithTimeout(ctx, retry.Timeout) // a store that is away delays nothing for longer
-		defer cancel()
-		r.Fresh(ctx, asked)
+	if !behind || asked.IsZero() {
+		return true
 	}
+	ctx, cancel := context.WithTimeout(ctx, retry.Timeout) // a store that is away delays nothing for longer
+	defer cancel()
+	return r.Fresh(ctx, asked)
 }
 
 // Of returns the registrations on a queue, enabled or not.

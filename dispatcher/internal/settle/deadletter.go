@@ -27,7 +27,7 @@ func (c *Completer) deadLetters(ctx context.Context, l *lease.Lease, o *Outcome)
 			excused := o.DeadLetters[i].Delivery
 			excused.Excused++
 			c.o.Journal.Record(ctx, tables.Record{Deliveries: []tables.Delivery{excused}})
-			o.giveBack(l.Message)
+			o.GiveBack(l.Message)
 			return
 		}
 	}

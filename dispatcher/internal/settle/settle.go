@@ -107,7 +107,7 @@ func (c *Completer) Settle(ctx context.Context, l *lease.Lease, o *Outcome) Resu
 		if err := c.finishReplay(ctx, *o.ReplayEnds); err != nil {
 			c.o.Log.Error("the dead letter could not be marked as replayed; the message stays and is tried again",
 				"dead_letter", o.ReplayEnds.ID, "error", err)
-			o.giveBack(l.Message)
+			o.GiveBack(l.Message)
 		}
 	}
 	if o.Action == policy.Complete {
@@ -129,8 +129,8 @@ func (c *Completer) goTogether(o *Outcome) bool {
 		len(o.DeadLetters) == 0 && o.ReplayEnds == nil && o.Claim == nil
 }
 
-// giveBack makes a message be tried again, because of us.
-func (o *Outcome) giveBack(m *queue.Message) {
+// GiveBack makes a message be tried again, because of us.
+func (o *Outcome) GiveBack(m *queue.Message) {
 	o.Action, o.Reason, o.Delay, o.ReplayEnds = policy.NoVerdict, policy.StorageFault, OwnFaultDelay(m), nil
 }
 

@@ -95,8 +95,8 @@ func New(o Options) (*Dispatcher, error) {
 	d.completer = settle.New(settle.Options{
 		Queues: o.Queues, DeadLetters: o.Store, Recorded: o.RecordedCompletes, PoisonCopy: o.PoisonCopy, PoisonCopyTTL: o.PoisonCopyTTL,
 		Journal: d.journal, Claims: d.claims, Flows: d.flows, Meter: m, Spans: d.spans, Log: o.Logger,
-		GivenBack: func(queueName string, m *queue.Message, delay time.Duration) {
-			d.receiver.GivenBack(queueName, m, delay)
+		GivenBack: func(queueName string, m *queue.Message, delay time.Duration, led bool) {
+			d.receiver.GivenBack(queueName, m, delay, led)
 		},
 	})
 	d.registry = registry.New(o.Store, o.Logger, func(ctx context.Context, all []tables.Registration) {

@@ -471,13 +471,18 @@ func (p *Pacer) move(refused PacePlace, now time.Time) {
 // Shared tells whether other instances were limited when Share was last told.
 func (p *Pacer) Shared() bool { return p.noise.shared() }
 
-// Turn is at how many messages a second those come back that this instance could not send, as any of them may receive them:
-// its part of what all of them send. It is 0 where it is alone.
+// Turn is at how many messages a second those come back that this instance could not send. Any of the instances may receive them, and they come
+// so fast that the part which the leader receives is all that it may send. It is 0 where this one is alone.
 func (p *Pacer) Turn() float64 {
 	if !p.Limited() || !p.noise.shared() {
 		return 0
 	}
-	return (p.Rate() + p.noise.others.Rate) / float64(p.noise.others.Instances+1)
+	o := p.noise.others
+	all := max(p.Rate()+o.Rate, o.Learned)
+	if !p.noise.follows() {
+		return all
+	}
+	return all * float64(o.Instances+1) / float64(o.Instances)
 }
 
 // Follows tells whether another instance is taken more often than this one, and most that is sent is sent by it.

@@ -168,17 +168,27 @@ func TestAWebhookThatTakesPostsOfOthersIsNotBroken(t *testing.T) {
 	}
 }
 
-// What several instances could not send comes back at the pace of all of them, to any of them.
-func TestMessagesComeBackAtThePartOfAllThatAnInstanceReceives(t *testing.T) {
+// What several instances could not send comes back to any of them, so that the one which leads receives what it may send: it comes back from
+// those that follow at the pace of all of them, times what the leader does not receive of it.
+func TestMessagesComeBackSoThatTheInstanceThatLeadsReceivesEnough(t *testing.T) {
 	p, now := limitedPacer(t)
 	if got := p.Turn(); got != 0 {
 		t.Errorf("alone: %v", got)
 	}
-	one := ahead
-	one.Rate = 10 * p.Rate()
-	p.Share(one, now)
-	if got, want := p.Turn(), 5.5*p.Rate(); got < want*0.99 || got > want*1.01 {
-		t.Errorf("beside one that sends ten times as much: %v a second, want half of all, %v", got, want)
+	for _, tt := range []struct {
+		name   string
+		others policy.Others
+		want   float64 // of the rate that the one which leads has learned
+	}{
+		{"it leads", policy.Others{Rate: p.Rate() / 10, Learned: p.Rate() / 10, Instances: 1}, 1.1},
+		{"of two it follows", policy.Others{Rate: 10 * p.Rate(), Learned: 10 * p.Rate(), Instances: 1, Ahead: true}, 22},
+		{"of three", policy.Others{Rate: 10 * p.Rate(), Learned: 10 * p.Rate(), Instances: 2, Ahead: true}, 16.5},
+		{"one that has nothing to send now", policy.Others{Rate: p.Rate() / 10, Learned: 10 * p.Rate(), Instances: 1, Ahead: true}, 20},
+	} {
+		p.Share(tt.others, now)
+		if got, want := p.Turn(), tt.want*p.Rate(); got < want*0.99 || got > want*1.01 {
+			t.Errorf("%s: %v a second, want %v", tt.name, got, want)
+		}
 	}
 }
 

@@ -77,12 +77,17 @@ func (f *Flow) newlyLimited(now time.Time) bool {
 	return f.enabled && f.pacer.Limited() && now.Sub(f.pacer.State().Since).Abs() < sharedNew
 }
 
-// share tells what other instances have learned of the webhook.
-func (f *Flow) share(others policy.Others, now time.Time) {
+// share tells what other instances have learned of the webhook, and reports whether what is held for it can go on sooner.
+func (f *Flow) share(others policy.Others, now time.Time) (released bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.unsure = time.Time{}
 	f.pacer.Share(others, now)
+	if !f.faster(now) {
+		return false
+	}
+	f.release(now)
+	return true
 }
 
 // ask is called when a POST was refused over a limit. Where this instance has had nothing taken,

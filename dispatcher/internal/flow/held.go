@@ -299,7 +299,7 @@ func (fs *Flows) showSome(ctx context.Context) (more bool) {
 		}
 		taken := fs.held.take(id, n)
 		more = more || len(taken) > 0
-		fs.show(ctx, taken)
+		fs.show(ctx, taken, fs.follows(id))
 	}
 	return more
 }
@@ -315,10 +315,10 @@ func (fs *Flows) Leave(ctx context.Context) {
 	})
 }
 
-// show ends the delay of messages.
-func (fs *Flows) show(ctx context.Context, messages []*heldMessage) {
+// show ends the delay of messages. Where another instance is to receive them this one is not told: it would be the first.
+func (fs *Flows) show(ctx context.Context, messages []*heldMessage, led bool) {
 	fs.each(ctx, messages, func(ctx context.Context, one *heldMessage) {
-		if one.q.Abandon(ctx, one.m, 0) == nil { // otherwise it comes back at its time
+		if one.q.Abandon(ctx, one.m, 0) == nil && !led { // otherwise it comes back at its time
 			fs.o.Shown(one.q.Name(), one.m.ID)
 		}
 	})
@@ -341,4 +341,20 @@ func (fs *Flows) each(ctx context.Context, messages []*heldMessage, f func(conte
 		})
 	}
 	calls.Wait()
+}
+
+// Led tells whether a message is held for webhooks only of which another instance is sent most: that one is to receive it.
+func (fs *Flows) Led(waitsFor []Since) bool {
+	return len(waitsFor) > 0 && !slices.ContainsFunc(waitsFor, func(w Since) bool { return !fs.follows(w.WebhookID) })
+}
+
+func (fs *Flows) follows(webhookID string) bool {
+	f := fs.Get(webhookID)
+	return f != nil && f.follows()
+}
+
+func (f *Flow) follows() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.pacer.Follows()
 }

@@ -29,7 +29,7 @@ func TestAHeldMessageThatSomeoneElseHasIsLeftAlone(t *testing.T) {
 		if err != nil || len(again) != 1 {
 			t.Fatal(again, err)
 		}
-		fs.show(t.Context(), []*heldMessage{{q: q, m: first[0]}})
+		fs.show(t.Context(), []*heldMessage{{q: q, m: first[0]}}, false)
 		if none, err := q.Receive(t.Context(), 1, time.Minute); err != nil || len(none) != 0 {
 			t.Errorf("the message was taken away from its holder: %v, %v", none, err)
 		}

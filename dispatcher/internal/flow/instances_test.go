@@ -277,3 +277,51 @@ func TestInstancesSoonTellHowMuchTheyAreSent(t *testing.T) {
 		}
 	})
 }
+
+// What is held for a webhook that another instance is sent most of comes back for that one to receive: at its pace, and this instance neither
+// looks for it nor shows more.
+func TestWhatIsHeldIsForTheInstanceThatLeads(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		fs := testFlows()
+		r := testRegistration()
+		f := fs.Of(&r)
+		drive(t, f, 30*time.Second, oneIn(500*time.Millisecond))
+		waits := []Since{{r.ID, time.Now()}}
+		want(t, "led while it is alone", fs.Led(waits), false)
+		f.share(policy.Others{Rate: 2, Taken: 1, Learned: 2, Posts: 20, Instances: 1}, time.Now())
+		want(t, "led while it leads", fs.Led(waits), false)
+		leads := policy.Others{Rate: 2, Taken: 2, Learned: 2, Posts: 20, Instances: 1, Ahead: true}
+		f.share(leads, time.Now())
+		want(t, "led", fs.Led(waits), true)
+		want(t, "led, and held for another one, too", fs.Led(append(waits, Since{"wh_b", time.Now()})), false)
+		want(t, "led, and held for none", fs.Led(nil), false)
+		shown := 0
+		for range 400 {
+			shown += f.releasable(time.Now(), 500*time.Millisecond)
+		}
+		if all := 200 * f.returns(time.Now()); float64(shown) < 0.8*all || float64(shown) > 1.2*all {
+			t.Errorf("%d are shown in 200 s, want the %.0f that are to come back", shown, all)
+		}
+		f.mu.Lock()
+		f.postpone(&Refusal{policy.WebhookBusy, time.Now()}, time.Now())
+		f.mu.Unlock()
+		want(t, "shown sooner at the same pace", f.share(leads, time.Now()), false)
+		leads.Learned = 40
+		want(t, "shown sooner as the limit is higher", f.share(leads, time.Now()), true)
+	})
+}
+
+// While it is asked whether others are limited nobody knows how fast messages may come back: they do when that is known.
+func TestMessagesComeBackWhenItIsKnownWhetherOthersAreLimited(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		f := testFlow(func(*policy.Flow) {})
+		if _, _, sent := post(t, f, time.Now().Add(time.Second), func(time.Time) policy.Sign { return overLimit }); !sent {
+			t.Fatal("no POST")
+		}
+		for range 100 {
+			if _, refusal := f.Enter(time.Now()); refusal == nil || time.Until(refusal.Until) > 2*healthSoon {
+				t.Fatalf("%+v, want it to come back within 2 s", refusal)
+			}
+		}
+	})
+}

@@ -110,6 +110,8 @@ func (fs *Flows) tellRates(limited []*Flow, rows []tables.Health, now time.Time)
 	all := fs.peers.learned(rows, now)
 	fs.mu.Unlock()
 	for _, f := range limited {
-		f.share(all[f.id], now)
+		if f.share(all[f.id], now) {
+			fs.held.release(f.id)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package flow
 
 import (
 	"math"
+	"math/rand/v2"
 	"time"
 )
 
@@ -35,6 +36,28 @@ func (f *Flow) pace(now time.Time) float64 {
 		return min(hanging, 1)
 	}
 	return min(hanging, capacity)
+}
+
+// returns is at how many messages a second those come back that could not be sent.
+func (f *Flow) returns(now time.Time) float64 {
+	turn := f.pacer.Turn()
+	switch {
+	case turn == 0:
+		return f.pace(now)
+	case f.settings.Rate > 0:
+		return min(turn, f.settings.Rate)
+	}
+	return turn
+}
+
+// faster tells whether its messages are to come back twice as fast as when they were last spread
+// over time: they would come back too late.
+func (f *Flow) faster(now time.Time) bool {
+	if f.spreadAt == 0 || f.pacer.Limited() && f.returns(now) < 2*f.spreadAt {
+		return false
+	}
+	f.spreadAt = 0
+	return true
 }
 
 // capacity is how many POSTs a second the webhook can take as far as one knows; 0 before the
@@ -133,8 +156,11 @@ func (f *Flow) releasable(now time.Time, within time.Duration) int {
 		return max(probes-f.waiting, 0)
 	}
 	room := f.limit() - f.inFlight - f.waiting
-	if room <= 0 {
+	switch {
+	case room <= 0:
 		return 0
+	case f.pacer.Limited(): // by its pace, however much may be in flight
+		return int(f.returns(now)*within.Seconds() + rand.Float64())
 	}
 	return max(room, int(math.Ceil(f.pace(now)*within.Seconds())))
 }

@@ -168,17 +168,15 @@ func (f *Flow) worthWaiting(now time.Time) bool {
 // that is sent most may receive it, and need not wait for the places of this one.
 func (f *Flow) postpone(r *Refusal, now time.Time) {
 	f.postponed++
-	pace := f.pace(now)
-	if turn := f.pacer.Turn(); turn > 0 {
-		if pace = turn; f.settings.Rate > 0 {
-			pace = min(turn, f.settings.Rate)
-		}
+	if f.unsure.After(now) && r.Until.Equal(f.unsure) { // then it is known how fast they may come back
+		return
 	}
 	if r.Reason == policy.WebhookBusy && f.pacer.Follows() {
 		r.Until = now
 	}
-	if rate := f.pacer.Rate(); rate > 0 && (f.spreadAt == 0 || rate < f.spreadAt) {
-		f.spreadAt = rate
+	pace := f.returns(now)
+	if f.pacer.Limited() && (f.spreadAt == 0 || pace < f.spreadAt) {
+		f.spreadAt = pace
 	}
 	r.Until = f.slots.Reserve(pace, r.Until, now, rand.Float64())
 }
@@ -272,7 +270,7 @@ func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.Breake
 	if limited := f.pacer.Limited(); limited != f.limitTold { // other instances are to know soon
 		f.limitTold, f.changed, saves = limited, true, true
 	}
-	if f.faster() {
+	if f.faster(now) {
 		f.release(now)
 		released = true
 	}
@@ -307,17 +305,6 @@ func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.Breake
 		}
 	}
 	return turned, released, saves
-}
-
-// faster tells whether the learned rate is twice what it was when its messages were last spread
-// over time: they would come back too late.
-func (f *Flow) faster() bool {
-	rate := f.pacer.Rate()
-	if f.spreadAt == 0 || rate < 2*f.spreadAt && f.pacer.Limited() {
-		return false
-	}
-	f.spreadAt = 0
-	return true
 }
 
 // judge tells pacer and breaker what came of a POST, and reports whether the breaker has turned.

@@ -70,7 +70,7 @@ func TestWhatIsGivenBackForAPartOfASecondIsLookedForWhenItIsVisible(t *testing.T
 					if err := q.Abandon(context.WithoutCancel(ctx), m, delay); err != nil {
 						t.Error(err)
 					}
-					b.GivenBack(testQueue, m, delay)
+					b.GivenBack(testQueue, m, delay, false)
 					return settle.Abandoned
 				}
 				waited = append(waited, time.Since(first))
@@ -85,6 +85,22 @@ func TestWhatIsGivenBackForAPartOfASecondIsLookedForWhenItIsVisible(t *testing.T
 			stop()
 			if len(waited) != 1 || waited[0] > delay+1500*time.Millisecond {
 				t.Errorf("given back for %s: received again after %v", delay, waited)
+			}
+		})
+	}
+}
+
+// A message that another instance is to receive is not looked for: who gave it back would be the first to find it.
+func TestWhatAnotherInstanceIsToReceiveIsNotLookedFor(t *testing.T) {
+	for _, led := range []bool{false, true} {
+		inBubble(t, func(*Options) {}, func(b *bench) {
+			b.register(true)
+			stop := b.start()
+			defer stop()
+			time.Sleep(time.Second)
+			b.GivenBack(testQueue, &queue.Message{ID: "m", DequeueCount: 1}, time.Minute, led)
+			if looks := !b.poller(testQueue).due.next(time.Now()).IsZero(); looks == led {
+				t.Errorf("led %v: it is looked for: %v", led, looks)
 			}
 		})
 	}

@@ -171,10 +171,11 @@ func (r *Receiver) Wake(queueName string) {
 	}
 }
 
-// GivenBack tells the queue's poller and its guard when to look for a message that was given back.
-func (r *Receiver) GivenBack(queueName string, m *queue.Message, delay time.Duration) {
+// GivenBack tells the queue's poller and its guard when to look for a message that was given back. The poller does not look for one that is
+// led, which another instance is to receive: it would be the first, and give it back again.
+func (r *Receiver) GivenBack(queueName string, m *queue.Message, delay time.Duration, led bool) {
 	r.late.note(queueName, m, delay)
-	if p := r.poller(queueName); p != nil {
+	if p := r.poller(queueName); p != nil && !led {
 		p.willBeVisible(m, delay)
 	}
 }

@@ -93,7 +93,7 @@ func (c *Completer) copyToPoison(ctx context.Context, row tables.DeadLetter, tex
 		return fmt.Errorf("copy to %s: %w", name, err)
 	}
 	c.o.Journal.Record(ctx, tables.Record{Deliveries: []tables.Delivery{row.Copy(name, sent.ID, sent.InsertedAt, sent.ExpiresAt)}})
-	c.o.GivenBack(name, &queue.Message{ID: sent.ID, InsertedAt: sent.InsertedAt, ExpiresAt: sent.ExpiresAt}, copyHidden)
+	c.o.GivenBack(name, &queue.Message{ID: sent.ID, InsertedAt: sent.InsertedAt, ExpiresAt: sent.ExpiresAt}, copyHidden, false)
 	row.CopiedToQueue = name
 	if row.Text == nil {
 		row.Text = text

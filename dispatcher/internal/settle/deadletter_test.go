@@ -86,7 +86,7 @@ func inLetters(t *testing.T, f func(t *testing.T, s *letters, c *Completer)) {
 		f(t, s, New(Options{
 			Queues: s, DeadLetters: s, Journal: journal.New(db, m, log), Meter: m, PoisonCopy: true,
 			Spans: meter.Spans{Tracer: tracenoop.NewTracerProvider().Tracer("")}, Log: log,
-			GivenBack: func(string, *queue.Message, time.Duration) { s.shown++ },
+			GivenBack: func(string, *queue.Message, time.Duration, bool) { s.shown++ },
 		}))
 	})
 }

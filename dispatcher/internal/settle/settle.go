@@ -79,8 +79,8 @@ type Options struct {
 	// PoisonCopy copies each dead-lettered message to <queue>-poison, for PoisonCopyTTL; zero is for ever.
 	PoisonCopy    bool
 	PoisonCopyTTL time.Duration
-	// GivenBack tells that a message is shown again after delay.
-	GivenBack func(queueName string, m *queue.Message, delay time.Duration)
+	// GivenBack tells that a message is shown again after delay, and whether another instance is to receive it.
+	GivenBack func(queueName string, m *queue.Message, delay time.Duration, led bool)
 }
 
 // Completer settles messages. Safe for concurrent use.
@@ -185,7 +185,7 @@ func (c *Completer) abandon(ctx context.Context, l *lease.Lease, o *Outcome) Res
 	}
 	switch {
 	case err == nil:
-		c.o.GivenBack(l.Queue.Name(), l.Message, o.Delay)
+		c.o.GivenBack(l.Queue.Name(), l.Message, o.Delay, c.o.Flows.Led(o.HeldFor))
 		return Abandoned
 	case errors.Is(err, queue.ErrLeaseLost):
 		return LeaseLost

@@ -82,7 +82,7 @@ func settleWith(t *testing.T, s *stage, q queue.Queue, recorded RecordedComplete
 	c := New(Options{
 		DeadLetters: s, Recorded: recorded, Journal: journal.New(s, m, log), Claims: claims.New(nil, m, log), Meter: m,
 		Spans: meter.Spans{Tracer: tracenoop.NewTracerProvider().Tracer("")}, Log: log,
-		GivenBack: func(string, *queue.Message, time.Duration) {},
+		GivenBack: func(string, *queue.Message, time.Duration, bool) {},
 	})
 	ls := lease.New(t.Context(), func(string) time.Duration { return time.Minute }, m, log)
 	l := ls.Keep(t.Context(), q, &queue.Message{ID: "m", DequeueCount: 1, Lease: queue.NewLease("r", time.Now(), time.Minute)})

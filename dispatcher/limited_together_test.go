@@ -1,0 +1,36 @@
+package dispatcher
+
+import (
+	"testing"
+	"time"
+)
+
+// Two instances receive a queue whose messages go to a webhook with a limit and to one without. The second one has everything soon, and then
+// all that is left is held for the first, half of it by the instance that follows the other one: the limit is used all the same.
+func TestTwoInstancesSendWhatIsHeldForALimitedWebhook(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		limited(nil)(&b.webhook)
+		b.webhook = b.update(b.webhook)
+		b.register("wh_b", limited(nil))
+		var c limitCount
+		both := receivers{
+			"wh_a": {takes: after(time.Millisecond), answer: c.by(strictly(50*time.Millisecond, 503))},
+			"wh_b": {takes: after(5 * time.Millisecond), answer: answers(200)},
+		}
+		const messages = 1400
+		b.sendNumbered(messages)
+		for _, name := range []string{"one", "two"} {
+			_, stop := b.start(func(o *Options) { o.Sender, o.Instance = both, name })
+			defer stop()
+		}
+		time.Sleep(30 * time.Second) // the rate is found by then
+		want(t, "POSTs to the webhook without a limit", both["wh_b"].count(), messages)
+		taken, refused := c.over(35 * time.Second)
+		share, vain := float64(taken)/(20*35), float64(refused)/float64(taken+refused)
+		t.Logf("%.0f %% of the limit, %.1f %% refused", 100*share, 100*vain)
+		if share < 0.75 || vain > 0.2 {
+			t.Errorf("%.0f %% of the limit and %.1f %% refused, want 75 and at most 20", 100*share, 100*vain)
+		}
+		want(t, "dead letters", len(b.deadLetters()), 0)
+	})
+}

@@ -23,6 +23,11 @@ func (a *App) ready(ctx context.Context) []api.Check {
 		checks = append(checks, clockCheck(a.stores.clockAhead()))
 	}
 	checks = append(checks, storageCheck(ctx, a.stores.fault))
+	if a.stores.partly != nil {
+		if refused := a.stores.partly(); refused != "" {
+			checks = append(checks, api.Check{Name: "queue writes", Degrades: true, Detail: refused})
+		}
+	}
 	if a.stores.sasFaults != nil {
 		if c := sasCheck(a.stores.sasFaults(time.Now())); !c.OK {
 			checks = append(checks, c)

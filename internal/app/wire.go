@@ -44,6 +44,8 @@ type stores struct {
 	relist func(context.Context) ([]string, error)
 	// fault says what keeps storage as a whole from being used.
 	fault func(context.Context) error
+	// partly says which queue can't be written while storage as a whole can; nil where there is no such thing.
+	partly func() string
 	// clockAhead compares the clock here with the storage's; nil where that is the same.
 	clockAhead func() (ahead time.Duration, known bool)
 }
@@ -99,13 +101,16 @@ func openStores(ctx context.Context, cfg config.Config, outside Outside, log *sl
 	if err != nil {
 		return stores{}, err
 	}
-	onTransaction := func(service, operation string, status int, err error) {
+	onTransaction := func(service, queueName, operation string, status int, err error) {
 		count(service, operation)
 		throttled(service, status)
-		written.note(service, operation, status, err)
+		written.note(service, queueName, operation, status, err)
 	}
 	queues, err := azurequeue.Open(conn, azurequeue.Options{
-		Connections: max(64, 2*cfg.Concurrency), ManagedIdentityClientID: cfg.ManagedIdentityClientID, OnTransaction: onTransaction,
+		Connections: max(64, 2*cfg.Concurrency), ManagedIdentityClientID: cfg.ManagedIdentityClientID,
+		OnTransaction: func(queueName, operation string, status int, err error) {
+			onTransaction("queue", queueName, operation, status, err)
+		},
 		Transport: outside.Storage,
 	})
 	if err != nil {
@@ -113,7 +118,10 @@ func openStores(ctx context.Context, cfg config.Config, outside Outside, log *sl
 	}
 	rows, err := azuretable.Open(conn, azuretable.Options{
 		Prefix: cfg.TablePrefix, Partitions: cfg.TablePartitions, ManagedIdentityClientID: cfg.ManagedIdentityClientID,
-		OnTransaction: onTransaction, Retention: cfg.Retention, OnDropped: dropped, OnRemoved: removed, OnUnfinished: unfinished, Transport: outside.Storage,
+		OnTransaction: func(service, operation string, status int, err error) {
+			onTransaction(service, "", operation, status, err)
+		},
+		Retention: cfg.Retention, OnDropped: dropped, OnRemoved: removed, OnUnfinished: unfinished, Transport: outside.Storage,
 		OnLost: func(table string) {
 			gone.tables.note(table, time.Now())
 			log.Error("a table is gone that this process has used, before its time: another program has dropped it, or an instance with a shorter retention. What it held is lost; it is made anew when it is needed", "table", table)
@@ -124,7 +132,7 @@ func openStores(ctx context.Context, cfg config.Config, outside Outside, log *sl
 	}
 	sasEnd, _ := conn.SASExpiry()
 	tellSASFaults(log, conn.SASFaults(time.Now()))
-	return stores{queues: queues, tables: rows, fault: written.fault, sasEnd: sasEnd, sasFaults: conn.SASFaults, clockAhead: queues.ClockAhead, lost: gone, relist: rows.Relist, close: func(ctx context.Context) error {
+	return stores{queues: queues, tables: rows, fault: written.fault, partly: written.partly, sasEnd: sasEnd, sasFaults: conn.SASFaults, clockAhead: queues.ClockAhead, lost: gone, relist: rows.Relist, close: func(ctx context.Context) error {
 		queues.Close()
 		return rows.Close(ctx)
 	}}, nil

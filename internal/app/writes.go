@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/pushlease/pushlease/tables"
 )
 
 const (
@@ -21,12 +25,19 @@ const (
 // writes watches whether an account can be written, by what becomes of each request.
 // Reading may go on where writing does not: roles and firewalls differ, and a service may be
 // out of space. Where nothing is written, reads that have no answer tell that storage is away.
+// Tables are written as one; of queues each by itself, since a role may be given for one of them:
+// the service is at fault when two can't be written, or the only one there is.
 // Safe for concurrent use.
 type writes struct {
 	mu sync.Mutex
-	// services are those whose last writes failed, unanswered those whose last requests had no answer.
-	services, unanswered map[string]*failing
+	// rows are those whose last writes failed, unanswered those services whose last requests had no answer.
+	rows       map[written]*failing
+	unanswered map[string]*failing
+	queues     map[string]bool // of which anything was asked
 }
+
+// written is what is written as one.
+type written struct{ service, queue string }
 
 // failing is a row of failed writes to one service.
 type failing struct {
@@ -43,7 +54,7 @@ var writeOperations = map[string]bool{
 
 // note is told of each request. Storage that refuses one for what it says, such as a receipt
 // that is out of date, can be written.
-func (w *writes) note(service, operation string, status int, err error) {
+func (w *writes) note(service, queueName, operation string, status int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -52,27 +63,34 @@ func (w *writes) note(service, operation string, status int, err error) {
 	case err != nil && !errors.Is(err, context.Canceled):
 		w.unanswered = failed(w.unanswered, service, status)
 	}
+	if queueName = strings.TrimSuffix(queueName, tables.PoisonSuffix); queueName != "" && !w.queues[queueName] {
+		if w.queues == nil {
+			w.queues = map[string]bool{}
+		}
+		w.queues[queueName] = true
+	}
 	if !writeOperations[operation] {
 		return
 	}
+	key := written{service, queueName}
 	denied := status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusTooManyRequests
 	if err == nil && status < http.StatusInternalServerError && !denied {
-		delete(w.services, service)
+		delete(w.rows, key)
 		return
 	}
-	w.services = failed(w.services, service, status)
+	w.rows = failed(w.rows, key, status)
 }
 
-// failed adds a request to the row of a service.
-func failed(rows map[string]*failing, service string, status int) map[string]*failing {
+// failed adds a request to a row.
+func failed[K comparable](rows map[K]*failing, key K, status int) map[K]*failing {
 	now := time.Now()
 	if rows == nil {
-		rows = map[string]*failing{}
+		rows = map[K]*failing{}
 	}
-	f := rows[service]
+	f := rows[key]
 	if f == nil {
 		f = &failing{since: now}
-		rows[service] = f
+		rows[key] = f
 	}
 	f.n, f.last, f.status = f.n+1, now, status
 	return rows
@@ -87,23 +105,53 @@ func (f *failing) lasts() bool {
 func (w *writes) fault(context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	refused := w.refused()
 	for _, service := range []string{"queue", "table"} {
-		f := w.services[service]
+		f := w.rows[written{service: service}]
+		if service == "queue" && len(refused) > 0 && (len(refused) > 1 || len(w.queues) == 1) {
+			f = w.rows[written{service, refused[0]}]
+		}
 		if away := w.unanswered[service]; away.lasts() && !f.lasts() {
 			return fmt.Errorf("the last %d requests to the %s service had no answer, since %s: check the network, and the state of the account",
 				away.n, service, away.since.UTC().Format(time.RFC3339))
 		}
-		if !f.lasts() {
-			continue
+		if f.lasts() {
+			return fmt.Errorf("the last %d writes to the %s service failed, since %s: %s", f.n, service, f.since.UTC().Format(time.RFC3339), f.why(service))
 		}
-		why := "it did not answer: check the network, and the state of the account"
-		switch {
-		case f.status == http.StatusUnauthorized || f.status == http.StatusForbidden:
-			why = fmt.Sprintf("it answered %d: check the role (Storage %s Data Contributor), the key or signature, and the account's firewall", f.status, map[string]string{"queue": "Queue", "table": "Table"}[service])
-		case f.status > 0:
-			why = fmt.Sprintf("it answered %d: storage is busy or has a fault of its own, which the account's metrics show", f.status)
-		}
-		return fmt.Errorf("the last %d writes to the %s service failed, since %s: %s", f.n, service, f.since.UTC().Format(time.RFC3339), why)
 	}
 	return nil
+}
+
+// partly says which one of several queues can't be written; "" where there is none.
+func (w *writes) partly() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	refused := w.refused()
+	if len(refused) != 1 || len(w.queues) == 1 {
+		return ""
+	}
+	f := w.rows[written{"queue", refused[0]}]
+	return fmt.Sprintf("the last %d writes to the queue %s failed, since %s: %s", f.n, refused[0], f.since.UTC().Format(time.RFC3339), f.why("queue"))
+}
+
+// refused are the queues that can't be written, those of the account among them as "".
+func (w *writes) refused() (names []string) {
+	for key, f := range w.rows {
+		if key.service == "queue" && f.lasts() {
+			names = append(names, key.queue)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// why says what a row of failures may come of, and the cure.
+func (f *failing) why(service string) string {
+	switch {
+	case f.status == http.StatusUnauthorized || f.status == http.StatusForbidden:
+		return fmt.Sprintf("it answered %d: check the role (Storage %s Data Contributor), the key or signature, and the account's firewall", f.status, map[string]string{"queue": "Queue", "table": "Table"}[service])
+	case f.status > 0:
+		return fmt.Sprintf("it answered %d: storage is busy or has a fault of its own, which the account's metrics show", f.status)
+	}
+	return "it did not answer: check the network, and the state of the account"
 }

@@ -31,9 +31,9 @@ func TestAnAccountThatCanNotBeWrittenIsAFault(t *testing.T) {
 					if err := w.fault(t.Context()); err != nil {
 						t.Errorf("after %d failed writes: %v", n, err)
 					}
-					w.note("table", "batch", tt.status, tt.err)
-					w.note("table", "query", 200, nil) // what is read says nothing about that
-					w.note("queue", "send", 201, nil)
+					w.note("table", "", "batch", tt.status, tt.err)
+					w.note("table", "", "query", 200, nil) // what is read says nothing about that
+					w.note("queue", "orders", "send", 201, nil)
 				}
 				if err := w.fault(t.Context()); err == nil || !strings.Contains(err.Error(), tt.says) || !strings.Contains(err.Error(), "table service") {
 					t.Errorf("the fault is %v", err)
@@ -42,11 +42,11 @@ func TestAnAccountThatCanNotBeWrittenIsAFault(t *testing.T) {
 				if err := w.fault(t.Context()); err != nil {
 					t.Errorf("long after: %v", err)
 				}
-				w.note("table", "insert", tt.status, tt.err)
+				w.note("table", "", "insert", tt.status, tt.err)
 				if err := w.fault(t.Context()); err == nil {
 					t.Error("no fault while writes still fail")
 				}
-				w.note("table", "insert", 204, nil)
+				w.note("table", "", "insert", 204, nil)
 				if err := w.fault(t.Context()); err != nil {
 					t.Errorf("after one that succeeded: %v", err)
 				}
@@ -59,14 +59,47 @@ func TestRefusalsOfSingleRequestsAreNoFaultOfTheAccount(t *testing.T) {
 	w := &writes{}
 	for range 10 {
 		for _, status := range []int{400, 404, 409, 412, 413} {
-			w.note("queue", "complete", status, nil)
-			w.note("table", "replace", status, nil)
+			w.note("queue", "orders", "complete", status, nil)
+			w.note("table", "", "replace", status, nil)
 		}
-		w.note("queue", "receive", 503, nil) // is told by the queue's own check
+		w.note("queue", "orders", "receive", 503, nil) // is told by the queue's own check
 	}
 	if err := w.fault(t.Context()); err != nil {
 		t.Errorf("the fault is %v", err)
 	}
+}
+
+// C50, C81: a role that is missing on one queue is that queue's. It is the account's where it is missing on two, or on
+// the only one.
+func TestAQueueThatCanNotBeWrittenIsTheAccountsFaultWhereItIsNotAlone(t *testing.T) {
+	refused := func(w *writes, names ...string) {
+		for range failedWrites {
+			for _, name := range names {
+				w.note("queue", name, "receive", 200, nil)
+				w.note("queue", name, "send", 403, nil)
+			}
+		}
+	}
+	is := func(w *writes, account, queue bool) {
+		t.Helper()
+		if err, partly := w.fault(t.Context()), w.partly(); (err != nil) != account || (partly != "") != queue {
+			t.Errorf("of the account: %v; of a queue: %q", err, partly)
+		}
+	}
+	w := &writes{}
+	w.note("queue", "refunds", "receive", 200, nil) // another one that rests
+	refused(w, "orders")
+	is(w, false, true)
+	if says := w.partly(); !strings.Contains(says, "queue orders failed") || !strings.Contains(says, "Storage Queue Data Contributor") {
+		t.Errorf("it says %q", says)
+	}
+	w.note("queue", "orders", "renew", 204, nil)
+	is(w, false, false)
+	refused(w, "orders", "refunds")
+	is(w, true, false)
+	w = &writes{}
+	refused(w, "orders", "orders-poison")
+	is(w, true, false)
 }
 
 // Where nothing is written, as under a host that can't bring anything, storage is away all the same.
@@ -78,24 +111,24 @@ func TestStorageThatGivesNoAnswerIsAway(t *testing.T) {
 			if err := w.fault(t.Context()); err != nil {
 				t.Errorf("too early: %v", err)
 			}
-			w.note("table", "query", 0, context.Canceled) // our own doing
-			w.note("table", "query", 0, noAnswer)
-			w.note("queue", "receive", 200, nil)
+			w.note("table", "", "query", 0, context.Canceled) // our own doing
+			w.note("table", "", "query", 0, noAnswer)
+			w.note("queue", "orders", "receive", 200, nil)
 		}
 		if err := w.fault(t.Context()); err == nil || !strings.Contains(err.Error(), "requests to the table service had no answer") {
 			t.Errorf("the fault is %v", err)
 		}
-		w.note("table", "query", 404, nil)
+		w.note("table", "", "query", 404, nil)
 		if err := w.fault(t.Context()); err != nil {
 			t.Errorf("after an answer: %v", err)
 		}
 		for range failedWrites - 1 {
-			w.note("table", "query", 0, noAnswer)
+			w.note("table", "", "query", 0, noAnswer)
 		}
 		if err := w.fault(t.Context()); err != nil {
 			t.Errorf("counted from before the answer: %v", err)
 		}
-		w.note("table", "query", 0, noAnswer)
+		w.note("table", "", "query", 0, noAnswer)
 		time.Sleep(failedWriteAge)
 		if err := w.fault(t.Context()); err != nil {
 			t.Errorf("long after: %v", err)

@@ -292,12 +292,12 @@ func TestCallersContextEndsACallInFlight(t *testing.T) {
 func TestEveryRequestIsCountedOnce(t *testing.T) {
 	var mu sync.Mutex
 	counted := map[string]int{}
-	a := newAccount(t, azurequeue.Options{OnTransaction: func(service, operation string, status int, err error) {
+	a := newAccount(t, azurequeue.Options{OnTransaction: func(queue, operation string, status int, err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		counted[operation]++
-		if service != "queue" || (status == 0) != (err != nil) {
-			t.Errorf("counted %s %s %d %v", service, operation, status, err)
+		if queue == "" || (status == 0) != (err != nil) {
+			t.Errorf("counted %s %s %d %v", queue, operation, status, err)
 		}
 	}})
 	m := a.lease("a", time.Minute) // send, create, send, receive

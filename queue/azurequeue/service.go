@@ -40,11 +40,12 @@ type Options struct {
 	// Transport sends the requests; nil means TCP. For tests.
 	Transport http.RoundTripper
 	// OnTransaction is called once for every request that went out on the wire,
-	// which is what the service bills. operation is one of receive, renew,
+	// which is what the service bills. queue is the name of the queue, empty for a request about
+	// the account. operation is one of receive, renew,
 	// abandon, complete, send, create, depth, peek, list and delete. status is 0 and
 	// err tells why when no answer came. It is called from many goroutines and
 	// must not block. Nil is allowed.
-	OnTransaction func(service, operation string, status int, err error)
+	OnTransaction func(queue, operation string, status int, err error)
 }
 
 func (o Options) withDefaults() (Options, error) {

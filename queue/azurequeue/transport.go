@@ -31,6 +31,7 @@ const (
 // the SDK's pipeline lies between the caller and the transport.
 type call struct {
 	operation string
+	queue     string      // its name, empty where the request is about the account
 	connected atomic.Bool // a connection was there to write to
 	answered  bool        // an answer's head was read
 	err       error       // why there was none
@@ -48,7 +49,7 @@ func callFrom(ctx context.Context) *call { return ctx.Value(callKey{}).(*call) }
 // do runs one request of the SDK under its own deadline and translates its
 // error.
 func (s *Service) do(ctx context.Context, operation, queueName string, request func(context.Context) error) error {
-	c := &call{operation: operation}
+	c := &call{operation: operation, queue: queueName}
 	bounded := context.WithValue(ctx, callKey{}, c)
 	if end, known := ctx.Deadline(); !known || time.Until(end) > s.timeout {
 		var cancel context.CancelFunc
@@ -77,7 +78,7 @@ func (c *call) unsent() bool { return !c.connected.Load() }
 // transport sends requests once and counts them.
 type transport struct {
 	base          http.RoundTripper
-	onTransaction func(service, operation string, status int, err error)
+	onTransaction func(queue, operation string, status int, err error)
 	clock         clock
 }
 
@@ -127,12 +128,12 @@ func (t *transport) send(c *call, req *http.Request) (*http.Response, error) {
 	if err != nil {
 		c.err = withoutQuotes(err)
 		if !c.unsent() {
-			t.onTransaction("queue", c.operation, 0, c.err)
+			t.onTransaction(c.queue, c.operation, 0, c.err)
 		}
 		return nil, c.err
 	}
 	c.answered = true
-	t.onTransaction("queue", c.operation, res.StatusCode, nil)
+	t.onTransaction(c.queue, c.operation, res.StatusCode, nil)
 	t.clock.look(start, res.Header)
 	if res.Body != http.NoBody {
 		res.Body = http.MaxBytesReader(nil, res.Body, maxAnswer)

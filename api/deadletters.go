@@ -392,6 +392,7 @@ func (a *API) sendReplay(ctx context.Context, before, reserved tables.DeadLetter
 	}
 	p := web.StorageFault("send the replay", err)
 	if queue.Ambiguous(err) {
+		p.Cause = maybeSentError{err}
 		p.Detail = fmt.Sprintf("Storage did not answer, so the replay may or may not be under way. Follow it at /api/v1/messages/%s; if nothing comes of it, replay again after %s.", reserved.MessageID, tables.ReplayReserved)
 		return p
 	}
@@ -402,6 +403,11 @@ func (a *API) sendReplay(ctx context.Context, before, reserved tables.DeadLetter
 	}
 	return p
 }
+
+// maybeSentError is one after which nobody knows whether the replay was sent.
+type maybeSentError struct{ error }
+
+func (e maybeSentError) Unwrap() error { return e.error }
 
 // replayWarnings says what will keep the replay waiting, and that it goes in circles.
 func (a *API) replayWarnings(ctx context.Context, d tables.DeadLetter) []string {

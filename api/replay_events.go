@@ -40,24 +40,31 @@ func (a *API) eventOf(d tables.DeadLetter) string {
 }
 
 // maxSentEvents is how many events later at least a job still knows that it has sent one, and half
-// of what it remembers: a job of millions would otherwise end the process. It is some 26 MB.
+// of what it remembers: a job of millions would otherwise end the process. It is some 40 MB.
 const maxSentEvents = 500_000
 
 // eventHash stands for an event.
 type eventHash [16]byte
 
-// sentEvents are the events of which a job has sent a copy, the last of them. Safe for concurrent use.
+// sentEvents are the events of which a job has sent a copy, the last of them, each with the dead letter that
+// was sent. Safe for concurrent use.
 type sentEvents struct {
 	mu            sync.Mutex
-	lately, older map[eventHash]struct{}
+	lately, older map[eventHash]eventHash
 	bound         int // of each of both; zero means maxSentEvents
 }
 
 // eventTurn is the turn of one dead letter.
 type eventTurn struct {
 	of    *sentEvents
+	id    string
 	event eventHash
 	noted bool
+}
+
+func hashOf(text string) eventHash {
+	sum := sha256.Sum256([]byte(text))
+	return eventHash(sum[:len(eventHash{})])
 }
 
 // first notes that the dead letter is sent for its event, and reports whether no other was.
@@ -65,28 +72,25 @@ func (t *eventTurn) first(event string) bool {
 	if event == "" {
 		return true
 	}
-	sum := sha256.Sum256([]byte(event))
-	hash := eventHash(sum[:len(eventHash{})])
-	if t.noted && t.event == hash { // asked again
-		return true
-	}
+	hash, by := hashOf(event), hashOf(t.id)
 	t.of.mu.Lock()
 	defer t.of.mu.Unlock()
-	_, lately := t.of.lately[hash]
-	if _, before := t.of.older[hash]; lately || before {
-		return false
+	for _, sent := range [...]map[eventHash]eventHash{t.of.lately, t.of.older} {
+		if other, there := sent[hash]; there {
+			return other == by // asked again, or sent by a process that could not tell whether it was
+		}
 	}
 	t.event, t.noted = hash, true
-	t.of.note(hash)
+	t.of.note(hash, by)
 	return true
 }
 
 // note remembers an event, for which the oldest half is forgotten where there are too many. The lock is held.
-func (s *sentEvents) note(hash eventHash) {
+func (s *sentEvents) note(hash, by eventHash) {
 	if s.lately == nil || len(s.lately) >= cmp.Or(s.bound, maxSentEvents) {
-		s.lately, s.older = map[eventHash]struct{}{}, s.lately
+		s.lately, s.older = map[eventHash]eventHash{}, s.lately
 	}
-	s.lately[hash] = struct{}{}
+	s.lately[hash] = by
 }
 
 // forget takes the note back: the dead letter was not sent.
@@ -101,7 +105,8 @@ func (t *eventTurn) forget() {
 }
 
 // learn finds out what the process sent that began the job: of the events in that no other copy is sent, and it
-// counts for the limit, whatever that process could store of it.
+// counts for the limit, whatever that process could store of it. What still waits was only reserved, as far as is
+// known: it has its own turn, and no other copy is sent instead.
 func (j *replayJob) learn(ctx context.Context) error {
 	filter, page, sent := j.bulk.filter, tables.Page{Limit: replayPage}, 0
 	filter.Status = ""
@@ -114,7 +119,12 @@ func (j *replayJob) learn(ctx context.Context) error {
 		if err := j.learnEvents(ctx, rows); err != nil {
 			return err
 		}
-		if sent += len(rows); next == "" {
+		for _, d := range rows {
+			if d.Status != tables.Waiting {
+				sent++
+			}
+		}
+		if next == "" {
 			break
 		}
 		page.After = next
@@ -152,7 +162,7 @@ func (j *replayJob) learnEvent(ctx context.Context, id string) error {
 	})
 	switch {
 	case err == nil:
-		(&eventTurn{of: &j.events}).first(j.api.eventOf(row))
+		(&eventTurn{of: &j.events, id: id}).first(j.api.eventOf(row))
 	case !errors.Is(err, tables.ErrNotFound):
 		return web.StorageFault("read a dead letter that was sent", err)
 	}

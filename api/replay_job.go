@@ -341,7 +341,7 @@ func patiently(ctx context.Context, f func(context.Context) error) error {
 
 // replay makes one replay and counts what came of it.
 func (j *replayJob) replay(ctx context.Context, id string) {
-	turn := eventTurn{of: &j.events}
+	turn := eventTurn{of: &j.events, id: id}
 	err := j.guard(func() error {
 		_, err := j.api.replayOne(ctx, id, func(ctx context.Context, d tables.DeadLetter) error {
 			if why := j.bulk.skip(d); why != "" {
@@ -354,7 +354,7 @@ func (j *replayJob) replay(ctx context.Context, id string) {
 		})
 		return err
 	})
-	if err != nil {
+	if err != nil && !errors.As(err, new(maybeSentError)) {
 		turn.forget()
 	}
 	why := skipReason(err)

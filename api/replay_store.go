@@ -15,9 +15,9 @@ const (
 	// jobBeat is how often a job is stored while it runs: how far it has come, that its
 	// process lives, and whether a cancel was asked of another one.
 	jobBeat = 3 * time.Second
-	// jobLost is after how long without a beat a job's process is taken for dead. Whoever is not
-	// stops at its next beat; two that work on one job for a while send nothing twice.
-	jobLost = time.Minute
+	// jobLost is after how long without a beat a job's process is taken for dead: what it has reserved can then be
+	// sent again. Whoever is not dead has stopped by itself before, and stops at its next beat.
+	jobLost = tables.ReplayReserved + 2*jobBeat
 	// jobCall bounds one call to storage about a job.
 	jobCall = 10 * time.Second
 	// endTries is how often the end of a job is written.
@@ -107,33 +107,39 @@ func (js *replayJobs) find(ctx context.Context, id string) (tables.Job, replayJo
 }
 
 // keepStored stores the job at each beat until its walk has ended, and returns what came of that. A
-// store that does not answer stops nothing: the next beat may be heard.
+// store that does not answer stops nothing, the next beat may be heard; when none was for so long that others
+// may take the job over, it is left to them.
 func (j *replayJob) keepStored(ctx context.Context, walked <-chan error) error {
-	beat := time.NewTicker(jobBeat)
+	beat, heard := time.NewTicker(jobBeat), time.Now()
 	defer beat.Stop()
 	for {
 		select {
 		case err := <-walked:
 			return err
 		case <-beat.C:
-			j.beat(ctx)
+			if j.beat(ctx) {
+				heard = time.Now()
+			} else if time.Since(heard) >= tables.ReplayReserved {
+				j.cancel(errTakenOver)
+			}
 		}
 	}
 }
 
-// beat stores how far the job has come, and takes in what others wrote.
-func (j *replayJob) beat(ctx context.Context) {
+// beat stores how far the job has come, or takes in what others wrote, and reports whether storage answered.
+func (j *replayJob) beat(ctx context.Context) bool {
 	js := j.api.replays
 	stored, err := js.put(ctx, j.stored, j.view(), js.instance)
 	if err == nil {
 		j.stored = stored
-		return
+		return true
 	}
 	now, _, err := js.find(ctx, j.id)
 	switch {
 	case errors.Is(err, noReplayJob):
 		j.cancel(errCanceledByCaller) // somebody removed it
 	case err != nil:
+		return false
 	case now.Damaged != nil:
 		j.stored.ETag = now.ETag // the next beat writes it anew
 	case now.Instance != js.instance:
@@ -144,6 +150,7 @@ func (j *replayJob) beat(ctx context.Context) {
 			j.cancel(errCanceledByCaller)
 		}
 	}
+	return true
 }
 
 // storeEnd stores what stays of the job. One that was let go by a process that stops belongs to

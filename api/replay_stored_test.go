@@ -340,20 +340,25 @@ func TestAReplayJobSendsOneCopyOfAnEvent(t *testing.T) {
 // C83: who goes on with a job knows of which events a copy was sent, and how many replays count for the limit, though
 // the process that was killed had not stored it.
 func TestAReplayJobThatIsTakenOverSendsNoSecondCopyOfAnEvent(t *testing.T) {
-	const body = `{"specversion":"1.0","id":"1","source":"/s","type":"t"}`
-	for limit, want := range map[int]int{0: 1, 2: 0} {
+	const body, reserved, first = `{"specversion":"1.0","id":"1","source":"/s","type":"t"}`, `{"specversion":"1.0","id":"2","source":"/s","type":"t"}`, 4
+	for limit, want := range map[int]int{0: 2, 2: 0} {
 		h := withJobs(t)
-		h.putMany("events", 4, func(i int, d *tables.DeadLetter) {
+		ids := h.putMany("events", 6, func(i int, d *tables.DeadLetter) {
 			d.Text, d.Size = []byte(body), len(body)
 			switch i {
 			case 0, 1: // it was replayed, once as the copy of an event that nothing else has
 				d.Status, d.Replays, d.ReplayedAt = tables.Replayed, 1, time.Now()
 			case 2:
 				d.Text, d.Size = []byte("another"), len("another")
+			case 3, 4: // the process died before it had sent the first of these two, or before it knew that it had
+				d.Text, d.Size = []byte(reserved), len(reserved)
+				if i == first {
+					d.Replays, d.ReplayedAt = 1, time.Now().Add(-tables.ReplayReserved)
+				}
 			}
 		})
 		v := replayJobView{
-			ID: "rpl_cut", State: jobRunning, SkippedBecause: map[string]int{}, StartedAt: time.Now().UTC().Add(-time.Minute), Rate: 1000, Limit: limit,
+			ID: "rpl_cut", State: jobRunning, SkippedBecause: map[string]int{}, StartedAt: time.Now().UTC().Add(-2 * time.Minute), Rate: 1000, Limit: limit,
 			Order: oldestFirst, Filter: filterView{Queue: "events", Status: tables.Waiting},
 		}
 		h.storedJob(v, time.Now().Add(-2*jobLost))
@@ -364,6 +369,24 @@ func TestAReplayJobThatIsTakenOverSendsNoSecondCopyOfAnEvent(t *testing.T) {
 		if n := h.depth("events"); n != int64(want) || a.get("replayed") != float64(2+want) {
 			t.Errorf("limit %d: %d messages were sent, want %d; job: %s", limit, n, want, a.body)
 		}
+		if copyOf, itself := h.loadDead(ids[3]), h.loadDead(ids[first]); copyOf.Replays != 0 || limit == 0 && itself.Replays != 2 {
+			t.Errorf("limit %d: the one that was reserved has %d replays, its copy %d", limit, itself.Replays, copyOf.Replays)
+		}
+	}
+}
+
+// C83: after a send that had no answer another copy of the event would be a second one.
+func TestAReplayThatMayHaveBeenSentIsTheOnlyOneOfItsEvent(t *testing.T) {
+	const body = `{"specversion":"1.0","id":"1","source":"/s","type":"t"}`
+	for err, tried := range map[error]int{errors.New("no answer"): 1, queue.ErrBusy: 3} {
+		bubble.Test(t, func(t *testing.T) {
+			h := withJobs(t, func(o *Options) { o.Queues = failingSends{o.Queues, err} })
+			h.putMany("events", 3, func(_ int, d *tables.DeadLetter) { d.Text, d.Size = []byte(body), len(body) })
+			a := h.await(h.do(http.StatusAccepted, "POST", replayPath, `{"queue":"events"}`).text("id"))
+			if a.get("failed") != float64(tried) || a.get("skipped") != float64(3-tried) {
+				t.Errorf("after %v: %s", err, a.body)
+			}
+		})
 	}
 }
 

@@ -101,6 +101,8 @@ type Dispatcher interface {
 	Queue(name string) (status.Queue, bool)
 	// Webhook describes a webhook that the dispatcher knows.
 	Webhook(id string) (status.Webhook, bool)
+	// States says which state each webhook is in that the dispatcher knows, by id.
+	States() map[string]status.Standing
 }
 
 // Sender makes one POST to a webhook.
@@ -135,6 +137,7 @@ type API struct {
 	replays   *replayJobs
 	backlog   *backlog
 	depths    *depths
+	stream    *stream
 	hooked    hookedQueues
 	tests     tests
 }
@@ -174,7 +177,8 @@ func New(opts Options) (*API, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make counter: %w", err)
 	}
-	a.replays = &replayJobs{store: opts.Jobs, instance: opts.Instance, jobs: map[string]*replayJob{}, most: maxCandidates}
+	a.stream = newStream()
+	a.replays = &replayJobs{store: opts.Jobs, instance: opts.Instance, jobs: map[string]*replayJob{}, most: maxCandidates, stored: a.tellJob}
 	a.backlog, a.depths = &backlog{byQueue: map[string]waiting{}}, newDepths()
 	if err := errors.Join(a.backlog.measure(opts.Meter), a.depths.measure(opts.Meter)); err != nil {
 		return nil, fmt.Errorf("make gauge: %w", err)
@@ -265,6 +269,7 @@ func (a *API) routes() *chi.Mux {
 	r.Get("/api/v1/messages/{id}", a.allow(ScopeRead, a.getMessage))
 	r.Get("/api/v1/attempts", a.allow(ScopeRead, a.listAttempts))
 
+	r.Get("/api/v1/stream", a.allow(ScopeRead, a.follow))
 	r.Get("/api/v1/stats", a.allow(ScopeRead, a.stats))
 	r.Get("/api/v1/instances", a.allow(ScopeRead, a.listInstances))
 	r.Get("/api/v1/settings", a.allow(ScopeAdmin, a.listSettings))

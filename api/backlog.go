@@ -114,11 +114,14 @@ func (a *API) Flush() { a.publisher.Flush() }
 
 // Run does what no request asks for, until ctx ends: once a minute it counts the dead letters
 // and goes on with replay jobs whose process is gone, and it counts the queues as often while somebody
-// reads the metrics, or where that costs nothing. Then it ends the jobs here and waits for them.
+// reads the metrics, or where that costs nothing. It tells those who follow the stream which webhooks fare otherwise. Then
+// it sends them home, ends the jobs here and waits for them.
 func (a *API) Run(ctx context.Context) {
 	defer a.replays.stop()
+	defer a.stream.stop()
 	var watching sync.WaitGroup
 	defer watching.Wait()
+	watching.Go(func() { a.watchTurns(ctx) })
 	watching.Go(func() { a.depths.watch(ctx, a.CountAlways, a.countDepths) })
 	tick := time.NewTicker(backlogEvery)
 	defer tick.Stop()

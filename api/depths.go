@@ -11,6 +11,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/pushlease/pushlease/api/internal/web"
+	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -29,7 +31,7 @@ const (
 // depths knows how many messages each queue has and how old the oldest is. Storage charges for each
 // count, so that they are made only while somebody reads the metrics. Safe for concurrent use.
 type depths struct {
-	asked chan struct{} // holds one when the gauges were read
+	asked chan struct{} // holds one when somebody wants to know
 
 	mu      sync.Mutex
 	byQueue map[string]depthCount
@@ -65,10 +67,7 @@ func (d *depths) measure(m metric.Meter) error {
 		return fmt.Errorf("gauge of the webhooks' names: %w", err)
 	}
 	_, err = m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		select {
-		case d.asked <- struct{}{}:
-		default:
-		}
+		d.ask()
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		for name, c := range d.byQueue {
@@ -90,6 +89,14 @@ func (d *depths) measure(m metric.Meter) error {
 		return fmt.Errorf("observe the queues: %w", err)
 	}
 	return nil
+}
+
+// ask has the queues counted, unless they were within depthsEvery.
+func (d *depths) ask() {
+	select {
+	case d.asked <- struct{}{}:
+	default:
+	}
 }
 
 // Depths are the counts of the last minute, by queue.
@@ -161,6 +168,11 @@ func (a *API) countDepths(ctx context.Context) {
 		})
 	}
 	counting.Wait()
+	for name, c := range found {
+		a.stream.tell(streamEvent{kind: streamDepth, queue: name, data: depthTold{
+			Queue: name, Visible: c.visible, Hidden: c.hidden, Oldest: policy.Duration(c.oldest), At: web.UTC(c.at),
+		}})
+	}
 	a.depths.mu.Lock()
 	defer a.depths.mu.Unlock()
 	a.depths.byQueue, a.depths.infos = found, all[:min(len(all), maxInfos)]

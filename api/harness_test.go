@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -333,6 +334,7 @@ type dispatcherView struct {
 	woken   []string
 	changes int
 	queues  map[string]status.Queue
+	states  map[string]status.Standing
 	// webhook answers for each webhook; nil knows none.
 	webhook func(id string) (status.Webhook, bool)
 }
@@ -359,6 +361,22 @@ func (v *dispatcherView) Webhook(id string) (status.Webhook, bool) {
 		return status.Webhook{}, false
 	}
 	return v.webhook(id)
+}
+
+func (v *dispatcherView) States() map[string]status.Standing {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return maps.Clone(v.states)
+}
+
+// set has a webhook be in a state.
+func (v *dispatcherView) set(id string, s status.Standing) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.states == nil {
+		v.states = map[string]status.Standing{}
+	}
+	v.states[id] = s
 }
 
 // syncBuffer is a buffer that may be written concurrently.

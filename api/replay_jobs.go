@@ -39,6 +39,8 @@ type replayJobs struct {
 	store    tables.Jobs
 	instance string
 	most     int // maxCandidates
+	// stored is told of each job that was stored.
+	stored func(replayJobView)
 
 	mu      sync.Mutex
 	jobs    map[string]*replayJob // that run here

@@ -77,6 +77,7 @@ func (js *replayJobs) put(ctx context.Context, before tables.Job, v replayJobVie
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), jobCall)
 	defer cancel()
 	before.ID, before.Instance, before.HeardAt = v.ID, instance, time.Now().UTC().Truncate(time.Millisecond)
+	shown := v
 	if v.Filter.hidden() {
 		v.ID = ""
 	}
@@ -84,7 +85,11 @@ func (js *replayJobs) put(ctx context.Context, before tables.Job, v replayJobVie
 	if before.State, err = json.Marshal(v); err != nil {
 		return before, err
 	}
-	return js.store.PutJob(ctx, before)
+	stored, err := js.store.PutJob(ctx, before)
+	if err == nil {
+		js.stored(shown)
+	}
+	return stored, err
 }
 
 // find returns the stored job.

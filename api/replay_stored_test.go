@@ -34,7 +34,7 @@ func (h *harness) another(instance string) *harness {
 // storedJob puts a job as a process left it that was killed.
 func (h *harness) storedJob(v replayJobView, heard time.Time) {
 	h.Helper()
-	j, err := (&replayJobs{store: h.db}).put(h.Context(), tables.Job{}, v, "killed")
+	j, err := (&replayJobs{store: h.db, stored: func(replayJobView) {}}).put(h.Context(), tables.Job{}, v, "killed")
 	if err != nil {
 		h.Fatal(err)
 	}

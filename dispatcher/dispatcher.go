@@ -94,7 +94,7 @@ func New(o Options) (*Dispatcher, error) {
 	})
 	d.completer = settle.New(settle.Options{
 		Queues: o.Queues, DeadLetters: o.Store, Recorded: o.RecordedCompletes, PoisonCopy: o.PoisonCopy, PoisonCopyTTL: o.PoisonCopyTTL,
-		Journal: d.journal, Claims: d.claims, Flows: d.flows, Meter: m, Spans: d.spans, Log: o.Logger,
+		Journal: d.journal, Claims: d.claims, Flows: d.flows, Meter: m, Spans: d.spans, Log: o.Logger, Attempted: o.Attempted,
 		GivenBack: func(queueName string, m *queue.Message, delay time.Duration, led bool) {
 			d.receiver.GivenBack(queueName, m, delay, led)
 		},

@@ -90,6 +90,8 @@ type Options struct {
 	// PoisonCopy copies each dead-lettered message to <queue>-poison, for PoisonCopyTTL; zero is for ever.
 	PoisonCopy    bool
 	PoisonCopyTTL time.Duration
+	// Attempted is told of each attempt that is on record, and must not wait; default nobody.
+	Attempted func(*tables.Attempt)
 	// Instance names this process in records.
 	Instance string
 

@@ -46,6 +46,9 @@ func (d *Dispatcher) Webhook(id string) (status.Webhook, bool) {
 	return f.Status(time.Now()), true
 }
 
+// States returns which state each webhook is in that is known here, by id.
+func (d *Dispatcher) States() map[string]status.Standing { return d.flows.States() }
+
 // AtWork says how many messages this process is at work on, and how many queues it receives
 // from.
 func (d *Dispatcher) AtWork() (inFlight, queues int) {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
 	"slices"
 	"time"
 )
@@ -31,8 +33,8 @@ func rateOf(s arrivalStats, posts int) float64 {
 	return float64(posts-1) / (float64(s.At-s.First) / 1e9)
 }
 
-// drain fills a queue and lets a server deliver it to fan webhooks.
-func (b *bench) drain(ctx context.Context, binary string, fan int) (d drained, err error) {
+// drain fills a queue and lets a server deliver it to fan webhooks. beside is what goes on meanwhile; nil for nothing.
+func (b *bench) drain(ctx context.Context, binary string, fan int, beside func(context.Context, *server) error) (d drained, err error) {
 	s := b.fresh()
 	defer func() { err = errors.Join(err, s.remove()) }()
 	err = s.with(ctx, func(st store) error {
@@ -44,7 +46,7 @@ func (b *bench) drain(ctx context.Context, binary string, fan int) (d drained, e
 	if err != nil {
 		return d, err
 	}
-	return b.deliver(ctx, binary, s, fan, b.Count)
+	return b.deliver(ctx, binary, s, fan, b.Count, beside)
 }
 
 // fill puts n messages on a queue.
@@ -65,7 +67,7 @@ func (b *bench) unlimited(ctx context.Context, prepare func() error) error {
 
 // deliver starts a server on a full queue and watches it until it has delivered count
 // messages and settled them.
-func (b *bench) deliver(ctx context.Context, binary string, s storage, fan, count int) (d drained, err error) {
+func (b *bench) deliver(ctx context.Context, binary string, s storage, fan, count int, beside func(context.Context, *server) error) (d drained, err error) {
 	ctx, cancel := context.WithTimeout(ctx, drainBound)
 	defer cancel()
 	if err := b.resetCounts(ctx); err != nil {
@@ -76,6 +78,11 @@ func (b *bench) deliver(ctx context.Context, binary string, s storage, fan, coun
 		return d, err
 	}
 	defer func() { err = errors.Join(err, v.kill()) }()
+	if beside != nil {
+		if err := beside(ctx, v); err != nil {
+			return d, err
+		}
+	}
 	startCPU := cpuSeconds(v.pid())
 	posts := count * fan
 	if _, err := b.receiver.stats(ctx, posts/2); err != nil {
@@ -124,6 +131,26 @@ func (b *bench) resetCounts(ctx context.Context) error {
 		err = errors.Join(err, b.standin.reset(ctx))
 	}
 	return err
+}
+
+// follow has somebody follow the stream of the server until that ends.
+func follow(ctx context.Context, v *server) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, v.url+"/api/v1/stream", http.NoBody)
+	if err != nil {
+		return err
+	}
+	res, err := http.DefaultClient.Do(req) //nolint:bodyclose // closed by who reads it
+	if err != nil {
+		return fmt.Errorf("follow the stream: %w", err)
+	}
+	if res.StatusCode != http.StatusOK {
+		return errors.Join(fmt.Errorf("follow the stream: status %d", res.StatusCode), res.Body.Close())
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, res.Body) // it ends when the server is killed
+		_ = res.Body.Close()
+	}()
+	return nil
 }
 
 // settled waits until count messages were deleted.
@@ -210,13 +237,17 @@ func (b *bench) drainRound(ctx context.Context) error {
 	if err = errors.Join(err, s.remove()); err != nil {
 		return fmt.Errorf("ideal: %w", err)
 	}
-	one, err := b.drain(ctx, b.binary, 1)
+	one, err := b.drain(ctx, b.binary, 1, nil)
 	if err != nil {
 		return fmt.Errorf("server: %w", err)
 	}
-	three, err := b.drain(ctx, b.binary, 3)
+	three, err := b.drain(ctx, b.binary, 3, nil)
 	if err != nil {
 		return fmt.Errorf("fan-out: %w", err)
+	}
+	followed, err := b.drain(ctx, b.binary, 1, follow)
+	if err != nil {
+		return fmt.Errorf("followed: %w", err)
 	}
 	b.add("drain.raw", "POSTs/s", raw.rate)
 	b.add("drain.ideal", "messages/s", ideal.rate)
@@ -227,8 +258,11 @@ func (b *bench) drainRound(ctx context.Context) error {
 	b.add("drain.fan3", "POSTs/s", 3*three.rate)
 	b.relate("drain.fan3", "3 × server", three.rate, one.rate)
 	b.relate("drain.fan3", "raw", 3*three.rate, raw.rate)
+	b.add("drain.followed", "messages/s", followed.rate)
+	b.relate("drain.followed", "server", followed.rate, one.rate)
+	b.add("drain.cpu.followed", "s/1,000", followed.cpu)
 	if b.baseline != "" {
-		old, err := b.drain(ctx, b.baseline, 1)
+		old, err := b.drain(ctx, b.baseline, 1, nil)
 		if err != nil {
 			return fmt.Errorf("baseline: %w", err)
 		}

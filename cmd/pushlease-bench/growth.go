@@ -32,7 +32,7 @@ func (b *bench) compareGrown(ctx context.Context, scenario string, all []grown) 
 		b.say("%s, round %d of %d", scenario, round+1, b.Rounds)
 		rate := 0.0
 		for i, g := range all {
-			d, err := b.deliver(ctx, b.binary, g.storage, 1, front)
+			d, err := b.deliver(ctx, b.binary, g.storage, 1, front, nil)
 			if err != nil {
 				return fmt.Errorf("%s: %w", g.name, err)
 			}

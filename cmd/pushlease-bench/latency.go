@@ -35,7 +35,7 @@ func (b *bench) drainRate(ctx context.Context) (float64, error) {
 	if f := b.find("drain.server"); f != nil {
 		return f.Median, nil
 	}
-	d, err := b.drain(ctx, b.binary, 1)
+	d, err := b.drain(ctx, b.binary, 1, nil)
 	if err == nil {
 		b.add("drain.server", "messages/s", d.rate)
 	}

@@ -31,6 +31,8 @@ something about pushlease. So each round measures, one after the other:
          no records: what a consumer without memory could do
   server pushlease, as a process of its own, durable commits, all records
   fan3   the same with three webhooks on the queue
+  followed
+         the server with one webhook, and somebody who follows its stream
 
 and gives for each figure the least, the median and the most of the rounds, and the
 ratio to the reference of the same round. On a machine that others use, believe ratios

@@ -91,22 +91,45 @@ func (c *client) base() (string, error) {
 
 // do makes one request. An answer with another status than 2xx is an *apiError.
 func (c *client) do(ctx context.Context, r request) (answer, error) {
-	base, err := c.base()
-	if err != nil {
-		return answer{}, err
-	}
 	if r.timeout == 0 {
 		r.timeout = requestTimeout
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
+	resp, err := c.open(ctx, r)
+	if err != nil {
+		return answer{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := readAnswer(resp)
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{resp.Header, body}, nil
+}
+
+// readAnswer reads the whole of an answer.
+func readAnswer(resp *http.Response) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
+	if err != nil {
+		return nil, fmt.Errorf("read the answer of %s: %w", resp.Request.URL.Host, err)
+	}
+	return body, nil
+}
+
+// open makes a request whose answer, with a status of 2xx, the caller reads and closes.
+func (c *client) open(ctx context.Context, r request) (*http.Response, error) {
+	base, err := c.base()
+	if err != nil {
+		return nil, err
+	}
 	target := base + r.path
 	if len(r.query) > 0 {
 		target += "?" + r.query.Encode()
 	}
 	req, err := http.NewRequestWithContext(ctx, r.method, target, bytes.NewReader(r.body))
 	if err != nil {
-		return answer{}, fmt.Errorf("make request: %w", err)
+		return nil, fmt.Errorf("make request: %w", err)
 	}
 	for name, value := range r.header {
 		req.Header.Set(name, value)
@@ -122,17 +145,17 @@ func (c *client) do(ctx context.Context, r request) (answer, error) {
 	httpClient := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := httpClient.Do(req)
 	if err != nil {
-		return answer{}, unreachable(base, err)
+		return nil, unreachable(base, err)
+	}
+	if resp.StatusCode/100 == 2 {
+		return resp, nil
 	}
 	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
+	body, err := readAnswer(resp)
 	if err != nil {
-		return answer{}, fmt.Errorf("read the answer of %s: %w", base, err)
+		return nil, err
 	}
-	if resp.StatusCode/100 != 2 {
-		return answer{}, newAPIError(resp, body)
-	}
-	return answer{resp.Header, body}, nil
+	return nil, newAPIError(resp, body)
 }
 
 // unreachable says in one line what failed, without the wrapping of net/http.

@@ -39,6 +39,9 @@ const rootExample = `  # See it work, with nothing to set up
   pushlease attempts --status 5xx
   pushlease match orders '{"order": 1}'
 
+  # What happens now
+  pushlease stream --queue orders
+
   # What was given up, and try it again
   pushlease dead-letters list --queue orders
   pushlease dead-letters replay DEAD-LETTER-ID
@@ -75,6 +78,7 @@ func newRootCommand() *cobra.Command {
 		newQueuesCommand(),
 		newInstancesCommand(),
 		newAttemptsCommand(),
+		newStreamCommand(),
 		newMatchCommand(),
 		newDoctorCommand(checkStorage),
 		newFunctionsCommand(),

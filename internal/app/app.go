@@ -18,8 +18,8 @@ import (
 	"github.com/pushlease/pushlease/dispatcher"
 	"github.com/pushlease/pushlease/internal/config"
 	"github.com/pushlease/pushlease/internal/sqlite"
-	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/internal/telemetry"
+	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
 )
 
@@ -117,7 +117,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	a.sas = &sasWatch{end: a.stores.sasEnd, log: a.log}
 	a.events = newEvents(cfg.EventsQueue, cfg.Instance, a.stores.queues, cfg.QueueEncoding, a.log)
 	a.lives, a.stores.tables = newLives(a.stores, cfg.Instance, a.log, func(name string, n int) { a.dispatcher.ExpiredUnseen(name, n) })
-	a.stores.tables = newTold(a.stores.tables, a.events, func(id string) (status.Webhook, bool) { return a.dispatcher.Webhook(id) })
+	a.stores.tables = a.told(a.stores.tables)
 
 	sender, err := webhook.NewSender(webhook.Options{
 		Version: o.Version, Guard: guard(cfg), TracerProvider: t.TracerProvider, Unrecorded: !t.Recording,
@@ -134,13 +134,13 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 		ByEvent: cfg.DedupByEvent, KeepUnmatched: cfg.KeepUnmatched, Hosted: o.hosted, LookGap: o.lookGap,
 		Lease: cfg.Lease, Estimate: estimates(cfg), Concurrency: cfg.Concurrency, MaxInFlight: cfg.MaxInFlight, PollMin: cfg.PollMin, PollMax: cfg.PollMax, Pollers: func() int { return int(a.pollers.Load()) },
 		Drain: cfg.Drain, RegistryRefresh: cfg.RegistryRefresh, PoisonCopy: cfg.PoisonCopy, PoisonCopyTTL: cfg.PoisonCopyTTL,
-		Instance: cfg.Instance, Logger: a.log, Meter: meter, Tracer: t.TracerProvider.Tracer("pushlease"), Unrecorded: !t.Recording,
+		Attempted: func(t *tables.Attempt) { a.api.Attempted(t) },
+		Instance:  cfg.Instance, Logger: a.log, Meter: meter, Tracer: t.TracerProvider.Tracer("pushlease"), Unrecorded: !t.Recording,
 	})
 	if err != nil {
 		return nil, err
 	}
 	a.stores.lost.removed = a.dispatcher.Removed
-	a.startExpiries(ends)
 	a.expiry = &deadLetterExpiry{store: a.stores.tables, replayed: cfg.Retention, others: cfg.DeadLetterRetention, log: a.log, expired: a.dispatcher.DeadLettersExpired}
 	a.replays = &lostReplays{letters: a.stores.tables, records: a.stores.tables, queues: a.stores.queues, log: a.log}
 	a.api, err = api.New(api.Options{
@@ -154,6 +154,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	if err != nil {
 		return nil, err
 	}
+	a.startExpiries(ends, a.api.DeadLettered)
 	a.cleanups.add("records of publishes", func(context.Context) error { a.api.Flush(); return nil })
 	a.heartbeat = a.newHeartbeat(o)
 	a.rollups = a.newRollups()

@@ -75,6 +75,9 @@ type event struct {
 
 // add counts an event. It is sent when its kind may be.
 func (e *events) add(kind string, ev event) {
+	if e == nil {
+		return
+	}
 	if ev.Queue == e.queue || ev.Queue == e.queue+"-poison" {
 		return
 	}
@@ -98,6 +101,9 @@ func (e *events) deadLetter(d tables.DeadLetter) {
 
 // changed is told of a registration that was written.
 func (e *events) changed(r tables.Registration) {
+	if e == nil {
+		return
+	}
 	e.mu.Lock()
 	again := r.Enabled || r.DisabledAt.Equal(e.disabledAt[r.ID]) || time.Since(r.DisabledAt) > eventEvery
 	e.disabledAt[r.ID] = r.DisabledAt
@@ -110,6 +116,9 @@ func (e *events) changed(r tables.Registration) {
 // look compares how webhooks fare with how they did. Those that are seen for the first time
 // have nothing to be compared with.
 func (e *events) look(all []tables.Registration, view func(id string) (status.Webhook, bool)) {
+	if e == nil {
+		return
+	}
 	for _, r := range all {
 		s, ok := view(r.ID)
 		if !ok || s.State == status.Disabled {
@@ -257,22 +266,24 @@ func (e *events) text(kind string, ev *event) ([]byte, error) {
 // told is a store that tells of what is written to it.
 type told struct {
 	tables.Store
-	events *events
-	view   func(id string) (status.Webhook, bool)
+	events       *events
+	view         func(id string) (status.Webhook, bool)
+	deadLettered func(tables.DeadLetter)
 }
 
-// newTold returns s, which tells e of what is written, where there is somebody to tell.
-func newTold(s tables.Store, e *events, view func(id string) (status.Webhook, bool)) tables.Store {
-	if e == nil {
-		return s
+// told returns s, which tells the events and the stream of what is written.
+func (a *App) told(s tables.Store) told {
+	return told{
+		Store: s, events: a.events, view: func(id string) (status.Webhook, bool) { return a.dispatcher.Webhook(id) },
+		deadLettered: func(d tables.DeadLetter) { a.api.DeadLettered(d) },
 	}
-	return told{s, e, view}
 }
 
 func (t told) PutDeadLetter(ctx context.Context, d tables.DeadLetter) (tables.DeadLetter, error) {
 	saved, err := t.Store.PutDeadLetter(ctx, d)
 	if err == nil {
 		t.events.deadLetter(saved)
+		t.deadLettered(saved)
 	}
 	return saved, err
 }

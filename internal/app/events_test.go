@@ -39,10 +39,10 @@ func newTeller(t *testing.T) *teller {
 	t.Cleanup(func() { _ = db.Close() })
 	x := &teller{T: t, db: db, states: map[string]status.FlowState{}}
 	x.events = newEvents("told", "one", db.Queues(), func(string) queue.Encoding { return queue.EncodingAuto }, slog.New(slog.DiscardHandler))
-	x.Store = newTold(db, x.events, func(id string) (status.Webhook, bool) {
+	x.Store = told{Store: db, events: x.events, deadLettered: func(tables.DeadLetter) {}, view: func(id string) (status.Webhook, bool) {
 		s, ok := x.states[id]
 		return status.Webhook{State: s}, ok
-	})
+	}}
 	return x
 }
 

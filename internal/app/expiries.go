@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/pushlease/pushlease/internal/sqlite"
+	"github.com/pushlease/pushlease/tables"
 )
 
 // expiries tells of messages that an embedded file ended because their life was over. A file may do so
@@ -29,15 +30,13 @@ func (x *expiries) ended(e sqlite.Expired) {
 }
 
 // startExpiries counts what has ended so far, and from now on: in metrics and in the history, and its dead
-// letters are told like others.
-func (a *App) startExpiries(x *expiries) {
+// letters are told like others, to follow too.
+func (a *App) startExpiries(x *expiries, follow func(tables.DeadLetter)) {
 	count := func(e sqlite.Expired) {
 		a.dispatcher.Expired(e.Queue, e.Messages, e.DeadLettered, e.Letters)
-		if a.events == nil {
-			return
-		}
 		for i := range e.Letters {
 			a.events.deadLetter(e.Letters[i])
+			follow(e.Letters[i])
 		}
 	}
 	x.mu.Lock()

@@ -14,6 +14,7 @@ import (
 	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/internal/sqlite"
 	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
 )
 
@@ -53,8 +54,12 @@ func TestWhatExpiresOnAFileIsCountedAndTold(t *testing.T) {
 			time.Sleep(2 * time.Minute)
 		}
 		expire(2)
-		a.startExpiries(ends)
+		followed := 0
+		a.startExpiries(ends, func(tables.DeadLetter) { followed++ })
 		expire(3)
+		if followed != 5 {
+			t.Errorf("the stream was told of %d dead letters, want 5", followed)
+		}
 
 		letters := int64(0)
 		for _, tally := range a.dispatcher.TakeTallies() {

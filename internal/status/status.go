@@ -100,6 +100,16 @@ func FlowStates() []FlowState {
 	return []FlowState{Disabled, Paused, Failing, Probing, Limited, Busy, Healthy}
 }
 
+// Standing is which state a webhook is in.
+type Standing struct {
+	Queue string
+	State FlowState
+	// Why it is disabled.
+	Why string
+	// Rate is the learned rate of a limited one.
+	Rate float64
+}
+
 // Webhook is how one webhook fares.
 type Webhook struct {
 	State FlowState

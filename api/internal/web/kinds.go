@@ -43,7 +43,9 @@ var (
 	Unsendable                = Kind{Name: "unsendable", Status: http.StatusUnprocessableEntity, Title: "The queue can't carry this body"}
 	TestsUnderWay             = Kind{Name: "tests-under-way", Status: http.StatusTooManyRequests, Title: "Tests are under way", Wait: 5 * time.Second}
 	Internal                  = Kind{Name: "internal", Status: http.StatusInternalServerError, Title: "Something went wrong in pushlease"}
+	NotHere                   = Kind{Name: "not-here", Status: http.StatusNotImplemented, Title: "It can't be had from this server"}
 	StorageUnavailable        = Kind{Name: "storage-unavailable", Status: http.StatusServiceUnavailable, Title: "Storage did not answer", Wait: storageWait}
+	TooManyFollowers          = Kind{Name: "too-many-followers", Status: http.StatusServiceUnavailable, Title: "Too many follow the stream", Wait: 30 * time.Second}
 	TooManyConnections        = Kind{Name: "too-many-connections", Status: http.StatusServiceUnavailable, Title: "Too many connections", Wait: 5 * time.Second}
 	NotReady                  = Kind{Name: "not-ready", Status: http.StatusServiceUnavailable, Title: "Not ready", Wait: 5 * time.Second}
 )
@@ -57,6 +59,6 @@ func Kinds() []Kind {
 		InvalidRequest, Unauthorized, ScopeMissing, LocalOnly, CrossOrigin, NotFoundKind, MethodNotAllowedKind,
 		Busy, InProgress, Replaying, WebhookDeleted, Damaged, TextChanged, TooManySecrets, TooManyReplayJobs, QueueInUse, Changed, Exists,
 		TooLarge, UnsupportedMediaType, InvalidEvent, IdempotencyKeyReused, IdempotencyKeyUnsupported, Unsendable,
-		TestsUnderWay, Internal, StorageUnavailable, TooManyConnections, NotReady,
+		TestsUnderWay, Internal, NotHere, StorageUnavailable, TooManyFollowers, TooManyConnections, NotReady,
 	}
 }

@@ -20,7 +20,7 @@ func (fs *Flows) Measure(m metric.Meter, label func(webhookID string) string) er
 	if err != nil {
 		return fmt.Errorf("gauge of the states of webhooks: %w", err)
 	}
-	stopped, err := m.Int64ObservableGauge("pushlease.webhook.stopped",
+	notSentTo, err := m.Int64ObservableGauge("pushlease.webhook.stopped",
 		metric.WithDescription("1 for a webhook that nothing is sent to, by queue, webhook, state (disabled, paused, failing, probing) and why it is disabled."))
 	if err != nil {
 		return fmt.Errorf("gauge of webhooks that are not sent to: %w", err)
@@ -32,45 +32,45 @@ func (fs *Flows) Measure(m metric.Meter, label func(webhookID string) string) er
 	}
 	_, err = m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		counts := map[status.FlowState]int64{}
-		others := map[stoppedAs]int64{}
-		for id, s := range fs.states() {
-			counts[s.state]++
-			if s.state == status.Limited {
-				o.ObserveFloat64(learned, s.rate, metric.WithAttributes(attribute.String("queue", s.queue), attribute.String("webhook", label(id))))
-			}
-			if s.state != status.Healthy && s.state != status.Busy && s.state != status.Limited {
-				s.webhook = label(id)
-				others[s]++
+		others := map[stopped]int64{}
+		for id, s := range fs.States() {
+			counts[s.State]++
+			switch s.State {
+			case status.Healthy, status.Busy:
+			case status.Limited:
+				o.ObserveFloat64(learned, s.Rate, metric.WithAttributes(attribute.String("queue", s.Queue), attribute.String("webhook", label(id))))
+			default:
+				others[stopped{label(id), s}]++
 			}
 		}
 		for _, s := range status.FlowStates() {
 			o.ObserveInt64(states, counts[s], metric.WithAttributes(attribute.String("state", string(s))))
 		}
 		for s, n := range others {
-			o.ObserveInt64(stopped, n, metric.WithAttributes(attribute.String("queue", s.queue), attribute.String("webhook", s.webhook),
-				attribute.String("state", string(s.state)), attribute.String("why", s.why)))
+			o.ObserveInt64(notSentTo, n, metric.WithAttributes(attribute.String("queue", s.Queue), attribute.String("webhook", s.webhook),
+				attribute.String("state", string(s.State)), attribute.String("why", s.Why)))
 		}
 		return nil
-	}, states, stopped, learned)
+	}, states, notSentTo, learned)
 	if err != nil {
 		return fmt.Errorf("observe the states of webhooks: %w", err)
 	}
 	return nil
 }
 
-// states tells the state of each webhook by its id.
-func (fs *Flows) states() map[string]stoppedAs {
+// States tells which state each webhook is in, by its id.
+func (fs *Flows) States() map[string]status.Standing {
 	now := time.Now()
-	states := map[string]stoppedAs{}
+	states := map[string]status.Standing{}
 	for _, f := range fs.All() {
 		fares := f.Status(now)
-		s := stoppedAs{queue: f.queue, state: fares.State}
-		if s.state == status.Limited {
-			s.rate = fares.Pace.Rate
+		s := status.Standing{Queue: f.queue, State: fares.State}
+		if s.State == status.Limited {
+			s.Rate = fares.Pace.Rate
 		}
-		if s.state == status.Disabled {
+		if s.State == status.Disabled {
 			f.mu.Lock()
-			s.why = f.why
+			s.Why = f.why
 			f.mu.Unlock()
 		}
 		states[f.id] = s
@@ -78,10 +78,8 @@ func (fs *Flows) states() map[string]stoppedAs {
 	return states
 }
 
-// stoppedAs are the labels of webhooks that nothing is sent to.
-type stoppedAs struct {
-	queue, webhook string
-	state          status.FlowState
-	why            string
-	rate           float64 // of limited ones, which do not count as stopped
+// stopped are the labels of webhooks that nothing is sent to.
+type stopped struct {
+	webhook string
+	status.Standing
 }

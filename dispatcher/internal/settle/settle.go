@@ -81,6 +81,8 @@ type Options struct {
 	PoisonCopyTTL time.Duration
 	// GivenBack tells that a message is shown again after delay, and whether another instance is to receive it.
 	GivenBack func(queueName string, m *queue.Message, delay time.Duration, led bool)
+	// Attempted is told of each attempt that is on record, and must not wait; nil for nobody.
+	Attempted func(*tables.Attempt)
 }
 
 // Completer settles messages. Safe for concurrent use.
@@ -158,6 +160,9 @@ func (c *Completer) tell(ctx context.Context, m *queue.Message, rec tables.Recor
 			slog.String("reason", string(a.Reason)), slog.Bool("charged", a.Charged), slog.String("delay", a.Delay.String()),
 			slog.Int("redials", a.Redials))
 		CountAttempt(c.o.Meter, a)
+		if c.o.Attempted != nil {
+			c.o.Attempted(a)
+		}
 	}
 }
 

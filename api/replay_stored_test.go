@@ -381,7 +381,9 @@ func TestAReplayThatMayHaveBeenSentIsTheOnlyOneOfItsEvent(t *testing.T) {
 	for err, tried := range map[error]int{errors.New("no answer"): 1, queue.ErrBusy: 3} {
 		bubble.Test(t, func(t *testing.T) {
 			h := withJobs(t, func(o *Options) { o.Queues = failingSends{o.Queues, err} })
-			h.putMany("events", 3, func(_ int, d *tables.DeadLetter) { d.Text, d.Size = []byte(body), len(body) })
+			h.putMany("events", 3, func(i int, d *tables.DeadLetter) {
+				d.Text, d.Size, d.DeadLetteredAt = []byte(body), len(body), time.Now().Add(time.Duration(i-10)*time.Second)
+			})
 			a := h.await(h.do(http.StatusAccepted, "POST", replayPath, `{"queue":"events"}`).text("id"))
 			if a.get("failed") != float64(tried) || a.get("skipped") != float64(3-tried) {
 				t.Errorf("after %v: %s", err, a.body)

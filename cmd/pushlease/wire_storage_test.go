@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -73,6 +74,36 @@ func TestStorageThatIsCutOffLosesAndDoublesNothing(t *testing.T) {
 	healed := time.Now()
 	p.waitEmpty(150*time.Second, name) // a receive whose answer was cut off hides its message for the lease
 	t.Logf("%d messages; the queue was empty %s after it healed", len(published), time.Since(healed).Round(100*time.Millisecond))
+	if twice := f.noDeadLetters(p, name, published); twice > 0 {
+		t.Errorf("%d messages were taken twice", twice)
+	}
+}
+
+// TestConnectionsToStorageThatAMiddleForgotCostOneTimeout: a NAT or firewall before storage restarts under load (C89). What was under
+// way is lost, and nothing else waits for one dead connection after the other.
+func TestConnectionsToStorageThatAMiddleForgotCostOneTimeout(t *testing.T) {
+	t.Parallel()
+	f := startFar(t, "HTTP/1.1", 100*time.Millisecond)
+	storage := server(62)
+	p, name := f.startOn(f.storageAt(storage, azuriteStore(t))), queueName("forgot")
+	p.register(name, f.url, map[string]any{"flow": map[string]any{}})
+	published := map[string]time.Time{}
+	for _, id := range p.publishMany(name, 64) { // many at once, so that there are many connections
+		published[id] = time.Now()
+	}
+	connections, forgot := f.Forget(storage), time.Now()
+	waitUntil(t, 15*time.Second, func() string {
+		a, err := p.try(http.MethodPost, "/api/v1/queues/"+name+"/messages", "application/json", bodyMark)
+		if err != nil || a.status != http.StatusAccepted {
+			return fmt.Sprintf("publish: %v, %d %s", err, a.status, a.body)
+		}
+		published[locationID(a)] = time.Now()
+		return ""
+	})
+	took := time.Since(forgot)
+	p.waitReady(15*time.Second, http.StatusOK, "")
+	p.waitEmpty(90*time.Second, name) // a receive whose answer was cut off hides its messages for the lease
+	t.Logf("%d connections were forgotten; published after %s, empty after %s", connections, took.Round(10*time.Millisecond), time.Since(forgot).Round(10*time.Millisecond))
 	if twice := f.noDeadLetters(p, name, published); twice > 0 {
 		t.Errorf("%d messages were taken twice", twice)
 	}

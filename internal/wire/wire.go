@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -244,18 +245,18 @@ func (w *Wire) Alive(addresses ...netip.Addr) {
 	}
 }
 
-// Forget makes the packets of all connections that there are vanish, as a NAT or load balancer
-// does that has restarted. New ones pass. It returns how many there were.
-func (w *Wire) Forget() int { return w.all(vanishes) }
+// Forget makes the packets of all connections that there are vanish, or of those with these far addresses, as a NAT or load
+// balancer does that has restarted. New ones pass. It returns how many there were.
+func (w *Wire) Forget(with ...netip.Addr) int { return w.all(vanishes, with...) }
 
 // Reset answers the next packet of each connection that there is with a reset.
 func (w *Wire) Reset() int { return w.all(isReset) }
 
-func (w *Wire) all(f fate) (n int) {
+func (w *Wire) all(f fate, with ...netip.Addr) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for k, is := range w.flows {
-		if is == passes {
+		if is == passes && (len(with) == 0 || slices.Contains(with, k.far.Addr())) {
 			w.flows[k] = f
 			n++
 		}

@@ -58,7 +58,7 @@ func identityQueue(t *testing.T, i *issuer, answer http.HandlerFunc) queue.Queue
 		t.Fatal(err)
 	}
 	tr := newTransport(opts)
-	base := tr.base.(*http.Transport)
+	base := tr.base.(azureconn.Transport)
 	base.TLSClientConfig = server.Client().Transport.(*http.Transport).TLSClientConfig
 	t.Cleanup(base.CloseIdleConnections)
 	client, err := azqueue.NewServiceClient(server.URL, tokens{i}, &azqueue.ClientOptions{ClientOptions: azcore.ClientOptions{

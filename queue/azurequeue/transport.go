@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/pushlease/pushlease/internal/azureconn"
 )
 
 // The operations, as Options.OnTransaction names them.
@@ -82,11 +84,6 @@ type transport struct {
 	clock         clock
 }
 
-// idleTimeout is shorter than what the service and load balancers before it
-// allow an idle connection, so that ours closes first: a request on a
-// connection that just closed at the other end has an unknown outcome.
-const idleTimeout = 45 * time.Second
-
 // maxAnswer bounds an answer in memory. 32 messages of 64 KiB are 12 MiB when
 // every character is escaped.
 const maxAnswer = 32 << 20
@@ -95,15 +92,7 @@ func newTransport(opts Options) *transport {
 	if opts.Transport != nil {
 		return &transport{base: opts.Transport, onTransaction: opts.OnTransaction}
 	}
-	base := http.DefaultTransport.(*http.Transport).Clone()
-	base.MaxIdleConns = 0 // no bound of its own: there is one host
-	base.MaxIdleConnsPerHost = opts.Connections
-	base.IdleConnTimeout = idleTimeout
-	// The service speaks HTTP/1.1, and net/http's HTTP/2 repeats requests by
-	// rules of its own.
-	base.Protocols = new(http.Protocols)
-	base.Protocols.SetHTTP1(true)
-	return &transport{base: base, onTransaction: opts.OnTransaction}
+	return &transport{base: azureconn.NewTransport(opts.Connections), onTransaction: opts.OnTransaction}
 }
 
 // Do implements policy.Transporter.

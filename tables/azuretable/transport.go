@@ -109,15 +109,8 @@ func newTransport(base http.RoundTripper, count func(service, operation string, 
 	if base != nil {
 		return &transport{base: base, count: count}
 	}
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.MaxIdleConns = connections
-	t.MaxIdleConnsPerHost = connections
-	t.IdleConnTimeout = 45 * time.Second // the service closes idle connections from 60 s on
+	t := azureconn.NewTransport(connections)
 	t.ResponseHeaderTimeout = tryTimeout
-	// The service speaks HTTP/1.1, and net/http's HTTP/2 repeats requests by
-	// rules of its own.
-	t.Protocols = new(http.Protocols)
-	t.Protocols.SetHTTP1(true)
 	// Whole rows in one write: the Azurite emulator corrupts a character that is
 	// split over two reads.
 	t.WriteBufferSize = 64 << 10

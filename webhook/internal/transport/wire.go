@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/pushlease/pushlease/internal/tcp"
 )
 
 // wire is a connection below TLS. It counts what was written, can be looked at without
@@ -35,12 +37,16 @@ type wire struct {
 	heard  atomic.Int64 // when something came on it, in ns
 }
 
+// userTimeout ends a connection whose bytes the receiver's system does not acknowledge. It is long
+// enough for some lost packets in a row, and far below what the system would wait.
+const userTimeout = 20 * time.Second
+
 func newWire(conn net.Conn) *wire {
 	w := &wire{Conn: conn}
 	if s, ok := conn.(syscall.Conn); ok && canReadNow {
 		if raw, err := s.SyscallConn(); err == nil {
 			w.raw = raw
-			setUserTimeout(raw)
+			tcp.SetUserTimeout(raw, userTimeout)
 		}
 	}
 	w.readNow = func(fd uintptr) bool {
@@ -113,7 +119,7 @@ func (w *wire) Write(p []byte) (int, error) {
 func (w *wire) unacknowledged(start int64) bool {
 	var confirm int64
 	if w.raw != nil { // before the counters: what is written meanwhile must not count as waiting
-		confirm = waiting(w.raw)
+		confirm = tcp.Waiting(w.raw)
 	}
 	written := w.written.Load()
 	switch begun := w.begun.Load(); {

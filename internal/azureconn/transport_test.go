@@ -1,0 +1,71 @@
+package azureconn_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/internal/azureconn"
+)
+
+// C89: of connections that a middle between here and storage has forgotten, one request loses its time on one, and not each
+// of the next ones on another.
+func TestConnectionsThatAMiddleForgotCostOneRequestItsTime(t *testing.T) {
+	const burst = 8
+	var forgotten atomic.Int64 // connections with such a number, or a lower one, answer nothing any more
+	var dialed, asked atomic.Int64
+	together, end := make(chan struct{}), make(chan struct{})
+	type number struct{}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) == burst {
+			close(together)
+		}
+		<-together // so that each of the burst has a connection of its own
+		if r.Context().Value(number{}).(int64) <= forgotten.Load() {
+			<-end
+		}
+	}))
+	s.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
+		return context.WithValue(ctx, number{}, dialed.Add(1))
+	}
+	s.Start()
+	defer s.Close()
+	defer close(end)
+	transport := azureconn.NewTransport(burst)
+	ask := func(within time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), within)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodPut, s.URL, http.NoBody)
+		if err != nil {
+			t.Error(err)
+			return err
+		}
+		res, err := transport.RoundTrip(req)
+		if err == nil {
+			err = res.Body.Close()
+		}
+		return err
+	}
+	var all sync.WaitGroup
+	for range burst {
+		all.Go(func() {
+			if err := ask(time.Minute); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	forgotten.Store(dialed.Load())
+	if err := ask(100 * time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("on a connection that was forgotten: %v", err)
+	}
+	if err := ask(20 * time.Second); err != nil {
+		t.Errorf("the next request: %v; %d connections were made", err, dialed.Load())
+	}
+}

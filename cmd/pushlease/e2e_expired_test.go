@@ -26,7 +26,7 @@ func TestNoMessageOfAFileExpiresUnseen(t *testing.T) {
 	}
 	endings := []string{"Expired", "MessageExpiring", "WebhookDisabled", "WebhookDeleted"}
 	const each = 5
-	published, never := map[string]string{}, "" // id to queue, and the label of one of these
+	published, never := map[string]string{}, ""                                // id to queue, and the label of one of these
 	for _, name := range []string{"failing", "disabled", "deleted", "never"} { // the last one has to outlive what is left of this process
 		queue := queueName(name)
 		queues[name](p, queue)

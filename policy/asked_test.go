@@ -178,7 +178,7 @@ func TestNameThatPointsInwardsIsRetriedAndEndsAsBlocked(t *testing.T) {
 	}
 }
 
-// C103: an application that is being swapped answers 404 or 405 for a while.
+// C103: an application that is being swapped answers 404 or 405 for a while, and one that is stopped 403 on Azure.
 func TestWebhookThatTookMessagesLatelyIsNotGoneWithA404(t *testing.T) {
 	decide := func(status int, change func(*policy.Try)) policy.Decision {
 		try := first(policy.Response{Status: status})
@@ -189,7 +189,7 @@ func TestWebhookThatTookMessagesLatelyIsNotGoneWithA404(t *testing.T) {
 		p := preset(t, "standard")
 		return p.Decide(try)
 	}
-	for _, status := range []int{404, 405} {
+	for _, status := range []int{403, 404, 405} {
 		d := decide(status, nil)
 		if outcomeOf(d) != abandons || d.Delay != 15*time.Second || !d.Charged || !strings.Contains(d.Explanation, "took messages lately") {
 			t.Errorf("first %d: %+v", status, d)
@@ -214,7 +214,7 @@ func TestWebhookThatTookMessagesLatelyIsNotGoneWithA404(t *testing.T) {
 		}
 	}
 	for name, d := range map[string]policy.Decision{
-		"another status":   decide(403, nil),
+		"another status":   decide(401, nil),
 		"never a 2xx":      decide(404, func(try *policy.Try) { try.LastOK = time.Time{} }),
 		"over an hour ago": decide(404, func(try *policy.Try) { try.LastOK = start.Add(-time.Hour - time.Second) }),
 		"attempts used up": decide(404, func(try *policy.Try) { try.Charged = 7 }),

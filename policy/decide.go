@@ -252,8 +252,8 @@ func final(status int) bool {
 	return false
 }
 
-// A webhook that took a message within awayWithin and now answers 404 or 405 is, most
-// likely, being deployed. The message is tried again after awayFirst, and then after
+// A webhook that took a message within awayWithin and now answers 403, 404 or 405 is, most
+// likely, being deployed, or stopped for a moment, which a gateway may answer with 403. The message is tried again after awayFirst, and then after
 // awayNext; the answer stands when the try before, at least awayFinal ago, had it too.
 const (
 	awayWithin = time.Hour
@@ -276,7 +276,7 @@ func (t *Try) away(status int) (time.Duration, bool) {
 	return 0, false
 }
 
-func notThere(status int) bool { return status == 404 || status == 405 }
+func notThere(status int) bool { return status == 403 || status == 404 || status == 405 }
 
 // busy tells whether a status, together with a wait, says that the whole webhook
 // is to be left alone for that long.

@@ -181,20 +181,36 @@ func TestAShortOutageIsFollowedByAShortSilence(t *testing.T) {
 	}
 }
 
-// A quota of a day is used up: probes are refused with 429, which says nothing about the messages that
-// happen to be the probes.
+// A quota of a day is used up, or a receiver asks for waits and takes nothing: probes are refused, which says nothing about the messages that
+// happen to be the probes, however often they are.
 func TestProbesThatAreRefusedAsTooMuchAreChargedToNoMessage(t *testing.T) {
-	inBubble(t, func(b *bench) {
-		b.webhook.Policy.MaxAttempts, b.webhook.Flow = 2, policy.DefaultFlow()
-		b.webhook = b.update(b.webhook)
-		b.sender.answer = statuses(429)
-		_, stop := b.start(nil)
-		b.sendNumbered(30)
-		time.Sleep(2 * time.Hour)
-		want(t, "dead letters", len(b.deadLetters()), 0)
-		want(t, "is still asked", b.sender.count() > 100, true)
-		stop()
-	})
+	for name, refusal := range map[string]webhook.Result{"429": {Status: 429}, "503 and a wait": {Status: 503, RetryAfter: "20"}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				b.webhook.Policy.MaxAttempts, b.webhook.Flow = 2, policy.DefaultFlow()
+				b.webhook = b.update(b.webhook)
+				const last = "the last one of the quota"
+				b.sender.answer = func(r webhook.Request, _ int) webhook.Result {
+					if string(r.Body) == last {
+						return webhook.Result{Status: 200}
+					}
+					return refusal
+				}
+				_, stop := b.start(nil)
+				b.send(last)
+				time.Sleep(5 * time.Second)
+				sent := b.sendNumbered(3)
+				time.Sleep(2 * time.Hour)
+				want(t, "dead letters", len(b.deadLetters()), 0)
+				for _, one := range sent {
+					del := b.delivery(one, "wh_a")
+					want(t, "was a probe more often than refusals are free", del.Attempts > 50, true)
+					want(t, "few of these count", del.Charged == 0 && del.Waits <= 15, true)
+				}
+				stop()
+			})
+		})
+	}
 }
 
 // The backlog is longer than messages may grow old: what was refused before waits behind it and is refused again, and it is no

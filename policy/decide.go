@@ -60,7 +60,8 @@ func (p Policy) Decide(t Try) Decision {
 	case DeadLetter:
 		d.Explanation = fmt.Sprintf("%s: the message is dead-lettered after attempt %d%s.", r.subject(), t.attempt(), v.because)
 	default:
-		if d.Pause > 0 && t.Waits < p.MaxWaits || v.spared && t.Waits < p.spares() {
+		d.Probed = v.spared && t.Probe
+		if d.Pause > 0 && t.Waits < p.MaxWaits || v.spared && t.Waits < p.spares() || d.Probed {
 			d.Reason, d.Charged = ReceiverBusy, false
 		}
 		p.again(&d, &t, &v, r.subject(), asked)
@@ -92,6 +93,11 @@ func (p *Policy) again(d *Decision, t *Try, v *verdict, subject string, asked ti
 	d.Delay, d.NextAt = delay, t.Now.Add(delay)
 	if d.Charged {
 		d.Explanation = fmt.Sprintf("%s: attempt %d of %d failed, and the next one is due in %s%s%s.", subject, n, p.MaxAttempts, delay, most, v.because)
+		return
+	}
+	if d.Probed {
+		d.Explanation = fmt.Sprintf("%s as it does to any message now: the next attempt is due in %s%s, and this one, which was to find out whether it takes messages again, counts in nothing.",
+			subject, delay, most)
 		return
 	}
 	why, waits := "and asked for a wait", p.MaxWaits

@@ -184,6 +184,9 @@ type Try struct {
 	// and is sent more than its limit, or it refuses all of them alike. This one is charged
 	// for neither, as long as no rule decides.
 	NotItsFault bool
+	// Probe says that the POST was to find out whether a webhook which refuses everything takes messages again. NotItsFault,
+	// it counts in nothing.
+	Probe bool
 	// ExpiresAt is when the message vanishes; zero means never.
 	ExpiresAt time.Time
 	// LookSlack is how long before that somebody has to look at the message at the
@@ -206,6 +209,8 @@ type Decision struct {
 	NextAt time.Time
 	// Charged is whether the try counts against MaxAttempts.
 	Charged bool
+	// Probed is whether it counts in nothing, as what a webhook refused that takes none now (Try.Probe).
+	Probed bool
 	// Disable asks that the webhook be disabled.
 	Disable bool
 	// Pause asks that nothing be sent to the webhook for so long: what a 429 or

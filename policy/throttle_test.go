@@ -187,6 +187,26 @@ func TestANamedWaitIsFreeWhileOthersAreTaken(t *testing.T) {
 	}
 }
 
+// A probe that a webhook refuses which takes none counts in nothing, however often the message was one, and has no age; what the message is at fault for counts.
+func TestAProbeThatIsRefusedCountsInNothing(t *testing.T) {
+	p, _ := policy.Preset("realtime")
+	for _, tt := range []struct {
+		status int
+		notIts bool
+		action policy.Action
+	}{{429, true, policy.Abandon}, {503, true, policy.Abandon}, {503, false, policy.DeadLetter}, {500, true, policy.DeadLetter}} {
+		for _, after := range []string{"", "900"} {
+			d := p.Decide(policy.Try{
+				Now: start.Add(2 * time.Duration(p.MaxAge)), FirstAt: start, Charged: p.MaxAttempts - 1, Waits: 1000, NotItsFault: tt.notIts, Probe: true,
+				Response: policy.Response{Status: tt.status, RetryAfter: after},
+			})
+			if free := tt.action == policy.Abandon; d.Action != tt.action || d.Charged == free || d.Probed != free {
+				t.Errorf("%+v, Retry-After %q: %s, charged %v, probed %v: %s", tt, after, d.Action, d.Charged, d.Probed, d.Explanation)
+			}
+		}
+	}
+}
+
 // fill reports a windowful of one sign.
 func fill(w *policy.Window, s policy.Sign, limit int) {
 	generation, size := w.Generation(), w.Size(limit)

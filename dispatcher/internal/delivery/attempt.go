@@ -132,7 +132,7 @@ func (a attempts) decide(ctx context.Context, p *parcel, t *target, del *tables.
 		Now: now, Charged: del.Charged, Waits: del.Waits, FirstAt: firstOf(del.FirstAt, res.StartedAt),
 		PreviousStatus: del.LastStatus, PreviousAt: del.LastAt, LastOK: t.flow.LastDelivered(),
 		ExpiresAt: p.m.ExpiresAt, LookSlack: p.slack, Random: rand.Float64(), Response: responseOf(res),
-		NotItsFault: t.ticket.Spared(),
+		NotItsFault: t.ticket.Spared(), Probe: t.ticket.Probed(),
 	})
 	if dec.Action == policy.NoVerdict {
 		dec.Reason = interruption(ctx)
@@ -178,7 +178,7 @@ func (p *parcel) advance(del *tables.Delivery, res *webhook.Result, dec *policy.
 	if dec.Charged {
 		del.Charged++
 	}
-	if dec.Reason == policy.ReceiverBusy {
+	if dec.Reason == policy.ReceiverBusy && !dec.Probed {
 		del.Waits++
 	}
 	end := res.StartedAt.Add(res.Duration).UTC().Truncate(time.Millisecond)
@@ -222,6 +222,6 @@ func (p *parcel) leaseEnds() bool {
 func left(t *target, res *webhook.Result) {
 	t.ticket.Answered(flow.Answer{
 		Sign: t.registration.Policy.Sign(responseOf(res), res.StartedAt.Add(res.Duration)), Began: res.StartedAt, Took: res.Duration,
-		Failed: t.delivery.Charged + t.delivery.Waits,
+		Failed: t.delivery.Charged + t.delivery.Waits, Again: !t.delivery.FirstAt.IsZero(),
 	})
 }

@@ -60,10 +60,12 @@ type Flow struct {
 	pause    policy.Pause
 	waited   time.Time // when a POST was last refused with a wait
 	waitedAt int64     // what was delivered by then
-	slots    policy.Slots
-	spreadAt float64 // the lowest learned rate by which slots were given; 0: none was
-	meter    policy.Meter
-	auto     policy.AutoDisable
+	// waitsSince is when the first one was refused so since the last one that was taken.
+	waitsSince time.Time
+	slots      policy.Slots
+	spreadAt   float64 // the lowest learned rate by which slots were given; 0: none was
+	meter      policy.Meter
+	auto       policy.AutoDisable
 
 	inFlight, waiting            int
 	moved                        time.Time     // when a POST last began or ended
@@ -146,7 +148,7 @@ func (f *Flow) update(r tables.Registration) (reset, released bool) {
 	f.release(time.Now())
 	f.window.Reset()
 	f.pacer.Reset()
-	f.singles, f.round, f.waited = policy.Singles{}, policy.Round{}, time.Time{}
+	f.singles, f.round, f.waited, f.waitsSince = policy.Singles{}, policy.Round{}, time.Time{}, time.Time{}
 	f.breaker.Reset()
 	f.refusals, f.refusing = policy.Refusals{}, false
 	f.pause.Reset()

@@ -344,6 +344,77 @@ func TestACrashLoopThatIsAnswered503LeavesNoLimit(t *testing.T) {
 	}
 }
 
+// A webhook that takes nothing and names a wait each time is broken, whether it took something before or not: each pause let one POST through, too few for the
+// breaker to count, and messages were used up one after the other.
+func TestAWebhookThatOnlyAsksForWaitsIsBroken(t *testing.T) {
+	for _, took := range []bool{true, false} {
+		for _, wait := range []time.Duration{7 * time.Second, time.Minute} {
+			t.Run(fmt.Sprint(took, wait), func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
+					f := testFlow(func(*policy.Flow) {})
+					well := func(time.Time) policy.Sign { return taken }
+					if took {
+						offer(t, f, time.Minute, time.Second, well)
+					}
+					asks := func(now time.Time) policy.Sign {
+						f.AskPause(wait, now)
+						return policy.Sign{Answered: true, Failed: true, Overloaded: true, Waits: true}
+					}
+					drive(t, f, waitsLong+2*wait, asks)
+					want(t, "breaker", f.Status(time.Now()).Breaker.Phase, policy.BreakerOpen)
+					_, vain, charged := drive(t, f, 10*time.Minute, asks)
+					if most := int(10*time.Minute/max(wait, 10*time.Second)) + 1; charged > 0 || vain > most {
+						t.Errorf("%d POSTs in vain, %d of them charged; want %d at most, and none", vain, charged, most)
+					}
+					ok, _, _ := drive(t, f, wait+10*time.Second, well)
+					want(t, "found again", ok > 0, true)
+				})
+			})
+		}
+	}
+}
+
+// A message that is one probe after the other is one message that has failed.
+func TestAMessageThatIsEachProbeFailsOnce(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		tooMany := overLimit
+		tooMany.TooMany = true
+		f := testFlow(func(*policy.Flow) {})
+		drive(t, f, time.Minute, func(time.Time) policy.Sign { return tooMany })
+		failed := f.Status(time.Now()).Failing.FailedMessages
+		for _, again := range []bool{true, false} {
+			time.Sleep(20 * time.Second)
+			ticket, refusal := f.Enter(time.Now())
+			if ticket == nil {
+				t.Fatalf("no probe: %+v", refusal)
+			}
+			ticket.Answered(Answer{Sign: tooMany, Began: time.Now(), Took: time.Millisecond, Again: again})
+			want(t, "a probe that was refused", ticket.Probed(), true)
+			if !again {
+				failed++
+			}
+			want(t, "messages that have failed", f.Status(time.Now()).Failing.FailedMessages, failed)
+		}
+	})
+}
+
+// A webhook that was not sent anything for long and then asks for a wait has not been away for that time.
+func TestTheFirstWaitAfterAQuietTimeOpensNoBreaker(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		f := testFlow(func(*policy.Flow) {})
+		for range 2 {
+			offer(t, f, time.Minute, time.Second, func(time.Time) policy.Sign { return taken })
+			time.Sleep(time.Hour)
+			post(t, f, time.Now().Add(time.Second), func(now time.Time) policy.Sign {
+				f.AskPause(time.Minute, now)
+				return policy.Sign{Answered: true, Failed: true, Overloaded: true, Waits: true}
+			})
+			want(t, "breaker", f.Status(time.Now()).Breaker.Phase, policy.BreakerClosed)
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
 // A limit that names its wait is no breakdown: refusals of which the pause is the remedy opened the breaker, and after each probe that was taken the
 // next one came later, at last in a quarter of an hour. What it refuses is no fault of the messages.
 func TestALimitThatNamesItsWaitOpensNoBreaker(t *testing.T) {

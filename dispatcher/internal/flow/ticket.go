@@ -25,6 +25,9 @@ type Ticket struct {
 // fault: it takes others, or refuses whatever it is sent.
 func (t *Ticket) Spared() bool { return t.spared }
 
+// Probed tells, once it was Answered, whether it was a probe that the webhook refused as more than it takes now.
+func (t *Ticket) Probed() bool { return t.probe }
+
 // Enter asks for one POST. It is allowed, refused, or worth waiting for: then Wait has to be
 // called. The ticket for what is allowed must be handed back: Answered or Unused.
 func (f *Flow) Enter(now time.Time) (t *Ticket, refused *Refusal) {
@@ -205,6 +208,8 @@ type Answer struct {
 	Took  time.Duration
 	// Failed is how many attempts for this message had failed before.
 	Failed int
+	// Again tells that there was one before, also one that counts in nothing.
+	Again bool
 }
 
 // Answered hands a ticket back with what came of its POST.
@@ -299,7 +304,7 @@ func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.Breake
 	case a.Sign.Failed:
 		f.failed++
 		f.lastFailure = now
-		if a.Failed == 0 && !ours && (!t.spared || t.probe) {
+		if a.Failed == 0 && !ours && (!t.spared || t.probe && !a.Again) {
 			f.auto.Failed(now)
 			f.changed = true
 		}
@@ -313,9 +318,13 @@ func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.Breake
 func (t *Ticket) judge(a Answer, now time.Time) (turned bool) {
 	f, s := t.f, t.f.settings.Breaker
 	closed, first := f.breaker.State(now).Phase == policy.BreakerClosed, false
+	if a.Sign.Waits && f.waitsSince.IsZero() {
+		f.waitsSince = now
+	}
 	switch {
 	case a.Sign.Delivered:
 		f.singles.Taken(a.Failed)
+		f.waitsSince = time.Time{}
 	case a.Sign.Waits && f.pacer.TookLately(now) && (closed || f.breaker.Ramping()): // the pause is the answer to it
 		if f.settings.Adaptive && f.takesFew(a.Began, now) {
 			f.pacer.Refused(t.pace, a.Began, now, rand.Float64())
@@ -327,6 +336,11 @@ func (t *Ticket) judge(a Answer, now time.Time) (turned bool) {
 		f.breaker.Abort(t.generation)
 		t.spared = true
 		return false
+	}
+	if a.Sign.Waits && closed && now.Sub(f.waitsSince) > waitsLong {
+		t.spared = f.breaker.Open(s, f.waitsSince, now, rand.Float64())
+		f.hasten(a.Sign, now)
+		return t.spared
 	}
 	if a.Sign.Limited && f.settings.Adaptive {
 		limited, broken := f.pacer.Refused(t.pace, a.Began, now, rand.Float64())
@@ -351,12 +365,15 @@ func (t *Ticket) judge(a Answer, now time.Time) (turned bool) {
 	}
 	t.spared = f.refusing && a.Sign.Refused != 0
 	turned = f.breaker.Report(s, t.generation, !a.Sign.Failed && !t.spared, now, rand.Float64())
-	// A probe that is refused as too much, or by a webhook with a limit, says nothing about its message, and something about the webhook.
-	t.probe = !closed && (a.Sign.TooMany || a.Sign.Limited && f.pacer.Limited())
+	// A probe that is refused as too much, with a wait, or by a webhook with a limit, says nothing about its message, and something about the webhook.
+	t.probe = !closed && (a.Sign.TooMany || a.Sign.Waits || a.Sign.Limited && f.pacer.Limited())
 	t.spared = t.spared || first || t.probe
 	f.hasten(a.Sign, now)
 	return turned
 }
+
+// waitsLong is for how long a webhook that takes nothing may ask for waits before it is broken: as long as a limit may take none.
+const waitsLong = 75 * time.Second
 
 // fewTaken is how many POSTs are taken at most between two pauses that a limit asks for which is met by a slower pace: waits have whole seconds.
 const fewTaken = 2
@@ -373,7 +390,7 @@ func (f *Flow) takesFew(began, now time.Time) bool {
 
 // hasten has the next probe come soon where the last answer was no sign of a breakdown.
 func (f *Flow) hasten(s policy.Sign, now time.Time) {
-	if s.TooMany {
+	if s.TooMany || s.Waits {
 		f.breaker.Hasten(f.settings.Breaker, now)
 	}
 }

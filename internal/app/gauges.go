@@ -14,7 +14,7 @@ import (
 )
 
 // checkKinds are the kinds of checks, which all have a value from the start.
-var checkKinds = []string{"clock", "draining", "functions", "host", "queue", "registrations", "signature", "sockets", "storage", "tables", "triggers", "webhooks"}
+var checkKinds = []string{"clock", "draining", "functions", "host", "instance", "queue", "registrations", "signature", "sockets", "storage", "tables", "triggers", "webhooks"}
 
 // measure makes the gauges of what this process is and how it is: what /readyz says, for who
 // watches with metrics. They ask storage for nothing.

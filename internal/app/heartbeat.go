@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/pushlease/pushlease/api"
@@ -34,6 +35,9 @@ type heartbeat struct {
 	clock   func() (ahead time.Duration, known bool) // nil where it is storage's own
 	log     *slog.Logger
 	failing bool
+	written bool
+	// namesake is when another process of the same name was found last, in ms; zero for never.
+	namesake atomic.Int64
 	// ready and trouble are what was told, or to be told, last.
 	ready   bool
 	trouble string
@@ -59,7 +63,7 @@ func (h *heartbeat) run(ctx context.Context) {
 			case <-ctx.Done():
 				last, cancel := context.WithTimeout(context.WithoutCancel(ctx), beatTimeout/5)
 				defer cancel()
-				if err := h.store.DropInstance(last, h.about.Name); err != nil {
+				if err := h.drop(last); err != nil {
 					h.log.Warn("this instance is told of for a day, although it has stopped", "error", err)
 				}
 				return
@@ -88,22 +92,50 @@ func (h *heartbeat) beat(ctx context.Context) error {
 			now.ClockAhead = ahead.Truncate(time.Millisecond)
 		}
 	}
+	list, unknown := h.store.ListInstances(ctx) // first: who else goes by this name has written over what this process wrote
+	if h.written && slices.ContainsFunc(list, h.isNamesake) {
+		h.namesake.Store(time.Now().UnixMilli())
+	}
 	if err := h.store.PutInstance(ctx, now); err != nil {
 		return err
 	}
-	return h.count(ctx)
+	h.written = true
+	if unknown == nil {
+		h.count(list)
+	}
+	return unknown
+}
+
+// isNamesake reports whether a row that has this process's name is another's.
+func (h *heartbeat) isNamesake(i tables.Instance) bool {
+	return i.Name == h.about.Name && !i.StartedAt.IsZero() && !i.StartedAt.Equal(h.about.StartedAt)
+}
+
+// drop takes the row of this process away.
+func (h *heartbeat) drop(ctx context.Context) error {
+	list, err := h.store.ListInstances(ctx)
+	if err != nil || slices.ContainsFunc(list, h.isNamesake) {
+		return err
+	}
+	return h.store.DropInstance(ctx, h.about.Name)
+}
+
+// nameCheck fails while another process goes by the same name.
+func (h *heartbeat) nameCheck(now time.Time) api.Check {
+	c := api.Check{Name: "instance", OK: now.Sub(time.UnixMilli(h.namesake.Load())) >= missedAfter}
+	if !c.OK {
+		c.Degrades = true
+		c.Detail = "another process is called " + h.about.Name + " too, so that the records of one replace those of the other: give each its own setting instance, or none"
+	}
+	return c
 }
 
 // missedAfter is how long ago an instance said last that it is there when it is taken for gone. Until
 // then the others look more rarely, as if it still polled.
 const missedAfter = 5 * beatEvery / 2
 
-// count tells how many instances poll. Where they can't be listed the former number stays.
-func (h *heartbeat) count(ctx context.Context) error {
-	list, err := h.store.ListInstances(ctx)
-	if err != nil {
-		return err
-	}
+// count tells how many instances poll.
+func (h *heartbeat) count(list []tables.Instance) {
 	n := 1
 	for _, i := range list {
 		if i.Name != h.about.Name && i.Queues > 0 && tables.Heard(i.SeenAt, time.Now(), missedAfter) {
@@ -111,7 +143,6 @@ func (h *heartbeat) count(ctx context.Context) error {
 		}
 	}
 	h.pollers(n)
-	return nil
 }
 
 // expireInstances takes away those that were not seen for instanceRetention.

@@ -171,3 +171,46 @@ func TestAnInstanceSaysOnceAMinuteThatItIsThereAndIsGoneWhenItStops(t *testing.T
 		}
 	})
 }
+
+// C113: of two processes with one name each overwrites what the other records. Both say so, as long as both are there; a
+// process that was killed a moment ago, and one that stops, are no second one.
+func TestTwoProcessesOfOneNameSaySo(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := &instanceRows{rows: map[string]tables.Instance{"one": {Name: "one", StartedAt: time.Now().Add(-time.Hour), SeenAt: time.Now().Add(-time.Second)}}}
+		begin := func() (h *heartbeat, end func()) {
+			h = &heartbeat{
+				pollers: func(int) {}, store: s, about: tables.Instance{Name: "one", StartedAt: time.Now()}, log: slog.New(slog.DiscardHandler),
+				checks: func(context.Context) []api.Check { return nil }, atWork: func() (int, int) { return 0, 1 },
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() { defer close(ended); h.run(ctx) }()
+			return h, func() { stop(); <-ended }
+		}
+		say := func(what string, want bool, hs ...*heartbeat) {
+			t.Helper()
+			for i, h := range hs {
+				if c := h.nameCheck(time.Now()); c.OK == want || c.OK == c.Degrades || want && !strings.Contains(c.Detail, "called one") {
+					t.Errorf("%s: process %d says %+v", what, i, c)
+				}
+			}
+		}
+		first, endFirst := begin()
+		time.Sleep(time.Second)
+		say("the one before was killed", false, first)
+		time.Sleep(5*time.Minute + beatEvery/2) // they beat in turn
+		second, endSecond := begin()
+		time.Sleep(5 * beatEvery / 4)
+		say("both run", true, first, second)
+		endFirst()
+		if got := s.of("one"); !got.StartedAt.Equal(second.about.StartedAt) {
+			t.Errorf("the first one has left the row %+v", got)
+		}
+		time.Sleep(beatEvery + missedAfter)
+		say("one has stopped", false, second)
+		endSecond()
+		if got := s.names(); len(got) > 0 {
+			t.Errorf("the rows of %v are left", got)
+		}
+	})
+}

@@ -23,6 +23,9 @@ func (a *App) ready(ctx context.Context) []api.Check {
 		checks = append(checks, clockCheck(a.stores.clockAhead()))
 	}
 	checks = append(checks, storageCheck(ctx, a.stores.fault))
+	if c := a.heartbeat.nameCheck(time.Now()); !c.OK {
+		checks = append(checks, c)
+	}
 	if a.stores.partly != nil {
 		if refused := a.stores.partly(); refused != "" {
 			checks = append(checks, api.Check{Name: "queue writes", Degrades: true, Detail: refused})

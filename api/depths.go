@@ -52,7 +52,7 @@ func newDepths() *depths {
 // measure makes the gauges. A count that is old is left out rather than shown as it once was.
 func (d *depths) measure(m metric.Meter) error {
 	messages, err := m.Int64ObservableGauge("pushlease.queue.messages",
-		metric.WithDescription("Messages in a queue, by queue and state: visible ones wait for a receive (Azure counts at most 32), hidden ones are in flight somewhere or wait for their time. Counted once a minute while the metrics are read."))
+		metric.WithDescription("Messages in a queue, by queue and state: visible ones wait for a receive (on Azure, where there are 32 of them, all that the process is not at work on), hidden ones are in flight somewhere or wait for their time. Counted once a minute while the metrics are read."))
 	if err != nil {
 		return fmt.Errorf("gauge of messages: %w", err)
 	}
@@ -190,7 +190,9 @@ func (a *API) countDepth(ctx context.Context, name string, now time.Time) (depth
 	if err != nil {
 		return depthCount{}, false
 	}
-	c := depthCount{visible: depth.Visible, hidden: max(depth.Total-depth.Visible, 0), at: now}
+	fares, _ := a.Dispatcher.Queue(name)
+	c := depthCount{visible: visibleOf(depth, fares), at: now}
+	c.hidden = max(depth.Total-c.visible, 0)
 	if depth.Visible == 0 {
 		return c, true
 	}

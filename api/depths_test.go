@@ -2,6 +2,8 @@ package api
 
 import (
 	"context"
+	"net/http"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/pushlease/pushlease/internal/bubble"
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/queue"
 )
 
@@ -94,4 +97,51 @@ func TestQueuesAreCountedOnlyWhileTheMetricsAreRead(t *testing.T) {
 		stop()
 		<-stopped
 	})
+}
+
+// approximate is storage that counts as Azure does.
+type approximate struct {
+	queue.Service
+	depth queue.Depth
+}
+
+func (s approximate) Queue(name string) (queue.Queue, error) {
+	q, err := s.Service.Queue(name)
+	return approximateQueue{q, s.depth}, err
+}
+
+type approximateQueue struct {
+	queue.Queue
+	depth queue.Depth
+}
+
+func (q approximateQueue) Depth(context.Context) (queue.Depth, error) { return q.depth, nil }
+
+// Storage counts visible messages up to 32 there: a backlog read 32, and the rest as if it waited for its time.
+func TestABacklogOnAzureIsMoreThanStorageCounts(t *testing.T) {
+	for name, tt := range map[string]struct {
+		depth                   queue.Depth
+		visible, delayed, while float64
+	}{
+		"backlog":          {queue.Depth{Total: 10_000, Visible: 32}, 9990, 0, 10_000},
+		"few":              {queue.Depth{Total: 10_000, Visible: 31}, 31, 9959, 41},
+		"just received":    {queue.Depth{Total: 33, Visible: 32}, 32, 0, 42},
+		"counted in full":  {queue.Depth{Total: 10_000, Visible: 32, Exact: true}, 32, 9958, 42},
+		"nothing to do":    {queue.Depth{}, 0, 0, 10},
+		"all wait in time": {queue.Depth{Total: 50}, 0, 40, 10},
+	} {
+		h := newHarness(t)
+		h.register(hook)
+		h.do(http.StatusAccepted, "POST", publishTarget, "the oldest")
+		h.view.queues["orders"] = status.Queue{Polling: true, InFlight: 10, Webhooks: 1}
+		h.api.Queues = approximate{h.db.Queues(), tt.depth}
+		a := h.do(http.StatusOK, "GET", "/api/v1/queues/orders", "")
+		if got := []any{a.get("depth", "visible"), a.get("depth", "delayed"), a.get("depth", "work")}; !slices.Equal(got, []any{tt.visible, tt.delayed, tt.while}) {
+			t.Errorf("%s: visible, delayed and work are %v, want %v, %v, %v", name, got, tt.visible, tt.delayed, tt.while)
+		}
+		h.api.countDepths(t.Context())
+		if d := h.api.Depths()["orders"]; d.Visible != int64(tt.visible) || d.Hidden != max(tt.depth.Total-int64(tt.visible), 0) {
+			t.Errorf("%s: the history has %+v", name, d)
+		}
+	}
 }

@@ -54,11 +54,20 @@ type depthView struct {
 }
 
 func newDepthView(d queue.Depth, s status.Queue) *depthView {
-	inFlight := int64(s.InFlight)
+	inFlight, visible := int64(s.InFlight), visibleOf(d, s)
 	return &depthView{
-		Total: d.Total, Visible: d.Visible, InFlight: inFlight, Delayed: max(d.Total-d.Visible-inFlight, 0),
-		Work: d.Visible + inFlight, Exact: d.Exact,
+		Total: d.Total, Visible: visible, InFlight: inFlight, Delayed: max(d.Total-visible-inFlight, 0),
+		Work: visible + inFlight, Exact: d.Exact,
 	}
+}
+
+// visibleOf is how many messages wait for a receive. Where storage counts no further than one receive takes, all that this
+// process is not at work on may wait: autoscalers count so too, and the bound itself would hide how much it is.
+func visibleOf(d queue.Depth, s status.Queue) int64 {
+	if d.Exact || d.Visible < queue.MaxReceive {
+		return d.Visible
+	}
+	return max(d.Total-int64(s.InFlight), d.Visible)
 }
 
 type pollerView struct {

@@ -17,7 +17,8 @@ import (
 // words of PromQL and labels that the rules use.
 var promWords = strings.Fields(`sum max by rate increase histogram_quantile topk and queue reason le webhook outcome service operation action result status
 	complete deleted failed lease_lost unverified replayed dead_lettered state why disabled paused failing probing operator m h d
-	unless offset last_over_time or absent abs min blocked gone kind redelivery check registrations tables clock draining storage webhooks`)
+	unless offset last_over_time or absent abs min blocked gone kind redelivery check registrations tables clock draining storage webhooks
+	on hidden decision abandon`)
 
 // unknownNames returns the names in an expression that are neither metrics nor words.
 func unknownNames(expr string, known []string) []string {

@@ -454,8 +454,10 @@ func TestADeadLetterHasOneTurnInAReplayJob(t *testing.T) {
 
 func TestWhatAJobRemembersOfEventsIsBounded(t *testing.T) {
 	s := &sentEvents{bound: 3}
+	letters := 0
 	first := func(event int) (*eventTurn, bool) {
-		turn := &eventTurn{of: s}
+		letters++ // another dead letter each time
+		turn := &eventTurn{of: s, id: strconv.Itoa(letters)}
 		return turn, turn.first(strconv.Itoa(event))
 	}
 	for i := range 100 {

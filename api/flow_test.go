@@ -34,6 +34,7 @@ func TestStatusSaysWhyAndWhatNext(t *testing.T) {
 		{name: "limited", state: status.Webhook{State: status.Limited, Pace: policy.PaceState{Rate: 19.5, Since: at, Refused: 12, Noise: 0.3}}, want: status.Limited,
 			text: []string{"It throttles what is beyond a limit", "12 POSTs since 2026-05-06T03:00:00Z, as seen by instance one", "sent about 19.5 a second", "Nothing has to be done",
 				"About 30 % are throttled whatever the rate", "Its flow.rate of 2 a second", "/enable forgets"}, not: "refuse"},
+		{name: "limited beside one that sends most", state: status.Webhook{State: status.Limited, Pace: policy.PaceState{Rate: 0.5, Since: at}, Led: 20}, want: status.Limited, text: []string{"Another instance sends it about 20 a second", "this one about one POST in 2s: they share its limit"}, not: "It is sent about"},
 		{name: "limited to little", state: status.Webhook{State: status.Limited, Pace: policy.PaceState{Rate: 0.02, Since: at}}, want: status.Limited, text: []string{"sent about one POST in 50s"}, not: "whatever the rate"},
 		{name: "paused", state: status.Webhook{State: status.Paused, Until: until}, want: status.Paused, text: []string{"asked for a pause", "until 2026-05-06T03:01:00Z", "no attempt charged", "/enable", "/queues/orders"}},
 		{name: "failing", state: status.Webhook{State: status.Failing, Until: until, Breaker: open}, want: status.Failing,

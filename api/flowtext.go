@@ -86,8 +86,8 @@ func (t flowText) broken() string {
 func (t flowText) limited() string {
 	s, flow := t.s, t.reg.Flow.OrDefault()
 	text := fmt.Sprintf("It throttles what is beyond a limit (429, 503, or what a rule calls throttled) and does not say how long to wait: %d POSTs since %s, as seen by %s. "+
-		"It is sent about %s, as was learned from that, and more now and then; that costs a message no attempt while others are taken. Nothing has to be done.",
-		s.Pace.Refused, web.Stamp(s.Pace.Since), t.who(), paceText(s.Pace.Rate))
+		"%s that costs a message no attempt while others are taken. Nothing has to be done.",
+		s.Pace.Refused, web.Stamp(s.Pace.Since), t.who(), t.sent())
 	if s.Pace.Noise > 0 {
 		text += fmt.Sprintf(" About %.0f %% are throttled whatever the rate, at random or for what is in them, and do not lower it.", 100*s.Pace.Noise)
 	}
@@ -97,6 +97,14 @@ func (t flowText) limited() string {
 		text += fmt.Sprintf(" Its flow.rate of %v a second, the most that it is ever sent, is higher than what it takes; lower it, and nothing is throttled.", flow.Rate)
 	}
 	return text + fmt.Sprintf(" POST /api/v1/webhooks/%s/enable forgets what was learned.", t.reg.ID)
+}
+
+// sent says how much it is sent, and by whom: of several instances one sends most of what a limit allows.
+func (t flowText) sent() string {
+	if own := t.s.Pace.Rate; t.s.Led > own {
+		return fmt.Sprintf("Another instance sends it about %s, as was learned from that, and this one about %s: they share its limit, and one of them sends most;", paceText(t.s.Led), paceText(own))
+	}
+	return fmt.Sprintf("It is sent about %s, as was learned from that, and more now and then;", paceText(t.s.Pace.Rate))
 }
 
 // paceText says a rate, which may be one POST in minutes.

@@ -488,5 +488,13 @@ func (p *Pacer) Turn() float64 {
 // Follows tells whether another instance is taken more often than this one, and most that is sent is sent by it.
 func (p *Pacer) Follows() bool { return p.Limited() && p.noise.follows() }
 
+// Led is the rate that the instance has learned which is taken more often than this one; 0 where none is.
+func (p *Pacer) Led() float64 {
+	if !p.Follows() {
+		return 0
+	}
+	return p.noise.others.Learned
+}
+
 // Asks tells whether Share is to be called soon: a trial waits for that.
 func (p *Pacer) Asks() bool { return p.noise.asks }

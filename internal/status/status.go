@@ -135,6 +135,8 @@ type Webhook struct {
 	Refusing bool
 	// Pace is the rate that was learned from its refusals.
 	Pace policy.PaceState
+	// Led is what the instance that is sent most of it has learned, in POSTs a second; 0 where that is this one.
+	Led float64
 	// Failing is since when it only fails, as far as this process has seen.
 	Failing       policy.AutoDisableState
 	LastFailureAt time.Time

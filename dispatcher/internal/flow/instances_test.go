@@ -290,9 +290,11 @@ func TestWhatIsHeldIsForTheInstanceThatLeads(t *testing.T) {
 		want(t, "led while it is alone", fs.Led(waits), false)
 		f.share(policy.Others{Rate: 2, Taken: 1, Learned: 2, Posts: 20, Instances: 1}, time.Now())
 		want(t, "led while it leads", fs.Led(waits), false)
+		want(t, "what the status says while it leads", f.Status(time.Now()).Led, 0)
 		leads := policy.Others{Rate: 2, Taken: 2, Learned: 2, Posts: 20, Instances: 1, Ahead: true}
 		f.share(leads, time.Now())
 		want(t, "led", fs.Led(waits), true)
+		want(t, "what the status says of the one that leads", f.Status(time.Now()).Led, 2)
 		want(t, "led, and held for another one, too", fs.Led(append(waits, Since{"wh_b", time.Now()})), false)
 		want(t, "led, and held for none", fs.Led(nil), false)
 		shown := 0

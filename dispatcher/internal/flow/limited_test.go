@@ -108,6 +108,24 @@ func TestALimitedWebhookThatComesBackFromAnOutageIsSentItsRate(t *testing.T) {
 	}
 }
 
+// What finds out after an outage how much a webhook takes again goes at half of its rate: it may come back cold.
+func TestTheFirstPostsAfterAnOutageGoAtHalfOfTheRate(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		f := testFlow(func(*policy.Flow) {})
+		limit := oneIn(50 * time.Millisecond)
+		drive(t, f, time.Minute, limit)
+		before := learnedRate(f)
+		drive(t, f, 30*time.Second, func(time.Time) policy.Sign { return timedOut })
+		for sent := false; !sent; {
+			_, _, sent = post(t, f, time.Now().Add(time.Minute), limit)
+		}
+		want(t, "breaker", f.Status(time.Now()).Breaker.Phase, policy.BreakerHalfOpen)
+		if rate := learnedRate(f); rate > 0.6*before || rate < 0.3*before {
+			t.Errorf("%v a second after the first POST that was taken again, want half of %v", rate, before)
+		}
+	})
+}
+
 // A limited webhook that refuses everything, for longer than a limit explains, is broken: its
 // breaker opens, and counts the time from the first of those refusals.
 func TestALimitedWebhookThatRefusesEverythingIsBroken(t *testing.T) {
@@ -545,6 +563,77 @@ func windows(most int, length time.Duration) limit {
 		if n++; n > most {
 			return overLimit
 		}
+		return taken
+	}
+}
+
+// Limiters that name no wait, as nginx, ASP.NET and express have them, open no breaker, and what they refuse is charged to no message.
+func TestALimitOpensNoBreakerAndChargesNoMessage(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		limit func() limit
+		rate  float64
+		from  time.Duration
+		over  time.Duration
+		least float64
+	}{
+		{"one in 50 ms", func() limit { return oneIn(50 * time.Millisecond) }, 20, 10 * time.Second, time.Minute, 0.8},
+		{"20 a second, 20 at once", func() limit { return bucket(20, 20) }, 20, 10 * time.Second, time.Minute, 0.9},
+		{"60 in each full minute", func() limit { return windows(60, time.Minute) }, 1, 2 * time.Minute, 4 * time.Minute, 0.7},
+		{"one in 500 ms", func() limit { return oneIn(500 * time.Millisecond) }, 2, 10 * time.Second, time.Minute, 0.8},
+		{"one in 2 ms", func() limit { return oneIn(2 * time.Millisecond) }, 500, 30 * time.Second, 20 * time.Second, 0.8},
+		{"20 in a sliding second", func() limit { return sliding(20, time.Second) }, 20, 10 * time.Second, time.Minute, 0.9},
+	} {
+		for _, tooMany := range []bool{false, true} { // 503, 429
+			t.Run(fmt.Sprint(tt.name, tooMany), func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
+					f, l := testFlow(func(*policy.Flow) {}), tt.limit()
+					answer := func(now time.Time) policy.Sign {
+						sign := l(now)
+						sign.TooMany = tooMany && !sign.Delivered
+						return sign
+					}
+					_, _, early := drive(t, f, tt.from, answer)
+					ok, refused, charged := drive(t, f, tt.over, answer)
+					share, vain := float64(ok)/tt.rate/tt.over.Seconds(), float64(refused)/float64(max(ok+refused, 1))
+					t.Logf("%.0f %% of the limit, %.1f %% refused", 100*share, 100*vain)
+					if share < tt.least || vain > 0.1 {
+						t.Errorf("%.0f %% of the limit and %.1f %% refused, want %.0f and at most 10", 100*share, 100*vain, 100*tt.least)
+					}
+					want(t, "refusals that were charged", early+charged, 0)
+					want(t, "the breaker has opened", !f.Status(time.Now()).Breaker.Since.IsZero(), false)
+				})
+			})
+		}
+	}
+}
+
+// bucket takes rate POSTs a second, and burst at once.
+func bucket(rate, burst float64) limit {
+	tokens, last := burst, time.Time{}
+	return func(now time.Time) policy.Sign {
+		if !last.IsZero() {
+			tokens = min(tokens+rate*now.Sub(last).Seconds(), burst)
+		}
+		if last = now; tokens < 1 {
+			return overLimit
+		}
+		tokens--
+		return taken
+	}
+}
+
+// sliding takes so many POSTs in any stretch of that length.
+func sliding(most int, length time.Duration) limit {
+	var at []time.Time
+	return func(now time.Time) policy.Sign {
+		for len(at) > 0 && now.Sub(at[0]) >= length {
+			at = at[1:]
+		}
+		if len(at) >= most {
+			return overLimit
+		}
+		at = append(at, now)
 		return taken
 	}
 }

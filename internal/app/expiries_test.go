@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,11 +55,11 @@ func TestWhatExpiresOnAFileIsCountedAndTold(t *testing.T) {
 			time.Sleep(2 * time.Minute)
 		}
 		expire(2)
-		followed := 0
-		a.startExpiries(ends, func(tables.DeadLetter) { followed++ })
+		var followed atomic.Int64
+		a.startExpiries(ends, func(tables.DeadLetter) { followed.Add(1) })
 		expire(3)
-		if followed != 5 {
-			t.Errorf("the stream was told of %d dead letters, want 5", followed)
+		if n := followed.Load(); n != 5 {
+			t.Errorf("the stream was told of %d dead letters, want 5", n)
 		}
 
 		letters := int64(0)

@@ -76,8 +76,11 @@ func (t *eventTurn) first(event string) bool {
 	t.of.mu.Lock()
 	defer t.of.mu.Unlock()
 	for _, sent := range [...]map[eventHash]eventHash{t.of.lately, t.of.older} {
-		if other, there := sent[hash]; there {
-			return other == by // asked again, or sent by a process that could not tell whether it was
+		if other, there := sent[hash]; there && other != by {
+			return false
+		} else if there { // asked again, or reserved by a process that died
+			t.event, t.noted = hash, true
+			return true
 		}
 	}
 	t.event, t.noted = hash, true

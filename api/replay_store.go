@@ -72,9 +72,13 @@ func (f *filterView) UnmarshalJSON(text []byte) error {
 // fields, and would leave them out, can't read it.
 func (f *filterView) hidden() bool { return f.Answer != "" || f.Cause != "" }
 
-// put stores v as the state of the job that is to be replaced.
+// put stores v as the state of the job that is to be replaced. It outlives ctx, but not its deadline.
 func (js *replayJobs) put(ctx context.Context, before tables.Job, v replayJobView, instance string) (tables.Job, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), jobCall)
+	bound := jobCall
+	if end, limited := ctx.Deadline(); limited {
+		bound = min(bound, time.Until(end))
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bound)
 	defer cancel()
 	before.ID, before.Instance, before.HeardAt = v.ID, instance, time.Now().UTC().Truncate(time.Millisecond)
 	shown := v
@@ -115,36 +119,37 @@ func (js *replayJobs) find(ctx context.Context, id string) (tables.Job, replayJo
 // store that does not answer stops nothing, the next beat may be heard; when none was for so long that others
 // may take the job over, it is left to them.
 func (j *replayJob) keepStored(ctx context.Context, walked <-chan error) error {
-	beat, heard := time.NewTicker(jobBeat), time.Now()
+	beat := time.NewTicker(jobBeat)
 	defer beat.Stop()
 	for {
 		select {
 		case err := <-walked:
 			return err
 		case <-beat.C:
-			if j.beat(ctx) {
-				heard = time.Now()
-			} else if time.Since(heard) >= tables.ReplayReserved {
+			leave := j.stored.HeardAt.Add(tables.ReplayReserved)
+			beatCtx, cancel := context.WithDeadline(ctx, leave)
+			j.beat(beatCtx)
+			cancel()
+			if leave = j.stored.HeardAt.Add(tables.ReplayReserved); !time.Now().Before(leave) {
 				j.cancel(errTakenOver)
 			}
 		}
 	}
 }
 
-// beat stores how far the job has come, or takes in what others wrote, and reports whether storage answered.
-func (j *replayJob) beat(ctx context.Context) bool {
+// beat stores how far the job has come, or takes in what others wrote. It ends with ctx.
+func (j *replayJob) beat(ctx context.Context) {
 	js := j.api.replays
 	stored, err := js.put(ctx, j.stored, j.view(), js.instance)
 	if err == nil {
 		j.stored = stored
-		return true
+		return
 	}
 	now, _, err := js.find(ctx, j.id)
 	switch {
 	case errors.Is(err, noReplayJob):
 		j.cancel(errCanceledByCaller) // somebody removed it
 	case err != nil:
-		return false
 	case now.Damaged != nil:
 		j.stored.ETag = now.ETag // the next beat writes it anew
 	case now.Instance != js.instance:
@@ -155,7 +160,6 @@ func (j *replayJob) beat(ctx context.Context) bool {
 			j.cancel(errCanceledByCaller)
 		}
 	}
-	return true
 }
 
 // storeEnd stores what stays of the job. One that was let go by a process that stops belongs to

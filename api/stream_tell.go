@@ -50,7 +50,7 @@ func (a *API) tellJob(v replayJobView) {
 const turnsEvery = time.Second
 
 // watchTurns tells those who follow of webhooks that fare otherwise than at the last look, until ctx ends. The
-// first look has nothing to compare with.
+// first look since somebody follows has nothing to compare with.
 func (a *API) watchTurns(ctx context.Context) {
 	tick := time.NewTicker(turnsEvery)
 	defer tick.Stop()
@@ -58,6 +58,8 @@ func (a *API) watchTurns(ctx context.Context) {
 	for waitOn(ctx, tick.C) {
 		if a.stream.followed() {
 			before = a.tellTurns(before, time.Now())
+		} else {
+			before = nil
 		}
 	}
 }

@@ -35,7 +35,8 @@ const (
 	// RetryableError: the answer is worth another try.
 	RetryableError Reason = "RetryableError"
 	// ReceiverBusy: 429 or 503 that named a wait, or a refusal that is not the message's
-	// fault (Try.NotItsFault); not charged. (Beyond MaxWaits it is charged, and a RetryableError.)
+	// fault (Try.NotItsFault); not charged. (Beyond MaxWaits, of the latter 40 where that is more, it is charged, and a
+	// RetryableError; a probe never is.)
 	ReceiverBusy Reason = "ReceiverBusy"
 	// NonRetryableError: the answer will not get better.
 	NonRetryableError Reason = "NonRetryableError"

@@ -96,7 +96,11 @@ func (c *client) apply(cmd *cobra.Command, f *applyFlags) error {
 		for i := range plan {
 			if err := c.applyOne(cmd, &plan[i]); err != nil {
 				_ = c.showApplied(cmd, f, plan[:i])
-				return fmt.Errorf("%s: %w\nwhat is listed was done; run it again for the rest", plan[i].ID, err)
+				var refusal *apiError
+				if errors.As(err, &refusal) && refusal.Status == http.StatusPreconditionFailed {
+					err = refusedError{"somebody has changed it since it was checked", refusal}
+				}
+				return fmt.Errorf("%s: %w; %d of %d were done before it: run the command again for the rest", plan[i].ID, err, i, len(plan))
 			}
 		}
 	}
@@ -174,12 +178,29 @@ func (c *client) planDeletions(cmd *cobra.Command, plan []appliedWebhook) ([]app
 	}
 	more(cmd, all)
 	list, err := rows[webhookRow](all)
+	if err != nil {
+		return nil, err
+	}
 	for _, w := range list {
-		if !named[w.ID] {
-			plan = append(plan, appliedWebhook{ID: w.ID, Queue: w.Queue, Action: "delete"})
+		if named[w.ID] {
+			continue
+		}
+		a, err := c.do(cmd.Context(), request{method: http.MethodGet, path: webhookPath(w.ID)})
+		switch {
+		case isGone(err): // since it was listed
+		case err != nil:
+			return nil, err
+		default:
+			plan = append(plan, appliedWebhook{ID: w.ID, Queue: w.Queue, Action: "delete", etag: a.header.Get("ETag")})
 		}
 	}
-	return plan, err
+	return plan, nil
+}
+
+// isGone reports whether the webhook that was asked for is not there any more.
+func isGone(err error) bool {
+	var refusal *apiError
+	return errors.As(err, &refusal) && refusal.exitCode() == exitNotFound
 }
 
 // maxWebhooks is more than a server has.
@@ -218,7 +239,10 @@ func (c *client) applyOne(cmd *cobra.Command, p *appliedWebhook) error {
 		_, err := c.putDeclared(cmd, p.declared, nil, map[string]string{"If-Match": p.etag})
 		return err
 	case "delete":
-		_, err := c.do(cmd.Context(), request{method: http.MethodDelete, path: webhookPath(p.ID)})
+		_, err := c.do(cmd.Context(), request{method: http.MethodDelete, path: webhookPath(p.ID), header: map[string]string{"If-Match": p.etag}})
+		if isGone(err) {
+			return nil
+		}
 		return err
 	}
 	return nil
@@ -250,7 +274,7 @@ func (c *client) showApplied(cmd *cobra.Command, f *applyFlags, plan []appliedWe
 			_, _ = fmt.Fprintf(out, "%-8s %s (%s)\n", p.Action, oneLine(p.ID), oneLine(p.Queue)) // the last line's error counts
 		}
 		for _, change := range p.Changes {
-			_, _ = fmt.Fprintf(out, "           %s: %s → %s\n", oneLine(change.Field), shownValue(change.From), shownValue(change.To))
+			_, _ = fmt.Fprintf(out, "           %s: %s\n", oneLine(change.Field), change.text())
 		}
 		for _, warning := range p.Warnings {
 			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", oneLine(p.ID), oneLine(warning))
@@ -263,6 +287,14 @@ func (c *client) showApplied(cmd *cobra.Command, f *applyFlags, plan []appliedWe
 	}
 	_, err := fmt.Fprintf(out, text, n["create"], n["replace"], n["delete"], n["nothing"])
 	return err
+}
+
+// text is what becomes of the value. One that is hidden on both sides has changed all the same.
+func (c appliedChange) text() string {
+	if from, to := shownValue(c.From), shownValue(c.To); from != to {
+		return from + " → " + to
+	}
+	return "changed, not shown"
 }
 
 func shownValue(raw json.RawMessage) string {

@@ -3,12 +3,16 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode"
 
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
+
+	"github.com/pushlease/pushlease/webhook"
 )
 
 // exportedWebhook is a webhook as apply reads it, in the order in which it is written. An enabled one does not say so:
@@ -34,7 +38,7 @@ func newExportCommand() *cobra.Command {
 		Use:   "export",
 		Short: "Write the server's webhooks as a file for apply",
 		Long: `Writes the server's webhooks as a YAML file that "pushlease apply" reads. What the server does
-not show, the values of headers and (without the scope admin) parts of URLs, is a reference
+not show, the values of headers, and a URL of which a part may be a key, is a reference
 to an environment variable, which the file's first lines list. Secrets are not in it: they
 stay with the webhooks.`,
 		Example: `  pushlease export > webhooks.yaml
@@ -62,8 +66,9 @@ func (c *client) export(cmd *cobra.Command, queue string) error {
 	}
 	more(cmd, p)
 	var variables []string
+	given := map[string]bool{}
 	for i := range hooks {
-		variables = append(variables, hideInVariables(&hooks[i])...)
+		variables = append(variables, hideInVariables(&hooks[i], given)...)
 	}
 	doc := map[string]any{"webhooks": hooks}
 	if c.json() {
@@ -85,18 +90,24 @@ func (c *client) export(cmd *cobra.Command, queue string) error {
 	return err
 }
 
-// hideInVariables puts references in the place of what is not shown, and names the variables.
-func hideInVariables(w *exportedWebhook) []string {
+// hideInVariables puts references in the place of what is not shown, or may be a key in a URL, and names the variables.
+// given are those that there are already: no two values have one.
+func hideInVariables(w *exportedWebhook, given map[string]bool) []string {
 	var names []string
 	reference := func(what string) any {
-		name := variableName(w.ID, what)
+		base := variableName(w.ID, what)
+		name := base
+		for n := 2; given[name]; n++ {
+			name = fmt.Sprintf("%s_%d", base, n)
+		}
+		given[name] = true
 		names = append(names, name)
 		return map[string]string{"env": name}
 	}
-	if text, ok := w.URL.(string); ok && strings.Contains(text, hiddenText) {
+	if text, ok := w.URL.(string); ok && (strings.Contains(text, hiddenText) || webhook.ShownURL(text) != text) {
 		w.URL = reference("url")
 	}
-	for name := range w.Headers {
+	for _, name := range slices.Sorted(maps.Keys(w.Headers)) {
 		w.Headers[name] = reference(name)
 	}
 	if w.Enabled != nil && *w.Enabled {

@@ -147,6 +147,11 @@ func TestADoubleOfAnInstanceThatWasCutOffSaysWhy(t *testing.T) {
 			if len(made) < 3 {
 				return "the first one's attempt is not on record"
 			}
+			if !slices.ContainsFunc(made, func(e e2eEvent) bool { // a record that was under way at the lease's end is written again
+				return e.Attempt != nil && e.Attempt.Instance == "first" && strings.Contains(e.Attempt.Explanation, "Written late")
+			}) {
+				return "the first one's attempt does not say that it was written late"
+			}
 			return ""
 		})
 		for _, e := range made {

@@ -114,7 +114,7 @@ func (h *heartbeat) isNamesake(i tables.Instance) bool {
 // drop takes the row of this process away.
 func (h *heartbeat) drop(ctx context.Context) error {
 	list, err := h.store.ListInstances(ctx)
-	if err != nil || slices.ContainsFunc(list, h.isNamesake) {
+	if err != nil || slices.ContainsFunc(list, h.isNamesake) || !h.nameCheck(time.Now()).OK {
 		return err
 	}
 	return h.store.DropInstance(ctx, h.about.Name)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -25,19 +26,20 @@ const (
 // writes watches whether an account can be written, by what becomes of each request.
 // Reading may go on where writing does not: roles and firewalls differ, and a service may be
 // out of space. Where nothing is written, reads that have no answer tell that storage is away.
-// Tables are written as one; of queues each by itself, since a role may be given for one of them:
-// the service is at fault when two can't be written, or the only one there is.
+// A service can't be written when writes in a row failed, and those to more than one queue among them: a role may be
+// given for one of them. Of the queues only those count that have answered, which names that callers think up have not.
 // Safe for concurrent use.
 type writes struct {
 	mu sync.Mutex
-	// rows are those whose last writes failed, unanswered those services whose last requests had no answer.
-	rows       map[written]*failing
-	unanswered map[string]*failing
-	queues     map[string]bool // of which anything was asked
+	// services are those whose last writes failed, unanswered those whose last requests had no answer.
+	services, unanswered map[string]*failing
+	// queues are those whose last writes failed, each by itself; known are those that have answered.
+	queues map[string]*failing
+	known  map[string]bool
 }
 
-// written is what is written as one.
-type written struct{ service, queue string }
+// maxQueues bounds the queues that are remembered.
+const maxQueues = 10_000
 
 // failing is a row of failed writes to one service.
 type failing struct {
@@ -63,22 +65,30 @@ func (w *writes) note(service, queueName, operation string, status int, err erro
 	case err != nil && !errors.Is(err, context.Canceled):
 		w.unanswered = failed(w.unanswered, service, status)
 	}
-	if queueName = strings.TrimSuffix(queueName, tables.PoisonSuffix); queueName != "" && !w.queues[queueName] {
-		if w.queues == nil {
-			w.queues = map[string]bool{}
+	queueName = strings.TrimSuffix(queueName, tables.PoisonSuffix)
+	if queueName != "" && err == nil && status < http.StatusMultipleChoices && !w.known[queueName] && len(w.known) < maxQueues {
+		if w.known == nil {
+			w.known = map[string]bool{}
 		}
-		w.queues[queueName] = true
+		w.known[queueName] = true
 	}
 	if !writeOperations[operation] {
 		return
 	}
-	key := written{service, queueName}
 	denied := status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusTooManyRequests
 	if err == nil && status < http.StatusInternalServerError && !denied {
-		delete(w.rows, key)
+		delete(w.services, service)
+		delete(w.queues, queueName)
 		return
 	}
-	w.rows = failed(w.rows, key, status)
+	w.services = failed(w.services, service, status)
+	if queueName == "" {
+		return
+	}
+	maps.DeleteFunc(w.queues, func(_ string, f *failing) bool { return time.Since(f.last) >= failedWriteAge })
+	if len(w.queues) < maxQueues || w.queues[queueName] != nil {
+		w.queues = failed(w.queues, queueName, status)
+	}
 }
 
 // failed adds a request to a row.
@@ -105,11 +115,10 @@ func (f *failing) lasts() bool {
 func (w *writes) fault(context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	refused := w.refused()
 	for _, service := range []string{"queue", "table"} {
-		f := w.rows[written{service: service}]
-		if service == "queue" && len(refused) > 0 && (len(refused) > 1 || len(w.queues) == 1) {
-			f = w.rows[written{service, refused[0]}]
+		f := w.services[service]
+		if service == "queue" && !w.several() {
+			f = nil
 		}
 		if away := w.unanswered[service]; away.lasts() && !f.lasts() {
 			return fmt.Errorf("the last %d requests to the %s service had no answer, since %s: check the network, and the state of the account",
@@ -122,27 +131,39 @@ func (w *writes) fault(context.Context) error {
 	return nil
 }
 
-// partly says which one of several queues can't be written; "" where there is none.
+// several reports whether of the queues that have answered two can't be written, or as many as there are. w.mu is held.
+func (w *writes) several() bool {
+	n := 0
+	for name := range w.queues {
+		if w.known[name] {
+			n++
+		}
+	}
+	return n >= 2 || n == len(w.known)
+}
+
+// partly names the queues that can't be written while storage as a whole can; "" where there is none.
 func (w *writes) partly() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	refused := w.refused()
-	if len(refused) != 1 || len(w.queues) == 1 {
+	if w.services["queue"].lasts() && w.several() {
 		return ""
 	}
-	f := w.rows[written{"queue", refused[0]}]
-	return fmt.Sprintf("the last %d writes to the queue %s failed, since %s: %s", f.n, refused[0], f.since.UTC().Format(time.RFC3339), f.why("queue"))
-}
-
-// refused are the queues that can't be written, those of the account among them as "".
-func (w *writes) refused() (names []string) {
-	for key, f := range w.rows {
-		if key.service == "queue" && f.lasts() {
-			names = append(names, key.queue)
+	var refused []string
+	for name, f := range w.queues {
+		if f.lasts() {
+			refused = append(refused, name)
 		}
 	}
-	slices.Sort(names)
-	return names
+	if len(refused) == 0 {
+		return ""
+	}
+	slices.Sort(refused)
+	f, others := w.queues[refused[0]], ""
+	if len(refused) > 1 {
+		others = fmt.Sprintf(", and so did those to %d others", len(refused)-1)
+	}
+	return fmt.Sprintf("the last %d writes to the queue %s failed, since %s%s: %s", f.n, refused[0], f.since.UTC().Format(time.RFC3339), others, f.why("queue"))
 }
 
 // why says what a row of failures may come of, and the cure.

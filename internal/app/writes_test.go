@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -69,37 +70,64 @@ func TestRefusalsOfSingleRequestsAreNoFaultOfTheAccount(t *testing.T) {
 	}
 }
 
-// C50, C81: a role that is missing on one queue is that queue's. It is the account's where it is missing on two, or on
-// the only one.
+// C50, C81: a role that is missing on one queue is that queue's. It is the account's where nothing else is written and it is
+// missing on two, or on the only one.
 func TestAQueueThatCanNotBeWrittenIsTheAccountsFaultWhereItIsNotAlone(t *testing.T) {
 	refused := func(w *writes, names ...string) {
 		for range failedWrites {
 			for _, name := range names {
-				w.note("queue", name, "receive", 200, nil)
 				w.note("queue", name, "send", 403, nil)
 			}
 		}
 	}
-	is := func(w *writes, account, queue bool) {
+	is := func(w *writes, account bool, says string) {
 		t.Helper()
-		if err, partly := w.fault(t.Context()), w.partly(); (err != nil) != account || (partly != "") != queue {
+		if err, partly := w.fault(t.Context()), w.partly(); (err != nil) != account || !strings.HasPrefix(partly, says) || says == "" && partly != "" {
 			t.Errorf("of the account: %v; of a queue: %q", err, partly)
 		}
 	}
-	w := &writes{}
-	w.note("queue", "refunds", "receive", 200, nil) // another one that rests
+	known := func(names ...string) *writes {
+		w := &writes{}
+		for _, name := range names {
+			w.note("queue", name, "receive", 200, nil)
+		}
+		return w
+	}
+	w := known("orders", "refunds")
 	refused(w, "orders")
-	is(w, false, true)
-	if says := w.partly(); !strings.Contains(says, "queue orders failed") || !strings.Contains(says, "Storage Queue Data Contributor") {
+	is(w, false, "the last 3 writes to the queue orders failed")
+	if says := w.partly(); !strings.Contains(says, "Storage Queue Data Contributor") {
 		t.Errorf("it says %q", says)
 	}
 	w.note("queue", "orders", "renew", 204, nil)
-	is(w, false, false)
+	is(w, false, "")
 	refused(w, "orders", "refunds")
-	is(w, true, false)
-	w = &writes{}
+	is(w, true, "")
+	w.note("queue", "notes", "send", 201, nil) // what is written elsewhere tells that the account can be
+	is(w, false, "the last 3 writes to the queue orders failed")
+	if says := w.partly(); !strings.Contains(says, "those to 1 others") {
+		t.Errorf("it says %q", says)
+	}
+
+	w = known("orders")
 	refused(w, "orders", "orders-poison")
-	is(w, true, false)
+	is(w, true, "")
+	w = known("orders")
+	w.note("queue", "ordrs", "depth", 404, nil) // one that somebody has asked for, and that is not there
+	refused(w, "orders")
+	is(w, true, "")
+	w = known("orders", "refunds")
+	refused(w, "ordrs", "refnds") // with a role for each queue those that are not there are refused too
+	is(w, false, "the last 3 writes to the queue ordrs failed")
+	w = known()
+	refused(w, "orders")
+	is(w, true, "")
+	for i := range 2 * maxQueues {
+		w.note("queue", fmt.Sprint("made-up-", i), "send", 403, nil)
+	}
+	if n := len(w.queues); n > maxQueues {
+		t.Errorf("%d queues are remembered", n)
+	}
 }
 
 // Where nothing is written, as under a host that can't bring anything, storage is away all the same.

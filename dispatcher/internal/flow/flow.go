@@ -60,7 +60,8 @@ type Flow struct {
 	pause    policy.Pause
 	waited   time.Time // when a POST was last refused with a wait
 	waitedAt int64     // what was delivered by then
-	// waitsSince is when the first one was refused so since the last one that was taken.
+	// waits is how many in a row were refused so, and waitsSince when the first of them was.
+	waits      int
 	waitsSince time.Time
 	slots      policy.Slots
 	spreadAt   float64 // the lowest learned rate by which slots were given; 0: none was
@@ -148,7 +149,7 @@ func (f *Flow) update(r tables.Registration) (reset, released bool) {
 	f.release(time.Now())
 	f.window.Reset()
 	f.pacer.Reset()
-	f.singles, f.round, f.waited, f.waitsSince = policy.Singles{}, policy.Round{}, time.Time{}, time.Time{}
+	f.singles, f.round, f.waited, f.waits = policy.Singles{}, policy.Round{}, time.Time{}, 0
 	f.breaker.Reset()
 	f.refusals, f.refusing = policy.Refusals{}, false
 	f.pause.Reset()

@@ -318,13 +318,14 @@ func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.Breake
 func (t *Ticket) judge(a Answer, now time.Time) (turned bool) {
 	f, s := t.f, t.f.settings.Breaker
 	closed, first := f.breaker.State(now).Phase == policy.BreakerClosed, false
-	if a.Sign.Waits && f.waitsSince.IsZero() {
+	if !a.Sign.Waits {
+		f.waits = 0
+	} else if f.waits++; f.waits == 1 {
 		f.waitsSince = now
 	}
 	switch {
 	case a.Sign.Delivered:
 		f.singles.Taken(a.Failed)
-		f.waitsSince = time.Time{}
 	case a.Sign.Waits && f.pacer.TookLately(now) && (closed || f.breaker.Ramping()): // the pause is the answer to it
 		if f.settings.Adaptive && f.takesFew(a.Began, now) {
 			f.pacer.Refused(t.pace, a.Began, now, rand.Float64())
@@ -337,7 +338,7 @@ func (t *Ticket) judge(a Answer, now time.Time) (turned bool) {
 		t.spared = true
 		return false
 	}
-	if a.Sign.Waits && closed && now.Sub(f.waitsSince) > waitsLong {
+	if a.Sign.Waits && closed && f.waits >= waitsMany && now.Sub(f.waitsSince) > waitsLong {
 		t.spared = f.breaker.Open(s, f.waitsSince, now, rand.Float64())
 		f.hasten(a.Sign, now)
 		return t.spared
@@ -374,6 +375,9 @@ func (t *Ticket) judge(a Answer, now time.Time) (turned bool) {
 
 // waitsLong is for how long a webhook that takes nothing may ask for waits before it is broken: as long as a limit may take none.
 const waitsLong = 75 * time.Second
+
+// waitsMany is how many waits in a row at least tell so.
+const waitsMany = 3
 
 // fewTaken is how many POSTs are taken at most between two pauses that a limit asks for which is met by a slower pace: waits have whole seconds.
 const fewTaken = 2

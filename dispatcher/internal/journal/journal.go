@@ -249,7 +249,23 @@ func (j *Journal) writeLate(ctx context.Context, rec tables.Record) error {
 
 // write gives rec to the store.
 func (j *Journal) write(ctx context.Context, rec tables.Record) error {
-	return j.store.Record(ctx, Late(rec))
+	said := isLate(rec)
+	err := j.store.Record(ctx, Late(rec))
+	if err == nil && !said && isLate(rec) { // its lease ended while it was on the way
+		err = j.store.Record(ctx, Late(rec))
+	}
+	return err
+}
+
+// isLate reports whether one of the attempts comes late.
+func isLate(rec tables.Record) bool {
+	return slices.ContainsFunc(rec.Attempts, func(a tables.Attempt) bool { return comesLate(&a) })
+}
+
+// comesLate reports whether an attempt that is written now is so long after its answer, or after the end of its lease.
+func comesLate(a *tables.Attempt) bool {
+	leased := a.LeasedUntil.IsZero() || time.Now().Before(a.LeasedUntil)
+	return !a.StartedAt.IsZero() && (!leased || time.Since(a.StartedAt.Add(a.Duration)) >= lateAfter)
 }
 
 // Late is rec as it is written now: an attempt that comes late, or after the end of its lease, says so. An instance that
@@ -258,11 +274,10 @@ func Late(rec tables.Record) tables.Record {
 	own := false
 	for i := range rec.Attempts {
 		a := &rec.Attempts[i]
-		late := time.Since(a.StartedAt.Add(a.Duration))
-		leased := a.LeasedUntil.IsZero() || time.Now().Before(a.LeasedUntil)
-		if leased && late < lateAfter || a.StartedAt.IsZero() {
+		if !comesLate(a) {
 			continue
 		}
+		late := time.Since(a.StartedAt.Add(a.Duration))
 		if !own { // each try says it anew
 			rec.Attempts, own = slices.Clone(rec.Attempts), true
 		}

@@ -1,10 +1,12 @@
 package journal
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -29,5 +31,35 @@ func TestAnAttemptSaysThatItIsWrittenLate(t *testing.T) {
 		if rec.Attempts[0].Explanation != a.Explanation {
 			t.Errorf("%s: what is tried again has been changed: %q", name, rec.Attempts[0].Explanation)
 		}
+	}
+}
+
+// slowStore takes its time with each record.
+type slowStore struct {
+	tables.Deliveries
+	takes   time.Duration
+	written []tables.Attempt
+}
+
+func (s *slowStore) Record(_ context.Context, rec tables.Record) error {
+	time.Sleep(s.takes)
+	s.written = append(s.written, rec.Attempts...)
+	return nil
+}
+
+// C113: a record that was under way when the lease ended says so as well.
+func TestAnAttemptWhoseLeaseEndedWhileItWasWrittenSaysSo(t *testing.T) {
+	for takes, written := range map[time.Duration]int{time.Second: 1, 4 * time.Second: 2} {
+		bubble.Test(t, func(t *testing.T) {
+			s, now := &slowStore{takes: takes}, time.Now()
+			key := tables.MessageKey{Queue: "orders", MessageID: "m"}
+			newJournal(t, s).Record(t.Context(), tables.Record{
+				Deliveries: []tables.Delivery{{MessageKey: key, WebhookID: "wh_a", State: tables.Delivered, Attempts: 1, UpdatedAt: now}},
+				Attempts:   []tables.Attempt{{MessageKey: key, WebhookID: "wh_a", Number: 1, StartedAt: now.Add(-time.Second), Duration: time.Second, LeasedUntil: now.Add(3 * time.Second)}},
+			})
+			if len(s.written) != written || strings.Contains(s.written[written-1].Explanation, "Written late") != (written > 1) {
+				t.Errorf("a record of %s: %+v", takes, s.written)
+			}
+		})
 	}
 }

@@ -36,8 +36,10 @@ type Registry struct {
 	byQueue map[string][]tables.Registration
 	readAt  time.Time // start of the last successful reading
 	askedAt time.Time // when a change was last told of
-	lastErr error
-	damaged map[string]damaged // by webhook: what the last reading could not read
+	// listedAt is when a list was last read, also one in which all are missed (tables.VanishedError).
+	listedAt time.Time
+	lastErr  error
+	damaged  map[string]damaged // by webhook: what the last reading could not read
 
 	// What is noted about queues that webhooks were deleted from (see RefreshLeft).
 	left       map[string]tables.LeftQueue
@@ -94,8 +96,9 @@ func (r *Registry) read(ctx context.Context) bool {
 			r.log.Error("the registered webhooks can't be read; going on with those known", "error", err)
 		}
 		r.lastErr = err
-		if gone != nil {
+		if gone != nil { // what is there was read
 			r.know(all, unread)
+			r.listedAt = start
 		}
 		return false
 	}
@@ -103,7 +106,7 @@ func (r *Registry) read(ctx context.Context) bool {
 		r.log.Info("the registered webhooks can be read again")
 	}
 	r.know(all, unread)
-	r.readAt, r.lastErr = start, nil
+	r.readAt, r.listedAt, r.lastErr = start, start, nil
 	return true
 }
 
@@ -150,15 +153,21 @@ func (r *Registry) Tell() {
 // CatchUp re-reads the registry when a change was told of that it does not show yet:
 // who has registered a webhook may publish at once. It reports whether no such change is left.
 func (r *Registry) CatchUp(ctx context.Context) bool {
-	r.mu.RLock()
-	asked, behind := r.askedAt, !r.readAt.After(r.askedAt)
-	r.mu.RUnlock()
-	if !behind || asked.IsZero() {
-		return true
+	asked, behind := r.behind()
+	if behind {
+		ctx, cancel := context.WithTimeout(ctx, retry.Timeout) // a store that is away delays nothing for longer
+		defer cancel()
+		r.Fresh(ctx, asked)
+		_, behind = r.behind()
 	}
-	ctx, cancel := context.WithTimeout(ctx, retry.Timeout) // a store that is away delays nothing for longer
-	defer cancel()
-	return r.Fresh(ctx, asked)
+	return !behind
+}
+
+// behind reports whether a change was told of, and when, that no list shows yet.
+func (r *Registry) behind() (asked time.Time, behind bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.askedAt, !r.askedAt.IsZero() && !r.listedAt.After(r.askedAt)
 }
 
 // Of returns the registrations on a queue, enabled or not.

@@ -216,6 +216,26 @@ func TestWhatWasToldOfIsReadBeforeTheNextMessageAndNotAgain(t *testing.T) {
 	})
 }
 
+// C85: where all webhooks are missed by a list that was read, no message waits for a better one.
+func TestAListInWhichAllAreMissedIsCaughtUpWith(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *store, r *Registry, _ *bytes.Buffer) {
+		s.list = []tables.Registration{on("a", "1", true)}
+		read(t, r)
+		time.Sleep(time.Millisecond)
+		s.set(func() { s.list, s.err = nil, &tables.VanishedError{Missed: []tables.RowError{{ID: "1", Queue: "a"}}} })
+		r.Tell()
+		time.Sleep(time.Millisecond)
+		want(t, "caught up", r.CatchUp(t.Context()), true)
+		want(t, "caught up again", r.CatchUp(t.Context()), true)
+		want(t, "readings", s.reads, 2)
+		s.set(func() { s.err = errors.New("away") })
+		time.Sleep(time.Millisecond)
+		r.Tell()
+		time.Sleep(time.Millisecond)
+		want(t, "caught up with one that was not read", r.CatchUp(t.Context()), false)
+	})
+}
+
 func TestARowThatCannotBeReadIsLoggedOnceAndTheOthersGoOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *store, r *Registry, log *bytes.Buffer) {
 		s.list, s.bad = []tables.Registration{on("a", "1", true)}, []tables.RowError{{ID: "2", Err: errors.New("bad row")}}

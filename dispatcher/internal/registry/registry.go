@@ -157,10 +157,12 @@ func (r *Registry) CatchUp(ctx context.Context) bool {
 	if behind {
 		ctx, cancel := context.WithTimeout(ctx, retry.Timeout) // a store that is away delays nothing for longer
 		defer cancel()
-		r.Fresh(ctx, asked)
-		_, behind = r.behind()
+		if !r.Fresh(ctx, asked) { // it may have been read all the same
+			_, behind = r.behind()
+			return !behind
+		}
 	}
-	return !behind
+	return true
 }
 
 // behind reports whether a change was told of, and when, that no list shows yet.

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -112,7 +113,6 @@ func repeat(t *testing.T, o options) {
 type report struct {
 	Profile                                 string
 	Seed                                    uint64
-	Begins                                  bool
 	Messages, Posts, Calls, Faults, Crashes int
 	Found                                   []string
 	Replay                                  string
@@ -125,7 +125,6 @@ func work(t *testing.T, o options) {
 	out := json.NewEncoder(os.Stdout)
 	for i := range o.seeds {
 		seed := o.seed + uint64(i)
-		_ = out.Encode(report{Profile: o.profile, Seed: seed, Begins: true}) // the pipe's reader tells of its end
 		p, ok := sim.NewPlan(o.profile, seed)
 		if !ok {
 			t.Fatalf("no profile %q", o.profile)
@@ -144,69 +143,80 @@ func work(t *testing.T, o options) {
 				line.Found = append(line.Found, f.String())
 			}
 		}
-		_ = out.Encode(line)
+		_ = out.Encode(line) // the pipe's reader tells of its end
 	}
 }
 
 // leader gives seeds to workers and adds up what they say.
 type leader struct {
-	o     options
-	until time.Time
+	o        options
+	profiles []string
+	until    time.Time
 
 	mu     sync.Mutex
 	next   int
 	sum    report
-	runs   int
+	runs   map[string]int // by profile
 	failed bool
 }
 
-const seedsAtOnce = 3
+// runBound bounds a run: a loop that spins keeps simulated time from going on.
+const runBound = 10 * time.Minute
 
 // lead is false when something new was found.
 func lead(o options) bool {
-	l := &leader{o: o, until: time.Now().Add(o.duration)}
+	l := &leader{o: o, profiles: light(), until: time.Now().Add(o.duration), runs: map[string]int{}}
+	if o.profile != "" {
+		l.profiles = []string{o.profile}
+	}
 	fmt.Printf("seeds from %d\n", o.seed)
 	var workers sync.WaitGroup
 	for range max(1, o.jobs) {
 		workers.Go(func() {
-			for l.batch() {
+			for l.one() {
 			}
 		})
 	}
 	workers.Wait()
-	fmt.Printf("%d seeds, %d messages, %d POSTs, %d storage calls, %d faults, %d crashes\n",
-		l.runs, l.sum.Messages, l.sum.Posts, l.sum.Calls, l.sum.Faults, l.sum.Crashes)
-	if l.runs == 0 {
+	runs := 0
+	for _, n := range l.runs {
+		runs += n
+	}
+	fmt.Printf("%d seeds of %d of %d profiles, %d messages, %d POSTs, %d storage calls, %d faults, %d crashes\n",
+		runs, len(l.runs), len(l.profiles), l.sum.Messages, l.sum.Posts, l.sum.Calls, l.sum.Faults, l.sum.Crashes)
+	if runs == 0 {
 		l.fail("no run came to its end")
 	}
 	return !l.failed
 }
 
-// batch runs some seeds of one profile; it is false when there is nothing more to do.
-func (l *leader) batch() bool {
+// take gives out the next seed, of each profile in turn. Which comes first depends on the seed: there may be time
+// for some of them only.
+func (l *leader) take() (profile string, seed uint64, ok bool) {
 	l.mu.Lock()
-	profiles := light()
-	if l.o.profile != "" {
-		profiles = []string{l.o.profile}
-	}
+	defer l.mu.Unlock()
 	n := l.next
-	seeds := seedsAtOnce
-	if l.o.seeds > 0 {
-		seeds = min(seedsAtOnce, l.o.seeds-n/len(profiles)*seedsAtOnce)
-	}
-	over := seeds <= 0 || !time.Now().Before(l.until) || l.o.messages > 0 && l.sum.Messages >= l.o.messages
 	l.next++
-	l.mu.Unlock()
-	if over {
+	round := n / len(l.profiles)
+	over := l.o.seeds > 0 && round >= l.o.seeds || !time.Now().Before(l.until) || l.o.messages > 0 && l.sum.Messages >= l.o.messages
+	first := int(l.o.seed % uint64(len(l.profiles)))
+	return l.profiles[(first+n)%len(l.profiles)], l.o.seed + uint64(round), !over
+}
+
+// one runs a seed; it is false when there is nothing more to do.
+func (l *leader) one() bool {
+	profile, seed, ok := l.take()
+	if !ok {
 		return false
 	}
-	profile, first := profiles[n%len(profiles)], l.o.seed+uint64(n/len(profiles)*seedsAtOnce)
 	exe, err := os.Executable()
 	if err != nil {
 		l.fail(err.Error())
 		return false
 	}
-	cmd := exec.CommandContext(context.Background(), exe, "-worker", "-profile", profile, "-seed", strconv.FormatUint(first, 10), "-seeds", strconv.Itoa(seeds)) //nolint:gosec // itself
+	ctx, cancel := context.WithTimeout(context.Background(), runBound)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, exe, "-worker", "-profile", profile, "-seed", strconv.FormatUint(seed, 10), "-seeds", "1") //nolint:gosec // itself
 	var broken bytes.Buffer
 	cmd.Stderr = &broken
 	out, err := cmd.StdoutPipe()
@@ -217,9 +227,12 @@ func (l *leader) batch() bool {
 		l.fail(err.Error())
 		return false
 	}
-	last := l.read(out)
+	l.read(out)
 	if err := cmd.Wait(); err != nil {
-		l.fail(fmt.Sprintf("the process of profile %s from seed %d on ended at seed %d: %v\n%s", profile, first, last.Seed, err, broken.String()))
+		if ctx.Err() != nil {
+			err = fmt.Errorf("it took longer than %s", runBound)
+		}
+		l.fail(fmt.Sprintf("the process of profile %s, seed %d: %v\n%s", profile, seed, err, broken.String()))
 	}
 	return true
 }
@@ -235,8 +248,8 @@ func light() []string {
 	return all
 }
 
-// read takes a worker's reports and returns the last one.
-func (l *leader) read(out interface{ Read([]byte) (int, error) }) (last report) {
+// read takes a worker's reports.
+func (l *leader) read(out io.Reader) {
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 64<<20)
 	for lines.Scan() {
@@ -244,17 +257,14 @@ func (l *leader) read(out interface{ Read([]byte) (int, error) }) (last report) 
 		if json.Unmarshal(lines.Bytes(), &r) != nil {
 			continue // what the testing package says
 		}
-		if last = r; !r.Begins {
-			l.add(r)
-		}
+		l.add(r)
 	}
-	return last
 }
 
 func (l *leader) add(r report) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.runs++
+	l.runs[r.Profile]++
 	l.sum.Messages += r.Messages
 	l.sum.Posts += r.Posts
 	l.sum.Calls += r.Calls

@@ -95,7 +95,7 @@ func (c *client) apply(cmd *cobra.Command, f *applyFlags) error {
 		}
 		for i := range plan {
 			if err := c.applyOne(cmd, &plan[i]); err != nil {
-				_ = c.showApplied(cmd, f, plan[:i])
+				_ = c.showApplied(cmd, f, plan[:i]) // the failure below is what counts
 				var refusal *apiError
 				if errors.As(err, &refusal) && refusal.Status == http.StatusPreconditionFailed {
 					err = refusedError{"somebody has changed it since it was checked", refusal}

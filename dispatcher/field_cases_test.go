@@ -109,7 +109,7 @@ func TestMetricsStaySmallWhateverIsDelivered(t *testing.T) {
 				Duration: time.Duration(i) * time.Millisecond, Action: policy.Abandon, Reason: policy.RetryableError,
 			}
 			m.Received(testQueue, i%3 > 0)
-			settle.CountAttempt(m, &att)
+			settle.CountAttempt(m, &att, i%2 == 0)
 			m.DeadLettered(testQueue, "", string(policy.Reasons()[i%len(policy.Reasons())]))
 		}
 	}

@@ -266,6 +266,15 @@ func (b *bench) attempts(sent queue.Sent) []tables.Attempt {
 	return attempts
 }
 
+// numbers are those of a message's attempts on record, by their start.
+func (b *bench) numbers(sent queue.Sent) (all []int) {
+	b.t.Helper()
+	for _, a := range b.attempts(sent) {
+		all = append(all, a.Number)
+	}
+	return all
+}
+
 func (b *bench) deadLetters() []tables.DeadLetter {
 	b.t.Helper()
 	list, _, err := b.db.ListDeadLetters(b.t.Context(), tables.DeadLetterFilter{}, tables.Page{Limit: 100})
@@ -324,6 +333,16 @@ func (s *scripted) Send(ctx context.Context, w *webhook.Webhook, r webhook.Reque
 	res := answer(r, n)
 	res.StartedAt, res.Duration = start, time.Since(start)
 	return res
+}
+
+// numbers are those that the receiver was told of the attempts, in their order.
+func (s *scripted) numbers() (all []int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.posts {
+		all = append(all, s.posts[i].request.Attempt)
+	}
+	return all
 }
 
 func (s *scripted) count() int {

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"fmt"
 	"regexp"
 	"runtime"
 	"strings"
@@ -517,17 +518,14 @@ func TestTwoHoldersLeaveTwoAttemptsOnRecord(t *testing.T) { // C64, C113
 		silent.on("renew", always(failBefore))
 		untold := &faultyStore{Store: b.db}
 		untold.on("note", firstCalls(retry.Call.Tries, failBefore))
+		receiver := &scripted{takes: 90 * time.Second, answer: statuses(200)}
 		_, stop := b.start(func(o *Options) {
-			o.Queues, o.Store, o.Instance = silent, untold, "first"
-			o.Sender = &scripted{takes: 100 * time.Second, answer: statuses(200)}
+			o.Queues, o.Store, o.Instance, o.Sender = silent, untold, "first", receiver
 		})
 		sent := b.send("x")
 		time.Sleep(5 * time.Second)
 		silent.on("receive", receiving.rule(failBefore))
-		_, stopOther := b.start(func(o *Options) {
-			o.Instance = "second"
-			o.Sender = &scripted{takes: 80 * time.Second, answer: statuses(200)}
-		})
+		_, stopOther := b.start(func(o *Options) { o.Instance, o.Sender = "second", receiver })
 		time.Sleep(4 * time.Minute)
 		stop()
 		stopOther()
@@ -539,6 +537,8 @@ func TestTwoHoldersLeaveTwoAttemptsOnRecord(t *testing.T) { // C64, C113
 		want(t, "attempts", len(made), 2)
 		want(t, "receives of the first", made["first"], 1)
 		want(t, "receives of the second", made["second"], 2)
+		want(t, "numbers that the receiver was told", fmt.Sprint(receiver.numbers()), "[1 2]")
+		want(t, "numbers on record", fmt.Sprint(b.numbers(sent)), "[1 2]")
 	})
 }
 

@@ -69,6 +69,21 @@ func TestMessageThatKillsItsProcessIsPoison(t *testing.T) {
 	})
 }
 
+// The POST that a killed process made is on no record. Its receiver knows it, and must not be told the same number again.
+func TestAnAttemptOfAKilledProcessKeepsItsNumber(t *testing.T) { // C64
+	inBubble(t, func(b *bench) {
+		b.sender.answer = statuses(500, 500, 200)
+		sent := b.send("x")
+		b.killed()
+		_, stop := b.start(nil)
+		time.Sleep(5 * time.Minute)
+		stop()
+		want(t, "numbers that the receiver was told", fmt.Sprint(b.sender.numbers()), "[1 2 3]")
+		want(t, "numbers on record", fmt.Sprint(b.numbers(sent)), "[2 3]")
+		want(t, "attempts on record", b.delivery(sent, "wh_a").Attempts, 2)
+	})
+}
+
 // C06 with its values: the process ends whenever X is being sent, at most five attempts,
 // and 20 others are in the queue.
 func TestMessageThatKillsItsProcessLeavesItsNeighboursAlone(t *testing.T) {

@@ -45,7 +45,8 @@ func (a attempts) attempt(ctx context.Context, p *parcel, t *target) {
 		a.tickets.notBegun(ctx, p, t)
 		return
 	}
-	ctx, span := a.Spans.Attempt(ctx, p.parent(), p.key.Queue, p.key.MessageID, t.registration.ID, t.delivery.Attempts+1)
+	t.number = t.delivery.Attempts + 1 + p.untold
+	ctx, span := a.Spans.Attempt(ctx, p.parent(), p.key.Queue, p.key.MessageID, t.registration.ID, t.number)
 	defer span.End()
 
 	request := p.request(t)
@@ -63,7 +64,7 @@ func (a attempts) attempt(ctx context.Context, p *parcel, t *target) {
 
 // request is the next one to t.
 func (p *parcel) request(t *target) *webhook.Request {
-	request := t.registration.Request(p.content, p.origin(), t.delivery.Attempts+1)
+	request := t.registration.Request(p.content, p.origin(), t.number)
 	// The connection on which nothing came may be dead, and so may its neighbours be.
 	request.Fresh = t.delivery.LastErrorClass == policy.ClassTimeout
 	return &request
@@ -97,8 +98,7 @@ func (a attempts) answered(ctx context.Context, p *parcel, t *target, sent []byt
 	if late := time.Since(p.m.Lease.Until()); late > 0 {
 		dec.Explanation += " The lease had ended " + late.Round(time.Second).String() + " before this answer: another instance may have POSTed the message too."
 	}
-	attempts := []tables.Attempt{p.advance(del, res, &dec)}
-	attempts[0].DequeueCount = p.m.DequeueCount
+	attempts := []tables.Attempt{p.advance(t, del, res, &dec)}
 	attempts[0].Snippet = tables.CutText(t.registration.Redact(string(res.Body), sent, p.content.Body), tables.MaxSnippetUnits)
 	after := *del // a record that is put off is changed
 	rec := tables.Record{Deliveries: append(deliveries, a.tickets.takeSomeHeld(ctx, p, journal.MaxRows-2)...), Attempts: attempts}
@@ -120,9 +120,9 @@ func (a attempts) tooLate(ctx context.Context, p *parcel, t *target, ended table
 		"error_class", res.ErrorClass, "state", ended.State)
 	t.delivery = ended
 	dec := policy.Decision{Action: policy.NoVerdict, Reason: policy.LeaseLost, Explanation: "The delivery had ended elsewhere before this answer, which changes nothing."}
-	made := p.advance(&ended, res, &dec)
-	made.DequeueCount, made.NextAt = p.m.DequeueCount, time.Time{}
-	t.delivery.Attempts = made.Number
+	made := p.advance(t, &ended, res, &dec)
+	made.NextAt = time.Time{}
+	t.delivery.Attempts++
 	a.Completer.Record(a.writing(ctx), p.m, tables.Record{Deliveries: []tables.Delivery{t.delivery}, Attempts: []tables.Attempt{made}})
 }
 
@@ -172,8 +172,8 @@ func (a attempts) rebase(ctx context.Context, p *parcel, del *tables.Delivery) {
 	}
 }
 
-// advance applies one result and its decision to a delivery, and returns the attempt.
-func (p *parcel) advance(del *tables.Delivery, res *webhook.Result, dec *policy.Decision) tables.Attempt {
+// advance applies one result and its decision to a delivery of t's, and returns the attempt.
+func (p *parcel) advance(t *target, del *tables.Delivery, res *webhook.Result, dec *policy.Decision) tables.Attempt {
 	del.Attempts++
 	if dec.Charged {
 		del.Charged++
@@ -196,7 +196,7 @@ func (p *parcel) advance(del *tables.Delivery, res *webhook.Result, dec *policy.
 		del.State, del.NextAt = tables.Pending, dec.NextAt.UTC()
 	}
 	return tables.Attempt{
-		MessageKey: del.MessageKey, WebhookID: del.WebhookID, Generation: del.Generation, Number: del.Attempts,
+		MessageKey: del.MessageKey, WebhookID: del.WebhookID, Generation: del.Generation, Number: t.number, DequeueCount: p.m.DequeueCount,
 		StartedAt: res.StartedAt.UTC(), Duration: res.Duration,
 		Status: res.Status, ErrorClass: policy.ErrorClass(res.ErrorClass), Error: res.Error,
 		RetryAfter: res.RetryAfter, RedirectHost: res.RedirectHost, Redials: res.Redials,

@@ -102,6 +102,7 @@ func (d *Deliverer) steps(ctx context.Context, p *parcel) *Outcome {
 func (d *Deliverer) metBefore(ctx context.Context, p *parcel) (history, *Outcome) {
 	h := d.historian.lookUp(ctx, p)
 	h.explained += int(d.PutOffs.Receives(p.key.Queue, p.m.ID, p.m.DequeueCount))
+	p.untold = max(int(p.m.DequeueCount)-1-h.explained, 0)
 	if outcome := h.inDoubt(p.m, p.slack); outcome != nil {
 		d.PutOffs.Remember(p.key.Queue, p.m.ID, p.m.DequeueCount)
 		return h, outcome

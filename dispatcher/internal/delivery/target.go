@@ -26,6 +26,8 @@ type target struct {
 	// took is how long the attempt that was made now took, from dial to record, if it
 	// tells how long the webhook takes; zero otherwise.
 	took time.Duration
+	// number is that of the attempt that is made now.
+	number int
 	// why explains the decision about the attempt that was made now; empty without one.
 	why string
 	// answered: its POST is over.

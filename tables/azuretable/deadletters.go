@@ -41,7 +41,10 @@ func (s *Store) putDeadLetter(ctx context.Context, d tables.DeadLetter) (tables.
 	}
 	if errors.Is(err, tables.ErrExists) {
 		e, err := s.get(ctx, s.deadLettersTable(), queue, order)
-		return e.deadLetter(), err
+		if err != nil {
+			return tables.DeadLetter{}, err
+		}
+		return e.deadLetter(), nil
 	}
 	d.ETag = etag
 	return d, err

@@ -108,6 +108,23 @@ func TestAWriteWhoseAnswerWasLostIsNotAConflictWithItself(t *testing.T) {
 	}
 }
 
+// A process that writes a dead letter which is there already, and can't read it, has an error and goes on.
+func TestADeadLetterThatIsThereAndCanNotBeReadIsAnError(t *testing.T) {
+	proxy, s := behindProxy(t, azuretable.Options{})
+	d, err := s.PutDeadLetter(t.Context(), deadLetter("m"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy.Fault(azuritetest.Match{Operation: "get"}, azuritetest.FailBefore(http.StatusForbidden, "AuthorizationFailure"))
+	if again, err := s.PutDeadLetter(t.Context(), deadLetter("m")); !errors.Is(err, tables.ErrDenied) {
+		t.Errorf("the second one = %+v, %v; want ErrDenied", again, err)
+	}
+	proxy.Heal()
+	if again, err := s.PutDeadLetter(t.Context(), deadLetter("m")); err != nil || again.ETag != d.ETag {
+		t.Errorf("the third one = %+v, %v; want the one that is there", again, err)
+	}
+}
+
 func TestAConflictWithSomeoneElseStaysOneAfterALostRequest(t *testing.T) {
 	proxy, s := behindProxy(t, azuretable.Options{})
 	r, err := s.PutWebhook(t.Context(), hook("wh"))

@@ -106,6 +106,12 @@ var teeth = []Patch{
 		"A replay that was delivered and comes back is POSTed again.", "^replay$/^azure$", "double"),
 	inSim("first-success-not-read", "internal/sqlite", "attempts\" + where + \" AND completed\"", "attempts\" + where + \" AND completed = 2\"",
 		"On a file a delivered message that comes back is POSTed again.", "redelivery", 12, "double"),
+	inSim("half-the-attempts", "policy", "if d.Charged && n >= p.MaxAttempts {", "if d.Charged && n >= (p.MaxAttempts+1)/2 {",
+		"Each message is given up after half of its attempts.", "changed", 1, "dead letters"),
+	inSim("waits-charged", "policy", "d.Reason, d.Charged = ReceiverBusy, false", "d.Reason = ReceiverBusy",
+		"A receiver that asks for a wait uses up the attempts of its messages.", "limited", 3, "charged"),
+	inSim("held-given-up-at-once", "dispatcher/internal/delivery", "if left < margin {\n\t\t\tp.giveUp(del, reason, now)", "if left > margin {\n\t\t\tp.giveUp(del, reason, now)",
+		"The messages of a webhook that an operator disables are dead letters at once.", "strangers", 1, "dead letters"),
 	inSim("no-patience", "dispatcher/internal/receive", "wait = retry.Backoff(faults, errorBackoffMin, p.PollMax)", "wait = errorBackoffMin",
 		"Storage that does not answer is asked again and again.", "storage-dead", 3, "outage"),
 

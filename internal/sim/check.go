@@ -34,6 +34,7 @@ func (w *world) judge() {
 	if w.plan.Lanes {
 		k.lanes()
 	}
+	k.causes()
 	k.prompt()
 	k.refusals()
 	k.outages()
@@ -48,7 +49,7 @@ func (w *world) judge() {
 
 func newChecker(w *world) *checker {
 	k := &checker{
-		world: w, posts: map[delivery][]*post{}, parts: map[*post]*attempt{}, dead: map[delivery][]deadLetter{}, names: map[string]string{},
+		world: w, posts: map[delivery][]*post{}, parts: map[*post]*attempt{}, recorded: map[delivery][]*attempt{}, dead: map[delivery][]deadLetter{}, names: map[string]string{},
 		copies: map[*message][]*message{}, about: map[*message][]*call{}, replayOf: map[string]*message{}, went: map[int]bool{},
 	}
 	for name, r := range w.webhooks {
@@ -115,7 +116,9 @@ type checker struct {
 	posts map[delivery][]*post
 	// parts are the attempts on record that POSTs were part of.
 	parts map[*post]*attempt
-	dead  map[delivery][]deadLetter
+	// recorded are the attempts on record, of all copies of a message.
+	recorded map[delivery][]*attempt
+	dead     map[delivery][]deadLetter
 	// names are those of the webhooks, by id.
 	names map[string]string
 	// copies are the messages that storage has, by the first that was made with their event: mostly each is alone.
@@ -154,25 +157,7 @@ func (k *checker) deadLetters() {
 		if same == 2 {
 			k.violate("dead letters", fmt.Sprintf("m%d has more than one for %s and generation %d", m.n, key.webhook, d.Generation))
 		}
-		if d.Reason == "BlockedAddress" && !k.ledInwards(key.webhook, d) || d.Reason == "Undecodable" && !m.newer || d.Reason == "WebhookGone" && !k.answeredBy(key, "gone") {
-			k.violate("dead letters", fmt.Sprintf("m%d was given up for the reason %s after %d attempts, for which nobody gave cause", m.n, d.Reason, d.Attempts))
-		}
-		if d.Reason == "NonRetryableError" && !k.answeredBy(key, "final") {
-			k.violate("dead letters", fmt.Sprintf("m%d was given up as refused by %s, which never refused it", m.n, key.webhook))
-		}
 	}
-}
-
-// answeredBy is whether a webhook answered a message in a way.
-func (k *checker) answeredBy(d delivery, way string) bool {
-	return slices.ContainsFunc(k.posts[d], func(p *post) bool { return p.answer == way })
-}
-
-// ledInwards is whether a name that leads inwards is a reason to give a message up: when all attempts are used up.
-func (k *checker) ledInwards(name string, d deadLetter) bool {
-	return slices.ContainsFunc(k.plan.Webhooks, func(spec Webhook) bool {
-		return spec.Name == name && spec.Mix.Inward > 0 && d.Attempts >= spec.Attempts
-	})
 }
 
 // replays: each ends, and what one is said to have come to is that the webhook took the message in it, or in
@@ -257,7 +242,11 @@ func (k *checker) due(m *message, name string) bool {
 	}) {
 		known = registryRefresh
 	}
-	return r != nil && r.id != "" && r.at+known < m.sent && r.changed == 0
+	return r != nil && r.id != "" && r.at+known < m.sent && !k.changed(name)
+}
+
+func (k *checker) changed(name string) bool {
+	return slices.ContainsFunc(k.changes, func(c *change) bool { return c.webhook == name && c.what != doEnable && c.from >= k.webhooks[name].at })
 }
 
 // lost: every message ends with a 2xx of each webhook that it was due to, or a dead letter.

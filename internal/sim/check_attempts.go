@@ -50,6 +50,7 @@ func (k *checker) attempts(m *message, spec Webhook) {
 			}
 		}
 	}
+	k.recorded[delivery{m.n, spec.Name}] = recorded
 	for _, p := range k.posts[delivery{m.n, spec.Name}] {
 		if a := k.attemptOf(recorded, p); a != nil {
 			a.used++
@@ -64,10 +65,25 @@ func (k *checker) attempts(m *message, spec Webhook) {
 		switch {
 		case a.Status > 0 && a.used == 0:
 			k.violate("attempts", fmt.Sprintf("attempt %d of m%d by %s is on record with %d, and %s never saw it", a.Number, m.n, a.Instance, a.Status, spec.Name))
+		case a.Charged && a.Status == 503 && k.uncharged(recorded, a) < maxWaits && k.unrecorded(delivery{m.n, spec.Name}, k.now()) == 0:
+			k.violate("charged", fmt.Sprintf("attempt %d of m%d by %s is charged, though %s asked for a wait, and not for the %dth time", a.Number, m.n, a.Instance, spec.Name, maxWaits+1))
 		case a.Charged && a.Status == 0 && !k.itsFault(spec, a):
 			k.violate("charged", fmt.Sprintf("attempt %d of m%d by %s (%s) is charged to %s, which had no part in its failure", a.Number, m.n, a.Instance, a.ErrorClass, spec.Name))
 		}
 	}
+}
+
+// maxWaits is how often a webhook may ask for a wait for a message without being charged.
+const maxWaits = 10
+
+// uncharged is how many attempts before one, in its generation, were not charged.
+func (k *checker) uncharged(recorded []*attempt, a *attempt) (n int) {
+	for _, other := range recorded {
+		if !other.Charged && other.generation == a.generation && other.StartedAt.Before(a.StartedAt) {
+			n++
+		}
+	}
+	return n
 }
 
 // itsFault is whether a webhook, its name or its address had a part in an attempt without an answer: the plan

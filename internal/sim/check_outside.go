@@ -37,7 +37,9 @@ func (k *checker) gone(spec Webhook) {
 		if p.webhook != spec.Name {
 			continue
 		}
-		if since > 0 && slices.ContainsFunc(k.enables, func(e enable) bool { return e.webhook == spec.Name && e.until >= since && e.from <= p.at }) {
+		if since > 0 && slices.ContainsFunc(k.changes, func(c *change) bool {
+			return c.webhook == spec.Name && c.what == doEnable && c.until >= since && c.from <= p.at
+		}) {
 			since = 0
 		}
 		if since > 0 && p.at > since+2*registryRefresh {
@@ -68,12 +70,12 @@ func (k *checker) moved(spec Webhook) {
 		for _, c := range k.changes {
 			switch {
 			case c.webhook != spec.Name || c.from > p.at:
-			case c.host == "" && k.messages[p.n].sent > c.until+known && p.at < c.ended:
+			case c.what == doFilter && k.messages[p.n].sent > c.until+known && p.at < c.ended:
 				k.violate("moved", fmt.Sprintf("m%d was sent to %s at %s, whose filter takes nothing from %s to %s", p.n, spec.Name, p.at, c.until, c.ended))
 				return
-			case c.host != "" && p.at > c.until+known:
+			case c.what == doMove && p.at > c.until+known:
 				hosts = []string{c.host}
-			case c.host != "":
+			case c.what == doMove:
 				hosts = append(hosts, c.host)
 			}
 		}

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -119,7 +118,7 @@ func (w *world) registerAll(which func(Webhook) bool) {
 func (w *world) sweep(name string) {
 	for _, spec := range w.plan.Webhooks {
 		if spec.Queue == name {
-			w.change(spec.Name, http.MethodDelete, "")
+			w.change(&change{webhook: spec.Name, what: doDelete}, "")
 		}
 	}
 	s := &sweep{span{from: w.now()}, name, 0}
@@ -176,28 +175,37 @@ func (w *world) pause(d time.Duration) bool {
 	}
 }
 
-// change does something to a webhook, until it is answered. Whether it took effect is not
-// known while it is under way: nobody may count on the webhook any more.
-func (w *world) change(name, method, path string, with ...string) {
-	for {
+// change does something to a webhook, until it is answered: with is what a PATCH changes. Whether it took effect is
+// not known while it is under way.
+func (w *world) change(c *change, with string) {
+	c.span = span{from: w.now(), until: 1 << 62}
+	w.mu.Lock()
+	r := w.webhooks[c.webhook]
+	if r != nil {
+		w.changes = append(w.changes, c)
+	}
+	w.mu.Unlock()
+	if r == nil {
+		return
+	}
+	defer func() {
 		w.mu.Lock()
-		r := w.webhooks[name]
-		from := w.now()
-		if r != nil && r.changed == 0 && path != "/enable" {
-			r.changed = from
-		}
-		w.mu.Unlock()
-		if r == nil {
-			return
-		}
+		defer w.mu.Unlock()
+		c.until = w.now()
+	}()
+	method, path := http.MethodPatch, "/api/v1/webhooks/"+r.id
+	switch c.what {
+	case doDelete:
+		method = http.MethodDelete
+	case doDisable, doEnable:
+		method, path = http.MethodPost, path+"/"+c.what
+	}
+	for {
 		if i := w.somebody(); i != nil {
-			if path == "/enable" {
-				defer w.enabled(name, from)
-			}
-			status, _ := i.ask(method, "/api/v1/webhooks/"+r.id+path, []byte(strings.Join(with, "")), "Content-Type", "application/merge-patch+json")
+			status, _ := i.ask(method, path, []byte(with), "Content-Type", "application/merge-patch+json")
 			if status > 0 && status < 500 {
-				w.note("operator", fmt.Sprintf("%s %s%s: %d", method, name, path, status))
-				if method == http.MethodDelete {
+				w.note("operator", fmt.Sprintf("%s %s: %d", c.what, c.webhook, status))
+				if c.what == doDelete {
 					w.mu.Lock()
 					r.deleted = true
 					w.mu.Unlock()
@@ -213,36 +221,19 @@ func (w *world) change(name, method, path string, with ...string) {
 
 // move gives a webhook another URL, and its policy one attempt more.
 func (w *world) move(spec Webhook, id string) {
-	c := &change{span{from: w.now(), until: 1 << 62}, spec.Name, spec.Name + "." + id + ".example", 0}
-	w.mu.Lock()
-	w.changes = append(w.changes, c)
-	w.mu.Unlock()
-	w.change(spec.Name, http.MethodPatch, "", fmt.Sprintf(`{"url":"http://%s/hook","policy":{"max_attempts":%d}}`, c.host, spec.Attempts+1))
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	c.until = w.now()
+	host := spec.Name + "." + id + ".example"
+	w.change(&change{webhook: spec.Name, what: doMove, host: host}, fmt.Sprintf(`{"url":"http://%s/hook","policy":{"max_attempts":%d}}`, host, spec.Attempts+1))
 }
 
 // filter has a webhook take nothing for a while.
 func (w *world) filter(s Step) {
-	c := &change{span{from: w.now(), until: 1 << 62}, s.Webhook, "", 0}
-	w.change(s.Webhook, http.MethodPatch, "", `{"filter":{"types":["nothing.has.this.type"]}}`)
-	w.mu.Lock()
-	c.until = w.now()
-	w.mu.Unlock()
+	c := &change{webhook: s.Webhook, what: doFilter, ended: 1 << 62}
+	w.change(c, `{"filter":{"types":["nothing.has.this.type"]}}`)
 	w.pause(s.For)
 	w.mu.Lock()
 	c.ended = w.now()
-	w.changes = append(w.changes, c)
 	w.mu.Unlock()
-	w.change(s.Webhook, http.MethodPatch, "", `{"filter":null}`)
-}
-
-// enabled notes that an operator has enabled a webhook, or tried to.
-func (w *world) enabled(name string, from time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.enables = append(w.enables, enable{name, span{from, w.now()}})
+	w.change(&change{webhook: s.Webhook, what: doUnfilter}, `{"filter":null}`)
 }
 
 // replayAll replays every dead letter that waits.

@@ -107,6 +107,7 @@ const (
 	doDelete   = "delete"   // a webhook
 	doMove     = "move"     // a webhook: it has another URL from now on
 	doFilter   = "filter"   // a webhook: it takes nothing for a while
+	doUnfilter = "unfilter" // the end of that, which is no step of its own
 	doRegister = "register" // a webhook
 	doReplace  = "replace"  // a webhook: it is deleted, and registered again after a while
 	doSweep    = "sweep"    // a queue: it is deleted with its webhooks and messages, and they are registered again after a while

@@ -170,19 +170,15 @@ func (w *world) do(s Step) {
 	case doRegister:
 		w.registerAll(func(spec Webhook) bool { return spec.Name == s.Webhook })
 	case doReplace:
-		w.change(s.Webhook, http.MethodDelete, "")
+		w.change(&change{webhook: s.Webhook, what: doDelete}, "")
 		w.pause(s.For)
 		w.registerAll(func(spec Webhook) bool { return spec.Name == s.Webhook })
 	case doSweep:
 		w.sweep(s.Queue)
 		w.pause(s.For)
 		w.registerAll(func(spec Webhook) bool { return spec.Queue == s.Queue })
-	case doDisable:
-		w.change(s.Webhook, http.MethodPost, "/disable")
-	case doEnable:
-		w.change(s.Webhook, http.MethodPost, "/enable")
-	case doDelete:
-		w.change(s.Webhook, http.MethodDelete, "")
+	case doDisable, doEnable, doDelete:
+		w.change(&change{webhook: s.Webhook, what: s.Do}, "")
 	case doReplay:
 		w.replayAll()
 	case doPurge:
@@ -256,23 +252,30 @@ func (w *world) heal() {
 		r.healed = true
 		r.mu.Unlock()
 	}
-	w.enableAll(func(spec Webhook, r *registered) bool { return r.changed > 0 || spec.Mix.Gone > 0 })
+	w.enableAll(func(spec Webhook) bool { return spec.Mix.Gone > 0 || w.did(spec.Name, doDisable, w.now()) })
 	w.note("plan", "everything is well from here on")
 	time.Sleep(40 * time.Second) // until then a POST may end that began before
-	w.enableAll(func(spec Webhook, _ *registered) bool { return spec.Mix.Gone > 0 })
+	w.enableAll(func(spec Webhook) bool { return spec.Mix.Gone > 0 })
 }
 
 // enableAll enables some of the webhooks that are there.
-func (w *world) enableAll(which func(Webhook, *registered) bool) {
+func (w *world) enableAll(which func(Webhook) bool) {
 	for _, spec := range w.plan.Webhooks {
 		w.mu.Lock()
 		r := w.webhooks[spec.Name]
-		there := r != nil && !r.deleted && which(spec, r)
+		there := r != nil && !r.deleted
 		w.mu.Unlock()
-		if there {
-			w.change(spec.Name, http.MethodPost, "/enable")
+		if there && which(spec) {
+			w.change(&change{webhook: spec.Name, what: doEnable}, "")
 		}
 	}
+}
+
+// did is whether an operator began to do something to a webhook before a time.
+func (w *world) did(name, what string, before time.Duration) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.changes, func(c *change) bool { return c.webhook == name && c.what == what && c.from <= before })
 }
 
 // settle waits until nothing is on a queue any more; it is false when that takes too long.

@@ -53,7 +53,6 @@ type world struct {
 	shown       *shown
 	purges      []purge
 	sweeps      []*sweep
-	enables     []enable
 	changes     []*change
 	// taken is whether another program has deleted a message.
 	taken  bool
@@ -67,18 +66,12 @@ type unlucky struct {
 	at      time.Duration
 }
 
-// enable is one time in which an operator enabled a webhook.
-type enable struct {
-	webhook string
-	span
-}
-
-// change is one of a webhook's registration: from when on it was asked for until it was answered. A move has the new
-// host, a filter has ended when it was taken away again, or is about to be.
+// change is something that an operator did to a webhook's registration: from when on it was asked for until it was
+// answered. A move has the new host, a filter has ended when it was taken away again, or is about to be.
 type change struct {
 	span
-	webhook, host string
-	ended         time.Duration
+	webhook, what, host string
+	ended               time.Duration
 }
 
 // purge is one deletion of dead letters: when, and what was there just before.
@@ -116,9 +109,7 @@ type registered struct {
 	at time.Duration
 	by *instance // that it was registered through; nil where its answer was lost
 	// former are the ids of its deleted registrations.
-	former []string
-	// changed is when the operator first did something to it, 0 for never.
-	changed time.Duration
+	former  []string
 	deleted bool
 }
 

@@ -42,6 +42,8 @@ type failure struct {
 	stale bool
 	// http1 is whether the receiver asked for HTTP/1.1, and gets it from now on.
 	http1 bool
+	// held is whether the caller said at the last moment that nothing may be sent.
+	held bool
 	// short is whether this machine lacked what the try needed.
 	short bool
 }
@@ -68,6 +70,8 @@ func failureOf(ctx context.Context, err error) *failure {
 		return lateFailure(e)
 	case e.Stage == transport.Request:
 		return &failure{class: classRequest, text: "the request could not be sent as it is registered"}
+	case errors.Is(e, transport.ErrNotBegun):
+		return &failure{class: classCanceled, held: true, text: "pushlease may not send it any more"}
 	case e.Stage == transport.Connecting:
 		return &failure{class: classConnect, text: "the connection was there when too little time was left: nothing was sent"}
 	case e.Stage == transport.Handshaking:

@@ -169,7 +169,7 @@ func (s *Sender) Send(ctx context.Context, w *Webhook, r Request) (result Result
 func (s *Sender) send(ctx context.Context, w *Webhook, r *Request, result *Result) {
 	t := &tries{
 		Context: ctx,
-		limits:  transport.Limits{Start: result.StartedAt, Timeout: w.Timeout, Until: r.Until, Fresh: r.Fresh, HTTP1: w.HTTP1},
+		limits:  transport.Limits{Start: result.StartedAt, Timeout: w.Timeout, Until: r.Until, Begin: r.Begin, Fresh: r.Fresh, HTTP1: w.HTTP1},
 	}
 	if s.ids != nil {
 		var span trace.Span
@@ -199,6 +199,7 @@ func (s *Sender) send(ctx context.Context, w *Webhook, r *Request, result *Resul
 		}
 		f = t.outcome(f)
 		result.ErrorClass, result.Error, result.NameBlocked, result.StaleConn = f.class, f.text, f.name, f.stale
+		result.NotBegun = f.held && (t.first == nil || !t.first.sent)
 		return
 	}
 	defer func() { _ = resp.Body.Close() }()

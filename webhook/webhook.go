@@ -81,6 +81,9 @@ type Request struct {
 	Fresh bool
 	// Until ends the attempt as the webhook's timeout does, unless it is zero.
 	Until time.Time
+	// Begin is asked right before the first byte is written on a connection, unless it is nil: a name or a
+	// connection may have taken long. Where it says no, nothing is sent any more.
+	Begin func() bool
 	// Seen is shown the headers that are sent, unless it is nil.
 	Seen func(http.Header)
 }
@@ -104,6 +107,8 @@ type Result struct {
 	// ErrorClass is why there was none; empty otherwise. Its values are those
 	// of policy.ErrorClass.
 	ErrorClass string
+	// NotBegun is whether nothing was sent since Request.Begin said no.
+	NotBegun bool
 	// NameBlocked is true when the class is blocked and the refused addresses are what the
 	// URL's host name led to, which can heal; false where the URL holds the address.
 	NameBlocked bool

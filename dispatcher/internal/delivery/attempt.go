@@ -51,14 +51,14 @@ func (a attempts) attempt(ctx context.Context, p *parcel, t *target) {
 
 	request := p.request(t)
 	request.Until = postBy(ctx)
+	request.Begin = func() bool { return p.leased() && !a.Leases.TooLate(p.key.Queue, p.m) }
 	p.begins(t)
-	if a.Leases.TooLate(p.key.Queue, p.m) {
-		p.over(t)
+	res := a.Sender.Send(ctx, &t.registration.Webhook, *request)
+	p.over(t)
+	if res.NotBegun {
 		a.tickets.notBegun(ctx, p, t)
 		return
 	}
-	res := a.Sender.Send(ctx, &t.registration.Webhook, *request)
-	p.over(t)
 	a.answered(ctx, p, t, request.Body, &res)
 }
 
@@ -135,7 +135,9 @@ func (a attempts) decide(ctx context.Context, p *parcel, t *target, del *tables.
 		NotItsFault: t.ticket.Spared(), Probe: t.ticket.Probed(),
 	})
 	if dec.Action == policy.NoVerdict {
-		dec.Reason = interruption(ctx)
+		if dec.Reason = interruption(ctx); ctx.Err() == nil && !p.leased() {
+			dec.Reason = policy.LeaseLost
+		}
 	}
 	switch {
 	case res.ErrorClass == string(policy.ClassRequest):
@@ -217,6 +219,9 @@ func responseOf(res *webhook.Result) policy.Response {
 func (p *parcel) leaseEnds() bool {
 	return time.Until(p.m.Lease.Until()) < min(p.m.Lease.Granted()/10, 5*time.Second)
 }
+
+// leased reports whether the message is nobody else's yet.
+func (p *parcel) leased() bool { return time.Now().Before(p.m.Lease.Until()) }
 
 // left hands the ticket of a POST back with what came of it.
 func left(t *target, res *webhook.Result) {

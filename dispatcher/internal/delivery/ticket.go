@@ -195,7 +195,7 @@ func (k tickets) notBegun(ctx context.Context, p *parcel, t *target) {
 		"webhook", t.registration.ID, "reason", reason)
 	t.delivery.Reason = reason
 	t.afterNote(t.delivery.UpdatedAt)
-	ours := reason != policy.LeaseLost || ctx.Err() == nil && time.Now().Before(p.m.Lease.Until())
+	ours := reason != policy.LeaseLost || ctx.Err() == nil && p.leased()
 	if t.noted && ours {
 		k.Journal.Record(k.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})
 	}

@@ -98,6 +98,8 @@ var (
 	ErrFlood = errors.New("too many interim answers")
 	// ErrSpeaksTLS is about a receiver that answers plain HTTP with TLS.
 	ErrSpeaksTLS = errors.New("the receiver speaks TLS on this port")
+	// ErrNotBegun is about a request of which the caller said at the last moment that it must not begin.
+	ErrNotBegun = errors.New("the request must not begin any more")
 	// ErrTooLate is about a connection that was there when too little time was left.
 	ErrTooLate = errors.New("the connection was there too late for a request")
 

@@ -34,6 +34,9 @@ type Limits struct {
 	// Fresh is whether a new connection has to be opened. It is for this request alone, unless
 	// it can be shared: what made it necessary may be about to happen again.
 	Fresh bool
+	// Begin is asked right before the first byte of the request is written, unless it is nil. Where it
+	// says no, nothing is.
+	Begin func() bool
 	// HTTP1 is whether HTTP/2 is not offered. Connections are not shared with requests that
 	// do offer it.
 	HTTP1 bool
@@ -112,6 +115,10 @@ func (t *Transport) Close() {
 // RoundTrip makes one exchange. Nothing is ever sent twice.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	c, now, deadline, err := t.connection(r)
+	if begin := LimitsOf(r.Context()).Begin; err == nil && begin != nil && !begin() {
+		c.release()
+		err = &Error{Stage: Connecting, Cause: ErrNotBegun}
+	}
 	if err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close()

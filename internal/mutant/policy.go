@@ -77,8 +77,6 @@ var policyPatches = []Patch{
 		"A success opens the breaker."),
 	inPolicy("window-cut-twice", "w.size, w.grown, w.left, w.cut = max(w.size-1, w.least, 1), 0, 0, true", "w.size, w.grown, w.left, w.cut = int32(max(size/2, 1)), 0, 0, true",
 		"Answers of one moment of overload halve the window again and again."),
-	inPolicy("pause-ended-by-old-success", "if began.After(p.asked)", "if !began.IsZero()",
-		"A POST from before a 429 ends the wait that the 429 asked for."),
 	inPolicy("pause-can-shrink", "until.After(p.Until(now))", "!until.IsZero()",
 		"A second 429 with a shorter wait shortens the first one."),
 	inPolicy("rate-burst-off-by-one", "b.full.Add(-time.Duration(f.EffectiveBurst()-1) * b.interval)", "b.full.Add(-time.Duration(f.EffectiveBurst()) * b.interval)",

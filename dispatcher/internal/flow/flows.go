@@ -133,7 +133,7 @@ func (fs *Flows) make(r tables.Registration) *Flow {
 		f.pacer.Restore(pace, now)
 	}
 	f.share(others, now)
-	f.pause.Restore(newest.PausedUntil, now)
+	f.pause.Restore(newest.PausedUntil)
 	f.lastFailure, f.savedAt = newest.LastFailureAt, newest.UpdatedAt
 	// Since when it fails goes on; the messages that others counted stay in their rows.
 	failing := policy.Together(f.since, seen...)

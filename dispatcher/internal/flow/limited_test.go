@@ -182,6 +182,30 @@ func TestAPauseHoldsBackWhatWaitsForItsPlace(t *testing.T) {
 	})
 }
 
+// The wait is the receiver's word: what it takes of POSTs that were under way does not end it, and an operator does.
+func TestAPauseEndsWhenItsWebhookIsEnabled(t *testing.T) { // C52
+	bubble.Test(t, func(t *testing.T) {
+		fs, r := testFlows(), testRegistration()
+		fs.o.Store = testStore(t)
+		fs.Sync(t.Context(), []tables.Registration{r})
+		f := fs.Of(&r)
+		under, refused := f.Enter(time.Now())
+		if under == nil {
+			t.Fatal(refused)
+		}
+		f.AskPause(15*time.Minute, time.Now())
+		time.Sleep(time.Minute)
+		under.Answered(Answer{Sign: taken, Began: time.Now().Add(-time.Minute), Took: time.Minute})
+		if _, refused = f.Enter(time.Now()); refused == nil || refused.Reason != policy.WebhookPaused {
+			t.Fatalf("in the pause: %+v, want that it is refused", refused)
+		}
+		fs.enable(t, r)
+		if ticket, refused := f.Enter(time.Now()); ticket == nil {
+			t.Fatalf("once it is enabled anew: %+v, want that a POST may begin", refused)
+		}
+	})
+}
+
 // A limit that is gone is no longer shown, nor stored for the next start, and adaptive: false
 // ends one at once.
 func TestALimitThatIsGoneIsGoneInStorageToo(t *testing.T) {

@@ -298,7 +298,6 @@ func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.Breake
 			released = true
 		}
 		f.lastOK = now
-		f.pause.Succeeded(a.Began)
 		f.changed = f.changed || !f.auto.State().FailingSince.IsZero() || now.Sub(f.savedOK) > okSavedEvery
 		f.auto.Succeeded(now)
 	case a.Sign.Failed:

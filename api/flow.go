@@ -38,18 +38,22 @@ type statusView struct {
 	LastFailureAt  time.Time        `json:"last_failure_at,omitzero"`
 }
 
-// learnedView is the rate that was learned from refusals.
+// learnedView is the rate that was learned from refusals: of all instances, and of the one that answers.
 type learnedView struct {
-	PerSecond float64   `json:"per_second"`
-	Since     time.Time `json:"since"`
-	Throttled int64     `json:"throttled"`
+	PerSecond    float64   `json:"per_second"`
+	OwnPerSecond float64   `json:"own_per_second"`
+	Leader       string    `json:"leader,omitempty"`
+	Since        time.Time `json:"since"`
+	Throttled    int64     `json:"throttled"`
 }
 
-func learnedOf(st policy.PaceState) *learnedView {
-	if st.Rate == 0 {
+func learnedOf(s status.Webhook) *learnedView {
+	if s.Pace.Rate == 0 {
 		return nil
 	}
-	return &learnedView{PerSecond: roundedRate(st.Rate), Since: web.UTC(st.Since), Throttled: st.Refused}
+	return &learnedView{
+		PerSecond: roundedRate(s.PaceOfAll), OwnPerSecond: roundedRate(s.Pace.Rate), Leader: s.Leader, Since: web.UTC(s.Pace.Since), Throttled: s.Pace.Refused,
+	}
 }
 
 // roundedRate keeps three digits.
@@ -92,7 +96,7 @@ func (a *API) status(r *http.Request, reg tables.Registration) *statusView {
 			State: s.Breaker.Phase, Since: web.UTC(s.Breaker.Since), NextProbe: web.UTC(s.Breaker.NextProbe),
 			Samples: s.Breaker.Samples, Failures: s.Breaker.Failures,
 		},
-		LearnedRate:  learnedOf(s.Pace),
+		LearnedRate:  learnedOf(s),
 		FailingSince: web.UTC(s.Failing.FailingSince), FailedMessages: s.Failing.FailedMessages,
 		LastSuccessAt: web.UTC(s.Failing.LastSuccess), LastFailureAt: web.UTC(s.LastFailureAt),
 	}

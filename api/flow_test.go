@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -31,11 +32,12 @@ func TestStatusSaysWhyAndWhatNext(t *testing.T) {
 			text: []string{"It is sent to as messages come. It refused 38 of the 40 POSTs that instance one made to it", "GET /api/v1/attempts?webhook=wh_"}},
 		{name: "disabled and refusing", state: status.Webhook{State: status.Disabled, RecentPosts: 40, RecentRefused: 38}, disable: "operator", want: status.Disabled, text: []string{"An operator"}, not: "refused"},
 		{name: "rate", state: status.Webhook{State: status.Busy, Until: until}, want: status.Busy, text: []string{"rate of 2 a second", "2026-05-06T03:01:00Z"}},
-		{name: "limited", state: status.Webhook{State: status.Limited, Pace: policy.PaceState{Rate: 19.5, Since: at, Refused: 12, Noise: 0.3}}, want: status.Limited,
+		{name: "limited", state: status.Webhook{State: status.Limited, Pace: policy.PaceState{Rate: 19.5, Since: at, Refused: 12, Noise: 0.3}, PaceOfAll: 19.5}, want: status.Limited,
 			text: []string{"It throttles what is beyond a limit", "12 POSTs since 2026-05-06T03:00:00Z, as seen by instance one", "sent about 19.5 a second", "Nothing has to be done",
-				"About 30 % are throttled whatever the rate", "Its flow.rate of 2 a second", "/enable forgets"}, not: "refuse"},
-		{name: "limited beside one that sends most", state: status.Webhook{State: status.Limited, Pace: policy.PaceState{Rate: 0.5, Since: at}, Led: 20}, want: status.Limited, text: []string{"Another instance sends it about 20 a second", "this one about one POST in 2s: they share its limit"}, not: "It is sent about"},
-		{name: "limited to little", state: status.Webhook{State: status.Limited, Pace: policy.PaceState{Rate: 0.02, Since: at}}, want: status.Limited, text: []string{"sent about one POST in 50s"}, not: "whatever the rate"},
+				"About 30 % are throttled whatever the rate", "Its flow.rate of 2 a second", "/enable forgets"}, not: "share its limit"},
+		{name: "limited beside one that sends most", state: status.Webhook{State: status.Limited, Pace: policy.PaceState{Rate: 0.5, Since: at}, PaceOfAll: 20, Leader: "two"}, want: status.Limited,
+			text: []string{"It is sent about 20 a second, as was learned from that, and more now and then; instance two sends most of it, and this one about one POST in 2s, since all instances share its limit; that costs"}},
+		{name: "limited to little", state: status.Webhook{State: status.Limited, Pace: policy.PaceState{Rate: 0.02, Since: at}, PaceOfAll: 0.02}, want: status.Limited, text: []string{"sent about one POST in 50s"}, not: "whatever the rate"},
 		{name: "paused", state: status.Webhook{State: status.Paused, Until: until}, want: status.Paused, text: []string{"asked for a pause", "until 2026-05-06T03:01:00Z", "no attempt charged", "/enable", "/queues/orders"}},
 		{name: "failing", state: status.Webhook{State: status.Failing, Until: until, Breaker: open}, want: status.Failing,
 			text: []string{"open since 2026-05-06T03:00:00Z", "probe is due at 2026-05-06T03:01:00Z", "down to one in 15m0s", "Mend the receiver; POST /api/v1/webhooks/wh_"}},
@@ -92,19 +94,20 @@ func TestStatusHasTheLearnedRate(t *testing.T) {
 	at := time.Date(2026, 5, 6, 3, 0, 0, 0, time.UTC)
 	h := newHarness(t, func(*Options) {})
 	id := h.register(`{"queue":"orders","url":"https://example.com/hook"}`).text("id")
-	for _, pace := range []policy.PaceState{{}, {Rate: 19.1234, Since: at, Refused: 12}} {
-		h.view.webhook = func(string) (status.Webhook, bool) {
-			return status.Webhook{State: status.Limited, Pace: pace, Breaker: policy.BreakerState{Phase: policy.BreakerClosed}}, true
-		}
-		a := h.do(http.StatusOK, "GET", "/api/v1/webhooks/"+id, "")
-		if pace.Rate == 0 {
-			if got := a.get("status", "learned_rate"); got != nil {
-				t.Errorf("nothing was learned, and it says %v", got)
-			}
-			continue
-		}
-		if a.get("status", "learned_rate", "per_second") != 19.1 || a.get("status", "learned_rate", "throttled") != 12.0 || a.text("status", "learned_rate", "since") != "2026-05-06T03:00:00Z" {
-			t.Errorf("learned_rate is %v", a.get("status", "learned_rate"))
+	for _, tt := range []struct {
+		state status.Webhook
+		want  any
+	}{
+		{status.Webhook{}, nil},
+		{status.Webhook{Pace: policy.PaceState{Rate: 19.1234, Since: at, Refused: 12}, PaceOfAll: 19.1234},
+			map[string]any{"per_second": 19.1, "own_per_second": 19.1, "since": "2026-05-06T03:00:00Z", "throttled": 12.0}},
+		{status.Webhook{Pace: policy.PaceState{Rate: 0.0333, Since: at, Refused: 12}, PaceOfAll: 19.1234, Leader: "two"},
+			map[string]any{"per_second": 19.1, "own_per_second": 0.033, "leader": "two", "since": "2026-05-06T03:00:00Z", "throttled": 12.0}},
+	} {
+		tt.state.State, tt.state.Breaker.Phase = status.Limited, policy.BreakerClosed
+		h.view.webhook = func(string) (status.Webhook, bool) { return tt.state, true }
+		if got := h.do(http.StatusOK, "GET", "/api/v1/webhooks/"+id, "").get("status", "learned_rate"); !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("learned_rate is %v, want %v", got, tt.want)
 		}
 	}
 }

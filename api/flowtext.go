@@ -101,10 +101,11 @@ func (t flowText) limited() string {
 
 // sent says how much it is sent, and by whom: of several instances one sends most of what a limit allows.
 func (t flowText) sent() string {
-	if own := t.s.Pace.Rate; t.s.Led > own {
-		return fmt.Sprintf("Another instance sends it about %s, as was learned from that, and this one about %s: they share its limit, and one of them sends most;", paceText(t.s.Led), paceText(own))
+	text := fmt.Sprintf("It is sent about %s, as was learned from that, and more now and then;", paceText(t.s.PaceOfAll))
+	if t.s.Leader != "" {
+		text += fmt.Sprintf(" instance %s sends most of it, and this one about %s, since all instances share its limit;", t.s.Leader, paceText(t.s.Pace.Rate))
 	}
-	return fmt.Sprintf("It is sent about %s, as was learned from that, and more now and then;", paceText(t.s.Pace.Rate))
+	return text
 }
 
 // paceText says a rate, which may be one POST in minutes.

@@ -323,7 +323,9 @@ func (tr *trial) share(i int, now time.Time) {
 func (tr *trial) others(i int) (others policy.Others) {
 	for j, row := range tr.rows {
 		if own := tr.rows[i].others.Taken; j != i {
-			row.others.Ahead = row.others.Taken > own || row.others.Taken == own && j < i
+			if row.others.Taken > own || row.others.Taken == own && j < i {
+				row.others.Leader = fmt.Sprint(j)
+			}
 			others = others.Plus(row.others)
 		}
 	}

@@ -113,12 +113,12 @@ func likelier(refused bool, p, q float64) float64 {
 func (n *paceNoise) shared() bool { return n.others.Rate > 0 }
 
 // follows tells whether another instance is taken more often than this one.
-func (n *paceNoise) follows() bool { return n.shared() && n.others.Ahead }
+func (n *paceNoise) follows() bool { return n.shared() && n.others.Leader != "" }
 
 // tolerated is the share of refusals that is put down to other instances: none where one of them leads, and otherwise
 // as much as they are taken of the limit, up to noiseLed.
 func (n *paceNoise) tolerated(rate float64) float64 {
-	if !n.shared() || n.others.Ahead {
+	if !n.shared() || n.follows() {
 		return 0
 	}
 	return max(min(n.others.Taken/(rate+n.others.Taken), noiseLed), noiseLeast)
@@ -255,7 +255,7 @@ func (n *paceNoise) doubt(refused bool, now time.Time) (back float64) {
 // slowed tells whether all instances together send at most half of what was taken when there were
 // the POSTs to compare with. Of others nobody knew then they count as none.
 func (n *paceNoise) slowed(rate float64) bool {
-	return !n.shared() || !n.others.Ahead && n.before.share() < trialShare && n.told >= noiseTold && 2*(rate+n.others.Rate) <= n.before.speed()+n.before.others
+	return !n.shared() || !n.follows() && n.before.share() < trialShare && n.told >= noiseTold && 2*(rate+n.others.Rate) <= n.before.speed()+n.before.others
 }
 
 // passed is how long before it the last POST began, and how long before it the last one that was
@@ -477,23 +477,30 @@ func (p *Pacer) Turn() float64 {
 	if !p.Limited() || !p.noise.shared() {
 		return 0
 	}
-	o := p.noise.others
-	all := max(p.Rate()+o.Rate, o.Learned)
 	if !p.noise.follows() {
-		return all
+		return p.All()
 	}
-	return all * float64(o.Instances+1) / float64(o.Instances)
+	n := float64(p.noise.others.Instances)
+	return p.All() * (n + 1) / n
+}
+
+// All is how many POSTs a second all instances together send, as they have learned; 0 without a limit.
+func (p *Pacer) All() float64 {
+	if !p.Limited() {
+		return 0
+	}
+	return max(p.Rate()+p.noise.others.Rate, p.noise.others.Learned)
 }
 
 // Follows tells whether another instance is taken more often than this one, and most that is sent is sent by it.
 func (p *Pacer) Follows() bool { return p.Limited() && p.noise.follows() }
 
-// Led is the rate that the instance has learned which is taken more often than this one; 0 where none is.
-func (p *Pacer) Led() float64 {
+// Leader is the instance that sends most of what is sent; empty where that is this one.
+func (p *Pacer) Leader() string {
 	if !p.Follows() {
-		return 0
+		return ""
 	}
-	return p.noise.others.Learned
+	return p.noise.others.Leader
 }
 
 // Asks tells whether Share is to be called soon: a trial waits for that.

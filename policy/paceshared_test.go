@@ -10,7 +10,7 @@ import (
 )
 
 // ahead is another instance that is taken 20 times a second.
-var ahead = policy.Others{Rate: 20, Taken: 20, Learned: 20, Posts: 200, Failed: 4, Instances: 1, Ahead: true}
+var ahead = policy.Others{Rate: 20, Taken: 20, Learned: 20, Posts: 200, Failed: 4, Instances: 1, Leader: "a"}
 
 // refuse has a POST refused at its place, and returns when.
 func refuse(p *policy.Pacer, now time.Time) (at time.Time, broken bool) {
@@ -90,10 +90,10 @@ func TestPlacesThatAreTakenAnewBesideOthersCountOnce(t *testing.T) {
 
 // Who follows another instance makes no trial, and the one that leads does: half is refused, and each other POST.
 func TestOnlyTheInstanceThatLeadsMakesATrial(t *testing.T) {
-	for _, follows := range []bool{false, true} {
+	for _, leader := range []string{"", "a"} {
 		var p policy.Pacer
 		p.Restore(policy.PaceState{Rate: 2, Since: start.Add(-time.Minute)}, start)
-		p.Share(policy.Others{Rate: 0.2, Taken: 0.2, Posts: 2, Instances: 1, Ahead: follows}, start)
+		p.Share(policy.Others{Rate: 0.2, Taken: 0.2, Posts: 2, Instances: 1, Leader: leader}, start)
 		now, asked := start, false
 		for n := range 80 {
 			now = p.Next(now)
@@ -104,7 +104,7 @@ func TestOnlyTheInstanceThatLeadsMakesATrial(t *testing.T) {
 			}
 			asked = asked || p.Asks() // what others send is known from long ago
 		}
-		if asked == follows {
+		if follows := leader != ""; asked == follows {
 			t.Errorf("it follows another one: %v, and is to make a trial: %v", follows, asked)
 		}
 	}
@@ -154,7 +154,7 @@ func TestAWebhookThatTakesPostsOfOthersIsNotBroken(t *testing.T) {
 		want   bool
 	}{
 		{"others are taken", ahead, false},
-		{"others are refused, too", policy.Others{Rate: 20, Taken: 1, Posts: 200, Failed: 200, Instances: 1, Ahead: true}, true},
+		{"others are refused, too", policy.Others{Rate: 20, Taken: 1, Posts: 200, Failed: 200, Instances: 1, Leader: "a"}, true},
 	} {
 		p, now := limitedPacer(t)
 		broken := false
@@ -181,9 +181,9 @@ func TestMessagesComeBackSoThatTheInstanceThatLeadsReceivesEnough(t *testing.T) 
 		want   float64 // of the rate that the one which leads has learned
 	}{
 		{"it leads", policy.Others{Rate: p.Rate() / 10, Learned: p.Rate() / 10, Instances: 1}, 1.1},
-		{"of two it follows", policy.Others{Rate: 10 * p.Rate(), Learned: 10 * p.Rate(), Instances: 1, Ahead: true}, 22},
-		{"of three", policy.Others{Rate: 10 * p.Rate(), Learned: 10 * p.Rate(), Instances: 2, Ahead: true}, 16.5},
-		{"one that has nothing to send now", policy.Others{Rate: p.Rate() / 10, Learned: 10 * p.Rate(), Instances: 1, Ahead: true}, 20},
+		{"of two it follows", policy.Others{Rate: 10 * p.Rate(), Learned: 10 * p.Rate(), Instances: 1, Leader: "a"}, 22},
+		{"of three", policy.Others{Rate: 10 * p.Rate(), Learned: 10 * p.Rate(), Instances: 2, Leader: "a"}, 16.5},
+		{"one that has nothing to send now", policy.Others{Rate: p.Rate() / 10, Learned: 10 * p.Rate(), Instances: 1, Leader: "a"}, 20},
 	} {
 		p.Share(tt.others, now)
 		if got, want := p.Turn(), tt.want*p.Rate(); got < want*0.99 || got > want*1.01 {

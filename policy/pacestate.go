@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"math"
 	"time"
 )
@@ -26,9 +27,9 @@ type Others struct {
 	Learned float64
 	// Posts and Failed are how many POSTs of theirs were counted last, and how many of these failed.
 	Posts, Failed int64
-	// Instances is how many they are, and Ahead tells that one of them is taken more often than this one.
+	// Instances is how many they are, and Leader is the one that is taken most often; empty where that is this one.
 	Instances int
-	Ahead     bool
+	Leader    string
 	// Noise is the share of refusals that has nothing to do with the pace; 0: none knows of any.
 	Noise float64
 }
@@ -38,7 +39,7 @@ func (o Others) Plus(one Others) Others {
 	return Others{
 		Rate: o.Rate + one.Rate, Taken: o.Taken + one.Taken, Learned: max(o.Learned, one.Learned),
 		Posts: o.Posts + one.Posts, Failed: o.Failed + one.Failed,
-		Instances: o.Instances + one.Instances, Ahead: o.Ahead || one.Ahead, Noise: max(o.Noise, one.Noise),
+		Instances: o.Instances + one.Instances, Leader: cmp.Or(o.Leader, one.Leader), Noise: max(o.Noise, one.Noise),
 	}
 }
 

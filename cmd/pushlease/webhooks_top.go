@@ -40,6 +40,7 @@ type webhookStatus struct {
 	RatePerSecond float64   `json:"rate_per_second"`
 	LearnedRate   struct {
 		PerSecond float64 `json:"per_second"`
+		Leader    string  `json:"leader,omitempty"`
 	} `json:"learned_rate"`
 	Latency        string    `json:"latency,omitempty"`
 	Delivered      int64     `json:"delivered"`
@@ -371,7 +372,11 @@ func (r topRow) cells() []string {
 	case state == "healthy" && !s.FailingSince.IsZero():
 		state = "no 2xx"
 	case state == "limited":
-		state += fmt.Sprintf(" (%v/s)", s.LearnedRate.PerSecond)
+		state += fmt.Sprintf(" (%v/s", s.LearnedRate.PerSecond)
+		if s.LearnedRate.Leader != "" {
+			state += " by " + s.LearnedRate.Leader
+		}
+		state += ")"
 	case s.refuses():
 		state = r.health()
 	}

@@ -11,6 +11,7 @@ import (
 const topWebhooks = `{"data":[
  {"id":"wh_well","queue":"orders","enabled":true,"status":{"instance":"one","state":"healthy","text":"It is sent to as messages come.","window":16,"concurrency":64,"in_flight":3,"rate_per_second":12.34,"latency":"20.5ms","delivered":900,"failed":1}},
  {"id":"wh_limit","queue":"orders","enabled":true,"status":{"instance":"one","state":"limited","text":"It is sent 19.1 POSTs a second.","learned_rate":{"per_second":19.1,"since":"2026-05-06T03:00:00Z","throttled":12}}},
+ {"id":"wh_led","queue":"orders","enabled":true,"status":{"instance":"one","state":"limited","text":"It is sent 7 POSTs a second.","learned_rate":{"per_second":7,"own_per_second":0.033,"leader":"two","since":"2026-05-06T03:00:00Z","throttled":12}}},
  {"id":"wh_off","queue":"orders","enabled":false,"disabled_reason":"operator","status":{"instance":"one","state":"disabled","text":"An operator disabled it."}},
  {"id":"wh_new","queue":"orders","enabled":true},
  {"id":"wh_fails","name":"evil\u001b[2J","queue":"refunds","enabled":true,"status":{"instance":"one","state":"failing","until":"2026-05-06T03:01:00Z","text":"It mostly fails.","window":1,"concurrency":64,"failed":12,"failing_since":"2026-05-06T03:00:00Z","failed_messages":12}},
@@ -41,7 +42,7 @@ func TestTopShowsTroubleFirst(t *testing.T) {
 		}
 		at = next
 	}
-	for _, want := range []string{"seen by one · 2 disabled · 1 failing · 1 limited · 1 healthy · 1 new", "03:01:00Z", "3/16/64", "12.3/s", "21ms", "disabled (gone)", "limited (19.1/s)"} {
+	for _, want := range []string{"seen by one · 2 disabled · 1 failing · 2 limited · 1 healthy · 1 new", "03:01:00Z", "3/16/64", "12.3/s", "21ms", "disabled (gone)", "limited (19.1/s)", "limited (7/s by two)"} {
 		if !strings.Contains(r.out, want) {
 			t.Errorf("%q is missing:\n%s", want, r.out)
 		}
@@ -49,7 +50,7 @@ func TestTopShowsTroubleFirst(t *testing.T) {
 	if strings.Contains(r.out, "\x1b") {
 		t.Errorf("the output steers the terminal: %q", r.out)
 	}
-	if r := execute(t, "", "webhooks", "top", "--once", "--limit", "2"); !strings.Contains(r.out, "and 4 more") || strings.Contains(r.out, "wh_well") {
+	if r := execute(t, "", "webhooks", "top", "--once", "--limit", "2"); !strings.Contains(r.out, "and 5 more") || strings.Contains(r.out, "wh_well") {
 		t.Errorf("with a limit:\n%s", r.out)
 	}
 }
@@ -57,7 +58,7 @@ func TestTopShowsTroubleFirst(t *testing.T) {
 func TestTopAsJSON(t *testing.T) {
 	f := newTopAPI(t)
 	r := execute(t, "", "webhooks", "top", "--once", "--queue", "refunds", "-o", "json", "--limit", "1")
-	if r.code != exitOK || strings.Count(r.out, "\n") != 1 || !strings.Contains(r.out, `"webhooks":6`) || !strings.Contains(r.out, `"visible":55`) || strings.Contains(r.out, "wh_well") {
+	if r.code != exitOK || strings.Count(r.out, "\n") != 1 || !strings.Contains(r.out, `"webhooks":7`) || !strings.Contains(r.out, `"visible":55`) || strings.Contains(r.out, "wh_well") {
 		t.Errorf("%+v", r)
 	}
 	if f.requests[0].line != "GET /api/v1/webhooks?limit=500&queue=refunds" {

@@ -106,7 +106,7 @@ type Standing struct {
 	State FlowState
 	// Why it is disabled.
 	Why string
-	// Rate is the learned rate of a limited one.
+	// Rate is the learned rate of a limited one, of all instances together.
 	Rate float64
 }
 
@@ -133,10 +133,11 @@ type Webhook struct {
 	Breaker                    policy.BreakerState
 	// Refusing: it refuses every message alike, and the breaker is open for that.
 	Refusing bool
-	// Pace is the rate that was learned from its refusals.
-	Pace policy.PaceState
-	// Led is what the instance that is sent most of it has learned, in POSTs a second; 0 where that is this one.
-	Led float64
+	// Pace is the rate that this instance has learned from its refusals, PaceOfAll that of all instances together, and Leader the
+	// one that sends most of it; empty where that is this one.
+	Pace      policy.PaceState
+	PaceOfAll float64
+	Leader    string
 	// Failing is since when it only fails, as far as this process has seen.
 	Failing       policy.AutoDisableState
 	LastFailureAt time.Time

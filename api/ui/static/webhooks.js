@@ -106,7 +106,7 @@ function flowCard(w) {
     ['Breaker', s && [badge({ closed: 'ok', open: 'bad' }[s.breaker.state] ?? 'wait', s.breaker.state), s.breaker.samples ? ` ${s.breaker.failures} of the last minute's ${s.breaker.samples} POSTs failed` : '', s.breaker.since && [', since ', when(s.breaker.since)]]],
     ['Next probe', s?.breaker.next_probe && when(s.breaker.next_probe)],
     ['Window', s && `${s.window} at once now, at most ${s.concurrency}`],
-    ['Learned rate', s?.learned_rate && [`${rate(s.learned_rate.per_second)}, since `, when(s.learned_rate.since), `; ${number(s.learned_rate.throttled)} answers said too much`]],
+    ['Learned rate', s?.learned_rate && [`${rate(s.learned_rate.per_second)}${s.learned_rate.leader ? `, most of it by ${s.learned_rate.leader} and ${rate(s.learned_rate.own_per_second)} here` : ''}, since `, when(s.learned_rate.since), `; ${number(s.learned_rate.throttled)} answers said too much`]],
     ['Rate limit', w.flow.rate ? `${w.flow.rate}/s, bursts of ${w.flow.burst || Math.max(1, w.flow.rate)}` : 'none'],
     ['Waiting here', s?.waiting ? number(s.waiting) : null],
     ['Postponed', s?.postponed ? number(s.postponed) : null],

@@ -26,7 +26,7 @@ func (fs *Flows) Measure(m metric.Meter, label func(webhookID string) string) er
 		return fmt.Errorf("gauge of webhooks that are not sent to: %w", err)
 	}
 	learned, err := m.Float64ObservableGauge("pushlease.webhook.learned_rate",
-		metric.WithDescription("POSTs a second that a limited webhook is sent, as learned from its refusals, by queue and webhook."))
+		metric.WithDescription("POSTs a second that a limited webhook is sent by all instances together, as learned from its refusals, by queue and webhook."))
 	if err != nil {
 		return fmt.Errorf("gauge of learned rates: %w", err)
 	}
@@ -66,7 +66,7 @@ func (fs *Flows) States() map[string]status.Standing {
 		fares := f.Status(now)
 		s := status.Standing{Queue: f.queue, State: fares.State}
 		if s.State == status.Limited {
-			s.Rate = fares.Pace.Rate
+			s.Rate = fares.PaceOfAll
 		}
 		if s.State == status.Disabled {
 			f.mu.Lock()

@@ -140,7 +140,7 @@ func TestOnlyWhatOtherInstancesReallySendCounts(t *testing.T) {
 	want(t, "by its second", rate(11*time.Second), 20)
 	want(t, "by the same again", rate(20*time.Second), 20)
 	told := p.learned([]tables.Health{row, own}, now.Add(21*time.Second))[row.WebhookID]
-	want(t, "what is told", told, policy.Others{Rate: 20, Taken: 18.1, Learned: 1000, Posts: 199, Failed: 19, Instances: 1, Ahead: true, Noise: 0.25})
+	want(t, "what is told", told, policy.Others{Rate: 20, Taken: 18.1, Learned: 1000, Posts: 199, Failed: 19, Instances: 1, Leader: "a", Noise: 0.25})
 	want(t, "once it has stopped", rate(46*time.Second), 0)
 	row.UpdatedAt, row.Delivered = now.Add(50*time.Second), 5
 	row.StartedAt = now.Add(48 * time.Second)
@@ -172,8 +172,12 @@ func TestInstancesAgreeWhichOneIsTakenMostOften(t *testing.T) {
 				}
 				told = p.learned(rows, now.Add(10*time.Second))["wh_a"]
 			}
-			if told.Ahead != (self != tt.ahead) || told.Instances != len(tt.delivered)-1 {
-				t.Errorf("%v: %s is told %+v, want %s to be ahead", tt.delivered, self, told, tt.ahead)
+			leader := tt.ahead
+			if self == leader {
+				leader = ""
+			}
+			if told.Leader != leader || told.Instances != len(tt.delivered)-1 {
+				t.Errorf("%v: %s is told %+v, want %s to lead", tt.delivered, self, told, tt.ahead)
 			}
 		}
 	}
@@ -290,11 +294,14 @@ func TestWhatIsHeldIsForTheInstanceThatLeads(t *testing.T) {
 		want(t, "led while it is alone", fs.Led(waits), false)
 		f.share(policy.Others{Rate: 2, Taken: 1, Learned: 2, Posts: 20, Instances: 1}, time.Now())
 		want(t, "led while it leads", fs.Led(waits), false)
-		want(t, "what the status says while it leads", f.Status(time.Now()).Led, 0)
-		leads := policy.Others{Rate: 2, Taken: 2, Learned: 2, Posts: 20, Instances: 1, Ahead: true}
+		want(t, "who leads by the status while it leads", f.Status(time.Now()).Leader, "")
+		leads := policy.Others{Rate: 2, Taken: 2, Learned: 2, Posts: 20, Instances: 1, Leader: "b"}
 		f.share(leads, time.Now())
 		want(t, "led", fs.Led(waits), true)
-		want(t, "what the status says of the one that leads", f.Status(time.Now()).Led, 2)
+		s := f.Status(time.Now())
+		want(t, "who leads by the status", s.Leader, "b")
+		want(t, "the rate of all", s.PaceOfAll, s.Pace.Rate+2)
+		want(t, "the rate in the metric", fs.States()["wh_a"].Rate, s.PaceOfAll)
 		want(t, "led, and held for another one, too", fs.Led(append(waits, Since{"wh_b", time.Now()})), false)
 		want(t, "led, and held for none", fs.Led(nil), false)
 		shown := 0

@@ -65,15 +65,30 @@ func (p *peers) learned(rows []tables.Health, now time.Time) map[string]policy.O
 		}
 	}
 	p.sent = seen
+	leaders := leaders(seen)
 	for key, other := range seen {
 		if key.instance == p.self {
 			continue
 		}
-		own := seen[rowKey{key.webhook, p.self}].tells.Taken
-		other.tells.Ahead = other.tells.Taken > own || other.tells.Taken == own && key.instance < p.self
+		if leader := leaders[key.webhook]; leader != p.self {
+			other.tells.Leader = leader
+		}
 		all[key.webhook] = all[key.webhook].Plus(other.tells)
 	}
 	return all
+}
+
+// leaders are the instances that are taken most often, or the first of these by name, by webhook.
+func leaders(seen map[rowKey]sent) map[string]string {
+	leaders := map[string]string{}
+	for key, one := range seen {
+		leader, found := leaders[key.webhook]
+		most := seen[rowKey{key.webhook, leader}].tells.Taken
+		if taken := one.tells.Taken; !found || taken > most || taken == most && key.instance < leader {
+			leaders[key.webhook] = key.instance
+		}
+	}
+	return leaders
 }
 
 // restored is what a new process goes on with: what it had learned itself under this name, or the mean of

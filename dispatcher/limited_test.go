@@ -90,7 +90,7 @@ func TestAReceiverThatRefusesEverythingKeepsItsMessages(t *testing.T) {
 		s, _ := d.Webhook("wh_a")
 		want(t, "refuses everything", s.Refusing && s.Breaker.Phase != policy.BreakerClosed, true)
 		want(t, "few dead letters", len(b.deadLetters()) <= 20, true)
-		want(t, "few POSTs", r.count() <= 32, true)
+		want(t, "few POSTs", r.count() <= 26, true)
 		dead := len(b.deadLetters())
 		for _, instance := range []string{"test", "other"} { // a restart, and an instance that was not there before
 			stop()

@@ -225,6 +225,7 @@ func TestWindowDoublesUntilOverloadThenGrowsByOne(t *testing.T) {
 		{taken, 16},
 		{policy.Sign{Answered: true}, 32},
 		{policy.Sign{Answered: true, Failed: true}, 32}, // a 500 is no reason to send more, nor less
+		{policy.Sign{Answered: true, Refused: 400}, 32}, // nor is a message that it refuses
 		{policy.Sign{}, 32},
 		{taken, 64},
 		{taken, 64}, // the limit

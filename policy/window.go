@@ -46,7 +46,8 @@ func (w *Window) Reset() { *w = Window{generation: w.generation + 1, began: w.ge
 // Report takes in the sign of a POST. inFlight is how many were in flight, this one
 // included: a window of which less than half was used in a round says nothing about a
 // larger one, and does not grow. What counts is the most of a round, since of POSTs that
-// are answered together the last ones find nothing else in flight. A POST that began
+// are answered together the last ones find nothing else in flight. What is refused for good is no success: of a
+// webhook that refuses everything few are to be refused until that is known. A POST that began
 // before the last cut does not make the window grow, and belongs to the round of that cut.
 func (w *Window) Report(s Sign, generation uint32, inFlight, limit int) {
 	size := w.Size(limit)
@@ -64,7 +65,7 @@ func (w *Window) Report(s Sign, generation uint32, inFlight, limit int) {
 	if generation != w.generation {
 		return
 	}
-	if !s.Answered || s.Failed || size >= limit || !w.halfUsed(int32(inFlight)) {
+	if !s.Answered || s.Failed || s.Refused != 0 || size >= limit || !w.halfUsed(int32(inFlight)) {
 		return
 	}
 	w.grown++

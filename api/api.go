@@ -39,6 +39,7 @@ type Options struct {
 	Jobs        tables.Jobs
 	Instances   tables.Instances
 	Rollups     tables.Rollups
+	Audits      tables.Audits
 	Queues      queue.Service
 	// RecordedSends sends and records in one step; nil where the store has no such thing.
 	RecordedSends RecordedSends
@@ -204,6 +205,7 @@ func (o Options) validate() error {
 		{"ByEvent", o.ByEvent == nil},
 		{"Instances", o.Instances == nil},
 		{"Rollups", o.Rollups == nil},
+		{"Audits", o.Audits == nil},
 		{"Queues", o.Queues == nil},
 		{"Encoding", o.Encoding == nil},
 		{"KeepUnmatched", o.KeepUnmatched == nil},
@@ -272,6 +274,7 @@ func (a *API) routes() *chi.Mux {
 	r.Get("/api/v1/stream", a.allow(ScopeRead, a.follow))
 	r.Get("/api/v1/stats", a.allow(ScopeRead, a.stats))
 	r.Get("/api/v1/instances", a.allow(ScopeRead, a.listInstances))
+	r.Get("/api/v1/audit", a.allow(ScopeOperate, a.listAudit))
 	r.Get("/api/v1/settings", a.allow(ScopeAdmin, a.listSettings))
 	r.Get("/api/v1/dead-letters", a.allow(ScopeRead, a.listDeadLetters))
 	r.Post("/api/v1/dead-letters/purge", a.allow(ScopeOperate, a.purgeDeadLetters))

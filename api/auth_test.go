@@ -127,6 +127,7 @@ var scopeOf = map[string]Scope{
 	"GET /api/v1/messages/{id}":                ScopeRead,
 	"GET /api/v1/attempts":                     ScopeRead,
 	"GET /api/v1/instances":                    ScopeRead,
+	"GET /api/v1/audit":                        ScopeOperate,
 	"GET /api/v1/settings":                     ScopeAdmin,
 	"GET /api/v1/stats":                        ScopeRead,
 	"GET /api/v1/stream":                       ScopeRead,

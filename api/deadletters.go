@@ -211,6 +211,7 @@ func (a *API) deleteDeadLetter(w http.ResponseWriter, r *http.Request) error {
 		return web.StorageFault("delete the dead letter", err)
 	}
 	a.backlog.forget(d.Queue)
+	a.audit(r, tables.Audit{Action: tables.DeadLetterDeleted, Queue: d.Queue, WebhookID: d.WebhookID, DeadLetterID: d.ID})
 	if err := tables.EndMaking(r.Context(), a.Deliveries, &d); err != nil {
 		a.Logger.Warn("whether a dead letter that was deleted was still being made is not known; it may be written again", "dead_letter", d.ID, "error", err)
 	}
@@ -246,6 +247,7 @@ func (a *API) replayDeadLetter(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	a.audit(r, tables.Audit{Action: tables.DeadLetterReplayed, Queue: marked.Queue, WebhookID: marked.WebhookID, DeadLetterID: marked.ID})
 	view := newDeadLetterView(marked)
 	view.Warnings = append(view.Warnings, a.replayWarnings(r.Context(), marked)...)
 	w.Header().Set("ETag", web.EtagOf(marked.ETag))

@@ -58,7 +58,7 @@ func newHarness(t *testing.T, change ...func(*Options)) *harness {
 	t.Cleanup(sender.Close)
 	h := &harness{T: t, db: db, doc: document(t), log: &syncBuffer{}, view: &dispatcherView{queues: map[string]status.Queue{}}}
 	opts := Options{
-		Webhooks: db, LeftQueues: db, Deliveries: db, History: db, DeadLetters: db, Claims: db, Healths: db, Jobs: db, Instances: db, Rollups: db, Queues: db.Queues(),
+		Webhooks: db, LeftQueues: db, Deliveries: db, History: db, DeadLetters: db, Claims: db, Healths: db, Jobs: db, Instances: db, Rollups: db, Audits: db, Queues: db.Queues(),
 		Encoding:      func(string) queue.Encoding { return queue.EncodingAuto },
 		ByEvent:       func(name string) bool { return name == "events" },
 		KeepUnmatched: func(name string) bool { return name == "kept" },

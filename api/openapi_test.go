@@ -59,6 +59,7 @@ func TestDocumentListsTheSetsThatAreClosed(t *testing.T) {
 		"State":            append(texts(tables.States()), string(damagedState), string(lostState)),
 		"Format":           texts(content.Formats()),
 		"Op":               texts(content.Ops()),
+		"AuditAction":      texts(tables.AuditActions()),
 		"DeadLetterStatus": texts([]tables.DeadLetterStatus{tables.Waiting, tables.Replaying, tables.Replayed}),
 	}
 	for name, want := range tests {

@@ -104,6 +104,9 @@ func (a *API) purgeDeadLetters(w http.ResponseWriter, r *http.Request) error {
 			if err != nil || page.After != "" {
 				view.NextCursor = &page.After
 			}
+			if view.Purged > 0 {
+				a.audit(r, tables.Audit{Action: tables.DeadLettersPurged, Queue: b.filter.Queue, WebhookID: b.filter.WebhookID, Count: int64(view.Purged), Filter: b.view().encoded()})
+			}
 			a.Logger.Info("dead letters purged by filter", "purged", view.Purged, "kept", view.Kept, "never_replayed", view.NeverReplayed, "api_key", web.NoteOf(r).Key, "filter", b.view())
 			return web.WriteJSON(w, http.StatusOK, view)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
 )
 
 // deletedQueueView is what went with a queue and what stays.
@@ -48,6 +49,7 @@ func (a *API) deleteQueue(w http.ResponseWriter, r *http.Request) error {
 		return web.StorageFault("delete the queue", err)
 	}
 	a.Logger.Info("queue deleted", "queue", name, "messages", depth.Total, "force", force, "api_key", web.NoteOf(r).Key)
+	a.audit(r, tables.Audit{Action: tables.QueueDeleted, Queue: name, Count: depth.Total})
 	view := deletedQueueView{Queue: name, Messages: depth.Total, Exact: depth.Exact}
 	if waiting, err := a.countWaiting(r.Context(), name); err == nil {
 		view.DeadLetters = &waiting.n

@@ -52,7 +52,12 @@ func (a *API) createWebhook(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return web.StorageFault("register the webhook", err)
 	}
+	a.audit(r, createdAudit(saved))
 	return a.registered(w, r, saved, true, warnings...)
+}
+
+func createdAudit(reg tables.Registration) tables.Audit {
+	return tables.Audit{Action: tables.WebhookCreated, Queue: reg.Queue, WebhookID: reg.ID}
 }
 
 // idOfKey makes the id of a webhook of the key that it is created under: a repeated
@@ -129,6 +134,7 @@ func (a *API) putWebhook(w http.ResponseWriter, r *http.Request) error {
 		saved, err := a.Webhooks.PutWebhook(r.Context(), reg)
 		switch {
 		case err == nil:
+			a.audit(r, createdAudit(saved))
 			return a.registered(w, r, saved, true, warnings...)
 		case !errors.Is(err, tables.ErrExists):
 			return web.StorageFault("register the webhook", err)

@@ -51,6 +51,7 @@ func (a *API) startReplayJob(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	a.Logger.Info("replay by filter started", "job", job.id, "rate", b.rate, "limit", b.limit, "force", b.force, "filter", b.view(), "api_key", web.NoteOf(r).Key)
+	a.audit(r, tables.Audit{Action: tables.ReplayStarted, Queue: b.filter.Queue, WebhookID: b.filter.WebhookID, ReplayID: job.id, Filter: b.view().encoded()})
 	w.Header().Set("Location", replaysPath+job.id)
 	return web.WriteJSON(w, http.StatusAccepted, job.view())
 }
@@ -115,6 +116,9 @@ func (a *API) cancelReplayJob(w http.ResponseWriter, r *http.Request) error {
 	job, err := a.replays.cancel(r.Context(), web.PathParam(r, "id"))
 	if err != nil {
 		return err
+	}
+	if job.State == jobCanceled || job.State == jobRunning { // which another instance ends in a moment
+		a.audit(r, tables.Audit{Action: tables.ReplayCanceled, Queue: job.Filter.Queue, WebhookID: job.Filter.Webhook, ReplayID: job.ID})
 	}
 	a.Logger.Info("replay by filter canceled", "job", job.ID, "state", job.State, "api_key", web.NoteOf(r).Key)
 	return web.WriteJSON(w, http.StatusOK, job)

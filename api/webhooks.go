@@ -264,6 +264,7 @@ func (a *API) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	id, etag, vanished := web.PathParam(r, "id"), "", false
+	change := tables.Audit{Action: tables.WebhookDeleted, WebhookID: id}
 	if !webhookID(id) {
 		return noWebhook
 	}
@@ -278,9 +279,7 @@ func (a *API) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
 		if web.IfMatch(r) != "" {
 			etag = all[i].ETag
 		}
-		if err := a.noteLeft(r.Context(), all[i].Queue); err != nil {
-			return err
-		}
+		change.Queue = all[i].Queue
 	} else if web.IfMatch(r) != "" { // it is gone, or can't be read and compared
 		if _, err := a.loadWebhook(r); err != nil {
 			return err
@@ -288,9 +287,10 @@ func (a *API) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
 		return web.ErrPrecondition
 	} else if i := slices.IndexFunc(bad, func(e tables.RowError) bool { return e.ID == id }); i >= 0 {
 		vanished = errors.Is(bad[i].Err, tables.ErrVanished)
-		if err := a.noteLeft(r.Context(), bad[i].Queue); err != nil {
-			return err
-		}
+		change.Queue = bad[i].Queue
+	}
+	if err := a.noteLeft(r.Context(), change.Queue); err != nil {
+		return err
 	}
 	switch err := a.Webhooks.DeleteWebhook(r.Context(), id, etag); {
 	case errors.Is(err, tables.ErrNotFound) && vanished:
@@ -303,6 +303,7 @@ func (a *API) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
 	}
 	a.forgetHealth(r.Context(), id)
 	a.registryChanged()
+	a.audit(r, change)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
@@ -380,6 +381,10 @@ func (a *API) change(r *http.Request, f func(*tables.Registration) error) (table
 			return reg, nil
 		}
 		next.UpdatedAt = time.Now().UTC()
+		change, err := a.auditOf(r, reg, next)
+		if err != nil {
+			return reg, err
+		}
 		saved, err := a.Webhooks.PutWebhook(r.Context(), next)
 		switch {
 		case err == nil:
@@ -387,6 +392,7 @@ func (a *API) change(r *http.Request, f func(*tables.Registration) error) (table
 				a.forgetHealth(r.Context(), saved.ID)
 			}
 			a.registryChanged()
+			a.audit(r, change)
 			return saved, nil
 		case errors.Is(err, tables.ErrNotFound):
 			return reg, noWebhook

@@ -52,6 +52,7 @@ type Store interface {
 	Jobs
 	Instances
 	Rollups
+	Audits
 }
 
 // CutText cuts s at max UTF-16 code units, on a character boundary, and marks

@@ -399,6 +399,17 @@ func TestWebhookThatIsGoneIsDisabledAndKeepsWhatComes(t *testing.T) {
 	if dead := p.deadLetters(queue, ""); len(dead) != 1 || dead[0].Reason != "WebhookGone" {
 		t.Errorf("dead letters %+v", dead)
 	}
+	var audit struct {
+		Data []struct {
+			Action, Reason string
+			RequestID      string `json:"request_id"`
+		}
+	}
+	p.call(http.MethodGet, "/api/v1/audit?webhook="+h.ID, "", http.StatusOK, &audit)
+	if list := audit.Data; len(list) != 3 || list[0].Action != "webhook.enabled" || list[0].RequestID == "" ||
+		list[1].Action != "webhook.disabled" || list[1].Reason != "gone" || list[1].RequestID != "" || list[2].Action != "webhook.created" {
+		t.Errorf("audit %+v, want that it was registered, disabled by pushlease, and enabled", list)
+	}
 }
 
 // What was received, and then held because its webhook asked for an hour, goes on when an

@@ -178,6 +178,23 @@ func TestInstancesSayOfWhenTheirStateIs(t *testing.T) {
 	}
 }
 
+// The audit says by whom and what, also of what pushlease did by itself.
+func TestTheAuditSaysWhoAndWhat(t *testing.T) {
+	f := newFakeAPI(t, map[string]canned{"GET /api/v1/audit": {200, `{"data":[
+		{"at":"2026-01-02T03:04:05Z","action":"webhook.changed","key":"deploy","request_id":"r1","instance":"one","webhook_id":"wh_a","queue":"orders","fields":["url","timeout"]},
+		{"at":"2026-01-02T03:04:04Z","action":"webhook.disabled","reason":"gone","instance":"one","webhook_id":"wh_a","queue":"orders","fields":["enabled"]},
+		{"at":"2026-01-02T03:04:03Z","action":"dead_letters.purged","key":"ops","request_id":"r2","instance":"one","queue":"orders","fields":[],"count":12}],"next_cursor":null}`}})
+	r := execute(t, "", "audit", "--webhook", "wh_a", "--action", "webhook.changed", "--limit", "3")
+	if got := f.only(t).line; r.code != exitOK || got != "GET /api/v1/audit?action=webhook.changed&limit=3&webhook=wh_a" {
+		t.Errorf("asked %s: %+v", got, r)
+	}
+	for _, want := range []string{"deploy", "url timeout", "pushlease (gone)", "12", "r2"} {
+		if !strings.Contains(r.out, want) {
+			t.Errorf("it lacks %q:\n%s", want, r.out)
+		}
+	}
+}
+
 // What was replayed is nothing to begin with.
 func TestASummaryCountsWhatWaits(t *testing.T) {
 	for args, query := range map[string]string{

@@ -39,8 +39,9 @@ const rootExample = `  # See it work, with nothing to set up
   pushlease attempts --status 5xx
   pushlease match orders '{"order": 1}'
 
-  # What happens now
+  # What happens now, and who changed what
   pushlease stream --queue orders
+  pushlease audit --since 24h
 
   # What was given up, and try it again
   pushlease dead-letters list --queue orders
@@ -79,6 +80,7 @@ func newRootCommand() *cobra.Command {
 		newInstancesCommand(),
 		newAttemptsCommand(),
 		newStreamCommand(),
+		newAuditCommand(),
 		newMatchCommand(),
 		newDoctorCommand(checkStorage),
 		newFunctionsCommand(),

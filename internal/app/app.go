@@ -117,7 +117,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	a.sas = &sasWatch{end: a.stores.sasEnd, log: a.log}
 	a.events = newEvents(cfg.EventsQueue, cfg.Instance, a.stores.queues, cfg.QueueEncoding, a.log)
 	a.lives, a.stores.tables = newLives(a.stores, cfg.Instance, a.log, func(name string, n int) { a.dispatcher.ExpiredUnseen(name, n) })
-	a.stores.tables = a.told(a.stores.tables)
+	a.stores.tables = audited{a.told(a.stores.tables), cfg.Instance, a.log}
 
 	sender, err := webhook.NewSender(webhook.Options{
 		Version: o.Version, Guard: guard(cfg), TracerProvider: t.TracerProvider, Unrecorded: !t.Recording,
@@ -145,7 +145,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	a.replays = &lostReplays{letters: a.stores.tables, records: a.stores.tables, queues: a.stores.queues, log: a.log}
 	a.api, err = api.New(api.Options{
 		Webhooks: a.stores.tables, LeftQueues: a.stores.tables, Deliveries: a.stores.tables, History: a.stores.tables,
-		DeadLetters: a.stores.tables, Claims: a.stores.tables, Healths: a.stores.tables, Jobs: a.stores.tables, Instances: a.stores.tables, Rollups: a.stores.tables, ByEvent: cfg.DedupByEvent,
+		DeadLetters: a.stores.tables, Claims: a.stores.tables, Healths: a.stores.tables, Jobs: a.stores.tables, Instances: a.stores.tables, Rollups: a.stores.tables, Audits: a.stores.tables, ByEvent: cfg.DedupByEvent,
 		Queues: a.stores.queues, RecordedSends: handOver(a.stores.recorded, a.dispatcher), RecordedReplays: a.stores.replays, EventsQueue: cfg.EventsQueue, Encoding: cfg.QueueEncoding, KeepUnmatched: cfg.KeepUnmatched, Dispatcher: a.dispatcher, Sender: sender,
 		ValidateURL: func(raw string) error { return webhook.ValidateURL(raw, guard(cfg)) },
 		Keys:        apiKeys(cfg), Hosted: o.hosted != nil, Metrics: t.Handler(), Ready: a.ready, Settings: settingsOf(cfg), Meter: meter, Logger: a.log, Version: o.Version,

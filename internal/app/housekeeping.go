@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/pushlease/pushlease/tables"
 )
 
 const (
@@ -39,7 +41,7 @@ func (a *App) keepHouse(ctx context.Context) error {
 	return a.expire(ctx)
 }
 
-// expire removes records, claims, health, instances, the history and dead letters that are older than their
+// expire removes records, claims, health, instances, the history, the audit and dead letters that are older than their
 // retention, and ends the replays whose message is gone.
 // It may be repeated and run at the same time elsewhere.
 func (a *App) expire(ctx context.Context) error {
@@ -59,6 +61,9 @@ func (a *App) expire(ctx context.Context) error {
 	if err == nil {
 		err = expireRollups(callCtx, a.stores.tables, time.Now())
 	}
+	if err == nil {
+		_, err = a.stores.tables.ExpireAudits(callCtx, time.Now().Add(-tables.AuditsRetention))
+	}
 	if n > 0 {
 		a.log.Info("expired records removed", "rows", n, "before", before.UTC().Format(time.DateOnly))
 	}
@@ -68,7 +73,7 @@ func (a *App) expire(ctx context.Context) error {
 	a.replays.run(ctx, time.Now())
 	a.expiry.run(ctx, time.Now())
 	if err != nil {
-		return fmt.Errorf("remove expired records, claims, health and history: %w", err)
+		return fmt.Errorf("remove expired records, claims, health, history and audit: %w", err)
 	}
 	return nil
 }

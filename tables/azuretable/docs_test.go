@@ -149,6 +149,8 @@ func TestThePageAboutTablesNamesEveryColumn(t *testing.T) {
 		c.exact(writeColumn, "x")
 		return c
 	}
+	changed := full[tables.Audit]()
+	changed.Fields = []string{"x"}
 	types, used := pageOfTypes(string(text)), map[string]bool{}
 	for row, c := range map[string]columns{
 		"| `…Log<yyyymmdd>` | both, as one row |":            both,
@@ -157,6 +159,7 @@ func TestThePageAboutTablesNamesEveryColumn(t *testing.T) {
 		"| `…DeadLetters` | a dead letter |":                 signed(deadLetterColumns(full[tables.DeadLetter]())),
 		"| `…Health` | a webhook, as one instance sees it |": healthColumns(full[tables.Health]()),
 		"| `…Rollups` | what one process counted in a minute or an hour; `Tallies` is JSON, compressed with gzip |":                                  rollupColumns(full[tables.Rollup](), []byte("x")),
+		"| `…Audits` | a change that was made, and who made it |":                                                                                    auditColumns(changed),
 		"| `…Webhooks` | a registration, in partition `webhooks` |":                                                                                  signed(registrationColumns(full[tables.Registration](), []byte("{}"))),
 		"| `…Claims<week>` | an event or an idempotency key that is in work or was delivered, by when the event came; weeks are counted from 1970 |": signed(claimColumns(full[tables.Claim]())),
 	} {
@@ -344,6 +347,7 @@ func TestTheQueriesOfThePageAboutTablesFindWhatTheyAreFor(t *testing.T) {
 		s.putTrace(t.Context(), "wh_0", now),
 		func() error { _, err := s.PutJob(t.Context(), tables.Job{ID: "job_1", HeardAt: now}); return err }(),
 		s.PutInstance(t.Context(), tables.Instance{Name: "a", SeenAt: now}),
+		s.PutAudit(t.Context(), tables.Audit{ID: tables.AuditID(now, "r"), At: now, Action: tables.WebhookDeleted, Key: "ops", WebhookID: "wh_1"}),
 		s.PutRollups(t.Context(), tables.Rollup{Length: tables.MinuteRollup, At: now, Instance: "a", StartedAt: now}),
 		func() error {
 			_, _, err := s.Claim(t.Context(), tables.Claim{Key: tables.ClaimKey("event"), Owner: "a", MessageID: "m-1", Until: now.Add(time.Minute), At: now}, now)

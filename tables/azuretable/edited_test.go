@@ -415,13 +415,15 @@ func TestATableThatAnotherProgramDropsIsTold(t *testing.T) {
 	}
 	minute := tables.Rollup{At: now.Truncate(time.Minute), Length: tables.MinuteRollup, Instance: "i"}
 	e.must(e.PutRollups(t.Context(), minute))
+	change := tables.Audit{ID: tables.AuditID(now, "r"), At: now, Action: tables.WebhookDeleted}
+	e.must(e.PutAudit(t.Context(), change))
 	e.must(e.PutLeftQueue(t.Context(), tables.LeftQueue{Queue: "orders", At: now})) // while no webhook is registered
 	e.must(e.PutHealth(t.Context(), tables.Health{WebhookID: "w", Instance: "i", UpdatedAt: now}))
 	_, err := e.PutDeadLetter(t.Context(), letter("m"))
 	e.must(err)
 	e.Settle()
 	day := func(at time.Time) string { return e.prefix + "Log" + at.UTC().Format("20060102") }
-	for _, table := range []string{day(now), day(oldest.Day), day(past.Day), e.prefix + "Health", e.prefix + "DeadLetters", e.prefix + "Rollups", e.prefix + "Webhooks"} {
+	for _, table := range []string{day(now), day(oldest.Day), day(past.Day), e.prefix + "Health", e.prefix + "DeadLetters", e.prefix + "Rollups", e.prefix + "Audits", e.prefix + "Webhooks"} {
 		e.drop(table)
 	}
 	for range 2 {
@@ -435,6 +437,7 @@ func TestATableThatAnotherProgramDropsIsTold(t *testing.T) {
 		_, err = e.ListLeftQueues(t.Context())
 		e.must(err)
 		e.must(e.PutRollups(t.Context(), minute))
+		e.must(e.PutAudit(t.Context(), change))
 	}
 	_, err = e.PutDeadLetter(t.Context(), letter("n")) // which makes the table anew
 	e.must(err)
@@ -443,7 +446,7 @@ func TestATableThatAnotherProgramDropsIsTold(t *testing.T) {
 	}
 	e.must(e.Record(t.Context(), record))
 	slices.Sort(e.lost)
-	want := []string{e.prefix + "DeadLetters", e.prefix + "Health", e.prefix + "Rollups", e.prefix + "Webhooks", day(now), day(oldest.Day)}
+	want := []string{e.prefix + "Audits", e.prefix + "DeadLetters", e.prefix + "Health", e.prefix + "Rollups", e.prefix + "Webhooks", day(now), day(oldest.Day)}
 	if slices.Sort(want); !slices.Equal(e.lost, want) {
 		t.Errorf("told of %v, want %v", e.lost, want)
 	}

@@ -12,6 +12,7 @@
 //     background, many attempts at a time, and best effort; nothing but lists
 //     depends on it.
 //   - DeadLetters: a partition for each queue.
+//   - Audits: one partition; who changed what, newest first.
 //   - Claims<week>, by the time of the claim, in weeks since 1970: one row for a key.
 //     Expiry drops whole tables.
 //

@@ -16,6 +16,7 @@ const (
 	healthName      = "Health"
 	deadLettersName = "DeadLetters"
 	rollupsName     = "Rollups"
+	auditsName      = "Audits"
 	webhooksName    = "Webhooks"
 )
 
@@ -82,7 +83,7 @@ func watched(prefix string, retention time.Duration, table string, now time.Time
 	if b, ok := cutBucket(table, prefix+claimsName); ok {
 		return b >= oldestClaims(now.Add(dropsEarly))
 	}
-	return slices.Contains([]string{prefix + webhooksName, prefix + healthName, prefix + deadLettersName, prefix + rollupsName}, table)
+	return slices.Contains([]string{prefix + webhooksName, prefix + healthName, prefix + deadLettersName, prefix + rollupsName, prefix + auditsName}, table)
 }
 
 // dropsEarly is how much earlier than this process others may take a retention for passed.

@@ -32,6 +32,7 @@ func Run(t *testing.T, open func(t *testing.T) tables.Store) {
 		{"Jobs", jobTests},
 		{"Instances", instanceTests},
 		{"Rollups", rollupTests},
+		{"Audits", auditTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, tt := range group.tests {

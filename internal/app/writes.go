@@ -26,20 +26,28 @@ const (
 // writes watches whether an account can be written, by what becomes of each request.
 // Reading may go on where writing does not: roles and firewalls differ, and a service may be
 // out of space. Where nothing is written, reads that have no answer tell that storage is away.
-// A service can't be written when writes in a row failed, and those to more than one queue among them: a role may be
-// given for one of them. Of the queues only those count that have answered, which names that callers think up have not.
+// A service can't be written when writes in a row failed. A refusal may be about one queue, for which the role is
+// missing: the service refuses when it refuses two, or the only one. Of the queues only those count
+// that this process has received from or written to, which names that callers think up are not.
 // Safe for concurrent use.
 type writes struct {
 	mu sync.Mutex
 	// services are those whose last writes failed, unanswered those whose last requests had no answer.
 	services, unanswered map[string]*failing
-	// queues are those whose last writes failed, each by itself; known are those that have answered.
-	queues map[string]*failing
-	known  map[string]bool
+	// queues are those that refused the last writes, each by itself; refused is the row of all that are known, since one was written.
+	queues  map[string]*failing
+	refused *failing
+	// known is when queues were last received from or written to.
+	known map[string]time.Time
+	swept time.Time
 }
 
-// maxQueues bounds the queues that are remembered.
-const maxQueues = 10_000
+const (
+	// maxQueues bounds the queues that are remembered.
+	maxQueues = 10_000
+	// knownFor is how long a queue counts as one of several that this process has to do with.
+	knownFor = 10 * time.Minute
+)
 
 // failing is a row of failed writes to one service.
 type failing struct {
@@ -66,44 +74,80 @@ func (w *writes) note(service, queueName, operation string, status int, err erro
 		w.unanswered = failed(w.unanswered, service, status)
 	}
 	queueName = strings.TrimSuffix(queueName, tables.PoisonSuffix)
-	if queueName != "" && err == nil && status < http.StatusMultipleChoices && !w.known[queueName] && len(w.known) < maxQueues {
-		if w.known == nil {
-			w.known = map[string]bool{}
+	if writing := writeOperations[operation]; writing || operation == "receive" {
+		if queueName != "" && err == nil && status < http.StatusMultipleChoices {
+			w.knows(queueName)
 		}
-		w.known[queueName] = true
+		if writing {
+			w.wrote(service, queueName, status, err)
+		}
 	}
-	if !writeOperations[operation] {
-		return
+}
+
+// knows notes that a queue was received from or written to. w.mu is held.
+func (w *writes) knows(queueName string) {
+	if w.known == nil {
+		w.known = map[string]time.Time{}
 	}
-	denied := status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusTooManyRequests
-	if err == nil && status < http.StatusInternalServerError && !denied {
+	if _, known := w.known[queueName]; known || len(w.known) < maxQueues {
+		w.known[queueName] = time.Now()
+	}
+}
+
+// wrote is about a write. w.mu is held.
+func (w *writes) wrote(service, queueName string, status int, err error) {
+	denied := status == http.StatusUnauthorized || status == http.StatusForbidden
+	switch {
+	case denied && queueName != "":
+		w.refuse(queueName, status)
+	case denied, err != nil, status == http.StatusTooManyRequests, status >= http.StatusInternalServerError:
+		w.services = failed(w.services, service, status)
+	default:
 		delete(w.services, service)
-		delete(w.queues, queueName)
+		if queueName != "" {
+			delete(w.queues, queueName)
+			w.refused = nil
+		}
+	}
+}
+
+// refuse is about a write that a queue refused. w.mu is held.
+func (w *writes) refuse(queueName string, status int) {
+	if w.known[queueName].IsZero() && w.queues[queueName] == nil && !w.room() {
 		return
 	}
-	w.services = failed(w.services, service, status)
-	if queueName == "" {
-		return
+	w.queues = failed(w.queues, queueName, status)
+	if !w.known[queueName].IsZero() || len(w.known) == 0 {
+		w.refused = w.refused.again(status)
 	}
-	maps.DeleteFunc(w.queues, func(_ string, f *failing) bool { return time.Since(f.last) >= failedWriteAge })
-	if len(w.queues) < maxQueues || w.queues[queueName] != nil {
-		w.queues = failed(w.queues, queueName, status)
+}
+
+// room reports whether one more queue that is not known can be remembered. w.mu is held.
+func (w *writes) room() bool {
+	if len(w.queues) >= maxQueues && time.Since(w.swept) > time.Second { // each answer of storage waits for w.mu
+		w.swept = time.Now()
+		maps.DeleteFunc(w.queues, func(_ string, f *failing) bool { return time.Since(f.last) >= failedWriteAge })
 	}
+	return len(w.queues) < maxQueues
 }
 
 // failed adds a request to a row.
 func failed[K comparable](rows map[K]*failing, key K, status int) map[K]*failing {
-	now := time.Now()
 	if rows == nil {
 		rows = map[K]*failing{}
 	}
-	f := rows[key]
+	rows[key] = rows[key].again(status)
+	return rows
+}
+
+// again is the row with one more request.
+func (f *failing) again(status int) *failing {
+	now := time.Now()
 	if f == nil {
 		f = &failing{since: now}
-		rows[key] = f
 	}
 	f.n, f.last, f.status = f.n+1, now, status
-	return rows
+	return f
 }
 
 // lasts reports whether a row is long and new enough to tell of a fault.
@@ -117,8 +161,8 @@ func (w *writes) fault(context.Context) error {
 	defer w.mu.Unlock()
 	for _, service := range []string{"queue", "table"} {
 		f := w.services[service]
-		if service == "queue" && !w.several() {
-			f = nil
+		if service == "queue" && w.allRefuse() {
+			f = w.refused
 		}
 		if away := w.unanswered[service]; away.lasts() && !f.lasts() {
 			return fmt.Errorf("the last %d requests to the %s service had no answer, since %s: check the network, and the state of the account",
@@ -131,22 +175,28 @@ func (w *writes) fault(context.Context) error {
 	return nil
 }
 
-// several reports whether of the queues that have answered two can't be written, or as many as there are. w.mu is held.
-func (w *writes) several() bool {
-	n := 0
-	for name := range w.queues {
-		if w.known[name] {
-			n++
+// allRefuse reports whether refusals are the account's: of two queues that are known, of the only one, or while none is. w.mu is held.
+func (w *writes) allRefuse() bool {
+	if !w.refused.lasts() {
+		return false
+	}
+	now, refusing, all := time.Now(), 0, 0
+	for name, at := range w.known {
+		if f := w.queues[name]; f != nil && !f.last.Before(w.refused.since) {
+			refusing++
+		}
+		if now.Sub(at) < knownFor {
+			all++
 		}
 	}
-	return n >= 2 || n == len(w.known)
+	return refusing >= min(2, all)
 }
 
 // partly names the queues that can't be written while storage as a whole can; "" where there is none.
 func (w *writes) partly() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.services["queue"].lasts() && w.several() {
+	if w.allRefuse() {
 		return ""
 	}
 	var refused []string

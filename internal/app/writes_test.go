@@ -119,15 +119,53 @@ func TestAQueueThatCanNotBeWrittenIsTheAccountsFaultWhereItIsNotAlone(t *testing
 	w = known("orders", "refunds")
 	refused(w, "ordrs", "refnds") // with a role for each queue those that are not there are refused too
 	is(w, false, "the last 3 writes to the queue ordrs failed")
+	w = known("orders")
+	refused(w, "ordrs", "refnds", "nots")
+	is(w, false, "the last 3 writes to the queue nots failed")
+	w = known("orders")
+	w.note("queue", "archive", "peek", 200, nil) // which somebody has looked at
+	refused(w, "orders")
+	is(w, true, "")
+	w = known("orders", "refunds")
+	w.note("queue", "refunds", "send", 503, nil) // and rests from then on
+	w.note("queue", "notes", "send", 201, nil)
+	refused(w, "orders")
+	is(w, false, "the last 3 writes to the queue orders failed")
+	w = known("orders", "refunds")
+	for range failedWrites {
+		w.note("queue", "orders", "send", 503, nil) // which no role explains
+	}
+	is(w, true, "")
 	w = known()
 	refused(w, "orders")
 	is(w, true, "")
+	w = known("orders")
 	for i := range 2 * maxQueues {
 		w.note("queue", fmt.Sprint("made-up-", i), "send", 403, nil)
 	}
-	if n := len(w.queues); n > maxQueues {
+	if n := len(w.queues); n != maxQueues {
 		t.Errorf("%d queues are remembered", n)
 	}
+	refused(w, "orders") // for which there is always room
+	is(w, true, "")
+}
+
+// A queue counts as one of several for ten minutes.
+func TestAQueueThatNothingIsDoneWithAnyMoreIsNotOneOfSeveral(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		for _, rests := range []time.Duration{knownFor - time.Second, knownFor} {
+			w := &writes{}
+			w.note("queue", "old", "send", 201, nil)
+			time.Sleep(rests)
+			w.note("queue", "orders", "receive", 200, nil)
+			for range failedWrites {
+				w.note("queue", "orders", "renew", 403, nil)
+			}
+			if err := w.fault(t.Context()); (err != nil) != (rests == knownFor) {
+				t.Errorf("after %s: %v", rests, err)
+			}
+		}
+	})
 }
 
 // Where nothing is written, as under a host that can't bring anything, storage is away all the same.

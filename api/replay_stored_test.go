@@ -53,26 +53,24 @@ const slowReplay = `{"queue":"orders","rate":0.01}`
 
 // C57: every instance tells of a job, and ends it.
 func TestEveryInstanceTellsOfAReplayJobAndEndsIt(t *testing.T) {
-	h := withJobs(t)
-	other := h.another("other")
-	h.putMany("orders", 20, nil)
-	id := h.do(http.StatusAccepted, "POST", replayPath, slowReplay).text("id")
-	job := h.api.replays.own(id)
-	if a := other.do(http.StatusOK, "GET", replayPath+"/"+id, ""); a.text("state") != "running" || a.text("filter", "queue") != "orders" {
-		t.Errorf("another instance says %s", a.body)
-	}
-	if a := other.do(http.StatusOK, "GET", replayPath, ""); a.text("data", 0, "id") != id {
-		t.Errorf("another instance lists %s", a.body)
-	}
-	if a := other.do(http.StatusOK, "DELETE", replayPath+"/"+id, ""); a.text("state") != "canceled" || a.get("replayed") != 1.0 {
-		t.Errorf("canceled elsewhere: %s", a.body)
-	}
-	select {
-	case <-job.done:
-	case <-time.After(10 * time.Second):
-		t.Fatal("it runs on")
-	}
-	h.do(http.StatusOK, "GET", replayPath+"/"+id, "").wantJob("canceled", 20, 1, 0, 0)
+	bubble.Test(t, func(t *testing.T) {
+		h := withJobs(t)
+		other := h.another("other")
+		h.putMany("orders", 20, beforeNow)
+		id := h.do(http.StatusAccepted, "POST", replayPath, slowReplay).text("id")
+		job := h.api.replays.own(id)
+		if a := other.do(http.StatusOK, "GET", replayPath+"/"+id, ""); a.text("state") != "running" || a.text("filter", "queue") != "orders" {
+			t.Errorf("another instance says %s", a.body)
+		}
+		if a := other.do(http.StatusOK, "GET", replayPath, ""); a.text("data", 0, "id") != id {
+			t.Errorf("another instance lists %s", a.body)
+		}
+		if a := other.do(http.StatusOK, "DELETE", replayPath+"/"+id, ""); a.text("state") != "canceled" || a.get("replayed") != 1.0 {
+			t.Errorf("canceled elsewhere: %s", a.body)
+		}
+		<-job.done
+		h.do(http.StatusOK, "GET", replayPath+"/"+id, "").wantJob("canceled", 20, 1, 0, 0)
+	})
 }
 
 // C57: a job that a crash has cut goes on in another process, and what was replayed before counts.

@@ -49,17 +49,23 @@ func (a *API) tellJob(v replayJobView) {
 // turnsEvery is how often it is looked for webhooks whose state has changed, while somebody follows.
 const turnsEvery = time.Second
 
+// turnsKept is for how long the last look is kept while nobody follows: who was cut off is back by then.
+const turnsKept = time.Minute
+
 // watchTurns tells those who follow of webhooks that fare otherwise than at the last look, until ctx ends. The
-// first look since somebody follows has nothing to compare with.
+// first look after nobody has followed for long has nothing to compare with.
 func (a *API) watchTurns(ctx context.Context) {
 	tick := time.NewTicker(turnsEvery)
 	defer tick.Stop()
 	var before map[string]status.Standing
+	var looked time.Time
 	for waitOn(ctx, tick.C) {
-		if a.stream.followed() {
-			before = a.tellTurns(before, time.Now())
-		} else {
+		now := time.Now()
+		if now.Sub(looked) > turnsKept {
 			before = nil
+		}
+		if a.stream.followed() {
+			before, looked = a.tellTurns(before, now), now
 		}
 	}
 }

@@ -124,6 +124,32 @@ func attemptOf(queueName, webhookID string, n int) *tables.Attempt {
 	}
 }
 
+// Who was cut off is told of a webhook that turned meanwhile; who begins hours later is told nothing of before.
+func TestWhoComesBackSoonIsToldOfTheTurnsMeanwhile(t *testing.T) {
+	for _, away := range []time.Duration{2 * time.Second, time.Hour} {
+		bubble.Test(t, func(t *testing.T) {
+			h := newHarness(t)
+			ctx, stop := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			running.Go(func() { h.api.Run(ctx) })
+			defer running.Wait()
+			defer stop()
+			h.view.set("wh_1", status.Standing{Queue: "orders", State: status.Healthy})
+			l := h.listen("")
+			time.Sleep(2 * turnsEvery)
+			came := l.events()
+			l.leave()
+			time.Sleep(turnsEvery)
+			h.view.set("wh_1", status.Standing{Queue: "orders", State: status.Failing})
+			time.Sleep(away)
+			turns := slices.DeleteFunc(h.listen("", "Last-Event-ID", came[0].id).events(), func(e sse) bool { return e.event != string(streamWebhook) })
+			if want := away < turnsKept; len(turns) > 0 != want {
+				t.Errorf("after %s: %+v", away, turns)
+			}
+		})
+	}
+}
+
 func TestTheStreamTellsWhatHappens(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := newHarness(t)

@@ -27,14 +27,15 @@ func TestNoMessageOfAFileExpiresUnseen(t *testing.T) {
 	endings := []string{"Expired", "MessageExpiring", "WebhookDisabled", "WebhookDeleted"}
 	const each = 5
 	published, never := map[string]string{}, ""                                // id to queue, and the label of one of these
-	for _, name := range []string{"failing", "disabled", "deleted", "never"} { // the last one has to outlive what is left of this process
+	lives := map[string]string{"failing": "3s", "disabled": "3s", "deleted": "3s", "never": "6s"} // which has to outlive what is left of this process
+	for _, name := range []string{"failing", "disabled", "deleted", "never"} {
 		queue := queueName(name)
 		queues[name](p, queue)
 		for range each {
 			var m struct {
 				ID string `json:"message_id"`
 			}
-			p.call(http.MethodPost, "/api/v1/queues/"+queue+"/messages?ttl=3s", `{"n":1}`, http.StatusAccepted, &m)
+			p.call(http.MethodPost, "/api/v1/queues/"+queue+"/messages?ttl="+lives[name], `{"n":1}`, http.StatusAccepted, &m)
 			published[m.ID] = queue
 			if name == "never" {
 				never = fmt.Sprintf("queue=%q", queue)
@@ -42,7 +43,7 @@ func TestNoMessageOfAFileExpiresUnseen(t *testing.T) {
 		}
 	}
 	p.kill()
-	over := time.NewTimer(4 * time.Second) // their lives
+	over := time.NewTimer(7 * time.Second) // their lives
 	<-over.C
 	p = s.start(t)
 	for id, queue := range published {

@@ -20,7 +20,8 @@ func TestConnectionsThatAMiddleForgotCostOneRequestItsTime(t *testing.T) {
 	const burst = 8
 	var forgotten atomic.Int64 // connections with such a number, or a lower one, answer nothing any more
 	var dialed, asked atomic.Int64
-	together, end := make(chan struct{}), make(chan struct{})
+	together, reached, end := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var once sync.Once
 	type number struct{}
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if asked.Add(1) == burst {
@@ -28,6 +29,7 @@ func TestConnectionsThatAMiddleForgotCostOneRequestItsTime(t *testing.T) {
 		}
 		<-together // so that each of the burst has a connection of its own
 		if r.Context().Value(number{}).(int64) <= forgotten.Load() {
+			once.Do(func() { close(reached) })
 			<-end
 		}
 	}))
@@ -38,9 +40,7 @@ func TestConnectionsThatAMiddleForgotCostOneRequestItsTime(t *testing.T) {
 	defer s.Close()
 	defer close(end)
 	transport := azureconn.NewTransport(burst)
-	ask := func(within time.Duration) error {
-		ctx, cancel := context.WithTimeout(t.Context(), within)
-		defer cancel()
+	ask := func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPut, s.URL, http.NoBody)
 		if err != nil {
 			t.Error(err)
@@ -55,17 +55,36 @@ func TestConnectionsThatAMiddleForgotCostOneRequestItsTime(t *testing.T) {
 	var all sync.WaitGroup
 	for range burst {
 		all.Go(func() {
-			if err := ask(time.Minute); err != nil {
+			if err := ask(t.Context()); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	all.Wait()
 	forgotten.Store(dialed.Load())
-	if err := ask(100 * time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+	if err := ask(overWhen{t.Context(), reached}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("on a connection that was forgotten: %v", err)
 	}
-	if err := ask(20 * time.Second); err != nil {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := ask(ctx); err != nil {
 		t.Errorf("the next request: %v; %d connections were made", err, dialed.Load())
+	}
+}
+
+// overWhen is a context whose deadline passes when a request has reached the server.
+type overWhen struct {
+	context.Context
+	reached chan struct{}
+}
+
+func (c overWhen) Done() <-chan struct{} { return c.reached }
+
+func (c overWhen) Err() error {
+	select {
+	case <-c.reached:
+		return context.DeadlineExceeded
+	default:
+		return nil
 	}
 }

@@ -251,7 +251,8 @@ func (j *Journal) writeLate(ctx context.Context, rec tables.Record) error {
 func (j *Journal) write(ctx context.Context, rec tables.Record) error {
 	said := isLate(rec)
 	err := j.store.Record(ctx, Late(rec))
-	if err == nil && !said && isLate(rec) { // its lease ended while it was on the way
+	if err == nil && !said && isLate(rec) { // its lease ended while it was on the way: what is not over may have gone on elsewhere
+		rec.Deliveries = slices.DeleteFunc(slices.Clone(rec.Deliveries), func(d tables.Delivery) bool { return d.State != tables.Delivered })
 		err = j.store.Record(ctx, Late(rec))
 	}
 	return err

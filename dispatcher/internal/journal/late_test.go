@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,11 +40,15 @@ type slowStore struct {
 	tables.Deliveries
 	takes   time.Duration
 	written []tables.Attempt
+	states  []tables.State // of the deliveries
 }
 
 func (s *slowStore) Record(_ context.Context, rec tables.Record) error {
 	time.Sleep(s.takes)
 	s.written = append(s.written, rec.Attempts...)
+	for _, del := range rec.Deliveries {
+		s.states = append(s.states, del.State)
+	}
 	return nil
 }
 
@@ -62,4 +67,22 @@ func TestAnAttemptWhoseLeaseEndedWhileItWasWrittenSaysSo(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Meanwhile another holder may have gone on with what is not over: it is not written twice.
+func TestARecordThatIsWrittenAgainTakesNothingBack(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s, now := &slowStore{takes: 4 * time.Second}, time.Now()
+		key := tables.MessageKey{Queue: "orders", MessageID: "m"}
+		newJournal(t, s).Record(t.Context(), tables.Record{
+			Deliveries: []tables.Delivery{
+				{MessageKey: key, WebhookID: "wh_a", State: tables.Pending, Attempts: 1, UpdatedAt: now},
+				{MessageKey: key, WebhookID: "wh_b", State: tables.Delivered, Attempts: 1, UpdatedAt: now},
+			},
+			Attempts: []tables.Attempt{{MessageKey: key, WebhookID: "wh_a", Number: 1, StartedAt: now.Add(-time.Second), Duration: time.Second, LeasedUntil: now.Add(3 * time.Second)}},
+		})
+		if want := []tables.State{tables.Pending, tables.Delivered, tables.Delivered}; !slices.Equal(s.states, want) {
+			t.Errorf("written were %v, want %v", s.states, want)
+		}
+	})
 }

@@ -71,11 +71,12 @@ func (r *Registry) Refresh(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	}
-	return r.read(ctx)
+	_, whole := r.read(ctx)
+	return whole
 }
 
-// read is Refresh for one that holds reading.
-func (r *Registry) read(ctx context.Context) bool {
+// read is Refresh for one that holds reading. listed is whether what is there was read, whole whether nothing is missed.
+func (r *Registry) read(ctx context.Context) (listed, whole bool) {
 	ctx, cancel := context.WithTimeout(ctx, registryTimeout)
 	defer cancel()
 	start := time.Now()
@@ -100,14 +101,14 @@ func (r *Registry) read(ctx context.Context) bool {
 			r.know(all, unread)
 			r.listedAt = start
 		}
-		return false
+		return gone != nil, false
 	}
 	if r.lastErr != nil {
 		r.log.Info("the registered webhooks can be read again")
 	}
 	r.know(all, unread)
 	r.readAt, r.listedAt, r.lastErr = start, start, nil
-	return true
+	return true, true
 }
 
 // know takes over what is registered, and what could not be read. r.mu is held.
@@ -153,23 +154,29 @@ func (r *Registry) Tell() {
 // CatchUp re-reads the registry when a change was told of that it does not show yet:
 // who has registered a webhook may publish at once. It reports whether no such change is left.
 func (r *Registry) CatchUp(ctx context.Context) bool {
-	asked, behind := r.behind()
-	if behind {
-		ctx, cancel := context.WithTimeout(ctx, retry.Timeout) // a store that is away delays nothing for longer
-		defer cancel()
-		if !r.Fresh(ctx, asked) { // it may have been read all the same
-			_, behind = r.behind()
-			return !behind
-		}
+	if !r.behind() {
+		return true
 	}
-	return true
+	ctx, cancel := context.WithTimeout(ctx, retry.Timeout) // a store that is away delays nothing for longer
+	defer cancel()
+	select {
+	case r.reading <- struct{}{}:
+		defer func() { <-r.reading }()
+	case <-ctx.Done():
+		return false
+	}
+	if !r.behind() { // the reading that this one waited for shows it
+		return true
+	}
+	listed, _ := r.read(ctx)
+	return listed
 }
 
-// behind reports whether a change was told of, and when, that no list shows yet.
-func (r *Registry) behind() (asked time.Time, behind bool) {
+// behind reports whether a change was told of that no list shows yet.
+func (r *Registry) behind() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.askedAt, !r.askedAt.IsZero() && !r.listedAt.After(r.askedAt)
+	return !r.askedAt.IsZero() && !r.listedAt.After(r.askedAt)
 }
 
 // Of returns the registrations on a queue, enabled or not.
@@ -191,7 +198,11 @@ func (r *Registry) Fresh(ctx context.Context, start time.Time) bool {
 	case <-ctx.Done():
 		return false
 	}
-	return r.readSince(start) || r.read(ctx)
+	if r.readSince(start) {
+		return true
+	}
+	_, whole := r.read(ctx)
+	return whole
 }
 
 func (r *Registry) readSince(start time.Time) bool {

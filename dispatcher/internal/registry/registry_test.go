@@ -216,6 +216,32 @@ func TestWhatWasToldOfIsReadBeforeTheNextMessageAndNotAgain(t *testing.T) {
 	})
 }
 
+// A list that was begun after the telling shows it, also within one reading of the clock, and those who waited for one
+// reading go by it.
+func TestAListThatIsReadInTheInstantOfTheTellingIsCaughtUpWith(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *store, r *Registry, _ *bytes.Buffer) {
+		s.list = []tables.Registration{on("a", "1", true)}
+		read(t, r)
+		time.Sleep(time.Millisecond)
+		for _, err := range []error{nil, &tables.VanishedError{Missed: []tables.RowError{{ID: "1", Queue: "a"}}}} {
+			s.set(func() { s.err = err })
+			r.Tell()
+			want(t, "caught up", r.CatchUp(t.Context()), true)
+		}
+		s.set(func() { s.takes = time.Second })
+		time.Sleep(time.Millisecond)
+		r.Tell()
+		time.Sleep(time.Millisecond)
+		before := s.reads
+		var waiting sync.WaitGroup
+		for range 20 {
+			waiting.Go(func() { want(t, "caught up with one that others read", r.CatchUp(t.Context()), true) })
+		}
+		waiting.Wait()
+		want(t, "readings for all who waited", s.reads-before, 1)
+	})
+}
+
 // C85: where all webhooks are missed by a list that was read, no message waits for a better one.
 func TestAListInWhichAllAreMissedIsCaughtUpWith(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *store, r *Registry, _ *bytes.Buffer) {

@@ -26,7 +26,7 @@ func TestNoMessageOfAFileExpiresUnseen(t *testing.T) {
 	}
 	endings := []string{"Expired", "MessageExpiring", "WebhookDisabled", "WebhookDeleted"}
 	const each = 5
-	published, never := map[string]string{}, ""                                // id to queue, and the label of one of these
+	published, never := map[string]string{}, ""                                                   // id to queue, and the label of one of these
 	lives := map[string]string{"failing": "3s", "disabled": "3s", "deleted": "3s", "never": "6s"} // which has to outlive what is left of this process
 	for _, name := range []string{"failing", "disabled", "deleted", "never"} {
 		queue := queueName(name)

@@ -94,6 +94,8 @@ type replayJobView struct {
 	Order          replayOrder    `json:"order"`
 	Filter         filterView     `json:"filter"`
 	LastError      string         `json:"last_error,omitempty"`
+	// Outcome is shown of one job that has ended, and not stored.
+	Outcome *replayOutcome `json:"outcome,omitempty"`
 
 	mayRun bool // its row can't be read, and a process may be at work on it
 }

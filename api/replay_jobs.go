@@ -58,7 +58,7 @@ func (js *replayJobs) start(ctx context.Context, a *API, b bulk) (*replayJob, er
 	}
 	v := replayJobView{
 		ID: "rpl_" + strings.ToLower(rand.Text()), State: jobRunning, SkippedBecause: map[string]int{},
-		StartedAt: time.Now().UTC(), Rate: b.rate, Limit: b.limit, Force: b.force, Order: b.order(), Filter: b.view(),
+		StartedAt: time.Now().UTC().Truncate(time.Millisecond), Rate: b.rate, Limit: b.limit, Force: b.force, Order: b.order(), Filter: b.view(),
 	}
 	stored, err := js.put(ctx, tables.Job{}, v, js.runner())
 	if err != nil {

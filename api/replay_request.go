@@ -106,6 +106,11 @@ func (a *API) getReplayJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if !job.FinishedAt.IsZero() {
+		if job.Outcome, err = a.outcomeOf(r.Context(), job); err != nil {
+			return err
+		}
+	}
 	return web.WriteJSON(w, http.StatusOK, job)
 }
 

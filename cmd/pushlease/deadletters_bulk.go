@@ -33,6 +33,27 @@ type replayJob struct {
 	FinishedAt     time.Time      `json:"finished_at"`
 	Rate           float64        `json:"rate"`
 	LastError      string         `json:"last_error"`
+	Outcome        *replayOutcome `json:"outcome"`
+}
+
+// replayOutcome is what became of the replays of a job that has ended.
+type replayOutcome struct {
+	Delivered int  `json:"delivered"`
+	CameBack  int  `json:"came_back"`
+	UnderWay  int  `json:"under_way"`
+	Waiting   int  `json:"waiting"`
+	Exact     bool `json:"exact"`
+}
+
+func (o *replayOutcome) String() string {
+	if o == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%d delivered, %d came back, %d under way, %d waiting", o.Delivered, o.CameBack, o.UnderWay, o.Waiting)
+	if !o.Exact {
+		text += " (at least: there are more than were counted)"
+	}
+	return text
 }
 
 func (j replayJob) progress() string {
@@ -191,7 +212,8 @@ func (c *client) showJob(cmd *cobra.Command, a answer) error {
 	return fields(cmd.OutOrStdout(), [][2]string{
 		{"job", j.ID}, {"state", j.State}, {"matched", strconv.Itoa(j.Matched)}, {"replayed", strconv.Itoa(j.Replayed)},
 		{"skipped", strconv.Itoa(j.Skipped) + because(j.SkippedBecause)}, {"failed", strconv.Itoa(j.Failed)},
-		{"rate", strconv.FormatFloat(j.Rate, 'g', -1, 64) + " a second"}, {"started", clock(j.StartedAt)}, {"ended", clock(j.FinishedAt)}, {"note", j.LastError},
+		{"rate", strconv.FormatFloat(j.Rate, 'g', -1, 64) + " a second"}, {"started", clock(j.StartedAt)}, {"ended", clock(j.FinishedAt)},
+		{"outcome", j.Outcome.String()}, {"note", j.LastError},
 	})
 }
 
@@ -239,13 +261,23 @@ func (c *client) endOfJob(cmd *cobra.Command, a answer, j replayJob) error {
 		if err := c.raw(cmd, a); err != nil {
 			return err
 		}
-	} else if j.LastError != "" {
-		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), oneLine(j.LastError))
+	} else {
+		c.endingOf(cmd, j)
 	}
 	if j.State != "done" || j.Failed > 0 {
 		return silentError{}
 	}
 	return nil
+}
+
+// endingOf prints what became of the replays so far, and why the job ended where it failed.
+func (c *client) endingOf(cmd *cobra.Command, j replayJob) {
+	if j.Outcome != nil {
+		_, _ = fmt.Fprintln(cmd.OutOrStdout(), oneLine(j.Outcome.String()))
+	}
+	if j.LastError != "" {
+		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), oneLine(j.LastError))
+	}
 }
 
 func newDeadLettersJobsCommand() *cobra.Command {

@@ -88,6 +88,7 @@ func TestWatchFollowsAJobToItsEnd(t *testing.T) {
 		text       string
 	}{
 		{"done", jobJSON("done", 4, 0), exitOK, "done: 5 matched, 4 replayed, 1 skipped (replayed_often 1), 0 failed"},
+		{"its outcome", strings.TrimSuffix(jobJSON("done", 4, 0), "}") + `,"outcome":{"delivered":2,"came_back":1,"under_way":1,"waiting":0,"exact":false}}`, exitOK, "2 delivered, 1 came back, 1 under way, 0 waiting (at least"},
 		{"some failed", jobJSON("done", 3, 1), exitFailed, "1 failed"},
 		{"gave up", jobJSON("failed", 1, 1), exitFailed, "failed: 5 matched"},
 		{"canceled by someone", jobJSON("canceled", 1, 0), exitFailed, "canceled: 5 matched"},

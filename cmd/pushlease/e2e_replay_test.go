@@ -94,6 +94,35 @@ func (p *process) job(id string) (j replayJob) {
 	return j
 }
 
+// replayAll has n messages of a queue refused, replays them, and returns the job once all are dead letters again.
+func (p *process) replayAll(queue, url string, n int) (id string) {
+	p.t.Helper()
+	p.register(queue, url, nil)
+	for i := range n {
+		p.publish(queue, fmt.Sprintf(`{"n":%d}`, i))
+	}
+	wait := func() {
+		p.t.Helper()
+		waitUntil(p.t, 30*time.Second, func() string {
+			if got := p.count(queue, "waiting"); got != n {
+				return fmt.Sprintf("%d of %d dead letters", got, n)
+			}
+			return ""
+		})
+	}
+	wait()
+	var job replayJob
+	p.call(http.MethodPost, replayJobsPath, fmt.Sprintf(`{"queue":%q,"rate":500}`, queue), http.StatusAccepted, &job)
+	waitUntil(p.t, 20*time.Second, func() string {
+		if j := p.job(job.ID); j.State != "done" {
+			return j.progress()
+		}
+		return ""
+	})
+	wait()
+	return job.ID
+}
+
 // The receiver is mended and everything replayed by filter; the process is killed in
 // the middle of it, and the next one goes on with the job.
 func TestReplayByFilterOutlivesAKill(t *testing.T) {
@@ -111,6 +140,7 @@ func TestReplayByFilterOutlivesAKill(t *testing.T) {
 			}
 			return ""
 		})
+		refused := p.replayAll(queueName("refused"), receiver.url, 3)
 		receiver.mend()
 		var dry bulkCounts
 		p.call(http.MethodPost, replayJobsPath, fmt.Sprintf(`{"queue":%q,"dry_run":true}`, queue), http.StatusOK, &dry)
@@ -154,6 +184,12 @@ func TestReplayByFilterOutlivesAKill(t *testing.T) {
 			return ""
 		})
 		p.waitEmpty(90*time.Second, queue)
+		if j := p.job(goesOn); j.Outcome == nil || !j.Outcome.Exact || j.Outcome.CameBack > 0 || j.Outcome.Delivered < j.Replayed-2 {
+			t.Errorf("outcome %v of %s", j.Outcome, j.progress())
+		}
+		if o := p.job(refused).Outcome; o == nil || *o != (replayOutcome{CameBack: 3, Exact: true}) {
+			t.Errorf("outcome of what was refused again: %v", o)
+		}
 		// One replay may have been between its two steps; it stays, and says so.
 		ids, posts := receiver.counts()
 		stuck := p.count(queue, "replaying")

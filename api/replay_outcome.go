@@ -1,0 +1,83 @@
+package api
+
+import (
+	"context"
+	"time"
+
+	"github.com/pushlease/pushlease/api/internal/web"
+	"github.com/pushlease/pushlease/tables"
+)
+
+// replayOutcome is what became of the replays that a job has sent. Dead letters that were deleted, or
+// replayed again, since then are not in it.
+type replayOutcome struct {
+	Delivered int `json:"delivered"`
+	CameBack  int `json:"came_back"`
+	UnderWay  int `json:"under_way"`
+	// Waiting counts those that wait again, since their message came to nothing, or was never sent.
+	Waiting int  `json:"waiting"`
+	Exact   bool `json:"exact"` // otherwise these are lower bounds
+}
+
+// outcomeSkew is how far the clock of who gave a message up may be behind that of who began the job.
+const outcomeSkew = time.Minute
+
+// outcomeOf counts what became of an ended job's replays: a replay has come back where there is a dead letter of
+// its generation, or of a later one.
+func (a *API) outcomeOf(ctx context.Context, v replayJobView) (*replayOutcome, error) {
+	filter := bulkOf(v).filter
+	back, whole, err := a.cameBack(ctx, v, filter)
+	if err != nil {
+		return nil, err
+	}
+	filter.Status = ""
+	if filter.Until.IsZero() || filter.Until.After(v.StartedAt) {
+		filter.Until = v.StartedAt
+	}
+	o := &replayOutcome{}
+	_, exact, err := tables.CountDeadLetters(ctx, a.DeadLetters, filter, maxCount, countCalls, func(d tables.DeadLetter) {
+		switch last, there := back[replayedTo{d.Queue, d.MessageID, d.WebhookID}]; {
+		case !v.replayed(d):
+		case d.Status == tables.Waiting:
+			o.Waiting++
+		case d.Status == tables.Replaying:
+			o.UnderWay++
+		case there && last >= d.Generation+d.Replays:
+			o.CameBack++
+		case whole:
+			o.Delivered++
+		}
+	})
+	if err != nil {
+		return nil, web.StorageFault("count what became of the replays", err)
+	}
+	o.Exact = whole && exact
+	return o, nil
+}
+
+// replayed reports whether the job has asked for the last replay of d.
+func (v *replayJobView) replayed(d tables.DeadLetter) bool {
+	return d.Replays > 0 && !d.ReplayedAt.Before(v.StartedAt) && !d.ReplayedAt.After(v.FinishedAt)
+}
+
+// replayedTo is the message and the webhook of a replay; every webhook where the message as a whole was replayed.
+type replayedTo struct{ queue, message, webhook string }
+
+// cameBack lists what was given up since a job began, with the last generation of each; whole is false where there is more than may be read.
+func (a *API) cameBack(ctx context.Context, v replayJobView, f tables.DeadLetterFilter) (back map[replayedTo]int, whole bool, err error) {
+	back = map[replayedTo]int{}
+	since := tables.DeadLetterFilter{Queue: f.Queue, WebhookID: f.WebhookID, MessageID: f.MessageID, From: v.StartedAt.Add(-outcomeSkew)}
+	_, whole, err = tables.CountDeadLetters(ctx, a.DeadLetters, since, maxCount, countCalls, func(d tables.DeadLetter) {
+		if d.DeadLetteredAt.Before(v.StartedAt) && v.replayed(d) { // one of those that the job was about
+			return
+		}
+		for _, webhook := range [...]string{d.WebhookID, ""} {
+			to := replayedTo{d.Queue, d.MessageID, webhook}
+			back[to] = max(back[to], d.Generation)
+		}
+	})
+	if err != nil {
+		return nil, false, web.StorageFault("list what came back from the replays", err)
+	}
+	return back, whole, nil
+}

@@ -1,0 +1,53 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/pushlease/pushlease/tables"
+)
+
+func TestAReplayJobSaysWhatBecameOfItsReplays(t *testing.T) { // C57
+	h := withJobs(t)
+	webhook := h.register(`{"queue":"orders","url":"https://receiver.example/hook"}`).text("id")
+	ids := h.putMany("orders", 7, func(i int, d *tables.DeadLetter) {
+		if i != 6 { // which is about a message as a whole
+			d.WebhookID = webhook
+		}
+	})
+	// Two dead letters of one message: the second one was there before the job.
+	twice := h.loadDead(ids[0])
+	twice.Generation, twice.DeadLetteredAt, twice.ID = 1, time.Now().Add(-time.Second), ""
+	ids = append(ids, h.putDeadLetter(twice).ID)
+	id := h.do(http.StatusAccepted, "POST", replayPath, `{"queue":"orders","rate":1000}`).text("id")
+	outcome := func(want string) {
+		t.Helper()
+		o := h.await(id).get("outcome").(map[string]any)
+		if got := fmt.Sprint(o["delivered"], o["came_back"], o["under_way"], o["waiting"], o["exact"]); got != want {
+			t.Errorf("outcome %s, want %s", got, want)
+		}
+	}
+	outcome("0 0 8 0 true")
+	for i, id := range ids {
+		d := h.loadDead(id)
+		d.Status, d.ReplayToken = tables.Replayed, ""
+		switch i {
+		case 2:
+			d.Status = tables.Replaying
+		case 3:
+			d.Status = tables.Waiting
+		case 4: // somebody has replayed it again since
+			d.Replays, d.ReplayedAt = 2, time.Now().Add(time.Minute)
+		}
+		if _, err := h.db.UpdateDeadLetter(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		if i == 1 || i == 6 { // by a clock that is behind
+			d.WebhookID, d.Generation, d.Status, d.DeadLetteredAt, d.ID, d.Replays, d.ReplayedAt = webhook, 1, tables.Waiting, time.Now().Add(-30*time.Second), "", 0, time.Time{}
+			h.putDeadLetter(d)
+		}
+	}
+	outcome("3 2 1 1 true")
+}

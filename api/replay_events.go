@@ -76,11 +76,8 @@ func (t *eventTurn) first(event string) bool {
 	t.of.mu.Lock()
 	defer t.of.mu.Unlock()
 	for _, sent := range [...]map[eventHash]eventHash{t.of.lately, t.of.older} {
-		if other, there := sent[hash]; there && other != by {
-			return false
-		} else if there { // asked again, or reserved by a process that died
-			t.event, t.noted = hash, true
-			return true
+		if other, there := sent[hash]; there { // asked again, or by a process that died, which may have sent it: the note stays
+			return other == by
 		}
 	}
 	t.event, t.noted = hash, true

@@ -373,6 +373,32 @@ func TestAReplayJobThatIsTakenOverSendsNoSecondCopyOfAnEvent(t *testing.T) {
 	}
 }
 
+// C83: a dead letter that a killed process had reserved may have been sent by it. When its own turn then fails, no other
+// copy of its event is sent all the same: each waits for the next job.
+func TestACopyOfWhatAKilledProcessHadReservedWaits(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		const body = `{"specversion":"1.0","id":"1","source":"/s","type":"t"}`
+		h := withJobs(t, func(o *Options) { o.Queues = failingSends{o.Queues, queue.ErrBusy} })
+		ids := h.putMany("events", 3, func(i int, d *tables.DeadLetter) {
+			d.Text, d.Size, d.DeadLetteredAt = []byte(body), len(body), time.Now().Add(time.Duration(i-500)*time.Second)
+			if i == 0 {
+				d.Replays, d.ReplayedAt = 1, time.Now().Add(-tables.ReplayReserved)
+			}
+		})
+		h.storedJob(replayJobView{
+			ID: "rpl_cut", State: jobRunning, SkippedBecause: map[string]int{}, StartedAt: time.Now().UTC().Add(-2 * time.Minute), Rate: 1000,
+			Order: oldestFirst, Filter: filterView{Queue: "events", Status: tables.Waiting},
+		}, time.Now().Add(-2*jobLost))
+		if err := h.api.replays.adopt(t.Context(), h.api); err != nil {
+			t.Fatal(err)
+		}
+		a := h.await("rpl_cut")
+		if a.get("failed") != 1.0 || a.get("skipped_because", "same_event") != 2.0 || h.loadDead(ids[1]).Replays+h.loadDead(ids[2]).Replays != 0 {
+			t.Errorf("the job: %s", a.body)
+		}
+	})
+}
+
 // C83: after a send that had no answer another copy of the event would be a second one.
 func TestAReplayThatMayHaveBeenSentIsTheOnlyOneOfItsEvent(t *testing.T) {
 	const body = `{"specversion":"1.0","id":"1","source":"/s","type":"t"}`

@@ -230,7 +230,7 @@ func (w *world) filed(c *call, to *sqlite.Call) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, id := range to.Messages {
-		what := map[string]string{"receive": "receive", "send": "put", "renew": "update", "abandon": "update"}[to.Operation]
+		what := map[string]string{"receive": "receive", "send": "put", "renew": "update", "abandon": "update", "complete": "delete"}[to.Operation]
 		if what == "put" {
 			w.stored(id, "", to.Text)
 			if to.Hidden > 0 { // it is received in the same step

@@ -52,10 +52,9 @@ func newChecker(w *world) *checker {
 		world: w, posts: map[delivery][]*post{}, parts: map[*post]*attempt{}, recorded: map[delivery][]*attempt{}, dead: map[delivery][]deadLetter{}, names: map[string]string{},
 		copies: map[*message][]*message{}, about: map[*message][]*call{}, replayOf: map[string]*message{}, went: map[int]bool{},
 	}
-	for name, r := range w.webhooks {
-		k.names[r.id] = name
-		for _, id := range r.former {
-			k.names[id] = name
+	for name, last := range w.webhooks {
+		for r := last; r != nil; r = r.before {
+			k.names[r.id] = name
 		}
 	}
 	for _, p := range w.posts {
@@ -234,19 +233,36 @@ func (k *checker) stoodStill(p *post) bool {
 // registryRefresh is how long an instance may not know of what was registered through another one.
 const registryRefresh = 16 * time.Second
 
-// due is whether a webhook was there and known to all who received a message, and nobody changed it, as long as the message lived.
+// due is whether a webhook was there and known to all who received a message, as long as the message lived, and had no
+// filter meanwhile. Whatever else an operator did to it leaves its messages due.
 func (k *checker) due(m *message, name string) bool {
-	r, known := k.webhooks[name], time.Duration(0)
-	if r != nil && slices.ContainsFunc(m.events, func(e messageEvent) bool {
-		return e.what == "receive" && e.inst != nil && e.inst != r.by && e.inst.started < r.at
-	}) {
-		known = registryRefresh
+	end := k.overAt(m)
+	for r := k.webhooks[name]; r != nil; r = r.before {
+		known := time.Duration(0)
+		if slices.ContainsFunc(m.events, func(e messageEvent) bool {
+			return e.what == "receive" && e.inst != nil && e.inst != r.by && e.inst.started < r.at
+		}) {
+			known = registryRefresh
+		}
+		if r.id != "" && r.at+known < m.sent && (r.deleting == 0 || r.deleting > end) {
+			return !slices.ContainsFunc(k.changes, func(c *change) bool {
+				return c.webhook == name && c.what == doFilter && c.from <= end && c.ended+registryRefresh > m.sent
+			})
+		}
 	}
-	return r != nil && r.id != "" && r.at+known < m.sent && !k.changed(name)
+	return false
 }
 
-func (k *checker) changed(name string) bool {
-	return slices.ContainsFunc(k.changes, func(c *change) bool { return c.webhook == name && c.what != doEnable && c.from >= k.webhooks[name].at })
+// overAt is when the last copy of a message was taken from its queue; never where that was not seen.
+func (k *checker) overAt(m *message) (at time.Duration) {
+	for _, c := range k.copies[m.same] {
+		n := len(c.events)
+		if n == 0 || c.events[n-1].what != "delete" {
+			return 1 << 62
+		}
+		at = max(at, c.events[n-1].at)
+	}
+	return at
 }
 
 // lost: every message ends with a 2xx of each webhook that it was due to, or a dead letter.

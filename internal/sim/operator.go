@@ -6,7 +6,6 @@ import (
 	"math"
 	"net/http"
 	"net/url"
-	"slices"
 	"time"
 )
 
@@ -86,7 +85,7 @@ func (w *world) registeredAlready(i *instance, name string) bool {
 		w.mu.Lock()
 		known := w.webhooks[name]
 		w.mu.Unlock()
-		if r.Name == name && (known == nil || known.id != r.ID && !slices.Contains(known.former, r.ID)) {
+		if r.Name == name && !known.had(r.ID) {
 			w.registered(name, r.ID, nil)
 			return true
 		}
@@ -98,11 +97,12 @@ func (w *world) registeredAlready(i *instance, name string) bool {
 func (w *world) registered(name, id string, by *instance) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := &registered{id: id, at: w.now(), by: by}
-	if before := w.webhooks[name]; before != nil {
-		now.former = append(slices.Clone(before.former), before.id)
-	}
-	w.webhooks[name] = now
+	w.webhooks[name] = &registered{id: id, at: w.now(), by: by, before: w.webhooks[name]}
+}
+
+// had is whether a webhook is, or was, registered under an id.
+func (r *registered) had(id string) bool {
+	return r != nil && (r.id == id || r.before.had(id))
 }
 
 // registerAll registers some of the plan's webhooks.
@@ -183,6 +183,9 @@ func (w *world) change(c *change, with string) {
 	r := w.webhooks[c.webhook]
 	if r != nil {
 		w.changes = append(w.changes, c)
+	}
+	if r != nil && c.what == doDelete && r.deleting == 0 {
+		r.deleting = c.from
 	}
 	w.mu.Unlock()
 	if r == nil {

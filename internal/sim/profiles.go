@@ -37,7 +37,7 @@ var Profiles = []Profile{
 	{"answers", "names that lead inwards, a 2xx whose body stalls, redirects, and receivers that are gone: no doubles at all", false, answers},
 	{"strangers", "another program receives messages, and deletes some, while they wait, are retried and replayed: no doubles at all", false, strangers},
 	{"publishers", "messages with an Idempotency-Key, with a delay, and as batches, while sends have no answer and processes die", false, publishers},
-	{"changed", "webhooks get other URLs, policies and filters while messages are retried: no doubles at all, and nobody goes by what was", false, changed},
+	{"changed", "webhooks get other URLs, policies and filters, and are disabled and enabled, while messages are retried: no doubles at all, and nobody goes by what was", false, changed},
 	{"poison", "a webhook on the poison queue gets the copies of dead letters, of which some are replayed: each is taken once", false, poison},
 	{"told", "each dead letter is told of on the operator's queue of events, once", false, told},
 	{"anew", "a webhook that fails is deleted, and registered anew", false, anew},

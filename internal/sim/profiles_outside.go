@@ -112,6 +112,11 @@ func changed(c chooser, p *Plan) {
 	for _, name := range []string{"w0", "w1"}[:c.IntN(3)] {
 		p.step(Step{At: c.between(20*time.Second, 2*time.Minute), Do: doFilter, Webhook: name, For: c.between(20*time.Second, time.Minute)})
 	}
+	if at := c.between(15*time.Second, 2*time.Minute); c.chance(0.7) {
+		name := pick(c, "w0", "w1")
+		p.step(Step{At: at, Do: doDisable, Webhook: name})
+		p.step(Step{At: at + c.between(10*time.Second, time.Minute), Do: doEnable, Webhook: name})
+	}
 }
 
 func told(c chooser, p *Plan) {

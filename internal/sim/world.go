@@ -108,9 +108,11 @@ type registered struct {
 	id string
 	at time.Duration
 	by *instance // that it was registered through; nil where its answer was lost
-	// former are the ids of its deleted registrations.
-	former  []string
-	deleted bool
+	// before is the one that it takes the place of.
+	before *registered
+	// deleting is when its deletion was first asked for, 0 for never.
+	deleting time.Duration
+	deleted  bool
 }
 
 // message is one message, as its sender and the account know it.

@@ -84,6 +84,27 @@ func TestAnAttemptOfAKilledProcessKeepsItsNumber(t *testing.T) { // C64
 	})
 }
 
+// Each receive has an outcome of each webhook: what is on record must not count a missing one away, or an attempt takes the
+// number, and so the row, of another one.
+func TestAttemptsAtSeveralWebhooksKeepTheirNumbers(t *testing.T) { // C64
+	inBubble(t, func(b *bench) {
+		b.register("wh_b", func(*tables.Registration) {})
+		b.sender.answer = statuses(500, 500, 500, 500, 200)
+		sent := b.send("x")
+		b.killed()
+		before := len(b.sender.numbers())
+		_, stop := b.start(nil)
+		time.Sleep(5 * time.Minute)
+		stop()
+		want(t, "attempts on record", len(b.numbers(sent)), len(b.sender.numbers())-before)
+		for _, id := range []string{"wh_a", "wh_b"} {
+			if d := b.delivery(sent, id); d.State != tables.Delivered || d.Attempts < 2 {
+				t.Errorf("%s is %s after %d attempts: two are needed", id, d.State, d.Attempts)
+			}
+		}
+	})
+}
+
 // C06 with its values: the process ends whenever X is being sent, at most five attempts,
 // and 20 others are in the queue.
 func TestMessageThatKillsItsProcessLeavesItsNeighboursAlone(t *testing.T) {

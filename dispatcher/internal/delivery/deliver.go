@@ -89,6 +89,9 @@ func (d *Deliverer) steps(ctx context.Context, p *parcel) *Outcome {
 			return ownFault(p.m, policy.InternalFault)
 		}
 	}
+	if len(targets) == 1 { // one receive of several has several outcomes, so that nobody knows how many have none
+		p.untold = max(int(p.m.DequeueCount)-1-h.explained, 0)
+	}
 	d.posts.post(ctx, p, targets)
 	outcome := fold(p, h, targets)
 	if p.behind && outcome.Action == policy.Complete { // it may be due to one that was registered just now
@@ -102,7 +105,6 @@ func (d *Deliverer) steps(ctx context.Context, p *parcel) *Outcome {
 func (d *Deliverer) metBefore(ctx context.Context, p *parcel) (history, *Outcome) {
 	h := d.historian.lookUp(ctx, p)
 	h.explained += int(d.PutOffs.Receives(p.key.Queue, p.m.ID, p.m.DequeueCount))
-	p.untold = max(int(p.m.DequeueCount)-1-h.explained, 0)
 	if outcome := h.inDoubt(p.m, p.slack); outcome != nil {
 		d.PutOffs.Remember(p.key.Queue, p.m.ID, p.m.DequeueCount)
 		return h, outcome

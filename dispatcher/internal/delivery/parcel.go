@@ -42,7 +42,7 @@ type parcel struct {
 	// shared: an earlier receive has no outcome yet. It may have been lost, or its
 	// holder may be at work still on a lease that has ended.
 	shared bool
-	// untold is how many of its earlier receives no record tells of: each may have been a POST.
+	// untold is how many of its earlier receives no record tells of, of a parcel for one webhook: each may have been a POST.
 	untold int
 	// alone: it is suspected, and the only one of these that is POSTed now.
 	alone bool

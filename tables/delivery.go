@@ -3,6 +3,7 @@ package tables
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pushlease/pushlease/policy"
@@ -149,6 +150,16 @@ type Delivery struct {
 	Damage Damage
 }
 
+// OwedLetter is the id of the dead letter that a delivery in DeadLettering is owed. Where another program has changed
+// it to what is none of this delivery's, it is made anew, the same each time: under another's id nothing would be kept.
+func (d *Delivery) OwedLetter() string {
+	of, order, ok := SplitDeadLetterID(d.DeadLetterID)
+	if ok && of == d.Queue && strings.HasSuffix(order, whose(d.MessageKey, d.WebhookID, d.Generation)) {
+		return d.DeadLetterID
+	}
+	return DeadLetterID(d.MessageKey, d.WebhookID, d.Generation, d.UpdatedAt)
+}
+
 // CopyOf is the dead letter of which the message is the copy on a poison queue; empty for every other
 // message. The dead letter of a message names the message's own queue.
 func (d *Delivery) CopyOf() string {
@@ -207,6 +218,8 @@ type Attempt struct {
 	DequeueCount int64
 	// LeasedUntil is when the lease ended as it was known at the answer; it is not stored.
 	LeasedUntil time.Time
+	// AnsweredAt is when the attempt ended, also by the clock that nobody sets; it is not stored.
+	AnsweredAt time.Time
 	// Damage is the row's.
 	Damage Damage
 }

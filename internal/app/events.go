@@ -269,19 +269,50 @@ type told struct {
 	events       *events
 	view         func(id string) (status.Webhook, bool)
 	deadLettered func(tables.DeadLetter)
+	letters      *toldLetters
+}
+
+const (
+	// lettersTold is for how long it is remembered that a dead letter was told: while its copy can't be put on the poison
+	// queue its row is written again every ten minutes at most.
+	lettersTold = time.Hour
+	// maxLettersTold bounds how many are remembered; where there are more all are forgotten, and some are told twice.
+	maxLettersTold = 20_000
+)
+
+// toldLetters are the dead letters that were told lately. Safe for concurrent use.
+type toldLetters struct {
+	mu sync.Mutex
+	at map[string]time.Time
+}
+
+// first reports whether the dead letter is to be told, and remembers that it is.
+func (l *toldLetters) first(id string) bool {
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last, there := l.at[id]
+	if len(l.at) >= maxLettersTold {
+		maps.DeleteFunc(l.at, func(_ string, at time.Time) bool { return now.Sub(at) >= lettersTold })
+	}
+	if l.at == nil || len(l.at) >= maxLettersTold {
+		l.at = map[string]time.Time{}
+	}
+	l.at[id] = now
+	return !there || now.Sub(last) >= lettersTold
 }
 
 // told returns s, which tells the events and the stream of what is written.
 func (a *App) told(s tables.Store) told {
 	return told{
 		Store: s, events: a.events, view: func(id string) (status.Webhook, bool) { return a.dispatcher.Webhook(id) },
-		deadLettered: func(d tables.DeadLetter) { a.api.DeadLettered(d) },
+		deadLettered: func(d tables.DeadLetter) { a.api.DeadLettered(d) }, letters: &toldLetters{},
 	}
 }
 
 func (t told) PutDeadLetter(ctx context.Context, d tables.DeadLetter) (tables.DeadLetter, error) {
 	saved, err := t.Store.PutDeadLetter(ctx, d)
-	if err == nil {
+	if err == nil && t.letters.first(saved.ID) {
 		t.events.deadLetter(saved)
 		t.deadLettered(saved)
 	}

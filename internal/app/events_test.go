@@ -39,7 +39,7 @@ func newTeller(t *testing.T) *teller {
 	t.Cleanup(func() { _ = db.Close() })
 	x := &teller{T: t, db: db, states: map[string]status.FlowState{}}
 	x.events = newEvents("told", "one", db.Queues(), func(string) queue.Encoding { return queue.EncodingAuto }, slog.New(slog.DiscardHandler))
-	x.Store = told{Store: db, events: x.events, deadLettered: func(tables.DeadLetter) {}, view: func(id string) (status.Webhook, bool) {
+	x.Store = told{Store: db, events: x.events, letters: &toldLetters{}, deadLettered: func(tables.DeadLetter) {}, view: func(id string) (status.Webhook, bool) {
 		s, ok := x.states[id]
 		return status.Webhook{State: s}, ok
 	}}
@@ -193,6 +193,33 @@ func TestAWebhookThatFailsAndRecoversIsTold(t *testing.T) {
 			if kinds != step.told {
 				t.Errorf("%s: told %q, want %q", step.state, kinds, step.told)
 			}
+		}
+	})
+}
+
+// A dead letter whose copy can't be put on the poison queue is written again with each receive of its message.
+func TestADeadLetterThatIsWrittenAgainIsToldOnce(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		x, stream := newTeller(t), 0
+		s := x.Store.(told)
+		s.deadLettered = func(tables.DeadLetter) { stream++ }
+		letter := func(id string) tables.DeadLetter {
+			key := tables.MessageKey{Queue: "orders", MessageID: id, Day: time.Now()}
+			return tables.DeadLetter{ID: tables.DeadLetterID(key, "w", 0, time.Now()), MessageKey: key, WebhookID: "w", Status: tables.Waiting, Text: []byte("x"), DeadLetteredAt: time.Now()}
+		}
+		one := letter("m1")
+		for range 20 {
+			if _, err := s.PutDeadLetter(t.Context(), one); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Minute)
+		}
+		if _, err := s.PutDeadLetter(t.Context(), letter("m2")); err != nil {
+			t.Fatal(err)
+		}
+		x.run(2 * eventEvery)
+		if list := x.all(); len(list) != 1 || list[0].Data.Count != 2 || stream != 2 {
+			t.Errorf("told %+v, and %d times to the stream", list, stream)
 		}
 	})
 }

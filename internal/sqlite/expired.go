@@ -138,9 +138,10 @@ func (t *tx) endExpired(m *expiredMessage, webhooks []tables.Registration, now t
 	copied := false
 	for _, d := range m.owed(records, webhooks, content.Read(body.Bytes, body.ContentType)) {
 		if d.State != tables.DeadLettering { // which is decided already
-			d.Reason, d.DeadLetterID = policy.Expired, tables.DeadLetterID(d.MessageKey, d.WebhookID, d.Generation, now)
+			d.Reason, d.DeadLetterID, d.UpdatedAt = policy.Expired, "", now
 		}
 		was := d.State
+		d.DeadLetterID = d.OwedLetter()
 		d.State, d.UpdatedAt, d.NextAt, d.ExpiresAt = tables.DeadLettered, now, time.Time{}, m.expiresAt
 		if decodeErr == nil { // whatever it was read by before
 			d.Size, d.BodyHash, d.Encoding = len(body.Bytes), tables.BodyHash(body.Bytes), string(body.Encoding)

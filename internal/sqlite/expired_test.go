@@ -81,6 +81,7 @@ func TestAMessageWhoseLifeEndsIsADeadLetterForWhomItWasDue(t *testing.T) {
 		"nobody's filter takes it":                        {[]string{"w1"}, []tables.Delivery{{State: tables.Unmatched}}, nil},
 		"held as a whole":                                 {nil, []tables.Delivery{{State: tables.Held, Reason: policy.NoWebhook}}, []string{""}},
 		"given up, and its letter is not there":           {[]string{"w1"}, []tables.Delivery{with(tables.Delivery{State: tables.DeadLettering, Reason: policy.NonRetryableError, Attempts: 1, DeadLetterID: "later"}, "w1")}, []string{"w1"}},
+		"given up, and another program emptied its id":    {[]string{"w1"}, []tables.Delivery{with(tables.Delivery{State: tables.DeadLettering, Reason: policy.NonRetryableError, Attempts: 1, UpdatedAt: time.Now()}, "w1")}, []string{"w1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {

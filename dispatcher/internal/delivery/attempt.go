@@ -204,6 +204,7 @@ func (p *parcel) advance(t *target, del *tables.Delivery, res *webhook.Result, d
 		RetryAfter: res.RetryAfter, RedirectHost: res.RedirectHost, Redials: res.Redials,
 		Action: dec.Action, Reason: dec.Reason, Charged: dec.Charged,
 		Delay: dec.Delay, NextAt: del.NextAt, Explanation: dec.Explanation, Instance: p.instance, LeasedUntil: p.m.Lease.Until(),
+		AnsweredAt: res.StartedAt.Add(res.Duration),
 	}
 }
 

@@ -54,6 +54,7 @@ func fold(p *parcel, h history, targets []target) *Outcome {
 			if outcome.Action == policy.Complete {
 				outcome.Reason = del.Reason
 			}
+			del.DeadLetterID = del.OwedLetter()
 			outcome.DeadLetters = append(outcome.DeadLetters,
 				settle.DeadLetter{Row: p.deadLetter(del, t.describe(del)), Delivery: del, Copy: !copied && p.replay == nil})
 			copied = true

@@ -81,6 +81,26 @@ func TestADeliveryThatIsGivenUpInTheEndIsOnRecordBeforeItsDeadLetter(t *testing.
 	})
 }
 
+// Another program has emptied or changed the id of a dead letter that is being made: it is made all the same, under an id
+// of its own, the same with each try.
+func TestADeadLetterIsMadeUnderAnIDOfItsOwn(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p, _ := folding()
+		at := time.Now().Truncate(time.Millisecond)
+		own := tables.DeadLetterID(p.key, "a", 0, at)
+		neighbour := tables.MessageKey{Queue: testQueue, MessageID: "n"}
+		for _, id := range []string{own, "", ".", "x", tables.DeadLetterID(neighbour, "a", 0, at), tables.DeadLetterID(tables.MessageKey{Queue: "other", MessageID: "m"}, "a", 0, at)} {
+			for range 2 {
+				p, targets := folding(tables.Delivery{State: tables.DeadLettering, Reason: policy.NonRetryableError, DeadLetterID: id, UpdatedAt: at})
+				dl := fold(p, history{}, targets).DeadLetters[0]
+				want(t, "its id where the record said "+id, dl.Row.ID, own)
+				want(t, "that of its record", dl.Delivery.DeadLetterID, own)
+				time.Sleep(time.Minute)
+			}
+		}
+	})
+}
+
 // A message has one copy on its poison queue, however many webhooks give it up, and when.
 func TestTheFirstDeadLetterOfAMessageIsCopied(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

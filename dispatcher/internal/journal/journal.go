@@ -266,7 +266,7 @@ func isLate(rec tables.Record) bool {
 // comesLate reports whether an attempt that is written now is so long after its answer, or after the end of its lease.
 func comesLate(a *tables.Attempt) bool {
 	leased := a.LeasedUntil.IsZero() || time.Now().Before(a.LeasedUntil)
-	return !a.StartedAt.IsZero() && (!leased || time.Since(a.StartedAt.Add(a.Duration)) >= lateAfter)
+	return !a.AnsweredAt.IsZero() && (!leased || time.Since(a.AnsweredAt) >= lateAfter)
 }
 
 // Late is rec as it is written now: an attempt that comes late, or after the end of its lease, says so. An instance that
@@ -278,7 +278,7 @@ func Late(rec tables.Record) tables.Record {
 		if !comesLate(a) {
 			continue
 		}
-		late := time.Since(a.StartedAt.Add(a.Duration))
+		late := time.Since(a.AnsweredAt)
 		if !own { // each try says it anew
 			rec.Attempts, own = slices.Clone(rec.Attempts), true
 		}

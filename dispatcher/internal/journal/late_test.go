@@ -16,15 +16,18 @@ import (
 func TestAnAttemptSaysThatItIsWrittenLate(t *testing.T) {
 	for name, tt := range map[string]struct {
 		ago, leased time.Duration // since the answer, and until the lease ends
+		stepped     time.Duration // how far the computer's clock was set forward since
 		late        bool
 	}{
-		"in time":                                {time.Second, 20 * time.Second, false},
-		"in time, of a slow storage":             {8 * time.Second, 20 * time.Second, false},
-		"after a short lease":                    {2 * time.Second, -time.Second, true},
-		"long after, under a lease that goes on": {20 * time.Second, 20 * time.Second, true},
+		"in time":                                {time.Second, 20 * time.Second, 0, false},
+		"in time, of a slow storage":             {8 * time.Second, 20 * time.Second, 0, false},
+		"after a short lease":                    {2 * time.Second, -time.Second, 0, true},
+		"long after, under a lease that goes on": {20 * time.Second, 20 * time.Second, 0, true},
+		"the clock was set forward":              {time.Second, 20 * time.Second, time.Hour, false},
+		"long after, and the clock was set back": {20 * time.Second, 20 * time.Second, -time.Hour, true},
 	} {
 		answered := time.Now().Add(-tt.ago)
-		a := tables.Attempt{StartedAt: answered.Add(-time.Second), Duration: time.Second, LeasedUntil: time.Now().Add(tt.leased), Explanation: "It was taken."}
+		a := tables.Attempt{StartedAt: answered.Add(-time.Second - tt.stepped), Duration: time.Second, AnsweredAt: answered, LeasedUntil: time.Now().Add(tt.leased), Explanation: "It was taken."}
 		rec := tables.Record{Attempts: []tables.Attempt{a}}
 		if got := Late(rec).Attempts[0].Explanation; strings.Contains(got, "Written late") != tt.late {
 			t.Errorf("%s: %q", name, got)
@@ -60,7 +63,7 @@ func TestAnAttemptWhoseLeaseEndedWhileItWasWrittenSaysSo(t *testing.T) {
 			key := tables.MessageKey{Queue: "orders", MessageID: "m"}
 			newJournal(t, s).Record(t.Context(), tables.Record{
 				Deliveries: []tables.Delivery{{MessageKey: key, WebhookID: "wh_a", State: tables.Delivered, Attempts: 1, UpdatedAt: now}},
-				Attempts:   []tables.Attempt{{MessageKey: key, WebhookID: "wh_a", Number: 1, StartedAt: now.Add(-time.Second), Duration: time.Second, LeasedUntil: now.Add(3 * time.Second)}},
+				Attempts:   []tables.Attempt{{MessageKey: key, WebhookID: "wh_a", Number: 1, AnsweredAt: now, LeasedUntil: now.Add(3 * time.Second)}},
 			})
 			if len(s.written) != written || strings.Contains(s.written[written-1].Explanation, "Written late") != (written > 1) {
 				t.Errorf("a record of %s: %+v", takes, s.written)
@@ -79,7 +82,7 @@ func TestARecordThatIsWrittenAgainTakesNothingBack(t *testing.T) {
 				{MessageKey: key, WebhookID: "wh_a", State: tables.Pending, Attempts: 1, UpdatedAt: now},
 				{MessageKey: key, WebhookID: "wh_b", State: tables.Delivered, Attempts: 1, UpdatedAt: now},
 			},
-			Attempts: []tables.Attempt{{MessageKey: key, WebhookID: "wh_a", Number: 1, StartedAt: now.Add(-time.Second), Duration: time.Second, LeasedUntil: now.Add(3 * time.Second)}},
+			Attempts: []tables.Attempt{{MessageKey: key, WebhookID: "wh_a", Number: 1, AnsweredAt: now, LeasedUntil: now.Add(3 * time.Second)}},
 		})
 		if want := []tables.State{tables.Pending, tables.Delivered, tables.Delivered}; !slices.Equal(s.states, want) {
 			t.Errorf("written were %v, want %v", s.states, want)

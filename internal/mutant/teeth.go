@@ -141,7 +141,7 @@ var teeth = []Patch{
 		"A webhook whose breaker is open is said to be sent to as messages come.", "./api", "TestStatusSaysWhyAndWhatNext"),
 	inCase("c77-quiet-ones-stay", "internal/app", "among(c) && c.quiet && (found", "among(c) && c.quiet && c.since.IsZero() && (found",
 		"Idle connections shut everybody out.", "./internal/app", "TestQuietConnectionsKeepNobodyOut"),
-	inCase("c113-late-unsaid", "dispatcher/internal/journal", "return !a.StartedAt.IsZero() && (!leased ||", "return a.StartedAt.IsZero() && (!leased ||",
+	inCase("c113-late-unsaid", "dispatcher/internal/journal", "return !a.AnsweredAt.IsZero() && (!leased ||", "return a.AnsweredAt.IsZero() && (!leased ||",
 		"Nothing on record says why a message was delivered twice.", "./dispatcher", "TestAnAttemptThatIsWrittenAfterItsLeaseSaysSo"),
 	inCase("c85-alone-unsaid", "tables", "for id, queue := range removed {", "for id, queue := range removed {\n\t\t\t\tif len(removed) > 0 {\n\t\t\t\t\tbreak\n\t\t\t\t}",
 		"A registration that another program deletes beside others goes unseen.", "./internal/app", "TestARegistrationThatAnotherProgramDeletesIsTold"),

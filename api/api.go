@@ -268,6 +268,7 @@ func (a *API) routes() *chi.Mux {
 	r.Post("/api/v1/queues/{queue}/messages", a.allow(ScopePublish, a.publish))
 	r.Post("/api/v1/queues/{queue}/match", a.allow(ScopeRead, a.match))
 
+	r.Get("/api/v1/messages", a.allow(ScopeRead, a.listMessages))
 	r.Get("/api/v1/messages/{id}", a.allow(ScopeRead, a.getMessage))
 	r.Get("/api/v1/attempts", a.allow(ScopeRead, a.listAttempts))
 

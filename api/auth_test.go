@@ -124,6 +124,7 @@ var scopeOf = map[string]Scope{
 	"DELETE /api/v1/queues/{queue}":            ScopeAdmin,
 	"POST /api/v1/queues/{queue}/messages":     ScopePublish,
 	"POST /api/v1/queues/{queue}/match":        ScopeRead,
+	"GET /api/v1/messages":                     ScopeRead,
 	"GET /api/v1/messages/{id}":                ScopeRead,
 	"GET /api/v1/attempts":                     ScopeRead,
 	"GET /api/v1/instances":                    ScopeRead,

@@ -271,6 +271,11 @@ type History interface {
 	// there too, with its Damage; a filter finds it by what can be read of it.
 	Attempts(ctx context.Context, f AttemptFilter, page Page) ([]Attempt, Cursor, error)
 
+	// Deliveries lists rows of deliveries, those of the newest UTC day of their messages first, as they were written: some say what a
+	// newer row of the delivery has undone since (see ListDeliveries). Of one call only so many rows are looked at, so a page
+	// may be short, or empty, before the last one. A damaged row is there too, with its Damage.
+	Deliveries(ctx context.Context, f DeliveryFilter, page Page) ([]Delivery, Cursor, error)
+
 	// Expire removes the records of messages whose Day is before the UTC day of
 	// before, and returns how many rows (0 where the store can't count). Dead
 	// letters and webhooks are not touched.
@@ -306,6 +311,29 @@ func (f AttemptFilter) Matches(a Attempt) bool {
 		f.Reason != "" && f.Reason != a.Reason,
 		!f.From.IsZero() && a.StartedAt.Before(f.From),
 		!f.Until.IsZero() && !a.StartedAt.Before(f.Until):
+		return false
+	}
+	return true
+}
+
+// DeliveryFilter narrows a list of deliveries; zero fields do not narrow.
+type DeliveryFilter struct {
+	Queue     string
+	WebhookID string
+	State     State
+	// From is inclusive, Until exclusive; both about Day, when the message was put on its queue.
+	From  time.Time
+	Until time.Time
+}
+
+// Matches reports whether d passes f.
+func (f DeliveryFilter) Matches(d Delivery) bool {
+	switch {
+	case f.Queue != "" && f.Queue != d.Queue,
+		f.WebhookID != "" && f.WebhookID != d.WebhookID,
+		f.State != "" && f.State != d.State,
+		!f.From.IsZero() && d.Day.Before(f.From),
+		!f.Until.IsZero() && !d.Day.Before(f.Until):
 		return false
 	}
 	return true

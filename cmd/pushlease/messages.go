@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -79,9 +80,9 @@ func newMessagesCommand() *cobra.Command {
 		Use:     "messages",
 		Aliases: []string{"message"},
 		Short:   "See what happened to a message, and what happens next",
-		Example: "  pushlease messages show MESSAGE-ID\n  pushlease messages show MESSAGE-ID --watch",
+		Example: "  pushlease messages show MESSAGE-ID\n  pushlease messages show MESSAGE-ID --watch\n  pushlease messages list --state held",
 	})
-	cmd.AddCommand(newMessagesShowCommand())
+	cmd.AddCommand(newMessagesShowCommand(), newMessagesListCommand())
 	return cmd
 }
 
@@ -91,6 +92,49 @@ type messagesShow struct {
 	queue string
 	watch bool
 	every time.Duration
+}
+
+// messageRow is where a message stands with a webhook.
+type messageRow struct {
+	MessageID  string    `json:"message_id"`
+	Queue      string    `json:"queue"`
+	WebhookID  string    `json:"webhook_id"`
+	State      string    `json:"state"`
+	Reason     string    `json:"reason"`
+	Attempts   int       `json:"attempts"`
+	LastStatus int       `json:"last_status"`
+	LastError  string    `json:"last_error_class"`
+	InsertedAt time.Time `json:"inserted_at"`
+	NextAt     time.Time `json:"next_at"`
+}
+
+func newMessagesListCommand() *cobra.Command {
+	return newListCommand(&cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List where messages stand: what is held, what waits, what was delivered",
+		Long: `Lists a line for each message and webhook, as it stands now; those that were put on their queue on the newest
+day first. Look for what is held or waits with --state, and for what is old with --until.
+
+What happened to one message, in order, is told by pushlease messages show.`,
+		Example: "  pushlease messages list --state held --queue orders\n  pushlease messages list --webhook wh_abc --state pending --since 1h",
+		Args:    arguments(0, 0, ""),
+	}, listing[messageRow]{
+		path: "/api/v1/messages", limit: 50,
+		filters: [][2]string{
+			{"queue", "only those of this queue"}, {"webhook", "only those for this webhook"},
+			{"state", "only those in this state: pending, held, delivered, dead_lettering, dead_lettered, published, unmatched, duplicate or withdrawn"},
+			{"from", "only those that were put on their queue from this time on, such as 2026-01-31T15:04:05Z"}, {"until", "only those that were put there before this time"},
+		},
+		heading: []string{"ON THE QUEUE SINCE", "QUEUE", "MESSAGE", "WEBHOOK", "STATE", "REASON", "ATTEMPTS", "LAST ANSWER", "NEXT"},
+		cells: func(m messageRow) []string {
+			last := m.LastError
+			if m.LastStatus != 0 {
+				last = strconv.Itoa(m.LastStatus)
+			}
+			return []string{instant(m.InsertedAt), m.Queue, m.MessageID, m.WebhookID, m.State, m.Reason, strconv.Itoa(m.Attempts), last, clock(m.NextAt)}
+		},
+	})
 }
 
 func newMessagesShowCommand() *cobra.Command {

@@ -178,6 +178,21 @@ func TestInstancesSayOfWhenTheirStateIs(t *testing.T) {
 	}
 }
 
+// Messages are listed by where they stand.
+func TestMessagesAreListedByTheirState(t *testing.T) {
+	f := newFakeAPI(t, map[string]canned{"GET /api/v1/messages": {200, `{"data":[{"message_id":"m-1","queue":"orders","webhook_id":"wh_a","state":"pending","reason":"RetryableError","attempts":3,
+		"last_error_class":"timeout","inserted_at":"2026-01-02T03:04:05Z","next_at":"2026-01-02T04:00:00Z"}],"next_cursor":null,"stopped_early":false}`}})
+	r := execute(t, "", "messages", "list", "--state", "pending", "--queue", "orders", "--limit", "7")
+	if got := f.only(t).line; r.code != exitOK || got != "GET /api/v1/messages?limit=7&queue=orders&state=pending" {
+		t.Errorf("asked %s: %+v", got, r)
+	}
+	for _, want := range []string{"m-1", "wh_a", "pending", "RetryableError", "3", "timeout", "2026-01-02T03:04:05.000Z"} {
+		if !strings.Contains(r.out, want) {
+			t.Errorf("it lacks %q:\n%s", want, r.out)
+		}
+	}
+}
+
 // The audit says by whom and what, also of what pushlease did by itself.
 func TestTheAuditSaysWhoAndWhat(t *testing.T) {
 	f := newFakeAPI(t, map[string]canned{"GET /api/v1/audit": {200, `{"data":[

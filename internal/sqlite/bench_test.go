@@ -5,11 +5,14 @@ package sqlite
 import (
 	"context"
 	"fmt"
+	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -145,4 +148,43 @@ func cpuTime(b *testing.B) time.Duration {
 		b.Fatal(err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkListDeliveries reads a page of messages where there are a million attempts: one that is full at once, and two of which no
+// row is shown, so that as many are looked at as may be.
+func BenchmarkListDeliveries(b *testing.B) {
+	db, err := Open(b.Context(), filepath.Join(b.TempDir(), "list.db"), Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = db.Close() })
+	const many = 1_000_000
+	now := time.Now().UTC()
+	for n := 0; n < many; n += 50_000 {
+		err := db.write(b.Context(), serviceTable, "test", func(tx *tx) error {
+			for i := range 50_000 {
+				a := tables.Attempt{MessageKey: tables.MessageKey{Queue: "orders", MessageID: strconv.Itoa(n + i), Day: now}, WebhookID: "w", Number: 1, StartedAt: now, Status: 200, Charged: true, Action: policy.Complete, Instance: "i"}
+				d := a.Completed(&tables.Delivery{UpdatedAt: now})
+				if (n+i)%10 == 0 { // one in ten is tried again
+					d.State, d.Attempts, a.Action = tables.Pending, 2, policy.Abandon
+				}
+				if err := tx.putRecord(tables.Record{Deliveries: []tables.Delivery{d}, Attempts: []tables.Attempt{a}}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	for name, f := range map[string]tables.DeliveryFilter{"all": {}, "pending": {State: tables.Pending}, "held": {State: tables.Held}, "no such webhook": {WebhookID: "x"}} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if _, _, err := tables.ListDeliveries(b.Context(), db, db, f, tables.Page{Limit: 50}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
@@ -45,6 +46,39 @@ func TestPageLooksAtABoundedNumberOfRows(t *testing.T) {
 	second, next, err := db.Attempts(t.Context(), f, tables.Page{Limit: 10, After: next})
 	if err != nil || len(second) != 1 || next != "" {
 		t.Errorf("second page = %d rows, cursor %q, %v, want the row and the end", len(second), next, err)
+	}
+}
+
+// A list of messages looks at a bounded number of rows for one page, in each table, and the next page goes on.
+func TestAPageOfMessagesLooksAtABoundedNumberOfRows(t *testing.T) {
+	db := openNew(t)
+	now := time.Now().UTC()
+	put := func(id, webhookID string) (r tables.Record) {
+		a := tables.Attempt{MessageKey: tables.MessageKey{Queue: "orders", MessageID: id, Day: now}, WebhookID: webhookID, Number: 1, StartedAt: now, Status: 200, Charged: true, Action: policy.Complete}
+		d := a.Completed(&tables.Delivery{UpdatedAt: now})
+		held := d
+		held.WebhookID, held.State = webhookID+"2", tables.Held
+		return tables.Record{Deliveries: []tables.Delivery{d, held}, Attempts: []tables.Attempt{a}}
+	}
+	err := db.write(t.Context(), serviceTable, "test", func(tx *tx) error {
+		err := tx.putRecord(put("rare", "rare"))
+		for i := 0; err == nil && i <= scanBound; i++ {
+			err = tx.putRecord(put(fmt.Sprint(i), "wh"))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []tables.DeliveryFilter{{WebhookID: "rare"}, {WebhookID: "rare2"}} {
+		first, next, err := db.Deliveries(t.Context(), f, tables.Page{Limit: 10})
+		if err != nil || len(first) != 0 || next == "" {
+			t.Fatalf("first page of %s = %d rows, cursor %q, %v, want an empty page with a cursor", f.WebhookID, len(first), next, err)
+		}
+		second, next, err := db.Deliveries(t.Context(), f, tables.Page{Limit: 10, After: next})
+		if err != nil || len(second) != 1 || next != "" {
+			t.Errorf("second page of %s = %d rows, cursor %q, %v, want the row and the end", f.WebhookID, len(second), next, err)
+		}
 	}
 }
 

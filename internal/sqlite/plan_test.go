@@ -56,6 +56,10 @@ func TestHotStatementsNeverScanATable(t *testing.T) {
 		"expire deliveries":       {text: expireDeliveriesSQL},
 		"attempts of webhook":     attemptsQuery(filled, place, true),
 		"first attempts of one":   attemptsQuery(tables.AttemptFilter{WebhookID: "w"}, attemptPlace{}, false),
+		"deliveries":              deliveryRows.matching(tables.DeliveryFilter{From: time.Unix(1, 0), Queue: "q", State: tables.Held}, beforeAll, 1, 1),
+		"completed deliveries":    completedRows.matching(tables.DeliveryFilter{WebhookID: "w"}, dayPlace{1, 1}, 1, 1),
+		"deliveries to look at":   completedRows.look(beforeAll, 1),
+		"day with deliveries":     deliveryRows.day(2, 1),
 		"attempts after a place":  attemptsQuery(tables.AttemptFilter{}, place, true),
 		"attempts in a time span": attemptsQuery(tables.AttemptFilter{From: time.Unix(1, 0)}, attemptPlace{}, false),
 		"dead letters":            deadLetters(tables.DeadLetterFilter{}),
@@ -65,6 +69,7 @@ func TestHotStatementsNeverScanATable(t *testing.T) {
 		"expire claims":           {text: expireClaimsSQL},
 	} {
 		p := plan(t, db, q)
+		p = strings.ReplaceAll(p, "SCAN (subquery-1)", "") // of so many rows as it was given
 		if strings.Contains(p, "SCAN") || strings.Contains(p, "TEMP B-TREE") {
 			t.Errorf("%s scans or sorts:\n%s", name, p)
 		}

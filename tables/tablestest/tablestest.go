@@ -23,6 +23,7 @@ func Run(t *testing.T, open func(t *testing.T) tables.Store) {
 	}{
 		{"Deliveries", deliveryTests},
 		{"Attempts", attemptTests},
+		{"DeliveryLists", deliveryListTests},
 		{"FirstSuccesses", firstSuccessTests},
 		{"Webhooks", webhookTests},
 		{"DeadLetters", deadLetterTests},

@@ -58,7 +58,7 @@ Everything is checked before the first webhook is written.
 Secrets stay outside: url, secret and each header may be {env: NAME} or {file: PATH}, a path
 from the folder of the file. They are never printed. A secret that a webhook does not have
 is refused: webhooks rotate-secret lets the old one sign for a while.`,
-		Example: `  pushlease export > webhooks.yaml
+		Example: `  pushlease export > exported.yaml
   pushlease apply -f webhooks.yaml --dry-run
   pushlease apply -f webhooks.yaml
   pushlease apply -f orders.yaml -f refunds.yaml --prune --yes`,
@@ -118,6 +118,7 @@ func (c *client) plan(cmd *cobra.Command, declared []declaredWebhook) ([]applied
 	var plan []appliedWebhook
 	var refused []string
 	var first *apiError
+	refusedHooks := 0
 	for i := range declared {
 		d := &declared[i]
 		a, err := c.putDeclared(cmd, d, url.Values{"dry_run": {"true"}}, nil)
@@ -127,7 +128,8 @@ func (c *client) plan(cmd *cobra.Command, declared []declaredWebhook) ([]applied
 			if first == nil {
 				first = refusal
 			}
-			refused = append(refused, d.id+": "+refusal.Error())
+			refused = append(refused, refusedAt(d, refusal)...)
+			refusedHooks++
 			continue
 		case err != nil:
 			return nil, err
@@ -148,13 +150,24 @@ func (c *client) plan(cmd *cobra.Command, declared []declaredWebhook) ([]applied
 		}
 		plan = append(plan, appliedWebhook{
 			ID: d.id, Queue: answered.Queue, Action: answered.Plan.Action, Changes: answered.Plan.Changes,
-			Warnings: answered.Warnings, etag: a.header.Get("ETag"), declared: d,
+			Warnings: answered.Warnings, etag: a.etag(), declared: d,
 		})
 	}
 	if len(refused) > 0 {
-		return nil, refusedError{fmt.Sprintf("nothing was written, since the server refuses %d of %d webhooks:\n%s", len(refused), len(declared), strings.Join(refused, "\n")), first}
+		return nil, refusedError{fmt.Sprintf("nothing was written, since the server refuses %d of %d webhooks:\n  %s", refusedHooks, len(declared), strings.Join(refused, "\n  ")), first}
 	}
 	return plan, nil
+}
+
+// refusedAt says what the server refuses of a webhook, and where that stands in its file.
+func refusedAt(d *declaredWebhook, refusal *apiError) (lines []string) {
+	for _, e := range refusal.Errors {
+		lines = append(lines, fmt.Sprintf("%s: %s%s\n    → %s", d.at(e.Field), d.named(e.Field), e.Problem, asCommands(e.Cure)))
+	}
+	if len(lines) == 0 {
+		lines = append(lines, d.at("id")+": "+d.named("")+refusal.Error())
+	}
+	return lines
 }
 
 // refusedError is several refusals of the server as one.
@@ -191,7 +204,7 @@ func (c *client) planDeletions(cmd *cobra.Command, plan []appliedWebhook) ([]app
 		case err != nil:
 			return nil, err
 		default:
-			plan = append(plan, appliedWebhook{ID: w.ID, Queue: w.Queue, Action: "delete", etag: a.header.Get("ETag")})
+			plan = append(plan, appliedWebhook{ID: w.ID, Queue: w.Queue, Action: "delete", etag: a.etag()})
 		}
 	}
 	return plan, nil
@@ -218,12 +231,9 @@ func mayDelete(cmd *cobra.Command, f *applyFlags, plan []appliedWebhook) error {
 	case len(ids) == 0 || f.yes:
 		return nil
 	case !isTerminal(cmd.InOrStdin()):
-		return usagef("--prune would delete %d webhooks, and there is no terminal to ask on; look with --dry-run, then say --yes", len(ids))
-	case agrees(cmd.InOrStdin(), cmd.ErrOrStderr(), fmt.Sprintf("This deletes %d webhooks: %s. What waits for them alone is held. Go on? [y/N] ", len(ids), strings.Join(ids, ", "))):
-		return nil
+		return usagef("nothing was written: --prune would delete %s, and there is no terminal to ask on; look with --dry-run, then say --yes", ofMany(int64(len(ids)), "webhook"))
 	}
-	_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "Nothing was written.")
-	return silentError{}
+	return confirm(cmd, fmt.Sprintf("This deletes %s: %s. What waits for them alone is held. Go on?", ofMany(int64(len(ids)), "webhook"), strings.Join(ids, ", ")), "Nothing was written.")
 }
 
 // applyOne does what the plan says of one webhook, unless somebody else has changed it since.

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
 	"github.com/spf13/cobra"
 )
 
@@ -18,7 +20,48 @@ import (
 type declaredWebhook struct {
 	id   string
 	body map[string]any
+
+	file  string
+	entry int      // of the file's list, from 0
+	node  ast.Node // its place in the file; nil where that is not known
 }
+
+// at is where a setting stands, or what of it is there: webhooks.yaml:7.
+func (d *declaredWebhook) at(field string) string {
+	if d.node == nil {
+		return d.file
+	}
+	node, line := d.node, d.node.GetToken().Position.Line
+	for _, name := range strings.Split(field, ".") {
+		name, _, _ = strings.Cut(name, "[")
+		members, ok := node.(ast.MapNode)
+		if !ok {
+			break
+		}
+		node = nil
+		for m := members.MapRange(); m.Next(); {
+			if m.Key().GetToken().Value == name {
+				node, line = m.Value(), m.Key().GetToken().Position.Line
+			}
+		}
+	}
+	return fmt.Sprintf("%s:%d", d.file, line)
+}
+
+// named is what a line about a setting begins with.
+func (d *declaredWebhook) named(field string) string {
+	text := d.id
+	if text == "" {
+		text = fmt.Sprintf("webhooks[%d]", d.entry)
+	}
+	if field != "" {
+		text += ": " + field
+	}
+	return oneLine(text) + ": "
+}
+
+// fault is something wrong with a setting of an entry.
+type fault struct{ field, problem string }
 
 // quotedText is what a YAML parser's message quotes from the file.
 var quotedText = regexp.MustCompile(`".*"`)
@@ -33,22 +76,21 @@ func readDeclared(cmd *cobra.Command, paths []string) ([]declaredWebhook, error)
 		if err != nil {
 			return nil, err
 		}
-		for i, item := range list {
-			where := fmt.Sprintf("%s: webhooks[%d]", path, i)
-			hook, problems := declare(path, item)
+		for i := range list {
+			hook := &list[i]
+			faults := hook.complete()
 			switch {
 			case hook.id == "":
 			case seen[hook.id] != "":
-				problems = append(problems, "id: "+hook.id+" is declared by "+seen[hook.id]+" too; give each webhook an id of its own")
+				faults = append(faults, fault{"id", "is declared by " + seen[hook.id] + " too; give each webhook an id of its own"})
 			default:
-				seen[hook.id] = where
-				where += " (" + hook.id + ")"
+				seen[hook.id] = hook.at("id")
 			}
-			for _, problem := range problems {
-				wrong = append(wrong, where+": "+problem)
+			for _, f := range faults {
+				wrong = append(wrong, hook.at(f.field)+": "+hook.named(f.field)+f.problem)
 			}
-			all = append(all, hook)
 		}
+		all = append(all, list...)
 	}
 	if len(wrong) > 0 {
 		return nil, usagef("nothing was written:\n  %s", strings.Join(wrong, "\n  "))
@@ -57,15 +99,22 @@ func readDeclared(cmd *cobra.Command, paths []string) ([]declaredWebhook, error)
 }
 
 // readDeclaredFile returns the entries of one file's list.
-func readDeclaredFile(cmd *cobra.Command, path string) ([]any, error) {
+func readDeclaredFile(cmd *cobra.Command, path string) ([]declaredWebhook, error) {
 	raw, err := readInput(cmd, path, "-f")
 	if err != nil {
 		return nil, err
 	}
 	var doc map[string]any
-	if err := yaml.Unmarshal(raw, &doc); err != nil {
+	parsed, err := parser.ParseBytes(raw, 0)
+	if err == nil {
+		err = yaml.Unmarshal(raw, &doc)
+	}
+	if err != nil {
 		text, _, _ := strings.Cut(yaml.FormatError(err, false, false), "\n")
 		return nil, usagef("%s is no YAML that can be read: %s", path, quotedText.ReplaceAllString(text, `"…"`))
+	}
+	if len(parsed.Docs) > 1 {
+		return nil, usagef("%s holds more than one document; take the lines --- away, or make a file of each", path)
 	}
 	for _, name := range slices.Sorted(maps.Keys(doc)) {
 		if name != "webhooks" {
@@ -76,7 +125,30 @@ func readDeclaredFile(cmd *cobra.Command, path string) ([]any, error) {
 	if !ok {
 		return nil, usagef("%s declares no webhooks; write webhooks: and below it a list, as pushlease export does", path)
 	}
-	return list, nil
+	hooks := make([]declaredWebhook, len(list))
+	nodes := entries(parsed.Docs[0].Body)
+	for i, item := range list {
+		hooks[i].file, hooks[i].entry = path, i
+		hooks[i].body, _ = item.(map[string]any)
+		if len(nodes) == len(list) {
+			hooks[i].node = nodes[i]
+		}
+	}
+	return hooks, nil
+}
+
+// entries are the places of a file's webhooks. There are none where an alias stands for them.
+func entries(body ast.Node) []ast.Node {
+	members, ok := body.(ast.MapNode)
+	if !ok {
+		return nil
+	}
+	for m := members.MapRange(); m.Next(); {
+		if list, ok := m.Value().(*ast.SequenceNode); ok && m.Key().GetToken().Value == "webhooks" {
+			return list.Values
+		}
+	}
+	return nil
 }
 
 // firstRunes cuts what may be a secret in the wrong place.
@@ -87,31 +159,29 @@ func firstRunes(s string, n int) string {
 	return s
 }
 
-// declare makes the body of a PUT of one entry.
-func declare(path string, item any) (declaredWebhook, []string) {
-	body, ok := item.(map[string]any)
-	if !ok {
-		return declaredWebhook{}, []string{"is no map; write - id: NAME and the other settings below it"}
+// complete makes the body of its PUT of what the file says.
+func (d *declaredWebhook) complete() (faults []fault) {
+	if d.body == nil {
+		return []fault{{"", "is no map; write - id: NAME and the other settings below it"}}
 	}
-	var problems []string
-	id, ok := body["id"].(string)
-	if !ok || id == "" {
-		problems = append(problems, "id: is missing; give the webhook a name of letters, digits, hyphens and underscores, such as billing")
+	var ok bool
+	if d.id, ok = d.body["id"].(string); !ok || d.id == "" {
+		faults = append(faults, fault{"id", "is missing; give the webhook a name of letters, digits, hyphens and underscores, such as billing"})
 	}
-	delete(body, "id")
+	delete(d.body, "id")
 	for _, name := range []string{"url", "secret"} {
-		if err := fillIn(path, body, name); err != nil {
-			problems = append(problems, name+": "+err.Error())
+		if err := fillIn(d.file, d.body, name); err != nil {
+			faults = append(faults, fault{name, err.Error()})
 		}
 	}
-	if headers, ok := body["headers"].(map[string]any); ok {
+	if headers, ok := d.body["headers"].(map[string]any); ok {
 		for _, name := range slices.Sorted(maps.Keys(headers)) {
-			if err := fillIn(path, headers, name); err != nil {
-				problems = append(problems, "headers."+oneLine(firstRunes(name, 60))+": "+err.Error())
+			if err := fillIn(d.file, headers, name); err != nil {
+				faults = append(faults, fault{"headers." + firstRunes(name, 60), err.Error()})
 			}
 		}
 	}
-	return declaredWebhook{id, body}, problems
+	return faults
 }
 
 // fillIn puts what a reference names, {env: NAME} or {file: PATH}, in its place. A file is looked for from the

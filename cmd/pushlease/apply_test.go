@@ -81,7 +81,7 @@ func TestApplyMakesWhatAFileDeclares(t *testing.T) {
 	apply(exitOK, "0 created, 0 replaced, 0 deleted, 2 unchanged.", "--prune")
 
 	p.call(http.MethodPut, "/api/v1/webhooks/by-hand", `{"queue":"orders","url":"https://example.com/by-hand"}`, http.StatusCreated, nil)
-	if r := execute(t, "y\n", "apply", "-f", file, "--prune"); r.code != exitUsage || !strings.Contains(r.err, "would delete 1 webhooks") {
+	if r := execute(t, "y\n", "apply", "-f", file, "--prune"); r.code != exitUsage || !strings.Contains(r.err, "would delete 1 webhook,") {
 		t.Errorf("without a terminal: %d %s%s", r.code, r.out, r.err)
 	}
 	apply(exitChanged, "delete   by-hand (orders)", "--prune", "--dry-run")
@@ -107,15 +107,20 @@ func TestApplyWritesNothingOfAFileThatIsWrong(t *testing.T) {
 		"another member":      {good + "hooks: []\n", `begin with "hooks"`, exitUsage},
 		"no list":             {"webhooks: {}\n", "declares no webhooks", exitUsage},
 		"empty":               {"", "declares no webhooks", exitUsage},
-		"no map":              {good + "  - SECRET\n", "webhooks[1]: is no map", exitUsage},
-		"no id":               {good + "  - {queue: orders}\n", "webhooks[1]: id: is missing", exitUsage},
-		"the same id":         {good + "  - {id: good, queue: orders, url: 'https://example.com/'}\n", "good is declared by", exitUsage},
-		"variable not set":    {good + "  - {id: b, queue: orders, url: {env: HOOK_NOT_SET}}\n", "url: the environment variable HOOK_NOT_SET is not set", exitUsage},
+		"no map":              {good + "  - SECRET\n", "webhooks.yaml:3: webhooks[1]: is no map", exitUsage},
+		"no id":               {good + "  - {queue: orders}\n", "webhooks.yaml:3: webhooks[1]: id: is missing", exitUsage},
+		"the same id":         {good + "  - {id: good, queue: orders, url: 'https://example.com/'}\n", "webhooks.yaml:2 too; give each webhook an id of its own", exitUsage},
+		"variable not set":    {good + "  - {id: b, queue: orders, url: {env: HOOK_NOT_SET}}\n", "webhooks.yaml:3: b: url: the environment variable HOOK_NOT_SET is not set", exitUsage},
 		"no such file":        {good + "  - {id: b, queue: orders, url: 'https://example.com/', secret: {file: none}}\n", "secret: ", exitUsage},
 		"file of no name":     {good + "  - {id: b, queue: orders, url: 'https://example.com/', secret: {file: '-'}}\n", "names standard input", exitUsage},
 		"no reference":        {good + "  - {id: b, queue: orders, url: {vault: SECRET}}\n", "url: is neither a text nor a reference", exitUsage},
-		"unknown field":       {good + "  - {id: b, queue: orders, url: 'https://example.com/', timout: 5s}\n", "timout", exitRefused},
-		"id that can't be":    {good + "  - {id: -b, queue: orders, url: 'https://example.com/'}\n", "-b: ", exitRefused},
+		"unknown field":       {good + "  - {id: b, queue: orders, url: 'https://example.com/', timout: 5s}\n", "webhooks.yaml:3: b: timout: ", exitRefused},
+		"deep in a webhook":   {good + "  - id: b\n    queue: orders\n    url: 'https://example.com/'\n    policy:\n      preset: realtime\n      max_attempts: -5\n", "webhooks.yaml:8: b: policy.max_attempts: ", exitRefused},
+		"in a list":           {good + "  - id: b\n    queue: orders\n    url: 'https://example.com/'\n    filter:\n      types:\n      - 'a'\n      - ''\n", "webhooks.yaml:7: b: filter.types[1]: ", exitRefused},
+		"by an alias":         {"webhooks:\n  - &a {id: a, queue: orders, url: 'https://example.com/', timout: 5s}\n", "webhooks.yaml:2: a: timout: ", exitRefused},
+		"two documents":       {good + "---\n" + good, "holds more than one document", exitUsage},
+		"a head before it":    {"# ours\n---\n" + good + "  - {id: b, queue: orders}\n", "webhooks.yaml:5: b: url: ", exitRefused},
+		"id that can't be":    {good + "  - {id: -b, queue: orders, url: 'https://example.com/'}\n", "webhooks.yaml:3: -b: ", exitRefused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := writeFile(t, t.TempDir(), "webhooks.yaml", c.text)

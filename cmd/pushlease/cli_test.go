@@ -69,7 +69,8 @@ type fakeAPI struct {
 	*httptest.Server
 	mu       sync.Mutex
 	requests []recorded
-	answers  map[string]canned // by "METHOD /path"
+	answers  map[string]canned // by "METHOD /path", with a query where that matters
+	etag     string
 }
 
 type recorded struct {
@@ -85,7 +86,7 @@ type canned struct {
 // newFakeAPI serves answers and makes it the commands' server.
 func newFakeAPI(t *testing.T, answers map[string]canned) *fakeAPI {
 	t.Helper()
-	f := &fakeAPI{answers: answers}
+	f := &fakeAPI{answers: answers, etag: `"v1"`}
 	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -94,11 +95,14 @@ func newFakeAPI(t *testing.T, answers map[string]canned) *fakeAPI {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.requests = append(f.requests, recorded{r.Method + " " + r.URL.RequestURI(), string(body), r.Header})
-		a, ok := f.answers[r.Method+" "+r.URL.EscapedPath()]
+		a, ok := f.answers[r.Method+" "+r.URL.RequestURI()]
+		if !ok {
+			a, ok = f.answers[r.Method+" "+r.URL.EscapedPath()]
+		}
 		if !ok {
 			a = canned{404, `{"title":"There is no such address","status":404,"detail":"Nothing is served here."}`}
 		}
-		w.Header().Set("ETag", `"v1"`)
+		w.Header().Set("ETag", f.etag)
 		w.WriteHeader(a.status)
 		_, _ = io.WriteString(w, a.body)
 	}))

@@ -59,6 +59,9 @@ type answer struct {
 	body   []byte
 }
 
+// etag is the version of what was read. What compresses on the way makes it a weak one, which the server would never match.
+func (a answer) etag() string { return strings.TrimPrefix(a.header.Get("ETag"), "W/") }
+
 // into reads the answer's JSON.
 func (a answer) into(v any) error {
 	if err := json.Unmarshal(a.body, v); err != nil {

@@ -135,7 +135,7 @@ they were received; with -o json too, the body is part of the JSON.`,
 // steer it is taken out.
 func (c *client) writeBody(cmd *cobra.Command, body []byte) error {
 	out := cmd.OutOrStdout()
-	if isTerminalWriter(out) {
+	if isTerminal(out) {
 		body = []byte(clean(string(body)) + "\n")
 	}
 	_, err := out.Write(body)

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
-	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -35,7 +32,7 @@ its message would be lost with it. On a terminal it says how many there are and 
 				return c.showDryRun(cmd, a, "deleted")
 			}
 			if !yes {
-				if agreed, err := c.asksToPurge(cmd, f); err != nil || !agreed {
+				if err := c.confirmPurge(cmd, f); err != nil {
 					return err
 				}
 			}
@@ -102,21 +99,21 @@ func (c *client) purge(cmd *cobra.Command, f *deadLetterFilter) error {
 	return err
 }
 
-// asksToPurge says what a purge would delete, and asks whether it may: who types a filter
+// confirmPurge says what a purge would delete, and asks whether it may: who types a filter
 // that is too wide finds out before the messages are gone.
-func (c *client) asksToPurge(cmd *cobra.Command, f *deadLetterFilter) (bool, error) {
+func (c *client) confirmPurge(cmd *cobra.Command, f *deadLetterFilter) error {
 	counting := *f
 	counting.dryRun = true
 	body, err := counting.body(map[string]any{})
 	if err != nil {
-		return false, err
+		return err
 	}
 	if !isTerminal(cmd.InOrStdin()) {
-		return false, usagef("this deletes messages for good, and there is no terminal to ask on; look with --dry-run, then say --yes")
+		return usagef("this deletes messages for good, and there is no terminal to ask on; look with --dry-run, then say --yes")
 	}
 	a, err := c.postJSON(cmd.Context(), purgePath, body)
 	if err != nil {
-		return false, err
+		return err
 	}
 	var d struct {
 		Matched       int  `json:"matched"`
@@ -125,7 +122,7 @@ func (c *client) asksToPurge(cmd *cobra.Command, f *deadLetterFilter) (bool, err
 		NeverReplayed int  `json:"never_replayed"`
 	}
 	if err := a.into(&d); err != nil {
-		return false, err
+		return err
 	}
 	least, n := "", d.Matched-d.Kept
 	if !d.Exact {
@@ -134,18 +131,5 @@ func (c *client) asksToPurge(cmd *cobra.Command, f *deadLetterFilter) (bool, err
 	if f.limit > 0 && n > f.limit {
 		least, n = "of "+least+fmt.Sprint(n)+", ", f.limit
 	}
-	question := fmt.Sprintf("This deletes %s%d dead letters for good; of all that match, %d were never replayed. Delete them? [y/N] ", least, n, d.NeverReplayed)
-	if agrees(cmd.InOrStdin(), cmd.ErrOrStderr(), question) {
-		return true, nil
-	}
-	_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "Nothing was deleted.")
-	return false, silentError{}
-}
-
-// agrees asks, and reports whether the answer is yes. No answer is a no.
-func agrees(in io.Reader, out io.Writer, question string) bool {
-	_, _ = fmt.Fprint(out, question) // who can't read it does not answer it either
-	line, _ := bufio.NewReader(in).ReadString('\n')
-	answer := strings.ToLower(strings.TrimSpace(line))
-	return answer == "y" || answer == "yes"
+	return confirm(cmd, fmt.Sprintf("This deletes %s%d dead letters for good; of all that match, %d were never replayed. Delete them?", least, n, d.NeverReplayed), "Nothing was deleted.")
 }

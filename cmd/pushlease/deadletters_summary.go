@@ -84,6 +84,10 @@ func showGroups(cmd *cobra.Command, a answer, by string) error {
 	if s.Others > 0 {
 		cells = append(cells, []string{strconv.Itoa(s.Others), "(smaller groups)", "", "", ""})
 	}
+	if len(cells) == 0 {
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), "No dead letters match. Without --status all, only those that wait are counted.")
+		return err
+	}
 	if err := table(cmd.OutOrStdout(), []string{"COUNT", strings.ToUpper(by), "OLDEST", "NEWEST", "EXAMPLE"}, cells); err != nil {
 		return err
 	}

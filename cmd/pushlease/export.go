@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -41,7 +42,7 @@ func newExportCommand() *cobra.Command {
 not show, the values of headers, and a URL of which a part may be a key, is a reference
 to an environment variable, which the file's first lines list. Secrets are not in it: they
 stay with the webhooks.`,
-		Example: `  pushlease export > webhooks.yaml
+		Example: `  pushlease export > exported.yaml
   pushlease export --queue orders -o json`,
 		Args: arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.export(cmd, queue) },
@@ -65,11 +66,7 @@ func (c *client) export(cmd *cobra.Command, queue string) error {
 		return err
 	}
 	more(cmd, p)
-	var variables []string
-	given := map[string]bool{}
-	for i := range hooks {
-		variables = append(variables, hideInVariables(&hooks[i], given)...)
-	}
+	variables := hideInVariables(hooks)
 	doc := map[string]any{"webhooks": hooks}
 	if c.json() {
 		return c.value(cmd, doc)
@@ -90,28 +87,40 @@ func (c *client) export(cmd *cobra.Command, queue string) error {
 	return err
 }
 
+// variable is a reference to an environment variable: what apply reads in the place of a value.
+type variable struct {
+	Env string `json:"env"`
+
+	id, what string // the webhook, and which of its values
+}
+
 // hideInVariables puts references in the place of what is not shown, or may be a key in a URL, and names the variables.
-// given are those that there are already: no two values have one.
-func hideInVariables(w *exportedWebhook, given map[string]bool) []string {
-	var names []string
-	reference := func(what string) any {
-		base := variableName(w.ID, what)
-		name := base
-		for n := 2; given[name]; n++ {
-			name = fmt.Sprintf("%s_%d", base, n)
+func hideInVariables(hooks []exportedWebhook) (names []string) {
+	var all []*variable
+	takers := map[string]int{}
+	hide := func(id, what string) any {
+		v := &variable{variableName(id, what), id, what}
+		takers[v.Env]++
+		all = append(all, v)
+		return v
+	}
+	for i := range hooks {
+		w := &hooks[i]
+		if text, ok := w.URL.(string); ok && (strings.Contains(text, hiddenText) || webhook.ShownURL(text) != text) {
+			w.URL = hide(w.ID, "url")
 		}
-		given[name] = true
-		names = append(names, name)
-		return map[string]string{"env": name}
+		for _, name := range slices.Sorted(maps.Keys(w.Headers)) {
+			w.Headers[name] = hide(w.ID, name)
+		}
+		if w.Enabled != nil && *w.Enabled {
+			w.Enabled = nil
+		}
 	}
-	if text, ok := w.URL.(string); ok && (strings.Contains(text, hiddenText) || webhook.ShownURL(text) != text) {
-		w.URL = reference("url")
-	}
-	for _, name := range slices.Sorted(maps.Keys(w.Headers)) {
-		w.Headers[name] = reference(name)
-	}
-	if w.Enabled != nil && *w.Enabled {
-		w.Enabled = nil
+	for _, v := range all {
+		if takers[v.Env] > 1 { // a number would go over to another value with the next webhook that is deleted
+			v.Env += fmt.Sprintf("_%X", sha256.Sum256([]byte(v.id+"\n"+v.what)))[:9]
+		}
+		names = append(names, v.Env)
 	}
 	return names
 }

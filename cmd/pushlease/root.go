@@ -31,7 +31,7 @@ const rootExample = `  # See it work, with nothing to set up
   pushlease messages show MESSAGE-ID --watch
 
   # Webhooks as a file under version control
-  pushlease export > webhooks.yaml
+  pushlease export > exported.yaml
   pushlease apply -f webhooks.yaml
 
   # How much waits, what webhooks answered, and who would take a message

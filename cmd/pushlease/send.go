@@ -263,19 +263,3 @@ func (c *sendCommand) body(cmd *cobra.Command, args []string) ([]byte, error) {
 	}
 	return body, nil
 }
-
-// isTerminal reports whether r is where someone types.
-func isTerminal(r io.Reader) bool {
-	f, ok := r.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}
-
-// isTerminalWriter reports whether someone reads what is written to w.
-func isTerminalWriter(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && isTerminal(f)
-}

@@ -144,6 +144,7 @@ func webhookPath(id string) string { return "/api/v1/webhooks/" + url.PathEscape
 func newWebhookCommand(verb, short, method, suffix string, show func(*client, *cobra.Command, string, answer) error) *cobra.Command {
 	c := &client{}
 	var ifMatch string
+	var yes bool
 	cmd := &cobra.Command{
 		Use:     verb + " WEBHOOK-ID",
 		Short:   short,
@@ -157,6 +158,11 @@ func newWebhookCommand(verb, short, method, suffix string, show func(*client, *c
 			if ifMatch != "" {
 				r.header = map[string]string{"If-Match": ifMatch}
 			}
+			if method == http.MethodDelete && !yes && isTerminal(cmd.InOrStdin()) {
+				if err := confirm(cmd, "This deletes the webhook "+oneLine(args[0])+". What waits for it alone is held. Go on?", "Nothing was deleted."); err != nil {
+					return err
+				}
+			}
 			a, err := c.do(cmd.Context(), r)
 			if err != nil {
 				return err
@@ -164,8 +170,11 @@ func newWebhookCommand(verb, short, method, suffix string, show func(*client, *c
 			return show(c, cmd, args[0], a)
 		},
 	}
-	if method == http.MethodGet {
+	switch method {
+	case http.MethodGet:
 		cmd.Aliases = []string{"show"}
+	case http.MethodDelete:
+		cmd.Flags().BoolVar(&yes, "yes", false, "delete without a question; it is asked on a terminal only")
 	}
 	if method != http.MethodGet && suffix != "/test" {
 		addIfMatch(cmd, &ifMatch)
@@ -283,7 +292,7 @@ func (c *client) showWebhook(cmd *cobra.Command, _ string, a answer) error {
 		{"policy", fmt.Sprintf("%s, at most %d attempts within %s", w.Policy.Preset, w.Policy.MaxAttempts, w.Policy.MaxAge)},
 		{"flow", w.flow()}, {"breaker", w.breaker()}, {"filter", w.filter()}, {"format", w.Format},
 		{"headers", strings.Join(slices.Sorted(maps.Keys(w.Headers)), ", ")},
-		{"created", clock(w.CreatedAt)}, {"etag", a.header.Get("ETag")},
+		{"created", clock(w.CreatedAt)}, {"etag", a.etag()},
 	}
 	if s := w.Status; s.State != "" {
 		pairs = append(pairs, [2]string{"fares", s.fares() + " (as " + s.Instance + " sees it)"}, [2]string{"traffic", s.traffic()},

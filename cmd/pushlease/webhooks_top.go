@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -298,7 +297,7 @@ func (c *webhooksTop) show(cmd *cobra.Command, all []topRow, failed error) error
 	}
 	text := b.String()
 	if !c.once {
-		if shownAtOnce(cmd.OutOrStdout()) {
+		if isTerminal(cmd.OutOrStdout()) { // what is written there can be written over
 			text = "\x1b[H\x1b[2J" + text
 		} else {
 			text += "\n"
@@ -399,10 +398,4 @@ func (r topRow) cells() []string {
 		r.ID, r.Queue, state, until, fmt.Sprintf("%d/%d/%d", s.InFlight, s.Window, s.Concurrency), rate, latency,
 		strconv.FormatInt(s.Delivered, 10), strconv.FormatInt(s.Refused, 10), strconv.FormatInt(s.Failed, 10), visible, work, delayed, r.Name,
 	}
-}
-
-// shownAtOnce reports whether w is a terminal, where what is written can be written over.
-func shownAtOnce(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && isTerminal(f)
 }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"strings"
@@ -114,8 +115,13 @@ func (h *heartbeat) isNamesake(i tables.Instance) bool {
 // drop takes the row of this process away.
 func (h *heartbeat) drop(ctx context.Context) error {
 	list, err := h.store.ListInstances(ctx)
-	if err != nil || slices.ContainsFunc(list, h.isNamesake) || !h.nameCheck(time.Now()).OK {
+	switch {
+	case err != nil:
 		return err
+	case slices.ContainsFunc(list, h.isNamesake):
+		return nil // there is no row of this process
+	case !h.nameCheck(time.Now()).OK: // the next beat of the other one says that it is there
+		return errors.New("another process of this name wrote the row less than three minutes ago, and may be there still")
 	}
 	return h.store.DropInstance(ctx, h.about.Name)
 }

@@ -177,9 +177,10 @@ func TestAnInstanceSaysOnceAMinuteThatItIsThereAndIsGoneWhenItStops(t *testing.T
 func TestTwoProcessesOfOneNameSaySo(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := &instanceRows{rows: map[string]tables.Instance{"one": {Name: "one", StartedAt: time.Now().Add(-time.Hour), SeenAt: time.Now().Add(-time.Second)}}}
+		var log strings.Builder
 		begin := func() (h *heartbeat, end func()) {
 			h = &heartbeat{
-				pollers: func(int) {}, store: s, about: tables.Instance{Name: "one", StartedAt: time.Now()}, log: slog.New(slog.DiscardHandler),
+				pollers: func(int) {}, store: s, about: tables.Instance{Name: "one", StartedAt: time.Now()}, log: slog.New(slog.NewTextHandler(&log, nil)),
 				checks: func(context.Context) []api.Check { return nil }, atWork: func() (int, int) { return 0, 1 },
 			}
 			ctx, stop := context.WithCancel(t.Context())
@@ -202,9 +203,13 @@ func TestTwoProcessesOfOneNameSaySo(t *testing.T) {
 		second, endSecond := begin()
 		time.Sleep(5 * beatEvery / 4)
 		say("both run", true, first, second)
+		time.Sleep(beatEvery / 2)
+		if got := s.of("one"); !got.StartedAt.Equal(first.about.StartedAt) {
+			t.Fatalf("the first one was not the last to beat: %+v", got)
+		}
 		endFirst()
-		if got := s.of("one"); !got.StartedAt.Equal(second.about.StartedAt) {
-			t.Errorf("the first one has left the row %+v", got)
+		if got := s.of("one"); got.Name == "" || strings.Count(log.String(), "another process of this name wrote the row") != 1 {
+			t.Errorf("the first one has left the row %+v, and said %s", got, log.String())
 		}
 		time.Sleep(beatEvery + missedAfter)
 		say("one has stopped", false, second)

@@ -144,7 +144,7 @@ func TestExitCodes(t *testing.T) {
 		{"no duration", []string{"webhooks", "top", "--interval", "5"}, exitUsage, `--interval: "5" is not a duration; write a number and a unit`},
 		{"missing argument", []string{"send"}, exitUsage, "queue"},
 		{"too many arguments", []string{"version", "x"}, exitUsage, "no arguments"},
-		{"unknown output", []string{"version", "-o", "xml"}, exitUsage, "text or json"},
+		{"unknown output", []string{"version", "-o", "xml"}, exitUsage, "use text, wide"},
 		{"bad server", []string{"webhooks", "list", "--server", "ftp://x"}, exitUsage, "http"},
 		{"server with a password", []string{"webhooks", "list", "--server", "http://u:sesame@x"}, exitUsage, "http"},
 		{"server that is not there", []string{"webhooks", "list", "--server", "http://127.0.0.1:1"}, exitFailed, "pushlease serve"},

@@ -85,6 +85,10 @@ func newDeadLettersListCommand() *cobra.Command {
 		cells: func(d deadLetterRow) []string {
 			return []string{clock(d.DeadLetteredAt), d.Queue, d.Status, d.Reason, d.last(), d.MessageID, d.ID}
 		},
+		wideHeading: []string{"WEBHOOK", "ATTEMPTS", "BYTES", "REPLAYS", "DESCRIPTION"},
+		wideCells: func(d deadLetterRow) []string {
+			return []string{d.WebhookID, strconv.Itoa(d.Attempts), strconv.Itoa(d.Size), strconv.Itoa(d.Replays), d.Description}
+		},
 	})
 }
 

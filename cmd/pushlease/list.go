@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,6 +22,9 @@ type listing[T any] struct {
 	filters [][2]string
 	heading []string
 	cells   func(T) []string
+	// wideHeading and wideCells are the further columns of -o wide.
+	wideHeading []string
+	wideCells   func(T) []string
 }
 
 // newListCommand makes cmd print the list: a row for each, or the JSON of all.
@@ -63,12 +67,17 @@ func newListCommand[T any](cmd *cobra.Command, l listing[T]) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		heading, cellsOf := l.heading, l.cells
+		if c.wide() && l.wideCells != nil {
+			heading = slices.Concat(l.heading, l.wideHeading)
+			cellsOf = func(row T) []string { return slices.Concat(l.cells(row), l.wideCells(row)) }
+		}
 		var cells [][]string
 		for _, row := range list {
-			cells = append(cells, l.cells(row))
+			cells = append(cells, cellsOf(row))
 		}
 		more(cmd, p)
-		return table(cmd.OutOrStdout(), l.heading, cells)
+		return table(cmd.OutOrStdout(), heading, cells)
 	}
 	addLimit(cmd, &limit, l.limit)
 	c.addFlags(cmd)

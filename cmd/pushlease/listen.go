@@ -177,7 +177,7 @@ func (c *listenCommand) run(cmd *cobra.Command, _ []string) error {
 	if len(c.secrets) > 0 {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Others on this machine can read --secret in the list of processes; use --secret-file or $%s.\n", secretEnv)
 	}
-	printer := &printer{out: cmd.OutOrStdout(), json: c.json()}
+	printer := &printer{out: cmd.OutOrStdout(), output: c.output}
 	opts.OnReceived = printer.received
 	rc := newReceiver(opts)
 	var lc net.ListenConfig

@@ -14,8 +14,8 @@ import (
 
 // printer shows what a receiver got.
 type printer struct {
-	out  io.Writer
-	json bool
+	out io.Writer
+	output
 }
 
 // maxShownBody is how much of a body a person is shown.
@@ -23,7 +23,7 @@ const maxShownBody = 4 << 10
 
 // received prints one request.
 func (p *printer) received(r received) {
-	if p.json {
+	if p.json() {
 		line := struct {
 			received
 			Body       any    `json:"body,omitempty"`
@@ -111,7 +111,7 @@ func indentable(body []byte) bool {
 
 // summary prints the totals.
 func (p *printer) summary(t receiverTotals) error {
-	if p.json {
+	if p.json() {
 		return p.line(map[string]receiverTotals{"summary": t})
 	}
 	answers := "nothing"
@@ -126,4 +126,4 @@ func (p *printer) summary(t receiverTotals) error {
 	return err
 }
 
-func (p *printer) line(v any) error { return writeJSON(p.out, v) }
+func (p *printer) line(v any) error { return p.print(p.out, v) }

@@ -297,7 +297,7 @@ func TestPrinter(t *testing.T) {
 			r.Body = []byte(tt.body)
 			var text, lines bytes.Buffer
 			(&printer{out: &text}).received(r)
-			(&printer{out: &lines, json: true}).received(r)
+			(&printer{out: &lines, output: output{format: "json"}}).received(r)
 			for _, want := range tt.text {
 				if !strings.Contains(text.String(), want) {
 					t.Errorf("%q is not in %q", want, text.String())

@@ -11,43 +11,7 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf16"
-
-	"github.com/spf13/cobra"
 )
-
-// output is how a command prints: for people, or for programs.
-type output struct{ format string }
-
-func (o *output) addFlag(cmd *cobra.Command) {
-	cmd.Flags().VarP(o, "output", "o", "text (for people) or json (for programs)")
-}
-
-// String, Set and Type make output a flag that refuses other values.
-func (o *output) String() string {
-	if o.format == "" {
-		return "text"
-	}
-	return o.format
-}
-
-// Set takes text or json.
-func (o *output) Set(v string) error {
-	if v != "text" && v != "json" {
-		return fmt.Errorf("use text or json")
-	}
-	o.format = v
-	return nil
-}
-
-// Type is shown in the help.
-func (o *output) Type() string { return "format" }
-
-func (o *output) json() bool { return o.format == "json" }
-
-// value prints v as JSON, one document on one line.
-func (o *output) value(cmd *cobra.Command, v any) error {
-	return writeJSON(cmd.OutOrStdout(), v)
-}
 
 // writeJSON writes one line of JSON that is harmless for a terminal, where it ends
 // up too: JSON itself escapes only some of what could steer one.

@@ -241,6 +241,8 @@ with one), and its dead letters with one more where that was not done lately.`,
 			visible, inFlight, delayed := q.depth()
 			return []string{q.Name, visible, inFlight, delayed, q.deadLetters(), strconv.Itoa(len(q.Webhooks)), q.state()}
 		},
+		wideHeading: []string{"ENCODING", "LEASE", "MODE"},
+		wideCells:   func(q queueRow) []string { return []string{q.Encoding, q.Lease, q.LeaseMode} },
 	})
 }
 

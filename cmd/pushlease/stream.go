@@ -159,7 +159,7 @@ func (c *client) streamOnce(ctx context.Context, query url.Values, at *streamPla
 // printEvent prints one event on one line.
 func (c *client) printEvent(w io.Writer, e streamEvent) error {
 	if c.json() {
-		return writeJSON(w, e)
+		return c.print(w, e)
 	}
 	at, text := e.text()
 	_, err := fmt.Fprintln(w, oneLine(strings.TrimRight(fmt.Sprintf("%-24s  %-11s  %s", instant(at), e.Event, text), " ")))

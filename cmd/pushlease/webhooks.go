@@ -265,6 +265,11 @@ func newWebhooksListCommand() *cobra.Command {
 		filters: [][2]string{{"queue", "only those of this queue"}, {"contains", "only those with this text in their id, name or queue"}},
 		heading: []string{"ID", "QUEUE", "URL", "STATE", "NAME"},
 		cells:   func(w webhookRow) []string { return []string{w.ID, w.Queue, w.URL, w.state(), w.Name} },
+
+		wideHeading: []string{"TIMEOUT", "POLICY", "ATTEMPTS", "FORMAT", "FILTER", "CREATED"},
+		wideCells: func(w webhookRow) []string {
+			return []string{w.Timeout, w.Policy.Preset, strconv.Itoa(w.Policy.MaxAttempts), w.Format, w.filter(), clock(w.CreatedAt)}
+		},
 	})
 }
 

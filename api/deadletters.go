@@ -308,10 +308,15 @@ func (a *API) reserve(ctx context.Context, id string, check func(context.Context
 
 // reservedAfterAll looks whether a reservation took effect whose answer was lost.
 func (a *API) reservedAfterAll(ctx context.Context, d tables.DeadLetter, lost error) (tables.DeadLetter, error) {
-	if now, err := a.DeadLetters.GetDeadLetter(ctx, d.ID); err == nil && now.ReplayToken == d.ReplayToken {
+	now, err := a.DeadLetters.GetDeadLetter(ctx, d.ID)
+	if err == nil && now.ReplayToken == d.ReplayToken {
 		return now, nil
 	}
-	return d, web.StorageFault("mark the dead letter for replay", lost)
+	p := web.StorageFault("mark the dead letter for replay", lost)
+	if err != nil && a.RecordedReplays != nil { // its message is sent with the mark
+		p.Cause = maybeSentError{lost}
+	}
+	return d, p
 }
 
 // showReplaying says on the row that its replay is under way. The dispatcher may have been faster, and

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -537,4 +538,43 @@ func (q failingOnceQueue) Send(ctx context.Context, text []byte, o queue.SendOpt
 		return queue.Sent{}, queue.ErrTooLarge
 	}
 	return q.Queue.Send(ctx, text, o)
+}
+
+// silentReplays loses the answer of each replay; known tells whether the dead letter can be read after that.
+type silentReplays struct {
+	tables.DeadLetters
+	known bool
+	asked sync.Map // by id
+}
+
+func (s *silentReplays) SendReplay(_ context.Context, d tables.DeadLetter, _ []byte) (tables.DeadLetter, error) {
+	s.asked.Store(d.ID, true)
+	return d, errors.New("no answer")
+}
+
+func (s *silentReplays) GetDeadLetter(ctx context.Context, id string) (tables.DeadLetter, error) {
+	if _, asked := s.asked.Load(id); asked && !s.known {
+		return tables.DeadLetter{}, errors.New("no answer")
+	}
+	return s.DeadLetters.GetDeadLetter(ctx, id)
+}
+
+// C83: where a replay is marked and sent in one step, the mark whose answer was lost says whether it was sent.
+func TestAReplayWhoseMarkIsUnknownIsTheOnlyOneOfItsEvent(t *testing.T) {
+	const body = `{"specversion":"1.0","id":"1","source":"/s","type":"t"}`
+	for known, tried := range map[bool]int{false: 1, true: 3} {
+		bubble.Test(t, func(t *testing.T) {
+			h := withJobs(t, func(o *Options) {
+				s := &silentReplays{DeadLetters: o.DeadLetters, known: known}
+				o.DeadLetters, o.RecordedReplays = s, s
+			})
+			h.putMany("events", 3, func(i int, d *tables.DeadLetter) {
+				d.Text, d.Size, d.DeadLetteredAt = []byte(body), len(body), time.Now().Add(time.Duration(i-10)*time.Second)
+			})
+			a := h.await(h.do(http.StatusAccepted, "POST", replayPath, `{"queue":"events"}`).text("id"))
+			if a.get("failed") != float64(tried) || a.get("skipped") != float64(3-tried) {
+				t.Errorf("known %v: %s", known, a.body)
+			}
+		})
+	}
 }

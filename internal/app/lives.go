@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -153,9 +154,14 @@ func (l *lives) putBack(due []*life) {
 	}
 }
 
-// isOurs reports whether this instance wrote about a message last. The record of a publish names nobody, and
-// nobody else watches by it.
+// isOurs reports whether this instance wrote about a message last. The record of a publish names nobody: it is dated by storage's
+// clock, and says who watches only where no instance has written anything.
 func (l *lives) isOurs(all []tables.Delivery) bool {
-	last := slices.MaxFunc(all, func(a, b tables.Delivery) int { return a.UpdatedAt.Compare(b.UpdatedAt) })
+	last := slices.MaxFunc(all, func(a, b tables.Delivery) int {
+		if (a.Instance == "") != (b.Instance == "") {
+			return cmp.Compare(a.Instance, b.Instance)
+		}
+		return a.UpdatedAt.Compare(b.UpdatedAt)
+	})
 	return last.Instance == "" || last.Instance == l.instance
 }

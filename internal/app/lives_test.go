@@ -102,6 +102,8 @@ func TestEachMessageThatExpiresUnseenIsCountedOnce(t *testing.T) {
 		x.write(one, "unmatched", "", tables.Unmatched)
 		x.write(one, "handed-on", "", tables.Published)
 		x.write(two, "handed-on", "w", tables.Pending)
+		x.write(one, "by-a-slow-clock", "", tables.Published)
+		x.write(two, "by-a-slow-clock", "w", tables.Pending, func(d *tables.Delivery) { d.UpdatedAt = d.UpdatedAt.Add(-5 * time.Second) })
 		x.write(one, "ended-elsewhere", "", tables.Published)
 		x.write(two, "ended-elsewhere", "w", tables.Delivered)
 		x.write(one, "dying", "w", tables.DeadLettering)
@@ -119,7 +121,7 @@ func TestEachMessageThatExpiresUnseenIsCountedOnce(t *testing.T) {
 		x.store.gone = false
 		x.wait(10 * time.Minute)
 		x.wait(10 * time.Minute)
-		want := map[string]int{"published by one": 1, "half by one": 1, "held by one": 1, "handed-on by two": 1}
+		want := map[string]int{"published by one": 1, "half by one": 1, "held by one": 1, "handed-on by two": 1, "by-a-slow-clock by two": 1}
 		if !maps.Equal(x.counted, want) {
 			t.Errorf("counted %v, want %v", x.counted, want)
 		}

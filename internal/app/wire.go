@@ -151,15 +151,15 @@ func newDropCounter(m metric.Meter) (func(rows int), error) {
 }
 
 // newUnfinishedCounter counts, and tells, what goes with the records of a day.
-func newUnfinishedCounter(m metric.Meter, log *slog.Logger) (func(queue string, messages int), error) {
+func newUnfinishedCounter(m metric.Meter, log *slog.Logger) (func(queue string, messages int, whole bool), error) {
 	c, err := m.Int64Counter("pushlease.records.unfinished",
 		metric.WithDescription("Messages without an outcome, though their life was over, whose records were removed because of their age, by queue; on Azure."))
 	if err != nil {
 		return nil, fmt.Errorf("make counter: %w", err)
 	}
-	return func(queue string, messages int) {
+	return func(queue string, messages int, whole bool) {
 		log.Warn("the records of messages without an outcome are removed because of their age; the messages had expired before anybody ended them, or another program took them",
-			"queue", queue, "messages", messages)
+			"queue", queue, "messages", messages, "all_counted", whole)
 		c.Add(context.Background(), int64(messages), metric.WithAttributes(attribute.String("queue", queue)))
 	}, nil
 }

@@ -160,10 +160,12 @@ func (s *Store) Expire(ctx context.Context, before time.Time) (int64, error) {
 		return 0, err
 	}
 	limit := day(before)
+	counting, cancel := context.WithTimeout(ctx, countingBound)
+	defer cancel()
 	var errs []error
 	for _, d := range existing.log {
 		if d < limit {
-			errs = append(errs, s.dropLog(ctx, s.logTable(d)))
+			errs = append(errs, s.dropLog(ctx, counting, s.logTable(d)))
 		}
 	}
 	for _, d := range existing.recent {

@@ -65,8 +65,8 @@ type Options struct {
 	// is needed.
 	Retention time.Duration
 	// OnUnfinished, when set, is told how many messages of a queue had no outcome, though their life was over, when
-	// this store dropped the table that knew of them.
-	OnUnfinished func(queue string, messages int)
+	// this store dropped the table that knew of them; at least that many unless whole.
+	OnUnfinished func(queue string, messages int, whole bool)
 	// OnRemoved is told of registrations as tables.Traces.Removed is.
 	OnRemoved func(webhookID, queue string)
 }
@@ -107,7 +107,7 @@ type Store struct {
 	census tables.Census
 	// removed and unfinished are OnRemoved and OnUnfinished of the Options.
 	removed    func(webhookID, queue string)
-	unfinished func(queue string, messages int)
+	unfinished func(queue string, messages int, whole bool)
 }
 
 var _ tables.Store = (*Store)(nil)

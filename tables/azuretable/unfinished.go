@@ -7,35 +7,35 @@ import (
 	"github.com/pushlease/pushlease/tables"
 )
 
-// countingBound is for how long the messages of a day are counted before its table is dropped. A page of
-// 1,000 rows is one request.
+// countingBound is for how long the messages of days are counted, all of one round together, before their tables are
+// dropped: the round has its time for that too. A page of 1,000 rows is one request.
 const countingBound = 30 * time.Second
 
 // dropLog drops the records of a day. Who drops them tells how many messages of the day had no outcome: of several
 // instances one does.
-func (s *Store) dropLog(ctx context.Context, table string) error {
+func (s *Store) dropLog(ctx, counting context.Context, table string) error {
 	var counts map[string]int
+	whole := false
 	if s.unfinished != nil {
-		counts = s.countUnfinished(ctx, table)
+		counts, whole = s.countUnfinished(counting, table)
 	}
 	dropped, err := s.deleteTable(ctx, table)
 	for queue, n := range counts {
 		if dropped {
-			s.unfinished(queue, n)
+			s.unfinished(queue, n, whole)
 		}
 	}
 	return err
 }
 
 // countUnfinished counts, by queue, the messages in a day's table whose life ended without an outcome: as many as
-// storage lets it see in time.
-func (s *Store) countUnfinished(ctx context.Context, table string) map[string]int {
-	ctx, cancel := context.WithTimeout(ctx, countingBound)
-	defer cancel()
+// storage lets it see in time; whole says whether that was all.
+func (s *Store) countUnfinished(ctx context.Context, table string) (counts map[string]int, whole bool) {
 	q := query{table: table, columns: []string{
 		"Queue", "MessageID", "DayMs", "WebhookID", "Generation", "State", "Reason", "Attempts", "UpdatedAtMs", "ExpiresAtMs", "DeadLetterID",
 	}}
-	counts, now := map[string]int{}, time.Now()
+	counts = map[string]int{}
+	now := time.Now()
 	var of []tables.Delivery // those of one message: they stand together
 	end := func() {
 		if newest := tables.Newest(of); tables.ExpiredUnseen(newest, now) {
@@ -46,7 +46,7 @@ func (s *Store) countUnfinished(ctx context.Context, table string) map[string]in
 	for from := (token{}); ; {
 		rows, next, err := s.page(ctx, q, from)
 		if err != nil {
-			return counts
+			return counts, false
 		}
 		for _, e := range rows {
 			if !isDelivery(e.rk) {
@@ -60,7 +60,7 @@ func (s *Store) countUnfinished(ctx context.Context, table string) map[string]in
 		}
 		if next == (token{}) {
 			end()
-			return counts
+			return counts, true
 		}
 		from = next
 	}

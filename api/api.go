@@ -179,7 +179,7 @@ func New(opts Options) (*API, error) {
 		return nil, fmt.Errorf("make counter: %w", err)
 	}
 	a.stream = newStream()
-	a.replays = &replayJobs{store: opts.Jobs, instance: opts.Instance, jobs: map[string]*replayJob{}, most: maxCandidates, stored: a.tellJob}
+	a.replays = &replayJobs{store: opts.Jobs, instance: opts.Instance, jobs: map[string]*replayJob{}, stopping: make(chan struct{}), most: maxCandidates, stored: a.tellJob}
 	a.backlog, a.depths = &backlog{byQueue: map[string]waiting{}}, newDepths()
 	if err := errors.Join(a.backlog.measure(opts.Meter), a.depths.measure(opts.Meter)); err != nil {
 		return nil, fmt.Errorf("make gauge: %w", err)

@@ -126,7 +126,6 @@ func dryRunView(b bulk, c counted) replayJobView {
 // run works until the list ends, ctx ends, or nothing succeeds any more. Beside that it
 // stores how far it has come.
 func (j *replayJob) run(ctx context.Context) {
-	defer close(j.done)
 	var sending sync.WaitGroup
 	walked := make(chan error, 1)
 	go func() {
@@ -140,7 +139,11 @@ func (j *replayJob) run(ctx context.Context) {
 	}
 	j.finish(err)
 	j.cancel(nil)
-	j.storeEnd()
+	ended := j.storeEnd()
+	close(j.done)
+	if !ended {
+		j.storeEndLater()
+	}
 }
 
 // finish sets the state that stays.

@@ -42,12 +42,13 @@ type replayJobs struct {
 	// stored is told of each job that was stored.
 	stored func(replayJobView)
 
-	mu      sync.Mutex
-	jobs    map[string]*replayJob // that run here
-	begun   int                   // are being stored, and run here next
-	damaged map[string]time.Time  // since when, as far as this process has seen, a row can't be read
-	stopped bool
-	running sync.WaitGroup
+	mu       sync.Mutex
+	jobs     map[string]*replayJob // that run here
+	begun    int                   // are being stored, and run here next
+	damaged  map[string]time.Time  // since when, as far as this process has seen, a row can't be read
+	stopped  bool
+	stopping chan struct{} // closed when it is
+	running  sync.WaitGroup
 }
 
 // start stores a job and runs it in the background. Where this process stops another instance, or the next
@@ -201,24 +202,33 @@ func (js *replayJobs) forgetOld(ctx context.Context, a *API) {
 }
 
 // cancel ends a job wherever it runs, and waits a moment for it, so that the answer usually has
-// its last numbers. One that has ended stays as it is.
+// its last numbers. One that has ended stays as it is. It is in the job's row before it is answered: whoever
+// goes on with the job ends it.
 func (js *replayJobs) cancel(ctx context.Context, id string) (replayJobView, error) {
 	waitCtx, stop := context.WithTimeout(ctx, cancelWait)
 	defer stop()
-	if j := js.own(id); j != nil {
+	var ended <-chan struct{}
+	j := js.own(id)
+	if j != nil {
 		j.cancel(errCanceledByCaller)
-		select {
-		case <-j.done:
-		case <-waitCtx.Done():
-		}
-		return j.view(), nil
+		ended = j.done
 	}
 	look := time.NewTicker(cancelLook)
 	defer look.Stop()
 	for {
 		v, err := js.cancelStored(ctx, id)
-		if err != nil || v.State != jobRunning || !waitOn(waitCtx, look.C) {
+		if err != nil && j != nil && !errors.Is(err, noReplayJob) {
+			err = canceledHereOnly(err)
+		}
+		if err != nil || v.State != jobRunning {
 			return v, err
+		}
+		select {
+		case <-ended:
+			ended = nil // it is looked for once, without a pause
+		case <-look.C:
+		case <-waitCtx.Done():
+			return v, nil
 		}
 	}
 }
@@ -252,7 +262,10 @@ func (js *replayJobs) cancelStored(ctx context.Context, id string) (v replayJobV
 // than stopWait. Another instance, or the next process, goes on with them.
 func (js *replayJobs) stop() {
 	js.mu.Lock()
-	js.stopped = true
+	if !js.stopped {
+		js.stopped = true
+		close(js.stopping)
+	}
 	for _, j := range js.jobs {
 		j.cancel(errStopping)
 	}

@@ -131,6 +131,13 @@ func (a *API) cancelReplayJob(w http.ResponseWriter, r *http.Request) error {
 
 var noReplayJob = web.Missing("No replay job has that id. Of those that have ended the last 50 are kept.", "id", "take an id from GET /api/v1/replays")
 
+// canceledHereOnly says that a job has ended in this process, and that storage may not know.
+func canceledHereOnly(err error) error {
+	p := web.StorageFault("store that the replay job is canceled", err)
+	p.Detail += " This process sends no other replay of it. Were it to end before storage answers, another one would go on with the job."
+	return p
+}
+
 func tooManyJobs() *web.Problem {
 	return web.NewProblem(web.TooManyReplayJobs,
 		fmt.Sprintf("This process runs at most %d replay jobs at once.", maxJobs),

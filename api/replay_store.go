@@ -162,26 +162,48 @@ func (j *replayJob) beat(ctx context.Context) {
 	}
 }
 
-// storeEnd stores what stays of the job. One that was let go by a process that stops belongs to
-// nobody, and one that was taken over is another's. Where it can't be written the job is taken
-// over a minute later, and then ends with what little is left to do.
-func (j *replayJob) storeEnd() {
-	js := j.api.replays
+// storeEnd stores what stays of the job, and reports whether nothing is left to do about that. One that was let go by a
+// process that stops belongs to nobody, and one that was taken over is another's, which a cancel ends there too.
+func (j *replayJob) storeEnd() bool {
+	js, v := j.api.replays, j.view()
 	for range endTries {
-		stored, err := js.put(context.Background(), j.stored, j.view(), "")
+		stored, err := js.put(context.Background(), j.stored, v, "")
 		if err == nil {
 			j.stored = stored
-			return
+			return true
 		}
 		now, _, err := js.find(context.Background(), j.id)
 		switch {
-		case errors.Is(err, noReplayJob), err == nil && now.Damaged == nil && now.Instance != js.instance:
-			return
+		case errors.Is(err, noReplayJob):
+			return true
+		case err == nil && now.Damaged == nil && now.Instance != js.instance:
+			if v.State == jobCanceled {
+				_, err = js.cancelStored(context.Background(), j.id)
+			}
+			return err == nil
 		case err == nil:
 			j.stored = now
 		}
 	}
-	j.api.Logger.Warn("the end of a replay job could not be stored; another look ends it in a minute", "job", j.id)
+	return v.State == jobRunning // another instance goes on with it
+}
+
+// storeEndLater stores the end of a job as soon as storage takes it. Until then the job is this process's, which else would
+// take it over a minute later, and go on with what was canceled or had failed.
+func (j *replayJob) storeEndLater() {
+	j.api.Logger.Warn("the end of a replay job could not be stored; it is tried again until storage takes it", "job", j.id)
+	beat := time.NewTicker(jobBeat)
+	defer beat.Stop()
+	for stopping := false; !stopping; {
+		select {
+		case <-beat.C:
+		case <-j.api.replays.stopping:
+			stopping = true
+		}
+		if j.storeEnd() {
+			return
+		}
+	}
 }
 
 // adopt goes on with the jobs that nobody works on: their process is gone.

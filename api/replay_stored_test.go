@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -161,6 +162,112 @@ func TestAReplayJobThatWasTakenOverStopsHere(t *testing.T) {
 			t.Errorf("the job is %v's, %v", list, err)
 		}
 	})
+}
+
+// silentJobs does not answer while it is silent.
+type silentJobs struct {
+	tables.Jobs
+	silent atomic.Bool
+}
+
+func (s *silentJobs) PutJob(ctx context.Context, j tables.Job) (tables.Job, error) {
+	if s.silent.Load() {
+		return tables.Job{}, errors.New("no answer")
+	}
+	return s.Jobs.PutJob(ctx, j)
+}
+
+func (s *silentJobs) ListJobs(ctx context.Context) ([]tables.Job, error) {
+	if s.silent.Load() {
+		return nil, errors.New("no answer")
+	}
+	return s.Jobs.ListJobs(ctx)
+}
+
+// C57: a job that was canceled, or has failed, stays so though storage did not take its end down at that moment.
+func TestAReplayJobWhoseEndCanNotBeStoredDoesNotComeToLife(t *testing.T) {
+	for _, want := range []string{"canceled", "failed"} {
+		bubble.Test(t, func(t *testing.T) {
+			jobs, body := &silentJobs{}, slowReplay
+			h := withJobs(t, func(o *Options) {
+				jobs.Jobs, o.Jobs = o.Jobs, jobs
+				if want == "failed" {
+					o.Queues, body = failingSends{o.Queues, queue.ErrBusy}, `{"queue":"orders","rate":1}`
+				}
+			})
+			h.putMany("orders", 20, beforeNow)
+			id := h.do(http.StatusAccepted, "POST", replayPath, body).text("id")
+			time.Sleep(time.Second)
+			jobs.silent.Store(true)
+			if job := h.api.replays.own(id); want == "canceled" {
+				a := h.do(http.StatusServiceUnavailable, "DELETE", replayPath+"/"+id, "")
+				if !strings.Contains(a.text("detail"), "sends no other replay") {
+					t.Errorf("the answer: %s", a.body)
+				}
+			} else {
+				<-job.done
+			}
+			time.Sleep(10 * time.Second)
+			jobs.silent.Store(false)
+			for range 3 {
+				time.Sleep(time.Minute)
+				if err := h.api.replays.adopt(t.Context(), h.api); err != nil {
+					t.Fatal(err)
+				}
+			}
+			a := h.do(http.StatusOK, "GET", replayPath+"/"+id, "")
+			if n := h.depth("orders"); a.text("state") != want || n > 1 || h.api.replays.own(id) != nil {
+				t.Errorf("%d messages were sent; the job: %s", n, a.body)
+			}
+		})
+	}
+}
+
+// C57: a cancel of a job whose process stops, which waits for the last replays, is not lost.
+func TestAReplayJobIsCanceledWhileItsProcessStops(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		sends := &hangingSends{until: make(chan struct{})}
+		h := withJobs(t, func(o *Options) { sends.Service, o.Queues = o.Queues, sends })
+		next := h.another("next")
+		h.putMany("orders", 20, beforeNow)
+		id := h.do(http.StatusAccepted, "POST", replayPath, slowReplay).text("id")
+		job := h.api.replays.own(id)
+		time.Sleep(time.Second)
+		h.api.replays.stop()
+		a := h.do(http.StatusOK, "DELETE", replayPath+"/"+id, "")
+		close(sends.until)
+		<-job.done
+		for range 3 {
+			time.Sleep(time.Minute)
+			if err := next.api.replays.adopt(t.Context(), next.api); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if b := next.do(http.StatusOK, "GET", replayPath+"/"+id, ""); a.text("state") != "running" || b.text("state") != "canceled" || h.depth("orders") != 1 {
+			t.Errorf("%d messages were sent; at the cancel %s, then %s", h.depth("orders"), a.body, b.body)
+		}
+	})
+}
+
+// hangingSends begins no send before until.
+type hangingSends struct {
+	queue.Service
+	until chan struct{}
+}
+
+func (s *hangingSends) Queue(name string) (queue.Queue, error) {
+	q, err := s.Service.Queue(name)
+	return hangingQueue{q, s.until}, err
+}
+
+type hangingQueue struct {
+	queue.Queue
+	until chan struct{}
+}
+
+func (q hangingQueue) Send(ctx context.Context, text []byte, o queue.SendOptions) (queue.Sent, error) {
+	<-q.until
+	return q.Queue.Send(context.WithoutCancel(ctx), text, o)
 }
 
 // C86: a job whose row another program has changed is not simply gone: its process writes it anew, and what

@@ -44,7 +44,7 @@ func (a *API) auditOf(r *http.Request, before, after tables.Registration) (table
 	switch {
 	case before.Enabled && !after.Enabled:
 		c.Action = tables.WebhookDisabled
-	case !before.Enabled && after.Enabled, len(c.Fields) == 0: // one that is enabled already begins anew
+	case after.Enabled && (!before.Enabled || len(c.Fields) == 0 && !after.ResetAt.Equal(before.ResetAt)): // one that is enabled already begins anew
 		c.Action = tables.WebhookEnabled
 	}
 	return c, nil

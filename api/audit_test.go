@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pushlease/pushlease/tables"
 )
@@ -110,6 +111,55 @@ func TestTheAuditTellsWhatBecameOfDeadLetters(t *testing.T) {
 	if got := h.audits("?action=queue.deleted"); len(got) != 1 || !strings.HasPrefix(got[0], "queue.deleted by key-admin: orders <nil> [] count=") {
 		t.Errorf("%v", got)
 	}
+}
+
+// A default that is named now, or not named any more, enables nothing.
+func TestHowADefaultIsSpeltEnablesNoWebhook(t *testing.T) {
+	for _, enabled := range []string{"true", "false"} {
+		h := newHarness(t, withKeys)
+		const hook = "/api/v1/webhooks/hook"
+		h.do(http.StatusCreated, "PUT", hook, `{"queue":"orders","url":"https://example.com/a","enabled":`+enabled+`}`, asKey("admin")...)
+		h.do(http.StatusOK, "PATCH", hook, `{"format":"raw"}`, asKey("admin")...)
+		if got := h.audits("?action=webhook.enabled"); len(got) != 0 {
+			t.Errorf("enabled %s: %v", enabled, got)
+		}
+	}
+}
+
+// hungAudits answers when it is told to; begun is closed by the first row.
+type hungAudits struct {
+	tables.Audits
+	begun, until chan struct{}
+}
+
+func (h *hungAudits) PutAudit(context.Context, tables.Audit) error {
+	close(h.begun)
+	<-h.until
+	return errors.New("storage is away")
+}
+
+// C57: what ends with a dead letter that is deleted does not wait for the audit, nor for a caller who has gone.
+func TestDeletingADeadLetterEndsItsReplayThoughTheAuditHangs(t *testing.T) {
+	audits := &hungAudits{begun: make(chan struct{}), until: make(chan struct{})}
+	h := newHarness(t, func(o *Options) { o.Audits = audits })
+	d := dead("m-1", "wh_1", "payload")
+	d.Status, d.Replays, d.ReplayedAt, d.ReplayToken = tables.Replaying, 1, time.Now().Add(-time.Hour), "token"
+	id := h.putDeadLetter(d).ID
+	key := d.MessageKey
+	key.Day = d.ReplayedAt
+	h.record(tables.Record{Deliveries: []tables.Delivery{{MessageKey: key, WebhookID: "wh_1", Generation: 1, State: tables.Pending, UpdatedAt: key.Day}}})
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		h.do(http.StatusNoContent, "DELETE", "/api/v1/dead-letters/"+id, "")
+	}()
+	<-audits.begun
+	all, err := h.db.Load(t.Context(), key)
+	if err != nil || len(all) != 1 || all[0].State != tables.DeadLettered {
+		t.Errorf("while the audit hangs: %+v, %v", all, err)
+	}
+	close(audits.until)
+	<-answered
 }
 
 // noAudits takes no rows.

@@ -211,20 +211,28 @@ func (a *API) deleteDeadLetter(w http.ResponseWriter, r *http.Request) error {
 		return web.StorageFault("delete the dead letter", err)
 	}
 	a.backlog.forget(d.Queue)
+	a.endRecords(r.Context(), &d)
 	a.audit(r, tables.Audit{Action: tables.DeadLetterDeleted, Queue: d.Queue, WebhookID: d.WebhookID, DeadLetterID: d.ID})
-	if err := tables.EndMaking(r.Context(), a.Deliveries, &d); err != nil {
-		a.Logger.Warn("whether a dead letter that was deleted was still being made is not known; it may be written again", "dead_letter", d.ID, "error", err)
-	}
-	if d.ReplayToCome(queue.ReplayLife) {
-		if err := tables.EndReplay(r.Context(), a.Deliveries, a.DeadLetters, &d); err != nil {
-			a.Logger.Warn("the record of a replay whose dead letter was deleted could not be ended; it says that the replay goes on", "dead_letter", d.ID, "error", err)
-		}
-	}
 	if d.CopiedToQueue != "" {
 		w.Header().Set(copyLeft, d.CopiedToQueue)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// endRecords ends what the records of a message say is still done about a dead letter that was deleted, at once, and also
+// when the caller hangs up: otherwise the dead letter is written again.
+func (a *API) endRecords(ctx context.Context, d *tables.DeadLetter) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), replayTimeout)
+	defer cancel()
+	if err := tables.EndMaking(ctx, a.Deliveries, d); err != nil {
+		a.Logger.Warn("whether a dead letter that was deleted was still being made is not known; it may be written again", "dead_letter", d.ID, "error", err)
+	}
+	if d.ReplayToCome(queue.ReplayLife) {
+		if err := tables.EndReplay(ctx, a.Deliveries, a.DeadLetters, d); err != nil {
+			a.Logger.Warn("the record of a replay whose dead letter was deleted could not be ended; it says that the replay goes on", "dead_letter", d.ID, "error", err)
+		}
+	}
 }
 
 // replayTimeout bounds the steps of asking for a replay. They go on when the

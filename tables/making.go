@@ -21,7 +21,7 @@ func InTheMaking(ctx context.Context, s Deliveries, d *DeadLetter) ([]Delivery, 
 	if err != nil {
 		return nil, fmt.Errorf("load the records of a dead letter: %w", err)
 	}
-	return slices.DeleteFunc(all, func(r Delivery) bool { return r.State != DeadLettering || r.DeadLetterID != d.ID }), nil
+	return slices.DeleteFunc(all, func(r Delivery) bool { return r.State != DeadLettering || r.OwedLetter() != d.ID }), nil
 }
 
 // EndMaking ends the making of a dead letter that was deleted: its row is not written again.

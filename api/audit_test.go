@@ -138,10 +138,22 @@ func (h *hungAudits) PutAudit(context.Context, tables.Audit) error {
 	return errors.New("storage is away")
 }
 
+// hangsUp is a caller who goes when the dead letter is deleted.
+type hangsUp struct {
+	tables.DeadLetters
+	hangUp context.CancelFunc
+}
+
+func (h hangsUp) DeleteDeadLetter(ctx context.Context, id, etag string) error {
+	defer h.hangUp()
+	return h.DeadLetters.DeleteDeadLetter(ctx, id, etag)
+}
+
 // C57: what ends with a dead letter that is deleted does not wait for the audit, nor for a caller who has gone.
 func TestDeletingADeadLetterEndsItsReplayThoughTheAuditHangs(t *testing.T) {
 	audits := &hungAudits{begun: make(chan struct{}), until: make(chan struct{})}
-	h := newHarness(t, func(o *Options) { o.Audits = audits })
+	ctx, hangUp := context.WithCancel(t.Context())
+	h := newHarness(t, func(o *Options) { o.Audits, o.DeadLetters = audits, hangsUp{o.DeadLetters, hangUp} })
 	d := dead("m-1", "wh_1", "payload")
 	d.Status, d.Replays, d.ReplayedAt, d.ReplayToken = tables.Replaying, 1, time.Now().Add(-time.Hour), "token"
 	id := h.putDeadLetter(d).ID
@@ -151,7 +163,7 @@ func TestDeletingADeadLetterEndsItsReplayThoughTheAuditHangs(t *testing.T) {
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)
-		h.do(http.StatusNoContent, "DELETE", "/api/v1/dead-letters/"+id, "")
+		h.serve(http.StatusNoContent, request("DELETE", "/api/v1/dead-letters/"+id, "").WithContext(ctx))
 	}()
 	<-audits.begun
 	all, err := h.db.Load(t.Context(), key)

@@ -51,3 +51,17 @@ func TestAReplayJobSaysWhatBecameOfItsReplays(t *testing.T) { // C57
 	}
 	outcome("3 2 1 1 true")
 }
+
+// What a job has done is told though nobody can count what became of it.
+func TestAReplayJobIsShownWithoutItsOutcomeWhereThatCanNotBeCounted(t *testing.T) {
+	f := &flaky{}
+	h := withJobs(t, func(o *Options) { f.DeadLetters, o.DeadLetters = o.DeadLetters, f })
+	h.putMany("orders", 2, nil)
+	id := h.do(http.StatusAccepted, "POST", replayPath, `{"queue":"orders","rate":1000}`).text("id")
+	h.await(id)
+	f.left.Store(100)
+	a := h.do(http.StatusOK, "GET", replayPath+"/"+id, "")
+	if a.wantJob("done", 2, 2, 0, 0); a.get("outcome") != nil {
+		t.Errorf("the outcome: %s", a.body)
+	}
+}

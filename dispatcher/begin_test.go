@@ -7,6 +7,7 @@ import (
 
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
 )
@@ -95,5 +96,33 @@ func TestAProcessThatStoodStillPastItsLeaseBeginsNoPost(t *testing.T) {
 		want(t, "POSTs", b.sender.count(), 1)
 		want(t, "attempts", b.delivery(sent, "wh_a").Attempts, 1)
 		want(t, "messages left", b.total(testQueue), 0)
+	})
+}
+
+// Near the end of a message's life a lease that is over counts as ours, since nobody may be there to receive it again. What
+// another instance has delivered by then gets no dead letter.
+func TestWhatAnotherInstanceHasDeliveredGetsNoDeadLetterAtTheEndOfItsLife(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.webhook.Timeout = 10 * time.Second
+		b.update(b.webhook)
+		silent, receiving := &faultyQueues{Service: b.db.Queues()}, &outage{}
+		silent.on("renew", always(failBefore))
+		untold := &faultyStore{Store: b.db}
+		untold.on("note", always(failBefore))
+		first, second := &slowToBegin{scripted{answer: statuses(200)}, 121 * time.Second}, &scripted{answer: statuses(200)}
+		_, stop := b.start(func(o *Options) {
+			o.Queues, o.Store, o.Instance, o.Sender, o.Lease = silent, untold, "first", first, 30*time.Second
+		})
+		sent := b.sendText([]byte("x"), queue.SendOptions{TTL: 2 * time.Minute})
+		time.Sleep(5 * time.Second)
+		silent.on("receive", receiving.rule(failBefore))
+		_, stopOther := b.start(func(o *Options) { o.Instance, o.Sender = "second", second })
+		time.Sleep(5 * time.Minute)
+		stop()
+		stopOther()
+		want(t, "POSTs", first.count()+second.count(), 1)
+		want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
+		want(t, "dead letters", len(b.deadLetters()), 0)
+		want(t, "copies", b.total(tables.PoisonQueue(testQueue)), 0)
 	})
 }

@@ -154,6 +154,8 @@ func (d *Dispatcher) run(ctx context.Context, receive func(ctx, work context.Con
 	stopWork(ErrStopping)
 	last, cancel := context.WithTimeout(d.write, settleBound)
 	defer cancel()
+	var leaving sync.WaitGroup
+	leaving.Go(func() { d.flows.Leave(last) }) // which has to wait for no message that can't be settled
 	select {
 	case <-drained:
 	case <-last.Done():
@@ -161,7 +163,8 @@ func (d *Dispatcher) run(ctx context.Context, receive func(ctx, work context.Con
 	}
 	d.journal.Flush(last)
 	d.flows.Tend(last)
-	d.flows.Leave(last)
+	leaving.Wait()
+	d.flows.Leave(last) // what was held meanwhile
 	d.stopWrite()
 	<-drained
 	flusher.Wait()

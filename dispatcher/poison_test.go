@@ -84,6 +84,24 @@ func TestAnAttemptOfAKilledProcessKeepsItsNumber(t *testing.T) { // C64
 	})
 }
 
+// A receive that was put off and is remembered here counts once, and not with each one that is on record since.
+func TestAReceiveThatWasPutOffTakesNoNumberOfAnAttempt(t *testing.T) { // C64
+	inBubble(t, func(b *bench) {
+		b.sender.answer = statuses(500, 500, 500, 200)
+		sent := b.send("x")
+		b.killed()
+		var dead outage
+		b.store.on("load", dead.rule(failBefore))
+		_, stop := b.start(nil)
+		time.Sleep(20 * time.Second)
+		dead.end()
+		time.Sleep(20 * time.Minute)
+		stop()
+		want(t, "numbers that the receiver was told", fmt.Sprint(b.sender.numbers()), "[1 2 3 4]")
+		want(t, "numbers on record", fmt.Sprint(b.numbers(sent)), "[2 3 4]")
+	})
+}
+
 // Each receive has an outcome of each webhook: what is on record must not count a missing one away, or an attempt takes the
 // number, and so the row, of another one.
 func TestAttemptsAtSeveralWebhooksKeepTheirNumbers(t *testing.T) { // C64

@@ -26,8 +26,9 @@ type PutOffs struct {
 type putOffKey struct{ queue, message string }
 
 type putOff struct {
-	key     putOffKey
-	receive int64
+	key         putOffKey
+	first, last int64 // receives
+	times       int64 // that it was put off
 }
 
 type putOffLog struct {
@@ -46,7 +47,11 @@ func (p *PutOffs) Remember(queueName, messageID string, receive int64) {
 	defer p.mu.Unlock()
 	key := putOffKey{queueName, messageID}
 	if p.first[key] == nil {
-		p.first[key] = p.order.PushBack(&putOff{key, receive})
+		p.first[key] = p.order.PushBack(&putOff{key: key, first: receive})
+	}
+	if one := p.first[key].Value.(*putOff); receive > one.last {
+		one.last = receive
+		one.times++
 	}
 	for p.order.Len() > maxPutOffs {
 		delete(p.first, p.order.Remove(p.order.Front()).(*putOff).key)
@@ -82,7 +87,18 @@ func (p *PutOffs) Receives(queueName, messageID string, receive int64) int64 {
 	if e == nil {
 		return 0
 	}
-	return max(receive-e.Value.(*putOff).receive, 0)
+	return max(receive-e.Value.(*putOff).first, 0)
+}
+
+// Times is how many receives of a message were put off here.
+func (p *PutOffs) Times(queueName, messageID string) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.first[putOffKey{queueName, messageID}]
+	if e == nil {
+		return 0
+	}
+	return e.Value.(*putOff).times
 }
 
 // Ended forgets a message that is no more.

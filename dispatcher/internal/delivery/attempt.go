@@ -221,8 +221,12 @@ func (p *parcel) leaseEnds() bool {
 	return time.Until(p.m.Lease.Until()) < min(p.m.Lease.Granted()/10, 5*time.Second)
 }
 
-// leased reports whether the message is nobody else's yet.
-func (p *parcel) leased() bool { return time.Now().Before(p.m.Lease.Until()) }
+// leased reports whether the message is nobody else's yet, by both clocks: the monotonic one stands still while a
+// machine is suspended.
+func (p *parcel) leased() bool {
+	now, until := time.Now(), p.m.Lease.Until()
+	return now.Before(until) && now.Round(0).Before(until.Round(0))
+}
 
 // left hands the ticket of a POST back with what came of it.
 func left(t *target, res *webhook.Result) {

@@ -90,7 +90,7 @@ func (d *Deliverer) steps(ctx context.Context, p *parcel) *Outcome {
 		}
 	}
 	if len(targets) == 1 { // one receive of several has several outcomes, so that nobody knows how many have none
-		p.untold = max(int(p.m.DequeueCount)-1-h.explained, 0)
+		p.untold = max(int(p.m.DequeueCount)-1-h.recorded-int(d.PutOffs.Times(p.key.Queue, p.m.ID)), 0)
 	}
 	d.posts.post(ctx, p, targets)
 	outcome := fold(p, h, targets)
@@ -104,7 +104,7 @@ func (d *Deliverer) steps(ctx context.Context, p *parcel) *Outcome {
 // metBefore finds out what was done about a message before, and decides where that is enough to.
 func (d *Deliverer) metBefore(ctx context.Context, p *parcel) (history, *Outcome) {
 	h := d.historian.lookUp(ctx, p)
-	h.explained += int(d.PutOffs.Receives(p.key.Queue, p.m.ID, p.m.DequeueCount))
+	h.explained = h.recorded + int(d.PutOffs.Receives(p.key.Queue, p.m.ID, p.m.DequeueCount))
 	if outcome := h.inDoubt(p.m, p.slack); outcome != nil {
 		d.PutOffs.Remember(p.key.Queue, p.m.ID, p.m.DequeueCount)
 		return h, outcome

@@ -19,8 +19,8 @@ type history struct {
 	// generations are those, by webhook id, that a replay begins instead of its own, above
 	// that of an earlier replay of the day, so that its records replace those of that one.
 	generations map[string]int
-	// explained counts the receives with a recorded outcome, and those that were put off.
-	explained int
+	// recorded counts the receives with a recorded outcome, and explained those that were put off too, or since.
+	recorded, explained int
 	// known is false when the store could not be asked.
 	known bool
 	// doubt is whether the message may have been delivered to a webhook without this process
@@ -65,7 +65,7 @@ func (s historian) lookUp(ctx context.Context, p *parcel) history {
 			}
 			continue
 		}
-		h.explained += del.Attempts + del.Excused
+		h.recorded += del.Attempts + del.Excused
 		receives = max(receives, del.Attempts+del.Excused)
 		switch {
 		case del.Generation == p.generation, del.Generation > p.generation && p.isOwn(del):

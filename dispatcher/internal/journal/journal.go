@@ -70,7 +70,7 @@ func (j *Journal) Record(ctx context.Context, rec tables.Record) {
 		policy = retry.Delivered
 	}
 	err := retry.Do(ctx, policy, func(ctx context.Context, try int) error {
-		if try > 1 {
+		if try > 1 || isLate(rec) {
 			return j.again(ctx, rec)
 		}
 		return j.write(ctx, rec)

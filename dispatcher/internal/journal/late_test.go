@@ -89,3 +89,30 @@ func TestARecordThatIsWrittenAgainTakesNothingBack(t *testing.T) {
 		}
 	})
 }
+
+// otherStore has what another instance has recorded meanwhile.
+type otherStore struct {
+	slowStore
+	stored tables.Delivery
+}
+
+func (s *otherStore) Load(context.Context, tables.MessageKey) ([]tables.Delivery, error) {
+	return []tables.Delivery{s.stored}, nil
+}
+
+// A record that comes after the end of its lease takes nothing back that another holder has recorded, though it is the first try.
+func TestALateRecordLeavesWhatAnotherHolderRecorded(t *testing.T) {
+	for name, leased := range map[string]time.Duration{"in its lease": time.Minute, "after it": -time.Second} {
+		bubble.Test(t, func(t *testing.T) {
+			key, now := tables.MessageKey{Queue: "orders", MessageID: "m"}, time.Now()
+			s := &otherStore{stored: tables.Delivery{MessageKey: key, WebhookID: "wh_a", State: tables.Pending, Attempts: 2, Charged: 2, Instance: "second", UpdatedAt: now}}
+			newJournal(t, s).Record(t.Context(), tables.Record{
+				Deliveries: []tables.Delivery{{MessageKey: key, WebhookID: "wh_a", State: tables.Pending, Attempts: 1, Charged: 1, Instance: "first", UpdatedAt: now.Add(-time.Minute)}},
+				Attempts:   []tables.Attempt{{MessageKey: key, WebhookID: "wh_a", Number: 1, StartedAt: now.Add(-2 * time.Second), Duration: time.Second, AnsweredAt: now.Add(-time.Second), LeasedUntil: now.Add(leased)}},
+			})
+			if len(s.written) != 1 || len(s.states) > 0 != (leased > 0) {
+				t.Errorf("%s: written were %v and %v", name, s.states, s.written)
+			}
+		})
+	}
+}

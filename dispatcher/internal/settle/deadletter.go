@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -17,6 +18,27 @@ import (
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
+
+// leaveOutEnded leaves out the dead letters of deliveries that another holder has ended meanwhile: near the end of a message's life a
+// lease that is over counts as ours, since nobody may be there to receive it again. What storage can't tell
+// leaves none out: nothing may be lost.
+func (c *Completer) leaveOutEnded(ctx context.Context, l *lease.Lease, o *Outcome) {
+	if len(o.DeadLetters) == 0 || time.Now().Before(l.Message.Lease.Until()) {
+		return
+	}
+	known, _ := c.o.Journal.Load(ctx, retry.Call, o.DeadLetters[0].Delivery.MessageKey, nil)
+	o.DeadLetters = slices.DeleteFunc(o.DeadLetters, func(dl DeadLetter) bool {
+		ended := slices.ContainsFunc(known, func(k tables.Delivery) bool {
+			return k.WebhookID == dl.Delivery.WebhookID && k.Generation >= dl.Delivery.Generation &&
+				(k.State == tables.Delivered || k.State == tables.Duplicate || k.State == tables.DeadLettered)
+		})
+		if ended {
+			c.o.Log.Warn("no dead letter is made: another instance has ended the delivery meanwhile", "queue", l.Queue.Name(),
+				"message", l.Message.ID, "webhook", dl.Delivery.WebhookID, "reason", dl.Row.Reason)
+		}
+		return ended
+	})
+}
 
 // deadLetters makes the outcome's dead letters durable. When one can't be, the message stays.
 func (c *Completer) deadLetters(ctx context.Context, l *lease.Lease, o *Outcome) {

@@ -104,6 +104,7 @@ func (c *Completer) Settle(ctx context.Context, l *lease.Lease, o *Outcome) Resu
 	if l.IsLost() && o.Action != policy.Complete || len(o.DeadLetters) > 0 && !l.Sure() {
 		return LeaseLost // the message is someone else's now, and goes on from what was recorded
 	}
+	c.leaveOutEnded(ctx, l, o)
 	c.deadLetters(ctx, l, o)
 	if o.ReplayEnds != nil {
 		if err := c.finishReplay(ctx, *o.ReplayEnds); err != nil {

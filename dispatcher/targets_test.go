@@ -110,11 +110,9 @@ func TestWebhookWithoutARecordIsDueIfItWasThereAtTheFirstAttempt(t *testing.T) {
 		posts                 int
 	}{
 		{"registered before the first attempt", time.Hour, time.Hour + time.Minute, 1},
-		{"registered before it by a clock that is ahead", time.Hour + 59*time.Second, time.Hour, 1},
-		{"registered after the first attempt", time.Hour + 2*time.Minute, time.Hour, 0},
+		{"registered after the first attempt", time.Hour + time.Minute, time.Hour, 0},
 		{"registered in the second of the insertion", 700 * time.Millisecond, 0, 1},
-		{"registered before it by a clock that is ahead, and nothing tried", time.Minute, 0, 1},
-		{"registered later, and nothing tried", 2 * time.Minute, 0, 0},
+		{"registered later, and nothing tried", time.Minute, 0, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inBubble(t, func(b *bench) { // I1

@@ -40,10 +40,14 @@ func TestStopFinishesWhatIsInFlight(t *testing.T) {
 		if got := in.Totals(); got.Requests != len(ids) || got.IDs != len(ids) {
 			t.Errorf("%d POSTs of %d messages, want one of each of %d", got.Requests, got.IDs, len(ids))
 		}
-		for _, a := range p.attempts(queue) {
-			if a.Number != 1 || a.Action != "complete" {
+		attempts := p.attempts(queue)
+		for _, a := range attempts { // one that the first process gave back without a POST may have the number 2 (ADR 0099)
+			if a.Action != "complete" || !a.Charged {
 				t.Errorf("an attempt is %+v", a)
 			}
+		}
+		if len(attempts) != len(ids) {
+			t.Errorf("%d attempts are on record of %d messages", len(attempts), len(ids))
 		}
 	})
 }

@@ -261,7 +261,7 @@ func (m *expiredMessage) owed(records []tables.Delivery, webhooks []tables.Regis
 
 // notBegun are deliveries to the webhooks that the message was due to, of which nothing is known: those
 // that were registered when it was inserted, or first tried, and whose filters take it, as the
-// dispatcher decides it; here all times are of one machine's clock.
+// dispatcher decides it.
 func (m *expiredMessage) notBegun(records []tables.Delivery, webhooks []tables.Registration, known map[string]bool, c content.Content) (list []tables.Delivery) {
 	until := m.key.Day.Truncate(time.Second).Add(time.Second)
 	first := time.Time{}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pushlease/pushlease/dispatcher/internal/claims"
 	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
@@ -246,8 +245,7 @@ func (f finder) meet(p *parcel, h history, r *tables.Registration, t *target) {
 // was inserted counts in full. Whoever made the first attempt had all webhooks that were
 // registered by then to deliver to; that nothing is recorded for one of them means that
 // the process ended before it could be. Webhooks that the message was withdrawn from do not
-// count: it was handed on later. The times are of different clocks, which may be apart by a minute before anybody
-// is told: rather one message too many for a webhook that is new than one too few for one that was there.
+// count: it was handed on later.
 func (p *parcel) dueUntil(h history) time.Time {
 	until := p.m.InsertedAt.Truncate(time.Second).Add(time.Second)
 	first := time.Time{}
@@ -257,9 +255,9 @@ func (p *parcel) dueUntil(h history) time.Time {
 		}
 	}
 	if first.After(until) {
-		until = first
+		return first
 	}
-	return until.Add(claims.Margin)
+	return until
 }
 
 // unfinished are the deliveries that were given up without a dead letter so far, and

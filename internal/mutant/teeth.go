@@ -112,6 +112,8 @@ var teeth = []Patch{
 		"A webhook that is changed loses the messages that it has refused before, where others take them too.", "changed", 3, "lost"),
 	inSim("disabled-drops-new", "dispatcher/internal/delivery", "\t\tr := &all[i]\n\t\tif p.replay != nil && p.replay", "\t\tr := &all[i]\n\t\tif !r.Enabled {\n\t\t\tcontinue\n\t\t}\n\t\tif p.replay != nil && p.replay",
 		"A webhook that is disabled gets nothing of that time later, where others take it.", "changed", 3, "lost"),
+	inSim("records-left-out", "dispatcher/internal/journal", "func (j *Journal) Record(ctx context.Context, rec tables.Record) {\n", "func (j *Journal) Record(ctx context.Context, rec tables.Record) {\n\tif len(rec.Attempts) > 0 && rec.Attempts[0].StartedAt.UnixMilli()%50 == 0 {\n\t\treturn\n\t}\n",
+		"One attempt in fifty is never put on record.", "rolling-deployment", 3, "attempts"),
 	inSim("waits-charged", "policy", "d.Reason, d.Charged = ReceiverBusy, false", "d.Reason = ReceiverBusy",
 		"A receiver that asks for a wait uses up the attempts of its messages.", "limited", 3, "charged"),
 	inSim("held-given-up-at-once", "dispatcher/internal/delivery", "if left < margin {\n\t\t\tp.giveUp(del, reason, now)", "if left > margin {\n\t\t\tp.giveUp(del, reason, now)",

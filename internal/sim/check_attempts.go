@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// recordLost is whether a process died with something about the message unwritten.
+// recordLost is whether a process ended with something about the message unwritten, and for cause.
 func (k *checker) recordLost(m *message) bool {
 	for _, spec := range k.plan.Webhooks {
 		for _, p := range k.posts[delivery{m.same.n, spec.Name}] {
-			if k.recordOf(m, p) == nil && (p.inst.died > 0 || p.inst.stopped > 0) {
+			if k.recordOf(m, p) == nil && k.attemptExcused(m, p) {
 				return true
 			}
 		}
@@ -133,11 +133,35 @@ func (k *checker) attemptOf(recorded []*attempt, p *post) *attempt {
 	return nil
 }
 
-// attemptExcused is whether the process ended before the attempt was on record.
+// attemptExcused is whether the process ended before the attempt was on record, for a cause: it died within what a
+// record takes, or storage did not take the record until it ended. Who is asked to stop writes what it knows.
 func (k *checker) attemptExcused(m *message, p *post) bool {
-	if p.inst.died == 0 && p.inst.stopped == 0 {
+	const takes = 10 * time.Second
+	i, over := p.inst, max(p.at, p.answered, p.left)
+	if i.died == 0 && i.stopped == 0 {
 		return false
 	}
-	c := k.recordOf(m, p)
-	return c == nil || c.applied > k.downAt(p.inst)
+	if c := k.recordOf(m, p); c != nil && c.applied <= k.downAt(i) {
+		return false
+	}
+	return i.died > 0 && i.died <= over+takes || !k.tookRecords(i, over, k.endedAt(i))
+}
+
+// endedAt is when an instance was over: later than it was asked to stop.
+func (k *checker) endedAt(i *instance) time.Duration {
+	if i.died > 0 {
+		return i.died
+	}
+	return i.ended
+}
+
+// tookRecords is whether storage answered all that an instance asked of it for records, within a time.
+func (k *checker) tookRecords(i *instance, from, until time.Duration) bool {
+	service := "table"
+	if k.plan.File {
+		service = "" // what completes a message writes its record too
+	}
+	return k.faults.healthy(i.slot, service, from, until) && !slices.ContainsFunc(k.calls, func(c *call) bool {
+		return c.inst == i && (c.service == service || service == "") && c.begin <= until && (c.ended >= from || c.ended == 0) && c.fault != well && c.fault != slow
+	})
 }

@@ -28,9 +28,9 @@ type instance struct {
 	done     chan struct{}
 	started  time.Duration
 	// died is when it was killed, stopped when it was asked to stop before the end of the
-	// run, 0 for never.
-	died, stopped time.Duration
-	frozen        []span
+	// run, 0 for never, and ended when it had done so.
+	died, stopped, ended time.Duration
+	frozen               []span
 
 	mu       sync.Mutex
 	ordinals map[string]int
@@ -193,6 +193,9 @@ func (i *instance) stop() {
 	defer t.Stop()
 	select {
 	case <-i.done:
+		i.mu.Lock()
+		i.ended = i.w.now()
+		i.mu.Unlock()
 		i.w.note(i.name, "has stopped")
 	case <-i.gate.dead:
 	case <-t.C:

@@ -231,7 +231,10 @@ func (r *receiver) respond(p *post, c *conn, way string) bool {
 		}
 		return r.answer(p, c, 200, "late")
 	case "silent":
-		return r.wait(c, time.Hour) && false
+		if !r.wait(c, time.Hour) {
+			r.w.hungUp(p)
+		}
+		return false
 	case "reset", "undone":
 		c.Reset()
 		return false

@@ -355,6 +355,13 @@ func (w *world) accept(m *message, id string) {
 	if m.id != "" && m.id != id { // an earlier try sent it too, and had no answer
 		m.again = slices.DeleteFunc(append(m.again, m.id), func(other string) bool { return other == id })
 	}
+	if other := w.byID[id]; other != nil && other != m { // storage told of it first, and the text is that of another copy of its event
+		other.again = slices.DeleteFunc(other.again, func(again string) bool { return again == id })
+		if other.id == id {
+			m.events, m.put = append(m.events, other.events...), true
+			other.events, other.id, other.put = nil, "", false
+		}
+	}
 	m.accepted, m.id = true, id
 	w.byID[id] = m
 }

@@ -30,6 +30,8 @@ const (
 	// a count is shown before it is made anew for a request.
 	backlogEvery = time.Minute
 	backlogFresh = 2 * time.Minute
+	// backlogShown is how long the gauge shows a count: one round may fail.
+	backlogShown = 2*backlogEvery + backlogTimeout
 	// recountEvery is how often requests have a queue counted whose dead letters become
 	// more in this process.
 	recountEvery = time.Second
@@ -57,13 +59,18 @@ type waiting struct {
 	at    time.Time
 	// dead is how many dead letters this process had made of the queue's messages by then.
 	dead int
+	// stale says that something was done about them here since.
+	stale bool
 }
 
-// forget makes the next request count anew, after what was done here.
+// forget makes the next request count anew, after what was done here. The gauge keeps what it has until then: one that comes and goes
+// resolves alerts.
 func (b *backlog) forget(name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.byQueue[name] = waiting{}
+	w := b.byQueue[name]
+	w.stale = true
+	b.byQueue[name] = w
 }
 
 // get returns a count that is fresh enough to be shown.
@@ -74,7 +81,14 @@ func (b *backlog) get(name string) (waiting, bool) {
 	if !ok {
 		w = waiting{exact: true, at: b.allAt}
 	}
-	return w, time.Since(w.at) < backlogFresh
+	return w, !w.stale && time.Since(w.at) < backlogFresh
+}
+
+// last is a queue's last count, however old.
+func (b *backlog) last(name string) waiting {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.byQueue[name]
 }
 
 func (b *backlog) put(name string, w waiting) {
@@ -99,7 +113,7 @@ func (b *backlog) measure(m metric.Meter) error {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			for name, w := range b.byQueue {
-				if time.Since(w.at) < backlogFresh {
+				if time.Since(w.at) < backlogShown {
 					o.Observe(int64(w.n), metric.WithAttributes(attribute.String("queue", name)))
 				}
 			}
@@ -161,7 +175,7 @@ func (a *API) countBacklog(ctx context.Context) error {
 			if w.n == 0 {
 				w.dead = dead(d.Queue)
 			}
-			all[d.Queue] = waiting{w.n + 1, true, now, w.dead}
+			all[d.Queue] = waiting{n: w.n + 1, exact: true, at: now, dead: w.dead}
 		})
 	if err != nil {
 		return web.StorageFault("count the dead letters", err)
@@ -170,16 +184,15 @@ func (a *API) countBacklog(ctx context.Context) error {
 		allAt = time.Time{}
 		for name := range all {
 			before := dead(name)
-			w, err := a.countWaiting(ctx, name)
-			if err != nil {
-				return err
+			w, countErr := a.countWaiting(ctx, name)
+			if w.dead = before; countErr != nil {
+				w, err = a.backlog.last(name), countErr
 			}
-			w.dead = before
 			all[name] = w
 		}
 	}
 	a.backlog.replace(all, allAt)
-	return nil
+	return err
 }
 
 // waiting is how many dead letters wait in a queue, counted now where that was not done

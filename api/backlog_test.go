@@ -2,6 +2,7 @@ package api
 
 import (
 	"maps"
+	"net/http"
 	"slices"
 	"testing"
 	"time"
@@ -65,6 +66,33 @@ func TestWaitingDeadLettersAreMeasuredByQueue(t *testing.T) {
 	if orders, refunds := gauge(t, reader, "orders"), gauge(t, reader, "refunds"); orders != 0 || refunds != 2 {
 		t.Errorf("orders %d, refunds %d, want 0 and 2", orders, refunds)
 	}
+}
+
+// A gauge that is gone resolves the alert that fires: deletions and replays, and a round that fails, leave it there.
+func TestTheGaugeOfWaitingDeadLettersStays(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		reader := metric.NewManualReader()
+		h := newHarness(t, func(o *Options) { o.Meter = metric.NewMeterProvider(metric.WithReader(reader)).Meter("") })
+		ids := h.putMany("refunds", 3, nil)
+		if err := h.api.countBacklog(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		h.do(http.StatusNoContent, "DELETE", "/api/v1/dead-letters/"+ids[0], "")
+		if n := gauge(t, reader, "refunds"); n != 3 {
+			t.Errorf("%d after a deletion, want the 3 that were counted", n)
+		}
+		if w, err := h.api.waiting(t.Context(), "refunds"); err != nil || w.n != 2 {
+			t.Errorf("a request is told %d, %v, want the 2 that are left", w.n, err)
+		}
+		time.Sleep(2*backlogEvery + time.Second) // the round between has failed, and this one goes on
+		if n := gauge(t, reader, "refunds"); n != 2 {
+			t.Errorf("%d while one round has failed, want 2", n)
+		}
+		time.Sleep(backlogTimeout)
+		if n := gauge(t, reader, "refunds"); n != -1 {
+			t.Errorf("%d when nothing was counted for so long", n)
+		}
+	})
 }
 
 func TestOldCountIsNotShown(t *testing.T) {

@@ -22,6 +22,9 @@ const (
 	// depthsFresh how long a count is shown.
 	depthsEvery = time.Minute
 	depthsFresh = 2*depthsEvery + depthsTimeout
+	// depthsUnread is how long one is shown that nobody has asked to be made anew since: whoever reads the metrics
+	// more rarely than depthsFresh sees what was counted after the reading before.
+	depthsUnread = 10 * time.Minute
 	// depthsTimeout bounds one round.
 	depthsTimeout = 30 * time.Second
 	// maxInfos bounds the webhooks that have a series with their name and host.
@@ -36,6 +39,8 @@ type depths struct {
 	mu      sync.Mutex
 	byQueue map[string]depthCount
 	infos   []tables.Registration
+	// roundAt is when the last round of counting began.
+	roundAt time.Time
 }
 
 // depthCount is one count of a queue.
@@ -71,7 +76,7 @@ func (d *depths) measure(m metric.Meter) error {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		for name, c := range d.byQueue {
-			if time.Since(c.at) > depthsFresh {
+			if age := time.Since(c.at); age > depthsFresh && (age > depthsUnread || !c.at.Equal(d.roundAt)) {
 				continue
 			}
 			of := attribute.String("queue", name)
@@ -142,7 +147,7 @@ func (d *depths) watch(ctx context.Context, always bool, count func(context.Cont
 	}
 }
 
-// countDepths counts the queues that have webhooks. One that can't be counted is left out.
+// countDepths counts the queues that have webhooks. One that can't be counted is shown as it was for as long as others are.
 func (a *API) countDepths(ctx context.Context) {
 	all, _, err := a.Webhooks.ListWebhooks(ctx)
 	if err != nil {
@@ -175,6 +180,12 @@ func (a *API) countDepths(ctx context.Context) {
 	}
 	a.depths.mu.Lock()
 	defer a.depths.mu.Unlock()
+	for name := range names {
+		if _, counted := found[name]; !counted {
+			found[name] = a.depths.byQueue[name]
+		}
+	}
+	a.depths.roundAt = now
 	a.depths.byQueue, a.depths.infos = found, all[:min(len(all), maxInfos)]
 }
 

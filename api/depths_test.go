@@ -99,6 +99,66 @@ func TestQueuesAreCountedOnlyWhileTheMetricsAreRead(t *testing.T) {
 	})
 }
 
+// failingDepths is storage that does not count for a while.
+type failingDepths struct {
+	queue.Service
+	fails *atomic.Bool
+}
+
+func (s failingDepths) Queue(name string) (queue.Queue, error) {
+	q, err := s.Service.Queue(name)
+	return failingDepth{q, s.fails}, err
+}
+
+type failingDepth struct {
+	queue.Queue
+	fails *atomic.Bool
+}
+
+func (q failingDepth) Depth(ctx context.Context) (queue.Depth, error) {
+	if q.fails.Load() {
+		return queue.Depth{}, context.DeadlineExceeded
+	}
+	return q.Queue.Depth(ctx)
+}
+
+// Who reads the metrics every five minutes is told what was counted after the reading before, and one count that fails takes no series away; one
+// that fails for long does.
+func TestDepthsAreThereForWhoReadsRarelyAndWhereACountFails(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		reader := metric.NewManualReader()
+		var fails atomic.Bool
+		h := newHarness(t, func(o *Options) {
+			o.Meter = metric.NewMeterProvider(metric.WithReader(reader)).Meter("")
+			o.Queues = failingDepths{o.Queues, &fails}
+		})
+		h.register(hook)
+		read := func() int {
+			n := len(points(t, reader, "pushlease.queue.messages", "state"))
+			h.api.countDepths(t.Context()) // as watch does when the metrics are read
+			return n
+		}
+		read()
+		for range 3 {
+			time.Sleep(5 * time.Minute)
+			if read() == 0 {
+				t.Error("nothing is told five minutes after the reading before")
+			}
+		}
+		fails.Store(true)
+		time.Sleep(time.Minute)
+		read()
+		time.Sleep(time.Minute)
+		if read() == 0 {
+			t.Error("one count that failed took the series away")
+		}
+		time.Sleep(time.Minute)
+		if read() != 0 {
+			t.Error("what could not be counted for three minutes is told as it was")
+		}
+	})
+}
+
 // approximate is storage that counts as Azure does.
 type approximate struct {
 	queue.Service

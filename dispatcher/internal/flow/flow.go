@@ -60,13 +60,13 @@ type Flow struct {
 	pause    policy.Pause
 	waited   time.Time // when a POST was last refused with a wait
 	waitedAt int64     // what was delivered by then
-	// waits is how many in a row were refused so, and waitsSince when the first of them was.
-	waits      int
-	waitsSince time.Time
-	slots      policy.Slots
-	spreadAt   float64 // the lowest learned rate by which slots were given; 0: none was
-	meter      policy.Meter
-	auto       policy.AutoDisable
+	// waits is how many were refused so, one after the other, since an answer that was no failure: from waitsSince until waitsLast.
+	waits                 int
+	waitsSince, waitsLast time.Time
+	slots                 policy.Slots
+	spreadAt              float64 // the lowest learned rate by which slots were given; 0: none was
+	meter                 policy.Meter
+	auto                  policy.AutoDisable
 
 	inFlight, waiting            int
 	moved                        time.Time     // when a POST last began or ended

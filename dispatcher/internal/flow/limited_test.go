@@ -390,15 +390,20 @@ func TestACrashLoopThatIsAnswered503LeavesNoLimit(t *testing.T) {
 // breaker to count, and messages were used up one after the other.
 func TestAWebhookThatOnlyAsksForWaitsIsBroken(t *testing.T) {
 	for _, took := range []bool{true, false} {
-		for _, wait := range []time.Duration{7 * time.Second, time.Minute} {
+		for _, wait := range []time.Duration{7 * time.Second, time.Minute, -time.Minute} {
 			t.Run(fmt.Sprint(took, wait), func(t *testing.T) {
 				bubble.Test(t, func(t *testing.T) {
+					mixed, n := wait < 0, 0 // each second answer is another failure
+					wait := wait.Abs()
 					f := testFlow(func(*policy.Flow) {})
 					well := func(time.Time) policy.Sign { return taken }
 					if took {
 						offer(t, f, time.Minute, time.Second, well)
 					}
 					asks := func(now time.Time) policy.Sign {
+						if n++; mixed && n%2 == 0 && f.Status(now).Breaker.Phase == policy.BreakerClosed {
+							return policy.Sign{Answered: true, Failed: true}
+						}
 						f.AskPause(wait, now)
 						return policy.Sign{Answered: true, Failed: true, Overloaded: true, Waits: true}
 					}
@@ -438,6 +443,45 @@ func TestAMessageThatIsEachProbeFailsOnce(t *testing.T) {
 			want(t, "messages that have failed", f.Status(time.Now()).Failing.FailedMessages, failed)
 		}
 	})
+}
+
+// Two refusals with a wait, one after the other, are no breakdown, however many POSTs were under way together, nor are three with an answer or with an
+// hour between them, or of another receiver.
+func TestFewWaitsOpenNoBreaker(t *testing.T) {
+	const apart = 2 * time.Minute
+	for _, tt := range []struct {
+		name    string
+		between func(f *Flow)
+		want    policy.BreakerPhase
+	}{
+		{"three", func(*Flow) {}, policy.BreakerOpen},
+		{"an answer", func(f *Flow) { f.countWait(Answer{Sign: policy.Sign{Answered: true, Refused: 400}}, time.Now()) }, policy.BreakerClosed},
+		{"an hour", func(*Flow) { time.Sleep(waitsApart) }, policy.BreakerClosed},
+		{"another URL", func(f *Flow) {
+			r := testRegistration()
+			r.URL += "/moved"
+			f.update(r)
+		}, policy.BreakerClosed},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			f := testFlow(func(*policy.Flow) {})
+			refused := func(began time.Time) {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				(&Ticket{f: f}).judge(Answer{Sign: policy.Sign{Answered: true, Failed: true, Overloaded: true, Waits: true}, Began: began}, time.Now())
+			}
+			for range 8 { // they were under way together
+				refused(time.Now().Add(-time.Second))
+			}
+			time.Sleep(apart)
+			refused(time.Now())
+			want(t, tt.name+": breaker after two", f.Status(time.Now()).Breaker.Phase, policy.BreakerClosed)
+			tt.between(f)
+			time.Sleep(apart)
+			refused(time.Now())
+			want(t, tt.name+": breaker after three", f.Status(time.Now()).Breaker.Phase, tt.want)
+		})
+	}
 }
 
 // A webhook that was not sent anything for long and then asks for a wait has not been away for that time.

@@ -317,11 +317,7 @@ func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.Breake
 func (t *Ticket) judge(a Answer, now time.Time) (turned bool) {
 	f, s := t.f, t.f.settings.Breaker
 	closed, first := f.breaker.State(now).Phase == policy.BreakerClosed, false
-	if !a.Sign.Waits {
-		f.waits = 0
-	} else if f.waits++; f.waits == 1 {
-		f.waitsSince = now
-	}
+	f.countWait(a, now)
 	switch {
 	case a.Sign.Delivered:
 		f.singles.Taken(a.Failed)
@@ -375,8 +371,23 @@ func (t *Ticket) judge(a Answer, now time.Time) (turned bool) {
 // waitsLong is for how long a webhook that takes nothing may ask for waits before it is broken: as long as a limit may take none.
 const waitsLong = 75 * time.Second
 
-// waitsMany is how many waits in a row at least tell so.
-const waitsMany = 3
+// waitsMany is how many waits, one after the other, at least tell so, and waitsApart how long after the last one the next counts with it at most.
+const (
+	waitsMany  = 3
+	waitsApart = time.Hour
+)
+
+// countWait counts the refusals with a wait, other failures between them or not. Those that were under way together count once.
+func (f *Flow) countWait(a Answer, now time.Time) {
+	switch {
+	case !a.Sign.Failed:
+		f.waits = 0
+	case a.Sign.Waits && (f.waits == 0 || now.Sub(f.waitsLast) > waitsApart):
+		f.waits, f.waitsSince, f.waitsLast = 1, now, now
+	case a.Sign.Waits && !a.Began.Before(f.waitsLast):
+		f.waits, f.waitsLast = f.waits+1, now
+	}
+}
 
 // fewTaken is how many POSTs are taken at most between two pauses that a limit asks for which is met by a slower pace: waits have whole seconds.
 const fewTaken = 2

@@ -20,7 +20,7 @@ var limitPatches = []Patch{
 		"After an outage a limit of so many in a quarter of an hour opens the breaker three times more.", "TestALongWindow"),
 	inLimits("dead-is-asked-each-second", "policy", "if (p.kept || p.noise.shared()) && p.noise.young() {", "if p.noise.young() {",
 		"A webhook that has just broken down gets a POST each second for a minute.", "AnOutage"),
-	inLimits("named-wait-is-breakdown", "dispatcher/internal/flow", "case a.Sign.Waits && ", "case a.Sign.Waits && now.IsZero() && ",
+	inLimits("named-wait-is-breakdown", "dispatcher/internal/flow", "case a.Sign.Waits && f.pacer.TookLately(now)", "case a.Sign.Waits && now.IsZero() && f.pacer.TookLately(now)",
 		"A limit that names its wait ends at one message in a quarter of an hour.", "NamesItsWait"),
 	inLimits("named-wait-teaches-nothing", "dispatcher/internal/flow", "few := !f.waited.IsZero() && f.delivered-f.waitedAt <= fewTaken", "few := false",
 		"A receiver that takes one POST in 50 ms and names a wait of a second is sent one a second.", "NamesItsWait"),

@@ -121,7 +121,8 @@ type Pacer struct {
 	second    int64     // of the clock
 	taken     [2]uint32 // in it, and in the one before
 	lastTaken time.Time
-	lastNo    time.Time // when the last one was refused
+	firstNo   time.Time // when the first one was refused since then
+	lastNo    time.Time // and the last one
 	since     time.Time
 	refused   int64
 }
@@ -131,7 +132,14 @@ func (p *Pacer) Limited() bool { return p.base > 0 }
 
 // TookLately tells whether a POST was taken within the longest time for which a limit takes none, as most have it.
 func (p *Pacer) TookLately(now time.Time) bool {
-	return !p.lastTaken.IsZero() && now.Sub(p.lastTaken).Abs() <= paceLately
+	return p.tookWithin(now, paceLately)
+}
+
+// HasQuota tells whether a 429 may be the word of a quota: others were taken within awayWithin, however seldom messages come.
+func (p *Pacer) HasQuota(now time.Time) bool { return p.tookWithin(now, awayWithin) }
+
+func (p *Pacer) tookWithin(now time.Time, d time.Duration) bool {
+	return !p.lastTaken.IsZero() && now.Sub(p.lastTaken).Abs() <= d
 }
 
 // Rate is POSTs a second now; 0 without a limit.
@@ -254,7 +262,7 @@ func (p *Pacer) Current(place PacePlace) bool { return place.cuts == p.cuts }
 func (p *Pacer) Taken(place PacePlace, began, now time.Time) {
 	p.count(now)
 	p.opened.taken++
-	p.lastTaken = now
+	p.lastTaken, p.firstNo = now, time.Time{}
 	if !p.Limited() {
 		return
 	}
@@ -298,8 +306,11 @@ func (p *Pacer) Refused(place PacePlace, began, now time.Time, random float64) (
 		p.lastTaken = now
 	}
 	p.lastNo = now
+	if p.firstNo.IsZero() || p.firstNo.After(now) {
+		p.firstNo = now
+	}
 	switch away := now.Sub(p.lastTaken); {
-	case p.Limited() && away > max(paceLately, paceLateGaps*p.gap(), p.window):
+	case p.Limited() && now.Sub(p.firstNo) > max(paceLately, paceLateGaps*p.gap(), p.window):
 		if p.run == 0 {
 			p.run, p.runSince = 1, now
 		}

@@ -95,6 +95,23 @@ func TestThePacerAsksARefusingReceiverEverMoreSeldomAndGivesItUp(t *testing.T) {
 	}
 }
 
+// A time without messages is none in which everything was refused.
+func TestARefusalAfterAQuietTimeIsNoBreakdown(t *testing.T) {
+	p, now := limitedPacer(t)
+	now = now.Add(10 * time.Minute)
+	if limited, broken := p.Refused(p.Take(now), now, now, 0.5); !limited || !broken.IsZero() {
+		t.Errorf("the first refusal: limited %v, broken since %s", limited, broken)
+	}
+	now = now.Add(74 * time.Second)
+	if limited, _ := p.Refused(p.Take(now), now, now, 0.5); !limited {
+		t.Error("broken within 75 s of the first refusal")
+	}
+	now = now.Add(2 * time.Second)
+	if limited, _ := p.Refused(p.Take(now), now, now, 0.5); limited {
+		t.Error("limited though everything was refused for 75 s")
+	}
+}
+
 func TestThePacerGoesOnFromASnapshot(t *testing.T) {
 	p, now := limitedPacer(t)
 	saved := p.State()

@@ -10,7 +10,7 @@ func (p *Pacer) Share(others Others, now time.Time) {
 	followed, before := p.noise.follows(), p.noise.others
 	p.noise.tell(others, now)
 	if others.Posts > others.Failed { // the webhook takes POSTs
-		p.lastTaken = now
+		p.lastTaken, p.firstNo = now, time.Time{}
 	}
 	if followed && !p.noise.follows() {
 		p.takeOver(before, others)

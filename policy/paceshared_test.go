@@ -130,19 +130,24 @@ func TestAnInstanceTakesOverFromOneThatHasStopped(t *testing.T) {
 
 // One that was sent little before it stopped, at night, had learned more all the same.
 func TestAnInstanceTakesOverWhatAnIdleOneHadLearned(t *testing.T) {
-	p, now := limitedPacer(t)
-	for range 100 {
-		p.Share(ahead, p.Next(now))
-		now, _ = refuse(p, now)
-	}
-	idle := ahead
-	idle.Rate, idle.Taken, idle.Posts, idle.Failed = 0.2, 0.2, 1, 0
-	if p.Share(idle, now); !p.Follows() {
-		t.Fatal("it does not follow the one that has nothing to send")
-	}
-	p.Share(policy.Others{}, now)
-	if r := p.Rate(); r < 15 || r > 20 {
-		t.Errorf("%v/s once that one has stopped, want about what it had learned", r)
+	for name, left := range map[string]policy.Others{
+		"nobody is left":           {},
+		"another follower is left": {Rate: 0.017, Taken: 0.017, Learned: 0.033, Posts: 1, Instances: 1},
+	} {
+		p, now := limitedPacer(t)
+		for range 100 {
+			p.Share(ahead, p.Next(now))
+			now, _ = refuse(p, now)
+		}
+		idle := ahead
+		idle.Rate, idle.Taken, idle.Posts, idle.Failed = 0.2, 0.2, 1, 0
+		if p.Share(idle, now); !p.Follows() {
+			t.Fatal("it does not follow the one that has nothing to send")
+		}
+		p.Share(left, now)
+		if r := p.Rate(); r < 15 || r > 20 {
+			t.Errorf("%s: %v/s once that one has stopped, want about what it had learned", name, r)
+		}
 	}
 }
 

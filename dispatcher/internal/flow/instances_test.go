@@ -94,11 +94,12 @@ func TestARestartGoesOnWithItsOwnRateOrItsPartOfTheOthers(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		rows  map[string]float64
-		old   string // one that wrote its row an hour ago
+		old   string // one that wrote its row an hour ago; all: they wrote theirs some minutes ago
 		least float64
 		most  float64
 	}{
 		{"its own", map[string]float64{"b": 5, "a": 20}, "", 4, 6},
+		{"it followed one that is gone", map[string]float64{"b": 0.033, "a": 20}, "all", 18, 21},
 		{"of two others", map[string]float64{"a": 20, "c": 10}, "", 13, 16},
 		{"of one that was there last", map[string]float64{"a": 20, "c": 1}, "c", 18, 21},
 		{"its own is old", map[string]float64{"a": 20, "b": 1}, "b", 18, 21},
@@ -107,7 +108,9 @@ func TestARestartGoesOnWithItsOwnRateOrItsPartOfTheOthers(t *testing.T) {
 			store := testStore(t)
 			for name, rate := range tt.rows {
 				at := time.Now()
-				if name == tt.old {
+				if tt.old == "all" {
+					at = at.Add(-5 * time.Minute)
+				} else if name == tt.old {
 					at = at.Add(-time.Hour)
 				}
 				if err := store.PutHealth(t.Context(), limitedRow(name, rate, at)); err != nil {

@@ -91,8 +91,8 @@ func leaders(seen map[rowKey]sent) map[string]string {
 	return leaders
 }
 
-// restored is what a new process goes on with: what it had learned itself under this name, or the mean of
-// what those have that were there last. Of a webhook that has begun anew since, nothing is left.
+// restored is what a new process goes on with: what it had learned itself under this name, at the rate of one that was sent more and is
+// gone, or the mean of what those have that were there last. Of a webhook that has begun anew since, nothing is left.
 func (fs *Flows) restored(rows []tables.Health, since time.Time) (st policy.PaceState) {
 	var newest time.Time
 	for _, h := range rows {
@@ -100,11 +100,19 @@ func (fs *Flows) restored(rows []tables.Health, since time.Time) (st policy.Pace
 			newest = h.UpdatedAt
 		}
 	}
-	n := 0.0
+	n, now, left := 0.0, time.Now(), 0.0
+	for _, h := range rows {
+		if newest.Sub(h.UpdatedAt) < restoredFor && now.Sub(h.UpdatedAt) >= sharedFor && h.Pace.Since.After(since) {
+			left = max(left, h.Pace.Rate)
+		}
+	}
 	for _, h := range rows {
 		recent := newest.Sub(h.UpdatedAt) < restoredFor
 		switch {
 		case recent && h.Instance == fs.o.Instance:
+			if h.Pace.Rate > 0 && h.Pace.Rate < left/2 { // it followed
+				h.Pace.Rate = left
+			}
 			return h.Pace
 		case !recent || !h.Pace.Since.After(since):
 			continue

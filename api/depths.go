@@ -150,8 +150,11 @@ func (d *depths) watch(ctx context.Context, always bool, count func(context.Cont
 // countDepths counts the queues that have webhooks. One that can't be counted is shown as it was for as long as others are.
 func (a *API) countDepths(ctx context.Context) {
 	all, _, err := a.Webhooks.ListWebhooks(ctx)
-	if err != nil {
-		return // the dispatcher's own reading says so
+	if err != nil { // the dispatcher's own reading says so
+		a.depths.mu.Lock()
+		defer a.depths.mu.Unlock()
+		a.depths.roundAt = time.Now() // nothing was counted in it
+		return
 	}
 	names := map[string]bool{}
 	for _, r := range all {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
 )
 
 // points are the values of a gauge by the value of one label.
@@ -127,10 +129,10 @@ func (q failingDepth) Depth(ctx context.Context) (queue.Depth, error) {
 func TestDepthsAreThereForWhoReadsRarelyAndWhereACountFails(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		reader := metric.NewManualReader()
-		var fails atomic.Bool
+		var fails, unlisted atomic.Bool
 		h := newHarness(t, func(o *Options) {
 			o.Meter = metric.NewMeterProvider(metric.WithReader(reader)).Meter("")
-			o.Queues = failingDepths{o.Queues, &fails}
+			o.Queues, o.Webhooks = failingDepths{o.Queues, &fails}, unlistedWebhooks{o.Webhooks, &unlisted}
 		})
 		h.register(hook)
 		read := func() int {
@@ -156,7 +158,29 @@ func TestDepthsAreThereForWhoReadsRarelyAndWhereACountFails(t *testing.T) {
 		if read() != 0 {
 			t.Error("what could not be counted for three minutes is told as it was")
 		}
+		fails.Store(false)
+		read()
+		unlisted.Store(true)
+		time.Sleep(time.Minute)
+		read()
+		time.Sleep(2 * time.Minute)
+		if read() != 0 {
+			t.Error("depths are told as they were three minutes ago while the webhooks can't be listed")
+		}
 	})
+}
+
+// unlistedWebhooks can't be listed while fails.
+type unlistedWebhooks struct {
+	tables.Webhooks
+	fails *atomic.Bool
+}
+
+func (s unlistedWebhooks) ListWebhooks(ctx context.Context) ([]tables.Registration, []tables.RowError, error) {
+	if s.fails.Load() {
+		return nil, nil, errors.New("storage is away")
+	}
+	return s.Webhooks.ListWebhooks(ctx)
 }
 
 // approximate is storage that counts as Azure does.

@@ -100,7 +100,7 @@ func TestAProcessThatStoodStillPastItsLeaseBeginsNoPost(t *testing.T) {
 }
 
 // Near the end of a message's life a lease that is over counts as ours, since nobody may be there to receive it again. What
-// another instance has delivered by then gets no dead letter.
+// another instance has delivered by then gets no dead letter, and its event stays a delivered one.
 func TestWhatAnotherInstanceHasDeliveredGetsNoDeadLetterAtTheEndOfItsLife(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.webhook.Timeout = 10 * time.Second
@@ -109,17 +109,24 @@ func TestWhatAnotherInstanceHasDeliveredGetsNoDeadLetterAtTheEndOfItsLife(t *tes
 		silent.on("renew", always(failBefore))
 		untold := &faultyStore{Store: b.db}
 		untold.on("note", always(failBefore))
-		first, second := &slowToBegin{scripted{answer: statuses(200)}, 121 * time.Second}, &scripted{answer: statuses(200)}
+		first, second := &slowToBegin{scripted{answer: statuses(200)}, 301 * time.Second}, &scripted{answer: statuses(200)}
 		_, stop := b.start(func(o *Options) {
+			byEvent(o)
 			o.Queues, o.Store, o.Instance, o.Sender, o.Lease = silent, untold, "first", first, 30*time.Second
 		})
-		sent := b.sendText([]byte("x"), queue.SendOptions{TTL: 2 * time.Minute})
+		body := string(event("1", "a"))
+		sent := b.sendText([]byte(body), queue.SendOptions{TTL: 5 * time.Minute})
 		time.Sleep(5 * time.Second)
 		silent.on("receive", receiving.rule(failBefore))
-		_, stopOther := b.start(func(o *Options) { o.Instance, o.Sender = "second", second })
-		time.Sleep(5 * time.Minute)
+		_, stopOther := b.start(func(o *Options) { byEvent(o); o.Instance, o.Sender = "second", second })
+		time.Sleep(8 * time.Minute)
 		stop()
 		stopOther()
+		_, stop = b.start(byEvent)
+		b.send(body) // another copy
+		time.Sleep(5 * time.Minute)
+		stop()
+		want(t, "POSTs of the other copy", b.sender.count(), 0)
 		want(t, "POSTs", first.count()+second.count(), 1)
 		want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
 		want(t, "dead letters", len(b.deadLetters()), 0)

@@ -146,6 +146,10 @@ func TestTheKubernetesFilesGoTogether(t *testing.T) {
 		in(pod, "securityContext", "runAsNonRoot") != true || in(pod, "containers", "securityContext", "readOnlyRootFilesystem") != true {
 		t.Errorf("the pod is %v", pod)
 	}
+	selects := in(readYAML(t, folder+"poddisruptionbudget.yaml")[0], "spec", "selector", "matchLabels", "app.kubernetes.io/name")
+	if labels := in(kustomization, "labels", "pairs", "app.kubernetes.io/name"); selects != labels || labels == nil {
+		t.Errorf("the disruption budget is of pods of the name %v, and they have %v", selects, labels)
+	}
 	scaled := readYAML(t, folder+"scaledobject.yaml")
 	metrics := instruments(t)
 	for _, trigger := range in(scaled[0], "spec", "triggers").([]any) {

@@ -144,7 +144,13 @@ func (k *checker) attemptExcused(m *message, p *post) bool {
 	if c := k.recordOf(m, p); c != nil && c.applied <= k.downAt(i) {
 		return false
 	}
-	return i.died > 0 && i.died <= over+takes || !k.tookRecords(i, over, k.endedAt(i))
+	stood := false
+	for _, s := range i.frozen { // who stands still writes nothing, and what came meanwhile is over when it goes on
+		if s.from <= over+takes && s.until > over {
+			over, stood = s.until, true
+		}
+	}
+	return i.died > 0 && i.died <= over+takes || stood && i.stopped > 0 && over >= i.stopped || !k.tookRecords(i, over, k.endedAt(i))
 }
 
 // endedAt is when an instance was over: later than it was asked to stop.

@@ -45,17 +45,31 @@ func NewPutOffs() *PutOffs {
 func (p *PutOffs) Remember(queueName, messageID string, receive int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	key := putOffKey{queueName, messageID}
-	if p.first[key] == nil {
-		p.first[key] = p.order.PushBack(&putOff{key: key, first: receive})
-	}
-	if one := p.first[key].Value.(*putOff); receive > one.last {
+	if one := p.of(queueName, messageID, receive); receive > one.last {
 		one.last = receive
 		one.times++
 	}
+}
+
+// RememberPosted is Remember for a receive in which a POST was made, of which a record will tell.
+func (p *PutOffs) RememberPosted(queueName, messageID string, receive int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.of(queueName, messageID, receive)
+}
+
+// of finds what is remembered of a message, from this receive on where nothing was. p.mu is held.
+func (p *PutOffs) of(queueName, messageID string, receive int64) *putOff {
+	key := putOffKey{queueName, messageID}
+	if e := p.first[key]; e != nil {
+		return e.Value.(*putOff)
+	}
+	one := &putOff{key: key, first: receive}
+	p.first[key] = p.order.PushBack(one)
 	for p.order.Len() > maxPutOffs {
 		delete(p.first, p.order.Remove(p.order.Front()).(*putOff).key)
 	}
+	return one
 }
 
 // Unlogged counts a message that was put off for want of a place. log says that it is time to say so,

@@ -35,7 +35,7 @@ func (o *Options) tellOthers(ctx context.Context, p *parcel, targets []target) (
 			"queue", p.key.Queue, "message", p.key.MessageID, "error", err)
 		return time.Time{}
 	}
-	o.PutOffs.Remember(p.key.Queue, p.m.ID, p.m.DequeueCount) // what others receive from now on proves nothing
+	o.PutOffs.RememberPosted(p.key.Queue, p.m.ID, p.m.DequeueCount) // what others receive from now on proves nothing
 	return until
 }
 

@@ -163,7 +163,7 @@ func (r *Registry) CatchUp(ctx context.Context) bool {
 	case r.reading <- struct{}{}:
 		defer func() { <-r.reading }()
 	case <-ctx.Done():
-		return false
+		return !r.behind()
 	}
 	if !r.behind() { // the reading that this one waited for shows it
 		return true

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -27,17 +26,37 @@ func (c *Completer) leaveOutEnded(ctx context.Context, l *lease.Lease, o *Outcom
 		return
 	}
 	known, _ := c.o.Journal.Load(ctx, retry.Call, o.DeadLetters[0].Delivery.MessageKey, nil)
-	o.DeadLetters = slices.DeleteFunc(o.DeadLetters, func(dl DeadLetter) bool {
-		ended := slices.ContainsFunc(known, func(k tables.Delivery) bool {
-			return k.WebhookID == dl.Delivery.WebhookID && k.Generation >= dl.Delivery.Generation &&
-				(k.State == tables.Delivered || k.State == tables.Duplicate || k.State == tables.DeadLettered)
-		})
-		if ended {
-			c.o.Log.Warn("no dead letter is made: another instance has ended the delivery meanwhile", "queue", l.Queue.Name(),
-				"message", l.Message.ID, "webhook", dl.Delivery.WebhookID, "reason", dl.Row.Reason)
+	copied, left := false, o.DeadLetters
+	o.DeadLetters = nil
+	for _, dl := range left {
+		ended := endedMeanwhile(&dl, known)
+		if ended == nil {
+			o.DeadLetters = append(o.DeadLetters, dl)
+			continue
 		}
-		return ended
-	})
+		c.o.Log.Warn("no dead letter is made: another instance has ended the delivery meanwhile", "queue", l.Queue.Name(),
+			"message", l.Message.ID, "webhook", dl.Delivery.WebhookID, "reason", dl.Row.Reason, "state", ended.State)
+		copied = copied || dl.Copy && ended.State != tables.DeadLettered
+		if o.Claim != nil && ended.State == tables.Delivered {
+			o.Claim.Delivered = true // or another copy of its event would be
+		}
+	}
+	if copied && len(o.DeadLetters) > 0 { // one for all of them
+		o.DeadLetters[0].Copy = true
+	}
+}
+
+// endedMeanwhile is what another holder has made of a delivery; nil where that is not over. A dead letter about the message as a
+// whole would be replayed to all webhooks: it is not made where one of these has the message.
+func endedMeanwhile(dl *DeadLetter, known []tables.Delivery) *tables.Delivery {
+	for i := range known {
+		k := &known[i]
+		over := k.State == tables.Delivered || k.State == tables.Duplicate || k.State == tables.DeadLettered
+		if over && k.Generation >= dl.Delivery.Generation && (k.WebhookID == dl.Delivery.WebhookID || dl.Delivery.WebhookID == "") {
+			return k
+		}
+	}
+	return nil
 }
 
 // deadLetters makes the outcome's dead letters durable. When one can't be, the message stays.

@@ -213,38 +213,6 @@ func TestProbesThatAreRefusedAsTooMuchAreChargedToNoMessage(t *testing.T) {
 	}
 }
 
-// Of a limit that names no wait a webhook learns nothing where its messages come minutes apart: its 429 is no message's fault all the same.
-func TestAQuotaThatSeldomMessagesUseUpMakesNoDeadLetters(t *testing.T) {
-	inBubble(t, func(b *bench) {
-		moderate, err := policy.Preset("moderate")
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		b.webhook.Policy, b.webhook.Flow = moderate, policy.DefaultFlow()
-		b.webhook = b.update(b.webhook)
-		start, refused := time.Now(), 0
-		taken := map[time.Duration]int{}
-		b.sender.answer = func(webhook.Request, int) webhook.Result {
-			window := time.Since(start) / (10 * time.Minute)
-			if taken[window]++; taken[window] > 5 {
-				refused++
-				return webhook.Result{Status: 429}
-			}
-			return webhook.Result{Status: 200}
-		}
-		_, stop := b.start(nil)
-		defer stop()
-		for range 40 {
-			b.send("x")
-			time.Sleep(90 * time.Second)
-		}
-		want(t, "some were refused", refused > 10, true)
-		want(t, "dead letters", len(b.deadLetters()), 0)
-		time.Sleep(time.Hour)
-		want(t, "messages left", b.total(testQueue), 0)
-	})
-}
-
 // The backlog is longer than messages may grow old: what was refused before waits behind it and is refused again, and it is no
 // dead letter for that.
 func TestABacklogThatIsOlderThanItsMessagesMayBeMakesNoDeadLetters(t *testing.T) {

@@ -132,14 +132,7 @@ func (p *Pacer) Limited() bool { return p.base > 0 }
 
 // TookLately tells whether a POST was taken within the longest time for which a limit takes none, as most have it.
 func (p *Pacer) TookLately(now time.Time) bool {
-	return p.tookWithin(now, paceLately)
-}
-
-// HasQuota tells whether a 429 may be the word of a quota: others were taken within awayWithin, however seldom messages come.
-func (p *Pacer) HasQuota(now time.Time) bool { return p.tookWithin(now, awayWithin) }
-
-func (p *Pacer) tookWithin(now time.Time, d time.Duration) bool {
-	return !p.lastTaken.IsZero() && now.Sub(p.lastTaken).Abs() <= d
+	return !p.lastTaken.IsZero() && now.Sub(p.lastTaken).Abs() <= paceLately
 }
 
 // Rate is POSTs a second now; 0 without a limit.

@@ -30,7 +30,7 @@ func (p *Pacer) Share(others Others, now time.Time) {
 // little they were sent.
 func (p *Pacer) takeOver(before, left Others) {
 	rate := before.Taken
-	if left.Learned < before.Learned { // who had learned that is gone
+	if left.Instances < before.Instances && left.Learned < before.Learned/2 { // who had learned that is gone
 		rate = before.Learned
 	}
 	if rate *= paceStart; p.Limited() && p.noise.share == 0 && rate > p.Rate() {

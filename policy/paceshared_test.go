@@ -140,7 +140,7 @@ func TestAnInstanceTakesOverWhatAnIdleOneHadLearned(t *testing.T) {
 			now, _ = refuse(p, now)
 		}
 		idle := ahead
-		idle.Rate, idle.Taken, idle.Posts, idle.Failed = 0.2, 0.2, 1, 0
+		idle.Rate, idle.Taken, idle.Posts, idle.Failed, idle.Instances = 0.2, 0.2, 1, 0, 2
 		if p.Share(idle, now); !p.Follows() {
 			t.Fatal("it does not follow the one that has nothing to send")
 		}

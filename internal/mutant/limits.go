@@ -24,7 +24,7 @@ var limitPatches = []Patch{
 		"A limit that names its wait ends at one message in a quarter of an hour.", "NamesItsWait"),
 	inLimits("named-wait-teaches-nothing", "dispatcher/internal/flow", "few := !f.waited.IsZero() && f.delivered-f.waitedAt <= fewTaken", "few := false",
 		"A receiver that takes one POST in 50 ms and names a wait of a second is sent one a second.", "NamesItsWait"),
-	inLimits("idle-leader-had-nothing", "policy", "if left.Learned < before.Learned {", "if left.Learned < 0 {",
+	inLimits("idle-leader-had-nothing", "policy", "if left.Instances < before.Instances && left.Learned", "if left.Instances < 0 && left.Learned",
 		"Who takes over from an instance that had nothing to send begins at next to nothing.", "TakesOver"),
 	inLimits("quiet-time-is-breakdown", "policy", "now.Sub(p.firstNo) > max(", "away > max(",
 		"One refusal after a quiet time opens the breaker.", "QuietTime"),

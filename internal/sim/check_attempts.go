@@ -150,7 +150,7 @@ func (k *checker) attemptExcused(m *message, p *post) bool {
 			over, stood = s.until, true
 		}
 	}
-	return i.died > 0 && i.died <= over+takes || stood && i.stopped > 0 && over >= i.stopped || !k.tookRecords(i, over, k.endedAt(i))
+	return i.died > 0 && i.died <= over+takes || stood && i.stopped > 0 && over >= i.stopped && k.endedAt(i) <= over+takes || !k.tookRecords(i, over, k.endedAt(i))
 }
 
 // endedAt is when an instance was over: later than it was asked to stop.

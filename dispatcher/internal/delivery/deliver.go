@@ -95,7 +95,11 @@ func (d *Deliverer) steps(ctx context.Context, p *parcel) *Outcome {
 	d.posts.post(ctx, p, targets)
 	outcome := fold(p, h, targets)
 	if p.behind && outcome.Action == policy.Complete { // it may be due to one that was registered just now
-		d.PutOffs.RememberPosted(p.key.Queue, p.m.ID, p.m.DequeueCount)
+		if p.posted {
+			d.PutOffs.RememberPosted(p.key.Queue, p.m.ID, p.m.DequeueCount)
+		} else {
+			d.PutOffs.Remember(p.key.Queue, p.m.ID, p.m.DequeueCount)
+		}
 		outcome.GiveBack(p.m)
 	}
 	return d.shownSoon(p, outcome)

@@ -99,7 +99,7 @@ func TestARestartGoesOnWithItsOwnRateOrItsPartOfTheOthers(t *testing.T) {
 		most  float64
 	}{
 		{"its own", map[string]float64{"b": 5, "a": 20}, "", 4, 6},
-		{"it followed one that is gone", map[string]float64{"b": 0.033, "a": 20}, "all", 18, 21},
+		{"it followed one that is gone", map[string]float64{"b": 0.033, "a": 20}, "all", 9, 11},
 		{"of two others", map[string]float64{"a": 20, "c": 10}, "", 13, 16},
 		{"of one that was there last", map[string]float64{"a": 20, "c": 1}, "c", 18, 21},
 		{"its own is old", map[string]float64{"a": 20, "b": 1}, "b", 18, 21},

@@ -91,7 +91,7 @@ func leaders(seen map[rowKey]sent) map[string]string {
 	return leaders
 }
 
-// restored is what a new process goes on with: what it had learned itself under this name, at the rate of one that was sent more and is
+// restored is what a new process goes on with: what it had learned itself under this name, at its part of the rate of one that was sent more and is
 // gone, or the mean of what those have that were there last. Of a webhook that has begun anew since, nothing is left.
 func (fs *Flows) restored(rows []tables.Health, since time.Time) (st policy.PaceState) {
 	var newest time.Time
@@ -100,18 +100,18 @@ func (fs *Flows) restored(rows []tables.Health, since time.Time) (st policy.Pace
 			newest = h.UpdatedAt
 		}
 	}
-	n, now, left := 0.0, time.Now(), 0.0
+	n, now, left, those := 0.0, time.Now(), 0.0, 0.0
 	for _, h := range rows {
 		if newest.Sub(h.UpdatedAt) < restoredFor && now.Sub(h.UpdatedAt) >= sharedFor && h.Pace.Since.After(since) {
-			left = max(left, h.Pace.Rate)
+			left, those = max(left, h.Pace.Rate), those+1
 		}
 	}
 	for _, h := range rows {
 		recent := newest.Sub(h.UpdatedAt) < restoredFor
 		switch {
 		case recent && h.Instance == fs.o.Instance:
-			if h.Pace.Rate > 0 && h.Pace.Rate < left/2 { // it followed
-				h.Pace.Rate = left
+			if h.Pace.Rate > 0 && h.Pace.Rate < left/2 { // it followed, as the others may have that start again now
+				h.Pace.Rate = max(h.Pace.Rate, left/those)
 			}
 			return h.Pace
 		case !recent || !h.Pace.Since.After(since):

@@ -363,7 +363,7 @@ func (t *Ticket) judge(a Answer, now time.Time) (turned bool) {
 	turned = f.breaker.Report(s, t.generation, !a.Sign.Failed && !t.spared, now, rand.Float64())
 	// A probe that is refused as too much, with a wait, or by a webhook with a limit, says nothing about its message, and something about the webhook.
 	t.probe = !closed && (a.Sign.TooMany || a.Sign.Waits || a.Sign.Limited && f.pacer.Limited())
-	t.spared = t.spared || first || t.probe || a.Sign.TooMany && f.pacer.HasQuota(now)
+	t.spared = t.spared || first || t.probe
 	f.hasten(a.Sign, now)
 	return turned
 }

@@ -46,13 +46,12 @@ func (c *Completer) leaveOutEnded(ctx context.Context, l *lease.Lease, o *Outcom
 	}
 }
 
-// endedMeanwhile is what another holder has made of a delivery; nil where that is not over. A dead letter about the message as a
-// whole would be replayed to all webhooks: it is not made where one of these has the message.
+// endedMeanwhile is what another holder has made of a delivery; nil where that is not over.
 func endedMeanwhile(dl *DeadLetter, known []tables.Delivery) *tables.Delivery {
 	for i := range known {
 		k := &known[i]
 		over := k.State == tables.Delivered || k.State == tables.Duplicate || k.State == tables.DeadLettered
-		if over && k.Generation >= dl.Delivery.Generation && (k.WebhookID == dl.Delivery.WebhookID || dl.Delivery.WebhookID == "") {
+		if over && k.Generation >= dl.Delivery.Generation && k.WebhookID == dl.Delivery.WebhookID {
 			return k
 		}
 	}

@@ -114,7 +114,7 @@ func TestWhatAnotherInstanceHasDeliveredGetsNoDeadLetterAtTheEndOfItsLife(t *tes
 			byEvent(o)
 			o.Queues, o.Store, o.Instance, o.Sender, o.Lease = silent, untold, "first", first, 30*time.Second
 		})
-		body := string(event("1", "a"))
+		body := event("1", "a")
 		sent := b.sendText([]byte(body), queue.SendOptions{TTL: 5 * time.Minute})
 		time.Sleep(5 * time.Second)
 		silent.on("receive", receiving.rule(failBefore))

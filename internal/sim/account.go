@@ -12,12 +12,14 @@ import (
 	"net/http/httptrace"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/pushlease/pushlease/internal/azurestandin"
 	"github.com/pushlease/pushlease/internal/sqlite"
+	"github.com/pushlease/pushlease/tables"
 )
 
 // accountTransport is the way of one instance to the model of the account. Requests go
@@ -45,7 +47,13 @@ func (t accountTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	c.partition = partitionOf(c.service, req, body)
 	c.about = mentioned(req.URL.Path, body)
 	for _, found := range attemptRow.FindAllSubmatch(body, -1) {
-		c.attempts = append(c.attempts, written{message: string(found[1]), webhook: string(found[2])})
+		number, _ := strconv.Atoi(string(found[4])) // digits; of a delivery it is the rank of its state
+		if a := (written{message: string(found[1]), webhook: string(found[3]), number: number}); string(found[2]) == "a" {
+			c.attempts = append(c.attempts, a)
+		} else if number == tables.Delivered.Rank() {
+			a.number, a.delivered = 0, true
+			c.attempts = append(c.attempts, a)
+		}
 	}
 	var answer *httptest.ResponseRecorder
 	err := i.call(req.Context(), c, func() error {
@@ -160,7 +168,7 @@ var messageID = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]
 
 // attemptRow is the key of an attempt in a day's table, also of one that shares its row with the
 // delivery (docs/architecture.md).
-var attemptRow = regexp.MustCompile(`([0-9a-f-]{36})~[^~]+~[ad]~([^~"']+)~\d+~\d+~`)
+var attemptRow = regexp.MustCompile(`([0-9a-f-]{36})~[^~]+~([ad])~([^~"']+)~\d+~(\d+)~`)
 
 // partitionKey is how requests to tables name their partition: in an address, a filter, or a row.
 var partitionKey = regexp.MustCompile(`PartitionKey(?:='| eq '|":")([^'"]+)`)
@@ -219,7 +227,7 @@ func (c *call) knows(to *sqlite.Call) {
 	}
 	for _, a := range to.Record.Attempts {
 		c.about = append(c.about, a.MessageID)
-		c.attempts = append(c.attempts, written{a.MessageID, a.WebhookID, a.Number})
+		c.attempts = append(c.attempts, written{message: a.MessageID, webhook: a.WebhookID, number: a.Number})
 	}
 	slices.Sort(c.about)
 	c.about = slices.Compact(c.about)

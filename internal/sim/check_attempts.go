@@ -24,7 +24,7 @@ func (k *checker) recordOf(m *message, p *post) *call {
 	for _, c := range k.about[m.same] {
 		if c.inst == p.inst && c.applied >= after && c.ok && slices.ContainsFunc(c.attempts, func(a written) bool {
 			of := k.byID[a.message]
-			return of != nil && of.same == m.same && k.names[a.webhook] == p.webhook && (a.number == 0 || a.number == p.attempt)
+			return of != nil && of.same == m.same && k.names[a.webhook] == p.webhook && (a.delivered && p.status/100 == 2 || a.number == p.attempt)
 		}) {
 			return c
 		}

@@ -180,11 +180,11 @@ type call struct {
 	attempts []written
 }
 
-// written is an attempt that a call writes: of which message, for which webhook, and which one, where that is
-// known: on a file.
+// written is an attempt that a call writes: of which message, for which webhook, and which one.
 type written struct {
 	message, webhook string
 	number           int
+	delivered        bool // it shares the row of the delivery, which does not tell its number
 }
 
 // id names the call in a plan: it depends on the order of calls of one kind in one

@@ -19,7 +19,6 @@ import (
 
 	"github.com/pushlease/pushlease/internal/azurestandin"
 	"github.com/pushlease/pushlease/internal/sqlite"
-	"github.com/pushlease/pushlease/tables"
 )
 
 // accountTransport is the way of one instance to the model of the account. Requests go
@@ -50,7 +49,7 @@ func (t accountTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		number, _ := strconv.Atoi(string(found[4])) // digits; of a delivery it is the rank of its state
 		if a := (written{message: string(found[1]), webhook: string(found[3]), number: number}); string(found[2]) == "a" {
 			c.attempts = append(c.attempts, a)
-		} else if number == tables.Delivered.Rank() {
+		} else if number == deliveredRank {
 			a.number, a.delivered = 0, true
 			c.attempts = append(c.attempts, a)
 		}
@@ -165,6 +164,9 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 var messageID = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+
+// deliveredRank is the rank of a delivered delivery in its key (docs/tables.md).
+const deliveredRank = 5
 
 // attemptRow is the key of an attempt in a day's table, also of one that shares its row with the
 // delivery (docs/architecture.md).

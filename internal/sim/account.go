@@ -165,7 +165,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 var messageID = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
-// deliveredRank is the rank of a delivered delivery in its key (docs/tables.md).
+// deliveredRank is the rank of a delivered delivery in its key (docs/architecture.md).
 const deliveredRank = 5
 
 // attemptRow is the key of an attempt in a day's table, also of one that shares its row with the

@@ -339,9 +339,10 @@ func (k *checker) takenAway(m *message) bool {
 	return k.taken && n > 0 && m.events[n-1].what == "delete" && m.events[n-1].inst == nil
 }
 
-// neverOurs is whether another program deleted a message that none of us had received.
+// neverOurs is whether a message that another program had sent was deleted by one, or went with its queue, and none of us had received it.
 func (k *checker) neverOurs(m *message) bool {
-	return k.takenAway(m) && !slices.ContainsFunc(m.events, func(e messageEvent) bool { return e.inst != nil })
+	gone := k.takenAway(m) || !k.plan.File && k.swept(m)
+	return gone && !slices.ContainsFunc(m.events, func(e messageEvent) bool { return e.inst != nil && e.what != "swept" })
 }
 
 // stillThere is for messages that settle has told of.

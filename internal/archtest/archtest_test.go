@@ -277,8 +277,8 @@ func TestEveryPackageIsExplainedInOnePlace(t *testing.T) {
 
 // root is everything that may lie in the repository's first level.
 var root = []string{
-	".ci", ".dockerignore", ".editorconfig", ".gitattributes", ".github", ".gitignore", ".golangci.yml", ".goreleaser.yaml", "CHANGELOG.md", "CONTRIBUTING.md",
-	"Dockerfile", "LICENSE", "README.md", "SECURITY.md", "Taskfile.yml", "api", "cmd", "compose.yaml", "deploy", "dispatcher", "docs", "functions", "go.mod", "go.sum",
+	".ci", ".dockerignore", ".editorconfig", ".gitattributes", ".github", ".gitignore", ".golangci.yml", "CHANGELOG.md", "CONTRIBUTING.md",
+	"Dockerfile", "LICENSE", "README.md", "SECURITY.md", "Taskfile.yml", "api", "cmd", "deploy", "dispatcher", "docs", "functions", "go.mod", "go.sum",
 	"host.json", "internal", "policy", "queue", "tables", "webhook",
 }
 

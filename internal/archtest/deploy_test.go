@@ -50,7 +50,7 @@ func TestFilesForDeployingSetWhatIsThere(t *testing.T) {
 	for _, s := range config.Settings() {
 		known = append(known, s.Env)
 	}
-	for _, path := range []string{"Dockerfile", "compose.yaml", "deploy/kubernetes/deployment.yaml", "deploy/systemd/pushlease.service"} {
+	for _, path := range []string{"Dockerfile", "deploy/compose.yaml", "deploy/kubernetes/deployment.yaml", "deploy/systemd/pushlease.service"} {
 		for _, name := range regexp.MustCompile(`PUSHLEASE_[A-Z_]+`).FindAllString(read(t, path), -1) {
 			if !slices.Contains(known, name) {
 				t.Errorf("%s: there is no setting %s", path, name)
@@ -71,7 +71,7 @@ func TestFilesForDeployingLeaveTimeToStop(t *testing.T) {
 		t.Fatal("drain has no default")
 	}
 	for path, pattern := range map[string]string{
-		"compose.yaml": `stop_grace_period: (\d+s)`, "deploy/kubernetes/deployment.yaml": `terminationGracePeriodSeconds: (\d+)`,
+		"deploy/compose.yaml": `stop_grace_period: (\d+s)`, "deploy/kubernetes/deployment.yaml": `terminationGracePeriodSeconds: (\d+)`,
 		"deploy/systemd/pushlease.service": `TimeoutStopSec=(\d+)`, "docs/container-apps.md": `--termination-grace-period (\d+)`,
 	} {
 		found := regexp.MustCompile(pattern).FindStringSubmatch(read(t, path))
@@ -94,11 +94,11 @@ func TestTheImageIsBuiltAsTheProjectAndRunsWithoutRights(t *testing.T) {
 		}
 	}
 	var services map[string]any
-	services, _ = in(readYAML(t, "compose.yaml")[0], "services").(map[string]any)
-	if len(services) != 3 || in(services, "pushlease", "build") != "." || in(services, "receiver", "build") != "." {
+	services, _ = in(readYAML(t, "deploy/compose.yaml")[0], "services").(map[string]any)
+	if len(services) != 3 || in(services, "pushlease", "build") != ".." || in(services, "receiver", "build") != ".." {
 		t.Errorf("compose.yaml: %v", services)
 	}
-	release := readYAML(t, ".goreleaser.yaml")[0]
+	release := readYAML(t, "deploy/goreleaser.yaml")[0]
 	if _, err := os.Stat(filepath.Join("..", "..", in(release, "builds", "main").(string), "main.go")); err != nil || !strings.Contains(in(release, "builds", "ldflags").([]any)[0].(string), "-X main.version=") {
 		t.Errorf("a release is built of %v: %v", in(release, "builds"), err)
 	}

@@ -178,6 +178,9 @@ func New(opts Options) (*API, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make counter: %w", err)
 	}
+	for _, status := range []int{http.StatusOK, http.StatusInternalServerError} { // an alert sees the first failure rise from 0
+		a.countRequest(http.MethodPost, publishRoute, status, 0)
+	}
 	a.stream = newStream()
 	a.replays = &replayJobs{store: opts.Jobs, instance: opts.Instance, jobs: map[string]*replayJob{}, stopping: make(chan struct{}), most: maxCandidates, stored: a.tellJob}
 	a.backlog, a.depths = &backlog{byQueue: map[string]waiting{}}, newDepths()
@@ -231,6 +234,9 @@ func (o Options) validate() error {
 // ServeHTTP serves one request.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.router.ServeHTTP(w, r) }
 
+// publishRoute is where messages are published, as metrics name it.
+const publishRoute = "/api/v1/queues/{queue}/messages"
+
 func (a *API) routes() *chi.Mux {
 	r := chi.NewRouter()
 	r.Use(a.observe, middleware.GetHead)
@@ -265,7 +271,7 @@ func (a *API) routes() *chi.Mux {
 	r.Get("/api/v1/queues", a.allow(ScopeRead, a.listQueues))
 	r.Get("/api/v1/queues/{queue}", a.allow(ScopeRead, a.getQueue))
 	r.Delete("/api/v1/queues/{queue}", a.allow(ScopeAdmin, a.deleteQueue))
-	r.Post("/api/v1/queues/{queue}/messages", a.allow(ScopePublish, a.publish))
+	r.Post(publishRoute, a.allow(ScopePublish, a.publish))
 	r.Post("/api/v1/queues/{queue}/match", a.allow(ScopeRead, a.match))
 
 	r.Get("/api/v1/messages", a.allow(ScopeRead, a.listMessages))

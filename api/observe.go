@@ -93,14 +93,19 @@ func (a *API) observe(next http.Handler) http.Handler {
 	})
 }
 
+// countRequest counts n requests on the route's pattern; none make the series.
+func (a *API) countRequest(method, route string, status int, n int64) {
+	a.requests.Add(context.Background(), n, metric.WithAttributes(attribute.String("method", method),
+		attribute.String("route", route), attribute.String("status", fmt.Sprintf("%dxx", status/100))))
+}
+
 func (a *API) logRequest(r *http.Request, n *web.Note, status int, took time.Duration) {
 	route := chi.RouteContext(r.Context()).RoutePattern()
 	known := route
 	if known == "" {
 		known = "none" // a path that nothing is served on
 	}
-	a.requests.Add(context.Background(), 1, metric.WithAttributes(attribute.String("method", logMethod(r.Method)),
-		attribute.String("route", known), attribute.String("status", fmt.Sprintf("%dxx", status/100))))
+	a.countRequest(logMethod(r.Method), known, status, 1)
 	level := slog.LevelInfo
 	switch {
 	case errors.Is(r.Context().Err(), context.Canceled): // the caller has gone: what failed then is no news

@@ -18,12 +18,13 @@ import (
 var promWords = strings.Fields(`sum max by rate increase histogram_quantile topk and queue reason le webhook outcome service operation action result status
 	complete deleted failed lease_lost unverified replayed dead_lettered state why disabled paused failing probing operator m h d
 	unless offset last_over_time or absent abs min blocked gone kind redelivery check registrations tables clock draining storage webhooks
-	on hidden decision abandon`)
+	on hidden decision abandon changes process_start_time_seconds job instance
+	route api v queues messages method`)
 
 // unknownNames returns the names in an expression that are neither metrics nor words.
 func unknownNames(expr string, known []string) []string {
 	var unknown []string
-	for _, name := range regexp.MustCompile(`[a-z][a-z_]*`).FindAllString(expr, -1) {
+	for _, name := range regexp.MustCompile(`\b[a-z][a-z_]*`).FindAllString(expr, -1) {
 		metric := regexp.MustCompile(`_(?:bucket|count|sum)$`).ReplaceAllString(name, "")
 		if !slices.Contains(promWords, name) && !slices.Contains(known, metric) {
 			unknown = append(unknown, name)

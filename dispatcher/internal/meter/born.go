@@ -3,6 +3,7 @@ package meter
 import (
 	"sync"
 
+	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -51,6 +52,7 @@ func (ms *Instruments) queueBorn(queueName string) {
 		c.AddN(0, l)
 	}
 	ms.settled.AddN(0, Labels{Queue: queueName, Action: "complete", Reason: "Delivered", Result: "deleted"})
+	ms.settled.AddN(0, Labels{Queue: queueName, Action: string(policy.NoVerdict), Reason: string(policy.InternalFault), Result: "abandoned"})
 	for _, result := range []string{done, deadLettered} {
 		ms.finished.AddN(0, Labels{Queue: queueName, Result: result})
 	}
@@ -80,6 +82,9 @@ func (ms *Instruments) webhookBorn(queueName, label string) {
 	ms.attempts.AddN(0, Labels{Queue: queueName, Webhook: label, Outcome: "2xx", Decision: "complete", Reason: "Delivered"})
 	ms.attempts.AddN(0, Labels{Queue: queueName, Webhook: label, Outcome: "5xx", Decision: "abandon", Reason: "RetryableError"})
 	ms.blocked.AddN(0, Labels{Queue: queueName, Webhook: label})
+	for _, reason := range []policy.Reason{policy.WebhookBusy, policy.WebhookPaused, policy.WebhookFailing} {
+		ms.postponed.AddN(0, Labels{Queue: queueName, Webhook: label, Reason: string(reason)})
+	}
 	for _, state := range []string{"open", "closed"} {
 		ms.BreakerTurns.AddN(0, Labels{Webhook: label, State: state})
 	}

@@ -48,7 +48,7 @@ func TestSeriesOfAKnownQueueAreBornAtZero(t *testing.T) {
 		"pushlease.messages.deadlettered":   {"reason", []string{"Expired", "Unmatched"}},
 		"pushlease.messages.received":       {"queue", []string{"orders"}},
 		"pushlease.messages.deleted":        {"result", []string{"deleted", "failed", "lease_lost", "unverified"}},
-		"pushlease.messages.settled":        {"reason", []string{"Delivered"}},
+		"pushlease.messages.settled":        {"reason", []string{"Delivered", "InternalFault"}},
 		"pushlease.messages.finished":       {"result", []string{"done", "dead_lettered"}},
 		"pushlease.messages.expired":        {"queue", []string{"orders"}},
 		"pushlease.deadletters.expired":     {"status", []string{"waiting", "replayed"}},
@@ -56,6 +56,7 @@ func TestSeriesOfAKnownQueueAreBornAtZero(t *testing.T) {
 		"pushlease.messages.unmatched":      {"queue", []string{"orders"}},
 		"pushlease.lease.at_risk":           {"queue", []string{"orders"}},
 		"pushlease.webhook.attempts":        {"outcome", []string{"2xx", "5xx"}},
+		"pushlease.webhook.postponed":       {"reason", []string{"WebhookBusy", "WebhookPaused", "WebhookFailing"}},
 		"pushlease.webhook.breaker.changes": {"state", []string{"open", "closed"}},
 	} {
 		got := sums(t, reader, name, by.label)

@@ -66,6 +66,6 @@ var azurePatches = []Patch{
 		"Dead letters of a queue are missing in the list over all queues."),
 	inAzureTable("list-loses-the-text", "c.binary(\"Text\", there.binary(\"Text\"))", "_ = there",
 		"Marking a dead letter as replayed erases its body."),
-	inAzureTable("dead-letter-overwritten", "if errors.Is(err, tables.ErrExists) {\n\t\te, err := s.get", "if errors.Is(err, tables.ErrConflict) {\n\t\te, err := s.get",
+	inAzureTable("dead-letter-overwritten", "if errors.Is(err, tables.ErrExists) {\n\t\te, err := s.client.get", "if errors.Is(err, tables.ErrConflict) {\n\t\te, err := s.client.get",
 		"A dead letter whose first answer was lost is never seen as written."),
 }

@@ -10,18 +10,10 @@ import (
 	"github.com/pushlease/pushlease/tables"
 )
 
-const (
-	// maxRequests bounds the requests of one page of a list. A page that hits it
-	// is short and has a cursor.
-	maxRequests = 20
-	// pageRows is how many rows one request asks for at least: a filter may leave
-	// out many.
-	pageRows = 100
-	// flushWait is how long a list waits for this process's own attempts to
-	// reach the index, which it asks for, so that what was recorded here just now
-	// is mostly there.
-	flushWait = time.Second
-)
+// flushWait is how long a list waits for this process's own attempts to
+// reach the index, which it asks for, so that what was recorded here just now
+// is mostly there.
+const flushWait = time.Second
 
 // Attempts implements tables.History.
 func (s *Store) Attempts(ctx context.Context, f tables.AttemptFilter, page tables.Page) ([]tables.Attempt, tables.Cursor, error) {
@@ -43,13 +35,6 @@ func (s *Store) Attempts(ctx context.Context, f tables.AttemptFilter, page table
 		return nil, "", fmt.Errorf("list attempts: %w", err)
 	}
 	return as, next, nil
-}
-
-func checkLimit(limit int) error {
-	if limit < 1 || limit > tables.MaxPage {
-		return fmt.Errorf("limit %d: use 1 to %d", limit, tables.MaxPage)
-	}
-	return nil
 }
 
 // attemptsOfMessage lists from the Log tables, which know a message by its id.
@@ -83,7 +68,7 @@ func (s *Store) recentAttempts(ctx context.Context, f tables.AttemptFilter, limi
 	wait, cancel := context.WithTimeout(ctx, flushWait)
 	defer cancel()
 	_ = s.recent.flush(wait) // a list may lag
-	existing, err := s.existing(ctx, listingAge)
+	existing, err := s.listing.existing(ctx, listingAge)
 	if err != nil {
 		return nil, "", err
 	}
@@ -136,7 +121,7 @@ func (w *walk) run(ctx context.Context) ([]tables.Attempt, tables.Cursor, error)
 	}
 	given := w.at.token()
 	for range maxRequests {
-		rows, next, err := w.store.page(ctx, query{
+		rows, next, err := w.store.client.page(ctx, query{
 			table: w.store.recentTable(w.at.Day), filter: w.span(), top: max(w.limit+1-len(w.found), pageRows),
 		}, w.at.token())
 		if w.at.token() == given && given != (token{}) && isRefused(err) {

@@ -17,13 +17,11 @@ const auditsPartition = "audits"
 // auditPages bounds how many pages of the service are read for one that has a row.
 const auditPages = 10
 
-func (s *Store) auditsTable() string { return s.prefix + auditsName }
-
 // PutAudit implements tables.Audits.
 func (s *Store) PutAudit(ctx context.Context, a tables.Audit) error {
 	r, err := auditColumns(a).row(auditsPartition, a.ID)
 	if err == nil {
-		err = s.submit(ctx, s.auditsTable(), []row{r})
+		err = s.client.submit(ctx, s.auditsTable(), []row{r})
 	}
 	if err != nil {
 		return fmt.Errorf("put audit: %w", err)
@@ -72,7 +70,7 @@ func (s *Store) ListAudits(ctx context.Context, f tables.AuditFilter, page table
 	for n := 0; err == nil && len(audits) == 0 && n < auditPages; n++ {
 		var rows []entity
 		var next token
-		rows, next, err = s.page(ctx, query{table: s.auditsTable(), filter: auditsOf(f), top: page.Limit}, at.token())
+		rows, next, err = s.client.page(ctx, query{table: s.auditsTable(), filter: auditsOf(f), top: page.Limit}, at.token())
 		for _, e := range rows {
 			a := e.audit()
 			if e.damage() == nil && json.Valid(append(a.Filter, ' ')) == (len(a.Filter) > 0) && f.Matches(a) {
@@ -107,13 +105,13 @@ func auditsOf(f tables.AuditFilter) filter {
 // ExpireAudits implements tables.Audits.
 func (s *Store) ExpireAudits(ctx context.Context, before time.Time) (int64, error) {
 	_, end := tables.AuditFilter{From: before}.Span()
-	rows, err := s.all(ctx, query{table: s.auditsTable(), filter: filter{}.partition(auditsPartition).where("RowKey", "ge", end), columns: []string{"AtMs"}})
+	rows, err := s.client.all(ctx, query{table: s.auditsTable(), filter: filter{}.partition(auditsPartition).where("RowKey", "ge", end), columns: []string{"AtMs"}})
 	if err != nil {
 		return 0, fmt.Errorf("expire audits: %w", err)
 	}
 	var n int64
 	for _, e := range rows {
-		switch err := s.remove(ctx, s.auditsTable(), auditsPartition, e.rk, ""); {
+		switch err := s.client.remove(ctx, s.auditsTable(), auditsPartition, e.rk, ""); {
 		case err == nil:
 			n++
 		case !errors.Is(err, tables.ErrNotFound):

@@ -42,7 +42,7 @@ func BenchmarkSubmit(b *testing.B) {
 					}
 					rows[i] = r
 				}
-				if err := s.submit(b.Context(), "pushleaseLog20261126", rows); err != nil {
+				if err := s.client.submit(b.Context(), "pushleaseLog20261126", rows); err != nil {
 					b.Fatal(err)
 				}
 			}

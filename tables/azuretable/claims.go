@@ -10,10 +10,6 @@ import (
 	"github.com/pushlease/pushlease/tables"
 )
 
-func (s *Store) claimsTable(b bucket) string {
-	return fmt.Sprintf("%s%0*d", s.prefix+claimsName, bucketDigits, b)
-}
-
 // claimTries bounds how often a row is read again that changed meanwhile.
 const claimTries = 4
 
@@ -112,7 +108,7 @@ func (s *Store) claim(ctx context.Context, c tables.Claim, now time.Time) (table
 		if holds {
 			// If the row stays it ends by itself, and nobody takes it for a win: who
 			// asks again looks at the other bucket again.
-			_ = s.remove(ctx, s.claimsTable(mine.bucket), claimPartition(c.Key), encodeID(c.Key), mine.etag)
+			_ = s.client.remove(ctx, s.claimsTable(mine.bucket), claimPartition(c.Key), encodeID(c.Key), mine.etag)
 			return other.Claim, false, nil
 		}
 	}
@@ -124,7 +120,7 @@ func (s *Store) claim(ctx context.Context, c tables.Claim, now time.Time) (table
 func (s *Store) takeRow(ctx context.Context, c tables.Claim, now time.Time) (r claimRow, again bool, err error) {
 	b := bucketOf(c.At)
 	for range claimTries {
-		etag, err := s.insert(ctx, s.claimsTable(b), claimPartition(c.Key), encodeID(c.Key), claimColumns(c))
+		etag, err := s.client.insert(ctx, s.claimsTable(b), claimPartition(c.Key), encodeID(c.Key), claimColumns(c))
 		if !errors.Is(err, tables.ErrExists) {
 			return claimRow{Claim: c, bucket: b, etag: etag}, false, err
 		}
@@ -205,7 +201,7 @@ func (s *Store) takeOver(ctx context.Context, b bucket, mine tables.Claim, now t
 		case !lapsed(r.Claim, now):
 			return r, true, nil
 		}
-		err = s.remove(ctx, s.claimsTable(b), claimPartition(mine.Key), encodeID(mine.Key), r.etag)
+		err = s.client.remove(ctx, s.claimsTable(b), claimPartition(mine.Key), encodeID(mine.Key), r.etag)
 		switch {
 		case err == nil || errors.Is(err, tables.ErrNotFound):
 			return claimRow{}, false, nil
@@ -217,11 +213,6 @@ func (s *Store) takeOver(ctx context.Context, b bucket, mine tables.Claim, now t
 }
 
 var errClaimBusy = errors.New("the claim keeps changing")
-
-// movedOn reports whether a conditional write failed because the row has changed.
-func movedOn(err error) bool {
-	return errors.Is(err, tables.ErrConflict) || errors.Is(err, tables.ErrNotFound)
-}
 
 // FinishClaim implements tables.Claims.
 func (s *Store) FinishClaim(ctx context.Context, c tables.Claim) error {
@@ -281,7 +272,7 @@ func (s *Store) ReleaseClaim(ctx context.Context, c tables.Claim) error {
 		if !found || r.Owner != c.Owner {
 			return nil
 		}
-		err = s.remove(ctx, s.claimsTable(b), claimPartition(c.Key), encodeID(c.Key), r.etag)
+		err = s.client.remove(ctx, s.claimsTable(b), claimPartition(c.Key), encodeID(c.Key), r.etag)
 		if err == nil || errors.Is(err, tables.ErrNotFound) {
 			return nil
 		}
@@ -295,8 +286,8 @@ func (s *Store) ReleaseClaim(ctx context.Context, c tables.Claim) error {
 // ExpireClaims implements tables.Claims by dropping whole tables. It does not count
 // rows.
 func (s *Store) ExpireClaims(ctx context.Context, now time.Time) (int64, error) {
-	prefix := s.prefix + "Claims"
-	names, err := s.tableNames(ctx, prefix, prefix+"a")
+	prefix := s.prefix + claimsName
+	names, err := s.client.tableNames(ctx, prefix, prefix+"a")
 	if err != nil {
 		return 0, fmt.Errorf("expire claims: %w", err)
 	}
@@ -304,7 +295,7 @@ func (s *Store) ExpireClaims(ctx context.Context, now time.Time) (int64, error) 
 	var errs []error
 	for _, name := range names {
 		if b, ok := cutBucket(name, prefix); ok && b < oldest {
-			_, err := s.deleteTable(ctx, s.claimsTable(b))
+			_, err := s.client.deleteTable(ctx, s.claimsTable(b))
 			errs = append(errs, err)
 		}
 	}
@@ -314,12 +305,9 @@ func (s *Store) ExpireClaims(ctx context.Context, now time.Time) (int64, error) 
 	return 0, nil
 }
 
-// oldestClaims is the first bucket that is kept. For the time of the skew another instance might write to it.
-func oldestClaims(now time.Time) bucket { return bucketOf(now.Add(-tables.ClaimWindow - claimSkew)) }
-
 // getClaim reads the claim of a key in one bucket.
 func (s *Store) getClaim(ctx context.Context, b bucket, key string) (r claimRow, found bool, err error) {
-	e, err := s.get(ctx, s.claimsTable(b), claimPartition(key), encodeID(key))
+	e, err := s.client.get(ctx, s.claimsTable(b), claimPartition(key), encodeID(key))
 	if errors.Is(err, tables.ErrNotFound) {
 		return claimRow{}, false, nil
 	}
@@ -353,7 +341,7 @@ func (s *Store) getOwnClaim(ctx context.Context, b bucket, c tables.Claim) (r cl
 
 // replaceClaim lays c over a row while nobody has changed it.
 func (s *Store) replaceClaim(ctx context.Context, r claimRow, c tables.Claim) (etag string, err error) {
-	return s.replace(ctx, s.claimsTable(r.bucket), claimPartition(c.Key), encodeID(c.Key), claimColumns(c), r.etag)
+	return s.client.replace(ctx, s.claimsTable(r.bucket), claimPartition(c.Key), encodeID(c.Key), claimColumns(c), r.etag)
 }
 
 func claimColumns(c tables.Claim) columns {

@@ -27,6 +27,14 @@ func (r row) size() int { return len(r.columns) + 2*(len(r.pk)+len(r.rk)) + rowF
 // partition is what one transaction can be about.
 type partition struct{ table, key string }
 
+// indexRow is a row on its way into the index.
+type indexRow struct {
+	partition partition
+	row       row
+	// wait is how long it may wait for others.
+	wait time.Duration
+}
+
 // commit is one caller's rows. They are written together or not at all.
 type commit struct {
 	rows []row
@@ -280,11 +288,6 @@ func culprit(err error, owners []*commit) *commit {
 		return nil
 	}
 	return owners[e.index]
-}
-
-func isRefused(err error) bool {
-	var e *storageError
-	return errors.As(err, &e) && e.refused()
 }
 
 // whileAnyWaits returns a context that lasts until the last caller of the batch

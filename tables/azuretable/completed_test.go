@@ -24,7 +24,7 @@ func someFirstSuccess(id string) (tables.Delivery, tables.Attempt) {
 
 // A transaction has 100 rows, and one for each message that was taken at once.
 func TestAFirstSuccessIsOneRow(t *testing.T) {
-	s := &Store{prefix: "t", partitions: 1}
+	s := &Store{names: names{prefix: "t", partitions: 1}}
 	d, a := someFirstSuccess("m")
 	_, rows, index, err := s.encodeRecord(tables.Record{Deliveries: []tables.Delivery{d}, Attempts: []tables.Attempt{a}})
 	if err != nil || len(rows) != 1 {

@@ -3,10 +3,27 @@ package azuretable
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"github.com/pushlease/pushlease/tables"
 )
+
+const (
+	// maxRequests bounds the requests of one page of a list. A page that hits it
+	// is short and has a cursor.
+	maxRequests = 20
+	// pageRows is how many rows one request asks for at least: a filter may leave
+	// out many.
+	pageRows = 100
+)
+
+func checkLimit(limit int) error {
+	if limit < 1 || limit > tables.MaxPage {
+		return fmt.Errorf("limit %d: use 1 to %d", limit, tables.MaxPage)
+	}
+	return nil
+}
 
 // position is a place between two rows of a list: behind the row (Partition, Row)
 // of a day's table, or before the partitions after Partition when Row is empty.

@@ -15,8 +15,6 @@ import (
 // has such a name.
 const queuesPartition = "~queues"
 
-func (s *Store) deadLettersTable() string { return s.prefix + deadLettersName }
-
 // PutDeadLetter implements tables.DeadLetters.
 func (s *Store) PutDeadLetter(ctx context.Context, d tables.DeadLetter) (tables.DeadLetter, error) {
 	stored, err := s.putDeadLetter(ctx, d)
@@ -35,12 +33,12 @@ func (s *Store) putDeadLetter(ctx context.Context, d tables.DeadLetter) (tables.
 	if err := s.rememberQueue(ctx, queue, time.Time{}); err != nil {
 		return tables.DeadLetter{}, err
 	}
-	etag, err := s.insert(ctx, s.deadLettersTable(), queue, order, deadLetterColumns(d))
+	etag, err := s.client.insert(ctx, s.deadLettersTable(), queue, order, deadLetterColumns(d))
 	if err == nil { // again, where the table was made anew meanwhile
 		err = s.rememberQueue(ctx, queue, time.Time{})
 	}
 	if errors.Is(err, tables.ErrExists) {
-		e, err := s.get(ctx, s.deadLettersTable(), queue, order)
+		e, err := s.client.get(ctx, s.deadLettersTable(), queue, order)
 		if err != nil {
 			return tables.DeadLetter{}, err
 		}
@@ -70,7 +68,7 @@ func (s *Store) rememberQueue(ctx context.Context, queue string, since time.Time
 	}
 	c := columns{}
 	c.time(sinceColumn, since)
-	if _, err := s.insert(ctx, s.deadLettersTable(), queuesPartition, queue, c); err != nil && !errors.Is(err, tables.ErrExists) {
+	if _, err := s.client.insert(ctx, s.deadLettersTable(), queuesPartition, queue, c); err != nil && !errors.Is(err, tables.ErrExists) {
 		return err
 	}
 	s.queues.Store(queue, time.Now())
@@ -121,13 +119,13 @@ func (s *Store) UpdateDeadLetter(ctx context.Context, d tables.DeadLetter) (tabl
 	}
 	c := deadLetterColumns(d)
 	if len(d.Text) == 0 {
-		there, err := s.get(ctx, s.deadLettersTable(), queue, order)
+		there, err := s.client.get(ctx, s.deadLettersTable(), queue, order)
 		if err != nil {
 			return tables.DeadLetter{}, fmt.Errorf("update dead letter: %w", err)
 		}
 		c.binary("Text", there.binary("Text"))
 	}
-	etag, err := s.replace(ctx, s.deadLettersTable(), queue, order, c, d.ETag)
+	etag, err := s.client.replace(ctx, s.deadLettersTable(), queue, order, c, d.ETag)
 	if err != nil {
 		return tables.DeadLetter{}, fmt.Errorf("update dead letter: %w", err)
 	}
@@ -141,7 +139,7 @@ func (s *Store) GetDeadLetter(ctx context.Context, id string) (tables.DeadLetter
 	if !ok {
 		return tables.DeadLetter{}, fmt.Errorf("get dead letter: %w", tables.ErrNotFound)
 	}
-	e, err := s.get(ctx, s.deadLettersTable(), queue, order)
+	e, err := s.client.get(ctx, s.deadLettersTable(), queue, order)
 	if err != nil {
 		return tables.DeadLetter{}, fmt.Errorf("get dead letter: %w", err)
 	}
@@ -150,7 +148,7 @@ func (s *Store) GetDeadLetter(ctx context.Context, id string) (tables.DeadLetter
 
 // HasLostDeadLetters implements tables.DeadLetters. Each row of the list of queues says that this table was there when it was written.
 func (s *Store) HasLostDeadLetters(ctx context.Context, of time.Time) (bool, error) {
-	rows, err := s.all(ctx, query{table: s.deadLettersTable(), filter: filter{}.partition(queuesPartition), columns: []string{"Timestamp", sinceColumn}})
+	rows, err := s.client.all(ctx, query{table: s.deadLettersTable(), filter: filter{}.partition(queuesPartition), columns: []string{"Timestamp", sinceColumn}})
 	if err != nil {
 		return false, fmt.Errorf("look since when there are dead letters: %w", err)
 	}
@@ -170,7 +168,7 @@ func (s *Store) DeleteDeadLetter(ctx context.Context, id, etag string) error {
 	if !ok {
 		return fmt.Errorf("delete dead letter: %w", tables.ErrNotFound)
 	}
-	if err := s.remove(ctx, s.deadLettersTable(), queue, order, etag); err != nil {
+	if err := s.client.remove(ctx, s.deadLettersTable(), queue, order, etag); err != nil {
 		return fmt.Errorf("delete dead letter: %w", err)
 	}
 	return nil
@@ -233,7 +231,7 @@ func (s *Store) deadLetterQueues(ctx context.Context, only string) ([]string, er
 		}
 		return []string{only}, nil
 	}
-	rows, err := s.all(ctx, query{table: s.deadLettersTable(), filter: filter{}.partition(queuesPartition)})
+	rows, err := s.client.all(ctx, query{table: s.deadLettersTable(), filter: filter{}.partition(queuesPartition)})
 	queues := make([]string, 0, len(rows))
 	for _, e := range rows {
 		queues = append(queues, e.rk)
@@ -268,7 +266,7 @@ type lane struct {
 // head returns the next row without taking it; nil at the end.
 func (l *lane) head(ctx context.Context) (*entity, error) {
 	for len(l.rows) == 0 && !l.ended {
-		rows, next, err := l.store.page(ctx, l.query, l.from)
+		rows, next, err := l.store.client.page(ctx, l.query, l.from)
 		if err != nil {
 			return nil, err
 		}

@@ -11,7 +11,7 @@ import (
 
 // Load implements tables.Deliveries.
 func (s *Store) Load(ctx context.Context, key tables.MessageKey) ([]tables.Delivery, error) {
-	rows, err := s.all(ctx, query{
+	rows, err := s.client.all(ctx, query{
 		table:  s.logTable(day(key.Day)),
 		filter: filter{}.partition(s.logPartition(key.MessageID)).prefix("RowKey", deliveriesPrefix(key.Queue, key.MessageID)),
 	})

@@ -20,7 +20,7 @@ func (s *Store) Deliveries(ctx context.Context, f tables.DeliveryFilter, page ta
 	}
 	var existing days
 	if err == nil {
-		existing, err = s.existing(ctx, listingAge)
+		existing, err = s.listing.existing(ctx, listingAge)
 	}
 	if err != nil {
 		return nil, "", fmt.Errorf("list deliveries: %w", err)
@@ -36,15 +36,6 @@ func (s *Store) Deliveries(ctx context.Context, f tables.DeliveryFilter, page ta
 		return nil, "", fmt.Errorf("list deliveries: %w", err)
 	}
 	return found, next, nil
-}
-
-// shards are the partitions of a Log table.
-func (s *Store) shards() []string {
-	var all []string
-	for i := range s.partitions {
-		all = append(all, fmt.Sprintf("s%d", i))
-	}
-	return all
 }
 
 // deliveryWalk is one page of a list of deliveries on its way.
@@ -67,7 +58,7 @@ func (w *deliveryWalk) run(ctx context.Context) ([]tables.Delivery, tables.Curso
 		if len(w.found) == w.limit {
 			break
 		}
-		rows, next, err := w.store.page(ctx, query{table: w.store.logTable(w.at.Day), filter: w.span(), top: w.limit - len(w.found)}, w.at.token())
+		rows, next, err := w.store.client.page(ctx, query{table: w.store.logTable(w.at.Day), filter: w.span(), top: w.limit - len(w.found)}, w.at.token())
 		if w.at.token() == given && given != (token{}) && isRefused(err) {
 			return nil, "", tables.ErrBadCursor
 		}

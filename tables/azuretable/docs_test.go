@@ -198,7 +198,7 @@ func namesWhatIsThere(t *testing.T, s *Store, prefix, text string) {
 		known["Recent"] += known["Log"] // as an attempt there
 	}
 	seen := map[string]bool{}
-	list := s.service.NewListTablesPager(nil)
+	list := s.client.service.NewListTablesPager(nil)
 	for list.More() {
 		page, err := list.NextPage(t.Context())
 		if err != nil {
@@ -211,7 +211,7 @@ func namesWhatIsThere(t *testing.T, s *Store, prefix, text string) {
 			}
 			kind := regexp.MustCompile("^[A-Za-z]+").FindString(name)
 			seen[kind] = true
-			for partition, types := range rowsOf(t, s.service.NewClient(*table.Name)) {
+			for partition, types := range rowsOf(t, s.client.service.NewClient(*table.Name)) {
 				wantTypes(t, pageOfTypes(text), name, types)
 				for column := range types {
 					if !strings.Contains(known[kind], "`"+column+"`") {
@@ -378,7 +378,7 @@ func TestTheQueriesOfThePageAboutTablesFindWhatTheyAreFor(t *testing.T) {
 		if block[1] == "Log" {
 			table += now.Format("20060102")
 		}
-		pager := s.service.NewClient(table).NewListEntitiesPager(&aztables.ListEntitiesOptions{Filter: &block[2]})
+		pager := s.client.service.NewClient(table).NewListEntitiesPager(&aztables.ListEntitiesOptions{Filter: &block[2]})
 		found := 0
 		for pager.More() {
 			rows, err := pager.NextPage(t.Context())

@@ -183,3 +183,13 @@ func hasCode(err error, codes ...string) bool {
 func tableMissing(err error) bool {
 	return hasCode(err, string(aztables.TableNotFound), string(aztables.TableBeingDeleted))
 }
+
+// movedOn reports whether a conditional write failed because the row has changed.
+func movedOn(err error) bool {
+	return errors.Is(err, tables.ErrConflict) || errors.Is(err, tables.ErrNotFound)
+}
+
+func isRefused(err error) bool {
+	var e *storageError
+	return errors.As(err, &e) && e.refused()
+}

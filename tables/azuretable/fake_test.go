@@ -169,7 +169,7 @@ func TestRecordSaysThatATableIsBeingDeletedWhenTheCallerGivesUp(t *testing.T) {
 	f.being = 1 << 30
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	if err := s.createTable(ctx, "pushleaseLog20261126"); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "still deleting") {
+	if err := s.client.createTable(ctx, "pushleaseLog20261126"); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "still deleting") {
 		t.Errorf("createTable = %v, want the deadline and its reason", err)
 	}
 	ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)

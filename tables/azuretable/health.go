@@ -18,8 +18,6 @@ const healthPartition = "health"
 
 const updatedAtColumn = "UpdatedAt"
 
-func (s *Store) healthTable() string { return s.prefix + healthName }
-
 func healthPrefix(webhookID string) string { return encodeID(webhookID) + separator }
 
 // PutHealth implements tables.Healths.
@@ -39,7 +37,7 @@ func (s *Store) PutHealth(ctx context.Context, rows ...tables.Health) error {
 		encoded = append(encoded, r)
 	}
 	for batch := range slices.Chunk(encoded, maxBatchRows) {
-		if err := s.submit(ctx, s.healthTable(), batch); err != nil {
+		if err := s.client.submit(ctx, s.healthTable(), batch); err != nil {
 			return fmt.Errorf("put health: %w", err)
 		}
 	}
@@ -48,7 +46,7 @@ func (s *Store) PutHealth(ctx context.Context, rows ...tables.Health) error {
 
 // ListHealth implements tables.Healths.
 func (s *Store) ListHealth(ctx context.Context) ([]tables.Health, error) {
-	rows, err := s.all(ctx, query{table: s.healthTable(), filter: filter{}.partition(healthPartition)})
+	rows, err := s.client.all(ctx, query{table: s.healthTable(), filter: filter{}.partition(healthPartition)})
 	if err != nil {
 		return nil, fmt.Errorf("list health: %w", err)
 	}
@@ -65,9 +63,9 @@ func (s *Store) ListHealth(ctx context.Context) ([]tables.Health, error) {
 // DeleteHealth implements tables.Healths.
 func (s *Store) DeleteHealth(ctx context.Context, webhookID string) error {
 	f := filter{}.partition(healthPartition).prefix("RowKey", healthPrefix(webhookID))
-	rows, err := s.all(ctx, query{table: s.healthTable(), filter: f, columns: []string{updatedAtColumn}})
+	rows, err := s.client.all(ctx, query{table: s.healthTable(), filter: f, columns: []string{updatedAtColumn}})
 	for _, e := range rows {
-		if removeErr := s.remove(ctx, s.healthTable(), healthPartition, e.rk, ""); !errors.Is(removeErr, tables.ErrNotFound) {
+		if removeErr := s.client.remove(ctx, s.healthTable(), healthPartition, e.rk, ""); !errors.Is(removeErr, tables.ErrNotFound) {
 			err = errors.Join(err, removeErr)
 		}
 	}
@@ -80,13 +78,13 @@ func (s *Store) DeleteHealth(ctx context.Context, webhookID string) error {
 // ExpireHealth implements tables.Healths. A row that is written meanwhile stays.
 func (s *Store) ExpireHealth(ctx context.Context, before time.Time) (int64, error) {
 	q := query{table: s.healthTable(), filter: filter{}.partition(healthPartition), columns: []string{updatedAtColumn, "Timestamp"}, etags: true}
-	rows, err := s.all(ctx, q)
+	rows, err := s.client.all(ctx, q)
 	var n int64
 	for _, e := range rows {
 		if e.notAhead(updatedAtColumn).UnixMilli() >= before.UnixMilli() {
 			continue
 		}
-		switch removeErr := s.remove(ctx, s.healthTable(), healthPartition, e.rk, e.etag); {
+		switch removeErr := s.client.remove(ctx, s.healthTable(), healthPartition, e.rk, e.etag); {
 		case removeErr == nil:
 			n++
 		case !movedOn(removeErr):
@@ -130,16 +128,6 @@ func healthColumns(h tables.Health) columns {
 	c.time("StartedAt", h.StartedAt)
 	c.time(updatedAtColumn, h.UpdatedAt)
 	return c
-}
-
-// notAhead is a time at which we wrote the row. One that another program has set to the future is that of
-// its change: a row that is always new would stand for an instance that is always there.
-func (e entity) notAhead(name string) time.Time {
-	at := e.time(name)
-	if !e.changedAt.IsZero() && at.After(e.changedAt.Add(claimSkew)) {
-		return e.changedAt
-	}
-	return at
 }
 
 func (e entity) health() tables.Health {

@@ -27,7 +27,7 @@ func (s *Store) PutInstance(ctx context.Context, i tables.Instance) error {
 	c.binary(instanceColumn, b)
 	r, err := c.row(instancesPartition, encodeID(i.Name))
 	if err == nil {
-		err = s.submit(ctx, s.webhooksTable(), []row{r})
+		err = s.client.submit(ctx, s.webhooksTable(), []row{r})
 	}
 	if err != nil {
 		return fmt.Errorf("put instance: %w", err)
@@ -37,7 +37,7 @@ func (s *Store) PutInstance(ctx context.Context, i tables.Instance) error {
 
 // ListInstances implements tables.Instances.
 func (s *Store) ListInstances(ctx context.Context) ([]tables.Instance, error) {
-	rows, err := s.all(ctx, query{table: s.webhooksTable(), filter: filter{}.partition(instancesPartition)})
+	rows, err := s.client.all(ctx, query{table: s.webhooksTable(), filter: filter{}.partition(instancesPartition)})
 	if err != nil {
 		return nil, fmt.Errorf("list instances: %w", err)
 	}
@@ -59,7 +59,7 @@ func (s *Store) ListInstances(ctx context.Context) ([]tables.Instance, error) {
 
 // DropInstance implements tables.Instances.
 func (s *Store) DropInstance(ctx context.Context, name string) error {
-	err := s.remove(ctx, s.webhooksTable(), instancesPartition, encodeID(name), "")
+	err := s.client.remove(ctx, s.webhooksTable(), instancesPartition, encodeID(name), "")
 	if err != nil && !errors.Is(err, tables.ErrNotFound) {
 		return fmt.Errorf("drop instance: %w", err)
 	}

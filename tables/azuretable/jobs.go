@@ -26,9 +26,9 @@ func (s *Store) PutJob(ctx context.Context, j tables.Job) (tables.Job, error) {
 	c := columns{}
 	c.binary(jobColumn, b)
 	if j.ETag == "" {
-		j.ETag, err = s.insert(ctx, s.webhooksTable(), jobsPartition, encodeID(j.ID), c)
+		j.ETag, err = s.client.insert(ctx, s.webhooksTable(), jobsPartition, encodeID(j.ID), c)
 	} else {
-		j.ETag, err = s.replace(ctx, s.webhooksTable(), jobsPartition, encodeID(j.ID), c, j.ETag)
+		j.ETag, err = s.client.replace(ctx, s.webhooksTable(), jobsPartition, encodeID(j.ID), c, j.ETag)
 	}
 	if err != nil {
 		return tables.Job{}, fmt.Errorf("put job: %w", err)
@@ -38,7 +38,7 @@ func (s *Store) PutJob(ctx context.Context, j tables.Job) (tables.Job, error) {
 
 // ListJobs implements tables.Jobs.
 func (s *Store) ListJobs(ctx context.Context) ([]tables.Job, error) {
-	rows, err := s.all(ctx, query{table: s.webhooksTable(), filter: filter{}.partition(jobsPartition), etags: true})
+	rows, err := s.client.all(ctx, query{table: s.webhooksTable(), filter: filter{}.partition(jobsPartition), etags: true})
 	if err != nil {
 		return nil, fmt.Errorf("list jobs: %w", err)
 	}
@@ -61,7 +61,7 @@ func (s *Store) ListJobs(ctx context.Context) ([]tables.Job, error) {
 
 // DropJob implements tables.Jobs.
 func (s *Store) DropJob(ctx context.Context, id string) error {
-	err := s.remove(ctx, s.webhooksTable(), jobsPartition, encodeID(id), "")
+	err := s.client.remove(ctx, s.webhooksTable(), jobsPartition, encodeID(id), "")
 	if err != nil && !errors.Is(err, tables.ErrNotFound) {
 		return fmt.Errorf("drop job: %w", err)
 	}

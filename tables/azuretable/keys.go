@@ -168,9 +168,6 @@ func attemptKey(a tables.Attempt) string {
 	return string(append(b, encodeID(a.Instance)...))
 }
 
-// logPartition is the partition of a message's rows within its Log table.
-func (s *Store) logPartition(messageID string) string { return shard(messageID, s.partitions) }
-
 // shard spreads what has an id over n partitions of a table.
 func shard(id string, n int) string {
 	if n == 1 {
@@ -216,6 +213,3 @@ func recentKey(a tables.Attempt) string {
 	b = append(appendPadded(b, int64(a.Generation), 4), separator...)
 	return string(appendPadded(b, int64(a.Number), 6))
 }
-
-func (s *Store) logTable(day string) string    { return s.prefix + logName + day }
-func (s *Store) recentTable(day string) string { return s.prefix + "Recent" + day }

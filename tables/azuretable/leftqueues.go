@@ -24,7 +24,7 @@ func (s *Store) PutLeftQueue(ctx context.Context, l tables.LeftQueue) error {
 	c.time(leftAtColumn, l.At)
 	r, err := c.row(leftPartition, encodeID(l.Queue))
 	if err == nil {
-		err = s.submit(ctx, s.webhooksTable(), []row{r})
+		err = s.client.submit(ctx, s.webhooksTable(), []row{r})
 	}
 	if err != nil {
 		return fmt.Errorf("put left queue: %w", err)
@@ -34,7 +34,7 @@ func (s *Store) PutLeftQueue(ctx context.Context, l tables.LeftQueue) error {
 
 // ListLeftQueues implements tables.LeftQueues.
 func (s *Store) ListLeftQueues(ctx context.Context) ([]tables.LeftQueue, error) {
-	rows, err := s.all(ctx, query{table: s.webhooksTable(), filter: filter{}.partition(leftPartition)})
+	rows, err := s.client.all(ctx, query{table: s.webhooksTable(), filter: filter{}.partition(leftPartition)})
 	if err != nil {
 		return nil, fmt.Errorf("list left queues: %w", err)
 	}
@@ -60,9 +60,9 @@ func (e entity) leftAt() time.Time {
 
 // DropLeftQueue implements tables.LeftQueues.
 func (s *Store) DropLeftQueue(ctx context.Context, l tables.LeftQueue) error {
-	there, err := s.get(ctx, s.webhooksTable(), leftPartition, encodeID(l.Queue))
+	there, err := s.client.get(ctx, s.webhooksTable(), leftPartition, encodeID(l.Queue))
 	if err == nil && there.leftAt().Equal(l.At.Truncate(time.Millisecond)) {
-		err = s.remove(ctx, s.webhooksTable(), leftPartition, encodeID(l.Queue), there.etag)
+		err = s.client.remove(ctx, s.webhooksTable(), leftPartition, encodeID(l.Queue), there.etag)
 	}
 	if err != nil && !errors.Is(err, tables.ErrNotFound) && !errors.Is(err, tables.ErrConflict) {
 		return fmt.Errorf("drop left queue: %w", err)

@@ -21,13 +21,13 @@ func (s *Store) Settle() {
 func TestATableThatIsJustMadeIsNotTakenForADroppedOne(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		told := 0
-		s := &Store{prefix: "t"}
-		s.watch = watch{kept: func(table string, now time.Time) bool { return watched("t", 0, table, now) }, missing: func() {}, lost: func(string) { told++ }}
-		table := s.healthTable()
+		n := names{prefix: "t"}
+		w := &watch{kept: func(table string, now time.Time) bool { return n.watched(0, table, now) }, missing: func() {}, lost: func(string) { told++ }}
+		c, table := &client{seen: w.saw}, n.healthTable()
 		missing := &storageError{code: "TableNotFound", index: -1}
 		saw := func(what string, began time.Time, err error, want int) {
 			t.Helper()
-			if s.saw(table, began, err); told != want {
+			if c.saw(table, began, err); told != want {
 				t.Errorf("%s: told %d times, want %d", what, told, want)
 			}
 		}

@@ -28,7 +28,7 @@ func (s *Store) Message(ctx context.Context, queue, messageID string) ([]tables.
 
 // message is Message without ErrNotFound.
 func (s *Store) message(ctx context.Context, queue, messageID string) ([]tables.Delivery, []tables.Attempt, error) {
-	known, err := s.existing(ctx, listingAge)
+	known, err := s.listing.existing(ctx, listingAge)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -37,7 +37,7 @@ func (s *Store) message(ctx context.Context, queue, messageID string) ([]tables.
 		return ds, as, err
 	}
 	// Nothing: but then the list of tables must not be an old one.
-	fresh, err := s.existing(ctx, 0)
+	fresh, err := s.listing.existing(ctx, 0)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -62,7 +62,7 @@ func (s *Store) messageOn(ctx context.Context, days []string, queue, messageID s
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			rows, err := s.all(ctx, query{
+			rows, err := s.client.all(ctx, query{
 				table:  s.logTable(day),
 				filter: filter{}.partition(s.logPartition(messageID)).prefix("RowKey", prefix),
 			})

@@ -34,14 +34,6 @@ const (
 	indexTimeout = 30 * time.Second
 )
 
-// indexRow is a row on its way into the index.
-type indexRow struct {
-	partition partition
-	row       row
-	// wait is how long it may wait for others.
-	wait time.Duration
-}
-
 // recentIndex gathers the rows of the Recent tables and writes them in the background.
 // A goroutine runs only while something waits.
 type recentIndex struct {
@@ -256,12 +248,12 @@ func (x *recentIndex) close(ctx context.Context) error {
 
 // addIndexRows adds the rows of the index for an attempt, whose columns are those of its
 // record.
-func (s *Store) addIndexRows(rows []indexRow, a *tables.Attempt, columns []byte) []indexRow {
+func (n names) addIndexRows(rows []indexRow, a *tables.Attempt, columns []byte) []indexRow {
 	wait := failedWait
 	if a.Action == policy.Complete {
 		wait = completedWait
 	}
-	table, hour, rk := s.recentTable(day(a.StartedAt)), invertedHour(a.StartedAt), recentKey(*a)
+	table, hour, rk := n.recentTable(day(a.StartedAt)), invertedHour(a.StartedAt), recentKey(*a)
 	rows = slices.Grow(rows, rowsPerAttempt)
 	for _, pk := range [...]string{allWebhooks + hour, webhookPrefix(a.WebhookID) + hour} {
 		rows = append(rows, indexRow{

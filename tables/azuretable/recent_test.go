@@ -18,7 +18,7 @@ import (
 // index is a recentIndex over a service that notes what it is asked.
 type index struct {
 	*recentIndex
-	*Store // for its keys
+	names
 
 	mu      sync.Mutex
 	written map[string]time.Time // by partition and row key
@@ -29,7 +29,7 @@ type index struct {
 }
 
 func newIndex() *index {
-	x := &index{Store: &Store{prefix: "p"}, written: make(map[string]time.Time)}
+	x := &index{names: names{prefix: "p"}, written: make(map[string]time.Time)}
 	x.recentIndex = newRecentIndex(x.submit, func(rows int) {
 		x.mu.Lock()
 		defer x.mu.Unlock()

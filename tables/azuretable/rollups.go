@@ -14,8 +14,6 @@ import (
 // and one query reads those of all instances, in order of time.
 const rollupsPartition = "rollups"
 
-func (s *Store) rollupsTable() string { return s.prefix + rollupsName }
-
 // rollupPrefix begins the row keys of the rollups of a length that began at a time.
 func rollupPrefix(length time.Duration, at time.Time) string {
 	kind := "m"
@@ -51,7 +49,7 @@ func (s *Store) PutRollups(ctx context.Context, rows ...tables.Rollup) error {
 	if len(encoded) == 0 {
 		return nil
 	}
-	if err := s.submit(ctx, s.rollupsTable(), encoded); err != nil {
+	if err := s.client.submit(ctx, s.rollupsTable(), encoded); err != nil {
 		return fmt.Errorf("put rollups: %w", err)
 	}
 	return nil
@@ -71,7 +69,7 @@ func rollupColumns(r tables.Rollup, packed []byte) columns {
 func (s *Store) EachRollup(ctx context.Context, length time.Duration, from, until time.Time, each func(tables.Rollup)) error {
 	q := query{table: s.rollupsTable(), filter: rollupsBetween(length, from, until)}
 	for at := (token{}); ; {
-		rows, next, err := s.page(ctx, q, at)
+		rows, next, err := s.client.page(ctx, q, at)
 		if err != nil {
 			return fmt.Errorf("list rollups: %w", err)
 		}
@@ -92,13 +90,13 @@ func (s *Store) EachRollup(ctx context.Context, length time.Duration, from, unti
 // ExpireRollups implements tables.Rollups.
 func (s *Store) ExpireRollups(ctx context.Context, length time.Duration, before time.Time) (int64, error) {
 	q := query{table: s.rollupsTable(), filter: rollupsBetween(length, time.Unix(0, 0), before), columns: []string{"AtMs"}}
-	rows, err := s.all(ctx, q)
+	rows, err := s.client.all(ctx, q)
 	if err != nil {
 		return 0, fmt.Errorf("expire rollups: %w", err)
 	}
 	var n int64
 	for _, e := range rows {
-		switch err := s.remove(ctx, s.rollupsTable(), rollupsPartition, e.rk, ""); {
+		switch err := s.client.remove(ctx, s.rollupsTable(), rollupsPartition, e.rk, ""); {
 		case err == nil:
 			n++
 		case !errors.Is(err, tables.ErrNotFound):

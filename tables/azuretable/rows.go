@@ -312,6 +312,16 @@ func (e entity) time(name string) time.Time {
 	return t
 }
 
+// notAhead is a time at which we wrote the row. One that another program has set to the future is that of
+// its change: a row that is always new would stand for an instance that is always there.
+func (e entity) notAhead(name string) time.Time {
+	at := e.time(name)
+	if !e.changedAt.IsZero() && at.After(e.changedAt.Add(claimSkew)) {
+		return e.changedAt
+	}
+	return at
+}
+
 func (e entity) duration(name string) time.Duration { return time.Duration(e.long(name)) }
 
 func (e entity) flag(name string) bool {

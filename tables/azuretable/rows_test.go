@@ -178,7 +178,7 @@ func FuzzText(f *testing.F) {
 }
 
 func TestARecordHasEachKeyOnce(t *testing.T) {
-	s := &Store{prefix: "p", partitions: 1}
+	s := &Store{names: names{prefix: "p", partitions: 1}}
 	key := tables.MessageKey{Queue: "orders", MessageID: "id-1", Day: time.Now()}
 	first := tables.Attempt{MessageKey: key, WebhookID: "wh_1", Number: 1, Status: 500, StartedAt: time.Now()}
 	again, next := first, first

@@ -19,7 +19,7 @@ import (
 // wire keeps the last request.
 type wire struct{ last *http.Request }
 
-func (w *wire) Do(r *http.Request) (*http.Response, error) {
+func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	w.last = r
 	return &http.Response{StatusCode: http.StatusNoContent, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("")), Request: r}, nil
 }
@@ -35,7 +35,7 @@ func sent(t *testing.T, method, url, date string, auth policy.Policy) (*http.Req
 		req.Raw().Header.Set(dateHeader, date)
 	}
 	w := &wire{}
-	resp, err := newPipeline(w, auth).Do(req)
+	resp, err := newPipeline(newTransport(w, nil), auth).Do(req)
 	if err == nil {
 		resp.Body.Close()
 	}
@@ -53,7 +53,7 @@ func TestTheSignatureIsTheSDKs(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := &wire{}
-		c, err := newClients(cfg, "", w)
+		c, err := newClient(cfg, "", newTransport(w, nil))
 		if err != nil {
 			t.Fatal(err)
 		}

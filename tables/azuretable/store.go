@@ -92,18 +92,14 @@ func (o Options) withDefaults() (Options, error) {
 
 // Store implements tables.Store. Safe for concurrent use.
 type Store struct {
-	clients
-	batches   batchFormat
-	transport *transport
-	prefix    string
-	// partitions is how many the rows of a day have.
-	partitions int
-	commits    committer
-	recent     *recentIndex
-	listing    listing
+	names
+	client  *client
+	commits committer
+	recent  *recentIndex
+	listing *listing
+	watch   *watch
 	// queues holds the queues whose name is known to be in the DeadLetters table, and since when.
 	queues sync.Map
-	watch  watch
 	census tables.Census
 	// removed and unfinished are OnRemoved and OnUnfinished of the Options.
 	removed    func(webhookID, queue string)
@@ -121,15 +117,20 @@ func Open(cfg azureconn.Config, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open table storage: %w", err)
 	}
-	t := newTransport(opts.Transport, opts.OnTransaction)
-	c, err := newClients(cfg, opts.ManagedIdentityClientID, t)
+	c, err := newClient(cfg, opts.ManagedIdentityClientID, newTransport(opts.Transport, opts.OnTransaction))
 	if err != nil {
 		return nil, fmt.Errorf("open table storage: %w", err)
 	}
-	s := &Store{clients: c, batches: newBatchFormat(cfg), transport: t, prefix: opts.Prefix, partitions: opts.Partitions, removed: opts.OnRemoved, unfinished: opts.OnUnfinished}
-	s.watch = watch{kept: func(table string, now time.Time) bool { return watched(opts.Prefix, opts.Retention, table, now) }, missing: func() { s.queues.Clear(); s.listing.forget() }, lost: opts.OnLost}
-	s.recent = newRecentIndex(s.submit, opts.OnDropped)
-	s.commits = committer{submit: s.submit, committed: s.recent.add}
+	n := names{prefix: opts.Prefix, partitions: opts.Partitions}
+	s := &Store{names: n, client: c, listing: &listing{client: c, names: n}, removed: opts.OnRemoved, unfinished: opts.OnUnfinished}
+	s.watch = &watch{
+		kept:    func(table string, now time.Time) bool { return n.watched(opts.Retention, table, now) },
+		missing: func() { s.queues.Clear(); s.listing.forget() },
+		lost:    opts.OnLost,
+	}
+	c.seen, c.made = s.watch.saw, s.listing.forget
+	s.recent = newRecentIndex(c.submit, opts.OnDropped)
+	s.commits = committer{submit: c.submit, committed: s.recent.add}
 	return s, nil
 }
 
@@ -137,7 +138,7 @@ func Open(cfg azureconn.Config, opts Options) (*Store, error) {
 // it when ctx ends first. Call it once nothing else uses the store.
 func (s *Store) Close(ctx context.Context) error {
 	err := s.recent.close(ctx)
-	(&http.Client{Transport: s.transport.base}).CloseIdleConnections()
+	s.client.close()
 	if err != nil {
 		return fmt.Errorf("write the index of recent attempts: %w", err)
 	}

@@ -15,7 +15,7 @@ func (s *Store) putTrace(ctx context.Context, id string, at time.Time) error {
 	c.time(leftAtColumn, at)
 	r, err := c.row(deletedPartition, encodeID(id))
 	if err == nil {
-		err = s.submit(ctx, s.webhooksTable(), []row{r})
+		err = s.client.submit(ctx, s.webhooksTable(), []row{r})
 	}
 	if err != nil {
 		return fmt.Errorf("note the deletion: %w", err)
@@ -36,7 +36,7 @@ func (s *Store) deletedWebhooks(ctx context.Context) (map[string]time.Time, erro
 }
 
 func (s *Store) traces(ctx context.Context) ([]entity, error) {
-	rows, err := s.all(ctx, query{table: s.webhooksTable(), filter: filter{}.partition(deletedPartition), etags: true})
+	rows, err := s.client.all(ctx, query{table: s.webhooksTable(), filter: filter{}.partition(deletedPartition), etags: true})
 	if err != nil {
 		return nil, fmt.Errorf("list deleted webhooks: %w", err)
 	}
@@ -50,7 +50,7 @@ func (s *Store) expireTraces(ctx context.Context, before time.Time) error {
 		if !e.leftAt().Before(before) {
 			continue
 		}
-		if removeErr := s.remove(ctx, s.webhooksTable(), deletedPartition, e.rk, e.etag); !movedOn(removeErr) {
+		if removeErr := s.client.remove(ctx, s.webhooksTable(), deletedPartition, e.rk, e.etag); !movedOn(removeErr) {
 			err = errors.Join(err, removeErr)
 		}
 	}

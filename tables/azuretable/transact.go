@@ -14,27 +14,27 @@ import (
 
 const transaction = "transaction"
 
-// submit writes up to maxBatchRows rows of one partition, each replaced whole,
+// submit writes up to 100 rows of one partition, each replaced whole,
 // all or none. Repeating it is harmless, and it does so once.
-func (s *Store) submit(ctx context.Context, table string, rows []row) error {
-	return s.withTable(ctx, table, func() error {
-		return twice(ctx, func() error { return s.transact(ctx, table, rows) })
+func (c *client) submit(ctx context.Context, table string, rows []row) error {
+	return c.withTable(ctx, table, func() error {
+		return twice(ctx, func() error { return c.transact(ctx, table, rows) })
 	})
 }
 
-func (s *Store) transact(ctx context.Context, table string, rows []row) error {
-	req, err := runtime.NewRequest(ctx, http.MethodPost, s.batches.url())
+func (c *client) transact(ctx context.Context, table string, rows []row) error {
+	req, err := runtime.NewRequest(ctx, http.MethodPost, c.batches.url())
 	if err != nil {
 		return storageErr(ctx, transaction, err)
 	}
 	req.Raw().Header.Set("x-ms-version", tablesVersion)
 	req.Raw().Header.Set("DataServiceVersion", "3.0")
 	req.Raw().Header.Set("Accept", rowFormat)
-	body := bytes.NewReader(s.batches.body(table, rows))
-	if err := req.SetBody(streaming.NopCloser(body), s.batches.contentType()); err != nil {
+	body := bytes.NewReader(c.batches.body(table, rows))
+	if err := req.SetBody(streaming.NopCloser(body), c.batches.contentType()); err != nil {
 		return storageErr(ctx, transaction, err)
 	}
-	resp, err := s.pipeline.Do(req)
+	resp, err := c.pipeline.Do(req)
 	if err != nil {
 		return storageErr(ctx, transaction, err)
 	}

@@ -1,8 +1,6 @@
 package azuretable
 
 import (
-	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -34,47 +32,6 @@ func clientOptions(transport policy.Transporter) *aztables.ClientOptions {
 		Retry:     policy.RetryOptions{MaxRetries: -1, TryTimeout: tryTimeout},
 		Telemetry: policy.TelemetryOptions{ApplicationID: "pushlease"},
 	}}
-}
-
-// clients are the two ways to the table service: the SDK's, and one for transactions,
-// whose requests are made here. They share the transport and the credential.
-type clients struct {
-	service  *aztables.ServiceClient
-	pipeline runtime.Pipeline
-}
-
-// newClients returns clients for the table service of cfg. It makes no network call.
-func newClients(cfg azureconn.Config, managedIdentityClientID string, t policy.Transporter) (clients, error) {
-	if cfg.TableURL == "" {
-		return clients{}, errors.New("the connection string names no table service: add TableEndpoint, or AccountName to derive it from")
-	}
-	switch cfg.Credential {
-	case azureconn.SharedKey:
-		key, err := aztables.NewSharedKeyCredential(cfg.Account, cfg.Key())
-		if err != nil {
-			return clients{}, errors.New("the account key is not base64") // err may quote it
-		}
-		signing, err := newSharedKeyPolicy(cfg.Account, cfg.Key())
-		if err != nil {
-			return clients{}, err
-		}
-		service, err := aztables.NewServiceClientWithSharedKey(cfg.TableURL, key, clientOptions(t))
-		return clients{service, newPipeline(t, signing)}, err
-	case azureconn.SAS:
-		service, err := aztables.NewServiceClientWithNoCredential(cfg.TableURL+"/?"+cfg.SAS(), clientOptions(t))
-		if err != nil {
-			return clients{}, errors.New("the table service's address is not valid") // err may quote the SAS
-		}
-		return clients{service, newPipeline(t)}, nil
-	case azureconn.Identity:
-		identity, err := newIdentity(managedIdentityClientID)
-		if err != nil {
-			return clients{}, fmt.Errorf("no Entra credential can be used: %w", err)
-		}
-		service, err := aztables.NewServiceClient(cfg.TableURL, identity, clientOptions(t))
-		return clients{service, newPipeline(t, newTokenPolicy(identity))}, err
-	}
-	return clients{}, fmt.Errorf("credential %q can't be used for tables", cfg.Credential)
 }
 
 // newPipeline sends requests as the SDK's clients do; each is authorised by auth.

@@ -15,8 +15,6 @@ import (
 
 const webhooksPartition = "webhooks"
 
-func (s *Store) webhooksTable() string { return s.prefix + webhooksName }
-
 // PutWebhook implements tables.Webhooks.
 func (s *Store) PutWebhook(ctx context.Context, r tables.Registration) (tables.Registration, error) {
 	b, err := json.Marshal(r)
@@ -26,7 +24,7 @@ func (s *Store) PutWebhook(ctx context.Context, r tables.Registration) (tables.R
 	if r.ETag == "" {
 		r.ETag, err = s.insertWebhook(ctx, r, b)
 	} else {
-		r.ETag, err = s.replace(ctx, s.webhooksTable(), webhooksPartition, encodeID(r.ID), registrationColumns(r, b), r.ETag)
+		r.ETag, err = s.client.replace(ctx, s.webhooksTable(), webhooksPartition, encodeID(r.ID), registrationColumns(r, b), r.ETag)
 	}
 	if err != nil {
 		return tables.Registration{}, fmt.Errorf("put webhook: %w", err)
@@ -37,11 +35,11 @@ func (s *Store) PutWebhook(ctx context.Context, r tables.Registration) (tables.R
 // insertWebhook returns the new row's ETag, or that of the row that is there when
 // it says the same; encoded is r.
 func (s *Store) insertWebhook(ctx context.Context, r tables.Registration, encoded []byte) (string, error) {
-	etag, err := s.insert(ctx, s.webhooksTable(), webhooksPartition, encodeID(r.ID), registrationColumns(r, encoded))
+	etag, err := s.client.insert(ctx, s.webhooksTable(), webhooksPartition, encodeID(r.ID), registrationColumns(r, encoded))
 	if !errors.Is(err, tables.ErrExists) {
 		return etag, err
 	}
-	there, getErr := s.get(ctx, s.webhooksTable(), webhooksPartition, encodeID(r.ID))
+	there, getErr := s.client.get(ctx, s.webhooksTable(), webhooksPartition, encodeID(r.ID))
 	if getErr != nil {
 		return "", err
 	}
@@ -53,7 +51,7 @@ func (s *Store) insertWebhook(ctx context.Context, r tables.Registration, encode
 
 // GetWebhook implements tables.Webhooks.
 func (s *Store) GetWebhook(ctx context.Context, id string) (tables.Registration, error) {
-	e, err := s.get(ctx, s.webhooksTable(), webhooksPartition, encodeID(id))
+	e, err := s.client.get(ctx, s.webhooksTable(), webhooksPartition, encodeID(id))
 	if err != nil {
 		return tables.Registration{}, fmt.Errorf("get webhook: %w", err)
 	}
@@ -76,7 +74,7 @@ func (s *Store) ListWebhooks(ctx context.Context) ([]tables.Registration, []tabl
 }
 
 func (s *Store) readWebhooks(ctx context.Context) (rs []tables.Registration, bad []tables.RowError, err error) {
-	rows, err := s.all(ctx, query{table: s.webhooksTable(), filter: filter{}.partition(webhooksPartition), etags: true})
+	rows, err := s.client.all(ctx, query{table: s.webhooksTable(), filter: filter{}.partition(webhooksPartition), etags: true})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -105,7 +103,7 @@ func (s *Store) DeleteWebhook(ctx context.Context, id, etag string) error {
 	if err := s.putTrace(ctx, id, time.Now()); err != nil {
 		return fmt.Errorf("delete webhook: %w", err)
 	}
-	err := s.remove(ctx, s.webhooksTable(), webhooksPartition, encodeID(id), etag)
+	err := s.client.remove(ctx, s.webhooksTable(), webhooksPartition, encodeID(id), etag)
 	if err == nil || errors.Is(err, tables.ErrNotFound) { // whoever deletes what is gone says that it is to be
 		s.census.Deleted(id)
 	}

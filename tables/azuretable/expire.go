@@ -2,6 +2,7 @@ package azuretable
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/pushlease/pushlease/tables"
@@ -11,6 +12,32 @@ import (
 // dropped: the round has its time for that too. A page of 1,000 rows is one request.
 const countingBound = 30 * time.Second
 
+// Expire implements tables.History by dropping whole tables. It does not count
+// rows.
+func (s *Store) Expire(ctx context.Context, before time.Time) (int64, error) {
+	existing, err := s.listing.existing(ctx, 0)
+	if err != nil {
+		return 0, err
+	}
+	limit := day(before)
+	counting, cancel := context.WithTimeout(ctx, countingBound)
+	defer cancel()
+	var errs []error
+	for _, d := range existing.log {
+		if d < limit {
+			errs = append(errs, s.dropLog(ctx, counting, s.logTable(d)))
+		}
+	}
+	for _, d := range existing.recent {
+		if d < limit {
+			_, err := s.client.deleteTable(ctx, s.recentTable(d))
+			errs = append(errs, err)
+		}
+	}
+	s.listing.forget()
+	return 0, errors.Join(errs...)
+}
+
 // dropLog drops the records of a day. Who drops them tells how many messages of the day had no outcome: of several
 // instances one does.
 func (s *Store) dropLog(ctx, counting context.Context, table string) error {
@@ -19,7 +46,7 @@ func (s *Store) dropLog(ctx, counting context.Context, table string) error {
 	if s.unfinished != nil {
 		counts, whole = s.countUnfinished(counting, table)
 	}
-	dropped, err := s.deleteTable(ctx, table)
+	dropped, err := s.client.deleteTable(ctx, table)
 	for queue, n := range counts {
 		if dropped {
 			s.unfinished(queue, n, whole)
@@ -44,7 +71,7 @@ func (s *Store) countUnfinished(ctx context.Context, table string) (counts map[s
 		of = nil
 	}
 	for from := (token{}); ; {
-		rows, next, err := s.page(ctx, q, from)
+		rows, next, err := s.client.page(ctx, q, from)
 		if err != nil {
 			return counts, false
 		}

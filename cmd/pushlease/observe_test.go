@@ -193,6 +193,29 @@ func TestMessagesAreListedByTheirState(t *testing.T) {
 	}
 }
 
+// The history is told by steps, and by groups where they are asked for.
+func TestTheHistoryIsToldByStepsAndByGroups(t *testing.T) {
+	counts := `"attempts":{"2xx":7,"5xx":2},"delivered":7,"held":3,"dead_letters":1,"took":{"p50":"12.345678ms","p95":"1.5s","p99":"2s"},"depth":{"visible":31,"hidden":4,"oldest":"90s"}`
+	history := canned{200, `{"from":"2026-01-02T03:00:00Z","until":"2026-01-02T04:00:00Z","step":"1m","others":2,"groups":[
+		{"key":"wh_a","total":{` + counts + `},"points":[{"at":"2026-01-02T03:04:00Z",` + counts + `}]}]}`}
+	for _, c := range []struct{ args, asked, want string }{
+		{"--queue orders --step 1m", "queue=orders&step=1m", "2026-01-02T03:04:00Z 9 7 2 3 1 12.3ms 1.5s 31 4 1m30s"},
+		{"--by webhook", "group_by=webhook", "WEBHOOK ATTEMPTS DELIVERED FAILED HELD DEAD LETTERS P50 P95 VISIBLE HIDDEN OLDEST wh_a 9 7 2 3 1 12.3ms 1.5s 31 4 1m30s (2 with less)"},
+		{"--by status_class", "group_by=status_class", "STATUS CLASS ATTEMPTS wh_a 9 (2 with less)"},
+	} {
+		f := newFakeAPI(t, map[string]canned{"GET /api/v1/stats": history})
+		r := execute(t, "", append([]string{"stats"}, strings.Fields(c.args)...)...)
+		if got := f.only(t).line; r.code != exitOK || got != "GET /api/v1/stats?"+c.asked || !strings.Contains(strings.Join(strings.Fields(r.out), " "), c.want) {
+			t.Errorf("%s: asked %s: %+v", c.args, got, r)
+		}
+	}
+	f := newFakeAPI(t, map[string]canned{"GET /api/v1/stats": {200, `{"from":"2026-01-02T03:00:00Z","until":"2026-01-02T04:00:00Z","groups":[]}`}})
+	r := execute(t, "", "stats", "--since", "2h")
+	if got := f.only(t).line; !strings.HasPrefix(got, "GET /api/v1/stats?from=20") || !strings.HasPrefix(r.out, "Nothing was counted from 2026-01-02T03:00:00Z") {
+		t.Errorf("asked %s: %+v", got, r)
+	}
+}
+
 // The audit says by whom and what, also of what pushlease did by itself.
 func TestTheAuditSaysWhoAndWhat(t *testing.T) {
 	f := newFakeAPI(t, map[string]canned{"GET /api/v1/audit": {200, `{"data":[

@@ -80,6 +80,7 @@ func newRootCommand() *cobra.Command {
 		newInstancesCommand(),
 		newAttemptsCommand(),
 		newStreamCommand(),
+		newStatsCommand(),
 		newAuditCommand(),
 		newMatchCommand(),
 		newDoctorCommand(checkStorage),

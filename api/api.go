@@ -16,6 +16,7 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pushlease/pushlease/api/internal/publish"
 	"github.com/pushlease/pushlease/api/internal/web"
@@ -75,6 +76,8 @@ type Options struct {
 	WebhookTimeout time.Duration
 	// Meter counts publishes; nil counts nothing.
 	Meter metric.Meter
+	// TracerProvider makes a span of each request; nil makes none.
+	TracerProvider trace.TracerProvider
 	// Logger gets one line per request.
 	Logger *slog.Logger
 	// Version is shown by /healthz.
@@ -239,7 +242,7 @@ const publishRoute = "/api/v1/queues/{queue}/messages"
 
 func (a *API) routes() *chi.Mux {
 	r := chi.NewRouter()
-	r.Use(a.observe, middleware.GetHead)
+	r.Use(a.traced, a.observe, middleware.GetHead)
 	r.NotFound(a.allow(scopeAnyone, web.NotFound))
 	r.MethodNotAllowed(a.allow(scopeAnyone, web.MethodNotAllowed))
 

@@ -109,7 +109,7 @@ func TestMetricsStaySmallWhateverIsDelivered(t *testing.T) {
 				Duration: time.Duration(i) * time.Millisecond, Action: policy.Abandon, Reason: policy.RetryableError,
 			}
 			m.Received(testQueue, i%3 > 0)
-			settle.CountAttempt(m, &att, i%2 == 0)
+			settle.CountAttempt(t.Context(), m, &att, i%2 == 0)
 			m.DeadLettered(testQueue, "", string(policy.Reasons()[i%len(policy.Reasons())]))
 		}
 	}
@@ -181,10 +181,10 @@ func TestEachOfManyQueuesIsNamedInTheMetrics(t *testing.T) {
 	}
 	for i := range webhooks {
 		queueName := fmt.Sprint("queue-", i%queues)
-		m.Attempted(meter.Attempt{Queue: queueName, Webhook: fmt.Sprint("wh_", i), Status: 400, Decision: string(policy.DeadLetter), Reason: string(policy.NonRetryableError), Took: time.Second})
+		m.Attempted(t.Context(), meter.Attempt{Queue: queueName, Webhook: fmt.Sprint("wh_", i), Status: 400, Decision: string(policy.DeadLetter), Reason: string(policy.NonRetryableError), Took: time.Second})
 		if i < queues {
 			m.DeadLettered(queueName, fmt.Sprint("wh_", i), string(policy.NonRetryableError))
-			m.Settled(meter.Settlement{Queue: queueName, Action: "complete", Reason: string(policy.NonRetryableError), Result: "deleted", Gone: true, DeadLettered: true, Took: time.Second, Granted: time.Minute})
+			m.Settled(t.Context(), meter.Settlement{Queue: queueName, Action: "complete", Reason: string(policy.NonRetryableError), Result: "deleted", Gone: true, DeadLettered: true, Took: time.Second, Granted: time.Minute})
 		}
 	}
 	text := scrape(t, tel)

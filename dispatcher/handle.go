@@ -61,7 +61,7 @@ func (d *Dispatcher) conclude(ctx context.Context, l *lease.Lease, span trace.Sp
 		d.putOffs.Ended(l.Queue.Name(), l.Message.ID)
 	}
 	meter.Settled(span, string(outcome.Action), string(outcome.Reason), string(result), outcome.Action == policy.NoVerdict)
-	d.metrics.Settled(meter.Settlement{
+	d.metrics.Settled(ctx, meter.Settlement{
 		Queue: l.Queue.Name(), Action: string(outcome.Action), Reason: string(outcome.Reason), Result: string(result),
 		Gone: outcome.Action == policy.Complete && result == settle.Deleted, DeadLettered: len(outcome.DeadLetters) > 0,
 		Unmatched: outcome.Reason == policy.Unmatched,

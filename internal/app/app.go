@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/pushlease/pushlease/api"
 	"github.com/pushlease/pushlease/dispatcher"
 	"github.com/pushlease/pushlease/internal/config"
@@ -149,7 +151,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 		Queues: a.stores.queues, RecordedSends: handOver(a.stores.recorded, a.dispatcher), RecordedReplays: a.stores.replays, EventsQueue: cfg.EventsQueue, Encoding: cfg.QueueEncoding, KeepUnmatched: cfg.KeepUnmatched, Dispatcher: a.dispatcher, Sender: sender,
 		ValidateURL: func(raw string) error { return webhook.ValidateURL(raw, guard(cfg)) },
 		Keys:        apiKeys(cfg), Hosted: o.hosted != nil, Metrics: t.Handler(), Ready: a.ready, Settings: settingsOf(cfg), Meter: meter, Logger: a.log, Version: o.Version,
-		Instance: cfg.Instance, Storage: StorageLocation(cfg), WebhookTimeout: cfg.WebhookTimeout, CountAlways: cfg.Storage.Kind() == config.StorageSQLite,
+		TracerProvider: recorded(t), Instance: cfg.Instance, Storage: StorageLocation(cfg), WebhookTimeout: cfg.WebhookTimeout, CountAlways: cfg.Storage.Kind() == config.StorageSQLite,
 	})
 	if err != nil {
 		return nil, err
@@ -160,6 +162,14 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	a.rollups = a.newRollups()
 	a.server = newServer(a.front(a.api), a.log)
 	return a, a.measure(meter, o.Version)
+}
+
+// recorded is what makes spans where a collector takes them, and nil where nobody does.
+func recorded(t *telemetry.Telemetry) trace.TracerProvider {
+	if !t.Recording {
+		return nil
+	}
+	return t.TracerProvider
 }
 
 // settingsOf are the settings as the API shows them.

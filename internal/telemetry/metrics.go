@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/exemplar"
 	"go.opentelemetry.io/otel/sdk/resource"
 )
 
@@ -51,6 +52,9 @@ func newMeterProvider(ctx context.Context, res *resource.Resource, registry prom
 		sdkmetric.WithReader(scrape),
 		sdkmetric.WithView(bounded()),
 		sdkmetric.WithCardinalityLimit(seriesLimit),
+	}
+	if !target.traces { // an exemplar names a trace that nobody has
+		opts = append(opts, sdkmetric.WithExemplarFilter(exemplar.AlwaysOffFilter))
 	}
 	if target.metrics {
 		export := []otlpmetrichttp.Option{otlpmetrichttp.WithAggregationSelector(aggregation)}

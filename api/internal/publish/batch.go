@@ -138,7 +138,7 @@ func (a *Publisher) readBatch(w http.ResponseWriter, r *http.Request, like publi
 func (a *Publisher) checkBatch(r *http.Request, like publication, events []json.RawMessage) ([]publication, []eventResult, error) {
 	ps := make([]publication, len(events))
 	results := make([]eventResult, len(events))
-	parent, state := traceContext(r.Header)
+	parent, state := traceContext(r)
 	setting := a.Encoding(like.queue)
 	var wrong, large []web.FieldError
 	for i, body := range events {

@@ -7,6 +7,9 @@ import (
 	"net/http"
 	"strings"
 
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/webhook/content"
@@ -88,7 +91,7 @@ func readOutgoing(w http.ResponseWriter, r *http.Request, in mode) (outgoing, er
 		badBody = web.CheckUncompressed(r.Header.Get("Content-Type"), body, uncompressed)
 	}
 	m := outgoing{body: body, contentType: contentType, event: in != raw}
-	m.traceParent, m.traceState = traceContext(r.Header)
+	m.traceParent, m.traceState = traceContext(r)
 	var problems []web.FieldError
 	switch {
 	case in == structured && badBody == nil:
@@ -163,14 +166,20 @@ func messageType(r *http.Request, body []byte) (string, error) {
 	return contentType, nil
 }
 
-// traceContext returns the W3C trace context of a request. It is best effort: one that is
-// malformed counts as none.
-func traceContext(h http.Header) (parent, state string) {
-	values := h.Values("Traceparent")
+// traceContext returns the W3C trace context that a message goes on with: that of the span of this request where
+// that is recorded, the caller's otherwise, and none where the caller has none. It is best effort: one that is malformed
+// counts as none.
+func traceContext(r *http.Request) (parent, state string) {
+	values := r.Header.Values("Traceparent")
 	if len(values) != 1 || !content.ParentOf(values[0], "").IsValid() {
 		return "", ""
 	}
-	return values[0], content.TraceState(strings.Join(h.Values("Tracestate"), ","))
+	if trace.SpanFromContext(r.Context()).IsRecording() {
+		own := propagation.MapCarrier{}
+		propagation.TraceContext{}.Inject(r.Context(), own)
+		return own["traceparent"], content.TraceState(own["tracestate"])
+	}
+	return values[0], content.TraceState(strings.Join(r.Header.Values("Tracestate"), ","))
 }
 
 // encode makes the text to store. What the publisher asked for (a key, a content type)

@@ -106,8 +106,9 @@ func New(m metric.Meter, reasons ...string) (*Instruments, error) {
 	return ms, nil
 }
 
-func (ms *Instruments) observe(h metric.Float64Histogram, value float64, l Labels) {
-	h.Record(context.Background(), value, ms.series.of(l).record...)
+// observe records a value; the span of ctx becomes its exemplar, where it is sampled.
+func (ms *Instruments) observe(ctx context.Context, h metric.Float64Histogram, value float64, l Labels) {
+	h.Record(ctx, value, ms.series.of(l).record...)
 }
 
 // Received counts a receive of a message; again says that it is not the first one.
@@ -146,7 +147,7 @@ type Settlement struct {
 }
 
 // Settled counts a message that was handled.
-func (ms *Instruments) Settled(s Settlement) {
+func (ms *Instruments) Settled(ctx context.Context, s Settlement) {
 	ms.settled.Add(Labels{Queue: s.Queue, Action: s.Action, Reason: s.Reason, Result: s.Result})
 	if s.Unmatched {
 		ms.unmatched.Add(Labels{Queue: s.Queue})
@@ -154,9 +155,9 @@ func (ms *Instruments) Settled(s Settlement) {
 	if s.Gone {
 		ms.finish(s.Queue, 1, s.DeadLettered)
 	}
-	ms.observe(ms.processing, s.Took.Seconds(), Labels{Queue: s.Queue})
+	ms.observe(ctx, ms.processing, s.Took.Seconds(), Labels{Queue: s.Queue})
 	if s.Granted > 0 {
-		ms.observe(ms.utilization, s.Took.Seconds()/s.Granted.Seconds(), Labels{Queue: s.Queue})
+		ms.observe(ctx, ms.utilization, s.Took.Seconds()/s.Granted.Seconds(), Labels{Queue: s.Queue})
 	}
 }
 
@@ -206,7 +207,7 @@ type Attempt struct {
 }
 
 // Attempted counts an attempt.
-func (ms *Instruments) Attempted(a Attempt) {
+func (ms *Instruments) Attempted(ctx context.Context, a Attempt) {
 	outcome := a.ErrorClass
 	if a.Status != 0 {
 		outcome = string('0'+rune(min(a.Status/100, 9))) + "xx"
@@ -216,17 +217,17 @@ func (ms *Instruments) Attempted(a Attempt) {
 		ms.blocked.Add(Labels{Queue: a.Queue, Webhook: a.Webhook})
 	}
 	ms.Tallies.change(a.Queue, a.Webhook, func(t *tables.Tally) { a.addTo(t, outcome) })
-	ms.observe(ms.attemptTime, a.Took.Seconds(), Labels{Queue: a.Queue, Webhook: a.Webhook})
+	ms.observe(ctx, ms.attemptTime, a.Took.Seconds(), Labels{Queue: a.Queue, Webhook: a.Webhook})
 	if a.InsertedAt.IsZero() {
 		return
 	}
 	// The two clocks are storage's and ours, so that the difference may be negative.
 	waited := max(a.StartedAt.Sub(a.InsertedAt), 0)
 	if a.First {
-		ms.observe(ms.firstAttemptDelay, waited.Seconds(), Labels{Queue: a.Queue})
+		ms.observe(ctx, ms.firstAttemptDelay, waited.Seconds(), Labels{Queue: a.Queue})
 	}
 	if a.Status/100 == 2 {
-		ms.observe(ms.deliveryTime, (waited + a.Took).Seconds(), Labels{Queue: a.Queue})
+		ms.observe(ctx, ms.deliveryTime, (waited + a.Took).Seconds(), Labels{Queue: a.Queue})
 	}
 }
 

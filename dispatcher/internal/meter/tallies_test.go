@@ -24,9 +24,9 @@ func newInstruments(t *testing.T) *Instruments {
 func TestTalliesCountWhatTheMetricsCount(t *testing.T) {
 	ms := newInstruments(t)
 	put := time.Now()
-	ms.Attempted(Attempt{Queue: "orders", Webhook: "wh_1", Status: 204, Decision: "complete", Took: 100 * time.Millisecond, InsertedAt: put, StartedAt: put.Add(900 * time.Millisecond)})
-	ms.Attempted(Attempt{Queue: "orders", Webhook: "wh_1", Status: 503, Decision: "abandon", Took: 100 * time.Millisecond, InsertedAt: put, StartedAt: put})
-	ms.Attempted(Attempt{Queue: "orders", Webhook: "wh_1", ErrorClass: "timeout", Decision: "abandon", Took: 100 * time.Millisecond})
+	ms.Attempted(t.Context(), Attempt{Queue: "orders", Webhook: "wh_1", Status: 204, Decision: "complete", Took: 100 * time.Millisecond, InsertedAt: put, StartedAt: put.Add(900 * time.Millisecond)})
+	ms.Attempted(t.Context(), Attempt{Queue: "orders", Webhook: "wh_1", Status: 503, Decision: "abandon", Took: 100 * time.Millisecond, InsertedAt: put, StartedAt: put})
+	ms.Attempted(t.Context(), Attempt{Queue: "orders", Webhook: "wh_1", ErrorClass: "timeout", Decision: "abandon", Took: 100 * time.Millisecond})
 	ms.Held("orders", "wh_1", "WebhookFailing")
 	ms.DeadLettered("orders", "wh_1", "NonRetryableError")
 	ms.DeadLettered("orders", "", "Unmatched")

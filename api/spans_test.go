@@ -1,0 +1,76 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/webhook/content"
+)
+
+// A request of the API is a span in its caller's trace, and the message that it publishes goes on with that span. What
+// a caller wrote into a path, a query or a header is in no span.
+func TestRequestsAreSpansInTheTraceOfTheirCallers(t *testing.T) {
+	ended := tracetest.NewSpanRecorder()
+	h := newHarness(t, withEncoding(queue.EncodingAuto), func(o *Options) {
+		o.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(ended))
+	})
+	h.do(http.StatusAccepted, "POST", publishTarget, "hello", "traceparent", traceHeader, "tracestate", "a=b", "Cookie", "s3cret")
+	spans := ended.Ended()
+	if len(spans) != 1 || spans[0].Name() != "POST /api/v1/queues/{queue}/messages" {
+		t.Fatalf("%d spans: %v", len(spans), spans)
+	}
+	own := spans[0].SpanContext()
+	if caller := content.ParentOf(traceHeader, ""); spans[0].Parent().SpanID() != caller.SpanID() || own.TraceID() != caller.TraceID() {
+		t.Errorf("its parent is %v", spans[0].Parent())
+	}
+	_, got := h.received(queue.EncodingAuto)
+	if parent := content.ParentOf(got.TraceParent, got.TraceState); parent.SpanID() != own.SpanID() || parent.TraceID() != own.TraceID() || got.TraceState != "a=b" {
+		t.Errorf("the message goes on with %q %q, want the span %v", got.TraceParent, got.TraceState, own)
+	}
+
+	h.do(http.StatusNotFound, "GET", "/api/v1/webhooks/s3cret", "")
+	h.do(http.StatusBadRequest, "GET", "/api/v1/attempts?queue=s3cret!", "")
+	h.do(http.StatusNotFound, "GET", "/api/v1/s3cret", "")
+	for _, untraced := range []string{"/healthz", "/readyz", "/metrics", "/ui/"} {
+		h.do(http.StatusOK, "GET", untraced, "")
+	}
+	if spans = ended.Ended(); len(spans) != 4 {
+		t.Errorf("%d spans, want those of the four requests to the API", len(spans))
+	}
+	for _, s := range spans {
+		if s.Status().Code == codes.Error {
+			t.Errorf("%s is an error: nothing failed here", s.Name())
+		}
+		for _, a := range s.Attributes() {
+			if strings.Contains(a.Value.String(), "s3cret") {
+				t.Errorf("%s has %s", s.Name(), a.Key)
+			}
+		}
+	}
+
+	h.do(http.StatusAccepted, "POST", publishTarget, "hello")
+	if _, got := h.received(queue.EncodingAuto); got.TraceParent != "" {
+		t.Errorf("a message whose caller has no trace goes on with %q", got.TraceParent)
+	}
+}
+
+// What storage does not do is a span that is an error.
+func TestARequestThatFailsIsASpanThatIsAnError(t *testing.T) {
+	ended := tracetest.NewSpanRecorder()
+	h := newHarness(t, func(o *Options) {
+		o.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(ended))
+	})
+	if err := h.db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h.do(http.StatusServiceUnavailable, "GET", "/api/v1/webhooks", "")
+	if spans := ended.Ended(); len(spans) != 1 || spans[0].Status().Code != codes.Error {
+		t.Errorf("%d spans: %v", len(spans), spans)
+	}
+}

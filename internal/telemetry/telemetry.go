@@ -98,7 +98,7 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 	t.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		ErrorLog:            slog.NewLogLogger(t.Logger.Handler(), slog.LevelError),
 		ErrorHandling:       promhttp.ContinueOnError, // some metrics are better than none
-		EnableOpenMetrics:   true, // only this format has exemplars; Prometheus asks for it by itself
+		EnableOpenMetrics:   true,                     // only this format has exemplars; Prometheus asks for it by itself
 		MaxRequestsInFlight: 4,
 		Timeout:             10 * time.Second,
 	})

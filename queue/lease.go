@@ -39,11 +39,20 @@ func (l *Lease) Renewed(receipt string, start time.Time, granted time.Duration) 
 	l.receipt, l.granted, l.until = receipt, granted, start.Add(granted)
 }
 
-// Until is when the lease surely still holds, and not longer.
+// Until is when the lease ends: until then it surely holds, unless Over says that a suspended machine slept past it.
 func (l *Lease) Until() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.until
+}
+
+// Over reports whether the lease has ended, by either of the computer's clocks.
+func (l *Lease) Over(now time.Time) bool { return Passed(l.Until(), now) }
+
+// Passed reports whether at has passed by either of the computer's clocks: the monotonic one stands still while the
+// machine is suspended, and the wall clock may be set back.
+func Passed(at, now time.Time) bool {
+	return !now.Before(at) || !now.Round(0).Before(at.Round(0))
 }
 
 // Granted is the length that storage granted last.

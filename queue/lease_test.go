@@ -3,6 +3,8 @@ package queue
 import (
 	"testing"
 	"time"
+
+	"github.com/pushlease/pushlease/internal/bubble"
 )
 
 func TestALeaseIsWhatStorageGrantedLast(t *testing.T) {
@@ -19,4 +21,25 @@ func TestALeaseIsWhatStorageGrantedLast(t *testing.T) {
 	check("second", 2*time.Minute, start.Add(150*time.Second))
 	l.Renewed("third", start.Add(time.Minute), time.Second) // shorter is as true as longer
 	check("third", time.Second, start.Add(61*time.Second))
+}
+
+// The monotonic clock stands still while a machine is suspended, and the wall clock may be set back: what either says is over is.
+func TestALeaseIsOverByEitherClock(t *testing.T) {
+	start := time.Now()
+	for name, tt := range map[string]struct {
+		start time.Time
+		after time.Duration
+		over  bool
+	}{
+		"it lasts":                        {start, 59 * time.Second, false},
+		"its time has passed":             {start, time.Minute, true},
+		"the machine was suspended":       {bubble.Suspended(start, 600), time.Second, true},
+		"the wall clock was set back":     {bubble.Suspended(start, -600), time.Minute, true},
+		"so it was, and the lease lasts":  {bubble.Suspended(start, -600), 59 * time.Second, false},
+		"a suspension shorter than it is": {bubble.Suspended(start, 30), time.Second, false},
+	} {
+		if got := NewLease("r", tt.start, time.Minute).Over(start.Add(tt.after)); got != tt.over {
+			t.Errorf("%s: over is %t, want %t", name, got, tt.over)
+		}
+	}
 }

@@ -163,7 +163,7 @@ var teeth = []Patch{
 		"A process is ready that can write nothing.", "./internal/app", "TestAnAccountThatCanNotBeWrittenIsAFault"),
 	inCase("c83-each-copy-replayed", "api", "if other, there := sent[hash]; there {", "if other, there := sent[hash]; there && other == by {",
 		"A replay job sends every copy of an event.", "./api", "TestAReplayJobSendsOneCopyOfAnEvent"),
-	inCase("c113-late-unsaid", "dispatcher/internal/journal", "return !a.AnsweredAt.IsZero() && (!leased ||", "return a.AnsweredAt.IsZero() && (!leased ||",
+	inCase("c113-late-unsaid", "dispatcher/internal/journal", "return !a.AnsweredAt.IsZero() && (over ||", "return a.AnsweredAt.IsZero() && (over ||",
 		"Nothing on record says why a message was delivered twice.", "./dispatcher", "TestAnAttemptThatIsWrittenAfterItsLeaseSaysSo"),
 	inCase("c85-alone-unsaid", "tables", "for id, queue := range removed {", "for id, queue := range removed {\n\t\t\t\tif len(removed) > 0 {\n\t\t\t\t\tbreak\n\t\t\t\t}",
 		"A registration that another program deletes beside others goes unseen.", "./internal/app", "TestARegistrationThatAnotherProgramDeletesIsTold"),

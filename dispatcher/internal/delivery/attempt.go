@@ -95,7 +95,8 @@ func (a attempts) answered(ctx context.Context, p *parcel, t *target, sent []byt
 	}
 	t.flow.AskPause(dec.Pause, now)
 	t.why = dec.Explanation
-	if late := time.Since(p.m.Lease.Until()); late > 0 {
+	if until := p.m.Lease.Until(); p.m.Lease.Over(now) {
+		late := max(now.Sub(until), now.Round(0).Sub(until))
 		dec.Explanation += " The lease had ended " + late.Round(time.Second).String() + " before this answer: another instance may have POSTed the message too."
 	}
 	attempts := []tables.Attempt{p.advance(t, del, res, &dec)}
@@ -221,12 +222,8 @@ func (p *parcel) leaseEnds() bool {
 	return time.Until(p.m.Lease.Until()) < min(p.m.Lease.Granted()/10, 5*time.Second)
 }
 
-// leased reports whether the message is nobody else's yet, by both clocks: the monotonic one stands still while a
-// machine is suspended.
-func (p *parcel) leased() bool {
-	now, until := time.Now(), p.m.Lease.Until()
-	return now.Before(until) && now.Round(0).Before(until.Round(0))
-}
+// leased reports whether the message is nobody else's yet.
+func (p *parcel) leased() bool { return !p.m.Lease.Over(time.Now()) }
 
 // left hands the ticket of a POST back with what came of it.
 func left(t *target, res *webhook.Result) {

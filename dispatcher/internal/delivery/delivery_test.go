@@ -516,3 +516,13 @@ func TestANoteOfAPostThatDoesNotBeginIsTakenBack(t *testing.T) {
 		t.Errorf("%+v, %v", all, err)
 	}
 }
+
+// No POST begins after the machine was suspended past the lease, and the message is not taken to end under it.
+func TestNoPostBeginsAfterTheMachineWasSuspended(t *testing.T) {
+	for slept, leased := range map[int]bool{0: true, 600: false} {
+		now := time.Now()
+		p := &parcel{m: &queue.Message{Lease: queue.NewLease("r", bubble.Suspended(now, slept), time.Minute), ExpiresAt: now.Add(policy.ExpiryMargin / 2)}}
+		want(t, "leased", p.leased(), leased)
+		want(t, "ends", p.ends(now), leased)
+	}
+}

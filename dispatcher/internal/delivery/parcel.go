@@ -165,7 +165,7 @@ func (p *parcel) giveUp(del *tables.Delivery, reason policy.Reason, now time.Tim
 // our lease, or has expired. On Azure it is gone then, and so is what has not had its turn.
 func (p *parcel) ends(now time.Time) bool {
 	end := p.m.ExpiresAt
-	return !end.IsZero() && end.Sub(now) < policy.ExpiryMargin && (now.Before(p.m.Lease.Until()) || !now.Before(end))
+	return !end.IsZero() && end.Sub(now) < policy.ExpiryMargin && (!p.m.Lease.Over(now) || !now.Before(end))
 }
 
 // hold lets a delivery wait for delay, or gives it up when less than margin of the message's

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pushlease/pushlease/dispatcher/internal/meter"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
+	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -265,8 +266,8 @@ func isLate(rec tables.Record) bool {
 
 // comesLate reports whether an attempt that is written now is so long after its answer, or after the end of its lease.
 func comesLate(a *tables.Attempt) bool {
-	leased := a.LeasedUntil.IsZero() || time.Now().Before(a.LeasedUntil)
-	return !a.AnsweredAt.IsZero() && (!leased || time.Since(a.AnsweredAt) >= lateAfter)
+	over := !a.LeasedUntil.IsZero() && queue.Passed(a.LeasedUntil, time.Now())
+	return !a.AnsweredAt.IsZero() && (over || time.Since(a.AnsweredAt) >= lateAfter)
 }
 
 // Late is rec as it is written now: an attempt that comes late, or after the end of its lease, says so. An instance that

@@ -17,17 +17,19 @@ func TestAnAttemptSaysThatItIsWrittenLate(t *testing.T) {
 	for name, tt := range map[string]struct {
 		ago, leased time.Duration // since the answer, and until the lease ends
 		stepped     time.Duration // how far the computer's clock was set forward since
+		suspended   int           // for how many seconds the machine was
 		late        bool
 	}{
-		"in time":                                {time.Second, 20 * time.Second, 0, false},
-		"in time, of a slow storage":             {8 * time.Second, 20 * time.Second, 0, false},
-		"after a short lease":                    {2 * time.Second, -time.Second, 0, true},
-		"long after, under a lease that goes on": {20 * time.Second, 20 * time.Second, 0, true},
-		"the clock was set forward":              {time.Second, 20 * time.Second, time.Hour, false},
-		"long after, and the clock was set back": {20 * time.Second, 20 * time.Second, -time.Hour, true},
+		"in time":                                {time.Second, 20 * time.Second, 0, 0, false},
+		"in time, of a slow storage":             {8 * time.Second, 20 * time.Second, 0, 0, false},
+		"after a short lease":                    {2 * time.Second, -time.Second, 0, 0, true},
+		"long after, under a lease that goes on": {20 * time.Second, 20 * time.Second, 0, 0, true},
+		"the clock was set forward":              {time.Second, 20 * time.Second, time.Hour, 0, false},
+		"long after, and the clock was set back": {20 * time.Second, 20 * time.Second, -time.Hour, 0, true},
+		"the machine was suspended since":        {time.Second, 20 * time.Second, 0, 600, true},
 	} {
 		answered := time.Now().Add(-tt.ago)
-		a := tables.Attempt{StartedAt: answered.Add(-time.Second - tt.stepped), Duration: time.Second, AnsweredAt: answered, LeasedUntil: time.Now().Add(tt.leased), Explanation: "It was taken."}
+		a := tables.Attempt{StartedAt: answered.Add(-time.Second - tt.stepped), Duration: time.Second, AnsweredAt: answered, LeasedUntil: bubble.Suspended(time.Now().Add(tt.leased), tt.suspended), Explanation: "It was taken."}
 		rec := tables.Record{Attempts: []tables.Attempt{a}}
 		if got := Late(rec).Attempts[0].Explanation; strings.Contains(got, "Written late") != tt.late {
 			t.Errorf("%s: %q", name, got)

@@ -220,7 +220,7 @@ func (l *Lease) act() {
 // have received it.
 func (l *Lease) doubt(now time.Time, receipt string) {
 	said := "storage does not know the lease's receipt: a renewal that it did not answer has replaced it, and the lease can't be renewed again"
-	over := now.After(l.Message.Lease.Until())
+	over := l.Message.Lease.Over(now)
 	if over {
 		said = "storage does not know the lease's receipt any more: a renewal that it did not answer has replaced it, or someone else has received the message"
 	}
@@ -395,7 +395,7 @@ func (ls *Leases) of(queueName string, m *queue.Message) *Lease {
 // MayBeElsewhere reports whether someone else may have gone on with a message in work since it
 // was received: its lease is over, or was before it came back.
 func (ls *Leases) MayBeElsewhere(ctx context.Context, queueName string, m *queue.Message) bool {
-	if time.Now().After(m.Lease.Until()) || errors.Is(context.Cause(ctx), queue.ErrLeaseLost) {
+	if m.Lease.Over(time.Now()) || errors.Is(context.Cause(ctx), queue.ErrLeaseLost) {
 		return true
 	}
 	l := ls.of(queueName, m)
@@ -415,7 +415,7 @@ func (l *Lease) Sure() bool {
 	if l.IsLost() {
 		return false
 	}
-	if time.Now().Before(l.Message.Lease.Until()) || l.expired() {
+	if !l.Message.Lease.Over(time.Now()) || l.expired() {
 		return true
 	}
 	receipt := l.Message.Lease.Receipt()

@@ -232,3 +232,18 @@ func TestWhoseMessageItIsAfterItsLeaseHasEnded(t *testing.T) {
 		})
 	}
 }
+
+// A machine was suspended during the work: the monotonic clock stood still, and so did the timer of the renewal. Another instance may
+// have had the message meanwhile.
+func TestWhoseMessageItIsAfterTheMachineWasSuspended(t *testing.T) {
+	for slept, over := range map[int]bool{0: false, 600: true} {
+		ls, _ := testLeases(t)
+		q := &fakeQueue{answer: func(time.Duration) error { return queue.ErrLeaseLost }}
+		m := &queue.Message{ID: "m", Lease: queue.NewLease("r", bubble.Suspended(time.Now(), slept), 10*time.Minute)}
+		l := ls.Keep(t.Context(), q, m)
+		l.timer.Stop()
+		want(t, "may be elsewhere", ls.MayBeElsewhere(l.Context, "orders", m), over)
+		want(t, "sure", l.Sure(), !over)
+		l.Stop()
+	}
+}

@@ -22,7 +22,7 @@ import (
 // lease that is over counts as ours, since nobody may be there to receive it again. What storage can't tell
 // leaves none out: nothing may be lost.
 func (c *Completer) leaveOutEnded(ctx context.Context, l *lease.Lease, o *Outcome) {
-	if len(o.DeadLetters) == 0 || time.Now().Before(l.Message.Lease.Until()) {
+	if len(o.DeadLetters) == 0 || !l.Message.Lease.Over(time.Now()) {
 		return
 	}
 	known, _ := c.o.Journal.Load(ctx, retry.Call, o.DeadLetters[0].Delivery.MessageKey, nil)

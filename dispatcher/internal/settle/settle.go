@@ -205,7 +205,7 @@ func (c *Completer) abandon(ctx context.Context, l *lease.Lease, o *Outcome) Res
 // try of ours that was unanswered. Once the lease is over somebody else may have received the
 // message as well, and nobody can tell.
 func tookEffect(m *queue.Message, err error, unanswered bool) bool {
-	return unanswered && errors.Is(err, queue.ErrLeaseLost) && time.Now().Before(m.Lease.Until())
+	return unanswered && errors.Is(err, queue.ErrLeaseLost) && !m.Lease.Over(time.Now())
 }
 
 // untilAnswered gives a message back, and again until storage has answered; unanswered is whether an earlier try

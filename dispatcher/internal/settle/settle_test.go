@@ -29,6 +29,7 @@ type stage struct {
 	tables.DeadLetters
 	asked []string
 	down  string
+	known []tables.Delivery
 }
 
 func (s *stage) do(what string) error {
@@ -48,7 +49,9 @@ func (s *stage) Renew(context.Context, *queue.Message, time.Duration) error { re
 func (s *stage) Record(_ context.Context, r tables.Record) error {
 	return s.do("record " + string(r.Deliveries[0].State))
 }
-func (s *stage) Load(context.Context, tables.MessageKey) ([]tables.Delivery, error) { return nil, nil }
+func (s *stage) Load(context.Context, tables.MessageKey) ([]tables.Delivery, error) {
+	return s.known, nil
+}
 func (s *stage) PutDeadLetter(_ context.Context, d tables.DeadLetter) (tables.DeadLetter, error) {
 	return d, s.do("dead letter")
 }
@@ -74,6 +77,12 @@ func settleOn(t *testing.T, s *stage, recorded RecordedCompletes, o *Outcome) Re
 // settleWith settles a message of q, with its records in s.
 func settleWith(t *testing.T, s *stage, q queue.Queue, recorded RecordedCompletes, o *Outcome) Result {
 	t.Helper()
+	return settleSince(t, s, q, recorded, o, &queue.Message{ID: "m", DequeueCount: 1, Lease: queue.NewLease("r", time.Now(), time.Minute)})
+}
+
+// settleSince is settleWith for a message that was received before.
+func settleSince(t *testing.T, s *stage, q queue.Queue, recorded RecordedCompletes, o *Outcome, message *queue.Message) Result {
+	t.Helper()
 	m, err := meter.New(metricnoop.NewMeterProvider().Meter(""))
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +94,7 @@ func settleWith(t *testing.T, s *stage, q queue.Queue, recorded RecordedComplete
 		GivenBack: func(string, *queue.Message, time.Duration, bool) {},
 	})
 	ls := lease.New(t.Context(), func(string) time.Duration { return time.Minute }, m, log)
-	l := ls.Keep(t.Context(), q, &queue.Message{ID: "m", DequeueCount: 1, Lease: queue.NewLease("r", time.Now(), time.Minute)})
+	l := ls.Keep(t.Context(), q, message)
 	defer l.Stop()
 	if !l.Begin() {
 		t.Fatal("in work already")
@@ -185,5 +194,20 @@ func TestACallThatWasNotAnsweredCountsAsDoneWhileTheLeaseLasts(t *testing.T) {
 				t.Errorf("%s after %s: %s, want %s", c.action, c.after, got, c.result)
 			}
 		})
+	}
+}
+
+// A machine was suspended during the work, so that its monotonic clock says nothing: another instance may have had the message meanwhile.
+func TestAMessageMayBeAnothersAfterTheMachineWasSuspended(t *testing.T) {
+	for slept, asked := range map[int][]string{0: {"dead letter", "record dead_lettered", "complete"}, 600: {"complete"}} {
+		s := &stage{known: []tables.Delivery{{WebhookID: "wh_a", State: tables.Delivered}}}
+		m := &queue.Message{ID: "m", DequeueCount: 1, Lease: queue.NewLease("r", bubble.Suspended(time.Now(), slept), time.Minute)}
+		o := Outcome{Action: policy.Complete, DeadLetters: []DeadLetter{{Delivery: tables.Delivery{WebhookID: "wh_a"}}}}
+		if settleSince(t, s, s, nil, &o, m); !slices.Equal(s.asked, asked) {
+			t.Errorf("suspended for %d s: asked was %q, want %q", slept, s.asked, asked)
+		}
+		if done := tookEffect(m, queue.ErrLeaseLost, true); done != (slept == 0) {
+			t.Errorf("suspended for %d s: a call that was not answered counts as done: %t", slept, done)
+		}
 	}
 }

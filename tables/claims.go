@@ -71,8 +71,9 @@ type Claims interface {
 	// it is. ErrConflict when someone else has it by now, ErrNotFound when it is gone.
 	FinishClaim(ctx context.Context, c Claim) error
 
-	// ReleaseClaim removes the owner's claim so that it is free at once. A claim
-	// that is gone or somebody else's is left alone, without an error.
+	// ReleaseClaim removes the owner's claim so that it is free at once. A claim that
+	// is gone, somebody else's or Done is left alone, without an error: another holder
+	// of the owner's message may have finished it.
 	ReleaseClaim(ctx context.Context, c Claim) error
 
 	// ExpireClaims removes claims that are older than ClaimWindow before now, and returns

@@ -71,7 +71,7 @@ func (db *DB) FinishClaim(ctx context.Context, c tables.Claim) error {
 // ReleaseClaim implements tables.Claims.
 func (db *DB) ReleaseClaim(ctx context.Context, c tables.Claim) error {
 	err := db.write(ctx, serviceTable, "release_claim", func(tx *tx) error {
-		_, err := tx.exec("DELETE FROM claims WHERE key = ? AND owner = ?", c.Key, c.Owner)
+		_, err := tx.exec("DELETE FROM claims WHERE key = ? AND owner = ? AND state <> ?", c.Key, c.Owner, tables.Done)
 		return err
 	})
 	if err != nil {

@@ -269,7 +269,7 @@ func (s *Store) ReleaseClaim(ctx context.Context, c tables.Claim) error {
 			err = getErr
 			break
 		}
-		if !found || r.Owner != c.Owner {
+		if !found || r.Owner != c.Owner || r.State == tables.Done {
 			return nil
 		}
 		err = s.client.remove(ctx, s.claimsTable(b), claimPartition(c.Key), encodeID(c.Key), r.etag)

@@ -52,6 +52,8 @@ func TestClaimsTakeFewRequests(t *testing.T) {
 	}
 	a, b, c := claimBy("a", middle), claimBy("b", middle), claimBy("c", early)
 	d := claimBy("d", late)
+	c.Key = tables.ClaimKey("another")
+	d.Key = c.Key
 	for _, step := range []struct {
 		name string
 		call func(t *testing.T)
@@ -60,10 +62,12 @@ func TestClaimsTakeFewRequests(t *testing.T) {
 		{"a free key", claim(a, "a"), 2},
 		{"a key that is taken", claim(b, "a"), 2},
 		{"the owner asks again", claim(a, "a"), 4},
+		{"release", noError(func() error { return s.ReleaseClaim(t.Context(), a) }), 2},
+		{"a key that is free again", claim(a, "a"), 2},
 		{"finish", noError(func() error { return s.FinishClaim(t.Context(), a) }), 2},
 		{"a finished key", claim(b, "a"), 2},
 		{"the owner of a finished key asks again", claim(a, "a"), 2},
-		{"release", noError(func() error { return s.ReleaseClaim(t.Context(), a) }), 2},
+		{"a finished key is not released", noError(func() error { return s.ReleaseClaim(t.Context(), a) }), 1},
 		{"a free key at the end of a week", claim(c, "c"), 2},
 		{"its owner finishes", noError(func() error { return s.FinishClaim(t.Context(), c) }), 2},
 		{"a key that is taken in the week before", claim(d, "c"), 3},
@@ -105,13 +109,15 @@ func TestAClaimWhoseAnswerWasLostIsNotADuplicateOfItself(t *testing.T) {
 	for _, operation := range []string{"replace", "delete-entity"} {
 		proxy.Fault(azuritetest.Match{Operation: operation, From: 1, To: 1}, azuritetest.FailAfter())
 	}
-	if err := s.FinishClaim(t.Context(), a); err != nil {
-		t.Errorf("FinishClaim: %v", err)
-	}
 	if err := s.ReleaseClaim(t.Context(), a); err != nil {
 		t.Errorf("ReleaseClaim: %v", err)
 	}
-	wantClaim(t, s, claimBy("b", a.At), "b")
+	b := claimBy("b", a.At)
+	wantClaim(t, s, b, "b")
+	if err := s.FinishClaim(t.Context(), b); err != nil {
+		t.Errorf("FinishClaim: %v", err)
+	}
+	wantClaim(t, s, a, "b")
 }
 
 // Another claimant's row stood in the way of the repeated insert, and its owner gave

@@ -292,6 +292,9 @@ func claimRelease(t *testing.T, s tables.Store) {
 	wantWon(t, s, b, claimNow)
 	mustRelease(t, s, a)
 	wantLost(t, s, a, claimNow, b)
+	b = mustFinish(t, s, b)
+	mustRelease(t, s, b) // by a holder that does not know that another one has delivered the owner's message
+	wantLost(t, s, a, claimNow, b)
 }
 
 // claimAfterRelease is what becomes of an event that nobody got, and that is replayed later:

@@ -46,13 +46,11 @@ func (l *Lease) Until() time.Time {
 	return l.until
 }
 
-// Over reports whether the lease has ended, by either of the computer's clocks.
-func (l *Lease) Over(now time.Time) bool { return Passed(l.Until(), now) }
-
-// Passed reports whether at has passed by either of the computer's clocks: the monotonic one stands still while the
+// Over reports whether the lease has ended by either of the computer's clocks: the monotonic one stands still while the
 // machine is suspended, and the wall clock may be set back.
-func Passed(at, now time.Time) bool {
-	return !now.Before(at) || !now.Round(0).Before(at.Round(0))
+func (l *Lease) Over(now time.Time) bool {
+	until := l.Until()
+	return !now.Before(until) || !now.Round(0).Before(until.Round(0))
 }
 
 // Granted is the length that storage granted last.

@@ -42,7 +42,7 @@ var azurePatches = []Patch{
 		"Of two claimants in two tables both win."),
 	inAzureTable("finish-anybodys-claim", "case r.Owner != c.Owner:\n\t\t\treturn tables.ErrConflict\n", "",
 		"Who has lost the claim ends the one of the next holder."),
-	inAzureTable("release-anybodys-claim", "if !found || r.Owner != c.Owner {", "if !found {",
+	inAzureTable("release-anybodys-claim", "if !found || r.Owner != c.Owner || r.State == tables.Done {", "if !found || r.State == tables.Done {",
 		"Who has lost the claim frees the event of the next holder."),
 	inAzureTable("claims-dropped-early", "return bucketOf(now.Add(-tables.ClaimWindow - claimSkew))", "return bucketOf(now)",
 		"A copy that comes within the window is delivered again."),

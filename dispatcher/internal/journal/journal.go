@@ -13,7 +13,6 @@ import (
 
 	"github.com/pushlease/pushlease/dispatcher/internal/meter"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
-	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -266,7 +265,8 @@ func isLate(rec tables.Record) bool {
 
 // comesLate reports whether an attempt that is written now is so long after its answer, or after the end of its lease.
 func comesLate(a *tables.Attempt) bool {
-	over := !a.LeasedUntil.IsZero() && queue.Passed(a.LeasedUntil, time.Now())
+	now, until := time.Now(), a.LeasedUntil
+	over := !until.IsZero() && (!now.Before(until) || !now.Round(0).Before(until.Round(0))) // as queue.Lease says it
 	return !a.AnsweredAt.IsZero() && (over || time.Since(a.AnsweredAt) >= lateAfter)
 }
 

@@ -8,10 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -19,7 +16,7 @@ import (
 	"github.com/pushlease/pushlease/api"
 	"github.com/pushlease/pushlease/dispatcher"
 	"github.com/pushlease/pushlease/internal/config"
-	"github.com/pushlease/pushlease/internal/sqlite"
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/internal/telemetry"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
@@ -42,20 +39,6 @@ type Options struct {
 	lookGap func(queue string) time.Duration
 }
 
-// Outside stands in for what a process finds outside of itself, one by one: what is nil is
-// the real one. The simulation (internal/sim) gives its own.
-type Outside struct {
-	// Listen opens the socket of the API.
-	Listen func(ctx context.Context, network, address string) (net.Listener, error)
-	// Storage answers the requests to an Azure account.
-	Storage http.RoundTripper
-	// File runs each call to an embedded file, which is what run does, or fails it.
-	File func(ctx context.Context, c *sqlite.Call, run func() error) error
-	// Resolver and DialContext lead to the webhooks.
-	Resolver    webhook.Resolver
-	DialContext webhook.DialFunc
-}
-
 // App is one pushlease process. Make one with New, then Run it once.
 type App struct {
 	cfg        config.Config
@@ -63,22 +46,14 @@ type App struct {
 	stores     stores
 	dispatcher *dispatcher.Dispatcher
 	api        *api.API
-	expiry     *deadLetterExpiry
-	replays    *lostReplays
-	sas        *sasWatch
-	shortage   func() webhook.Shortage // of the sender
-	events     *events                 // nil where nobody is told
-	lives      *lives                  // nil on a file, which ends what expires itself
+	readiness  *readiness
+	house      *housekeeping
+	events     *events // nil where nobody is told
+	lives      *lives  // nil on a file, which ends what expires itself
 	heartbeat  *heartbeat
 	rollups    *rollups
-	listener   net.Listener
-	server     *http.Server
-	asText     []string // the queues of which a host passes messages on as text
-	takenAway  []string // why a host moves messages away unseen
-	idle       []string // what is not done, or late, since a host does not call a function
+	door       *door // nil under a host, which brings the requests
 	cleanups   cleanups
-	draining   atomic.Bool
-	pollers    atomic.Int64 // how many instances poll, as the heartbeat has last seen
 }
 
 // New builds everything and opens the listening socket, so that an address that is
@@ -105,21 +80,20 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 		return nil
 	})
 	if o.hosted == nil {
-		if err := a.listen(ctx, o.Outside.Listen); err != nil {
+		if a.door, err = openDoor(ctx, cfg.Listen, o.Outside.Listen, a.log); err != nil {
 			return nil, err
 		}
+		a.cleanups.add("listener", a.door.close)
 	}
-	meter := t.MeterProvider.Meter("pushlease")
-
-	ends := &expiries{log: a.log}
+	meter, ends := t.MeterProvider.Meter("pushlease"), &expiries{log: a.log}
 	if a.stores, err = openStores(ctx, cfg, o.Outside, a.log, meter, ends.ended); err != nil {
 		return nil, err
 	}
 	a.cleanups.add("storage", a.stores.close)
-	a.sas = &sasWatch{end: a.stores.sasEnd, log: a.log}
 	a.events = newEvents(cfg.EventsQueue, cfg.Instance, a.stores.queues, cfg.QueueEncoding, a.log)
 	a.lives, a.stores.tables = newLives(a.stores, cfg.Instance, a.log, func(name string, n int) { a.dispatcher.ExpiredUnseen(name, n) })
-	a.stores.tables = audited{a.told(a.stores.tables), cfg.Instance, a.log}
+	told := newTold(a.stores.tables, a.events, func(id string) (status.Webhook, bool) { return a.dispatcher.Webhook(id) }, func(d tables.DeadLetter) { a.api.DeadLettered(d) })
+	a.stores.tables = audited{told, cfg.Instance, a.log}
 
 	sender, err := webhook.NewSender(webhook.Options{
 		Version: o.Version, Guard: guard(cfg), TracerProvider: t.TracerProvider, Unrecorded: !t.Recording,
@@ -129,12 +103,11 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 		return nil, err
 	}
 	a.cleanups.add("sender", func(context.Context) error { sender.Close(); return nil })
-	a.shortage = sender.Shortage
 
 	a.dispatcher, err = dispatcher.New(dispatcher.Options{
 		Queues: a.stores.queues, Store: a.stores.tables, RecordedCompletes: a.stores.recorded, Sender: sender, Encoding: cfg.QueueEncoding,
 		ByEvent: cfg.DedupByEvent, KeepUnmatched: cfg.KeepUnmatched, Hosted: o.hosted, LookGap: o.lookGap,
-		Lease: cfg.Lease, Estimate: estimates(cfg), Concurrency: cfg.Concurrency, MaxInFlight: cfg.MaxInFlight, PollMin: cfg.PollMin, PollMax: cfg.PollMax, Pollers: func() int { return int(a.pollers.Load()) },
+		Lease: cfg.Lease, Estimate: estimates(cfg), Concurrency: cfg.Concurrency, MaxInFlight: cfg.MaxInFlight, PollMin: cfg.PollMin, PollMax: cfg.PollMax, Pollers: func() int { return int(a.heartbeat.pollers.Load()) },
 		Drain: cfg.Drain, RegistryRefresh: cfg.RegistryRefresh, PoisonCopy: cfg.PoisonCopy, PoisonCopyTTL: cfg.PoisonCopyTTL,
 		Attempted: func(t *tables.Attempt) { a.api.Attempted(t) },
 		Instance:  cfg.Instance, Logger: a.log, Meter: meter, Tracer: t.TracerProvider.Tracer("pushlease"), Unrecorded: !t.Recording,
@@ -143,25 +116,26 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 		return nil, err
 	}
 	a.stores.lost.removed = a.dispatcher.Removed
-	a.expiry = &deadLetterExpiry{store: a.stores.tables, replayed: cfg.Retention, others: cfg.DeadLetterRetention, log: a.log, expired: a.dispatcher.DeadLettersExpired}
-	a.replays = &lostReplays{letters: a.stores.tables, records: a.stores.tables, queues: a.stores.queues, log: a.log}
+	a.house = newHousekeeping(cfg, &a.stores, a.log, a.dispatcher.DeadLettersExpired)
+	a.heartbeat = newHeartbeat(&a.stores, cfg.Instance, o.Version, o.hosted != nil, a.dispatcher.AtWork, a.log)
+	a.readiness = &readiness{stores: &a.stores, name: a.heartbeat.nameCheck, shortage: sender.Shortage, health: a.dispatcher.Health, log: a.log}
+	a.heartbeat.checks = a.readiness.checks
 	a.api, err = api.New(api.Options{
 		Webhooks: a.stores.tables, LeftQueues: a.stores.tables, Deliveries: a.stores.tables, History: a.stores.tables,
 		DeadLetters: a.stores.tables, Claims: a.stores.tables, Healths: a.stores.tables, Jobs: a.stores.tables, Instances: a.stores.tables, Rollups: a.stores.tables, Audits: a.stores.tables, ByEvent: cfg.DedupByEvent,
 		Queues: a.stores.queues, RecordedSends: handOver(a.stores.recorded, a.dispatcher), RecordedReplays: a.stores.replays, EventsQueue: cfg.EventsQueue, Encoding: cfg.QueueEncoding, KeepUnmatched: cfg.KeepUnmatched, Dispatcher: a.dispatcher, Sender: sender,
 		ValidateURL: func(raw string) error { return webhook.ValidateURL(raw, guard(cfg)) },
-		Keys:        apiKeys(cfg), Hosted: o.hosted != nil, Metrics: t.Handler(), Ready: a.ready, Settings: settingsOf(cfg), Meter: meter, Logger: a.log, Version: o.Version,
+		Keys:        apiKeys(cfg), Hosted: o.hosted != nil, Metrics: t.Handler(), Ready: a.readiness.checks, Settings: settingsOf(cfg), Meter: meter, Logger: a.log, Version: o.Version,
 		TracerProvider: recorded(t), Instance: cfg.Instance, Storage: StorageLocation(cfg), WebhookTimeout: cfg.WebhookTimeout, CountAlways: cfg.Storage.Kind() == config.StorageSQLite,
 	})
 	if err != nil {
 		return nil, err
 	}
-	a.startExpiries(ends, a.api.DeadLettered)
+	ends.start(a.dispatcher, a.events, a.api.DeadLettered)
 	a.cleanups.add("records of publishes", func(context.Context) error { a.api.Flush(); return nil })
-	a.heartbeat = a.newHeartbeat(o)
-	a.rollups = a.newRollups()
-	a.server = newServer(a.front(a.api), a.log)
-	return a, a.measure(meter, o.Version)
+	a.rollups = &rollups{store: a.stores.tables, take: a.dispatcher.TakeTallies, depths: a.api.Depths, log: a.log, instance: cfg.Instance, startedAt: a.heartbeat.about.StartedAt}
+	a.cleanups.add("history", a.rollups.flush)
+	return a, a.readiness.measure(meter, o.Version)
 }
 
 // recorded is what makes spans where a collector takes them, and nil where nobody does.
@@ -181,7 +155,7 @@ func settingsOf(cfg config.Config) (list []api.Setting) {
 }
 
 // URL is the base URL of the API.
-func (a *App) URL() string { return "http://" + a.listener.Addr().String() }
+func (a *App) URL() string { return "http://" + a.door.listener.Addr().String() }
 
 // Logger is the process's logger.
 func (a *App) Logger() *slog.Logger { return a.log }
@@ -200,16 +174,9 @@ func (a *App) Run(ctx context.Context) error {
 	defer stop()
 
 	stopEvents := a.events.start(a.dispatcher.Wake)
-	var parts sync.WaitGroup
-	parts.Go(func() { a.dispatcher.Run(runCtx) })
-	parts.Go(func() { a.housekeeping(runCtx) })
-	parts.Go(func() { a.api.Run(runCtx) })
-	parts.Go(func() { a.tellReadiness(runCtx) })
-	parts.Go(func() { a.heartbeat.run(runCtx) })
-	parts.Go(func() { a.rollups.run(runCtx) })
-	parts.Go(func() { a.lives.run(runCtx) })
+	parts := a.runParts(runCtx, a.dispatcher.Run, a.house.run)
 	served := make(chan error, 1)
-	go func() { served <- a.serve() }()
+	go func() { served <- a.door.serve(front(a.api, &a.readiness.draining)) }()
 
 	var failed error
 	select {
@@ -217,17 +184,31 @@ func (a *App) Run(ctx context.Context) error {
 	case err := <-served: // the socket died: nothing can be asked of this process any more
 		failed = fmt.Errorf("serve: %w", err)
 	}
-	a.draining.Store(true)
+	a.readiness.draining.Store(true)
 	stop()
 	a.log.Info("stopping: no more messages are received; those in flight are finished", "drain", a.cfg.Drain, "shutdown_delay", a.cfg.ShutdownDelay)
-	a.stopServing(context.WithoutCancel(ctx))
+	a.door.stop(context.WithoutCancel(ctx), a.cfg.ShutdownDelay, a.cfg.Drain)
 	parts.Wait()
 	stopEvents()
 
-	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeBound)
+	return a.close(ctx, failed)
+}
+
+// runParts runs all that a process does by itself until ctx ends: what is given and what stands beside it.
+func (a *App) runParts(ctx context.Context, given ...func(context.Context)) *sync.WaitGroup {
+	parts := &sync.WaitGroup{}
+	for _, run := range append(given, a.api.Run, a.readiness.tell, a.heartbeat.run, a.rollups.run, a.lives.run) {
+		parts.Go(func() { run(ctx) })
+	}
+	return parts
+}
+
+// close gives back what New has made, and returns why the process ends with what went wrong then.
+func (a *App) close(ctx context.Context, failed error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeBound)
 	defer cancel()
 	a.log.Info("stopped")
-	return errors.Join(failed, a.cleanups.run(closeCtx))
+	return errors.Join(failed, a.cleanups.run(ctx))
 }
 
 func guard(cfg config.Config) webhook.GuardOptions {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,13 +40,13 @@ func (l *socket) Addr() net.Addr { return &net.TCPAddr{} }
 // serveFront serves handler as a process does.
 func serveFront(t *testing.T, handler http.Handler) *socket {
 	l := &socket{make(chan net.Conn)}
-	a := &App{listener: l}
-	a.server = newServer(a.front(handler), slog.New(slog.DiscardHandler))
+	log := slog.New(slog.DiscardHandler)
+	d := &door{listener: l, server: newServer(nil, log), log: log}
 	done := make(chan error, 1)
-	go func() { done <- a.serve() }()
+	go func() { done <- d.serve(front(handler, &atomic.Bool{})) }()
 	t.Cleanup(func() {
 		close(l.conns)
-		_ = a.server.Close() // what is open still
+		_ = d.server.Close() // what is open still
 		if err := <-done; !errors.Is(err, net.ErrClosed) && !errors.Is(err, http.ErrServerClosed) {
 			t.Error(err)
 		}

@@ -66,6 +66,29 @@ func CheckStorage(ctx context.Context, cfg config.Config) []Probe {
 	return append(sasProbes(s.sasFaults(time.Now())), queues, rows, clockProbe(s.clockAhead()))
 }
 
+// sasProbes are sasCheck for doctor.
+func sasProbes(faults []azureconn.Right) []Probe {
+	var probes []Probe
+	for _, f := range faults {
+		probes = append(probes, Probe{Name: "storage's signature", Warning: f.Warning, Detail: f.Text, Cure: f.Cure})
+	}
+	return probes
+}
+
+// clockNotice is how far clocks may be apart before doctor says so.
+const clockNotice = time.Minute
+
+// clockProbe is clockCheck for doctor, which says so earlier.
+func clockProbe(ahead time.Duration, known bool) Probe {
+	switch {
+	case !known:
+		return Probe{Name: "storage's clock", OK: true, Unknown: true, Detail: "storage has not said what time it is"}
+	case ahead.Abs() > clockNotice:
+		return Probe{Name: "storage's clock", Detail: clocksDiffer(ahead), Cure: "synchronise this machine's clock (NTP): receivers refuse signatures whose time is minutes off"}
+	}
+	return Probe{Name: "storage's clock", OK: true, Detail: "this machine's clock agrees with storage's"}
+}
+
 // failedProbe says what to do about err, as far as it tells.
 func failedProbe(name string, err error, role string) Probe {
 	p := Probe{Name: name, Detail: err.Error(), Cure: "check the account's name, its firewall and the network"}

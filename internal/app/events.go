@@ -302,12 +302,8 @@ func (l *toldLetters) first(id string) bool {
 	return !there || now.Sub(last) >= lettersTold
 }
 
-// told returns s, which tells the events and the stream of what is written.
-func (a *App) told(s tables.Store) told {
-	return told{
-		Store: s, events: a.events, view: func(id string) (status.Webhook, bool) { return a.dispatcher.Webhook(id) },
-		deadLettered: func(d tables.DeadLetter) { a.api.DeadLettered(d) }, letters: &toldLetters{},
-	}
+func newTold(s tables.Store, e *events, view func(id string) (status.Webhook, bool), deadLettered func(tables.DeadLetter)) told {
+	return told{Store: s, events: e, view: view, deadLettered: deadLettered, letters: &toldLetters{}}
 }
 
 func (t told) PutDeadLetter(ctx context.Context, d tables.DeadLetter) (tables.DeadLetter, error) {

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/pushlease/pushlease/dispatcher"
 	"github.com/pushlease/pushlease/internal/sqlite"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -29,13 +30,13 @@ func (x *expiries) ended(e sqlite.Expired) {
 	x.count(e)
 }
 
-// startExpiries counts what has ended so far, and from now on: in metrics and in the history, and its dead
+// start counts what has ended so far, and from now on: in metrics and in the history, and its dead
 // letters are told like others, to follow too.
-func (a *App) startExpiries(x *expiries, follow func(tables.DeadLetter)) {
+func (x *expiries) start(d *dispatcher.Dispatcher, told *events, follow func(tables.DeadLetter)) {
 	count := func(e sqlite.Expired) {
-		a.dispatcher.Expired(e.Queue, e.Messages, e.DeadLettered, e.Letters)
+		d.Expired(e.Queue, e.Messages, e.DeadLettered, e.Letters)
 		for i := range e.Letters {
-			a.events.deadLetter(e.Letters[i])
+			told.deadLetter(e.Letters[i])
 			follow(e.Letters[i])
 		}
 	}

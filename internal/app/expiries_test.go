@@ -35,8 +35,8 @@ func TestWhatExpiresOnAFileIsCountedAndTold(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer sender.Close()
-		a := &App{events: newEvents("told", "one", db.Queues(), func(string) queue.Encoding { return queue.EncodingAuto }, log)}
-		a.dispatcher, err = dispatcher.New(dispatcher.Options{
+		told := newEvents("told", "one", db.Queues(), func(string) queue.Encoding { return queue.EncodingAuto }, log)
+		d, err := dispatcher.New(dispatcher.Options{
 			Queues: db.Queues(), Store: db, Sender: sender, Logger: log, Meter: noop.Meter{}, Tracer: tracing.Tracer{}, Unrecorded: true,
 		})
 		if err != nil {
@@ -56,23 +56,23 @@ func TestWhatExpiresOnAFileIsCountedAndTold(t *testing.T) {
 		}
 		expire(2)
 		var followed atomic.Int64
-		a.startExpiries(ends, func(tables.DeadLetter) { followed.Add(1) })
+		ends.start(d, told, func(tables.DeadLetter) { followed.Add(1) })
 		expire(3)
 		if n := followed.Load(); n != 5 {
 			t.Errorf("the stream was told of %d dead letters, want 5", n)
 		}
 
 		letters := int64(0)
-		for _, tally := range a.dispatcher.TakeTallies() {
+		for _, tally := range d.TakeTallies() {
 			letters += tally.DeadLetters
 		}
 		if letters != 5 {
 			t.Errorf("%d dead letters in the history, want 5", letters)
 		}
-		if s, _ := a.dispatcher.Queue("orders"); s.Handled != 5 || s.DeadLettered != 5 || s.Expired != 5 {
+		if s, _ := d.Queue("orders"); s.Handled != 5 || s.DeadLettered != 5 || s.Expired != 5 {
 			t.Errorf("%d of %d messages became dead letters, %d expired, want 5 of 5, 5", s.DeadLettered, s.Handled, s.Expired)
 		}
-		x := &teller{T: t, db: db, events: a.events}
+		x := &teller{T: t, db: db, events: told}
 		x.run(eventEvery)
 		if list := x.all(); len(list) != 1 || list[0].Type != eventDeadLetter || list[0].Data.Count != 5 || list[0].Data.Reason != "Expired" || list[0].Data.DeadLetterID == "" {
 			t.Errorf("told %+v", list)

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"sync"
 	"syscall"
 	"time"
 
@@ -151,9 +150,9 @@ func RunFunctions(ctx context.Context, o FunctionsOptions) error {
 	if err != nil {
 		return err
 	}
-	a.asText, a.idle = layout.AsText(), layout.Idle(cfg.FunctionsPoller)
+	a.readiness.asText, a.readiness.idle = layout.AsText(), layout.Idle(cfg.FunctionsPoller)
 	if len(layout.Queues()) > 0 {
-		a.takenAway = layout.TakenAway
+		a.readiness.takenAway = layout.TakenAway
 	}
 	if layoutErr != nil {
 		a.log.Error("the app's folder is not as it should be; pushlease doctor tells more", "error", layoutErr)
@@ -196,21 +195,15 @@ func (a *App) runHosted(ctx context.Context, orphaned <-chan struct{}, server *h
 	runCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	stopEvents := a.events.start(a.dispatcher.Wake)
-	var parts sync.WaitGroup
 	run := a.dispatcher.RunHosted
 	if a.cfg.FunctionsPoller {
 		run = a.dispatcher.RunBeside
 	}
-	parts.Go(func() { run(runCtx, handler.Finish) })
-	parts.Go(func() { a.api.Run(runCtx) })
-	parts.Go(func() { a.tellReadiness(runCtx) })
-	parts.Go(func() { a.heartbeat.run(runCtx) })
-	parts.Go(func() { a.rollups.run(runCtx) })
-	parts.Go(func() { a.lives.run(runCtx) })
-	a.sas.look(time.Now()) // nobody may call for housekeeping for a while
+	parts := a.runParts(runCtx, func(ctx context.Context) { run(ctx, handler.Finish) })
+	a.house.sas.look(time.Now()) // nobody may call for housekeeping for a while
 	handler.Start(functions.Parts{
 		Dispatcher: a.dispatcher, Queues: a.stores.queues, API: a.api,
-		Housekeep: a.keepHouse, Log: a.log,
+		Housekeep: a.house.now, Log: a.log,
 	})
 	var failed error
 	select {
@@ -222,7 +215,7 @@ func (a *App) runHosted(ctx context.Context, orphaned <-chan struct{}, server *h
 	case err := <-served:
 		failed = fmt.Errorf("serve: %w", err)
 	}
-	a.draining.Store(true)
+	a.readiness.draining.Store(true)
 	a.log.Info("stopping: nothing new is begun; what is in flight is finished", "drain", a.cfg.Drain)
 	stop()
 	sent, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.Drain+2*closeBound)
@@ -232,8 +225,5 @@ func (a *App) runHosted(ctx context.Context, orphaned <-chan struct{}, server *h
 	}
 	parts.Wait()
 	stopEvents()
-	closeCtx, cancelClose := context.WithTimeout(context.WithoutCancel(ctx), closeBound)
-	defer cancelClose()
-	a.log.Info("stopped")
-	return errors.Join(failed, a.cleanups.run(closeCtx))
+	return a.close(ctx, failed)
 }

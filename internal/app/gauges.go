@@ -18,7 +18,7 @@ var checkKinds = []string{"clock", "draining", "functions", "host", "instance", 
 
 // measure makes the gauges of what this process is and how it is: what /readyz says, for who
 // watches with metrics. They ask storage for nothing.
-func (a *App) measure(m metric.Meter, version string) error {
+func (r *readiness) measure(m metric.Meter, version string) error {
 	build, err := m.Int64ObservableGauge("pushlease.build.info", metric.WithDescription("1, by version and go_version."))
 	if err != nil {
 		return fmt.Errorf("gauge of the version: %w", err)
@@ -44,16 +44,16 @@ func (a *App) measure(m metric.Meter, version string) error {
 	about := metric.WithAttributes(attribute.String("version", version), attribute.String("go_version", runtime.Version()))
 	_, err = m.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
 		o.ObserveInt64(build, 1, about)
-		isReady, counts := tally(a.ready(ctx))
+		isReady, counts := tally(r.checks(ctx))
 		o.ObserveInt64(ready, isReady)
 		for kind, n := range counts {
 			o.ObserveInt64(failing, n, metric.WithAttributes(attribute.String("check", kind)))
 		}
-		if end := a.stores.sasEnd; !end.IsZero() {
+		if end := r.stores.sasEnd; !end.IsZero() {
 			o.ObserveFloat64(signature, time.Until(end).Seconds())
 		}
-		if a.stores.clockAhead != nil {
-			if by, known := a.stores.clockAhead(); known {
+		if r.stores.clockAhead != nil {
+			if by, known := r.stores.clockAhead(); known {
 				o.ObserveFloat64(ahead, by.Seconds())
 			}
 		}

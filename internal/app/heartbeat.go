@@ -42,8 +42,17 @@ type heartbeat struct {
 	// ready and trouble are what was told, or to be told, last.
 	ready   bool
 	trouble string
-	// pollers takes how many instances poll, this one included.
-	pollers func(n int)
+	// pollers is how many instances poll, this one included, as was seen last.
+	pollers atomic.Int64
+}
+
+// newHeartbeat makes the heartbeat of this process.
+func newHeartbeat(s *stores, name, version string, hosted bool, atWork func() (inFlight, queues int), log *slog.Logger) *heartbeat {
+	about := tables.Instance{Name: name, Version: version, Mode: "serve", StartedAt: time.Now().UTC().Truncate(time.Millisecond)}
+	if hosted {
+		about.Mode = "hosted"
+	}
+	return &heartbeat{store: s.tables, about: about, atWork: atWork, clock: s.clockAhead, log: log}
 }
 
 // run beats until ctx ends, and when the readiness has changed, as it does soon after the start. Then it takes
@@ -140,15 +149,15 @@ func (h *heartbeat) nameCheck(now time.Time) api.Check {
 // then the others look more rarely, as if it still polled.
 const missedAfter = 5 * beatEvery / 2
 
-// count tells how many instances poll.
+// count counts how many instances poll.
 func (h *heartbeat) count(list []tables.Instance) {
-	n := 1
+	n := int64(1)
 	for _, i := range list {
 		if i.Name != h.about.Name && i.Queues > 0 && tables.Heard(i.SeenAt, time.Now(), missedAfter) {
 			n++
 		}
 	}
-	h.pollers(n)
+	h.pollers.Store(n)
 }
 
 // expireInstances takes away those that were not seen for instanceRetention.
@@ -174,15 +183,4 @@ func trouble(checks []api.Check) (ready bool, failing string) {
 	}
 	slices.Sort(names)
 	return ready, tables.CutText(strings.Join(names, ", "), 200)
-}
-
-// newHeartbeat makes the heartbeat of this process.
-func (a *App) newHeartbeat(o Options) *heartbeat {
-	about := tables.Instance{Name: a.cfg.Instance, Version: o.Version, Mode: "serve", StartedAt: time.Now().UTC().Truncate(time.Millisecond)}
-	if o.hosted != nil {
-		about.Mode = "hosted"
-	}
-	return &heartbeat{store: a.stores.tables, about: about, checks: a.ready, atWork: a.dispatcher.AtWork, clock: a.stores.clockAhead, log: a.log,
-		pollers: func(n int) { a.pollers.Store(int64(n)) },
-	}
 }

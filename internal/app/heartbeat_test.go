@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -74,7 +73,7 @@ func TestAReadinessThatComesAndGoesIsNotToldEachTime(t *testing.T) {
 		s := &instanceRows{rows: map[string]tables.Instance{}}
 		looks, until := 0, time.Now().Add(10*time.Minute)
 		h := &heartbeat{
-			pollers: func(int) {}, store: s, about: tables.Instance{Name: "one"}, log: slog.New(slog.DiscardHandler),
+			store: s, about: tables.Instance{Name: "one"}, log: slog.New(slog.DiscardHandler),
 			checks: func(context.Context) []api.Check {
 				looks++
 				return []api.Check{{Name: "queue orders", OK: looks%2 == 0 && time.Now().Before(until), Degrades: true}}
@@ -105,10 +104,8 @@ func TestAnInstanceSaysOnceAMinuteThatItIsThereAndIsGoneWhenItStops(t *testing.T
 		}}
 		var log strings.Builder
 		checks := []api.Check{{Name: "draining", OK: true}}
-		var pollers atomic.Int64
 		h := &heartbeat{
-			pollers: func(n int) { pollers.Store(int64(n)) },
-			store:   s, about: tables.Instance{Name: "one", Mode: "serve", StartedAt: now}, log: slog.New(slog.NewTextHandler(&log, nil)),
+			store: s, about: tables.Instance{Name: "one", Mode: "serve", StartedAt: now}, log: slog.New(slog.NewTextHandler(&log, nil)),
 			checks: func(context.Context) []api.Check { s.mu.Lock(); defer s.mu.Unlock(); return slices.Clone(checks) },
 			atWork: func() (int, int) { return 3, 2 },
 			clock:  func() (time.Duration, bool) { return 1500 * time.Microsecond, true },
@@ -126,7 +123,7 @@ func TestAnInstanceSaysOnceAMinuteThatItIsThereAndIsGoneWhenItStops(t *testing.T
 		if one := s.of("one"); one.InFlight != 3 || one.Queues != 2 || !one.Ready || one.Trouble != "" || one.ClockAhead != time.Millisecond || !one.StartedAt.Equal(now) {
 			t.Errorf("%+v", one)
 		}
-		if n := pollers.Load(); n != 2 {
+		if n := h.pollers.Load(); n != 2 {
 			t.Errorf("%d instances poll, want this one and polls-too", n)
 		}
 		s.mu.Lock()
@@ -155,7 +152,7 @@ func TestAnInstanceSaysOnceAMinuteThatItIsThereAndIsGoneWhenItStops(t *testing.T
 		if one := s.of("one"); one.Ready || one.Trouble != "queue orders, storage" || time.Since(one.SeenAt) > time.Minute {
 			t.Errorf("%+v", one)
 		}
-		if n := pollers.Load(); n != 1 {
+		if n := h.pollers.Load(); n != 1 {
 			t.Errorf("%d instances poll when the other one was not seen for ten minutes", n)
 		}
 		stop()
@@ -180,7 +177,7 @@ func TestTwoProcessesOfOneNameSaySo(t *testing.T) {
 		var log strings.Builder
 		begin := func() (h *heartbeat, end func()) {
 			h = &heartbeat{
-				pollers: func(int) {}, store: s, about: tables.Instance{Name: "one", StartedAt: time.Now()}, log: slog.New(slog.NewTextHandler(&log, nil)),
+				store: s, about: tables.Instance{Name: "one", StartedAt: time.Now()}, log: slog.New(slog.NewTextHandler(&log, nil)),
 				checks: func(context.Context) []api.Check { return nil }, atWork: func() (int, int) { return 0, 1 },
 			}
 			ctx, stop := context.WithCancel(t.Context())

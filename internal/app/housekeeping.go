@@ -3,8 +3,10 @@ package app
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/config"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -18,13 +20,32 @@ const (
 	healthRetention = 10 * 24 * time.Hour
 )
 
-// housekeeping keeps house by the hour.
-func (a *App) housekeeping(ctx context.Context) {
+// housekeeping removes what is older than its retention.
+type housekeeping struct {
+	retention time.Duration // of records
+	tables    tables.Store
+	relist    func(context.Context) ([]string, error) // as it is of stores
+	sas       *sasWatch
+	replays   *lostReplays
+	expiry    *deadLetterExpiry
+	log       *slog.Logger
+}
+
+func newHousekeeping(cfg config.Config, s *stores, log *slog.Logger, expired func(queueName, status string, n int)) *housekeeping {
+	return &housekeeping{
+		retention: cfg.Retention, tables: s.tables, relist: s.relist, sas: &sasWatch{end: s.sasEnd, log: log}, log: log,
+		replays: &lostReplays{letters: s.tables, records: s.tables, queues: s.queues, log: log},
+		expiry:  &deadLetterExpiry{store: s.tables, replayed: cfg.Retention, others: cfg.DeadLetterRetention, log: log, expired: expired},
+	}
+}
+
+// run keeps house by the hour.
+func (h *housekeeping) run(ctx context.Context) {
 	t := time.NewTicker(housekeepingEvery)
 	defer t.Stop()
 	for {
-		if err := a.keepHouse(ctx); err != nil && ctx.Err() == nil {
-			a.log.Warn("what has expired could not be removed; trying again in an hour", "error", err)
+		if err := h.now(ctx); err != nil && ctx.Err() == nil {
+			h.log.Warn("what has expired could not be removed; trying again in an hour", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -34,60 +55,60 @@ func (a *App) housekeeping(ctx context.Context) {
 	}
 }
 
-// keepHouse removes what is older than its retention, and looks at when the storage's
+// now removes what is older than its retention, and looks at when the storage's
 // signature ends. It may be repeated and run at the same time elsewhere.
-func (a *App) keepHouse(ctx context.Context) error {
-	a.sas.look(time.Now())
-	return a.expire(ctx)
+func (h *housekeeping) now(ctx context.Context) error {
+	h.sas.look(time.Now())
+	return h.expire(ctx)
 }
 
 // expire removes records, claims, health, instances, the history, the audit and dead letters that are older than their
 // retention, and ends the replays whose message is gone.
 // It may be repeated and run at the same time elsewhere.
-func (a *App) expire(ctx context.Context) error {
-	before := time.Now().Add(-a.cfg.Retention)
+func (h *housekeeping) expire(ctx context.Context) error {
+	before := time.Now().Add(-h.retention)
 	callCtx, cancel := context.WithTimeout(ctx, housekeepingBound)
 	defer cancel()
-	n, err := a.stores.tables.Expire(callCtx, before)
+	n, err := h.tables.Expire(callCtx, before)
 	if err == nil {
-		_, err = a.stores.tables.ExpireClaims(callCtx, time.Now())
+		_, err = h.tables.ExpireClaims(callCtx, time.Now())
 	}
 	if err == nil {
-		_, err = a.stores.tables.ExpireHealth(callCtx, time.Now().Add(-healthRetention))
+		_, err = h.tables.ExpireHealth(callCtx, time.Now().Add(-healthRetention))
 	}
 	if err == nil {
-		err = expireInstances(callCtx, a.stores.tables, time.Now())
+		err = expireInstances(callCtx, h.tables, time.Now())
 	}
 	if err == nil {
-		err = expireRollups(callCtx, a.stores.tables, time.Now())
+		err = expireRollups(callCtx, h.tables, time.Now())
 	}
 	if err == nil {
-		_, err = a.stores.tables.ExpireAudits(callCtx, time.Now().Add(-tables.AuditsRetention))
+		_, err = h.tables.ExpireAudits(callCtx, time.Now().Add(-tables.AuditsRetention))
 	}
 	if n > 0 {
-		a.log.Info("expired records removed", "rows", n, "before", before.UTC().Format(time.DateOnly))
+		h.log.Info("expired records removed", "rows", n, "before", before.UTC().Format(time.DateOnly))
 	}
-	if relistErr := a.relist(ctx); err == nil {
+	if relistErr := h.relistQueues(ctx); err == nil {
 		err = relistErr
 	}
-	a.replays.run(ctx, time.Now())
-	a.expiry.run(ctx, time.Now())
+	h.replays.run(ctx, time.Now())
+	h.expiry.run(ctx, time.Now())
 	if err != nil {
 		return fmt.Errorf("remove expired records, claims, health, history and audit: %w", err)
 	}
 	return nil
 }
 
-// relist finds the dead letters that no list shows, since another program has taken their queue off the list of queues.
-func (a *App) relist(ctx context.Context) error {
-	if a.stores.relist == nil {
+// relistQueues finds the dead letters that no list shows, since another program has taken their queue off the list of queues.
+func (h *housekeeping) relistQueues(ctx context.Context) error {
+	if h.relist == nil {
 		return nil
 	}
 	callCtx, cancel := context.WithTimeout(ctx, housekeepingBound)
 	defer cancel()
-	queues, err := a.stores.relist(callCtx)
+	queues, err := h.relist(callCtx)
 	for _, name := range queues {
-		a.log.Error("a queue was not on the list of those with dead letters, though it has some: another program has taken it off. No list, count or expiry over all queues knew them; it is on the list again", "queue", name)
+		h.log.Error("a queue was not on the list of those with dead letters, though it has some: another program has taken it off. No list, count or expiry over all queues knew them; it is on the list again", "queue", name)
 	}
 	return err
 }

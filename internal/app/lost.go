@@ -50,6 +50,9 @@ func (l *losses) told(now time.Time) string {
 	return strings.Join(names, ", ")
 }
 
+// registrationsCheck is that of registrations that can't be read: every replica has them.
+const registrationsCheck = "registrations"
+
 // lostCheck says what another program has taken out of storage. Requests are served as well as elsewhere.
 func lostCheck(name string, l *losses, now time.Time, what, means string) api.Check {
 	c := api.Check{Name: name, OK: true}
@@ -60,11 +63,11 @@ func lostCheck(name string, l *losses, now time.Time, what, means string) api.Ch
 	return c
 }
 
-// lostChecks are those that fail.
-func (s *stores) lostChecks(now time.Time) (failing []api.Check) {
+// checks are those that fail.
+func (l *lost) checks(now time.Time) (failing []api.Check) {
 	for _, c := range []api.Check{
-		lostCheck("tables", &s.lost.tables, now, "dropped", "what was there is lost, and messages that were received before may be POSTed again"),
-		lostCheck(registrationsCheck+" removed", &s.lost.webhooks, now, "deleted the registration of", "that is taken for a deletion, and nothing more is sent there; register it again if it was none"),
+		lostCheck("tables", &l.tables, now, "dropped", "what was there is lost, and messages that were received before may be POSTed again"),
+		lostCheck(registrationsCheck+" removed", &l.webhooks, now, "deleted the registration of", "that is taken for a deletion, and nothing more is sent there; register it again if it was none"),
 	} {
 		if !c.OK {
 			failing = append(failing, c)

@@ -16,19 +16,19 @@ import (
 )
 
 func TestADroppedTableIsToldForAnHour(t *testing.T) {
-	s, now := &stores{lost: &lost{}}, time.Now()
-	if c := s.lostChecks(now); len(c) > 0 {
+	l, now := &lost{}, time.Now()
+	if c := l.checks(now); len(c) > 0 {
 		t.Errorf("nothing was dropped: %+v", c)
 	}
-	s.lost.tables.note("pushleaseHealth", now)
-	s.lost.tables.note("pushleaseDeadLetters", now.Add(time.Minute))
-	if c := s.lostChecks(now.Add(59 * time.Minute)); len(c) != 1 || c[0].OK || !c[0].Degrades || !strings.Contains(c[0].Detail, "pushleaseDeadLetters, pushleaseHealth") {
+	l.tables.note("pushleaseHealth", now)
+	l.tables.note("pushleaseDeadLetters", now.Add(time.Minute))
+	if c := l.checks(now.Add(59 * time.Minute)); len(c) != 1 || c[0].OK || !c[0].Degrades || !strings.Contains(c[0].Detail, "pushleaseDeadLetters, pushleaseHealth") {
 		t.Errorf("both are to be told: %+v", c)
 	}
-	if c := s.lostChecks(now.Add(time.Hour)); len(c) != 1 || !strings.Contains(c[0].Detail, "dropped pushleaseDeadLetters within") {
+	if c := l.checks(now.Add(time.Hour)); len(c) != 1 || !strings.Contains(c[0].Detail, "dropped pushleaseDeadLetters within") {
 		t.Errorf("the later one is to be told: %+v", c)
 	}
-	if c := s.lostChecks(now.Add(2 * time.Hour)); len(c) > 0 {
+	if c := l.checks(now.Add(2 * time.Hour)); len(c) > 0 {
 		t.Errorf("after an hour: %+v", c)
 	}
 }
@@ -57,7 +57,7 @@ func TestARegistrationThatAnotherProgramDeletesIsTold(t *testing.T) {
 		if _, bad, err := s.tables.ListWebhooks(t.Context()); err != nil || len(bad) > 0 {
 			t.Fatalf("%+v, %v", bad, err)
 		}
-		checks := s.lostChecks(time.Now())
+		checks := s.lost.checks(time.Now())
 		ready, failing := tally(checks)
 		if ready != 1 || failing["registrations"] != int64(len(checks)) {
 			t.Errorf("the gauges say %d, %v", ready, failing)

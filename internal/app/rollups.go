@@ -42,16 +42,6 @@ type rollups struct {
 
 type tallyOf struct{ queue, webhook string }
 
-// newRollups makes the history of this process; the last of it is written when all else has stopped.
-func (a *App) newRollups() *rollups {
-	r := &rollups{
-		store: a.stores.tables, take: a.dispatcher.TakeTallies, depths: a.api.Depths, log: a.log,
-		instance: a.cfg.Instance, startedAt: a.heartbeat.about.StartedAt,
-	}
-	a.cleanups.add("history", func(ctx context.Context) error { r.flush(ctx); return nil })
-	return r
-}
-
 // run writes at the end of each minute until ctx ends.
 func (r *rollups) run(ctx context.Context) {
 	for {
@@ -73,11 +63,12 @@ func (r *rollups) run(ctx context.Context) {
 const lastWrite = 2 * time.Second
 
 // flush writes what was counted since the last minute's end. It comes when nothing is counted any more.
-func (r *rollups) flush(ctx context.Context) {
+func (r *rollups) flush(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lastWrite)
 	defer cancel()
 	r.count(time.Now().Truncate(tables.MinuteRollup))
 	r.write(ctx)
+	return nil
 }
 
 // count takes what was counted in the minute that began at that time.

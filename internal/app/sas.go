@@ -41,15 +41,6 @@ func sasCheck(faults []azureconn.Right) api.Check {
 	return c
 }
 
-// sasProbes are the same for doctor.
-func sasProbes(faults []azureconn.Right) []Probe {
-	var probes []Probe
-	for _, f := range faults {
-		probes = append(probes, Probe{Name: "storage's signature", Warning: f.Warning, Detail: f.Text, Cure: f.Cure})
-	}
-	return probes
-}
-
 const (
 	// sasNotice is how long before the end of the storage's signature the log begins to
 	// say so.

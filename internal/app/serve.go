@@ -6,22 +6,30 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/pushlease/pushlease/api"
 )
 
-// listen comes before storage is opened: a second server started by mistake should
+// door is where the API's callers come in, on a socket of this process's own.
+type door struct {
+	listener net.Listener
+	server   *http.Server
+	log      *slog.Logger
+}
+
+// openDoor comes before storage is opened: a second server started by mistake should
 // leave nothing behind.
-func (a *App) listen(ctx context.Context, listen func(context.Context, string, string) (net.Listener, error)) (err error) {
+func openDoor(ctx context.Context, at string, listen func(context.Context, string, string) (net.Listener, error), log *slog.Logger) (*door, error) {
 	if listen == nil {
 		listen = (&net.ListenConfig{}).Listen
 	}
-	if a.listener, err = listen(ctx, "tcp", a.cfg.Listen); err != nil {
-		return fmt.Errorf("setting listen: %w (is another process on that port? choose another with --listen)", err)
+	listener, err := listen(ctx, "tcp", at)
+	if err != nil {
+		return nil, fmt.Errorf("setting listen: %w (is another process on that port? choose another with --listen)", err)
 	}
-	a.cleanups.add("listener", func(context.Context) error { _ = a.listener.Close(); return nil }) // the server closes it first
-	return nil
+	return &door{listener: listener, server: newServer(nil, log), log: log}, nil
 }
 
 // newServer bounds what a caller can hold on to: without a time to write, one that
@@ -34,38 +42,42 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// serve serves until the server is shut down.
-func (a *App) serve() error {
-	connections := &callers{Listener: a.listener}
-	a.server.ConnState, a.server.ConnContext = connections.changed, connections.mark
-	return a.server.Serve(connections)
+// close lets go of the socket, which the server does first where it serves.
+func (d *door) close(context.Context) error { _ = d.listener.Close(); return nil }
+
+// serve lets callers in to the handler until stop.
+func (d *door) serve(handler http.Handler) error {
+	d.server.Handler = handler
+	connections := &callers{Listener: d.listener}
+	d.server.ConnState, d.server.ConnContext = connections.changed, connections.mark
+	return d.server.Serve(connections)
 }
 
 // front is what stands before the API on this process's own socket.
-func (a *App) front(next http.Handler) http.Handler {
+func front(next http.Handler, draining *atomic.Bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		if onlyProbes(ctx) {
 			w.Header().Set("Connection", "close")
 			r = r.WithContext(api.OnlyProbes(ctx))
 		}
-		if a.draining.Load() { // the next request should go to another instance
+		if draining.Load() { // the next request should go to another instance
 			w.Header().Set("Connection", "close")
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// stopServing ends the API: first /readyz says so, and requests are served on while load
+// stop ends the API: first /readyz says so, and requests are served on while load
 // balancers have not noticed; then no new ones are taken, and those under way are finished.
-func (a *App) stopServing(ctx context.Context) {
-	linger := time.NewTimer(a.cfg.ShutdownDelay)
+func (d *door) stop(ctx context.Context, delay, drain time.Duration) {
+	linger := time.NewTimer(delay)
 	defer linger.Stop()
 	<-linger.C
-	ctx, cancel := context.WithTimeout(ctx, a.cfg.Drain)
+	ctx, cancel := context.WithTimeout(ctx, drain)
 	defer cancel()
-	if err := a.server.Shutdown(ctx); err != nil {
-		a.log.Warn("requests in progress were cut short", "error", err)
-		_ = a.server.Close() // Shutdown already said what is wrong
+	if err := d.server.Shutdown(ctx); err != nil {
+		d.log.Warn("requests in progress were cut short", "error", err)
+		_ = d.server.Close() // Shutdown already said what is wrong
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ import (
 	"github.com/pushlease/pushlease/queue/azurequeue"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/tables/azuretable"
+	"github.com/pushlease/pushlease/webhook"
 )
 
 // stores are the two halves of one storage: its queues and its tables.
@@ -54,6 +56,20 @@ type stores struct {
 type recordedSteps interface {
 	recordedSends
 	dispatcher.RecordedCompletes
+}
+
+// Outside stands in for what a process finds outside of itself, one by one: what is nil is
+// the real one. The simulation (internal/sim) gives its own.
+type Outside struct {
+	// Listen opens the socket of the API.
+	Listen func(ctx context.Context, network, address string) (net.Listener, error)
+	// Storage answers the requests to an Azure account.
+	Storage http.RoundTripper
+	// File runs each call to an embedded file, which is what run does, or fails it.
+	File func(ctx context.Context, c *sqlite.Call, run func() error) error
+	// Resolver and DialContext lead to the webhooks.
+	Resolver    webhook.Resolver
+	DialContext webhook.DialFunc
 }
 
 // openStores picks the adapters. On Azure nothing is asked yet, so that the process

@@ -1,10 +1,6 @@
 package sqlite
 
-import (
-	"time"
-
-	"github.com/pushlease/pushlease/queue"
-)
+import "time"
 
 // jumpTolerance is how far the wall clock may drift from the monotonic one before it
 // counts as set. Clocks that are slewed stay far below it.
@@ -92,32 +88,31 @@ func (c *clock) forgetLapsed() {
 	}
 }
 
-// followClock puts the rows right after the wall clock was set. The leases of this
+// follow puts the rows right after the wall clock was set. The leases of this
 // process last as long as the monotonic clock says, whichever way the clock went.
 //
 // When it went forward, messages that would have expired by that alone live on. When
 // it went back, everything else that is hidden is moved with it, so that nothing
 // waits longer than was asked for. Both are done by the first process that notices
 // only: afterwards the rows do not match any more.
-func (w *writer) followClock(j jump) error {
+func (c *clock) follow(conn *connection, j jump) error {
 	if j.step == 0 {
 		return nil
 	}
-	c := w.db.clock
 	c.forgetLapsed()
 	now := c.now()
 	for seq, l := range c.held {
-		if _, err := w.conn.exec("UPDATE messages SET hidden_at = ?, visible_at = ? WHERE seq = ? AND receipt = ?",
+		if _, err := conn.exec("UPDATE messages SET hidden_at = ?, visible_at = ? WHERE seq = ? AND receipt = ?",
 			now, c.after(time.Until(l.until)), seq, l.receipt); err != nil {
 			return err
 		}
 	}
 	step := j.step.Milliseconds()
 	if j.step > 0 {
-		_, err := w.conn.exec(liveOnSQL, step, now-step, now)
+		_, err := conn.exec(liveOnSQL, step, now-step, now)
 		return err
 	}
-	_, err := w.conn.exec(moveBackSQL, step, step, now, now+jumpTolerance.Milliseconds())
+	_, err := conn.exec(moveBackSQL, step, step, now, now+jumpTolerance.Milliseconds())
 	return err
 }
 
@@ -127,17 +122,3 @@ WHERE seq IN (SELECT seq FROM messages INDEXED BY messages_expiry WHERE expires_
 const moveBackSQL = `UPDATE messages SET visible_at = visible_at + ?, hidden_at = hidden_at + ?
 WHERE seq IN (SELECT m.seq FROM queues q JOIN messages m INDEXED BY messages_visible ON m.queue = q.id
   WHERE m.visible_at > ? AND m.hidden_at > ?)`
-
-// clampSQL is for rows that were hidden by a clock that is not known any more: they
-// begin to wait now, for as long as was asked for, and never longer than is allowed.
-const clampSQL = `UPDATE messages SET visible_at = ? + max(0, min(visible_at - hidden_at, ?)), hidden_at = ?
-WHERE seq IN (SELECT m.seq FROM queues q JOIN messages m INDEXED BY messages_visible ON m.queue = q.id
-  WHERE m.visible_at > ? AND (m.hidden_at > ? OR m.visible_at > ?))`
-
-// clamp brings back what a wrong clock has hidden for too long.
-func (t *tx) clamp(now int64) error {
-	longest := queue.MaxDelay.Milliseconds()
-	slack := jumpTolerance.Milliseconds()
-	_, err := t.exec(clampSQL, now, longest, now, now, now+slack, now+longest+slack)
-	return err
-}

@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"context"
 	"errors"
 	"os"
 	"sync"
@@ -17,13 +16,14 @@ const (
 	// fullFor is how long the disk counts as full after a write that found it so: a small
 	// one may well succeed meanwhile.
 	fullFor = 5 * time.Second
-	// checkPatience bounds one Check.
-	checkPatience = time.Second
 )
 
 // condition is whether the file can be used: its names still lead to it, and the last
 // writes succeeded. The writer alone changes it.
 type condition struct {
+	path string // as the operator named it
+	// told is Options.OnFault.
+	told     func(err error)
 	files    openFiles
 	lookedAt time.Time
 
@@ -36,6 +36,14 @@ type condition struct {
 	// unsaved says that the copy of what was taken away lacks the last writes.
 	unsaved bool
 }
+
+// newCondition is that of the files at abs, which have just been opened.
+func newCondition(path, abs string, told func(err error)) (*condition, error) {
+	files, err := identify(abs)
+	return &condition{path: path, told: told, files: files, lookedAt: time.Now()}, err
+}
+
+func (c *condition) explain(err error) error { return explain(c.path, err) }
 
 // fault is what is wrong; nil when nothing is.
 func (c *condition) fault() error {
@@ -72,13 +80,12 @@ func (c *condition) allows(operation string) error {
 }
 
 // noteEnd tells how a transaction ended; changed says whether it had something to write.
-func (w *writer) noteEnd(err error, changed bool) {
-	c := &w.db.condition
+func (c *condition) noteEnd(err error, changed bool) {
 	c.mu.Lock()
 	before := c.failed
 	switch {
 	case err != nil:
-		c.failed, c.failedAt = w.db.explain(err), time.Now()
+		c.failed, c.failedAt = c.explain(err), time.Now()
 	case errors.Is(before, queue.ErrBusy): // to have had the lock is enough
 		c.failed = nil
 	case changed && (!errors.Is(before, queue.ErrFull) || time.Since(c.failedAt) >= fullFor):
@@ -86,17 +93,17 @@ func (w *writer) noteEnd(err error, changed bool) {
 	}
 	c.unsaved = c.unsaved || c.taken != nil && changed
 	now := c.failed
-	told := c.taken != nil // of what is worse
+	worse := c.taken != nil // which is told
 	c.mu.Unlock()
-	if !told && ((before == nil) != (now == nil) || before != nil && code(before) != code(now)) {
-		w.db.opts.OnFault(now)
+	if !worse && ((before == nil) != (now == nil) || before != nil && code(before) != code(now)) {
+		c.told(now)
 	}
 }
 
-// lookAtFiles notices that the files were taken away, saves what is open, and notices that
+// look notices that the files were taken away, saves what conn has open, and notices that
 // they are back.
-func (w *writer) lookAtFiles() {
-	c, now := &w.db.condition, time.Now()
+func (c *condition) look(conn *connection) {
+	now := time.Now()
 	if now.Sub(c.lookedAt) < lookEvery {
 		return
 	}
@@ -108,28 +115,27 @@ func (w *writer) lookAtFiles() {
 		return
 	}
 	if happened != nil {
-		happened = w.save(at, happened, now)
+		happened = c.save(conn, at, happened, now)
 	}
 	c.mu.Lock()
 	c.taken = happened
 	c.sealed = c.sealed && happened != nil
 	c.mu.Unlock()
-	w.db.opts.OnFault(w.db.condition.fault())
+	c.told(c.fault())
 }
 
 // save does what can be done for files that were taken away, and says it.
-func (w *writer) save(at whereabouts, happened error, now time.Time) error {
-	c := &w.db.condition
+func (c *condition) save(conn *connection, at whereabouts, happened error, now time.Time) error {
 	journal, disowned := c.files.disown(at, now)
-	name, err := w.rescue(now)
+	name, err := c.files.rescue(conn, now)
 	c.mu.Lock()
 	c.sealed, c.unsaved = !disowned, err != nil
 	c.mu.Unlock()
 	if at.db == ours && at.wal == missing {
 		// Nobody else can have opened the file since: then the journal would be there again.
-		_, _ = w.conn.exec("PRAGMA wal_checkpoint(TRUNCATE)") // the copy has it all the same
+		_, _ = conn.exec("PRAGMA wal_checkpoint(TRUNCATE)") // the copy has it all the same
 	}
-	return takenError{happened, name, journal, w.db.path, err}
+	return takenError{happened, name, journal, c.path, err}
 }
 
 // takenError says what was done about files that were taken away.
@@ -154,72 +160,40 @@ func (e takenError) Error() string {
 
 func (e takenError) Unwrap() error { return e.happened }
 
-// Fault says what keeps the file from being used: its names lead elsewhere, or the last
-// write failed, with its cause and a cure. It is nil when nothing does. What it says is at
-// most about a second old. It holds no secret.
-func (db *DB) Fault(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, checkPatience)
-	defer cancel()
-	known := db.condition.fault()
-	// What is asked of the writer looks at the files first; after a failed write it writes.
-	if db.enter() != nil {
-		return known
-	}
-	defer db.leave()
-	err := db.writer.do(ctx, "", false, func(tx *tx) error {
-		if known == nil {
-			return nil
-		}
-		return tx.writeVersion()
-	})
-	if now := db.condition.fault(); now != nil || err == nil {
-		return now
-	}
-	return known // a writer that is busy is no fault
-}
-
-// writeVersion writes what is there already, to find out whether it can be written.
-func (t *tx) writeVersion() error {
-	err := t.w.conn.script(setVersion())
-	t.changed++
-	return err
-}
-
-// leave closes the writer's connection. Of files that were taken away it first makes the
+// leave closes conn, the writer's. Of files that were taken away it first makes the
 // copy anew when that lacks something. A journal that another process has made meanwhile is
 // not ours to remove, as closing would: then the connection is left to the end of the
 // process.
-func (w *writer) leave() error {
-	c := &w.db.condition
+func (c *condition) leave(conn *connection) error {
 	if c.gone() == nil {
-		return w.conn.close()
+		return conn.close()
 	}
 	at := c.files.look()
 	if c.unsaved {
-		if err := w.saveAnew(); err != nil {
+		if err := c.saveAnew(conn); err != nil {
 			return err
 		}
 	}
 	if at.db == ours && at.wal == foreign {
 		return nil
 	}
-	return w.conn.close()
+	return conn.close()
 }
 
 // saveAnew replaces the copy.
-func (w *writer) saveAnew() error {
+func (c *condition) saveAnew(conn *connection) error {
 	var taken takenError
-	if !errors.As(w.db.condition.taken, &taken) {
+	if !errors.As(c.taken, &taken) {
 		return nil
 	}
 	before := taken.saved
-	if taken.saved, taken.err = w.rescue(time.Now()); taken.err != nil {
-		w.db.opts.OnFault(taken)
+	if taken.saved, taken.err = c.files.rescue(conn, time.Now()); taken.err != nil {
+		c.told(taken)
 		return taken.err
 	}
 	if before != "" {
 		_ = os.Remove(before) //nolint:gosec // a name that was made here; the new one holds more
 	}
-	w.db.opts.OnFault(taken)
+	c.told(taken)
 	return nil
 }

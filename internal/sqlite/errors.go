@@ -54,8 +54,8 @@ func outOfSpace(err error) bool {
 		(own.system == syscall.ENOSPC || own.system == syscall.EDQUOT)
 }
 
-// explain wraps an error of SQLite with what a person can do about it.
-func (db *DB) explain(err error) error {
+// explain wraps an error of SQLite about the file at path with what a person can do about it.
+func explain(path string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -63,20 +63,20 @@ func (db *DB) explain(err error) error {
 	case 0:
 		return err
 	case codes.SQLITE_BUSY, codes.SQLITE_LOCKED:
-		return fmt.Errorf("%w: end what holds %s open (a backup, a shell): %w", queue.ErrLocked, db.path, err)
+		return fmt.Errorf("%w: end what holds %s open (a backup, a shell): %w", queue.ErrLocked, path, err)
 	case codes.SQLITE_READONLY, codes.SQLITE_PERM, codes.SQLITE_AUTH:
-		return fmt.Errorf("%w: %s can't be written: check the permissions of the file and its folder, and that the disk is not mounted read-only: %w", queue.ErrDenied, db.path, err)
+		return fmt.Errorf("%w: %s can't be written: check the permissions of the file and its folder, and that the disk is not mounted read-only: %w", queue.ErrDenied, path, err)
 	case codes.SQLITE_FULL:
-		return fmt.Errorf("%w: the disk that holds %s has no room left: free some space: %w", queue.ErrFull, db.path, err)
+		return fmt.Errorf("%w: the disk that holds %s has no room left: free some space: %w", queue.ErrFull, path, err)
 	case codes.SQLITE_CANTOPEN:
-		return fmt.Errorf("%s can't be opened: check that its folder exists and may be written: %w", db.path, err)
+		return fmt.Errorf("%s can't be opened: check that its folder exists and may be written: %w", path, err)
 	case codes.SQLITE_NOTADB, codes.SQLITE_CORRUPT:
-		return fmt.Errorf("%s is damaged or no SQLite database: restore it from a backup, or name another file: %w", db.path, err)
+		return fmt.Errorf("%s is damaged or no SQLite database: restore it from a backup, or name another file: %w", path, err)
 	case codes.SQLITE_IOERR:
 		if outOfSpace(err) {
-			return fmt.Errorf("%w: the disk that holds %s has no room left: free some space: %w", queue.ErrFull, db.path, err)
+			return fmt.Errorf("%w: the disk that holds %s has no room left: free some space: %w", queue.ErrFull, path, err)
 		}
-		return fmt.Errorf("the disk that holds %s failed: %w", db.path, err)
+		return fmt.Errorf("the disk that holds %s failed: %w", path, err)
 	}
-	return fmt.Errorf("database %s: %w", db.path, err)
+	return fmt.Errorf("database %s: %w", path, err)
 }

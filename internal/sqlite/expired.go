@@ -31,29 +31,9 @@ type expiredMessage struct {
 	expiresAt     time.Time
 }
 
-// Expired are messages of a queue that were removed together because their life was over. Copies of
-// dead letters are not among them.
-type Expired struct {
-	Queue    string
-	Messages int
-	// DeadLettered are those of the messages of which dead letters were made, and Letters are these, without
-	// their text.
-	DeadLettered int
-	Letters      []tables.DeadLetter
-}
-
-// add counts a message and the dead letters that were made of it.
-func (e *Expired) add(letters []tables.DeadLetter) {
-	e.Messages++
-	if len(letters) > 0 {
-		e.DeadLettered++
-	}
-	e.Letters = append(e.Letters, letters...)
-}
-
 // removeExpired removes some messages whose life is over. What becomes of one that a webhook
 // was still due is decided with it: its record ends, and it is a dead letter.
-func (t *tx) removeExpired(now int64) (int64, error) {
+func (t *tx) removeExpired(opts *Options, now int64) (int64, error) {
 	expired, err := t.findExpired(now)
 	if err != nil || len(expired) == 0 {
 		return 0, err
@@ -65,7 +45,7 @@ func (t *tx) removeExpired(now int64) (int64, error) {
 	byQueue := make(map[string]*Expired)
 	for i := range expired {
 		m := &expired[i]
-		letters, isCopy, err := t.endExpired(m, slices.Concat(due[m.key.Queue], due[""]), fromMillis(now))
+		letters, isCopy, err := t.endExpired(opts, m, slices.Concat(due[m.key.Queue], due[""]), fromMillis(now))
 		if err != nil {
 			return 0, err
 		}
@@ -82,7 +62,7 @@ func (t *tx) removeExpired(now int64) (int64, error) {
 	}
 	t.afterCommit(func() {
 		for _, ended := range byQueue {
-			t.w.db.opts.OnExpired(*ended)
+			opts.OnExpired(*ended)
 		}
 	})
 	return int64(len(expired)), nil
@@ -121,8 +101,8 @@ func (t *tx) webhooksByQueue() (map[string][]tables.Registration, error) {
 
 // endExpired ends the records of a message, and keeps it as a dead letter for whom it was
 // still due; but not the copy of a dead letter, of which it tells.
-func (t *tx) endExpired(m *expiredMessage, webhooks []tables.Registration, now time.Time) (letters []tables.DeadLetter, isCopy bool, err error) {
-	body, decodeErr := queue.Decode(t.w.db.opts.Encoding(m.key.Queue), m.text)
+func (t *tx) endExpired(opts *Options, m *expiredMessage, webhooks []tables.Registration, now time.Time) (letters []tables.DeadLetter, isCopy bool, err error) {
+	body, decodeErr := queue.Decode(opts.Encoding(m.key.Queue), m.text)
 	if decodeErr == nil && body.Replay != nil {
 		return nil, false, t.endReplay(m, body.Replay, now)
 	}
@@ -151,8 +131,8 @@ func (t *tx) endExpired(m *expiredMessage, webhooks []tables.Registration, now t
 		if err := t.putDelivery(putDeliverySQL, &d); err != nil {
 			return nil, false, err
 		}
-		letter := t.expiredLetter(m, d, was)
-		if copied, err = t.keep(letter, copied); err != nil {
+		letter := expiredLetter(opts, m, d, was)
+		if copied, err = t.keep(opts, letter, copied); err != nil {
 			return nil, false, err
 		}
 		letter.Text = nil
@@ -180,7 +160,7 @@ func (t *tx) endCopy(key tables.MessageKey, records []tables.Delivery, of string
 
 // keep stores a dead letter with its copy. One that its holder stored before the process
 // died is what it was, and gets the copy only where it has none.
-func (t *tx) keep(letter tables.DeadLetter, copied bool) (bool, error) {
+func (t *tx) keep(opts *Options, letter tables.DeadLetter, copied bool) (bool, error) {
 	if _, err := t.exec(putDeadLetterSQL, deadLetterArgs(letter)...); err != nil {
 		return copied, err
 	}
@@ -189,7 +169,7 @@ func (t *tx) keep(letter tables.DeadLetter, copied bool) (bool, error) {
 	if err != nil || copied || stored.CopiedToQueue != "" {
 		return true, err
 	}
-	name, err := t.copyToPoison(stored)
+	name, err := t.copyToPoison(opts, stored)
 	if err != nil || name == "" {
 		return false, err
 	}
@@ -283,7 +263,7 @@ func (m *expiredMessage) notBegun(records []tables.Delivery, webhooks []tables.R
 	return list
 }
 
-func (t *tx) expiredLetter(m *expiredMessage, d tables.Delivery, was tables.State) tables.DeadLetter {
+func expiredLetter(opts *Options, m *expiredMessage, d tables.Delivery, was tables.State) tables.DeadLetter {
 	description := fmt.Sprintf("The message's life ended at %s before a webhook had taken it; it was received %d times.",
 		m.expiresAt.Format(time.RFC3339), m.received)
 	switch {
@@ -297,19 +277,19 @@ func (t *tx) expiredLetter(m *expiredMessage, d tables.Delivery, was tables.Stat
 		ID: d.DeadLetterID, MessageKey: m.key, WebhookID: d.WebhookID, Generation: d.Generation, Status: tables.Waiting,
 		Reason: d.Reason, Description: description, Attempts: d.Attempts, LastStatus: d.LastStatus, LastErrorClass: d.LastErrorClass,
 		FirstAt: d.FirstAt, LastAt: d.LastAt, DeadLetteredAt: d.UpdatedAt, Text: m.text,
-		Encoding: string(t.w.db.opts.Encoding(m.key.Queue)), Size: d.Size, BodyHash: d.BodyHash,
-		DequeueCount: m.received, InsertedAt: m.key.Day, Instance: t.w.db.opts.Instance, ETag: newETag(),
+		Encoding: string(opts.Encoding(m.key.Queue)), Size: d.Size, BodyHash: d.BodyHash,
+		DequeueCount: m.received, InsertedAt: m.key.Day, Instance: opts.Instance, ETag: newETag(),
 	}
 }
 
 // copyToPoison puts the text of a dead letter on <queue>-poison, and on record whose it is, as the
 // dispatcher does; name is empty where there is to be no copy.
-func (t *tx) copyToPoison(letter tables.DeadLetter) (name string, err error) {
+func (t *tx) copyToPoison(opts *Options, letter tables.DeadLetter) (name string, err error) {
 	name = tables.PoisonQueue(letter.Queue)
-	if !t.w.db.opts.PoisonCopy || name == "" {
+	if !opts.PoisonCopy || name == "" {
 		return "", nil
 	}
-	out, err := newOutgoing(name, letter.Text, queue.SendOptions{TTL: cmp.Or(t.w.db.opts.PoisonCopyTTL, queue.NoExpiry)})
+	out, err := newOutgoing(name, letter.Text, queue.SendOptions{TTL: cmp.Or(opts.PoisonCopyTTL, queue.NoExpiry)})
 	if err != nil {
 		return "", err
 	}

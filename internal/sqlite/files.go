@@ -126,10 +126,10 @@ func Rescued(path string) []string {
 	return found
 }
 
-// rescue copies everything that the open files hold into a new file beside them, or, where
+// rescue copies everything that the open files hold, as conn has it, into a new file beside them, or, where
 // that can't be, into the folder for temporary files. Only the writer calls it.
-func (w *writer) rescue(now time.Time) (string, error) {
-	beside := rescueName(w.db.condition.files.db, now)
+func (f *openFiles) rescue(conn *connection, now time.Time) (string, error) {
+	beside := rescueName(f.db, now)
 	var errs []error
 	for _, base := range []string{beside, filepath.Join(os.TempDir(), filepath.Base(beside))} {
 		for n := 1; n <= rescueNames; n++ { // another process may make a copy too
@@ -137,7 +137,7 @@ func (w *writer) rescue(now time.Time) (string, error) {
 			if n > 1 {
 				name += "-" + strconv.Itoa(n)
 			}
-			err := w.copyInto(name)
+			err := copyInto(conn, name)
 			if err == nil {
 				return name, nil
 			}
@@ -151,7 +151,7 @@ func (w *writer) rescue(now time.Time) (string, error) {
 }
 
 // copyInto makes name, readable by its owner only, and durable.
-func (w *writer) copyInto(name string) (err error) {
+func copyInto(conn *connection, name string) (err error) {
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil { //nolint:gosec // beside the file that the operator named; the folder may be gone too
 		return err
 	}
@@ -165,7 +165,7 @@ func (w *writer) copyInto(name string) (err error) {
 			_ = os.Remove(name) //nolint:gosec // the copy that was begun here; half a copy misleads
 		}
 	}()
-	if _, err := w.conn.exec("VACUUM INTO ?", name); err != nil {
+	if _, err := conn.exec("VACUUM INTO ?", name); err != nil {
 		return err
 	}
 	return f.Sync()

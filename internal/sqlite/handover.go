@@ -63,7 +63,7 @@ func (t *tx) insertLeased(m *outgoing, begun time.Time, lease time.Duration, sta
 	if waiting || m.delay > 0 {
 		return 0, t.insertMessage(m)
 	}
-	c, receipt := t.w.db.clock, newReceipt()
+	c, receipt := t.w.clock, newReceipt()
 	if err := t.insertRow(m, id, c.after(lease), receipt, 1); err != nil {
 		return 0, err
 	}
@@ -86,7 +86,7 @@ func (t *tx) anyVisible(queueID int64) (found bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	err = s.number(queueID).number(t.w.db.clock.now()).query(func(*statement) error {
+	err = s.number(queueID).number(t.w.clock.now()).query(func(*statement) error {
 		found = true
 		return nil
 	})

@@ -3,17 +3,12 @@ package sqlite
 import (
 	"context"
 	"time"
+
+	"github.com/pushlease/pushlease/queue"
 )
 
-const (
-	// houseInterval is how often what nobody asks for is put in order.
-	houseInterval = time.Minute
-	// expireAtOnce bounds how many rows one operation removes, so that its
-	// neighbours in the transaction do not wait long.
-	expireAtOnce = 500
-	// endAtOnce bounds how many messages one operation ends, for the same reason.
-	endAtOnce = 100
-)
+// houseInterval is how often what nobody asks for is put in order.
+const houseInterval = time.Minute
 
 // keepHouse tidies at intervals. An error needs no word: the same fault meets every
 // caller, and the next round tries again.
@@ -50,7 +45,7 @@ func (db *DB) endExpired(ctx context.Context) error {
 		if now == 0 {
 			now = db.clock.now()
 		}
-		return t.removeExpired(now)
+		return t.removeExpired(&db.opts, now)
 	})
 }
 
@@ -66,4 +61,31 @@ func (db *DB) inParts(ctx context.Context, operation string, part int64, step fu
 			return err
 		}
 	}
+}
+
+// clampSQL is for rows that were hidden by a clock that is not known any more: they
+// begin to wait now, for as long as was asked for, and never longer than is allowed.
+const clampSQL = `UPDATE messages SET visible_at = ? + max(0, min(visible_at - hidden_at, ?)), hidden_at = ?
+WHERE seq IN (SELECT m.seq FROM queues q JOIN messages m INDEXED BY messages_visible ON m.queue = q.id
+  WHERE m.visible_at > ? AND (m.hidden_at > ? OR m.visible_at > ?))`
+
+// clamp brings back what a wrong clock has hidden for too long.
+func (t *tx) clamp(now int64) error {
+	longest := queue.MaxDelay.Milliseconds()
+	slack := jumpTolerance.Milliseconds()
+	_, err := t.exec(clampSQL, now, longest, now, now, now+slack, now+longest+slack)
+	return err
+}
+
+// ownerlessSQL removes messages of queues that were deleted. It goes from one number of a queue to the next, and
+// not over the messages.
+const ownerlessSQL = `WITH RECURSIVE numbers (n) AS (
+  SELECT min(queue) FROM messages UNION ALL SELECT (SELECT min(queue) FROM messages WHERE queue > n) FROM numbers WHERE n IS NOT NULL)
+DELETE FROM messages WHERE seq IN (
+  SELECT m.seq FROM numbers JOIN messages m INDEXED BY messages_visible ON m.queue = n
+  WHERE n NOT IN (SELECT id FROM queues) LIMIT ?)`
+
+// removeOwnerless removes some messages of queues that were deleted.
+func (t *tx) removeOwnerless() (int64, error) {
+	return t.exec(ownerlessSQL, expireAtOnce)
 }

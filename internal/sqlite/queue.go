@@ -42,6 +42,41 @@ func (qs *Queues) List(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
+// Delete implements queue.Service. What has expired by now is ended first, as a receive would. The queue is
+// gone at once, and its messages belong to none: nothing finds them, and they are removed in the background.
+func (qs *Queues) Delete(ctx context.Context, name string, onlyEmpty bool) error {
+	if err := queue.ValidateName(name); err != nil {
+		return fmt.Errorf("queue %q: %w", name, err)
+	}
+	if err := qs.db.endExpired(ctx); err != nil {
+		return err
+	}
+	q := &leasedQueue{db: qs.db, name: name}
+	err := q.write(ctx, &Call{Operation: "delete"}, func(tx *tx, id int64) error {
+		if onlyEmpty {
+			var some bool
+			if err := tx.row("SELECT EXISTS (SELECT 1 FROM messages INDEXED BY messages_visible WHERE queue = ?)", []any{id}, &some); err != nil {
+				return err
+			}
+			if some {
+				return queue.ErrNotEmpty
+			}
+		}
+		if _, err := tx.exec("DELETE FROM queues WHERE id = ?", id); err != nil {
+			return err
+		}
+		tx.forgetQueue(name)
+		return nil
+	})
+	if err == nil {
+		select {
+		case qs.db.tidyUp <- struct{}{}:
+		default: // it was told before
+		}
+	}
+	return err
+}
+
 // leasedQueue implements queue.Queue.
 type leasedQueue struct {
 	db   *DB
@@ -69,17 +104,27 @@ func (q *leasedQueue) write(ctx context.Context, c *Call, op func(tx *tx, id int
 	return nil
 }
 
-// queueID finds the row of a queue; sql.ErrNoRows when it is not there.
-func (t *tx) queueID(name string) (int64, error) {
-	if id, ok := t.w.queues[name]; ok {
-		return id, nil
+// Send implements queue.Queue.
+func (q *leasedQueue) Send(ctx context.Context, text []byte, opts queue.SendOptions) (queue.Sent, error) {
+	return q.send(ctx, text, opts, func(*tx, queue.Sent) error { return nil })
+}
+
+// send stores the message and does what else belongs into the same transaction.
+func (q *leasedQueue) send(ctx context.Context, text []byte, opts queue.SendOptions, then func(tx *tx, sent queue.Sent) error) (queue.Sent, error) {
+	m, err := newOutgoing(q.name, text, opts)
+	if err != nil {
+		return queue.Sent{}, err
 	}
-	var id int64
-	err := t.row("SELECT id FROM queues WHERE name = ?", []any{name}, &id)
-	if err == nil {
-		t.afterCommit(func() { t.w.queues[name] = id })
+	err = q.db.writeBy(ctx, false, m.call(), func(tx *tx) error {
+		if err := tx.insertMessage(m); err != nil {
+			return err
+		}
+		return then(tx, m.sent)
+	})
+	if err != nil {
+		return queue.Sent{}, fmt.Errorf("send to queue %s: %w", q.name, err)
 	}
-	return id, err
+	return m.sent, nil
 }
 
 const (
@@ -106,7 +151,7 @@ func (q *leasedQueue) Receive(ctx context.Context, max int, lease time.Duration)
 	err = q.write(ctx, c, func(tx *tx, id int64) error {
 		now := q.db.clock.now()
 		c.Messages = nil // of an earlier run
-		if _, err := tx.removeExpired(now); err != nil {
+		if _, err := tx.removeExpired(&q.db.opts, now); err != nil {
 			return err
 		}
 		rows, err := tx.visible(id, now, max)
@@ -240,7 +285,7 @@ func (q *leasedQueue) Complete(ctx context.Context, m *queue.Message) error {
 func (t *tx) complete(queueID int64, messageID, receipt string) error {
 	seq, err := t.settle(queueID, messageID, receipt, completeSQL, func(*statement, int64) {})
 	if err == nil {
-		t.afterCommit(func() { t.w.db.clock.release(seq) })
+		t.afterCommit(func() { t.w.clock.release(seq) })
 	}
 	return err
 }
@@ -338,23 +383,4 @@ func (q *leasedQueue) Depth(ctx context.Context) (queue.Depth, error) {
 		return queue.Depth{}, fmt.Errorf("depth of queue %s: %w", q.name, err)
 	}
 	return queue.Depth{Total: total - expired, Visible: visible - expiredVisible, Exact: true}, nil
-}
-
-// leaseLength rounds a lease up to whole seconds and refuses what is out of bounds.
-func leaseLength(lease time.Duration) (time.Duration, error) {
-	if rounded := wholeSeconds(lease); lease > 0 && rounded <= queue.MaxLease {
-		return rounded, nil
-	}
-	return 0, fmt.Errorf("a lease of %v is out of bounds: it lasts %v to %v", lease, queue.MinLease, queue.MaxLease)
-}
-
-func delayLength(delay time.Duration) (time.Duration, error) {
-	if rounded := wholeSeconds(delay); delay >= 0 && rounded <= queue.MaxDelay {
-		return rounded, nil
-	}
-	return 0, fmt.Errorf("a delay of %v is out of bounds: it lasts 0s to %v", delay, queue.MaxDelay)
-}
-
-func wholeSeconds(d time.Duration) time.Duration {
-	return (d + time.Second - 1).Truncate(time.Second)
 }

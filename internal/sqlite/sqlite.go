@@ -20,72 +20,13 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"sync"
 	"time"
 
 	"modernc.org/sqlite"
-
-	"github.com/pushlease/pushlease/queue"
-	"github.com/pushlease/pushlease/tables"
 )
 
-const (
-	// longestBusyPause is the longest pause before a lock is tried again.
-	longestBusyPause = 100 * time.Millisecond
-	// busyPatience is how long a write is tried again before it fails with
-	// queue.ErrLocked, while the processes that lock it out commit.
-	busyPatience = 10 * time.Second
-	// lockPatience is how long it is while none does: the lock is held by one that does
-	// something else. After it everything is answered at once, until the lock is free.
-	lockPatience = 2 * time.Second
-	// readers is how many reads run at once; the rest wait.
-	readers = 4
-)
-
-// Options are what Open can be told; the zero value is good.
-type Options struct {
-	// OnTransaction is called once after every operation that asked storage for
-	// something; service is "queue" or "table". It may be called concurrently.
-	OnTransaction func(service, operation string, err error)
-	// OnExpired is called after messages of a queue were removed because their life was over.
-	// Writes wait for it: it must not block, nor call the DB.
-	OnExpired func(Expired)
-	// Encoding says how the texts of a queue are read, and Instance who this is, for the
-	// dead letters of messages whose life is over; with PoisonCopy these have a copy on
-	// <queue>-poison, for PoisonCopyTTL; zero is for ever.
-	Encoding      func(queueName string) queue.Encoding
-	Instance      string
-	PoisonCopy    bool
-	PoisonCopyTTL time.Duration
-	// Around runs each call to the file, which is what run does, or fails it. For tests.
-	Around func(ctx context.Context, c *Call, run func() error) error
-	// OnFault is called when what Fault says begins, changes, and ends (with nil), for the
-	// log. Writes wait for it: it must not block, nor call the DB.
-	OnFault func(err error)
-	// OnRemoved is told of registrations as tables.Traces.Removed is.
-	OnRemoved func(webhookID, queue string)
-}
-
-// DB is one open file. It implements tables.Store; Queues gives its queues. Safe
-// for concurrent use.
-type DB struct {
-	path   string
-	opts   Options
-	writer *writer
-	reads  *sql.DB
-	clock  *clock
-
-	condition condition
-	census    tables.Census
-
-	stop       chan struct{} // ends the background goroutines
-	tidyUp     chan struct{} // makes housekeeping begin now
-	background sync.WaitGroup
-
-	mu     sync.Mutex
-	closed bool
-	calls  sync.WaitGroup // calls under way
-}
+// readers is how many reads run at once; the rest wait.
+const readers = 4
 
 // Open opens the file at path, or creates it, readable by its owner only. The folder
 // must exist. ctx bounds the opening only.
@@ -94,19 +35,7 @@ func Open(ctx context.Context, path string, opts Options) (*DB, error) {
 }
 
 func open(ctx context.Context, path string, opts Options, c *clock) (*DB, error) {
-	db := &DB{path: path, opts: opts, clock: c, stop: make(chan struct{}), tidyUp: make(chan struct{}, 1)}
-	if db.opts.OnTransaction == nil {
-		db.opts.OnTransaction = func(string, string, error) {}
-	}
-	if db.opts.OnExpired == nil {
-		db.opts.OnExpired = func(Expired) {}
-	}
-	if db.opts.Encoding == nil {
-		db.opts.Encoding = func(string) queue.Encoding { return queue.EncodingAuto }
-	}
-	if db.opts.OnFault == nil {
-		db.opts.OnFault = func(error) {}
-	}
+	db := &DB{path: path, opts: opts.withDefaults(), clock: c, stop: make(chan struct{}), tidyUp: make(chan struct{}, 1)}
 	if err := createFile(path); err != nil {
 		return nil, err
 	}
@@ -119,21 +48,20 @@ func open(ctx context.Context, path string, opts Options, c *clock) (*DB, error)
 	}
 	conn, err := prepare(ctx, abs)
 	if err != nil {
-		return nil, fmt.Errorf("open database: %w", db.explain(err))
+		return nil, fmt.Errorf("open database: %w", explain(path, err))
 	}
-	if db.condition.files, err = identify(abs); err != nil {
+	if db.condition, err = newCondition(path, abs, db.opts.OnFault); err != nil {
 		return nil, errors.Join(fmt.Errorf("open database: %w", err), conn.close())
 	}
-	db.condition.lookedAt = time.Now()
-	reader, err := newReader(db, abs)
+	reader, err := newReader(&db.condition.files, abs)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open database: %w", err), conn.close())
 	}
 	db.reads = sql.OpenDB(reader)
 	db.reads.SetMaxOpenConns(readers)
 	db.reads.SetMaxIdleConns(readers)
-	db.writer = newWriter(db, conn)
-	db.background.Go(db.writer.run)
+	db.writer = newWriter(conn, c, db.condition)
+	db.background.Go(func() { db.writer.run(db.stop) })
 	db.background.Go(db.keepHouse)
 	if err := db.tidy(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open database: %w", err), db.Close())
@@ -145,22 +73,21 @@ func open(ctx context.Context, path string, opts Options, c *clock) (*DB, error)
 // first: its locks, and the part of the journal that it would read, are not ours.
 type reader struct {
 	driver.Connector
-	db *DB
+	files *openFiles
 }
 
-func newReader(db *DB, path string) (reader, error) {
+func newReader(files *openFiles, path string) (reader, error) {
 	file := "file:" + (&url.URL{Path: filepath.ToSlash(path)}).EscapedPath()
 	c, err := sqlite.NewConnector(file + fmt.Sprintf("?_pragma=busy_timeout(%d)&_pragma=query_only(1)", busyPatience.Milliseconds()))
 	if err != nil {
 		return reader{}, err
 	}
-	return reader{c, db}, nil
+	return reader{c, files}, nil
 }
 
 // Connect implements driver.Connector.
 func (r reader) Connect(ctx context.Context) (driver.Conn, error) {
-	files := &r.db.condition.files
-	if err := files.explain(files.look()); err != nil {
+	if err := r.files.explain(r.files.look()); err != nil {
 		return nil, err
 	}
 	return r.Connector.Connect(ctx)
@@ -227,11 +154,6 @@ func prepare(ctx context.Context, path string) (*connection, error) {
 	}
 }
 
-// busyPause is how long to wait for a lock before it is tried again.
-func busyPause(try int) time.Duration {
-	return min(time.Millisecond<<min(try, 10), longestBusyPause)
-}
-
 func connect(path string) (*connection, error) {
 	conn, err := openConnection(path)
 	if err != nil {
@@ -253,128 +175,36 @@ func connect(path string) (*connection, error) {
 	return conn, nil
 }
 
-// Close waits for the calls under way and closes the file. Further calls return
-// ErrClosed; a second Close does nothing.
-func (db *DB) Close() error {
-	db.mu.Lock()
-	if db.closed {
-		db.mu.Unlock()
-		return nil
-	}
-	db.closed = true
-	db.mu.Unlock()
-	db.calls.Wait()
-	close(db.stop)
-	db.background.Wait()
-	if err := errors.Join(db.reads.Close(), db.writer.leave()); err != nil {
-		return fmt.Errorf("close database: %w", db.explain(err))
-	}
-	return nil
-}
+// checkPatience bounds one look.
+const checkPatience = time.Second
 
-// enter registers a call, so that Close waits for it. leave ends it.
-func (db *DB) enter() error {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	if db.closed {
-		return ErrClosed
-	}
-	db.calls.Add(1)
-	return nil
-}
-
-func (db *DB) leave() { db.calls.Done() }
-
-// Services of OnTransaction.
-const (
-	serviceQueue = "queue"
-	serviceTable = "table"
-)
-
-// Call is one call to the file, as Options.Around is told of it.
-type Call struct {
-	Service, Operation string
-	// Messages are those of a queue that it is about, and Hidden how long it hides them. What a receive
-	// found is here when its run has ended well.
-	Messages []string
-	Hidden   time.Duration
-	// Text is what it puts on a queue.
-	Text []byte
-	// Record is what it writes about one message.
-	Record tables.Record
-}
-
-// write runs op in the writer and returns after its commit.
-func (db *DB) write(ctx context.Context, service, operation string, run func(tx *tx) error) error {
-	return db.writeBy(ctx, false, &Call{Service: service, Operation: operation}, run)
-}
-
-// writeBy is write, which waits until ctx ends, or for one who waits toEnd.
-func (db *DB) writeBy(ctx context.Context, toEnd bool, c *Call, run func(tx *tx) error) error {
-	if err := db.enter(); err != nil {
-		return err
+// Fault says what keeps the file from being used: its names lead elsewhere, or the last
+// write failed, with its cause and a cure. It is nil when nothing does. What it says is at
+// most about a second old. It holds no secret.
+func (db *DB) Fault(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, checkPatience)
+	defer cancel()
+	known := db.condition.fault()
+	// What is asked of the writer looks at the files first; after a failed write it writes.
+	if db.enter() != nil {
+		return known
 	}
 	defer db.leave()
-	var err error
-	if db.opts.Around == nil {
-		err = db.explain(db.writer.do(ctx, c.Operation, toEnd, run))
-	} else {
-		err = db.opts.Around(ctx, c, func() error { return db.explain(db.writer.do(ctx, c.Operation, toEnd, run)) })
-	}
-	db.opts.OnTransaction(c.Service, c.Operation, err)
-	return err
-}
-
-// read runs a query and calls each for every row until it returns false.
-func (db *DB) read(ctx context.Context, service, operation string, q query, each func(scan func(into ...any) error) (bool, error)) error {
-	if err := db.enter(); err != nil {
-		return err
-	}
-	defer db.leave()
-	run := func() error {
-		if err := db.condition.gone(); err != nil {
-			return err
+	err := db.writer.do(ctx, "", false, func(tx *tx) error {
+		if known == nil {
+			return nil
 		}
-		return db.explain(db.readRows(ctx, q, each))
+		return tx.writeVersion()
+	})
+	if now := db.condition.fault(); now != nil || err == nil {
+		return now
 	}
-	var err error
-	if db.opts.Around == nil {
-		err = run()
-	} else {
-		err = db.opts.Around(ctx, &Call{Service: service, Operation: operation}, run)
-	}
-	db.opts.OnTransaction(service, operation, err)
-	return err
+	return known // a writer that is busy is no fault
 }
 
-// query is one statement and its arguments.
-type query struct {
-	text string
-	args []any
-}
-
-func (db *DB) readRows(ctx context.Context, q query, each func(scan func(into ...any) error) (bool, error)) (err error) {
-	rows, err := db.reads.QueryContext(ctx, q.text, q.args...)
-	if err != nil {
-		return ctxOr(ctx, err)
-	}
-	defer func() {
-		if closeErr := rows.Close(); err == nil {
-			err = ctxOr(ctx, closeErr)
-		}
-	}()
-	for rows.Next() {
-		if more, err := each(rows.Scan); err != nil || !more {
-			return err
-		}
-	}
-	return ctxOr(ctx, rows.Err())
-}
-
-// ctxOr prefers the context's error to SQLite's "interrupted".
-func ctxOr(ctx context.Context, err error) error {
-	if err != nil && ctx.Err() != nil {
-		return ctx.Err()
-	}
+// writeVersion writes what is there already, to find out whether it can be written.
+func (t *tx) writeVersion() error {
+	err := t.w.conn.script(setVersion())
+	t.changed++
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -88,9 +89,36 @@ func newETag() string {
 // gives a short page, with a cursor, and not a long wait.
 const scanBound = 5000
 
+const (
+	// expireAtOnce bounds how many rows one operation removes, so that its
+	// neighbours in the transaction do not wait long.
+	expireAtOnce = 500
+	// endAtOnce bounds how many messages one operation ends, for the same reason.
+	endAtOnce = 100
+)
+
 func checkPage(p tables.Page) error {
 	if p.Limit < 1 || p.Limit > tables.MaxPage {
 		return fmt.Errorf("a page of %d rows is out of bounds: it has 1 to %d", p.Limit, tables.MaxPage)
 	}
 	return nil
+}
+
+// leaseLength rounds a lease up to whole seconds and refuses what is out of bounds.
+func leaseLength(lease time.Duration) (time.Duration, error) {
+	if rounded := wholeSeconds(lease); lease > 0 && rounded <= queue.MaxLease {
+		return rounded, nil
+	}
+	return 0, fmt.Errorf("a lease of %v is out of bounds: it lasts %v to %v", lease, queue.MinLease, queue.MaxLease)
+}
+
+func delayLength(delay time.Duration) (time.Duration, error) {
+	if rounded := wholeSeconds(delay); delay >= 0 && rounded <= queue.MaxDelay {
+		return rounded, nil
+	}
+	return 0, fmt.Errorf("a delay of %v is out of bounds: it lasts 0s to %v", delay, queue.MaxDelay)
+}
+
+func wholeSeconds(d time.Duration) time.Duration {
+	return (d + time.Second - 1).Truncate(time.Second)
 }

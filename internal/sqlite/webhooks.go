@@ -71,7 +71,7 @@ func (t *tx) release(r *tables.Registration) error {
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return err
 	}
-	now := t.w.db.clock.now()
+	now := t.w.clock.now()
 	_, err = t.exec(releaseSQL, now, now, r.Queue, now, r.ID, r.Queue, r.ID)
 	return err
 }
@@ -164,7 +164,7 @@ func (db *DB) DeleteWebhook(ctx context.Context, id, etag string) error {
 			return err
 		}
 		// Whoever deletes what is gone says that it is to be.
-		_, err = tx.exec("INSERT INTO deleted_webhooks (id, at) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET at = excluded.at", id, tx.w.db.clock.now())
+		_, err = tx.exec("INSERT INTO deleted_webhooks (id, at) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET at = excluded.at", id, tx.w.clock.now())
 		return err
 	})
 	if err == nil {

@@ -17,6 +17,14 @@ const (
 	// operation that has begun: mostly it ends within that, and the caller learns
 	// what became of it.
 	settleGrace = 250 * time.Millisecond
+	// longestBusyPause is the longest pause before a lock is tried again.
+	longestBusyPause = 100 * time.Millisecond
+	// busyPatience is how long a write is tried again before it fails with
+	// queue.ErrLocked, while the processes that lock it out commit.
+	busyPatience = 10 * time.Second
+	// lockPatience is how long it is while none does: the lock is held by one that does
+	// something else. After it everything is answered at once, until the lock is free.
+	lockPatience = 2 * time.Second
 )
 
 // op is one caller's part of a transaction. It may be run twice: once more, alone, after
@@ -33,9 +41,10 @@ type op struct {
 
 // writer owns the one connection that writes. Everything but do runs in its goroutine.
 type writer struct {
-	db   *DB
-	conn *connection
-	ops  chan *op // unbuffered: who is parked on it is queued
+	conn      *connection
+	clock     *clock
+	condition *condition
+	ops       chan *op // unbuffered: who is parked on it is queued
 	// queues are the row ids of queues that are known to be there, as of this version of the file's
 	// content: another process may delete one.
 	queues  map[string]int64
@@ -46,8 +55,8 @@ type writer struct {
 	others lockedOut
 }
 
-func newWriter(db *DB, conn *connection) *writer {
-	return &writer{db: db, conn: conn, ops: make(chan *op), queues: make(map[string]int64)}
+func newWriter(conn *connection, c *clock, file *condition) *writer {
+	return &writer{conn: conn, clock: c, condition: file, ops: make(chan *op), queues: make(map[string]int64)}
 }
 
 // tx is the running transaction as one operation sees it. Its statements run without
@@ -63,7 +72,7 @@ type tx struct {
 func (t *tx) perform(o *op) {
 	t.op, t.changed, o.err = o, 0, nil
 	if o.operation != "" {
-		o.err = t.w.db.condition.allows(o.operation)
+		o.err = t.w.condition.allows(o.operation)
 	}
 	if o.err == nil {
 		o.err = o.run(t)
@@ -103,13 +112,13 @@ func (w *writer) do(ctx context.Context, operation string, toEnd bool, run func(
 	}
 }
 
-// run commits what is queued, all of it at once, until the database is closed.
-func (w *writer) run() {
+// run commits what is queued, all of it at once, until stop.
+func (w *writer) run(stop <-chan struct{}) {
 	for {
 		select {
 		case first := <-w.ops:
 			w.commit(w.gather(first))
-		case <-w.db.stop:
+		case <-stop:
 			return
 		}
 	}
@@ -138,13 +147,13 @@ func (w *writer) gather(first *op) []*op {
 
 // commit runs the batch in one transaction and tells its callers.
 func (w *writer) commit(batch []*op) {
-	w.lookAtFiles()
+	w.condition.look(w.conn)
 	w.changed = 0
 	batch, err := w.begin(batch)
 	if len(batch) == 0 {
 		return
 	}
-	j := w.db.clock.look()
+	j := w.clock.look()
 	if err == nil {
 		err = w.runTogether(batch, j)
 	}
@@ -163,9 +172,9 @@ func (w *writer) commit(batch []*op) {
 	if err != nil {
 		w.rollback()
 	} else {
-		w.db.clock.accept(j)
+		w.clock.accept(j)
 	}
-	w.noteEnd(err, w.changed > 0)
+	w.condition.noteEnd(err, w.changed > 0)
 	for _, o := range batch {
 		if err != nil {
 			o.err = err
@@ -188,7 +197,7 @@ func (w *writer) begin(batch []*op) ([]*op, error) {
 		for _, o := range batch {
 			if o.err = o.ctx.Err(); o.err != nil {
 				if try > 0 {
-					o.err = fmt.Errorf("%w: %w", w.db.explain(errLocked), o.err)
+					o.err = fmt.Errorf("%w: %w", w.condition.explain(errLocked), o.err)
 				}
 				close(o.done)
 				continue
@@ -208,6 +217,11 @@ func (w *writer) begin(batch []*op) ([]*op, error) {
 		}
 		time.Sleep(busyPause(try))
 	}
+}
+
+// busyPause is how long to wait for a lock before it is tried again.
+func busyPause(try int) time.Duration {
+	return min(time.Millisecond<<min(try, 10), longestBusyPause)
 }
 
 // knowOthers forgets where queues are when another process has written since the last transaction.
@@ -249,7 +263,7 @@ var errHalfDone = errors.New("an operation failed half-way")
 // changed nothing, so that nothing has to be undone; after one that has, the whole batch
 // must be run apart. The error that it returns is everybody's.
 func (w *writer) runTogether(batch []*op, j jump) error {
-	if err := w.followClock(j); err != nil {
+	if err := w.clock.follow(w.conn, j); err != nil {
 		return err
 	}
 	t := &tx{w: w} // one for all, each in its turn
@@ -272,7 +286,7 @@ func (w *writer) runTogether(batch []*op, j jump) error {
 // runApart runs every operation in a savepoint of its own, so that one that fails takes
 // nothing of its neighbours with it. Savepoints cost a copy of each page that changes.
 func (w *writer) runApart(batch []*op, j jump) error {
-	if err := w.followClock(j); err != nil {
+	if err := w.clock.follow(w.conn, j); err != nil {
 		return err
 	}
 	t := &tx{w: w}

@@ -219,7 +219,7 @@ func TestLockThatStaysIsBusy(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var said []error
 		db, release := lockedBy(t)
-		db.opts.OnFault = func(err error) { said = append(said, err) }
+		db.condition.told = func(err error) { said = append(said, err) }
 		q := mustQueue(t, db)
 		for i, patience := range []time.Duration{lockPatience + longestBusyPause, 0} {
 			start := time.Now()

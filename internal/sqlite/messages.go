@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"context"
 	"crypto/rand"
 	"database/sql"
 	"encoding/base32"
@@ -13,27 +12,40 @@ import (
 	"github.com/pushlease/pushlease/queue"
 )
 
-// Send implements queue.Queue.
-func (q *leasedQueue) Send(ctx context.Context, text []byte, opts queue.SendOptions) (queue.Sent, error) {
-	return q.send(ctx, text, opts, func(*tx, queue.Sent) error { return nil })
+// queueID finds the row of a queue; sql.ErrNoRows when it is not there.
+func (t *tx) queueID(name string) (int64, error) {
+	if id, ok := t.w.queues[name]; ok {
+		return id, nil
+	}
+	var id int64
+	err := t.row("SELECT id FROM queues WHERE name = ?", []any{name}, &id)
+	if err == nil {
+		t.afterCommit(func() { t.w.queues[name] = id })
+	}
+	return id, err
 }
 
-// send stores the message and does what else belongs into the same transaction.
-func (q *leasedQueue) send(ctx context.Context, text []byte, opts queue.SendOptions, then func(tx *tx, sent queue.Sent) error) (queue.Sent, error) {
-	m, err := newOutgoing(q.name, text, opts)
-	if err != nil {
-		return queue.Sent{}, err
+// newQueueSQL gives a queue a number that no queue had whose messages are still there.
+const newQueueSQL = `INSERT INTO queues (id, name)
+SELECT 1 + max((SELECT coalesce(max(id), 0) FROM queues), (SELECT coalesce(max(queue), 0) FROM messages)), ?`
+
+// ensureQueue finds the row of a queue, or makes it.
+func (t *tx) ensureQueue(name string) (int64, error) {
+	id, err := t.queueID(name)
+	if !errors.Is(err, sql.ErrNoRows) {
+		return id, err
 	}
-	err = q.db.writeBy(ctx, false, m.call(), func(tx *tx) error {
-		if err := tx.insertMessage(m); err != nil {
-			return err
-		}
-		return then(tx, m.sent)
-	})
-	if err != nil {
-		return queue.Sent{}, fmt.Errorf("send to queue %s: %w", q.name, err)
+	if _, err := t.exec(newQueueSQL, name); err != nil {
+		return 0, err
 	}
-	return m.sent, nil
+	return t.queueID(name)
+}
+
+// forgetQueue says that a queue has no row any more: neither for what comes after in this
+// transaction, nor by what an earlier part of it notes at its commit.
+func (t *tx) forgetQueue(name string) {
+	delete(t.w.queues, name)
+	t.afterCommit(func() { delete(t.w.queues, name) })
 }
 
 // outgoing is a message to store.
@@ -83,7 +95,7 @@ func (t *tx) insertMessage(m *outgoing) error {
 	if err != nil {
 		return err
 	}
-	c := t.w.db.clock
+	c := t.w.clock
 	visible := c.now()
 	if m.delay > 0 {
 		visible = c.after(m.delay)
@@ -93,7 +105,7 @@ func (t *tx) insertMessage(m *outgoing) error {
 
 // insertRow stores a message that is hidden until visible, and was received so often.
 func (t *tx) insertRow(m *outgoing, queueID, visible, receipt, received int64) error {
-	now := t.w.db.clock.now()
+	now := t.w.clock.now()
 	m.sent.InsertedAt = fromMillis(now)
 	if m.ttl > 0 {
 		m.sent.ExpiresAt = m.sent.InsertedAt.Add(m.ttl)
@@ -116,18 +128,6 @@ func (t *tx) insertRow(m *outgoing, queueID, visible, receipt, received int64) e
 		return err
 	}
 	return t.noteChanges(s.number(m.seq).blob(m.text).exec())
-}
-
-// ensureQueue finds the row of a queue, or makes it.
-func (t *tx) ensureQueue(name string) (int64, error) {
-	id, err := t.queueID(name)
-	if !errors.Is(err, sql.ErrNoRows) {
-		return id, err
-	}
-	if _, err := t.exec(newQueueSQL, name); err != nil {
-		return 0, err
-	}
-	return t.queueID(name)
 }
 
 // idAlphabet is base32hex in lower case: texts sort as what they stand for.

@@ -39,10 +39,8 @@ func (c *clock) look(start time.Time, h http.Header) {
 	c.ahead, c.at = middle.Round(0).Sub(date.Add(time.Second/2)), now // it has whole seconds
 }
 
-// ClockAhead is how far the clock here is ahead of storage's, to a few seconds; negative
-// when it is behind, and not known before storage has answered once.
-func (s *Service) ClockAhead() (ahead time.Duration, known bool) {
-	c := &s.transport.clock
+// compared is how far the clock here is ahead, as far as that is known.
+func (c *clock) compared() (ahead time.Duration, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ahead, !c.at.IsZero()

@@ -2,6 +2,7 @@ package azurequeue
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 
@@ -10,8 +11,7 @@ import (
 	"github.com/pushlease/pushlease/internal/azureconn"
 )
 
-// queuesVersion is the version of the REST API, the same that the SDK asks for.
-const queuesVersion = "2024-08-04"
+var errBadAddress = errors.New("the queue service's address is not valid")
 
 // deleter makes the requests that delete messages: one for each message that is delivered.
 // The SDK takes several times the CPU for making, signing and passing on such a request.
@@ -21,13 +21,14 @@ type deleter struct {
 	// bare has what all requests have in common, but for headers.
 	bare *http.Request
 	// key signs, and sas is part of the address: one of the two.
-	key *sharedKey
-	sas string
+	key       *sharedKey
+	sas       string
+	transport *transport
 }
 
 // newDeleter returns nil when deletes have to be the SDK's: it keeps the tokens of an
 // identity, and answers what the service asks about them.
-func newDeleter(cfg azureconn.Config, key *sharedKey, queueName string) (*deleter, error) {
+func newDeleter(cfg azureconn.Config, key *sharedKey, queueName string, t *transport) (*deleter, error) {
 	if cfg.Credential == azureconn.Identity {
 		return nil, nil
 	}
@@ -35,7 +36,7 @@ func newDeleter(cfg azureconn.Config, key *sharedKey, queueName string) (*delete
 	if err != nil {
 		return nil, errBadAddress // err quotes it
 	}
-	return &deleter{messages: *u, bare: &http.Request{Method: http.MethodDelete, Host: u.Host}, key: key, sas: cfg.SAS()}, nil
+	return &deleter{messages: *u, bare: &http.Request{Method: http.MethodDelete, Host: u.Host}, key: key, sas: cfg.SAS(), transport: t}, nil
 }
 
 // request is one that deletes the message under the receipt.
@@ -54,15 +55,11 @@ func (d *deleter) request(ctx context.Context, id, receipt string) *http.Request
 	return req
 }
 
-// deleteMessage sends one delete. An answer that says no is an azcore.ResponseError, as it
+// delete sends one delete. An answer that says no is an azcore.ResponseError, as it
 // would be from the SDK.
-func (q *azureQueue) deleteMessage(ctx context.Context, id, receipt string) error {
-	if q.deleter == nil {
-		_, err := q.client.DeleteMessage(ctx, id, receipt, nil)
-		return err
-	}
+func (d *deleter) delete(ctx context.Context, id, receipt string) error {
 	c := callFrom(ctx)
-	resp, err := q.service.transport.send(c, q.deleter.request(c.traced(ctx), id, receipt))
+	resp, err := d.transport.send(c, d.request(c.traced(ctx), id, receipt))
 	if err != nil {
 		return err
 	}

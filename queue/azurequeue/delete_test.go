@@ -158,7 +158,7 @@ func TestWhatIsNoIDIsNeverSent(t *testing.T) {
 }
 
 func TestAnIdentitysDeletesAreTheSDKs(t *testing.T) {
-	d, err := newDeleter(azureconn.Config{QueueURL: "https://acct.queue.core.windows.net", Credential: azureconn.Identity}, nil, "orders")
+	d, err := newDeleter(azureconn.Config{QueueURL: "https://acct.queue.core.windows.net", Credential: azureconn.Identity}, nil, "orders", nil)
 	if d != nil || err != nil {
 		t.Errorf("%v, %v", d, err)
 	}

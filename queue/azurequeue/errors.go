@@ -11,8 +11,10 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/queueerror"
 
+	"github.com/pushlease/pushlease/internal/azureconn"
 	"github.com/pushlease/pushlease/queue"
 )
 
@@ -22,10 +24,10 @@ var errQueueExists = errors.New("queue exists")
 // translate turns an error of the SDK into one of the contract. None of the
 // SDK's own text gets through: it holds URLs with signatures and receipts, and
 // whole answers.
-func (s *Service) translate(ctx, bounded context.Context, c *call, queueName string, err error) error {
+func (c *call) translate(ctx, bounded context.Context, timeout time.Duration, err error) error {
 	what := c.operation
-	if queueName != "" {
-		what += " in queue " + queueName
+	if c.queue != "" {
+		what += " in queue " + c.queue
 	}
 	var refused *azcore.ResponseError
 	var noToken *tokenError
@@ -38,19 +40,19 @@ func (s *Service) translate(ctx, bounded context.Context, c *call, queueName str
 	case errors.As(err, &noToken):
 		return fmt.Errorf("%s: %w", what, noToken.translate())
 	case c.answered && ended:
-		return fmt.Errorf("%s: the answer was not complete after %v", what, s.timeout)
+		return fmt.Errorf("%s: the answer was not complete after %v", what, timeout)
 	case c.answered:
 		return fmt.Errorf("%s: the answer was cut or is not readable", what)
 	case c.err == nil && ended:
-		return fmt.Errorf("%s: %w", what, unsent(fmt.Errorf("no token after %v", s.timeout)))
+		return fmt.Errorf("%s: %w", what, unsent(fmt.Errorf("no token after %v", timeout)))
 	case c.err == nil:
 		return fmt.Errorf("%s: the request could not be made", what)
 	case c.unsent() && ended:
-		return fmt.Errorf("%s: %w", what, unsent(fmt.Errorf("no connection after %v", s.timeout)))
+		return fmt.Errorf("%s: %w", what, unsent(fmt.Errorf("no connection after %v", timeout)))
 	case c.unsent():
 		return fmt.Errorf("%s: %w", what, unsent(c.err))
 	case ended:
-		return fmt.Errorf("%s: no answer after %v", what, s.timeout)
+		return fmt.Errorf("%s: no answer after %v", what, timeout)
 	}
 	return fmt.Errorf("%s: no answer: %w", what, c.err)
 }
@@ -64,6 +66,26 @@ func (e *meansError) Unwrap() []error { return []error{e.own, e.contract} }
 
 // unsent says that storage was not asked, so that nothing took effect.
 func unsent(why error) error { return &meansError{why, queue.ErrBusy} }
+
+// translate: nothing was sent to storage. A token service that is busy or
+// silent is ErrBusy, one that refuses is ErrDenied.
+func (e *tokenError) translate() error {
+	var failed *azidentity.AuthenticationFailedError
+	switch {
+	case errors.Is(e.err, context.DeadlineExceeded):
+		return unsent(errors.New("no token: the token service did not answer in time"))
+	case errors.As(e.err, &failed) && failed.RawResponse == nil:
+		return unsent(errors.New("no token: the token service can't be reached"))
+	case errors.As(e.err, &failed):
+		refused := &azureconn.TokenRefusedError{Status: failed.RawResponse.StatusCode}
+		why := fmt.Errorf("no token: %w", refused)
+		if refused.Status == http.StatusTooManyRequests || refused.Status >= http.StatusInternalServerError {
+			return unsent(why)
+		}
+		return &meansError{why, queue.ErrDenied}
+	}
+	return &meansError{errors.New("no token: no Entra credential is available here; assign a managed identity, or set AZURE_TOKEN_CREDENTIALS"), queue.ErrDenied}
+}
 
 // refusal translates an answer that says no.
 func refusal(operation string, r *azcore.ResponseError) error {

@@ -15,15 +15,6 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 )
 
-// received is one message of the answer to a receive. What the answer does not name is
-// zero.
-type received struct {
-	id, receipt       string
-	text              []byte
-	dequeueCount      int64
-	inserted, expires time.Time
-}
-
 // readMessagesPolicy reads the answers to receives, and leaves the SDK an empty list:
 // its reader takes a tenth of the server's CPU. An answer that parseMessages is not sure
 // about is left to the SDK as it came.

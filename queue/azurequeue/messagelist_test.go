@@ -191,7 +191,7 @@ func receiveFrom(t *testing.T, connection, name string) (messages []received, he
 			t.Fatal(err)
 		}
 	}
-	err = s.do(t.Context(), opReceive, name, func(ctx context.Context) (err error) {
+	err = s.transport.do(t.Context(), opReceive, name, func(ctx context.Context) (err error) {
 		messages, err = q.(*azureQueue).dequeue(ctx, 32, time.Minute)
 		here = callFrom(ctx).read
 		return err

@@ -14,16 +14,16 @@ import (
 
 // azureQueue implements queue.Queue.
 type azureQueue struct {
-	service *Service
-	name    string
-	client  *azqueue.QueueClient
-	deleter *deleter // nil where the SDK deletes
+	transport *transport
+	name      string
+	client    *azqueue.QueueClient
+	deleter   *deleter // nil where the SDK deletes
 }
 
 func (q *azureQueue) Name() string { return q.name }
 
 func (q *azureQueue) do(ctx context.Context, operation string, request func(context.Context) error) error {
-	return q.service.do(ctx, operation, q.name, request)
+	return q.transport.do(ctx, operation, q.name, request)
 }
 
 func (q *azureQueue) Receive(ctx context.Context, limit int, lease time.Duration) ([]*queue.Message, error) {
@@ -91,6 +91,34 @@ func (q *azureQueue) Renew(ctx context.Context, m *queue.Message, lease time.Dur
 	return nil
 }
 
+// update hides the message for visibility from now on and returns its new
+// receipt; the old one is void. The content is kept.
+//
+// It is the only caller of UpdateMessage, which always sends content, and
+// erases the message when that is empty (azure-sdk-for-go#23092). The REST API
+// keeps the content of a message when the request has no body (azure-rest-api-
+// specs#10477), so keepBodyPolicy takes it out. Without an explicit visibility
+// the SDK would send 0 and so end the lease.
+func (q *azureQueue) update(ctx context.Context, operation string, m *queue.Message, visibility time.Duration) (receipt string, err error) {
+	if err := checkID(operation, m.ID); err != nil {
+		return "", err
+	}
+	var answer azqueue.UpdateMessageResponse
+	err = q.do(ctx, operation, func(ctx context.Context) (err error) {
+		answer, err = q.client.UpdateMessage(ctx, m.ID, m.Lease.Receipt(), "", &azqueue.UpdateMessageOptions{
+			VisibilityTimeout: new(seconds(visibility)),
+		})
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	if answer.PopReceipt == nil {
+		return "", fmt.Errorf("%s in queue %s: the answer has no new receipt", operation, q.name)
+	}
+	return *answer.PopReceipt, nil
+}
+
 func (q *azureQueue) Abandon(ctx context.Context, m *queue.Message, delay time.Duration) error {
 	if delay < 0 || delay > queue.MaxDelay {
 		return fmt.Errorf("%s: delay is %v, it must be 0 to %v", opAbandon, delay, queue.MaxDelay)
@@ -121,7 +149,11 @@ func (q *azureQueue) Complete(ctx context.Context, m *queue.Message) error {
 		return err
 	}
 	return q.do(ctx, opComplete, func(ctx context.Context) error {
-		return q.deleteMessage(ctx, m.ID, m.Lease.Receipt())
+		if q.deleter != nil {
+			return q.deleter.delete(ctx, m.ID, m.Lease.Receipt())
+		}
+		_, err := q.client.DeleteMessage(ctx, m.ID, m.Lease.Receipt(), nil)
+		return err
 	})
 }
 

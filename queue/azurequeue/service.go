@@ -25,61 +25,12 @@ import (
 	"github.com/pushlease/pushlease/queue"
 )
 
-// Options tune a Service. The zero value is good.
-type Options struct {
-	// Connections is how many calls run at the same time at most; as many idle
-	// connections are kept for reuse. Zero means 64.
-	Connections int
-	// Timeout bounds one request, the reading of its answer included; the
-	// caller's context wins when it ends sooner. Zero means 10 s.
-	Timeout time.Duration
-	// ManagedIdentityClientID picks one user-assigned managed identity when the
-	// account is used with an Entra identity. Empty means what azidentity's
-	// DefaultAzureCredential finds.
-	ManagedIdentityClientID string
-	// Transport sends the requests; nil means TCP. For tests.
-	Transport http.RoundTripper
-	// OnTransaction is called once for every request that went out on the wire,
-	// which is what the service bills. queue is the name of the queue, empty for a request about
-	// the account. operation is one of receive, renew,
-	// abandon, complete, send, create, depth, peek, list and delete. status is 0 and
-	// err tells why when no answer came. It is called from many goroutines and
-	// must not block. Nil is allowed.
-	OnTransaction func(queue, operation string, status int, err error)
-}
-
-func (o Options) withDefaults() (Options, error) {
-	var errs []error
-	if o.Connections < 0 {
-		errs = append(errs, fmt.Errorf("option Connections is %d; it must not be negative", o.Connections))
-	}
-	if o.Timeout < 0 {
-		errs = append(errs, fmt.Errorf("option Timeout is %v; it must not be negative", o.Timeout))
-	}
-	if o.Connections == 0 {
-		o.Connections = 64
-	}
-	if o.Timeout == 0 {
-		o.Timeout = 10 * time.Second
-	}
-	if o.OnTransaction == nil {
-		o.OnTransaction = func(string, string, int, error) {}
-	}
-	return o, errors.Join(errs...)
-}
-
-// application names pushlease to the service, in the User-Agent.
-const application = "pushlease"
-
-var errBadAddress = errors.New("the queue service's address is not valid")
-
 // Service is one account's queues.
 type Service struct {
 	cfg       azureconn.Config
 	key       *sharedKey // nil without one
 	client    *azqueue.ServiceClient
 	transport *transport
-	timeout   time.Duration
 }
 
 var _ queue.Service = (*Service)(nil)
@@ -93,7 +44,7 @@ func Open(cfg azureconn.Config, opts Options) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("azure queues: %w", err)
 	}
-	s := &Service{cfg: cfg, transport: newTransport(opts), timeout: opts.Timeout}
+	s := &Service{cfg: cfg, transport: newTransport(opts)}
 	if cfg.Credential == azureconn.SharedKey {
 		if s.key, err = newSharedKey(cfg.Account, cfg.Key()); err != nil {
 			return nil, fmt.Errorf("azure queues: %w", err)
@@ -135,16 +86,20 @@ func newClient(cfg azureconn.Config, opts Options, t *transport) (*azqueue.Servi
 // Close gives the idle connections back. Calls in flight go on.
 func (s *Service) Close() { (&http.Client{Transport: s.transport.base}).CloseIdleConnections() }
 
+// ClockAhead is how far the clock here is ahead of storage's, to a few seconds; negative
+// when it is behind, and not known before storage has answered once.
+func (s *Service) ClockAhead() (ahead time.Duration, known bool) { return s.transport.clock.compared() }
+
 // Queue returns the named queue without asking storage for anything.
 func (s *Service) Queue(name string) (queue.Queue, error) {
 	if err := queue.ValidateName(name); err != nil {
 		return nil, err
 	}
-	d, err := newDeleter(s.cfg, s.key, name)
+	d, err := newDeleter(s.cfg, s.key, name, s.transport)
 	if err != nil {
 		return nil, err
 	}
-	return &azureQueue{service: s, name: name, client: s.client.NewQueueClient(name), deleter: d}, nil
+	return &azureQueue{transport: s.transport, name: name, client: s.client.NewQueueClient(name), deleter: d}, nil
 }
 
 // maxPages bounds List: at 5,000 queues a page, five million queues.
@@ -157,7 +112,7 @@ func (s *Service) List(ctx context.Context) ([]string, error) {
 	pager := s.client.NewListQueuesPager(nil)
 	for range maxPages {
 		var page azqueue.ListQueuesResponse
-		err := s.do(ctx, opList, "", func(ctx context.Context) (err error) {
+		err := s.transport.do(ctx, opList, "", func(ctx context.Context) (err error) {
 			page, err = pager.NextPage(ctx)
 			return err
 		})
@@ -193,7 +148,7 @@ func (s *Service) Delete(ctx context.Context, name string, onlyEmpty bool) error
 			return fmt.Errorf("%s of queue %s: %w", opDelete, name, queue.ErrNotEmpty)
 		}
 	}
-	return s.do(ctx, opDelete, name, func(ctx context.Context) error {
+	return s.transport.do(ctx, opDelete, name, func(ctx context.Context) error {
 		_, err := s.client.DeleteQueue(ctx, name, nil)
 		return err
 	})

@@ -13,6 +13,9 @@ import (
 	"time"
 )
 
+// queuesVersion is the version of the REST API, the same that the SDK asks for.
+const queuesVersion = "2024-08-04"
+
 // receiptParameter is the one parameter of a delete, beside those of a SAS.
 const receiptParameter = "popreceipt"
 

@@ -2,16 +2,11 @@ package azurequeue
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
-
-	"github.com/pushlease/pushlease/internal/azureconn"
-	"github.com/pushlease/pushlease/queue"
 )
 
 // tokens marks errors of a credential, so that they are told apart from those
@@ -51,23 +46,3 @@ type tokenError struct{ err error }
 
 func (*tokenError) Error() string   { return "no token" }
 func (e *tokenError) Unwrap() error { return e.err }
-
-// translate: nothing was sent to storage. A token service that is busy or
-// silent is ErrBusy, one that refuses is ErrDenied.
-func (e *tokenError) translate() error {
-	var failed *azidentity.AuthenticationFailedError
-	switch {
-	case errors.Is(e.err, context.DeadlineExceeded):
-		return unsent(errors.New("no token: the token service did not answer in time"))
-	case errors.As(e.err, &failed) && failed.RawResponse == nil:
-		return unsent(errors.New("no token: the token service can't be reached"))
-	case errors.As(e.err, &failed):
-		refused := &azureconn.TokenRefusedError{Status: failed.RawResponse.StatusCode}
-		why := fmt.Errorf("no token: %w", refused)
-		if refused.Status == http.StatusTooManyRequests || refused.Status >= http.StatusInternalServerError {
-			return unsent(why)
-		}
-		return &meansError{why, queue.ErrDenied}
-	}
-	return &meansError{errors.New("no token: no Entra credential is available here; assign a managed identity, or set AZURE_TOKEN_CREDENTIALS"), queue.ErrDenied}
-}

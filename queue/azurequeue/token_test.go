@@ -68,7 +68,7 @@ func identityQueue(t *testing.T, i *issuer, answer http.HandlerFunc) queue.Queue
 		t.Fatal(err)
 	}
 	q, err := (&Service{
-		cfg: azureconn.Config{Credential: azureconn.Identity}, client: client, transport: tr, timeout: opts.Timeout,
+		cfg: azureconn.Config{Credential: azureconn.Identity}, client: client, transport: tr,
 	}).Queue("orders")
 	if err != nil {
 		t.Fatal(err)

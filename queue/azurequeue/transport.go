@@ -7,79 +7,21 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"strings"
-	"sync/atomic"
 	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 
 	"github.com/pushlease/pushlease/internal/azureconn"
 )
 
-// The operations, as Options.OnTransaction names them.
-const (
-	opReceive  = "receive"
-	opRenew    = "renew"
-	opAbandon  = "abandon"
-	opComplete = "complete"
-	opSend     = "send"
-	opCreate   = "create"
-	opDepth    = "depth"
-	opPeek     = "peek"
-	opList     = "list"
-	opDelete   = "delete"
-)
-
-// call is what is known about one request. It travels in the context, because
-// the SDK's pipeline lies between the caller and the transport.
-type call struct {
-	operation string
-	queue     string      // its name, empty where the request is about the account
-	connected atomic.Bool // a connection was there to write to
-	answered  bool        // an answer's head was read
-	err       error       // why there was none
-	// messages are those of the answer to a receive; read is false when the SDK is to
-	// read it.
-	messages []received
-	read     bool
-}
-
-type callKey struct{}
-
-// callFrom returns the call that do put there: every request goes through it.
-func callFrom(ctx context.Context) *call { return ctx.Value(callKey{}).(*call) }
-
-// do runs one request of the SDK under its own deadline and translates its
-// error.
-func (s *Service) do(ctx context.Context, operation, queueName string, request func(context.Context) error) error {
-	c := &call{operation: operation, queue: queueName}
-	bounded := context.WithValue(ctx, callKey{}, c)
-	if end, known := ctx.Deadline(); !known || time.Until(end) > s.timeout {
-		var cancel context.CancelFunc
-		bounded, cancel = context.WithTimeout(bounded, s.timeout)
-		defer cancel()
-	}
-	err := request(bounded)
-	if err == nil {
-		return nil
-	}
-	return s.translate(ctx, bounded, c, queueName, err)
-}
-
-// traced is a context in which net/http tells c of the connection for the request. It must
-// not be used for anything else.
-func (c *call) traced(ctx context.Context) context.Context {
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(httptrace.GotConnInfo) { c.connected.Store(true) },
-	})
-}
-
-// unsent is true when storage can't have acted on the request, because there
-// was no connection. What happened on a connection that broke is not known.
-func (c *call) unsent() bool { return !c.connected.Load() }
+// application names pushlease to the service, in the User-Agent.
+const application = "pushlease"
 
 // transport sends requests once and counts them.
 type transport struct {
 	base          http.RoundTripper
+	timeout       time.Duration // of one request
 	onTransaction func(queue, operation string, status int, err error)
 	clock         clock
 }
@@ -89,10 +31,28 @@ type transport struct {
 const maxAnswer = 32 << 20
 
 func newTransport(opts Options) *transport {
-	if opts.Transport != nil {
-		return &transport{base: opts.Transport, onTransaction: opts.OnTransaction}
+	base := opts.Transport
+	if base == nil {
+		base = azureconn.NewTransport(opts.Connections)
 	}
-	return &transport{base: azureconn.NewTransport(opts.Connections), onTransaction: opts.OnTransaction}
+	return &transport{base: base, timeout: opts.Timeout, onTransaction: opts.OnTransaction}
+}
+
+// do runs one request of the SDK under its own deadline and translates its
+// error.
+func (t *transport) do(ctx context.Context, operation, queueName string, request func(context.Context) error) error {
+	c := &call{operation: operation, queue: queueName}
+	bounded := context.WithValue(ctx, callKey{}, c)
+	if end, known := ctx.Deadline(); !known || time.Until(end) > t.timeout {
+		var cancel context.CancelFunc
+		bounded, cancel = context.WithTimeout(bounded, t.timeout)
+		defer cancel()
+	}
+	err := request(bounded)
+	if err == nil {
+		return nil
+	}
+	return c.translate(ctx, bounded, t.timeout, err)
 }
 
 // Do implements policy.Transporter.
@@ -146,4 +106,23 @@ func withoutQuotes(err error) error {
 		return err
 	}
 	return errNotHTTP
+}
+
+// keepBodyPolicy sends updates without a body. Requests are signed after it,
+// so the signature covers what is sent.
+type keepBodyPolicy struct{}
+
+func (keepBodyPolicy) Do(req *policy.Request) (*http.Response, error) {
+	raw := req.Raw()
+	if operation := callFrom(raw.Context()).operation; operation != opRenew && operation != opAbandon {
+		return req.Next()
+	}
+	if err := req.SetBody(nil, ""); err != nil {
+		return nil, err
+	}
+	raw.GetBody = nil
+	if raw.Body != nil || raw.ContentLength != 0 || req.Body() != nil {
+		return nil, errors.New("the update would erase the message") // SDK changed
+	}
+	return req.Next()
 }

@@ -28,14 +28,6 @@ var attemptTests = []test{
 	{"BadCursorsAndLimits", attemptBadPages},
 }
 
-func attempt(id, webhookID string, number int) tables.Attempt {
-	return tables.Attempt{
-		MessageKey: key(id), WebhookID: webhookID, Number: number, StartedAt: day.Add(time.Duration(number) * time.Second),
-		Duration: 250 * time.Millisecond, Status: 500, Action: policy.Abandon, Reason: policy.RetryableError, Charged: true,
-		Delay: 5 * time.Second, NextAt: day.Add(time.Minute), Instance: "host-1",
-	}
-}
-
 func attemptFull(id, webhookID string) tables.Attempt {
 	a := attempt(id, webhookID, 3)
 	a.Generation = 1
@@ -63,12 +55,6 @@ func attemptsOfTwo(t *testing.T, s tables.Store) {
 	if len(all) != 2 || all[0].DequeueCount+all[1].DequeueCount != 3 || all[0].Instance == all[1].Instance {
 		t.Errorf("the timeline has %+v", all)
 	}
-}
-
-// listAttempts reads all pages.
-func listAttempts(t *testing.T, s tables.Store, f tables.AttemptFilter, limit int, between func(int)) []tables.Attempt {
-	t.Helper()
-	return walk(t, limit, func(p tables.Page) ([]tables.Attempt, tables.Cursor, error) { return s.Attempts(t.Context(), f, p) }, between)
 }
 
 // recordAttempts writes them, one Record per message, and waits until the list has
@@ -128,25 +114,6 @@ func messageTellsAll(t *testing.T, s tables.Store) {
 	for _, queue := range []string{"", "orders"} {
 		wantMessage(t, s, queue, "m", ds, as)
 	}
-}
-
-func wantMessage(t *testing.T, s tables.Store, queue, id string, ds []tables.Delivery, as []tables.Attempt) {
-	t.Helper()
-	var last string
-	defer func() {
-		if t.Failed() && last != "" {
-			t.Logf("Message(%q, %.40q) (-want +got):\n%s", queue, id, last)
-		}
-	}()
-	eventually(t, fmt.Sprintf("Message(%q, %.40q) is complete", queue, id), func() bool {
-		gotD, gotA, err := s.Message(t.Context(), queue, id)
-		if err != nil {
-			last = err.Error()
-			return false
-		}
-		last = diff(ds, gotD) + diff(as, gotA)
-		return last == ""
-	})
 }
 
 func messageUnknown(t *testing.T, s tables.Store) {

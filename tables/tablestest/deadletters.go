@@ -31,37 +31,12 @@ var deadLetterTests = []test{
 	{"OneOfConcurrentUpdatesWins", deadLetterUpdateRace},
 }
 
-// deadLetter is one with every field set; what is not of its key derives from at.
-func deadLetter(id, webhookID string, at time.Time) tables.DeadLetter {
-	k := key(id)
-	return tables.DeadLetter{
-		ID: tables.DeadLetterID(k, webhookID, 1, at), MessageKey: k, WebhookID: webhookID, Generation: 1,
-		Status: tables.Waiting, Reason: policy.MaxDeliveryCountExceeded, Description: "It's given up after 8 attempts 🙂.",
-		Attempts: 8, LastStatus: 503, LastErrorClass: policy.ClassReset, FirstAt: at.Add(-time.Hour), LastAt: at.Add(-time.Second),
-		DeadLetteredAt: at, Text: []byte("text of " + id), Encoding: "auto", Size: 8 + len(id), BodyHash: "fedcba9876543210",
-		DequeueCount: 1 << 40, InsertedAt: k.Day, CopiedToQueue: "orders-poison", ReplayToken: "token", Replays: 2,
-		ReplayedAt: at.Add(time.Minute), Instance: "host-1",
-	}
-}
-
 // deadLetterOf is deadLetter with another queue.
 func deadLetterOf(queue, id, webhookID string, at time.Time) tables.DeadLetter {
 	d := deadLetter(id, webhookID, at)
 	d.Queue = queue
 	d.ID = tables.DeadLetterID(d.MessageKey, webhookID, d.Generation, at)
 	return d
-}
-
-func mustPutDeadLetter(t *testing.T, s tables.Store, d tables.DeadLetter) tables.DeadLetter {
-	t.Helper()
-	put, err := s.PutDeadLetter(t.Context(), d)
-	if err != nil {
-		t.Fatalf("PutDeadLetter(%s): %v", d.ID, err)
-	}
-	if put.ETag == "" {
-		t.Errorf("PutDeadLetter(%s) returned no ETag", d.ID)
-	}
-	return put
 }
 
 func wantDeadLetter(t *testing.T, s tables.Store, want tables.DeadLetter) {

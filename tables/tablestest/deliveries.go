@@ -32,43 +32,6 @@ var deliveryTests = []test{
 	{"ExpireRemovesOldDays", expireDays},
 }
 
-func key(id string) tables.MessageKey {
-	return tables.MessageKey{Queue: "orders", MessageID: id, Day: day}
-}
-
-func delivery(id, webhookID string) tables.Delivery {
-	return tables.Delivery{
-		MessageKey: key(id), WebhookID: webhookID, Generation: 2, State: tables.Pending, Reason: policy.RetryableError,
-		Attempts: 5, Charged: 3, Waits: 2, Excused: 1, MissingRecords: 4, LastStatus: 503, LastErrorClass: policy.ClassTimeout,
-		FirstAt: day.Add(time.Millisecond), LastAt: day.Add(time.Second), NextAt: day.Add(time.Hour),
-		UpdatedAt: day.Add(2 * time.Second), ExpiresAt: day.Add(7 * 24 * time.Hour),
-		Encoding: "base64", Size: 49152, BodyHash: "0123456789abcdef", DeadLetterID: "orders.1", SameEventAs: "m-0", Instance: "host-1",
-	}
-}
-
-func mustRecord(t *testing.T, s tables.Store, r tables.Record) {
-	t.Helper()
-	if err := s.Record(t.Context(), r); err != nil {
-		t.Fatalf("Record: %v", err)
-	}
-}
-
-func mustLoad(t *testing.T, s tables.Store, k tables.MessageKey) []tables.Delivery {
-	t.Helper()
-	ds, err := s.Load(t.Context(), k)
-	if err != nil {
-		t.Fatalf("Load(%.40q): %v", k.MessageID, err)
-	}
-	return ds
-}
-
-func wantLoaded(t *testing.T, s tables.Store, k tables.MessageKey, want ...tables.Delivery) {
-	t.Helper()
-	if d := diff(want, mustLoad(t, s, k)); d != "" {
-		t.Errorf("Load(%.40q) (-want +got):\n%s", k.MessageID, d)
-	}
-}
-
 func loadNothing(t *testing.T, s tables.Store) {
 	wantLoaded(t, s, key("nothing"))
 	mustRecord(t, s, tables.Record{})

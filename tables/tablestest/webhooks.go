@@ -5,15 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
-	"github.com/pushlease/pushlease/webhook/content"
 )
 
 var webhookTests = []test{
@@ -25,52 +22,6 @@ var webhookTests = []test{
 	{"HostileIDsAreKept", webhookHostileIDs},
 	{"OneOfConcurrentInsertsWins", webhookInsertRace},
 	{"OneOfConcurrentUpdatesWins", webhookUpdateRace},
-}
-
-func registration(id string) tables.Registration {
-	return tables.Registration{
-		Webhook: webhook.Webhook{
-			ID: id, Name: "Orders 🙂", Queue: "orders", URL: "https://example.com/hook?a=b&c=%2F#",
-			Secrets: []webhook.Secret{
-				{Key: "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz", CreatedAt: day},
-				{Key: "whsec_YWJjZGVmZ2hpamtsbW5vcHFyc3R1dnd4", CreatedAt: day.Add(-time.Hour), ExpiresAt: day.Add(time.Hour)},
-			},
-			Headers: map[string]string{"X-Tenant": "it's <a> \"b\"", "Authorization": "Bearer x"},
-			Timeout: 45 * time.Second,
-			Filter: content.Filter{
-				Types:  []string{"a.*", "é"},
-				Fields: []content.Condition{{Field: "n", Op: content.OpIn, Value: []byte(`[12345678901234567890,1.50,"x"]`)}},
-			},
-			Format: content.FormatBinary,
-		},
-		Policy: policy.Policy{
-			Preset: "standard", MaxAttempts: 8, MaxAge: policy.Duration(24 * time.Hour),
-			Backoff:       policy.Backoff{Initial: policy.Duration(5 * time.Second), Factor: 4, Max: policy.Duration(time.Hour), Jitter: 0.3},
-			RetryAfterCap: policy.Duration(time.Hour), PauseCap: policy.Duration(time.Minute), MaxWaits: 10, AllowSteering: true,
-			Rules: []policy.Rule{{Match: "4xx", BodyContains: "try again", Action: "abandon"}},
-		},
-		Flow: policy.Flow{
-			Concurrency: 3, Adaptive: true, Rate: 0.1, Burst: 2, AutoDisableAfter: policy.DurationOrNever(48 * time.Hour), AutoDisableMinFailures: 5,
-			Breaker: policy.BreakerSettings{Enabled: true, MinSamples: 4, FailureShare: 0.7, ProbeAfter: policy.Duration(time.Second), ProbeMax: policy.Duration(time.Minute)},
-		},
-		Enabled: false, DisabledReason: "operator", DisabledAt: day.Add(time.Minute), CreatedAt: day, UpdatedAt: day.Add(time.Minute),
-	}
-}
-
-func mustPutWebhook(t *testing.T, s tables.Store, r tables.Registration) tables.Registration {
-	t.Helper()
-	put, err := s.PutWebhook(t.Context(), r)
-	if err != nil {
-		t.Fatalf("PutWebhook(%.40q): %v", r.ID, err)
-	}
-	if put.ETag == "" || put.ETag == r.ETag {
-		t.Errorf("PutWebhook(%.40q): ETag went from %q to %q, want a new one", r.ID, r.ETag, put.ETag)
-	}
-	r.ETag = put.ETag
-	if d := diff(r, put); d != "" {
-		t.Errorf("PutWebhook returned (-want +got):\n%s", d)
-	}
-	return put
 }
 
 func wantWebhook(t *testing.T, s tables.Store, want tables.Registration) {
@@ -227,25 +178,4 @@ func webhookUpdateRace(t *testing.T, s tables.Store) {
 		_, err := s.PutWebhook(t.Context(), r)
 		return err
 	})
-}
-
-// wantOneWinner runs write eight times at once: one succeeds, the others get loss.
-func wantOneWinner(t *testing.T, loss error, write func(i int) error) {
-	t.Helper()
-	var won atomic.Int32
-	var wg sync.WaitGroup
-	for i := range 8 {
-		wg.Go(func() {
-			switch err := write(i); {
-			case err == nil:
-				won.Add(1)
-			case !errors.Is(err, loss):
-				t.Errorf("a losing write got %v, want %v", err, loss)
-			}
-		})
-	}
-	wg.Wait()
-	if won.Load() != 1 {
-		t.Errorf("%d of 8 concurrent writes succeeded, want 1", won.Load())
-	}
 }

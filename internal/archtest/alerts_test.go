@@ -109,8 +109,10 @@ func TestCountsOfAlertRulesAreTakenInOneWay(t *testing.T) {
 }
 
 func TestAlertsFireAtTheFirstEventAndAreSilentBesideWhatIsHealthy(t *testing.T) {
-	if out, err := promtool(t, "test", "rules", filepath.Join("..", "..", "deploy", "prometheus", "rules_test.yml")); err != nil {
-		t.Errorf("%v\n%s", err, out)
+	for _, tests := range []string{"rules_test.yml", "rules_day_test.yml"} {
+		if out, err := promtool(t, "test", "rules", filepath.Join("..", "..", "deploy", "prometheus", tests)); err != nil {
+			t.Errorf("%s: %v\n%s", tests, err, out)
+		}
 	}
 }
 

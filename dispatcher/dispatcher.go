@@ -121,7 +121,7 @@ func New(o Options) (*Dispatcher, error) {
 			d.completer.Refuse(write, q, m)
 		},
 	})
-	return d, errors.Join(m.Queues.MeasureInFlight(o.Meter, d.receiver.Polled), d.receiver.MeasurePollAge(o.Meter), d.flows.Measure(o.Meter, m.Label))
+	return d, errors.Join(m.Queues.MeasureInFlight(o.Meter, d.receiver.Polled), d.receiver.MeasurePollAge(o.Meter), d.flows.Measure(o.Meter, m.Label), meter.MeasurePlaces(o.Meter, d.placesTaken))
 }
 
 // Run works until ctx ends, then drains. It stops in three steps: no more

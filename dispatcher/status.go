@@ -55,6 +55,15 @@ func (d *Dispatcher) AtWork() (inFlight, queues int) {
 	return d.metrics.Queues.InFlight(), len(d.receiver.Polled())
 }
 
+// placesTaken is what is taken of each bound on the work.
+func (d *Dispatcher) placesTaken() map[string]int {
+	messages, lingering := d.admission.Counts()
+	slots, settling := d.admission.Seated()
+	return map[string]int{
+		"messages": messages, "slots": slots, "lingering": lingering, "settling": settling, "leases": d.leases.InWork(), "posts": d.deliverer.PlacesTaken(),
+	}
+}
+
 // TakeTallies returns what was counted of queues and webhooks since the last call, for the history.
 func (d *Dispatcher) TakeTallies() []tables.Tally { return d.metrics.Tallies.Take() }
 

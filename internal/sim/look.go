@@ -139,6 +139,7 @@ func (w *world) look(settled bool) {
 
 // leftIn looks for places that an instance holds though there is nothing to do.
 func (w *world) leftIn(i *instance) {
+	w.placesLeft(i)
 	for _, name := range w.queues() {
 		var q struct {
 			Poller *struct {
@@ -162,6 +163,21 @@ func (w *world) leftIn(i *instance) {
 	}
 }
 
+// placesLeft looks for places that an instance has taken for good: a receive that finds nothing takes some for a moment.
+func (w *world) placesLeft(i *instance) {
+	const looks, apart = 20, 1700 * time.Millisecond
+	var taken map[string]int
+	for range looks {
+		taken = w.series(i, "pushlease_places_taken")
+		maps.DeleteFunc(taken, func(_ string, n int) bool { return n == 0 })
+		if len(taken) == 0 {
+			return
+		}
+		time.Sleep(apart)
+	}
+	w.violate("leftover", fmt.Sprintf("%s has taken %v, and there is nothing to do", i.name, taken))
+}
+
 // listDeadLetters is false where an instance does not answer.
 func (w *world) listDeadLetters(i *instance) (all []deadLetter, ok bool) {
 	for cursor := ""; ; {
@@ -180,24 +196,32 @@ func (w *world) listDeadLetters(i *instance) (all []deadLetter, ok bool) {
 	}
 }
 
-// metric is the sum of a metric's series, of which there must be some.
+// metric is the sum of a metric's series.
 func (w *world) metric(i *instance, name string) (sum int) {
+	for _, n := range w.series(i, name) {
+		sum += n
+	}
+	return sum
+}
+
+// series are those of a metric, by their labels; there must be some.
+func (w *world) series(i *instance, name string) map[string]int {
 	status, text := i.ask(http.MethodGet, "/metrics", nil)
-	found := false
+	all := map[string]int{}
 	for line := range strings.SplitSeq(string(text), "\n") {
 		rest, ok := strings.CutPrefix(line, name)
 		if !ok {
 			continue
 		}
-		value, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
-		if err == nil {
-			sum, found = sum+int(value), true
+		end := strings.LastIndexByte(rest, ' ')
+		if value, err := strconv.ParseFloat(rest[end+1:], 64); err == nil {
+			all[rest[:end]] = int(value)
 		}
 	}
-	if status == http.StatusOK && !found {
+	if status == http.StatusOK && len(all) == 0 {
 		w.violate("plan", fmt.Sprintf("%s has no metric %s", i.name, name))
 	}
-	return sum
+	return all
 }
 
 // unsettled says which messages have not come to their end.

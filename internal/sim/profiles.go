@@ -357,6 +357,10 @@ func kept(c chooser, p *Plan) {
 	p.Calm, p.Behind64 = 5*time.Minute, c.chance(0.5)
 	p.traffic(c, 8*time.Second, 2*time.Minute, 8, 15)
 	p.step(Step{At: 30 * time.Second, Do: doPublish, Queue: "nobody", Count: 1 + int(p.Seed%5), Instance: p.Instances - 1, Gap: 7 * time.Second, TTL: time.Minute})
+	for i := range 10 { // more than a message has places of its own for
+		p.Webhooks = append(p.Webhooks, Webhook{Name: fmt.Sprintf("wide%d", i), Queue: "wide", Timeout: 10 * time.Second, Attempts: 3})
+	}
+	p.step(Step{At: 40 * time.Second, Do: p.sending(), Queue: "wide", Count: 3})
 	if p.File {
 		return
 	}

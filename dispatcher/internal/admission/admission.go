@@ -42,7 +42,8 @@ type Admission struct {
 	shares    map[string]*share
 	// part is what each queue has for itself, and reserved what of that is not in use.
 	part, reserved int
-	// waiting are the pollers that wait for a share.
+	// seats are the pollers', and waiting those that wait for a share.
+	seats   map[*Seats]struct{}
 	waiting map[*Seats]struct{}
 }
 
@@ -54,7 +55,7 @@ type share struct {
 
 // New makes one that has admitted nothing.
 func New(b Bounds) *Admission {
-	return &Admission{bounds: b, shares: map[string]*share{}, waiting: map[*Seats]struct{}{}}
+	return &Admission{bounds: b, shares: map[string]*share{}, seats: map[*Seats]struct{}{}, waiting: map[*Seats]struct{}{}}
 }
 
 // Counts are the messages in hand, and those of them without a slot because they linger.
@@ -62,6 +63,16 @@ func (a *Admission) Counts() (inHand, lingering int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.inHand, a.lingering
+}
+
+// Seated are the slots in use at all pollers, and the messages that wait for storage without one.
+func (a *Admission) Seated() (slots, settling int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for s := range a.seats {
+		slots, settling = slots+s.slots, settling+s.settling
+	}
+	return slots, settling
 }
 
 // Admit takes a place for one message that somebody else has received, unless the process has as

@@ -54,18 +54,21 @@ type Seats struct {
 func (a *Admission) Join(w Wants) *Seats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return &Seats{
+	s := &Seats{
 		a: a, wants: w, share: a.join(w.Queue, 1),
 		gathering: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 		starting: make(chan struct{}, 1), freed: make(chan struct{}, 1),
 		turnover: newTurnover(a.bounds.ahead(w.Ahead)),
 	}
+	a.seats[s] = struct{}{}
+	return s
 }
 
 // Leave takes the poller's part back. What it has in hand may go on.
 func (s *Seats) Leave() {
 	s.a.mu.Lock()
 	defer s.a.mu.Unlock()
+	delete(s.a.seats, s)
 	s.a.join(s.wants.Queue, -1)
 }
 

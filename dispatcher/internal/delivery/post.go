@@ -131,6 +131,9 @@ func (p places) give(n int) {
 	}
 }
 
+// PlacesTaken is how many POSTs may be under way now beyond those that each message may make at once.
+func (d *Deliverer) PlacesTaken() int { return len(d.posts.places) }
+
 // dueNow counts the webhooks that may be POSTed to now.
 func dueNow(targets []target) (n int) {
 	if len(targets) <= postsOfOwn {

@@ -118,3 +118,20 @@ func (qs *Queues) MeasureInFlight(m metric.Meter, idle func() []string) error {
 	}
 	return nil
 }
+
+// MeasurePlaces makes the gauge of what is taken of each bound on the work of this process. What is
+// taken while nothing is in flight was never given back.
+func MeasurePlaces(m metric.Meter, taken func() map[string]int) error {
+	_, err := m.Int64ObservableGauge("pushlease.places.taken",
+		metric.WithDescription("What is taken of the bounds on messages and POSTs in work, by of (messages, slots, lingering, settling, leases, posts)."),
+		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+			for of, n := range taken() {
+				o.Observe(int64(n), metric.WithAttributes(attribute.String("of", of)))
+			}
+			return nil
+		}))
+	if err != nil {
+		return fmt.Errorf("gauge of places taken: %w", err)
+	}
+	return nil
+}

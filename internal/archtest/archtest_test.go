@@ -28,7 +28,7 @@ var allowed = map[string][]string{
 	"queue/azurequeue":           {"queue", "internal/azureconn"},
 	"queue/queuetest":            {"queue"},
 	"tables":                     {"policy", "webhook"},
-	"tables/azuretable":          {"tables", "policy", "webhook", "internal/azureconn"},
+	"tables/azuretable":          {"tables", "policy", "webhook", "internal/azureconn", "tables/azuretable/internal/commit"},
 	"tables/tablestest":          {"tables", "policy", "webhook", "webhook/content"},
 	"api":                        {"tables", "webhook", "webhook/content", "queue", "policy", "internal/status", "api/internal/web", "api/internal/publish", "api/ui"},
 	"api/ui":                     {},
@@ -76,6 +76,8 @@ var allowed = map[string][]string{
 	"dispatcher/internal/journal":   {"tables", "dispatcher/internal/meter", "dispatcher/internal/retry"},
 	"dispatcher/internal/meter":     {"internal/status", "policy", "tables"},
 	"dispatcher/internal/retry":     {"queue", "tables"},
+
+	"tables/azuretable/internal/commit": {},
 }
 
 // reserved says who alone may import a foreign module, and why.

@@ -1,7 +1,7 @@
 package mutant
 
 func inAzureTable(name, old, with, brings string) Patch {
-	return Patch{Name: "azuretable-" + name, In: "tables/azuretable", Old: old, New: with, Brings: brings, Tests: []string{"./tables/azuretable"}}
+	return Patch{Name: "azuretable-" + name, In: "tables/azuretable", Old: old, New: with, Brings: brings, Tests: []string{"./tables/azuretable/..."}}
 }
 
 func inTables(name, old, with, brings string) Patch {
@@ -17,7 +17,7 @@ var azurePatches = []Patch{
 		"A message that is delivered at once costs two rows again."),
 	inAzureTable("first-successes-share-a-row", "return string(append(b, encodeID(d.Instance)...))", "return string(b[:len(b)-len(separator)])",
 		"Of two instances that POSTed a message the timeline tells of one."),
-	inAzureTable("notes-replace-records", "rows[i].rk = noteKey(d)", "rows[i].rk = deliveryKey(d)",
+	inAzureTable("notes-replace-records", "rows[i].RK = noteKey(d)", "rows[i].RK = deliveryKey(d)",
 		"A note that a POST is under way, which takes effect late, replaces what the next holder has recorded."),
 	inAzureTable("first-success-uncharged", "a.Charged = true // or it were none", "",
 		"The timeline says that an attempt was not charged."),
@@ -48,15 +48,15 @@ var azurePatches = []Patch{
 		"A copy that comes within the window is delivered again."),
 	inAzureTable("refused-row-fails-its-neighbours", "switch bad := culprit(err, owners); {\n\t\tcase bad != nil:", "switch bad := culprit(err, owners); {\n\t\tcase bad != nil && len(batch) < 0:",
 		"One row that the service refuses costs a hundred others another request each."),
-	inAzureTable("refused-alone-again", "case isRefused(err) && len(batch) > 1:", "case isRefused(err) && len(batch) < 0:",
+	inAzureTable("refused-alone-again", "case isRefusal(err) && len(batch) > 1:", "case isRefusal(err) && len(batch) < 0:",
 		"One row that can't be written keeps those of a hundred other messages from being written."),
 	inAzureTable("one-hangs-up-for-all", "if left.Add(-1) == 0 {", "if left.Add(-1) >= 0 {",
 		"A caller that gives up fails the records of others."),
 	inAzureTable("first-row-wins", "rows[i], owners[i] = r, m", "if !taken {\n\t\t\t\trows[i], owners[i] = r, m\n\t\t\t}",
 		"Of two records of a delivery written together the older one stays."),
-	inAzureTable("batch-of-101", "count > maxBatchRows || size", "count > maxBatchRows+1 || size",
+	inAzureTable("batch-of-101", "count > MaxRows || size", "count > MaxRows+1 || size",
 		"Under load the service refuses transactions."),
-	inAzureTable("answer-before-durable", "c.committed(m.index)\n\t\t\t\tm.result <- nil", "m.result <- nil\n\t\t\t\tc.committed(nil)",
+	inAzureTable("answer-before-durable", "m.then()\n\t\t\t\t}\n\t\t\t\tm.result <- nil", "m.result <- nil\n\t\t\t\t\tcontinue\n\t\t\t\t}\n\t\t\t\tm.result <- nil",
 		"Attempts are missing in the list."),
 	inAzureTable("rank-not-in-key", "int64(d.State.Rank()), 10)", "int64(0*d.State.Rank()), 10)",
 		"A write that is late replaces what a delivery came to."),

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/tables/azuretable/internal/commit"
 )
 
 // auditsPartition has all rows of the table of audits, newest first.
@@ -21,7 +22,7 @@ const auditPages = 10
 func (s *Store) PutAudit(ctx context.Context, a tables.Audit) error {
 	r, err := auditColumns(a).row(auditsPartition, a.ID)
 	if err == nil {
-		err = s.client.submit(ctx, s.auditsTable(), []row{r})
+		err = s.client.submit(ctx, s.auditsTable(), []commit.Row{r})
 	}
 	if err != nil {
 		return fmt.Errorf("put audit: %w", err)

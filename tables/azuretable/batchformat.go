@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/pushlease/pushlease/internal/azureconn"
+	"github.com/pushlease/pushlease/tables/azuretable/internal/commit"
 )
 
 const (
@@ -41,7 +42,7 @@ func (f batchFormat) contentType() string { return "multipart/mixed; boundary=" 
 
 // body is a transaction that inserts each row or replaces it whole. The rows are of one
 // partition, and their keys differ.
-func (f batchFormat) body(table string, rows []row) []byte {
+func (f batchFormat) body(table string, rows []commit.Row) []byte {
 	head := "--" + f.inner + "\r\n" +
 		"Content-Type: application/http\r\n" +
 		"Content-Transfer-Encoding: binary\r\n\r\n" +
@@ -53,22 +54,22 @@ func (f batchFormat) body(table string, rows []row) []byte {
 		"Content-Length: "
 	size := 512 // more than what is around the parts
 	for _, r := range rows {
-		size += len(head) + len(headers) + 2*(len(r.pk)+len(r.rk)) + len(r.columns) + 64
+		size += len(head) + len(headers) + 2*(len(r.PK)+len(r.RK)) + len(r.Columns) + 64
 	}
 	b := make([]byte, 0, size)
 	b = append(b, "--"+f.outer+"\r\nContent-Type: multipart/mixed; boundary="+f.inner+"\r\n\r\n"...)
 	var keys []byte
 	for _, r := range rows {
 		b = append(b, head...)
-		b = append(b, addressKey(r.pk)...)
+		b = append(b, addressKey(r.PK)...)
 		b = append(b, "',RowKey='"...)
-		b = append(b, addressKey(r.rk)...)
+		b = append(b, addressKey(r.RK)...)
 		b = append(b, headers...)
-		keys = r.appendKeys(keys[:0])
-		b = strconv.AppendInt(b, int64(len(keys)+len(r.columns)+len("}")), 10)
+		keys = appendKeys(keys[:0], r)
+		b = strconv.AppendInt(b, int64(len(keys)+len(r.Columns)+len("}")), 10)
 		b = append(b, "\r\n\r\n"...)
 		b = append(b, keys...)
-		b = append(b, r.columns...)
+		b = append(b, r.Columns...)
 		b = append(b, "}\r\n"...)
 	}
 	return append(b, "--"+f.inner+"--\r\n\r\n--"+f.outer+"--\r\n"...)

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/pushlease/pushlease/internal/azureconn"
+	"github.com/pushlease/pushlease/tables/azuretable/internal/commit"
 )
 
 // parseBatch reads a transaction by the rules of MIME and HTTP.
@@ -96,20 +97,20 @@ func FuzzBatch(f *testing.F) {
 		var c columns
 		c.exact("Text", text)
 		c.number("N", 7)
-		rows := []row{{pk: pk, rk: rk, columns: c.json}, {pk: pk, rk: rk + "2"}}
+		rows := []commit.Row{{PK: pk, RK: rk, Columns: c.json}, {PK: pk, RK: rk + "2"}}
 		requests := parseBatch(t, format.contentType(), format.body("table", rows))
 		if len(requests) != len(rows) {
 			t.Fatalf("%d requests, want %d", len(requests), len(rows))
 		}
 		for i, r := range requests {
 			address, e := rowOfRequest(t, r)
-			want := fmt.Sprintf("/table(PartitionKey='%s',RowKey='%s')", quoted(rows[i].pk), quoted(rows[i].rk))
+			want := fmt.Sprintf("/table(PartitionKey='%s',RowKey='%s')", quoted(rows[i].PK), quoted(rows[i].RK))
 			if address != want {
 				t.Errorf("address %q, want %q", address, want)
 			}
 			valid := func(s string) string { return string([]rune(s)) }
-			if e.pk != valid(rows[i].pk) || e.rk != valid(rows[i].rk) {
-				t.Errorf("keys %q, %q, want %q, %q", e.pk, e.rk, rows[i].pk, rows[i].rk)
+			if e.pk != valid(rows[i].PK) || e.rk != valid(rows[i].RK) {
+				t.Errorf("keys %q, %q, want %q, %q", e.pk, e.rk, rows[i].PK, rows[i].RK)
 			}
 			if i == 0 && (e.text("Text") != text || e.number("N") != 7) {
 				t.Errorf("row %q, %d, want %q, 7", e.text("Text"), e.number("N"), text)
@@ -125,9 +126,9 @@ func TestATransactionIsNeverLargerThanItsRowsSay(t *testing.T) {
 	}
 	format := newBatchFormat(cfg)
 	for _, n := range []int{1, 100} {
-		var rows []row
+		var rows []commit.Row
 		for i := range n {
-			rows = append(rows, row{pk: strings.Repeat("p", 500), rk: fmt.Sprintf("%0500d", i), columns: make([]byte, 1000)})
+			rows = append(rows, commit.Row{PK: strings.Repeat("p", 500), RK: fmt.Sprintf("%0500d", i), Columns: make([]byte, 1000)})
 		}
 		b := format.body("pushlease", rows)
 		if len(b) > totalSize(rows)+1024 { // of the frame around all

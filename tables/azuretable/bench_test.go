@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/tables/azuretable/internal/commit"
 )
 
 // BenchmarkSubmit encodes and writes attempts in one transaction. What the service does
@@ -28,7 +29,7 @@ func BenchmarkSubmit(b *testing.B) {
 			at := time.Date(2026, 11, 26, 22, 15, 30, 123_000_000, time.UTC)
 			b.ReportAllocs()
 			for b.Loop() {
-				rows := make([]row, n)
+				rows := make([]commit.Row, n)
 				for i := range rows {
 					a := tables.Attempt{
 						MessageKey: tables.MessageKey{Queue: "orders", MessageID: fmt.Sprintf("0b4d1b5e-6f7a-4b8e-9c1d-%012d", i), Day: at},

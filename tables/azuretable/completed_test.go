@@ -11,6 +11,7 @@ import (
 	"github.com/pushlease/pushlease/internal/azuritetest"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/tables/azuretable/internal/commit"
 )
 
 func someFirstSuccess(id string) (tables.Delivery, tables.Attempt) {
@@ -32,8 +33,8 @@ func TestAFirstSuccessIsOneRow(t *testing.T) {
 	}
 	alone := attemptColumns(a)
 	for _, r := range index { // what lists show of it is what they showed
-		if string(r.row.columns) != string(alone.json) {
-			t.Errorf("the index has\n%s, want\n%s", r.row.columns, alone.json)
+		if string(r.row.Columns) != string(alone.json) {
+			t.Errorf("the index has\n%s, want\n%s", r.row.Columns, alone.json)
 		}
 	}
 	failed := d
@@ -55,9 +56,9 @@ func TestAFirstSuccessOfAnOlderVersionIsRead(t *testing.T) {
 	}
 	d, a := someFirstSuccess("m")
 	dc, ac := deliveryColumns(d), attemptColumns(a)
-	p := partition{table: s.logTable(day(d.Day)), key: s.logPartition("m")}
-	apart := []row{{pk: p.key, rk: deliveryKey(d), columns: dc.json}, {pk: p.key, rk: attemptKey(a), columns: ac.json}}
-	if err := s.commits.commit(t.Context(), p, apart, nil); err != nil {
+	p := commit.Partition{Table: s.logTable(day(d.Day)), Key: s.logPartition("m")}
+	apart := []commit.Row{{PK: p.Key, RK: deliveryKey(d), Columns: dc.json}, {PK: p.Key, RK: attemptKey(a), Columns: ac.json}}
+	if err := s.commits.Commit(t.Context(), p, apart, nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, step := range []string{"as it was written", "and written again by this version"} {
@@ -86,14 +87,14 @@ func TestAnOlderVersionReadsAFirstSuccessAsDelivered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := parseEntity(r.json())
+	e, err := parseEntity(rowJSON(r))
 	if err != nil {
 		t.Fatal(err)
 	}
 	e.columns["Number"] = nil // which it does not ask for
 	e.rk = deliveryKey(d)     // of which it reads the beginning
 	got := e.delivery()
-	if err := e.damage(); err != nil || got.State != tables.Delivered || got.WebhookID != d.WebhookID || got.Attempts != 1 || got.UpdatedAt != d.UpdatedAt || !strings.HasPrefix(r.rk, e.rk) {
+	if err := e.damage(); err != nil || got.State != tables.Delivered || got.WebhookID != d.WebhookID || got.Attempts != 1 || got.UpdatedAt != d.UpdatedAt || !strings.HasPrefix(r.RK, e.rk) {
 		t.Errorf("it is read as %+v, %v", got, err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/tables/azuretable/internal/commit"
 )
 
 // Load implements tables.Deliveries.
@@ -41,7 +42,7 @@ func (s *Store) Record(ctx context.Context, r tables.Record) error {
 	}
 	p, rows, index, err := s.recordRows(r)
 	if err == nil {
-		err = s.commits.commit(ctx, p, rows, index)
+		err = s.commits.Commit(ctx, p, rows, func() { s.recent.add(index) })
 	}
 	if err != nil {
 		return fmt.Errorf("record: %w", err)
@@ -63,9 +64,9 @@ func (s *Store) Note(ctx context.Context, ds []tables.Delivery) error {
 		err = errTwoNotes
 	default: // in the order of ds, since they are of deliveries alone
 		for i, d := range ds {
-			rows[i].rk = noteKey(d)
+			rows[i].RK = noteKey(d)
 		}
-		err = s.commits.commit(ctx, p, rows, nil)
+		err = s.commits.Commit(ctx, p, rows, nil)
 	}
 	if err != nil {
 		return fmt.Errorf("note: %w", err)
@@ -75,12 +76,12 @@ func (s *Store) Note(ctx context.Context, ds []tables.Delivery) error {
 
 // recordRows encodes a record's rows, and those of the index. Should they not fit into one transaction,
 // texts for people are cut shorter: the record counts more than they do.
-func (s *Store) recordRows(r tables.Record) (partition, []row, []indexRow, error) {
-	if n := len(r.Deliveries) + len(r.Attempts); n > maxBatchRows {
-		return partition{}, nil, nil, fmt.Errorf("%d rows: at most %d can be written together", n, maxBatchRows)
+func (s *Store) recordRows(r tables.Record) (commit.Partition, []commit.Row, []indexRow, error) {
+	if n := len(r.Deliveries) + len(r.Attempts); n > commit.MaxRows {
+		return commit.Partition{}, nil, nil, fmt.Errorf("%d rows: at most %d can be written together", n, commit.MaxRows)
 	}
 	p, rows, index, err := s.encodeRecord(r)
-	if err != nil || totalSize(rows) <= maxBatchBytes {
+	if err != nil || totalSize(rows) <= commit.MaxBytes {
 		return p, rows, index, err
 	}
 	r.Attempts = slices.Clone(r.Attempts)
@@ -91,7 +92,7 @@ func (s *Store) recordRows(r tables.Record) (partition, []row, []indexRow, error
 		a.Explanation = tables.CutText(a.Explanation, maxShortText)
 	}
 	p, rows, index, err = s.encodeRecord(r)
-	if size := totalSize(rows); err == nil && size > maxBatchBytes {
+	if size := totalSize(rows); err == nil && size > commit.MaxBytes {
 		err = fmt.Errorf("%d rows of %d bytes: more than the 4 MiB that can be written together", len(rows), size)
 	}
 	return p, rows, index, err
@@ -99,21 +100,20 @@ func (s *Store) recordRows(r tables.Record) (partition, []row, []indexRow, error
 
 // encodeRecord encodes rows that are all about one message, each key once: the
 // last one wins.
-func (s *Store) encodeRecord(r tables.Record) (p partition, rows []row, index []indexRow, err error) {
+func (s *Store) encodeRecord(r tables.Record) (p commit.Partition, rows []commit.Row, index []indexRow, err error) {
 	var key tables.MessageKey
 	if len(r.Deliveries) > 0 {
 		key = r.Deliveries[0].MessageKey
 	} else {
 		key = r.Attempts[0].MessageKey
 	}
-	p = partition{table: s.logTable(day(key.Day)), key: s.logPartition(key.MessageID)}
-	m := &commit{}
+	p = commit.Partition{Table: s.logTable(day(key.Day)), Key: s.logPartition(key.MessageID)}
 	add := func(k tables.MessageKey, rk string, c columns) error {
 		if k.Queue != key.Queue || k.MessageID != key.MessageID || !sameDay(k.Day, key.Day) {
 			return errMixedRecord
 		}
-		encoded, err := c.row(p.key, rk)
-		m.rows = append(m.rows, encoded)
+		encoded, err := c.row(p.Key, rk)
+		rows = append(rows, encoded)
 		return err
 	}
 	for d, a := range r.Rows() {
@@ -134,21 +134,21 @@ func (s *Store) encodeRecord(r tables.Record) (p partition, rows []row, index []
 			return p, nil, nil, err
 		}
 	}
-	if rows = m.rows; !distinct(rows) {
-		rows, _ = merge([]*commit{m})
+	if !distinct(rows) {
+		rows = commit.LastOfEach(rows)
 	}
 	return p, rows, index, nil
 }
 
 // distinct reports whether it is plain that no two rows have one key: there are few of them,
 // nearly always.
-func distinct(rows []row) bool {
+func distinct(rows []commit.Row) bool {
 	if len(rows) > 8 {
 		return false
 	}
 	for i, r := range rows {
 		for _, other := range rows[:i] {
-			if r.rk == other.rk {
+			if r.RK == other.RK {
 				return false
 			}
 		}
@@ -156,9 +156,9 @@ func distinct(rows []row) bool {
 	return true
 }
 
-func totalSize(rows []row) (n int) {
+func totalSize(rows []commit.Row) (n int) {
 	for _, r := range rows {
-		n += r.size()
+		n += r.Size()
 	}
 	return n
 }

@@ -97,7 +97,7 @@ func columnTypes(t *testing.T, c columns) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return typesOf(t, r.json())
+	return typesOf(t, rowJSON(r))
 }
 
 // namesOf names columns as the page does.

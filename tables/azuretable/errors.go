@@ -66,6 +66,9 @@ func (e *storageError) refused() bool {
 		(e.status == http.StatusConflict && e.code != string(aztables.TableBeingDeleted))
 }
 
+// Refusal implements what commit asks of an error.
+func (e *storageError) Refusal() (row int, refused bool) { return e.index, e.refused() }
+
 // storageErr turns the SDK's error into ours; nil stays nil. ctx is the caller's.
 func storageErr(ctx context.Context, operation string, err error) error {
 	if err == nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/tables/azuretable/internal/commit"
 )
 
 // healthPartition has all rows of the Health table: they are read together, and there
@@ -23,20 +24,20 @@ func healthPrefix(webhookID string) string { return encodeID(webhookID) + separa
 // PutHealth implements tables.Healths.
 func (s *Store) PutHealth(ctx context.Context, rows ...tables.Health) error {
 	places := make(map[string]int, len(rows)) // a transaction can't write one row twice
-	var encoded []row
+	var encoded []commit.Row
 	for _, h := range rows {
 		r, err := healthColumns(h).row(healthPartition, healthPrefix(h.WebhookID)+encodeID(h.Instance))
 		if err != nil {
 			return fmt.Errorf("put health: %w", err)
 		}
-		if at, there := places[r.rk]; there {
+		if at, there := places[r.RK]; there {
 			encoded[at] = r
 			continue
 		}
-		places[r.rk] = len(encoded)
+		places[r.RK] = len(encoded)
 		encoded = append(encoded, r)
 	}
-	for batch := range slices.Chunk(encoded, maxBatchRows) {
+	for batch := range slices.Chunk(encoded, commit.MaxRows) {
 		if err := s.client.submit(ctx, s.healthTable(), batch); err != nil {
 			return fmt.Errorf("put health: %w", err)
 		}

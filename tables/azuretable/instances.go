@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/tables/azuretable/internal/commit"
 )
 
 // instancesPartition of the table of webhooks has a row for each instance.
@@ -27,7 +28,7 @@ func (s *Store) PutInstance(ctx context.Context, i tables.Instance) error {
 	c.binary(instanceColumn, b)
 	r, err := c.row(instancesPartition, encodeID(i.Name))
 	if err == nil {
-		err = s.client.submit(ctx, s.webhooksTable(), []row{r})
+		err = s.client.submit(ctx, s.webhooksTable(), []commit.Row{r})
 	}
 	if err != nil {
 		return fmt.Errorf("put instance: %w", err)

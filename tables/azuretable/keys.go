@@ -107,6 +107,13 @@ func messagePrefix(messageID string) string {
 	return encodeID(messageID) + separator
 }
 
+// orderOf is what rows have in common that have to stay in order: in a table of records the
+// message, which is the first part of the key, and the row itself everywhere else.
+func orderOf(rk string) string {
+	first, _, _ := strings.Cut(rk, separator)
+	return first
+}
+
 func queuePrefix(queue, messageID string) string {
 	return messagePrefix(messageID) + encodeID(queue) + separator
 }

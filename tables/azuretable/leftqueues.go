@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/tables/azuretable/internal/commit"
 )
 
 // leftPartition of the table of webhooks has a row for each queue that a webhook was
@@ -24,7 +25,7 @@ func (s *Store) PutLeftQueue(ctx context.Context, l tables.LeftQueue) error {
 	c.time(leftAtColumn, l.At)
 	r, err := c.row(leftPartition, encodeID(l.Queue))
 	if err == nil {
-		err = s.client.submit(ctx, s.webhooksTable(), []row{r})
+		err = s.client.submit(ctx, s.webhooksTable(), []commit.Row{r})
 	}
 	if err != nil {
 		return fmt.Errorf("put left queue: %w", err)

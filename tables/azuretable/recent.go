@@ -8,6 +8,7 @@ import (
 
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/tables/azuretable/internal/commit"
 )
 
 // How long an attempt may wait for others, so that few transactions write the index. It
@@ -34,18 +35,26 @@ const (
 	indexTimeout = 30 * time.Second
 )
 
+// indexRow is a row on its way into the index.
+type indexRow struct {
+	partition commit.Partition
+	row       commit.Row
+	// wait is how long it may wait for others.
+	wait time.Duration
+}
+
 // recentIndex gathers the rows of the Recent tables and writes them in the background.
 // A goroutine runs only while something waits.
 type recentIndex struct {
-	// submit writes up to maxBatchRows rows of one partition.
-	submit  func(ctx context.Context, table string, rows []row) error
+	// submit writes up to 100 rows of one partition.
+	submit  func(ctx context.Context, table string, rows []commit.Row) error
 	dropped func(rows int)
 	// ctx ends when close gives up.
 	ctx    context.Context
 	cancel context.CancelFunc
 
 	mu       sync.Mutex
-	gathered map[partition]*gathering
+	gathered map[commit.Partition]*gathering
 	// rows counts those that wait or are being written.
 	rows    int
 	running bool
@@ -61,19 +70,19 @@ type recentIndex struct {
 
 // gathering are the rows that wait for one partition.
 type gathering struct {
-	rows []row
+	rows []commit.Row
 	// due is when they are written, however few they are.
 	due time.Time
 }
 
-func newRecentIndex(submit func(context.Context, string, []row) error, dropped func(int)) *recentIndex {
+func newRecentIndex(submit func(context.Context, string, []commit.Row) error, dropped func(int)) *recentIndex {
 	if dropped == nil {
 		dropped = func(int) {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &recentIndex{
 		submit: submit, dropped: dropped, ctx: ctx, cancel: cancel,
-		gathered: make(map[partition]*gathering), hurry: make(chan struct{}, 1), progress: make(chan struct{}),
+		gathered: make(map[commit.Partition]*gathering), hurry: make(chan struct{}, 1), progress: make(chan struct{}),
 	}
 }
 
@@ -98,7 +107,7 @@ func (x *recentIndex) add(rows []indexRow) {
 			g.due, sooner = due, true
 		}
 		g.rows = append(g.rows, r.row)
-		sooner = sooner || len(g.rows) == maxBatchRows
+		sooner = sooner || len(g.rows) == commit.MaxRows
 	}
 	x.rows += take
 	x.added += int64(take)
@@ -164,7 +173,7 @@ func (x *recentIndex) sleep(next time.Time) {
 // batch is one transaction's rows.
 type batch struct {
 	table string
-	rows  []row
+	rows  []commit.Row
 }
 
 // takeDue takes what is to be written now: everything of a partition that is due or
@@ -173,9 +182,9 @@ type batch struct {
 func (x *recentIndex) takeDue(now time.Time) (round []batch, next time.Time) {
 	for p, g := range x.gathered {
 		all := x.done < x.goal || !now.Before(g.due)
-		for len(g.rows) >= maxBatchRows || all && len(g.rows) > 0 {
-			n := min(len(g.rows), maxBatchRows)
-			round = append(round, batch{table: p.table, rows: g.rows[:n:n]})
+		for len(g.rows) >= commit.MaxRows || all && len(g.rows) > 0 {
+			n := min(len(g.rows), commit.MaxRows)
+			round = append(round, batch{table: p.Table, rows: g.rows[:n:n]})
 			g.rows = g.rows[n:]
 		}
 		switch {
@@ -200,7 +209,7 @@ func (x *recentIndex) write(round []batch) (n int) {
 			ctx, cancel := context.WithTimeout(x.ctx, indexTimeout)
 			defer cancel()
 			// An attempt may have been recorded twice.
-			rows, _ := merge([]*commit{{rows: b.rows}})
+			rows := commit.LastOfEach(b.rows)
 			if err := x.submit(ctx, b.table, rows); err != nil {
 				x.dropped(len(rows))
 			}
@@ -257,7 +266,7 @@ func (n names) addIndexRows(rows []indexRow, a *tables.Attempt, columns []byte) 
 	rows = slices.Grow(rows, rowsPerAttempt)
 	for _, pk := range [...]string{allWebhooks + hour, webhookPrefix(a.WebhookID) + hour} {
 		rows = append(rows, indexRow{
-			partition: partition{table: table, key: pk}, row: row{pk: pk, rk: rk, columns: columns}, wait: wait,
+			partition: commit.Partition{Table: table, Key: pk}, row: commit.Row{PK: pk, RK: rk, Columns: columns}, wait: wait,
 		})
 	}
 	return rows

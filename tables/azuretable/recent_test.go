@@ -13,6 +13,7 @@ import (
 	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/tables/azuretable/internal/commit"
 )
 
 // index is a recentIndex over a service that notes what it is asked.
@@ -38,7 +39,7 @@ func newIndex() *index {
 	return x
 }
 
-func (x *index) submit(ctx context.Context, _ string, rows []row) error {
+func (x *index) submit(ctx context.Context, _ string, rows []commit.Row) error {
 	if x.answer != nil {
 		if err := x.answer(ctx); err != nil {
 			return err
@@ -48,7 +49,7 @@ func (x *index) submit(ctx context.Context, _ string, rows []row) error {
 	defer x.mu.Unlock()
 	x.sizes = append(x.sizes, len(rows))
 	for _, r := range rows {
-		x.written[r.pk+r.rk] = time.Now()
+		x.written[r.PK+r.RK] = time.Now()
 	}
 	return nil
 }
@@ -76,7 +77,7 @@ func (x *index) age(a tables.Attempt) (age time.Duration, ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, r := range x.addIndexRows(nil, &a, nil) {
-		at, there := x.written[r.row.pk+r.row.rk]
+		at, there := x.written[r.row.PK+r.row.RK]
 		if !there {
 			return 0, false
 		}

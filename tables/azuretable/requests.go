@@ -14,6 +14,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
 
 	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/tables/azuretable/internal/commit"
 )
 
 // writeColumn names the writer's token. When the answer to a write was lost, its
@@ -37,7 +38,7 @@ func (c *client) insert(ctx context.Context, table, pk, rk string, cols columns)
 			tries++
 			// Without the header the answer would repeat the whole row.
 			quiet := policy.WithHTTPHeader(ctx, http.Header{"Prefer": {"return-no-content"}})
-			resp, err := c.service.NewClient(table).AddEntity(quiet, r.json(), nil)
+			resp, err := c.service.NewClient(table).AddEntity(quiet, rowJSON(r), nil)
 			etag = resp.ETag
 			return storageErr(ctx, operation, err)
 		})
@@ -60,7 +61,7 @@ func (c *client) replace(ctx context.Context, table, pk, rk string, cols columns
 	tries := 0
 	err = rowErr(twice(ctx, func() error {
 		tries++
-		resp, err := c.service.NewClient(table).UpdateEntity(ctx, r.json(), &aztables.UpdateEntityOptions{
+		resp, err := c.service.NewClient(table).UpdateEntity(ctx, rowJSON(r), &aztables.UpdateEntityOptions{
 			IfMatch: to.Ptr(azcore.ETag(etag)), UpdateMode: aztables.UpdateModeReplace,
 		})
 		fresh = resp.ETag
@@ -73,7 +74,7 @@ func (c *client) replace(ctx context.Context, table, pk, rk string, cols columns
 }
 
 // signed encodes the columns with a token of their own.
-func (c columns) signed(pk, rk string) (row, string, error) {
+func (c columns) signed(pk, rk string) (commit.Row, string, error) {
 	id := newWriteID()
 	c.exact(writeColumn, id)
 	r, err := c.row(pk, rk)

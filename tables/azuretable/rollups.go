@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/tables/azuretable/internal/commit"
 )
 
 // rollupsPartition has all rows of the table of rollups: one transaction writes a minute and its hour,
@@ -34,7 +35,7 @@ func rollupsBetween(length time.Duration, from, until time.Time) filter {
 
 // PutRollups implements tables.Rollups.
 func (s *Store) PutRollups(ctx context.Context, rows ...tables.Rollup) error {
-	var encoded []row
+	var encoded []commit.Row
 	for _, r := range rows {
 		packed, err := tables.PackTallies(r.Tallies)
 		if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
 
 	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/tables/azuretable/internal/commit"
 )
 
 // Limits of the service for one property and one row. A row is kept well
@@ -25,25 +26,17 @@ const (
 	maxRow    = 900 << 10
 )
 
-// row is one row, ready to be written.
-type row struct {
-	pk, rk string
-	// columns are the properties but for the keys, as the members of a JSON object,
-	// each with a comma before it. They are ASCII on one line, whatever they hold.
-	columns []byte
-}
-
 // appendKeys appends the beginning of the row's JSON object: columns and a brace are
 // its rest.
-func (r row) appendKeys(b []byte) []byte {
+func appendKeys(b []byte, r commit.Row) []byte {
 	b = append(b, `{"PartitionKey":`...)
-	b = appendText(b, r.pk)
+	b = appendText(b, r.PK)
 	b = append(b, `,"RowKey":`...)
-	return appendText(b, r.rk)
+	return appendText(b, r.RK)
 }
 
-// json is the row as a JSON object.
-func (r row) json() []byte { return append(append(r.appendKeys(nil), r.columns...), '}') }
+// rowJSON is the row as a JSON object.
+func rowJSON(r commit.Row) []byte { return append(append(appendKeys(nil, r), r.Columns...), '}') }
 
 // columns are a row's properties on their way into a row. Zero values are left out:
 // rows are always replaced whole. Each name is added once.
@@ -201,11 +194,11 @@ func appendUnit(b []byte, u rune) []byte {
 var errRowTooLarge = errors.New("row is larger than the 1 MiB that Table Storage takes")
 
 // row puts the columns under their keys.
-func (c columns) row(pk, rk string) (row, error) {
+func (c columns) row(pk, rk string) (commit.Row, error) {
 	if c.size > maxRow {
-		return row{}, errRowTooLarge
+		return commit.Row{}, errRowTooLarge
 	}
-	return row{pk: pk, rk: rk, columns: c.json}, nil
+	return commit.Row{PK: pk, RK: rk, Columns: c.json}, nil
 }
 
 // entity is a row as it was read. Its accessors give the zero value for a column that is

@@ -21,7 +21,7 @@ func roundTrip(t *testing.T, c columns) entity {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := parseEntity(r.json())
+	e, err := parseEntity(rowJSON(r))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,8 +187,8 @@ func TestARecordHasEachKeyOnce(t *testing.T) {
 	if err != nil || len(rows) != 2 {
 		t.Fatalf("%d rows, %v; want 2", len(rows), err)
 	}
-	if rows[0].rk != attemptKey(first) || !strings.Contains(string(rows[0].columns), `"Status":200`) {
-		t.Errorf("kept %s with %s, want the last one", rows[0].rk, rows[0].columns)
+	if rows[0].RK != attemptKey(first) || !strings.Contains(string(rows[0].Columns), `"Status":200`) {
+		t.Errorf("kept %s with %s, want the last one", rows[0].RK, rows[0].Columns)
 	}
 }
 

@@ -17,7 +17,7 @@
 //     Expiry drops whole tables.
 //
 // Tables are created when the first row is written. Every request is billed, so
-// rows that are waiting travel together (see committer).
+// rows that are waiting travel together (see internal/commit).
 package azuretable
 
 import (
@@ -31,6 +31,7 @@ import (
 
 	"github.com/pushlease/pushlease/internal/azureconn"
 	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/tables/azuretable/internal/commit"
 )
 
 // Options of a Store.
@@ -94,7 +95,7 @@ func (o Options) withDefaults() (Options, error) {
 type Store struct {
 	names
 	client  *client
-	commits committer
+	commits commit.Committer
 	recent  *recentIndex
 	listing *listing
 	watch   *watch
@@ -130,7 +131,7 @@ func Open(cfg azureconn.Config, opts Options) (*Store, error) {
 	}
 	c.seen, c.made = s.watch.saw, s.listing.forget
 	s.recent = newRecentIndex(c.submit, opts.OnDropped)
-	s.commits = committer{submit: c.submit, committed: s.recent.add}
+	s.commits = commit.Committer{Submit: c.submit, Message: orderOf}
 	return s, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/pushlease/pushlease/tables/azuretable/internal/commit"
 	"time"
 )
 
@@ -15,7 +16,7 @@ func (s *Store) putTrace(ctx context.Context, id string, at time.Time) error {
 	c.time(leftAtColumn, at)
 	r, err := c.row(deletedPartition, encodeID(id))
 	if err == nil {
-		err = s.client.submit(ctx, s.webhooksTable(), []row{r})
+		err = s.client.submit(ctx, s.webhooksTable(), []commit.Row{r})
 	}
 	if err != nil {
 		return fmt.Errorf("note the deletion: %w", err)

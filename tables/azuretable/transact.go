@@ -10,19 +10,20 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/streaming"
+	"github.com/pushlease/pushlease/tables/azuretable/internal/commit"
 )
 
 const transaction = "transaction"
 
 // submit writes up to 100 rows of one partition, each replaced whole,
 // all or none. Repeating it is harmless, and it does so once.
-func (c *client) submit(ctx context.Context, table string, rows []row) error {
+func (c *client) submit(ctx context.Context, table string, rows []commit.Row) error {
 	return c.withTable(ctx, table, func() error {
 		return twice(ctx, func() error { return c.transact(ctx, table, rows) })
 	})
 }
 
-func (c *client) transact(ctx context.Context, table string, rows []row) error {
+func (c *client) transact(ctx context.Context, table string, rows []commit.Row) error {
 	req, err := runtime.NewRequest(ctx, http.MethodPost, c.batches.url())
 	if err != nil {
 		return storageErr(ctx, transaction, err)

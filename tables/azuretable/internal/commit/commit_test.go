@@ -1,10 +1,9 @@
-package azuretable
+package commit
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -17,24 +16,27 @@ import (
 // service is a stand-in for the table service that notes each transaction.
 type service struct {
 	mu      sync.Mutex
-	batches [][]row
+	batches [][]Row
 	rows    map[string]string // by row key
 	// about are the messages of the transactions under way, most how many of these there were.
 	about        map[string]bool
 	active, most int
 	// answer decides about a transaction; nil accepts all. takes is how long one takes,
 	// counted from 0; nil means 10 ms each.
-	answer func(ctx context.Context, rows []row) error
+	answer func(ctx context.Context, rows []Row) error
 	takes  func(n int) time.Duration
 }
 
-func (s *service) submit(ctx context.Context, _ string, rows []row) error {
+func (s *service) submit(ctx context.Context, _ string, rows []Row) error {
 	s.mu.Lock()
 	n := len(s.batches)
 	s.batches = append(s.batches, rows)
 	s.active++
 	s.most = max(s.most, s.active)
-	about := messagesOf([]*commit{{rows: rows}})
+	about := map[string]bool{}
+	for _, r := range rows {
+		about[messageOf(r.RK)] = true
+	}
 	for m := range about {
 		if s.about[m] {
 			panic("two transactions about one message at once")
@@ -59,25 +61,31 @@ func (s *service) submit(ctx context.Context, _ string, rows []row) error {
 	}
 	if err == nil {
 		for _, r := range rows {
-			s.rows[r.rk] = string(r.columns)
+			s.rows[r.RK] = string(r.Columns)
 		}
 	}
 	return err
 }
 
-func newCommitter(answer func(context.Context, []row) error) (*committer, *service) {
+func newCommitter(answer func(context.Context, []Row) error) (*Committer, *service) {
 	s := &service{rows: make(map[string]string), about: make(map[string]bool), answer: answer}
-	return &committer{submit: s.submit, committed: func([]indexRow) {}}, s
+	return &Committer{Submit: s.submit, Message: messageOf}, s
 }
 
-var somePartition = partition{table: "t", key: "s0"}
-
-func oneRow(key, value string) []row { return []row{{pk: "s0", rk: key, columns: []byte(value)}} }
-
-// refusal is the service's answer to a transaction whose row index is bad.
-func refusal(index int) error {
-	return &storageError{operation: transaction, status: http.StatusBadRequest, code: "PropertyValueTooLarge", index: index}
+func messageOf(rk string) string {
+	message, _, _ := strings.Cut(rk, "~")
+	return message
 }
+
+var somePartition = Partition{Table: "t", Key: "s0"}
+
+func oneRow(key, value string) []Row { return []Row{{PK: "s0", RK: key, Columns: []byte(value)}} }
+
+// refusedRow is the service's answer to a transaction whose row with this number is bad.
+type refusedRow int
+
+func (r refusedRow) Error() string        { return fmt.Sprintf("row %d is refused", int(r)) }
+func (r refusedRow) Refusal() (int, bool) { return int(r), true }
 
 func TestWhatWaitsIsWrittenTogetherAndTheLastOfAKeyWins(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -89,7 +97,7 @@ func TestWhatWaitsIsWrittenTogetherAndTheLastOfAKeyWins(t *testing.T) {
 				key = "m199"
 			}
 			wg.Go(func() {
-				if err := c.commit(t.Context(), somePartition, oneRow(key, fmt.Sprint(i)), nil); err != nil {
+				if err := c.Commit(t.Context(), somePartition, oneRow(key, fmt.Sprint(i)), nil); err != nil {
 					t.Errorf("commit: %v", err)
 				}
 			})
@@ -105,7 +113,7 @@ func TestWhatWaitsIsWrittenTogetherAndTheLastOfAKeyWins(t *testing.T) {
 			t.Errorf("%d transactions, want 4", len(s.batches))
 		}
 		for _, b := range s.batches {
-			if len(b) > maxBatchRows {
+			if len(b) > MaxRows {
 				t.Errorf("a transaction has %d rows", len(b))
 			}
 		}
@@ -119,7 +127,7 @@ func TestAnIdlePartitionWritesAtOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, _ := newCommitter(nil)
 		start := time.Now()
-		if err := c.commit(t.Context(), somePartition, oneRow("m", "1"), nil); err != nil {
+		if err := c.Commit(t.Context(), somePartition, oneRow("m", "1"), nil); err != nil {
 			t.Fatal(err)
 		}
 		if took := time.Since(start); took != 10*time.Millisecond {
@@ -130,14 +138,14 @@ func TestAnIdlePartitionWritesAtOnce(t *testing.T) {
 
 // commitAll commits callers' rows while a first commit keeps the partition busy, so
 // that they travel together, and returns their errors.
-func commitAll(t *testing.T, c *committer, rows ...[]row) []error {
+func commitAll(t *testing.T, c *Committer, rows ...[]Row) []error {
 	t.Helper()
 	errs := make([]error, len(rows))
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = c.commit(t.Context(), somePartition, oneRow("first", ""), nil) })
+	wg.Go(func() { _ = c.Commit(t.Context(), somePartition, oneRow("first", ""), nil) })
 	synctest.Wait()
 	for i, r := range rows {
-		wg.Go(func() { errs[i] = c.commit(t.Context(), somePartition, r, nil) })
+		wg.Go(func() { errs[i] = c.Commit(t.Context(), somePartition, r, nil) })
 		synctest.Wait()
 	}
 	wg.Wait()
@@ -148,12 +156,12 @@ func TestARefusedRowFailsItsOwnerOnly(t *testing.T) {
 	for _, named := range []bool{true, false} {
 		t.Run(fmt.Sprintf("service names the row: %t", named), func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				c, s := newCommitter(func(_ context.Context, rows []row) error {
+				c, s := newCommitter(func(_ context.Context, rows []Row) error {
 					for i, r := range rows {
-						if string(r.columns) == "bad" && named {
-							return refusal(i)
-						} else if string(r.columns) == "bad" {
-							return refusal(-1)
+						if string(r.Columns) == "bad" && named {
+							return refusedRow(i)
+						} else if string(r.Columns) == "bad" {
+							return refusedRow(-1)
 						}
 					}
 					return nil
@@ -175,10 +183,10 @@ func TestARefusedRowFailsItsOwnerOnly(t *testing.T) {
 
 func TestARefusedRowUncoversTheRowThatItReplaced(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		c, s := newCommitter(func(_ context.Context, rows []row) error {
+		c, s := newCommitter(func(_ context.Context, rows []Row) error {
 			for i, r := range rows {
-				if string(r.columns) == "bad" {
-					return refusal(i)
+				if string(r.Columns) == "bad" {
+					return refusedRow(i)
 				}
 			}
 			return nil
@@ -191,9 +199,9 @@ func TestARefusedRowUncoversTheRowThatItReplaced(t *testing.T) {
 }
 
 func TestEveryCallerLearnsThatTheServiceIsAway(t *testing.T) {
-	away := &storageError{operation: transaction, status: http.StatusServiceUnavailable, code: "ServerBusy", index: -1}
+	away := errors.New("the server is busy")
 	bubble.Test(t, func(t *testing.T) {
-		c, s := newCommitter(func(context.Context, []row) error { return away })
+		c, s := newCommitter(func(context.Context, []Row) error { return away })
 		for i, err := range commitAll(t, c, oneRow("a", "1"), oneRow("b", "2")) {
 			if !errors.Is(err, away) {
 				t.Errorf("caller %d got %v", i, err)
@@ -217,12 +225,12 @@ func TestLargeRowsAreSpreadOverTransactionsButAMessageIsNot(t *testing.T) {
 		for _, b := range s.batches {
 			size, ofMessage := 0, 0
 			for _, r := range b {
-				size += r.size()
-				if strings.HasPrefix(r.rk, "m~") {
+				size += r.Size()
+				if strings.HasPrefix(r.RK, "m~") {
 					ofMessage++
 				}
 			}
-			if size > maxBatchBytes || ofMessage == 1 {
+			if size > MaxBytes || ofMessage == 1 {
 				t.Errorf("a transaction has %d bytes and %d of 2 rows of the message", size, ofMessage)
 			}
 		}
@@ -231,19 +239,19 @@ func TestLargeRowsAreSpreadOverTransactionsButAMessageIsNot(t *testing.T) {
 
 func TestACallerThatHangsUpNeitherWaitsNorFailsOthers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		c, s := newCommitter(func(ctx context.Context, _ []row) error { return ctx.Err() })
+		c, s := newCommitter(func(ctx context.Context, _ []Row) error { return ctx.Err() })
 		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Millisecond)
 		defer cancel()
 		var wg sync.WaitGroup
-		wg.Go(func() { _ = c.commit(t.Context(), somePartition, oneRow("first", ""), nil) })
+		wg.Go(func() { _ = c.Commit(t.Context(), somePartition, oneRow("first", ""), nil) })
 		synctest.Wait()
 		wg.Go(func() {
-			if err := c.commit(ctx, somePartition, oneRow("a", "1"), nil); !errors.Is(err, context.DeadlineExceeded) {
+			if err := c.Commit(ctx, somePartition, oneRow("a", "1"), nil); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("the caller that hung up got %v", err)
 			}
 		})
 		wg.Go(func() {
-			if err := c.commit(t.Context(), somePartition, oneRow("b", "2"), nil); err != nil {
+			if err := c.Commit(t.Context(), somePartition, oneRow("b", "2"), nil); err != nil {
 				t.Errorf("the other caller got %v", err)
 			}
 		})
@@ -257,14 +265,14 @@ func TestACallerThatHangsUpNeitherWaitsNorFailsOthers(t *testing.T) {
 func TestATransactionThatNobodyWaitsForIsCutShort(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var ended error
-		c, _ := newCommitter(func(ctx context.Context, _ []row) error {
+		c, _ := newCommitter(func(ctx context.Context, _ []Row) error {
 			<-ctx.Done()
 			ended = ctx.Err()
 			return ended
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := c.commit(ctx, somePartition, oneRow("a", "1"), nil); !errors.Is(err, context.DeadlineExceeded) {
+		if err := c.Commit(ctx, somePartition, oneRow("a", "1"), nil); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("commit = %v, want the caller's deadline", err)
 		}
 		synctest.Wait()
@@ -292,7 +300,7 @@ func TestALateTransactionHoldsUpItselfOnly(t *testing.T) { // C68
 		for i := range 200 {
 			wg.Go(func() {
 				start := time.Now()
-				if err := c.commit(t.Context(), somePartition, oneRow(fmt.Sprintf("m%d~q~d~wh~0000~1", i), "1"), nil); err != nil {
+				if err := c.Commit(t.Context(), somePartition, oneRow(fmt.Sprintf("m%d~q~d~wh~0000~1", i), "1"), nil); err != nil {
 					t.Errorf("commit: %v", err)
 				}
 				mu.Lock()
@@ -331,7 +339,7 @@ func TestSlowStorageIsAskedSideBySideAndEachMessageInOrder(t *testing.T) {
 		for i := range 1000 {
 			wg.Go(func() {
 				key := fmt.Sprintf("m%d~q~d~wh~0000~1", i%50)
-				if err := c.commit(t.Context(), somePartition, oneRow(key, fmt.Sprint(i)), nil); err != nil {
+				if err := c.Commit(t.Context(), somePartition, oneRow(key, fmt.Sprint(i)), nil); err != nil {
 					t.Errorf("commit: %v", err)
 				}
 			})

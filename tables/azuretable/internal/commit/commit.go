@@ -1,11 +1,13 @@
-package azuretable
+// Package commit writes rows in transactions, which are billed one by one: what waits goes together, in lanes of which a late one
+// holds up itself only. What the rows say is of no account here.
+package commit
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,32 +16,32 @@ import (
 // Limits of one transaction: 100 rows and 4 MiB of request, of which a part is
 // kept for the frame.
 const (
-	maxBatchRows  = 100
-	maxBatchBytes = 4<<20 - 64<<10
+	MaxRows  = 100
+	MaxBytes = 4<<20 - 64<<10
 	// rowFrame is what the request adds to a row but for its keys: multipart headers,
 	// request line with the service's address and signature, headers. It is generous.
 	rowFrame = 1000
 )
 
-// size is at most what the row takes in a request. Its keys are in it twice.
-func (r row) size() int { return len(r.columns) + 2*(len(r.pk)+len(r.rk)) + rowFrame }
-
-// partition is what one transaction can be about.
-type partition struct{ table, key string }
-
-// indexRow is a row on its way into the index.
-type indexRow struct {
-	partition partition
-	row       row
-	// wait is how long it may wait for others.
-	wait time.Duration
+// Row is one row, ready to be written.
+type Row struct {
+	PK, RK string
+	// Columns are the properties but for the keys, as the members of a JSON object,
+	// each with a comma before it. They are ASCII on one line, whatever they hold.
+	Columns []byte
 }
+
+// Size is at most what the row takes in a request. Its keys are in it twice.
+func (r Row) Size() int { return len(r.Columns) + 2*(len(r.PK)+len(r.RK)) + rowFrame }
+
+// Partition is what one transaction can be about.
+type Partition struct{ Table, Key string }
 
 // commit is one caller's rows. They are written together or not at all.
 type commit struct {
-	rows []row
-	// index are rows for the index of recent attempts, once the others are written.
-	index []indexRow
+	rows []Row
+	// then is called once they are written; nil for nothing.
+	then func()
 	// gone is the caller's context: once it is done nobody waits for the result.
 	gone   context.Context
 	result chan error // holds one
@@ -54,20 +56,20 @@ const (
 	maxLanes = 8
 )
 
-// committer writes rows in transactions. What comes while one is under way in a partition
+// Committer writes rows in transactions. What comes while one is under way in a partition
 // waits and goes together in the next, so busy partitions cost few requests and an idle one
 // adds no delay. It waits for transactions that are late only where they are about the same
 // message, whose rows stay in order: the others go in another one beside them, a lane of
 // their own.
-type committer struct {
-	// submit writes rows of one partition, all or none.
-	submit func(ctx context.Context, table string, rows []row) error
-	// committed gets what is to be indexed of the rows that were written.
-	committed func([]indexRow)
+type Committer struct {
+	// Submit writes rows of one partition, all or none.
+	Submit func(ctx context.Context, table string, rows []Row) error
+	// Message is what rows have in common that have to stay in order, by their keys.
+	Message func(rk string) string
 
 	mu sync.Mutex
 	// busy has an entry for each partition with a transaction under way.
-	busy map[partition]*lanes
+	busy map[Partition]*lanes
 }
 
 // lanes are the transactions of one partition, and what waits for them.
@@ -82,16 +84,16 @@ type lanes struct {
 	look   bool
 }
 
-// commit writes rows, whose keys differ, and returns when they are durable.
-// When ctx ends first the rows may be written all the same.
-func (c *committer) commit(ctx context.Context, p partition, rows []row, index []indexRow) error {
-	m := &commit{rows: rows, index: index, gone: ctx, result: make(chan error, 1)}
+// Commit writes rows, whose keys differ, and returns when they are durable.
+// When ctx ends first the rows may be written all the same, and then is called then too.
+func (c *Committer) Commit(ctx context.Context, p Partition, rows []Row, then func()) error {
+	m := &commit{rows: rows, then: then, gone: ctx, result: make(chan error, 1)}
 	c.mu.Lock()
 	l := c.busy[p]
 	if l == nil {
 		l = &lanes{messages: make(map[string]struct{})}
 		if c.busy == nil {
-			c.busy = make(map[partition]*lanes)
+			c.busy = make(map[Partition]*lanes)
 		}
 		c.busy[p] = l
 	}
@@ -102,13 +104,13 @@ func (c *committer) commit(ctx context.Context, p partition, rows []row, index [
 	case err := <-m.result:
 		return err
 	case <-ctx.Done():
-		return storageErr(ctx, transaction, ctx.Err())
+		return fmt.Errorf("table storage: transaction: no answer: %w", ctx.Err())
 	}
 }
 
 // widen begins another lane when all that there are are late, and sees to it that this is
 // looked at again when they may be. c.mu is held.
-func (c *committer) widen(p partition, l *lanes) {
+func (c *Committer) widen(p Partition, l *lanes) {
 	late := lateAfter - time.Since(l.newest)
 	switch {
 	case len(l.waiting) == 0 || l.n == maxLanes:
@@ -128,13 +130,13 @@ func (c *committer) widen(p partition, l *lanes) {
 }
 
 // run writes until nothing waits that it may write.
-func (c *committer) run(p partition, l *lanes) {
+func (c *Committer) run(p Partition, l *lanes) {
 	for {
 		// Callers that are about to come are let through first: it costs nothing when
 		// there are none.
 		runtime.Gosched()
 		c.mu.Lock()
-		batch, rest := takeBatch(l.waiting, l.messages)
+		batch, rest := c.takeBatch(l.waiting, l.messages)
 		l.waiting = rest
 		if len(batch) == 0 {
 			if l.n--; l.n == 0 {
@@ -144,7 +146,7 @@ func (c *committer) run(p partition, l *lanes) {
 			return
 		}
 		l.newest = time.Now()
-		about := messagesOf(batch)
+		about := c.messagesOf(batch)
 		for m := range about {
 			l.messages[m] = struct{}{}
 		}
@@ -159,20 +161,11 @@ func (c *committer) run(p partition, l *lanes) {
 	}
 }
 
-// message is what rows have in common that have to stay in order: in a table of records the
-// message, which is the first part of the key, and the row itself everywhere else.
-func (r row) message() string {
-	if m, _, ok := strings.Cut(r.rk, separator); ok {
-		return m
-	}
-	return r.rk
-}
-
-func messagesOf(batch []*commit) map[string]struct{} {
+func (c *Committer) messagesOf(batch []*commit) map[string]struct{} {
 	about := make(map[string]struct{}, len(batch))
 	for _, m := range batch {
 		for _, r := range m.rows {
-			about[r.message()] = struct{}{}
+			about[c.Message(r.RK)] = struct{}{}
 		}
 	}
 	return about
@@ -181,29 +174,29 @@ func messagesOf(batch []*commit) map[string]struct{} {
 // takeBatch splits off the commits that fit into one transaction, in order. Those
 // that nobody waits for any more are left out, and those about messages that are under way
 // wait, with all that comes after them about the same.
-func takeBatch(waiting []*commit, underWay map[string]struct{}) (batch, rest []*commit) {
+func (c *Committer) takeBatch(waiting []*commit, underWay map[string]struct{}) (batch, rest []*commit) {
 	keys, held := make(map[string]struct{}), make(map[string]struct{})
 	size := 0
 	for i, m := range waiting {
 		if m.gone.Err() != nil {
 			continue
 		}
-		if m.mustWait(underWay, held) {
+		if c.mustWait(m, underWay, held) {
 			rest = append(rest, m)
 			continue
 		}
 		count := len(keys)
 		for _, r := range m.rows {
-			size += r.size()
-			if _, twice := keys[r.rk]; !twice {
+			size += r.Size()
+			if _, twice := keys[r.RK]; !twice {
 				count++
 			}
 		}
-		if len(batch) > 0 && (count > maxBatchRows || size > maxBatchBytes) {
+		if len(batch) > 0 && (count > MaxRows || size > MaxBytes) {
 			return batch, append(rest, waiting[i:]...)
 		}
 		for _, r := range m.rows {
-			keys[r.rk] = struct{}{}
+			keys[r.RK] = struct{}{}
 		}
 		batch = append(batch, m)
 	}
@@ -212,18 +205,18 @@ func takeBatch(waiting []*commit, underWay map[string]struct{}) (batch, rest []*
 
 // mustWait reports whether rows of the commit are about a message that others before them are
 // about, which are under way or held; then what it is about is held too.
-func (m *commit) mustWait(underWay, held map[string]struct{}) (wait bool) {
+func (c *Committer) mustWait(m *commit, underWay, held map[string]struct{}) (wait bool) {
 	if len(underWay)+len(held) == 0 {
 		return false
 	}
 	for _, r := range m.rows {
-		_, one := underWay[r.message()]
-		_, other := held[r.message()]
+		_, one := underWay[c.Message(r.RK)]
+		_, other := held[c.Message(r.RK)]
 		wait = wait || one || other
 	}
 	if wait {
 		for _, r := range m.rows {
-			held[r.message()] = struct{}{}
+			held[c.Message(r.RK)] = struct{}{}
 		}
 	}
 	return wait
@@ -231,15 +224,17 @@ func (m *commit) mustWait(underWay, held map[string]struct{}) (wait bool) {
 
 // write commits a batch. When the service refuses a row, its owner gets the error
 // and the others are written without it.
-func (c *committer) write(p partition, batch []*commit) {
+func (c *Committer) write(p Partition, batch []*commit) {
 	ctx, stop := whileAnyWaits(batch)
 	defer stop()
 	for len(batch) > 0 {
 		rows, owners := merge(batch)
-		err := c.submit(ctx, p.table, rows)
+		err := c.Submit(ctx, p.Table, rows)
 		if err == nil {
 			for _, m := range batch {
-				c.committed(m.index)
+				if m.then != nil {
+					m.then()
+				}
 				m.result <- nil
 			}
 			return
@@ -248,7 +243,7 @@ func (c *committer) write(p partition, batch []*commit) {
 		case bad != nil:
 			bad.result <- err
 			batch = slices.DeleteFunc(batch, func(m *commit) bool { return m == bad })
-		case isRefused(err) && len(batch) > 1: // and the service did not say for which row
+		case isRefusal(err) && len(batch) > 1: // and the service did not say for which row
 			for _, m := range batch {
 				c.write(p, []*commit{m})
 			}
@@ -264,15 +259,15 @@ func (c *committer) write(p partition, batch []*commit) {
 
 // merge puts the rows of a batch in one list with each key once, the last one
 // winning, and says whose each is.
-func merge(batch []*commit) (rows []row, owners []*commit) {
+func merge(batch []*commit) (rows []Row, owners []*commit) {
 	index := make(map[string]int)
 	for _, m := range batch {
 		for _, r := range m.rows {
-			i, taken := index[r.rk]
+			i, taken := index[r.RK]
 			if !taken {
 				i = len(rows)
-				index[r.rk] = i
-				rows, owners = append(rows, row{}), append(owners, nil)
+				index[r.RK] = i
+				rows, owners = append(rows, Row{}), append(owners, nil)
 			}
 			rows[i], owners[i] = r, m
 		}
@@ -280,14 +275,37 @@ func merge(batch []*commit) (rows []row, owners []*commit) {
 	return rows, owners
 }
 
+// LastOfEach returns the rows with each key once, the last one winning.
+func LastOfEach(rows []Row) []Row {
+	rows, _ = merge([]*commit{{rows: rows}})
+	return rows
+}
+
+// refusal is an error that says that the service refuses the content of a transaction, and which row's; -1 when it named none.
+type refusal interface {
+	Refusal() (row int, refused bool)
+}
+
+func isRefusal(err error) bool {
+	var e refusal
+	if !errors.As(err, &e) {
+		return false
+	}
+	_, refused := e.Refusal()
+	return refused
+}
+
 // culprit returns whose row the service refused; nil when it refused none or
 // did not say which.
 func culprit(err error, owners []*commit) *commit {
-	var e *storageError
-	if !errors.As(err, &e) || !e.refused() || e.index < 0 || e.index >= len(owners) {
+	var e refusal
+	if !errors.As(err, &e) {
 		return nil
 	}
-	return owners[e.index]
+	if row, refused := e.Refusal(); refused && row >= 0 && row < len(owners) {
+		return owners[row]
+	}
+	return nil
 }
 
 // whileAnyWaits returns a context that lasts until the last caller of the batch

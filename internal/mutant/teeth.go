@@ -130,6 +130,12 @@ var teeth = []Patch{
 		"Places for the POSTs of a message with many webhooks are never free again.", "kept", 1, "leftover"),
 	inSim("hosted-place-left", "dispatcher", "case ok:\n\t\tdefer leave()", "case ok:\n\t\tdefer func() {\n\t\t\tif err == nil {\n\t\t\t\tleave()\n\t\t\t}\n\t\t}()",
 		"What could not be taken over from the host keeps its place for ever.", "hosted", 12, "leftover"),
+	inSim("clocks-tell-without-margin", "dispatcher/internal/delivery", "settle.WithinLife(p.m, t.registration.Longest()+recordBound-now.Sub(t.begun))", "settle.WithinLife(p.m, t.registration.Timeout-now.Sub(t.begun))",
+		"Whoever has a clock that is ahead takes a POST that is under way for over, and makes it again.", "clocks", 3, "double"),
+	inSim("clocks-claim-without-margin", "dispatcher/internal/delivery", "(dueNow(targets)+postsOfOwn-1)/postsOfOwn)) + p.m.Lease.Granted() + claims.Margin)", "(dueNow(targets)+postsOfOwn-1)/postsOfOwn))/2 + claims.Margin - time.Minute)",
+		"Whoever has a clock that is ahead takes a claim on an event for over, and POSTs a copy.", "clocks", 3, "double"),
+	inSim("clocks-left-without-margin", "dispatcher/internal/registry", "return !insertedAt.After(l.At.Add(tables.LeftSkew))", "return !insertedAt.After(l.At)",
+		"What was there when its last webhook was deleted is nobody's where storage's clock is ahead, and expires unseen.", "clocks", 3, "lost"),
 	inSim("no-patience", "dispatcher/internal/receive", "wait = retry.Backoff(faults, errorBackoffMin, p.PollMax)", "wait = errorBackoffMin",
 		"Storage that does not answer is asked again and again.", "storage-dead", 3, "outage"),
 

@@ -62,9 +62,11 @@ func (t accountTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil
 	}, func() error {
 		inner := req.Clone(context.WithValue(context.Background(), callKey{}, c))
-		inner.Body, inner.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		sent := i.sends(inner, body)
+		inner.Body, inner.ContentLength = io.NopCloser(bytes.NewReader(sent)), int64(len(sent))
 		answer = httptest.NewRecorder()
 		w.account.Handler(c.service).ServeHTTP(answer, inner)
+		i.reads(c, answer)
 		c.ok = answer.Code < 300
 		if c.op == "batch" && bytes.Contains(answer.Body.Bytes(), []byte("odata.error")) {
 			c.ok = false
@@ -74,7 +76,7 @@ func (t accountTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if errors.Is(err, errRefused) {
 		answer = httptest.NewRecorder()
 		answer.Header().Set("x-ms-error-code", "ServerBusy")
-		answer.Header().Set("Date", w.accountTime().UTC().Format(http.TimeFormat))
+		answer.Header().Set("Date", w.accountTime().Add(-w.ahead(i.slot)).UTC().Format(http.TimeFormat))
 		answer.WriteHeader(http.StatusServiceUnavailable)
 	} else if err != nil {
 		return nil, err

@@ -46,6 +46,7 @@ func (k *checker) attempts(m *message, spec Webhook) {
 		for _, e := range t.Events {
 			if e.Attempt != nil && k.names[e.WebhookID] == spec.Name {
 				e.Attempt.generation, e.Attempt.of = e.Generation, c
+				e.Attempt.StartedAt = e.Attempt.StartedAt.Add(-k.aheadOf(e.Attempt.Instance))
 				recorded = append(recorded, e.Attempt)
 			}
 		}

@@ -158,7 +158,7 @@ func (i *instance) ask(method, path string, body []byte, headers ...string) (sta
 		i.w.note(i.name, fmt.Sprintf("the answer to %s %s breaks off after %d bytes: %v", method, path, len(answer), err))
 		return 0, nil
 	}
-	return resp.StatusCode, answer
+	return resp.StatusCode, i.w.later(answer, i.w.ahead(i.slot), jsonTime)
 }
 
 // ordinal counts the calls of one kind.

@@ -46,6 +46,7 @@ var Profiles = []Profile{
 	{"replaced", "webhooks are deleted, and registered again under their id or name, while their dead letters are replayed: no doubles at all", false, replaced},
 	{"swept", "a queue is deleted with its webhooks and messages, and made anew, while it is published to", false, swept},
 	{"standstill", "processes stand still for longer than their leases, beside others", false, standstill},
+	{"clocks", "the clocks of instances, and the account's, are up to a minute apart, while leases, claims, waits and replays go from one to another", false, clocks},
 	{"hosted", "instances under the Functions host, some of which die, with a queue of the host's and one of the pump's", false, hosted},
 	{"dead-tables", "tables are away while more messages are delivered than records are kept in memory", true, deadTables},
 }

@@ -1,6 +1,9 @@
 package sim
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // What operators do at the worst time, and what befalls storage and processes meanwhile.
 
@@ -125,5 +128,51 @@ func standstill(c chooser, p *Plan) {
 	p.step(Step{At: 8 * time.Second, Do: p.sending(), Queue: "queue0", Count: 200, Gap: c.between(300*time.Millisecond, time.Second)})
 	for at := 15 * time.Second; at < p.Calm-time.Minute; at += c.between(5*time.Second, 20*time.Second) {
 		p.step(Step{At: at, Do: doFreeze, Instance: c.IntN(p.Instances), Where: 1 + c.IntN(40), For: c.between(11*time.Second, 40*time.Second)})
+	}
+}
+
+func clocks(c chooser, p *Plan) {
+	p.Instances, p.Strict = 2+c.IntN(2), c.chance(0.5)
+	for range p.Instances {
+		p.Clocks = append(p.Clocks, pick(c, 0, time.Minute, c.between(0, time.Minute).Round(time.Second)))
+	}
+	p.Skew = pick(c, 0, time.Minute, c.between(0, time.Minute).Round(time.Second))
+	p.Settings["LEASE"], p.Settings["POLL_MAX"], p.Settings["QUEUES"] = "30s", "2s", "events=auto:dedup=event-id"
+	p.Webhooks = []Webhook{
+		{Name: "slow", Queue: "queue0", Timeout: 2 * time.Minute, Attempts: 4, Mix: Mix{Late: 0.8, LateMin: 60 * time.Second, LateMax: 119 * time.Second}},
+		{Name: "waits", Queue: "queue1", Timeout: 10 * time.Second, Attempts: 4, Mix: Mix{Fail: 0.3, Busy: 0.2, Patient: c.chance(0.5), FinalFirst: c.chance(0.5)}},
+		{Name: "copies", Queue: "events", Timeout: time.Minute, Attempts: 4, Mix: Mix{Late: 0.9, LateMin: 45 * time.Second, LateMax: 59 * time.Second}},
+		{Name: "there", Queue: "queue2", Timeout: 10 * time.Second, Attempts: 4, Mix: Mix{Fail: 0.3}},
+		{Name: "new", Queue: "queue2", Timeout: 20 * time.Second, Attempts: 4, Late: true, Mix: Mix{Late: 0.8, LateMin: time.Second, LateMax: 15 * time.Second}},
+		{Name: "leaves", Queue: "queue3", Timeout: 10 * time.Second, Attempts: 20, Mix: Mix{Fail: 1}},
+	}
+	p.Calm = 6 * time.Minute
+	for at := 10 * time.Second; at < p.Calm-2*time.Minute; at += c.between(30*time.Second, time.Minute) { // as in lost-answers: who receives it next goes by a note
+		p.step(Step{At: at, Do: doPut, Queue: "queue0", Count: 4, Gap: c.between(0, 3*time.Second)})
+		p.step(Step{At: at, Do: doOutage, Service: "queue", Op: "update", Kind: lost, Instance: pick(c, 0, 1, -1), For: c.between(15*time.Second, 25*time.Second)})
+	}
+	p.step(Step{At: 8 * time.Second, Do: doPublish, Queue: "queue1", Count: 40, Instance: 1, Keyed: true, Gap: c.between(50*time.Millisecond, 2*time.Second)})
+	for i := range 12 {
+		at := c.between(8*time.Second, 3*time.Minute)
+		for range 2 {
+			p.step(Step{At: at, Do: doPublish, Queue: "events", Count: 1, Instance: c.IntN(p.Instances), Event: fmt.Sprintf("event%d", i)})
+			at += c.between(0, 40*time.Second)
+		}
+	}
+	joins := c.between(10*time.Second, 2*time.Minute)
+	p.step(Step{At: joins, Do: doRegister, Webhook: "new"})
+	p.step(Step{At: joins + 18*time.Second, Do: doPublish, Queue: "queue2", Count: 20, Instance: 1, Gap: 2 * time.Second}) // known to all
+	if at := c.between(20*time.Second, 2*time.Minute); c.chance(0.5) {                                                     // a replay would wait for the next one to be registered
+		p.step(Step{At: at - 10*time.Second, Do: doPublish, Queue: "queue3", Count: 5, TTL: c.between(3*time.Minute, 5*time.Minute).Round(time.Second), Gap: c.between(0, 2*time.Second)})
+		p.step(Step{At: at, Do: doDelete, Webhook: "leaves"})
+	} else {
+		p.step(Step{At: c.between(40*time.Second, 4*time.Minute), Do: doReplay})
+		p.step(Step{At: c.between(40*time.Second, 4*time.Minute), Do: doReplay})
+	}
+	if p.Strict && c.chance(0.5) {
+		p.step(Step{At: c.between(20*time.Second, 3*time.Minute), Do: doStop, Instance: c.IntN(p.Instances), For: c.between(time.Second, 20*time.Second)})
+	}
+	if !p.Strict { // while they are under way to whom is new
+		p.step(Step{At: joins + c.between(20*time.Second, time.Minute), Do: doCrash, Instance: c.IntN(p.Instances), Where: c.IntN(60), For: c.between(time.Second, 10*time.Second)})
 	}
 }

@@ -246,6 +246,9 @@ func (w *world) unsettled() {
 func (w *world) idle() {
 	const length = 10 * time.Minute
 	time.Sleep(2 * time.Minute) // what is written late is written
+	if w.plan.File || w.plan.Settings["POLL_MAX"] != "" {
+		return // a file is not billed
+	}
 	w.mu.Lock()
 	before := len(w.calls)
 	w.mu.Unlock()
@@ -253,9 +256,6 @@ func (w *world) idle() {
 	w.mu.Lock()
 	calls := len(w.calls) - before
 	w.mu.Unlock()
-	if w.plan.File || w.plan.Settings["POLL_MAX"] != "" {
-		return // a file is not billed
-	}
 	// A receive every 5 s or so for each queue, by all instances together. By each instance one at each time for
 	// which a message was given back, unless it came back before; webhooks are read every 15 s, their
 	// health, and who else is there, once a minute; and a little for what is done by the hour.

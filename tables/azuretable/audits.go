@@ -3,13 +3,11 @@ package azuretable
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/pushlease/pushlease/tables"
-	"github.com/pushlease/pushlease/tables/azuretable/internal/commit"
 )
 
 // auditsPartition has all rows of the table of audits, newest first.
@@ -20,11 +18,7 @@ const auditPages = 10
 
 // PutAudit implements tables.Audits.
 func (s *Store) PutAudit(ctx context.Context, a tables.Audit) error {
-	r, err := auditColumns(a).row(auditsPartition, a.ID)
-	if err == nil {
-		err = s.client.submit(ctx, s.auditsTable(), []commit.Row{r})
-	}
-	if err != nil {
+	if err := s.client.put(ctx, s.auditsTable(), auditsPartition, a.ID, auditColumns(a)); err != nil {
 		return fmt.Errorf("put audit: %w", err)
 	}
 	return nil
@@ -107,17 +101,12 @@ func auditsOf(f tables.AuditFilter) filter {
 func (s *Store) ExpireAudits(ctx context.Context, before time.Time) (int64, error) {
 	_, end := tables.AuditFilter{From: before}.Span()
 	rows, err := s.client.all(ctx, query{table: s.auditsTable(), filter: filter{}.partition(auditsPartition).where("RowKey", "ge", end), columns: []string{"AtMs"}})
-	if err != nil {
-		return 0, fmt.Errorf("expire audits: %w", err)
-	}
 	var n int64
-	for _, e := range rows {
-		switch err := s.client.remove(ctx, s.auditsTable(), auditsPartition, e.rk, ""); {
-		case err == nil:
-			n++
-		case !errors.Is(err, tables.ErrNotFound):
-			return n, fmt.Errorf("expire audits: %w", err)
-		}
+	if err == nil {
+		n, err = s.client.removeAll(ctx, s.auditsTable(), rows)
+	}
+	if err != nil {
+		return n, fmt.Errorf("expire audits: %w", err)
 	}
 	return n, nil
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/pushlease/pushlease/tables"
-	"github.com/pushlease/pushlease/tables/azuretable/internal/commit"
 )
 
 // instancesPartition of the table of webhooks has a row for each instance.
@@ -26,11 +25,7 @@ func (s *Store) PutInstance(ctx context.Context, i tables.Instance) error {
 	}
 	c := columns{}
 	c.binary(instanceColumn, b)
-	r, err := c.row(instancesPartition, encodeID(i.Name))
-	if err == nil {
-		err = s.client.submit(ctx, s.webhooksTable(), []commit.Row{r})
-	}
-	if err != nil {
+	if err := s.client.put(ctx, s.webhooksTable(), instancesPartition, encodeID(i.Name), c); err != nil {
 		return fmt.Errorf("put instance: %w", err)
 	}
 	return nil

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/tables"
-	"github.com/pushlease/pushlease/tables/azuretable/internal/commit"
 )
 
 // leftPartition of the table of webhooks has a row for each queue that a webhook was
@@ -23,11 +22,7 @@ func (s *Store) PutLeftQueue(ctx context.Context, l tables.LeftQueue) error {
 	c := columns{}
 	c.exact("Queue", l.Queue)
 	c.time(leftAtColumn, l.At)
-	r, err := c.row(leftPartition, encodeID(l.Queue))
-	if err == nil {
-		err = s.client.submit(ctx, s.webhooksTable(), []commit.Row{r})
-	}
-	if err != nil {
+	if err := s.client.put(ctx, s.webhooksTable(), leftPartition, encodeID(l.Queue), c); err != nil {
 		return fmt.Errorf("put left queue: %w", err)
 	}
 	return nil

@@ -2,7 +2,6 @@ package azuretable
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -92,17 +91,12 @@ func (s *Store) EachRollup(ctx context.Context, length time.Duration, from, unti
 func (s *Store) ExpireRollups(ctx context.Context, length time.Duration, before time.Time) (int64, error) {
 	q := query{table: s.rollupsTable(), filter: rollupsBetween(length, time.Unix(0, 0), before), columns: []string{"AtMs"}}
 	rows, err := s.client.all(ctx, q)
-	if err != nil {
-		return 0, fmt.Errorf("expire rollups: %w", err)
-	}
 	var n int64
-	for _, e := range rows {
-		switch err := s.client.remove(ctx, s.rollupsTable(), rollupsPartition, e.rk, ""); {
-		case err == nil:
-			n++
-		case !errors.Is(err, tables.ErrNotFound):
-			return n, fmt.Errorf("expire rollups: %w", err)
-		}
+	if err == nil {
+		n, err = s.client.removeAll(ctx, s.rollupsTable(), rows)
+	}
+	if err != nil {
+		return n, fmt.Errorf("expire rollups: %w", err)
 	}
 	return n, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/pushlease/pushlease/tables/azuretable/internal/commit"
 	"time"
 )
 
@@ -14,11 +13,7 @@ const deletedPartition = "deleted"
 func (s *Store) putTrace(ctx context.Context, id string, at time.Time) error {
 	c := columns{}
 	c.time(leftAtColumn, at)
-	r, err := c.row(deletedPartition, encodeID(id))
-	if err == nil {
-		err = s.client.submit(ctx, s.webhooksTable(), []commit.Row{r})
-	}
-	if err != nil {
+	if err := s.client.put(ctx, s.webhooksTable(), deletedPartition, encodeID(id), c); err != nil {
 		return fmt.Errorf("note the deletion: %w", err)
 	}
 	return nil

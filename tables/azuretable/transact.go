@@ -23,6 +23,15 @@ func (c *client) submit(ctx context.Context, table string, rows []commit.Row) er
 	})
 }
 
+// put writes one row, whatever was there.
+func (c *client) put(ctx context.Context, table, pk, rk string, cols columns) error {
+	r, err := cols.row(pk, rk)
+	if err != nil {
+		return err
+	}
+	return c.submit(ctx, table, []commit.Row{r})
+}
+
 func (c *client) transact(ctx context.Context, table string, rows []commit.Row) error {
 	req, err := runtime.NewRequest(ctx, http.MethodPost, c.batches.url())
 	if err != nil {

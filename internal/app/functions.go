@@ -203,7 +203,7 @@ func (a *App) runHosted(ctx context.Context, orphaned <-chan struct{}, server *h
 	a.house.sas.look(time.Now()) // nobody may call for housekeeping for a while
 	handler.Start(functions.Parts{
 		Dispatcher: a.dispatcher, Queues: a.stores.queues, API: a.api,
-		Housekeep: a.house.now, Log: a.log,
+		Housekeep: a.house.round, Log: a.log,
 	})
 	var failed error
 	select {

@@ -24,7 +24,7 @@ const (
 type housekeeping struct {
 	retention time.Duration // of records
 	tables    tables.Store
-	relist    func(context.Context) ([]string, error) // as it is of stores
+	relist    func(context.Context) ([]string, error) // see stores
 	sas       *sasWatch
 	replays   *lostReplays
 	expiry    *deadLetterExpiry
@@ -44,7 +44,7 @@ func (h *housekeeping) run(ctx context.Context) {
 	t := time.NewTicker(housekeepingEvery)
 	defer t.Stop()
 	for {
-		if err := h.now(ctx); err != nil && ctx.Err() == nil {
+		if err := h.round(ctx); err != nil && ctx.Err() == nil {
 			h.log.Warn("what has expired could not be removed; trying again in an hour", "error", err)
 		}
 		select {
@@ -55,17 +55,11 @@ func (h *housekeeping) run(ctx context.Context) {
 	}
 }
 
-// now removes what is older than its retention, and looks at when the storage's
-// signature ends. It may be repeated and run at the same time elsewhere.
-func (h *housekeeping) now(ctx context.Context) error {
+// round looks at when the storage's signature ends, removes records, claims, health, instances, the history, the audit and dead
+// letters that are older than their retention, and ends the replays whose message is gone. It may be repeated and run at the
+// same time elsewhere.
+func (h *housekeeping) round(ctx context.Context) error {
 	h.sas.look(time.Now())
-	return h.expire(ctx)
-}
-
-// expire removes records, claims, health, instances, the history, the audit and dead letters that are older than their
-// retention, and ends the replays whose message is gone.
-// It may be repeated and run at the same time elsewhere.
-func (h *housekeeping) expire(ctx context.Context) error {
 	before := time.Now().Add(-h.retention)
 	callCtx, cancel := context.WithTimeout(ctx, housekeepingBound)
 	defer cancel()

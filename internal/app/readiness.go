@@ -17,8 +17,7 @@ import (
 // readiness is how this process is: the checks behind /readyz, which the log and the metrics tell too.
 type readiness struct {
 	draining atomic.Bool
-	// What keeps storage from being used, as it is of stores.
-	stores *stores
+	stores   *stores // which say what keeps storage from being used
 	// name fails while another process goes by the same name.
 	name     func(now time.Time) api.Check
 	shortage func() webhook.Shortage // of the sender

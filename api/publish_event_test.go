@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/webhook/content"
 )
@@ -310,10 +313,12 @@ func TestTraceStateGoesWithTraceparent(t *testing.T) {
 		"huge":                  {[]string{"traceparent", traceHeader, "tracestate", "a=" + strings.Repeat("v", 1<<16)}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHarness(t, withEncoding(queue.EncodingAuto))
-			h.do(http.StatusAccepted, "POST", publishTarget, "hello", tt.headers...)
-			if _, got := h.received(queue.EncodingAuto); got.TraceState != tt.want || string(got.Bytes) != "hello" {
-				t.Errorf("tracestate %q, want %q", got.TraceState, tt.want)
+			for _, provider := range []trace.TracerProvider{nil, sdktrace.NewTracerProvider()} { // with one each publish is a span
+				h := newHarness(t, withEncoding(queue.EncodingAuto), func(o *Options) { o.TracerProvider = provider })
+				h.do(http.StatusAccepted, "POST", publishTarget, "hello", tt.headers...)
+				if _, got := h.received(queue.EncodingAuto); got.TraceState != tt.want || string(got.Bytes) != "hello" {
+					t.Errorf("tracestate %q, want %q; spans: %t", got.TraceState, tt.want, provider != nil)
+				}
 			}
 		})
 	}

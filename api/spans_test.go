@@ -1,11 +1,15 @@
 package api
 
 import (
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	"go.opentelemetry.io/otel/codes"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
@@ -57,6 +61,31 @@ func TestRequestsAreSpansInTheTraceOfTheirCallers(t *testing.T) {
 	h.do(http.StatusAccepted, "POST", publishTarget, "hello")
 	if _, got := h.received(queue.EncodingAuto); got.TraceParent != "" {
 		t.Errorf("a message whose caller has no trace goes on with %q", got.TraceParent)
+	}
+}
+
+// An alert sees the first publish that fails only where the series was there at 0.
+func TestTheSeriesOfPublishesAreThereBeforeTheFirst(t *testing.T) {
+	reader := sdkmetric.NewManualReader()
+	newHarness(t, func(o *Options) { o.Meter = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("") })
+	var all metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	var born []string
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if sum, ok := m.Data.(metricdata.Sum[int64]); ok && m.Name == "pushlease.api.requests" {
+				for _, p := range sum.DataPoints {
+					born = append(born, fmt.Sprint(p.Value, p.Attributes.ToSlice()))
+				}
+			}
+		}
+	}
+	slices.Sort(born)
+	const route = `{"route":"` + publishRoute + `"} `
+	if want := `0 [{"method":"POST"} ` + route + `{"status":"2xx"}] 0 [{"method":"POST"} ` + route + `{"status":"5xx"}]`; strings.Join(born, " ") != want {
+		t.Errorf("born: %s, want %s", born, want)
 	}
 }
 

@@ -2,11 +2,14 @@ package dispatcher
 
 import (
 	"context"
+	"encoding/hex"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
@@ -226,6 +229,41 @@ func TestAttemptsBelongToTheTraceOfTheEvent(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A bucket of a histogram names the trace of a message that took so long.
+func TestHistogramsNameTheTraceOfAMessage(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		reader, ended := sdkmetric.NewManualReader(), tracetest.NewSpanRecorder()
+		_, stop := b.start(func(o *Options) {
+			o.Meter = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("")
+			o.Tracer = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(ended)).Tracer("")
+		})
+		b.send("m")
+		time.Sleep(time.Minute)
+		stop()
+		traces := map[string]bool{}
+		for _, span := range ended.Ended() {
+			traces[span.SpanContext().TraceID().String()] = strings.HasPrefix(span.Name(), "process ")
+		}
+		var all metricdata.ResourceMetrics
+		if err := reader.Collect(b.t.Context(), &all); err != nil {
+			t.Fatal(err)
+		}
+		named := map[string]bool{}
+		for _, scope := range all.ScopeMetrics {
+			for _, m := range scope.Metrics {
+				if h, ok := m.Data.(metricdata.Histogram[float64]); ok {
+					for _, e := range h.DataPoints[0].Exemplars {
+						named[m.Name] = traces[hex.EncodeToString(e.TraceID)]
+					}
+				}
+			}
+		}
+		for _, name := range []string{"pushlease.webhook.attempt.duration", "pushlease.message.process.duration", "pushlease.message.delivery.duration", "pushlease.message.first_attempt.delay"} {
+			want(t, name, named[name], true)
+		}
+	})
 }
 
 func TestTheTraceStateOfAPublishReachesTheWebhook(t *testing.T) {

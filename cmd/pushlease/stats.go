@@ -89,8 +89,8 @@ func newStatsCommand() *cobra.Command {
 are left out. With --by one line for each queue, webhook, outcome or status class, the most first.
 
 FAILED are attempts that were no success. HELD counts deliveries each time that they had to wait for their webhook.
-P50 and P95 are how long attempts took. VISIBLE, HIDDEN and OLDEST are what was on the queues at the end of the step;
-on Azure only where somebody read an instance's metrics then. Minutes are kept for 48 hours, hours for 90 days.`,
+P50 and P95 are how long attempts took. VISIBLE, HIDDEN and OLDEST are the most that was on the queues within the
+step, with --by within the whole time; on Azure only where somebody read an instance's metrics then. Minutes are kept for 48 hours, hours for 90 days.`,
 		Example: `  pushlease stats
   pushlease stats --since 24h --step 1h --queue orders
   pushlease stats --by webhook --since 168h

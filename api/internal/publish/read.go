@@ -177,7 +177,7 @@ func traceContext(r *http.Request) (parent, state string) {
 	if trace.SpanFromContext(r.Context()).IsRecording() {
 		own := propagation.MapCarrier{}
 		propagation.TraceContext{}.Inject(r.Context(), own)
-		return own["traceparent"], content.TraceState(own["tracestate"])
+		values[0] = own["traceparent"]
 	}
 	return values[0], content.TraceState(strings.Join(r.Header.Values("Tracestate"), ","))
 }

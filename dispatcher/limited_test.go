@@ -213,6 +213,69 @@ func TestProbesThatAreRefusedAsTooMuchAreChargedToNoMessage(t *testing.T) {
 	}
 }
 
+// Of a quota that names no wait nothing is learned where messages come minutes apart. What it refuses is no message's fault all the same, also once nothing was taken
+// for longer than messages are tried; what is always refused, while others are taken, ends and holds up none of these.
+func TestAQuotaThatSeldomMessagesUseUpMakesNoDeadLetters(t *testing.T) {
+	const always = "a customer's quota"
+	for _, tt := range []struct {
+		name, preset  string
+		every, length time.Duration
+		takes         func(at time.Duration, n int) bool // the n-th POST of its 10 minutes
+		dead          int
+	}{
+		{"5 in 10 minutes", "moderate", 90 * time.Second, time.Hour, func(_ time.Duration, n int) bool { return n <= 5 }, 0},
+		{"used up for longer than messages are tried", "standard", 2 * time.Minute, 5 * time.Hour, func(at time.Duration, _ int) bool {
+			return at < 30*time.Minute || at > 5*time.Hour
+		}, 0},
+		{"of one customer", "moderate", 2 * time.Minute, 2 * time.Hour, func(time.Duration, int) bool { return true }, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				var err error
+				if b.webhook.Policy, err = policy.Preset(tt.preset); err != nil {
+					t.Fatal(err)
+				}
+				b.webhook.Flow = policy.DefaultFlow()
+				b.webhook = b.update(b.webhook)
+				start, refused := time.Now(), 0
+				posts := map[time.Duration]int{}
+				b.sender.answer = func(r webhook.Request, _ int) webhook.Result {
+					at := time.Since(start)
+					window := at / (10 * time.Minute)
+					if posts[window]++; string(r.Body) == always || !tt.takes(at, posts[window]) {
+						refused++
+						return webhook.Result{Status: 429}
+					}
+					return webhook.Result{Status: 200}
+				}
+				d, stop := b.start(nil)
+				defer stop()
+				opened := 0
+				for time.Since(start) < tt.length {
+					if text := "x"; tt.dead == 0 || time.Since(start) != 20*tt.every {
+						b.send(text)
+					} else {
+						b.send(always)
+					}
+					time.Sleep(tt.every)
+					if s, _ := d.Webhook("wh_a"); s.Breaker.Phase != policy.BreakerClosed {
+						opened++
+					}
+				}
+				want(t, "some were refused", refused > 10, true)
+				time.Sleep(time.Hour)
+				dead := b.deadLetters()
+				want(t, "dead letters", len(dead), tt.dead)
+				want(t, "messages left", b.total(testQueue), 0)
+				if tt.dead > 0 {
+					want(t, "times at which the breaker was open", opened, 0)
+				}
+				t.Logf("%d refused, breaker open at %d of %d looks", refused, opened, tt.length/tt.every)
+			})
+		})
+	}
+}
+
 // The backlog is longer than messages may grow old: what was refused before waits behind it and is refused again, and it is no
 // dead letter for that.
 func TestABacklogThatIsOlderThanItsMessagesMayBeMakesNoDeadLetters(t *testing.T) {

@@ -120,7 +120,11 @@ func (p *Policy) spares() int {
 // delay is the time until the next try: the schedule's, or the wait that was asked for if
 // that is longer. most says that it is less than was asked for.
 func (p *Policy) delay(t *Try, v *verdict, asked time.Duration) (delay time.Duration, most string) {
-	scheduled := p.Backoff.base(t.attempt() - 1)
+	failed := t.attempt() - 1
+	if v.spared && t.Quota {
+		failed += max(t.Waits, 0)
+	}
+	scheduled := p.Backoff.base(failed)
 	if v.delay > 0 {
 		scheduled = v.delay
 	}

@@ -54,6 +54,8 @@ const (
 	// paceLately is how long ago a webhook may have taken its last POST to be limited, and
 	// not broken. It is longer than the windows of most limits, which are a minute.
 	paceLately = 75 * time.Second
+	// paceQuiet is what counts of a time in which nothing was sent between two refusals: three in a row tell more than two.
+	paceQuiet = paceLately / 3
 	// paceLateGaps is the least of that for a slow one, in POSTs at its rate.
 	paceLateGaps = 3
 	// paceLongest is the longest window of a limit that is told from outages, and paceAgain from the end of one time in which it takes
@@ -107,11 +109,13 @@ type Pacer struct {
 	lag       time.Duration // between a POST and its answer
 	cycle     time.Duration // in which the limit takes much and then nothing
 	windows   bool          // such a time has come again
+	span      time.Duration // the cycle then
 	window    time.Duration // the same of a limit that takes nothing for longer than paceLately
 
 	run      int // refusals in a row, each at the pace of its time
 	runSince time.Time
-	broken   bool      // for longer than a limit explains
+	broken   bool      // for longer than a limit explains, or the breaker has opened
+	shut     bool      // it was refused over the limit, and did not fail otherwise, last
 	opened   paceCount // since such a time ended
 	quota    int       // taken from the one before that to the beginning of it
 	stretch  paceCount // since the rate was last compared with what was taken
@@ -201,6 +205,9 @@ func (p *Pacer) Take(at time.Time) PacePlace {
 		p.noise.trial.took(at, p.lag)
 	}
 	gap := p.gap()
+	if quiet := at.Sub(p.next); quiet > paceLately && !p.firstNo.IsZero() { // in which nothing was refused, since nothing was sent
+		p.firstNo = p.firstNo.Add(quiet - paceQuiet)
+	}
 	if idle := at.Sub(p.begun); idle > 0 && idle <= 2*gap { // nearly as soon as it may
 		p.used += min(idle, gap*5/4)
 	}
@@ -298,16 +305,16 @@ func (p *Pacer) Refused(place PacePlace, began, now time.Time, random float64) (
 	case p.lastTaken.IsZero() && p.noise.shared(): // others are sent what it takes
 		p.lastTaken = now
 	}
-	p.lastNo = now
+	p.lastNo, p.shut = now, true
 	if p.firstNo.IsZero() || p.firstNo.After(now) {
 		p.firstNo = now
 	}
 	switch away := now.Sub(p.lastTaken); {
 	case p.Limited() && now.Sub(p.firstNo) > max(paceLately, paceLateGaps*p.gap(), p.window):
-		if p.run == 0 {
-			p.run, p.runSince = 1, now
-		}
 		p.broken = true
+		p.refused++
+		p.run++
+		p.wait(began, now, random) // where no breaker opens
 		return false, p.runSince
 	case p.lastTaken.IsZero() || !p.Limited() && away > paceLately:
 		return false, time.Time{}
@@ -362,7 +369,7 @@ func (p *Pacer) wait(began, now time.Time, random float64) {
 	gap := float64(p.gap())
 	away := now.Sub(p.runSince)
 	window := max(p.cycle/paceRetries, time.Duration(paceWaits*float64(away)), min(away, 2*time.Second))
-	if (p.kept || p.noise.shared()) && p.noise.young() {
+	if !p.broken && (p.kept || p.noise.shared()) && p.noise.young() {
 		window = min(window, trialWait)
 	}
 	p.next = now.Add(max(time.Duration(gap*(1+random/2)), window))

@@ -372,3 +372,22 @@ func TestAGuessThatEndsBesideOthersLeavesTheRateThatWasFound(t *testing.T) {
 		t.Errorf("%.0f/s in the end", p.Rate())
 	}
 }
+
+// Nor is a time without messages between two refusals, as between the last one of a burst and the first one of the next. Three in a row tell more.
+func TestAQuietTimeBetweenTwoRefusalsIsNoBreakdown(t *testing.T) {
+	p, now := limitedPacer(t)
+	refuse := func() (limited bool) {
+		now = p.Next(now)
+		limited, _ = p.Refused(p.Take(now), now, now, 0.5)
+		return limited
+	}
+	for i := range 2 {
+		if !refuse() {
+			t.Errorf("refusal %d: broken", i)
+		}
+		now = now.Add(time.Hour)
+	}
+	if refuse() {
+		t.Error("limited though three were refused, each an hour after the one before")
+	}
+}

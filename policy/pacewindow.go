@@ -1,9 +1,13 @@
 package policy
 
 import (
+	"cmp"
 	"math"
 	"time"
 )
+
+// paceMissed is for how many of its windows a limit takes nothing that was away.
+const paceMissed = 2
 
 // compare sets the rate to what the webhook took on average, where it refused everything for
 // a good part of the time. The first POST that is taken again ends such a time.
@@ -21,9 +25,9 @@ func (p *Pacer) compare(now time.Time) {
 	p.cycle = 0
 	switch {
 	case share <= paceDenied:
-	case !again && share > paceUnsure && p.outage(closed):
+	case p.windows && closed > paceMissed*p.span, !again && share > paceUnsure && p.outage(closed):
 		p.base, p.doubling, p.near, p.used = max(p.top/2, paceMin), 0, false, 0
-		p.cycle = min(length, paceLately)
+		p.cycle = cmp.Or(p.span, min(length, paceLately))
 	default:
 		p.average(share, again, length, now)
 	}
@@ -45,6 +49,9 @@ func (p *Pacer) average(share float64, again bool, length time.Duration, now tim
 	p.top = max(min(max(average, p.noise.floor()), p.top), paceMin)
 	p.base, p.near = max(p.top*(1-paceBelow), paceMin), false
 	p.cycle = min(length, max(paceLately, p.window))
+	if again {
+		p.span = p.cycle
+	}
 	switch {
 	case !p.found && !again && p.stretch.taken < paceMany:
 		p.doubling = max(paceGuess, paceGuesses*p.gap())
@@ -60,7 +67,7 @@ func (p *Pacer) reopen(now time.Time) {
 	taken, before := p.opened.taken-1, p.quota
 	length, closed := now.Sub(p.opened.since), now.Sub(p.runSince)
 	average := float64(taken) / max(length.Seconds(), 1)
-	mostly := taken >= paceSure && length < paceAgain && float64(closed) > paceUnsure*float64(length)
+	mostly := p.shut && taken >= paceSure && length < paceAgain && float64(closed) > paceUnsure*float64(length)
 	p.broken, p.quota, p.opened = false, taken, paceCount{since: now, taken: 1}
 	switch {
 	case p.noise.share > 0:
@@ -77,6 +84,18 @@ func (p *Pacer) reopen(now time.Time) {
 	}
 }
 
+// Away takes in that a POST failed otherwise than over a limit while the breaker is open since then. What is refused until one is taken has nothing to do
+// with the limit, and no window of it is learned.
+func (p *Pacer) Away(since time.Time) {
+	if !p.Limited() {
+		return
+	}
+	if p.run == 0 {
+		p.run, p.runSince = 1, since
+	}
+	p.broken, p.shut = true, false
+}
+
 // Resume goes on after an outage, in which a POST has just been taken.
 func (p *Pacer) Resume(now time.Time) {
 	if p.Limited() && !p.opened.since.Equal(now) { // otherwise Taken has
@@ -87,7 +106,7 @@ func (p *Pacer) Resume(now time.Time) {
 // halve goes on from half of the rate that was last refused.
 func (p *Pacer) halve(now time.Time) {
 	p.base, p.doubling, p.near, p.used, p.run, p.guessing = max(p.top/2, paceMin), 0, false, 0, 0, false
-	p.stretch, p.denied = paceCount{since: now}, 0
+	p.stretch, p.denied, p.cycle = paceCount{since: now}, 0, max(p.cycle, p.span)
 	p.cuts++
 	p.started, p.next = now, now.Add(p.gap())
 	p.noise.trial.end()

@@ -185,6 +185,9 @@ type Try struct {
 	// and is sent more than its limit, or it refuses all of them alike. This one is charged
 	// for neither, as long as no rule decides.
 	NotItsFault bool
+	// Quota says that a quota of the webhook may be used up: it took others within the hour and none lately. NotItsFault, this one
+	// is tried again as late as if it were charged.
+	Quota bool
 	// Probe says that the POST was to find out whether a webhook which refuses everything takes messages again. NotItsFault,
 	// it counts in nothing.
 	Probe bool

@@ -187,6 +187,25 @@ func TestANamedWaitIsFreeWhileOthersAreTaken(t *testing.T) {
 	}
 }
 
+// Where a quota is used up the same message is not asked for again and again at the first step of its schedule.
+func TestWhatAQuotaRefusesIsTriedAgainAsLateAsIfItWereCharged(t *testing.T) {
+	p, err := policy.Preset("standard")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for waits, delay := range []time.Duration{5 * time.Second, 20 * time.Second, 80 * time.Second, 320 * time.Second, 1280 * time.Second, time.Hour, time.Hour} {
+		for _, quota := range []bool{true, false} {
+			if !quota {
+				delay = 5 * time.Second
+			}
+			d := p.Decide(policy.Try{Now: start, FirstAt: start, Waits: waits, NotItsFault: true, Quota: quota, Response: policy.Response{Status: 429}})
+			if d.Charged || d.Delay != delay {
+				t.Errorf("after %d waits, quota %v: charged %v, delay %s, want %s", waits, quota, d.Charged, d.Delay, delay)
+			}
+		}
+	}
+}
+
 // A probe that a webhook refuses which takes none counts in nothing, however often the message was one, and has no age; what the message is at fault for counts.
 func TestAProbeThatIsRefusedCountsInNothing(t *testing.T) {
 	p, _ := policy.Preset("realtime")

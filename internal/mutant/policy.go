@@ -13,7 +13,7 @@ var policyPatches = []Patch{
 		"A receiver that asks for a wait pays for it with an attempt."),
 	inPolicy("asked-wait-ignored", "if scheduled >= asked {", "if scheduled >= 0 {",
 		"Retry-After does not lengthen the delay."),
-	inPolicy("backoff-skips-first", "p.Backoff.base(t.attempt() - 1)", "p.Backoff.base(t.attempt())",
+	inPolicy("backoff-skips-first", "failed := t.attempt() - 1", "failed := t.attempt()",
 		"The first delay of a schedule is never used."),
 	inPolicy("age-from-last-attempt", "if delay > p.ageLeft(t) && ", "if delay > time.Duration(p.MaxAge) && ",
 		"max_age counts from the last attempt, so a delivery is tried for ever."),

@@ -83,7 +83,7 @@ var teeth = []Patch{
 		"What every filter refuses is deleted.", "kept", 3, "lost"),
 	inSim("c61-first-wait", "policy", "wait, ok := parseWait(part, now)", "wait, ok := parseWait(part, now)\n\t\tok = ok && !found",
 		"Of several waits that a receiver names the first one counts.", "limited", 6, ""),
-	inSim("c84-limit-is-failure", "dispatcher/internal/flow", "if a.Sign.Limited && f.settings.Adaptive {", "if a.Sign.Limited && now.IsZero() {",
+	inSim("c84-limit-is-failure", "policy", "spared: t.NotItsFault && busy(r.Status)", "spared: t.NotItsFault && r.Status == 0",
 		"A receiver with a limit makes dead letters.", "limited", 6, ""),
 	inSim("hosted-not-taken-over", "dispatcher", "return \"\", fmt.Errorf(\"take the message over: %w\", err)", "return \"deleted\", nil",
 		"The host deletes a message that could not be taken over from it.", "hosted", 8, ""),

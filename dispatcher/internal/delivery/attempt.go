@@ -133,7 +133,7 @@ func (a attempts) decide(ctx context.Context, p *parcel, t *target, del *tables.
 		Now: now, Charged: del.Charged, Waits: del.Waits, FirstAt: firstOf(del.FirstAt, res.StartedAt),
 		PreviousStatus: del.LastStatus, PreviousAt: del.LastAt, LastOK: t.flow.LastDelivered(),
 		ExpiresAt: p.m.ExpiresAt, LookSlack: p.slack, Random: rand.Float64(), Response: responseOf(res),
-		NotItsFault: t.ticket.Spared(), Probe: t.ticket.Probed(),
+		NotItsFault: t.ticket.Spared(), Quota: t.ticket.Quota(), Probe: t.ticket.Probed(),
 	})
 	if dec.Action == policy.NoVerdict {
 		if dec.Reason = interruption(ctx); ctx.Err() == nil && !p.leased() {

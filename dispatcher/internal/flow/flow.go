@@ -60,8 +60,9 @@ type Flow struct {
 	pause    policy.Pause
 	waited   time.Time // when a POST was last refused with a wait
 	waitedAt int64     // what was delivered by then
-	// waits is how many were refused so, one after the other, since an answer that was no failure: from waitsSince until waitsLast.
-	waits                 int
+	// waits is how many were refused so, or with 429, one after the other, since an answer that was no failure: from waitsSince until waitsLast.
+	// Of these so many are fresh.
+	waits, fresh          int
 	waitsSince, waitsLast time.Time
 	slots                 policy.Slots
 	spreadAt              float64 // the lowest learned rate by which slots were given; 0: none was

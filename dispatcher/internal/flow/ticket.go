@@ -18,6 +18,7 @@ type Ticket struct {
 	generation uint64
 	used       bool // it was handed back
 	spared     bool
+	quota      bool // it was refused as by a quota that is used up
 	probe      bool // it was one, and was refused as too much
 }
 
@@ -27,6 +28,9 @@ func (t *Ticket) Spared() bool { return t.spared }
 
 // Probed tells, once it was Answered, whether it was a probe that the webhook refused as more than it takes now.
 func (t *Ticket) Probed() bool { return t.probe }
+
+// Quota tells, once it was Answered, whether it was refused as by a quota that is used up.
+func (t *Ticket) Quota() bool { return t.quota }
 
 // Enter asks for one POST. It is allowed, refused, or worth waiting for: then Wait has to be
 // called. The ticket for what is allowed must be handed back: Answered or Unused.
@@ -268,7 +272,12 @@ func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.Breake
 			released = true
 		}
 	}
-	f.changed = f.changed || f.breaker.State(now).Phase != policy.BreakerClosed // when the next probe is due
+	if b := f.breaker.State(now); b.Phase != policy.BreakerClosed {
+		f.changed = true // when the next probe is due
+		if a.Sign.Failed && !a.Sign.Limited {
+			f.pacer.Away(b.Since)
+		}
+	}
 	if a.Sign.Limited && (f.ask(now) || f.pacer.Asks()) {
 		saves = true
 	}
@@ -316,43 +325,23 @@ func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.Breake
 // what is refused for good is, once it refuses everything.
 func (t *Ticket) judge(a Answer, now time.Time) (turned bool) {
 	f, s := t.f, t.f.settings.Breaker
-	closed, first := f.breaker.State(now).Phase == policy.BreakerClosed, false
+	closed := f.breaker.State(now).Phase == policy.BreakerClosed
 	f.countWait(a, now)
-	switch {
-	case a.Sign.Delivered:
+	if a.Sign.Delivered {
 		f.singles.Taken(a.Failed)
-	case a.Sign.Waits && f.pacer.TookLately(now) && (closed || f.breaker.Ramping()): // the pause is the answer to it
-		if f.settings.Adaptive && f.takesFew(a.Began, now) {
-			f.pacer.Refused(t.pace, a.Began, now, rand.Float64())
-		}
-		f.breaker.Abort(t.generation)
-		t.spared = true
-		return false
-	case a.Sign.Limited && f.singles.Refused(a.Failed) && f.pacer.Limited() && (closed || f.breaker.Ramping()):
-		f.breaker.Abort(t.generation)
-		t.spared = true
-		return false
 	}
-	if a.Sign.Waits && closed && f.waits >= waitsMany && now.Sub(f.waitsSince) > waitsLong {
-		t.spared = f.breaker.Open(s, f.waitsSince, now, rand.Float64())
+	single := a.Sign.Limited && f.singles.Refused(a.Failed)
+	takes, broken := t.overLimit(a, single, now)
+	if closed && !broken.IsZero() && f.breaker.Open(s, broken, now, rand.Float64()) {
+		t.spared = true
 		f.hasten(a.Sign, now)
-		return t.spared
+		return true
 	}
-	if a.Sign.Limited && f.settings.Adaptive {
-		limited, broken := f.pacer.Refused(t.pace, a.Began, now, rand.Float64())
-		if closed && !broken.IsZero() {
-			t.spared = f.breaker.Open(s, broken, now, rand.Float64())
-			f.hasten(a.Sign, now)
-			return t.spared
-		}
-		first = !limited && closed && f.round.Refused(a.Began, now, f.inFlight)
-		if t.spared = limited && (closed || f.breaker.Ramping()); t.spared {
-			f.breaker.Abort(t.generation)
-			return false
-		}
-	} else if a.Sign.Delivered || !a.Sign.Failed && f.pacer.Limited() {
-		f.round = policy.Round{}
-		f.pacer.Taken(t.pace, a.Began, now)
+	t.quota = !takes && closed && !single && f.mayBeQuota(a.Sign, now)
+	if takes || t.quota && a.Again { // one message that is refused once more says nothing about others
+		f.breaker.Abort(t.generation)
+		t.spared = true
+		return false
 	}
 	everything := f.refusals.Report(a.Sign.Refused)
 	if everything && closed && f.breaker.Open(s, now, now, rand.Float64()) {
@@ -363,30 +352,81 @@ func (t *Ticket) judge(a Answer, now time.Time) (turned bool) {
 	turned = f.breaker.Report(s, t.generation, !a.Sign.Failed && !t.spared, now, rand.Float64())
 	// A probe that is refused as too much, with a wait, or by a webhook with a limit, says nothing about its message, and something about the webhook.
 	t.probe = !closed && (a.Sign.TooMany || a.Sign.Waits || a.Sign.Limited && f.pacer.Limited())
-	t.spared = t.spared || first || t.probe
+	first := closed && a.Sign.Limited && f.settings.Adaptive && f.round.Refused(a.Began, now, f.inFlight)
+	t.spared = t.spared || first || t.probe || t.quota
 	f.hasten(a.Sign, now)
 	return turned
 }
 
-// waitsLong is for how long a webhook that takes nothing may ask for waits before it is broken: as long as a limit may take none.
+// overLimit tells the pacer what came of a POST. takes tells that it was refused over a limit by a webhook that takes others,
+// and broken is since when one has refused everything that may take others.
+func (t *Ticket) overLimit(a Answer, single bool, now time.Time) (takes bool, broken time.Time) {
+	f := t.f
+	open := f.breaker.State(now).Phase != policy.BreakerClosed && !f.breaker.Ramping()
+	switch {
+	case a.Sign.Waits && !open && f.pacer.TookLately(now): // the pause is the answer to it
+		if f.settings.Adaptive && f.takesFew(a.Began, now) {
+			f.pacer.Refused(t.pace, a.Began, now, rand.Float64())
+		}
+		return true, broken
+	case single && !open && f.pacer.Limited():
+		return true, broken
+	case f.onlyWaits(a.Sign, now):
+		return false, f.waitsSince
+	case a.Sign.Limited && f.settings.Adaptive:
+		takes, broken = f.pacer.Refused(t.pace, a.Began, now, rand.Float64())
+		if !f.settings.Breaker.Enabled && !broken.IsZero() { // then only the pace is the answer to it
+			takes = f.tookWithinHour(now)
+		}
+		return takes && !open, broken
+	case a.Sign.Delivered, !a.Sign.Failed && f.pacer.Limited():
+		f.round = policy.Round{}
+		f.pacer.Taken(t.pace, a.Began, now)
+	}
+	return false, broken
+}
+
+// mayBeQuota tells whether it may be the word of a quota that a webhook refuses a message with 429 or a wait, which takes nothing otherwise: of
+// one that took others within the hour. Where messages come that seldom no limit is learned.
+func (f *Flow) mayBeQuota(s policy.Sign, now time.Time) bool {
+	return f.settings.Adaptive && (s.TooMany || s.Waits) && f.tookWithinHour(now)
+}
+
+// tookWithinHour tells whether the webhook took something within the time for which most quotas are.
+func (f *Flow) tookWithinHour(now time.Time) bool {
+	return !f.lastOK.IsZero() && now.Sub(f.lastOK).Abs() < time.Hour
+}
+
+// waitsLong is for how long a webhook that takes nothing may say that it is sent too much before it is broken: as long as a limit may take none.
 const waitsLong = 75 * time.Second
 
-// waitsMany is how many waits, one after the other, at least tell so, and waitsApart how long after the last one the next counts with it at most.
+// waitsMany is how many such refusals, one after the other, at least tell so, and waitsFresh how many of them name a wait or are of another message:
+// the quota of one customer is none of the webhook's. waitsApart is how long after the last one the next counts with it at most.
 const (
 	waitsMany  = 3
+	waitsFresh = 2
 	waitsApart = time.Hour
 )
 
-// countWait counts the refusals with a wait, other failures between them or not. Those that were under way together count once.
+// countWait counts the refusals with 429 or a wait, other failures between them or not. Those that were under way together count once.
 func (f *Flow) countWait(a Answer, now time.Time) {
-	switch {
+	fresh := 0
+	if a.Sign.Waits || !a.Again {
+		fresh = 1
+	}
+	switch too := a.Sign.Waits || a.Sign.TooMany; {
 	case !a.Sign.Failed:
 		f.waits = 0
-	case a.Sign.Waits && (f.waits == 0 || now.Sub(f.waitsLast) > waitsApart):
-		f.waits, f.waitsSince, f.waitsLast = 1, now, now
-	case a.Sign.Waits && !a.Began.Before(f.waitsLast):
-		f.waits, f.waitsLast = f.waits+1, now
+	case too && (f.waits == 0 || now.Sub(f.waitsLast) > waitsApart):
+		f.waits, f.fresh, f.waitsSince, f.waitsLast = 1, fresh, now, now
+	case too && !a.Began.Before(f.waitsLast):
+		f.waits, f.fresh, f.waitsLast = f.waits+1, f.fresh+fresh, now
 	}
+}
+
+// onlyWaits tells whether a webhook has answered nothing but 429 and waits for long. One with a limit that was learned does, at 429: the pacer knows.
+func (f *Flow) onlyWaits(s policy.Sign, now time.Time) bool {
+	return (s.Waits || s.TooMany && !f.pacer.Limited()) && f.waits >= waitsMany && f.fresh >= waitsFresh && now.Sub(f.waitsSince) > waitsLong
 }
 
 // fewTaken is how many POSTs are taken at most between two pauses that a limit asks for which is met by a slower pace: waits have whole seconds.
@@ -397,7 +437,8 @@ func (f *Flow) takesFew(began, now time.Time) bool {
 	if began.Before(f.waited) { // one of those that were under way together
 		return f.pacer.Limited()
 	}
-	few := !f.waited.IsZero() && f.delivered-f.waitedAt <= fewTaken
+	taken := f.delivered - f.waitedAt
+	few := !f.waited.IsZero() && taken > 0 && taken <= fewTaken // one that takes none is away
 	f.waited, f.waitedAt = now, f.delivered
 	return few || f.pacer.Limited()
 }

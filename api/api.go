@@ -76,8 +76,8 @@ type Options struct {
 	WebhookTimeout time.Duration
 	// Meter counts publishes; nil counts nothing.
 	Meter metric.Meter
-	// TracerProvider makes a span of each request; nil makes none.
-	TracerProvider trace.TracerProvider
+	// Tracer makes a span of each request; nil makes none.
+	Tracer trace.Tracer
 	// Logger gets one line per request.
 	Logger *slog.Logger
 	// Version is shown by /healthz.
@@ -242,7 +242,7 @@ const publishRoute = "/api/v1/queues/{queue}/messages"
 
 func (a *API) routes() *chi.Mux {
 	r := chi.NewRouter()
-	r.Use(a.traced, a.observe, middleware.GetHead)
+	r.Use(a.observe, middleware.GetHead)
 	r.NotFound(a.allow(scopeAnyone, web.NotFound))
 	r.MethodNotAllowed(a.allow(scopeAnyone, web.MethodNotAllowed))
 

@@ -16,7 +16,6 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pushlease/pushlease/api/internal/web"
 )
@@ -60,6 +59,9 @@ func (a *API) allow(s Scope, h handler) http.HandlerFunc {
 		}
 		if err := a.authorize(r, s); err != nil {
 			return err
+		}
+		if s != scopeAnyone {
+			r = a.traced(r)
 		}
 		return h(w, r)
 	})
@@ -107,7 +109,7 @@ func (a *API) logRequest(r *http.Request, n *web.Note, status int, took time.Dur
 		known = "none" // a path that nothing is served on
 	}
 	a.countRequest(logMethod(r.Method), known, status, 1)
-	describe(trace.SpanFromContext(r.Context()), logMethod(r.Method), known, n.ID, n.Key)
+	endSpan(n, logMethod(r.Method), known, status)
 	level := slog.LevelInfo
 	switch {
 	case errors.Is(r.Context().Err(), context.Canceled): // the caller has gone: what failed then is no news

@@ -313,11 +313,11 @@ func TestTraceStateGoesWithTraceparent(t *testing.T) {
 		"huge":                  {[]string{"traceparent", traceHeader, "tracestate", "a=" + strings.Repeat("v", 1<<16)}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, provider := range []trace.TracerProvider{nil, sdktrace.NewTracerProvider()} { // with one each publish is a span
-				h := newHarness(t, withEncoding(queue.EncodingAuto), func(o *Options) { o.TracerProvider = provider })
+			for _, tracer := range []trace.Tracer{nil, sdktrace.NewTracerProvider().Tracer("")} { // with one each publish is a span
+				h := newHarness(t, withEncoding(queue.EncodingAuto), func(o *Options) { o.Tracer = tracer })
 				h.do(http.StatusAccepted, "POST", publishTarget, "hello", tt.headers...)
 				if _, got := h.received(queue.EncodingAuto); got.TraceState != tt.want || string(got.Bytes) != "hello" {
-					t.Errorf("tracestate %q, want %q; spans: %t", got.TraceState, tt.want, provider != nil)
+					t.Errorf("tracestate %q, want %q; spans: %t", got.TraceState, tt.want, tracer != nil)
 				}
 			}
 		})

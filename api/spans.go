@@ -2,42 +2,48 @@ package api
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 
-	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/metric/noop"
-	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/codes"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/pushlease/pushlease/api/internal/web"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
-// traced gives each request of the API a span, a child of the caller's where it names one. The page's files, probes
-// and the stream, which lasts for hours, have none. Metrics of otelhttp are off: a.requests counts.
-func (a *API) traced(next http.Handler) http.Handler {
-	if a.TracerProvider == nil {
-		return next
+// traced begins the span of a request whose caller was let in by a scope, a child of the caller's where it names one: strangers make
+// none. Metrics and the stream, which lasts for hours, have none either. endSpan ends it.
+func (a *API) traced(r *http.Request) *http.Request {
+	if a.Tracer == nil || !strings.HasPrefix(r.URL.Path, "/api/") || r.URL.Path == "/api/v1/stream" {
+		return r
 	}
-	return otelhttp.NewMiddleware("api",
-		otelhttp.WithTracerProvider(a.TracerProvider),
-		otelhttp.WithMeterProvider(noop.NewMeterProvider()),
-		otelhttp.WithPropagators(propagation.TraceContext{}),
-		otelhttp.WithSpanNameFormatter(func(_ string, r *http.Request) string { return logMethod(r.Method) }),
-		otelhttp.WithFilter(func(r *http.Request) bool {
-			return strings.HasPrefix(r.URL.Path, "/api/") && r.URL.Path != "/api/v1/stream"
-		}),
-	)(next)
+	ctx := r.Context()
+	if parents := r.Header.Values("Traceparent"); len(parents) == 1 {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, content.ParentOf(parents[0], strings.Join(r.Header.Values("Tracestate"), ",")))
+	}
+	ctx, span := a.Tracer.Start(ctx, logMethod(r.Method), trace.WithSpanKind(trace.SpanKindServer))
+	web.NoteOf(r).Span = span
+	return r.WithContext(ctx)
 }
 
-// describe names the span of a request by its route. Neither the name nor url.path has what a caller may have written
-// into the path by mistake.
-func describe(span trace.Span, method, route, requestID, key string) {
-	if !span.IsRecording() {
+// endSpan describes the request by its route: what a caller may have written into path, query and headers is nowhere.
+func endSpan(n *web.Note, method, route string, status int) {
+	if n.Span == nil {
 		return
 	}
-	span.SetName(method + " " + route)
-	span.SetAttributes(semconv.HTTPRoute(route), semconv.URLPath(route), attribute.String("request.id", requestID))
-	if key != "" {
-		span.SetAttributes(attribute.String("api_key", key))
+	defer n.Span.End()
+	n.Span.SetName(method + " " + route)
+	n.Span.SetAttributes(
+		semconv.HTTPRequestMethodKey.String(method), semconv.HTTPRoute(route), semconv.HTTPResponseStatusCode(status), attribute.String("request.id", n.ID),
+	)
+	if n.Key != "" {
+		n.Span.SetAttributes(attribute.String("api_key", n.Key))
+	}
+	if status >= http.StatusInternalServerError {
+		n.Span.SetStatus(codes.Error, "")
+		n.Span.SetAttributes(semconv.ErrorTypeKey.String(strconv.Itoa(status)))
 	}
 }

@@ -76,6 +76,11 @@ func (d *Dispatcher) Expired(queueName string, messages, asDeadLetters int, lett
 	}
 }
 
+// RecordsUnfinished counts messages without an outcome whose records were removed because of their age.
+func (d *Dispatcher) RecordsUnfinished(queueName string, messages int) {
+	d.metrics.RecordsUnfinished.AddN(messages, meter.Labels{Queue: queueName})
+}
+
 // ExpiredUnseen counts messages that storage dropped at the end of their life, and of which nothing is left.
 func (d *Dispatcher) ExpiredUnseen(queueName string, messages int) {
 	d.metrics.ExpiredUnseen(queueName, messages)

@@ -195,12 +195,12 @@ func TestMessagesAreListedByTheirState(t *testing.T) {
 
 // The history is told by steps, and by groups where they are asked for.
 func TestTheHistoryIsToldByStepsAndByGroups(t *testing.T) {
-	counts := `"attempts":{"2xx":7,"5xx":2},"delivered":7,"held":3,"dead_letters":1,"took":{"p50":"12.345678ms","p95":"1.5s","p99":"2s"},"depth":{"visible":31,"hidden":4,"oldest":"90s"}`
+	counts := `"attempts":{"2xx":7,"5xx":2},"delivered":7,"held":3,"dead_letters":1,"took":{"p50":"12.345678ms","p95":"1.5s","p99":"2s"},"depth":{"visible":31,"hidden":4,"oldest":"26h3m50s"}`
 	history := canned{200, `{"from":"2026-01-02T03:00:00Z","until":"2026-01-02T04:00:00Z","step":"1m","others":2,"groups":[
 		{"key":"wh_a","total":{` + counts + `},"points":[{"at":"2026-01-02T03:04:00Z",` + counts + `}]}]}`}
 	for _, c := range []struct{ args, asked, want string }{
-		{"--queue orders --step 1m", "queue=orders&step=1m", "2026-01-02T03:04:00Z 9 7 2 3 1 12.3ms 1.5s 31 4 1m30s"},
-		{"--by webhook", "group_by=webhook", "WEBHOOK ATTEMPTS DELIVERED FAILED HELD DEAD LETTERS P50 P95 VISIBLE HIDDEN OLDEST wh_a 9 7 2 3 1 12.3ms 1.5s 31 4 1m30s (2 with less)"},
+		{"--queue orders --step 1m", "queue=orders&step=1m", "2026-01-02T03:04:00Z 9 7 2 3 1 12.3ms 1.5s 31 4 26h4m"},
+		{"--by webhook", "group_by=webhook", "WEBHOOK ATTEMPTS DELIVERED FAILED HELD DEAD LETTERS P50 P95 VISIBLE HIDDEN OLDEST wh_a 9 7 2 3 1 12.3ms 1.5s 31 4 26h4m (2 with less)"},
 		{"--by status_class", "group_by=status_class", "STATUS CLASS ATTEMPTS wh_a 9 (2 with less)"},
 	} {
 		f := newFakeAPI(t, map[string]canned{"GET /api/v1/stats": history})

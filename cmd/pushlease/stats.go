@@ -71,8 +71,14 @@ var statsHeading = []string{"ATTEMPTS", "DELIVERED", "FAILED", "HELD", "DEAD LET
 
 func digits(n int64) string { return strconv.FormatInt(n, 10) }
 
-// short is a duration with three digits that say something.
+// short is a duration with three digits that say something; from a minute on in seconds, from an hour on in minutes.
 func short(d time.Duration) string {
+	switch {
+	case d >= time.Hour:
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	case d >= time.Minute:
+		return d.Round(time.Second).String()
+	}
 	unit := time.Duration(1)
 	for d/unit >= 1000 {
 		unit *= 10

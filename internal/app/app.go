@@ -86,7 +86,8 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 		a.cleanups.add("listener", a.door.close)
 	}
 	meter, ends := t.MeterProvider.Meter("pushlease"), &expiries{log: a.log}
-	if a.stores, err = openStores(ctx, cfg, o.Outside, a.log, meter, ends.ended); err != nil {
+	if a.stores, err = openStores(ctx, cfg, o.Outside, a.log, meter, ends.ended,
+		func(name string, n int) { a.dispatcher.RecordsUnfinished(name, n) }); err != nil {
 		return nil, err
 	}
 	a.cleanups.add("storage", a.stores.close)
@@ -126,7 +127,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 		Queues: a.stores.queues, RecordedSends: handOver(a.stores.recorded, a.dispatcher), RecordedReplays: a.stores.replays, EventsQueue: cfg.EventsQueue, Encoding: cfg.QueueEncoding, KeepUnmatched: cfg.KeepUnmatched, Dispatcher: a.dispatcher, Sender: sender,
 		ValidateURL: func(raw string) error { return webhook.ValidateURL(raw, guard(cfg)) },
 		Keys:        apiKeys(cfg), Hosted: o.hosted != nil, Metrics: t.Handler(), Ready: a.readiness.checks, Settings: settingsOf(cfg), Meter: meter, Logger: a.log, Version: o.Version,
-		TracerProvider: recorded(t), Instance: cfg.Instance, Storage: StorageLocation(cfg), WebhookTimeout: cfg.WebhookTimeout, CountAlways: cfg.Storage.Kind() == config.StorageSQLite,
+		Tracer: recorded(t), Instance: cfg.Instance, Storage: StorageLocation(cfg), WebhookTimeout: cfg.WebhookTimeout, CountAlways: cfg.Storage.Kind() == config.StorageSQLite,
 	})
 	if err != nil {
 		return nil, err
@@ -139,11 +140,11 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 }
 
 // recorded is what makes spans where a collector takes them, and nil where nobody does.
-func recorded(t *telemetry.Telemetry) trace.TracerProvider {
-	if !t.Recording {
+func recorded(t *telemetry.Telemetry) trace.Tracer {
+	if !t.Collected {
 		return nil
 	}
-	return t.TracerProvider
+	return t.TracerProvider.Tracer("pushlease")
 }
 
 // settingsOf are the settings as the API shows them.

@@ -42,7 +42,7 @@ func CheckStorage(ctx context.Context, cfg config.Config) []Probe {
 	if cfg.Storage.Kind() == config.StorageSQLite {
 		return []Probe{checkFile(cfg.Storage.Path())}
 	}
-	s, err := openStores(ctx, cfg, Outside{}, slog.New(slog.DiscardHandler), noop.Meter{}, nil)
+	s, err := openStores(ctx, cfg, Outside{}, slog.New(slog.DiscardHandler), noop.Meter{}, nil, nil)
 	if err != nil {
 		return []Probe{{Name: "storage", Detail: err.Error(), Cure: "correct the setting storage"}}
 	}

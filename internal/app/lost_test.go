@@ -42,7 +42,7 @@ func TestARegistrationThatAnotherProgramDeletesIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log strings.Builder
-	s, err := openStores(t.Context(), cfg, Outside{}, slog.New(slog.NewTextHandler(&log, nil)), noop.Meter{}, nil)
+	s, err := openStores(t.Context(), cfg, Outside{}, slog.New(slog.NewTextHandler(&log, nil)), noop.Meter{}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func TestCopiesOfAFileThatWasTakenAwayAreToldAtTheStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := openStores(t.Context(), cfg, Outside{}, slog.New(slog.NewJSONHandler(&log, nil)), noop.Meter{}, nil)
+	s, err := openStores(t.Context(), cfg, Outside{}, slog.New(slog.NewJSONHandler(&log, nil)), noop.Meter{}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

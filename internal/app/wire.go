@@ -74,16 +74,12 @@ type Outside struct {
 
 // openStores picks the adapters. On Azure nothing is asked yet, so that the process
 // starts while storage is away and says so on /readyz.
-func openStores(ctx context.Context, cfg config.Config, outside Outside, log *slog.Logger, meter metric.Meter, onExpired func(sqlite.Expired)) (stores, error) {
+func openStores(ctx context.Context, cfg config.Config, outside Outside, log *slog.Logger, meter metric.Meter, onExpired func(sqlite.Expired), onUnfinished func(queue string, messages int)) (stores, error) {
 	count, err := newStorageCounter(meter)
 	if err != nil {
 		return stores{}, err
 	}
 	dropped, err := newDropCounter(meter)
-	if err != nil {
-		return stores{}, err
-	}
-	unfinished, err := newUnfinishedCounter(meter, log)
 	if err != nil {
 		return stores{}, err
 	}
@@ -137,7 +133,7 @@ func openStores(ctx context.Context, cfg config.Config, outside Outside, log *sl
 		OnTransaction: func(service, operation string, status int, err error) {
 			onTransaction(service, "", operation, status, err)
 		},
-		Retention: cfg.Retention, OnDropped: dropped, OnRemoved: removed, OnUnfinished: unfinished, Transport: outside.Storage,
+		Retention: cfg.Retention, OnDropped: dropped, OnRemoved: removed, OnUnfinished: tellUnfinished(log, onUnfinished), Transport: outside.Storage,
 		OnLost: func(table string) {
 			gone.tables.note(table, time.Now())
 			log.Error("a table is gone that this process has used, before its time: another program has dropped it, or an instance with a shorter retention. What it held is lost; it is made anew when it is needed", "table", table)
@@ -166,18 +162,13 @@ func newDropCounter(m metric.Meter) (func(rows int), error) {
 	return func(rows int) { c.Add(context.Background(), int64(rows)) }, nil
 }
 
-// newUnfinishedCounter counts, and tells, what goes with the records of a day.
-func newUnfinishedCounter(m metric.Meter, log *slog.Logger) (func(queue string, messages int, whole bool), error) {
-	c, err := m.Int64Counter("pushlease.records.unfinished",
-		metric.WithDescription("Messages without an outcome, though their life was over, whose records were removed because of their age, by queue; on Azure."))
-	if err != nil {
-		return nil, fmt.Errorf("make counter: %w", err)
-	}
+// tellUnfinished tells, and has counted, what goes with the records of a day.
+func tellUnfinished(log *slog.Logger, count func(queue string, messages int)) func(queue string, messages int, whole bool) {
 	return func(queue string, messages int, whole bool) {
 		log.Warn("the records of messages without an outcome are removed because of their age; the messages had expired before anybody ended them, or another program took them",
 			"queue", queue, "messages", messages, "all_counted", whole)
-		c.Add(context.Background(), int64(messages), metric.WithAttributes(attribute.String("queue", queue)))
-	}, nil
+		count(queue, messages)
+	}
 }
 
 // newThrottleCounter counts what Azure Storage refuses because an account, a queue or a

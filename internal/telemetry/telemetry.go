@@ -68,6 +68,8 @@ type Telemetry struct {
 	TracerProvider trace.TracerProvider
 	// Recording says whether spans hold anything but their id.
 	Recording bool
+	// Collected says whether a collector takes spans: a sampler alone makes them, and nobody sees them.
+	Collected bool
 	// Propagator is W3C Trace Context. Baggage is left out on purpose: it
 	// would carry the publishers' data to third parties.
 	Propagator propagation.TextMapPropagator
@@ -116,7 +118,7 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("telemetry: set up traces: %w", err), t.Shutdown(ctx))
 	}
-	t.TracerProvider, t.Recording = tracers, flush != nil
+	t.TracerProvider, t.Recording, t.Collected = tracers, flush != nil, target.traces
 	if flush != nil {
 		t.shutdown = append(t.shutdown, flush)
 	}

@@ -174,7 +174,7 @@ func traceContext(r *http.Request) (parent, state string) {
 	if len(values) != 1 || !content.ParentOf(values[0], "").IsValid() {
 		return "", ""
 	}
-	if trace.SpanFromContext(r.Context()).IsRecording() {
+	if trace.SpanFromContext(r.Context()).IsRecording() { // one that is not sampled leads nowhere
 		own := propagation.MapCarrier{}
 		propagation.TraceContext{}.Inject(r.Context(), own)
 		values[0] = own["traceparent"]

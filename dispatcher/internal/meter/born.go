@@ -47,7 +47,7 @@ func (ms *Instruments) Known(queueName, webhookID string) {
 func (ms *Instruments) queueBorn(queueName string) {
 	l := Labels{Queue: queueName}
 	for _, c := range []Counter{
-		ms.received, ms.requeued, ms.ReceiveErrors, ms.LookupsFailed, ms.RecordsDeferred, ms.Conflicts, ms.LeasesAtRisk, ms.PutOff, ms.unmatched, ms.expired, ms.CopiesRefused,
+		ms.received, ms.requeued, ms.ReceiveErrors, ms.LookupsFailed, ms.RecordsDeferred, ms.Conflicts, ms.LeasesAtRisk, ms.PutOff, ms.unmatched, ms.expired, ms.RecordsUnfinished, ms.CopiesRefused,
 	} {
 		c.AddN(0, l)
 	}

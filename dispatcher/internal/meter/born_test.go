@@ -51,6 +51,7 @@ func TestSeriesOfAKnownQueueAreBornAtZero(t *testing.T) {
 		"pushlease.messages.settled":        {"reason", []string{"Delivered", "InternalFault"}},
 		"pushlease.messages.finished":       {"result", []string{"done", "dead_lettered"}},
 		"pushlease.messages.expired":        {"queue", []string{"orders"}},
+		"pushlease.records.unfinished":      {"queue", []string{"orders"}},
 		"pushlease.deadletters.expired":     {"status", []string{"waiting", "replayed"}},
 		"pushlease.webhook.blocked":         {"webhook", []string{"wh_1"}},
 		"pushlease.messages.unmatched":      {"queue", []string{"orders"}},

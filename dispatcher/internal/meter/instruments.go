@@ -16,7 +16,7 @@ import (
 // Instruments are what the dispatcher counts with. What each of them counts stands in New.
 type Instruments struct {
 	Duplicates, ReceiveErrors, Renewals, LeasesLost, LookupsFailed, Conflicts, ClaimsUnfinished,
-	LeasesAtRisk, PutOff, BreakerTurns, RecordsDeferred, RecordsLost, CopiesRefused, DeadLettersExpired Counter
+	LeasesAtRisk, PutOff, BreakerTurns, RecordsDeferred, RecordsLost, RecordsUnfinished, CopiesRefused, DeadLettersExpired Counter
 
 	received, requeued, settled, finished, expired, deletes, attempts, blocked, unmatched, deadLetters, postponed Counter
 	processing, attemptTime, utilization, deliveryTime, firstAttemptDelay                                         metric.Float64Histogram
@@ -79,6 +79,7 @@ func New(m metric.Meter, reasons ...string) (*Instruments, error) {
 	ms.BreakerTurns = counter("pushlease.webhook.breaker.changes", "Changes of the breaker of a webhook, by webhook and the state it went into.")
 	ms.RecordsDeferred = counter("pushlease.records.deferred", "Records kept in memory because the store did not take them, by queue.")
 	ms.RecordsLost = counter("pushlease.records.lost", "Records that had to be dropped from memory unwritten.")
+	ms.RecordsUnfinished = counter("pushlease.records.unfinished", "Messages without an outcome, though their life was over, whose records were removed because of their age, by queue; on Azure.")
 	ms.CopiesRefused = counter("pushlease.poison.copies.refused", "Copies that the poison queue definitively refused; the dead letter is kept, by queue.")
 	ms.attempts = counter("pushlease.webhook.attempts", "POSTs, by queue, webhook, outcome (status class or error class), decision and reason.")
 	ms.blocked = counter("pushlease.webhook.blocked", "POSTs that were not made because the webhook's address is a forbidden one, by queue and webhook.")

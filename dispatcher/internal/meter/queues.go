@@ -120,7 +120,7 @@ func (qs *Queues) MeasureInFlight(m metric.Meter, idle func() []string) error {
 }
 
 // MeasurePlaces makes the gauge of what is taken of each bound on the work of this process. What is
-// taken while nothing is in flight was never given back.
+// taken while nothing is in flight, and no receive is under way, was never given back.
 func MeasurePlaces(m metric.Meter, taken func() map[string]int) error {
 	_, err := m.Int64ObservableGauge("pushlease.places.taken",
 		metric.WithDescription("What is taken of the bounds on messages and POSTs in work, by of (messages, slots, lingering, settling, leases, posts)."),

@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -136,4 +137,47 @@ func TestReplaysOfOneSecondForTwoWebhooksAreApart(t *testing.T) {
 		}
 		want(t, "messages left", b.total(testQueue), 0)
 	})
+}
+
+// C57: a dead letter that is deleted during the first POST of its replay has no record yet that the deletion could end.
+func TestAReplayEndsWithItsPostWhereItsDeadLetterWasDeleted(t *testing.T) {
+	for name, answer := range map[string]int{"tried again else": 503, "given up else": 400, "taken": 200} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				b.sender.answer = statuses(400, answer)
+				_, stop := b.start(nil)
+				sent := b.send("x")
+				time.Sleep(10 * time.Second)
+				letter := b.deadLetters()[0]
+				b.sender.takes = 20 * time.Second
+				b.replay(letter.ID, "token-1")
+				for b.sender.count() == 1 {
+					time.Sleep(time.Second)
+				}
+				letter = b.deadLetters()[0]
+				if err := errors.Join(b.db.DeleteDeadLetter(b.t.Context(), letter.ID, ""), tables.EndReplay(b.t.Context(), b.db, b.db, &letter)); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(10 * time.Minute)
+				stop()
+				want(t, "POSTs", b.sender.count(), 2)
+				want(t, "dead letters", len(b.deadLetters()), 0)
+				want(t, "messages left", b.total(testQueue), 0)
+				deliveries, attempts, err := b.db.Message(b.t.Context(), testQueue, sent.ID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				last := deliveries[len(deliveries)-1]
+				if answer == 200 {
+					want(t, "state of the replay", last.State, tables.Delivered)
+					return
+				}
+				want(t, "generation", last.Generation, 1)
+				want(t, "state of the replay", last.State, tables.DeadLettered)
+				want(t, "reason", last.Reason, policy.ReplayEnded)
+				want(t, "dead letter", last.DeadLetterID, letter.ID)
+				want(t, "next time", last.NextAt.IsZero() && attempts[len(attempts)-1].NextAt.IsZero(), true)
+			})
+		})
+	}
 }

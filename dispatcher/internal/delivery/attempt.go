@@ -100,6 +100,9 @@ func (a attempts) answered(ctx context.Context, p *parcel, t *target, sent []byt
 		dec.Explanation += " The lease had ended " + late.Round(time.Second).String() + " before this answer: another instance may have POSTed the message too."
 	}
 	attempts := []tables.Attempt{p.advance(t, del, res, &dec)}
+	if dec.Action != policy.Complete && a.replayDeleted(ctx, p) {
+		p.endReplay(del, &attempts[0])
+	}
 	attempts[0].Snippet = tables.CutText(t.registration.Redact(string(res.Body), sent, p.content.Body), tables.MaxSnippetUnits)
 	after := *del // a record that is put off is changed
 	rec := tables.Record{Deliveries: append(deliveries, a.tickets.takeSomeHeld(ctx, p, journal.MaxRows-2)...), Attempts: attempts}

@@ -40,7 +40,7 @@ func fold(p *parcel, h history, targets []target) *Outcome {
 		case tables.Withdrawn:
 			continue
 		case tables.DeadLettered:
-			if copied = true; p.copyOf != nil && outcome.Action == policy.Complete {
+			if copied = true; outcome.Action == policy.Complete && (p.copyOf != nil || del.Reason == policy.ReplayEnded) {
 				outcome.Reason = del.Reason
 			}
 			continue

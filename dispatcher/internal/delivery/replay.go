@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/policy"
@@ -87,6 +88,26 @@ func unaltered(row tables.DeadLetter, setting queue.Encoding) error {
 		return fmt.Errorf("%w: its id is not that of its columns", errAltered)
 	}
 	return nil
+}
+
+// replayDeleted reports whether the parcel is a replay whose dead letter was deleted since it was received. Where
+// storage does not say, the replay goes on.
+func (o *Options) replayDeleted(ctx context.Context, p *parcel) bool {
+	if p.replay == nil {
+		return false
+	}
+	_, err := retry.Get(o.writing(ctx), retry.Call, func(ctx context.Context) (tables.DeadLetter, error) {
+		return o.DeadLetters.GetDeadLetter(ctx, p.replay.ID)
+	})
+	return errors.Is(err, tables.ErrNotFound)
+}
+
+// endReplay ends a delivery with the attempt that was under way when its dead letter was deleted: the deletion found no
+// record that it could end.
+func (p *parcel) endReplay(del *tables.Delivery, made *tables.Attempt) {
+	del.State, del.Reason, del.DeadLetterID, del.NextAt = tables.DeadLettered, policy.ReplayEnded, p.replay.ID, time.Time{}
+	made.Delay, made.NextAt = 0, time.Time{}
+	made.Explanation += " The dead letter was deleted meanwhile, which ends its replay: nothing is tried again or kept."
 }
 
 // takeToken ends a replay that is refused: by its missing token, its dead letter waits again within

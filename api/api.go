@@ -139,6 +139,7 @@ type API struct {
 	purged    metric.Int64Counter
 	requests  metric.Int64Counter
 	replays   *replayJobs
+	outcomes  outcomes
 	backlog   *backlog
 	depths    *depths
 	stream    *stream

@@ -28,13 +28,13 @@ func (a *API) audit(r *http.Request, c tables.Audit) {
 	}
 }
 
-// auditOf tells what differs between two versions of a registration.
-func (a *API) auditOf(r *http.Request, before, after tables.Registration) (tables.Audit, error) {
+// auditChange remembers what the request has changed of a registration. How a default is spelt changes nothing.
+func (a *API) auditChange(r *http.Request, before, after tables.Registration) {
+	c := tables.Audit{Action: tables.WebhookChanged, Queue: after.Queue, WebhookID: after.ID}
 	plan, err := a.planOf(r, before, after)
 	if err != nil {
-		return tables.Audit{}, err
+		a.Logger.Error("which settings of a webhook a request has changed can't be told in the audit", "webhook", after.ID, "error", err)
 	}
-	c := tables.Audit{Action: tables.WebhookChanged, Queue: after.Queue, WebhookID: after.ID}
 	for _, change := range plan.Changes {
 		c.Fields = append(c.Fields, change.Field)
 	}
@@ -46,8 +46,10 @@ func (a *API) auditOf(r *http.Request, before, after tables.Registration) (table
 		c.Action = tables.WebhookDisabled
 	case after.Enabled && (!before.Enabled || len(c.Fields) == 0 && !after.ResetAt.Equal(before.ResetAt)): // one that is enabled already begins anew
 		c.Action = tables.WebhookEnabled
+	case err == nil && len(c.Fields) == 0:
+		return
 	}
-	return c, nil
+	a.audit(r, c)
 }
 
 // encoded is the filter as it is kept.

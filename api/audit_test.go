@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -20,7 +21,7 @@ func (h *harness) audits(query string) (lines []string) {
 	a := h.do(http.StatusOK, "GET", "/api/v1/audit"+query, "", asKey("operate")...)
 	for i := range a.get("data").([]any) {
 		row := a.get("data", i).(map[string]any)
-		if row["request_id"] == "" || row["at"] == "" || row["instance"] != "test" {
+		if row["request_id"] == "" || row["at"] == "" || !slices.Contains([]any{"test", "other"}, row["instance"]) {
 			h.Errorf("%v: by which request, when and where?", row)
 		}
 		line := fmt.Sprintf("%v by %v: %v %v %v", row["action"], row["key"], row["queue"], row["webhook_id"], row["fields"])
@@ -120,7 +121,7 @@ func TestHowADefaultIsSpeltEnablesNoWebhook(t *testing.T) {
 		const hook = "/api/v1/webhooks/hook"
 		h.do(http.StatusCreated, "PUT", hook, `{"queue":"orders","url":"https://example.com/a","enabled":`+enabled+`}`, asKey("admin")...)
 		h.do(http.StatusOK, "PATCH", hook, `{"format":"raw"}`, asKey("admin")...)
-		if got := h.audits("?action=webhook.enabled"); len(got) != 0 {
+		if got := h.audits(""); len(got) != 1 {
 			t.Errorf("enabled %s: %v", enabled, got)
 		}
 	}
@@ -138,15 +139,18 @@ func (h *hungAudits) PutAudit(context.Context, tables.Audit) error {
 	return errors.New("storage is away")
 }
 
-// hangsUp is a caller who goes when the dead letter is deleted.
+// hangsUp is a caller who goes while the dead letter is being deleted, of which storage's answer is lost.
 type hangsUp struct {
 	tables.DeadLetters
 	hangUp context.CancelFunc
 }
 
 func (h hangsUp) DeleteDeadLetter(ctx context.Context, id, etag string) error {
-	defer h.hangUp()
-	return h.DeadLetters.DeleteDeadLetter(ctx, id, etag)
+	h.hangUp()
+	if err := h.DeadLetters.DeleteDeadLetter(ctx, id, etag); err != nil {
+		return err
+	}
+	return errors.New("no answer")
 }
 
 // C57: what ends with a dead letter that is deleted does not wait for the audit, nor for a caller who has gone.
@@ -165,13 +169,76 @@ func TestDeletingADeadLetterEndsItsReplayThoughTheAuditHangs(t *testing.T) {
 		defer close(answered)
 		h.serve(http.StatusNoContent, request("DELETE", "/api/v1/dead-letters/"+id, "").WithContext(ctx))
 	}()
-	<-audits.begun
+	select {
+	case <-audits.begun:
+	case <-answered:
+		t.Fatal("the deletion came to no audit")
+	}
 	all, err := h.db.Load(t.Context(), key)
 	if err != nil || len(all) != 1 || all[0].State != tables.DeadLettered {
 		t.Errorf("while the audit hangs: %+v, %v", all, err)
 	}
 	close(audits.until)
 	<-answered
+}
+
+// C57: this process sends to a webhook that was just registered, also where the audit hangs.
+func TestARegistrationIsToldBeforeTheAudit(t *testing.T) {
+	for _, method := range []string{"POST /api/v1/webhooks", "PUT /api/v1/webhooks/hook"} {
+		audits := &hungAudits{begun: make(chan struct{}), until: make(chan struct{})}
+		h := newHarness(t, func(o *Options) { o.Audits = audits })
+		answered := make(chan struct{})
+		go func() {
+			defer close(answered)
+			verb, path, _ := strings.Cut(method, " ")
+			h.do(http.StatusCreated, verb, path, `{"queue":"orders","url":"https://example.com/a"}`)
+		}()
+		<-audits.begun
+		if h.view.changes == 0 {
+			t.Errorf("%s: the dispatcher does not know of it while the audit hangs", method)
+		}
+		close(audits.until)
+		<-answered
+	}
+}
+
+// The end of a replay job was asked for by whoever asked first, also where storage could not take that down.
+func TestTheAuditTellsWhoCanceledAReplayJobFirst(t *testing.T) { // C57
+	const first, second = "replay.canceled by key-operate", "replay.canceled by key-admin"
+	for name, cancel := range map[string]func(h *harness, jobs *silentJobs, id string){
+		"here": func(h *harness, _ *silentJobs, id string) {
+			h.do(http.StatusOK, "DELETE", replayPath+"/"+id, "", asKey("operate")...)
+		},
+		"in another process": func(h *harness, _ *silentJobs, id string) {
+			other := h.another("other")
+			r := request("DELETE", replayPath+"/"+id, "", asKey("operate")...)
+			ctx, stop := context.WithTimeout(r.Context(), time.Millisecond)
+			defer stop()
+			other.serve(http.StatusOK, r.WithContext(ctx))
+		},
+		"without storage": func(h *harness, jobs *silentJobs, id string) {
+			jobs.silent.Store(true)
+			h.do(http.StatusServiceUnavailable, "DELETE", replayPath+"/"+id, "", asKey("operate")...)
+			jobs.silent.Store(false)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				jobs := &silentJobs{}
+				h := withJobs(t, withKeys, func(o *Options) { jobs.Jobs, o.Jobs = o.Jobs, jobs })
+				h.putMany("orders", 20, beforeNow)
+				id := h.do(http.StatusAccepted, "POST", replayPath, slowReplay, asKey("operate")...).text("id")
+				cancel(h, jobs, id)
+				for range 2 {
+					h.do(http.StatusOK, "DELETE", replayPath+"/"+id, "", asKey("admin")...)
+					time.Sleep(time.Minute)
+				}
+				if got := h.audits("?action=replay.canceled"); len(got) != 1 || !strings.HasPrefix(got[0], first) {
+					t.Errorf("%v, want %q once and no %q", got, first, second)
+				}
+			})
+		})
+	}
 }
 
 // noAudits takes no rows.

@@ -202,16 +202,9 @@ func (a *API) deleteDeadLetter(w http.ResponseWriter, r *http.Request) error {
 	if web.IfMatch(r) != "" {
 		etag = d.ETag
 	}
-	switch err := a.DeadLetters.DeleteDeadLetter(r.Context(), id, etag); {
-	case errors.Is(err, tables.ErrNotFound):
-		return noDeadLetter
-	case errors.Is(err, tables.ErrConflict):
-		return web.ErrPrecondition
-	case err != nil:
-		return web.StorageFault("delete the dead letter", err)
+	if err := a.endDeadLetter(r.Context(), &d, etag); err != nil {
+		return err
 	}
-	a.backlog.forget(d.Queue)
-	a.endRecords(r.Context(), &d)
 	a.audit(r, tables.Audit{Action: tables.DeadLetterDeleted, Queue: d.Queue, WebhookID: d.WebhookID, DeadLetterID: d.ID})
 	if d.CopiedToQueue != "" {
 		w.Header().Set(copyLeft, d.CopiedToQueue)
@@ -220,11 +213,27 @@ func (a *API) deleteDeadLetter(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// endRecords ends what the records of a message say is still done about a dead letter that was deleted, at once, and also
+// endDeadLetter deletes a dead letter and ends what the records of its message say is still done about it, at once, and also
 // when the caller hangs up: otherwise the dead letter is written again.
-func (a *API) endRecords(ctx context.Context, d *tables.DeadLetter) {
+func (a *API) endDeadLetter(ctx context.Context, d *tables.DeadLetter, etag string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), replayTimeout)
 	defer cancel()
+	switch err := a.DeadLetters.DeleteDeadLetter(ctx, d.ID, etag); {
+	case errors.Is(err, tables.ErrNotFound):
+		return noDeadLetter
+	case errors.Is(err, tables.ErrConflict):
+		return web.ErrPrecondition
+	case err != nil:
+		if _, getErr := a.DeadLetters.GetDeadLetter(ctx, d.ID); !errors.Is(getErr, tables.ErrNotFound) { // else the answer alone was lost
+			return web.StorageFault("delete the dead letter", err)
+		}
+	}
+	a.backlog.forget(d.Queue)
+	a.endRecords(ctx, d)
+	return nil
+}
+
+func (a *API) endRecords(ctx context.Context, d *tables.DeadLetter) {
 	if err := tables.EndMaking(ctx, a.Deliveries, d); err != nil {
 		a.Logger.Warn("whether a dead letter that was deleted was still being made is not known; it may be written again", "dead_letter", d.ID, "error", err)
 	}

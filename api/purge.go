@@ -30,7 +30,7 @@ type purgeView struct {
 	Until  time.Time `json:"until,omitzero"`
 	Purged int       `json:"purged"`
 	// Kept counts what matched and was spared, because a replay is under way, it is still being
-	// made, or it was changed meanwhile.
+	// made (which a dry run does not look at), or it was changed meanwhile.
 	Kept int `json:"kept"`
 	// NeverReplayed counts those of what was deleted, or would be, that nobody ever replayed.
 	NeverReplayed int `json:"never_replayed"`
@@ -41,11 +41,18 @@ type purgeView struct {
 	NextCursor *tables.Cursor `json:"next_cursor"`
 }
 
+// purgeLooksBack is how long ago a dead letter was made, at most, of which a purge looks whether it is still being made: its
+// message lives as long by default.
+const purgeLooksBack = queue.DefaultTTL
+
 // spared reports whether a purge leaves a dead letter: its replay has not ended, or it is still being made
 // and would be written again.
 func (a *API) spared(ctx context.Context, d tables.DeadLetter) bool {
 	if d.ReplayToCome(queue.ReplayLife) {
 		return true
+	}
+	if time.Since(d.DeadLetteredAt) > purgeLooksBack {
+		return false
 	}
 	making, err := tables.InTheMaking(ctx, a.Deliveries, &d)
 	return err != nil || len(making) > 0
@@ -61,7 +68,7 @@ func (a *API) purgeDeadLetters(w http.ResponseWriter, r *http.Request) error {
 	if b.dryRun {
 		never, copies := 0, 0
 		c, err := a.count(r, b, func(d tables.DeadLetter) string {
-			if a.spared(r.Context(), d) {
+			if d.ReplayToCome(queue.ReplayLife) { // whether they are still being made would take a look at each
 				return skipUnderWay
 			}
 			if d.NeverReplayed() {

@@ -52,12 +52,14 @@ func (a *API) createWebhook(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return web.StorageFault("register the webhook", err)
 	}
-	a.audit(r, createdAudit(saved))
+	a.created(r, saved)
 	return a.registered(w, r, saved, true, warnings...)
 }
 
-func createdAudit(reg tables.Registration) tables.Audit {
-	return tables.Audit{Action: tables.WebhookCreated, Queue: reg.Queue, WebhookID: reg.ID}
+// created tells the dispatcher of a registration that the request has made, and then remembers who asked for it.
+func (a *API) created(r *http.Request, reg tables.Registration) {
+	a.registryChanged()
+	a.audit(r, tables.Audit{Action: tables.WebhookCreated, Queue: reg.Queue, WebhookID: reg.ID})
 }
 
 // idOfKey makes the id of a webhook of the key that it is created under: a repeated
@@ -86,6 +88,7 @@ func (a *API) answerCreationAgain(w http.ResponseWriter, r *http.Request, mine t
 			"The webhook "+there.ID+" was registered with this key by a request that said something else.",
 			web.Wrong(web.IdempotencyHeader, "was used for another webhook", "use a new key for each webhook, and the old one only to repeat the very same request; PATCH or PUT changes the webhook"))
 	}
+	a.registryChanged() // the answer to the first request may have been lost here too
 	w.Header().Set("Idempotency-Replayed", "true")
 	return a.registered(w, r, there, time.Since(there.CreatedAt) < secretShownFor)
 }
@@ -134,7 +137,7 @@ func (a *API) putWebhook(w http.ResponseWriter, r *http.Request) error {
 		saved, err := a.Webhooks.PutWebhook(r.Context(), reg)
 		switch {
 		case err == nil:
-			a.audit(r, createdAudit(saved))
+			a.created(r, saved)
 			return a.registered(w, r, saved, true, warnings...)
 		case !errors.Is(err, tables.ErrExists):
 			return web.StorageFault("register the webhook", err)
@@ -203,7 +206,6 @@ func (a *API) replace(reg *tables.Registration, in web.Fields) error {
 
 // registered answers that reg was made. Its first secret is shown while it has no other.
 func (a *API) registered(w http.ResponseWriter, r *http.Request, reg tables.Registration, withSecret bool, warnings ...string) error {
-	a.registryChanged()
 	secret := ""
 	if withSecret && len(reg.Secrets) == 1 && reg.Secrets[0].CreatedAt.Equal(reg.CreatedAt) {
 		secret = reg.Secrets[0].Key

@@ -62,6 +62,7 @@ type replayJob struct {
 
 	mu         sync.Mutex
 	state      jobState
+	canceled   bool // its end was asked for, here or in its row
 	finishedAt time.Time
 	matched    int
 	replayed   int
@@ -144,6 +145,16 @@ func (j *replayJob) run(ctx context.Context) {
 	if !ended {
 		j.storeEndLater()
 	}
+}
+
+// cancelHere ends the job in this process, and reports whether nobody has asked for its end before, as far as is known here.
+func (j *replayJob) cancelHere() (asked bool) {
+	j.note(func() {
+		asked = j.state == jobRunning && !j.canceled
+		j.canceled = true
+	})
+	j.cancel(errCanceledByCaller)
+	return asked
 }
 
 // finish sets the state that stays.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -64,10 +65,23 @@ func (js *replayJobs) start(ctx context.Context, a *API, b bulk) (*replayJob, er
 	stored, err := js.put(ctx, tables.Job{}, v, js.runner())
 	if err != nil {
 		js.leave()
-		return nil, web.StorageFault("store the replay job", err)
+		return nil, js.takeBack(ctx, v.ID, err)
 	}
 	js.forgetOld(ctx, a)
 	return js.begin(a, b, stored, v, false), nil
+}
+
+// takeBack removes the row of a job whose start is refused because of err: storage may have taken it all the same, and whoever
+// finds it would go on with it.
+func (js *replayJobs) takeBack(ctx context.Context, id string, err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), jobCall)
+	defer cancel()
+	p := web.StorageFault("store the replay job", err)
+	if dropErr := js.store.DropJob(ctx, id); dropErr != nil {
+		p.Cause = errors.Join(err, dropErr)
+		p.Detail += fmt.Sprintf(" Whether storage has taken it all the same is not known: it would begin within two minutes. Look at %s%s before you repeat the request; DELETE there cancels it.", replaysPath, id)
+	}
+	return p
 }
 
 // room keeps a place for one more job, which begin or leave gives up, or says why none may run here.
@@ -201,61 +215,82 @@ func (js *replayJobs) forgetOld(ctx context.Context, a *API) {
 	}
 }
 
+// canceled is what came of asking for the end of a job.
+type canceled struct {
+	replayJobView
+	// asked: it was asked for now, and again: somebody had asked for it before.
+	asked, again bool
+	// damaged: the job's row can't be read.
+	damaged bool
+}
+
 // cancel ends a job wherever it runs, and waits a moment for it, so that the answer usually has
 // its last numbers. One that has ended stays as it is. It is in the job's row before it is answered: whoever
 // goes on with the job ends it.
-func (js *replayJobs) cancel(ctx context.Context, id string) (replayJobView, error) {
+func (js *replayJobs) cancel(ctx context.Context, id string) (c canceled, err error) {
 	waitCtx, stop := context.WithTimeout(ctx, cancelWait)
 	defer stop()
 	var ended <-chan struct{}
-	j := js.own(id)
+	j, asked, first := js.own(id), false, true
 	if j != nil {
-		j.cancel(errCanceledByCaller)
-		ended = j.done
+		asked, ended = j.cancelHere(), j.done
 	}
 	look := time.NewTicker(cancelLook)
 	defer look.Stop()
 	for {
-		v, err := js.cancelStored(ctx, id)
+		c, err = js.cancelStored(ctx, id)
+		if j != nil && (err != nil || c.damaged) {
+			c.replayJobView = j.view()
+		}
 		if err != nil && j != nil && !errors.Is(err, noReplayJob) {
 			err = canceledHereOnly(err)
 		}
-		if err != nil || v.State != jobRunning {
-			return v, err
+		switch {
+		case j == nil:
+			asked = asked || c.asked
+		case first:
+			asked, first = asked && !c.again, false
+		}
+		c.asked = asked
+		if err != nil || c.State != jobRunning {
+			return c, err
 		}
 		select {
 		case <-ended:
 			ended = nil // it is looked for once, without a pause
 		case <-look.C:
 		case <-waitCtx.Done():
-			return v, nil
+			return c, nil
 		}
 	}
 }
 
 // cancelStored asks the process that has the job to end it, or ends it where there is none.
-func (js *replayJobs) cancelStored(ctx context.Context, id string) (v replayJobView, err error) {
+func (js *replayJobs) cancelStored(ctx context.Context, id string) (c canceled, err error) {
 	for range web.MaxTries {
 		var stored tables.Job
-		if stored, v, err = js.find(ctx, id); err != nil || v.State != jobRunning {
-			return v, err
+		stored, c.replayJobView, err = js.find(ctx, id)
+		c.damaged, c.again = stored.Damaged != nil, stored.CancelAsked
+		if err != nil || c.State != jobRunning {
+			return c, err
 		}
 		instance := stored.Instance
 		switch {
 		case !live(stored, time.Now()):
-			instance, v.State, v.FinishedAt = "", jobCanceled, time.Now().UTC()
+			instance, c.State, c.FinishedAt = "", jobCanceled, time.Now().UTC()
 		case stored.CancelAsked:
-			return v, nil
+			return c, nil
 		}
 		stored.CancelAsked = true
-		if _, err = js.put(ctx, stored, v, instance); !errors.Is(err, tables.ErrConflict) {
+		if _, err = js.put(ctx, stored, c.replayJobView, instance); !errors.Is(err, tables.ErrConflict) {
+			c.asked = err == nil && !c.again
 			break
 		}
 	}
 	if err != nil {
-		return v, web.StorageFault("cancel the replay job", err)
+		return c, web.StorageFault("cancel the replay job", err)
 	}
-	return v, nil
+	return c, nil
 }
 
 // stop ends all jobs here, lets no new one begin, and waits for them, though not longer

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/pushlease/pushlease/api/internal/web"
@@ -15,16 +16,62 @@ type replayOutcome struct {
 	CameBack  int `json:"came_back"`
 	UnderWay  int `json:"under_way"`
 	// Waiting counts those that wait again, since their message came to nothing, or was never sent.
-	Waiting int  `json:"waiting"`
-	Exact   bool `json:"exact"` // otherwise these are lower bounds
+	Waiting int `json:"waiting"`
+	// Exact is false where there are more than may be read, and these are lower bounds, or where others have replayed some of
+	// the same dead letters while the job ran: those can't be told apart from its own.
+	Exact bool `json:"exact"`
+}
+
+// outcomeFresh is how long the outcome of a job is shown as it was counted: each count may take dozens of lists, and a page asks
+// every few seconds. What is not under way any more is counted once.
+const outcomeFresh = time.Minute
+
+// countedOutcome is an outcome and when it was counted.
+type countedOutcome struct {
+	replayOutcome
+	at time.Time
+}
+
+// outcomes remembers what became of jobs that have ended, by their ids.
+type outcomes struct {
+	mu   sync.Mutex
+	byID map[string]countedOutcome
+}
+
+func (o *outcomes) of(v *replayJobView) (*replayOutcome, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c, known := o.byID[v.ID]
+	settled := c.UnderWay == 0 && c.at.Sub(v.FinishedAt) > tables.ReplayReserved // nothing of it is being sent any more
+	return &c.replayOutcome, known && (settled || time.Since(c.at) < outcomeFresh)
+}
+
+func (o *outcomes) note(id string, c replayOutcome) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.byID == nil || len(o.byID) >= 2*keptJobs {
+		o.byID = map[string]countedOutcome{}
+	}
+	o.byID[id] = countedOutcome{c, time.Now()}
 }
 
 // outcomeSkew is how far the clock of who gave a message up may be behind that of who began the job.
 const outcomeSkew = time.Minute
 
-// outcomeOf counts what became of an ended job's replays: a replay has come back where there is a dead letter of
-// its generation, or of a later one.
+// outcomeOf is what became of an ended job's replays.
 func (a *API) outcomeOf(ctx context.Context, v replayJobView) (*replayOutcome, error) {
+	if o, known := a.outcomes.of(&v); known {
+		return o, nil
+	}
+	o, err := a.countOutcome(ctx, v)
+	if err == nil {
+		a.outcomes.note(v.ID, *o)
+	}
+	return o, err
+}
+
+// countOutcome counts it: a replay has come back where there is a dead letter of its generation, or of a later one.
+func (a *API) countOutcome(ctx context.Context, v replayJobView) (*replayOutcome, error) {
 	filter := bulkOf(v).filter
 	back, whole, err := a.cameBack(ctx, v, filter)
 	if err != nil {
@@ -51,7 +98,9 @@ func (a *API) outcomeOf(ctx context.Context, v replayJobView) (*replayOutcome, e
 	if err != nil {
 		return nil, web.StorageFault("count what became of the replays", err)
 	}
-	o.Exact = whole && exact
+	most := v.Replayed + v.Failed
+	o.Exact = whole && exact && o.Delivered+o.CameBack+o.UnderWay+o.Waiting <= most
+	o.Delivered, o.CameBack, o.UnderWay, o.Waiting = min(o.Delivered, most), min(o.CameBack, most), min(o.UnderWay, most), min(o.Waiting, most)
 	return o, nil
 }
 

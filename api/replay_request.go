@@ -119,14 +119,14 @@ func (a *API) cancelReplayJob(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	job, err := a.replays.cancel(r.Context(), web.PathParam(r, "id"))
+	if job.asked && (job.State == jobCanceled || job.State == jobRunning) { // which ends in a moment, here or in another instance
+		a.audit(r, tables.Audit{Action: tables.ReplayCanceled, Queue: job.Filter.Queue, WebhookID: job.Filter.Webhook, ReplayID: job.ID})
+	}
 	if err != nil {
 		return err
 	}
-	if job.State == jobCanceled || job.State == jobRunning { // which another instance ends in a moment
-		a.audit(r, tables.Audit{Action: tables.ReplayCanceled, Queue: job.Filter.Queue, WebhookID: job.Filter.Webhook, ReplayID: job.ID})
-	}
 	a.Logger.Info("replay by filter canceled", "job", job.ID, "state", job.State, "api_key", web.NoteOf(r).Key)
-	return web.WriteJSON(w, http.StatusOK, job)
+	return web.WriteJSON(w, http.StatusOK, job.replayJobView)
 }
 
 var noReplayJob = web.Missing("No replay job has that id. Of those that have ended the last 50 are kept.", "id", "take an id from GET /api/v1/replays")

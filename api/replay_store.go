@@ -157,7 +157,7 @@ func (j *replayJob) beat(ctx context.Context) {
 	default:
 		j.stored = now
 		if now.CancelAsked {
-			j.cancel(errCanceledByCaller)
+			j.cancelHere()
 		}
 	}
 }

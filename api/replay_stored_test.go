@@ -184,6 +184,57 @@ func (s *silentJobs) ListJobs(ctx context.Context) ([]tables.Job, error) {
 	return s.Jobs.ListJobs(ctx)
 }
 
+// unsureJobs takes a job, and does not say so; down is whether it removes none.
+type unsureJobs struct {
+	tables.Jobs
+	down  bool
+	asked atomic.Int64
+}
+
+func (s *unsureJobs) PutJob(ctx context.Context, j tables.Job) (tables.Job, error) {
+	saved, err := s.Jobs.PutJob(ctx, j)
+	if s.asked.Add(1) == 1 {
+		return tables.Job{}, errors.Join(err, errors.New("no answer"))
+	}
+	return saved, err
+}
+
+func (s *unsureJobs) DropJob(ctx context.Context, id string) error {
+	if s.down {
+		return errors.New("no answer")
+	}
+	return s.Jobs.DropJob(ctx, id)
+}
+
+// C57: a job whose start was refused does not run, or its answer says that it may.
+func TestAReplayJobThatWasRefusedDoesNotRun(t *testing.T) {
+	for _, down := range []bool{false, true} {
+		bubble.Test(t, func(t *testing.T) {
+			jobs := &unsureJobs{down: down}
+			h := withJobs(t, func(o *Options) { jobs.Jobs, o.Jobs = o.Jobs, jobs })
+			h.putMany("orders", 3, beforeNow)
+			said := h.do(http.StatusServiceUnavailable, "POST", replayPath, `{"queue":"orders","rate":1}`).text("detail")
+			if down {
+				_, named, _ := strings.Cut(said, "Look at ")
+				path, _, _ := strings.Cut(named, " ")
+				if a := h.do(http.StatusOK, "DELETE", path, ""); a.text("state") != "running" {
+					t.Errorf("%q: %s", said, a.body)
+				}
+			}
+			for range 3 {
+				time.Sleep(time.Minute)
+				if err := h.api.replays.adopt(t.Context(), h.api); err != nil {
+					t.Fatal(err)
+				}
+			}
+			list := h.do(http.StatusOK, "GET", replayPath, "").get("data").([]any)
+			if n := h.depth("orders"); n != 0 || len(list) != 0 && !down || strings.Contains(said, "Look at") != down {
+				t.Errorf("%d messages were sent, jobs %v; the answer: %s", n, list, said)
+			}
+		})
+	}
+}
+
 // C57: a job that was canceled, or has failed, stays so though storage did not take its end down at that moment.
 func TestAReplayJobWhoseEndCanNotBeStoredDoesNotComeToLife(t *testing.T) {
 	for _, want := range []string{"canceled", "failed"} {
@@ -316,6 +367,10 @@ func TestAReplayJobWhoseRowIsDamagedGoesOn(t *testing.T) {
 			t.Errorf("the log tells %d times", n)
 		}
 		other.do(http.StatusOK, "DELETE", replayPath+"/rpl_left", "")
+		damage(id)
+		if a := h.do(http.StatusOK, "DELETE", replayPath+"/"+id, ""); a.text("state") != "canceled" || a.get("replayed") != 1.0 {
+			t.Errorf("the job of this process: %s", a.body)
+		}
 	})
 }
 

@@ -69,8 +69,9 @@ func TestACursorIsOfOneList(t *testing.T) {
 		d.DeadLetteredAt = testTime.Add(time.Duration(i) * time.Second)
 		h.putDeadLetter(d)
 		h.record(tables.Record{Attempts: []tables.Attempt{{MessageKey: d.MessageKey, WebhookID: "wh_1", Number: 1, StartedAt: d.DeadLetteredAt, Status: 500, Action: policy.Abandon, Reason: policy.RetryableError}}})
+		h.record(tables.Record{Deliveries: []tables.Delivery{{MessageKey: d.MessageKey, WebhookID: "wh_1", State: tables.Pending, UpdatedAt: d.DeadLetteredAt}}})
 	}
-	lists := []string{"webhooks", "queues", "dead-letters", "attempts"}
+	lists := []string{"webhooks", "queues", "dead-letters", "attempts", "messages", "audit"}
 	cursors := map[string]string{}
 	for _, list := range lists {
 		cursors[list] = h.do(http.StatusOK, "GET", "/api/v1/"+list+"?limit=1", "").text("next_cursor")

@@ -381,10 +381,6 @@ func (a *API) change(r *http.Request, f func(*tables.Registration) error) (table
 			return reg, nil
 		}
 		next.UpdatedAt = time.Now().UTC()
-		change, err := a.auditOf(r, reg, next)
-		if err != nil {
-			return reg, err
-		}
 		saved, err := a.Webhooks.PutWebhook(r.Context(), next)
 		switch {
 		case err == nil:
@@ -392,7 +388,7 @@ func (a *API) change(r *http.Request, f func(*tables.Registration) error) (table
 				a.forgetHealth(r.Context(), saved.ID)
 			}
 			a.registryChanged()
-			a.audit(r, change)
+			a.auditChange(r, reg, saved)
 			return saved, nil
 		case errors.Is(err, tables.ErrNotFound):
 			return reg, noWebhook

@@ -62,8 +62,8 @@ func (p Purged) Total() int {
 // each is a request of its own.
 const deletesAtOnce = 8
 
-// PurgeDeadLetters deletes one page of what f matches, but for what spare reports
-// true for. A row that changed since it was listed stays. With an error, what
+// PurgeDeadLetters deletes one page of what f matches, but for what spare, which is called for several
+// at a time, reports true for. A row that changed since it was listed stays. With an error, what
 // is counted as deleted is, and the same page may be asked for again.
 func PurgeDeadLetters(ctx context.Context, s DeadLetters, f DeadLetterFilter, page Page, spare func(DeadLetter) bool) (Purged, error) {
 	p := Purged{Deleted: map[string]int{}, Next: page.After}
@@ -78,14 +78,13 @@ func PurgeDeadLetters(ctx context.Context, s DeadLetters, f DeadLetterFilter, pa
 		slots = make(chan struct{}, deletesAtOnce)
 	)
 	for _, d := range rows {
-		if spare(d) {
-			p.Kept++
-			continue
-		}
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			err := s.DeleteDeadLetter(ctx, d.ID, d.ETag)
+			err := ErrConflict
+			if !spare(d) {
+				err = s.DeleteDeadLetter(ctx, d.ID, d.ETag)
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			switch {

@@ -7,14 +7,10 @@ import (
 	"time"
 )
 
-// makingTime is how long after its row was written a dead letter may still be in the making: its copy on
-// the poison queue is refused, or its maker has died.
-const makingTime = time.Hour
-
-// InTheMaking are the deliveries whose dead letter d is not finished: whoever receives their message next
-// writes its row again. None where d is old, or has its copy.
+// InTheMaking are the deliveries whose dead letter d is not finished, since its copy on the poison queue is refused or its
+// maker has died: whoever receives their message next writes its row again. None where d has its copy.
 func InTheMaking(ctx context.Context, s Deliveries, d *DeadLetter) ([]Delivery, error) {
-	if d.CopiedToQueue != "" || time.Since(d.DeadLetteredAt) > makingTime {
+	if d.CopiedToQueue != "" {
 		return nil, nil
 	}
 	all, err := s.Load(ctx, d.MessageKey)

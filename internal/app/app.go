@@ -94,7 +94,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	a.events = newEvents(cfg.EventsQueue, cfg.Instance, a.stores.queues, cfg.QueueEncoding, a.log)
 	a.lives, a.stores.tables = newLives(a.stores, cfg.Instance, a.log, func(name string, n int) { a.dispatcher.ExpiredUnseen(name, n) })
 	told := newTold(a.stores.tables, a.events, func(id string) (status.Webhook, bool) { return a.dispatcher.Webhook(id) }, func(d tables.DeadLetter) { a.api.DeadLettered(d) })
-	a.stores.tables = audited{told, cfg.Instance, a.log}
+	a.stores.tables = audited{told, cfg.Instance, a.log, func() { a.dispatcher.RegistryChanged() }}
 
 	sender, err := webhook.NewSender(webhook.Options{
 		Version: o.Version, Guard: guard(cfg), TracerProvider: t.TracerProvider, Unrecorded: !t.Recording,

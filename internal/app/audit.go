@@ -19,6 +19,8 @@ type audited struct {
 	tables.Store
 	instance string
 	log      *slog.Logger
+	// disabled is told before the row is written, which may take as long as storage does.
+	disabled func()
 }
 
 // PutWebhook knows by its times that nobody asked for it: the API writes other reasons.
@@ -27,6 +29,7 @@ func (s audited) PutWebhook(ctx context.Context, r tables.Registration) (tables.
 	if err != nil || saved.Enabled || saved.DisabledReason == "operator" || !saved.DisabledAt.Equal(saved.UpdatedAt) {
 		return saved, err
 	}
+	s.disabled()
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
 	defer cancel()
 	at := saved.DisabledAt.UTC().Truncate(time.Millisecond)

@@ -63,7 +63,7 @@ var teeth = []Patch{
 		"What a deleted webhook was tried with never reaches the one that was registered anew.", "anew", 6, ""),
 	atPoints("c57-marked-before-sent", "api", "next.Status, next.ReplayToken = tables.Waiting, token", "next.Status, next.ReplayToken = tables.Replaying, token",
 		"A replay that is cut by a crash stays replaying.", "^replay$/^azure$", "replay"),
-	inSim("replays-purged", "api", "if d.ReplayToCome(queue.ReplayLife) {\n\t\treturn true\n\t}\n\tmaking", "if d.ReplayToCome(queue.ReplayLife) {\n\t\treturn false\n\t}\n\tmaking",
+	inSim("replays-purged", "api", "if d.ReplayToCome(queue.ReplayLife) {\n\t\treturn true\n\t}\n\tif time", "if d.ReplayToCome(queue.ReplayLife) {\n\t\treturn false\n\t}\n\tif time",
 		"A purge deletes what is being replayed, and the message is gone.", "purges", 6, "lost"),
 	inSim("c58-no-place-for-newcomers", "dispatcher/internal/admission", "return max(n, 0)\n\t}\n\treturn 1", "return max(n, 0)\n\t}\n\treturn sh.used",
 		"A queue that joins gets nothing while others hang.", "hanging-neighbours", 3, "neighbours"),

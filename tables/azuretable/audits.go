@@ -62,10 +62,14 @@ func (s *Store) ListAudits(ctx context.Context, f tables.AuditFilter, page table
 		err = tables.ErrBadCursor // of another list
 	}
 	var audits []tables.Audit
+	given := at.token()
 	for n := 0; err == nil && len(audits) == 0 && n < auditPages; n++ {
 		var rows []entity
 		var next token
 		rows, next, err = s.client.page(ctx, query{table: s.auditsTable(), filter: auditsOf(f), top: page.Limit}, at.token())
+		if at.token() == given && given != (token{}) && isRefused(err) {
+			err = tables.ErrBadCursor
+		}
 		for _, e := range rows {
 			a := e.audit()
 			if e.damage() == nil && json.Valid(append(a.Filter, ' ')) == (len(a.Filter) > 0) && f.Matches(a) {
@@ -89,7 +93,7 @@ func (s *Store) ListAudits(ctx context.Context, f tables.AuditFilter, page table
 func auditsOf(f tables.AuditFilter) filter {
 	first, end := f.Span()
 	q := filter{}.partition(auditsPartition).where("RowKey", "ge", first).where("RowKey", "lt", end)
-	for column, value := range map[string]string{"Queue": f.Queue, "WebhookID": f.WebhookID, "Action": string(f.Action)} {
+	for column, value := range map[string]string{"Queue": f.Queue, "WebhookID": f.WebhookID, "Action": string(f.Action), "Key": f.Key} {
 		if value != "" && carriesUnchanged(value) {
 			q = q.where(column, "eq", value)
 		}

@@ -257,13 +257,19 @@ type page struct {
 		ID      string `json:"id"`
 		Problem string `json:"problem"`
 	} `json:"unreadable,omitempty"`
+
+	gaveUp bool // maxEmptyPages in a row had no row
 }
 
+// maxEmptyPages is how many pages without a row are read one after the other: each costs the server a look at up to some
+// thousands of rows, or on Azure dozens of transactions.
+const maxEmptyPages = 100
+
 // list reads up to limit rows of a list, over as many pages as that takes.
-// NextCursor is set when there are more.
+// NextCursor is set when there are more, or may be.
 func (c *client) list(ctx context.Context, path string, query url.Values, limit int) (page, error) {
 	all := page{Data: []json.RawMessage{}}
-	for {
+	for empty := 0; ; {
 		query.Set("limit", strconv.Itoa(min(limit-len(all.Data), maxPage)))
 		a, err := c.do(ctx, request{method: http.MethodGet, path: path, query: query})
 		if err != nil {
@@ -275,7 +281,11 @@ func (c *client) list(ctx context.Context, path string, query url.Values, limit 
 		}
 		all.Data, all.NextCursor = append(all.Data, p.Data...), p.NextCursor
 		all.Unreadable = p.Unreadable // every page names them all
-		if p.NextCursor == nil || *p.NextCursor == "" || len(all.Data) >= limit {
+		if empty++; len(p.Data) > 0 {
+			empty = 0
+		}
+		more := p.NextCursor != nil && *p.NextCursor != ""
+		if all.gaveUp = more && empty == maxEmptyPages; !more || all.gaveUp || len(all.Data) >= limit {
 			return all, nil
 		}
 		query.Set("cursor", *p.NextCursor)
@@ -313,7 +323,10 @@ func more(cmd *cobra.Command, p page) {
 	for _, u := range p.Unreadable {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Not shown: %s, %s.\n", oneLine(u.ID), oneLine(u.Problem))
 	}
-	if p.NextCursor != nil && *p.NextCursor != "" {
+	switch {
+	case p.gaveUp:
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "There may be more than these %d: %d pages in a row had none, so the search ended. Narrow it, for instance to other days with --from and --until.\n", len(p.Data), maxEmptyPages)
+	case p.NextCursor != nil && *p.NextCursor != "":
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "There are more; --limit shows more than these %d.\n", len(p.Data))
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
 	"github.com/pushlease/pushlease/webhook"
@@ -75,15 +74,15 @@ func (c *client) export(cmd *cobra.Command, queue string) error {
 	if err != nil {
 		return fmt.Errorf("encode the webhooks: %w", err)
 	}
-	text, err := yaml.JSONToYAML(raw)
+	text, err := asYAML(raw)
 	if err != nil {
-		return fmt.Errorf("write YAML: %w", err)
+		return err
 	}
 	head := "# Webhooks of a pushlease server. Put in force with: pushlease apply -f FILE\n"
 	if len(variables) > 0 {
 		head += "# Before, set what is not shown: " + strings.Join(variables, ", ") + "\n"
 	}
-	_, err = fmt.Fprint(cmd.OutOrStdout(), head+clean(string(text)))
+	_, err = fmt.Fprint(cmd.OutOrStdout(), head+text)
 	return err
 }
 

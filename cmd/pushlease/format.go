@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -103,14 +106,36 @@ func (o *output) print(out io.Writer, v any) error {
 
 // writeYAML prints a document, after a line --- where it is not the first.
 func (o *output) writeYAML(out io.Writer, raw []byte) error {
-	text, err := yaml.JSONToYAML(raw)
+	text, err := asYAML(raw)
 	if err != nil {
-		return fmt.Errorf("write YAML: %w", err)
+		return err
 	}
 	if o.begun {
-		text = append([]byte("---\n"), text...)
+		text = "---\n" + text
 	}
 	o.begun = true
-	_, err = io.WriteString(out, clean(string(text)))
+	_, err = io.WriteString(out, text)
 	return err
+}
+
+var jsonString = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+
+// asYAML is a JSON document as YAML, in which a text with characters that could steer a terminal, or are not seen there, is
+// quoted with escapes: whoever reads the document gets the text as it was.
+func asYAML(raw []byte) (string, error) {
+	quoted := []string{}
+	raw = jsonString.ReplaceAllFunc(raw, func(literal []byte) []byte {
+		var text string
+		if json.Unmarshal(literal, &text) != nil || clean(text) == text {
+			return literal
+		}
+		name := "text" + rand.Text()
+		quoted = append(quoted, name, strconv.QuoteToGraphic(text))
+		return []byte(`"` + name + `"`)
+	})
+	text, err := yaml.JSONToYAML(raw)
+	if err != nil {
+		return "", fmt.Errorf("write YAML: %w", err)
+	}
+	return strings.NewReplacer(quoted...).Replace(string(text)), nil
 }

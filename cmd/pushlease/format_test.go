@@ -1,8 +1,11 @@
 package main
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/goccy/go-yaml"
 )
 
 // Every format prints the same rows, and nothing that could steer a terminal.
@@ -58,5 +61,32 @@ func TestFormatsOfOneDocument(t *testing.T) {
 	}
 	if out.String() != "count: 1\n---\ncount: 2\n" {
 		t.Errorf("two documents: %q", out.String())
+	}
+}
+
+// What YAML shows of a text is the text, also where it has characters that are not seen, such as the joiners of Persian and of emoji.
+func TestYAMLKeepsEachCharacter(t *testing.T) {
+	for _, text := range []string{"a\u200db", "👩\u200d💻 \"at work\"", "x\x1b[2J\r\n\ty", "a\U000e0001\u00ad\ufeff", "\u0085\u2028", "plain: text", "1e3"} {
+		raw, err := json.Marshal(map[string]any{"webhooks": []any{map[string]any{"id": "hook", "queue": "orders", "url": "https://a.example/", "name": text}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		list := strings.Replace(string(raw), `{"webhooks":`, `{"next_cursor":null,"data":`, 1)
+		newFakeAPI(t, map[string]canned{"GET /api/v1/webhooks": {200, list}})
+		for _, command := range [][]string{{"webhooks", "list", "-o", "yaml"}, {"export"}} {
+			r := execute(t, "", command...)
+			var doc map[string]any
+			if err := yaml.Unmarshal([]byte(r.out), &doc); err != nil || r.code != exitOK {
+				t.Errorf("%v of %q: %v\n%s%s", command, text, err, r.out, r.err)
+				continue
+			}
+			rows, _ := doc["webhooks"].([]any)
+			if command[0] != "export" {
+				rows, _ = doc["data"].([]any)
+			}
+			if got := rows[0].(map[string]any)["name"]; got != text || clean(r.out) != r.out {
+				t.Errorf("%v of %q: %q in\n%q", command, text, got, r.out)
+			}
+		}
 	}
 }

@@ -216,6 +216,15 @@ func TestTheHistoryIsToldByStepsAndByGroups(t *testing.T) {
 	}
 }
 
+// Where page after page has no row the command ends, and says so.
+func TestAListOfMessagesEndsAfterManyPagesWithoutARow(t *testing.T) {
+	f := newFakeAPI(t, map[string]canned{"GET /api/v1/messages": {200, `{"data":[],"next_cursor":"more","stopped_early":true}`}})
+	r := execute(t, "", "messages", "list", "--state", "pending")
+	if r.code != exitOK || len(f.requests) != maxEmptyPages || !strings.Contains(r.err, "There may be more than these 0: 100 pages in a row had none") {
+		t.Errorf("%d requests: %+v", len(f.requests), r)
+	}
+}
+
 // The audit says by whom and what, also of what pushlease did by itself.
 func TestTheAuditSaysWhoAndWhat(t *testing.T) {
 	f := newFakeAPI(t, map[string]canned{"GET /api/v1/audit": {200, `{"data":[

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/queue"
@@ -108,20 +109,24 @@ func (t *eventTurn) forget() {
 // counts for the limit, whatever that process could store of it. What still waits was only reserved, as far as is
 // known: it has its own turn, and no other copy is sent instead.
 func (j *replayJob) learn(ctx context.Context) error {
-	filter, page, sent := j.bulk.filter, tables.Page{Limit: replayPage}, 0
+	filter, page, sent, last := j.bulk.filter, tables.Page{Limit: replayPage}, 0, time.Time{}
 	filter.Status = ""
+	v := j.view()
 	for {
 		rows, next, err := j.list(ctx, filter, page)
 		if err != nil {
 			return err
 		}
-		rows = slices.DeleteFunc(rows, func(d tables.DeadLetter) bool { return d.ReplayedAt.Before(j.startedAt) })
+		rows = slices.DeleteFunc(rows, func(d tables.DeadLetter) bool { return d.ReplayedAt.Before(v.firstReplay()) })
 		if err := j.learnEvents(ctx, rows); err != nil {
 			return err
 		}
 		for _, d := range rows {
 			if d.Status != tables.Waiting {
 				sent++
+			}
+			if d.ReplayedAt.After(last) {
+				last = d.ReplayedAt
 			}
 		}
 		if next == "" {
@@ -131,7 +136,7 @@ func (j *replayJob) learn(ctx context.Context) error {
 	}
 	j.note(func() {
 		j.replayed = max(j.replayed, sent)
-		j.matched = j.replayed
+		j.matched, j.lastLearned = j.replayed, last
 	})
 	return nil
 }

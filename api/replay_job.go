@@ -51,26 +51,32 @@ type replayJob struct {
 	bulk      bulk
 	id        string
 	startedAt time.Time
-	cancel    context.CancelCauseFunc
-	done      chan struct{} // closed when it has ended, and that is stored as far as it can be
-	stored    tables.Job    // only its own goroutine's
-	adopted   bool          // another process began it
-	events    sentEvents
+	// replaysFrom is the earliest time that its replays bear, where that is before startedAt: those of a process whose clock is
+	// behind that of the one that began the job.
+	replaysFrom time.Time
+	cancel      context.CancelCauseFunc
+	done        chan struct{} // closed when it has ended, and that is stored as far as it can be
+	stored      tables.Job    // only its own goroutine's
+	adopted     bool          // another process began it
+	events      sentEvents
+	sent        bool // what is listed from now on may have come back from its own replays; only the walk's
 	// What was dead-lettered before from has had its turn, and so has what atFrom names. Only the walk's.
 	from   time.Time
 	atFrom map[string]bool
 
-	mu         sync.Mutex
-	state      jobState
-	canceled   bool // its end was asked for, here or in its row
-	finishedAt time.Time
-	matched    int
-	replayed   int
-	skipped    int
-	failed     int
-	faults     int // failures in a row
-	because    map[string]int
-	lastError  string
+	mu    sync.Mutex
+	state jobState
+	// lastLearned is the latest replay of the processes that had the job before, by their clocks.
+	lastLearned time.Time
+	canceled    bool // its end was asked for, here or in its row
+	finishedAt  time.Time
+	matched     int
+	replayed    int
+	skipped     int
+	failed      int
+	faults      int // failures in a row
+	because     map[string]int
+	lastError   string
 }
 
 // replayJobView is a job as it is shown.
@@ -98,7 +104,8 @@ type replayJobView struct {
 	// Outcome is shown of one job that has ended, and not stored.
 	Outcome *replayOutcome `json:"outcome,omitempty"`
 
-	mayRun bool // its row can't be read, and a process may be at work on it
+	replaysFrom time.Time // as the job's
+	mayRun      bool      // its row can't be read, and a process may be at work on it
 }
 
 func (j *replayJob) view() replayJobView {
@@ -111,8 +118,16 @@ func (j *replayJob) view() replayJobView {
 	return replayJobView{
 		ID: j.id, State: j.state, Matched: j.matched, Replayed: j.replayed, Skipped: j.skipped, SkippedBecause: because, Failed: j.failed,
 		StartedAt: j.startedAt, FinishedAt: j.finishedAt, Rate: j.bulk.rate, Limit: j.bulk.limit, Force: j.bulk.force, Order: j.bulk.order(),
-		Filter: j.bulk.view(), LastError: j.lastError,
+		Filter: j.bulk.view(), LastError: j.lastError, replaysFrom: j.replaysFrom,
 	}
+}
+
+// firstReplay is the earliest time that a replay of the job bears.
+func (v *replayJobView) firstReplay() time.Time {
+	if v.replaysFrom.IsZero() {
+		return v.StartedAt
+	}
+	return v.replaysFrom
 }
 
 // dryRunView is what a job would be about, in the form of one.
@@ -160,7 +175,9 @@ func (j *replayJob) cancelHere() (asked bool) {
 // finish sets the state that stays.
 func (j *replayJob) finish(err error) {
 	j.mu.Lock()
-	j.finishedAt = time.Now().UTC()
+	if j.finishedAt = time.Now().UTC(); j.finishedAt.Before(j.lastLearned) {
+		j.finishedAt = j.lastLearned
+	}
 	switch {
 	case (err == nil || errors.Is(err, errLimit)) && j.faults < maxFaults:
 		j.state = jobDone
@@ -187,10 +204,10 @@ var errTooManyFaults = errors.New("too many replays in a row failed")
 
 // walk goes through the list, the oldest messages first unless the newest were asked for:
 // receivers that keep the last state that they were told must not end with an old one.
-// What is dead-lettered from the job's start on is not part of it, so a job never meets
+// What is dead-lettered from the job's start on is not part of it, and a job never meets
 // what came back from its own replays.
 func (j *replayJob) walk(ctx context.Context, sending *sync.WaitGroup) error {
-	if j.adopted {
+	if j.sent = j.adopted; j.adopted {
 		if err := j.learn(ctx); err != nil {
 			return err
 		}
@@ -237,6 +254,7 @@ func (j *replayJob) sender(ctx context.Context, sending *sync.WaitGroup) (send f
 			return errTooManyFaults
 		}
 		asked++
+		j.sent = true
 		sending.Go(func() {
 			defer func() { <-slots }()
 			j.replay(ctx, id)
@@ -298,6 +316,9 @@ func (j *replayJob) each(ctx context.Context, again bool, f func(tables.DeadLett
 			return err
 		}
 		for _, d := range rows {
+			if j.mayBeItsOwn(d) {
+				continue
+			}
 			why := j.bulk.skip(d)
 			j.note(func() {
 				if !again {
@@ -319,10 +340,15 @@ func (j *replayJob) each(ctx context.Context, again bool, f func(tables.DeadLett
 	}
 }
 
-// list asks for a page.
+// mayBeItsOwn reports whether a dead letter may have come back from a replay of the job.
+func (j *replayJob) mayBeItsOwn(d tables.DeadLetter) bool {
+	return j.sent && d.Generation > 0 && !d.DeadLetteredAt.Before(j.startedAt.Add(-tables.ClocksApart))
+}
+
+// list asks for a page of what was there at the job's start, by whatever clock that is dated.
 func (j *replayJob) list(ctx context.Context, filter tables.DeadLetterFilter, page tables.Page) (rows []tables.DeadLetter, next tables.Cursor, err error) {
-	if filter.Until.IsZero() || filter.Until.After(j.startedAt) {
-		filter.Until = j.startedAt
+	if until := j.startedAt.Add(tables.ClocksApart); filter.Until.IsZero() || filter.Until.After(until) {
+		filter.Until = until
 	}
 	if filter.From.Before(j.from) {
 		filter.From = j.from

@@ -140,7 +140,7 @@ func (js *replayJobs) begin(a *API, b bulk, stored tables.Job, v replayJobView, 
 	ctx, cancel := context.WithCancelCause(context.Background())
 	j := &replayJob{
 		adopted: adopted, api: a, bulk: b, id: v.ID, cancel: cancel, done: make(chan struct{}), stored: stored,
-		startedAt: v.StartedAt, state: jobRunning, because: map[string]int{}, matched: v.Matched, replayed: v.Replayed,
+		startedAt: v.StartedAt, replaysFrom: v.replaysFrom, state: jobRunning, because: map[string]int{}, matched: v.Matched, replayed: v.Replayed,
 	}
 	js.mu.Lock()
 	defer js.mu.Unlock()

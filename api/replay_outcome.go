@@ -55,9 +55,6 @@ func (o *outcomes) note(id string, c replayOutcome) {
 	o.byID[id] = countedOutcome{c, time.Now()}
 }
 
-// outcomeSkew is how far the clock of who gave a message up may be behind that of who began the job.
-const outcomeSkew = time.Minute
-
 // outcomeOf is what became of an ended job's replays.
 func (a *API) outcomeOf(ctx context.Context, v replayJobView) (*replayOutcome, error) {
 	if o, known := a.outcomes.of(&v); known {
@@ -78,8 +75,8 @@ func (a *API) countOutcome(ctx context.Context, v replayJobView) (*replayOutcome
 		return nil, err
 	}
 	filter.Status = ""
-	if filter.Until.IsZero() || filter.Until.After(v.StartedAt) {
-		filter.Until = v.StartedAt
+	if until := v.StartedAt.Add(tables.ClocksApart); filter.Until.IsZero() || filter.Until.After(until) {
+		filter.Until = until
 	}
 	o := &replayOutcome{}
 	_, exact, err := tables.CountDeadLetters(ctx, a.DeadLetters, filter, maxCount, countCalls, func(d tables.DeadLetter) {
@@ -106,7 +103,7 @@ func (a *API) countOutcome(ctx context.Context, v replayJobView) (*replayOutcome
 
 // replayed reports whether the job has asked for the last replay of d.
 func (v *replayJobView) replayed(d tables.DeadLetter) bool {
-	return d.Replays > 0 && !d.ReplayedAt.Before(v.StartedAt) && !d.ReplayedAt.After(v.FinishedAt)
+	return d.Replays > 0 && !d.ReplayedAt.Before(v.firstReplay()) && !d.ReplayedAt.After(v.FinishedAt)
 }
 
 // replayedTo is the message and the webhook of a replay; every webhook where the message as a whole was replayed.
@@ -115,7 +112,7 @@ type replayedTo struct{ queue, message, webhook string }
 // cameBack lists what was given up since a job began, with the last generation of each; whole is false where there is more than may be read.
 func (a *API) cameBack(ctx context.Context, v replayJobView, f tables.DeadLetterFilter) (back map[replayedTo]int, whole bool, err error) {
 	back = map[replayedTo]int{}
-	since := tables.DeadLetterFilter{Queue: f.Queue, WebhookID: f.WebhookID, MessageID: f.MessageID, From: v.StartedAt.Add(-outcomeSkew)}
+	since := tables.DeadLetterFilter{Queue: f.Queue, WebhookID: f.WebhookID, MessageID: f.MessageID, From: v.StartedAt.Add(-tables.ClocksApart)}
 	_, whole, err = tables.CountDeadLetters(ctx, a.DeadLetters, since, maxCount, countCalls, func(d tables.DeadLetter) {
 		if d.DeadLetteredAt.Before(v.StartedAt) && v.replayed(d) { // one of those that the job was about
 			return

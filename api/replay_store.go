@@ -16,8 +16,11 @@ const (
 	// process lives, and whether a cancel was asked of another one.
 	jobBeat = 3 * time.Second
 	// jobLost is after how long without a beat a job's process is taken for dead: what it has reserved can then be
-	// sent again. Whoever is not dead has stopped by itself before, and stops at its next beat.
+	// sent again.
 	jobLost = tables.ReplayReserved + 2*jobBeat
+	// jobLeft is after how long without a beat a process leaves its job to others: before any of them takes it for dead by a
+	// clock that is ahead.
+	jobLeft = jobLost - tables.ClocksApart - 2*jobBeat
 	// jobCall bounds one call to storage about a job.
 	jobCall = 10 * time.Second
 	// endTries is how often the end of a job is written.
@@ -32,10 +35,19 @@ func live(j tables.Job, now time.Time) bool {
 	return j.Instance != "" && tables.Heard(j.HeardAt, now, jobLost)
 }
 
+// storedView is a job as it is stored.
+type storedView struct {
+	replayJobView
+	ReplaysFrom time.Time `json:"replays_from,omitzero"`
+}
+
 // viewOf reads a stored job. Of one that another program has changed, or whose filter a newer version wrote, nothing is known but
 // its id: the process that works on it writes it anew at its next beat, and where none does it has ended.
 func viewOf(j tables.Job) (v replayJobView, readable bool) {
-	if j.Damaged == nil && json.Unmarshal(j.State, &v) == nil {
+	var s storedView
+	if j.Damaged == nil && json.Unmarshal(j.State, &s) == nil {
+		v = s.replayJobView
+		v.replaysFrom = s.ReplaysFrom
 		if v.ID == "" && v.Filter.hidden() {
 			v.ID = j.ID
 		}
@@ -86,7 +98,7 @@ func (js *replayJobs) put(ctx context.Context, before tables.Job, v replayJobVie
 		v.ID = ""
 	}
 	var err error
-	if before.State, err = json.Marshal(v); err != nil {
+	if before.State, err = json.Marshal(storedView{v, v.replaysFrom}); err != nil {
 		return before, err
 	}
 	stored, err := js.store.PutJob(ctx, before)
@@ -126,11 +138,11 @@ func (j *replayJob) keepStored(ctx context.Context, walked <-chan error) error {
 		case err := <-walked:
 			return err
 		case <-beat.C:
-			leave := j.stored.HeardAt.Add(tables.ReplayReserved)
+			leave := j.stored.HeardAt.Add(jobLeft)
 			beatCtx, cancel := context.WithDeadline(ctx, leave)
 			j.beat(beatCtx)
 			cancel()
-			if leave = j.stored.HeardAt.Add(tables.ReplayReserved); !time.Now().Before(leave) {
+			if leave = j.stored.HeardAt.Add(jobLeft); !time.Now().Before(leave) {
 				j.cancel(errTakenOver)
 			}
 		}
@@ -239,6 +251,9 @@ func (js *replayJobs) adopt(ctx context.Context, a *API) error {
 // goOn takes a job over, for which room was kept. What is left is listed, and counted, again.
 func (js *replayJobs) goOn(ctx context.Context, a *API, stored tables.Job, v replayJobView) error {
 	v.Matched, v.Skipped, v.Failed, v.SkippedBecause = v.Replayed, 0, 0, map[string]int{}
+	if now := time.Now().UTC().Truncate(time.Millisecond); now.Before(v.firstReplay()) {
+		v.replaysFrom = now
+	}
 	taken, err := js.put(ctx, stored, v, js.runner())
 	if err != nil {
 		js.leave()

@@ -20,10 +20,13 @@ import (
 )
 
 // another is an API of another process on the same store.
-func (h *harness) another(instance string) *harness {
+func (h *harness) another(instance string, change ...func(*Options)) *harness {
 	h.Helper()
 	opts := h.api.Options
 	opts.Instance = instance
+	for _, f := range change {
+		f(&opts)
+	}
 	other := *h
 	var err error
 	if other.api, err = New(opts); err != nil {

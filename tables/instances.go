@@ -38,6 +38,10 @@ type Instances interface {
 	DropInstance(ctx context.Context, name string) error
 }
 
+// ClocksApart is how far the clocks of two processes may be apart while they count as good. What one process writes for
+// others, who hold it against their own clocks, has a margin above it.
+const ClocksApart = time.Minute
+
 // maxAhead is how far the clock of another process may be ahead of this one's.
 const maxAhead = time.Hour
 

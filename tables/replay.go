@@ -13,8 +13,8 @@ const (
 	// ReplayPatience is how long a replay may be under way before another one is let past it
 	// without force.
 	ReplayPatience = 10 * time.Minute
-	// ReplayReserved is how long a row is kept for a replay that is being sent.
-	ReplayReserved = time.Minute
+	// ReplayReserved is how long a row is kept for a replay that is being sent, which takes 20 s at most.
+	ReplayReserved = ClocksApart + 30*time.Second
 )
 
 // ReplayEndsIn is for how long a replay that was asked for may still come; nothing above zero where none may. A

@@ -75,8 +75,9 @@ func sasProbes(faults []azureconn.Right) []Probe {
 	return probes
 }
 
-// clockNotice is how far clocks may be apart before doctor says so.
-const clockNotice = time.Minute
+// clockNotice is how far the clock may be off storage's before doctor says so: two that are off as far, one ahead and one
+// behind, are still good.
+const clockNotice = tables.ClocksApart / 2
 
 // clockProbe is clockCheck for doctor, which says so earlier.
 func clockProbe(ahead time.Duration, known bool) Probe {

@@ -17,7 +17,7 @@ import (
 
 // Margin is how long a claim on an event outlasts the work that it is for, so
 // that settling and the clocks of others have room.
-const Margin = time.Minute
+const Margin = tables.ClocksApart + 30*time.Second
 
 // Claim is a claim on an event, to be ended when its message is settled.
 type Claim struct {

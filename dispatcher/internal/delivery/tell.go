@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/pushlease/pushlease/dispatcher/internal/claims"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/policy"
@@ -14,8 +13,8 @@ import (
 
 // recordBound is how long it takes at most until an answer is on record, unless the store does not
 // take it at all: to learn what others did meanwhile, and then to write. Others read by a clock of their own, which
-// may be ahead of this one by a minute before anybody is told.
-var recordBound = retry.Call.Longest() + retry.Delivered.For + retry.Timeout + claims.Margin
+// may be ahead of this one.
+var recordBound = retry.Call.Longest() + retry.Delivered.For + retry.Timeout + tables.ClocksApart
 
 // tellOthers writes, for each POST that is under way, that the delivery is tried again only when
 // that POST and the record of its answer must be over. Whoever receives the message finds that,

@@ -274,7 +274,7 @@ func (a *API) replayDeadLetter(w http.ResponseWriter, r *http.Request) error {
 // replayOne is the one way by which dead letters are replayed, one or many. The row is
 // reserved with a fresh token, the message that points to it is sent with the token, and the
 // row says that it is replaying; one file does all of that at once. A crash leaves a row
-// that is reserved for a minute, or a message that is delivered whatever the row says. check
+// that is reserved for 90 s, or a message that is delivered whatever the row says. check
 // says why a row as it is now can't be replayed.
 func (a *API) replayOne(ctx context.Context, id string, check func(context.Context, tables.DeadLetter) error) (tables.DeadLetter, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), replayTimeout)

@@ -169,7 +169,7 @@ func TestReplayByFilterOutlivesAKill(t *testing.T) {
 			return ""
 		})
 		// Where queues and tables are two services, a replay that the kill cut before its
-		// message was sent has its dead letter reserved for a minute (docs/adr/0060).
+		// message was sent has its dead letter reserved for 90 s (docs/adr/0060).
 		waitUntil(t, 90*time.Second, func() string {
 			p.call(http.MethodPost, replayJobsPath, fmt.Sprintf(`{"queue":%q,"rate":500}`, queue), http.StatusAccepted, &job)
 			waitUntil(t, 20*time.Second, func() string {

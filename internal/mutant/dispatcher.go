@@ -17,7 +17,7 @@ func inDispatcher(about, name, old, with, brings string) Patch {
 }
 
 var dispatcherPatches = []Patch{
-	inDispatcher(aboutEvents, "claim-outlasts-holder-by-days", "const Margin = time.Minute", "const Margin = 240 * time.Hour",
+	inDispatcher(aboutEvents, "claim-outlasts-holder-by-days", "const Margin = tables.ClocksApart + 30*time.Second", "const Margin = 240 * time.Hour",
 		"When the holder of an event dies, its copies wait for days."),
 	inDispatcher(aboutEvents, "claim-shorter-than-post", " + p.m.Lease.Granted() + claims.Margin", "*0 + claims.Margin",
 		"A copy is POSTed while the event's holder waits for a slow webhook."),

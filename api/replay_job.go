@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -416,30 +415,6 @@ func (j *replayJob) replay(ctx context.Context, id string) {
 	if err != nil && why == "" {
 		j.api.Logger.Warn("a dead letter could not be replayed", "job", j.id, "dead_letter", id, "error", err)
 	}
-}
-
-// skipError is why a dead letter that was listed is left out after all.
-type skipError string
-
-func (e skipError) Error() string { return string(e) }
-
-// skipReason says why err is no failure; empty when it is one.
-func skipReason(err error) string {
-	var skipped skipError
-	var p *web.Problem
-	switch {
-	case errors.As(err, &skipped):
-		return string(skipped)
-	case !errors.As(err, &p):
-		return ""
-	case p.Status == http.StatusNotFound:
-		return skipChanged
-	case p.Of(web.WebhookDeleted):
-		return skipWebhook
-	case p.Status == http.StatusConflict:
-		return skipUnderWay
-	}
-	return ""
 }
 
 // detailOf is what is said of an error to a caller: what a problem says, without its

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -21,6 +22,30 @@ const (
 	// skipSameEvent: the job has sent the webhook another dead letter of the same event.
 	skipSameEvent = "same_event"
 )
+
+// skipError is why a dead letter that was listed is left out after all.
+type skipError string
+
+func (e skipError) Error() string { return string(e) }
+
+// skipReason says why err is no failure; empty when it is one.
+func skipReason(err error) string {
+	var skipped skipError
+	var p *web.Problem
+	switch {
+	case errors.As(err, &skipped):
+		return string(skipped)
+	case !errors.As(err, &p):
+		return ""
+	case p.Status == http.StatusNotFound:
+		return skipChanged
+	case p.Of(web.WebhookDeleted):
+		return skipWebhook
+	case p.Status == http.StatusConflict:
+		return skipUnderWay
+	}
+	return ""
+}
 
 // startReplayJob answers a dry run, or starts a job that replays what the filter
 // matches.

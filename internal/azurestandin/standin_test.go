@@ -3,6 +3,7 @@ package azurestandin_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
@@ -66,20 +67,36 @@ func TestItsTablesFulfilTheContract(t *testing.T) {
 	t.Parallel()
 	_, cfg := start(t, 0)
 	var n atomic.Int64
-	tablestest.Run(t, func(t *testing.T) tables.Store {
-		s, err := azuretable.Open(cfg, azuretable.Options{Prefix: fmt.Sprintf("t%d", n.Add(1))})
-		if err != nil {
-			t.Fatal(err)
+	tablestest.Run(t, func(t *testing.T) tables.Store { return openTables(t, cfg, fmt.Sprintf("t%d", n.Add(1))) })
+}
+
+func openTables(t *testing.T, cfg azureconn.Config, prefix string) tables.Store {
+	t.Helper()
+	s, err := azuretable.Open(cfg, azuretable.Options{Prefix: prefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := s.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
 		}
-		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-			defer cancel()
-			if err := s.Close(ctx); err != nil {
-				t.Errorf("Close: %v", err)
-			}
-		})
-		return s
 	})
+	return s
+}
+
+// A cursor that names a place of the service's own which that refuses is a bad cursor, and no fault of storage; Azurite takes any.
+func TestACursorThatTheServiceRefusesIsABadOne(t *testing.T) {
+	_, cfg := start(t, 0)
+	s := openTables(t, cfg, "cursor")
+	if err := s.PutAudit(t.Context(), tables.Audit{ID: tables.AuditID(time.Now(), "a"), At: time.Now(), Action: tables.QueueDeleted}); err != nil {
+		t.Fatal(err)
+	}
+	after := tables.Cursor(base64.RawURLEncoding.EncodeToString([]byte(`{"np":"x","nr":"y"}`)))
+	if _, _, err := s.ListAudits(t.Context(), tables.AuditFilter{}, tables.Page{Limit: 1, After: after}); !errors.Is(err, tables.ErrBadCursor) {
+		t.Errorf("ListAudits: %v, want ErrBadCursor", err)
+	}
 }
 
 func TestRequestsAreCountedByOperation(t *testing.T) {

@@ -51,7 +51,7 @@ func auditOrder(t *testing.T, s tables.Store) {
 	for _, limit := range []int{1, 2, 100} {
 		wantAudits(t, s, tables.AuditFilter{}, limit, bare, third, first, second)
 	}
-	for _, bad := range []tables.Cursor{"x", "d.1", "eyJkIjoiMjAyNjAxMDEifQ", "eyJucCI6IngiLCJuciI6InkifQ"} {
+	for _, bad := range []tables.Cursor{"x", "d.1", "eyJkIjoiMjAyNjAxMDEifQ"} {
 		if _, _, err := s.ListAudits(t.Context(), tables.AuditFilter{}, tables.Page{Limit: 1, After: bad}); !errors.Is(err, tables.ErrBadCursor) {
 			t.Errorf("ListAudits after %q: %v, want ErrBadCursor", bad, err)
 		}

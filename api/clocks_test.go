@@ -179,3 +179,29 @@ func TestClocksApartHaveAJobSendNothingAgain(t *testing.T) {
 		}
 	})
 }
+
+// C57: what came back from an earlier replay just before a job began is part of it, in whatever order and process.
+func TestWhatCameBackJustBeforeAJobIsPartOfIt(t *testing.T) {
+	for _, adopted := range []bool{false, true} {
+		bubble.Test(t, func(t *testing.T) {
+			h := withJobs(t)
+			h.putMany("orders", 3, func(i int, d *tables.DeadLetter) {
+				beforeNow(i, d)
+				d.Generation = 1
+			})
+			id := "rpl_cut"
+			if adopted {
+				h.storedJob(replayJobView{
+					ID: id, State: jobRunning, SkippedBecause: map[string]int{}, StartedAt: time.Now().UTC(), Rate: 1000, Order: newestFirst,
+					Filter: filterView{Queue: "orders", Status: tables.Waiting},
+				}, time.Now().Add(-2*jobLost))
+				if err := h.api.replays.adopt(t.Context(), h.api); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				id = h.do(http.StatusAccepted, "POST", replayPath, `{"queue":"orders","order":"newest"}`).text("id")
+			}
+			h.await(id).wantJob("done", 3, 3, 0, 0)
+		})
+	}
+}

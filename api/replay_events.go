@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -94,6 +95,39 @@ func (s *sentEvents) note(hash, by eventHash) {
 	s.lately[hash] = by
 }
 
+// backAs names the dead letter as which the replay of one comes back.
+func backAs(d tables.DeadLetter, webhookID string, generation int) eventHash {
+	return hashOf(tables.ClaimKey(d.Queue, d.MessageID, webhookID, strconv.Itoa(generation)))
+}
+
+// noteSent remembers what the last of so many replays of d, asked for at that time, comes back as. What is sent later than clocks
+// can be apart comes back too late for the job's list.
+func (j *replayJob) noteSent(d tables.DeadLetter, replays int, at time.Time) {
+	if at.Sub(j.startedAt) > 3*tables.ClocksApart {
+		return
+	}
+	j.sentAs.mu.Lock()
+	defer j.sentAs.mu.Unlock()
+	j.sentAs.note(backAs(d, d.WebhookID, d.Generation+replays), eventHash{})
+}
+
+// isItsOwn reports whether a dead letter has come back from a replay of the job, maybe from one for all webhooks.
+func (j *replayJob) isItsOwn(d tables.DeadLetter) bool {
+	if d.Generation == 0 {
+		return false
+	}
+	j.sentAs.mu.Lock()
+	defer j.sentAs.mu.Unlock()
+	return j.sentAs.has(backAs(d, d.WebhookID, d.Generation)) || j.sentAs.has(backAs(d, "", d.Generation))
+}
+
+// has reports whether an event is remembered. The lock is held.
+func (s *sentEvents) has(hash eventHash) bool {
+	_, lately := s.lately[hash]
+	_, older := s.older[hash]
+	return lately || older
+}
+
 // forget takes the note back: the dead letter was not sent.
 func (t *eventTurn) forget() {
 	if !t.noted {
@@ -125,6 +159,7 @@ func (j *replayJob) learn(ctx context.Context) error {
 			if d.Status != tables.Waiting {
 				sent++
 			}
+			j.noteSent(d, d.Replays, d.ReplayedAt)
 			if d.ReplayedAt.After(last) {
 				last = d.ReplayedAt
 			}

@@ -58,7 +58,7 @@ type replayJob struct {
 	stored      tables.Job    // only its own goroutine's
 	adopted     bool          // another process began it
 	events      sentEvents
-	sent        bool // what is listed from now on may have come back from its own replays; only the walk's
+	sentAs      sentEvents // what its first replays come back as
 	// What was dead-lettered before from has had its turn, and so has what atFrom names. Only the walk's.
 	from   time.Time
 	atFrom map[string]bool
@@ -206,7 +206,7 @@ var errTooManyFaults = errors.New("too many replays in a row failed")
 // What is dead-lettered from the job's start on is not part of it, and a job never meets
 // what came back from its own replays.
 func (j *replayJob) walk(ctx context.Context, sending *sync.WaitGroup) error {
-	if j.sent = j.adopted; j.adopted {
+	if j.adopted {
 		if err := j.learn(ctx); err != nil {
 			return err
 		}
@@ -253,7 +253,6 @@ func (j *replayJob) sender(ctx context.Context, sending *sync.WaitGroup) (send f
 			return errTooManyFaults
 		}
 		asked++
-		j.sent = true
 		sending.Go(func() {
 			defer func() { <-slots }()
 			j.replay(ctx, id)
@@ -315,7 +314,7 @@ func (j *replayJob) each(ctx context.Context, again bool, f func(tables.DeadLett
 			return err
 		}
 		for _, d := range rows {
-			if j.mayBeItsOwn(d) {
+			if j.isItsOwn(d) {
 				continue
 			}
 			why := j.bulk.skip(d)
@@ -337,11 +336,6 @@ func (j *replayJob) each(ctx context.Context, again bool, f func(tables.DeadLett
 		}
 		page.After = next
 	}
-}
-
-// mayBeItsOwn reports whether a dead letter may have come back from a replay of the job.
-func (j *replayJob) mayBeItsOwn(d tables.DeadLetter) bool {
-	return j.sent && d.Generation > 0 && !d.DeadLetteredAt.Before(j.startedAt.Add(-tables.ClocksApart))
 }
 
 // list asks for a page of what was there at the job's start, by whatever clock that is dated.
@@ -391,6 +385,7 @@ func (j *replayJob) replay(ctx context.Context, id string) {
 			if !turn.first(j.api.eventOf(d)) {
 				return skipError(skipSameEvent)
 			}
+			j.noteSent(d, d.Replays+1, time.Now())
 			return j.api.intact(ctx, d)
 		})
 		return err

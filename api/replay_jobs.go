@@ -65,20 +65,25 @@ func (js *replayJobs) start(ctx context.Context, a *API, b bulk) (*replayJob, er
 	stored, err := js.put(ctx, tables.Job{}, v, js.runner())
 	if err != nil {
 		js.leave()
-		return nil, js.takeBack(ctx, v.ID, err)
+		return nil, js.takeBack(ctx, v, err)
 	}
 	js.forgetOld(ctx, a)
 	return js.begin(a, b, stored, v, false), nil
 }
 
-// takeBack removes the row of a job whose start is refused because of err: storage may have taken it all the same, and whoever
-// finds it would go on with it.
-func (js *replayJobs) takeBack(ctx context.Context, id string, err error) error {
+// takeBack cancels a job whose start is refused because of err: storage may have taken it all the same, or take it late, and
+// whoever finds it would go on with it. A canceled row in its place can't be laid over.
+func (js *replayJobs) takeBack(ctx context.Context, v replayJobView, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), jobCall)
 	defer cancel()
-	p := web.StorageFault("store the replay job", err)
-	if dropErr := js.store.DropJob(ctx, id); dropErr != nil {
-		p.Cause = errors.Join(err, dropErr)
+	p, id := web.StorageFault("store the replay job", err), v.ID
+	v.State, v.FinishedAt = jobCanceled, time.Now().UTC()
+	_, backErr := js.put(ctx, tables.Job{}, v, "")
+	if errors.Is(backErr, tables.ErrExists) {
+		_, backErr = js.cancelStored(ctx, id)
+	}
+	if backErr != nil {
+		p.Cause = errors.Join(err, backErr)
 		p.Detail += fmt.Sprintf(" Whether storage has taken it all the same is not known: it would begin within two minutes. Look at %s%s before you repeat the request; DELETE there cancels it.", replaysPath, id)
 	}
 	return p

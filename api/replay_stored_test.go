@@ -187,33 +187,33 @@ func (s *silentJobs) ListJobs(ctx context.Context) ([]tables.Job, error) {
 	return s.Jobs.ListJobs(ctx)
 }
 
-// unsureJobs takes a job, and does not say so; down is whether it removes none.
+// unsureJobs takes the first job, at once or late, and does not say so; down is whether it takes no other after that.
 type unsureJobs struct {
 	tables.Jobs
-	down  bool
-	asked atomic.Int64
+	late, down bool
+	asked      atomic.Int64
+	first      tables.Job
 }
 
 func (s *unsureJobs) PutJob(ctx context.Context, j tables.Job) (tables.Job, error) {
-	saved, err := s.Jobs.PutJob(ctx, j)
-	if s.asked.Add(1) == 1 {
+	switch n := s.asked.Add(1); {
+	case n == 1 && s.late:
+		s.first = j
+		return tables.Job{}, errors.New("no answer")
+	case n == 1:
+		_, err := s.Jobs.PutJob(ctx, j)
 		return tables.Job{}, errors.Join(err, errors.New("no answer"))
+	case n == 2 && s.down:
+		return tables.Job{}, errors.New("no answer")
 	}
-	return saved, err
-}
-
-func (s *unsureJobs) DropJob(ctx context.Context, id string) error {
-	if s.down {
-		return errors.New("no answer")
-	}
-	return s.Jobs.DropJob(ctx, id)
+	return s.Jobs.PutJob(ctx, j)
 }
 
 // C57: a job whose start was refused does not run, or its answer says that it may.
 func TestAReplayJobThatWasRefusedDoesNotRun(t *testing.T) {
-	for _, down := range []bool{false, true} {
+	for name, jobs := range map[string]*unsureJobs{"taken": {}, "taken late": {late: true}, "away": {down: true}} {
 		bubble.Test(t, func(t *testing.T) {
-			jobs := &unsureJobs{down: down}
+			down := jobs.down
 			h := withJobs(t, func(o *Options) { jobs.Jobs, o.Jobs = o.Jobs, jobs })
 			h.putMany("orders", 3, beforeNow)
 			said := h.do(http.StatusServiceUnavailable, "POST", replayPath, `{"queue":"orders","rate":1}`).text("detail")
@@ -224,15 +224,20 @@ func TestAReplayJobThatWasRefusedDoesNotRun(t *testing.T) {
 					t.Errorf("%q: %s", said, a.body)
 				}
 			}
+			if jobs.late {
+				if _, err := h.db.PutJob(t.Context(), jobs.first); !errors.Is(err, tables.ErrExists) {
+					t.Errorf("the row takes effect after all: %v", err)
+				}
+			}
 			for range 3 {
 				time.Sleep(time.Minute)
 				if err := h.api.replays.adopt(t.Context(), h.api); err != nil {
 					t.Fatal(err)
 				}
 			}
-			list := h.do(http.StatusOK, "GET", replayPath, "").get("data").([]any)
-			if n := h.depth("orders"); n != 0 || len(list) != 0 && !down || strings.Contains(said, "Look at") != down {
-				t.Errorf("%d messages were sent, jobs %v; the answer: %s", n, list, said)
+			a := h.do(http.StatusOK, "GET", replayPath, "")
+			if n := h.depth("orders"); n != 0 || a.text("data", 0, "state") != "canceled" || strings.Contains(said, "Look at") != down {
+				t.Errorf("%s: %d messages were sent, jobs %s; the answer: %s", name, n, a.body, said)
 			}
 		})
 	}

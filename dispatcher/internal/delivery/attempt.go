@@ -100,7 +100,8 @@ func (a attempts) answered(ctx context.Context, p *parcel, t *target, sent []byt
 		dec.Explanation += " The lease had ended " + late.Round(time.Second).String() + " before this answer: another instance may have POSTed the message too."
 	}
 	attempts := []tables.Attempt{p.advance(t, del, res, &dec)}
-	if dec.Action != policy.Complete && a.replayDeleted(ctx, p) {
+	// A later attempt has a record, which the deletion has ended.
+	if (t.delivery.Attempts == 0 && dec.Action != policy.Complete || dec.Action == policy.DeadLetter) && a.replayDeleted(ctx, p) {
 		p.endReplay(del, &attempts[0])
 	}
 	attempts[0].Snippet = tables.CutText(t.registration.Redact(string(res.Body), sent, p.content.Body), tables.MaxSnippetUnits)

@@ -96,7 +96,7 @@ func (o *Options) replayDeleted(ctx context.Context, p *parcel) bool {
 	if p.replay == nil {
 		return false
 	}
-	_, err := retry.Get(o.writing(ctx), retry.Call, func(ctx context.Context) (tables.DeadLetter, error) {
+	_, err := retry.Get(o.writing(ctx), retry.Once, func(ctx context.Context) (tables.DeadLetter, error) {
 		return o.DeadLetters.GetDeadLetter(ctx, p.replay.ID)
 	})
 	return errors.Is(err, tables.ErrNotFound)

@@ -11,14 +11,14 @@ import (
 )
 
 var (
-	everyPoint = flag.Bool("every-point", false, "try every point of failure, and not one in thirty; a process for each processor")
+	everyPoint = flag.Bool("every-point", false, "try every point of failure, and not one in sixty, with a process for each processor; and the seeds that take long")
 	pointsFor  = flag.String("points-for", "", "which of the processes of -every-point this one is: 0/2 is the first of two")
 )
 
 // Every point of failure on every path, one at a time: all of them in .ci/run, and one in
-// thirty here.
+// sixty here.
 func TestPointsOfFailure(t *testing.T) {
-	first, step := 0, 30
+	first, step := 0, 60
 	switch {
 	case *pointsFor != "":
 		if _, err := fmt.Sscanf(*pointsFor, "%d/%d", &first, &step); err != nil || step < 1 {

@@ -214,11 +214,12 @@ func (k *checker) tookIn(d delivery, generation int) *post {
 	return nil
 }
 
-// gaveUpAt is when the dead letter of a generation was made; now where it is not there any more.
+// gaveUpAt is when the dead letter of a generation was made, by the clock that may be ahead the most, since it does not say whose
+// time it has; now where it is not there any more.
 func (k *checker) gaveUpAt(d delivery, generation int) time.Duration {
 	for _, l := range slices.Concat(k.dead[d], k.dead[delivery{d.n, ""}]) {
 		if l.Generation == generation {
-			return l.DeadLetteredAt.Sub(k.begin)
+			return l.DeadLetteredAt.Sub(k.begin) - slices.Max(append(slices.Clone(k.plan.Clocks), 0))
 		}
 	}
 	return k.now()

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"encoding/base64"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -81,11 +82,29 @@ func (way notation) write(b []byte, t time.Time) []byte {
 	return append(strconv.AppendInt(b[:from:from], t.UnixMilli(), 10), b[from+12:]...)
 }
 
+// binaryRow is a value of a row that may hold JSON as bytes: registrations, instances and replay jobs are kept so.
+var binaryRow = regexp.MustCompile(`"eyJ[A-Za-z0-9+/]+={0,2}"`)
+
+// laterInRows is later for rows, whose bytes keep their length too.
+func (w *world) laterInRows(text []byte, by time.Duration) []byte {
+	if by == 0 {
+		return text
+	}
+	text = binaryRow.ReplaceAllFunc(text, func(b []byte) []byte {
+		whole, err := base64.StdEncoding.AppendDecode(nil, b[1:len(b)-1])
+		if err != nil {
+			return b
+		}
+		return append(base64.StdEncoding.AppendEncode([]byte{'"'}, w.later(whole, by, jsonTime)), '"')
+	})
+	return w.later(text, by, rowTime, jsonTime)
+}
+
 // sends translates what an instance asks of the account: queues are told no times.
 func (i *instance) sends(req *http.Request, body []byte) []byte {
 	by := i.w.ahead(i.slot)
 	req.URL.RawQuery = string(i.w.later([]byte(req.URL.RawQuery), by, filterTime))
-	return i.w.later(body, by, rowTime, jsonTime)
+	return i.w.laterInRows(body, by)
 }
 
 // reads translates what the account answers it.
@@ -94,11 +113,10 @@ func (i *instance) reads(c *call, answer *httptest.ResponseRecorder) {
 	if by == 0 {
 		return
 	}
-	ways := []notation{headerTime}
+	text := i.w.later(answer.Body.Bytes(), by, headerTime)
 	if c.service == "table" {
-		ways = []notation{rowTime, jsonTime}
+		text = i.w.laterInRows(answer.Body.Bytes(), by)
 	}
-	text := i.w.later(answer.Body.Bytes(), by, ways...)
 	answer.Body.Reset()
 	answer.Body.Write(text)
 	for _, values := range answer.Header() {

@@ -174,12 +174,13 @@ func traceContext(r *http.Request) (parent, state string) {
 	if len(values) != 1 || !content.ParentOf(values[0], "").IsValid() {
 		return "", ""
 	}
+	parent = values[0]
 	if trace.SpanFromContext(r.Context()).IsRecording() { // one that is not sampled leads nowhere
 		own := propagation.MapCarrier{}
 		propagation.TraceContext{}.Inject(r.Context(), own)
-		values[0] = own["traceparent"]
+		parent = own["traceparent"]
 	}
-	return values[0], content.TraceState(strings.Join(r.Header.Values("Tracestate"), ","))
+	return parent, content.TraceState(strings.Join(r.Header.Values("Tracestate"), ","))
 }
 
 // encode makes the text to store. What the publisher asked for (a key, a content type)

@@ -175,6 +175,8 @@ var teeth = []Patch{
 		"A publish to a misspelt queue says nothing.", "./api", "TestAPublishToAQueueWithoutAWebhookSaysSo"),
 	inCase("c74-twin-unsaid", "api", "other.Queue == reg.Queue && other.URL == reg.URL {", "other.Queue == reg.Queue && other.URL == reg.ID {",
 		"A registration that was repeated doubles every message, and nobody says so.", "./api", "TestATwinOfAWebhookIsToldAtItsRegistration"),
+	inCase("c78-read-for-each", "webhook/content", "if !d.read {", "if !d.read || d.body != nil {",
+		"A body is read anew for each filter of each webhook.", "./webhook/content", "TestABodyIsReadOnceForTheFiltersOfAllWebhooks"),
 	inCase("c79-all-at-once", "dispatcher/internal/delivery", "postsAtOnce = 64", "postsAtOnce = 1 << 20",
 		"A message with many webhooks opens as many connections at once.", "./dispatcher", "TestAMessageWithManyWebhooksIsPostedToSoManyAtATime"),
 	inCase("c80-held-stays-held", "internal/sqlite", "if err := tx.release(&r); err != nil {\n\t\t\treturn err\n\t\t}\n", "",

@@ -28,3 +28,20 @@ func TestABodyIsReadAsJSONWhenSomebodyAsks(t *testing.T) {
 		t.Errorf("a body that is no JSON: %v, %s", ok, why)
 	}
 }
+
+// What one filter has asked about a body is found again for others without reading it.
+func TestABodyIsReadOnceForTheFiltersOfAllWebhooks(t *testing.T) {
+	body := []byte(`{"a":{"b":1}}`)
+	c := Read(body, "application/json")
+	f := Filter{Fields: []Condition{{Field: "a.b", Op: OpEqual, Value: []byte("1")}}}
+	for n := range 50 {
+		if ok, why := f.Match(c); !ok {
+			t.Fatalf("filter %d: %s", n, why)
+		}
+		for i := range body { // whoever reads it from now on finds no JSON
+			if body[i] != '1' {
+				body[i] = 'x'
+			}
+		}
+	}
+}

@@ -72,7 +72,10 @@ func (t flowText) why() string {
 func (t flowText) broken() string {
 	s := t.s
 	why := "It mostly fails"
-	if s.Refusing {
+	switch {
+	case s.Throttles:
+		why = "It answers 429, or asks for waits, as where a quota is used up"
+	case s.Refusing:
 		why = "It refuses every message alike, whatever is in it"
 	}
 	if s.State == status.Failing {
@@ -85,7 +88,7 @@ func (t flowText) broken() string {
 // limited says what was learned, and what to set by one who knows better.
 func (t flowText) limited() string {
 	s, flow := t.s, t.reg.Flow.OrDefault()
-	text := fmt.Sprintf("It throttles what is beyond a limit (429, 503, or what a rule calls throttled) and does not say how long to wait: %d POSTs since %s, as seen by %s. "+
+	text := fmt.Sprintf("It throttles what is beyond a limit (429, 503, or what a rule calls throttled): %d POSTs since %s, as seen by %s. "+
 		"%s that costs a message no attempt while others are taken. Nothing has to be done.",
 		s.Pace.Refused, web.Stamp(s.Pace.Since), t.who(), t.sent())
 	if s.Pace.Noise > 0 {
@@ -176,6 +179,9 @@ func (t flowText) cure() string {
 		return text + enable + " sends to it again."
 	case t.s.State == status.Disabled:
 		return text + "Mend the receiver (POST /api/v1/webhooks/" + t.reg.ID + "/test tries it); then " + enable + " sends to it again."
+	}
+	if t.s.Throttles {
+		return text + "Nothing has to be done unless that lasts; " + enable + " begins anew at once."
 	}
 	return text + "Mend the receiver; " + enable + " begins anew at once."
 }

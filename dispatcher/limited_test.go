@@ -140,10 +140,19 @@ func TestARefusalThatARuleSpeaksOfStopsNoWebhook(t *testing.T) {
 	}
 }
 
-// A receiver is killed for five seconds while messages come.
+// A receiver is killed for five seconds while messages come, or what is before it answers for it.
 func TestAShortOutageIsFollowedByAShortSilence(t *testing.T) {
-	for _, d := range []time.Duration{5 * time.Second, 30 * time.Second, 2 * time.Minute} {
-		t.Run(d.String(), func(t *testing.T) {
+	killed := webhook.Result{ErrorClass: string(policy.ClassConnect)}
+	for _, tt := range []struct {
+		d      time.Duration
+		answer webhook.Result
+	}{
+		{5 * time.Second, killed}, {30 * time.Second, killed}, {2 * time.Minute, killed},
+		{5 * time.Second, webhook.Result{Status: 502}}, {30 * time.Second, webhook.Result{Status: 502}},
+		{5 * time.Second, webhook.Result{Status: 503}}, {30 * time.Second, webhook.Result{Status: 503}},
+	} {
+		d := tt.d
+		t.Run(fmt.Sprint(d, tt.answer.Status), func(t *testing.T) {
 			inBubble(t, func(b *bench) {
 				limited(nil)(&b.webhook)
 				b.webhook = b.update(b.webhook)
@@ -152,7 +161,7 @@ func TestAShortOutageIsFollowedByAShortSilence(t *testing.T) {
 				r.answer = func(now time.Time) webhook.Result {
 					switch {
 					case now.Before(up):
-						return webhook.Result{ErrorClass: string(policy.ClassConnect)}
+						return tt.answer
 					case back.IsZero() && !up.IsZero():
 						back = now
 					}

@@ -666,6 +666,17 @@ var learnerCases = []struct {
 	{"limit × 4, from 30 s after it", 80, func(*rand.Rand) limiter { return then(strictly(20), time.Minute, strictly(80)) }, 90 * time.Second, 110 * time.Second, time.Millisecond, 1, 0.8, 0.1},
 	{"limit gone, from 45 s after it", 3200, func(*rand.Rand) limiter { return then(tokenBucket(20, 2), time.Minute, unlimited) }, 105 * time.Second, 110 * time.Second, 20 * time.Millisecond, 1, 0.95, 0},
 	{"limit halved, the 10 s after it", 10, func(*rand.Rand) limiter { return then(strictly(20), time.Minute, strictly(10)) }, 60 * time.Second, 70 * time.Second, time.Millisecond, 1, 0.7, 0.2},
+	{"2/s × 4, from 45 s after it", 8, func(*rand.Rand) limiter { return then(strictly(2), time.Minute, strictly(8)) }, 105 * time.Second, 125 * time.Second, time.Millisecond, 1, 0.8, 0.1},
+	{"2/s gone, from 90 s after it", 50, func(*rand.Rand) limiter { return then(strictly(2), time.Minute, tokenBucket(50, 50)) }, 150 * time.Second, 160 * time.Second, time.Millisecond, 1, 0.95, 0.1},
+	{"60 a minute × 4, from a minute after it", 4, func(*rand.Rand) limiter {
+		return then(fixedWindow(60, time.Minute), 4*time.Minute, fixedWindow(240, time.Minute))
+	}, 5 * time.Minute, 7 * time.Minute, time.Millisecond, 1, 0.7, 0.1},
+	{"60 a minute gone, from 3 minutes after it", 50, func(*rand.Rand) limiter {
+		return then(fixedWindow(60, time.Minute), 4*time.Minute, tokenBucket(50, 50))
+	}, 7 * time.Minute, 430 * time.Second, time.Millisecond, 1, 0.9, 0.1},
+	{"two instances, 60 in each full minute", 1, func(*rand.Rand) limiter { return fixedWindow(60, time.Minute) }, 2 * time.Minute, 8 * time.Minute, time.Millisecond, 2, 0.75, 0.2},
+	{"two instances, 500/s", 500, func(*rand.Rand) limiter { return strictly(500) }, 30 * time.Second, 60 * time.Second, time.Millisecond, 2, 0.75, 0.2},
+	{"two instances, 100 in each 15 minutes", 100. / 900, func(*rand.Rand) limiter { return fixedWindow(100, 15*time.Minute) }, 2 * time.Hour, 4 * time.Hour, time.Millisecond, 2, 0.75, 0.2},
 	{"two instances, one in 50 ms", 20, func(*rand.Rand) limiter { return strictly(20) }, 10 * time.Second, 130 * time.Second, time.Millisecond, 2, 0.75, 0.12},
 	{"two instances, token bucket", 20, func(*rand.Rand) limiter { return tokenBucket(20, 20) }, 10 * time.Second, 130 * time.Second, time.Millisecond, 2, 0.75, 0.12},
 	{"two instances, sliding second", 20, func(*rand.Rand) limiter { return slidingWindow(20, time.Second) }, 10 * time.Second, 130 * time.Second, time.Millisecond, 2, 0.75, 0.12},

@@ -38,6 +38,9 @@ const (
 	// that it is soon noticed when that one stops.
 	noiseFollow  = 1.0 / 30
 	noiseFollows = 20
+	// noiseLeads is what is left of the rate that the one which leads had learned each time that its row tells less: it has fallen
+	// already when it is found out that nothing of it is taken any more.
+	noiseLeads = 0.9
 	// noiseCredit bounds how many refusals are put up with in a row beside other instances.
 	noiseCredit = 2.6
 	// noiseDoubling is the time in which the rate doubles while there is noise, and noiseDoublingPosts in how many
@@ -60,6 +63,7 @@ const (
 type paceNoise struct {
 	share  float64 // of refusals that are none of the pace's; 0: none is known
 	others Others
+	led    float64   // about what the one that leads had learned while it was taken
 	toldAt time.Time // when these were told last
 	asks   bool      // they are to be told soon
 	wrong  time.Time // when a share was last found to be a limit's
@@ -131,6 +135,12 @@ func (n *paceNoise) tell(others Others, now time.Time) {
 		n.again()
 	}
 	n.others, n.toldAt, n.asks = others, now, false
+	switch {
+	case others.Leader == "":
+		n.led *= noiseLeads
+	case others.Posts > others.Failed:
+		n.led = max(others.Learned, noiseLeads*n.led)
+	}
 	n.told++
 }
 

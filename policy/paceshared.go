@@ -12,8 +12,8 @@ func (p *Pacer) Share(others Others, now time.Time) {
 	if others.Posts > others.Failed { // the webhook takes POSTs
 		p.lastTaken, p.firstNo = now, time.Time{}
 	}
-	if followed && !p.noise.follows() {
-		p.takeOver(before, others)
+	if !p.noise.follows() && (followed || others.Instances < before.Instances) {
+		p.takeOver(before, others, now)
 	}
 	if p.noise.compared(others, now) {
 		p.stay()
@@ -28,13 +28,14 @@ func (p *Pacer) Share(others Others, now time.Time) {
 
 // takeOver goes on at about the rate of those that were taken more often until now: what they had learned where they are gone, however
 // little they were sent.
-func (p *Pacer) takeOver(before, left Others) {
+func (p *Pacer) takeOver(before, left Others, now time.Time) {
 	rate := before.Taken
-	if left.Instances < before.Instances && left.Learned < before.Learned/2 { // who had learned that is gone
-		rate = before.Learned
+	if learned := max(before.Learned, p.noise.led); left.Instances < before.Instances && left.Learned < learned/2 { // who had learned that is gone
+		rate = learned
 	}
 	if rate *= paceStart; p.Limited() && p.noise.share == 0 && rate > p.Rate() {
 		p.base, p.top, p.doubling, p.used, p.near, p.guessing = rate*(1-paceBelow), rate, 0, 0, false, false
+		p.next = earlier(p.next, now.Add(p.gap()))
 		p.cuts++
 	}
 }
@@ -68,7 +69,11 @@ func (p *Pacer) All() float64 {
 	if !p.Limited() {
 		return 0
 	}
-	return max(p.Rate()+p.noise.others.Rate, p.noise.others.Learned)
+	all := p.Rate() + p.noise.others.Rate
+	if p.noise.follows() {
+		all = max(all, p.noise.others.Learned)
+	}
+	return all
 }
 
 // Follows tells whether another instance is taken more often than this one, and most that is sent is sent by it.

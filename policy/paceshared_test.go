@@ -279,3 +279,25 @@ func TestALimitThatIsMetByABacklogRefusesFewAfterTenSeconds(t *testing.T) {
 		}
 	}
 }
+
+// One that is banned has little left of its rate when it is known that nothing of it is taken any more.
+func TestAnInstanceTakesOverWhatABannedOneHadLearned(t *testing.T) {
+	p, now := limitedPacer(t)
+	for range 100 {
+		p.Share(ahead, p.Next(now))
+		now, _ = refuse(p, now)
+	}
+	banned := ahead
+	banned.Rate, banned.Taken, banned.Learned, banned.Posts, banned.Failed = 1, 0.1, 1, 10, 10
+	p.Share(banned, now)
+	if r := p.Rate(); r > 1 {
+		t.Fatalf("%v/s while it follows", r)
+	}
+	p.Share(policy.Others{Rate: 0.1, Posts: 10, Failed: 10}, now)
+	if r := p.Rate(); r < 12 || r > 20 {
+		t.Errorf("%v/s once it leads, want about what the other one had learned", r)
+	}
+	if next := p.Next(now); next.Sub(now) > time.Second {
+		t.Errorf("its first POST is %s away", next.Sub(now))
+	}
+}

@@ -23,7 +23,7 @@ type Others struct {
 	// Rate is the POSTs a second that they send, together; 0: none is limited. Taken is how many of
 	// them are taken, at most.
 	Rate, Taken float64
-	// Learned is the highest rate that one of them has learned, however little it sends now.
+	// Learned is the rate that the leader has learned, however little it sends now; where that is this one, the highest of the others.
 	Learned float64
 	// Posts and Failed are how many POSTs of theirs were counted last, and how many of these failed.
 	Posts, Failed int64

@@ -150,40 +150,127 @@ func TestOnlyWhatOtherInstancesReallySendCounts(t *testing.T) {
 	want(t, "by the first row of a new process of that name", rate(51*time.Second), 1000)
 }
 
-// Of several instances one is ahead, and all of them agree which: the one that is taken most often, or the first by name.
+// Of several instances one is ahead, and all of them agree which: the one that is taken most often, or the first by name. One of which nothing is taken, as its address is
+// banned, is none while others are taken; one that has nothing to send still is.
 func TestInstancesAgreeWhichOneIsTakenMostOften(t *testing.T) {
 	now := time.Now()
+	type does struct {
+		taken, refused int64
+		learned        float64
+		breaker        policy.BreakerPhase
+	}
+	const closed, open = policy.BreakerClosed, policy.BreakerOpen
 	for _, tt := range []struct {
-		delivered map[string]int64
-		ahead     string
+		name    string
+		all     map[string]does
+		ahead   string
+		learned float64 // by the one ahead, as the others are told
+		others  int     // that these are told of
 	}{
-		{map[string]int64{"a": 20, "b": 100, "c": 50}, "b"},
-		{map[string]int64{"a": 50, "b": 50, "c": 20}, "a"},
-		{map[string]int64{"a": 0, "c": 0}, "a"},
+		{"most", map[string]does{"a": {20, 0, 20, closed}, "b": {100, 0, 15, closed}, "c": {50, 0, 90, closed}}, "b", 15, 2},
+		{"the same", map[string]does{"a": {50, 0, 20, closed}, "b": {50, 0, 20, closed}, "c": {20, 0, 20, closed}}, "a", 20, 2},
+		{"nothing", map[string]does{"a": {0, 0, 20, closed}, "c": {0, 0, 20, closed}}, "a", 20, 1},
+		{"nothing by the first, which has nothing to send", map[string]does{"a": {0, 0, 20, closed}, "c": {1, 0, 0.033, closed}}, "a", 20, 1},
+		{"the first is banned", map[string]does{"a": {0, 3, 20, closed}, "c": {1, 0, 0.033, closed}}, "c", 0.033, 1},
+		{"the first is broken", map[string]does{"a": {0, 0, 20, open}, "c": {1, 0, 0.033, closed}, "d": {0, 0, 0.033, closed}}, "c", 0.033, 2},
+		{"all are refused", map[string]does{"a": {0, 3, 20, closed}, "c": {0, 1, 0.033, closed}}, "a", 20, 1},
 	} {
-		for self := range tt.delivered {
+		for self := range tt.all {
 			p := peers{self: self}
 			var told policy.Others
-			for _, later := range []bool{false, true} {
+			for round := range int64(3) {
+				at := now.Add(time.Duration(round) * 10 * time.Second)
 				var rows []tables.Health
-				for name, delivered := range tt.delivered {
-					row := limitedRow(name, 20, now)
-					if later {
-						row.UpdatedAt, row.Delivered = now.Add(10*time.Second), delivered
-					}
+				for name, one := range tt.all {
+					row := limitedRow(name, one.learned, at)
+					row.Breaker.Phase, row.StartedAt = one.breaker, now
+					row.Delivered, row.Failed = round*one.taken, round*one.refused
 					rows = append(rows, row)
 				}
-				told = p.learned(rows, now.Add(10*time.Second))["wh_a"]
+				told = p.learned(rows, at)["wh_a"]
 			}
-			leader := tt.ahead
-			if self == leader {
-				leader = ""
+			if self == tt.ahead {
+				want(t, tt.name+": who leads, to the one ahead", told.Leader, "")
+				continue
 			}
-			if told.Leader != leader || told.Instances != len(tt.delivered)-1 {
-				t.Errorf("%v: %s is told %+v, want %s to lead", tt.delivered, self, told, tt.ahead)
+			if told.Leader != tt.ahead || told.Learned != tt.learned || told.Instances > tt.others {
+				t.Errorf("%s: %s is told %+v, want %s to lead, which has learned %v", tt.name, self, told, tt.ahead, tt.learned)
 			}
 		}
 	}
+}
+
+// One instance leads, and its address is banned with 429: the other one, which is taken, is soon sent a good part of what the first one had learned, and no longer one message in 30 s for half an hour.
+func TestAnInstanceTakesOverFromOneThatIsBanned(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		limit, banned := oneIn(50*time.Millisecond), ""
+		two := newInstances(t, func(name string, now time.Time) policy.Sign {
+			mu.Lock()
+			defer mu.Unlock()
+			if name == banned {
+				return overLimit
+			}
+			return limit(now)
+		})
+		two.run(3 * time.Minute)
+		leader := two.leader(t)
+		mu.Lock()
+		banned = leader
+		mu.Unlock()
+		two.run(2 * time.Minute)
+		ok, refused := two.run(2 * time.Minute)
+		if share := float64(ok) / 2400; share < 0.03 || refused > ok/5 {
+			t.Errorf("%.0f %% of the limit and %d of %d refused, in the third and fourth minute after the leader was banned", 100*share, refused, ok+refused)
+		}
+	})
+}
+
+// instances are two that send to one webhook.
+type instances struct {
+	t      *testing.T
+	flows  map[string]*Flow
+	answer func(name string, now time.Time) policy.Sign
+}
+
+func newInstances(t *testing.T, answer func(name string, now time.Time) policy.Sign) *instances {
+	t.Helper()
+	two := &instances{t: t, flows: map[string]*Flow{}, answer: answer}
+	store, r := testStore(t), testRegistration()
+	for _, name := range []string{"a", "b"} {
+		fs := instance(t, store, name)
+		fs.Sync(t.Context(), []tables.Registration{r})
+		two.flows[name] = fs.Of(&r)
+	}
+	return two
+}
+
+// run has both send as much as they may for that time.
+func (two *instances) run(length time.Duration) (ok, refused int) {
+	var mu sync.Mutex
+	var both sync.WaitGroup
+	for name, f := range two.flows {
+		both.Go(func() {
+			took, vain, _ := drive(two.t, f, length, func(now time.Time) policy.Sign { return two.answer(name, now) })
+			mu.Lock()
+			ok, refused = ok+took, refused+vain
+			mu.Unlock()
+		})
+	}
+	both.Wait()
+	return ok, refused
+}
+
+// leader is the one that leads as the other one says.
+func (two *instances) leader(t *testing.T) string {
+	t.Helper()
+	for _, f := range two.flows {
+		if leader := f.Status(time.Now()).Leader; leader != "" {
+			return leader
+		}
+	}
+	t.Fatal("none follows the other")
+	return ""
 }
 
 // Two instances on one store share a limit of two a second: together they are sent most of it, few POSTs are refused, and neither

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/internal/bubble"
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -456,6 +457,7 @@ func TestOnlySeveralMessagesThatAreRefusedTellThatAQuotaIsUsedUp(t *testing.T) {
 			if took {
 				refused(0)
 				want(t, "breaker after two", f.Status(time.Now()).Breaker.Phase, policy.BreakerOpen)
+				want(t, "the status says that it throttles", f.Status(time.Now()).Throttles, true)
 			}
 		})
 	}
@@ -682,5 +684,25 @@ func sliding(most int, length time.Duration) limit {
 		}
 		at = append(at, now)
 		return taken
+	}
+}
+
+// A configured rate and a learned one both bound what is sent, whichever is lower.
+func TestAConfiguredRateBoundsWhatIsSentBesideALearnedOne(t *testing.T) {
+	for _, tt := range []struct {
+		rate  float64
+		state status.FlowState
+		least float64 // taken, a second
+	}{{10, status.Busy, 9.5}, {30, status.Limited, 16}} {
+		bubble.Test(t, func(t *testing.T) {
+			f := testFlow(func(s *policy.Flow) { s.Rate, s.Burst = tt.rate, 1 })
+			limit := oneIn(50 * time.Millisecond)
+			drive(t, f, 10*time.Second, limit)
+			ok, refused, charged := drive(t, f, time.Minute, limit)
+			if taken := float64(ok) / 60; taken < tt.least || float64(ok+refused) > 61*tt.rate || refused > ok/10 || charged > 0 {
+				t.Errorf("with a rate of %v %.1f a second are taken of 20, %d refused and %d of these charged", tt.rate, taken, refused, charged)
+			}
+			want(t, "state", f.Status(time.Now()).State, tt.state)
+		})
 	}
 }

@@ -33,13 +33,22 @@ type sent struct {
 	posts, failed int64
 	started, at   time.Time
 	tells         policy.Others
+	// tookFrom begins the last time between two rows in which some POSTs were taken, and vainAt is when it was first told since then that all had failed, or that
+	// its breaker is not closed.
+	tookFrom, vainAt time.Time
 }
+
+// vain tells whether nothing of what it sends is taken, though others' POSTs were by a time between rows that began then.
+func (s sent) vain(tookFrom time.Time) bool { return !s.vainAt.IsZero() && !tookFrom.Before(s.vainAt) }
 
 // by is what was sent by the time of that row, which may be the same one again.
 func (s sent) by(h tables.Health) sent {
 	next := sent{
 		posts: h.Delivered + h.Failed, failed: h.Failed, started: h.StartedAt, at: h.UpdatedAt,
 		tells: policy.Others{Rate: h.Pace.Rate, Taken: h.Pace.Rate, Learned: h.Pace.Rate, Instances: 1, Noise: h.Pace.Noise},
+	}
+	if h.Breaker.Phase != policy.BreakerClosed {
+		next.vainAt = h.UpdatedAt
 	}
 	length := h.UpdatedAt.Sub(s.at).Seconds()
 	switch {
@@ -52,6 +61,15 @@ func (s sent) by(h tables.Health) sent {
 	o.Posts, o.Failed = next.posts-s.posts, next.failed-s.failed
 	o.Rate = min(h.Pace.Rate, float64(o.Posts+1)/length) // never none: it is limited
 	o.Taken = min(o.Rate, float64(o.Posts-o.Failed+1)/length)
+	next.tookFrom = s.tookFrom
+	switch {
+	case o.Posts > o.Failed:
+		next.tookFrom, next.vainAt = s.at, time.Time{}
+	case !s.vainAt.IsZero():
+		next.vainAt = s.vainAt
+	case o.Posts > 0:
+		next.vainAt = h.UpdatedAt
+	}
 	return next
 }
 
@@ -65,23 +83,42 @@ func (p *peers) learned(rows []tables.Health, now time.Time) map[string]policy.O
 		}
 	}
 	p.sent = seen
-	leaders := leaders(seen)
+	took := tookFrom(seen)
+	leaders := leaders(seen, took)
 	for key, other := range seen {
 		if key.instance == p.self {
 			continue
 		}
-		if leader := leaders[key.webhook]; leader != p.self {
-			other.tells.Leader = leader
+		if other.vain(took[key.webhook]) { // it has learned what holds for others no more
+			other.tells.Taken, other.tells.Learned, other.tells.Instances = 0, 0, 0
 		}
 		all[key.webhook] = all[key.webhook].Plus(other.tells)
+	}
+	for webhook, others := range all {
+		if leader := leaders[webhook]; leader != p.self {
+			others.Leader, others.Learned = leader, seen[rowKey{webhook, leader}].tells.Learned
+			all[webhook] = others
+		}
 	}
 	return all
 }
 
-// leaders are the instances that are taken most often, or the first of these by name, by webhook.
-func leaders(seen map[rowKey]sent) map[string]string {
+// tookFrom begins the last time between two rows of an instance in which POSTs were taken, by webhook.
+func tookFrom(seen map[rowKey]sent) map[string]time.Time {
+	took := map[string]time.Time{}
+	for key, one := range seen {
+		took[key.webhook] = later(took[key.webhook], one.tookFrom)
+	}
+	return took
+}
+
+// leaders are the instances that are taken most often, or the first of these by name, by webhook. One of which nothing is taken where others are is none.
+func leaders(seen map[rowKey]sent, took map[string]time.Time) map[string]string {
 	leaders := map[string]string{}
 	for key, one := range seen {
+		if one.vain(took[key.webhook]) {
+			continue
+		}
 		leader, found := leaders[key.webhook]
 		most := seen[rowKey{key.webhook, leader}].tells.Taken
 		if taken := one.tells.Taken; !found || taken > most || taken == most && key.instance < leader {

@@ -231,7 +231,10 @@ func (t *Ticket) Answered(a Answer) {
 	switch turned {
 	case policy.BreakerOpen:
 		text := "the webhook mostly fails: until a probe succeeds nothing else is sent to it, and its messages wait uncharged"
-		if t.spared && a.Sign.Refused != 0 {
+		switch {
+		case a.Sign.TooMany || a.Sign.Waits:
+			text = "the webhook answers nothing but 429, or asks for waits, as where a quota is used up: until a probe succeeds nothing else is sent to it, and its messages wait uncharged"
+		case t.spared && a.Sign.Refused != 0:
 			text = "the webhook refuses every message alike: until a probe succeeds nothing else is sent to it, and its messages wait uncharged; what it refused before are dead letters, which can be replayed"
 		}
 		f.tell.log.Warn(text, "webhook", f.id, "queue", f.queue, "status", a.Sign.Refused)
@@ -311,7 +314,7 @@ func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.Breake
 		f.auto.Succeeded(now)
 	case a.Sign.Failed:
 		f.failed++
-		f.lastFailure = now
+		f.lastFailure, f.throttles = now, a.Sign.TooMany || a.Sign.Waits
 		if a.Failed == 0 && !ours && (!t.spared || t.probe && !a.Again) {
 			f.auto.Failed(now)
 			f.changed = true

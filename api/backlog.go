@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -136,14 +135,15 @@ func (a *API) Run(ctx context.Context) {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	watching.Go(func() { a.watchTurns(ctx) })
+	watching.Go(func() { a.replays.watch(ctx, a) })
 	watching.Go(func() { a.depths.watch(ctx, a.CountAlways, a.countDepths) })
 	tick := time.NewTicker(backlogEvery)
 	defer tick.Stop()
 	failing := false
 	for {
-		err := errors.Join(a.replays.adopt(ctx, a), a.countBacklog(ctx))
+		err := a.countBacklog(ctx)
 		if err != nil && !failing && ctx.Err() == nil {
-			a.Logger.Warn("the dead letters can't be counted, or replay jobs not be looked for; trying again every minute", "error", err)
+			a.Logger.Warn("the dead letters can't be counted; trying again every minute", "error", err)
 		}
 		failing = err != nil
 		select {

@@ -205,3 +205,25 @@ func TestWhatCameBackJustBeforeAJobIsPartOfIt(t *testing.T) {
 		})
 	}
 }
+
+// C57: a job that a kill has cut goes on within two minutes, whenever in the minute between two looks it came.
+func TestAJobIsGoneOnWithWithinTwoMinutes(t *testing.T) {
+	for _, after := range []time.Duration{0, time.Second, 20 * time.Second, 59 * time.Second} {
+		bubble.Test(t, func(t *testing.T) {
+			h := withJobs(t)
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() { defer close(ended); h.api.replays.watch(ctx, h.api) }()
+			time.Sleep(after)
+			h.storedJob(replayJobView{
+				ID: "rpl_cut", State: jobRunning, SkippedBecause: map[string]int{}, StartedAt: time.Now().UTC(), Rate: 1, Order: oldestFirst, Filter: filterView{Queue: "orders"},
+			}, time.Now())
+			time.Sleep(jobLost + jobBeat)
+			if a := h.do(http.StatusOK, "GET", replayPath+"/rpl_cut", ""); a.text("state") != "done" {
+				t.Errorf("killed %s after a look: %s", after, a.body)
+			}
+			stop()
+			<-ended
+		})
+	}
+}

@@ -218,16 +218,43 @@ func (j *replayJob) storeEndLater() {
 	}
 }
 
+// watch looks for jobs that nobody works on every minute, and as soon as one that it knows of may be such a one, until ctx ends.
+func (js *replayJobs) watch(ctx context.Context, a *API) {
+	for failing := false; ; {
+		next, err := js.look(ctx, a)
+		if err != nil && !failing && ctx.Err() == nil {
+			a.Logger.Warn("replay jobs whose process is gone can't be looked for; trying again every minute", "error", err)
+		}
+		failing = err != nil
+		pause := time.NewTimer(time.Until(next))
+		waited := waitOn(ctx, pause.C)
+		pause.Stop()
+		if !waited {
+			return
+		}
+	}
+}
+
 // adopt goes on with the jobs that nobody works on: their process is gone.
 func (js *replayJobs) adopt(ctx context.Context, a *API) error {
+	_, err := js.look(ctx, a)
+	return err
+}
+
+// look is adopt, and says when to look again.
+func (js *replayJobs) look(ctx context.Context, a *API) (next time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, jobCall)
 	defer cancel()
+	next = time.Now().Add(backlogEvery)
 	list, err := js.store.ListJobs(ctx)
 	if err != nil {
-		return err
+		return next, err
 	}
 	for _, stored := range list {
 		v, readable := viewOf(stored)
+		if lost := stored.HeardAt.Add(jobLost); v.State == jobRunning && live(stored, time.Now()) && lost.Before(next) {
+			next = lost
+		}
 		if js.sees(stored.ID, readable) && js.own(stored.ID) == nil {
 			a.Logger.Error("the row of a replay job was changed by another program, or written by a newer version; where no process works on it, it has ended", "job", stored.ID)
 		}
@@ -242,10 +269,10 @@ func (js *replayJobs) adopt(ctx context.Context, a *API) error {
 			err = js.goOn(ctx, a, stored, v)
 		}
 		if err != nil && !errors.Is(err, tables.ErrConflict) && !errors.Is(err, tables.ErrNotFound) {
-			return err
+			return next, err
 		}
 	}
-	return nil
+	return next, nil
 }
 
 // goOn takes a job over, for which room was kept. What is left is listed, and counted, again.

@@ -51,7 +51,7 @@ var dispatcherPatches = []Patch{
 		"An attempt that was cut short because the lease was lost is charged."),
 	inDispatcher(aboutLetters, "dead-letter-after-delete", "o.Action, o.Reason, o.Delay, o.ReplayEnds = policy.NoVerdict, policy.StorageFault, OwnFaultDelay(m), nil", "o.Reason, o.Delay, o.ReplayEnds = policy.StorageFault, OwnFaultDelay(m), nil",
 		"A message whose dead letter could not be written is deleted."),
-	inDispatcher(aboutLetters, "lost-lease-dead-letters", "|| len(o.DeadLetters) > 0 && !l.Sure()", "",
+	inDispatcher(aboutLetters, "lost-lease-dead-letters", "|| owed && !l.Sure()", "|| owed && false",
 		"Who has lost the lease writes a dead letter of a message that the next holder delivers."),
 	inDispatcher("Begin|Begun", "begins-after-its-lease", "return p.leased() && !a.Leases.TooLate(p.key.Queue, p.m)", "return p.leased() || !a.Leases.TooLate(p.key.Queue, p.m)",
 		"A process that stood still past its lease POSTs what another one has by then."),

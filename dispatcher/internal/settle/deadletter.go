@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -14,6 +15,7 @@ import (
 	"github.com/pushlease/pushlease/dispatcher/internal/lease"
 	"github.com/pushlease/pushlease/dispatcher/internal/meter"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
+	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -29,6 +31,13 @@ func (c *Completer) leaveOutEnded(ctx context.Context, l *lease.Lease, o *Outcom
 	copied, left := false, o.DeadLetters
 	o.DeadLetters = nil
 	for _, dl := range left {
+		if dl.Delivery.WebhookID == "" && endedForOne(&dl, known) {
+			o.DeadLetters = append(o.DeadLetters, apart(&dl, known)...)
+			o.Records = withoutWhole(o.Records)
+			c.o.Log.Warn("no dead letter is made of the message as a whole: another instance has ended the delivery to one of its webhooks meanwhile",
+				"queue", l.Queue.Name(), "message", l.Message.ID, "reason", dl.Row.Reason, "dead_letters", len(o.DeadLetters))
+			continue
+		}
 		ended := endedMeanwhile(&dl, known)
 		if ended == nil {
 			o.DeadLetters = append(o.DeadLetters, dl)
@@ -56,6 +65,47 @@ func endedMeanwhile(dl *DeadLetter, known []tables.Delivery) *tables.Delivery {
 		}
 	}
 	return nil
+}
+
+// endedForOne reports whether a message, of which dl is to be the dead letter as a whole, has ended for one of its webhooks. The
+// replay of dl would go to all of them.
+func endedForOne(dl *DeadLetter, known []tables.Delivery) bool {
+	return slices.ContainsFunc(known, func(k tables.Delivery) bool {
+		return k.WebhookID != "" && k.Generation >= dl.Delivery.Generation && k.State.Terminal() && k.State != tables.Withdrawn
+	})
+}
+
+// apart are dead letters of their own, in place of dl, for the webhooks that are not done with the message, or whose dead letter may
+// not be there yet. All that it was due to when another instance began with it are known.
+func apart(dl *DeadLetter, known []tables.Delivery) (rest []DeadLetter) {
+	copied := slices.ContainsFunc(known, func(k tables.Delivery) bool { return k.State == tables.DeadLettered })
+	for _, del := range known {
+		if del.WebhookID == "" || del.Generation != dl.Delivery.Generation || del.State.Terminal() && del.State != tables.DeadLettering {
+			continue
+		}
+		if del.State != tables.DeadLettering {
+			del.State, del.Reason, del.NextAt, del.UpdatedAt = tables.DeadLettering, dl.Row.Reason, time.Time{}, dl.Row.DeadLetteredAt
+		}
+		del.DeadLetterID = del.OwedLetter()
+		row := dl.Row
+		row.ID, row.WebhookID, row.Reason, row.DeadLetteredAt = del.DeadLetterID, del.WebhookID, del.Reason, del.UpdatedAt
+		row.Attempts, row.LastStatus, row.LastErrorClass, row.FirstAt, row.LastAt = del.Attempts, del.LastStatus, del.LastErrorClass, del.FirstAt, del.LastAt
+		row.Description = del.Reason.Explain(policy.Tried{
+			Attempts: del.Attempts, Charged: del.Charged, LastStatus: del.LastStatus, LastClass: del.LastErrorClass,
+		})
+		rest = append(rest, DeadLetter{Row: row, Delivery: del, Copy: dl.Copy && !copied && len(rest) == 0})
+	}
+	return rest
+}
+
+// withoutWhole are the records without that the message was given up as a whole.
+func withoutWhole(records []tables.Record) []tables.Record {
+	for i := range records {
+		records[i].Deliveries = slices.DeleteFunc(slices.Clone(records[i].Deliveries), func(d tables.Delivery) bool {
+			return d.WebhookID == "" && d.State == tables.DeadLettering
+		})
+	}
+	return slices.DeleteFunc(records, func(r tables.Record) bool { return len(r.Deliveries) == 0 })
 }
 
 // deadLetters makes the outcome's dead letters durable. When one can't be, the message stays.

@@ -94,6 +94,8 @@ func New(o Options) *Completer { return &Completer{o: o} }
 // Settle does what the outcome says, and returns what became of the message. What it can't do now heals on redelivery: the
 // outcome then says that the message was given back, and why. ctx ends when nothing may be written any more.
 func (c *Completer) Settle(ctx context.Context, l *lease.Lease, o *Outcome) Result {
+	owed := len(o.DeadLetters) > 0
+	c.leaveOutEnded(ctx, l, o)
 	together := c.goTogether(o)
 	if !together {
 		for _, rec := range o.Records {
@@ -101,10 +103,9 @@ func (c *Completer) Settle(ctx context.Context, l *lease.Lease, o *Outcome) Resu
 		}
 		l.Forget()
 	}
-	if l.IsLost() && o.Action != policy.Complete || len(o.DeadLetters) > 0 && !l.Sure() {
+	if l.IsLost() && o.Action != policy.Complete || owed && !l.Sure() {
 		return LeaseLost // the message is someone else's now, and goes on from what was recorded
 	}
-	c.leaveOutEnded(ctx, l, o)
 	c.deadLetters(ctx, l, o)
 	if o.ReplayEnds != nil {
 		if err := c.finishReplay(ctx, *o.ReplayEnds); err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"testing"
@@ -209,5 +210,50 @@ func TestAMessageMayBeAnothersAfterTheMachineWasSuspended(t *testing.T) {
 		if done := tookEffect(m, queue.ErrLeaseLost, true); done != (slept == 0) {
 			t.Errorf("suspended for %d s: a call that was not answered counts as done: %t", slept, done)
 		}
+	}
+}
+
+// The replay of a dead letter about the message as a whole goes to all webhooks: where another instance has ended the delivery to one
+// of them meanwhile, each of the others gets its own.
+func TestAMessageThatAnotherInstanceHasDeliveredIsNotGivenUpAsAWhole(t *testing.T) {
+	of := func(webhook string, state tables.State) tables.Delivery {
+		return tables.Delivery{MessageKey: tables.MessageKey{Queue: "orders", MessageID: "m"}, WebhookID: webhook, State: state, Reason: policy.NonRetryableError}
+	}
+	for name, tt := range map[string]struct {
+		known   []tables.Delivery
+		letters []string
+		asked   []string
+	}{
+		"nobody has it":          {[]tables.Delivery{of("wh_a", tables.Pending)}, []string{" EventInWork true"}, []string{"record dead_lettering", "dead letter", "record dead_lettered", "complete"}},
+		"its webhook is deleted": {[]tables.Delivery{of("wh_a", tables.Withdrawn)}, []string{" EventInWork true"}, []string{"record dead_lettering", "dead letter", "record dead_lettered", "complete"}},
+		"its webhook has it":     {[]tables.Delivery{of("wh_a", tables.Delivered)}, nil, []string{"complete"}},
+		"one of two has it": {
+			[]tables.Delivery{of("wh_a", tables.Delivered), of("", tables.Held), of("wh_b", tables.Pending)},
+			[]string{"wh_b EventInWork true"},
+			[]string{"dead letter", "record dead_lettered", "complete"},
+		},
+		"one of three has it, one a dead letter": {
+			[]tables.Delivery{of("wh_a", tables.DeadLettered), of("wh_b", tables.Held), of("wh_c", tables.DeadLettering)},
+			[]string{"wh_b EventInWork false", "wh_c NonRetryableError false"},
+			[]string{"dead letter", "record dead_lettered", "dead letter", "record dead_lettered", "complete"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				s, whole := &stage{known: tt.known}, of("", tables.DeadLettering)
+				o := Outcome{Action: policy.Complete, Records: []tables.Record{{Deliveries: []tables.Delivery{whole}}}, DeadLetters: []DeadLetter{{
+					Row: tables.DeadLetter{ID: "whole", MessageKey: whole.MessageKey, Reason: policy.EventInWork, DeadLetteredAt: time.Now()}, Delivery: whole, Copy: true,
+				}}}
+				settleSince(t, s, s, nil, &o, &queue.Message{ID: "m", DequeueCount: 2, Lease: queue.NewLease("r", time.Now().Add(-time.Hour), time.Minute)})
+				var letters []string
+				for _, dl := range o.DeadLetters {
+					letters = append(letters, fmt.Sprint(dl.Row.WebhookID, " ", dl.Row.Reason, " ", dl.Copy))
+					want(t, "an id of its own", dl.Row.ID != "whole" && dl.Row.ID == dl.Delivery.DeadLetterID, dl.Row.WebhookID != "")
+				}
+				if !slices.Equal(letters, tt.letters) || !slices.Equal(s.asked, tt.asked) {
+					t.Errorf("dead letters %q after %q, want %q after %q", letters, s.asked, tt.letters, tt.asked)
+				}
+			})
+		})
 	}
 }

@@ -28,8 +28,14 @@ import (
 // ErrStopping is the cause with which work is cut short at the end of a drain.
 var ErrStopping = delivery.ErrStopping
 
-// settleBound is how long settling may go on after work was cut short.
-const settleBound = 10 * time.Second
+const (
+	// settleBound is how long settling may go on after work was cut short.
+	settleBound = 10 * time.Second
+	// lastWords is the part of it in which what is known is stored although a message can't be settled, and
+	// flushAgain how often the store is tried in it.
+	lastWords  = 2 * time.Second
+	flushAgain = 250 * time.Millisecond
+)
 
 // Dispatcher receives, delivers and settles. Make one with New, run it once with
 // Run, RunHosted or RunBeside. All other methods may be called from any goroutine until that has returned.
@@ -156,19 +162,29 @@ func (d *Dispatcher) run(ctx context.Context, receive func(ctx, work context.Con
 	defer cancel()
 	var leaving sync.WaitGroup
 	leaving.Go(func() { d.flows.Leave(last) }) // which has to wait for no message that can't be settled
-	select {
-	case <-drained:
-	case <-last.Done():
-		d.log.Warn("settling did not end in time: the messages in question come back when their lease ends")
+	if !retry.Await(drained, settleBound-lastWords) {
+		d.store(last)
 	}
-	d.journal.Flush(last)
-	d.flows.Tend(last)
+	for !retry.Await(drained, flushAgain) {
+		if last.Err() != nil {
+			d.log.Warn("settling did not end in time: the messages in question come back when their lease ends")
+			break
+		}
+		d.journal.Flush(last)
+	}
+	d.store(last)
 	leaving.Wait()
-	d.flows.Leave(last) // what was held meanwhile
 	d.stopWrite()
 	<-drained
 	flusher.Wait()
 	d.journal.TellLost()
+}
+
+// store writes what is known in memory only, and shows what is held.
+func (d *Dispatcher) store(ctx context.Context) {
+	d.journal.Flush(ctx)
+	d.flows.Tend(ctx)
+	d.flows.Leave(ctx)
 }
 
 // Wake makes the queue's poller receive at once, because a message was just sent.

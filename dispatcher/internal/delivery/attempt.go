@@ -56,6 +56,7 @@ func (a attempts) attempt(ctx context.Context, p *parcel, t *target) {
 	res := a.Sender.Send(ctx, &t.registration.Webhook, *request)
 	p.over(t)
 	if res.NotBegun {
+		p.notPosted()
 		a.tickets.notBegun(ctx, p, t)
 		return
 	}

@@ -95,7 +95,7 @@ func (d *Deliverer) steps(ctx context.Context, p *parcel) *Outcome {
 	d.posts.post(ctx, p, targets)
 	outcome := fold(p, h, targets)
 	if p.behind && outcome.Action == policy.Complete { // it may be due to one that was registered just now
-		if p.posted {
+		if p.posted > 0 {
 			d.PutOffs.RememberPosted(p.key.Queue, p.m.ID, p.m.DequeueCount)
 		} else {
 			d.PutOffs.Remember(p.key.Queue, p.m.ID, p.m.DequeueCount)

@@ -526,3 +526,28 @@ func TestNoPostBeginsAfterTheMachineWasSuspended(t *testing.T) {
 		want(t, "ends", p.ends(now), leased)
 	}
 }
+
+// unbegun is a Sender that finds the lease over before the first byte is written.
+type unbegun struct{ m *queue.Message }
+
+func (s *unbegun) Send(_ context.Context, _ *webhook.Webhook, r webhook.Request) webhook.Result {
+	s.m.Lease.Renewed("r", time.Now().Add(-2*time.Minute), time.Minute)
+	return webhook.Result{NotBegun: !r.Begin(), ErrorClass: string(policy.ClassCanceled), StartedAt: time.Now()}
+}
+
+// Three notes that stay make a poison message: one of a POST that was not begun is taken back, also where the lease is over.
+func TestASuspectWhosePostsDoNotBeginIsNoPoison(t *testing.T) {
+	sender := &unbegun{}
+	d, db := newDeliverer(t, sender, "wh_a", "wh_b")
+	for i := range int64(6) {
+		sender.m = received("m")
+		sender.m.DequeueCount = 20 + i
+		o := d.deliverAndRecord(t.Context(), t, sender.m)
+		want(t, "dead letters", len(o.DeadLetters), 0)
+		known, err := db.Load(t.Context(), tables.MessageKey{Queue: testQueue, MessageID: sender.m.ID, Day: sender.m.InsertedAt})
+		if err != nil || len(known) != 2 {
+			t.Fatal(known, err)
+		}
+		want(t, "notes that stay", known[0].MissingRecords+known[1].MissingRecords, 0)
+	}
+}

@@ -54,11 +54,11 @@ type parcel struct {
 	slack time.Duration
 	// grant is told how far the message is.
 	grant *admission.Grant
-	// heldRows are deliveries that are held, until a record takes them along, and posted is whether a
-	// POST was begun with this receive; mu guards both.
+	// heldRows are deliveries that are held, until a record takes them along, and posted is how many
+	// POSTs were begun with this receive; mu guards both.
 	mu       sync.Mutex
 	heldRows []tables.Delivery
-	posted   bool
+	posted   int
 	// replay is the dead letter that is being replayed, nil otherwise.
 	replay *tables.DeadLetter
 	// copyOf is the dead letter of which the message is the copy on a poison queue, nil otherwise.
@@ -205,13 +205,21 @@ func (p *parcel) lastLook() time.Time {
 func (p *parcel) begins(t *target) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t.begun, p.posted = time.Now(), true
+	t.begun = time.Now()
+	p.posted++
 }
 
 func (p *parcel) over(t *target) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t.begun = time.Time{}
+}
+
+// notPosted notes that t's POST, which was over before its first byte, is none.
+func (p *parcel) notPosted() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.posted--
 }
 
 // keepLast keeps the record of the POST that ends as the last one of the message, which the

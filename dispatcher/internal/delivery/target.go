@@ -23,6 +23,8 @@ type target struct {
 	later bool
 	// noted: the store holds a note that a POST began (see suspects).
 	noted bool
+	// told: others were told, or are being told, that its POST is under way. The parcel's mu guards it.
+	told bool
 	// took is how long the attempt that was made now took, from dial to record, if it
 	// tells how long the webhook takes; zero otherwise.
 	took time.Duration

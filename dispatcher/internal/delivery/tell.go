@@ -55,6 +55,7 @@ func (p *parcel) underWayNow(targets []target) (list []tables.Delivery, until ti
 			ends = lastLook
 		}
 		t.noteAt(now) // it is no other's record
+		t.told = true
 		del := t.delivery
 		del.State, del.Reason, del.NextAt, del.Instance = tables.Pending, policy.LeaseLost, ends.UTC().Truncate(time.Millisecond), p.instance
 		del.FirstAt = firstOf(del.FirstAt, t.begun.UTC())

@@ -57,7 +57,7 @@ func (k tickets) takeHeld(ctx context.Context, p *parcel) []tables.Record {
 		return nil
 	}
 	held := k.takeSomeHeld(ctx, p, math.MaxInt)
-	if !p.posted {
+	if p.posted == 0 {
 		for i := range held {
 			held[i].Excused++
 		}
@@ -171,9 +171,9 @@ func (k tickets) hostsLook(queueName string, held int, r *flow.Refusal, now time
 	return r.Until
 }
 
-// notBegun is the outcome when no POST may start: nothing is charged. A note that one begins is
-// taken back, but where the message may be someone else's: three notes that stay make a poison
-// message.
+// notBegun is the outcome when no POST may start: nothing is charged. A note that one begins, or is under way, is
+// taken back: three notes that stay make a poison message, and others wait for a POST that is under way. Where the message may be someone
+// else's that counts while nobody went on with it.
 func (k tickets) notBegun(ctx context.Context, p *parcel, t *target) {
 	if now := time.Now(); ctx.Err() == nil && p.ends(now) {
 		k.Log.Info("no POST was begun before the message's end", "queue", p.key.Queue, "message", p.key.MessageID, "webhook", t.registration.ID)
@@ -196,8 +196,14 @@ func (k tickets) notBegun(ctx context.Context, p *parcel, t *target) {
 	t.delivery.Reason = reason
 	t.afterNote(t.delivery.UpdatedAt)
 	ours := reason != policy.LeaseLost || ctx.Err() == nil && p.leased()
-	if t.noted && ours {
+	switch {
+	case !t.noted && !t.told:
+	case ours:
 		k.Journal.Record(k.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})
+	default:
+		if err := k.Journal.Note(k.writing(ctx), func() []tables.Delivery { return []tables.Delivery{t.delivery} }); err != nil {
+			k.Log.Warn("nobody could be told that a POST was not begun", "queue", p.key.Queue, "message", p.key.MessageID, "error", err)
+		}
 	}
 }
 

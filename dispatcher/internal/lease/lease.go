@@ -69,6 +69,8 @@ type Lease struct {
 
 	mu    sync.Mutex
 	state state
+	// replaced: a renewal since the last one that storage answered may have replaced the receipt.
+	replaced bool
 	// timer lets it act next, unless stopped; acting is what Stop waits for.
 	timer   *time.Timer
 	stopped bool
@@ -158,7 +160,15 @@ func (l *Lease) turn(to state) (from state) {
 	if from = l.state; from != lost {
 		l.state = to
 	}
+	l.replaced = l.replaced && to != kept
 	return from
+}
+
+// MayBeReplaced reports whether storage may know another receipt than ours by a renewal of ours that it did not answer.
+func (l *Lease) MayBeReplaced() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.replaced
 }
 
 // atHalf makes the next renewal come at half of what storage last granted.
@@ -260,6 +270,9 @@ func (l *Lease) again(start time.Time, length time.Duration, err error) {
 	l.unanswered++
 	if queue.Ambiguous(err) {
 		l.maybeUntil = start.Add(length)
+		l.mu.Lock()
+		l.replaced = true
+		l.mu.Unlock()
 	}
 	now, lease := time.Now(), l.Message.Lease
 	left := lease.Until().Sub(now)
@@ -340,7 +353,7 @@ func (l *Lease) adopt(again *queue.Message) bool {
 		return false
 	}
 	l.elsewhere = l.elsewhere || again.DequeueCount > l.count+1
-	l.count = again.DequeueCount
+	l.count, l.replaced = again.DequeueCount, false
 	granted := again.Lease.Granted()
 	l.Message.Lease.Renewed(again.Lease.Receipt(), again.Lease.Until().Add(-granted), granted)
 	return true

@@ -187,7 +187,7 @@ func (c *Completer) abandon(ctx context.Context, l *lease.Lease, o *Outcome) Res
 	unanswered, err := untilAnswered(ctx, func(ctx context.Context) error {
 		return l.Settling(func() error { return giveBack(ctx) })
 	})
-	if tookEffect(l.Message, err, unanswered) {
+	if tookEffect(l, err, unanswered) {
 		err = nil // it comes back in time, though nobody can show it before
 	}
 	switch {
@@ -204,9 +204,9 @@ func (c *Completer) abandon(ctx context.Context, l *lease.Lease, o *Outcome) Res
 
 // tookEffect reports whether err, with which storage does not know the receipt, comes of an earlier
 // try of ours that was unanswered. Once the lease is over somebody else may have received the
-// message as well, and nobody can tell.
-func tookEffect(m *queue.Message, err error, unanswered bool) bool {
-	return unanswered && errors.Is(err, queue.ErrLeaseLost) && !m.Lease.Over(time.Now())
+// message as well, and it may come of a renewal that was not answered: nobody can tell then.
+func tookEffect(l *lease.Lease, err error, unanswered bool) bool {
+	return unanswered && errors.Is(err, queue.ErrLeaseLost) && !l.Message.Lease.Over(time.Now()) && !l.MayBeReplaced()
 }
 
 // untilAnswered gives a message back, and again until storage has answered; unanswered is whether an earlier try
@@ -293,7 +293,7 @@ func (c *Completer) deleteMessage(ctx context.Context, l *lease.Lease, last *tab
 			err = deleteOnce(ctx, l)
 		}
 		switch {
-		case errors.Is(err, queue.ErrQueueNotFound), tookEffect(l.Message, err, unanswered):
+		case errors.Is(err, queue.ErrQueueNotFound), tookEffect(l, err, unanswered):
 			return nil // with its queue; or after a try of ours that was not answered
 		case err == nil, errors.Is(err, queue.ErrLeaseLost):
 			return err

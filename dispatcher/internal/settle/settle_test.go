@@ -207,7 +207,7 @@ func TestAMessageMayBeAnothersAfterTheMachineWasSuspended(t *testing.T) {
 		if settleSince(t, s, s, nil, &o, m); !slices.Equal(s.asked, asked) {
 			t.Errorf("suspended for %d s: asked was %q, want %q", slept, s.asked, asked)
 		}
-		if done := tookEffect(m, queue.ErrLeaseLost, true); done != (slept == 0) {
+		if done := tookEffect(&lease.Lease{Message: m}, queue.ErrLeaseLost, true); done != (slept == 0) {
 			t.Errorf("suspended for %d s: a call that was not answered counts as done: %t", slept, done)
 		}
 	}
@@ -254,6 +254,19 @@ func TestAMessageThatAnotherInstanceHasDeliveredIsNotGivenUpAsAWhole(t *testing.
 					t.Errorf("dead letters %q after %q, want %q after %q", letters, s.asked, tt.letters, tt.asked)
 				}
 			})
+		})
+	}
+}
+
+// A renewal that storage did not answer replaced the receipt, as far as anybody knows: then a delete that finds another one has done nothing.
+func TestACallDoesNotCountAsDoneWhereARenewalWasNotAnswered(t *testing.T) {
+	for received, result := range map[time.Duration]Result{0: Deleted, 40 * time.Second: LeaseLost} { // ago: the renewal comes at 30 s
+		bubble.Test(t, func(t *testing.T) {
+			s := &stage{}
+			m := &queue.Message{ID: "m", DequeueCount: 1, Lease: queue.NewLease("r", time.Now().Add(-received), time.Minute)}
+			if got := settleSince(t, s, unanswering{s, time.Second}, nil, &Outcome{Action: policy.Complete}, m); got != result {
+				t.Errorf("received %s ago: %s, want %s", received, got, result)
+			}
 		})
 	}
 }

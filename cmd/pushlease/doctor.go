@@ -75,6 +75,16 @@ Exits with 1 when a check failed; each finding says what to do about it.`,
 	return cmd
 }
 
+// memoryFor finds a limit that takes more memory than there is.
+func memoryFor(maxInFlight int, memory int64) []finding {
+	holds := config.Holds(memory)
+	if memory == 0 || maxInFlight <= holds {
+		return nil
+	}
+	return []finding{{"max_in_flight", verdictWarning, fmt.Sprintf("%d messages in flight, with the POSTs of each, may take more memory than the %d MB that the process may have", maxInFlight, memory>>20),
+		fmt.Sprintf("set max_in_flight (PUSHLEASE_MAX_IN_FLIGHT) to %d at most, and concurrency not above it, or give the process more memory", max(holds, 1))}}
+}
+
 // examine makes all checks, in the order in which they are shown.
 func (c *client) examine(ctx context.Context, cmd *cobra.Command, more []extraCheck) []finding {
 	app := hereApp(os.Environ())
@@ -91,7 +101,7 @@ func (c *client) examine(ctx context.Context, cmd *cobra.Command, more []extraCh
 	for _, check := range more {
 		found = append(found, check(ctx, cfg)...)
 	}
-	found = slices.Concat(found, app.findings(), app.accounts(cfg.Storage), app.room(cfg.MaxInFlight), app.hosted(cfg))
+	found = slices.Concat(found, app.findings(), app.accounts(cfg.Storage), app.room(cfg.MaxInFlight), memoryFor(cfg.MaxInFlight, config.Memory(os.DirFS("/"))), app.hosted(cfg))
 	here := c.server == "" && os.Getenv(serverEnv) == ""
 	if here && app.root != nil {
 		return append(found, finding{"server", verdictSkipped, "the Functions host starts it; name a running app with --server", ""})

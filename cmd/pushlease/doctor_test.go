@@ -271,3 +271,16 @@ func TestSkewAllowsForWholeSeconds(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+func TestDoctorSaysWhereMoreIsInFlightThanTheMemoryHolds(t *testing.T) { // C79
+	for _, tt := range []struct {
+		maxInFlight int
+		memory      int64
+		tells       bool
+	}{{1024, 512 << 20, false}, {1025, 512 << 20, true}, {512, 256 << 20, false}, {1024, 256 << 20, true}, {100_000, 0, false}} {
+		found := memoryFor(tt.maxInFlight, tt.memory)
+		if tells := len(found) == 1 && found[0].Verdict == verdictWarning; tells != tt.tells {
+			t.Errorf("%d in %d MB: %+v", tt.maxInFlight, tt.memory>>20, found)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -98,7 +99,7 @@ func Load(flags *pflag.FlagSet, environ []string) (Config, error) {
 	if len(bad) > 0 {
 		return Config{}, &Error{Problems: bad}
 	}
-	fillUnset(&c, env)
+	fillUnset(&c, env, Memory(os.DirFS("/")))
 	return c, nil
 }
 

@@ -107,7 +107,7 @@ var table = named([]Setting{
 	},
 	{
 		Name: "max_in_flight",
-		Help: "Most messages of all queues in work at a time, those that only wait to be settled included; half of it is divided in equal parts among the queues that are polled here or have messages in work, and a queue with none in work may always have one. 1 to 100000, not below concurrency. Unset: 1024, or concurrency where that is more.",
+		Help: "Most messages of all queues in work at a time, those that only wait to be settled included; half of it is divided in equal parts among the queues that are polled here or have messages in work, and a queue with none in work may always have one. 1 to 100000, not below concurrency. Unset: 1024, or as many as there are 512 KiB of memory in the container or machine where that is less, and in any case as many as concurrency.",
 		set:  func(c *Config, v string) (err error) { c.MaxInFlight, err = parseInt(v, 1, maxInFlight); return err },
 		show: func(c Config) string { return strconv.Itoa(c.MaxInFlight) },
 	},
@@ -245,7 +245,7 @@ func cidrs(name, help string, field func(*Config) *prefixes) Setting {
 	}
 }
 
-// usualMaxInFlight is MaxInFlight when it is not set.
+// usualMaxInFlight is MaxInFlight when it is not set, where the memory holds so many.
 const usualMaxInFlight = 1024
 
 // orchestratedDelay is ShutdownDelay when it is not set and others send requests here:
@@ -258,12 +258,16 @@ func orchestrated(env map[string]string) bool {
 }
 
 // fillUnset gives values to what has no fixed default.
-func fillUnset(c *Config, env map[string]string) {
+func fillUnset(c *Config, env map[string]string, memory int64) {
 	if c.sources["shutdown_delay"] == fromDefault && orchestrated(env) {
 		c.ShutdownDelay = orchestratedDelay
 	}
 	if c.MaxInFlight == 0 {
-		c.MaxInFlight = max(usualMaxInFlight, c.Concurrency)
+		c.MaxInFlight = usualMaxInFlight
+		if memory > 0 {
+			c.MaxInFlight = min(usualMaxInFlight, Holds(memory))
+		}
+		c.MaxInFlight = max(c.MaxInFlight, c.Concurrency)
 	}
 	if c.RegistryRefresh == 0 {
 		c.RegistryRefresh = registryRefreshAzure

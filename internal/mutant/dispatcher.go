@@ -43,7 +43,7 @@ var dispatcherPatches = []Patch{
 		"A message is dead-lettered because storage or the process failed often."),
 	inDispatcher(aboutFaults, "excuse-uncounted", "\t\t\theld[i].Excused++\n", "\t\t\t_ = i\n",
 		"Receives that ended through our own fault count towards the poison guard."),
-	inDispatcher(aboutFaults, "excused-beside-a-post", "\tif !p.posted {\n\t\tfor i := range held {", "\tif true {\n\t\tfor i := range held {",
+	inDispatcher(aboutFaults, "excused-beside-a-post", "\tif p.posted == 0 {\n\t\tfor i := range held {", "\tif true {\n\t\tfor i := range held {",
 		"A message that kills its process is never suspected while another webhook is held."),
 	inDispatcher(aboutLetters, "stale-registry-completes", "if del := &rest[i].delivery; !del.State.Terminal() {", "if del := &rest[i].delivery; del.State != \"\" {",
 		"A webhook that has the message gets a dead letter of it too."),

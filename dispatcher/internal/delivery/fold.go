@@ -23,6 +23,7 @@ func fold(p *parcel, h history, targets []target) *Outcome {
 		copied = copied || del.State == tables.DeadLettered
 		delivered = delivered || del.State == tables.Delivered
 	}
+	copied = copied || some(targets, func(t *target) bool { return t.delivery.State == tables.DeadLettered }) // by another holder, just now
 	var next time.Time
 	for i := range targets {
 		t := &targets[i]

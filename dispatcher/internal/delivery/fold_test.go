@@ -118,6 +118,8 @@ func TestTheFirstDeadLetterOfAMessageIsCopied(t *testing.T) {
 		p, targets = folding(letter)
 		before := history{deliveries: map[string]tables.Delivery{"z": {State: tables.DeadLettered}}}
 		want(t, "copies where one was made before", copies(p, before, targets), 0)
+		p, targets = folding(letter, tables.Delivery{State: tables.DeadLettered})
+		want(t, "copies where another instance has made one just now", copies(p, history{}, targets), 0)
 		p, targets = folding(letter)
 		p.replay = &tables.DeadLetter{}
 		want(t, "copies of a replay, whose first dead letter has one", copies(p, history{}, targets), 0)

@@ -33,7 +33,10 @@ func (c *Completer) leaveOutEnded(ctx context.Context, l *lease.Lease, o *Outcom
 	for _, dl := range left {
 		if dl.Delivery.WebhookID == "" && endedForOne(&dl, known) {
 			o.DeadLetters = append(o.DeadLetters, apart(&dl, known)...)
-			o.Records = withoutWhole(o.Records)
+			o.Records = without(o.Records, "")
+			if o.Claim != nil && slices.ContainsFunc(known, func(k tables.Delivery) bool { return k.State == tables.Delivered }) {
+				o.Claim.Delivered = true // or another copy of its event would be
+			}
 			c.o.Log.Warn("no dead letter is made of the message as a whole: another instance has ended the delivery to one of its webhooks meanwhile",
 				"queue", l.Queue.Name(), "message", l.Message.ID, "reason", dl.Row.Reason, "dead_letters", len(o.DeadLetters))
 			continue
@@ -45,12 +48,13 @@ func (c *Completer) leaveOutEnded(ctx context.Context, l *lease.Lease, o *Outcom
 		}
 		c.o.Log.Warn("no dead letter is made: another instance has ended the delivery meanwhile", "queue", l.Queue.Name(),
 			"message", l.Message.ID, "webhook", dl.Delivery.WebhookID, "reason", dl.Row.Reason, "state", ended.State)
+		o.Records = without(o.Records, dl.Delivery.WebhookID)
 		copied = copied || dl.Copy && ended.State != tables.DeadLettered
 		if o.Claim != nil && ended.State == tables.Delivered {
 			o.Claim.Delivered = true // or another copy of its event would be
 		}
 	}
-	if copied && len(o.DeadLetters) > 0 { // one for all of them
+	if copied && len(o.DeadLetters) > 0 && !hasCopy(known) { // one for all of them
 		o.DeadLetters[0].Copy = true
 	}
 }
@@ -60,7 +64,8 @@ func endedMeanwhile(dl *DeadLetter, known []tables.Delivery) *tables.Delivery {
 	for i := range known {
 		k := &known[i]
 		over := k.State == tables.Delivered || k.State == tables.Duplicate || k.State == tables.DeadLettered
-		if over && k.Generation >= dl.Delivery.Generation && k.WebhookID == dl.Delivery.WebhookID {
+		ofIt := k.WebhookID == dl.Delivery.WebhookID || k.WebhookID == "" && k.State == tables.Duplicate // which is said of the message
+		if over && ofIt && k.Generation >= dl.Delivery.Generation {
 			return k
 		}
 	}
@@ -75,10 +80,22 @@ func endedForOne(dl *DeadLetter, known []tables.Delivery) bool {
 	})
 }
 
+// hasCopy reports whether one of a message's webhooks has its dead letter, and with the first one the message has its copy.
+func hasCopy(known []tables.Delivery) bool {
+	return slices.ContainsFunc(known, func(k tables.Delivery) bool { return k.State == tables.DeadLettered })
+}
+
 // apart are dead letters of their own, in place of dl, for the webhooks that are not done with the message, or whose dead letter may
-// not be there yet. All that it was due to when another instance began with it are known.
+// not be there yet. Of some that it was due to nothing may be on record.
 func apart(dl *DeadLetter, known []tables.Delivery) (rest []DeadLetter) {
-	copied := slices.ContainsFunc(known, func(k tables.Delivery) bool { return k.State == tables.DeadLettered })
+	copied := hasCopy(known)
+	for _, id := range dl.DueTo {
+		if !slices.ContainsFunc(known, func(k tables.Delivery) bool { return k.WebhookID == id }) {
+			one := dl.Delivery
+			one.WebhookID, one.State, one.DeadLetterID = id, tables.Pending, ""
+			known = append(known, one)
+		}
+	}
 	for _, del := range known {
 		if del.WebhookID == "" || del.Generation != dl.Delivery.Generation || del.State.Terminal() && del.State != tables.DeadLettering {
 			continue
@@ -98,14 +115,19 @@ func apart(dl *DeadLetter, known []tables.Delivery) (rest []DeadLetter) {
 	return rest
 }
 
-// withoutWhole are the records without that the message was given up as a whole.
-func withoutWhole(records []tables.Record) []tables.Record {
-	for i := range records {
-		records[i].Deliveries = slices.DeleteFunc(slices.Clone(records[i].Deliveries), func(d tables.Delivery) bool {
-			return d.WebhookID == "" && d.State == tables.DeadLettering
-		})
+// without are the records without that a delivery was given up, of which no dead letter is made; but what tells of an attempt stays.
+func without(records []tables.Record, webhookID string) (left []tables.Record) {
+	for _, r := range records {
+		if len(r.Attempts) == 0 {
+			r.Deliveries = slices.DeleteFunc(slices.Clone(r.Deliveries), func(d tables.Delivery) bool {
+				return d.WebhookID == webhookID && d.State == tables.DeadLettering
+			})
+		}
+		if len(r.Deliveries) > 0 {
+			left = append(left, r)
+		}
 	}
-	return slices.DeleteFunc(records, func(r tables.Record) bool { return len(r.Deliveries) == 0 })
+	return left
 }
 
 // deadLetters makes the outcome's dead letters durable. When one can't be, the message stays.

@@ -52,6 +52,8 @@ type DeadLetter struct {
 	// Copy is whether the row's text is also to be copied to the poison queue:
 	// once per message, however many webhooks gave it up.
 	Copy bool
+	// DueTo are the webhooks that a message was due to which is given up as a whole.
+	DueTo []string
 }
 
 // RecordedCompletes is a store that keeps queues and records together.

@@ -223,26 +223,34 @@ func TestAMessageThatAnotherInstanceHasDeliveredIsNotGivenUpAsAWhole(t *testing.
 		known   []tables.Delivery
 		letters []string
 		asked   []string
+		due     []string
 	}{
-		"nobody has it":          {[]tables.Delivery{of("wh_a", tables.Pending)}, []string{" EventInWork true"}, []string{"record dead_lettering", "dead letter", "record dead_lettered", "complete"}},
-		"its webhook is deleted": {[]tables.Delivery{of("wh_a", tables.Withdrawn)}, []string{" EventInWork true"}, []string{"record dead_lettering", "dead letter", "record dead_lettered", "complete"}},
-		"its webhook has it":     {[]tables.Delivery{of("wh_a", tables.Delivered)}, nil, []string{"complete"}},
+		"nobody has it":          {[]tables.Delivery{of("wh_a", tables.Pending)}, []string{" EventInWork true"}, []string{"record dead_lettering", "dead letter", "record dead_lettered", "complete"}, nil},
+		"its webhook is deleted": {[]tables.Delivery{of("wh_a", tables.Withdrawn)}, []string{" EventInWork true"}, []string{"record dead_lettering", "dead letter", "record dead_lettered", "complete"}, nil},
+		"its webhook has it":     {[]tables.Delivery{of("wh_a", tables.Delivered)}, nil, []string{"complete"}, nil},
 		"one of two has it": {
 			[]tables.Delivery{of("wh_a", tables.Delivered), of("", tables.Held), of("wh_b", tables.Pending)},
 			[]string{"wh_b EventInWork true"},
-			[]string{"dead letter", "record dead_lettered", "complete"},
+			[]string{"dead letter", "record dead_lettered", "complete"}, nil,
 		},
+		"one of two has it, of the other nothing is on record": {
+			[]tables.Delivery{of("wh_b", tables.Delivered)},
+			[]string{"wh_a EventInWork true"},
+			[]string{"dead letter", "record dead_lettered", "complete"},
+			[]string{"wh_a", "wh_b"},
+		},
+		"it is a duplicate": {[]tables.Delivery{of("", tables.Duplicate)}, nil, []string{"complete"}, nil},
 		"one of three has it, one a dead letter": {
 			[]tables.Delivery{of("wh_a", tables.DeadLettered), of("wh_b", tables.Held), of("wh_c", tables.DeadLettering)},
 			[]string{"wh_b EventInWork false", "wh_c NonRetryableError false"},
-			[]string{"dead letter", "record dead_lettered", "dead letter", "record dead_lettered", "complete"},
+			[]string{"dead letter", "record dead_lettered", "dead letter", "record dead_lettered", "complete"}, nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				s, whole := &stage{known: tt.known}, of("", tables.DeadLettering)
 				o := Outcome{Action: policy.Complete, Records: []tables.Record{{Deliveries: []tables.Delivery{whole}}}, DeadLetters: []DeadLetter{{
-					Row: tables.DeadLetter{ID: "whole", MessageKey: whole.MessageKey, Reason: policy.EventInWork, DeadLetteredAt: time.Now()}, Delivery: whole, Copy: true,
+					Row: tables.DeadLetter{ID: "whole", MessageKey: whole.MessageKey, Reason: policy.EventInWork, DeadLetteredAt: time.Now()}, Delivery: whole, Copy: true, DueTo: tt.due,
 				}}}
 				settleSince(t, s, s, nil, &o, &queue.Message{ID: "m", DequeueCount: 2, Lease: queue.NewLease("r", time.Now().Add(-time.Hour), time.Minute)})
 				var letters []string
@@ -267,6 +275,39 @@ func TestACallDoesNotCountAsDoneWhereARenewalWasNotAnswered(t *testing.T) {
 			if got := settleSince(t, s, unanswering{s, time.Second}, nil, &Outcome{Action: policy.Complete}, m); got != result {
 				t.Errorf("received %s ago: %s, want %s", received, got, result)
 			}
+		})
+	}
+}
+
+// Near the end of a message's life some of its deliveries are given up here, and others were ended by another instance meanwhile.
+func TestWhatAnotherInstanceHasEndedGetsNoDeadLetterAndNoSecondCopy(t *testing.T) {
+	of := func(webhook string, state tables.State) tables.Delivery {
+		return tables.Delivery{MessageKey: tables.MessageKey{Queue: "orders", MessageID: "m"}, WebhookID: webhook, State: state}
+	}
+	for name, tt := range map[string]struct {
+		known   []tables.Delivery
+		letters []string
+	}{
+		"nothing is over":                           {nil, []string{"wh_a true", "wh_b false", "wh_c false"}},
+		"one was delivered":                         {[]tables.Delivery{of("wh_a", tables.Delivered)}, []string{"wh_b true", "wh_c false"}},
+		"one was delivered, one is a dead letter":   {[]tables.Delivery{of("wh_a", tables.Delivered), of("wh_b", tables.DeadLettered)}, []string{"wh_c false"}},
+		"its event was delivered with another copy": {[]tables.Delivery{of("", tables.Duplicate)}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				s, o := &stage{known: tt.known}, Outcome{Action: policy.Complete}
+				for i, id := range []string{"wh_a", "wh_b", "wh_c"} {
+					o.DeadLetters = append(o.DeadLetters, DeadLetter{Row: tables.DeadLetter{WebhookID: id}, Delivery: of(id, tables.DeadLettering), Copy: i == 0})
+				}
+				settleSince(t, s, s, nil, &o, &queue.Message{ID: "m", DequeueCount: 2, Lease: queue.NewLease("r", time.Now().Add(-time.Hour), time.Minute)})
+				var letters []string
+				for _, dl := range o.DeadLetters {
+					letters = append(letters, fmt.Sprint(dl.Row.WebhookID, " ", dl.Copy))
+				}
+				if !slices.Equal(letters, tt.letters) {
+					t.Errorf("dead letters and copies %q, want %q", letters, tt.letters)
+				}
+			})
 		})
 	}
 }

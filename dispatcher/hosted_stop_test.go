@@ -118,20 +118,21 @@ func TestWhatEndsAfterTheLastBoundOfAStopIsToldAsLost(t *testing.T) {
 	})
 }
 
-// hangingList never answers.
-type hangingList struct{ Store }
+// listTenSecondsLate answers after 10 s, whatever its caller's bound is.
+type listTenSecondsLate struct{ Store }
 
-func (hangingList) ListWebhooks(ctx context.Context) ([]tables.Registration, []tables.RowError, error) {
-	<-ctx.Done()
+func (listTenSecondsLate) ListWebhooks(ctx context.Context) ([]tables.Registration, []tables.RowError, error) {
+	time.Sleep(10 * time.Second)
 	return nil, nil, ctx.Err()
 }
 
 // An error says what is wrong also where the first reading is merely slow.
 func TestAnInvocationBeforeTheFirstReadingSaysWhatItWaitedFor(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		d, stop := b.run(b.options(func(o *Options) { o.Store = hangingList{b.store} }), hostedAlone)
+		d, stop := b.run(b.options(func(o *Options) { o.Store = listTenSecondsLate{b.store} }), hostedAlone)
 		defer stop()
 		b.send("x")
+		time.Sleep(time.Second) // the reading is under way, and ends after the wait for it
 		got := b.hand(d, b.receiveOne())
 		if got.err == nil || strings.Contains(got.err.Error(), "%!") || !strings.Contains(got.err.Error(), "not read within 5s") {
 			t.Errorf("the invocation ended with %v", got.err)

@@ -42,7 +42,7 @@ func (o *outcomes) of(v *replayJobView) (*replayOutcome, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	c, known := o.byID[v.ID]
-	settled := c.UnderWay == 0 && c.at.Sub(v.FinishedAt) > tables.ReplayReserved // nothing of it is being sent any more
+	settled := c.UnderWay == 0 && c.Waiting == 0 && c.at.Sub(v.FinishedAt) > tables.ReplayReserved // nothing of it is being sent any more
 	return &c.replayOutcome, known && (settled || time.Since(c.at) < outcomeFresh)
 }
 

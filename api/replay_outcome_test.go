@@ -65,8 +65,10 @@ func TestAReplayJobSaysWhatBecameOfItsReplays(t *testing.T) { // C57
 		}
 		change(ids[2], tables.Replayed)
 		outcome("4 2 0 1 true")
+		change(ids[3], tables.Replayed)
+		outcome("5 2 0 0 true") // what waits may go on
 		change(ids[0], tables.Waiting)
-		outcome("4 2 0 1 true") // it was settled, and is not counted again
+		outcome("5 2 0 0 true") // it was settled, and is not counted again
 	})
 }
 

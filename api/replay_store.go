@@ -201,7 +201,7 @@ func (j *replayJob) storeEnd() bool {
 }
 
 // storeEndLater stores the end of a job as soon as storage takes it. Until then the job is this process's, which else would
-// take it over a minute later, and go on with what was canceled or had failed.
+// take it over when it can be lost (jobLost), and go on with what was canceled or had failed.
 func (j *replayJob) storeEndLater() {
 	j.api.Logger.Warn("the end of a replay job could not be stored; it is tried again until storage takes it", "job", j.id)
 	beat := time.NewTicker(jobBeat)

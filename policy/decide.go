@@ -121,7 +121,7 @@ func (p *Policy) spares() int {
 // that is longer. most says that it is less than was asked for.
 func (p *Policy) delay(t *Try, v *verdict, asked time.Duration) (delay time.Duration, most string) {
 	failed := t.attempt() - 1
-	if v.spared && t.Quota {
+	if v.spared && t.Quota && asked == 0 { // a wait that was asked for is the receiver's own word
 		failed += max(t.Waits, 0)
 	}
 	scheduled := p.Backoff.base(failed)

@@ -202,6 +202,10 @@ func TestWhatAQuotaRefusesIsTriedAgainAsLateAsIfItWereCharged(t *testing.T) {
 			if d.Charged || d.Delay != delay {
 				t.Errorf("after %d waits, quota %v: charged %v, delay %s, want %s", waits, quota, d.Charged, d.Delay, delay)
 			}
+			d = p.Decide(policy.Try{Now: start, FirstAt: start, Waits: waits, NotItsFault: true, Quota: quota, Response: policy.Response{Status: 429, RetryAfter: "100"}})
+			if d.Charged || d.Delay != 100*time.Second {
+				t.Errorf("after %d waits, quota %v, with a wait of its own: charged %v, delay %s", waits, quota, d.Charged, d.Delay)
+			}
 		}
 	}
 }

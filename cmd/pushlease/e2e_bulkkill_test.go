@@ -47,7 +47,7 @@ func TestKillsWhileDeadLettersAreMadeAndReplayed(t *testing.T) {
 			generations = append(generations, p)
 		}
 		p.replayToTheEnd(request(`,"rate":1000`))
-		waitUntil(t, 2*time.Minute, func() string { // what a kill cut is kept for it for a minute
+		waitUntil(t, 2*time.Minute, func() string { // what a kill cut is kept for it for 90 s
 			if left := p.count(queue, "waiting"); left > 0 {
 				p.replayToTheEnd(request(`,"rate":1000`))
 				return fmt.Sprintf("%d dead letters wait", left)

@@ -47,8 +47,8 @@ var rules = [
   {
     name: 'pushlease-clock'
     severity: 2
-    description: 'A clock differs from that of storage by more than a minute.'
-    query: 'customMetrics | where name == "pushlease.clock.ahead" | summarize v = avg(value) by cloud_RoleInstance | where abs(v) > 60'
+    description: 'A clock differs from that of storage by more than half a minute.'
+    query: 'customMetrics | where name == "pushlease.clock.ahead" | summarize v = avg(value) by cloud_RoleInstance | where abs(v) > 30'
   }
 ]
 

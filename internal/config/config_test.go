@@ -44,9 +44,13 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	most := 1024 // what this machine can hold
+	if memory := Memory(os.DirFS("/")); memory > 0 {
+		most = max(64, min(most, Holds(memory)))
+	}
 	switch {
 	case c.Storage.Path() != "pushlease.db", c.Listen != "127.0.0.1:8080", c.Dev, len(c.APIKeys) != 0,
-		c.Lease != 0, c.Concurrency != 64, c.MaxInFlight != 1024, c.PollMin != 100*time.Millisecond, c.PollMax != 5*time.Second,
+		c.Lease != 0, c.Concurrency != 64, c.MaxInFlight != most, c.PollMin != 100*time.Millisecond, c.PollMax != 5*time.Second,
 		c.Drain != 35*time.Second, c.RegistryRefresh != 5*time.Second, c.Encoding != queue.EncodingAuto,
 		!c.PoisonCopy, c.Retention != 8*24*time.Hour, c.WebhookTimeout != 30*time.Second, c.TablePrefix != "pushlease", c.TablePartitions != 1,
 		c.LogLevel != slog.LevelInfo, c.LogFormat != "auto", c.OTLPEndpoint != "", c.Instance == "":

@@ -200,7 +200,7 @@ func (f finder) targetsAmong(p *parcel, h history, first bool) (found []target, 
 		if del, known := h.deliveries[r.ID]; !known || del.State == tables.Withdrawn || unasked(&del) {
 			// For a replay it counts when that was asked for: a message that no webhook
 			// took is replayed to those that were registered since.
-			if !first && !known && r.CreatedAt.After(p.dueUntil(h)) {
+			if !first && !known && r.CreatedAt.After(p.dueUntil(h).Add(f.ClocksApart)) {
 				continue
 			}
 			takes, _ := r.Filter.Match(p.content)
@@ -244,7 +244,8 @@ func (f finder) meet(p *parcel, h history, r *tables.Registration, t *target) {
 // received before. Storage may tell whole seconds only, so the second in which the message
 // was inserted counts in full. Whoever made the first attempt had all webhooks that were
 // registered by then to deliver to; that nothing is recorded for one of them means that
-// the process ended before it could be. Webhooks that the message was withdrawn from do not
+// the process ended before it could be. The times are those of several clocks, so that ClocksApart more is
+// allowed for: who was registered just after may get a message too many, and who was before loses none. Webhooks that the message was withdrawn from do not
 // count: it was handed on later.
 func (p *parcel) dueUntil(h history) time.Time {
 	until := p.m.InsertedAt.Truncate(time.Second).Add(time.Second)

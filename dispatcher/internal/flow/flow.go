@@ -77,7 +77,7 @@ type Flow struct {
 	refused                      int64         // answers that say nothing about the receiver, a 400 for instance
 	answers                      policy.Lately // POSTs, and those of them that were refused
 	lastFailure                  time.Time
-	throttles                    bool      // it said then that it is sent too much
+	throttles                    bool      // its last answer said that it is sent too much
 	toldUnusable                 time.Time // when the log last said that no request can be made
 	// releasedAt is when the webhook was last found to take messages again: what was held
 	// before is due.

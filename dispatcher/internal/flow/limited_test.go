@@ -458,6 +458,13 @@ func TestOnlySeveralMessagesThatAreRefusedTellThatAQuotaIsUsedUp(t *testing.T) {
 				refused(0)
 				want(t, "breaker after two", f.Status(time.Now()).Breaker.Phase, policy.BreakerOpen)
 				want(t, "the status says that it throttles", f.Status(time.Now()).Throttles, true)
+				probe, _ := f.Enter(time.Now())
+				for probe == nil {
+					time.Sleep(time.Second)
+					probe, _ = f.Enter(time.Now())
+				}
+				probe.Answered(Answer{Sign: policy.Sign{Answered: true}, Began: time.Now(), Took: time.Millisecond})
+				want(t, "also after another answer", f.Status(time.Now()).Throttles, false)
 			}
 		})
 	}

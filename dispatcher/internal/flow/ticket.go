@@ -299,6 +299,7 @@ func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.Breake
 	}
 	f.took += (a.Took - f.took) / tookWeight
 	refused := !a.Sign.Delivered && !a.Sign.Failed
+	f.throttles = a.Sign.TooMany || a.Sign.Waits // by its last answer
 	f.answers.Add(refused, now)
 	switch {
 	case refused:
@@ -314,7 +315,7 @@ func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.Breake
 		f.auto.Succeeded(now)
 	case a.Sign.Failed:
 		f.failed++
-		f.lastFailure, f.throttles = now, a.Sign.TooMany || a.Sign.Waits
+		f.lastFailure = now
 		if a.Failed == 0 && !ours && (!t.spared || t.probe && !a.Again) {
 			f.auto.Failed(now)
 			f.changed = true

@@ -31,7 +31,8 @@ func (c *Completer) leaveOutEnded(ctx context.Context, l *lease.Lease, o *Outcom
 	copied, left := false, o.DeadLetters
 	o.DeadLetters = nil
 	for _, dl := range left {
-		if dl.Delivery.WebhookID == "" && endedForOne(&dl, known) {
+		ended := endedMeanwhile(&dl, known)
+		if ended == nil && dl.Delivery.WebhookID == "" && endedForOne(&dl, known) {
 			o.DeadLetters = append(o.DeadLetters, apart(&dl, known)...)
 			o.Records = without(o.Records, "")
 			if o.Claim != nil && slices.ContainsFunc(known, func(k tables.Delivery) bool { return k.State == tables.Delivered }) {
@@ -41,7 +42,6 @@ func (c *Completer) leaveOutEnded(ctx context.Context, l *lease.Lease, o *Outcom
 				"queue", l.Queue.Name(), "message", l.Message.ID, "reason", dl.Row.Reason, "dead_letters", len(o.DeadLetters))
 			continue
 		}
-		ended := endedMeanwhile(&dl, known)
 		if ended == nil {
 			o.DeadLetters = append(o.DeadLetters, dl)
 			continue
@@ -54,8 +54,9 @@ func (c *Completer) leaveOutEnded(ctx context.Context, l *lease.Lease, o *Outcom
 			o.Claim.Delivered = true // or another copy of its event would be
 		}
 	}
-	if copied && len(o.DeadLetters) > 0 && !hasCopy(known) { // one for all of them
-		o.DeadLetters[0].Copy = true
+	for i := range o.DeadLetters { // one copy for all of them, and none where another holder has made it
+		dl := &o.DeadLetters[i]
+		dl.Copy = (dl.Copy || copied && i == 0) && !hasCopy(known, dl.Delivery.Generation)
 	}
 }
 
@@ -80,24 +81,36 @@ func endedForOne(dl *DeadLetter, known []tables.Delivery) bool {
 	})
 }
 
-// hasCopy reports whether one of a message's webhooks has its dead letter, and with the first one the message has its copy.
-func hasCopy(known []tables.Delivery) bool {
-	return slices.ContainsFunc(known, func(k tables.Delivery) bool { return k.State == tables.DeadLettered })
+// hasCopy reports whether one of a message's webhooks has its dead letter of a generation, and with the first one the message has its copy.
+func hasCopy(known []tables.Delivery, generation int) bool {
+	return slices.ContainsFunc(known, func(k tables.Delivery) bool { return k.State == tables.DeadLettered && k.Generation >= generation })
+}
+
+// generationOf is that of the delivery to a webhook which dl is about, too: the one after that from which the message was withdrawn, where
+// the webhook was registered anew since.
+func generationOf(dl *DeadLetter, webhookID string, known []tables.Delivery) int {
+	generation := dl.Delivery.Generation
+	for _, k := range known {
+		if k.WebhookID == webhookID && k.State == tables.Withdrawn {
+			generation = max(generation, k.Generation+1)
+		}
+	}
+	return generation
 }
 
 // apart are dead letters of their own, in place of dl, for the webhooks that are not done with the message, or whose dead letter may
 // not be there yet. Of some that it was due to nothing may be on record.
 func apart(dl *DeadLetter, known []tables.Delivery) (rest []DeadLetter) {
-	copied := hasCopy(known)
 	for _, id := range dl.DueTo {
-		if !slices.ContainsFunc(known, func(k tables.Delivery) bool { return k.WebhookID == id }) {
+		generation := generationOf(dl, id, known)
+		if !slices.ContainsFunc(known, func(k tables.Delivery) bool { return k.WebhookID == id && k.Generation == generation }) {
 			one := dl.Delivery
-			one.WebhookID, one.State, one.DeadLetterID = id, tables.Pending, ""
+			one.WebhookID, one.Generation, one.State, one.DeadLetterID = id, generation, tables.Pending, ""
 			known = append(known, one)
 		}
 	}
 	for _, del := range known {
-		if del.WebhookID == "" || del.Generation != dl.Delivery.Generation || del.State.Terminal() && del.State != tables.DeadLettering {
+		if del.WebhookID == "" || del.Generation != generationOf(dl, del.WebhookID, known) || del.State.Terminal() && del.State != tables.DeadLettering {
 			continue
 		}
 		if del.State != tables.DeadLettering {
@@ -110,7 +123,7 @@ func apart(dl *DeadLetter, known []tables.Delivery) (rest []DeadLetter) {
 		row.Description = del.Reason.Explain(policy.Tried{
 			Attempts: del.Attempts, Charged: del.Charged, LastStatus: del.LastStatus, LastClass: del.LastErrorClass,
 		})
-		rest = append(rest, DeadLetter{Row: row, Delivery: del, Copy: dl.Copy && !copied && len(rest) == 0})
+		rest = append(rest, DeadLetter{Row: row, Delivery: del, Copy: dl.Copy && len(rest) == 0})
 	}
 	return rest
 }

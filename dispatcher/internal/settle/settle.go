@@ -98,7 +98,7 @@ func New(o Options) *Completer { return &Completer{o: o} }
 func (c *Completer) Settle(ctx context.Context, l *lease.Lease, o *Outcome) Result {
 	owed := len(o.DeadLetters) > 0
 	c.leaveOutEnded(ctx, l, o)
-	together := c.goTogether(o)
+	together := !owed && c.goTogether(o) // what follows a look at the lease is on record before
 	if !together {
 		for _, rec := range o.Records {
 			c.Record(ctx, l.Message, rec)

@@ -291,6 +291,7 @@ func TestWhatAnotherInstanceHasEndedGetsNoDeadLetterAndNoSecondCopy(t *testing.T
 		"nothing is over":                           {nil, []string{"wh_a true", "wh_b false", "wh_c false"}},
 		"one was delivered":                         {[]tables.Delivery{of("wh_a", tables.Delivered)}, []string{"wh_b true", "wh_c false"}},
 		"one was delivered, one is a dead letter":   {[]tables.Delivery{of("wh_a", tables.Delivered), of("wh_b", tables.DeadLettered)}, []string{"wh_c false"}},
+		"one is a dead letter, not the first":       {[]tables.Delivery{of("wh_b", tables.DeadLettered)}, []string{"wh_a false", "wh_c false"}},
 		"its event was delivered with another copy": {[]tables.Delivery{of("", tables.Duplicate)}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

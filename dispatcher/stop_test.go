@@ -44,10 +44,10 @@ func TestWhatIsKnownIsStoredAtAStopThoughAMessageCanNotBeSettled(t *testing.T) {
 		store, queues, away := &faultyStore{Store: b.db}, &faultyQueues{Service: b.db.Queues()}, &outage{}
 		store.on("record", away.rule(failBefore))
 		queues.on("complete", always(failBefore))
+		b.sender.answer = statuses(200, 429)
 		_, stop := b.start(func(o *Options) { o.Store, o.Queues, o.Drain = store, queues, time.Second })
 		sent := b.send("x")
 		time.Sleep(60*time.Second + 500*time.Millisecond)
-		b.sender.answer = statuses(429)
 		b.send("too much")
 		time.Sleep(3 * time.Second)
 		go func() {

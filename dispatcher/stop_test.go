@@ -8,6 +8,7 @@ import (
 
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
 )
 
 // hangingQueues never answers a receive.
@@ -44,7 +45,9 @@ func TestWhatIsKnownIsStoredAtAStopThoughAMessageCanNotBeSettled(t *testing.T) {
 		store, queues, away := &faultyStore{Store: b.db}, &faultyQueues{Service: b.db.Queues()}, &outage{}
 		store.on("record", away.rule(failBefore))
 		queues.on("complete", always(failBefore))
-		b.sender.answer = statuses(200, 429)
+		b.sender.answer = func(r webhook.Request, _ int) webhook.Result {
+			return webhook.Result{Status: map[bool]int{true: 429, false: 200}[strings.Contains(string(r.Body), "too much")]}
+		}
 		_, stop := b.start(func(o *Options) { o.Store, o.Queues, o.Drain = store, queues, time.Second })
 		sent := b.send("x")
 		time.Sleep(60*time.Second + 500*time.Millisecond)

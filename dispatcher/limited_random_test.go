@@ -41,6 +41,13 @@ func (p *picky) Send(_ context.Context, _ *webhook.Webhook, req webhook.Request)
 	return res
 }
 
+// sent is how many POSTs there were.
+func (p *picky) sent() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.posts
+}
+
 func (p *picky) count() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,7 +66,7 @@ func TestAReceiverThatRefusesAtRandomGetsItsMessages(t *testing.T) {
 		b.sendNumbered(messages)
 		d, stop := b.start(func(o *Options) { o.Sender = r })
 		time.Sleep(5 * time.Minute)
-		t.Logf("%d of %d after 5 minutes, with %d POSTs", r.count(), messages, r.posts)
+		t.Logf("%d of %d after 5 minutes, with %d POSTs", r.count(), messages, r.sent())
 		if r.count() < messages/2 {
 			t.Errorf("%d of %d messages were taken within 5 minutes", r.count(), messages)
 		}
@@ -93,7 +100,7 @@ func TestAReceiverThatRefusesMostAtRandomIsSentMoreSoon(t *testing.T) {
 					time.Sleep(time.Second)
 				}
 				time.Sleep(10 * time.Second)
-				t.Logf("known after %d s; %d taken 10 s later, of %d POSTs", known, r.count(), r.posts)
+				t.Logf("known after %d s; %d taken 10 s later, of %d POSTs", known, r.count(), r.sent())
 				if known == 30 || r.count() < 20 {
 					t.Errorf("known after %d s; %d were taken 10 s later, want 20", known, r.count())
 				}
@@ -124,7 +131,7 @@ func TestTwoInstancesFindOutThatMostIsRefusedAtRandom(t *testing.T) {
 			time.Sleep(30 * time.Second)
 			before := r.count()
 			time.Sleep(5 * time.Second)
-			t.Logf("%d taken in 30 s, and %d in the next 5 s, of %d POSTs", before, r.count()-before, r.posts)
+			t.Logf("%d taken in 30 s, and %d in the next 5 s, of %d POSTs", before, r.count()-before, r.sent())
 			taken += r.count() - before
 			want(t, "dead letters", len(b.deadLetters()), 0)
 		})

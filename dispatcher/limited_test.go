@@ -2,6 +2,8 @@ package dispatcher
 
 import (
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -246,13 +248,16 @@ func TestAQuotaThatSeldomMessagesUseUpMakesNoDeadLetters(t *testing.T) {
 				}
 				b.webhook.Flow = policy.DefaultFlow()
 				b.webhook = b.update(b.webhook)
-				start, refused := time.Now(), 0
-				posts := map[time.Duration]int{}
+				start, posts := time.Now(), map[time.Duration]int{}
+				var mu sync.Mutex
+				var refused atomic.Int64
 				b.sender.answer = func(r webhook.Request, _ int) webhook.Result {
+					mu.Lock()
+					defer mu.Unlock()
 					at := time.Since(start)
 					window := at / (10 * time.Minute)
 					if posts[window]++; string(r.Body) == always || !tt.takes(at, posts[window]) {
-						refused++
+						refused.Add(1)
 						return webhook.Result{Status: 429}
 					}
 					return webhook.Result{Status: 200}
@@ -271,7 +276,7 @@ func TestAQuotaThatSeldomMessagesUseUpMakesNoDeadLetters(t *testing.T) {
 						opened++
 					}
 				}
-				want(t, "some were refused", refused > 10, true)
+				want(t, "some were refused", refused.Load() > 10, true)
 				time.Sleep(time.Hour)
 				dead := b.deadLetters()
 				want(t, "dead letters", len(dead), tt.dead)
@@ -279,7 +284,7 @@ func TestAQuotaThatSeldomMessagesUseUpMakesNoDeadLetters(t *testing.T) {
 				if tt.dead > 0 {
 					want(t, "times at which the breaker was open", opened, 0)
 				}
-				t.Logf("%d refused, breaker open at %d of %d looks", refused, opened, tt.length/tt.every)
+				t.Logf("%d refused, breaker open at %d of %d looks", refused.Load(), opened, tt.length/tt.every)
 			})
 		})
 	}

@@ -49,10 +49,9 @@ func (d *Dispatcher) Webhook(id string) (status.Webhook, bool) {
 // States returns which state each webhook is in that is known here, by id.
 func (d *Dispatcher) States() map[string]status.Standing { return d.flows.States() }
 
-// AtWork says how many messages this process is at work on, and how many queues it receives
-// from.
-func (d *Dispatcher) AtWork() (inFlight, queues int) {
-	return d.metrics.Queues.InFlight(), len(d.receiver.Polled())
+// AtWork says what this process is at work on.
+func (d *Dispatcher) AtWork() status.Work {
+	return status.Work{InFlight: d.metrics.Queues.InFlight(), Leases: d.leases.InWork(), Polled: d.receiver.Polled()}
 }
 
 // placesTaken is what is taken of each bound on the work.

@@ -17,12 +17,26 @@ type Instance struct {
 	// Ready says whether its /readyz did; Trouble is what failed there, at most one sentence.
 	Ready   bool   `json:"ready"`
 	Trouble string `json:"trouble,omitempty"`
-	// InFlight is how many messages it is at work on, and Queues how many it receives from.
+	// InFlight is how many messages it is at work on, and Leases how many leases it keeps, those of
+	// messages in hand that wait for their webhook too.
 	InFlight int `json:"in_flight"`
-	Queues   int `json:"queues"`
+	Leases   int `json:"leases,omitempty"`
+	// Queues is how many queues it receives from, and Polled the names of the first of them, at most MaxPolled.
+	Queues int      `json:"queues"`
+	Polled []string `json:"polled,omitempty"`
+	// Lanes is how many transactions of records were under way, and LaneStalls how many have begun since its start
+	// beside others that were late; both on Azure only.
+	Lanes      int   `json:"lanes,omitempty"`
+	LaneStalls int64 `json:"lane_stalls,omitempty"`
+	// LastError is what it logged last as an error, at most 200 units; LastErrorAt is zero where there was none.
+	LastError   string    `json:"last_error,omitempty"`
+	LastErrorAt time.Time `json:"last_error_at,omitzero"`
 	// ClockAhead is how far its clock is ahead of storage's; zero where that is not known.
 	ClockAhead time.Duration `json:"clock_ahead,omitempty"`
 }
+
+// MaxPolled bounds the names of queues in a row.
+const MaxPolled = 50
 
 // Instances remembers the processes on one storage. Safe for concurrent use.
 type Instances interface {

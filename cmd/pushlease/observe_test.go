@@ -176,6 +176,11 @@ func TestInstancesSayOfWhenTheirStateIs(t *testing.T) {
 	if r := execute(t, "", "instances"); r.code != exitOK || !strings.Contains(r.out, "AS OF") || !strings.Contains(r.out, "2026-01-02T03:04:05Z") {
 		t.Errorf("%+v", r)
 	}
+	newFakeAPI(t, map[string]canned{"GET /api/v1/instances": {200, `{"data":[{"name":"one","alive":true,"ready":true,"queues":60,"leases":7,"polled":["orders","refunds"],"lanes":2,"lane_stalls":9,
+		"last_error":"receive failed: no answer","last_error_at":"2026-01-02T03:04:05Z","seen_at":"2026-01-02T03:04:05Z"}]}`}})
+	if r := execute(t, "", "instances", "-o", "wide"); r.code != exitOK || !strings.Contains(r.out, "orders refunds and 58 more") || !strings.Contains(r.out, "2 (9)") || !strings.Contains(r.out, "receive failed: no answer") {
+		t.Errorf("%+v", r)
+	}
 }
 
 // Messages are listed by where they stand.

@@ -118,7 +118,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	}
 	a.stores.lost.removed = a.dispatcher.Removed
 	a.house = newHousekeeping(cfg, &a.stores, a.log, a.dispatcher.DeadLettersExpired)
-	a.heartbeat = newHeartbeat(&a.stores, cfg.Instance, o.Version, o.hosted != nil, a.dispatcher.AtWork, a.log)
+	a.heartbeat = newHeartbeat(&a.stores, cfg.Instance, o.Version, o.hosted != nil, a.dispatcher.AtWork, t.LastError, a.log)
 	a.readiness = &readiness{stores: &a.stores, name: a.heartbeat.nameCheck, shortage: sender.Shortage, health: a.dispatcher.Health, log: a.log}
 	a.heartbeat.checks = a.readiness.checks
 	a.api, err = api.New(api.Options{

@@ -41,6 +41,11 @@ func (r *readiness) measure(m metric.Meter, version string) error {
 	if err != nil {
 		return fmt.Errorf("gauge of the clock: %w", err)
 	}
+	stalls, err := m.Int64ObservableCounter("pushlease.storage.lane.stalls",
+		metric.WithDescription("Transactions of records that began beside others of their partition that took more than 25 ms; on Azure only."))
+	if err != nil {
+		return fmt.Errorf("counter of late transactions: %w", err)
+	}
 	about := metric.WithAttributes(attribute.String("version", version), attribute.String("go_version", runtime.Version()))
 	_, err = m.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
 		o.ObserveInt64(build, 1, about)
@@ -52,13 +57,17 @@ func (r *readiness) measure(m metric.Meter, version string) error {
 		if end := r.stores.sasEnd; !end.IsZero() {
 			o.ObserveFloat64(signature, time.Until(end).Seconds())
 		}
+		if r.stores.lanes != nil {
+			_, n := r.stores.lanes()
+			o.ObserveInt64(stalls, n)
+		}
 		if r.stores.clockAhead != nil {
 			if by, known := r.stores.clockAhead(); known {
 				o.ObserveFloat64(ahead, by.Seconds())
 			}
 		}
 		return nil
-	}, build, ready, failing, signature, ahead)
+	}, build, ready, failing, signature, stalls, ahead)
 	if err != nil {
 		return fmt.Errorf("observe readiness: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/api"
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -32,8 +33,10 @@ type heartbeat struct {
 	store   tables.Instances
 	about   tables.Instance // what never changes
 	checks  func(context.Context) []api.Check
-	atWork  func() (inFlight, queues int)
+	atWork  func() status.Work
 	clock   func() (ahead time.Duration, known bool) // nil where it is storage's own
+	lanes   func() (underWay int, stalls int64)      // nil where there are none
+	worst   func() (lastError string, at time.Time)
 	log     *slog.Logger
 	failing bool
 	written bool
@@ -47,12 +50,12 @@ type heartbeat struct {
 }
 
 // newHeartbeat makes the heartbeat of this process.
-func newHeartbeat(s *stores, name, version string, hosted bool, atWork func() (inFlight, queues int), log *slog.Logger) *heartbeat {
+func newHeartbeat(s *stores, name, version string, hosted bool, atWork func() status.Work, worst func() (string, time.Time), log *slog.Logger) *heartbeat {
 	about := tables.Instance{Name: name, Version: version, Mode: "serve", StartedAt: time.Now().UTC().Truncate(time.Millisecond)}
 	if hosted {
 		about.Mode = "hosted"
 	}
-	return &heartbeat{store: s.tables, about: about, atWork: atWork, clock: s.clockAhead, log: log}
+	return &heartbeat{store: s.tables, about: about, atWork: atWork, worst: worst, clock: s.clockAhead, lanes: s.lanes, log: log}
 }
 
 // run beats until ctx ends, and when the readiness has changed, as it does soon after the start. Then it takes
@@ -94,14 +97,9 @@ func (h *heartbeat) beat(ctx context.Context) error {
 	defer cancel()
 	now := h.about
 	now.SeenAt = time.Now().UTC().Truncate(time.Millisecond)
-	now.InFlight, now.Queues = h.atWork()
 	now.Ready, now.Trouble = trouble(h.checks(ctx))
 	h.ready, h.trouble = now.Ready, now.Trouble // a write that fails is due in a minute
-	if h.clock != nil {
-		if ahead, known := h.clock(); known {
-			now.ClockAhead = ahead.Truncate(time.Millisecond)
-		}
-	}
+	h.look(&now)
 	list, unknown := h.store.ListInstances(ctx) // first: who else goes by this name has written over what this process wrote
 	if h.written && slices.ContainsFunc(list, h.isNamesake) {
 		h.namesake.Store(time.Now().UnixMilli())
@@ -114,6 +112,23 @@ func (h *heartbeat) beat(ctx context.Context) error {
 		h.count(list)
 	}
 	return unknown
+}
+
+// look notes what the process is at work on.
+func (h *heartbeat) look(now *tables.Instance) {
+	w := h.atWork()
+	now.InFlight, now.Leases, now.Queues = w.InFlight, w.Leases, len(w.Polled)
+	now.Polled = w.Polled[:min(len(w.Polled), tables.MaxPolled)]
+	if h.lanes != nil {
+		now.Lanes, now.LaneStalls = h.lanes()
+	}
+	text, at := h.worst()
+	now.LastError, now.LastErrorAt = tables.CutText(text, 200), at.UTC().Truncate(time.Millisecond)
+	if h.clock != nil {
+		if ahead, known := h.clock(); known {
+			now.ClockAhead = ahead.Truncate(time.Millisecond)
+		}
+	}
 }
 
 // isNamesake reports whether a row that has this process's name is another's.

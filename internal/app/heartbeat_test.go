@@ -12,6 +12,7 @@ import (
 
 	"github.com/pushlease/pushlease/api"
 	"github.com/pushlease/pushlease/internal/bubble"
+	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -66,6 +67,8 @@ func (s *instanceRows) names() (names []string) {
 	return names
 }
 
+func noError() (string, time.Time) { return "", time.Time{} }
+
 // A check that comes and goes, as of a queue that is throttled, costs storage no row each time; what is so
 // in the end is told.
 func TestAReadinessThatComesAndGoesIsNotToldEachTime(t *testing.T) {
@@ -78,7 +81,7 @@ func TestAReadinessThatComesAndGoesIsNotToldEachTime(t *testing.T) {
 				looks++
 				return []api.Check{{Name: "queue orders", OK: looks%2 == 0 && time.Now().Before(until), Degrades: true}}
 			},
-			atWork: func() (int, int) { return 0, 1 },
+			atWork: func() status.Work { return status.Work{Polled: []string{"a"}} }, worst: noError,
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
@@ -107,8 +110,10 @@ func TestAnInstanceSaysOnceAMinuteThatItIsThereAndIsGoneWhenItStops(t *testing.T
 		h := &heartbeat{
 			store: s, about: tables.Instance{Name: "one", Mode: "serve", StartedAt: now}, log: slog.New(slog.NewTextHandler(&log, nil)),
 			checks: func(context.Context) []api.Check { s.mu.Lock(); defer s.mu.Unlock(); return slices.Clone(checks) },
-			atWork: func() (int, int) { return 3, 2 },
+			atWork: func() status.Work { return status.Work{InFlight: 3, Leases: 4, Polled: []string{"a", "b"}} },
+			worst:  func() (string, time.Time) { return strings.Repeat("a", 300), now },
 			clock:  func() (time.Duration, bool) { return 1500 * time.Microsecond, true },
+			lanes:  func() (int, int64) { return 1, 7 },
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
@@ -120,7 +125,7 @@ func TestAnInstanceSaysOnceAMinuteThatItIsThereAndIsGoneWhenItStops(t *testing.T
 		if got := s.names(); !slices.Equal(got, []string{"killed-today", "one", "polls-no-queue", "polls-too"}) {
 			t.Errorf("instances %v, want those of the last day", got)
 		}
-		if one := s.of("one"); one.InFlight != 3 || one.Queues != 2 || !one.Ready || one.Trouble != "" || one.ClockAhead != time.Millisecond || !one.StartedAt.Equal(now) {
+		if one := s.of("one"); one.InFlight != 3 || one.Leases != 4 || one.Queues != 2 || !slices.Equal(one.Polled, []string{"a", "b"}) || one.Lanes != 1 || one.LaneStalls != 7 || len([]rune(one.LastError)) != 200 || !one.LastErrorAt.Equal(now) || !one.Ready || one.Trouble != "" || one.ClockAhead != time.Millisecond || !one.StartedAt.Equal(now) {
 			t.Errorf("%+v", one)
 		}
 		if n := h.pollers.Load(); n != 2 {
@@ -178,7 +183,7 @@ func TestTwoProcessesOfOneNameSaySo(t *testing.T) {
 		begin := func() (h *heartbeat, end func()) {
 			h = &heartbeat{
 				store: s, about: tables.Instance{Name: "one", StartedAt: time.Now()}, log: slog.New(slog.NewTextHandler(&log, nil)),
-				checks: func(context.Context) []api.Check { return nil }, atWork: func() (int, int) { return 0, 1 },
+				checks: func(context.Context) []api.Check { return nil }, atWork: func() status.Work { return status.Work{Polled: []string{"a"}} }, worst: noError,
 			}
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan struct{})

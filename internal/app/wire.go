@@ -48,6 +48,8 @@ type stores struct {
 	fault func(context.Context) error
 	// partly says which queue can't be written while storage as a whole can; nil where there is no such thing.
 	partly func() string
+	// lanes counts the transactions of records that are under way, and those that began beside late ones; nil where there are none.
+	lanes func() (underWay int, stalls int64)
 	// clockAhead compares the clock here with the storage's; nil where that is the same.
 	clockAhead func() (ahead time.Duration, known bool)
 }
@@ -144,7 +146,7 @@ func openStores(ctx context.Context, cfg config.Config, outside Outside, log *sl
 	}
 	sasEnd, _ := conn.SASExpiry()
 	tellSASFaults(log, conn.SASFaults(time.Now()))
-	return stores{queues: queues, tables: rows, fault: written.fault, partly: written.partly, sasEnd: sasEnd, sasFaults: conn.SASFaults, clockAhead: queues.ClockAhead, lost: gone, relist: rows.Relist, close: func(ctx context.Context) error {
+	return stores{queues: queues, tables: rows, fault: written.fault, partly: written.partly, sasEnd: sasEnd, sasFaults: conn.SASFaults, clockAhead: queues.ClockAhead, lanes: rows.Lanes, lost: gone, relist: rows.Relist, close: func(ctx context.Context) error {
 		queues.Close()
 		return rows.Close(ctx)
 	}}, nil

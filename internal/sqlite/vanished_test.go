@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -82,7 +83,7 @@ func TestJobsAndInstancesThatAnotherProgramHasChangedAreListed(t *testing.T) {
 			t.Errorf("ListJobs = %+v, %v", jobs, err)
 		}
 		instances, err := db.ListInstances(t.Context())
-		if err != nil || len(instances) != 1 || instances[0] != tables.DamagedInstance("one") {
+		if err != nil || len(instances) != 1 || !reflect.DeepEqual(instances[0], tables.DamagedInstance("one")) {
 			t.Errorf("ListInstances = %+v, %v", instances, err)
 		}
 	}

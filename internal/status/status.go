@@ -8,6 +8,14 @@ import (
 	"github.com/pushlease/pushlease/policy"
 )
 
+// Work is what a process is at work on.
+type Work struct {
+	// InFlight counts messages, and Leases the leases that are kept, those of messages in hand that wait too.
+	InFlight, Leases int
+	// Polled are the queues that it receives from, in ascending order.
+	Polled []string
+}
+
 // Queue is how one queue fares.
 type Queue struct {
 	// Polling is whether messages are being received from it.

@@ -40,7 +40,7 @@ func TestLinesAreWrittenTogetherAndSoon(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var out counted
 		to := &lines{to: &out}
-		log := slog.New(newHandler(Options{LogOutput: &out, LogFormat: "json"}, to))
+		log := slog.New(newHandler(Options{LogOutput: &out, LogFormat: "json"}, to, &lastError{}))
 		want := func(when string, lines, writes int) {
 			t.Helper()
 			if gotLines, gotWrites := out.seen(); gotLines != lines || gotWrites != writes {
@@ -110,7 +110,7 @@ func TestALogThatNobodyReadsHoldsNothingUp(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
 			out := &blocked{goOn: make(chan struct{})}
 			to := &lines{to: out}
-			log := slog.New(newHandler(Options{LogOutput: out, LogFormat: "json"}, to))
+			log := slog.New(newHandler(Options{LogOutput: out, LogFormat: "json"}, to, &lastError{}))
 			to.direct = direct
 			start, total := time.Now(), 0
 			say := func(n int) {
@@ -168,7 +168,7 @@ func BenchmarkAttemptLine(b *testing.B) {
 		for _, direct := range []bool{true, false} {
 			b.Run(map[bool]string{true: name + "/direct", false: name + "/gathered"}[direct], func(b *testing.B) {
 				out := &lines{to: to}
-				log := slog.New(newHandler(Options{LogOutput: to, LogFormat: "json"}, out))
+				log := slog.New(newHandler(Options{LogOutput: to, LogFormat: "json"}, out, &lastError{}))
 				out.direct = direct
 				b.ReportAllocs()
 				for range b.N {

@@ -18,7 +18,7 @@ import (
 const maxErrorText = 300
 
 // newHandler writes to out, at once where somebody reads at a terminal.
-func newHandler(o Options, out *lines) slog.Handler {
+func newHandler(o Options, out *lines, worst *lastError) slog.Handler {
 	opts := &slog.HandlerOptions{Level: o.LogLevel, ReplaceAttr: durationsAsText}
 	out.direct = isTerminal(o.LogOutput)
 	format := func(w io.Writer) slog.Handler { return slog.NewJSONHandler(w, opts) }
@@ -32,7 +32,7 @@ func newHandler(o Options, out *lines) slog.Handler {
 		_ = format(&line).Handle(context.Background(), r) // a Buffer takes all
 		return line.Bytes()
 	}
-	return traceHandler{format(out), out}
+	return traceHandler{format(out), out, worst}
 }
 
 // isTerminal reports whether someone reads what is written to w.
@@ -58,7 +58,8 @@ func durationsAsText(_ []string, a slog.Attr) slog.Attr {
 // other line.
 type traceHandler struct {
 	slog.Handler
-	out *lines
+	out   *lines
+	worst *lastError
 }
 
 func (h traceHandler) Handle(ctx context.Context, r slog.Record) error {
@@ -70,15 +71,45 @@ func (h traceHandler) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelWarn {
 		h.out.Flush()
 	}
+	if r.Level >= slog.LevelError {
+		h.worst.note(r)
+	}
 	return err
 }
 
 func (h traceHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return traceHandler{h.Handler.WithAttrs(attrs), h.out}
+	return traceHandler{h.Handler.WithAttrs(attrs), h.out, h.worst}
 }
 
 func (h traceHandler) WithGroup(name string) slog.Handler {
-	return traceHandler{h.Handler.WithGroup(name), h.out}
+	return traceHandler{h.Handler.WithGroup(name), h.out, h.worst}
+}
+
+// lastError is what was logged last as an error.
+type lastError struct {
+	mu   sync.Mutex
+	text string
+	at   time.Time
+}
+
+// note keeps the sentence, with what caused it where the line says that.
+func (e *lastError) note(r slog.Record) {
+	text := r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "error" {
+			text += ": " + a.Value.String()
+		}
+		return true
+	})
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.text, e.at = text, r.Time
+}
+
+func (e *lastError) get() (text string, at time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.text, e.at
 }
 
 // errorLog logs the errors of exporters, at most one in each period: a collector

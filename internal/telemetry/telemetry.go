@@ -75,6 +75,7 @@ type Telemetry struct {
 	Propagator propagation.TextMapPropagator
 
 	log      *lines
+	worst    *lastError
 	handler  http.Handler
 	shutdown []func(context.Context) error
 }
@@ -86,8 +87,8 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	log := &lines{to: o.LogOutput}
-	t := &Telemetry{Logger: slog.New(newHandler(o, log)), Propagator: propagation.TraceContext{}, log: log}
+	log, worst := &lines{to: o.LogOutput}, &lastError{}
+	t := &Telemetry{Logger: slog.New(newHandler(o, log, worst)), Propagator: propagation.TraceContext{}, log: log, worst: worst}
 	otel.SetErrorHandler(&errorLog{log: t.Logger, every: time.Minute})
 	otel.SetLogger(logr.New(sdkLog{t.Logger}))
 
@@ -124,6 +125,9 @@ func Start(ctx context.Context, o Options) (*Telemetry, error) {
 	}
 	return t, nil
 }
+
+// LastError returns what was logged last as an error, in one sentence with its cause, and when; zeros where nothing was.
+func (t *Telemetry) LastError() (text string, at time.Time) { return t.worst.get() }
 
 // Handler serves the metrics in Prometheus' format.
 func (t *Telemetry) Handler() http.Handler { return t.handler }

@@ -183,6 +183,9 @@ func TestLogLinesCarryTraceIDsAndReadableDurations(t *testing.T) {
 	ctx, span := tel.TracerProvider.Tracer("test").Start(t.Context(), "x")
 	tel.Logger.With("queue", "orders", "age", time.Minute).InfoContext(ctx, "hello", "delay", 90*time.Second, "took", slog.GroupValue(slog.Duration("all", time.Second)))
 	tel.Logger.Debug("not this")
+	if text, at := tel.LastError(); text != "" || !at.IsZero() {
+		t.Errorf("last error %q at %s before there was one", text, at)
+	}
 	span.End()
 	tel.log.Flush()
 	var line map[string]any
@@ -201,6 +204,18 @@ func TestLogLinesCarryTraceIDsAndReadableDurations(t *testing.T) {
 	}
 	if _, err := time.Parse(time.RFC3339Nano, fmt.Sprint(line["time"])); err != nil {
 		t.Error(err)
+	}
+}
+
+// What a process logged last as an error is what it tells the others of itself.
+func TestTheLastErrorIsKept(t *testing.T) {
+	noCollector(t)
+	tel := start(t, Options{LogOutput: io.Discard, LogLevel: slog.LevelError})
+	tel.Logger.Error("an older one", "error", "x")
+	tel.Logger.With("queue", "orders").WithGroup("g").Error("receive failed; trying again", "queue", "orders", "error", errors.New("storage denied access"))
+	tel.Logger.Warn("not this", "error", "y")
+	if text, at := tel.LastError(); text != "receive failed; trying again: storage denied access" || time.Since(at) > time.Minute {
+		t.Errorf("last error %q at %s", text, at)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -470,7 +471,7 @@ func TestJobsAndInstancesThatAnotherProgramHasChangedAreListed(t *testing.T) {
 			t.Errorf("ListJobs with %v = %+v, %v", value, jobs, err)
 		}
 		instances, err := e.ListInstances(t.Context())
-		if err != nil || len(instances) != 1 || instances[0] != tables.DamagedInstance("one") {
+		if err != nil || len(instances) != 1 || !reflect.DeepEqual(instances[0], tables.DamagedInstance("one")) {
 			t.Errorf("ListInstances with %v = %+v, %v", value, instances, err)
 		}
 	}

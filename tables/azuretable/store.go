@@ -135,6 +135,10 @@ func Open(cfg azureconn.Config, opts Options) (*Store, error) {
 	return s, nil
 }
 
+// Lanes returns how many transactions of records are under way, and how many began so far beside others of their partition that
+// were late.
+func (s *Store) Lanes() (underWay int, stalls int64) { return s.commits.Lanes() }
+
 // Close writes what is waiting for the index of recent attempts, or gives up on
 // it when ctx ends first. Call it once nothing else uses the store.
 func (s *Store) Close(ctx context.Context) error {

@@ -16,7 +16,8 @@ func instanceList(t *testing.T, s tables.Store) {
 	if err := s.DropInstance(t.Context(), "none"); err != nil {
 		t.Errorf("DropInstance of none = %v", err)
 	}
-	second := tables.Instance{Name: "b.1", Version: "0.1.0", Mode: "serve", StartedAt: day, SeenAt: day.Add(time.Minute), Ready: true, InFlight: 3, Queues: 2, ClockAhead: -2 * time.Second}
+	second := tables.Instance{Name: "b.1", Version: "0.1.0", Mode: "serve", StartedAt: day, SeenAt: day.Add(time.Minute), Ready: true, InFlight: 3, Leases: 5, Queues: 2, Polled: []string{"orders", "refunds"}, Lanes: 1, LaneStalls: 9,
+		LastError: "receive failed", LastErrorAt: day, ClockAhead: -2 * time.Second}
 	first := tables.Instance{Name: "a_2", Mode: "hosted", StartedAt: day, SeenAt: day, Trouble: "storage does not answer"}
 	for _, i := range []tables.Instance{second, first, {Name: "c", StartedAt: day, SeenAt: day}} {
 		if err := s.PutInstance(t.Context(), i); err != nil {

@@ -154,7 +154,7 @@ func (r *Receiver) reconcile(ctx, work context.Context, running *sync.WaitGroup)
 func (r *Receiver) Polled() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Collect(maps.Keys(r.pollers))
+	return slices.Sorted(maps.Keys(r.pollers))
 }
 
 // poller is the queue's; nil where it is not polled.

@@ -68,6 +68,8 @@ type Committer struct {
 	Message func(rk string) string
 
 	mu sync.Mutex
+	// stalls counts lanes that were begun because all others of their partition were late.
+	stalls int64
 	// busy has an entry for each partition with a transaction under way.
 	busy map[Partition]*lanes
 }
@@ -108,6 +110,16 @@ func (c *Committer) Commit(ctx context.Context, p Partition, rows []Row, then fu
 	}
 }
 
+// Lanes returns how many transactions are under way, and how many began so far beside others that were late.
+func (c *Committer) Lanes() (underWay int, stalls int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range c.busy {
+		underWay += l.n
+	}
+	return underWay, c.stalls
+}
+
 // widen begins another lane when all that there are are late, and sees to it that this is
 // looked at again when they may be. c.mu is held.
 func (c *Committer) widen(p Partition, l *lanes) {
@@ -115,6 +127,9 @@ func (c *Committer) widen(p Partition, l *lanes) {
 	switch {
 	case len(l.waiting) == 0 || l.n == maxLanes:
 	case l.n == 0 || late <= 0:
+		if l.n > 0 {
+			c.stalls++
+		}
 		l.n++
 		l.newest = time.Now()
 		go c.run(p, l)

@@ -325,6 +325,9 @@ func TestALateTransactionHoldsUpItselfOnly(t *testing.T) { // C68
 		if len(c.busy) != 0 {
 			t.Errorf("%d partitions are left behind", len(c.busy))
 		}
+		if underWay, stalls := c.Lanes(); underWay != 0 || stalls != 1 {
+			t.Errorf("%d transactions under way and %d beside a late one, want 0 and 1", underWay, stalls)
+		}
 	})
 }
 

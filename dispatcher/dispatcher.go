@@ -115,7 +115,7 @@ func New(o Options) (*Dispatcher, error) {
 		Sender: o.Sender, DeadLetters: o.Store, Registry: d.registry, Journal: d.journal, Claims: d.claims, Flows: d.flows,
 		Leases: d.leases, Completer: d.completer, PutOffs: d.putOffs, Meter: m, Spans: d.spans, Log: o.Logger,
 		Encoding: o.Encoding, ByEvent: o.ByEvent, KeepUnmatched: o.KeepUnmatched, Hosted: o.Hosted, LookGap: o.LookGap,
-		MorePosts: o.MaxInFlight, Instance: o.Instance, ClocksApart: o.ClocksApart, Disable: d.disable, Write: write,
+		MorePosts: o.MaxInFlight, Instance: o.Instance, Disable: d.disable, Write: write,
 	})
 	d.receiver = receive.New(receive.Options{
 		Queues: o.Queues, Registry: d.registry, Flows: d.flows, Journal: d.journal, Attempts: o.Store, Measure: measure, Admission: d.admission,

@@ -56,9 +56,6 @@ type Options struct {
 	// at, and zero for one that is polled. What is given back is visible again so long before its expiry,
 	// or for a quarter of its life if that is less. Default zero for all.
 	LookGap func(queueName string) time.Duration
-	// ClocksApart is how far the clocks of the processes that share the storage may be apart; zero where they have one
-	// clock, as those that share a file. It is allowed for where the time of a registration is compared with others.
-	ClocksApart time.Duration
 	// Lease is asked for at each receive and renewal, at least 2 s; zero means that
 	// it follows the time that the queue's messages take, from 30 s to 7 days. It is
 	// renewed at half of what storage granted.

@@ -69,7 +69,7 @@ func (s State) Terminal() bool {
 
 // Rank orders the states of one generation: a later one has a higher rank, or the same
 // as long as nothing has ended. Of two processes that end a delivery at the same time
-// the one that delivered it is believed.
+// the one that delivered it is believed. Delivery.Rank is that of a delivery.
 func (s State) Rank() int {
 	switch s {
 	case Published:
@@ -150,6 +150,20 @@ type Delivery struct {
 	Damage Damage
 }
 
+// IsOnlyDue reports whether nobody has begun with d so far: its message is due to the webhook, since it was inserted, and that is all.
+func (d *Delivery) IsOnlyDue() bool {
+	return d.State == Pending && d.Reason == "" && d.UpdatedAt.Equal(d.Day)
+}
+
+// Rank is that of d's state. What is only due is below all that is known otherwise: that a delivery is due undoes
+// nothing, whoever says it, and whenever.
+func (d *Delivery) Rank() int {
+	if d.IsOnlyDue() {
+		return 0
+	}
+	return d.State.Rank()
+}
+
 // OwedLetter is the id of the dead letter that a delivery in DeadLettering is owed. Where another program has changed
 // it to what is none of this delivery's, it is made anew, the same each time: under another's id nothing would be kept.
 func (d *Delivery) OwedLetter() string {
@@ -174,8 +188,8 @@ func (d *Delivery) Newer(old *Delivery) bool {
 	switch {
 	case d.Generation != old.Generation:
 		return d.Generation > old.Generation
-	case d.State.Rank() != old.State.Rank():
-		return d.State.Rank() > old.State.Rank()
+	case d.Rank() != old.Rank():
+		return d.Rank() > old.Rank()
 	case d.Attempts != old.Attempts:
 		return d.Attempts > old.Attempts
 	}

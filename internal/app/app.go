@@ -108,7 +108,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	a.dispatcher, err = dispatcher.New(dispatcher.Options{
 		Queues: a.stores.queues, Store: a.stores.tables, RecordedCompletes: a.stores.recorded, Sender: sender, Encoding: cfg.QueueEncoding,
 		ByEvent: cfg.DedupByEvent, KeepUnmatched: cfg.KeepUnmatched, Hosted: o.hosted, LookGap: o.lookGap,
-		ClocksApart: clocksApart(cfg), Lease: cfg.Lease, Estimate: estimates(cfg), Concurrency: cfg.Concurrency, MaxInFlight: cfg.MaxInFlight, PollMin: cfg.PollMin, PollMax: cfg.PollMax, Pollers: func() int { return int(a.heartbeat.pollers.Load()) },
+		Lease: cfg.Lease, Estimate: estimates(cfg), Concurrency: cfg.Concurrency, MaxInFlight: cfg.MaxInFlight, PollMin: cfg.PollMin, PollMax: cfg.PollMax, Pollers: func() int { return int(a.heartbeat.pollers.Load()) },
 		Drain: cfg.Drain, RegistryRefresh: cfg.RegistryRefresh, PoisonCopy: cfg.PoisonCopy, PoisonCopyTTL: cfg.PoisonCopyTTL,
 		Attempted: func(t *tables.Attempt) { a.api.Attempted(t) },
 		Instance:  cfg.Instance, Logger: a.log, Meter: meter, Tracer: t.TracerProvider.Tracer("pushlease"), Unrecorded: !t.Recording,
@@ -137,14 +137,6 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 	a.rollups = &rollups{store: a.stores.tables, take: a.dispatcher.TakeTallies, depths: a.api.Depths, log: a.log, instance: cfg.Instance, startedAt: a.heartbeat.about.StartedAt}
 	a.cleanups.add("history", a.rollups.flush)
 	return a, a.readiness.measure(meter, o.Version)
-}
-
-// clocksApart is how far the clocks of processes on the same storage may be apart: who shares a file shares a machine.
-func clocksApart(cfg config.Config) time.Duration {
-	if cfg.Storage.Kind() == config.StorageSQLite {
-		return 0
-	}
-	return tables.ClocksApart
 }
 
 // recorded is what makes spans where a collector takes them, and nil where nobody does.

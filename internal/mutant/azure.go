@@ -58,7 +58,7 @@ var azurePatches = []Patch{
 		"Under load the service refuses transactions."),
 	inAzureTable("answer-before-durable", "m.then()\n\t\t\t\t}\n\t\t\t\tm.result <- nil", "m.result <- nil\n\t\t\t\t\tcontinue\n\t\t\t\t}\n\t\t\t\tm.result <- nil",
 		"Attempts are missing in the list."),
-	inAzureTable("rank-not-in-key", "int64(d.State.Rank()), 10)", "int64(0*d.State.Rank()), 10)",
+	inAzureTable("rank-not-in-key", "int64(d.Rank()), 10)", "int64(0*d.Rank()), 10)",
 		"A write that is late replaces what a delivery came to."),
 	inAzureTable("ids-collide", "b.Write([]byte{'.', hexDigits[c>>4], hexDigits[c&15]})", "b.Write([]byte{'.', hexDigits[c>>4]})",
 		"Records of two messages are mixed."),

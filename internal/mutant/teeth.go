@@ -138,6 +138,8 @@ var teeth = []Patch{
 		"Whoever has a clock that is ahead takes a claim on an event for over, and POSTs a copy.", "clocks", 3, "double"),
 	inSim("clocks-left-without-margin", "dispatcher/internal/registry", "return !insertedAt.After(l.At.Add(tables.LeftSkew))", "return !insertedAt.After(l.At)",
 		"What was there when its last webhook was deleted is nobody's where storage's clock is ahead, and expires unseen.", "clocks", 3, "lost"),
+	inSim("named-by-nobody", "dispatcher/internal/delivery", "p.due = lateOnes(targets)", "p.due = lateOnes(targets)[:0]",
+		"A webhook that was registered by a clock that is ahead gets nothing where a process dies in its POST.", "joined", 3, "lost"),
 	inSim("no-patience", "dispatcher/internal/receive", "wait = retry.Backoff(faults, errorBackoffMin, p.PollMax)", "wait = errorBackoffMin",
 		"Storage that does not answer is asked again and again.", "storage-dead", 3, "outage"),
 

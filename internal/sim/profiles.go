@@ -47,6 +47,7 @@ var Profiles = []Profile{
 	{"swept", "a queue is deleted with its webhooks and messages, and made anew, while it is published to", false, swept},
 	{"standstill", "processes stand still for longer than their leases, beside others", false, standstill},
 	{"clocks", "the clocks of instances, and the account's, are up to a minute apart, while leases, claims, waits and replays go from one to another", false, clocks},
+	{"joined", "a webhook is registered by a clock that is ahead, beside one that fails, and processes die in its POSTs", false, joined},
 	{"hosted", "instances under the Functions host, some of which die, with a queue of the host's and one of the pump's", false, hosted},
 	{"dead-tables", "tables are away while more messages are delivered than records are kept in memory", true, deadTables},
 }

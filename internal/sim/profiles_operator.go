@@ -176,3 +176,17 @@ func clocks(c chooser, p *Plan) {
 		p.step(Step{At: joins + c.between(20*time.Second, time.Minute), Do: doCrash, Instance: c.IntN(p.Instances), Where: c.IntN(60), For: c.between(time.Second, 10*time.Second)})
 	}
 }
+
+func joined(c chooser, p *Plan) {
+	p.Instances, p.Clocks = 2, []time.Duration{time.Minute, 0}
+	p.Webhooks = []Webhook{
+		{Name: "there", Queue: "queue0", Timeout: 10 * time.Second, Attempts: 8, Mix: Mix{Fail: 0.7}},
+		{Name: "new", Queue: "queue0", Timeout: 20 * time.Second, Attempts: 4, Late: true, Mix: Mix{Late: 0.9, LateMin: time.Second, LateMax: 9 * time.Second}},
+	}
+	p.Calm = 3 * time.Minute
+	p.step(Step{At: 10 * time.Second, Do: doRegister, Webhook: "new"})
+	p.step(Step{At: 28 * time.Second, Do: doPut, Queue: "queue0", Count: 60, Gap: c.between(200*time.Millisecond, 500*time.Millisecond)}) // known to all
+	for range 2 {
+		p.step(Step{At: c.between(30*time.Second, 50*time.Second), Do: doCrash, Instance: 1, Where: c.IntN(40), For: c.between(time.Second, 10*time.Second)})
+	}
+}

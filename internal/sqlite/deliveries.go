@@ -106,13 +106,12 @@ var (
 		" WHERE excluded.completed >= attempts.completed"
 )
 
-// rankOf is tables.State.Rank of a row's state: what a delivery came to is not undone by
-// a write that is late.
+// rankOf is tables.Delivery.Rank of a row: what a delivery came to is not undone by a write that is late.
 func rankOf(row string) string {
 	var b strings.Builder
-	b.WriteString("CASE " + row + ".state")
+	fmt.Fprintf(&b, "CASE WHEN %[1]s.state = '%[2]s' AND %[1]s.reason = '' AND %[1]s.updated_at = %[1]s.inserted_at THEN 0", row, tables.Pending)
 	for _, s := range tables.States() {
-		fmt.Fprintf(&b, " WHEN '%s' THEN %d", s, s.Rank())
+		fmt.Fprintf(&b, " WHEN %s.state = '%s' THEN %d", row, s, s.Rank())
 	}
 	fmt.Fprintf(&b, " ELSE %d END", tables.Pending.Rank())
 	return b.String()

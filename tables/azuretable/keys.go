@@ -132,7 +132,7 @@ func appendDeliveryKey(b []byte, d *tables.Delivery) []byte {
 	b = append(append(b, encodeID(d.Queue)...), separator+"d"+separator...)
 	b = append(append(b, encodeID(d.WebhookID)...), separator...)
 	b = append(appendPadded(b, int64(d.Generation), 4), separator...)
-	return strconv.AppendInt(b, int64(d.State.Rank()), 10)
+	return strconv.AppendInt(b, int64(d.Rank()), 10)
 }
 
 // completedKey is that of a first success. Two instances may each have one of the same delivery.

@@ -22,6 +22,7 @@ var deliveryTests = []test{
 	{"LateRecordReplacesNothingNewer", recordLate},
 	{"ANoteCountsUntilSomethingIsNewer", noteCounts},
 	{"ALateNoteUndoesNothing", lateNote},
+	{"WhatIsOnlyDueUndoesNothing", onlyDue},
 	{"WebhooksOfOneMessageInOrder", severalWebhooks},
 	{"MessagesAreSeparate", messagesSeparate},
 	{"RecordsAreFoundByUTCDay", foundByDay},
@@ -182,6 +183,51 @@ func lateNote(t *testing.T, s tables.Store) {
 		mustNote(t, s, note)
 		wantLoaded(t, s, tried.MessageKey, tried)
 	}
+}
+
+// The first record of a message says whom else it is due to, and may take effect when more is known of those: that stands, whatever
+// clock it was dated by.
+func onlyDue(t *testing.T, s tables.Store) {
+	first := func(id string) (tables.Record, tables.Delivery, tables.Delivery) {
+		d, a := firstSuccess(id, "wh", "host-1")
+		due := tables.Delivery{MessageKey: key(id), WebhookID: "wh2", State: tables.Pending, UpdatedAt: day, Size: 3, Instance: "host-1"}
+		return tables.Record{Deliveries: []tables.Delivery{d, due}, Attempts: []tables.Attempt{a}}, d, due
+	}
+	for i, state := range tables.States() {
+		if state == tables.Published {
+			continue // it is about the message alone, and comes before all others
+		}
+		id := fmt.Sprint("m", i)
+		r, d, due := first(id)
+		mustRecord(t, s, r)
+		wantLoaded(t, s, key(id), d, due)
+		more := due
+		more.State, more.Reason, more.UpdatedAt, more.Instance = state, policy.WebhookPaused, day.Add(-time.Minute), "host-2"
+		mustRecord(t, s, tables.Record{Deliveries: []tables.Delivery{more}})
+		wantLoaded(t, s, key(id), d, more)
+		mustRecord(t, s, r) // late itself
+		wantLoaded(t, s, key(id), d, more)
+	}
+	r, d, due := first("told")
+	told := noted(due, "host-1", day.Add(-time.Minute))
+	mustNote(t, s, told)
+	mustRecord(t, s, r)
+	wantLoaded(t, s, key("told"), d, told)
+	told = noted(due, "host-1", day.Add(time.Minute))
+	mustNote(t, s, told)
+	mustRecord(t, s, r)
+	wantLoaded(t, s, key("told"), d, told)
+
+	r, d, due = first("taken")
+	taken, a := firstSuccess("taken", "wh2", "host-1")
+	mustRecord(t, s, r)
+	mustRecord(t, s, record(taken, a))
+	mustRecord(t, s, r)
+	wantLoaded(t, s, key("taken"), d, taken)
+
+	due.Generation = 3 // a replay on the same day
+	mustRecord(t, s, tables.Record{Deliveries: []tables.Delivery{due}})
+	wantLoaded(t, s, key("taken"), d, due)
 }
 
 func severalWebhooks(t *testing.T, s tables.Store) {

@@ -108,6 +108,7 @@ func (a attempts) answered(ctx context.Context, p *parcel, t *target, sent []byt
 	attempts[0].Snippet = tables.CutText(t.registration.Redact(string(res.Body), sent, p.content.Body), tables.MaxSnippetUnits)
 	after := *del // a record that is put off is changed
 	rec := tables.Record{Deliveries: append(deliveries, a.tickets.takeSomeHeld(ctx, p, journal.MaxRows-2)...), Attempts: attempts}
+	p.name(&rec)
 	if contested || dec.Disable || !p.keepLast(rec) { // what disables a webhook is on record before
 		a.Completer.Record(a.writing(ctx), p.m, rec)
 	}

@@ -48,7 +48,7 @@ func (d *Deliverer) Deliver(ctx context.Context, queueName string, m *queue.Mess
 	if !survives(d.Log, p, func() { outcome = d.steps(ctx, p) }) {
 		outcome = ownFault(m, policy.InternalFault)
 	}
-	outcome.Records = slices.Concat(p.takeLast(), d.posts.tickets.takeHeld(ctx, p), outcome.Records)
+	outcome.Records = p.named(slices.Concat(p.takeLast(), d.posts.tickets.takeHeld(ctx, p), outcome.Records))
 	if terms.Shown && outcome.Action == policy.Hold {
 		outcome.Delay = 0
 	}
@@ -75,6 +75,7 @@ func (d *Deliverer) steps(ctx context.Context, p *parcel) *Outcome {
 	if len(targets) == 0 {
 		return d.wholes.untaken(p, h, refused)
 	}
+	p.due = lateOnes(targets)
 	defer d.suspects.end(ctx, p)
 	if p.event != "" {
 		if outcome := d.events.otherCopy(ctx, p, h, targets); outcome != nil {

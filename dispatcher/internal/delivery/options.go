@@ -55,7 +55,6 @@ type Options struct {
 	ByEvent, KeepUnmatched, Hosted func(queueName string) bool
 	LookGap                        func(queueName string) time.Duration
 	Instance                       string
-	ClocksApart                    time.Duration
 
 	// MorePosts is how many POSTs the process makes at once beyond the first few of each message.
 	MorePosts int

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/pushlease/pushlease/dispatcher/internal/admission"
 	"github.com/pushlease/pushlease/dispatcher/internal/claims"
+	"github.com/pushlease/pushlease/dispatcher/internal/journal"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -59,6 +61,8 @@ type parcel struct {
 	mu       sync.Mutex
 	heldRows []tables.Delivery
 	posted   int
+	// due are deliveries that nobody could tell of any more once another one of the message is on record (see name). mu guards it.
+	due []tables.Delivery
 	// replay is the dead letter that is being replayed, nil otherwise.
 	replay *tables.DeadLetter
 	// copyOf is the dead letter of which the message is the copy on a poison queue, nil otherwise.
@@ -129,7 +133,7 @@ func (p *parcel) newDelivery(webhookID string) tables.Delivery {
 	}
 	return tables.Delivery{
 		DeadLetterID: named, MessageKey: p.key, WebhookID: webhookID, Generation: p.generation, State: tables.Pending,
-		ExpiresAt: p.m.ExpiresAt, Encoding: string(p.body.Encoding), Size: len(p.body.Bytes), BodyHash: p.hash,
+		UpdatedAt: p.key.Day, ExpiresAt: p.m.ExpiresAt, Encoding: string(p.body.Encoding), Size: len(p.body.Bytes), BodyHash: p.hash,
 		Instance: p.instance,
 	}
 }
@@ -190,6 +194,37 @@ func (p *parcel) keepHeld(del tables.Delivery) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.heldRows = append(p.heldRows, del)
+}
+
+// name lays beside rec, the first record about one of the message's webhooks, that the message is due to the others. Else nobody could
+// tell later that one of these that was registered after the message was inserted had it with this receive.
+func (p *parcel) name(rec *tables.Record) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.due) == 0 || rec.Deliveries[0].WebhookID == "" {
+		return
+	}
+	others := p.dueBeside(rec.Deliveries)
+	n := min(len(others), journal.MaxRows-len(rec.Deliveries)-len(rec.Attempts))
+	rec.Deliveries, p.due = append(rec.Deliveries, others[:n]...), others[n:]
+}
+
+// named are records in which the message's webhooks are named.
+func (p *parcel) named(list []tables.Record) []tables.Record {
+	for i := range list {
+		p.name(&list[i])
+	}
+	return list
+}
+
+// dueBeside are those that are due and not in the list. p.mu is held.
+func (p *parcel) dueBeside(list []tables.Delivery) (others []tables.Delivery) {
+	for _, d := range p.due {
+		if !slices.ContainsFunc(list, func(own tables.Delivery) bool { return own.WebhookID == d.WebhookID }) {
+			others = append(others, d)
+		}
+	}
+	return others
 }
 
 // lastLook is when the last look at the message that is sure to come must begin; the zero time where

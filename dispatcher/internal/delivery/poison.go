@@ -86,6 +86,9 @@ func (s *suspects) begin(ctx context.Context, p *parcel, targets []target) bool 
 		note.MissingRecords++
 		notes = append(notes, note)
 	}
+	p.mu.Lock()
+	notes = append(notes, p.dueBeside(notes)...)
+	p.mu.Unlock()
 	s.Log.Warn("the message was received many times without an outcome; this attempt is noted before it begins",
 		"queue", p.key.Queue, "message", p.key.MessageID, "delivery_count", p.m.DequeueCount)
 	if err := s.Journal.Note(ctx, func() []tables.Delivery { return notes }); err != nil {
@@ -97,7 +100,7 @@ func (s *suspects) begin(ctx context.Context, p *parcel, targets []target) bool 
 // end lets the next suspected message begin, once no note about this one stands that is to be taken back.
 func (s *suspects) end(ctx context.Context, p *parcel) {
 	if p.alone {
-		for _, rec := range s.tickets.takeHeld(ctx, p) {
+		for _, rec := range p.named(s.tickets.takeHeld(ctx, p)) {
 			s.Journal.Record(s.writing(ctx), rec)
 		}
 		p.alone = false

@@ -94,7 +94,9 @@ func (x posts) postTo(ctx context.Context, p *parcel, t *target) {
 	t.delivery.MissingRecords++
 	// Recorded, so that the message stays due to this webhook, and so that a
 	// message that always ends so does not go on for ever.
-	survives(x.Log, p, func() { x.Journal.Record(x.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}}) })
+	survives(x.Log, p, func() {
+		x.Journal.Record(x.writing(ctx), p.named([]tables.Record{{Deliveries: []tables.Delivery{t.delivery}}})[0])
+	})
 }
 
 // survives runs f and reports whether it ended without a panic.

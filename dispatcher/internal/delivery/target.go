@@ -19,6 +19,8 @@ type target struct {
 	// the right to it.
 	flow   *flow.Flow
 	ticket *flow.Ticket
+	// late: it was registered after the message was inserted, and has it since it was there at the first receive.
+	late bool
 	// later: its flow is asked when others of the message have answered.
 	later bool
 	// noted: the store holds a note that a POST began (see suspects).
@@ -69,6 +71,16 @@ func (t *target) disabled() bool {
 // unread reports whether the delivery waits for its webhook's registration, which can't be read now.
 func (t *target) unread() bool {
 	return t.registration == unregistered && !t.delivery.State.Terminal()
+}
+
+// lateOnes are the deliveries of which the first record of the message has to tell.
+func lateOnes(targets []target) (due []tables.Delivery) {
+	for i := range targets {
+		if targets[i].late {
+			due = append(due, targets[i].delivery)
+		}
+	}
+	return due
 }
 
 // someEnded reports whether a webhook of the message is done with it.

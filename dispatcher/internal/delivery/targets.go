@@ -197,10 +197,12 @@ func (f finder) targetsAmong(p *parcel, h history, first bool) (found []target, 
 		if p.replay != nil && p.replay.WebhookID != "" && p.replay.WebhookID != r.ID {
 			continue
 		}
-		if del, known := h.deliveries[r.ID]; !known || del.State == tables.Withdrawn || unasked(&del) {
-			// For a replay it counts when that was asked for: a message that no webhook
-			// took is replayed to those that were registered since.
-			if !first && !known && r.CreatedAt.After(p.dueUntil(h).Add(f.ClocksApart)) {
+		del, known := h.deliveries[r.ID]
+		// For a replay it counts when that was asked for: a message that no webhook
+		// took is replayed to those that were registered since.
+		late := !known && r.CreatedAt.After(p.dueUntil(h))
+		if !known || del.State == tables.Withdrawn || unasked(&del) {
+			if late && !first {
 				continue
 			}
 			takes, _ := r.Filter.Match(p.content)
@@ -210,7 +212,9 @@ func (f finder) targetsAmong(p *parcel, h history, first bool) (found []target, 
 			}
 		}
 		found = slices.Grow(found, 1)[:len(found)+1]
-		f.meet(p, h, r, &found[len(found)-1])
+		t := &found[len(found)-1]
+		f.meet(p, h, r, t)
+		t.late = late
 	}
 	if h.anyWebhook() {
 		found = append(found, unfinished(h, found)...)
@@ -241,11 +245,10 @@ func (f finder) meet(p *parcel, h history, r *tables.Registration, t *target) {
 }
 
 // dueUntil is when a webhook had to be registered at the latest to get a message that was
-// received before. Storage may tell whole seconds only, so the second in which the message
-// was inserted counts in full. Whoever made the first attempt had all webhooks that were
-// registered by then to deliver to; that nothing is recorded for one of them means that
-// the process ended before it could be. The times are those of several clocks, so that ClocksApart more is
-// allowed for: who was registered just after may get a message too many, and who was before loses none. Webhooks that the message was withdrawn from do not
+// received before, where nothing is on record of it. Storage may tell whole seconds only, so the second in which the message
+// was inserted counts in full. Of those that were registered later, and were there at the first receive, the first record of
+// the message tells (see parcel.name); whoever made the first attempt had all webhooks that were
+// registered by then to deliver to. Webhooks that the message was withdrawn from do not
 // count: it was handed on later.
 func (p *parcel) dueUntil(h history) time.Time {
 	until := p.m.InsertedAt.Truncate(time.Second).Add(time.Second)

@@ -39,7 +39,7 @@ func (o *Options) tellOthers(ctx context.Context, p *parcel, targets []target) (
 }
 
 // underWayNow are the deliveries whose POST is under way, as they are told to others, and until
-// when: not past the message's last look.
+// when: not past the message's last look. Those that wait for their turn are named beside them.
 func (p *parcel) underWayNow(targets []target) (list []tables.Delivery, until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,5 +67,5 @@ func (p *parcel) underWayNow(targets []target) (list []tables.Delivery, until ti
 			until = ends
 		}
 	}
-	return list, until
+	return append(list, p.dueBeside(list)...), until
 }

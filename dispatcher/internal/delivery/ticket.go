@@ -199,7 +199,7 @@ func (k tickets) notBegun(ctx context.Context, p *parcel, t *target) {
 	switch {
 	case !t.noted && !t.told:
 	case ours:
-		k.Journal.Record(k.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})
+		k.Journal.Record(k.writing(ctx), p.named([]tables.Record{{Deliveries: []tables.Delivery{t.delivery}}})[0])
 	default:
 		if err := k.Journal.Note(k.writing(ctx), func() []tables.Delivery { return []tables.Delivery{t.delivery} }); err != nil {
 			k.Log.Warn("nobody could be told that a POST was not begun", "queue", p.key.Queue, "message", p.key.MessageID, "error", err)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -277,26 +278,28 @@ func TestReplaysThatNeverCameAreReplayedOnlyWhenAskedFor(t *testing.T) {
 }
 
 func TestReplayJobKeepsToItsRateAndLimitAndIsCanceledAtOnce(t *testing.T) {
-	h := withJobs(t)
-	h.putMany("orders", 50, nil)
-	h.await(h.do(http.StatusAccepted, "POST", replayPath, `{"queue":"orders","rate":1000,"limit":5}`).text("id")).wantJob("done", 50, 5, 0, 0)
+	bubble.Test(t, func(t *testing.T) {
+		h := withJobs(t)
+		h.putMany("orders", 50, beforeNow)
+		h.await(h.do(http.StatusAccepted, "POST", replayPath, `{"queue":"orders","rate":1000,"limit":5}`).text("id")).wantJob("done", 50, 5, 0, 0)
 
-	id := h.do(http.StatusAccepted, "POST", replayPath, `{"queue":"orders","rate":0.01}`).text("id")
-	start := time.Now()
-	a := h.do(http.StatusOK, "DELETE", replayPath+"/"+id, "")
-	if a.text("state") != "canceled" || time.Since(start) > 2*time.Second || a.get("replayed").(float64) > 1 || a.text("finished_at") == "" {
-		t.Errorf("canceled after %s: %s", time.Since(start), a.body)
-	}
+		id := h.do(http.StatusAccepted, "POST", replayPath, `{"queue":"orders","rate":0.01}`).text("id")
+		start := time.Now()
+		a := h.do(http.StatusOK, "DELETE", replayPath+"/"+id, "")
+		if a.text("state") != "canceled" || time.Since(start) > 2*time.Second || a.get("replayed").(float64) > 1 || a.text("finished_at") == "" {
+			t.Errorf("canceled after %s: %s", time.Since(start), a.body)
+		}
 
-	rows, _, err := h.db.ListDeadLetters(t.Context(), tables.DeadLetterFilter{Status: tables.Waiting}, tables.Page{Limit: 100})
-	if err != nil || len(rows) < 44 {
-		t.Errorf("%d still wait, %v", len(rows), err)
-	}
-	if again := h.do(http.StatusOK, "DELETE", replayPath+"/"+id, ""); again.text("finished_at") != a.text("finished_at") {
-		t.Errorf("a second cancel changed the job: %s", again.body)
-	}
-	h.do(http.StatusNotFound, "DELETE", replayPath+"/rpl_none", "").wantProblem("id")
-	h.do(http.StatusNotFound, "GET", replayPath+"/rpl_none", "").wantProblem("id")
+		rows, _, err := h.db.ListDeadLetters(t.Context(), tables.DeadLetterFilter{Status: tables.Waiting}, tables.Page{Limit: 100})
+		if err != nil || len(rows) < 44 {
+			t.Errorf("%d still wait, %v", len(rows), err)
+		}
+		if again := h.do(http.StatusOK, "DELETE", replayPath+"/"+id, ""); again.text("finished_at") != a.text("finished_at") {
+			t.Errorf("a second cancel changed the job: %s", again.body)
+		}
+		h.do(http.StatusNotFound, "DELETE", replayPath+"/rpl_none", "").wantProblem("id")
+		h.do(http.StatusNotFound, "GET", replayPath+"/rpl_none", "").wantProblem("id")
+	})
 }
 
 func TestReplayJobsAreBoundedInNumberAndEndWithTheProcess(t *testing.T) {

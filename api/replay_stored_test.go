@@ -110,33 +110,35 @@ func TestAReplayJobWhoseProcessIsGoneGoesOn(t *testing.T) {
 // C57: a job whose process stops goes on in the next one at once, and one that was canceled
 // while its process was dead ends.
 func TestAReplayJobOutlivesTheStopOfItsProcess(t *testing.T) {
-	h := withJobs(t)
-	h.putMany("orders", 30, nil)
-	id := h.do(http.StatusAccepted, "POST", replayPath, `{"queue":"orders","rate":20}`).text("id")
-	h.api.replays.stop()
-	next := h.another("next")
-	before := next.do(http.StatusOK, "GET", replayPath+"/"+id, "")
-	if before.text("state") != "running" || before.get("replayed").(float64) > 29 {
-		t.Fatalf("after the stop: %s", before.body)
-	}
-	if err := next.api.replays.adopt(t.Context(), next.api); err != nil {
-		t.Fatal(err)
-	}
-	next.await(id).wantJob("done", 30, 30, 0, 0)
-	if n := h.depth("orders"); n != 30 {
-		t.Errorf("%d messages were sent, want 30", n)
-	}
-	h.putMany("late", 3, nil)
-	late := h.do(http.StatusAccepted, "POST", replayPath, `{"queue":"late","rate":20}`).text("id") // it serves on for shutdown_delay
-	if err := next.api.replays.adopt(t.Context(), next.api); err != nil {
-		t.Fatal(err)
-	}
-	next.await(late).wantJob("done", 3, 3, 0, 0)
-	v := replayJobView{ID: "rpl_dead", State: jobRunning, SkippedBecause: map[string]int{}, StartedAt: time.Now().UTC(), Rate: 1, Order: oldestFirst, Filter: filterView{Queue: "orders"}}
-	h.storedJob(v, time.Now().Add(-2*jobLost))
-	if a := next.do(http.StatusOK, "DELETE", replayPath+"/rpl_dead", ""); a.text("state") != "canceled" || a.text("finished_at") == "" {
-		t.Errorf("canceled: %s", a.body)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		h := withJobs(t)
+		h.putMany("orders", 30, beforeNow)
+		id := h.do(http.StatusAccepted, "POST", replayPath, `{"queue":"orders","rate":20}`).text("id")
+		h.api.replays.stop()
+		next := h.another("next")
+		before := next.do(http.StatusOK, "GET", replayPath+"/"+id, "")
+		if before.text("state") != "running" || before.get("replayed").(float64) > 29 {
+			t.Fatalf("after the stop: %s", before.body)
+		}
+		if err := next.api.replays.adopt(t.Context(), next.api); err != nil {
+			t.Fatal(err)
+		}
+		next.await(id).wantJob("done", 30, 30, 0, 0)
+		if n := h.depth("orders"); n != 30 {
+			t.Errorf("%d messages were sent, want 30", n)
+		}
+		h.putMany("late", 3, beforeNow)
+		late := h.do(http.StatusAccepted, "POST", replayPath, `{"queue":"late","rate":20}`).text("id") // it serves on for shutdown_delay
+		if err := next.api.replays.adopt(t.Context(), next.api); err != nil {
+			t.Fatal(err)
+		}
+		next.await(late).wantJob("done", 3, 3, 0, 0)
+		v := replayJobView{ID: "rpl_dead", State: jobRunning, SkippedBecause: map[string]int{}, StartedAt: time.Now().UTC(), Rate: 1, Order: oldestFirst, Filter: filterView{Queue: "orders"}}
+		h.storedJob(v, time.Now().Add(-2*jobLost))
+		if a := next.do(http.StatusOK, "DELETE", replayPath+"/rpl_dead", ""); a.text("state") != "canceled" || a.text("finished_at") == "" {
+			t.Errorf("canceled: %s", a.body)
+		}
+	})
 }
 
 // C57: who was paused for longer than a job waits for its process stops when it goes on.

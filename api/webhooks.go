@@ -173,6 +173,7 @@ func (a *API) getWebhook(w http.ResponseWriter, r *http.Request) error {
 	}
 	view := a.view(r, reg)
 	a.tellLastFailure(r.Context(), reg, view.Status)
+	a.tellOthers(r.Context(), reg, view.Status)
 	return web.WriteVersion(w, r, reg.ETag, view)
 }
 

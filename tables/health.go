@@ -51,6 +51,9 @@ type Healths interface {
 	// ListHealth returns all rows in ascending order of webhook and instance.
 	ListHealth(ctx context.Context) ([]Health, error)
 
+	// WebhookHealth returns the rows of one webhook in ascending order of instance.
+	WebhookHealth(ctx context.Context, webhookID string) ([]Health, error)
+
 	// DeleteHealth removes the rows of a webhook, those of all instances: it was
 	// enabled, deleted, or has another URL. None need be there. An instance that does
 	// not know of it yet may write its row once more; see policy.Together.

@@ -50,6 +50,29 @@ type webhookStatus struct {
 	RecentRefused  int       `json:"recent_refused"`
 	FailingSince   time.Time `json:"failing_since,omitzero"`
 	FailedMessages int       `json:"failed_messages"`
+	// Others are in the answer about one webhook alone.
+	Others []struct {
+		Instance       string    `json:"instance"`
+		State          string    `json:"state"`
+		Until          time.Time `json:"until"`
+		FailedMessages int       `json:"failed_messages"`
+		AsOf           time.Time `json:"as_of"`
+	} `json:"others,omitempty"`
+}
+
+// elsewhere says how it fares in the other instances, a line for each.
+func (s webhookStatus) elsewhere() (pairs [][2]string) {
+	for _, o := range s.Others {
+		text := o.State
+		if !o.Until.IsZero() {
+			text += " until " + clock(o.Until)
+		}
+		if o.FailedMessages > 0 {
+			text += fmt.Sprintf(", %d messages have failed since the last success", o.FailedMessages)
+		}
+		pairs = append(pairs, [2]string{"in " + o.Instance, text + " (as of " + clock(o.AsOf) + ")"})
+	}
+	return pairs
 }
 
 // refuses reports whether at least half of what it was lately sent was refused, though it

@@ -41,7 +41,16 @@ func (db *DB) PutHealth(ctx context.Context, rows ...tables.Health) error {
 
 // ListHealth implements tables.Healths.
 func (db *DB) ListHealth(ctx context.Context) (list []tables.Health, err error) {
-	q := query{text: "SELECT " + healthColumns + " FROM health ORDER BY webhook_id, instance"}
+	return db.listHealth(ctx, "")
+}
+
+// WebhookHealth implements tables.Healths.
+func (db *DB) WebhookHealth(ctx context.Context, webhookID string) ([]tables.Health, error) {
+	return db.listHealth(ctx, " WHERE webhook_id = ?", webhookID)
+}
+
+func (db *DB) listHealth(ctx context.Context, where string, args ...any) (list []tables.Health, err error) {
+	q := query{text: "SELECT " + healthColumns + " FROM health" + where + " ORDER BY webhook_id, instance", args: args}
 	err = db.read(ctx, serviceTable, "list_health", q, func(scan func(...any) error) (bool, error) {
 		var h tables.Health
 		var pace, noise int64

@@ -47,7 +47,16 @@ func (s *Store) PutHealth(ctx context.Context, rows ...tables.Health) error {
 
 // ListHealth implements tables.Healths.
 func (s *Store) ListHealth(ctx context.Context) ([]tables.Health, error) {
-	rows, err := s.client.all(ctx, query{table: s.healthTable(), filter: filter{}.partition(healthPartition)})
+	return s.listHealth(ctx, filter{}.partition(healthPartition))
+}
+
+// WebhookHealth implements tables.Healths.
+func (s *Store) WebhookHealth(ctx context.Context, webhookID string) ([]tables.Health, error) {
+	return s.listHealth(ctx, filter{}.partition(healthPartition).prefix("RowKey", healthPrefix(webhookID)))
+}
+
+func (s *Store) listHealth(ctx context.Context, f filter) ([]tables.Health, error) {
+	rows, err := s.client.all(ctx, query{table: s.healthTable(), filter: f})
 	if err != nil {
 		return nil, fmt.Errorf("list health: %w", err)
 	}

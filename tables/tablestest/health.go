@@ -105,6 +105,11 @@ func healthDelete(t *testing.T, s tables.Store) {
 	remove("wh1") // none is there, not even a table
 	longer, other := healthOf("wh10", "a"), healthOf("wh", "a")
 	mustPutHealth(t, s, healthOf("wh1", "a"), healthOf("wh1", "b"), longer, other)
+	for id, want := range map[string][]tables.Health{"wh1": {healthOf("wh1", "a"), healthOf("wh1", "b")}, "wh": {other}, "none": nil} {
+		if got, err := s.WebhookHealth(t.Context(), id); err != nil || diff(want, got) != "" && len(want)+len(got) > 0 {
+			t.Errorf("WebhookHealth(%q): %v, %v", id, got, err)
+		}
+	}
 	remove("wh1")
 	wantHealth(t, s, longer, other)
 	remove("wh1")

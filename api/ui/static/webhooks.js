@@ -2,7 +2,7 @@
 import { badge, button, card, empty, facts, foreign, h, longTable, plot, table } from './dom.js';
 import { curl, get, part, some } from './api.js';
 import { byWebhook, history, historyCard, percent } from './history.js';
-import { answer, fares, number, rate, seconds, span, took, when } from './words.js';
+import { answer, fares, number, rate, seconds, span, stateKind, took, when } from './words.js';
 import { confirm, showSecret } from './dialogs.js';
 import { webhookForm } from './webhookform.js';
 import { attemptColumns } from './queues.js';
@@ -113,6 +113,7 @@ function flowCard(w) {
     ['Last 2xx', s?.last_success_at && when(s.last_success_at)],
     ['Last failure', s?.last_failure_at && when(s.last_failure_at)],
     ['Failing since', s?.failing_since && [when(s.failing_since), `, ${number(s.failed_messages)} messages`]],
+    ['Other instances', s?.others?.length && h('ul', { class: 'plain' }, s.others.map((o) => h('li', null, o.instance, ': ', badge(stateKind(o.state), o.state), o.until && [' until ', when(o.until)], o.failed_messages > 0 && `, ${number(o.failed_messages)} messages failed`, ', as of ', when(o.as_of))))],
   ));
 }
 

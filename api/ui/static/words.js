@@ -89,14 +89,16 @@ export const plural = (n, one, many = `${one}s`) => `${number(n)} ${n === 1 ? on
 // refuses reports whether a webhook that looks healthy refuses half of what it lately got.
 export const refuses = (s) => !!s && ['healthy', 'busy'].includes(s.state) && s.recent_refused > 0 && 2 * s.recent_refused >= s.recent_posts;
 
+// stateKind is how a flow state is drawn.
+export const stateKind = (state) => ({ healthy: 'ok', busy: 'info', limited: 'warn', paused: 'wait', probing: 'wait', failing: 'bad', disabled: 'off' })[state] ?? 'info';
+
 // fares is how a webhook is.
 export function fares(w) {
   if (!w.enabled) return w.disabled_reason && w.disabled_reason !== 'operator' ? badge('bad', `disabled: ${w.disabled_reason}`) : badge('off', 'disabled');
   const s = w.status;
   if (!s) return badge('off', 'not met yet', 'This process has not sent to it since it started.');
   if (refuses(s)) return badge('warn', `refuses ${s.recent_refused} of ${s.recent_posts}`, s.text);
-  const kind = { healthy: 'ok', busy: 'info', limited: 'warn', paused: 'wait', probing: 'wait', failing: 'bad', disabled: 'off' }[s.state] ?? 'info';
-  return badge(kind, s.state, s.text);
+  return badge(stateKind(s.state), s.state, s.text);
 }
 
 const kinds = {

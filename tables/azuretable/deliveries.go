@@ -14,7 +14,7 @@ import (
 func (s *Store) Load(ctx context.Context, key tables.MessageKey) ([]tables.Delivery, error) {
 	rows, err := s.client.all(ctx, query{
 		table:  s.logTable(day(key.Day)),
-		filter: filter{}.partition(s.logPartition(key.MessageID)).prefix("RowKey", deliveriesPrefix(key.Queue, key.MessageID)),
+		filter: filter{}.partition(s.logPartition(key.MessageID)).prefix(deliveriesPrefix(key.Queue, key.MessageID)),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("load deliveries: %w", err)

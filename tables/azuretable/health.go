@@ -52,7 +52,7 @@ func (s *Store) ListHealth(ctx context.Context) ([]tables.Health, error) {
 
 // WebhookHealth implements tables.Healths.
 func (s *Store) WebhookHealth(ctx context.Context, webhookID string) ([]tables.Health, error) {
-	return s.listHealth(ctx, filter{}.partition(healthPartition).prefix("RowKey", healthPrefix(webhookID)))
+	return s.listHealth(ctx, filter{}.partition(healthPartition).prefix(healthPrefix(webhookID)))
 }
 
 func (s *Store) listHealth(ctx context.Context, f filter) ([]tables.Health, error) {
@@ -72,7 +72,7 @@ func (s *Store) listHealth(ctx context.Context, f filter) ([]tables.Health, erro
 
 // DeleteHealth implements tables.Healths.
 func (s *Store) DeleteHealth(ctx context.Context, webhookID string) error {
-	f := filter{}.partition(healthPartition).prefix("RowKey", healthPrefix(webhookID))
+	f := filter{}.partition(healthPartition).prefix(healthPrefix(webhookID))
 	rows, err := s.client.all(ctx, query{table: s.healthTable(), filter: f, columns: []string{updatedAtColumn}})
 	for _, e := range rows {
 		if removeErr := s.client.remove(ctx, s.healthTable(), healthPartition, e.rk, ""); !errors.Is(removeErr, tables.ErrNotFound) {

@@ -64,7 +64,7 @@ func (s *Store) messageOn(ctx context.Context, days []string, queue, messageID s
 			defer func() { <-slots }()
 			rows, err := s.client.all(ctx, query{
 				table:  s.logTable(day),
-				filter: filter{}.partition(s.logPartition(messageID)).prefix("RowKey", prefix),
+				filter: filter{}.partition(s.logPartition(messageID)).prefix(prefix),
 			})
 			if err != nil {
 				once.Do(func() { failure = err; cancel(err) })

@@ -163,10 +163,9 @@ func (f filter) whereNumber(column, operator string, value int) filter {
 
 func (f filter) partition(pk string) filter { return f.where("PartitionKey", "eq", pk) }
 
-// prefix selects the keys of column that begin with prefix, which ends with the
-// separator.
-func (f filter) prefix(column, prefix string) filter {
-	return f.where(column, "ge", prefix).where(column, "lt", prefix+separator+separator)
+// prefix selects the row keys that begin with prefix, which ends with the separator.
+func (f filter) prefix(prefix string) filter {
+	return f.where("RowKey", "ge", prefix).where("RowKey", "lt", prefix+separator+separator)
 }
 
 // query asks for rows of one table in the order of their keys.

@@ -196,7 +196,7 @@ func TestQueriesForAzureKeepEachStateOfOtherWebhooks(t *testing.T) {
 func TestQueriesForAzureAreAboutInstrumentsOfTheCode(t *testing.T) {
 	known := instruments(t)
 	for _, file := range []string{"deploy/azure/queries.kql", "deploy/azure/alerts.bicep"} {
-		names := regexp.MustCompile(`"(pushlease\.[a-z_.]+)"`).FindAllStringSubmatch(read(t, file), -1)
+		names := regexp.MustCompile(`["'](pushlease\.[a-z_.]+)["']`).FindAllStringSubmatch(read(t, file), -1)
 		if len(names) == 0 {
 			t.Errorf("%s is about nothing", file)
 		}
@@ -206,5 +206,44 @@ func TestQueriesForAzureAreAboutInstrumentsOfTheCode(t *testing.T) {
 				t.Errorf("%s: the code has no instrument %s", file, m[1])
 			}
 		}
+	}
+}
+
+// Who has Application Insights and no Prometheus is told of the same: each alert has its rule there under its own name, or the file
+// says that it has none.
+func TestAlertsForAzureAreThoseForPrometheus(t *testing.T) {
+	bicep := read(t, "deploy/azure/alerts.bicep")
+	_, without, _ := strings.Cut(bicep, "// Not here: ")
+	without, _, _ = strings.Cut(without, ",")
+	for _, m := range regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(read(t, "deploy/prometheus/rules.yml"), -1) {
+		name := strings.ToLower(regexp.MustCompile(`([a-z])([A-Z])`).ReplaceAllString(m[1], "$1-$2"))
+		if there := strings.Contains(bicep, "name: '"+name+"'"); there == slices.Contains(strings.Fields(without), m[1]) {
+			t.Errorf("%s has a rule %s: %t, and is named as one without: %t", m[1], name, there, slices.Contains(strings.Fields(without), m[1]))
+		}
+	}
+}
+
+// A workbook keeps its queries as strings of JSON: they are those that can be read in queries.kql.
+func TestTheWorkbookAsksWhatTheQueriesAsk(t *testing.T) {
+	var book struct {
+		Items []struct {
+			Name    string
+			Content struct{ Query string }
+		}
+	}
+	if err := json.Unmarshal([]byte(read(t, "deploy/azure/workbook.json")), &book); err != nil {
+		t.Fatal(err)
+	}
+	asked, queries := 0, read(t, "deploy/azure/queries.kql")
+	for _, i := range book.Items {
+		if q := i.Content.Query; q != "" {
+			asked++
+			if !strings.Contains(queries, "\n"+q+"\n") {
+				t.Errorf("%s asks what queries.kql does not have:\n%s", i.Name, q)
+			}
+		}
+	}
+	if asked < 7 {
+		t.Errorf("the workbook asks %d queries, want 7", asked)
 	}
 }

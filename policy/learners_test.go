@@ -106,22 +106,17 @@ type trial struct {
 	jitter  time.Duration
 	ahead   time.Duration // how far ahead places are taken; 0: trialAhead
 	posts   []trialPost
-	rows    []trialRow  // as the senders have written them last
-	reads   []time.Time // when they read them next
-	counts  []trialRow  // what the senders have sent
+	rows    []policy.PeerRow // as the senders have written them last
+	peers   []policy.Peers   // as they know each other
+	reads   []time.Time      // when they read the rows next
+	moved   []time.Time      // when a POST of theirs last began or ended
+	counts  []policy.PeerRow // what they have sent
 }
 
 type trialPost struct {
 	at    time.Time
 	taken bool
 	rate  float64
-}
-
-// trialRow is a row of health: what was sent, and what others learn from it and the row before.
-type trialRow struct {
-	at           time.Time
-	posts, taken int
-	others       policy.Others
 }
 
 type event struct {
@@ -132,6 +127,7 @@ type event struct {
 	began  time.Time
 	answer bool
 	wakes  bool
+	looks  bool // whether it is time for its row
 	taken  bool
 }
 
@@ -160,7 +156,7 @@ func (tr *trial) run(length time.Duration, seed uint64) {
 	flying, planned := make([]int, n), make([]int, n) // those planned have their place, and wait for it
 	wakes := make([]time.Time, n)                     // when it is worth looking for a place again
 	windows := make([]policy.Window, n)
-	tr.counts = make([]trialRow, n)
+	tr.begin(n)
 	most := trialMost
 	if tr.flight > 0 {
 		most = tr.flight
@@ -203,6 +199,9 @@ func (tr *trial) run(length time.Duration, seed uint64) {
 	}
 	for i := range n {
 		plan(i, start.Add(time.Duration(i)*7*time.Millisecond))
+		if n > 1 {
+			heap.Push(&queue, event{at: start.Add(time.Duration(i+1) * 300 * time.Millisecond), sender: i, looks: true})
+		}
 	}
 	for queue.Len() > 0 {
 		e := heap.Pop(&queue).(event)
@@ -212,6 +211,12 @@ func (tr *trial) run(length time.Duration, seed uint64) {
 		}
 		i := e.sender
 		s := tr.senders[i]
+		tr.share(i, now)
+		if e.looks {
+			e.at = now.Add(time.Second)
+			heap.Push(&queue, e)
+			continue
+		}
 		if e.answer {
 			sign := taken
 			if !e.taken {
@@ -222,11 +227,11 @@ func (tr *trial) run(length time.Duration, seed uint64) {
 			}
 			flying[i]--
 			s.report(e.ticket, e.taken, e.began, now)
+			tr.moved[i] = now
 			tr.share(i, now)
 			plan(i, now)
 			continue
 		}
-		tr.share(i, now)
 		if e.wakes {
 			if now.Equal(wakes[i]) {
 				wakes[i] = time.Time{}
@@ -254,10 +259,11 @@ func (tr *trial) run(length time.Duration, seed uint64) {
 		arrives := now.Add(time.Duration(rng.Float64() * float64(tr.jitter)))
 		ok := tr.accepts(arrives)
 		tr.posts = append(tr.posts, trialPost{now, ok, s.rate()})
-		if tr.counts[i].posts++; ok {
-			tr.counts[i].taken++
+		if tr.counts[i].Posts++; !ok {
+			tr.counts[i].Failed++
 		}
 		flying[i]++
+		tr.moved[i] = now
 		takes := tr.latency
 		if !ok && tr.refusal > 0 {
 			takes = tr.refusal
@@ -270,79 +276,66 @@ func (tr *trial) run(length time.Duration, seed uint64) {
 	}
 }
 
-// paced is a Pacer among several, each with the row of health that the others read.
-type paced interface {
-	Share(others policy.Others, now time.Time)
-	State() policy.PaceState
-	Asks() bool
+// begin begins with senders that know nothing of each other.
+func (tr *trial) begin(n int) {
+	tr.rows, tr.counts = make([]policy.PeerRow, n), make([]policy.PeerRow, n)
+	tr.peers, tr.reads, tr.moved = make([]policy.Peers, n), make([]time.Time, n), make([]time.Time, n)
+	for i := range n {
+		name := fmt.Sprint(i)
+		tr.peers[i] = policy.Peers{Self: name, ClocksApart: time.Minute}
+		tr.counts[i] = policy.PeerRow{Instance: name, StartedAt: start}
+	}
 }
 
 const (
-	rowsSoon  = time.Second     // after a sender has become limited it reads the others' rows
-	rowsFirst = 2 * time.Second // in its first rowsEvery
-	rowsEvery = 10 * time.Second
+	rowsSoon   = time.Second     // after a sender has become limited it reads the others' rows
+	rowsFirst  = 2 * time.Second // in its first 3 × rowsEvery
+	rowsEvery  = 10 * time.Second
+	rowsSeldom = time.Minute // where it sends nothing, or knows of no others and is limited for longer than that
 )
 
 // share has a sender write its row and read those of the others, when it is time for that.
 func (tr *trial) share(i int, now time.Time) {
-	s, ok := tr.senders[i].(paced)
+	p, ok := tr.senders[i].(*pacer)
 	if !ok {
 		return
 	}
-	if tr.rows == nil {
-		tr.rows, tr.reads = make([]trialRow, len(tr.senders)), make([]time.Time, len(tr.senders))
-	}
-	st := s.State()
-	if p, ok := tr.senders[i].(*pacer); ok && p.unsure && now.Sub(p.asked) >= rowsSoon {
+	st := p.State()
+	if p.unsure && now.Sub(p.asked) >= rowsSoon {
 		p.unsure = false
-		s.Share(tr.others(i), now)
+		p.Share(tr.peers[i].Read(tr.rows, now), now)
 		return
 	}
 	switch {
 	case st.Rate == 0:
-		tr.rows[i], tr.reads[i] = trialRow{}, time.Time{}
+		tr.rows[i], tr.reads[i] = policy.PeerRow{}, time.Time{}
 		return
 	case tr.reads[i].IsZero():
-		tr.write(i, st, now)
+		tr.write(i, p, now)
 		tr.reads[i] = now.Add(rowsSoon)
 		return
-	case s.Asks() && tr.reads[i].Sub(now) > rowsSoon:
+	case p.Asks() && tr.reads[i].Sub(now) > rowsSoon:
 		tr.reads[i] = now.Add(rowsSoon)
 		return
 	case now.Before(tr.reads[i]):
 		return
 	}
-	tr.write(i, st, now)
-	if tr.reads[i] = now.Add(rowsEvery); now.Sub(st.Since) < 3*rowsEvery {
+	tr.write(i, p, now)
+	p.Share(tr.peers[i].Read(tr.rows, now), now)
+	switch known := now.Sub(st.Since); {
+	case known < 3*rowsEvery:
 		tr.reads[i] = now.Add(rowsFirst)
+	case now.Sub(tr.moved[i]) < rowsSeldom && (p.Shared() || known < rowsSeldom):
+		tr.reads[i] = now.Add(rowsEvery)
+	default:
+		tr.reads[i] = now.Add(rowsSeldom)
 	}
-	s.Share(tr.others(i), now)
-}
-
-// others is what the rows of other senders tell.
-func (tr *trial) others(i int) (others policy.Others) {
-	for j, row := range tr.rows {
-		if own := tr.rows[i].others.Taken; j != i {
-			if row.others.Taken > own || row.others.Taken == own && j < i {
-				row.others.Leader = fmt.Sprint(j)
-			}
-			others = others.Plus(row.others)
-		}
-	}
-	return others
 }
 
 // write has a sender write its row.
-func (tr *trial) write(i int, st policy.PaceState, now time.Time) {
-	row, old := tr.counts[i], tr.rows[i]
-	row.at, row.others = now, policy.Others{Rate: st.Rate, Taken: st.Rate, Learned: st.Rate, Instances: 1, Noise: st.Noise}
-	if length := now.Sub(old.at).Seconds(); !old.at.IsZero() && length > 0 {
-		posts, taken := row.posts-old.posts, row.taken-old.taken
-		row.others.Rate = min(st.Rate, float64(posts+1)/length)
-		row.others.Taken = min(row.others.Rate, float64(taken+1)/length)
-		row.others.Posts, row.others.Failed = int64(posts), int64(posts-taken)
-	}
-	tr.rows[i] = row
+func (tr *trial) write(i int, p *pacer, now time.Time) {
+	tr.rows[i] = tr.counts[i]
+	tr.rows[i].UpdatedAt, tr.rows[i].Pace, tr.rows[i].Closed = now, p.State(), p.breaker.State(now).Phase == policy.BreakerClosed
 }
 
 // between counts the POSTs of a stretch.

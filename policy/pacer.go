@@ -55,7 +55,7 @@ const (
 	// not broken. It is longer than the windows of most limits, which are a minute.
 	paceLately = 75 * time.Second
 	// paceQuiet is what counts of a time in which nothing was sent between two refusals: three in a row tell more than two.
-	paceQuiet = paceLately / 3
+	paceQuiet = paceLately/2 + time.Second
 	// paceLateGaps is the least of that for a slow one, in POSTs at its rate.
 	paceLateGaps = 3
 	// paceLongest is the longest window of a limit that is told from outages, and paceAgain from the end of one time in which it takes
@@ -114,11 +114,14 @@ type Pacer struct {
 
 	run      int // refusals in a row, each at the pace of its time
 	runSince time.Time
-	broken   bool      // for longer than a limit explains, or the breaker has opened
-	shut     bool      // it was refused over the limit, and did not fail otherwise, last
-	opened   paceCount // since such a time ended
-	quota    int       // taken from the one before that to the beginning of it
-	stretch  paceCount // since the rate was last compared with what was taken
+	idle     time.Duration // of the time since then in which nothing was sent
+	broken   bool          // for longer than a limit explains, or the breaker has opened
+	shut     bool          // it was refused over the limit, and did not fail otherwise, last
+	opened   paceCount     // since such a time ended
+	quota    int           // taken from the one before that to the beginning of it, by others, too
+	beside   int64         // taken by others from one such time to the next
+	sum      int64         // and in all, by the beginning of the last one
+	stretch  paceCount     // since the rate was last compared with what was taken
 	denied   time.Duration
 	noise    paceNoise
 
@@ -208,6 +211,7 @@ func (p *Pacer) Take(at time.Time) PacePlace {
 	if quiet := at.Sub(p.next); quiet > paceLately && !p.firstNo.IsZero() { // in which nothing was refused, since nothing was sent
 		p.firstNo = p.firstNo.Add(quiet - paceQuiet)
 	}
+	p.idle += max(at.Sub(p.next), 0)
 	if idle := at.Sub(p.begun); idle > 0 && idle <= 2*gap { // nearly as soon as it may
 		p.used += min(idle, gap*5/4)
 	}
@@ -311,6 +315,9 @@ func (p *Pacer) Refused(place PacePlace, began, now time.Time, random float64) (
 	}
 	switch away := now.Sub(p.lastTaken); {
 	case p.Limited() && now.Sub(p.firstNo) > max(paceLately, paceLateGaps*p.gap(), p.window):
+		if !p.broken { // by now what others were taken before is known
+			p.beside, p.sum = p.noise.others.Sum-p.sum, p.noise.others.Sum
+		}
 		p.broken = true
 		p.refused++
 		p.run++
@@ -362,12 +369,12 @@ func (p *Pacer) explained(place PacePlace, began, now time.Time) bool {
 // wait sets when the next POST may begin after a refusal.
 func (p *Pacer) wait(began, now time.Time, random float64) {
 	if p.run == 1 {
-		p.runSince = now
+		p.runSince, p.idle = now, 0
 		p.elsewhere(began, now, random)
 		return
 	}
 	gap := float64(p.gap())
-	away := now.Sub(p.runSince)
+	away := max(now.Sub(p.runSince)-p.idle, 0)
 	window := max(p.cycle/paceRetries, time.Duration(paceWaits*float64(away)), min(away, 2*time.Second))
 	if !p.broken && (p.kept || p.noise.shared()) && p.noise.young() {
 		window = min(window, trialWait)
@@ -463,7 +470,7 @@ func (p *Pacer) gone(now time.Time) bool {
 
 // forget takes the limit to be gone.
 func (p *Pacer) forget() {
-	*p = Pacer{cuts: p.cuts + 1, second: p.second, taken: p.taken, lastTaken: p.lastTaken, opened: p.opened, quota: p.quota, noise: paceNoise{others: p.noise.others}}
+	*p = Pacer{cuts: p.cuts + 1, second: p.second, taken: p.taken, lastTaken: p.lastTaken, opened: p.opened, quota: p.quota, beside: p.beside, sum: p.sum, noise: paceNoise{others: p.noise.others}}
 }
 
 // Reset begins anew: the webhook was enabled, or has another URL.

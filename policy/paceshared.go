@@ -15,6 +15,9 @@ func (p *Pacer) Share(others Others, now time.Time) {
 	if !p.noise.follows() && (followed || others.Instances < before.Instances) {
 		p.takeOver(before, others, now)
 	}
+	if p.Limited() && p.window == 0 { // it took another one hours to find that out
+		p.window = others.Window
+	}
 	if p.noise.compared(others, now) {
 		p.stay()
 	}

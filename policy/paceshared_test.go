@@ -151,6 +151,22 @@ func TestAnInstanceTakesOverWhatAnIdleOneHadLearned(t *testing.T) {
 	}
 }
 
+// What was refused before and after a time in which nothing was sent says nothing of that time: one POST in 46 s went to a webhook that takes 20 a second.
+func TestNothingWaitsForATimeInWhichNothingWasSent(t *testing.T) {
+	p, now := limitedPacer(t)
+	now, _ = refuse(p, now)
+	now, _ = refuse(p, now.Add(10*time.Minute))
+	if wait := p.Next(now).Sub(now); wait > time.Second {
+		t.Errorf("%s until the next POST", wait)
+	}
+	for range 10 {
+		now, _ = refuse(p, now)
+	}
+	if wait := p.Next(now).Sub(now); wait < time.Second {
+		t.Errorf("%s until the next POST after ten refusals in a row", wait)
+	}
+}
+
 // While others are taken the webhook is no broken one, though this instance is refused everything.
 func TestAWebhookThatTakesPostsOfOthersIsNotBroken(t *testing.T) {
 	for _, tt := range []struct {

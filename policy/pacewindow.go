@@ -64,7 +64,7 @@ func (p *Pacer) average(share float64, again bool, length time.Duration, now tim
 // as before them, and the webhook is mostly closed, these are windows of a limit that are longer than others. Otherwise it was an outage: the
 // limit goes on that was known before, and a window that was met since; without one nothing is known.
 func (p *Pacer) reopen(now time.Time) {
-	taken, before := p.opened.taken-1, p.quota
+	taken, before := p.opened.taken-1+int(max(p.beside, 0)), p.quota
 	length, closed := now.Sub(p.opened.since), now.Sub(p.runSince)
 	average := float64(taken) / max(length.Seconds(), 1)
 	mostly := p.shut && taken >= paceSure && length < paceAgain && float64(closed) > paceUnsure*float64(length)

@@ -27,19 +27,36 @@ func windowed(t *testing.T, fate func(p *pacer, now time.Time) (away bool)) (ope
 	return p.opened - before
 }
 
-// A window that is longer than 75 s is learned after a restart as before it: the rate is stored and the window is not. The breaker opened each time that it
+// A window that is longer than 75 s is learned after a restart as before it, where only the rate was stored, as earlier versions did. The breaker opened each time that it
 // was used up, for as long as the process lived.
 func TestALongWindowIsLearnedAfterARestart(t *testing.T) {
 	restarted := false
 	opened := windowed(t, func(p *pacer, now time.Time) bool {
 		if !restarted && now.Sub(start) > 5*longWindow {
 			restarted = true
-			p.Restore(p.State(), now)
+			st := p.State()
+			st.Window = 0
+			p.Restore(st, now)
 		}
 		return false
 	})
 	if opened > 0 {
 		t.Errorf("the breaker opened %d times in four windows", opened)
+	}
+}
+
+// A window that is known is stored beside the rate: it opens no breaker after a restart either.
+func TestALongWindowOutlivesARestart(t *testing.T) {
+	restarts := 0
+	opened := windowed(t, func(p *pacer, now time.Time) bool {
+		if now.Sub(start) > time.Duration(12+restarts)*longWindow+longWindow/2 {
+			restarts++
+			p.Restore(p.State(), now)
+		}
+		return false
+	})
+	if opened > 0 || restarts != 4 {
+		t.Errorf("the breaker opened %d times in four windows with %d restarts", opened, restarts)
 	}
 }
 

@@ -20,9 +20,11 @@ type Health struct {
 	Breaker policy.BreakerState
 	// Refusing says that the breaker is not closed because the webhook refuses every message
 	// alike (policy.Refusals).
-	Refusing    bool
+	Refusing bool
+	// Throttles says that its last answer was that it is sent too much.
+	Throttles   bool
 	PausedUntil time.Time
-	// Pace is the rate that was learned, to a thousandth of a POST a second, and its noise to one.
+	// Pace is the rate that was learned, to a thousandth of a POST a second, its noise to one, and its window to a millisecond.
 	Pace    policy.PaceState
 	Failing policy.AutoDisableState
 	// LastFailureAt is when the receiver last failed (policy.Sign.Failed).

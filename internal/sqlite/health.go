@@ -10,10 +10,10 @@ import (
 
 const healthColumns = `webhook_id, instance, breaker, breaker_since, next_probe, probe_wait_ns, samples, failures, paused_until, failing_since,
   failed_messages, last_success_at, last_failure_at, send_window, in_flight, delivered, failed, deferred, started_at, updated_at,
-  pace_milli, pace_since, pace_refused, pace_noise, refusing, queue`
+  pace_milli, pace_since, pace_refused, pace_noise, pace_window, refusing, throttles, queue`
 
 const putHealthSQL = `INSERT OR REPLACE INTO health (` + healthColumns + `)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 // PutHealth implements tables.Healths.
 func (db *DB) PutHealth(ctx context.Context, rows ...tables.Health) error {
@@ -26,7 +26,8 @@ func (db *DB) PutHealth(ctx context.Context, rows ...tables.Health) error {
 			_, err := tx.exec(putHealthSQL, h.WebhookID, h.Instance, h.Breaker.Phase, millis(h.Breaker.Since), millis(h.Breaker.NextProbe),
 				h.Breaker.Wait, h.Breaker.Samples, h.Breaker.Failures, millis(h.PausedUntil), millis(h.Failing.FailingSince), h.Failing.FailedMessages,
 				millis(h.Failing.LastSuccess), millis(h.LastFailureAt), h.Window, h.InFlight, h.Delivered, h.Failed, h.Postponed,
-				millis(h.StartedAt), millis(h.UpdatedAt), pace, millis(h.Pace.Since), h.Pace.Refused, noise, h.Refusing, h.Queue)
+				millis(h.StartedAt), millis(h.UpdatedAt), pace, millis(h.Pace.Since), h.Pace.Refused, noise, h.Pace.Window.Milliseconds(),
+				h.Refusing, h.Throttles, h.Queue)
 			if err != nil {
 				return err
 			}
@@ -53,12 +54,14 @@ func (db *DB) listHealth(ctx context.Context, where string, args ...any) (list [
 	q := query{text: "SELECT " + healthColumns + " FROM health" + where + " ORDER BY webhook_id, instance", args: args}
 	err = db.read(ctx, serviceTable, "list_health", q, func(scan func(...any) error) (bool, error) {
 		var h tables.Health
-		var pace, noise int64
+		var pace, noise, window int64
 		err := scan(&h.WebhookID, &h.Instance, &h.Breaker.Phase, timeOf(&h.Breaker.Since), timeOf(&h.Breaker.NextProbe),
 			&h.Breaker.Wait, &h.Breaker.Samples, &h.Breaker.Failures, timeOf(&h.PausedUntil), timeOf(&h.Failing.FailingSince), &h.Failing.FailedMessages,
 			timeOf(&h.Failing.LastSuccess), timeOf(&h.LastFailureAt), &h.Window, &h.InFlight, &h.Delivered, &h.Failed, &h.Postponed,
-			timeOf(&h.StartedAt), timeOf(&h.UpdatedAt), &pace, timeOf(&h.Pace.Since), &h.Pace.Refused, &noise, &h.Refusing, &h.Queue)
+			timeOf(&h.StartedAt), timeOf(&h.UpdatedAt), &pace, timeOf(&h.Pace.Since), &h.Pace.Refused, &noise, &window,
+			&h.Refusing, &h.Throttles, &h.Queue)
 		h.Pace.SetMilli(pace, noise)
+		h.Pace.Window = time.Duration(window) * time.Millisecond
 		list = append(list, h)
 		return true, err
 	})

@@ -40,11 +40,13 @@ var (
 	schema16 string
 	//go:embed schema17.sql
 	schema17 string
+	//go:embed schema18.sql
+	schema18 string
 )
 
 // schemas lead from an empty file to the newest schema; a file of version n has had the
 // first n. What files were made with is never changed: another one is added.
-var schemas = []string{schema1, schema2, schema3, schema4, schema5, schema6, schema7, schema8, schema9, schema10, schema11, schema12, schema13, schema14, schema15, schema16, schema17}
+var schemas = []string{schema1, schema2, schema3, schema4, schema5, schema6, schema7, schema8, schema9, schema10, schema11, schema12, schema13, schema14, schema15, schema16, schema17, schema18}
 
 // applicationID marks the file as ours; schema.sql writes it.
 const applicationID = 1886152037

@@ -120,10 +120,12 @@ func healthColumns(h tables.Health) columns {
 	c.number("Samples", h.Breaker.Samples)
 	c.number("Failures", h.Breaker.Failures)
 	c.flag("Refusing", h.Refusing)
+	c.flag("Throttles", h.Throttles)
 	c.time("PausedUntil", h.PausedUntil)
 	pace, noise := h.Pace.Milli()
 	c.long("PaceMilli", pace)
 	c.long("PaceNoise", noise)
+	c.duration("PaceWindow", h.Pace.Window)
 	c.time("PaceSince", h.Pace.Since)
 	c.long("PaceRefused", h.Pace.Refused)
 	c.time("FailingSince", h.Failing.FailingSince)
@@ -147,14 +149,14 @@ func (e entity) health() tables.Health {
 			Phase: policy.BreakerPhase(e.text("Breaker")), Since: e.time("BreakerSince"), NextProbe: e.time("NextProbe"),
 			Wait: policy.Duration(e.duration("ProbeWait")), Samples: e.number("Samples"), Failures: e.number("Failures"),
 		},
-		Refusing: e.flag("Refusing"), PausedUntil: e.time("PausedUntil"),
+		Refusing: e.flag("Refusing"), Throttles: e.flag("Throttles"), PausedUntil: e.time("PausedUntil"),
 		Failing: policy.AutoDisableState{
 			FailingSince: e.time("FailingSince"), FailedMessages: e.number("FailedMessages"), LastSuccess: e.time("LastSuccessAt"),
 		},
 		LastFailureAt: e.time("LastFailureAt"), Window: e.number("Window"), InFlight: e.number("InFlight"),
 		Delivered: e.long("Delivered"), Failed: e.long("Failed"), Postponed: e.long("Deferred"),
 		StartedAt: e.time("StartedAt"), UpdatedAt: e.notAhead(updatedAtColumn),
-		Pace: policy.PaceState{Since: e.time("PaceSince"), Refused: e.long("PaceRefused")},
+		Pace: policy.PaceState{Since: e.time("PaceSince"), Refused: e.long("PaceRefused"), Window: e.duration("PaceWindow")},
 	}
 	h.Pace.SetMilli(e.long("PaceMilli"), e.long("PaceNoise"))
 	return h

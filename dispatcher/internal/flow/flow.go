@@ -50,6 +50,7 @@ type Flow struct {
 	window  policy.Window
 	bucket  policy.Bucket
 	pacer   policy.Pacer
+	peers   policy.Peers // with whom its limit is shared
 	singles policy.Singles
 	round   policy.Round
 	breaker policy.Breaker

@@ -15,7 +15,9 @@ import (
 type Options struct {
 	Store    tables.Healths
 	Instance string
-	Log      *slog.Logger
+	// ClocksApart is how far the clocks of other instances may be from this one's.
+	ClocksApart time.Duration
+	Log         *slog.Logger
 	// Turned counts that a breaker went into another phase.
 	Turned func(webhookID string, phase policy.BreakerPhase)
 	// Shown tells that a held message of the queue is visible again.
@@ -42,7 +44,6 @@ type Flows struct {
 	byQueue map[string][]*Flow
 	rooms   map[string]chan struct{} // by queue: holds one when room may have been made
 	outage  policy.Outage
-	peers   peers
 	turned  chan struct{} // holds one when a breaker has, or a pause was asked for
 	// stored is the health that was read at the start, of webhooks not met so far; nil
 	// until it was read.
@@ -56,7 +57,7 @@ func New(o Options) *Flows {
 	fs := &Flows{
 		o: o, started: time.Now(), held: newHeld(),
 		byID: map[string]*Flow{}, byQueue: map[string][]*Flow{}, rooms: map[string]chan struct{}{},
-		turned: make(chan struct{}, 1), peers: peers{self: o.Instance},
+		turned: make(chan struct{}, 1),
 	}
 	fs.tell = &listeners{
 		log: o.Log, turned: o.Turned, room: fs.Signal, released: fs.held.release, save: fs.saveSoon, ours: fs.report,
@@ -110,29 +111,31 @@ func (fs *Flows) takeIn(all []tables.Registration) (released []string) {
 // make makes the flow of a webhook that was not met before. fs.mu is held.
 func (fs *Flows) make(r tables.Registration) *Flow {
 	f := newFlow(fs.tell, r)
+	f.peers = policy.Peers{Self: fs.o.Instance, ClocksApart: fs.o.ClocksApart}
 	now := time.Now()
 	var newest tables.Health
 	var seen []policy.AutoDisableState
+	var told []policy.PeerRow
 	own, rows := 0, slices.DeleteFunc(fs.stored[r.ID], func(h tables.Health) bool { return h.UpdatedAt.Before(f.since) }) // what they say counts no more
 	for _, h := range rows {
 		if h.UpdatedAt.After(newest.UpdatedAt) {
 			newest = h
 		}
-		seen = append(seen, h.Failing)
+		seen, told = append(seen, h.Failing), append(told, peerRow(h))
 		if h.Instance == fs.o.Instance {
 			own = h.Failing.FailedMessages
 		}
 	}
-	others := (&peers{self: fs.o.Instance}).learned(rows, now)[r.ID]
 	delete(fs.stored, r.ID)
 	if newest.Breaker.Since.After(f.since) && f.settings.Breaker.Enabled {
 		f.breaker.Restore(newest.Breaker)
-		f.refusing = newest.Refusing && newest.Breaker.Phase != policy.BreakerClosed
+		open := newest.Breaker.Phase != policy.BreakerClosed
+		f.refusing, f.throttles = open && newest.Refusing, open && newest.Throttles
 	}
 	if pace := fs.restored(rows, f.since); pace.Since.After(f.since) && f.settings.Adaptive {
 		f.pacer.Restore(pace, now)
 	}
-	f.share(others, now)
+	f.hear(told, now)
 	f.pause.Restore(newest.PausedUntil)
 	f.lastFailure, f.savedAt = newest.LastFailureAt, newest.UpdatedAt
 	// Since when it fails goes on; the messages that others counted stay in their rows.

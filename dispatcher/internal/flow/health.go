@@ -23,7 +23,7 @@ func (f *Flow) takeChange() (tables.Health, bool) {
 	}
 	f.changed, f.savedOK, f.savedAt = false, f.lastOK, now
 	return tables.Health{
-		WebhookID: f.id, Queue: f.queue, Breaker: f.breaker.State(now), Refusing: f.refusing, PausedUntil: f.pause.Until(now), Failing: f.auto.State(), Pace: f.pacer.State(),
+		WebhookID: f.id, Queue: f.queue, Breaker: f.breaker.State(now), Refusing: f.refusing, Throttles: f.throttles, PausedUntil: f.pause.Until(now), Failing: f.auto.State(), Pace: f.pacer.State(),
 		LastFailureAt: f.lastFailure, Window: f.limit(), InFlight: f.inFlight,
 		Delivered: f.delivered, Failed: f.failed, Postponed: f.postponed, UpdatedAt: now,
 	}, true
@@ -75,6 +75,14 @@ func (f *Flow) newlyLimited(now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.enabled && f.pacer.Limited() && now.Sub(f.pacer.State().Since).Abs() < sharedNew
+}
+
+// hear takes in what all instances have written of the webhook, and reports what share does.
+func (f *Flow) hear(rows []policy.PeerRow, now time.Time) (released bool) {
+	f.mu.Lock()
+	others := f.peers.Read(rows, now)
+	f.mu.Unlock()
+	return f.share(others, now)
 }
 
 // share tells what other instances have learned of the webhook, and reports whether what is held for it can go on sooner.

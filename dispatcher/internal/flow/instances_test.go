@@ -52,7 +52,7 @@ func testStore(t *testing.T) *sqlite.DB {
 func limitedRow(name string, rate float64, at time.Time) tables.Health {
 	return tables.Health{
 		WebhookID: "wh_a", Instance: name, UpdatedAt: at, StartedAt: at.Add(-time.Hour),
-		Breaker: policy.BreakerState{Phase: policy.BreakerClosed}, Pace: policy.PaceState{Rate: rate, Since: at.Add(-time.Minute), Noise: 0.25},
+		Breaker: policy.BreakerState{Phase: policy.BreakerClosed}, Pace: policy.PaceState{Rate: rate, Since: at.Add(-time.Minute), Noise: 0.25, Window: 10 * time.Minute},
 	}
 }
 
@@ -121,82 +121,10 @@ func TestARestartGoesOnWithItsOwnRateOrItsPartOfTheOthers(t *testing.T) {
 			r := testRegistration()
 			fs.Sync(t.Context(), []tables.Registration{r})
 			pace := fs.Of(&r).Status(time.Now()).Pace
-			if pace.Rate < tt.least || pace.Rate > tt.most || pace.Noise != 0.25 {
+			if pace.Rate < tt.least || pace.Rate > tt.most || pace.Noise != 0.25 || pace.Window != 10*time.Minute {
 				t.Errorf("%s: it goes on with %+v, want %v to %v a second", tt.name, pace, tt.least, tt.most)
 			}
 		})
-	}
-}
-
-// What counts of another instance is what it sends. A rate that it may use and does not use takes
-// nothing of a limit, and an instance that has stopped none of it.
-func TestOnlyWhatOtherInstancesReallySendCounts(t *testing.T) {
-	p, now := peers{self: "b"}, time.Now()
-	row := limitedRow("a", 1000, now)
-	row.Delivered, row.Failed = 500, 100
-	own := limitedRow("b", 7, now)
-	rate := func(after time.Duration) float64 {
-		return p.learned([]tables.Health{row, own}, now.Add(after))[row.WebhookID].Rate
-	}
-	want(t, "by its first row", rate(0), 1000)
-	row.UpdatedAt, row.Delivered, row.Failed = now.Add(10*time.Second), 680, 119
-	want(t, "by its second", rate(11*time.Second), 20)
-	want(t, "by the same again", rate(20*time.Second), 20)
-	told := p.learned([]tables.Health{row, own}, now.Add(21*time.Second))[row.WebhookID]
-	want(t, "what is told", told, policy.Others{Rate: 20, Taken: 18.1, Learned: 1000, Posts: 199, Failed: 19, Instances: 1, Leader: "a", Noise: 0.25})
-	want(t, "once it has stopped", rate(46*time.Second), 0)
-	row.UpdatedAt, row.Delivered = now.Add(50*time.Second), 5
-	row.StartedAt = now.Add(48 * time.Second)
-	want(t, "by the first row of a new process of that name", rate(51*time.Second), 1000)
-}
-
-// Of several instances one is ahead, and all of them agree which: the one that is taken most often, or the first by name. One of which nothing is taken, as its address is
-// banned, is none while others are taken; one that has nothing to send still is.
-func TestInstancesAgreeWhichOneIsTakenMostOften(t *testing.T) {
-	now := time.Now()
-	type does struct {
-		taken, refused int64
-		learned        float64
-		breaker        policy.BreakerPhase
-	}
-	const closed, open = policy.BreakerClosed, policy.BreakerOpen
-	for _, tt := range []struct {
-		name    string
-		all     map[string]does
-		ahead   string
-		learned float64 // by the one ahead, as the others are told
-		others  int     // that these are told of
-	}{
-		{"most", map[string]does{"a": {20, 0, 20, closed}, "b": {100, 0, 15, closed}, "c": {50, 0, 90, closed}}, "b", 15, 2},
-		{"the same", map[string]does{"a": {50, 0, 20, closed}, "b": {50, 0, 20, closed}, "c": {20, 0, 20, closed}}, "a", 20, 2},
-		{"nothing", map[string]does{"a": {0, 0, 20, closed}, "c": {0, 0, 20, closed}}, "a", 20, 1},
-		{"nothing by the first, which has nothing to send", map[string]does{"a": {0, 0, 20, closed}, "c": {1, 0, 0.033, closed}}, "a", 20, 1},
-		{"the first is banned", map[string]does{"a": {0, 3, 20, closed}, "c": {1, 0, 0.033, closed}}, "c", 0.033, 1},
-		{"the first is broken", map[string]does{"a": {0, 0, 20, open}, "c": {1, 0, 0.033, closed}, "d": {0, 0, 0.033, closed}}, "c", 0.033, 2},
-		{"all are refused", map[string]does{"a": {0, 3, 20, closed}, "c": {0, 1, 0.033, closed}}, "a", 20, 1},
-	} {
-		for self := range tt.all {
-			p := peers{self: self}
-			var told policy.Others
-			for round := range int64(3) {
-				at := now.Add(time.Duration(round) * 10 * time.Second)
-				var rows []tables.Health
-				for name, one := range tt.all {
-					row := limitedRow(name, one.learned, at)
-					row.Breaker.Phase, row.StartedAt = one.breaker, now
-					row.Delivered, row.Failed = round*one.taken, round*one.refused
-					rows = append(rows, row)
-				}
-				told = p.learned(rows, at)["wh_a"]
-			}
-			if self == tt.ahead {
-				want(t, tt.name+": who leads, to the one ahead", told.Leader, "")
-				continue
-			}
-			if told.Leader != tt.ahead || told.Learned != tt.learned || told.Instances > tt.others {
-				t.Errorf("%s: %s is told %+v, want %s to lead, which has learned %v", tt.name, self, told, tt.ahead, tt.learned)
-			}
-		}
 	}
 }
 
@@ -224,6 +152,31 @@ func TestAnInstanceTakesOverFromOneThatIsBanned(t *testing.T) {
 			t.Errorf("%.0f %% of the limit and %d of %d refused, in the third and fourth minute after the leader was banned", 100*share, refused, ok+refused)
 		}
 	})
+}
+
+// After minutes in which nothing was sent both know which of them leads, and neither waits for as long as nothing was sent.
+func TestTwoInstancesGoOnAfterAQuietTime(t *testing.T) {
+	for i := range 8 {
+		bubble.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			limit := oneIn(50 * time.Millisecond)
+			two := newInstances(t, func(_ string, now time.Time) policy.Sign {
+				mu.Lock()
+				defer mu.Unlock()
+				return limit(now)
+			})
+			two.run(2 * time.Minute)
+			quiet := 3*time.Minute + time.Duration(i)*31*time.Second
+			time.Sleep(quiet)
+			two.run(5 * time.Second)
+			ok, refused := two.run(25 * time.Second)
+			share, waste := float64(ok)/500, float64(refused)/float64(max(ok+refused, 1))
+			t.Logf("after %s: %.0f %% of the limit, %.0f %% refused", quiet, 100*share, 100*waste)
+			if share < 0.75 || waste > 0.2 {
+				t.Errorf("after %s: %.0f %% of the limit and %.0f %% refused, want 75 and at most 20", quiet, 100*share, 100*waste)
+			}
+		})
+	}
 }
 
 // instances are two that send to one webhook.
@@ -349,10 +302,15 @@ func TestInstancesSoonTellHowMuchTheyAreSent(t *testing.T) {
 			all[i].Sync(t.Context(), []tables.Registration{r})
 		}
 		run(7 * time.Second)
+		rows, err := store.ListHealth(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
 		for i, other := range []string{"b", "a"} {
-			all[i].mu.Lock()
-			told := all[i].peers.sent[rowKey{r.ID, other}].tells
-			all[i].mu.Unlock()
+			f := all[i].Of(&r)
+			f.mu.Lock()
+			told := f.peers.Read([]policy.PeerRow{peerRow(rows[0]), peerRow(rows[1])}, time.Now())
+			f.mu.Unlock()
 			if told.Posts == 0 {
 				t.Errorf("after 7 s it is not known what %s is sent: %+v", other, told)
 			}

@@ -1,0 +1,167 @@
+package policy
+
+import (
+	"cmp"
+	"time"
+)
+
+const (
+	// PeerFirst is for how long the first row that is read of an instance counts, by that instance's clock. Those that know of
+	// each other write each 10 s. Of two that don't yet, and write each minute, at least one sees the other, since it is longer than half of that.
+	PeerFirst = 35 * time.Second
+	// peerLate is by how much a row may be later than the one before it was, peerOften how often rows are taken to be written
+	// at most, and peerSeldom how seldom.
+	peerLate   = 5 * time.Second
+	peerOften  = 10 * time.Second
+	peerSeldom = time.Minute
+)
+
+// Peers are the instances that have a limit of one webhook in common, by the rows that each of them writes. Their clocks differ: whether an
+// instance is still there, and what was before what, goes by when this process saw its row change.
+type Peers struct {
+	// Self is the instance that reads, and ClocksApart how far the others' clocks may be from its own.
+	Self        string
+	ClocksApart time.Duration
+	seen        []peer
+}
+
+// PeerRow is what an instance has written of the webhook.
+type PeerRow struct {
+	Instance string
+	// StartedAt and UpdatedAt are by the clock of the instance.
+	StartedAt, UpdatedAt time.Time
+	// Posts is how many it has sent since it started, and Failed how many of these failed.
+	Posts, Failed int64
+	Pace          PaceState
+	// Closed tells that its breaker is.
+	Closed bool
+}
+
+// peer is an instance as its last row, and the one before, tell. A rate that one may use and does not use takes nothing of a
+// limit; what it sends is known when it has written its row again. Where it is not said otherwise a time is that of a reading.
+type peer struct {
+	row   PeerRow
+	read  time.Time     // when the row was read first
+	still time.Time     // when the same one was first read again; zero: it was not
+	every time.Duration // from its row before to this one, by its clock
+	tells Others
+	// tookFrom begins the last time between two rows in which some POSTs were taken, and vainAt is when it was first told since then that
+	// all had failed, or that its breaker is not closed. By passedAt others' POSTs were taken in a time that began after that. still fails: all that it
+	// has sent since passedAt.
+	tookFrom, vainAt, passedAt time.Time
+	fails                      bool
+}
+
+// there tells whether its row is no older than that of an instance which is at work.
+func (p *peer) there(now time.Time) bool {
+	return p.still.IsZero() || now.Sub(p.still) < p.every+peerLate
+}
+
+// vain tells whether nothing of what it sends is taken while others' POSTs are. In a window of a limit in which nothing is taken all of them fail, and
+// one of them is the first to be taken after it.
+func (p *peer) vain() bool { return !p.passedAt.IsZero() && (p.fails || !p.row.Closed) }
+
+// then is the instance by a row that is read now.
+func (p *peer) then(row PeerRow, clocksApart time.Duration, now time.Time) peer {
+	next := peer{
+		row: row, read: now, every: PeerFirst - peerLate,
+		tells: Others{Rate: row.Pace.Rate, Taken: row.Pace.Rate, Learned: row.Pace.Rate, Instances: 1, Noise: row.Pace.Noise, Window: row.Pace.Window, Sum: row.Posts - row.Failed},
+	}
+	if !row.Closed {
+		next.vainAt = now
+	}
+	length := row.UpdatedAt.Sub(p.row.UpdatedAt)
+	switch {
+	case p.read.IsZero():
+		next.still = earlier(row.UpdatedAt.Add(clocksApart), now)
+		return next
+	case !row.StartedAt.Equal(p.row.StartedAt) || length < 0: // a new process, or its clock was set back
+		return next
+	case length == 0:
+		next = *p
+		if p.still.IsZero() {
+			next.still = now
+		}
+		return next
+	}
+	next.every = min(max(length, peerOften), peerSeldom)
+	o := &next.tells
+	o.Posts, o.Failed = row.Posts-p.row.Posts, row.Failed-p.row.Failed
+	o.Rate = min(row.Pace.Rate, float64(o.Posts+1)/length.Seconds()) // never none: it is limited
+	o.Taken = min(o.Rate, float64(o.Posts-o.Failed+1)/length.Seconds())
+	next.tookFrom = p.tookFrom
+	switch {
+	case o.Posts > o.Failed:
+		next.tookFrom, next.vainAt = p.read, time.Time{}
+	case !p.vainAt.IsZero():
+		next.vainAt, next.passedAt = p.vainAt, p.passedAt
+		next.fails = p.fails || o.Posts > 0 && !p.passedAt.IsZero() && !p.read.Before(p.passedAt)
+	case o.Posts > 0:
+		next.vainAt = now
+	}
+	return next
+}
+
+// Read takes in the rows of all instances as they are now, and returns what the others have learned.
+func (p *Peers) Read(rows []PeerRow, now time.Time) (others Others) {
+	there := p.take(rows, now)
+	leader := leading(there)
+	for _, one := range there {
+		if one.row.Instance == p.Self {
+			continue
+		}
+		tells := one.tells
+		if one.vain() { // it has learned what holds for others no more
+			tells.Taken, tells.Learned, tells.Instances = 0, 0, 0
+		}
+		others = others.Plus(tells)
+	}
+	if leader != nil && leader.row.Instance != p.Self && others.Rate > 0 {
+		others.Leader, others.Learned = leader.row.Instance, leader.tells.Learned
+	}
+	return others
+}
+
+// take takes in the rows, and returns the instances that are there.
+func (p *Peers) take(rows []PeerRow, now time.Time) (there []*peer) {
+	before := p.seen
+	p.seen = nil
+	var tookFrom time.Time // that of the one that was taken last
+	for _, row := range rows {
+		if row.Pace.Rate <= 0 {
+			continue
+		}
+		var last peer
+		for _, one := range before {
+			if one.row.Instance == row.Instance {
+				last = one
+			}
+		}
+		p.seen = append(p.seen, last.then(row, p.ClocksApart, now))
+	}
+	for i := range p.seen {
+		if one := &p.seen[i]; one.there(now) {
+			there = append(there, one)
+			tookFrom = later(tookFrom, one.tookFrom)
+		}
+	}
+	for _, one := range there {
+		if !one.vainAt.IsZero() && one.passedAt.IsZero() && !tookFrom.Before(one.vainAt) {
+			one.passedAt = now
+		}
+	}
+	return there
+}
+
+// leading is the instance that is taken most often, or of these the one that has learned most, or the first by name. One of which nothing is taken where others are is none.
+func leading(there []*peer) (leader *peer) {
+	for _, one := range there {
+		if one.vain() {
+			continue
+		}
+		if leader == nil || cmp.Or(-cmp.Compare(one.tells.Taken, leader.tells.Taken), -cmp.Compare(one.tells.Learned, leader.tells.Learned), cmp.Compare(one.row.Instance, leader.row.Instance)) < 0 {
+			leader = one
+		}
+	}
+	return leader
+}

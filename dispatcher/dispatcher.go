@@ -90,7 +90,7 @@ func New(o Options) (*Dispatcher, error) {
 		spans:     meter.Spans{Tracer: o.Tracer, Unrecorded: o.Unrecorded},
 	}
 	d.flows = flow.New(flow.Options{
-		Store: o.Store, Instance: o.Instance, ClocksApart: o.ClocksApart, Log: o.Logger, Turned: func(id string, phase policy.BreakerPhase) {
+		Store: o.Store, Instance: o.Instance, Log: o.Logger, Turned: func(id string, phase policy.BreakerPhase) {
 			m.BreakerTurns.Add(meter.Labels{Webhook: id, State: string(phase)})
 		}, Shown: func(queueName, messageID string) { d.receiver.Shown(queueName, messageID) },
 		Fresh: func(ctx context.Context, since time.Time) bool { return d.registry.Fresh(ctx, since) },

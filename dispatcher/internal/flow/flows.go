@@ -15,9 +15,7 @@ import (
 type Options struct {
 	Store    tables.Healths
 	Instance string
-	// ClocksApart is how far the clocks of other instances may be from this one's.
-	ClocksApart time.Duration
-	Log         *slog.Logger
+	Log      *slog.Logger
 	// Turned counts that a breaker went into another phase.
 	Turned func(webhookID string, phase policy.BreakerPhase)
 	// Shown tells that a held message of the queue is visible again.
@@ -111,7 +109,7 @@ func (fs *Flows) takeIn(all []tables.Registration) (released []string) {
 // make makes the flow of a webhook that was not met before. fs.mu is held.
 func (fs *Flows) make(r tables.Registration) *Flow {
 	f := newFlow(fs.tell, r)
-	f.peers = policy.Peers{Self: fs.o.Instance, ClocksApart: fs.o.ClocksApart}
+	f.peers = policy.Peers{Self: fs.o.Instance, ClocksApart: tables.ClocksApart}
 	now := time.Now()
 	var newest tables.Health
 	var seen []policy.AutoDisableState

@@ -38,6 +38,7 @@ func TestMain(m *testing.M) {
 		_ = f.Value.Set("8")
 	}
 	code := m.Run()
+	endChromium()
 	if builtIn != "" {
 		_ = os.RemoveAll(builtIn)
 	}

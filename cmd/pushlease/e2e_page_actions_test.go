@@ -26,6 +26,7 @@ func (b *browser) fill(name, text string) {
 
 // Registering, changing and deleting, with nothing but the page.
 func TestThePageRegistersChangesAndDeletesAWebhook(t *testing.T) {
+	t.Parallel()
 	s := sqliteStore(t).start(t)
 	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(receiver.Close)
@@ -102,6 +103,7 @@ func TestThePageRegistersChangesAndDeletesAWebhook(t *testing.T) {
 
 // Two clicks register one webhook and ask once. Where the answer is lost and the form is changed then, the page says what has happened.
 func TestThePageSaysThatALostAnswerHasRegistered(t *testing.T) {
+	t.Parallel()
 	s := sqliteStore(t).start(t)
 	inner := balanced(t, s)
 	var asked atomic.Int64
@@ -136,6 +138,7 @@ func TestThePageSaysThatALostAnswerHasRegistered(t *testing.T) {
 
 // What is chosen with x is replayed or deleted, and nothing else.
 func TestThePageReplaysAndDeletesWhatWasChosen(t *testing.T) {
+	t.Parallel()
 	var refuse atomic.Bool
 	refuse.Store(true)
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -194,6 +197,7 @@ func TestThePageReplaysAndDeletesWhatWasChosen(t *testing.T) {
 
 // A filter that the API refuses leaves the form there, with what was typed; a webhook may be named.
 func TestThePageKeepsAFormWhoseAnswerIsWrong(t *testing.T) {
+	t.Parallel()
 	s := newTroubled(t)
 	b := newBrowser(t, s.url)
 	b.open("#/messages")
@@ -254,6 +258,7 @@ func (b *rotation) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // Nobody who signs in at one instance is a stranger to the next one, nor after a restart. Who signs out while no server answers is signed out.
 func TestThePageWorksBehindABalancerAndAfterARestart(t *testing.T) {
+	t.Parallel()
 	_, admin := keyFor("admin", "admin")
 	keys, first := "PUSHLEASE_API_KEYS="+admin, sqliteStore(t)
 	one, two := first.start(t, keys), sqliteStore(t).start(t, keys)
@@ -287,6 +292,7 @@ func TestThePageWorksBehindABalancerAndAfterARestart(t *testing.T) {
 
 // Something in front of the server that adds the key: the page needs no session, and has none to end.
 func TestThePageWorksWhereTheKeyIsAddedToEachRequest(t *testing.T) {
+	t.Parallel()
 	_, admin := keyFor("admin", "admin")
 	s := sqliteStore(t).start(t, "PUSHLEASE_API_KEYS="+admin)
 	inner := balanced(t, s)

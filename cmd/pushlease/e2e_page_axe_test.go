@@ -17,6 +17,7 @@ const barred = `axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'w
 
 // Nothing in the page keeps somebody out who can't see it or uses the keyboard alone, as far as axe can tell.
 func TestThePageBarsNobody(t *testing.T) {
+	t.Parallel()
 	axe, err := os.ReadFile(filepath.Join(npmtest.Axe.InstallFor(t), "node_modules", "axe-core", "axe.min.js"))
 	if err != nil {
 		t.Fatal(err)

@@ -59,6 +59,7 @@ func dayOf(t *testing.T, path, queueName, webhookID string) {
 
 // The page draws what happened before it was opened, as long ago as somebody asks.
 func TestThePageDrawsWhatHappenedBeforeItWasOpened(t *testing.T) {
+	t.Parallel()
 	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(receiver.Close)
 	path := filepath.Join(t.TempDir(), "page.db")

@@ -73,6 +73,7 @@ const meter = `
 // Of ten thousand webhooks, queues and messages each is found by a part of its name. Whatever is shown, the page draws some hundred rows of it, asks for
 // no more than those, and never stands still for long.
 func TestThePageFindsOneOfTenThousand(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "large.db")
 	large(t, path)
 	s := (&store{name: "sqlite", env: []string{"PUSHLEASE_STORAGE=sqlite:" + path}}).start(t)
@@ -134,6 +135,7 @@ func (b *browser) number(script string) float64 {
 
 // The page is little to load. When it was painted is logged: a machine with tests beside is never punctual.
 func TestThePageIsLittleToLoad(t *testing.T) {
+	t.Parallel()
 	b := newBrowser(t, sqliteStore(t).start(t).url)
 	b.open("#/")
 	b.see("Begin here")

@@ -31,6 +31,7 @@ func (b *browser) find(text string) {
 
 // Each thing that can be done with one webhook, queue or dead letter is done, and the server has it.
 func TestThePageDoesWhatItOffers(t *testing.T) {
+	t.Parallel()
 	s := newTroubled(t)
 	s.refuse.Store(false)
 	b := newBrowser(t, s.url)
@@ -116,6 +117,7 @@ func TestThePageDoesWhatItOffers(t *testing.T) {
 
 // Who is signed in and is not any more comes back to what was shown, after signing in again; what was asked for meanwhile is not done.
 func TestThePageAsksAgainWhenItsSessionEnds(t *testing.T) {
+	t.Parallel()
 	s := newTroubled(t)
 	b := newBrowser(t, s.url)
 	end := func() {
@@ -156,6 +158,7 @@ func TestThePageAsksAgainWhenItsSessionEnds(t *testing.T) {
 
 // A job that replays many is watched and canceled, and what it has not sent stays; a list goes on where "Show more" is.
 func TestThePageWatchesAndCancelsAJob(t *testing.T) {
+	t.Parallel()
 	var refuse atomic.Bool
 	refuse.Store(true)
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -209,6 +212,7 @@ func TestThePageWatchesAndCancelsAJob(t *testing.T) {
 // Two servers on one Azure storage, behind something that sends each request to the other one: the page tells of both, goes on while one is
 // away, and says when storage is, also to who opens it then.
 func TestThePageOnTwoServersOfOneAzureStorage(t *testing.T) {
+	t.Parallel()
 	store := faultyStore(t)
 	_, ops := keyFor("ops", "operate+publish+admin")
 	one, two := store.start(t, "PUSHLEASE_API_KEYS="+ops, "PUSHLEASE_INSTANCE=first"), store.start(t, "PUSHLEASE_API_KEYS="+ops, "PUSHLEASE_INSTANCE=second")

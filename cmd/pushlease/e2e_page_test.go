@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -37,20 +39,34 @@ type browser struct {
 	opened bool
 }
 
-// newBrowser starts a Chromium, or skips the test where there is none.
-func newBrowser(t *testing.T, base string) *browser {
-	t.Helper()
+// chromium starts one Chromium for all tests of the page; TestMain ends it.
+var chromium = sync.OnceValues(func() (context.Context, error) {
 	path, err := exec.LookPath("chromium")
 	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("Chromium is missing, and CI has to look at the page")
-		}
-		t.Skip("SKIPPED: Chromium is missing, so nobody looks at the page; apt-get install chromium")
+		return nil, err
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()), chromedp.DisableGPU)
-	all, stop := chromedp.NewExecAllocator(t.Context(), options...)
-	t.Cleanup(stop)
-	ctx, cancel := chromedp.NewContext(all)
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU)
+	all, stop := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, leave := chromedp.NewContext(all)
+	endChromium = func() { leave(); stop() }
+	return ctx, chromedp.Do(ctx)
+})
+
+// endChromium ends the Chromium where one was started.
+var endChromium = func() {}
+
+// newBrowser is a window of its own, with cookies and a storage of its own, at the same time as all other tests. It skips the
+// test where there is no Chromium.
+func newBrowser(t *testing.T, base string) *browser {
+	t.Helper()
+	all, err := chromium()
+	switch {
+	case errors.Is(err, exec.ErrNotFound) && os.Getenv("CI") != "true":
+		t.Skip("SKIPPED: Chromium is missing, so nobody looks at the page; apt-get install chromium")
+	case err != nil:
+		t.Fatalf("start Chromium, and CI has to look at the page: %v", err)
+	}
+	ctx, cancel := chromedp.NewContext(all, chromedp.WithNewBrowserContext())
 	t.Cleanup(cancel)
 	b := &browser{T: t, ctx: ctx, base: base}
 	b.before(listener)
@@ -61,7 +77,7 @@ func newBrowser(t *testing.T, base string) *browser {
 func (b *browser) before(script string) {
 	b.Helper()
 	if _, err := chromedp.Call(b.ctx, chromepage.AddScriptToEvaluateOnNewDocument, chromepage.AddScriptToEvaluateOnNewDocumentParams{Source: script}); err != nil {
-		b.Fatalf("start Chromium: %v", err)
+		b.Fatalf("open a window of Chromium: %v", err)
 	}
 }
 
@@ -215,6 +231,7 @@ func newTroubled(t *testing.T) *troubled {
 }
 
 func TestThePageShowsEverythingAndRunsNothingFromOutside(t *testing.T) {
+	t.Parallel()
 	s := newTroubled(t)
 	b := newBrowser(t, s.url)
 	b.open("#/")
@@ -266,6 +283,7 @@ func TestThePageShowsEverythingAndRunsNothingFromOutside(t *testing.T) {
 
 // From signing in to a message that is delivered, without a mouse.
 func TestThePageReplaysByTheKeyboardAlone(t *testing.T) {
+	t.Parallel()
 	s := newTroubled(t)
 	s.refuse.Store(false)
 	b := newBrowser(t, s.url)
@@ -308,6 +326,7 @@ func TestThePageReplaysByTheKeyboardAlone(t *testing.T) {
 }
 
 func TestThePageDrawsOnlyWhatTheKeyMayDo(t *testing.T) {
+	t.Parallel()
 	s := newTroubled(t)
 	b := newBrowser(t, s.url)
 	b.open("#/dead-letters/" + s.dead)
@@ -333,6 +352,7 @@ func TestThePageDrawsOnlyWhatTheKeyMayDo(t *testing.T) {
 }
 
 func TestThePageSaysThatTheServerIsAway(t *testing.T) {
+	t.Parallel()
 	s := newTroubled(t)
 	b := newBrowser(t, s.url)
 	b.open("#/")

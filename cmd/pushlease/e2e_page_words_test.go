@@ -24,6 +24,7 @@ func (b *browser) later(script string) string {
 
 // What the page says of a time, a share or a body is so.
 func TestThePageSaysWhatIsSo(t *testing.T) {
+	t.Parallel()
 	s := sqliteStore(t).start(t)
 	b := newBrowser(t, s.url)
 	if _, err := chromedp.Call(b.ctx, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Asia/Tokyo"}); err != nil {
@@ -53,6 +54,7 @@ func TestThePageSaysWhatIsSo(t *testing.T) {
 
 // A laptop's clock may be ten minutes ahead: what is due in a minute is no nine minutes ago.
 func TestThePageTellsTimesByTheServersClock(t *testing.T) {
+	t.Parallel()
 	s := sqliteStore(t).start(t)
 	b := newBrowser(t, s.url)
 	b.before(`{ const now = Date.now; Date.now = () => now() + 600000; }`)

@@ -72,6 +72,8 @@ type DB struct {
 	mu     sync.Mutex
 	closed bool
 	calls  sync.WaitGroup // calls under way
+	// statements are those of reads, by their texts.
+	statements map[string]*sql.Stmt
 }
 
 // Close waits for the calls under way and closes the file. Further calls return
@@ -195,7 +197,7 @@ type query struct {
 }
 
 func (db *DB) readRows(ctx context.Context, q query, each func(scan func(into ...any) error) (bool, error)) (err error) {
-	rows, err := db.reads.QueryContext(ctx, q.text, q.args...)
+	rows, err := db.query(ctx, q)
 	if err != nil {
 		return ctxOr(ctx, err)
 	}
@@ -210,6 +212,44 @@ func (db *DB) readRows(ctx context.Context, q query, each func(scan func(into ..
 		}
 	}
 	return ctxOr(ctx, rows.Err())
+}
+
+// preparedReads bounds how many texts of reads are kept prepared: they differ with what a list is
+// filtered by.
+const preparedReads = 128
+
+// query begins a read. Its statement stays prepared, as to prepare one takes longer than most reads.
+func (db *DB) query(ctx context.Context, q query) (*sql.Rows, error) {
+	s, err := db.prepared(ctx, q.text)
+	if err != nil {
+		return nil, err
+	}
+	if s == nil {
+		return db.reads.QueryContext(ctx, q.text, q.args...)
+	}
+	return s.QueryContext(ctx, q.args...)
+}
+
+// prepared is the statement of a text, or nil where too many others are kept. Closing the
+// connections closes it.
+func (db *DB) prepared(ctx context.Context, text string) (*sql.Stmt, error) {
+	db.mu.Lock()
+	s, full := db.statements[text], len(db.statements) >= preparedReads
+	db.mu.Unlock()
+	if s != nil || full {
+		return s, nil
+	}
+	s, err := db.reads.PrepareContext(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if other := db.statements[text]; other != nil { // somebody was quicker
+		return other, s.Close()
+	}
+	db.statements[text] = s
+	return s, nil
 }
 
 // ctxOr prefers the context's error to SQLite's "interrupted".

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -127,5 +128,32 @@ func TestHotStatementsArePlannedOnce(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A statement that is read twice is prepared once; of more texts than a list's filters make not all are kept, and those
+// that are not are read all the same.
+func TestReadsStayPreparedAndAreBounded(t *testing.T) {
+	db := openNew(t)
+	read := func(n int) {
+		t.Helper()
+		var got int
+		q := query{fmt.Sprintf("SELECT ? + %d", n), []any{1}}
+		err := db.readRows(t.Context(), q, func(scan func(...any) error) (bool, error) { return false, scan(&got) })
+		if err != nil || got != n+1 {
+			t.Errorf("read %d of %q, %v", got, q.text, err)
+		}
+	}
+	before := len(db.statements)
+	read(0)
+	read(0)
+	if n := len(db.statements); n != before+1 {
+		t.Errorf("one text makes %d statements", n-before)
+	}
+	for n := range 2 * preparedReads {
+		read(n)
+	}
+	if n := len(db.statements); n != preparedReads {
+		t.Errorf("%d statements are kept, want %d", n, preparedReads)
 	}
 }

@@ -35,7 +35,7 @@ func Open(ctx context.Context, path string, opts Options) (*DB, error) {
 }
 
 func open(ctx context.Context, path string, opts Options, c *clock) (*DB, error) {
-	db := &DB{path: path, opts: opts.withDefaults(), clock: c, stop: make(chan struct{}), tidyUp: make(chan struct{}, 1)}
+	db := &DB{path: path, opts: opts.withDefaults(), clock: c, stop: make(chan struct{}), tidyUp: make(chan struct{}, 1), statements: make(map[string]*sql.Stmt)}
 	if err := createFile(path); err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ func (d *Delivery) Overtaken(all []Delivery) bool {
 	switch {
 	case d.WebhookID != "":
 		return !d.State.Terminal() && slices.ContainsFunc(all, func(o Delivery) bool {
-			return o.WebhookID == "" && o.Queue == d.Queue && o.Generation == d.Generation &&
+			return o.WebhookID == "" && o.Queue == d.Queue && (o.Generation == d.Generation || o.Day.Equal(d.Day)) &&
 				(o.State.Terminal() || o.State == Held && o.Reason == policy.WebhookDeleted && !o.UpdatedAt.Before(d.UpdatedAt))
 		})
 	case d.State == Published:

@@ -115,7 +115,7 @@ func (t *tx) endExpired(opts *Options, m *expiredMessage, webhooks []tables.Regi
 			return nil, true, t.endCopy(m.key, records, id, now)
 		}
 	}
-	copied := false
+	copied := slices.ContainsFunc(records, func(d tables.Delivery) bool { return d.State == tables.DeadLettered }) // and has its copy
 	for _, d := range m.owed(records, webhooks, content.Read(body.Bytes, body.ContentType)) {
 		if d.State != tables.DeadLettering { // which is decided already
 			d.Reason, d.DeadLetterID, d.UpdatedAt = policy.Expired, "", now
@@ -222,6 +222,9 @@ func (m *expiredMessage) owed(records []tables.Delivery, webhooks []tables.Regis
 	if whole.State.Terminal() && whole.State != tables.DeadLettering {
 		return nil
 	}
+	if whole.State == tables.DeadLettering && !ended {
+		return []tables.Delivery{whole}
+	}
 	complete := len(known) > 0
 	for i := range webhooks {
 		complete = complete && known[webhooks[i].ID]
@@ -240,7 +243,7 @@ func (m *expiredMessage) owed(records []tables.Delivery, webhooks []tables.Regis
 }
 
 // notBegun are deliveries to the webhooks that the message was due to, of which nothing is known: those
-// that were registered when it was inserted, or first tried, and whose filters take it, as the
+// that were registered when it was inserted, or first tried, or anew since, and whose filters take it, as the
 // dispatcher decides it.
 func (m *expiredMessage) notBegun(records []tables.Delivery, webhooks []tables.Registration, known map[string]bool, c content.Content) (list []tables.Delivery) {
 	until := m.key.Day.Truncate(time.Second).Add(time.Second)
@@ -256,8 +259,13 @@ func (m *expiredMessage) notBegun(records []tables.Delivery, webhooks []tables.R
 	for i := range webhooks {
 		r := &webhooks[i]
 		takes, _ := r.Filter.Match(c)
-		if takes && !known[r.ID] && !r.CreatedAt.After(until) {
-			list = append(list, tables.Delivery{MessageKey: m.key, WebhookID: r.ID})
+		del := tables.Delivery{MessageKey: m.key, WebhookID: r.ID}
+		anew := slices.IndexFunc(records, func(d tables.Delivery) bool { return d.WebhookID == r.ID && d.State == tables.Withdrawn })
+		if anew >= 0 {
+			del.Generation = records[anew].Generation + 1
+		}
+		if takes && !known[r.ID] && (anew >= 0 || !r.CreatedAt.After(until)) {
+			list = append(list, del)
 		}
 	}
 	return list

@@ -78,10 +78,15 @@ func TestAMessageWhoseLifeEndsIsADeadLetterForWhomItWasDue(t *testing.T) {
 		"deleted, and there again":                        {[]string{"w1"}, []tables.Delivery{with(withdrawn, "w1")}, []string{""}},
 		"deleted, and another one has begun":              {[]string{"w2"}, []tables.Delivery{with(withdrawn, "w1"), with(pending, "w2")}, []string{"w2"}},
 		"deleted, and another one has it":                 {[]string{"w2"}, []tables.Delivery{with(withdrawn, "w1"), with(delivered, "w2")}, nil},
-		"nobody's filter takes it":                        {[]string{"w1"}, []tables.Delivery{{State: tables.Unmatched}}, nil},
-		"held as a whole":                                 {nil, []tables.Delivery{{State: tables.Held, Reason: policy.NoWebhook}}, []string{""}},
-		"given up, and its letter is not there":           {[]string{"w1"}, []tables.Delivery{with(tables.Delivery{State: tables.DeadLettering, Reason: policy.NonRetryableError, Attempts: 1, DeadLetterID: "later"}, "w1")}, []string{"w1"}},
-		"given up, and another program emptied its id":    {[]string{"w1"}, []tables.Delivery{with(tables.Delivery{State: tables.DeadLettering, Reason: policy.NonRetryableError, Attempts: 1, UpdatedAt: time.Now()}, "w1")}, []string{"w1"}},
+		"deleted, and there again, another one has it":    {[]string{"later", "w2"}, []tables.Delivery{with(withdrawn, "later"), with(delivered, "w2")}, []string{"later"}},
+		"given up as a whole, and both are known": {
+			[]string{"w1", "w2"},
+			[]tables.Delivery{{State: tables.DeadLettering, Reason: policy.PoisonMessage, DeadLetterID: "later"}, with(pending, "w1"), with(pending, "w2")}, []string{""},
+		},
+		"nobody's filter takes it":                     {[]string{"w1"}, []tables.Delivery{{State: tables.Unmatched}}, nil},
+		"held as a whole":                              {nil, []tables.Delivery{{State: tables.Held, Reason: policy.NoWebhook}}, []string{""}},
+		"given up, and its letter is not there":        {[]string{"w1"}, []tables.Delivery{with(tables.Delivery{State: tables.DeadLettering, Reason: policy.NonRetryableError, Attempts: 1, DeadLetterID: "later"}, "w1")}, []string{"w1"}},
+		"given up, and another program emptied its id": {[]string{"w1"}, []tables.Delivery{with(tables.Delivery{State: tables.DeadLettering, Reason: policy.NonRetryableError, Attempts: 1, UpdatedAt: time.Now()}, "w1")}, []string{"w1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
@@ -117,7 +122,7 @@ func TestAMessageWhoseLifeEndsIsADeadLetterForWhomItWasDue(t *testing.T) {
 					d, ok := found[id]
 					reason := policy.Expired
 					if len(tt.records) > 0 && tt.records[0].State == tables.DeadLettering {
-						reason = policy.NonRetryableError
+						reason = tt.records[0].Reason
 					}
 					if !ok || d.Reason != reason || string(d.Text) != `{"n":1}` || d.Size != 7 || d.BodyHash != tables.BodyHash(d.Text) || d.Status != tables.Waiting || d.Instance != "here" || d.Description == "" {
 						t.Errorf("the dead letter of %q is %+v", id, d)
@@ -254,6 +259,29 @@ func TestExpiredMessagesHaveACopyWhereDeadLettersHaveOne(t *testing.T) {
 		must(t, err)
 		if len(list) != 1 || list[0].CopiedToQueue != "orders-poison" {
 			t.Errorf("dead letters are %+v", list)
+		}
+	})
+}
+
+// One webhook has its dead letter, and the message its copy, when its life ends for another one.
+func TestAMessageThatHasItsCopyGetsNoneWhenItsLifeEnds(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		db := openFile(t, filepath.Join(t.TempDir(), "p.db"), Options{PoisonCopy: true})
+		sent, err := mustQueue(t, db).Send(t.Context(), []byte("a"), queue.SendOptions{TTL: time.Second})
+		must(t, err)
+		key := tables.MessageKey{Queue: "orders", MessageID: sent.ID, Day: sent.InsertedAt}
+		must(t, db.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{
+			{MessageKey: key, WebhookID: "w1", State: tables.DeadLettered, Reason: policy.NonRetryableError},
+			{MessageKey: key, WebhookID: "w2", State: tables.Held, Reason: policy.WebhookDisabled},
+		}}))
+		time.Sleep(2 * houseInterval)
+		if found := letters(t, db); len(found) != 1 || found["w2"].Reason != policy.Expired {
+			t.Errorf("the dead letters are %+v", found)
+		}
+		poison, err := db.Queues().Queue("orders-poison")
+		must(t, err)
+		if _, err := poison.Depth(t.Context()); !errors.Is(err, queue.ErrQueueNotFound) {
+			t.Errorf("the poison queue: %v, want that there is none", err)
 		}
 	})
 }

@@ -98,12 +98,12 @@ func (a attempts) answered(ctx context.Context, p *parcel, t *target, sent []byt
 	t.why = dec.Explanation
 	if until := p.m.Lease.Until(); p.m.Lease.Over(now) {
 		late := max(now.Sub(until), now.Round(0).Sub(until))
-		dec.Explanation += " The lease had ended " + late.Round(time.Second).String() + " before this answer: another instance may have POSTed the message too."
+		dec.Explanation += " By this machine's clock the lease had ended " + late.Round(time.Second).String() + " before this answer: another instance may have POSTed the message too."
 	}
 	attempts := []tables.Attempt{p.advance(t, del, res, &dec)}
 	// A later attempt has a record, which the deletion has ended.
 	if (t.delivery.Attempts == 0 && dec.Action != policy.Complete || dec.Action == policy.DeadLetter) && a.replayDeleted(ctx, p) {
-		p.endReplay(del, &attempts[0])
+		p.endReplayWith(&attempts[0], del)
 	}
 	attempts[0].Snippet = tables.CutText(t.registration.Redact(string(res.Body), sent, p.content.Body), tables.MaxSnippetUnits)
 	after := *del // a record that is put off is changed

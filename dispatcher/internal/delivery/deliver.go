@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/admission"
+	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
 )
 
 // Deliverer delivers messages. Safe for concurrent use.
@@ -49,6 +52,9 @@ func (d *Deliverer) Deliver(ctx context.Context, queueName string, m *queue.Mess
 		outcome = ownFault(m, policy.InternalFault)
 	}
 	outcome.Records = p.named(slices.Concat(p.takeLast(), d.posts.tickets.takeHeld(ctx, p), outcome.Records))
+	if outcome.Ends() && p.expires(time.Now()) {
+		outcome = d.afterOthers(ctx, p, outcome)
+	}
 	if terms.Shown && outcome.Action == policy.Hold {
 		outcome.Delay = 0
 	}
@@ -75,6 +81,7 @@ func (d *Deliverer) steps(ctx context.Context, p *parcel) *Outcome {
 	if len(targets) == 0 {
 		return d.wholes.untaken(p, h, refused)
 	}
+	p.targets = targets
 	p.due = lateOnes(targets)
 	defer d.suspects.end(ctx, p)
 	if p.event != "" {
@@ -104,6 +111,39 @@ func (d *Deliverer) steps(ctx context.Context, p *parcel) *Outcome {
 		outcome.GiveBack(p.m)
 	}
 	return d.shownSoon(p, outcome)
+}
+
+// afterOthers decides once more, by what is on record now, where another holder may have gone on with a message that is about to
+// expire: with the next receive nobody may be there for that. What can't be looked up ends nothing, so that nothing is lost.
+func (d *Deliverer) afterOthers(ctx context.Context, p *parcel, o *Outcome) *Outcome {
+	o.Records = d.Completer.RecordPosts(d.writing(ctx), p.m, o.Records)
+	if p.behind || !d.Leases.MayBeElsewhere(ctx, p.key.Queue, p.m) {
+		return o
+	}
+	h := d.historian.lookUp(d.writing(ctx), p)
+	if ended := endedBefore(p, h); ended != nil {
+		return ended
+	}
+	whole := slices.ContainsFunc(o.DeadLetters, func(dl settle.DeadLetter) bool { return dl.Delivery.WebhookID == "" })
+	for i := range p.targets {
+		t := &p.targets[i]
+		if del := h.deliveries[t.delivery.WebhookID]; del.Generation > t.delivery.Generation || del.State.Terminal() && del.State != tables.DeadLettering {
+			t.delivery = del
+		}
+	}
+	switch {
+	case whole && h.anyEnded():
+		return d.wholes.giveUpRest(p, h, p.targets, o.Reason)
+	case whole || len(p.targets) == 0:
+		return o
+	}
+	var given []tables.Delivery
+	for i := range p.targets {
+		if del := p.targets[i].delivery; slices.ContainsFunc(p.ended, func(e tables.Delivery) bool { return e == del }) {
+			given = append(given, del)
+		}
+	}
+	return recorded(fold(p, h, p.targets), given...)
 }
 
 // metBefore finds out what was done about a message before, and decides where that is enough to.

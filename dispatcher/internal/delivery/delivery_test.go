@@ -245,6 +245,108 @@ func TestWhatIsGivenUpAsAWholeGoesByWhatItsWebhooksDidBefore(t *testing.T) {
 	}
 }
 
+// Near the end of a message's life nobody may be there to receive it again: what another instance has ended while this one stood still is
+// left out, and what is left is decided by that.
+func TestNearItsEndAMessageIsDecidedAnewByWhatOthersHaveEnded(t *testing.T) {
+	of := func(webhook string, state tables.State) tables.Delivery {
+		return tables.Delivery{WebhookID: webhook, State: state, Reason: policy.NonRetryableError, Attempts: 1, UpdatedAt: time.Now()}
+	}
+	anew := func(d tables.Delivery) tables.Delivery { d.Generation = 1; return d }
+	one, all, whole := []string{"wh_b true"}, []string{"wh_a true", "wh_b false"}, []string{" true"}
+	type others []tables.Delivery
+	for name, tt := range map[string]struct {
+		known   others
+		each    []string // dead letters, and which has the copy, where each webhook was given up
+		asWhole []string // the same where the message was
+		taken   bool     // its event is delivered
+	}{
+		"nothing is over":                        {nil, all, whole, false},
+		"one is tried":                           {others{of("wh_a", tables.Pending)}, all, whole, false},
+		"one was withdrawn":                      {others{of("wh_a", tables.Withdrawn)}, one, whole, false},
+		"one was delivered":                      {others{of("wh_a", tables.Delivered)}, one, one, true},
+		"one was delivered, one is tried anew":   {others{of("wh_a", tables.Delivered), anew(of("wh_b", tables.Pending))}, nil, []string{"wh_b true"}, true},
+		"both were delivered, one anew":          {others{of("wh_a", tables.Delivered), anew(of("wh_b", tables.Delivered))}, nil, nil, true},
+		"one is a dead letter":                   {others{of("wh_b", tables.DeadLettered)}, []string{"wh_a false"}, []string{"wh_a false"}, false},
+		"one is a dead letter anew, and another": {others{anew(of("wh_a", tables.DeadLettered)), of("wh_b", tables.Held)}, []string{"wh_b false"}, []string{"wh_b false"}, false},
+		"another one is a dead letter":           {others{of("wh_d", tables.DeadLettered)}, []string{"wh_a false", "wh_b false"}, []string{"wh_a false", "wh_b false"}, false},
+		"it is a duplicate":                      {others{of("", tables.Duplicate), of("wh_a", tables.Duplicate)}, nil, nil, false},
+		"it is a dead letter as a whole":         {others{of("", tables.DeadLettered)}, nil, nil, false},
+	} {
+		for asWhole, letters := range map[bool][]string{false: tt.each, true: tt.asWhole} {
+			t.Run(fmt.Sprint(name, " ", asWhole), func(t *testing.T) {
+				d, p, o := givenUpNearTheEnd(t, asWhole)
+				for _, del := range tt.known {
+					del.MessageKey = p.key
+					d.Journal.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{del}})
+				}
+				before := lettersOf(o)
+				want(t, "dead letters while the lease lasts", lettersOf(d.afterOthers(t.Context(), p, o)), before)
+				p.m.Lease.Renewed("r", time.Now().Add(-time.Hour), time.Minute)
+				got := d.afterOthers(t.Context(), p, o)
+				want(t, "dead letters", lettersOf(got), fmt.Sprint(letters))
+				want(t, "its event is taken", got.Claim != nil && got.Claim.Delivered, tt.taken)
+				var onRecord []string
+				for _, rec := range got.Records {
+					for _, del := range rec.Deliveries {
+						onRecord = append(onRecord, del.WebhookID)
+					}
+				}
+				for _, dl := range got.DeadLetters {
+					want(t, "given up on record: "+dl.Row.WebhookID, slices.Contains(onRecord, dl.Row.WebhookID), true)
+				}
+				want(t, "given up on record", len(onRecord), len(got.DeadLetters))
+			})
+		}
+	}
+}
+
+// Nothing may be lost because storage can't say what others have ended.
+func TestNearItsEndAMessageOfWhichNothingCanBeLookedUpIsGivenUpAsItWas(t *testing.T) {
+	d, p, o := givenUpNearTheEnd(t, false)
+	p.m.Lease.Renewed("r", time.Now().Add(-time.Hour), time.Minute)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	d.Write = ended
+	want(t, "dead letters", lettersOf(d.afterOthers(t.Context(), p, o)), lettersOf(o))
+}
+
+// givenUpNearTheEnd is a message with two webhooks that has seconds to live, and what was decided about it: each is given up, or the message.
+func givenUpNearTheEnd(t *testing.T, asWhole bool) (*Deliverer, *parcel, *Outcome) {
+	t.Helper()
+	d, _ := newDeliverer(t, answers{}, "wh_a", "wh_b")
+	m := received("m")
+	m.ExpiresAt = time.Now().Add(20 * time.Second)
+	p := d.opener.parcel(testQueue, m, Terms{}, nil)
+	if err := d.opener.open(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	p.claim = &claims.Claim{}
+	h := history{known: true, deliveries: map[string]tables.Delivery{}}
+	for _, id := range []string{"wh_a", "wh_b"} {
+		p.targets = append(p.targets, gone(p.newDelivery(id)))
+	}
+	if asWhole {
+		return d, p, d.wholes.giveUpMessage(p, h, p.targets, policy.PoisonMessage)
+	}
+	for i := range p.targets {
+		p.giveUp(&p.targets[i].delivery, policy.MessageExpiring, time.Now())
+		p.keepHeld(p.targets[i].delivery)
+	}
+	o := fold(p, h, p.targets)
+	o.Records = d.posts.tickets.takeHeld(t.Context(), p)
+	return d, p, o
+}
+
+// lettersOf are the dead letters of an outcome, and which has the copy.
+func lettersOf(o *Outcome) string {
+	var all []string
+	for _, dl := range o.DeadLetters {
+		all = append(all, fmt.Sprint(dl.Row.WebhookID, " ", dl.Copy))
+	}
+	slices.Sort(all)
+	return fmt.Sprint(all)
+}
+
 // atPost does something at the end of a POST to the webhook, which takes its time.
 type atPost struct {
 	webhook string
@@ -533,6 +635,45 @@ type unbegun struct{ m *queue.Message }
 func (s *unbegun) Send(_ context.Context, _ *webhook.Webhook, r webhook.Request) webhook.Result {
 	s.m.Lease.Renewed("r", time.Now().Add(-2*time.Minute), time.Minute)
 	return webhook.Result{NotBegun: !r.Begin(), ErrorClass: string(policy.ClassCanceled), StartedAt: time.Now()}
+}
+
+// A POST had no time to begin before the message's end. That its delivery is given up is the outcome's to record: another instance may
+// have the message.
+func TestWhatIsGivenUpWithoutAPostIsOnNoRecordBefore(t *testing.T) {
+	m := received("m")
+	m.ExpiresAt = time.Now().Add(20 * time.Second)
+	d, db := newDeliverer(t, late{}, "wh_a")
+	o := d.deliverNow(t, m)
+	want(t, "dead letters", len(o.DeadLetters), 1)
+	want(t, "records", len(o.Records), 1)
+	want(t, "state in the record", o.Records[0].Deliveries[0].State, tables.DeadLettering)
+	want(t, "deliveries in the store", len(stored(t, db, m)), 0)
+}
+
+// late is a Sender that finds the lease too short, and the message near its end.
+type late struct{}
+
+func (late) Send(context.Context, *webhook.Webhook, webhook.Request) webhook.Result {
+	return webhook.Result{NotBegun: true, ErrorClass: string(policy.ClassCanceled), StartedAt: time.Now()}
+}
+
+// Another holder had found a webhook for a message that was given up as a whole, or that no filter took.
+func TestAMessageThatWasGivenUpGoesOnWhereAWebhookIsOnRecord(t *testing.T) {
+	d, _ := newDeliverer(t, answers{})
+	for _, tt := range []struct {
+		whole, of tables.State
+		ended     bool
+	}{
+		{tables.DeadLettering, "", true}, {tables.DeadLettering, tables.Pending, true}, {tables.DeadLettering, tables.Delivered, false},
+		{tables.Unmatched, "", true}, {tables.Unmatched, tables.Pending, false}, {tables.Duplicate, tables.Delivered, true},
+	} {
+		p := d.opener.parcel(testQueue, received("m"), Terms{}, nil)
+		h := history{deliveries: map[string]tables.Delivery{"": {State: tt.whole}}}
+		if tt.of != "" {
+			h.deliveries["wh_a"] = tables.Delivery{WebhookID: "wh_a", State: tt.of}
+		}
+		want(t, fmt.Sprintf("%s, a webhook %q: it has ended", tt.whole, tt.of), endedBefore(p, h) != nil, tt.ended)
+	}
 }
 
 // Three notes that stay make a poison message: one of a POST that was not begun is taken back, also where the lease is over.

@@ -123,7 +123,7 @@ func (e events) wait(p *parcel, h history, targets []target, other string, delay
 		return e.wholes.giveUpRest(p, h, targets, del.Reason)
 	}
 	p.keepHeld(del)
-	return dueTo(foldWhole(p, h, del), targets)
+	return foldWhole(p, h, del)
 }
 
 // claimForReplay claims the event of a replay for as long as it is delivered.

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -57,8 +58,7 @@ func fold(p *parcel, h history, targets []target) *Outcome {
 			}
 			del.DeadLetterID = del.OwedLetter()
 			outcome.DeadLetters = append(outcome.DeadLetters,
-				settle.DeadLetter{Row: p.deadLetter(del, t.describe(del)), Delivery: del, Copy: !copied && p.replay == nil})
-			copied = true
+				settle.DeadLetter{Row: p.deadLetter(del, t.describe(del)), Delivery: del})
 			continue
 		}
 		if waitsForItsWebhook(&del) {
@@ -76,8 +76,9 @@ func fold(p *parcel, h history, targets []target) *Outcome {
 	if outcome.Claim != nil {
 		outcome.Claim.Delivered = delivered
 	}
+	oneCopy(outcome.DeadLetters, !copied && p.replay == nil)
 	if next.IsZero() {
-		outcome.ReplayEnds = p.replayed(delivered, copied)
+		outcome.ReplayEnds = p.replayed(delivered, copied || len(outcome.DeadLetters) > 0)
 	} else {
 		outcome.Delay = min(max(next.Sub(now), 0), queue.MaxDelay)
 		if outcome.Reason == policy.LeaseLost { // the POST of another holder may be over long before it has to be
@@ -85,6 +86,23 @@ func fold(p *parcel, h history, targets []target) *Outcome {
 		}
 	}
 	return outcome
+}
+
+// oneCopy lets one of a message's dead letters be copied to the poison queue, where it is to have a copy: the same one each time that
+// they are made, since a process may die when it has made the copy.
+func oneCopy(letters []settle.DeadLetter, wanted bool) {
+	if len(letters) == 0 {
+		return
+	}
+	first := &letters[0]
+	for i := range letters {
+		dl := &letters[i]
+		dl.Copy = false
+		if cmp.Or(dl.Delivery.UpdatedAt.Compare(first.Delivery.UpdatedAt), cmp.Compare(dl.Delivery.WebhookID, first.Delivery.WebhookID)) < 0 {
+			first = dl
+		}
+	}
+	first.Copy = wanted
 }
 
 // recorded adds verdicts about deliveries to the records of an outcome.

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -151,6 +152,24 @@ func TestAReplayEndsWithItsMessageAndACopyOnlyWhereItWasTaken(t *testing.T) {
 			o := fold(p, history{}, targets)
 			want(t, name+": it ends", o.ReplayEnds == row, tt.ends)
 			want(t, name+": its event was delivered", o.Claim.Delivered, targets[0].delivery.State == tables.Delivered)
+		}
+	})
+}
+
+// A process made the copy with the dead letter that it had, and died before it could say so: another one that is given up by then gets none.
+func TestTheCopyGoesWithTheDeadLetterThatWasFirst(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		now := time.Now()
+		later := tables.Delivery{State: tables.DeadLettering, Reason: policy.NonRetryableError, UpdatedAt: now}
+		first := later
+		first.UpdatedAt = now.Add(-time.Minute)
+		p, targets := folding(later, first, later)
+		var copied []bool
+		for _, dl := range fold(p, history{}, targets).DeadLetters {
+			copied = append(copied, dl.Copy)
+		}
+		if !slices.Equal(copied, []bool{false, true, false}) {
+			t.Errorf("with a copy: %v, want the second one alone", copied)
 		}
 	})
 }

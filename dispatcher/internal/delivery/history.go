@@ -169,6 +169,12 @@ func (h history) anyEnded() bool {
 	return false
 }
 
+// goesOnBeside reports whether the message goes on although it was given up as a whole, or no filter took it: another holder had found a
+// webhook for it.
+func (h history) goesOnBeside(whole *tables.Delivery) bool {
+	return whole.State == tables.DeadLettering && h.anyEnded() || whole.State == tables.Unmatched && h.anyWebhook()
+}
+
 // copyOf is the dead letter of which the message is the copy; empty where no record says so.
 func (h history) copyOf() string {
 	for _, del := range h.deliveries {

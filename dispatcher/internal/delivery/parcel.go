@@ -56,10 +56,13 @@ type parcel struct {
 	slack time.Duration
 	// grant is told how far the message is.
 	grant *admission.Grant
-	// heldRows are deliveries that are held, until a record takes them along, and posted is how many
-	// POSTs were begun with this receive; mu guards both.
+	// targets are the webhooks that it is due to.
+	targets []target
+	// heldRows are deliveries that are held, until a record takes them along, ended are those that were given up without a POST, and
+	// posted is how many POSTs were begun with this receive; mu guards them.
 	mu       sync.Mutex
 	heldRows []tables.Delivery
+	ended    []tables.Delivery
 	posted   int
 	// due are deliveries that nobody could tell of any more once another one of the message is on record (see name). mu guards it.
 	due []tables.Delivery
@@ -168,8 +171,12 @@ func (p *parcel) giveUp(del *tables.Delivery, reason policy.Reason, now time.Tim
 // ends reports whether nobody can have the message before its life is over: it is about to expire under
 // our lease, or has expired. On Azure it is gone then, and so is what has not had its turn.
 func (p *parcel) ends(now time.Time) bool {
-	end := p.m.ExpiresAt
-	return !end.IsZero() && end.Sub(now) < policy.ExpiryMargin && (!p.m.Lease.Over(now) || !now.Before(end))
+	return p.expires(now) && (!p.m.Lease.Over(now) || !now.Before(p.m.ExpiresAt))
+}
+
+// expires reports whether so little is left of the message's life that nobody may be there to receive it again.
+func (p *parcel) expires(now time.Time) bool {
+	return !p.m.ExpiresAt.IsZero() && p.m.ExpiresAt.Sub(now) < policy.ExpiryMargin
 }
 
 // hold lets a delivery wait for delay, or gives it up when less than margin of the message's
@@ -189,10 +196,15 @@ func (p *parcel) hold(del *tables.Delivery, reason policy.Reason, delay, margin 
 }
 
 // keepHeld keeps the record of a delivery that gets no POST now: the record of a POST takes it along, and else the
-// end of this receive. One webhook's POST waits for no record about another, and costs no transaction more beside it.
+// end of this receive. One webhook's POST waits for no record about another, and costs no transaction more beside it. One that is given
+// up is the outcome's: whether it stands is decided when that is settled.
 func (p *parcel) keepHeld(del tables.Delivery) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if del.State.Terminal() && del.State != tables.Withdrawn {
+		p.ended = append(p.ended, del)
+		return
+	}
 	p.heldRows = append(p.heldRows, del)
 }
 

@@ -100,7 +100,7 @@ func (s *suspects) begin(ctx context.Context, p *parcel, targets []target) bool 
 // end lets the next suspected message begin, once no note about this one stands that is to be taken back.
 func (s *suspects) end(ctx context.Context, p *parcel) {
 	if p.alone {
-		for _, rec := range p.named(s.tickets.takeHeld(ctx, p)) {
+		for _, rec := range p.named(records(s.tickets.takeAllHeld(ctx, p))) {
 			s.Journal.Record(s.writing(ctx), rec)
 		}
 		p.alone = false

@@ -102,10 +102,15 @@ func (o *Options) replayDeleted(ctx context.Context, p *parcel) bool {
 	return errors.Is(err, tables.ErrNotFound)
 }
 
-// endReplay ends a delivery with the attempt that was under way when its dead letter was deleted: the deletion found no
-// record that it could end.
-func (p *parcel) endReplay(del *tables.Delivery, made *tables.Attempt) {
+// endReplay ends a delivery of a replay whose dead letter was deleted.
+func (p *parcel) endReplay(del *tables.Delivery) {
 	del.State, del.Reason, del.DeadLetterID, del.NextAt = tables.DeadLettered, policy.ReplayEnded, p.replay.ID, time.Time{}
+}
+
+// endReplayWith ends a delivery with the attempt that was under way when its dead letter was deleted: the deletion found no
+// record that it could end.
+func (p *parcel) endReplayWith(made *tables.Attempt, del *tables.Delivery) {
+	p.endReplay(del)
 	made.Delay, made.NextAt = 0, time.Time{}
 	made.Explanation += " The dead letter was deleted meanwhile, which ends its replay: nothing is tried again or kept."
 }

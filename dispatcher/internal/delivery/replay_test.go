@@ -118,3 +118,32 @@ func TestAPointerIsBelievedByItsDeadLetterOnly(t *testing.T) {
 		})
 	}
 }
+
+// The replay of a message as a whole holds what can't be sent now. Where its dead letter is deleted before that is on record for the
+// first time, the deletion finds nothing that it could end.
+func TestWhatAReplayHoldsEndsWhereItsDeadLetterWasDeleted(t *testing.T) {
+	for name, c := range map[string]struct {
+		deleted bool
+		before  int // receives that are on record
+		state   tables.State
+	}{"it is there": {false, 0, tables.Held}, "deleted": {true, 0, tables.DeadLettered}, "the deletion ends what is on record": {true, 1, tables.Held}} {
+		t.Run(name, func(t *testing.T) {
+			d, db := newDeliverer(t, answers{}, "wh_a")
+			row := asked(t, db, nil)
+			if c.deleted {
+				if err := db.DeleteDeadLetter(t.Context(), row.ID, ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p := d.opener.parcel(testQueue, received("m"), Terms{}, nil)
+			p.replay = &row
+			held := p.newDelivery("wh_a")
+			held.State, held.Excused = tables.Held, c.before
+			p.keepHeld(held)
+			list := d.posts.tickets.takeHeld(t.Context(), p)
+			got := list[0].Deliveries[0]
+			want(t, "state", got.State, c.state)
+			want(t, "it names its dead letter", got.DeadLetterID == row.ID, c.state == tables.DeadLettered)
+		})
+	}
+}

@@ -50,29 +50,42 @@ func (k tickets) enter(p *parcel, targets []target, places int) {
 	p.grant.Asked()
 }
 
-// takeHeld takes the records of what is held and went with no POST's record. Where this receive made no POST it is
-// excused: of a message that is POSTed to others, that POST is what ends the process, if anything does (ADR 0006).
+// takeHeld takes the records of what is held and went with no POST's record, and of what was given up without one.
 func (k tickets) takeHeld(ctx context.Context, p *parcel) []tables.Record {
-	if p == nil {
-		return nil
-	}
+	return records(slices.Concat(k.takeAllHeld(ctx, p), p.ended))
+}
+
+// takeAllHeld takes what is held. Where this receive made no POST it is
+// excused: of a message that is POSTed to others, that POST is what ends the process, if anything does (ADR 0006).
+func (k tickets) takeAllHeld(ctx context.Context, p *parcel) []tables.Delivery {
 	held := k.takeSomeHeld(ctx, p, math.MaxInt)
 	if p.posted == 0 {
 		for i := range held {
 			held[i].Excused++
 		}
 	}
-	return records(held)
+	return held
 }
 
 // takeSomeHeld takes up to n deliveries that are held and not recorded yet. The POSTs of one
 // message end side by side. When the lease is over, or was, none that is unfinished is left: someone else may have
 // sent to those webhooks meanwhile, and what came of that stands.
 func (k tickets) takeSomeHeld(ctx context.Context, p *parcel, n int) []tables.Delivery {
+	some := k.someHeld(ctx, p, n)
+	first := slices.ContainsFunc(some, func(del tables.Delivery) bool { return del.Attempts+del.Excused == 0 })
+	if first && k.replayDeleted(ctx, p) { // the deletion found no record of it that it could end
+		for i := range some {
+			p.endReplay(&some[i])
+		}
+	}
+	return some
+}
+
+func (k tickets) someHeld(ctx context.Context, p *parcel, n int) []tables.Delivery {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.heldRows) > 0 && k.Leases.MayBeElsewhere(ctx, p.key.Queue, p.m) {
-		p.heldRows = slices.DeleteFunc(p.heldRows, func(del tables.Delivery) bool { return !del.State.Terminal() })
+		p.heldRows = slices.DeleteFunc(p.heldRows, func(del tables.Delivery) bool { return del.State != tables.Withdrawn })
 	}
 	n = min(n, len(p.heldRows))
 	some := p.heldRows[:n:n]
@@ -172,13 +185,13 @@ func (k tickets) hostsLook(queueName string, held int, r *flow.Refusal, now time
 }
 
 // notBegun is the outcome when no POST may start: nothing is charged. A note that one begins, or is under way, is
-// taken back: three notes that stay make a poison message, and others wait for a POST that is under way. Where the message may be someone
-// else's that counts while nobody went on with it.
+// taken back, by another note: three that stay make a poison message, and others wait for a POST that is under way. That counts while
+// nobody went on with the message.
 func (k tickets) notBegun(ctx context.Context, p *parcel, t *target) {
 	if now := time.Now(); ctx.Err() == nil && p.ends(now) {
 		k.Log.Info("no POST was begun before the message's end", "queue", p.key.Queue, "message", p.key.MessageID, "webhook", t.registration.ID)
 		p.giveUp(&t.delivery, policy.MessageExpiring, now)
-		k.Journal.Record(k.writing(ctx), tables.Record{Deliveries: []tables.Delivery{t.delivery}})
+		p.keepHeld(t.delivery) // settling writes it, where nobody else has ended it meanwhile
 		return
 	}
 	reason := policy.LeaseLost
@@ -195,12 +208,7 @@ func (k tickets) notBegun(ctx context.Context, p *parcel, t *target) {
 		"webhook", t.registration.ID, "reason", reason)
 	t.delivery.Reason = reason
 	t.afterNote(t.delivery.UpdatedAt)
-	ours := reason != policy.LeaseLost || ctx.Err() == nil && p.leased()
-	switch {
-	case !t.noted && !t.told:
-	case ours:
-		k.Journal.Record(k.writing(ctx), p.named([]tables.Record{{Deliveries: []tables.Delivery{t.delivery}}})[0])
-	default:
+	if t.noted || t.told {
 		if err := k.Journal.Note(k.writing(ctx), func() []tables.Delivery { return []tables.Delivery{t.delivery} }); err != nil {
 			k.Log.Warn("nobody could be told that a POST was not begun", "queue", p.key.Queue, "message", p.key.MessageID, "error", err)
 		}

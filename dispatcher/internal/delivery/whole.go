@@ -81,7 +81,7 @@ func endedBefore(p *parcel, h history) *Outcome {
 		return nil
 	}
 	whole, ok := h.deliveries[""]
-	if !ok || !whole.State.Terminal() {
+	if !ok || !whole.State.Terminal() || h.goesOnBeside(&whole) {
 		return nil
 	}
 	return foldWhole(p, h, whole)
@@ -99,17 +99,7 @@ func (w wholes) giveUpMessage(p *parcel, h history, targets []target, reason pol
 	}
 	p.giveUp(&del, reason, time.Now())
 	del.Size, del.Encoding = len(p.text), string(p.setting)
-	return recorded(dueTo(foldWhole(p, h, del), targets), del)
-}
-
-// dueTo notes whom a message that is given up as a whole was due to.
-func dueTo(o *Outcome, targets []target) *Outcome {
-	for i := range o.DeadLetters {
-		for j := range targets {
-			o.DeadLetters[i].DueTo = append(o.DeadLetters[i].DueTo, targets[j].delivery.WebhookID)
-		}
-	}
-	return o
+	return recorded(foldWhole(p, h, del), del)
 }
 
 // giveUpRest dead-letters what is unfinished of a message: the targets, and the deliveries

@@ -284,7 +284,7 @@ func Late(rec tables.Record) tables.Record {
 			rec.Attempts, own = slices.Clone(rec.Attempts), true
 		}
 		rec.Attempts[i].Explanation += " Written late, " + late.Round(time.Second).String() +
-			" after the answer: who received the message before that, if anybody did, did not know of it."
+			" after the answer by this machine's clock: who received the message before that, if anybody did, did not know of it."
 	}
 	return rec
 }

@@ -211,7 +211,7 @@ func (l *Lease) act() {
 	switch {
 	case err == nil:
 		l.atHalf()
-	case errors.Is(err, queue.ErrLeaseLost) && l.expired():
+	case errors.Is(err, queue.ErrLeaseLost) && l.Expires():
 		l.ls.log.Warn("the message expired while it was being handled; the work goes on, and what fails now is dead-lettered",
 			"queue", l.Queue.Name(), "message", l.Message.ID)
 		l.ls.meter.LeasesLost.Add(meter.Labels{Queue: l.Queue.Name(), Kind: "expired"})
@@ -291,9 +291,9 @@ func (l *Lease) again(start time.Time, length time.Duration, err error) {
 	l.actAt(now.Add(wait))
 }
 
-// expired tells the one case in which a lost lease leaves the message to nobody else:
+// Expires tells the one case in which a lost lease leaves the message to nobody else:
 // cutting the work short then would lose it. The clocks here and in storage differ.
-func (l *Lease) expired() bool {
+func (l *Lease) Expires() bool {
 	return !l.Message.ExpiresAt.IsZero() && time.Until(l.Message.ExpiresAt) < policy.ExpiryMargin
 }
 
@@ -412,12 +412,14 @@ func (ls *Leases) MayBeElsewhere(ctx context.Context, queueName string, m *queue
 		return true
 	}
 	l := ls.of(queueName, m)
-	if l == nil {
-		return false
-	}
+	return l != nil && l.MayBeElsewhere()
+}
+
+// MayBeElsewhere is that for the lease's message.
+func (l *Lease) MayBeElsewhere() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.elsewhere
+	return l.elsewhere || l.state == lost || l.Message.Lease.Over(time.Now())
 }
 
 // Sure reports whether nobody else can have gone on with the message: its lease has not ended, or
@@ -428,7 +430,7 @@ func (l *Lease) Sure() bool {
 	if l.IsLost() {
 		return false
 	}
-	if !l.Message.Lease.Over(time.Now()) || l.expired() {
+	if !l.Message.Lease.Over(time.Now()) || l.Expires() {
 		return true
 	}
 	receipt := l.Message.Lease.Receipt()

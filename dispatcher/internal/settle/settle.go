@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/claims"
@@ -52,8 +53,6 @@ type DeadLetter struct {
 	// Copy is whether the row's text is also to be copied to the poison queue:
 	// once per message, however many webhooks gave it up.
 	Copy bool
-	// DueTo are the webhooks that a message was due to which is given up as a whole.
-	DueTo []string
 }
 
 // RecordedCompletes is a store that keeps queues and records together.
@@ -95,17 +94,30 @@ func New(o Options) *Completer { return &Completer{o: o} }
 
 // Settle does what the outcome says, and returns what became of the message. What it can't do now heals on redelivery: the
 // outcome then says that the message was given back, and why. ctx ends when nothing may be written any more.
+//
+// What was answered is on record whoever has the message now. What ends by no answer was decided by what was known then, and stands only
+// while the message is ours, or near its end: another holder may know more.
 func (c *Completer) Settle(ctx context.Context, l *lease.Lease, o *Outcome) Result {
-	owed := len(o.DeadLetters) > 0
-	c.leaveOutEnded(ctx, l, o)
-	together := !owed && c.goTogether(o) // what follows a look at the lease is on record before
+	key, ends := keyOf(l, o), o.Ends()
+	together := c.goTogether(o) && (!ends || !l.MayBeElsewhere())
 	if !together {
+		o.Records = c.RecordPosts(ctx, l.Message, o.Records)
+		if ends && !l.Sure() {
+			l.Forget()
+			return LeaseLost
+		}
+		if o.endsUnasked() && l.MayBeElsewhere() && !l.Expires() {
+			c.o.Log.Info("another instance may have gone on with the message meanwhile: what becomes of it is decided with the next receive",
+				"queue", l.Queue.Name(), "message", l.Message.ID, "reason", o.Reason)
+			o.Records, o.DeadLetters = nil, nil
+			o.GiveBack(l.Message)
+		}
 		for _, rec := range o.Records {
 			c.Record(ctx, l.Message, rec)
 		}
 		l.Forget()
 	}
-	if l.IsLost() && o.Action != policy.Complete || owed && !l.Sure() {
+	if l.IsLost() && o.Action != policy.Complete {
 		return LeaseLost // the message is someone else's now, and goes on from what was recorded
 	}
 	c.deadLetters(ctx, l, o)
@@ -122,10 +134,34 @@ func (c *Completer) Settle(ctx context.Context, l *lease.Lease, o *Outcome) Resu
 		if together {
 			last = &o.Records[0]
 		}
-		return c.complete(ctx, l, last, keyOf(l, o))
+		return c.complete(ctx, l, last, key)
 	}
 	c.o.Claims.Keep(ctx, o.Claim, o.Delay, l.Message.Lease.Granted())
 	return c.abandon(ctx, l, o)
+}
+
+// RecordPosts writes the records of POSTs, and returns the others.
+func (c *Completer) RecordPosts(ctx context.Context, m *queue.Message, records []tables.Record) (others []tables.Record) {
+	for _, rec := range records {
+		if len(rec.Attempts) > 0 {
+			c.Record(ctx, m, rec)
+		} else {
+			others = append(others, rec)
+		}
+	}
+	return others
+}
+
+// Ends reports whether the outcome owes dead letters, or ends something unasked.
+func (o *Outcome) Ends() bool { return len(o.DeadLetters) > 0 || o.endsUnasked() }
+
+// endsUnasked reports whether the outcome ends a delivery, or the message, by no answer.
+func (o *Outcome) endsUnasked() bool {
+	return slices.ContainsFunc(o.Records, func(r tables.Record) bool {
+		return len(r.Attempts) == 0 && slices.ContainsFunc(r.Deliveries, func(d tables.Delivery) bool {
+			return d.State.Terminal() && d.State != tables.Withdrawn
+		})
+	})
 }
 
 // goTogether reports whether the one record that is left may go into one transaction with the

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"testing"
@@ -30,7 +29,10 @@ type stage struct {
 	tables.DeadLetters
 	asked []string
 	down  string
-	known []tables.Delivery
+	// renewing is what a renewal is answered.
+	renewing error
+	// cameBack is by how many receives the message's count had risen when it came back while it was in work; 0 where it did not.
+	cameBack int64
 }
 
 func (s *stage) do(what string) error {
@@ -46,12 +48,17 @@ func (s *stage) Complete(context.Context, *queue.Message) error { return s.do("c
 func (s *stage) Abandon(_ context.Context, _ *queue.Message, _ time.Duration) error {
 	return s.do("abandon")
 }
-func (s *stage) Renew(context.Context, *queue.Message, time.Duration) error { return nil }
+func (s *stage) Renew(_ context.Context, m *queue.Message, length time.Duration) error {
+	if s.renewing == nil {
+		m.Lease.Renewed("renewed", time.Now(), length)
+	}
+	return s.renewing
+}
 func (s *stage) Record(_ context.Context, r tables.Record) error {
 	return s.do("record " + string(r.Deliveries[0].State))
 }
 func (s *stage) Load(context.Context, tables.MessageKey) ([]tables.Delivery, error) {
-	return s.known, nil
+	return nil, nil
 }
 func (s *stage) PutDeadLetter(_ context.Context, d tables.DeadLetter) (tables.DeadLetter, error) {
 	return d, s.do("dead letter")
@@ -99,6 +106,11 @@ func settleSince(t *testing.T, s *stage, q queue.Queue, recorded RecordedComplet
 	defer l.Stop()
 	if !l.Begin() {
 		t.Fatal("in work already")
+	}
+	if s.cameBack > 0 {
+		again := ls.Keep(t.Context(), q, &queue.Message{ID: "m", DequeueCount: message.DequeueCount + s.cameBack, Lease: queue.NewLease("again", time.Now(), time.Minute)})
+		want(t, "another one begins", again.Begin(), false)
+		again.Stop()
 	}
 	result := c.Settle(t.Context(), l, o)
 	if n := ls.InWork(); n != 0 {
@@ -200,8 +212,8 @@ func TestACallThatWasNotAnsweredCountsAsDoneWhileTheLeaseLasts(t *testing.T) {
 
 // A machine was suspended during the work, so that its monotonic clock says nothing: another instance may have had the message meanwhile.
 func TestAMessageMayBeAnothersAfterTheMachineWasSuspended(t *testing.T) {
-	for slept, asked := range map[int][]string{0: {"dead letter", "record dead_lettered", "complete"}, 600: {"complete"}} {
-		s := &stage{known: []tables.Delivery{{WebhookID: "wh_a", State: tables.Delivered}}}
+	for slept, asked := range map[int][]string{0: {"dead letter", "record dead_lettered", "complete"}, 600: nil} {
+		s := &stage{renewing: queue.ErrLeaseLost}
 		m := &queue.Message{ID: "m", DequeueCount: 1, Lease: queue.NewLease("r", bubble.Suspended(time.Now(), slept), time.Minute)}
 		o := Outcome{Action: policy.Complete, DeadLetters: []DeadLetter{{Delivery: tables.Delivery{WebhookID: "wh_a"}}}}
 		if settleSince(t, s, s, nil, &o, m); !slices.Equal(s.asked, asked) {
@@ -210,59 +222,6 @@ func TestAMessageMayBeAnothersAfterTheMachineWasSuspended(t *testing.T) {
 		if done := tookEffect(&lease.Lease{Message: m}, queue.ErrLeaseLost, true); done != (slept == 0) {
 			t.Errorf("suspended for %d s: a call that was not answered counts as done: %t", slept, done)
 		}
-	}
-}
-
-// The replay of a dead letter about the message as a whole goes to all webhooks: where another instance has ended the delivery to one
-// of them meanwhile, each of the others gets its own.
-func TestAMessageThatAnotherInstanceHasDeliveredIsNotGivenUpAsAWhole(t *testing.T) {
-	of := func(webhook string, state tables.State) tables.Delivery {
-		return tables.Delivery{MessageKey: tables.MessageKey{Queue: "orders", MessageID: "m"}, WebhookID: webhook, State: state, Reason: policy.NonRetryableError}
-	}
-	for name, tt := range map[string]struct {
-		known   []tables.Delivery
-		letters []string
-		asked   []string
-		due     []string
-	}{
-		"nobody has it":          {[]tables.Delivery{of("wh_a", tables.Pending)}, []string{" EventInWork true"}, []string{"record dead_lettering", "dead letter", "record dead_lettered", "complete"}, nil},
-		"its webhook is deleted": {[]tables.Delivery{of("wh_a", tables.Withdrawn)}, []string{" EventInWork true"}, []string{"record dead_lettering", "dead letter", "record dead_lettered", "complete"}, nil},
-		"its webhook has it":     {[]tables.Delivery{of("wh_a", tables.Delivered)}, nil, []string{"complete"}, nil},
-		"one of two has it": {
-			[]tables.Delivery{of("wh_a", tables.Delivered), of("", tables.Held), of("wh_b", tables.Pending)},
-			[]string{"wh_b EventInWork true"},
-			[]string{"dead letter", "record dead_lettered", "complete"}, nil,
-		},
-		"one of two has it, of the other nothing is on record": {
-			[]tables.Delivery{of("wh_b", tables.Delivered)},
-			[]string{"wh_a EventInWork true"},
-			[]string{"dead letter", "record dead_lettered", "complete"},
-			[]string{"wh_a", "wh_b"},
-		},
-		"it is a duplicate": {[]tables.Delivery{of("", tables.Duplicate)}, nil, []string{"complete"}, nil},
-		"one of three has it, one a dead letter": {
-			[]tables.Delivery{of("wh_a", tables.DeadLettered), of("wh_b", tables.Held), of("wh_c", tables.DeadLettering)},
-			[]string{"wh_b EventInWork false", "wh_c NonRetryableError false"},
-			[]string{"dead letter", "record dead_lettered", "dead letter", "record dead_lettered", "complete"}, nil,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble.Test(t, func(t *testing.T) {
-				s, whole := &stage{known: tt.known}, of("", tables.DeadLettering)
-				o := Outcome{Action: policy.Complete, Records: []tables.Record{{Deliveries: []tables.Delivery{whole}}}, DeadLetters: []DeadLetter{{
-					Row: tables.DeadLetter{ID: "whole", MessageKey: whole.MessageKey, Reason: policy.EventInWork, DeadLetteredAt: time.Now()}, Delivery: whole, Copy: true, DueTo: tt.due,
-				}}}
-				settleSince(t, s, s, nil, &o, &queue.Message{ID: "m", DequeueCount: 2, Lease: queue.NewLease("r", time.Now().Add(-time.Hour), time.Minute)})
-				var letters []string
-				for _, dl := range o.DeadLetters {
-					letters = append(letters, fmt.Sprint(dl.Row.WebhookID, " ", dl.Row.Reason, " ", dl.Copy))
-					want(t, "an id of its own", dl.Row.ID != "whole" && dl.Row.ID == dl.Delivery.DeadLetterID, dl.Row.WebhookID != "")
-				}
-				if !slices.Equal(letters, tt.letters) || !slices.Equal(s.asked, tt.asked) {
-					t.Errorf("dead letters %q after %q, want %q after %q", letters, s.asked, tt.letters, tt.asked)
-				}
-			})
-		})
 	}
 }
 
@@ -279,36 +238,48 @@ func TestACallDoesNotCountAsDoneWhereARenewalWasNotAnswered(t *testing.T) {
 	}
 }
 
-// Near the end of a message's life some of its deliveries are given up here, and others were ended by another instance meanwhile.
-func TestWhatAnotherInstanceHasEndedGetsNoDeadLetterAndNoSecondCopy(t *testing.T) {
-	of := func(webhook string, state tables.State) tables.Delivery {
-		return tables.Delivery{MessageKey: tables.MessageKey{Queue: "orders", MessageID: "m"}, WebhookID: webhook, State: state}
+// What ends by no POST was decided by what was known then: it is not done, and not on record, where another instance may know more. What
+// was POSTed is on record all the same.
+func TestWhatEndsByNoPostStandsOnlyWhileTheMessageIsOurs(t *testing.T) {
+	rec := func(webhook string, state tables.State, attempts int) tables.Record {
+		d := tables.Delivery{MessageKey: tables.MessageKey{Queue: "orders", MessageID: "m"}, WebhookID: webhook, State: state, Attempts: attempts}
+		return tables.Record{Deliveries: []tables.Delivery{d}, Attempts: make([]tables.Attempt, attempts)}
 	}
+	letter := func(r tables.Record) []DeadLetter { return []DeadLetter{{Delivery: r.Deliveries[0]}} }
+	unmatched, whole, posted := rec("", tables.Unmatched, 0), rec("", tables.DeadLettering, 0), rec("wh_a", tables.DeadLettering, 1)
+	lost := queue.ErrLeaseLost
 	for name, tt := range map[string]struct {
-		known   []tables.Delivery
-		letters []string
+		record   tables.Record
+		letters  []DeadLetter
+		renewing error
+		cameBack int64
+		asked    []string
+		result   Result
 	}{
-		"nothing is over":                           {nil, []string{"wh_a true", "wh_b false", "wh_c false"}},
-		"one was delivered":                         {[]tables.Delivery{of("wh_a", tables.Delivered)}, []string{"wh_b true", "wh_c false"}},
-		"one was delivered, one is a dead letter":   {[]tables.Delivery{of("wh_a", tables.Delivered), of("wh_b", tables.DeadLettered)}, []string{"wh_c false"}},
-		"one is a dead letter, not the first":       {[]tables.Delivery{of("wh_b", tables.DeadLettered)}, []string{"wh_a false", "wh_c false"}},
-		"its event was delivered with another copy": {[]tables.Delivery{of("", tables.Duplicate)}, nil},
+		"no filter takes it, and it is another's":     {unmatched, nil, lost, 0, nil, LeaseLost},
+		"no filter takes it":                          {unmatched, nil, nil, 0, []string{"record unmatched", "complete"}, Deleted},
+		"no filter took it before another one had it": {unmatched, nil, nil, 2, []string{"abandon"}, Abandoned},
+		"it is given up, and another's":               {whole, letter(whole), lost, 0, nil, LeaseLost},
+		"it was given up before another one had it":   {whole, letter(whole), nil, 2, []string{"abandon"}, Abandoned},
+		"it was refused, and is another's":            {posted, letter(posted), lost, 0, []string{"record dead_lettering"}, LeaseLost},
+		"it was refused":                              {posted, letter(posted), nil, 0, []string{"record dead_lettering", "dead letter", "record dead_lettered", "complete"}, Deleted},
+		"it was refused, after another one had it":    {posted, letter(posted), nil, 2, []string{"record dead_lettering", "dead letter", "record dead_lettered", "complete"}, Deleted},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble.Test(t, func(t *testing.T) {
-				s, o := &stage{known: tt.known}, Outcome{Action: policy.Complete}
-				for i, id := range []string{"wh_a", "wh_b", "wh_c"} {
-					o.DeadLetters = append(o.DeadLetters, DeadLetter{Row: tables.DeadLetter{WebhookID: id}, Delivery: of(id, tables.DeadLettering), Copy: i == 0})
-				}
-				settleSince(t, s, s, nil, &o, &queue.Message{ID: "m", DequeueCount: 2, Lease: queue.NewLease("r", time.Now().Add(-time.Hour), time.Minute)})
-				var letters []string
-				for _, dl := range o.DeadLetters {
-					letters = append(letters, fmt.Sprint(dl.Row.WebhookID, " ", dl.Copy))
-				}
-				if !slices.Equal(letters, tt.letters) {
-					t.Errorf("dead letters and copies %q, want %q", letters, tt.letters)
-				}
+		for _, together := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
+					s := &stage{renewing: tt.renewing, cameBack: tt.cameBack}
+					var recorded RecordedCompletes
+					if together {
+						recorded = s
+					}
+					o := Outcome{Action: policy.Complete, Records: []tables.Record{tt.record}, DeadLetters: slices.Clone(tt.letters)}
+					m := &queue.Message{ID: "m", DequeueCount: 1, Lease: queue.NewLease("r", time.Now().Add(-time.Hour), time.Minute)}
+					if got := settleSince(t, s, s, recorded, &o, m); got != tt.result || !slices.Equal(s.asked, tt.asked) {
+						t.Errorf("%s after %q, want %s after %q", got, s.asked, tt.result, tt.asked)
+					}
+				})
 			})
-		})
+		}
 	}
 }

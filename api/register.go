@@ -44,6 +44,9 @@ func (a *API) createWebhook(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	reg.RequestHash = hash
+	if key != "" { // the id is that of the key: one of that id may have been deleted, which not every instance has seen
+		reg.ResetAt = reg.CreatedAt
+	}
 	warnings := a.waitingWarnings(r.Context(), reg) // before anybody receives what waits
 	saved, err := a.Webhooks.PutWebhook(r.Context(), reg)
 	switch {

@@ -61,6 +61,8 @@ func TestARegistrationThatIsRepeatedWithItsKeyIsOne(t *testing.T) {
 	h.do(http.StatusNoContent, "DELETE", "/api/v1/webhooks/"+id, "")
 	if made := h.do(http.StatusCreated, "POST", "/api/v1/webhooks", hook, web.IdempotencyHeader, "deploy-7"); made.header.Get("Idempotency-Replayed") != "" || made.text("secret") == first.text("secret") {
 		t.Errorf("after its deletion: %s", made.body)
+	} else if reg, err := h.db.GetWebhook(t.Context(), id); err != nil || reg.ResetAt.IsZero() {
+		t.Errorf("made anew under its id, it can't be told from the one that was deleted: %+v, %v", reg.ResetAt, err)
 	}
 	for _, bad := range []string{`"open`, strings.Repeat("k", 300), "a b"} {
 		h.do(http.StatusBadRequest, "POST", "/api/v1/webhooks", hook, web.IdempotencyHeader, bad).wantProblem(web.IdempotencyHeader)

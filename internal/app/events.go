@@ -113,12 +113,24 @@ func (e *events) changed(r tables.Registration) {
 	}
 }
 
+// forget forgets the webhooks that are there no more: one of the same id is another one.
+func (e *events) forget(all []tables.Registration) {
+	there := make(map[string]bool, len(all))
+	for _, r := range all {
+		there[r.ID] = true
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	maps.DeleteFunc(e.states, func(id string, _ bool) bool { return !there[id] })
+}
+
 // look compares how webhooks fare with how they did. Those that are seen for the first time
 // have nothing to be compared with.
 func (e *events) look(all []tables.Registration, view func(id string) (status.Webhook, bool)) {
 	if e == nil {
 		return
 	}
+	e.forget(all)
 	for _, r := range all {
 		s, ok := view(r.ID)
 		if !ok || s.State == status.Disabled {

@@ -179,13 +179,21 @@ func TestAWebhookThatFailsAndRecoversIsTold(t *testing.T) {
 			told  string
 		}{
 			{status.Healthy, ""}, {status.Busy, ""}, {status.Failing, eventFailing}, {status.Probing, ""}, {status.Failing, ""},
-			{status.Limited, eventRecovered}, {status.Paused, ""}, {status.Healthy, ""},
+			{status.Limited, eventRecovered}, {status.Paused, ""}, {status.Healthy, ""}, {status.Failing, eventFailing},
+			{"deleted", ""}, {status.Healthy, ""}, // another one of its id has nothing to recover from
 		} {
-			x.states["w"] = step.state
+			if x.states["w"] = step.state; step.state == "deleted" {
+				current, err := x.GetWebhook(t.Context(), "w")
+				if err = errors.Join(err, x.DeleteWebhook(t.Context(), "w", current.ETag)); err != nil {
+					t.Fatal(err)
+				}
+			} else if _, err := x.GetWebhook(t.Context(), "w"); err != nil {
+				x.put(tables.Registration{Webhook: webhook.Webhook{ID: "w", Queue: "orders"}, Enabled: true})
+			}
 			if _, _, err := x.ListWebhooks(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			x.run(2 * time.Second)
+			x.run(2 * eventEvery)
 			list, kinds := x.all(), ""
 			for _, e := range list {
 				kinds += e.Type

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -13,7 +14,7 @@ import (
 const (
 	// housekeepingEvery is how often expired records are removed.
 	housekeepingEvery = time.Hour
-	// housekeepingBound bounds the removing of records in one round.
+	// housekeepingBound bounds the removing of one kind of records in one round.
 	housekeepingBound = time.Minute
 	// healthRetention is how long what an instance wrote about a webhook counts after it
 	// has written last: instances whose names are made anew leave their rows behind.
@@ -28,6 +29,7 @@ type housekeeping struct {
 	sas       *sasWatch
 	replays   *lostReplays
 	expiry    *deadLetterExpiry
+	clock     *steadyClock
 	log       *slog.Logger
 }
 
@@ -35,22 +37,25 @@ func newHousekeeping(cfg config.Config, s *stores, log *slog.Logger, expired fun
 	return &housekeeping{
 		retention: cfg.Retention, tables: s.tables, relist: s.relist, sas: &sasWatch{end: s.sasEnd, log: log}, log: log,
 		replays: &lostReplays{letters: s.tables, records: s.tables, queues: s.queues, log: log},
+		clock:   newSteadyClock(s.clockAhead, s.queues),
 		expiry:  &deadLetterExpiry{store: s.tables, replayed: cfg.Retention, others: cfg.DeadLetterRetention, log: log, expired: expired},
 	}
 }
 
-// run keeps house by the hour.
+// run keeps house by the hour, once the clock may be trusted.
 func (h *housekeeping) run(ctx context.Context) {
-	t := time.NewTicker(housekeepingEvery)
+	h.sas.look(time.Now())
+	t := time.NewTimer(clockSettles)
 	defer t.Stop()
 	for {
-		if err := h.round(ctx); err != nil && ctx.Err() == nil {
-			h.log.Warn("what has expired could not be removed; trying again in an hour", "error", err)
-		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
+		}
+		t.Reset(housekeepingEvery)
+		if err := h.round(ctx); err != nil && ctx.Err() == nil {
+			h.log.Warn("what has expired could not be removed; trying again in an hour", "error", err)
 		}
 	}
 }
@@ -60,37 +65,46 @@ func (h *housekeeping) run(ctx context.Context) {
 // same time elsewhere.
 func (h *housekeeping) round(ctx context.Context) error {
 	h.sas.look(time.Now())
+	relistErr := h.relistQueues(ctx)
+	if doubt := h.clock.doubt(ctx, time.Now()); doubt != "" {
+		h.log.Warn("nothing is removed by its age in this round, since the clock here may be wrong: "+doubt, "next", "in an hour")
+		return relistErr
+	}
 	before := time.Now().Add(-h.retention)
-	callCtx, cancel := context.WithTimeout(ctx, housekeepingBound)
-	defer cancel()
-	n, err := h.tables.Expire(callCtx, before)
-	if err == nil {
-		_, err = h.tables.ExpireClaims(callCtx, time.Now())
-	}
-	if err == nil {
-		_, err = h.tables.ExpireHealth(callCtx, time.Now().Add(-healthRetention))
-	}
-	if err == nil {
-		err = expireInstances(callCtx, h.tables, time.Now())
-	}
-	if err == nil {
-		err = expireRollups(callCtx, h.tables, time.Now())
-	}
-	if err == nil {
-		_, err = h.tables.ExpireAudits(callCtx, time.Now().Add(-tables.AuditsRetention))
-	}
+	var n int64
+	err := h.each(ctx,
+		func(ctx context.Context) (err error) { n, err = h.tables.Expire(ctx, before); return err },
+		func(ctx context.Context) error { _, err := h.tables.ExpireClaims(ctx, time.Now()); return err },
+		func(ctx context.Context) error {
+			_, err := h.tables.ExpireHealth(ctx, time.Now().Add(-healthRetention))
+			return err
+		},
+		func(ctx context.Context) error { return expireInstances(ctx, h.tables, time.Now()) },
+		func(ctx context.Context) error { return expireRollups(ctx, h.tables, time.Now()) },
+		func(ctx context.Context) error {
+			_, err := h.tables.ExpireAudits(ctx, time.Now().Add(-tables.AuditsRetention))
+			return err
+		},
+	)
 	if n > 0 {
 		h.log.Info("expired records removed", "rows", n, "before", before.UTC().Format(time.DateOnly))
 	}
-	if relistErr := h.relistQueues(ctx); err == nil {
-		err = relistErr
-	}
+	h.expiry.run(ctx, time.Now()) // before the next one, which reads all dead letters that are left
 	h.replays.run(ctx, time.Now())
-	h.expiry.run(ctx, time.Now())
 	if err != nil {
-		return fmt.Errorf("remove expired records, claims, health, history and audit: %w", err)
+		err = fmt.Errorf("remove expired records, claims, health, history and audit: %w", err)
 	}
-	return nil
+	return errors.Join(err, relistErr)
+}
+
+// each does all of them, whatever becomes of one: what may not be removed keeps nothing else.
+func (h *housekeeping) each(ctx context.Context, steps ...func(context.Context) error) (err error) {
+	for _, step := range steps {
+		callCtx, cancel := context.WithTimeout(ctx, housekeepingBound)
+		err = errors.Join(err, step(callCtx))
+		cancel()
+	}
+	return err
 }
 
 // relistQueues finds the dead letters that no list shows, since another program has taken their queue off the list of queues.

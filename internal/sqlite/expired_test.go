@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -284,6 +285,37 @@ func TestAMessageThatHasItsCopyGetsNoneWhenItsLifeEnds(t *testing.T) {
 			t.Errorf("the poison queue: %v, want that there is none", err)
 		}
 	})
+}
+
+// Another program has made a text one that no queue takes: its dead letter is without a copy, and nothing else waits for somebody who mends the row.
+func TestATextThatNoCopyTakesHoldsUpNothing(t *testing.T) {
+	for name, text := range map[string][]byte{"no text": {0xff}, "too long": []byte(strings.Repeat("a", queue.MaxTextBytes+1))} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "p.db")
+				db := openFile(t, path, Options{PoisonCopy: true})
+				q := mustQueue(t, db)
+				_, err := q.Send(t.Context(), []byte("a"), queue.SendOptions{TTL: time.Second})
+				must(t, err)
+				other, err := db.Queues().Queue("others")
+				must(t, err)
+				_, err = other.Send(t.Context(), []byte("b"), queue.SendOptions{})
+				must(t, err)
+				must(t, db.write(t.Context(), "queue", "test", func(tx *tx) error {
+					_, err := tx.exec("UPDATE messages SET short_text = ? WHERE short_text = ?", text, []byte("a"))
+					return err
+				}))
+				time.Sleep(2 * time.Second)
+				if ms, err := other.Receive(t.Context(), 1, time.Minute); err != nil || len(ms) != 1 {
+					t.Errorf("another queue: %d messages, %v", len(ms), err)
+				}
+				time.Sleep(2 * houseInterval)
+				if d := letters(t, db); len(d) != 1 || d[""].CopiedToQueue != "" {
+					t.Errorf("dead letters %+v", d)
+				}
+			})
+		})
+	}
 }
 
 // The process died between the dead letter, or its copy, and the last record.

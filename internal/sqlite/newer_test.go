@@ -1,10 +1,12 @@
 package sqlite
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -39,6 +41,32 @@ func TestAFileThatANewerVersionHasOpenedIsNotReceivedFrom(t *testing.T) {
 	if err := q.Complete(t.Context(), inHand[0]); err != nil {
 		t.Errorf("deleting it: %v", err)
 	}
+}
+
+// Nor does it end messages whose life is over: by the records that it knows it might make a dead letter of what was delivered.
+func TestAFileThatANewerVersionHasOpenedKeepsWhatExpires(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		db := openNew(t)
+		if _, err := mustQueue(t, db).Send(t.Context(), []byte("x"), queue.SendOptions{TTL: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		setVersionTo := func(version int) {
+			t.Helper()
+			must(t, db.write(t.Context(), "queue", "test", func(tx *tx) error {
+				return tx.w.conn.script(fmt.Sprintf("PRAGMA user_version = %d", version))
+			}))
+		}
+		setVersionTo(1000)
+		time.Sleep(time.Minute + 2*houseInterval)
+		if d := letters(t, db); len(d) != 0 {
+			t.Errorf("dead letters %+v", d)
+		}
+		setVersionTo(schemaVersion()) // as the newer version would, which knows all
+		time.Sleep(2 * houseInterval)
+		if d := letters(t, db); len(d) != 1 {
+			t.Errorf("dead letters %+v, want one", d)
+		}
+	})
 }
 
 // The row of a webhook that was disabled while another one was sent to stays "held" when a later first

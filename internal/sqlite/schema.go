@@ -101,14 +101,20 @@ func prepareFile(conn *connection) (err error) {
 // schema: this one does not know all of its records any more, and might POST again what they say was
 // delivered. What is in hand is recorded and settled all the same.
 func (t *tx) ofOurSchema() error {
-	var version int64
-	if err := t.row("PRAGMA user_version", nil, &version); err != nil {
-		return err
-	}
-	if version > int64(schemaVersion()) {
+	version, err := t.newerSchema()
+	if err == nil && version > 0 {
 		return fmt.Errorf("a newer pushlease has opened the file meanwhile (schema %d, this one knows %d): nothing is received here any more; restart this process with that version", version, schemaVersion())
 	}
-	return nil
+	return err
+}
+
+// newerSchema is the schema of the file where a newer version has opened it meanwhile; zero else.
+func (t *tx) newerSchema() (version int64, err error) {
+	err = t.row("PRAGMA user_version", nil, &version)
+	if version <= int64(schemaVersion()) {
+		version = 0
+	}
+	return version, err
 }
 
 // setVersion marks the file as one of the newest schema.

@@ -29,6 +29,7 @@ type testView struct {
 	RetryAfter   string            `json:"retry_after,omitempty"`
 	RedirectHost string            `json:"redirect_host,omitempty"`
 	Snippet      string            `json:"snippet,omitempty"`
+	Note         string            `json:"note,omitempty"`
 	Decision     decisionView      `json:"decision"`
 	// Request is what was sent; left out where nothing could be.
 	Request *sentView `json:"request,omitempty"`
@@ -54,6 +55,9 @@ func newSentView(reg *tables.Registration, header http.Header, body []byte) *sen
 		}
 	}
 	v.Headers[http.CanonicalHeaderKey(webhook.HeaderSignature)] = redacted
+	if reg.Auth != nil {
+		v.Headers["Authorization"] = redacted
+	}
 	return v
 }
 
@@ -112,8 +116,8 @@ func (a *API) testWebhook(w http.ResponseWriter, r *http.Request) error {
 	return web.WriteJSON(w, http.StatusOK, testView{
 		MessageID: id, StartedAt: web.UTC(res.StartedAt), Duration: policy.Duration(res.Duration), Status: res.Status,
 		ErrorClass: policy.ErrorClass(res.ErrorClass), Error: res.Error, RetryAfter: res.RetryAfter,
-		RedirectHost: res.RedirectHost, Snippet: tables.CutText(reg.Redact(string(res.Body)), tables.MaxSnippetUnits),
-		Request: shown,
+		RedirectHost: res.RedirectHost, Snippet: tables.CutText(res.Snippet(&reg.Webhook), tables.MaxSnippetUnits),
+		Note: res.Note, Request: shown,
 		Decision: decisionView{
 			Action: decision.Action, Reason: decision.Reason, Delay: policy.Duration(decision.Delay), Charged: decision.Charged,
 			Disable: decision.Disable, Pause: policy.Duration(decision.Pause), Explanation: decision.Explanation,

@@ -24,6 +24,7 @@ import (
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 // Options is what an API is made of. Everything but RecordedSends, RecordedReplays, EventsQueue, Keys, Hosted, Meter, Instance,
@@ -62,6 +63,8 @@ type Options struct {
 	Sender Sender
 	// ValidateURL says why a webhook's URL is refused, with the cure.
 	ValidateURL func(url string) error
+	// CheckAuth says what is wrong with how a receiver is told who sends, with the cure.
+	CheckAuth func(*webhook.Auth) []*content.FieldError
 	// Keys are the callers that are let in. Without any, only this machine is.
 	Keys []Key
 	// Hosted: the Functions host brings the requests, so that nothing comes from this machine.
@@ -112,6 +115,8 @@ type Dispatcher interface {
 // Sender makes one POST to a webhook.
 type Sender interface {
 	Send(ctx context.Context, w *webhook.Webhook, r webhook.Request) webhook.Result
+	// TokenFault says why there is no token to show its receiver; empty otherwise.
+	TokenFault(w *webhook.Webhook) string
 }
 
 // Check is one condition of being ready.
@@ -219,6 +224,7 @@ func (o Options) validate() error {
 		{"Dispatcher", o.Dispatcher == nil},
 		{"Sender", o.Sender == nil},
 		{"ValidateURL", o.ValidateURL == nil},
+		{"CheckAuth", o.CheckAuth == nil},
 		{"Metrics", o.Metrics == nil},
 		{"Ready", o.Ready == nil},
 		{"Logger", o.Logger == nil},

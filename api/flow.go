@@ -87,9 +87,12 @@ func (a *API) status(r *http.Request, reg tables.Registration) *statusView {
 	if !reg.Enabled {
 		s.State, s.Until = status.Disabled, time.Time{}
 	}
-	text := flowText{reg: reg, s: s, instance: a.Instance, late: late, may: a.may(r, ScopeOperate)}
+	text := flowText{reg: reg, s: s, instance: a.Instance, late: late, may: a.may(r, ScopeOperate)}.String()
+	if fault := a.Sender.TokenFault(&reg.Webhook); fault != "" && reg.Enabled {
+		text += " But there is no token to show it: " + fault + ". Its messages wait, and nothing is counted."
+	}
 	return &statusView{
-		Instance: a.Instance, State: s.State, Until: web.UTC(s.Until), Text: text.String(),
+		Instance: a.Instance, State: s.State, Until: web.UTC(s.Until), Text: text,
 		Window: s.Window, Concurrency: s.Concurrency, InFlight: s.InFlight, Waiting: s.Waiting,
 		RatePerSecond: rounded(s.Rate), Latency: policy.Duration(s.Latency.Round(10 * time.Microsecond)),
 		Delivered: s.Delivered, Refused: s.Refused, Failed: s.Failed, Postponed: s.Postponed,

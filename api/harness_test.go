@@ -27,6 +27,7 @@ import (
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 // harness is an API on a real store. Every answer is checked against openapi.yaml.
@@ -65,6 +66,7 @@ func newHarness(t *testing.T, change ...func(*Options)) *harness {
 		Dispatcher:    h.view,
 		Sender:        sender,
 		ValidateURL:   func(u string) error { return webhook.ValidateURL(u, webhook.GuardOptions{}) },
+		CheckAuth:     func(auth *webhook.Auth) []*content.FieldError { return auth.Problems(webhook.GuardOptions{}) },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 			_, _ = io.WriteString(w, "up 1\n")
@@ -85,6 +87,9 @@ func newHarness(t *testing.T, change ...func(*Options)) *harness {
 // allowLocal lets webhooks have http URLs on this machine.
 func allowLocal(o *Options) {
 	o.ValidateURL = func(u string) error { return webhook.ValidateURL(u, webhook.GuardOptions{AllowPrivate: true}) }
+	o.CheckAuth = func(auth *webhook.Auth) []*content.FieldError {
+		return auth.Problems(webhook.GuardOptions{AllowPrivate: true})
+	}
 }
 
 // withKeys gives the API one key per scope; its token is the scope's name.

@@ -43,8 +43,8 @@ const (
 )
 
 var (
-	createFields = []string{"queue", "url", "name", "headers", "secret", "timeout", "enabled", "policy", "flow", "filter", "format", "http_version"}
-	changeFields = []string{"url", "name", "headers", "timeout", "enabled", "policy", "flow", "filter", "format", "http_version"}
+	createFields = []string{"queue", "url", "name", "headers", "secret", "timeout", "enabled", "policy", "flow", "filter", "format", "http_version", "auth"}
+	changeFields = []string{"url", "name", "headers", "timeout", "enabled", "policy", "flow", "filter", "format", "http_version", "auth"}
 )
 
 // edit applies the fields of a request to reg: a merge patch (RFC 7396), where null
@@ -65,6 +65,7 @@ func (a *API) edit(reg *tables.Registration, in web.Fields, as intent) error {
 		e.set(name, in[name])
 	}
 	e.checkFormat(in)
+	e.checkAuth()
 	if len(e.problems) > 0 {
 		return web.Invalid(e.problems...)
 	}
@@ -95,6 +96,9 @@ func (e *editor) refuse(field string, err error) {
 func (e *editor) cureOf(field string) string {
 	if strings.HasPrefix(field, "headers.") {
 		return "give the value as a string, or null to take the header away"
+	}
+	if strings.HasPrefix(field, "auth") {
+		return `give an object such as {"oauth2":{"token_url":"https://login.example.com/token","client_id":"…","client_secret":"…","scopes":["…"]}}`
 	}
 	switch field {
 	case "queue":
@@ -160,6 +164,8 @@ func (e *editor) set(name string, raw json.RawMessage) {
 		e.format(raw)
 	case "http_version":
 		e.httpVersion(raw)
+	case "auth":
+		e.auth(raw)
 	case "id", "secrets", "created_at", "updated_at", "disabled_reason", "disabled_at", "reset_at", "status", "warnings":
 		e.fail(name, "is set by pushlease", "leave it out")
 	default:
@@ -249,7 +255,7 @@ func (e *editor) headers(raw json.RawMessage) {
 		case !e.read(field, patch[name], &value):
 			return
 		case value == redacted:
-			e.fail(field, "has the mark that stands for a hidden value", e.keepHeader())
+			e.fail(field, "has the mark that stands for a hidden value", e.keepHidden())
 			return
 		}
 		merged[name] = value
@@ -262,13 +268,6 @@ func (e *editor) headers(raw json.RawMessage) {
 		merged = nil
 	}
 	e.reg.Headers = merged
-}
-
-func (e *editor) keepHeader() string {
-	if e.as == changing {
-		return "leave the header out to keep its value, or give the value"
-	}
-	return "give the value"
 }
 
 func (e *editor) secret(raw json.RawMessage) {

@@ -37,6 +37,9 @@ func (a *API) isTroubled(reg tables.Registration) bool {
 	if !met {
 		return false
 	}
+	if a.Sender.TokenFault(&reg.Webhook) != "" {
+		return true
+	}
 	switch s.State {
 	case status.Failing, status.Probing, status.Paused, status.Limited:
 		return true

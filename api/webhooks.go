@@ -37,6 +37,7 @@ type webhookView struct {
 	Filter         content.Filter    `json:"filter"`
 	Format         content.Format    `json:"format"`
 	HTTPVersion    string            `json:"http_version"`
+	Auth           *webhook.Auth     `json:"auth,omitempty"`
 	Secrets        []secretView      `json:"secrets"`
 	ResetAt        time.Time         `json:"reset_at,omitzero"`
 	CreatedAt      time.Time         `json:"created_at"`
@@ -73,7 +74,7 @@ func (a *API) view(r *http.Request, reg tables.Registration) webhookView {
 	v := webhookView{
 		ID: reg.ID, Name: reg.Name, Queue: reg.Queue, URL: reg.URL, Headers: map[string]string{},
 		Timeout: policy.Duration(reg.Timeout), Enabled: reg.Enabled, DisabledReason: reg.DisabledReason,
-		DisabledAt: web.UTC(reg.DisabledAt), Policy: reg.Policy, Flow: reg.Flow.OrDefault(), Filter: reg.Filter, Format: cmp.Or(reg.Format, content.FormatRaw), HTTPVersion: httpVersionOf(reg), Secrets: []secretView{},
+		DisabledAt: web.UTC(reg.DisabledAt), Policy: reg.Policy, Flow: reg.Flow.OrDefault(), Filter: reg.Filter, Format: cmp.Or(reg.Format, content.FormatRaw), HTTPVersion: httpVersionOf(reg), Auth: a.shownAuth(r, reg), Secrets: []secretView{},
 		ResetAt: web.UTC(reg.ResetAt), CreatedAt: web.UTC(reg.CreatedAt), UpdatedAt: web.UTC(reg.UpdatedAt),
 	}
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {

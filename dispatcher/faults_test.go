@@ -348,6 +348,40 @@ func TestRegistrationThatThisProcessCanNotUseBurnsNoAttempt(t *testing.T) {
 	})
 }
 
+// A token endpoint that gives no token is nobody's attempt, however long that lasts; what comes of a token
+// that was good no more is on record.
+func TestATokenThatCanNotBeHadBurnsNoAttempt(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		const fault, note = "the token endpoint answered 401 invalid_client: set auth.oauth2.client_secret", "A fresh token was asked for."
+		var mended atomic.Bool
+		b.sender.answer = func(webhook.Request, int) webhook.Result {
+			if !mended.Load() {
+				return webhook.Result{ErrorClass: string(policy.ClassToken), Error: fault}
+			}
+			return webhook.Result{Status: 200, Note: note}
+		}
+		_, stop := b.start(nil)
+		defer stop()
+		sent := b.send(`{"a":1}`)
+		time.Sleep(12 * time.Hour)
+		want(t, "dead letters", len(b.deadLetters()), 0)
+		want(t, "charged", b.delivery(sent, "wh_a").Charged, 0)
+		all := b.attempts(sent)
+		if n := len(all); n < 90 || n > 300 {
+			t.Errorf("%d attempts within 12 hours, want one each 5 minutes or some more", n)
+		}
+		if first := all[0]; !strings.Contains(first.Explanation, fault) || first.Error != fault || !strings.Contains(b.log.String(), fault) {
+			t.Errorf("nothing says why: %q, log %s", first.Explanation, b.log.String())
+		}
+		mended.Store(true)
+		time.Sleep(10 * time.Minute)
+		want(t, "after that", b.delivery(sent, "wh_a").State, tables.Delivered)
+		if all = b.attempts(sent); !strings.HasSuffix(all[len(all)-1].Explanation, " "+note) {
+			t.Errorf("the last attempt says %q", all[len(all)-1].Explanation)
+		}
+	})
+}
+
 func TestStopWritesAllRecordsThatWait(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		var down outage

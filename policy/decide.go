@@ -16,7 +16,7 @@ const ExpiryMargin = 30 * time.Second
 //
 // Who decides, first to last: a try that we cut short ourselves gives no verdict, and
 // neither does a registration that this process can't make a request from, which its
-// operator can mend; then the address guard, which ends the delivery when it is the URL that
+// operator can mend, or a token that can't be had; then the address guard, which ends the delivery when it is the URL that
 // holds the address; then the receiver's steering header if it is allowed, the rules, and
 // the default table. A status decides even when the answer's body broke off.
 //
@@ -46,6 +46,11 @@ func (p Policy) Decide(t Try) Decision {
 		return Decision{
 			Action: NoVerdict, Reason: InternalFault,
 			Explanation: "This process can't make a request from the webhook's registration, so nothing was sent and nothing is counted.",
+		}
+	case ClassToken:
+		return Decision{
+			Action: NoVerdict, Reason: InternalFault,
+			Explanation: "There was no token to show the webhook, so the message was not taken, and nothing is counted.",
 		}
 	}
 	asked, hasAsked := p.askedWait(&r, t.Now)

@@ -93,6 +93,7 @@ func TestEveryErrorClassHasItsRowInTheDefaultTable(t *testing.T) {
 		policy.ClassProtocol:      abandons,
 		policy.ClassBlocked:       {policy.DeadLetter, policy.BlockedAddress, false},
 		policy.ClassRequest:       {policy.NoVerdict, policy.InternalFault, false},
+		policy.ClassToken:         {policy.NoVerdict, policy.InternalFault, false},
 		policy.ClassCanceled:      {policy.NoVerdict, policy.InternalFault, false},
 		"a class of next year":    abandons,
 		policy.ErrorClass("\x00"): abandons,
@@ -109,7 +110,7 @@ func TestEveryErrorClassHasItsRowInTheDefaultTable(t *testing.T) {
 			if got := outcomeOf(d); got != w {
 				t.Errorf("class %q with status %d: %v, want %v", c, status, got, w)
 			}
-			if d.Charged != (c != policy.ClassCanceled && c != policy.ClassRequest) {
+			if d.Charged != (c != policy.ClassCanceled && c != policy.ClassRequest && c != policy.ClassToken) {
 				t.Errorf("class %q: charged %v", c, d.Charged)
 			}
 			if !oneSentence.MatchString(d.Explanation) || strings.Contains(d.Explanation, "next year") {

@@ -87,8 +87,8 @@ const (
 	Stopping Reason = "Stopping"
 	// StorageFault: our own storage could not be asked.
 	StorageFault Reason = "StorageFault"
-	// InternalFault: a fault inside pushlease, or a registration that this process can't
-	// make a request from.
+	// InternalFault: a fault inside pushlease, a registration that this process can't make a request
+	// from, or a token endpoint that gives no token.
 	InternalFault Reason = "InternalFault"
 )
 
@@ -130,12 +130,13 @@ const (
 	ClassProtocol ErrorClass = "protocol" // not HTTP, or a malformed answer
 	ClassBlocked  ErrorClass = "blocked"  // refused by the address guard
 	ClassRequest  ErrorClass = "request"  // this process could make no request from the registration
+	ClassToken    ErrorClass = "token"    // no token could be had that the receiver is to be shown
 	ClassCanceled ErrorClass = "canceled" // cut short by us: no verdict
 )
 
 // ErrorClasses lists every ErrorClass.
 func ErrorClasses() []ErrorClass {
-	return []ErrorClass{ClassTimeout, ClassConnect, ClassDNS, ClassTLS, ClassReset, ClassProtocol, ClassBlocked, ClassRequest, ClassCanceled}
+	return []ErrorClass{ClassTimeout, ClassConnect, ClassDNS, ClassTLS, ClassReset, ClassProtocol, ClassBlocked, ClassRequest, ClassToken, ClassCanceled}
 }
 
 // Response is what came back from one POST.

@@ -23,6 +23,7 @@ const (
 	classProtocol = "protocol"
 	classBlocked  = "blocked"
 	classRequest  = "request"
+	classToken    = "token"
 	classCanceled = "canceled"
 )
 

@@ -37,6 +37,23 @@ var publicHeaders = map[string]bool{"accept": true, "content-type": true, "user-
 // values; of hex and base64 all that stands together. A text that is escaped more than three
 // times is hidden whole. The text is cut at 4 KiB; the work grows with it and little with the body.
 func (w *Webhook) Redact(text string, bodies ...[]byte) string {
+	return redact(text, w.confidential(), bodies)
+}
+
+// Snippet is what may be recorded of the answer of a POST to the webhook: it is redacted, of the token too
+// that the receiver was shown.
+func (r *Result) Snippet(w *Webhook, bodies ...[]byte) string {
+	if len(r.Body) == 0 {
+		return ""
+	}
+	secrets := w.confidential()
+	if scheme, token, shown := strings.Cut(string(r.authorization), " "); shown {
+		secrets = append(secrets, scheme+" "+token, token)
+	}
+	return redact(string(r.Body), secrets, bodies)
+}
+
+func redact(text string, secrets []string, bodies [][]byte) string {
 	text = strings.ToValidUTF8(text[:min(len(text), maxRedacted)], "\uFFFD")
 	if len(text) < shortSecret {
 		return text
@@ -47,7 +64,7 @@ func (w *Webhook) Redact(text string, bodies ...[]byte) string {
 	}
 	v.addDecoded()
 	pieces := newParts(v, piece)
-	for _, secret := range w.confidential() {
+	for _, secret := range secrets {
 		if secret := lowered(undoneAll([]byte(secret))); len(secret) >= piece {
 			pieces.hide(secret)
 		} else if len(secret) >= shortSecret {
@@ -88,6 +105,7 @@ func (w *Webhook) confidential() []string {
 			all = append(all, string(plain))
 		}
 	}
+	all = append(all, w.Auth.confidential()...)
 	return append(all, confidentialOf(w.URL)...)
 }
 

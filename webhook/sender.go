@@ -70,6 +70,8 @@ type Sender struct {
 	// targets and signers are what was made of the webhooks' URLs and secrets.
 	targets *kept[*url.URL]
 	signers *kept[*signer]
+	// identities are those of the webhooks that have one.
+	identities identities
 	// shortage is the last one of this machine's.
 	shortage atomic.Pointer[Shortage]
 }
@@ -107,6 +109,7 @@ func NewSender(opts Options) (*Sender, error) {
 	s.targets = newKept(func(raw string) (*url.URL, error) { return parseTarget(raw, &opts.Guard) })
 	s.signers = newKept(newSigner)
 	s.client = s.newClient(s.transport, opts)
+	s.identities.begin(tokenClient(s.transport, s.userAgent), opts.Guard)
 	return s, nil
 }
 
@@ -151,7 +154,10 @@ func traced(inner http.RoundTripper, provider trace.TracerProvider) http.RoundTr
 }
 
 // Close closes the connections that are open. Send must not be in progress.
-func (s *Sender) Close() { s.transport.Close() }
+func (s *Sender) Close() {
+	s.identities.end()
+	s.transport.Close()
+}
 
 // Send makes the one signed POST of an attempt and waits for its end: an
 // answer, a failure, the webhook's timeout, or the end of ctx. It never panics
@@ -159,7 +165,11 @@ func (s *Sender) Close() { s.transport.Close() }
 // changed afterwards, and the webhook not during the call.
 func (s *Sender) Send(ctx context.Context, w *Webhook, r Request) (result Result) {
 	result.StartedAt = time.Now()
-	s.send(ctx, w, &r, &result)
+	if w.Auth == nil {
+		s.send(ctx, w, &r, &result)
+	} else {
+		s.sendAs(ctx, w, &r, &result)
+	}
 	result.Duration = time.Since(result.StartedAt)
 	return result
 }
@@ -187,6 +197,7 @@ func (s *Sender) send(ctx context.Context, w *Webhook, r *Request, result *Resul
 	if r.Seen != nil {
 		r.Seen(request.Header)
 	}
+	result.authorization = r.authorization
 	resp, err := s.client.Do(request)
 	result.Redials = max(0, t.made-1)
 	if err != nil {
@@ -194,16 +205,22 @@ func (s *Sender) send(ctx context.Context, w *Webhook, r *Request, result *Resul
 		if !errors.As(err, &f) {
 			f = failureOf(ctx, err)
 		}
-		if f.short {
-			s.shortage.Store(&Shortage{At: time.Now(), Text: f.text})
-		}
-		f = t.outcome(f)
-		result.ErrorClass, result.Error, result.NameBlocked, result.StaleConn = f.class, f.text, f.name, f.stale
+		last := f
+		f = t.outcome(last)
+		s.fail(result, last, f)
 		result.NotBegun = f.held && (t.first == nil || !t.first.sent)
 		return
 	}
 	defer func() { _ = resp.Body.Close() }()
 	result.read(request.URL, resp)
+}
+
+// fail is the end of a POST without an answer: the last of its tries, and what is said of all.
+func (s *Sender) fail(result *Result, last, f *failure) {
+	if last.short {
+		s.shortage.Store(&Shortage{At: time.Now(), Text: last.text})
+	}
+	result.ErrorClass, result.Error, result.NameBlocked, result.StaleConn = f.class, f.text, f.name, f.stale
 }
 
 // traceHeaders are headers to which those of a trace are added.
@@ -284,6 +301,9 @@ func (s *Sender) prepare(ctx context.Context, w *Webhook, r *Request, now time.T
 	setMessageHeaders(header, r.Headers)
 	for i, key := range ownHeaders {
 		header[key] = values[i+2 : i+3 : i+3]
+	}
+	if r.authorization != "" {
+		header["Authorization"] = []string{string(r.authorization)}
 	}
 	request := &retryablehttp.Request{Request: (&http.Request{ // which is copied from the stack
 		Method: http.MethodPost, URL: target, Host: target.Host, Header: header,

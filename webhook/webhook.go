@@ -35,10 +35,12 @@ type Webhook struct {
 	Format content.Format `json:"format,omitempty"`
 	// HTTP1 never offers HTTP/2 to the receiver.
 	HTTP1 bool `json:"http1,omitempty"`
+	// Auth shows the receiver a token, unless it is nil.
+	Auth *Auth `json:"auth,omitempty"`
 }
 
-// Longest is how long a Send may take: a connection, and then the exchange, each have the
-// whole timeout.
+// Longest is how long a Send may take: a connection, with the token if there is one, and then the
+// exchange, each have the whole timeout.
 func (w *Webhook) Longest() time.Duration { return 2 * w.Timeout }
 
 // Secret is one signing secret. It prints and logs as [secret]; only its JSON
@@ -84,8 +86,12 @@ type Request struct {
 	// Begin is asked right before the first byte is written on a connection, unless it is nil: a name or a
 	// connection may have taken long. Where it says no, nothing is sent any more.
 	Begin func() bool
-	// Seen is shown the headers that are sent, unless it is nil.
+	// Seen is shown the headers that are sent, unless it is nil; of each POST, where a second one
+	// is made with a fresh token.
 	Seen func(http.Header)
+
+	// authorization is the header of that name, unless it is empty.
+	authorization Hidden
 }
 
 // Request makes the request of one attempt: the message in the webhook's format.
@@ -135,4 +141,9 @@ type Result struct {
 	// without a byte of an answer: it may have been the connection alone that was dead, so
 	// this is no evidence against the receiver.
 	StaleConn bool
+	// Note is what else happened, in a sentence; nearly always empty.
+	Note string
+
+	// authorization is the header of that name that was sent.
+	authorization Hidden
 }

@@ -174,11 +174,33 @@ func (d *declaredWebhook) complete() (faults []fault) {
 			faults = append(faults, fault{name, err.Error()})
 		}
 	}
+	if auth, ok := d.body["auth"].(map[string]any); ok {
+		faults = append(faults, fillInAll(d.file, auth, "auth")...)
+	}
 	if headers, ok := d.body["headers"].(map[string]any); ok {
 		for _, name := range slices.Sorted(maps.Keys(headers)) {
 			if err := fillIn(d.file, headers, name); err != nil {
 				faults = append(faults, fault{"headers." + firstRunes(name, 60), err.Error()})
 			}
+		}
+	}
+	return faults
+}
+
+// fillInAll fills in each reference in an object, and in the objects within it.
+func fillInAll(path string, object map[string]any, field string) (faults []fault) {
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		member, isObject := object[name].(map[string]any)
+		if !isObject {
+			continue
+		}
+		within := field + "." + firstRunes(name, 60)
+		_, isVariable := member["env"].(string)
+		_, isFile := member["file"].(string)
+		if len(member) != 1 || !isVariable && !isFile {
+			faults = append(faults, fillInAll(path, member, within)...)
+		} else if err := fillIn(path, object, name); err != nil {
+			faults = append(faults, fault{within, err.Error()})
 		}
 	}
 	return faults

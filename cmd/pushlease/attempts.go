@@ -87,7 +87,7 @@ What happened to one message, in order, is told by pushlease messages show.`,
 		filters: [][2]string{
 			{"queue", "only those of this queue"}, {"message", "only those of this message id"},
 			{"status", "only those with this status, such as 503, or class, such as 5xx"},
-			{"error-class", "only those without an answer: timeout, connect, dns, tls, reset, protocol, blocked, request or canceled"},
+			{"error-class", "only those without an answer: timeout, connect, dns, tls, reset, protocol, blocked, request, token or canceled"},
 			{"action", "only those that were decided so: complete, abandon, dead-letter or no-verdict"},
 			{"reason", "only those with this reason, such as RetryableError"},
 			{"from", "only those from this time on, such as 2026-01-31T15:04:05Z"}, {"until", "only those before this time"},

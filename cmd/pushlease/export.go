@@ -27,6 +27,7 @@ type exportedWebhook struct {
 	Enabled     *bool           `json:"enabled,omitempty"`
 	Format      string          `json:"format"`
 	HTTPVersion string          `json:"http_version"`
+	Auth        map[string]any  `json:"auth,omitempty"`
 	Policy      json.RawMessage `json:"policy"`
 	Flow        json.RawMessage `json:"flow"`
 	Filter      json.RawMessage `json:"filter"`
@@ -38,7 +39,7 @@ func newExportCommand() *cobra.Command {
 		Use:   "export",
 		Short: "Write the server's webhooks as a file for apply",
 		Long: `Writes the server's webhooks as a YAML file that "pushlease apply" reads. What the server does
-not show, the values of headers, and a URL of which a part may be a key, is a reference
+not show, the values of headers, the secrets of auth, and a URL of which a part may be a key, is a reference
 to an environment variable, which the file's first lines list. Secrets are not in it: they
 stay with the webhooks.`,
 		Example: `  pushlease export > exported.yaml
@@ -111,6 +112,7 @@ func hideInVariables(hooks []exportedWebhook) (names []string) {
 		for _, name := range slices.Sorted(maps.Keys(w.Headers)) {
 			w.Headers[name] = hide(w.ID, name)
 		}
+		hideWithin(w.Auth, "", func(path string) any { return hide(w.ID, path) })
 		if w.Enabled != nil && *w.Enabled {
 			w.Enabled = nil
 		}
@@ -122,6 +124,20 @@ func hideInVariables(hooks []exportedWebhook) (names []string) {
 		names = append(names, v.Env)
 	}
 	return names
+}
+
+// hideWithin hides what is not shown in an object and in those within it, each by its path.
+func hideWithin(object map[string]any, path string, hide func(path string) any) {
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		switch value := object[name].(type) {
+		case map[string]any:
+			hideWithin(value, path+name+"_", hide)
+		case string:
+			if strings.Contains(value, hiddenText) {
+				object[name] = hide(path + name)
+			}
+		}
+	}
 }
 
 // hiddenText stands in the API's answers for what is not shown.

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/pushlease/pushlease/webhook"
 )
 
 // webhookRow is what is shown of a webhook.
@@ -45,6 +47,7 @@ type webhookRow struct {
 	} `json:"flow"`
 	Status    webhookStatus   `json:"status"`
 	Filter    json.RawMessage `json:"filter"`
+	Auth      *webhook.Auth   `json:"auth"`
 	Format    string          `json:"format"`
 	CreatedAt time.Time       `json:"created_at"`
 	Secret    string          `json:"secret"`
@@ -71,6 +74,15 @@ func (w webhookRow) filter() string {
 		return text
 	}
 	return ""
+}
+
+// auth is by what token the receiver is told who sends; empty without one.
+func (w webhookRow) auth() string {
+	if w.Auth == nil || w.Auth.OAuth2 == nil {
+		return ""
+	}
+	o := w.Auth.OAuth2
+	return fmt.Sprintf("OAuth 2.0: a token from %s for the client %s", o.TokenURL, o.ClientID)
 }
 
 // flow is the limits in a few words; empty when the server names none.
@@ -296,7 +308,7 @@ func (c *client) showWebhook(cmd *cobra.Command, _ string, a answer) error {
 		{"id", w.ID}, {"name", w.Name}, {"queue", w.Queue}, {"url", w.URL}, {"state", w.state()}, {"timeout", w.Timeout},
 		{"policy", fmt.Sprintf("%s, at most %d attempts within %s", w.Policy.Preset, w.Policy.MaxAttempts, w.Policy.MaxAge)},
 		{"flow", w.flow()}, {"breaker", w.breaker()}, {"filter", w.filter()}, {"format", w.Format},
-		{"headers", strings.Join(slices.Sorted(maps.Keys(w.Headers)), ", ")},
+		{"auth", w.auth()}, {"headers", strings.Join(slices.Sorted(maps.Keys(w.Headers)), ", ")},
 		{"created", clock(w.CreatedAt)}, {"etag", a.etag()},
 	}
 	if s := w.Status; s.State != "" {

@@ -28,7 +28,7 @@ type webhookFlags struct {
 	secretFile, from, ifMatch string
 	maxAttempts, concurrency  int
 	rate                      float64
-	flowFile                  string
+	flowFile, authFile        string
 }
 
 // maxInputBytes bounds the files that are read for a request.
@@ -159,6 +159,7 @@ func (f *webhookFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.filterFile, "filter-file", "", "JSON file with a filter, - for standard input")
 	flags.StringVar(&f.format, "format", "", "form of what is sent: "+strings.Join(formatNames(), ", ")+" (default raw)")
 	flags.StringVar(&f.httpVersion, "http-version", "", "auto (HTTP/2 where the receiver takes it) or 1.1 (default auto)")
+	flags.StringVar(&f.authFile, "auth-file", "", "JSON file with by what token the receiver is told who sends, - for standard input")
 	flags.StringVar(&f.from, "from", "", "JSON file with the fields, - for standard input; flags win over it")
 }
 
@@ -188,7 +189,7 @@ func (f *webhookFlags) body(cmd *cobra.Command) (map[string]any, error) {
 	return body, f.addParts(cmd, body)
 }
 
-// addParts adds filter, flow and policy.
+// addParts adds filter, auth, flow and policy.
 func (f *webhookFlags) addParts(cmd *cobra.Command, body map[string]any) error {
 	given := cmd.Flags().Changed
 	err := addPart(cmd, body, "filter", f.filterFile, func(part map[string]any) {
@@ -197,6 +198,9 @@ func (f *webhookFlags) addParts(cmd *cobra.Command, body map[string]any) error {
 		}
 	})
 	if err != nil {
+		return err
+	}
+	if err := addPart(cmd, body, "auth", f.authFile, func(map[string]any) {}); err != nil {
 		return err
 	}
 	err = addPart(cmd, body, "flow", f.flowFile, func(part map[string]any) {

@@ -20,6 +20,7 @@ import (
 	"github.com/pushlease/pushlease/internal/telemetry"
 	"github.com/pushlease/pushlease/tables"
 	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 // closeBound bounds the closing of storage and telemetry at a stop.
@@ -126,7 +127,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 		DeadLetters: a.stores.tables, Claims: a.stores.tables, Healths: a.stores.tables, Jobs: a.stores.tables, Instances: a.stores.tables, Rollups: a.stores.tables, Audits: a.stores.tables, ByEvent: cfg.DedupByEvent,
 		Queues: a.stores.queues, RecordedSends: handOver(a.stores.recorded, a.dispatcher), RecordedReplays: a.stores.replays, EventsQueue: cfg.EventsQueue, Encoding: cfg.QueueEncoding, KeepUnmatched: cfg.KeepUnmatched, Dispatcher: a.dispatcher, Sender: sender,
 		ValidateURL: func(raw string) error { return webhook.ValidateURL(raw, guard(cfg)) },
-		Keys:        apiKeys(cfg), Hosted: o.hosted != nil, Metrics: t.Handler(), Ready: a.readiness.checks, Settings: settingsOf(cfg), Meter: meter, Logger: a.log, Version: o.Version,
+		CheckAuth:   func(auth *webhook.Auth) []*content.FieldError { return auth.Problems(guard(cfg)) }, Keys: apiKeys(cfg), Hosted: o.hosted != nil, Metrics: t.Handler(), Ready: a.readiness.checks, Settings: settingsOf(cfg), Meter: meter, Logger: a.log, Version: o.Version,
 		Tracer: recorded(t), Instance: cfg.Instance, Storage: StorageLocation(cfg), WebhookTimeout: cfg.WebhookTimeout, CountAlways: cfg.Storage.Kind() == config.StorageSQLite,
 	})
 	if err != nil {

@@ -100,12 +100,15 @@ func (a attempts) answered(ctx context.Context, p *parcel, t *target, sent []byt
 		late := max(now.Sub(until), now.Round(0).Sub(until))
 		dec.Explanation += " By this machine's clock the lease had ended " + late.Round(time.Second).String() + " before this answer: another instance may have POSTed the message too."
 	}
+	if res.Note != "" {
+		dec.Explanation += " " + res.Note
+	}
 	attempts := []tables.Attempt{p.advance(t, del, res, &dec)}
 	// A later attempt has a record, which the deletion has ended.
 	if (t.delivery.Attempts == 0 && dec.Action != policy.Complete || dec.Action == policy.DeadLetter) && a.replayDeleted(ctx, p) {
 		p.endReplayWith(&attempts[0], del)
 	}
-	attempts[0].Snippet = tables.CutText(t.registration.Redact(string(res.Body), sent, p.content.Body), tables.MaxSnippetUnits)
+	attempts[0].Snippet = tables.CutText(res.Snippet(&t.registration.Webhook, sent, p.content.Body), tables.MaxSnippetUnits)
 	after := *del // a record that is put off is changed
 	rec := tables.Record{Deliveries: append(deliveries, a.tickets.takeSomeHeld(ctx, p, journal.MaxRows-2)...), Attempts: attempts}
 	p.name(&rec)
@@ -147,8 +150,10 @@ func (a attempts) decide(ctx context.Context, p *parcel, t *target, del *tables.
 		}
 	}
 	switch {
-	case res.ErrorClass == string(policy.ClassRequest):
-		a.unusable(p, t, res, &dec)
+	case res.ErrorClass == string(policy.ClassRequest): // all of its messages come back, so they wait as those of a disabled one do
+		a.unusable(p, t, res, &dec, settle.WithinLife(p.m, holdDelay))
+	case res.ErrorClass == string(policy.ClassToken):
+		a.unusable(p, t, res, &dec, settle.OwnFaultDelay(p.m))
 	case dec.Reason == policy.InternalFault: // it may last, and must not be tried in a loop
 		dec.Delay = settle.OwnFaultDelay(p.m)
 	}
@@ -156,9 +161,9 @@ func (a attempts) decide(ctx context.Context, p *parcel, t *target, del *tables.
 }
 
 // unusable decides about a message of a webhook whose registration this process can make no
-// request from. All of its messages come back, so they wait as those of a disabled one do.
-func (a attempts) unusable(p *parcel, t *target, res *webhook.Result, dec *policy.Decision) {
-	dec.Delay = settle.WithinLife(p.m, holdDelay)
+// request from, or has no token for.
+func (a attempts) unusable(p *parcel, t *target, res *webhook.Result, dec *policy.Decision, delay time.Duration) {
+	dec.Delay = delay
 	dec.Explanation += " Why: " + res.Error + "."
 	if t.flow.TellUnusable(time.Now()) {
 		a.Log.Warn("no request can be made from a webhook's registration by this process; its messages wait until that is mended",

@@ -1,0 +1,174 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/pushlease/pushlease/api/internal/web"
+	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
+)
+
+// authMembers are those of auth and of the objects in it, by their path.
+var authMembers = map[string][]string{
+	"auth":                        {"oauth2"},
+	"auth.oauth2":                 {"token_url", "client_id", "client_secret", "private_key_jwt", "scopes", "audience", "params"},
+	"auth.oauth2.private_key_jwt": {"key", "kid"},
+}
+
+// auth sets by what token the receiver is told who sends. A change is merged, so that it need not repeat a secret.
+func (e *editor) auth(raw json.RawMessage) {
+	if web.IsNull(raw) {
+		e.reg.Auth = nil
+		return
+	}
+	var next webhook.Auth
+	if !e.overlay("auth", e.reg.Auth, raw, authMembers, &next) {
+		return
+	}
+	for _, wrong := range e.api.CheckAuth(&next) {
+		e.refuse("auth."+wrong.Field, wrong)
+	}
+	e.reg.Auth = &next
+}
+
+// overlay lays an object over what is there, with all that is in it (RFC 7396), and says whether it could.
+func (e *editor) overlay(field string, there any, patch json.RawMessage, members map[string][]string, into any) bool {
+	before := len(e.problems)
+	e.knownMembers(field, patch, members)
+	base, err := json.Marshal(there)
+	if err != nil { // no type that is in it can fail
+		panic(err)
+	}
+	return len(e.problems) == before && e.read(field, mergedJSON(base, patch), into)
+}
+
+// knownMembers refuses members that there are not, and marks in the place of what is hidden.
+func (e *editor) knownMembers(path string, raw json.RawMessage, members map[string][]string) {
+	var object web.Fields
+	known, isObject := members[path]
+	if web.IsNull(raw) || !isObject {
+		if hasMark(raw) {
+			e.fail(path, "has the mark that stands for a hidden value", e.keepHidden())
+		}
+		return
+	}
+	if !e.read(path, raw, &object) {
+		return
+	}
+	for _, name := range object.Names() {
+		if !slices.Contains(known, name) {
+			wrong := web.UnknownField(name, known)
+			wrong.Field = path + "." + wrong.Field
+			e.problems = append(e.problems, wrong)
+			continue
+		}
+		e.knownMembers(path+"."+name, object[name], members)
+	}
+}
+
+// hasMark finds the mark as a value or within one.
+func hasMark(raw json.RawMessage) bool {
+	var text string
+	var members map[string]json.RawMessage
+	switch {
+	case json.Unmarshal(raw, &text) == nil:
+		return strings.Contains(text, redacted)
+	case json.Unmarshal(raw, &members) == nil:
+		for _, member := range members {
+			if hasMark(member) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (e *editor) keepHidden() string {
+	if e.as == changing {
+		return "leave it out to keep its value, or give the value"
+	}
+	return "give the value"
+}
+
+// mergedJSON is base with a merge patch applied to it.
+func mergedJSON(base, patch json.RawMessage) json.RawMessage {
+	var old, change map[string]json.RawMessage
+	if json.Unmarshal(patch, &change) != nil || change == nil {
+		return patch
+	}
+	if json.Unmarshal(base, &old) != nil || old == nil {
+		old = map[string]json.RawMessage{}
+	}
+	for name, value := range change {
+		if web.IsNull(value) {
+			delete(old, name)
+		} else {
+			old[name] = mergedJSON(old[name], value)
+		}
+	}
+	text, err := json.Marshal(old)
+	if err != nil { // each member is JSON
+		panic(err)
+	}
+	return text
+}
+
+// checkAuth refuses a header that auth sets itself.
+func (e *editor) checkAuth() {
+	if e.reg.Auth == nil {
+		return
+	}
+	for name := range e.reg.Headers {
+		if strings.EqualFold(name, "Authorization") {
+			e.fail("headers."+name, "is there beside auth, which sets that header", "take the header away (null in a PATCH), or set auth to null")
+		}
+	}
+}
+
+// shownAuth is what may be shown of auth to the caller of r.
+func (a *API) shownAuth(r *http.Request, reg tables.Registration) *webhook.Auth {
+	shown := reg.Auth.Shown(redacted)
+	if shown != nil && shown.OAuth2 != nil {
+		base, query, hasQuery := strings.Cut(shown.OAuth2.TokenURL, "?") // its path is no key: tenants are named there
+		if hasQuery && query != "" && (r == nil || !a.may(r, ScopeAdmin)) {
+			shown.OAuth2.TokenURL = base + "?" + redacted
+		}
+	}
+	return shown
+}
+
+// authSettings are the values in auth by their path, those of lists as a whole.
+func (a *API) authSettings(reg tables.Registration) (map[string]settingView, error) {
+	all := map[string]settingView{}
+	if reg.Auth == nil {
+		return all, nil
+	}
+	real, realErr := json.Marshal(reg.Auth)
+	hidden, hiddenErr := json.Marshal(a.shownAuth(nil, reg))
+	if err := errors.Join(realErr, hiddenErr); err != nil {
+		return nil, fmt.Errorf("encode auth: %w", err)
+	}
+	values, shown := map[string]json.RawMessage{}, map[string]json.RawMessage{}
+	addLeaves("auth", real, values)
+	addLeaves("auth", hidden, shown)
+	for path, value := range values {
+		all[path] = settingView{string(value), shown[path]}
+	}
+	return all, nil
+}
+
+func addLeaves(path string, raw json.RawMessage, into map[string]json.RawMessage) {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(raw, &members) != nil {
+		into[path] = raw
+		return
+	}
+	for name, value := range members {
+		addLeaves(path+"."+name, value, into)
+	}
+}

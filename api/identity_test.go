@@ -1,0 +1,178 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/pushlease/pushlease/internal/status"
+	"github.com/pushlease/pushlease/policy"
+)
+
+const oauthHook = `{"queue":"orders","url":"https://example.com/hook","auth":{"oauth2":{"token_url":"https://login.example.com/tenant/token?key=QUERYKEY",
+	"client_id":"client","client_secret":"PLANTEDSECRET","scopes":["a","b"],"audience":"https://example.com","params":{"resource":"PLANTEDPARAM"}}}}`
+
+// authOf is auth as an answer shows it.
+func authOf(a answer) any {
+	a.Helper()
+	for _, secret := range []string{"PLANTED", "whsec_planted"} {
+		if strings.Contains(string(a.body), secret) {
+			a.Errorf("a secret is shown: %s", a.body)
+		}
+	}
+	return a.get("auth", "oauth2")
+}
+
+func TestAuthIsRegisteredAndItsSecretsAreNeverShown(t *testing.T) {
+	h := newHarness(t, withKeys)
+	admin, read := []string{"Authorization", "Bearer admin"}, []string{"Authorization", "Bearer read"}
+	want := map[string]any{
+		"token_url": "https://login.example.com/tenant/token?key=QUERYKEY", "client_id": "client", "client_secret": "[redacted]",
+		"scopes": []any{"a", "b"}, "audience": "https://example.com", "params": map[string]any{"resource": "[redacted]"},
+	}
+	made := h.do(http.StatusCreated, "PUT", billing, oauthHook, admin...)
+	if diff := cmp.Diff(want, authOf(made)); diff != "" {
+		t.Error(diff)
+	}
+	want["token_url"] = "https://login.example.com/tenant/token?[redacted]"
+	if diff := cmp.Diff(want, authOf(h.do(http.StatusOK, "GET", billing, "", read...))); diff != "" {
+		t.Errorf("to who may read: %s", diff)
+	}
+	stored, err := h.db.GetWebhook(t.Context(), "billing-eu")
+	if err != nil || stored.Auth.OAuth2.ClientSecret != "PLANTEDSECRET" {
+		t.Fatalf("stored is %v, %v", stored.Auth, err)
+	}
+
+	// A change is merged: the secret need not be repeated.
+	changed := h.do(http.StatusOK, "PATCH", billing, `{"auth":{"oauth2":{"scopes":["c"],"audience":null,"params":{"resource":null,"x":"PLANTED"}}}}`,
+		append(admin, "Content-Type", mergePatch, "If-Match", made.header.Get("ETag"))...)
+	want = map[string]any{
+		"token_url": "https://login.example.com/tenant/token?key=QUERYKEY", "client_id": "client", "client_secret": "[redacted]",
+		"scopes": []any{"c"}, "params": map[string]any{"x": "[redacted]"},
+	}
+	if diff := cmp.Diff(want, authOf(changed)); diff != "" {
+		t.Error(diff)
+	}
+	if after, err := h.db.GetWebhook(t.Context(), "billing-eu"); err != nil || after.Auth.OAuth2.ClientSecret != "PLANTEDSECRET" {
+		t.Errorf("stored is %v, %v", after.Auth, err)
+	}
+	h.do(http.StatusPreconditionFailed, "PATCH", billing, `{"auth":null}`, append(admin, "Content-Type", mergePatch, "If-Match", made.header.Get("ETag"))...)
+	h.do(http.StatusOK, "PATCH", billing, `{"auth":{"oauth2":{"client_secret":"PLANTEDOTHER"}}}`, admin...)
+	audit := h.do(http.StatusOK, "GET", "/api/v1/audit?webhook=billing-eu&limit=1", "", admin...)
+	if fields := fmt.Sprint(audit.get("data", 0, "fields")); fields != "[auth.oauth2.client_secret]" || strings.Contains(string(audit.body), "PLANTED") {
+		t.Errorf("the audit says %s", audit.body)
+	}
+	if gone := h.do(http.StatusOK, "PATCH", billing, `{"auth":null}`, append(admin, "Content-Type", mergePatch)...); gone.get("auth") != nil {
+		t.Errorf("it stays: %s", gone.body)
+	}
+	if strings.Contains(h.log.String(), "PLANTED") {
+		t.Error("a secret is in the log")
+	}
+}
+
+func TestAPlanSaysWhichSecretsOfAuthChange(t *testing.T) {
+	h := newHarness(t)
+	h.do(http.StatusCreated, "PUT", billing, oauthHook)
+	next := strings.NewReplacer("PLANTEDSECRET", "PLANTEDOTHER", `"scopes":["a","b"],`, "", "QUERYKEY", "OTHERKEY").Replace(oauthHook)
+	plan := h.do(http.StatusOK, "PUT", dryBilling, next)
+	fields := map[string][2]any{}
+	for _, c := range plan.get("plan", "changes").([]any) {
+		c := c.(map[string]any)
+		fields[c["field"].(string)] = [2]any{c["from"], c["to"]}
+	}
+	want := map[string][2]any{
+		"auth.oauth2.client_secret": {"[redacted]", "[redacted]"}, "auth.oauth2.scopes": {[]any{"a", "b"}, nil},
+		"auth.oauth2.token_url": {"https://login.example.com/tenant/token?[redacted]", "https://login.example.com/tenant/token?[redacted]"},
+	}
+	if diff := cmp.Diff(want, fields); diff != "" || strings.Contains(string(plan.body), "PLANTED") {
+		t.Errorf("%s\n%s", diff, plan.body)
+	}
+	if same := h.do(http.StatusOK, "PUT", dryBilling, oauthHook); same.text("plan", "action") != "nothing" {
+		t.Errorf("of the same: %s", same.body)
+	}
+}
+
+// What can't be used is refused with the field and what to do, and nothing repeats a secret.
+func TestBadAuthIsRefusedWithTheField(t *testing.T) {
+	h := newHarness(t)
+	h.do(http.StatusCreated, "PUT", billing, oauthHook)
+	for _, c := range []struct{ auth, field, says string }{
+		{`{}`, "auth.oauth2", "it is missing"},
+		{`{"oauth":{}}`, "auth.oauth", "not a field"},
+		{`{"oauth2":{"token":"PLANTED"}}`, "auth.oauth2.token", "not a field"},
+		{`"PLANTED"`, "auth", "wrong type"},
+		{`{"oauth2":{"token_url":"https://a.example.com/","client_id":"c"}}`, "auth.oauth2.client_secret", "it is missing"},
+		{`{"oauth2":{"token_url":"https://a.example.com/","client_secret":"PLANTED"}}`, "auth.oauth2.client_id", "it is missing"},
+		{`{"oauth2":{"token_url":"https://a.example.com/","client_id":"c","client_secret":7}}`, "auth.oauth2.client_secret", "wrong type"},
+		{`{"oauth2":{"token_url":"https://a.example.com/","client_id":"c","client_secret":"[redacted]"}}`, "auth.oauth2.client_secret", "hidden value"},
+		{`{"oauth2":{"token_url":"http://a.example.com/","client_id":"c","client_secret":"PLANTED"}}`, "auth.oauth2.token_url", "not https"},
+		{`{"oauth2":{"token_url":"https://user:PLANTED@a.example.com/","client_id":"c","client_secret":"PLANTED"}}`, "auth.oauth2.token_url", "user name"},
+		{`{"oauth2":{"token_url":"https://169.254.169.254/PLANTED","client_id":"c","client_secret":"PLANTED"}}`, "auth.oauth2.token_url", "not public"},
+		{`{"oauth2":{"token_url":"https://[::ffff:127.0.0.1]/","client_id":"c","client_secret":"PLANTED"}}`, "auth.oauth2.token_url", "not public"},
+		{`{"oauth2":{"token_url":"https://2130706433/","client_id":"c","client_secret":"PLANTED"}}`, "auth.oauth2.token_url", "looks like a number"},
+		{`{"oauth2":{"token_url":"https://localhost/","client_id":"c","client_secret":"PLANTED"}}`, "auth.oauth2.token_url", "name for this machine"},
+		{`{"oauth2":{"token_url":"https://a.example.com/","client_id":"c","client_secret":"PLANTED","scopes":["a b"]}}`, "auth.oauth2.scopes", "can't be sent"},
+		{`{"oauth2":{"token_url":"https://a.example.com/","client_id":"c","client_secret":"PLANTED","params":{"grant_type":"password"}}}`, "auth.oauth2.params", "sent by pushlease"},
+		{`{"oauth2":{"token_url":"https://a.example.com/","client_id":"c","private_key_jwt":{"key":"PLANTED"}}}`, "auth.oauth2.private_key_jwt.key", "no private key"},
+		{`{"oauth2":{"token_url":"https://a.example.com/","client_id":"c","client_secret":"PLANTED","private_key_jwt":{"key":"PLANTED"}}}`, "auth.oauth2.client_secret", "beside private_key_jwt"},
+	} {
+		body := fmt.Sprintf(`{"queue":"orders","url":"https://example.com/hook","auth":%s}`, c.auth)
+		refused := h.do(http.StatusBadRequest, "PUT", billing, body)
+		refused.wantProblem(c.field)
+		if text := string(refused.body); strings.Contains(text, "PLANTED") || !strings.Contains(text, c.says) {
+			t.Errorf("%s: %s", c.auth, text)
+		}
+	}
+	h.do(http.StatusBadRequest, "PATCH", billing, `{"headers":{"authorization":"Bearer x"}}`).wantProblem("headers.authorization")
+	h.do(http.StatusBadRequest, "PATCH", billing, `{"auth":{"oauth2":{"client_secret":null}}}`, "Content-Type", mergePatch).wantProblem("auth.oauth2.client_secret")
+}
+
+// A test POST shows what came of the token, and not the token.
+func TestATestIsMadeWithAToken(t *testing.T) {
+	h := newHarness(t, allowLocal)
+	answered, denied := 0, false
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path != "/token":
+			if answered++; answered == 1 {
+				w.WriteHeader(http.StatusUnauthorized)
+			}
+			_, _ = fmt.Fprintf(w, "saw %s", r.Header.Get("Authorization"))
+		case denied:
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = fmt.Fprint(w, `{"error":"invalid_client"}`)
+		default:
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(map[string]any{"access_token": fmt.Sprintf("PLANTEDTOKEN-%d", answered), "expires_in": 3600})
+		}
+	}))
+	defer server.Close()
+	h.do(http.StatusCreated, "PUT", billing, fmt.Sprintf(`{"queue":"orders","url":"%s/hook","auth":{"oauth2":{"token_url":"%s/token","client_id":"c","client_secret":"PLANTEDSECRET"}}}`, server.URL, server.URL))
+	test := h.do(http.StatusOK, "POST", billing+"/test", "")
+	if test.get("status") != 200.0 || test.text("request", "headers", "Authorization") != "[redacted]" || test.text("snippet") != "saw [redacted]" ||
+		!strings.Contains(test.text("note"), "fresh token") || strings.Contains(string(test.body), "PLANTED") {
+		t.Errorf("it says %s", test.body)
+	}
+	denied = true
+	h.do(http.StatusOK, "PATCH", billing, `{"auth":{"oauth2":{"client_secret":"PLANTEDOTHER"}}}`)
+	test = h.do(http.StatusOK, "POST", billing+"/test", "")
+	if test.text("error_class") != "token" || test.text("error") != "the token endpoint answered 401 invalid_client: set auth.oauth2.client_secret" ||
+		test.text("decision", "action") != "no-verdict" || test.get("decision", "charged") != false || strings.Contains(string(test.body), "PLANTED") {
+		t.Errorf("it says %s", test.body)
+	}
+	h.view.webhook = func(string) (status.Webhook, bool) {
+		return status.Webhook{State: status.Healthy, Breaker: policy.BreakerState{Phase: policy.BreakerClosed}}, true
+	}
+	if text := h.do(http.StatusOK, "GET", billing, "").text("status", "text"); !strings.Contains(text, "But there is no token to show it: the token endpoint answered 401 invalid_client") {
+		t.Errorf("its status says %q", text)
+	}
+	if listed := h.do(http.StatusOK, "GET", "/api/v1/webhooks?trouble=true", "").get("data").([]any); len(listed) != 1 {
+		t.Errorf("%d webhooks in trouble", len(listed))
+	}
+}

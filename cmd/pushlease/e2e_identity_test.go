@@ -1,0 +1,149 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// oauthReceiver is a receiver that takes the newest token of the endpoint beside it, and echoes what it is shown.
+type oauthReceiver struct {
+	*httptest.Server
+
+	mu     sync.Mutex
+	secret string // the client's, as the endpoint knows it
+	number int    // of the newest token
+	good   bool   // it is taken
+	taken  []string
+}
+
+func newOAuthReceiver(t *testing.T, secret string) *oauthReceiver {
+	o := &oauthReceiver{secret: secret}
+	o.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if r.URL.Path == "/token" {
+			o.token(w, r)
+			return
+		}
+		shown := r.Header.Get("Authorization")
+		if !o.good || shown != fmt.Sprintf("Bearer PLANTED-TOKEN-%d", o.number) {
+			w.WriteHeader(http.StatusUnauthorized)
+		} else {
+			body, _ := io.ReadAll(r.Body)
+			o.taken = append(o.taken, string(body))
+		}
+		_, _ = fmt.Fprintf(w, "you sent %s", shown)
+	}))
+	t.Cleanup(o.Close)
+	return o
+}
+
+// token answers as a token endpoint. The lock is held.
+func (o *oauthReceiver) token(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	if _, secret, _ := r.BasicAuth(); secret != o.secret {
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = fmt.Fprintf(w, `{"error":"invalid_client","error_description":"%s is not the secret"}`, secret)
+		return
+	}
+	o.number, o.good = o.number+1, true
+	_ = json.NewEncoder(w).Encode(map[string]any{"access_token": fmt.Sprintf("PLANTED-TOKEN-%d", o.number), "token_type": "Bearer", "expires_in": 3600})
+}
+
+func (o *oauthReceiver) wait(t *testing.T, n int) {
+	t.Helper()
+	waitUntil(t, 20*time.Second, func() string {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if len(o.taken) < n {
+			return fmt.Sprintf("%d of %d messages were taken", len(o.taken), n)
+		}
+		return ""
+	})
+}
+
+// A webhook from a file shows its receiver a token: one that is revoked is made good for, and a wrong secret keeps
+// messages, uncharged, until it is set right. Nothing that is secret is in what pushlease tells.
+func TestAReceiverIsShownATokenOfOAuth(t *testing.T) {
+	p := sqliteStore(t).start(t)
+	t.Setenv(serverEnv, p.url)
+	const secret = "PLANTED-SECRET-1"
+	o, queue := newOAuthReceiver(t, secret), queueName("oauth")
+	for _, planted := range []string{"PLANTED-SECRET", "PLANTED-TOKEN"} {
+		hideFromLogs(planted)
+	}
+	declared := fmt.Sprintf(`
+webhooks:
+  - id: %[1]s
+    queue: %[1]s
+    url: %[2]s/hook
+    auth:
+      oauth2:
+        token_url: %[2]s/token
+        client_id: pushlease
+        client_secret: {env: PLANTED}
+`, queue, o.URL)
+	file := writeFile(t, t.TempDir(), "webhooks.yaml", declared)
+	t.Setenv("PLANTED", secret)
+	shown := strings.Builder{}
+	run := func(args ...string) string {
+		t.Helper()
+		r := execute(t, "", args...)
+		if r.code != exitOK {
+			t.Fatalf("%v: code %d: %s%s", args, r.code, r.out, r.err)
+		}
+		shown.WriteString(r.out + r.err)
+		return r.out
+	}
+	run("apply", "-f", file)
+	p.publish(queue, `{"n":1}`)
+	o.wait(t, 1)
+
+	o.mu.Lock()
+	o.good = false // revoked
+	o.mu.Unlock()
+	p.publish(queue, `{"n":2}`)
+	o.wait(t, 2)
+	p.waitEmpty(20*time.Second, queue)
+	if all := p.attempts(queue); len(all) != 2 || !strings.Contains(all[0].Explanation+all[1].Explanation, "answered 401 at first: a fresh token") {
+		t.Fatalf("the attempts are %+v", all)
+	}
+
+	t.Setenv("PLANTED", "PLANTED-SECRET-2")
+	run("apply", "-f", file)
+	p.publish(queue, `{"n":3}`)
+	const fault = "the token endpoint answered 401 invalid_client: set auth.oauth2.client_secret"
+	waitUntil(t, 20*time.Second, func() string {
+		if all := p.attempts(queue); len(all) < 3 || all[2].ErrorClass != "token" || all[2].Error != fault || all[2].Charged {
+			return fmt.Sprintf("an attempt without a token: %+v", all)
+		}
+		return ""
+	})
+	if status := run("webhooks", "get", queue); !strings.Contains(status, fault) || !strings.Contains(status, "a token from "+o.URL+"/token for the client pushlease") {
+		t.Errorf("the status says %s", status)
+	}
+	o.mu.Lock()
+	o.secret = "PLANTED-SECRET-2"
+	o.mu.Unlock()
+	o.wait(t, 3)
+
+	exported := run("export", "--queue", queue)
+	variable := strings.ToUpper(strings.ReplaceAll("hook_"+queue, "-", "_")) + "_OAUTH2_CLIENT_SECRET"
+	if !strings.Contains(exported, "set what is not shown: "+variable+"\n") {
+		t.Errorf("exported as %s", exported)
+	}
+	t.Setenv(variable, "PLANTED-SECRET-2")
+	if again := run("apply", "-f", writeFile(t, t.TempDir(), "exported.yaml", exported)); !strings.Contains(again, "1 unchanged") {
+		t.Errorf("what was exported says %s", again)
+	}
+	if first := p.attempts(queue)[0]; first.Snippet != "you sent [redacted]" || strings.Contains(shown.String(), "PLANTED-") {
+		t.Errorf("it tells %s", shown.String())
+	}
+}

@@ -1,0 +1,150 @@
+package webhook
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+	"sync"
+	"time"
+)
+
+// forgottenAfter is how long what nobody sends by is kept: its webhook may be deleted.
+const forgottenAfter = time.Hour
+
+// identity is who pushlease is to the receiver of one webhook, as that was registered at a time. Another
+// registration makes another one.
+type identity struct {
+	auth   *Auth
+	tokens *tokens
+	used   time.Time // under the lock of the identities
+}
+
+// identities are those of all webhooks that have one, by webhook. Safe for concurrent use.
+type identities struct {
+	client *http.Client // asks for tokens
+	guard  GuardOptions
+	life   context.Context
+	stop   context.CancelFunc
+	work   sync.WaitGroup
+
+	mu  sync.Mutex
+	all map[string]*identity
+}
+
+func (i *identities) begin(client *http.Client, guard GuardOptions) {
+	i.client, i.guard, i.all = client, guard, map[string]*identity{}
+	i.life, i.stop = context.WithCancel(context.Background())
+}
+
+// end waits for what is asked for; nobody needs it any more.
+func (i *identities) end() {
+	i.stop()
+	i.work.Wait()
+}
+
+// of gives the identity of a webhook, or why there can be none.
+func (i *identities) of(w *Webhook) (*identity, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	now := time.Now()
+	if have := i.all[w.ID]; have.isOf(w) {
+		have.auth, have.used = w.Auth, now
+		return have, nil
+	}
+	made, err := i.make(w)
+	if err != nil {
+		return nil, err
+	}
+	for id, old := range i.all {
+		if now.Sub(old.used) > forgottenAfter {
+			delete(i.all, id)
+		}
+	}
+	made.used = now
+	i.all[w.ID] = made
+	return made, nil
+}
+
+// isOf tells whether an identity, where there is one, is that of the registration.
+func (d *identity) isOf(w *Webhook) bool {
+	return d != nil && (d.auth == w.Auth || reflect.DeepEqual(d.auth, w.Auth))
+}
+
+func (i *identities) make(w *Webhook) (*identity, error) {
+	if wrong := w.Auth.Problems(i.guard); len(wrong) > 0 {
+		return nil, wrong[0]
+	}
+	asker, err := newAsker(w.Auth.OAuth2, i.client, i.guard)
+	if err != nil {
+		return nil, err
+	}
+	return &identity{auth: w.Auth, tokens: &tokens{ask: asker.token, life: i.life, work: &i.work}}, nil
+}
+
+// TokenFault says why this process has no token for a webhook to show its receiver; empty while it has one, needs
+// none, or has not asked yet.
+func (s *Sender) TokenFault(w *Webhook) string {
+	if w.Auth == nil {
+		return ""
+	}
+	s.identities.mu.Lock()
+	id := s.identities.all[w.ID]
+	known := id.isOf(w)
+	s.identities.mu.Unlock()
+	if !known {
+		return ""
+	}
+	return id.tokens.fault()
+}
+
+// sendAs makes the POST of a webhook whose receiver is shown a token. A 401 may mean that the token is
+// not good any more, and is surely no delivery: with a fresh one the POST is made once more, and then the answer
+// counts. All of it takes no longer than a POST may.
+func (s *Sender) sendAs(ctx context.Context, w *Webhook, r *Request, result *Result) {
+	id, err := s.identities.of(w)
+	if err != nil {
+		result.ErrorClass, result.Error = classRequest, err.Error()
+		return
+	}
+	if by := result.StartedAt.Add(w.Longest()); r.Until.IsZero() || r.Until.After(by) {
+		r.Until = by
+	}
+	first, failed := id.tokens.get(ctx, r.tokenBy(w), 0)
+	if failed != nil {
+		s.fail(result, failed, failed)
+		return
+	}
+	r.authorization = first.header
+	s.send(ctx, w, r, result)
+	if result.Status != http.StatusUnauthorized || !id.tokens.doubt(first.number) {
+		return
+	}
+	fresh, failed := id.tokens.get(ctx, r.tokenBy(w), first.number)
+	switch {
+	case failed == nil && fresh.header == first.header:
+		result.Note = "The token endpoint gives the token again that was answered 401."
+		return
+	case failed == nil && time.Until(r.Until) < w.Timeout/2:
+		failed = tokenFailure("too little time was left for the POST with a fresh one")
+	}
+	before := *result
+	*result = Result{StartedAt: before.StartedAt}
+	if failed != nil {
+		if failed.class == classToken {
+			failed = tokenFailure("answered 401 by the receiver, and then " + failed.text)
+		}
+		s.fail(result, failed, failed)
+		return
+	}
+	r.authorization, result.StartedAt = fresh.header, time.Now()
+	s.send(ctx, w, r, result)
+	result.StartedAt = before.StartedAt
+	result.Redials += before.Redials
+	result.Note = "It was answered 401 at first: a fresh token was asked for, and the POST made again with it."
+}
+
+// tokenBy is until when a POST waits for a token: half of the time for its connection, and half of what is left.
+func (r *Request) tokenBy(w *Webhook) time.Time {
+	now := time.Now()
+	return now.Add(min(w.Timeout/2, r.Until.Sub(now)/2))
+}

@@ -141,7 +141,7 @@ type Webhook struct {
 	Breaker                    policy.BreakerState
 	// Refusing: it refuses every message alike, and the breaker is open for that.
 	Refusing bool
-	// Throttles: it is there, and refused the last POST that failed as too much, or asked for a wait.
+	// Throttles: its last answer said that it is sent too much, or asked for a wait.
 	Throttles bool
 	// Pace is the rate that this instance has learned from its refusals, PaceOfAll that of all instances together, and Leader the
 	// one that sends most of it; empty where that is this one.

@@ -75,7 +75,7 @@ func (p *parcel) request(t *target) *webhook.Request {
 // then in its new state.
 func (a attempts) answered(ctx context.Context, p *parcel, t *target, sent []byte, res *webhook.Result) {
 	now := time.Now()
-	left(t, res)
+	left(t, p.key.MessageID, res)
 	t.noteAnswered(p.grant)
 	// What changes is a copy: until that is decided, t's delivery is what was known before.
 	deliveries := append(make([]tables.Delivery, 0, 1), t.delivery)
@@ -237,9 +237,9 @@ func (p *parcel) leaseEnds() bool {
 func (p *parcel) leased() bool { return !p.m.Lease.Over(time.Now()) }
 
 // left hands the ticket of a POST back with what came of it.
-func left(t *target, res *webhook.Result) {
+func left(t *target, message string, res *webhook.Result) {
 	t.ticket.Answered(flow.Answer{
 		Sign: t.registration.Policy.Sign(responseOf(res), res.StartedAt.Add(res.Duration)), Began: res.StartedAt, Took: res.Duration,
-		Failed: t.delivery.Charged + t.delivery.Waits, Again: !t.delivery.FirstAt.IsZero(),
+		Failed: t.delivery.Charged + t.delivery.Waits, Message: message, Again: !t.delivery.FirstAt.IsZero(),
 	})
 }

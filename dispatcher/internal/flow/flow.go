@@ -62,8 +62,9 @@ type Flow struct {
 	waited   time.Time // when a POST was last refused with a wait
 	waitedAt int64     // what was delivered by then
 	// waits is how many were refused so, or with 429, one after the other, since an answer that was no failure: from waitsSince until waitsLast.
-	// Of these so many are fresh.
+	// Of these so many are fresh, and waitsOf is the message of the last one.
 	waits, fresh          int
+	waitsOf               string
 	waitsSince, waitsLast time.Time
 	slots                 policy.Slots
 	spreadAt              float64 // the lowest learned rate by which slots were given; 0: none was
@@ -78,7 +79,7 @@ type Flow struct {
 	refused                      int64         // answers that say nothing about the receiver, a 400 for instance
 	answers                      policy.Lately // POSTs, and those of them that were refused
 	lastFailure                  time.Time
-	throttles                    bool      // its last answer said that it is sent too much
+	tooMany                      int       // so many answers, one after the other and up to the last one, said that it is sent too much
 	toldUnusable                 time.Time // when the log last said that no request can be made
 	// releasedAt is when the webhook was last found to take messages again: what was held
 	// before is due.
@@ -152,7 +153,7 @@ func (f *Flow) update(r tables.Registration) (reset, released bool) {
 	f.release(time.Now())
 	f.window.Reset()
 	f.pacer.Reset()
-	f.singles, f.round, f.waited, f.waits = policy.Singles{}, policy.Round{}, time.Time{}, 0
+	f.singles, f.round, f.waited, f.waits, f.tooMany = policy.Singles{}, policy.Round{}, time.Time{}, 0, 0
 	f.breaker.Reset()
 	f.refusals, f.refusing = policy.Refusals{}, false
 	f.pause.Reset()

@@ -128,7 +128,9 @@ func (fs *Flows) make(r tables.Registration) *Flow {
 	if newest.Breaker.Since.After(f.since) && f.settings.Breaker.Enabled {
 		f.breaker.Restore(newest.Breaker)
 		open := newest.Breaker.Phase != policy.BreakerClosed
-		f.refusing, f.throttles = open && newest.Refusing, open && newest.Throttles
+		if f.refusing = open && newest.Refusing; open && newest.Throttles {
+			f.tooMany = 1
+		}
 	}
 	if pace := fs.restored(rows, f.since); pace.Since.After(f.since) && f.settings.Adaptive {
 		f.pacer.Restore(pace, now)

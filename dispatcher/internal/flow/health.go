@@ -23,7 +23,7 @@ func (f *Flow) takeChange() (tables.Health, bool) {
 	}
 	f.changed, f.savedOK, f.savedAt = false, f.lastOK, now
 	return tables.Health{
-		WebhookID: f.id, Queue: f.queue, Breaker: f.breaker.State(now), Refusing: f.refusing, Throttles: f.throttles, PausedUntil: f.pause.Until(now), Failing: f.auto.State(), Pace: f.pacer.State(),
+		WebhookID: f.id, Queue: f.queue, Breaker: f.breaker.State(now), Refusing: f.refusing, Throttles: f.tooMany > 0, PausedUntil: f.pause.Until(now), Failing: f.auto.State(), Pace: f.pacer.State(),
 		LastFailureAt: f.lastFailure, Window: f.limit(), InFlight: f.inFlight,
 		Delivered: f.delivered, Failed: f.failed, Postponed: f.postponed, UpdatedAt: now,
 	}, true

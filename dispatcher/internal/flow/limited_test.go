@@ -435,13 +435,13 @@ func TestOnlySeveralMessagesThatAreRefusedTellThatAQuotaIsUsedUp(t *testing.T) {
 				post(t, f, time.Now().Add(time.Second), func(time.Time) policy.Sign { return taken })
 			}
 			time.Sleep(10 * time.Minute)
-			refused := func(failed int) {
+			refused := func(message string, failed int) {
 				time.Sleep(time.Until(f.unsure))
 				ticket, refusal := f.Enter(time.Now())
 				if ticket == nil {
 					t.Fatalf("refusal %d: no POST: %+v", failed, refusal)
 				}
-				ticket.Answered(Answer{Sign: tooMany, Began: time.Now(), Took: time.Millisecond, Failed: failed, Again: failed > 0})
+				ticket.Answered(Answer{Sign: tooMany, Began: time.Now(), Took: time.Millisecond, Message: message, Failed: failed, Again: failed > 0})
 				want(t, "a refusal is spared", ticket.Spared(), took)
 				want(t, "as by a quota", ticket.Quota(), took && f.Status(time.Now()).Breaker.Phase == policy.BreakerClosed)
 			}
@@ -450,12 +450,12 @@ func TestOnlySeveralMessagesThatAreRefusedTellThatAQuotaIsUsedUp(t *testing.T) {
 				most = 9
 			}
 			for failed := range most {
-				refused(failed)
+				refused("a", failed)
 				time.Sleep(4 * time.Second)
 			}
 			want(t, "breaker after one message", f.Status(time.Now()).Breaker.Phase, policy.BreakerClosed)
 			if took {
-				refused(0)
+				refused("b", 9) // which an earlier process tried
 				want(t, "breaker after two", f.Status(time.Now()).Breaker.Phase, policy.BreakerOpen)
 				want(t, "the status says that it throttles", f.Status(time.Now()).Throttles, true)
 				probe, _ := f.Enter(time.Now())
@@ -466,6 +466,57 @@ func TestOnlySeveralMessagesThatAreRefusedTellThatAQuotaIsUsedUp(t *testing.T) {
 				probe.Answered(Answer{Sign: policy.Sign{Answered: true}, Began: time.Now(), Took: time.Millisecond})
 				want(t, "also after another answer", f.Status(time.Now()).Throttles, false)
 			}
+		})
+	}
+}
+
+// The log says that a webhook only throttles where its breaker has opened by nothing else, and a process that starts knows whether its last answer did.
+func TestTheLogSaysWhatOpenedABreaker(t *testing.T) {
+	tooMany := overLimit
+	tooMany.TooMany = true
+	broken := policy.Sign{Answered: true, Failed: true}
+	for _, tt := range []struct {
+		name      string
+		first     policy.Sign
+		only      bool // it is what all of ten are answered
+		throttles bool // the log says so
+	}{
+		{"429", tooMany, true, true},
+		{"500, and the last one 429", broken, false, false},
+		{"500", broken, true, false},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			store := testStore(t)
+			var log strings.Builder
+			made := func() (*Flows, *Flow) {
+				fs := New(Options{
+					Store: store, Instance: "a", Log: slog.New(slog.NewTextHandler(&log, nil)),
+					Turned: func(string, policy.BreakerPhase) {}, Shown: func(string, string) {},
+				})
+				r := testRegistration()
+				fs.Sync(t.Context(), []tables.Registration{r})
+				return fs, fs.Of(&r)
+			}
+			fs, f := made()
+			for n := range 10 {
+				ticket, refusal := f.Enter(time.Now())
+				if ticket == nil {
+					t.Fatalf("%s: no POST %d: %+v", tt.name, n, refusal)
+				}
+				sign := tt.first
+				if n == 9 && !tt.only {
+					sign = tooMany
+				}
+				ticket.Answered(Answer{Sign: sign, Began: time.Now(), Took: time.Millisecond, Message: fmt.Sprint(n)})
+				time.Sleep(3 * time.Second) // it asks others meanwhile
+			}
+			want(t, tt.name+": breaker", f.Status(time.Now()).Breaker.Phase, policy.BreakerOpen)
+			if said := strings.Contains(log.String(), "nothing but 429"); said != tt.throttles || strings.Contains(log.String(), "mostly fails") == said {
+				t.Errorf("%s: the log says\n%s", tt.name, log.String())
+			}
+			fs.saveHealth(t.Context())
+			_, after := made()
+			want(t, tt.name+": the status after a restart says that it throttles", after.Status(time.Now()).Throttles, tt.throttles || !tt.only)
 		})
 	}
 }

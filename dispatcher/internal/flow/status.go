@@ -14,7 +14,7 @@ func (f *Flow) Status(now time.Time) status.Webhook {
 	s := status.Webhook{
 		State: status.Healthy, Window: f.limit(), Concurrency: f.settings.Concurrency, InFlight: f.inFlight, Waiting: f.waiting,
 		Rate: f.meter.Rate(now), Latency: f.meter.Latency(), Delivered: f.delivered, Refused: f.refused, Failed: f.failed, Postponed: f.postponed,
-		Breaker: f.breaker.State(now), Refusing: f.refusing, Throttles: f.throttles, Pace: f.pacer.State(), PaceOfAll: f.pacer.All(), Leader: f.pacer.Leader(), Failing: f.auto.State(), LastFailureAt: f.lastFailure,
+		Breaker: f.breaker.State(now), Refusing: f.refusing, Throttles: f.tooMany > 0, Pace: f.pacer.State(), PaceOfAll: f.pacer.All(), Leader: f.pacer.Leader(), Failing: f.auto.State(), LastFailureAt: f.lastFailure,
 	}
 	s.RecentPosts, s.RecentRefused = f.answers.Sums(now)
 	token := f.bucket.Next(f.settings, now)

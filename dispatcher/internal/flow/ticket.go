@@ -20,6 +20,7 @@ type Ticket struct {
 	spared     bool
 	quota      bool // it was refused as by a quota that is used up
 	probe      bool // it was one, and was refused as too much
+	throttled  bool // the webhook has said nothing else for a while than that it is sent too much
 }
 
 // Spared tells, once it was Answered, whether the webhook's refusal is not the message's
@@ -212,6 +213,8 @@ type Answer struct {
 	Took  time.Duration
 	// Failed is how many attempts for this message had failed before.
 	Failed int
+	// Message tells one message from another.
+	Message string
 	// Again tells that there was one before, also one that counts in nothing.
 	Again bool
 }
@@ -232,7 +235,7 @@ func (t *Ticket) Answered(a Answer) {
 	case policy.BreakerOpen:
 		text := "the webhook mostly fails: until a probe succeeds nothing else is sent to it, and its messages wait uncharged"
 		switch {
-		case a.Sign.TooMany || a.Sign.Waits:
+		case t.throttled:
 			text = "the webhook answers nothing but 429, or asks for waits, as where a quota is used up: until a probe succeeds nothing else is sent to it, and its messages wait uncharged"
 		case t.spared && a.Sign.Refused != 0:
 			text = "the webhook refuses every message alike: until a probe succeeds nothing else is sent to it, and its messages wait uncharged; what it refused before are dead letters, which can be replayed"
@@ -299,7 +302,6 @@ func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.Breake
 	}
 	f.took += (a.Took - f.took) / tookWeight
 	refused := !a.Sign.Delivered && !a.Sign.Failed
-	f.throttles = a.Sign.TooMany || a.Sign.Waits // by its last answer
 	f.answers.Add(refused, now)
 	switch {
 	case refused:
@@ -331,6 +333,7 @@ func (t *Ticket) judge(a Answer, now time.Time) (turned bool) {
 	f, s := t.f, t.f.settings.Breaker
 	closed := f.breaker.State(now).Phase == policy.BreakerClosed
 	f.countWait(a, now)
+	t.throttled = f.onlyThrottles(closed, now)
 	if a.Sign.Delivered {
 		f.singles.Taken(a.Failed)
 	}
@@ -404,7 +407,7 @@ func (f *Flow) tookWithinHour(now time.Time) bool {
 // waitsLong is for how long a webhook that takes nothing may say that it is sent too much before it is broken: as long as a limit may take none.
 const waitsLong = 75 * time.Second
 
-// waitsMany is how many such refusals, one after the other, at least tell so, and waitsFresh how many of them name a wait or are of another message:
+// waitsMany is how many such refusals, one after the other, at least tell so, and waitsFresh how many of them name a wait or are of another message than the one before:
 // the quota of one customer is none of the webhook's. waitsApart is how long after the last one the next counts with it at most.
 const (
 	waitsMany  = 3
@@ -414,18 +417,30 @@ const (
 
 // countWait counts the refusals with 429 or a wait, other failures between them or not. Those that were under way together count once.
 func (f *Flow) countWait(a Answer, now time.Time) {
-	fresh := 0
-	if a.Sign.Waits || !a.Again {
+	too, fresh := a.Sign.Waits || a.Sign.TooMany, 0
+	if a.Sign.Waits || a.Message != f.waitsOf {
 		fresh = 1
 	}
-	switch too := a.Sign.Waits || a.Sign.TooMany; {
+	if f.tooMany++; !too {
+		f.tooMany = 0
+	}
+	switch {
 	case !a.Sign.Failed:
 		f.waits = 0
 	case too && (f.waits == 0 || now.Sub(f.waitsLast) > waitsApart):
-		f.waits, f.fresh, f.waitsSince, f.waitsLast = 1, fresh, now, now
+		f.waits, f.fresh, f.waitsSince, f.waitsLast, f.waitsOf = 1, 1, now, now, a.Message
 	case too && !a.Began.Before(f.waitsLast):
-		f.waits, f.fresh, f.waitsLast = f.waits+1, f.fresh+fresh, now
+		f.waits, f.fresh, f.waitsLast, f.waitsOf = f.waits+1, f.fresh+fresh, now, a.Message
 	}
+}
+
+// onlyThrottles tells whether all failures by which the breaker may open now said that the webhook is sent too much.
+func (f *Flow) onlyThrottles(closed bool, now time.Time) bool {
+	least := 1
+	if closed {
+		least = max(waitsMany, f.breaker.State(now).Failures+1)
+	}
+	return f.tooMany >= least
 }
 
 // onlyWaits tells whether a webhook has answered nothing but 429 and waits for long. One with a limit that was learned does, at 429: the pacer knows.

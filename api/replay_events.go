@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"math"
 	"slices"
 	"strconv"
 	"sync"
@@ -169,8 +170,10 @@ func (j *replayJob) learn(ctx context.Context) error {
 		}
 		page.After = next
 	}
+	// Others may have replayed what is beyond all that it can have sent since it stored how far it had come.
+	most := v.Replayed + int(math.Ceil(j.bulk.rate*jobLeft.Seconds())) + replaysAtOnce
 	j.note(func() {
-		j.replayed = max(j.replayed, sent)
+		j.replayed = max(j.replayed, min(sent, most))
 		j.matched, j.lastLearned = j.replayed, last
 	})
 	return nil

@@ -508,6 +508,29 @@ func TestAReplayJobSendsOneCopyOfAnEvent(t *testing.T) {
 	}
 }
 
+// What others replayed meanwhile takes nothing from a job's limit beyond what its killed process can have sent since it was heard.
+func TestAReplayJobThatIsTakenOverCountsNoReplaysOfOthersTowardsItsLimit(t *testing.T) {
+	const rate = 0.1
+	most := 2 + int(rate*jobLeft.Seconds()) + replaysAtOnce
+	h := withJobs(t)
+	h.putMany("orders", most+10, func(i int, d *tables.DeadLetter) {
+		if i > 0 {
+			d.Status, d.Replays, d.ReplayedAt = tables.Replayed, 1, time.Now()
+		}
+	})
+	h.storedJob(replayJobView{
+		ID: "rpl_cut", State: jobRunning, Matched: 2, Replayed: 2, SkippedBecause: map[string]int{}, StartedAt: time.Now().UTC().Add(-time.Minute), Rate: rate, Limit: most + 1,
+		Order: oldestFirst, Filter: filterView{Queue: "orders", Status: tables.Waiting},
+	}, time.Now().Add(-2*jobLost))
+	if err := h.api.replays.adopt(t.Context(), h.api); err != nil {
+		t.Fatal(err)
+	}
+	h.await("rpl_cut").wantJob("done", most+1, most+1, 0, 0)
+	if n := h.depth("orders"); n != 1 {
+		t.Errorf("%d messages were sent, want the one that waits", n)
+	}
+}
+
 // C83: who goes on with a job knows of which events a copy was sent, and how many replays count for the limit, though
 // the process that was killed had not stored it.
 func TestAReplayJobThatIsTakenOverSendsNoSecondCopyOfAnEvent(t *testing.T) {

@@ -37,28 +37,20 @@ func (d *DeadLetter) ReplayToCome(life time.Duration) bool {
 }
 
 // EndReplay ends the records of a dead letter's replay, which nobody goes on with: its message is
-// gone, or the dead letter was deleted. They are those of the day on which it was asked for, and
-// before a replay of another dead letter of the same message was: what is of that one goes on.
+// gone, or the dead letter was deleted. They are those of the day on which it was asked for, between
+// replays of other dead letters of the same message: what is of one of these goes on.
 // What was delivered stays so.
 func EndReplay(ctx context.Context, s Deliveries, letters DeadLetters, d *DeadLetter) error {
-	all, err := s.Load(ctx, MessageKey{Queue: d.Queue, MessageID: d.MessageID, Day: d.ReplayedAt})
-	if err != nil {
-		return fmt.Errorf("load the records of a replay: %w", err)
+	all, err := replayed(ctx, s, d)
+	if err != nil || len(all) == 0 { // most replays that are lost were never received; the list is dear
+		return err
 	}
-	asked := d.ReplayedAt.Truncate(time.Second) // storage may tell whole seconds only
-	all = slices.DeleteFunc(all, func(r Delivery) bool {
-		ofIt := r.Generation >= d.Generation+d.Replays && (d.WebhookID == "" || d.WebhookID == r.WebhookID) && !r.Day.Before(asked)
-		return !ofIt || r.State.Terminal() && r.State != DeadLettering
-	})
-	if len(all) == 0 { // most replays that are lost were never received; the list is dear
-		return nil
-	}
-	until, err := nextReplay(ctx, letters, d)
+	from, until, err := otherReplays(ctx, letters, d)
 	if err != nil {
 		return err
 	}
 	for _, r := range all {
-		if !until.IsZero() && !r.Day.Before(until) {
+		if r.Day.Before(from) || !until.IsZero() && !r.Day.Before(until) {
 			continue
 		}
 		r.State, r.Reason, r.DeadLetterID, r.NextAt = DeadLettered, policy.ReplayEnded, d.ID, time.Time{}
@@ -70,23 +62,49 @@ func EndReplay(ctx context.Context, s Deliveries, letters DeadLetters, d *DeadLe
 	return nil
 }
 
-// nextReplay is when a replay of another dead letter of the message, for the same webhook, was asked for
-// at the earliest, that of d or later; zero when none was.
-func nextReplay(ctx context.Context, letters DeadLetters, d *DeadLetter) (next time.Time, err error) {
+// replayed are the unfinished deliveries of the last replay of d, and of later ones of its message. Their day is by storage's clock, from which
+// that of who asked for it may differ.
+func replayed(ctx context.Context, s Deliveries, d *DeadLetter) (all []Delivery, err error) {
+	for _, apart := range [...]time.Duration{0, -ClocksApart, ClocksApart} {
+		at := d.ReplayedAt.Add(apart)
+		if apart != 0 && dayOf(at).Equal(dayOf(d.ReplayedAt)) {
+			continue
+		}
+		some, err := s.Load(ctx, MessageKey{Queue: d.Queue, MessageID: d.MessageID, Day: at})
+		if err != nil {
+			return nil, fmt.Errorf("load the records of a replay: %w", err)
+		}
+		all = append(all, some...)
+	}
+	return slices.DeleteFunc(all, func(r Delivery) bool {
+		ofIt := r.Generation >= d.Generation+d.Replays && (d.WebhookID == "" || d.WebhookID == r.WebhookID)
+		return !ofIt || r.State.Terminal() && r.State != DeadLettering
+	}), nil
+}
+
+// otherReplays are between when the messages of d's replay were inserted at the most, so that they are of no replay of another dead letter of
+// the message for the same webhook: from when d's was asked for, where one of these came before, and until the next one was, if any was.
+// Storage may tell whole seconds only.
+func otherReplays(ctx context.Context, letters DeadLetters, d *DeadLetter) (from, until time.Time, err error) {
+	asked := d.ReplayedAt.Truncate(time.Second)
 	for page := (Page{Limit: MaxPage}); ; {
 		rows, after, err := letters.ListDeadLetters(ctx, DeadLetterFilter{Queue: d.Queue, MessageID: d.MessageID}, page)
 		if err != nil {
-			return time.Time{}, fmt.Errorf("list the dead letters of a message: %w", err)
+			return from, until, fmt.Errorf("list the dead letters of a message: %w", err)
 		}
 		for i := range rows {
 			at := rows[i].ReplayedAt.Truncate(time.Second)
 			same := rows[i].WebhookID == d.WebhookID || rows[i].WebhookID == "" || d.WebhookID == ""
-			if rows[i].ID != d.ID && same && !rows[i].ReplayedAt.Before(d.ReplayedAt.Truncate(time.Second)) && (next.IsZero() || at.Before(next)) {
-				next = at
+			switch {
+			case rows[i].ID == d.ID || !same || at.IsZero():
+			case at.Before(asked):
+				from = asked
+			case until.IsZero() || at.Before(until):
+				until = at
 			}
 		}
 		if page.After = after; after == "" {
-			return next, nil
+			return from, until, nil
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -35,19 +36,23 @@ func TestAHeldMessageWaitsNeverPastTheMiddleOfItsLife(t *testing.T) {
 		{20 * time.Minute, 15 * time.Minute, 10 * time.Minute},
 		{24 * time.Hour, 15 * time.Minute, 10 * time.Minute},
 	} {
-		d, _ := newDeliverer(t, answers{})
-		d.Hosted = func(string) bool { return true } // which waits for the longest
-		m := received("m")
-		m.ExpiresAt = m.InsertedAt.Add(c.life)
-		o := d.Deliver(t.Context(), testQueue, m, Usual(m, c.lookGap), nil)
-		want(t, "action", o.Action, policy.Hold)
-		want(t, fmt.Sprintf("waits %s with a life of %s", o.Delay, c.life), o.Delay > c.longest-time.Second && o.Delay <= c.longest, true)
+		bubble.Test(t, func(t *testing.T) {
+			d, _ := newDeliverer(t, answers{})
+			d.Hosted = func(string) bool { return true } // which waits for the longest
+			m := received("m")
+			m.ExpiresAt = m.InsertedAt.Add(c.life)
+			o := d.Deliver(t.Context(), testQueue, m, Usual(m, c.lookGap), nil)
+			want(t, "action", o.Action, policy.Hold)
+			want(t, fmt.Sprintf("waits %s with a life of %s", o.Delay, c.life), o.Delay > c.longest-time.Second && o.Delay <= c.longest, true)
+		})
 	}
-	d, _ := newDeliverer(t, answers{})
-	late := received("late")
-	late.InsertedAt, late.ExpiresAt = time.Now().Add(-44*time.Minute), time.Now().Add(16*time.Minute)
-	o := d.Deliver(t.Context(), testQueue, late, Usual(late, 15*time.Minute), nil)
-	want(t, "waits no longer than until the last look", o.Delay > 0 && o.Delay <= time.Minute, true)
+	bubble.Test(t, func(t *testing.T) {
+		d, _ := newDeliverer(t, answers{})
+		late := received("late")
+		late.InsertedAt, late.ExpiresAt = time.Now().Add(-44*time.Minute), time.Now().Add(16*time.Minute)
+		o := d.Deliver(t.Context(), testQueue, late, Usual(late, 15*time.Minute), nil)
+		want(t, "waits no longer than until the last look", o.Delay > 0 && o.Delay <= time.Minute, true)
+	})
 }
 
 // A message that lives for less than policy.ExpiryMargin waits for a webhook that is busy like any
@@ -57,16 +62,18 @@ func TestAShortLivedMessageWaitsForABusyWebhook(t *testing.T) {
 		{4 * time.Second, 2 * time.Second}, {20 * time.Second, 10 * time.Second},
 		{time.Minute, policy.ExpiryMargin}, {time.Hour, policy.ExpiryMargin},
 	} {
-		m := received("m")
-		m.ExpiresAt = m.InsertedAt.Add(c.life)
-		want(t, fmt.Sprintf("margin of a life of %s", c.life), Usual(m, 0).Postponed, c.margin)
-		p := &parcel{m: m}
-		del := tables.Delivery{}
-		p.hold(&del, policy.WebhookBusy, time.Second, Usual(m, 0).Postponed)
-		want(t, fmt.Sprintf("state at the beginning of a life of %s", c.life), del.State, tables.Held)
-		m.InsertedAt = m.InsertedAt.Add(-c.life + c.margin - time.Second)
-		m.ExpiresAt = m.InsertedAt.Add(c.life)
-		p.hold(&del, policy.WebhookBusy, time.Second, Usual(m, 0).Postponed)
-		want(t, fmt.Sprintf("state at the end of a life of %s", c.life), del.State, tables.DeadLettering)
+		bubble.Test(t, func(t *testing.T) {
+			m := received("m")
+			m.ExpiresAt = m.InsertedAt.Add(c.life)
+			want(t, fmt.Sprintf("margin of a life of %s", c.life), Usual(m, 0).Postponed, c.margin)
+			p := &parcel{m: m}
+			del := tables.Delivery{}
+			p.hold(&del, policy.WebhookBusy, time.Second, Usual(m, 0).Postponed)
+			want(t, fmt.Sprintf("state at the beginning of a life of %s", c.life), del.State, tables.Held)
+			m.InsertedAt = m.InsertedAt.Add(-c.life + c.margin - time.Second)
+			m.ExpiresAt = m.InsertedAt.Add(c.life)
+			p.hold(&del, policy.WebhookBusy, time.Second, Usual(m, 0).Postponed)
+			want(t, fmt.Sprintf("state at the end of a life of %s", c.life), del.State, tables.DeadLettering)
+		})
 	}
 }

@@ -27,8 +27,8 @@ const (
 )
 
 // Queue is one leased queue. All methods may be called concurrently. None
-// retries: each is one storage transaction (Send excepted, which creates the
-// queue when it is missing), so that the caller always knows whether a call
+// retries: each is one storage transaction (but for a Send that creates the
+// queue when it is missing, and a Renew near the message's end), so that the caller always knows whether a call
 // may have taken effect (see Ambiguous). All return promptly when ctx ends.
 //
 // Every method but Send returns ErrQueueNotFound when the queue is not there.
@@ -50,6 +50,9 @@ type Queue interface {
 	// Renew extends the lease to now + lease and replaces the receipt inside
 	// m.Lease. The content is never re-sent nor changed. ErrLeaseLost is
 	// definitive: the receipt is not valid any more and never will be again.
+	// Where storage hides no message until after its end, the lease is as
+	// long as the rest of its life, in whole seconds; so it is with Hide and
+	// Abandon, and that takes a second transaction.
 	Renew(ctx context.Context, m *Message, lease time.Duration) error
 
 	// Complete removes the message. It uses the newest receipt, and is worth

@@ -24,6 +24,9 @@ type Options struct {
 	Disorder bool
 	// Deleting is how long a deleted queue or table can't be made again.
 	Deleting time.Duration
+	// HidesToTheEnd refuses to hide a message until after its end, as the service's page says; the
+	// service itself has done it whenever somebody looked.
+	HidesToTheEnd bool
 	// OnMessage is told what happened to a message, in the call whose context it gets. It
 	// must not call the stand-in.
 	OnMessage func(context.Context, MessageEvent)

@@ -23,6 +23,7 @@ var (
 	errNoQueue     = &refusal{http.StatusNotFound, "QueueNotFound"}
 	errNoMessage   = &refusal{http.StatusNotFound, "MessageNotFound"}
 	errQueueGoing  = &refusal{http.StatusConflict, "QueueBeingDeleted"}
+	errBeyondEnd   = &refusal{http.StatusBadRequest, "InvalidQueryParameterValue"}
 	errTextTooLong = &refusal{http.StatusRequestEntityTooLarge, "RequestBodyTooLarge"}
 )
 
@@ -221,6 +222,9 @@ func (q *storedQueue) update(ctx context.Context, id, receipt string, text *stri
 	m, err := q.held(id, receipt, now)
 	if err != nil {
 		return message{}, err
+	}
+	if q.model.HidesToTheEnd && !m.expires.IsZero() && now.Add(visibility).After(m.expires) {
+		return message{}, errBeyondEnd
 	}
 	m.receipt, m.visible = q.model.newReceipt(), now.Add(visibility)
 	if text != nil {

@@ -34,7 +34,7 @@ var queuePatches = []Patch{
 	inQueue("receipt-not-replaced", "l.receipt, l.granted, l.until = receipt, granted, start.Add(granted)", "l.granted, l.until = granted, start.Add(granted)",
 		"After the first renewal a message can be neither renewed nor deleted."),
 
-	inAzureQueue("lease-from-the-answer-on", "m.Lease.Renewed(receipt, start, granted)", "m.Lease.Renewed(receipt, start.Add(time.Since(start)), granted)",
+	inAzureQueue("lease-from-the-answer-on", "m.Lease.Renewed(g.receipt, g.start, g.visibility)", "m.Lease.Renewed(g.receipt, time.Now(), g.visibility)",
 		"A slow answer makes a lease look longer than storage keeps it."),
 	inAzureQueue("received-lease-from-the-answer-on", "Lease: queue.NewLease(m.receipt, start, granted),", "Lease: queue.NewLease(m.receipt, start.Add(time.Since(start)), granted),",
 		"A slow answer makes a lease look longer than storage keeps it."),

@@ -37,6 +37,8 @@ type Plan struct {
 	QueueCalls, TableCalls int
 	// Skew is how far the account's clock is ahead.
 	Skew time.Duration
+	// HidesToTheEnd says that the account hides no message until after its end.
+	HidesToTheEnd bool
 	// Clocks are how far the clock of each instance is ahead, in whole seconds; nil where all have the same.
 	Clocks []time.Duration
 	// Force is what becomes of single calls, by their id.

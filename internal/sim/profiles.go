@@ -49,6 +49,7 @@ var Profiles = []Profile{
 	{"clocks", "the clocks of instances, and the account's, are up to a minute apart, while leases, claims, waits and replays go from one to another", false, clocks},
 	{"joined", "a webhook is registered by a clock that is ahead, beside one that fails, and processes die in its POSTs", false, joined},
 	{"hosted", "instances under the Functions host, some of which die, with a queue of the host's and one of the pump's", false, hosted},
+	{"hosted-expiry", "messages of a short life under the Functions host, on an account that hides none until after its end", false, hostedExpiry},
 	{"dead-tables", "tables are away while more messages are delivered than records are kept in memory", true, deadTables},
 }
 
@@ -183,7 +184,7 @@ func latencyTail(c chooser, p *Plan) {
 }
 
 func expiry(c chooser, p *Plan) {
-	p.File = c.chance(0.5)
+	p.File, p.HidesToTheEnd = c.chance(0.5), p.Seed%2 == 0
 	p.Webhooks = []Webhook{{Name: "w0", Queue: "queue0", Timeout: 10 * time.Second, Attempts: 20, Mix: Mix{Fail: c.Float64()}}}
 	p.Calm = 8 * time.Minute
 	if c.chance(0.5) {
@@ -424,6 +425,18 @@ func hosted(c chooser, p *Plan) {
 		at := c.between(10*time.Second, p.Calm-2*time.Minute)
 		p.step(Step{At: at, Do: doOutage, Service: "queue", Op: "update", Kind: pick(c, refused, hanging, lost), Instance: -1, For: c.between(15*time.Second, time.Minute)})
 		p.step(Step{At: at + time.Second, Do: doPut, Queue: "queue0", Count: 10, Gap: 100 * time.Millisecond})
+	}
+}
+
+func hostedExpiry(c chooser, p *Plan) {
+	p.Hosted, p.Brief, p.HidesToTheEnd, p.Instances = true, true, true, 1+c.IntN(2)
+	p.Settings["LEASE"] = "2m" // longer than anything lives
+	for i := range 1 + c.IntN(3) {
+		p.Webhooks = append(p.Webhooks, Webhook{Name: fmt.Sprintf("w%d", i), Queue: "queue0", Timeout: 10 * time.Second, Attempts: 3, Mix: Mix{Late: 0.5, LateMin: time.Second, LateMax: 8 * time.Second}})
+	}
+	p.Calm = 5 * time.Minute
+	for range 2 + c.IntN(4) {
+		p.step(Step{At: c.between(10*time.Second, 2*time.Minute), Do: doPut, Queue: "queue0", Count: 1 + c.IntN(10), TTL: c.between(45*time.Second, 90*time.Second).Round(time.Second), Gap: c.between(0, 4*time.Second)})
 	}
 }
 

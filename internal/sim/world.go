@@ -167,7 +167,7 @@ func newWorld(p *Plan, folder string) *world {
 	}
 	if !p.File {
 		w.account = azurestandin.New(azurestandin.Options{
-			Now: w.accountTime, Rand: rand.NewPCG(p.Seed, 1), Disorder: true, Deleting: 40 * time.Second, OnMessage: w.onMessage,
+			Now: w.accountTime, Rand: rand.NewPCG(p.Seed, 1), Disorder: true, Deleting: 40 * time.Second, HidesToTheEnd: p.HidesToTheEnd, OnMessage: w.onMessage,
 		})
 	}
 	return w

@@ -109,8 +109,40 @@ func refusal(operation string, r *azcore.ResponseError) error {
 	case code == queueerror.MessageTooLarge, code == queueerror.RequestBodyTooLarge,
 		r.StatusCode == http.StatusRequestEntityTooLarge:
 		return wrap(queue.ErrTooLarge)
+	case code == queueerror.InvalidQueryParameterValue, code == queueerror.OutOfRangeQueryParameterValue:
+		return &outOfRangeError{status: status, date: dateOf(r)}
 	}
 	return errors.New("storage answered " + status)
+}
+
+// outOfRangeError: storage does not take a value of the request. Of what we send that can only be how
+// long a message is to be hidden, and then because it ends before.
+type outOfRangeError struct {
+	status string
+	date   time.Time // by storage's clock, in whole seconds; zero where the answer has none
+}
+
+func (e *outOfRangeError) Error() string { return "storage answered " + e.status }
+
+// left is for how long a message can be hidden that ends then: for MinLease, or until a second before its
+// end, since the date is up to a second old, and the next request takes a moment.
+func (e *outOfRangeError) left(end time.Time) (left time.Duration, ends bool) {
+	if end.IsZero() || e.date.IsZero() {
+		return 0, false
+	}
+	return max(end.Sub(e.date).Truncate(time.Second)-time.Second, queue.MinLease), true
+}
+
+// dateOf is when storage answered, by its own clock; zero where that can't be read.
+func dateOf(r *azcore.ResponseError) time.Time {
+	if r.RawResponse == nil {
+		return time.Time{}
+	}
+	date, err := http.ParseTime(r.RawResponse.Header.Get("Date"))
+	if err != nil {
+		return time.Time{}
+	}
+	return date
 }
 
 // isStaleReceipt: the receipt belongs to nobody's lease any more. The real
@@ -137,15 +169,13 @@ const bigSkew = 2 * time.Minute
 
 // denialHint names the two causes that the service's own answer doesn't.
 func denialHint(operation string, r *azcore.ResponseError) string {
-	if r.RawResponse != nil {
-		if date, err := http.ParseTime(r.RawResponse.Header.Get("Date")); err == nil {
-			if skew := time.Since(date).Round(time.Second); skew.Abs() > bigSkew {
-				ahead := "ahead of"
-				if skew < 0 {
-					ahead = "behind"
-				}
-				return fmt.Sprintf(": this machine's clock is %v %s storage's; set it right", skew.Abs(), ahead)
+	if date := dateOf(r); !date.IsZero() {
+		if skew := time.Since(date).Round(time.Second); skew.Abs() > bigSkew {
+			ahead := "ahead of"
+			if skew < 0 {
+				ahead = "behind"
 			}
+			return fmt.Sprintf(": this machine's clock is %v %s storage's; set it right", skew.Abs(), ahead)
 		}
 	}
 	if r.ErrorCode == "AuthorizationPermissionMismatch" && (operation == opRenew || operation == opAbandon) {

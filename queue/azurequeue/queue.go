@@ -78,45 +78,26 @@ func (q *azureQueue) dequeue(ctx context.Context, limit int, lease time.Duration
 }
 
 func (q *azureQueue) Renew(ctx context.Context, m *queue.Message, lease time.Duration) error {
-	granted, err := checkLease(opRenew, lease)
-	if err != nil {
-		return err
-	}
-	start := time.Now()
-	receipt, err := q.update(ctx, opRenew, m, granted)
-	if err != nil {
-		return err
-	}
-	m.Lease.Renewed(receipt, start, granted)
-	return nil
+	return q.hide(ctx, opRenew, m, lease)
 }
 
-// update hides the message for visibility from now on and returns its new
-// receipt; the old one is void. The content is kept.
-//
-// It is the only caller of UpdateMessage, which always sends content, and
-// erases the message when that is empty (azure-sdk-for-go#23092). The REST API
-// keeps the content of a message when the request has no body (azure-rest-api-
-// specs#10477), so keepBodyPolicy takes it out. Without an explicit visibility
-// the SDK would send 0 and so end the lease.
-func (q *azureQueue) update(ctx context.Context, operation string, m *queue.Message, visibility time.Duration) (receipt string, err error) {
-	if err := checkID(operation, m.ID); err != nil {
-		return "", err
-	}
-	var answer azqueue.UpdateMessageResponse
-	err = q.do(ctx, operation, func(ctx context.Context) (err error) {
-		answer, err = q.client.UpdateMessage(ctx, m.ID, m.Lease.Receipt(), "", &azqueue.UpdateMessageOptions{
-			VisibilityTimeout: new(seconds(visibility)),
-		})
-		return err
-	})
+// Hide implements queue.Queue.
+func (q *azureQueue) Hide(ctx context.Context, m *queue.Message, delay time.Duration) error {
+	return q.hide(ctx, opAbandon, m, delay)
+}
+
+// hide is a renewal, for whatever it is made.
+func (q *azureQueue) hide(ctx context.Context, operation string, m *queue.Message, lease time.Duration) error {
+	visibility, err := checkLease(operation, lease)
 	if err != nil {
-		return "", err
+		return err
 	}
-	if answer.PopReceipt == nil {
-		return "", fmt.Errorf("%s in queue %s: the answer has no new receipt", operation, q.name)
+	g, err := q.updateToTheEnd(ctx, operation, m, visibility)
+	if err != nil {
+		return err
 	}
-	return *answer.PopReceipt, nil
+	m.Lease.Renewed(g.receipt, g.start, g.visibility)
+	return nil
 }
 
 func (q *azureQueue) Abandon(ctx context.Context, m *queue.Message, delay time.Duration) error {
@@ -125,23 +106,56 @@ func (q *azureQueue) Abandon(ctx context.Context, m *queue.Message, delay time.D
 	}
 	// The new receipt is dropped: the lease has ended, and nobody may settle
 	// the message with it.
-	_, err := q.update(ctx, opAbandon, m, wholeSeconds(delay))
+	_, err := q.updateToTheEnd(ctx, opAbandon, m, wholeSeconds(delay))
 	return err
 }
 
-// Hide implements queue.Queue.
-func (q *azureQueue) Hide(ctx context.Context, m *queue.Message, delay time.Duration) error {
-	hidden, err := checkLease(opAbandon, delay)
-	if err != nil {
-		return err
+// granted is what storage answered to an update that was begun at start.
+type granted struct {
+	receipt    string
+	start      time.Time
+	visibility time.Duration
+}
+
+// updateToTheEnd hides the message for visibility from now on; the old receipt is void. The content is kept.
+//
+// The service's page says that a message can't be hidden until after its end. The service has done
+// so whenever somebody looked; where it refuses, the message is hidden for what it has left.
+func (q *azureQueue) updateToTheEnd(ctx context.Context, operation string, m *queue.Message, visibility time.Duration) (granted, error) {
+	if err := checkID(operation, m.ID); err != nil {
+		return granted{}, err
 	}
+	g, err := q.update(ctx, operation, m, visibility)
+	var refused *outOfRangeError
+	if errors.As(err, &refused) {
+		if left, ends := refused.left(m.ExpiresAt); ends && left < visibility {
+			return q.update(ctx, operation, m, left)
+		}
+	}
+	return g, err
+}
+
+// update is the only caller of UpdateMessage, which always sends content, and
+// erases the message when that is empty (azure-sdk-for-go#23092). The REST API
+// keeps the content of a message when the request has no body (azure-rest-api-
+// specs#10477), so keepBodyPolicy takes it out. Without an explicit visibility
+// the SDK would send 0 and so end the lease.
+func (q *azureQueue) update(ctx context.Context, operation string, m *queue.Message, visibility time.Duration) (granted, error) {
 	start := time.Now()
-	receipt, err := q.update(ctx, opAbandon, m, hidden)
-	if err != nil {
+	var answer azqueue.UpdateMessageResponse
+	err := q.do(ctx, operation, func(ctx context.Context) (err error) {
+		answer, err = q.client.UpdateMessage(ctx, m.ID, m.Lease.Receipt(), "", &azqueue.UpdateMessageOptions{
+			VisibilityTimeout: new(seconds(visibility)),
+		})
 		return err
+	})
+	if err != nil {
+		return granted{}, err
 	}
-	m.Lease.Renewed(receipt, start, hidden)
-	return nil
+	if answer.PopReceipt == nil {
+		return granted{}, fmt.Errorf("%s in queue %s: the answer has no new receipt", operation, q.name)
+	}
+	return granted{*answer.PopReceipt, start, visibility}, nil
 }
 
 func (q *azureQueue) Complete(ctx context.Context, m *queue.Message) error {

@@ -55,7 +55,7 @@ const (
 	hostLookMax   = 30 * time.Minute // of a host's held message
 	maxReceivers  = 4                // receives at a time from one queue
 	guardMargin   = time.Hour        // before its end a message that nobody can be sent is a dead letter
-	guardRarely   = 10 * time.Minute // between two looks where poll_max is as long
+	guardInterval = 12 * time.Second // between two looks at most
 )
 
 // bodyHash is how records tell bodies apart.

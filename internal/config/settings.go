@@ -113,7 +113,7 @@ var table = named([]Setting{
 	},
 	duration("poll_min", "100ms", "Shortest pause between two receives of an empty queue. 10ms to 1h, not above poll_max.",
 		10*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.PollMin }),
-	duration("poll_max", "5s", "Longest pause between two receives of an empty queue, on average: pauses vary by a quarter, and are shorter while the process is younger than a lease. Of several instances each waits as many times longer, up to 30s, so that all together look as often as one. Each receive is a paid storage transaction. Above 30s, queues that are not polled are looked at as rarely, down to every 10m. 10ms to 1h.",
+	duration("poll_max", "5s", "Longest pause between two receives of an empty queue, on average: pauses vary by a quarter, and are shorter while the process is younger than a lease. Of several instances each waits as many times longer, up to 30s, so that all together look as often as one. Each receive is a paid storage transaction. 10ms to 1h.",
 		10*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.PollMax }),
 	duration("drain", "35s", "How long a stopping process waits for POSTs in flight. 1s to 1h. Give the process at least 20s more before it is killed.",
 		time.Second, time.Hour, func(c *Config) *time.Duration { return &c.Drain }),

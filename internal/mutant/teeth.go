@@ -55,7 +55,7 @@ var teeth = []Patch{
 		"Bytes that nobody asked for are taken for the next message's answer.", "unasked", 3, "lost"),
 	inSim("c53-newer-envelope", "queue", "return ok && len(rest) > 0 && rest[0] >= '0' && rest[0] <= '9'", "return ok && len(rest) > 0 && rest[0] == '1'",
 		"A text of a newer version is POSTed as a body.", "kept", 6, "bytes"),
-	inSim("c54-rare-looks", "dispatcher/internal/receive", "guardInterval = 20 * time.Second", "guardInterval = 10 * time.Minute",
+	inSim("c54-rare-looks", "dispatcher/internal/receive", "guardInterval = 12 * time.Second", "guardInterval = 10 * time.Minute",
 		"Messages of a short life expire without a dead letter.", "expiry", 8, "lost"),
 	inSim("c54-expired-uncounted", "internal/app", "l.expired(queue, len(ids))", "l.expired(queue, 0)",
 		"Nobody is told of messages that expire unseen on Azure.", "kept", 6, "expired"),

@@ -18,10 +18,7 @@ import (
 )
 
 const (
-	usualPollMax = 30 * time.Second
-	guardRarely  = 10 * time.Minute
-	// guardAgain is the longest wait after a round that left something near its end, and
-	// between the looks of a timer's run.
+	// guardAgain is the longest wait after a fault, and the wait between the looks of a timer's run.
 	guardAgain = time.Minute
 	// guardInVain is how many batches in a row may hold nothing that is near its end, though
 	// looks show some: the next round goes on.
@@ -39,7 +36,6 @@ const (
 // there is: then nobody receives from it either, or not all.
 type guard struct {
 	*Options
-	late     *late
 	handlers *sync.WaitGroup // all of the process
 	q        queue.Queue
 	work     context.Context
@@ -58,24 +54,20 @@ type guard struct {
 
 // run looks at the queue until ctx ends.
 func (g *guard) run(ctx context.Context) {
-	pace, faults := g.interval(), 0
-	for ctx.Err() == nil {
-		wanted, err := g.round(ctx)
-		var wait time.Duration
-		switch {
-		case ctx.Err() != nil:
+	for faults := 0; ; {
+		err := g.round(ctx)
+		if ctx.Err() != nil {
 			return
-		case err != nil:
-			faults++
-			wait = retry.Backoff(faults, guardInterval, max(guardAgain, g.interval()))
+		}
+		wait := guardInterval - rand.N(guardInterval/10)
+		if faults++; err == nil {
+			faults = 0
+		} else {
+			wait = retry.Backoff(faults, guardInterval, guardAgain)
 			g.Log.Warn("the queue can't be guarded against expiring messages now; trying again",
 				"queue", g.q.Name(), "wait", wait.Round(time.Second), "error", err)
-		default:
-			faults = 0
-			pace = min(wanted, 2*pace) // more may come of what was short-lived a moment ago
-			wait = pace - rand.N(pace/10)
 		}
-		retry.Sleep(ctx, g.late.wait(g.q.Name(), time.Now(), wait))
+		retry.Sleep(ctx, wait)
 	}
 }
 
@@ -83,7 +75,7 @@ func (g *guard) run(ctx context.Context) {
 // of a queue that was received from meanwhile.
 func (g *guard) watch(ctx context.Context, done <-chan struct{}) error {
 	for last := !g.polled(); ; {
-		_, err := g.round(ctx)
+		err := g.round(ctx)
 		select {
 		case <-done:
 			if last {
@@ -98,50 +90,49 @@ func (g *guard) watch(ctx context.Context, done <-chan struct{}) error {
 }
 
 // round looks once, which is one transaction when nothing is near its end, and
-// dead-letters what is, a batch at a time. It returns when to look again at the latest.
-func (g *guard) round(ctx context.Context) (pace time.Duration, err error) {
-	for vain := 0; ; {
+// dead-letters what is, a batch at a time.
+func (g *guard) round(ctx context.Context) error {
+	for vain := 0; vain < guardInVain; {
 		start := time.Now()
-		ending, pace, err := g.look(ctx)
+		ending, err := g.look(ctx)
 		if err != nil || ending == 0 {
 			g.inVain = false
-			return pace, err
+			return err
 		}
 		// Nobody's time ends because of a registry that is behind.
 		if !g.Registry.Fresh(ctx, start) {
-			return pace, errors.New("the registered webhooks can't be read")
+			return errors.New("the registered webhooks can't be read")
 		}
 		if g.polled() != g.Registry.ToPoll()[g.q.Name()] || !g.polled() && !g.Registry.ToGuard()[g.q.Name()] {
 			g.Registry.Tell() // the poller takes over, or the queue is nobody's any more
-			return min(pace, guardAgain), nil
+			return nil
 		}
 		if g.inVain {
 			ending = queue.MaxReceive
 		}
 		messages, err := g.receive(ending)
 		if err != nil {
-			return pace, err
+			return err
 		}
 		left, err := g.handle(messages)
 		if err != nil {
-			return pace, err
+			return err
 		}
-		if g.inVain = left == 0; !g.inVain {
+		if vain++; left > 0 {
 			vain = 0
-		} else if vain++; vain == guardInVain {
-			return min(pace, guardAgain), nil
 		}
+		g.inVain = left == 0
 	}
+	return nil
 }
 
-// look peeks and counts the messages that are near their end. The pace fits the
-// shortest life it saw: a few looks fit into its margin.
-func (g *guard) look(ctx context.Context) (ending int, pace time.Duration, err error) {
+// look peeks and counts the messages that are near their end.
+func (g *guard) look(ctx context.Context) (ending int, err error) {
 	if g.polled() {
 		room, _ := g.Flows.Room(g.q.Name(), 0, 0, 1, time.Now())
 		g.behind = room > 0 && g.beside.backlogged() != nil
 		if room > 0 && !g.behind {
-			return 0, min(g.interval(), guardAgain), nil // the poller receives what comes
+			return 0, nil // the poller receives what comes
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, receiveTimeout)
@@ -154,22 +145,15 @@ func (g *guard) look(ctx context.Context) (ending int, pace time.Duration, err e
 		peeked, err = g.ownOnly(ctx, peeked)
 	}
 	if err != nil {
-		return 0, g.interval(), fmt.Errorf("look for expiring messages: %w", err)
-	}
-	if pace = g.interval(); g.polled() {
-		pace = min(pace, guardAgain)
+		return 0, fmt.Errorf("look for expiring messages: %w", err)
 	}
 	now := time.Now()
 	for _, p := range peeked {
-		if p.ExpiresAt.IsZero() {
-			continue
-		}
-		pace = min(pace, max(delivery.LastOfLife(p.InsertedAt, p.ExpiresAt, g.margin())/3, guardInterval))
 		if nearEnd(p.InsertedAt, p.ExpiresAt, now, g.margin()) {
 			ending++
 		}
 	}
-	return ending, pace, nil
+	return ending, nil
 }
 
 // receive is not cut short by a stop before the drain bound, as that of a poller.
@@ -215,14 +199,6 @@ func (g *guard) terms(m *queue.Message) delivery.Terms {
 	return delivery.Terms{Postponed: delivery.PostponeMargin(m), Shown: true}
 }
 
-// interval is the wait between two looks where nothing asks for a shorter one.
-func (g *guard) interval() time.Duration {
-	if g.PollMax <= usualPollMax {
-		return guardInterval
-	}
-	return min(g.PollMax, guardRarely)
-}
-
 func (g *guard) margin() time.Duration {
 	switch {
 	case !g.polled():
@@ -237,9 +213,9 @@ func (g *guard) polled() bool { return g.beside != nil }
 
 const (
 	// guardInterval is the wait between two looks at a guarded queue. A message of a life of
-	// a minute is near its end for half of it: one look falls into that, and time is left
-	// for what it leads to.
-	guardInterval = 20 * time.Second
+	// a minute is near its end for half of it, and one that was given back is shown again half a minute
+	// before its end: two looks fall into that, and time is left for what the first of them leads to.
+	guardInterval = 12 * time.Second
 	// guardMargin is how much of its life a message has left when it is dead-lettered,
 	// or half of its life if that is less.
 	guardMargin = time.Hour
@@ -247,62 +223,4 @@ const (
 
 func nearEnd(inserted, expires, now time.Time, margin time.Duration) bool {
 	return !expires.IsZero() && expires.Sub(now) <= delivery.LastOfLife(inserted, expires, margin)
-}
-
-// late knows, by queue, when messages come back that were given back for so long that
-// they are hidden until shortly before their expiry. No look from outside shows them.
-type late struct {
-	mu      sync.Mutex
-	windows map[string]window
-}
-
-// window spans the ends of several such lives; looks in between that find nothing are
-// cheap. soonest is the first of these ends.
-type window struct{ from, soonest, until time.Time }
-
-// looksInWindow is how many looks at least there are before the first life ends: they come more
-// and more often, down to guardInterval.
-const looksInWindow = 10
-
-func newLate() *late { return &late{windows: map[string]window{}} }
-
-// note is called when m is given back for delay.
-func (l *late) note(queueName string, m *queue.Message, delay time.Duration) {
-	back := time.Now().Add(delay)
-	if delay == 0 || !nearEnd(m.InsertedAt, m.ExpiresAt, back, guardMargin) {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	w, ok := l.windows[queueName]
-	if !ok || time.Now().After(w.until) {
-		w = window{from: back, soonest: m.ExpiresAt, until: m.ExpiresAt}
-	}
-	if back.Before(w.from) {
-		w.from = back
-	}
-	if m.ExpiresAt.Before(w.soonest) {
-		w.soonest = m.ExpiresAt
-	}
-	if m.ExpiresAt.After(w.until) {
-		w.until = m.ExpiresAt
-	}
-	l.windows[queueName] = w
-}
-
-// wait shortens wait so that what comes back late is looked for.
-func (l *late) wait(queueName string, now time.Time, wait time.Duration) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	w, ok := l.windows[queueName]
-	switch {
-	case !ok:
-		return wait
-	case now.After(w.until):
-		delete(l.windows, queueName)
-		return wait
-	case now.Before(w.from):
-		return min(wait, w.from.Sub(now)+time.Second) // storage counts whole seconds
-	}
-	return min(wait, max(w.soonest.Sub(now)/looksInWindow, guardInterval))
 }

@@ -19,7 +19,6 @@ import (
 // Receiver receives from all queues that this process polls or guards. Safe for concurrent use.
 type Receiver struct {
 	*Options
-	late *late
 	// handlers are all that go on, also when the run that began them has ended.
 	handlers sync.WaitGroup
 
@@ -35,7 +34,7 @@ type Receiver struct {
 // New makes a Receiver, which receives nothing until it is told to.
 func New(o Options) *Receiver {
 	return &Receiver{
-		Options: &o, late: newLate(), pollers: map[string]*poller{}, guards: map[string]*guard{}, resting: map[string]*guard{}, failed: map[string]fault{},
+		Options: &o, pollers: map[string]*poller{}, guards: map[string]*guard{}, resting: map[string]*guard{}, failed: map[string]fault{},
 	}
 }
 
@@ -44,7 +43,7 @@ func New(o Options) *Receiver {
 func (r *Receiver) Wait() { r.handlers.Wait() }
 
 func (r *Receiver) newGuard(work context.Context, q queue.Queue, beside *poller) *guard {
-	return &guard{Options: r.Options, late: r.late, handlers: &r.handlers, q: q, work: work, beside: beside}
+	return &guard{Options: r.Options, handlers: &r.handlers, q: q, work: work, beside: beside}
 }
 
 // errUnsettled: messages that were received go on without the run that has received them.
@@ -171,10 +170,9 @@ func (r *Receiver) Wake(queueName string) {
 	}
 }
 
-// GivenBack tells the queue's poller and its guard when to look for a message that was given back. The poller does not look for one that is
+// GivenBack tells the queue's poller when to look for a message that was given back. It does not look for one that is
 // led, which another instance is to receive: it would be the first, and give it back again.
 func (r *Receiver) GivenBack(queueName string, m *queue.Message, delay time.Duration, led bool) {
-	r.late.note(queueName, m, delay)
 	if p := r.poller(queueName); p != nil && !led {
 		p.willBeVisible(m, delay)
 	}

@@ -68,11 +68,7 @@ func New(o Options) (*Dispatcher, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	var reasons []string
-	for _, r := range policy.DeadLetterReasons() {
-		reasons = append(reasons, string(r))
-	}
-	m, err := meter.New(o.Meter, reasons...)
+	m, err := meter.New(o.Meter)
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,6 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/meter"
-	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/internal/telemetry"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
@@ -109,7 +108,7 @@ func TestMetricsStaySmallWhateverIsDelivered(t *testing.T) {
 				Duration: time.Duration(i) * time.Millisecond, Action: policy.Abandon, Reason: policy.RetryableError,
 			}
 			m.Received(testQueue, i%3 > 0)
-			settle.CountAttempt(t.Context(), m, &att, i%2 == 0)
+			m.Attempted(t.Context(), &att, i%2 == 0)
 			m.DeadLettered(testQueue, "", string(policy.Reasons()[i%len(policy.Reasons())]))
 		}
 	}
@@ -168,11 +167,7 @@ func TestEachOfManyQueuesIsNamedInTheMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = tel.Shutdown(context.Background()) })
-	var reasons []string
-	for _, r := range policy.DeadLetterReasons() {
-		reasons = append(reasons, string(r))
-	}
-	m, err := meter.New(tel.MeterProvider.Meter(""), reasons...)
+	m, err := meter.New(tel.MeterProvider.Meter(""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,10 +176,10 @@ func TestEachOfManyQueuesIsNamedInTheMetrics(t *testing.T) {
 	}
 	for i := range webhooks {
 		queueName := fmt.Sprint("queue-", i%queues)
-		m.Attempted(t.Context(), meter.Attempt{Queue: queueName, Webhook: fmt.Sprint("wh_", i), Status: 400, Decision: string(policy.DeadLetter), Reason: string(policy.NonRetryableError), Took: time.Second})
+		m.Attempted(t.Context(), &tables.Attempt{MessageKey: tables.MessageKey{Queue: queueName}, WebhookID: fmt.Sprint("wh_", i), Status: 400, Action: policy.DeadLetter, Reason: policy.NonRetryableError, Duration: time.Second}, true)
 		if i < queues {
 			m.DeadLettered(queueName, fmt.Sprint("wh_", i), string(policy.NonRetryableError))
-			m.Settled(t.Context(), meter.Settlement{Queue: queueName, Action: "complete", Reason: string(policy.NonRetryableError), Result: "deleted", Gone: true, DeadLettered: true, Took: time.Second, Granted: time.Minute})
+			m.Settled(t.Context(), meter.Settlement{Queue: queueName, Action: "complete", Reason: string(policy.NonRetryableError), Result: "deleted", DeadLettered: true, Took: time.Second, Granted: time.Minute})
 		}
 	}
 	text := scrape(t, tel)

@@ -63,9 +63,7 @@ func (d *Dispatcher) conclude(ctx context.Context, l *lease.Lease, span trace.Sp
 	meter.Settled(span, string(outcome.Action), string(outcome.Reason), string(result), outcome.Action == policy.NoVerdict)
 	d.metrics.Settled(ctx, meter.Settlement{
 		Queue: l.Queue.Name(), Action: string(outcome.Action), Reason: string(outcome.Reason), Result: string(result),
-		Gone: outcome.Action == policy.Complete && result == settle.Deleted, DeadLettered: len(outcome.DeadLetters) > 0,
-		Unmatched: outcome.Reason == policy.Unmatched,
-		Took:      time.Since(start), Granted: d.measure.Fits(l.Queue.Name(), l.Message.Lease.Granted()),
+		DeadLettered: len(outcome.DeadLetters) > 0, Took: time.Since(start), Granted: d.measure.Fits(l.Queue.Name(), l.Message.Lease.Granted()),
 	})
 	d.tookTime(l.Queue.Name(), l.Message, outcome, delivered.Sub(start), time.Since(delivered))
 	return result

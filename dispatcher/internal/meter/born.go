@@ -59,8 +59,8 @@ func (ms *Instruments) queueBorn(queueName string) {
 	for _, status := range []tables.DeadLetterStatus{tables.Waiting, tables.Replayed} {
 		ms.DeadLettersExpired.AddN(0, Labels{Queue: queueName, Status: string(status)})
 	}
-	for _, reason := range ms.reasons {
-		ms.deadLetters.AddN(0, Labels{Queue: queueName, Reason: reason})
+	for _, reason := range policy.DeadLetterReasons() {
+		ms.deadLetters.AddN(0, Labels{Queue: queueName, Reason: string(reason)})
 	}
 	for _, kind := range []string{"redelivery", "event", "copy"} {
 		ms.Duplicates.AddN(0, Labels{Queue: queueName, Kind: kind})

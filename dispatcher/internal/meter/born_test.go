@@ -33,7 +33,7 @@ func sums(t *testing.T, reader *metric.ManualReader, name, label string) map[str
 // A counter that is there before its first event shows it: an alert sees the rise from 0.
 func TestSeriesOfAKnownQueueAreBornAtZero(t *testing.T) {
 	reader := metric.NewManualReader()
-	ms, err := New(metric.NewMeterProvider(metric.WithReader(reader)).Meter(""), "Expired", "Unmatched")
+	ms, err := New(metric.NewMeterProvider(metric.WithReader(reader)).Meter(""))
 	if err != nil {
 		t.Fatal(err)
 	}

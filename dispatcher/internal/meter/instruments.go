@@ -26,9 +26,8 @@ type Instruments struct {
 	Queues  Queues
 	Tallies Tallies
 
-	series  seriesCache
-	reasons []string // that dead letters may have
-	born    known
+	series seriesCache
+	born   known
 }
 
 // Counter counts events by their labels.
@@ -45,10 +44,10 @@ func (c Counter) AddN(n int, l Labels) {
 	c.c.Add(context.Background(), int64(n), c.series.of(l).add...)
 }
 
-// New makes the instruments. reasons are those that dead letters may have.
-func New(m metric.Meter, reasons ...string) (*Instruments, error) {
+// New makes the instruments.
+func New(m metric.Meter) (*Instruments, error) {
 	var errs []error
-	ms := &Instruments{reasons: reasons}
+	ms := &Instruments{}
 	counter := func(name, help string) Counter {
 		c, err := m.Int64Counter(name, metric.WithDescription(help))
 		errs = append(errs, err)
@@ -140,20 +139,17 @@ func (ms *Instruments) Reappeared(queueName, messageID string) {
 // Settlement is how handling a message ended.
 type Settlement struct {
 	Queue, Action, Reason, Result string
-	// Gone: it was completed, and is deleted. DeadLettered: with a dead letter at least.
-	Gone, DeadLettered bool
-	// Unmatched: no webhook's filter took it.
-	Unmatched     bool
-	Took, Granted time.Duration
+	DeadLettered                  bool // with a dead letter at least
+	Took, Granted                 time.Duration
 }
 
 // Settled counts a message that was handled.
 func (ms *Instruments) Settled(ctx context.Context, s Settlement) {
 	ms.settled.Add(Labels{Queue: s.Queue, Action: s.Action, Reason: s.Reason, Result: s.Result})
-	if s.Unmatched {
+	if s.Reason == string(policy.Unmatched) {
 		ms.unmatched.Add(Labels{Queue: s.Queue})
 	}
-	if s.Gone {
+	if s.Action == string(policy.Complete) && s.Result == "deleted" {
 		ms.finish(s.Queue, 1, s.DeadLettered)
 	}
 	ms.observe(ctx, ms.processing, s.Took.Seconds(), Labels{Queue: s.Queue})
@@ -196,55 +192,47 @@ func (ms *Instruments) ExpiredUnseen(queueName string, messages int) {
 	ms.Queues.change(queueName, func(q *perQueue) { q.expired += messages })
 }
 
-// Attempt is a POST and what was decided about it.
-type Attempt struct {
-	Queue, Webhook, ErrorClass, Decision, Reason string
-	Status                                       int
-	Took                                         time.Duration
-	// First says that the message had no POST to the webhook before, and InsertedAt, when it
-	// is known, since when the message is in its queue.
-	First                 bool
-	InsertedAt, StartedAt time.Time
-}
-
-// Attempted counts an attempt.
-func (ms *Instruments) Attempted(ctx context.Context, a Attempt) {
-	outcome := a.ErrorClass
+// Attempted counts an attempt; first says that the message had no POST to the webhook before.
+func (ms *Instruments) Attempted(ctx context.Context, a *tables.Attempt, first bool) {
+	outcome := string(a.ErrorClass)
 	if a.Status != 0 {
 		outcome = string('0'+rune(min(a.Status/100, 9))) + "xx"
 	}
-	ms.attempts.Add(Labels{Queue: a.Queue, Webhook: a.Webhook, Outcome: outcome, Decision: a.Decision, Reason: a.Reason})
-	if a.ErrorClass == string(policy.ClassBlocked) {
-		ms.blocked.Add(Labels{Queue: a.Queue, Webhook: a.Webhook})
+	ms.attempts.Add(Labels{Queue: a.Queue, Webhook: a.WebhookID, Outcome: outcome, Decision: string(a.Action), Reason: string(a.Reason)})
+	if a.ErrorClass == policy.ClassBlocked {
+		ms.blocked.Add(Labels{Queue: a.Queue, Webhook: a.WebhookID})
 	}
-	ms.Tallies.change(a.Queue, a.Webhook, func(t *tables.Tally) { a.addTo(t, outcome) })
-	ms.observe(ctx, ms.attemptTime, a.Took.Seconds(), Labels{Queue: a.Queue, Webhook: a.Webhook})
-	if a.InsertedAt.IsZero() {
+	ms.Tallies.change(a.Queue, a.WebhookID, func(t *tables.Tally) { addTo(t, a, outcome) })
+	ms.observe(ctx, ms.attemptTime, a.Duration.Seconds(), Labels{Queue: a.Queue, Webhook: a.WebhookID})
+	if a.Day.IsZero() {
 		return
 	}
-	// The two clocks are storage's and ours, so that the difference may be negative.
-	waited := max(a.StartedAt.Sub(a.InsertedAt), 0)
-	if a.First {
+	waited := waited(a)
+	if first {
 		ms.observe(ctx, ms.firstAttemptDelay, waited.Seconds(), Labels{Queue: a.Queue})
 	}
 	if a.Status/100 == 2 {
-		ms.observe(ctx, ms.deliveryTime, (waited + a.Took).Seconds(), Labels{Queue: a.Queue})
+		ms.observe(ctx, ms.deliveryTime, (waited + a.Duration).Seconds(), Labels{Queue: a.Queue})
 	}
 }
 
-// addTo counts the attempt in a tally.
-func (a *Attempt) addTo(t *tables.Tally, outcome string) {
+// waited is how long the message was in its queue before the attempt. The two clocks are storage's and ours, so that the
+// difference may be negative.
+func waited(a *tables.Attempt) time.Duration { return max(a.StartedAt.Sub(a.Day), 0) }
+
+// addTo counts an attempt in a tally.
+func addTo(t *tables.Tally, a *tables.Attempt, outcome string) {
 	if t.Attempts == nil {
 		t.Attempts = map[string]int64{}
 	}
 	t.Attempts[outcome]++
-	t.Took.Add(a.Took)
-	if a.Decision != string(policy.Complete) {
+	t.Took.Add(a.Duration)
+	if a.Action != policy.Complete {
 		return
 	}
 	t.Delivered++
-	if !a.InsertedAt.IsZero() {
-		t.Delay.Add(max(a.StartedAt.Sub(a.InsertedAt), 0) + a.Took)
+	if !a.Day.IsZero() {
+		t.Delay.Add(waited(a) + a.Duration)
 	}
 }
 

@@ -24,9 +24,14 @@ func newInstruments(t *testing.T) *Instruments {
 func TestTalliesCountWhatTheMetricsCount(t *testing.T) {
 	ms := newInstruments(t)
 	put := time.Now()
-	ms.Attempted(t.Context(), Attempt{Queue: "orders", Webhook: "wh_1", Status: 204, Decision: "complete", Took: 100 * time.Millisecond, InsertedAt: put, StartedAt: put.Add(900 * time.Millisecond)})
-	ms.Attempted(t.Context(), Attempt{Queue: "orders", Webhook: "wh_1", Status: 503, Decision: "abandon", Took: 100 * time.Millisecond, InsertedAt: put, StartedAt: put})
-	ms.Attempted(t.Context(), Attempt{Queue: "orders", Webhook: "wh_1", ErrorClass: "timeout", Decision: "abandon", Took: 100 * time.Millisecond})
+	for _, a := range []tables.Attempt{
+		{MessageKey: tables.MessageKey{Day: put}, Status: 204, Action: "complete", StartedAt: put.Add(900 * time.Millisecond)},
+		{MessageKey: tables.MessageKey{Day: put}, Status: 503, Action: "abandon", StartedAt: put},
+		{ErrorClass: "timeout", Action: "abandon"},
+	} {
+		a.Queue, a.WebhookID, a.Duration = "orders", "wh_1", 100*time.Millisecond
+		ms.Attempted(t.Context(), &a, false)
+	}
 	ms.Held("orders", "wh_1", "WebhookFailing")
 	ms.DeadLettered("orders", "wh_1", "NonRetryableError")
 	ms.DeadLettered("orders", "", "Unmatched")

@@ -199,20 +199,11 @@ func (c *Completer) tell(ctx context.Context, m *queue.Message, rec tables.Recor
 			slog.Int64("duration_ms", a.Duration.Milliseconds()), slog.String("decision", string(a.Action)),
 			slog.String("reason", string(a.Reason)), slog.Bool("charged", a.Charged), slog.String("delay", a.Delay.String()),
 			slog.Int("redials", a.Redials))
-		CountAttempt(ctx, c.o.Meter, a, i < len(rec.Deliveries) && rec.Deliveries[i].Attempts == 1)
+		c.o.Meter.Attempted(ctx, a, i < len(rec.Deliveries) && rec.Deliveries[i].Attempts == 1)
 		if c.o.Attempted != nil {
 			c.o.Attempted(a)
 		}
 	}
-}
-
-// CountAttempt counts an attempt; first is the first one of its delivery on record.
-func CountAttempt(ctx context.Context, m *meter.Instruments, a *tables.Attempt, first bool) {
-	m.Attempted(ctx, meter.Attempt{
-		Queue: a.Queue, Webhook: a.WebhookID, Status: a.Status, ErrorClass: string(a.ErrorClass),
-		Decision: string(a.Action), Reason: string(a.Reason), Took: a.Duration,
-		First: first, InsertedAt: a.Day, StartedAt: a.StartedAt,
-	})
 }
 
 // abandon gives the message back after the outcome's delay. When that fails, the lease's

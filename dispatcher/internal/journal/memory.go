@@ -30,27 +30,6 @@ type memory struct {
 	// written and unwritten are lists of *remembered, least recently changed first. Each
 	// is in one of them: in unwritten while the store lacks a row of it.
 	written, unwritten *list.List
-	// lacking counts the entries of unwritten by the messages whose rows they are.
-	lacking map[lacking]int
-}
-
-// lacking names a message of which the store lacks a row: by its id and day, and by when it was
-// inserted, since the rows of a replay are the original's, with the time of its pointer.
-type lacking struct {
-	queue, message string
-	at             int64
-}
-
-func (r *remembered) lacks() (names []lacking) {
-	if r.rows == nil {
-		return nil
-	}
-	queue := r.key.of.Value().queue
-	names = append(names, lacking{queue, r.key.message, r.key.day})
-	for i := range r.rows.Deliveries {
-		names = append(names, lacking{queue, "", r.rows.Deliveries[i].Day.UnixNano()})
-	}
-	return names
 }
 
 // memoryKey names a delivery as the store does, whose records are kept by day: a
@@ -70,13 +49,12 @@ type remembered struct {
 	known known
 	rows  *tables.Record // rows that the store did not take; nil when there are none
 	waits bool           // it is in unwritten
-	named []lacking      // by which it is counted in lacking
 }
 
 func (r *remembered) delivery() tables.Delivery { return r.known.delivery(r.key.message) }
 
 func newMemory() *memory {
-	return &memory{began: time.Now(), byKey: map[memoryKey]*list.Element{}, lacking: map[lacking]int{}, written: list.New(), unwritten: list.New()}
+	return &memory{began: time.Now(), byKey: map[memoryKey]*list.Element{}, written: list.New(), unwritten: list.New()}
 }
 
 func keyOf(del *tables.Delivery) memoryKey {
@@ -142,9 +120,6 @@ func (m *memory) place(r *remembered) {
 		from.Remove(e)
 		m.byKey[r.key] = to.PushBack(r)
 	}
-	m.note(r.named, -1)
-	r.named = r.lacks()
-	m.note(r.named, 1)
 }
 
 // evict makes room: what is written first, by age and number, and what is not only where
@@ -157,9 +132,7 @@ func (m *memory) evict(now time.Duration) (lost int) {
 		delete(m.byKey, m.written.Remove(e).(*remembered).key)
 	}
 	for ; m.unwritten.Len() > memorySize; lost++ {
-		r := m.unwritten.Remove(m.unwritten.Front()).(*remembered)
-		delete(m.byKey, r.key)
-		m.note(r.named, -1)
+		delete(m.byKey, m.unwritten.Remove(m.unwritten.Front()).(*remembered).key)
 	}
 	return lost
 }
@@ -253,20 +226,20 @@ func (m *memory) putOff(rec tables.Record) {
 	}
 }
 
-// waits reports whether the store lacks a record of the message, or of what it points to.
+// waits reports whether the store lacks a record of the message, or of what it points to: the rows of a replay are the
+// original's, with the time of its pointer.
 func (m *memory) waits(key tables.MessageKey) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.lacking[lacking{key.Queue, key.MessageID, memoryKeyOf(key, "").day}] > 0 || m.lacking[lacking{key.Queue, "", key.Day.UnixNano()}] > 0
-}
-
-// note adds n to what is counted under these names. m.mu is held.
-func (m *memory) note(names []lacking, n int) {
-	for _, name := range names {
-		if m.lacking[name] += n; m.lacking[name] == 0 {
-			delete(m.lacking, name)
+	day := memoryKeyOf(key, "").day
+	for e := m.unwritten.Front(); e != nil; e = e.Next() {
+		r := e.Value.(*remembered)
+		of := &r.rows.Deliveries[0]
+		if of.Queue == key.Queue && (of.MessageID == key.MessageID && r.key.day == day || of.Day.Equal(key.Day)) {
+			return true
 		}
 	}
+	return false
 }
 
 // count counts the records that wait to be written.

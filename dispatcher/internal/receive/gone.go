@@ -31,7 +31,7 @@ const (
 // lookBack reads what is on record of the queue, once for each time that it is missed.
 func (p *poller) lookBack(ctx context.Context, err error) past {
 	p.mu.Lock()
-	known := p.past
+	known := p.poll.past
 	p.mu.Unlock()
 	if !errors.Is(err, queue.ErrQueueNotFound) || known.known {
 		return known

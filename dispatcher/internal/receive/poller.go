@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,12 +61,11 @@ type poller struct {
 	reserved sync.WaitGroup
 	handed   chan struct{}
 
-	mu         sync.Mutex
-	open       context.Context // while places can be reserved; nil otherwise
-	lastPollAt time.Time       // last receive that storage answered
-	idlePause  time.Duration   // after the last receive that was answered; 0 when it found messages
-	fault
-	pastTold time.Time // when the log last said that the past of a missing queue can't be read
+	mu        sync.Mutex
+	open      context.Context // while places can be reserved; nil otherwise
+	idlePause time.Duration   // after the last receive that was answered; 0 when it found messages
+	poll      Poll
+	pastTold  time.Time // when the log last said that the past of a missing queue can't be read
 	// backlog is there while receives come back full, and closed when one does not.
 	backlog chan struct{}
 	// took is how long the last receive took, usual how long they take, but for late ones.
@@ -260,42 +260,36 @@ func (p *poller) observe(err error, before past) {
 	defer p.mu.Unlock()
 	now := time.Now()
 	if err == nil {
-		if p.lastErr != nil && !p.loggedAt.IsZero() {
+		if p.poll.Err != nil && !p.poll.loggedAt.IsZero() {
 			p.Log.Info("receiving again", "queue", p.q.Name())
 		}
-		p.lastPollAt, p.fault = now, fault{lastErrAt: p.lastErrAt}
+		p.poll = Poll{At: now, ErrAt: p.poll.ErrAt}
 		return
 	}
 	p.Meter.ReceiveErrors.Add(meter.Labels{Queue: p.q.Name()})
-	same := p.lastErr != nil && p.lastErr.Error() == err.Error()
+	poll := &p.poll
+	same := poll.Err != nil && poll.Err.Error() == err.Error()
 	missing := errors.Is(err, queue.ErrQueueNotFound)
-	if missing && p.past.known && !before.known { // another receiver has looked to the end
-		before = p.past
+	if missing && poll.past.known && !before.known { // another receiver has looked to the end
+		before = poll.past
 	}
 	switch {
-	case missing && p.goneAt.IsZero() && (!p.lastPollAt.IsZero() || !before.usedAt.IsZero()):
-		p.goneAt, p.loggedAt = now, now
+	case missing && poll.GoneAt.IsZero() && (!poll.At.IsZero() || !before.usedAt.IsZero()):
+		poll.GoneAt, poll.loggedAt = now, now
 		p.Log.Error("the queue was there and is gone: somebody deleted it, with all that was on it; the first publish creates it anew",
-			"queue", p.q.Name(), "last_there", later(p.lastPollAt, before.usedAt), "pending", before.count())
-	case missing && !p.goneAt.IsZero():
-		if before.known && !p.past.known {
+			"queue", p.q.Name(), "last_there", slices.MaxFunc([]time.Time{poll.At, before.usedAt}, time.Time.Compare), "pending", before.count())
+	case missing && !poll.GoneAt.IsZero():
+		if before.known && !poll.past.known {
 			p.Log.Error("what waited on the queue that is gone is known now", "queue", p.q.Name(), "pending", before.count())
 		}
-	case missing && before.known && (!same || !p.past.known):
-		p.loggedAt = now
+	case missing && before.known && (!same || !poll.past.known):
+		poll.loggedAt = now
 		p.Log.Info("the queue does not exist yet; the first publish creates it", "queue", p.q.Name())
-	case !missing && (!same || now.Sub(p.loggedAt) >= errorLogEvery):
-		p.loggedAt = now
+	case !missing && (!same || now.Sub(poll.loggedAt) >= errorLogEvery):
+		poll.loggedAt = now
 		p.Log.Error("receive failed; trying again with backoff", "queue", p.q.Name(), "error", err)
 	}
-	p.lastErr, p.lastErrAt, p.past = err, now, before
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
+	poll.Err, poll.ErrAt, poll.past = err, now, before
 }
 
 // start hands the message to a handler. One that has ended with another message is used
@@ -411,14 +405,14 @@ func (p *poller) age(now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.lastErr == nil && p.seats.Wait():
+	case p.poll.Err == nil && p.seats.Wait():
 		return 0
-	case p.lastPollAt.IsZero() && p.goneAt.IsZero() && errors.Is(p.lastErr, queue.ErrQueueNotFound):
+	case p.poll.At.IsZero() && p.poll.GoneAt.IsZero() && errors.Is(p.poll.Err, queue.ErrQueueNotFound):
 		return 0 // the first publish makes it
-	case p.lastPollAt.IsZero():
+	case p.poll.At.IsZero():
 		return now.Sub(p.startedAt)
 	}
-	return now.Sub(p.lastPollAt)
+	return now.Sub(p.poll.At)
 }
 
 // idles notes the pause that follows a receive.
@@ -432,7 +426,7 @@ func (p *poller) idles(pause time.Duration) {
 func (p *poller) idledUntil(looked time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.idlePause = min(p.idlePause, max(looked.Sub(p.lastPollAt), 0))
+	p.idlePause = min(p.idlePause, max(looked.Sub(p.poll.At), 0))
 }
 
 // expectedPause is the age that is no sign of trouble.
@@ -446,10 +440,11 @@ func (p *poller) expectedPause() time.Duration {
 func (p *poller) status() Poll {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Poll{At: p.lastPollAt, Err: p.lastErr, ErrAt: p.lastErrAt, GoneAt: p.goneAt, goneCount: p.past.count()}
+	return p.poll
 }
 
-// Poll is how polling one queue goes.
+// Poll is how polling one queue goes. A run of Pump goes on from that of the one before: what is as it was is
+// not told again.
 type Poll struct {
 	// At is the last receive that storage answered.
 	At time.Time
@@ -457,9 +452,9 @@ type Poll struct {
 	Err   error
 	ErrAt time.Time
 	// GoneAt is when the queue, which had been there, was missed first; zero while it is there.
-	GoneAt time.Time
-	// goneCount says how many messages of it waited for another attempt then, as far as is on record.
-	goneCount string
+	GoneAt   time.Time
+	past     past      // of a queue that is missed
+	loggedAt time.Time // when the log last told of Err
 }
 
 // Gone says what is known of a queue that somebody deleted; nil while it is there, or not there yet.
@@ -469,21 +464,5 @@ func (p Poll) Gone() error {
 	}
 	return fmt.Errorf("%w: it was in use and was missed first at %s: somebody deleted it, with all that was on it: "+
 		"%s may have waited for another attempt. The next publish creates it anew; if it is to stay away, disable its webhooks",
-		queue.ErrQueueNotFound, p.GoneAt.UTC().Format(time.RFC3339), p.goneCount)
-}
-
-// fault is the last error of receiving, until storage answers. A run of Pump goes on from that of the
-// one before: what is as it was is not told again.
-type fault struct {
-	lastErr   error
-	lastErrAt time.Time
-	loggedAt  time.Time
-	goneAt    time.Time // when the queue, which had been there, was missed first
-	past      past
-}
-
-func (p *poller) lastFault() fault {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.fault
+		queue.ErrQueueNotFound, p.GoneAt.UTC().Format(time.RFC3339), p.past.count())
 }

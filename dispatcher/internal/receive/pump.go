@@ -44,7 +44,7 @@ func (r *Receiver) Pump(ctx, work context.Context) (handled int, err error) {
 	maps.Copy(guarded, polled)
 	r.mu.Lock()
 	maps.DeleteFunc(r.resting, func(name string, _ *guard) bool { return !guarded[name] })
-	maps.DeleteFunc(r.failed, func(name string, _ fault) bool { return !polled[name] })
+	maps.DeleteFunc(r.polled, func(name string, _ Poll) bool { return !polled[name] })
 	r.mu.Unlock()
 	return int(p.handled.Load()), errors.Join(p.errs...)
 }
@@ -86,7 +86,8 @@ func (p *pump) poll(ctx context.Context, name string) {
 	pollCtx, stop := context.WithCancel(ctx)
 	poller := newPoller(p.work, r.Options, &r.handlers, q, pumpPatience)
 	poller.stop = stop
-	poller.fault = r.failed[name] // said already
+	poller.poll = r.polled[name] // said already
+	poller.poll.At = time.Time{}
 	r.pollers[name] = poller
 	g := r.rested(p.work, q, poller)
 	p.drains.Go(func() {
@@ -98,7 +99,7 @@ func (p *pump) poll(ctx context.Context, name string) {
 		p.note(name, g.watch(p.work, p.drained))
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.resting[name], r.failed[name] = g, poller.lastFault()
+		r.resting[name], r.polled[name] = g, poller.status()
 		if r.pollers[name] == poller {
 			delete(r.pollers, name)
 		}

@@ -27,14 +27,14 @@ type Receiver struct {
 	guards  map[string]*guard
 	// resting are the guards of earlier runs of Pump.
 	resting map[string]*guard
-	// failed are the faults with which earlier runs of Pump ended.
-	failed map[string]fault
+	// polled is how earlier runs of Pump went.
+	polled map[string]Poll
 }
 
 // New makes a Receiver, which receives nothing until it is told to.
 func New(o Options) *Receiver {
 	return &Receiver{
-		Options: &o, pollers: map[string]*poller{}, guards: map[string]*guard{}, resting: map[string]*guard{}, failed: map[string]fault{},
+		Options: &o, pollers: map[string]*poller{}, guards: map[string]*guard{}, resting: map[string]*guard{}, polled: map[string]Poll{},
 	}
 }
 
@@ -67,9 +67,9 @@ func await(work context.Context, handlers, all *sync.WaitGroup) error {
 
 // reconcileGuards starts and stops guards so that they fit the registry. r.mu is held.
 func (r *Receiver) reconcileGuards(ctx, work context.Context, running *sync.WaitGroup) {
-	wanted, left := r.ours(r.Registry.ToGuard()), r.Registry.NewlyLeft()
+	wanted := r.ours(r.Registry.ToGuard())
 	for name, g := range r.guards {
-		if !wanted[name] || slices.Contains(left, name) { // those begin anew, with a look
+		if !wanted[name] {
 			g.stop()
 			delete(r.guards, name)
 		}

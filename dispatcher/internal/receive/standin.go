@@ -38,7 +38,7 @@ func (p *poller) unlessLate(ctx context.Context) (answered func()) {
 func (p *poller) lateAfter() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.lastErr != nil || p.usual == 0 {
+	if p.poll.Err != nil || p.usual == 0 {
 		return 0
 	}
 	return max(lateReceive, lateTimes*p.usual)

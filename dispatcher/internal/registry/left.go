@@ -121,25 +121,6 @@ func (r *Registry) LeftQueue(name string) (tables.LeftQueue, bool) {
 	return l, ok && len(r.byQueue[name]) == 0 && !r.hasUnknown(name)
 }
 
-// NewlyLeft names the queues that have lost their last webhook since it was called last.
-// Whoever watches them for another reason is to look again at once.
-func (r *Registry) NewlyLeft() (names []string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := map[string]bool{}
-	for name := range r.left {
-		if len(r.byQueue[name]) > 0 || r.hasUnknown(name) {
-			continue
-		}
-		now[name] = true
-		if !r.leftTold[name] {
-			names = append(names, name)
-		}
-	}
-	r.leftTold = now
-	return names
-}
-
 // LeftWith reports whether a message that was inserted then was on the queue when
 // its last webhook was deleted.
 func (r *Registry) LeftWith(name string, insertedAt time.Time) bool {

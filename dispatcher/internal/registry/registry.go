@@ -47,7 +47,6 @@ type Registry struct {
 	leftDue    bool
 	// leftFailure is what RefreshLeft could not do last, as it was told; empty where it could.
 	leftFailure string
-	leftTold    map[string]bool // see NewlyLeft
 	// lost are queues that had webhooks, at this time for the last time, and have none; who
 	// deleted those is not known yet (see noteLost).
 	lost map[string]time.Time
@@ -63,19 +62,28 @@ func New(store Store, log *slog.Logger, onRead func(context.Context, []tables.Re
 }
 
 // Refresh reads the registered webhooks, and reports whether it could; Status has the error.
-// There is one reading at a time: one that ended late would bring back what was known before.
 func (r *Registry) Refresh(ctx context.Context) bool {
+	_, whole := r.readUnless(ctx, func() bool { return false })
+	return whole
+}
+
+// readUnless reads the registered webhooks, unless another reading makes that needless: there is one
+// at a time, since one that ended late would bring back what was known before.
+func (r *Registry) readUnless(ctx context.Context, needless func() bool) (listed, whole bool) {
 	select {
 	case r.reading <- struct{}{}:
 		defer func() { <-r.reading }()
 	case <-ctx.Done():
-		return false
+		is := needless()
+		return is, is
 	}
-	_, whole := r.read(ctx)
-	return whole
+	if needless() {
+		return true, true
+	}
+	return r.read(ctx)
 }
 
-// read is Refresh for one that holds reading. listed is whether what is there was read, whole whether nothing is missed.
+// read is for one that holds reading. listed is whether what is there was read, whole whether nothing is missed.
 func (r *Registry) read(ctx context.Context) (listed, whole bool) {
 	ctx, cancel := context.WithTimeout(ctx, registryTimeout)
 	defer cancel()
@@ -159,16 +167,7 @@ func (r *Registry) CatchUp(ctx context.Context) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, retry.Timeout) // a store that is away delays nothing for longer
 	defer cancel()
-	select {
-	case r.reading <- struct{}{}:
-		defer func() { <-r.reading }()
-	case <-ctx.Done():
-		return !r.behind()
-	}
-	if !r.behind() { // the reading that this one waited for shows it
-		return true
-	}
-	listed, _ := r.read(ctx)
+	listed, _ := r.readUnless(ctx, func() bool { return !r.behind() })
 	return listed
 }
 
@@ -189,26 +188,11 @@ func (r *Registry) Of(queueName string) []tables.Registration {
 // Fresh re-reads the registry unless that was done since start, and
 // reports whether it is known to be as new as that.
 func (r *Registry) Fresh(ctx context.Context, start time.Time) bool {
-	if r.readSince(start) {
-		return true
-	}
-	select {
-	case r.reading <- struct{}{}:
-		defer func() { <-r.reading }()
-	case <-ctx.Done():
-		return false
-	}
-	if r.readSince(start) {
-		return true
-	}
-	_, whole := r.read(ctx)
+	_, whole := r.readUnless(ctx, func() bool {
+		readAt, _ := r.Status()
+		return readAt.After(start)
+	})
 	return whole
-}
-
-func (r *Registry) readSince(start time.Time) bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.readAt.After(start)
 }
 
 // ToPoll names the queues that have an enabled webhook.

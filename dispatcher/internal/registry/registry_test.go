@@ -359,8 +359,6 @@ func TestAQueueThatLostItsLastWebhookIsGuardedForWhatWasThere(t *testing.T) {
 		read(t, r)
 		r.RefreshLeft(t.Context())
 		want(t, "guarded", names(r.ToGuard()), "a")
-		want(t, "told of", strings.Join(r.NewlyLeft(), " "), "a")
-		want(t, "told of once", len(r.NewlyLeft()), 0)
 		want(t, "what was there is ours", r.LeftWith("a", deleted.Add(-time.Hour)), true)
 		want(t, "what clocks that differ may have put there is", r.LeftWith("a", deleted.Add(tables.LeftSkew)), true)
 		want(t, "what came later is not", r.LeftWith("a", deleted.Add(tables.LeftSkew+time.Second)), false)

@@ -134,12 +134,11 @@ func (d *Dispatcher) upToDate(ctx context.Context) error {
 	if d.registry.Fresh(ctx, time.Now().Add(-d.o.RegistryRefresh)) {
 		return nil
 	}
-	switch readAt, err := d.registry.Status(); {
-	case !readAt.IsZero():
+	readAt, err := d.registry.Status()
+	if !readAt.IsZero() || errors.Is(err, tables.ErrVanished) {
 		return nil
-	case errors.Is(err, tables.ErrVanished):
-		return nil
-	case err != nil:
+	}
+	if err != nil {
 		return fmt.Errorf("the registered webhooks can't be read: %w", err)
 	}
 	return fmt.Errorf("the registered webhooks were not read within %s", retry.Timeout)

@@ -21,10 +21,7 @@ const pumpPatience = 5 * time.Second
 // or ctx ends, and guards all others, and those whose webhooks can't be sent to, until
 // the rest is done: what is near its expiry there is dead-lettered. It returns when all that
 // it received is settled, or a moment after work has ended, and how many messages that were.
-//
-// Call it at least every Options.LookGap. Any number may run at a time, here and
-// elsewhere: a queue that is in the hands of another one in this process, or of Run, is
-// left to it. The error is about queues that could not be received from or looked at.
+// A queue that is in the hands of another one in this process, or of Run, is left to it.
 func (r *Receiver) Pump(ctx, work context.Context) (handled int, err error) {
 	if !r.Registry.Fresh(ctx, time.Now()) {
 		return 0, errors.New("the registered webhooks can't be read")

@@ -203,8 +203,8 @@ func TestGuardSurvivesFaultsOfStorageWithoutSpinning(t *testing.T) {
 				d, stop := b.start(func(o *Options) { readRarely(o); o.PoisonCopy = false })
 				defer stop()
 				b.setEnabled(d, false)
-				b.sendMany(10, queue.SendOptions{TTL: life})
-				time.Sleep(life - guardMargin - 5*time.Minute)
+				b.sendMany(10, queue.SendOptions{TTL: life / 2})
+				time.Sleep(life/2 - guardMargin - 5*time.Minute)
 				var down outage
 				b.queues.on(operation, down.rule(failBefore))
 				b.store.on(operation, down.rule(failBefore))

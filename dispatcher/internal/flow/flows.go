@@ -148,7 +148,7 @@ func (fs *Flows) make(r tables.Registration) *Flow {
 	return f
 }
 
-// Of returns the flow of a registration; one that sync has not seen yet is made.
+// Of returns the flow of a registration; one that Sync has dropped since is made again.
 func (fs *Flows) Of(r *tables.Registration) *Flow {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()

@@ -291,8 +291,10 @@ type History interface {
 	Deliveries(ctx context.Context, f DeliveryFilter, page Page) ([]Delivery, Cursor, error)
 
 	// Expire removes the records of messages whose Day is before the UTC day of
-	// before, and returns how many rows (0 where the store can't count). Dead
-	// letters and webhooks are not touched.
+	// before, and returns how many rows (0 where the store can't count). What was
+	// written at before or later stays, and so may all else of its Day: of a message that is
+	// still tried it is known whom it was delivered to. Dead letters and webhooks
+	// are not touched.
 	Expire(ctx context.Context, before time.Time) (int64, error)
 }
 

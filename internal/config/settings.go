@@ -144,7 +144,7 @@ var table = named([]Setting{
 		set:  func(c *Config, v string) (err error) { c.EventsQueue = v; return queue.ValidateName(v) },
 		show: func(c Config) string { return c.EventsQueue },
 	},
-	duration("retention", "192h", "How long delivery and attempt records are kept. 1h to 8784h. Shorter than a message's life (168h by default) means that a message that comes back after it is POSTed again.",
+	duration("retention", "192h", "How long delivery and attempt records are kept, from when they were written last. 1h to 8784h. Shorter than a message's life (168h by default) means that a message that comes back after it is POSTed again.",
 		minRetention, maxRetention, func(c *Config) *time.Duration { return &c.Retention }),
 	duration("dead_letter_retention", "", "How long dead letters are kept that were not replayed; then they are deleted and counted. 1h to 87600h. Unset: for ever. Replayed ones are always deleted when retention has passed since their replay.",
 		minRetention, maxDeadLetterRetention, func(c *Config) *time.Duration { return &c.DeadLetterRetention }),

@@ -230,7 +230,7 @@ func (db *DB) Expire(ctx context.Context, before time.Time) (int64, error) {
 		for {
 			var n int64
 			err := db.write(ctx, serviceTable, "expire", func(tx *tx) (err error) {
-				n, err = tx.exec(text, dayOf(before), expireAtOnce)
+				n, err = tx.exec(text, dayOf(before), millis(before), expireAtOnce)
 				return err
 			})
 			if err != nil {
@@ -245,9 +245,10 @@ func (db *DB) Expire(ctx context.Context, before time.Time) (int64, error) {
 	return total, nil
 }
 
+// What another program has put in place of a time is older than any.
 const (
-	expireAttemptsSQL = `DELETE FROM attempts WHERE seq IN (
-  SELECT seq FROM attempts INDEXED BY attempts_day WHERE day < ? LIMIT ?)`
-	expireDeliveriesSQL = `DELETE FROM deliveries WHERE seq IN (
-  SELECT seq FROM deliveries INDEXED BY deliveries_day WHERE day < ? LIMIT ?)`
+	expireAttemptsSQL = `DELETE FROM attempts WHERE seq IN (SELECT seq FROM attempts INDEXED BY attempts_day
+  WHERE day < ? AND max(CAST(started_at AS INTEGER), CAST(updated_at AS INTEGER)) < ? LIMIT ?)`
+	expireDeliveriesSQL = `DELETE FROM deliveries WHERE seq IN (SELECT seq FROM deliveries INDEXED BY deliveries_day
+  WHERE day < ? AND CAST(updated_at AS INTEGER) < ? LIMIT ?)`
 )

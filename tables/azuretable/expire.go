@@ -12,20 +12,32 @@ import (
 // dropped: the round has its time for that too. A page of 1,000 rows is one request.
 const countingBound = 30 * time.Second
 
-// Expire implements tables.History by dropping whole tables. It does not count
-// rows.
+// lookingBound is for how long the days of one round, all together, are searched for what was written lately.
+const lookingBound = 20 * time.Second
+
+// Expire implements tables.History by dropping whole tables. It does not count rows. A day of which it can't be
+// told in time whether something was written lately is kept until it is twice as old.
 func (s *Store) Expire(ctx context.Context, before time.Time) (int64, error) {
 	existing, err := s.listing.existing(ctx, 0)
 	if err != nil {
 		return 0, err
 	}
-	limit := day(before)
+	limit, oldest := day(before), day(before.Add(-time.Since(before)))
+	looking, cancelLooking := context.WithTimeout(ctx, lookingBound)
+	defer cancelLooking()
 	counting, cancel := context.WithTimeout(ctx, countingBound)
 	defer cancel()
 	var errs []error
 	for _, d := range existing.log {
-		if d < limit {
+		if d >= limit {
+			continue
+		}
+		written, err := s.writtenSince(looking, s.logTable(d), before)
+		switch {
+		case err == nil && !written, err != nil && d < oldest:
 			errs = append(errs, s.dropLog(ctx, counting, s.logTable(d)))
+		case err != nil && looking.Err() == nil:
+			errs = append(errs, err)
 		}
 	}
 	for _, d := range existing.recent {
@@ -36,6 +48,18 @@ func (s *Store) Expire(ctx context.Context, before time.Time) (int64, error) {
 	}
 	s.listing.forget()
 	return 0, errors.Join(errs...)
+}
+
+// writtenSince reports whether a day's table has a delivery that was written then or later: its message may come again.
+func (s *Store) writtenSince(ctx context.Context, table string, since time.Time) (bool, error) {
+	q := query{table: table, filter: filter{}.whereTime("UpdatedAtMs", "ge", since), columns: []string{"UpdatedAtMs"}, top: 1}
+	for from := (token{}); ; {
+		rows, next, err := s.client.page(ctx, q, from)
+		if err != nil || len(rows) > 0 || next == (token{}) {
+			return len(rows) > 0, err
+		}
+		from = next
+	}
 }
 
 // dropLog drops the records of a day. Who drops them tells how many messages of the day had no outcome: of several

@@ -161,6 +161,10 @@ func (f filter) whereNumber(column, operator string, value int) filter {
 	return append(f[:len(f):len(f)], fmt.Sprintf("%s %s %d", column, operator, value))
 }
 
+func (f filter) whereTime(column, operator string, t time.Time) filter {
+	return append(f[:len(f):len(f)], fmt.Sprintf("%s %s %dL", column, operator, t.UnixMilli()))
+}
+
 func (f filter) partition(pk string) filter { return f.where("PartitionKey", "eq", pk) }
 
 // prefix selects the row keys that begin with prefix, which ends with the separator.

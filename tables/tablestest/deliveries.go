@@ -31,6 +31,7 @@ var deliveryTests = []test{
 	{"HundredRowsInOneRecord", hundredRows},
 	{"ConcurrentRecordsStayWhole", concurrentRecords},
 	{"ExpireRemovesOldDays", expireDays},
+	{"ExpireKeepsWhatWasWrittenLately", expireKeepsWhatWasWrittenLately},
 }
 
 func loadNothing(t *testing.T, s tables.Store) {
@@ -349,8 +350,9 @@ func concurrentRecords(t *testing.T, s tables.Store) {
 func expireDays(t *testing.T, s tables.Store) {
 	old, kept := delivery("m-old", "wh"), delivery("m-kept", "wh")
 	old.Day = day.Add(-3 * 24 * time.Hour)
+	old.UpdatedAt = old.Day.Add(-time.Millisecond)
 	oldAttempt := attempt("m-old", "wh", 1)
-	oldAttempt.Day, oldAttempt.StartedAt = old.Day, old.Day
+	oldAttempt.Day, oldAttempt.StartedAt = old.Day, old.UpdatedAt
 	mustRecord(t, s, tables.Record{Deliveries: []tables.Delivery{old}, Attempts: []tables.Attempt{oldAttempt}})
 	mustRecord(t, s, tables.Record{Deliveries: []tables.Delivery{kept}, Attempts: []tables.Attempt{attempt("m-kept", "wh", 1)}})
 	hook := mustPutWebhook(t, s, registration("wh1"))
@@ -383,4 +385,26 @@ func expireDays(t *testing.T, s tables.Store) {
 	if _, err := s.Expire(t.Context(), day); err != nil {
 		t.Errorf("second Expire: %v", err)
 	}
+}
+
+// A message that is older than the retention is tried still. Without its record it would be POSTed again, to
+// all, after each Expire.
+func expireKeepsWhatWasWrittenLately(t *testing.T, s tables.Store) {
+	taken, failed, tried := delivery("m-tried", "taken"), delivery("m-tried", "failed"), attempt("m-tried", "failed", 1)
+	for _, k := range []*tables.MessageKey{&taken.MessageKey, &failed.MessageKey, &tried.MessageKey} {
+		k.Day = day.Add(-30 * 24 * time.Hour)
+	}
+	taken.State, taken.UpdatedAt, failed.UpdatedAt, tried.StartedAt = tables.Delivered, day.Add(time.Hour), day.Add(2*time.Hour), day.Add(2*time.Hour)
+	mustRecord(t, s, tables.Record{Deliveries: []tables.Delivery{taken, failed}, Attempts: []tables.Attempt{tried}})
+	if _, err := s.Expire(t.Context(), taken.UpdatedAt); err != nil {
+		t.Fatal(err)
+	}
+	wantLoaded(t, s, taken.MessageKey, failed, taken)
+	if _, as, err := s.Message(t.Context(), "orders", "m-tried"); err != nil || len(as) != 1 {
+		t.Errorf("%d attempts, %v; want the one that was made lately", len(as), err)
+	}
+	if _, err := s.Expire(t.Context(), failed.UpdatedAt.Add(time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	wantLoaded(t, s, taken.MessageKey)
 }

@@ -169,7 +169,8 @@ type DeadLetters interface {
 	PutDeadLetter(ctx context.Context, d DeadLetter) (DeadLetter, error)
 
 	// UpdateDeadLetter replaces the row while its ETag is still d.ETag and returns
-	// it with the new one. ErrConflict or ErrNotFound.
+	// it with the new one. ErrConflict or ErrNotFound. A d without Text, as lists
+	// return it, keeps the text that is there.
 	UpdateDeadLetter(ctx context.Context, d DeadLetter) (DeadLetter, error)
 
 	// GetDeadLetter returns one row with its Text, or ErrNotFound.

@@ -91,8 +91,8 @@ func (c *clock) forgetLapsed() {
 // follow puts the rows right after the wall clock was set. The leases of this
 // process last as long as the monotonic clock says, whichever way the clock went.
 //
-// When it went forward, messages that would have expired by that alone live on. When
-// it went back, everything else that is hidden is moved with it, so that nothing
+// When it went forward, messages that would have expired by that alone live on, and leases of
+// other processes go on that would have ended: their holders may notice too late. When it went back, everything else that is hidden is moved with it, so that nothing
 // waits longer than was asked for. Both are done by the first process that notices
 // only: afterwards the rows do not match any more.
 func (c *clock) follow(conn *connection, j jump) error {
@@ -109,6 +109,9 @@ func (c *clock) follow(conn *connection, j jump) error {
 	}
 	step := j.step.Milliseconds()
 	if j.step > 0 {
+		if _, err := conn.exec(holdOnSQL, step, now, now-step, now-step); err != nil {
+			return err
+		}
 		_, err := conn.exec(liveOnSQL, step, now-step, now)
 		return err
 	}
@@ -118,6 +121,11 @@ func (c *clock) follow(conn *connection, j jump) error {
 
 const liveOnSQL = `UPDATE messages SET expires_at = expires_at + ?
 WHERE seq IN (SELECT seq FROM messages INDEXED BY messages_expiry WHERE expires_at > 0 AND expires_at > ? AND expires_at <= ?)`
+
+// holdOnSQL moves what was received and is held, by a receipt that is odd, since a time by the clock as it was.
+const holdOnSQL = `UPDATE messages SET visible_at = visible_at + ?, hidden_at = ?
+WHERE seq IN (SELECT m.seq FROM queues q JOIN messages m INDEXED BY messages_visible ON m.queue = q.id
+  WHERE m.visible_at > ? AND m.hidden_at <= ? AND m.receipt & 1 = 1 AND m.dequeue_count > 0)`
 
 const moveBackSQL = `UPDATE messages SET visible_at = visible_at + ?, hidden_at = hidden_at + ?
 WHERE seq IN (SELECT m.seq FROM queues q JOIN messages m INDEXED BY messages_visible ON m.queue = q.id

@@ -87,6 +87,32 @@ func TestHeldLeaseSurvivesAClockSetForward(t *testing.T) {
 	})
 }
 
+// Whichever process notices first that the clock was set, the leases of the others last as long as they were granted.
+func TestALeaseOfAnotherProcessSurvivesAClockSetForward(t *testing.T) {
+	for _, step := range []time.Duration{5 * time.Minute, time.Hour} { // within a lease, and beyond it
+		bubble.Test(t, func(t *testing.T) {
+			var clock wallClock
+			path := filepath.Join(t.TempDir(), "test.db")
+			_, q := openAt(t, path, &clock)
+			_, other := openAt(t, path, &clock)
+			for range 2 {
+				mustSend(t, other, "a", queue.SendOptions{})
+			}
+			held := wantVisible(t, other, "at first", 2)
+			time.Sleep(time.Minute)
+			clock.set(step)
+			wantVisible(t, q, "after the clock was set forward", 0)
+			time.Sleep(9*time.Minute - time.Second)
+			wantVisible(t, q, "just before the lease ends", 0)
+			if err := other.Complete(t.Context(), held[0]); err != nil {
+				t.Errorf("Complete: %v", err)
+			}
+			time.Sleep(2 * time.Second)
+			wantVisible(t, q, "after the lease has ended", 1)
+		})
+	}
+}
+
 // A machine that starts with a clock years behind must not lose what it took in before
 // the clock was set.
 func TestClockSetForwardExpiresNothing(t *testing.T) {

@@ -63,9 +63,9 @@ const (
 
 var (
 	putDeadLetterSQL = insertOnce("dead_letters", deadLetterColumns+", text")
-	// updateDeadLetterSQL sets all columns but the two of the key.
-	updateDeadLetterSQL = "UPDATE dead_letters SET " +
-		strings.Join(columnNames(deadLetterColumns + ", text")[2:], " = ?, ") + " = ?" + whereDeadLetter + " AND etag = ?"
+	// updateDeadLetterSQL sets all columns but the two of the key. The text of a row that a list returned is none.
+	updateDeadLetterSQL = "UPDATE dead_letters SET " + strings.Join(columnNames(deadLetterColumns)[2:], " = ?, ") +
+		" = ?, text = coalesce(nullif(?, x''), text)" + whereDeadLetter + " AND etag = ?"
 )
 
 // PutDeadLetter implements tables.DeadLetters.

@@ -110,8 +110,7 @@ func (s *Store) Relist(ctx context.Context) (unlisted []string, err error) {
 	return unlisted, err
 }
 
-// UpdateDeadLetter implements tables.DeadLetters. A d without Text, as lists
-// return it, keeps the text that is there.
+// UpdateDeadLetter implements tables.DeadLetters.
 func (s *Store) UpdateDeadLetter(ctx context.Context, d tables.DeadLetter) (tables.DeadLetter, error) {
 	queue, order, ok := tables.SplitDeadLetterID(d.ID)
 	if !ok {

@@ -203,6 +203,13 @@ func deadLetterText(t *testing.T, s tables.Store) {
 		if d.Text != nil {
 			t.Errorf("the list shows %d bytes of text of %s", len(d.Text), d.MessageID)
 		}
+		if _, err := s.UpdateDeadLetter(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.GetDeadLetter(t.Context(), d.ID)
+		if n := slices.IndexFunc(texts, func(text []byte) bool { return bytes.Equal(text, got.Text) }); err != nil || d.MessageID != fmt.Sprint("m", n) {
+			t.Errorf("%s has %d other bytes of text after an update without any, %v", d.MessageID, len(got.Text), err)
+		}
 	}
 }
 

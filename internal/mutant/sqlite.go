@@ -37,7 +37,7 @@ var sqlitePatches = []Patch{
 		"Who has lost the claim frees the event of the next holder."),
 	inSQLite("claims-kept-a-day", "n, err = tx.exec(expireClaimsSQL, now.Add(-tables.ClaimWindow).UnixMilli(), expireAtOnce)", "n, err = tx.exec(expireClaimsSQL, now.Add(-24*time.Hour).UnixMilli(), expireAtOnce)",
 		"A copy that comes after a day is delivered again."),
-	inSQLite("dead-letter-lost-update", "strings.Join(columnNames(deadLetterColumns + \", text\")[2:], \" = ?, \") + \" = ?\" + whereDeadLetter + \" AND etag = ?\"", "strings.Join(columnNames(deadLetterColumns + \", text\")[2:], \" = ?, \") + \" = ?\" + whereDeadLetter + \" AND (etag = ? OR TRUE)\"",
+	inSQLite("dead-letter-lost-update", "text = coalesce(nullif(?, x''), text)\" + whereDeadLetter + \" AND etag = ?\"", "text = coalesce(nullif(?, x''), text)\" + whereDeadLetter + \" AND (etag = ? OR TRUE)\"",
 		"Two replays of one dead letter are both begun."),
 	inSQLite("dead-letter-overwritten", "ON CONFLICT DO NOTHING\",\n\t\ttable", "ON CONFLICT DO UPDATE SET etag = excluded.etag\",\n\t\ttable",
 		"Writing a dead letter a second time undoes what an operator did with it."),

@@ -438,6 +438,32 @@ func TestAMessageThatExpiresLeavesItsReplayAlone(t *testing.T) { // C54
 	})
 }
 
+// What expired while nobody ran does not hold up the start: whoever opens the file gets some of it, and the rest is ended
+// when the file is in use.
+func TestAFileThatWasDownForLongIsOpenedAtOnce(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "test.db")
+		db := openFile(t, path, Options{})
+		q := mustQueue(t, db)
+		const n = 3*endAtOnce + 7
+		for i := range n {
+			_, err := q.Send(t.Context(), []byte(fmt.Sprint(i)), queue.SendOptions{TTL: time.Minute})
+			must(t, err)
+		}
+		must(t, db.Close())
+		time.Sleep(time.Hour)
+		var ended atomic.Int64
+		openFile(t, path, Options{OnExpired: func(e Expired) { ended.Add(int64(e.Messages)) }})
+		if got := ended.Load(); got != endAtOnce {
+			t.Errorf("%d messages were ended by opening the file, want %d", got, endAtOnce)
+		}
+		time.Sleep(houseInterval + time.Second)
+		if got := ended.Load(); got != n {
+			t.Errorf("%d messages were ended, want %d", got, n)
+		}
+	})
+}
+
 // Many that expire together are ended in steps, and none is left out.
 func TestManyThatExpireTogetherAreAllEnded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

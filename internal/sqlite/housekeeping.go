@@ -32,10 +32,23 @@ func (db *DB) tidy(ctx context.Context) error {
 	if err := db.endExpired(ctx); err != nil {
 		return err
 	}
+	return db.write(ctx, serviceQueue, "housekeeping", (*tx).bringBack)
+}
+
+// tidyFirst is tidy before the file is in use, for some of the messages that expired while nobody ran: of 500,000
+// the last would be ended minutes later, and until there is somebody to count them they would be kept in memory.
+func (db *DB) tidyFirst(ctx context.Context) error {
 	return db.write(ctx, serviceQueue, "housekeeping", func(tx *tx) error {
-		db.clock.forgetLapsed()
-		return tx.clamp(db.clock.now())
+		if _, err := tx.removeExpired(&db.opts, db.clock.now()); err != nil {
+			return err
+		}
+		return tx.bringBack()
 	})
+}
+
+func (t *tx) bringBack() error {
+	t.w.clock.forgetLapsed()
+	return t.clamp(t.w.clock.now())
 }
 
 // endExpired ends all messages that have expired by now, which is when its first transaction begins.

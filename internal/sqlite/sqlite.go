@@ -63,7 +63,7 @@ func open(ctx context.Context, path string, opts Options, c *clock) (*DB, error)
 	db.writer = newWriter(conn, c, db.condition)
 	db.background.Go(func() { db.writer.run(db.stop) })
 	db.background.Go(db.keepHouse)
-	if err := db.tidy(ctx); err != nil {
+	if err := db.tidyFirst(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open database: %w", err), db.Close())
 	}
 	return db, nil

@@ -71,6 +71,11 @@ func (d *depths) measure(m metric.Meter) error {
 	if err != nil {
 		return fmt.Errorf("gauge of the webhooks' names: %w", err)
 	}
+	certificate, err := m.Float64ObservableGauge("pushlease.webhook.certificate.left", metric.WithUnit("s"),
+		metric.WithDescription("Time until the client certificate of a webhook that has one ends, below 0 after that, by webhook and queue; of the first 500 webhooks."))
+	if err != nil {
+		return fmt.Errorf("gauge of client certificates: %w", err)
+	}
 	_, err = m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		d.ask()
 		d.mu.Lock()
@@ -87,9 +92,12 @@ func (d *depths) measure(m metric.Meter) error {
 		for _, r := range d.infos {
 			o.ObserveInt64(info, 1, metric.WithAttributes(attribute.String("webhook", r.ID), attribute.String("queue", r.Queue),
 				attribute.String("name", r.Name), attribute.String("host", hostOf(r.URL))))
+			if end := r.TLS.Expires(); !end.IsZero() {
+				o.ObserveFloat64(certificate, time.Until(end).Seconds(), metric.WithAttributes(attribute.String("webhook", r.ID), attribute.String("queue", r.Queue)))
+			}
 		}
 		return nil
-	}, messages, oldest, info)
+	}, messages, oldest, info, certificate)
 	if err != nil {
 		return fmt.Errorf("observe the queues: %w", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/tables"
@@ -19,6 +20,9 @@ var authMembers = map[string][]string{
 	"auth.oauth2":                 {"token_url", "client_id", "client_secret", "private_key_jwt", "scopes", "audience", "params"},
 	"auth.oauth2.private_key_jwt": {"key", "kid"},
 }
+
+// tlsMembers are those of tls.
+var tlsMembers = map[string][]string{"tls": {"client_certificate", "client_key", "ca", "min_version", "server_name"}}
 
 // auth sets by what token the receiver is told who sends. A change is merged, so that it need not repeat a secret.
 func (e *editor) auth(raw json.RawMessage) {
@@ -34,6 +38,25 @@ func (e *editor) auth(raw json.RawMessage) {
 		e.refuse("auth."+wrong.Field, wrong)
 	}
 	e.reg.Auth = &next
+}
+
+// tls sets how connections to the receiver are made; what of it goes together is for checkIdentity.
+func (e *editor) tls(raw json.RawMessage) {
+	if web.IsNull(raw) {
+		e.reg.TLS = nil
+		return
+	}
+	var next webhook.TLS
+	if !e.overlay("tls", e.reg.TLS, raw, tlsMembers, &next) {
+		return
+	}
+	// Files end with a line's end, and variables often do not: that is no change.
+	next.ClientCertificate, next.CA = strings.TrimSpace(next.ClientCertificate), strings.TrimSpace(next.CA)
+	next.ClientKey = webhook.Hidden(strings.TrimSpace(string(next.ClientKey)))
+	e.reg.TLS = nil
+	if next != (webhook.TLS{}) {
+		e.reg.TLS = &next
+	}
 }
 
 // overlay lays an object over what is there, with all that is in it (RFC 7396), and says whether it could.
@@ -118,8 +141,14 @@ func mergedJSON(base, patch json.RawMessage) json.RawMessage {
 	return text
 }
 
-// checkAuth refuses a header that auth sets itself.
-func (e *editor) checkAuth() {
+// checkIdentity refuses a header that auth sets itself, and a change that leaves tls as what can't be used.
+func (e *editor) checkIdentity(in web.Fields) {
+	_, ofTLS := in["tls"]
+	if _, ofURL := in["url"]; e.reg.TLS != nil && (ofTLS || ofURL) {
+		for _, wrong := range e.reg.TLS.Problems(e.reg.URL, time.Now()) {
+			e.refuse(strings.TrimSuffix("tls."+wrong.Field, "."), wrong)
+		}
+	}
 	if e.reg.Auth == nil {
 		return
 	}
@@ -142,24 +171,42 @@ func (a *API) shownAuth(r *http.Request, reg tables.Registration) *webhook.Auth 
 	return shown
 }
 
-// authSettings are the values in auth by their path, those of lists as a whole.
-func (a *API) authSettings(reg tables.Registration) (map[string]settingView, error) {
-	all := map[string]settingView{}
-	if reg.Auth == nil {
-		return all, nil
+// identitySettings are the values in auth and tls by their path, those of lists as a whole.
+func (a *API) identitySettings(reg tables.Registration) (map[string]settingView, error) {
+	type identity struct {
+		Auth *webhook.Auth `json:"auth,omitempty"`
+		TLS  *webhook.TLS  `json:"tls,omitempty"`
 	}
-	real, realErr := json.Marshal(reg.Auth)
-	hidden, hiddenErr := json.Marshal(a.shownAuth(nil, reg))
+	real, realErr := json.Marshal(identity{reg.Auth, reg.TLS})
+	hidden, hiddenErr := json.Marshal(identity{a.shownAuth(nil, reg), reg.TLS.Shown(redacted)})
 	if err := errors.Join(realErr, hiddenErr); err != nil {
-		return nil, fmt.Errorf("encode auth: %w", err)
+		return nil, fmt.Errorf("encode auth and tls: %w", err)
 	}
 	values, shown := map[string]json.RawMessage{}, map[string]json.RawMessage{}
-	addLeaves("auth", real, values)
-	addLeaves("auth", hidden, shown)
+	addLeaves("", real, values)
+	addLeaves("", hidden, shown)
+	all := map[string]settingView{}
 	for path, value := range values {
 		all[path] = settingView{string(value), shown[path]}
 	}
 	return all, nil
+}
+
+// certificateWarning is how long before its end a client's certificate is warned of.
+const certificateWarning = 30 * 24 * time.Hour
+
+// certificateWarnings tell of a client's certificate that ends soon, or has ended.
+func certificateWarnings(reg tables.Registration) []string {
+	end := reg.TLS.Expires()
+	const renew = " Have it renewed, and set tls.client_certificate and tls.client_key."
+	switch left := time.Until(end); {
+	case end.IsZero() || left > certificateWarning:
+		return nil
+	case left <= 0:
+		return []string{"The client certificate has expired at " + web.Stamp(end) + ": nothing is sent, and its messages wait." + renew}
+	default:
+		return []string{"The client certificate expires at " + web.Stamp(end) + "; nothing is sent from then on." + renew}
+	}
 }
 
 func addLeaves(path string, raw json.RawMessage, into map[string]json.RawMessage) {
@@ -169,6 +216,6 @@ func addLeaves(path string, raw json.RawMessage, into map[string]json.RawMessage
 		return
 	}
 	for name, value := range members {
-		addLeaves(path+"."+name, value, into)
+		addLeaves(strings.TrimPrefix(path+"."+name, "."), value, into)
 	}
 }

@@ -1,15 +1,26 @@
 package api
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel/sdk/metric"
 
+	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/policy"
 )
@@ -174,5 +185,91 @@ func TestATestIsMadeWithAToken(t *testing.T) {
 	}
 	if listed := h.do(http.StatusOK, "GET", "/api/v1/webhooks?trouble=true", "").get("data").([]any); len(listed) != 1 {
 		t.Errorf("%d webhooks in trouble", len(listed))
+	}
+}
+
+// certified makes a certificate and its key in PEM; by nil signs itself, as an authority.
+func certified(t *testing.T, end time.Time, by *tls.Certificate) (certificate, key string, pair tls.Certificate) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(end.UnixNano()), Subject: pkix.Name{CommonName: "client"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: end}
+	parent, signer := template, any(private)
+	if by == nil {
+		template.IsCA, template.BasicConstraintsValid = true, true
+	} else {
+		parent, signer = by.Leaf, by.PrivateKey
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &private.PublicKey, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	key = string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded}))
+	if pair, err = tls.X509KeyPair([]byte(certificate), []byte(key)); err != nil {
+		t.Fatal(err)
+	}
+	return certificate, key, pair
+}
+
+func TestTLSIsRegisteredAndItsKeyIsNeverShown(t *testing.T) {
+	reader := metric.NewManualReader()
+	h := newHarness(t, func(o *Options) { o.Meter = metric.NewMeterProvider(metric.WithReader(reader)).Meter("") })
+	ca, _, root := certified(t, time.Now().Add(1000*time.Hour), nil)
+	end := time.Now().Add(1000 * time.Hour)
+	certificate, key, _ := certified(t, end, &root)
+	with := func(part map[string]any) string {
+		text, err := json.Marshal(map[string]any{"queue": "orders", "url": "https://example.com/hook", "tls": part})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	made := h.do(http.StatusCreated, "PUT", billing, with(map[string]any{"client_certificate": certificate, "client_key": key, "ca": ca, "min_version": "1.3", "server_name": "inside.example"}))
+	want := map[string]any{"client_certificate": strings.TrimSpace(certificate), "client_key": "[redacted]", "ca": strings.TrimSpace(ca), "min_version": "1.3", "server_name": "inside.example"}
+	if diff := cmp.Diff(want, made.get("tls")); diff != "" || made.text("certificate_expires_at") != web.Stamp(end.Truncate(time.Second)) {
+		t.Errorf("%s, until %v: %s", diff, end, made.body)
+	}
+	if text := string(made.body); strings.Contains(text, "client certificate expires") || strings.Contains(text, strings.Split(key, "\n")[1]) {
+		t.Errorf("it says %s", text)
+	}
+
+	soon := time.Now().Add(29 * 24 * time.Hour)
+	next, nextKey, _ := certified(t, soon, &root)
+	change, err := json.Marshal(map[string]any{"tls": map[string]any{"client_certificate": next}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.do(http.StatusBadRequest, "PATCH", billing, string(change)).wantProblem("tls.client_key")
+	if change, err = json.Marshal(map[string]any{"tls": map[string]any{"client_certificate": next, "client_key": nextKey, "server_name": nil}}); err != nil {
+		t.Fatal(err)
+	}
+	h.do(http.StatusOK, "PATCH", billing, string(change), "Content-Type", mergePatch)
+	shown := h.do(http.StatusOK, "GET", billing, "")
+	if warnings := fmt.Sprint(shown.get("warnings")); !strings.Contains(warnings, "The client certificate expires at "+web.Stamp(soon.Truncate(time.Second))) || shown.get("tls", "server_name") != nil {
+		t.Errorf("it says %s", shown.body)
+	}
+	h.api.countDepths(t.Context())
+	if left := points(t, reader, "pushlease.webhook.certificate.left", "webhook")["billing-eu"]; left < 28*86400 || left > 29*86400 {
+		t.Errorf("its metric says %v seconds", left)
+	}
+	audit := h.do(http.StatusOK, "GET", "/api/v1/audit?webhook=billing-eu&limit=1", "")
+	if fields := fmt.Sprint(audit.get("data", 0, "fields")); fields != "[tls.client_certificate tls.client_key tls.server_name]" {
+		t.Errorf("the audit says %s", fields)
+	}
+	h.do(http.StatusBadRequest, "PUT", billing, with(map[string]any{"ca": certificate})).wantProblem("tls.ca")
+	h.do(http.StatusBadRequest, "PUT", billing, with(map[string]any{"key": key})).wantProblem("tls.key")
+	h.do(http.StatusBadRequest, "PUT", billing, with(map[string]any{"client_certificate": certificate, "client_key": "[redacted]"})).wantProblem("tls.client_key")
+	ended, endedKey, _ := certified(t, time.Now().Add(-time.Second), &root)
+	h.do(http.StatusBadRequest, "PUT", billing, with(map[string]any{"client_certificate": ended, "client_key": endedKey})).wantProblem("tls.client_certificate")
+	h.do(http.StatusBadRequest, "PUT", billing, strings.Replace(with(map[string]any{"ca": ca}), "https:", "http:", 1)).wantProblem("tls")
+	if gone := h.do(http.StatusOK, "PATCH", billing, `{"tls":null}`, "Content-Type", mergePatch); gone.get("tls") != nil || gone.get("certificate_expires_at") != nil {
+		t.Errorf("it stays: %s", gone.body)
 	}
 }

@@ -129,11 +129,11 @@ func (a *API) settingsOf(r *http.Request, reg tables.Registration) (map[string]s
 		return nil, fmt.Errorf("encode url: %w", err)
 	}
 	all["url"] = settingView{reg.URL, shown}
-	auth, err := a.authSettings(reg)
+	identity, err := a.identitySettings(reg)
 	if err != nil {
 		return nil, err
 	}
-	maps.Copy(all, auth)
+	maps.Copy(all, identity)
 	for name, value := range reg.Headers {
 		all["headers."+name] = settingView{value, json.RawMessage(`"` + redacted + `"`)}
 	}

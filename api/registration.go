@@ -43,8 +43,8 @@ const (
 )
 
 var (
-	createFields = []string{"queue", "url", "name", "headers", "secret", "timeout", "enabled", "policy", "flow", "filter", "format", "http_version", "auth"}
-	changeFields = []string{"url", "name", "headers", "timeout", "enabled", "policy", "flow", "filter", "format", "http_version", "auth"}
+	createFields = []string{"queue", "url", "name", "headers", "secret", "timeout", "enabled", "policy", "flow", "filter", "format", "http_version", "auth", "tls"}
+	changeFields = []string{"url", "name", "headers", "timeout", "enabled", "policy", "flow", "filter", "format", "http_version", "auth", "tls"}
 )
 
 // edit applies the fields of a request to reg: a merge patch (RFC 7396), where null
@@ -65,7 +65,7 @@ func (a *API) edit(reg *tables.Registration, in web.Fields, as intent) error {
 		e.set(name, in[name])
 	}
 	e.checkFormat(in)
-	e.checkAuth()
+	e.checkIdentity(in)
 	if len(e.problems) > 0 {
 		return web.Invalid(e.problems...)
 	}
@@ -99,6 +99,9 @@ func (e *editor) cureOf(field string) string {
 	}
 	if strings.HasPrefix(field, "auth") {
 		return `give an object such as {"oauth2":{"token_url":"https://login.example.com/token","client_id":"…","client_secret":"…","scopes":["…"]}}`
+	}
+	if strings.HasPrefix(field, "tls") {
+		return `give an object such as {"client_certificate":"-----BEGIN CERTIFICATE-----…","client_key":"-----BEGIN PRIVATE KEY-----…"}`
 	}
 	switch field {
 	case "queue":
@@ -166,7 +169,9 @@ func (e *editor) set(name string, raw json.RawMessage) {
 		e.httpVersion(raw)
 	case "auth":
 		e.auth(raw)
-	case "id", "secrets", "created_at", "updated_at", "disabled_reason", "disabled_at", "reset_at", "status", "warnings":
+	case "tls":
+		e.tls(raw)
+	case "id", "secrets", "created_at", "updated_at", "disabled_reason", "disabled_at", "reset_at", "status", "warnings", "certificate_expires_at":
 		e.fail(name, "is set by pushlease", "leave it out")
 	default:
 		known := changeFields

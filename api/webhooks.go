@@ -38,6 +38,8 @@ type webhookView struct {
 	Format         content.Format    `json:"format"`
 	HTTPVersion    string            `json:"http_version"`
 	Auth           *webhook.Auth     `json:"auth,omitempty"`
+	TLS            *webhook.TLS      `json:"tls,omitempty"`
+	CertificateEnd time.Time         `json:"certificate_expires_at,omitzero"`
 	Secrets        []secretView      `json:"secrets"`
 	ResetAt        time.Time         `json:"reset_at,omitzero"`
 	CreatedAt      time.Time         `json:"created_at"`
@@ -74,7 +76,7 @@ func (a *API) view(r *http.Request, reg tables.Registration) webhookView {
 	v := webhookView{
 		ID: reg.ID, Name: reg.Name, Queue: reg.Queue, URL: reg.URL, Headers: map[string]string{},
 		Timeout: policy.Duration(reg.Timeout), Enabled: reg.Enabled, DisabledReason: reg.DisabledReason,
-		DisabledAt: web.UTC(reg.DisabledAt), Policy: reg.Policy, Flow: reg.Flow.OrDefault(), Filter: reg.Filter, Format: cmp.Or(reg.Format, content.FormatRaw), HTTPVersion: httpVersionOf(reg), Auth: a.shownAuth(r, reg), Secrets: []secretView{},
+		DisabledAt: web.UTC(reg.DisabledAt), Policy: reg.Policy, Flow: reg.Flow.OrDefault(), Filter: reg.Filter, Format: cmp.Or(reg.Format, content.FormatRaw), HTTPVersion: httpVersionOf(reg), Auth: a.shownAuth(r, reg), TLS: reg.TLS.Shown(redacted), CertificateEnd: web.UTC(reg.TLS.Expires()), Secrets: []secretView{},
 		ResetAt: web.UTC(reg.ResetAt), CreatedAt: web.UTC(reg.CreatedAt), UpdatedAt: web.UTC(reg.UpdatedAt),
 	}
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
@@ -175,6 +177,7 @@ func (a *API) getWebhook(w http.ResponseWriter, r *http.Request) error {
 	view := a.view(r, reg)
 	a.tellLastFailure(r.Context(), reg, view.Status)
 	a.tellOthers(r.Context(), reg, view.Status)
+	view.Warnings = certificateWarnings(reg)
 	return web.WriteVersion(w, r, reg.ETag, view)
 }
 
@@ -211,7 +214,7 @@ func (a *API) patchWebhook(w http.ResponseWriter, r *http.Request) error {
 	if _, changed := in["filter"]; changed {
 		warnings = append(warnings, a.filterWarnings(r.Context(), reg)...)
 	}
-	view.Warnings = warnings
+	view.Warnings = slices.Concat(warnings, certificateWarnings(reg))
 	w.Header().Set("ETag", web.EtagOf(reg.ETag))
 	return web.WriteJSON(w, http.StatusOK, view)
 }

@@ -178,14 +178,20 @@ func (a *Auth) confidential() (all []string) {
 	o := a.OAuth2
 	all = append(all, string(o.ClientSecret))
 	if o.PrivateKeyJWT != nil {
-		for line := range strings.Lines(string(o.PrivateKeyJWT.Key)) {
-			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "-----") {
-				all = append(all, line)
-			}
-		}
+		all = append(all, linesOf(o.PrivateKeyJWT.Key)...)
 	}
 	for _, value := range o.Params {
 		all = append(all, string(value))
 	}
 	return append(all, confidentialOf(o.TokenURL)...)
+}
+
+// linesOf are the lines of a key in PEM that hold it.
+func linesOf(key Hidden) (all []string) {
+	for line := range strings.Lines(string(key)) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "-----") {
+			all = append(all, line)
+		}
+	}
+	return all
 }

@@ -79,6 +79,9 @@ func failureOf(ctx context.Context, err error) *failure {
 		return tlsFailure(e)
 	}
 	f = exchangeFailure(e)
+	if f.class == classReset && !e.Answered && !e.Reused {
+		f.text += afterCertificate(e.Secure) // an alert may be lost with its connection
+	}
 	f.sent, f.stale, f.again = e.Sent, e.Stale(), e.NoChance()
 	f.http1 = e.WantsHTTP1
 	return f

@@ -40,12 +40,14 @@ func tlsFailure(e *transport.Error) *failure {
 	case alert(e) != "":
 		return alertFailure(e)
 	case e.Died():
-		f.text = "the receiver closed the connection in the TLS handshake"
+		f.text = "the receiver closed the connection in the TLS handshake" + afterCertificate(e.Secure)
+	default:
+		f.text += afterCertificate(e.Secure)
 	}
 	return f
 }
 
-const oldVersion = "the receiver offers only old versions of TLS: it has to allow TLS 1.2 or 1.3"
+const oldVersion = "the receiver offers only versions of TLS below 1.2, or below the webhook's tls.min_version"
 
 // authorityText tells apart why a chain does not end at a trusted authority.
 func authorityText(e *transport.Error) string {
@@ -71,13 +73,26 @@ func alert(err error) string {
 	return ""
 }
 
+// afterCertificate says of a new connection that ended without a word what its receiver may have wanted.
+func afterCertificate(h *transport.Handshake) string {
+	switch {
+	case h == nil || !h.AskedCertificate:
+		return ""
+	case h.SentCertificate:
+		return ", once it had the client certificate"
+	}
+	return ", once it had asked for a client certificate: set tls.client_certificate"
+}
+
 // alertFailure is about an alert. It is repeated like any other failed handshake when it
 // came in one; behind that, the request was sent.
 func alertFailure(e *transport.Error) *failure {
 	f := &failure{class: classTLS, again: e.Stage == transport.Handshaking}
 	switch name := alert(e); {
+	case e.Secure != nil && e.Secure.SentCertificate && name != "unrecognized name" && name != "protocol version not supported":
+		f.text = "the receiver refused the client certificate (" + name + "): set tls.client_certificate"
 	case e.Secure != nil && e.Secure.AskedCertificate && name != "unrecognized name":
-		f.text = "the receiver asks for a client certificate (mTLS), which pushlease does not send"
+		f.text = "the receiver asks for a client certificate (mTLS): set tls.client_certificate and tls.client_key"
 	case name == "protocol version not supported":
 		f.text = oldVersion
 	case name == "unrecognized name":

@@ -2,10 +2,13 @@ package webhook
 
 import (
 	"context"
+	"crypto/tls"
 	"net/http"
 	"reflect"
 	"sync"
 	"time"
+
+	"github.com/pushlease/pushlease/webhook/internal/transport"
 )
 
 // forgottenAfter is how long what nobody sends by is kept: its webhook may be deleted.
@@ -14,25 +17,33 @@ const forgottenAfter = time.Hour
 // identity is who pushlease is to the receiver of one webhook, as that was registered at a time. Another
 // registration makes another one.
 type identity struct {
-	auth   *Auth
+	auth *Auth
+	tls  *TLS
+	// tokens are shown to the receiver, unless they are nil.
 	tokens *tokens
-	used   time.Time // under the lock of the identities
+	// conns is whose the connections are; nil is anybody's.
+	conns *transport.Identity
+	// expires is when its certificate ends; zero without one.
+	expires time.Time
+	used    time.Time // under the lock of the identities
 }
 
 // identities are those of all webhooks that have one, by webhook. Safe for concurrent use.
 type identities struct {
-	client *http.Client // asks for tokens
-	guard  GuardOptions
-	life   context.Context
-	stop   context.CancelFunc
-	work   sync.WaitGroup
+	transport *transport.Transport
+	base      *tls.Config  // of connections without an identity
+	client    *http.Client // asks for tokens
+	guard     GuardOptions
+	life      context.Context
+	stop      context.CancelFunc
+	work      sync.WaitGroup
 
 	mu  sync.Mutex
 	all map[string]*identity
 }
 
-func (i *identities) begin(client *http.Client, guard GuardOptions) {
-	i.client, i.guard, i.all = client, guard, map[string]*identity{}
+func (i *identities) begin(t *transport.Transport, base *tls.Config, client *http.Client, guard GuardOptions) {
+	i.transport, i.base, i.client, i.guard, i.all = t, base, client, guard, map[string]*identity{}
 	i.life, i.stop = context.WithCancel(context.Background())
 }
 
@@ -48,7 +59,7 @@ func (i *identities) of(w *Webhook) (*identity, error) {
 	defer i.mu.Unlock()
 	now := time.Now()
 	if have := i.all[w.ID]; have.isOf(w) {
-		have.auth, have.used = w.Auth, now
+		have.auth, have.tls, have.used = w.Auth, w.TLS, now // the next comparison is of pointers alone
 		return have, nil
 	}
 	made, err := i.make(w)
@@ -56,8 +67,12 @@ func (i *identities) of(w *Webhook) (*identity, error) {
 		return nil, err
 	}
 	for id, old := range i.all {
-		if now.Sub(old.used) > forgottenAfter {
-			delete(i.all, id)
+		if id != w.ID && now.Sub(old.used) <= forgottenAfter {
+			continue
+		}
+		delete(i.all, id)
+		if old.conns != nil {
+			i.transport.Forget(old.conns)
 		}
 	}
 	made.used = now
@@ -67,18 +82,29 @@ func (i *identities) of(w *Webhook) (*identity, error) {
 
 // isOf tells whether an identity, where there is one, is that of the registration.
 func (d *identity) isOf(w *Webhook) bool {
-	return d != nil && (d.auth == w.Auth || reflect.DeepEqual(d.auth, w.Auth))
+	return d != nil && (d.auth == w.Auth || reflect.DeepEqual(d.auth, w.Auth)) && (d.tls == w.TLS || reflect.DeepEqual(d.tls, w.TLS))
 }
 
 func (i *identities) make(w *Webhook) (*identity, error) {
-	if wrong := w.Auth.Problems(i.guard); len(wrong) > 0 {
-		return nil, wrong[0]
+	made := &identity{auth: w.Auth, tls: w.TLS, expires: w.TLS.Expires()}
+	if w.Auth != nil {
+		if wrong := w.Auth.Problems(i.guard); len(wrong) > 0 {
+			return nil, wrong[0]
+		}
+		asker, err := newAsker(w.Auth.OAuth2, i.client, i.guard)
+		if err != nil {
+			return nil, err
+		}
+		made.tokens = &tokens{ask: asker.token, life: i.life, work: &i.work}
 	}
-	asker, err := newAsker(w.Auth.OAuth2, i.client, i.guard)
-	if err != nil {
-		return nil, err
+	if w.TLS != nil {
+		config, err := w.TLS.config(i.base)
+		if err != nil {
+			return nil, err
+		}
+		made.conns = &transport.Identity{TLS: config}
 	}
-	return &identity{auth: w.Auth, tokens: &tokens{ask: asker.token, life: i.life, work: &i.work}}, nil
+	return made, nil
 }
 
 // TokenFault says why this process has no token for a webhook to show its receiver; empty while it has one, needs
@@ -97,15 +123,28 @@ func (s *Sender) TokenFault(w *Webhook) string {
 	return id.tokens.fault()
 }
 
-// sendAs makes the POST of a webhook whose receiver is shown a token. A 401 may mean that the token is
-// not good any more, and is surely no delivery: with a fresh one the POST is made once more, and then the answer
-// counts. All of it takes no longer than a POST may.
+// sendAs makes the POST of a webhook that has an identity.
 func (s *Sender) sendAs(ctx context.Context, w *Webhook, r *Request, result *Result) {
 	id, err := s.identities.of(w)
+	if err == nil && !id.expires.IsZero() && result.StartedAt.After(id.expires) {
+		err = invalid("the client certificate has expired at "+stamp(id.expires), "set tls.client_certificate and tls.client_key")
+	}
 	if err != nil {
 		result.ErrorClass, result.Error = classRequest, err.Error()
 		return
 	}
+	r.identity = id.conns
+	if id.tokens == nil {
+		s.send(ctx, w, r, result)
+		return
+	}
+	s.sendWithToken(ctx, id, w, r, result)
+}
+
+// sendWithToken makes the POST of a webhook whose receiver is shown a token. A 401 may mean that the token is
+// not good any more, and is surely no delivery: with a fresh one the POST is made once more, and then the answer
+// counts. All of it takes no longer than a POST may.
+func (s *Sender) sendWithToken(ctx context.Context, id *identity, w *Webhook, r *Request, result *Result) {
 	if by := result.StartedAt.Add(w.Longest()); r.Until.IsZero() || r.Until.After(by) {
 		r.Until = by
 	}

@@ -106,6 +106,9 @@ func (w *Webhook) confidential() []string {
 		}
 	}
 	all = append(all, w.Auth.confidential()...)
+	if w.TLS != nil {
+		all = append(all, linesOf(w.TLS.ClientKey)...)
+	}
 	return append(all, confidentialOf(w.URL)...)
 }
 

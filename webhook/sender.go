@@ -102,27 +102,22 @@ func NewSender(opts Options) (*Sender, error) {
 	if version == "" {
 		version = "dev"
 	}
+	base := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: opts.RootCAs}
 	s := &Sender{
 		userAgent: "pushlease/" + version,
-		transport: newTransport(newGuard(opts.Guard, opts.Resolver, opts.DialContext), opts.RootCAs),
+		transport: newTransport(newGuard(opts.Guard, opts.Resolver, opts.DialContext), base),
 	}
 	s.targets = newKept(func(raw string) (*url.URL, error) { return parseTarget(raw, &opts.Guard) })
 	s.signers = newKept(newSigner)
 	s.client = s.newClient(s.transport, opts)
-	s.identities.begin(tokenClient(s.transport, s.userAgent), opts.Guard)
+	s.identities.begin(s.transport, base, tokenClient(s.transport, s.userAgent), opts.Guard)
 	return s, nil
 }
 
-func newTransport(g *guard, roots *x509.CertPool) *transport.Transport {
-	return transport.New(transport.Config{
-		Dial:    g.dial,
-		KeepOld: keepOld,
-		TLS: &tls.Config{
-			MinVersion:         tls.VersionTLS12,
-			RootCAs:            roots,
-			ClientSessionCache: tls.NewLRUClientSessionCache(tlsSessions),
-		},
-	})
+func newTransport(g *guard, base *tls.Config) *transport.Transport {
+	base = base.Clone()
+	base.ClientSessionCache = tls.NewLRUClientSessionCache(tlsSessions)
+	return transport.New(transport.Config{Dial: g.dial, KeepOld: keepOld, TLS: base})
 }
 
 // newClient puts the layers on what makes the exchanges.
@@ -165,7 +160,7 @@ func (s *Sender) Close() {
 // changed afterwards, and the webhook not during the call.
 func (s *Sender) Send(ctx context.Context, w *Webhook, r Request) (result Result) {
 	result.StartedAt = time.Now()
-	if w.Auth == nil {
+	if w.Auth == nil && w.TLS == nil {
 		s.send(ctx, w, &r, &result)
 	} else {
 		s.sendAs(ctx, w, &r, &result)
@@ -179,7 +174,7 @@ func (s *Sender) Send(ctx context.Context, w *Webhook, r Request) (result Result
 func (s *Sender) send(ctx context.Context, w *Webhook, r *Request, result *Result) {
 	t := &tries{
 		Context: ctx,
-		limits:  transport.Limits{Start: result.StartedAt, Timeout: w.Timeout, Until: r.Until, Begin: r.Begin, Fresh: r.Fresh, HTTP1: w.HTTP1},
+		limits:  transport.Limits{Start: result.StartedAt, Timeout: w.Timeout, Until: r.Until, Begin: r.Begin, Fresh: r.Fresh, HTTP1: w.HTTP1, Identity: r.identity},
 	}
 	if s.ids != nil {
 		var span trace.Span

@@ -92,14 +92,14 @@ func TestEachFaultOfTLSIsNamed(t *testing.T) {
 		"expired": {serving(issue(t, root, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) })),
 			"the receiver's certificate has expired or is not valid yet"},
 		"old protocol": {with12(serving(good), func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS11 }),
-			"the receiver offers only old versions of TLS: it has to allow TLS 1.2 or 1.3"},
+			"the receiver offers only versions of TLS below 1.2, or below the webhook's tls.min_version"},
 		"no common cipher": {with12(serving(good), func(c *tls.Config) {
 			c.MaxVersion, c.CipherSuites = tls.VersionTLS12, []uint16{tls.TLS_RSA_WITH_RC4_128_SHA}
 		}), "the receiver found no cipher suite in common, or refused the handshake"},
 		"client certificate, TLS 1.2": {with12(serving(good), func(c *tls.Config) { c.MaxVersion, c.ClientAuth = tls.VersionTLS12, tls.RequireAnyClientCert }),
-			"the receiver asks for a client certificate (mTLS), which pushlease does not send"},
+			"the receiver asks for a client certificate (mTLS): set tls.client_certificate and tls.client_key"},
 		"client certificate, TLS 1.3": {with12(serving(good), func(c *tls.Config) { c.ClientAuth = tls.RequireAnyClientCert }),
-			"the receiver asks for a client certificate (mTLS), which pushlease does not send"},
+			"the receiver asks for a client certificate (mTLS): set tls.client_certificate and tls.client_key"},
 		"client certificate that is not required": {with12(serving(good), func(c *tls.Config) { c.ClientAuth = tls.RequestClientCert }), ""},
 		"other protocol": {with12(serving(good), func(c *tls.Config) { c.NextProtos = []string{"other"} }),
 			"the receiver ended the TLS connection with the alert no application protocol"},

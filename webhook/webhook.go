@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/webhook/content"
+	"github.com/pushlease/pushlease/webhook/internal/transport"
 )
 
 // Webhook is a registered target, as far as sending to it goes.
@@ -37,6 +38,8 @@ type Webhook struct {
 	HTTP1 bool `json:"http1,omitempty"`
 	// Auth shows the receiver a token, unless it is nil.
 	Auth *Auth `json:"auth,omitempty"`
+	// TLS is how connections to the receiver are made; nil is as to any other.
+	TLS *TLS `json:"tls,omitempty"`
 }
 
 // Longest is how long a Send may take: a connection, with the token if there is one, and then the
@@ -92,6 +95,8 @@ type Request struct {
 
 	// authorization is the header of that name, unless it is empty.
 	authorization Hidden
+	// identity is whose connections it goes over; nil is anybody's.
+	identity *transport.Identity
 }
 
 // Request makes the request of one attempt: the message in the webhook's format.

@@ -174,8 +174,10 @@ func (d *declaredWebhook) complete() (faults []fault) {
 			faults = append(faults, fault{name, err.Error()})
 		}
 	}
-	if auth, ok := d.body["auth"].(map[string]any); ok {
-		faults = append(faults, fillInAll(d.file, auth, "auth")...)
+	for _, name := range []string{"auth", "tls"} {
+		if part, ok := d.body[name].(map[string]any); ok {
+			faults = append(faults, fillInAll(d.file, part, name)...)
+		}
 	}
 	if headers, ok := d.body["headers"].(map[string]any); ok {
 		for _, name := range slices.Sorted(maps.Keys(headers)) {

@@ -1,11 +1,21 @@
 package main
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
+	"log/slog"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -145,5 +155,136 @@ webhooks:
 	}
 	if first := p.attempts(queue)[0]; first.Snippet != "you sent [redacted]" || strings.Contains(shown.String(), "PLANTED-") {
 		t.Errorf("it tells %s", shown.String())
+	}
+}
+
+// mutualReceiver asks for a client certificate, has one of a private authority itself, and keeps whom it saw.
+type mutualReceiver struct {
+	*httptest.Server
+	authority *signedPair
+
+	mu   sync.Mutex
+	seen []string
+}
+
+// signedPair is a certificate and its key.
+type signedPair struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// signPair makes one for a name, which is also that of a server; by nil is an authority.
+func signPair(t *testing.T, name string, by *signedPair) *signedPair {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	parent := &signedPair{template, key}
+	if by == nil {
+		template.IsCA, template.BasicConstraintsValid = true, true
+	} else {
+		parent = by
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent.cert, &key.PublicKey, parent.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &signedPair{cert, key}
+}
+
+// write writes certificate and key as files of a folder, and keeps the key out of every log.
+func (p *signedPair) write(t *testing.T, dir, name string) (certificate, key string) {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(p.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
+	hideFromLogs(strings.Split(text, "\n")[1])
+	return writeFile(t, dir, name+".pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.cert.Raw}))), writeFile(t, dir, name+".key", text)
+}
+
+func newMutualReceiver(t *testing.T) *mutualReceiver {
+	m := &mutualReceiver{authority: signPair(t, "authority", nil)}
+	own, clients := signPair(t, "inside.example", m.authority), x509.NewCertPool()
+	clients.AddCert(m.authority.cert)
+	m.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.seen = append(m.seen, r.TLS.PeerCertificates[0].Subject.CommonName)
+	}))
+	m.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	m.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{own.cert.Raw}, PrivateKey: own.key}}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert}
+	m.StartTLS()
+	t.Cleanup(m.Close)
+	return m
+}
+
+func (m *mutualReceiver) saw() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return strings.Join(m.seen, " ")
+}
+
+// A receiver sees the certificate that the command line registered, and the next one without a restart.
+func TestAReceiverSeesAClientCertificate(t *testing.T) {
+	p := sqliteStore(t).start(t)
+	t.Setenv(serverEnv, p.url)
+	m, queue, dir := newMutualReceiver(t), queueName("mtls"), t.TempDir()
+	first, firstKey := signPair(t, "first", m.authority).write(t, dir, "first")
+	second, secondKey := signPair(t, "second", m.authority).write(t, dir, "second")
+	ca, _ := m.authority.write(t, dir, "ca")
+	run := func(args ...string) string {
+		t.Helper()
+		r := execute(t, "", args...)
+		if r.code != exitOK || strings.Contains(r.out+r.err, "PRIVATE KEY") {
+			t.Fatalf("%v: code %d: %s%s", args, r.code, r.out, r.err)
+		}
+		return r.out
+	}
+	for _, want := range []string{"", "first", "first second"} {
+		switch want {
+		case "": // what the receiver wants is told where nothing of it is set
+			run("webhooks", "put", queue, "--queue", queue, "--url", m.URL, "--ca", ca, "--tls-file", writeFile(t, dir, "tls.json", `{"server_name":"inside.example"}`))
+			if r := execute(t, "", "webhooks", "test", queue); r.code == exitOK || !strings.Contains(r.out, "set tls.client_certificate") {
+				t.Errorf("a test without a certificate: %s%s", r.out, r.err)
+			}
+			continue
+		case "first":
+			if text := run("webhooks", "update", queue, "--client-certificate", first, "--client-key", firstKey); !strings.Contains(text, "with a client certificate until") || !strings.Contains(text, "expires at") {
+				t.Errorf("it says %s", text)
+			}
+		default:
+			run("webhooks", "update", queue, "--client-certificate", second, "--client-key", secondKey)
+		}
+		p.publish(queue, `{"n":1}`)
+		waitUntil(t, 20*time.Second, func() string {
+			if saw := m.saw(); saw != want {
+				return "it saw " + saw
+			}
+			return ""
+		})
+	}
+	if r := execute(t, "", "webhooks", "update", queue, "--client-certificate", first); r.code != exitRefused || !strings.Contains(r.err, "not the key of the certificate") {
+		t.Errorf("a certificate without its key: %d %s", r.code, r.err)
+	}
+	exported := writeFile(t, dir, "exported.yaml", run("export", "--queue", queue))
+	variable := strings.ToUpper(strings.ReplaceAll("hook_"+queue, "-", "_")) + "_CLIENT_KEY"
+	key, err := os.ReadFile(secondKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(variable, string(key))
+	if again := run("apply", "-f", exported); !strings.Contains(again, "1 unchanged") {
+		t.Errorf("what was exported says %s", again)
 	}
 }

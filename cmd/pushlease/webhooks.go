@@ -48,6 +48,8 @@ type webhookRow struct {
 	Status    webhookStatus   `json:"status"`
 	Filter    json.RawMessage `json:"filter"`
 	Auth      *webhook.Auth   `json:"auth"`
+	TLS       *webhook.TLS    `json:"tls"`
+	CertEnd   time.Time       `json:"certificate_expires_at"`
 	Format    string          `json:"format"`
 	CreatedAt time.Time       `json:"created_at"`
 	Secret    string          `json:"secret"`
@@ -83,6 +85,27 @@ func (w webhookRow) auth() string {
 	}
 	o := w.Auth.OAuth2
 	return fmt.Sprintf("OAuth 2.0: a token from %s for the client %s", o.TokenURL, o.ClientID)
+}
+
+// tls is how connections to the receiver are made; empty where that is as to any other.
+func (w webhookRow) tls() string {
+	if w.TLS == nil {
+		return ""
+	}
+	var all []string
+	if !w.CertEnd.IsZero() {
+		all = append(all, "with a client certificate until "+clock(w.CertEnd))
+	}
+	if w.TLS.CA != "" {
+		all = append(all, "authorities of its own")
+	}
+	if w.TLS.MinVersion != "" {
+		all = append(all, "TLS "+w.TLS.MinVersion+" at least")
+	}
+	if w.TLS.ServerName != "" {
+		all = append(all, "as "+w.TLS.ServerName)
+	}
+	return strings.Join(all, ", ")
 }
 
 // flow is the limits in a few words; empty when the server names none.
@@ -308,7 +331,7 @@ func (c *client) showWebhook(cmd *cobra.Command, _ string, a answer) error {
 		{"id", w.ID}, {"name", w.Name}, {"queue", w.Queue}, {"url", w.URL}, {"state", w.state()}, {"timeout", w.Timeout},
 		{"policy", fmt.Sprintf("%s, at most %d attempts within %s", w.Policy.Preset, w.Policy.MaxAttempts, w.Policy.MaxAge)},
 		{"flow", w.flow()}, {"breaker", w.breaker()}, {"filter", w.filter()}, {"format", w.Format},
-		{"auth", w.auth()}, {"headers", strings.Join(slices.Sorted(maps.Keys(w.Headers)), ", ")},
+		{"auth", w.auth()}, {"tls", w.tls()}, {"headers", strings.Join(slices.Sorted(maps.Keys(w.Headers)), ", ")},
 		{"created", clock(w.CreatedAt)}, {"etag", a.etag()},
 	}
 	if s := w.Status; s.State != "" {

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -29,6 +31,8 @@ type webhookFlags struct {
 	maxAttempts, concurrency  int
 	rate                      float64
 	flowFile, authFile        string
+	tlsFile                   string
+	certFile, keyFile, caFile string
 }
 
 // maxInputBytes bounds the files that are read for a request.
@@ -160,6 +164,10 @@ func (f *webhookFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.format, "format", "", "form of what is sent: "+strings.Join(formatNames(), ", ")+" (default raw)")
 	flags.StringVar(&f.httpVersion, "http-version", "", "auto (HTTP/2 where the receiver takes it) or 1.1 (default auto)")
 	flags.StringVar(&f.authFile, "auth-file", "", "JSON file with by what token the receiver is told who sends, - for standard input")
+	flags.StringVar(&f.certFile, "client-certificate", "", "PEM file with the certificate for a receiver that asks for one (mTLS), - for standard input")
+	flags.StringVar(&f.keyFile, "client-key", "", "PEM file with its private key, - for standard input")
+	flags.StringVar(&f.caFile, "ca", "", "PEM file with the authorities that the receiver is verified by, in the place of the system's, - for standard input")
+	flags.StringVar(&f.tlsFile, "tls-file", "", "JSON file with all of how connections are made, - for standard input")
 	flags.StringVar(&f.from, "from", "", "JSON file with the fields, - for standard input; flags win over it")
 }
 
@@ -189,7 +197,7 @@ func (f *webhookFlags) body(cmd *cobra.Command) (map[string]any, error) {
 	return body, f.addParts(cmd, body)
 }
 
-// addParts adds filter, auth, flow and policy.
+// addParts adds filter, auth, tls, flow and policy.
 func (f *webhookFlags) addParts(cmd *cobra.Command, body map[string]any) error {
 	given := cmd.Flags().Changed
 	err := addPart(cmd, body, "filter", f.filterFile, func(part map[string]any) {
@@ -201,6 +209,9 @@ func (f *webhookFlags) addParts(cmd *cobra.Command, body map[string]any) error {
 		return err
 	}
 	if err := addPart(cmd, body, "auth", f.authFile, func(map[string]any) {}); err != nil {
+		return err
+	}
+	if err := f.addTLS(cmd, body); err != nil {
 		return err
 	}
 	err = addPart(cmd, body, "flow", f.flowFile, func(part map[string]any) {
@@ -222,6 +233,23 @@ func (f *webhookFlags) addParts(cmd *cobra.Command, body map[string]any) error {
 			part["max_attempts"] = f.maxAttempts
 		}
 	})
+}
+
+// addTLS adds how connections are made.
+func (f *webhookFlags) addTLS(cmd *cobra.Command, body map[string]any) error {
+	files := map[string]string{"client_certificate": f.certFile, "client_key": f.keyFile, "ca": f.caFile}
+	texts := map[string]any{}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if files[name] == "" {
+			continue
+		}
+		text, err := readInput(cmd, files[name], "--"+strings.ReplaceAll(name, "_", "-"))
+		if err != nil {
+			return err
+		}
+		texts[name] = string(text)
+	}
+	return addPart(cmd, body, "tls", f.tlsFile, func(part map[string]any) { maps.Copy(part, texts) })
 }
 
 func formatNames() []string {

@@ -100,6 +100,13 @@ var rules = [
     query: '${metric('pushlease.storage.signature.left')} | summarize v = min(value) | where v < 86400'
   }
   {
+    name: 'pushlease-certificate-ends'
+    severity: 2
+    window: 'PT10M'
+    description: 'The client certificate of a webhook ends within 14 days.'
+    query: '${metric('pushlease.webhook.certificate.left')} | summarize v = min(value) by webhook | where v < 14 * 86400'
+  }
+  {
     name: 'pushlease-duplicates'
     severity: 2
     window: 'PT1H'

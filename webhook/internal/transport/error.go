@@ -58,6 +58,8 @@ type Error struct {
 type Handshake struct {
 	// AskedCertificate is whether it wanted a certificate of ours.
 	AskedCertificate bool
+	// SentCertificate is whether it got one.
+	SentCertificate bool
 }
 
 func (e *Error) Error() string { return e.Cause.Error() }

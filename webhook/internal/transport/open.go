@@ -95,13 +95,22 @@ func (t *Transport) dial(ctx context.Context, h *host) (connection, error) {
 	if h.scheme == "http" {
 		return t.began(newConn(t, h, w, w, nil, time.Now())), nil
 	}
-	config, shaken := t.config.TLS.Clone(), &Handshake{}
-	// The name stays the name, whichever address was dialled.
-	config.ServerName, _, _ = net.SplitHostPort(h.address)
+	config, shaken := t.config.TLS, &Handshake{}
+	if h.identity != nil {
+		config = h.identity.TLS
+	}
+	config = config.Clone()
+	if config.ServerName == "" { // the name stays the name, whichever address was dialled
+		config.ServerName, _, _ = net.SplitHostPort(h.address)
+	}
 	config.NextProtos = t.protocols(h)
 	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		shaken.AskedCertificate = true
-		return &tls.Certificate{}, nil
+		if len(config.Certificates) == 0 {
+			return &tls.Certificate{}, nil
+		}
+		shaken.SentCertificate = true // whatever it says of authorities, so that it can tell what is wrong
+		return &config.Certificates[0], nil
 	}
 	stream := tls.Client(w, config)
 	w.secure = true

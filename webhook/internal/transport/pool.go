@@ -59,6 +59,7 @@ type connection interface {
 type origin struct {
 	scheme, address string
 	http1           bool // HTTP/2 is not to be offered
+	identity        *Identity
 }
 
 // host is all that is known about an origin, under the transport's lock.

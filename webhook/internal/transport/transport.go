@@ -40,6 +40,14 @@ type Limits struct {
 	// HTTP1 is whether HTTP/2 is not offered. Connections are not shared with requests that
 	// do offer it.
 	HTTP1 bool
+	// Identity is who is behind the connection; nil is anybody.
+	Identity *Identity
+}
+
+// Identity is who a receiver sees behind a connection. Connections are shared by requests of one identity alone.
+type Identity struct {
+	// TLS takes the place of the configuration's. Its ServerName may be empty: then it is the host's.
+	TLS *tls.Config
 }
 
 // LimitsKey is under what a context has its *Limits.
@@ -112,6 +120,20 @@ func (t *Transport) Close() {
 	t.work.Wait()
 }
 
+// Forget closes the connections of an identity that are idle, and those in use when their exchange has ended.
+func (t *Transport) Forget(id *Identity) {
+	var drop []connection
+	t.mu.Lock()
+	for o, h := range t.hosts {
+		if o.identity == id {
+			drop = append(drop, t.remove(h, func(*conn) bool { return true }, func(*h2conn) bool { return true })...)
+			delete(t.hosts, o)
+		}
+	}
+	t.mu.Unlock()
+	dropAll(drop)
+}
+
 // RoundTrip makes one exchange. Nothing is ever sent twice.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	c, now, deadline, err := t.connection(r)
@@ -137,7 +159,7 @@ func (t *Transport) connection(r *http.Request) (c connection, now, deadline tim
 	if ctx.Err() != nil {
 		return nil, now, deadline, context.Cause(ctx)
 	}
-	h := t.hostOf(origin{r.URL.Scheme, address(r), limits.HTTP1})
+	h := t.hostOf(origin{r.URL.Scheme, address(r), limits.HTTP1, limits.Identity})
 	if !limits.Fresh {
 		if c, now, deadline = t.take(ctx, h, &limits); c != nil {
 			return c, now, deadline, nil

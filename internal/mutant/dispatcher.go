@@ -53,7 +53,7 @@ var dispatcherPatches = []Patch{
 		"A message whose dead letter could not be written is deleted."),
 	inDispatcher(aboutLetters, "lost-lease-dead-letters", "if ends && !l.Sure() {", "if ends && l == nil {",
 		"Who has lost the lease writes a dead letter of a message that the next holder delivers."),
-	inDispatcher("NoPost|Another", "verdict-on-anothers-message", "if o.endsUnasked() && l.MayBeElsewhere() && !l.Expires() {", "if o.endsUnasked() && l == nil {",
+	inDispatcher("NoPost|Another", "verdict-on-anothers-message", "if o.endsUnasked() && l.CameBack() && !l.Expires() {", "if o.endsUnasked() && l == nil {",
 		"A message that another instance delivers is given up by what was known before."),
 	inDispatcher("NoPost|Another", "answers-wait-for-the-lease", "if len(rec.Attempts) > 0 {", "if rec.Attempts == nil {",
 		"An attempt is on no record where the lease was lost meanwhile."),

@@ -51,10 +51,11 @@ func (d *Deliverer) Deliver(ctx context.Context, queueName string, m *queue.Mess
 	if !survives(d.Log, p, func() { outcome = d.steps(ctx, p) }) {
 		outcome = ownFault(m, policy.InternalFault)
 	}
-	outcome.Records = p.named(slices.Concat(p.takeLast(), d.posts.tickets.takeHeld(ctx, p), outcome.Records))
+	outcome.Records = slices.Concat(p.takeLast(), d.posts.tickets.takeHeld(ctx, p), outcome.Records)
 	if outcome.Ends() && p.expires(time.Now()) {
-		outcome = d.afterOthers(ctx, p, outcome)
+		survives(d.Log, p, func() { outcome = d.afterOthers(ctx, p, outcome) })
 	}
+	outcome.Records = p.named(outcome.Records)
 	if terms.Shown && outcome.Action == policy.Hold {
 		outcome.Delay = 0
 	}
@@ -132,18 +133,21 @@ func (d *Deliverer) afterOthers(ctx context.Context, p *parcel, o *Outcome) *Out
 		}
 	}
 	switch {
-	case whole && h.anyEnded():
-		return d.wholes.giveUpRest(p, h, p.targets, o.Reason)
-	case whole || len(p.targets) == 0:
+	case o.Reason == policy.Unmatched && len(o.DeadLetters) == 0 && h.anyWebhook(): // another one had found a webhook
+		p.ended = nil
+		o = d.wholes.giveUpRest(p, h, nil, policy.MessageExpiring)
+	case len(o.DeadLetters) == 0 || whole && !h.anyEnded():
 		return o
+	case whole:
+		p.ended = nil
+		o = d.wholes.giveUpRest(p, h, p.targets, o.Reason)
+	default:
+		p.ended = slices.DeleteFunc(p.ended, func(e tables.Delivery) bool {
+			return !some(p.targets, func(t *target) bool { return t.delivery == e })
+		})
+		o = fold(p, h, p.targets)
 	}
-	var given []tables.Delivery
-	for i := range p.targets {
-		if del := p.targets[i].delivery; slices.ContainsFunc(p.ended, func(e tables.Delivery) bool { return e == del }) {
-			given = append(given, del)
-		}
-	}
-	return recorded(fold(p, h, p.targets), given...)
+	return recorded(o, p.ended...)
 }
 
 // metBefore finds out what was done about a message before, and decides where that is enough to.

@@ -300,6 +300,69 @@ func TestNearItsEndAMessageIsDecidedAnewByWhatOthersHaveEnded(t *testing.T) {
 	}
 }
 
+// The same where one webhook had ended before: what is left of the message was given up.
+func TestNearItsEndWhatIsLeftOfAMessageIsDecidedAnew(t *testing.T) {
+	for name, tt := range map[string]struct {
+		meanwhile tables.State
+		away      bool
+		letters   string
+	}{"nobody else had it": {"", false, "[wh_b true]"}, "it was delivered": {tables.Delivered, false, "[]"}, "nothing can be looked up": {"", true, "[wh_b true]"}} {
+		t.Run(name, func(t *testing.T) {
+			d, p, _ := givenUpNearTheEnd(t, true)
+			has := p.newDelivery("wh_a")
+			has.State, has.UpdatedAt = tables.Delivered, time.Now()
+			d.Journal.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{has}})
+			o := d.wholes.giveUpMessage(p, history{deliveries: map[string]tables.Delivery{"wh_a": has}}, p.targets[1:], policy.EventInWork)
+			o.Records = d.posts.tickets.takeHeld(t.Context(), p)
+			if tt.meanwhile != "" {
+				other := p.newDelivery("wh_b")
+				other.State, other.UpdatedAt = tt.meanwhile, time.Now()
+				d.Journal.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{other}})
+			}
+			p.m.Lease.Renewed("r", time.Now().Add(-time.Hour), time.Minute)
+			if tt.away {
+				ended, cancel := context.WithCancel(t.Context())
+				cancel()
+				d.Write = ended
+			}
+			got := d.afterOthers(t.Context(), p, o)
+			want(t, "dead letters", lettersOf(got), tt.letters)
+			want(t, "records", len(got.Records), len(got.DeadLetters))
+			want(t, "action", got.Action, policy.Complete)
+		})
+	}
+}
+
+// What ends without a dead letter stays ended; but a message that no filter took, and of which a webhook is on record, is given up for that.
+func TestNearItsEndADuplicateStaysOneAndWhatNoFilterTookGoesByWhatIsOnRecord(t *testing.T) {
+	for _, reason := range []policy.Reason{policy.Duplicate, policy.Unmatched} {
+		for _, tried := range []bool{false, true} {
+			d, p, _ := givenUpNearTheEnd(t, true)
+			var o *Outcome
+			letters := "[]"
+			if p.targets[0].delivery.Reason = policy.Stopping; reason == policy.Duplicate {
+				o = d.events.duplicate(p, history{}, p.targets, "event", "other")
+			} else {
+				p.targets = nil
+				o = d.wholes.unmatched(p, history{})
+			}
+			if tried {
+				other := p.newDelivery("wh_c")
+				other.Attempts, other.Reason, other.UpdatedAt = 1, policy.RetryableError, time.Now()
+				d.Journal.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{other}})
+				if reason == policy.Unmatched {
+					letters = "[wh_c true]"
+				}
+			}
+			p.m.Lease.Renewed("r", time.Now().Add(-time.Hour), time.Minute)
+			got := d.afterOthers(t.Context(), p, o)
+			want(t, fmt.Sprintf("dead letters of %s, tried %t", reason, tried), lettersOf(got), letters)
+			want(t, "action", got.Action, policy.Complete)
+			want(t, "records", len(got.Records), 1)
+		}
+	}
+}
+
 // Nothing may be lost because storage can't say what others have ended.
 func TestNearItsEndAMessageOfWhichNothingCanBeLookedUpIsGivenUpAsItWas(t *testing.T) {
 	d, p, o := givenUpNearTheEnd(t, false)

@@ -102,7 +102,8 @@ func oneCopy(letters []settle.DeadLetter, wanted bool) {
 			first = dl
 		}
 	}
-	first.Copy = wanted
+	letters[0], *first = *first, letters[0] // once another one is made, the message has its copy
+	letters[0].Copy = wanted
 }
 
 // recorded adds verdicts about deliveries to the records of an outcome.

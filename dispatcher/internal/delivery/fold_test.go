@@ -165,11 +165,13 @@ func TestTheCopyGoesWithTheDeadLetterThatWasFirst(t *testing.T) {
 		first.UpdatedAt = now.Add(-time.Minute)
 		p, targets := folding(later, first, later)
 		var copied []bool
-		for _, dl := range fold(p, history{}, targets).DeadLetters {
+		letters := fold(p, history{}, targets).DeadLetters
+		for _, dl := range letters {
 			copied = append(copied, dl.Copy)
 		}
-		if !slices.Equal(copied, []bool{false, true, false}) {
-			t.Errorf("with a copy: %v, want the second one alone", copied)
+		if !slices.Equal(copied, []bool{true, false, false}) {
+			t.Errorf("with a copy: %v, want the first that is made alone", copied)
 		}
+		want(t, "it is that of", letters[0].Row.WebhookID, "b")
 	})
 }

@@ -185,8 +185,8 @@ func (k tickets) hostsLook(queueName string, held int, r *flow.Refusal, now time
 }
 
 // notBegun is the outcome when no POST may start: nothing is charged. A note that one begins, or is under way, is
-// taken back, by another note: three that stay make a poison message, and others wait for a POST that is under way. That counts while
-// nobody went on with the message.
+// taken back: three notes that stay make a poison message, and others wait for a POST that is under way. Where the message may be someone
+// else's that counts while nobody went on with it.
 func (k tickets) notBegun(ctx context.Context, p *parcel, t *target) {
 	if now := time.Now(); ctx.Err() == nil && p.ends(now) {
 		k.Log.Info("no POST was begun before the message's end", "queue", p.key.Queue, "message", p.key.MessageID, "webhook", t.registration.ID)
@@ -208,7 +208,11 @@ func (k tickets) notBegun(ctx context.Context, p *parcel, t *target) {
 		"webhook", t.registration.ID, "reason", reason)
 	t.delivery.Reason = reason
 	t.afterNote(t.delivery.UpdatedAt)
-	if t.noted || t.told {
+	switch ours := reason != policy.LeaseLost || ctx.Err() == nil && p.leased(); {
+	case !t.noted && !t.told:
+	case ours:
+		k.Journal.Record(k.writing(ctx), p.named([]tables.Record{{Deliveries: []tables.Delivery{t.delivery}}})[0])
+	default:
 		if err := k.Journal.Note(k.writing(ctx), func() []tables.Delivery { return []tables.Delivery{t.delivery} }); err != nil {
 			k.Log.Warn("nobody could be told that a POST was not begun", "queue", p.key.Queue, "message", p.key.MessageID, "error", err)
 		}

@@ -111,12 +111,12 @@ func (w wholes) giveUpRest(p *parcel, h history, targets []target, reason policy
 			rest = append(rest, gone(del))
 		}
 	}
-	var given []tables.Delivery
 	for i := range rest {
 		if del := &rest[i].delivery; !del.State.Terminal() {
 			p.giveUp(del, reason, time.Now())
-			given = append(given, *del)
+			p.keepHeld(*del)
 		}
 	}
-	return recorded(fold(p, h, rest), given...)
+	p.targets = rest
+	return fold(p, h, rest)
 }

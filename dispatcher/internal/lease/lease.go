@@ -422,6 +422,13 @@ func (l *Lease) MayBeElsewhere() bool {
 	return l.elsewhere || l.state == lost || l.Message.Lease.Over(time.Now())
 }
 
+// CameBack reports whether somebody else had the message before it came back to the work on it here.
+func (l *Lease) CameBack() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.elsewhere
+}
+
 // Sure reports whether nobody else can have gone on with the message: its lease has not ended, or
 // can still be renewed. Whoever stood still for longer than a lease learns it here, before its
 // next renewal. What is about to expire counts as ours: nobody may be there to receive it again. So

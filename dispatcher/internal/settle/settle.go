@@ -106,7 +106,7 @@ func (c *Completer) Settle(ctx context.Context, l *lease.Lease, o *Outcome) Resu
 			l.Forget()
 			return LeaseLost
 		}
-		if o.endsUnasked() && l.MayBeElsewhere() && !l.Expires() {
+		if o.endsUnasked() && l.CameBack() && !l.Expires() {
 			c.o.Log.Info("another instance may have gone on with the message meanwhile: what becomes of it is decided with the next receive",
 				"queue", l.Queue.Name(), "message", l.Message.ID, "reason", o.Reason)
 			o.Records, o.DeadLetters = nil, nil

@@ -260,6 +260,7 @@ func TestWhatEndsByNoPostStandsOnlyWhileTheMessageIsOurs(t *testing.T) {
 		"no filter takes it":                          {unmatched, nil, nil, 0, []string{"record unmatched", "complete"}, Deleted},
 		"no filter took it before another one had it": {unmatched, nil, nil, 2, []string{"abandon"}, Abandoned},
 		"it is given up, and another's":               {whole, letter(whole), lost, 0, nil, LeaseLost},
+		"it is given up, and gone with its queue":     {whole, letter(whole), queue.ErrQueueNotFound, 0, []string{"record dead_lettering", "dead letter", "record dead_lettered", "complete"}, Deleted},
 		"it was given up before another one had it":   {whole, letter(whole), nil, 2, []string{"abandon"}, Abandoned},
 		"it was refused, and is another's":            {posted, letter(posted), lost, 0, []string{"record dead_lettering"}, LeaseLost},
 		"it was refused":                              {posted, letter(posted), nil, 0, []string{"record dead_lettering", "dead letter", "record dead_lettered", "complete"}, Deleted},

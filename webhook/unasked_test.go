@@ -1,11 +1,12 @@
 package webhook_test
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"io"
-
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -73,10 +74,11 @@ func TestUnaskedBytesAreNobodysAnswer(t *testing.T) {
 			n := &nosy{accepted: map[string]bool{}}
 			t.Cleanup(n.late.Wait)
 			s, w := tcpReceiver(t, secure, n.serve)
-			const messages, atOnce = 20_000, 8
+			const atOnce = 8
+			messages := unaskedMessages(t)
 			var wrong, failed, next atomic.Int64
 			var work sync.WaitGroup
-			count := int64(messages)
+			count := messages
 			if secure {
 				count = messages / 10
 			}
@@ -102,6 +104,17 @@ func TestUnaskedBytesAreNobodysAnswer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// unaskedMessages is how many are sent to a receiver that says more than it was asked for: what
+// is found with the twenty thousand of the case, which CI asks for, is found with these too.
+func unaskedMessages(t *testing.T) int64 {
+	text := cmp.Or(os.Getenv("UNASKED_MESSAGES"), "2000")
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1000 {
+		t.Fatalf("UNASKED_MESSAGES=%q: want a number from 1000 on", text)
+	}
+	return n
 }
 
 // tcpReceiver serves a script on a loopback port, over TLS if asked.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -19,7 +20,11 @@ func TestMain(m *testing.M) {
 		os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	_ = os.Setenv(roleEnv, "yes") // for the children
-	os.Exit(m.Run())
+	code := m.Run()
+	if builtIn != "" {
+		_ = os.RemoveAll(builtIn)
+	}
+	os.Exit(code)
 }
 
 // program runs one command line.
@@ -30,9 +35,31 @@ func program(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
+// serverBinary is the server, built once for all tests but one, which has it built for itself; TestMain removes it.
+var serverBinary = sync.OnceValues(func() (path string, err error) {
+	if builtIn, err = os.MkdirTemp("", "pushlease-bench-test-"); err != nil {
+		return "", err
+	}
+	return build(context.Background(), builtIn)
+})
+
+// builtIn is the folder of serverBinary; empty when that was not built.
+var builtIn string
+
+// quick runs a quick measurement, with what it reports in a file.
+func quick(t *testing.T, path string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	server, err := serverBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return program(t, append([]string{"--quick", "--server-binary", server, "--json", path}, args...)...)
+}
+
 func TestNeighboursAreMeasuredInPairs(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "report.json")
-	code, out, errs := program(t, "--quick", "--count", "450", "--scenarios", "neighbours", "--json", path)
+	code, out, errs := quick(t, path, "--count", "450", "--scenarios", "neighbours")
 	if code != exitOK {
 		t.Fatalf("exit %d: %s\n%s", code, errs, out)
 	}
@@ -50,8 +77,9 @@ func TestNeighboursAreMeasuredInPairs(t *testing.T) {
 }
 
 func TestALimitedReceiverIsMeasuredBesideANaiveConsumer(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "report.json")
-	code, out, errs := program(t, "--quick", "--scenarios", "limited", "--json", path)
+	code, out, errs := quick(t, path, "--scenarios", "limited")
 	if code != exitOK {
 		t.Fatalf("exit %d: %s\n%s", code, errs, out)
 	}
@@ -70,6 +98,7 @@ func TestALimitedReceiverIsMeasuredBesideANaiveConsumer(t *testing.T) {
 }
 
 func TestAMeasurementGivesRatiosAndAReportThatCanBeCompared(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "report.json")
 	code, out, errs := program(t, "--quick", "--count", "100", "--scenarios", "drain,latency,start,recovery,idle", "--json", path)
 	if code != exitOK {
@@ -112,8 +141,9 @@ func TestAMeasurementGivesRatiosAndAReportThatCanBeCompared(t *testing.T) {
 }
 
 func TestTheStandInCountsWhatTheServerCounts(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "report.json")
-	code, out, errs := program(t, "--quick", "--count", "100", "--storage", "standin", "--latency", "1ms", "--limits", "none", "--scenarios", "drain,latency", "--json", path)
+	code, out, errs := quick(t, path, "--count", "100", "--storage", "standin", "--latency", "1ms", "--limits", "none", "--scenarios", "drain,latency")
 	if code != exitOK {
 		t.Fatalf("exit %d: %s\n%s", code, errs, out)
 	}

@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pushlease/pushlease/internal/azuritetest"
 	"github.com/pushlease/pushlease/policy"
 )
 
@@ -31,12 +30,7 @@ func TestMain(m *testing.M) {
 			_ = os.Unsetenv(name)
 		}
 	}
-	// The end-to-end tests mostly wait for processes of their own, so more of them
-	// can run at once than there are processors.
-	flag.Parse()
-	if f := flag.Lookup("test.parallel"); f.Value.String() == fmt.Sprint(runtime.GOMAXPROCS(0)) {
-		_ = f.Value.Set("8")
-	}
+	azuritetest.AtOnce(16) // the end-to-end tests mostly wait for processes of their own
 	code := m.Run()
 	endChromium()
 	if builtIn != "" {

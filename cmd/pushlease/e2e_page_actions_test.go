@@ -210,7 +210,7 @@ func TestThePageKeepsAFormWhoseAnswerIsWrong(t *testing.T) {
 	}
 	b.fill("queue", s.queue)
 	b.fill("webhook", "name "+hostile+kb.Enter)
-	waitUntil(t, 20*time.Second, func() string { // its id is asked for
+	waitUntil(t, patience, func() string { // its id is asked for
 		if hash := b.eval(`location.hash`); !strings.Contains(hash, "webhook="+s.hook.ID) {
 			return "the address is " + hash
 		}

@@ -140,7 +140,7 @@ func TestThePageIsLittleToLoad(t *testing.T) {
 	b.open("#/")
 	b.see("Begin here")
 	painted := `performance.getEntriesByName('first-contentful-paint')[0]`
-	waitUntil(t, 20*time.Second, func() string {
+	waitUntil(t, patience, func() string {
 		if b.eval(painted+" !== undefined") != "true" {
 			return "nothing is painted"
 		}

@@ -180,7 +180,7 @@ func TestThePageWatchesAndCancelsAJob(t *testing.T) {
 		b.open(hash)
 		b.see("billing", "Show more")
 		b.click("Show more")
-		waitUntil(t, 20*time.Second, func() string {
+		waitUntil(t, patience, func() string {
 			if n := b.eval(`document.querySelectorAll('` + rows + `').length`); n != fmt.Sprint(many) {
 				return hash + " has " + n + " rows"
 			}

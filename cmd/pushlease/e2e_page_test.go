@@ -55,6 +55,10 @@ var chromium = sync.OnceValues(func() (context.Context, error) {
 // endChromium ends the Chromium where one was started.
 var endChromium = func() {}
 
+// patience is how long something may take to be shown: on a machine with much other work the page of ten thousand
+// webhooks takes half a minute.
+const patience = time.Minute
+
 // newBrowser is a window of its own, with cookies and a storage of its own, at the same time as all other tests. It skips the
 // test where there is no Chromium.
 func newBrowser(t *testing.T, base string) *browser {
@@ -101,7 +105,7 @@ func (b *browser) quiet() {
 
 func (b *browser) do(what string, actions ...chromedp.Action[chromedp.Void]) {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
 	if err := chromedp.Do(ctx, actions...); err != nil {
 		b.Fatalf("%s: %v", what, err)
@@ -121,7 +125,7 @@ func (b *browser) open(hash string) {
 // eval is the value of a script in the page; the page's policy does not bind the debugger.
 func (b *browser) eval(script string) string {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
 	value, err := chromedp.Run(ctx, chromedp.Evaluate[string]("String("+script+")"))
 	if err != nil {
@@ -135,7 +139,7 @@ func (b *browser) text() string { b.Helper(); return b.eval(`document.body.inner
 // see waits for all of these texts.
 func (b *browser) see(texts ...string) {
 	b.Helper()
-	waitUntil(b.T, 20*time.Second, func() string {
+	waitUntil(b.T, patience, func() string {
 		shown := b.text()
 		for _, want := range texts {
 			if !strings.Contains(strings.ToLower(shown), strings.ToLower(want)) {

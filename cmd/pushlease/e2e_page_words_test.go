@@ -13,7 +13,7 @@ import (
 // later is the value of a script in the page that has to be waited for.
 func (b *browser) later(script string) string {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
 	value, err := chromedp.Run(ctx, chromedp.Evaluate[string]("Promise.resolve("+script+").then(String)", chromedp.EvalAwaitPromise))
 	if err != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -9,39 +8,57 @@ import (
 	"github.com/pushlease/pushlease/internal/azuritetest"
 )
 
-// atOnce is how many tests use the emulator at once. It is one Node process: with more of
+// atOnce is how many tests use one emulator at once. It is one Node process: with more of
 // them its answers take longer than the ten seconds that a client gives it.
 const atOnce = 4
 
-// emulating knows which tests use the emulator.
+// emulating knows which test uses which emulator, by its name.
 var emulating = struct {
 	sync.Mutex
 	ended *sync.Cond
-	names []string
-}{}
+	tests map[string]int
+}{tests: map[string]int{}}
 
 func init() { emulating.ended = sync.NewCond(&emulating.Mutex) }
 
-// emulator gives a test the emulator that all tests of this package share, when few enough
-// others use it. A test has it until it ends, its subtests included.
+// emulator gives a test one of the emulators that all tests of this package share, when few
+// enough others use it. A test has it until it ends, its subtests included.
 func emulator(t *testing.T) *azuritetest.Azurite {
 	t.Helper()
+	return azuritetest.StartOne(t, emulatorOf(t))
+}
+
+func emulatorOf(t *testing.T) int {
 	emulating.Lock()
 	defer emulating.Unlock()
-	if slices.ContainsFunc(emulating.names, func(name string) bool {
-		return name == t.Name() || strings.HasPrefix(t.Name(), name+"/")
-	}) {
-		return azuritetest.Start(t)
+	for name, number := range emulating.tests {
+		if name == t.Name() || strings.HasPrefix(t.Name(), name+"/") {
+			return number
+		}
 	}
-	for len(emulating.names) >= atOnce {
+	for {
+		var users [azuritetest.Emulators]int
+		for _, number := range emulating.tests {
+			users[number]++
+		}
+		least := 0
+		for number := range users {
+			if users[number] < users[least] {
+				least = number
+			}
+		}
+		if users[least] < atOnce {
+			emulating.tests[t.Name()] = least
+			t.Cleanup(func() { leaveEmulator(t.Name()) })
+			return least
+		}
 		emulating.ended.Wait()
 	}
-	emulating.names = append(emulating.names, t.Name())
-	t.Cleanup(func() {
-		emulating.Lock()
-		defer emulating.Unlock()
-		emulating.names = slices.DeleteFunc(emulating.names, func(name string) bool { return name == t.Name() })
-		emulating.ended.Broadcast()
-	})
-	return azuritetest.Start(t)
+}
+
+func leaveEmulator(name string) {
+	emulating.Lock()
+	defer emulating.Unlock()
+	delete(emulating.tests, name)
+	emulating.ended.Broadcast()
 }

@@ -22,6 +22,7 @@ import (
 func TestMain(m *testing.M) {
 	port := os.Getenv("FUNCTIONS_CUSTOMHANDLER_PORT")
 	if port == "" {
+		azuritetest.AtOnce(8)
 		os.Exit(m.Run())
 	}
 	late, _ := time.ParseDuration(os.Getenv("TEST_STARTS_AFTER"))

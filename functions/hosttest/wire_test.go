@@ -168,6 +168,7 @@ func inProcess(t *testing.T, mode string, rec *recorder, methods ...string) *Hos
 // TestHTTPRequestsArePassedOnAsRecorded sends what was sent to the real host, and compares what the
 // handler saw and what the caller got, header by header.
 func TestHTTPRequestsArePassedOnAsRecorded(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"forward", "proxy"} {
 		rec := &recorder{}
 		hosts := map[bool]*Host{false: inProcess(t, mode, rec, someMethods...), true: inProcess(t, mode, rec)}

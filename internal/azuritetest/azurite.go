@@ -5,11 +5,14 @@ import (
 	_ "embed"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -50,15 +53,25 @@ var packageJSON []byte
 //go:embed package-lock.json
 var packageLock []byte
 
-// shared starts the emulator on the first call. It ends with the test binary,
-// because its standard input closes then.
-var shared = sync.OnceValues(start)
+// Emulators is how many a test binary can have. Each is one Node process, which keeps one
+// processor busy at most.
+const Emulators = 2
 
-// Start returns the emulator of this test binary. The first call installs and
+// shared start the emulators, each on its first call. They end with the test binary,
+// because their standard input closes then.
+var shared = [Emulators]func() (*Azurite, error){sync.OnceValues(start), sync.OnceValues(start)}
+
+// Start returns the first emulator of this test binary. The first call installs and
 // starts it.
 func Start(t testing.TB) *Azurite {
 	t.Helper()
-	a, err := shared()
+	return StartOne(t, 0)
+}
+
+// StartOne is Start for the emulator of that number.
+func StartOne(t testing.TB, number int) *Azurite {
+	t.Helper()
+	a, err := shared[number]()
 	switch {
 	case err == nil:
 		return a
@@ -69,6 +82,15 @@ func Start(t testing.TB) *Azurite {
 		t.Fatalf("Azurite: %v", err)
 	}
 	return nil
+}
+
+// AtOnce has so many parallel tests run at once, and not as many as there are processors: it is for the
+// TestMain of a package whose tests mostly wait. What -parallel asks for goes before it.
+func AtOnce(tests int) {
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		_ = f.Value.Set(strconv.Itoa(tests))
+	}
 }
 
 var names atomic.Int64
@@ -145,7 +167,9 @@ func run(node, installed, data string) (*Azurite, error) {
 		said, _ := os.ReadFile(logName)
 		return nil, fmt.Errorf("no address after at most %v: %w\n%s", startTimeout, err, said)
 	}
-	keepOpen = append(keepOpen, stdin, stdout)
+	keepOpen.Lock()
+	defer keepOpen.Unlock()
+	keepOpen.pipes = append(keepOpen.pipes, stdin, stdout)
 	return &Azurite{
 		QueueURL: addresses.Queue + "/" + account,
 		TableURL: addresses.Table + "/" + account,
@@ -154,8 +178,11 @@ func run(node, installed, data string) (*Azurite, error) {
 	}, nil
 }
 
-// keepOpen holds the pipes to the emulator, which a finalizer would close.
-var keepOpen []io.Closer
+// keepOpen holds the pipes to the emulators, which a finalizer would close.
+var keepOpen struct {
+	sync.Mutex
+	pipes []io.Closer
+}
 
 // environment leaves out what would change the emulator's account or store.
 func environment() []string {

@@ -2,6 +2,7 @@ package azurequeue_test
 
 import (
 	"errors"
+	"os"
 	"testing"
 	"time"
 
@@ -33,6 +34,11 @@ func parse(t testing.TB, connection string) azureconn.Config {
 		t.Fatal(err)
 	}
 	return cfg
+}
+
+func TestMain(m *testing.M) {
+	azuritetest.AtOnce(8)
+	os.Exit(m.Run())
 }
 
 func TestAzuriteFulfilsTheContract(t *testing.T) {

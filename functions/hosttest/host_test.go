@@ -22,7 +22,7 @@ import (
 func TestMain(m *testing.M) {
 	port := os.Getenv("FUNCTIONS_CUSTOMHANDLER_PORT")
 	if port == "" {
-		azuritetest.AtOnce(8)
+		azuritetest.AtOnce(4)
 		os.Exit(m.Run())
 	}
 	late, _ := time.ParseDuration(os.Getenv("TEST_STARTS_AFTER"))
@@ -158,7 +158,7 @@ func TestARenewalThatStorageFailsStopsTheHost(t *testing.T) {
 func TestTheWaitForAWorkerIsPartOfTheFunctionTimeout(t *testing.T) {
 	t.Parallel()
 	h := Start(t, Options{
-		Root: handled(t, "00:00:01", azuritetest.Name("wait")), Storage: azuritetest.Start(t).ConnectionString(), Env: []string{"TEST_STARTS_AFTER=3s"},
+		Root: handled(t, "00:00:03", azuritetest.Name("wait")), Storage: azuritetest.Start(t).ConnectionString(), Env: []string{"TEST_STARTS_AFTER=5s"},
 	})
 	if err := h.Timer("tick", false); err != errTimedOut {
 		t.Errorf("the first run ended with %v", err)

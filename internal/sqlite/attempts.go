@@ -55,12 +55,12 @@ func (db *DB) Message(ctx context.Context, queue, messageID string) ([]tables.De
 	if queue != "" {
 		where, args = where+" AND queue = ?", append(args, queue)
 	}
-	ds, err := db.readDeliveries(ctx, "message", query{deliveriesSQL(where), slices.Concat(args, args)})
+	ds, err := db.readDeliveries(ctx, "message", query{text: deliveriesSQL(where), args: slices.Concat(args, args)})
 	if err != nil {
 		return nil, nil, fmt.Errorf("message's deliveries: %w", err)
 	}
 	var as []tables.Attempt
-	q := query{"SELECT " + placeColumns + attemptColumns + " FROM attempts" + where + " ORDER BY started_at, seq", args}
+	q := query{text: "SELECT " + placeColumns + attemptColumns + " FROM attempts" + where + " ORDER BY started_at, seq", args: args}
 	err = db.read(ctx, serviceTable, "message", q, func(scan func(...any) error) (bool, error) {
 		_, a, err := scanAttempt(scan)
 		as = append(as, a)
@@ -127,9 +127,9 @@ func attemptsQuery(f tables.AttemptFilter, after attemptPlace, hasAfter bool) qu
 		add("TRUE")
 	}
 	return query{
-		"SELECT " + placeColumns + attemptColumns + " FROM attempts INDEXED BY " + index +
+		text: "SELECT " + placeColumns + attemptColumns + " FROM attempts INDEXED BY " + index +
 			" WHERE " + strings.Join(where, " AND ") + " ORDER BY started_at DESC, seq DESC LIMIT " + strconv.Itoa(scanBound+1),
-		args,
+		args: args, filtered: true,
 	}
 }
 

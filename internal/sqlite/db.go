@@ -72,7 +72,7 @@ type DB struct {
 	mu     sync.Mutex
 	closed bool
 	calls  sync.WaitGroup // calls under way
-	// statements are those of reads, by their texts.
+	// statements are those of reads that stay prepared, by their texts.
 	statements map[string]*sql.Stmt
 }
 
@@ -194,6 +194,9 @@ func (db *DB) read(ctx context.Context, service, operation string, q query, each
 type query struct {
 	text string
 	args []any
+	// filtered says that the text differs with what a list is filtered by: it does not stay prepared. Of
+	// the others there are some dozen texts.
+	filtered bool
 }
 
 func (db *DB) readRows(ctx context.Context, q query, each func(scan func(into ...any) error) (bool, error)) (err error) {
@@ -214,29 +217,24 @@ func (db *DB) readRows(ctx context.Context, q query, each func(scan func(into ..
 	return ctxOr(ctx, rows.Err())
 }
 
-// preparedReads bounds how many texts of reads are kept prepared: they differ with what a list is
-// filtered by.
-const preparedReads = 128
-
 // query begins a read. Its statement stays prepared, as to prepare one takes longer than most reads.
 func (db *DB) query(ctx context.Context, q query) (*sql.Rows, error) {
+	if q.filtered {
+		return db.reads.QueryContext(ctx, q.text, q.args...)
+	}
 	s, err := db.prepared(ctx, q.text) //nolint:sqlclosecheck // it stays prepared
 	if err != nil {
 		return nil, err
 	}
-	if s == nil {
-		return db.reads.QueryContext(ctx, q.text, q.args...)
-	}
 	return s.QueryContext(ctx, q.args...)
 }
 
-// prepared is the statement of a text, or nil where too many others are kept. Closing the
-// connections closes it.
+// prepared is the statement of a text. Closing the connections closes it.
 func (db *DB) prepared(ctx context.Context, text string) (*sql.Stmt, error) {
 	db.mu.Lock()
-	s, full := db.statements[text], len(db.statements) >= preparedReads
+	s := db.statements[text]
 	db.mu.Unlock()
-	if s != nil || full {
+	if s != nil {
 		return s, nil
 	}
 	s, err := db.reads.PrepareContext(ctx, text)

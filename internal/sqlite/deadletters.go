@@ -122,7 +122,7 @@ func (db *DB) GetDeadLetter(ctx context.Context, id string) (tables.DeadLetter, 
 	err := tables.ErrNotFound
 	if ok {
 		found := false
-		err = db.read(ctx, serviceTable, "get_dead_letter", query{getDeadLetterSQL, []any{queue, place}}, func(scan func(...any) error) (_ bool, err error) {
+		err = db.read(ctx, serviceTable, "get_dead_letter", query{text: getDeadLetterSQL, args: []any{queue, place}}, func(scan func(...any) error) (_ bool, err error) {
 			found = true
 			d, err = scanDeadLetter(scan, withText)
 			return false, err
@@ -191,9 +191,9 @@ func deadLettersQuery(f tables.DeadLetterFilter, after tables.Cursor) (query, er
 		add("place < ?", placeOf(f.From)+".") // '.' sorts after '-'
 	}
 	return query{
-		"SELECT " + deadLetterColumns + " FROM dead_letters INDEXED BY " + index +
+		text: "SELECT " + deadLetterColumns + " FROM dead_letters INDEXED BY " + index +
 			" WHERE " + strings.Join(where, " AND ") + " ORDER BY place, queue LIMIT " + strconv.Itoa(scanBound+1),
-		args,
+		args: args, filtered: true,
 	}, nil
 }
 

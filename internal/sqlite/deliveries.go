@@ -73,7 +73,7 @@ func loadArgs(key tables.MessageKey) []any {
 
 // Load implements tables.Deliveries.
 func (db *DB) Load(ctx context.Context, key tables.MessageKey) ([]tables.Delivery, error) {
-	ds, err := db.readDeliveries(ctx, "load", query{loadSQL, loadArgs(key)})
+	ds, err := db.readDeliveries(ctx, "load", query{text: loadSQL, args: loadArgs(key)})
 	if err != nil {
 		return nil, fmt.Errorf("load deliveries: %w", err)
 	}

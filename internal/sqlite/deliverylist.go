@@ -53,14 +53,14 @@ const dayWhere = " INDEXED BY %[1]s_day WHERE day = ? AND seq < ?"
 
 // day finds the newest day with rows before one, and not before another.
 func (t deliveryTable) day(before, first int64) query {
-	return query{fmt.Sprintf("SELECT ifnull(max(day), 0) FROM %[1]s INDEXED BY %[1]s_day WHERE day < ? AND day >= ?", t.name), []any{before, first}}
+	return query{text: fmt.Sprintf("SELECT ifnull(max(day), 0) FROM %[1]s INDEXED BY %[1]s_day WHERE day < ? AND day >= ?", t.name), args: []any{before, first}}
 }
 
 // look counts the next rows of a day, up to so many, and finds the last of them.
 func (t deliveryTable) look(from dayPlace, most int) query {
 	return query{
-		fmt.Sprintf("SELECT count(*), ifnull(min(seq), 0) FROM (SELECT seq FROM %[1]s"+dayWhere+" ORDER BY seq DESC LIMIT ?)", t.name),
-		[]any{from.day, from.seq, most},
+		text: fmt.Sprintf("SELECT count(*), ifnull(min(seq), 0) FROM (SELECT seq FROM %[1]s"+dayWhere+" ORDER BY seq DESC LIMIT ?)", t.name),
+		args: []any{from.day, from.seq, most},
 	}
 }
 
@@ -79,8 +79,8 @@ func (t deliveryTable) matching(f tables.DeliveryFilter, from dayPlace, last int
 	add(!f.From.IsZero(), " AND inserted_at >= ?", nextMilli(f.From))
 	add(!f.Until.IsZero(), " AND inserted_at < ?", nextMilli(f.Until))
 	return query{
-		fmt.Sprintf("SELECT seq, "+t.columns+" FROM %[1]s"+dayWhere, t.name) + where + " ORDER BY seq DESC LIMIT ?",
-		append(args, most),
+		text: fmt.Sprintf("SELECT seq, "+t.columns+" FROM %[1]s"+dayWhere, t.name) + where + " ORDER BY seq DESC LIMIT ?",
+		args: append(args, most), filtered: true,
 	}
 }
 

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +20,7 @@ func plan(t *testing.T, db *DB, q query) string {
 		args = append(args, 0)
 	}
 	var steps []string
-	err := db.readRows(t.Context(), query{"EXPLAIN QUERY PLAN " + q.text, args}, func(scan func(...any) error) (bool, error) {
+	err := db.readRows(t.Context(), query{text: "EXPLAIN QUERY PLAN " + q.text, args: args}, func(scan func(...any) error) (bool, error) {
 		var id, parent, unused int
 		var detail string
 		err := scan(&id, &parent, &unused, &detail)
@@ -131,29 +130,36 @@ func TestHotStatementsArePlannedOnce(t *testing.T) {
 	}
 }
 
-// A statement that is read twice is prepared once; of more texts than a list's filters make not all are kept, and those
-// that are not are read all the same.
-func TestReadsStayPreparedAndAreBounded(t *testing.T) {
+// A statement that is read twice is prepared once. One that differs with the filter of a list is not kept, and read all
+// the same.
+func TestReadsStayPreparedAndFiltersDoNot(t *testing.T) {
 	db := openNew(t)
-	read := func(n int) {
-		t.Helper()
-		var got int
-		q := query{fmt.Sprintf("SELECT ? + %d", n), []any{1}}
-		err := db.readRows(t.Context(), q, func(scan func(...any) error) (bool, error) { return false, scan(&got) })
-		if err != nil || got != n+1 {
-			t.Errorf("read %d of %q, %v", got, q.text, err)
+	kept := func(text string) bool {
+		db.mu.Lock()
+		defer db.mu.Unlock()
+		return db.statements[text] != nil
+	}
+	for _, q := range []query{{text: "SELECT ? + 1", args: []any{1}}, {text: "SELECT ? + 2", args: []any{0}, filtered: true}} {
+		for range 2 {
+			var got int
+			err := db.readRows(t.Context(), q, func(scan func(...any) error) (bool, error) { return false, scan(&got) })
+			if err != nil || got != 2 {
+				t.Errorf("read %d of %q, %v", got, q.text, err)
+			}
+		}
+		if kept(q.text) == q.filtered {
+			t.Errorf("%q is kept: %v", q.text, !q.filtered)
 		}
 	}
-	before := len(db.statements)
-	read(0)
-	read(0)
-	if n := len(db.statements); n != before+1 {
-		t.Errorf("one text makes %d statements", n-before)
+	for name, q := range map[string]query{
+		"attempts":   attemptsQuery(tables.AttemptFilter{}, attemptPlace{}, false),
+		"deliveries": deliveryRows.matching(tables.DeliveryFilter{}, dayPlace{}, 1, 1),
+	} {
+		if !q.filtered {
+			t.Errorf("the texts of lists of %s stay prepared, each of them", name)
+		}
 	}
-	for n := range 2 * preparedReads {
-		read(n)
-	}
-	if n := len(db.statements); n != preparedReads {
-		t.Errorf("%d statements are kept, want %d", n, preparedReads)
+	if q, err := deadLettersQuery(tables.DeadLetterFilter{}, ""); err != nil || !q.filtered {
+		t.Errorf("the texts of lists of dead letters stay prepared, each of them: %v", err)
 	}
 }

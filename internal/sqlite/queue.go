@@ -339,7 +339,7 @@ func (q *leasedQueue) Peek(ctx context.Context, max int) ([]queue.Peeked, error)
 	now := q.db.clock.wall().UnixMilli()
 	var peeked []queue.Peeked
 	found := false
-	err := q.db.read(ctx, serviceQueue, "peek", query{peekSQL, []any{now, now, q.name, max}}, func(scan func(...any) error) (bool, error) {
+	err := q.db.read(ctx, serviceQueue, "peek", query{text: peekSQL, args: []any{now, now, q.name, max}}, func(scan func(...any) error) (bool, error) {
 		found = true
 		var p queue.Peeked
 		err := scan(&p.ID, timeOf(&p.InsertedAt), timeOf(&p.ExpiresAt), &p.Text)
@@ -372,7 +372,7 @@ func (q *leasedQueue) Depth(ctx context.Context) (queue.Depth, error) {
 	now := q.db.clock.wall().UnixMilli()
 	var total, visible, expired, expiredVisible int64
 	found := false
-	err := q.db.read(ctx, serviceQueue, "depth", query{depthSQL, []any{now, now, now, now, q.name}}, func(scan func(...any) error) (bool, error) {
+	err := q.db.read(ctx, serviceQueue, "depth", query{text: depthSQL, args: []any{now, now, now, now, q.name}}, func(scan func(...any) error) (bool, error) {
 		found = true
 		return false, scan(&total, &visible, &expired, &expiredVisible)
 	})

@@ -107,7 +107,7 @@ func (t *tx) whyUnchanged(query string, key ...any) error {
 
 // GetWebhook implements tables.Webhooks.
 func (db *DB) GetWebhook(ctx context.Context, id string) (tables.Registration, error) {
-	rows, bad, err := db.readWebhooks(ctx, "get_webhook", query{"SELECT id, etag, registration FROM webhooks WHERE id = ?", []any{id}})
+	rows, bad, err := db.readWebhooks(ctx, "get_webhook", query{text: "SELECT id, etag, registration FROM webhooks WHERE id = ?", args: []any{id}})
 	switch {
 	case err != nil:
 	case len(bad) > 0:

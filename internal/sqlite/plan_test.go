@@ -148,7 +148,7 @@ func TestReadsStayPreparedAndFiltersDoNot(t *testing.T) {
 			}
 		}
 		if kept(q.text) == q.filtered {
-			t.Errorf("%q is kept: %v", q.text, !q.filtered)
+			t.Errorf("%q is kept: %v", q.text, q.filtered)
 		}
 	}
 	for name, q := range map[string]query{

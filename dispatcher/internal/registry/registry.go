@@ -67,9 +67,12 @@ func (r *Registry) Refresh(ctx context.Context) bool {
 	return whole
 }
 
-// readUnless reads the registered webhooks, unless another reading makes that needless: there is one
-// at a time, since one that ended late would bring back what was known before.
+// readUnless reads the registered webhooks, unless that is needless, or another reading makes it so: there is one
+// at a time, since one that ended late would bring back what was known before. What is needless waits for none.
 func (r *Registry) readUnless(ctx context.Context, needless func() bool) (listed, whole bool) {
+	if needless() {
+		return true, true
+	}
 	select {
 	case r.reading <- struct{}{}:
 		defer func() { <-r.reading }()

@@ -178,6 +178,25 @@ func TestOneReadingServesAllThatWaitForOne(t *testing.T) {
 	})
 }
 
+// Who is content with what was read waits for no reading that storage holds up.
+func TestWhatIsFreshEnoughWaitsForNoReading(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *store, r *Registry, _ *bytes.Buffer) {
+		r.Tell()
+		time.Sleep(time.Second)
+		read(t, r)
+		time.Sleep(time.Second)
+		s.takes = 10 * time.Second
+		var slow sync.WaitGroup
+		slow.Go(func() { r.Refresh(t.Context()) })
+		synctest.Wait()
+		start := time.Now()
+		want(t, "fresh", r.Fresh(t.Context(), start.Add(-2*time.Second)), true)
+		want(t, "caught up with what was told of", r.CatchUp(t.Context()), true)
+		want(t, "waited", time.Since(start), 0)
+		slow.Wait()
+	})
+}
+
 // A reading that began earlier never brings back what was known before a later one.
 func TestReadingThatEndsLateDoesNotBringBackWhatWasKnownBefore(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *store, r *Registry, _ *bytes.Buffer) {

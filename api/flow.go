@@ -36,8 +36,6 @@ type statusView struct {
 	FailedMessages int              `json:"failed_messages"`
 	LastSuccessAt  time.Time        `json:"last_success_at,omitzero"`
 	LastFailureAt  time.Time        `json:"last_failure_at,omitzero"`
-	// Others are in the answer about one webhook alone.
-	Others []otherView `json:"others,omitempty"`
 }
 
 // learnedView is the rate that was learned from refusals: of all instances, and of the one that answers.

@@ -27,11 +27,15 @@ type otherView struct {
 	AsOf           time.Time        `json:"as_of"`
 }
 
-// tellOthers adds to the status of a webhook what the other instances that are alive have told of it. An instance that has met nothing
+// tellOthers adds to a webhook what the other instances that are alive have told of it. An instance that has met nothing
 // worth telling has no row.
-func (a *API) tellOthers(ctx context.Context, reg tables.Registration, v *statusView) {
-	if v == nil || !reg.Enabled {
+func (a *API) tellOthers(ctx context.Context, reg tables.Registration, view *webhookView) {
+	if !reg.Enabled {
 		return
+	}
+	v := view.Status
+	if v == nil { // this instance has not met it; the others have
+		v = &statusView{}
 	}
 	others, err := a.others(ctx, reg)
 	if err != nil {
@@ -39,7 +43,7 @@ func (a *API) tellOthers(ctx context.Context, reg tables.Registration, v *status
 		v.Text += " How it fares in other instances can't be read now."
 		return
 	}
-	v.Others = others
+	view.Others = others
 	if n, worst := troubled(others); n > 0 && (v.State == status.Healthy || v.State == status.Busy) {
 		v.Text += fmt.Sprintf(" Instance %s told at %s that it is %s there.", worst.Instance, web.Stamp(worst.AsOf), worst.State)
 		if n > 1 {
@@ -53,7 +57,9 @@ func (a *API) others(ctx context.Context, reg tables.Registration) (list []other
 	if err != nil {
 		return nil, fmt.Errorf("read the rows of the webhook: %w", err)
 	}
-	rows = slices.DeleteFunc(rows, func(h tables.Health) bool { return h.Instance == a.Instance || h.UpdatedAt.Before(reg.ResetAt) })
+	rows = slices.DeleteFunc(rows, func(h tables.Health) bool {
+		return h.Instance == a.Instance || h.UpdatedAt.Before(reg.ResetAt.Add(-tables.ClocksApart))
+	})
 	if len(rows) == 0 {
 		return nil, nil
 	}

@@ -31,7 +31,7 @@ func TestStatusTellsHowTheWebhookFaresInOtherInstances(t *testing.T) {
 		return status.Webhook{State: status.Healthy, Breaker: closed}, true
 	}
 	get := func() answer { return h.do(http.StatusOK, "GET", "/api/v1/webhooks/"+id, "") }
-	if others := get().get("status", "others"); others != nil {
+	if others := get().get("others"); others != nil {
 		t.Errorf("others %v, and there is none", others)
 	}
 	now := time.Now()
@@ -70,7 +70,7 @@ func TestStatusTellsHowTheWebhookFaresInOtherInstances(t *testing.T) {
 	}
 	a := get()
 	var got []string
-	for _, o := range a.get("status", "others").([]any) {
+	for _, o := range a.get("others").([]any) {
 		o := o.(map[string]any)
 		got = append(got, fmt.Sprint(o["instance"], " ", o["state"], " ", o["until"] != nil, " ", o["failed_messages"], " ", o["window"], " ", o["learned_rate"]))
 	}
@@ -85,11 +85,16 @@ func TestStatusTellsHowTheWebhookFaresInOtherInstances(t *testing.T) {
 	if text := get().text("status", "text"); strings.Contains(text, "Instance due") {
 		t.Errorf("it fails here too, and the text says %q", text)
 	}
-	if list := h.do(http.StatusOK, "GET", "/api/v1/webhooks", ""); list.get("data", 0, "status", "others") != nil {
-		t.Errorf("the list asks for rows of each: %v", list.get("data", 0, "status"))
+	if list := h.do(http.StatusOK, "GET", "/api/v1/webhooks", ""); list.get("data", 0, "others") != nil {
+		t.Errorf("the list asks for rows of each: %v", list.get("data", 0))
 	}
+	h.view.webhook = func(string) (status.Webhook, bool) { return status.Webhook{}, false }
+	if a := get(); a.get("status") != nil || len(a.get("others").([]any)) != len(want) {
+		t.Errorf("of one that this instance has not met: %v", a.body)
+	}
+	h.view.webhook = func(string) (status.Webhook, bool) { return status.Webhook{State: status.Failing, Breaker: open}, true }
 	h.api.Healths = unreadHealth{h.api.Healths}
-	if a := get(); a.get("status", "others") != nil || !strings.HasSuffix(a.text("status", "text"), "How it fares in other instances can't be read now.") {
+	if a := get(); a.get("others") != nil || !strings.HasSuffix(a.text("status", "text"), "How it fares in other instances can't be read now.") {
 		t.Errorf("%v", a.get("status"))
 	}
 }

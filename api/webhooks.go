@@ -46,6 +46,8 @@ type webhookView struct {
 	UpdatedAt      time.Time         `json:"updated_at"`
 	// Status is in answers to GET alone: right after a change it would tell of before.
 	Status *statusView `json:"status,omitempty"`
+	// Others are in the answer about one webhook alone: how it fares in other instances.
+	Others []otherView `json:"others,omitempty"`
 	// Secret is shown once: in the answer to its creation or rotation.
 	Secret   string   `json:"secret,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
@@ -176,7 +178,7 @@ func (a *API) getWebhook(w http.ResponseWriter, r *http.Request) error {
 	}
 	view := a.view(r, reg)
 	a.tellLastFailure(r.Context(), reg, view.Status)
-	a.tellOthers(r.Context(), reg, view.Status)
+	a.tellOthers(r.Context(), reg, &view)
 	view.Warnings = certificateWarnings(reg)
 	return web.WriteVersion(w, r, reg.ETag, view)
 }

@@ -46,6 +46,7 @@ type webhookRow struct {
 		AutoDisableAfter string `json:"auto_disable_after"`
 	} `json:"flow"`
 	Status    webhookStatus   `json:"status"`
+	Others    []otherInstance `json:"others,omitempty"`
 	Filter    json.RawMessage `json:"filter"`
 	Auth      *webhook.Auth   `json:"auth"`
 	TLS       *webhook.TLS    `json:"tls"`
@@ -338,8 +339,8 @@ func (c *client) showWebhook(cmd *cobra.Command, _ string, a answer) error {
 		pairs = append(pairs, [2]string{"fares", s.fares() + " (as " + s.Instance + " sees it)"}, [2]string{"traffic", s.traffic()},
 			[2]string{"since its start", fmt.Sprintf("%d POSTs were answered 2xx, %d were refused (such as 400), %d failed (no answer, 5xx or 429), %d deliveries were put off", s.Delivered, s.Refused, s.Failed, s.Postponed)},
 			[2]string{"why", asCommands(s.Text)})
-		pairs = append(pairs, s.elsewhere()...)
 	}
+	pairs = append(pairs, elsewhere(w.Others)...)
 	if w.Secret != "" {
 		pairs = append(pairs, [2]string{"secret", w.Secret + shownOnce})
 	}

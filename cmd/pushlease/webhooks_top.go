@@ -50,19 +50,20 @@ type webhookStatus struct {
 	RecentRefused  int       `json:"recent_refused"`
 	FailingSince   time.Time `json:"failing_since,omitzero"`
 	FailedMessages int       `json:"failed_messages"`
-	// Others are in the answer about one webhook alone.
-	Others []struct {
-		Instance       string    `json:"instance"`
-		State          string    `json:"state"`
-		Until          time.Time `json:"until"`
-		FailedMessages int       `json:"failed_messages"`
-		AsOf           time.Time `json:"as_of"`
-	} `json:"others,omitempty"`
+}
+
+// otherInstance is how a webhook fares as another instance has told last.
+type otherInstance struct {
+	Instance       string    `json:"instance"`
+	State          string    `json:"state"`
+	Until          time.Time `json:"until"`
+	FailedMessages int       `json:"failed_messages"`
+	AsOf           time.Time `json:"as_of"`
 }
 
 // elsewhere says how it fares in the other instances, a line for each.
-func (s webhookStatus) elsewhere() (pairs [][2]string) {
-	for _, o := range s.Others {
+func elsewhere(others []otherInstance) (pairs [][2]string) {
+	for _, o := range others {
 		text := o.State
 		if !o.Until.IsZero() {
 			text += " until " + clock(o.Until)

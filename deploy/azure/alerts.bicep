@@ -15,8 +15,8 @@ param location string = resourceGroup().location
 // The values of a metric within the window.
 func metric(name string) string => 'customMetrics | where name == "${name}" | extend queue = tostring(customDimensions["queue"]), webhook = tostring(customDimensions["webhook"]), check = tostring(customDimensions["check"])'
 
-// What each series of a counter has risen by within the window: after a restart it begins at 0.
-func rises(name string) string => 'customMetrics | where name == "${name}" | extend queue = tostring(customDimensions["queue"]), webhook = tostring(customDimensions["webhook"]), result = tostring(customDimensions["result"]), reason = tostring(customDimensions["reason"]), kind = tostring(customDimensions["kind"]), status = tostring(customDimensions["status"]), route = tostring(customDimensions["route"]), method = tostring(customDimensions["method"]), service = tostring(customDimensions["service"]), action = tostring(customDimensions["action"]) | summarize (a, first) = arg_min(timestamp, value), (b, newest) = arg_max(timestamp, value) by cloud_RoleInstance, queue, webhook, result, reason, kind, status, route, method, service, action | extend risen = iff(newest >= first, newest - first, newest)'
+// What each series of a counter has risen by within the window, step by step: after a restart it begins at 0.
+func rises(name string) string => 'customMetrics | where name == "${name}" | extend queue = tostring(customDimensions["queue"]), webhook = tostring(customDimensions["webhook"]), result = tostring(customDimensions["result"]), reason = tostring(customDimensions["reason"]), kind = tostring(customDimensions["kind"]), status = tostring(customDimensions["status"]), route = tostring(customDimensions["route"]), method = tostring(customDimensions["method"]), action = tostring(customDimensions["action"]) | extend series = strcat(cloud_RoleInstance, " ", queue, " ", webhook, " ", result, " ", reason, " ", kind, " ", status, " ", route, " ", method, " ", action) | sort by series asc, timestamp asc | extend risen = iff(prev(series) == series, iff(value >= prev(value), value - prev(value), value), 0.0)'
 
 // Webhooks by the state that was told of them last.
 var stopped = 'customMetrics | where name == "pushlease.webhook.stopped" | extend queue = tostring(customDimensions["queue"]), webhook = tostring(customDimensions["webhook"]), state = tostring(customDimensions["state"]), why = tostring(customDimensions["why"]) | summarize arg_max(timestamp, state, why) by queue, webhook, one = iff(webhook == "other", strcat(state, " ", why), "")'
@@ -55,14 +55,14 @@ var rules = [
     severity: 2
     window: 'PT10M'
     description: 'A check of /readyz has failed for ten minutes: it says why.'
-    query: '${metric('pushlease.checks.failing')} | where check !in ("registrations", "tables", "clock", "draining", "storage", "webhooks") | summarize v = min(value) by check, cloud_RoleInstance | where v > 0'
+    query: '${metric('pushlease.checks.failing')} | where check !in ("registrations", "tables", "clock", "draining", "storage", "webhooks") | summarize v = max(value) by check, bin(timestamp, 1m) | summarize failing = countif(v > 0), n = count() by check | where n >= 5 and failing == n'
   }
   {
     name: 'pushlease-receive-fails'
     severity: 1
     window: 'PT10M'
     description: 'Storage has not answered the receives of an instance for more than 5 minutes beyond its own pauses.'
-    query: 'customMetrics | where name in ("pushlease.poll.age", "pushlease.poll.pause") | extend queue = tostring(customDimensions["queue"]) | summarize (a, age) = arg_max(iff(name == "pushlease.poll.age", timestamp, datetime(2000-01-01)), value), (b, pause) = arg_max(iff(name == "pushlease.poll.pause", timestamp, datetime(2000-01-01)), value) by cloud_RoleInstance, queue | where a > ago(5m) and b > ago(5m) and age - pause > 300'
+    query: 'customMetrics | where name in ("pushlease.poll.age", "pushlease.poll.pause") | extend queue = tostring(customDimensions["queue"]) | summarize (a, age) = arg_max(iff(name == "pushlease.poll.age", timestamp, datetime(2000-01-01)), value), (b, pause) = arg_max(iff(name == "pushlease.poll.pause", timestamp, datetime(2000-01-01)), value) by cloud_RoleInstance, queue | where a > ago(8m) and b > ago(8m) and age - pause > 300'
   }
   {
     name: 'pushlease-backlog'
@@ -207,9 +207,9 @@ var rules = [
   {
     name: 'pushlease-webhook-failing'
     severity: 2
-    window: 'PT15M'
+    window: 'PT30M'
     description: 'Nothing but a probe now and then was sent to a webhook for 15 minutes.'
-    query: 'customMetrics | where name == "pushlease.webhook.stopped" | where tostring(customDimensions["state"]) in ("failing", "probing") | summarize minutes = dcount(bin(timestamp, 1m)) by queue = tostring(customDimensions["queue"]), webhook = tostring(customDimensions["webhook"]) | where minutes >= 14'
+    query: 'customMetrics | where name == "pushlease.webhook.stopped" | where tostring(customDimensions["state"]) in ("failing", "probing") | summarize minutes = dcount(bin(timestamp, 1m)), newest = max(timestamp) by queue = tostring(customDimensions["queue"]), webhook = tostring(customDimensions["webhook"]) | where minutes >= 14 and newest > ago(8m)'
   }
   {
     name: 'pushlease-webhook-disabled'

@@ -113,10 +113,13 @@ func (e *events) changed(r tables.Registration) {
 	}
 }
 
-// forget forgets the webhooks that are there no more: one of the same id is another one.
-func (e *events) forget(all []tables.Registration) {
+// forget forgets the webhooks that are there no more: one of the same id is another one. Those whose row can't be read are there.
+func (e *events) forget(all []tables.Registration, bad []tables.RowError) {
 	there := make(map[string]bool, len(all))
 	for _, r := range all {
+		there[r.ID] = true
+	}
+	for _, r := range bad {
 		there[r.ID] = true
 	}
 	e.mu.Lock()
@@ -126,11 +129,11 @@ func (e *events) forget(all []tables.Registration) {
 
 // look compares how webhooks fare with how they did. Those that are seen for the first time
 // have nothing to be compared with.
-func (e *events) look(all []tables.Registration, view func(id string) (status.Webhook, bool)) {
+func (e *events) look(all []tables.Registration, bad []tables.RowError, view func(id string) (status.Webhook, bool)) {
 	if e == nil {
 		return
 	}
-	e.forget(all)
+	e.forget(all, bad)
 	for _, r := range all {
 		s, ok := view(r.ID)
 		if !ok || s.State == status.Disabled {
@@ -340,7 +343,7 @@ func (t told) PutWebhook(ctx context.Context, r tables.Registration) (tables.Reg
 func (t told) ListWebhooks(ctx context.Context) ([]tables.Registration, []tables.RowError, error) {
 	all, bad, err := t.Store.ListWebhooks(ctx)
 	if err == nil {
-		t.events.look(all, t.view)
+		t.events.look(all, bad, t.view)
 	}
 	return all, bad, err
 }

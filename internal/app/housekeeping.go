@@ -45,7 +45,11 @@ func newHousekeeping(cfg config.Config, s *stores, log *slog.Logger, expired fun
 // run keeps house by the hour, once the clock may be trusted.
 func (h *housekeeping) run(ctx context.Context) {
 	h.sas.look(time.Now())
-	t := time.NewTimer(clockSettles)
+	first := clockSettles
+	if h.clock.ahead != nil {
+		first = clockAsked
+	}
+	t := time.NewTimer(first)
 	defer t.Stop()
 	for {
 		select {
@@ -53,10 +57,15 @@ func (h *housekeeping) run(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		t.Reset(housekeepingEvery)
-		if err := h.round(ctx); err != nil && ctx.Err() == nil {
+		next := housekeepingEvery
+		switch err := h.round(ctx); {
+		case errors.Is(err, errDoubtedClock):
+			next = clockSettles
+			h.log.Warn("nothing is removed by its age now, since the clock here may be wrong; looking again in ten minutes", "error", err)
+		case err != nil && ctx.Err() == nil:
 			h.log.Warn("what has expired could not be removed; trying again in an hour", "error", err)
 		}
+		t.Reset(next)
 	}
 }
 
@@ -66,9 +75,8 @@ func (h *housekeeping) run(ctx context.Context) {
 func (h *housekeeping) round(ctx context.Context) error {
 	h.sas.look(time.Now())
 	relistErr := h.relistQueues(ctx)
-	if doubt := h.clock.doubt(ctx, time.Now()); doubt != "" {
-		h.log.Warn("nothing is removed by its age in this round, since the clock here may be wrong: "+doubt, "next", "in an hour")
-		return relistErr
+	if err := h.clock.doubt(ctx, time.Now()); err != nil {
+		return errors.Join(err, relistErr)
 	}
 	before := time.Now().Add(-h.retention)
 	var n int64

@@ -113,7 +113,7 @@ function flowCard(w) {
     ['Last 2xx', s?.last_success_at && when(s.last_success_at)],
     ['Last failure', s?.last_failure_at && when(s.last_failure_at)],
     ['Failing since', s?.failing_since && [when(s.failing_since), `, ${number(s.failed_messages)} messages`]],
-    ['Other instances', s?.others?.length && h('ul', { class: 'plain' }, s.others.map((o) => h('li', null, o.instance, ': ', badge(stateKind(o.state), o.state), o.until && [' until ', when(o.until)], o.failed_messages > 0 && `, ${number(o.failed_messages)} messages failed`, ', as of ', when(o.as_of))))],
+    ['Other instances', w.others?.length && h('ul', { class: 'plain' }, w.others.map((o) => h('li', null, o.instance, ': ', badge(stateKind(o.state), o.state), o.until && [' until ', when(o.until)], o.failed_messages > 0 && `, ${number(o.failed_messages)} messages failed`, ', as of ', when(o.as_of))))],
   ));
 }
 

@@ -325,6 +325,28 @@ func TestALongWindowChargesNoMessageWithoutABreaker(t *testing.T) {
 	})
 }
 
+// A limit of fewer POSTs than tell a window from a crash loop opens the breaker each time that it is used up. That costs no message an attempt, and the webhook some POSTs a minute.
+func TestALimitOfFewPostsInMinutesChargesNoMessage(t *testing.T) {
+	for _, tooMany := range []bool{false, true} {
+		for posts, each := range map[int]time.Duration{5: 10 * time.Minute, 9: 5 * time.Minute} {
+			bubble.Test(t, func(t *testing.T) {
+				f := testFlow(func(*policy.Flow) {})
+				takes := windows(posts, each)
+				ok, refused, charged := drive(t, f, 2*time.Hour, func(now time.Time) policy.Sign {
+					sign := takes(now)
+					sign.TooMany = sign.Limited && tooMany
+					return sign
+				})
+				share := float64(ok) / float64(posts) * each.Hours() / 2
+				t.Logf("%d in %s, 429 %v: %.0f %% of the limit, %d refused, %d charged", posts, each, tooMany, 100*share, refused, charged)
+				if share < 0.3 || refused > 1800 || charged > 0 {
+					t.Errorf("%d in %s, 429 %v: %.0f %% of the limit, %d refused and %d charged in two hours; want 30 at least, 1,800 at most, and none", posts, each, tooMany, 100*share, refused, charged)
+				}
+			})
+		}
+	}
+}
+
 // A webhook that takes nothing and names a wait each time is broken, whether it took something before or not: each pause let one POST through, too few for the
 // breaker to count, and messages were used up one after the other.
 func TestAWebhookThatOnlyAsksForWaitsIsBroken(t *testing.T) {

@@ -308,7 +308,10 @@ func (tr *trial) share(i int, now time.Time) {
 	}
 	switch {
 	case st.Rate == 0:
-		tr.rows[i], tr.reads[i] = policy.PeerRow{}, time.Time{}
+		if tr.rows[i].Pace.Rate > 0 {
+			tr.write(i, p, now)
+		}
+		tr.reads[i] = time.Time{}
 		return
 	case tr.reads[i].IsZero():
 		tr.write(i, p, now)

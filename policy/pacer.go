@@ -112,6 +112,8 @@ type Pacer struct {
 	span      time.Duration // the cycle then
 	window    time.Duration // the same of a limit that takes nothing for longer than paceLately
 
+	lent bool // others say so: it is not told on, so that it ends with the one that has learned it
+
 	run      int // refusals in a row, each at the pace of its time
 	runSince time.Time
 	idle     time.Duration // of the time since then in which nothing was sent
@@ -474,7 +476,7 @@ func (p *Pacer) forget() {
 }
 
 // Reset begins anew: the webhook was enabled, or has another URL.
-func (p *Pacer) Reset() { *p = Pacer{cuts: p.cuts + 1} }
+func (p *Pacer) Reset() { *p = Pacer{cuts: p.cuts + 1, sum: p.noise.others.Sum} }
 
 // paceCount counts POSTs since a time.
 type paceCount struct {

@@ -16,7 +16,7 @@ func (p *Pacer) Share(others Others, now time.Time) {
 		p.takeOver(before, others, now)
 	}
 	if p.Limited() && p.window == 0 { // it took another one hours to find that out
-		p.window = others.Window
+		p.window, p.lent = min(max(others.Window, 0), paceLongest), true
 	}
 	if p.noise.compared(others, now) {
 		p.stay()

@@ -167,6 +167,21 @@ func TestNothingWaitsForATimeInWhichNothingWasSent(t *testing.T) {
 	}
 }
 
+// Nor where the breaker has opened meanwhile.
+func TestWhatWasIdleBeforeABreakerOpenedDoesNotCount(t *testing.T) {
+	p, now := limitedPacer(t)
+	now, _ = refuse(p, now)
+	now, _ = refuse(p, now.Add(10*time.Minute))
+	p.Taken(p.Take(now), now, now)
+	p.Away(now)
+	for range 10 {
+		now, _ = refuse(p, now)
+	}
+	if wait := p.Next(now).Sub(now); wait < time.Second {
+		t.Errorf("%s until the next POST after ten refusals in a row", wait)
+	}
+}
+
 // While others are taken the webhook is no broken one, though this instance is refused everything.
 func TestAWebhookThatTakesPostsOfOthersIsNotBroken(t *testing.T) {
 	for _, tt := range []struct {

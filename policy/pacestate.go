@@ -16,7 +16,7 @@ type PaceState struct {
 	Refused int64 `json:"refused"`
 	// Noise is the share of POSTs that is refused whatever the pace; 0: none is known.
 	Noise float64 `json:"noise,omitempty"`
-	// Window is how long a window of the limit lasts, where one that takes nothing for minutes is known; 0: none is.
+	// Window is how long a window of the limit lasts, where one that takes nothing for minutes was learned here; 0: none was.
 	Window time.Duration `json:"window,omitempty"`
 }
 
@@ -29,14 +29,14 @@ type Others struct {
 	Learned float64
 	// Posts and Failed are how many POSTs of theirs were counted last, and how many of these failed.
 	Posts, Failed int64
-	// Sum is how many of their POSTs were taken since each of them started.
+	// Sum is how many of their POSTs were taken since it was read first what they sent.
 	Sum int64
 	// Instances is how many they are, and Leader is the one that is taken most often; empty where that is this one.
 	Instances int
 	Leader    string
 	// Noise is the share of refusals that has nothing to do with the pace; 0: none knows of any.
 	Noise float64
-	// Window is the longest window that one of them knows; 0: none does.
+	// Window is the longest window that one of them has learned; 0: none has.
 	Window time.Duration
 }
 
@@ -44,7 +44,7 @@ type Others struct {
 func (o Others) Plus(one Others) Others {
 	return Others{
 		Rate: o.Rate + one.Rate, Taken: o.Taken + one.Taken, Learned: max(o.Learned, one.Learned),
-		Posts: o.Posts + one.Posts, Failed: o.Failed + one.Failed, Sum: o.Sum + one.Sum,
+		Posts: o.Posts + one.Posts, Failed: o.Failed + one.Failed,
 		Instances: o.Instances + one.Instances, Leader: cmp.Or(o.Leader, one.Leader), Noise: max(o.Noise, one.Noise), Window: max(o.Window, one.Window),
 	}
 }
@@ -61,7 +61,11 @@ func (st *PaceState) SetMilli(rate, noise int64) {
 
 // State is a snapshot.
 func (p *Pacer) State() PaceState {
-	return PaceState{Rate: p.Rate(), Since: p.since, Refused: p.refused, Noise: p.noise.share, Window: p.window}
+	st := PaceState{Rate: p.Rate(), Since: p.since, Refused: p.refused, Noise: p.noise.share}
+	if !p.lent {
+		st.Window = p.window
+	}
+	return st
 }
 
 // Restore goes on from a snapshot, after a restart.
@@ -71,6 +75,7 @@ func (p *Pacer) Restore(st PaceState, now time.Time) {
 		return
 	}
 	p.top = min(max(st.Rate, paceMin), MaxRate/2)
+	p.next = now
 	p.base, p.since, p.refused = max(p.top*(1-paceBelow), paceMin), earlier(st.Since, now), max(st.Refused, 0)
 	p.lastTaken, p.lastNo, p.found, p.kept = now, now, true, true
 	p.stretch = paceCount{since: now}

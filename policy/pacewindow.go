@@ -74,7 +74,7 @@ func (p *Pacer) reopen(now time.Time) {
 		p.halve(now)
 	case mostly && math.Abs(float64(taken-before)) <= paceNear*float64(taken):
 		p.top, p.kept = max(average, paceMin), true
-		p.window = min(length, paceLongest)
+		p.window, p.lent = min(length, paceLongest), false
 		p.halve(now)
 		p.base, p.cycle = max(p.top*(1-paceBelow), paceMin), p.window
 	case p.kept && (p.window == 0 || p.found):
@@ -91,7 +91,7 @@ func (p *Pacer) Away(since time.Time) {
 		return
 	}
 	if p.run == 0 {
-		p.run, p.runSince = 1, since
+		p.run, p.runSince, p.idle = 1, since, 0
 	}
 	p.broken, p.shut = true, false
 }

@@ -14,6 +14,8 @@ const (
 	peerLate   = 5 * time.Second
 	peerOften  = 10 * time.Second
 	peerSeldom = time.Minute
+	// peerGone is after what time a row that does not change is read as if it were a new one.
+	peerGone = time.Hour
 )
 
 // Peers are the instances that have a limit of one webhook in common, by the rows that each of them writes. Their clocks differ: whether an
@@ -23,6 +25,7 @@ type Peers struct {
 	Self        string
 	ClocksApart time.Duration
 	seen        []peer
+	taken       int64 // of what others have sent since their rows were read first
 }
 
 // PeerRow is what an instance has written of the webhook.
@@ -52,9 +55,9 @@ type peer struct {
 	fails                      bool
 }
 
-// there tells whether its row is no older than that of an instance which is at work.
+// there tells whether it is limited, and its row no older than that of an instance which is at work.
 func (p *peer) there(now time.Time) bool {
-	return p.still.IsZero() || now.Sub(p.still) < p.every+peerLate
+	return p.row.Pace.Rate > 0 && (p.still.IsZero() || now.Sub(p.still) < p.every+peerLate)
 }
 
 // vain tells whether nothing of what it sends is taken while others' POSTs are. In a window of a limit in which nothing is taken all of them fail, and
@@ -65,7 +68,7 @@ func (p *peer) vain() bool { return !p.passedAt.IsZero() && (p.fails || !p.row.C
 func (p *peer) then(row PeerRow, clocksApart time.Duration, now time.Time) peer {
 	next := peer{
 		row: row, read: now, every: PeerFirst - peerLate,
-		tells: Others{Rate: row.Pace.Rate, Taken: row.Pace.Rate, Learned: row.Pace.Rate, Instances: 1, Noise: row.Pace.Noise, Window: row.Pace.Window, Sum: row.Posts - row.Failed},
+		tells: Others{Rate: row.Pace.Rate, Taken: row.Pace.Rate, Learned: row.Pace.Rate, Instances: 1, Noise: row.Pace.Noise, Window: row.Pace.Window},
 	}
 	if !row.Closed {
 		next.vainAt = now
@@ -84,7 +87,9 @@ func (p *peer) then(row PeerRow, clocksApart time.Duration, now time.Time) peer 
 		}
 		return next
 	}
-	next.every = min(max(length, peerOften), peerSeldom)
+	if next.every = min(max(length, peerOften), peerSeldom); p.row.Pace.Rate <= 0 { // it was not limited
+		return next
+	}
 	o := &next.tells
 	o.Posts, o.Failed = row.Posts-p.row.Posts, row.Failed-p.row.Failed
 	o.Rate = min(row.Pace.Rate, float64(o.Posts+1)/length.Seconds()) // never none: it is limited
@@ -102,6 +107,17 @@ func (p *peer) then(row PeerRow, clocksApart time.Duration, now time.Time) peer 
 	return next
 }
 
+// since is how many of its POSTs were taken from its last row to this one, or since it started, if that was lately.
+func (p *peer) since(row PeerRow) int64 {
+	switch {
+	case p.read.IsZero() && row.UpdatedAt.Sub(row.StartedAt) >= peerGone:
+		return 0
+	case !row.StartedAt.Equal(p.row.StartedAt):
+		return row.Posts - row.Failed
+	}
+	return max(row.Posts-row.Failed-p.row.Posts+p.row.Failed, 0)
+}
+
 // Read takes in the rows of all instances as they are now, and returns what the others have learned.
 func (p *Peers) Read(rows []PeerRow, now time.Time) (others Others) {
 	there := p.take(rows, now)
@@ -112,10 +128,11 @@ func (p *Peers) Read(rows []PeerRow, now time.Time) (others Others) {
 		}
 		tells := one.tells
 		if one.vain() { // it has learned what holds for others no more
-			tells.Taken, tells.Learned, tells.Instances = 0, 0, 0
+			tells.Taken, tells.Learned, tells.Instances, tells.Window = 0, 0, 0, 0
 		}
 		others = others.Plus(tells)
 	}
+	others.Sum = p.taken
 	if leader != nil && leader.row.Instance != p.Self && others.Rate > 0 {
 		others.Leader, others.Learned = leader.row.Instance, leader.tells.Learned
 	}
@@ -124,20 +141,24 @@ func (p *Peers) Read(rows []PeerRow, now time.Time) (others Others) {
 
 // take takes in the rows, and returns the instances that are there.
 func (p *Peers) take(rows []PeerRow, now time.Time) (there []*peer) {
-	before := p.seen
+	before := make(map[string]*peer, len(p.seen))
+	for i := range p.seen {
+		before[p.seen[i].row.Instance] = &p.seen[i]
+	}
 	p.seen = nil
 	var tookFrom time.Time // that of the one that was taken last
 	for _, row := range rows {
-		if row.Pace.Rate <= 0 {
+		last := before[row.Instance]
+		if last == nil {
+			last = &peer{}
+		}
+		one := last.then(row, p.ClocksApart, now)
+		if !one.still.IsZero() && now.Sub(one.still) >= peerGone {
 			continue
 		}
-		var last peer
-		for _, one := range before {
-			if one.row.Instance == row.Instance {
-				last = one
-			}
+		if p.seen = append(p.seen, one); row.Instance != p.Self {
+			p.taken += last.since(row)
 		}
-		p.seen = append(p.seen, last.then(row, p.ClocksApart, now))
 	}
 	for i := range p.seen {
 		if one := &p.seen[i]; one.there(now) {

@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -39,7 +40,7 @@ func TestOnlyWhatOtherInstancesReallySendCounts(t *testing.T) {
 		row.UpdatedAt, row.Posts, row.Failed = at.Add(10*time.Second), 799, 119
 		check("by its second", 11*time.Second, 20)
 		check("by the same again", 21*time.Second, 20)
-		if told, want := read(31*time.Second), (policy.Others{Rate: 20, Taken: 18.1, Learned: 1000, Posts: 199, Failed: 19, Sum: 680, Instances: 1, Leader: "a", Noise: 0.25}); told != want {
+		if told, want := read(31*time.Second), (policy.Others{Rate: 20, Taken: 18.1, Learned: 1000, Posts: 199, Failed: 19, Sum: 180, Instances: 1, Leader: "a", Noise: 0.25}); told != want {
 			t.Errorf("its clock is %s ahead: told %+v, want %+v", ahead, told, want)
 		}
 		check("once it has stopped", 41*time.Second, 0)
@@ -171,17 +172,56 @@ func TestInstancesCountAWindowTogether(t *testing.T) {
 	}
 }
 
-// A window that another instance knows needs not be found out again, by time in which everything is refused.
+// A window that another instance has learned needs not be found out again, by time in which everything is refused. It is not told on, or it would never end, and is no longer than windows are.
 func TestAWindowThatAnotherInstanceKnowsIsNoBreakdown(t *testing.T) {
-	for window, want := range map[time.Duration]bool{longWindow: false, 0: true} {
-		p, now := limitedPacer(t)
-		p.Share(policy.Others{Rate: 0.1, Taken: 0.1, Learned: 0.1, Instances: 1, Window: window}, now)
-		broken := false
-		for end := now.Add(longWindow * 9 / 10); now.Before(end) && !broken; {
+	breaks := func(p *policy.Pacer, now time.Time, length time.Duration) (broken bool) {
+		for end := now.Add(length); now.Before(end) && !broken; {
 			now, broken = refuse(p, now)
 		}
-		if broken != want || p.State().Window != window {
-			t.Errorf("the others know a window of %s: broken %v, and %s is known", window, broken, p.State().Window)
+		return broken
+	}
+	others := policy.Others{Rate: 0.1, Taken: 0.1, Learned: 0.1, Instances: 1}
+	for window, want := range map[time.Duration]bool{longWindow: false, 0: true} {
+		p, now := limitedPacer(t)
+		others.Window = window
+		p.Share(others, now)
+		if broken := breaks(p, now, longWindow*9/10); broken != want || p.State().Window != 0 {
+			t.Errorf("the others know a window of %s: broken %v, and %s is told", window, broken, p.State().Window)
 		}
+	}
+	p, now := limitedPacer(t)
+	others.Window = 10 * 24 * time.Hour
+	p.Share(others, now)
+	if !breaks(p, now, 2*time.Hour) {
+		t.Error("not broken for two hours, as another one says that a window is ten days long")
+	}
+}
+
+// What others were taken is counted from one row to the next, whoever comes and goes: one that joins has been taken as many before, and so has one that was not limited for a while.
+func TestWhoComesAndGoesChangesNoCount(t *testing.T) {
+	p := policy.Peers{Self: "b"}
+	a, c := peerRow("a", 1, start), peerRow("c", 1, start)
+	a.Posts, c.Posts = 1000, 5000
+	at := start
+	read := func(rows ...policy.PeerRow) int64 {
+		for i := range rows {
+			rows[i].UpdatedAt = at
+		}
+		told := p.Read(rows, at)
+		at = at.Add(10 * time.Second)
+		return told.Sum
+	}
+	var got []int64
+	got = append(got, read(a))
+	a.Posts += 10
+	got = append(got, read(a), read(a, c))
+	c.Posts, a.Pace.Rate = c.Posts+7, 0
+	got = append(got, read(a, c))
+	a.Posts, a.Pace.Rate = a.Posts+3, 1
+	got = append(got, read(a))
+	a.Posts, a.StartedAt = 4, at
+	got = append(got, read(a))
+	if want := []int64{0, 10, 10, 17, 20, 24}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

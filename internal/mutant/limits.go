@@ -64,7 +64,7 @@ var limitPatches = []Patch{
 		"Each time that a limit of so many in a minute opens again the one that leads counts as banned.", "AWindowThatIsClosed"),
 	inLimits("clocks-tell-who-is-gone", "policy", "return p.still.IsZero() || now.Sub(p.still) < p.every+peerLate", "return now.Sub(p.row.UpdatedAt) < PeerFirst",
 		"Two instances whose clocks are 40 s apart do not know of each other, and half of what they send is refused.", "ReallySendCounts"),
-	inLimits("window-is-told-nobody", "policy", "p.window = others.Window", "p.window = 0",
+	inLimits("window-is-told-nobody", "policy", "p.window, p.lent = min(max(others.Window, 0), paceLongest), true", "p.window, p.lent = 0, true",
 		"Of two instances one opens its breaker for each window of a quarter of an hour.", "AWindowThatAnother"),
 	inLimits("quiet-time-is-waited-for", "policy", "away := max(now.Sub(p.runSince)-p.idle, 0)", "away := now.Sub(p.runSince)",
 		"Two refusals with minutes between them in which nothing was sent stop a webhook for a third of these.", "InWhichNothingWasSent"),

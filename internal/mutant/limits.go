@@ -62,7 +62,7 @@ var limitPatches = []Patch{
 		"Messages that a webhook always refuses lower the rate for all others.", "TestRefusalsOfSingleMessages"),
 	inLimits("closed-window-bans", "policy", "return !p.passedAt.IsZero() && (p.fails || !p.row.Closed)", "return !p.passedAt.IsZero()",
 		"Each time that a limit of so many in a minute opens again the one that leads counts as banned.", "AWindowThatIsClosed"),
-	inLimits("clocks-tell-who-is-gone", "policy", "return p.still.IsZero() || now.Sub(p.still) < p.every+peerLate", "return now.Sub(p.row.UpdatedAt) < PeerFirst",
+	inLimits("clocks-tell-who-is-gone", "policy", "return p.row.Pace.Rate > 0 && (p.still.IsZero() || now.Sub(p.still) < p.every+peerLate)", "return p.row.Pace.Rate > 0 && now.Sub(p.row.UpdatedAt) < PeerFirst",
 		"Two instances whose clocks are 40 s apart do not know of each other, and half of what they send is refused.", "ReallySendCounts"),
 	inLimits("window-is-told-nobody", "policy", "p.window, p.lent = min(max(others.Window, 0), paceLongest), true", "p.window, p.lent = 0, true",
 		"Of two instances one opens its breaker for each window of a quarter of an hour.", "AWindowThatAnother"),

@@ -224,7 +224,7 @@ func (m *expiredMessage) owed(records []tables.Delivery, webhooks []tables.Regis
 			list = append(list, d)
 		}
 	}
-	if whole.State.Terminal() && whole.State != tables.DeadLettering {
+	if whole.State.Terminal() && whole.State != tables.DeadLettering && (whole.State != tables.Unmatched || len(known) == 0) {
 		return nil
 	}
 	if whole.State == tables.DeadLettering && !ended {

@@ -85,6 +85,7 @@ func TestAMessageWhoseLifeEndsIsADeadLetterForWhomItWasDue(t *testing.T) {
 			[]tables.Delivery{{State: tables.DeadLettering, Reason: policy.PoisonMessage, DeadLetterID: "later"}, with(pending, "w1"), with(pending, "w2")}, []string{""},
 		},
 		"nobody's filter takes it":                     {[]string{"w1"}, []tables.Delivery{{State: tables.Unmatched}}, nil},
+		"nobody's filter took it, and one has begun":   {[]string{"w1", "w2"}, []tables.Delivery{{State: tables.Unmatched}, with(pending, "w1"), with(held, "w2")}, []string{"w1", "w2"}},
 		"held as a whole":                              {nil, []tables.Delivery{{State: tables.Held, Reason: policy.NoWebhook}}, []string{""}},
 		"given up, and its letter is not there":        {[]string{"w1"}, []tables.Delivery{with(tables.Delivery{State: tables.DeadLettering, Reason: policy.NonRetryableError, Attempts: 1, DeadLetterID: "later"}, "w1")}, []string{"w1"}},
 		"given up, and another program emptied its id": {[]string{"w1"}, []tables.Delivery{with(tables.Delivery{State: tables.DeadLettering, Reason: policy.NonRetryableError, Attempts: 1, UpdatedAt: time.Now()}, "w1")}, []string{"w1"}},

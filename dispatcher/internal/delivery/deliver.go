@@ -125,6 +125,10 @@ func (d *Deliverer) afterOthers(ctx context.Context, p *parcel, o *Outcome) *Out
 	if ended := endedBefore(p, h); ended != nil {
 		return ended
 	}
+	var withdrawn []tables.Delivery // which are no verdicts
+	for _, rec := range o.Records {
+		withdrawn = append(withdrawn, slices.DeleteFunc(slices.Clone(rec.Deliveries), func(del tables.Delivery) bool { return del.State != tables.Withdrawn })...)
+	}
 	whole := slices.ContainsFunc(o.DeadLetters, func(dl settle.DeadLetter) bool { return dl.Delivery.WebhookID == "" })
 	for i := range p.targets {
 		t := &p.targets[i]
@@ -147,7 +151,7 @@ func (d *Deliverer) afterOthers(ctx context.Context, p *parcel, o *Outcome) *Out
 		})
 		o = fold(p, h, p.targets)
 	}
-	return recorded(o, p.ended...)
+	return recorded(o, append(p.ended, withdrawn...)...)
 }
 
 // metBefore finds out what was done about a message before, and decides where that is enough to.

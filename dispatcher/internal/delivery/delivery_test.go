@@ -309,6 +309,9 @@ func TestNearItsEndWhatIsLeftOfAMessageIsDecidedAnew(t *testing.T) {
 	}{"nobody else had it": {"", false, "[wh_b true]"}, "it was delivered": {tables.Delivered, false, "[]"}, "nothing can be looked up": {"", true, "[wh_b true]"}} {
 		t.Run(name, func(t *testing.T) {
 			d, p, _ := givenUpNearTheEnd(t, true)
+			old := p.newDelivery("wh_old")
+			old.State = tables.Withdrawn
+			p.keepHeld(old)
 			has := p.newDelivery("wh_a")
 			has.State, has.UpdatedAt = tables.Delivered, time.Now()
 			d.Journal.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{has}})
@@ -327,7 +330,7 @@ func TestNearItsEndWhatIsLeftOfAMessageIsDecidedAnew(t *testing.T) {
 			}
 			got := d.afterOthers(t.Context(), p, o)
 			want(t, "dead letters", lettersOf(got), tt.letters)
-			want(t, "records", len(got.Records), len(got.DeadLetters))
+			want(t, "deliveries on record, and the withdrawn one", len(got.Records[0].Deliveries), len(got.DeadLetters)+1)
 			want(t, "action", got.Action, policy.Complete)
 		})
 	}
@@ -736,6 +739,8 @@ func TestAMessageThatWasGivenUpGoesOnWhereAWebhookIsOnRecord(t *testing.T) {
 			h.deliveries["wh_a"] = tables.Delivery{WebhookID: "wh_a", State: tt.of}
 		}
 		want(t, fmt.Sprintf("%s, a webhook %q: it has ended", tt.whole, tt.of), endedBefore(p, h) != nil, tt.ended)
+		held := d.wholes.untaken(p, h, false)
+		want(t, fmt.Sprintf("%s, a webhook %q, and none is there: it is held", tt.whole, tt.of), held.Action == policy.Hold, !tt.ended)
 	}
 }
 

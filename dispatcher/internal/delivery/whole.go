@@ -35,7 +35,7 @@ func (w wholes) untaken(p *parcel, h history, refused bool) *Outcome {
 	if refused {
 		return w.unmatched(p, h)
 	}
-	if del := p.whole(h); del.State.Terminal() { // what a replay came to before its webhook was deleted
+	if del := p.whole(h); del.State.Terminal() && !h.goesOnBeside(&del) { // what a replay came to before its webhook was deleted
 		return foldWhole(p, h, del)
 	}
 	reason := policy.NoWebhook

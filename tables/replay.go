@@ -65,7 +65,7 @@ func EndReplay(ctx context.Context, s Deliveries, letters DeadLetters, d *DeadLe
 // replayed are the unfinished deliveries of the last replay of d, and of later ones of its message. Their day is by storage's clock, from which
 // that of who asked for it may differ.
 func replayed(ctx context.Context, s Deliveries, d *DeadLetter) (all []Delivery, err error) {
-	for _, apart := range [...]time.Duration{0, -ClocksApart, ClocksApart} {
+	for _, apart := range [...]time.Duration{0, -ClocksApart, ReplayReserved} { // it may be sent later than it was asked for
 		at := d.ReplayedAt.Add(apart)
 		if apart != 0 && dayOf(at).Equal(dayOf(d.ReplayedAt)) {
 			continue

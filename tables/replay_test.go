@@ -49,6 +49,7 @@ func TestTheEndOfAReplayFindsItsRecordWhateverTheClocksSay(t *testing.T) {
 		"by a clock that is ahead":                {noon, -50 * time.Second, nil, 1},
 		"by a clock that is ahead, on a new day":  {midnight.Add(20 * time.Second), -50 * time.Second, nil, 1},
 		"by a clock that is behind, before a day": {midnight.Add(-20 * time.Second), 50 * time.Second, nil, 1},
+		"the same, and sent a while later":        {midnight.Add(-70 * time.Second), 75 * time.Second, nil, 1},
 		"the record is of the replay before":      {noon, -50 * time.Second, []time.Duration{-55 * time.Second}, 0},
 		"after the replay before":                 {noon, 0, []time.Duration{-55 * time.Second}, 1},
 		"the record is of the next replay":        {noon, 20 * time.Second, []time.Duration{15 * time.Second}, 0},

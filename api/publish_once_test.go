@@ -312,3 +312,15 @@ func (q lostQueue) Send(ctx context.Context, text []byte, opts queue.SendOptions
 	}
 	return queue.Sent{}, errors.New("connection reset")
 }
+
+// Two messages of one key are known for one within 7 days, and not where both are received after that.
+func TestAMessageWithAKeyIsNotDelayedForAsLongAsItsKeyCounts(t *testing.T) {
+	h := newHarness(t)
+	long := publishTarget + "?ttl=never&delay="
+	h.do(http.StatusAccepted, "POST", long+"144h", "hello", "Idempotency-Key", "k")
+	h.do(http.StatusAccepted, "POST", long+"145h", "hello")
+	a := h.do(http.StatusBadRequest, "POST", long+"145h", "hello", "Idempotency-Key", "k2")
+	if !strings.Contains(string(a.body), `"delay"`) {
+		t.Errorf("the answer names no delay: %s", a.body)
+	}
+}

@@ -163,7 +163,7 @@ func (a *Publisher) answerAgain(w http.ResponseWriter, r *http.Request, p public
 // to lapse, so that a repeated request comes after whatever became of this one.
 func sentPerhaps(err error) error {
 	p := web.StorageFault("publish the message", err)
-	p.Detail = "Storage did not answer, so the message may or may not be in the queue. Sending the same request again with the same Idempotency-Key is safe: the message is delivered once. Wait as Retry-After says; /readyz says what is wrong."
+	p.Detail = "Storage did not answer, so the message may or may not be in the queue. Sending the same request again with the same Idempotency-Key is safe: where it is received within 7 days the message is delivered once. Wait as Retry-After says; /readyz says what is wrong."
 	p.Header["Retry-After"] = web.Seconds(keyClaimLife)
 	return p
 }

@@ -173,6 +173,9 @@ func newPublishedView(p publication, sent queue.Sent) publishedView {
 	}
 }
 
+// maxKeyedDelay leaves a day of the 7 in which the dispatcher knows two messages of one key for one.
+const maxKeyedDelay = 6 * 24 * time.Hour
+
 // publishOptions reads delay and ttl.
 func publishOptions(r *http.Request) (queue.SendOptions, error) {
 	q := web.ReadQuery(r, "delay", "ttl")
@@ -186,6 +189,9 @@ func publishOptions(r *http.Request) (queue.SendOptions, error) {
 		if opts.TTL = q.Seconds("ttl", century); opts.TTL == 0 && len(q.Problems) == 0 {
 			q.Fail("ttl", "is not positive", "give a duration such as 24h, or never, or leave it out for 7 days")
 		}
+	}
+	if opts.Delay > maxKeyedDelay && r.Header.Get(web.IdempotencyHeader) != "" {
+		q.Fail("delay", fmt.Sprintf("is above %s, too long with an Idempotency-Key: the key says for 7 days that two messages are one", maxKeyedDelay), "give a shorter delay, or no key")
 	}
 	life := opts.TTL
 	if life == 0 {

@@ -104,14 +104,12 @@ func (a *API) testWebhook(w http.ResponseWriter, r *http.Request) error {
 	if by, ok := r.Context().Deadline(); ok { // a host waits for no longer, and the answer is still to be written
 		request.Until = by.Add(-min(testMargin, time.Until(by)/4))
 	}
+	request.Meant = func(res *webhook.Result) bool { return reg.Policy.Told(responseOf(res)) }
 	res := a.Sender.Send(r.Context(), &reg.Webhook, request)
 	known, _ := a.Dispatcher.Webhook(reg.ID) // what its messages are decided by, too
 	decision := reg.Policy.Decide(policy.Try{
 		Now: res.StartedAt.Add(res.Duration), FirstAt: res.StartedAt, Random: mathrand.Float64(), LastOK: known.Failing.LastSuccess, NotItsFault: known.Refusing,
-		Response: policy.Response{
-			Status: res.Status, Class: policy.ErrorClass(res.ErrorClass), NameBlocked: res.NameBlocked, RetryAfter: res.RetryAfter, Cause: res.Error, Redirect: res.RedirectHost,
-			RateLimit: res.RateLimit, Steering: res.Steering, Date: res.Date, Body: string(res.Body),
-		},
+		Response: responseOf(&res),
 	})
 	return web.WriteJSON(w, http.StatusOK, testView{
 		MessageID: id, StartedAt: web.UTC(res.StartedAt), Duration: policy.Duration(res.Duration), Status: res.Status,
@@ -285,4 +283,11 @@ func (to rotation) rotate(reg *tables.Registration, now time.Time) error {
 	}
 	reg.Secrets = secrets
 	return nil
+}
+
+func responseOf(res *webhook.Result) policy.Response {
+	return policy.Response{
+		Status: res.Status, Class: policy.ErrorClass(res.ErrorClass), NameBlocked: res.NameBlocked, RetryAfter: res.RetryAfter, Cause: res.Error, Redirect: res.RedirectHost,
+		RateLimit: res.RateLimit, Steering: res.Steering, Date: res.Date, Body: string(res.Body),
+	}
 }

@@ -382,6 +382,62 @@ func TestATokenThatCanNotBeHadBurnsNoAttempt(t *testing.T) {
 	})
 }
 
+// Who gets a token's 401 asks the policy before a POST is made again.
+func TestWhatA401MeansIsAskedOfThePolicy(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.webhook.Auth = &webhook.Auth{OAuth2: &webhook.OAuth2{}}
+		b.webhook.Policy.AllowSteering = true
+		b.update(b.webhook)
+		var meant []bool
+		b.sender.answer = func(r webhook.Request, _ int) webhook.Result {
+			for _, says := range []string{"", "complete"} {
+				meant = append(meant, r.Meant(&webhook.Result{Status: 401, Steering: says}))
+			}
+			return webhook.Result{Status: 200}
+		}
+		_, stop := b.start(nil)
+		b.send("x")
+		time.Sleep(time.Second)
+		stop()
+		if !slices.Equal(meant, []bool{false, true}) {
+			t.Errorf("the policy says %v", meant)
+		}
+	})
+}
+
+// The age of a delivery begins with the first POST for which there was a token, and who was registered in between
+// is due nothing.
+func TestAgeBeginsWhenATokenIsThere(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		var mended atomic.Bool
+		refused := 0
+		b.webhook.Policy.MaxAge = policy.Duration(time.Hour)
+		b.update(b.webhook)
+		b.sender.answer = func(webhook.Request, int) webhook.Result {
+			if !mended.Load() {
+				return webhook.Result{ErrorClass: string(policy.ClassToken), Error: "no token"}
+			}
+			if refused++; refused == 1 {
+				return webhook.Result{Status: 503}
+			}
+			return webhook.Result{Status: 200}
+		}
+		_, stop := b.start(nil)
+		defer stop()
+		sent := b.send(`{"a":1}`)
+		time.Sleep(time.Hour)
+		b.register("wh_late", nil)
+		time.Sleep(time.Hour)
+		mended.Store(true)
+		time.Sleep(20 * time.Minute)
+		del := b.delivery(sent, "wh_a")
+		want(t, "state", del.State, tables.Delivered)
+		want(t, "charged", del.Charged, 2)
+		want(t, "dead letters", len(b.deadLetters()), 0)
+		want(t, "POSTs after it was mended", refused, 2)
+	})
+}
+
 func TestStopWritesAllRecordsThatWait(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		var down outage

@@ -224,6 +224,13 @@ func (p *Policy) judge(r *Response, t *Try, asked time.Duration) verdict {
 	return byDefault(r, t, asked)
 }
 
+// Told is whether an answer means what the webhook asks for, or a rule says, and not what it means by default.
+func (p *Policy) Told(r Response) bool {
+	r = r.settled()
+	_, ok := p.told(&r)
+	return ok
+}
+
 // told is what the webhook asked for or a rule says, before the default table.
 func (p *Policy) told(r *Response) (verdict, bool) {
 	if p.AllowSteering && r.Class == "" {

@@ -174,7 +174,7 @@ type Try struct {
 	Charged int
 	// Waits counts the uncharged waits (ReceiverBusy) before this one.
 	Waits int
-	// FirstAt is when the delivery's first attempt began.
+	// FirstAt is when the delivery's first attempt began, of those for which a request could be made.
 	FirstAt time.Time
 	// PreviousStatus is what the attempt before this one was answered, and PreviousAt when it
 	// began; zero when there was none, or no answer.

@@ -125,7 +125,8 @@ type Delivery struct {
 	MissingRecords int
 	LastStatus     int
 	LastErrorClass policy.ErrorClass
-	// FirstAt and LastAt are when the first and last attempt began; zero before.
+	// FirstAt and LastAt are when the first and last attempt began; zero before. An attempt for which no request
+	// could be made, or no token could be had, is no first one.
 	FirstAt time.Time
 	LastAt  time.Time
 	// NextAt is when the next try is due; zero when none is.

@@ -142,7 +142,7 @@ func (s *Sender) sendAs(ctx context.Context, w *Webhook, r *Request, result *Res
 }
 
 // sendWithToken makes the POST of a webhook whose receiver is shown a token. A 401 may mean that the token is
-// not good any more, and is surely no delivery: with a fresh one the POST is made once more, and then the answer
+// not good any more, and is no delivery unless the webhook says so (Request.Meant): with a fresh one the POST is made once more, and then the answer
 // counts. All of it takes no longer than a POST may.
 func (s *Sender) sendWithToken(ctx context.Context, id *identity, w *Webhook, r *Request, result *Result) {
 	if by := result.StartedAt.Add(w.Longest()); r.Until.IsZero() || r.Until.After(by) {
@@ -155,7 +155,7 @@ func (s *Sender) sendWithToken(ctx context.Context, id *identity, w *Webhook, r 
 	}
 	r.authorization = first.header
 	s.send(ctx, w, r, result)
-	if result.Status != http.StatusUnauthorized || !id.tokens.doubt(first.number) {
+	if result.Status != http.StatusUnauthorized || r.Meant != nil && r.Meant(result) || !id.tokens.doubt(first.number) {
 		return
 	}
 	fresh, failed := id.tokens.get(ctx, r.tokenBy(w), first.number)
@@ -168,16 +168,22 @@ func (s *Sender) sendWithToken(ctx context.Context, id *identity, w *Webhook, r 
 	}
 	before := *result
 	*result = Result{StartedAt: before.StartedAt}
+	if failed == nil {
+		r.authorization, result.StartedAt = fresh.header, time.Now()
+		s.send(ctx, w, r, result)
+		result.StartedAt = before.StartedAt
+		if result.NotBegun { // though the first POST was made
+			*result, failed = Result{StartedAt: before.StartedAt}, tokenFailure("the POST with a fresh one might not be made any more")
+		}
+	}
 	if failed != nil {
 		if failed.class == classToken {
 			failed = tokenFailure("answered 401 by the receiver, and then " + failed.text)
 		}
+		result.Redials = before.Redials
 		s.fail(result, failed, failed)
 		return
 	}
-	r.authorization, result.StartedAt = fresh.header, time.Now()
-	s.send(ctx, w, r, result)
-	result.StartedAt = before.StartedAt
 	result.Redials += before.Redials
 	result.Note = "It was answered 401 at first: a fresh token was asked for, and the POST made again with it."
 }

@@ -43,7 +43,7 @@ type tokenExchange struct {
 }
 
 func (e tokenExchange) RoundTrip(r *http.Request) (*http.Response, error) {
-	limits := transport.Limits{Start: time.Now(), Timeout: tokenTime}
+	limits := transport.Limits{Start: time.Now(), Timeout: tokenTime, WholeBody: true}
 	r = r.Clone(transport.WithLimits(r.Context(), &limits))
 	r.Header.Set("User-Agent", e.userAgent)
 	response, err := e.inner.RoundTrip(r)

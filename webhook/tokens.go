@@ -14,6 +14,8 @@ const (
 	unknownLife = 5 * time.Minute
 	leastLife   = 5 * time.Second
 	mostLife    = time.Hour
+	// leastUse is for how long a token is used that took nearly its whole life to come.
+	leastUse = time.Second
 	// endMargin is how long before its end a token is used no more, at most: it has to arrive.
 	endMargin = 30 * time.Second
 	// askAgainMin and askAgainMax are between requests for a token that fail.
@@ -35,13 +37,26 @@ type token struct {
 	renew, end time.Time
 }
 
-// newToken makes one that was asked for at the time, and lives for as long as its issuer says, if it does.
+// newToken makes one that was asked for at the time, and lives for as long as its issuer says, if it does. However long
+// the issuer took to give it, it is used for a moment.
 func newToken(header string, asked time.Time, life time.Duration) token {
 	if life == 0 {
 		life = unknownLife
 	}
 	life = min(max(life, leastLife), mostLife)
-	return token{header: Hidden(header), renew: asked.Add(life * 3 / 4), end: asked.Add(life - min(endMargin, life/10))}
+	came := time.Now()
+	return token{
+		header: Hidden(header),
+		renew:  latest(asked.Add(life*3/4), came.Add(leastUse/2)),
+		end:    latest(asked.Add(life-min(endMargin, life/10)), came.Add(leastUse)),
+	}
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // tokens keeps the token of one identity. One request for the next one is under way at a time, for all who

@@ -232,6 +232,67 @@ func TestWhatAnIssuerSaysOfALifeIsBounded(t *testing.T) {
 	}
 }
 
+// The head of an issuer's answer may come long before its body, and the token when its life is nearly over.
+func TestATokenThatComesLateIsUsed(t *testing.T) {
+	for _, pause := range []time.Duration{2 * time.Second, 9 * time.Second} {
+		inBubble(t, func(t *testing.T, i *tokenServer, send func() webhook.Result, w *webhook.Webhook) {
+			w.Timeout = 30 * time.Second
+			i.set(func() {
+				i.life = `,"expires_in":5`
+				i.answer = func(w http.ResponseWriter) bool {
+					_ = http.NewResponseController(w).Flush()
+					time.Sleep(pause)
+					return false
+				}
+			})
+			if got := send(); got.Status != 200 || got.Duration > pause+time.Second {
+				t.Errorf("after %v: %d %q", got.Duration, got.Status, got.Error)
+			}
+			wantRequests(t, i, 1)
+		})
+	}
+}
+
+// A 401 by which the webhook means something is the answer.
+func TestA401ByWhichTheWebhookMeansMoreIsTheAnswer(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		i, s, w := newIssuer(t)
+		defer i.Close()
+		defer s.Close()
+		i.set(func() {
+			i.taken = func(w http.ResponseWriter) bool {
+				w.Header().Set("pushlease-decision", "complete")
+				w.WriteHeader(http.StatusUnauthorized)
+				return true
+			}
+		})
+		r := message("{}")
+		r.Meant = func(result *webhook.Result) bool { return result.Steering == "complete" }
+		if got := s.Send(t.Context(), w, r); got.Status != 401 || got.Note != "" || len(i.Received()) != 2 {
+			t.Errorf("%d with the note %q, after %d requests", got.Status, got.Note, len(i.Received()))
+		}
+	})
+}
+
+// The first POST was made, and has to be on record.
+func TestA401IsToldThoughThePostWithAFreshTokenMayNotBegin(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		i, s, w := newIssuer(t)
+		defer i.Close()
+		defer s.Close()
+		i.set(func() {
+			i.taken = func(w http.ResponseWriter) bool { w.WriteHeader(http.StatusUnauthorized); return true }
+		})
+		r, asked := message("{}"), 0
+		r.Begin = func() bool { asked++; return asked == 1 }
+		got := s.Send(t.Context(), w, r)
+		wantNoToken(t, got, "answered 401 by the receiver, and then the POST with a fresh one might not be made")
+		if got.NotBegun || asked != 2 {
+			t.Errorf("it says that no POST was made; Begin was asked %d times", asked)
+		}
+	})
+}
+
 func TestAPostThatIsAnswered401IsMadeAgainWithAFreshToken(t *testing.T) {
 	inBubble(t, func(t *testing.T, i *tokenServer, send func() webhook.Result, _ *webhook.Webhook) {
 		wantAnswer(t, send(), 200)
@@ -345,6 +406,11 @@ func TestFaultsOfAnIssuer(t *testing.T) {
 			_, _ = w.Write([]byte(`{"access_token":`))
 			_ = http.NewResponseController(w).Flush()
 			time.Sleep(time.Minute)
+			return true
+		}, "had not answered in time"},
+		"breaks off": {func(w http.ResponseWriter) bool {
+			w.Header().Set("Content-Length", "100")
+			_, _ = w.Write([]byte(`{"access_token":`))
 			return true
 		}, "broke off, or did not come"},
 	} {

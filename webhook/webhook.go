@@ -89,6 +89,9 @@ type Request struct {
 	// Begin is asked right before the first byte is written on a connection, unless it is nil: a name or a
 	// connection may have taken long. Where it says no, nothing is sent any more.
 	Begin func() bool
+	// Meant tells of a 401 whether the webhook means more by it than that it knows nobody: then it is the
+	// answer, and no fresh token is asked for. Nil tells so of none.
+	Meant func(*Result) bool
 	// Seen is shown the headers that are sent, unless it is nil; of each POST, where a second one
 	// is made with a fresh token.
 	Seen func(http.Header)

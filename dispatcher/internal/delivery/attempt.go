@@ -68,6 +68,9 @@ func (p *parcel) request(t *target) *webhook.Request {
 	request := t.registration.Request(p.content, p.origin(), t.number)
 	// The connection on which nothing came may be dead, and so may its neighbours be.
 	request.Fresh = t.delivery.LastErrorClass == policy.ClassTimeout
+	if t.registration.Auth != nil {
+		request.Meant = func(res *webhook.Result) bool { return t.registration.Policy.Told(responseOf(res)) }
+	}
 	return &request
 }
 
@@ -196,7 +199,9 @@ func (p *parcel) advance(t *target, del *tables.Delivery, res *webhook.Result, d
 		del.Waits++
 	}
 	end := res.StartedAt.Add(res.Duration).UTC().Truncate(time.Millisecond)
-	del.FirstAt, del.LastAt = firstOf(del.FirstAt, res.StartedAt).UTC(), res.StartedAt.UTC()
+	if del.LastAt = res.StartedAt.UTC(); !withoutVerdict(res) {
+		del.FirstAt = firstOf(del.FirstAt, del.LastAt).UTC()
+	}
 	del.LastStatus, del.LastErrorClass = res.Status, policy.ErrorClass(res.ErrorClass)
 	del.Reason, del.Instance, del.UpdatedAt = dec.Reason, p.instance, end
 	switch dec.Action {
@@ -218,6 +223,11 @@ func (p *parcel) advance(t *target, del *tables.Delivery, res *webhook.Result, d
 		Delay: dec.Delay, NextAt: del.NextAt, Explanation: dec.Explanation, Instance: p.instance, LeasedUntil: p.m.Lease.Until(),
 		AnsweredAt: res.StartedAt.Add(res.Duration),
 	}
+}
+
+// withoutVerdict is whether the webhook's own setting kept an attempt from being one: its age does not begin with it.
+func withoutVerdict(res *webhook.Result) bool {
+	return res.ErrorClass == string(policy.ClassRequest) || res.ErrorClass == string(policy.ClassToken)
 }
 
 func responseOf(res *webhook.Result) policy.Response {

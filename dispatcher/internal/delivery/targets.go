@@ -254,7 +254,8 @@ func (p *parcel) dueUntil(h history) time.Time {
 	until := p.m.InsertedAt.Truncate(time.Second).Add(time.Second)
 	first := time.Time{}
 	for _, del := range h.deliveries {
-		if del.State != tables.Withdrawn && !del.FirstAt.IsZero() && (first.IsZero() || del.FirstAt.Before(first)) {
+		counted := del.Attempts == del.Charged+del.Waits // else others may have been made before FirstAt
+		if counted && del.State != tables.Withdrawn && !del.FirstAt.IsZero() && (first.IsZero() || del.FirstAt.Before(first)) {
 			first = del.FirstAt
 		}
 	}

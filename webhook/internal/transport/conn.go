@@ -180,7 +180,7 @@ func (c *conn) exchange(r *http.Request, now, deadline time.Time) (*http.Respons
 	c.used = time.Now()
 	c.t.ended(c.host, c.used)
 	if response.Body != http.NoBody {
-		_ = c.wire.SetReadDeadline(bodyDeadline(response.StatusCode, c.used, deadline))
+		_ = c.wire.SetReadDeadline(bodyDeadline(r.Context(), response.StatusCode, c.used, deadline))
 	}
 	response.Body = &answer{exchange: x, body: response.Body, ended: response.Body == http.NoBody, close: response.Close || r.Close || c.once}
 	return response, nil
@@ -437,9 +437,12 @@ func (a *answer) Close() error {
 	return nil
 }
 
-// bodyDeadline is until when the body of an answer is read. The status has decided: that of
+// bodyDeadline is until when the body of an answer is read. Nearly always the status has decided: that of
 // a 2xx waits for nothing but a text for people.
-func bodyDeadline(status int, now, deadline time.Time) time.Time {
+func bodyDeadline(ctx context.Context, status int, now, deadline time.Time) time.Time {
+	if LimitsOf(ctx).WholeBody {
+		return deadline
+	}
 	patience := 5 * time.Second
 	if status >= 200 && status < 300 {
 		patience = time.Second

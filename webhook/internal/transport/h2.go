@@ -240,7 +240,7 @@ func (c *h2conn) exchange(r *http.Request, now, deadline time.Time) (*http.Respo
 	}
 	answered := time.Now()
 	c.ended(answered)
-	if by := bodyDeadline(response.StatusCode, answered, deadline); clock == nil || by.Before(deadline) {
+	if by := bodyDeadline(ctx, response.StatusCode, answered, deadline); by != deadline {
 		if clock != nil {
 			clock.Stop()
 		}

@@ -37,6 +37,8 @@ type Limits struct {
 	// Begin is asked right before the first byte of the request is written, unless it is nil. Where it
 	// says no, nothing is.
 	Begin func() bool
+	// WholeBody is whether the answer's body counts as much as its status: it may take as long as the exchange may.
+	WholeBody bool
 	// HTTP1 is whether HTTP/2 is not offered. Connections are not shared with requests that
 	// do offer it.
 	HTTP1 bool

@@ -26,6 +26,8 @@ type identity struct {
 	// expires is when its certificate ends; zero without one.
 	expires time.Time
 	used    time.Time // under the lock of the identities
+	// before is that of the registration before this one: POSTs that began under it are still made. Under the lock, too.
+	before *identity
 }
 
 // identities are those of all webhooks that have one, by webhook. Safe for concurrent use.
@@ -58,26 +60,51 @@ func (i *identities) of(w *Webhook) (*identity, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	now := time.Now()
-	if have := i.all[w.ID]; have.isOf(w) {
-		have.auth, have.tls, have.used = w.Auth, w.TLS, now // the next comparison is of pointers alone
-		return have, nil
+	newest := i.all[w.ID]
+	if newest.isOf(w) {
+		newest.auth, newest.tls, newest.used = w.Auth, w.TLS, now // the next comparison is of pointers alone
+		return newest, nil
+	}
+	if newest != nil && newest.before.isOf(w) {
+		newest.used = now
+		return newest.before, nil
 	}
 	made, err := i.make(w)
 	if err != nil {
 		return nil, err
 	}
 	for id, old := range i.all {
-		if id != w.ID && now.Sub(old.used) <= forgottenAfter {
-			continue
+		if id == w.ID || now.Sub(old.used) > forgottenAfter {
+			delete(i.all, id)
+			i.forget(old)
+			i.forget(old.before)
 		}
-		delete(i.all, id)
-		if old.conns != nil {
-			i.transport.Forget(old.conns)
-		}
+	}
+	if newest != nil {
+		newest.before, made.before = nil, newest
 	}
 	made.used = now
 	i.all[w.ID] = made
 	return made, nil
+}
+
+// forget closes the connections of an identity, where it has any.
+func (i *identities) forget(old *identity) {
+	if old != nil && old.conns != nil {
+		i.transport.Forget(old.conns)
+	}
+}
+
+// replaced forgets the connections of an identity by which a POST was made, unless that is its webhook's newest one.
+func (i *identities) replaced(w *Webhook, by *identity) {
+	if by.conns == nil {
+		return
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.all[w.ID] != by {
+		i.transport.Forget(by.conns)
+	}
 }
 
 // isOf tells whether an identity, where there is one, is that of the registration.
@@ -115,6 +142,9 @@ func (s *Sender) TokenFault(w *Webhook) string {
 	}
 	s.identities.mu.Lock()
 	id := s.identities.all[w.ID]
+	if id != nil && !id.isOf(w) {
+		id = id.before
+	}
 	known := id.isOf(w)
 	s.identities.mu.Unlock()
 	if !known {
@@ -134,6 +164,7 @@ func (s *Sender) sendAs(ctx context.Context, w *Webhook, r *Request, result *Res
 		return
 	}
 	r.identity = id.conns
+	defer s.identities.replaced(w, id)
 	if id.tokens == nil {
 		s.send(ctx, w, r, result)
 		return

@@ -1,6 +1,7 @@
 package webhook_test
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -166,6 +167,51 @@ func TestACertificateIsReplacedWithoutARestart(t *testing.T) {
 			case <-old:
 			case <-time.After(20 * time.Second):
 				t.Error("the connection of the old certificate stays open")
+			}
+		})
+	}
+}
+
+// The POST for which a connection is being opened when its registration is replaced leaves none behind.
+func TestAConnectionThatIsOpenedForAReplacedCertificateEnds(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprint(http2), func(t *testing.T) {
+			m := newMutual(t, func(s *httptest.Server) { s.EnableHTTP2 = http2 })
+			opening, replaced, first := make(chan struct{}), make(chan struct{}), true
+			var mu sync.Mutex
+			s := newSender(t, func(ctx context.Context, network, _ string) (net.Conn, error) {
+				mu.Lock()
+				wait := first
+				first = false
+				mu.Unlock()
+				if wait {
+					close(opening)
+					<-replaced
+				}
+				return new(net.Dialer).DialContext(ctx, network, m.Listener.Addr().String())
+			}, with(resolving("example.com", addresses("127.0.0.1"))))
+			old, renewed := m.hook(t, "wh_1", "old"), m.hook(t, "wh_1", "new")
+			var work sync.WaitGroup
+			work.Go(func() { wantAnswer(t, s.Send(t.Context(), old, message("{}")), 200) })
+			<-opening
+			wantAnswer(t, s.Send(t.Context(), renewed, message("{}")), 200)
+			close(replaced)
+			work.Wait()
+			wantAnswer(t, s.Send(t.Context(), old, message("{}")), 200) // of a message that was in hand
+			m.mu.Lock()
+			var ended []chan struct{}
+			for address, name := range m.conns {
+				if name == "old" {
+					ended = append(ended, m.closed[address])
+				}
+			}
+			m.mu.Unlock()
+			for _, end := range ended {
+				select {
+				case <-end:
+				case <-time.After(20 * time.Second):
+					t.Error("a connection of the old certificate stays open")
+				}
 			}
 		})
 	}

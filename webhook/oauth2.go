@@ -81,6 +81,7 @@ type asker struct {
 	client *http.Client
 	config clientcredentials.Config
 	assert *assertion
+	proven bool // a token came for a client that was told in this way
 }
 
 // newAsker reads what is registered. Its error is a *content.FieldError.
@@ -89,7 +90,7 @@ func newAsker(o *OAuth2, client *http.Client, guard GuardOptions) (*asker, error
 		return nil, wrong[0]
 	}
 	a := &asker{client: client, config: clientcredentials.Config{
-		ClientID: o.ClientID, ClientSecret: string(o.ClientSecret), TokenURL: o.TokenURL, Scopes: o.Scopes, EndpointParams: url.Values{},
+		ClientID: o.ClientID, ClientSecret: string(o.ClientSecret), TokenURL: o.TokenURL, Scopes: o.Scopes, EndpointParams: url.Values{}, AuthStyle: oauth2.AuthStyleInHeader,
 	}}
 	if o.Audience != "" {
 		a.config.EndpointParams.Set("audience", o.Audience)
@@ -99,6 +100,7 @@ func newAsker(o *OAuth2, client *http.Client, guard GuardOptions) (*asker, error
 	}
 	if o.PrivateKeyJWT != nil {
 		signer, _ := o.PrivateKeyJWT.signer() // there is no problem with it
+		a.config.AuthStyle = oauth2.AuthStyleInParams
 		a.assert = &assertion{signer: signer, keyID: o.PrivateKeyJWT.KeyID, client: o.ClientID, audience: o.TokenURL}
 		a.config.AuthStyle = oauth2.AuthStyleInParams
 	}
@@ -108,7 +110,7 @@ func newAsker(o *OAuth2, client *http.Client, guard GuardOptions) (*asker, error
 // token asks for one.
 func (a *asker) token(ctx context.Context) (token, *failure) {
 	asked := time.Now()
-	config := &a.config // which keeps in what way the issuer wants to be told the secret
+	config := &a.config
 	if a.assert != nil {
 		text, err := a.assert.text(asked)
 		if err != nil {
@@ -116,7 +118,7 @@ func (a *asker) token(ctx context.Context) (token, *failure) {
 		}
 		config = a.withAssertion(text)
 	}
-	got, err := config.Token(context.WithValue(ctx, oauth2.HTTPClient, a.client))
+	got, err := a.retrieve(context.WithValue(ctx, oauth2.HTTPClient, a.client), config)
 	if err != nil {
 		return token{}, a.refused(ctx, err)
 	}
@@ -131,6 +133,34 @@ func (a *asker) token(ctx context.Context) (token, *failure) {
 		life = max(time.Until(got.Expiry), time.Nanosecond)
 	}
 	return newToken("Bearer "+got.AccessToken, asked, life), nil
+}
+
+// retrieve asks once, or twice where the issuer may not take the secret in the header (RFC 6749, section 2.3.1). What it
+// said to the first way is then told, since the second one may only have been none of its own.
+func (a *asker) retrieve(ctx context.Context, config *clientcredentials.Config) (*oauth2.Token, error) {
+	got, err := config.Token(ctx)
+	if err == nil || a.proven || a.assert != nil || !clientUnknown(err) {
+		a.proven = a.proven || err == nil
+		return got, err
+	}
+	other := *config
+	other.AuthStyle = oauth2.AuthStyleInParams
+	if got, otherErr := other.Token(ctx); otherErr == nil {
+		a.config.AuthStyle, a.proven = other.AuthStyle, true
+		return got, nil
+	}
+	return nil, err
+}
+
+// clientUnknown is whether an issuer says that it could not tell who asks.
+func clientUnknown(err error) bool {
+	var answer *oauth2.RetrieveError
+	if !errors.As(err, &answer) {
+		return false
+	}
+	code, status := answer.ErrorCode, answer.Response.StatusCode
+	return status == http.StatusUnauthorized && (code == "" || code == "invalid_client") ||
+		status == http.StatusBadRequest && (code == "invalid_client" || code == "invalid_request")
 }
 
 func (a *asker) withAssertion(text string) *clientcredentials.Config {

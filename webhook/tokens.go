@@ -107,19 +107,20 @@ func (t *tokens) look(after int, waited bool) (last token, asking chan struct{},
 		}
 		return t.last, nil, nil
 	}
+	mine := false
 	if t.failed == nil || !waited { // otherwise it has just been tried
-		t.begin(now)
+		mine = t.begin(now)
 	}
-	if t.asking == nil {
+	if t.asking == nil || t.failed != nil && !mine { // while it fails, one alone waits for what comes next
 		return token{}, nil, t.failed
 	}
 	return token{}, t.asking, nil
 }
 
-// begin asks for the next token, unless that is under way or failed just now. The lock is held.
-func (t *tokens) begin(now time.Time) {
+// begin asks for the next token, unless that is under way or failed just now, and says whether it does. The lock is held.
+func (t *tokens) begin(now time.Time) bool {
 	if t.asking != nil || now.Before(t.again) {
-		return
+		return false
 	}
 	done := make(chan struct{})
 	t.asking = done
@@ -139,6 +140,7 @@ func (t *tokens) begin(now time.Time) {
 		t.mu.Unlock()
 		close(done)
 	})
+	return true
 }
 
 // doubt tells whether a fresh token is worth asking for, since the receiver answered 401 to that of the number. A

@@ -232,6 +232,67 @@ func TestWhatAnIssuerSaysOfALifeIsBounded(t *testing.T) {
 	}
 }
 
+// How a secret is told is found out once, and what is told is what the issuer said to the first way.
+func TestHowAClientIsToldIsFoundOut(t *testing.T) {
+	refuse := func(status int, code string) func(w http.ResponseWriter) bool {
+		return func(w http.ResponseWriter) bool {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			_, _ = fmt.Fprintf(w, `{"error":%q}`, code)
+			return true
+		}
+	}
+	inBubble(t, func(t *testing.T, i *tokenServer, send func() webhook.Result, _ *webhook.Webhook) {
+		n := 0
+		i.set(func() {
+			i.answer = func(w http.ResponseWriter) bool { n++; return n == 1 && refuse(401, "invalid_client")(w) }
+		})
+		wantAnswer(t, send(), 200)
+		i.set(func() { i.revoked = true })
+		wantAnswer(t, send(), 200)
+		wantRequests(t, i, 3)
+		for n, form := range i.asked {
+			if form.Has("client_secret") != (n > 0) {
+				t.Errorf("request %d has %v", n, form)
+			}
+		}
+	})
+	for code, want := range map[string]int{"invalid_scope": 1, "invalid_client": 2} {
+		inBubble(t, func(t *testing.T, i *tokenServer, send func() webhook.Result, _ *webhook.Webhook) {
+			n := 0
+			i.set(func() {
+				i.answer = func(w http.ResponseWriter) bool {
+					if n++; n == 1 {
+						return refuse(400, code)(w)
+					}
+					return refuse(401, "invalid_request")(w)
+				}
+			})
+			wantNoToken(t, send(), "answered 400 "+code)
+			wantRequests(t, i, want)
+		})
+	}
+}
+
+// While an issuer hangs, one POST alone waits for it.
+func TestWhileAnIssuerHangsOnePostWaits(t *testing.T) {
+	inBubble(t, func(t *testing.T, i *tokenServer, send func() webhook.Result, _ *webhook.Webhook) {
+		i.set(func() { i.answer = func(http.ResponseWriter) bool { time.Sleep(time.Minute); return true } })
+		wantNoToken(t, send(), "had not answered in time")
+		time.Sleep(20 * time.Second)
+		waited := 0
+		for range 5 {
+			if got := send(); got.Duration > 0 {
+				waited++
+			}
+		}
+		if waited != 1 {
+			t.Errorf("%d POSTs waited", waited)
+		}
+		time.Sleep(5 * time.Minute)
+	})
+}
+
 // The head of an issuer's answer may come long before its body, and the token when its life is nearly over.
 func TestATokenThatComesLateIsUsed(t *testing.T) {
 	for _, pause := range []time.Duration{2 * time.Second, 9 * time.Second} {
@@ -484,6 +545,24 @@ func TestAChangedRegistrationAsksForATokenOfItsOwn(t *testing.T) {
 		if last := i.basic[len(i.basic)-1]; last != "client the-right-one" {
 			t.Errorf("asked as %q", last)
 		}
+	})
+}
+
+// Messages that were in hand when a registration was changed are still sent by the old one, beside those by the new one.
+func TestTwoRegistrationsSideBySideAskForOneTokenEach(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		i, s, w := newIssuer(t)
+		defer i.Close()
+		defer s.Close()
+		i.set(func() { i.taken = func(http.ResponseWriter) bool { return true } })
+		changed, o := *w, *w.Auth.OAuth2
+		o.ClientSecret = "another"
+		changed.Auth = &webhook.Auth{OAuth2: &o}
+		for range 5 {
+			wantAnswer(t, s.Send(t.Context(), w, message("{}")), 200)
+			wantAnswer(t, s.Send(t.Context(), &changed, message("{}")), 200)
+		}
+		wantRequests(t, i, 2)
 	})
 }
 

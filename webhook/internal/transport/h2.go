@@ -79,9 +79,13 @@ func (t *Transport) share(ctx context.Context, h *host, w *wire, stream *tls.Con
 	c := &h2conn{t: t, host: h, client: client, secure: shaken, wire: w, born: time.Now()}
 	client.SetStateHook(func(*http.ClientConn) { c.finish() })
 	t.mu.Lock()
-	h.shared = append(h.shared, c)
+	if t.closed || t.hosts[h.origin] != h { // it was forgotten meanwhile
+		c.retired.Store(true)
+	} else {
+		h.shared = append(h.shared, c)
+		t.sweepLater()
+	}
 	h.begin(c.born)
-	t.sweepLater()
 	t.mu.Unlock()
 	return c, nil
 }
@@ -99,6 +103,7 @@ func (c *h2conn) proven() time.Time {
 func (c *h2conn) release() {
 	c.t.ended(c.host, time.Time{})
 	c.client.Release()
+	c.finish()
 }
 
 func (c *h2conn) drop() {

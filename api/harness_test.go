@@ -42,6 +42,7 @@ type harness struct {
 
 func newHarness(t *testing.T, change ...func(*Options)) *harness {
 	t.Helper()
+	testTime = time.Now().UTC().Truncate(time.Millisecond)
 	db, err := sqlite.Open(t.Context(), filepath.Join(bubble.Folder(t), "api.db"), sqlite.Options{})
 	if err != nil {
 		t.Fatal(err)

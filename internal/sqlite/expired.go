@@ -120,7 +120,9 @@ func (t *tx) endExpired(opts *Options, m *expiredMessage, webhooks []tables.Regi
 	}
 	copied := slices.ContainsFunc(records, func(d tables.Delivery) bool { return d.State == tables.DeadLettered }) // and has its copy
 	owed := m.owed(records, webhooks, content.Read(body.Bytes, body.ContentType))
-	slices.SortStableFunc(owed, func(a, b tables.Delivery) int { return cmp.Compare(b.Rank(), a.Rank()) }) // who is given up already may have the copy
+	slices.SortFunc(owed, func(a, b tables.Delivery) int { // who was given up first may have the copy
+		return cmp.Or(cmp.Compare(b.Rank(), a.Rank()), a.UpdatedAt.Compare(b.UpdatedAt), cmp.Compare(a.WebhookID, b.WebhookID))
+	})
 	for _, d := range owed {
 		if d.State != tables.DeadLettering { // which is decided already
 			d.Reason, d.DeadLetterID, d.UpdatedAt = policy.Expired, "", now

@@ -267,30 +267,32 @@ func TestExpiredMessagesHaveACopyWhereDeadLettersHaveOne(t *testing.T) {
 
 // The process died when one webhook's dead letter, and the copy, were there, and before that was on record.
 func TestAMessageWhoseCopyIsNotedGetsNoneForAnotherWebhook(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		db := openFile(t, filepath.Join(t.TempDir(), "p.db"), Options{PoisonCopy: true})
-		sent, err := mustQueue(t, db).Send(t.Context(), []byte("a"), queue.SendOptions{TTL: time.Second})
-		must(t, err)
-		key := tables.MessageKey{Queue: "orders", MessageID: sent.ID, Day: sent.InsertedAt}
-		id := tables.DeadLetterID(key, "w2", 0, time.Now())
-		must(t, db.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{
-			{MessageKey: key, WebhookID: "w1", State: tables.Held, Reason: policy.WebhookDisabled},
-			{MessageKey: key, WebhookID: "w2", State: tables.DeadLettering, Reason: policy.NonRetryableError, DeadLetterID: id},
-		}}))
-		_, err = db.PutDeadLetter(t.Context(), tables.DeadLetter{
-			ID: id, MessageKey: key, WebhookID: "w2", Status: tables.Waiting, Reason: policy.NonRetryableError, Text: []byte("a"), CopiedToQueue: "orders-poison",
+	for _, state := range []tables.State{tables.Held, tables.DeadLettering} {
+		bubble.Test(t, func(t *testing.T) {
+			db := openFile(t, filepath.Join(t.TempDir(), "p.db"), Options{PoisonCopy: true})
+			sent, err := mustQueue(t, db).Send(t.Context(), []byte("a"), queue.SendOptions{TTL: time.Second})
+			must(t, err)
+			key := tables.MessageKey{Queue: "orders", MessageID: sent.ID, Day: sent.InsertedAt}
+			id := tables.DeadLetterID(key, "w2", 0, time.Now())
+			must(t, db.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{
+				{MessageKey: key, WebhookID: "w1", State: state, Reason: policy.WebhookDisabled, UpdatedAt: time.Now().Add(time.Millisecond)},
+				{MessageKey: key, WebhookID: "w2", State: tables.DeadLettering, Reason: policy.NonRetryableError, DeadLetterID: id, UpdatedAt: time.Now()},
+			}}))
+			_, err = db.PutDeadLetter(t.Context(), tables.DeadLetter{
+				ID: id, MessageKey: key, WebhookID: "w2", Status: tables.Waiting, Reason: policy.NonRetryableError, Text: []byte("a"), CopiedToQueue: "orders-poison",
+			})
+			must(t, err)
+			time.Sleep(2 * houseInterval)
+			if found := letters(t, db); len(found) != 2 {
+				t.Errorf("the dead letters are %+v", found)
+			}
+			poison, err := db.Queues().Queue("orders-poison")
+			must(t, err)
+			if _, err := poison.Depth(t.Context()); !errors.Is(err, queue.ErrQueueNotFound) {
+				t.Errorf("the poison queue: %v, want that there is none", err)
+			}
 		})
-		must(t, err)
-		time.Sleep(2 * houseInterval)
-		if found := letters(t, db); len(found) != 2 {
-			t.Errorf("the dead letters are %+v", found)
-		}
-		poison, err := db.Queues().Queue("orders-poison")
-		must(t, err)
-		if _, err := poison.Depth(t.Context()); !errors.Is(err, queue.ErrQueueNotFound) {
-			t.Errorf("the poison queue: %v, want that there is none", err)
-		}
-	})
+	}
 }
 
 // One webhook has its dead letter, and the message its copy, when its life ends for another one.

@@ -136,8 +136,13 @@ func (d *Deliverer) afterOthers(ctx context.Context, p *parcel, o *Outcome) *Out
 			t.delivery = del
 		}
 	}
+	ofOne := p.replay != nil && p.replay.WebhookID != "" // what is said of the message as a whole is said of its webhook
 	switch {
-	case o.Reason == policy.Unmatched && len(o.DeadLetters) == 0 && h.anyWebhook(): // another one had found a webhook
+	case ofOne && !h.anyEnded():
+		return o
+	case ofOne && len(p.targets) == 0:
+		return foldWhole(p, h, p.whole(h))
+	case o.Reason == policy.Unmatched && len(o.DeadLetters) == 0 && h.anyTaken(): // another one had found a webhook
 		p.ended = nil
 		o = d.wholes.giveUpRest(p, h, nil, policy.MessageExpiring)
 	case len(o.DeadLetters) == 0 || whole && !h.anyEnded():

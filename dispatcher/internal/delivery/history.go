@@ -172,7 +172,17 @@ func (h history) anyEnded() bool {
 // goesOnBeside reports whether the message goes on although it was given up as a whole, or no filter took it: another holder had found a
 // webhook for it.
 func (h history) goesOnBeside(whole *tables.Delivery) bool {
-	return whole.State == tables.DeadLettering && h.anyEnded() || whole.State == tables.Unmatched && h.anyWebhook()
+	return whole.State == tables.DeadLettering && h.anyEnded() || whole.State == tables.Unmatched && h.anyTaken()
+}
+
+// anyTaken reports whether a webhook is on record that has taken the message on, and from which it was not withdrawn.
+func (h history) anyTaken() bool {
+	for id, del := range h.deliveries {
+		if id != "" && del.State != tables.Withdrawn {
+			return true
+		}
+	}
+	return false
 }
 
 // copyOf is the dead letter of which the message is the copy; empty where no record says so.

@@ -153,7 +153,7 @@ func (p *Peers) take(rows []PeerRow, now time.Time) (there []*peer) {
 			last = &peer{}
 		}
 		one := last.then(row, p.ClocksApart, now)
-		if !one.still.IsZero() && now.Sub(one.still) >= peerGone {
+		if !one.still.IsZero() && now.Sub(one.still) >= peerGone && !last.read.IsZero() { // its second row tells whether it is at work
 			continue
 		}
 		if p.seen = append(p.seen, one); row.Instance != p.Self {

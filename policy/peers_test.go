@@ -19,7 +19,7 @@ func peerRow(name string, rate float64, at time.Time) policy.PeerRow {
 // What counts of another instance is what it sends. A rate that it may use and does not use takes
 // nothing of a limit, and an instance that has stopped none of it. However its clock goes, and the more seldom the more seldom it writes.
 func TestOnlyWhatOtherInstancesReallySendCounts(t *testing.T) {
-	for _, ahead := range []time.Duration{0, -59 * time.Second, 59 * time.Second, -time.Hour} {
+	for _, ahead := range []time.Duration{0, -59 * time.Second, 59 * time.Second, -time.Hour, -3 * time.Hour} {
 		p, at := policy.Peers{Self: "b", ClocksApart: time.Minute}, start.Add(ahead)
 		row, own := peerRow("a", 1000, at), peerRow("b", 7, start)
 		row.Posts, row.Failed = 600, 100

@@ -230,7 +230,7 @@ func (db *DB) Expire(ctx context.Context, before time.Time) (int64, error) {
 		for {
 			var n int64
 			err := db.write(ctx, serviceTable, "expire", func(tx *tx) (err error) {
-				n, err = tx.exec(text, dayOf(before), millis(before), expireAtOnce)
+				n, err = tx.exec(text, dayOf(before), millis(before), millis(before), expireAtOnce)
 				return err
 			})
 			if err != nil {
@@ -247,8 +247,11 @@ func (db *DB) Expire(ctx context.Context, before time.Time) (int64, error) {
 
 // What another program has put in place of a time is older than any.
 const (
-	expireAttemptsSQL = `DELETE FROM attempts WHERE seq IN (SELECT seq FROM attempts INDEXED BY attempts_day
-  WHERE day < ? AND max(CAST(started_at AS INTEGER), CAST(updated_at AS INTEGER)) < ? LIMIT ?)`
-	expireDeliveriesSQL = `DELETE FROM deliveries WHERE seq IN (SELECT seq FROM deliveries INDEXED BY deliveries_day
-  WHERE day < ? AND CAST(updated_at AS INTEGER) < ? LIMIT ?)`
+	// notTriedLately: a message that one webhook is still due stays whole, or who has it would get it again.
+	notTriedLately = `NOT EXISTS (SELECT 1 FROM deliveries AS d
+    WHERE d.message_id = r.message_id AND d.queue = r.queue AND d.day = r.day AND CAST(d.updated_at AS INTEGER) >= ?)`
+	expireAttemptsSQL = `DELETE FROM attempts WHERE seq IN (SELECT seq FROM attempts AS r INDEXED BY attempts_day
+  WHERE day < ? AND max(CAST(started_at AS INTEGER), CAST(updated_at AS INTEGER)) < ? AND ` + notTriedLately + ` LIMIT ?)`
+	expireDeliveriesSQL = `DELETE FROM deliveries WHERE seq IN (SELECT seq FROM deliveries AS r INDEXED BY deliveries_day
+  WHERE day < ? AND CAST(updated_at AS INTEGER) < ? AND ` + notTriedLately + ` LIMIT ?)`
 )

@@ -43,7 +43,7 @@ var sqlitePatches = []Patch{
 		"Writing a dead letter a second time undoes what an operator did with it."),
 	inSQLite("dead-letter-deleted-unseen", "\"DELETE FROM dead_letters\"+whereDeadLetter+\" AND (? = '' OR etag = ?)\"", "\"DELETE FROM dead_letters\"+whereDeadLetter+\" AND (? = '' OR etag = ? OR TRUE)\"",
 		"A dead letter that changed since it was read is deleted."),
-	inSQLite("expire-one-day-more", "n, err = tx.exec(text, dayOf(before), millis(before), expireAtOnce)", "n, err = tx.exec(text, dayOf(before)+1, millis(before), expireAtOnce)",
+	inSQLite("expire-one-day-more", "n, err = tx.exec(text, dayOf(before), millis(before), millis(before), expireAtOnce)", "n, err = tx.exec(text, dayOf(before)+1, millis(before), millis(before), expireAtOnce)",
 		"Records are removed a day before their retention is over."),
 	inSQLite("records-of-two-messages", "k.Queue == (*first).Queue && k.MessageID == (*first).MessageID &&", "k.Queue == (*first).Queue &&",
 		"Rows of two messages are written together, which Azure can't do."),

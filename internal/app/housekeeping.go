@@ -45,6 +45,9 @@ func newHousekeeping(cfg config.Config, s *stores, log *slog.Logger, expired fun
 // run keeps house by the hour, once the clock may be trusted.
 func (h *housekeeping) run(ctx context.Context) {
 	h.sas.look(time.Now())
+	if err := h.relistQueues(ctx); err != nil && ctx.Err() == nil { // no clock decides that
+		h.log.Warn("queues that were taken off the list of those with dead letters can't be looked for; trying again with the first round", "error", err)
+	}
 	first := clockSettles
 	if h.clock.ahead != nil {
 		first = clockAsked

@@ -388,7 +388,7 @@ func (w *world) onMessage(ctx context.Context, e azurestandin.MessageEvent) {
 }
 
 // stored notes that storage has a text under an id, and returns the message that was not known to be there
-// until now. A copy its sender makes known. w.mu is held.
+// until now. Of several copies that are sent at a time their senders tell which one it is. w.mu is held.
 func (w *world) stored(id, queueName string, text []byte) *message {
 	body, err := queue.Decode(queue.EncodingAuto, text)
 	if err != nil {
@@ -403,8 +403,11 @@ func (w *world) stored(id, queueName string, text []byte) *message {
 		return nil
 	}
 	m := w.messages[*sent.N]
+	if m.put && !m.keyed {
+		m = w.unstored(m) // a copy of its event, which has its text
+	}
 	switch { // a copy of a dead letter is on another queue
-	case queueName != "" && m.queue != queueName, m.put && !m.keyed:
+	case m == nil, queueName != "" && m.queue != queueName:
 		return nil
 	case m.put:
 		m.again = append(m.again, id)
@@ -414,6 +417,17 @@ func (w *world) stored(id, queueName string, text []byte) *message {
 	m.put, m.id = true, id
 	w.byID[id] = m
 	return m
+}
+
+// unstored is the first copy of a message's event of which storage has told nothing yet: its sender may never be answered; nil where
+// there is none. w.mu is held.
+func (w *world) unstored(first *message) *message {
+	for _, m := range w.messages {
+		if m.same == first && m.id == "" {
+			return m
+		}
+	}
+	return nil
 }
 
 // happened notes what happened to the message of an id. w.mu is held.

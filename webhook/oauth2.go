@@ -84,11 +84,8 @@ type asker struct {
 	proven bool // a token came for a client that was told in this way
 }
 
-// newAsker reads what is registered. Its error is a *content.FieldError.
-func newAsker(o *OAuth2, client *http.Client, guard GuardOptions) (*asker, error) {
-	if wrong := o.problems(guard); len(wrong) > 0 {
-		return nil, wrong[0]
-	}
+// newAsker reads what is registered, with which there is no problem (Auth.Problems).
+func newAsker(o *OAuth2, client *http.Client) *asker {
 	a := &asker{client: client, config: clientcredentials.Config{
 		ClientID: o.ClientID, ClientSecret: string(o.ClientSecret), TokenURL: o.TokenURL, Scopes: o.Scopes, EndpointParams: url.Values{}, AuthStyle: oauth2.AuthStyleInHeader,
 	}}
@@ -100,11 +97,10 @@ func newAsker(o *OAuth2, client *http.Client, guard GuardOptions) (*asker, error
 	}
 	if o.PrivateKeyJWT != nil {
 		signer, _ := o.PrivateKeyJWT.signer() // there is no problem with it
-		a.config.AuthStyle = oauth2.AuthStyleInParams
 		a.assert = &assertion{signer: signer, keyID: o.PrivateKeyJWT.KeyID, client: o.ClientID, audience: o.TokenURL}
 		a.config.AuthStyle = oauth2.AuthStyleInParams
 	}
-	return a, nil
+	return a
 }
 
 // token asks for one.
@@ -229,9 +225,6 @@ func (a *asker) answered(answer *oauth2.RetrieveError) *failure {
 	}
 	return tokenFailure(text + ": set auth.oauth2.client_secret")
 }
-
-// tokenFailure is about a token that could not be had. That is nobody's attempt.
-func tokenFailure(text string) *failure { return &failure{class: classToken, text: text} }
 
 // assertion makes what proves that the client has the key (RFC 7523).
 type assertion struct {

@@ -112,6 +112,32 @@ func (w *Webhook) confidential() []string {
 	return append(all, confidentialOf(w.URL)...)
 }
 
+// confidential are the secrets of an Auth.
+func (a *Auth) confidential() (all []string) {
+	if a == nil || a.OAuth2 == nil {
+		return nil
+	}
+	o := a.OAuth2
+	all = append(all, string(o.ClientSecret))
+	if o.PrivateKeyJWT != nil {
+		all = append(all, linesOf(o.PrivateKeyJWT.Key)...)
+	}
+	for _, value := range o.Params {
+		all = append(all, string(value))
+	}
+	return append(all, confidentialOf(o.TokenURL)...)
+}
+
+// linesOf are the lines of a key in PEM that hold it.
+func linesOf(key Hidden) (all []string) {
+	for line := range strings.Lines(string(key)) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "-----") {
+			all = append(all, line)
+		}
+	}
+	return all
+}
+
 // confidentialOf are the parts of a URL that may hold a key.
 func confidentialOf(raw string) []string {
 	u, err := url.Parse(raw)

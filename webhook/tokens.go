@@ -59,6 +59,9 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
+// tokenFailure is about a token that could not be had. That is nobody's attempt.
+func tokenFailure(text string) *failure { return &failure{class: classToken, text: text} }
+
 // tokens keeps the token of one identity. One request for the next one is under way at a time, for all who
 // need it; it is made before the end of the last one, and ends with nobody who waits for it.
 type tokens struct {

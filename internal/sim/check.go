@@ -340,10 +340,13 @@ func (k *checker) takenAway(m *message) bool {
 	return k.taken && n > 0 && m.events[n-1].what == "delete" && m.events[n-1].inst == nil
 }
 
-// neverOurs is whether a message that another program had sent was deleted by one, or went with its queue, and none of us had received it.
+// neverOurs is whether a message that another program had sent was deleted by one, or went with its queue, and none of us had received it,
+// or was told so.
 func (k *checker) neverOurs(m *message) bool {
 	gone := k.takenAway(m) || !k.plan.File && k.swept(m)
-	return gone && !slices.ContainsFunc(m.events, func(e messageEvent) bool { return e.inst != nil && e.what != "swept" })
+	return gone && !slices.ContainsFunc(m.events, func(e messageEvent) bool {
+		return e.inst != nil && e.what != "swept" && (e.what != "receive" || e.by == nil || e.by.ok)
+	})
 }
 
 // stillThere is for messages that settle has told of.

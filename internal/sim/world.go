@@ -145,6 +145,7 @@ type messageEvent struct {
 	at      time.Duration
 	what    string
 	inst    *instance // nil for another program
+	by      *call     // of that instance
 	visible time.Duration
 }
 
@@ -382,7 +383,7 @@ func (w *world) onMessage(ctx context.Context, e azurestandin.MessageEvent) {
 	event := messageEvent{at: w.now(), what: e.What, visible: w.sinceBegin(e.Visible)}
 	if c != nil {
 		c.about = append(c.about, e.ID)
-		event.inst = c.inst
+		event.inst, event.by = c.inst, c
 	}
 	w.happened(e.ID, event, fmt.Sprintf(", received %d times", e.Dequeues))
 }

@@ -226,11 +226,12 @@ func (m *expiredMessage) owed(records []tables.Delivery, webhooks []tables.Regis
 			list = append(list, d)
 		}
 	}
-	if whole.State.Terminal() && whole.State != tables.DeadLettering && (whole.State != tables.Unmatched || len(known) == 0) {
-		return nil
-	}
-	if whole.State == tables.DeadLettering && !ended {
+	switch {
+	case !whole.State.EndsAll(len(known) > 0, ended):
+	case whole.State == tables.DeadLettering:
 		return []tables.Delivery{whole}
+	default:
+		return nil
 	}
 	complete := len(known) > 0
 	for i := range webhooks {

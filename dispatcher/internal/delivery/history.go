@@ -169,10 +169,9 @@ func (h history) anyEnded() bool {
 	return false
 }
 
-// goesOnBeside reports whether the message goes on although it was given up as a whole, or no filter took it: another holder had found a
-// webhook for it.
-func (h history) goesOnBeside(whole *tables.Delivery) bool {
-	return whole.State == tables.DeadLettering && h.anyEnded() || whole.State == tables.Unmatched && h.anyTaken()
+// endsWith reports whether a message of which whole is on record has ended for its webhooks, too.
+func (h history) endsWith(whole *tables.Delivery) bool {
+	return whole.State.EndsAll(h.anyTaken(), h.anyEnded())
 }
 
 // anyTaken reports whether a webhook is on record that has taken the message on, and from which it was not withdrawn.

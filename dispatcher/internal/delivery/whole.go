@@ -35,7 +35,7 @@ func (w wholes) untaken(p *parcel, h history, refused bool) *Outcome {
 	if refused {
 		return w.unmatched(p, h)
 	}
-	if del := p.whole(h); del.State.Terminal() && !h.goesOnBeside(&del) { // what a replay came to before its webhook was deleted
+	if del := p.whole(h); h.endsWith(&del) { // what a replay came to before its webhook was deleted
 		return foldWhole(p, h, del)
 	}
 	reason := policy.NoWebhook
@@ -81,7 +81,7 @@ func endedBefore(p *parcel, h history) *Outcome {
 		return nil
 	}
 	whole, ok := h.deliveries[""]
-	if !ok || !whole.State.Terminal() || h.goesOnBeside(&whole) {
+	if !ok || !h.endsWith(&whole) {
 		return nil
 	}
 	return foldWhole(p, h, whole)

@@ -100,6 +100,7 @@ func New(o Options) (*Dispatcher, error) {
 		GivenBack: func(queueName string, m *queue.Message, delay time.Duration, led bool) {
 			d.receiver.GivenBack(queueName, m, delay, led)
 		},
+		PutOff: func(queueName string, m *queue.Message) { d.putOffs.Remember(queueName, m.ID, m.DequeueCount) },
 	})
 	d.registry = registry.New(o.Store, o.Logger, func(ctx context.Context, all []tables.Registration) {
 		for _, r := range all {

@@ -95,7 +95,7 @@ var teeth = []Patch{
 		"A replay for one webhook goes to the others of the queue too, which have the message.", "replaced", 6, ""),
 	inSim("swept-replay-lost", "internal/app", "none = errors.Is(err, queue.ErrQueueNotFound) || err == nil && depth.Total == 0", "none = err == nil && depth.Total < 0",
 		"A replay whose message went with its queue stays replaying.", "swept", 6, ""),
-	atPoints("standstill-gives-up", "dispatcher", "if ends && !l.Sure() {", "if ends && l == nil {",
+	atPoints("standstill-gives-up", "dispatcher", "case ends && (l.IsLost() || !expires && !l.Sure()):", "case ends && l == nil:",
 		"Who stood still for longer than its lease writes a dead letter of a message that the next holder delivers.", "^dead-letter$/^file$", "dead letters"),
 	inSim("copies-not-claimed", "dispatcher/internal/delivery", "if won && current.State != tables.Done {\n\t\treturn nil\n\t}", "if current.State != tables.Done {\n\t\treturn nil\n\t}",
 		"A copy of an event is POSTed while its holder is at work.", "copies", 6, ""),

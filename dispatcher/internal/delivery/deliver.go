@@ -52,14 +52,24 @@ func (d *Deliverer) Deliver(ctx context.Context, queueName string, m *queue.Mess
 		outcome = ownFault(m, policy.InternalFault)
 	}
 	outcome.Records = slices.Concat(p.takeLast(), d.posts.tickets.takeHeld(ctx, p), outcome.Records)
-	if outcome.Ends() && p.expires(time.Now()) {
-		survives(d.Log, p, func() { outcome = d.afterOthers(ctx, p, outcome) })
+	outcome.DecideAnew = func(ctx context.Context, o *Outcome) bool {
+		if !p.lastLookIsOver(time.Now()) {
+			return false
+		}
+		survives(d.Log, p, func() { *o = *d.afterOthers(ctx, p, o) })
+		p.finish(o)
+		return true
 	}
-	outcome.Records = p.named(outcome.Records)
-	if terms.Shown && outcome.Action == policy.Hold {
-		outcome.Delay = 0
-	}
+	p.finish(outcome)
 	return *outcome
+}
+
+// finish completes what was decided about the parcel.
+func (p *parcel) finish(o *Outcome) {
+	o.Records = p.named(o.Records)
+	if p.terms.Shown && o.Action == policy.Hold {
+		o.Delay = 0
+	}
 }
 
 // steps are what is done about a message, in order. The first one with an outcome is the last.
@@ -115,13 +125,13 @@ func (d *Deliverer) steps(ctx context.Context, p *parcel) *Outcome {
 }
 
 // afterOthers decides once more, by what is on record now, where another holder may have gone on with a message that is about to
-// expire: with the next receive nobody may be there for that. What can't be looked up ends nothing, so that nothing is lost.
+// expire: with the next receive nobody may be there for that. What can't be looked up ends nothing, so that nothing is lost. The
+// POSTs are on record by now.
 func (d *Deliverer) afterOthers(ctx context.Context, p *parcel, o *Outcome) *Outcome {
-	o.Records = d.Completer.RecordPosts(d.writing(ctx), p.m, o.Records)
-	if p.behind || !d.Leases.MayBeElsewhere(ctx, p.key.Queue, p.m) {
+	if p.behind {
 		return o
 	}
-	h := d.historian.lookUp(d.writing(ctx), p)
+	h := d.historian.lookUp(ctx, p)
 	if ended := endedBefore(p, h); ended != nil {
 		return ended
 	}

@@ -279,9 +279,6 @@ func TestNearItsEndAMessageIsDecidedAnewByWhatOthersHaveEnded(t *testing.T) {
 					del.MessageKey = p.key
 					d.Journal.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{del}})
 				}
-				before := lettersOf(o)
-				want(t, "dead letters while the lease lasts", lettersOf(d.afterOthers(t.Context(), p, o)), before)
-				p.m.Lease.Renewed("r", time.Now().Add(-time.Hour), time.Minute)
 				got := d.afterOthers(t.Context(), p, o)
 				want(t, "dead letters", lettersOf(got), fmt.Sprint(letters))
 				want(t, "its event is taken", got.Claim != nil && got.Claim.Delivered, tt.taken)
@@ -322,7 +319,6 @@ func TestNearItsEndWhatIsLeftOfAMessageIsDecidedAnew(t *testing.T) {
 				other.State, other.UpdatedAt = tt.meanwhile, time.Now()
 				d.Journal.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{other}})
 			}
-			p.m.Lease.Renewed("r", time.Now().Add(-time.Hour), time.Minute)
 			if tt.away {
 				ended, cancel := context.WithCancel(t.Context())
 				cancel()
@@ -360,7 +356,6 @@ func TestNearItsEndADuplicateStaysOneAndWhatNoFilterTookGoesByWhatIsOnRecord(t *
 					letters = "[wh_c true]"
 				}
 			}
-			p.m.Lease.Renewed("r", time.Now().Add(-time.Hour), time.Minute)
 			got := d.afterOthers(t.Context(), p, o)
 			want(t, fmt.Sprintf("dead letters of %s, tried %t", reason, tried), lettersOf(got), letters)
 			want(t, "action", got.Action, policy.Complete)
@@ -372,7 +367,6 @@ func TestNearItsEndADuplicateStaysOneAndWhatNoFilterTookGoesByWhatIsOnRecord(t *
 // Nothing may be lost because storage can't say what others have ended.
 func TestNearItsEndAMessageOfWhichNothingCanBeLookedUpIsGivenUpAsItWas(t *testing.T) {
 	d, p, o := givenUpNearTheEnd(t, false)
-	p.m.Lease.Renewed("r", time.Now().Add(-time.Hour), time.Minute)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	d.Write = ended

@@ -149,15 +149,14 @@ func (e events) duplicate(p *parcel, h history, targets []target, kind, other st
 	return e.end(p, list, kind, other)
 }
 
-// end counts what ends as a duplicate of the message other.
+// end ends the deliveries as duplicates of the message other.
 func (e events) end(p *parcel, list []tables.Delivery, kind, other string) *Outcome {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	for i := range list {
 		del := &list[i]
 		del.State, del.Reason, del.NextAt, del.UpdatedAt, del.SameEventAs = tables.Duplicate, policy.Duplicate, time.Time{}, now, other
 	}
-	e.Meter.Duplicates.Add(meter.Labels{Queue: p.key.Queue, Kind: kind})
-	return recorded(&Outcome{Action: policy.Complete, Reason: policy.Duplicate}, list...)
+	return recorded(&Outcome{Action: policy.Complete, Reason: policy.Duplicate, Duplicate: kind}, list...)
 }
 
 // otherCopyDelay is how long a message waits for the outcome of another one: no longer

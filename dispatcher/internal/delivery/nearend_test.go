@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -36,11 +37,28 @@ func TestNearItsEndAReplayToOneWebhookKeepsItsDeadLetter(t *testing.T) {
 				other.State, other.UpdatedAt = tt.meanwhile, time.Now()
 				d.Journal.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{other}})
 			}
-			p.m.Lease.Renewed("r", time.Now().Add(-time.Hour), time.Minute)
 			got := d.afterOthers(t.Context(), p, decided)
 			want(t, "dead letters", lettersOf(got), tt.letters)
 			want(t, "action", got.Action, policy.Complete)
 			want(t, "the replay ends", got.ReplayEnds != nil, true)
 		})
+	}
+}
+
+// Where nobody looks at the queue again in time, what ends by no answer is decided now, minutes before the end; else with the next receive.
+func TestNearItsEndIsAskedByWhenSomebodyLooksAgain(t *testing.T) {
+	d, _ := newDeliverer(t, answers{}, "wh_a")
+	d.LookGap = func(string) time.Duration { return 4 * time.Minute }
+	for left, anew := range map[time.Duration]bool{10 * time.Second: true, 4 * time.Minute: true, 5 * time.Minute: false} {
+		m := received("m")
+		m.InsertedAt, m.ExpiresAt = time.Now().Add(-time.Hour), time.Now().Add(left)
+		o := d.deliverNow(t, m)
+		had := tables.Delivery{MessageKey: o.Records[0].Deliveries[0].MessageKey, WebhookID: "wh_a", State: tables.Delivered, UpdatedAt: time.Now()}
+		given := had
+		given.State = tables.DeadLettering
+		d.Journal.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{had}})
+		decided := &Outcome{Action: policy.Complete, Records: records([]tables.Delivery{given}), DeadLetters: []settle.DeadLetter{{Delivery: given}}}
+		want(t, left.String()+" before the end: decided anew", o.DecideAnew(t.Context(), decided), anew)
+		want(t, left.String()+" before the end: dead letters of what another one delivered", len(decided.DeadLetters) == 0, anew)
 	}
 }

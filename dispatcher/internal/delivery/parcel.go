@@ -179,6 +179,9 @@ func (p *parcel) expires(now time.Time) bool {
 	return !p.m.ExpiresAt.IsZero() && p.m.ExpiresAt.Sub(now) < policy.ExpiryMargin
 }
 
+// lastLookIsOver reports whether so little is left that whoever looks at the message's queue may not see it again.
+func (p *parcel) lastLookIsOver(now time.Time) bool { return p.expires(now.Add(p.slack)) }
+
 // hold lets a delivery wait for delay, or gives it up when less than margin of the message's
 // life is left. The wait never goes past the middle of what is left, nor into margin: it is
 // looked at again while something can still come of it.

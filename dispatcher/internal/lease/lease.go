@@ -431,13 +431,12 @@ func (l *Lease) CameBack() bool {
 
 // Sure reports whether nobody else can have gone on with the message: its lease has not ended, or
 // can still be renewed. Whoever stood still for longer than a lease learns it here, before its
-// next renewal. What is about to expire counts as ours: nobody may be there to receive it again. So
-// does what went with its queue: nobody can receive it.
+// next renewal. What went with its queue counts as ours: nobody can receive it.
 func (l *Lease) Sure() bool {
 	if l.IsLost() {
 		return false
 	}
-	if !l.Message.Lease.Over(time.Now()) || l.Expires() {
+	if !l.Message.Lease.Over(time.Now()) {
 		return true
 	}
 	receipt := l.Message.Lease.Receipt()

@@ -43,6 +43,11 @@ type Outcome struct {
 	Claim *claims.Claim
 	// Posts are those that were made now.
 	Posts []lease.Posted
+	// Duplicate is the kind of the duplicate that the message is; empty where it is none.
+	Duplicate string
+	// DecideAnew decides once more, by what is on record, where nobody may be there to receive the message again. With false it
+	// has changed nothing: the next receive decides.
+	DecideAnew func(ctx context.Context, o *Outcome) bool
 }
 
 // DeadLetter is one dead letter to make durable.
@@ -84,6 +89,8 @@ type Options struct {
 	GivenBack func(queueName string, m *queue.Message, delay time.Duration, led bool)
 	// Attempted is told of each attempt that is on record, and must not wait; nil for nobody.
 	Attempted func(*tables.Attempt)
+	// PutOff is told of a message that is given back without a record of its receive.
+	PutOff func(queueName string, m *queue.Message)
 }
 
 // Completer settles messages. Safe for concurrent use.
@@ -96,21 +103,15 @@ func New(o Options) *Completer { return &Completer{o: o} }
 // outcome then says that the message was given back, and why. ctx ends when nothing may be written any more.
 //
 // What was answered is on record whoever has the message now. What ends by no answer was decided by what was known then, and stands only
-// while the message is ours, or near its end: another holder may know more.
+// while the message is ours: another holder may know more.
 func (c *Completer) Settle(ctx context.Context, l *lease.Lease, o *Outcome) Result {
-	key, ends := keyOf(l, o), o.Ends()
-	together := c.goTogether(o) && (!ends || !l.MayBeElsewhere())
+	key := keyOf(l, o)
+	together := c.goTogether(o) && !l.CameBack() && (!o.ends() || !l.MayBeElsewhere())
 	if !together {
-		o.Records = c.RecordPosts(ctx, l.Message, o.Records)
-		if ends && !l.Sure() {
+		o.Records = c.recordPosts(ctx, l.Message, o.Records)
+		if !c.stands(ctx, l, o) {
 			l.Forget()
 			return LeaseLost
-		}
-		if o.endsUnasked() && l.CameBack() && !l.Expires() {
-			c.o.Log.Info("another instance may have gone on with the message meanwhile: what becomes of it is decided with the next receive",
-				"queue", l.Queue.Name(), "message", l.Message.ID, "reason", o.Reason)
-			o.Records, o.DeadLetters = nil, nil
-			o.GiveBack(l.Message)
 		}
 		for _, rec := range o.Records {
 			c.Record(ctx, l.Message, rec)
@@ -119,6 +120,9 @@ func (c *Completer) Settle(ctx context.Context, l *lease.Lease, o *Outcome) Resu
 	}
 	if l.IsLost() && o.Action != policy.Complete {
 		return LeaseLost // the message is someone else's now, and goes on from what was recorded
+	}
+	if o.Duplicate != "" {
+		c.o.Meter.Duplicates.Add(meter.Labels{Queue: l.Queue.Name(), Kind: o.Duplicate})
 	}
 	c.deadLetters(ctx, l, o)
 	if o.ReplayEnds != nil {
@@ -140,8 +144,33 @@ func (c *Completer) Settle(ctx context.Context, l *lease.Lease, o *Outcome) Resu
 	return c.abandon(ctx, l, o)
 }
 
-// RecordPosts writes the records of POSTs, and returns the others.
-func (c *Completer) RecordPosts(ctx context.Context, m *queue.Message, records []tables.Record) (others []tables.Record) {
+// stands reports whether the message is not somebody else's, who decides then what ends by no answer. Where others may have gone on with it
+// the outcome goes by what they did: with the next receive, or by another look-up where there may be none.
+func (c *Completer) stands(ctx context.Context, l *lease.Lease, o *Outcome) bool {
+	ends, expires := o.ends(), l.Expires()
+	switch {
+	case !l.MayBeElsewhere():
+		return true
+	case ends && (l.IsLost() || !expires && !l.Sure()):
+		return false
+	case ends && (expires || l.CameBack()) && o.DecideAnew(ctx, o), !l.CameBack() || expires:
+		return true
+	case ends || o.Action == policy.Complete: // it may be due to a webhook that another one has found
+		c.o.Log.Info("another instance may have gone on with the message meanwhile: what becomes of it is decided with the next receive",
+			"queue", l.Queue.Name(), "message", l.Message.ID, "reason", o.Reason)
+		if o.endsUnasked() {
+			o.Records, o.DeadLetters, o.Duplicate = nil, nil, ""
+			if len(o.Posts) == 0 {
+				c.o.PutOff(l.Queue.Name(), l.Message)
+			}
+		}
+		o.GiveBack(l.Message)
+	}
+	return true
+}
+
+// recordPosts writes the records of POSTs, and returns the others.
+func (c *Completer) recordPosts(ctx context.Context, m *queue.Message, records []tables.Record) (others []tables.Record) {
 	for _, rec := range records {
 		if len(rec.Attempts) > 0 {
 			c.Record(ctx, m, rec)
@@ -152,8 +181,8 @@ func (c *Completer) RecordPosts(ctx context.Context, m *queue.Message, records [
 	return others
 }
 
-// Ends reports whether the outcome owes dead letters, or ends something unasked.
-func (o *Outcome) Ends() bool { return len(o.DeadLetters) > 0 || o.endsUnasked() }
+// ends reports whether the outcome owes dead letters, or ends something unasked.
+func (o *Outcome) ends() bool { return len(o.DeadLetters) > 0 || o.endsUnasked() }
 
 // endsUnasked reports whether the outcome ends a delivery, or the message, by no answer.
 func (o *Outcome) endsUnasked() bool {
@@ -396,8 +425,8 @@ func (c *Completer) deleteRecorded(ctx context.Context, l *lease.Lease, last tab
 			return err
 		}
 		c.recordedWith(ctx, l, last, err)
-		if recorded = true; l.Message.Lease.Receipt() == receipt {
-			return err
+		if recorded = true; l.Message.Lease.Receipt() == receipt || l.CameBack() {
+			return err // with the next receive, where it may be due to others
 		}
 		callAgain, cancelAgain := context.WithTimeout(ctx, retry.Timeout)
 		defer cancelAgain()

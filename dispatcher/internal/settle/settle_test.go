@@ -33,6 +33,12 @@ type stage struct {
 	renewing error
 	// cameBack is by how many receives the message's count had risen when it came back while it was in work; 0 where it did not.
 	cameBack int64
+	// whenDeleted is done while the message is deleted together with its record, for which its lease is over.
+	whenDeleted func()
+	// slow is how long a record takes.
+	slow time.Duration
+	// putOff counts messages that were given back without a record.
+	putOff int
 }
 
 func (s *stage) do(what string) error {
@@ -55,6 +61,7 @@ func (s *stage) Renew(_ context.Context, m *queue.Message, length time.Duration)
 	return s.renewing
 }
 func (s *stage) Record(_ context.Context, r tables.Record) error {
+	time.Sleep(s.slow)
 	return s.do("record " + string(r.Deliveries[0].State))
 }
 func (s *stage) Load(context.Context, tables.MessageKey) ([]tables.Delivery, error) {
@@ -73,7 +80,12 @@ func (s *stage) UpdateDeadLetter(_ context.Context, d tables.DeadLetter) (tables
 }
 
 func (s *stage) CompleteRecorded(context.Context, string, *queue.Message, tables.Record) error {
-	return s.do("complete with record")
+	err := s.do("complete with record")
+	if s.whenDeleted != nil {
+		s.whenDeleted()
+		return queue.ErrLeaseLost
+	}
+	return err
 }
 
 // settleOn settles a message on s.
@@ -100,6 +112,7 @@ func settleSince(t *testing.T, s *stage, q queue.Queue, recorded RecordedComplet
 		DeadLetters: s, Recorded: recorded, Journal: journal.New(s, m, log), Claims: claims.New(nil, m, log), Meter: m,
 		Spans: meter.Spans{Tracer: tracenoop.NewTracerProvider().Tracer("")}, Log: log,
 		GivenBack: func(string, *queue.Message, time.Duration, bool) {},
+		PutOff:    func(string, *queue.Message) { s.putOff++ },
 	})
 	ls := lease.New(t.Context(), func(string) time.Duration { return time.Minute }, m, log)
 	l := ls.Keep(t.Context(), q, message)
@@ -107,10 +120,18 @@ func settleSince(t *testing.T, s *stage, q queue.Queue, recorded RecordedComplet
 	if !l.Begin() {
 		t.Fatal("in work already")
 	}
-	if s.cameBack > 0 {
+	comeBack := func() {
 		again := ls.Keep(t.Context(), q, &queue.Message{ID: "m", DequeueCount: message.DequeueCount + s.cameBack, Lease: queue.NewLease("again", time.Now(), time.Minute)})
 		want(t, "another one begins", again.Begin(), false)
 		again.Stop()
+	}
+	if s.whenDeleted != nil {
+		s.whenDeleted = comeBack
+	} else if s.cameBack > 0 {
+		comeBack()
+	}
+	if o.DecideAnew == nil {
+		o.DecideAnew = func(context.Context, *Outcome) bool { return false }
 	}
 	result := c.Settle(t.Context(), l, o)
 	if n := ls.InWork(); n != 0 {
@@ -241,12 +262,9 @@ func TestACallDoesNotCountAsDoneWhereARenewalWasNotAnswered(t *testing.T) {
 // What ends by no POST was decided by what was known then: it is not done, and not on record, where another instance may know more. What
 // was POSTed is on record all the same.
 func TestWhatEndsByNoPostStandsOnlyWhileTheMessageIsOurs(t *testing.T) {
-	rec := func(webhook string, state tables.State, attempts int) tables.Record {
-		d := tables.Delivery{MessageKey: tables.MessageKey{Queue: "orders", MessageID: "m"}, WebhookID: webhook, State: state, Attempts: attempts}
-		return tables.Record{Deliveries: []tables.Delivery{d}, Attempts: make([]tables.Attempt, attempts)}
-	}
 	letter := func(r tables.Record) []DeadLetter { return []DeadLetter{{Delivery: r.Deliveries[0]}} }
-	unmatched, whole, posted := rec("", tables.Unmatched, 0), rec("", tables.DeadLettering, 0), rec("wh_a", tables.DeadLettering, 1)
+	unmatched, whole := ofWebhook("", tables.Unmatched, false), ofWebhook("", tables.DeadLettering, false)
+	taken, posted := ofWebhook("wh_a", tables.Delivered, true), ofWebhook("wh_a", tables.DeadLettering, true)
 	lost := queue.ErrLeaseLost
 	for name, tt := range map[string]struct {
 		record   tables.Record
@@ -264,7 +282,8 @@ func TestWhatEndsByNoPostStandsOnlyWhileTheMessageIsOurs(t *testing.T) {
 		"it was given up before another one had it":   {whole, letter(whole), nil, 2, []string{"abandon"}, Abandoned},
 		"it was refused, and is another's":            {posted, letter(posted), lost, 0, []string{"record dead_lettering"}, LeaseLost},
 		"it was refused":                              {posted, letter(posted), nil, 0, []string{"record dead_lettering", "dead letter", "record dead_lettered", "complete"}, Deleted},
-		"it was refused, after another one had it":    {posted, letter(posted), nil, 2, []string{"record dead_lettering", "dead letter", "record dead_lettered", "complete"}, Deleted},
+		"it was refused, after another one had it":    {posted, letter(posted), nil, 2, []string{"record dead_lettering", "dead letter", "record dead_lettered", "abandon"}, Abandoned},
+		"it was taken, after another one had it":      {taken, nil, nil, 2, []string{"record delivered", "abandon"}, Abandoned},
 	} {
 		for _, together := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {

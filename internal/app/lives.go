@@ -87,7 +87,7 @@ func (l *lives) note(d *tables.Delivery, now time.Time) {
 	switch {
 	case !d.State.Terminal():
 		m.open = append(m.open, d.WebhookID)
-	case d.WebhookID == "" || len(m.open) == 0:
+	case d.WebhookID == "" && d.State.EndsAll(true, true) || len(m.open) == 0:
 		delete(l.byMessage, name)
 	}
 }
@@ -111,7 +111,7 @@ func (l *lives) run(ctx context.Context) {
 
 // look asks what became of the messages whose life is over.
 func (l *lives) look(ctx context.Context, now time.Time) {
-	lost, vain := map[string][]string{}, 0
+	lost, vain := map[string][]tables.Delivery{}, 0 // what was written of each last
 	due := l.over(now)
 	for i := 0; i < len(due) && vain < livesInVain; i++ {
 		m := due[i]
@@ -120,16 +120,34 @@ func (l *lives) look(ctx context.Context, now time.Time) {
 		case err != nil && !errors.Is(err, tables.ErrDamaged): // the next round asks again
 			l.putBack(due[i:])
 			vain = livesInVain
-		case tables.ExpiredUnseen(all, now) && l.isOurs(all):
-			lost[m.key.Queue], vain = append(lost[m.key.Queue], m.key.MessageID), 0
+		case tables.ExpiredUnseen(all, now) && l.isOurs(newest(all)):
+			lost[m.key.Queue], vain = append(lost[m.key.Queue], newest(all)), 0
 		default:
 			vain++
 		}
 	}
-	for queue, ids := range lost {
-		l.expired(queue, len(ids))
+	for queue, messages := range lost {
+		deletedAt := l.deletedAt(ctx, queue)
+		messages = slices.DeleteFunc(messages, func(d tables.Delivery) bool { return d.UpdatedAt.Before(deletedAt) })
+		if len(messages) == 0 {
+			continue
+		}
+		l.expired(queue, len(messages))
 		l.log.Warn("messages are gone without an outcome: they expired before anybody ended them, or another program took them; the timeline of each says so",
-			"queue", queue, "messages", len(ids), "one_of_them", ids[0])
+			"queue", queue, "messages", len(messages), "one_of_them", messages[0].MessageID)
+	}
+}
+
+// deletedAt is when an operator deleted the queue last, with the messages on it (ADR 0086); the zero time where that is not known.
+func (l *lives) deletedAt(ctx context.Context, queue string) time.Time {
+	for page := (tables.Page{Limit: 1}); ; {
+		audits, next, err := l.ListAudits(ctx, tables.AuditFilter{Queue: queue, Action: tables.QueueDeleted}, page)
+		if err == nil && len(audits) > 0 {
+			return audits[0].At
+		}
+		if page.After = next; err != nil || next == "" {
+			return time.Time{}
+		}
 	}
 }
 
@@ -154,14 +172,16 @@ func (l *lives) putBack(due []*life) {
 	}
 }
 
-// isOurs reports whether this instance wrote about a message last. The record of a publish names nobody: it is dated by storage's
-// clock, and says who watches only where no instance has written anything.
-func (l *lives) isOurs(all []tables.Delivery) bool {
-	last := slices.MaxFunc(all, func(a, b tables.Delivery) int {
+// newest is what was written of a message last. The record of a publish names nobody: it is dated by storage's
+// clock, and is the last one only where no instance has written anything.
+func newest(all []tables.Delivery) tables.Delivery {
+	return slices.MaxFunc(all, func(a, b tables.Delivery) int {
 		if (a.Instance == "") != (b.Instance == "") {
 			return cmp.Compare(a.Instance, b.Instance)
 		}
 		return a.UpdatedAt.Compare(b.UpdatedAt)
 	})
-	return last.Instance == "" || last.Instance == l.instance
 }
+
+// isOurs reports whether this instance wrote about a message last.
+func (l *lives) isOurs(last tables.Delivery) bool { return last.Instance == "" || last.Instance == l.instance }

@@ -98,8 +98,12 @@ func TestEachMessageThatExpiresUnseenIsCountedOnce(t *testing.T) {
 		x.write(one, "half", "w1", tables.Delivered)
 		x.write(one, "half", "w2", tables.Pending)
 		x.write(one, "held", "", tables.Held)
-		x.write(one, "unmatched", "w", tables.Pending)
+		x.write(one, "unmatched", "", tables.Published)
 		x.write(one, "unmatched", "", tables.Unmatched)
+		x.write(one, "tried-elsewhere", "w", tables.Pending)
+		x.write(one, "tried-elsewhere", "", tables.Unmatched)
+		x.write(one, "given-up", "w", tables.Pending)
+		x.write(one, "given-up", "", tables.DeadLettered)
 		x.write(one, "handed-on", "", tables.Published)
 		x.write(two, "handed-on", "w", tables.Pending)
 		x.write(one, "by-a-slow-clock", "", tables.Published)
@@ -112,6 +116,11 @@ func TestEachMessageThatExpiresUnseenIsCountedOnce(t *testing.T) {
 		x.write(one, "orders-poison", "", tables.Published, func(d *tables.Delivery) {
 			d.DeadLetterID = tables.DeadLetterID(tables.MessageKey{Queue: "orders", MessageID: "m"}, "w", 0, time.Now())
 		})
+		x.write(one, "deleted", "", tables.Published) // an operator deletes its queue with what is on it
+		if err := x.store.PutAudit(t.Context(), tables.Audit{ID: tables.AuditID(time.Now(), "r"), At: time.Now(), Action: tables.QueueDeleted, Queue: "deleted"}); err != nil {
+			t.Fatal(err)
+		}
+		x.write(one, "deleted", "w", tables.Pending, func(d *tables.Delivery) { d.MessageID = "sent since" })
 
 		x.store.gone = true
 		x.wait(10 * time.Minute)
@@ -121,7 +130,7 @@ func TestEachMessageThatExpiresUnseenIsCountedOnce(t *testing.T) {
 		x.store.gone = false
 		x.wait(10 * time.Minute)
 		x.wait(10 * time.Minute)
-		want := map[string]int{"published by one": 1, "half by one": 1, "held by one": 1, "handed-on by two": 1, "by-a-slow-clock by two": 1}
+		want := map[string]int{"published by one": 1, "half by one": 1, "tried-elsewhere by one": 1, "deleted by one": 1, "held by one": 1, "handed-on by two": 1, "by-a-slow-clock by two": 1}
 		if !maps.Equal(x.counted, want) {
 			t.Errorf("counted %v, want %v", x.counted, want)
 		}

@@ -41,14 +41,18 @@ func (t *tx) removeExpired(opts *Options, now int64) (int64, error) {
 	if newer, err := t.newerSchema(); err != nil || newer > 0 {
 		return 0, err // this process does not know all of its records any more, and would end what they say was delivered
 	}
-	due, err := t.webhooksByQueue()
-	if err != nil {
-		return 0, err
-	}
+	due := make(map[string][]tables.Registration)
 	byQueue := make(map[string]*Expired)
 	for i := range expired {
 		m := &expired[i]
-		letters, isCopy, err := t.endExpired(opts, m, slices.Concat(due[m.key.Queue], due[""]), fromMillis(now))
+		webhooks, known := due[m.key.Queue]
+		if !known {
+			if webhooks, err = t.webhooksOf(m.key.Queue); err != nil {
+				return 0, err
+			}
+			due[m.key.Queue] = webhooks
+		}
+		letters, isCopy, err := t.endExpired(opts, m, webhooks, fromMillis(now))
 		if err != nil {
 			return 0, err
 		}
@@ -86,20 +90,26 @@ func (t *tx) findExpired(now int64) (expired []expiredMessage, err error) {
 	return expired, err
 }
 
-// webhooksByQueue are the registered webhooks. One that can't be read takes every message: its filter, and since
-// when it is registered, are not known. Where its row does not even name its queue it may be of any, and is under "".
-func (t *tx) webhooksByQueue() (map[string][]tables.Registration, error) {
-	due := make(map[string][]tables.Registration)
-	err := t.w.conn.rows("SELECT id, registration FROM webhooks", nil, func(s *statement) error {
+// webhooksSQL leaves out those of other queues as their registrations are written here: to decode each of ten thousand would
+// hold up whatever is written.
+const webhooksSQL = `SELECT id, registration FROM webhooks WHERE instr(registration, ?) OR NOT instr(registration, '"queue":"')`
+
+// webhooksOf are the registered webhooks of a queue. One that can't be read takes every message: its filter, and since
+// when it is registered, are not known. Where its row does not even name its queue it may be of any.
+func (t *tx) webhooksOf(queueName string) (list []tables.Registration, err error) {
+	err = t.w.conn.rows(webhooksSQL, []any{`"queue":"` + queueName + `"`}, func(s *statement) error {
 		id, stored := s.columnText(0), s.columnRaw(1)
 		var r tables.Registration
-		if json.Unmarshal(stored, &r) != nil || r.ID != id {
+		unread := json.Unmarshal(stored, &r) != nil || r.ID != id
+		if unread {
 			r = tables.Registration{Webhook: webhook.Webhook{ID: id, Queue: tables.QueueNamed(stored)}}
 		}
-		due[r.Queue] = append(due[r.Queue], r)
+		if r.Queue == queueName || unread && r.Queue == "" {
+			list = append(list, r)
+		}
 		return nil
 	})
-	return due, err
+	return list, err
 }
 
 // endExpired ends the records of a message, and keeps it as a dead letter for whom it was

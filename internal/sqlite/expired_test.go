@@ -177,6 +177,7 @@ func TestWhatCanNotBeReadWhenALifeEndsIsDue(t *testing.T) {
 		"a webhook whose queue is not there":  {badAll + ` WHERE id = 'w2'`, map[string]tables.State{"w1": tables.Delivered}, []string{"w2"}},
 		"a webhook that has it":               {badPolicy + ` WHERE id = 'w2'`, map[string]tables.State{"w1": tables.Pending, "w2": tables.Delivered}, []string{"w1"}},
 		"a webhook of another queue":          {`UPDATE webhooks SET registration = '{"queue":"others"' WHERE id = 'w2'`, map[string]tables.State{"w1": tables.Delivered}, nil},
+		"a webhook in other white space":      {`UPDATE webhooks SET registration = replace(registration, '"queue":"', '"queue" : "') WHERE id = 'w2'`, map[string]tables.State{"w1": tables.Delivered}, []string{"w2"}},
 		"the day of what waits":               {badDay, map[string]tables.State{"w1": tables.Pending, "w2": tables.Pending}, []string{"w1", "w2"}},
 		"the day of one that waits":           {badDay + ofW1, map[string]tables.State{"w1": tables.Pending, "w2": tables.Delivered}, []string{"w1"}},
 		"the state of one":                    {`UPDATE deliveries SET state = 'Delivered'` + ofW1, map[string]tables.State{"w1": tables.Pending, "w2": tables.Delivered}, []string{"w1"}},
@@ -209,6 +210,34 @@ func TestWhatCanNotBeReadWhenALifeEndsIsDue(t *testing.T) {
 				wantTotal(t, q, 0)
 			})
 		})
+	}
+}
+
+// A message that expires is decided about with the webhooks of its queue: those of others, of which there may be ten thousand, are not decoded.
+func TestOnlyTheWebhooksOfItsQueueAreReadWhenALifeEnds(t *testing.T) {
+	db := openNew(t)
+	register(t, db, "w1")
+	for _, text := range []string{`{"id":"w2","queue":"others"}`, `{"id":"w3", "queue": "others"}`, `{"id":"w4"`} {
+		other(t, db.path, `INSERT INTO webhooks VALUES ('`+text[7:9]+`', 'e', '`+text+`')`)
+	}
+	var read []string
+	err := db.readRows(t.Context(), query{text: webhooksSQL, args: []any{`"queue":"orders"`}}, func(scan func(...any) error) (bool, error) {
+		var id, stored string
+		err := scan(&id, &stored)
+		read = append(read, id)
+		return true, err
+	})
+	must(t, err)
+	var due []string
+	must(t, db.write(t.Context(), serviceQueue, "test", func(tx *tx) error {
+		list, err := tx.webhooksOf("orders")
+		for _, r := range list {
+			due = append(due, r.ID)
+		}
+		return err
+	}))
+	if !slices.Equal(read, []string{"w1", "w3", "w4"}) || !slices.Equal(due, []string{"w1", "w4"}) {
+		t.Errorf("read are %q, and due to %q", read, due)
 	}
 }
 

@@ -57,7 +57,7 @@ var teeth = []Patch{
 		"A text of a newer version is POSTed as a body.", "kept", 6, "bytes"),
 	inSim("c54-rare-looks", "dispatcher/internal/receive", "guardInterval = 12 * time.Second", "guardInterval = 10 * time.Minute",
 		"Messages of a short life expire without a dead letter.", "expiry", 8, "lost"),
-	inSim("c54-expired-uncounted", "internal/app", "l.expired(queue, len(ids))", "l.expired(queue, 0)",
+	inSim("c54-expired-uncounted", "internal/app", "l.expired(queue, len(messages))", "l.expired(queue, 0)",
 		"Nobody is told of messages that expire unseen on Azure.", "kept", 6, "expired"),
 	inSim("c55-doubt-is-posted", "dispatcher/internal/delivery", "doubtMargin) - slack\n\tif left <= 0 {", "doubtMargin) - slack\n\tif left > 0 {",
 		"A delivered message is POSTed again because tables can't be read for a moment.", "redelivery", 6, "double"),

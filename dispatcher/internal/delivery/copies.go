@@ -92,5 +92,5 @@ func (c copies) remove(p *parcel, h history) *Outcome {
 	}
 	c.Log.Info("the copy of a dead letter that was replayed or deleted is removed without a POST",
 		"queue", p.key.Queue, "message", p.key.MessageID, "dead_letter", p.copyOf.ID)
-	return c.events.end(p, list, "copy", p.copyOf.MessageID)
+	return endAsDuplicate(list, "copy", p.copyOf.MessageID)
 }

@@ -146,11 +146,11 @@ func (e events) duplicate(p *parcel, h history, targets []target, kind, other st
 			list = append(list, t.delivery)
 		}
 	}
-	return e.end(p, list, kind, other)
+	return endAsDuplicate(list, kind, other)
 }
 
-// end ends the deliveries as duplicates of the message other.
-func (e events) end(p *parcel, list []tables.Delivery, kind, other string) *Outcome {
+// endAsDuplicate ends the deliveries as duplicates of the message other.
+func endAsDuplicate(list []tables.Delivery, kind, other string) *Outcome {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	for i := range list {
 		del := &list[i]

@@ -149,6 +149,7 @@ func (i *instance) call(ctx context.Context, c *call, sent, effect func() error)
 	if passErr := i.gate.pass("after " + c.service + "." + c.op); passErr != nil {
 		return passErr
 	}
+	c.told = c.ok
 	return err
 }
 
@@ -250,7 +251,7 @@ func (w *world) filed(c *call, to *sqlite.Call) {
 			}
 		}
 		if what != "" {
-			w.happened(id, messageEvent{at: w.now(), what: what, inst: c.inst, visible: w.now() + to.Hidden}, "")
+			w.happened(id, messageEvent{at: w.now(), what: what, inst: c.inst, by: c, visible: w.now() + to.Hidden}, "")
 		}
 	}
 }

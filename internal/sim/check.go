@@ -345,7 +345,7 @@ func (k *checker) takenAway(m *message) bool {
 func (k *checker) neverOurs(m *message) bool {
 	gone := k.takenAway(m) || !k.plan.File && k.swept(m)
 	return gone && !slices.ContainsFunc(m.events, func(e messageEvent) bool {
-		return e.inst != nil && e.what != "swept" && (e.what != "receive" || e.by == nil || e.by.ok)
+		return e.inst != nil && e.what != "swept" && (e.what != "receive" || e.by.told)
 	})
 }
 

@@ -173,8 +173,8 @@ type call struct {
 	ordinal               int
 	begin, applied, ended time.Duration
 	fault                 string
-	// ok is whether the caller was told that it was done.
-	ok bool
+	// ok is whether it was done, and told whether the caller was told so.
+	ok, told bool
 	// about are the messages that it mentions, attempts those of which it writes an attempt.
 	about    []string
 	attempts []written

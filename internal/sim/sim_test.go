@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/pushlease/pushlease/internal/azurestandin"
 )
 
 // long are the profiles a seed of which takes as long as those of ten others: they are for -every-point.
@@ -22,13 +24,33 @@ func TestSeeds(t *testing.T) {
 		t.Run(f.Name, func(t *testing.T) {
 			for seed := uint64(1); seed <= each; seed++ {
 				p, _ := NewPlan(f.Name, seed)
-				r := Run(t, p)
+				w, r := run(t, p)
 				tell(t, r)
+				for _, c := range w.calls {
+					if c.told && c.fault != well && c.fault != slow {
+						t.Errorf("seed %d: the caller of %s was told that it was done, though it was %s", seed, c.id(), c.fault)
+					}
+				}
 				if r.Messages == 0 || r.Posts == 0 && f.Name != "expiry" {
 					t.Errorf("seed %d did nothing: %d messages, %d POSTs", seed, r.Messages, r.Posts)
 				}
 			}
 		})
+	}
+}
+
+// Storage tells of the id of a copy before its sender does, and it is taken for another one: its life goes over with what happened to it.
+func TestACopyThatStorageToldOfFirstKeepsItsLife(t *testing.T) {
+	w := newWorld(&Plan{}, t.TempDir())
+	first := w.newMessage(Step{Queue: "orders", Event: "e", TTL: time.Minute})
+	second := w.newMessage(Step{Queue: "orders", Event: "e", TTL: time.Hour})
+	third := w.newMessage(Step{Queue: "orders", Event: "e", TTL: time.Minute})
+	w.accept(first, "a")
+	first.put = true
+	w.onMessage(t.Context(), azurestandin.MessageEvent{ID: "b", Queue: "orders", What: "put", Text: string(third.text("")), Expires: w.accountTime().Add(3 * time.Minute)})
+	w.accept(third, "b")
+	if second.id != "" || second.expires != second.sent+time.Hour || len(third.events) != 1 || third.expires < 2*time.Minute || third.expires > 4*time.Minute {
+		t.Errorf("the second one is %q and ends at %s, the third one has %d events and ends at %s", second.id, second.expires, len(third.events), third.expires)
 	}
 }
 

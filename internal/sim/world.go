@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -303,8 +304,8 @@ func (w *world) original(n int) int {
 func (w *world) newMessage(s Step) *message {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	event, ttl := s.Event, s.TTL
-	m := &message{n: len(w.messages), queue: s.Queue, ttl: ttl, sent: w.now(), delay: s.Delay, keyed: s.Keyed}
+	event := s.Event
+	m := &message{n: len(w.messages), queue: s.Queue, ttl: s.TTL, sent: w.now(), delay: s.Delay, keyed: s.Keyed}
 	if s.Form == batch {
 		event = fmt.Sprintf("batch-%d", m.n)
 	}
@@ -315,13 +316,13 @@ func (w *world) newMessage(s Step) *message {
 			break
 		}
 	}
-	if ttl == 0 {
-		ttl = 7 * 24 * time.Hour
-	}
-	m.expires = m.sent + ttl
+	m.expires = m.ends()
 	w.messages = append(w.messages, m)
 	return m
 }
+
+// ends is when a message's life ends, as far as its sender knows.
+func (m *message) ends() time.Duration { return m.sent + cmp.Or(m.ttl, 7*24*time.Hour) }
 
 func (m *message) body() []byte {
 	if m.event != "" {
@@ -361,6 +362,9 @@ func (w *world) accept(m *message, id string) {
 		if other.id == id {
 			m.events, m.put = append(m.events, other.events...), true
 			other.events, other.id, other.put = nil, "", false
+			if !w.plan.File { // a file tells no ends
+				m.expires, other.expires = other.expires, other.ends()
+			}
 		}
 	}
 	m.accepted, m.id = true, id

@@ -24,18 +24,35 @@ func TestSeeds(t *testing.T) {
 		t.Run(f.Name, func(t *testing.T) {
 			for seed := uint64(1); seed <= each; seed++ {
 				p, _ := NewPlan(f.Name, seed)
-				w, r := run(t, p)
+				r := Run(t, p)
 				tell(t, r)
-				for _, c := range w.calls {
-					if c.told && c.fault != well && c.fault != slow {
-						t.Errorf("seed %d: the caller of %s was told that it was done, though it was %s", seed, c.id(), c.fault)
-					}
-				}
 				if r.Messages == 0 || r.Posts == 0 && f.Name != "expiry" {
 					t.Errorf("seed %d did nothing: %d messages, %d POSTs", seed, r.Messages, r.Posts)
 				}
 			}
 		})
+	}
+}
+
+// A call whose answer was lost was done, and its caller was not told so.
+func TestWhoseAnswerWasLostWasNotTold(t *testing.T) {
+	p, _ := NewPlan("redelivery", 1)
+	p.Rates.Lost = 0.1
+	w, _ := run(t, p)
+	told, untold := 0, 0
+	for _, c := range w.calls {
+		switch {
+		case c.ok && c.fault == lost:
+			untold++
+		case c.told:
+			told++
+		}
+		if want := c.ok && (c.fault == well || c.fault == slow); c.told && !want {
+			t.Errorf("the caller of %s was told that it was done, though it was %q", c.id(), c.fault)
+		}
+	}
+	if told == 0 || untold == 0 {
+		t.Errorf("%d calls were answered, and the answers of %d lost", told, untold)
 	}
 }
 

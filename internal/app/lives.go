@@ -184,4 +184,6 @@ func newest(all []tables.Delivery) tables.Delivery {
 }
 
 // isOurs reports whether this instance wrote about a message last.
-func (l *lives) isOurs(last tables.Delivery) bool { return last.Instance == "" || last.Instance == l.instance }
+func (l *lives) isOurs(last tables.Delivery) bool {
+	return last.Instance == "" || last.Instance == l.instance
+}

@@ -33,7 +33,7 @@ func BenchmarkSend(b *testing.B) {
 				if exchange == "net-http" {
 					t := &http.Transport{MaxIdleConnsPerHost: 256, ReadBufferSize: 1 << 10, WriteBufferSize: 2 << 10, DisableCompression: true}
 					defer t.CloseIdleConnections()
-					s.client = s.newClient(bounded{t}, opts)
+					s.layer(bounded{t}, opts)
 				}
 				body := []byte(strings.Repeat("x", size))
 				w := &Webhook{URL: "http://" + receiver + "/hook", Secrets: []Secret{NewSecret(time.Now())}, Timeout: 30 * time.Second}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -38,18 +39,30 @@ func (e edge) RoundTrip(r *http.Request) (*http.Response, error) {
 // keep leaves what a Result is made of: the rest of a large header would be held for as long as
 // the body is waited for.
 func keep(all http.Header) http.Header {
-	kept := make(http.Header, len(keptHeaders)+1)
-	for _, key := range keptHeaders {
-		if values := all[key]; len(values) > 0 {
-			kept[key] = slices.Clone(values)
+	// http.Client makes an error of a Location that can't be parsed.
+	location := all.Get("Location")
+	kept, lines := all, 0
+	for _, values := range all {
+		lines += len(values)
+	}
+	if lines <= usualHeaders {
+		maps.DeleteFunc(all, func(key string, _ []string) bool { return !slices.Contains(keptHeaders[:], key) })
+	} else {
+		kept = make(http.Header, len(keptHeaders)+1)
+		for _, key := range keptHeaders {
+			if values := all[key]; len(values) > 0 {
+				kept[key] = slices.Clone(values)
+			}
 		}
 	}
-	if location := all.Get("Location"); location != "" {
-		// http.Client makes an error of one that can't be parsed.
+	if location != "" {
 		kept[keyLocation] = []string{location}
 	}
 	return kept
 }
+
+// usualHeaders are so few lines that their room is not worth a copy.
+const usualHeaders = 16
 
 // keptHeaders of answers, in the form of net/http.
 var keptHeaders = [...]string{keyRetryAfter, keyDate, keyRateLimit, keyDecision}

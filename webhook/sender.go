@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -64,9 +65,11 @@ type Options struct {
 type Sender struct {
 	userAgent string
 	transport *transport.Transport
+	// exchanges are made by the transport, and what is told of them is safe to record. client makes them with a span
+	// each; where nobody takes spans it is nil, and ids gives each request an id.
+	exchanges http.RoundTripper
 	client    *retryablehttp.Client
-	// ids makes the spans of requests where nobody takes them; nil otherwise.
-	ids trace.Tracer
+	ids       trace.Tracer
 	// targets and signers are what was made of the webhooks' URLs and secrets.
 	targets *kept[*url.URL]
 	signers *kept[*signer]
@@ -109,7 +112,7 @@ func NewSender(opts Options) (*Sender, error) {
 	}
 	s.targets = newKept(func(raw string) (*url.URL, error) { return parseTarget(raw, &opts.Guard) })
 	s.signers = newKept(newSigner)
-	s.client = s.newClient(s.transport, opts)
+	s.layer(s.transport, opts)
 	s.identities.begin(s.transport, base, tokenClient(s.transport, s.userAgent), opts.Guard)
 	return s, nil
 }
@@ -120,17 +123,16 @@ func newTransport(g *guard, base *tls.Config) *transport.Transport {
 	return transport.New(transport.Config{Dial: g.dial, KeepOld: keepOld, TLS: base})
 }
 
-// newClient puts the layers on what makes the exchanges.
-func (s *Sender) newClient(exchanges http.RoundTripper, opts Options) *retryablehttp.Client {
-	var layers http.RoundTripper = edge{inner: exchanges, traced: !opts.Unrecorded}
+// layer puts the layers on what makes the exchanges.
+func (s *Sender) layer(exchanges http.RoundTripper, opts Options) {
+	s.exchanges = edge{inner: exchanges, traced: !opts.Unrecorded}
 	if opts.Unrecorded {
 		s.ids = opts.TracerProvider.Tracer("pushlease/webhook")
-	} else {
-		layers = traced(layers, opts.TracerProvider)
+		return
 	}
-	return &retryablehttp.Client{
+	s.client = &retryablehttp.Client{
 		HTTPClient: &http.Client{
-			Transport:     layers,
+			Transport:     traced(s.exchanges, opts.TracerProvider),
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		RetryMax: maxRepeats, CheckRetry: again, PrepareRetry: prepareAgain,
@@ -193,7 +195,7 @@ func (s *Sender) send(ctx context.Context, w *Webhook, r *Request, result *Resul
 		r.Seen(request.Header)
 	}
 	result.authorization = r.authorization
-	resp, err := s.client.Do(request)
+	resp, err := s.do(t, request, r.Body)
 	result.Redials = max(0, t.made-1)
 	if err != nil {
 		var f *failure
@@ -208,6 +210,36 @@ func (s *Sender) send(ctx context.Context, w *Webhook, r *Request, result *Resul
 	}
 	defer func() { _ = resp.Body.Close() }()
 	result.read(request.URL, resp)
+}
+
+// do makes the tries of a request: with go-retryablehttp where each has a span, and else by the same rules without what
+// that and http.Client copy for each of them.
+func (s *Sender) do(t *tries, request *http.Request, body []byte) (*http.Response, error) {
+	if s.client != nil {
+		r := &retryablehttp.Request{Request: request}
+		var raw any // without one, Content-Length is 0
+		if len(body) > 0 {
+			raw = body
+		}
+		if err := r.SetBody(raw); err != nil {
+			return nil, err
+		}
+		return s.client.Do(r)
+	}
+	for {
+		if len(body) > 0 { // each try has its own: of the one before something may be read still
+			request.Body, request.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		}
+		response, err := s.exchanges.RoundTrip(request)
+		if repeat, _ := again(t, response, err); !repeat || t.made > maxRepeats {
+			return response, err
+		}
+		next := *request
+		if err := prepareAgain(&next); err != nil {
+			return nil, err
+		}
+		request = &next
+	}
 }
 
 // fail is the end of a POST without an answer: the last of its tries, and what is said of all.
@@ -258,7 +290,7 @@ func (result *Result) read(target *url.URL, resp *http.Response) {
 
 // prepare makes the request. It checks the registration again, since a row in the tables can
 // be older than the rules.
-func (s *Sender) prepare(ctx context.Context, w *Webhook, r *Request, now time.Time) (*retryablehttp.Request, error) {
+func (s *Sender) prepare(ctx context.Context, w *Webhook, r *Request, now time.Time) (*http.Request, error) {
 	if w.Timeout <= 0 {
 		return nil, invalid("the webhook has no timeout", "set one")
 	}
@@ -300,14 +332,10 @@ func (s *Sender) prepare(ctx context.Context, w *Webhook, r *Request, now time.T
 	if r.authorization != "" {
 		header["Authorization"] = []string{string(r.authorization)}
 	}
-	request := &retryablehttp.Request{Request: (&http.Request{ // which is copied from the stack
+	return (&http.Request{ // which is copied from the stack
 		Method: http.MethodPost, URL: target, Host: target.Host, Header: header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-	}).WithContext(ctx)}
-	if len(r.Body) == 0 {
-		return request, request.SetBody(nil) // which gives Content-Length: 0
-	}
-	return request, request.SetBody(r.Body)
+	}).WithContext(ctx), nil
 }
 
 // ownHeaders are those that nothing may replace, in the form of net/http.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/webhook"
@@ -44,6 +45,9 @@ func newSender(t testing.TB, dial webhook.DialFunc, change ...func(*webhook.Opti
 	opts := webhook.Options{Version: "1.2.3", Guard: webhook.GuardOptions{AllowPrivate: true}, DialContext: dial}
 	for _, f := range change {
 		f(&opts)
+	}
+	if opts.TracerProvider == nil { // as where no collector is
+		opts.Unrecorded, opts.TracerProvider = true, noop.NewTracerProvider()
 	}
 	s, err := webhook.NewSender(opts)
 	if err != nil {

@@ -33,7 +33,7 @@ var teeth = []Patch{
 		"A socket is opened to an address that a name should not lead to.", "answers", 6, "inward"),
 	inSim("c62-stalled-body", "webhook/internal/transport", "patience = time.Second", "patience = time.Minute",
 		"A 2xx whose body stalls holds its place.", "answers", 3, "stalled"),
-	inSim("redirect-followed", "webhook", "\tdefer func() { _ = resp.Body.Close() }()\n\tresult.read(request.URL, resp)", "\tdefer func() { _ = resp.Body.Close() }()\n\tif to, err := request.URL.Parse(strings.Join(resp.Header[keyLocation], \"\")); err == nil && to.Host != request.URL.Host {\n\t\trequest.URL = to\n\t\tif there, err := s.client.Do(request); err == nil {\n\t\t\tresp = there\n\t\t}\n\t}\n\tresult.read(request.URL, resp)",
+	inSim("redirect-followed", "webhook", "\tdefer func() { _ = resp.Body.Close() }()\n\tresult.read(request.URL, resp)", "\tdefer func() { _ = resp.Body.Close() }()\n\tif to, err := request.URL.Parse(strings.Join(resp.Header[keyLocation], \"\")); err == nil && to.Host != request.URL.Host {\n\t\trequest.URL = to\n\t\tif there, err := s.do(t, request, r.Body); err == nil {\n\t\t\tresp = there\n\t\t}\n\t}\n\tresult.read(request.URL, resp)",
 		"A receiver's redirect sends the message to somebody else.", "answers", 3, "followed"),
 	inSim("gone-not-disabled", "policy", "reason: WebhookGone, disable: true,", "reason: WebhookGone, disable: false,",
 		"Who answers 410 is sent to again and again.", "answers", 6, "gone"),

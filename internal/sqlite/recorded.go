@@ -28,6 +28,9 @@ func (qs *Queues) SendRecorded(ctx context.Context, name string, text []byte, op
 	})
 }
 
+// completing is the call where nobody is told of more.
+var completing = Call{Service: serviceQueue, Operation: "complete"}
+
 // CompleteRecorded removes the message from the queue of this name, as Complete does, and
 // records r, in one transaction. A record does not depend on the lease: with
 // queue.ErrLeaseLost and queue.ErrQueueNotFound it is as durable as with nil. After any other
@@ -38,7 +41,10 @@ func (qs *Queues) CompleteRecorded(ctx context.Context, name string, m *queue.Me
 	}
 	receipt := m.Lease.Receipt()
 	var gone error // why there was nothing to remove
-	c := &Call{Service: serviceQueue, Operation: "complete", Messages: []string{m.ID}, Record: r}
+	c := &completing
+	if qs.db.opts.Around != nil {
+		c = &Call{Service: serviceQueue, Operation: "complete", Messages: []string{m.ID}, Record: r}
+	}
 	err := qs.db.writeBy(ctx, false, c, func(tx *tx) error {
 		id, err := tx.queueID(name)
 		if err == nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
 	"time"
 
 	engine "modernc.org/sqlite/lib"
@@ -34,7 +35,7 @@ type op struct {
 	operation string
 	run       func(tx *tx) error
 	err       error
-	done      chan struct{}
+	done      chan struct{} // holds one when the operation has ended
 	// after are called once the commit is durable.
 	after []func()
 }
@@ -44,7 +45,8 @@ type writer struct {
 	conn      *connection
 	clock     *clock
 	condition *condition
-	ops       chan *op // unbuffered: who is parked on it is queued
+	ops       chan *op  // unbuffered: who is parked on it is queued
+	ended     sync.Pool // of *op, to be used again
 	// queues are the row ids of queues that are known to be there, as of this version of the file's
 	// content: another process may delete one.
 	queues  map[string]int64
@@ -87,7 +89,11 @@ func (w *writer) do(ctx context.Context, operation string, toEnd bool, run func(
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	o := &op{ctx: ctx, operation: operation, run: run, done: make(chan struct{})}
+	o, again := w.ended.Get().(*op)
+	if !again {
+		o = &op{done: make(chan struct{}, 1)}
+	}
+	o.ctx, o.operation, o.run = ctx, operation, run
 	select {
 	case w.ops <- o:
 	case <-ctx.Done():
@@ -95,21 +101,29 @@ func (w *writer) do(ctx context.Context, operation string, toEnd bool, run func(
 	}
 	if toEnd {
 		<-o.done
-		return o.err
+		return w.end(o)
 	}
 	select {
 	case <-o.done:
-		return o.err
+		return w.end(o)
 	case <-ctx.Done():
 	}
 	grace := time.NewTimer(settleGrace)
 	defer grace.Stop()
 	select {
 	case <-o.done:
-		return o.err
-	case <-grace.C:
+		return w.end(o)
+	case <-grace.C: // the writer has it still
 		return fmt.Errorf("the write may still take effect: %w", ctx.Err())
 	}
+}
+
+// end returns how an operation ended, and gives it back.
+func (w *writer) end(o *op) error {
+	err := o.err
+	*o = op{done: o.done}
+	w.ended.Put(o)
+	return err
 }
 
 // run commits what is queued, all of it at once, until stop.
@@ -184,7 +198,7 @@ func (w *writer) commit(batch []*op) {
 				f()
 			}
 		}
-		close(o.done)
+		o.done <- struct{}{}
 	}
 }
 
@@ -199,7 +213,7 @@ func (w *writer) begin(batch []*op) ([]*op, error) {
 				if try > 0 {
 					o.err = fmt.Errorf("%w: %w", w.condition.explain(errLocked), o.err)
 				}
-				close(o.done)
+				o.done <- struct{}{}
 				continue
 			}
 			left = append(left, o)

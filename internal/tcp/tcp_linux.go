@@ -14,9 +14,14 @@ func SetUserTimeout(raw syscall.RawConn, d time.Duration) {
 	})
 }
 
-// Waiting is how many bytes the socket has not had acknowledged, those not sent included.
-func Waiting(raw syscall.RawConn) int64 {
+// Waiting tells how many bytes the socket has not had acknowledged, those not sent included. What it returns is for one goroutine, and
+// allocates nothing.
+func Waiting(raw syscall.RawConn) func() int64 {
 	n := 0
-	_ = raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
-	return int64(n)
+	look := func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }
+	return func() int64 {
+		n = 0
+		_ = raw.Control(look)
+		return int64(n)
+	}
 }

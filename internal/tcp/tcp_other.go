@@ -11,4 +11,4 @@ import (
 func SetUserTimeout(syscall.RawConn, time.Duration) {}
 
 // Waiting is not known here.
-func Waiting(syscall.RawConn) int64 { return 0 }
+func Waiting(syscall.RawConn) func() int64 { return func() int64 { return 0 } }

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -12,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pushlease/pushlease/internal/bubble"
 )
@@ -157,6 +160,56 @@ func TestALogThatNobodyReadsHoldsNothingUp(t *testing.T) {
 	}
 }
 
+// What is appended by hand is what slog writes, to the byte.
+func TestALineIsTheSameAsSlogs(t *testing.T) {
+	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1, 0xab}, SpanID: trace.SpanID{2, 0xcd}})
+	now := time.Date(2026, 11, 30, 18, 0, 0, 1230, time.FixedZone("", 3600))
+	byHand := 0
+	for _, values := range [][]slog.Attr{
+		nil,
+		{slog.String("queue", "orders"), slog.Int("attempt", -1), slog.Int64("n", 1<<40), slog.Bool("charged", true), slog.Duration("delay", 90*time.Second), slog.String("empty", "")},
+		{slog.Duration("delay", 1500*time.Nanosecond)},
+		{slog.String("cause", `the receiver said "no" \ and <left>`)}, {slog.String("tab", "a\tb")}, {slog.String("letter", "é\u2028")}, {slog.String("broken", "\xff")},
+		{slog.String("less", "<&>'/~")}, {slog.String("delete", "\x7f")}, {slog.String(`a "name"`, "x")}, {slog.Float64("f", 0.1)}, {slog.Time("t", now)},
+		{slog.Any("error", io.EOF)}, {slog.Any("nothing", nil)}, {slog.Group("g", slog.Int("a", 1))}, {slog.Uint64("u", 1<<63)}, {slog.Any("list", []int{1})}, {{}},
+	} {
+		for _, ctx := range []context.Context{t.Context(), trace.ContextWithSpanContext(t.Context(), span)} {
+			for _, text := range []string{"attempt", `a "text"`} {
+				r := slog.NewRecord(now, slog.LevelInfo, text, 0)
+				r.AddAttrs(values...)
+				if _, ok := appendLine(nil, &r, span); ok {
+					byHand++
+				}
+				var got, want bytes.Buffer
+				for _, h := range []struct {
+					out  *bytes.Buffer
+					json bool
+				}{{&got, true}, {&want, false}} {
+					out := &lines{to: h.out, direct: true}
+					handler := newHandler(Options{LogOutput: h.out, LogFormat: "json"}, out, &lastError{}).(traceHandler)
+					handler.json = h.json
+					if err := handler.Handle(ctx, r); err != nil {
+						t.Fatal(err)
+					}
+					out.Flush()
+				}
+				if got.String() != want.String() || got.Len() == 0 {
+					t.Errorf("%q, where slog writes %q", &got, &want)
+				}
+			}
+		}
+	}
+	if want := 6; byHand != want {
+		t.Errorf("%d lines were appended by hand, want %d", byHand, want)
+	}
+	var with bytes.Buffer
+	out := &lines{to: &with, direct: true}
+	slog.New(newHandler(Options{LogOutput: &with, LogFormat: "json"}, out, &lastError{})).With("part", "a").Info("attempt", "n", 1)
+	if out.Flush(); !strings.HasSuffix(with.String(), `"msg":"attempt","part":"a","n":1}`+"\n") {
+		t.Errorf("%q", &with)
+	}
+}
+
 // What a line costs, with a system call of its own or without.
 func BenchmarkAttemptLine(b *testing.B) {
 	file, err := os.Create(filepath.Join(b.TempDir(), "log"))
@@ -170,13 +223,14 @@ func BenchmarkAttemptLine(b *testing.B) {
 				out := &lines{to: to}
 				log := slog.New(newHandler(Options{LogOutput: to, LogFormat: "json"}, out, &lastError{}))
 				out.direct = direct
+				ctx := trace.ContextWithSpanContext(b.Context(), trace.NewSpanContext(trace.SpanContextConfig{TraceID: newTraceID(), SpanID: trace.SpanID{1}}))
 				b.ReportAllocs()
 				for range b.N {
-					log.LogAttrs(b.Context(), slog.LevelInfo, "attempt",
+					log.LogAttrs(ctx, slog.LevelInfo, "attempt",
 						slog.String("queue", "orders"), slog.String("message", "0123456789abcdef0123456789"), slog.String("webhook", "wh_0123456789"),
 						slog.Int("attempt", 1), slog.Int("generation", 0), slog.Int64("delivery_count", 1), slog.Int("status", 200),
 						slog.String("error_class", ""), slog.Int64("duration_ms", 12), slog.String("decision", "complete"),
-						slog.String("reason", "Delivered"), slog.Bool("charged", true), slog.String("delay", "0s"), slog.Int("redials", 0))
+						slog.String("reason", "Delivered"), slog.Bool("charged", true), slog.Duration("delay", 0), slog.Int("redials", 0))
 				}
 			})
 		}

@@ -22,7 +22,8 @@ func newHandler(o Options, out *lines, worst *lastError) slog.Handler {
 	opts := &slog.HandlerOptions{Level: o.LogLevel, ReplaceAttr: durationsAsText}
 	out.direct = isTerminal(o.LogOutput)
 	format := func(w io.Writer) slog.Handler { return slog.NewJSONHandler(w, opts) }
-	if o.LogFormat == "text" || o.LogFormat == "auto" && out.direct {
+	asText := o.LogFormat == "text" || o.LogFormat == "auto" && out.direct
+	if asText {
 		format = func(w io.Writer) slog.Handler { return slog.NewTextHandler(w, opts) }
 	}
 	out.lost = func(n int) []byte { // not by way of out, whose writer makes it
@@ -32,7 +33,7 @@ func newHandler(o Options, out *lines, worst *lastError) slog.Handler {
 		_ = format(&line).Handle(context.Background(), r) // a Buffer takes all
 		return line.Bytes()
 	}
-	return traceHandler{format(out), out, worst}
+	return traceHandler{format(out), out, worst, !asText}
 }
 
 // isTerminal reports whether someone reads what is written to w.
@@ -60,10 +61,23 @@ type traceHandler struct {
 	slog.Handler
 	out   *lines
 	worst *lastError
+	// json: what is logged is JSON, and has no attributes but its own.
+	json bool
 }
 
+// usualLine is room for most lines.
+const usualLine = 1 << 10
+
 func (h traceHandler) Handle(ctx context.Context, r slog.Record) error {
-	if sc := trace.SpanContextFromContext(ctx); sc.IsValid() {
+	sc := trace.SpanContextFromContext(ctx)
+	if h.json && r.Level < slog.LevelWarn {
+		var room [usualLine]byte
+		if line, ok := appendLine(room[:0], &r, sc); ok {
+			_, err := h.out.Write(line)
+			return err
+		}
+	}
+	if sc.IsValid() {
 		r = r.Clone()
 		r.AddAttrs(slog.String("trace_id", sc.TraceID().String()), slog.String("span_id", sc.SpanID().String()))
 	}
@@ -78,11 +92,11 @@ func (h traceHandler) Handle(ctx context.Context, r slog.Record) error {
 }
 
 func (h traceHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return traceHandler{h.Handler.WithAttrs(attrs), h.out, h.worst}
+	return traceHandler{h.Handler.WithAttrs(attrs), h.out, h.worst, false}
 }
 
 func (h traceHandler) WithGroup(name string) slog.Handler {
-	return traceHandler{h.Handler.WithGroup(name), h.out, h.worst}
+	return traceHandler{h.Handler.WithGroup(name), h.out, h.worst, false}
 }
 
 // lastError is what was logged last as an error.

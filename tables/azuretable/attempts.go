@@ -2,9 +2,11 @@ package azuretable
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/pushlease/pushlease/tables"
@@ -20,7 +22,7 @@ func (s *Store) Attempts(ctx context.Context, f tables.AttemptFilter, page table
 	if err := checkLimit(page.Limit); err != nil {
 		return nil, "", err
 	}
-	at, err := parsePosition(page.After)
+	at, err := parsePlace(page.After)
 	if err != nil {
 		return nil, "", fmt.Errorf("list attempts: %w", err)
 	}
@@ -38,8 +40,8 @@ func (s *Store) Attempts(ctx context.Context, f tables.AttemptFilter, page table
 }
 
 // attemptsOfMessage lists from the Log tables, which know a message by its id.
-func (s *Store) attemptsOfMessage(ctx context.Context, f tables.AttemptFilter, limit int, at position) ([]tables.Attempt, tables.Cursor, error) {
-	if at.Day != "" {
+func (s *Store) attemptsOfMessage(ctx context.Context, f tables.AttemptFilter, limit int, at place) ([]tables.Attempt, tables.Cursor, error) {
+	if at.Day != "" || len(at.Others) > 0 {
 		return nil, "", tables.ErrBadCursor // of another list
 	}
 	_, all, err := s.message(ctx, f.Queue, f.MessageID)
@@ -56,13 +58,17 @@ func (s *Store) attemptsOfMessage(ctx context.Context, f tables.AttemptFilter, l
 
 // recentAttempts lists from the Recent tables: the tables from the newest day to
 // the oldest, and in each the partitions and rows in ascending order of their
-// keys, which is newest first.
-func (s *Store) recentAttempts(ctx context.Context, f tables.AttemptFilter, limit int, at position) ([]tables.Attempt, tables.Cursor, error) {
-	prefix := allWebhooks
+// keys, which is newest first. The shards of all webhooks are walked side by side.
+func (s *Store) recentAttempts(ctx context.Context, f tables.AttemptFilter, limit int, after place) ([]tables.Attempt, tables.Cursor, error) {
+	prefixes := allPrefixes()
 	if f.WebhookID != "" {
-		prefix = webhookPrefix(f.WebhookID)
+		prefixes = []string{webhookPrefix(f.WebhookID)}
 	}
-	if (at.Day == "" && at.Row != "") || !strings.HasPrefix(at.Partition, prefix) && at.Day != "" {
+	at, ok := after.shards(len(prefixes))
+	for i := range at {
+		ok = ok && (at[i].Day != "" || at[i].Row == "") && (at[i].Day == "" || strings.HasPrefix(at[i].Partition, prefixes[i]))
+	}
+	if !after.begins() && !ok {
 		return nil, "", tables.ErrBadCursor // of another list
 	}
 	wait, cancel := context.WithTimeout(ctx, flushWait)
@@ -72,8 +78,86 @@ func (s *Store) recentAttempts(ctx context.Context, f tables.AttemptFilter, limi
 	if err != nil {
 		return nil, "", err
 	}
-	w := walk{store: s, filter: f, columns: attemptFilter(f), prefix: prefix, days: existing, limit: limit, at: at}
-	return w.run(ctx)
+	list := make(walks, len(prefixes))
+	for i, prefix := range prefixes {
+		w := &walk{store: s, filter: f, columns: attemptFilter(f), prefix: prefix, days: existing, limit: limit}
+		if after.begins() {
+			w.begin()
+		} else {
+			w.goOn(at[i])
+		}
+		list[i] = w
+	}
+	return list.page(ctx, limit)
+}
+
+// walks are one page of a list of recent attempts on its way, in each of its shards.
+type walks []*walk
+
+// page takes what the walks find, newest first. Each of them goes only as far as it takes to know which comes next.
+func (ws walks) page(ctx context.Context, limit int) (as []tables.Attempt, next tables.Cursor, err error) {
+	var last *recent
+	for requests := 0; ; {
+		first := ws.first()
+		behind := slices.DeleteFunc(slices.Clone(ws), func(w *walk) bool { return w.over || len(w.found) > 0 || first != nil && w.past(first) })
+		switch {
+		case len(behind) > 0 && requests < maxRequests:
+			requests += len(behind)
+			if err := behind.step(ctx); err != nil {
+				return nil, "", err
+			}
+		case len(behind) > 0, len(as) == limit && first != nil:
+			return as, ws.cursor(last), nil
+		case first == nil:
+			return as, "", nil
+		default:
+			as, last = append(as, first.Attempt), first
+			for _, w := range ws { // written again, it may be in two of them
+				if len(w.found) > 0 && w.found[0].at.Row == first.at.Row {
+					w.found = w.found[1:]
+				}
+			}
+		}
+	}
+}
+
+// first is the newest of what was found and not taken yet; nil for none.
+func (ws walks) first() (first *recent) {
+	for _, w := range ws {
+		if len(w.found) > 0 && (first == nil || w.found[0].before(first)) {
+			first = &w.found[0]
+		}
+	}
+	return first
+}
+
+// step makes one request for each of the walks.
+func (ws walks) step(ctx context.Context) error {
+	errs := make([]error, len(ws))
+	var walking sync.WaitGroup
+	for i, w := range ws {
+		walking.Go(func() { errs[i] = w.step(ctx) })
+	}
+	walking.Wait()
+	return errors.Join(errs...)
+}
+
+// cursor is where the list goes on behind the last that was taken. Newer rows that come meanwhile are not in it.
+func (ws walks) cursor(last *recent) tables.Cursor {
+	var all []position
+	for _, w := range ws {
+		switch {
+		case len(w.found) == 0 && w.over:
+			all = append(all, position{})
+		case len(w.found) == 0:
+			all = append(all, w.at)
+		case last == nil:
+			all = append(all, w.from)
+		default:
+			all = append(all, position{Day: last.at.Day, Partition: w.prefix + last.at.hour(), Row: last.at.Row})
+		}
+	}
+	return place{all[0], all[1:]}.cursor()
 }
 
 // attemptFilter is the part of f that the service can check. Values that might be
@@ -96,7 +180,7 @@ func attemptFilter(f tables.AttemptFilter) filter {
 	return q
 }
 
-// walk is one page of a list of recent attempts on its way.
+// walk is the way through one shard.
 type walk struct {
 	store   *Store
 	filter  tables.AttemptFilter
@@ -104,66 +188,88 @@ type walk struct {
 	prefix  string
 	days    days
 	limit   int
-	// at is behind the last row that was looked at.
-	at    position
-	found []tables.Attempt
-	// last is behind the last row of a full page.
-	last position
+	// at is behind the last row that was looked at; from is where this page began, and given the service's token there.
+	at, from position
+	given    token
+	// found is not taken yet. over: there is nothing else.
+	found []recent
+	over  bool
 }
 
-func (w *walk) run(ctx context.Context) ([]tables.Attempt, tables.Cursor, error) {
-	if w.at.Day == "" && !w.enter(w.firstDay()) {
-		return nil, "", nil
-	}
-	// The table may be gone since the cursor was made.
-	if !slices.Contains(w.days.recent, w.at.Day) && !w.nextDay() {
-		return nil, "", nil
-	}
-	given := w.at.token()
-	for range maxRequests {
-		rows, next, err := w.store.client.page(ctx, query{
-			table: w.store.recentTable(w.at.Day), filter: w.span(), top: max(w.limit+1-len(w.found), pageRows),
-		}, w.at.token())
-		if w.at.token() == given && given != (token{}) && isRefused(err) {
-			return nil, "", tables.ErrBadCursor
-		}
-		if err != nil {
-			return nil, "", err
-		}
-		if w.take(rows) {
-			return w.found[:w.limit], w.last.cursor(), nil
-		}
-		switch {
-		case len(rows) > 0 && next != (token{}):
-			// Go on behind the last row.
-		case next != (token{}):
-			w.at = w.at.withToken(next)
-		case w.at.Row != "" && !w.pastEnd():
-			w.at = position{Day: w.at.Day, Partition: w.at.Partition}
-		case !w.nextDay():
-			return w.found, "", nil
-		}
-	}
-	return w.found, w.at.cursor(), nil
+// recent is an attempt in a list, when its row was written, and where the list goes on behind it.
+type recent struct {
+	tables.Attempt
+	written time.Time
+	at      position
 }
 
-// take keeps the rows that pass the filter and reports whether there are more
-// than the page has room for.
-func (w *walk) take(rows []entity) (full bool) {
+// before reports whether r comes first: it began later, or is the same and was written later.
+func (r *recent) before(other *recent) bool {
+	return r.at.Row < other.at.Row || r.at.Row == other.at.Row && r.written.After(other.written)
+}
+
+// hour is the last part of a partition's name: inverted, and empty before all hours of a day.
+func (p position) hour() string { return p.Partition[strings.LastIndex(p.Partition, separator)+1:] }
+
+func (w *walk) begin() {
+	w.over = !w.enter(w.firstDay())
+	w.from = w.at
+}
+
+// goOn goes on behind the zero position, which is the end, or another one. Its table may be gone since the cursor was made.
+func (w *walk) goOn(at position) {
+	w.at, w.from, w.given = at, at, at.token()
+	w.over = at == position{} || !slices.Contains(w.days.recent, at.Day) && !w.nextDay()
+}
+
+// past reports whether the walk finds nothing any more that comes before r.
+func (w *walk) past(r *recent) bool {
+	at, hour, other := w.at, w.at.hour(), r.at.hour()
+	switch {
+	case at.Day != r.at.Day:
+		return at.Day < r.at.Day
+	case hour != other:
+		return hour > other
+	}
+	return at.Row == "" || at.Row >= r.at.Row
+}
+
+// step makes one request.
+func (w *walk) step(ctx context.Context) error {
+	rows, next, err := w.store.client.page(ctx, query{
+		table: w.store.recentTable(w.at.Day), filter: w.span(), top: max(w.limit+1, pageRows),
+	}, w.at.token())
+	if w.at.token() == w.given && w.given != (token{}) && isRefused(err) {
+		return tables.ErrBadCursor
+	}
+	if err != nil {
+		return err
+	}
+	w.take(rows)
+	switch {
+	case len(rows) > 0 && next != (token{}):
+		// Go on behind the last row.
+	case next != (token{}):
+		w.at = w.at.withToken(next)
+	case w.at.Row != "" && !w.pastEnd():
+		w.at = position{Day: w.at.Day, Partition: w.at.Partition}
+	default:
+		w.over = !w.nextDay()
+	}
+	return nil
+}
+
+// take keeps the rows that pass the filter.
+func (w *walk) take(rows []entity) {
 	for _, e := range rows {
 		w.at = position{Day: w.at.Day, Partition: e.pk, Row: e.rk}
 		a := e.attempt()
 		// The records of a message may have expired before the day of its
 		// last attempt has.
-		if !w.filter.Matches(a) || a.Damage.Columns == "" && !slices.Contains(w.days.log, day(a.Day)) {
-			continue
+		if w.filter.Matches(a) && (a.Damage.Columns != "" || slices.Contains(w.days.log, day(a.Day))) {
+			w.found = append(w.found, recent{a, e.changedAt, w.at})
 		}
-		if w.found = append(w.found, a); len(w.found) > w.limit {
-			return true
-		}
-		w.last = w.at
 	}
-	return false
 }
 
 // span is the filter for the rest of a partition, or for the partitions after it.

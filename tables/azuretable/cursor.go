@@ -39,6 +39,24 @@ type position struct {
 	NextRow       string `json:"nr,omitempty"`
 }
 
+// place is where a list of several shards is in each of them; a list of one shard has the first alone. The zero position is the
+// end of one.
+type place struct {
+	position
+	Others []position `json:"o,omitempty"`
+}
+
+// begins reports whether it is the beginning.
+func (p place) begins() bool { return p.position == position{} && len(p.Others) == 0 }
+
+// shards are the positions of n shards; ok is false where it is the place of another list.
+func (p place) shards(n int) (all []position, ok bool) {
+	if len(p.Others) != n-1 {
+		return nil, false
+	}
+	return append([]position{p.position}, p.Others...), true
+}
+
 const maxCursor = 4 << 10
 
 func (p position) token() token { return token{pk: p.NextPartition, rk: p.NextRow} }
@@ -48,7 +66,9 @@ func (p position) withToken(t token) position {
 	return p
 }
 
-func (p position) cursor() tables.Cursor {
+func (p position) cursor() tables.Cursor { return place{position: p}.cursor() }
+
+func (p place) cursor() tables.Cursor {
 	b, err := json.Marshal(p)
 	if err != nil { // strings always encode
 		panic(err)
@@ -56,28 +76,42 @@ func (p position) cursor() tables.Cursor {
 	return tables.Cursor(base64.RawURLEncoding.EncodeToString(b))
 }
 
-// parsePosition reads a cursor; an empty one is the beginning. What it returns is
+// parsePosition reads the cursor of a list of one shard; an empty one is the beginning. What it returns is
 // safe within a filter.
 func parsePosition(c tables.Cursor) (position, error) {
+	p, err := parsePlace(c)
+	if err == nil && len(p.Others) > 0 {
+		err = tables.ErrBadCursor // of another list
+	}
+	return p.position, err
+}
+
+func parsePlace(c tables.Cursor) (place, error) {
 	if c == "" {
-		return position{}, nil
+		return place{}, nil
 	}
 	if len(c) > maxCursor {
-		return position{}, tables.ErrBadCursor
+		return place{}, tables.ErrBadCursor
 	}
 	b, err := base64.RawURLEncoding.DecodeString(string(c))
 	if err != nil {
-		return position{}, tables.ErrBadCursor
+		return place{}, tables.ErrBadCursor
 	}
-	var p position
+	var p place
 	dec := json.NewDecoder(strings.NewReader(string(b)))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&p); err != nil || dec.More() {
-		return position{}, tables.ErrBadCursor
+		return place{}, tables.ErrBadCursor
 	}
-	if (p.Day != "" && !validDay(p.Day)) || !safeKey(p.Partition) || !safeKey(p.Row) ||
-		(p.Day == "") != (p.Partition == "") && p.Row == "" || p == (position{}) {
-		return position{}, tables.ErrBadCursor
+	going := false
+	for _, one := range append(p.Others, p.position) {
+		if (one.Day != "" && !validDay(one.Day)) || !safeKey(one.Partition) || !safeKey(one.Row) || (one.Day == "") != (one.Partition == "") && one.Row == "" {
+			return place{}, tables.ErrBadCursor
+		}
+		going = going || one != position{}
+	}
+	if !going {
+		return place{}, tables.ErrBadCursor
 	}
 	return p, nil
 }

@@ -300,6 +300,59 @@ func TestAListIsBoundedAndGoesOnBehindItsCursor(t *testing.T) {
 	}
 }
 
+// The attempts of all webhooks are in several partitions, and one list: each once, newest first, however long its pages are.
+func TestAListOfAllWebhooksIsOneOfSeveralPartitions(t *testing.T) {
+	s := openEdited(t)
+	const attempts = 11
+	write := func(i int) {
+		r := record(fmt.Sprint("m", i), 1)
+		r.Attempts[0].StartedAt = today.Add(time.Duration(i) * 10 * time.Minute) // over three hours, and midnight
+		if err := s.Record(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := s.Attempts(t.Context(), tables.AttemptFilter{}, tables.Page{Limit: 1}); err != nil { // which has the index written
+			t.Fatal(err)
+		}
+	}
+	for i := range attempts {
+		write(i)
+	}
+	write(4) // once more, in another partition
+	for _, partition := range []string{"all~", "all1~", "all2~"} {
+		s.edit(s.prefix+"Recent20261126", partition+"01", nil) // it has rows of the hour of 22
+	}
+	for _, f := range []tables.AttemptFilter{{}, {From: today.Add(30 * time.Minute), Until: today.Add(90 * time.Minute)}, {WebhookID: "wh"}} {
+		for _, limit := range []int{1, 2, 4, attempts, attempts + 1} {
+			page, last, n := tables.Page{Limit: limit}, attempts, 0
+			if !f.Until.IsZero() {
+				last = 9
+			}
+			for more := true; more; n++ {
+				as, next, err := s.Attempts(t.Context(), f, page)
+				if err != nil || len(as) > page.Limit || n > attempts {
+					t.Fatalf("page %d of %d: %d attempts, %v", n, page.Limit, len(as), err)
+				}
+				for _, a := range as {
+					if last--; a.MessageID != fmt.Sprint("m", last) {
+						t.Fatalf("%+v, %d a page: %s, want m%d", f, page.Limit, a.MessageID, last)
+					}
+				}
+				page.After, more = next, next != ""
+			}
+			if first := map[bool]int{true: 0, false: 3}[f.From.IsZero()]; last != first {
+				t.Errorf("%+v, %d a page: the last is m%d, want m%d", f, page.Limit, last, first)
+			}
+		}
+	}
+	_, of, err := s.Attempts(t.Context(), tables.AttemptFilter{}, tables.Page{Limit: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.Attempts(t.Context(), tables.AttemptFilter{WebhookID: "wh"}, tables.Page{Limit: 1, After: of}); !errors.Is(err, tables.ErrBadCursor) {
+		t.Errorf("the cursor of another list: %v", err)
+	}
+}
+
 func TestTransactionsAreCountedOncePerRequest(t *testing.T) {
 	var mu sync.Mutex
 	counts := make(map[string]int)

@@ -3,6 +3,7 @@ package azuretable
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -55,6 +56,8 @@ type recentIndex struct {
 
 	mu       sync.Mutex
 	gathered map[commit.Partition]*gathering
+	// turn is the shard that the next transaction of all webhooks goes to.
+	turn int
 	// rows counts those that wait or are being written.
 	rows    int
 	running bool
@@ -184,7 +187,7 @@ func (x *recentIndex) takeDue(now time.Time) (round []batch, next time.Time) {
 		all := x.done < x.goal || !now.Before(g.due)
 		for len(g.rows) >= commit.MaxRows || all && len(g.rows) > 0 {
 			n := min(len(g.rows), commit.MaxRows)
-			round = append(round, batch{table: p.Table, rows: g.rows[:n:n]})
+			round = append(round, batch{table: p.Table, rows: x.spread(p.Key, g.rows[:n:n])})
 			g.rows = g.rows[n:]
 		}
 		switch {
@@ -195,6 +198,21 @@ func (x *recentIndex) takeDue(now time.Time) (round []batch, next time.Time) {
 		}
 	}
 	return round, next
+}
+
+// spread puts the rows of one transaction into a shard, where their partition has several. x.mu is held.
+func (x *recentIndex) spread(partition string, rows []commit.Row) []commit.Row {
+	hour, all := strings.CutPrefix(partition, allWebhooks)
+	if !all {
+		return rows
+	}
+	shards := allPrefixes()
+	key := shards[x.turn] + hour
+	x.turn = (x.turn + 1) % len(shards)
+	for i := range rows {
+		rows[i].PK = key
+	}
+	return rows
 }
 
 // write writes a round, and returns how many rows it had.

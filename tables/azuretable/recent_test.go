@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -78,6 +79,13 @@ func (x *index) age(a tables.Attempt) (age time.Duration, ok bool) {
 	defer x.mu.Unlock()
 	for _, r := range x.addIndexRows(nil, &a, nil) {
 		at, there := x.written[r.row.PK+r.row.RK]
+		if hour, all := strings.CutPrefix(r.row.PK, allWebhooks); all {
+			for _, shard := range allPrefixes() {
+				if in, one := x.written[shard+hour+r.row.RK]; one {
+					at, there = in, true
+				}
+			}
+		}
 		if !there {
 			return 0, false
 		}

@@ -148,6 +148,11 @@ func TestUnderABacklogAReceiverWaitsForHalfOfWhatMayBeInWork(t *testing.T) {
 		a := New(Bounds{Slots: 8, Total: 100})
 		w := wants("q", 100)
 		w.Gather = func() time.Duration { return 50 * time.Millisecond }
+		looks, room := 0, w.Room
+		w.Room = func(onTheWay, ahead, most int, now time.Time) (int, time.Time) {
+			looks++
+			return room(onTheWay, ahead, most, now)
+		}
 		s := a.Join(w)
 		want(t, "at first", s.Acquire(t.Context()), 8)
 		grants := start(t, s, 8)
@@ -160,6 +165,7 @@ func TestUnderABacklogAReceiverWaitsForHalfOfWhatMayBeInWork(t *testing.T) {
 			}
 		}
 		want(t, "when half is free", <-got, 4)
+		want(t, "looks", looks, 4) // at first, without a slot, with one, and with half: not with each
 		start := time.Now()
 		go func() { got <- s.Acquire(t.Context()) }()
 		grants[4].Close()

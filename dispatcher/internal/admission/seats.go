@@ -14,9 +14,8 @@ const roomWait = 30 * time.Second
 // Wants is what one poller asks for.
 type Wants struct {
 	Queue string
-	// Room is how many messages the queue's webhooks have room for, at most most: beside those
-	// onTheWay, which are not with them yet, and with up to ahead that wait, within AheadTime, for
-	// POSTs to end. With none, next is when it is worth asking again, zero if nobody knows.
+	// Room is how many messages the queue's webhooks have room for, at most most: beside those onTheWay, which are not with them yet, and
+	// with up to ahead that wait, within AheadTime, for POSTs to end. With none, next is when it is worth asking again, zero if nobody knows.
 	Room func(onTheWay, ahead, most int, now time.Time) (n int, next time.Time)
 	// Gather is how long it is worth waiting for more slots than are free: a receive costs
 	// the same whatever it brings. Zero while the queue has no backlog.
@@ -38,6 +37,7 @@ type Seats struct {
 	// more for it than before.
 	gathering chan struct{}
 	changed   chan struct{}
+	enough    chan struct{} // holds one when that is so with no more than wakeAt slots in use
 	// starting is held by who waits for a slot; freed holds one when there may be one.
 	starting chan struct{}
 	freed    chan struct{}
@@ -47,6 +47,7 @@ type Seats struct {
 	coming          int // being received, or received and without a slot so far
 	onTheWay        int // those with a slot that have not asked their webhooks yet
 	waits           bool
+	wakeAt          int
 	turnover        turnover
 }
 
@@ -56,7 +57,7 @@ func (a *Admission) Join(w Wants) *Seats {
 	defer a.mu.Unlock()
 	s := &Seats{
 		a: a, wants: w, share: a.join(w.Queue, 1),
-		gathering: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		gathering: make(chan struct{}, 1), changed: make(chan struct{}, 1), enough: make(chan struct{}, 1), wakeAt: -1,
 		starting: make(chan struct{}, 1), freed: make(chan struct{}, 1),
 		turnover: newTurnover(a.bounds.ahead(w.Ahead)),
 	}
@@ -75,7 +76,12 @@ func (s *Seats) Leave() {
 // Changed is told when there may be more room than before, by whoever makes it.
 func (s *Seats) Changed() chan struct{} { return s.changed }
 
-func (s *Seats) signal() { signal(s.changed) }
+// signal tells that there may be more. a.mu is held.
+func (s *Seats) signal() {
+	if signal(s.changed); s.slots+s.coming <= s.wakeAt {
+		signal(s.enough)
+	}
+}
 
 func signal(c chan struct{}) {
 	select {
@@ -106,17 +112,13 @@ const (
 	few              // a little, and more is worth waiting for
 )
 
-// Acquire waits until a message could start soon, and takes seats for as many as one receive can
-// bring: where a webhook has room for them, in the queue's bounds and in the process's. It
-// returns 0 when ctx has ended, or patience. Each seat has to be given a slot by Start, or given
-// back by Return.
+// Acquire waits until a message could start at once, or within AheadTime, and takes seats for as many as one receive can bring: where a
+// webhook has room for them, in the queue's bounds and in the process's. It returns 0 when ctx has ended, or patience. Each seat has to
+// be given a slot by Start, or given back by Return.
 //
-// Soon is at once, or within AheadTime: see ahead.
-//
-// While there is a backlog and other messages are in work it waits for half of what can be in
-// work at a time, for as long as Gather says at most, so that slow receivers of some messages
-// never keep others waiting. Without a backlog it takes half of what is free, of manySeats or more: where storage
-// is late with the receive, another one is made for the rest.
+// While there is a backlog and other messages are in work it waits for half of what can be in work at a time, and no longer than Gather
+// says, so that slow receivers of some messages never keep others waiting. Without a backlog it takes half of what is free, of manySeats
+// or more: where storage is late with the receive, another one is made for the rest.
 func (s *Seats) Acquire(ctx context.Context) int {
 	select {
 	case s.gathering <- struct{}{}:
@@ -259,9 +261,8 @@ func (s *Seats) room(ahead int, now time.Time) (n int, next time.Time) {
 	return s.wants.Room(onTheWay, ahead, queue.MaxReceive, now)
 }
 
-// take takes seats for up to room messages, all of them while there is a backlog; none, and why, when
-// there is none or when more are worth waiting for, as far as gather allows that. Whoever calls it holds gathering, so
-// that nobody else takes any meanwhile.
+// take takes seats for up to room messages, all of them while there is a backlog; none, and why, when there is none or when more are
+// worth waiting for, as far as gather allows that. Whoever calls it holds gathering, so that nobody else takes any meanwhile.
 func (s *Seats) take(room, ahead int, backlog, gather bool) (n int, short shortage) {
 	s.a.mu.Lock()
 	defer s.a.mu.Unlock()
@@ -275,6 +276,7 @@ func (s *Seats) take(room, ahead int, backlog, gather bool) (n int, short shorta
 	case room <= 0:
 		return 0, noRoom
 	case gather && used > 0 && n < worth:
+		s.wakeAt = s.a.bounds.Slots + ahead - worth // or each slot that comes free would wake who gathers
 		return 0, few
 	}
 	if all := n < queue.MaxReceive || free < 2*queue.MaxReceive; all && !backlog && n >= manySeats {
@@ -289,9 +291,8 @@ func (s *Seats) take(room, ahead int, backlog, gather bool) (n int, short shorta
 	return n, none
 }
 
-// wait waits until it is worth asking again: until something has changed, until next where no
-// webhook has room, for roomWait at most, and until gathered where more is to come. It is
-// false when patience has ended.
+// wait waits until it is worth asking again: until something has changed, until next where no webhook has room, for roomWait at most, and
+// until gathered where more is to come, or enough slots are free. It is false when patience has ended.
 func (s *Seats) wait(ctx context.Context, short shortage, next, gathered time.Time) bool {
 	var over <-chan time.Time
 	last := false
@@ -312,9 +313,13 @@ func (s *Seats) wait(ctx context.Context, short shortage, next, gathered time.Ti
 		defer t.Stop()
 		over = t.C
 	}
+	changed := s.changed
+	if short == few {
+		changed = s.enough
+	}
 	select {
 	case <-ctx.Done():
-	case <-s.changed:
+	case <-changed:
 	case <-over:
 		return !last
 	}
@@ -376,11 +381,9 @@ func (g *Grant) Posting(n int, some bool) {
 	}
 }
 
-// Answered says that one of the POSTs is over. With the last one the slot is free for another
-// message: records and settling wait for storage, and nobody's POST has to wait for that. As
-// many messages may be settling as Bounds.Settling says; beyond that they keep their slots,
-// so that storage that does not keep up is not asked for ever more. With one of several the
-// slot is free too: the slots are for what the quickest of the webhooks can take.
+// Answered says that one of the POSTs is over. With the last one, and with one of several, the slot is free for another message: the slots
+// are for what the quickest of the webhooks can take, and nobody's POST has to wait for storage. As many messages may be settling as
+// Bounds.Settling says; beyond that they keep their slots, so that storage that does not keep up is not asked for ever more.
 func (g *Grant) Answered() {
 	if g == nil {
 		return

@@ -226,7 +226,7 @@ func (c *Completer) tell(ctx context.Context, m *queue.Message, rec tables.Recor
 			slog.Int("attempt", a.Number), slog.Int("generation", a.Generation), slog.Int64("delivery_count", m.DequeueCount),
 			slog.Int("status", a.Status), slog.String("error_class", string(a.ErrorClass)), slog.String("cause", cause),
 			slog.Int64("duration_ms", a.Duration.Milliseconds()), slog.String("decision", string(a.Action)),
-			slog.String("reason", string(a.Reason)), slog.Bool("charged", a.Charged), slog.String("delay", a.Delay.String()),
+			slog.String("reason", string(a.Reason)), slog.Bool("charged", a.Charged), slog.Duration("delay", a.Delay),
 			slog.Int("redials", a.Redials))
 		c.o.Meter.Attempted(ctx, a, i < len(rec.Deliveries) && rec.Deliveries[i].Attempts == 1)
 		if c.o.Attempted != nil {

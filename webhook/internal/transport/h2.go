@@ -26,6 +26,10 @@ const (
 	// and oneFrame of a body at once.
 	windowBytes = 60 << 10
 	oneFrame    = 16 << 10
+	// unreadStream and unread are how much of answers a receiver may send that nobody has read, in one of them and in
+	// all on a connection: net/http alone takes 4 MiB and 1 GiB.
+	unreadStream = 128 << 10
+	unread       = 2 << 20
 )
 
 // newH2 makes what http.ClientConns are made by; it has no connections of its own.
@@ -38,7 +42,10 @@ func newH2() *http.Transport {
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: maxHead,
 		IdleConnTimeout:        maxIdleTime,
-		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingWithin},
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout: pingAfter, PingTimeout: pingWithin,
+			MaxReceiveBufferPerStream: unreadStream, MaxReceiveBufferPerConnection: unread,
+		},
 	}
 }
 

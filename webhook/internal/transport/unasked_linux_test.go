@@ -9,8 +9,6 @@ import (
 	"runtime"
 	"testing"
 	"time"
-
-	"github.com/pushlease/pushlease/internal/tcp"
 )
 
 // connected gives both ends of a connection.
@@ -46,7 +44,7 @@ func TestWhatCameBeforeTheRequestArrivedIsNoAnswer(t *testing.T) {
 	c.bound()
 	c.used = time.Now()
 	confirmed := func() bool {
-		for end := time.Now().Add(100 * time.Millisecond); tcp.Waiting(w.raw) > 0; runtime.Gosched() {
+		for end := time.Now().Add(100 * time.Millisecond); w.waiting() > 0; runtime.Gosched() {
 			if time.Now().After(end) {
 				return false
 			}
@@ -115,7 +113,7 @@ func TestAnAnswerToHalfOfARequestIsOne(t *testing.T) {
 		defer close(ended)
 		_, _ = w.Write(make([]byte, 32<<20)) // more than the two systems take
 	}()
-	for end := time.Now().Add(10 * time.Second); tcp.Waiting(w.raw) <= 2*int64(len(head)); runtime.Gosched() {
+	for end := time.Now().Add(10 * time.Second); w.waiting() <= 2*int64(len(head)); runtime.Gosched() {
 		if time.Now().After(end) {
 			t.Fatal("the receiver's system takes all")
 		}

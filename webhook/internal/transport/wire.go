@@ -18,6 +18,8 @@ import (
 type wire struct {
 	net.Conn
 	raw syscall.RawConn // nil when there is no socket, as with pipes
+	// waiting is how many bytes the receiver's system has not confirmed; nil without a socket.
+	waiting func() int64
 
 	begun   atomic.Int64 // written, and what a Write is at
 	written atomic.Int64
@@ -45,7 +47,7 @@ func newWire(conn net.Conn) *wire {
 	w := &wire{Conn: conn}
 	if s, ok := conn.(syscall.Conn); ok && canReadNow {
 		if raw, err := s.SyscallConn(); err == nil {
-			w.raw = raw
+			w.raw, w.waiting = raw, tcp.Waiting(raw)
 			tcp.SetUserTimeout(raw, userTimeout)
 		}
 	}
@@ -119,7 +121,7 @@ func (w *wire) Write(p []byte) (int, error) {
 func (w *wire) unacknowledged(start int64) bool {
 	var confirm int64
 	if w.raw != nil { // before the counters: what is written meanwhile must not count as waiting
-		confirm = tcp.Waiting(w.raw)
+		confirm = w.waiting()
 	}
 	written := w.written.Load()
 	switch begun := w.begun.Load(); {

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"slices"
 	"time"
 )
 
@@ -14,8 +15,8 @@ const (
 	peerLate   = 5 * time.Second
 	peerOften  = 10 * time.Second
 	peerSeldom = time.Minute
-	// peerGone is after what time a row that does not change is read as if it were a new one.
-	peerGone = time.Hour
+	// peerOld is how long an instance may have been at work, or gone, for what it has sent to count as sent just now where its row is read first.
+	peerOld = time.Hour
 )
 
 // Peers are the instances that have a limit of one webhook in common, by the rows that each of them writes. Their clocks differ: whether an
@@ -25,7 +26,8 @@ type Peers struct {
 	Self        string
 	ClocksApart time.Duration
 	seen        []peer
-	taken       int64 // of what others have sent since their rows were read first
+	leader      string // the instance that leads, this one too
+	taken       int64  // of what others have sent since their rows were read first
 }
 
 // PeerRow is what an instance has written of the webhook.
@@ -46,7 +48,7 @@ type peer struct {
 	row   PeerRow
 	read  time.Time     // when the row was read first
 	still time.Time     // when the same one was first read again; zero: it was not
-	every time.Duration // from its row before to this one, by its clock
+	every time.Duration // from this row to its next one, by its clock
 	tells Others
 	// tookFrom begins the last time between two rows in which some POSTs were taken, and vainAt is when it was first told since then that
 	// all had failed, or that its breaker is not closed. By passedAt others' POSTs were taken in a time that began after that. still fails: all that it
@@ -91,7 +93,9 @@ func (p *peer) then(row PeerRow, clocksApart time.Duration, now time.Time) peer 
 		return next
 	}
 	o := &next.tells
-	o.Posts, o.Failed = row.Posts-p.row.Posts, row.Failed-p.row.Failed
+	if o.Posts, o.Failed = row.Posts-p.row.Posts, row.Failed-p.row.Failed; o.Posts == 0 { // it may write seldom, and how seldom says nothing
+		next.every, length = peerSeldom, peerOften
+	}
 	o.Rate = min(row.Pace.Rate, float64(o.Posts+1)/length.Seconds()) // never none: it is limited
 	o.Taken = min(o.Rate, float64(o.Posts-o.Failed+1)/length.Seconds())
 	next.tookFrom = p.tookFrom
@@ -107,10 +111,10 @@ func (p *peer) then(row PeerRow, clocksApart time.Duration, now time.Time) peer 
 	return next
 }
 
-// since is how many of its POSTs were taken from its last row to this one, or since it started, if that was lately.
-func (p *peer) since(row PeerRow) int64 {
+// since is how many of its POSTs were taken from its last row to this one, or since it started, if it has done so lately and is not gone for long.
+func (p *peer) since(row PeerRow, now time.Time) int64 {
 	switch {
-	case p.read.IsZero() && row.UpdatedAt.Sub(row.StartedAt) >= peerGone:
+	case p.read.IsZero() && (row.UpdatedAt.Sub(row.StartedAt) >= peerOld || now.Sub(row.UpdatedAt) >= peerOld):
 		return 0
 	case !row.StartedAt.Equal(p.row.StartedAt):
 		return row.Posts - row.Failed
@@ -121,7 +125,7 @@ func (p *peer) since(row PeerRow) int64 {
 // Read takes in the rows of all instances as they are now, and returns what the others have learned.
 func (p *Peers) Read(rows []PeerRow, now time.Time) (others Others) {
 	there := p.take(rows, now)
-	leader := leading(there)
+	leader := p.leads(there, now)
 	for _, one := range there {
 		if one.row.Instance == p.Self {
 			continue
@@ -153,11 +157,8 @@ func (p *Peers) take(rows []PeerRow, now time.Time) (there []*peer) {
 			last = &peer{}
 		}
 		one := last.then(row, p.ClocksApart, now)
-		if !one.still.IsZero() && now.Sub(one.still) >= peerGone && !last.read.IsZero() { // its second row tells whether it is at work
-			continue
-		}
 		if p.seen = append(p.seen, one); row.Instance != p.Self {
-			p.taken += last.since(row)
+			p.taken += last.since(row, now)
 		}
 	}
 	for i := range p.seen {
@@ -172,6 +173,22 @@ func (p *Peers) take(rows []PeerRow, now time.Time) (there []*peer) {
 		}
 	}
 	return there
+}
+
+// leads is the instance that leads now. One that has led goes on until its next row is read: the others' rows may be of a later time, in which it was
+// taken more than its own tells yet.
+func (p *Peers) leads(there []*peer, now time.Time) *peer {
+	led := slices.IndexFunc(there, func(one *peer) bool {
+		return one.row.Instance == p.leader && !one.vain() && !one.read.Equal(now)
+	})
+	if led >= 0 {
+		return there[led]
+	}
+	leader := leading(there)
+	if p.leader = ""; leader != nil {
+		p.leader = leader.row.Instance
+	}
+	return leader
 }
 
 // leading is the instance that is taken most often, or of these the one that has learned most, or the first by name. One of which nothing is taken where others are is none.

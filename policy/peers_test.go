@@ -24,6 +24,7 @@ func TestOnlyWhatOtherInstancesReallySendCounts(t *testing.T) {
 		row, own := peerRow("a", 1000, at), peerRow("b", 7, start)
 		row.Posts, row.Failed = 600, 100
 		read := func(after time.Duration) policy.Others {
+			own.UpdatedAt = start.Add(after) // it is written before the others are read
 			return p.Read([]policy.PeerRow{row, own}, start.Add(after))
 		}
 		check := func(name string, after time.Duration, rate float64) {
@@ -112,6 +113,63 @@ func TestInstancesAgreeWhichOneIsTakenMostOften(t *testing.T) {
 			}
 			if told.Leader != tt.ahead || told.Learned != tt.learned || told.Instances > tt.others {
 				t.Errorf("%s: %s is told %+v, want %s to lead, which has learned %v", tt.name, self.name, told, tt.ahead, tt.learned)
+			}
+		}
+	}
+}
+
+// After minutes in which nothing was sent each instance reads its own new row before those of the others are new. The one that has led goes on until its own next
+// row says otherwise, and it counts until then: it writes each minute while it sends nothing.
+func TestAQuietTimeDoesNotChangeWhichInstanceLeads(t *testing.T) {
+	p := policy.Peers{Self: "a"}
+	a, b := peerRow("a", 0.3, start), peerRow("b", 20, start)
+	leads := func(name string, at time.Duration, want string) {
+		t.Helper()
+		a.UpdatedAt = start.Add(at)
+		if told := p.Read([]policy.PeerRow{a, b}, a.UpdatedAt); told.Leader != want {
+			t.Errorf("%s: %q leads, want %q (%+v)", name, told.Leader, want, told)
+		}
+	}
+	written := func(at time.Duration, posts int64) {
+		b.UpdatedAt, b.Posts = start.Add(at), b.Posts+posts
+	}
+	leads("first", 0, "b")
+	written(10*time.Second, 200)
+	leads("it sends", 11*time.Second, "b")
+	written(20*time.Second, 0)
+	leads("it has sent nothing", 21*time.Second, "b")
+	leads("and writes no row", 31*time.Second, "b")
+	leads("for a minute", 80*time.Second, "b")
+	written(80*time.Second, 0)
+	leads("then one", 81*time.Second, "b")
+	a.Posts++
+	leads("the other one was taken something, and has written it", 91*time.Second, "b")
+	written(92*time.Second, 200)
+	leads("so has the one that leads", 101*time.Second, "b")
+	a.Posts, a.Pace.Rate = a.Posts+300, 30
+	written(102*time.Second, 10)
+	leads("less than the other one", 111*time.Second, "")
+	a.Posts += 300
+	leads("and it writes no row again", 121*time.Second, "")
+	leads("it is gone", 221*time.Second, "")
+}
+
+// The rows of instances that are gone stay for days. Nothing that they tell is taken for POSTs of now, however often they are read.
+func TestWhatAnInstanceThatIsGoneWasTakenCountsOnce(t *testing.T) {
+	for _, gone := range []time.Duration{3 * time.Minute, 3 * time.Hour} {
+		p := policy.Peers{Self: "b", ClocksApart: time.Minute}
+		row, own := peerRow("a", 20, start.Add(-gone)), peerRow("b", 20, start)
+		row.StartedAt, row.Posts = row.UpdatedAt.Add(-10*time.Minute), 10_000
+		var first int64
+		for reading := range 20_000 {
+			at := start.Add(time.Duration(reading) * 10 * time.Second)
+			own.UpdatedAt = at
+			sum := p.Read([]policy.PeerRow{row, own}, at).Sum
+			if reading == 0 {
+				first = sum
+			}
+			if sum != first || gone >= time.Hour && sum != 0 {
+				t.Fatalf("gone for %s: %d were taken by reading %d, and %d by the first", gone, sum, reading, first)
 			}
 		}
 	}

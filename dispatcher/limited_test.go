@@ -290,6 +290,45 @@ func TestAQuotaThatSeldomMessagesUseUpMakesNoDeadLetters(t *testing.T) {
 	}
 }
 
+// The window of a limit closes on the last messages of a backlog. They are refused again and again while nothing else is sent: that says nothing about them, though
+// those before them were taken.
+func TestTheLastMessagesBeforeAWindowClosesAreNoDeadLetters(t *testing.T) {
+	for _, tt := range []struct {
+		preset       string
+		status, more int
+	}{
+		{"realtime", 429, 1}, {"realtime", 503, 1}, {"once", 429, 1}, {"moderate", 429, 2}, {"moderate", 503, 2},
+	} {
+		t.Run(fmt.Sprint(tt.preset, " ", tt.status), func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				var err error
+				if b.webhook.Policy, err = policy.Preset(tt.preset); err != nil {
+					t.Fatal(err)
+				}
+				b.webhook.Flow = policy.DefaultFlow()
+				b.webhook = b.update(b.webhook)
+				start, taken := time.Now(), map[time.Duration]int{}
+				var mu sync.Mutex
+				b.sender.answer = func(webhook.Request, int) webhook.Result {
+					mu.Lock()
+					defer mu.Unlock()
+					if window := time.Since(start) / (15 * time.Minute); taken[window] < 100 {
+						taken[window]++
+						return webhook.Result{Status: 200}
+					}
+					return webhook.Result{Status: tt.status}
+				}
+				_, stop := b.start(nil)
+				defer stop()
+				b.sendNumbered(100 + tt.more)
+				time.Sleep(time.Hour)
+				want(t, "dead letters", len(b.deadLetters()), 0)
+				want(t, "messages left", b.total(testQueue), 0)
+			})
+		})
+	}
+}
+
 // The backlog is longer than messages may grow old: what was refused before waits behind it and is refused again, and it is no
 // dead letter for that.
 func TestABacklogThatIsOlderThanItsMessagesMayBeMakesNoDeadLetters(t *testing.T) {

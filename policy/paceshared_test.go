@@ -167,6 +167,30 @@ func TestNothingWaitsForATimeInWhichNothingWasSent(t *testing.T) {
 	}
 }
 
+// Nor does such a time between two refusals say that the webhook took less on average.
+func TestAQuietTimeBetweenTwoRefusalsLeavesTheRate(t *testing.T) {
+	p, now := limitedPacer(t)
+	for range 60 {
+		now = p.Next(now)
+		p.Taken(p.Take(now), now, now)
+	}
+	before := p.Rate()
+	now, _ = refuse(p, now)
+	now, _ = refuse(p, now.Add(6*time.Minute))
+	for range 3 {
+		now = p.Next(now)
+		p.Taken(p.Take(now), now, now)
+	}
+	if after := p.Rate(); after < 0.8*before {
+		t.Errorf("%.1f POSTs a second after it, %.1f before", after, before)
+	}
+	now, _ = refuse(p, now)
+	now, _ = refuse(p, now)
+	if wait := p.Next(now).Sub(now); wait > 2*time.Second {
+		t.Errorf("%s until the next POST", wait)
+	}
+}
+
 // Nor where the breaker has opened meanwhile.
 func TestWhatWasIdleBeforeABreakerOpenedDoesNotCount(t *testing.T) {
 	p, now := limitedPacer(t)

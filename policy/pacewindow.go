@@ -12,9 +12,10 @@ const paceMissed = 2
 // compare sets the rate to what the webhook took on average, where it refused everything for
 // a good part of the time. The first POST that is taken again ends such a time.
 func (p *Pacer) compare(now time.Time) {
-	closed := now.Sub(p.runSince)
+	closed := max(now.Sub(p.runSince)-p.idle, 0)
 	if p.run > 1 { // a single refusal is no time of them
 		p.denied += closed
+		p.stretch.since = earlier(p.stretch.since.Add(p.idle), now) // when nothing was sent nothing was refused
 	}
 	if p.stretch.posts() < paceSure {
 		return

@@ -6,7 +6,7 @@ const (
 	// refusal to say something about the message.
 	singlesAgain = 3
 	// singlesSure is how many such refusals there must have been in a row, and how many first
-	// attempts must have been taken meanwhile. A first attempt that was refused takes back
+	// attempts must have been taken before, one of them at least meanwhile. A first attempt that was refused takes back
 	// singlesBack of these, of which singlesMost are remembered.
 	singlesSure = 5
 	singlesBack = 2
@@ -34,6 +34,9 @@ func (s *Singles) Refused(failed int) bool {
 	case failed == 0:
 		s.others = max(s.others-singlesBack, 0)
 	case failed >= singlesAgain:
+		if s.again == 0 {
+			s.others = min(s.others, singlesSure-1)
+		}
 		s.again = min(s.again+1, singlesMost)
 		return s.again > singlesSure && s.others >= singlesSure
 	}

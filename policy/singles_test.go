@@ -54,3 +54,25 @@ func TestRefusalsOfSingleMessagesAreToldFromALimit(t *testing.T) {
 		}
 	}
 }
+
+// A limit that has taken many and takes nothing more refuses the few that are left again and again. None was taken meanwhile, so it is not their affair.
+func TestWhatIsLeftWhenALimitClosesIsNotRefusedForItself(t *testing.T) {
+	var s policy.Singles
+	for range 100 {
+		s.Taken(0)
+	}
+	for failed := range 40 {
+		for range 2 {
+			if s.Refused(failed) {
+				t.Fatalf("after %d refusals it is the message's own affair", failed)
+			}
+		}
+	}
+	for range 10 { // others are taken while these two are refused
+		s.Taken(0)
+		s.Refused(41)
+	}
+	if !s.Refused(42) {
+		t.Error("while others are taken it is not the message's own affair")
+	}
+}

@@ -179,6 +179,41 @@ func TestTwoInstancesGoOnAfterAQuietTime(t *testing.T) {
 	}
 }
 
+// Two instances share a strict limit, and the webhook is away for five minutes. The probes of the one that follows meet the POSTs of the other one
+// and are refused: it is not broken for that.
+func TestTwoInstancesGoOnAfterAnOutage(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		limit, away := oneIn(50*time.Millisecond), false
+		two := newInstances(t, func(_ string, now time.Time) policy.Sign {
+			mu.Lock()
+			defer mu.Unlock()
+			if away {
+				return timedOut
+			}
+			return limit(now)
+		})
+		set := func(to bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			away = to
+		}
+		two.run(2 * time.Minute)
+		set(true)
+		two.run(5 * time.Minute)
+		set(false)
+		two.run(8 * time.Minute)
+		ok, refused := two.run(time.Minute)
+		share, waste := float64(ok)/1200, float64(refused)/float64(max(ok+refused, 1))
+		if share < 0.75 || waste > 0.2 {
+			t.Errorf("%.0f %% of the limit and %.0f %% refused, want 75 and at most 20", 100*share, 100*waste)
+		}
+		for name, f := range two.flows {
+			want(t, name+"'s breaker", f.Status(time.Now()).Breaker.Phase, policy.BreakerClosed)
+		}
+	})
+}
+
 // instances are two that send to one webhook.
 type instances struct {
 	t      *testing.T

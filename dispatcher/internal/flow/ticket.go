@@ -339,6 +339,11 @@ func (t *Ticket) judge(a Answer, now time.Time) (turned bool) {
 	}
 	single := a.Sign.Limited && f.singles.Refused(a.Failed)
 	takes, broken := t.overLimit(a, single, now)
+	if a.Sign.Limited && !closed && f.pacer.TakesBeside(f.breaker.State(now).Since) { // the outage is over, and the probe met the limit that others use up
+		f.breaker.Reset()
+		t.spared = true
+		return true
+	}
 	if closed && !broken.IsZero() && f.breaker.Open(s, broken, now, rand.Float64()) {
 		t.spared = true
 		f.hasten(a.Sign, now)

@@ -3,6 +3,7 @@ package flow
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -228,9 +229,5 @@ func (fs *Flows) Forget(queueName string, c chan struct{}) {
 func (fs *Flows) All() []*Flow {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	list := make([]*Flow, 0, len(fs.byID))
-	for _, f := range fs.byID {
-		list = append(list, f)
-	}
-	return list
+	return slices.Collect(maps.Values(fs.byID))
 }

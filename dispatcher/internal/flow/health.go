@@ -196,14 +196,14 @@ func (fs *Flows) save(ctx context.Context) error {
 	return nil
 }
 
+// those are the flows of which that is so.
+func (fs *Flows) those(is func(*Flow) bool) []*Flow {
+	return slices.DeleteFunc(fs.All(), func(f *Flow) bool { return !is(f) })
+}
+
 // learnRates is tellRates at once, since a webhook has become limited, or may be.
 func (fs *Flows) learnRates(ctx context.Context) {
-	var limited []*Flow
-	for _, f := range fs.All() {
-		if f.isLimited() || f.asks() {
-			limited = append(limited, f)
-		}
-	}
+	limited := fs.those(func(f *Flow) bool { return f.isLimited() || f.asks() })
 	if len(limited) == 0 {
 		return
 	}
@@ -218,15 +218,7 @@ func (fs *Flows) learnRates(ctx context.Context) {
 // together. It asks the store only while a webhook is failing or limited, and tells the
 // limited ones what others have learned.
 func (fs *Flows) overdue(ctx context.Context, now time.Time) ([]*Flow, error) {
-	var failing, limited []*Flow
-	for _, f := range fs.All() {
-		if f.isFailing() {
-			failing = append(failing, f)
-		}
-		if f.isLimited() {
-			limited = append(limited, f)
-		}
-	}
+	failing, limited := fs.those((*Flow).isFailing), fs.those((*Flow).isLimited)
 	if len(failing)+len(limited) == 0 {
 		return nil, nil
 	}
@@ -241,13 +233,7 @@ func (fs *Flows) overdue(ctx context.Context, now time.Time) ([]*Flow, error) {
 		}
 	}
 	fs.tellRates(limited, rows, now)
-	var due []*Flow
-	for _, f := range failing {
-		if f.overdue(others[f.id], now) {
-			due = append(due, f)
-		}
-	}
-	return due, nil
+	return slices.DeleteFunc(failing, func(f *Flow) bool { return !f.overdue(others[f.id], now) }), nil
 }
 
 // saveSoon has health written at once, or with what else is written in this second.

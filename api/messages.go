@@ -172,7 +172,11 @@ func newMessageView(id string, deliveries []tables.Delivery, attempts []tables.A
 			v.Events = append(v.Events, e)
 		}
 		if !d.Overtaken(deliveries) {
-			v.Next = append(v.Next, newNextView(d, dead, now))
+			next := newNextView(d, dead, now)
+			if next.State == tables.DeadLettered {
+				next.Text = letterText(d.DeadLetterID, dead) + damageText(d.Damage)
+			}
+			v.Next = append(v.Next, next)
 		}
 	}
 	slices.SortStableFunc(v.Events, func(x, y event) int {
@@ -339,7 +343,7 @@ func stateText(d tables.Delivery, now time.Time) string {
 	case tables.DeadLettering:
 		return "It is being dead-lettered: its dead letter is written with the next receive at the latest."
 	case tables.DeadLettered:
-		return "Nothing by itself. POST /api/v1/dead-letters/" + d.DeadLetterID + "/replay sends it again."
+		return "Nothing by itself. While its dead letter waits, POST /api/v1/dead-letters/" + d.DeadLetterID + "/replay sends it again."
 	}
 	attempt := fmt.Sprintf("Attempt %d", d.Attempts+1)
 	switch {
@@ -349,6 +353,21 @@ func stateText(d tables.Delivery, now time.Time) string {
 		return attempt + " is due at " + web.Stamp(d.NextAt) + "."
 	}
 	return attempt + " has been due since " + web.Stamp(d.NextAt) + " and follows when the message is received next."
+}
+
+// letterText says what can come of what was given up, by the message's dead letters.
+func letterText(id string, dead []tables.DeadLetter) string {
+	i := slices.IndexFunc(dead, func(l tables.DeadLetter) bool { return l.ID == id })
+	if i < 0 {
+		return "Nothing: its dead letter was deleted or cleaned up."
+	}
+	switch l := &dead[i]; l.Status {
+	case tables.Replayed:
+		return fmt.Sprintf("Nothing: a replay was asked for at %s, and has ended; what came of it is told under generation %d.", web.Stamp(l.ReplayedAt), l.Generation+l.Replays)
+	case tables.Replaying:
+		return fmt.Sprintf("Its replay is under way, which was asked for at %s: see generation %d.", web.Stamp(l.ReplayedAt), l.Generation+l.Replays)
+	}
+	return "Nothing by itself. POST /api/v1/dead-letters/" + id + "/replay sends it again."
 }
 
 // lostText says what can be known of a message that is surely not on its queue any more.

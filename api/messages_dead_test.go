@@ -98,3 +98,45 @@ func TestASearchForAMessageThatIsNotEndedSaysSo(t *testing.T) {
 		}
 	})
 }
+
+// What was given up can be sent again while its dead letter waits. Who is told so of one that was replayed yesterday, and delivered, would
+// send it twice.
+func TestWhatCanComeOfADeadLetterIsToldByHowItStands(t *testing.T) {
+	h := newHarness(t)
+	d := h.putDeadLetter(dead("m-9", "wh_1", "x"))
+	h.record(tables.Record{Deliveries: []tables.Delivery{{
+		MessageKey: d.MessageKey, WebhookID: "wh_1", State: tables.DeadLettered, Reason: d.Reason, DeadLetterID: d.ID, UpdatedAt: d.DeadLetteredAt,
+	}}})
+	for _, tt := range []struct {
+		status tables.DeadLetterStatus
+		says   string
+	}{
+		{tables.Waiting, d.ID + "/replay sends it again"},
+		{tables.Replaying, "Its replay is under way, which was asked for at 2026-03-01T00:00:00Z: see generation 2."},
+		{tables.Replayed, "Nothing: a replay was asked for at 2026-03-01T00:00:00Z, and has ended; what came of it is told under generation 2."},
+		{"", "Nothing: its dead letter was deleted or cleaned up."},
+	} {
+		if tt.status == "" {
+			if err := h.db.DeleteDeadLetter(t.Context(), d.ID, ""); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			now, err := h.db.GetDeadLetter(t.Context(), d.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			now.Status, now.Replays, now.ReplayedAt = tt.status, 2, time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+			if _, err := h.db.UpdateDeadLetter(t.Context(), now); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a := h.do(http.StatusOK, "GET", "/api/v1/messages/m-9", "")
+		if text := a.text("next", 0, "text"); a.text("next", 0, "state") != "dead_lettered" || !strings.Contains(text, tt.says) {
+			t.Errorf("%q: %q, want %q", tt.status, text, tt.says)
+		}
+	}
+	a := h.do(http.StatusOK, "GET", "/api/v1/messages?state=dead_lettered&queue=orders", "")
+	if text := a.text("data", 0, "text"); !strings.Contains(text, "While its dead letter waits") { // a list reads no dead letters
+		t.Errorf("the list says %q", text)
+	}
+}

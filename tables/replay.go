@@ -36,35 +36,43 @@ func (d *DeadLetter) ReplayToCome(life time.Duration) bool {
 	return d.ReplayEndsIn() > 0 || d.Status == Replaying && time.Since(d.ReplayedAt) < life
 }
 
-// EndReplay ends the records of a dead letter's replay, which nobody goes on with: its message is
-// gone, or the dead letter was deleted. They are those of the day on which it was asked for, between
-// replays of other dead letters of the same message: what is of one of these goes on.
-// What was delivered stays so.
+// EndReplay ends the records of a dead letter's replay, which nobody goes on with: the dead letter was deleted. What was delivered stays so.
 func EndReplay(ctx context.Context, s Deliveries, letters DeadLetters, d *DeadLetter) error {
-	all, err := replayed(ctx, s, d)
-	if err != nil || len(all) == 0 { // most replays that are lost were never received; the list is dear
-		return err
-	}
-	from, until, err := otherReplays(ctx, letters, d)
+	all, err := ReplayRecords(ctx, s, letters, d, func(r *Delivery) bool { return !r.State.Terminal() || r.State == DeadLettering })
 	if err != nil {
 		return err
 	}
-	for _, r := range all {
-		if r.Day.Before(from) || !until.IsZero() && !r.Day.Before(until) {
-			continue
-		}
-		r.State, r.Reason, r.DeadLetterID, r.NextAt = DeadLettered, policy.ReplayEnded, d.ID, time.Time{}
-		r.UpdatedAt = time.Now().UTC().Truncate(time.Millisecond)
-		if err := s.Record(ctx, Record{Deliveries: []Delivery{r}}); err != nil {
+	now := time.Now()
+	for i := range all {
+		all[i].giveUpTo(d.ID, policy.ReplayEnded, now)
+		if err := s.Record(ctx, Record{Deliveries: all[i : i+1]}); err != nil {
 			return fmt.Errorf("end the record of a replay: %w", err)
 		}
 	}
 	return nil
 }
 
-// replayed are the unfinished deliveries of the last replay of d, and of later ones of its message. Their day is by storage's clock, from which
+// giveUpTo ends a delivery with a dead letter that is there.
+func (d *Delivery) giveUpTo(letterID string, reason policy.Reason, now time.Time) {
+	d.State, d.Reason, d.DeadLetterID, d.NextAt, d.UpdatedAt = DeadLettered, reason, letterID, time.Time{}, now.UTC().Truncate(time.Millisecond)
+}
+
+// ReplayRecords are those of the deliveries of a dead letter's last replay that are wanted. They are of the day on which it was asked for, between
+// replays of other dead letters of the same message: what is of one of these goes on.
+func ReplayRecords(ctx context.Context, s Deliveries, letters DeadLetters, d *DeadLetter, wanted func(r *Delivery) bool) ([]Delivery, error) {
+	all, err := replayed(ctx, s, d, wanted)
+	if err != nil || len(all) == 0 { // most replays that are lost were never received; the list is dear
+		return nil, err
+	}
+	from, until, err := otherReplays(ctx, letters, d)
+	return slices.DeleteFunc(all, func(r Delivery) bool {
+		return r.Day.Before(from) || !until.IsZero() && !r.Day.Before(until)
+	}), err
+}
+
+// replayed are the deliveries of the last replay of d, and of later ones of its message. Their day is by storage's clock, from which
 // that of who asked for it may differ.
-func replayed(ctx context.Context, s Deliveries, d *DeadLetter) (all []Delivery, err error) {
+func replayed(ctx context.Context, s Deliveries, d *DeadLetter, wanted func(r *Delivery) bool) (all []Delivery, err error) {
 	for _, apart := range [...]time.Duration{0, -ClocksApart, ReplayReserved} { // it may be sent later than it was asked for
 		at := d.ReplayedAt.Add(apart)
 		if apart != 0 && dayOf(at).Equal(dayOf(d.ReplayedAt)) {
@@ -78,8 +86,53 @@ func replayed(ctx context.Context, s Deliveries, d *DeadLetter) (all []Delivery,
 	}
 	return slices.DeleteFunc(all, func(r Delivery) bool {
 		ofIt := r.Generation >= d.Generation+d.Replays && (d.WebhookID == "" || d.WebhookID == r.WebhookID)
-		return !ofIt || r.State.Terminal() && r.State != DeadLettering
+		return !ofIt || !wanted(&r)
 	}), nil
+}
+
+// Reached reports whether a webhook has the message of d's replay by what is on record of that, or a dead letter of its own of it.
+func (d *DeadLetter) Reached(replay []Delivery) bool {
+	return slices.ContainsFunc(replay, func(r Delivery) bool {
+		return r.State == Delivered || r.State == DeadLettered && r.DeadLetterID != "" && r.DeadLetterID != d.ID
+	})
+}
+
+// Lose ends d's replay, whose message is gone: d waits again, and the records that are not over end with that. Where the replay has reached a webhook
+// d is replayed: another replay would go there, too. Each other webhook that it was for has a part of d then, a dead letter of its own.
+func (d *DeadLetter) Lose(replay []Delivery, now time.Time) (ended []Delivery, parts []DeadLetter) {
+	reached := d.Reached(replay)
+	d.Status, d.ReplayToken = Waiting, ""
+	if reached {
+		d.Status = Replayed
+	}
+	for _, r := range replay {
+		switch {
+		case r.State.Terminal() && r.State != DeadLettering:
+			continue
+		case !reached || r.WebhookID == "":
+			r.giveUpTo(d.ID, policy.ReplayEnded, now)
+		default:
+			r.Generation = max(r.Generation, d.Generation+d.Replays)
+			id := DeadLetterID(r.MessageKey, r.WebhookID, r.Generation, now)
+			if r.State == DeadLettering {
+				id = r.OwedLetter()
+			}
+			r.giveUpTo(id, policy.Expired, now)
+			parts = append(parts, d.part(&r))
+		}
+		ended = append(ended, r)
+	}
+	return ended, parts
+}
+
+// part is d for the one webhook of a delivery of its replay.
+func (d *DeadLetter) part(r *Delivery) DeadLetter {
+	return DeadLetter{
+		ID: r.DeadLetterID, MessageKey: r.MessageKey, WebhookID: r.WebhookID, Generation: r.Generation, Status: Waiting, Reason: r.Reason,
+		Description: "Its replay went to several webhooks, and the message was gone before this one had taken it: its life had ended, or somebody took it from its queue.",
+		Attempts:    r.Attempts, LastStatus: r.LastStatus, LastErrorClass: r.LastErrorClass, FirstAt: r.FirstAt, LastAt: r.LastAt,
+		DeadLetteredAt: r.UpdatedAt, Text: d.Text, Encoding: d.Encoding, Size: d.Size, BodyHash: d.BodyHash, InsertedAt: d.InsertedAt, Instance: d.Instance,
+	}
 }
 
 // otherReplays are between when the messages of d's replay were inserted at the most, so that they are of no replay of another dead letter of

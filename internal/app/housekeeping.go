@@ -36,7 +36,7 @@ type housekeeping struct {
 func newHousekeeping(cfg config.Config, s *stores, log *slog.Logger, expired func(queueName, status string, n int)) *housekeeping {
 	return &housekeeping{
 		retention: cfg.Retention, tables: s.tables, relist: s.relist, sas: &sasWatch{end: s.sasEnd, log: log}, log: log,
-		replays: &lostReplays{letters: s.tables, records: s.tables, queues: s.queues, log: log},
+		replays: &lostReplays{store: s.tables, queues: s.queues, log: log},
 		clock:   newSteadyClock(s.clockAhead, s.queues),
 		expiry:  &deadLetterExpiry{store: s.tables, replayed: cfg.Retention, others: cfg.DeadLetterRetention, log: log, expired: expired},
 	}

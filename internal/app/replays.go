@@ -1,13 +1,18 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
+	"github.com/pushlease/pushlease/webhook/content"
 )
 
 // replayQuiet is how long ago a replay was asked for, at least, when its queue is asked whether its
@@ -18,10 +23,9 @@ const replayQuiet = 10 * time.Minute
 // from its queue, or cleared or deleted that. Their dead letters wait again, so that they are
 // counted, and can be replayed by a filter.
 type lostReplays struct {
-	letters tables.DeadLetters
-	records tables.Deliveries
-	queues  queue.Service
-	log     *slog.Logger
+	store  tables.Store
+	queues queue.Service
+	log    *slog.Logger
 }
 
 // run makes one round.
@@ -31,7 +35,7 @@ func (l *lostReplays) run(ctx context.Context, now time.Time) {
 	empty := make(map[string]bool) // queues in which there was no message when they were asked
 	page, ended := tables.Page{Limit: expiryPage}, 0
 	for {
-		rows, next, err := l.letters.ListDeadLetters(ctx, tables.DeadLetterFilter{Status: tables.Replaying}, page)
+		rows, next, err := l.store.ListDeadLetters(ctx, tables.DeadLetterFilter{Status: tables.Replaying}, page)
 		for i := 0; err == nil && i < len(rows); i++ {
 			if now.Sub(rows[i].ReplayedAt) < replayQuiet {
 				continue
@@ -93,22 +97,56 @@ func (l *lostReplays) lost(ctx context.Context, empty map[string]bool, d *tables
 	return none, err
 }
 
-// end makes a dead letter wait again, and ends the records of its replay. A row that has changed
+// end makes a dead letter wait again, or what is left of it, and ends the records of its replay. A row that has changed
 // since it was listed, before its queue was asked, is left alone: its replay has ended, or another
 // one was asked for.
 func (l *lostReplays) end(ctx context.Context, listed *tables.DeadLetter) (bool, error) {
-	d, err := l.letters.GetDeadLetter(ctx, listed.ID)
+	d, err := l.store.GetDeadLetter(ctx, listed.ID)
 	if err != nil || d.ETag != listed.ETag || d.Damaged != nil {
 		return false, unless(err, tables.ErrNotFound)
 	}
+	var replay []tables.Delivery
 	if !d.Misnamed() { // then they may be another's
-		if err := tables.EndReplay(ctx, l.records, l.letters, &d); err != nil {
+		if replay, err = l.recordsOf(ctx, &d); err != nil {
 			return false, err
 		}
 	}
-	d.Status, d.ReplayToken = tables.Waiting, ""
-	_, err = l.letters.UpdateDeadLetter(ctx, d)
-	return err == nil, unless(unless(err, tables.ErrConflict), tables.ErrNotFound)
+	ended, parts := d.Lose(replay, time.Now())
+	for i := range parts { // the next round makes the same one where this one can't
+		making := ended[slices.IndexFunc(ended, func(r tables.Delivery) bool { return r.DeadLetterID == parts[i].ID })]
+		making.State = tables.DeadLettering
+		if err := l.store.Record(ctx, tables.Record{Deliveries: []tables.Delivery{making}}); err != nil {
+			return false, fmt.Errorf("record what is left of a replay: %w", err)
+		}
+		if _, err := l.store.PutDeadLetter(ctx, parts[i]); err != nil {
+			return false, fmt.Errorf("write what is left of a replay: %w", err)
+		}
+	}
+	for i := range ended {
+		if err := l.store.Record(ctx, tables.Record{Deliveries: ended[i : i+1]}); err != nil {
+			return false, fmt.Errorf("end the record of a replay: %w", err)
+		}
+	}
+	_, err = l.store.UpdateDeadLetter(ctx, d)
+	return err == nil && (d.Status == tables.Waiting || len(parts) > 0), unless(unless(err, tables.ErrConflict), tables.ErrNotFound)
+}
+
+// recordsOf are the records of a replay. Where it has reached one webhook, those are among them that it was due to and had not begun with.
+func (l *lostReplays) recordsOf(ctx context.Context, d *tables.DeadLetter) ([]tables.Delivery, error) {
+	replay, err := tables.ReplayRecords(ctx, l.store, l.store, d, func(*tables.Delivery) bool { return true })
+	if err != nil || d.WebhookID != "" || !d.Reached(replay) {
+		return replay, err
+	}
+	all, bad, err := l.store.ListWebhooks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, row := range bad { // its filter is not known
+		all = append(all, tables.Registration{Webhook: webhook.Webhook{ID: row.ID, Queue: cmp.Or(row.Queue, d.Queue)}})
+	}
+	all = slices.DeleteFunc(all, func(r tables.Registration) bool { return r.Queue != d.Queue })
+	body, _ := queue.Decode(queue.SettingFor(queue.Encoding(d.Encoding), d.Text, d.Fits), d.Text)
+	return append(replay, tables.NotBegun(replay[0].MessageKey, replay, all, tables.OnRecord(replay), content.Read(body.Bytes, body.ContentType))...), nil
 }
 
 // unless is err, or nil where it is expected.

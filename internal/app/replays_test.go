@@ -113,7 +113,7 @@ func TestDeadLettersWhoseReplayWasLostWaitAgain(t *testing.T) { // C57
 			}
 			ids[name] = d.ID
 		}
-		lost := &lostReplays{letters: store, records: store, queues: queues, log: slog.New(slog.DiscardHandler)}
+		lost := &lostReplays{store: store, queues: queues, log: slog.New(slog.DiscardHandler)}
 		for range 2 { // the second round finds nothing more
 			lost.run(t.Context(), time.Now())
 		}
@@ -171,7 +171,7 @@ func TestAReplayThatCanNotBeHealedKeepsNoOtherOneBack(t *testing.T) { // C57
 			ids[name] = d.ID
 		}
 		var log strings.Builder
-		lost := &lostReplays{letters: store, records: store, queues: oneRefused{queues, "newest"}, log: slog.New(slog.NewTextHandler(&log, nil))}
+		lost := &lostReplays{store: store, queues: oneRefused{queues, "newest"}, log: slog.New(slog.NewTextHandler(&log, nil))}
 		lost.run(t.Context(), now)
 		for name, want := range map[string]tables.DeadLetterStatus{"newest": tables.Replaying, "gone": tables.Waiting, "older": tables.Waiting} {
 			if d, err := store.GetDeadLetter(t.Context(), ids[name]); err != nil || d.Status != want {
@@ -206,7 +206,7 @@ func TestReplaysOfOneMessageInTheSameSecondEndTheirOwnRecords(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		(&lostReplays{store, store, queues, slog.New(slog.DiscardHandler)}).run(t.Context(), now)
+		(&lostReplays{store, queues, slog.New(slog.DiscardHandler)}).run(t.Context(), now)
 		records, err := store.Load(t.Context(), replayed)
 		if err != nil || len(records) != 2 {
 			t.Fatalf("%+v, %v", records, err)

@@ -117,7 +117,8 @@ func (t *tx) webhooksOf(queueName string) (list []tables.Registration, err error
 func (t *tx) endExpired(opts *Options, m *expiredMessage, webhooks []tables.Registration, now time.Time) (letters []tables.DeadLetter, isCopy bool, err error) {
 	body, decodeErr := queue.Decode(opts.Encoding(m.key.Queue), m.text)
 	if decodeErr == nil && body.Replay != nil {
-		return nil, false, t.endReplay(m, body.Replay, now)
+		letters, err = t.endReplay(m, body.Replay, now)
+		return letters, false, err
 	}
 	records, err := t.deliveriesOf(m.key)
 	if err != nil {
@@ -251,42 +252,13 @@ func (m *expiredMessage) owed(records []tables.Delivery, webhooks []tables.Regis
 	case complete:
 		return list
 	case ended:
-		return append(list, m.notBegun(records, webhooks, known, c)...)
+		return append(list, tables.NotBegun(m.key, records, webhooks, known, c)...)
 	}
 	if len(list) == 1 { // what was tried is told all the same
 		whole.Attempts, whole.Charged, whole.LastStatus, whole.LastErrorClass = list[0].Attempts, list[0].Charged, list[0].LastStatus, list[0].LastErrorClass
 		whole.FirstAt, whole.LastAt = list[0].FirstAt, list[0].LastAt
 	}
 	return []tables.Delivery{whole}
-}
-
-// notBegun are deliveries to the webhooks that the message was due to, of which nothing is known: those
-// that were registered when it was inserted, or first tried, or anew since, and whose filters take it, as the
-// dispatcher decides it.
-func (m *expiredMessage) notBegun(records []tables.Delivery, webhooks []tables.Registration, known map[string]bool, c content.Content) (list []tables.Delivery) {
-	until := m.key.Day.Truncate(time.Second).Add(time.Second)
-	first := time.Time{}
-	for _, d := range records {
-		if d.Day.Equal(m.key.Day) && d.State != tables.Withdrawn && !d.FirstAt.IsZero() && (first.IsZero() || d.FirstAt.Before(first)) {
-			first = d.FirstAt
-		}
-	}
-	if first.After(until) {
-		until = first
-	}
-	for i := range webhooks {
-		r := &webhooks[i]
-		takes, _ := r.Filter.Match(c)
-		del := tables.Delivery{MessageKey: m.key, WebhookID: r.ID}
-		anew := slices.IndexFunc(records, func(d tables.Delivery) bool { return d.WebhookID == r.ID && d.State == tables.Withdrawn })
-		if anew >= 0 {
-			del.Generation = records[anew].Generation + 1
-		}
-		if takes && !known[r.ID] && (anew >= 0 || !r.CreatedAt.After(until)) {
-			list = append(list, del)
-		}
-	}
-	return list
 }
 
 func expiredLetter(opts *Options, m *expiredMessage, d tables.Delivery, was tables.State) tables.DeadLetter {
@@ -329,32 +301,48 @@ func (t *tx) copyToPoison(opts *Options, letter tables.DeadLetter) (name string,
 	return name, t.putDelivery(putDeliverySQL, &of)
 }
 
-// endReplay makes the dead letter of a replay that nobody received wait again.
-func (t *tx) endReplay(m *expiredMessage, r *queue.Replay, now time.Time) error {
+// endReplay makes the dead letter of a replay that nobody received wait again, or what is left of it.
+func (t *tx) endReplay(m *expiredMessage, r *queue.Replay, now time.Time) ([]tables.DeadLetter, error) {
 	name, place, ok := tables.SplitDeadLetterID(r.DeadLetter)
 	if !ok || name != m.key.Queue {
-		return nil
+		return nil, nil
 	}
 	letter, err := scanDeadLetter(func(into ...any) error { return t.row(getDeadLetterSQL, []any{name, place}, into...) }, withText)
 	if errors.Is(err, sql.ErrNoRows) {
-		return nil
+		return nil, nil
 	}
 	if err != nil || letter.ReplayToken == "" || subtle.ConstantTimeCompare([]byte(letter.ReplayToken), []byte(r.Token)) != 1 {
-		return err
+		return nil, err
 	}
-	records, err := t.deliveriesOf(tables.MessageKey{Queue: name, MessageID: letter.MessageID, Day: m.key.Day})
+	key := tables.MessageKey{Queue: name, MessageID: letter.MessageID, Day: m.key.Day}
+	replay, err := t.deliveriesOf(key)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for _, d := range records {
-		if d.State.Terminal() || !d.Day.Equal(m.key.Day) {
-			continue
+	replay = slices.DeleteFunc(replay, func(d tables.Delivery) bool {
+		return !d.Day.Equal(m.key.Day) || letter.WebhookID != "" && letter.WebhookID != d.WebhookID
+	})
+	if letter.WebhookID == "" && letter.Reached(replay) {
+		webhooks, err := t.webhooksOf(name)
+		if err != nil {
+			return nil, err
 		}
-		d.State, d.Reason, d.DeadLetterID, d.UpdatedAt, d.NextAt = tables.DeadLettered, policy.Expired, letter.ID, now, time.Time{}
-		if err := t.putDelivery(putDeliverySQL, &d); err != nil {
-			return err
+		body, _ := queue.Decode(queue.SettingFor(queue.Encoding(letter.Encoding), letter.Text, letter.Fits), letter.Text)
+		replay = append(replay, tables.NotBegun(key, replay, webhooks, tables.OnRecord(replay), content.Read(body.Bytes, body.ContentType))...)
+	}
+	ended, parts := letter.Lose(replay, now)
+	for i := range ended {
+		if err := t.putDelivery(putDeliverySQL, &ended[i]); err != nil {
+			return nil, err
 		}
 	}
-	_, err = t.exec("UPDATE dead_letters SET status = ?, replay_token = '', etag = ?"+whereDeadLetter, string(tables.Waiting), newETag(), name, place)
-	return err
+	for i := range parts {
+		parts[i].ETag = newETag()
+		if _, err := t.exec(putDeadLetterSQL, deadLetterArgs(parts[i])...); err != nil {
+			return nil, err
+		}
+		parts[i].Text = nil
+	}
+	_, err = t.exec("UPDATE dead_letters SET status = ?, replay_token = '', etag = ?"+whereDeadLetter, string(letter.Status), newETag(), name, place)
+	return parts, err
 }

@@ -461,6 +461,43 @@ func TestAReplayThatNobodyReceivedCanBeAskedForAgain(t *testing.T) {
 	})
 }
 
+// A replay of a message as a whole that some webhooks have, and whose message expires, goes on as a dead letter for each other one.
+func TestAReplayThatReachedSomeLeavesADeadLetterForEachOther(t *testing.T) {
+	for has, want := range map[tables.State][]string{tables.Delivered: {"", "w2", "w3"}, tables.Pending: {""}} {
+		bubble.Test(t, func(t *testing.T) {
+			var told int
+			db := openFile(t, filepath.Join(t.TempDir(), "test.db"), Options{OnExpired: func(e Expired) { told += len(e.Letters) }})
+			register(t, db, "w1", "w2", "w3", "picky")
+			whole := tables.MessageKey{Queue: "orders", MessageID: "m", Day: time.Now()}
+			d, err := db.PutDeadLetter(t.Context(), tables.DeadLetter{
+				ID: tables.DeadLetterID(whole, "", 0, time.Now()), MessageKey: whole, Status: tables.Replaying, ReplayToken: "secret", Replays: 1,
+				Text: []byte(`{"n":1}`), Encoding: "auto", Size: 7, BodyHash: tables.BodyHash([]byte(`{"n":1}`)),
+			})
+			must(t, err)
+			text, err := queue.EncodeReplay(queue.EncodingAuto, queue.Replay{DeadLetter: d.ID, Token: "secret"})
+			must(t, err)
+			sent, err := mustQueue(t, db).Send(t.Context(), text, queue.SendOptions{TTL: time.Hour})
+			must(t, err)
+			key := tables.MessageKey{Queue: "orders", MessageID: "m", Day: sent.InsertedAt}
+			for id, state := range map[string]tables.State{"w1": has, "w2": tables.Held} {
+				must(t, db.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{{MessageKey: key, WebhookID: id, Generation: 1, State: state}}}))
+			}
+			time.Sleep(time.Hour + houseInterval)
+			var left []string
+			for id, l := range letters(t, db) {
+				left = append(left, id)
+				replayed := id == "" && has == tables.Delivered
+				if replayed != (l.Status == tables.Replayed) || !replayed && l.Status != tables.Waiting || l.ReplayToken != "" || string(l.Text) != `{"n":1}` || id != "" && l.Generation != 1 {
+					t.Errorf("the dead letter of %q is %+v", id, l)
+				}
+			}
+			if slices.Sort(left); !slices.Equal(left, want) || told != len(want)-1 {
+				t.Errorf("%s: dead letters of %q, told of %d, want %q", has, left, told, want)
+			}
+		})
+	}
+}
+
 // A message whose life ends is nothing to the replay of what one of its webhooks had refused, though
 // the records of both are those of one message and one day.
 func TestAMessageThatExpiresLeavesItsReplayAlone(t *testing.T) { // C54

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -191,7 +192,7 @@ func withdrawn(del tables.Delivery) tables.Delivery {
 // the webhooks in that were registered after the message was inserted. A webhook that was
 // deleted and is there again under its own id is due what was withdrawn from it.
 func (f finder) targetsAmong(p *parcel, h history, first bool) (found []target, refused bool) {
-	all := f.Registry.Of(p.key.Queue)
+	all, until := f.Registry.Of(p.key.Queue), tables.DueUntil(p.m.InsertedAt, maps.Values(h.deliveries))
 	for i := range all {
 		r := &all[i]
 		if p.replay != nil && p.replay.WebhookID != "" && p.replay.WebhookID != r.ID {
@@ -200,7 +201,7 @@ func (f finder) targetsAmong(p *parcel, h history, first bool) (found []target, 
 		del, known := h.deliveries[r.ID]
 		// For a replay it counts when that was asked for: a message that no webhook
 		// took is replayed to those that were registered since.
-		late := !known && r.CreatedAt.After(p.dueUntil(h))
+		late := !known && r.CreatedAt.After(until)
 		if !known || del.State == tables.Withdrawn || unasked(&del) {
 			if late && !first {
 				continue
@@ -242,27 +243,6 @@ func (f finder) meet(p *parcel, h history, r *tables.Registration, t *target) {
 		}
 	}
 	f.Flows.MakeDue(&t.delivery)
-}
-
-// dueUntil is when a webhook had to be registered at the latest to get a message that was
-// received before, where nothing is on record of it. Storage may tell whole seconds only, so the second in which the message
-// was inserted counts in full. Of those that were registered later, and were there at the first receive, the first record of
-// the message tells (see parcel.name); whoever made the first attempt had all webhooks that were
-// registered by then to deliver to. Webhooks that the message was withdrawn from do not
-// count: it was handed on later.
-func (p *parcel) dueUntil(h history) time.Time {
-	until := p.m.InsertedAt.Truncate(time.Second).Add(time.Second)
-	first := time.Time{}
-	for _, del := range h.deliveries {
-		counted := del.Attempts == del.Charged+del.Waits // else others may have been made before FirstAt
-		if counted && del.State != tables.Withdrawn && !del.FirstAt.IsZero() && (first.IsZero() || del.FirstAt.Before(first)) {
-			first = del.FirstAt
-		}
-	}
-	if first.After(until) {
-		return first
-	}
-	return until
 }
 
 // unfinished are the deliveries that were given up without a dead letter so far, and

@@ -46,7 +46,8 @@ const (
 	MaxAgeExceeded Reason = "MaxAgeExceeded"
 	// MessageExpiring: the next try would fall after the message's expiry.
 	MessageExpiring Reason = "MessageExpiring"
-	// Expired: the message's life ended before a webhook had taken it, and the store kept it.
+	// Expired: the message's life ended before a webhook had taken it, and the store kept it; or the message of a replay was gone
+	// before this one of its webhooks had.
 	Expired Reason = "Expired"
 	// PoisonMessage: received over and over with no outcome ever recorded.
 	PoisonMessage Reason = "PoisonMessage"

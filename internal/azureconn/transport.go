@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -21,10 +22,34 @@ const (
 	userTimeout = 5 * time.Second
 	// dialTimeout is as long as a try.
 	dialTimeout = 10 * time.Second
+	// purgeEvery is how often idle connections are closed at most: where storage is only slow, each request that it does not answer in
+	// time would cost the others a handshake. What was forgotten is closed with the first one.
+	purgeEvery = 10 * time.Second
 )
 
 // Transport sends the requests to one service over connections that it keeps.
-type Transport struct{ *http.Transport }
+type Transport struct {
+	*http.Transport
+	purges *purges
+}
+
+// purges says when idle connections may be closed. Safe for concurrent use.
+type purges struct {
+	every time.Duration
+
+	mu   sync.Mutex
+	last time.Time
+}
+
+func (p *purges) begin() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.last.IsZero() && time.Since(p.last) < p.every {
+		return false
+	}
+	p.last = time.Now()
+	return true
+}
 
 // NewTransport makes one that keeps as many idle connections.
 func NewTransport(idle int) Transport {
@@ -39,7 +64,7 @@ func NewTransport(idle int) Transport {
 	// The services speak HTTP/1.1, and net/http's HTTP/2 repeats requests by rules of its own.
 	t.Protocols = new(http.Protocols)
 	t.Protocols.SetHTTP1(true)
-	return Transport{t}
+	return Transport{t, &purges{every: purgeEvery}}
 }
 
 // RoundTrip sends a request. Where it gets no answer in time on a connection that was used before, a middle may have
@@ -49,7 +74,7 @@ func (t Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { reused.Store(c.Reused) }})
 	res, err := t.Transport.RoundTrip(req.WithContext(ctx))
 	var network net.Error
-	if err != nil && reused.Load() && (errors.Is(err, context.DeadlineExceeded) || errors.As(err, &network) && network.Timeout()) {
+	if err != nil && reused.Load() && (errors.Is(err, context.DeadlineExceeded) || errors.As(err, &network) && network.Timeout()) && t.purges.begin() {
 		t.CloseIdleConnections()
 	}
 	return res, err

@@ -1,4 +1,4 @@
-package azureconn_test
+package azureconn
 
 import (
 	"context"
@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/pushlease/pushlease/internal/azureconn"
 )
 
 // C89: of connections that a middle between here and storage has forgotten, one request loses its time on one, and not each
@@ -39,7 +37,7 @@ func TestConnectionsThatAMiddleForgotCostOneRequestItsTime(t *testing.T) {
 	s.Start()
 	defer s.Close()
 	defer close(end)
-	transport := azureconn.NewTransport(burst)
+	transport := NewTransport(burst)
 	ask := func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPut, s.URL, http.NoBody)
 		if err != nil {

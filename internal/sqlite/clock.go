@@ -94,7 +94,8 @@ func (c *clock) forgetLapsed() {
 // When it went forward, messages that would have expired by that alone live on, and leases of
 // other processes go on that would have ended: their holders may notice too late. When it went back, everything else that is hidden is moved with it, so that nothing
 // waits longer than was asked for. Both are done by the first process that notices
-// only: afterwards the rows do not match any more.
+// only: afterwards the rows do not match any more, but for a lease that was taken since by the new clock, and that a process prolongs once more which
+// notices later than the clock was set by. Where its holder dies the message comes back later by as much.
 func (c *clock) follow(conn *connection, j jump) error {
 	if j.step == 0 {
 		return nil

@@ -71,7 +71,7 @@ var dispatcherPatches = []Patch{
 		"A webhook that has the message gets it again when another one is tried."),
 	inDispatcher(aboutWebhooks, "retry-before-its-time", "!flow.CannotBeSentTo(del) || !del.NextAt.After(now))", "!flow.CannotBeSentTo(del) || !del.NextAt.IsZero())",
 		"A webhook is tried again before its delay is over when the message comes back for another."),
-	inDispatcher(aboutWebhooks, "late-webhook-gets-old", "late := !known && r.CreatedAt.After(until)", "late := !known && r.CreatedAt.After(time.Now())",
+	inDispatcher(aboutWebhooks, "late-webhook-gets-old", "late := !known && r.CreatedAt.After(until)", "late := !known && r.CreatedAt.After(until.AddDate(1, 0, 0))",
 		"A webhook that was registered later gets messages of before."),
 	inDispatcher(aboutLetters, "held-never-given-up", "if left < margin {\n\t\t\tp.giveUp(del, reason, now)", "if left < 0 {\n\t\t\tp.giveUp(del, reason, now)",
 		"A held message vanishes at its expiry without a dead letter."),

@@ -147,26 +147,14 @@ func (h history) accountsFor(ids []string) bool {
 
 // anyWebhook reports whether the message was due to any webhook before. A record about
 // the message alone (published, held without a webhook) does not count.
-func (h history) anyWebhook() bool {
-	for id := range h.deliveries {
-		if id != "" {
-			return true
-		}
-	}
-	return false
-}
+func (h history) anyWebhook() bool { return h.anyOf(func(tables.State) bool { return true }) }
 
 // anyEnded reports whether the message has ended for one of its webhooks, which has it or a
 // dead letter of its own. Then no dead letter may be about the message as a whole, since the
 // replay of one goes to all webhooks. A webhook that was deleted before it got the message ends
 // nothing.
 func (h history) anyEnded() bool {
-	for id, del := range h.deliveries {
-		if id != "" && del.State.Terminal() && del.State != tables.Withdrawn {
-			return true
-		}
-	}
-	return false
+	return h.anyOf(func(s tables.State) bool { return s.Terminal() && s != tables.Withdrawn })
 }
 
 // endsWith reports whether a message of which whole is on record has ended for its webhooks, too.
@@ -176,8 +164,13 @@ func (h history) endsWith(whole *tables.Delivery) bool {
 
 // anyTaken reports whether a webhook is on record that has taken the message on, and from which it was not withdrawn.
 func (h history) anyTaken() bool {
+	return h.anyOf(func(s tables.State) bool { return s != tables.Withdrawn })
+}
+
+// anyOf reports whether a delivery to a webhook is in such a state.
+func (h history) anyOf(is func(tables.State) bool) bool {
 	for id, del := range h.deliveries {
-		if id != "" && del.State != tables.Withdrawn {
+		if id != "" && is(del.State) {
 			return true
 		}
 	}

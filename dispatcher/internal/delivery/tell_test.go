@@ -7,6 +7,7 @@ import (
 	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
+	"github.com/pushlease/pushlease/webhook"
 )
 
 // Whoever waits for a POST of another holder looks at the message while it can still be saved: the last
@@ -37,4 +38,28 @@ func TestNobodyWaitsForAPostPastTheLastLookAtItsMessage(t *testing.T) {
 			want(t, "waited for until", until.Sub(now).Round(time.Second), c.want.Round(time.Second))
 		})
 	}
+}
+
+// Others are told of a POST, whose record counts its receive: what they receive from then on proves nothing against the message, and no later
+// POST has the number of one that was made before.
+func TestAReceiveWhoseLeaseOthersWereToldOfCountsOnce(t *testing.T) {
+	d, db := newDeliverer(t, answers{"wh_a": webhook.Result{Status: 500}}, "wh_a")
+	m := received("m")
+	m.DequeueCount = 2 // and of the first receive nothing is known
+	p := d.opener.parcel(testQueue, m, Terms{}, nil)
+	if err := d.opener.open(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	targets := []target{{registration: &d.Registry.Of(testQueue)[0], begun: time.Now(), delivery: p.newDelivery("wh_a")}}
+	want(t, "others were told", d.posts.tellOthers(t.Context(), p, targets).IsZero(), false)
+	failed := p.newDelivery("wh_a") // by the second POST, if the first receive was one
+	failed.Attempts, failed.Charged, failed.UpdatedAt = 1, 1, time.Now().Add(time.Second)
+	d.Journal.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{failed}})
+	m.DequeueCount = 3
+	d.deliverAndRecord(t.Context(), t, m)
+	_, attempts, err := db.Message(t.Context(), testQueue, m.ID)
+	if err != nil || len(attempts) != 1 {
+		t.Fatal(attempts, err)
+	}
+	want(t, "number of the third POST", attempts[0].Number, 3)
 }

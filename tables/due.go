@@ -4,8 +4,6 @@ import (
 	"iter"
 	"slices"
 	"time"
-
-	"github.com/pushlease/pushlease/webhook/content"
 )
 
 // DueUntil is when a webhook had to be registered at the latest to get a message that was received before, where nothing is on record of
@@ -28,8 +26,8 @@ func DueUntil(inserted time.Time, all iter.Seq[Delivery]) time.Time {
 }
 
 // NotBegun are deliveries to the webhooks that a message was due to, of which nothing is known: those that were registered in
-// time, or anew since it was withdrawn from them, and whose filters take it.
-func NotBegun(key MessageKey, records []Delivery, webhooks []Registration, known map[string]bool, c content.Content) (list []Delivery) {
+// time, or anew since it was withdrawn from them, and whose filters, as takes says, take it.
+func NotBegun(key MessageKey, records []Delivery, webhooks []Registration, known map[string]bool, takes func(r *Registration) bool) (list []Delivery) {
 	until := DueUntil(key.Day, func(yield func(Delivery) bool) {
 		for _, d := range records {
 			if d.Day.Equal(key.Day) && !yield(d) {
@@ -39,13 +37,12 @@ func NotBegun(key MessageKey, records []Delivery, webhooks []Registration, known
 	})
 	for i := range webhooks {
 		r := &webhooks[i]
-		takes, _ := r.Filter.Match(c)
 		d := Delivery{MessageKey: key, WebhookID: r.ID}
 		anew := slices.IndexFunc(records, func(d Delivery) bool { return d.WebhookID == r.ID && d.State == Withdrawn })
 		if anew >= 0 {
 			d.Generation = records[anew].Generation + 1
 		}
-		if takes && !known[r.ID] && (anew >= 0 || !r.CreatedAt.After(until)) {
+		if !known[r.ID] && (anew >= 0 || !r.CreatedAt.After(until)) && takes(r) {
 			list = append(list, d)
 		}
 	}

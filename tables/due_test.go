@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/webhook"
-	"github.com/pushlease/pushlease/webhook/content"
 )
 
 // Who made the first attempt had the webhooks of then to deliver to. An attempt for which no request could be made is no first one, so that
@@ -51,7 +50,7 @@ func TestAWebhookOfWhichNothingIsOnRecordIsDueAMessage(t *testing.T) {
 		webhooks = append(webhooks, r)
 	}
 	got := map[string]int{}
-	for _, d := range NotBegun(key, records, webhooks, map[string]bool{"has": true, "replayed": true}, content.Read([]byte(`{"n":1}`), "")) {
+	for _, d := range NotBegun(key, records, webhooks, map[string]bool{"has": true, "replayed": true}, func(r *Registration) bool { return len(r.Filter.Types) == 0 }) {
 		got[d.WebhookID] = d.Generation
 	}
 	if again, ok := got["again"]; len(got) != 2 || !ok || again != 3 || got["missing"] != 0 {

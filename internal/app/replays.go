@@ -146,7 +146,11 @@ func (l *lostReplays) recordsOf(ctx context.Context, d *tables.DeadLetter) ([]ta
 	}
 	all = slices.DeleteFunc(all, func(r tables.Registration) bool { return r.Queue != d.Queue })
 	body, _ := queue.Decode(queue.SettingFor(queue.Encoding(d.Encoding), d.Text, d.Fits), d.Text)
-	return append(replay, tables.NotBegun(replay[0].MessageKey, replay, all, tables.OnRecord(replay), content.Read(body.Bytes, body.ContentType))...), nil
+	c := content.Read(body.Bytes, body.ContentType)
+	return append(replay, tables.NotBegun(replay[0].MessageKey, replay, all, tables.OnRecord(replay), func(r *tables.Registration) bool {
+		takes, _ := r.Filter.Match(c)
+		return takes
+	})...), nil
 }
 
 // unless is err, or nil where it is expected.

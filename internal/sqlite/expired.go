@@ -130,7 +130,7 @@ func (t *tx) endExpired(opts *Options, m *expiredMessage, webhooks []tables.Regi
 		}
 	}
 	copied := slices.ContainsFunc(records, func(d tables.Delivery) bool { return d.State == tables.DeadLettered }) // and has its copy
-	owed := m.owed(records, webhooks, content.Read(body.Bytes, body.ContentType))
+	owed := m.owed(records, webhooks, taking(body))
 	slices.SortFunc(owed, func(a, b tables.Delivery) int { // who was given up first may have the copy
 		return cmp.Or(cmp.Compare(b.Rank(), a.Rank()), a.UpdatedAt.Compare(b.UpdatedAt), cmp.Compare(a.WebhookID, b.WebhookID))
 	})
@@ -212,7 +212,7 @@ func (t *tx) deliveriesOf(key tables.MessageKey) (ds []tables.Delivery, err erro
 // message ended with a dead letter. Where a webhook was done with it, those that are not on record
 // had it before them too: the process ended while it POSTed to them, or before their turn.
 // A record that another program has changed decides nothing: its webhook counts as not done with the message.
-func (m *expiredMessage) owed(records []tables.Delivery, webhooks []tables.Registration, c content.Content) (list []tables.Delivery) {
+func (m *expiredMessage) owed(records []tables.Delivery, webhooks []tables.Registration, takes func(r *tables.Registration) bool) (list []tables.Delivery) {
 	whole := tables.Delivery{MessageKey: m.key}
 	known := make(map[string]bool)
 	ended := false
@@ -252,13 +252,22 @@ func (m *expiredMessage) owed(records []tables.Delivery, webhooks []tables.Regis
 	case complete:
 		return list
 	case ended:
-		return append(list, tables.NotBegun(m.key, records, webhooks, known, c)...)
+		return append(list, tables.NotBegun(m.key, records, webhooks, known, takes)...)
 	}
 	if len(list) == 1 { // what was tried is told all the same
 		whole.Attempts, whole.Charged, whole.LastStatus, whole.LastErrorClass = list[0].Attempts, list[0].Charged, list[0].LastStatus, list[0].LastErrorClass
 		whole.FirstAt, whole.LastAt = list[0].FirstAt, list[0].LastAt
 	}
 	return []tables.Delivery{whole}
+}
+
+// taking says which webhooks' filters take a body.
+func taking(body queue.Body) func(r *tables.Registration) bool {
+	c := content.Read(body.Bytes, body.ContentType)
+	return func(r *tables.Registration) bool {
+		takes, _ := r.Filter.Match(c)
+		return takes
+	}
 }
 
 func expiredLetter(opts *Options, m *expiredMessage, d tables.Delivery, was tables.State) tables.DeadLetter {
@@ -328,7 +337,7 @@ func (t *tx) endReplay(m *expiredMessage, r *queue.Replay, now time.Time) ([]tab
 			return nil, err
 		}
 		body, _ := queue.Decode(queue.SettingFor(queue.Encoding(letter.Encoding), letter.Text, letter.Fits), letter.Text)
-		replay = append(replay, tables.NotBegun(key, replay, webhooks, tables.OnRecord(replay), content.Read(body.Bytes, body.ContentType))...)
+		replay = append(replay, tables.NotBegun(key, replay, webhooks, tables.OnRecord(replay), taking(body))...)
 	}
 	ended, parts := letter.Lose(replay, now)
 	for i := range ended {

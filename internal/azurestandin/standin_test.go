@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/pushlease/pushlease/internal/azureconn"
 	"github.com/pushlease/pushlease/internal/azurestandin"
+	"github.com/pushlease/pushlease/internal/azuritetest"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/queue/azurequeue"
 	"github.com/pushlease/pushlease/queue/queuetest"
@@ -24,6 +26,11 @@ import (
 	"github.com/pushlease/pushlease/tables/azuretable"
 	"github.com/pushlease/pushlease/tables/tablestest"
 )
+
+func TestMain(m *testing.M) {
+	azuritetest.AtOnce(8)
+	os.Exit(m.Run())
+}
 
 func start(t *testing.T, latency time.Duration) (*azurestandin.Server, azureconn.Config) {
 	t.Helper()

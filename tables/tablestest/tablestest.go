@@ -29,6 +29,7 @@ func Run(t *testing.T, open func(t *testing.T) tables.Store) {
 		{"Audits", auditTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
+			t.Parallel()
 			for _, tt := range group.tests {
 				t.Run(tt.name, func(t *testing.T) { tt.body(t, open(t)) })
 			}

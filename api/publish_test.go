@@ -180,12 +180,14 @@ func TestPublishTakesDelayAndLife(t *testing.T) {
 		t.Errorf("ttl=never: %s", a.body)
 	}
 	for query, field := range map[string]string{
-		"delay=5": "delay", "delay=-1s": "delay", "delay=169h": "delay", "delay=168h": "delay", "delay=2h&ttl=1h": "delay",
+		"delay=5": "delay", "delay=-1s": "delay", "delay=169h": "delay", "delay=168h": "delay", "delay=2h&ttl=1h": "delay", "delay=3541s&ttl=1h": "delay", "delay=21s&ttl=40s": "delay",
 		"ttl=0s": "ttl", "ttl=-1s": "ttl", "ttl=forever": "ttl", "ttl=1000000h": "ttl", "dealy=5s": "dealy", "delay=1s&delay=2s": "delay", "delay=%zz": "query",
 	} {
 		h.do(http.StatusBadRequest, "POST", publishTarget+"?"+query, "x").wantProblem(field)
 	}
-	h.do(http.StatusAccepted, "POST", publishTarget+"?delay=168h&ttl=169h", "x")
+	for _, query := range []string{"delay=168h&ttl=169h", "delay=59m&ttl=1h", "delay=20s&ttl=40s", "ttl=1s"} {
+		h.do(http.StatusAccepted, "POST", publishTarget+"?"+query, "x")
+	}
 }
 
 func TestPublishRefusesWhatItCouldOnlyDropSilently(t *testing.T) {

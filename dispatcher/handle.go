@@ -63,7 +63,7 @@ func (d *Dispatcher) conclude(ctx context.Context, l *lease.Lease, span trace.Sp
 	meter.Settled(span, string(outcome.Action), string(outcome.Reason), string(result), outcome.Action == policy.NoVerdict)
 	d.metrics.Settled(ctx, meter.Settlement{
 		Queue: l.Queue.Name(), Action: string(outcome.Action), Reason: string(outcome.Reason), Result: string(result),
-		DeadLettered: len(outcome.DeadLetters) > 0, Took: time.Since(start), Granted: d.measure.Fits(l.Queue.Name(), l.Message.Lease.Granted()),
+		DeadLettered: len(outcome.DeadLetters) > 0, Took: time.Since(start), Granted: d.measure.Fits(l.Queue.Name(), l.Message),
 	})
 	d.tookTime(l.Queue.Name(), l.Message, outcome, delivered.Sub(start), time.Since(delivered))
 	return result
@@ -72,7 +72,7 @@ func (d *Dispatcher) conclude(ctx context.Context, l *lease.Lease, span trace.Sp
 // tookTime notes how long a message took, and warns when it was too much of its lease. For the lease
 // of the next ones settling counts up to one call, so that an outage of storage does not look like slow work.
 func (d *Dispatcher) tookTime(queueName string, m *queue.Message, decision *Outcome, delivering, settling time.Duration) {
-	took, granted := delivering+settling, d.measure.Fits(queueName, m.Lease.Granted())
+	took, granted := delivering+settling, d.measure.Fits(queueName, m)
 	d.measure.Took(queueName, decision.Posts, delivering+min(settling, retry.Timeout), granted)
 	share := policy.Utilisation(took, granted)
 	if share <= policy.UtilisationAtRisk {

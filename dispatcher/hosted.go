@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/delivery"
+	"github.com/pushlease/pushlease/dispatcher/internal/lease"
 	"github.com/pushlease/pushlease/dispatcher/internal/meter"
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/dispatcher/internal/settle"
@@ -73,9 +74,9 @@ func (d *Dispatcher) HandleHosted(ctx context.Context, q queue.Queue, m *queue.M
 	case !d.mustBegin(q.Name(), m):
 		return d.putOff(ctx, q, m)
 	}
-	lease := d.measure.Length(q.Name())
-	d.metrics.LeaseAsked(q.Name(), lease)
-	err = retry.Do(ctx, retry.Call, func(ctx context.Context, _ int) error { return q.Renew(ctx, m, lease) })
+	length := lease.Within(m, d.measure.Length(q.Name()))
+	d.metrics.LeaseAsked(q.Name(), length)
+	err = retry.Do(ctx, retry.Call, func(ctx context.Context, _ int) error { return q.Renew(ctx, m, length) })
 	if err != nil {
 		return "", fmt.Errorf("take the message over: %w", err)
 	}

@@ -36,7 +36,7 @@ type Options struct {
 	// hosted says which queues the Functions host receives from, which then also
 	// brings the requests: there is no listener and no server. Nil without a host.
 	hosted func(queue string) bool
-	// lookGap is how long a queue may be without anybody who looks at it, under a host.
+	// lookGap is how long a queue may be without anybody who looks at it, under a host; nil where there is none.
 	lookGap func(queue string) time.Duration
 }
 
@@ -108,7 +108,7 @@ func New(ctx context.Context, cfg config.Config, o Options) (_ *App, err error) 
 
 	a.dispatcher, err = dispatcher.New(dispatcher.Options{
 		Queues: a.stores.queues, Store: a.stores.tables, RecordedCompletes: a.stores.recorded, Sender: sender, Encoding: cfg.QueueEncoding,
-		ByEvent: cfg.DedupByEvent, KeepUnmatched: cfg.KeepUnmatched, Hosted: o.hosted, LookGap: o.lookGap,
+		ByEvent: cfg.DedupByEvent, KeepUnmatched: cfg.KeepUnmatched, Hosted: o.hosted, LookGap: a.stores.lookGap(o.lookGap),
 		Lease: cfg.Lease, Estimate: estimates(cfg), Concurrency: cfg.Concurrency, MaxInFlight: cfg.MaxInFlight, PollMin: cfg.PollMin, PollMax: cfg.PollMax, Pollers: func() int { return int(a.heartbeat.pollers.Load()) },
 		Drain: cfg.Drain, RegistryRefresh: cfg.RegistryRefresh, PoisonCopy: cfg.PoisonCopy, PoisonCopyTTL: cfg.PoisonCopyTTL,
 		Attempted: func(t *tables.Attempt) { a.api.Attempted(t) },

@@ -54,6 +54,18 @@ type stores struct {
 	clockAhead func() (ahead time.Duration, known bool)
 }
 
+// lookGap is the longest time between two looks at a queue. An account's clock may differ from this one as far as good clocks may: what is
+// given back by one that is behind is shown later than it means to, and may meet one that is ahead (docs/operations.md). host is nil without one.
+func (s *stores) lookGap(host func(queue string) time.Duration) func(queue string) time.Duration {
+	switch {
+	case s.clockAhead == nil:
+		return host
+	case host == nil:
+		return func(string) time.Duration { return tables.ClocksApart }
+	}
+	return func(queue string) time.Duration { return host(queue) + tables.ClocksApart }
+}
+
 // recordedSteps are those that take a record along.
 type recordedSteps interface {
 	recordedSends

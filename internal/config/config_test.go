@@ -213,6 +213,7 @@ var refusals = []struct {
 	{name: "empty flag", args: []string{"--lease="}, setting: "lease", cure: "leave it out"},
 	{name: "concurrency 0", args: []string{"--concurrency=0"}, setting: "concurrency", cure: "1 to 10000"},
 	{name: "concurrency 10001", args: []string{"--concurrency=10001"}, setting: "concurrency", cure: "1 to 10000"},
+	{name: "pauses in which a message could come and go", args: []string{"--poll-max=31s"}, setting: "poll_max", cure: "10ms to 30s"},
 	{name: "poll_min above poll_max", args: []string{"--poll-min=2s", "--poll-max=1s"}, setting: "poll_min", cure: "lower poll_min"},
 	{name: "max_in_flight below concurrency", args: []string{"--max-in-flight=10", "--concurrency=20"}, setting: "max_in_flight", cure: "lower concurrency"},
 	{name: "max_in_flight below the default concurrency", args: []string{"--max-in-flight=63"}, setting: "max_in_flight", cure: "64 for each"},

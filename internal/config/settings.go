@@ -111,10 +111,10 @@ var table = named([]Setting{
 		set:  func(c *Config, v string) (err error) { c.MaxInFlight, err = parseInt(v, 1, maxInFlight); return err },
 		show: func(c Config) string { return strconv.Itoa(c.MaxInFlight) },
 	},
-	duration("poll_min", "100ms", "Shortest pause between two receives of an empty queue. 10ms to 1h, not above poll_max.",
-		10*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.PollMin }),
-	duration("poll_max", "5s", "Longest pause between two receives of an empty queue, on average: pauses vary by a quarter, and are shorter while the process is younger than a lease. Of several instances each waits as many times longer, up to 30s, so that all together look as often as one. Each receive is a paid storage transaction. 10ms to 1h.",
-		10*time.Millisecond, time.Hour, func(c *Config) *time.Duration { return &c.PollMax }),
+	duration("poll_min", "100ms", "Shortest pause between two receives of an empty queue. 10ms to 30s, not above poll_max.",
+		10*time.Millisecond, longestPause, func(c *Config) *time.Duration { return &c.PollMin }),
+	duration("poll_max", "5s", "Longest pause between two receives of an empty queue, on average: pauses vary by a quarter, and are shorter while the process is younger than a lease. Of several instances each waits as many times longer, up to 30s, so that all together look as often as one. Each receive is a paid storage transaction. 10ms to 30s: a message near its end has to be seen in time.",
+		10*time.Millisecond, longestPause, func(c *Config) *time.Duration { return &c.PollMax }),
 	duration("drain", "35s", "How long a stopping process waits for POSTs in flight. 1s to 1h. Give the process at least 20s more before it is killed.",
 		time.Second, time.Hour, func(c *Config) *time.Duration { return &c.Drain }),
 	duration("shutdown_delay", "", "How long a stopping process goes on serving its API while /readyz says 503, so that load balancers stop sending before it ends; beside drain, not added to it. 0s to 5m. Unset: 5s where an orchestrator is seen (Kubernetes, Container Apps), otherwise 0s.",
@@ -244,6 +244,9 @@ func cidrs(name, help string, field func(*Config) *prefixes) Setting {
 		show: func(c Config) string { return joinList(*field(&c)) },
 	}
 }
+
+// longestPause is how long a queue with an enabled webhook may be without a look: what is about to expire is shown for a minute (ADR 0134).
+const longestPause = 30 * time.Second
 
 // usualMaxInFlight is MaxInFlight when it is not set, where the memory holds so many.
 const usualMaxInFlight = 1024

@@ -137,10 +137,14 @@ func (k *checker) notRefused(m *message, at time.Duration) string {
 // minute and a half of what is tried again. A replay has a life of its own, of days.
 func (k *checker) notYet(m *message, d deadLetter, at time.Duration) string {
 	left, slack := m.expires-at, 5*time.Second+k.plan.Skew.Abs()
-	most := min(m.ttl/2, time.Hour) + slack
+	lastLook := 30 * time.Second
+	if !k.plan.File { // clocks may differ from the account's
+		lastLook += min(m.ttl/4, time.Minute)
+	}
+	most := max(min(m.ttl/2, time.Hour), min(lastLook, 3*m.ttl/4)) + slack
 	switch d.Reason {
 	case "MessageExpiring":
-		most = 40 * time.Second
+		most = lastLook + 5*time.Second + slack
 	case "Expired":
 		most = slack
 	}

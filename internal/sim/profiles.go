@@ -22,6 +22,8 @@ var Profiles = []Profile{
 	{"mixed", "everything at once, in both stores", false, mixed},
 	{"latency-tail", "one storage call in 200 is 1 to 5 s late, and nothing else: no doubles at all, and nobody waits for another's call", false, latencyTail},
 	{"expiry", "messages of a short life, receivers that fail, webhooks that are disabled, processes that are down meanwhile", false, expiry},
+	{"last-look", "messages of a short life on an account whose clock differs, while pauses are as long as they may be, and processes and webhooks come and go", false, lastLook},
+	{"slow-short", "POSTs take a minute, leases are longer than the messages live, and holders die", false, slowShort},
 	{"rolling-deployment", "each instance is stopped and started in turn, again and again", false, rollingDeployment},
 	{"storage-dead", "storage is away for minutes to hours", false, storageDead},
 	{"one-refuses-all", "one receiver refuses everything, beside one that takes everything", false, oneRefusesAll},
@@ -212,6 +214,45 @@ func expiry(c chooser, p *Plan) {
 	}
 	for i := range c.IntN(3) { // each is owed what it did not get, whatever the others got
 		p.Webhooks = append(p.Webhooks, Webhook{Name: fmt.Sprintf("w%d", i+1), Queue: "queue0", Timeout: time.Minute, Attempts: 20, Mix: Mix{Late: 0.7, LateMin: time.Second, LateMax: 40 * time.Second}})
+	}
+}
+
+func lastLook(c chooser, p *Plan) {
+	p.Instances, p.HidesToTheEnd = 1+c.IntN(2), c.chance(0.5)
+	p.Settings["POLL_MAX"] = "30s"
+	p.Skew = pick(c, 30*time.Second, -30*time.Second, c.between(-30*time.Second, 30*time.Second))
+	p.Webhooks = []Webhook{
+		{Name: "w0", Queue: "queue0", Timeout: 10 * time.Second, Attempts: 20, Mix: pick(c, Mix{Fail: 1}, Mix{Busy: 1}, Mix{Fail: 0.5, Busy: 0.2, Patient: true})},
+		{Name: "well", Queue: "idle", Timeout: 10 * time.Second, Attempts: 3},
+	}
+	p.Calm = 14 * time.Minute
+	for at := 10 * time.Second; at < 8*time.Minute; at += c.between(20*time.Second, 90*time.Second) {
+		p.step(Step{At: at, Do: doPut, Queue: "queue0", Count: 1, TTL: c.between(150*time.Second, 5*time.Minute).Round(time.Second)})
+		p.step(Step{At: at, Do: doPut, Queue: "idle", Count: 1, TTL: c.between(time.Minute, 3*time.Minute).Round(time.Second)})
+	}
+	for at := 2 * time.Minute; at < 10*time.Minute; at += c.between(time.Minute, 4*time.Minute) {
+		switch i := c.IntN(p.Instances); {
+		case c.chance(0.3):
+			p.step(Step{At: at, Do: doDisable, Webhook: "w0"})
+			p.step(Step{At: at + c.between(time.Second, 10*time.Second), Do: doEnable, Webhook: "w0"})
+		case c.chance(0.5):
+			p.step(Step{At: at, Do: doStop, Instance: i, For: c.between(time.Second, 5*time.Second)})
+		default:
+			p.step(Step{At: at, Do: doCrash, Instance: i, Where: c.IntN(20), For: c.between(time.Second, 5*time.Second)})
+		}
+	}
+}
+
+func slowShort(c chooser, p *Plan) {
+	p.Instances = 2 // on an account that hides to the end: else others see a message in its last two seconds (ADR 0127)
+	p.Settings["LEASE"], p.Settings["POLL_MAX"] = pick(c, "2m", "5m", "1h"), "1s"
+	p.Webhooks = []Webhook{{Name: "w0", Queue: "queue0", Timeout: 2 * time.Minute, Attempts: 4, Mix: Mix{Late: 1, LateMin: 20 * time.Second, LateMax: 60 * time.Second}}}
+	p.Calm = 8 * time.Minute
+	for at := 10 * time.Second; at < 5*time.Minute; at += c.between(5*time.Second, 20*time.Second) {
+		p.step(Step{At: at, Do: doPut, Queue: "queue0", Count: 1 + c.IntN(3), TTL: c.between(2*time.Minute, 4*time.Minute).Round(time.Second), Gap: c.between(0, 3*time.Second)})
+	}
+	for at := 20 * time.Second; at < 5*time.Minute; at += c.between(20*time.Second, 90*time.Second) {
+		p.step(Step{At: at, Do: doCrash, Instance: c.IntN(2), Where: c.IntN(40), For: c.between(time.Second, 20*time.Second)})
 	}
 }
 

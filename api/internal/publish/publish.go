@@ -176,6 +176,9 @@ func newPublishedView(p publication, sent queue.Sent) publishedView {
 // maxKeyedDelay leaves a day of the 7 in which the dispatcher knows two messages of one key for one.
 const maxKeyedDelay = 6 * 24 * time.Hour
 
+// shownFor is how much of its life a message has at least after its delay, or half of its life if that is less (ADR 0134).
+const shownFor = time.Minute
+
 // publishOptions reads delay and ttl.
 func publishOptions(r *http.Request) (queue.SendOptions, error) {
 	q := web.ReadQuery(r, "delay", "ttl")
@@ -197,8 +200,8 @@ func publishOptions(r *http.Request) (queue.SendOptions, error) {
 	if life == 0 {
 		life = queue.DefaultTTL
 	}
-	if len(q.Problems) == 0 && opts.TTL != queue.NoExpiry && opts.Delay >= life {
-		q.Fail("delay", fmt.Sprintf("is not shorter than the message's life of %s", life), "give a shorter delay, or a longer ttl such as ttl=never")
+	if free := min(life/2, shownFor); len(q.Problems) == 0 && opts.TTL != queue.NoExpiry && opts.Delay > life-free {
+		q.Fail("delay", fmt.Sprintf("leaves less than %s of the message's life of %s, too little for it to be seen in time", free, life), "give a shorter delay, or a longer ttl such as ttl=never")
 	}
 	return opts, q.Err()
 }

@@ -47,11 +47,13 @@ func (s historian) lookUp(ctx context.Context, p *parcel) history {
 			"queue", p.key.Queue, "message", p.key.MessageID, "error", err)
 		s.Meter.LookupsFailed.Add(meter.Labels{Queue: p.key.Queue})
 	}
+	now := time.Now().UTC().Truncate(time.Millisecond)
 	receives := 0 // with an outcome, at least: each adds one to a delivery at most
 	for _, del := range known {
 		if p.ofAnotherReplay(del) {
 			continue
 		}
+		notAhead(&del, now)
 		if p.overtaken(del) {
 			s.Log.Info("another replay of the message to this webhook came since; this one leaves it to that",
 				"queue", p.key.Queue, "message", p.key.MessageID, "webhook", del.WebhookID)
@@ -81,6 +83,20 @@ func (s historian) lookUp(ctx context.Context, p *parcel) history {
 	p.shared = !h.known || unexplained
 	h.doubt = !h.known && ctx.Err() == nil && (unexplained || !h.accountsFor(ids))
 	return h
+}
+
+// notAhead is for a record that is dated further ahead than clocks may differ: whoever wrote it had a wrong clock. What it waits for has
+// come, since the queue hid the message for that time, and its age begins now.
+func notAhead(del *tables.Delivery, now time.Time) {
+	if del.UpdatedAt.Sub(now) <= tables.ClocksApart {
+		return
+	}
+	if !del.NextAt.Before(del.UpdatedAt) { // else a right clock has said it since
+		del.NextAt = now
+	}
+	if del.FirstAt.After(now) {
+		del.FirstAt = now
+	}
 }
 
 // whole is the record about the message itself, as far as it has come. A replay that was asked for

@@ -257,7 +257,7 @@ func (fs *Flows) MakeDue(del *tables.Delivery) {
 	if f == nil {
 		return
 	}
-	if f.wasReleasedAfter(del.UpdatedAt) || f.hasRoom(time.Now()) {
+	if del.UpdatedAt.Before(del.NextAt) && (f.wasReleasedAfter(del.UpdatedAt) || f.hasRoom(time.Now())) {
 		del.NextAt = del.UpdatedAt
 	}
 }

@@ -114,13 +114,27 @@ func New(write context.Context, length func(queueName string) time.Duration, m *
 	return &Leases{write: write, length: length, meter: m, log: log, inWork: map[work]*Lease{}}
 }
 
-// Keep starts keeping m's lease. Renewing outlives ctx, with which the work ends: it goes on
-// while the message is being settled.
+// Keep keeps m's lease from now on. Renewing outlives ctx, with which the work ends, until the message is settled.
 func (ls *Leases) Keep(ctx context.Context, q queue.Queue, m *queue.Message) *Lease {
 	l := ls.hold(ctx, q, m)
-	l.atHalf()
+	at := m.Lease.Until().Add(-m.Lease.Granted() / 2)
+	if m.Lease.Granted() > l.length()+time.Second { // storage grants whole seconds
+		at = time.Now()
+	}
+	l.actAt(at)
 	return l
 }
+
+// Within is the lease that a message gets instead of length: half of what is left of its life, if that is less, so that somebody else
+// can see it before its end where this process dies. In its last ExpiryMargin nobody may be there for that, and it is hidden to its end.
+func Within(m *queue.Message, length time.Duration) time.Duration {
+	if left := time.Until(m.ExpiresAt); !m.ExpiresAt.IsZero() && left >= policy.ExpiryMargin {
+		return min(length, left/2)
+	}
+	return length
+}
+
+func (l *Lease) length() time.Duration { return Within(l.Message, l.ls.length(l.Queue.Name())) }
 
 func (ls *Leases) hold(ctx context.Context, q queue.Queue, m *queue.Message) *Lease {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -206,7 +220,7 @@ func (l *Lease) act() {
 		return
 	}
 	start, receipt := time.Now(), l.Message.Lease.Receipt()
-	length := l.ls.length(l.Queue.Name())
+	length := l.length()
 	err := l.renew(length)
 	switch {
 	case err == nil:
@@ -440,7 +454,7 @@ func (l *Lease) Sure() bool {
 		return true
 	}
 	receipt := l.Message.Lease.Receipt()
-	err := l.renew(l.ls.length(l.Queue.Name()))
+	err := l.renew(l.length())
 	if errors.Is(err, queue.ErrLeaseLost) {
 		return !l.lose(receipt)
 	}

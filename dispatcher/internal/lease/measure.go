@@ -7,6 +7,7 @@ import (
 
 	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
 )
 
 const (
@@ -86,11 +87,15 @@ func (ms *Measure) Length(queueName string) time.Duration {
 
 // Fits is the lease by which it is judged whether a message took too much of the one that was
 // granted: where leases are kept short, the one that it would have had.
-func (ms *Measure) Fits(queueName string, granted time.Duration) time.Duration {
-	if ms.fixed > 0 || !ms.hosted(queueName) {
-		return granted
+func (ms *Measure) Fits(queueName string, m *queue.Message) time.Duration {
+	granted, length := m.Lease.Granted(), ms.Length(queueName)
+	switch {
+	case ms.fixed == 0 && ms.hosted(queueName):
+		return max(ms.fitting(queueName), granted)
+	case Within(m, length) < length:
+		return max(length, granted)
 	}
-	return max(ms.fitting(queueName), granted)
+	return granted
 }
 
 // fitting is the lease that fits the time that messages take.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/queue"
 )
 
 // With a fast webhook on every message and a slow one on few, an average over all
@@ -44,8 +45,11 @@ func TestLeasesUnderAHostAreShortHoweverLongMessagesTake(t *testing.T) {
 		fits := ms.Length("polled")
 		want(t, "polled", fits >= 700*time.Second, true)
 		want(t, "hosted", ms.Length("hosted"), time.Minute)
-		want(t, "judged by what fits", ms.Fits("hosted", time.Minute), fits)
-		want(t, "polled is judged by what was granted", ms.Fits("polled", time.Minute), time.Minute)
+		m := &queue.Message{Lease: queue.NewLease("r", time.Now(), time.Minute)}
+		want(t, "judged by what fits", ms.Fits("hosted", m), fits)
+		want(t, "polled is judged by what was granted", ms.Fits("polled", m), time.Minute)
+		m.ExpiresAt = time.Now().Add(2 * time.Minute)
+		want(t, "one whose life keeps its lease short is judged by what fits", ms.Fits("polled", m), fits)
 		lease, rec, _ := ms.Status("hosted")
 		want(t, "shown", lease, time.Minute)
 		want(t, "why", strings.Contains(rec.Reasoning, "Under the Functions host leases are 1m0s at most"), true)

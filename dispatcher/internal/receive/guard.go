@@ -149,7 +149,7 @@ func (g *guard) look(ctx context.Context) (ending int, err error) {
 	}
 	now := time.Now()
 	for _, p := range peeked {
-		if nearEnd(p.InsertedAt, p.ExpiresAt, now, g.margin()) {
+		if g.nearEnd(p.InsertedAt, p.ExpiresAt, now) {
 			ending++
 		}
 	}
@@ -191,7 +191,7 @@ func (g *guard) terms(m *queue.Message) delivery.Terms {
 	switch {
 	case left && !registry.Before(l, m.InsertedAt):
 		return delivery.Terms{Untouched: true}
-	case nearEnd(m.InsertedAt, m.ExpiresAt, time.Now(), g.margin()):
+	case g.nearEnd(m.InsertedAt, m.ExpiresAt, time.Now()):
 		return delivery.Terms{Held: guardMargin, Postponed: guardMargin}
 	case g.polled():
 		return delivery.Usual(m, g.LookGap(g.q.Name()))
@@ -221,6 +221,8 @@ const (
 	guardMargin = time.Hour
 )
 
-func nearEnd(inserted, expires, now time.Time, margin time.Duration) bool {
-	return !expires.IsZero() && expires.Sub(now) <= delivery.LastOfLife(inserted, expires, margin)
+// nearEnd: it is within the margin, or in what may be its last look by a clock that is behind storage's.
+func (g *guard) nearEnd(inserted, expires, now time.Time) bool {
+	lastLook := delivery.LastLook(&queue.Message{InsertedAt: inserted, ExpiresAt: expires}, g.LookGap(g.q.Name()))
+	return !expires.IsZero() && expires.Sub(now) <= max(delivery.LastOfLife(inserted, expires, g.margin()), lastLook)
 }

@@ -1,5 +1,5 @@
-// Package lease keeps the leases of messages in work: it renews them at half of what storage
-// last granted, goes on with a message that came back, and says how long a lease should be.
+// Package lease keeps the leases of messages in work: it renews them at half of what storage last granted, goes on with a message that came back, and
+// says how long a lease should be.
 package lease
 
 import (
@@ -18,14 +18,13 @@ import (
 const (
 	// renewTimeout bounds one renewal.
 	renewTimeout = 10 * time.Second
-	// renewFirst is the first wait after a renewal that storage did not answer, renewLeast the
-	// shortest of those that follow (see again).
+	// renewFirst is the first wait after a renewal that storage did not answer, renewLeast the shortest of those that follow (see again).
 	renewFirst = 500 * time.Millisecond
 	renewLeast = 250 * time.Millisecond
 	// renewWait bounds how long settling waits for a renewal in flight.
 	renewWait = 5 * time.Second
-	// doubtLook is how often a lease that can't be renewed any more is looked at, while the
-	// work goes on and others wait for it: the message may have come back to this process.
+	// doubtLook is how often a lease that can't be renewed any more is looked at, while the work goes on and others wait for it: the message may have
+	// come back to this process.
 	doubtLook = 5 * time.Second
 )
 
@@ -36,18 +35,17 @@ const (
 	kept   state = iota // as far as is known
 	silent              // storage did not answer the last renewal; the lease goes on
 	lapsed              // it has ended in that silence, and may be renewed still
-	// doubtful: storage does not know the receipt, though a renewal that it did not answer may
-	// have been what replaced it. The work goes on for as long as that one would last.
+	// doubtful: storage does not know the receipt, though a renewal that it did not answer may have been what replaced it. The work goes on for as
+	// long as that one would last.
 	doubtful
 	lost // the work ended with it
 )
 
-// Lease is one message that this process has. It is renewed at half of what storage last
-// granted, until it is stopped or lost; in between a timer waits for it, and no goroutine.
+// Lease is one message that this process has. It is renewed at half of what storage last granted, until it is stopped or lost; in between a timer
+// waits for it, and no goroutine.
 //
-// Context ends with the cause queue.ErrLeaseLost only when storage says that the
-// lease is lost. Storage that is merely silent does not end it: work in flight
-// then runs to its own deadline, and its outcome is recorded.
+// Context ends with the cause queue.ErrLeaseLost only when storage says that the lease is lost. Storage that is merely silent does not end it: work
+// in flight then runs to its own deadline, and its outcome is recorded.
 type Lease struct {
 	Queue   queue.Queue
 	Message *queue.Message
@@ -57,9 +55,8 @@ type Lease struct {
 	cancel context.CancelCauseFunc
 	// quit ends what act waits for.
 	quit chan struct{}
-	// using is held by a renewal and by a settling call, so that no renewal replaces the
-	// receipt of a settling call that is under way. One received anew may (Begin): the old
-	// one is worth nothing by then.
+	// using is held by a renewal and by a settling call, so that no renewal replaces the receipt of a settling call that is under way. One received
+	// anew may (Begin): the old one is worth nothing by then.
 	using chan struct{}
 
 	// The rest, down to mu, belongs to act, which never runs twice at a time.
@@ -78,9 +75,8 @@ type Lease struct {
 	// count is the number of the newest receive; elsewhere: there was one by others.
 	count     int64
 	elsewhere bool
-	// tellOthers is that of Tell; told: it was called since the last renewal that was answered,
-	// of which answered is the number. othersWait is what came of that. telling is what it runs
-	// under, from the first time on.
+	// tellOthers is that of Tell; told: it was called since the last renewal that was answered, of which answered is the number. othersWait is what
+	// came of that. telling is what it runs under, from the first time on.
 	tellOthers TellOthers
 	told       bool
 	answered   int
@@ -89,13 +85,11 @@ type Lease struct {
 	cutTelling context.CancelFunc
 }
 
-// TellOthers puts on record that POSTs of a message are under way, for whoever receives it when its
-// lease is over. It returns until when they leave it alone; the zero time where nothing was
-// written. ctx ends when somebody else may have received the message.
+// TellOthers puts on record that POSTs of a message are under way, for whoever receives it when its lease is over. It returns until when they leave
+// it alone; the zero time where nothing was written. ctx ends when somebody else may have received the message.
 type TellOthers func(ctx context.Context) (until time.Time)
 
-// Leases are those of one process. Its lock may be held when that of a Lease is taken, never the
-// other way round.
+// Leases are those of one process. Its lock may be held when that of a Lease is taken, never the other way round.
 type Leases struct {
 	write  context.Context
 	length func(queueName string) time.Duration
@@ -125,8 +119,8 @@ func (ls *Leases) Keep(ctx context.Context, q queue.Queue, m *queue.Message) *Le
 	return l
 }
 
-// Within is the lease that a message gets instead of length: half of what is left of its life, if that is less, so that somebody else
-// can see it before its end where this process dies. In its last ExpiryMargin nobody may be there for that, and it is hidden to its end.
+// Within is the lease that a message gets instead of length: half of what is left of its life, if that is less, so that somebody else can see it
+// before its end where this process dies. In its last ExpiryMargin nobody may be there for that, and it is hidden to its end.
 func Within(m *queue.Message, length time.Duration) time.Duration {
 	if left := time.Until(m.ExpiresAt); !m.ExpiresAt.IsZero() && left >= policy.ExpiryMargin {
 		return min(length, left/2)
@@ -238,10 +232,9 @@ func (l *Lease) act() {
 	}
 }
 
-// doubt goes on with the work although storage does not know receipt: a renewal that it did not
-// answer may have replaced it. While the lease has not ended nothing else can have, and then
-// others are told, who would receive the message while it is worked on; later somebody else may
-// have received it.
+// doubt goes on with the work although storage does not know receipt: a renewal that it did not answer may have replaced it. While the lease has not
+// ended nothing else can have, and then others are told, who would receive the message while it is worked on; later somebody else may have received
+// it.
 func (l *Lease) doubt(now time.Time, receipt string) {
 	said := "storage does not know the lease's receipt: a renewal that it did not answer has replaced it, and the lease can't be renewed again"
 	over := l.Message.Lease.Over(now)
@@ -258,8 +251,7 @@ func (l *Lease) doubt(now time.Time, receipt string) {
 	l.actAt(later(l.maybeUntil, now))
 }
 
-// inDoubt is what comes when nobody has the receipt and the renewal that replaced it is over too:
-// the work goes on for as long as others wait for it.
+// inDoubt is what comes when nobody has the receipt and the renewal that replaced it is over too: the work goes on for as long as others wait for it.
 func (l *Lease) inDoubt() {
 	if left := l.waitedFor(); l.Message.Lease.Receipt() == l.receipt && left > 0 {
 		l.actAt(time.Now().Add(min(left, doubtLook)))
@@ -268,8 +260,7 @@ func (l *Lease) inDoubt() {
 	l.end(l.receipt)
 }
 
-// end ends the work because storage does not know receipt any more, unless the message was
-// received anew meanwhile: then the new lease is kept.
+// end ends the work because storage does not know receipt any more, unless the message was received anew meanwhile: then the new lease is kept.
 func (l *Lease) end(receipt string) {
 	l.receipt = ""
 	if !l.lose(receipt) {
@@ -277,9 +268,8 @@ func (l *Lease) end(receipt string) {
 	}
 }
 
-// again makes a renewal that storage did not answer come again soon. Before the lease ends there
-// is always one more try: each comes after half of what is left at the latest, down to
-// renewLeast.
+// again makes a renewal that storage did not answer come again soon. Before the lease ends there is always one more try: each comes after half of
+// what is left at the latest, down to renewLeast.
 func (l *Lease) again(start time.Time, length time.Duration, err error) {
 	l.unanswered++
 	if queue.Ambiguous(err) {
@@ -305,8 +295,8 @@ func (l *Lease) again(start time.Time, length time.Duration, err error) {
 	l.actAt(now.Add(wait))
 }
 
-// Expires tells the one case in which a lost lease leaves the message to nobody else:
-// cutting the work short then would lose it. The clocks here and in storage differ.
+// Expires tells the one case in which a lost lease leaves the message to nobody else: cutting the work short then would lose it. The clocks here and
+// in storage differ.
 func (l *Lease) Expires() bool {
 	return !l.Message.ExpiresAt.IsZero() && time.Until(l.Message.ExpiresAt) < policy.ExpiryMargin
 }
@@ -332,8 +322,7 @@ func (l *Lease) renew(length time.Duration) error {
 	return err
 }
 
-// patience is how long a renewal may take: one that hangs leaves time for another try before
-// the lease ends.
+// patience is how long a renewal may take: one that hangs leaves time for another try before the lease ends.
 func (l *Lease) patience() time.Duration {
 	left := time.Until(l.Message.Lease.Until())
 	if left <= 0 {
@@ -342,8 +331,8 @@ func (l *Lease) patience() time.Duration {
 	return min(renewTimeout, max(left/2, renewLeast))
 }
 
-// lose ends the work because storage does not know receipt any more. It does
-// nothing, and returns false, when the message was received anew meanwhile.
+// lose ends the work because storage does not know receipt any more. It does nothing, and returns false, when the message was received anew
+// meanwhile.
 func (l *Lease) lose(receipt string) bool {
 	l.mu.Lock()
 	if l.Message.Lease.Receipt() != receipt {
@@ -358,8 +347,8 @@ func (l *Lease) lose(receipt string) bool {
 	return true
 }
 
-// adopt takes over the lease with which the message was received anew, because this
-// one could not be renewed in time. It returns false when this one is lost.
+// adopt takes over the lease with which the message was received anew, because this one could not be renewed in time. It returns false when this one
+// is lost.
 func (l *Lease) adopt(again *queue.Message) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -373,9 +362,8 @@ func (l *Lease) adopt(again *queue.Message) bool {
 	return true
 }
 
-// Begin notes that the message is in work. It returns false when this
-// process is at work on it already: then that work goes on, with the lease that was
-// received now. One process never POSTs one message twice at a time.
+// Begin notes that the message is in work. It returns false when this process is at work on it already: then that work goes on, with the lease that
+// was received now. One process never POSTs one message twice at a time.
 func (l *Lease) Begin() bool {
 	ls, key := l.ls, l.key()
 	ls.mu.Lock()
@@ -397,8 +385,8 @@ func (ls *Leases) At(queueName, messageID string) bool {
 	return ls.inWork[work{queueName, messageID}] != nil
 }
 
-// Forget forgets what Begin noted. It comes when all that was done is on record, and before the
-// message is given back: it may be received again before that has returned.
+// Forget forgets what Begin noted. It comes when all that was done is on record, and before the message is given back: it may be received again
+// before that has returned.
 func (l *Lease) Forget() {
 	l.ls.mu.Lock()
 	defer l.ls.mu.Unlock()
@@ -419,8 +407,8 @@ func (ls *Leases) of(queueName string, m *queue.Message) *Lease {
 	return nil
 }
 
-// MayBeElsewhere reports whether someone else may have gone on with a message in work since it
-// was received: its lease is over, or was before it came back.
+// MayBeElsewhere reports whether someone else may have gone on with a message in work since it was received: its lease is over, or was before it came
+// back.
 func (ls *Leases) MayBeElsewhere(ctx context.Context, queueName string, m *queue.Message) bool {
 	if m.Lease.Over(time.Now()) || errors.Is(context.Cause(ctx), queue.ErrLeaseLost) {
 		return true
@@ -443,9 +431,8 @@ func (l *Lease) CameBack() bool {
 	return l.elsewhere
 }
 
-// Sure reports whether nobody else can have gone on with the message: its lease has not ended, or
-// can still be renewed. Whoever stood still for longer than a lease learns it here, before its
-// next renewal. What went with its queue counts as ours: nobody can receive it.
+// Sure reports whether nobody else can have gone on with the message: its lease has not ended, or can still be renewed. Whoever stood still for
+// longer than a lease learns it here, before its next renewal. What went with its queue counts as ours: nobody can receive it.
 func (l *Lease) Sure() bool {
 	if l.IsLost() {
 		return false
@@ -468,10 +455,9 @@ func (ls *Leases) InWork() int {
 	return len(ls.inWork)
 }
 
-// Settling runs one settling call with the newest receipt: it waits, bounded, for
-// a renewal in flight, and keeps the next one away. Once the message is settled there
-// is nothing left to renew: a renewal that waited would take a message that was
-// given back away again, or call the lease of a deleted one lost.
+// Settling runs one settling call with the newest receipt: it waits, bounded, for a renewal in flight, and keeps the next one away. Once the message
+// is settled there is nothing left to renew: a renewal that waited would take a message that was given back away again, or call the lease of a
+// deleted one lost.
 func (l *Lease) Settling(call func() error) error {
 	held := l.takeOver()
 	err := call()

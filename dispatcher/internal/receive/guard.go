@@ -20,20 +20,17 @@ import (
 const (
 	// guardAgain is the longest wait after a fault, and the wait between the looks of a timer's run.
 	guardAgain = time.Minute
-	// guardInVain is how many batches in a row may hold nothing that is near its end, though
-	// looks show some: the next round goes on.
+	// guardInVain is how many batches in a row may hold nothing that is near its end, though looks show some: the next round goes on.
 	guardInVain = 3
-	// stuckMargin is guardMargin for a queue that is polled, whose webhooks may be sent to
-	// again at any time, or its LookGap if that is more.
+	// stuckMargin is guardMargin for a queue that is polled, whose webhooks may be sent to again at any time, or its LookGap if that is more.
 	stuckMargin = 5 * time.Minute
 )
 
-// guard watches a queue that has webhooks of which none is enabled, or whose last webhook
-// was deleted. Such a queue is not polled, and its messages wait for nothing but their
-// expiry: those that are near it are dead-lettered, the others stay where they are.
+// guard watches a queue that has webhooks of which none is enabled, or whose last webhook was deleted. Such a queue is not polled, and its messages
+// wait for nothing but their expiry: those that are near it are dead-lettered, the others stay where they are.
 //
-// It watches a polled queue too, while none of its webhooks can be sent to, or not as much as
-// there is: then nobody receives from it either, or not all.
+// It watches a polled queue too, while none of its webhooks can be sent to, or not as much as there is: then nobody receives from it either, or not
+// all.
 type guard struct {
 	*Options
 	handlers *sync.WaitGroup // all of the process
@@ -44,11 +41,10 @@ type guard struct {
 	beside *poller
 	// behind: the poller receives, but there is more than its webhooks can be sent now.
 	behind bool
-	// inVain: the last batch held nothing that is near its end, though a peek showed
-	// some. Receiving goes by another order, so the next batch is a full one.
+	// inVain: the last batch held nothing that is near its end, though a peek showed some. Receiving goes by another order, so the next batch is a
+	// full one.
 	inVain bool
-	// noted are the messages of a left queue, among those that the last peek showed,
-	// that are recorded as held.
+	// noted are the messages of a left queue, among those that the last peek showed, that are recorded as held.
 	noted map[string]bool
 }
 
@@ -71,8 +67,7 @@ func (g *guard) run(ctx context.Context) {
 	}
 }
 
-// watch makes a round at once and one a minute until done is closed, and then a last one
-// of a queue that was received from meanwhile.
+// watch makes a round at once and one a minute until done is closed, and then a last one of a queue that was received from meanwhile.
 func (g *guard) watch(ctx context.Context, done <-chan struct{}) error {
 	for last := !g.polled(); ; {
 		err := g.round(ctx)
@@ -89,8 +84,7 @@ func (g *guard) watch(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// round looks once, which is one transaction when nothing is near its end, and
-// dead-letters what is, a batch at a time.
+// round looks once, which is one transaction when nothing is near its end, and dead-letters what is, a batch at a time.
 func (g *guard) round(ctx context.Context) error {
 	for vain := 0; vain < guardInVain; {
 		start := time.Now()
@@ -183,9 +177,8 @@ func (g *guard) handle(messages []*queue.Message) (int, error) {
 	return int(left.Load()), err
 }
 
-// terms: near its end a message is dead-lettered, otherwise it is shown again at once, with its
-// receive excused. Where a webhook was enabled meanwhile it is delivered. What was sent to a
-// left queue later is given back untouched.
+// terms: near its end a message is dead-lettered, otherwise it is shown again at once, with its receive excused. Where a webhook was enabled
+// meanwhile it is delivered. What was sent to a left queue later is given back untouched.
 func (g *guard) terms(m *queue.Message) delivery.Terms {
 	l, left := g.Registry.LeftQueue(g.q.Name())
 	switch {
@@ -212,12 +205,10 @@ func (g *guard) margin() time.Duration {
 func (g *guard) polled() bool { return g.beside != nil }
 
 const (
-	// guardInterval is the wait between two looks at a guarded queue. A message of a life of
-	// a minute is near its end for half of it, and one that was given back is shown again half a minute
-	// before its end: two looks fall into that, and time is left for what the first of them leads to.
+	// guardInterval is the wait between two looks at a guarded queue. A message of a life of a minute is near its end for half of it, and one that
+	// was given back is shown again half a minute before its end: two looks fall into that, and time is left for what the first of them leads to.
 	guardInterval = 12 * time.Second
-	// guardMargin is how much of its life a message has left when it is dead-lettered,
-	// or half of its life if that is less.
+	// guardMargin is how much of its life a message has left when it is dead-lettered, or half of its life if that is less.
 	guardMargin = time.Hour
 )
 

@@ -26,9 +26,8 @@ type Peers struct {
 	Self        string
 	ClocksApart time.Duration
 	seen        []peer
-	leader      string    // the instance that leads, this one too
-	taken       int64     // of what others have sent since their rows were read first
-	readAt      time.Time // when rows were read last
+	leader      string // the instance that leads, this one too
+	taken       int64  // of what others have sent since their rows were read first
 }
 
 // PeerRow is what an instance has written of the webhook.
@@ -112,11 +111,10 @@ func (p *peer) then(row PeerRow, clocksApart time.Duration, now time.Time) peer 
 	return next
 }
 
-// since is how many of its POSTs were taken from its last row to this one, or since it started, if that was after rows were read last, and it is
-// not gone for long.
-func (p *peer) since(row PeerRow, readAt, now time.Time) int64 {
+// since is how many of its POSTs were taken from its last row to this one, or since it started, if it has done so lately and is not gone for long.
+func (p *peer) since(row PeerRow, now time.Time) int64 {
 	switch {
-	case p.read.IsZero() && (row.StartedAt.Before(readAt) || row.UpdatedAt.Sub(row.StartedAt) >= peerOld || now.Sub(row.UpdatedAt) >= peerOld):
+	case p.read.IsZero() && (row.UpdatedAt.Sub(row.StartedAt) >= peerOld || now.Sub(row.UpdatedAt) >= peerOld):
 		return 0
 	case !row.StartedAt.Equal(p.row.StartedAt):
 		return row.Posts - row.Failed
@@ -152,10 +150,6 @@ func (p *Peers) take(rows []PeerRow, now time.Time) (there []*peer) {
 		before[p.seen[i].row.Instance] = &p.seen[i]
 	}
 	p.seen = nil
-	readAt := now
-	if !p.readAt.IsZero() {
-		readAt = p.readAt.Add(-p.ClocksApart)
-	}
 	var tookFrom time.Time // that of the one that was taken last
 	for _, row := range rows {
 		last := before[row.Instance]
@@ -164,10 +158,9 @@ func (p *Peers) take(rows []PeerRow, now time.Time) (there []*peer) {
 		}
 		one := last.then(row, p.ClocksApart, now)
 		if p.seen = append(p.seen, one); row.Instance != p.Self {
-			p.taken += last.since(row, readAt, now)
+			p.taken += last.since(row, now)
 		}
 	}
-	p.readAt = now
 	for i := range p.seen {
 		if one := &p.seen[i]; one.there(now) {
 			there = append(there, one)

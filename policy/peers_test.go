@@ -283,31 +283,3 @@ func TestWhoComesAndGoesChangesNoCount(t *testing.T) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
-
-// An instance whose row is read first has sent most of its POSTs before: they are of no window that is open. All count of one that started since.
-func TestWhatAnInstanceSentBeforeItsRowWasReadIsNoPartOfAWindow(t *testing.T) {
-	for name, tt := range map[string]struct {
-		startedAgo time.Duration // before the first reading
-		read       bool          // there was one before
-		sum        int64
-	}{
-		"at work for 50 minutes":             {50 * time.Minute, true, 0},
-		"started since":                      {-time.Second, true, 1000},
-		"started since, its clock is behind": {59 * time.Second, true, 1000},
-		"the first reading":                  {0, false, 0},
-	} {
-		p := policy.Peers{Self: "b", ClocksApart: time.Minute}
-		if tt.read {
-			p.Read(nil, start)
-		}
-		row := peerRow("a", 20, start.Add(10*time.Second))
-		row.StartedAt, row.Posts, row.Failed = start.Add(-tt.startedAgo), 1100, 100
-		if sum := p.Read([]policy.PeerRow{row}, start.Add(11*time.Second)).Sum; sum != tt.sum {
-			t.Errorf("%s: %d were taken, want %d", name, sum, tt.sum)
-		}
-		row.UpdatedAt, row.Posts = row.UpdatedAt.Add(10*time.Second), row.Posts+50
-		if sum := p.Read([]policy.PeerRow{row}, start.Add(21*time.Second)).Sum; sum != tt.sum+50 {
-			t.Errorf("%s: %d were taken by its second row, want %d", name, sum, tt.sum+50)
-		}
-	}
-}

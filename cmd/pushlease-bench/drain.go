@@ -18,7 +18,7 @@ const drainBound = 10 * time.Minute
 type drained struct {
 	// rate is in messages a second, from the first POST to the last.
 	rate float64
-	// cpu is in seconds for 1,000 messages, of the process that POSTs.
+	// cpu is in seconds for 1,000 messages, of the process that POSTs, without its start.
 	cpu float64
 	// transactions for 1,000 messages: as the server counts them, and on the wire.
 	transactions, wire map[string]float64
@@ -83,8 +83,11 @@ func (b *bench) deliver(ctx context.Context, binary string, s storage, fan, coun
 			return d, err
 		}
 	}
-	startCPU := cpuSeconds(v.pid())
 	posts := count * fan
+	used, err := b.begun(ctx, v.pid(), posts)
+	if err != nil {
+		return d, err
+	}
 	if _, err := b.receiver.stats(ctx, posts/2); err != nil {
 		return d, err
 	}
@@ -107,7 +110,7 @@ func (b *bench) deliver(ctx context.Context, binary string, s storage, fan, coun
 	if err != nil {
 		return d, err
 	}
-	d.cpu = (cpuSeconds(v.pid()) - startCPU) / float64(count) * 1000
+	d.cpu = used.each(posts) * float64(fan)
 	_, d.peak = memory(v.pid())
 	d.transactions = perThousand(end.transactions, count)
 	if b.standin != nil {
@@ -186,13 +189,26 @@ func (b *bench) reference(ctx context.Context, role string, s storage, count int
 		return d, err
 	}
 	j := job{url: b.receiver.URL, queue: s.queue(), count: count, workers: b.Concurrency, size: b.Size}
-	var done jobDone
-	c, err := startRole(ctx, s.env(), &done, j.args(role)...)
+	c, err := beginRole(ctx, s.env(), j.args(role)...)
 	if err != nil {
 		return d, err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
-	d.cpu = cpuSeconds(c.cmd.Process.Pid) / float64(count) * 1000
+	going, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	ended := make(chan error, 1)
+	go func() {
+		err := c.decode(&jobDone{})
+		if err != nil {
+			stop(err)
+		}
+		ended <- err
+	}()
+	used, err := b.begun(going, c.cmd.Process.Pid, count)
+	if err = errors.Join(err, <-ended); err != nil {
+		return d, err
+	}
+	d.cpu = used.each(count)
 	came, err := b.receiver.stats(ctx, count)
 	if err != nil {
 		return d, err
@@ -255,6 +271,9 @@ func (b *bench) drainRound(ctx context.Context) error {
 	b.add("drain.server", "messages/s", one.rate)
 	b.relate("drain.server", "raw", one.rate, raw.rate)
 	b.relate("drain.server", "ideal", one.rate, ideal.rate)
+	if b.Delay > 0 {
+		b.relate("drain.server", "its slots", one.rate, float64(b.Concurrency)/b.Delay.Seconds())
+	}
 	b.add("drain.fan3", "POSTs/s", 3*three.rate)
 	b.relate("drain.fan3", "3 × server", three.rate, one.rate)
 	b.relate("drain.fan3", "raw", 3*three.rate, raw.rate)
@@ -271,6 +290,17 @@ func (b *bench) drainRound(ctx context.Context) error {
 		b.add("drain.cpu.baseline", "s/1,000", old.cpu)
 	}
 	b.addCosts(raw, ideal, one, three)
+	for _, p := range b.peers {
+		d, err := b.drainByPeer(ctx, p)
+		if err != nil {
+			return fmt.Errorf("peer %s: %w", p.name, err)
+		}
+		b.add("drain.peer."+p.name, "messages/s", d.rate)
+		b.relate("drain.peer."+p.name, "ideal", d.rate, ideal.rate)
+		b.relate("drain.server", p.name, one.rate, d.rate)
+		b.add("drain.cpu.peer."+p.name, "s/1,000", d.cpu)
+		b.addTransactions("drain.wire.peer."+p.name, d.wire)
+	}
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -143,7 +144,8 @@ func TestAMeasurementGivesRatiosAndAReportThatCanBeCompared(t *testing.T) {
 func TestTheStandInCountsWhatTheServerCounts(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "report.json")
-	code, out, errs := quick(t, path, "--count", "100", "--storage", "standin", "--latency", "1ms", "--limits", "none", "--scenarios", "drain,latency")
+	code, out, errs := quick(t, path, "--count", "100", "--storage", "standin", "--latency", "1ms", "--limits", "none", "--scenarios", "drain,latency",
+		"--peer", `naive=env `+storageEnv+`="$PEER_STORAGE" `+roleEnv+`=yes `+os.Args[0]+` consume -url "$PEER_URL" -queue "$PEER_QUEUE" -count 100 -workers 8 -size 1024`)
 	if code != exitOK {
 		t.Fatalf("exit %d: %s\n%s", code, errs, out)
 	}
@@ -155,9 +157,55 @@ func TestTheStandInCountsWhatTheServerCounts(t *testing.T) {
 	if deletes == nil || deletes.Median != 1000 || ideal == nil || ideal.Median != 1000 {
 		t.Errorf("deletes for 1,000 messages on the wire: %+v; of the ideal consumer: %+v", deletes, ideal)
 	}
+	if naive, server := r.find("drain.peer.naive"), r.find("drain.server"); naive == nil || naive.Median <= 0 || server == nil ||
+		!slices.ContainsFunc(server.Ratios, func(to ratio) bool { return to.To == "naive" && to.Median > 0 }) {
+		t.Errorf("a peer has %+v, and the server %+v", naive, server)
+	}
 	published, stored := r.find("trickle.published"), r.find("trickle.stored")
 	if published == nil || stored == nil || stored.Median < 2 || published.Median < stored.Median+0.5 {
 		t.Errorf("a message that comes alone costs %+v, and %+v when it is published through the API", stored, published)
+	}
+}
+
+func TestAPeerThatEndsIsSaid(t *testing.T) {
+	t.Parallel()
+	run := drainInProcess(t, options{Storage: standinStorage})
+	run.Count = 10
+	if _, err := run.drainByPeer(t.Context(), peer{"p", "echo no such setting"}); err == nil || !strings.Contains(err.Error(), "it ended, and said\nno such setting") {
+		t.Errorf("a peer that ended at once: %v", err)
+	}
+}
+
+// Each target is judged only by a run that can meet it.
+func TestTargetsAreOfWhatIsMeasured(t *testing.T) {
+	limit := func(o options, figure, to string) (limit float64) {
+		for _, b := range bounds(o) {
+			if b.figure == figure && b.to == to {
+				limit = b.limit
+			}
+		}
+		return limit
+	}
+	file := options{Storage: sqliteStorage, Size: 1024, Concurrency: 64}
+	standin := file
+	standin.Storage, standin.Limits, standin.Latency = standinStorage, noLimits, 5*time.Millisecond
+	throttled := standin
+	throttled.Limits = publishedLimits
+	slow := file
+	slow.Delay, slow.Concurrency = 50*time.Millisecond, 256
+	for _, tt := range []struct {
+		o          options
+		figure, to string
+		want       float64
+	}{
+		{file, "drain.server", "ideal", 0.75}, {file, "drain.server", "raw", 0.4}, {file, "drain.cpu.server", "ideal", 1.4},
+		{standin, "drain.server", "ideal", 0.85}, {standin, "drain.server", "raw", 0}, {standin, "drain.wire", "", 1100},
+		{throttled, "drain.server", "ideal", 0}, {throttled, "drain.wire", "", 1100}, {throttled, "idle.queue receive", "", 13},
+		{slow, "drain.server", "ideal", 0}, {slow, "drain.server", "its slots", 0.9},
+	} {
+		if got := limit(tt.o, tt.figure, tt.to); got != tt.want {
+			t.Errorf("%+v: %s to %q is judged by %v, want %v", tt.o, tt.figure, tt.to, got, tt.want)
+		}
 	}
 }
 
@@ -168,6 +216,8 @@ func TestWrongUseIsSaid(t *testing.T) {
 	}{
 		{[]string{"--scenarios", "speed"}, "speed"},
 		{[]string{"--latency", "5ms"}, "--storage standin"},
+		{[]string{"--peer", "naive=true"}, "--storage standin"},
+		{[]string{"--peer", "naive"}, "name=command"},
 		{[]string{"--limits", "none"}, "--storage standin"},
 		{[]string{"--storage", "standin", "--limits", "some"}, "published or none"},
 		{[]string{"--size", "10"}, "--size"},

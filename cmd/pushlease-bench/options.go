@@ -38,7 +38,8 @@ and gives for each figure the least, the median and the most of the rounds, and 
 ratio to the reference of the same round. On a machine that others use, believe ratios
 only, and those only when their least and most are near each other. --baseline adds a
 second server binary to every round, which is the fair way to see whether a change
-helped; --compare puts two reports side by side and says when they overlap.
+helped; --peer adds another program that takes messages from a queue and POSTs them, which
+finds what it is to do in PEER_URL, PEER_QUEUE and PEER_STORAGE (cmd/pushlease-bench/peers); --compare puts two reports side by side and says when they overlap.
 
 Scenarios (--scenarios, separated by commas):
 
@@ -117,6 +118,7 @@ type options struct {
 
 	connection       string // where Storage is a connection string
 	binary, baseline string
+	peers            []peer
 	dir, json        string
 	compare          []string
 	quick, help      bool
@@ -168,6 +170,11 @@ func parseOptions(args []string) (options, error) {
 	set.IntVar(&o.Attempts, "attempts", 1_000_000, "most attempts stored in the scenario history")
 	set.StringVar(&o.binary, "server-binary", "", "the server to measure; built from this module when empty")
 	set.StringVar(&o.baseline, "baseline", "", "another server binary to measure in every round of drain")
+	set.Func("peer", "another program that takes messages from a queue, as name=command, to measure in every round of drain; repeatable", func(s string) error {
+		p, err := parsePeer(s)
+		o.peers = append(o.peers, p)
+		return err
+	})
 	set.StringVar(&o.dir, "dir", "", "folder for databases and logs; a temporary one when empty")
 	set.StringVar(&o.json, "json", "", "file to write the report to, as JSON")
 	set.BoolVar(&quick, "quick", false, "small counts: less than a minute, and figures that mean little")
@@ -254,6 +261,8 @@ func (o *options) check() error {
 		return usagef("--limits are the stand-in's: add --storage standin")
 	case o.Limits != "" && o.Limits != publishedLimits && o.Limits != noLimits:
 		return usagef("--limits are %s or %s", publishedLimits, noLimits)
+	case len(o.peers) > 0 && o.Storage == sqliteStorage:
+		return usagef("--peer needs queues that others can take from: add --storage standin")
 	case o.Latency < 0 || o.Delay < 0:
 		return usagef("a latency or a delay can't be negative")
 	case o.Rounds < 1 || o.Count < 10 || o.Concurrency < 1 || o.Concurrency > 1000:

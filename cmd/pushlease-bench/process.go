@@ -22,9 +22,20 @@ type child struct {
 }
 
 // startRole starts this program in a role and decodes the first line that it prints.
-// Environment lines in env go to it: a connection string must not be an argument, which
-// every user of the machine can see.
 func startRole(ctx context.Context, env []string, first any, args ...string) (*child, error) {
+	c, err := beginRole(ctx, env, args...)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.decode(first); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", args[0], err), c.close())
+	}
+	return c, nil
+}
+
+// beginRole starts this program in a role. Environment lines in env go to it: a connection string must not be an argument, which
+// every user of the machine can see.
+func beginRole(ctx context.Context, env []string, args ...string) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
@@ -44,9 +55,6 @@ func startRole(ctx context.Context, env []string, first any, args ...string) (*c
 		return nil, fmt.Errorf("start %s: %w", args[0], err)
 	}
 	c.stdin, c.out = stdin, bufio.NewReader(stdout)
-	if err := c.decode(first); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", args[0], err), c.close())
-	}
 	return c, nil
 }
 
@@ -105,6 +113,27 @@ func cpuSeconds(pid int) float64 {
 		return 0
 	}
 	return (user + system) / ticksPerSecond
+}
+
+// usage is what a process had used when the first of its POSTs had come: its start is no cost of a message.
+type usage struct {
+	pid   int
+	cpu   float64
+	posts int
+}
+
+// begun waits for a tenth of the POSTs of a process.
+func (b *bench) begun(ctx context.Context, pid, posts int) (usage, error) {
+	s, err := b.receiver.stats(ctx, max(posts/10, 1))
+	return usage{pid, cpuSeconds(pid), s.Count}, err
+}
+
+// each is what it has used since for 1,000 of its POSTs, in seconds, when all have come.
+func (u usage) each(posts int) float64 {
+	if posts == u.posts {
+		return 0
+	}
+	return (cpuSeconds(u.pid) - u.cpu) / float64(posts-u.posts) * 1000
 }
 
 // loadAverage is how many processes wanted to run, on average of the last minute; 0 where

@@ -317,7 +317,16 @@ func TestAListOfAllWebhooksIsOneOfSeveralPartitions(t *testing.T) {
 	for i := range attempts {
 		write(i)
 	}
-	write(4) // once more, in another partition
+	write(4)                    // once more, in another partition
+	for looks := 0; ; looks++ { // each of which waits for what is to be written
+		as, _, err := s.Attempts(t.Context(), tables.AttemptFilter{}, tables.Page{Limit: 2 * attempts})
+		if err != nil || looks == 60 {
+			t.Fatalf("%d attempts are listed, %v", len(as), err)
+		}
+		if len(as) == attempts {
+			break
+		}
+	}
 	for _, partition := range []string{"all~", "all1~", "all2~"} {
 		s.edit(s.prefix+"Recent20261126", partition+"01", nil) // it has rows of the hour of 22
 	}

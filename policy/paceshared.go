@@ -54,9 +54,10 @@ func (p *Pacer) move(refused PacePlace, now time.Time) {
 // Shared tells whether other instances were limited when Share was last told.
 func (p *Pacer) Shared() bool { return p.noise.shared() }
 
-// TakesBeside tells whether others, as their rows tell that were read a good while after that time, were taken something since.
-func (p *Pacer) TakesBeside(since time.Time) bool {
-	return p.noise.shared() && p.noise.others.Posts > p.noise.others.Failed && p.noise.toldAt.After(since.Add(2*peerSeldom))
+// TakesBeside tells whether others are taken something, as rows tell that were read a good while after that time, and lately.
+func (p *Pacer) TakesBeside(since, now time.Time) bool {
+	told := p.noise.toldAt
+	return p.noise.shared() && p.noise.others.Posts > p.noise.others.Failed && told.After(since.Add(2*peerSeldom)) && now.Sub(told).Abs() < 2*peerSeldom
 }
 
 // Turn is at how many messages a second those come back that this instance could not send. Any of the instances may receive them, and they come

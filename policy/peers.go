@@ -93,8 +93,8 @@ func (p *peer) then(row PeerRow, clocksApart time.Duration, now time.Time) peer 
 		return next
 	}
 	o := &next.tells
-	if o.Posts, o.Failed = row.Posts-p.row.Posts, row.Failed-p.row.Failed; o.Posts == 0 { // it may write seldom, and how seldom says nothing
-		next.every, length = peerSeldom, peerOften
+	if o.Posts, o.Failed = row.Posts-p.row.Posts, row.Failed-p.row.Failed; o.Posts == 0 { // it may write seldom from now on
+		next.every = peerSeldom
 	}
 	o.Rate = min(row.Pace.Rate, float64(o.Posts+1)/length.Seconds()) // never none: it is limited
 	o.Taken = min(o.Rate, float64(o.Posts-o.Failed+1)/length.Seconds())

@@ -140,10 +140,8 @@ func TestAQuietTimeDoesNotChangeWhichInstanceLeads(t *testing.T) {
 	leads("it has sent nothing", 21*time.Second, "b")
 	leads("and writes no row", 31*time.Second, "b")
 	leads("for a minute", 80*time.Second, "b")
-	written(80*time.Second, 0)
-	leads("then one", 81*time.Second, "b")
 	a.Posts++
-	leads("the other one was taken something, and has written it", 91*time.Second, "b")
+	leads("the other one was taken something, and has written it", 90*time.Second, "b")
 	written(92*time.Second, 200)
 	leads("so has the one that leads", 101*time.Second, "b")
 	a.Posts, a.Pace.Rate = a.Posts+300, 30
@@ -152,6 +150,27 @@ func TestAQuietTimeDoesNotChangeWhichInstanceLeads(t *testing.T) {
 	a.Posts += 300
 	leads("and it writes no row again", 121*time.Second, "")
 	leads("it is gone", 221*time.Second, "")
+}
+
+// One that leads and sends nothing for minutes (its way to the queue is cut, or it was asked for a pause) leads no more, where the other one is taken something.
+func TestWhoSendsNothingForMinutesDoesNotLead(t *testing.T) {
+	p := policy.Peers{Self: "a"}
+	a, b := peerRow("a", 1.0/30, start), peerRow("b", 20, start)
+	b.UpdatedAt, b.Posts = start.Add(10*time.Second), 200
+	var told policy.Others
+	for at := 10 * time.Second; at < 4*time.Minute; at += 10 * time.Second {
+		a.UpdatedAt = start.Add(at)
+		if at%(30*time.Second) == 0 {
+			a.Posts++
+		}
+		if at%time.Minute == 0 {
+			b.UpdatedAt = a.UpdatedAt
+		}
+		told = p.Read([]policy.PeerRow{a, b}, a.UpdatedAt)
+	}
+	if told.Leader != "" {
+		t.Errorf("after four minutes %+v", told)
+	}
 }
 
 // The rows of instances that are gone stay for days. Nothing that they tell is taken for POSTs of now, however often they are read.

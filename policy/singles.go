@@ -6,7 +6,7 @@ const (
 	// refusal to say something about the message.
 	singlesAgain = 3
 	// singlesSure is how many such refusals there must have been in a row, and how many first
-	// attempts must have been taken before, one of them at least meanwhile. A first attempt that was refused takes back
+	// attempts must have been taken, one of them at least within the last singlesSure. A first attempt that was refused takes back
 	// singlesBack of these, of which singlesMost are remembered.
 	singlesSure = 5
 	singlesBack = 2
@@ -16,13 +16,13 @@ const (
 // Singles tells a webhook that refuses single messages, each time that they come (the quota
 // of one of its customers is used up), from one that has a limit: that takes a message that it has
 // refused before as likely as another one. The zero Singles is ready.
-type Singles struct{ others, again int }
+type Singles struct{ others, again, vain int }
 
 // Taken takes in a POST that was taken, of a message of which so many attempts had failed.
 func (s *Singles) Taken(failed int) {
 	switch {
 	case failed == 0:
-		s.others = min(s.others+1, singlesMost)
+		s.others, s.vain = min(s.others+1, singlesMost), 0
 	case failed >= singlesAgain:
 		*s = Singles{}
 	}
@@ -34,7 +34,7 @@ func (s *Singles) Refused(failed int) bool {
 	case failed == 0:
 		s.others = max(s.others-singlesBack, 0)
 	case failed >= singlesAgain:
-		if s.again == 0 {
+		if s.vain = min(s.vain+1, singlesMost); s.vain > singlesSure { // what is taken no more may be a limit that has closed
 			s.others = min(s.others, singlesSure-1)
 		}
 		s.again = min(s.again+1, singlesMost)

@@ -78,9 +78,9 @@ type Flow struct {
 	delivered, failed, postponed int64
 	refused                      int64         // answers that say nothing about the receiver, a 400 for instance
 	answers                      policy.Lately // POSTs, and those of them that were refused
-	lastFailure                  time.Time
-	tooMany                      int       // so many answers, one after the other and up to the last one, said that it is sent too much
-	toldUnusable                 time.Time // when the log last said that no request can be made
+	lastFailure, lastUnlimited   time.Time     // of any kind, and of one that is none of a limit
+	tooMany                      int           // so many answers, one after the other and up to the last one, said that it is sent too much
+	toldUnusable                 time.Time     // when the log last said that no request can be made
 	// releasedAt is when the webhook was last found to take messages again: what was held
 	// before is due.
 	releasedAt time.Time

@@ -202,7 +202,7 @@ func TestTwoInstancesGoOnAfterAnOutage(t *testing.T) {
 		set(true)
 		two.run(5 * time.Minute)
 		set(false)
-		two.run(8 * time.Minute)
+		two.run(20 * time.Minute)
 		ok, refused := two.run(time.Minute)
 		share, waste := float64(ok)/1200, float64(refused)/float64(max(ok+refused, 1))
 		if share < 0.75 || waste > 0.2 {
@@ -210,6 +210,48 @@ func TestTwoInstancesGoOnAfterAnOutage(t *testing.T) {
 		}
 		for name, f := range two.flows {
 			want(t, name+"'s breaker", f.Status(time.Now()).Breaker.Phase, policy.BreakerClosed)
+		}
+	})
+}
+
+// An outage ends for one of two instances, and not for the other one, whose own way is broken: that a probe of it is refused over the limit now and then does not mend that.
+func TestAnInstanceWhoseOwnWayIsBrokenStaysSo(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		limit, away, broken, posts := oneIn(50*time.Millisecond), false, "", 0
+		two := newInstances(t, func(name string, now time.Time) policy.Sign {
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case away:
+				return timedOut
+			case name != broken:
+				return limit(now)
+			}
+			if posts++; posts%3 > 0 {
+				return timedOut
+			}
+			return overLimit
+		})
+		two.run(2 * time.Minute)
+		leader := two.leader(t) // the other one sends too little for its breaker
+		mu.Lock()
+		away = true
+		mu.Unlock()
+		two.run(5 * time.Minute)
+		mu.Lock()
+		away, broken = false, leader
+		mu.Unlock()
+		two.run(20 * time.Minute)
+		opened := 0
+		for range 60 {
+			two.run(time.Minute)
+			if two.flows[broken].Status(time.Now()).Breaker.Phase == policy.BreakerOpen {
+				opened++
+			}
+		}
+		if opened < 45 {
+			t.Errorf("its breaker was open at %d of 60 looks", opened)
 		}
 	})
 }

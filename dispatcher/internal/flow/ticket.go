@@ -265,6 +265,9 @@ func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.Breake
 		f.breaker.Abort(t.generation)
 		return "", false, false
 	}
+	if a.Sign.Refused != 0 || a.Sign.Failed && !a.Sign.Limited {
+		f.lastUnlimited = now
+	}
 	if t.judge(a, now) {
 		f.changed, saves = true, true
 		switch turned = f.breaker.State(now).Phase; turned {
@@ -339,10 +342,9 @@ func (t *Ticket) judge(a Answer, now time.Time) (turned bool) {
 	}
 	single := a.Sign.Limited && f.singles.Refused(a.Failed)
 	takes, broken := t.overLimit(a, single, now)
-	if a.Sign.Limited && !closed && f.pacer.TakesBeside(f.breaker.State(now).Since) { // the outage is over, and the probe met the limit that others use up
-		f.breaker.Reset()
-		t.spared = true
-		return true
+	if !closed && a.Sign.Limited && f.pacer.TakesBeside(f.lastUnlimited, now) { // as good as taken: it met the limit that others use up
+		t.spared, t.probe = true, true
+		return f.breaker.Report(s, t.generation, true, now, rand.Float64())
 	}
 	if closed && !broken.IsZero() && f.breaker.Open(s, broken, now, rand.Float64()) {
 		t.spared = true

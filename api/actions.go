@@ -100,6 +100,8 @@ func (a *API) testWebhook(w http.ResponseWriter, r *http.Request) error {
 	request := reg.Request(content.Read(body, "application/json"), origin, 1)
 	var shown *sentView
 	request.Seen = func(header http.Header) { shown = newSentView(&reg, header, request.Body) }
+	request.Registered = reg.UpdatedAt
+	request.FreshToken = true                 // what was granted since the last one is in it
 	request.Fresh = true                      // whether the receiver can be reached now is what is asked
 	if by, ok := r.Context().Deadline(); ok { // a host waits for no longer, and the answer is still to be written
 		request.Until = by.Add(-min(testMargin, time.Until(by)/4))

@@ -115,8 +115,6 @@ type Dispatcher interface {
 // Sender makes one POST to a webhook.
 type Sender interface {
 	Send(ctx context.Context, w *webhook.Webhook, r webhook.Request) webhook.Result
-	// TokenFault says why there is no token to show its receiver; empty otherwise.
-	TokenFault(w *webhook.Webhook) string
 }
 
 // Check is one condition of being ready.

@@ -92,7 +92,7 @@ func (d *depths) measure(m metric.Meter) error {
 		for _, r := range d.infos {
 			o.ObserveInt64(info, 1, metric.WithAttributes(attribute.String("webhook", r.ID), attribute.String("queue", r.Queue),
 				attribute.String("name", r.Name), attribute.String("host", hostOf(r.URL))))
-			if end := r.TLS.Expires(); !end.IsZero() {
+			if end := certificateEnd(r); !end.IsZero() {
 				o.ObserveFloat64(certificate, time.Until(end).Seconds(), metric.WithAttributes(attribute.String("webhook", r.ID), attribute.String("queue", r.Queue)))
 			}
 		}

@@ -86,8 +86,11 @@ func (a *API) status(r *http.Request, reg tables.Registration) *statusView {
 		s.State, s.Until = status.Disabled, time.Time{}
 	}
 	text := flowText{reg: reg, s: s, instance: a.Instance, late: late, may: a.may(r, ScopeOperate)}.String()
-	if fault := a.Sender.TokenFault(&reg.Webhook); fault != "" && reg.Enabled {
-		text += " But there is no token to show it: " + fault + ". Its messages wait, and nothing is counted."
+	if end := certificateEnd(reg); reg.Enabled && !end.IsZero() && time.Now().After(end) {
+		s.Why = "a certificate of its own has expired"
+	}
+	if reg.Enabled && s.State != status.Disabled && s.State != status.NoToken && s.Why != "" {
+		text += " But no request can be made to it from its registration: " + s.Why + ". Its messages wait, and nothing is counted."
 	}
 	return &statusView{
 		Instance: a.Instance, State: s.State, Until: web.UTC(s.Until), Text: text,

@@ -38,6 +38,8 @@ func TestStatusSaysWhyAndWhatNext(t *testing.T) {
 		{name: "limited beside one that sends most", state: status.Webhook{State: status.Limited, Pace: policy.PaceState{Rate: 0.5, Since: at}, PaceOfAll: 20, Leader: "two"}, want: status.Limited,
 			text: []string{"It is sent about 20 a second, as was learned from that, and more now and then; instance two sends most of it, and this one about one POST in 2s, since all instances share its limit; that costs"}},
 		{name: "limited to little", state: status.Webhook{State: status.Limited, Pace: policy.PaceState{Rate: 0.02, Since: at}, PaceOfAll: 0.02}, want: status.Limited, text: []string{"sent about one POST in 50s"}, not: "whatever the rate"},
+		{name: "without a token", state: status.Webhook{State: status.NoToken, Until: until, Why: "the token endpoint answered 500"}, want: status.NoToken,
+			text: []string{"No token can be had to show it: the token endpoint answered 500. Nothing is sent", "asked for again at 2026-05-06T03:01:00Z", "no attempt charged", "Mend what the token endpoint says (POST /api/v1/webhooks/wh_", "/enable"}},
 		{name: "paused", state: status.Webhook{State: status.Paused, Until: until}, want: status.Paused, text: []string{"asked for a pause", "until 2026-05-06T03:01:00Z", "no attempt charged", "/enable", "/queues/orders"}},
 		{name: "failing", state: status.Webhook{State: status.Failing, Until: until, Breaker: open}, want: status.Failing,
 			text: []string{"open since 2026-05-06T03:00:00Z", "probe is due at 2026-05-06T03:01:00Z", "down to one in 15m0s", "Mend the receiver; POST /api/v1/webhooks/wh_"}},

@@ -53,6 +53,8 @@ func (t flowText) why() string {
 	switch s.State {
 	case status.Disabled:
 		return t.disabled()
+	case status.NoToken:
+		return t.noToken()
 	case status.Paused:
 		return "It answered 429 or 503 and asked for a pause: nothing is sent to it until " + web.Stamp(s.Until) + "."
 	case status.Failing, status.Probing:
@@ -66,6 +68,15 @@ func (t flowText) why() string {
 		return fmt.Sprintf("%d POSTs are in flight, as many as it may get now; its window can grow to %d.", s.InFlight, s.Concurrency)
 	}
 	return "It is sent to as messages come."
+}
+
+// noToken says why there is no token to show it, and when that is tried again.
+func (t flowText) noToken() string {
+	next := "with the next message, or one that is under way"
+	if !t.s.Until.IsZero() {
+		next = "at " + web.Stamp(t.s.Until) + " with the next message"
+	}
+	return "No token can be had to show it: " + t.s.Why + ". Nothing is sent to it. A token is asked for again " + next + ", and at least once a minute while there are messages; when one comes all are sent."
 }
 
 // broken says since when nothing but probes is sent, and why.
@@ -173,6 +184,8 @@ func (t flowText) cure() string {
 		enable += ", with a key that may operate,"
 	}
 	switch {
+	case t.s.State == status.NoToken:
+		return text + "Mend what the token endpoint says (POST /api/v1/webhooks/" + t.reg.ID + "/test asks it); a change of the webhook, or " + enable + ", asks at once."
 	case t.s.State == status.Paused:
 		return text + enable + " ends the pause at once."
 	case t.s.State == status.Disabled && t.reg.DisabledReason == "operator":

@@ -51,7 +51,7 @@ func (e *editor) tls(raw json.RawMessage) {
 		return
 	}
 	// Files end with a line's end, and variables often do not: that is no change.
-	next.ClientCertificate, next.CA = strings.TrimSpace(next.ClientCertificate), strings.TrimSpace(next.CA)
+	next.ClientCertificate, next.CA = webhook.OnlyCertificates(strings.TrimSpace(next.ClientCertificate)), webhook.OnlyCertificates(strings.TrimSpace(next.CA))
 	next.ClientKey = webhook.Hidden(strings.TrimSpace(string(next.ClientKey)))
 	e.reg.TLS = nil
 	if next != (webhook.TLS{}) {
@@ -154,7 +154,7 @@ func (e *editor) checkIdentity(in web.Fields) {
 	}
 	for name := range e.reg.Headers {
 		if strings.EqualFold(name, "Authorization") {
-			e.fail("headers."+name, "is there beside auth, which sets that header", "take the header away (null in a PATCH), or set auth to null")
+			e.fail("headers."+name, "is there beside auth, which sets that header", "take the header away (null in a PATCH), or set auth to null, with Content-Type: application/merge-patch+json")
 		}
 	}
 }
@@ -195,18 +195,27 @@ func (a *API) identitySettings(reg tables.Registration) (map[string]settingView,
 // certificateWarning is how long before its end a client's certificate is warned of.
 const certificateWarning = 30 * 24 * time.Hour
 
-// certificateWarnings tell of a client's certificate that ends soon, or has ended.
-func certificateWarnings(reg tables.Registration) []string {
-	end := reg.TLS.Expires()
-	const renew = " Have it renewed, and set tls.client_certificate and tls.client_key."
+// identityWarnings tell of a certificate that ends soon, or has ended, and of a token that anybody on the way can read.
+func identityWarnings(reg tables.Registration) (warnings []string) {
+	if reg.Auth != nil && strings.HasPrefix(strings.ToLower(reg.URL), "http:") {
+		warnings = append(warnings, "The URL is not https: whoever reads what is sent has the token, and can show it to the receiver until it ends. Use https.")
+	}
+	end, setting := reg.TLS.Expires()
+	renew := " Have it renewed, and set " + setting + "."
 	switch left := time.Until(end); {
 	case end.IsZero() || left > certificateWarning:
-		return nil
+		return warnings
 	case left <= 0:
-		return []string{"The client certificate has expired at " + web.Stamp(end) + ": nothing is sent, and its messages wait." + renew}
+		return append(warnings, "The certificate in "+setting+" has expired at "+web.Stamp(end)+": nothing is sent, and its messages wait."+renew)
 	default:
-		return []string{"The client certificate expires at " + web.Stamp(end) + "; nothing is sent from then on." + renew}
+		return append(warnings, "The certificate in "+setting+" expires at "+web.Stamp(end)+"; nothing is sent from then on."+renew)
 	}
+}
+
+// certificateEnd is when the first certificate of a webhook ends; zero without one.
+func certificateEnd(reg tables.Registration) time.Time {
+	end, _ := reg.TLS.Expires()
+	return web.UTC(end)
 }
 
 func addLeaves(path string, raw json.RawMessage, into map[string]json.RawMessage) {

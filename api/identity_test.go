@@ -23,6 +23,7 @@ import (
 	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/webhook"
 )
 
 const oauthHook = `{"queue":"orders","url":"https://example.com/hook","auth":{"oauth2":{"token_url":"https://login.example.com/tenant/token?key=QUERYKEY",
@@ -139,7 +140,14 @@ func TestBadAuthIsRefusedWithTheField(t *testing.T) {
 			t.Errorf("%s: %s", c.auth, text)
 		}
 	}
-	h.do(http.StatusBadRequest, "PATCH", billing, `{"headers":{"authorization":"Bearer x"}}`).wantProblem("headers.authorization")
+	refused := h.do(http.StatusBadRequest, "PATCH", billing, `{"headers":{"authorization":"Bearer x"}}`)
+	if refused.wantProblem("headers.authorization"); !strings.Contains(string(refused.body), mergePatch) {
+		t.Errorf("it does not say how null is sent: %s", refused.body)
+	}
+	refused = h.do(http.StatusBadRequest, "PATCH", billing, `{"auth":{"oauth2":{"client_secret":null,"private_key_jwt":{"key":"PLANTED"}}}}`)
+	if refused.wantProblem("auth.oauth2.client_secret"); !strings.Contains(string(refused.body), mergePatch) {
+		t.Errorf("it does not say how null is sent: %s", refused.body)
+	}
 	h.do(http.StatusBadRequest, "PATCH", billing, `{"auth":{"oauth2":{"client_secret":null}}}`, "Content-Type", mergePatch).wantProblem("auth.oauth2.client_secret")
 }
 
@@ -174,17 +182,8 @@ func TestATestIsMadeWithAToken(t *testing.T) {
 	h.do(http.StatusOK, "PATCH", billing, `{"auth":{"oauth2":{"client_secret":"PLANTEDOTHER"}}}`)
 	test = h.do(http.StatusOK, "POST", billing+"/test", "")
 	if test.text("error_class") != "token" || test.text("error") != "the token endpoint answered 401 invalid_client: set auth.oauth2.client_secret" ||
-		test.text("decision", "action") != "no-verdict" || test.get("decision", "charged") != false || strings.Contains(string(test.body), "PLANTED") {
+		test.text("decision", "action") != "hold" || test.text("decision", "reason") != "NoToken" || test.get("decision", "charged") != false || strings.Contains(string(test.body), "PLANTED") {
 		t.Errorf("it says %s", test.body)
-	}
-	h.view.webhook = func(string) (status.Webhook, bool) {
-		return status.Webhook{State: status.Healthy, Breaker: policy.BreakerState{Phase: policy.BreakerClosed}}, true
-	}
-	if text := h.do(http.StatusOK, "GET", billing, "").text("status", "text"); !strings.Contains(text, "But there is no token to show it: the token endpoint answered 401 invalid_client") {
-		t.Errorf("its status says %q", text)
-	}
-	if listed := h.do(http.StatusOK, "GET", "/api/v1/webhooks?trouble=true", "").get("data").([]any); len(listed) != 1 {
-		t.Errorf("%d webhooks in trouble", len(listed))
 	}
 }
 
@@ -221,7 +220,7 @@ func certified(t *testing.T, end time.Time, by *tls.Certificate) (certificate, k
 func TestTLSIsRegisteredAndItsKeyIsNeverShown(t *testing.T) {
 	reader := metric.NewManualReader()
 	h := newHarness(t, func(o *Options) { o.Meter = metric.NewMeterProvider(metric.WithReader(reader)).Meter("") })
-	ca, _, root := certified(t, time.Now().Add(1000*time.Hour), nil)
+	ca, _, root := certified(t, time.Now().Add(2000*time.Hour), nil)
 	end := time.Now().Add(1000 * time.Hour)
 	certificate, key, _ := certified(t, end, &root)
 	with := func(part map[string]any) string {
@@ -236,7 +235,7 @@ func TestTLSIsRegisteredAndItsKeyIsNeverShown(t *testing.T) {
 	if diff := cmp.Diff(want, made.get("tls")); diff != "" || made.text("certificate_expires_at") != web.Stamp(end.Truncate(time.Second)) {
 		t.Errorf("%s, until %v: %s", diff, end, made.body)
 	}
-	if text := string(made.body); strings.Contains(text, "client certificate expires") || strings.Contains(text, strings.Split(key, "\n")[1]) {
+	if text := string(made.body); strings.Contains(text, "client_certificate expires") || strings.Contains(text, strings.Split(key, "\n")[1]) {
 		t.Errorf("it says %s", text)
 	}
 
@@ -252,7 +251,7 @@ func TestTLSIsRegisteredAndItsKeyIsNeverShown(t *testing.T) {
 	}
 	h.do(http.StatusOK, "PATCH", billing, string(change), "Content-Type", mergePatch)
 	shown := h.do(http.StatusOK, "GET", billing, "")
-	if warnings := fmt.Sprint(shown.get("warnings")); !strings.Contains(warnings, "The client certificate expires at "+web.Stamp(soon.Truncate(time.Second))) || shown.get("tls", "server_name") != nil {
+	if warnings := fmt.Sprint(shown.get("warnings")); !strings.Contains(warnings, "The certificate in tls.client_certificate expires at "+web.Stamp(soon.Truncate(time.Second))) || shown.get("tls", "server_name") != nil {
 		t.Errorf("it says %s", shown.body)
 	}
 	h.api.countDepths(t.Context())
@@ -272,4 +271,62 @@ func TestTLSIsRegisteredAndItsKeyIsNeverShown(t *testing.T) {
 	if gone := h.do(http.StatusOK, "PATCH", billing, `{"tls":null}`, "Content-Type", mergePatch); gone.get("tls") != nil || gone.get("certificate_expires_at") != nil {
 		t.Errorf("it stays: %s", gone.body)
 	}
+}
+
+// What anybody on the way can read is no proof of who sends.
+func TestATokenOverHTTPIsWarnedOf(t *testing.T) {
+	h := newHarness(t, allowLocal)
+	for scheme, warned := range map[string]bool{"http": true, "https": false} {
+		made := h.do(http.StatusCreated, "PUT", "/api/v1/webhooks/over-"+scheme, strings.Replace(oauthHook, "https://example.com", scheme+"://example.com", 1))
+		if warnings := fmt.Sprint(made.get("warnings")); strings.Contains(warnings, "whoever reads what is sent has the token") != warned {
+			t.Errorf("over %s: %s", scheme, warnings)
+		}
+	}
+}
+
+// A part of a key that stands beside a certificate is not kept, and so shown to nobody.
+func TestWhatStandsBesideACertificateIsNotKept(t *testing.T) {
+	h := newHarness(t)
+	certificate, key, _ := certified(t, time.Now().Add(1000*time.Hour), nil)
+	text, err := json.Marshal(map[string]any{"queue": "orders", "url": "https://example.com/hook", "tls": map[string]any{"ca": strings.TrimSuffix(key, "-----END PRIVATE KEY-----\n") + certificate}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.do(http.StatusCreated, "PUT", billing, string(text))
+	shown := h.do(http.StatusOK, "GET", billing, "")
+	if strings.Contains(string(shown.body), strings.Split(key, "\n")[1]) || shown.text("tls", "ca") != strings.TrimSpace(certificate) {
+		t.Errorf("it shows %s", shown.body)
+	}
+}
+
+// A webhook to which nothing can be sent is no healthy one: its certificate has ended, or no request could be made to it lately.
+func TestAWebhookThatCanNotBeUsedIsInTrouble(t *testing.T) {
+	h := newHarness(t)
+	h.do(http.StatusCreated, "PUT", billing, `{"queue":"orders","url":"https://example.com/hook"}`)
+	s := status.Webhook{State: status.Healthy}
+	s.Breaker.Phase = policy.BreakerClosed
+	h.view.webhook = func(string) (status.Webhook, bool) { return s, true }
+	tells := func(what string, troubled bool, says string) {
+		t.Helper()
+		if listed := h.do(http.StatusOK, "GET", "/api/v1/webhooks?trouble=true", "").get("data").([]any); (len(listed) == 1) != troubled {
+			t.Errorf("%s: %d webhooks in trouble", what, len(listed))
+		}
+		if text := h.do(http.StatusOK, "GET", billing, "").text("status", "text"); !strings.Contains(text, says) {
+			t.Errorf("%s: it says %q", what, text)
+		}
+	}
+	tells("a good one", false, "")
+	s.Why = "the URL is not https"
+	tells("one that no request could be made to", true, "But no request can be made to it from its registration: the URL is not https. Its messages wait")
+	s.Why = ""
+	reg, err := h.db.GetWebhook(t.Context(), "billing-eu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, _, _ := certified(t, time.Now().Add(-time.Second), nil)
+	reg.TLS = &webhook.TLS{CA: ended}
+	if _, err = h.db.PutWebhook(t.Context(), reg); err != nil {
+		t.Fatal(err)
+	}
+	tells("one whose authority has ended", true, "a certificate of its own has expired")
 }

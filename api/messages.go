@@ -134,6 +134,8 @@ func (a *API) tellWhatKeeps(n *nextView) {
 		return
 	}
 	switch s.State {
+	case status.NoToken:
+		n.Text += " No token can be had to show its webhook: " + s.Why + "."
 	case status.Paused:
 		n.Text += " Its webhook has asked not to be sent anything until " + web.Stamp(s.Until) + "."
 	case status.Failing:
@@ -409,7 +411,7 @@ func heldText(d tables.Delivery) string {
 		return "Held because no webhook of the queue takes it: register one, or enable one." + until
 	case policy.Undecodable:
 		return "Held because a newer version of pushlease wrote it: update every instance. Looked at again at " + web.Stamp(d.NextAt) + "." + until
-	case policy.WebhookBusy, policy.WebhookPaused, policy.WebhookFailing:
+	case policy.WebhookBusy, policy.WebhookPaused, policy.WebhookFailing, policy.NoToken:
 		return "Held because the webhook can't be sent to; GET /api/v1/webhooks/" + d.WebhookID + " says why. Looked at again at " + web.Stamp(d.NextAt) + "." + until
 	}
 	return "Held until an operator acts." + until

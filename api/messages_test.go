@@ -105,8 +105,10 @@ func TestTimelineTellsThatTheWebhookCanNotBeSentTo(t *testing.T) {
 		{MessageKey: key, WebhookID: "wh_done", State: tables.Delivered, Attempts: 1, UpdatedAt: testTime},
 		{MessageKey: key, WebhookID: "wh_wait", State: tables.Pending, Attempts: 1, NextAt: testTime, UpdatedAt: testTime},
 	}})
-	for state, want := range map[status.FlowState]string{status.Paused: "asked not to be sent", status.Failing: "nothing but a probe", status.Probing: "due or under way", status.Healthy: ""} {
-		h.view.webhook = func(string) (status.Webhook, bool) { return status.Webhook{State: state, Until: testTime}, true }
+	for state, want := range map[status.FlowState]string{status.Paused: "asked not to be sent", status.Failing: "nothing but a probe", status.Probing: "due or under way", status.NoToken: "No token can be had to show its webhook: it is down.", status.Healthy: ""} {
+		h.view.webhook = func(string) (status.Webhook, bool) {
+			return status.Webhook{State: state, Until: testTime, Why: "it is down"}, true
+		}
 		a := h.do(http.StatusOK, "GET", "/api/v1/messages/m-1", "")
 		if got := a.text("next", 1, "text"); !strings.Contains(got, want) || want == "" && strings.Contains(got, "Its webhook") {
 			t.Errorf("%s: %q", state, got)

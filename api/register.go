@@ -228,7 +228,7 @@ func (a *API) shown(w http.ResponseWriter, r *http.Request, status int, reg tabl
 
 // warningsOf are what is to be said of any registration.
 func (a *API) warningsOf(ctx context.Context, reg tables.Registration) []string {
-	return slices.Concat(a.queueWarnings(ctx, reg.Queue), a.twinWarnings(ctx, reg), a.filterWarnings(ctx, reg), certificateWarnings(reg))
+	return slices.Concat(a.queueWarnings(ctx, reg.Queue), a.twinWarnings(ctx, reg), a.filterWarnings(ctx, reg), identityWarnings(reg))
 }
 
 // queueWarnings says so when the queue is not there yet: a name that was

@@ -2,6 +2,7 @@ package api
 
 import (
 	"strings"
+	"time"
 
 	"github.com/pushlease/pushlease/api/internal/web"
 	"github.com/pushlease/pushlease/internal/status"
@@ -37,11 +38,11 @@ func (a *API) isTroubled(reg tables.Registration) bool {
 	if !met {
 		return false
 	}
-	if a.Sender.TokenFault(&reg.Webhook) != "" {
+	if end := certificateEnd(reg); s.Why != "" || !end.IsZero() && time.Now().After(end) {
 		return true
 	}
 	switch s.State {
-	case status.Failing, status.Probing, status.Paused, status.Limited:
+	case status.NoToken, status.Failing, status.Probing, status.Paused, status.Limited:
 		return true
 	}
 	return !s.Failing.FailingSince.IsZero() || s.RecentRefused > 0 && 2*s.RecentRefused >= s.RecentPosts

@@ -13,11 +13,11 @@ import (
 func TestListsAreSearchedByNameAndTrouble(t *testing.T) {
 	h := newHarness(t)
 	ids := map[string]string{}
-	for _, name := range []string{"well", "failing", "refusing", "since", "off"} {
+	for _, name := range []string{"well", "failing", "refusing", "since", "tokenless", "off"} {
 		ids[name] = h.register(`{"name":"Customer ` + name + `","queue":"queue-` + name + `","url":"https://example.com/"}`).text("id")
 	}
 	states := map[string]status.Webhook{
-		ids["well"]: {State: status.Healthy, RecentPosts: 5, RecentRefused: 2}, ids["failing"]: {State: status.Failing}, ids["refusing"]: {State: status.Busy, RecentPosts: 4, RecentRefused: 2},
+		ids["well"]: {State: status.Healthy, RecentPosts: 5, RecentRefused: 2}, ids["failing"]: {State: status.Failing}, ids["tokenless"]: {State: status.NoToken}, ids["refusing"]: {State: status.Busy, RecentPosts: 4, RecentRefused: 2},
 		ids["since"]: {State: status.Healthy, Failing: policy.AutoDisableState{FailingSince: time.Now()}}, ids["off"]: {State: status.Disabled},
 	}
 	h.view.webhook = func(id string) (status.Webhook, bool) {
@@ -36,9 +36,9 @@ func TestListsAreSearchedByNameAndTrouble(t *testing.T) {
 		"/api/v1/webhooks?contains=customer%20FAIL":        {"Customer failing"},
 		"/api/v1/webhooks?contains=queue-we":               {"Customer well"},
 		"/api/v1/webhooks?contains=nothing":                {},
-		"/api/v1/webhooks?trouble=true":                    {"Customer failing", "Customer refusing", "Customer since"},
+		"/api/v1/webhooks?trouble=true":                    {"Customer failing", "Customer refusing", "Customer since", "Customer tokenless"},
 		"/api/v1/webhooks?trouble=true&contains=refus":     {"Customer refusing"},
-		"/api/v1/webhooks?trouble=false&contains=Customer": {"Customer well", "Customer failing", "Customer refusing", "Customer since", "Customer off"},
+		"/api/v1/webhooks?trouble=false&contains=Customer": {"Customer well", "Customer failing", "Customer refusing", "Customer since", "Customer tokenless", "Customer off"},
 		"/api/v1/queues?contains=FAIL":                     {"queue-failing"},
 		"/api/v1/queues?trouble=true":                      {"of-nobody", "queue-failing", "queue-off"},
 	} {

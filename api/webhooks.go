@@ -78,7 +78,7 @@ func (a *API) view(r *http.Request, reg tables.Registration) webhookView {
 	v := webhookView{
 		ID: reg.ID, Name: reg.Name, Queue: reg.Queue, URL: reg.URL, Headers: map[string]string{},
 		Timeout: policy.Duration(reg.Timeout), Enabled: reg.Enabled, DisabledReason: reg.DisabledReason,
-		DisabledAt: web.UTC(reg.DisabledAt), Policy: reg.Policy, Flow: reg.Flow.OrDefault(), Filter: reg.Filter, Format: cmp.Or(reg.Format, content.FormatRaw), HTTPVersion: httpVersionOf(reg), Auth: a.shownAuth(r, reg), TLS: reg.TLS.Shown(redacted), CertificateEnd: web.UTC(reg.TLS.Expires()), Secrets: []secretView{},
+		DisabledAt: web.UTC(reg.DisabledAt), Policy: reg.Policy, Flow: reg.Flow.OrDefault(), Filter: reg.Filter, Format: cmp.Or(reg.Format, content.FormatRaw), HTTPVersion: httpVersionOf(reg), Auth: a.shownAuth(r, reg), TLS: reg.TLS.Shown(redacted), CertificateEnd: certificateEnd(reg), Secrets: []secretView{},
 		ResetAt: web.UTC(reg.ResetAt), CreatedAt: web.UTC(reg.CreatedAt), UpdatedAt: web.UTC(reg.UpdatedAt),
 	}
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
@@ -179,7 +179,7 @@ func (a *API) getWebhook(w http.ResponseWriter, r *http.Request) error {
 	view := a.view(r, reg)
 	a.tellLastFailure(r.Context(), reg, view.Status)
 	a.tellOthers(r.Context(), reg, &view)
-	view.Warnings = certificateWarnings(reg)
+	view.Warnings = identityWarnings(reg)
 	return web.WriteVersion(w, r, reg.ETag, view)
 }
 
@@ -216,7 +216,7 @@ func (a *API) patchWebhook(w http.ResponseWriter, r *http.Request) error {
 	if _, changed := in["filter"]; changed {
 		warnings = append(warnings, a.filterWarnings(r.Context(), reg)...)
 	}
-	view.Warnings = slices.Concat(warnings, certificateWarnings(reg))
+	view.Warnings = slices.Concat(warnings, identityWarnings(reg))
 	w.Header().Set("ETag", web.EtagOf(reg.ETag))
 	return web.WriteJSON(w, http.StatusOK, view)
 }

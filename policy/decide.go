@@ -16,7 +16,7 @@ const ExpiryMargin = 30 * time.Second
 //
 // Who decides, first to last: a try that we cut short ourselves gives no verdict, and
 // neither does a registration that this process can't make a request from, which its
-// operator can mend, or a token that can't be had; then the address guard, which ends the delivery when it is the URL that
+// operator can mend; a token that can't be had holds the delivery; then the address guard, which ends the delivery when it is the URL that
 // holds the address; then the receiver's steering header if it is allowed, the rules, and
 // the default table. A status decides even when the answer's body broke off.
 //
@@ -45,12 +45,12 @@ func (p Policy) Decide(t Try) Decision {
 	case ClassRequest:
 		return Decision{
 			Action: NoVerdict, Reason: InternalFault,
-			Explanation: "This process can't make a request from the webhook's registration, so nothing was sent and nothing is counted.",
+			Explanation: "This process can't make a request from the webhook's registration, so nothing was sent and nothing is counted." + r.why(),
 		}
 	case ClassToken:
 		return Decision{
-			Action: NoVerdict, Reason: InternalFault,
-			Explanation: "There was no token to show the webhook, so the message was not taken, and nothing is counted.",
+			Action: Hold, Reason: NoToken,
+			Explanation: "There was no token to show the webhook, so the message was not taken, and nothing is counted." + r.why(),
 		}
 	}
 	asked, hasAsked := p.askedWait(&r, t.Now)
@@ -224,11 +224,16 @@ func (p *Policy) judge(r *Response, t *Try, asked time.Duration) verdict {
 	return byDefault(r, t, asked)
 }
 
-// Told is whether an answer means what the webhook asks for, or a rule says, and not what it means by default.
+// Told is whether an answer of this status is meant by its receiver or the policy: by a steering header, by a rule for this status, or by
+// one by which it is a delivery. One for more than this status says nothing of it.
 func (p *Policy) Told(r Response) bool {
 	r = r.settled()
-	_, ok := p.told(&r)
-	return ok
+	if v, ok := p.told(&r); !ok || v.action == Complete {
+		return ok
+	}
+	i, byRule := match(p.Rules, r)
+	_, steers := steered(r.Steering)
+	return p.AllowSteering && steers || byRule && p.Rules[i].Match == strconv.Itoa(r.Status)
 }
 
 // told is what the webhook asked for or a rule says, before the default table.
@@ -364,6 +369,14 @@ func (r *Response) kind() string {
 		}
 	}
 	return "The webhook gave no answer"
+}
+
+// why tells the cause in a sentence of its own, as far as it is known.
+func (r *Response) why() string {
+	if r.Cause == "" {
+		return ""
+	}
+	return " Why: " + r.Cause + "."
 }
 
 // completed explains a decision that completes a delivery.

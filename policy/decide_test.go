@@ -93,7 +93,7 @@ func TestEveryErrorClassHasItsRowInTheDefaultTable(t *testing.T) {
 		policy.ClassProtocol:      abandons,
 		policy.ClassBlocked:       {policy.DeadLetter, policy.BlockedAddress, false},
 		policy.ClassRequest:       {policy.NoVerdict, policy.InternalFault, false},
-		policy.ClassToken:         {policy.NoVerdict, policy.InternalFault, false},
+		policy.ClassToken:         {policy.Hold, policy.NoToken, false},
 		policy.ClassCanceled:      {policy.NoVerdict, policy.InternalFault, false},
 		"a class of next year":    abandons,
 		policy.ErrorClass("\x00"): abandons,

@@ -38,6 +38,8 @@ func (r Reason) Explain(t Tried) string {
 		return "The text is not what the queue's encoding promises, or was written by a newer version of pushlease; it is kept as it was received. Set the queue's encoding to what its producers write, or update every instance, and replay it."
 	case WebhookDisabled, WebhookDeleted, NoWebhook:
 		return "No webhook took the message before it would have expired."
+	case NoToken:
+		return "No token could be had to show the webhook before the message would have expired; the webhook's status says why."
 	case WebhookBusy, WebhookPaused, WebhookFailing:
 		return "The webhook could not be sent to before the message would have expired; its flow says why."
 	case EventInWork:

@@ -70,6 +70,8 @@ const (
 	WebhookPaused Reason = "WebhookPaused"
 	// WebhookFailing: the webhook mostly fails, so only a probe is sent now and then.
 	WebhookFailing Reason = "WebhookFailing"
+	// NoToken: no token can be had that the webhook is to be shown.
+	NoToken Reason = "NoToken"
 	// NoWebhook: no webhook of the queue takes the message.
 	NoWebhook Reason = "NoWebhook"
 	// Unmatched: the queue has webhooks, and none of their filters takes the message.
@@ -88,8 +90,8 @@ const (
 	Stopping Reason = "Stopping"
 	// StorageFault: our own storage could not be asked.
 	StorageFault Reason = "StorageFault"
-	// InternalFault: a fault inside pushlease, a registration that this process can't make a request
-	// from, or a token endpoint that gives no token.
+	// InternalFault: a fault inside pushlease, or a registration that this process can't make a request
+	// from.
 	InternalFault Reason = "InternalFault"
 )
 
@@ -103,7 +105,7 @@ func Reasons() []Reason {
 	return []Reason{
 		Delivered, RetryableError, ReceiverBusy, NonRetryableError, MaxDeliveryCountExceeded,
 		MaxAgeExceeded, MessageExpiring, Expired, PoisonMessage, Undecodable, BlockedAddress, WebhookGone,
-		ReceiverAsked, WebhookDisabled, WebhookDeleted, WebhookBusy, WebhookPaused, WebhookFailing, NoWebhook, Unmatched, Duplicate, EventInWork, ReplayEnded, LeaseLost, Stopping, StorageFault,
+		ReceiverAsked, WebhookDisabled, WebhookDeleted, WebhookBusy, WebhookPaused, WebhookFailing, NoToken, NoWebhook, Unmatched, Duplicate, EventInWork, ReplayEnded, LeaseLost, Stopping, StorageFault,
 		InternalFault,
 	}
 }
@@ -113,7 +115,7 @@ func DeadLetterReasons() []Reason {
 	return []Reason{
 		NonRetryableError, MaxDeliveryCountExceeded, MaxAgeExceeded, MessageExpiring, Expired, PoisonMessage, Undecodable,
 		BlockedAddress, WebhookGone, ReceiverAsked, WebhookDisabled, WebhookDeleted, WebhookBusy, WebhookPaused,
-		WebhookFailing, NoWebhook, Unmatched,
+		WebhookFailing, NoToken, NoWebhook, Unmatched,
 	}
 }
 

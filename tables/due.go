@@ -14,7 +14,7 @@ import (
 func DueUntil(inserted time.Time, all iter.Seq[Delivery]) time.Time {
 	until, first := inserted.Truncate(time.Second).Add(time.Second), time.Time{}
 	for d := range all {
-		counted := d.Attempts == d.Charged+d.Waits // else others may have been made before FirstAt
+		counted := d.Attempts == d.Charged+d.Waits && d.Excused == 0 // else others may have been made before FirstAt, or it was held
 		if counted && d.State != Withdrawn && !d.FirstAt.IsZero() && (first.IsZero() || d.FirstAt.Before(first)) {
 			first = d.FirstAt
 		}

@@ -74,7 +74,7 @@ func (o *OAuth2) problems(guard GuardOptions) (all []*content.FieldError) {
 	case o.ClientSecret == "" && o.PrivateKeyJWT == nil:
 		add("client_secret", "it is missing", "give the client's secret, or private_key_jwt with a key")
 	case o.ClientSecret != "" && o.PrivateKeyJWT != nil:
-		add("client_secret", "it is there beside private_key_jwt", "keep one of the two, and set the other to null")
+		add("client_secret", "it is there beside private_key_jwt", "keep one of the two, and set the other to null, with Content-Type: application/merge-patch+json")
 	case o.PrivateKeyJWT != nil:
 		if _, err := o.PrivateKeyJWT.signer(); err != nil {
 			add("private_key_jwt.key", err.Problem, err.Cure)

@@ -47,6 +47,8 @@ type failure struct {
 	held bool
 	// short is whether this machine lacked what the try needed.
 	short bool
+	// tokenAt is when a token that can't be had is worth asking for again; zero where that is not what is missing.
+	tokenAt time.Time
 }
 
 func (f *failure) Error() string { return f.text }

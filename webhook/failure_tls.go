@@ -29,6 +29,8 @@ func tlsFailure(e *transport.Error) *failure {
 		f.text = "the receiver's certificate has only a common name: it needs the host among its alternative names (SAN)"
 	case errors.As(e, &name):
 		f.text = "the receiver's certificate is for another name"
+	case errors.As(e, &invalid) && invalid.Reason == x509.Expired && invalid.Cert.IsCA:
+		f.text = "an authority of the receiver's certificate has expired: have its chain renewed, or set tls.ca"
 	case errors.As(e, &invalid) && invalid.Reason == x509.Expired:
 		f.text = "the receiver's certificate has expired or is not valid yet"
 	case errors.As(e, &invalid) && invalid.Reason == x509.IncompatibleUsage:

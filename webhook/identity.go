@@ -23,9 +23,14 @@ type identity struct {
 	tokens *tokens
 	// conns is whose the connections are; nil is anybody's.
 	conns *transport.Identity
-	// expires is when its certificate ends; zero without one.
+	// expires is when a certificate of it ends, and ended which setting has that; zero without one.
 	expires time.Time
-	used    time.Time // under the lock of the identities
+	ended   string
+	// wrong is why nothing can be sent by it.
+	wrong error
+	// at is when its registration was last changed.
+	at   time.Time
+	used time.Time // under the lock of the identities
 	// before is that of the registration before this one: POSTs that began under it are still made. Under the lock, too.
 	before *identity
 }
@@ -35,6 +40,7 @@ type identities struct {
 	transport *transport.Transport
 	base      *tls.Config  // of connections without an identity
 	client    *http.Client // asks for tokens
+	lacks     func(text string)
 	guard     GuardOptions
 	life      context.Context
 	stop      context.CancelFunc
@@ -44,8 +50,8 @@ type identities struct {
 	all map[string]*identity
 }
 
-func (i *identities) begin(t *transport.Transport, base *tls.Config, client *http.Client, guard GuardOptions) {
-	i.transport, i.base, i.client, i.guard, i.all = t, base, client, guard, map[string]*identity{}
+func (i *identities) begin(t *transport.Transport, base *tls.Config, client *http.Client, guard GuardOptions, lacks func(text string)) {
+	i.transport, i.base, i.client, i.guard, i.lacks, i.all = t, base, client, guard, lacks, map[string]*identity{}
 	i.life, i.stop = context.WithCancel(context.Background())
 }
 
@@ -55,23 +61,26 @@ func (i *identities) end() {
 	i.work.Wait()
 }
 
-// of gives the identity of a webhook, or why there can be none.
-func (i *identities) of(w *Webhook) (*identity, error) {
+// of gives the identity of a webhook whose registration was last changed at that time, or why there can be none.
+func (i *identities) of(w *Webhook, at time.Time) (*identity, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	now := time.Now()
 	newest := i.all[w.ID]
 	if newest.isOf(w) {
-		newest.auth, newest.tls, newest.used = w.Auth, w.TLS, now // the next comparison is of pointers alone
-		return newest, nil
+		newest.auth, newest.tls, newest.used, newest.at = w.Auth, w.TLS, now, latest(newest.at, at) // the next comparison is of pointers alone
+		return newest, newest.wrong
 	}
 	if newest != nil && newest.before.isOf(w) {
 		newest.used = now
-		return newest.before, nil
+		return newest.before, newest.before.wrong
 	}
-	made, err := i.make(w)
-	if err != nil {
-		return nil, err
+	made := i.make(w)
+	made.at, made.used = at, now
+	if newest != nil && at.Before(newest.at) { // a message was in hand when the registration was changed
+		i.forget(newest.before)
+		newest.before, newest.used = made, now
+		return made, made.wrong
 	}
 	for id, old := range i.all {
 		if id == w.ID || now.Sub(old.used) > forgottenAfter {
@@ -83,9 +92,8 @@ func (i *identities) of(w *Webhook) (*identity, error) {
 	if newest != nil {
 		newest.before, made.before = nil, newest
 	}
-	made.used = now
 	i.all[w.ID] = made
-	return made, nil
+	return made, made.wrong
 }
 
 // forget closes the connections of an identity, where it has any.
@@ -112,20 +120,23 @@ func (d *identity) isOf(w *Webhook) bool {
 	return d != nil && (d.auth == w.Auth || reflect.DeepEqual(d.auth, w.Auth)) && (d.tls == w.TLS || reflect.DeepEqual(d.tls, w.TLS))
 }
 
-func (i *identities) make(w *Webhook) (*identity, error) {
-	made := &identity{auth: w.Auth, tls: w.TLS, expires: w.TLS.Expires()}
+func (i *identities) make(w *Webhook) *identity {
+	made := &identity{auth: w.Auth, tls: w.TLS}
+	made.expires, made.ended = w.TLS.Expires()
 	if w.Auth != nil {
 		if wrong := w.Auth.Problems(i.guard); len(wrong) > 0 {
-			return nil, wrong[0]
+			made.wrong = wrong[0]
+			return made
 		}
-		made.tokens = &tokens{ask: newAsker(w.Auth.OAuth2, i.client).token, life: i.life, work: &i.work}
+		made.tokens = &tokens{ask: newAsker(w.Auth.OAuth2, i.client, i.guard).token, lacks: i.lacks, life: i.life, work: &i.work}
 	}
 	if w.TLS != nil {
 		config, err := w.TLS.config(i.base)
 		if err != nil {
-			return nil, err
+			made.wrong = err
+			return made
 		}
 		made.conns = &transport.Identity{TLS: config}
 	}
-	return made, nil
+	return made
 }

@@ -217,6 +217,81 @@ func TestAConnectionThatIsOpenedForAReplacedCertificateEnds(t *testing.T) {
 	}
 }
 
+// A message that was in hand when its registration was changed is sent by that, and the connections of the newer one stay.
+func TestAnOlderRegistrationTakesNoConnectionFromANewerOne(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprint(http2), func(t *testing.T) {
+			m, s := newMutual(t, func(s *httptest.Server) { s.EnableHTTP2 = http2 }), mutualSender(t)
+			old, renewed, at := m.hook(t, "wh_1", "old"), m.hook(t, "wh_1", "new"), time.Now()
+			send := func(w *webhook.Webhook, at time.Time) {
+				t.Helper()
+				r := message("{}")
+				r.Registered = at
+				wantAnswer(t, s.Send(t.Context(), w, r), 200)
+			}
+			send(renewed, at)
+			send(old, at.Add(-time.Second))
+			for range 5 {
+				send(renewed, at)
+			}
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			conns := map[string]int{}
+			for _, name := range m.conns {
+				conns[name]++
+			}
+			if conns["new"] != 1 || conns["old"] != 1 {
+				t.Errorf("%v connections", conns)
+			}
+		})
+	}
+}
+
+// What of a registration ends first is known, and in which setting it stands.
+func TestTheFirstEndOfACertificateIsKnown(t *testing.T) {
+	soon, later := time.Now().Add(time.Hour).Truncate(time.Second), time.Now().Add(2*time.Hour).Truncate(time.Second)
+	ends := func(at time.Time) string {
+		return issue(t, nil, func(c *x509.Certificate) { authority("x")(c); c.NotAfter = at }).certPEM()
+	}
+	for name, c := range map[string]struct {
+		is      webhook.TLS
+		at      time.Time
+		setting string
+	}{
+		"none":            {webhook.TLS{}, time.Time{}, ""},
+		"chain":           {webhook.TLS{ClientCertificate: ends(later) + ends(soon)}, soon, "tls.client_certificate"},
+		"authority":       {webhook.TLS{ClientCertificate: ends(later), CA: ends(soon)}, soon, "tls.ca"},
+		"two authorities": {webhook.TLS{CA: ends(soon) + ends(later)}, later, "tls.ca"},
+	} {
+		if at, setting := c.is.Expires(); !at.Equal(c.at) || setting != c.setting {
+			t.Errorf("%s: %v in %q", name, at, setting)
+		}
+	}
+	// A private authority that has ended is its operator's to renew, and no message's fault.
+	s, w := newSender(t, fails(nil)), hook()
+	w.URL, w.TLS = "https://example.com/hook", &webhook.TLS{CA: ends(time.Now().Add(-time.Minute))}
+	got := s.Send(t.Context(), w, message("{}"))
+	if wantFailure(t, got, "request"); !strings.Contains(got.Error, "tls.ca has expired at 20") {
+		t.Errorf("it says %q", got.Error)
+	}
+}
+
+// What stands beside certificates may be a part of a key, and is not kept.
+func TestOnlyCertificatesAreKept(t *testing.T) {
+	one, two := issue(t, nil, authority("one")), issue(t, nil, authority("two"))
+	key := string(one.keyPEM(t))
+	broken := strings.TrimSuffix(key, "-----END PRIVATE KEY-----\n")
+	for _, text := range []string{broken + one.certPEM() + two.certPEM(), one.certPEM() + broken + two.certPEM(), "subject=CN\n" + one.certPEM() + "issuer=SECRET\n" + two.certPEM()} {
+		got := webhook.OnlyCertificates(text)
+		if got != strings.TrimSpace(one.certPEM()+two.certPEM()) {
+			t.Errorf("kept is %q", got)
+		}
+	}
+	if got := webhook.OnlyCertificates(key); got != key {
+		t.Errorf("of what is none: %q", got)
+	}
+}
+
 func TestACertificateThatTheReceiverRefusesIsNamed(t *testing.T) {
 	m, s := newMutual(t, func(*httptest.Server) {}), mutualSender(t)
 	w := m.hook(t, "wh_1", "one")
@@ -253,7 +328,7 @@ func TestWithAnExpiredCertificateNothingIsSent(t *testing.T) {
 	w.URL = "https://example.com/hook"
 	w.TLS = &webhook.TLS{ClientCertificate: own.certPEM(), ClientKey: own.keyPEM(t)}
 	got := s.Send(t.Context(), w, message("{}"))
-	if wantFailure(t, got, "request"); !strings.HasPrefix(got.Error, "the client certificate has expired at 20") || !strings.Contains(got.Error, "set tls.client_certificate") || len(d.list()) > 0 {
+	if wantFailure(t, got, "request"); !strings.HasPrefix(got.Error, "the certificate in tls.client_certificate has expired at 20") || !strings.Contains(got.Error, "set tls.client_certificate") || len(d.list()) > 0 {
 		t.Errorf("%q, dialled %v", got.Error, d.list())
 	}
 	webhooktest.AssertNoSecrets(t, []string{fmt.Sprintf("%v %#v", w.TLS, w.TLS)}, strings.Split(string(w.TLS.ClientKey), "\n")[1])
@@ -288,6 +363,7 @@ func TestWhatIsWrongWithACertificateIsNamed(t *testing.T) {
 			old := issue(t, root, func(c *x509.Certificate) { client("old")(c); c.NotAfter = time.Now().Add(-time.Minute) })
 			w.ClientCertificate, w.ClientKey = old.certPEM(), old.keyPEM(t)
 		}, "client_certificate", "it has expired at 20"},
+		"chain that expired": {func(w *webhook.TLS) { w.ClientCertificate = good.certPEM() + ending(time.Now().Add(-time.Minute)) }, "client_certificate", "one of those after it"},
 		"not yet": {func(w *webhook.TLS) {
 			early := issue(t, root, func(c *x509.Certificate) { client("early")(c); c.NotBefore = time.Now().Add(time.Minute) })
 			w.ClientCertificate, w.ClientKey = early.certPEM(), early.keyPEM(t)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -85,10 +86,13 @@ type asker struct {
 }
 
 // newAsker reads what is registered, with which there is no problem (Auth.Problems).
-func newAsker(o *OAuth2, client *http.Client) *asker {
+func newAsker(o *OAuth2, client *http.Client, guard GuardOptions) *asker {
 	a := &asker{client: client, config: clientcredentials.Config{
 		ClientID: o.ClientID, ClientSecret: string(o.ClientSecret), TokenURL: o.TokenURL, Scopes: o.Scopes, EndpointParams: url.Values{}, AuthStyle: oauth2.AuthStyleInHeader,
 	}}
+	if target, err := parseTarget(o.TokenURL, &guard); err == nil { // its host in the form that is checked
+		a.config.TokenURL = target.String()
+	}
 	if o.Audience != "" {
 		a.config.EndpointParams.Set("audience", o.Audience)
 	}
@@ -131,32 +135,43 @@ func (a *asker) token(ctx context.Context) (token, *failure) {
 	return newToken("Bearer "+got.AccessToken, asked, life), nil
 }
 
-// retrieve asks once, or twice where the issuer may not take the secret in the header (RFC 6749, section 2.3.1). What it
-// said to the first way is then told, since the second one may only have been none of its own.
+// retrieve asks once, or twice where the issuer may not take the secret in the way in which it was told (RFC 6749, section 2.3.1). What is
+// told then is the answer of the two that knows the client, or the first one: the second way may only have been none of its own.
 func (a *asker) retrieve(ctx context.Context, config *clientcredentials.Config) (*oauth2.Token, error) {
 	got, err := config.Token(ctx)
-	if err == nil || a.proven || a.assert != nil || !clientUnknown(err) {
+	if err == nil || a.proven || a.assert != nil || !mayNotKnow(err) {
 		a.proven = a.proven || err == nil
 		return got, err
 	}
 	other := *config
-	other.AuthStyle = oauth2.AuthStyleInParams
-	if got, otherErr := other.Token(ctx); otherErr == nil {
+	if other.AuthStyle = oauth2.AuthStyleInParams; config.AuthStyle == other.AuthStyle {
+		other.AuthStyle = oauth2.AuthStyleInHeader
+	}
+	got, otherErr := other.Token(ctx)
+	switch {
+	case otherErr == nil:
 		a.config.AuthStyle, a.proven = other.AuthStyle, true
 		return got, nil
+	case ctx.Err() != nil: // it had too little time after the first one: it is the first next time
+		a.config.AuthStyle = other.AuthStyle
+	case !mayNotKnow(otherErr):
+		return nil, otherErr
 	}
 	return nil, err
 }
 
-// clientUnknown is whether an issuer says that it could not tell who asks.
-func clientUnknown(err error) bool {
+// mayNotKnow is whether an issuer's answer may come of how the client was told. Issuers say that in many ways.
+func mayNotKnow(err error) bool {
 	var answer *oauth2.RetrieveError
 	if !errors.As(err, &answer) {
 		return false
 	}
-	code, status := answer.ErrorCode, answer.Response.StatusCode
-	return status == http.StatusUnauthorized && (code == "" || code == "invalid_client") ||
-		status == http.StatusBadRequest && (code == "invalid_client" || code == "invalid_request")
+	switch answer.ErrorCode {
+	case "invalid_scope", "invalid_target", "unsupported_grant_type", "server_error", "temporarily_unavailable":
+		return false
+	}
+	status := answer.Response.StatusCode
+	return status < 500 && status != http.StatusTooManyRequests && status/100 != 3
 }
 
 func (a *asker) withAssertion(text string) *clientcredentials.Config {
@@ -195,8 +210,31 @@ func (a *asker) refused(ctx context.Context, err error) *failure {
 	return tokenFailure("the token endpoint's answer holds no token: see that auth.oauth2.token_url is the token endpoint")
 }
 
-// asItsOwn says of the token endpoint what is said of receivers.
-var asItsOwn = strings.NewReplacer("the receiver", "it", "the webhook's timeout", tokenTime.String())
+// asItsOwn says of the token endpoint what is said of receivers. The webhook's tls is for its receiver alone.
+var asItsOwn = strings.NewReplacer("the receiver", "it", "the webhook's timeout", tokenTime.String(),
+	": set tls.client_certificate and tls.client_key", noneShown, ": set tls.client_certificate", noneShown,
+	", or below the webhook's tls.min_version", "", ", or set tls.ca", "")
+
+const noneShown = ", and gets none"
+
+// mostAsked is the longest wait that a token endpoint is believed.
+const mostAsked = 10 * time.Minute
+
+// askedWait is until when an issuer wants to be left alone (Retry-After); zero where it does not say.
+func askedWait(header http.Header, now time.Time) time.Time {
+	value := header.Get("Retry-After")
+	at, err := http.ParseTime(value)
+	if seconds, failed := strconv.ParseUint(value, 10, 31); failed == nil {
+		at, err = now.Add(time.Duration(seconds)*time.Second), nil
+	}
+	if err != nil || !at.After(now) {
+		return time.Time{}
+	}
+	if most := now.Add(mostAsked); at.After(most) {
+		return most
+	}
+	return at
+}
 
 // errorCodes are those of RFC 6749, and what is to be set otherwise then.
 var errorCodes = map[string]string{
@@ -213,13 +251,15 @@ func (a *asker) answered(answer *oauth2.RetrieveError) *failure {
 	}
 	switch status := answer.Response.StatusCode; {
 	case field == "-", status >= 500, status == http.StatusTooManyRequests:
-		return tokenFailure(text)
+		return &failure{class: classToken, text: text, tokenAt: askedWait(answer.Response.Header, time.Now())}
 	case status >= 300 && status < 400:
 		return tokenFailure(text + ", a redirect, which is not followed: set auth.oauth2.token_url")
 	case status == http.StatusNotFound, status == http.StatusMethodNotAllowed:
 		return tokenFailure(text + ": set auth.oauth2.token_url")
 	case field != "":
 		return tokenFailure(text + ": set auth.oauth2." + field)
+	case status != http.StatusUnauthorized && answer.ErrorCode != "invalid_client":
+		return tokenFailure(text + ": see client_id, scopes, audience and params of auth.oauth2")
 	case a.assert != nil:
 		return tokenFailure(text + ": set auth.oauth2.private_key_jwt")
 	}

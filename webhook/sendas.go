@@ -6,30 +6,11 @@ import (
 	"time"
 )
 
-// TokenFault says why this process has no token for a webhook to show its receiver; empty while it has one, needs
-// none, or has not asked yet.
-func (s *Sender) TokenFault(w *Webhook) string {
-	if w.Auth == nil {
-		return ""
-	}
-	s.identities.mu.Lock()
-	id := s.identities.all[w.ID]
-	if id != nil && !id.isOf(w) {
-		id = id.before
-	}
-	known := id.isOf(w)
-	s.identities.mu.Unlock()
-	if !known {
-		return ""
-	}
-	return id.tokens.fault()
-}
-
 // sendAs makes the POST of a webhook that has an identity.
 func (s *Sender) sendAs(ctx context.Context, w *Webhook, r *Request, result *Result) {
-	id, err := s.identities.of(w)
+	id, err := s.identities.of(w, r.Registered)
 	if err == nil && !id.expires.IsZero() && result.StartedAt.After(id.expires) {
-		err = invalid("the client certificate has expired at "+stamp(id.expires), "set tls.client_certificate and tls.client_key")
+		err = invalid("the certificate in "+id.ended+" has expired at "+stamp(id.expires), "set "+id.ended)
 	}
 	if err != nil {
 		result.ErrorClass, result.Error = classRequest, err.Error()
@@ -41,27 +22,30 @@ func (s *Sender) sendAs(ctx context.Context, w *Webhook, r *Request, result *Res
 		s.send(ctx, w, r, result)
 		return
 	}
-	s.sendWithToken(ctx, id, w, r, result)
+	s.sendWithToken(ctx, id.tokens, w, r, result)
 }
 
 // sendWithToken makes the POST of a webhook whose receiver is shown a token. A 401 may mean that the token is
 // not good any more, and is no delivery unless the webhook says so (Request.Meant): with a fresh one the POST is made once more, and then the answer
 // counts. All of it takes no longer than a POST may.
-func (s *Sender) sendWithToken(ctx context.Context, id *identity, w *Webhook, r *Request, result *Result) {
-	if by := result.StartedAt.Add(w.Longest()); r.Until.IsZero() || r.Until.After(by) {
+func (s *Sender) sendWithToken(ctx context.Context, tokens *tokens, w *Webhook, r *Request, result *Result) {
+	began, after := result.StartedAt, 0
+	if by := began.Add(w.Longest()); r.Until.IsZero() || r.Until.After(by) {
 		r.Until = by
 	}
-	first, failed := id.tokens.get(ctx, r.tokenBy(w), 0)
+	if r.FreshToken {
+		after = tokens.anew()
+	}
+	first, failed := tokens.get(ctx, r.tokenBy(w), after)
 	if failed != nil {
 		s.fail(result, failed, failed)
+		result.NotBegun = failed.class == classToken
 		return
 	}
-	r.authorization = first.header
-	s.send(ctx, w, r, result)
-	if result.Status != http.StatusUnauthorized || r.Meant != nil && r.Meant(result) || !id.tokens.doubt(first.number) {
+	if !s.show(ctx, tokens, first, w, r, result) {
 		return
 	}
-	fresh, failed := id.tokens.get(ctx, r.tokenBy(w), first.number)
+	fresh, failed := tokens.get(ctx, r.tokenBy(w), first.number)
 	switch {
 	case failed == nil && fresh.header == first.header:
 		result.Note = "The token endpoint gives the token again that was answered 401."
@@ -70,18 +54,16 @@ func (s *Sender) sendWithToken(ctx context.Context, id *identity, w *Webhook, r 
 		failed = tokenFailure("too little time was left for the POST with a fresh one")
 	}
 	before := *result
-	*result = Result{StartedAt: before.StartedAt}
+	*result = Result{StartedAt: began}
 	if failed == nil {
-		r.authorization, result.StartedAt = fresh.header, time.Now()
-		s.send(ctx, w, r, result)
-		result.StartedAt = before.StartedAt
+		s.show(ctx, tokens, fresh, w, r, result)
 		if result.NotBegun { // though the first POST was made
-			*result, failed = Result{StartedAt: before.StartedAt}, tokenFailure("the POST with a fresh one might not be made any more")
+			*result, failed = Result{StartedAt: began}, tokenFailure("the POST with a fresh one might not be made any more")
 		}
 	}
 	if failed != nil {
 		if failed.class == classToken {
-			failed = tokenFailure("answered 401 by the receiver, and then " + failed.text)
+			failed = &failure{class: classToken, text: "answered 401 by the receiver, and then " + failed.text, tokenAt: failed.tokenAt}
 		}
 		result.Redials = before.Redials
 		s.fail(result, failed, failed)
@@ -89,6 +71,23 @@ func (s *Sender) sendWithToken(ctx context.Context, id *identity, w *Webhook, r 
 	}
 	result.Redials += before.Redials
 	result.Note = "It was answered 401 at first: a fresh token was asked for, and the POST made again with it."
+}
+
+// show makes a POST with a token, whose connection has all of its time, and has the tokens know what came of it. It tells whether the answer
+// is 401, and may be the token's fault.
+func (s *Sender) show(ctx context.Context, tokens *tokens, t token, w *Webhook, r *Request, result *Result) (refused bool) {
+	began := result.StartedAt
+	r.authorization, result.StartedAt = t.header, time.Now()
+	s.send(ctx, w, r, result)
+	result.StartedAt = began
+	switch result.Status {
+	case 0:
+	case http.StatusUnauthorized:
+		return tokens.refuse(t.number, r.Meant != nil && r.Meant(result))
+	default:
+		tokens.answered(t.number, result.Status)
+	}
+	return false
 }
 
 // tokenBy is until when a POST waits for a token: half of the time for its connection, and half of what is left.

@@ -113,7 +113,7 @@ func NewSender(opts Options) (*Sender, error) {
 	s.targets = newKept(func(raw string) (*url.URL, error) { return parseTarget(raw, &opts.Guard) })
 	s.signers = newKept(newSigner)
 	s.layer(s.transport, opts)
-	s.identities.begin(s.transport, base, tokenClient(s.transport, s.userAgent), opts.Guard)
+	s.identities.begin(s.transport, base, tokenClient(s.transport, s.userAgent), opts.Guard, s.lacks)
 	return s, nil
 }
 
@@ -242,12 +242,15 @@ func (s *Sender) do(t *tries, request *http.Request, body []byte) (*http.Respons
 	}
 }
 
+// lacks notes a shortage.
+func (s *Sender) lacks(text string) { s.shortage.Store(&Shortage{At: time.Now(), Text: text}) }
+
 // fail is the end of a POST without an answer: the last of its tries, and what is said of all.
 func (s *Sender) fail(result *Result, last, f *failure) {
 	if last.short {
-		s.shortage.Store(&Shortage{At: time.Now(), Text: last.text})
+		s.lacks(last.text)
 	}
-	result.ErrorClass, result.Error, result.NameBlocked, result.StaleConn = f.class, f.text, f.name, f.stale
+	result.ErrorClass, result.Error, result.NameBlocked, result.StaleConn, result.TokenAt = f.class, f.text, f.name, f.stale, f.tokenAt
 }
 
 // traceHeaders are headers to which those of a trace are added.

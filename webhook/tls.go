@@ -46,7 +46,10 @@ func (t *TLS) Problems(url string, now time.Time) (all []*content.FieldError) {
 	}
 	pair, wrong := t.certificate()
 	if wrong == nil && pair != nil {
-		wrong = notNow(pair.Leaf, now)
+		chain, _ := certificates(t.ClientCertificate)
+		for i := len(chain) - 1; i >= 0 && wrong == nil; i-- {
+			wrong = notNow(chain[i], now)
+		}
 	}
 	if wrong != nil {
 		add(wrong.Field, wrong)
@@ -100,7 +103,7 @@ func (t *TLS) certificate() (*tls.Certificate, *content.FieldError) {
 func notNow(leaf *x509.Certificate, now time.Time) *content.FieldError {
 	switch {
 	case now.After(leaf.NotAfter):
-		return wrongPart("client_certificate", "it has expired at "+stamp(leaf.NotAfter), "have it renewed, and give the new one with its key")
+		return wrongPart("client_certificate", "it has expired at "+stamp(leaf.NotAfter)+", or one of those after it has", "have it renewed, and give the new one with its key")
 	case now.Before(leaf.NotBefore):
 		return wrongPart("client_certificate", "it is not valid before "+stamp(leaf.NotBefore), "see that this machine's clock is right, or register it then")
 	}
@@ -144,16 +147,36 @@ func certificates(text string) (list []*x509.Certificate, ok bool) {
 	return list, len(list) > 0
 }
 
-// Expires is when the client's certificate ends; zero without one.
-func (t *TLS) Expires() time.Time {
-	if t == nil || t.ClientCertificate == "" {
-		return time.Time{}
+// Expires is when the first certificate of the client's chain ends, or the last authority of its own if that is sooner, and in which
+// setting that is: nothing can be sent from then on. The zero time without one.
+func (t *TLS) Expires() (end time.Time, setting string) {
+	if t == nil {
+		return time.Time{}, ""
 	}
-	chain, ok := certificates(t.ClientCertificate)
+	if chain, ok := certificates(t.ClientCertificate); ok {
+		end, setting = slices.MinFunc(chain, byEnd).NotAfter, "tls.client_certificate"
+	}
+	if list, ok := certificates(t.CA); ok {
+		if last := slices.MaxFunc(list, byEnd).NotAfter; end.IsZero() || last.Before(end) {
+			end, setting = last, "tls.ca"
+		}
+	}
+	return end, setting
+}
+
+func byEnd(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) }
+
+// OnlyCertificates is a text in PEM without what stands beside its certificates, which may be a part of a key; as it is where it is no such text.
+func OnlyCertificates(text string) string {
+	list, ok := certificates(text)
 	if !ok {
-		return time.Time{}
+		return text
 	}
-	return chain[0].NotAfter
+	var all []byte
+	for _, c := range list {
+		all = append(all, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
+	}
+	return strings.TrimSpace(string(all))
 }
 
 // config is base as the registration has it. It shares no session with others, since one carries who the client is.

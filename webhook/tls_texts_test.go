@@ -68,6 +68,7 @@ func TestEachFaultOfTLSIsNamed(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(root.cert)
 	good := issue(t, root, func(*x509.Certificate) {})
+	ended := issue(t, root, func(c *x509.Certificate) { authority("ended")(c); c.NotAfter = time.Now().Add(-time.Minute) })
 	serving := func(of *issuer, chain ...*issuer) *tls.Config {
 		c := tls.Certificate{Certificate: [][]byte{of.cert.Raw}, PrivateKey: of.key}
 		for _, more := range chain {
@@ -91,6 +92,7 @@ func TestEachFaultOfTLSIsNamed(t *testing.T) {
 			"the receiver's certificate is not one for servers"},
 		"expired": {serving(issue(t, root, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) })),
 			"the receiver's certificate has expired or is not valid yet"},
+		"expired authority": {serving(issue(t, ended, func(*x509.Certificate) {}), ended), "an authority of the receiver's certificate has expired: have its chain renewed, or set tls.ca"},
 		"old protocol": {with12(serving(good), func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS11 }),
 			"the receiver offers only versions of TLS below 1.2, or below the webhook's tls.min_version"},
 		"no common cipher": {with12(serving(good), func(c *tls.Config) {

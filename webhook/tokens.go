@@ -2,6 +2,8 @@ package webhook
 
 import (
 	"context"
+	"fmt"
+	"net/http"
 	"sync"
 	"time"
 )
@@ -22,9 +24,14 @@ const (
 	askAgainMin = time.Second
 	askAgainMax = time.Minute
 	// doubtEvery is how often a refusal is worth a fresh token in the long run, and doubtsAtOnce how
-	// often at once.
+	// often at once. One that brings a token which is taken is worth it every provenEvery.
 	doubtEvery   = 10 * time.Second
 	doubtsAtOnce = 5
+	provenEvery  = time.Second
+	// renewable is how old a token is at least that is asked for anew because of a 403, and askedAnew one that
+	// a test of the webhook does not show.
+	renewable = time.Minute
+	askedAnew = 5 * time.Second
 )
 
 // token is what a receiver is shown.
@@ -33,8 +40,8 @@ type token struct {
 	header Hidden
 	// number counts the tokens, from 1.
 	number int
-	// renew is from when on the next one is asked for, and end from when on this one is used no more.
-	renew, end time.Time
+	// came is when it came, renew from when on the next one is asked for, and end from when on this one is used no more.
+	came, renew, end time.Time
 }
 
 // newToken makes one that was asked for at the time, and lives for as long as its issuer says, if it does. However long
@@ -47,6 +54,7 @@ func newToken(header string, asked time.Time, life time.Duration) token {
 	came := time.Now()
 	return token{
 		header: Hidden(header),
+		came:   came,
 		renew:  latest(asked.Add(life*3/4), came.Add(leastUse/2)),
 		end:    latest(asked.Add(life-min(endMargin, life/10)), came.Add(leastUse)),
 	}
@@ -64,18 +72,26 @@ func tokenFailure(text string) *failure { return &failure{class: classToken, tex
 
 // tokens keeps the token of one identity. One request for the next one is under way at a time, for all who
 // need it; it is made before the end of the last one, and ends with nobody who waits for it.
+//
+// A token is good until its end, or until the receiver answers 401 to it; then it is shown to nobody any more. The one
+// that is asked for because of that is on trial until the receiver takes it: a 401 to it is the receiver's word.
 type tokens struct {
-	ask  func(ctx context.Context) (token, *failure)
-	life context.Context // of the sender
-	work *sync.WaitGroup // of the sender
+	ask   func(ctx context.Context) (token, *failure)
+	lacks func(text string) // this machine lacked what a request needed
+	life  context.Context   // of the sender
+	work  *sync.WaitGroup   // of the sender
 
-	mu     sync.Mutex
-	last   token
-	asking chan struct{} // closed at the end of the request that is under way; nil without one
-	failed *failure      // why the last request gave none; nil where it did
-	fails  int
-	again  time.Time // when the next request may be made
-	spent  time.Time // until when refusals have spent their fresh tokens
+	mu      sync.Mutex
+	last    token
+	refused int           // the number of the last token that was answered 401, and that is not the receiver's word
+	trial   int           // the number of the last one that was asked for because of that
+	taken   int           // the number of the last one that had another answer
+	asking  chan struct{} // closed at the end of the request that is under way; nil without one
+	failed  *failure      // why the last request gave none; nil where it did
+	fails   int
+	again   time.Time // when the next request may be made
+	doubts  bool      // the request under way is made because of a 401
+	spent   time.Time // until when refusals have spent their fresh tokens
 }
 
 // get gives a token that is later than the number, and waits for one until then at most.
@@ -92,7 +108,7 @@ func (t *tokens) get(ctx context.Context, by time.Time, after int) (token, *fail
 		case <-ctx.Done():
 			return token{}, &failure{class: classCanceled, text: "the exchange was cut short by pushlease"}
 		case <-timer.C:
-			return token{}, tokenFailure("the token endpoint had not answered in time")
+			return token{}, t.late()
 		}
 		last, asking, failed = t.look(after, true)
 	}
@@ -104,15 +120,15 @@ func (t *tokens) look(after int, waited bool) (last token, asking chan struct{},
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	if t.last.number > after && now.Before(t.last.end) {
+	if t.last.number > max(after, t.refused) && now.Before(t.last.end) {
 		if !now.Before(t.last.renew) {
-			t.begin(now)
+			t.begin(now, false)
 		}
 		return t.last, nil, nil
 	}
 	mine := false
 	if t.failed == nil || !waited { // otherwise it has just been tried
-		mine = t.begin(now)
+		mine = t.begin(now, t.refused > 0 && t.refused == t.last.number)
 	}
 	if t.asking == nil || t.failed != nil && !mine { // while it fails, one alone waits for what comes next
 		return token{}, nil, t.failed
@@ -120,24 +136,36 @@ func (t *tokens) look(after int, waited bool) (last token, asking chan struct{},
 	return token{}, t.asking, nil
 }
 
-// begin asks for the next token, unless that is under way or failed just now, and says whether it does. The lock is held.
-func (t *tokens) begin(now time.Time) bool {
+// begin asks for the next token, unless that is under way or failed just now, and says whether it does. Because of a 401 only so many are
+// asked for. The lock is held.
+func (t *tokens) begin(now time.Time, doubts bool) bool {
 	if t.asking != nil || now.Before(t.again) {
 		return false
 	}
+	if free := t.spent.Add(-(doubtsAtOnce - 1) * doubtEvery); doubts && free.After(now) {
+		t.failed, t.again = &failure{class: classToken, text: "as many fresh ones as may be were asked for", tokenAt: free}, free
+		return false
+	}
+	t.doubts = doubts
 	done := make(chan struct{})
 	t.asking = done
 	t.work.Go(func() {
 		ctx, stop := context.WithTimeout(t.life, tokenTime)
 		defer stop()
-		next, failed := t.ask(ctx)
+		next, failed := t.survive(ctx)
+		if failed != nil && failed.short {
+			t.lacks(failed.text)
+			failed = tokenFailure(failed.text)
+		}
 		t.mu.Lock()
 		if t.failed = failed; failed == nil {
-			next.number = t.last.number + 1
-			t.last, t.fails, t.again = next, 0, time.Time{}
+			t.comes(next)
 		} else {
-			t.again = time.Now().Add(min(askAgainMin<<min(t.fails, 10), askAgainMax))
+			t.again = latest(t.next(), failed.tokenAt)
 			t.fails++
+			if failed.class == classToken {
+				failed.tokenAt = t.again
+			}
 		}
 		t.asking = nil
 		t.mu.Unlock()
@@ -146,31 +174,80 @@ func (t *tokens) begin(now time.Time) bool {
 	return true
 }
 
-// doubt tells whether a fresh token is worth asking for, since the receiver answered 401 to that of the number. A
-// receiver that answers 401 to whatever it is sent has few asked for.
-func (t *tokens) doubt(number int) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.last.number > number || t.asking != nil { // one of those that were sent with it has asked
-		return true
-	}
-	now := time.Now()
-	if t.spent.Sub(now) > (doubtsAtOnce-1)*doubtEvery {
-		return false
-	}
-	if t.spent.Before(now) {
-		t.spent = now
-	}
-	t.spent = t.spent.Add(doubtEvery)
-	return true
+// next is when another request may be made after one that fails now. The lock is held.
+func (t *tokens) next() time.Time {
+	return time.Now().Add(min(askAgainMin<<min(t.fails, 10), askAgainMax))
 }
 
-// fault is why no token can be had, while that is so.
-func (t *tokens) fault() string {
+// late is about a request that takes longer than a POST may wait.
+func (t *tokens) late() *failure {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.failed == nil || time.Now().Before(t.last.end) {
-		return ""
+	return &failure{class: classToken, text: "the token endpoint had not answered in time", tokenAt: t.next()}
+}
+
+// survive asks for a token. The goroutine is nobody's who would survive a panic of the libraries, and the process would not.
+func (t *tokens) survive(ctx context.Context) (next token, failed *failure) {
+	defer func() {
+		if r := recover(); r != nil {
+			failed = tokenFailure(fmt.Sprintf("asking for a token ended with a panic (%T): register auth.oauth2 anew, and report it", r))
+		} else if t.life.Err() != nil && failed != nil {
+			failed = &failure{class: classCanceled, text: "the exchange was cut short by pushlease"}
+		}
+	}()
+	return t.ask(ctx)
+}
+
+// comes takes in the next token. The lock is held.
+func (t *tokens) comes(next token) {
+	before := t.last.number
+	next.number = before + 1
+	if before > 0 && (before == t.refused || before == t.trial && before > t.taken) {
+		t.trial = next.number
 	}
-	return t.failed.text
+	if t.doubts {
+		t.spent = latest(t.spent, time.Now()).Add(doubtEvery)
+	}
+	t.last, t.fails, t.again = next, 0, time.Time{}
+}
+
+// refuse takes in that the receiver answered 401 to the token of the number, and tells whether that may be the token's fault: then it is
+// shown no more, and the POST is to be made with a later one. With meant it is the receiver's word in any case, as it is where the token is on trial. A fresh
+// one is asked for all the same, but a receiver that answers 401 to whatever it is sent has few asked for.
+func (t *tokens) refuse(number int, meant bool) (again bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	meant = meant || number == t.trial && number > t.taken
+	if t.last.number == number { // otherwise one of those that were sent with it has asked
+		t.begin(time.Now(), true)
+	}
+	if !meant && number == t.last.number {
+		t.refused = number
+	}
+	return !meant
+}
+
+// answered takes in that the receiver answered something else than 401 to the token of the number: what was asked for because of a 401 has
+// served. What it has no rights for (403) may have been granted since an old token was made: the next one is asked for.
+func (t *tokens) answered(number, status int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if number > t.taken {
+		if t.taken = number; number == t.trial {
+			t.spent = t.spent.Add(provenEvery - doubtEvery)
+		}
+	}
+	if now := time.Now(); status == http.StatusForbidden && number == t.last.number && now.Sub(t.last.came) > renewable {
+		t.begin(now, false)
+	}
+}
+
+// anew is the number of the token at hand where that is not of this moment.
+func (t *tokens) anew() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if time.Since(t.last.came) < askedAnew {
+		return 0
+	}
+	return t.last.number
 }

@@ -232,48 +232,6 @@ func TestWhatAnIssuerSaysOfALifeIsBounded(t *testing.T) {
 	}
 }
 
-// How a secret is told is found out once, and what is told is what the issuer said to the first way.
-func TestHowAClientIsToldIsFoundOut(t *testing.T) {
-	refuse := func(status int, code string) func(w http.ResponseWriter) bool {
-		return func(w http.ResponseWriter) bool {
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(status)
-			_, _ = fmt.Fprintf(w, `{"error":%q}`, code)
-			return true
-		}
-	}
-	inBubble(t, func(t *testing.T, i *tokenServer, send func() webhook.Result, _ *webhook.Webhook) {
-		n := 0
-		i.set(func() {
-			i.answer = func(w http.ResponseWriter) bool { n++; return n == 1 && refuse(401, "invalid_client")(w) }
-		})
-		wantAnswer(t, send(), 200)
-		i.set(func() { i.revoked = true })
-		wantAnswer(t, send(), 200)
-		wantRequests(t, i, 3)
-		for n, form := range i.asked {
-			if form.Has("client_secret") != (n > 0) {
-				t.Errorf("request %d has %v", n, form)
-			}
-		}
-	})
-	for code, want := range map[string]int{"invalid_scope": 1, "invalid_client": 2} {
-		inBubble(t, func(t *testing.T, i *tokenServer, send func() webhook.Result, _ *webhook.Webhook) {
-			n := 0
-			i.set(func() {
-				i.answer = func(w http.ResponseWriter) bool {
-					if n++; n == 1 {
-						return refuse(400, code)(w)
-					}
-					return refuse(401, "invalid_request")(w)
-				}
-			})
-			wantNoToken(t, send(), "answered 400 "+code)
-			wantRequests(t, i, want)
-		})
-	}
-}
-
 // While an issuer hangs, one POST alone waits for it.
 func TestWhileAnIssuerHangsOnePostWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, i *tokenServer, send func() webhook.Result, _ *webhook.Webhook) {
@@ -394,17 +352,41 @@ func TestAReceiverThatAnswers401ToEverythingIsBelieved(t *testing.T) {
 	})
 }
 
-// What is answered 401 while the issuer is away is nobody's attempt: it may be the token's fault.
+// What is answered 401 while the issuer is away is nobody's attempt: it may be the token's fault. That token is shown no more.
 func TestA401WhileNoTokenCanBeHadIsNoAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T, i *tokenServer, send func() webhook.Result, _ *webhook.Webhook) {
 		wantAnswer(t, send(), 200)
+		posts := func() (n int) {
+			for _, r := range i.Received() {
+				if r.Path != "/token" {
+					n++
+				}
+			}
+			return n
+		}
+		before := posts()
 		i.set(func() {
 			i.revoked = true
 			i.answer = func(w http.ResponseWriter) bool { w.WriteHeader(http.StatusServiceUnavailable); return true }
 		})
-		wantNoToken(t, send(), "answered 401 by the receiver, and then the token endpoint answered 503")
+		var work sync.WaitGroup
+		for range 20 {
+			work.Go(func() { wantNoToken(t, send(), "the token endpoint answered 503") })
+		}
+		work.Wait()
+		if n := posts() - before; n > 20 {
+			t.Errorf("%d POSTs with a token that was refused", n)
+		}
+		before = posts()
+		for range 60 {
+			time.Sleep(2 * time.Second)
+			wantNoToken(t, send(), "the token endpoint answered 503")
+		}
+		if n := posts() - before; n > 0 {
+			t.Errorf("%d POSTs with a token that was refused before", n)
+		}
 		i.set(func() { i.answer = nil })
-		time.Sleep(2 * time.Second)
+		time.Sleep(time.Minute)
 		wantAnswer(t, send(), 200)
 	})
 }
@@ -447,14 +429,17 @@ func TestFaultsOfAnIssuer(t *testing.T) {
 	}{
 		"wrong secret":  {status(401, `{"error":"invalid_client","error_description":"planted-client-secret-0815 is wrong"}`), "answered 401 invalid_client: set auth.oauth2.client_secret"},
 		"wrong scope":   {status(400, `{"error":"invalid_scope"}`), "answered 400 invalid_scope: set auth.oauth2.scopes"},
-		"invented code": {status(400, `{"error":"planted-code"}`), "answered 400: set auth.oauth2.client_secret"},
+		"own code":      {status(401, `{"error":"planted-code"}`), "answered 401: set auth.oauth2.client_secret"},
+		"invented code": {status(400, `{"error":"planted-code"}`), "answered 400: see client_id, scopes, audience and params of auth.oauth2"},
+		"bad request":   {status(400, `{"error":"invalid_request"}`), "answered 400 invalid_request: see client_id"},
+		"forbidden":     {status(403, "planted"), "answered 403: see client_id"},
 		"fault":         {status(500, "planted"), "answered 500"},
 		"busy":          {status(429, ""), "answered 429"},
 		"moved":         {status(307, ""), "answered 307, a redirect, which is not followed: set auth.oauth2.token_url"},
 		"not there":     {status(404, ""), "answered 404: set auth.oauth2.token_url"},
 		"garbage":       {status(200, "<html>planted"), "holds no token"},
 		"no token":      {status(200, `{"token_type":"bearer"}`), "holds no token"},
-		"200 and error": {status(200, `{"error":"invalid_client"}`), "answered 200 invalid_client"},
+		"200 and error": {status(200, `{"error":"invalid_client"}`), "answered 200 invalid_client: set auth.oauth2.client_secret"},
 		"another type":  {status(200, `{"access_token":"planted","token_type":"DPoP"}`), "another type than Bearer"},
 		"line ends":     {status(200, `{"access_token":"planted\r\nX-Planted: 1"}`), "no header can carry"},
 		"huge":          {status(200, `{"access_token":"`+strings.Repeat("planted", 1<<20)+`"}`), "too long"},
@@ -500,28 +485,37 @@ func TestFaultsOfAnIssuer(t *testing.T) {
 	}
 }
 
-func TestTheFaultOfAnIssuerIsToldWhileItLasts(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		i, s, w := newIssuer(t)
-		defer i.Close()
-		defer s.Close()
-		i.set(func() {
-			i.answer = func(w http.ResponseWriter) bool { w.WriteHeader(http.StatusBadGateway); return true }
-		})
-		if text := s.TokenFault(w); text != "" {
-			t.Errorf("nothing was asked yet, and it says %q", text)
-		}
-		wantNoToken(t, s.Send(t.Context(), w, message("{}")), "502")
-		if text := s.TokenFault(w); !strings.Contains(text, "answered 502") {
-			t.Errorf("it says %q", text)
+// Who has no token is told when to try again: where nothing was sent, and where it was answered 401.
+func TestWhenATokenIsWorthTryingAgainIsTold(t *testing.T) {
+	inBubble(t, func(t *testing.T, i *tokenServer, send func() webhook.Result, w *webhook.Webhook) {
+		down := func(w http.ResponseWriter) bool { w.WriteHeader(http.StatusBadGateway); return true }
+		i.set(func() { i.answer = down })
+		for _, wait := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 32 * time.Second, askAgainMost, askAgainMost} {
+			got := send()
+			wantNoToken(t, got, "answered 502")
+			if !got.NotBegun || time.Until(got.TokenAt) != wait {
+				t.Errorf("not begun %v, and to be tried again in %v, want %v", got.NotBegun, time.Until(got.TokenAt), wait)
+			}
+			time.Sleep(wait)
 		}
 		i.set(func() { i.answer = nil })
-		for end := time.Now().Add(askAgainMost); time.Now().Before(end); time.Sleep(time.Second) {
-			s.Send(t.Context(), w, message("{}"))
+		if got := send(); got.NotBegun || !got.TokenAt.IsZero() {
+			t.Errorf("all is well, and it is %+v", got)
 		}
-		if text := s.TokenFault(w); text != "" {
-			t.Errorf("all is well, and it says %q", text)
+		i.set(func() { i.answer, i.revoked = down, true })
+		got := send()
+		wantNoToken(t, got, "answered 401 by the receiver, and then")
+		if got.NotBegun || time.Until(got.TokenAt) != time.Second {
+			t.Errorf("after a POST: not begun %v, to be tried again in %v", got.NotBegun, time.Until(got.TokenAt))
 		}
+		time.Sleep(2 * time.Hour) // no token is left
+		i.set(func() { i.answer = func(http.ResponseWriter) bool { time.Sleep(time.Minute); return true } })
+		got = send()
+		wantNoToken(t, got, "had not answered in time")
+		if !got.NotBegun || time.Until(got.TokenAt) <= 0 || got.Duration > w.Timeout {
+			t.Errorf("one that hangs: not begun %v, to be tried again in %v", got.NotBegun, time.Until(got.TokenAt))
+		}
+		time.Sleep(5 * time.Minute) // all that hangs has ended
 	})
 }
 

@@ -84,6 +84,10 @@ type Request struct {
 	// Fresh asks for a new connection: the last attempt timed out, or somebody wants to know
 	// whether the receiver can be reached now.
 	Fresh bool
+	// FreshToken asks for a token of this moment, where the receiver is shown one.
+	FreshToken bool
+	// Registered is when the webhook was last changed, as far as the caller knows: what it shows its receiver is of that time.
+	Registered time.Time
 	// Until ends the attempt as the webhook's timeout does, unless it is zero.
 	Until time.Time
 	// Begin is asked right before the first byte is written on a connection, unless it is nil: a name or a
@@ -121,8 +125,10 @@ type Result struct {
 	// ErrorClass is why there was none; empty otherwise. Its values are those
 	// of policy.ErrorClass.
 	ErrorClass string
-	// NotBegun is whether nothing was sent since Request.Begin said no.
+	// NotBegun is whether nothing was sent since Request.Begin said no, or since no token could be had.
 	NotBegun bool
+	// TokenAt is when it is worth trying again to have a token, where none can be had that the receiver is to be shown.
+	TokenAt time.Time
 	// NameBlocked is true when the class is blocked and the refused addresses are what the
 	// URL's host name led to, which can heal; false where the URL holds the address.
 	NameBlocked bool

@@ -126,7 +126,7 @@ func (r topRow) trouble() int {
 	switch {
 	case r.Status.State == "disabled" && r.Disabled != "operator":
 		return 0
-	case r.Status.State == "failing":
+	case r.Status.State == "failing", r.Status.State == "no_token":
 		return 1
 	case r.Status.State == "probing":
 		return 2
@@ -167,10 +167,12 @@ func newWebhooksTopCommand() *cobra.Command {
 		Short: "Watch how all webhooks fare, trouble first",
 		Long: `Shows a line for each webhook, those in trouble first, again and again until Ctrl-C:
 
-  STATE      disabled, paused (it asked for it), failing (its breaker is open), probing
+  STATE      disabled, no_token (none can be had to show it), paused (it asked for it),
+             failing (its breaker is open), probing
              (one POST finds out), limited (it has a limit; the rate that it is sent, as learned,
              stands beside it), busy (as much is in flight as it may get), healthy
-  UNTIL      when the state ends by itself, UTC; of failing: the next probe
+  UNTIL      when the state ends by itself, UTC; of failing: the next probe, and of no_token
+             the next request for one
   FLIGHT     POSTs in flight / its window / the most that may ever be
   RATE       POSTs a second that it took over the last minute, and how long one takes
   2XX, REFUSED, FAILED
@@ -367,7 +369,7 @@ func topSummary(all []topRow) string {
 	if instance != "" {
 		parts = append(parts, "seen by "+instance)
 	}
-	for _, state := range []string{"disabled", "failing", "probing", "paused", "limited", "refusing", "without a 2xx", "busy", "healthy", "new"} {
+	for _, state := range []string{"disabled", "no_token", "failing", "probing", "paused", "limited", "refusing", "without a 2xx", "busy", "healthy", "new"} {
 		if n := counts[state]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, state))
 		}

@@ -212,6 +212,13 @@ var rules = [
     query: 'customMetrics | where name == "pushlease.webhook.stopped" | where tostring(customDimensions["state"]) in ("failing", "probing") | summarize minutes = dcount(bin(timestamp, 1m)), newest = max(timestamp) by queue = tostring(customDimensions["queue"]), webhook = tostring(customDimensions["webhook"]) | where minutes >= 14 and newest > ago(8m)'
   }
   {
+    name: 'pushlease-webhook-without-token'
+    severity: 2
+    window: 'PT30M'
+    description: 'No token can be had for a webhook; its messages wait.'
+    query: 'customMetrics | where name == "pushlease.webhook.without_token" | summarize minutes = dcount(bin(timestamp, 1m)), newest = max(timestamp) by queue = tostring(customDimensions["queue"]), webhook = tostring(customDimensions["webhook"]) | where minutes >= 5 and newest > ago(8m)'
+  }
+  {
     name: 'pushlease-webhook-disabled'
     severity: 1
     window: 'PT10M'

@@ -127,6 +127,9 @@ func (e *events) forget(all []tables.Registration, bad []tables.RowError) {
 	maps.DeleteFunc(e.states, func(id string, _ bool) bool { return !there[id] })
 }
 
+// whyFailing is the reason that an event names.
+var whyFailing = map[status.FlowState]string{status.NoToken: "NoToken"}
+
 // look compares how webhooks fare with how they did. Those that are seen for the first time
 // have nothing to be compared with.
 func (e *events) look(all []tables.Registration, bad []tables.RowError, view func(id string) (status.Webhook, bool)) {
@@ -139,7 +142,7 @@ func (e *events) look(all []tables.Registration, bad []tables.RowError, view fun
 		if !ok || s.State == status.Disabled {
 			continue
 		}
-		failing := s.State == status.Failing || s.State == status.Probing
+		failing := s.State == status.Failing || s.State == status.Probing || s.State == status.NoToken
 		e.mu.Lock()
 		before, known := e.states[r.ID]
 		e.states[r.ID] = failing
@@ -147,7 +150,7 @@ func (e *events) look(all []tables.Registration, bad []tables.RowError, view fun
 		switch {
 		case !known || before == failing:
 		case failing:
-			e.add(eventFailing, event{Queue: r.Queue, WebhookID: r.ID})
+			e.add(eventFailing, event{Queue: r.Queue, WebhookID: r.ID, Reason: whyFailing[s.State]})
 		default:
 			e.add(eventRecovered, event{Queue: r.Queue, WebhookID: r.ID})
 		}

@@ -179,7 +179,7 @@ func TestAWebhookThatFailsAndRecoversIsTold(t *testing.T) {
 			told  string
 		}{
 			{status.Healthy, ""}, {status.Busy, ""}, {status.Failing, eventFailing}, {status.Probing, ""}, {status.Failing, ""},
-			{status.Limited, eventRecovered}, {status.Paused, ""}, {status.Healthy, ""}, {status.Failing, eventFailing},
+			{status.Limited, eventRecovered}, {status.Paused, ""}, {status.Healthy, ""}, {status.NoToken, eventFailing + "NoToken"},
 			{"deleted", ""}, {status.Healthy, ""}, // another one of its id has nothing to recover from
 		} {
 			if x.states["w"] = step.state; step.state == "deleted" {
@@ -196,7 +196,7 @@ func TestAWebhookThatFailsAndRecoversIsTold(t *testing.T) {
 			x.run(2 * eventEvery)
 			list, kinds := x.all(), ""
 			for _, e := range list {
-				kinds += e.Type
+				kinds += e.Type + e.Data.Reason
 			}
 			if kinds != step.told {
 				t.Errorf("%s: told %q, want %q", step.state, kinds, step.told)

@@ -65,4 +65,12 @@ var webhookPatches = []Patch{
 		"A retry after a timeout takes the next dead connection."),
 	inWebhook("status-line-alone-is-nothing", "case line.status < 200 || line.status > 299 ||", "case line.status < 300 ||",
 		"A 200 with a head that can't be read is POSTed again."),
+	inWebhook("refused-token-shown", "if !meant && number == t.last.number {", "if !meant && number < 0 {",
+		"While an issuer is away the whole backlog is POSTed again and again with a token that the receiver refuses."),
+	inWebhook("token-without-trial", "meant = meant || number == t.trial && number > t.taken", "",
+		"A receiver that answers 401 to everything, with a slow issuer, is never believed: its messages go round until they expire."),
+	inWebhook("fresh-tokens-unbounded", "doubts && free.After(now)", "doubts && free.IsZero()",
+		"A receiver that answers 401 to everything has a token asked for with each message."),
+	inWebhook("older-registration-is-newest", "if newest != nil && at.Before(newest.at) {", "if newest != nil && at.IsZero() && at.Before(newest.at) {",
+		"After a change of a webhook each of its POSTs opens a connection of its own."),
 }

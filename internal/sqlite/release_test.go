@@ -22,7 +22,7 @@ func TestEnablingAWebhookReleasesWhatWaitedForIt(t *testing.T) {
 		must(t, err)
 		held := map[string]policy.Reason{
 			"disabled": policy.WebhookDisabled, "deleted": policy.WebhookDeleted, "nobody": policy.NoWebhook, "leased": policy.WebhookDisabled,
-			"busy": policy.WebhookBusy, "failing": policy.WebhookFailing, "paused": policy.WebhookPaused, "other's": policy.WebhookFailing,
+			"busy": policy.WebhookBusy, "failing": policy.WebhookFailing, "paused": policy.WebhookPaused, "no token": policy.NoToken, "other's": policy.WebhookFailing,
 		}
 		for text := range held {
 			mustSend(t, q, text, queue.SendOptions{})
@@ -54,7 +54,7 @@ func TestEnablingAWebhookReleasesWhatWaitedForIt(t *testing.T) {
 		change(true)
 		released := func(when string) {
 			t.Helper()
-			for _, m := range wantVisible(t, q, when, 6) {
+			for _, m := range wantVisible(t, q, when, 7) {
 				if text := string(m.Text); held[text] == "" || text == "leased" || text == "other's" {
 					t.Errorf("%s: %s is released", when, text)
 				}

@@ -41,7 +41,7 @@ func (db *DB) PutWebhook(ctx context.Context, r tables.Registration) (tables.Reg
 // waitsSQL is the condition that a delivery d waits for a webhook to be there or enabled, or for
 // one webhook to be sent to again: its id, or none, is an argument.
 const waitsSQL = `d.state = 'held' AND (d.reason IN ('WebhookDisabled', 'WebhookDeleted', 'NoWebhook')
-    OR d.webhook_id = ? AND d.reason IN ('WebhookFailing', 'WebhookPaused', 'WebhookBusy'))`
+    OR d.webhook_id = ? AND d.reason IN ('WebhookFailing', 'WebhookPaused', 'WebhookBusy', 'NoToken'))`
 
 // releaseSQL shows the messages of a queue that were given back for such deliveries, and those that
 // stand for replays: the records of a replay are under the id of the original message, and were

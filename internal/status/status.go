@@ -89,6 +89,8 @@ type FlowState string
 const (
 	// Disabled: nothing is sent until it is enabled.
 	Disabled FlowState = "disabled"
+	// NoToken: no token can be had that it is to be shown.
+	NoToken FlowState = "no_token"
 	// Paused: it asked not to be sent anything for a while.
 	Paused FlowState = "paused"
 	// Failing: it mostly fails; nothing is sent until the next probe.
@@ -105,7 +107,7 @@ const (
 
 // FlowStates lists every FlowState.
 func FlowStates() []FlowState {
-	return []FlowState{Disabled, Paused, Failing, Probing, Limited, Busy, Healthy}
+	return []FlowState{Disabled, NoToken, Paused, Failing, Probing, Limited, Busy, Healthy}
 }
 
 // Standing is which state a webhook is in.
@@ -121,7 +123,9 @@ type Standing struct {
 // Webhook is how one webhook fares.
 type Webhook struct {
 	State FlowState
-	// Until is when a state that ends by itself does: the end of a pause, the next probe,
+	// Why it is disabled, why no token can be had, or of any other state why no request could be made to it lately; empty else.
+	Why string
+	// Until is when a state that ends by itself does: the next request for a token, the end of a pause, the next probe,
 	// the next POST that the rate allows. Zero otherwise.
 	Until time.Time
 	// Window is how many POSTs may be in flight now, Concurrency the most that may ever be.

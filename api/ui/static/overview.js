@@ -93,7 +93,7 @@ function ofWebhook(w, c) {
     return [{ kind: 'bad', word: 'disabled', id: w.id, title, text: why ?? s?.text ?? 'An answer of its own disabled it; its messages are held.', since: w.disabled_at, href, action: enable }];
   }
   if (!s) return [];
-  if (s.state === 'failing' || s.state === 'probing') return [{ kind: 'bad', word: s.state, id: w.id, title, text: s.text, since: s.failing_since, href }];
+  if (['no_token', 'failing', 'probing'].includes(s.state)) return [{ kind: 'bad', word: s.state.replace('_', ' '), id: w.id, title, text: s.text, since: s.failing_since, href }];
   if (refuses(s)) return [{ kind: 'bad', word: 'refuses', id: w.id, title, text: s.recent_posts === 1 ? 'It refused the one POST that it lately got; a message that is refused mostly becomes a dead letter.' : `It refused ${s.recent_refused} of the last ${s.recent_posts} POSTs; a message that is refused mostly becomes a dead letter.`, since: s.last_failure_at, href: c.href('dead-letters', { webhook: w.id }) }];
   if (s.state === 'paused' || s.state === 'limited') return [{ kind: 'warn', word: s.state, id: w.id, title, text: s.text, href }];
   if (s.failing_since) return [{ kind: 'warn', word: 'fails', id: w.id, title, text: `${plural(s.failed_messages, 'message has', 'messages have')} failed since its last 2xx.`, since: s.failing_since, href }];
@@ -113,7 +113,7 @@ function ofQueue(q, c) {
   return list;
 }
 
-const rank = (w) => (!w.enabled ? (w.disabled_reason === 'operator' ? 7 : 0) : { failing: 1, probing: 2, paused: 3, limited: 4, busy: 5 }[w.status?.state] ?? (refuses(w.status) ? 2 : 6));
+const rank = (w) => (!w.enabled ? (w.disabled_reason === 'operator' ? 7 : 0) : { no_token: 1, failing: 1, probing: 2, paused: 3, limited: 4, busy: 5 }[w.status?.state] ?? (refuses(w.status) ? 2 : 6));
 const byTrouble = (hooks) => [...hooks].sort((a, b) => rank(a) - rank(b));
 
 // figures are what one wants to know first: of all instances in the last 15 minutes, and what there is now.

@@ -90,7 +90,7 @@ export const plural = (n, one, many = `${one}s`) => `${number(n)} ${n === 1 ? on
 export const refuses = (s) => !!s && ['healthy', 'busy'].includes(s.state) && s.recent_refused > 0 && 2 * s.recent_refused >= s.recent_posts;
 
 // stateKind is how a flow state is drawn.
-export const stateKind = (state) => ({ healthy: 'ok', busy: 'info', limited: 'warn', paused: 'wait', probing: 'wait', failing: 'bad', disabled: 'off' })[state] ?? 'info';
+export const stateKind = (state) => ({ healthy: 'ok', busy: 'info', limited: 'warn', paused: 'wait', probing: 'wait', failing: 'bad', no_token: 'bad', disabled: 'off' })[state] ?? 'info';
 
 // fares is how a webhook is.
 export function fares(w) {

@@ -55,12 +55,21 @@ func (a attempts) attempt(ctx context.Context, p *parcel, t *target) {
 	p.begins(t)
 	res := a.Sender.Send(ctx, &t.registration.Webhook, *request)
 	p.over(t)
-	if res.NotBegun {
-		p.notPosted()
-		a.tickets.notBegun(ctx, p, t)
-		return
+	var refused *flow.Refusal
+	if !res.TokenAt.IsZero() {
+		refused = t.ticket.NoToken(res.Error, res.TokenAt)
+		a.tellUnusable(p, t, &res)
 	}
-	a.answered(ctx, p, t, request.Body, &res)
+	switch {
+	case !res.NotBegun:
+		a.answered(ctx, p, t, request.Body, &res)
+		return
+	case refused != nil:
+		a.tickets.postpone(p, t, refused)
+	default:
+		a.tickets.notBegun(ctx, p, t)
+	}
+	p.notPosted()
 }
 
 // request is the next one to t.
@@ -68,6 +77,7 @@ func (p *parcel) request(t *target) *webhook.Request {
 	request := t.registration.Request(p.content, p.origin(), t.number)
 	// The connection on which nothing came may be dead, and so may its neighbours be.
 	request.Fresh = t.delivery.LastErrorClass == policy.ClassTimeout
+	request.Registered = t.registration.UpdatedAt
 	if t.registration.Auth != nil {
 		request.Meant = func(res *webhook.Result) bool { return t.registration.Policy.Told(responseOf(res)) }
 	}
@@ -154,22 +164,20 @@ func (a attempts) decide(ctx context.Context, p *parcel, t *target, del *tables.
 	}
 	switch {
 	case res.ErrorClass == string(policy.ClassRequest): // all of its messages come back, so they wait as those of a disabled one do
-		a.unusable(p, t, res, &dec, settle.WithinLife(p.m, holdDelay))
-	case res.ErrorClass == string(policy.ClassToken):
-		a.unusable(p, t, res, &dec, settle.OwnFaultDelay(p.m))
+		dec.Delay = settle.WithinLife(p.m, holdDelay)
+		a.tellUnusable(p, t, res)
+	case dec.Action == policy.Hold: // a POST was answered 401, and there is no other token
+		dec.Delay = max(res.TokenAt.Sub(now), time.Second)
 	case dec.Reason == policy.InternalFault: // it may last, and must not be tried in a loop
 		dec.Delay = settle.OwnFaultDelay(p.m)
 	}
 	return dec
 }
 
-// unusable decides about a message of a webhook whose registration this process can make no
-// request from, or has no token for.
-func (a attempts) unusable(p *parcel, t *target, res *webhook.Result, dec *policy.Decision, delay time.Duration) {
-	dec.Delay = delay
-	dec.Explanation += " Why: " + res.Error + "."
-	if t.flow.TellUnusable(time.Now()) {
-		a.Log.Warn("no request can be made from a webhook's registration by this process; its messages wait until that is mended",
+// tellUnusable logs, now and then, why this process can make no request to a webhook.
+func (a attempts) tellUnusable(p *parcel, t *target, res *webhook.Result) {
+	if t.flow.TellUnusable(res.Error, time.Now()) {
+		a.Log.Warn("no request can be made to a webhook by this process, by its registration or for lack of a token; its messages wait until that is mended",
 			"queue", p.key.Queue, "message", p.key.MessageID, "webhook", t.registration.ID, "error", res.Error)
 	}
 }
@@ -199,7 +207,7 @@ func (p *parcel) advance(t *target, del *tables.Delivery, res *webhook.Result, d
 		del.Waits++
 	}
 	end := res.StartedAt.Add(res.Duration).UTC().Truncate(time.Millisecond)
-	if del.LastAt = res.StartedAt.UTC(); !withoutVerdict(res) {
+	if del.LastAt = res.StartedAt.UTC(); dec.Action != policy.Hold && res.ErrorClass != string(policy.ClassRequest) { // else its own setting kept it from being one
 		del.FirstAt = firstOf(del.FirstAt, del.LastAt).UTC()
 	}
 	del.LastStatus, del.LastErrorClass = res.Status, policy.ErrorClass(res.ErrorClass)
@@ -211,6 +219,8 @@ func (p *parcel) advance(t *target, del *tables.Delivery, res *webhook.Result, d
 		p.giveUp(del, dec.Reason, end)
 	case policy.NoVerdict:
 		del.State, del.NextAt = tables.Pending, end.Add(dec.Delay)
+	case policy.Hold:
+		p.hold(del, dec.Reason, dec.Delay, p.terms.Postponed)
 	default:
 		del.State, del.NextAt = tables.Pending, dec.NextAt.UTC()
 	}
@@ -223,11 +233,6 @@ func (p *parcel) advance(t *target, del *tables.Delivery, res *webhook.Result, d
 		Delay: dec.Delay, NextAt: del.NextAt, Explanation: dec.Explanation, Instance: p.instance, LeasedUntil: p.m.Lease.Until(),
 		AnsweredAt: res.StartedAt.Add(res.Duration),
 	}
-}
-
-// withoutVerdict is whether the webhook's own setting kept an attempt from being one: its age does not begin with it.
-func withoutVerdict(res *webhook.Result) bool {
-	return res.ErrorClass == string(policy.ClassRequest) || res.ErrorClass == string(policy.ClassToken)
 }
 
 func responseOf(res *webhook.Result) policy.Response {

@@ -186,7 +186,7 @@ func (d *Deliverer) metBefore(ctx context.Context, p *parcel) (history, *Outcome
 // shownSoon shortens the wait for a webhook that is not sent to: this process shows the message when it is,
 // and if it dies nobody does.
 func (d *Deliverer) shownSoon(p *parcel, o *Outcome) *Outcome {
-	stopped := o.Reason == policy.WebhookFailing || o.Reason == policy.WebhookPaused
+	stopped := o.Reason == policy.WebhookFailing || o.Reason == policy.WebhookPaused || o.Reason == policy.NoToken
 	if stopped && o.Action == policy.Hold && !d.Hosted(p.key.Queue) {
 		o.Delay = min(o.Delay, holdFor(d.Flows.Held(), false))
 	}

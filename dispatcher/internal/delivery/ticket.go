@@ -172,10 +172,11 @@ const (
 
 // hostsLook is when a message that was held so often before is looked at again. A host
 // receives from a queue though nothing can be sent, and each look is an invocation: where
-// nothing at all gets through to the webhook for long the waits double. One that is merely
-// busy has its turn, which others would take, and a short pause delays nothing for long.
+// nothing at all gets through to the webhook for long, or no token can be had, the waits double. One that is
+// merely busy has its turn, which others would take, and a short pause delays nothing for long.
 func (k tickets) hostsLook(queueName string, held int, r *flow.Refusal, now time.Time) time.Time {
-	if held == 0 || r.Reason == policy.WebhookBusy || r.Until.Sub(now) < hostLookMin || !k.Hosted(queueName) {
+	brief := r.Reason == policy.WebhookBusy || r.Reason != policy.NoToken && r.Until.Sub(now) < hostLookMin
+	if held == 0 || brief || !k.Hosted(queueName) {
 		return r.Until
 	}
 	if at := now.Add(retry.Backoff(held, hostLookMin, hostLookMax)); at.After(r.Until) {

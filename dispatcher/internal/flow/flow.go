@@ -80,7 +80,9 @@ type Flow struct {
 	answers                      policy.Lately // POSTs, and those of them that were refused
 	lastFailure, lastUnlimited   time.Time     // of any kind, and of one that is none of a limit
 	tooMany                      int           // so many answers, one after the other and up to the last one, said that it is sent too much
-	toldUnusable                 time.Time     // when the log last said that no request can be made
+	token                        policy.Tokenless
+	unfit                        policy.Unfit
+	updatedAt                    time.Time // of the registration
 	// releasedAt is when the webhook was last found to take messages again: what was held
 	// before is due.
 	releasedAt time.Time
@@ -112,7 +114,7 @@ type listeners struct {
 func newFlow(tell *listeners, r tables.Registration) *Flow {
 	f := &Flow{
 		tell: tell, id: r.ID, queue: r.Queue, url: r.URL, enabled: r.Enabled, why: r.DisabledReason,
-		settings: r.Flow.OrDefault(), resetAt: r.ResetAt, since: r.CreatedAt,
+		settings: r.Flow.OrDefault(), resetAt: r.ResetAt, since: r.CreatedAt, updatedAt: r.UpdatedAt,
 	}
 	if !r.ResetAt.IsZero() {
 		f.since = r.ResetAt
@@ -129,7 +131,10 @@ func (f *Flow) update(r tables.Registration) (reset, released bool) {
 	anew := !r.ResetAt.Equal(f.resetAt)
 	moved := r.URL != f.url
 	reset = anew || moved || r.Enabled && !f.enabled
-	more := f.settings != r.Flow.OrDefault()
+	more := f.settings != r.Flow.OrDefault() || f.token.Held() && !r.UpdatedAt.Equal(f.updatedAt) // it may be mended
+	if f.updatedAt = r.UpdatedAt; more || reset {
+		f.token.Reset()
+	}
 	f.url, f.enabled, f.why, f.settings, f.resetAt = r.URL, r.Enabled, r.DisabledReason, r.Flow.OrDefault(), r.ResetAt
 	if !f.settings.Adaptive && f.pacer.Limited() {
 		f.pacer.Reset()
@@ -183,6 +188,9 @@ func (f *Flow) limit() int {
 
 // closed says why nothing may be sent now, whatever is in flight; nil when it may.
 func (f *Flow) closed(now time.Time) *Refusal {
+	if until := f.token.Until(now); !until.IsZero() {
+		return &Refusal{policy.NoToken, until}
+	}
 	if until := f.pause.Until(now); !until.IsZero() {
 		return &Refusal{policy.WebhookPaused, until}
 	}
@@ -209,18 +217,11 @@ func (f *Flow) AskPause(d time.Duration, now time.Time) {
 	}
 }
 
-// unusableLogEvery is how often the log says that no request can be made to a webhook.
-const unusableLogEvery = time.Minute
-
-// TellUnusable reports whether the log is to say now that no request can be made.
-func (f *Flow) TellUnusable(now time.Time) bool {
+// TellUnusable notes why no request can be made, and reports whether the log is to say it now.
+func (f *Flow) TellUnusable(why string, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.toldUnusable.IsZero() && now.Sub(f.toldUnusable) < unusableLogEvery {
-		return false
-	}
-	f.toldUnusable = now
-	return true
+	return f.unfit.Tell(why, now)
 }
 
 // ID is the webhook's id.

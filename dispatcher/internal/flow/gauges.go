@@ -2,6 +2,7 @@ package flow
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,22 +16,15 @@ import (
 // ones are not sent to. The latter are few as a rule, so that the series are. label is a
 // webhook's id as it stands in labels.
 func (fs *Flows) Measure(m metric.Meter, label func(webhookID string) string) error {
-	states, err := m.Int64ObservableGauge("pushlease.webhook.states",
+	states, err1 := m.Int64ObservableGauge("pushlease.webhook.states",
 		metric.WithDescription("Webhooks that this process knows, by state."))
-	if err != nil {
-		return fmt.Errorf("gauge of the states of webhooks: %w", err)
-	}
-	notSentTo, err := m.Int64ObservableGauge("pushlease.webhook.stopped",
-		metric.WithDescription("1 for a webhook that nothing is sent to, by queue, webhook, state (disabled, paused, failing, probing) and why it is disabled."))
-	if err != nil {
-		return fmt.Errorf("gauge of webhooks that are not sent to: %w", err)
-	}
-	learned, err := m.Float64ObservableGauge("pushlease.webhook.learned_rate",
+	notSentTo, err2 := m.Int64ObservableGauge("pushlease.webhook.stopped",
+		metric.WithDescription("1 for a webhook that nothing is sent to, by queue, webhook, state (disabled, no_token, paused, failing, probing) and why it is disabled."))
+	learned, err3 := m.Float64ObservableGauge("pushlease.webhook.learned_rate",
 		metric.WithDescription("POSTs a second that a limited webhook is sent by all instances together, as learned from its refusals, by queue and webhook."))
-	if err != nil {
-		return fmt.Errorf("gauge of learned rates: %w", err)
-	}
-	_, err = m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+	withoutToken, err4 := m.Int64ObservableGauge("pushlease.webhook.without_token",
+		metric.WithDescription("1 for a webhook for which this process can have no token to show, so that nothing is sent to it, by queue and webhook."))
+	_, err5 := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		counts := map[status.FlowState]int64{}
 		others := map[stopped]int64{}
 		for id, s := range fs.States() {
@@ -47,13 +41,16 @@ func (fs *Flows) Measure(m metric.Meter, label func(webhookID string) string) er
 			o.ObserveInt64(states, counts[s], metric.WithAttributes(attribute.String("state", string(s))))
 		}
 		for s, n := range others {
-			o.ObserveInt64(notSentTo, n, metric.WithAttributes(attribute.String("queue", s.Queue), attribute.String("webhook", s.webhook),
-				attribute.String("state", string(s.State)), attribute.String("why", s.Why)))
+			which := []attribute.KeyValue{attribute.String("queue", s.Queue), attribute.String("webhook", s.webhook)}
+			if s.State == status.NoToken {
+				o.ObserveInt64(withoutToken, n, metric.WithAttributes(which...))
+			}
+			o.ObserveInt64(notSentTo, n, metric.WithAttributes(append(which, attribute.String("state", string(s.State)), attribute.String("why", s.Why))...))
 		}
 		return nil
-	}, states, notSentTo, learned)
-	if err != nil {
-		return fmt.Errorf("observe the states of webhooks: %w", err)
+	}, states, notSentTo, learned, withoutToken)
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+		return fmt.Errorf("gauges of webhooks: %w", err)
 	}
 	return nil
 }
@@ -68,10 +65,8 @@ func (fs *Flows) States() map[string]status.Standing {
 		if s.State == status.Limited {
 			s.Rate = fares.PaceOfAll
 		}
-		if s.State == status.Disabled {
-			f.mu.Lock()
-			s.Why = f.why
-			f.mu.Unlock()
+		if s.State == status.Disabled { // what else a state says of why is no label
+			s.Why = fares.Why
 		}
 		states[f.id] = s
 	}

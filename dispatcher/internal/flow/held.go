@@ -3,6 +3,7 @@ package flow
 import (
 	"container/list"
 	"context"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -163,11 +164,7 @@ func (h *held) release(webhookID string) {
 func (h *held) releasing() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	ids := make([]string, 0, len(h.released))
-	for id := range h.released {
-		ids = append(ids, id)
-	}
-	return ids
+	return slices.Collect(maps.Keys(h.released))
 }
 
 // take takes up to n messages of a webhook, those that wait longest first. With none left
@@ -240,7 +237,7 @@ func CannotBeSentTo(del *tables.Delivery) bool {
 		return false
 	}
 	switch del.Reason {
-	case policy.WebhookBusy, policy.WebhookPaused, policy.WebhookFailing:
+	case policy.WebhookBusy, policy.WebhookPaused, policy.WebhookFailing, policy.NoToken:
 		return true
 	}
 	return false

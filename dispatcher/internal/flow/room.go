@@ -83,7 +83,7 @@ func (f *Flow) room(onTheWay, ahead, most int, now time.Time) (n int, next time.
 		return 0, refused.Until
 	}
 	n = min(f.limit()+f.ahead(ahead, now)-f.inFlight-f.waiting-onTheWay, most)
-	probes := f.breaker.Room(f.settings.Breaker, now)
+	probes := f.token.Room(f.breaker.Room(f.settings.Breaker, now))
 	if probes >= 0 {
 		n = min(probes-f.waiting-onTheWay, most)
 	}
@@ -152,7 +152,7 @@ func (f *Flow) releasable(now time.Time, within time.Duration) int {
 	if !f.enabled || f.closed(now) != nil {
 		return -1
 	}
-	if probes := f.breaker.Room(f.settings.Breaker, now); probes >= 0 {
+	if probes := f.token.Room(f.breaker.Room(f.settings.Breaker, now)); probes >= 0 {
 		return max(probes-f.waiting, 0)
 	}
 	room := f.limit() - f.inFlight - f.waiting

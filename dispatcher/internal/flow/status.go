@@ -17,10 +17,13 @@ func (f *Flow) Status(now time.Time) status.Webhook {
 		Breaker: f.breaker.State(now), Refusing: f.refusing, Throttles: f.tooMany > 0, Pace: f.pacer.State(), PaceOfAll: f.pacer.All(), Leader: f.pacer.Leader(), Failing: f.auto.State(), LastFailureAt: f.lastFailure,
 	}
 	s.RecentPosts, s.RecentRefused = f.answers.Sums(now)
+	s.Why = f.unfit.Told(now)
 	token := f.bucket.Next(f.settings, now)
 	switch pause := f.pause.Until(now); {
 	case !f.enabled:
-		s.State = status.Disabled
+		s.State, s.Why = status.Disabled, f.why
+	case f.token.Told(now) != "":
+		s.State, s.Why, s.Until = status.NoToken, f.token.Told(now), f.token.Until(now)
 	case !pause.IsZero():
 		s.State, s.Until = status.Paused, pause
 	case s.Breaker.Phase == policy.BreakerOpen && s.Breaker.NextProbe.After(now):

@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"time"
@@ -21,6 +22,7 @@ type Ticket struct {
 	quota      bool // it was refused as by a quota that is used up
 	probe      bool // it was one, and was refused as too much
 	throttled  bool // the webhook has said nothing else for a while than that it is sent too much
+	tries      bool // it finds out whether a token can be had
 }
 
 // Spared tells, once it was Answered, whether the webhook's refusal is not the message's
@@ -95,7 +97,7 @@ func (f *Flow) try(now time.Time) (*Ticket, *Refusal) {
 	if refused := f.closed(now); refused != nil {
 		return nil, refused
 	}
-	probes := f.breaker.Room(f.settings.Breaker, now)
+	probes := f.token.Room(f.breaker.Room(f.settings.Breaker, now))
 	if probes == 0 || probes < 0 && f.inFlight >= f.limit() {
 		return nil, nil
 	}
@@ -110,7 +112,7 @@ func (f *Flow) try(now time.Time) (*Ticket, *Refusal) {
 	f.bucket.Take(f.settings, at)
 	f.inFlight++
 	f.moved = now
-	return &Ticket{f: f, at: at, pace: f.pacer.Take(at), window: f.window.Generation(), generation: generation}, nil
+	return &Ticket{f: f, at: at, pace: f.pacer.Take(at), window: f.window.Generation(), generation: generation, tries: f.token.Try()}, nil
 }
 
 // Begin waits until the POST may begin. When others were refused over a limit meanwhile, it
@@ -133,7 +135,7 @@ func (t *Ticket) begins(over time.Time) (now bool, refused *Refusal) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	at := time.Now()
-	if r := f.closed(at); r != nil && (r.Reason == policy.WebhookPaused || !f.breaker.Current(t.generation)) {
+	if r := f.closed(at); r != nil && (r.Reason == policy.WebhookPaused || r.Reason == policy.NoToken || !f.breaker.Current(t.generation)) {
 		f.postpone(r, at)
 		return false, r
 	}
@@ -198,12 +200,22 @@ func (t *Ticket) Unused() {
 	t.used = true
 	f := t.f
 	f.mu.Lock()
-	f.ended()
+	f.ended(t)
 	f.bucket.Give()
 	f.pacer.Give(t.pace, time.Now())
 	f.breaker.Abort(t.generation)
 	f.mu.Unlock()
 	f.tell.room(f.queue)
+}
+
+// NoToken has nothing sent to the webhook, since no token could be had for its POST, until it is worth trying again: then one does.
+func (t *Ticket) NoToken(why string, again time.Time) *Refusal {
+	t.f.mu.Lock()
+	defer t.f.mu.Unlock()
+	r, now := &Refusal{policy.NoToken, again}, time.Now()
+	t.f.token.Ask(why, again, now)
+	t.f.postpone(r, now)
+	return r
 }
 
 // Answer is what one POST said about its webhook.
@@ -260,13 +272,18 @@ func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.Breake
 	if !a.Sign.Limited || !f.pacer.Limited() { // otherwise the learned rate is the answer to it
 		f.window.Report(a.Sign, t.window, f.inFlight, f.settings.Concurrency)
 	}
-	f.ended()
+	f.ended(t)
 	if a.Sign == (policy.Sign{}) {
 		f.breaker.Abort(t.generation)
 		return "", false, false
 	}
 	if a.Sign.Refused != 0 || a.Sign.Failed && !a.Sign.Limited {
 		f.lastUnlimited = now
+	}
+	f.unfit.Reset()
+	if released = t.tries; released {
+		f.token.Reset()
+		f.release(now)
 	}
 	if t.judge(a, now) {
 		f.changed, saves = true, true
@@ -287,9 +304,7 @@ func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.Breake
 			f.pacer.Away(b.Since)
 		}
 	}
-	if a.Sign.Limited && (f.ask(now) || f.pacer.Asks()) {
-		saves = true
-	}
+	saves = a.Sign.Limited && (f.ask(now) || f.pacer.Asks()) || saves
 	if limited := f.pacer.Limited(); limited != f.limitTold { // other instances are to know soon
 		f.limitTold, f.changed, saves = limited, true, true
 	}
@@ -300,9 +315,7 @@ func (t *Ticket) leave(a Answer, ours bool, now time.Time) (turned policy.Breake
 	if !a.Sign.Failed {
 		f.meter.Add(a.Took, now)
 	}
-	if f.took == 0 {
-		f.took = a.Took
-	}
+	f.took = cmp.Or(f.took, a.Took)
 	f.took += (a.Took - f.took) / tookWeight
 	refused := !a.Sign.Delivered && !a.Sign.Failed
 	f.answers.Add(refused, now)
@@ -411,64 +424,6 @@ func (f *Flow) tookWithinHour(now time.Time) bool {
 	return !f.lastOK.IsZero() && now.Sub(f.lastOK).Abs() < time.Hour
 }
 
-// waitsLong is for how long a webhook that takes nothing may say that it is sent too much before it is broken: as long as a limit may take none.
-const waitsLong = 75 * time.Second
-
-// waitsMany is how many such refusals, one after the other, at least tell so, and waitsFresh how many of them name a wait or are of another message than the one before:
-// the quota of one customer is none of the webhook's. waitsApart is how long after the last one the next counts with it at most.
-const (
-	waitsMany  = 3
-	waitsFresh = 2
-	waitsApart = time.Hour
-)
-
-// countWait counts the refusals with 429 or a wait, other failures between them or not. Those that were under way together count once.
-func (f *Flow) countWait(a Answer, now time.Time) {
-	too, fresh := a.Sign.Waits || a.Sign.TooMany, 0
-	if a.Sign.Waits || a.Message != f.waitsOf {
-		fresh = 1
-	}
-	if f.tooMany++; !too {
-		f.tooMany = 0
-	}
-	switch {
-	case !a.Sign.Failed:
-		f.waits = 0
-	case too && (f.waits == 0 || now.Sub(f.waitsLast) > waitsApart):
-		f.waits, f.fresh, f.waitsSince, f.waitsLast, f.waitsOf = 1, 1, now, now, a.Message
-	case too && !a.Began.Before(f.waitsLast):
-		f.waits, f.fresh, f.waitsLast, f.waitsOf = f.waits+1, f.fresh+fresh, now, a.Message
-	}
-}
-
-// onlyThrottles tells whether all failures by which the breaker may open now said that the webhook is sent too much.
-func (f *Flow) onlyThrottles(closed bool, now time.Time) bool {
-	least := 1
-	if closed {
-		least = max(waitsMany, f.breaker.State(now).Failures+1)
-	}
-	return f.tooMany >= least
-}
-
-// onlyWaits tells whether a webhook has answered nothing but 429 and waits for long. One with a limit that was learned does, at 429: the pacer knows.
-func (f *Flow) onlyWaits(s policy.Sign, now time.Time) bool {
-	return (s.Waits || s.TooMany && !f.pacer.Limited()) && f.waits >= waitsMany && f.fresh >= waitsFresh && now.Sub(f.waitsSince) > waitsLong
-}
-
-// fewTaken is how many POSTs are taken at most between two pauses that a limit asks for which is met by a slower pace: waits have whole seconds.
-const fewTaken = 2
-
-// takesFew is called when a POST was refused with a wait, and tells whether the rate is to be learned from it.
-func (f *Flow) takesFew(began, now time.Time) bool {
-	if began.Before(f.waited) { // one of those that were under way together
-		return f.pacer.Limited()
-	}
-	taken := f.delivered - f.waitedAt
-	few := !f.waited.IsZero() && taken > 0 && taken <= fewTaken // one that takes none is away
-	f.waited, f.waitedAt = now, f.delivered
-	return few || f.pacer.Limited()
-}
-
 // hasten has the next probe come soon where the last answer was no sign of a breakdown.
 func (f *Flow) hasten(s policy.Sign, now time.Time) {
 	if s.TooMany || s.Waits {
@@ -477,7 +432,8 @@ func (f *Flow) hasten(s policy.Sign, now time.Time) {
 }
 
 // ended notes that a POST has ended.
-func (f *Flow) ended() {
+func (f *Flow) ended(t *Ticket) {
+	f.token.Over(t.tries)
 	f.inFlight--
 	f.moved = time.Now()
 	if f.freed != nil {

@@ -82,7 +82,7 @@ func (ms *Instruments) webhookBorn(queueName, label string) {
 	ms.attempts.AddN(0, Labels{Queue: queueName, Webhook: label, Outcome: "2xx", Decision: "complete", Reason: "Delivered"})
 	ms.attempts.AddN(0, Labels{Queue: queueName, Webhook: label, Outcome: "5xx", Decision: "abandon", Reason: "RetryableError"})
 	ms.blocked.AddN(0, Labels{Queue: queueName, Webhook: label})
-	for _, reason := range []policy.Reason{policy.WebhookBusy, policy.WebhookPaused, policy.WebhookFailing} {
+	for _, reason := range []policy.Reason{policy.WebhookBusy, policy.WebhookPaused, policy.WebhookFailing, policy.NoToken} {
 		ms.postponed.AddN(0, Labels{Queue: queueName, Webhook: label, Reason: string(reason)})
 	}
 	for _, state := range []string{"open", "closed"} {

@@ -57,7 +57,7 @@ func TestSeriesOfAKnownQueueAreBornAtZero(t *testing.T) {
 		"pushlease.messages.unmatched":      {"queue", []string{"orders"}},
 		"pushlease.lease.at_risk":           {"queue", []string{"orders"}},
 		"pushlease.webhook.attempts":        {"outcome", []string{"2xx", "5xx"}},
-		"pushlease.webhook.postponed":       {"reason", []string{"WebhookBusy", "WebhookPaused", "WebhookFailing"}},
+		"pushlease.webhook.postponed":       {"reason", []string{"WebhookBusy", "WebhookPaused", "WebhookFailing", "NoToken"}},
 		"pushlease.webhook.breaker.changes": {"state", []string{"open", "closed"}},
 	} {
 		got := sums(t, reader, name, by.label)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/delivery"
@@ -28,12 +29,7 @@ func (g *guard) ownOnly(ctx context.Context, peeked []queue.Peeked) ([]queue.Pee
 	if !left {
 		return peeked, nil
 	}
-	var own []queue.Peeked
-	for _, p := range peeked {
-		if registry.Before(l, p.InsertedAt) {
-			own = append(own, p)
-		}
-	}
+	own := slices.DeleteFunc(slices.Clone(peeked), func(p queue.Peeked) bool { return !registry.Before(l, p.InsertedAt) })
 	g.noteHeld(ctx, own)
 	if len(own) > 0 || time.Since(l.At) <= tables.LeftSkew {
 		return own, nil

@@ -49,7 +49,7 @@ func (t *Transport) board(h *host, fresh bool) (f *flight, mine bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case h.scheme == "http", h.only1, fresh:
+	case h.scheme == "http", h.only1, fresh, t.hosts[h.origin] != h: // what is opened for a forgotten one is shared with nobody
 		return nil, true
 	case h.flight == nil:
 		h.flight = &flight{done: make(chan struct{})}

@@ -80,10 +80,11 @@ func (b *bench) filled(t testing.TB, count int) storage {
 }
 
 // What a delivered message allocates is most of what there is to collect, and grows unseen. It is counted while a backlog is delivered, after
-// the beginning. The race detector, which empties pools at random, adds a tenth. To do with less is to lower the bounds.
+// the beginning. The race detector, which empties pools at random, adds a tenth, and so do smaller
+// batches on a busy machine. To do with less is to lower the bounds.
 func TestADeliveredMessageAllocatesLittle(t *testing.T) {
-	const begun, count = 250, 1000
-	for kind, most := range map[string]float64{sqliteStorage: 105, standinStorage: 240} {
+	const begun, count = 250, 2000
+	for kind, most := range map[string]float64{sqliteStorage: 125, standinStorage: 280} {
 		run := drainInProcess(t, options{Storage: kind})
 		runApp(t, run.filled(t, count), func() error {
 			var before, after runtime.MemStats

@@ -39,6 +39,15 @@ func (l *Lease) Renewed(receipt string, start time.Time, granted time.Duration) 
 	l.receipt, l.granted, l.until = receipt, granted, start.Add(granted)
 }
 
+// AtMost ends the lease by until: a renewal that storage did not answer may have made it as short as that.
+func (l *Lease) AtMost(until time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if until.Before(l.until) {
+		l.until = until
+	}
+}
+
 // Until is when the lease ends: until then it surely holds, unless Over says that a suspended machine slept past it.
 func (l *Lease) Until() time.Time {
 	l.mu.Lock()

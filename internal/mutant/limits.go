@@ -10,7 +10,7 @@ var limitPatches = []Patch{
 		"After a quiet time both instances take themselves for the one that leads, and half of what they send is refused.", "QuietTime"),
 	inLimits("quiet-time-is-average", "policy", "closed := max(now.Sub(p.runSince)-p.idle, 0)", "closed := now.Sub(p.runSince)",
 		"After a quiet time between two refusals a webhook is sent a part of what it takes.", "QuietTime"),
-	inLimits("taken-long-ago-is-meanwhile", "policy", "s.others = min(s.others, singlesSure-1)", "s.others += 0",
+	inLimits("taken-long-ago-is-meanwhile", "policy", " && (!s.closed || s.vain == 1)", "",
 		"The last messages before a window closes are dead letters.", "WhatIsLeft"),
 	inLimits("outage-is-limit", "policy", "if p.broken {", "if p.broken && p.noise.share > 1 {",
 		"After an outage that is answered 503 the webhook stands still for an hour.", "AnOutage"),

@@ -111,11 +111,7 @@ func New(write context.Context, length func(queueName string) time.Duration, m *
 // Keep keeps m's lease from now on. Renewing outlives ctx, with which the work ends, until the message is settled.
 func (ls *Leases) Keep(ctx context.Context, q queue.Queue, m *queue.Message) *Lease {
 	l := ls.hold(ctx, q, m)
-	at := m.Lease.Until().Add(-m.Lease.Granted() / 2)
-	if m.Lease.Granted() > l.length()+time.Second { // storage grants whole seconds
-		at = time.Now()
-	}
-	l.actAt(at)
+	l.actAt(m.Lease.Until().Add(-m.Lease.Granted() / 2))
 	return l
 }
 
@@ -191,6 +187,9 @@ func (l *Lease) atHalf() {
 func (l *Lease) actAt(at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.timer != nil {
+		l.timer.Stop()
+	}
 	if !l.stopped {
 		l.timer = time.AfterFunc(time.Until(at), l.act)
 	}
@@ -274,6 +273,7 @@ func (l *Lease) again(start time.Time, length time.Duration, err error) {
 	l.unanswered++
 	if queue.Ambiguous(err) {
 		l.maybeUntil = start.Add(length)
+		l.Message.Lease.AtMost(l.maybeUntil) // it may have shortened the lease
 		l.mu.Lock()
 		l.replaced = true
 		l.mu.Unlock()
@@ -363,7 +363,7 @@ func (l *Lease) adopt(again *queue.Message) bool {
 }
 
 // Begin notes that the message is in work. It returns false when this process is at work on it already: then that work goes on, with the lease that
-// was received now. One process never POSTs one message twice at a time.
+// was received now. One process never POSTs one message twice at a time. What was received for longer than Within allows is renewed at once.
 func (l *Lease) Begin() bool {
 	ls, key := l.ls, l.key()
 	ls.mu.Lock()
@@ -375,6 +375,9 @@ func (l *Lease) Begin() bool {
 		return false
 	}
 	ls.inWork[key] = l
+	if granted := l.Message.Lease.Granted(); granted > Within(l.Message, granted)+time.Second { // storage grants whole seconds
+		l.actAt(time.Now())
+	}
 	return true
 }
 

@@ -176,6 +176,55 @@ func TestADoubtfulLeaseSaysWhatIsKnown(t *testing.T) { // C63
 	}
 }
 
+// A message that was received for longer than half of its life is renewed at once, by the work that goes on with it alone: the receipt
+// that a message brought when it came back is not replaced behind that work's back.
+func TestAMessageThatIsHiddenForTooLongIsRenewedByItsWorkAlone(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		ls, _ := testLeases(t)
+		q := &fakeQueue{answer: func(time.Duration) error { return nil }}
+		start := time.Now()
+		received := func(receipt string) *queue.Message {
+			return &queue.Message{ID: "m", ExpiresAt: start.Add(3 * time.Minute), Lease: queue.NewLease(receipt, time.Now(), 2*time.Minute)}
+		}
+		first := ls.Keep(t.Context(), q, received("r"))
+		if !first.Begin() {
+			t.Fatal("the first work does not go on")
+		}
+		time.Sleep(time.Second)
+		if n := len(q.asked); n != 1 || first.Message.Lease.Granted() != 30*time.Second {
+			t.Errorf("%d renewals, for %s", n, first.Message.Lease.Granted())
+		}
+		again := ls.Keep(t.Context(), q, received("r2"))
+		if again.Begin() {
+			t.Error("two are at work on one message")
+		}
+		again.Stop()
+		time.Sleep(time.Second)
+		if n, receipt := len(q.asked), first.Message.Lease.Receipt(); n != 1 || receipt != "r2" {
+			t.Errorf("%d renewals, and the receipt %q", n, receipt)
+		}
+		first.Stop()
+		first.Forget()
+	})
+}
+
+// A renewal that was not answered may have made the lease shorter: until it is known the lease is over by then.
+func TestAnUnansweredRenewalMayHaveShortenedTheLease(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		ls, _ := testLeases(t)
+		start := time.Now()
+		q := &fakeQueue{answer: func(time.Duration) error { return context.DeadlineExceeded }}
+		l := ls.Keep(t.Context(), q, &queue.Message{ID: "m", ExpiresAt: start.Add(3 * time.Minute), Lease: queue.NewLease("r", start, 2*time.Minute)})
+		l.Begin()
+		time.Sleep(31 * time.Second)
+		if !l.MayBeElsewhere() {
+			t.Errorf("the lease is good until %s, and storage may have ended it after 30 s", l.Message.Lease.Until().Sub(start))
+		}
+		l.Stop()
+		l.Forget()
+	})
+}
+
 func TestAMessageThatCameBackIsAdoptedOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ls, _ := testLeases(t)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -185,6 +186,45 @@ func TestFreshTokensAreBoundedHoweverGoodTheyAre(t *testing.T) {
 		}
 		if n := i.requests(); n < 50 || n > 110 || refused == 0 {
 			t.Errorf("%d tokens in a minute, %d POSTs waited for one", n, refused)
+		}
+	})
+}
+
+// A receiver that takes the token and answers 401 to single messages, for their own sake, is believed: they end, however many there are, and the others wait for nothing.
+func TestA401ToSingleMessagesIsBelieved(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		i, s, w := newIssuer(t)
+		defer i.Close()
+		defer s.Close()
+		var single atomic.Bool
+		i.set(func() {
+			i.taken = func(w http.ResponseWriter) bool {
+				if single.Load() {
+					w.WriteHeader(http.StatusUnauthorized)
+				}
+				return true
+			}
+		})
+		waited := [2]int{}
+		for n := range 1200 {
+			single.Store(n%4 == 1)
+			switch got := s.Send(t.Context(), w, message("{}")); {
+			case got.NotBegun || got.Status == 0:
+				if single.Load() {
+					waited[1]++
+				} else {
+					waited[0]++
+				}
+			case (got.Status == 401) != single.Load():
+				t.Fatalf("POST %d: %d", n, got.Status)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if waited != [2]int{} {
+			t.Errorf("%d of the messages that are taken, and %d others, had to wait for a token", waited[0], waited[1])
+		}
+		if n := i.requests(); n > 200 { // about one a second
+			t.Errorf("%d tokens in two minutes", n)
 		}
 	})
 }

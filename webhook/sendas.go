@@ -42,7 +42,7 @@ func (s *Sender) sendWithToken(ctx context.Context, tokens *tokens, w *Webhook, 
 		result.NotBegun = failed.class == classToken
 		return
 	}
-	if !s.show(ctx, tokens, first, w, r, result) {
+	if !s.show(ctx, tokens, first, false, w, r, result) {
 		return
 	}
 	fresh, failed := tokens.get(ctx, r.tokenBy(w), first.number)
@@ -56,7 +56,7 @@ func (s *Sender) sendWithToken(ctx context.Context, tokens *tokens, w *Webhook, 
 	before := *result
 	*result = Result{StartedAt: began}
 	if failed == nil {
-		s.show(ctx, tokens, fresh, w, r, result)
+		s.show(ctx, tokens, fresh, true, w, r, result)
 		if result.NotBegun { // though the first POST was made
 			*result, failed = Result{StartedAt: began}, tokenFailure("the POST with a fresh one might not be made any more")
 		}
@@ -73,9 +73,9 @@ func (s *Sender) sendWithToken(ctx context.Context, tokens *tokens, w *Webhook, 
 	result.Note = "It was answered 401 at first: a fresh token was asked for, and the POST made again with it."
 }
 
-// show makes a POST with a token, whose connection has all of its time, and has the tokens know what came of it. It tells whether the answer
+// show makes a POST with a token, a fresh one because of a 401 to the same message or another one, whose connection has all of its time, and has the tokens know what came of it. It tells whether the answer
 // is 401, and may be the token's fault.
-func (s *Sender) show(ctx context.Context, tokens *tokens, t token, w *Webhook, r *Request, result *Result) (refused bool) {
+func (s *Sender) show(ctx context.Context, tokens *tokens, t token, fresh bool, w *Webhook, r *Request, result *Result) (refused bool) {
 	began := result.StartedAt
 	r.authorization, result.StartedAt = t.header, time.Now()
 	s.send(ctx, w, r, result)
@@ -83,7 +83,7 @@ func (s *Sender) show(ctx context.Context, tokens *tokens, t token, w *Webhook, 
 	switch result.Status {
 	case 0:
 	case http.StatusUnauthorized:
-		return tokens.refuse(t.number, r.Meant != nil && r.Meant(result))
+		return tokens.refuse(t.number, r.Meant != nil && r.Meant(result), fresh)
 	default:
 		tokens.answered(t.number, result.Status)
 	}

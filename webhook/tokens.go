@@ -92,6 +92,8 @@ type tokens struct {
 	again   time.Time // when the next request may be made
 	doubts  bool      // the request under way is made because of a 401
 	spent   time.Time // until when refusals have spent their fresh tokens
+	blamed  int       // the number of the last token that was answered 401 as a fresh one
+	others  time.Time // when such a one was last answered otherwise: the 401 was about the message
 }
 
 // get gives a token that is later than the number, and waits for one until then at most.
@@ -212,14 +214,22 @@ func (t *tokens) comes(next token) {
 }
 
 // refuse takes in that the receiver answered 401 to the token of the number, and tells whether that may be the token's fault: then it is
-// shown no more, and the POST is to be made with a later one. With meant it is the receiver's word in any case, as it is where the token is on trial. A fresh
-// one is asked for all the same, but a receiver that answers 401 to whatever it is sent has few asked for.
-func (t *tokens) refuse(number int, meant bool) (again bool) {
+// shown no more, and the POST is to be made with a later one. With meant it is the receiver's word in any case, as it is where the token is fresh, because
+// of a 401 to the same message, or on trial. A fresh one is asked for all the same, but a receiver that answers 401 to whatever it is sent has few asked
+// for; where these are spent and it takes other messages, what it refuses it means.
+func (t *tokens) refuse(number int, meant, fresh bool) (again bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	meant = meant || number == t.trial && number > t.taken
-	if t.last.number == number { // otherwise one of those that were sent with it has asked
-		t.begin(time.Now(), true)
+	now := time.Now()
+	if fresh {
+		if t.blamed = number; number <= t.taken {
+			t.others = now
+		}
+	}
+	spent := t.spent.Add(-(doubtsAtOnce - 1) * doubtEvery).After(now)
+	meant = meant || fresh || number == t.trial && number > t.taken || number <= t.taken && spent && now.Sub(t.others) < time.Minute
+	if t.last.number == number && (!meant || !spent) { // otherwise one of those that were sent with it has asked
+		t.begin(now, true)
 	}
 	if !meant && number == t.last.number {
 		t.refused = number
@@ -237,7 +247,11 @@ func (t *tokens) answered(number, status int) {
 			t.spent = t.spent.Add(provenEvery - doubtEvery)
 		}
 	}
-	if now := time.Now(); status == http.StatusForbidden && number == t.last.number && now.Sub(t.last.came) > renewable {
+	now := time.Now()
+	if number == t.blamed {
+		t.others = now
+	}
+	if status == http.StatusForbidden && number == t.last.number && now.Sub(t.last.came) > renewable {
 		t.begin(now, false)
 	}
 }

@@ -67,7 +67,7 @@ var webhookPatches = []Patch{
 		"A 200 with a head that can't be read is POSTed again."),
 	inWebhook("refused-token-shown", "if !meant && number == t.last.number {", "if !meant && number < 0 {",
 		"While an issuer is away the whole backlog is POSTed again and again with a token that the receiver refuses."),
-	inWebhook("token-without-trial", "meant = meant || number == t.trial && number > t.taken", "",
+	inWebhook("token-without-trial", " || number == t.trial && number > t.taken", "",
 		"A receiver that answers 401 to everything, with a slow issuer, is never believed: its messages go round until they expire."),
 	inWebhook("fresh-tokens-unbounded", "doubts && free.After(now)", "doubts && free.IsZero()",
 		"A receiver that answers 401 to everything has a token asked for with each message."),

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 			_ = os.Unsetenv(name)
 		}
 	}
-	azuritetest.AtOnce(16) // the end-to-end tests mostly wait for processes of their own
+	azuritetest.AtOnce(10) // the end-to-end tests mostly wait for processes of their own
 	code := m.Run()
 	endChromium()
 	if builtIn != "" {

@@ -6,8 +6,8 @@ const (
 	// refusal to say something about the message.
 	singlesAgain = 3
 	// singlesSure is how many such refusals there must have been in a row, and how many first
-	// attempts must have been taken meanwhile. A first
-	// attempt that was refused takes back singlesBack of these, of which singlesMost are remembered.
+	// attempts must have been taken meanwhile. A first attempt that was refused takes back
+	// singlesBack of these, of which singlesMost are remembered.
 	singlesSure = 5
 	singlesBack = 2
 	singlesMost = 10

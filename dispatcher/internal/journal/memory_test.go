@@ -122,7 +122,8 @@ func TestWhatIsWrittenIsForgottenByAgeAndWhatWaitsIsNot(t *testing.T) {
 	})
 }
 
-// Records that are lost are counted and said, at a limited rate.
+// Records that are lost are counted and said, at a limited rate: those that a dead store leaves no room for,
+// and those that still wait at the end.
 func TestLostRecordsAreCountedAndLogged(t *testing.T) { // C67
 	bubble.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -131,25 +132,45 @@ func TestLostRecordsAreCountedAndLogged(t *testing.T) { // C67
 		if err != nil {
 			t.Fatal(err)
 		}
-		j := New(nil, m, slog.New(slog.NewTextHandler(&log, nil)))
-		j.lose(3)
-		j.lose(4)
+		s := &distantStore{}
+		s.dead.Store(true)
+		j := New(s, m, slog.New(slog.NewTextHandler(&log, nil)))
+		rec := func(id string, attempts int) tables.Record {
+			return tables.Record{Deliveries: []tables.Delivery{{
+				MessageKey: tables.MessageKey{Queue: "orders", MessageID: id}, WebhookID: "wh_a", State: tables.Pending, Attempts: attempts,
+			}}}
+		}
+		for n := range memorySize {
+			j.memory.remember(rec(fmt.Sprint("waits", n), 1), false)
+		}
+		j.Record(t.Context(), rec("one too many", 1))
+		want(t, "lines", strings.Count(log.String(), "records are lost"), 1)
+		j.Record(t.Context(), rec("two too many", 1))
+		want(t, "lines within the time of one", strings.Count(log.String(), "records are lost"), 1)
 		time.Sleep(lossLogEvery)
-		j.lose(5)
+		j.Record(t.Context(), rec("three too many", 1))
 		want(t, "lines", strings.Count(log.String(), "records are lost"), 2)
-		want(t, "the second counts what came between", strings.Contains(log.String(), "records=9"), true)
-		var data metricdata.ResourceMetrics
-		if err := reader.Collect(t.Context(), &data); err != nil {
-			t.Fatal(err)
-		}
-		total := int64(0)
-		for _, one := range data.ScopeMetrics[0].Metrics {
-			if sum, ok := one.Data.(metricdata.Sum[int64]); ok && one.Name == "pushlease.records.lost" {
-				total = sum.DataPoints[0].Value
-			}
-		}
-		want(t, "counted", total, 12)
+		want(t, "the second counts what came between", strings.Contains(log.String(), "records=2 "), true)
+		want(t, "counted", lostSoFar(t, reader), 3)
+		j.TellLost()
+		want(t, "the end is told", strings.Contains(log.String(), fmt.Sprint("records=", memorySize)), true)
+		want(t, "counted at the end", lostSoFar(t, reader), 3+memorySize)
 	})
+}
+
+// lostSoFar is what the metric of lost records says.
+func lostSoFar(t *testing.T, reader metric.Reader) int64 {
+	t.Helper()
+	var data metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &data); err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range data.ScopeMetrics[0].Metrics {
+		if sum, ok := one.Data.(metricdata.Sum[int64]); ok && one.Name == "pushlease.records.lost" {
+			return sum.DataPoints[0].Value
+		}
+	}
+	return 0
 }
 
 // Which messages the store lacks is looked up, however many wait: by the message, and for a replay

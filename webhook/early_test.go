@@ -1,14 +1,18 @@
 package webhook_test
 
 import (
+	"bufio"
+	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -107,6 +111,75 @@ func TestAnAnswerOverTLSWinsOverAFailedWrite(t *testing.T) {
 	got := sendMany(t, newSender(t, nil, trusting(roots)), w, 60, 8, strings.Repeat("x", 65_000))
 	if got[413] != 60 || posts.Load() > 60 {
 		t.Errorf("statuses %v over %d connections; want 60 times 413", got, posts.Load())
+	}
+}
+
+// unwritable takes so many bytes, and then fails as a socket does that was reset.
+type unwritable struct {
+	net.Conn
+	left   int
+	failed chan struct{}
+}
+
+func (u *unwritable) Write(p []byte) (int, error) {
+	if u.left -= len(p); u.left >= 0 {
+		return u.Conn.Write(p)
+	}
+	select {
+	case <-u.failed:
+	default:
+		close(u.failed)
+	}
+	return 0, &net.OpError{Op: "write", Net: "tcp", Err: os.NewSyscallError("write", syscall.ECONNRESET)}
+}
+
+// The reading side decides when a write has failed, with TLS and without, whoever writes: a short body is written by who
+// reads, a long one beside it. The answer comes after the failure here, or nothing does, which is waited for shortly.
+func TestAnAnswerThatComesAfterAFailedWriteWins(t *testing.T) {
+	cert, roots := certificate(t)
+	for _, scheme := range []string{"http", "https"} {
+		for _, size := range []int{12_000, 65_000} {
+			for _, status := range []int{200, 413, 0} {
+				t.Run(fmt.Sprint(scheme, size, status), func(t *testing.T) {
+					bubble.Test(t, func(t *testing.T) {
+						failed := make(chan struct{})
+						wire := webhooktest.NewWire(t, func(c *webhooktest.Conn) {
+							conn := c.Conn
+							if scheme == "https" {
+								conn = tls.Server(conn, &tls.Config{Certificates: []tls.Certificate{cert}})
+							}
+							in := bufio.NewReader(conn)
+							if _, err := http.ReadRequest(in); err != nil {
+								return
+							}
+							gone := make(chan struct{})
+							go func() { _, _ = io.Copy(io.Discard, in); close(gone) }() // a pipe holds nothing
+							<-failed
+							time.Sleep(10 * time.Millisecond) // in the bubble: all that the failure does is done
+							if status > 0 {
+								_, _ = fmt.Fprintf(conn, "HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n", status)
+							}
+							<-gone
+						})
+						dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+							conn, err := wire.Dial(ctx, network, address)
+							return &unwritable{conn, 6_000, failed}, err
+						}
+						w := hook()
+						w.URL = scheme + "://127.0.0.1/hook"
+						got := newSender(t, dial, trusting(roots)).Send(t.Context(), w, message(strings.Repeat("x", size)))
+						if status > 0 {
+							wantAnswer(t, got, status)
+							return
+						}
+						wantFailure(t, got, "reset")
+						if got.Duration > 3*time.Second { // of two: what was cut is sent once more
+							t.Errorf("it took %v to see that no answer comes", got.Duration)
+						}
+					})
+				})
+			}
+		}
 	}
 }
 

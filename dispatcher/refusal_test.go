@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+
 	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
@@ -233,10 +235,15 @@ func TestANameThatPointsInwardsForEverEndsAsBlockedAddress(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		names, receiver, options := inwards(b, func(r *tables.Registration) { r.Policy.MaxAttempts = 3 })
 		names.set("10.0.0.1")
-		_, stop := b.start(options)
+		reader := sdkmetric.NewManualReader()
+		_, stop := b.start(func(o *Options) {
+			options(o)
+			o.Meter = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("")
+		})
 		sent := b.send("x")
 		time.Sleep(time.Hour)
 		stop()
+		want(t, "refusals counted", counted(t, reader, "pushlease.webhook.blocked", "webhook", "wh_a"), 3)
 		want(t, "attempts", len(b.attempts(sent)), 3)
 		want(t, "sockets", len(receiver.Dialed()), 0)
 		if letters := b.deadLetters(); len(letters) != 1 || letters[0].Reason != policy.BlockedAddress {

@@ -62,6 +62,40 @@ func TestAReceiverThatHangsOverALiveHTTP2ConnectionIsEvidence(t *testing.T) {
 	}
 }
 
+// C89: a connection that a middle forgot while it was at work carried an answer to another POST after one was written, and
+// nothing from then on. That is the connection's own fault, whether the POST's time ends first or the ping's.
+func TestAnHTTP2ConnectionThatGoesSilentAtItsWorkIsNoEvidence(t *testing.T) {
+	t.Parallel()
+	for class, timeout := range map[string]time.Duration{"timeout": 5 * time.Second, "reset": 30 * time.Second} {
+		t.Run(class, func(t *testing.T) {
+			t.Parallel()
+			arrived := make(chan bool)
+			receiver := &frames{reply: func(f *http2.Framer, conn int, stream uint32) error {
+				if conn == 1 && stream == 3 {
+					close(arrived)
+					return nil
+				}
+				err := answerHeaders(f, stream, "200", true)
+				if conn == 1 && stream == 5 {
+					<-t.Context().Done() // nothing is read or written any more, pings neither
+				}
+				return err
+			}}
+			s, w := eitherProtocol(t, receiver.serve, webhooktest.Hang)
+			w.Timeout = timeout
+			wantAnswer(t, s.Send(t.Context(), w, message("{}")), 200)
+			first := make(chan webhook.Result, 1)
+			go func() { first <- s.Send(t.Context(), w, message("{}")) }()
+			<-arrived
+			wantAnswer(t, s.Send(t.Context(), w, message("{}")), 200)
+			if got := <-first; got.ErrorClass != class || !got.StaleConn {
+				t.Errorf("%s %q, the connection's own: %v, want a %s of the connection's own", got.ErrorClass, got.Error, got.StaleConn, class)
+			}
+			wantAnswer(t, s.Send(t.Context(), w, message("{}")), 200)
+		})
+	}
+}
+
 // diesBusy is a receiver whose first connection dies once many POSTs have arrived, on it or, where it was slow to come up, beside it.
 type diesBusy struct {
 	first   uint32 // the stream that they begin with

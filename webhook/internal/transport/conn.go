@@ -381,7 +381,7 @@ func (x *exchange) failed(cause error) error {
 		x.t.suspect(x.host)
 	}
 	if e.Late && e.Stale() {
-		x.t.retire(x.host, x.began)
+		x.t.retire(x.host, x.began, x.conn)
 	}
 	return e
 }

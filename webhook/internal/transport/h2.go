@@ -18,6 +18,9 @@ const (
 	// pingAfter and pingWithin end an HTTP/2 connection that has died in silence.
 	pingAfter  = 3 * time.Second
 	pingWithin = 4 * time.Second
+	// stillness is the longest time for which nothing comes on a connection that works, while an answer is waited for: a ping goes out
+	// after pingAfter, and its answer is there well within the rest.
+	stillness = pingAfter + 1500*time.Millisecond
 	// sharedBytes is how much of request bodies may be under way on one connection while
 	// further ones can be opened: they all share one window.
 	sharedBytes = 256 << 10
@@ -198,14 +201,16 @@ func (x *shared) rested() bool {
 	return x.reused && x.answers == x.wokeWith && time.Since(x.woke) < repeatable
 }
 
-// alive is whether anything came on the connection since the request was written: a ping
-// is answered by one that works, whatever becomes of the request.
+// alive is whether anything came on the connection since the request was written, and of late: a ping
+// is answered by one that works, whatever becomes of the request. One that a middle forgot at its work (C89) carried
+// answers to others just before.
 func (x *shared) alive(began time.Time) bool {
 	since := x.wrote.Load()
 	if since == 0 {
 		since = began.UnixNano()
 	}
-	return x.wire.heard.Load() > since
+	heard := x.wire.heard.Load()
+	return heard > since && time.Since(time.Unix(0, heard)) < stillness
 }
 
 func (c *h2conn) exchange(r *http.Request, now, deadline time.Time) (*http.Response, error) {
@@ -292,7 +297,7 @@ func (x *shared) failed(r *http.Request, err, cause error, began time.Time) erro
 	e.Cut = x.body != nil && !x.body.asked.Load()
 	switch {
 	case e.Late && e.Stale():
-		x.t.retire(x.host, began)
+		x.t.retire(x.host, began, x.h2conn)
 	case e.Late:
 	case wants1(err):
 		x.t.mu.Lock()

@@ -301,12 +301,12 @@ func (t *Transport) suspect(h *host) {
 	dropAll(drop)
 }
 
-// retire takes out the connections to a host that have not answered since then.
-func (t *Transport) retire(h *host, since time.Time) {
+// retire takes out the connections to a host that have not answered since then, and the one that was found dead.
+func (t *Transport) retire(h *host, since time.Time, dead connection) {
 	t.mu.Lock()
 	drop := t.remove(h,
-		func(c *conn) bool { return c.proven().Before(since) },
-		func(c *h2conn) bool { return c.proven().Before(since) })
+		func(c *conn) bool { return c == dead || c.proven().Before(since) },
+		func(c *h2conn) bool { return c == dead || c.proven().Before(since) })
 	t.mu.Unlock()
 	dropAll(drop)
 }

@@ -65,7 +65,7 @@ var webhookPatches = []Patch{
 		"Connections that died in silence take message after message."),
 	inWebhook("dead-address-first", "if now.Before(b.dead[address]) {", "if now.IsZero() {",
 		"Each connection waits for an address that does not answer."),
-	inWebhook("stale-timeout-keeps-connections", "if e.Late && e.Stale() {\n\t\tx.t.retire(x.host, x.began)", "if e.Late && e.Stale() && false {\n\t\tx.t.retire(x.host, x.began)",
+	inWebhook("stale-timeout-keeps-connections", "if e.Late && e.Stale() {\n\t\tx.t.retire(x.host, x.began, x.conn)", "if e.Late && e.Stale() && false {\n\t\tx.t.retire(x.host, x.began, x.conn)",
 		"A retry after a timeout takes the next dead connection."),
 	inWebhook("status-line-alone-is-nothing", "case line.status < 200 || line.status > 299 ||", "case line.status < 300 ||",
 		"A 200 with a head that can't be read is POSTed again."),

@@ -62,26 +62,35 @@ func TestAReceiverThatHangsOverALiveHTTP2ConnectionIsEvidence(t *testing.T) {
 	}
 }
 
-// C89: a connection that a middle forgot while it was at work carried an answer to another POST after one was written, and
-// nothing from then on. That is the connection's own fault, whether the POST's time ends first or the ping's.
+// silentAfter is a receiver whose first connection says nothing from the answer to that stream on, to pings neither: a
+// middle forgot it. arrived is closed by the stream before.
+func silentAfter(t *testing.T, stream uint32, arrived chan<- bool) *frames {
+	return &frames{reply: func(f *http2.Framer, conn int, s uint32) error {
+		if conn == 1 && s == stream-2 {
+			close(arrived)
+			return nil
+		}
+		var err error
+		if stream > 1 || conn > 1 {
+			err = answerHeaders(f, s, "200", true)
+		}
+		if conn == 1 && s == stream {
+			<-t.Context().Done()
+		}
+		return err
+	}}
+}
+
+// C89: a connection that was forgotten while it was at work carried an answer to another POST after one was written, and
+// nothing from then on. That is the connection's own fault, whether the POST's time ends first or the ping's, and the
+// next POST goes elsewhere.
 func TestAnHTTP2ConnectionThatGoesSilentAtItsWorkIsNoEvidence(t *testing.T) {
 	t.Parallel()
 	for class, timeout := range map[string]time.Duration{"timeout": 5 * time.Second, "reset": 30 * time.Second} {
 		t.Run(class, func(t *testing.T) {
 			t.Parallel()
 			arrived := make(chan bool)
-			receiver := &frames{reply: func(f *http2.Framer, conn int, stream uint32) error {
-				if conn == 1 && stream == 3 {
-					close(arrived)
-					return nil
-				}
-				err := answerHeaders(f, stream, "200", true)
-				if conn == 1 && stream == 5 {
-					<-t.Context().Done() // nothing is read or written any more, pings neither
-				}
-				return err
-			}}
-			s, w := eitherProtocol(t, receiver.serve, webhooktest.Hang)
+			s, w := eitherProtocol(t, silentAfter(t, 5, arrived).serve, webhooktest.Hang)
 			w.Timeout = timeout
 			wantAnswer(t, s.Send(t.Context(), w, message("{}")), 200)
 			first := make(chan webhook.Result, 1)
@@ -94,6 +103,18 @@ func TestAnHTTP2ConnectionThatGoesSilentAtItsWorkIsNoEvidence(t *testing.T) {
 			wantAnswer(t, s.Send(t.Context(), w, message("{}")), 200)
 		})
 	}
+}
+
+// A new connection on which nothing ever came is evidence against the receiver, and the next POST goes over another one.
+func TestASilentNewHTTP2ConnectionIsUsedOnce(t *testing.T) {
+	t.Parallel()
+	s, w := eitherProtocol(t, silentAfter(t, 1, nil).serve, webhooktest.Hang)
+	w.Timeout = 5 * time.Second // a ping comes after 3
+	got := s.Send(t.Context(), w, message("{}"))
+	if wantFailure(t, got, "timeout"); got.StaleConn {
+		t.Error("a timeout on a fresh connection is said to be the connection's")
+	}
+	wantAnswer(t, s.Send(t.Context(), w, message("{}")), 200)
 }
 
 // diesBusy is a receiver whose first connection dies once many POSTs have arrived, on it or, where it was slow to come up, beside it.

@@ -298,6 +298,8 @@ func (x *shared) failed(r *http.Request, err, cause error, began time.Time) erro
 	switch {
 	case e.Late && e.Stale():
 		x.t.retire(x.host, began, x.h2conn)
+	case e.Late && !e.Alive: // evidence against the receiver, but no connection for the next one
+		x.t.retire(x.host, x.born, x.h2conn)
 	case e.Late:
 	case wants1(err):
 		x.t.mu.Lock()

@@ -131,3 +131,28 @@ func TestADoneClaimStandsForTheRecordThatWasLost(t *testing.T) {
 		})
 	}
 }
+
+// C16: storage was away for longer than the claim lasted when the webhook had taken the event. A copy that comes afterwards, whoever receives it,
+// is not POSTed.
+func TestAnEventThatWasDeliveredInAnOutageIsKnownAfterIt(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		out := &outage{}
+		b.store.on("finish-claim", out.rule(failBefore))
+		c, stop := b.byEventCounted()
+		b.send(event("1", "a"))
+		time.Sleep(15 * time.Minute)
+		want(t, "messages left", b.total(testQueue), 0)
+		want(t, "claims that could not be ended", c.sum(b.t, "pushlease.dedup.claims.unfinished"), 1)
+		out.end()
+		time.Sleep(10 * time.Second)
+		b.severed()
+		stop()
+		b.restored()
+		_, stop = b.start(byEvent)
+		second := b.send(event("1", "a"))
+		time.Sleep(time.Minute)
+		stop()
+		want(t, "POSTs", b.sender.count(), 1)
+		b.wantDuplicate(second)
+	})
+}

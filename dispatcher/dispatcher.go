@@ -141,6 +141,7 @@ func (d *Dispatcher) run(ctx context.Context, receive func(ctx, work context.Con
 
 	var flusher sync.WaitGroup
 	flusher.Go(func() { d.journal.Keep(d.write) })
+	flusher.Go(func() { d.claims.WriteLate(d.write) })
 	flusher.Go(func() { d.flows.Watch(d.write) })
 	flusher.Go(func() { d.flows.ShowHeld(d.write) })
 
@@ -180,6 +181,7 @@ func (d *Dispatcher) run(ctx context.Context, receive func(ctx, work context.Con
 // store writes what is known in memory only, and shows what is held.
 func (d *Dispatcher) store(ctx context.Context) {
 	d.journal.Flush(ctx)
+	d.claims.Flush(ctx)
 	d.flows.Tend(ctx)
 	d.flows.Leave(ctx)
 }

@@ -171,7 +171,7 @@ var teeth = []Patch{
 		"One queue that can't be read takes every replica out of service.", "./internal/app", "TestOneQueueOfSeveralDegradesAndAllOfThemUnready"),
 	inCase("c60-as-written-only", "webhook", "\tv.addDecoded()\n\tpieces :=", "\tpieces :=",
 		"A secret that a receiver echoes in base64 is on record.", "./webhook", "TestSecretsInAnySpellingAreTakenOut"),
-	inCase("c66-counted-before", "dispatcher/internal/settle", "result, class := c.deleteMessage(ctx, l, last, key)\n\tc.o.Meter.Deleted(l.Queue.Name(), l.Message.ID, string(result), class)", "c.o.Meter.Deleted(l.Queue.Name(), l.Message.ID, string(Deleted), \"\")\n\tresult, _ := c.deleteMessage(ctx, l, last, key)",
+	inCase("c66-counted-before", "dispatcher/internal/settle", "result, class := c.deleteMessage(ctx, l, last, key)\n\t\tc.o.Meter.Deleted(l.Queue.Name(), l.Message.ID, string(result), class)", "c.o.Meter.Deleted(l.Queue.Name(), l.Message.ID, string(Deleted), \"\")\n\t\tresult, _ := c.deleteMessage(ctx, l, last, key)",
 		"A deletion is counted before anybody deleted.", "./dispatcher", "TestADeletionUnderAHostIsCountedWhenItIsMade"),
 	inCase("c71-typo-is-a-success", "api", "return nil\n\t}\n\treturn []string{\"The queue \" + name", "return nil\n\t}\n\tif len(queues) > 0 {\n\t\treturn nil\n\t}\n\treturn []string{\"The queue \" + name",
 		"A publish to a misspelt queue says nothing.", "./api", "TestAPublishToAQueueWithoutAWebhookSaysSo"),

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -29,6 +30,7 @@ type Claim struct {
 	// Replay: it is a replay's, which does not know who else has got the event. It is
 	// never released, but lapses.
 	Replay bool
+	over   bool // its message is to be deleted
 }
 
 // lasting is the claim as the store keeps it. Once a webhook has taken the event, no copy
@@ -52,11 +54,14 @@ type Claims struct {
 	meter  *meter.Instruments
 	log    *slog.Logger
 	events *events
+
+	mu   sync.Mutex
+	late map[string]*Claim // what the store has not taken, by key and owner
 }
 
 // New makes one that has met no event yet.
 func New(store tables.Claims, m *meter.Instruments, log *slog.Logger) *Claims {
-	return &Claims{store: store, meter: m, log: log, events: newEvents()}
+	return &Claims{store: store, meter: m, log: log, events: newEvents(), late: make(map[string]*Claim)}
 }
 
 // Take claims an event. won is false when another message has it, whose claim current is
@@ -75,55 +80,21 @@ func (cs *Claims) Take(ctx context.Context, mine Claim, now time.Time) (current 
 	return current, won, err
 }
 
-// TakeForReplay keeps copies from the event of a replay while it is delivered, if nobody
-// has the event: a replay is always POSTed, since somebody asked for it.
-func (cs *Claims) TakeForReplay(ctx context.Context, mine Claim) error {
-	now := time.Now()
-	if _, free := cs.events.begin(mine.Claim, now); !free {
-		return nil
-	}
-	callCtx, cancel := context.WithTimeout(ctx, retry.Timeout)
-	defer cancel()
-	current, won, err := cs.store.Claim(callCtx, mine.lasting(), now)
-	if err == nil {
-		cs.events.learn(mine.Claim, current, won)
-	}
-	return err
-}
-
 // End ends the claim on an event before its message is deleted. Where a webhook has
-// taken the event the claim is made a lasting one, since nothing else tells later; when
-// that can't be written the message is deleted all the same, which is counted. Otherwise
+// taken the event the claim is made a lasting one, since nothing else tells later. Otherwise
 // the event may be published again.
 func (cs *Claims) End(ctx context.Context, c *Claim) {
 	if c == nil || c.Replay && !c.Delivered {
 		return
 	}
-	end, write := cs.events.forget, cs.store.ReleaseClaim
-	if c.Delivered {
-		end, write = cs.events.finish, cs.finish
+	ends, by := *c, retry.Call
+	if ends.over = true; ends.Delivered {
+		by = retry.Delivered
+		cs.events.note(ends.Claim, tables.Done)
+	} else {
+		cs.events.forget(ends.Claim)
 	}
-	end(c.Claim)
-	err := retry.Do(ctx, retry.Call, func(ctx context.Context, _ int) error { return write(ctx, c.Claim) })
-	if err == nil || errors.Is(err, tables.ErrNotFound) || errors.Is(err, tables.ErrConflict) {
-		return // noted; older than the window by now; or taken over, because it had lapsed
-	}
-	cs.meter.ClaimsUnfinished.Add(meter.Labels{})
-	cs.log.Warn("the claim on an event could not be ended; it lapses, and another message with the event is delivered then",
-		"message", c.MessageID, "until", c.Until, "delivered", c.Delivered, "error", err)
-}
-
-// finish finishes a claim also where it is not there: because the store could not be
-// asked before the POST, or because it had lapsed, and so has that of who took it over.
-func (cs *Claims) finish(ctx context.Context, c tables.Claim) error {
-	err := cs.store.FinishClaim(ctx, c)
-	if !errors.Is(err, tables.ErrNotFound) && !errors.Is(err, tables.ErrConflict) {
-		return err
-	}
-	if _, won, err := cs.store.Claim(ctx, c, time.Now()); err != nil || !won {
-		return err
-	}
-	return cs.store.FinishClaim(ctx, c)
+	cs.write(ctx, by, ends)
 }
 
 // Keep keeps others from the event while its message is given back for delay.
@@ -133,19 +104,80 @@ func (cs *Claims) Keep(ctx context.Context, c *Claim, delay, lease time.Duration
 	}
 	kept := *c
 	kept.Until = time.Now().Add(delay + lease + Margin)
-	cs.events.keep(kept.Claim)
-	callCtx, cancel := context.WithTimeout(ctx, retry.Timeout)
-	defer cancel()
-	if _, _, err := cs.store.Claim(callCtx, kept.lasting(), time.Now()); err != nil {
-		cs.meter.ClaimsUnfinished.Add(meter.Labels{})
-		cs.log.Warn("the claim on an event could not be kept; another message with the event may be delivered too", "message", c.MessageID, "error", err)
+	cs.events.note(kept.Claim, tables.Claimed)
+	cs.write(ctx, retry.Once, kept)
+}
+
+// write writes how far c has come. Its message goes on all the same when the store can't: that a webhook has taken the event
+// is written later then.
+func (cs *Claims) write(ctx context.Context, by retry.Policy, c Claim) {
+	err := retry.Do(ctx, by, func(ctx context.Context, _ int) error { return cs.put(ctx, c) })
+	if err == nil {
+		return
+	}
+	if cs.mu.Lock(); c.Delivered && len(cs.late) < memorySize {
+		cs.late[c.Key+c.Owner] = &c
+	}
+	cs.mu.Unlock()
+	cs.meter.ClaimsUnfinished.Add(meter.Labels{})
+	cs.log.Warn("the claim on an event could not be kept or ended; when it has lapsed another message with the event is delivered, unless it is written before",
+		"message", c.MessageID, "until", c.Until, "written_later", c.Delivered, "error", err)
+}
+
+// put tries once to write how far c has come. It finishes a claim also where it is not there: because the store could not be
+// asked before the POST, or because it had lapsed, and so has that of who took it over.
+func (cs *Claims) put(ctx context.Context, c Claim) (err error) {
+	switch {
+	case !c.over:
+		_, _, err = cs.store.Claim(ctx, c.lasting(), time.Now())
+		return err
+	case !c.Delivered:
+		return cs.store.ReleaseClaim(ctx, c.Claim)
+	}
+	if err = cs.store.FinishClaim(ctx, c.Claim); !errors.Is(err, tables.ErrNotFound) && !errors.Is(err, tables.ErrConflict) {
+		return err
+	}
+	if _, won, err := cs.store.Claim(ctx, c.Claim, time.Now()); err != nil || !won {
+		return err
+	}
+	return cs.store.FinishClaim(ctx, c.Claim)
+}
+
+// WriteLate writes what could not be written before, until ctx ends.
+func (cs *Claims) WriteLate(ctx context.Context) {
+	for retry.Sleep(ctx, flushEvery) {
+		cs.Flush(ctx)
+	}
+}
+
+// Flush writes what could not be written before, until the store fails several times.
+func (cs *Claims) Flush(ctx context.Context) {
+	cs.mu.Lock()
+	late, faults := maps.Clone(cs.late), 0
+	cs.mu.Unlock()
+	for name, c := range late {
+		if retry.Do(ctx, retry.Once, func(ctx context.Context, _ int) error { return cs.put(ctx, *c) }) != nil {
+			if faults++; faults == flushFaults {
+				return
+			}
+			continue
+		}
+		cs.mu.Lock()
+		if cs.late[name] == c {
+			delete(cs.late, name)
+		}
+		cs.mu.Unlock()
 	}
 }
 
 const (
-	// memorySize bounds the claims remembered, memoryAge how long.
+	// memorySize bounds the claims remembered, memoryAge how long. So many at most
+	// are kept to be written later.
 	memorySize = 20_000
 	memoryAge  = time.Hour
+	// flushEvery is how often that is tried, and flushFaults how often it may fail before a round ends.
+	flushEvery  = 5 * time.Second
+	flushFaults = 3
 )
 
 // events is the first tier of deduplication by event: the claims that this process has
@@ -190,22 +222,13 @@ func (e *events) learn(mine, current tables.Claim, won bool) {
 	}
 }
 
-// finish notes that mine's message was delivered.
-func (e *events) finish(mine tables.Claim) {
+// note notes how far mine has come.
+func (e *events) note(mine tables.Claim, state tables.ClaimState) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	mine.State = tables.Done
-	if known, ok := e.get(mine.Key, time.Now()); !ok || known.Owner == mine.Owner {
-		e.put(mine, time.Now())
-	}
-}
-
-// keep notes until when mine lasts.
-func (e *events) keep(mine tables.Claim) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	mine.State = tables.Claimed
-	if known, ok := e.get(mine.Key, time.Now()); ok && known.Owner == mine.Owner && known.State != tables.Done {
+	mine.State = state
+	known, ok := e.get(mine.Key, time.Now())
+	if ok && known.Owner == mine.Owner && known.State != tables.Done || !ok && state == tables.Done {
 		e.put(mine, time.Now())
 	}
 }

@@ -3,6 +3,7 @@ package claims
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/pushlease/pushlease/dispatcher/internal/meter"
+	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/internal/sqlite"
 	"github.com/pushlease/pushlease/tables"
@@ -20,12 +22,13 @@ import (
 type shop struct {
 	*sqlite.DB
 	away  bool
+	until time.Time // away, too
 	asked int
 }
 
 func (s *shop) ask() error {
 	s.asked++
-	if s.away {
+	if s.away || time.Now().Before(s.until) {
 		return errors.New("away")
 	}
 	return nil
@@ -170,7 +173,7 @@ func TestAReplayKeepsCopiesAwayAndEndsTheClaimOnlyWhereItWasDelivered(t *testing
 	inShop(t, func(t *testing.T, _ *shop, here, there *Claims) {
 		replay := by("first replayed")
 		replay.Replay = true
-		if err := here.TakeForReplay(t.Context(), replay); err != nil {
+		if _, _, err := here.Take(t.Context(), replay, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		wantTaken(t, "a copy meanwhile", there, "copy", "first replayed", false, false)
@@ -178,7 +181,7 @@ func TestAReplayKeepsCopiesAwayAndEndsTheClaimOnlyWhereItWasDelivered(t *testing
 		wantTaken(t, "a copy after a replay in vain", there, "copy", "first replayed", false, false)
 		time.Sleep(time.Minute + time.Second)
 		wantTaken(t, "a copy when that claim has lapsed", there, "copy", "copy", true, false)
-		if err := here.TakeForReplay(t.Context(), replay); err != nil {
+		if _, _, err := here.Take(t.Context(), replay, time.Now()); err != nil {
 			t.Errorf("an event that another message has: %v, want the replay to go on", err)
 		}
 		replay.Delivered = true
@@ -205,5 +208,65 @@ func TestWhileTheStoreIsAwayMemoryKeepsCopiesApart(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		here.End(t.Context(), &ends) // the message came back, and storage answers
 		wantTaken(t, "a copy when that is on record at last", there, "third", "first", false, true)
+	})
+}
+
+// Its message is not deleted before, but for longer than a record is tried for.
+func TestAnOutageOfSecondsDelaysTheEndOfAClaim(t *testing.T) {
+	inShop(t, func(t *testing.T, s *shop, here, there *Claims) {
+		wantTaken(t, "the first message", here, "first", "first", true, false)
+		s.until = time.Now().Add(15 * time.Second)
+		ends := by("first")
+		ends.Delivered = true
+		here.End(t.Context(), &ends)
+		wantTaken(t, "a copy in another process, when this one is killed at once", there, "copy", "first", false, true)
+	})
+}
+
+// What one of its webhooks has taken is known to every process soon after an outage, however long it lasted.
+func TestWhatWasDeliveredIsWrittenAfterAnOutage(t *testing.T) {
+	for name, tt := range map[string]struct{ delivered, over, known bool }{
+		"to all webhooks":   {true, true, true},
+		"to one of several": {true, false, true},
+		"to none":           {false, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inShop(t, func(t *testing.T, s *shop, here, there *Claims) {
+				wantTaken(t, "the first message", here, "first", "first", true, false)
+				s.away = true
+				first := by("first")
+				if first.Delivered = tt.delivered; tt.over {
+					here.End(t.Context(), &first)
+				} else {
+					here.Keep(t.Context(), &first, time.Minute, time.Minute)
+				}
+				time.Sleep(time.Hour) // the claim has lapsed
+				asked := s.asked
+				here.Flush(t.Context())
+				want(t, "questions to a store that is away", s.asked > asked, tt.known)
+				s.away = false
+				here.Flush(t.Context())
+				asked = s.asked
+				here.Flush(t.Context())
+				want(t, "questions when all is written", s.asked-asked, 0)
+				who, _, done := takes(t, there, "copy")
+				want(t, "the event is known to be taken", who == "first", tt.known)
+				want(t, "it is done", done, tt.over)
+			})
+		})
+	}
+}
+
+// What is lost then may be delivered once more; memory has an end.
+func TestWhatIsWrittenLaterIsBounded(t *testing.T) {
+	inShop(t, func(t *testing.T, s *shop, here, _ *Claims) {
+		s.away = true
+		for i := range memorySize + 10 {
+			here.write(t.Context(), retry.Policy{}, Claim{Delivered: true, over: true, Claim: tables.Claim{Key: fmt.Sprint(i), Owner: "m"}})
+		}
+		want(t, "claims to be written", len(here.late), memorySize)
+		asked := s.asked
+		here.Flush(t.Context())
+		want(t, "questions to a store that is away", s.asked-asked, flushFaults)
 	})
 }

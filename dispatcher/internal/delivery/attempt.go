@@ -119,7 +119,9 @@ func (a attempts) answered(ctx context.Context, p *parcel, t *target, sent []byt
 	attempts := []tables.Attempt{p.advance(t, del, res, &dec)}
 	// A later attempt has a record, which the deletion has ended.
 	if (t.delivery.Attempts == 0 && dec.Action != policy.Complete || dec.Action == policy.DeadLetter) && a.replayDeleted(ctx, p) {
-		p.endReplayWith(&attempts[0], del)
+		p.endReplay(del) // the deletion found no record that it could end
+		attempts[0].Delay, attempts[0].NextAt = 0, time.Time{}
+		attempts[0].Explanation += " The dead letter was deleted meanwhile, which ends its replay: nothing is tried again or kept."
 	}
 	attempts[0].Snippet = tables.CutText(res.Snippet(&t.registration.Webhook, sent, p.content.Body), tables.MaxSnippetUnits)
 	after := *del // a record that is put off is changed

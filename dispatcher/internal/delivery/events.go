@@ -54,40 +54,35 @@ type events struct {
 // differ, the message is delivered and that is counted: nothing is lost for the sake of deduplication. A claim of
 // another message that another program has changed may be that of a delivered event: every copy waits until it is mended.
 func (e events) otherCopy(ctx context.Context, p *parcel, h history, targets []target) *Outcome {
-	now := time.Now()
-	mine := p.claimEvent(targets)
+	now, replay := time.Now(), p.replay != nil
+	if anyDue(targets) || anyAttempt(targets) { // it was claimed then, and settling ends or keeps the claim
+		p.claim = p.claimEvent(targets)
+	}
 	if !anyDue(targets) {
-		if anyAttempt(targets) { // it was claimed then, and settling ends or keeps the claim
-			p.claim = mine
-		}
 		return nil
 	}
-	if p.replay != nil {
-		p.claim = mine
-		e.claimForReplay(ctx, p)
-		return nil
+	current, won, err := e.Claims.Take(ctx, *p.claim, now)
+	if err != nil {
+		e.Meter.LookupsFailed.Add(meter.Labels{Queue: p.key.Queue})
 	}
-	p.claim = mine
-	current, won, err := e.Claims.Take(ctx, *mine, now)
 	switch {
-	case errors.Is(err, tables.ErrDamaged):
+	case replay && err == nil: // which is always POSTed, since somebody asked for it
+		return nil
+	case !replay && errors.Is(err, tables.ErrDamaged):
 		p.claim = nil
 		e.Log.Error("another program has changed the claim on the message's event; the message waits, since it may have been delivered with another one",
 			"queue", p.key.Queue, "message", p.key.MessageID, "error", err)
-		e.Meter.LookupsFailed.Add(meter.Labels{Queue: p.key.Queue})
 		return e.wait(p, h, targets, "", otherCopyDelay(p.m, otherCopyMax))
-	case err != nil && p.shared: // it was received before without an outcome on record
+	case !replay && err != nil && p.shared: // it was received before without an outcome on record
 		if outcome := untilAsked(p.m, p.slack); outcome != nil {
 			e.PutOffs.Remember(p.key.Queue, p.m.ID, p.m.DequeueCount)
 			e.Log.Error("the message's event can't be looked up; the message waits, since it may have been delivered", "queue", p.key.Queue, "message", p.key.MessageID, "error", err)
-			e.Meter.LookupsFailed.Add(meter.Labels{Queue: p.key.Queue})
 			p.claim = nil
 			return outcome
 		}
 		fallthrough
 	case err != nil:
 		e.Log.Error("the message's event can't be looked up; delivering anyway", "queue", p.key.Queue, "message", p.key.MessageID, "error", err)
-		e.Meter.LookupsFailed.Add(meter.Labels{Queue: p.key.Queue})
 		return nil
 	}
 	if won && current.State != tables.Done {
@@ -124,15 +119,6 @@ func (e events) wait(p *parcel, h history, targets []target, other string, delay
 	}
 	p.keepHeld(del)
 	return foldWhole(p, h, del)
-}
-
-// claimForReplay claims the event of a replay for as long as it is delivered.
-func (e events) claimForReplay(ctx context.Context, p *parcel) {
-	if err := e.Claims.TakeForReplay(ctx, *p.claim); err != nil {
-		e.Log.Warn("the event of a replay could not be claimed; another message with the event may be delivered meanwhile",
-			"queue", p.key.Queue, "message", p.key.MessageID, "error", err)
-		e.Meter.LookupsFailed.Add(meter.Labels{Queue: p.key.Queue})
-	}
 }
 
 // duplicate ends a message whose event was delivered with another one, or with itself. It

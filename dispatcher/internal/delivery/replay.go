@@ -107,14 +107,6 @@ func (p *parcel) endReplay(del *tables.Delivery) {
 	del.State, del.Reason, del.DeadLetterID, del.NextAt = tables.DeadLettered, policy.ReplayEnded, p.replay.ID, time.Time{}
 }
 
-// endReplayWith ends a delivery with the attempt that was under way when its dead letter was deleted: the deletion found no
-// record that it could end.
-func (p *parcel) endReplayWith(made *tables.Attempt, del *tables.Delivery) {
-	p.endReplay(del)
-	made.Delay, made.NextAt = 0, time.Time{}
-	made.Explanation += " The dead letter was deleted meanwhile, which ends its replay: nothing is tried again or kept."
-}
-
 // takeToken ends a replay that is refused: by its missing token, its dead letter waits again within
 // the hour.
 func (o *Options) takeToken(ctx context.Context, row tables.DeadLetter) error {

@@ -70,7 +70,7 @@ func New(m metric.Meter) (*Instruments, error) {
 	ms.LeasesLost = counter("pushlease.lease.lost", "Leases lost while a message was handled, by queue and kind.")
 	ms.LookupsFailed = counter("pushlease.dedup.lookup.failures", "Look-ups that failed: of what was done about a message before, which waits then, or of its event, by queue.")
 	ms.Conflicts = counter("pushlease.dedup.conflicts", "Messages delivered although another one with the same event, and another body, was met before, by queue.")
-	ms.ClaimsUnfinished = counter("pushlease.dedup.claims.unfinished", "Claims on events that could not be kept or ended; they lapse, and another message with the event is delivered then.")
+	ms.ClaimsUnfinished = counter("pushlease.dedup.claims.unfinished", "Claims on events that could not be kept or ended; what a webhook has taken is written later, and until then another message with the event may be delivered too.")
 	ms.LeasesAtRisk = counter("pushlease.lease.at_risk", "Messages that took more than 80 % of their lease, by queue.")
 	ms.PutOff = counter("pushlease.messages.put_off", "Messages that a host brought while as many were in hand as may be, and that were given back for later, by queue.")
 	ms.deletes = counter("pushlease.messages.deleted", "Deletes of messages, by queue and result; unverified is a message that came back after it was delivered.")

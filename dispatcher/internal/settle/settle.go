@@ -138,7 +138,9 @@ func (c *Completer) Settle(ctx context.Context, l *lease.Lease, o *Outcome) Resu
 		if together {
 			last = &o.Records[0]
 		}
-		return c.complete(ctx, l, last, key)
+		result, class := c.deleteMessage(ctx, l, last, key)
+		c.o.Meter.Deleted(l.Queue.Name(), l.Message.ID, string(result), class)
+		return result
 	}
 	c.o.Claims.Keep(ctx, o.Claim, o.Delay, l.Message.Lease.Granted())
 	return c.abandon(ctx, l, o)
@@ -329,18 +331,10 @@ func WithinLife(m *queue.Message, delay time.Duration) time.Duration {
 	return min(delay, max(time.Until(m.ExpiresAt)/2, time.Second))
 }
 
-// complete deletes the message, and counts what storage answered. last is a record that is
-// to be written with it; nil when all are written.
-func (c *Completer) complete(ctx context.Context, l *lease.Lease, last *tables.Record, key tables.MessageKey) Result {
-	result, class := c.deleteMessage(ctx, l, last, key)
-	c.o.Meter.Deleted(l.Queue.Name(), l.Message.ID, string(result), class)
-	return result
-}
-
 // deleteMessage removes the message: a few quick tries, then with backoff for as
 // long as the lease can be kept. "Deleted" is what storage answered, not hope. The
 // class is that of the last error of a delete that failed. The first try takes the last record
-// along; when it fails that is written by itself, before the next one.
+// along, unless all are written; when it fails that is written by itself, before the next one.
 func (c *Completer) deleteMessage(ctx context.Context, l *lease.Lease, last *tables.Record, key tables.MessageKey) (result Result, class string) {
 	unanswered, by := false, retry.Delete
 	by.Final = func(err error) bool { return l.IsLost() || retry.Delete.Final(err) }

@@ -54,7 +54,9 @@ func newSentView(reg *tables.Registration, header http.Header, body []byte) *sen
 			v.Headers[name] = redacted
 		}
 	}
-	v.Headers[http.CanonicalHeaderKey(webhook.HeaderSignature)] = redacted
+	for _, name := range append(reg.Signatures.HeaderNames(), http.CanonicalHeaderKey(webhook.HeaderSignature)) {
+		v.Headers[name] = redacted
+	}
 	if reg.Auth != nil {
 		v.Headers["Authorization"] = redacted
 	}

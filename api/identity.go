@@ -59,6 +59,28 @@ func (e *editor) tls(raw json.RawMessage) {
 	}
 }
 
+// signaturesMembers are those of signatures and of the objects in it, by their path.
+var signaturesMembers = map[string][]string{
+	"signatures":      {"hmac"},
+	"signatures.hmac": {"preset", "header", "algorithm", "signed", "encoding", "prefix", "timestamp_prefix", "secret"},
+}
+
+// signatures sets what is signed beside Standard Webhooks v1. A change is merged, so that it need not repeat a secret.
+func (e *editor) signatures(raw json.RawMessage) {
+	if web.IsNull(raw) {
+		e.reg.Signatures = nil
+		return
+	}
+	var next webhook.Signatures
+	if !e.overlay("signatures", e.reg.Signatures, raw, signaturesMembers, &next) {
+		return
+	}
+	for _, wrong := range next.Problems() {
+		e.refuse(strings.TrimSuffix("signatures."+wrong.Field, "."), wrong)
+	}
+	e.reg.Signatures = &next
+}
+
 // overlay lays an object over what is there, with all that is in it (RFC 7396), and says whether it could.
 func (e *editor) overlay(field string, there any, patch json.RawMessage, members map[string][]string, into any) bool {
 	before := len(e.problems)
@@ -149,6 +171,12 @@ func (e *editor) checkIdentity(in web.Fields) {
 			e.refuse(strings.TrimSuffix("tls."+wrong.Field, "."), wrong)
 		}
 	}
+	carriers := e.reg.Signatures.HeaderNames()
+	for name := range e.reg.Headers {
+		if slices.Contains(carriers, http.CanonicalHeaderKey(name)) {
+			e.fail("headers."+name, "is there beside signatures, which set that header", "take the header away (null in a PATCH), or set signatures to null, with Content-Type: application/merge-patch+json")
+		}
+	}
 	if e.reg.Auth == nil {
 		return
 	}
@@ -171,16 +199,17 @@ func (a *API) shownAuth(r *http.Request, reg tables.Registration) *webhook.Auth 
 	return shown
 }
 
-// identitySettings are the values in auth and tls by their path, those of lists as a whole.
+// identitySettings are the values in signatures, auth and tls by their path, those of lists as a whole.
 func (a *API) identitySettings(reg tables.Registration) (map[string]settingView, error) {
 	type identity struct {
-		Auth *webhook.Auth `json:"auth,omitempty"`
-		TLS  *webhook.TLS  `json:"tls,omitempty"`
+		Signatures *webhook.Signatures `json:"signatures,omitempty"`
+		Auth       *webhook.Auth       `json:"auth,omitempty"`
+		TLS        *webhook.TLS        `json:"tls,omitempty"`
 	}
-	real, realErr := json.Marshal(identity{reg.Auth, reg.TLS})
-	hidden, hiddenErr := json.Marshal(identity{a.shownAuth(nil, reg), reg.TLS.Shown(redacted)})
+	real, realErr := json.Marshal(identity{reg.Signatures, reg.Auth, reg.TLS})
+	hidden, hiddenErr := json.Marshal(identity{reg.Signatures.Shown(redacted), a.shownAuth(nil, reg), reg.TLS.Shown(redacted)})
 	if err := errors.Join(realErr, hiddenErr); err != nil {
-		return nil, fmt.Errorf("encode auth and tls: %w", err)
+		return nil, fmt.Errorf("encode signatures, auth and tls: %w", err)
 	}
 	values, shown := map[string]json.RawMessage{}, map[string]json.RawMessage{}
 	addLeaves("", real, values)

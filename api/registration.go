@@ -43,8 +43,8 @@ const (
 )
 
 var (
-	createFields = []string{"queue", "url", "name", "headers", "secret", "timeout", "enabled", "policy", "flow", "filter", "format", "http_version", "auth", "tls"}
-	changeFields = []string{"url", "name", "headers", "timeout", "enabled", "policy", "flow", "filter", "format", "http_version", "auth", "tls"}
+	createFields = []string{"queue", "url", "name", "headers", "secret", "timeout", "enabled", "policy", "flow", "filter", "format", "http_version", "signatures", "auth", "tls"}
+	changeFields = []string{"url", "name", "headers", "timeout", "enabled", "policy", "flow", "filter", "format", "http_version", "signatures", "auth", "tls"}
 )
 
 // edit applies the fields of a request to reg: a merge patch (RFC 7396), where null
@@ -96,6 +96,9 @@ func (e *editor) refuse(field string, err error) {
 func (e *editor) cureOf(field string) string {
 	if strings.HasPrefix(field, "headers.") {
 		return "give the value as a string, or null to take the header away"
+	}
+	if strings.HasPrefix(field, "signatures") {
+		return `give an object such as {"hmac":{"preset":"github"}}`
 	}
 	if strings.HasPrefix(field, "auth") {
 		return `give an object such as {"oauth2":{"token_url":"https://login.example.com/token","client_id":"…","client_secret":"…","scopes":["…"]}}`
@@ -167,6 +170,8 @@ func (e *editor) set(name string, raw json.RawMessage) {
 		e.format(raw)
 	case "http_version":
 		e.httpVersion(raw)
+	case "signatures":
+		e.signatures(raw)
 	case "auth":
 		e.auth(raw)
 	case "tls":

@@ -23,27 +23,28 @@ const redacted = "[redacted]"
 // webhookView is a registration as it is shown: secrets without their keys,
 // headers without their values, which are credentials more often than not.
 type webhookView struct {
-	ID             string            `json:"id"`
-	Name           string            `json:"name,omitempty"`
-	Queue          string            `json:"queue"`
-	URL            string            `json:"url"`
-	Headers        map[string]string `json:"headers"`
-	Timeout        policy.Duration   `json:"timeout"`
-	Enabled        bool              `json:"enabled"`
-	DisabledReason string            `json:"disabled_reason,omitempty"`
-	DisabledAt     time.Time         `json:"disabled_at,omitzero"`
-	Policy         policy.Policy     `json:"policy"`
-	Flow           policy.Flow       `json:"flow"`
-	Filter         content.Filter    `json:"filter"`
-	Format         content.Format    `json:"format"`
-	HTTPVersion    string            `json:"http_version"`
-	Auth           *webhook.Auth     `json:"auth,omitempty"`
-	TLS            *webhook.TLS      `json:"tls,omitempty"`
-	CertificateEnd time.Time         `json:"certificate_expires_at,omitzero"`
-	Secrets        []secretView      `json:"secrets"`
-	ResetAt        time.Time         `json:"reset_at,omitzero"`
-	CreatedAt      time.Time         `json:"created_at"`
-	UpdatedAt      time.Time         `json:"updated_at"`
+	ID             string              `json:"id"`
+	Name           string              `json:"name,omitempty"`
+	Queue          string              `json:"queue"`
+	URL            string              `json:"url"`
+	Headers        map[string]string   `json:"headers"`
+	Timeout        policy.Duration     `json:"timeout"`
+	Enabled        bool                `json:"enabled"`
+	DisabledReason string              `json:"disabled_reason,omitempty"`
+	DisabledAt     time.Time           `json:"disabled_at,omitzero"`
+	Policy         policy.Policy       `json:"policy"`
+	Flow           policy.Flow         `json:"flow"`
+	Filter         content.Filter      `json:"filter"`
+	Format         content.Format      `json:"format"`
+	HTTPVersion    string              `json:"http_version"`
+	Signatures     *webhook.Signatures `json:"signatures,omitempty"`
+	Auth           *webhook.Auth       `json:"auth,omitempty"`
+	TLS            *webhook.TLS        `json:"tls,omitempty"`
+	CertificateEnd time.Time           `json:"certificate_expires_at,omitzero"`
+	Secrets        []secretView        `json:"secrets"`
+	ResetAt        time.Time           `json:"reset_at,omitzero"`
+	CreatedAt      time.Time           `json:"created_at"`
+	UpdatedAt      time.Time           `json:"updated_at"`
 	// Status is in answers to GET alone: right after a change it would tell of before.
 	Status *statusView `json:"status,omitempty"`
 	// Others are in the answer about one webhook alone: how it fares in other instances.
@@ -78,7 +79,7 @@ func (a *API) view(r *http.Request, reg tables.Registration) webhookView {
 	v := webhookView{
 		ID: reg.ID, Name: reg.Name, Queue: reg.Queue, URL: reg.URL, Headers: map[string]string{},
 		Timeout: policy.Duration(reg.Timeout), Enabled: reg.Enabled, DisabledReason: reg.DisabledReason,
-		DisabledAt: web.UTC(reg.DisabledAt), Policy: reg.Policy, Flow: reg.Flow.OrDefault(), Filter: reg.Filter, Format: cmp.Or(reg.Format, content.FormatRaw), HTTPVersion: httpVersionOf(reg), Auth: a.shownAuth(r, reg), TLS: reg.TLS.Shown(redacted), CertificateEnd: certificateEnd(reg), Secrets: []secretView{},
+		DisabledAt: web.UTC(reg.DisabledAt), Policy: reg.Policy, Flow: reg.Flow.OrDefault(), Filter: reg.Filter, Format: cmp.Or(reg.Format, content.FormatRaw), HTTPVersion: httpVersionOf(reg), Signatures: reg.Signatures.Shown(redacted), Auth: a.shownAuth(r, reg), TLS: reg.TLS.Shown(redacted), CertificateEnd: certificateEnd(reg), Secrets: []secretView{},
 		ResetAt: web.UTC(reg.ResetAt), CreatedAt: web.UTC(reg.CreatedAt), UpdatedAt: web.UTC(reg.UpdatedAt),
 	}
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {

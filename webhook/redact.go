@@ -106,6 +106,7 @@ func (w *Webhook) confidential() []string {
 		}
 	}
 	all = append(all, w.Auth.confidential()...)
+	all = append(all, w.Signatures.confidential()...)
 	if w.TLS != nil {
 		all = append(all, linesOf(w.TLS.ClientKey)...)
 	}

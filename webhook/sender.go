@@ -332,6 +332,11 @@ func (s *Sender) prepare(ctx context.Context, w *Webhook, r *Request, now time.T
 	for i, key := range ownHeaders {
 		header[key] = values[i+2 : i+3 : i+3]
 	}
+	if w.Signatures != nil {
+		if err := w.signBeside(header, now, r.Body); err != nil {
+			return nil, err
+		}
+	}
 	if r.authorization != "" {
 		header["Authorization"] = []string{string(r.authorization)}
 	}

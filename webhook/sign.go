@@ -131,7 +131,7 @@ func (s *Sender) signAll(secrets []Secret, id string, now time.Time, body []byte
 	var signatures string
 	for i := range slices.Backward(secrets) {
 		secret := &secrets[i]
-		if !secret.ExpiresAt.IsZero() && !now.Before(secret.ExpiresAt) {
+		if secret.ended(now) {
 			continue
 		}
 		signer, err := s.signers.of(secret.Key)

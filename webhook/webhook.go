@@ -36,6 +36,8 @@ type Webhook struct {
 	Format content.Format `json:"format,omitempty"`
 	// HTTP1 never offers HTTP/2 to the receiver.
 	HTTP1 bool `json:"http1,omitempty"`
+	// Signatures are made beside that of Standard Webhooks v1, unless it is nil.
+	Signatures *Signatures `json:"signatures,omitempty"`
 	// Auth shows the receiver a token, unless it is nil.
 	Auth *Auth `json:"auth,omitempty"`
 	// TLS is how connections to the receiver are made; nil is as to any other.
@@ -55,6 +57,10 @@ type Secret struct {
 	CreatedAt time.Time `json:"created_at"`
 	// ExpiresAt ends its use for signing; zero means never.
 	ExpiresAt time.Time `json:"expires_at,omitzero"`
+}
+
+func (secret *Secret) ended(now time.Time) bool {
+	return !secret.ExpiresAt.IsZero() && !now.Before(secret.ExpiresAt)
 }
 
 // String hides the key from %v and %s.

@@ -174,7 +174,7 @@ func (d *declaredWebhook) complete() (faults []fault) {
 			faults = append(faults, fault{name, err.Error()})
 		}
 	}
-	for _, name := range []string{"auth", "tls"} {
+	for _, name := range []string{"signatures", "auth", "tls"} {
 		if part, ok := d.body[name].(map[string]any); ok {
 			faults = append(faults, fillInAll(d.file, part, name)...)
 		}

@@ -27,6 +27,7 @@ type exportedWebhook struct {
 	Enabled     *bool           `json:"enabled,omitempty"`
 	Format      string          `json:"format"`
 	HTTPVersion string          `json:"http_version"`
+	Signatures  map[string]any  `json:"signatures,omitempty"`
 	Auth        map[string]any  `json:"auth,omitempty"`
 	TLS         map[string]any  `json:"tls,omitempty"`
 	Policy      json.RawMessage `json:"policy"`
@@ -40,7 +41,7 @@ func newExportCommand() *cobra.Command {
 		Use:   "export",
 		Short: "Write the server's webhooks as a file for apply",
 		Long: `Writes the server's webhooks as a YAML file that "pushlease apply" reads. What the server does
-not show, the values of headers, the secrets of auth and tls, and a URL of which a part may be a key, is a reference
+not show, the values of headers, the secrets of signatures, auth and tls, and a URL of which a part may be a key, is a reference
 to an environment variable, which the file's first lines list. Secrets are not in it: they
 stay with the webhooks.`,
 		Example: `  pushlease export > exported.yaml
@@ -113,7 +114,7 @@ func hideInVariables(hooks []exportedWebhook) (names []string) {
 		for _, name := range slices.Sorted(maps.Keys(w.Headers)) {
 			w.Headers[name] = hide(w.ID, name)
 		}
-		for _, part := range []map[string]any{w.Auth, w.TLS} {
+		for _, part := range []map[string]any{w.Signatures, w.Auth, w.TLS} {
 			hideWithin(part, "", func(path string) any { return hide(w.ID, path) })
 		}
 		if w.Enabled != nil && *w.Enabled {

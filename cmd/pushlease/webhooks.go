@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -45,16 +46,17 @@ type webhookRow struct {
 		} `json:"breaker"`
 		AutoDisableAfter string `json:"auto_disable_after"`
 	} `json:"flow"`
-	Status    webhookStatus   `json:"status"`
-	Others    []otherInstance `json:"others,omitempty"`
-	Filter    json.RawMessage `json:"filter"`
-	Auth      *webhook.Auth   `json:"auth"`
-	TLS       *webhook.TLS    `json:"tls"`
-	CertEnd   time.Time       `json:"certificate_expires_at"`
-	Format    string          `json:"format"`
-	CreatedAt time.Time       `json:"created_at"`
-	Secret    string          `json:"secret"`
-	Warnings  []string        `json:"warnings"`
+	Status     webhookStatus       `json:"status"`
+	Others     []otherInstance     `json:"others,omitempty"`
+	Filter     json.RawMessage     `json:"filter"`
+	Signatures *webhook.Signatures `json:"signatures"`
+	Auth       *webhook.Auth       `json:"auth"`
+	TLS        *webhook.TLS        `json:"tls"`
+	CertEnd    time.Time           `json:"certificate_expires_at"`
+	Format     string              `json:"format"`
+	CreatedAt  time.Time           `json:"created_at"`
+	Secret     string              `json:"secret"`
+	Warnings   []string            `json:"warnings"`
 }
 
 func (w webhookRow) state() string {
@@ -77,6 +79,18 @@ func (w webhookRow) filter() string {
 		return text
 	}
 	return ""
+}
+
+// signatures are those beside Standard Webhooks v1; empty without one.
+func (w webhookRow) signatures() string {
+	if w.Signatures == nil || w.Signatures.HMAC == nil {
+		return ""
+	}
+	h, key := w.Signatures.HMAC, "the webhook's secret"
+	if h.Secret != "" {
+		key = "a secret of its own"
+	}
+	return fmt.Sprintf("HMAC (%s), with %s", cmp.Or(h.Preset, h.Header), key)
 }
 
 // auth is by what token the receiver is told who sends; empty without one.
@@ -332,7 +346,7 @@ func (c *client) showWebhook(cmd *cobra.Command, _ string, a answer) error {
 		{"id", w.ID}, {"name", w.Name}, {"queue", w.Queue}, {"url", w.URL}, {"state", w.state()}, {"timeout", w.Timeout},
 		{"policy", fmt.Sprintf("%s, at most %d attempts within %s", w.Policy.Preset, w.Policy.MaxAttempts, w.Policy.MaxAge)},
 		{"flow", w.flow()}, {"breaker", w.breaker()}, {"filter", w.filter()}, {"format", w.Format},
-		{"auth", w.auth()}, {"tls", w.tls()}, {"headers", strings.Join(slices.Sorted(maps.Keys(w.Headers)), ", ")},
+		{"signatures", w.signatures()}, {"auth", w.auth()}, {"tls", w.tls()}, {"headers", strings.Join(slices.Sorted(maps.Keys(w.Headers)), ", ")},
 		{"created", clock(w.CreatedAt)}, {"etag", a.etag()},
 	}
 	if s := w.Status; s.State != "" {

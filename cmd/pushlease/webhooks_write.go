@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pushlease/pushlease/policy"
+	"github.com/pushlease/pushlease/webhook"
 	"github.com/pushlease/pushlease/webhook/content"
 )
 
@@ -31,6 +32,8 @@ type webhookFlags struct {
 	maxAttempts, concurrency  int
 	rate                      float64
 	flowFile, authFile        string
+	signaturesFile, hmac      string
+	hmacSecretFile            string
 	tlsFile                   string
 	certFile, keyFile, caFile string
 }
@@ -163,6 +166,9 @@ func (f *webhookFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.filterFile, "filter-file", "", "JSON file with a filter, - for standard input")
 	flags.StringVar(&f.format, "format", "", "form of what is sent: "+strings.Join(formatNames(), ", ")+" (default raw)")
 	flags.StringVar(&f.httpVersion, "http-version", "", "auto (HTTP/2 where the receiver takes it) or 1.1 (default auto)")
+	flags.StringVar(&f.hmac, "hmac", "", "sign also as receivers of these check it: "+strings.Join(webhook.HMACPresets(), ", "))
+	flags.StringVar(&f.hmacSecretFile, "hmac-secret-file", "", "file with the secret for that, as the receiver has it, - for standard input (default: the webhook's own, whole with its whsec_)")
+	flags.StringVar(&f.signaturesFile, "signatures-file", "", "JSON file with all signatures beside Standard Webhooks v1, - for standard input")
 	flags.StringVar(&f.authFile, "auth-file", "", "JSON file with by what token the receiver is told who sends, - for standard input")
 	flags.StringVar(&f.certFile, "client-certificate", "", "PEM file with the certificate for a receiver that asks for one (mTLS), - for standard input")
 	flags.StringVar(&f.keyFile, "client-key", "", "PEM file with its private key, - for standard input")
@@ -197,7 +203,7 @@ func (f *webhookFlags) body(cmd *cobra.Command) (map[string]any, error) {
 	return body, f.addParts(cmd, body)
 }
 
-// addParts adds filter, auth, tls, flow and policy.
+// addParts adds filter, signatures, auth, tls, flow and policy.
 func (f *webhookFlags) addParts(cmd *cobra.Command, body map[string]any) error {
 	given := cmd.Flags().Changed
 	err := addPart(cmd, body, "filter", f.filterFile, func(part map[string]any) {
@@ -206,6 +212,9 @@ func (f *webhookFlags) addParts(cmd *cobra.Command, body map[string]any) error {
 		}
 	})
 	if err != nil {
+		return err
+	}
+	if err := f.addSignatures(cmd, body); err != nil {
 		return err
 	}
 	if err := addPart(cmd, body, "auth", f.authFile, func(map[string]any) {}); err != nil {
@@ -231,6 +240,29 @@ func (f *webhookFlags) addParts(cmd *cobra.Command, body map[string]any) error {
 		}
 		if given("max-attempts") {
 			part["max_attempts"] = f.maxAttempts
+		}
+	})
+}
+
+// addSignatures adds what is signed beside Standard Webhooks v1.
+func (f *webhookFlags) addSignatures(cmd *cobra.Command, body map[string]any) error {
+	scheme := map[string]any{}
+	if f.hmac != "" {
+		scheme["preset"] = f.hmac
+	}
+	if f.hmacSecretFile != "" {
+		secret, err := readInput(cmd, f.hmacSecretFile, "--hmac-secret-file")
+		if err != nil {
+			return err
+		}
+		scheme["secret"] = strings.TrimSpace(string(secret))
+	}
+	return addPart(cmd, body, "signatures", f.signaturesFile, func(part map[string]any) {
+		there, _ := part["hmac"].(map[string]any)
+		if there != nil {
+			maps.Copy(there, scheme)
+		} else if len(scheme) > 0 {
+			part["hmac"] = scheme
 		}
 	})
 }

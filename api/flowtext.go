@@ -56,7 +56,7 @@ func (t flowText) why() string {
 	case status.NoToken:
 		return t.noToken()
 	case status.Paused:
-		return "It answered 429 or 503 and asked for a pause: nothing is sent to it until " + web.Stamp(s.Until) + "."
+		return "It asked for a pause, with 429 or 503 and a wait, or by saying that nothing is left of its limit: nothing is sent to it until " + web.Stamp(s.Until) + "."
 	case status.Failing, status.Probing:
 		return t.broken()
 	case status.Limited:

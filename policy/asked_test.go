@@ -251,3 +251,34 @@ func TestMessageThatAloneIsRefusedEndsWithinTenMinutes(t *testing.T) {
 		}
 	}
 }
+
+// An answer that took the last of a limit says so: the next message would be refused. A reset of a second may be one of milliseconds, rounded up.
+func TestAnAnswerThatTookTheLastOfALimitPausesItsWebhook(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		r     policy.Response
+		pause time.Duration
+	}{
+		{"nothing left", policy.Response{Status: 200, RateLimit: `"p";r=0;t=12`}, 12 * time.Second},
+		{"nothing left, the older form", policy.Response{Status: 204, RateLimit: "limit=5, remaining=0, reset=12"}, 12 * time.Second},
+		{"of one of two", policy.Response{Status: 200, RateLimit: `"minute";r=0;t=12, "day";r=900;t=4000`}, 12 * time.Second},
+		{"by a rule", policy.Response{Status: 409, RateLimit: `"p";r=0;t=12`}, 12 * time.Second},
+		{"a day", policy.Response{Status: 200, RateLimit: `"p";r=0;t=86400`}, 15 * time.Minute},
+		{"something left", policy.Response{Status: 200, RateLimit: `"p";r=1;t=12`}, 0},
+		{"a second", policy.Response{Status: 200, RateLimit: `"p";r=0;t=1`}, 0},
+		{"no such header", policy.Response{Status: 200, RateLimit: "soon"}, 0},
+		{"what another resource is polled at", policy.Response{Status: 202, RetryAfter: "12"}, 0},
+		{"that, and a limit", policy.Response{Status: 202, RetryAfter: "99", RateLimit: `"p";r=0;t=12`}, 12 * time.Second},
+	} {
+		p := preset(t, "standard")
+		p.Rules = []policy.Rule{{Match: "409", Action: "complete"}}
+		d := p.Decide(first(tt.r))
+		if d.Action != policy.Complete || d.Pause != tt.pause || strings.Contains(d.Explanation, "nothing is left of its limit") != (tt.pause > 0) {
+			t.Errorf("%s: %+v", tt.name, d)
+		}
+		p.RetryAfterCap = 0
+		if d := p.Decide(first(tt.r)); d.Action != policy.Complete || d.Pause != 0 {
+			t.Errorf("%s, and nobody may ask: %+v", tt.name, d)
+		}
+	}
+}

@@ -57,11 +57,15 @@ func (p Policy) Decide(t Try) Decision {
 	v := p.judge(&r, &t, asked)
 	d := Decision{Action: v.action, Reason: v.reason, Charged: true, Disable: v.disable}
 	if busy(r.Status) && hasAsked {
-		d.Pause = max(ceilSecond(min(asked, time.Duration(p.RetryAfterCap), time.Duration(p.PauseCap))), time.Second)
+		d.Pause = p.pause(asked)
 	}
 	switch v.action {
 	case Complete:
 		d.Explanation = r.completed(v.because)
+		if wait := p.spent(&r); wait > 0 {
+			d.Pause = p.pause(wait)
+			d.Explanation += fmt.Sprintf(" It said that nothing is left of its limit, so nothing else is sent to it for %s.", d.Pause)
+		}
 	case DeadLetter:
 		d.Explanation = fmt.Sprintf("%s: the message is dead-lettered after attempt %d%s.", r.subject(), t.attempt(), v.because)
 	default:
@@ -191,6 +195,26 @@ func (p *Policy) askedWait(r *Response, now time.Time) (time.Duration, bool) {
 	after, ok := ParseRetryAfter(r.RetryAfter, receiverClock(r.Date, now))
 	reset, limited := ParseRateLimit(r.RateLimit)
 	return max(after, reset), ok || limited
+}
+
+// pause is for how long nothing is sent to a webhook that asked for that wait.
+func (p *Policy) pause(asked time.Duration) time.Duration {
+	return max(ceilSecond(min(asked, time.Duration(p.RetryAfterCap), time.Duration(p.PauseCap))), time.Second)
+}
+
+// spentLeast is the shortest reset by which a webhook that takes a message stops the next one. Resets are whole seconds: one of a
+// second may be some milliseconds away, and what is refused until then teaches more.
+const spentLeast = 2 * time.Second
+
+// spent is how long nothing is left of a limit by an answer that took the last of it.
+func (p *Policy) spent(r *Response) time.Duration {
+	if p.RetryAfterCap <= 0 {
+		return 0
+	}
+	if reset, _ := ParseRateLimit(r.RateLimit); reset >= spentLeast {
+		return reset
+	}
+	return 0
 }
 
 // verdict is what the answer means before attempts, age and expiry are looked at.

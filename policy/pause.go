@@ -5,7 +5,7 @@ import "time"
 // MaxPause bounds a Pause, whatever the receiver asks for.
 const MaxPause = 24 * time.Hour
 
-// Pause keeps a webhook from being sent to for as long as its 429 or 503 asked for
+// Pause keeps a webhook from being sent to for as long as an answer asked for
 // (Decision.Pause). Further answers make it longer, never shorter. The zero Pause is
 // none.
 type Pause struct{ until time.Time }

@@ -222,7 +222,8 @@ type Decision struct {
 	// Disable asks that the webhook be disabled.
 	Disable bool
 	// Pause asks that nothing be sent to the webhook for so long: what a 429 or
-	// 503 asked for, up to PauseCap, whatever becomes of this message.
+	// 503 asked for, whatever becomes of this message, or what an answer said that took the last of
+	// a limit; up to PauseCap.
 	Pause time.Duration
 	// Explanation is one sentence for a person. It never holds anything that
 	// the receiver or the message chose, but for numbers.

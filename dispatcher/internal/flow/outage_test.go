@@ -170,3 +170,44 @@ func TestACrashLoopOfALimitedWebhookIsNoWindow(t *testing.T) {
 		}
 	})
 }
+
+// A webhook that answers 503 to messages that come minutes apart may have a limit that others use up, or be down. It is charged to nobody as long as it took something
+// within the hour; when it has refused several it counts as down: the breaker opens, probes are as seldom as in any outage, and after that hour they are charged.
+func TestSeldomMessagesThatAreAnswered503TellAnOutage(t *testing.T) {
+	for _, took := range []bool{true, false} {
+		t.Run(fmt.Sprint(took), func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				f := testFlow(func(*policy.Flow) {})
+				if took {
+					post(t, f, time.Now().Add(time.Second), func(time.Time) policy.Sign { return taken })
+				}
+				start := time.Now()
+				refused := func(message string, failed int) *Ticket {
+					ticket, _ := f.Enter(time.Now())
+					for ; ticket == nil; ticket, _ = f.Enter(time.Now()) {
+						time.Sleep(time.Second)
+					}
+					ticket.Answered(Answer{Sign: overLimit, Began: time.Now(), Took: time.Millisecond, Message: message, Failed: failed, Again: failed > 0})
+					return ticket
+				}
+				for n, message := range []string{"a", "b", "c"} {
+					want(t, "breaker before "+message, f.Status(time.Now()).Breaker.Phase, policy.BreakerClosed)
+					time.Sleep(90 * time.Second)
+					want(t, "spared "+message, refused(message, 0).Spared(), took || n == 2)
+				}
+				down := f.Status(time.Now())
+				want(t, "breaker", down.Breaker.Phase, policy.BreakerOpen)
+				want(t, "the status says that it throttles", down.Throttles, false)
+				probes := 0
+				for since := time.Now(); time.Since(since) < 10*time.Minute; probes++ {
+					want(t, "a probe counts in nothing", refused("c", probes+1).Probed(), took)
+				}
+				if probes > 12 {
+					t.Errorf("%d probes in ten minutes, want 12 at most", probes)
+				}
+				time.Sleep(time.Hour + time.Second - time.Since(start))
+				want(t, "a probe counts in nothing an hour after the last 2xx", refused("c", 9).Probed(), false)
+			})
+		})
+	}
+}

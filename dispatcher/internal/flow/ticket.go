@@ -365,7 +365,7 @@ func (t *Ticket) judge(a Answer, now time.Time) (turned bool) {
 		return true
 	}
 	t.quota = !takes && closed && !single && f.mayBeQuota(a.Sign, now)
-	if takes || t.quota && a.Again { // one message that is refused once more says nothing about others
+	if takes || t.quota && a.Again && (a.Sign.TooMany || a.Sign.Waits) { // one message that is refused once more says nothing about others
 		f.breaker.Abort(t.generation)
 		t.spared = true
 		return false
@@ -377,8 +377,8 @@ func (t *Ticket) judge(a Answer, now time.Time) (turned bool) {
 	}
 	t.spared = f.refusing && a.Sign.Refused != 0
 	turned = f.breaker.Report(s, t.generation, !a.Sign.Failed && !t.spared, now, rand.Float64())
-	// A probe that is refused as too much, with a wait, or by a webhook with a limit, says nothing about its message, and something about the webhook.
-	t.probe = !closed && (a.Sign.TooMany || a.Sign.Waits || a.Sign.Limited && f.pacer.Limited())
+	// A probe that is refused as too much, with a wait, or by a webhook that has or may have a limit, says nothing about its message, and something about the webhook.
+	t.probe = !closed && (a.Sign.TooMany || a.Sign.Waits || a.Sign.Limited && f.pacer.Limited() || f.mayBeQuota(a.Sign, now))
 	first := closed && a.Sign.Limited && f.settings.Adaptive && f.round.Refused(a.Began, now, f.inFlight)
 	t.spared = t.spared || first || t.probe || t.quota
 	f.hasten(a.Sign, now)
@@ -413,10 +413,10 @@ func (t *Ticket) overLimit(a Answer, single bool, now time.Time) (takes bool, br
 	return false, broken
 }
 
-// mayBeQuota tells whether it may be the word of a quota that a webhook refuses a message with 429 or a wait, which takes nothing otherwise: of
+// mayBeQuota tells whether it may be the word of a quota that a webhook refuses a message with 429, 503 or a wait, which takes nothing otherwise: of
 // one that took others within the hour. Where messages come that seldom no limit is learned.
 func (f *Flow) mayBeQuota(s policy.Sign, now time.Time) bool {
-	return f.settings.Adaptive && (s.TooMany || s.Waits) && f.tookWithinHour(now)
+	return f.settings.Adaptive && (s.Limited || s.Waits) && f.tookWithinHour(now)
 }
 
 // tookWithinHour tells whether the webhook took something within the time for which most quotas are.

@@ -17,7 +17,7 @@ const (
 	waitsApart = time.Hour
 )
 
-// countWait counts the refusals with 429 or a wait, other failures between them or not. Those that were under way together count once.
+// countWait counts the refusals with 429, 503 or a wait, other failures between them or not. Those that were under way together count once.
 func (f *Flow) countWait(a Answer, now time.Time) {
 	too, fresh := a.Sign.Waits || a.Sign.TooMany, 0
 	if a.Sign.Waits || a.Message != f.waitsOf {
@@ -26,7 +26,7 @@ func (f *Flow) countWait(a Answer, now time.Time) {
 	if f.tooMany++; !too {
 		f.tooMany = 0
 	}
-	switch {
+	switch too = too || a.Sign.Limited; {
 	case !a.Sign.Failed:
 		f.waits = 0
 	case too && (f.waits == 0 || now.Sub(f.waitsLast) > waitsApart):
@@ -45,9 +45,9 @@ func (f *Flow) onlyThrottles(closed bool, now time.Time) bool {
 	return f.tooMany >= least
 }
 
-// onlyWaits tells whether a webhook has answered nothing but 429 and waits for long. One with a limit that was learned does, at 429: the pacer knows.
+// onlyWaits tells whether a webhook has answered nothing but 429, 503 and waits for long. One with a limit that was learned does, without a wait: the pacer knows.
 func (f *Flow) onlyWaits(s policy.Sign, now time.Time) bool {
-	return (s.Waits || s.TooMany && !f.pacer.Limited()) && f.waits >= waitsMany && f.fresh >= waitsFresh && now.Sub(f.waitsSince) > waitsLong
+	return (s.Waits || s.Limited && !f.pacer.Limited()) && f.waits >= waitsMany && f.fresh >= waitsFresh && now.Sub(f.waitsSince) > waitsLong
 }
 
 // fewTaken is how many POSTs are taken at most between two pauses that a limit asks for which is met by a slower pace: waits have whole seconds.

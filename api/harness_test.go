@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -21,8 +20,8 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/pushlease/pushlease/api/internal/web"
-	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/internal/sqlite"
+	"github.com/pushlease/pushlease/internal/sqlite/sqlitetest"
 	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -43,7 +42,7 @@ type harness struct {
 func newHarness(t *testing.T, change ...func(*Options)) *harness {
 	t.Helper()
 	testTime = time.Now().UTC().Truncate(time.Millisecond)
-	db, err := sqlite.Open(t.Context(), filepath.Join(bubble.Folder(t), "api.db"), sqlite.Options{})
+	db, err := sqlite.Open(t.Context(), sqlitetest.File(t), sqlite.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

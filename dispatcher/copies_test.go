@@ -2,7 +2,6 @@ package dispatcher
 
 import (
 	"context"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/internal/sqlite"
+	"github.com/pushlease/pushlease/internal/sqlite/sqlitetest"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -340,7 +340,7 @@ func TestACopyHasALifeOfItsOwn(t *testing.T) {
 	for _, watched := range []bool{true, false} {
 		bubble.Test(t, func(t *testing.T) {
 			var counted atomic.Int64
-			db, err := sqlite.Open(t.Context(), filepath.Join(bubble.Folder(t), "test.db"), sqlite.Options{
+			db, err := sqlite.Open(t.Context(), sqlitetest.File(t), sqlite.Options{
 				OnExpired: func(e sqlite.Expired) { counted.Add(int64(e.Messages)) },
 			})
 			if err != nil {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,6 +20,7 @@ import (
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/internal/sqlite"
+	"github.com/pushlease/pushlease/internal/sqlite/sqlitetest"
 	"github.com/pushlease/pushlease/internal/status"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
@@ -68,7 +68,7 @@ func bodyHash(b []byte) string {
 func inBubble(t *testing.T, f func(b *bench)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
-		db, err := sqlite.Open(t.Context(), filepath.Join(bubble.Folder(t), "test.db"), sqlite.Options{})
+		db, err := sqlite.Open(t.Context(), sqlitetest.File(t), sqlite.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/pushlease/pushlease/internal/sqlite"
+	"github.com/pushlease/pushlease/internal/sqlite/sqlitetest"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -18,7 +18,7 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // storeWith has n dead letters of each queue, one second apart.
 func storeWith(t *testing.T, n int, queues ...string) *sqlite.DB {
 	t.Helper()
-	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "t.db"), sqlite.Options{})
+	db, err := sqlite.Open(t.Context(), sqlitetest.File(t), sqlite.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,6 +37,7 @@ var allowed = map[string][]string{
 	"functions":                  {"dispatcher", "queue", "policy"},
 	"functions/hosttest":         {},
 	"internal/sqlite":            {"queue", "tables", "policy", "webhook", "webhook/content"},
+	"internal/sqlite/sqlitetest": {"internal/sqlite", "internal/bubble"},
 	"internal/azureconn":         {"internal/tcp"},
 	"internal/tcp":               {},
 	"internal/azuritetest":       {"internal/npmtest"},
@@ -88,14 +89,14 @@ var reserved = []struct {
 }{
 	{"github.com/Azure/", []string{"queue/azurequeue", "tables/azuretable", "functions/hosttest"}, "the Azure SDKs stay behind the contracts; the fake host is not ours to look through them"},
 	{"github.com/go-chi/", []string{"api", "api/internal/web"}, "routing is the API's; others mount its handler"},
-	{"modernc.org/sqlite", []string{"internal/sqlite"}, "one package owns the database file"},
-	{"modernc.org/libc", []string{"internal/sqlite"}, "it is how the database's C is called"},
+	{"modernc.org/sqlite", []string{"internal/sqlite", "internal/sqlite/sqlitetest"}, "one package owns the database file"},
+	{"modernc.org/libc", []string{"internal/sqlite", "internal/sqlite/sqlitetest"}, "it is how the database's C is called"},
 	{"github.com/hashicorp/go-retryablehttp", []string{"webhook"}, "nothing else repeats a request"},
 	{"github.com/spf13/cobra", []string{"cmd/pushlease"}, "commands are the program's"},
 	{"go.opentelemetry.io/otel/sdk", []string{"internal/telemetry"}, "packages use the API; telemetry sets it up"},
 	{"go.opentelemetry.io/otel/exporters", []string{"internal/telemetry"}, "packages use the API; telemetry sets it up"},
 	{module + "internal/azurestandin", []string{"cmd/pushlease-bench", "internal/sim"}, "storage that forgets is for benchmarks and tests"},
-	{"testing", []string{"webhook/webhooktest", "queue/queuetest", "tables/tablestest", "internal/azuritetest", "internal/npmtest", "internal/bubble", "functions/hosttest", "internal/sim", "internal/sim/cmd/sim", "internal/wire"}, "test support stays in test packages"},
+	{"testing", []string{"webhook/webhooktest", "queue/queuetest", "tables/tablestest", "internal/azuritetest", "internal/npmtest", "internal/bubble", "internal/sqlite/sqlitetest", "functions/hosttest", "internal/sim", "internal/sim/cmd/sim", "internal/wire"}, "test support stays in test packages"},
 }
 
 // source is one Go file.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/pushlease/pushlease/dispatcher/internal/retry"
 	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/internal/sqlite"
+	"github.com/pushlease/pushlease/internal/sqlite/sqlitetest"
 	"github.com/pushlease/pushlease/tables"
 )
 
@@ -59,7 +59,7 @@ func (s *shop) ReleaseClaim(ctx context.Context, c tables.Claim) error {
 func inShop(t *testing.T, f func(t *testing.T, s *shop, here, there *Claims)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
-		db, err := sqlite.Open(t.Context(), filepath.Join(bubble.Folder(t), "test.db"), sqlite.Options{})
+		db, err := sqlite.Open(t.Context(), sqlitetest.File(t), sqlite.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -23,6 +22,7 @@ import (
 	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/internal/sqlite"
+	"github.com/pushlease/pushlease/internal/sqlite/sqlitetest"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -53,7 +53,7 @@ func (a answers) Send(_ context.Context, w *webhook.Webhook, _ webhook.Request) 
 // newDeliverer makes one over a real store, alone: nothing receives, nothing settles.
 func newDeliverer(t *testing.T, sender Sender, webhooks ...string) (*Deliverer, *sqlite.DB) {
 	t.Helper()
-	db, err := sqlite.Open(t.Context(), filepath.Join(bubble.Folder(t), "test.db"), sqlite.Options{})
+	db, err := sqlite.Open(t.Context(), sqlitetest.File(t), sqlite.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

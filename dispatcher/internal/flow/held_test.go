@@ -2,13 +2,13 @@ package flow
 
 import (
 	"fmt"
-	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
 
 	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/internal/sqlite"
+	"github.com/pushlease/pushlease/internal/sqlite/sqlitetest"
 	"github.com/pushlease/pushlease/queue"
 )
 
@@ -113,7 +113,7 @@ func TestHeldMessagesThatOthersHaveMakeRoom(t *testing.T) {
 // testQueue is a real queue, on a file of its own.
 func testQueue(t *testing.T) queue.Queue {
 	t.Helper()
-	db, err := sqlite.Open(t.Context(), filepath.Join(bubble.Folder(t), "test.db"), sqlite.Options{})
+	db, err := sqlite.Open(t.Context(), sqlitetest.File(t), sqlite.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

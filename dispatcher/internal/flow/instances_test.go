@@ -3,13 +3,13 @@ package flow
 import (
 	"context"
 	"log/slog"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/internal/sqlite"
+	"github.com/pushlease/pushlease/internal/sqlite/sqlitetest"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/tables"
 )
@@ -36,7 +36,7 @@ func instance(t *testing.T, store tables.Healths, name string) *Flows {
 
 func testStore(t *testing.T) *sqlite.DB {
 	t.Helper()
-	db, err := sqlite.Open(t.Context(), filepath.Join(bubble.Folder(t), "test.db"), sqlite.Options{})
+	db, err := sqlite.Open(t.Context(), sqlitetest.File(t), sqlite.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package receive
 import (
 	"context"
 	"log/slog"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,6 +21,7 @@ import (
 	"github.com/pushlease/pushlease/dispatcher/internal/settle"
 	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/internal/sqlite"
+	"github.com/pushlease/pushlease/internal/sqlite/sqlitetest"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -52,7 +52,7 @@ type bench struct {
 func inBubble(t *testing.T, change func(*Options), f func(b *bench)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
-		db, err := sqlite.Open(t.Context(), filepath.Join(bubble.Folder(t), "test.db"), sqlite.Options{})
+		db, err := sqlite.Open(t.Context(), sqlitetest.File(t), sqlite.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

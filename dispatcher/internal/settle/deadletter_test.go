@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/pushlease/pushlease/dispatcher/internal/meter"
 	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/internal/sqlite"
+	"github.com/pushlease/pushlease/internal/sqlite/sqlitetest"
 	"github.com/pushlease/pushlease/policy"
 	"github.com/pushlease/pushlease/queue"
 	"github.com/pushlease/pushlease/tables"
@@ -69,7 +69,7 @@ func (s *letters) UpdateDeadLetter(ctx context.Context, d tables.DeadLetter) (ta
 func inLetters(t *testing.T, f func(t *testing.T, s *letters, c *Completer)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
-		db, err := sqlite.Open(t.Context(), filepath.Join(bubble.Folder(t), "test.db"), sqlite.Options{})
+		db, err := sqlite.Open(t.Context(), sqlitetest.File(t), sqlite.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -305,22 +305,32 @@ func (b *logBuffer) find(msg string) (logLine, bool) {
 }
 
 // waitUntil polls until the condition holds; the text it returns says what is
-// missing. Each round asks the process or the receiver anew.
+// missing. Each round asks the process or the receiver anew. Who looks at what a test has counted
+// itself looks often; to ask a process, a browser or storage keeps these busy, so that the next
+// round comes the later the longer that took, and the longer it has not helped.
 func waitUntil(t *testing.T, bound time.Duration, condition func() (missing string)) {
 	t.Helper()
+	const often, seldom = 25 * time.Millisecond, 250 * time.Millisecond
+	began := time.Now()
 	deadline := time.NewTimer(bound)
 	defer deadline.Stop()
-	tick := time.NewTicker(25 * time.Millisecond)
-	defer tick.Stop()
+	pause := time.NewTimer(0)
+	defer pause.Stop()
 	for {
+		look := time.Now()
 		missing := condition()
 		if missing == "" {
 			return
 		}
+		next := often
+		if took := time.Since(look); took > time.Millisecond {
+			next = max(often, 4*took, min(time.Since(began)/20, seldom))
+		}
+		pause.Reset(min(next, time.Second))
 		select {
 		case <-deadline.C:
 			t.Fatalf("not within %s: %s", bound, missing)
-		case <-tick.C:
+		case <-pause.C:
 		}
 	}
 }

@@ -38,7 +38,7 @@ func (d *DeadLetter) ReplayToCome(life time.Duration) bool {
 
 // EndReplay ends the records of a dead letter's replay, which nobody goes on with: the dead letter was deleted. What was delivered stays so.
 func EndReplay(ctx context.Context, s Deliveries, letters DeadLetters, d *DeadLetter) error {
-	all, err := ReplayRecords(ctx, s, letters, d, func(r *Delivery) bool { return !r.State.Terminal() || r.State == DeadLettering })
+	all, _, err := ReplayRecords(ctx, s, letters, d, func(r *Delivery) bool { return !r.State.Terminal() || r.State == DeadLettering })
 	if err != nil {
 		return err
 	}
@@ -58,16 +58,23 @@ func (d *Delivery) giveUpTo(letterID string, reason policy.Reason, now time.Time
 }
 
 // ReplayRecords are those of the deliveries of a dead letter's last replay that are wanted. They are of the day on which it was asked for, between
-// replays of other dead letters of the same message: what is of one of these goes on.
-func ReplayRecords(ctx context.Context, s Deliveries, letters DeadLetters, d *DeadLetter, wanted func(r *Delivery) bool) ([]Delivery, error) {
+// replays of other dead letters of the same message: what is of one of these goes on. Those of later ones stand for what this replay came to for
+// their webhooks, of which they have the record.
+func ReplayRecords(ctx context.Context, s Deliveries, letters DeadLetters, d *DeadLetter, wanted func(r *Delivery) bool) (replay, later []Delivery, err error) {
 	all, err := replayed(ctx, s, d, wanted)
 	if err != nil || len(all) == 0 { // most replays that are lost were never received; the list is dear
-		return nil, err
+		return nil, nil, err
 	}
 	from, until, err := otherReplays(ctx, letters, d)
-	return slices.DeleteFunc(all, func(r Delivery) bool {
-		return r.Day.Before(from) || !until.IsZero() && !r.Day.Before(until)
-	}), err
+	for _, r := range all {
+		switch {
+		case !until.IsZero() && !r.Day.Before(until):
+			later = append(later, r)
+		case !r.Day.Before(from):
+			replay = append(replay, r)
+		}
+	}
+	return replay, later, err
 }
 
 // replayed are the deliveries of the last replay of d, and of later ones of its message. Their day is by storage's clock, from which
@@ -90,17 +97,17 @@ func replayed(ctx context.Context, s Deliveries, d *DeadLetter, wanted func(r *D
 	}), nil
 }
 
-// Reached reports whether a webhook has the message of d's replay by what is on record of that, or a dead letter of its own of it.
-func (d *DeadLetter) Reached(replay []Delivery) bool {
-	return slices.ContainsFunc(replay, func(r Delivery) bool {
+// Reached reports whether a webhook has the message of d's replay by what is on record of that, or a dead letter of its own of it, which
+// a later replay may be of.
+func (d *DeadLetter) Reached(replay, later []Delivery) bool {
+	return d.WebhookID == "" && len(OnRecord(later)) > 0 || slices.ContainsFunc(replay, func(r Delivery) bool {
 		return r.State == Delivered || r.State == DeadLettered && r.DeadLetterID != "" && r.DeadLetterID != d.ID
 	})
 }
 
 // Lose ends d's replay, whose message is gone: d waits again, and the records that are not over end with that. Where the replay has reached a webhook
 // d is replayed: another replay would go there, too. Each other webhook that it was for has a part of d then, a dead letter of its own.
-func (d *DeadLetter) Lose(replay []Delivery, now time.Time) (ended []Delivery, parts []DeadLetter) {
-	reached := d.Reached(replay)
+func (d *DeadLetter) Lose(replay []Delivery, reached bool, now time.Time) (ended []Delivery, parts []DeadLetter) {
 	d.Status, d.ReplayToken = Waiting, ""
 	if reached {
 		d.Status = Replayed

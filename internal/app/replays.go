@@ -106,12 +106,13 @@ func (l *lostReplays) end(ctx context.Context, listed *tables.DeadLetter) (bool,
 		return false, unless(err, tables.ErrNotFound)
 	}
 	var replay []tables.Delivery
+	reached := false
 	if !d.Misnamed() { // then they may be another's
-		if replay, err = l.recordsOf(ctx, &d); err != nil {
+		if replay, reached, err = l.recordsOf(ctx, &d); err != nil {
 			return false, err
 		}
 	}
-	ended, parts := d.Lose(replay, time.Now())
+	ended, parts := d.Lose(replay, reached, time.Now())
 	for i := range parts { // the next round makes the same one where this one can't
 		making := ended[slices.IndexFunc(ended, func(r tables.Delivery) bool { return r.DeadLetterID == parts[i].ID })]
 		making.State = tables.DeadLettering
@@ -131,15 +132,15 @@ func (l *lostReplays) end(ctx context.Context, listed *tables.DeadLetter) (bool,
 	return err == nil && (d.Status == tables.Waiting || len(parts) > 0), unless(unless(err, tables.ErrConflict), tables.ErrNotFound)
 }
 
-// recordsOf are the records of a replay. Where it has reached one webhook, those are among them that it was due to and had not begun with.
-func (l *lostReplays) recordsOf(ctx context.Context, d *tables.DeadLetter) ([]tables.Delivery, error) {
-	replay, err := tables.ReplayRecords(ctx, l.store, l.store, d, func(*tables.Delivery) bool { return true })
-	if err != nil || d.WebhookID != "" || !d.Reached(replay) {
-		return replay, err
+// recordsOf are the records of a replay, and whether it has reached one webhook. Where it has, those are among them that it was due to and had not begun with.
+func (l *lostReplays) recordsOf(ctx context.Context, d *tables.DeadLetter) (replay []tables.Delivery, reached bool, err error) {
+	replay, later, err := tables.ReplayRecords(ctx, l.store, l.store, d, func(*tables.Delivery) bool { return true })
+	if reached = d.Reached(replay, later); err != nil || d.WebhookID != "" || !reached {
+		return replay, reached, err
 	}
 	all, bad, err := l.store.ListWebhooks(ctx)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	for _, row := range bad { // its filter is not known
 		all = append(all, tables.Registration{Webhook: webhook.Webhook{ID: row.ID, Queue: cmp.Or(row.Queue, d.Queue)}})
@@ -147,10 +148,12 @@ func (l *lostReplays) recordsOf(ctx context.Context, d *tables.DeadLetter) ([]ta
 	all = slices.DeleteFunc(all, func(r tables.Registration) bool { return r.Queue != d.Queue })
 	body, _ := queue.Decode(queue.SettingFor(queue.Encoding(d.Encoding), d.Text, d.Fits), d.Text)
 	c := content.Read(body.Bytes, body.ContentType)
-	return append(replay, tables.NotBegun(replay[0].MessageKey, replay, all, tables.OnRecord(replay), func(r *tables.Registration) bool {
+	known := slices.Concat(later, replay)
+	key := known[len(known)-1].MessageKey
+	return append(replay, tables.NotBegun(key, replay, all, tables.OnRecord(known), func(r *tables.Registration) bool {
 		takes, _ := r.Filter.Match(c)
 		return takes
-	})...), nil
+	})...), true, nil
 }
 
 // unless is err, or nil where it is expected.

@@ -36,15 +36,18 @@ func TestAReplayThatReachedSomeLeavesADeadLetterForEachOther(t *testing.T) { // 
 	for name, tt := range map[string]struct {
 		of      string // webhook of the dead letter
 		records map[string]tables.State
+		later   string // webhook whose own dead letter of this replay was replayed since, which has the record of the day
 		status  tables.DeadLetterStatus
 		left    []string // webhooks of the dead letters that wait beside it
 	}{
-		"nobody has it":                      {"", map[string]tables.State{"w1": tables.Pending, "w2": tables.Held}, tables.Waiting, nil},
-		"one has it":                         {"", map[string]tables.State{"w1": tables.Delivered, "w2": tables.Held}, tables.Replayed, []string{"w2", "w3"}},
-		"one was just being given up":        {"", map[string]tables.State{"w1": tables.Delivered, "w2": tables.DeadLettering, "w3": tables.Delivered}, tables.Replayed, []string{"w2"}},
-		"all have it":                        {"", map[string]tables.State{"w1": tables.Delivered, "w2": tables.Delivered, "w3": tables.Delivered}, tables.Replayed, nil},
-		"its webhook has it":                 {"w1", map[string]tables.State{"w1": tables.Delivered}, tables.Replayed, nil},
-		"its webhook waits, and another has": {"w2", map[string]tables.State{"w1": tables.Delivered, "w2": tables.Held}, tables.Waiting, nil},
+		"nobody has it":                      {"", map[string]tables.State{"w1": tables.Pending, "w2": tables.Held}, "", tables.Waiting, nil},
+		"one has it":                         {"", map[string]tables.State{"w1": tables.Delivered, "w2": tables.Held}, "", tables.Replayed, []string{"w2", "w3"}},
+		"one had its own replay since":       {"", map[string]tables.State{"w1": tables.Delivered, "w2": tables.Held}, "w3", tables.Replayed, []string{"w2"}},
+		"only one had, its own":              {"", map[string]tables.State{"w1": tables.Pending}, "w3", tables.Replayed, []string{"w1", "w2"}},
+		"one was just being given up":        {"", map[string]tables.State{"w1": tables.Delivered, "w2": tables.DeadLettering, "w3": tables.Delivered}, "", tables.Replayed, []string{"w2"}},
+		"all have it":                        {"", map[string]tables.State{"w1": tables.Delivered, "w2": tables.Delivered, "w3": tables.Delivered}, "", tables.Replayed, nil},
+		"its webhook has it":                 {"w1", map[string]tables.State{"w1": tables.Delivered}, "", tables.Replayed, nil},
+		"its webhook waits, and another has": {"w2", map[string]tables.State{"w1": tables.Delivered, "w2": tables.Held}, "", tables.Waiting, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onBothStores(t, func(t *testing.T, store tables.Store, queues queue.Service) {
@@ -80,6 +83,20 @@ func TestAReplayThatReachedSomeLeavesADeadLetterForEachOther(t *testing.T) { // 
 						t.Fatal(err)
 					}
 				}
+				single := tables.DeadLetter{
+					ID: tables.DeadLetterID(key, tt.later, 1, asked), MessageKey: key, WebhookID: tt.later, Status: tables.Replayed, DeadLetteredAt: asked,
+					Generation: 1, Replays: 1, ReplayedAt: asked.Add(10 * time.Second), Text: []byte(`{"n":1}`), Encoding: "auto",
+				}
+				if tt.later != "" {
+					if _, err := store.PutDeadLetter(t.Context(), single); err != nil {
+						t.Fatal(err)
+					}
+					r := tables.Delivery{MessageKey: key, WebhookID: tt.later, Generation: 2, State: tables.Delivered, UpdatedAt: single.ReplayedAt}
+					r.Day = single.ReplayedAt
+					if err := store.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{r}}); err != nil {
+						t.Fatal(err)
+					}
+				}
 				lost := &lostReplays{store: &failsOnce{Store: store}, queues: queues, log: slog.New(slog.DiscardHandler)}
 				for range 3 { // the first may be cut, and the last finds nothing more
 					lost.run(t.Context(), time.Now())
@@ -96,7 +113,7 @@ func TestAReplayThatReachedSomeLeavesADeadLetterForEachOther(t *testing.T) { // 
 						t.Fatal(err)
 					case l.ID == d.ID && (full.Status != tt.status || full.ReplayToken != ""):
 						t.Errorf("it is %s with the token %q, want %s", full.Status, full.ReplayToken, tt.status)
-					case l.ID == d.ID:
+					case l.ID == d.ID, tt.later != "" && l.ID == single.ID:
 						continue
 					}
 					left = append(left, l.WebhookID)

@@ -35,6 +35,8 @@ var sqlitePatches = []Patch{
 		"Who has lost the claim ends the one of the next holder."),
 	inSQLite("release-anybodys-claim", "DELETE FROM claims WHERE key = ? AND owner = ?", "DELETE FROM claims WHERE key = ? AND (owner = ? OR TRUE)",
 		"Who has lost the claim frees the event of the next holder."),
+	inSQLite("later-replay-unknown", "tables.OnRecord(slices.Concat(later, replay))", "tables.OnRecord(replay)",
+		"A webhook whose own dead letter was replayed gets another one when the replay of the whole expires."),
 	inSQLite("claims-kept-a-day", "n, err = tx.exec(expireClaimsSQL, now.Add(-tables.ClaimWindow).UnixMilli(), expireAtOnce)", "n, err = tx.exec(expireClaimsSQL, now.Add(-24*time.Hour).UnixMilli(), expireAtOnce)",
 		"A copy that comes after a day is delivered again."),
 	inSQLite("dead-letter-lost-update", "text = coalesce(nullif(?, x''), text)\" + whereDeadLetter + \" AND etag = ?\"", "text = coalesce(nullif(?, x''), text)\" + whereDeadLetter + \" AND (etag = ? OR TRUE)\"",

@@ -328,18 +328,20 @@ func (t *tx) endReplay(m *expiredMessage, r *queue.Replay, now time.Time) ([]tab
 	if err != nil {
 		return nil, err
 	}
+	later := slices.DeleteFunc(slices.Clone(replay), func(d tables.Delivery) bool { return !d.Day.After(m.key.Day) })
 	replay = slices.DeleteFunc(replay, func(d tables.Delivery) bool {
 		return !d.Day.Equal(m.key.Day) || letter.WebhookID != "" && letter.WebhookID != d.WebhookID
 	})
-	if letter.WebhookID == "" && letter.Reached(replay) {
+	reached := letter.Reached(replay, later)
+	if letter.WebhookID == "" && reached {
 		webhooks, err := t.webhooksOf(name)
 		if err != nil {
 			return nil, err
 		}
 		body, _ := queue.Decode(queue.SettingFor(queue.Encoding(letter.Encoding), letter.Text, letter.Fits), letter.Text)
-		replay = append(replay, tables.NotBegun(key, replay, webhooks, tables.OnRecord(replay), taking(body))...)
+		replay = append(replay, tables.NotBegun(key, replay, webhooks, tables.OnRecord(slices.Concat(later, replay)), taking(body))...)
 	}
-	ended, parts := letter.Lose(replay, now)
+	ended, parts := letter.Lose(replay, reached, now)
 	for i := range ended {
 		if err := t.putDelivery(putDeliverySQL, &ended[i]); err != nil {
 			return nil, err

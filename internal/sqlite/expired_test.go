@@ -463,7 +463,16 @@ func TestAReplayThatNobodyReceivedCanBeAskedForAgain(t *testing.T) {
 
 // A replay of a message as a whole that some webhooks have, and whose message expires, goes on as a dead letter for each other one.
 func TestAReplayThatReachedSomeLeavesADeadLetterForEachOther(t *testing.T) {
-	for has, want := range map[tables.State][]string{tables.Delivered: {"", "w2", "w3"}, tables.Pending: {""}} {
+	for name, tt := range map[string]struct {
+		has  tables.State
+		own  bool // a webhook has a dead letter of its own, which was replayed since
+		want []string
+	}{
+		"one has it":                  {tables.Delivered, false, []string{"", "w2", "w3"}},
+		"one has it, and one its own": {tables.Delivered, true, []string{"", "w2", "w3"}},
+		"one has its own":             {tables.Pending, true, []string{"", "w1", "w2", "w3"}},
+		"nobody has it":               {tables.Pending, false, []string{""}},
+	} {
 		bubble.Test(t, func(t *testing.T) {
 			var told int
 			db := openFile(t, filepath.Join(t.TempDir(), "test.db"), Options{OnExpired: func(e Expired) { told += len(e.Letters) }})
@@ -479,20 +488,25 @@ func TestAReplayThatReachedSomeLeavesADeadLetterForEachOther(t *testing.T) {
 			sent, err := mustQueue(t, db).Send(t.Context(), text, queue.SendOptions{TTL: time.Hour})
 			must(t, err)
 			key := tables.MessageKey{Queue: "orders", MessageID: "m", Day: sent.InsertedAt}
-			for id, state := range map[string]tables.State{"w1": has, "w2": tables.Held} {
+			for id, state := range map[string]tables.State{"w1": tt.has, "w2": tables.Held} {
 				must(t, db.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{{MessageKey: key, WebhookID: id, Generation: 1, State: state}}}))
+			}
+			if tt.own {
+				register(t, db, "own")
+				key.Day = key.Day.Add(time.Minute)
+				must(t, db.Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{{MessageKey: key, WebhookID: "own", Generation: 2, State: tables.Delivered}}}))
 			}
 			time.Sleep(time.Hour + houseInterval)
 			var left []string
 			for id, l := range letters(t, db) {
 				left = append(left, id)
-				replayed := id == "" && has == tables.Delivered
+				replayed := id == "" && len(tt.want) > 1
 				if replayed != (l.Status == tables.Replayed) || !replayed && l.Status != tables.Waiting || l.ReplayToken != "" || string(l.Text) != `{"n":1}` || id != "" && l.Generation != 1 {
 					t.Errorf("the dead letter of %q is %+v", id, l)
 				}
 			}
-			if slices.Sort(left); !slices.Equal(left, want) || told != len(want)-1 {
-				t.Errorf("%s: dead letters of %q, told of %d, want %q", has, left, told, want)
+			if slices.Sort(left); !slices.Equal(left, tt.want) || told != len(tt.want)-1 {
+				t.Errorf("%s: dead letters of %q, told of %d, want %q", name, left, told, tt.want)
 			}
 		})
 	}

@@ -127,7 +127,8 @@ func (l *lives) look(ctx context.Context, now time.Time) {
 		}
 	}
 	for queue, messages := range lost {
-		deletedAt := l.deletedAt(ctx, queue)
+		first := slices.MinFunc(messages, func(a, b tables.Delivery) int { return a.UpdatedAt.Compare(b.UpdatedAt) })
+		deletedAt := l.deletedAt(ctx, queue, first.UpdatedAt)
 		messages = slices.DeleteFunc(messages, func(d tables.Delivery) bool { return d.UpdatedAt.Before(deletedAt) })
 		if len(messages) == 0 {
 			continue
@@ -138,10 +139,11 @@ func (l *lives) look(ctx context.Context, now time.Time) {
 	}
 }
 
-// deletedAt is when an operator deleted the queue last, with the messages on it (ADR 0086); the zero time where that is not known.
-func (l *lives) deletedAt(ctx context.Context, queue string) time.Time {
+// deletedAt is when an operator deleted the queue last, with the messages on it (ADR 0086); the zero time where that is not known, or was
+// before since: a busy audit of 90 days is many requests.
+func (l *lives) deletedAt(ctx context.Context, queue string, since time.Time) time.Time {
 	for page := (tables.Page{Limit: 1}); ; {
-		audits, next, err := l.ListAudits(ctx, tables.AuditFilter{Queue: queue, Action: tables.QueueDeleted}, page)
+		audits, next, err := l.ListAudits(ctx, tables.AuditFilter{Queue: queue, Action: tables.QueueDeleted, From: since}, page)
 		if err == nil && len(audits) > 0 {
 			return audits[0].At
 		}

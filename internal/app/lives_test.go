@@ -177,3 +177,29 @@ func TestManyThatExpireCostAsManyRequestsAsThereIsToCount(t *testing.T) {
 		}
 	})
 }
+
+// auditor notes from when on the audit is read.
+type auditor struct {
+	tables.Store
+	from []time.Time
+}
+
+func (a *auditor) ListAudits(ctx context.Context, f tables.AuditFilter, page tables.Page) ([]tables.Audit, tables.Cursor, error) {
+	a.from = append(a.from, f.From)
+	return a.Store.ListAudits(ctx, f, page)
+}
+
+// The audit is of 90 days. Whether the queue of messages that are gone was deleted is told by what is younger than these.
+func TestWhetherAQueueWasDeletedIsLookedForInTheLivesOfItsMessages(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		x := newLiving(t)
+		store := &auditor{Store: x.store}
+		x.one.Store = store
+		began := time.Now()
+		x.write(x.one, "gone", "", tables.Published)
+		x.wait(10 * time.Minute)
+		if len(store.from) != 1 || !store.from[0].Equal(began.Truncate(time.Millisecond)) || x.counted["gone by one"] != 1 {
+			t.Errorf("the audit was read from %v, want from %s; counted were %v", store.from, began, x.counted)
+		}
+	})
+}

@@ -91,8 +91,9 @@ func (t *tx) findExpired(now int64) (expired []expiredMessage, err error) {
 }
 
 // webhooksSQL leaves out those of other queues as their registrations are written here: to decode each of ten thousand would
-// hold up whatever is written.
-const webhooksSQL = `SELECT id, registration FROM webhooks WHERE instr(registration, ?) OR NOT instr(registration, '"queue":"')`
+// hold up whatever is written. Where the name of the queue does not end like one the row names none.
+const webhooksSQL = `SELECT id, registration FROM webhooks WHERE instr(registration, ?) OR NOT instr(registration, '"queue":"')
+  OR ltrim(substr(registration, instr(registration, '"queue":"') + 9, 64), 'abcdefghijklmnopqrstuvwxyz0123456789-') NOT LIKE '"%'`
 
 // webhooksOf are the registered webhooks of a queue. One that can't be read takes every message: its filter, and since
 // when it is registered, are not known. Where its row does not even name its queue it may be of any.

@@ -177,6 +177,8 @@ func TestWhatCanNotBeReadWhenALifeEndsIsDue(t *testing.T) {
 		"a webhook whose queue is not there":  {badAll + ` WHERE id = 'w2'`, map[string]tables.State{"w1": tables.Delivered}, []string{"w2"}},
 		"a webhook that has it":               {badPolicy + ` WHERE id = 'w2'`, map[string]tables.State{"w1": tables.Pending, "w2": tables.Delivered}, []string{"w1"}},
 		"a webhook of another queue":          {`UPDATE webhooks SET registration = '{"queue":"others"' WHERE id = 'w2'`, map[string]tables.State{"w1": tables.Delivered}, nil},
+		"a webhook, cut in its queue":         {`UPDATE webhooks SET registration = substr(registration, 1, instr(registration, '"queue":"') + 11) WHERE id = 'w2'`, map[string]tables.State{"w1": tables.Delivered}, []string{"w2"}},
+		"a webhook, in the name of its queue": {`UPDATE webhooks SET registration = replace(registration, '"queue":"orders', '"queue":"ord' || char(1) || 'rs') WHERE id = 'w2'`, map[string]tables.State{"w1": tables.Delivered}, []string{"w2"}},
 		"a webhook in other white space":      {`UPDATE webhooks SET registration = replace(registration, '"queue":"', '"queue" : "') WHERE id = 'w2'`, map[string]tables.State{"w1": tables.Delivered}, []string{"w2"}},
 		"the day of what waits":               {badDay, map[string]tables.State{"w1": tables.Pending, "w2": tables.Pending}, []string{"w1", "w2"}},
 		"the day of one that waits":           {badDay + ofW1, map[string]tables.State{"w1": tables.Pending, "w2": tables.Delivered}, []string{"w1"}},

@@ -196,7 +196,8 @@ func exchangeFailure(e *transport.Error) *failure {
 		return &failure{class: classReset, text: "the receiver closed the connection before it took the request"}
 	case errors.As(e, &stream):
 		return &failure{class: classReset, text: "the receiver reset the HTTP/2 stream with " + stream.Name()}
-	case errors.Is(e, transport.ErrNotFinal), errors.Is(e, transport.ErrFlood), errors.Is(e, transport.ErrUnasked):
+	case errors.Is(e, transport.ErrNotFinal), errors.Is(e, transport.ErrFlood), errors.Is(e, transport.ErrUnasked),
+		errors.Is(e, transport.ErrMalformed2):
 		return &failure{class: classProtocol, text: e.Cause.Error()}
 	case errors.Is(e, transport.ErrSpeaksTLS):
 		return &failure{class: classProtocol, text: "the receiver speaks TLS on this port: register it with https"}

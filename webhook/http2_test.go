@@ -1,6 +1,7 @@
 package webhook_test
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 
 	"github.com/pushlease/pushlease/webhook"
 	"github.com/pushlease/pushlease/webhook/webhooktest"
@@ -197,6 +199,102 @@ func TestABusyHTTP2ConnectionThatDiesHadItsChance(t *testing.T) {
 			}
 			if redials != wantRedials || failed != wantFailed {
 				t.Errorf("%d redials, want %d; %d failed, want %d", redials, wantRedials, failed, wantFailed)
+			}
+		})
+	}
+}
+
+// heads answers with heads, each of a status and further fields, of which the last one ends the stream.
+func heads(f *http2.Framer, stream uint32, all ...[]hpack.HeaderField) error {
+	for i, fields := range all {
+		var block bytes.Buffer
+		encoder := hpack.NewEncoder(&block)
+		for _, field := range fields {
+			_ = encoder.WriteField(field)
+		}
+		first, rest := block.Bytes(), []byte(nil)
+		if len(first) > 16<<10 {
+			first, rest = first[:16<<10], first[16<<10:]
+		}
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: first, EndHeaders: rest == nil, EndStream: i == len(all)-1})
+		for len(rest) > 0 {
+			n := min(len(rest), 16<<10)
+			_ = f.WriteContinuation(stream, n == len(rest), rest[:n])
+			rest = rest[n:]
+		}
+	}
+	return nil
+}
+
+func status(code string) []hpack.HeaderField {
+	return []hpack.HeaderField{{Name: ":status", Value: code}}
+}
+
+// Over HTTP/1.1 a 2xx counts at its status line, whatever else its head is. Of a malformed head over HTTP/2 the library does not tell
+// the status: what took the message is POSTed once more, over HTTP/1.1, and not until its attempts are used up. Who speaks HTTP/2
+// alone is spoken to over it again.
+func TestAMalformedHeadOverHTTP2IsAskedForOverHTTP1(t *testing.T) {
+	t.Parallel()
+	for name, field := range map[string]hpack.HeaderField{
+		"upper case": {Name: "X-Trace", Value: "a"}, "blank in a name": {Name: "x trace", Value: "a"}, "control character": {Name: "x-trace", Value: "a\x01b"},
+		"pseudo field": {Name: ":foo", Value: "a"}, "too large": {Name: "x-big", Value: strings.Repeat("x", 300<<10)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			two := &frames{reply: func(f *http2.Framer, _ int, stream uint32) error {
+				return heads(f, stream, append(status("200"), field))
+			}}
+			s, w := eitherProtocol(t, two.serve, webhooktest.Answer("HTTP/1.1 200 X\r\n"+field.Name+": a\r\n\r\n"))
+			got := s.Send(t.Context(), w, message("{}"))
+			if wantFailure(t, got, "protocol"); !strings.Contains(got.Error, "HTTP/1.1") || got.StaleConn {
+				t.Errorf("%q, the connection's own: %v", got.Error, got.StaleConn)
+			}
+			for range 3 {
+				wantAnswer(t, s.Send(t.Context(), w, message("{}")), 200)
+			}
+			if _, bodies := two.count(); len(bodies) != 1 {
+				t.Errorf("%d POSTs over HTTP/2, want 1", len(bodies))
+			}
+		})
+	}
+	t.Run("HTTP/2 alone", func(t *testing.T) {
+		t.Parallel()
+		two := &frames{reply: func(f *http2.Framer, conn int, stream uint32) error {
+			if conn == 1 {
+				return heads(f, stream, append(status("200"), hpack.HeaderField{Name: "X-Trace", Value: "a"}))
+			}
+			return heads(f, stream, status("200"))
+		}}
+		s, w := onlyHTTP2(t, two.serve)
+		wantFailure(t, s.Send(t.Context(), w, message("{}")), "protocol")
+		wantAnswer(t, s.Send(t.Context(), w, message("{}")), 200) // after a handshake that failed
+	})
+}
+
+// Interim answers that come no faster than HTTP/1.1's are read end nothing; a flood is told as what it is.
+func TestInterimAnswersOverHTTP2AreBoundedByTheirPace(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		n     int
+		pause time.Duration
+		want  string
+	}{"slow": {130, 30 * time.Millisecond, ""}, "flood": {130, 0, "too many interim answers"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			two := &frames{reply: func(f *http2.Framer, _ int, stream uint32) error {
+				for range c.n {
+					_ = answerHeaders(f, stream, "102", false)
+					time.Sleep(c.pause) // what a receiver does meanwhile
+				}
+				return answerHeaders(f, stream, "200", true)
+			}}
+			s, w := eitherProtocol(t, two.serve, webhooktest.Hang)
+			w.Timeout = 30 * time.Second
+			got := s.Send(t.Context(), w, message("{}"))
+			if c.want == "" {
+				wantAnswer(t, got, 200)
+			} else if wantFailure(t, got, "protocol"); got.Error != c.want {
+				t.Errorf("%q, want %q", got.Error, c.want)
 			}
 		})
 	}

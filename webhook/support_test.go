@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"net"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -114,8 +116,27 @@ func guarded(g webhook.GuardOptions) func(*webhook.Options) {
 // eitherProtocol serves HTTP/2 with one script and HTTP/1.1 with the other, as TLS negotiates.
 func eitherProtocol(t *testing.T, two, one webhooktest.Script) (*webhook.Sender, *webhook.Webhook) {
 	t.Helper()
+	return overTLS(t, []string{"h2", "http/1.1"}, two, one)
+}
+
+// onlyHTTP2 is a webhook whose receiver refuses a handshake without it.
+func onlyHTTP2(t *testing.T, two webhooktest.Script) (*webhook.Sender, *webhook.Webhook) {
+	t.Helper()
+	return overTLS(t, []string{"h2"}, two, webhooktest.Hang)
+}
+
+func overTLS(t *testing.T, protocols []string, two, one webhooktest.Script) (*webhook.Sender, *webhook.Webhook) {
+	t.Helper()
 	cert, roots := certificate(t)
-	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "http/1.1"}})
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+		Certificates: []tls.Certificate{cert}, NextProtos: protocols,
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			if !slices.ContainsFunc(protocols, func(p string) bool { return slices.Contains(hello.SupportedProtos, p) }) {
+				return nil, errors.New("no protocol in common") // package tls lets HTTP/1.1 through
+			}
+			return nil, nil
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

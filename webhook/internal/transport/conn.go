@@ -289,6 +289,7 @@ func (x *exchange) rest() error {
 		return errLate
 	}
 	pause(x.request.Context(), length)
+	x.lines = maxLines // its bytes are bounded with those of the others
 	return x.request.Context().Err()
 }
 

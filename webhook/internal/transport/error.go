@@ -98,6 +98,9 @@ var (
 	ErrNotFinal = errors.New("the answer's status is not a final one")
 	// ErrFlood is about interim answers without end.
 	ErrFlood = errors.New("too many interim answers")
+	// ErrMalformed2 is about an answer over HTTP/2 that can't be read, so that its status is not known. The host is spoken
+	// to over HTTP/1.1 from then on, where it can.
+	ErrMalformed2 = errors.New("the answer over HTTP/2 is malformed, or its head too large: HTTP/1.1 is tried next")
 	// ErrSpeaksTLS is about a receiver that answers plain HTTP with TLS.
 	ErrSpeaksTLS = errors.New("the receiver speaks TLS on this port")
 	// ErrNotBegun is about a request of which the caller said at the last moment that it must not begin.

@@ -137,6 +137,7 @@ type shared struct {
 	wrote    atomic.Int64 // when the request was written, in ns
 	sent     atomic.Bool
 	answered atomic.Bool
+	began    time.Time
 	interim  atomic.Int64
 	body     *lastByte // nil where there is no more than a byte of it
 }
@@ -171,7 +172,7 @@ func (c *h2conn) begin(now time.Time) *shared {
 		c.woke, c.wokeWith = now, c.answers
 	}
 	c.inFlight++
-	return &shared{h2conn: c, reused: c.answers > 0, woke: c.woke, wokeWith: c.wokeWith}
+	return &shared{h2conn: c, reused: c.answers > 0, woke: c.woke, wokeWith: c.wokeWith, began: now}
 }
 
 // ended is about a request that has its answer, since then, or gets none.
@@ -273,13 +274,23 @@ func (x *shared) wroteRequest(info httptrace.WroteRequestInfo) {
 	}
 }
 
-// got1xx can't slow a flood down: the goroutine that reads serves other requests too.
+// got1xx can't slow a flood down: the goroutine that reads serves other requests too. As many are taken as HTTP/1.1 reads
+// in the time.
 func (x *shared) got1xx(int, textproto.MIMEHeader) error {
 	x.lives()
-	if x.answered.Store(true); x.interim.Add(1) > freeInterim {
+	if x.answered.Store(true); x.interim.Add(1) > freeInterim+int64(time.Since(x.began)/interimPause) {
 		return ErrFlood
 	}
 	return nil
+}
+
+// speakPlainly has a host spoken to over HTTP/1.1 for a while.
+func (t *Transport) speakPlainly(h *host) {
+	t.mu.Lock()
+	h.plain, h.only1 = time.Now().Add(plain), false
+	drop := t.remove(h, func(*conn) bool { return false }, func(*h2conn) bool { return true })
+	t.mu.Unlock()
+	dropAll(drop)
 }
 
 // failed makes the error of an exchange.
@@ -302,12 +313,13 @@ func (x *shared) failed(r *http.Request, err, cause error, began time.Time) erro
 		x.t.retire(x.host, x.born, x.h2conn)
 	case e.Late:
 	case wants1(err):
-		x.t.mu.Lock()
-		x.host.plain, x.host.only1 = time.Now().Add(plain), false
-		drop := x.t.remove(x.host, func(*conn) bool { return false }, func(*h2conn) bool { return true })
-		x.t.mu.Unlock()
-		dropAll(drop)
+		x.t.speakPlainly(x.host)
 		e.Unprocessed, e.WantsHTTP1 = true, true
+	case flooded(err):
+		e.Cause = ErrFlood
+	case malformed(err):
+		x.t.speakPlainly(x.host)
+		e.Cause = ErrMalformed2
 	default:
 		e.Unprocessed = unprocessed(err)
 	}
@@ -336,6 +348,8 @@ const (
 	h2Closed  = "http2: server sent GOAWAY and closed the connection; "
 	h2Lost    = "http2: client connection lost" // a ping had no answer
 	h2Debug   = ", debug="
+	h2Peer    = "received from peer" // the cause of a reset that the receiver sent
+	h2Own     = "connection error: " // of one that net/http ended for what came on it
 )
 
 // codes are those of RFC 9113, section 7.
@@ -386,6 +400,22 @@ func (e *Error) GoAwayCode() string {
 		return code
 	}
 	return ""
+}
+
+// flooded is whether got1xx ended the stream.
+func flooded(err error) bool {
+	var stream StreamError
+	return errors.As(err, &stream) && errors.Is(stream.Cause, ErrFlood)
+}
+
+// malformed is whether net/http ended the stream, or the connection, for what the receiver sent on it: a field of a head
+// that RFC 9113 does not allow, a head that is too large. It does not tell the status then, though HTTP/1.1's counts at its line.
+func malformed(err error) bool {
+	var stream StreamError
+	if errors.As(err, &stream) {
+		return stream.Cause == nil || stream.Cause.Error() != h2Peer
+	}
+	return strings.HasPrefix(err.Error(), h2Own)
 }
 
 // wants1 is whether the receiver asks for HTTP/1.1. It has processed nothing then.

@@ -116,6 +116,9 @@ func (t *Transport) dial(ctx context.Context, h *host) (connection, error) {
 	w.secure = true
 	if err := stream.HandshakeContext(ctx); err != nil {
 		_ = raw.Close()
+		t.mu.Lock()
+		h.plain = time.Time{} // it may speak HTTP/2 alone
+		t.mu.Unlock()
 		return nil, &Error{Stage: Handshaking, Cause: err, Secure: shaken}
 	}
 	if stream.ConnectionState().NegotiatedProtocol == "h2" {

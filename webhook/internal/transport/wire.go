@@ -20,6 +20,8 @@ type wire struct {
 	raw syscall.RawConn // nil when there is no socket, as with pipes
 	// waiting is how many bytes the receiver's system has not confirmed; nil without a socket.
 	waiting func() int64
+	// patience is for how long bytes may wait there.
+	patience time.Duration
 
 	begun   atomic.Int64 // written, and what a Write is at
 	written atomic.Int64
@@ -39,8 +41,9 @@ type wire struct {
 	heard  atomic.Int64 // when something came on it, in ns
 }
 
-// userTimeout ends a connection whose bytes the receiver's system does not acknowledge. It is long
-// enough for some lost packets in a row, and far below what the system would wait.
+// userTimeout ends a connection whose bytes the receiver's system does not acknowledge, or has no room for. It is long
+// enough for some lost packets in a row, and far below what the system would wait. An exchange that may take
+// longer waits as long: its receiver may be at other work before it reads.
 const userTimeout = 20 * time.Second
 
 func newWire(conn net.Conn) *wire {
@@ -48,7 +51,7 @@ func newWire(conn net.Conn) *wire {
 	if s, ok := conn.(syscall.Conn); ok && canReadNow {
 		if raw, err := s.SyscallConn(); err == nil {
 			w.raw, w.waiting = raw, tcp.Waiting(raw)
-			tcp.SetUserTimeout(raw, userTimeout)
+			w.patient(userTimeout)
 		}
 	}
 	w.readNow = func(fd uintptr) bool {
@@ -79,6 +82,14 @@ func (w *wire) Read(p []byte) (n int, err error) {
 func (w *wire) until(by time.Time) {
 	w.by = by
 	_ = w.SetDeadline(by)
+	if d := time.Until(by).Truncate(time.Second) + time.Second; d > w.patience && w.raw != nil {
+		w.patient(d)
+	}
+}
+
+func (w *wire) patient(d time.Duration) {
+	w.patience = d
+	tcp.SetUserTimeout(w.raw, d)
 }
 
 func (w *wire) look(p []byte) (int, error) {

@@ -366,7 +366,9 @@ func (h *Host) begin() {
 	h.mu.Lock()
 	h.life, h.failures = l, 0
 	h.mu.Unlock()
-	h.launch(l, freeAddress())
+	addr, free := ownAddress()
+	context.AfterFunc(ctx, free)
+	h.launch(l, addr)
 	for _, f := range h.app.functions {
 		if strings.EqualFold(f.binding.Type, "queueTrigger") {
 			h.listen(l, f)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -46,14 +47,45 @@ func (p *handler) kill() {
 	}
 }
 
-// freeAddress is one that a handler can listen at. It keeps it when it is started again.
-func freeAddress() string {
-	free, err := net.Listen("tcp4", "127.0.0.1:0")
+// ownAddress is one that a handler can listen at, and again when it is started again. Nobody else is given
+// it before free is called: a test's receiver that came to listen there while no handler did was taken for it.
+func ownAddress() (addr string, free func()) {
+	addr, free, err := reserve()
 	if err != nil {
 		panic(err) // without loopback nothing can be tested
 	}
-	defer free.Close() // only its number is of interest
-	return free.Addr().String()
+	if runtime.GOOS != "linux" { // elsewhere the handler would not be let in either
+		free()
+		free = func() {}
+	}
+	return addr, free
+}
+
+// reserve binds a socket to a port and does not listen: who asks for any port gets another one, and who asks for this one, as a
+// handler does, is let in because both say that they share it, as Go's listeners always do.
+func reserve() (addr string, free func(), err error) {
+	syscall.ForkLock.RLock()
+	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err == nil {
+		syscall.CloseOnExec(socket)
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return "", nil, err
+	}
+	free = func() { _ = syscall.Close(socket) } // nothing was written
+	var at syscall.Sockaddr
+	if err = syscall.SetsockoptInt(socket, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err == nil {
+		err = syscall.Bind(socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
+	}
+	if err == nil {
+		at, err = syscall.Getsockname(socket)
+	}
+	if err != nil {
+		free()
+		return "", nil, err
+	}
+	return fmt.Sprintf("127.0.0.1:%d", at.(*syscall.SockaddrInet4).Port), free, nil
 }
 
 // launch starts a process and watches it.

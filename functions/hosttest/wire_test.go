@@ -426,7 +426,9 @@ func TestATextOverwritesItsMetadataAsRecorded(t *testing.T) {
 func TestAHandlersEnvironmentIsAsRecorded(t *testing.T) {
 	h := &Host{o: Options{Root: "APP"}}
 	for _, r := range recordings(t, "environment") {
-		_, port, _ := net.SplitHostPort(freeAddress())
+		addr, free := ownAddress()
+		defer free()
+		_, port, _ := net.SplitHostPort(addr)
 		got := map[string]string{}
 		for _, line := range h.handlerEnvironment(port, newGUID()) {
 			if name, value, _ := strings.Cut(line, "="); strings.HasPrefix(name, "FUNCTIONS_") {

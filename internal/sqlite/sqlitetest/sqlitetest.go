@@ -54,7 +54,7 @@ var fresh = sync.OnceValues(func() (content []byte, err error) {
 	if err := lockInProcess(); err != nil {
 		return nil, err
 	}
-	return os.ReadFile(path)
+	return os.ReadFile(path) //nolint:gosec // the file made above
 })
 
 // lockInProcess makes SQLite's "unix-excl" what files are opened by from now on. Where there is none, as on

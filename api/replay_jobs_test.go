@@ -112,23 +112,30 @@ func TestReplayByFilterSendsWhatMatchesAndARepeatedJobSendsNothing(t *testing.T)
 	}
 }
 
-// Receivers that keep the last state that they were told end with the newest one.
-func TestReplayByFilterBeginsWithTheOldestMessages(t *testing.T) {
-	for order, first := range map[string]int{"": 0, `,"order":"oldest"`: 0, `,"order":"newest"`: 149} {
+// Receivers that keep the last state that they were told end with the newest one. A job that is begun again goes on with
+// the oldest that waits.
+func TestReplayByFilterBeginsWithTheOldestMessages(t *testing.T) { // C47
+	const n, each = 150, 10
+	dead := func(i int) int { return 7 * i % n } // in which turn a message was dead-lettered: in another one than it was inserted
+	for order, first := range map[string]func(i, many int) bool{
+		"":                  func(i, many int) bool { return i < many },
+		`,"order":"oldest"`: func(i, many int) bool { return i < many },
+		`,"order":"newest"`: func(i, many int) bool { return dead(i) >= n-many },
+	} {
 		h := withJobs(t)
-		// Dead-lettered in another order than inserted, over more than one page.
-		ids := h.putMany("orders", 150, func(i int, d *tables.DeadLetter) {
-			d.InsertedAt, d.DeadLetteredAt = testTime.Add(time.Duration(i)*time.Second), testTime.Add(time.Duration(i/2)*time.Minute-24*time.Hour)
+		ids := h.putMany("orders", n, func(i int, d *tables.DeadLetter) {
+			d.InsertedAt, d.DeadLetteredAt = testTime.Add(time.Duration(i)*time.Second), testTime.Add(time.Duration(dead(i))*time.Minute-24*time.Hour)
 		})
-		h.await(h.do(http.StatusAccepted, "POST", replayPath, `{"queue":"orders","rate":1000,"limit":1`+order+`}`).text("id"))
-		h.await(h.do(http.StatusAccepted, "POST", replayPath, `{"queue":"orders","rate":1000,"limit":1`+order+`}`).text("id"))
-		for i, id := range ids {
-			want := tables.Waiting
-			if i == first || i == first+1 || first > 0 && i == first-1 {
-				want = tables.Replaying
-			}
-			if got := h.loadDead(id).Status; got != want {
-				t.Errorf("%s: m%d is %s, want %s", order, i, got, want)
+		for many := each; many <= 2*each; many += each {
+			h.await(h.do(http.StatusAccepted, "POST", replayPath, fmt.Sprintf(`{"queue":"orders","rate":1000,"limit":%d%s}`, each, order)).text("id"))
+			for i, id := range ids {
+				want := tables.Waiting
+				if first(i, many) {
+					want = tables.Replaying
+				}
+				if got := h.loadDead(id).Status; got != want {
+					t.Errorf("%s: m%d is %s after %d, want %s", order, i, got, many, want)
+				}
 			}
 		}
 	}

@@ -25,6 +25,8 @@ func TestAWebhookRefusesEverythingAfterTenRefusalsInARow(t *testing.T) {
 		{"ten after many that were taken", [][]int{row(50, ok), row(10, forbidden)}, false},
 		{"nineteen after these", [][]int{row(50, ok), row(19, forbidden)}, true},
 		{"one taken between", [][]int{row(9, forbidden), row(1, ok), row(9, forbidden)}, false},
+		{"nine after another status", [][]int{row(1, missing), row(9, forbidden)}, false},
+		{"two others of twenty", [][]int{row(2, missing), row(18, forbidden)}, false},
 		{"one other of twenty", [][]int{row(1, missing), row(19, forbidden)}, true},
 	} {
 		var r policy.Refusals

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -90,13 +91,19 @@ func probes(release <-chan struct{}) http.Handler {
 
 // Callers who have been answered and keep their connections keep nobody else out.
 func TestQuietConnectionsKeepNobodyOut(t *testing.T) {
-	for name, peers := range map[string]int{"of one peer": 1, "of many peers": 4000} {
+	for name, tt := range map[string]struct {
+		peers  int
+		silent bool
+	}{"of one peer": {peers: 1}, "of many peers": {peers: 4000}, "that have said nothing": {peers: 4000, silent: true}} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				l := serveFront(t, probes(nil))
 				for i := range maxConnections + 200 {
-					conn := l.connect(i % peers)
+					conn := l.connect(i % tt.peers)
 					defer conn.Close()
+					if synctest.Wait(); tt.silent && i < maxConnections+100 {
+						continue
+					}
 					if status, err := ask(conn, "/api/v1/queues"); status != http.StatusOK || err != nil {
 						t.Fatalf("caller %d is answered %d, %v", i, status, err)
 					}
@@ -132,8 +139,13 @@ func TestProbesAreAnsweredWhileEveryConnectionIsAtWork(t *testing.T) {
 				t.Errorf("%s is answered %d, %v", path, status, err)
 			}
 		}
+		var before []net.Conn
 		for i := range 2 * probeConnections { // they say nothing, and take each other's place
-			defer l.connect(6000 + i).Close()
+			before = append(before, l.connect(6000+i))
+			defer before[i].Close()
+		}
+		if status, err := ask(before[0], "/healthz"); err == nil {
+			t.Errorf("more are let in for probes than there are places: the first one is answered %d", status)
 		}
 		silent := l.connect(7000)
 		defer silent.Close()
@@ -189,6 +201,57 @@ func TestPeersAreToldApartByAddressAndIPv6Network(t *testing.T) {
 		}
 		if got := peerOf(a); got != want {
 			t.Errorf("%s counts for %s, want %s", addr, got, want)
+		}
+	}
+}
+
+// Who makes room is the caller that has been quiet for the longest; and before all places are taken already those go that
+// have said nothing for some seconds (C77).
+func TestTheQuietestMakesRoomAndEarlierUnderPressure(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		l := serveFront(t, probes(nil))
+		served := func(what string, conn net.Conn, want bool) {
+			t.Helper()
+			if status, err := ask(conn, "/api/v1/queues"); (status == http.StatusOK && err == nil) != want {
+				t.Errorf("%s is answered %d, %v", what, status, err)
+			}
+		}
+		var all []net.Conn
+		come := func(upTo int) {
+			for len(all) < upTo {
+				conn := l.connect(len(all))
+				t.Cleanup(func() { _ = conn.Close() })
+				all = append(all, conn)
+				served("who comes", conn, true)
+			}
+		}
+		come(pressedFrom)
+		time.Sleep(quietWhenPressed - time.Second)
+		served("one that goes on", all[0], true)
+		time.Sleep(time.Second)
+		come(pressedFrom + 1)
+		served("one that was quiet for long", all[1], false)
+		served("one that was not", all[0], true)
+
+		come(pressedFrom + maxConnections - 1) // with the two of before as many as there are places
+		time.Sleep(time.Second)
+		served("one that goes on", all[0], true)
+		served("another one", all[pressedFrom], true)
+		come(len(all) + 1)
+		served("the quietest", all[pressedFrom+1], false)
+		served("one that has asked since", all[0], true)
+		served("another one", all[pressedFrom], true)
+	})
+}
+
+// A machine has as many IPv6 addresses as it likes, in one network.
+func TestAPeerIsAnAddressOrANetwork(t *testing.T) {
+	for address, want := range map[string]string{
+		"10.0.0.1:5": "10.0.0.1", "[::ffff:10.0.0.1]:6": "10.0.0.1", "[2001:db8::1]:1": "2001:db8::/64", "[2001:db8::ffff:2]:2": "2001:db8::/64", "[2001:db8:0:1::1%eth0]:3": "2001:db8:0:1::/64",
+	} {
+		at := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address))
+		if got := peerOf(at); got != want {
+			t.Errorf("%s counts for %s, want %s", address, got, want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -38,6 +39,47 @@ func TestOneQueueOfSeveralDegradesAndAllOfThemUnready(t *testing.T) {
 	if i := slices.IndexFunc(checks, func(c api.Check) bool { return c.Name == "webhooks" }); checks[i].OK || checks[i].Degrades {
 		t.Errorf("registrations that can't be read: %+v", checks[i])
 	}
+}
+
+// What keeps this process from serving its API makes it not ready, and nothing else does.
+func TestReadyIsWhoCanServeTheAPI(t *testing.T) { // C50
+	var storage, webhooks, one, other error
+	ahead := time.Duration(0)
+	r := &readiness{
+		stores: &stores{lost: &lost{}, fault: func(context.Context) error { return storage }, clockAhead: func() (time.Duration, bool) { return ahead, true }},
+		name:   func(time.Time) api.Check { return api.Check{Name: "instance", OK: true} }, shortage: func() webhook.Shortage { return webhook.Shortage{} },
+		health: func() map[string]error {
+			return map[string]error{"webhooks": webhooks, "queue a": one, "queue b": other}
+		},
+	}
+	is := func(what string, ready int, failing ...string) {
+		t.Helper()
+		got, kinds := tally(r.checks(t.Context()))
+		if got != int64(ready) {
+			t.Errorf("%s: ready is %d, want %d", what, got, ready)
+		}
+		for kind, n := range kinds {
+			if (n > 0) != slices.Contains(failing, kind) {
+				t.Errorf("%s: %d checks of %s fail, want those of %v", what, n, kind, failing)
+			}
+		}
+	}
+	fault := errors.New("status 403")
+	is("all is well", 1)
+	one = fault
+	is("one queue", 1, "queue")
+	other = fault
+	is("all queues", 0, "queue")
+	one, other, webhooks = nil, nil, fault
+	is("the registrations", 0, "webhooks")
+	webhooks, storage = nil, fault
+	is("storage", 0, "storage")
+	storage, ahead = nil, clockLimit+time.Second
+	is("the clock", 0, "clock")
+	ahead = 0
+	is("all is well again", 1)
+	r.draining.Store(true)
+	is("a stop", 0, "draining")
 }
 
 // C94: a queue that somebody deleted says nothing of storage, nor of the other queues.

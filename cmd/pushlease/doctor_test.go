@@ -195,6 +195,21 @@ func TestDoctorTellsAServerOnAnotherStorage(t *testing.T) {
 	}
 }
 
+// What keeps a running server from its storage is named with what to do, which the file itself does not show (C59).
+func TestDoctorNamesWhatKeepsAServerFromItsFile(t *testing.T) {
+	for _, cause := range []string{
+		"storage is full: the disk that holds /data/pushlease.db has no room left: free some space",
+		"storage is busy: another process keeps it locked: end what holds /data/pushlease.db open (a backup, a shell)",
+	} {
+		checks := `"checks":[{"name":"draining","ok":true},{"name":"storage","ok":false,"detail":"` + cause + `"}]`
+		f := newFakeAPI(t, map[string]canned{"GET /healthz": {200, `{"status":"ok"}`}, "GET /readyz": {503, `{"title":"Not ready","status":503,"detail":"At least one check fails; see checks.",` + checks + `}`}})
+		r, v := examine(t, goodStorage, "--server", f.URL)
+		if r.code != exitFailed || v["server"] != verdictFailed || !strings.Contains(r.out, cause) || strings.Contains(r.out, "draining") {
+			t.Errorf("%s: %+v", cause, r)
+		}
+	}
+}
+
 // A Functions app has no other addresses than those below /api/v1.
 func TestDoctorAsksAFunctionsApp(t *testing.T) {
 	f := newFakeAPI(t, map[string]canned{

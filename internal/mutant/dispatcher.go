@@ -17,6 +17,10 @@ func inDispatcher(about, name, old, with, brings string) Patch {
 }
 
 var dispatcherPatches = []Patch{
+	inDispatcher("LostRecords", "losses-uncounted", "j.lose(j.memory.remember(rec, false))", "j.memory.remember(rec, false)",
+		"Records that had to make room while storage was away are missing, and nothing says so."),
+	inDispatcher("PointsInwards", "refused-address-uncounted", "if a.ErrorClass == policy.ClassBlocked {", "if a.ErrorClass == policy.ClassBlocked && a.Action != policy.Abandon {",
+		"No metric tells that a webhook's name leads inwards while its messages are tried again."),
 	inDispatcher(aboutEvents, "claim-outlasts-holder-by-days", "const Margin = tables.ClocksApart + 30*time.Second", "const Margin = 240 * time.Hour",
 		"When the holder of an event dies, its copies wait for days."),
 	inDispatcher(aboutEvents, "claim-shorter-than-post", " + p.m.Lease.Granted() + claims.Margin", "*0 + claims.Margin",
@@ -96,11 +100,13 @@ var dispatcherPatches = []Patch{
 func inAPI(name, old, with, brings string) Patch {
 	return Patch{
 		Name: "api-" + name, In: "api", Old: old, New: with, Brings: brings,
-		Tests: []string{"./api", "-run", "Key|Request|Publish"},
+		Tests: []string{"./api", "-run", "Key|Request|Publish|ReplayByFilter"},
 	}
 }
 
 var apiPatches = []Patch{
+	inAPI("replay-by-when-given-up", "cmp.Compare(a.inserted, b.inserted), cmp.Compare(a.dead, b.dead)", "cmp.Compare(a.dead, b.dead), cmp.Compare(a.inserted, b.inserted)",
+		"A receiver that keeps the last state that it was told ends a mass replay with an old one."),
 	inAPI("key-blocked-for-days", "keyClaimLife   = 30 * time.Second", "keyClaimLife   = 240 * time.Hour",
 		"When the process dies within a publish, its key can't be used for days."),
 	inAPI("key-freed-in-doubt", "case err != nil && queue.Ambiguous(err):", "case err != nil && queue.Ambiguous(err) && p.key == \"\":",

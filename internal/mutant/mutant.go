@@ -33,7 +33,7 @@ type Patch struct {
 
 // All lists every patch.
 func All() []Patch {
-	return slices.Concat(policyPatches, limitPatches, queuePatches, webhookPatches, sqlitePatches, azurePatches, dispatcherPatches, apiPatches, teeth)
+	return slices.Concat(policyPatches, limitPatches, queuePatches, webhookPatches, sqlitePatches, azurePatches, dispatcherPatches, apiPatches, appPatches, teeth)
 }
 
 // find returns the file that holds the patch's old text, and what that file becomes.

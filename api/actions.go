@@ -237,16 +237,7 @@ func readRotation(in web.Fields, now time.Time) (rotation, error) {
 		raw = json.RawMessage("null")
 	}
 	fresh, _ := e.readSecret(raw, now)
-	overlap, overlapField := policy.Duration(defaultOverlap), "request"
-	if raw, ok := in["overlap"]; ok && !web.IsNull(raw) {
-		overlapField = "overlap"
-		cure := fmt.Sprintf(`give a duration from 0s (the old secrets end at once) to %s, such as "24h"`, maxOverlap)
-		if problem := web.Decode("overlap", raw, &overlap, cure); problem != nil {
-			e.problems = append(e.problems, *problem)
-		} else if overlap < 0 || time.Duration(overlap) > maxOverlap {
-			e.fail("overlap", "is out of range", cure)
-		}
-	}
+	overlap, overlapField := e.overlap(in)
 	first := "old"
 	if raw, ok := in["first"]; ok && !web.IsNull(raw) {
 		const cure = `write "old" (the default: receivers have the old secret until they are changed over) or "new"`
@@ -259,7 +250,7 @@ func readRotation(in web.Fields, now time.Time) (rotation, error) {
 	if len(e.problems) > 0 {
 		return rotation{}, web.Invalid(e.problems...)
 	}
-	return rotation{fresh, time.Duration(overlap), overlapField, first == "new"}, nil
+	return rotation{fresh, overlap, overlapField, first == "new"}, nil
 }
 
 // rotate puts the new secret into the list, whose last one signs first.

@@ -135,19 +135,20 @@ func (c Check) unready() bool { return !c.OK && !c.Degrades }
 // to read a request and to write an answer are the server's to bound.
 type API struct {
 	Options
-	router    *chi.Mux
-	crossSite *http.CrossOriginProtection
-	publisher *publish.Publisher
-	replayed  metric.Int64Counter
-	purged    metric.Int64Counter
-	requests  metric.Int64Counter
-	replays   *replayJobs
-	outcomes  outcomes
-	backlog   *backlog
-	depths    *depths
-	stream    *stream
-	hooked    hookedQueues
-	tests     tests
+	router     *chi.Mux
+	crossSite  *http.CrossOriginProtection
+	publisher  *publish.Publisher
+	replayed   metric.Int64Counter
+	purged     metric.Int64Counter
+	requests   metric.Int64Counter
+	replays    *replayJobs
+	outcomes   outcomes
+	backlog    *backlog
+	depths     *depths
+	stream     *stream
+	hooked     hookedQueues
+	publicKeys publicKeys
+	tests      tests
 }
 
 // New returns the API, or an error that names everything missing or wrong.
@@ -257,6 +258,8 @@ func (a *API) routes() *chi.Mux {
 
 	r.Get("/api/v1/openapi.yaml", a.allow(scopeAnyone, openapi))
 
+	r.Get("/.well-known/webhook-keys/{id}", a.open(a.wellKnownKeys))
+
 	r.Get("/", a.allow(scopeAnyone, a.home))
 	r.Get("/ui", a.allow(scopeAnyone, a.toPage))
 	r.Get("/ui/", a.allow(scopeAnyone, a.page))
@@ -275,6 +278,7 @@ func (a *API) routes() *chi.Mux {
 	r.Post("/api/v1/webhooks/{id}/disable", a.allow(ScopeOperate, a.disableWebhook))
 	r.Post("/api/v1/webhooks/{id}/test", a.allow(ScopeOperate, a.testWebhook))
 	r.Post("/api/v1/webhooks/{id}/rotate-secret", a.allow(ScopeAdmin, a.rotateSecret))
+	r.Post("/api/v1/webhooks/{id}/rotate-signing-key", a.allow(ScopeAdmin, a.rotateSigningKey))
 
 	r.Get("/api/v1/queues", a.allow(ScopeRead, a.listQueues))
 	r.Get("/api/v1/queues/{queue}", a.allow(ScopeRead, a.getQueue))

@@ -41,6 +41,9 @@ func (a *API) auditChange(r *http.Request, before, after tables.Registration) {
 	if !reflect.DeepEqual(before.Secrets, after.Secrets) {
 		c.Fields = append(c.Fields, "secrets")
 	}
+	if !reflect.DeepEqual(before.SigningKeys, after.SigningKeys) {
+		c.Fields = append(c.Fields, "signing_keys")
+	}
 	switch {
 	case before.Enabled && !after.Enabled:
 		c.Action = tables.WebhookDisabled

@@ -29,6 +29,7 @@ func (a *API) registryChanged() {
 	a.hooked.at = time.Time{}
 	a.hooked.changes++
 	a.hooked.mu.Unlock()
+	a.publicKeys.forget()
 	a.Dispatcher.RegistryChanged()
 }
 

@@ -64,6 +64,9 @@ func (a *API) planWebhook(w http.ResponseWriter, r *http.Request, id string, in 
 	}
 	view := a.view(r, next)
 	view.Plan = &plan
+	if len(there.SigningKeys) == 0 { // one that was made would not be the one that signs
+		view.SigningKeys = nil
+	}
 	view.Warnings = slices.Concat(a.warningsOf(r.Context(), next), a.waitingWarnings(r.Context(), next))
 	if !isNew {
 		w.Header().Set("ETag", web.EtagOf(there.ETag))

@@ -197,7 +197,7 @@ func (a *API) replace(reg *tables.Registration, in web.Fields) error {
 		return err
 	}
 	next.ID, next.Queue, next.ETag, next.RequestHash = before.ID, before.Queue, before.ETag, before.RequestHash
-	next.Secrets, next.CreatedAt, next.UpdatedAt, next.ResetAt = before.Secrets, before.CreatedAt, before.UpdatedAt, before.ResetAt
+	next.Secrets, next.SigningKeys, next.CreatedAt, next.UpdatedAt, next.ResetAt = before.Secrets, before.SigningKeys, before.CreatedAt, before.UpdatedAt, before.ResetAt
 	next.Enabled, next.DisabledReason, next.DisabledAt = before.Enabled, before.DisabledReason, before.DisabledAt
 	if err := a.edit(&next, in, replacing); err != nil {
 		return err

@@ -43,7 +43,7 @@ const (
 )
 
 var (
-	createFields = []string{"queue", "url", "name", "headers", "secret", "timeout", "enabled", "policy", "flow", "filter", "format", "http_version", "signatures", "auth", "tls"}
+	createFields = []string{"queue", "url", "name", "headers", "secret", "signing_key", "timeout", "enabled", "policy", "flow", "filter", "format", "http_version", "signatures", "auth", "tls"}
 	changeFields = []string{"url", "name", "headers", "timeout", "enabled", "policy", "flow", "filter", "format", "http_version", "signatures", "auth", "tls"}
 )
 
@@ -66,6 +66,7 @@ func (a *API) edit(reg *tables.Registration, in web.Fields, as intent) error {
 	}
 	e.checkFormat(in)
 	e.checkIdentity(in)
+	e.checkSigningKey(in)
 	if len(e.problems) > 0 {
 		return web.Invalid(e.problems...)
 	}
@@ -98,7 +99,7 @@ func (e *editor) cureOf(field string) string {
 		return "give the value as a string, or null to take the header away"
 	}
 	if strings.HasPrefix(field, "signatures") {
-		return `give an object such as {"hmac":{"preset":"github"}}`
+		return `give an object such as {"hmac":{"preset":"github"}} or {"v1a":true}`
 	}
 	if strings.HasPrefix(field, "auth") {
 		return `give an object such as {"oauth2":{"token_url":"https://login.example.com/token","client_id":"…","client_secret":"…","scopes":["…"]}}`
@@ -117,6 +118,8 @@ func (e *editor) cureOf(field string) string {
 		return `give an object of names and values, such as {"X-Api-Key":"…"}`
 	case "secret":
 		return `leave it out to have one made, or give "whsec_" and the standard base64 of 24 to 64 random bytes`
+	case "signing_key":
+		return `leave it out to have one made, or give "whsk_" and standard base64, or a private key of Ed25519 in PEM`
 	case "timeout":
 		return fmt.Sprintf(`give a duration from %s to %s, such as "30s"`, minTimeout, maxTimeout)
 	case "enabled":
@@ -150,6 +153,8 @@ func (e *editor) set(name string, raw json.RawMessage) {
 		e.headers(raw)
 	case "secret":
 		e.secret(raw)
+	case "signing_key":
+		e.signingKey(raw)
 	case "timeout":
 		e.timeout(raw)
 	case "enabled":
@@ -176,7 +181,7 @@ func (e *editor) set(name string, raw json.RawMessage) {
 		e.auth(raw)
 	case "tls":
 		e.tls(raw)
-	case "id", "secrets", "created_at", "updated_at", "disabled_reason", "disabled_at", "reset_at", "status", "warnings", "certificate_expires_at":
+	case "id", "secrets", "signing_keys", "created_at", "updated_at", "disabled_reason", "disabled_at", "reset_at", "status", "warnings", "certificate_expires_at":
 		e.fail(name, "is set by pushlease", "leave it out")
 	default:
 		known := changeFields

@@ -98,3 +98,113 @@ func TestSignaturesThatCanNotBeUsedAreRefusedByTheirField(t *testing.T) {
 	twice := `{"queue":"orders","url":"https://example.com/hook","headers":{"x-hub-signature-256":"a"},"signatures":{"hmac":{"preset":"github"}}}`
 	h.do(http.StatusBadRequest, "PUT", billing, twice).wantProblem("headers.x-hub-signature-256")
 }
+
+const v1aHook = `{"queue":"orders","url":"https://example.com/hook","signatures":{"v1a":true}}`
+
+// keysOfAnybody is what the key set of a webhook says to who has no key of the API.
+func (h *harness) keysOfAnybody(status int, id string) []any {
+	h.Helper()
+	a := h.do(status, "GET", "/.well-known/webhook-keys/"+id, "")
+	if strings.Contains(string(a.body), "whsk_") {
+		h.Errorf("a private key is shown: %s", a.body)
+	}
+	if status != http.StatusOK {
+		return nil
+	}
+	return a.get("keys").([]any)
+}
+
+func TestASigningKeyIsMadeRotatedAndServedByItsPublicHalf(t *testing.T) {
+	h := newHarness(t, withKeys)
+	admin := []string{"Authorization", "Bearer admin"}
+	h.do(http.StatusUnauthorized, "GET", billing, "")
+	h.keysOfAnybody(http.StatusNotFound, "billing-eu")
+	dry := h.do(http.StatusOK, "PUT", dryBilling, v1aHook, admin...)
+	if dry.get("signing_keys") != nil {
+		t.Errorf("a plan shows a key that will not be the one: %s", dry.body)
+	}
+	made := h.do(http.StatusCreated, "PUT", billing, v1aHook, admin...)
+	first := made.text("signing_keys", 0, "public_key")
+	stored, err := h.db.GetWebhook(t.Context(), "billing-eu")
+	if err != nil || len(stored.SigningKeys) != 1 || stored.SigningKeys[0].Public().String() != first || strings.Contains(string(made.body), "whsk_") {
+		t.Fatalf("made %s, %v", made.body, err)
+	}
+	keys := h.keysOfAnybody(http.StatusOK, "billing-eu") // at once, though it was asked for before it was there
+	if len(keys) != 1 || keys[0].(map[string]any)["public_key"] != first || keys[0].(map[string]any)["kid"] != made.text("signing_keys", 0, "id") {
+		t.Errorf("served is %v", keys)
+	}
+	h.do(http.StatusOK, "PUT", billing, v1aHook, admin...)
+	rotated := h.do(http.StatusOK, "POST", billing+"/rotate-signing-key", `{"overlap":"1h"}`, admin...)
+	if rotated.text("signing_keys", 1, "public_key") != first || rotated.text("signing_keys", 1, "expires_at") == "" || strings.Contains(string(rotated.body), "whsk_") {
+		t.Errorf("rotated: %s", rotated.body)
+	}
+	if keys := h.keysOfAnybody(http.StatusOK, "billing-eu"); len(keys) != 2 {
+		t.Errorf("served are %v", keys)
+	}
+	audit := h.do(http.StatusOK, "GET", "/api/v1/audit?webhook=billing-eu&limit=1", "", admin...)
+	if fields := fmt.Sprint(audit.get("data", 0, "fields")); fields != "[signing_keys]" {
+		t.Errorf("the audit says %s", audit.body)
+	}
+	h.do(http.StatusOK, "POST", billing+"/rotate-signing-key", `{"overlap":"0s"}`, admin...)
+	if keys := h.keysOfAnybody(http.StatusOK, "billing-eu"); len(keys) != 1 || keys[0].(map[string]any)["public_key"] == first {
+		t.Errorf("served are %v", keys)
+	}
+	for range maxSecrets - 1 {
+		h.do(http.StatusOK, "POST", billing+"/rotate-signing-key", `{}`, admin...)
+	}
+	h.do(http.StatusConflict, "POST", billing+"/rotate-signing-key", `{}`, admin...).wantProblem("request")
+
+	h.do(http.StatusOK, "PATCH", billing, `{"signatures":null}`, append(admin, "Content-Type", mergePatch)...)
+	h.keysOfAnybody(http.StatusNotFound, "billing-eu")
+	h.do(http.StatusBadRequest, "POST", billing+"/rotate-signing-key", `{}`, admin...).wantProblem("request")
+	back := h.do(http.StatusOK, "PATCH", billing, `{"signatures":{"v1a":true}}`, admin...)
+	if n := len(back.get("signing_keys").([]any)); n != maxSecrets {
+		t.Errorf("%d keys are left where the signature was taken away and put back", n)
+	}
+	if strings.Contains(h.log.String(), "whsk_") {
+		t.Error("a key is in the log")
+	}
+}
+
+func TestASigningKeyMayBeGivenOnce(t *testing.T) {
+	h := newHarness(t)
+	const key = "whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg=="
+	given := strings.Replace(v1aHook, "{", `{"signing_key":"`+key+`",`, 1)
+	made := h.do(http.StatusCreated, "PUT", billing, given)
+	if made.text("signing_keys", 0, "public_key") != "whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4=" || strings.Contains(string(made.body), "whsk_") {
+		t.Errorf("made %s", made.body)
+	}
+	h.do(http.StatusOK, "PUT", billing, given)
+	other := "whsk_" + strings.Repeat("A", 43) + "="
+	for _, c := range []struct{ method, path, body, field string }{
+		{"PUT", billing, strings.Replace(given, key, other, 1), "signing_key"},
+		{"PATCH", billing, `{"signing_key":"` + other + `"}`, "signing_key"},
+		{"PUT", billing, strings.Replace(given, key, "PLANTED", 1), "signing_key"},
+		{"PUT", billing + "-2", strings.Replace(given, `"v1a":true`, `"hmac":{"preset":"github"}`, 1), "signing_key"},
+		{"PUT", billing, `{"queue":"orders","url":"https://example.com/hook","signatures":{"v1a":"yes"}}`, "signatures.v1a"},
+		{"PUT", billing, `{"queue":"orders","url":"https://example.com/hook","signatures":{"v1a":false}}`, "signatures"},
+		{"POST", billing + "/rotate-signing-key", `{"signing_key":"` + key + `"}`, "signing_key"},
+		{"POST", billing + "/rotate-signing-key", `{"overlap":"200h"}`, "overlap"},
+		{"POST", billing + "/rotate-signing-key", `{"signing_key":"PLANTED"}`, "signing_key"},
+	} {
+		a := h.do(http.StatusBadRequest, c.method, c.path, c.body)
+		if a.wantProblem(c.field); strings.Contains(string(a.body), "PLANTED") || strings.Contains(string(a.body), "whsk_A") {
+			t.Errorf("%s %s: %s", c.method, c.body, a.body)
+		}
+	}
+}
+
+// Whoever asks for public keys has no key of the API, and makes storage no work.
+func TestPublicKeysAreReadSeldom(t *testing.T) {
+	h := newHarness(t)
+	h.do(http.StatusCreated, "PUT", billing, v1aHook)
+	counted := &countedLists{Webhooks: h.api.Webhooks}
+	h.api.Webhooks = counted
+	for range 5 {
+		h.keysOfAnybody(http.StatusOK, "billing-eu")
+		h.keysOfAnybody(http.StatusNotFound, "nobody")
+	}
+	if n := counted.lists.Load(); n > 1 {
+		t.Errorf("storage was asked %d times", n)
+	}
+}

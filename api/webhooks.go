@@ -41,6 +41,7 @@ type webhookView struct {
 	Auth           *webhook.Auth       `json:"auth,omitempty"`
 	TLS            *webhook.TLS        `json:"tls,omitempty"`
 	CertificateEnd time.Time           `json:"certificate_expires_at,omitzero"`
+	SigningKeys    []signingKeyView    `json:"signing_keys,omitempty"`
 	Secrets        []secretView        `json:"secrets"`
 	ResetAt        time.Time           `json:"reset_at,omitzero"`
 	CreatedAt      time.Time           `json:"created_at"`
@@ -79,7 +80,7 @@ func (a *API) view(r *http.Request, reg tables.Registration) webhookView {
 	v := webhookView{
 		ID: reg.ID, Name: reg.Name, Queue: reg.Queue, URL: reg.URL, Headers: map[string]string{},
 		Timeout: policy.Duration(reg.Timeout), Enabled: reg.Enabled, DisabledReason: reg.DisabledReason,
-		DisabledAt: web.UTC(reg.DisabledAt), Policy: reg.Policy, Flow: reg.Flow.OrDefault(), Filter: reg.Filter, Format: cmp.Or(reg.Format, content.FormatRaw), HTTPVersion: httpVersionOf(reg), Signatures: reg.Signatures.Shown(redacted), Auth: a.shownAuth(r, reg), TLS: reg.TLS.Shown(redacted), CertificateEnd: certificateEnd(reg), Secrets: []secretView{},
+		DisabledAt: web.UTC(reg.DisabledAt), Policy: reg.Policy, Flow: reg.Flow.OrDefault(), Filter: reg.Filter, Format: cmp.Or(reg.Format, content.FormatRaw), HTTPVersion: httpVersionOf(reg), Signatures: reg.Signatures.Shown(redacted), Auth: a.shownAuth(r, reg), TLS: reg.TLS.Shown(redacted), CertificateEnd: certificateEnd(reg), SigningKeys: shownKeys(reg.SigningKeys), Secrets: []secretView{},
 		ResetAt: web.UTC(reg.ResetAt), CreatedAt: web.UTC(reg.CreatedAt), UpdatedAt: web.UTC(reg.UpdatedAt),
 	}
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {

@@ -105,6 +105,9 @@ func (w *Webhook) confidential() []string {
 			all = append(all, string(plain))
 		}
 	}
+	for i := range w.SigningKeys {
+		all = append(all, strings.TrimPrefix(string(w.SigningKeys[i].Key), signingKeyPrefix))
+	}
 	all = append(all, w.Auth.confidential()...)
 	all = append(all, w.Signatures.confidential()...)
 	if w.TLS != nil {

@@ -3,6 +3,7 @@ package webhook
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -73,6 +74,8 @@ type Sender struct {
 	// targets and signers are what was made of the webhooks' URLs and secrets.
 	targets *kept[*url.URL]
 	signers *kept[*signer]
+	// signingKeys are the webhooks' keys of Ed25519.
+	signingKeys *kept[ed25519.PrivateKey]
 	// identities are those of the webhooks that have one.
 	identities identities
 	// shortage is the last one of this machine's.
@@ -111,7 +114,7 @@ func NewSender(opts Options) (*Sender, error) {
 		transport: newTransport(newGuard(opts.Guard, opts.Resolver, opts.DialContext), base),
 	}
 	s.targets = newKept(func(raw string) (*url.URL, error) { return parseTarget(raw, &opts.Guard) })
-	s.signers = newKept(newSigner)
+	s.signers, s.signingKeys = newKept(newSigner), newKept(parsedSigningKey)
 	s.layer(s.transport, opts)
 	s.identities.begin(s.transport, base, tokenClient(s.transport, s.userAgent), opts.Guard, s.lacks)
 	return s, nil
@@ -333,7 +336,7 @@ func (s *Sender) prepare(ctx context.Context, w *Webhook, r *Request, now time.T
 		header[key] = values[i+2 : i+3 : i+3]
 	}
 	if w.Signatures != nil {
-		if err := w.signBeside(header, now, r.Body); err != nil {
+		if err := s.signBeside(w, header, id, now, r.Body); err != nil {
 			return nil, err
 		}
 	}

@@ -150,7 +150,7 @@ func (s *Sender) signAll(secrets []Secret, id string, now time.Time, body []byte
 }
 
 // Verify is for receivers: it checks the signature of a request with any of the
-// secrets, and that its timestamp is within the tolerance of now. The body is
+// secrets, or of the public keys (whpk_…, for v1a) among them, and that its timestamp is within the tolerance of now. The body is
 // the raw bytes as received. The error is ErrUnsigned, ErrStaleSignature or
 // ErrBadSignature, or a *content.FieldError about a secret.
 func Verify(secrets []string, header http.Header, body []byte, now time.Time, tolerance time.Duration) error {
@@ -167,6 +167,14 @@ func Verify(secrets []string, header http.Header, body []byte, now time.Time, to
 	}
 	match := false
 	for _, secret := range secrets {
+		if strings.HasPrefix(secret, publicKeyPrefix) {
+			ok, err := verifiesV1A(secret, given, append([]byte(id+"."+stamp+"."), body...))
+			if err != nil {
+				return err
+			}
+			match = match || ok
+			continue
+		}
 		key, err := ParseSecret(secret)
 		if err != nil {
 			return err

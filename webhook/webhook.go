@@ -38,6 +38,8 @@ type Webhook struct {
 	HTTP1 bool `json:"http1,omitempty"`
 	// Signatures are made beside that of Standard Webhooks v1, unless it is nil.
 	Signatures *Signatures `json:"signatures,omitempty"`
+	// SigningKeys make those of Ed25519: all that have not expired. A rotation puts the new one at the beginning.
+	SigningKeys []SigningKey `json:"signing_keys,omitempty"`
 	// Auth shows the receiver a token, unless it is nil.
 	Auth *Auth `json:"auth,omitempty"`
 	// TLS is how connections to the receiver are made; nil is as to any other.

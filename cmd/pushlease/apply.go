@@ -55,7 +55,7 @@ Everything is checked before the first webhook is written.
       timeout: 10s
       policy: {preset: realtime}
 
-Secrets stay outside: url, secret, each header and what is in signatures, auth and tls may be {env: NAME} or {file: PATH}, a path
+Secrets stay outside: url, secret, signing_key, each header and what is in signatures, auth and tls may be {env: NAME} or {file: PATH}, a path
 from the folder of the file. They are never printed. A secret that a webhook does not have
 is refused: webhooks rotate-secret lets the old one sign for a while.`,
 		Example: `  pushlease export > exported.yaml

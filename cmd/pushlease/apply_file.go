@@ -169,7 +169,7 @@ func (d *declaredWebhook) complete() (faults []fault) {
 		faults = append(faults, fault{"id", "is missing; give the webhook a name of letters, digits, hyphens and underscores, such as billing"})
 	}
 	delete(d.body, "id")
-	for _, name := range []string{"url", "secret"} {
+	for _, name := range []string{"url", "secret", "signing_key"} {
 		if err := fillIn(d.file, d.body, name); err != nil {
 			faults = append(faults, fault{name, err.Error()})
 		}

@@ -105,7 +105,7 @@ var routes = []struct {
 	call    *regexp.Regexp
 	command string
 }{
-	{regexp.MustCompile(`POST /api/v1/webhooks/([^/ ]+)/(enable|test|rotate-secret)( \(pushlease [^)]*\))?`), "pushlease webhooks $2 $1"},
+	{regexp.MustCompile(`POST /api/v1/webhooks/([^/ ]+)/(enable|test|rotate-secret|rotate-signing-key)( \(pushlease [^)]*\))?`), "pushlease webhooks $2 $1"},
 	{regexp.MustCompile(`POST /api/v1/dead-letters/([^/ ]+)/replay`), "pushlease dead-letters replay $1"},
 	{regexp.MustCompile(`GET /api/v1/replays`), "pushlease dead-letters jobs"},
 	{regexp.MustCompile(`GET /api/v1/webhooks\?queue=([a-z0-9-]+)`), "pushlease webhooks list --queue $1"},

@@ -46,17 +46,18 @@ type webhookRow struct {
 		} `json:"breaker"`
 		AutoDisableAfter string `json:"auto_disable_after"`
 	} `json:"flow"`
-	Status     webhookStatus       `json:"status"`
-	Others     []otherInstance     `json:"others,omitempty"`
-	Filter     json.RawMessage     `json:"filter"`
-	Signatures *webhook.Signatures `json:"signatures"`
-	Auth       *webhook.Auth       `json:"auth"`
-	TLS        *webhook.TLS        `json:"tls"`
-	CertEnd    time.Time           `json:"certificate_expires_at"`
-	Format     string              `json:"format"`
-	CreatedAt  time.Time           `json:"created_at"`
-	Secret     string              `json:"secret"`
-	Warnings   []string            `json:"warnings"`
+	Status      webhookStatus       `json:"status"`
+	Others      []otherInstance     `json:"others,omitempty"`
+	Filter      json.RawMessage     `json:"filter"`
+	Signatures  *webhook.Signatures `json:"signatures"`
+	SigningKeys []signingKey        `json:"signing_keys"`
+	Auth        *webhook.Auth       `json:"auth"`
+	TLS         *webhook.TLS        `json:"tls"`
+	CertEnd     time.Time           `json:"certificate_expires_at"`
+	Format      string              `json:"format"`
+	CreatedAt   time.Time           `json:"created_at"`
+	Secret      string              `json:"secret"`
+	Warnings    []string            `json:"warnings"`
 }
 
 func (w webhookRow) state() string {
@@ -83,14 +84,40 @@ func (w webhookRow) filter() string {
 
 // signatures are those beside Standard Webhooks v1; empty without one.
 func (w webhookRow) signatures() string {
-	if w.Signatures == nil || w.Signatures.HMAC == nil {
+	if w.Signatures == nil {
 		return ""
+	}
+	var all []string
+	if w.Signatures.V1A {
+		all = append(all, "Standard Webhooks v1a")
+	}
+	if w.Signatures.HMAC == nil {
+		return strings.Join(all, ", ")
 	}
 	h, key := w.Signatures.HMAC, "the webhook's secret"
 	if h.Secret != "" {
 		key = "a secret of its own"
 	}
-	return fmt.Sprintf("HMAC (%s), with %s", cmp.Or(h.Preset, h.Header), key)
+	return strings.Join(append(all, fmt.Sprintf("HMAC (%s), with %s", cmp.Or(h.Preset, h.Header), key)), ", ")
+}
+
+// signingKey is a key as it is shown.
+type signingKey struct {
+	PublicKey string    `json:"public_key"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+// publicKeys are the keys that sign, newest first.
+func publicKeys(keys []signingKey) string {
+	var all []string
+	for _, k := range keys {
+		text := k.PublicKey
+		if !k.ExpiresAt.IsZero() {
+			text += " (signs until " + clock(k.ExpiresAt) + ")"
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, ", ")
 }
 
 // auth is by what token the receiver is told who sends; empty without one.
@@ -180,7 +207,7 @@ func newWebhooksCommand() *cobra.Command {
 		newWebhookCommand("delete", "Delete a webhook; what waits for it alone is held", http.MethodDelete, "", (*client).showDeleted),
 		newWebhookCommand("enable", "Enable a webhook, or let it begin anew; what was held for it is delivered", http.MethodPost, "/enable", (*client).showWebhook),
 		newWebhookCommand("disable", "Disable a webhook; what comes for it is held", http.MethodPost, "/disable", (*client).showWebhook),
-		newWebhooksRotateCommand(),
+		newWebhooksRotateCommand(), newWebhooksRotateKeyCommand(),
 		newWebhookCommand("test", "Send a test message to a webhook at once; fails unless it answers 2xx", http.MethodPost, "/test", (*client).showTest),
 	)
 	return cmd
@@ -250,7 +277,7 @@ func newWebhooksRotateCommand() *cobra.Command {
 			if first != "" {
 				body["first"] = first
 			}
-			if err := addSecret(cmd, secretFile, body); err != nil {
+			if err := addSecret(cmd, "secret", secretFile, body); err != nil {
 				return err
 			}
 			r := request{method: http.MethodPost, path: webhookPath(args[0]) + "/rotate-secret"}
@@ -267,6 +294,50 @@ func newWebhooksRotateCommand() *cobra.Command {
 	cmd.Flags().StringVar(&overlap, "overlap", "", "how long the old secrets go on signing, 0s to 168h (default 24h)")
 	cmd.Flags().StringVar(&first, "first", "", "whose signature comes first, old or new: some libraries read no other (default old)")
 	cmd.Flags().StringVar(&secretFile, "secret-file", "", "file with the new secret (whsec_…), - for standard input (default: one is made)")
+	addIfMatch(cmd, &ifMatch)
+	c.addFlags(cmd)
+	return cmd
+}
+
+func newWebhooksRotateKeyCommand() *cobra.Command {
+	c := &client{}
+	var overlap, keyFile, ifMatch string
+	cmd := &cobra.Command{
+		Use:   "rotate-signing-key WEBHOOK-ID",
+		Short: "Make a new key of Ed25519; the old ones sign beside it for a while",
+		Example: `  pushlease webhooks rotate-signing-key wh_abc
+  pushlease webhooks rotate-signing-key wh_abc --overlap 0s   # a key has leaked`,
+		Args: oneWebhook,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body := map[string]any{}
+			if overlap != "" {
+				body["overlap"] = overlap
+			}
+			if err := addSecret(cmd, "signing-key", keyFile, body); err != nil {
+				return err
+			}
+			r := request{method: http.MethodPost, path: webhookPath(args[0]) + "/rotate-signing-key"}
+			if ifMatch != "" {
+				r.header = map[string]string{"If-Match": ifMatch}
+			}
+			a, err := c.send(cmd, r, body)
+			if err != nil {
+				return err
+			}
+			if c.json() {
+				return c.raw(cmd, a)
+			}
+			var rotated struct {
+				SigningKeys []signingKey `json:"signing_keys"`
+			}
+			if err := a.into(&rotated); err != nil {
+				return err
+			}
+			return fields(cmd.OutOrStdout(), [][2]string{{"public key", publicKeys(rotated.SigningKeys)}})
+		},
+	}
+	cmd.Flags().StringVar(&overlap, "overlap", "", "how long the old keys go on signing, 0s to 168h (default 24h)")
+	cmd.Flags().StringVar(&keyFile, "signing-key-file", "", "file with the new private key (whsk_… or PEM), - for standard input (default: one is made)")
 	addIfMatch(cmd, &ifMatch)
 	c.addFlags(cmd)
 	return cmd
@@ -346,7 +417,7 @@ func (c *client) showWebhook(cmd *cobra.Command, _ string, a answer) error {
 		{"id", w.ID}, {"name", w.Name}, {"queue", w.Queue}, {"url", w.URL}, {"state", w.state()}, {"timeout", w.Timeout},
 		{"policy", fmt.Sprintf("%s, at most %d attempts within %s", w.Policy.Preset, w.Policy.MaxAttempts, w.Policy.MaxAge)},
 		{"flow", w.flow()}, {"breaker", w.breaker()}, {"filter", w.filter()}, {"format", w.Format},
-		{"signatures", w.signatures()}, {"auth", w.auth()}, {"tls", w.tls()}, {"headers", strings.Join(slices.Sorted(maps.Keys(w.Headers)), ", ")},
+		{"signatures", w.signatures()}, {"public key", publicKeys(w.SigningKeys)}, {"auth", w.auth()}, {"tls", w.tls()}, {"headers", strings.Join(slices.Sorted(maps.Keys(w.Headers)), ", ")},
 		{"created", clock(w.CreatedAt)}, {"etag", a.etag()},
 	}
 	if s := w.Status; s.State != "" {

@@ -34,6 +34,8 @@ type webhookFlags struct {
 	flowFile, authFile        string
 	signaturesFile, hmac      string
 	hmacSecretFile            string
+	v1a                       bool
+	signingKeyFile            string
 	tlsFile                   string
 	certFile, keyFile, caFile string
 }
@@ -107,6 +109,7 @@ func (f *webhookFlags) addWhole(cmd *cobra.Command) {
 	f.add(cmd)
 	cmd.Flags().StringVar(&f.queue, "queue", "", "queue whose messages are pushed")
 	cmd.Flags().StringVar(&f.secretFile, "secret-file", "", "file with the signing secret (whsec_…), - for standard input (default: one is made)")
+	cmd.Flags().StringVar(&f.signingKeyFile, "signing-key-file", "", "file with the private key for --v1a (whsk_… or PEM), - for standard input (default: one is made)")
 	cmd.Flags().BoolVar(&f.disabled, "disabled", false, "register it disabled")
 }
 
@@ -168,6 +171,7 @@ func (f *webhookFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.httpVersion, "http-version", "", "auto (HTTP/2 where the receiver takes it) or 1.1 (default auto)")
 	flags.StringVar(&f.hmac, "hmac", "", "sign also as receivers of these check it: "+strings.Join(webhook.HMACPresets(), ", "))
 	flags.StringVar(&f.hmacSecretFile, "hmac-secret-file", "", "file with the secret for that, as the receiver has it, - for standard input (default: the webhook's own, whole with its whsec_)")
+	flags.BoolVar(&f.v1a, "v1a", false, "sign also with Ed25519 (Standard Webhooks v1a); its public key is served to receivers")
 	flags.StringVar(&f.signaturesFile, "signatures-file", "", "JSON file with all signatures beside Standard Webhooks v1, - for standard input")
 	flags.StringVar(&f.authFile, "auth-file", "", "JSON file with by what token the receiver is told who sends, - for standard input")
 	flags.StringVar(&f.certFile, "client-certificate", "", "PEM file with the certificate for a receiver that asks for one (mTLS), - for standard input")
@@ -197,7 +201,10 @@ func (f *webhookFlags) body(cmd *cobra.Command) (map[string]any, error) {
 	if err := f.addHeaders(body); err != nil {
 		return nil, err
 	}
-	if err := addSecret(cmd, f.secretFile, body); err != nil {
+	if err := addSecret(cmd, "secret", f.secretFile, body); err != nil {
+		return nil, err
+	}
+	if err := addSecret(cmd, "signing-key", f.signingKeyFile, body); err != nil {
 		return nil, err
 	}
 	return body, f.addParts(cmd, body)
@@ -263,6 +270,9 @@ func (f *webhookFlags) addSignatures(cmd *cobra.Command, body map[string]any) er
 			maps.Copy(there, scheme)
 		} else if len(scheme) > 0 {
 			part["hmac"] = scheme
+		}
+		if cmd.Flags().Changed("v1a") {
+			part["v1a"] = f.v1a
 		}
 	})
 }
@@ -332,13 +342,13 @@ func addPart(cmd *cobra.Command, body map[string]any, name, path string, set fun
 
 // addSecret reads a secret from a file: an argument could be seen by other users
 // of the machine.
-func addSecret(cmd *cobra.Command, path string, body map[string]any) error {
+func addSecret(cmd *cobra.Command, name, path string, body map[string]any) error {
 	if path == "" {
 		return nil
 	}
-	secret, err := readInput(cmd, path, "--secret-file")
+	secret, err := readInput(cmd, path, "--"+name+"-file")
 	if err == nil {
-		body["secret"] = strings.TrimSpace(string(secret))
+		body[strings.ReplaceAll(name, "-", "_")] = strings.TrimSpace(string(secret))
 	}
 	return err
 }

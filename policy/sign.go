@@ -14,8 +14,8 @@ type Sign struct {
 	// Overloaded: it is sent more than it can take, as far as one can tell: 429, 502,
 	// 503, 504, a timeout, or a connection that fails.
 	Overloaded bool
-	// Limited: 429 or 503, or what a rule of its policy calls throttled, without a wait: it is sent
-	// more than its limit, or it is broken. A Pacer knows.
+	// Limited: 429 or 503 without a wait, or what a rule of its policy calls throttled, or a final refusal, 403 for
+	// instance, that names a wait all the same: it is sent more than its limit, or it is broken. A Pacer knows.
 	Limited bool
 	// TooMany: Limited, and no sign of a breakdown: not 503. It is there, and may take another message.
 	TooMany bool
@@ -42,11 +42,12 @@ func (p *Policy) Sign(r Response, now time.Time) Sign {
 	if told {
 		s.Refused = 0
 	}
-	if _, asked := p.askedWait(&r, now); asked {
-		s.Waits = busy(r.Status)
+	asked, waits := p.askedWait(&r, now)
+	switch {
+	case waits && busy(r.Status):
+		s.Waits = true
 		return s
-	}
-	if v.throttled {
+	case v.throttled, !told && final(r.Status) && asked >= time.Second: // it pauses nothing, so the pace is the answer to it
 		return Sign{Answered: s.Answered, Failed: true, Overloaded: true, Limited: true, TooMany: true}
 	}
 	s.Limited = busy(r.Status)

@@ -60,7 +60,7 @@ func TestSignOfEveryAnswer(t *testing.T) {
 	}
 }
 
-// What names a wait is waited for, and nothing is learned from it.
+// A 429 or 503 that names a wait is waited for; from other refusals over a limit the pace is learned, whether they name one or not: they pause nothing.
 func TestARefusalWithoutAWaitMayBeALimit(t *testing.T) {
 	p, _ := policy.Preset("standard")
 	p.Rules = []policy.Rule{{Match: "403", BodyContains: "rate limit", Action: "throttle"}}
@@ -76,7 +76,13 @@ func TestARefusalWithoutAWaitMayBeALimit(t *testing.T) {
 		{"502", policy.Response{Status: 502}, false},
 		{"2xx", policy.Response{Status: 204}, false},
 		{"what a rule calls throttled", policy.Response{Status: 403, Body: "API rate limit exceeded"}, true},
+		{"the same with a wait", policy.Response{Status: 403, Body: "API rate limit exceeded", RetryAfter: "3"}, true},
 		{"another 403", policy.Response{Status: 403, Body: "go away"}, false},
+		{"one that names a wait", policy.Response{Status: 403, RetryAfter: "3"}, true},
+		{"one with an exhausted quota", policy.Response{Status: 400, RateLimit: `"p";r=0;t=3`}, true},
+		{"one that names none", policy.Response{Status: 403, RetryAfter: "0"}, false},
+		{"410 with a wait", policy.Response{Status: 410, RetryAfter: "3"}, false},
+		{"500 with a wait", policy.Response{Status: 500, RetryAfter: "3"}, false},
 	} {
 		if got := p.Sign(tt.r, start); got.Limited != tt.want || got.Limited && !got.Failed {
 			t.Errorf("%s: %+v, want limited %v", tt.name, got, tt.want)
@@ -106,7 +112,8 @@ func TestWhatARuleOrTheWebhookSaysOfARefusalIsItsSign(t *testing.T) {
 		{policy.Response{Status: 403}, answered},
 		{policy.Response{Status: 404}, answered},
 		{policy.Response{Status: 401, Steering: "dead-letter"}, answered},
-		{policy.Response{Status: 422, RetryAfter: "3"}, answered},
+		{policy.Response{Status: 403, RetryAfter: "3"}, answered},
+		{policy.Response{Status: 422, RetryAfter: "3"}, policy.Sign{Answered: true, Failed: true, Overloaded: true, Limited: true, TooMany: true}},
 		{policy.Response{Status: 422}, policy.Sign{Answered: true, Failed: true, Overloaded: true, Limited: true, TooMany: true}},
 		{policy.Response{Status: 401}, policy.Sign{Answered: true, Refused: 401}},
 		{policy.Response{Status: 401, Steering: "unknown"}, policy.Sign{Answered: true, Refused: 401}},

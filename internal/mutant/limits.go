@@ -60,6 +60,8 @@ var limitPatches = []Patch{
 		"A webhook that is down, answers 503 and has few messages is never seen to fail.", "TestSeldomMessages"),
 	inLimits("dead-charges-nothing", "dispatcher/internal/flow", "a.Sign.Limited && f.pacer.Limited() || f.mayBeQuota(a.Sign, now)", "a.Sign.Limited",
 		"A webhook that answers 503 for good never uses up the attempts of a message.", "TestSeldomMessages"),
+	inLimits("403-with-a-wait-is-final", "policy", "!told && final(r.Status) && asked >= time.Second:", "!told && final(r.Status) && asked < 0:",
+		"A limit that is answered 403 and a wait is taken for a webhook that refuses everything, and is sent next to nothing.", "TestALimitThatIsAnswered403"),
 	inLimits("said-beforehand", "policy", "reset >= spentLeast", "reset < 0",
 		"A receiver that says that nothing is left is sent one more POST, to be refused.", "TestAnAnswerThatTook"),
 	inLimits("a-second-is-long", "policy", "reset >= spentLeast", "reset > 0",

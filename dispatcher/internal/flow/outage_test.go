@@ -211,3 +211,25 @@ func TestSeldomMessagesThatAreAnswered503TellAnOutage(t *testing.T) {
 		})
 	}
 }
+
+// Some gateways refuse what is over a limit with 403, or 400, and a wait. Such a receiver was taken for one that refuses everything: its breaker opened, and it was sent a message now and then.
+func TestALimitThatIsAnswered403AndAWaitIsLearned(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p, err := policy.Preset("standard")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, takes := testFlow(func(*policy.Flow) {}), oneIn(500*time.Millisecond)
+		limit := func(now time.Time) policy.Sign {
+			if takes(now).Delivered {
+				return taken
+			}
+			return p.Sign(policy.Response{Status: 403, RetryAfter: "1"}, now)
+		}
+		drive(t, f, time.Minute, limit)
+		ok, refused, charged := drive(t, f, 5*time.Minute, limit)
+		if ok < 480 || refused > 60 || charged > 0 {
+			t.Errorf("%d taken and %d refused in 5 minutes, %d of them charged; want 480 of 600 and at most 60, none of them charged", ok, refused, charged)
+		}
+	})
+}

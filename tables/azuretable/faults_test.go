@@ -2,6 +2,7 @@ package azuretable_test
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
@@ -356,6 +357,15 @@ func TestAListOfAllWebhooksIsOneOfSeveralPartitions(t *testing.T) {
 	_, of, err := s.Attempts(t.Context(), tables.AttemptFilter{}, tables.Page{Limit: 1})
 	if err != nil {
 		t.Fatal(err)
+	}
+	all, err := base64.RawURLEncoding.DecodeString(string(of))
+	one, _, found := strings.Cut(string(all), `,"o":`)
+	if err != nil || !found {
+		t.Fatalf("the cursor is %s, %v", all, err)
+	}
+	older := tables.Cursor(base64.RawURLEncoding.EncodeToString([]byte(one + "}"))) // of when this list had one shard
+	if _, _, err := s.Attempts(t.Context(), tables.AttemptFilter{}, tables.Page{Limit: 1, After: older}); !errors.Is(err, tables.ErrBadCursor) {
+		t.Errorf("the cursor of an older version: %v", err)
 	}
 	if _, _, err := s.Attempts(t.Context(), tables.AttemptFilter{WebhookID: "wh"}, tables.Page{Limit: 1, After: of}); !errors.Is(err, tables.ErrBadCursor) {
 		t.Errorf("the cursor of another list: %v", err)

@@ -162,7 +162,7 @@ func ListFault(doing string, err error) *Problem {
 }
 
 // BadCursor is what is wrong with a cursor that no answer gave.
-var BadCursor = FieldError{"cursor", "is not one that this list gave", "use the next_cursor of the page before as it is, or leave cursor out to begin at the first page"}
+var BadCursor = FieldError{"cursor", "is not one that this list gave, in this version of pushlease", "use the next_cursor of the page before as it is, or leave cursor out to begin at the first page"}
 
 // WriteProblem answers with err, which is a *Problem or a fault of ours.
 func WriteProblem(w http.ResponseWriter, r *http.Request, err error) {

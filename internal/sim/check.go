@@ -372,8 +372,8 @@ func (k *checker) expiredWhileDown(m *message) bool {
 	}
 	half := m.expires - min((m.expires-m.sent)/2, 5*time.Minute)
 	visible := half
-	if e := k.lastOf(m); e != nil {
-		visible = max(half, e.visible)
+	if n := k.lastOf(m); n >= 0 {
+		visible = max(half, m.events[n].visible)
 	}
 	for _, i := range k.all {
 		from, until := half, k.downAt(i)
@@ -385,26 +385,6 @@ func (k *checker) expiredWhileDown(m *message) bool {
 		}
 	}
 	return true
-}
-
-// diedHidingIt is whether a holder died within a second of a receive that hides a message to its end, or while it held the message in the last
-// half minute of its life, by whole seconds, in which it may: nobody can see such a message (ADR 0134).
-func (k *checker) diedHidingIt(m *message) bool {
-	e := k.lastOf(m)
-	if e == nil || e.inst == nil || e.inst.died == 0 || e.visible < m.expires-30*time.Second {
-		return false
-	}
-	return e.at > m.expires-31*time.Second-k.plan.Skew.Abs() || e.what == "receive" && e.inst.died-e.at < time.Second
-}
-
-// lastOf is the last that happened to a message before its expiry, of which an account tells when the message would have been shown.
-func (k *checker) lastOf(m *message) *messageEvent {
-	for i := range slices.Backward(m.events) {
-		if m.events[i].what != "expire" {
-			return &m.events[i]
-		}
-	}
-	return nil
 }
 
 func (k *checker) downAt(i *instance) time.Duration {

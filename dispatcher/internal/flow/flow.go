@@ -86,13 +86,13 @@ type Flow struct {
 	// releasedAt is when the webhook was last found to take messages again: what was held
 	// before is due.
 	releasedAt time.Time
-	lastOK     time.Time // when a POST was last answered 2xx, also to another instance before the start
-	savedOK    time.Time // lastOK as it was last written
-	savedAt    time.Time // when it was last written, by any instance before the start
-	limitTold  bool      // that it is limited, to other instances
-	asked      time.Time // when it was last asked what other instances have learned, as nothing was taken
-	unsure     time.Time // until then that is waited for; zero when it is known
-	changed    bool      // since its health was last written
+	lastOK     time.Time    // when a POST was last answered 2xx, also to another instance before the start
+	savedOK    time.Time    // lastOK as it was last written
+	savedAt    time.Time    // when it was last written, by any instance before the start
+	limitTold  bool         // that it is limited, to other instances
+	asked      [2]time.Time // when it was asked the last two times what other instances have learned, as nothing was taken
+	unsure     time.Time    // until then that is waited for; zero when it is known
+	changed    bool         // since its health was last written
 }
 
 // listeners hear what happens to a webhook, without its lock held. Those of all webhooks are

@@ -102,11 +102,11 @@ func (f *Flow) share(others policy.Others, now time.Time) (released bool) {
 // that is a sign of a breakdown, unless others are sent what the limit allows: nothing more is sent
 // until their rows tell, for 2 s at most. It reports whether they are to be read.
 func (f *Flow) ask(now time.Time) bool {
-	if !f.settings.Adaptive || f.pacer.Limited() || f.pacer.Shared() || now.Sub(f.asked) < healthEvery && !f.asked.IsZero() ||
+	if !f.settings.Adaptive || f.pacer.Limited() || f.pacer.Shared() || now.Before(f.unsure) || now.Sub(f.asked[0]) < healthEvery ||
 		f.breaker.State(now).Phase != policy.BreakerClosed {
 		return false
 	}
-	f.asked, f.unsure = now, now.Add(2*healthSoon)
+	f.asked, f.unsure = [2]time.Time{f.asked[1], now}, now.Add(2*healthSoon)
 	return true
 }
 

@@ -99,7 +99,7 @@ func (t flowText) broken() string {
 // limited says what was learned, and what to set by one who knows better.
 func (t flowText) limited() string {
 	s, flow := t.s, t.reg.Flow.OrDefault()
-	text := fmt.Sprintf("It throttles what is beyond a limit (429, 503, or what a rule calls throttled): %d POSTs since %s, as seen by %s. "+
+	text := fmt.Sprintf("It throttles what is beyond a limit (429, 503, a refusal such as 403 that names a wait, or what a rule calls throttled): %d POSTs since %s, as seen by %s. "+
 		"%s that costs a message no attempt while others are taken. Nothing has to be done.",
 		s.Pace.Refused, web.Stamp(s.Pace.Since), t.who(), t.sent())
 	if s.Pace.Noise > 0 {

@@ -147,14 +147,17 @@ func (b *Breaker) Open(s BreakerSettings, since, now time.Time, random float64) 
 	return true
 }
 
-// probeTooMany is the longest wait for a probe of a webhook that refuses with 429: some messages may be
-// over a quota of their own, and the next one not.
-const probeTooMany = 10 * time.Second
+// probeTooMany is the longest wait for a probe of a webhook that refuses with 429, or the part of the time for which it has been away: some messages may be
+// over a quota of their own, and the next one not. A day's quota is not asked for thousands of times.
+const (
+	probeTooMany     = 10 * time.Second
+	probeTooManyPart = 60
+)
 
 // Hasten has the next probe come soon, of a webhook that is there and refuses what is too much.
 func (b *Breaker) Hasten(s BreakerSettings, now time.Time) {
 	if b.open && !b.probing {
-		b.wait = min(b.wait, max(probeTooMany, time.Duration(s.ProbeAfter)))
+		b.wait = min(b.wait, max(probeTooMany, time.Duration(s.ProbeAfter), now.Sub(b.since)/probeTooManyPart))
 		b.until = earlier(b.until, now.Add(b.wait))
 	}
 }

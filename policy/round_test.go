@@ -28,14 +28,18 @@ func TestTheFirstRoundOfARefusingWebhookIsNobodysFault(t *testing.T) {
 	}
 }
 
-// A webhook that refuses with 429 is there, and may take another message: it is asked again each 10 s. One that is
+// A webhook that refuses with 429 is there, and may take another message: it is asked again each 10 s, and more rarely when it has refused everything for hours. One that is
 // dead is not.
 func TestAWebhookThatRefusesWith429IsProbedEachTenSeconds(t *testing.T) {
 	s := policy.DefaultFlow().Breaker
-	for _, tooMany := range []bool{true, false} {
+	for _, tt := range []struct {
+		tooMany     bool
+		length      time.Duration
+		least, most int
+	}{{true, 10 * time.Minute, 60, 75}, {false, 10 * time.Minute, 15, 22}, {true, 24 * time.Hour, 300, 450}} {
 		var b policy.Breaker
 		now, posts := start, 0
-		for now.Before(start.Add(10 * time.Minute)) {
+		for now.Before(start.Add(tt.length)) {
 			ok, _, generation := b.Allow(s, now)
 			if !ok {
 				now = b.Next(s, now)
@@ -44,16 +48,12 @@ func TestAWebhookThatRefusesWith429IsProbedEachTenSeconds(t *testing.T) {
 			posts++
 			now = now.Add(time.Millisecond)
 			b.Report(s, generation, false, now, 0.5)
-			if tooMany {
+			if tt.tooMany {
 				b.Hasten(s, now)
 			}
 		}
-		least, most := 60, 75
-		if !tooMany {
-			least, most = 15, 22
-		}
-		if posts < least || posts > most {
-			t.Errorf("with 429 %v: %d POSTs in 10 minutes, want %d to %d", tooMany, posts, least, most)
+		if posts < tt.least || posts > tt.most {
+			t.Errorf("with 429 %v: %d POSTs in %s, want %d to %d", tt.tooMany, posts, tt.length, tt.least, tt.most)
 		}
 	}
 }

@@ -62,6 +62,8 @@ var limitPatches = []Patch{
 		"A webhook that answers 503 for good never uses up the attempts of a message.", "TestSeldomMessages"),
 	inLimits("403-with-a-wait-is-final", "policy", "!told && final(r.Status) && asked >= time.Second:", "!told && final(r.Status) && asked < 0:",
 		"A limit that is answered 403 and a wait is taken for a webhook that refuses everything, and is sent next to nothing.", "TestALimitThatIsAnswered403"),
+	inLimits("quota-is-asked-all-day", "policy", "now.Sub(b.since)/probeTooManyPart))", "0))",
+		"A webhook whose day's quota is used up is sent 8,600 POSTs a day in vain.", "TestAWebhookThatRefusesWith429"),
 	inLimits("asked-once", "dispatcher/internal/flow", "now.Sub(f.asked[0]) < healthEvery", "now.Sub(f.asked[1]) < healthEvery",
 		"Of two instances that meet a limit at the same time one takes it for a breakdown.", "TestAnInstanceThatJoins"),
 	inLimits("said-beforehand", "policy", "reset >= spentLeast", "reset < 0",

@@ -51,3 +51,17 @@ func (p *Pacer) bounded(now time.Time) bool {
 	p.sent = paceCount{since: now}
 	return much && 2*speed < p.Rate()
 }
+
+// late takes in a latency. One that is far from the others counts as twice what they are: some slow
+// answers among quick ones are no reason for long steps.
+func (p *Pacer) late(latency time.Duration) {
+	if p.lag == 0 {
+		p.lag = latency
+	}
+	latency = min(latency, 2*p.lag)
+	p.lag += (latency - p.lag) / latencyWeight
+}
+
+// Asked says for how long nothing is sent after a refusal, since it names a wait: the longer that is the more seldom is the rate raised
+// beyond what is taken. A limit whose waits are long is no longer remembered for it.
+func (p *Pacer) Asked(wait time.Duration) { p.noise.asked = min(max(wait, 0), paceAsked) }

@@ -63,10 +63,11 @@ const (
 type paceNoise struct {
 	share  float64 // of refusals that are none of the pace's; 0: none is known
 	others Others
-	led    float64   // about what the one that leads had learned while it was taken
-	toldAt time.Time // when these were told last
-	asks   bool      // they are to be told soon
-	wrong  time.Time // when a share was last found to be a limit's
+	led    float64       // about what the one that leads had learned while it was taken
+	toldAt time.Time     // when these were told last
+	asks   bool          // they are to be told soon
+	asked  time.Duration // the wait that a refusal costs
+	wrong  time.Time     // when a share was last found to be a limit's
 
 	before paceStretch // with what later POSTs are compared
 	posts  int         // since then
@@ -120,12 +121,12 @@ func (n *paceNoise) shared() bool { return n.others.Rate > 0 }
 func (n *paceNoise) follows() bool { return n.shared() && n.others.Leader != "" }
 
 // tolerated is the share of refusals that is put down to other instances: none where one of them leads, and otherwise
-// as much as they are taken of the limit, up to noiseLed.
+// as much as they are taken of the limit, up to noiseLed, and noiseLeast at least; less where a refusal costs the POSTs of a wait.
 func (n *paceNoise) tolerated(rate float64) float64 {
 	if !n.shared() || n.follows() {
 		return 0
 	}
-	return max(min(n.others.Taken/(rate+n.others.Taken), noiseLed), noiseLeast)
+	return max(min(n.others.Taken/(rate+n.others.Taken), noiseLed), noiseLeast/max(rate*n.asked.Seconds(), 1))
 }
 
 // tell takes in what others have learned. What was seen before one knew of them was seen as if they were not there.

@@ -27,9 +27,12 @@ const (
 	paceYield = 0.3
 	// A step is the time in which the rate comes back to where it was refused: that of
 	// paceStepPosts POSTs at that rate. It is longer for a webhook that answers late,
-	// paceStepLags times its latency, and for one that refuses for long.
+	// paceStepLags times its latency, for one whose refusals stop everything, since they name a wait, paceStepWaits times
+	// that, of paceAsked at most, and for one that refuses for long.
 	paceStepPosts = 20
 	paceStepLags  = 20
+	paceStepWaits = 10
+	paceAsked     = 2 * time.Second
 	// paceRise is by how much of itself the rate has risen a step after that, and paceNear how
 	// near two rates are that are about the same.
 	paceRise = 0.15
@@ -176,7 +179,7 @@ func (p *Pacer) step() time.Duration {
 	if p.noise.share > 0 {
 		posts *= noiseSteps
 	}
-	return max(posts, paceStepLags*p.lag, p.cycle/2)
+	return max(posts, paceStepLags*p.lag, p.cycle/2, paceStepWaits*p.noise.asked)
 }
 
 // Next is when the next POST may begin: now or later.
@@ -396,16 +399,6 @@ func (p *Pacer) elsewhere(began, now time.Time, random float64) {
 func (p *Pacer) stay() {
 	rate := p.Rate()
 	p.base, p.top, p.doubling, p.used = rate, rate, 0, 0
-}
-
-// late takes in a latency. One that is far from the others counts as twice what they are: some slow
-// answers among quick ones are no reason for long steps.
-func (p *Pacer) late(latency time.Duration) {
-	if p.lag == 0 {
-		p.lag = latency
-	}
-	latency = min(latency, 2*p.lag)
-	p.lag += (latency - p.lag) / latencyWeight
 }
 
 // cut lowers the rate.

@@ -21,6 +21,8 @@ type Sign struct {
 	TooMany bool
 	// Waits: 429 or 503 with a wait. That is what a limit asks for, where others are taken, and no breakdown.
 	Waits bool
+	// Wait is that wait; 0 where Waits is not set.
+	Wait time.Duration
 	// Refused is the status by which it refused the message for good; 0 when it did not.
 	Refused int
 }
@@ -45,7 +47,7 @@ func (p *Policy) Sign(r Response, now time.Time) Sign {
 	asked, waits := p.askedWait(&r, now)
 	switch {
 	case waits && busy(r.Status):
-		s.Waits = true
+		s.Waits, s.Wait = true, asked
 		return s
 	case v.throttled, !told && final(r.Status) && asked >= time.Second: // it pauses nothing, so the pace is the answer to it
 		return Sign{Answered: s.Answered, Failed: true, Overloaded: true, Limited: true, TooMany: true}

@@ -115,6 +115,7 @@ func TestWhatARuleOrTheWebhookSaysOfARefusalIsItsSign(t *testing.T) {
 		{policy.Response{Status: 403, RetryAfter: "3"}, answered},
 		{policy.Response{Status: 422, RetryAfter: "3"}, policy.Sign{Answered: true, Failed: true, Overloaded: true, Limited: true, TooMany: true}},
 		{policy.Response{Status: 422}, policy.Sign{Answered: true, Failed: true, Overloaded: true, Limited: true, TooMany: true}},
+		{policy.Response{Status: 429, RetryAfter: "3"}, policy.Sign{Answered: true, Failed: true, Overloaded: true, Waits: true, Wait: 3 * time.Second}},
 		{policy.Response{Status: 401}, policy.Sign{Answered: true, Refused: 401}},
 		{policy.Response{Status: 401, Steering: "unknown"}, policy.Sign{Answered: true, Refused: 401}},
 	} {

@@ -64,6 +64,8 @@ var limitPatches = []Patch{
 		"A limit that is answered 403 and a wait is taken for a webhook that refuses everything, and is sent next to nothing.", "TestALimitThatIsAnswered403"),
 	inLimits("quota-is-asked-all-day", "policy", "now.Sub(b.since)/probeTooManyPart))", "0))",
 		"A webhook whose day's quota is used up is sent 8,600 POSTs a day in vain.", "TestAWebhookThatRefusesWith429"),
+	inLimits("wait-is-cheap", "policy", ", paceStepWaits*p.noise.asked)", ")",
+		"A receiver that takes a POST in 50 ms and names a wait of a second loses a third of its limit, and half of it to two instances.", "NamesItsWait"),
 	inLimits("asked-once", "dispatcher/internal/flow", "now.Sub(f.asked[0]) < healthEvery", "now.Sub(f.asked[1]) < healthEvery",
 		"Of two instances that meet a limit at the same time one takes it for a breakdown.", "TestAnInstanceThatJoins"),
 	inLimits("said-beforehand", "policy", "reset >= spentLeast", "reset < 0",

@@ -355,6 +355,30 @@ func TestTwoInstancesShareASlowLimit(t *testing.T) {
 	})
 }
 
+// Two instances that share a limit which names its wait are sent most of it, though each refusal stops one of them for the POSTs of a second.
+func TestTwoInstancesShareALimitThatNamesItsWait(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var two *instances
+		limit := oneIn(50 * time.Millisecond)
+		two = newInstances(t, func(name string, now time.Time) policy.Sign {
+			mu.Lock()
+			defer mu.Unlock()
+			if limit(now).Delivered {
+				return taken
+			}
+			two.flows[name].AskPause(time.Second, now)
+			return policy.Sign{Answered: true, Failed: true, Overloaded: true, Waits: true, Wait: time.Second}
+		})
+		two.run(2 * time.Minute)
+		ok, refused := two.run(5 * time.Minute)
+		t.Logf("%d taken of 6,000, and %d refused", ok, refused)
+		if ok < 4500 || refused > ok/10 {
+			t.Errorf("%d taken and %d refused in 5 minutes, want 4,500 of 6,000 and at most a tenth", ok, refused)
+		}
+	})
+}
+
 // Which instance is sent most is known some seconds after the limit was met, and rows are written seldom after that.
 func TestInstancesSoonTellHowMuchTheyAreSent(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

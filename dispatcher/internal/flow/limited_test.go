@@ -572,7 +572,7 @@ func TestALimitThatNamesItsWaitOpensNoBreaker(t *testing.T) {
 	}{
 		{"one a second", oneIn(time.Second), always(time.Second), 1, 0.75},
 		{"one in 15 s", oneIn(15 * time.Second), always(15 * time.Second), 1. / 15, 0.75},
-		{"one in 50 ms", oneIn(50 * time.Millisecond), always(time.Second), 20, 0.6},
+		{"one in 50 ms", oneIn(50 * time.Millisecond), always(time.Second), 20, 0.9},
 		{"5 in 12 s", windows(5, 12*time.Second), toNext(12 * time.Second), 5. / 12, 0.75},
 		{"100 in 15 minutes", windows(100, 15*time.Minute), toNext(15 * time.Minute), 100. / 900, 0.75},
 	} {
@@ -609,7 +609,7 @@ func TestALimitThatNamesItsWaitOpensNoBreaker(t *testing.T) {
 							mu.Lock()
 							sign := tt.limit(time.Now())
 							if !sign.Delivered {
-								sign = policy.Sign{Answered: true, Failed: true, Overloaded: true, Waits: true}
+								sign = policy.Sign{Answered: true, Failed: true, Overloaded: true, Waits: true, Wait: tt.wait(time.Now())}
 							}
 							ticket.Answered(Answer{Sign: sign, Began: began, Took: 5 * time.Millisecond})
 							switch {

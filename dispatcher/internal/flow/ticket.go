@@ -393,6 +393,7 @@ func (t *Ticket) overLimit(a Answer, single bool, now time.Time) (takes bool, br
 	switch {
 	case a.Sign.Waits && !open && f.pacer.TookLately(now): // the pause is the answer to it
 		if f.settings.Adaptive && f.takesFew(a.Began, now) {
+			f.pacer.Asked(a.Sign.Wait)
 			f.pacer.Refused(t.pace, a.Began, now, rand.Float64())
 		}
 		return true, broken

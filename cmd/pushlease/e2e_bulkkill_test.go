@@ -7,80 +7,77 @@ import (
 	"time"
 )
 
-// Killed twice while it dead-letters, and twice in the middle of a replay by filter, the
-// program makes one dead letter of each message and replays each once.
-func TestKillsWhileDeadLettersAreMadeAndReplayed(t *testing.T) {
-	onStores(t, func(t *testing.T, s *store) {
-		const n = 200
-		settings := []string{"PUSHLEASE_LEASE=3s", "PUSHLEASE_CONCURRENCY=8"}
-		p, queue, receiver := s.start(t, settings...), queueName("bulk"), newMended(t)
-		generations := []*process{p}
-		h := p.register(queue, receiver.url, map[string]any{"enabled": false})
-		ids := p.publishMany(queue, n)
-		p.call(http.MethodPost, "/api/v1/webhooks/"+h.ID+"/enable", "", http.StatusOK, nil)
-		for k := 1; k <= 2; k++ {
-			waitUntil(t, time.Minute, func() string {
-				if got := receiver.refusals(); got < k*n/3 {
-					return fmt.Sprintf("%d POSTs were refused, want %d", got, k*n/3)
-				}
-				return ""
-			})
-			p.kill()
-			p = s.start(t, settings...)
-			generations = append(generations, p)
-		}
-		p.waitEmpty(3*time.Minute, queue) // what a kill left without an outcome is waited for first
-		expectOneDeadLetterEach(t, p, queue, ids, "waiting", 0)
-		expectRecordedOnce(t, generations, "dead-letter", receiver.posts(receiver.refused))
+func killWhileDeadLettersAreMadeAndReplayed(t *testing.T, s *store) {
+	t.Helper()
+	const n = 200
+	settings := []string{"PUSHLEASE_LEASE=3s", "PUSHLEASE_CONCURRENCY=8"}
+	p, queue, receiver := s.start(t, settings...), queueName("bulk"), newMended(t)
+	generations := []*process{p}
+	h := p.register(queue, receiver.url, map[string]any{"enabled": false})
+	ids := p.publishMany(queue, n)
+	p.call(http.MethodPost, "/api/v1/webhooks/"+h.ID+"/enable", "", http.StatusOK, nil)
+	for k := 1; k <= 2; k++ {
+		waitUntil(t, time.Minute, func() string {
+			if got := receiver.refusals(); got < k*n/3 {
+				return fmt.Sprintf("%d POSTs were refused, want %d", got, k*n/3)
+			}
+			return ""
+		})
+		p.kill()
+		p = s.start(t, settings...)
+		generations = append(generations, p)
+	}
+	p.waitEmpty(3*time.Minute, queue) // what a kill left without an outcome is waited for first
+	expectOneDeadLetterEach(t, p, queue, ids, "waiting", 0)
+	expectRecordedOnce(t, generations, "dead-letter", receiver.posts(receiver.refused))
 
-		receiver.mend()
-		request := func(more string) string {
-			return fmt.Sprintf(`{"queue":%q,"webhook":%q,"reason":"NonRetryableError"%s}`, queue, h.ID, more)
-		}
-		var dry bulkCounts
-		p.call(http.MethodPost, replayJobsPath, request(`,"dry_run":true`), http.StatusOK, &dry)
-		if dry.Matched != n || !dry.Exact {
-			t.Errorf("the dry run says %+v, want %d", dry, n)
-		}
-		for k := 1; k <= 2; k++ {
-			p = killReplaying(t, s, p, receiver, request(`,"rate":20`), settings)
-			generations = append(generations, p)
-		}
-		p.replayToTheEnd(request(`,"rate":1000`))
-		left, next := 1, time.Now()
-		waitUntil(t, 2*time.Minute, func() string { // what a kill cut is kept for it for 90 s
-			if time.Now().After(next) { // a job reads all of the dead letters
-				if left = p.count(queue, "waiting"); left > 0 {
-					p.replayToTheEnd(request(`,"rate":1000`))
-				}
-				next = time.Now().Add(5 * time.Second)
+	receiver.mend()
+	request := func(more string) string {
+		return fmt.Sprintf(`{"queue":%q,"webhook":%q,"reason":"NonRetryableError"%s}`, queue, h.ID, more)
+	}
+	var dry bulkCounts
+	p.call(http.MethodPost, replayJobsPath, request(`,"dry_run":true`), http.StatusOK, &dry)
+	if dry.Matched != n || !dry.Exact {
+		t.Errorf("the dry run says %+v, want %d", dry, n)
+	}
+	for k := 1; k <= 2; k++ {
+		p = killReplaying(t, s, p, receiver, request(`,"rate":20`), settings)
+		generations = append(generations, p)
+	}
+	p.replayToTheEnd(request(`,"rate":1000`))
+	left, next := 1, time.Now()
+	waitUntil(t, 2*time.Minute, func() string { // what a kill cut is kept for it for 90 s
+		if time.Now().After(next) { // a job reads all of the dead letters
+			if left = p.count(queue, "waiting"); left > 0 {
+				p.replayToTheEnd(request(`,"rate":1000`))
 			}
-			if left > 0 {
-				return fmt.Sprintf("%d dead letters wait", left)
-			}
-			return ""
-		})
-		p.waitEmpty(3*time.Minute, queue)
-		if rows := p.deadLetters(queue, "replaying"); len(rows) > 0 {
-			t.Errorf("%d dead letters are replaying, and nothing is on the queue", len(rows))
+			next = time.Now().Add(5 * time.Second)
 		}
-		waitUntil(t, 20*time.Second, func() string {
-			if got := p.count(queue, "replayed"); got != n {
-				return fmt.Sprintf("%d of %d dead letters are replayed", got, n)
-			}
-			return ""
-		})
-		expectOneDeadLetterEach(t, p, queue, ids, "replayed", 1)
-		taken, posts := receiver.counts()
-		if taken != n {
-			t.Errorf("%d of %d messages were taken", taken, n)
+		if left > 0 {
+			return fmt.Sprintf("%d dead letters wait", left)
 		}
-		expectRecordedOnce(t, generations, "complete", receiver.posts(receiver.taken))
-		for _, id := range ids {
-			p.waitState(10*time.Second, queue, id, h.ID, "delivered")
-		}
-		t.Logf("%d dead letters, 2 kills while they were made, 2 while they were replayed: %d POSTs more", n, posts-taken)
+		return ""
 	})
+	p.waitEmpty(3*time.Minute, queue)
+	if rows := p.deadLetters(queue, "replaying"); len(rows) > 0 {
+		t.Errorf("%d dead letters are replaying, and nothing is on the queue", len(rows))
+	}
+	waitUntil(t, 20*time.Second, func() string {
+		if got := p.count(queue, "replayed"); got != n {
+			return fmt.Sprintf("%d of %d dead letters are replayed", got, n)
+		}
+		return ""
+	})
+	expectOneDeadLetterEach(t, p, queue, ids, "replayed", 1)
+	taken, posts := receiver.counts()
+	if taken != n {
+		t.Errorf("%d of %d messages were taken", taken, n)
+	}
+	expectRecordedOnce(t, generations, "complete", receiver.posts(receiver.taken))
+	for _, id := range ids {
+		p.waitState(10*time.Second, queue, id, h.ID, "delivered")
+	}
+	t.Logf("%d dead letters, 2 kills while they were made, 2 while they were replayed: %d POSTs more", n, posts-taken)
 }
 
 // expectRecordedOnce: a message is POSTed again only where a kill came before the record of its POST. The

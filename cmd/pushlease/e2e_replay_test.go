@@ -123,97 +123,94 @@ func (p *process) replayAll(queue, url string, n int) (id string) {
 	return job.ID
 }
 
-// The receiver is mended and everything replayed by filter; the process is killed in
-// the middle of it, and the next one goes on with the job.
-func TestReplayByFilterOutlivesAKill(t *testing.T) {
-	onStores(t, func(t *testing.T, s *store) {
-		const n = 40
-		queue, receiver := queueName("replay"), newMended(t)
-		p := s.start(t)
-		p.register(queue, receiver.url, nil)
-		for i := range n {
-			p.publish(queue, fmt.Sprintf(`{"n":%d,"text":%q}`, i, bodyMark))
+func killDuringAReplayByFilter(t *testing.T, s *store) {
+	t.Helper()
+	const n = 40
+	queue, receiver := queueName("replay"), newMended(t)
+	p := s.start(t)
+	p.register(queue, receiver.url, nil)
+	for i := range n {
+		p.publish(queue, fmt.Sprintf(`{"n":%d,"text":%q}`, i, bodyMark))
+	}
+	waitUntil(t, 30*time.Second, func() string {
+		if got := p.count(queue, "waiting"); got != n {
+			return fmt.Sprintf("%d of %d dead letters", got, n)
 		}
-		waitUntil(t, 30*time.Second, func() string {
-			if got := p.count(queue, "waiting"); got != n {
-				return fmt.Sprintf("%d of %d dead letters", got, n)
-			}
-			return ""
-		})
-		refused := p.replayAll(queueName("refused"), receiver.url, 3)
-		receiver.mend()
-		var dry bulkCounts
-		p.call(http.MethodPost, replayJobsPath, fmt.Sprintf(`{"queue":%q,"dry_run":true}`, queue), http.StatusOK, &dry)
-		if dry.Matched != n || !dry.Exact {
-			t.Errorf("dry run: %+v", dry)
-		}
-		var job replayJob
-		p.call(http.MethodPost, replayJobsPath, fmt.Sprintf(`{"queue":%q,"reason":"NonRetryableError","rate":15}`, queue), http.StatusAccepted, &job)
-		waitUntil(t, 20*time.Second, func() string {
-			if j := p.job(job.ID); j.Replayed < 10 {
-				return j.progress()
-			}
-			return ""
-		})
-		p.kill()
-		if ids, _ := receiver.counts(); ids > n-5 {
-			t.Fatalf("%d of %d were taken before the kill: it came too late to prove anything", ids, n)
-		}
-
-		p = s.start(t)
-		goesOn := job.ID
-		waitUntil(t, 150*time.Second, func() string {
-			if j := p.job(goesOn); j.State != "done" || j.Failed > 0 {
-				return j.progress()
-			}
-			return ""
-		})
-		// Where queues and tables are two services, a replay that the kill cut before its
-		// message was sent has its dead letter reserved for 90 s (docs/adr/0060).
-		waitUntil(t, 90*time.Second, func() string {
-			p.call(http.MethodPost, replayJobsPath, fmt.Sprintf(`{"queue":%q,"rate":500}`, queue), http.StatusAccepted, &job)
-			waitUntil(t, 20*time.Second, func() string {
-				if j := p.job(job.ID); j.State != "done" || j.Failed > 0 {
-					return j.progress()
-				}
-				return ""
-			})
-			if left := p.count(queue, "waiting"); left != 0 {
-				return fmt.Sprintf("%d still wait", left)
-			}
-			return ""
-		})
-		p.waitEmpty(90*time.Second, queue)
-		waitUntil(t, 2*time.Minute, func() string { // it is counted once a minute, and what was under way then is not delivered in it
-			if j := p.job(goesOn); j.Outcome == nil || !j.Outcome.Exact || j.Outcome.CameBack > 0 || j.Outcome.Delivered < j.Replayed-2 {
-				return fmt.Sprintf("outcome %v of %s", j.Outcome, j.progress())
-			}
-			return ""
-		})
-		if o := p.job(refused).Outcome; o == nil || *o != (replayOutcome{CameBack: 3, Exact: true}) {
-			t.Errorf("outcome of what was refused again: %v", o)
-		}
-		// One replay may have been between its two steps; it stays, and says so.
-		ids, posts := receiver.counts()
-		stuck := p.count(queue, "replaying")
-		if ids != n-stuck || stuck > 2 || p.count(queue, "replayed") != n-stuck {
-			t.Errorf("%d of %d taken, %d replaying", ids, n, stuck)
-		}
-		// What was being POSTed at the kill may come twice, nothing else.
-		if posts-ids > 5 {
-			t.Errorf("%d POSTs for %d messages", posts, ids)
-		}
-		var gone struct {
-			Purged int `json:"purged"`
-			Kept   int `json:"kept"`
-		}
-		p.call(http.MethodPost, purgePath, fmt.Sprintf(`{"queue":%q}`, queue), http.StatusOK, &gone)
-		if gone.Purged != n-stuck || gone.Kept != stuck {
-			t.Errorf("purge: %+v, with %d replaying", gone, stuck)
-		}
-		p.terminate()
-		p.ended(20 * time.Second)
+		return ""
 	})
+	refused := p.replayAll(queueName("refused"), receiver.url, 3)
+	receiver.mend()
+	var dry bulkCounts
+	p.call(http.MethodPost, replayJobsPath, fmt.Sprintf(`{"queue":%q,"dry_run":true}`, queue), http.StatusOK, &dry)
+	if dry.Matched != n || !dry.Exact {
+		t.Errorf("dry run: %+v", dry)
+	}
+	var job replayJob
+	p.call(http.MethodPost, replayJobsPath, fmt.Sprintf(`{"queue":%q,"reason":"NonRetryableError","rate":15}`, queue), http.StatusAccepted, &job)
+	waitUntil(t, 20*time.Second, func() string {
+		if j := p.job(job.ID); j.Replayed < 10 {
+			return j.progress()
+		}
+		return ""
+	})
+	p.kill()
+	if ids, _ := receiver.counts(); ids > n-5 {
+		t.Fatalf("%d of %d were taken before the kill: it came too late to prove anything", ids, n)
+	}
+
+	p = s.start(t)
+	goesOn := job.ID
+	waitUntil(t, 150*time.Second, func() string {
+		if j := p.job(goesOn); j.State != "done" || j.Failed > 0 {
+			return j.progress()
+		}
+		return ""
+	})
+	// Where queues and tables are two services, a replay that the kill cut before its
+	// message was sent has its dead letter reserved for 90 s (docs/adr/0060).
+	waitUntil(t, 90*time.Second, func() string {
+		p.call(http.MethodPost, replayJobsPath, fmt.Sprintf(`{"queue":%q,"rate":500}`, queue), http.StatusAccepted, &job)
+		waitUntil(t, 20*time.Second, func() string {
+			if j := p.job(job.ID); j.State != "done" || j.Failed > 0 {
+				return j.progress()
+			}
+			return ""
+		})
+		if left := p.count(queue, "waiting"); left != 0 {
+			return fmt.Sprintf("%d still wait", left)
+		}
+		return ""
+	})
+	p.waitEmpty(90*time.Second, queue)
+	waitUntil(t, 2*time.Minute, func() string { // it is counted once a minute, and what was under way then is not delivered in it
+		if j := p.job(goesOn); j.Outcome == nil || !j.Outcome.Exact || j.Outcome.CameBack > 0 || j.Outcome.Delivered < j.Replayed-2 {
+			return fmt.Sprintf("outcome %v of %s", j.Outcome, j.progress())
+		}
+		return ""
+	})
+	if o := p.job(refused).Outcome; o == nil || *o != (replayOutcome{CameBack: 3, Exact: true}) {
+		t.Errorf("outcome of what was refused again: %v", o)
+	}
+	// One replay may have been between its two steps; it stays, and says so.
+	ids, posts := receiver.counts()
+	stuck := p.count(queue, "replaying")
+	if ids != n-stuck || stuck > 2 || p.count(queue, "replayed") != n-stuck {
+		t.Errorf("%d of %d taken, %d replaying", ids, n, stuck)
+	}
+	// What was being POSTed at the kill may come twice, nothing else.
+	if posts-ids > 5 {
+		t.Errorf("%d POSTs for %d messages", posts, ids)
+	}
+	var gone struct {
+		Purged int `json:"purged"`
+		Kept   int `json:"kept"`
+	}
+	p.call(http.MethodPost, purgePath, fmt.Sprintf(`{"queue":%q}`, queue), http.StatusOK, &gone)
+	if gone.Purged != n-stuck || gone.Kept != stuck {
+		t.Errorf("purge: %+v, with %d replaying", gone, stuck)
+	}
+	p.terminate()
+	p.ended(20 * time.Second)
 }
 
 // A job under way does not keep the process from stopping, and goes on in the next one.

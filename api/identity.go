@@ -61,7 +61,8 @@ func (e *editor) tls(raw json.RawMessage) {
 
 // signaturesMembers are those of signatures and of the objects in it, by their path.
 var signaturesMembers = map[string][]string{
-	"signatures":      {"hmac", "v1a"},
+	"signatures":      {"hmac", "http", "v1a"},
+	"signatures.http": {"algorithm", "components", "key_id"},
 	"signatures.hmac": {"preset", "header", "algorithm", "signed", "encoding", "prefix", "timestamp_prefix", "secret"},
 }
 

@@ -88,12 +88,23 @@ func TestSignaturesThatCanNotBeUsedAreRefusedByTheirField(t *testing.T) {
 		{`{"hmac":{"preset":"github","secret":"PLANTED-hmac\n"}}`, "signatures.hmac.secret", "line's end"},
 		{`{"hmac":{"preset":"github","secret":"[redacted]"}}`, "signatures.hmac.secret", "give the value"},
 		{`{"hmac":{"preset":"github","secret":17}}`, "signatures.hmac.secret", "wrong type"},
+		{`{"http":{}}`, "signatures.http.algorithm", "hmac-sha256"},
+		{`{"http":{"algorithm":"rsa-PLANTED"}}`, "signatures.http.algorithm", "ed25519"},
+		{`{"http":{"algorithm":"ed25519","key_id":"PLANTED"}}`, "signatures.http.key_id", "thumbprint"},
+		{`{"http":{"algorithm":"hmac-sha256","key_id":"PLANTED\""}}`, "signatures.http.key_id", "printable"},
+		{`{"http":{"algorithm":"hmac-sha256","components":["@method","x-PLANTED"]}}`, "signatures.http.components", "@target-uri"},
+		{`{"http":{"algorithm":"hmac-sha256","components":["@method","@method"]}}`, "signatures.http.components", "twice"},
+		{`{"http":{"algorithm":"hmac-sha256","components":"@method"}}`, "signatures.http.components", "wrong type"},
 	} {
 		a := h.do(http.StatusBadRequest, "PUT", billing, fmt.Sprintf(`{"queue":"orders","url":"https://example.com/hook","signatures":%s}`, c.signatures))
 		a.wantProblem(c.field)
 		if !strings.Contains(string(a.body), c.says) || strings.Contains(string(a.body), "PLANTED") {
 			t.Errorf("%s: %s", c.signatures, a.body)
 		}
+	}
+	made := h.do(http.StatusCreated, "PUT", billing, `{"queue":"orders","url":"https://example.com/hook","signatures":{"http":{"algorithm":"ed25519","components":["@method"]}}}`)
+	if fmt.Sprint(made.get("signatures")) != "map[http:map[algorithm:ed25519 components:[@method]]]" || made.text("signing_keys", 0, "public_key") == "" {
+		t.Errorf("made %s", made.body)
 	}
 	twice := `{"queue":"orders","url":"https://example.com/hook","headers":{"x-hub-signature-256":"a"},"signatures":{"hmac":{"preset":"github"}}}`
 	h.do(http.StatusBadRequest, "PUT", billing, twice).wantProblem("headers.x-hub-signature-256")

@@ -239,7 +239,7 @@ func python(t *testing.T, program, input string) string {
 		}
 		t.Skip("THE SNIPPET FOR PYTHON IS NOT CHECKED: python3 is missing")
 	}
-	cmd := exec.CommandContext(t.Context(), "python3", "-c", program) //nolint:gosec // the program is the page's
+	cmd := exec.CommandContext(t.Context(), "python3", "-c", program)
 	cmd.Stdin = strings.NewReader(input)
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -336,7 +336,7 @@ func (s *Sender) prepare(ctx context.Context, w *Webhook, r *Request, now time.T
 		header[key] = values[i+2 : i+3 : i+3]
 	}
 	if w.Signatures != nil {
-		if err := s.signBeside(w, header, id, now, r.Body); err != nil {
+		if err := s.signBeside(w, target, header, id, now, r.Body); err != nil {
 			return nil, err
 		}
 	}

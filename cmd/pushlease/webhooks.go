@@ -91,6 +91,9 @@ func (w webhookRow) signatures() string {
 	if w.Signatures.V1A {
 		all = append(all, "Standard Webhooks v1a")
 	}
+	if h := w.Signatures.HTTP; h != nil {
+		all = append(all, "HTTP messages ("+h.Algorithm+")")
+	}
 	if w.Signatures.HMAC == nil {
 		return strings.Join(all, ", ")
 	}

@@ -1,0 +1,179 @@
+package webhook
+
+import (
+	"cmp"
+	"crypto/ed25519"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pushlease/pushlease/webhook/content"
+)
+
+// HTTPSignature is a signature of HTTP messages (RFC 9421), in the headers signature-input and signature.
+type HTTPSignature struct {
+	// Algorithm is hmac-sha256, with the webhook's secrets, or ed25519, with its signing keys.
+	Algorithm string `json:"algorithm,omitempty"`
+	// Components are what is covered; defaultComponents without any. A header that a POST does not have is not covered in it.
+	Components []string `json:"components,omitempty"`
+	// KeyID is what a receiver knows the secrets by; empty for the webhook's id. A signing key has its thumbprint.
+	KeyID string `json:"key_id,omitempty"`
+}
+
+const (
+	algorithmHMAC    = "hmac-sha256"
+	algorithmEd25519 = "ed25519"
+
+	keySignatureInput = "Signature-Input"
+	keyHTTPSignature  = "Signature"
+	keyContentDigest  = "Content-Digest"
+)
+
+var (
+	defaultComponents = []string{"@method", "@target-uri", "content-digest"}
+	// derivedComponents are made of the request's first line and its host (RFC 9421, section 2.2).
+	derivedComponents = map[string]func(*http.Request) string{
+		"@method":         func(r *http.Request) string { return r.Method },
+		"@target-uri":     func(r *http.Request) string { return r.URL.Scheme + "://" + r.Host + r.URL.RequestURI() },
+		"@authority":      authorityOf,
+		"@scheme":         func(r *http.Request) string { return r.URL.Scheme },
+		"@request-target": func(r *http.Request) string { return r.URL.RequestURI() },
+		"@path":           func(r *http.Request) string { return cmp.Or(r.URL.EscapedPath(), "/") },
+		"@query":          func(r *http.Request) string { return "?" + r.URL.RawQuery },
+	}
+	// coveredHeaders are those that are the same from here to the receiver.
+	coveredHeaders = []string{"content-digest", "content-type", "pushlease-attempt", "pushlease-queue", "user-agent", HeaderID, HeaderTimestamp}
+)
+
+// authorityOf is the host as it is normalised: without the scheme's own port.
+func authorityOf(r *http.Request) string {
+	return strings.TrimSuffix(strings.ToLower(r.Host), map[string]string{"https": ":443", "http": ":80"}[r.URL.Scheme])
+}
+
+func (h *HTTPSignature) problems() (all []*content.FieldError) {
+	add := func(part, problem, cure string) { all = append(all, wrongPart("http."+part, problem, cure)) }
+	if h.Algorithm != algorithmHMAC && h.Algorithm != algorithmEd25519 {
+		add("algorithm", "it is no algorithm that there is", "give hmac-sha256, with the webhook's secret, or ed25519, with a key whose public half is served")
+	}
+	for i, name := range h.Components {
+		switch {
+		case derivedComponents[name] == nil && !slices.Contains(coveredHeaders, name):
+			add("components", "one of them can't be covered", "name some of @method, @target-uri, @authority, @scheme, @request-target, @path, @query, "+strings.Join(coveredHeaders, ", "))
+			return all
+		case slices.Contains(h.Components[:i], name):
+			add("components", "one of them is there twice", "name each once")
+			return all
+		}
+	}
+	switch {
+	case h.KeyID != "" && h.Algorithm == algorithmEd25519:
+		add("key_id", "it is there while the key has a name of its own", "leave it out: the key's thumbprint is its id")
+	case len(h.KeyID) > maxID || strings.ContainsFunc(h.KeyID, func(r rune) bool { return notPrintableASCII(r) || r == '"' || r == '\\' }):
+		add("key_id", "it can't be sent", "give at most 128 printable ASCII characters, without quotation marks and backslashes")
+	}
+	return all
+}
+
+// signHTTP adds the signatures to a request, one for each key in force.
+func (s *Sender) signHTTP(w *Webhook, r *http.Request, keys []SigningKey, now time.Time, body []byte) error {
+	h := w.Signatures.HTTP
+	components := h.Components
+	if len(components) == 0 {
+		components = defaultComponents
+	}
+	if slices.Contains(components, "content-digest") {
+		sum := sha256.Sum256(body)
+		r.Header[keyContentDigest] = []string{"sha-256=:" + base64.StdEncoding.EncodeToString(sum[:]) + ":"}
+	}
+	var inputs, signatures []string
+	add := func(keyID string, sign func(base []byte) []byte) error {
+		params := fmt.Sprintf(`;created=%d;keyid="%s";alg="%s"`, now.Unix(), keyID, h.Algorithm)
+		base, input, err := signatureBase(r, components, params)
+		if err != nil {
+			return err
+		}
+		label := fmt.Sprintf("sig%d", len(inputs)+1)
+		inputs = append(inputs, label+"="+input)
+		signatures = append(signatures, label+"=:"+base64.StdEncoding.EncodeToString(sign([]byte(base)))+":")
+		return nil
+	}
+	if err := s.eachKey(w, keys, now, add); err != nil {
+		return err
+	}
+	r.Header[keySignatureInput], r.Header[keyHTTPSignature] = []string{strings.Join(inputs, ", ")}, []string{strings.Join(signatures, ", ")}
+	return nil
+}
+
+// eachKey signs with each key in force of the algorithm, the one that signs first first.
+func (s *Sender) eachKey(w *Webhook, keys []SigningKey, now time.Time, add func(keyID string, sign func([]byte) []byte) error) error {
+	h := w.Signatures.HTTP
+	switch h.Algorithm {
+	case algorithmEd25519:
+		for i := range keys {
+			key, err := s.signingKeys.of(string(keys[i].Key))
+			if err != nil {
+				return err
+			}
+			if err := add(keys[i].Public().ID(), func(base []byte) []byte { return ed25519.Sign(key, base) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	case algorithmHMAC:
+		for i := range slices.Backward(w.Secrets) {
+			if w.Secrets[i].ended(now) {
+				continue
+			}
+			key, err := ParseSecret(w.Secrets[i].Key)
+			if err != nil {
+				return err
+			}
+			if err := add(cmp.Or(h.KeyID, w.ID), func(base []byte) []byte { return hmacOf(key, base) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return invalid("the webhook has a signature that this version does not know", "set signatures")
+}
+
+func hmacOf(key, text []byte) []byte {
+	h := hmac.New(sha256.New, key)
+	h.Write(text)
+	return h.Sum(nil)
+}
+
+// signatureBase is what is signed of a request (RFC 9421, section 2.5), and the input that says so: the components that it has, and params.
+func signatureBase(r *http.Request, components []string, params string) (base, input string, err error) {
+	var lines, names strings.Builder
+	for _, name := range components {
+		var value string
+		if derive := derivedComponents[name]; derive != nil {
+			value = derive(r)
+		} else if values := r.Header.Values(name); len(values) > 0 {
+			value = strings.Join(values, ", ")
+		} else if strings.HasPrefix(name, "@") {
+			return "", "", invalid("the webhook has a signature that this version does not know", "set signatures")
+		} else {
+			continue
+		}
+		if names.Len() > 0 {
+			names.WriteByte(' ')
+		}
+		names.WriteString(`"` + name + `"`)
+		lines.WriteString(`"` + name + `": ` + value + "\n")
+	}
+	input = "(" + names.String() + ")" + params
+	return lines.String() + `"@signature-params": ` + input, input, nil
+}
+
+// signedRequest is what is signed of a POST with these headers.
+func signedRequest(target *url.URL, header http.Header) *http.Request {
+	return &http.Request{Method: http.MethodPost, URL: target, Host: target.Host, Header: header}
+}

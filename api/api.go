@@ -258,7 +258,7 @@ func (a *API) routes() *chi.Mux {
 
 	r.Get("/api/v1/openapi.yaml", a.allow(scopeAnyone, openapi))
 
-	r.Get("/.well-known/webhook-keys/{id}", a.open(a.wellKnownKeys))
+	r.Get("/.well-known/webhook-keys/{id}", a.allow(scopeAnyone, a.wellKnownKeys))
 
 	r.Get("/", a.allow(scopeAnyone, a.home))
 	r.Get("/ui", a.allow(scopeAnyone, a.toPage))

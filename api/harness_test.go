@@ -184,7 +184,7 @@ func (h *harness) checkAnswer(r *http.Request, a answer) {
 	h.Helper()
 	cache := "no-store"
 	if strings.HasPrefix(r.URL.Path, "/.well-known/") && a.status == http.StatusOK { // public keys may be kept for a while
-		cache = "public, max-age=300"
+		cache = "public, max-age=5"
 	}
 	if a.header.Get("X-Request-Id") == "" || a.header.Get("X-Content-Type-Options") != "nosniff" || a.header.Get("Cache-Control") != cache || a.header.Get("Cross-Origin-Resource-Policy") != "same-origin" {
 		h.Errorf("%s %s: headers are missing: %v", r.Method, r.URL, a.header)

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -150,8 +151,8 @@ func (e *editor) overlap(in web.Fields) (time.Duration, string) {
 	return time.Duration(overlap), "overlap"
 }
 
-// publicKeysFresh is how old the keys may be that are served to anybody. Whoever asks for them has no key of the API, so storage is asked
-// once in that time, however many ask.
+// publicKeysFresh is for how long keys are served after they were read, or that they could not be. Whoever asks for them has no key of
+// the API, so storage is asked once in that time, however many ask.
 const publicKeysFresh = 5 * time.Second
 
 // publicKeysTime bounds how long they are read.
@@ -159,9 +160,12 @@ const publicKeysTime = 10 * time.Second
 
 // publicKeys are the webhooks' public keys, as they were read last.
 type publicKeys struct {
-	mu   sync.Mutex
-	at   time.Time
-	keys map[string][]webhook.SigningKey
+	mu      sync.Mutex
+	at      time.Time
+	keys    map[string][]webhook.SigningKey
+	err     error
+	reading chan struct{} // closed when the reading that is under way has ended
+	changes int           // that this process made: what was read before one is not kept
 }
 
 // forget has them read anew: this process has changed a registration.
@@ -169,6 +173,50 @@ func (p *publicKeys) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.at = time.Time{}
+	p.changes++
+}
+
+// of gives a webhook's keys. One caller reads, and the others wait for what comes of it.
+func (p *publicKeys) of(ctx context.Context, id string, read func(context.Context) (map[string][]webhook.SigningKey, error)) ([]webhook.SigningKey, error) {
+	for {
+		p.mu.Lock()
+		if time.Since(p.at) < publicKeysFresh {
+			defer p.mu.Unlock()
+			return p.keys[id], p.err
+		}
+		reading := p.reading
+		if reading == nil {
+			p.reading = make(chan struct{})
+			p.mu.Unlock()
+			p.read(context.WithoutCancel(ctx), read) // who hangs up does not have it begin anew
+			continue
+		}
+		p.mu.Unlock()
+		select {
+		case <-reading:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (p *publicKeys) read(ctx context.Context, read func(context.Context) (map[string][]webhook.SigningKey, error)) {
+	p.mu.Lock()
+	changes := p.changes
+	p.mu.Unlock()
+	keys, err := map[string][]webhook.SigningKey(nil), errors.New("reading the keys was cut off") // by a panic
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if changes == p.changes {
+			p.at, p.keys, p.err = time.Now(), keys, err
+		}
+		close(p.reading)
+		p.reading = nil
+	}()
+	ctx, cancel := context.WithTimeout(ctx, publicKeysTime)
+	defer cancel()
+	keys, err = read(ctx)
 }
 
 // jwk is a public key of Ed25519 (RFC 7517, RFC 8037), with the text that libraries of Standard Webhooks take.
@@ -193,7 +241,7 @@ func (a *API) wellKnownKeys(w http.ResponseWriter, r *http.Request) error {
 	if err := web.ReadQuery(r).Err(); err != nil {
 		return err
 	}
-	keys, err := a.keysOf(r, web.PathParam(r, "id"))
+	keys, err := a.publicKeys.of(r.Context(), web.PathParam(r, "id"), a.readPublicKeys)
 	if err != nil {
 		return web.StorageFault("read the webhook's keys", err)
 	}
@@ -206,29 +254,18 @@ func (a *API) wellKnownKeys(w http.ResponseWriter, r *http.Request) error {
 	if len(answer.Keys) == 0 {
 		return noWebhook
 	}
-	w.Header().Set("Cache-Control", "public, max-age=300")
+	w.Header().Set("Cache-Control", "public, max-age=5")
 	return web.WriteJSON(w, http.StatusOK, answer)
 }
 
-func (a *API) keysOf(r *http.Request, id string) ([]webhook.SigningKey, error) {
-	p := &a.publicKeys
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if time.Since(p.at) < publicKeysFresh {
-		return p.keys[id], nil
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), publicKeysTime) // who hangs up does not have it begin anew
-	defer cancel()
-	begun := time.Now()
+// readPublicKeys reads those of all webhooks that sign with one.
+func (a *API) readPublicKeys(ctx context.Context) (map[string][]webhook.SigningKey, error) {
 	all, _, err := a.Webhooks.ListWebhooks(ctx)
-	if err != nil {
-		return nil, err
-	}
-	p.at, p.keys = begun, map[string][]webhook.SigningKey{}
+	keys := map[string][]webhook.SigningKey{}
 	for i := range all {
 		if all[i].Signatures.NeedKey() {
-			p.keys[all[i].ID] = all[i].SigningKeys
+			keys[all[i].ID] = all[i].SigningKeys
 		}
 	}
-	return p.keys[id], nil
+	return keys, err
 }

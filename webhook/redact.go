@@ -40,8 +40,8 @@ func (w *Webhook) Redact(text string, bodies ...[]byte) string {
 	return redact(text, w.confidential(), bodies)
 }
 
-// Snippet is what may be recorded of the answer of a POST to the webhook: it is redacted, of the token too
-// that the receiver was shown.
+// Snippet is what may be recorded of the answer of a POST to the webhook: it is redacted, of the token and the
+// signature too that the receiver was shown.
 func (r *Result) Snippet(w *Webhook, bodies ...[]byte) string {
 	if len(r.Body) == 0 {
 		return ""
@@ -50,7 +50,7 @@ func (r *Result) Snippet(w *Webhook, bodies ...[]byte) string {
 	if scheme, token, shown := strings.Cut(string(r.authorization), " "); shown {
 		secrets = append(secrets, scheme+" "+token, token)
 	}
-	return redact(string(r.Body), secrets, bodies)
+	return redact(string(r.Body), append(secrets, string(r.signature)), bodies)
 }
 
 func redact(text string, secrets []string, bodies [][]byte) string {

@@ -198,6 +198,9 @@ func (s *Sender) send(ctx context.Context, w *Webhook, r *Request, result *Resul
 		r.Seen(request.Header)
 	}
 	result.authorization = r.authorization
+	if w.Signatures != nil && w.Signatures.HMAC != nil {
+		result.signature = Hidden(request.Header.Get(w.Signatures.HMAC.scheme().header))
+	}
 	resp, err := s.do(t, request, r.Body)
 	result.Redials = max(0, t.made-1)
 	if err != nil {

@@ -168,4 +168,6 @@ type Result struct {
 
 	// authorization is the header of that name that was sent.
 	authorization Hidden
+	// signature is the one of the webhook's HMAC that was sent. Over the body alone it is good for ever.
+	signature Hidden
 }

@@ -115,13 +115,15 @@ func (cs *Claims) write(ctx context.Context, by retry.Policy, c Claim) {
 	if err == nil {
 		return
 	}
-	if cs.mu.Lock(); c.Delivered && len(cs.late) < memorySize {
+	cs.mu.Lock()
+	later := c.Delivered && len(cs.late) < memorySize
+	if later {
 		cs.late[c.Key+c.Owner] = &c
 	}
 	cs.mu.Unlock()
 	cs.meter.ClaimsUnfinished.Add(meter.Labels{})
 	cs.log.Warn("the claim on an event could not be kept or ended; when it has lapsed another message with the event is delivered, unless it is written before",
-		"message", c.MessageID, "until", c.Until, "written_later", c.Delivered, "error", err)
+		"message", c.MessageID, "until", c.Until, "written_later", later, "error", err)
 }
 
 // put tries once to write how far c has come. It finishes a claim also where it is not there: because the store could not be

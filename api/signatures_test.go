@@ -1,12 +1,20 @@
 package api
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/pushlease/pushlease/internal/bubble"
+	"github.com/pushlease/pushlease/webhook"
 )
 
 const signedHook = `{"queue":"orders","url":"https://example.com/hook","signatures":{"hmac":{"preset":"github","secret":"PLANTED-hmac"}}}`
@@ -217,5 +225,60 @@ func TestPublicKeysAreReadSeldom(t *testing.T) {
 	}
 	if n := counted.lists.Load(); n > 1 {
 		t.Errorf("storage was asked %d times", n)
+	}
+}
+
+// Storage that does not answer is asked by one of those who want the keys, that it did not stands as an answer does, and a change of
+// a webhook waits for none of it.
+func TestPublicKeysAreReadSeldomWhileStorageIsAway(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var p publicKeys
+		reads := 0
+		read := func(ctx context.Context) (map[string][]webhook.SigningKey, error) {
+			reads++
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		began := time.Now()
+		answers := make(chan error, 50)
+		for range cap(answers) {
+			go func() { _, err := p.of(t.Context(), "w", read); answers <- err }()
+		}
+		synctest.Wait()
+		gone, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		if _, err := p.of(gone, "w", read); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
+			t.Errorf("who hangs up has %v after %v", err, time.Since(began))
+		}
+		for range cap(answers) {
+			if err := <-answers; err == nil {
+				t.Error("keys are given that could not be read")
+			}
+		}
+		if _, err := p.of(t.Context(), "w", read); err == nil || reads != 1 || time.Since(began) != publicKeysTime {
+			t.Errorf("%v, %d reads in %v, want 1 in %v", err, reads, time.Since(began), publicKeysTime)
+		}
+		time.Sleep(publicKeysFresh)
+		go func() { _, err := p.of(t.Context(), "w", read); answers <- err }()
+		synctest.Wait()
+		began = time.Now()
+		if p.forget(); time.Since(began) > 0 {
+			t.Errorf("a change waited for %v", time.Since(began))
+		}
+		<-answers
+		if reads != 3 { // what was read before the change is not kept
+			t.Errorf("%d reads, want 3", reads)
+		}
+	})
+}
+
+// The connections that are kept for probes carry probes.
+func TestPublicKeysAreNotServedOnConnectionsForProbes(t *testing.T) {
+	h := newHarness(t)
+	h.do(http.StatusCreated, "PUT", billing, v1aHook)
+	w := httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(context.WithValue(t.Context(), onlyProbesKey{}, true), http.MethodGet, "/.well-known/webhook-keys/billing-eu", nil)
+	if h.api.ServeHTTP(w, r); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("it is answered with %d", w.Code)
 	}
 }

@@ -124,6 +124,26 @@ func TestASignaturesSecretIsShownNowhere(t *testing.T) {
 	}
 }
 
+// One over the body alone is good for ever, with the body.
+func TestASignatureThatAReceiverEchoesIsNotRecorded(t *testing.T) {
+	for _, preset := range []string{"github", "stripe", "shopify"} {
+		seen := ""
+		receiver := webhooktest.NewReceiver(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			for _, name := range []string{"X-Hub-Signature-256", "Stripe-Signature", "X-Shopify-Hmac-Sha256"} {
+				seen += r.Header.Get(name)
+			}
+			w.WriteHeader(http.StatusUnauthorized)
+			fmt.Fprintf(w, "bad signature %s", seen)
+		}))
+		w := withHMAC(webhook.HMAC{Preset: preset, Secret: "a secret of the receiver"})
+		result := newSender(t, receiver.Dial).Send(t.Context(), w, message("x"))
+		receiver.Close()
+		if snippet := result.Snippet(w); seen == "" || !strings.HasPrefix(snippet, "bad signature ") || strings.Contains(snippet, seen[len(seen)-12:]) || strings.Contains(snippet, seen[8:20]) {
+			t.Errorf("%s: %q is recorded of %q", preset, snippet, seen)
+		}
+	}
+}
+
 // What another version has written is no reason to send without a signature.
 func TestNothingIsSentWithASignatureThatIsNotKnown(t *testing.T) {
 	for _, h := range []webhook.HMAC{{Preset: "other"}, {Header: "X-Signature", Algorithm: "sha1"}, {Header: "X-Signature", Encoding: "base32"}, {Header: "X-Signature", Signed: "url.body"}} {

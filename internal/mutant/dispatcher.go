@@ -35,7 +35,7 @@ var dispatcherPatches = []Patch{
 		"A copy is POSTed while the event's holder waits for its next attempt."),
 	inDispatcher(aboutEvents, "failed-event-stays-claimed", "if ends.over = true; ends.Delivered {", "ends.Delivered = true\n\tif ends.over = true; ends.Delivered {",
 		"An event whose delivery failed can never be published again."),
-	inDispatcher(aboutEvents, "unfinished-claim-forgotten", "c.Delivered && len(cs.late) < memorySize {", "false {",
+	inDispatcher(aboutEvents, "unfinished-claim-forgotten", "later := c.Delivered && len(cs.late) < memorySize", "later := false",
 		"A copy of an event that was delivered while the store was away is POSTed again after it."),
 	inDispatcher(aboutEvents, "replay-takes-original-claim", "c.Replay, c.Owner, c.At = true, p.key.MessageID+\" replayed\", p.m.InsertedAt", "c.Replay, c.At = true, p.m.InsertedAt",
 		"The end of a replay ends the claim of the original, which is still under way."),

@@ -117,7 +117,7 @@ func soakHandover(b *bench, seed uint64) {
 		place.Leave()
 	}
 	flapping.Wait()
-	if handed < len(sent)/4 {
+	if handed < 30 { // most are, where not both webhooks are disabled for long
 		b.t.Errorf("%d of %d messages were handed over: the others say nothing", handed, len(sent))
 	}
 	other.Enabled, b.webhook.Enabled = true, true

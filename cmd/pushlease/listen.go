@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,10 +36,16 @@ PUSHLEASE_WEBHOOK_SECRET (several with spaces in between) and in the files of
 --secret-file: one of them has to fit. --secret takes one too, but other users of the
 machine can read it in the list of processes.
 
+To develop a receiver, --forward-to hands requests on to it and answers what it answers; a
+bad signature never reaches it. --queue registers a webhook for as long as listen runs, with
+a secret of its own, which is shown. On a terminal r and Enter sends the last request again,
+signed anew. --save keeps what comes for "pushlease trigger".
+
 Ctrl-C ends it with a summary: requests, messages, retries, duplicates (a message that
 was answered 2xx came again) and bad signatures, which are answered 401.`
 
-const listenExample = `  pushlease listen --port 9000
+const listenExample = `  pushlease listen --queue orders --forward-to http://localhost:3000/hook
+  pushlease listen --port 9000
   PUSHLEASE_WEBHOOK_SECRET=whsec_… pushlease listen -o json
   pushlease listen --secret-file secret.txt
   pushlease listen --answer 503 --retry-after 5
@@ -48,6 +55,7 @@ const listenExample = `  pushlease listen --port 9000
 // listenCommand is one run of listen.
 type listenCommand struct {
 	output
+	develop                    *develop
 	host                       string
 	port                       int
 	secrets, secretFiles       []string
@@ -58,7 +66,7 @@ type listenCommand struct {
 }
 
 func newListenCommand() *cobra.Command {
-	c := &listenCommand{}
+	c := &listenCommand{develop: &develop{}}
 	cmd := &cobra.Command{
 		Use:     "listen",
 		Short:   "Receive webhooks here and print them",
@@ -79,6 +87,7 @@ func newListenCommand() *cobra.Command {
 	flags.StringArrayVar(&c.matches, "match", nil, "'TEXT=>ANSWER' for requests whose body has the text (repeatable)")
 	flags.StringVar(&c.script, "script", "", "statuses to answer one after the other for each message")
 	flags.IntVar(&c.failFirst, "fail-first", 0, "answer 503 to the first requests of each message, so many")
+	c.develop.addFlags(cmd)
 	c.addFlag(cmd)
 	return cmd
 }
@@ -87,6 +96,9 @@ func newListenCommand() *cobra.Command {
 func (c *listenCommand) options(cmd *cobra.Command) (receiverOptions, error) {
 	base, err := c.base()
 	if err != nil {
+		return receiverOptions{}, err
+	}
+	if err := c.develop.check(cmd); err != nil {
 		return receiverOptions{}, err
 	}
 	opts := receiverOptions{FailFirst: c.failFirst, Failure: base}
@@ -99,6 +111,13 @@ func (c *listenCommand) options(cmd *cobra.Command) (receiverOptions, error) {
 	}
 	if opts.Secrets, err = c.allSecrets(cmd); err != nil {
 		return opts, err
+	}
+	if c.develop.forwardTo != "" {
+		f, err := newForwarder(c.develop.forwardTo)
+		if err != nil {
+			return opts, err
+		}
+		opts.Forward = f.forward
 	}
 	if opts.Answer, err = parseReply(c.answer, base); err != nil {
 		return opts, usagef("--answer: %s", err)
@@ -177,8 +196,18 @@ func (c *listenCommand) run(cmd *cobra.Command, _ []string) error {
 	if len(c.secrets) > 0 {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Others on this machine can read --secret in the list of processes; use --secret-file or $%s.\n", secretEnv)
 	}
+	made := "" // the secret of a webhook that is registered without one
+	if c.develop.queue != "" && len(opts.Secrets) == 0 {
+		made = webhook.NewSecret(time.Now()).Key
+		opts.Secrets = []string{made}
+	}
 	printer := &printer{out: cmd.OutOrStdout(), output: c.output}
-	opts.OnReceived = printer.received
+	opts.OnReceived = func(r received) {
+		printer.received(r)
+		if err := c.develop.received(r); err != nil {
+			_, _ = fmt.Fprintln(cmd.ErrOrStderr(), clean(err.Error())) // the request is answered all the same
+		}
+	}
 	rc := newReceiver(opts)
 	var lc net.ListenConfig
 	l, err := lc.Listen(cmd.Context(), "tcp", net.JoinHostPort(c.host, strconv.Itoa(c.port)))
@@ -187,10 +216,30 @@ func (c *listenCommand) run(cmd *cobra.Command, _ []string) error {
 	}
 	// On standard error, so that standard output has nothing but what came.
 	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Receiving on http://%s/ (Ctrl-C ends)\n", l.Addr())
-	if err := serveReceiver(cmd.Context(), l, rc); err != nil {
+	serve := func() error { return serveReceiver(cmd.Context(), l, rc) }
+	if c.develop.queue != "" {
+		serve = func() error { return c.registered(cmd, l, opts.Secrets, made != "", rc) }
+	}
+	if keys := cmd.InOrStdin(); isTerminal(keys) && !slices.Contains(c.secretFiles, "-") {
+		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "r and Enter sends the last one again")
+		go c.develop.keys(cmd.Context(), keys, cmd.ErrOrStderr(), opts.Secrets, rc) // ends with the process
+	}
+	if err := serve(); err != nil {
 		return err
 	}
 	return printer.summary(rc.Totals())
+}
+
+// registered serves while a webhook of the queue is registered.
+func (c *listenCommand) registered(cmd *cobra.Command, l net.Listener, secrets []string, made bool, rc http.Handler) error {
+	remove, err := c.develop.register(cmd, l, secrets[0])
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	if made {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Its signing secret, for the receiver that it is forwarded to: %s\n", secrets[0])
+	}
+	return errors.Join(serveReceiver(cmd.Context(), l, rc), remove())
 }
 
 // stopTimeout is how long answers in hand may take when the receiver ends.

@@ -58,6 +58,9 @@ func (p *printer) received(r received) {
 	if r.Delay != "" {
 		answer += " in " + r.Delay
 	}
+	if r.ForwardedIn != "" {
+		answer += ", forwarded in " + r.ForwardedIn
+	}
 	text := strings.Join(append(parts, answer), "  ") + "\n"
 	for l := range strings.SplitSeq(prettyBody(r.Body), "\n") {
 		text += "    " + l + "\n"

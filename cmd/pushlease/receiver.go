@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"io"
@@ -37,6 +39,8 @@ type receiverOptions struct {
 	Script []reply
 	// Answer is for everything else.
 	Answer reply
+	// Forward asks another receiver for the answer, in the place of all of these; nil asks none.
+	Forward func(context.Context, received) reply
 	// OnReceived is told of every request before it is answered, one at a
 	// time; nil tells nobody.
 	OnReceived func(received)
@@ -61,8 +65,11 @@ type received struct {
 	Status     int    `json:"status"`
 	RetryAfter string `json:"retry_after,omitempty"`
 	Delay      string `json:"delay,omitempty"`
+	// ForwardedIn is how long the receiver took that it was forwarded to; empty without one.
+	ForwardedIn string `json:"forwarded_in,omitempty"`
 
-	Body []byte `json:"-"`
+	Body   []byte      `json:"-"`
+	header http.Header // as it came
 }
 
 // receiverTotals sums up what a receiver got.
@@ -131,9 +138,15 @@ func (rc *receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	got := received{
 		At: time.Now(), ID: r.Header.Get(webhook.HeaderID), Queue: r.Header.Get("pushlease-queue"), Attempt: r.Header.Get("pushlease-attempt"),
 		ContentType: r.Header.Get("Content-Type"), Traceparent: r.Header.Get("traceparent"), Timestamp: r.Header.Get(webhook.HeaderTimestamp),
-		Signature: rc.verify(r.Header, body, time.Now()), Body: body,
+		Signature: rc.verify(r.Header, body, time.Now()), Body: body, header: r.Header,
 	}
 	answer := rc.count(&got)
+	if rc.opts.Forward != nil && !got.forged() {
+		began := time.Now()
+		answer = rc.opts.Forward(r.Context(), got)
+		got.ForwardedIn = time.Since(began).Round(time.Millisecond / 10).String()
+	}
+	rc.answered(&got, answer)
 	if rc.opts.OnReceived != nil {
 		rc.reporting.Lock()
 		rc.opts.OnReceived(got)
@@ -180,6 +193,9 @@ func (rc *receiver) verify(h http.Header, body []byte, now time.Time) string {
 	return "invalid"
 }
 
+// forged reports whether a request has a signature that is not the sender's.
+func (r received) forged() bool { return r.Signature != "valid" && r.Signature != "unchecked" }
+
 // count adds a request to the totals, and decides its answer.
 func (rc *receiver) count(got *received) reply {
 	rc.mu.Lock()
@@ -199,20 +215,26 @@ func (rc *receiver) count(got *received) reply {
 	}
 	state.count++
 	answer := rc.choose(state.count, string(got.Body))
-	forged := got.Signature != "valid" && got.Signature != "unchecked"
-	if forged { // refused, as a receiver of one's own has to
+	if got.forged() { // refused, as a receiver of one's own has to
 		answer = reply{Status: http.StatusUnauthorized, Body: "the signature is " + got.Signature + "\n"}
 	}
-	got.Count, got.Duplicate, got.Status, got.RetryAfter = state.count, state.delivered, answer.Status, answer.RetryAfter
-	if answer.Delay > 0 {
-		got.Delay = answer.Delay.String()
-	}
+	got.Count, got.Duplicate = state.count, state.delivered
 	rc.totals.Requests++
-	rc.totals.Answers[answer.Status]++
-	if forged {
+	if got.forged() {
 		rc.totals.BadSignatures++
 	}
 	return answer
+}
+
+// answered notes with what a request is answered.
+func (rc *receiver) answered(got *received, answer reply) {
+	got.Status, got.RetryAfter = answer.Status, answer.RetryAfter
+	if answer.Delay > 0 {
+		got.Delay = answer.Delay.String()
+	}
+	rc.mu.Lock()
+	defer rc.mu.Unlock()
+	rc.totals.Answers[answer.Status]++
 }
 
 // choose picks the answer to the n-th request of an id.
@@ -235,11 +257,14 @@ func (r reply) write(w http.ResponseWriter) {
 	if r.RetryAfter != "" {
 		w.Header().Set("Retry-After", r.RetryAfter)
 	}
+	if r.Decision != "" {
+		w.Header().Set("pushlease-decision", r.Decision)
+	}
 	body := r.Body
-	if body == "" {
+	if body == "" && r.ContentType == "" {
 		body = http.StatusText(r.Status) + "\n"
 	}
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Content-Type", cmp.Or(r.ContentType, "text/plain; charset=utf-8"))
 	if r.Status == http.StatusNoContent || r.Status == http.StatusNotModified {
 		body = ""
 	} else {

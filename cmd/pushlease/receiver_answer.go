@@ -15,8 +15,10 @@ type reply struct {
 	RetryAfter string
 	// Delay is waited before the answer.
 	Delay time.Duration
-	// Body is the answer's body; empty for the status' text.
+	// Body is the answer's body; empty for the status' text, unless a ContentType is named.
 	Body string
+	// ContentType and Decision are headers of an answer that was forwarded.
+	ContentType, Decision string
 }
 
 // matchRule answers requests whose body has a text.

@@ -71,6 +71,7 @@ func newRootCommand() *cobra.Command {
 		newDemoCommand(),
 		newSendCommand(),
 		newListenCommand(),
+		newTriggerCommand(),
 		newWebhooksCommand(),
 		newApplyCommand(),
 		newExportCommand(),

@@ -277,8 +277,8 @@ func deadLetterEvents(d tables.DeadLetter) []event {
 }
 
 func newNextView(d tables.Delivery, dead []tables.DeadLetter, now time.Time) nextView {
-	if d.State == tables.DeadLettering && d.Over(now) && isAmong(dead, d.DeadLetterID) {
-		d.State = tables.DeadLettered // only its record was not written any more
+	if d.State == tables.DeadLettering && isAmong(dead, d.DeadLetterID) {
+		d.State = tables.DeadLettered // only that is not on record: whoever made the dead letter may have died
 	}
 	v := nextView{
 		WebhookID: d.WebhookID, State: d.State, Reason: d.Reason, Generation: d.Generation, Attempts: d.Attempts,

@@ -38,12 +38,33 @@ func (a *API) deadLettersOf(ctx context.Context, deliveries []tables.Delivery) (
 		if d.DeadLetterID == "" || isAmong(dead, d.DeadLetterID) {
 			continue
 		}
-		switch letter, err := a.DeadLetters.GetDeadLetter(ctx, d.DeadLetterID); {
-		case err == nil:
-			dead = append(dead, letter)
-		case !errors.Is(err, tables.ErrNotFound):
-			return nil, web.StorageFault("read the message's dead letter", err)
+		if dead, err = a.alsoDead(ctx, dead, d.DeadLetterID); err != nil {
+			return nil, err
 		}
+	}
+	return dead, nil
+}
+
+// lettersBeingMade are those dead letters that are there, of the few deliveries in a list that are being dead-lettered.
+func (a *API) lettersBeingMade(ctx context.Context, deliveries []tables.Delivery) (dead []tables.DeadLetter, err error) {
+	for _, d := range deliveries {
+		if d.State != tables.DeadLettering || d.DeadLetterID == "" {
+			continue
+		}
+		if dead, err = a.alsoDead(ctx, dead, d.DeadLetterID); err != nil {
+			return nil, err
+		}
+	}
+	return dead, nil
+}
+
+// alsoDead adds the dead letter of this id, if it is there.
+func (a *API) alsoDead(ctx context.Context, dead []tables.DeadLetter, id string) ([]tables.DeadLetter, error) {
+	switch letter, err := a.DeadLetters.GetDeadLetter(ctx, id); {
+	case err == nil:
+		dead = append(dead, letter)
+	case !errors.Is(err, tables.ErrNotFound):
+		return nil, web.StorageFault("read the message's dead letter", err)
 	}
 	return dead, nil
 }

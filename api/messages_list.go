@@ -41,11 +41,15 @@ func (a *API) listMessages(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return web.ListFault("list the messages", err)
 	}
+	dead, err := a.lettersBeingMade(r.Context(), ds)
+	if err != nil {
+		return err
+	}
 	now := time.Now()
 	views := make([]messageRowView, len(ds))
 	for i, d := range ds {
 		views[i] = messageRowView{
-			MessageID: d.MessageID, Queue: d.Queue, nextView: newNextView(d, nil, now), LastStatus: d.LastStatus, LastErrorClass: d.LastErrorClass,
+			MessageID: d.MessageID, Queue: d.Queue, nextView: newNextView(d, dead, now), LastStatus: d.LastStatus, LastErrorClass: d.LastErrorClass,
 			Size: d.Size, InsertedAt: web.UTC(d.Day), UpdatedAt: web.UTC(d.UpdatedAt), ExpiresAt: web.UTC(d.ExpiresAt),
 		}
 		a.tellWhatKeeps(&views[i].nextView)

@@ -226,25 +226,43 @@ func TestAReplayThatSomebodyTookLeavesItsDeadLetterAsItIs(t *testing.T) {
 	}
 }
 
-// C94: who wrote the dead letter and died before the record said so leaves a dead letter, and no lost message.
+// C94: who wrote the dead letter and died before the record said so leaves a dead letter, and no lost message; nor one
+// whose dead letter is still to come, when another one has deleted the message since.
 func TestADeadLetterThatIsThereIsNoLostMessage(t *testing.T) {
-	h := newHarness(t)
-	d := dead("m-8", "wh_1", "x")
-	d.DeadLetteredAt = time.Now().Add(-2 * time.Hour).UTC().Truncate(time.Millisecond)
-	d = h.putDeadLetter(d)
-	h.record(tables.Record{Deliveries: []tables.Delivery{{
-		MessageKey: d.MessageKey, WebhookID: "wh_1", State: tables.DeadLettering, Reason: d.Reason, DeadLetterID: d.ID,
-		UpdatedAt: d.DeadLetteredAt, ExpiresAt: time.Now().Add(-time.Hour),
-	}}})
-	a := h.do(http.StatusOK, "GET", "/api/v1/messages/m-8", "")
-	if text := a.text("next", 0, "text"); a.text("next", 0, "state") != "dead_lettered" || !strings.Contains(text, d.ID+"/replay sends it again") {
-		t.Errorf("while its dead letter is there: %s", a.body)
-	}
-	if err := h.db.DeleteDeadLetter(t.Context(), d.ID, ""); err != nil {
-		t.Fatal(err)
-	}
-	a = h.do(http.StatusOK, "GET", "/api/v1/messages/m-8", "")
-	if a.text("next", 0, "state") != "lost" || !strings.Contains(a.text("next", 0, "text"), "before the dead letter was written") {
-		t.Errorf("without one: %s", a.body)
+	for name, tt := range map[string]struct {
+		left          time.Duration // of the message's life
+		without, says string        // the state without a dead letter, and what is said of it
+	}{
+		"its life is over": {-time.Hour, "lost", "before the dead letter was written"},
+		"it could live":    {24 * time.Hour, "dead_lettering", "It is being dead-lettered"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t)
+			d := dead("m-8", "wh_1", "x")
+			d.DeadLetteredAt = time.Now().Add(-2 * time.Hour).UTC().Truncate(time.Millisecond)
+			d = h.putDeadLetter(d)
+			h.record(tables.Record{Deliveries: []tables.Delivery{{
+				MessageKey: d.MessageKey, WebhookID: "wh_1", State: tables.DeadLettering, Reason: d.Reason, DeadLetterID: d.ID,
+				UpdatedAt: d.DeadLetteredAt, ExpiresAt: time.Now().Add(tt.left),
+			}}})
+			told := func(state, text string) {
+				t.Helper()
+				for _, path := range []string{"/api/v1/messages/m-8", "/api/v1/messages?queue=orders"} {
+					list := "next"
+					if strings.Contains(path, "?") {
+						list = "data"
+					}
+					a := h.do(http.StatusOK, "GET", path, "")
+					if a.text(list, 0, "state") != state || !strings.Contains(a.text(list, 0, "text"), text) {
+						t.Errorf("%s: %s, want %s, %q", path, a.body, state, text)
+					}
+				}
+			}
+			told("dead_lettered", d.ID+"/replay sends it again")
+			if err := h.db.DeleteDeadLetter(t.Context(), d.ID, ""); err != nil {
+				t.Fatal(err)
+			}
+			told(tt.without, tt.says)
+		})
 	}
 }

@@ -157,6 +157,8 @@ var teeth = []Patch{
 		"A disk that is full counts as well because a small write fits.", "./internal/sqlite", "TestFullDiskIsAnErrorAndHeals"),
 	inCase("c67-unwritten-make-room", "dispatcher/internal/journal", "if len(m.byKey) <= memorySize && now-e.Value.(*remembered).at < memoryAge {\n\t\t\tbreak\n\t\t}\n\t\tdelete(m.byKey, m.written.Remove(e).(*remembered).key)\n\t}\n\tfor ; m.unwritten.Len() > memorySize; lost++ {", "if now-e.Value.(*remembered).at < memoryAge {\n\t\t\tbreak\n\t\t}\n\t\tdelete(m.byKey, m.written.Remove(e).(*remembered).key)\n\t}\n\tfor m.unwritten.Len() > 0 && len(m.byKey) > memorySize {",
 		"Records that wait for the store are lost and not counted.", "./dispatcher/internal/journal", "TestWhatWaitsForTheStoreIsNeverLostForWhatIsWritten"),
+	inCase("ended-unrecorded", "dispatcher/internal/journal", "return del.State == tables.Delivered || del.State == tables.DeadLettered", "return del.State == tables.Delivered",
+		"A message that was dead-lettered while the store was locked is on record as not over for ever.", "./dispatcher/internal/journal", "TestWhatHasEndedIsOnRecordBeforeItsMessageIsDeleted"),
 	inCase("c72-old-count", "api", "if fresh && (s.DeadLettered == w.dead || time.Since(w.at) < recountEvery) {", "if fresh {",
 		"No dead letter is shown while many wait.", "./api", "TestDeadLettersAreCountedAnewWhenThisProcessMadeOrEndedSome"),
 	inCase("c73-telemetry-decides", "internal/app", "a.log.Warn(\"the last telemetry could not be sent\", \"error\", err)\n\t\t}\n\t\treturn nil", "return err\n\t\t}\n\t\treturn nil",

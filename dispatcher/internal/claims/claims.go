@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -89,7 +90,7 @@ func (cs *Claims) End(ctx context.Context, c *Claim) {
 	}
 	ends, by := *c, retry.Call
 	if ends.over = true; ends.Delivered {
-		by = retry.Delivered
+		by = retry.Ended
 		cs.events.note(ends.Claim, tables.Done)
 	} else {
 		cs.events.forget(ends.Claim)
@@ -152,24 +153,19 @@ func (cs *Claims) WriteLate(ctx context.Context) {
 	}
 }
 
-// Flush writes what could not be written before, until the store fails several times.
+// Flush writes what could not be written before, until the store fails several times in a row.
 func (cs *Claims) Flush(ctx context.Context) {
 	cs.mu.Lock()
-	late, faults := maps.Clone(cs.late), 0
+	waiting := slices.Collect(maps.Values(cs.late))
 	cs.mu.Unlock()
-	for name, c := range late {
-		if retry.Do(ctx, retry.Once, func(ctx context.Context, _ int) error { return cs.put(ctx, *c) }) != nil {
-			if faults++; faults == flushFaults {
-				return
-			}
-			continue
-		}
+	put := func(ctx context.Context, c *Claim) error { return cs.put(ctx, *c) }
+	retry.Drain(ctx, waiting, put, func(c *Claim, err error) {
 		cs.mu.Lock()
-		if cs.late[name] == c {
+		defer cs.mu.Unlock()
+		if name := c.Key + c.Owner; err == nil && cs.late[name] == c {
 			delete(cs.late, name)
 		}
-		cs.mu.Unlock()
-	}
+	})
 }
 
 const (
@@ -177,9 +173,8 @@ const (
 	// are kept to be written later.
 	memorySize = 20_000
 	memoryAge  = time.Hour
-	// flushEvery is how often that is tried, and flushFaults how often it may fail before a round ends.
-	flushEvery  = 5 * time.Second
-	flushFaults = 3
+	// flushEvery is how often that is tried.
+	flushEvery = 5 * time.Second
 )
 
 // events is the first tier of deduplication by event: the claims that this process has

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,10 +24,16 @@ type shop struct {
 	*sqlite.DB
 	away  bool
 	until time.Time // away, too
+	takes time.Duration
+
+	mu    sync.Mutex
 	asked int
 }
 
 func (s *shop) ask() error {
+	time.Sleep(s.takes)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.asked++
 	if s.away || time.Now().Before(s.until) {
 		return errors.New("away")
@@ -267,6 +274,34 @@ func TestWhatIsWrittenLaterIsBounded(t *testing.T) {
 		want(t, "claims to be written", len(here.late), memorySize)
 		asked := s.asked
 		here.Flush(t.Context())
-		want(t, "questions to a store that is away", s.asked-asked, flushFaults)
+		want(t, "questions to a store that is away", s.asked-asked, 3)
+	})
+}
+
+// Copies of all events that were delivered during an outage are known to every process within seconds after it.
+func TestAllEndsThatWaitAreWrittenSoon(t *testing.T) {
+	inShop(t, func(t *testing.T, s *shop, here, _ *Claims) {
+		const many = 1000
+		s.away = true
+		for i := range many {
+			c := by("m")
+			c.Key, c.Delivered, c.over = fmt.Sprint(i), true, true
+			here.write(t.Context(), retry.Policy{}, c)
+		}
+		s.away, s.takes = false, 100*time.Millisecond
+		began := time.Now()
+		here.Flush(t.Context())
+		if took := time.Since(began); took > 15*time.Second { // one by one they take 5 minutes
+			t.Errorf("%d claims took %s", many, took)
+		}
+		want(t, "claims that wait still", len(here.late), 0)
+		for _, key := range []string{"0", fmt.Sprint(many - 1)} {
+			copied := by("copy")
+			copied.Key = key
+			current, won, err := s.DB.Claim(t.Context(), copied.Claim, time.Now())
+			if err != nil || won || current.State != tables.Done {
+				t.Errorf("the event of claim %s is %s, had by its copy: %t, %v", key, current.State, won, err)
+			}
+		}
 	})
 }

@@ -14,7 +14,7 @@ import (
 // recordBound is how long it takes at most until an answer is on record, unless the store does not
 // take it at all: to learn what others did meanwhile, and then to write. Others read by a clock of their own, which
 // may be ahead of this one.
-var recordBound = retry.Call.Longest() + retry.Delivered.For + retry.Timeout + tables.ClocksApart
+var recordBound = retry.Call.Longest() + retry.Ended.For + retry.Timeout + tables.ClocksApart
 
 // tellOthers writes, for each POST that is under way, that the delivery is tried again only when
 // that POST and the record of its answer must be over. Whoever receives the message finds that,

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,11 +20,6 @@ const (
 	MaxRows = 100
 	// flushEvery is how often records that could not be written are tried again.
 	flushEvery = 5 * time.Second
-	// flushFaults is how many records in a row may fail before a round ends.
-	flushFaults = 3
-	// flushTogether is how many of them are written at a time at most: the rows of several go into one
-	// transaction of a table.
-	flushTogether = 64
 	// lossLogEvery is how often lost records are logged at most.
 	lossLogEvery = 30 * time.Second
 	// lateAfter is how long after its answer an attempt is written that says so, whether or not its lease has ended:
@@ -66,8 +60,8 @@ func (j *Journal) Load(ctx context.Context, by retry.Policy, key tables.MessageK
 // fault of ours is never the webhook's (I3).
 func (j *Journal) Record(ctx context.Context, rec tables.Record) {
 	policy := retry.Record
-	if slices.ContainsFunc(rec.Deliveries, func(del tables.Delivery) bool { return del.State == tables.Delivered }) {
-		policy = retry.Delivered
+	if slices.ContainsFunc(rec.Deliveries, hasEnded) {
+		policy = retry.Ended
 	}
 	err := retry.Do(ctx, policy, func(ctx context.Context, try int) error {
 		if try > 1 || isLate(rec) {
@@ -88,6 +82,11 @@ func (j *Journal) Record(ctx context.Context, rec tables.Record) {
 		rec.Deliveries[i].MissingRecords += attemptsOf(rec, rec.Deliveries[i].WebhookID)
 	}
 	j.lose(j.memory.remember(rec, false))
+}
+
+// hasEnded reports whether the message may be deleted once this is on record.
+func hasEnded(del tables.Delivery) bool {
+	return del.State == tables.Delivered || del.State == tables.DeadLettered
 }
 
 // again repeats a record whose first try failed, and may have taken effect. What was delivered stays so whatever
@@ -170,46 +169,18 @@ func (j *Journal) TellLost() {
 	}
 }
 
-// Flush writes what is waiting, until the store fails several times in a row. While it takes what it is
-// given, more and more are written at a time, so that those that waited for hours are durable within
-// seconds, and before a stop ends; a store that is away is asked flushFaults times.
+// Flush writes what is waiting, until the store fails several times in a row.
 func (j *Journal) Flush(ctx context.Context) {
-	waiting, faults := j.memory.waiting(), 0
-	for n := 1; len(waiting) > 0 && faults < flushFaults && ctx.Err() == nil; n = min(2*n, flushTogether) {
-		some := waiting[:min(n, len(waiting))]
-		waiting = waiting[len(some):]
-		if failed := j.flushSome(ctx, some); failed == len(some) {
-			faults += failed
-		} else {
-			faults = 0
-		}
-	}
-}
-
-// flushSome writes records that waited, of a delivery each, at the same time, and counts those that
-// the store did not take.
-func (j *Journal) flushSome(ctx context.Context, some []tables.Record) (failed int) {
-	errs := make([]error, len(some))
-	var calls sync.WaitGroup
-	for i, rec := range some {
-		calls.Go(func() {
-			callCtx, cancel := context.WithTimeout(ctx, retry.Timeout)
-			defer cancel()
-			errs[i] = j.writeLate(callCtx, noneMissing(rec))
-		})
-	}
-	calls.Wait()
-	for i, rec := range some {
-		if errs[i] != nil {
-			failed++
+	write := func(ctx context.Context, rec tables.Record) error { return j.writeLate(ctx, noneMissing(rec)) }
+	retry.Drain(ctx, j.memory.waiting(), write, func(rec tables.Record, err error) {
+		if err != nil {
 			j.memory.putOff(rec)
-			continue
+			return
 		}
 		j.memory.wrote(rec)
 		j.log.Info("a record that could not be written before is written now",
 			"queue", rec.Deliveries[0].Queue, "message", rec.Deliveries[0].MessageID, "webhook", rec.Deliveries[0].WebhookID)
-	}
-	return failed
+	})
 }
 
 // noneMissing takes back that the attempts in rec are missing.

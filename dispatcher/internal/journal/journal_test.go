@@ -129,7 +129,7 @@ func TestAllThatWaitsIsWrittenBeforeAStopEnds(t *testing.T) {
 		}
 		s.dead.Store(true)
 		j.Flush(t.Context())
-		want(t, "calls while it is away", s.calls.Load(), flushFaults)
+		want(t, "calls while it is away", s.calls.Load(), 3)
 		s.dead.Store(false)
 		began := time.Now()
 		j.Flush(t.Context())
@@ -139,4 +139,41 @@ func TestAllThatWaitsIsWrittenBeforeAStopEnds(t *testing.T) {
 		want(t, "written", s.written.Load(), memorySize)
 		want(t, "waiting", j.memory.count(), 0)
 	})
+}
+
+// restingStore takes nothing until a moment.
+type restingStore struct {
+	tables.Deliveries
+	until   time.Time
+	written []tables.State
+}
+
+func (s *restingStore) Record(_ context.Context, rec tables.Record) error {
+	if time.Now().Before(s.until) {
+		return errors.New("locked")
+	}
+	for _, d := range rec.Deliveries {
+		s.written = append(s.written, d.State)
+	}
+	return nil
+}
+
+func (s *restingStore) Load(context.Context, tables.MessageKey) ([]tables.Delivery, error) {
+	return nil, nil
+}
+
+// The message is deleted after the record. A process that is killed then leaves nothing behind that says that the message
+// is not over: a file can be locked for 15 seconds, by a process that stands still.
+func TestWhatHasEndedIsOnRecordBeforeItsMessageIsDeleted(t *testing.T) {
+	for state, waits := range map[tables.State]bool{tables.Delivered: true, tables.DeadLettered: true, tables.DeadLettering: false, tables.Pending: false} {
+		t.Run(string(state), func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				s := &restingStore{until: time.Now().Add(15 * time.Second)}
+				newJournal(t, s).Record(t.Context(), tables.Record{Deliveries: []tables.Delivery{{
+					MessageKey: tables.MessageKey{Queue: "orders", MessageID: "m"}, WebhookID: "wh_a", State: state,
+				}}})
+				want(t, "it is on record when the message goes on", len(s.written) == 1 && s.written[0] == state, waits)
+			})
+		})
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/pushlease/pushlease/queue"
@@ -80,9 +81,9 @@ var (
 	Once = Policy{Each: Timeout, Tries: 1}
 	// Record is for records: what is not written then is kept and written later.
 	Record = Policy{Each: Timeout, Tries: 3, First: 250 * time.Millisecond, Max: 4 * time.Second}
-	// Delivered is Record for a delivered message, which is not deleted before: it takes longer to
-	// give up, since a crash makes a second POST.
-	Delivered = Policy{Each: Timeout, Tries: 3, For: 20 * time.Second, First: 250 * time.Millisecond, Max: 4 * time.Second}
+	// Ended is Record for what was delivered or dead-lettered, and whose message is not deleted before: it takes longer to give
+	// up. A crash would make a second POST of the one; of the other it would be on record for ever that it is not over.
+	Ended = Policy{Each: Timeout, Tries: 3, For: 20 * time.Second, First: 250 * time.Millisecond, Max: 4 * time.Second}
 	// GiveBack is for giving a message back. Where that fails, the end of its lease does it.
 	GiveBack = Policy{Each: Timeout, Tries: 3, Quick: 2, First: 500 * time.Millisecond, Max: time.Second, Final: definitive}
 	// Delete is for deleting a message, as long as its lease can be kept; tries bound themselves.
@@ -157,4 +158,34 @@ func definitive(err error) bool {
 // gone: there is nothing left to delete, or somebody else has it.
 func gone(err error) bool {
 	return errors.Is(err, queue.ErrLeaseLost) || errors.Is(err, queue.ErrQueueNotFound)
+}
+
+const (
+	drainTogether = 64 // calls under way at most: the rows of several go into one transaction of a table
+	drainFaults   = 3  // in a row, after which a round ends
+)
+
+// Drain makes call for each of what has waited for the store, and tells of its end by ended, one after the other. While the store
+// takes what it is given, more and more calls are made at a time, so that what waited for hours is durable within seconds, and
+// before a stop ends; a store that is away is asked drainFaults times.
+func Drain[T any](ctx context.Context, waiting []T, call func(context.Context, T) error, ended func(T, error)) {
+	faults := 0
+	for n := 1; len(waiting) > 0 && faults < drainFaults && ctx.Err() == nil; n = min(2*n, drainTogether) {
+		some := waiting[:min(n, len(waiting))]
+		errs, failed := make([]error, len(some)), 0
+		var calls sync.WaitGroup
+		for i, of := range some {
+			calls.Go(func() { errs[i] = Once.try(ctx, 1, func(ctx context.Context, _ int) error { return call(ctx, of) }) })
+		}
+		calls.Wait()
+		for i, of := range some {
+			if ended(of, errs[i]); errs[i] != nil {
+				failed++
+			}
+		}
+		if faults += failed; failed < len(some) {
+			faults = 0
+		}
+		waiting = waiting[len(some):]
+	}
 }

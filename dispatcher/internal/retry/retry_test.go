@@ -19,7 +19,7 @@ func TestTriesGoOnForAsLongAsThePolicySays(t *testing.T) {
 	}{
 		"a call":             {Call, errors.New("busy"), 3, 500 * time.Millisecond, time.Second},
 		"a refusal for good": {Call, queue.ErrDenied, 1, 0, 0},
-		"a delivered record": {Delivered, errors.New("busy"), 0, 20 * time.Second, 25 * time.Second},
+		"what has ended":     {Ended, errors.New("busy"), 0, 20 * time.Second, 25 * time.Second},
 		"giving back":        {GiveBack, errors.New("busy"), 3, time.Second, 1400 * time.Millisecond},
 		"a lost lease":       {Delete, queue.ErrLeaseLost, 1, 0, 0},
 	} {

@@ -284,10 +284,14 @@ func (x *shared) got1xx(int, textproto.MIMEHeader) error {
 	return nil
 }
 
-// speakPlainly has a host spoken to over HTTP/1.1 for a while.
+// speakPlainly has a host spoken to over HTTP/1.1 for a while, and for twice as long each time that HTTP/2 has failed anew.
 func (t *Transport) speakPlainly(h *host) {
 	t.mu.Lock()
-	h.plain, h.only1 = time.Now().Add(plain), false
+	if now := time.Now(); !now.Before(h.plain) { // the first of those on the connection
+		h.plainFor = min(max(plain, 2*h.plainFor), plainMax)
+		h.plain = now.Add(h.plainFor)
+	}
+	h.only1 = false
 	drop := t.remove(h, func(*conn) bool { return false }, func(*h2conn) bool { return true })
 	t.mu.Unlock()
 	dropAll(drop)

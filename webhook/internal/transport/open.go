@@ -117,7 +117,7 @@ func (t *Transport) dial(ctx context.Context, h *host) (connection, error) {
 	if err := stream.HandshakeContext(ctx); err != nil {
 		_ = raw.Close()
 		t.mu.Lock()
-		h.plain = time.Time{} // it may speak HTTP/2 alone
+		h.plain, h.plainFor = time.Time{}, 0 // it may speak HTTP/2 alone
 		t.mu.Unlock()
 		return nil, &Error{Stage: Handshaking, Cause: err, Secure: shaken}
 	}

@@ -41,8 +41,9 @@ const (
 	// good, is listened to before the request is written. Who answers all that connect has said
 	// it then, or says it before the request can have arrived.
 	firstWords = 5 * time.Millisecond
-	// plain is how long a host that wants HTTP/1.1 gets it.
-	plain = 10 * time.Minute
+	// plain is how long a host that wants HTTP/1.1 gets it at first, and plainMax how long at most.
+	plain    = 10 * time.Minute
+	plainMax = 24 * time.Hour
 )
 
 // connection is what an exchange needs.
@@ -84,6 +85,7 @@ type host struct {
 	tried    time.Time // the end of its probation
 	distrust time.Time // until when no connection is used twice
 	plain    time.Time // until when HTTP/2 is not offered
+	plainFor time.Duration
 }
 
 func (t *Transport) hostOf(o origin) *host {
@@ -344,5 +346,5 @@ func (t *Transport) sweep() {
 // forgettable is whether nothing is known about a host that may be asked again soon.
 func (h *host) forgettable(now time.Time) bool {
 	return now.Sub(h.asked) >= maxIdleTime && len(h.idle) == 0 && len(h.shared) == 0 && h.waiting == 0 && h.flight == nil && !h.renewing &&
-		!now.Before(h.distrust) && !now.Before(h.plain)
+		!now.Before(h.distrust) && !now.Before(h.plain.Add(h.plainFor))
 }

@@ -203,11 +203,11 @@ func (k *checker) accepted(d delivery) (all []*post) {
 	return all
 }
 
-// tookIn is the first POST of a delivery in a generation whose 2xx its sender has read; nil where there is none,
-// or it is not on record.
-func (k *checker) tookIn(d delivery, generation int) *post {
-	for _, p := range k.accepted(d) {
-		if part := k.parts[p]; part != nil && part.generation == generation {
+// tookIn is the first POST of a message to a webhook in a generation whose 2xx its sender has read; nil where there is none,
+// or it is not on record. One of another message with the event, which may be sent once this one was given up, is not one of it.
+func (k *checker) tookIn(m *message, webhook string, generation int) *post {
+	for _, p := range k.accepted(delivery{m.same.n, webhook}) {
+		if part := k.parts[p]; part != nil && part.generation == generation && part.of == m {
 			return p
 		}
 	}
@@ -430,7 +430,7 @@ func (k *checker) timeline(m *message) {
 				k.violate("timeline", fmt.Sprintf("m%d was delivered to %s, it says, which never took it", m.n, name))
 			}
 		case "dead_lettered": // where it was sent twice, one may have been given up, and the other one taken
-			if p := k.tookIn(d, n.Generation); p != nil && len(m.again) == 0 && k.unexplained(m, p, k.gaveUpAt(d, n.Generation), nil) {
+			if p := k.tookIn(m, name, n.Generation); p != nil && len(m.again) == 0 && k.unexplained(m, p, k.gaveUpAt(d, n.Generation), nil) {
 				k.violate("timeline", fmt.Sprintf("m%d was given up for %s, it says, which took it", m.n, name))
 			}
 		}

@@ -130,7 +130,7 @@ func (k *checker) ofCopies(spec Webhook) {
 		taken := k.accepted(delivery{m.n, spec.Name})
 		if all := letters[m.n]; len(all) == 1 && len(taken) > 0 {
 			const before = 2 * time.Second
-			if p := k.tookIn(delivery{m.n, k.names[all[0].WebhookID]}, all[0].Generation+1); p != nil && p.taken+before < taken[0].at {
+			if p := k.tookIn(m, k.names[all[0].WebhookID], all[0].Generation+1); p != nil && p.taken+before < taken[0].at {
 				k.violate("copies", fmt.Sprintf("%s got the copy of m%d at %s, of which %s had taken the replay at %s", spec.Name, m.n, taken[0].at, p.webhook, p.taken))
 				return
 			}

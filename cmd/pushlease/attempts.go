@@ -81,7 +81,7 @@ What happened to one message, in order, is told by pushlease messages show.`,
   pushlease attempts wh_abc --status 5xx --from 2026-01-31T15:00:00Z
   pushlease attempts --error-class timeout --queue orders
   pushlease attempts wh_abc -o json | jq -r '.data[] | [.status, .snippet] | @tsv'`,
-		Args: arguments(0, 1, "the id of one webhook, or none (pushlease webhooks list shows them)"),
+		Args: arguments(0, 1, "the id or the name of one webhook, or none (pushlease webhooks list shows them)"),
 	}, listing[attemptRow]{
 		path: "/api/v1/attempts", limit: 50, argument: "webhook",
 		filters: [][2]string{

@@ -30,8 +30,14 @@ func TestMain(m *testing.M) {
 			_ = os.Unsetenv(name)
 		}
 	}
-	azuritetest.AtOnce(10) // the end-to-end tests mostly wait for processes of their own
+	folder, err := os.MkdirTemp("", "pushlease-contexts-")
+	if err != nil {
+		panic(err)
+	}
+	userConfigDir = func() (string, error) { return folder, nil } // none of the user's own
+	azuritetest.AtOnce(10)                                        // the end-to-end tests mostly wait for processes of their own
 	code := m.Run()
+	_ = os.RemoveAll(folder)
 	endChromium()
 	if builtIn != "" {
 		_ = os.RemoveAll(builtIn)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,22 +36,27 @@ const (
 // whether to send something twice.
 type client struct {
 	server string
+	// context names the server where server does not; see chosenContext.
+	context string
 	output
 }
 
 // addFlags adds the flags that all commands have that talk to a server.
 func (c *client) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.server, "server", "", "URL of the server (default $"+serverEnv+", else "+defaultServer+"); an API key is read from $"+apiKeyEnv+", and the function key of an Azure Functions app from $"+functionsKeyEnv)
+	cmd.Flags().StringVar(&c.context, "context", "", "name of the server (pushlease context list shows them)")
 	c.addFlag(cmd)
 }
 
 // request is one call of the API.
 type request struct {
 	method, path string
-	query        url.Values
-	header       map[string]string
-	body         []byte
-	timeout      time.Duration
+	// webhook is the id of the webhook that the call is about, or the name of one; path then goes on behind it.
+	webhook string
+	query   url.Values
+	header  map[string]string
+	body    []byte
+	timeout time.Duration
 }
 
 // answer is what the server sent back with a status below 300.
@@ -70,14 +76,34 @@ func (a answer) into(v any) error {
 	return nil
 }
 
-// base returns the URL to put paths behind.
-func (c *client) base() (string, error) {
-	server := c.server
-	for _, other := range []string{os.Getenv(serverEnv), defaultServer} {
-		if server == "" {
-			server = other
+// target is the URL to put paths behind, and the API key that goes there; empty without one.
+func (c *client) target() (base, key string, err error) {
+	if c.server != "" && c.context != "" {
+		return "", "", usagef("--server and --context say the same; use one of them")
+	}
+	base, key = c.server, os.Getenv(apiKeyEnv)
+	if base == "" && c.context == "" {
+		base = os.Getenv(serverEnv)
+	}
+	if base == "" {
+		chosen, err := chosenContext(c.context)
+		if err != nil {
+			return "", "", err
+		}
+		if chosen != nil {
+			own, err := chosen.key()
+			if err != nil {
+				return "", "", err
+			}
+			base, key = chosen.Server, cmp.Or(own, key)
 		}
 	}
+	base, err = checkServer(cmp.Or(base, defaultServer))
+	return base, key, err
+}
+
+// checkServer is a server's URL without a slash at its end.
+func checkServer(server string) (string, error) {
 	u, err := url.Parse(server)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		cure := defaultServer
@@ -92,8 +118,27 @@ func (c *client) base() (string, error) {
 	return strings.TrimRight(server, "/"), nil
 }
 
-// do makes one request. An answer with another status than 2xx is an *apiError.
+// do makes one request. An answer with another status than 2xx is an *apiError. A webhook that is not found is looked for by
+// its name.
 func (c *client) do(ctx context.Context, r request) (answer, error) {
+	a, err := c.once(ctx, r)
+	if r.webhook == "" || !notFound(err) {
+		return a, err
+	}
+	id, nameErr := c.idOfName(ctx, r.webhook)
+	var several usageError
+	switch {
+	case errors.As(nameErr, &several):
+		return answer{}, nameErr
+	case nameErr != nil || id == "" || id == r.webhook:
+		return a, err
+	}
+	r.webhook = id
+	return c.once(ctx, r)
+}
+
+// once makes one request.
+func (c *client) once(ctx context.Context, r request) (answer, error) {
 	if r.timeout == 0 {
 		r.timeout = requestTimeout
 	}
@@ -122,11 +167,15 @@ func readAnswer(resp *http.Response) ([]byte, error) {
 
 // open makes a request whose answer, with a status of 2xx, the caller reads and closes.
 func (c *client) open(ctx context.Context, r request) (*http.Response, error) {
-	base, err := c.base()
+	base, key, err := c.target()
 	if err != nil {
 		return nil, err
 	}
-	target := base + r.path
+	target := base
+	if r.webhook != "" {
+		target += webhookPath(r.webhook)
+	}
+	target += r.path
 	if len(r.query) > 0 {
 		target += "?" + r.query.Encode()
 	}
@@ -138,7 +187,7 @@ func (c *client) open(ctx context.Context, r request) (*http.Response, error) {
 		req.Header.Set(name, value)
 	}
 	req.Header.Set("User-Agent", "pushlease/"+buildVersion())
-	if key := os.Getenv(apiKeyEnv); key != "" {
+	if key != "" {
 		req.Header.Set("Authorization", "Bearer "+key)
 	}
 	if key := os.Getenv(functionsKeyEnv); key != "" {

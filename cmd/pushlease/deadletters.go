@@ -65,7 +65,10 @@ func newDeadLettersCommand() *cobra.Command {
 
 func deadLetterPath(id string) string { return "/api/v1/dead-letters/" + url.PathEscape(id) }
 
-var oneDeadLetter = arguments(1, 1, "the id of one dead letter (pushlease dead-letters list shows them)")
+var (
+	oneDeadLetter   = arguments(1, 1, "the id of one dead letter (pushlease dead-letters list shows them)")
+	someDeadLetters = arguments(1, maxArguments, "the ids of dead letters (pushlease dead-letters list shows them)")
+)
 
 func newDeadLettersListCommand() *cobra.Command {
 	return newListCommand(&cobra.Command{
@@ -76,7 +79,7 @@ func newDeadLettersListCommand() *cobra.Command {
 	}, listing[deadLetterRow]{
 		path: "/api/v1/dead-letters", limit: 50,
 		filters: [][2]string{
-			{"queue", "only those of this queue"}, {"webhook", "only those of this webhook's id"}, {"message", "only those of this message id"},
+			{"queue", "only those of this queue"}, {"webhook", "only those of this webhook: its id or its name"}, {"message", "only those of this message id"},
 			{"reason", "only those with this reason, such as NonRetryableError"}, {"answer", "only those whose last attempt gave this status or error class"},
 			{"cause", "only those with this cause, as dead-letters summary --by cause shows it"}, {"status", "only waiting, replaying or replayed ones"},
 			{"from", "only those from this time on, such as 2026-01-31T15:04:05Z"}, {"until", "only those before this time"},
@@ -151,7 +154,7 @@ func newDeadLettersReplayCommand() *cobra.Command {
 	var force, watch bool
 	var rate float64
 	cmd := &cobra.Command{
-		Use:   "replay [DEAD-LETTER-ID]",
+		Use:   "replay [DEAD-LETTER-ID...]",
 		Short: "Send a dead letter, or all that a filter matches, to its webhook again",
 		Long: `Sends one dead letter again. With a filter instead of an id it starts a job in the server that replays all
 that wait and match, the oldest messages first, at --rate; --dry-run says how many there are. The job goes on when
@@ -159,26 +162,31 @@ this command ends: pushlease dead-letters jobs follows or cancels it.`,
 		Example: `  pushlease dead-letters replay ID
   pushlease dead-letters replay --queue orders --reason MaxDeliveryCountExceeded --dry-run
   pushlease dead-letters replay --queue orders --reason MaxDeliveryCountExceeded --rate 20 --watch`,
-		Args: arguments(0, 1, "the id of one dead letter, or a filter such as --queue"),
+		Args: arguments(0, maxArguments, "the ids of dead letters, or a filter such as --queue"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			many := f.given() || watch || cmd.Flags().Changed("rate") || cmd.Flags().Changed("order")
 			switch {
-			case len(args) == 1 && many:
+			case len(args) > 0 && many:
 				return usagef("an id stands alone: --force and --output are all that goes with it")
 			case len(args) == 0 && !many:
 				return usagef("%s needs the id of one dead letter, or a filter such as --queue (see %s --help)", cmd.CommandPath(), cmd.CommandPath())
 			case len(args) == 0:
+				if err := f.byName(cmd.Context(), c); err != nil {
+					return err
+				}
 				return c.replayMany(cmd, f, rate, force, watch)
 			}
-			r := request{method: http.MethodPost, path: deadLetterPath(args[0]) + "/replay"}
-			if force {
-				r.query = url.Values{"force": {"true"}}
-			}
-			a, err := c.do(cmd.Context(), r)
-			if err != nil {
-				return err
-			}
-			return c.showDeadLetter(cmd, a)
+			return each(cmd, args, func(id string) error {
+				r := request{method: http.MethodPost, path: deadLetterPath(id) + "/replay"}
+				if force {
+					r.query = url.Values{"force": {"true"}}
+				}
+				a, err := c.do(cmd.Context(), r)
+				if err != nil {
+					return err
+				}
+				return c.showDeadLetter(cmd, a)
+			})
 		},
 	}
 	f.addFlags(cmd, "replay")
@@ -194,20 +202,25 @@ func newDeadLettersDeleteCommand() *cobra.Command {
 	c := &client{}
 	var ifMatch string
 	cmd := &cobra.Command{
-		Use:     "delete DEAD-LETTER-ID",
+		Use:     "delete DEAD-LETTER-ID...",
 		Short:   "Delete a dead letter; a copy on the poison queue stays",
 		Example: "  pushlease dead-letters delete ID",
-		Args:    oneDeadLetter,
+		Args:    someDeadLetters,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r := request{method: http.MethodDelete, path: deadLetterPath(args[0])}
-			if ifMatch != "" {
-				r.header = map[string]string{"If-Match": ifMatch}
-			}
-			a, err := c.do(cmd.Context(), r)
-			if err != nil {
+			if err := onlyOne(args, ifMatch); err != nil {
 				return err
 			}
-			return c.showDeleted(cmd, args[0], a)
+			return each(cmd, args, func(id string) error {
+				r := request{method: http.MethodDelete, path: deadLetterPath(id)}
+				if ifMatch != "" {
+					r.header = map[string]string{"If-Match": ifMatch}
+				}
+				a, err := c.do(cmd.Context(), r)
+				if err != nil {
+					return err
+				}
+				return c.showDeleted(cmd, id, a)
+			})
 		},
 	}
 	addIfMatch(cmd, &ifMatch)

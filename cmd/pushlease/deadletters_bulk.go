@@ -82,7 +82,7 @@ type deadLetterFilter struct {
 }
 
 var deadLetterFilterHelp = [][2]string{
-	{"queue", "those of this queue"}, {"webhook", "those of this webhook's id"}, {"message", "those of this message id"},
+	{"queue", "those of this queue"}, {"webhook", "those of this webhook: its id or its name"}, {"message", "those of this message id"},
 	{"reason", "those with this reason, such as MaxDeliveryCountExceeded"}, {"answer", "those whose last attempt gave this status or error class"},
 	{"cause", "those with this cause, as dead-letters summary --by cause shows it"}, {"status", "those with this status: waiting, replaying or replayed"},
 	{"from", "those from this time on, such as 2026-01-31T15:04:05Z"}, {"until", "those before this time"},
@@ -106,6 +106,14 @@ func (f *deadLetterFilter) given() bool {
 		}
 	}
 	return f.all || f.dryRun || f.limit != 0
+}
+
+// byName puts the id of a webhook where its name was given.
+func (f *deadLetterFilter) byName(ctx context.Context, c *client) error {
+	named := url.Values{"webhook": {*f.values["webhook"]}}
+	err := c.nameInQuery(ctx, named)
+	*f.values["webhook"] = named.Get("webhook")
+	return err
 }
 
 // body is the request that the flags make, with more in it.

@@ -20,6 +20,9 @@ its message would be lost with it. On a terminal it says how many there are and 
 		Example: "  pushlease dead-letters purge --queue orders --until 2026-01-31T00:00:00Z --dry-run\n  pushlease dead-letters purge --status replayed --yes",
 		Args:    arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.byName(cmd.Context(), c); err != nil {
+				return err
+			}
 			if f.dryRun {
 				body, err := f.body(map[string]any{})
 				if err != nil {

@@ -29,7 +29,7 @@ type deadLetterGroups struct {
 func newDeadLettersSummaryCommand() *cobra.Command {
 	c, since := &client{}, &sinceFlag{}
 	var by string
-	filters := [][2]string{{"queue", "only those of this queue"}, {"webhook", "only those of this webhook's id"}, {"answer", "only those whose last attempt gave this status or error class"}, {"cause", "only those with this cause"}, {"status", "only waiting, replaying or replayed ones, or all"}}
+	filters := [][2]string{{"queue", "only those of this queue"}, {"webhook", "only those of this webhook: its id or its name"}, {"answer", "only those whose last attempt gave this status or error class"}, {"cause", "only those with this cause"}, {"status", "only waiting, replaying or replayed ones, or all"}}
 	cmd := &cobra.Command{
 		Use:   "summary",
 		Short: "Count dead letters by what they have in common, the most first",
@@ -48,6 +48,9 @@ counted; --status all counts also those that were replayed, which are kept for a
 			}
 			if !since.from.IsZero() {
 				query.Set("from", since.from.UTC().Format(time.RFC3339))
+			}
+			if err := c.nameInQuery(cmd.Context(), query); err != nil {
+				return err
 			}
 			a, err := c.do(cmd.Context(), request{method: http.MethodGet, path: "/api/v1/dead-letters/summary", query: query})
 			if err != nil || c.json() {

@@ -267,7 +267,7 @@ func (d *demo) summary(failed error) {
 
 // invite prints lines that work when they are pasted.
 func (d *demo) invite() {
-	server, err := d.api.base()
+	server, _, err := d.api.target()
 	if err != nil {
 		return
 	}

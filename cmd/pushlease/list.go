@@ -56,6 +56,9 @@ func newListCommand[T any](cmd *cobra.Command, l listing[T]) *cobra.Command {
 			}
 			query.Set("from", since.from.UTC().Format(time.RFC3339))
 		}
+		if err := c.nameInQuery(cmd.Context(), query); err != nil {
+			return err
+		}
 		p, err := c.list(cmd.Context(), l.path, query, limit)
 		if err != nil {
 			return err

@@ -46,8 +46,9 @@ func run(ctx context.Context, root *cobra.Command, args []string, stderr io.Writ
 	var silent silentError
 	var restart restartError
 	var changed changedError
+	var several severalError
 	switch {
-	case err == nil || errors.As(err, &changed) || errors.As(err, &silent) || errors.As(err, &restart):
+	case err == nil || !errors.As(err, &several) && (errors.As(err, &changed) || errors.As(err, &silent) || errors.As(err, &restart)):
 	case wantsJSON(args):
 		failure := failureJSON{Error: err.Error(), ExitCode: exitCode(err)}
 		_ = errors.As(err, &failure.Answer)

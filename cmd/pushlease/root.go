@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -87,8 +89,10 @@ func newRootCommand() *cobra.Command {
 		newDoctorCommand(checkStorage),
 		newFunctionsCommand(),
 		newAPIKeyCommand(),
+		newContextCommand(),
 		newVersionCommand(),
 	)
+	completeAll(root)
 	return root
 }
 
@@ -130,6 +134,8 @@ func unknownCommand(cmd *cobra.Command, word string) error {
 		cmd.SuggestionsMinimumDistance = 2
 	}
 	if near := cmd.SuggestionsFor(word); len(near) > 0 {
+		// Most slips are behind the first letter.
+		slices.SortStableFunc(near, func(a, b string) int { return cmp.Compare(other(a, word), other(b, word)) })
 		return usagef("%s has no command %q; did you mean %s?", cmd.CommandPath(), word, strings.Join(near, " or "))
 	}
 	var there []string
@@ -139,6 +145,14 @@ func unknownCommand(cmd *cobra.Command, word string) error {
 		}
 	}
 	return usagef("%s has no command %q; it has %s (see %s --help)", cmd.CommandPath(), word, strings.Join(there, ", "), cmd.CommandPath())
+}
+
+// other is 0 where two words begin with the same letter, and else 1.
+func other(a, b string) int {
+	if a != "" && b != "" && a[0] == b[0] {
+		return 0
+	}
+	return 1
 }
 
 // arguments takes least to most arguments, named in the error.

@@ -112,6 +112,9 @@ step, with --by within the whole time; on Azure only where somebody read an inst
 			if !since.from.IsZero() {
 				query.Set("from", since.from.UTC().Format(time.RFC3339))
 			}
+			if err := c.nameInQuery(cmd.Context(), query); err != nil {
+				return err
+			}
 			a, err := c.do(cmd.Context(), request{method: http.MethodGet, path: "/api/v1/stats", query: query})
 			if err != nil {
 				return err
@@ -129,7 +132,7 @@ step, with --by within the whole time; on Azure only where somebody read an inst
 	cmd.Flags().String("by", "", "a line for each of these instead of for each step: queue, webhook, outcome or status_class")
 	cmd.Flags().String("step", "", "how long a step is: 1m, 5m, 15m, 1h, 6h or 24h; without it the shortest that makes 200 lines at most")
 	cmd.Flags().String("queue", "", "only this queue")
-	cmd.Flags().String("webhook", "", "only this webhook's id")
+	cmd.Flags().String("webhook", "", "only this webhook: its id or its name")
 	cmd.Flags().Var(since, "since", "how far back, such as 30m or 168h; without it an hour")
 	c.addFlags(cmd)
 	return cmd

@@ -57,11 +57,14 @@ in a line of its own. Bodies of messages are never in it.`,
 					query.Set(name, v)
 				}
 			}
+			if err := c.nameInQuery(cmd.Context(), query); err != nil {
+				return err
+			}
 			return c.stream(cmd, query)
 		},
 	}
 	cmd.Flags().String("queue", "", "only what is of this queue")
-	cmd.Flags().String("webhook", "", "only what is of this webhook id")
+	cmd.Flags().String("webhook", "", "only what is of this webhook: its id or its name")
 	cmd.Flags().String("type", "", "only these types, separated by commas: attempt, dead_letter, webhook, depth, job")
 	c.addFlags(cmd)
 	return cmd

@@ -216,7 +216,13 @@ func newWebhooksCommand() *cobra.Command {
 	return cmd
 }
 
-var oneWebhook = arguments(1, 1, "the id of one webhook (pushlease webhooks list shows them)")
+var (
+	oneWebhook   = arguments(1, 1, "the id or the name of one webhook (pushlease webhooks list shows them)")
+	someWebhooks = arguments(1, maxArguments, "the ids or the names of webhooks (pushlease webhooks list shows them)")
+)
+
+// maxArguments bounds how many things one command is about.
+const maxArguments = 1000
 
 func webhookPath(id string) string { return "/api/v1/webhooks/" + url.PathEscape(id) }
 
@@ -226,12 +232,15 @@ func newWebhookCommand(verb, short, method, suffix string, show func(*client, *c
 	var ifMatch string
 	var yes bool
 	cmd := &cobra.Command{
-		Use:     verb + " WEBHOOK-ID",
+		Use:     verb + " WEBHOOK-ID...",
 		Short:   short,
 		Example: "  pushlease webhooks " + verb + " wh_abc",
-		Args:    oneWebhook,
+		Args:    someWebhooks,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r := request{method: method, path: webhookPath(args[0]) + suffix}
+			if err := onlyOne(args, ifMatch); err != nil {
+				return err
+			}
+			r := request{method: method, path: suffix}
 			if suffix == "/test" {
 				r.timeout = testTimeout
 			}
@@ -239,15 +248,18 @@ func newWebhookCommand(verb, short, method, suffix string, show func(*client, *c
 				r.header = map[string]string{"If-Match": ifMatch}
 			}
 			if method == http.MethodDelete && !yes && isTerminal(cmd.InOrStdin()) {
-				if err := confirm(cmd, "This deletes the webhook "+oneLine(args[0])+". What waits for it alone is held. Go on?", "Nothing was deleted."); err != nil {
+				if err := confirm(cmd, "This deletes the webhook "+oneLine(strings.Join(args, " and "))+". What waits for it alone is held. Go on?", "Nothing was deleted."); err != nil {
 					return err
 				}
 			}
-			a, err := c.do(cmd.Context(), r)
-			if err != nil {
-				return err
-			}
-			return show(c, cmd, args[0], a)
+			return each(cmd, args, func(id string) error {
+				r.webhook = id
+				a, err := c.do(cmd.Context(), r)
+				if err != nil {
+					return err
+				}
+				return show(c, cmd, id, a)
+			})
 		},
 	}
 	switch method {
@@ -283,7 +295,7 @@ func newWebhooksRotateCommand() *cobra.Command {
 			if err := addSecret(cmd, "secret", secretFile, body); err != nil {
 				return err
 			}
-			r := request{method: http.MethodPost, path: webhookPath(args[0]) + "/rotate-secret"}
+			r := request{method: http.MethodPost, webhook: args[0], path: "/rotate-secret"}
 			if ifMatch != "" {
 				r.header = map[string]string{"If-Match": ifMatch}
 			}
@@ -319,7 +331,7 @@ func newWebhooksRotateKeyCommand() *cobra.Command {
 			if err := addSecret(cmd, "signing-key", keyFile, body); err != nil {
 				return err
 			}
-			r := request{method: http.MethodPost, path: webhookPath(args[0]) + "/rotate-signing-key"}
+			r := request{method: http.MethodPost, webhook: args[0], path: "/rotate-signing-key"}
 			if ifMatch != "" {
 				r.header = map[string]string{"If-Match": ifMatch}
 			}

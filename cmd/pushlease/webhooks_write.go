@@ -139,7 +139,7 @@ func newWebhooksUpdateCommand() *cobra.Command {
 			if len(body) == 0 {
 				return usagef("there is nothing to change; name at least one flag, such as --timeout 1m")
 			}
-			r := request{method: http.MethodPatch, path: webhookPath(args[0])}
+			r := request{method: http.MethodPatch, webhook: args[0]}
 			if f.ifMatch != "" {
 				r.header = map[string]string{"If-Match": f.ifMatch}
 			}

@@ -111,7 +111,8 @@ func (c *triggerCommand) post(cmd *cobra.Command, s sample) error {
 
 // secret is what to sign with; empty for nothing.
 func (c *triggerCommand) secret(cmd *cobra.Command) (string, error) {
-	first, source := "", secretEnv
+	var first string
+	source := secretEnv
 	if c.secretFile != "" {
 		raw, err := readInput(cmd, c.secretFile, "--secret-file")
 		if err != nil {

@@ -59,6 +59,14 @@ func notFound(err error) bool {
 	return errors.As(err, &api) && !api.foreign && api.Status == http.StatusNotFound
 }
 
+var (
+	oneWebhook   = arguments(1, 1, "the id or the name of one webhook (pushlease webhooks list shows them)")
+	someWebhooks = arguments(1, maxArguments, "the ids or the names of webhooks (pushlease webhooks list shows them)")
+)
+
+// maxArguments bounds how many things one command is about.
+const maxArguments = 1000
+
 // severalError are the failures of a command that was given several arguments.
 type severalError []error
 

@@ -216,14 +216,6 @@ func newWebhooksCommand() *cobra.Command {
 	return cmd
 }
 
-var (
-	oneWebhook   = arguments(1, 1, "the id or the name of one webhook (pushlease webhooks list shows them)")
-	someWebhooks = arguments(1, maxArguments, "the ids or the names of webhooks (pushlease webhooks list shows them)")
-)
-
-// maxArguments bounds how many things one command is about.
-const maxArguments = 1000
-
 func webhookPath(id string) string { return "/api/v1/webhooks/" + url.PathEscape(id) }
 
 // newWebhookCommand makes a command that is one call about one webhook.

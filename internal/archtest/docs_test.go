@@ -284,6 +284,7 @@ func TestCommandsInPagesExist(t *testing.T) {
 			program.WriteString(s.text)
 		}
 	}
+	program.WriteString(`Use: "completion"`) // cobra's
 	for _, s := range config.Settings() {
 		fmt.Fprintf(&program, "%q", s.Flag)
 	}

@@ -40,7 +40,7 @@ type Probe struct {
 // read: nothing is created, sent or deleted, and no message is received.
 func CheckStorage(ctx context.Context, cfg config.Config) []Probe {
 	if cfg.Storage.Kind() == config.StorageSQLite {
-		return []Probe{checkFile(cfg.Storage.Path())}
+		return []Probe{checkFile(ctx, cfg.Storage.Path())}
 	}
 	s, err := openStores(ctx, cfg, Outside{}, slog.New(slog.DiscardHandler), noop.Meter{}, nil, nil)
 	if err != nil {
@@ -124,7 +124,7 @@ func refusedByEmulator(err error) bool {
 // sqliteMagic begins every SQLite database.
 const sqliteMagic = "SQLite format 3\x00"
 
-func checkFile(path string) Probe {
+func checkFile(ctx context.Context, path string) Probe {
 	p := Probe{Name: "storage file"}
 	f, err := os.Open(path) //nolint:gosec // the operator's own setting
 	saved := sqlite.Rescued(path)
@@ -139,7 +139,7 @@ func checkFile(path string) Probe {
 			return p
 		}
 		p.OK, p.Detail = true, path+" does not exist yet; serve creates it"
-		return p
+		return writable(ctx, path, p)
 	}
 	if err != nil {
 		p.Detail, p.Cure = err.Error(), "give this user the right to read and write the file"
@@ -155,6 +155,15 @@ func checkFile(path string) Probe {
 	if len(saved) > 0 {
 		p.OK, p.Detail = false, "beside "+path+" lies "+saved[len(saved)-1]+", which was saved when the file was taken away: it may hold messages that the file lacks"
 		p.Cure = "put it in the place of " + path + " while nothing is running, or move it elsewhere when it is not needed"
+		return p
+	}
+	return writable(ctx, path, p)
+}
+
+// writable is p, or what keeps a server from the file, whose text has the cure.
+func writable(ctx context.Context, path string, p Probe) Probe {
+	if err := sqlite.Obstacle(ctx, path); err != nil {
+		p.OK, p.Detail, p.Cure = false, err.Error(), "see to that before the start: as long as it is so nothing can be published, received or settled"
 	}
 	return p
 }

@@ -44,13 +44,13 @@ func TestCopiesOfAFileThatWasTakenAwayAreToldAtTheStart(t *testing.T) {
 	if err := os.WriteFile(saved, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if p := checkFile(path); p.OK || !strings.Contains(p.Detail, saved) || !strings.Contains(p.Cure, "rename it") {
+	if p := checkFile(t.Context(), path); p.OK || !strings.Contains(p.Detail, saved) || !strings.Contains(p.Cure, "rename it") {
 		t.Errorf("without the file: %+v", p)
 	}
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if p := checkFile(path); p.OK || !strings.Contains(p.Detail, saved) {
+	if p := checkFile(t.Context(), path); p.OK || !strings.Contains(p.Detail, saved) {
 		t.Errorf("beside the file: %+v", p)
 	}
 	var log bytes.Buffer

@@ -4,41 +4,34 @@ import (
 	"cmp"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
+
+	apiclient "github.com/pushlease/pushlease/api/client"
 )
 
-// auditRow is what is shown of a change.
-type auditRow struct {
-	At           time.Time `json:"at"`
-	Action       string    `json:"action"`
-	Key          string    `json:"key"`
-	Reason       string    `json:"reason"`
-	Instance     string    `json:"instance"`
-	RequestID    string    `json:"request_id"`
-	Queue        string    `json:"queue"`
-	WebhookID    string    `json:"webhook_id"`
-	DeadLetterID string    `json:"dead_letter_id"`
-	ReplayID     string    `json:"replay_id"`
-	Fields       []string  `json:"fields"`
-	Count        int       `json:"count"`
+// changedBy is who asked for a change.
+func changedBy(c apiclient.Audit) string {
+	if c.RequestId == nil {
+		return "pushlease (" + value(c.Reason) + ")"
+	}
+	return value(c.Key)
 }
 
-// by is who asked for it.
-func (c auditRow) by() string {
-	if c.RequestID == "" {
-		return "pushlease (" + c.Reason + ")"
+// changedWhat says more about it.
+func changedWhat(c apiclient.Audit) string {
+	if n := value(c.Count); n > 0 {
+		return strconv.Itoa(n)
 	}
-	return c.Key
+	return cmp.Or(strings.Join(c.Fields, " "), value(c.DeadLetterId), value(c.ReplayId))
 }
 
-// what says more about it.
-func (c auditRow) what() string {
-	if c.Count > 0 {
-		return strconv.Itoa(c.Count)
+// value is what a pointer of the client points to; the zero value where the server left it out.
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
 	}
-	return cmp.Or(strings.Join(c.Fields, " "), c.DeadLetterID, c.ReplayID)
+	return v
 }
 
 func newAuditCommand() *cobra.Command {
@@ -52,7 +45,7 @@ settings that changed, the dead letter or the replay, or how many dead letters o
   pushlease audit --webhook wh_abc
   pushlease audit --action dead_letters.purged -o json`,
 		Args: arguments(0, 0, ""),
-	}, listing[auditRow]{
+	}, listing[apiclient.Audit]{
 		path: "/api/v1/audit", limit: 50,
 		filters: [][2]string{
 			{"queue", "only what was about this queue"}, {"webhook", "only what was about this webhook"},
@@ -61,8 +54,8 @@ settings that changed, the dead letter or the replay, or how many dead letters o
 			{"from", "only those from this time on, such as 2026-01-31T15:04:05Z"}, {"until", "only those before this time"},
 		},
 		heading: []string{"TIME", "BY", "ACTION", "QUEUE", "WEBHOOK", "WHAT", "INSTANCE", "REQUEST"},
-		cells: func(c auditRow) []string {
-			return []string{instant(c.At), c.by(), c.Action, c.Queue, c.WebhookID, c.what(), c.Instance, c.RequestID}
+		cells: func(c apiclient.Audit) []string {
+			return []string{instant(c.At), changedBy(c), string(c.Action), value(c.Queue), value(c.WebhookId), changedWhat(c), value(c.Instance), value(c.RequestId)}
 		},
 	})
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	apiclient "github.com/pushlease/pushlease/api/client"
 	"github.com/pushlease/pushlease/webhook"
 )
 
@@ -144,7 +145,8 @@ func (d *develop) register(cmd *cobra.Command, l net.Listener, secret string) (r
 			}
 		}
 	}
-	body, err := json.Marshal(map[string]string{"name": listenerName, "queue": d.queue, "url": target, "secret": secret})
+	name := listenerName
+	body, err := json.Marshal(apiclient.WebhookCreate{Name: &name, Queue: d.queue, Url: target, Secret: &secret})
 	if err != nil {
 		return nil, fmt.Errorf("encode the webhook: %w", err)
 	}

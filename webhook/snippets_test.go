@@ -21,6 +21,8 @@ type snippet struct {
 	fence, file string
 	begin, end  string
 	command     []string
+	// class is what the code is put into, behind its imports.
+	class string
 }
 
 var snippets = []snippet{
@@ -65,15 +67,47 @@ func main() {
 		fmt.Print(map[int]int{http.StatusOK: 1}[w.Code])
 	}
 }
-`, []string{"go", "run"}},
+`, []string{"go", "run"}, ""},
 	{"js", "verify.cjs", "", `
 const cases = JSON.parse(require("node:fs").readFileSync(process.argv[2]));
 console.log(cases.map((c) => verify(c.secret, c.headers, Buffer.from(c.body, "base64")) ? 1 : 0).join(""));
-`, []string{"node"}},
+`, []string{"node"}, ""},
 	{"python", "verify.py", "", `
 import json, sys
 print("".join("1" if verify(c["secret"], c["headers"], base64.b64decode(c["body"])) else "0" for c in json.load(open(sys.argv[1]))))
-`, []string{"python3"}},
+`, []string{"python3"}, ""},
+	{"java", "Verify.java", "", `
+    public static void main(String[] args) throws Exception {
+        var utf8 = StandardCharsets.UTF_8;
+        for (String line : java.nio.file.Files.readAllLines(java.nio.file.Path.of(args[0]).resolveSibling("cases.txt"), utf8)) {
+            var part = line.split(" ", -1);
+            var headers = new java.util.HashMap<String, String>();
+            for (int i = 0; i < 3; i++)
+                if (!part[i + 2].equals("-"))
+                    headers.put(java.util.List.of("webhook-id", "webhook-timestamp", "webhook-signature").get(i), new String(Base64.getDecoder().decode(part[i + 2]), utf8));
+            System.out.print(verify(part[0], headers::get, Base64.getDecoder().decode(part[1])) ? 1 : 0);
+        }
+    }
+}
+`, []string{"java"}, "class Verify {"},
+}
+
+// lines are the cases for a language whose library reads no JSON: secret, body, id, timestamp and signature, the latter
+// four in base64, and - for what is missing.
+func lines(cases []snippetCase) string {
+	var text strings.Builder
+	for _, c := range cases {
+		text.WriteString(c.Secret + " " + c.Body)
+		for _, name := range []string{"webhook-id", "webhook-timestamp", "webhook-signature"} {
+			value, there := c.Headers[name]
+			if value = base64.StdEncoding.EncodeToString([]byte(value)); !there {
+				value = "-"
+			}
+			text.WriteString(" " + value)
+		}
+		text.WriteString("\n")
+	}
+	return text.String()
 }
 
 type snippetCase struct {
@@ -97,6 +131,9 @@ func TestTheSnippetsOfTheReadmeVerifyAnyBytes(t *testing.T) {
 			if !ok || !ends || !strings.Contains(strings.ToLower(code), "verify(") {
 				t.Fatal("the README has no such snippet")
 			}
+			if s.class != "" {
+				code = strings.Replace(code, "\n\n", "\n\n"+s.class+"\n", 1)
+			}
 			if _, err := exec.LookPath(s.command[0]); err != nil {
 				if os.Getenv("CI") == "true" {
 					t.Fatalf("%s is missing, and CI has to check that the snippets of the README verify", s.command[0])
@@ -108,7 +145,7 @@ func TestTheSnippetsOfTheReadmeVerifyAnyBytes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for name, text := range map[string]string{s.file: s.begin + code + "\n" + s.end, "cases.json": string(data)} {
+			for name, text := range map[string]string{s.file: s.begin + code + "\n" + s.end, "cases.json": string(data), "cases.txt": lines(cases)} {
 				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}

@@ -579,7 +579,12 @@ func TestVersion(t *testing.T) {
 	if r := execute(t, "", "version"); r.code != exitOK || !strings.HasPrefix(r.out, "pushlease ") {
 		t.Errorf("%+v", r)
 	}
-	if r := execute(t, "", "version", "-o", "json"); r.code != exitOK || !json.Valid([]byte(r.out)) {
+	commit, date = "0123456789abcdef0123456789abcdef01234567", "2026-01-31T15:04:05Z"
+	t.Cleanup(func() { commit, date = "", "" })
+	if r := execute(t, "", "version"); !strings.Contains(r.out, ", commit 0123456789ab of 2026-01-31T15:04:05Z)") {
+		t.Errorf("%q", r.out)
+	}
+	if r := execute(t, "", "version", "-o", "json"); !strings.Contains(r.out, `"commit":"`+commit+`","date":"`+date+`"`) || r.code != exitOK || !json.Valid([]byte(r.out)) {
 		t.Errorf("%+v", r)
 	}
 }

@@ -4,12 +4,56 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
 
-// version is set when a release is linked.
-var version = ""
+// version, commit and date are set when a release is linked, where the Go tool sees no repository.
+var version, commit, date string
+
+// builtFrom is the commit of this build and its time, as far as they are known; a plus says that files were changed.
+func builtFrom() (string, string) {
+	from, at, changed := commit, date, ""
+	info, _ := debug.ReadBuildInfo()
+	if info == nil || from != "" {
+		return from, at
+	}
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			from = s.Value
+		case s.Key == "vcs.time":
+			at = s.Value
+		case s.Key == "vcs.modified" && s.Value == "true":
+			changed = "+"
+		}
+	}
+	if from == "" {
+		return "", ""
+	}
+	return from + changed, at
+}
+
+// built is builtFrom in a few words, behind the version.
+func built() string {
+	from, at := builtFrom()
+	if from == "" {
+		return ""
+	}
+	sign := ""
+	if strings.HasSuffix(from, "+") {
+		sign = "+"
+	}
+	text := ", commit " + from[:min(len(from), 12)]
+	if len(from) > 12 {
+		text += sign
+	}
+	if at != "" {
+		text += " of " + at
+	}
+	return text
+}
 
 // buildVersion names this build: the release, or what the Go tool recorded.
 func buildVersion() string {
@@ -48,12 +92,15 @@ func newVersionCommand() *cobra.Command {
 		Args:    arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.json() {
+				from, at := builtFrom()
 				return o.value(cmd, struct {
 					Version string `json:"version"`
+					Commit  string `json:"commit,omitempty"`
+					Date    string `json:"date,omitempty"`
 					Go      string `json:"go"`
-				}{buildVersion(), runtime.Version()})
+				}{buildVersion(), from, at, runtime.Version()})
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "pushlease %s (%s)\n", buildVersion(), runtime.Version())
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "pushlease %s (%s%s)\n", buildVersion(), runtime.Version(), built())
 			return err
 		},
 	}

@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"testing"
 	"time"
@@ -56,6 +57,62 @@ func TestSlowReceiverOverTheRealSenderAndTheRealStore(t *testing.T) {
 			t.Errorf("second attempt %s after the first answer, want the two minutes that were asked for", gap)
 		}
 	})
+}
+
+// C44, C61: of the wait that an answer names each part reaches the decision.
+func TestAWaitThatAReceiverNamesIsKept(t *testing.T) {
+	for name, tt := range map[string]struct {
+		status int
+		header func() http.Header
+		wait   time.Duration
+	}{
+		"403, seconds":   {403, func() http.Header { return http.Header{"Retry-After": {"60"}} }, time.Minute},
+		"413, seconds":   {413, func() http.Header { return http.Header{"Retry-After": {"30"}} }, 30 * time.Second},
+		"401, its limit": {401, func() http.Header { return http.Header{"Ratelimit": {`"p";r=0;t=60`}} }, time.Minute},
+		"503, two lines": {503, func() http.Header { return http.Header{"Retry-After": {"10", "60"}} }, time.Minute},
+		"503, by a clock that is an hour ahead": {503, func() http.Header {
+			ahead := time.Now().Add(time.Hour).UTC()
+			return http.Header{"Date": {ahead.Format(http.TimeFormat)}, "Retry-After": {ahead.Add(90 * time.Second).Format(http.TimeFormat)}}
+		}, 90 * time.Second},
+		"403, by a clock that is an hour behind": {403, func() http.Header {
+			behind := time.Now().Add(-time.Hour).UTC()
+			return http.Header{"Date": {behind.Format(http.TimeFormat)}, "Retry-After": {behind.Add(90 * time.Second).Format(http.TimeFormat)}}
+		}, 90 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				answers := 0
+				receiver := webhooktest.NewReceiver(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					if answers++; answers == 1 {
+						maps.Copy(w.Header(), tt.header())
+						w.WriteHeader(tt.status)
+					}
+				}))
+				defer receiver.Close()
+				b.webhook.URL, b.webhook.Timeout, b.webhook.Secrets = "http://127.0.0.1/hook", time.Minute, []webhook.Secret{webhook.NewSecret(time.Now())}
+				b.update(b.webhook)
+				sender, err := webhook.NewSender(webhook.Options{
+					Version: "test", Guard: webhook.GuardOptions{AllowPrivate: true}, DialContext: receiver.Dial,
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer sender.Close()
+				_, stop := b.start(func(o *Options) { o.Sender = sender })
+				sent := b.send("x")
+				time.Sleep(10 * time.Minute)
+				stop()
+				want(t, "state", b.delivery(sent, "wh_a").State, tables.Delivered)
+				atts := b.attempts(sent)
+				if len(atts) != 2 {
+					t.Fatalf("%d attempts: %+v", len(atts), atts)
+				}
+				if gap := atts[1].StartedAt.Sub(atts[0].StartedAt); gap < tt.wait || gap > tt.wait*13/10+5*time.Second {
+					t.Errorf("the second attempt came after %s, and %s were asked for", gap, tt.wait)
+				}
+			})
+		})
+	}
 }
 
 // C89: a retry after a timeout dials anew: the connection on which nothing came may be dead.

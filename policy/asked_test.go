@@ -103,6 +103,16 @@ func TestAbsurdWaitLeavesTimeForFurtherAttempts(t *testing.T) {
 	}
 }
 
+// Those that are asked to wait for longer than they may do not all come back at the same time.
+func TestAbsurdWaitsAreSpread(t *testing.T) {
+	p := preset(t, "standard")
+	shortest, longest := first(policy.Response{Status: 503, RetryAfter: "86400000"}), first(policy.Response{Status: 503, RetryAfter: "86400000"})
+	longest.Random = 0.999999
+	if a, b := p.Decide(shortest).Delay, p.Decide(longest).Delay; b < a*5/4 {
+		t.Errorf("%s to %s", a, b)
+	}
+}
+
 func TestJitterNeverPassesTheCapOfAskedWaits(t *testing.T) {
 	p := preset(t, "standard")
 	p.RetryAfterCap, p.PauseCap = policy.Duration(100*time.Second), policy.Duration(40*time.Second)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pushlease/pushlease/internal/bubble"
 	"github.com/pushlease/pushlease/webhook"
 	"github.com/pushlease/pushlease/webhook/webhooktest"
 )
@@ -206,4 +207,130 @@ func TestAClosedIdleConnectionIsSeenBeforeItIsUsed(t *testing.T) {
 			<-closed
 		}
 	}
+}
+
+// A host that once said what nobody had asked for gets a connection for each request, whenever it was found out: with its
+// answer, or later on a connection that was idle. Those that are idle beside it are not used either.
+func TestAHostThatSpokeUnaskedGetsAConnectionForEachRequest(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		for _, when := range []string{"with its answer", "later", "a part of a record, later"} {
+			if when == "a part of a record, later" && !secure {
+				continue
+			}
+			t.Run(fmt.Sprintf("TLS %v/%s", secure, when), func(t *testing.T) {
+				var mu sync.Mutex
+				conns := map[int]int{}
+				speak, spoken := make(chan struct{}), make(chan struct{})
+				s, w := tcpReceiver(t, secure, func(c *webhooktest.Conn) {
+					for {
+						_, body, err := c.ReadRequest()
+						if err != nil {
+							return
+						}
+						mu.Lock()
+						conns[c.N]++
+						mu.Unlock()
+						answer := "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+						if string(body) == "speaks" && when == "with its answer" {
+							answer += unasked
+						}
+						if _, err := io.WriteString(c, answer); err != nil {
+							return
+						}
+						if string(body) != "speaks" || when == "with its answer" {
+							continue
+						}
+						<-speak
+						if when == "later" {
+							_, _ = io.WriteString(c, unasked)
+						} else { // the head of a record, and the first of its bytes
+							_, _ = c.Conn.(*tls.Conn).NetConn().Write([]byte{23, 3, 3, 0, 40, 1})
+						}
+						close(spoken)
+					}
+				})
+				wantAnswer(t, s.Send(t.Context(), w, message("speaks")), 200)
+				if when != "with its answer" {
+					close(speak)
+					<-spoken
+				}
+				for range 3 {
+					wantAnswer(t, s.Send(t.Context(), w, message("{}")), 200)
+				}
+				if len(conns) != 4 {
+					t.Errorf("requests by connection: %v, want 4 connections", conns)
+				}
+			})
+		}
+	}
+}
+
+// So it is for ten minutes, however seldom it is sent to; and what is idle beside the connection that spoke is closed.
+func TestAHostThatSpokeUnaskedIsNotForgotten(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		conns := map[int]int{}
+		both := make(chan struct{}, 2)
+		w := webhooktest.NewWire(t, func(c *webhooktest.Conn) {
+			for {
+				_, body, err := c.ReadRequest()
+				if err != nil {
+					return
+				}
+				mu.Lock()
+				conns[c.N]++
+				mu.Unlock()
+				answer := "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+				switch string(body) {
+				case "beside": // answered when the other one is there too
+					both <- struct{}{}
+					time.Sleep(time.Second)
+				case "speaks":
+					both <- struct{}{}
+					time.Sleep(2 * time.Second)
+					answer += unasked
+				}
+				if _, err := io.WriteString(c, answer); err != nil {
+					return
+				}
+			}
+		})
+		s := newSender(t, w.Dial)
+		defer s.Close()
+		var sent sync.WaitGroup
+		for _, body := range []string{"beside", "speaks"} {
+			sent.Go(func() { wantAnswer(t, s.Send(t.Context(), hook(), message(body)), 200) })
+		}
+		sent.Wait()
+		for range 3 {
+			wantAnswer(t, s.Send(t.Context(), hook(), message("{}")), 200)
+			time.Sleep(time.Minute)
+		}
+		if len(conns) != 5 {
+			t.Errorf("requests by connection within ten minutes: %v, want 5 connections", conns)
+		}
+		time.Sleep(10 * time.Minute)
+		for range 3 {
+			wantAnswer(t, s.Send(t.Context(), hook(), message("{}")), 200)
+		}
+		if len(conns) != 6 {
+			t.Errorf("requests by connection after ten minutes: %v, want 6 connections", conns)
+		}
+	})
+}
+
+// The first connection to a host rests before it is used again: who says more than it was asked for has said it then.
+func TestTheFirstConnectionToAHostRestsBeforeItsSecondUse(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		receiver := webhooktest.NewReceiver(nil)
+		defer receiver.Close()
+		s := newSender(t, receiver.Dial)
+		defer s.Close()
+		wantAnswer(t, s.Send(t.Context(), hook(), message("{}")), 200)
+		answered := time.Now()
+		wantAnswer(t, s.Send(t.Context(), hook(), message("{}")), 200)
+		if rested := time.Since(answered); rested < 45*time.Millisecond {
+			t.Errorf("it was used again after %s", rested)
+		}
+	})
 }

@@ -46,3 +46,24 @@ func TestWebhooksAreRegisteredUnderAnIdOfOnesOwn(t *testing.T) {
 		}
 	})
 }
+
+// C46: receivers in the same private network are reached over http where the operator said so, without the switch for development.
+func TestReceiversThatTheOperatorNamesAreReachedOverHTTP(t *testing.T) {
+	t.Parallel()
+	in := newInbox(t, receiverOptions{})
+	byName := strings.Replace(in.url, "127.0.0.1", "localhost", 1)
+	for allowed, refused := range map[string]string{"127.0.0.1": "http://127.0.0.2/", "localhost": in.url} {
+		p := sqliteStore(t).start(t, "PUSHLEASE_DEV=false", "PUSHLEASE_ALLOW_HTTP="+allowed)
+		queue := queueName("http")
+		p.call(http.MethodPost, "/api/v1/webhooks", fmt.Sprintf(`{"queue":%q,"url":%q}`, queue, refused), http.StatusBadRequest, nil)
+		target := in.url
+		if allowed == "localhost" {
+			target = byName
+		}
+		before := len(in.all())
+		p.register(queue, target, nil)
+		p.publish(queue, `{"n":1}`)
+		in.wait(t, before+1)
+		p.waitEmpty(20*time.Second, queue)
+	}
+}

@@ -157,6 +157,13 @@ func TestSentenceForEveryState(t *testing.T) {
 		{tables.Delivery{State: tables.DeadLettering}, "being dead-lettered"},
 		{tables.Delivery{State: tables.Held, Reason: policy.WebhookDeleted, ExpiresAt: now.Add(time.Hour)}, "not registered any more. It is dead-lettered before the message expires at"},
 		{tables.Delivery{State: tables.Held, Reason: policy.NoWebhook}, "register one"},
+		{tables.Delivery{State: tables.Held, Reason: policy.Undecodable, NextAt: now.Add(time.Minute), ExpiresAt: now.Add(time.Hour)},
+			"Held because a newer version of pushlease wrote it: update every instance. Looked at again at " + web.Stamp(now.Add(time.Minute)) +
+				". It is dead-lettered before the message expires at " + web.Stamp(now.Add(time.Hour))},
+		{tables.Delivery{State: tables.Held, Reason: policy.WebhookDisabled, WebhookID: "wh_1"}, "/api/v1/webhooks/wh_1/enable releases it"},
+		{tables.Delivery{State: tables.Held, Reason: policy.EventInWork, SameEventAs: "m-1", NextAt: now}, "the same event is being delivered with message m-1; looked at again at " + web.Stamp(now)},
+		{tables.Delivery{State: tables.Held, Reason: policy.EventInWork, NextAt: now}, "another program has changed the row"},
+		{tables.Delivery{State: tables.Held, Reason: policy.WebhookFailing, WebhookID: "wh_1", NextAt: now}, "GET /api/v1/webhooks/wh_1 says why. Looked at again at " + web.Stamp(now)},
 		{tables.Delivery{State: tables.Held, Reason: policy.InternalFault}, "until an operator acts"},
 		{tables.Delivery{State: tables.Published}, "On the queue"},
 	}

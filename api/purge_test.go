@@ -273,9 +273,25 @@ func TestDeadLettersAreCountedAnewWhenThisProcessMadeOrEndedSome(t *testing.T) {
 	counted := h.api.backlog.byQueue["orders"]
 	counted.at = time.Now().Add(-recountEvery)
 	h.api.backlog.put("orders", counted)
+	age := func() time.Duration {
+		at, err := time.Parse(time.RFC3339, h.do(http.StatusOK, "GET", "/api/v1/queues/orders", "").text("dead_letters", "counted_at"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return time.Since(at)
+	}
+	if got := age(); got < recountEvery {
+		t.Errorf("the count is said to be %s old, and is %s old at least", got, recountEvery)
+	}
 	h.view.queues["orders"] = status.Queue{DeadLettered: 3}
 	if n := waiting(); n != 3.0 {
 		t.Errorf("%v wait, want the 3 that this process made", n)
+	}
+	if got, now := age(), h.api.backlog.byQueue["orders"].at; got > time.Since(now)+time.Second || !now.After(counted.at) {
+		t.Errorf("the new count is said to be %s old", got)
+	}
+	if exact := h.do(http.StatusOK, "GET", "/api/v1/queues/orders", "").get("dead_letters", "exact"); exact != true {
+		t.Errorf("exact: %v", exact)
 	}
 	h.do(http.StatusNoContent, "DELETE", "/api/v1/dead-letters/"+ids[0], "")
 	if n := waiting(); n != 2.0 {

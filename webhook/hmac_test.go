@@ -183,7 +183,8 @@ type checked struct {
 	Preset  string            `json:"preset"`
 	Secret  string            `json:"secret"`
 	Headers map[string]string `json:"headers"`
-	Body    string            `json:"body"` // in base64
+	Body    string            `json:"body"`  // in base64
+	Clock   int               `json:"clock"` // by how many seconds the receiver's is ahead, where the check sets it
 	taken   bool
 }
 
@@ -192,7 +193,7 @@ func check(preset, secret string, got webhooktest.Received, body string, taken b
 	for name := range got.Header {
 		headers[strings.ToLower(name)] = got.Header.Get(name)
 	}
-	return checked{preset, secret, headers, base64.StdEncoding.EncodeToString([]byte(body)), taken}
+	return checked{preset, secret, headers, base64.StdEncoding.EncodeToString([]byte(body)), 0, taken}
 }
 
 // encodedChecks are requests for a snippet, and what it is to print of them.

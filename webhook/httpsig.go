@@ -80,7 +80,8 @@ func (h *HTTPSignature) problems() (all []*content.FieldError) {
 	return all
 }
 
-// signHTTP adds the signatures to a request, one for each key in force.
+// signHTTP adds the signature to a request. It is one, whatever else is in force: published verifiers refuse a request that has two, or go by the
+// last of them.
 func (s *Sender) signHTTP(w *Webhook, r *http.Request, keys []SigningKey, now time.Time, body []byte) error {
 	h := w.Signatures.HTTP
 	components := h.Components
@@ -91,56 +92,35 @@ func (s *Sender) signHTTP(w *Webhook, r *http.Request, keys []SigningKey, now ti
 		sum := sha256.Sum256(body)
 		r.Header[keyContentDigest] = []string{"sha-256=:" + base64.StdEncoding.EncodeToString(sum[:]) + ":"}
 	}
-	var inputs, signatures []string
-	add := func(keyID string, sign func(base []byte) []byte) error {
-		params := fmt.Sprintf(`;created=%d;keyid="%s";alg="%s"`, now.Unix(), keyID, h.Algorithm)
-		base, input, err := signatureBase(r, components, params)
-		if err != nil {
-			return err
-		}
-		label := fmt.Sprintf("sig%d", len(inputs)+1)
-		inputs = append(inputs, label+"="+input)
-		signatures = append(signatures, label+"=:"+base64.StdEncoding.EncodeToString(sign([]byte(base)))+":")
-		return nil
-	}
-	if err := s.eachKey(w, keys, now, add); err != nil {
+	keyID, sign, err := s.httpSigner(w, keys, now)
+	if err != nil {
 		return err
 	}
-	r.Header[keySignatureInput], r.Header[keyHTTPSignature] = []string{strings.Join(inputs, ", ")}, []string{strings.Join(signatures, ", ")}
+	base, input, err := signatureBase(r, components, fmt.Sprintf(`;created=%d;keyid="%s";alg="%s"`, now.Unix(), keyID, h.Algorithm))
+	if err != nil {
+		return err
+	}
+	r.Header[keySignatureInput] = []string{"sig1=" + input}
+	r.Header[keyHTTPSignature] = []string{"sig1=:" + base64.StdEncoding.EncodeToString(sign([]byte(base))) + ":"}
 	return nil
 }
 
-// eachKey signs with each key in force of the algorithm, the one that signs first first.
-func (s *Sender) eachKey(w *Webhook, keys []SigningKey, now time.Time, add func(keyID string, sign func([]byte) []byte) error) error {
-	h := w.Signatures.HTTP
-	switch h.Algorithm {
+// httpSigner signs with the key in force that signs first, of the kind that the algorithm wants.
+func (s *Sender) httpSigner(w *Webhook, keys []SigningKey, now time.Time) (keyID string, sign func(base []byte) []byte, err error) {
+	switch h := w.Signatures.HTTP; h.Algorithm {
 	case algorithmEd25519:
-		for i := range keys {
-			key, err := s.signingKeys.of(string(keys[i].Key))
-			if err != nil {
-				return err
-			}
-			if err := add(keys[i].Public().ID(), func(base []byte) []byte { return ed25519.Sign(key, base) }); err != nil {
-				return err
-			}
-		}
-		return nil
+		key, err := s.signingKeys.of(string(keys[0].Key))
+		return keys[0].Public().ID(), func(base []byte) []byte { return ed25519.Sign(key, base) }, err
 	case algorithmHMAC:
 		for i := range slices.Backward(w.Secrets) {
-			if w.Secrets[i].ended(now) {
-				continue
-			}
-			key, err := ParseSecret(w.Secrets[i].Key)
-			if err != nil {
-				return err
-			}
-			if err := add(cmp.Or(h.KeyID, w.ID), func(base []byte) []byte { return hmacOf(key, base) }); err != nil {
-				return err
+			if !w.Secrets[i].ended(now) {
+				key, err := ParseSecret(w.Secrets[i].Key)
+				return cmp.Or(h.KeyID, w.ID), func(base []byte) []byte { return hmacOf(key, base) }, err
 			}
 		}
-		return nil
+		return "", nil, invalid("the webhook has no secret that has not expired", "rotate its secret")
 	}
-	return invalid("the webhook has a signature that this version does not know", "set signatures")
+	return "", nil, invalid("the webhook has a signature that this version does not know", "set signatures")
 }
 
 func hmacOf(key, text []byte) []byte {

@@ -2,7 +2,7 @@ package webhook_test
 
 import (
 	"encoding/base64"
-	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,10 +22,7 @@ func TestWhatIsCoveredIsWhatWasAskedFor(t *testing.T) {
 	w.Secrets = []webhook.Secret{{Key: secretOf(32)}, {Key: testSecret}}
 	got := received(t, w, "{}")
 	stamp := got.Header.Get("Webhook-Timestamp")
-	of := func(label string) string {
-		return label + `=("@authority" "content-type" "webhook-id");created=` + stamp + `;keyid="ours";alg="hmac-sha256"`
-	}
-	if input := got.Header.Get("Signature-Input"); input != of("sig1")+", "+of("sig2") {
+	if input := got.Header.Get("Signature-Input"); input != `sig1=("@authority" "content-type" "webhook-id");created=`+stamp+`;keyid="ours";alg="hmac-sha256"` {
 		t.Errorf("the input is %s", input)
 	}
 	if got.Header.Get("Content-Digest") != "" {
@@ -45,6 +42,51 @@ func TestWhatIsCoveredIsWhatWasAskedFor(t *testing.T) {
 	}
 }
 
+// httpChecks is what the page's check has to say of a POST of a webhook: with the keys that are right, by id, and with one that is wrong.
+func httpChecks(t *testing.T, w *webhook.Webhook, body, id, right, wrong string) []checked {
+	t.Helper()
+	got := received(t, w, body)
+	input, created := got.Header.Get("Signature-Input"), got.Header.Get("Webhook-Timestamp")
+	seconds, err := strconv.Atoi(created)
+	if err != nil || strings.Count(input, "created="+created) != 1 {
+		t.Fatalf("it was made at %q: %s", created, input)
+	}
+	moved := got
+	moved.Header = got.Header.Clone()
+	moved.Header.Set("Signature-Input", strings.Replace(input, "created="+created, "created="+strconv.Itoa(seconds-1), 1))
+	all := []checked{check(id, right, got, body, true), check(id, wrong, got, body, false), check(id, right, got, body+"x", false), check(id, right, moved, body, false)}
+	for _, ahead := range []int{-301, -300, -2, 300, 301} {
+		c := check(id, right, got, body, -300 <= ahead && ahead <= 300)
+		c.Clock = ahead
+		all = append(all, c)
+	}
+	return all
+}
+
+// thePagesCheckSays runs the page's check, of keys that stand with commas between them, as their ids do.
+func thePagesCheckSays(t *testing.T, all []checked) {
+	t.Helper()
+	input, want := encodedChecks(t, all)
+	got := npmtest.SDKs.Run(t, snippetOf(t, "js", "httpbis")+`
+(async () => {
+  const requests = JSON.parse(require("node:fs").readFileSync(0));
+  let taken = "";
+  for (const { preset, secret, headers, body, clock: ahead } of requests) {
+    const ids = preset.split(",");
+    const keys = secret.split(",").map((text, i) => ids[i] === "wh_1"
+      ? { id: ids[i], alg: "hmac-sha256", key: createSecretKey(Buffer.from(text, "base64")) }
+      : { id: ids[i], alg: "ed25519", key: createPublicKey({ key: { kty: "OKP", crv: "Ed25519", x: text }, format: "jwk" }) });
+    const url = "http://127.0.0.1/hook/path-secret?token=query-secret";
+    Date.now = () => (Number(headers["webhook-timestamp"]) + ahead) * 1000;
+    taken += await verifyHTTP(keys, { method: "POST", url, headers }, Buffer.from(body, "base64")) ? "1" : "0";
+  }
+  console.log(taken);
+})();`, input)
+	if got = strings.TrimSpace(got); got != want {
+		t.Errorf("taken: %s, want %s", got, want)
+	}
+}
+
 func TestThePagesCheckOfHTTPSignaturesTakesWhatIsSigned(t *testing.T) {
 	key := keyOf(t, vectorKey)
 	public := key.Public()
@@ -54,37 +96,51 @@ func TestThePagesCheckOfHTTPSignaturesTakesWhatIsSigned(t *testing.T) {
 		shared := withHTTP(webhook.HTTPSignature{Algorithm: "hmac-sha256"})
 		pair := withHTTP(webhook.HTTPSignature{Algorithm: "ed25519", Components: []string{"@method", "@authority", "@path", "@query", "content-digest", "content-type", "webhook-id"}})
 		pair.SigningKeys = []webhook.SigningKey{key}
-		for _, c := range []struct {
-			w                *webhook.Webhook
-			id, right, wrong string
-		}{
-			{shared, "wh_1", secret, base64.StdEncoding.EncodeToString(make([]byte, 24))},
-			{pair, public.ID(), public.X(), (&webhook.SigningKey{Key: webhook.NewSigningKey(time.Now()).Key}).Public().X()},
-		} {
-			got := received(t, c.w, body)
-			moved := got
-			moved.Header = http.Header{}
-			for name, values := range got.Header {
-				moved.Header[name] = values
-			}
-			moved.Header.Set("Signature-Input", strings.Replace(got.Header.Get("Signature-Input"), "created=1", "created=2", 1))
-			all = append(all, check(c.id, c.right, got, body, true), check(c.id, c.wrong, got, body, false), check(c.id, c.right, got, body+"x", false), check(c.id, c.right, moved, body, false))
+		all = append(all, httpChecks(t, shared, body, "wh_1", secret, base64.StdEncoding.EncodeToString(make([]byte, 24)))...)
+		all = append(all, httpChecks(t, pair, body, public.ID(), public.X(), (&webhook.SigningKey{Key: webhook.NewSigningKey(time.Now()).Key}).Public().X())...)
+	}
+	thePagesCheckSays(t, all)
+}
+
+// The library goes by the last of several signatures, and others refuse a request that has two.
+func TestReceiversTakeHTTPSignaturesThroughARotation(t *testing.T) {
+	now := time.Now()
+	text := func(s webhook.Secret) string { return strings.TrimPrefix(s.Key, "whsec_") }
+	first, second := webhook.Secret{Key: secretOf(24)}, webhook.Secret{Key: secretOf(32)}
+	ends := func(s webhook.Secret) webhook.Secret { s.ExpiresAt = now.Add(time.Hour); return s }
+	ended := func(s webhook.Secret) webhook.Secret { s.ExpiresAt = now.Add(-time.Hour); return s }
+	var all []checked
+	for _, secrets := range [][]webhook.Secret{{second, ends(first)}, {ends(second), first}, {second, ended(first)}, {ended(second), first}} {
+		w := withHTTP(webhook.HTTPSignature{Algorithm: "hmac-sha256"})
+		w.Secrets = secrets
+		signs, other := first, second
+		if secrets[1].ExpiresAt.Before(now) && !secrets[1].ExpiresAt.IsZero() {
+			signs, other = second, first
 		}
+		all = append(all, httpChecks(t, w, "x", "wh_1", text(signs), text(other))...)
+		all = append(all, httpChecks(t, w, "x", "wh_1,wh_1", text(other)+","+text(signs), text(other)+","+text(other))...)
 	}
-	input, want := encodedChecks(t, all)
-	got := npmtest.SDKs.Run(t, snippetOf(t, "js", "httpbis")+`
-(async () => {
-  const requests = JSON.parse(require("node:fs").readFileSync(0));
-  let taken = "";
-  for (const { preset, secret, headers, body } of requests) {
-    const key = preset === "wh_1" ? createSecretKey(Buffer.from(secret, "base64")) : createPublicKey({ key: { kty: "OKP", crv: "Ed25519", x: secret }, format: "jwk" });
-    const alg = preset === "wh_1" ? "hmac-sha256" : "ed25519";
-    const url = "http://127.0.0.1/hook/path-secret?token=query-secret";
-    taken += await verifyHTTP({ id: preset, alg, key }, { method: "POST", url, headers }, Buffer.from(body, "base64")) ? "1" : "0";
-  }
-  console.log(taken);
-})();`, input)
-	if got = strings.TrimSpace(got); got != want {
-		t.Errorf("taken: %s, want %s", got, want)
+	old, fresh := keyOf(t, vectorKey), webhook.NewSigningKey(now)
+	ids := func(keys ...webhook.SigningKey) (id, x string) {
+		for i := range keys {
+			id, x = id+","+keys[i].Public().ID(), x+","+keys[i].Public().X()
+		}
+		return id[1:], x[1:]
 	}
+	for _, over := range []bool{false, true} {
+		signs, other := old, fresh
+		old.ExpiresAt = now.Add(time.Hour)
+		if over {
+			signs, other = fresh, old
+			old.ExpiresAt = now.Add(-time.Hour)
+		}
+		w := withHTTP(webhook.HTTPSignature{Algorithm: "ed25519"})
+		w.SigningKeys = []webhook.SigningKey{fresh, old}
+		id, x := ids(signs)
+		_, otherX := ids(other)
+		all = append(all, httpChecks(t, w, "x", id, x, otherX)...)
+		id, x = ids(other, signs)
+		all = append(all, httpChecks(t, w, "x", id, x, otherX+","+otherX)...)
+	}
+	thePagesCheckSays(t, all)
 }

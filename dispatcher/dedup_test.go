@@ -497,6 +497,35 @@ func TestAReplayDoesNotEndItsOriginal(t *testing.T) {
 	})
 }
 
+// Nor by a process that knows of the event by the replay alone, nor when the original's claim has lapsed meanwhile.
+func TestAReplayByAnotherProcessDoesNotEndItsOriginal(t *testing.T) {
+	for _, away := range []time.Duration{0, time.Hour} {
+		t.Run(away.String(), func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				other := b.register("wh_b", func(r *tables.Registration) { r.Enabled = false })
+				sender := &perWebhook{scripted: b.sender, statuses: map[string][]int{"wh_a": {400, 200}, "wh_b": {200}}}
+				_, stop := b.start(func(o *Options) { byEvent(o); o.Sender = sender })
+				first := b.send(event("1", "a"))
+				time.Sleep(10 * time.Second)
+				stop()
+				time.Sleep(away)
+				b.replay(b.deadLetters()[0].ID, "token-1")
+				dispatcher, stop := b.start(func(o *Options) { byEvent(o); o.Sender = sender })
+				time.Sleep(10 * time.Second)
+				want(t, "POSTs with the replay", b.sender.count(), 2)
+				want(t, "state for the other webhook", b.delivery(first, "wh_b").State, tables.Held)
+				other.Enabled = true
+				b.update(other)
+				dispatcher.RegistryChanged()
+				time.Sleep(15 * time.Minute)
+				stop()
+				want(t, "POSTs to the other webhook", sender.posts("wh_b"), 1)
+				want(t, "its state then", b.delivery(first, "wh_b").State, tables.Delivered)
+			})
+		})
+	}
+}
+
 func TestAnEventThatOneOfManyWebhooksGotIsDelivered(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.register("wh_b", nil)

@@ -65,6 +65,8 @@ var dispatcherPatches = []Patch{
 		"An attempt is on no record where the lease was lost meanwhile."),
 	inDispatcher("NearItsEnd|Another", "letters-of-what-others-ended", "del.State.Terminal() && del.State != tables.DeadLettering {\n\t\t\tt.delivery = del", "del.State == \"\" {\n\t\t\tt.delivery = del",
 		"At the end of its life a message gets a dead letter for who has it."),
+	inDispatcher("Replay", "replay-ends-its-original", " || !won && current.MessageID == p.key.MessageID {", " {",
+		"The replay to one webhook ends its message for the others."),
 	inDispatcher("Copy", "copy-with-any-letter", "cmp.Or(dl.Delivery.UpdatedAt.Compare(first.Delivery.UpdatedAt), ", "cmp.Or(0, ",
 		"A second copy is made where a process died between the copy and its record."),
 	inDispatcher("Begin|Begun", "begins-after-its-lease", "return p.leased() && !a.Leases.TooLate(p.key.Queue, p.m)", "return p.leased() || !a.Leases.TooLate(p.key.Queue, p.m)",

@@ -87,6 +87,7 @@ func TestSeedsOfWhatIsMended(t *testing.T) {
 		{"C55: a delivered message was POSTed again because tables could not be read for a moment", "redelivery", 4},
 		{"a publish waited for a late list of webhooks", "latency-tail", 20000},
 		{"a publish waited for its record while the table of the day was made", "latency-tail", 1005579630},
+		{"the replay to one webhook, by a process that knew nothing else of the event, ended the message for the other one", "mixed", 334599411},
 		{"of two messages with one event the second was sent when the first had its dead letter: the checker took that for one", "copies", 197007154},
 		{"an idle queue was looked at for messages that had come back before their time", "one-refuses-all", 20003},
 	} {

@@ -85,7 +85,7 @@ func (e events) otherCopy(ctx context.Context, p *parcel, h history, targets []t
 		e.Log.Error("the message's event can't be looked up; delivering anyway", "queue", p.key.Queue, "message", p.key.MessageID, "error", err)
 		return nil
 	}
-	if won && current.State != tables.Done {
+	if won && current.State != tables.Done || !won && current.MessageID == p.key.MessageID { // its replay to one webhook says nothing of the others
 		return nil
 	}
 	p.claim = nil

@@ -209,7 +209,7 @@ func newCookie(r *http.Request, seconds int) *http.Cookie {
 // page serves the page's files.
 func (a *API) page(w http.ResponseWriter, r *http.Request) error {
 	name := strings.TrimPrefix(r.URL.Path, "/ui/")
-	if !ui.Serve(w, name) {
+	if !ui.Serve(w, r, name) {
 		return web.NotFound(w, r)
 	}
 	return nil

@@ -3,10 +3,14 @@
 package ui
 
 import (
+	"bytes"
+	"compress/gzip"
 	"embed"
 	"io/fs"
 	"net/http"
 	"path"
+	"regexp"
+	"sync"
 )
 
 //go:embed static
@@ -31,13 +35,43 @@ var types = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 }
 
+// file is one of the page's files, as it is and as gzip makes it.
+type file struct{ plain, packed []byte }
+
+// packed are all files. They are in the binary, so that packing them once is enough.
+var packed = sync.OnceValue(func() map[string]file {
+	all := map[string]file{}
+	err := fs.WalkDir(Files(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		plain, err := fs.ReadFile(Files(), name)
+		if err != nil {
+			return err
+		}
+		var text bytes.Buffer
+		w, _ := gzip.NewWriterLevel(&text, gzip.BestCompression) // a constant level
+		_, _ = w.Write(plain)                                    // a buffer takes all
+		_ = w.Close()
+		all[name] = file{plain, text.Bytes()}
+		return nil
+	})
+	if err != nil {
+		panic(err) // the files are in the binary
+	}
+	return all
+})
+
+// takesGzip finds a caller who takes gzip; q=0 would refuse it.
+var takesGzip = regexp.MustCompile(`(?i)(^|,)\s*gzip\s*(;\s*q=(1|0?\.\d*[1-9]\d*))?\s*(,|$)`)
+
 // Serve answers with one of the files, "" for the page itself. It reports whether there is such a file.
-func Serve(w http.ResponseWriter, name string) bool {
+func Serve(w http.ResponseWriter, r *http.Request, name string) bool {
 	if name == "" {
 		name = "index.html"
 	}
-	text, err := fs.ReadFile(Files(), name)
-	if err != nil {
+	text, found := packed()[name]
+	if !found {
 		return false
 	}
 	kind, known := types[path.Ext(name)]
@@ -51,6 +85,12 @@ func Serve(w http.ResponseWriter, name string) bool {
 	h.Set("X-Frame-Options", "DENY") // browsers that know no frame-ancestors
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()")
-	_, _ = w.Write(text) // the caller is gone: nobody left to tell
+	h.Set("Vary", "Accept-Encoding")
+	body := text.plain
+	if takesGzip.MatchString(r.Header.Get("Accept-Encoding")) {
+		h.Set("Content-Encoding", "gzip")
+		body = text.packed
+	}
+	_, _ = w.Write(body) // the caller is gone: nobody left to tell
 	return true
 }

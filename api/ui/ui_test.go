@@ -1,16 +1,18 @@
 package ui
 
 import (
-	"bytes"
 	"compress/gzip"
+	"io"
 	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"path"
 	"regexp"
 	"strings"
 	"testing"
 )
 
-// maxBytes is what all files may take on the line.
+// maxBytes is what all files may take on the line, packed.
 const maxBytes = 150 << 10
 
 func files(t *testing.T) map[string]string {
@@ -31,20 +33,36 @@ func files(t *testing.T) map[string]string {
 }
 
 func TestThePageIsSmall(t *testing.T) {
-	var packed bytes.Buffer
-	plain, w := 0, gzip.NewWriter(&packed)
-	for _, text := range files(t) {
+	sent, plain := 0, 0
+	for name, text := range files(t) {
+		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/ui/", http.NoBody)
+		r.Header.Set("Accept-Encoding", "br, gzip")
+		if !Serve(w, r, name) {
+			t.Fatalf("%s is not served", name)
+		}
+		sent += w.Body.Len()
 		plain += len(text)
-		if _, err := w.Write([]byte(text)); err != nil {
-			t.Fatal(err)
+		unpacked, err := gzip.NewReader(w.Body)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got, err := io.ReadAll(unpacked); err != nil || string(got) != text {
+			t.Errorf("%s: what is unpacked is another text: %v", name, err)
 		}
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
+	if t.Logf("%d bytes, %d on the line", plain, sent); sent > maxBytes {
+		t.Errorf("%d bytes on the line, over %d", sent, maxBytes)
 	}
-	t.Logf("%d bytes, %d compressed", plain, packed.Len())
-	if plain > maxBytes {
-		t.Errorf("%d bytes, over %d", plain, maxBytes)
+}
+
+func TestThePageIsPackedForWhoTakesThat(t *testing.T) {
+	for accepts, want := range map[string]string{"": "", "gzip": "gzip", "deflate, GZIP;q=0.5, br": "gzip", "gzip;q=1": "gzip", "gzip;q=0": "", "gzip;q=0.0": "", "x-gzip": "", "br": ""} {
+		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/ui/", http.NoBody)
+		r.Header.Set("Accept-Encoding", accepts)
+		Serve(w, r, "")
+		if got := w.Header().Get("Content-Encoding"); got != want || w.Header().Get("Vary") != "Accept-Encoding" {
+			t.Errorf("who accepts %q gets %q", accepts, got)
+		}
 	}
 }
 

@@ -253,6 +253,10 @@ func (b *rotation) turnTo(t *testing.T, servers ...*process) {
 
 func (b *rotation) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	proxies := *b.proxies.Load()
+	if len(proxies) == 0 {
+		w.WriteHeader(http.StatusBadGateway)
+		return
+	}
 	proxies[int(b.next.Add(1))%len(proxies)].ServeHTTP(w, r)
 }
 

@@ -52,7 +52,9 @@ func TestThePageBarsNobody(t *testing.T) {
 		{"message", "#/messages/" + s.message, "attempt 1"},
 		{"dead letters", "#/dead-letters", "1 dead letter"},
 		{"dead letter", "#/dead-letters/" + s.dead, "Show it"},
+		{"states", "#/messages?as=states", "dead lettered"},
 		{"jobs", "#/jobs", "dead-letters replay"},
+		{"audit", "#/audit", "registered"},
 		{"settings", "#/settings", "poll_min"},
 	} {
 		b.open(p.hash)

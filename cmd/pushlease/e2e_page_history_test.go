@@ -65,9 +65,11 @@ func TestThePageDrawsWhatHappenedBeforeItWasOpened(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "page.db")
 	s := (&store{name: "sqlite", env: []string{"PUSHLEASE_STORAGE=sqlite:" + path}}).start(t)
 	const queueName = "orders"
-	hook := s.register(queueName, receiver.URL, map[string]any{"name": "billing"})
+	hook, other := s.register(queueName, receiver.URL, map[string]any{"name": "billing"}), s.register(queueName, receiver.URL, map[string]any{"name": "search"})
 	message := s.publish(queueName, `{}`)
 	s.waitState(30*time.Second, queueName, message, hook.ID, "delivered")
+	s.waitState(30*time.Second, queueName, message, other.ID, "delivered")
+	s.call(http.MethodPost, "/api/v1/webhooks/"+hook.ID+"/rotate-secret", `{"overlap":"24h"}`, http.StatusOK, nil)
 	dayOf(t, path, queueName, hook.ID)
 	b := newBrowser(t, s.url)
 	for _, p := range []struct {
@@ -76,7 +78,8 @@ func TestThePageDrawsWhatHappenedBeforeItWasOpened(t *testing.T) {
 	}{
 		{"history-overview", "#/?span=24h", []string{"What happened", "Delivered", "Not taken", "in 15 min", "Messages on the queues"}},
 		{"history-queue", "#/queues/" + queueName + "?span=6h", []string{"Messages on it", "Age of the oldest", "in 5 min"}},
-		{"history-webhook", "#/webhooks/" + hook.ID, []string{"What happened", "How long POSTs took", "in a minute"}},
+		{"history-webhook", "#/webhooks/" + hook.ID, []string{"What happened", "How long POSTs took", "in a minute", "rotated the secret, this machine", "signs until in 24 h"}},
+		{"lanes", "#/messages/" + message, []string{"published", "billing", "search", "The webhook has taken the message"}},
 		{"history-webhooks", "#/webhooks", []string{"24 h", "%"}},
 	} {
 		b.open(p.hash)
@@ -89,6 +92,24 @@ func TestThePageDrawsWhatHappenedBeforeItWasOpened(t *testing.T) {
 	if many := b.eval(`document.querySelectorAll('.over-time .bar.ok').length > 50`); many != "true" {
 		t.Error("few minutes of an hour in which messages came all the time have a bar")
 	}
+	if marks := b.eval(`document.querySelectorAll('.over-time')[0].querySelectorAll('line.mark').length`); marks != "2" {
+		t.Errorf("the attempts have %s marks, want those of the registration and of the new secret", marks)
+	}
+	b.open("#/messages/" + message)
+	b.see("What happened")
+	// Of both: published, the attempt, delivered. Each webhook's are in its own lane.
+	if marks := b.eval(`[0, 1].map((n) => document.querySelectorAll('.lane' + n + ' .mark').length + document.querySelector('.legend .lane' + n).nextSibling.textContent).sort().join()`); marks != "3billing,3search" {
+		t.Errorf("the lanes have %s", marks)
+	}
+	b.open("#/messages?as=states&state=delivered")
+	b.see("billing", "search", "200")
+	b.eval(`(() => { const from = document.querySelector('[name=from]'); from.value = '2099-01-01T10:30'; from.dispatchEvent(new Event('change', { bubbles: true })); return ''; })()`)
+	b.see("No message is like that")
+	if at := b.eval(`new Date(new URLSearchParams(location.hash.split('?')[1]).get('from')).getTime() === new Date('2099-01-01T10:30').getTime() && document.querySelector('[name=from]').value`); at != "2099-01-01T10:30" {
+		t.Errorf("%s: the address has %s", at, b.eval(`location.hash`))
+	}
+	b.open("#/webhooks/" + hook.ID)
+	b.see("What happened")
 	b.do("go further back", chromedp.Click(`//a[normalize-space()="90 days"]`))
 	b.see("in a day")
 	if shown := b.eval(`location.hash`); shown != "#/webhooks/"+hook.ID+"?span=90d" {

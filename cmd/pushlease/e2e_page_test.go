@@ -273,8 +273,10 @@ func TestThePageShowsEverythingAndRunsNothingFromOutside(t *testing.T) {
 		{"message", "#/messages/" + url.PathEscape(s.message) + "?queue=" + s.queue, []string{"What happened", "published", "attempt 1", "dead lettered", "See the dead letter"}},
 		{"dead-letters", "#/dead-letters", []string{"NonRetryableError", "1 dead letter", "waiting"}},
 		{"dead-letter", "#/dead-letters/" + s.dead, []string{"NonRetryableError", s.message, "Show it"}},
+		{"states", "#/messages?as=states&state=dead_lettered", []string{"dead lettered", "400", "name " + hostile}},
 		{"jobs", "#/jobs", []string{"Jobs", "dead-letters replay"}},
-		{"settings", "#/settings", []string{"Checks", "passes", "poll_min", "20ms", "environment", "drain", "default"}},
+		{"audit", "#/audit", []string{"registered", "admin", "name " + hostile}},
+		{"settings", "#/settings", []string{"What is asked of storage", "it is a file", "Dead letters stay until", "Checks", "passes", "poll_min", "20ms", "environment", "drain", "default"}},
 	} {
 		b.open(p.hash)
 		b.see(p.shows...)
@@ -339,6 +341,8 @@ func TestThePageReplaysByTheKeyboardAlone(t *testing.T) {
 	b.see("Who would take it?")
 	b.press(kb.Escape)
 	b.see("Queues", s.queue)
+	b.goTo("a", "audit")
+	b.see("replayed a dead letter", "ops")
 	b.quiet()
 }
 
@@ -356,6 +360,9 @@ func TestThePageDrawsOnlyWhatTheKeyMayDo(t *testing.T) {
 		if found := b.eval(`[...document.querySelectorAll('main button')].map(b => b.textContent).filter(t => /replay|delete|disable|enable|test|rotate|show it/i.test(t)).join()`); found != "" {
 			t.Errorf("%s offers %s", hash, found)
 		}
+	}
+	if found := b.eval(`[...document.querySelectorAll('nav a')].map(a => a.textContent).join()`); strings.Contains(found, "Audit") || !strings.Contains(found, "Settings") {
+		t.Errorf("who may only read is led to %s", found)
 	}
 	b.goTo("s", "settings")
 	b.see("Checks", "passes", "needs a key with the scope admin")

@@ -83,16 +83,31 @@ const elsewhere = { title: 'What stands before this server sends you elsewhere',
 export const get = (path, query) => ask('GET', path, { query });
 
 // some reads the first rows of a list: each request makes the server read a whole list of webhooks or queues.
-export async function some(path, query, most = 500) {
+// A page of a list that looks through much may be empty: `pages` bounds how many are read then.
+export async function some(path, query, most = 500, pages = Infinity) {
   const rows = [];
-  let cursor = null, first = null;
+  let cursor = null, first = null, read = 0;
   do {
     const page = await get(path, { ...query, limit: Math.min(500, most - rows.length), cursor });
     first ??= page;
     rows.push(...page.data);
     cursor = page.next_cursor;
-  } while (cursor && rows.length < most);
+  } while (cursor && rows.length < most && ++read < pages);
   return Object.assign(rows, { more: !!cursor, unreadable: first.unreadable ?? [] });
+}
+
+// counters are those of the metrics whose lines match, each {name, labels, value}.
+export async function counters(begin) {
+  let text;
+  try {
+    const answer = await fetch(new URL('metrics', base), { cache: 'no-store', credentials: 'same-origin', headers: { 'Pushlease-Page': page() }, signal: AbortSignal.timeout(10000) });
+    if (!answer.ok) throw new Fault(answer.status);
+    text = await answer.text();
+  } catch (e) { throw e instanceof Fault ? e : new Fault(0); }
+  return text.split('\n').filter((l) => begin.test(l)).map((l) => {
+    const [, name, labels, value] = /^([a-z_]+)(?:\{(.*)\})? (\S+)/.exec(l);
+    return { name, labels: Object.fromEntries([...(labels ?? '').matchAll(/([a-z_]+)="((?:[^"\\]|\\.)*)"/g)].map(([, k, v]) => [k, v])), value: Number(value) };
+  });
 }
 
 // ready are the checks of /readyz, which answers 503 with them when it should.
@@ -104,6 +119,39 @@ export async function ready() {
   } catch {
     throw new Fault(0);
   }
+}
+
+// events are those of the stream, as they come, each {id, event, data}; a comment has no event. It is no EventSource, which can send no header.
+export async function* events(query, last, signal) {
+  const url = new URL('api/v1/stream', base);
+  for (const [name, value] of Object.entries(query)) if (value) url.searchParams.set(name, value);
+  let answer;
+  try {
+    answer = await fetch(url, { cache: 'no-store', credentials: 'same-origin', redirect: 'manual', signal, headers: { 'Pushlease-Page': page(), ...(last ? { 'Last-Event-ID': last } : {}) } });
+  } catch { throw new Fault(0); }
+  if (!answer.ok || !answer.headers.get('Content-Type')?.startsWith('text/event-stream')) {
+    answer.body?.cancel().catch(() => {});
+    throw new Fault(answer.status);
+  }
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = '';
+  for (;;) {
+    let part;
+    try { part = await reader.read(); } catch { throw new Fault(0); }
+    if (part.done) return;
+    const whole = (text + part.value).split('\n\n');
+    text = whole.pop();
+    for (const one of whole) yield event(one);
+  }
+}
+
+function event(text) {
+  const e = {};
+  for (const line of text.split('\n')) {
+    const [, name, value] = /^([a-z]+): ?(.*)$/.exec(line) ?? [];
+    if (name) e[name] = value;
+  }
+  return { ...e, data: e.data && JSON.parse(e.data) };
 }
 
 // curl is the command that asks the same.

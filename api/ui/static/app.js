@@ -1,6 +1,6 @@
 // The frame: which view the address names, drawing it again every few seconds while somebody
 // looks, the keyboard, and signing in.
-import { draw, h, button } from './dom.js';
+import { badge, draw, h, button } from './dom.js';
 import { Fault, ask, clockOff, curl, get, keysOff, now, part, signIn, signOut, some, whoAmI } from './api.js';
 import { clock, exact, span, tick } from './words.js';
 import { confirm, help, open as dialogOpen } from './dialogs.js';
@@ -10,7 +10,9 @@ import { webhooks, webhook } from './webhooks.js';
 import { messages, message } from './messages.js';
 import { deadLetters, deadLetter } from './deadletters.js';
 import { jobs, job } from './jobs.js';
+import { audit } from './audit.js';
 import { settings } from './settings.js';
+import { follow } from './stream.js';
 
 const pages = [
   { path: '', name: 'Overview', key: 'o', list: overview },
@@ -19,6 +21,7 @@ const pages = [
   { path: 'messages', name: 'Messages', key: 'm', list: messages, one: message },
   { path: 'dead-letters', name: 'Dead letters', key: 'd', list: deadLetters, one: deadLetter },
   { path: 'jobs', name: 'Jobs', key: 'b', list: jobs, one: job },
+  { path: 'audit', name: 'Audit', key: 'a', list: audit, needs: 'operate' },
   { path: 'settings', name: 'Settings', key: 's', list: settings },
 ];
 
@@ -31,6 +34,8 @@ let view = null, at = null; // what is shown, and the address that it is for
 let last = null; // when the server last answered
 let fault = null; // why it did not, since
 let timer = 0, looking = null, began = 0;
+let stream = null, lastLook = 0, busy = false, again = false, redraw = 0;
+let rest = 0; // until when no event has the server asked: what took long is asked for less often
 
 // plain undoes the escapes of a part of the address; one that somebody wrote with a bare % is taken as it is.
 function plain(text) {
@@ -125,6 +130,39 @@ function arrive() {
   show();
   if (moved && !main.contains(document.activeElement) && document.activeElement !== find) main.focus({ preventScroll: true });
   look();
+  listen();
+}
+
+// listen follows what the view wants of the stream, while somebody looks.
+function listen() {
+  stream?.stop();
+  stream = null;
+  if (!view?.live || !me || document.visibilityState !== 'visible') return;
+  const of = view;
+  stream = follow(view.live, (event, data) => of === view && told(of, event, data), () => of === view && drawFrame());
+}
+
+// told is what happens with an event: the view takes it into what it shows, or the server is asked, soon and not again and again.
+function told(of, event, data) {
+  if (event !== 'gap' && of.told && of.data !== undefined) {
+    const taken = of.told(event, data, of.data);
+    if (taken === 'other') return;
+    if (taken === 'taken') {
+      of.heard = (of.heard ?? []).filter((e) => Date.now() - e.at < 10000).slice(-100).concat({ event, data, at: Date.now() });
+      redraw ||= setTimeout(() => { redraw = 0; show(); }, 200); // of a thousand events a second too
+      return;
+    }
+  }
+  if (busy) { again = true; return; } // what is asked for at present may be from before
+  clearTimeout(timer);
+  timer = setTimeout(look, Math.max(0, rest - Date.now(), lastLook + (of.gap ?? 1000) - Date.now()));
+}
+
+// awake goes on at once where a machine slept, or the page was out of sight.
+function awake() {
+  if (!me) return;
+  if (stream) stream.anew(); else listen();
+  look();
 }
 
 // look asks for what is shown, and draws it. A later one takes the place of an earlier one.
@@ -132,17 +170,20 @@ async function look() {
   clearTimeout(timer);
   if (!view || !me) return;
   const mine = looking = {}, of = view, asked = performance.now();
+  [lastLook, busy, again] = [Date.now(), true, false];
   try {
     await refresh(mine, of);
   } finally { // whatever went wrong, it is looked at again; what takes long to read, less often
-    if (mine === looking && of === view && me && document.visibilityState === 'visible') timer = setTimeout(look, Math.max(pause(of), fault ? 0 : 4 * (performance.now() - asked)));
+    const long = fault ? 0 : 4 * (performance.now() - asked);
+    if (mine === looking) [busy, rest] = [false, Date.now() + long];
+    if (mine === looking && of === view && me && document.visibilityState === 'visible') timer = setTimeout(look, Math.max(again ? of.gap ?? 1000 : pause(of), long));
   }
 }
 
 // pause is the wait for the next look. A server that does not answer costs nobody anything; one whose
 // storage is away is not asked more often than one that is well, nor by all pages at once.
 function pause(of) {
-  const usual = of.every ?? every;
+  const usual = (of.every ?? every) * (stream?.live ? 2 : 1);
   if (!fault) return usual;
   return fault.status === 0 ? every / 2 : Math.max(usual, every) * (1 + Math.random() / 2);
 }
@@ -152,6 +193,7 @@ async function refresh(mine, of) {
     const data = await of.load();
     if (mine !== looking || of !== view) return;
     [of.data, of.stale, of.error, fault, last] = [data, false, null, null, now()];
+    for (const e of of.heard ?? []) if (Date.now() - e.at < 10000) of.told(e.event, e.data, data); // the answer may be from before
   } catch (e) {
     if (mine !== looking || of !== view) return;
     if (of.stale) [of.data, of.stale] = [undefined, false]; // it was the answer to another question
@@ -220,9 +262,10 @@ async function copyCurl() {
 }
 
 function drawFrame() {
-  draw(nav, me && pages.map((p) => h('a', { key: p.path, href: `#/${p.path}`, 'aria-current': at?.page === p ? 'page' : null, 'aria-keyshortcuts': `g ${p.key}` }, p.name)));
+  draw(nav, me && pages.filter((p) => !p.needs || context.can(p.needs)).map((p) => h('a', { key: p.path, href: `#/${p.path}`, 'aria-current': at?.page === p ? 'page' : null, 'aria-keyshortcuts': `g ${p.key}` }, p.name)));
   $('search').hidden = !me;
   draw(who, me && [
+    view?.live && (stream?.live ? badge('ok', 'live', 'What happens at the instance that answers is shown as it happens; what others do, within seconds.') : badge('off', 'every 5 s', 'The stream of events is not there: what is shown is asked for every few seconds.')),
     me.keys_set ? h('span', { class: 'key', title: `It may: ${me.scopes.join(', ')}.${me.expires_at ? ` Signed in until ${exact(Date.parse(me.expires_at))}` : ' What stands before this server signs in with it.'}` }, me.key) : h('span', { class: 'key', title: 'No API keys are set: whoever is on this machine may do all.' }, 'this machine'),
     me.expires_at && button('Sign out', async () => { await signOut(); begin(); }, { class: 'quiet' }),
     button('?', help, { class: 'quiet round', title: 'Keys', 'aria-label': 'Which keys do what' }),
@@ -253,6 +296,7 @@ async function begin() {
 
 function drawSignIn(why) {
   view = null;
+  listen();
   document.title = 'Sign in · pushlease';
   draw(notice);
   const submit = async (e) => {
@@ -331,8 +375,13 @@ function choose() {
 }
 
 addEventListener('hashchange', () => me && arrive());
-document.addEventListener('visibilitychange', () => document.visibilityState === 'visible' && me && look());
-addEventListener('online', () => me && look());
-setInterval(tick, 1000);
+document.addEventListener('visibilitychange', () => { if (document.visibilityState === 'visible') awake(); else listen(); });
+addEventListener('online', awake);
+let ticked = Date.now();
+setInterval(() => {
+  if (Date.now() - ticked > 15000) awake(); // the machine slept
+  ticked = Date.now();
+  tick();
+}, 1000);
 begin();
 

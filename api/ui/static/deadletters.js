@@ -17,7 +17,7 @@ export function deadLetters(at, c) {
   const asked = filter.status === 'any' ? { ...filter, status: undefined } : filter;
   const to = (change) => c.href('dead-letters', { ...filter, by: by === 'reason' ? '' : by, ...change });
   const view = {
-    title: 'Dead letters', rows: 50, chosen: new Map(), round: 0,
+    title: 'Dead letters', rows: 50, chosen: new Map(), round: 0, live: { queue: filter.queue, webhook: filter.webhook, type: 'dead_letter' }, gap: 2000,
     api: `/dead-letters?${new URLSearchParams(Object.entries(asked).filter(([, v]) => v))}`,
     async load() {
       const summary = get('/dead-letters/summary', { ...asked, group_by: by });

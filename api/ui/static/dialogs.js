@@ -23,7 +23,7 @@ export function confirm({ title, body, ok, danger, only, holds }) {
 }
 
 const keys = [
-  ['/', 'find a message, queue or webhook'], ['g o', 'overview'], ['g q', 'queues'], ['g w', 'webhooks'], ['g m', 'messages'], ['g d', 'dead letters'], ['g b', 'jobs'], ['g s', 'settings'],
+  ['/', 'find a message, queue or webhook'], ['g o', 'overview'], ['g q', 'queues'], ['g w', 'webhooks'], ['g m', 'messages'], ['g d', 'dead letters'], ['g b', 'jobs'], ['g a', 'audit'], ['g s', 'settings'],
   ['j  k', 'next and previous row'], ['Enter', 'open the row'], ['r', 'replay, where the page offers it'], ['e', 'enable or disable, on a webhook'], ['t', 'send a test, on a webhook'],
   ['x', 'choose the row, on dead letters'], ['Esc', 'close, leave a field, or go up'], ['?', 'this list'],
 ];

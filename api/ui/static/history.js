@@ -38,6 +38,20 @@ export async function history(at, query) {
   }
 }
 
+// changes are what was changed of a webhook in the time that the address names, newest first.
+export async function changes(at, webhook) {
+  const name = Object.hasOwn(spans, at.query.span ?? '') ? at.query.span : usual, key = JSON.stringify(['changes', name, webhook]), had = cache.get(key);
+  if (had && Date.now() - had.at < fresh) return had.answer;
+  try {
+    const answer = (await get('/audit', { webhook, from: new Date(now() - spans[name][1] * 1000).toISOString(), limit: 20 })).data;
+    cache.set(key, { at: Date.now(), answer });
+    return answer;
+  } catch (e) {
+    if (!(e instanceof Fault)) throw e;
+    return [];
+  }
+}
+
 // grouped is what was counted, by queue or webhook. `of` tells one of them: undefined where nothing was counted of it,
 // null where that is not known.
 async function grouped(name, query, make) {
@@ -103,20 +117,21 @@ function steps(stats, points) {
   return Array.from({ length: n }, (_, i) => ({ at: first + i * length, length, point: by.get(first + i * length) }));
 }
 
-// historyCard shows the history that was read; address makes the link to another time.
-export function historyCard({ name, of, stats, fault }, address) {
+// historyCard shows the history that was read; address makes the link to another time. marks are what happened meanwhile, each {at, text, word}.
+export function historyCard({ name, of, stats, fault }, address, marks = []) {
   const choose = h('div', { class: 'switch', role: 'group', 'aria-label': 'How far back' },
     Object.entries(spans).map(([key, [text]]) => h('a', { key, href: address({ span: key === usual ? '' : key }), 'aria-current': key === name ? 'true' : null }, text)));
   if (!stats) return card('What happened', choose, h('p', { class: 'dim' }, fault ? `The history can't be read: ${fault.message}` : ''));
   const group = stats.groups[0];
   if (!group) return card('What happened', choose, h('p', { class: 'dim' }, 'Nothing was counted in this time. Each minute is there when it is over. Of more than 300 webhooks in a minute an instance counts the rest together.'));
-  const all = steps(stats, group.points), total = sums(group.total);
+  const all = Object.assign(steps(stats, group.points), { marks }), total = sums(group.total);
   return h('section', { class: 'card history' }, h('h2', null, 'What happened'), choose,
     sumsOf(group.total, total, Math.min(spans[name][1], (now() - all[0].at) / 1000)),
     total.all > 0 && bars(all, total, stepWords[all[0].length / 1000]),
     group.total.took && line(all, 'How long POSTs took, p95', (p) => p.took && seconds(p.took.p95), said),
     group.points.some((p) => p.depth) && line(all, of, (p) => p.depth && p.depth.visible + p.depth.hidden, number),
     group.points.some((p) => p.depth) && line(all, 'Age of the oldest that waits', (p) => p.depth && seconds(p.depth.oldest), said),
+    marks.length > 0 && h('ul', { class: 'plain marks', 'aria-label': 'Changes in this time' }, marks.map((m) => h('li', null, clock(m.at), ' ', m.text))),
     asTable(all));
 }
 
@@ -135,9 +150,15 @@ function sumsOf(t, { by, all }, length) {
 function plotted(all, label, most, picture, legend) {
   const time = (i) => clock(new Date(all[i].at).toISOString());
   return h('figure', { class: 'over-time' }, h('figcaption', null, label, h('span', { class: 'dim' }, most)),
-    svg('svg', { viewBox: `0 0 ${all.length} 100`, preserveAspectRatio: 'none', role: 'img', 'aria-label': `${label}. ${most}` }, picture),
+    svg('svg', { viewBox: `0 0 ${all.length} 100`, preserveAspectRatio: 'none', role: 'img', 'aria-label': `${label}. ${most}` }, picture, marked(all)),
     h('div', { class: 'axis', 'aria-hidden': 'true' }, time(0), all.length > 2 && time(Math.floor(all.length / 2)), time(all.length - 1)), legend);
 }
+
+// marked are the marks of a picture: a line each, where something was changed.
+const marked = (all) => (all.marks ?? []).map((m) => {
+  const x = ((Date.parse(m.at) - all[0].at) / all[0].length).toFixed(3);
+  return x >= 0 && x <= all.length && svg('g', null, svg('title', null, `${new Date(m.at).toLocaleString()}: ${m.text}`), svg('line', { class: 'mark', x1: x, x2: x, y1: 0, y2: 100 }));
+});
 
 function bars(all, total, each) {
   const sum = all.map((s) => (s.point ? sums(s.point) : { by: [0, 0, 0, 0], all: 0 }));

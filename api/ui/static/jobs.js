@@ -12,7 +12,7 @@ const of = (j) => (counts(j) ? `${number(j.replayed)} so far` : `${number(j.repl
 
 export function jobs(_, c) {
   return {
-    title: 'Jobs', api: '/replays',
+    title: 'Jobs', api: '/replays', live: { type: 'job' },
     load: async () => (await get('/replays')).data,
     draw: (list) => (list.length ? card(null, table('Replay jobs', [
       { head: 'Began', cell: (j) => h('a', { href: c.href('jobs', j.id), title: j.id }, when(j.started_at)) },
@@ -29,7 +29,8 @@ export function jobs(_, c) {
 export function job(at, c) {
   const path = `/replays/${part(at.id)}`;
   const view = {
-    title: 'Replay job', above: ['#/jobs', 'Jobs'], api: path,
+    title: 'Replay job', above: ['#/jobs', 'Jobs'], api: path, live: { type: 'job' },
+    told: (event, data) => (data.id === at.id ? '' : 'other'),
     get every() { return view.data?.finished_at ? 10000 : 1000; }, // each look reads all jobs
     load: () => get(path),
     tools: () => view.data?.state === 'running' && c.can('operate') && button('Cancel it', async () => {

@@ -1,14 +1,14 @@
 // The overview: what is wrong, why, and the one thing to do about it; then how everything fares.
 import { badge, button, card, copyable, h, plot, table } from './dom.js';
 import { curl, get, ready, some } from './api.js';
-import { number, plural, rate, refuses, seconds, sentences, span, when } from './words.js';
+import { number, plural, rate, refuses, seconds, sentences, span, told, when } from './words.js';
 import { byQueue, byWebhook, history, historyCard, lately, percent } from './history.js';
 import { queueColumns } from './queues.js';
 import { webhookColumns, switchWebhook } from './webhooks.js';
 
 export function overview(at, c) {
   const view = {
-    title: 'Overview', api: '/webhooks?limit=500',
+    title: 'Overview', api: '/webhooks?limit=500', live: { type: 'dead_letter,webhook' }, gap: 2000,
     alert: () => (view.troubles?.length ? `(${view.troubles.length}) ` : ''),
     async load() {
       const [hooks, queues, instances, checks, past, day, hour, late] = await Promise.all([worst('/webhooks', (w) => w.id), worst('/queues', (q) => q.name), get('/instances'), ready(), history(at), byWebhook(), byQueue(), lately()]);
@@ -63,7 +63,7 @@ function head(list, d) {
 function trouble(t) {
   const [first, rest] = sentences(t.text);
   return h('li', { key: t.id, class: `trouble ${t.kind}` },
-    h('div', null, h('h2', null, badge(t.kind, t.word), ' ', h('a', { href: t.href }, t.title)), h('p', null, first, t.since && [' (', when(t.since), ')']), rest && h('details', null, h('summary', null, 'More'), h('p', null, rest))),
+    h('div', null, h('h2', null, badge(t.kind, t.word), ' ', h('a', { href: t.href }, t.title)), h('p', null, told(first), t.since && [' (', when(t.since), ')']), rest && h('details', null, h('summary', null, 'More'), h('p', null, told(rest)))),
     t.action ?? h('a', { class: 'button', href: t.href }, 'Look'));
 }
 

@@ -1,6 +1,6 @@
 // Queues, and one of them.
 import { badge, card, empty, facts, h, longTable, plot, table } from './dom.js';
-import { Fault, ask, curl, get, part, some } from './api.js';
+import { Fault, ask, curl, get, now, part, some } from './api.js';
 import { byQueue, history, historyCard } from './history.js';
 import { answer, clock, due, fares, number, plural, seconds, span, took, when } from './words.js';
 
@@ -44,7 +44,7 @@ function stateOf(q) {
 
 export function queues(at, c) {
   const view = {
-    title: 'Queues', api: '/queues?limit=500', rows: 200,
+    title: 'Queues', api: '/queues?limit=500', rows: 200, live: { type: 'dead_letter,webhook' }, gap: 2000,
     async load() {
       const [list, hour] = await Promise.all([some('/queues', { contains: at.query.find }, view.rows), byQueue()]);
       for (const q of list) q.hour = hour.of(q.name);
@@ -60,7 +60,12 @@ export function queue(at, c) {
   const name = at.id;
   const match = { answer: null };
   return {
-    title: name, above: ['#/queues', 'Queues'], api: `/queues/${part(name)}`,
+    title: name, above: ['#/queues', 'Queues'], api: `/queues/${part(name)}`, live: { queue: name, type: 'attempt,dead_letter,webhook' }, gap: 2000,
+    told(event, data, d) {
+      if (event !== 'attempt') return '';
+      attempted(d.attempts, data, 20);
+      return 'taken';
+    },
     async load() {
       const [q, hour, attempts, hooks, past] = await Promise.all([get(`/queues/${part(name)}`), byQueue(), get('/attempts', { queue: name, limit: 20 }), some('/webhooks', { queue: name }), history(at, { queue: name })]);
       q.hour = hour.of(name);
@@ -78,7 +83,7 @@ export function queue(at, c) {
         : empty('No webhook takes its messages. Register one:', curl('POST', '/webhooks', { queue: name, url: 'https://example.com/hook' }))),
       historyCard(past, (query) => c.href('queues', name, query)),
       h('div', { class: 'two' }, lease(q), matchBox(name, c, match)),
-      card('Last attempts', attempts.length ? table('Last attempts', attemptColumns(c), attempts, (a) => `${a.message_id} ${a.webhook_id} ${a.generation} ${a.number} ${a.started_at}`) : h('p', { class: 'dim' }, 'There was no attempt yet.')),
+      card('Last attempts', attempts.length ? table('Last attempts', attemptColumns(c), attempts, attemptKey) : h('p', { class: 'dim' }, 'There was no attempt yet.')),
     ],
   };
 }
@@ -101,9 +106,20 @@ export const attemptColumns = (c, without) => [
   { head: 'Took', num: true, low: true, cell: (a) => took(a.duration) },
 ].filter(Boolean);
 
+// attemptKey tells attempts apart. The stream has their times to the nanosecond, a list to the millisecond.
+export const attemptKey = (a) => `${a.message_id} ${a.webhook_id} ${a.generation} ${a.number} ${Date.parse(a.started_at)}`;
+
+// attempted puts an attempt that the stream tells of before the others, in the order in which they began.
+export function attempted(rows, a, most) {
+  if (rows.some((r) => attemptKey(r) === attemptKey(a))) return;
+  const at = rows.findIndex((r) => Date.parse(r.started_at) <= Date.parse(a.started_at));
+  rows.splice(at < 0 ? rows.length : at, 0, a);
+  rows.length = Math.min(rows.length, most);
+}
+
 function thenOf(a) {
   if (a.action === 'complete') return 'delivered';
-  if (a.action === 'abandon') return ['again ', a.next_at ? due(a.next_at) : `after ${span(seconds(a.delay ?? '0s'))}`];
+  if (a.action === 'abandon') return Date.parse(a.next_at) > now() ? ['again ', due(a.next_at)] : `again after ${span(a.next_at ? (Date.parse(a.next_at) - Date.parse(a.started_at)) / 1000 : seconds(a.delay ?? '0s'))}`;
   return { 'dead-letter': 'dead letter', hold: 'held', 'no-verdict': 'no verdict' }[a.action] ?? a.action ?? 'not to be read';
 }
 

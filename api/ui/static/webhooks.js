@@ -1,11 +1,12 @@
 // Webhooks, and one of them.
 import { badge, button, card, empty, facts, foreign, h, longTable, plot, table } from './dom.js';
 import { curl, get, part, some } from './api.js';
-import { byWebhook, history, historyCard, percent } from './history.js';
-import { answer, fares, number, rate, seconds, span, stateKind, took, when } from './words.js';
+import { deed, doer } from './audit.js';
+import { byWebhook, changes, history, historyCard, percent } from './history.js';
+import { answer, fares, number, rate, seconds, span, stateKind, told, took, when } from './words.js';
 import { confirm, showSecret } from './dialogs.js';
 import { webhookForm } from './webhookform.js';
-import { attemptColumns } from './queues.js';
+import { attempted, attemptColumns, attemptKey } from './queues.js';
 
 export function webhookColumns(c) {
   return [
@@ -28,7 +29,7 @@ const none = (w) => (w.day === null ? h('span', { class: 'dim', title: 'The hist
 export function webhooks(at, c) {
   if (at.query.form === 'new' && c.can('admin')) return webhookForm(at, c);
   const view = {
-    title: 'Webhooks', api: '/webhooks?limit=500', rows: 200,
+    title: 'Webhooks', api: '/webhooks?limit=500', rows: 200, live: { queue: at.query.queue, type: 'webhook' },
     tools: () => c.can('admin') && h('a', { class: 'button', href: c.href('webhooks', { form: 'new' }) }, 'Register a webhook'),
     async load() {
       const [list, day] = await Promise.all([some('/webhooks', { queue: at.query.queue, contains: at.query.find }, view.rows), byWebhook()]);
@@ -63,12 +64,18 @@ export function webhook(at, c) {
   if (at.query.form === 'change' && c.can('admin')) return webhookForm(at, c);
   const id = at.id, path = `/webhooks/${part(id)}`;
   const view = {
-    title: id, above: ['#/webhooks', 'Webhooks'], api: path, test: null,
+    title: id, above: ['#/webhooks', 'Webhooks'], api: path, test: null, samples: [], live: { webhook: id, type: 'attempt,dead_letter,webhook' },
+    told(event, data, d) {
+      if (event !== 'attempt') return '';
+      attempted(d.attempts, data, 20);
+      return 'taken';
+    },
     async load() {
-      const [w, past, attempts, dead] = await Promise.all([get(path), history(at, { webhook: id }), get('/attempts', { webhook: id, limit: 20 }), get('/dead-letters', { webhook: id, limit: 5, status: 'waiting' })]);
+      const [w, past, attempts, dead, changed] = await Promise.all([get(path), history(at, { webhook: id }), get('/attempts', { webhook: id, limit: 20 }), get('/dead-letters', { webhook: id, limit: 5, status: 'waiting' }), c.can('operate') ? changes(at, id) : []]);
       c.names.set(id, w.name);
       view.title = w.name || id;
-      return { w, attempts: attempts.data, dead, past };
+      sample(view.samples, w.status);
+      return { w, attempts: attempts.data, dead, past, changed };
     },
     tools() {
       const w = view.data?.w;
@@ -77,26 +84,41 @@ export function webhook(at, c) {
         button('Send a test', () => test(view, c), { 'data-key': 't', disabled: view.test?.running }),
         c.can('admin') && [h('a', { class: 'button', href: c.href('webhooks', id, { form: 'change' }) }, 'Change'), button('Rotate secret', () => rotate(view, c)), button('Delete', () => removeWebhook(c, w, w.etag), { class: 'danger' })]];
     },
-    draw: ({ w, attempts, dead, past }) => [
+    draw: ({ w, attempts, dead, past, changed }) => [
       view.test && testCard(view, c),
-      h('div', { class: 'state' }, fares(w), h('p', null, w.status?.text ?? (w.enabled ? 'This process has not sent to it since it started.' : 'Nothing is sent to it until it is enabled.'), w.status?.until && [' Until ', when(w.status.until), '.'])),
-      w.status && tiles(w.status),
+      h('div', { class: 'state' }, fares(w), h('p', null, w.status ? told(w.status.text) : w.enabled ? 'This process has not sent to it since it started.' : 'Nothing is sent to it until it is enabled.', w.status?.until && [' Until ', when(w.status.until), '.'])),
+      w.status && tiles(w.status, view.samples),
       !dead.data.length && dead.next_cursor && h('p', { class: 'notice warn' }, 'Whether dead letters of it wait is not known: the newest are all of others. ', h('a', { href: c.href('dead-letters', { webhook: id }) }, 'Look for them')),
       dead.data.length > 0 && h('p', { class: 'notice warn' }, h('a', { href: c.href('dead-letters', { webhook: id }) }, `${dead.data.length}${dead.next_cursor ? ' or more' : ''} dead ${dead.data.length === 1 ? 'letter' : 'letters'}`), ` of it ${dead.data.length === 1 ? 'waits' : 'wait'} to be replayed or deleted.`),
-      historyCard(past, (query) => c.href('webhooks', id, query)),
+      historyCard(past, (query) => c.href('webhooks', id, query), marks(w, changed)),
       h('div', { class: 'two' }, flowCard(w), config(w, c)),
-      card('Last attempts', attempts.length ? table('Last attempts', attemptColumns(c, 'webhook'), attempts, (a) => `${a.message_id} ${a.generation} ${a.number} ${a.started_at}`) : h('p', { class: 'dim' }, 'There was no attempt yet.')),
+      card('Last attempts', attempts.length ? table('Last attempts', attemptColumns(c, 'webhook'), attempts, attemptKey) : h('p', { class: 'dim' }, 'There was no attempt yet.')),
       h('p', { class: 'foot' }, 'Rates and counters are those of ', h('code', null, w.status?.instance ?? c.me.instance), ', since it started.'),
     ],
   };
   return view;
 }
 
-function tiles(s) {
-  const tile = (text, value, kind) => h('div', { class: `tile ${kind ?? ''}` }, h('span', { class: 'name' }, text), h('strong', null, value));
+// sample keeps what the history has not: rate, window and how long POSTs take, from when the page was opened.
+function sample(samples, s) {
+  if (s) samples.push({ rate: s.rate_per_second, window: s.window, took: s.latency ? seconds(s.latency) : null });
+  if (samples.length > 720) samples.shift();
+}
+
+// marks are what happened to a webhook: what was changed, by whom, and since when it is as it is.
+const marks = (w, changed) => [
+  w.status?.breaker.since && w.status.breaker.state !== 'closed' && { at: w.status.breaker.since, text: `breaker ${w.status.breaker.state.replace('_', ' ')}` },
+  w.status?.failing_since && { at: w.status.failing_since, text: 'fails since then' },
+  w.status?.learned_rate && { at: w.status.learned_rate.since, text: `learned rate ${rate(w.status.learned_rate.per_second)}` },
+  ...changed.map((a) => ({ at: a.at, text: `${deed(a)}, ${doer(a)}` })),
+].filter(Boolean);
+
+function tiles(s, samples) {
+  const line = (of, what) => plot(samples.map((x) => x[of]), `${what}, since this page was opened`);
+  const tile = (text, value, kind, picture) => h('div', { class: `tile ${kind ?? ''}` }, h('span', { class: 'name' }, text), h('strong', null, value), picture);
   return h('div', { class: 'tiles' },
-    tile('Rate', rate(s.rate_per_second)),
-    tile('In flight', `${s.in_flight} of ${s.window}`), tile('Takes', s.latency ? took(s.latency) : '–'),
+    tile('Rate', rate(s.rate_per_second), '', line('rate', 'POSTs a second')),
+    tile('In flight, of window', `${s.in_flight} of ${s.window}`, '', line('window', 'Window')), tile('Takes', s.latency ? took(s.latency) : '–', '', line('took', 'How long POSTs take')),
     tile('Delivered', number(s.delivered)), tile('Refused', number(s.refused), s.refused ? 'warn' : ''), tile('Failed', number(s.failed), s.failed ? 'warn' : ''));
 }
 

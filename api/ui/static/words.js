@@ -78,6 +78,9 @@ export function tick() {
   }
 }
 
+// told is a text of the server's in which times are as everywhere on the page.
+export const told = (text) => String(text ?? '').split(/(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)/).map((part, i) => (i % 2 ? clock(part) : part));
+
 // sentences are the first one of a text, and what follows it.
 export function sentences(text) {
   const first = (text ?? '').split(/(?<=[.!?])\s+(?=[A-Z])/)[0];
@@ -98,7 +101,8 @@ export function fares(w) {
   const s = w.status;
   if (!s) return badge('off', 'not met yet', 'This process has not sent to it since it started.');
   if (refuses(s)) return badge('warn', `refuses ${s.recent_refused} of ${s.recent_posts}`, s.text);
-  return badge(stateKind(s.state), s.state, s.text);
+  if (s.failing_since && ['healthy', 'busy'].includes(s.state)) return badge('warn', 'fails', `${s.failed_messages} messages have failed since its last 2xx.`);
+  return badge(stateKind(s.state), s.state.replace('_', ' '), s.text);
 }
 
 const kinds = {

@@ -284,6 +284,7 @@ func (a *API) routes() *chi.Mux {
 	r.Get("/api/v1/queues/{queue}", a.allow(ScopeRead, a.getQueue))
 	r.Delete("/api/v1/queues/{queue}", a.allow(ScopeAdmin, a.deleteQueue))
 	r.Post(publishRoute, a.allow(ScopePublish, a.publish))
+	r.Get(publishRoute, a.allow(ScopeRead, a.listWaiting))
 	r.Post("/api/v1/queues/{queue}/match", a.allow(ScopeRead, a.match))
 
 	r.Get("/api/v1/messages", a.allow(ScopeRead, a.listMessages))

@@ -128,6 +128,8 @@ var scopeOf = map[string]Scope{
 	"GET /api/v1/messages":                          ScopeRead,
 	"GET /api/v1/messages/{id}":                     ScopeRead,
 	"GET /api/v1/attempts":                          ScopeRead,
+	"GET /api/v1/queues/{queue}/messages":           ScopeRead,
+	"GET /api/v1/queues/{queue}/messages?body=true": ScopeOperate,
 	"GET /api/v1/instances":                         ScopeRead,
 	"GET /api/v1/audit":                             ScopeOperate,
 	"GET /api/v1/settings":                          ScopeAdmin,
@@ -170,7 +172,7 @@ var implied = map[Scope][]Scope{
 func TestEveryRouteNeedsItsScope(t *testing.T) {
 	h := newHarness(t, withKeys)
 	h.api.stream.stop() // a stream does not end by itself
-	routes := []string{"GET /api/v1/dead-letters/{id}?body=true"}
+	routes := []string{"GET /api/v1/dead-letters/{id}?body=true", "GET /api/v1/queues/{queue}/messages?body=true"}
 	err := chi.Walk(h.api.router, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		routes = append(routes, method+" "+route)
 		return nil

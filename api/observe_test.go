@@ -26,7 +26,8 @@ func TestUnknownAddressesAndMethodsAreProblems(t *testing.T) {
 		"/api/v1/webhooks":                  "GET, HEAD, POST",
 		"/api/v1/webhooks/wh_1":             "GET, HEAD, PUT, PATCH, DELETE",
 		"/api/v1/webhooks/wh_1/enable":      "POST",
-		"/api/v1/queues/orders/messages":    "POST",
+		"/api/v1/queues/orders/match":       "POST",
+		"/api/v1/queues/orders/messages":    "GET, HEAD, POST",
 		"/api/v1/dead-letters/a%2Fb/replay": "POST",
 	} {
 		r := request("TRACE", target, "")
@@ -44,7 +45,7 @@ func TestUnknownAddressesAndMethodsAreProblems(t *testing.T) {
 		}
 	}
 	w := httptest.NewRecorder()
-	h.api.ServeHTTP(w, request("HEAD", "/api/v1/queues/orders/messages", ""))
+	h.api.ServeHTTP(w, request("HEAD", "/api/v1/queues/orders/match", ""))
 	if w.Code != http.StatusMethodNotAllowed {
 		t.Errorf("HEAD of what only takes POST = %d", w.Code)
 	}

@@ -24,6 +24,12 @@ func (b *browser) fill(name, text string) {
 	b.do("fill "+name, chromedp.SendKeys(selector, text))
 }
 
+// set gives a field its value, also where it is folded away.
+func (b *browser) set(name, value string) {
+	b.Helper()
+	b.eval(fmt.Sprintf(`document.querySelector('[name=%q]').value = %q`, name, value))
+}
+
 // Registering, changing and deleting, with nothing but the page.
 func TestThePageRegistersChangesAndDeletesAWebhook(t *testing.T) {
 	t.Parallel()
@@ -82,6 +88,63 @@ func TestThePageRegistersChangesAndDeletesAWebhook(t *testing.T) {
 	s.call(http.MethodGet, "/api/v1/webhooks/"+id, "", http.StatusOK, &now)
 	if len(now.Headers) != 1 || now.Headers["X-Kept"] == "" || now.Policy.Max != 3 || now.Name != "name "+hostile {
 		t.Errorf("%+v", now)
+	}
+
+	b.do("open the form", chromedp.Click(`//a[normalize-space()="Change"]`))
+	b.see("See what would change")
+	b.set("signatures.v1a", "true")
+	b.set("signatures.hmac.preset", "github")
+	b.set("signatures.hmac.secret", "a secret of theirs")
+	b.set("auth.oauth2.client_id", "pushlease")
+	b.set("auth.oauth2.client_secret", "a secret of ours")
+	b.set("auth.oauth2.params", "resource: https://example.com")
+	b.click("See what would change")
+	b.click("Change it")
+	b.see("url", "is") // the token's URL is missing, and its field was folded away
+	if focused := b.eval("document.activeElement.name"); focused != "auth.oauth2.token_url" {
+		t.Errorf("%q has the focus, and not the token's URL", focused)
+	}
+	b.set("auth.oauth2.token_url", receiver.URL)
+	b.click("See what would change")
+	b.see("HMAC: preset", "github", "another value")
+	if strings.Contains(b.text(), "a secret of") {
+		t.Error("what would change shows a secret")
+	}
+	b.click("Change it")
+	b.see("Registration", "3 within")
+	var signed struct {
+		Signatures struct {
+			V1a  bool
+			HMAC map[string]string
+		}
+		Auth struct {
+			OAuth2 *struct {
+				ClientID string            `json:"client_id"`
+				Secret   string            `json:"client_secret"`
+				Params   map[string]string `json:"params"`
+			}
+		}
+	}
+	s.call(http.MethodGet, "/api/v1/webhooks/"+id, "", http.StatusOK, &signed)
+	if o := signed.Auth.OAuth2; !signed.Signatures.V1a || signed.Signatures.HMAC["preset"] != "github" || signed.Signatures.HMAC["secret"] == "" || o == nil || o.ClientID != "pushlease" || o.Secret == "" || len(o.Params) != 1 {
+		t.Errorf("%+v", signed)
+	}
+
+	// What is left empty ends, and no more: the signature stays.
+	b.do("open the form", chromedp.Click(`//a[normalize-space()="Change"]`))
+	b.see("See what would change")
+	for _, name := range []string{"token_url", "client_id"} {
+		b.set("auth.oauth2."+name, "")
+	}
+	b.eval(`[...document.querySelectorAll('[name="take-away"][data-of^="auth."]')].forEach((box) => { box.checked = true; })`)
+	b.click("See what would change")
+	b.see("taken away")
+	b.click("Change it")
+	b.see("Registration", "3 within")
+	signed.Auth.OAuth2, signed.Signatures.HMAC = nil, nil
+	s.call(http.MethodGet, "/api/v1/webhooks/"+id, "", http.StatusOK, &signed)
+	if signed.Auth.OAuth2 != nil || !signed.Signatures.V1a || signed.Signatures.HMAC["secret"] == "" {
+		t.Errorf("%+v", signed)
 	}
 
 	b.do("open the form", chromedp.Click(`//a[normalize-space()="Change"]`))

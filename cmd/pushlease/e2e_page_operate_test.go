@@ -84,6 +84,16 @@ func TestThePageDoesWhatItOffers(t *testing.T) {
 	b.click("Ask")
 	b.see("takes it")
 
+	quiet := queueName("quiet") // nobody takes what is on it
+	s.publish(quiet, `{"note":`+fmt.Sprintf("%q", hostile)+`}`)
+	s.publishRaw(quiet, "?delay=1h", "text/plain", []byte("later"))
+	b.open("#/queues/" + quiet)
+	b.see("No webhook takes its messages")
+	b.click("Look")
+	b.see("1 message at the front", "Delayed by their publisher", "in 60 min")
+	b.do("open its body", chromedp.Click(`//summary[starts-with(normalize-space(), "Body of")]`))
+	b.see(hostile[2:])
+
 	for text, shows := range map[string]string{s.hook.ID: "Registration", "name " + hostile: "Registration", s.queue: "Who would take it?", s.message: "What happened", "nothing-is-called-so": "Nothing is recorded about that message"} {
 		b.open("#/jobs")
 		b.see("No job replays")

@@ -377,11 +377,6 @@ function choose() {
 addEventListener('hashchange', () => me && arrive());
 document.addEventListener('visibilitychange', () => { if (document.visibilityState === 'visible') awake(); else listen(); });
 addEventListener('online', awake);
-let ticked = Date.now();
-setInterval(() => {
-  if (Date.now() - ticked > 15000) awake(); // the machine slept
-  ticked = Date.now();
-  tick();
-}, 1000);
+setInterval(tick, 1000);
 begin();
 

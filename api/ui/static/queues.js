@@ -1,7 +1,8 @@
 // Queues, and one of them.
-import { badge, card, empty, facts, h, longTable, plot, table } from './dom.js';
+import { badge, button, card, empty, facts, h, longTable, plot, table } from './dom.js';
 import { Fault, ask, curl, get, now, part, some } from './api.js';
 import { byQueue, history, historyCard } from './history.js';
+import { hex, pretty } from './body.js';
 import { answer, clock, due, fares, number, plural, seconds, span, took, when } from './words.js';
 
 export function queueColumns(c) {
@@ -58,7 +59,7 @@ export function queues(at, c) {
 
 export function queue(at, c) {
   const name = at.id;
-  const match = { answer: null };
+  const match = { answer: null }, waits = {};
   return {
     title: name, above: ['#/queues', 'Queues'], api: `/queues/${part(name)}`, live: { queue: name, type: 'attempt,dead_letter,webhook' }, gap: 2000,
     told(event, data, d) {
@@ -83,6 +84,7 @@ export function queue(at, c) {
         : empty('No webhook takes its messages. Register one:', curl('POST', '/webhooks', { queue: name, url: 'https://example.com/hook' }))),
       historyCard(past, (query) => c.href('queues', name, query)),
       h('div', { class: 'two' }, lease(q), matchBox(name, c, match)),
+      whatWaits(name, c, waits),
       card('Last attempts', attempts.length ? table('Last attempts', attemptColumns(c), attempts, attemptKey) : h('p', { class: 'dim' }, 'There was no attempt yet.')),
     ],
   };
@@ -135,6 +137,33 @@ function lease(q) {
     ['Last look', q.poller?.last_poll_at && when(q.poller.last_poll_at)],
     ['Last error', q.poller?.last_error && [q.poller.last_error, ' (', when(q.poller.last_error_at), ')']],
   ));
+}
+
+// whatWaits looks at messages on the queue when somebody asks: it costs storage transactions.
+function whatWaits(name, c, waits) {
+  const look = async () => {
+    const bodies = c.can('operate');
+    try {
+      const [front, later] = await Promise.all([get(`/queues/${part(name)}/messages`, { body: bodies ? 'true' : '' }), get('/messages', { queue: name, state: 'published', limit: 100 })]);
+      Object.assign(waits, { at: new Date(now()).toISOString(), front: front.data, later: later.data.filter((m) => Date.parse(m.next_at) > now()), fault: null });
+    } catch (f) {
+      if (!(f instanceof Fault)) throw f;
+      waits.fault = f;
+    }
+    c.redraw();
+  };
+  const link = (m) => h('a', { class: 'id', href: c.href('messages', m.message_id, { queue: name }) }, m.message_id);
+  return card('What waits', h('p', { class: 'dim' }, 'The messages at the front, and those that their publisher has delayed. Nothing is received by looking.'),
+    h('div', { class: 'buttons left' }, button(waits.at ? 'Look again' : 'Look', look)),
+    h('div', { 'aria-live': 'polite' }, waits.fault && h('p', { class: 'wrong' }, waits.fault.message),
+      waits.at && !waits.fault && [h('p', { class: 'dim' }, waits.front.length ? [plural(waits.front.length, 'message'), ' at the front, '] : 'Nothing waits at the front, ', 'as of ', clock(waits.at), '.'),
+        waits.front.length > 0 && table('At the front', [
+          { head: 'Message', cell: link }, { head: 'Published', cell: (m) => when(m.inserted_at) }, { head: 'Expires', low: true, cell: (m) => (m.expires_at ? when(m.expires_at) : 'never') }, { head: 'Bytes', low: true, num: true, cell: (m) => number(m.size) },
+        ], waits.front, (m) => m.message_id),
+        waits.front.filter((m) => m.body).map((m) => h('details', { key: m.message_id }, h('summary', null, 'Body of ', h('span', { class: 'id' }, m.message_id)), h('pre', { class: 'foreign', tabindex: '0' }, m.body.text === null ? hex(Uint8Array.from(atob(m.body.base64), (x) => x.charCodeAt(0))) : pretty(m.body.text)))),
+        waits.later.length > 0 && [h('h3', null, 'Delayed by their publisher'), table('Delayed', [
+          { head: 'Message', cell: link }, { head: 'Received from', cell: (m) => due(m.next_at) }, { head: 'Published', low: true, cell: (m) => when(m.inserted_at) },
+        ], waits.later, (m) => m.message_id)]]));
 }
 
 // matchBox says which webhooks would take a message, without sending anything.

@@ -100,7 +100,7 @@ func TestThePageRegistersChangesAndDeletesAWebhook(t *testing.T) {
 	b.set("auth.oauth2.params", "resource: https://example.com")
 	b.click("See what would change")
 	b.click("Change it")
-	b.see("url", "is") // the token's URL is missing, and its field was folded away
+	b.see("the URL does not begin with https") // none was given, and its field was folded away
 	if focused := b.eval("document.activeElement.name"); focused != "auth.oauth2.token_url" {
 		t.Errorf("%q has the focus, and not the token's URL", focused)
 	}

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// onlyStream keeps the page from looking every few seconds: what is new comes by the stream, or not at all. Its clock can be set ahead, as
-// after a sleep.
+// onlyStream keeps the page from looking every few seconds, which is a timer for its look itself: what is new comes by the stream, or not at
+// all. Its clock can be set ahead, as after a sleep.
 const onlyStream = `
 	window.ahead = 0;
 	{ const now = Date.now; Date.now = () => now() + window.ahead; }
-	{ const real = window.setTimeout; window.setTimeout = (run, ms, ...more) => (ms >= 2400 ? 0 : real(run, ms, ...more)); }`
+	{ const real = window.setTimeout; window.setTimeout = (run, ms, ...more) => (run.name === 'look' ? 0 : real(run, ms, ...more)); }`
 
 // front stands before a server, and may drop what the stream says, as a line does that was cut while a laptop slept.
 type front struct {

@@ -154,8 +154,13 @@ function told(of, event, data) {
     }
   }
   if (busy) { again = true; return; } // what is asked for at present may be from before
+  soon(of);
+}
+
+// soon looks because of an event: not at once after another look, and less often where one takes long.
+function soon(of) {
   clearTimeout(timer);
-  timer = setTimeout(look, Math.max(0, rest - Date.now(), lastLook + (of.gap ?? 1000) - Date.now()));
+  timer = setTimeout(() => look(), Math.max(0, rest - Date.now(), lastLook + (of.gap ?? 1000) - Date.now()));
 }
 
 // awake goes on at once where a machine slept, or the page was out of sight.
@@ -176,7 +181,9 @@ async function look() {
   } finally { // whatever went wrong, it is looked at again; what takes long to read, less often
     const long = fault ? 0 : 4 * (performance.now() - asked);
     if (mine === looking) [busy, rest] = [false, Date.now() + long];
-    if (mine === looking && of === view && me && document.visibilityState === 'visible') timer = setTimeout(look, Math.max(again ? of.gap ?? 1000 : pause(of), long));
+    if (mine === looking && of === view && me && document.visibilityState === 'visible') {
+      if (again) soon(of); else timer = setTimeout(look, Math.max(pause(of), long));
+    }
   }
 }
 

@@ -155,7 +155,7 @@ function whatWaits(name, c, waits) {
   const link = (m) => h('a', { class: 'id', href: c.href('messages', m.message_id, { queue: name }) }, m.message_id);
   return card('What waits', h('p', { class: 'dim' }, 'The messages at the front, and those that their publisher has delayed. Nothing is received by looking.'),
     h('div', { class: 'buttons left' }, button(waits.at ? 'Look again' : 'Look', look)),
-    h('div', { 'aria-live': 'polite' }, waits.fault && h('p', { class: 'wrong' }, waits.fault.message),
+    h('div', { class: 'waits', 'aria-live': 'polite' }, waits.fault && h('p', { class: 'wrong' }, waits.fault.message),
       waits.at && !waits.fault && [h('p', { class: 'dim' }, waits.front.length ? [plural(waits.front.length, 'message'), ' at the front, '] : 'Nothing waits at the front, ', 'as of ', clock(waits.at), '.'),
         waits.front.length > 0 && table('At the front', [
           { head: 'Message', cell: link }, { head: 'Published', cell: (m) => when(m.inserted_at) }, { head: 'Expires', low: true, cell: (m) => (m.expires_at ? when(m.expires_at) : 'never') }, { head: 'Bytes', low: true, num: true, cell: (m) => number(m.size) },

@@ -1414,6 +1414,18 @@ type AuthInput struct {
 	Oauth2 *OAuth2Input `json:"oauth2,omitempty"`
 }
 
+// Body defines model for Body.
+type Body struct {
+	Base64      []byte `json:"base64"`
+	ContentType string `json:"content_type"`
+
+	// Encoding How the stored text was read: base64, none, envelope, replay, or undecodable.
+	Encoding string `json:"encoding"`
+
+	// Text Null when the body is not UTF-8.
+	Text *string `json:"text"`
+}
+
 // Breaker defines model for Breaker.
 type Breaker struct {
 	// Failures How many of them failed.
@@ -1478,17 +1490,8 @@ type Condition struct {
 
 // DeadLetter defines model for DeadLetter.
 type DeadLetter struct {
-	Attempts int `json:"attempts"`
-	Body     *struct {
-		Base64      []byte `json:"base64"`
-		ContentType string `json:"content_type"`
-
-		// Encoding How the stored text was read: base64, none, envelope, replay, or undecodable.
-		Encoding string `json:"encoding"`
-
-		// Text Null when the body is not UTF-8.
-		Text *string `json:"text"`
-	} `json:"body,omitempty"`
+	Attempts       int       `json:"attempts"`
+	Body           *Body     `json:"body,omitempty"`
 	BodyHash       *string   `json:"body_hash,omitempty"`
 	CopiedToQueue  *string   `json:"copied_to_queue,omitempty"`
 	DeadLetteredAt time.Time `json:"dead_lettered_at"`
@@ -2557,7 +2560,7 @@ type SignaturesInput struct {
 		TimestampPrefix *string `json:"timestamp_prefix,omitempty"`
 	} `json:"hmac,omitempty"`
 
-	// Http An HTTP message signature (RFC 9421) in signature-input and signature.
+	// Http An HTTP message signature (RFC 9421) in signature-input and signature. Of several secrets or keys in force, that which signs first makes it.
 	Http *struct {
 		// Algorithm By the webhook's secret, or by its signing key.
 		Algorithm *SignaturesInputHttpAlgorithm `json:"algorithm,omitempty"`
@@ -2797,6 +2800,25 @@ type TestResult struct {
 
 	// Status Left out when there was no answer.
 	Status *int `json:"status,omitempty"`
+}
+
+// WaitingList defines model for WaitingList.
+type WaitingList struct {
+	Data []struct {
+		Body *Body `json:"body,omitempty"`
+
+		// ExpiresAt Left out of one that never expires.
+		ExpiresAt  *time.Time `json:"expires_at,omitempty"`
+		InsertedAt time.Time  `json:"inserted_at"`
+		MessageId  string     `json:"message_id"`
+		Queue      string     `json:"queue"`
+
+		// Size Bytes of the body, as it would be sent.
+		Size int `json:"size"`
+	} `json:"data"`
+
+	// NextCursor Always null.
+	NextCursor *string `json:"next_cursor"`
 }
 
 // Webhook defines model for Webhook.
@@ -3447,6 +3469,12 @@ type MatchMessageJSONBody = interface{}
 
 // MatchMessageTextBody defines parameters for MatchMessage.
 type MatchMessageTextBody = string
+
+// ListWaitingParams defines parameters for ListWaiting.
+type ListWaitingParams struct {
+	// Body Whether to show the bodies.
+	Body *bool `form:"body,omitempty" json:"body,omitempty"`
+}
 
 // PublishApplicationCloudeventsBatchPlusJSONBody defines parameters for Publish.
 type PublishApplicationCloudeventsBatchPlusJSONBody = []CloudEvent
@@ -4104,6 +4132,14 @@ type ClientInterface interface {
 	// Corresponds with POST /api/v1/queues/{queue}/match (the `MatchMessage` operationId).
 	MatchMessageWithTextBody(ctx context.Context, queue QueueNameParameter, body MatchMessageTextRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListWaiting Look at messages that wait
+	//
+	// Up to 32 messages at the front of the queue, roughly the oldest first. None is received: what is in flight or delayed is not among them, and no count moves.
+	// It is one storage transaction. Bodies are there with `body=true`, which needs the scope `operate`. Scope `read`.
+	//
+	// Corresponds with GET /api/v1/queues/{queue}/messages (the `ListWaiting` operationId).
+	ListWaiting(ctx context.Context, queue QueueNameParameter, params *ListWaitingParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// PublishWithBody Publish a message
 	//
 	// The body is sent to the queue as it is, at most 65,536 bytes (about 48,000 where it is binary or has a
@@ -4573,8 +4609,8 @@ type ClientInterface interface {
 
 	// RotateSigningKeyWithBody Give a webhook a new signing key
 	//
-	// For a webhook whose `signatures` are made with one. The new key signs at once, and its public half is served at once. The old ones sign beside it until the overlap ends, so
-	// each request carries one signature per key. No answer ever has a private half. Scope `admin`.
+	// For a webhook whose `signatures` are made with one. The new key's public half is served at once. Until the overlap ends the old ones sign too: `v1a` with each key, `http` with
+	// the oldest alone, since published verifiers want one signature. No answer ever has a private half. Scope `admin`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -4583,8 +4619,8 @@ type ClientInterface interface {
 
 	// RotateSigningKey Give a webhook a new signing key
 	//
-	// For a webhook whose `signatures` are made with one. The new key signs at once, and its public half is served at once. The old ones sign beside it until the overlap ends, so
-	// each request carries one signature per key. No answer ever has a private half. Scope `admin`.
+	// For a webhook whose `signatures` are made with one. The new key's public half is served at once. Until the overlap ends the old ones sign too: `v1a` with each key, `http` with
+	// the oldest alone, since published verifiers want one signature. No answer ever has a private half. Scope `admin`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -5007,6 +5043,24 @@ func (c *Client) MatchMessage(ctx context.Context, queue QueueNameParameter, bod
 // Corresponds with POST /api/v1/queues/{queue}/match (the `MatchMessage` operationId).
 func (c *Client) MatchMessageWithTextBody(ctx context.Context, queue QueueNameParameter, body MatchMessageTextRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewMatchMessageRequestWithTextBody(c.Server, queue, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListWaiting Look at messages that wait
+//
+// Up to 32 messages at the front of the queue, roughly the oldest first. None is received: what is in flight or delayed is not among them, and no count moves.
+// It is one storage transaction. Bodies are there with `body=true`, which needs the scope `operate`. Scope `read`.
+//
+// Corresponds with GET /api/v1/queues/{queue}/messages (the `ListWaiting` operationId).
+func (c *Client) ListWaiting(ctx context.Context, queue QueueNameParameter, params *ListWaitingParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListWaitingRequest(c.Server, queue, params)
 	if err != nil {
 		return nil, err
 	}
@@ -5756,8 +5810,8 @@ func (c *Client) RotateSecret(ctx context.Context, id WebhookID, params *RotateS
 
 // RotateSigningKeyWithBody Give a webhook a new signing key
 //
-// For a webhook whose `signatures` are made with one. The new key signs at once, and its public half is served at once. The old ones sign beside it until the overlap ends, so
-// each request carries one signature per key. No answer ever has a private half. Scope `admin`.
+// For a webhook whose `signatures` are made with one. The new key's public half is served at once. Until the overlap ends the old ones sign too: `v1a` with each key, `http` with
+// the oldest alone, since published verifiers want one signature. No answer ever has a private half. Scope `admin`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5776,8 +5830,8 @@ func (c *Client) RotateSigningKeyWithBody(ctx context.Context, id WebhookID, par
 
 // RotateSigningKey Give a webhook a new signing key
 //
-// For a webhook whose `signatures` are made with one. The new key signs at once, and its public half is served at once. The old ones sign beside it until the overlap ends, so
-// each request carries one signature per key. No answer ever has a private half. Scope `admin`.
+// For a webhook whose `signatures` are made with one. The new key's public half is served at once. Until the overlap ends the old ones sign too: `v1a` with each key, `http` with
+// the oldest alone, since published verifiers want one signature. No answer ever has a private half. Scope `admin`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -7322,6 +7376,67 @@ func NewMatchMessageRequestWithBody(server string, queue QueueNameParameter, con
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListWaitingRequest constructs an http.Request for the ListWaiting method
+func NewListWaitingRequest(server string, queue QueueNameParameter, params *ListWaitingParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "queue", queue, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/queues/%s/messages", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Body != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "body", *params.Body, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
 
 	return req, nil
 }
@@ -8874,6 +8989,16 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /api/v1/queues/{queue}/match (the `MatchMessage` operationId).
 	MatchMessageWithTextBodyWithResponse(ctx context.Context, queue QueueNameParameter, body MatchMessageTextRequestBody, reqEditors ...RequestEditorFn) (*MatchMessageResponse, error)
 
+	// ListWaitingWithResponse Look at messages that wait
+	//
+	// Up to 32 messages at the front of the queue, roughly the oldest first. None is received: what is in flight or delayed is not among them, and no count moves.
+	// It is one storage transaction. Bodies are there with `body=true`, which needs the scope `operate`. Scope `read`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/queues/{queue}/messages (the `ListWaiting` operationId).
+	ListWaitingWithResponse(ctx context.Context, queue QueueNameParameter, params *ListWaitingParams, reqEditors ...RequestEditorFn) (*ListWaitingResponse, error)
+
 	// PublishWithBodyWithResponse Publish a message
 	//
 	// The body is sent to the queue as it is, at most 65,536 bytes (about 48,000 where it is binary or has a
@@ -9365,8 +9490,8 @@ type ClientWithResponsesInterface interface {
 
 	// RotateSigningKeyWithBodyWithResponse Give a webhook a new signing key
 	//
-	// For a webhook whose `signatures` are made with one. The new key signs at once, and its public half is served at once. The old ones sign beside it until the overlap ends, so
-	// each request carries one signature per key. No answer ever has a private half. Scope `admin`.
+	// For a webhook whose `signatures` are made with one. The new key's public half is served at once. Until the overlap ends the old ones sign too: `v1a` with each key, `http` with
+	// the oldest alone, since published verifiers want one signature. No answer ever has a private half. Scope `admin`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -9375,8 +9500,8 @@ type ClientWithResponsesInterface interface {
 
 	// RotateSigningKeyWithResponse Give a webhook a new signing key
 	//
-	// For a webhook whose `signatures` are made with one. The new key signs at once, and its public half is served at once. The old ones sign beside it until the overlap ends, so
-	// each request carries one signature per key. No answer ever has a private half. Scope `admin`.
+	// For a webhook whose `signatures` are made with one. The new key's public half is served at once. Until the overlap ends the old ones sign too: `v1a` with each key, `http` with
+	// the oldest alone, since published verifiers want one signature. No answer ever has a private half. Scope `admin`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -11243,6 +11368,103 @@ func (r MatchMessageResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r MatchMessageResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListWaitingResponse401Headers the declared response headers of an HTTP 401 response for ListWaiting
+type ListWaitingResponse401Headers struct {
+	WWWAuthenticate *string
+}
+
+// ListWaitingResponse403Headers the declared response headers of an HTTP 403 response for ListWaiting
+type ListWaitingResponse403Headers struct {
+	WWWAuthenticate *string
+}
+
+// ListWaitingResponse503Headers the declared response headers of an HTTP 503 response for ListWaiting
+type ListWaitingResponse503Headers struct {
+	RetryAfter *int
+}
+
+type ListWaitingResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *WaitingList
+	// ApplicationproblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationproblemJSON400 *BadRequest
+	// ApplicationproblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationproblemJSON401 *Unauthorized
+	// ApplicationproblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationproblemJSON403 *Forbidden
+	// ApplicationproblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationproblemJSON503 *StorageUnavailable
+	// ApplicationproblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationproblemJSONDefault *ProblemResponse
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *ListWaitingResponse401Headers
+	// Headers403 the parsed response headers for an HTTP 403 response
+	Headers403 *ListWaitingResponse403Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *ListWaitingResponse503Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListWaitingResponse) GetJSON200() *WaitingList {
+	return r.JSON200
+}
+
+// GetApplicationproblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ListWaitingResponse) GetApplicationproblemJSON400() *BadRequest {
+	return r.ApplicationproblemJSON400
+}
+
+// GetApplicationproblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListWaitingResponse) GetApplicationproblemJSON401() *Unauthorized {
+	return r.ApplicationproblemJSON401
+}
+
+// GetApplicationproblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListWaitingResponse) GetApplicationproblemJSON403() *Forbidden {
+	return r.ApplicationproblemJSON403
+}
+
+// GetApplicationproblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r ListWaitingResponse) GetApplicationproblemJSON503() *StorageUnavailable {
+	return r.ApplicationproblemJSON503
+}
+
+// GetApplicationproblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListWaitingResponse) GetApplicationproblemJSONDefault() *ProblemResponse {
+	return r.ApplicationproblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListWaitingResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListWaitingResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListWaitingResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListWaitingResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -14075,6 +14297,22 @@ func (c *ClientWithResponses) MatchMessageWithTextBodyWithResponse(ctx context.C
 	return ParseMatchMessageResponse(rsp)
 }
 
+// ListWaitingWithResponse Look at messages that wait
+//
+// Up to 32 messages at the front of the queue, roughly the oldest first. None is received: what is in flight or delayed is not among them, and no count moves.
+// It is one storage transaction. Bodies are there with `body=true`, which needs the scope `operate`. Scope `read`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/queues/{queue}/messages (the `ListWaiting` operationId).
+func (c *ClientWithResponses) ListWaitingWithResponse(ctx context.Context, queue QueueNameParameter, params *ListWaitingParams, reqEditors ...RequestEditorFn) (*ListWaitingResponse, error) {
+	rsp, err := c.ListWaiting(ctx, queue, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListWaitingResponse(rsp)
+}
+
 // PublishWithBodyWithResponse Publish a message
 //
 // The body is sent to the queue as it is, at most 65,536 bytes (about 48,000 where it is binary or has a
@@ -14728,8 +14966,8 @@ func (c *ClientWithResponses) RotateSecretWithResponse(ctx context.Context, id W
 
 // RotateSigningKeyWithBodyWithResponse Give a webhook a new signing key
 //
-// For a webhook whose `signatures` are made with one. The new key signs at once, and its public half is served at once. The old ones sign beside it until the overlap ends, so
-// each request carries one signature per key. No answer ever has a private half. Scope `admin`.
+// For a webhook whose `signatures` are made with one. The new key's public half is served at once. Until the overlap ends the old ones sign too: `v1a` with each key, `http` with
+// the oldest alone, since published verifiers want one signature. No answer ever has a private half. Scope `admin`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -14744,8 +14982,8 @@ func (c *ClientWithResponses) RotateSigningKeyWithBodyWithResponse(ctx context.C
 
 // RotateSigningKeyWithResponse Give a webhook a new signing key
 //
-// For a webhook whose `signatures` are made with one. The new key signs at once, and its public half is served at once. The old ones sign beside it until the overlap ends, so
-// each request carries one signature per key. No answer ever has a private half. Scope `admin`.
+// For a webhook whose `signatures` are made with one. The new key's public half is served at once. Until the overlap ends the old ones sign too: `v1a` with each key, `http` with
+// the oldest alone, since published verifiers want one signature. No answer ever has a private half. Scope `admin`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -16613,6 +16851,100 @@ func ParseMatchMessageResponse(rsp *http.Response) (*MatchMessageResponse, error
 		response.Headers403 = &headers
 	case rsp.StatusCode == 503:
 		var headers MatchMessageResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListWaitingResponse parses an HTTP response from a ListWaitingWithResponse call
+func ParseListWaitingResponse(rsp *http.Response) (*ListWaitingResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListWaitingResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest WaitingList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest BadRequest
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthorized
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest StorageUnavailable
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON503 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest ProblemResponse
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers ListWaitingResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = &value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 403:
+		var headers ListWaitingResponse403Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = &value
+		}
+		response.Headers403 = &headers
+	case rsp.StatusCode == 503:
+		var headers ListWaitingResponse503Headers
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value int
 			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {

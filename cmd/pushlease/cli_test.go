@@ -338,6 +338,9 @@ func TestRequests(t *testing.T) {
 		{"dead-letters get orders.1-a --body", "", "GET /api/v1/dead-letters/orders.1-a/body", "", 200, "\x00\xffraw", "\x00\xffraw"},
 		{"dead-letters get orders.1-a --body -o json", "", "GET /api/v1/dead-letters/orders.1-a?body=true", "", 200, deadLetterJSON, `"message_id":"m1"`},
 		{"dead-letters replay orders.1-a --force", "", "POST /api/v1/dead-letters/orders.1-a/replay?force=true", "", 202, deadLetterJSON, "orders.1-a"},
+		{"queues peek orders", "", "GET /api/v1/queues/orders/messages", "", 200, `{"data":[{"message_id":"m1","queue":"orders","inserted_at":"2026-01-01T00:00:00Z","size":7}]}`, "m1       2026-01-01T00:00:00Z           7"},
+		{"queues peek orders --body", "", "GET /api/v1/queues/orders/messages?body=true", "", 200,
+			`{"data":[{"message_id":"m1","inserted_at":"2026-01-01T00:00:00Z","size":7,"body":{"base64":"eyJhIjogMX0=","content_type":"application/json"}}]}`, "7\n    {\n      \"a\": 1\n    }\n"},
 		{"dead-letters delete orders.1-a", "", "DELETE /api/v1/dead-letters/orders.1-a", "", 204, "", "deleted orders.1-a\n"},
 	}
 	for _, tt := range tests {

@@ -160,10 +160,10 @@ func newQueuesCommand() *cobra.Command {
 	cmd := group(&cobra.Command{
 		Use:     "queues",
 		Aliases: []string{"queue"},
-		Short:   "See the queues: how much waits, how long it takes, what is wrong; delete one",
-		Example: "  pushlease queues list\n  pushlease queues show orders\n  pushlease queues delete ordrs",
+		Short:   "See the queues: how much waits, how long it takes, what is wrong; look into one, delete one",
+		Example: "  pushlease queues list\n  pushlease queues show orders\n  pushlease queues peek orders --body\n  pushlease queues delete ordrs",
 	})
-	cmd.AddCommand(newQueuesListCommand(), newQueuesShowCommand(), newQueuesDeleteCommand())
+	cmd.AddCommand(newQueuesListCommand(), newQueuesShowCommand(), newQueuesPeekCommand(), newQueuesDeleteCommand())
 	return cmd
 }
 

@@ -111,6 +111,8 @@ func TestThePageRegistersChangesAndDeletesAWebhook(t *testing.T) {
 		t.Error("what would change shows a secret")
 	}
 	b.click("Change it")
+	b.see("The URL is not https") // a warning
+	b.click("Close")
 	b.see("Registration", "3 within")
 	var signed struct {
 		Signatures struct {

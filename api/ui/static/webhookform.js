@@ -170,7 +170,8 @@ async function send(view, c, form, w) {
       ? await ask('PATCH', view.path, { body: JSON.stringify(body), type: 'application/merge-patch+json', headers: w.etag ? { 'If-Match': w.etag } : {} })
       : await ask('POST', '/webhooks', { body, headers: { 'Idempotency-Key': view.once } });
     if (answer.secret) await showSecret(answer.secret);
-    if (answer.warnings?.length) await confirm({ title: 'It is done, with a warning', body: answer.warnings.map((text) => h('p', null, text)), ok: 'Close', only: true });
+    const warnings = (answer.warnings ?? []).filter((text) => !/ null, which has set /.test(text)); // whoever empties a field means that
+    if (warnings.length) await confirm({ title: 'It is done, with a warning', body: warnings.map((text) => h('p', null, text)), ok: 'Close', only: true });
     c.names.set(answer.id, answer.name);
     c.say(view.id ? 'The webhook is changed.' : 'The webhook is registered.');
     c.go(c.href('webhooks', answer.id));

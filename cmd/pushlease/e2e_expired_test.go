@@ -1,9 +1,11 @@
 package main
 
 import (
+	"database/sql"
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -92,4 +94,41 @@ func TestNoMessageOfAFileExpiresUnseen(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// C65: a copy of a dead letter lives as long as the setting says, whoever makes it: the dispatcher, or the file when the message
+// expires.
+func TestCopiesOfDeadLettersLiveAsLongAsIsSet(t *testing.T) {
+	t.Parallel()
+	s := sqliteStore(t)
+	p := s.start(t, "PUSHLEASE_POISON_COPY_TTL=3h")
+	in := newInbox(t, receiverOptions{Answer: reply{Status: 400}})
+	refused, expired := queueName("refused"), queueName("expired")
+	p.register(refused, in.url, nil)
+	p.publish(refused, `{"n":1}`)
+	p.call(http.MethodPost, "/api/v1/queues/"+expired+"/messages?ttl=1s", `{"n":1}`, http.StatusAccepted, nil)
+	for _, queue := range []string{refused, expired} {
+		waitUntil(t, 90*time.Second, func() string {
+			if len(p.deadLetters(queue, "waiting")) == 0 {
+				return "no dead letter of " + queue
+			}
+			return ""
+		})
+		p.waitEmpty(20*time.Second, queue)
+	}
+	p.terminate()
+	p.ended(30 * time.Second)
+	file, err := sql.Open("sqlite", strings.TrimPrefix(s.env[0], "PUSHLEASE_STORAGE=sqlite:"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	for _, queue := range []string{refused, expired} {
+		var life int64
+		if err := file.QueryRow("SELECT m.expires_at - m.inserted_at FROM messages m JOIN queues q ON q.id = m.queue WHERE q.name = ?", queue+"-poison").Scan(&life); err != nil {
+			t.Errorf("the copy of %s: %v", queue, err)
+		} else if got := time.Duration(life) * time.Millisecond; got != 3*time.Hour {
+			t.Errorf("the copy of %s lives %s, want 3h", queue, got)
+		}
+	}
 }

@@ -218,6 +218,9 @@ func (a *API) patchWebhook(w http.ResponseWriter, r *http.Request) error {
 	if _, changed := in["filter"]; changed {
 		warnings = append(warnings, a.filterWarnings(r.Context(), reg)...)
 	}
+	if _, changed := in["url"]; changed {
+		warnings = append(warnings, a.twinWarnings(r.Context(), reg)...)
+	}
 	view.Warnings = slices.Concat(warnings, identityWarnings(reg))
 	w.Header().Set("ETag", web.EtagOf(reg.ETag))
 	return web.WriteJSON(w, http.StatusOK, view)

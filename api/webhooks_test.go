@@ -398,6 +398,23 @@ func TestATwinOfAWebhookIsToldAtItsRegistration(t *testing.T) {
 			t.Errorf("no twin: %s", a.body)
 		}
 	}
+	put := h.do(http.StatusCreated, "PUT", "/api/v1/webhooks/own", `{"queue":"orders","url":"https://example.com/third"}`)
+	if bytes.Contains(put.body, []byte("same URL")) {
+		t.Errorf("no twin: %s", put.body)
+	}
+	for _, change := range []struct {
+		method, body string
+		twin         bool
+	}{
+		{"PATCH", `{"name":"third"}`, false},
+		{"PATCH", `{"url":"https://example.com/other"}`, true},
+		{"PATCH", `{"url":"https://example.com/third"}`, false},
+		{"PUT", `{"queue":"orders","url":"https://example.com/other"}`, true},
+	} {
+		if a := h.do(http.StatusOK, change.method, "/api/v1/webhooks/own", change.body); bytes.Contains(a.body, []byte("same URL")) != change.twin {
+			t.Errorf("%s %s: %s", change.method, change.body, a.body)
+		}
+	}
 }
 
 // A compressed body is refused wherever one is sent: read as it is it would be something else.

@@ -4507,7 +4507,7 @@ type ClientInterface interface {
 	//
 	// What is not named stays. With `application/merge-patch+json` (RFC 7396) null gives the default, and `warnings` names each null that did; with `application/json` null
 	// leaves a member as it is, as programs mean it that write it for what they were not given, and `warnings` names each that would have made a difference. `warnings` also says of
-	// a new filter what it does for a POST. `headers` merges by name, and null
+	// a new filter, or a new URL, what it does for a POST. `headers` merges by name, and null
 	// takes a header away. A `policy.preset` begins anew from that preset; lists are replaced whole. The queue
 	// can't be changed, and the secret is changed by rotate-secret. Scope `admin`.
 	//
@@ -4520,7 +4520,7 @@ type ClientInterface interface {
 	//
 	// What is not named stays. With `application/merge-patch+json` (RFC 7396) null gives the default, and `warnings` names each null that did; with `application/json` null
 	// leaves a member as it is, as programs mean it that write it for what they were not given, and `warnings` names each that would have made a difference. `warnings` also says of
-	// a new filter what it does for a POST. `headers` merges by name, and null
+	// a new filter, or a new URL, what it does for a POST. `headers` merges by name, and null
 	// takes a header away. A `policy.preset` begins anew from that preset; lists are replaced whole. The queue
 	// can't be changed, and the secret is changed by rotate-secret. Scope `admin`.
 	//
@@ -4533,7 +4533,7 @@ type ClientInterface interface {
 	//
 	// What is not named stays. With `application/merge-patch+json` (RFC 7396) null gives the default, and `warnings` names each null that did; with `application/json` null
 	// leaves a member as it is, as programs mean it that write it for what they were not given, and `warnings` names each that would have made a difference. `warnings` also says of
-	// a new filter what it does for a POST. `headers` merges by name, and null
+	// a new filter, or a new URL, what it does for a POST. `headers` merges by name, and null
 	// takes a header away. A `policy.preset` begins anew from that preset; lists are replaced whole. The queue
 	// can't be changed, and the secret is changed by rotate-secret. Scope `admin`.
 	//
@@ -5618,7 +5618,7 @@ func (c *Client) GetWebhook(ctx context.Context, id WebhookID, params *GetWebhoo
 //
 // What is not named stays. With `application/merge-patch+json` (RFC 7396) null gives the default, and `warnings` names each null that did; with `application/json` null
 // leaves a member as it is, as programs mean it that write it for what they were not given, and `warnings` names each that would have made a difference. `warnings` also says of
-// a new filter what it does for a POST. `headers` merges by name, and null
+// a new filter, or a new URL, what it does for a POST. `headers` merges by name, and null
 // takes a header away. A `policy.preset` begins anew from that preset; lists are replaced whole. The queue
 // can't be changed, and the secret is changed by rotate-secret. Scope `admin`.
 //
@@ -5641,7 +5641,7 @@ func (c *Client) PatchWebhookWithBody(ctx context.Context, id WebhookID, params 
 //
 // What is not named stays. With `application/merge-patch+json` (RFC 7396) null gives the default, and `warnings` names each null that did; with `application/json` null
 // leaves a member as it is, as programs mean it that write it for what they were not given, and `warnings` names each that would have made a difference. `warnings` also says of
-// a new filter what it does for a POST. `headers` merges by name, and null
+// a new filter, or a new URL, what it does for a POST. `headers` merges by name, and null
 // takes a header away. A `policy.preset` begins anew from that preset; lists are replaced whole. The queue
 // can't be changed, and the secret is changed by rotate-secret. Scope `admin`.
 //
@@ -5664,7 +5664,7 @@ func (c *Client) PatchWebhook(ctx context.Context, id WebhookID, params *PatchWe
 //
 // What is not named stays. With `application/merge-patch+json` (RFC 7396) null gives the default, and `warnings` names each null that did; with `application/json` null
 // leaves a member as it is, as programs mean it that write it for what they were not given, and `warnings` names each that would have made a difference. `warnings` also says of
-// a new filter what it does for a POST. `headers` merges by name, and null
+// a new filter, or a new URL, what it does for a POST. `headers` merges by name, and null
 // takes a header away. A `policy.preset` begins anew from that preset; lists are replaced whole. The queue
 // can't be changed, and the secret is changed by rotate-secret. Scope `admin`.
 //
@@ -9384,7 +9384,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// What is not named stays. With `application/merge-patch+json` (RFC 7396) null gives the default, and `warnings` names each null that did; with `application/json` null
 	// leaves a member as it is, as programs mean it that write it for what they were not given, and `warnings` names each that would have made a difference. `warnings` also says of
-	// a new filter what it does for a POST. `headers` merges by name, and null
+	// a new filter, or a new URL, what it does for a POST. `headers` merges by name, and null
 	// takes a header away. A `policy.preset` begins anew from that preset; lists are replaced whole. The queue
 	// can't be changed, and the secret is changed by rotate-secret. Scope `admin`.
 	//
@@ -9397,7 +9397,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// What is not named stays. With `application/merge-patch+json` (RFC 7396) null gives the default, and `warnings` names each null that did; with `application/json` null
 	// leaves a member as it is, as programs mean it that write it for what they were not given, and `warnings` names each that would have made a difference. `warnings` also says of
-	// a new filter what it does for a POST. `headers` merges by name, and null
+	// a new filter, or a new URL, what it does for a POST. `headers` merges by name, and null
 	// takes a header away. A `policy.preset` begins anew from that preset; lists are replaced whole. The queue
 	// can't be changed, and the secret is changed by rotate-secret. Scope `admin`.
 	//
@@ -9410,7 +9410,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// What is not named stays. With `application/merge-patch+json` (RFC 7396) null gives the default, and `warnings` names each null that did; with `application/json` null
 	// leaves a member as it is, as programs mean it that write it for what they were not given, and `warnings` names each that would have made a difference. `warnings` also says of
-	// a new filter what it does for a POST. `headers` merges by name, and null
+	// a new filter, or a new URL, what it does for a POST. `headers` merges by name, and null
 	// takes a header away. A `policy.preset` begins anew from that preset; lists are replaced whole. The queue
 	// can't be changed, and the secret is changed by rotate-secret. Scope `admin`.
 	//
@@ -14806,7 +14806,7 @@ func (c *ClientWithResponses) GetWebhookWithResponse(ctx context.Context, id Web
 //
 // What is not named stays. With `application/merge-patch+json` (RFC 7396) null gives the default, and `warnings` names each null that did; with `application/json` null
 // leaves a member as it is, as programs mean it that write it for what they were not given, and `warnings` names each that would have made a difference. `warnings` also says of
-// a new filter what it does for a POST. `headers` merges by name, and null
+// a new filter, or a new URL, what it does for a POST. `headers` merges by name, and null
 // takes a header away. A `policy.preset` begins anew from that preset; lists are replaced whole. The queue
 // can't be changed, and the secret is changed by rotate-secret. Scope `admin`.
 //
@@ -14825,7 +14825,7 @@ func (c *ClientWithResponses) PatchWebhookWithBodyWithResponse(ctx context.Conte
 //
 // What is not named stays. With `application/merge-patch+json` (RFC 7396) null gives the default, and `warnings` names each null that did; with `application/json` null
 // leaves a member as it is, as programs mean it that write it for what they were not given, and `warnings` names each that would have made a difference. `warnings` also says of
-// a new filter what it does for a POST. `headers` merges by name, and null
+// a new filter, or a new URL, what it does for a POST. `headers` merges by name, and null
 // takes a header away. A `policy.preset` begins anew from that preset; lists are replaced whole. The queue
 // can't be changed, and the secret is changed by rotate-secret. Scope `admin`.
 //
@@ -14844,7 +14844,7 @@ func (c *ClientWithResponses) PatchWebhookWithResponse(ctx context.Context, id W
 //
 // What is not named stays. With `application/merge-patch+json` (RFC 7396) null gives the default, and `warnings` names each null that did; with `application/json` null
 // leaves a member as it is, as programs mean it that write it for what they were not given, and `warnings` names each that would have made a difference. `warnings` also says of
-// a new filter what it does for a POST. `headers` merges by name, and null
+// a new filter, or a new URL, what it does for a POST. `headers` merges by name, and null
 // takes a header away. A `policy.preset` begins anew from that preset; lists are replaced whole. The queue
 // can't be changed, and the secret is changed by rotate-secret. Scope `admin`.
 //
